@@ -1,0 +1,105 @@
+package crictl
+
+import (
+	"context"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// Version asks for the runtime's name and version. The Version is nil unless the call is OK.
+func (c *Client) Version(ctx context.Context) (*Version, Call) {
+	resp := &runtimeapi.VersionResponse{}
+	call := c.unary(ctx, request{
+		method: runtimeapi.RuntimeService_Version_FullMethodName,
+		msg:    &runtimeapi.VersionRequest{Version: kubeletAPIVersion},
+	}, &message{Message: resp})
+	if !call.OK() {
+		return nil, call
+	}
+	return &Version{
+		RuntimeName:       resp.GetRuntimeName(),
+		RuntimeVersion:    resp.GetRuntimeVersion(),
+		RuntimeAPIVersion: resp.GetRuntimeApiVersion(),
+	}, call
+}
+
+// kubeletAPIVersion is what the kubelet writes into VersionRequest (kubeRuntimeAPIVersion in kuberuntime).
+const kubeletAPIVersion = "0.1.0"
+
+// Status asks for the runtime's conditions, without the verbose details. The Status is nil unless the call is OK.
+func (c *Client) Status(ctx context.Context) (*Status, Call) {
+	resp := &runtimeapi.StatusResponse{}
+	call := c.unary(ctx, request{
+		method: runtimeapi.RuntimeService_Status_FullMethodName,
+		msg:    &runtimeapi.StatusRequest{},
+	}, &message{Message: resp})
+	if !call.OK() {
+		return nil, call
+	}
+	return statusOf(resp), call
+}
+
+// PodSandboxStatus asks about one sandbox as the kubelet does, without the verbose details: those would make the
+// runtime ask the shim. The status is nil unless the call is OK.
+func (c *Client) PodSandboxStatus(ctx context.Context, id string) (*PodSandboxStatus, Call) {
+	resp := &runtimeapi.PodSandboxStatusResponse{}
+	call := c.unary(ctx, request{
+		method: runtimeapi.RuntimeService_PodSandboxStatus_FullMethodName,
+		object: id,
+		msg:    &runtimeapi.PodSandboxStatusRequest{PodSandboxId: id},
+	}, &message{Message: resp})
+	if !call.OK() {
+		return nil, call
+	}
+	if resp.GetStatus() == nil {
+		return nil, withoutStatus(call)
+	}
+	return podSandboxStatusOf(resp.GetStatus()), call
+}
+
+// ContainerStatus asks about one container as the kubelet does, without the verbose details. The status is nil unless
+// the call is OK.
+func (c *Client) ContainerStatus(ctx context.Context, id string) (*ContainerStatus, Call) {
+	resp := &runtimeapi.ContainerStatusResponse{}
+	call := c.unary(ctx, request{
+		method: runtimeapi.RuntimeService_ContainerStatus_FullMethodName,
+		object: id,
+		msg:    &runtimeapi.ContainerStatusRequest{ContainerId: id},
+	}, &message{Message: resp})
+	if !call.OK() {
+		return nil, call
+	}
+	if resp.GetStatus() == nil {
+		return nil, withoutStatus(call)
+	}
+	return containerStatusOf(resp.GetStatus()), call
+}
+
+// withoutStatus marks an answer to a status call that holds none, which the kubelet would count as an error too.
+func withoutStatus(call Call) Call {
+	call.Code = Internal
+	call.Err = "the runtime's answer holds no status"
+	return call
+}
+
+// ListImages asks for all images and counts them.
+func (c *Client) ListImages(ctx context.Context) Call {
+	resp := &runtimeapi.ListImagesResponse{}
+	call := c.unary(ctx, request{
+		method: runtimeapi.ImageService_ListImages_FullMethodName,
+		msg:    &runtimeapi.ListImagesRequest{},
+	}, &message{Message: resp})
+	call.Items = len(resp.GetImages())
+	return call
+}
+
+// ImageFsInfo asks for the usage of the image file systems and counts them.
+func (c *Client) ImageFsInfo(ctx context.Context) Call {
+	resp := &runtimeapi.ImageFsInfoResponse{}
+	call := c.unary(ctx, request{
+		method: runtimeapi.ImageService_ImageFsInfo_FullMethodName,
+		msg:    &runtimeapi.ImageFsInfoRequest{},
+	}, &message{Message: resp})
+	call.Items = len(resp.GetImageFilesystems()) + len(resp.GetContainerFilesystems())
+	return call
+}

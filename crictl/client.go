@@ -1,0 +1,153 @@
+package crictl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/credentials/insecure"
+)
+
+// Defaults of Options.
+const (
+	// DefaultRPCTimeout is the deadline of one call. A healthy runtime answers every read within milliseconds.
+	DefaultRPCTimeout = 5 * time.Second
+	// DefaultReceiveLimit is far above every limit in the field (kubelet 16 MiB, CRI-O's server 80 MiB), so that kdiag
+	// still sees a list to which the kubelet is blind.
+	DefaultReceiveLimit = 512 << 20
+)
+
+// Tuning of the connection. The peer is on this host, behind a unix socket.
+const (
+	reconnectBase = 10 * time.Millisecond
+	reconnectMax  = 500 * time.Millisecond
+	// connectPatience is how long a connection may wait for the server's first word. It is longer than any command:
+	// a frozen runtime must show as calls that miss their deadline, and when it thaws it answers this very connection.
+	// When it dies instead, the kernel resets the connection, so nothing is lost by waiting.
+	connectPatience = 24 * time.Hour
+	// backlogRetry is the pause before another connect(2) while the listen queue is full.
+	backlogRetry = 50 * time.Millisecond
+	// streamWindow and connWindow let the server send a large list without waiting for window updates.
+	streamWindow = 16 << 20
+	connWindow   = 32 << 20
+	readBuffer   = 128 << 10
+	// closePatience bounds Close: gRPC tries to say goodbye to a peer that may not read.
+	closePatience = 250 * time.Millisecond
+)
+
+// Options tune a Client. The zero value is good for a real node.
+type Options struct {
+	RPCTimeout   time.Duration // deadline of one call; 0 means DefaultRPCTimeout
+	ReceiveLimit int           // largest message received, in bytes; 0 means DefaultReceiveLimit
+	// Dialer replaces the connection to the unix socket, for a runtime in this process. It is given the socket's path.
+	Dialer func(ctx context.Context, path string) (net.Conn, error)
+}
+
+// A Client asks one runtime. It is safe for use by several goroutines and keeps one connection, made at the first call
+// and made anew when it breaks.
+type Client struct {
+	conn    *grpc.ClientConn
+	timeout time.Duration
+	path    string // of the socket
+	dial    func(ctx context.Context, path string) (net.Conn, error)
+	// noStream remembers per list that the runtime answered its streaming RPC with Unimplemented.
+	noSandboxStream   atomic.Bool
+	noContainerStream atomic.Bool
+	dialErr           atomic.Pointer[string] // of the last attempt to connect; nil after a success
+	closed            atomic.Bool
+}
+
+// Dial prepares a client for the socket at endpoint. It makes no connection: whatever is wrong with the socket shows in
+// the first call. The error is an *EndpointError when endpoint is not a unix socket address.
+func Dial(endpoint string, opts Options) (*Client, error) {
+	url, err := ParseEndpoint(endpoint)
+	if err != nil {
+		return nil, err
+	}
+	c := &Client{timeout: opts.RPCTimeout, path: strings.TrimPrefix(url, unixScheme), dial: opts.Dialer}
+	if c.timeout <= 0 {
+		c.timeout = DefaultRPCTimeout
+	}
+	limit := opts.ReceiveLimit
+	if limit <= 0 {
+		limit = DefaultReceiveLimit
+	}
+	if c.dial == nil {
+		c.dial = dialUnix
+	}
+	// The target is a constant because the dialer knows the path; passthrough keeps DNS and its service config out.
+	c.conn, err = grpc.NewClient("passthrough:///runtime",
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithAuthority("localhost"), // what gRPC sends for a unix target, and what the kubelet therefore sends
+		grpc.WithContextDialer(c.connect),
+		grpc.WithDisableServiceConfig(),
+		grpc.WithDisableRetry(),
+		grpc.WithIdleTimeout(0),
+		grpc.WithReadBufferSize(readBuffer),
+		grpc.WithStaticStreamWindowSize(streamWindow),
+		grpc.WithStaticConnWindowSize(connWindow),
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: reconnectBase, Multiplier: 1.6, Jitter: 0.2, MaxDelay: reconnectMax},
+			MinConnectTimeout: connectPatience,
+		}),
+		grpc.WithDefaultCallOptions(
+			grpc.MaxCallRecvMsgSize(limit),
+			grpc.ForceCodecV2(codec{}),
+			grpc.WaitForReady(false), // a refused connection is an answer: Unavailable at once, not a hang
+		),
+	)
+	if err != nil {
+		return nil, fmt.Errorf("preparing a client for %s: %w", url, err)
+	}
+	return c, nil
+}
+
+// Close ends the connection. It returns within a quarter of a second even when the runtime does not read; what is left
+// of the connection then ends by itself.
+func (c *Client) Close() error {
+	c.closed.Store(true)
+	done := make(chan error, 1)
+	go func() { done <- c.conn.Close() }()
+	timer := time.NewTimer(closePatience)
+	defer timer.Stop()
+	select {
+	case err := <-done:
+		return err
+	case <-timer.C:
+		return nil
+	}
+}
+
+// connect makes one connection and remembers why it could not. A full listen queue is not an error but a wait: the
+// process behind the socket has stopped accepting, so calls must miss their deadlines as with any hung runtime.
+func (c *Client) connect(ctx context.Context, _ string) (net.Conn, error) {
+	for {
+		conn, err := c.dial(ctx, c.path)
+		if err == nil {
+			c.dialErr.Store(nil)
+			return conn, nil
+		}
+		text := err.Error()
+		c.dialErr.Store(&text)
+		if !errors.Is(err, syscall.EAGAIN) {
+			return nil, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-time.After(backlogRetry):
+		}
+	}
+}
+
+func dialUnix(ctx context.Context, path string) (net.Conn, error) {
+	var d net.Dialer
+	return d.DialContext(ctx, "unix", path)
+}

@@ -1,0 +1,360 @@
+package crictl
+
+import (
+	"context"
+	"net"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+func unimplemented(method string) error {
+	return status.Error(codes.Unimplemented, "unknown method "+method)
+}
+
+func TestCallOutcomes(t *testing.T) {
+	version := answer(t, &runtimeapi.VersionResponse{RuntimeName: "containerd"})
+	for _, tc := range []struct {
+		name    string
+		server  handler
+		parent  time.Duration // deadline of the command; 0 for none
+		cancel  time.Duration // when the command is interrupted; 0 for never
+		want    Code
+		err     string // part of Err
+		hung    bool
+		elapsed time.Duration
+	}{
+		{name: "answered", server: version, want: OK},
+		{name: "slow", server: slow(3*time.Second, version), want: OK, elapsed: 3 * time.Second},
+		{name: "hung", server: hang, want: DeadlineExceeded, err: "deadline", hung: true, elapsed: 5 * time.Second},
+		{name: "command's deadline first", server: hang, parent: 2 * time.Second, want: Canceled, err: "deadline", elapsed: 2 * time.Second},
+		{name: "command's deadline later", server: hang, parent: 9 * time.Second, want: DeadlineExceeded, err: "deadline", hung: true, elapsed: 5 * time.Second},
+		{name: "interrupted", server: hang, cancel: time.Second, want: Canceled, err: "canceled", elapsed: time.Second},
+		{
+			name:   "deadline of something behind the runtime",
+			server: slow(time.Second, fail(status.Error(codes.DeadlineExceeded, "shim: no answer"))),
+			want:   DeadlineExceeded, err: "shim: no answer", elapsed: time.Second,
+		},
+		{
+			name:   "our deadline, reported by the runtime a moment early",
+			server: slow(4900*time.Millisecond, fail(status.Error(codes.DeadlineExceeded, "context deadline exceeded"))),
+			want:   DeadlineExceeded, err: "context deadline", hung: true, elapsed: 4900 * time.Millisecond,
+		},
+		{name: "canceled by the runtime", server: fail(status.Error(codes.Canceled, "ctx")), want: Unknown, err: "the runtime answered Canceled: ctx"},
+		{name: "not CRI", server: fail(unimplemented("x")), want: Unimplemented, err: "unknown method"},
+		{name: "not ready", server: fail(status.Error(codes.Unavailable, "server is not initialized yet")), want: Unavailable, err: "not initialized"},
+		{name: "control characters", server: fail(status.Error(codes.Internal, "a\x1b[2Jb\nc")), want: Internal, err: `a\x1b[2Jb\nc`},
+		{name: "long error", server: fail(status.Error(codes.Internal, strings.Repeat("x", 5000))), want: Internal, err: strings.Repeat("x", 400) + "…"},
+		{
+			name:   "garbage",
+			server: func(_ context.Context, _ []byte, send func([]byte) error) error { return send([]byte("\xff\xff\xff")) },
+			want:   Internal, err: "the answer could not be decoded",
+		},
+		{name: "no answer at all", server: fail(nil), want: Internal},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newClient(t, Options{}, map[string]handler{"Version": tc.server})
+				ctx := t.Context()
+				if tc.parent > 0 {
+					var cancel context.CancelFunc
+					ctx, cancel = context.WithTimeout(ctx, tc.parent)
+					defer cancel()
+				}
+				if tc.cancel > 0 {
+					var cancel context.CancelFunc
+					ctx, cancel = context.WithCancel(ctx)
+					defer cancel()
+					time.AfterFunc(tc.cancel, cancel)
+				}
+				start := time.Now()
+				v, call := c.Version(ctx)
+				if call.Method != "Version" || !call.Start.Equal(start) || call.Elapsed != tc.elapsed {
+					t.Errorf("got %+v, want it to take %v", call, tc.elapsed)
+				}
+				if call.Code != tc.want || !strings.Contains(call.Err, tc.err) || call.Hung() != tc.hung {
+					t.Errorf("got %s %q hung %t, want %s %q %t", call.Code, call.Err, call.Hung(), tc.want, tc.err, tc.hung)
+				}
+				if (v != nil) != call.OK() || (call.Err == "") != call.OK() {
+					t.Errorf("version %v with %+v", v, call)
+				}
+			})
+		})
+	}
+}
+
+func TestDialOutcomes(t *testing.T) {
+	for _, tc := range []struct {
+		name    string
+		dial    func(context.Context, string) (net.Conn, error)
+		want    Code
+		err     string
+		hung    bool
+		elapsed time.Duration
+	}{
+		{
+			name: "refused",
+			dial: func(context.Context, string) (net.Conn, error) {
+				return nil, &net.OpError{Op: "dial", Net: "unix", Err: unix.ECONNREFUSED}
+			},
+			want: Unavailable, err: "connection refused",
+		},
+		{
+			name: "backlogged",
+			dial: func(context.Context, string) (net.Conn, error) {
+				return nil, &net.OpError{Op: "dial", Net: "unix", Err: unix.EAGAIN}
+			},
+			want: DeadlineExceeded, err: "last attempt to connect: dial unix: resource temporarily unavailable", hung: true, elapsed: time.Second,
+		},
+		{
+			name: "accepts and says nothing",
+			dial: func(context.Context, string) (net.Conn, error) {
+				here, there := net.Pipe()
+				go func() {
+					buf := make([]byte, 1024)
+					for {
+						if _, err := there.Read(buf); err != nil {
+							return
+						}
+					}
+				}()
+				return here, nil
+			},
+			want: DeadlineExceeded, err: "deadline", hung: true, elapsed: time.Second,
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c, err := Dial("/run/x.sock", Options{RPCTimeout: time.Second, Dialer: func(ctx context.Context, p string) (net.Conn, error) {
+					if p != "/run/x.sock" {
+						t.Errorf("dialled %q", p)
+					}
+					return tc.dial(ctx, p)
+				}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				for range 3 { // the second and third call meet a connection in the making, or one that is backing off
+					_, call := c.Version(t.Context())
+					if call.Code != tc.want || !strings.Contains(call.Err, tc.err) || call.Hung() != tc.hung || call.Elapsed != tc.elapsed {
+						t.Errorf("got %+v", call)
+					}
+				}
+				_ = c.Close()
+			})
+		})
+	}
+}
+
+func TestDialBadEndpoint(t *testing.T) {
+	if _, err := Dial("tcp://127.0.0.1:1", Options{}); err == nil {
+		t.Error("no error")
+	}
+}
+
+func TestReconnects(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := map[string]handler{"Version": answer(t, &runtimeapi.VersionResponse{RuntimeName: "x"})}
+		var down atomic.Bool
+		down.Store(true)
+		c := newClient(t, Options{}, server)
+		dial := c.dial
+		c.dial = func(ctx context.Context, p string) (net.Conn, error) {
+			if down.Load() {
+				return nil, unix.ECONNREFUSED
+			}
+			return dial(ctx, p)
+		}
+		// Long enough for the pauses to have grown to their largest.
+		for range 20 {
+			if _, call := c.Version(t.Context()); call.Code != Unavailable || !strings.Contains(call.Err, "refused") {
+				t.Errorf("got %+v", call)
+			}
+			time.Sleep(reconnectMax / 2)
+		}
+		down.Store(false)
+		time.Sleep(2 * reconnectMax)
+		if _, call := c.Version(t.Context()); !call.OK() {
+			t.Errorf("a second after the runtime came back: %+v", call)
+		}
+	})
+}
+
+func TestCalls(t *testing.T) {
+	created := time.Unix(1767225600, 5)
+	images := &runtimeapi.ListImagesResponse{Images: []*runtimeapi.Image{{Id: "a"}, {Id: "b"}}}
+	synctest.Test(t, func(t *testing.T) {
+		c := newClient(t, Options{}, map[string]handler{
+			"Version": answer(t, &runtimeapi.VersionResponse{RuntimeName: "containerd", RuntimeVersion: "v2", RuntimeApiVersion: "v1"}),
+			"Status": answer(t, &runtimeapi.StatusResponse{
+				Status: &runtimeapi.RuntimeStatus{Conditions: []*runtimeapi.RuntimeCondition{
+					{Type: "RuntimeReady", Status: true}, {Type: "NetworkReady", Reason: "NetworkPluginNotReady", Message: "m"},
+				}},
+				RuntimeHandlers: []*runtimeapi.RuntimeHandler{{Name: "runc"}},
+			}),
+			"PodSandboxStatus": answer(t, &runtimeapi.PodSandboxStatusResponse{Status: &runtimeapi.PodSandboxStatus{
+				Id: "s", Metadata: &runtimeapi.PodSandboxMetadata{Name: "p", Namespace: "n", Uid: "u", Attempt: 2},
+				State: runtimeapi.PodSandboxState_SANDBOX_NOTREADY, CreatedAt: created.UnixNano(),
+				Network: &runtimeapi.PodSandboxNetworkStatus{Ip: "10.0.0.1", AdditionalIps: []*runtimeapi.PodIP{{Ip: "fd00::1"}}},
+			}}),
+			"ContainerStatus": answer(t, &runtimeapi.ContainerStatusResponse{Status: &runtimeapi.ContainerStatus{
+				Id: "c", Metadata: &runtimeapi.ContainerMetadata{Name: "app", Attempt: 4}, State: runtimeapi.ContainerState_CONTAINER_EXITED,
+				CreatedAt: created.UnixNano(), FinishedAt: time.Time{}.UnixNano(), ExitCode: 137, Reason: "OOMKilled",
+				Labels: map[string]string{LabelPodName: "p", LabelPodNamespace: "n", LabelPodUID: "u"},
+			}}),
+			"ListImages":  answer(t, images),
+			"ImageFsInfo": answer(t, &runtimeapi.ImageFsInfoResponse{ImageFilesystems: []*runtimeapi.FilesystemUsage{{}}}),
+		})
+		pod := Pod{Namespace: "n", Name: "p", UID: "u"}
+		v, _ := c.Version(t.Context())
+		if diff := cmp.Diff(&Version{"containerd", "v2", "v1"}, v); diff != "" {
+			t.Error(diff)
+		}
+		s, _ := c.Status(t.Context())
+		want := &Status{
+			Conditions: []Condition{{Type: "RuntimeReady", Status: true}, {"NetworkReady", false, "NetworkPluginNotReady", "m"}},
+			Handlers:   []string{"runc"},
+		}
+		if diff := cmp.Diff(want, s); diff != "" {
+			t.Error(diff)
+		}
+		ps, call := c.PodSandboxStatus(t.Context(), "s")
+		wantPS := &PodSandboxStatus{ID: "s", Pod: pod, Attempt: 2, State: SandboxNotReady, CreatedAt: created, IPs: []string{"10.0.0.1", "fd00::1"}}
+		if diff := cmp.Diff(wantPS, ps); diff != "" || call.Object != "s" {
+			t.Error(diff, call)
+		}
+		cs, call := c.ContainerStatus(t.Context(), "c")
+		wantCS := &ContainerStatus{
+			ID: "c", Name: "app", Pod: pod, Attempt: 4, State: ContainerExited, CreatedAt: created, ExitCode: 137, Reason: "OOMKilled",
+		}
+		if diff := cmp.Diff(wantCS, cs); diff != "" || call.Object != "c" {
+			t.Error(diff, call)
+		}
+		if call := c.ListImages(t.Context()); call.Items != 2 || call.Bytes != proto.Size(images) {
+			t.Errorf("got %+v", call)
+		}
+		if call := c.ImageFsInfo(t.Context()); call.Items != 1 || !call.OK() {
+			t.Errorf("got %+v", call)
+		}
+	})
+}
+
+func TestStatusCallsWithoutStatus(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newClient(t, Options{}, map[string]handler{
+			"PodSandboxStatus": answer(t, &runtimeapi.PodSandboxStatusResponse{}),
+			"ContainerStatus":  answer(t, &runtimeapi.ContainerStatusResponse{}),
+		})
+		if s, call := c.PodSandboxStatus(t.Context(), "x"); s != nil || call.Code != Internal || call.Err == "" {
+			t.Errorf("got %v, %+v", s, call)
+		}
+		if s, call := c.ContainerStatus(t.Context(), "x"); s != nil || call.Code != Internal || call.Err == "" {
+			t.Errorf("got %v, %+v", s, call)
+		}
+	})
+}
+
+func TestRequestsLookLikeTheKubelets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var requests []string
+		note := func(name string, m proto.Message) handler {
+			return func(_ context.Context, req []byte, send func([]byte) error) error {
+				if err := proto.Unmarshal(req, m); err != nil {
+					return err
+				}
+				again, err := proto.Marshal(m)
+				if err != nil || string(again) != string(req) {
+					t.Errorf("%s: request %q", name, req)
+				}
+				requests = append(requests, name)
+				return send(nil)
+			}
+		}
+		status, pod, version := &runtimeapi.ContainerStatusRequest{}, &runtimeapi.PodSandboxStatusRequest{}, &runtimeapi.VersionRequest{}
+		list, pods := &runtimeapi.ListContainersRequest{}, &runtimeapi.ListPodSandboxRequest{}
+		c := newClient(t, Options{}, map[string]handler{
+			"ContainerStatus": note("ContainerStatus", status), "PodSandboxStatus": note("PodSandboxStatus", pod),
+			"Version": note("Version", version), "ListContainers": note("ListContainers", list), "ListPodSandbox": note("ListPodSandbox", pods),
+		})
+		c.ContainerStatus(t.Context(), "c")
+		c.PodSandboxStatus(t.Context(), "s")
+		c.Version(t.Context())
+		c.ListContainers(t.Context(), Filter{}, ModeUnary)
+		c.ListPodSandbox(t.Context(), Filter{}, ModeUnary)
+		if diff := cmp.Diff([]string{"ContainerStatus", "PodSandboxStatus", "Version", "ListContainers", "ListPodSandbox"}, requests); diff != "" {
+			t.Error(diff)
+		}
+		if status.GetVerbose() || pod.GetVerbose() || status.GetContainerId() != "c" || pod.GetPodSandboxId() != "s" {
+			t.Errorf("got %v, %v", status, pod)
+		}
+		if list.GetFilter() == nil || pods.GetFilter() == nil || proto.Size(list.GetFilter()) != 0 || proto.Size(pods.GetFilter()) != 0 {
+			t.Errorf("the kubelet sends empty filters, this sends %v and %v", list, pods)
+		}
+	})
+}
+
+func TestLifecycle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newClient(t, Options{RPCTimeout: time.Second}, map[string]handler{
+			"RunPodSandbox":            slow(1500*time.Millisecond, answer(t, &runtimeapi.RunPodSandboxResponse{PodSandboxId: "s"})),
+			"CreateContainer":          answer(t, &runtimeapi.CreateContainerResponse{ContainerId: "c"}),
+			"StartContainer":           answer(t, &runtimeapi.StartContainerResponse{}),
+			"UpdateContainerResources": answer(t, &runtimeapi.UpdateContainerResourcesResponse{}),
+			"StopContainer":            slow(3*time.Second, answer(t, &runtimeapi.StopContainerResponse{})),
+			"RemoveContainer":          answer(t, &runtimeapi.RemoveContainerResponse{}),
+			"StopPodSandbox":           answer(t, &runtimeapi.StopPodSandboxResponse{}),
+			"RemovePodSandbox":         hang,
+		})
+		config := &runtimeapi.PodSandboxConfig{Metadata: &runtimeapi.PodSandboxMetadata{Uid: "u"}}
+		id, call := c.RunPodSandbox(t.Context(), config, "")
+		if id != "s" || !call.OK() || call.Object != "u" {
+			t.Errorf("got %q, %+v", id, call)
+		}
+		id, call = c.CreateContainer(t.Context(), "s", &runtimeapi.ContainerConfig{}, config)
+		if id != "c" || !call.OK() {
+			t.Errorf("got %q, %+v", id, call)
+		}
+		for _, call := range []Call{
+			c.StartContainer(t.Context(), "c"),
+			c.UpdateContainerResources(t.Context(), "c", &runtimeapi.LinuxContainerResources{}),
+			c.StopContainer(t.Context(), "c", 2500*time.Millisecond),
+			c.RemoveContainer(t.Context(), "c"),
+			c.StopPodSandbox(t.Context(), "s"),
+		} {
+			if !call.OK() {
+				t.Errorf("got %+v", call)
+			}
+		}
+		if call := c.RemovePodSandbox(t.Context(), "s"); !call.Hung() {
+			t.Errorf("got %+v", call)
+		}
+	})
+}
+
+func TestRefusedSize(t *testing.T) {
+	for text, want := range map[string][2]int{
+		"trying to send message larger than max (20971520 vs. 16777216)":       {20971520, 16777216},
+		"grpc: received message larger than max (20971521 vs. 16777216)":       {20971521, 16777216},
+		"rpc error: grpc: trying to send message larger than max (7 vs. 5) ok": {7, 5},
+		"larger than max (x vs. 5)":                                            {},
+		"larger than max (-1 vs. 5)":                                           {},
+		"larger than max (5)":                                                  {},
+		"larger than max (5 vs. 6":                                             {},
+		"larger than max (99999999999999999999 vs. 16)":                        {},
+		"too many requests":                                                    {},
+	} {
+		size, limit, ok := refusedSize(text)
+		if size != want[0] && ok || limit != want[1] && ok || ok != (want[0] != 0) {
+			t.Errorf("%q: got %d, %d, %t", text, size, limit, ok)
+		}
+	}
+}

@@ -1,0 +1,387 @@
+package crictl
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"strconv"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// kubeletContainer is an entry as a kubelet's containers have it, of about 900 bytes.
+func kubeletContainer(pod, attempt int) *runtimeapi.Container {
+	uid := fmt.Sprintf("5f0c1d2e-%04x-4b6a-9c3d-%012x", pod&0xffff, pod)
+	n := strconv.Itoa(attempt)
+	return &runtimeapi.Container{
+		Id:           fmt.Sprintf("%032x%032x", uint64(pod)*0x9e3779b97f4a7c15, uint64(attempt)*0xbf58476d1ce4e5b9),
+		PodSandboxId: fmt.Sprintf("%064x", uint64(pod)*0x94d049bb133111eb),
+		Metadata:     &runtimeapi.ContainerMetadata{Name: "worker", Attempt: uint32(attempt)},
+		Image: &runtimeapi.ImageSpec{
+			Image:              fmt.Sprintf("sha256:%064x", 0xabcdef),
+			UserSpecifiedImage: "registry.example.net/team/worker:v1.24.3",
+		},
+		ImageRef:  fmt.Sprintf("sha256:%064x", 0xabcdef),
+		ImageId:   fmt.Sprintf("sha256:%064x", 0xabcdef),
+		State:     runtimeapi.ContainerState_CONTAINER_EXITED,
+		CreatedAt: 1767225600_000000000 + int64(pod)*1e9 + int64(attempt)*60e9,
+		Labels: map[string]string{
+			LabelContainerName: "worker",
+			LabelPodName:       fmt.Sprintf("report-worker-7d9c5b6f4-%05d", pod),
+			LabelPodNamespace:  "batch-" + strconv.Itoa(pod%20),
+			LabelPodUID:        uid,
+		},
+		Annotations: map[string]string{
+			"io.kubernetes.container.hash":                     "5d41402a",
+			AnnotationRestartCount:                             n,
+			"io.kubernetes.container.terminationMessagePath":   "/dev/termination-log",
+			"io.kubernetes.container.terminationMessagePolicy": "File",
+			"io.kubernetes.pod.terminationGracePeriod":         "30",
+		},
+	}
+}
+
+func kubeletSandbox(pod, attempt int) *runtimeapi.PodSandbox {
+	c := kubeletContainer(pod, attempt)
+	return &runtimeapi.PodSandbox{
+		Id: c.PodSandboxId,
+		Metadata: &runtimeapi.PodSandboxMetadata{
+			Name: c.Labels[LabelPodName], Namespace: c.Labels[LabelPodNamespace], Uid: c.Labels[LabelPodUID],
+			Attempt: uint32(attempt),
+		},
+		State:       runtimeapi.PodSandboxState_SANDBOX_NOTREADY,
+		CreatedAt:   c.CreatedAt,
+		Labels:      c.Labels,
+		Annotations: map[string]string{AnnotationConfigSource: "api", "kubernetes.io/config.seen": "2026-01-01T00:00:00Z"},
+	}
+}
+
+func mustMarshal(t testing.TB, m proto.Message) []byte {
+	t.Helper()
+	data, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// cut puts data into buffers of at most n bytes, as gRPC has it after receiving frames.
+func cut(data []byte, n int) mem.BufferSlice {
+	var out mem.BufferSlice
+	for len(data) > n {
+		out = append(out, mem.SliceBuffer(data[:n]))
+		data = data[n:]
+	}
+	return append(out, mem.SliceBuffer(data))
+}
+
+// cutAtRandom puts data into buffers of random sizes, empty ones among them.
+func cutAtRandom(data []byte, seed uint64) mem.BufferSlice {
+	r := rand.New(rand.NewPCG(seed, 1))
+	var out mem.BufferSlice
+	for len(data) > 0 {
+		n := min(r.IntN(12), len(data))
+		out = append(out, mem.SliceBuffer(data[:n]))
+		data = data[n:]
+	}
+	return out
+}
+
+// sizesOf reads the sizes of the entries of a list that the generated decoder accepts.
+func sizesOf(t testing.TB, data []byte) []uint32 {
+	t.Helper()
+	var out []uint32
+	for len(data) > 0 {
+		num, typ, n := protowire.ConsumeField(data)
+		if n < 0 {
+			t.Fatalf("a message that the generated types accept: %v", protowire.ParseError(n))
+		}
+		if num == 1 && typ == protowire.BytesType {
+			out = append(out, uint32(n))
+		}
+		data = data[n:]
+	}
+	return out
+}
+
+// naiveContainers is what decoding must give, worked out with the generated types.
+func naiveContainers(t testing.TB, data []byte) ([]Container, error) {
+	t.Helper()
+	var resp runtimeapi.ListContainersResponse
+	if err := proto.Unmarshal(data, &resp); err != nil {
+		return nil, err
+	}
+	sizes := sizesOf(t, data)
+	var out []Container
+	for i, c := range resp.GetContainers() {
+		l := c.GetLabels()
+		restarts, err := strconv.ParseUint(c.GetAnnotations()[AnnotationRestartCount], 10, 32)
+		if err != nil {
+			restarts = 0
+		}
+		state := ContainerUnknown
+		if s := c.GetState(); s >= 0 && s <= 3 {
+			state = ContainerState(s)
+		}
+		name := c.GetMetadata().GetName()
+		if name == "" {
+			name = l[LabelContainerName]
+		}
+		out = append(out, Container{
+			ID: c.GetId(), SandboxID: c.GetPodSandboxId(), Name: name,
+			Pod:       &Pod{Namespace: l[LabelPodNamespace], Name: l[LabelPodName], UID: l[LabelPodUID]},
+			CreatedAt: c.GetCreatedAt(), Attempt: c.GetMetadata().GetAttempt(), RestartCount: uint32(restarts),
+			State: state, Size: sizes[i],
+		})
+	}
+	return out, nil
+}
+
+func naiveSandboxes(t testing.TB, data []byte) ([]PodSandbox, error) {
+	t.Helper()
+	var resp runtimeapi.ListPodSandboxResponse
+	if err := proto.Unmarshal(data, &resp); err != nil {
+		return nil, err
+	}
+	pick := func(a, b string) string {
+		if a != "" {
+			return a
+		}
+		return b
+	}
+	sizes := sizesOf(t, data)
+	var out []PodSandbox
+	for i, s := range resp.GetItems() {
+		l, m := s.GetLabels(), s.GetMetadata()
+		state := SandboxNotReady
+		if s.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY {
+			state = SandboxReady
+		}
+		out = append(out, PodSandbox{
+			ID: s.GetId(),
+			Pod: &Pod{
+				Namespace: pick(m.GetNamespace(), l[LabelPodNamespace]),
+				Name:      pick(m.GetName(), l[LabelPodName]),
+				UID:       pick(m.GetUid(), l[LabelPodUID]),
+			},
+			ConfigSource: s.GetAnnotations()[AnnotationConfigSource],
+			CreatedAt:    s.GetCreatedAt(), Attempt: m.GetAttempt(), Size: sizes[i], State: state,
+		})
+	}
+	return out, nil
+}
+
+// compare holds one decoder against its naive twin for one message, whole and cut.
+func compare[T any](t *testing.T, data []byte, seed uint64, fresh func() *listDecoder[T], want []T, wantErr error) {
+	t.Helper()
+	for name, in := range map[string]mem.BufferSlice{
+		"whole": cut(data, max(len(data), 1)), "bytes": cut(data, 1), "random": cutAtRandom(data, seed),
+	} {
+		d := fresh()
+		err := d.decode(in)
+		if (err != nil) != (wantErr != nil) {
+			t.Fatalf("%s: error %v, generated types %v", name, err, wantErr)
+		}
+		if err == nil && len(want) == 0 && len(d.entries) == 0 {
+			continue
+		}
+		if err != nil {
+			if len(d.entries) != 0 {
+				t.Fatalf("%s: %d entries of a rejected message", name, len(d.entries))
+			}
+			continue
+		}
+		if reflect.DeepEqual(want, d.entries) {
+			continue // the fuzzer comes here often, and cmp is slow
+		}
+		if diff := cmp.Diff(want, d.entries); diff != "" {
+			t.Fatalf("%s: (-generated +kdiag)\n%s", name, diff)
+		}
+	}
+}
+
+func compareContainers(t *testing.T, data []byte, seed uint64) {
+	t.Helper()
+	want, err := naiveContainers(t, data)
+	compare(t, data, seed, newContainerDecoder, want, err)
+}
+
+func compareSandboxes(t *testing.T, data []byte, seed uint64) {
+	t.Helper()
+	want, err := naiveSandboxes(t, data)
+	compare(t, data, seed, newSandboxDecoder, want, err)
+}
+
+// oddContainers are messages in corners of the encoding that no runtime uses and that a decoder may get wrong. Each is
+// one entry's bytes.
+func oddContainers() map[string][]byte {
+	str := func(b []byte, num protowire.Number, s string) []byte {
+		return protowire.AppendString(protowire.AppendTag(b, num, protowire.BytesType), s)
+	}
+	num := func(b []byte, num protowire.Number, v uint64) []byte {
+		return protowire.AppendVarint(protowire.AppendTag(b, num, protowire.VarintType), v)
+	}
+	msg := func(b []byte, n protowire.Number, m []byte) []byte {
+		return protowire.AppendBytes(protowire.AppendTag(b, n, protowire.BytesType), m)
+	}
+	label := func(parts ...string) []byte {
+		var b []byte
+		for i, p := range parts {
+			b = str(b, protowire.Number(i%2+1), p)
+		}
+		return b
+	}
+	group := protowire.AppendTag(num(protowire.AppendTag(nil, 77, protowire.StartGroupType), 1, 5), 77, protowire.EndGroupType)
+	openGroup := protowire.AppendTag(nil, 77, protowire.StartGroupType)
+	return map[string][]byte{
+		"empty":                  {},
+		"last scalar wins":       str(str(nil, 1, "first"), 1, "second"),
+		"an empty last one wins": str(str(nil, 1, "first"), 1, ""),
+		"metadata merges":        msg(msg(nil, 3, num(str(nil, 1, "a"), 2, 7)), 3, str(nil, 1, "b")),
+		"metadata zero again":    msg(msg(nil, 3, num(str(nil, 1, "a"), 2, 7)), 3, num(str(nil, 1, ""), 2, 0)),
+		"label twice":            msg(msg(nil, 8, label(LabelPodUID, "u1")), 8, label(LabelPodUID, "u2")),
+		"label without value":    msg(msg(nil, 8, label(LabelPodUID, "u1")), 8, label(LabelPodUID)),
+		"label with two keys":    msg(nil, 8, label("x", "u1", LabelPodUID, "u2")),
+		"label value first":      msg(nil, 8, str(str(nil, 2, "u1"), 1, LabelPodUID)),
+		"label is empty":         msg(nil, 8, nil),
+		"label is a number":      num(nil, 8, 4),
+		"name from the label":    msg(nil, 8, label(LabelContainerName, "from-label")),
+		"state unheard of":       num(nil, 6, 17),
+		"state negative":         num(nil, 6, 1<<64-1),
+		"state beyond 32 bits":   num(nil, 6, 1<<32|2),
+		"attempt beyond 32 bits": msg(nil, 3, num(nil, 2, 1<<40|3)),
+		"negative time":          num(nil, 7, 1<<63),
+		"restart count is words": msg(nil, 9, label(AnnotationRestartCount, "often")),
+		"restart count is huge":  msg(nil, 9, label(AnnotationRestartCount, "4294967296")),
+		"restart count negative": msg(nil, 9, label(AnnotationRestartCount, "-1")),
+		"id is a number":         num(nil, 1, 4),
+		"metadata is a number":   num(nil, 3, 4),
+		"unknown group":          append(group, str(nil, 1, "after")...),
+		"group left open":        openGroup,
+		"group closed by other":  protowire.AppendTag(openGroup, 78, protowire.EndGroupType),
+		"end without start":      protowire.AppendTag(nil, 5, protowire.EndGroupType),
+		"reserved type":          {0x0f},
+		"field number 0":         {0x02, 0x00},
+		"field number too large": protowire.AppendVarint(nil, uint64(protowire.MaxValidNumber+1)<<3),
+		"fixed 32 cut short":     {0x0d, 1, 2},
+		"fixed 64":               {0x09, 1, 2, 3, 4, 5, 6, 7, 8},
+		"truncated string":       {0x0a, 0x05, 'a'},
+		"endless varint":         {0x30, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01},
+		"longer varint":          {0x30, 0x82, 0x80, 0x00},
+		"id not UTF-8":           str(nil, 1, "\xff"),
+		"image_ref not UTF-8":    str(nil, 5, "\xff"),
+		"image not UTF-8":        msg(nil, 4, str(nil, 20, "\xc3\x28")),
+		"image unknown field":    msg(nil, 4, str(nil, 5, "\xff")),
+		"image annotation bad":   msg(nil, 4, msg(nil, 2, label("\xff"))),
+		"label key not UTF-8":    msg(nil, 8, label("\xff", "v")),
+		"label value not UTF-8":  msg(nil, 8, label("k", "\xff")),
+		"unknown not UTF-8":      str(nil, 99, "\xff"),
+		"id with controls":       str(nil, 1, "a\x1b[2J\x00"),
+	}
+}
+
+func TestDecodeOddities(t *testing.T) {
+	for name, entry := range oddContainers() {
+		t.Run(name, func(t *testing.T) {
+			list := protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), entry)
+			// Between two good entries, so that an error in the middle and the sizes around it show.
+			good := mustMarshal(t, &runtimeapi.ListContainersResponse{Containers: []*runtimeapi.Container{kubeletContainer(1, 2)}})
+			compareContainers(t, list, 7)
+			compareContainers(t, append(append(append([]byte(nil), good...), list...), good...), 7)
+			compareSandboxes(t, list, 7)
+			compareContainers(t, entry, 7)
+		})
+	}
+}
+
+func TestDecodeWholeLists(t *testing.T) {
+	containers := &runtimeapi.ListContainersResponse{}
+	sandboxes := &runtimeapi.ListPodSandboxResponse{}
+	for i := range 60 {
+		containers.Containers = append(containers.Containers, kubeletContainer(i/10, i%10))
+		sandboxes.Items = append(sandboxes.Items, kubeletSandbox(i/3, i%3))
+	}
+	c, s := mustMarshal(t, containers), mustMarshal(t, sandboxes)
+	for seed := range uint64(4) {
+		compareContainers(t, c, seed)
+		compareSandboxes(t, s, seed)
+	}
+}
+
+func TestDecodeTruncated(t *testing.T) {
+	data := mustMarshal(t, &runtimeapi.ListContainersResponse{Containers: []*runtimeapi.Container{
+		kubeletContainer(1, 0),
+	}})
+	for n := range data {
+		compareContainers(t, data[:n], uint64(n))
+	}
+}
+
+func TestDecodeSharesStrings(t *testing.T) {
+	list := &runtimeapi.ListContainersResponse{}
+	for i := range 50 {
+		list.Containers = append(list.Containers, kubeletContainer(3, i))
+	}
+	d := newContainerDecoder()
+	if err := d.decode(cut(mustMarshal(t, list), 4096)); err != nil {
+		t.Fatal(err)
+	}
+	for i := range d.entries {
+		if d.entries[i].Pod != d.entries[0].Pod {
+			t.Fatalf("container %d has a Pod of its own", i)
+		}
+	}
+	if n := len(d.intern.sandboxes); n != 1 {
+		t.Errorf("%d sandbox ids are kept of one", n)
+	}
+	if n := len(d.intern.names); n != 2 { // the container's name and the namespace
+		t.Errorf("%d names are kept of two", n)
+	}
+}
+
+func TestDecodeKeepsPodsApart(t *testing.T) {
+	a, b := kubeletContainer(1, 0), kubeletContainer(1, 1)
+	b.Labels = map[string]string{LabelPodUID: a.Labels[LabelPodUID], LabelPodName: "impostor", LabelPodNamespace: "other"}
+	c := kubeletContainer(1, 2)
+	c.Labels = nil
+	compareContainers(t, mustMarshal(t, &runtimeapi.ListContainersResponse{Containers: []*runtimeapi.Container{a, b, c, a}}), 1)
+}
+
+func TestDecodeRejectsAbsurdCounts(t *testing.T) {
+	data := make([]byte, 2*(maxEntries+1))
+	for i := 0; i < len(data); i += 2 {
+		data[i] = 0x0a
+	}
+	d := newContainerDecoder()
+	if err := d.decode(cut(data, 16<<10)); err == nil {
+		t.Error("no error")
+	}
+	if cap(d.entries) != 0 {
+		t.Errorf("memory for %d entries was set aside", cap(d.entries))
+	}
+}
+
+func FuzzDecodeContainers(f *testing.F) {
+	for _, entry := range oddContainers() {
+		f.Add(protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), entry), uint64(1))
+	}
+	f.Add(mustMarshal(f, &runtimeapi.ListContainersResponse{Containers: []*runtimeapi.Container{
+		kubeletContainer(1, 0), kubeletContainer(2, 3), {},
+	}}), uint64(2))
+	f.Fuzz(func(t *testing.T, data []byte, seed uint64) { compareContainers(t, data, seed) })
+}
+
+func FuzzDecodeSandboxes(f *testing.F) {
+	for _, entry := range oddContainers() {
+		f.Add(protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), entry), uint64(1))
+	}
+	f.Add(mustMarshal(f, &runtimeapi.ListPodSandboxResponse{Items: []*runtimeapi.PodSandbox{
+		kubeletSandbox(1, 0), kubeletSandbox(2, 3), {},
+	}}), uint64(2))
+	f.Fuzz(func(t *testing.T, data []byte, seed uint64) { compareSandboxes(t, data, seed) })
+}

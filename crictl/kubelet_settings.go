@@ -1,0 +1,196 @@
+package crictl
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// maxDropIns bounds how many files of --config-dir are read.
+const maxDropIns = 100
+
+// kubeletSettings are the settings of one kubelet: flags, laid over the configuration file and its drop-ins.
+type kubeletSettings struct {
+	kubeletConfig
+	configPath   string
+	endpointFrom string
+	unreadable   []string
+}
+
+// fill writes the settings into k.
+func (s *kubeletSettings) fill(k *Kubelet) {
+	k.ConfigPath = s.configPath
+	k.Endpoint = s.endpoint
+	if s.endpoint != "" {
+		k.EndpointFrom = s.endpointFrom
+	}
+	k.RequestTimeout = s.timeout
+	k.EventedPLEG = s.gate("EventedPLEG")
+	k.CRIListStreaming = s.gate("CRIListStreaming")
+	if len(s.unreadable) > 0 {
+		if k.Unreadable != "" {
+			s.unreadable = slices.Insert(s.unreadable, 0, k.Unreadable)
+		}
+		k.Unreadable = strings.Join(s.unreadable, "; ")
+	}
+}
+
+// readKubeletSettings reads the files that a kubelet's arguments name, and lays the arguments over them.
+func readKubeletSettings(root string, p *kubeletProcess) kubeletSettings {
+	flags := parseFlags(p.args,
+		"config", "config-dir", "container-runtime-endpoint", "runtime-request-timeout", "feature-gates")
+	var s kubeletSettings
+	if s.configPath = last(flags["config"]); s.configPath != "" {
+		s.add(root, p.pid, s.configPath)
+	}
+	if dir := last(flags["config-dir"]); dir != "" {
+		s.addDropIns(root, p.pid, dir)
+	}
+	s.endpointFrom = "containerRuntimeEndpoint in the configuration file"
+	if v := last(flags["container-runtime-endpoint"]); v != "" {
+		s.endpoint = v
+		s.endpointFrom = "--container-runtime-endpoint"
+	}
+	if v := last(flags["runtime-request-timeout"]); v != "" {
+		if d, err := time.ParseDuration(v); err == nil {
+			s.timeout = d
+		} else {
+			s.unreadable = append(s.unreadable, "--runtime-request-timeout is no duration")
+		}
+	}
+	for _, v := range flags["feature-gates"] {
+		for gate, on := range parseGates(v) {
+			s.setGate(gate, on)
+		}
+	}
+	return s
+}
+
+// add lays one file over the settings.
+func (s *kubeletSettings) add(root string, pid int, name string) {
+	data, err := readAsProcess(root, pid, name)
+	if err == nil {
+		var c kubeletConfig
+		c, err = parseKubeletConfig(data)
+		s.merge(c) // what could be read before the error counts
+	}
+	if err != nil {
+		s.unreadable = append(s.unreadable, printable(name, errLimit)+" "+reasonOf(err))
+	}
+}
+
+// addDropIns lays the drop-ins of a directory over the settings, in the kubelet's order: all files that end in .conf,
+// directories below included, by name.
+func (s *kubeletSettings) addDropIns(root string, pid int, dir string) {
+	var names []string
+	err := errors.New("has no readable root")
+	for _, base := range asProcess(root, pid, dir) {
+		names = names[:0]
+		// The slash makes it follow a directory that is a symbolic link.
+		err = filepath.WalkDir(base+"/", func(path string, e fs.DirEntry, err error) error {
+			if err != nil {
+				return err
+			}
+			if !e.IsDir() && filepath.Ext(path) == ".conf" {
+				rel, err := filepath.Rel(base, path)
+				if err != nil {
+					return err
+				}
+				names = append(names, rel)
+			}
+			if len(names) > maxDropIns {
+				return errors.New("holds too many files")
+			}
+			return nil
+		})
+		if err == nil {
+			break
+		}
+	}
+	if err != nil {
+		s.unreadable = append(s.unreadable, printable(dir, errLimit)+" "+reasonOf(err))
+		return
+	}
+	for _, name := range names {
+		s.add(root, pid, filepath.Join(dir, name))
+	}
+}
+
+// asProcess are the paths under which a file that a process sees as name may be reached: through its own root, which is
+// the right one when it runs in a container, and through ours, for users who may not look through another's.
+func asProcess(root string, pid int, name string) []string {
+	if !filepath.IsAbs(name) {
+		return []string{filepath.Join(root, "proc", strconv.Itoa(pid), "cwd", name)}
+	}
+	return []string{filepath.Join(root, "proc", strconv.Itoa(pid), "root", name), filepath.Join(root, name)}
+}
+
+func readAsProcess(root string, pid int, name string) ([]byte, error) {
+	var first error
+	for _, path := range asProcess(root, pid, name) {
+		data, err := readFile(path)
+		if err == nil {
+			return data, nil
+		}
+		// The second path's "does not exist" must not hide that the first may not be looked through.
+		if first == nil || errors.Is(first, os.ErrNotExist) {
+			first = err
+		}
+	}
+	return nil, first
+}
+
+// parseFlags finds long flags among arguments, in both forms (--flag value and --flag=value), and returns every value of
+// each in order. As in the kubelet, an underscore in a flag's name counts as a dash and "--" ends the flags. Flags that
+// are not asked for are stepped over without knowing whether they take a value.
+func parseFlags(args []string, names ...string) map[string][]string {
+	out := make(map[string][]string)
+	for i := 0; i < len(args); i++ {
+		if args[i] == "--" {
+			break
+		}
+		body, ok := strings.CutPrefix(args[i], "--")
+		if !ok {
+			continue
+		}
+		name, value, joined := strings.Cut(body, "=")
+		name = strings.ReplaceAll(name, "_", "-")
+		if !slices.Contains(names, name) {
+			continue
+		}
+		if !joined {
+			if i+1 == len(args) {
+				break
+			}
+			i++
+			value = args[i]
+		}
+		out[name] = append(out[name], value)
+	}
+	return out
+}
+
+// parseGates reads the value of --feature-gates: EventedPLEG=true,CRIListStreaming=false. Entries that are neither true
+// nor false are ignored; the kubelet would not have started with them.
+func parseGates(s string) map[string]bool {
+	out := make(map[string]bool)
+	for entry := range strings.SplitSeq(s, ",") {
+		name, value, _ := strings.Cut(entry, "=")
+		if on, err := strconv.ParseBool(strings.TrimSpace(value)); err == nil {
+			out[strings.TrimSpace(name)] = on
+		}
+	}
+	return out
+}
+
+func last(values []string) string {
+	if len(values) == 0 {
+		return ""
+	}
+	return values[len(values)-1]
+}

@@ -1,0 +1,236 @@
+package crictl
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestKubelet(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		host func(tree)
+		want *Kubelet
+	}{
+		{name: "none", host: func(h tree) { h.process("1", "systemd", "/sbin/init") }},
+		{
+			name: "flags in both forms win over the file",
+			host: func(h tree) {
+				h.process("812", "kubelet", "/usr/bin/kubelet", "--v=2", "--config", "/etc/k.yaml",
+					"--feature_gates=EventedPLEG=true", "--feature-gates", "CRIListStreaming=false,Other=true",
+					"--runtime-request-timeout", "3m", "--container-runtime-endpoint=unix:///run/x.sock")
+				h.file("etc/k.yaml", "runtimeRequestTimeout: 1m\nfeatureGates: {EventedPLEG: false, CRIListStreaming: true}\n")
+			},
+			want: &Kubelet{
+				PID: 812, Name: "kubelet", ConfigPath: "/etc/k.yaml", Endpoint: "unix:///run/x.sock",
+				EndpointFrom: "--container-runtime-endpoint", RequestTimeout: 3 * time.Minute, EventedPLEG: true,
+			},
+		},
+		{
+			name: "drop-ins lie over the file, by name",
+			host: func(h tree) {
+				h.process("812", "kubelet", "kubelet", "--config=/etc/k.yaml", "--config-dir=/etc/k.d")
+				h.file("etc/k.yaml", "runtimeRequestTimeout: 1m\ncontainerRuntimeEndpoint: /run/a\nfeatureGates: {EventedPLEG: true}\n")
+				h.file("etc/k.d/20.conf", "runtimeRequestTimeout: 20s\n")
+				h.file("etc/k.d/10.conf", "runtimeRequestTimeout: 10s\nfeatureGates: {CRIListStreaming: true}\n")
+				h.file("etc/k.d/30.yaml", "runtimeRequestTimeout: 30s\n")
+			},
+			want: &Kubelet{
+				PID: 812, Name: "kubelet", ConfigPath: "/etc/k.yaml", Endpoint: "/run/a",
+				EndpointFrom: "containerRuntimeEndpoint in the configuration file", RequestTimeout: 20 * time.Second,
+				EventedPLEG: true, CRIListStreaming: true,
+			},
+		},
+		{
+			name: "all alpha gates but one",
+			host: func(h tree) {
+				h.process("812", "kubelet", "kubelet", "--feature-gates=AllAlpha=true,EventedPLEG=false")
+			},
+			want: &Kubelet{PID: 812, Name: "kubelet", CRIListStreaming: true},
+		},
+		{
+			name: "containerised: the file is the container's",
+			host: func(h tree) {
+				h.process("812", "kubelet", "kubelet", "--config=/k.yaml")
+				h.file("k.yaml", "runtimeRequestTimeout: 1s\n")
+				h.file("proc/812/root/k.yaml", "runtimeRequestTimeout: 2s\n")
+			},
+			want: &Kubelet{PID: 812, Name: "kubelet", ConfigPath: "/k.yaml", RequestTimeout: 2 * time.Second},
+		},
+		{
+			name: "relative configuration file",
+			host: func(h tree) {
+				h.process("812", "kubelet", "kubelet", "--config=k.json")
+				h.file("proc/812/cwd/k.json", `{"runtimeRequestTimeout":"2s"}`)
+			},
+			want: &Kubelet{PID: 812, Name: "kubelet", ConfigPath: "k.json", RequestTimeout: 2 * time.Second},
+		},
+		{
+			name: "missing file is said",
+			host: func(h tree) { h.process("812", "kubelet", "kubelet", "--config=/k.yaml") },
+			want: &Kubelet{PID: 812, Name: "kubelet", ConfigPath: "/k.yaml", Unreadable: "/k.yaml does not exist"},
+		},
+		{
+			name: "what is bad is said, and the rest counts",
+			host: func(h tree) {
+				h.process("812", "kubelet", "kubelet", "--config=/k.yaml", "--config-dir=/none", "--runtime-request-timeout=soon")
+				h.file("k.yaml", "containerRuntimeEndpoint: /run/a\nruntimeRequestTimeout: later\n")
+			},
+			want: &Kubelet{
+				PID: 812, Name: "kubelet", ConfigPath: "/k.yaml", Endpoint: "/run/a",
+				EndpointFrom: "containerRuntimeEndpoint in the configuration file",
+				Unreadable: `/k.yaml has a runtimeRequestTimeout that is no duration: time: invalid duration "later"; ` +
+					"/none does not exist; --runtime-request-timeout is no duration",
+			},
+		},
+		{
+			name: "hyperkube",
+			host: func(h tree) {
+				h.process("5", "hyperkube", "/hyperkube", "kubelet", "--container-runtime-endpoint=/run/a")
+				h.process("6", "hyperkube", "/hyperkube", "kube-proxy", "--config=/x")
+			},
+			want: &Kubelet{PID: 5, Name: "hyperkube", Endpoint: "/run/a", EndpointFrom: "--container-runtime-endpoint"},
+		},
+		{
+			name: "k3s hands arguments on",
+			host: func(h tree) {
+				h.process("5", "k3s-agent", "/usr/local/bin/k3s", "agent", "--kubelet-arg=feature-gates=EventedPLEG=true",
+					"--kubelet-arg", "config=/k.yaml", "--container-runtime-endpoint", "/run/a")
+				h.file("k.yaml", "runtimeRequestTimeout: 9s\n")
+			},
+			want: &Kubelet{
+				PID: 5, Name: "k3s-agent", ConfigPath: "/k.yaml", Endpoint: "/run/a",
+				EndpointFrom: "--container-runtime-endpoint", EventedPLEG: true, RequestTimeout: 9 * time.Second,
+			},
+		},
+		{
+			name: "k3s without an agent",
+			host: func(h tree) { h.process("5", "k3s-server", "k3s", "server", "--disable-agent") },
+		},
+		{
+			name: "RKE2's kubelet before RKE2",
+			host: func(h tree) {
+				h.process("5", "rke2", "/usr/local/bin/rke2", "server")
+				h.process("60", "kubelet", "kubelet", "--container-runtime-endpoint=unix:///run/k3s/containerd/containerd.sock")
+			},
+			want: &Kubelet{
+				PID: 60, Name: "kubelet", Endpoint: "unix:///run/k3s/containerd/containerd.sock",
+				EndpointFrom: "--container-runtime-endpoint",
+			},
+		},
+		{
+			name: "k0s worker",
+			host: func(h tree) { h.process("5", "k0s", "/usr/local/bin/k0s", "worker") },
+			want: &Kubelet{PID: 5, Name: "k0s", Endpoint: "unix:///run/k0s/containerd.sock", EndpointFrom: "built-in default"},
+		},
+		{
+			name: "k0s controller alone",
+			host: func(h tree) { h.process("5", "k0s", "/usr/local/bin/k0s", "controller") },
+		},
+		{
+			name: "MicroK8s's arguments in a file",
+			host: func(h tree) {
+				h.process("5", "kubelite", "/snap/microk8s/6000/kubelite", "--kubelet-args-file=/var/snap/microk8s/6000/args/kubelet")
+				h.file("var/snap/microk8s/6000/args/kubelet",
+					"# made by snap\n--config=${SNAP_DATA}/k.yaml\n--container-runtime-endpoint ${SNAP_COMMON}/run/containerd.sock\n")
+				h.file("var/snap/microk8s/6000/k.yaml", "runtimeRequestTimeout: 9s\n")
+			},
+			want: &Kubelet{
+				PID: 5, Name: "kubelite", ConfigPath: "/var/snap/microk8s/6000/k.yaml",
+				Endpoint:     "/var/snap/microk8s/common/run/containerd.sock",
+				EndpointFrom: "--container-runtime-endpoint", RequestTimeout: 9 * time.Second,
+			},
+		},
+		{
+			name: "zombie, and programs that sound alike",
+			host: func(h tree) {
+				h.process("5", "kubelet")
+				h.process("6", "kubelet-csr-app", "/kubelet-csr-approver", "--config=/x")
+				h.process("7", "k0s-thing", "/bin/true")
+			},
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			h := newTree(t)
+			tc.host(h)
+			d := &discovery{root: h.root}
+			d.findKubelet(t.Context())
+			if diff := cmp.Diff(tc.want, d.Kubelet); diff != "" {
+				t.Errorf("(-want +got)\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestKubeletOversizedConfig(t *testing.T) {
+	h := newTree(t)
+	h.process("5", "kubelet", "kubelet", "--config=/k.yaml")
+	h.file("k.yaml", strings.Repeat("#", maxConfig+1))
+	d := &discovery{root: h.root}
+	d.findKubelet(t.Context())
+	if want := "/k.yaml is larger than 1048576 bytes"; d.Kubelet.Unreadable != want {
+		t.Errorf("got %q", d.Kubelet.Unreadable)
+	}
+}
+
+func TestKubeletForbiddenConfig(t *testing.T) {
+	if !asNobody(t) {
+		return
+	}
+	h := newTree(t)
+	h.process("5", "kubelet", "kubelet", "--config=/k.yaml")
+	h.file("k.yaml", "")
+	if err := os.Chmod(filepath.Join(h.root, "k.yaml"), 0); err != nil {
+		t.Fatal(err)
+	}
+	d := &discovery{root: h.root}
+	d.findKubelet(t.Context())
+	if want := "/k.yaml may not be read by this user"; d.Kubelet.Unreadable != want {
+		t.Errorf("got %q", d.Kubelet.Unreadable)
+	}
+}
+
+func TestTwoKubelets(t *testing.T) {
+	h := newTree(t)
+	h.process("70", "kubelet", "kubelet")
+	h.process("9", "kubelet", "kubelet")
+	d := &discovery{root: h.root}
+	d.findKubelet(t.Context())
+	if d.Kubelet.PID != 9 || len(d.aboutKubelet) != 1 || !strings.Contains(d.aboutKubelet[0].What, "70") {
+		t.Errorf("got %+v, %+v", d.Kubelet, d.aboutKubelet)
+	}
+}
+
+func FuzzKubeletArgs(f *testing.F) {
+	for _, s := range []string{
+		"kubelet\x00--config=/a\x00--config\x00/b\x00", "kubelet --config /a", "", "\x00\x00", "k3s\x00server\x00--kubelet-arg=config=/x\x00",
+		"kubelet\x00--\x00--config=/a", "kubelet\x00--config", "hyperkube\x00kubelet\x00--feature-gates=A=true,B,=,C=x",
+		"k0s\x00worker\x00--kubelet-extra-args=--config=/x --v=3\x00",
+	} {
+		f.Add([]byte(s), "kubelet")
+	}
+	f.Fuzz(func(t *testing.T, cmdline []byte, comm string) {
+		_, args, ok := kubeletArgs(comm, splitCmdline(cmdline))
+		if !ok {
+			return
+		}
+		// Both forms of a flag must give the same values.
+		joined := parseFlags(args, "config", "feature-gates")
+		var rewritten []string
+		for _, name := range []string{"config", "feature-gates"} {
+			for _, v := range joined[name] {
+				rewritten = append(rewritten, "--"+name, v)
+			}
+		}
+		if diff := cmp.Diff(joined, parseFlags(rewritten, "config", "feature-gates")); diff != "" {
+			t.Errorf("(-joined +apart)\n%s", diff)
+		}
+		for _, v := range joined["feature-gates"] {
+			parseGates(v)
+		}
+	})
+}

@@ -1,0 +1,161 @@
+package crictl
+
+import (
+	"context"
+	"errors"
+	"io"
+	"path"
+	"strconv"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+)
+
+// A request is one RPC to be made.
+type request struct {
+	method  string // full name, /runtime.v1.RuntimeService/Version
+	object  string // id it is about
+	msg     proto.Message
+	timeout time.Duration // 0 means the client's
+}
+
+// unary makes one unary call and measures it.
+func (c *Client) unary(ctx context.Context, req request, into decoder) Call {
+	return c.measure(ctx, req, into, func(ctx context.Context, r *reply) error {
+		return c.conn.Invoke(ctx, req.method, req.msg, r)
+	})
+}
+
+// stream makes one server-streaming call, feeds every message to the decoder and measures the whole. One deadline holds
+// for all of it, as in the kubelet.
+func (c *Client) stream(ctx context.Context, req request, into decoder) Call {
+	return c.measure(ctx, req, into, func(ctx context.Context, r *reply) error {
+		s, err := c.conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, req.method)
+		if err != nil {
+			return err
+		}
+		// io.EOF from SendMsg means that the server has ended the stream already; RecvMsg then says why.
+		if err := s.SendMsg(req.msg); err != nil && !errors.Is(err, io.EOF) {
+			return err
+		}
+		if err := s.CloseSend(); err != nil {
+			return err
+		}
+		for {
+			if err := s.RecvMsg(r); errors.Is(err, io.EOF) {
+				return nil
+			} else if err != nil {
+				return err
+			}
+		}
+	})
+}
+
+func (c *Client) measure(parent context.Context, req request, into decoder, do func(context.Context, *reply) error) Call {
+	timeout := req.timeout
+	if timeout <= 0 {
+		timeout = c.timeout
+	}
+	call := Call{Method: path.Base(req.method), Object: req.object, Start: time.Now(), Code: OK}
+	deadline := call.Start.Add(timeout)
+	ctx, cancel := context.WithDeadline(parent, deadline)
+	defer cancel()
+
+	r := &reply{into: into}
+	err := do(ctx, r)
+	call.Elapsed = time.Since(call.Start)
+	call.Bytes = r.bytes
+	if err == nil {
+		return call
+	}
+	st := status.Convert(err)
+	call.Code = Code(st.Code().String())
+	text := st.Message()
+	switch {
+	case r.err != nil:
+		call.Code = Internal
+		text = "the answer could not be decoded: " + r.err.Error()
+	case st.Code() == codes.DeadlineExceeded || st.Code() == codes.Canceled:
+		text = c.classifyEnd(&call, text, parent, ctx, deadline, timeout)
+	case st.Code() == codes.ResourceExhausted:
+		if size, _, ok := refusedSize(text); ok {
+			call.Bytes = size
+		}
+	}
+	call.Err = printable(text, errLimit)
+	return call
+}
+
+// classifyEnd tells apart what DeadlineExceeded and Canceled may mean: the command came to its end (Canceled), nothing
+// was answered in time (DeadlineExceeded), or the runtime gave up on something of its own long before our deadline: that
+// is ByRuntime, or Unknown for a Canceled of its own. A runtime that honours the deadline which gRPC sends along may end
+// the call a moment before this side does; the last tenth of the time therefore counts as reached.
+func (c *Client) classifyEnd(
+	call *Call, text string, parent, ctx context.Context, deadline time.Time, timeout time.Duration,
+) string {
+	due := deadline
+	end, limited := parent.Deadline()
+	if limited && end.Before(due) {
+		due = end
+	}
+	early := ctx.Err() == nil && time.Until(due) > timeout/10
+	switch {
+	case c.closed.Load(), errors.Is(ctx.Err(), context.Canceled):
+		call.Code = Canceled
+	case early && call.Code == Canceled:
+		call.Code = Unknown
+		return "the runtime answered Canceled: " + text
+	case early:
+		call.ByRuntime = true
+		return text
+	case limited && !end.After(deadline):
+		call.Code = Canceled
+	default:
+		call.Code = DeadlineExceeded
+	}
+	if strings.HasPrefix(text, "stream terminated by RST_STREAM") {
+		text = context.DeadlineExceeded.Error() // the runtime's end of the same deadline was a moment faster
+	}
+	if dial := c.dialErr.Load(); dial != nil {
+		text += "; last attempt to connect: " + *dial
+	}
+	return text
+}
+
+// refusedSize reads size and limit out of gRPC's two refusals:
+//
+//	trying to send message larger than max (20971520 vs. 16777216)
+//	grpc: received message larger than max (20971520 vs. 16777216)
+func refusedSize(text string) (size, limit int, ok bool) {
+	_, rest, found := strings.Cut(text, "larger than max (")
+	if !found {
+		return 0, 0, false
+	}
+	rest, _, found = strings.Cut(rest, ")")
+	if !found {
+		return 0, 0, false
+	}
+	a, b, found := strings.Cut(rest, " vs. ")
+	if !found {
+		return 0, 0, false
+	}
+	size, err := strconv.Atoi(a)
+	if err != nil || size < 0 {
+		return 0, 0, false
+	}
+	limit, err = strconv.Atoi(b)
+	if err != nil || limit < 0 {
+		return 0, 0, false
+	}
+	return size, limit, true
+}
+
+// oversized reports whether the call failed because its answer was larger than one side's message limit. A
+// ResourceExhausted of another kind, such as too many requests, is not helped by smaller lists.
+func oversized(call Call) bool {
+	return call.Code == ResourceExhausted && strings.Contains(call.Err, "larger than max")
+}

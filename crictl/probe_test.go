@@ -1,0 +1,258 @@
+package crictl
+
+import (
+	"context"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc"
+)
+
+// socketPath is a path short enough for a socket.
+func socketPath(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "kd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return filepath.Join(dir, "s")
+}
+
+// serve accepts connections at a new socket and hands each to do. It ends with the test.
+func serve(t *testing.T, do func(net.Conn)) string {
+	t.Helper()
+	path := socketPath(t)
+	lis, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = lis.Close() })
+	go func() {
+		for {
+			conn, err := lis.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer conn.Close()
+				do(conn)
+			}()
+		}
+	}()
+	return path
+}
+
+// backlogged is a listener whose queue is full and that accepts nothing.
+func backlogged(t *testing.T) string {
+	t.Helper()
+	path := socketPath(t)
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Close(fd) })
+	if err := unix.Bind(fd, &unix.SockaddrUnix{Name: path}); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Listen(fd, 0); err != nil {
+		t.Fatal(err)
+	}
+	for range 10 {
+		conn, err := net.Dial("unix", path)
+		if err != nil {
+			return path
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+	}
+	t.Fatal("the listen queue never got full")
+	return ""
+}
+
+func TestProbe(t *testing.T) {
+	hello := func(c net.Conn) { _, _ = io.ReadFull(c, make([]byte, len(http2Hello))) }
+	for _, tc := range []struct {
+		name  string
+		path  func(t *testing.T) string
+		want  ConnectState
+		first string // part of FirstByte
+		short bool   // end the context soon: the answer is that there is none
+	}{
+		{name: "missing", path: socketPath, want: ConnectMissing},
+		{name: "below a file", path: func(t *testing.T) string { return serve(t, nil) + "/x" }, want: ConnectMissing},
+		{name: "directory", path: func(t *testing.T) string { return t.TempDir() }, want: ConnectNotSocket},
+		{name: "device", path: func(*testing.T) string { return "/dev/null" }, want: ConnectNotSocket},
+		{name: "TCP", path: func(*testing.T) string { return "tcp://127.0.0.1:1" }, want: ConnectFailed},
+		{
+			name: "refused", want: ConnectRefused,
+			path: func(t *testing.T) string {
+				path := socketPath(t)
+				if err := unix.Mknod(path, unix.S_IFSOCK|0o600, 0); err != nil {
+					t.Fatal(err)
+				}
+				return path
+			},
+		},
+		{name: "backlogged", path: backlogged, want: ConnectBacklogged},
+		{
+			name: "datagram socket", want: ConnectForeign,
+			path: func(t *testing.T) string {
+				path := socketPath(t)
+				c, err := net.ListenPacket("unixgram", path)
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { _ = c.Close() })
+				return path
+			},
+		},
+		{
+			name: "silent", want: ConnectSilent, short: true,
+			path: func(t *testing.T) string {
+				return serve(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) })
+			},
+		},
+		{
+			name: "HTTP/1", want: ConnectForeign, first: `"HTTP/1.1 400`,
+			path: func(t *testing.T) string {
+				return serve(t, func(c net.Conn) { hello(c); _, _ = io.WriteString(c, "HTTP/1.1 400 Bad Request\r\n\r\n") })
+			},
+		},
+		{
+			name: "speaks first, with control characters", want: ConnectForeign, first: `"\x1b[2J`,
+			path: func(t *testing.T) string {
+				return serve(t, func(c net.Conn) { _, _ = io.WriteString(c, "\x1b[2J"); hello(c) })
+			},
+		},
+		{
+			name: "hangs up", want: ConnectForeign,
+			path: func(t *testing.T) string { return serve(t, hello) },
+		},
+		{
+			name: "hangs up at once", want: ConnectForeign,
+			path: func(t *testing.T) string { return serve(t, func(net.Conn) {}) },
+		},
+		{
+			name: "half a frame", want: ConnectForeign, first: `"\x00\x00\x06\x04"`, short: true,
+			path: func(t *testing.T) string {
+				return serve(t, func(c net.Conn) {
+					hello(c)
+					_, _ = io.WriteString(c, "\x00\x00\x06\x04")
+					_, _ = io.Copy(io.Discard, c)
+				})
+			},
+		},
+		{
+			name: "another frame first", want: ConnectForeign, first: `"\x00\x00\b\a\x00`,
+			path: func(t *testing.T) string {
+				return serve(t, func(c net.Conn) {
+					hello(c)
+					_, _ = io.WriteString(c, "\x00\x00\x08\x07\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00")
+				})
+			},
+		},
+		{
+			name: "settings byte by byte", want: ConnectOK,
+			path: func(t *testing.T) string {
+				return serve(t, func(c net.Conn) {
+					hello(c)
+					for _, b := range []byte("\x00\x00\x00\x04\x00\x00\x00\x00\x00") {
+						_, _ = c.Write([]byte{b})
+					}
+				})
+			},
+		},
+		{
+			name: "gRPC", want: ConnectOK,
+			path: func(t *testing.T) string {
+				path := socketPath(t)
+				lis, err := net.Listen("unix", path)
+				if err != nil {
+					t.Fatal(err)
+				}
+				s := grpc.NewServer()
+				go func() { _ = s.Serve(lis) }()
+				t.Cleanup(s.Stop)
+				return path
+			},
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			path := tc.path(t)
+			timeout := time.Minute
+			if tc.short {
+				timeout = 100 * time.Millisecond
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), timeout)
+			defer cancel()
+			got := Probe(ctx, path)
+			if got.State != tc.want || !strings.Contains(got.FirstByte, tc.first) {
+				t.Errorf("got %+v, want %s", got, tc.want)
+			}
+			if (got.Err == "") != (tc.want == ConnectOK) {
+				t.Errorf("state %s with error %q", got.State, got.Err)
+			}
+			connected := tc.want == ConnectOK || tc.want == ConnectSilent || tc.first != ""
+			if connected && (got.PeerPID != os.Getpid() || got.PeerUID != os.Geteuid()) {
+				t.Errorf("peer is %d of %d, want this process", got.PeerPID, got.PeerUID)
+			}
+		})
+	}
+}
+
+func TestProbeInterrupted(t *testing.T) {
+	greeted := make(chan struct{})
+	path := serve(t, func(c net.Conn) {
+		_, _ = io.ReadFull(c, make([]byte, len(http2Hello)))
+		close(greeted)
+		_, _ = io.Copy(io.Discard, c)
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	go func() {
+		<-greeted
+		cancel()
+	}()
+	if got := Probe(ctx, path); got.State != ConnectCanceled {
+		t.Errorf("got %+v", got)
+	}
+}
+
+func TestProbeDenied(t *testing.T) {
+	if !asNobody(t) {
+		return
+	}
+	path := serve(t, nil)
+	if err := os.Chmod(path, 0); err != nil {
+		t.Fatal(err)
+	}
+	if got := Probe(t.Context(), path); got.State != ConnectDenied {
+		t.Errorf("got %+v", got)
+	}
+}
+
+func TestFailedConnect(t *testing.T) {
+	canceled, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, tc := range []struct {
+		ctx  context.Context
+		err  error
+		want ConnectState
+	}{
+		{t.Context(), &os.PathError{Op: "stat", Path: "/x", Err: unix.EACCES}, ConnectDenied},
+		{t.Context(), &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", unix.EACCES)}, ConnectDenied},
+		{t.Context(), &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", unix.EPERM)}, ConnectDenied},
+		{t.Context(), &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", unix.EMFILE)}, ConnectFailed},
+		{canceled, &net.OpError{Op: "dial", Err: context.Canceled}, ConnectCanceled},
+	} {
+		if got := failedConnect(tc.ctx, tc.err); got.State != tc.want || got.Err == "" || strings.Contains(got.Err, "dial") && tc.ctx != canceled {
+			t.Errorf("%v: got %+v, want %s", tc.err, got, tc.want)
+		}
+	}
+}

@@ -1,0 +1,161 @@
+package crictl
+
+import "time"
+
+// Labels and annotations of the kubelet that kdiag reads.
+const (
+	LabelPodName       = "io.kubernetes.pod.name"
+	LabelPodNamespace  = "io.kubernetes.pod.namespace"
+	LabelPodUID        = "io.kubernetes.pod.uid"
+	LabelContainerName = "io.kubernetes.container.name"
+
+	AnnotationRestartCount = "io.kubernetes.container.restartCount"
+	AnnotationConfigSource = "kubernetes.io/config.source"
+)
+
+// A Pod names a pod. The entries of one list that belong to the same pod share one Pod value.
+type Pod struct {
+	Namespace string
+	Name      string
+	UID       string
+}
+
+// A ContainerState is a container's state as CRI numbers it.
+type ContainerState uint8
+
+// The states of runtime.v1.ContainerState.
+const (
+	ContainerCreated ContainerState = iota
+	ContainerRunning
+	ContainerExited
+	ContainerUnknown
+)
+
+// String returns the state in lower case: created, running, exited or unknown.
+func (s ContainerState) String() string {
+	switch s {
+	case ContainerCreated:
+		return "created"
+	case ContainerRunning:
+		return "running"
+	case ContainerExited:
+		return "exited"
+	}
+	return "unknown"
+}
+
+// A SandboxState is a pod sandbox's state as CRI numbers it.
+type SandboxState uint8
+
+// The states of runtime.v1.PodSandboxState.
+const (
+	SandboxReady SandboxState = iota
+	SandboxNotReady
+)
+
+// String returns ready or notready.
+func (s SandboxState) String() string {
+	if s == SandboxReady {
+		return "ready"
+	}
+	return "notready"
+}
+
+// A Container is what kdiag keeps of one entry of ListContainers: enough to group, age and name it. Strings that
+// repeat within a list share memory.
+type Container struct {
+	ID           string
+	SandboxID    string
+	Name         string // metadata.name, or the label io.kubernetes.container.name
+	Pod          *Pod   // from the labels io.kubernetes.pod.*; never nil, empty for a container that no kubelet made
+	CreatedAt    int64  // Unix nanoseconds, as CRI gives it
+	Attempt      uint32 // metadata.attempt
+	RestartCount uint32 // annotation io.kubernetes.container.restartCount, 0 without it; the kubelet writes Attempt equal to it
+	Size         uint32 // bytes of the entry on the wire, its field header included
+	State        ContainerState
+}
+
+// Created returns CreatedAt as a time.
+func (c *Container) Created() time.Time { return time.Unix(0, c.CreatedAt) }
+
+// A PodSandbox is what kdiag keeps of one entry of ListPodSandbox.
+type PodSandbox struct {
+	ID           string
+	Pod          *Pod   // metadata, or the labels io.kubernetes.pod.*; never nil
+	ConfigSource string // annotation kubernetes.io/config.source: "api", "file", "http"; empty if no kubelet made it
+	CreatedAt    int64  // Unix nanoseconds
+	Attempt      uint32
+	Size         uint32 // bytes of the entry on the wire, its field header included
+	State        SandboxState
+}
+
+// Created returns CreatedAt as a time.
+func (s *PodSandbox) Created() time.Time { return time.Unix(0, s.CreatedAt) }
+
+// A ListMode says how a list was obtained.
+type ListMode string
+
+// The ways to a list, in the order in which they are tried.
+const (
+	ModeStream   ListMode = "stream"   // StreamContainers or StreamPodSandboxes, cri-api 0.36 and newer
+	ModeUnary    ListMode = "unary"    // ListContainers or ListPodSandbox, as kubelets call it by default
+	ModeFiltered ListMode = "filtered" // several unary calls by state and sandbox, after the server refused the whole
+)
+
+// A ContainerList is a decoded list of containers and the calls that it took.
+type ContainerList struct {
+	Containers []Container
+	Mode       ListMode
+	Calls      []Call // in the order made; the last of a complete list succeeded
+	Bytes      int    // size of one unary, unfiltered response holding these containers
+	Complete   bool   // false when some part could not be had; Containers then holds what could
+}
+
+// A PodSandboxList is a decoded list of pod sandboxes and the calls that it took.
+type PodSandboxList struct {
+	Sandboxes []PodSandbox
+	Mode      ListMode
+	Calls     []Call
+	Bytes     int
+	Complete  bool
+}
+
+// A Filter narrows a list on the runtime's side. The zero Filter asks for everything.
+type Filter struct {
+	ID        string
+	SandboxID string          // containers only
+	State     *ContainerState // containers only
+	Ready     *bool           // sandboxes only
+	Labels    map[string]string
+}
+
+// A Version is the runtime's answer to Version.
+type Version struct {
+	RuntimeName       string // such as "containerd"
+	RuntimeVersion    string // such as "v2.1.4"
+	RuntimeAPIVersion string // such as "v1"
+}
+
+// A Condition is one entry of the runtime's Status.
+type Condition struct {
+	Type    string // RuntimeReady, NetworkReady, or one of the runtime's own
+	Status  bool
+	Reason  string
+	Message string
+}
+
+// A Status is the runtime's answer to Status(verbose=false).
+type Status struct {
+	Conditions []Condition
+	Handlers   []string // names of the runtime handlers (runtime classes) it offers
+}
+
+// Condition returns the condition of the given type, and whether the runtime reported it.
+func (s *Status) Condition(typ string) (Condition, bool) {
+	for _, c := range s.Conditions {
+		if c.Type == typ {
+			return c, true
+		}
+	}
+	return Condition{}, false
+}
