@@ -1,0 +1,51 @@
+package fake
+
+import (
+	"embed"
+	"fmt"
+)
+
+//go:embed scenarios/*.yaml
+var scenarioFiles embed.FS
+
+// builtinNames lists the scenarios of the contract in its order.
+func builtinNames() []string {
+	return []string{
+		"healthy", "runtime-down", "runtime-hung", "runtime-slow", "runtime-not-ready", "network-not-ready", "cni-hung",
+		"list-hang", "inspect-hang", "sandbox-hang", "image-service-hung", "exited-flood", "list-too-large", "relist-overloaded", "flapping",
+	}
+}
+
+// Builtins returns the scenarios that kdiag brings along, in the order in which they are listed to a person. The caller
+// owns the result.
+func Builtins() []Scenario {
+	names := builtinNames()
+	all := make([]Scenario, 0, len(names))
+	for _, name := range names {
+		s, ok := Builtin(name)
+		if !ok {
+			panic("fake: no embedded scenario " + name)
+		}
+		all = append(all, s)
+	}
+	return all
+}
+
+// Builtin returns the built-in scenario of that name, and whether there is one. The caller owns the result. An embedded
+// scenario that does not parse is a mistake in this program, and a panic.
+func Builtin(name string) (Scenario, bool) {
+	text, ok := builtinText(name)
+	if !ok {
+		return Scenario{}, false
+	}
+	s, err := Parse(text)
+	if err != nil {
+		panic(fmt.Sprintf("fake: embedded scenario %s: %v", name, err))
+	}
+	return s, true
+}
+
+func builtinText(name string) ([]byte, bool) {
+	text, err := scenarioFiles.ReadFile("scenarios/" + name + ".yaml")
+	return text, err == nil
+}

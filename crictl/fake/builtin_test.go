@@ -1,0 +1,207 @@
+package fake
+
+import (
+	"context"
+	"io/fs"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+func TestBuiltins(t *testing.T) {
+	files, err := fs.Glob(scenarioFiles, "scenarios/*.yaml")
+	if err != nil || len(files) != len(builtinNames()) {
+		t.Errorf("%d embedded files and %d names (%v)", len(files), len(builtinNames()), err)
+	}
+	summaries := map[string]bool{}
+	for i, s := range Builtins() {
+		if want := builtinNames()[i]; s.Name != want {
+			t.Errorf("file %s.yaml says its name is %s", want, s.Name)
+		}
+		if (s.Cause == "") != (s.Name == "healthy") {
+			t.Errorf("%s: cause %q", s.Name, s.Cause)
+		}
+		if s.Summary == "" || len(s.Summary) > 80 || summaries[s.Summary] {
+			t.Errorf("%s: summary %q is empty, long or used twice", s.Name, s.Summary)
+		}
+		summaries[s.Summary] = true
+	}
+	if _, ok := Builtin("no-such"); ok {
+		t.Error("there is a scenario no-such")
+	}
+	if _, ok := Builtin("../doc"); ok {
+		t.Error("names reach outside the folder")
+	}
+}
+
+// count is what a scenario must hold.
+type count struct{ Ready, NotReady, Created, Running, Exited int }
+
+func (c *client) count(t *testing.T) count {
+	t.Helper()
+	var n count
+	for _, sb := range c.sandboxes(t, nil) {
+		if sb.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY {
+			n.Ready++
+		} else {
+			n.NotReady++
+		}
+	}
+	for container := range c.server.store.containers.objects() { // not by RPC: it may hang or be too large
+		switch container.state {
+		case runtimeapi.ContainerState_CONTAINER_CREATED:
+			n.Created++
+		case runtimeapi.ContainerState_CONTAINER_RUNNING:
+			n.Running++
+		case runtimeapi.ContainerState_CONTAINER_EXITED:
+			n.Exited++
+		}
+	}
+	return n
+}
+
+func TestBuiltinContents(t *testing.T) {
+	tests := map[string]struct {
+		want      count
+		low, high int // bytes of ListContainers
+	}{
+		"healthy":           {count{Ready: 28, NotReady: 3, Running: 43, Exited: 5}, 30_000, 50_000},
+		"exited-flood":      {count{Ready: 78, NotReady: 3, Running: 83, Exited: 20_005}, 13 << 20, 15 << 20},
+		"list-too-large":    {count{Ready: 278, NotReady: 3, Running: 3043, Exited: 5}, 17 << 20, 19 << 20},
+		"relist-overloaded": {count{Ready: 328, NotReady: 3, Running: 943, Exited: 5}, 600_000, 1_200_000},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, _ := Builtin(name)
+				c := serve(t, s)
+				if diff := cmp.Diff(test.want, c.count(t)); diff != "" {
+					t.Errorf("(-want +got):\n%s", diff)
+				}
+				size := len(c.server.store.listContainers(nil).wire)
+				if size < test.low || size > test.high {
+					t.Errorf("ListContainers has %d bytes, want %d to %d", size, test.low, test.high)
+				}
+			})
+		})
+	}
+}
+
+// TestEntrySize: on the healthy node entries have the size of real ones, since the sizes of lists are judged.
+func TestEntrySize(t *testing.T) {
+	s, _ := Builtin("healthy")
+	c := serve(t, s)
+	for container := range c.server.store.containers.objects() {
+		if n := len(container.appendWire(nil)); n < 700 || n > 1000 {
+			t.Errorf("%s of %s has an entry of %d bytes, want 700 to 1000", container.name, container.sandbox.meta.GetName(), n)
+		}
+	}
+}
+
+// TestSameInEveryRun: ids, uids and ages do not depend on when or how often a scenario is started.
+func TestSameInEveryRun(t *testing.T) {
+	snapshot := func(t *testing.T) (list []string) {
+		s, _ := Builtin("healthy")
+		start := time.Now()
+		c := serve(t, s)
+		for _, sb := range c.sandboxes(t, nil) {
+			age := start.Sub(time.Unix(0, sb.GetCreatedAt()))
+			list = append(list, strings.Join([]string{sb.GetId(), sb.GetMetadata().GetUid(), age.String()}, " "))
+		}
+		for _, container := range c.containers(t, nil) {
+			age := start.Sub(time.Unix(0, container.GetCreatedAt()))
+			list = append(list, container.GetId()+" "+age.String())
+		}
+		return list
+	}
+	var first []string
+	for range 2 {
+		synctest.Test(t, func(t *testing.T) {
+			list := snapshot(t)
+			time.Sleep(time.Hour)
+			if diff := cmp.Diff(list, snapshot(t)); diff != "" {
+				t.Errorf("an hour later (-first +second):\n%s", diff)
+			}
+			if first != nil {
+				if diff := cmp.Diff(first, list); diff != "" {
+					t.Errorf("another run (-first +second):\n%s", diff)
+				}
+			}
+			first = list
+		})
+	}
+}
+
+// TestStatusesSatisfyKubelets checks what the kubelet's CRI client demands of every status, in all states.
+func TestStatusesSatisfyKubelets(t *testing.T) {
+	s := small()
+	s.Pods[0].Containers = append(s.Pods[0].Containers, ContainerGroup{Name: "lost", State: "unknown"})
+	c := serve(t, s)
+	now := time.Now().UnixNano()
+	for _, listed := range c.containers(t, nil) {
+		got := c.status(t, listed.GetId())
+		name := got.GetMetadata().GetName()
+		if got.GetId() != listed.GetId() || name == "" || got.GetCreatedAt() == 0 || got.GetImage().GetImage() == "" || got.GetImageRef() == "" ||
+			got.GetLogPath() == "" || got.GetState() != listed.GetState() {
+			t.Errorf("%s: incomplete: %v", name, got)
+		}
+		if got.GetCreatedAt() > now {
+			t.Errorf("%s: created in the future", name)
+		}
+		started := got.GetState() != runtimeapi.ContainerState_CONTAINER_CREATED
+		if started != (got.GetStartedAt() >= got.GetCreatedAt()) {
+			t.Errorf("%s in %s: created at %d, started at %d", name, got.GetState(), got.GetCreatedAt(), got.GetStartedAt())
+		}
+		exited := got.GetState() == runtimeapi.ContainerState_CONTAINER_EXITED
+		if exited != (got.GetFinishedAt() > got.GetStartedAt()) || exited && (got.GetReason() == "" || got.GetFinishedAt() > now) {
+			t.Errorf("%s in %s: finished at %d, reason %q", name, got.GetState(), got.GetFinishedAt(), got.GetReason())
+		}
+	}
+	for _, listed := range c.sandboxes(t, nil) {
+		got := must(c.PodSandboxStatus(t.Context(), &runtimeapi.PodSandboxStatusRequest{PodSandboxId: listed.GetId()}))(t).GetStatus()
+		meta := got.GetMetadata()
+		if got.GetId() != listed.GetId() || meta.GetName() == "" || meta.GetNamespace() == "" || meta.GetUid() == "" || got.GetCreatedAt() == 0 ||
+			got.GetNetwork().GetIp() == "" || got.GetLinux().GetNamespaces().GetOptions() == nil {
+			t.Errorf("incomplete: %v", got)
+		}
+	}
+}
+
+func TestContainerHash(t *testing.T) {
+	// The first is the kubelet's own unit test's, the second was observed.
+	for _, test := range []struct{ image, name, want string }{
+		{"foo/image:v1", "test_container", "8e45cbd0"},
+		{"busybox:1", "c", "1aaabc84"},
+	} {
+		if got := containerHash(test.image, test.name); got != test.want {
+			t.Errorf("hash of %s in %s is %s, want %s", test.name, test.image, got, test.want)
+		}
+	}
+}
+
+// TestInspectHangNamesTheContainer holds the scenario to what the contract and the README say of it.
+func TestInspectHangNamesTheContainer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, _ := Builtin("inspect-hang")
+		c := serve(t, s)
+		var hung []string
+		for _, listed := range c.containers(t, nil) {
+			id := listed.GetId()
+			got := ask(t, func(ctx context.Context) error {
+				_, err := c.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: id})
+				return err
+			})
+			if got.Took == time.Minute {
+				labels := listed.GetLabels()
+				hung = append(hung, labels[labelPodNamespace]+"/"+labels[labelPodName]+"/"+labels[labelContainerName])
+			}
+		}
+		if diff := cmp.Diff([]string{"payments/ledger-db-0/ledger"}, hung); diff != "" {
+			t.Errorf("what hangs (-want +got):\n%s", diff)
+		}
+	})
+}

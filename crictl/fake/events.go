@@ -1,0 +1,105 @@
+package fake
+
+import (
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// eventBacklog is how many events a subscriber may be behind. It is the size of the kubelet's own event channel.
+const eventBacklog = 1000
+
+// A broker hands container events to subscribers. It never waits for one: who falls behind by more than eventBacklog is dropped, as
+// nothing else keeps one stuck client from stopping the runtime.
+type broker struct {
+	mu   sync.Mutex
+	subs map[*subscriber]struct{}
+}
+
+type subscriber struct {
+	events  chan *runtimeapi.ContainerEventResponse
+	dropped chan struct{} // closed when the subscriber fell behind
+}
+
+func newBroker() *broker { return &broker{subs: map[*subscriber]struct{}{}} }
+
+func (b *broker) subscribe() *subscriber {
+	sub := &subscriber{
+		events:  make(chan *runtimeapi.ContainerEventResponse, eventBacklog),
+		dropped: make(chan struct{}),
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.subs[sub] = struct{}{}
+	return sub
+}
+
+func (b *broker) unsubscribe(sub *subscriber) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.subs, sub)
+}
+
+// wanted reports whether anybody listens, so that events that nobody reads need not be built.
+func (b *broker) wanted() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.subs) > 0
+}
+
+func (b *broker) publish(event *runtimeapi.ContainerEventResponse) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for sub := range b.subs {
+		select {
+		case sub.events <- event:
+		default:
+			delete(b.subs, sub)
+			close(sub.dropped)
+		}
+	}
+}
+
+// publish tells the subscribers what became of the sandbox or the container with that id. Like containerd it sends the
+// status of the sandbox and all its containers along. The caller holds mu, so events keep the order of the changes.
+func (st *store) publish(sb *sandbox, id string, kind runtimeapi.ContainerEventType) {
+	if !st.events.wanted() {
+		return
+	}
+	event := &runtimeapi.ContainerEventResponse{
+		ContainerId:        id,
+		ContainerEventType: kind,
+		CreatedAt:          time.Now().UnixNano(),
+		PodSandboxStatus:   sb.status(),
+	}
+	for _, c := range sb.containers {
+		event.ContainersStatuses = append(event.ContainersStatuses, c.status())
+	}
+	st.events.publish(event)
+}
+
+// GetContainerEvents streams events until the caller hangs up, falls behind or the server stops.
+func (r *runtimeService) GetContainerEvents(
+	_ *runtimeapi.GetEventsRequest, stream grpc.ServerStreamingServer[runtimeapi.ContainerEventResponse],
+) error {
+	sub := r.store.events.subscribe()
+	defer r.store.events.unsubscribe(sub)
+	for {
+		select {
+		case event := <-sub.events:
+			if err := stream.Send(event); err != nil {
+				return err
+			}
+		case <-sub.dropped:
+			return status.Errorf(codes.ResourceExhausted, "more than %d events were not read; list again", eventBacklog)
+		case <-stream.Context().Done():
+			return status.FromContextError(stream.Context().Err()).Err()
+		case <-r.done:
+			return errStopping()
+		}
+	}
+}

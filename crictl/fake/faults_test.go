@@ -1,0 +1,250 @@
+package fake
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc/codes"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// outcome is what became of one call: its gRPC code and how long it took.
+type outcome struct {
+	Code codes.Code
+	Took time.Duration
+}
+
+// ask makes one call with a deadline of a minute and measures it on the bubble's clock.
+func ask(t *testing.T, call func(context.Context) error) outcome {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	start := time.Now()
+	err := call(ctx)
+	return outcome{Code: codeOf(err), Took: time.Since(start)}
+}
+
+func (c *client) version(ctx context.Context) error {
+	_, err := c.Version(ctx, &runtimeapi.VersionRequest{})
+	return err
+}
+
+// idOf returns the id of the container of that name, whichever comes last.
+func (c *client) idOf(t *testing.T, name string) string {
+	t.Helper()
+	id := ""
+	for _, container := range c.containers(t, nil) {
+		if container.GetMetadata().GetName() == name {
+			id = container.GetId()
+		}
+	}
+	return id
+}
+
+func TestFaultTimes(t *testing.T) {
+	const s = Duration(time.Second)
+	ok := outcome{Code: codes.OK}
+	hung := outcome{Code: codes.DeadlineExceeded, Took: time.Minute}
+	failed := outcome{Code: codes.Unavailable}
+	tests := []struct {
+		name  string
+		fault Fault
+		at    []time.Duration // when to ask Version, after New
+		want  []outcome
+	}{
+		{"hang", Fault{Hang: true}, []time.Duration{0, time.Hour}, []outcome{hung, hung}},
+		{"delay", Fault{Delay: 5 * s}, []time.Duration{0}, []outcome{{codes.OK, 5 * time.Second}}},
+		{"delay beyond the deadline", Fault{Delay: 61 * s}, []time.Duration{0}, []outcome{hung}},
+		{"error", Fault{Error: "Unavailable: not yet"}, []time.Duration{0}, []outcome{failed}},
+		{"delay, then error", Fault{Delay: s, Error: "Unavailable"}, []time.Duration{0}, []outcome{{codes.Unavailable, time.Second}}},
+		{"other RPC", Fault{RPC: "List*", Hang: true}, []time.Duration{0}, []outcome{ok}},
+		{
+			"from and until",
+			Fault{Error: "Unavailable", From: 10 * s, Until: 20 * s},
+			[]time.Duration{9 * time.Second, 10 * time.Second, 19 * time.Second, 20 * time.Second},
+			[]outcome{ok, failed, failed, ok},
+		},
+		{
+			"every and for, counted from From",
+			Fault{Error: "Unavailable", From: 5 * s, Every: 40 * s, For: 15 * s},
+			[]time.Duration{0, 5 * time.Second, 19 * time.Second, 20 * time.Second, 44 * time.Second, 45 * time.Second},
+			[]outcome{ok, failed, failed, ok, ok, failed},
+		},
+		{"first", Fault{Error: "Unavailable", First: 1}, []time.Duration{0, 0, 0}, []outcome{failed, ok, ok}},
+		{"after", Fault{Error: "Unavailable", After: 1}, []time.Duration{0, 0, 0}, []outcome{ok, failed, failed}},
+		{"after and first", Fault{Error: "Unavailable", After: 1, First: 1}, []time.Duration{0, 0, 0}, []outcome{ok, failed, ok}},
+		{
+			"calls before From do not count",
+			Fault{Error: "Unavailable", From: 10 * s, After: 1},
+			[]time.Duration{0, 10 * time.Second, 11 * time.Second},
+			[]outcome{ok, ok, failed},
+		},
+		{
+			"thaw",
+			Fault{Hang: true, Thaw: true, From: 10 * s, Every: 40 * s, For: 15 * s},
+			[]time.Duration{12 * time.Second, 26 * time.Second},
+			[]outcome{{codes.OK, 13 * time.Second}, ok},
+		},
+		{"thaw at until", Fault{Hang: true, Thaw: true, Until: 7 * s}, []time.Duration{3 * time.Second}, []outcome{{codes.OK, 4 * time.Second}}},
+		{"thaw without an end", Fault{Hang: true, Thaw: true}, []time.Duration{0}, []outcome{hung}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				if test.fault.RPC == "" {
+					test.fault.RPC = "Version"
+				}
+				start := time.Now()
+				c := serve(t, Scenario{Name: "faulty", Faults: []Fault{test.fault}})
+				var got []outcome
+				for _, at := range test.at {
+					time.Sleep(time.Until(start.Add(at)))
+					got = append(got, ask(t, c.version))
+				}
+				if diff := cmp.Diff(test.want, got); diff != "" {
+					t.Errorf("(-want +got):\n%s", diff)
+				}
+			})
+		})
+	}
+}
+
+// TestFaultObjects hangs what one object pattern matches, and asks about everything in the small scenario.
+func TestFaultObjects(t *testing.T) {
+	tests := []struct {
+		name   string
+		object Object
+		want   string // what hangs
+	}{
+		{"container", Object{Container: "app"}, "container app"},
+		{"container pattern", Object{Container: "p*"}, "container proxy"},
+		{"pod", Object{Pod: "shop"}, "sandbox shop, container app, container proxy"},
+		{"pod's sandbox", Object{Pod: "shop", Sandbox: true}, "sandbox shop"},
+		{"namespace", Object{Namespace: "pay"}, "sandbox job, container run"},
+		{"nobody", Object{Namespace: "pay", Pod: "shop"}, ""},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := small()
+				s.Faults = []Fault{{RPC: "*Status", Object: test.object, Hang: true}}
+				c := serve(t, s)
+				var hung []string
+				check := func(what string, call func(context.Context) error) {
+					if ask(t, call).Code == codes.DeadlineExceeded {
+						hung = append(hung, what)
+					}
+				}
+				for _, i := range []int{0, 2} {
+					sb := c.sandboxes(t, nil)[i]
+					check("sandbox "+sb.GetMetadata().GetName(), func(ctx context.Context) error {
+						_, err := c.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: sb.GetId()})
+						return err
+					})
+					for _, name := range map[int][]string{0: {"app", "proxy"}, 2: {"run"}}[i] {
+						id := c.idOf(t, name)
+						check("container "+name, func(ctx context.Context) error {
+							_, err := c.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: id[:20]})
+							return err
+						})
+					}
+				}
+				check("the runtime", func(ctx context.Context) error {
+					_, err := c.Status(ctx, &runtimeapi.StatusRequest{})
+					return err
+				})
+				if diff := cmp.Diff(test.want, strings.Join(hung, ", ")); diff != "" {
+					t.Errorf("what hangs (-want +got):\n%s", diff)
+				}
+			})
+		})
+	}
+}
+
+// TestFirstFaultInForceWins: a fault whose time is over leaves the call to the next.
+func TestFirstFaultInForceWins(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := serve(t, Scenario{Name: "two", Faults: []Fault{
+			{RPC: "Version", Error: "Internal: first", First: 1},
+			{RPC: "*", Error: "Unavailable: second"},
+		}})
+		got := []codes.Code{ask(t, c.version).Code, ask(t, c.version).Code}
+		if diff := cmp.Diff([]codes.Code{codes.Internal, codes.Unavailable}, got); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+	})
+}
+
+func TestLatency(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const ms = Duration(time.Millisecond)
+		s := small()
+		s.Streaming = true
+		s.Latency = []Latency{
+			{RPC: "ListContainers", Base: 10 * ms, PerItem: 2 * ms},
+			{RPC: "Stream*", Base: 10 * ms, PerItem: 2 * ms},
+			{RPC: "Version", Base: 100 * ms, Jitter: 50 * ms},
+			{RPC: "ContainerStatus", Jitter: 50 * ms},
+		}
+		c := serve(t, s)
+		first, second := c.idOf(t, "app"), c.idOf(t, "proxy") // before the clock is looked at
+		list := func(ctx context.Context) error {
+			_, err := c.ListContainers(ctx, &runtimeapi.ListContainersRequest{})
+			return err
+		}
+		if got, want := ask(t, list), (outcome{Took: 20 * time.Millisecond}); got != want {
+			t.Errorf("a list of 5: %v, want %v", got, want)
+		}
+		stream := func(ctx context.Context) error {
+			stream, err := c.StreamContainers(ctx, &runtimeapi.StreamContainersRequest{})
+			if err == nil {
+				_, err = stream.Recv()
+			}
+			return err
+		}
+		if got, want := ask(t, stream), (outcome{Took: 20 * time.Millisecond}); got != want {
+			t.Errorf("a stream of 5: %v, want %v", got, want)
+		}
+		status := func(id string) func(context.Context) error {
+			return func(ctx context.Context) error {
+				_, err := c.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: id})
+				return err
+			}
+		}
+		one, other, again := ask(t, status(first)), ask(t, status(second)), ask(t, status(first))
+		if one != again || one == other || max(one.Took, other.Took) > 50*time.Millisecond {
+			t.Errorf("statuses of one container took %v and %v, of another %v", one.Took, again.Took, other.Took)
+		}
+		lowest, highest := time.Hour, time.Duration(0)
+		for range 50 {
+			took := ask(t, c.version).Took
+			lowest, highest = min(lowest, took), max(highest, took)
+		}
+		if lowest < 100*time.Millisecond || lowest > 105*time.Millisecond || highest < 145*time.Millisecond || highest > 150*time.Millisecond {
+			t.Errorf("jitter from %v to %v is not spread over 100ms to 150ms", lowest, highest)
+		}
+	})
+}
+
+// TestStopReleasesHungCalls: a call without a deadline ends with the server.
+func TestStopReleasesHungCalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := serve(t, Scenario{Name: "hung", Faults: []Fault{{RPC: "*", Hang: true}}})
+		ended := make(chan codes.Code, 1)
+		go func() { ended <- codeOf(c.version(context.Background())) }()
+		synctest.Wait()
+		select {
+		case code := <-ended:
+			t.Fatalf("the call ended by itself: %s", code)
+		default:
+		}
+		c.server.Stop()
+		if code := <-ended; code != codes.Unavailable {
+			t.Errorf("code %s, want Unavailable", code)
+		}
+	})
+}

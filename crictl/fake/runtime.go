@@ -1,0 +1,142 @@
+package fake
+
+import (
+	"context"
+	"encoding/json"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// runtimeType is what verbose answers call the runtime shim.
+const runtimeType = "io.containerd.runc.v2"
+
+// criVersion is the version of the CRI API as Version answers it.
+const criVersion = "v1"
+
+// runtimeHandlers are the runtime classes on offer; the empty one is the default.
+func runtimeHandlers() []string { return []string{"", "runc"} }
+
+// verbose packs what only verbose answers hold: one JSON text under the key "info", as crictl expects it.
+func verbose(info map[string]any) map[string]string {
+	text, err := json.Marshal(info)
+	if err != nil {
+		panic(err) // callers pass texts, numbers and truth values only
+	}
+	return map[string]string{"info": string(text)}
+}
+
+// Version names the runtime.
+func (r *runtimeService) Version(context.Context, *runtimeapi.VersionRequest) (*runtimeapi.VersionResponse, error) {
+	return &runtimeapi.VersionResponse{
+		Version:           "0.1.0", // of the kubelet's runtime API, unchanged since the first CRI
+		RuntimeName:       or(r.scenario.Runtime.Name, "containerd"),
+		RuntimeVersion:    or(r.scenario.Runtime.Version, "v2.1.4"),
+		RuntimeApiVersion: criVersion,
+	}, nil
+}
+
+// conditions are the scenario's, completed by those that every kubelet expects.
+func (r *runtimeService) conditions() []*runtimeapi.RuntimeCondition {
+	all := []*runtimeapi.RuntimeCondition{}
+	given := map[string]bool{}
+	for _, c := range r.scenario.Conditions {
+		given[c.Type] = true
+		all = append(all, &runtimeapi.RuntimeCondition{Type: c.Type, Status: c.Status, Reason: c.Reason, Message: c.Message})
+	}
+	for _, name := range []string{runtimeapi.RuntimeReady, runtimeapi.NetworkReady} {
+		if !given[name] {
+			all = append(all, &runtimeapi.RuntimeCondition{Type: name, Status: true})
+		}
+	}
+	return all
+}
+
+// Status reports the runtime's conditions.
+func (r *runtimeService) Status(_ context.Context, req *runtimeapi.StatusRequest) (*runtimeapi.StatusResponse, error) {
+	resp := &runtimeapi.StatusResponse{
+		Status:   &runtimeapi.RuntimeStatus{Conditions: r.conditions()},
+		Features: &runtimeapi.RuntimeFeatures{SupplementalGroupsPolicy: true},
+	}
+	for _, name := range runtimeHandlers() {
+		resp.RuntimeHandlers = append(resp.RuntimeHandlers, &runtimeapi.RuntimeHandler{
+			Name:     name,
+			Features: &runtimeapi.RuntimeHandlerFeatures{RecursiveReadOnlyMounts: true},
+		})
+	}
+	if req.GetVerbose() {
+		resp.Info = map[string]string{"config": verbose(map[string]any{
+			"simulated": true, "scenario": r.scenario.Name, "sandboxImage": pauseImage, "streamingLists": r.scenario.Streaming,
+			"maxSendMessageSize": limitOr(r.scenario.Limits.Send), "maxRecvMessageSize": limitOr(r.scenario.Limits.Receive),
+		})["info"]}
+	}
+	return resp, nil
+}
+
+// RuntimeConfig names the cgroup driver.
+func (r *runtimeService) RuntimeConfig(
+	context.Context, *runtimeapi.RuntimeConfigRequest,
+) (*runtimeapi.RuntimeConfigResponse, error) {
+	driver := runtimeapi.CgroupDriver_SYSTEMD
+	if r.scenario.Runtime.CgroupDriver == "cgroupfs" {
+		driver = runtimeapi.CgroupDriver_CGROUPFS
+	}
+	return &runtimeapi.RuntimeConfigResponse{Linux: &runtimeapi.LinuxRuntimeConfiguration{CgroupDriver: driver}}, nil
+}
+
+// UpdateRuntimeConfig takes note of the node's pod network, of which nothing depends here.
+func (r *runtimeService) UpdateRuntimeConfig(
+	context.Context, *runtimeapi.UpdateRuntimeConfigRequest,
+) (*runtimeapi.UpdateRuntimeConfigResponse, error) {
+	return &runtimeapi.UpdateRuntimeConfigResponse{}, nil
+}
+
+// ExecSync runs nothing: in a running container every command ends with exit code 0 and no output, so exec probes succeed.
+func (r *runtimeService) ExecSync(_ context.Context, req *runtimeapi.ExecSyncRequest) (*runtimeapi.ExecSyncResponse, error) {
+	if err := r.mustRun(req.GetContainerId()); err != nil {
+		return nil, err
+	}
+	return &runtimeapi.ExecSyncResponse{}, nil
+}
+
+// noProcesses is the answer to what needs a process behind the container.
+func noProcesses(what string) error {
+	return status.Errorf(codes.Unimplemented, "%s: the embedded runtime runs no processes", what)
+}
+
+// Exec is not possible.
+func (r *runtimeService) Exec(context.Context, *runtimeapi.ExecRequest) (*runtimeapi.ExecResponse, error) {
+	return nil, noProcesses("exec")
+}
+
+// Attach is not possible.
+func (r *runtimeService) Attach(context.Context, *runtimeapi.AttachRequest) (*runtimeapi.AttachResponse, error) {
+	return nil, noProcesses("attach")
+}
+
+// PortForward is not possible.
+func (r *runtimeService) PortForward(
+	context.Context, *runtimeapi.PortForwardRequest,
+) (*runtimeapi.PortForwardResponse, error) {
+	return nil, noProcesses("port-forward")
+}
+
+// CheckpointContainer is not possible.
+func (r *runtimeService) CheckpointContainer(
+	context.Context, *runtimeapi.CheckpointContainerRequest,
+) (*runtimeapi.CheckpointContainerResponse, error) {
+	return nil, noProcesses("checkpoint")
+}
+
+// CheckpointPod is not possible.
+func (r *runtimeService) CheckpointPod(
+	context.Context, *runtimeapi.CheckpointPodRequest,
+) (*runtimeapi.CheckpointPodResponse, error) {
+	return nil, noProcesses("checkpoint")
+}
+
+// RestorePod is not possible.
+func (r *runtimeService) RestorePod(context.Context, *runtimeapi.RestorePodRequest) (*runtimeapi.RestorePodResponse, error) {
+	return nil, noProcesses("restore")
+}

@@ -1,0 +1,198 @@
+package fake
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/testing/protocmp"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+func TestStatusAndVersion(t *testing.T) {
+	s := small()
+	s.Runtime = RuntimeInfo{Name: "cri-o", Version: "1.36.0", CgroupDriver: "cgroupfs"}
+	s.Conditions = []Condition{{Type: "NetworkReady", Reason: "NoCNI", Message: "none"}, {Type: "Extra", Status: true}}
+	c := serve(t, s)
+	version := must(c.Version(t.Context(), &runtimeapi.VersionRequest{}))(t)
+	want := &runtimeapi.VersionResponse{Version: "0.1.0", RuntimeName: "cri-o", RuntimeVersion: "1.36.0", RuntimeApiVersion: "v1"}
+	if diff := cmp.Diff(want, version, protocmp.Transform()); diff != "" {
+		t.Errorf("Version (-want +got):\n%s", diff)
+	}
+	got := must(c.Status(t.Context(), &runtimeapi.StatusRequest{Verbose: true}))(t)
+	conditions := []*runtimeapi.RuntimeCondition{
+		{Type: "NetworkReady", Reason: "NoCNI", Message: "none"}, {Type: "Extra", Status: true}, {Type: "RuntimeReady", Status: true},
+	}
+	if diff := cmp.Diff(conditions, got.GetStatus().GetConditions(), protocmp.Transform()); diff != "" {
+		t.Errorf("conditions (-want +got):\n%s", diff)
+	}
+	if !json.Valid([]byte(got.GetInfo()["config"])) {
+		t.Errorf("verbose info %q is no JSON", got.GetInfo())
+	}
+	config := must(c.RuntimeConfig(t.Context(), &runtimeapi.RuntimeConfigRequest{}))(t)
+	if driver := config.GetLinux().GetCgroupDriver(); driver != runtimeapi.CgroupDriver_CGROUPFS {
+		t.Errorf("cgroup driver %s", driver)
+	}
+	must(c.UpdateRuntimeConfig(t.Context(), &runtimeapi.UpdateRuntimeConfigRequest{}))(t)
+}
+
+func TestVerboseInfoIsJSON(t *testing.T) {
+	c := serve(t, small())
+	infos := map[string]map[string]string{
+		"container": must(c.ContainerStatus(t.Context(), &runtimeapi.ContainerStatusRequest{
+			ContainerId: c.idOf(t, "app"), Verbose: true,
+		}))(t).GetInfo(),
+		"sandbox": must(c.PodSandboxStatus(t.Context(), &runtimeapi.PodSandboxStatusRequest{
+			PodSandboxId: c.sandboxes(t, nil)[0].GetId(), Verbose: true,
+		}))(t).GetInfo(),
+		"image": must(c.images.ImageStatus(t.Context(), &runtimeapi.ImageStatusRequest{
+			Image: &runtimeapi.ImageSpec{Image: "app:1"}, Verbose: true,
+		}))(t).GetInfo(),
+	}
+	for what, info := range infos {
+		var fields map[string]any
+		if err := json.Unmarshal([]byte(info["info"]), &fields); err != nil || fields["simulated"] != true {
+			t.Errorf("info of a %s: %q (%v)", what, info["info"], err)
+		}
+	}
+}
+
+func TestImages(t *testing.T) {
+	c := serve(t, small())
+	ask := func(name string) *runtimeapi.Image {
+		return must(c.images.ImageStatus(t.Context(), &runtimeapi.ImageStatusRequest{
+			Image: &runtimeapi.ImageSpec{Image: name},
+		}))(t).GetImage()
+	}
+	app := ask("app:1")
+	if app.GetId() == "" || app.GetSize() == 0 || cmp.Diff([]string{"docker.io/library/app:1"}, app.GetRepoTags()) != "" {
+		t.Fatalf("the pods' image: %v", app)
+	}
+	for _, name := range []string{
+		"docker.io/library/app:1", app.GetId(), app.GetId()[len("sha256:"):], app.GetId()[len("sha256:"):][:12], app.GetRepoDigests()[0],
+	} {
+		if got := ask(name); got.GetId() != app.GetId() {
+			t.Errorf("%s is %v", name, got)
+		}
+	}
+	for _, name := range []string{"app", "app:2", "", "sha256:"} {
+		if got := ask(name); got != nil {
+			t.Errorf("%q is %v", name, got)
+		}
+	}
+	pull := func(name string) (string, error) {
+		resp, err := c.images.PullImage(t.Context(), &runtimeapi.PullImageRequest{Image: &runtimeapi.ImageSpec{Image: name}})
+		return resp.GetImageRef(), err
+	}
+	if _, err := pull(""); codeOf(err) != codes.InvalidArgument {
+		t.Errorf("pulling nothing: %v", err)
+	}
+	byDigest := "quay.io/x/y@sha256:" + objectID("some")
+	for name, want := range map[string]string{"nginx": "docker.io/library/nginx:latest", "quay.io:5000/a/b": "quay.io:5000/a/b:latest", "me/it:3": "docker.io/me/it:3"} {
+		id := must(pull(name))(t)
+		if got := ask(id).GetRepoTags(); cmp.Diff([]string{want}, got) != "" {
+			t.Errorf("%s was stored as %v, want %s", name, got, want)
+		}
+		if again := must(pull(name))(t); again != id {
+			t.Errorf("pulled twice, %s has two ids", name)
+		}
+	}
+	must(pull(byDigest))(t)
+	if got := ask(byDigest); cmp.Diff([]string{byDigest}, got.GetRepoDigests()) != "" || len(got.GetRepoTags()) != 0 {
+		t.Errorf("pulled by digest: %v", got)
+	}
+	list := func(name string) int {
+		filter := &runtimeapi.ImageFilter{Image: &runtimeapi.ImageSpec{Image: name}}
+		return len(must(c.images.ListImages(t.Context(), &runtimeapi.ListImagesRequest{Filter: filter}))(t).GetImages())
+	}
+	if all, one, none := list(""), list("nginx"), list("none"); all != 7 || one != 1 || none != 0 {
+		t.Errorf("%d images, %d called nginx, %d called none; want 7, 1, 0", all, one, none)
+	}
+	for range 2 { // the second time it is gone
+		must(c.images.RemoveImage(t.Context(), &runtimeapi.RemoveImageRequest{Image: &runtimeapi.ImageSpec{Image: "nginx"}}))(t)
+	}
+	if ask("nginx") != nil || list("") != 6 {
+		t.Error("nginx is still there")
+	}
+	fs := must(c.images.ImageFsInfo(t.Context(), &runtimeapi.ImageFsInfoRequest{}))(t).GetImageFilesystems()
+	if len(fs) != 1 || fs[0].GetFsId().GetMountpoint() != "/" || fs[0].GetUsedBytes().GetValue() == 0 {
+		t.Errorf("file systems %v", fs)
+	}
+}
+
+func TestStats(t *testing.T) {
+	c := serve(t, small())
+	app, dead := c.idOf(t, "app"), c.idOf(t, "run")
+	one := must(c.ContainerStats(t.Context(), &runtimeapi.ContainerStatsRequest{ContainerId: app}))(t).GetStats()
+	if one.GetAttributes().GetId() != app || one.GetCpu().GetUsageCoreNanoSeconds().GetValue() == 0 || one.GetMemory().GetWorkingSetBytes().GetValue() == 0 ||
+		one.GetWritableLayer().GetFsId().GetMountpoint() == "" {
+		t.Errorf("incomplete: %v", one)
+	}
+	if _, err := c.ContainerStats(t.Context(), &runtimeapi.ContainerStatsRequest{ContainerId: dead}); codeOf(err) != codes.FailedPrecondition {
+		t.Errorf("statistics of an exited container: %v", err)
+	}
+	shop := c.sandboxes(t, nil)[0].GetId()
+	for name, test := range map[string]struct {
+		filter *runtimeapi.ContainerStatsFilter
+		want   int
+	}{
+		"all":           {nil, 1},
+		"sandbox":       {&runtimeapi.ContainerStatsFilter{PodSandboxId: shop}, 1},
+		"an exited one": {&runtimeapi.ContainerStatsFilter{Id: dead}, 0},
+		"labels":        {&runtimeapi.ContainerStatsFilter{LabelSelector: map[string]string{labelPodName: "job"}}, 0},
+	} {
+		list := must(c.ListContainerStats(t.Context(), &runtimeapi.ListContainerStatsRequest{Filter: test.filter}))(t).GetStats()
+		if len(list) != test.want {
+			t.Errorf("%s: %d containers, want %d", name, len(list), test.want)
+		}
+	}
+	pod := must(c.PodSandboxStats(t.Context(), &runtimeapi.PodSandboxStatsRequest{PodSandboxId: shop}))(t).GetStats()
+	if got, want := pod.GetLinux().GetMemory().GetWorkingSetBytes().GetValue(), one.GetMemory().GetWorkingSetBytes().GetValue(); got != want {
+		t.Errorf("the pod uses %d bytes, its only running container %d", got, want)
+	}
+	pods := must(c.ListPodSandboxStats(t.Context(), &runtimeapi.ListPodSandboxStatsRequest{}))(t).GetStats()
+	if len(pods) != 1 || pods[0].GetAttributes().GetId() != shop || len(pods[0].GetLinux().GetContainers()) != 1 {
+		t.Errorf("pods %v", pods)
+	}
+}
+
+// TestMetricsFitTheirDescriptors: a scraper joins label keys and values by position.
+func TestMetricsFitTheirDescriptors(t *testing.T) {
+	c := serve(t, small())
+	keys := map[string]int{}
+	for _, d := range must(c.ListMetricDescriptors(t.Context(), &runtimeapi.ListMetricDescriptorsRequest{}))(t).GetDescriptors() {
+		keys[d.GetName()] = len(d.GetLabelKeys())
+	}
+	seen := 0
+	for _, pod := range must(c.ListPodSandboxMetrics(t.Context(), &runtimeapi.ListPodSandboxMetricsRequest{}))(t).GetPodMetrics() {
+		for _, container := range pod.GetContainerMetrics() {
+			for _, m := range container.GetMetrics() {
+				seen++
+				if n, ok := keys[m.GetName()]; !ok || n != len(m.GetLabelValues()) || m.GetValue().GetValue() == 0 {
+					t.Errorf("%v does not fit its descriptor with %d labels", m, n)
+				}
+			}
+		}
+	}
+	if seen != len(keys) || seen == 0 {
+		t.Errorf("%d metrics of one running container, %d descriptors", seen, len(keys))
+	}
+}
+
+// TestEveryRPCAnswers calls each RPC once with an empty request: none may be missing from the server, panic or hang.
+func TestEveryRPCAnswers(t *testing.T) {
+	missing := map[string]bool{ // what needs processes
+		"Exec": true, "Attach": true, "PortForward": true, "CheckpointContainer": true, "CheckpointPod": true, "RestorePod": true,
+	}
+	s := small()
+	s.Streaming = true
+	c := serve(t, s)
+	conn := dialServer(t, c.server)
+	for _, full := range unaryMethods() {
+		err := conn.Invoke(t.Context(), full.path, full.request, full.response)
+		if unimplemented := codeOf(err) == codes.Unimplemented; unimplemented != missing[full.name] {
+			t.Errorf("%s: %v", full.name, err)
+		}
+	}
+}

@@ -1,0 +1,125 @@
+package fake
+
+import "time"
+
+// A Scenario is a runtime as data: what it holds, how fast it answers and what goes wrong when. The same YAML or JSON
+// serves --simulate, kdiag runtime serve, scripts and tests.
+type Scenario struct {
+	Name    string `json:"name"`
+	Summary string `json:"summary"`         // one line for --simulate help
+	Cause   string `json:"cause,omitempty"` // the cause code that kdiag pleg must name; empty for healthy
+
+	// Extends names a built-in scenario to start from. Its pods and images come before those given here, its latencies and
+	// faults after them; the runtime, the conditions, the limits and the socket are taken over where they are not given
+	// here. Parse resolves it and clears it.
+	Extends string `json:"extends,omitempty"`
+
+	Runtime    RuntimeInfo   `json:"runtime,omitempty"`
+	Conditions []Condition   `json:"conditions,omitempty"` // default RuntimeReady and NetworkReady, both true
+	Limits     MessageLimits `json:"limits,omitempty"`
+	Streaming  bool          `json:"streaming,omitempty"` // serve StreamContainers and its siblings; else Unimplemented
+	Socket     SocketMode    `json:"socket,omitempty"`    // what the socket does before any RPC; default listen
+	Latency    []Latency     `json:"latency,omitempty"`   // first match wins; no match answers at once
+	Faults     []Fault       `json:"faults,omitempty"`    // first match in force wins
+	Pods       []PodGroup    `json:"pods,omitempty"`
+	Images     []string      `json:"images,omitempty"` // default: those that the pods name
+}
+
+// RuntimeInfo is what Version, RuntimeConfig and ImageFsInfo answer.
+type RuntimeInfo struct {
+	Name         string `json:"name,omitempty"`         // default "containerd"
+	Version      string `json:"version,omitempty"`      // default "v2.1.4"
+	CgroupDriver string `json:"cgroupDriver,omitempty"` // systemd (default) or cgroupfs
+	// ImageFS is the mount point that ImageFsInfo names. A kubelet measures the file system there, so it must exist on its
+	// host; the default is "/".
+	ImageFS string `json:"imageFs,omitempty"`
+}
+
+// A Condition is one entry of Status.
+type Condition struct {
+	Type    string `json:"type"`
+	Status  bool   `json:"status"`
+	Reason  string `json:"reason,omitempty"`
+	Message string `json:"message,omitempty"`
+}
+
+// MessageLimits are the server's gRPC limits in bytes; 0 means 16 MiB, as containerd's default.
+type MessageLimits struct {
+	Send    int `json:"send,omitempty"`
+	Receive int `json:"receive,omitempty"`
+}
+
+// A SocketMode is what the socket does before any RPC.
+type SocketMode string
+
+// The socket modes.
+const (
+	SocketListen  SocketMode = ""        // serves
+	SocketMissing SocketMode = "missing" // no socket file
+	SocketRefuse  SocketMode = "refuse"  // a stale socket file on which nothing listens
+	SocketSilent  SocketMode = "silent"  // connections succeed into the backlog and nobody ever speaks, as with a stopped daemon
+)
+
+// A Duration is a time.Duration that reads and writes as "250ms" in YAML and JSON.
+type Duration time.Duration
+
+// A Latency is how long matching RPCs take before they answer.
+type Latency struct {
+	RPC     string   `json:"rpc"`               // name or path.Match pattern: ContainerStatus, List*, *
+	Base    Duration `json:"base,omitempty"`    // for each call
+	PerItem Duration `json:"perItem,omitempty"` // added for each item of a list answer
+	Jitter  Duration `json:"jitter,omitempty"`  // up to this much more, spread evenly, the same in every run
+}
+
+// A Fault is something that goes wrong with matching RPCs while it is in force.
+type Fault struct {
+	RPC    string `json:"rpc"`              // name or path.Match pattern
+	Object Object `json:"object,omitempty"` // whom the call must be about; empty matches every call
+
+	Hang  bool     `json:"hang,omitempty"`  // never answers; gives up only when the caller does
+	Thaw  bool     `json:"thaw,omitempty"`  // with Hang: a hung call goes on once its time window ends, as after SIGCONT
+	Delay Duration `json:"delay,omitempty"` // answers this much later
+	Error string   `json:"error,omitempty"` // gRPC code name and message, as "Unavailable: server is not initialized yet"
+
+	From  Duration `json:"from,omitempty"`  // since the server's start
+	Until Duration `json:"until,omitempty"` // since the server's start; 0 means for good
+	Every Duration `json:"every,omitempty"` // with For: in force for the first For of every Every, counted from From
+	For   Duration `json:"for,omitempty"`
+	First int      `json:"first,omitempty"` // only so many matching calls, after those that After skips; 0 means all
+	After int      `json:"after,omitempty"` // not the first so many matching calls
+}
+
+// An Object names whom a call is about. Set fields must all match; patterns are path.Match patterns.
+type Object struct {
+	ID        string `json:"id,omitempty"` // sandbox or container id
+	Namespace string `json:"namespace,omitempty"`
+	Pod       string `json:"pod,omitempty"`
+	Container string `json:"container,omitempty"` // matches containers only
+	Sandbox   bool   `json:"sandbox,omitempty"`   // matches sandboxes only
+}
+
+// A PodGroup makes Count pods of one shape, named Name-0, Name-1, ... (just Name when Count is 0 or 1).
+type PodGroup struct {
+	Namespace   string            `json:"namespace,omitempty"` // default "default"
+	Name        string            `json:"name"`
+	Count       int               `json:"count,omitempty"` // default 1
+	Labels      map[string]string `json:"labels,omitempty"`
+	Annotations map[string]string `json:"annotations,omitempty"`
+	Padding     int               `json:"padding,omitempty"`     // bytes of one more annotation on each sandbox and container
+	NotReady    bool              `json:"notReady,omitempty"`    // the sandbox is stopped and its containers have exited
+	DeadBefore  int               `json:"deadBefore,omitempty"`  // older, stopped sandboxes of the same pod
+	HostNetwork bool              `json:"hostNetwork,omitempty"` // the sandbox has no network namespace and no address of its own
+	Age         Duration          `json:"age,omitempty"`         // of the sandbox; default 24h
+	Containers  []ContainerGroup  `json:"containers,omitempty"`
+}
+
+// A ContainerGroup is one container of each pod of a group, with the dead instances before it.
+type ContainerGroup struct {
+	Name     string   `json:"name"`
+	Image    string   `json:"image,omitempty"`  // default "docker.io/library/app:1"
+	State    string   `json:"state,omitempty"`  // running (default), created, exited, unknown
+	Exited   int      `json:"exited,omitempty"` // earlier, exited instances of the same name
+	ExitCode int      `json:"exitCode,omitempty"`
+	Reason   string   `json:"reason,omitempty"` // of the exited ones; default Completed or Error by exit code
+	Every    Duration `json:"every,omitempty"`  // between the creations of the exited instances; default 1m
+}

@@ -1,0 +1,112 @@
+package fake
+
+import (
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// defaultMessageLimit is containerd's default limit for gRPC messages in both directions, in bytes (its defaults.go).
+const defaultMessageLimit = 16 << 20
+
+// A Server is the embedded runtime of one scenario.
+type Server struct {
+	scenario Scenario
+	grpc     *grpc.Server
+	store    *store
+	conns    conns
+	done     chan struct{} // closed by Stop
+	stop     sync.Once
+}
+
+// runtimeService answers runtime.v1.RuntimeService; its methods are spread over the files of this package by subject.
+type runtimeService struct {
+	runtimeapi.UnimplementedRuntimeServiceServer
+	*service
+}
+
+// imageService answers runtime.v1.ImageService.
+type imageService struct {
+	runtimeapi.UnimplementedImageServiceServer
+	*service
+}
+
+// service is what both services share.
+type service struct {
+	scenario *Scenario
+	store    *store
+	done     <-chan struct{}
+}
+
+// New makes the runtime that a scenario describes. The ages of its pods and the times of its faults count from this call. The error
+// names what is wrong with the scenario.
+func New(s Scenario) (*Server, error) {
+	if err := s.validate(); err != nil {
+		return nil, fmt.Errorf("scenario %q: %w", s.Name, err)
+	}
+	start := time.Now()
+	store, err := build(&s, start)
+	if err != nil {
+		return nil, fmt.Errorf("scenario %q: %w", s.Name, err)
+	}
+	srv := &Server{scenario: s, store: store, done: make(chan struct{})}
+	rules, err := newRules(&s, store, start, srv.done)
+	if err != nil {
+		return nil, fmt.Errorf("scenario %q: %w", s.Name, err)
+	}
+	srv.grpc = grpc.NewServer(
+		grpc.MaxSendMsgSize(limitOr(s.Limits.Send)),
+		grpc.MaxRecvMsgSize(limitOr(s.Limits.Receive)),
+		grpc.UnaryInterceptor(rules.unary),
+		grpc.StreamInterceptor(rules.stream),
+	)
+	shared := &service{scenario: &srv.scenario, store: store, done: srv.done}
+	runtimeapi.RegisterRuntimeServiceServer(srv.grpc, &runtimeService{service: shared})
+	runtimeapi.RegisterImageServiceServer(srv.grpc, &imageService{service: shared})
+	return srv, nil
+}
+
+func limitOr(limit int) int {
+	if limit == 0 {
+		return defaultMessageLimit
+	}
+	return limit
+}
+
+// Scenario returns what the server was made of.
+func (s *Server) Scenario() Scenario { return s.scenario }
+
+// Serve answers RPCs on lis until Stop, and closes lis. The scenario's SocketMode plays no part; that is Listen's. It returns
+// nil after Stop.
+func (s *Server) Serve(lis net.Listener) error {
+	if err := s.grpc.Serve(&trackedListener{Listener: lis, conns: &s.conns}); err != nil {
+		select {
+		case <-s.done:
+			return nil
+		default:
+			return fmt.Errorf("serving CRI on %s: %w", lis.Addr(), err)
+		}
+	}
+	return nil
+}
+
+// Stop closes the listeners and all connections, and releases calls that hang. It may be called more than once.
+func (s *Server) Stop() {
+	s.stop.Do(func() {
+		close(s.done)
+		s.store.close()
+		s.conns.close()
+	})
+	s.grpc.Stop()
+}
+
+// errStopping is what calls get that the server's end cuts short.
+func errStopping() error {
+	return status.Error(codes.Unavailable, "the embedded runtime is stopping")
+}

@@ -1,0 +1,224 @@
+package fake
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"regexp"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// Limits on what a scenario may ask for, so that a typing error does not eat the machine's memory.
+const (
+	maxObjects = 1_000_000 // sandboxes and containers
+	maxEntries = 1 << 30   // bytes of both lists
+	maxPadding = 1 << 20   // bytes of one padding annotation
+	entryBytes = 1_000     // of one list entry without padding, generously
+)
+
+// validate reports the first mistake in a scenario, naming the field.
+func (s *Scenario) validate() error {
+	if !regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`).MatchString(s.Name) {
+		return fmt.Errorf("name: %q is not 1 to 64 letters, digits, dots, dashes and underscores", s.Name)
+	}
+	if s.Extends != "" {
+		return errors.New("extends: resolved by Parse only")
+	}
+	for _, check := range []func() error{s.validateRuntime, s.validateLatency, s.validateFaults, s.validatePods} {
+		if err := check(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Scenario) validateRuntime() error {
+	switch s.Socket {
+	case SocketListen, SocketMissing, SocketRefuse, SocketSilent:
+	default:
+		return fmt.Errorf("socket: unknown mode %q; one of missing, refuse, silent, or nothing", s.Socket)
+	}
+	switch s.Runtime.CgroupDriver {
+	case "", "systemd", "cgroupfs":
+	default:
+		return fmt.Errorf("runtime.cgroupDriver: unknown driver %q; systemd or cgroupfs", s.Runtime.CgroupDriver)
+	}
+	if s.Limits.Send < 0 || s.Limits.Receive < 0 {
+		return errors.New("limits: a negative number of bytes")
+	}
+	for i, c := range s.Conditions {
+		if c.Type == "" {
+			return fmt.Errorf("conditions[%d].type: missing", i)
+		}
+	}
+	for i, image := range s.Images {
+		if image == "" {
+			return fmt.Errorf("images[%d]: empty", i)
+		}
+	}
+	return nil
+}
+
+func (s *Scenario) validateLatency() error {
+	for i, l := range s.Latency {
+		at := fmt.Sprintf("latency[%d]", i)
+		if _, err := rpcsMatching(l.RPC); err != nil {
+			return fmt.Errorf("%s.rpc: %w", at, err)
+		}
+		if l.Base < 0 || l.PerItem < 0 || l.Jitter < 0 {
+			return fmt.Errorf("%s: a negative duration", at)
+		}
+	}
+	return nil
+}
+
+func (s *Scenario) validateFaults() error {
+	for i, f := range s.Faults {
+		if err := f.validate(); err != nil {
+			return fmt.Errorf("faults[%d]%w", i, err)
+		}
+	}
+	return nil
+}
+
+// validate returns errors that begin with the field's name and a dot, or a colon.
+func (f *Fault) validate() error {
+	if _, err := rpcsMatching(f.RPC); err != nil {
+		return fmt.Errorf(".rpc: %w", err)
+	}
+	for _, pattern := range []string{f.Object.ID, f.Object.Namespace, f.Object.Pod, f.Object.Container} {
+		if _, err := path.Match(pattern, ""); err != nil {
+			return fmt.Errorf(".object: %q is not a pattern", pattern)
+		}
+	}
+	if f.Error != "" {
+		if _, err := parseRPCError(f.Error); err != nil {
+			return fmt.Errorf(".error: %w", err)
+		}
+	}
+	switch {
+	case f.Object.Sandbox && f.Object.Container != "":
+		return errors.New(".object: sandbox and container exclude each other")
+	case min(f.Delay, f.From, f.Until, f.Every, f.For) < 0:
+		return errors.New(": a negative duration")
+	case f.First < 0 || f.After < 0:
+		return errors.New(": a negative count")
+	case !f.Hang && f.Delay == 0 && f.Error == "":
+		return errors.New(": does nothing; give hang, delay or error")
+	case f.Hang && (f.Error != "" || f.Delay != 0):
+		return errors.New(": a call that hangs has neither delay nor error")
+	case f.Thaw && !f.Hang:
+		return errors.New(".thaw: only with hang")
+	case f.Until != 0 && f.Until <= f.From:
+		return errors.New(".until: not after from")
+	case (f.Every == 0) != (f.For == 0):
+		return errors.New(": every and for belong together")
+	case f.For > f.Every:
+		return errors.New(".for: longer than every")
+	}
+	return nil
+}
+
+func (s *Scenario) validatePods() error {
+	objects, size := 0, 0
+	for i, g := range s.Pods {
+		if err := g.validate(); err != nil {
+			return fmt.Errorf("pods[%d]%w", i, err)
+		}
+		perPod := g.perPod()
+		objects += max(g.Count, 1) * perPod
+		if objects > maxObjects {
+			return fmt.Errorf("pods[%d]: more than %d sandboxes and containers in all", i, maxObjects)
+		}
+		size += max(g.Count, 1) * perPod * (entryBytes + g.Padding + g.textBytes())
+		if size > maxEntries {
+			return fmt.Errorf("pods[%d]: the lists would be larger than %d MiB", i, maxEntries>>20)
+		}
+	}
+	return nil
+}
+
+// perPod counts the sandboxes and containers of each pod of a group.
+func (g *PodGroup) perPod() int {
+	n := 1 + g.DeadBefore
+	for _, c := range g.Containers {
+		n += 1 + c.Exited
+	}
+	return n
+}
+
+// textBytes bounds what a group's own texts add to each entry.
+func (g *PodGroup) textBytes() int {
+	n := 2*len(g.Name) + 2*len(g.Namespace)
+	for _, m := range []map[string]string{g.Labels, g.Annotations} {
+		for k, v := range m {
+			n += len(k) + len(v)
+		}
+	}
+	longest := 0
+	for _, c := range g.Containers {
+		longest = max(longest, len(c.Name)+len(c.Image)+len(c.Reason))
+	}
+	return n + longest
+}
+
+func (g *PodGroup) validate() error {
+	switch {
+	case g.Name == "":
+		return errors.New(".name: missing")
+	case g.Count < 0 || g.DeadBefore < 0 || g.Padding < 0:
+		return errors.New(": a negative count")
+	case g.Count > maxObjects || g.DeadBefore > maxObjects:
+		return fmt.Errorf(": more than %d of something", maxObjects)
+	case g.Padding > maxPadding:
+		return fmt.Errorf(".padding: more than %d bytes", maxPadding)
+	case g.Age < 0:
+		return errors.New(".age: a negative duration")
+	}
+	seen := map[string]bool{}
+	for i, c := range g.Containers {
+		if err := c.validate(); err != nil {
+			return fmt.Errorf(".containers[%d]%w", i, err)
+		}
+		if seen[c.Name] {
+			return fmt.Errorf(".containers[%d].name: %q is given twice", i, c.Name)
+		}
+		seen[c.Name] = true
+	}
+	return nil
+}
+
+func (c *ContainerGroup) validate() error {
+	if _, ok := containerState(c.State); !ok {
+		return fmt.Errorf(".state: unknown state %q; one of running, created, exited, unknown", c.State)
+	}
+	switch {
+	case c.Name == "":
+		return errors.New(".name: missing")
+	case c.Exited < 0:
+		return errors.New(".exited: a negative count")
+	case c.Exited > maxObjects:
+		return fmt.Errorf(".exited: more than %d", maxObjects)
+	case c.ExitCode < 0 || c.ExitCode > 255:
+		return errors.New(".exitCode: not between 0 and 255")
+	case c.Every < 0:
+		return errors.New(".every: a negative duration")
+	}
+	return nil
+}
+
+// containerState returns the CRI state of a scenario's word for it; the empty word means running.
+func containerState(word string) (runtimeapi.ContainerState, bool) {
+	switch word {
+	case "", "running":
+		return runtimeapi.ContainerState_CONTAINER_RUNNING, true
+	case "created":
+		return runtimeapi.ContainerState_CONTAINER_CREATED, true
+	case "exited":
+		return runtimeapi.ContainerState_CONTAINER_EXITED, true
+	case "unknown":
+		return runtimeapi.ContainerState_CONTAINER_UNKNOWN, true
+	}
+	return 0, false
+}
