@@ -1,0 +1,225 @@
+package host
+
+import (
+	"path"
+	"slices"
+	"strings"
+)
+
+// commLen is the length at which the kernel cuts a process's name: TASK_COMM_LEN without its NUL.
+const commLen = 15
+
+// knownNames are the program names that have a role wherever they run. A name ending in * stands for all that begin so.
+var knownNames = []struct {
+	name string
+	role Role
+}{
+	{"containerd", RoleRuntime},
+	{"docker-containerd", RoleRuntime},
+	{"crio", RoleRuntime},
+	{"dockerd", RoleRuntime},
+	{"cri-dockerd", RoleRuntime},
+	{"containerd-shim*", RoleShim},
+	{"docker-containerd-shim*", RoleShim},
+	{"conmon", RoleShim},
+	{"conmonrs", RoleShim},
+	{"runc", RoleOCI},
+	{"runc:[*", RoleOCI}, // runc init calls itself runc:[1:CHILD] and runc:[2:INIT]
+	{"crun", RoleOCI},
+	{"youki", RoleOCI},
+	{"youki:[*", RoleOCI},
+	{"runsc", RoleOCI},
+	{"nvidia-container-runtime*", RoleOCI}, // a wrapper around runc, and its hook
+	{"kubelet", RoleKubelet},
+	{"k3s-server", RoleKubelet},
+	{"k3s-agent", RoleKubelet},
+	{"kubelite", RoleKubelet},
+	{"microshift", RoleKubelet},
+	{"k3s", RoleKubelet},       // only with the argument server or agent
+	{"hyperkube", RoleKubelet}, // only with the argument kubelet
+}
+
+// cniPlugins are names of plugins that are believed only where the parent is a runtime or another plugin: as names of
+// any process they are too common.
+var cniPlugins = []string{
+	"antrea", "aws-cni", "azure-vnet", "azure-vnet-ipam", "bandwidth", "bridge", "calico", "calico-ipam", "cilium-cni",
+	"cni", "dhcp", "dummy", "egress-cni", "firewall", "flannel", "gke", "host-device", "host-local", "ib-sriov", "ipvlan",
+	"istio-cni", "kube-ovn", "linkerd-cni", "loopback", "macvlan", "multus", "multus-shim", "ovn-k8s-cni-overlay", "ovs",
+	"portmap", "ptp", "sbr", "sriov", "static", "tap", "terway", "tuning", "vlan", "vrf", "weave-ipam", "weave-net",
+	"whereabouts",
+}
+
+// suspectName reports whether a process with this comm can have a role by its name. It may say yes too often, since
+// comm is cut; identify decides.
+func suspectName(comm string) bool {
+	for _, k := range knownNames {
+		prefix, wild := strings.CutSuffix(k.name, "*")
+		if comm == cut(prefix) || wild && strings.HasPrefix(comm, cut(prefix)) {
+			return true
+		}
+	}
+	return false
+}
+
+// identify works out a process's role and the sandbox or container that it serves from its comm and its arguments,
+// which may be missing. The parent's role is "" when it has none.
+func identify(comm string, argv []string, parent Role) (Role, string) {
+	if isCNI(comm, argv, parent) {
+		return RoleCNI, ""
+	}
+	switch role := roleOfName(programName(comm, argv, parent)); role {
+	case RoleRuntime:
+		// containerd has subcommands that are no daemon; shims run "containerd publish" for every event.
+		if slices.Contains(argv, "publish") || slices.Contains(argv, "config") || slices.Contains(argv, "oci-hook") {
+			return "", ""
+		}
+		return role, ""
+	case RoleShim:
+		return role, shimObject(argv)
+	case RoleOCI:
+		// The sandbox and file-server processes of gVisor live as long as the container does.
+		if slices.Contains(argv, "boot") || slices.Contains(argv, "gofer") {
+			return "", ""
+		}
+		return role, lastID(argv)
+	case RoleKubelet:
+		return kubeletRole(comm, argv), ""
+	}
+	return "", ""
+}
+
+// programName returns the name to judge a process by: comm, completed from argv[0] where the kernel cut it. A runtime
+// that executes itself from a memory file is called after its descriptor ("6") or "exe"; below a runtime or a shim
+// argv[0] is believed instead.
+func programName(comm string, argv []string, parent Role) string {
+	if len(argv) == 0 {
+		return comm
+	}
+	base := path.Base(argv[0])
+	if len(comm) == commLen && strings.HasPrefix(base, comm) {
+		return base
+	}
+	nameless := comm == "exe" || strings.Trim(comm, "0123456789") == "" || strings.HasPrefix(comm, "memfd:")
+	if nameless && (parent == RoleRuntime || parent == RoleShim || parent == RoleOCI) {
+		return base
+	}
+	return comm
+}
+
+func roleOfName(name string) Role {
+	for _, k := range knownNames {
+		prefix, wild := strings.CutSuffix(k.name, "*")
+		if name == k.name || wild && strings.HasPrefix(name, prefix) {
+			return k.role
+		}
+	}
+	return ""
+}
+
+func kubeletRole(comm string, argv []string) Role {
+	has := func(args ...string) bool {
+		return slices.ContainsFunc(args, func(a string) bool { return slices.Contains(argv, a) })
+	}
+	if comm == "k3s" && !has("server", "agent") || comm == "hyperkube" && !has("kubelet", "/kubelet") {
+		return ""
+	}
+	return RoleKubelet
+}
+
+// isCNI reports whether a process is a CNI plugin: its program lies in a directory of plugins, or a runtime or another
+// plugin started a program of a plugin's name.
+func isCNI(comm string, argv []string, parent Role) bool {
+	if len(argv) > 0 && inCNIDir(argv[0]) {
+		return true
+	}
+	if parent != RoleRuntime && parent != RoleCNI {
+		return false
+	}
+	// A plugin that is a script has the shell first: "/bin/sh /opt/cni/bin/plugin".
+	if slices.ContainsFunc(argv[:min(len(argv), 3)], inCNIDir) {
+		return true
+	}
+	return slices.ContainsFunc(cniPlugins, func(name string) bool { return comm == cut(name) })
+}
+
+// inCNIDir reports whether an absolute path names a file in a directory such as /opt/cni/bin or /usr/lib/cni.
+func inCNIDir(program string) bool {
+	if !path.IsAbs(program) {
+		return false
+	}
+	dir := path.Dir(path.Clean(program))
+	return path.Base(dir) == "cni" || path.Base(dir) == "bin" && path.Base(path.Dir(dir)) == "cni"
+}
+
+// shimObject returns the id that a shim serves. The forms are
+//
+//	containerd-shim-runc-v2 -namespace k8s.io -id SANDBOX -address ...
+//	containerd-shim -namespace moby -workdir .../SANDBOX -address ...
+//	conmon -b BUNDLE -c CONTAINER --exit-dir ...
+//	conmonrs --runtime-dir .../SANDBOX/userdata ...
+func shimObject(argv []string) string {
+	for _, name := range []string{"id", "cid", "c"} {
+		if v, ok := flagValue(argv, name); ok && plausibleID(v) {
+			return v
+		}
+	}
+	for _, arg := range slices.Backward(argv) {
+		for part := range strings.SplitSeq(arg, "/") {
+			if isID(part) {
+				return part
+			}
+		}
+	}
+	return ""
+}
+
+// flagValue finds -name V, --name V, -name=V or --name=V.
+func flagValue(argv []string, name string) (string, bool) {
+	for i, arg := range argv {
+		flag := strings.TrimPrefix(strings.TrimPrefix(arg, "-"), "-")
+		if flag == arg {
+			continue
+		}
+		if flag == name && i+1 < len(argv) {
+			return argv[i+1], true
+		}
+		if v, ok := strings.CutPrefix(flag, name+"="); ok {
+			return v, true
+		}
+	}
+	return "", false
+}
+
+// lastID returns the last argument that is a container id: OCI runtimes take it after their flags, sometimes followed
+// by a signal.
+func lastID(argv []string) string {
+	for _, arg := range slices.Backward(argv) {
+		if _, v, ok := strings.Cut(arg, "--id="); ok {
+			arg = v
+		}
+		if isID(arg) {
+			return arg
+		}
+	}
+	return ""
+}
+
+// isID reports whether s is an id as containerd, CRI-O and Docker make them: 64 lower-case hexadecimal digits.
+func isID(s string) bool {
+	return len(s) == 64 && strings.Trim(s, "0123456789abcdef") == ""
+}
+
+// plausibleID reports whether s can be an id of any runtime: containerd allows letters, digits, and . _ - between them.
+func plausibleID(s string) bool {
+	if s == "" || len(s) > 128 {
+		return false
+	}
+	for _, r := range s {
+		if (r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && !strings.ContainsRune("._-", r) {
+			return false
+		}
+	}
+	return true
+}
+
+func cut(name string) string { return name[:min(len(name), commLen)] }
