@@ -1,0 +1,109 @@
+package plegbench
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/kdiag/kdiag/crictl"
+)
+
+const (
+	// stallAfter is the time after which a call counts as not answering for the purpose of going on without it. It is far
+	// above a healthy answer (tens of microseconds to 20 ms) and well below any deadline.
+	stallAfter = time.Second
+
+	// endMargin is left at the end of the context, for judging and printing; a tenth of short contexts.
+	endMargin = 500 * time.Millisecond
+)
+
+// errTimeUp is the cause of the end when the context's deadline, less the margin, comes.
+var errTimeUp = errors.New("the time for the whole command was up")
+
+// Measure measures the runtime behind endpoint, of which client is a client. It always returns, at the latest shortly
+// before ctx's deadline, with what it has got; whatever the runtime fails to do is data in the Measurement.
+//
+// A runtime that answers nothing at all costs one RPC deadline, and one that stops answering in the middle another
+// and a second.
+func Measure(ctx context.Context, endpoint string, client *crictl.Client, opts Options) *Measurement {
+	ctx, cancel := withMargin(ctx)
+	defer cancel()
+	r := &run{opts: opts.withDefaults(), client: client, endpoint: endpoint, m: &Measurement{Started: time.Now()}}
+	if r.probe(ctx) {
+		r.relist(ctx)
+		r.inspect(ctx)
+	} else {
+		r.cut = ctx.Err() != nil
+	}
+	if r.m.Interrupted == "" && r.cut {
+		r.m.Interrupted = whyEnded(ctx)
+	}
+	r.m.Ended = time.Now()
+	return r.m
+}
+
+// A run is one Measure under way. Its fields belong to Measure's goroutine; others only send to it.
+type run struct {
+	opts     Options
+	client   *crictl.Client
+	endpoint string
+	m        *Measurement
+
+	mode    crictl.ListMode // of the samples, once the first has shown what the runtime has
+	history series          // censuses to compare
+	gone    bool            // nothing useful is answered, or not any more, so no more is asked
+	hung    int             // calls so far without an answer, for Progress
+	cut     bool            // something was left undone, or given up, because ctx ended
+}
+
+// withMargin returns ctx with a deadline a little earlier.
+func withMargin(ctx context.Context) (context.Context, context.CancelFunc) {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return context.WithCancel(ctx)
+	}
+	margin := min(endMargin, time.Until(deadline)/10)
+	return context.WithDeadlineCause(ctx, deadline.Add(-margin), errTimeUp)
+}
+
+// whyEnded says in words why ctx is done; empty while it is not.
+func whyEnded(ctx context.Context) string {
+	if ctx.Err() == nil {
+		return ""
+	}
+	cause := context.Cause(ctx)
+	switch {
+	case errors.Is(cause, context.DeadlineExceeded):
+		return errTimeUp.Error()
+	case errors.Is(cause, context.Canceled) && cause.Error() == context.Canceled.Error():
+		return "interrupted"
+	}
+	return cause.Error()
+}
+
+// note accounts for a finished call.
+func (r *run) note(calls ...crictl.Call) {
+	for _, c := range calls {
+		if c.Hung() {
+			r.hung++
+		}
+		if c.Code == crictl.Canceled {
+			r.cut = true
+		}
+	}
+}
+
+func (r *run) progress(phase string, done, total int) {
+	if r.opts.Progress != nil {
+		r.opts.Progress(Progress{Phase: phase, Done: done, Total: total, Hung: r.hung})
+	}
+}
+
+// answered reports whether the runtime did what the call asked, or said that the object is not there, which is normal
+// for what was removed in the meantime.
+func answered(c crictl.Call) bool { return c.OK() || c.Code == crictl.NotFound }
+
+// failed reports whether the call was answered with an error, or could not be delivered.
+func failed(c crictl.Call) bool {
+	return !answered(c) && !c.Hung() && c.Code != crictl.Canceled && c.Method != ""
+}

@@ -1,0 +1,116 @@
+// Package plegbench measures from outside what the kubelet's PLEG does inside, and works out what it must cost there.
+//
+// Measure knocks at the socket, asks every read-only RPC once, times several relists (ListPodSandbox, then
+// ListContainers, unfiltered, as pleg/generic.go makes them) and then asks for the status of sandboxes and containers
+// one by one, a few at a time, each with its own deadline. Summarize is the arithmetic over that: percentiles, and the
+// time that the kubelet's own relist, which is serial and waits two minutes for a call that hangs, would take.
+//
+// It compares nothing with a threshold and prints nothing.
+package plegbench
+
+import (
+	"slices"
+	"time"
+
+	"github.com/kdiag/kdiag/crictl"
+)
+
+// The kubelet's constants that a relist is held against, from pkg/kubelet/kubelet.go and its default configuration.
+const (
+	RelistPeriod           = time.Second      // pause after a relist before the next
+	RelistThreshold        = 3 * time.Minute  // PLEG is unhealthy when the last successful relist started longer ago
+	EventedRelistPeriod    = 5 * time.Minute  // the pause with the feature gate EventedPLEG
+	EventedRelistThreshold = 10 * time.Minute // the threshold with it
+	RequestTimeout         = 2 * time.Minute  // runtimeRequestTimeout, the deadline of one status or list call
+)
+
+// A Measurement is everything that was seen of a runtime. Nothing in it is judged. Parts that were not reached, because
+// the runtime did not answer or the time was up, are nil or empty.
+type Measurement struct {
+	Started time.Time
+	Ended   time.Time
+
+	Connect crictl.Connect  // the socket itself
+	Version *crictl.Version // nil when Version was not answered
+	Status  *crictl.Status  // nil when Status was not answered
+
+	// Probes holds one Call for each RPC asked once, side by side, each with the RPC deadline: Version, Status,
+	// ListPodSandbox, ListContainers, ListImages, ImageFsInfo.
+	Probes []crictl.Call
+
+	Samples []Sample // relists in the order made; the first is the pair of lists among Probes
+
+	// Pulses are further Version calls, made whenever lists or status calls had gone unanswered for a second, to tell a
+	// runtime that stands still from one that hangs on some of its objects. Empty when nothing ever stalled.
+	Pulses []crictl.Call
+
+	// Sandboxes and Containers are the newest lists that arrived; nil when none did. When the runtime refuses the list
+	// that the kubelet asks for, they come from streams or filtered lists.
+	Sandboxes  *crictl.PodSandboxList
+	Containers *crictl.ContainerList
+
+	// ChangedPods are the UIDs, sorted, of pods of which a sandbox or container came, went or changed state between the
+	// first and the last whole sample: those that a kubelet would have inspected. In a series longer than a relist
+	// period they are those of its last second or two.
+	ChangedPods []string
+
+	Sweep Sweep
+
+	// Interrupted says why the measurement ended before it was whole: the command's deadline or a signal. Empty when
+	// it is whole.
+	Interrupted string
+}
+
+// Stopped reports whether the runtime answered at first and then fell silent as a whole: Version too was no longer
+// answered when it was asked again.
+func (m *Measurement) Stopped() bool {
+	return len(m.Pulses) > 0 && m.Pulses[len(m.Pulses)-1].Hung() && slices.ContainsFunc(m.Probes, answered)
+}
+
+// A Sample is one relist: both lists, one after the other. The two lists of the first sample were asked side by side.
+type Sample struct {
+	At         time.Time
+	Sandboxes  crictl.Call
+	Containers crictl.Call // zero when the sandbox list failed, as in the kubelet
+	Mode       crictl.ListMode
+}
+
+// OK reports whether both lists were answered.
+func (s Sample) OK() bool { return s.Sandboxes.OK() && s.Containers.OK() }
+
+// Elapsed is the time that both lists took.
+func (s Sample) Elapsed() time.Duration { return s.Sandboxes.Elapsed + s.Containers.Elapsed }
+
+// A Sweep is the round of status calls over sandboxes and containers.
+type Sweep struct {
+	Total       int          // sandboxes and containers known
+	Inspections []Inspection // those asked, in the order in which they were asked
+	Reach       string       // how far it went and why it stopped: "all 214", or "1,800 of 20,450: " and the reason
+}
+
+// An Inspection is one PodSandboxStatus or ContainerStatus call and whom it was about.
+type Inspection struct {
+	Kind      string // "PodSandbox" or "Container"
+	ID        string
+	SandboxID string // of a container; equal to ID for a sandbox
+	Name      string // the container's name; empty for a sandbox
+	Pod       crictl.Pod
+	State     string // as listed: running, exited, ready, ...; "hinted" when the list did not answer
+	Call      crictl.Call
+}
+
+// A Hint is a container or sandbox that the host knows of. When a list hangs, hints are what is left to ask about.
+type Hint struct {
+	Kind string // "PodSandbox" or "Container"
+	ID   string
+	Name string
+	Pod  crictl.Pod
+}
+
+// Progress is told to whoever watches a measurement.
+type Progress struct {
+	Phase string // "connect", "probe", "relist", "inspect"
+	Done  int
+	Total int // 0 when not known
+	Hung  int // calls so far without an answer
+}

@@ -1,0 +1,299 @@
+package plegbench
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kdiag/kdiag/crictl"
+)
+
+// Churn: how many pods change at once in a rollout. A tenth of a node is what deployments and drains move together; on
+// a small node it is a handful.
+const (
+	churnShare = 10 // one in so many
+	churnLeast = 10
+)
+
+// A projection is the arithmetic of a kubelet's relist over a measurement. Everything in a
+// relist is serial: both lists, then, pod by pod, the status of its sandboxes and then of its containers. An answer
+// other than OK and NotFound ends the pod's inspection and has it inspected again in the next relist.
+type projection struct {
+	timeout time.Duration // the kubelet's deadline for one call
+	lists   listCost
+	pods    map[string]*podCost // by UID, of all pods in the lists
+	changed []string            // UIDs
+}
+
+// A listCost is what the lists of one relist cost.
+type listCost struct {
+	cost     time.Duration
+	known    bool
+	answered bool // else cost was in vain
+}
+
+// A podCost is what inspecting one pod costs.
+type podCost struct {
+	cost time.Duration
+	bad  bool // the inspection ends with an error
+}
+
+func newProjection(m *Measurement, timeout time.Duration) *projection {
+	p := &projection{timeout: timeout, changed: m.ChangedPods}
+	p.lists = p.relistLists(m.Samples)
+	if p.lists.answered && m.Sandboxes != nil && m.Containers != nil {
+		p.inspections(m)
+	}
+	return p
+}
+
+// relistLists returns the median over the samples of what their lists would cost a kubelet. Samples whose lists failed
+// at once or were cut short say nothing about time.
+func (p *projection) relistLists(samples []Sample) listCost {
+	var costs []listCost
+	for _, s := range samples {
+		if c := p.listCost(s); c.known {
+			costs = append(costs, c)
+		}
+	}
+	if len(costs) == 0 {
+		return listCost{}
+	}
+	slices.SortFunc(costs, func(a, b listCost) int { return cmp.Compare(a.cost, b.cost) })
+	return costs[(len(costs)-1)/2] // nearest rank
+}
+
+// listCost is the cost of one sample's lists. The container list is not made when the sandbox list hangs.
+func (p *projection) listCost(s Sample) listCost {
+	switch {
+	case p.hangs(s.Sandboxes):
+		return listCost{cost: p.timeout, known: true}
+	case s.Sandboxes.OK() && p.hangs(s.Containers):
+		return listCost{cost: s.Sandboxes.Elapsed + p.timeout, known: true}
+	case s.OK():
+		return listCost{cost: s.Elapsed(), known: true, answered: true}
+	}
+	return listCost{}
+}
+
+// hangs reports whether the kubelet would have waited for the call in vain.
+func (p *projection) hangs(c crictl.Call) bool {
+	return c.Hung() || answered(c) && c.Elapsed >= p.timeout
+}
+
+// inspections fills in the cost of every pod: first as if every object cost the mean of its kind, then corrected by
+// those that were asked about. Only for pods whose inspection ends early does the order of the calls matter.
+func (p *projection) inspections(m *Measurement) {
+	p.pods = map[string]*podCost{}
+	sandboxMean, containerMean := meanAnswered(m.Sweep.Inspections)
+	for i := range m.Sandboxes.Sandboxes {
+		p.pod(m.Sandboxes.Sandboxes[i].Pod.UID).cost += sandboxMean
+	}
+	for i := range m.Containers.Containers {
+		p.pod(m.Containers.Containers[i].Pod.UID).cost += containerMean
+	}
+	anyBad := false
+	for i := range m.Sweep.Inspections {
+		in := &m.Sweep.Inspections[i]
+		pod, ok := p.pods[in.Pod.UID]
+		if !ok {
+			continue
+		}
+		mean := containerMean
+		if in.Kind == KindPodSandbox {
+			mean = sandboxMean
+		}
+		pod.cost += p.callCost(in.Call, mean) - mean
+		if p.aborts(in.Call) {
+			pod.bad, anyBad = true, true
+		}
+	}
+	if !anyBad {
+		return
+	}
+	calls := p.badCalls(m)
+	for uid, objects := range p.badObjects(m) {
+		p.pods[uid].cost = p.walk(objects, calls, sandboxMean, containerMean)
+	}
+}
+
+// badCalls returns the calls about objects of the pods whose inspection ends with an error, by object.
+func (p *projection) badCalls(m *Measurement) map[string]crictl.Call {
+	calls := map[string]crictl.Call{}
+	for i := range m.Sweep.Inspections {
+		in := &m.Sweep.Inspections[i]
+		if pod, ok := p.pods[in.Pod.UID]; ok && pod.bad {
+			calls[in.ID] = in.Call
+		}
+	}
+	return calls
+}
+
+func (p *projection) pod(uid string) *podCost {
+	pod := p.pods[uid]
+	if pod == nil {
+		pod = &podCost{}
+		p.pods[uid] = pod
+	}
+	return pod
+}
+
+// meanAnswered returns the mean times of answered status calls of sandboxes and of containers; zero when none was.
+func meanAnswered(inspections []Inspection) (sandbox, container time.Duration) {
+	var sums [2]time.Duration
+	var counts [2]int
+	for i := range inspections {
+		if c := inspections[i].Call; answered(c) {
+			kind := 0
+			if inspections[i].Kind == KindContainer {
+				kind = 1
+			}
+			sums[kind] += c.Elapsed
+			counts[kind]++
+		}
+	}
+	return sums[0] / time.Duration(max(counts[0], 1)), sums[1] / time.Duration(max(counts[1], 1))
+}
+
+// callCost is what the kubelet would have waited for a call. One that was cut short would have taken at least as long as
+// it did, and as others do on the mean.
+func (p *projection) callCost(c crictl.Call, mean time.Duration) time.Duration {
+	switch {
+	case p.hangs(c):
+		return p.timeout
+	case c.Code == crictl.Canceled:
+		return min(max(c.Elapsed, mean), p.timeout)
+	}
+	return min(c.Elapsed, p.timeout)
+}
+
+// aborts reports whether the call's outcome ends the inspection of its pod.
+func (p *projection) aborts(c crictl.Call) bool {
+	return p.hangs(c) || failed(c)
+}
+
+// An object is a sandbox or container in the order in which a kubelet asks for its status.
+type object struct {
+	id        string
+	container bool
+	attempt   uint32
+	created   int64
+}
+
+// badObjects returns the objects of those pods in the order in which a kubelet asks about them.
+func (p *projection) badObjects(m *Measurement) map[string][]object {
+	bad := map[string][]object{}
+	for i := range m.Sandboxes.Sandboxes {
+		if s := &m.Sandboxes.Sandboxes[i]; p.pods[s.Pod.UID].bad {
+			bad[s.Pod.UID] = append(bad[s.Pod.UID], object{id: s.ID, attempt: s.Attempt, created: s.CreatedAt})
+		}
+	}
+	for i := range m.Containers.Containers {
+		if c := &m.Containers.Containers[i]; p.pods[c.Pod.UID].bad {
+			bad[c.Pod.UID] = append(bad[c.Pod.UID], object{id: c.ID, container: true, created: c.CreatedAt})
+		}
+	}
+	for _, objects := range bad {
+		slices.SortFunc(objects, kubeletOrder)
+	}
+	return bad
+}
+
+// kubeletOrder puts sandboxes first, of the newest attempt first, and then containers, the newest first.
+func kubeletOrder(a, b object) int {
+	if a.container != b.container {
+		if a.container {
+			return 1
+		}
+		return -1
+	}
+	return cmp.Or(cmp.Compare(b.attempt, a.attempt), cmp.Compare(b.created, a.created), strings.Compare(a.id, b.id))
+}
+
+// walk asks about one pod's objects in turn and returns the time until the end or the first error.
+func (p *projection) walk(objects []object, calls map[string]crictl.Call, sandboxMean, containerMean time.Duration) time.Duration {
+	var sum time.Duration
+	for _, o := range objects {
+		mean := sandboxMean
+		if o.container {
+			mean = containerMean
+		}
+		call, asked := calls[o.id]
+		if !asked {
+			sum += mean
+			continue
+		}
+		sum += p.callCost(call, mean)
+		if p.aborts(call) {
+			break
+		}
+	}
+	return sum
+}
+
+// now is a relist that inspects what changed and what could not be inspected before. ok is false when nothing is known of
+// the lists.
+func (p *projection) now() (cost time.Duration, ok bool) {
+	if !p.lists.known || p.lists.answered && p.pods == nil {
+		return 0, false
+	}
+	cost = p.lists.cost
+	for _, pod := range p.touched() {
+		cost += pod.cost
+	}
+	return cost, true
+}
+
+// touched returns the pods that a relist now inspects. Changed pods that are gone from the lists cost no call.
+func (p *projection) touched() []*podCost {
+	var pods []*podCost
+	for uid, pod := range p.pods {
+		if _, changed := slices.BinarySearch(p.changed, uid); changed || pod.bad {
+			pods = append(pods, pod)
+		}
+	}
+	return pods
+}
+
+// older is now for a kubelet up to 1.35.
+func (p *projection) older() time.Duration {
+	cost := p.lists.cost
+	for _, pod := range p.touched() {
+		inspection := p.lists.cost + pod.cost
+		cost += inspection
+		if pod.bad {
+			cost += inspection
+		}
+	}
+	return cost
+}
+
+// churn is a relist that inspects a tenth of the good pods, of average cost, and all the bad ones.
+func (p *projection) churn() time.Duration {
+	cost := p.lists.cost
+	var good time.Duration
+	count := 0
+	for _, pod := range p.pods {
+		if pod.bad {
+			cost += pod.cost
+			continue
+		}
+		good += pod.cost
+		count++
+	}
+	if count == 0 {
+		return cost
+	}
+	changing := min(max(churnLeast, (len(p.pods)+churnShare-1)/churnShare), count)
+	return cost + time.Duration(float64(good)*float64(changing)/float64(count))
+}
+
+// cold is a relist that inspects every pod.
+func (p *projection) cold() time.Duration {
+	cost := p.lists.cost
+	for _, pod := range p.pods {
+		cost += pod.cost
+	}
+	return cost
+}

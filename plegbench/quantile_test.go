@@ -1,0 +1,107 @@
+package plegbench
+
+import (
+	"fmt"
+	"math/rand"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestQuantile(t *testing.T) {
+	hundred := make([]time.Duration, 100)
+	for i := range hundred {
+		hundred[i] = time.Duration(i + 1)
+	}
+	tests := []struct {
+		sorted []time.Duration
+		q      float64
+		want   time.Duration
+	}{
+		{[]time.Duration{7}, 0, 7},
+		{[]time.Duration{7}, 0.5, 7},
+		{[]time.Duration{7}, 1, 7},
+		{[]time.Duration{1, 2}, 0.5, 1},
+		{[]time.Duration{1, 2}, 0.51, 2},
+		{[]time.Duration{1, 2, 3}, 0.5, 2},
+		{[]time.Duration{1, 2, 3, 4}, 0.5, 2},
+		{[]time.Duration{1, 2, 3, 4}, 0.99, 4},
+		{hundred, 0.07, 7}, // 0.07*100 is more than 7 in floating point
+		{hundred, 0.5, 50},
+		{hundred, 0.9, 90},
+		{hundred, 0.99, 99},
+		{hundred, 1, 100},
+	}
+	for _, tt := range tests {
+		if got := quantile(tt.sorted, tt.q); got != tt.want {
+			t.Errorf("quantile %v of %d values: %v, want %v", tt.q, len(tt.sorted), got, tt.want)
+		}
+	}
+}
+
+// The definition, word for word: the smallest value that at least q of all values do not exceed.
+func TestQuantileIsNearestRank(t *testing.T) {
+	rng := rand.New(rand.NewSource(1))
+	for range 2000 {
+		values := make([]time.Duration, 1+rng.Intn(40))
+		for i := range values {
+			values[i] = time.Duration(rng.Intn(30))
+		}
+		slices.Sort(values)
+		percent := rng.Intn(101)
+		var want time.Duration
+		for _, v := range values {
+			atMost := 0
+			for _, w := range values {
+				if w <= v {
+					atMost++
+				}
+			}
+			if atMost*100 >= percent*len(values) {
+				want = v
+				break
+			}
+		}
+		if got := quantile(values, float64(percent)/100); got != want {
+			t.Fatalf("p%d of %v: %v, want %v", percent, values, got, want)
+		}
+	}
+}
+
+func TestHistogram(t *testing.T) {
+	ms := time.Millisecond
+	tests := []struct {
+		name       string
+		times      []time.Duration
+		unanswered int
+		want       string
+	}{
+		{"nothing", nil, 0, ""},
+		{"only unanswered", nil, 3, "none:3"},
+		{"on the bound", []time.Duration{ms}, 0, "0.001:1 none:0"},
+		{"past the bound", []time.Duration{ms + 1}, 0, "0.002:1 none:0"},
+		{"instant", []time.Duration{0, 0}, 0, "0.001:2 none:0"},
+		{"empty ones inside stay", []time.Duration{3 * ms, 40 * ms}, 1, "0.005:1 0.01:0 0.02:0 0.05:1 none:1"},
+		{"longer than any deadline we set", []time.Duration{7 * time.Second, 15 * time.Second}, 0, "10:1 20:1 none:0"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			got := ""
+			for _, b := range newDistribution(tt.times).histogram(tt.unanswered) {
+				bound := "none"
+				if b.LeSeconds != nil {
+					bound = fmt.Sprint(*b.LeSeconds)
+				}
+				if got != "" {
+					got += " "
+				}
+				got += fmt.Sprintf("%s:%d", bound, b.Count)
+			}
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}

@@ -1,0 +1,232 @@
+package plegbench
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kdiag/kdiag/crictl"
+)
+
+// smallMeasurement is a node whose every figure can be worked out by hand.
+func smallMeasurement() *Measurement {
+	sandboxes := sandboxList(
+		sandboxOf("s-a", "a", crictl.SandboxReady, 10),
+		sandboxOf("s-b", "b", crictl.SandboxReady, 20),
+		sandboxOf("s-b0", "b", crictl.SandboxNotReady, 5),
+	)
+	containers := containerList(
+		containerOf("a1", "a", "app", crictl.ContainerRunning, 11),
+		containerOf("a0", "a", "app", crictl.ContainerExited, 9), // the only dead one of its name: kept
+		containerOf("b3", "b", "app", crictl.ContainerExited, 23),
+		containerOf("b2", "b", "app", crictl.ContainerExited, 22), // beyond the newest
+		containerOf("b1", "b", "app", crictl.ContainerExited, 21), // beyond the newest
+		containerOf("bi", "b", "init", crictl.ContainerExited, 20),
+		containerOf("bc", "b", "side", crictl.ContainerCreated, 24),
+		containerOf("bu", "b", "odd", crictl.ContainerUnknown, 24),
+	)
+	m := &Measurement{
+		Probes: []crictl.Call{
+			call("Version", time.Millisecond, crictl.OK),
+			call("Status", 5*time.Second, crictl.DeadlineExceeded),
+			call("ListPodSandbox", 10*time.Millisecond, crictl.OK),
+			call("ListContainers", 20*time.Millisecond, crictl.OK),
+			call("ListImages", time.Millisecond, crictl.Unavailable),
+			call("ImageFsInfo", time.Millisecond, crictl.Canceled),
+		},
+		Pulses: []crictl.Call{call("Version", 3*time.Millisecond, crictl.OK)},
+		Samples: []Sample{
+			sampleOf(0, 10*time.Millisecond, 20*time.Millisecond),
+			sampleOf(time.Second, 10*time.Millisecond, 30*time.Millisecond),
+			{At: t0.Add(2 * time.Second), Sandboxes: call("ListPodSandbox", 5*time.Second, crictl.DeadlineExceeded)},
+			{At: t0.Add(3 * time.Second), Sandboxes: call("ListPodSandbox", 5*time.Second, crictl.Canceled)},
+		},
+		Sandboxes:   sandboxes,
+		Containers:  containers,
+		ChangedPods: []string{"uid-a"},
+	}
+	elapsed := map[string]time.Duration{"s-a": 2, "s-b": 4, "a1": 10, "a0": 20, "b3": 30}
+	code := map[string]crictl.Code{"bi": crictl.DeadlineExceeded, "a0": crictl.NotFound, "bu": crictl.Unknown, "bc": crictl.Canceled}
+	for _, t := range targets(sandboxes, containers, nil, 50) {
+		_, id := t.age()
+		if elapsed[id] == 0 && code[id] == "" {
+			continue
+		}
+		c := code[id]
+		if c == "" {
+			c = crictl.OK
+		}
+		m.Sweep.Inspections = append(m.Sweep.Inspections, inspected(t, elapsed[id]*time.Millisecond, c))
+	}
+	m.Sweep.Total, m.Sweep.Reach = 11, "8 of 11: as an example"
+	return m
+}
+
+func TestSummarize(t *testing.T) {
+	got := Summarize(smallMeasurement(), nil)
+	want := &Summary{
+		ThresholdSeconds: 180,
+		List: &ListSummary{
+			Samples: 4, Errors: 1, P50Seconds: new(0.03), P90Seconds: new(0.04), P99Seconds: new(0.04), MaxSeconds: new(0.04),
+		},
+		Sweep: &SweepSummary{
+			Inspected: 8, Total: 11, Hung: 1, Failed: 1, Reach: "8 of 11: as an example",
+			P50Seconds: new(0.01), P99Seconds: new(0.03), SlowestSeconds: new(0.03), SlowestID: "b3",
+			Histogram: []Bucket{
+				{LeSeconds: new(0.002), Count: 1},
+				{LeSeconds: new(0.005), Count: 1},
+				{LeSeconds: new(0.01), Count: 1},
+				{LeSeconds: new(0.02), Count: 1},
+				{LeSeconds: new(0.05), Count: 1},
+				{Count: 1},
+			},
+		},
+		// Lists: the median of 30 ms, 40 ms and one that hung. Pod a: 2+10+20 ms. Pod b, which is bad: its sandboxes 4 ms
+		// and the mean of 3 ms, then bc, which was cut short and costs the mean of 20 ms, and bu, at which it ends.
+		ProjectedSeconds:      new(0.040 + 0.032 + 0.027),
+		ChurnSeconds:          new(0.040 + 0.032 + 0.027),
+		ColdSeconds:           new(0.040 + 0.032 + 0.027),
+		ProjectedAgeSeconds:   new(0.040 + 0.032 + 0.027 + 1 + 0.040),
+		OlderProjectedSeconds: new(0.040 + 0.072 + 2*0.067),
+		RequestTimeoutSeconds: 120,
+		ResponseRPC:           "ListContainers",
+		ResponseBytes:         new(8000),
+		ResponseLimitBytes:    16777216,
+		BytesPerContainer:     new(1000.0),
+		ContainersAtLimit:     new(16777),
+		Sandboxes:             &SandboxCounts{Ready: 2, NotReady: 1},
+		Containers:            &ContainerCounts{Created: 1, Running: 1, Exited: 5, Unknown: 1},
+		ExitedBeyondNewest:    new(2),
+	}
+	if diff := cmp.Diff(want, got, approximately); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// approximately compares seconds to the nanosecond.
+var approximately = cmp.Comparer(func(a, b float64) bool {
+	return a-b < 1e-9 && b-a < 1e-9
+})
+
+func TestSummarizeKubelet(t *testing.T) {
+	k := &crictl.Kubelet{EventedPLEG: true, RequestTimeout: 30 * time.Second}
+	s := Summarize(smallMeasurement(), k)
+	if s.ThresholdSeconds != 600 || s.RequestTimeoutSeconds != 30 {
+		t.Errorf("threshold %v, request timeout %v", s.ThresholdSeconds, s.RequestTimeoutSeconds)
+	}
+	if got, want := *s.ProjectedAgeSeconds-*s.ProjectedSeconds, 300.04; !cmp.Equal(got, want, approximately) {
+		t.Errorf("the age adds %v, want %v", got, want)
+	}
+}
+
+func TestSummarizeLeavesOutWhatIsNotKnown(t *testing.T) {
+	tests := []struct {
+		name string
+		m    *Measurement
+		want string
+	}{
+		{"nothing", &Measurement{}, `{"thresholdSeconds":180,"requestTimeoutSeconds":120,"responseLimitBytes":16777216}`},
+		{"a list that hangs", &Measurement{
+			Samples: []Sample{{Sandboxes: call("ListPodSandbox", time.Second, crictl.DeadlineExceeded)}},
+		}, `{"thresholdSeconds":180,"list":{"samples":1,"errors":1},"projectedSeconds":120,"requestTimeoutSeconds":120,` +
+			`"responseLimitBytes":16777216}`},
+		{
+			"an empty node", &Measurement{Sandboxes: sandboxList(), Containers: containerList()},
+			`{"thresholdSeconds":180,"requestTimeoutSeconds":120,"responseRPC":"ListContainers","responseBytes":0,` +
+				`"responseLimitBytes":16777216,"sandboxes":{"ready":0,"notReady":0},` +
+				`"containers":{"created":0,"running":0,"exited":0,"unknown":0},"exitedBeyondNewest":0}`,
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			got, err := json.Marshal(Summarize(tt.m, nil))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tt.want, string(got)); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+	if Summarize(nil, nil) != nil || SummarizeRPCs(nil) != nil {
+		t.Error("a summary of no measurement")
+	}
+}
+
+func TestSummarizeResponse(t *testing.T) {
+	refusal := Sample{Sandboxes: call("ListPodSandbox", 0, crictl.OK), Containers: call("ListContainers", 0, crictl.ResourceExhausted)}
+	refusal.Containers.Bytes = 20 << 20
+	busy := refusal
+	busy.Containers.Bytes = 0
+	part := containerList(containerOf("a", "a", "app", crictl.ContainerRunning, 1))
+	part.Complete = false
+	manySandboxes := sandboxList(make([]crictl.PodSandbox, 0)...)
+	manySandboxes.Bytes = 5000
+	tests := []struct {
+		name      string
+		m         Measurement
+		rpc       string
+		bytes     int // -1: absent
+		truncated bool
+	}{
+		{"refused and not known otherwise", Measurement{Samples: []Sample{refusal}}, "ListContainers", 20 << 20, false},
+		{"refused, and a part", Measurement{Samples: []Sample{refusal}, Containers: part}, "ListContainers", 20 << 20, false},
+		{"a part, and no size was said", Measurement{Samples: []Sample{busy}, Containers: part}, "ListContainers", 1000, true},
+		{"exhausted otherwise", Measurement{Samples: []Sample{busy}}, "", -1, false},
+		{"sandboxes are larger", Measurement{Sandboxes: manySandboxes, Containers: containerList()}, "ListPodSandbox", 5000, false},
+		{"only sandboxes are known", Measurement{Sandboxes: manySandboxes}, "ListPodSandbox", 5000, true},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			s := Summarize(&tt.m, nil)
+			bytes := -1
+			if s.ResponseBytes != nil {
+				bytes = *s.ResponseBytes
+			}
+			if s.ResponseRPC != tt.rpc || bytes != tt.bytes || s.ResponseTruncated != tt.truncated {
+				t.Errorf("%s %d %v, want %s %d %v", s.ResponseRPC, bytes, s.ResponseTruncated, tt.rpc, tt.bytes, tt.truncated)
+			}
+			if tt.m.Containers == part && (s.Containers != nil || s.ExitedBeyondNewest != nil || *s.BytesPerContainer != 1000) {
+				t.Errorf("a part counts as the whole: %+v", s)
+			}
+		})
+	}
+}
+
+func TestSummarizeRPCs(t *testing.T) {
+	type row struct {
+		Name          string
+		Count, Errors int
+		P50, Max      float64
+	}
+	want := []row{
+		{"Version", 2, 0, 0.001, 0.003},
+		{"Status", 1, 1, -1, -1},
+		{"ListPodSandbox", 4, 1, 0.010, 0.010},
+		{"ListContainers", 2, 0, 0.020, 0.030},
+		{"PodSandboxStatus", 2, 0, 0.002, 0.004},
+		{"ContainerStatus", 6, 2, 0.020, 0.030},
+		{"ListImages", 1, 1, -1, -1},
+		{"ImageFsInfo", 1, 0, -1, -1},
+		{"Zoo", 1, 0, 0, 0},
+	}
+	m := smallMeasurement()
+	m.Probes = append(m.Probes, call("Zoo", 0, crictl.OK))
+	var got []row
+	for _, r := range SummarizeRPCs(m) {
+		got = append(got, row{r.Name, r.Count, r.Errors, orAbsent(r.P50Seconds), orAbsent(r.MaxSeconds)})
+	}
+	if diff := cmp.Diff(want, got, approximately); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func BenchmarkSummarize(b *testing.B) {
+	m := bigMeasurement(100_000)
+	b.ReportAllocs()
+	for b.Loop() {
+		Summarize(m, nil)
+	}
+}

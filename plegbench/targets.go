@@ -1,0 +1,170 @@
+package plegbench
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kdiag/kdiag/crictl"
+)
+
+// Kinds of an Inspection and a Hint.
+const (
+	KindPodSandbox = "PodSandbox"
+	KindContainer  = "Container"
+)
+
+// StateHinted is the state of an Inspection of which only the host knew.
+const StateHinted = "hinted"
+
+// hintTime is what looking for hints may take.
+const hintTime = 2 * time.Second
+
+// A target is one object to ask about: exactly one of the pointers is set. Inspections, which are ten times as large,
+// are made only of targets that are reached.
+type target struct {
+	sandbox   *crictl.PodSandbox
+	container *crictl.Container
+	hint      *Hint
+	sandboxID string // of a hinted container, where the sandbox list tells it; what serves it on the host goes by that
+	must      bool   // asked about whatever SweepBudget says
+}
+
+// inspection returns the inspection of t, without its call.
+func (t target) inspection() Inspection {
+	switch {
+	case t.sandbox != nil:
+		s := t.sandbox
+		return Inspection{Kind: KindPodSandbox, ID: s.ID, SandboxID: s.ID, Pod: *s.Pod, State: s.State.String()}
+	case t.container != nil:
+		c := t.container
+		return Inspection{Kind: KindContainer, ID: c.ID, SandboxID: c.SandboxID, Name: c.Name, Pod: *c.Pod, State: c.State.String()}
+	}
+	h := t.hint
+	i := Inspection{Kind: h.Kind, ID: h.ID, SandboxID: t.sandboxID, Name: h.Name, Pod: h.Pod, State: StateHinted}
+	if h.Kind == KindPodSandbox {
+		i.SandboxID = h.ID
+	}
+	return i
+}
+
+// targets returns what there is to ask about, in order: ready sandboxes, running containers and the newest exited, all
+// of which are musts; then hinted objects of which the lists say nothing, containers that were created or are unknown,
+// sandboxes that are not ready, and the rest of the exited. Within each, the newest come first. Either list may be nil.
+func targets(sandboxes *crictl.PodSandboxList, containers *crictl.ContainerList, hints []Hint, newest int) []target {
+	var ready, notReady, running, exited, odd []target
+	if sandboxes != nil {
+		for i := range sandboxes.Sandboxes {
+			s := &sandboxes.Sandboxes[i]
+			if s.State == crictl.SandboxReady {
+				ready = append(ready, target{sandbox: s, must: true})
+			} else {
+				notReady = append(notReady, target{sandbox: s})
+			}
+		}
+	}
+	if containers != nil {
+		for i := range containers.Containers {
+			c := &containers.Containers[i]
+			switch c.State {
+			case crictl.ContainerRunning:
+				running = append(running, target{container: c, must: true})
+			case crictl.ContainerExited:
+				exited = append(exited, target{container: c})
+			default:
+				odd = append(odd, target{container: c})
+			}
+		}
+	}
+	for _, ts := range [][]target{ready, running, exited, odd, notReady} {
+		slices.SortFunc(ts, newestFirst)
+	}
+	newest = min(newest, len(exited))
+	for i := range newest {
+		exited[i].must = true
+	}
+	return slices.Concat(ready, running, exited[:newest], hinted(hints, sandboxes, containers), odd, notReady, exited[newest:])
+}
+
+// hinted returns the hints that the lists leave open, sandboxes first.
+func hinted(hints []Hint, sandboxes *crictl.PodSandboxList, containers *crictl.ContainerList) []target {
+	if len(hints) == 0 {
+		return nil
+	}
+	listed := map[string]bool{}
+	if sandboxes != nil {
+		for i := range sandboxes.Sandboxes {
+			listed[sandboxes.Sandboxes[i].ID] = true
+		}
+	}
+	if containers != nil {
+		for i := range containers.Containers {
+			listed[containers.Containers[i].ID] = true
+		}
+	}
+	open := map[string]bool{
+		KindPodSandbox: sandboxes == nil || !sandboxes.Complete,
+		KindContainer:  containers == nil || !containers.Complete,
+	}
+	var ts []target
+	for _, kind := range []string{KindPodSandbox, KindContainer} {
+		for i := range hints {
+			h := &hints[i]
+			if h.Kind == kind && open[kind] && h.ID != "" && !listed[h.ID] {
+				listed[h.ID] = true
+				ts = append(ts, target{hint: h, sandboxID: readySandbox(h.Pod, sandboxes)})
+			}
+		}
+	}
+	return ts
+}
+
+// readySandbox returns the id of a pod's ready sandbox. The host often knows the pod's name only, not its UID.
+func readySandbox(pod crictl.Pod, sandboxes *crictl.PodSandboxList) string {
+	if sandboxes == nil || pod.Name == "" {
+		return ""
+	}
+	for i := range sandboxes.Sandboxes {
+		s := &sandboxes.Sandboxes[i]
+		if s.State == crictl.SandboxReady && s.Pod.Namespace == pod.Namespace && s.Pod.Name == pod.Name &&
+			(pod.UID == "" || s.Pod.UID == pod.UID) {
+			return s.ID
+		}
+	}
+	return ""
+}
+
+// newestFirst orders by time of creation, and by identifier where that is equal.
+func newestFirst(a, b target) int {
+	at, aid := a.age()
+	bt, bid := b.age()
+	return cmp.Or(cmp.Compare(bt, at), strings.Compare(aid, bid))
+}
+
+func (t target) age() (created int64, id string) {
+	if t.sandbox != nil {
+		return t.sandbox.CreatedAt, t.sandbox.ID
+	}
+	return t.container.CreatedAt, t.container.ID
+}
+
+// hints asks for hints when a list left something open.
+func (r *run) hints(ctx context.Context) []Hint {
+	s, c := r.m.Sandboxes, r.m.Containers
+	whole := s != nil && s.Complete && c != nil && c.Complete
+	if r.opts.Hints == nil || whole {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, hintTime)
+	defer cancel()
+	found := make(chan []Hint, 1)
+	go func() { found <- r.opts.Hints(ctx) }()
+	select {
+	case h := <-found:
+		return h
+	case <-ctx.Done():
+		return nil
+	}
+}
