@@ -1,0 +1,77 @@
+package nodebox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// The base tree of a box: the Debian release whose packages the documentation names, and its packages beyond the
+// smallest system.
+const (
+	baseSuite    = "bookworm"
+	basePackages = "systemd,systemd-sysv,dbus,containerd,runc,procps,iproute2"
+	// baseName is the tree's folder. Its number changes with the packages, and an old tree is then made anew.
+	baseName = baseSuite + "-1"
+)
+
+// HasBase reports whether cacheDir holds the base tree, so that NewBox needs no network.
+func HasBase(cacheDir string) bool {
+	_, err := os.Stat(filepath.Join(cacheDir, baseName))
+	return err == nil
+}
+
+// baseTree returns the base tree in cacheDir and makes it if it is not there. Others who want it at the same time wait.
+func baseTree(ctx context.Context, cacheDir string) (string, error) {
+	if err := os.MkdirAll(cacheDir, 0o755); err != nil {
+		return "", fmt.Errorf("making the cache of boxes: %w", err)
+	}
+	lock, err := os.OpenFile(filepath.Join(cacheDir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return "", fmt.Errorf("locking the cache of boxes: %w", err)
+	}
+	defer lock.Close()
+	err = poll(ctx, 2*bootPatience, "the lock on "+cacheDir, func() (bool, error) {
+		err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		return err == nil, err
+	})
+	if err != nil {
+		return "", err
+	}
+	tree := filepath.Join(cacheDir, baseName)
+	if HasBase(cacheDir) {
+		return tree, nil
+	}
+	if err := makeTree(ctx, tree); err != nil {
+		return "", fmt.Errorf("making the base tree of boxes: %w", err)
+	}
+	return tree, nil
+}
+
+// makeTree makes the tree under another name first, so that one that was cut short is never taken for whole.
+func makeTree(ctx context.Context, tree string) error {
+	unfinished := tree + ".unfinished"
+	if err := removeTree(unfinished); err != nil {
+		return err
+	}
+	args := []string{"--variant=minbase", "--include=" + basePackages, baseSuite, unfinished}
+	if _, err := run(ctx, "debootstrap", args...); err != nil {
+		return errors.Join(err, removeTree(unfinished))
+	}
+	if err := os.RemoveAll(filepath.Join(unfinished, "var/cache/apt/archives")); err != nil {
+		return err
+	}
+	return os.Rename(unfinished, tree)
+}
+
+// removeTree removes a tree in which debootstrap may have left /proc and /sys mounted.
+func removeTree(tree string) error {
+	if err := unmountBelow(tree); err != nil {
+		return err
+	}
+	return os.RemoveAll(tree)
+}

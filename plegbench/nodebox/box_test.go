@@ -1,0 +1,126 @@
+package nodebox
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/kdiag/kdiag/crictl"
+)
+
+func boot(t *testing.T) *Box {
+	t.Helper()
+	needNode(t, true)
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cache = filepath.Join(cache, "kdiag", "nodebox")
+	if !HasBase(cache) && os.Getenv("KDIAG_E2E") != "1" {
+		t.Skip("the base tree of nodes is not made yet; with KDIAG_E2E=1 in the environment it will be, from the network")
+	}
+	b, err := NewBox(t.Context(), cache)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := b.Close(); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+		checkBoxGone(t, b)
+	})
+	if err := b.Boot(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func checkBoxGone(t *testing.T, b *Box) {
+	t.Helper()
+	for _, pid := range processIDs() {
+		if bytes.Contains(cmdline(pid), []byte(b.dir)) {
+			t.Errorf("process %d is left: %q", pid, cmdline(pid))
+		}
+	}
+	if points, err := mountsBelow(b.dir); len(points) > 0 || err != nil {
+		t.Errorf("mounts are left: %v, %v", points, err)
+	}
+	if dirs := cgroupDirs("/" + filepath.Base(b.dir)); len(dirs) > 0 {
+		t.Errorf("cgroups are left: %v", dirs)
+	}
+	if _, err := os.Stat(b.dir); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the folder is left: %v", err)
+	}
+}
+
+func (b *Box) must(t *testing.T, args ...string) string {
+	t.Helper()
+	out, err := b.Exec(t.Context(), args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+func TestNodeBoxBoots(t *testing.T) {
+	b := boot(t)
+	if got := b.must(t, "systemctl", "is-active", "containerd", "systemd-journald", "dbus"); got != "active\nactive\nactive" {
+		t.Errorf("units: %q, want all active", got)
+	}
+	if got := b.must(t, "cat", "/proc/1/comm"); got != "systemd" {
+		t.Errorf("process 1 in the box is %q", got)
+	}
+
+	tool := filepath.Join(t.TempDir(), "tool")
+	if err := os.WriteFile(tool, []byte("#!/bin/sh\necho it runs\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.CopyIn(tool, "/usr/local/bin/kdiag"); err != nil {
+		t.Fatal(err)
+	}
+	if got := b.must(t, "kdiag"); got != "it runs" {
+		t.Errorf("the program that was copied in says %q", got)
+	}
+
+	pods, err := RunPods(t.Context(), b.Endpoint(), Pods{Count: 1, Containers: 1, State: crictl.ContainerRunning})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(pods) != 1 {
+		t.Errorf("%d pods were made", len(pods))
+	}
+
+	pid, err := strconv.Atoi(b.must(t, "systemctl", "show", "--property=MainPID", "--value", "containerd"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.must(t, "systemctl", "kill", "--signal=STOP", "containerd")
+	if got := b.must(t, "ps", "-o", "state=", "-p", strconv.Itoa(pid)); got != "T" {
+		t.Errorf("containerd in the box is in state %q after it was frozen, want T", got)
+	}
+	b.must(t, "systemctl", "kill", "--signal=CONT", "containerd")
+	if got := b.must(t, "journalctl", "--unit=containerd", "--lines=200", "--output=cat"); !strings.Contains(got, "containerd successfully booted") {
+		t.Errorf("the journal of containerd:\n%s", got)
+	}
+
+	if err := b.Poweroff(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if journals, _ := filepath.Glob(filepath.Join(b.Root(), "var/log/journal/*/system.journal")); len(journals) != 1 {
+		t.Errorf("journal files after the box was powered off: %v", journals)
+	}
+}
+
+// TestNodeBoxUnplugged closes a box that runs pods, with its containerd frozen.
+func TestNodeBoxUnplugged(t *testing.T) {
+	b := boot(t)
+	if _, err := RunPods(t.Context(), b.Endpoint(), Pods{Count: 1, Containers: 1, State: crictl.ContainerRunning}); err != nil {
+		t.Fatal(err)
+	}
+	b.must(t, "systemctl", "kill", "--signal=STOP", "containerd")
+}

@@ -1,0 +1,63 @@
+package nodebox
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+)
+
+// stubPlugin is a CNI plugin that gives every sandbox the same address and touches no interface: enough for the
+// runtime, which only writes the address down. While the file hang exists, ADD and DEL do not return.
+const stubPlugin = `#!%[1]s sh
+case "$CNI_COMMAND" in
+VERSION)
+	echo '{"cniVersion":"0.4.0","supportedVersions":["0.3.0","0.3.1","0.4.0"]}'
+	exit
+	;;
+ADD | DEL)
+	while [ -e '%[2]s' ]; do %[1]s sleep 0.1; done
+	;;
+esac
+[ "$CNI_COMMAND" = ADD ] || exit 0
+cat <<EOT
+{"cniVersion":"0.4.0","interfaces":[{"name":"$CNI_IFNAME","sandbox":"$CNI_NETNS"}],
+ "ips":[{"version":"4","interface":0,"address":"192.0.2.2/24"}]}
+EOT
+`
+
+// stubNetwork is the network configuration list that uses the stub.
+const stubNetwork = `{"cniVersion":"0.4.0","name":%q,"plugins":[{"type":"bridge"}]}
+`
+
+// writeCNI installs the stub under the names of two real plugins, so that what looks at processes knows them. The
+// runtime runs loopback for every sandbox, whatever its configuration.
+func (l layout) writeCNI() error {
+	script := fmt.Sprintf(stubPlugin, busybox, l.hang())
+	for _, name := range []string{"bridge", "loopback"} {
+		if err := os.WriteFile(l.path("cni/bin/"+name), []byte(script), 0o755); err != nil {
+			return err
+		}
+	}
+	conf := fmt.Sprintf(stubNetwork, l.network())
+	return os.WriteFile(l.path("cni/net.d/10-stub.conflist"), []byte(conf), 0o644)
+}
+
+// HangCNI makes every run of the CNI plugin hang from now on, as a plugin does whose daemon is gone. It needs
+// Options.Network. containerd 1.6 goes on answering Status then, with NetworkReady=true, also when the configuration is
+// written anew: the only signs are sandboxes that do not come up, and the plugin's processes, which outlive the deadline
+// of their caller.
+func (c *Containerd) HangCNI() error {
+	if err := os.WriteFile(c.hang(), nil, 0o644); err != nil {
+		return fmt.Errorf("making the CNI plugin hang: %w", err)
+	}
+	return nil
+}
+
+// ReleaseCNI lets hanging CNI plugins go on.
+func (c *Containerd) ReleaseCNI() error {
+	if err := os.Remove(c.hang()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("letting the CNI plugin go on: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,299 @@
+package nodebox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kdiag/kdiag/crictl"
+)
+
+// How long the steps of a private containerd's life may take. Two busy cores take a tenth of it.
+const (
+	startPatience = 60 * time.Second
+	stopPatience  = 30 * time.Second
+)
+
+// folderPrefix begins the name of every box's folder, and so of its cgroup and CNI network.
+const folderPrefix = "kdiag-box-"
+
+// A Containerd is a private containerd with two images, ImagePause and ImageBusybox. Its methods are for one goroutine.
+type Containerd struct {
+	layout
+	opts Options
+	lock *os.File // held locked as long as the owner lives
+	cmd  *exec.Cmd
+	done chan struct{} // closed when the daemon has been waited for
+}
+
+// Start starts a private containerd and returns when its CRI plugin answers and its images are loaded, or, where the
+// CRI plugin is disabled, when its socket does. The daemon outlives ctx; Close ends it.
+func Start(ctx context.Context, opts Options) (*Containerd, error) {
+	parent, err := parentFolder(opts.Parent)
+	if err != nil {
+		return nil, fmt.Errorf("starting a private containerd: %w", err)
+	}
+	sweep(parent, folderPrefix, func(dir string) error { return clean(ctx, dir) })
+	dir, err := os.MkdirTemp(parent, folderPrefix)
+	if err != nil {
+		return nil, fmt.Errorf("making a folder for containerd: %w", err)
+	}
+	c := &Containerd{layout: layout{dir}, opts: opts}
+	if err := c.prepare(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("starting a private containerd: %w", err), c.Close())
+	}
+	return c, nil
+}
+
+// parentFolder returns the folder to make boxes in, without links in its path, as the kernel's list of mounts has it.
+func parentFolder(dir string) (string, error) {
+	if dir == "" {
+		dir = os.TempDir()
+	}
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return "", err
+	}
+	return filepath.EvalSymlinks(dir)
+}
+
+func (c *Containerd) prepare(ctx context.Context) error {
+	var err error
+	if c.lock, err = lockOwner(c.owner()); err != nil {
+		return err
+	}
+	if err := c.write(c.opts); err != nil {
+		return err
+	}
+	if c.opts.RootSize > 0 {
+		data := fmt.Sprintf("size=%d,mode=0711", c.opts.RootSize)
+		if err := unix.Mount("tmpfs", c.root(), "tmpfs", 0, data); err != nil {
+			return fmt.Errorf("mounting a tmpfs of %d bytes: %w", c.opts.RootSize, err)
+		}
+	}
+	if err := c.launch(ctx); err != nil {
+		return err
+	}
+	return c.load(ctx)
+}
+
+// launch starts the daemon and waits until it answers.
+func (c *Containerd) launch(ctx context.Context) error {
+	log, err := os.OpenFile(c.log(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	cmd := exec.Command("containerd", "--config", c.config())
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // an interrupt from the terminal is for the owner, who cleans up
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	done := make(chan struct{})
+	c.cmd, c.done = cmd, done
+	go func() {
+		_ = cmd.Wait() // how it ended is in ProcessState
+		close(done)
+	}()
+	if err := c.await(ctx, cmd, done); err != nil {
+		return fmt.Errorf("%w; its log ends with:\n%s", err, c.logTail())
+	}
+	return nil
+}
+
+// await waits until Version is answered, or the daemon ends. A containerd without its CRI plugin answers that it does not
+// know the service.
+func (c *Containerd) await(ctx context.Context, cmd *exec.Cmd, done <-chan struct{}) error {
+	want := crictl.OK
+	if slices.Contains(c.opts.DisabledPlugins, PluginCRI) {
+		want = crictl.Unimplemented
+	}
+	client, err := crictl.Dial(c.Endpoint(), crictl.Options{})
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go func() {
+		select {
+		case <-done:
+			cancel(errors.New("containerd ended: " + cmd.ProcessState.String()))
+		case <-ctx.Done():
+		}
+	}()
+	err = poll(ctx, startPatience, "containerd to answer Version", func() (bool, error) {
+		_, call := client.Version(ctx)
+		if call.Code == crictl.Unimplemented && want != call.Code {
+			cancel(errors.New("containerd runs, but its CRI plugin did not load")) // it listens after loading
+		}
+		return call.Code == want, errors.New(call.Err)
+	})
+	if cause := context.Cause(ctx); err != nil && cause != nil {
+		return cause
+	}
+	return err
+}
+
+// load imports the images and waits until the CRI plugin, which learns of them through an event, knows them. Without
+// the plugin there is nobody to need them.
+func (c *Containerd) load(ctx context.Context) error {
+	if slices.Contains(c.opts.DisabledPlugins, PluginCRI) {
+		return nil
+	}
+	f, err := os.Create(c.images())
+	if err != nil {
+		return err
+	}
+	err = errors.Join(writeImages(f, busybox), f.Close())
+	if err != nil {
+		return err
+	}
+	if _, err := run(ctx, "ctr", "--address", c.socket(), "--namespace", "k8s.io", "images", "import", c.images()); err != nil {
+		return err
+	}
+	client, err := crictl.Dial(c.Endpoint(), crictl.Options{})
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	return poll(ctx, startPatience, "CRI to know the images", func() (bool, error) {
+		call := client.ListImages(ctx)
+		return call.OK() && call.Items >= len(images), errors.New(call.Err)
+	})
+}
+
+// Dir returns the box's folder.
+func (c *Containerd) Dir() string { return c.dir }
+
+// Endpoint returns the runtime's address, as --runtime-endpoint takes it.
+func (c *Containerd) Endpoint() string { return "unix://" + c.socket() }
+
+// Socket returns the path of the runtime's socket.
+func (c *Containerd) Socket() string { return c.socket() }
+
+// Log returns the path of the daemon's log.
+func (c *Containerd) Log() string { return c.log() }
+
+// PID returns the daemon's process id; after it ended, what it was.
+func (c *Containerd) PID() int { return c.cmd.Process.Pid }
+
+// Running reports whether the daemon lives; a frozen one does.
+func (c *Containerd) Running() bool {
+	if c.cmd == nil {
+		return false
+	}
+	select {
+	case <-c.done:
+		return false
+	default:
+		return true
+	}
+}
+
+// Pause freezes the daemon with SIGSTOP and waits until it has stopped: its socket takes connections until the listen
+// queue is full, and nothing answers.
+func (c *Containerd) Pause(ctx context.Context) error {
+	if err := c.cmd.Process.Signal(unix.SIGSTOP); err != nil {
+		return fmt.Errorf("freezing containerd: %w", err)
+	}
+	return awaitState(ctx, c.PID(), 'T')
+}
+
+// Resume lets a frozen daemon go on.
+func (c *Containerd) Resume() error {
+	if err := c.cmd.Process.Signal(unix.SIGCONT); err != nil {
+		return fmt.Errorf("resuming containerd: %w", err)
+	}
+	return nil
+}
+
+// Stop ends the daemon with SIGTERM, as its unit's stop does, and removes the socket. Its shims and containers live on.
+func (c *Containerd) Stop(ctx context.Context) error {
+	if err := c.end(ctx, unix.SIGTERM); err != nil {
+		return err
+	}
+	if err := os.Remove(c.socket()); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("removing the socket of a stopped containerd: %w", err)
+	}
+	return nil
+}
+
+// StopKeepSocket is Stop, but the socket's file is there afterwards with nothing listening, so that connections are
+// refused.
+func (c *Containerd) StopKeepSocket(ctx context.Context) error {
+	if err := c.Stop(ctx); err != nil {
+		return err
+	}
+	lis, err := net.ListenUnix("unix", &net.UnixAddr{Name: c.socket(), Net: "unix"})
+	if err != nil {
+		return fmt.Errorf("leaving a dead socket: %w", err)
+	}
+	lis.SetUnlinkOnClose(false)
+	return lis.Close()
+}
+
+// Kill ends the daemon with SIGKILL, as the kernel's out-of-memory killer does. The socket's file stays.
+func (c *Containerd) Kill(ctx context.Context) error { return c.end(ctx, unix.SIGKILL) }
+
+// end sends a signal and waits for the end. A daemon that is frozen goes on first: no other signal reaches it.
+func (c *Containerd) end(ctx context.Context, sig syscall.Signal) error {
+	if !c.Running() {
+		return nil
+	}
+	for _, s := range []syscall.Signal{sig, unix.SIGCONT} {
+		if err := c.cmd.Process.Signal(s); err != nil && !errors.Is(err, os.ErrProcessDone) {
+			return fmt.Errorf("sending %v to containerd: %w", s, err)
+		}
+	}
+	timer := time.NewTimer(stopPatience)
+	defer timer.Stop()
+	select {
+	case <-c.done:
+		return nil
+	case <-timer.C:
+		return fmt.Errorf("containerd did not end within %v of %v", stopPatience, sig)
+	case <-ctx.Done():
+		return fmt.Errorf("waiting for containerd to end: %w", ctx.Err())
+	}
+}
+
+// Restart stops the daemon if it runs and starts it again on the same folder. It finds its pods again.
+func (c *Containerd) Restart(ctx context.Context) error {
+	if err := c.Stop(ctx); err != nil {
+		return err
+	}
+	return c.launch(ctx)
+}
+
+// Close removes everything: the daemon, its shims and containers, its mounts, cgroups and files. It works whatever
+// state the daemon is in, and more than once. The error names what could not be removed.
+func (c *Containerd) Close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*stopPatience)
+	defer cancel()
+	// Graceful ends only take longer here.
+	err := c.end(ctx, unix.SIGKILL)
+	err = errors.Join(err, clean(ctx, c.dir))
+	if c.lock != nil {
+		c.lock.Close()
+	}
+	return err
+}
+
+func (c *Containerd) logTail() string {
+	b, err := os.ReadFile(c.Log())
+	if err != nil {
+		return err.Error()
+	}
+	return lastLines(string(b), 10)
+}

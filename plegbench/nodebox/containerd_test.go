@@ -1,0 +1,373 @@
+package nodebox
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/kdiag/kdiag/crictl"
+)
+
+// needNode skips a test on a machine that cannot run it, and fails it where end-to-end tests are demanded.
+func needNode(t *testing.T, box bool) {
+	t.Helper()
+	missing := Missing(box)
+	switch {
+	case missing == "":
+	case os.Getenv("KDIAG_E2E") == "1":
+		t.Fatal(missing)
+	default:
+		t.Skip(missing)
+	}
+}
+
+// start starts a runtime whose leftovers are looked for at the end.
+func start(t *testing.T, opts Options) *Containerd {
+	t.Helper()
+	needNode(t, false)
+	c, err := Start(t.Context(), opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("the log of containerd ends with:\n%s", c.logTail())
+		}
+		outside := leftovers(c.layout)
+		if err := c.Close(); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+		checkNothingLeft(t, c)
+		for _, name := range slices.Concat(outside.sockets, outside.results) {
+			if _, err := os.Lstat(name); !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("%s is left: %v", name, err)
+			}
+		}
+	})
+	return c
+}
+
+func checkNothingLeft(t *testing.T, c *Containerd) {
+	t.Helper()
+	for _, pid := range processIDs() {
+		if bytes.Contains(cmdline(pid), []byte(c.Dir())) {
+			t.Errorf("process %d is left: %q", pid, cmdline(pid))
+		}
+	}
+	if points, err := mountsBelow(c.Dir()); len(points) > 0 || err != nil {
+		t.Errorf("mounts are left: %v, %v", points, err)
+	}
+	if dirs := cgroupDirs(c.cgroup()); len(dirs) > 0 {
+		t.Errorf("cgroups are left: %v", dirs)
+	}
+	if _, err := os.Stat(c.Dir()); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the folder is left: %v", err)
+	}
+}
+
+func dial(t *testing.T, c *Containerd, timeout time.Duration) *crictl.Client {
+	t.Helper()
+	client, err := crictl.Dial(c.Endpoint(), crictl.Options{RPCTimeout: timeout})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { client.Close() })
+	return client
+}
+
+func mustRun(t *testing.T, c *Containerd, p Pods) []Pod {
+	t.Helper()
+	pods, err := c.RunPods(t.Context(), p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pods
+}
+
+// states counts the listed containers by state.
+func states(t *testing.T, client *crictl.Client) map[crictl.ContainerState]int {
+	t.Helper()
+	list := client.ListContainers(t.Context(), crictl.Filter{}, crictl.ModeUnary)
+	if !list.Complete {
+		t.Fatalf("ListContainers: %+v", list.Calls)
+	}
+	n := map[crictl.ContainerState]int{}
+	for _, c := range list.Containers {
+		n[c.State]++
+	}
+	return n
+}
+
+func TestNodeRunsPods(t *testing.T) {
+	c := start(t, Options{Network: true, RootSize: 1 << 30})
+	client := dial(t, c, time.Minute)
+	status, call := client.Status(t.Context())
+	if !call.OK() {
+		t.Fatalf("Status: %+v", call)
+	}
+	for _, typ := range []string{"RuntimeReady", "NetworkReady"} {
+		if cond, ok := status.Condition(typ); !ok || !cond.Status {
+			t.Errorf("%s = %+v", typ, cond)
+		}
+	}
+	mustRun(t, c, Pods{Count: 2, Containers: 2, State: crictl.ContainerRunning, Padding: 1000})
+	mustRun(t, c, Pods{Count: 1, Containers: 1, State: crictl.ContainerCreated, Prefix: "new"})
+	networked := mustRun(t, c, Pods{Count: 1, Containers: 1, State: crictl.ContainerRunning, Prefix: "net", PodNetwork: true, PodPadding: 10})
+	ran := mustRun(t, c, Pods{Count: 1, Containers: 1, Attempts: 2, State: crictl.ContainerExited, Prefix: "ran"})
+	if _, err := c.MakeExited(t.Context(), 103); err != nil {
+		t.Fatal(err)
+	}
+	if st, call := client.ContainerStatus(t.Context(), ran[0].Containers[1].ID); !call.OK() || st.ExitCode != 0 || st.StartedAt.IsZero() {
+		t.Errorf("status of a container that ran: %+v, %+v", st, call)
+	}
+	got := states(t, client)
+	if got[crictl.ContainerRunning] != 5 || got[crictl.ContainerCreated] != 1 || got[crictl.ContainerExited] != 105 {
+		t.Errorf("states of containers: %v, want 5 running, 1 created, 105 exited", got)
+	}
+	list := client.ListContainers(t.Context(), crictl.Filter{SandboxID: networked[0].ID}, crictl.ModeUnary)
+	if len(list.Containers) != 1 || list.Containers[0].Pod.Name != "net-0" || list.Containers[0].ID != networked[0].Containers[0].ID {
+		t.Errorf("containers of the pod with a network: %+v", list.Containers)
+	}
+
+	before := time.Now()
+	if call := client.StopPodSandbox(t.Context(), networked[0].ID); !call.OK() {
+		t.Errorf("StopPodSandbox: %+v", call)
+	}
+	if call := client.RemovePodSandbox(t.Context(), networked[0].ID); !call.OK() {
+		t.Errorf("RemovePodSandbox: %+v", call)
+	}
+	t.Logf("stopping and removing a sandbox took %v", time.Since(before))
+}
+
+func TestNodeFrozen(t *testing.T) {
+	c := start(t, Options{})
+	mustRun(t, c, Pods{Count: 1, Containers: 1, State: crictl.ContainerRunning})
+	if err := c.Pause(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	frozen := dial(t, c, 300*time.Millisecond)
+	if _, call := frozen.Version(t.Context()); !call.Hung() {
+		t.Errorf("Version of a frozen containerd: %+v, want it to hang", call)
+	}
+	if err := c.Resume(); err != nil {
+		t.Fatal(err)
+	}
+	if _, call := dial(t, c, time.Minute).Version(t.Context()); !call.OK() {
+		t.Errorf("Version after it was resumed: %+v", call)
+	}
+	// Cleaned up frozen.
+	if err := c.Pause(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestNodeStoppedAndRestarted(t *testing.T) {
+	c := start(t, Options{RootSize: 256 << 20})
+	mustRun(t, c, Pods{Count: 1, Containers: 1, State: crictl.ContainerRunning})
+	first := c.PID()
+
+	if err := c.StopKeepSocket(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := net.Dial("unix", c.Socket()); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("connecting to the socket that was left: %v, want connection refused", err)
+	}
+	if c.Running() {
+		t.Error("a stopped containerd says it runs")
+	}
+	if err := c.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := states(t, dial(t, c, time.Minute)); got[crictl.ContainerRunning] != 1 {
+		t.Errorf("states after a restart: %v, want 1 running", got)
+	}
+	if c.PID() == first {
+		t.Error("the restarted daemon has the process id of the first")
+	}
+
+	if err := c.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := net.Dial("unix", c.Socket()); !errors.Is(err, syscall.ENOENT) {
+		t.Errorf("connecting after Stop: %v, want no such file", err)
+	}
+	if err := c.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+
+	if err := c.Kill(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := net.Dial("unix", c.Socket()); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("connecting after Kill: %v, want connection refused", err)
+	}
+	// Cleaned up dead, with the container still running.
+}
+
+func TestNodeWithoutCRI(t *testing.T) {
+	c := start(t, Options{DisabledPlugins: []string{PluginCRI}})
+	if _, call := dial(t, c, time.Minute).Version(t.Context()); call.Code != crictl.Unimplemented {
+		t.Errorf("Version without the CRI plugin: %+v, want Unimplemented", call)
+	}
+}
+
+func TestNodeRefusesLargeAnswers(t *testing.T) {
+	c := start(t, Options{MaxSend: 64 << 10, MaxReceive: 2 << 20})
+	mustRun(t, c, Pods{Count: 1, Containers: 6, State: crictl.ContainerCreated, Padding: 16 << 10})
+	list := dial(t, c, time.Minute).ListContainers(t.Context(), crictl.Filter{}, crictl.ModeUnary)
+	if call := list.Calls[0]; call.Code != crictl.ResourceExhausted {
+		t.Errorf("ListContainers: %+v, want ResourceExhausted", call)
+	}
+}
+
+func TestNodeLargeList(t *testing.T) {
+	c := start(t, Options{RootSize: 1 << 30})
+	if _, err := c.MakeLargeList(t.Context(), 17<<20); err != nil {
+		t.Fatal(err)
+	}
+	list := dial(t, c, time.Minute).ListContainers(t.Context(), crictl.Filter{}, crictl.ModeUnary)
+	if call := list.Calls[0]; call.Code != crictl.ResourceExhausted || !strings.Contains(call.Err, "larger than max") {
+		t.Errorf("ListContainers: %+v, want ResourceExhausted", call)
+	}
+}
+
+func TestNodeWedged(t *testing.T) {
+	c := start(t, Options{})
+	pods := mustRun(t, c, Pods{Count: 2, Containers: 1, State: crictl.ContainerRunning})
+	victim, other := pods[0].Containers[0].ID, pods[1].Containers[0].ID
+	release, err := c.Wedge(t.Context(), pods[0].ID, victim)
+	if err != nil {
+		t.Fatal(err)
+	}
+	quick, patient := dial(t, c, 300*time.Millisecond), dial(t, c, time.Minute)
+	if call := quick.ListContainers(t.Context(), crictl.Filter{}, crictl.ModeUnary).Calls[0]; !call.Hung() {
+		t.Errorf("ListContainers: %+v, want it to hang", call)
+	}
+	if _, call := quick.ContainerStatus(t.Context(), victim); !call.Hung() {
+		t.Errorf("ContainerStatus of the wedged container: %+v, want it to hang", call)
+	}
+	if _, call := patient.ContainerStatus(t.Context(), other); !call.OK() {
+		t.Errorf("ContainerStatus of another container: %+v", call)
+	}
+	if call := patient.ListPodSandbox(t.Context(), crictl.Filter{}, crictl.ModeUnary).Calls[0]; !call.OK() {
+		t.Errorf("ListPodSandbox: %+v", call)
+	}
+	if err := release(); err != nil {
+		t.Fatal(err)
+	}
+	if got := states(t, patient); got[crictl.ContainerRunning] != 2 {
+		t.Errorf("states after the release: %v, want 2 running", got)
+	}
+	// Cleaned up with a frozen shim and a dead one.
+	if err := c.FreezeShim(t.Context(), pods[0].ID); err != nil {
+		t.Fatal(err)
+	}
+	shim, err := c.Shim(pods[1].ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(shim, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	for _, pod := range pods {
+		if _, err := os.Stat(c.shimSocket(pod.ID)); err != nil {
+			t.Errorf("the socket of a shim: %v", err)
+		}
+	}
+}
+
+func TestNodeHungCNI(t *testing.T) {
+	c := start(t, Options{Network: true})
+	if err := c.HangCNI(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	hung := make(chan error, 1)
+	go func() {
+		_, err := c.RunPods(ctx, Pods{Count: 1, PodNetwork: true})
+		hung <- err
+	}()
+	plugin := func() (bool, error) {
+		return slices.ContainsFunc(processIDs(), func(pid int) bool {
+			return bytes.Contains(cmdline(pid), []byte(c.path("cni/bin/bridge")))
+		}), errors.New("there is none")
+	}
+	if err := poll(t.Context(), time.Minute, "a CNI plugin to run", plugin); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.ReleaseCNI(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-hung; err != nil {
+		t.Errorf("the sandbox whose plugin was let go: %v", err)
+	}
+	cancel()
+}
+
+func TestNodeSweepsAfterADeadOwner(t *testing.T) {
+	needNode(t, false)
+	parent, err := os.MkdirTemp("", "kdiag-sweep-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.Remove(parent)
+	c, err := Start(t.Context(), Options{Parent: parent})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	mustRun(t, c, Pods{Count: 1, Containers: 1, State: crictl.ContainerRunning})
+
+	sweepNow := func() { sweep(parent, folderPrefix, func(dir string) error { return clean(t.Context(), dir) }) }
+	sweepNow()
+	if !c.Running() {
+		t.Fatal("a box was swept away while its owner lived")
+	}
+	c.lock.Close() // what the kernel does when the owner dies
+	sweepNow()
+	<-c.done
+	checkNothingLeft(t, c)
+}
+
+func TestStartRefusesLongPaths(t *testing.T) {
+	needNode(t, false)
+	parent := filepath.Join(t.TempDir(), strings.Repeat("x", 100))
+	if err := os.Mkdir(parent, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Start(t.Context(), Options{Parent: parent}); err == nil || !strings.Contains(err.Error(), "107 are possible") {
+		t.Errorf("Start in a long path: %v", err)
+	}
+	if left, _ := os.ReadDir(parent); len(left) > 0 {
+		t.Errorf("Start left %v", left)
+	}
+}
+
+func TestStartSaysWhyItFailed(t *testing.T) {
+	needNode(t, false)
+	tests := []struct {
+		name string
+		opts Options
+		want string
+	}{
+		{"no room on the disk", Options{RootSize: 4 << 10}, "its CRI plugin did not load"},
+		{"a configuration that is none", Options{DisabledPlugins: []string{"\a"}}, "containerd ended: exit status 1"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			_, err := Start(t.Context(), tt.opts)
+			if err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("Start: %v, want an error with %q", err, tt.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,165 @@
+package nodebox
+
+import (
+	"context"
+	"net"
+	"os"
+	"os/exec"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/kdiag/kdiag/crictl"
+)
+
+// The figures of docs/bench on a real containerd: make bench runs them. KDIAG and CRICTL in the environment name the
+// programs to measure; CRICTL defaults to the one on the path, and is left out when there is none.
+
+// oneListEnv makes the test binary a program that makes one list and nothing else: TestMain looks for it.
+const oneListEnv = "KDIAG_BENCH_ONE_LIST"
+
+func TestMain(m *testing.M) {
+	if endpoint := os.Getenv(oneListEnv); endpoint != "" {
+		os.Exit(oneList(endpoint))
+	}
+	os.Exit(m.Run())
+}
+
+func oneList(endpoint string) int {
+	client, err := crictl.Dial(endpoint, crictl.Options{RPCTimeout: time.Minute})
+	if err != nil {
+		return 2
+	}
+	if list := client.ListContainers(context.Background(), crictl.Filter{}, crictl.ModeUnary); !list.Complete {
+		return 1
+	}
+	return 0
+}
+
+// benchContainerd starts a containerd for a benchmark.
+func benchContainerd(b *testing.B) *Containerd {
+	b.Helper()
+	if missing := Missing(false); missing != "" {
+		b.Skip(missing)
+	}
+	c, err := Start(b.Context(), Options{Network: true})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			b.Error(err)
+		}
+	})
+	return c
+}
+
+// BenchmarkNodeExited lists 5,000 exited containers (KDIAG_BENCH_EXITED changes the number).
+func BenchmarkNodeExited(b *testing.B) {
+	n := 5000
+	if v, err := strconv.Atoi(os.Getenv("KDIAG_BENCH_EXITED")); err == nil && v > 0 {
+		n = v
+	}
+	c := benchContainerd(b)
+	if _, err := c.MakeExited(b.Context(), n); err != nil {
+		b.Fatal(err)
+	}
+	b.Run("call/kdiag", func(b *testing.B) {
+		client, err := crictl.Dial(c.Endpoint(), crictl.Options{RPCTimeout: time.Minute})
+		if err != nil {
+			b.Fatal(err)
+		}
+		defer client.Close()
+		b.ReportAllocs()
+		for b.Loop() {
+			list := client.ListContainers(b.Context(), crictl.Filter{}, crictl.ModeUnary)
+			if len(list.Containers) != n {
+				b.Fatalf("%d containers, want %d: %+v", len(list.Containers), n, list.Calls)
+			}
+		}
+	})
+	b.Run("call/bare", func(b *testing.B) {
+		conn, err := grpc.NewClient("passthrough:///runtime",
+			grpc.WithTransportCredentials(insecure.NewCredentials()),
+			grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+				return (&net.Dialer{}).DialContext(ctx, "unix", c.Socket())
+			}),
+			grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(512<<20)))
+		if err != nil {
+			b.Fatal(err)
+		}
+		defer conn.Close()
+		client := runtimeapi.NewRuntimeServiceClient(conn)
+		b.ReportAllocs()
+		for b.Loop() {
+			list, err := client.ListContainers(b.Context(), &runtimeapi.ListContainersRequest{})
+			if err != nil || len(list.GetContainers()) != n {
+				b.Fatalf("%d containers, want %d: %v", len(list.GetContainers()), n, err)
+			}
+		}
+	})
+	self, err := os.Executable()
+	if err != nil {
+		b.Fatal(err)
+	}
+	program(b, "process/one-list", []string{oneListEnv + "=" + c.Endpoint()}, 0, self)
+	if kdiag := os.Getenv("KDIAG"); kdiag != "" {
+		program(b, "process/kdiag-runtime", nil, 0, kdiag, "runtime", "--runtime-endpoint", c.Endpoint(), "-o", "json")
+		program(b, "process/kdiag-pleg", nil, 1, kdiag, "pleg", "--runtime-endpoint", c.Endpoint(), "-o", "json", "--fail-on", "warning")
+	}
+	crictlPath := os.Getenv("CRICTL")
+	if crictlPath == "" {
+		crictlPath, _ = exec.LookPath("crictl")
+	}
+	if crictlPath != "" {
+		program(b, "process/crictl-ps-a", nil, 0, crictlPath, "--timeout", "60s", "--runtime-endpoint", c.Endpoint(), "--image-endpoint", c.Endpoint(), "ps", "-a", "-q")
+		program(b, "process/crictl-ps-a-json", nil, 0, crictlPath, "--timeout", "60s", "--runtime-endpoint", c.Endpoint(), "--image-endpoint", c.Endpoint(), "ps", "-a", "-o", "json")
+	}
+}
+
+// BenchmarkNodePleg times the whole of kdiag pleg on a healthy node with 100 containers and on a frozen one.
+func BenchmarkNodePleg(b *testing.B) {
+	kdiag := os.Getenv("KDIAG")
+	if kdiag == "" {
+		b.Skip("KDIAG names no program to measure")
+	}
+	c := benchContainerd(b)
+	if _, err := c.RunPods(b.Context(), Pods{Count: 50, Containers: 2, State: crictl.ContainerRunning}); err != nil {
+		b.Fatal(err)
+	}
+	program(b, "healthy", nil, 0, kdiag, "pleg", "--runtime-endpoint", c.Endpoint(), "-o", "json")
+	if err := c.Pause(b.Context()); err != nil {
+		b.Fatal(err)
+	}
+	program(b, "frozen-rpc-timeout-2s", nil, 1, kdiag, "pleg", "--runtime-endpoint", c.Endpoint(), "-o", "json", "--rpc-timeout", "2s")
+	if err := c.Resume(); err != nil {
+		b.Fatal(err)
+	}
+}
+
+// program benchmarks a whole process: its time, its CPU time and its peak memory.
+func program(b *testing.B, name string, env []string, wantExit int, args ...string) {
+	b.Run(name, func(b *testing.B) {
+		var cpu time.Duration
+		var rss int64
+		runs := 0
+		for b.Loop() {
+			cmd := exec.CommandContext(b.Context(), args[0], args[1:]...)
+			cmd.Env = append(os.Environ(), env...)
+			out, err := cmd.CombinedOutput()
+			if code := cmd.ProcessState.ExitCode(); code != wantExit {
+				b.Fatalf("%v: exit code %d, want %d: %v\n%.2000s", args, code, wantExit, err, out)
+			}
+			cpu += cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
+			rss = max(rss, cmd.ProcessState.SysUsage().(*syscall.Rusage).Maxrss)
+			runs++
+		}
+		b.ReportMetric(float64(cpu.Microseconds())/1000/float64(runs), "cpu-ms/op")
+		b.ReportMetric(float64(rss)/1024, "peak-MiB")
+	})
+}

@@ -1,0 +1,60 @@
+package nodebox
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+)
+
+// boxFiles are the files that make a node of the base tree. Sandboxes need /etc/hosts, which the smallest system does
+// not have; layout.toml says what containerd's options are for. Containers whose process 1 ignores SIGTERM would hold
+// up a shutdown for systemd's 90 seconds. The journal outlives a boot, as on a node, where its folder exists.
+func boxFiles() map[string]string {
+	return map[string]string{
+		"etc/hosts":    "127.0.0.1 localhost\n",
+		"etc/hostname": "node\n",
+		"etc/containerd/config.toml": "version = 2\n" +
+			"[plugins.\"" + PluginCRI + "\"]\n" +
+			"  restrict_oom_score_adj = true\n" +
+			"  sandbox_image = \"" + ImagePause + "\"\n" +
+			"  stream_server_address = \"127.0.0.1\"\n" +
+			"  stream_server_port = \"0\"\n",
+		"etc/systemd/system.conf.d/box.conf": "[Manager]\nDefaultTimeoutStopSec=5s\n",
+		"var/log/journal/.keep":              "",
+	}
+}
+
+// maskedUnits fail or wait in a container, and nothing of a node needs them.
+func maskedUnits() []string {
+	return []string{
+		"systemd-networkd-wait-online.service", "systemd-resolved.service", "systemd-timesyncd.service",
+		"systemd-logind.service", "apt-daily.timer", "apt-daily-upgrade.timer", "console-getty.service",
+	}
+}
+
+// furnish writes what the base tree lacks, and our images, into a box's root.
+func furnish(root string) error {
+	for name, content := range boxFiles() {
+		file := filepath.Join(root, name)
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			return err
+		}
+		if err := os.WriteFile(file, []byte(content), 0o644); err != nil {
+			return err
+		}
+	}
+	for _, unit := range maskedUnits() {
+		link := filepath.Join(root, "etc/systemd/system", unit)
+		if err := errors.Join(os.RemoveAll(link), os.Symlink("/dev/null", link)); err != nil {
+			return err
+		}
+	}
+	f, err := os.Create(filepath.Join(root, imagesInBox))
+	if err != nil {
+		return err
+	}
+	return errors.Join(writeImages(f, busybox), f.Close())
+}
+
+// imagesInBox is where a box finds the archive of our images.
+const imagesInBox = "/var/lib/images.tar"

@@ -1,0 +1,167 @@
+package nodebox
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestWriteImages(t *testing.T) {
+	program := filepath.Join(t.TempDir(), "program")
+	if err := os.WriteFile(program, []byte("a program"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	var first, second bytes.Buffer
+	for _, buf := range []*bytes.Buffer{&first, &second} {
+		if err := writeImages(buf, program); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !bytes.Equal(first.Bytes(), second.Bytes()) {
+		t.Error("the same program gives different archives")
+	}
+	files := map[string][]byte{}
+	for r := tar.NewReader(&first); ; {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if files[h.Name], err = io.ReadAll(r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var index struct{ Manifests []descriptor }
+	if err := json.Unmarshal(files["index.json"], &index); err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, m := range index.Manifests {
+		names = append(names, m.Annotations["io.containerd.image.name"])
+		var manifest struct {
+			Config descriptor
+			Layers []descriptor
+		}
+		if err := json.Unmarshal(files["blobs/sha256/"+strings.TrimPrefix(m.Digest, "sha256:")], &manifest); err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range append(manifest.Layers, manifest.Config) {
+			if blob := files["blobs/sha256/"+strings.TrimPrefix(d.Digest, "sha256:")]; len(blob) != d.Size || d.Size == 0 {
+				t.Errorf("%s: blob %s has %d bytes, its descriptor says %d", names, d.Digest, len(blob), d.Size)
+			}
+		}
+	}
+	if diff := cmp.Diff([]string{ImagePause, ImageBusybox}, names); diff != "" {
+		t.Errorf("images (-want +got):\n%s", diff)
+	}
+}
+
+func TestUnfitBusybox(t *testing.T) {
+	script := filepath.Join(t.TempDir(), "busybox")
+	if err := os.WriteFile(script, []byte("#!/bin/sh\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{script, filepath.Join(t.TempDir(), "none")} {
+		if unfitBusybox(path) == "" {
+			t.Errorf("%s is fit to be in an image", path)
+		}
+	}
+}
+
+func TestOfBox(t *testing.T) {
+	const dir = "/tmp/kdiag-box-1"
+	tests := []struct {
+		args string
+		want bool
+	}{
+		{"containerd --config /tmp/kdiag-box-1/config.toml", true},
+		{"/usr/bin/containerd-shim-runc-v2 -namespace k8s.io -id x -address /tmp/kdiag-box-1/c.sock", true},
+		{"runc --root /tmp/kdiag-box-1/runc/k8s.io kill x 9", true},
+		{"/bin/busybox sh /tmp/kdiag-box-1/cni/bin/bridge", true},
+		{"less /tmp/kdiag-box-1/containerd.log", false},
+		{"kdiag pleg --runtime-endpoint /tmp/kdiag-box-1/c.sock", false},
+		{"containerd --config /tmp/kdiag-box-12/config.toml", false},
+		{"", false},
+	}
+	for _, tt := range tests {
+		if got := ofBox([]byte(strings.ReplaceAll(tt.args, " ", "\x00")), dir); got != tt.want {
+			t.Errorf("ofBox(%q) = %v, want %v", tt.args, got, tt.want)
+		}
+	}
+}
+
+func TestCgroupOfBundle(t *testing.T) {
+	bundle := filepath.Join(t.TempDir(), "0123")
+	if err := os.Mkdir(bundle, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for config, want := range map[string]string{
+		`{"linux":{"cgroupsPath":"/box/pod1/0123"}}`: "/box/pod1/0123",
+		`{"linux":{"cgroupsPath":"/"}}`:              "", // all the machine's processes are below it
+		`{"linux":{"cgroupsPath":"/box"}}`:           "",
+		`{"linux":{"cgroupsPath":"0123/.."}}`:        "",
+		`{`:                                          "",
+	} {
+		if err := os.WriteFile(filepath.Join(bundle, "config.json"), []byte(config), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if got := cgroupOfBundle(bundle); got != want {
+			t.Errorf("cgroupOfBundle of %s = %q, want %q", config, got, want)
+		}
+	}
+}
+
+func TestSweepTrustsOnlyOwnFolders(t *testing.T) {
+	parent := t.TempDir()
+	for _, name := range []string{"box-locked", "box-dead", "box-new", "other"} {
+		if err := os.Mkdir(filepath.Join(parent, name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if name != "box-new" {
+			if err := os.WriteFile(filepath.Join(parent, name, "owner"), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := os.Symlink(filepath.Join(parent, "other"), filepath.Join(parent, "box-link")); err != nil {
+		t.Fatal(err)
+	}
+	lock, err := lockOwner(filepath.Join(parent, "box-locked", "owner"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lock.Close()
+	var swept []string
+	sweep(parent, "box-", func(dir string) error {
+		swept = append(swept, filepath.Base(dir))
+		return nil
+	})
+	if diff := cmp.Diff([]string{"box-dead"}, swept); diff != "" {
+		t.Errorf("swept (-want +got):\n%s", diff)
+	}
+}
+
+func TestPoll(t *testing.T) {
+	n := 0
+	if err := poll(t.Context(), time.Minute, "three", func() (bool, error) { n++; return n == 3, nil }); err != nil || n != 3 {
+		t.Errorf("poll = %v after %d calls, want 3", err, n)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	reason := errors.New("not yet")
+	if err := poll(ctx, time.Minute, "never", func() (bool, error) { return false, reason }); !errors.Is(err, reason) {
+		t.Errorf("poll with a canceled context = %v, want the last reason", err)
+	}
+}

@@ -1,0 +1,281 @@
+package nodebox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/kdiag/kdiag/crictl"
+)
+
+// runPatience is the deadline of one call while pods are made: a busy machine is slow, but not sick.
+const runPatience = 2 * time.Minute
+
+// exitPatience is how long containers that end by themselves may take to be seen as exited.
+const exitPatience = 2 * time.Minute
+
+// Pods describe pods to be run as a kubelet would. The zero value of each field is a default.
+type Pods struct {
+	Count      int                   // pods
+	Containers int                   // containers in each
+	Attempts   int                   // how often each container was started, as in a crash loop; 0 means once
+	State      crictl.ContainerState // ContainerCreated, ContainerRunning (sleeping) or ContainerExited (with code 0)
+	Namespace  string                // empty means "box"
+	Prefix     string                // of the pods' names, which end in their number; empty means "pod"
+	NeverRan   bool                  // with ContainerExited: see neverRun; several times as fast
+	PodNetwork bool                  // a network namespace and CNI for each, instead of the host's network
+	Padding    int                   // bytes of an extra annotation on each container, to make lists large
+	PodPadding int                   // the same on each sandbox
+	Parallel   int                   // pods made at a time; 0 means 8
+
+	// CgroupParent and LogDirectory are where the pods' cgroups and logs go; Containerd.RunPods sets them. Without a
+	// log directory nothing is kept of what containers print.
+	CgroupParent string
+	LogDirectory string
+}
+
+// A Pod is one that was made.
+type Pod struct {
+	ID         string // of its sandbox
+	Config     *runtimeapi.PodSandboxConfig
+	Containers []Container
+}
+
+// A Container is one that was made.
+type Container struct {
+	ID     string
+	Name   string
+	Config *runtimeapi.ContainerConfig
+}
+
+// annotationPadding is the annotation that makes an entry large.
+const annotationPadding = "example.com/padding"
+
+// RunPods makes the pods in this runtime, with their cgroups and logs where Close removes them.
+func (c *Containerd) RunPods(ctx context.Context, p Pods) ([]Pod, error) {
+	p.CgroupParent, p.LogDirectory = c.cgroup(), c.path("logs")
+	return RunPods(ctx, c.Endpoint(), p)
+}
+
+// MakeExited leaves n exited containers that never ran, a hundred attempts of one container in each pod, as crash loops do
+// where no garbage is collected. A thousand take about ten seconds. Their sandboxes are not ready. Containers that ran,
+// in sandboxes that are ready, are had from RunPods with Attempts and ContainerExited, and take eight times as long.
+func (c *Containerd) MakeExited(ctx context.Context, n int) ([]Pod, error) {
+	const perPod = 100
+	p := Pods{Count: n / perPod, Containers: 1, Attempts: perPod, State: crictl.ContainerExited, NeverRan: true, Prefix: "loop"}
+	pods, err := c.RunPods(ctx, p)
+	if err != nil || n%perPod == 0 {
+		return pods, err
+	}
+	p.Count, p.Attempts, p.Prefix = 1, n%perPod, "rest"
+	rest, err := c.RunPods(ctx, p)
+	return append(pods, rest...), err
+}
+
+// MakeLargeList leaves created containers with large annotations, so that the answer to an unfiltered ListContainers has
+// at least the given number of bytes. 20 MB take about five seconds.
+func (c *Containerd) MakeLargeList(ctx context.Context, bytes int) ([]Pod, error) {
+	const padding, perPod = 128 << 10, 16
+	count := (bytes/padding + perPod) / perPod
+	return c.RunPods(ctx, Pods{Count: count, Containers: perPod, Padding: padding, State: crictl.ContainerCreated, Prefix: "large"})
+}
+
+// RunPods makes pods in the runtime at endpoint and returns them in the order of their numbers. It returns when every
+// container has the wanted state. After an error it returns those that were made.
+func RunPods(ctx context.Context, endpoint string, p Pods) ([]Pod, error) {
+	client, err := crictl.Dial(endpoint, crictl.Options{RPCTimeout: runPatience})
+	if err != nil {
+		return nil, fmt.Errorf("running pods: %w", err)
+	}
+	defer client.Close()
+	p = p.withDefaults()
+	made := make([]Pod, p.Count)
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(p.Parallel)
+	for i := range p.Count {
+		g.Go(func() error {
+			var err error
+			made[i], err = p.run(gctx, client, i)
+			return err
+		})
+	}
+	err = g.Wait()
+	var pods []Pod
+	for _, pod := range made {
+		if pod.ID != "" {
+			pods = append(pods, pod)
+		}
+	}
+	if err == nil && p.State == crictl.ContainerExited {
+		err = awaitExits(ctx, client, pods)
+	}
+	if err != nil {
+		return pods, fmt.Errorf("running pods on %s: %w", endpoint, err)
+	}
+	return pods, nil
+}
+
+func (p Pods) withDefaults() Pods {
+	if p.Namespace == "" {
+		p.Namespace = "box"
+	}
+	if p.Prefix == "" {
+		p.Prefix = "pod"
+	}
+	p.Attempts = max(p.Attempts, 1)
+	if p.Parallel <= 0 {
+		p.Parallel = 8
+	}
+	return p
+}
+
+// run makes the pod with number i.
+func (p Pods) run(ctx context.Context, client *crictl.Client, i int) (Pod, error) {
+	pod := Pod{Config: p.sandbox(i)}
+	id, call := client.RunPodSandbox(ctx, pod.Config, "")
+	if !call.OK() {
+		return pod, callError(call)
+	}
+	pod.ID = id
+	for attempt := range p.Attempts {
+		for n := range p.Containers {
+			c := Container{Name: "c" + strconv.Itoa(n), Config: p.container(pod.Config, n, attempt)}
+			if c.ID, call = client.CreateContainer(ctx, id, c.Config, pod.Config); !call.OK() {
+				return pod, callError(call)
+			}
+			pod.Containers = append(pod.Containers, c)
+			if p.State == crictl.ContainerCreated || p.neverRun() {
+				continue
+			}
+			if call = client.StartContainer(ctx, c.ID); !call.OK() {
+				return pod, callError(call)
+			}
+		}
+	}
+	if p.neverRun() {
+		return pod, failStarts(ctx, client, pod)
+	}
+	return pod, nil
+}
+
+// neverRun reports whether containers are to fail at their start: the sandbox is stopped first, so that the runtime
+// refuses to start them and marks them exited, with code 128 and reason StartError. Nothing is executed for them.
+func (p Pods) neverRun() bool { return p.NeverRan && p.State == crictl.ContainerExited }
+
+// failStarts stops the pod's sandbox and has the start of each of its containers refused.
+func failStarts(ctx context.Context, client *crictl.Client, pod Pod) error {
+	if call := client.StopPodSandbox(ctx, pod.ID); !call.OK() {
+		return callError(call)
+	}
+	for _, c := range pod.Containers {
+		if call := client.StartContainer(ctx, c.ID); call.OK() || call.Code != crictl.Unknown {
+			return fmt.Errorf("starting a container in a stopped sandbox: %w", callError(call))
+		}
+	}
+	return nil
+}
+
+// sandbox returns the configuration of a pod's sandbox, with what a kubelet writes for a pod from the API server.
+func (p Pods) sandbox(i int) *runtimeapi.PodSandboxConfig {
+	name := p.Prefix + "-" + strconv.Itoa(i)
+	hash := fnv.New32a()
+	hash.Write([]byte(p.Namespace + "/" + p.Prefix)) // a hash takes everything
+	uid := fmt.Sprintf("%08x-0000-4000-8000-0000%08x", i, hash.Sum32())
+	config := &runtimeapi.PodSandboxConfig{
+		Metadata: &runtimeapi.PodSandboxMetadata{Name: name, Namespace: p.Namespace, Uid: uid},
+		Labels: map[string]string{
+			crictl.LabelPodName:      name,
+			crictl.LabelPodNamespace: p.Namespace,
+			crictl.LabelPodUID:       uid,
+		},
+		Annotations: map[string]string{
+			crictl.AnnotationConfigSource: "api",
+			"kubernetes.io/config.seen":   time.Now().UTC().Format(time.RFC3339Nano),
+		},
+		Linux: &runtimeapi.LinuxPodSandboxConfig{SecurityContext: &runtimeapi.LinuxSandboxSecurityContext{}},
+	}
+	if p.CgroupParent != "" {
+		config.Linux.CgroupParent = p.CgroupParent + "/pod" + uid
+	}
+	if p.LogDirectory != "" {
+		config.LogDirectory = p.LogDirectory + "/" + p.Namespace + "_" + name + "_" + uid
+	}
+	if p.PodNetwork {
+		config.Hostname = name
+	} else {
+		config.Linux.SecurityContext.NamespaceOptions = &runtimeapi.NamespaceOption{Network: runtimeapi.NamespaceMode_NODE}
+	}
+	if p.PodPadding > 0 {
+		config.Annotations[annotationPadding] = strings.Repeat("x", p.PodPadding)
+	}
+	return config
+}
+
+// container returns the configuration of one attempt of a pod's container.
+func (p Pods) container(sandbox *runtimeapi.PodSandboxConfig, n, attempt int) *runtimeapi.ContainerConfig {
+	name := "c" + strconv.Itoa(n)
+	config := &runtimeapi.ContainerConfig{
+		Metadata: &runtimeapi.ContainerMetadata{Name: name, Attempt: uint32(attempt)},
+		Image:    &runtimeapi.ImageSpec{Image: ImageBusybox},
+		Command:  []string{"/bin/sleep", "2147483647"},
+		Labels: map[string]string{
+			crictl.LabelPodName:       sandbox.Metadata.Name,
+			crictl.LabelPodNamespace:  sandbox.Metadata.Namespace,
+			crictl.LabelPodUID:        sandbox.Metadata.Uid,
+			crictl.LabelContainerName: name,
+		},
+		Annotations: map[string]string{
+			"io.kubernetes.container.hash":                     "6f2a1c3e",
+			crictl.AnnotationRestartCount:                      strconv.Itoa(attempt),
+			"io.kubernetes.container.terminationMessagePath":   "/dev/termination-log",
+			"io.kubernetes.container.terminationMessagePolicy": "File",
+			"io.kubernetes.pod.terminationGracePeriod":         "30",
+		},
+		Linux: &runtimeapi.LinuxContainerConfig{
+			SecurityContext: &runtimeapi.LinuxContainerSecurityContext{
+				NamespaceOptions: sandbox.Linux.SecurityContext.NamespaceOptions,
+			},
+		},
+	}
+	if p.State == crictl.ContainerExited {
+		config.Command = []string{"/bin/true"}
+	}
+	if p.LogDirectory != "" {
+		config.LogPath = name + "/" + strconv.Itoa(attempt) + ".log"
+	}
+	if p.Padding > 0 {
+		config.Annotations[annotationPadding] = strings.Repeat("x", p.Padding)
+	}
+	return config
+}
+
+// awaitExits waits until none of the pods' containers runs.
+func awaitExits(ctx context.Context, client *crictl.Client, pods []Pod) error {
+	running := crictl.ContainerRunning
+	for _, pod := range pods {
+		err := poll(ctx, exitPatience, "the containers of "+pod.Config.Metadata.Name+" to exit", func() (bool, error) {
+			list := client.ListContainers(ctx, crictl.Filter{SandboxID: pod.ID, State: &running}, crictl.ModeUnary)
+			last := list.Calls[len(list.Calls)-1]
+			if !last.OK() {
+				return false, callError(last)
+			}
+			return len(list.Containers) == 0, fmt.Errorf("%d run", len(list.Containers))
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// callError turns a call that was not answered into an error.
+func callError(c crictl.Call) error {
+	return errors.New(c.Method + " for " + c.Object + ": " + string(c.Code) + ": " + c.Err)
+}
