@@ -1,0 +1,159 @@
+package checks
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/kdiag/kdiag/checks/host"
+	"github.com/kdiag/kdiag/plegbench"
+)
+
+func inspectHang() Definition {
+	return Definition{
+		Code:  codeInspectHang,
+		Title: "the status of one or a few objects does not come",
+		Means: "Both lists answer, and so does the status of nearly everything; one or a few containers or sandboxes do not. Their shim, their runc, or the " +
+			"lock that the runtime holds for them is stuck: on a dead mount, in a frozen cgroup, in the kernel.\n\n" +
+			"The kubelet inspects changed pods one after the other and waits two minutes for each hung call. It gives up on that pod, keeps the " +
+			"pod's events back and tries again in the next relist, so the two minutes come back every time. In 1.36 one such pod stays " +
+			"below 3m, and every other pod's update comes two minutes late; two such pods are over. Older kubelets inspect a failing pod twice, so one " +
+			"is enough: 4m, a node that flaps every four minutes. A hung pod in which nothing changes costs nothing, until the kubelet restarts.",
+		Confirm: []string{
+			"crictl inspect -q ID, or inspectp -q for a sandbox: hangs for this id, answers for others. Without -q, crictl asks the shim too.",
+			"The kubelet's log repeats the same id with DeadlineExceeded in \"ContainerStatus from runtime service failed\" or \"PodSandboxStatus of sandbox\".",
+			"ps for its runc: older than ten seconds is stuck. /proc/PID/stack says on what.",
+		},
+		Fix: []string{
+			"Keep the stack of the stuck process and a goroutine dump of the runtime.",
+			"Kill the stuck runc of that container; the lock is freed and the node recovers at once.",
+			"Kill that one shim; its pod is lost, nothing else.",
+			"Delete the pod, so that its replacement runs elsewhere.",
+			"Restart the runtime. If the process is in D state: reboot, nothing else ends it.",
+			"If a dead NFS or CSI mount is behind it, bring the server back; do not restart the kubelet first.",
+		},
+		Mistaken: "RuntimeHung: most or all objects hang. ListHang: a list hangs as well. RelistOverloaded: no call hangs, there are too many. " +
+			"docker ps and crictl ps look perfectly well here: they do not inspect.",
+		Sources: []string{
+			"kubernetes/kubernetes#94829, #97362 (one hung container, 4m relists), #45419",
+			"moby/moby#40817 (killing the stuck runc restores the node)",
+			"containerd/containerd#8167 (PodSandboxStatus asks the shim before containerd 2)",
+			"kubelet: pkg/kubelet/pleg/generic.go (serial inspection)",
+		},
+		recognise: recogniseInspectHang,
+	}
+}
+
+func recogniseInspectHang(f *Facts) *Cause {
+	if !f.connected() || f.wholeHang() != hangNone || f.stalls() || len(f.hungLists()) > 0 {
+		return nil
+	}
+	if hungs := f.inspectionsThat(isHung); len(hungs) > 0 {
+		return f.hungObjects(hungs)
+	}
+	if bad := f.inspectionsThat(isFailed); len(bad) > 0 {
+		return f.failingObjects(bad)
+	}
+	return f.slowObject()
+}
+
+// hungObjects is the cause proper: status calls that missed their deadline.
+func (f *Facts) hungObjects(hungs []plegbench.Inspection) *Cause {
+	main, rest := mainCulprit(hungs)
+	all := len(f.inspections())
+	var e Evidence
+	f.addHungObjects(&e, main, rest)
+	addf(&e.For, "%s of %s status calls hung, in %s", number(len(hungs)), number(all), count(podsOf(hungs), "pod"))
+	f.addCalls(&e.For, isAlive, rpcSandboxes, rpcContainers)
+	e.For = append(e.For, f.relistArithmetic(podsOf(hungs)))
+	f.processEvidence(&e, main.ID, main.SandboxID)
+	if p50, ok := f.statusMedian(); ok && f.Limits.SlowStatus > 0 && p50 >= f.Limits.SlowStatus {
+		addf(&e.Against, "the other status calls take %s in the median: these may be the slowest of a slow runtime", duration(p50))
+	}
+	if f.rpc(rpcImages).Outcome == hung {
+		addf(&e.Against, "ListImages hangs too: the image store's lock may hold both")
+	}
+	f.missingHost(&e)
+	f.missingKubelet(&e)
+	f.missingPatience(&e)
+	f.missingSweep(&e)
+	summary := fmt.Sprintf("the status of %s does not come; everything else answers", label(main))
+	if len(rest) > 0 {
+		summary = fmt.Sprintf("the status of %s and %s does not come; the rest answers", label(main), count(len(rest), "other object"))
+	}
+	c := newCause(codeInspectHang, Critical, Certain, summary, e)
+	s := f.subjectOf(main)
+	c.Subject, c.Related = &s, f.related(rest)
+	c.NextSteps = f.stepsWhenInspectHangs(main, rest)
+	return c
+}
+
+// failingObjects reports status calls that come back with an error. They cost a relist no time, but the kubelet keeps
+// such a pod's events back exactly as with a hung one.
+func (f *Facts) failingObjects(bad []plegbench.Inspection) *Cause {
+	main, rest := mainCulprit(bad)
+	var e Evidence
+	addf(&e.For, "%s of %s: %s: %s", main.Call.Method, label(main), clean(string(main.Call.Code)), clean(main.Call.Err))
+	addf(&e.For, "%s of %s status calls failed; the kubelet keeps the events of these pods back and tries again in each relist",
+		number(len(bad)), number(len(f.inspections())))
+	addf(&e.Against, "the calls are answered: a relist does not wait for them")
+	f.missingHost(&e)
+	f.missingSweep(&e)
+	c := newCause(codeInspectHang, Warning, Strong, fmt.Sprintf("the status of %s comes back with an error", label(main)), e)
+	s := f.subjectOf(main)
+	c.Subject, c.Related = &s, f.related(rest)
+	c.NextSteps = f.stepsWhenInspectHangs(main, rest)
+	return c
+}
+
+// slowObject reports an object whose status is far slower than the others': what is about to hang often looks so.
+func (f *Facts) slowObject() *Cause {
+	limit := f.Limits.SlowStatus
+	p50, ok := f.statusMedian()
+	if limit <= 0 || !ok || p50 >= limit/4 {
+		return nil
+	}
+	slow := f.inspectionsThat(func(i plegbench.Inspection) bool { return i.Call.OK() && i.Call.Elapsed >= limit })
+	if len(slow) == 0 || podsOf(slow) > manyOfStatuses {
+		return nil
+	}
+	slices.SortStableFunc(slow, func(a, b plegbench.Inspection) int { return int((b.Call.Elapsed - a.Call.Elapsed) / time.Millisecond) })
+	main, rest := slow[0], slow[1:]
+	var e Evidence
+	addf(&e.For, "%s of %s took %s; the median is %s", main.Call.Method, label(main), duration(main.Call.Elapsed), duration(p50))
+	if len(rest) > 0 {
+		addf(&e.For, "%s took longer than %s as well", count(len(rest), "other status call"), duration(limit))
+	}
+	addf(&e.Against, "it does answer")
+	f.processEvidence(&e, main.ID, main.SandboxID)
+	f.missingHost(&e)
+	f.missingSweep(&e)
+	c := newCause(codeInspectHang, Warning, Strong, fmt.Sprintf("the status of %s takes %s, that of others %s", label(main),
+		duration(main.Call.Elapsed), duration(p50)), e)
+	s := f.subjectOf(main)
+	c.Subject, c.Related = &s, f.related(rest)
+	c.NextSteps = f.stepsWhenInspectHangs(main, rest)
+	return c
+}
+
+func (f *Facts) stepsWhenInspectHangs(main plegbench.Inspection, rest []plegbench.Inspection) []NextStep {
+	var s steps
+	f.addCapture(&s)
+	if safe(main.ID) {
+		command := "inspect -q "
+		if main.Kind == kindSandbox {
+			command = "inspectp -q "
+		}
+		s.add(TouchesNothing, f.crictlCommand(command+main.ID), "Ask once more for this object alone: does it still hang?")
+	}
+	f.addProcesses(&s, main)
+	addDeletePod(&s, main)
+	for _, i := range rest[:min(len(rest), 2)] {
+		f.addProcesses(&s, i)
+	}
+	f.addRestart(&s)
+	if slices.ContainsFunc(f.processesOf(main.ID, main.SandboxID), func(p host.Process) bool { return isUninterruptible(&p) }) {
+		addNode(&s, "Its process is in uninterruptible sleep: if what it waits for does not come back, only a reboot ends it.")
+	}
+	return s.done()
+}

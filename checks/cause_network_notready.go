@@ -1,0 +1,68 @@
+package checks
+
+import "fmt"
+
+func networkNotReady() Definition {
+	return Definition{
+		Code:  codeNetworkNotReady,
+		Title: "the runtime has no usable network",
+		Means: "The runtime answers and reports NetworkReady=false: it found no CNI configuration, could not load it, or its plugin says that it is unhealthy. " +
+			"Usually the network add-on's pod has not written its file yet, was removed, or cannot run on this node.\n\n" +
+			"The node is NotReady with \"container runtime network not ready\", but this is not PLEG: the kubelet goes on " +
+			"working, pods on the host's network start, running pods keep their network. New pods with their own network do not start.",
+		Confirm: []string{
+			"crictl info: the message of NetworkReady.",
+			"ls -l /etc/cni/net.d: is there a .conf, .conflist or .json, and which is the first by name?",
+			"ls /opt/cni/bin: is the plugin there that the file names?",
+			"kubectl get pods -n kube-system -o wide: does the network add-on run on this node?",
+		},
+		Fix: []string{
+			"Repair the network add-on's pod on this node (its image, its token, its host mounts); it writes the configuration itself.",
+			"Remove a broken file that sorts before the right one in /etc/cni/net.d.",
+			"containerd watches the folder and picks the change up; if it does not, restart the runtime.",
+		},
+		Mistaken: "PLEG troubles: here the kubelet's loop does not skip, and PLEG is healthy. CNIHung: there Status does not answer at all. " +
+			"A node that has just joined shows this for a minute or two: wait for the add-on.",
+		Sources: []string{
+			"kubelet: NetworkReady in updateRuntimeUp, pkg/kubelet/kubelet.go",
+			"containerd: \"cni plugin not initialized\", \"failed to load cni during init\"; CRI-O: \"CNI plugin unhealthy beyond grace period\"",
+		},
+		recognise: recogniseNetworkNotReady,
+	}
+}
+
+func recogniseNetworkNotReady(f *Facts) *Cause {
+	if !f.connected() || f.Measurement.Status == nil {
+		return nil
+	}
+	status := f.Measurement.Status
+	condition, ok := status.Condition(conditionNetworkReady)
+	_, runtimeReported := status.Condition(conditionRuntimeReady)
+	var e Evidence
+	var summary string
+	step := Certain
+	switch {
+	case !ok && !runtimeReported:
+		return nil // an empty Status says nothing about the network: RuntimeNotReady
+	case !ok:
+		addf(&e.For, "Status answered with %s and none of them is NetworkReady; the kubelet takes that for not ready",
+			count(len(status.Conditions), "condition"))
+		summary, step = fmt.Sprintf("%s does not report NetworkReady", f.daemon().Label), Strong
+	case condition.Status:
+		return nil
+	default:
+		addf(&e.For, "%s", conditionLine(condition))
+		summary = fmt.Sprintf("the runtime's network is not ready: %s", conditionWhy(condition))
+	}
+	addf(&e.Missing, "the CNI configuration (/etc/cni/net.d) and plugins (/opt/cni/bin) were not read")
+	c := newCause(codeNetworkNotReady, Critical, step, summary, e)
+	c.Subject = &Subject{Kind: "Filesystem", ID: "/etc/cni/net.d", Name: "CNI configuration"}
+	var s steps
+	s.add(TouchesNothing, "ls -l /etc/cni/net.d /opt/cni/bin", "Is there a configuration, and the plugin that it names?")
+	s.add(TouchesNothing, f.crictlCommand("info"), "What the runtime says about its network, and which configuration it loaded.")
+	s.add(TouchesNothing, `kubectl get pods -A -o wide --field-selector spec.nodeName="$(hostname)"`,
+		"Does the network add-on run here? It writes the configuration.")
+	f.addRestart(&s)
+	c.NextSteps = s.done()
+	return c
+}

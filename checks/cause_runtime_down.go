@@ -1,0 +1,133 @@
+package checks
+
+import (
+	"fmt"
+
+	"github.com/kdiag/kdiag/checks/host"
+	"github.com/kdiag/kdiag/crictl"
+)
+
+func runtimeDown() Definition {
+	return Definition{
+		Code:  codeRuntimeDown,
+		Title: "nothing listens on the runtime's socket",
+		Means: "The socket file is missing, or connecting to it is refused: the daemon is stopped, crashed, has not started yet, " +
+			"or listens somewhere else. Containers that were running go on running under their shims; nobody watches them.\n\n" +
+			"Every call of the kubelet fails within milliseconds. After 30 s without a good Status it says \"container runtime is " +
+			"down\" and the node becomes NotReady; after 3m without a good relist it adds \"PLEG is not healthy\". New pods do not start, " +
+			"probes that exec fail, and nothing is restarted.",
+		Confirm: []string{
+			"systemctl status containerd (or crio, docker and cri-docker): is the unit active?",
+			"ss -xlp | grep -F containerd.sock: does a process listen on that path?",
+			"The kubelet's log says \"connection refused\" or \"no such file or directory\", and says so every second, not every two minutes.",
+		},
+		Fix: []string{
+			"Read the runtime's last log lines first: a full disk, a broken config.toml or a damaged database will stop it again.",
+			"Start the unit. Running containers are found again; nothing needs to be drained for it.",
+			"If the path is wrong, correct the kubelet's containerRuntimeEndpoint (or the flag given to kdiag).",
+		},
+		Mistaken: "RuntimeHung: there the connection is accepted and calls time out after minutes. RuntimeUnsupported: there something answers. " +
+			"A missing socket on a path that the kubelet does not use proves nothing: look at which endpoint was asked, and why.",
+		Sources: []string{
+			"kubelet: pkg/kubelet/runtime.go (30 s without Status), pkg/kubelet/pleg/generic.go (3m without relist)",
+			"gRPC codes: Unavailable with connection refused or no such file",
+		},
+		recognise: recogniseRuntimeDown,
+	}
+}
+
+func recogniseRuntimeDown(f *Facts) *Cause {
+	if f.Measurement == nil {
+		return nil
+	}
+	var e Evidence
+	var summary string
+	connect := f.Measurement.Connect
+	switch connect.State {
+	case crictl.ConnectMissing:
+		summary = fmt.Sprintf("nothing listens: the socket %s does not exist", f.socketPath())
+	case crictl.ConnectRefused:
+		summary = fmt.Sprintf("nothing listens: %s is there, but connecting to it is refused", f.socketPath())
+	default:
+		call, gone := f.wentAway()
+		if !gone {
+			return nil
+		}
+		summary = fmt.Sprintf("%s went away while it was asked", f.runtimeName())
+		addf(&e.For, "%s", callLine(call))
+	}
+	if connect.Err != "" {
+		addf(&e.For, "connecting to %s: %s", f.socketPath(), clean(connect.Err))
+	} else if len(e.For) == 0 {
+		addf(&e.For, "the socket was found %s", connect.State)
+	}
+	f.downByProcesses(&e)
+	f.endpointEvidence(&e)
+	c := newCause(codeRuntimeDown, Critical, Certain, summary, e)
+	c.Subject = f.socketSubject()
+	if s := f.daemonSubject(); s.Kind == "Unit" {
+		c.Subject = s
+	}
+	c.NextSteps = f.stepsWhenDown()
+	return c
+}
+
+// wentAway returns the call that found the runtime gone, if nothing was answered after it.
+func (f *Facts) wentAway() (crictl.Call, bool) {
+	if !f.connected() {
+		return crictl.Call{}, false
+	}
+	gone, found := f.callError(crictl.Unavailable, "connection refused", "no such file", "reading from server", "transport is closing",
+		"connection reset", "broken pipe", "eof")
+	if !found {
+		return crictl.Call{}, false
+	}
+	for _, c := range f.everyCall() {
+		if c.OK() && c.Start.Add(c.Elapsed).After(gone.Start.Add(gone.Elapsed)) {
+			return crictl.Call{}, false
+		}
+	}
+	return gone, true
+}
+
+// downByProcesses says whether a runtime daemon is running after all.
+func (f *Facts) downByProcesses(e *Evidence) {
+	f.missingHost(e)
+	if f.HostMissing != "" || f.simulated() {
+		return
+	}
+	daemons := f.processes(host.RoleRuntime)
+	if len(daemons) == 0 {
+		addf(&e.For, "no runtime daemon is running on this host")
+		return
+	}
+	addf(&e.Against, "%s is running: it is still starting, or listens on another socket", processLabel(daemons[0]))
+}
+
+// endpointEvidence says whether the endpoint is the one that the kubelet uses.
+func (f *Facts) endpointEvidence(e *Evidence) {
+	switch {
+	case f.simulated():
+	case f.Runtime.EndpointSource == string(crictl.SourceKubelet):
+		addf(&e.For, "it is the endpoint of the kubelet that is running here")
+	case f.Kubelet == nil:
+		addf(&e.Missing, "whether the kubelet uses this endpoint: no kubelet was seen on this host")
+	case f.otherEndpoint():
+		addf(&e.Against, "the kubelet uses another endpoint: %s", clean(f.Kubelet.Endpoint))
+	}
+}
+
+func (f *Facts) stepsWhenDown() []NextStep {
+	var s steps
+	f.addService(&s)
+	if safeEndpoint.MatchString(f.Runtime.Endpoint) {
+		s.add(TouchesNothing, "ls -l "+f.socketPath()+"; ss -xlp | grep -F "+f.socketPath(), "Is there a socket, and does a process listen on it?")
+	}
+	s.add(TouchesNothing, "df -h /var/lib /run; df -i /var/lib /run", "A full disk is the commonest reason why the daemon does not start again.")
+	if unit := f.unit(); unit != "" && f.restartsKubelet() {
+		s.add(TouchesKubelet, "systemctl restart "+unit, "Starts runtime and kubelet, which share this unit; containers that run are kept.")
+	} else if unit != "" {
+		s.add(TouchesRuntime, "systemctl restart "+unit, "Starts the daemon; containers that run are kept.")
+	}
+	return s.done()
+}

@@ -1,0 +1,174 @@
+package checks
+
+import (
+	"fmt"
+
+	"github.com/kdiag/kdiag/checks/host"
+)
+
+func runtimeHung() Definition {
+	return Definition{
+		Code:  codeRuntimeHung,
+		Title: "the runtime accepts connections and answers nothing",
+		Means: "The daemon is there, but no call that needs its state comes back. Three pictures lead here. Nobody behind the socket " +
+			"(connects into the listen queue, or the queue is full): the process is stopped by a signal, waits in the kernel without " +
+			"end, or gets no CPU. The transport answers and the calls do not: the process runs and is deadlocked, or all its threads wait for " +
+			"a disk. The lists answer and most status calls do not: the lists come from memory, everything below it is stuck.\n\n" +
+			"The kubelet shows nothing for two minutes, because its first call must time out. The node's Ready condition then says \"container " +
+			"runtime is down\", and after 3m also \"PLEG is not healthy\". Both together, with DeadlineExceeded everywhere, is this cause.",
+		Confirm: []string{
+			"ps -o pid,stat,wchan:32,etime,args -C containerd: T is stopped, D waits in the kernel, S with no CPU time is deadlocked.",
+			"kill -USR1 PID writes containerd's or CRI-O's goroutines: many waiting minutes for one lock name its holder.",
+			"grep . /proc/pressure/*: io full above 20 says that the disk, not the daemon, is to blame.",
+		},
+		Fix: []string{
+			"Stopped: kill -CONT PID, then find out who sent SIGSTOP.",
+			"Dump goroutines and kernel stacks before anything is restarted: nothing else tells a bug from a bad disk.",
+			"Stop what drowns the disk, or bring back the mount that the daemon waits for.",
+			"Restart the runtime; running containers survive it.",
+			"In uninterruptible sleep no signal helps: drain what can be drained, and reboot.",
+		},
+		Mistaken: "RuntimeDown: refused at once, not silent. CNIHung: only Status hangs. ListHang and InspectHang: other calls answer. " +
+			"RuntimeSlow: with more patience (--rpc-timeout 30s) answers do come.",
+		Sources: []string{
+			"containerd/containerd#5274, cri-o/cri-o#1228, moby/moby#31639 (daemon-wide hangs, goroutine dumps)",
+			"kubernetes/kubernetes#45419 (disk and memory starvation behind unanswered calls)",
+			"gRPC servers send HTTP/2 SETTINGS from the transport, so a silent socket means that no code runs behind it",
+		},
+		recognise: recogniseRuntimeHung,
+	}
+}
+
+func recogniseRuntimeHung(f *Facts) *Cause {
+	how := f.wholeHang()
+	if how == hangNone {
+		return nil
+	}
+	e := f.hungEvidence(how)
+	d := f.daemon()
+	summary, step := f.hungSummary(how, d)
+	f.daemonState(&e, d)
+	if step == Certain && (d.Process == nil || d.Guessed) && how != hangBacklog {
+		step = Strong // what the process is doing was not seen
+	}
+	f.missingHost(&e)
+	f.missingPatience(&e)
+	if d.Process == nil || !isStopped(d.Process) {
+		missingPressure(&e)
+	}
+	c := newCause(codeRuntimeHung, Critical, step, summary, e)
+	c.Subject = f.daemonSubject()
+	c.Related = f.longRunning(&c.Evidence)
+	c.NextSteps = f.stepsWhenHung(d)
+	return c
+}
+
+// hungEvidence says what did not answer.
+func (f *Facts) hungEvidence(how hang) Evidence {
+	var e Evidence
+	connect := f.Measurement.Connect
+	switch how {
+	case hangSilent:
+		addf(&e.For, "the socket accepts connections, but no HTTP/2 frame came in %s: no code runs behind it", duration(connect.Elapsed))
+	case hangBacklog:
+		addf(&e.For, "the listen queue of the socket is full: nobody has accepted a connection for a long time")
+	case hangAll:
+		switch p := f.daemon().Process; {
+		case p == nil || !isStopped(p) && !isUninterruptible(p):
+			addf(&e.For, "the transport answers in %s, RPCs do not: deadlocked, not stopped", duration(connect.Elapsed))
+		case isUninterruptible(p):
+			addf(&e.For, "the transport answers in %s, RPCs do not: some of its threads still run", duration(connect.Elapsed))
+		}
+		f.addCalls(&e.For, isHanging, rpcStatus, rpcSandboxes, rpcContainers, rpcImages, rpcImageFs, rpcVersion)
+		if r := f.rpc(rpcVersion); r.Outcome.alive() {
+			addf(&e.For, "%s, which needs no lock", callLine(r.last()))
+		}
+	case hangMidway:
+		s, _ := f.silence()
+		addf(&e.For, "it answered at first; then %s in a row hung and nothing was answered for %s", count(s.Hung, "call"), duration(s.For))
+	case hangMost:
+		all, hungs := f.inspections(), f.inspectionsThat(isHung)
+		addf(&e.For, "%s of %s status calls did not answer in %s, in %s", number(len(hungs)), number(len(all)),
+			duration(hungs[0].Call.Elapsed), count(podsOf(hungs), "pod"))
+		f.addCalls(&e.For, isAlive, rpcSandboxes, rpcContainers)
+		addf(&e.For, "lists are answered from memory; what is below it does not answer for most objects, which no single container explains")
+	}
+	return e
+}
+
+// hungSummary says in one sentence what hangs, and how sure the pattern alone makes it.
+func (f *Facts) hungSummary(how hang, d daemon) (string, float64) {
+	switch {
+	case d.Process != nil && isStopped(d.Process):
+		return fmt.Sprintf("%s is %s (SIGSTOP): nothing it serves is answered", d.Label, d.Process.StateWord()), Certain
+	case d.Process != nil && isUninterruptible(d.Process):
+		return fmt.Sprintf("%s is in %s and answers nothing", d.Label, stateOf(*d.Process)), Certain
+	case how == hangMost:
+		return fmt.Sprintf("status calls of %s hang for most objects, while the lists answer from memory", d.Label), Strong
+	case how == hangAll:
+		return fmt.Sprintf("%s accepts connections, but every RPC misses its deadline of %s: deadlocked or starved", d.Label,
+			duration(f.rpcTimeout())), Certain
+	case how == hangMidway:
+		return fmt.Sprintf("%s stopped answering while it was measured", d.Label), Strong
+	case how == hangBacklog:
+		return fmt.Sprintf("%s no longer accepts connections: its listen queue is full", d.Label), Certain
+	}
+	return fmt.Sprintf("%s accepts connections and never says a word: stopped, or waiting in the kernel", d.Label), Certain
+}
+
+// daemonState adds what the daemon's process is doing.
+func (f *Facts) daemonState(e *Evidence, d daemon) {
+	if d.Process == nil {
+		return
+	}
+	named := "listens on the socket"
+	if d.Guessed {
+		named = "is the runtime daemon on this host (the socket names no process)"
+	}
+	switch {
+	case isStopped(d.Process):
+		addf(&e.For, "%s %s and its state is %q: a signal stopped it, it does not run at all", d.Label, named, d.Process.StateWord())
+	case isUninterruptible(d.Process):
+		addf(&e.For, "%s %s and is in %s: it waits in the kernel, and no signal reaches it", d.Label, named, stateOf(*d.Process))
+	default:
+		addf(&e.For, "%s %s and is %s", d.Label, named, stateOf(*d.Process))
+	}
+}
+
+// longRunning lists OCI runtimes and CNI plugins that have been at work for too long: the daemon may hold a lock for
+// one of them.
+func (f *Facts) longRunning(e *Evidence) []Subject {
+	old := append(f.oldProcesses(host.RoleOCI, longOCI), f.oldProcesses(host.RoleCNI, f.cniTooLong())...)
+	var subjects []Subject
+	for _, p := range old[:min(len(old), maxRelated)] {
+		addf(&e.For, "%s has been at work for %s (%s): a lock may be held for it", processLabel(p), minutes(f.age(p)), stateOf(p))
+		subjects = append(subjects, f.processSubject(p))
+	}
+	return subjects
+}
+
+func (f *Facts) stepsWhenHung(d daemon) []NextStep {
+	var s steps
+	if d.Process != nil && isStopped(d.Process) {
+		s.add(TouchesProcess, fmt.Sprintf("kill -CONT %d", d.PID), "The process is only stopped: continue it, and look who stopped it (a debugger, a script, a person).")
+		f.addRestart(&s)
+		return s.done()
+	}
+	f.addCapture(&s)
+	if d.PID > 1 {
+		s.add(TouchesNothing, fmt.Sprintf("cat /proc/%d/stack /proc/%d/wchan; grep -E 'State|Threads' /proc/%d/status", d.PID, d.PID, d.PID),
+			"Where in the kernel does it wait? Shows a dead mount or disk.")
+	} else {
+		s.add(TouchesNothing, "ps -eo pid,stat,wchan:32,etime,comm | grep -E 'containerd|crio|dockerd|runc'", "Is the daemon stopped (T) or waiting in the kernel (D)?")
+	}
+	addPressure(&s)
+	for _, p := range f.oldProcesses(host.RoleOCI, longOCI) {
+		f.addKill(&s, p, "its container")
+	}
+	if d.Process != nil && isUninterruptible(d.Process) {
+		addNode(&s, "No signal ends an uninterruptible sleep, so a restart of the unit would hang too.")
+		return s.done()
+	}
+	f.addRestart(&s)
+	return s.done()
+}

@@ -1,0 +1,157 @@
+package checks
+
+import (
+	"fmt"
+
+	"github.com/kdiag/kdiag/crictl"
+)
+
+// conditionRuntimeReady and conditionNetworkReady are the two conditions that CRI requires.
+const (
+	conditionRuntimeReady = "RuntimeReady"
+	conditionNetworkReady = "NetworkReady"
+)
+
+func runtimeNotReady() Definition {
+	return Definition{
+		Code:  codeRuntimeNotReady,
+		Title: "the runtime itself says that it is not ready",
+		Means: "The socket works and the runtime answers, but the answer is no: RuntimeReady is false or missing, or it still says \"server is not " +
+			"initialized yet\", or Status or a list comes back with an error.\n\n" +
+			"With RuntimeReady=false the kubelet writes \"container runtime not ready\" into the Ready condition and stops counting Status as good, " +
+			"so that 30 s later it adds \"container runtime is down\". An error from a list stops PLEG's clock: 3m later it is unhealthy. " +
+			"containerd and CRI-O always report RuntimeReady=true; a false one comes from cri-dockerd (docker does not answer) or " +
+			"from a runtime that is still starting.",
+		Confirm: []string{
+			"crictl info: conditions with reason and message.",
+			"journalctl -u containerd: does it load its state? \"server is not initialized yet\" ends when that is done.",
+			"For cri-dockerd: docker version, on the same node.",
+		},
+		Fix: []string{
+			"Still starting: wait. With tens of thousands of containers containerd takes minutes to load them.",
+			"Read the condition's message and repair what it names.",
+			"cri-dockerd: bring back dockerd first.",
+			"If starting never ends: look at its disk and its log, then restart the runtime.",
+		},
+		Mistaken: "NetworkNotReady: the other condition, a matter of CNI. RuntimeUnsupported: Unimplemented, the CRI plugin is not there at all. " +
+			"Note that RuntimeReady=true proves only that gRPC is served.",
+		Sources: []string{
+			"kubelet: updateRuntimeUp in pkg/kubelet/kubelet.go; cri-client: at least two conditions are required",
+			"containerd: Unavailable until the CRI plugin has recovered its state",
+		},
+		recognise: recogniseRuntimeNotReady,
+	}
+}
+
+func recogniseRuntimeNotReady(f *Facts) *Cause {
+	if !f.connected() || f.wholeHang() != hangNone {
+		return nil
+	}
+	if c := f.notInitialised(); c != nil {
+		return f.notReadyWith(c)
+	}
+	if c := f.conditionFalse(); c != nil {
+		return f.notReadyWith(c)
+	}
+	if c := f.erring(); c != nil {
+		return f.notReadyWith(c)
+	}
+	return nil
+}
+
+// notInitialised recognises a runtime that has its socket but not yet its state.
+func (f *Facts) notInitialised() *Cause {
+	call, found := f.callError(crictl.Unavailable, "not initialized")
+	if !found || f.anyList() {
+		return nil
+	}
+	var e Evidence
+	addf(&e.For, "%s", callLine(call))
+	addf(&e.For, "calls are refused in %s with a message of its own: it is starting, not hung", duration(call.Elapsed))
+	return newCause(codeRuntimeNotReady, Critical, Certain,
+		fmt.Sprintf("%s is starting: it serves its socket but has not loaded its state yet", f.daemon().Label), e)
+}
+
+// conditionFalse recognises RuntimeReady=false, and a Status without it.
+func (f *Facts) conditionFalse() *Cause {
+	status := f.Measurement.Status
+	if status == nil {
+		return nil
+	}
+	condition, ok := status.Condition(conditionRuntimeReady)
+	var e Evidence
+	switch {
+	case !ok:
+		addf(&e.For, "Status answered with %s and none of them is RuntimeReady; the kubelet takes that for not ready",
+			count(len(status.Conditions), "condition"))
+		return newCause(codeRuntimeNotReady, Critical, Strong, fmt.Sprintf("%s does not report RuntimeReady", f.daemon().Label), e)
+	case condition.Status:
+		return nil
+	}
+	addf(&e.For, "%s", conditionLine(condition))
+	return newCause(codeRuntimeNotReady, Critical, Certain,
+		fmt.Sprintf("%s says that it is not ready: %s", f.daemon().Label, conditionWhy(condition)), e)
+}
+
+// erring recognises a runtime whose Status or lists come back as errors, other than those that have a cause of their own.
+func (f *Facts) erring() *Cause {
+	if _, gone := f.wentAway(); gone {
+		return nil
+	}
+	var e Evidence
+	names := []string{}
+	for _, name := range []string{rpcStatus, rpcSandboxes, rpcContainers} {
+		r := f.rpc(name)
+		if r.Outcome != failed || hasOwnCause(r.last()) {
+			continue
+		}
+		names = append(names, name)
+		addf(&e.For, "%s", callLine(r.last()))
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	if f.anyList() {
+		addf(&e.Against, "other calls are answered")
+	}
+	return newCause(codeRuntimeNotReady, Critical, Strong,
+		fmt.Sprintf("%s answers %s with an error", f.daemon().Label, joined(names)), e)
+}
+
+// hasOwnCause reports whether an error belongs to RuntimeUnsupported, ListTooLarge, or to no cause of the runtime.
+func hasOwnCause(c crictl.Call) bool {
+	return c.Code == crictl.Unimplemented || c.Code == crictl.PermissionDenied || isTooLarge(c)
+}
+
+func (f *Facts) notReadyWith(c *Cause) *Cause {
+	c.Subject = f.daemonSubject()
+	var s steps
+	s.add(TouchesNothing, f.crictlCommand("info"), "The conditions in the runtime's own words.")
+	f.addService(&s)
+	f.addRestart(&s)
+	c.NextSteps = s.done()
+	return c
+}
+
+// conditionLine writes a condition as the kubelet does: RuntimeReady=false reason:X message:Y.
+func conditionLine(c crictl.Condition) string {
+	line := fmt.Sprintf("%s=%t", clean(c.Type), c.Status)
+	if c.Reason != "" {
+		line += " reason:" + clean(c.Reason)
+	}
+	if c.Message != "" {
+		line += " message:" + clean(c.Message)
+	}
+	return line
+}
+
+// conditionWhy is the best that a condition says of itself.
+func conditionWhy(c crictl.Condition) string {
+	switch {
+	case c.Message != "":
+		return clean(c.Message)
+	case c.Reason != "":
+		return clean(c.Reason)
+	}
+	return "no reason given"
+}

@@ -1,0 +1,212 @@
+package checks
+
+import (
+	"fmt"
+	"strings"
+)
+
+// topHeaps is how many of the largest heaps a report names.
+const topHeaps = 3
+
+func tooManyExited() Definition {
+	return Definition{
+		Code:  codeTooManyExited,
+		Title: "dead containers or sandboxes pile up",
+		Means: "The runtime holds far more exited containers or dead sandboxes than a kubelet keeps. Each costs an entry in every list, which the kubelet asks " +
+			"for more than once a second, and each is inspected once after a kubelet restart. At about eleven to eighteen thousand the list passes gRPC's " +
+			"limit of 16 MiB; from then on each relist fails at once, and so does the kubelet's own garbage collection, which needs the same list. It " +
+			"cannot get out of that by itself.\n\n" +
+			"The kubelet keeps the newest dead container of each name in each pod, and the newest sandbox of each pod that still exists. What is beyond " +
+			"that is rubbish: garbage collection was blind, was too slow, failed to remove (network teardown, busy mounts), or the containers are " +
+			"not the kubelet's. If little is beyond it, thousands of completed pods still exist in the API, and their records are kept by design.",
+		Confirm: []string{
+			"crictl ps -a --state exited -q | wc -l, against crictl ps -q | wc -l.",
+			"The kubelet's log: \"Container garbage collection failed\", \"Failed to remove sandbox\", \"Failed to stop sandbox before removing\".",
+			"kubectl get pods -A --field-selector status.phase=Succeeded,spec.nodeName=NODE: are there thousands of completed pods?",
+		},
+		Fix: []string{
+			"Repair why removal fails first, or they come back: CNI teardown, busy mounts, a slow disk.",
+			"Beyond the newest: remove the older dead containers, pod by pod, a few at a time; the newest of each pod and name stays, for its restart count and logs.",
+			"Completed pods: delete them in the API; set ttlSecondsAfterFinished on Jobs and lower the history limits of CronJobs.",
+			"A pod that restarts every few seconds: repair it, or delete it.",
+			"Never crictl rm -a: it also removes the newest dead containers, which hold restart counts and show that init containers have run. Older kubelets " +
+				"then run init containers again. Hundreds of removals at a time can also drown the disk that the node still needs.",
+		},
+		Mistaken: "RuntimeSlow: lists of fewer than 5,000 objects are never slow because of their number. ListTooLarge with large entries: a few thousand " +
+			"containers with big annotations need smaller annotations, not fewer containers. A CrashLoopBackOff alone does not pile up: one dead container is kept.",
+		Sources: []string{
+			"kubernetes/kubernetes#131407, #134750, #64507, #106714",
+			"kubelet: pkg/kubelet/kuberuntime/kuberuntime_gc.go (what is kept)",
+			"KEP-5825 (bytes per entry, where 16 MiB is reached); kubernetes/kubernetes#86531, #96572 (removed init containers)",
+		},
+		RootOf:    []string{codeListTooLarge, codeRelistOverloaded},
+		recognise: recogniseTooManyExited,
+	}
+}
+
+func recogniseTooManyExited(f *Facts) *Cause {
+	if f.Measurement == nil {
+		return nil
+	}
+	c := f.takeCensus()
+	l := f.Limits
+	manyExited := l.ExitedWarning > 0 && c.Exited >= l.ExitedWarning
+	manySandboxes := l.DeadSandboxes > 0 && c.DeadSandboxes >= l.DeadSandboxes
+	if !manyExited && !manySandboxes {
+		return nil
+	}
+	share := float64(c.ExitedBytes) / float64(f.messageLimit())
+	severity := Warning
+	if l.ExitedCritical > 0 && max(c.Exited, c.DeadSandboxes) >= l.ExitedCritical || l.SizeCritical > 0 && share >= l.SizeCritical {
+		severity = Critical
+	}
+	e := f.exitedEvidence(c, share)
+	f.addCompleteness(&e)
+	addf(&e.Missing, "why they were not removed: the kubelet's and the runtime's logs were not read")
+	cause := newCause(codeTooManyExited, severity, Certain, exitedSummary(c, manyExited), e)
+	cause.Subject, cause.Related = heapSubjects(c)
+	cause.NextSteps = f.stepsWhenExited(c)
+	return cause
+}
+
+// byDesign reports whether most dead containers are the newest of their pod and name, which the kubelet keeps.
+func (c census) byDesign() bool {
+	return c.BeyondNewest*2 < c.Exited && c.OldSandboxes*2 < max(c.DeadSandboxes, 1)
+}
+
+// mostlyDead reports whether what no longer runs is most of what the runtime holds.
+func (f *Facts) mostlyDead() bool {
+	c := f.takeCensus()
+	return 2*(c.Exited+c.DeadSandboxes) > f.objects()
+}
+
+func exitedSummary(c census, manyExited bool) string {
+	what := count(c.Exited, "exited container")
+	heaps := c.Containers
+	if !manyExited {
+		what, heaps = verb(c.DeadSandboxes, "1 dead sandbox", number(c.DeadSandboxes)+" dead sandboxes"), c.Sandboxes
+	}
+	s := what + " pile up"
+	if len(heaps) > 0 && heaps[0].Count > 1 && heaps[0].Pod.Name != "" {
+		s += fmt.Sprintf(", %s of them of %s", number(heaps[0].Count), heaps[0].label())
+	}
+	if c.byDesign() {
+		s += "; nearly all are records of pods that still exist"
+	}
+	return s
+}
+
+func (f *Facts) exitedEvidence(c census, share float64) Evidence {
+	var e Evidence
+	running := ""
+	if f.Summary != nil && f.Summary.Containers != nil {
+		running = ", " + number(f.Summary.Containers.Running) + " running"
+	}
+	addf(&e.For, "%s%s, %s dead sandboxes", count(c.Exited, "exited container"), running, number(c.DeadSandboxes))
+	var rubbish []string
+	if c.BeyondNewest > 0 {
+		rubbish = append(rubbish, count(c.BeyondNewest, "container")+" beyond the newest of their pod and name")
+	}
+	if c.OldSandboxes > 0 {
+		rubbish = append(rubbish, verb(c.OldSandboxes, "1 dead sandbox", number(c.OldSandboxes)+" dead sandboxes")+" beyond the newest of their pod")
+	}
+	if len(rubbish) > 0 {
+		addf(&e.For, "%s: the kubelet's own garbage collection would be allowed to remove them", joined(rubbish))
+	}
+	if c.byDesign() {
+		addf(&e.Against, "only %s of %s are beyond the newest of their pod and name: the kubelet keeps the rest by design, until their pods are deleted",
+			number(c.BeyondNewest), count(c.Exited, "exited container"))
+	}
+	for _, h := range c.Containers[:min(len(c.Containers), topHeaps)] {
+		if h.Count > 1 {
+			addf(&e.For, "%s of %s", count(h.Count, "exited container"), h.label())
+		}
+	}
+	if c.ExitedBytes > 0 {
+		addf(&e.For, "their entries fill %s of the kubelet's message limit of %s (%s)", percent(share), size(f.messageLimit()), size(c.ExitedBytes))
+	}
+	if c.LastHour > 0 {
+		addf(&e.For, "%s of them %s created in the last hour", number(c.LastHour), verb(c.LastHour, "was", "were"))
+	} else if c.Exited > 0 && len(c.Containers) > 0 {
+		addf(&e.Against, "none of them was created in the last hour: they do not grow now")
+	}
+	return e
+}
+
+// addCompleteness notes lists that are not whole.
+func (f *Facts) addCompleteness(e *Evidence) {
+	m := f.Measurement
+	if m.Containers != nil && !m.Containers.Complete {
+		addf(&e.Missing, "part of the container list: the true numbers are higher")
+	}
+	if m.Sandboxes != nil && !m.Sandboxes.Complete {
+		addf(&e.Missing, "part of the sandbox list: the true numbers are higher")
+	}
+}
+
+// heapSubjects names the pods under which most has piled up.
+func heapSubjects(c census) (*Subject, []Subject) {
+	heaps, kind := c.Containers, kindContainer
+	if len(heaps) == 0 || len(c.Sandboxes) > 0 && c.Sandboxes[0].Count > heaps[0].Count {
+		heaps, kind = c.Sandboxes, kindSandbox
+	}
+	var subjects []Subject
+	for _, h := range heaps[:min(len(heaps), topHeaps)] {
+		if h.Count > 1 && h.Pod.Name != "" {
+			subjects = append(subjects, Subject{
+				Kind: kind, Name: clean(h.Name), Namespace: clean(h.Pod.Namespace), Pod: clean(h.Pod.Name), PodUID: clean(h.Pod.UID),
+			})
+		}
+	}
+	if len(subjects) == 0 {
+		return nil, nil
+	}
+	return &subjects[0], subjects[1:]
+}
+
+func (f *Facts) stepsWhenExited(c census) []NextStep {
+	var s steps
+	if unit := "kubelet"; !f.restartsKubelet() {
+		s.add(TouchesNothing, "journalctl --no-pager -u "+unit+" --since -1h | grep -E 'garbage collection failed|Failed to (stop|remove)'", "Why are they not removed? Repair that first.")
+	}
+	if l, known := f.listSize(); !known || !l.over() { // else crictl is as blind as the kubelet
+		s.add(TouchesNothing, f.crictlCommand("ps -a --state exited -q | wc -l"), "Count them again in a few minutes: do they grow?")
+	}
+	for _, h := range c.Containers[:min(len(c.Containers), topHeaps)] {
+		if h.Count > 1 && safe(h.Pod.UID, h.Name) {
+			list := fmt.Sprintf("ps -a --state exited -q --label io.kubernetes.pod.uid=%s --label io.kubernetes.container.name=%s", h.Pod.UID, h.Name)
+			s.add(TouchesExited, f.crictlCommand(list)+" | tail -n +2 | xargs -r -n 10 "+f.crictlCommand("rm"),
+				fmt.Sprintf("Removes the dead containers of %s but the newest (crictl lists the newest first), ten at a time. Never crictl rm -a.", h.label()))
+		}
+	}
+	for _, h := range c.Sandboxes[:min(len(c.Sandboxes), topHeaps)] {
+		if h.Count > 1 && safe(h.Pod.UID) {
+			list := fmt.Sprintf("pods --state NotReady -q --label io.kubernetes.pod.uid=%s", h.Pod.UID)
+			s.add(TouchesExited, f.crictlCommand(list)+" | tail -n +2 | xargs -r -n 10 "+f.crictlCommand("rmp"),
+				fmt.Sprintf("Removes the dead sandboxes of %s but the newest, with the dead containers in them.", strings.TrimPrefix(h.label(), "sandbox of ")))
+		}
+	}
+	if c.byDesign() {
+		s.add(TouchesNothing, `kubectl get pods -A --field-selector status.phase=Succeeded,spec.nodeName="$(hostname)"`, "Which completed pods keep their records here?")
+		f.addCompletedPods(&s, c)
+	}
+	return s.done()
+}
+
+// addCompletedPods adds the deletion of completed pods in the namespace that has most of them.
+func (f *Facts) addCompletedPods(s *steps, c census) {
+	namespaces, top := map[string]int{}, ""
+	for _, h := range c.Containers {
+		ns := h.Pod.Namespace
+		namespaces[ns] += h.Count
+		if namespaces[ns] > namespaces[top] || namespaces[ns] == namespaces[top] && ns < top {
+			top = ns
+		}
+	}
+	if !safe(top) {
+		return
+	}
+	s.add(TouchesExited, fmt.Sprintf(`kubectl delete pods -n %s --field-selector status.phase=Succeeded,spec.nodeName="$(hostname)"`, top),
+		"Deletes the completed pods of the namespace that has most; their logs go with them, the kubelet then removes the records.")
+	s.add(TouchesNothing, fmt.Sprintf("kubectl get jobs,cronjobs -n %s", top), "Set ttlSecondsAfterFinished on Jobs, and lower the history limits of CronJobs, so that it does not come back.")
+}

@@ -1,0 +1,46 @@
+package checks
+
+import (
+	"fmt"
+
+	"github.com/kdiag/kdiag/checks/host"
+)
+
+func hostProcesses() Check {
+	return Check{
+		ID:    "host.processes",
+		Title: "no process of the runtime is stopped or stuck",
+		Text: "Reads the state of the runtime daemon, shims, OCI runtimes and CNI plugins from /proc. Stopped ones do not serve, ones in uninterruptible sleep wait for " +
+			"a disk or a mount, and a runc at work for more than ten seconds is stuck.",
+		read: readHostProcesses,
+	}
+}
+
+func readHostProcesses(f *Facts) Result {
+	if f.HostMissing != "" {
+		return result(StatusUnknown, "processes were not read: %s", clean(f.HostMissing))
+	}
+	if len(f.Processes) == 0 {
+		return result(StatusSkipped, "no process of a runtime was seen on this host")
+	}
+	status, worst := StatusOK, ""
+	note := func(s Status, p host.Process, what string) {
+		if worst == "" || s == StatusCritical && status != StatusCritical {
+			status, worst = s, fmt.Sprintf("%s (%s) %s", processLabel(p), p.Role, what)
+		}
+	}
+	for _, p := range f.Processes {
+		switch {
+		case p.Role == host.RoleRuntime && (isStopped(&p) || isUninterruptible(&p)):
+			note(StatusCritical, p, "is "+stateOf(p))
+		case isStopped(&p) && p.Role != host.RoleKubelet:
+			note(StatusWarning, p, "is "+stateOf(p))
+		case p.Role == host.RoleOCI && f.age(p) >= longOCI, p.Role == host.RoleCNI && f.age(p) >= f.cniTooLong():
+			note(StatusWarning, p, "has been at work for "+minutes(f.age(p)))
+		}
+	}
+	if worst != "" {
+		return result(status, "%s", worst)
+	}
+	return result(StatusOK, "%s of the runtime, none stopped or stuck", verb(len(f.Processes), "1 process", number(len(f.Processes))+" processes"))
+}

@@ -1,0 +1,51 @@
+package checks
+
+import "fmt"
+
+func runtimeInspect() Check {
+	return Check{
+		ID:    "runtime.inspect",
+		Title: "the status of every pod and container is answered",
+		Text: "Asks for the status of sandboxes and containers one by one, without verbose, as the kubelet does for pods that change. One that hangs costs each relist " +
+			"two minutes. NotFound is the ordinary race with a removal.",
+		read: readRuntimeInspect,
+	}
+}
+
+func readRuntimeInspect(f *Facts) Result {
+	if r := f.unreached(); r != nil {
+		return *r
+	}
+	all := f.inspections()
+	if len(all) == 0 {
+		if f.anyList() && f.objects() == 0 {
+			return result(StatusSkipped, "the runtime holds no pods")
+		}
+		return result(StatusUnknown, "no status was asked")
+	}
+	hungs, bad := f.inspectionsThat(isHung), f.inspectionsThat(isFailed)
+	switch {
+	case len(hungs) > 0:
+		return result(StatusCritical, "%s of %s hung, the first of %s", number(len(hungs)), number(len(all)), label(hungs[0])).took(hungs[0].Call.Elapsed)
+	case len(bad) > 0:
+		return result(StatusWarning, "%s of %s failed, the first of %s: %s", number(len(bad)), number(len(all)), label(bad[0]), clean(bad[0].Call.Err))
+	}
+	line := count(len(all), "status call")
+	if total := f.Measurement.Sweep.Total; total > len(all) {
+		line = fmt.Sprintf("%s of %s", number(len(all)), count(total, "status call"))
+	}
+	line += " answered"
+	s := f.sweepSummary()
+	if s == nil || s.SlowestSeconds == nil {
+		return result(StatusOK, "%s", line)
+	}
+	slowest := toDuration(*s.SlowestSeconds)
+	if s.P99Seconds != nil {
+		line += ", p99 " + seconds(*s.P99Seconds)
+	}
+	status := StatusOK
+	if f.Limits.SlowStatus > 0 && slowest >= f.Limits.SlowStatus {
+		status = StatusWarning
+	}
+	return result(status, "%s, slowest %s", line, duration(slowest)).took(slowest)
+}

@@ -1,0 +1,79 @@
+package checks
+
+import (
+	"fmt"
+	"time"
+)
+
+// Checks returns everything that kdiag looks at, in the order in which it is shown: from the socket inwards.
+func Checks() []Check {
+	return []Check{
+		runtimeEndpoint(),
+		runtimeConnect(),
+		runtimeVersion(),
+		runtimeStatus(),
+		runtimeNetwork(),
+		runtimeLists(),
+		runtimeInspect(),
+		imageService(),
+		relistSize(),
+		relistExited(),
+		relistProjection(),
+		hostProcesses(),
+	}
+}
+
+// Results reads all checks out of the facts, one result for each, in the order of Checks. It is pure.
+func Results(f *Facts) []Result {
+	list := Checks()
+	out := make([]Result, 0, len(list))
+	for _, c := range list {
+		r := Result{Status: StatusUnknown, Summary: "no runtime was asked"}
+		if f != nil {
+			r = c.read(f)
+		}
+		r.ID = c.ID
+		out = append(out, r)
+	}
+	return out
+}
+
+// result makes a result without a duration.
+func result(s Status, format string, args ...any) Result {
+	return Result{Status: s, Summary: fmt.Sprintf(format, args...)}
+}
+
+// took adds a duration to a result.
+func (r Result) took(d time.Duration) Result {
+	r.DurationSeconds = new(max(d, 0).Seconds())
+	return r
+}
+
+// unreached is the result of a check that needs calls which were not made; nil when they could be.
+func (f *Facts) unreached() *Result {
+	var r Result
+	switch {
+	case f.Measurement == nil:
+		r = result(StatusUnknown, "no runtime was asked")
+	case !f.connected():
+		r = result(StatusSkipped, "the socket did not get that far")
+	default:
+		return nil
+	}
+	return &r
+}
+
+// readRPC is the result for one RPC that says all that there is to say by being answered.
+func (f *Facts) readRPC(name string, good func() Result) Result {
+	if r := f.unreached(); r != nil {
+		return *r
+	}
+	r := f.rpc(name)
+	switch r.Outcome {
+	case notAsked:
+		return result(StatusUnknown, "%s was not asked before the time was up", name)
+	case hung, failed:
+		return result(StatusCritical, "%s", callLine(r.last())).took(r.last().Elapsed)
+	}
+	return good().took(r.last().Elapsed)
+}

@@ -1,0 +1,136 @@
+package checks
+
+import (
+	"time"
+
+	"github.com/kdiag/kdiag/plegbench"
+)
+
+// The kinds of JSON documents.
+const (
+	KindReport          = "Report"
+	KindRuntimeProbe    = "RuntimeProbe"
+	KindRelistBenchmark = "RelistBenchmark"
+)
+
+// fill completes a header: what the caller left empty is taken from the facts.
+func (h Header) fill(kind string, f *Facts) Header {
+	h.APIVersion, h.Kind = APIVersion, kind
+	if h.GeneratedAt.IsZero() && f != nil {
+		h.GeneratedAt = f.Now
+	}
+	h.Host = clean(h.Host)
+	return h
+}
+
+// NewReport judges the facts and makes the document of kdiag pleg and kdiag node.
+func NewReport(h Header, f *Facts) *Report {
+	causes := noNil(Judge(f))
+	v := VerdictOf(f, causes)
+	return &Report{
+		Header: h.fill(KindReport, f), Runtime: f.runtime(), Status: v, Causes: causes, Relist: f.summary(),
+		Checks: noNil(Results(f)), Problems: f.problems(v, scopeSweep),
+	}
+}
+
+// NewRuntimeProbe judges the facts and makes the document of kdiag runtime. That probe asks for no status of containers,
+// so the verdict does not wait for them.
+func NewRuntimeProbe(h Header, f *Facts) *RuntimeProbe {
+	causes := noNil(Judge(f))
+	v := verdict(f, causes, scopeProbes)
+	p := &RuntimeProbe{
+		Header: h.fill(KindRuntimeProbe, f), Runtime: f.runtime(), Status: v, Causes: causes,
+		Conditions: []Condition{}, RPCs: []RPC{}, Problems: f.problems(v, scopeProbes),
+	}
+	if f == nil || f.Measurement == nil {
+		return p
+	}
+	m := f.Measurement
+	p.Connect = ConnectInfo{
+		State: string(m.Connect.State), Seconds: m.Connect.Elapsed.Seconds(), Error: clean(m.Connect.Err), Peer: f.peer(),
+	}
+	if m.Status != nil {
+		for _, c := range m.Status.Conditions {
+			p.Conditions = append(p.Conditions, Condition{Type: clean(c.Type), Status: c.Status, Reason: clean(c.Reason), Message: clean(c.Message)})
+		}
+	}
+	for _, c := range m.Probes {
+		p.RPCs = append(p.RPCs, RPC{
+			Name: clean(c.Method), Seconds: c.Elapsed.Seconds(), Code: clean(string(c.Code)), Error: clean(c.Err), Bytes: c.Bytes, Items: c.Items,
+		})
+	}
+	return p
+}
+
+// NewRelistBenchmark judges the facts and makes the document of kdiag relist. Its verdict waits for the status of what
+// runs only if the benchmark asked for it.
+func NewRelistBenchmark(h Header, f *Facts) *RelistBenchmark {
+	causes := noNil(Judge(f))
+	want := scopeProbes
+	if f != nil && len(f.inspections()) > 0 {
+		want = scopeSweep
+	}
+	v := verdict(f, causes, want)
+	b := &RelistBenchmark{
+		Header: h.fill(KindRelistBenchmark, f), Runtime: f.runtime(), Status: v, Causes: causes, Relist: f.summary(),
+		RPCs: []plegbench.RPCSummary{}, Samples: []RelistSample{}, Problems: f.problems(v, want),
+	}
+	if f == nil || f.Measurement == nil {
+		return b
+	}
+	b.RPCs = noNil(plegbench.SummarizeRPCs(f.Measurement))
+	if f.Summary != nil {
+		b.Forecast = plegbench.ForecastOf(f.Measurement.Samples, f.Summary)
+	}
+	for _, s := range f.Measurement.Samples {
+		b.Samples = append(b.Samples, sampleOf(s))
+	}
+	return b
+}
+
+// sampleOf describes one timed relist.
+func sampleOf(s plegbench.Sample) RelistSample {
+	out := RelistSample{
+		At: s.At, Seconds: max(s.Elapsed(), time.Duration(0)).Seconds(),
+		Containers: s.Containers.Items, Bytes: max(s.Sandboxes.Bytes, s.Containers.Bytes),
+	}
+	switch {
+	case !s.Sandboxes.OK():
+		out.Error = callLine(s.Sandboxes)
+	case !s.Containers.OK():
+		out.Error = callLine(s.Containers)
+	}
+	return out
+}
+
+// runtime is Runtime, completed from the answer to Version and safe to print.
+func (f *Facts) runtime() Runtime {
+	if f == nil {
+		return Runtime{}
+	}
+	r := f.Runtime
+	if m := f.Measurement; m != nil && m.Version != nil {
+		r.Name = or(r.Name, m.Version.RuntimeName)
+		r.Version = or(r.Version, m.Version.RuntimeVersion)
+		r.APIVersion = or(r.APIVersion, m.Version.RuntimeAPIVersion)
+	}
+	return Runtime{
+		Endpoint: clean(r.Endpoint), EndpointSource: clean(r.EndpointSource), EndpointReason: clean(r.EndpointReason),
+		Name: clean(r.Name), Version: clean(r.Version), APIVersion: clean(r.APIVersion),
+	}
+}
+
+// summary is Summary with texts that are safe to print.
+func (f *Facts) summary() *plegbench.Summary {
+	if f == nil || f.Summary == nil {
+		return nil
+	}
+	s := *f.Summary
+	s.ResponseRPC = clean(s.ResponseRPC)
+	if s.Sweep != nil {
+		sweep := *s.Sweep
+		sweep.SlowestID, sweep.Reach = clean(sweep.SlowestID), clean(sweep.Reach)
+		s.Sweep = &sweep
+	}
+	return &s
+}

@@ -1,0 +1,149 @@
+package checks
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/kdiag/kdiag/crictl"
+	"github.com/kdiag/kdiag/plegbench"
+)
+
+// shortDeadline is the RPC deadline below which a slow runtime is easily taken for a hung one.
+const shortDeadline = 2 * time.Second
+
+// cause builds a cause; its confidence follows from step and evidence.
+func newCause(code string, severity Severity, step float64, summary string, e Evidence) *Cause {
+	e.For, e.Against, e.Missing = noNil(e.For), noNil(e.Against), noNil(e.Missing)
+	return &Cause{
+		Code: code, Severity: severity, Confidence: Confidence(step, e), Summary: summary, Evidence: e, NextSteps: []NextStep{},
+	}
+}
+
+// noNil makes a list that prints as [] in JSON.
+func noNil[T any](s []T) []T {
+	if s == nil {
+		return []T{}
+	}
+	return s
+}
+
+// addf appends a formatted line.
+func addf(lines *[]string, format string, args ...any) {
+	*lines = append(*lines, fmt.Sprintf(format, args...))
+}
+
+// missingHost notes that no processes could be looked at.
+func (f *Facts) missingHost(e *Evidence) {
+	if f.HostMissing != "" {
+		addf(&e.Missing, "processes of this host were not read: %s", clean(f.HostMissing))
+	}
+}
+
+// missingKubelet notes that the kubelet's own settings are assumed.
+func (f *Facts) missingKubelet(e *Evidence) {
+	if f.Kubelet == nil {
+		addf(&e.Missing, "no kubelet was seen on this host, so its defaults are assumed: %s for one call, %s for PLEG",
+			minutes(f.requestTimeout()), minutes(f.threshold()))
+	}
+}
+
+// missingSweep notes how far the status calls went when that was not everywhere.
+func (f *Facts) missingSweep(e *Evidence) {
+	if f.Measurement == nil {
+		return
+	}
+	s, made := f.Measurement.Sweep, len(f.inspections())
+	if s.Total > made {
+		reach := clean(s.Reach)
+		if reach == "" {
+			reach = fmt.Sprintf("%s of %s objects", number(made), number(s.Total))
+		}
+		e.Missing = append(e.Missing, "status calls did not reach everything: "+reach)
+	}
+}
+
+// missingPatience notes that the deadline was too short to tell slow from hung.
+func (f *Facts) missingPatience(e *Evidence) {
+	if t := f.rpcTimeout(); t < shortDeadline {
+		addf(&e.Missing, "whether more time would have brought an answer: a deadline of %s cannot tell slow from hung; "+
+			"--rpc-timeout %s can", duration(t), DefaultLimits().RPCTimeout)
+	}
+}
+
+// missingPressure notes what would tell a starved daemon from a broken one.
+func missingPressure(e *Evidence) {
+	e.Missing = append(e.Missing, "pressure of disk, CPU and memory (/proc/pressure) was not read")
+}
+
+// callLine says what became of one call: "ListContainers did not answer in 5.0 s".
+func callLine(c crictl.Call) string {
+	name := canonical(c.Method)
+	switch {
+	case c.Hung():
+		return fmt.Sprintf("%s did not answer in %s", name, duration(c.Elapsed))
+	case c.OK():
+		return fmt.Sprintf("%s answered in %s", name, duration(c.Elapsed))
+	}
+	if c.Err == "" {
+		return fmt.Sprintf("%s failed after %s: %s", name, duration(c.Elapsed), clean(string(c.Code)))
+	}
+	return fmt.Sprintf("%s failed after %s: %s: %s", name, duration(c.Elapsed), clean(string(c.Code)), clean(c.Err))
+}
+
+// addCalls adds one line for each of the RPCs that was asked and has the outcome.
+func (f *Facts) addCalls(lines *[]string, want func(outcome) bool, names ...string) {
+	for _, name := range names {
+		if r := f.rpc(name); want(r.Outcome) {
+			*lines = append(*lines, callLine(r.last()))
+		}
+	}
+}
+
+func isAlive(o outcome) bool   { return o.alive() }
+func isHanging(o outcome) bool { return o == hung }
+
+// sweepLine says how the answered status calls went: "212 other status calls were answered, p99 3 ms"; empty without any.
+func (f *Facts) sweepLine() string {
+	n := 0
+	for _, i := range f.inspections() {
+		if isAnswered(i) {
+			n++
+		}
+	}
+	if n == 0 {
+		return ""
+	}
+	line := fmt.Sprintf("%s %s answered", count(n, "other status call"), verb(n, "was", "were"))
+	if s := f.sweepSummary(); s != nil && s.P99Seconds != nil {
+		line += ", p99 " + seconds(*s.P99Seconds)
+	}
+	return line
+}
+
+// sweepSummary returns the summary of the sweep, nil if there was none.
+func (f *Facts) sweepSummary() *plegbench.SweepSummary {
+	if f.Summary == nil {
+		return nil
+	}
+	return f.Summary.Sweep
+}
+
+// relistArithmetic says what pods with a hung status call do to the kubelet's relist.
+func (f *Facts) relistArithmetic(pods int) string {
+	call, limit := f.requestTimeout(), f.threshold()
+	once := time.Duration(pods) * call
+	var b strings.Builder
+	fmt.Fprintf(&b, "a relist of the kubelet that inspects %s waits %s for it (%s a pod): ",
+		verb(pods, "this pod", "these "+number(pods)+" pods"), minutes(once), minutes(call))
+	switch {
+	case once > limit:
+		fmt.Fprintf(&b, "over the threshold of %s", minutes(limit))
+	case 2*once > limit:
+		fmt.Fprintf(&b, "under the threshold of %s in 1.36, though every other pod's update waits as long; "+
+			"older kubelets inspect a failing pod twice: %s, over", minutes(limit), minutes(2*once))
+	default:
+		fmt.Fprintf(&b, "under the threshold of %s, though every other pod's update waits as long", minutes(limit))
+	}
+	return b.String()
+}

@@ -1,0 +1,101 @@
+package checks
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kdiag/kdiag/checks/host"
+	"github.com/kdiag/kdiag/crictl"
+)
+
+// FuzzJudge judges random mixtures of everything that a runtime can do. No mixture may panic, give another answer the
+// second time, break the order, or fail to become JSON.
+func FuzzJudge(f *testing.F) {
+	for seed := range uint64(64) {
+		f.Add(seed, "cni plugin not initialized")
+	}
+	f.Add(uint64(1<<40), "grpc: trying to send message larger than max (99999999999 vs. 0)")
+	f.Add(uint64(7), hostile)
+	f.Fuzz(func(t *testing.T, seed uint64, text string) {
+		facts := randomFacts(rand.New(rand.NewPCG(seed, seed)), text)
+		causes := Judge(facts)
+		if diff := cmp.Diff(causes, Judge(facts)); diff != "" {
+			t.Fatal(diff)
+		}
+		placed := map[string]bool{}
+		for _, c := range causes {
+			if placed[c.Code] {
+				t.Errorf("%s is there twice", c.Code)
+			}
+			placed[c.Code] = true
+			if c.CausedBy != "" && !placed[c.CausedBy] {
+				t.Errorf("%s stands before its root %s", c.Code, c.CausedBy)
+			}
+			if c.Confidence <= 0 || c.Confidence > 1 || len(c.Evidence.For) == 0 || len(c.NextSteps) == 0 {
+				t.Errorf("%s: %+v", c.Code, c)
+			}
+		}
+		encode(t, NewReport(Header{}, facts))
+		encode(t, NewRuntimeProbe(Header{}, facts))
+		encode(t, NewRelistBenchmark(Header{}, facts))
+		if len(Results(facts)) != len(Checks()) {
+			t.Error("not one result for each check")
+		}
+	})
+}
+
+// randomFacts mixes tweaks, calls and processes.
+func randomFacts(r *rand.Rand, text string) *Facts {
+	codes := []crictl.Code{
+		crictl.OK, crictl.OK, crictl.OK, crictl.DeadlineExceeded, crictl.DeadlineExceeded, crictl.Canceled, crictl.Unavailable, crictl.Unimplemented,
+		crictl.ResourceExhausted, crictl.Internal, crictl.NotFound, crictl.PermissionDenied, "", crictl.Code(text),
+	}
+	change := func(c *crictl.Call) {
+		if r.IntN(3) > 0 {
+			return
+		}
+		c.Code = codes[r.IntN(len(codes))]
+		c.Elapsed = time.Duration(r.Int64N(int64(12*time.Second))) - time.Second
+		if c.Code != crictl.OK {
+			c.Err = text
+		}
+	}
+	mess := func(f *Facts) {
+		m := f.Measurement
+		for i := range m.Probes {
+			change(&m.Probes[i])
+		}
+		for i := range m.Samples {
+			change(&m.Samples[i].Sandboxes)
+			change(&m.Samples[i].Containers)
+		}
+		for i := range m.Sweep.Inspections {
+			change(&m.Sweep.Inspections[i].Call)
+		}
+		for i := range f.Processes {
+			f.Processes[i].State = "RSDTtZIX"[r.IntN(8)]
+		}
+	}
+	all := []tweak{
+		mess, mess, exited(r.IntN(3000), 1+r.IntN(50), uint32(r.IntN(9000))), condition(r.IntN(2), false), func(f *Facts) { f.Kubelet = nil },
+		func(f *Facts) { f.HostMissing = text }, func(f *Facts) { f.Limits = Limits{} }, func(f *Facts) { f.Measurement.Status = nil },
+		func(f *Facts) { f.Measurement.Sandboxes = nil }, func(f *Facts) { f.Measurement.Interrupted = text },
+		func(f *Facts) { f.Runtime = Runtime{Endpoint: text, Name: text} }, func(f *Facts) { f.Measurement.Connect.PeerPID = r.IntN(3) },
+		func(f *Facts) { f.Measurement.Connect.State = crictl.ConnectState(text) },
+		processes(host.Process{PID: r.IntN(9), Name: text, Role: host.RoleOCI, ObjectID: "container1-0", State: 'D', Started: now().Add(-time.Hour)}),
+		socket(crictl.ConnectSilent, text), func(f *Facts) { f.Measurement = nil },
+	}
+	chosen := []tweak{pods(r.IntN(30), r.IntN(4)), swept}
+	for _, t := range all[:len(all)-2] {
+		if r.IntN(4) == 0 {
+			chosen = append(chosen, t)
+		}
+	}
+	if r.IntN(20) == 0 {
+		chosen = append(chosen, all[len(all)-1-r.IntN(2)])
+	}
+	return node(chosen...)
+}

@@ -1,0 +1,230 @@
+package checks
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+	"unicode"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kdiag/kdiag/checks/host"
+	"github.com/kdiag/kdiag/crictl"
+)
+
+// gallery is one picture of each cause, by name, for tests of what must hold for all.
+func gallery() map[string]*Facts {
+	shim := host.Process{PID: 5000, PPID: 1, Name: "containerd-shim", Role: host.RoleShim, ObjectID: "sandbox1", State: 'S', Wchan: "futex_wait_queue", Started: now().Add(-24 * time.Hour)}
+	runc := host.Process{PID: 5001, PPID: 5000, Name: "runc", Role: host.RoleOCI, ObjectID: "container1-0", State: 'S', Wchan: "pipe_read", Started: now().Add(-4 * time.Minute)}
+	calico := host.Process{PID: 990, Name: "calico", Role: host.RoleCNI, State: 'S', Started: now().Add(-7 * time.Minute)}
+	daemon := node().Processes[0]
+	return map[string]*Facts{
+		"healthy":            node(),
+		"runtime-down":       node(socket(crictl.ConnectRefused, "connect: connection refused"), processes()),
+		"runtime-hung":       node(hangs(everyRPC()...)),
+		"runtime-stopped":    node(socket(crictl.ConnectSilent, ""), daemonIn('T', "do_signal_stop")),
+		"runtime-d-state":    node(hangs(everyRPC()...), daemonIn('D', "rpc_wait_bit_killable")),
+		"runtime-slow":       node(takes(3*time.Second, everyRPC()...)),
+		"runtime-not-ready":  node(condition(0, false)),
+		"unsupported":        node(fails(crictl.Unimplemented, "unknown service runtime.v1.RuntimeService", everyRPC()...)),
+		"network-not-ready":  node(condition(1, false)),
+		"cni-hung":           node(hangs(rpcStatus), processes(daemon, calico)),
+		"list-hang":          node(hangs(rpcContainers), statusHangs("container1-0"), processes(daemon, shim, runc)),
+		"inspect-hang":       node(statusHangs("container1-0"), processes(daemon, shim, runc)),
+		"sandbox-hang":       node(statusHangs("sandbox1", "container1-0", "container1-1")),
+		"image-service-hung": node(hangs(rpcImages, rpcImageFs)),
+		"exited-flood":       node(exited(17000, 100, 1000)),
+		"list-too-large":     node(exited(800, 1, 30000)),
+		"relist-overloaded":  node(pods(300, 3), swept, statusTakes(250*time.Millisecond)),
+		"denied":             node(socket(crictl.ConnectDenied, "permission denied"), func(f *Facts) { f.HostMissing = "permission denied" }),
+	}
+}
+
+// TestEveryCause checks what must hold for each cause of each picture.
+func TestEveryCause(t *testing.T) {
+	seen := map[string]bool{}
+	for name, f := range gallery() {
+		for _, c := range Judge(f) {
+			seen[c.Code] = true
+			checkCause(t, name, c)
+		}
+	}
+	for _, d := range Definitions() {
+		if !seen[d.Code] {
+			t.Errorf("no picture shows %s", d.Code)
+		}
+	}
+}
+
+func checkCause(t *testing.T, name string, c Cause) {
+	t.Helper()
+	if _, ok := Lookup(c.Code); !ok {
+		t.Errorf("%s: %s is not defined", name, c.Code)
+	}
+	if c.Confidence <= 0 || c.Confidence > 1 || c.Summary == "" || c.Subject == nil {
+		t.Errorf("%s: %s: confidence %v, summary %q, subject %v", name, c.Code, c.Confidence, c.Summary, c.Subject)
+	}
+	if c.Severity != Critical && c.Severity != Warning {
+		t.Errorf("%s: %s: severity %q", name, c.Code, c.Severity)
+	}
+	if len(c.Evidence.For) == 0 || c.Evidence.Against == nil || c.Evidence.Missing == nil {
+		t.Errorf("%s: %s: evidence %+v", name, c.Code, c.Evidence)
+	}
+	if len(c.NextSteps) == 0 {
+		t.Errorf("%s: %s has no next step", name, c.Code)
+	}
+	last := 0
+	for _, s := range c.NextSteps {
+		radius := slices.Index(blastRadii(), s.Touches)
+		if s.Command == "" || s.Why == "" || radius < 0 {
+			t.Errorf("%s: %s: step %+v", name, c.Code, s)
+		}
+		if radius < last {
+			t.Errorf("%s: %s: %q touches less than the step before it", name, c.Code, s.Command)
+		}
+		last = radius
+	}
+	for i, s := range slices.Concat(c.Evidence.For, c.Evidence.Against, c.Evidence.Missing, []string{c.Summary}) {
+		if strings.TrimSpace(s) != s || s == "" || strings.Contains(s, "  ") || strings.Contains(s, "%!") {
+			t.Errorf("%s: %s: text %d is %q", name, c.Code, i, s)
+		}
+	}
+}
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+func TestGolden(t *testing.T) {
+	for name, f := range gallery() {
+		t.Run(name, func(t *testing.T) {
+			got := encode(t, NewReport(Header{Host: "node-7", KdiagVersion: "test"}, f))
+			file := filepath.Join("testdata", name+".json")
+			if *update {
+				if err := os.WriteFile(file, got, 0o644); err != nil {
+					t.Fatal(err)
+				}
+				return
+			}
+			want, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(string(want), string(got)); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func encode(t testing.TB, v any) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	if err := e.Encode(v); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// TestJudgeIsPure judges the same facts twice, and in a copy built anew.
+func TestJudgeIsPure(t *testing.T) {
+	again := gallery()
+	for name, f := range gallery() {
+		if diff := cmp.Diff(Judge(f), Judge(f)); diff != "" {
+			t.Errorf("%s, twice: %s", name, diff)
+		}
+		if diff := cmp.Diff(Judge(f), Judge(again[name])); diff != "" {
+			t.Errorf("%s, anew: %s", name, diff)
+		}
+	}
+}
+
+// hostile is a text that a sick or malicious runtime may give for any name.
+const hostile = "evil\x1b]0;x\x07\r\n\u202e\u009b`$(reboot)` -rf \xff"
+
+// poison puts the hostile text wherever a runtime or host can put one.
+func poison(f *Facts) {
+	f.Summary = nil
+	f.Runtime.Name, f.Runtime.Endpoint, f.Runtime.EndpointReason = hostile, "unix:///run/"+hostile, hostile
+	f.HostMissing = hostile
+	for i := range f.Processes {
+		f.Processes[i].Name, f.Processes[i].Wchan = hostile, hostile
+	}
+	m := f.Measurement
+	m.Interrupted, m.Connect.Err, m.Connect.FirstByte = hostile, hostile, hostile
+	m.Sweep.Reach, m.Sweep.Total = hostile, 1000
+	if m.Version != nil {
+		*m.Version = crictl.Version{RuntimeName: hostile, RuntimeVersion: hostile, RuntimeAPIVersion: hostile}
+	}
+	if m.Status != nil {
+		for i := range m.Status.Conditions {
+			m.Status.Conditions[i].Reason, m.Status.Conditions[i].Message = hostile, hostile
+		}
+	}
+	for i := range m.Probes {
+		if m.Probes[i].Err != "" {
+			m.Probes[i].Err += hostile
+		}
+	}
+	for i := range m.Sweep.Inspections {
+		in := &m.Sweep.Inspections[i]
+		in.ID, in.Name = in.ID+hostile, hostile
+		in.Pod = crictl.Pod{Namespace: hostile, Name: hostile, UID: in.Pod.UID + hostile}
+	}
+	if m.Containers != nil {
+		for i := range m.Containers.Containers {
+			c := &m.Containers.Containers[i]
+			c.ID, c.Name = c.ID+hostile, hostile
+			c.Pod = &crictl.Pod{Namespace: hostile, Name: hostile, UID: c.Pod.UID + hostile}
+		}
+	}
+}
+
+func TestControlCharactersNeverLeave(t *testing.T) {
+	for name, f := range gallery() {
+		poison(f)
+		f.Summary = node().Summary
+		f.Summary.Sweep.SlowestID, f.Summary.Sweep.Reach = hostile, hostile
+		for _, document := range []any{NewReport(Header{Host: hostile}, f), NewRuntimeProbe(Header{}, f), NewRelistBenchmark(Header{}, f)} {
+			var decoded any
+			if err := json.Unmarshal(encode(t, document), &decoded); err != nil {
+				t.Fatal(err)
+			}
+			walkStrings(decoded, func(s string) {
+				if strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {
+					t.Errorf("%s: %q leaves", name, s)
+				}
+			})
+		}
+		for _, c := range Judge(f) {
+			for _, s := range c.NextSteps {
+				if strings.Contains(s.Command, "reboot)") || strings.Contains(s.Command, "evil") {
+					t.Errorf("%s: command %q", name, s.Command)
+				}
+			}
+		}
+	}
+}
+
+// walkStrings visits every string of a decoded JSON document.
+func walkStrings(v any, visit func(string)) {
+	switch v := v.(type) {
+	case string:
+		visit(v)
+	case []any:
+		for _, e := range v {
+			walkStrings(e, visit)
+		}
+	case map[string]any:
+		for _, e := range v {
+			walkStrings(e, visit)
+		}
+	}
+}

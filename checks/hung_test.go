@@ -1,0 +1,189 @@
+package checks
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kdiag/kdiag/checks/host"
+	"github.com/kdiag/kdiag/crictl"
+)
+
+// only returns the one cause that facts must have.
+func only(t *testing.T, f *Facts, code string) Cause {
+	t.Helper()
+	causes := Judge(f)
+	if diff := cmp.Diff([]string{code}, codes(causes)); diff != "" {
+		t.Fatal(diff)
+	}
+	return causes[0]
+}
+
+// mentions reports whether a line holds all words.
+func mentions(lines []string, words ...string) bool {
+	for _, l := range lines {
+		found := true
+		for _, w := range words {
+			found = found && strings.Contains(l, w)
+		}
+		if found {
+			return true
+		}
+	}
+	return false
+}
+
+func TestStoppedDaemonIsNamed(t *testing.T) {
+	silent := func(f *Facts) {
+		socket(crictl.ConnectSilent, "")(f)
+		f.Measurement.Connect.PeerPID = 4711
+	}
+	for _, tt := range []struct {
+		name   string
+		tweaks []tweak
+	}{
+		{"the socket names it", []tweak{silent, daemonIn('T', "do_signal_stop")}},
+		{"the socket names nobody", []tweak{socket(crictl.ConnectBacklogged, ""), daemonIn('T', "")}},
+		{"traced", []tweak{silent, daemonIn('t', "")}},
+		{"socket activation", []tweak{silent, daemonIn('T', ""), func(f *Facts) { f.Measurement.Connect.PeerPID = 1 }}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := only(t, node(tt.tweaks...), codeRuntimeHung)
+			if !strings.HasPrefix(c.Summary, "containerd (pid 4711) is stopped") || !strings.Contains(c.Summary, "SIGSTOP") {
+				t.Errorf("summary %q", c.Summary)
+			}
+			if c.NextSteps[0].Command != "kill -CONT 4711" {
+				t.Errorf("first step %q", c.NextSteps[0].Command)
+			}
+			if c.Subject.Kind != "Process" || c.Subject.ID != "4711" || len(c.Subject.Processes) != 1 {
+				t.Errorf("subject %+v", c.Subject)
+			}
+		})
+	}
+}
+
+func TestPeerOutranksGuess(t *testing.T) {
+	docker := host.Process{PID: 900, Name: "dockerd", Role: host.RoleRuntime, State: 'T'}
+	c := only(t, node(hangs(everyRPC()...), func(f *Facts) { f.Processes = append(f.Processes, docker) }), codeRuntimeHung)
+	if c.Subject.ID != "4711" || strings.Contains(c.Summary, "stopped (SIGSTOP)") {
+		t.Errorf("subject %+v, summary %q", c.Subject, c.Summary)
+	}
+}
+
+func TestUninterruptibleDaemon(t *testing.T) {
+	c := only(t, node(hangs(everyRPC()...), daemonIn('D', "rpc_wait_bit_killable")), codeRuntimeHung)
+	if !strings.Contains(c.Summary, "uninterruptible sleep in rpc_wait_bit_killable") {
+		t.Errorf("summary %q", c.Summary)
+	}
+	last := c.NextSteps[len(c.NextSteps)-1]
+	if last.Touches != TouchesNode {
+		t.Errorf("last step %+v", last)
+	}
+	for _, s := range c.NextSteps {
+		if strings.Contains(s.Command, "systemctl restart") {
+			t.Errorf("a restart cannot work: %q", s.Command)
+		}
+	}
+}
+
+func TestDeadlockedIsNotStopped(t *testing.T) {
+	c := only(t, node(hangs(everyRPC()...)), codeRuntimeHung)
+	if !mentions(c.Evidence.For, "the transport answers", "deadlocked, not stopped") {
+		t.Errorf("evidence %q", c.Evidence.For)
+	}
+	if c.NextSteps[0].Command != "kill -USR1 4711" {
+		t.Errorf("first step %q", c.NextSteps[0].Command)
+	}
+}
+
+// frozenFrom makes every call hang that starts at or after d.
+func frozenFrom(d time.Duration) tweak { return frozenBetween(d, time.Hour) }
+
+// frozenBetween makes every call hang that starts between two moments since the start.
+func frozenBetween(from, to time.Duration) tweak {
+	return func(f *Facts) {
+		m := f.Measurement
+		during := func(c crictl.Call) bool {
+			d := c.Start.Sub(m.Started)
+			return d >= from && d < to
+		}
+		for i := range m.Samples {
+			s := &m.Samples[i]
+			switch {
+			case during(s.Sandboxes):
+				s.Sandboxes, s.Containers = lost(s.Sandboxes), crictl.Call{}
+			case during(s.Containers):
+				s.Containers = lost(s.Containers)
+			}
+		}
+		for i := range m.Sweep.Inspections {
+			if in := &m.Sweep.Inspections[i]; during(in.Call) {
+				in.Call = lost(in.Call)
+			}
+		}
+	}
+}
+
+// late moves the status calls with the given ids to a later time.
+func late(by time.Duration, ids ...string) tweak {
+	return func(f *Facts) {
+		for i := range f.Measurement.Sweep.Inspections {
+			if in := &f.Measurement.Sweep.Inspections[i]; contains(ids, in.ID) {
+				in.Call.Start = in.Call.Start.Add(by)
+			}
+		}
+	}
+}
+
+func TestFrozenMidway(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		tweaks []tweak
+		want   []string
+	}{
+		{"in the sweep", []tweak{frozenFrom(time.Second)}, []string{codeRuntimeHung}},
+		{"between relists", []tweak{frozenFrom(300 * time.Millisecond)}, []string{codeRuntimeHung}},
+		{"for a while", []tweak{late(10*time.Second, "container2-0", "container2-1"), frozenBetween(time.Second, 5*time.Second)}, []string{codeRuntimeSlow}},
+		{"three objects of one pod, nobody else left", []tweak{statusHangs("sandbox2", "container2-0", "container2-1")}, []string{codeInspectHang}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if diff := cmp.Diff(tt.want, codes(Judge(node(tt.tweaks...)))); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestMostStatusesHang(t *testing.T) {
+	ids := func(n int) []string {
+		var out []string
+		for i := range n {
+			out = append(out, "container"+string(rune('0'+i/2))+"-"+string(rune('0'+i%2)))
+		}
+		return out
+	}
+	// Ten pods of two containers make thirty objects, of which more than twenty must hang.
+	twenty := append(ids(18), "sandbox0", "sandbox1")
+	only(t, node(pods(10, 2), swept, statusHangs(twenty...)), codeInspectHang)
+	more := append(twenty, "sandbox2")
+	c := only(t, node(pods(10, 2), swept, statusHangs(more...)), codeRuntimeHung)
+	if !mentions(c.Evidence.For, "21 of 30 status calls") {
+		t.Errorf("evidence %q", c.Evidence.For)
+	}
+	// The same number among many that answer is a matter of single objects.
+	only(t, node(pods(30, 2), swept, statusHangs(more...)), codeInspectHang)
+}
+
+func TestRuntimeGoesAwayMidway(t *testing.T) {
+	c := only(t, node(func(f *Facts) {
+		for i := range f.Measurement.Sweep.Inspections {
+			in := &f.Measurement.Sweep.Inspections[i].Call
+			in.Code, in.Err = crictl.Unavailable, "error reading from server: EOF"
+		}
+	}), codeRuntimeDown)
+	if !strings.Contains(c.Summary, "went away") {
+		t.Errorf("summary %q", c.Summary)
+	}
+}

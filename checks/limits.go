@@ -1,0 +1,33 @@
+package checks
+
+import "time"
+
+// DefaultLimits returns the thresholds that kdiag compares with unless it is told otherwise.
+//
+// None of them is the kubelet's: its relist threshold is measured with the rest (Summary.ThresholdSeconds). They are
+// chosen so that a healthy node of 110 pods stays an order of magnitude below each of them.
+func DefaultLimits() Limits {
+	return Limits{
+		// A healthy runtime answers in milliseconds, the kubelet waits two minutes. Five seconds is far from both.
+		RPCTimeout: 5 * time.Second,
+		// 5,000 objects of 1 KB each take about a quarter of a second on a slow machine, 50,000 about two seconds.
+		SlowList:     time.Second,
+		VerySlowList: 10 * time.Second,
+		// Status calls are answered from memory or one database read: microseconds to a few milliseconds.
+		SlowStatus: 2 * time.Second,
+		// The kubelet keeps one dead container per name: a full node of 110 pods has at most a few hundred.
+		ExitedWarning: 1000,
+		// About 11,000 containers of 1.5 KB each fill the message limit (KEP-5825).
+		ExitedCritical: 10000,
+		DeadSandboxes:  1000,
+		// Half of the limit leaves time to act, since growth is by pod churn; at four fifths one burst fills it.
+		SizeWarning:  0.5,
+		SizeCritical: 0.8,
+		// A third of three minutes: a relist of one minute is the first that users notice.
+		RelistWarning: 1.0 / 3,
+		// Entries are 0.9 to 1.8 KB with the kubelet's own labels and annotations (KEP-5825).
+		LargeEntry: 2 << 10,
+		// A CNI plugin works for seconds at most; the kubelet gives a whole sandbox four minutes.
+		CNIPluginTooLong: time.Minute,
+	}
+}

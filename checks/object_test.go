@@ -1,0 +1,170 @@
+package checks
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kdiag/kdiag/checks/host"
+	"github.com/kdiag/kdiag/crictl"
+)
+
+func TestInspectHangNamesTheCulprit(t *testing.T) {
+	shim := host.Process{PID: 5000, Name: "containerd-shim", Role: host.RoleShim, ObjectID: "sandbox1", State: 'S'}
+	runc := host.Process{PID: 5001, Name: "runc", Role: host.RoleOCI, ObjectID: "container1-0", State: 'S', Started: now().Add(-4 * time.Minute)}
+	c := only(t, node(statusHangs("container1-0"), processes(shim, runc)), codeInspectHang)
+	want := &Subject{
+		Kind: kindContainer, ID: "container1-0", Name: "app0", Namespace: "web", Pod: "checkout-1", PodUID: "uid-1",
+		Processes: []Process{
+			{PID: 5001, Name: "runc", Role: "oci", State: "sleeping", Age: "4m"},
+			{PID: 5000, Name: "containerd-shim", Role: "shim", State: "sleeping"},
+		},
+	}
+	if diff := cmp.Diff(want, c.Subject); diff != "" {
+		t.Error(diff)
+	}
+	var kills []string
+	for _, s := range c.NextSteps {
+		if strings.HasPrefix(s.Command, "kill -KILL") {
+			kills = append(kills, s.Command+": "+s.Touches)
+		}
+	}
+	if diff := cmp.Diff([]string{"kill -KILL 5001: one process", "kill -KILL 5000: one pod"}, kills); diff != "" {
+		t.Error(diff)
+	}
+	if !mentions(c.Evidence.For, "ContainerStatus of web/checkout-1 (app0) did not answer in 5.0 s", "8 other status calls were answered") {
+		t.Errorf("evidence %q", c.Evidence.For)
+	}
+	if !mentions(c.Evidence.For, "runc (pid 5001)", "4m") {
+		t.Errorf("evidence %q", c.Evidence.For)
+	}
+}
+
+func TestSandboxStandsForItsContainers(t *testing.T) {
+	c := only(t, node(func(f *Facts) {
+		in := f.Measurement.Sweep.Inspections // containers first, as a sweep of running containers may ask
+		in[1], in[5] = in[5], in[1]
+	}, statusHangs("sandbox1", "container1-0", "container1-1")), codeInspectHang)
+	if c.Subject.Kind != kindSandbox || c.Subject.ID != "sandbox1" || len(c.Related) != 2 {
+		t.Errorf("subject %+v, related %+v", c.Subject, c.Related)
+	}
+	if !mentions(c.Evidence.For, "3 of 9 status calls hung, in 1 pod") {
+		t.Errorf("evidence %q", c.Evidence.For)
+	}
+}
+
+func TestRelatedIsCapped(t *testing.T) {
+	var ids []string
+	for i := range 30 {
+		ids = append(ids, fmt.Sprintf("container%d-0", i))
+	}
+	c := only(t, node(pods(100, 2), swept, statusHangs(ids...)), codeInspectHang)
+	if len(c.Related) != maxRelated || !mentions(c.Evidence.For, "9 hang beyond those listed") {
+		t.Errorf("%d related, evidence %q", len(c.Related), c.Evidence.For)
+	}
+}
+
+func TestRelistArithmetic(t *testing.T) {
+	for _, tt := range []struct {
+		pods int
+		f    *Facts
+		want string
+	}{
+		{1, node(), "a relist of the kubelet that inspects this pod waits 2m for it (2m a pod): under the threshold of 3m in 1.36, though every other " +
+			"pod's update waits as long; older kubelets inspect a failing pod twice: 4m, over"},
+		{2, node(), "a relist of the kubelet that inspects these 2 pods waits 4m for it (2m a pod): over the threshold of 3m"},
+		{1, node(func(f *Facts) { f.Kubelet.EventedPLEG = true }), "a relist of the kubelet that inspects this pod waits 2m for it (2m a pod): under the " +
+			"threshold of 10m, though every other pod's update waits as long"},
+		{1, node(func(f *Facts) { f.Kubelet.RequestTimeout = 10 * time.Minute }), "a relist of the kubelet that inspects this pod waits 10m for it (10m a pod): " +
+			"over the threshold of 3m"},
+	} {
+		if diff := cmp.Diff(tt.want, tt.f.relistArithmetic(tt.pods)); diff != "" {
+			t.Error(diff)
+		}
+	}
+}
+
+func TestListHangNamesTheHolder(t *testing.T) {
+	runc := host.Process{PID: 5001, Name: "runc", Role: host.RoleOCI, ObjectID: "container1-0", State: 'S', Started: now().Add(-4 * time.Minute)}
+	c := only(t, node(hangs(rpcContainers), statusHangs("container1-0"), processes(runc)), codeListHang)
+	if c.Subject.ID != "container1-0" || !strings.Contains(c.Summary, "web/checkout-1 (app0)") || !strings.Contains(c.Summary, "UpdateContainerResources") {
+		t.Errorf("subject %+v, summary %q", c.Subject, c.Summary)
+	}
+	alone := only(t, node(hangs(rpcContainers), processes(runc)), codeListHang)
+	if alone.Subject.Kind != "Process" || alone.Subject.ID != "5001" {
+		t.Errorf("subject %+v", alone.Subject)
+	}
+	if alone.Confidence >= c.Confidence {
+		t.Errorf("confidence %v without a holder, %v with", alone.Confidence, c.Confidence)
+	}
+}
+
+func TestFailingAndSlowObjects(t *testing.T) {
+	failing := only(t, node(func(f *Facts) {
+		c := &f.Measurement.Sweep.Inspections[4].Call
+		c.Code, c.Err = crictl.Internal, "getting container spec: bucket\x07 missing"
+	}), codeInspectHang)
+	slow := only(t, node(func(f *Facts) { f.Measurement.Sweep.Inspections[4].Call.Elapsed = 3 * time.Second }), codeInspectHang)
+	for _, c := range []Cause{failing, slow} {
+		if c.Severity != Warning || c.Subject.ID != "container0-1" {
+			t.Errorf("%s %+v", c.Severity, c.Subject)
+		}
+	}
+	notFound := node(func(f *Facts) { f.Measurement.Sweep.Inspections[4].Call.Code = crictl.NotFound })
+	if causes := Judge(notFound); causes != nil {
+		t.Errorf("NotFound is the race with a removal, got %v", codes(causes))
+	}
+}
+
+func TestExitedEvidence(t *testing.T) {
+	c := only(t, node(exited(2000, 100, 1000)), codeTooManyExited)
+	for _, words := range [][]string{
+		{"2,000 exited containers", "6 running"},
+		{"1,980 containers beyond the newest of their pod and name"},
+		{"100 exited containers of batch/report-0 (job)"},
+		{"60 of them were created in the last hour"},
+		{"fill 12 %"},
+	} {
+		if !mentions(c.Evidence.For, words...) {
+			t.Errorf("no line with %q in %q", words, c.Evidence.For)
+		}
+	}
+	step := c.NextSteps[len(c.NextSteps)-1]
+	if !strings.Contains(step.Command, "io.kubernetes.pod.uid=job-") || !strings.Contains(step.Command, "tail -n +2") {
+		t.Errorf("step %+v", step)
+	}
+	kept := only(t, node(exited(2000, 1, 1000)), codeTooManyExited)
+	if !mentions(kept.Evidence.Against, "by design") || !strings.Contains(kept.Summary, "records of pods that still exist") {
+		t.Errorf("%q, against %q", kept.Summary, kept.Evidence.Against)
+	}
+	for _, s := range append(c.NextSteps, kept.NextSteps...) {
+		if strings.Contains(s.Command, "rm -a") {
+			t.Errorf("command %q", s.Command)
+		}
+	}
+}
+
+func TestTooLargeSaysWhichSide(t *testing.T) {
+	server := only(t, node(fails(crictl.ResourceExhausted, "grpc: trying to send message larger than max (26300000 vs. 16777216)", rpcContainers)), codeListTooLarge)
+	client := only(t, node(fails(crictl.ResourceExhausted, "grpc: received message larger than max (926300000 vs. 536870912)", rpcContainers)), codeListTooLarge)
+	if !mentions(server.Evidence.For, "the runtime's own send limit") || !mentions(server.Evidence.For, "25.1 MiB, 157 %") {
+		t.Errorf("server: %q", server.Evidence.For)
+	}
+	if !mentions(client.Evidence.For, "the client's receive limit") || !mentions(client.Evidence.For, "of 16.0 MiB") {
+		t.Errorf("client: %q", client.Evidence.For)
+	}
+	heavy := only(t, node(exited(800, 1, 30000)), codeListTooLarge)
+	if len(heavy.Related) != topHeaps || !mentions(heavy.Evidence.For, "29.3 KiB for each entry of batch/report-0 (job)") {
+		t.Errorf("related %+v, evidence %q", heavy.Related, heavy.Evidence.For)
+	}
+	streamed := only(t, node(exited(800, 1, 30000), func(f *Facts) {
+		f.Kubelet.CRIListStreaming = true
+		f.Measurement.Containers.Mode = crictl.ModeStream
+	}), codeListTooLarge)
+	if streamed.Severity != Warning {
+		t.Errorf("a kubelet that streams is not blind: %s", streamed.Severity)
+	}
+}

@@ -1,0 +1,205 @@
+// Package checks judges a node: it turns what was measured into results, causes and a report.
+//
+// Measuring is done elsewhere (plegbench, checks/host); judging is pure, so that every verdict can be reproduced from a
+// table. Each cause and each check is a value that carries its own documentation, from which kdiag explain and the
+// pages under docs are made.
+package checks
+
+import (
+	"time"
+
+	"github.com/kdiag/kdiag/plegbench"
+)
+
+// APIVersion is the version of all JSON documents that kdiag prints. Fields may be added within it, never renamed.
+const APIVersion = "kdiag/v1"
+
+// A Verdict is the state of the node, or of the runtime, as far as kdiag could tell.
+type Verdict string
+
+// The verdicts, from good to bad; Unknown is neither.
+const (
+	Healthy   Verdict = "healthy"   // nothing found
+	Degraded  Verdict = "degraded"  // warnings only
+	Unhealthy Verdict = "unhealthy" // at least one critical cause
+	Unknown   Verdict = "unknown"   // kdiag could not look
+)
+
+// A Severity ranks causes.
+type Severity string
+
+// The severities.
+const (
+	Critical Severity = "critical" // the node is, or is about to be, NotReady because of it
+	Warning  Severity = "warning"  // it will become so, or makes it worse
+)
+
+// A Header stands at the top of every JSON document.
+type Header struct {
+	APIVersion   string    `json:"apiVersion"`
+	Kind         string    `json:"kind"`
+	GeneratedAt  time.Time `json:"generatedAt"`
+	Host         string    `json:"host,omitempty"`
+	KdiagVersion string    `json:"kdiagVersion,omitempty"`
+}
+
+// A Runtime says which runtime was asked, and why that one.
+type Runtime struct {
+	Endpoint       string `json:"endpoint,omitempty"`
+	EndpointSource string `json:"endpointSource,omitempty"` // flag, env, kubelet, crictl.yaml, well-known, simulated
+	EndpointReason string `json:"endpointReason,omitempty"`
+	Name           string `json:"name,omitempty"`
+	Version        string `json:"version,omitempty"`
+	APIVersion     string `json:"apiVersion,omitempty"`
+}
+
+// A Report is the answer of kdiag pleg and kdiag node: the verdict on one node.
+type Report struct {
+	Header
+	Runtime  Runtime            `json:"runtime"`
+	Status   Verdict            `json:"status"`
+	Causes   []Cause            `json:"causes"` // most likely first, root before consequence
+	Relist   *plegbench.Summary `json:"relist,omitempty"`
+	Checks   []Result           `json:"checks"`
+	Problems []string           `json:"problems,omitempty"` // why the answer is unknown or not whole, for a person
+}
+
+// A Cause is one diagnosed cause with what speaks for it and what to do.
+type Cause struct {
+	Code       string     `json:"code"`
+	Severity   Severity   `json:"severity"`
+	Confidence float64    `json:"confidence"` // 0 to 1; see Confidence for what the steps mean
+	Summary    string     `json:"summary"`    // one sentence that names the culprit
+	Evidence   Evidence   `json:"evidence"`
+	Subject    *Subject   `json:"subject,omitempty"`
+	Related    []Subject  `json:"related,omitempty"`  // further culprits of the same kind
+	CausedBy   string     `json:"causedBy,omitempty"` // code of the cause in this report of which it is a consequence
+	NextSteps  []NextStep `json:"nextSteps"`          // in order of blast radius
+}
+
+// Evidence is what was seen, sorted by which way it points.
+type Evidence struct {
+	For     []string `json:"for"`
+	Against []string `json:"against"`
+	Missing []string `json:"missing"` // what could not be looked at, and why
+}
+
+// A Subject names a culprit.
+type Subject struct {
+	Kind      string    `json:"kind"` // Container, PodSandbox, Unit, Process, Filesystem, Socket, RPC
+	ID        string    `json:"id,omitempty"`
+	Name      string    `json:"name,omitempty"`
+	Namespace string    `json:"namespace,omitempty"`
+	Pod       string    `json:"pod,omitempty"`
+	PodUID    string    `json:"podUID,omitempty"`
+	Processes []Process `json:"processes,omitempty"` // on this host: its shim, its runc, or the process itself
+}
+
+// A Process is a process that belongs to a subject.
+type Process struct {
+	PID   int    `json:"pid"`
+	Name  string `json:"name"`
+	Role  string `json:"role"`            // runtime, shim, oci, cni, kubelet
+	State string `json:"state"`           // in words: sleeping, stopped, uninterruptible sleep, ...
+	Wchan string `json:"wchan,omitempty"` // kernel function that it waits in
+	Age   string `json:"age,omitempty"`   // since it was started, such as 4m12s
+}
+
+// A NextStep is one thing to do, as a command that can be pasted.
+type NextStep struct {
+	Why     string `json:"why"`
+	Command string `json:"command"`
+	Touches string `json:"touches"` // blast radius; one of the Touches constants
+}
+
+// The blast radii of next steps, from none to the whole node.
+const (
+	TouchesNothing   = "nothing"       // reads only
+	TouchesProcess   = "one process"   // a runc, a plugin, a shim
+	TouchesPod       = "one pod"       //
+	TouchesExited    = "exited only"   // removes what no longer runs
+	TouchesRuntime   = "the runtime"   // restarts a daemon; running containers survive it
+	TouchesKubelet   = "the kubelet"   //
+	TouchesNode      = "the node"      // drain or reboot
+	TouchesScheduler = "new pods only" // cordon, settings of workloads
+)
+
+// A Status is the outcome of one check.
+type Status string
+
+// The outcomes. Skipped (does not apply here) and unknown (could not look) are never ok.
+const (
+	StatusOK       Status = "ok"
+	StatusWarning  Status = "warning"
+	StatusCritical Status = "critical"
+	StatusUnknown  Status = "unknown"
+	StatusSkipped  Status = "skipped"
+)
+
+// A Result is what one check found.
+type Result struct {
+	ID              string   `json:"id"` // such as runtime.status
+	Status          Status   `json:"status"`
+	Summary         string   `json:"summary"`
+	DurationSeconds *float64 `json:"durationSeconds,omitempty"`
+}
+
+// A RuntimeProbe is the answer of kdiag runtime.
+type RuntimeProbe struct {
+	Header
+	Runtime    Runtime     `json:"runtime"`
+	Connect    ConnectInfo `json:"connect"`
+	Conditions []Condition `json:"conditions"`
+	RPCs       []RPC       `json:"rpcs"`
+	Status     Verdict     `json:"status"`
+	Causes     []Cause     `json:"causes"`
+	Problems   []string    `json:"problems,omitempty"`
+}
+
+// ConnectInfo says what the socket did before any RPC.
+type ConnectInfo struct {
+	State   string   `json:"state"` // ok, missing, refused, denied, not-socket, backlogged, silent, foreign, failed
+	Seconds float64  `json:"seconds"`
+	Error   string   `json:"error,omitempty"`
+	Peer    *Process `json:"peer,omitempty"` // the process that listens
+}
+
+// A Condition is one condition as the runtime states it.
+type Condition struct {
+	Type    string `json:"type"`
+	Status  bool   `json:"status"`
+	Reason  string `json:"reason"`
+	Message string `json:"message"`
+}
+
+// An RPC is one call as it was measured.
+type RPC struct {
+	Name    string  `json:"name"`
+	Seconds float64 `json:"seconds"`
+	Code    string  `json:"code"` // gRPC's name for the outcome; OK
+	Error   string  `json:"error,omitempty"`
+	Bytes   int     `json:"bytes,omitempty"`
+	Items   int     `json:"items,omitempty"`
+}
+
+// A RelistBenchmark is the answer of kdiag relist.
+type RelistBenchmark struct {
+	Header
+	Runtime  Runtime                `json:"runtime"`
+	Status   Verdict                `json:"status"`
+	Causes   []Cause                `json:"causes"`
+	Relist   *plegbench.Summary     `json:"relist,omitempty"`
+	RPCs     []plegbench.RPCSummary `json:"rpcs"`
+	Samples  []RelistSample         `json:"samples"`
+	Forecast plegbench.Forecast     `json:"forecast"`
+	Problems []string               `json:"problems,omitempty"`
+}
+
+// A RelistSample is one timed relist of a series.
+type RelistSample struct {
+	At         time.Time `json:"at"`
+	Seconds    float64   `json:"seconds"`
+	Containers int       `json:"containers"`
+	Bytes      int       `json:"bytes"`
+	Error      string    `json:"error,omitempty"`
+}

@@ -1,0 +1,185 @@
+package checks
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/kdiag/kdiag/checks/host"
+	"github.com/kdiag/kdiag/plegbench"
+)
+
+// safeWord matches what may stand in a command that a person pastes: no space, quote, option or shell character.
+var safeWord = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
+
+// safeEndpoint matches the endpoints that may stand in a command.
+var safeEndpoint = regexp.MustCompile(`^unix:///[A-Za-z0-9._/@+-]+$`)
+
+// safe reports whether all words may stand in a command.
+func safe(words ...string) bool {
+	return !slices.ContainsFunc(words, func(w string) bool { return !safeWord.MatchString(w) })
+}
+
+// blastRadii orders the Touches constants from nothing to the whole node, as the remediation ladder does: settings and
+// cordons come after what is removed and before any daemon is restarted.
+func blastRadii() []string {
+	return []string{
+		TouchesNothing, TouchesProcess, TouchesPod, TouchesExited, TouchesScheduler, TouchesRuntime, TouchesKubelet, TouchesNode,
+	}
+}
+
+// steps collects next steps; done returns them in order of blast radius.
+type steps []NextStep
+
+// add appends a step. A command with a word that is not safe must not be added at all: see safe.
+func (s *steps) add(touches, command, why string) {
+	*s = append(*s, NextStep{Why: why, Command: command, Touches: touches})
+}
+
+// done orders the steps, keeping the order of those that touch the same, and drops repeated commands.
+func (s steps) done() []NextStep {
+	out := make([]NextStep, 0, len(s))
+	for _, step := range s {
+		if !slices.ContainsFunc(out, func(o NextStep) bool { return o.Command == step.Command }) {
+			out = append(out, step)
+		}
+	}
+	radii := blastRadii()
+	slices.SortStableFunc(out, func(a, b NextStep) int {
+		return slices.Index(radii, a.Touches) - slices.Index(radii, b.Touches)
+	})
+	return out
+}
+
+// crictlCommand builds a crictl command line for the endpoint that was measured. crictl gives up after two seconds
+// unless told otherwise, which is too short for a large list.
+func (f *Facts) crictlCommand(args string) string {
+	if f.simulated() || f.Runtime.EndpointSource == "crictl.yaml" || !safeEndpoint.MatchString(f.Runtime.Endpoint) {
+		return "crictl -t 60s " + args
+	}
+	return "crictl -r " + f.Runtime.Endpoint + " -t 60s " + args
+}
+
+// kdiagCommand builds a kdiag command line for the endpoint that was measured.
+func (f *Facts) kdiagCommand(args string) string {
+	if f.Runtime.EndpointSource == "flag" && safeEndpoint.MatchString(f.Runtime.Endpoint) {
+		return "kdiag " + args + " --runtime-endpoint " + f.Runtime.Endpoint
+	}
+	return "kdiag " + args
+}
+
+// addCapture adds the goroutine dump of the runtime, which is gone after any restart. Only daemons that are known to
+// take SIGUSR1 for it get one: others would die of the signal. One that is stopped or sleeps
+// uninterruptibly would not act on it.
+func (f *Facts) addCapture(s *steps) {
+	d := f.daemon()
+	name := strings.ToLower(f.runtimeName())
+	if d.Process != nil {
+		if isStopped(d.Process) || isUninterruptible(d.Process) {
+			return
+		}
+		name = d.Process.Name
+	}
+	comm, where := "", ""
+	switch {
+	case name == "containerd", d.Process == nil && f.unit() == "containerd":
+		comm, where = "containerd", "its log and /tmp/containerd.PID.stacks.log (with PrivateTmp below /tmp/systemd-private-*)"
+	case name == "crio", name == "cri-o":
+		comm, where = "crio", "/tmp/crio-goroutine-stacks-*.log"
+	case name == "dockerd":
+		comm, where = "dockerd", "goroutine-stacks-*.log in its exec-root, /var/run/docker by default"
+	default:
+		return
+	}
+	command := "pkill -USR1 -x " + comm
+	if d.Process != nil {
+		command = fmt.Sprintf("kill -USR1 %d", d.PID)
+	}
+	s.add(TouchesNothing, command, "Keep the evidence: the daemon dumps its goroutines into "+where+". A restart destroys it.")
+}
+
+// addPressure adds a look at what kdiag does not read yet: whether the host starves.
+func addPressure(s *steps) {
+	s.add(TouchesNothing, "grep . /proc/pressure/*",
+		"Is the host starving? io full over 20, memory full over 5 or cpu some over 60 in avg10 makes the daemon a victim.")
+}
+
+// addRestart adds the restart of the runtime's unit, the last resort short of the node.
+func (f *Facts) addRestart(s *steps) {
+	unit := f.unit()
+	if unit == "" {
+		return
+	}
+	if f.restartsKubelet() {
+		s.add(TouchesKubelet, "systemctl restart "+unit,
+			"The unit runs runtime and kubelet together; containers survive it. While a mount hangs, a restarted kubelet may not come up.")
+		return
+	}
+	s.add(TouchesRuntime, "systemctl restart "+unit,
+		"Running containers survive it, execs and pulls do not. Dump first. Leave the kubelet alone: it recovers by itself, "+
+			"and restarted while a mount hangs it may not come up.")
+}
+
+// addProcesses adds the smallest interventions for one object: its stuck runc, then its shim, then its pod.
+func (f *Facts) addProcesses(s *steps, i plegbench.Inspection) {
+	what := label(i)
+	for _, p := range f.processesOf(i.ID, i.SandboxID) {
+		if p.PID <= 1 {
+			continue
+		}
+		s.add(TouchesNothing, fmt.Sprintf("cat /proc/%d/stack /proc/%d/wchan; grep State /proc/%d/status", p.PID, p.PID, p.PID),
+			fmt.Sprintf("Where does %s of %s wait? Name the lock, mount or device.", processLabel(p), what))
+		f.addKill(s, p, what)
+	}
+}
+
+// addKill adds the step that frees one process.
+func (f *Facts) addKill(s *steps, p host.Process, what string) {
+	switch {
+	case isStopped(&p):
+		s.add(TouchesProcess, fmt.Sprintf("kill -CONT %d", p.PID), processLabel(p)+" is stopped; nothing is lost by continuing it.")
+	case isUninterruptible(&p):
+		return // no signal reaches it
+	case p.Role == host.RoleOCI:
+		if a := f.age(p); a > 0 && a < longOCI {
+			return // at work, not stuck
+		}
+		s.add(TouchesProcess, fmt.Sprintf("kill -KILL %d", p.PID),
+			fmt.Sprintf("Ends only the stuck %s; the shim reports an error and the lock is freed.", processLabel(p)))
+	case p.Role == host.RoleShim:
+		s.add(TouchesPod, fmt.Sprintf("kill -KILL %d", p.PID),
+			fmt.Sprintf("Ends the shim of %s: all containers of that pod are lost, nothing else is.", what))
+	}
+}
+
+// addDeletePod adds the deletion of one pod.
+func addDeletePod(s *steps, i plegbench.Inspection) {
+	if !safe(i.Pod.Namespace, i.Pod.Name) {
+		return
+	}
+	s.add(TouchesPod, fmt.Sprintf("kubectl delete pod -n %s %s --wait=false", i.Pod.Namespace, i.Pod.Name),
+		"A replacement can start on another node meanwhile; here the stop may hang as well.")
+}
+
+// addNode adds the last rungs of the ladder.
+func addNode(s *steps, why string) {
+	s.add(TouchesScheduler, `kubectl cordon "$(hostname)"`, "Keeps new pods away while this lasts; use the node's name where it is not its host name.")
+	s.add(TouchesNode, `kubectl drain "$(hostname)" --ignore-daemonsets --delete-emptydir-data --timeout=5m`, "Moves away what can still be moved.")
+	s.add(TouchesNode, "systemctl reboot", why)
+}
+
+// addService adds a look at the runtime's unit and its log.
+func (f *Facts) addService(s *steps) {
+	unit := f.unit()
+	if unit == "" {
+		s.add(TouchesNothing, "ss -xlp", "Which process listens on which socket? The runtime's unit is not known here.")
+		return
+	}
+	s.add(TouchesNothing, "systemctl status --no-pager "+unit, "Is the unit running, and since when?")
+	var units []string
+	for _, u := range strings.Fields(unit) {
+		units = append(units, "-u "+u)
+	}
+	s.add(TouchesNothing, "journalctl --no-pager -n 100 "+strings.Join(units, " "), "What did it say last?")
+}
