@@ -1,0 +1,132 @@
+package render
+
+import (
+	"fmt"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/charmbracelet/lipgloss"
+)
+
+// glue is a space at which no line is broken, as between a number and its unit. It is printed as a space. Strings from
+// outside cannot contain it: clean escapes it.
+const glue = "\u00a0"
+
+// maxMarks is how many combining marks may follow one another; a pile of them paints over the lines around it.
+const maxMarks = 2
+
+// A cleaner makes strings from a runtime or from the host safe to print.
+type cleaner struct {
+	ascii bool // escape all that is not ASCII
+	lines bool // keep line ends
+}
+
+// clean returns s with everything that a terminal could act on, or that hides or turns text around, shown as an escape
+// such as \x1b or \u202e: control and format characters, unusual spaces, bytes that are not UTF-8.
+func (c cleaner) clean(s string) string {
+	if c.isClean(s) {
+		return s
+	}
+	var b strings.Builder
+	marks := 0
+	for i := 0; i < len(s); {
+		r, size := utf8.DecodeRuneInString(s[i:])
+		if unicode.Is(unicode.M, r) {
+			marks++
+		} else {
+			marks = 0
+		}
+		switch {
+		case r == utf8.RuneError && size == 1, r < utf8.RuneSelf && !c.keeps(r):
+			fmt.Fprintf(&b, `\x%02x`, s[i])
+		case c.keeps(r) && marks <= maxMarks:
+			b.WriteRune(r)
+		case r > 0xffff:
+			fmt.Fprintf(&b, `\U%08x`, r)
+		default:
+			fmt.Fprintf(&b, `\u%04x`, r)
+		}
+		i += size
+	}
+	return b.String()
+}
+
+// prose cleans s and joins its lines and words with single spaces; a unit is glued to its number.
+func (c cleaner) prose(s string) string {
+	var b strings.Builder
+	last := byte(0)
+	for _, word := range strings.Fields(s) {
+		word = c.clean(word)
+		switch {
+		case last == 0:
+		case last >= '0' && last <= '9' && isUnit(word):
+			b.WriteString(glue)
+		default:
+			b.WriteByte(' ')
+		}
+		b.WriteString(word)
+		last = word[len(word)-1]
+	}
+	return b.String()
+}
+
+// isUnit reports whether a word belongs to the number before it.
+func isUnit(word string) bool {
+	switch strings.TrimRight(word, ".,;:)") {
+	case "us", "ms", "s", "B", "KiB", "MiB", "GiB":
+		return true
+	}
+	return false
+}
+
+func (c cleaner) isClean(s string) bool {
+	for i := range len(s) {
+		if s[i] < ' ' && !(c.lines && s[i] == '\n') || s[i] >= 0x7f {
+			return false
+		}
+	}
+	return true
+}
+
+func (c cleaner) keeps(r rune) bool {
+	if c.lines && r == '\n' {
+		return true
+	}
+	return harmless(r) && (r < 0x7f || !c.ascii)
+}
+
+// harmless reports whether r is a letter, mark, number, symbol or plain space, and nothing else. Variation selectors
+// are not: they change how wide the character before them is.
+func harmless(r rune) bool {
+	return unicode.IsPrint(r) && !unicode.Is(unicode.Variation_Selector, r)
+}
+
+// columns returns how many columns a clean string takes. It adds up single characters, so that a string is never
+// wider than its parts together.
+func columns(s string) int {
+	n := 0
+	for _, r := range s {
+		n += runeColumns(r)
+	}
+	return n
+}
+
+func runeColumns(r rune) int {
+	if r < 0x7f || string(r) == glue {
+		return 1
+	}
+	return lipgloss.Width(string(r))
+}
+
+// head returns as much of a clean string as fits into width columns and size bytes, and the rest.
+func head(s string, width, size int) (string, string) {
+	n := 0
+	for i, r := range s {
+		n += runeColumns(r)
+		if n > width || i+utf8.RuneLen(r) > size {
+			return s[:i], s[i:]
+		}
+	}
+	return s, ""
+}

@@ -1,0 +1,132 @@
+// Package render turns what a command found into bytes: text for a person, JSON, YAML, or one line.
+//
+// It decides nothing. Verdicts, causes and their order come from package checks; render compares a figure only with a
+// limit that stands beside it in the data, to draw the two to one scale. Every string that came from a runtime or from
+// the host is made harmless before it is printed, see clean. Nothing here writes to a stream of the process: the
+// commands hand in the writers.
+package render
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/kdiag/kdiag/checks"
+)
+
+// A Format is a way to print a document.
+type Format string
+
+// The formats.
+const (
+	Text  Format = "text"  // for a person
+	JSON  Format = "json"  // the contract; one document
+	YAML  Format = "yaml"  // the same document
+	Brief Format = "brief" // one line of at most BriefWidth columns
+)
+
+// BriefWidth is the length of a brief line, in columns and in bytes. It is what the node problem detector keeps of a
+// custom plugin's output by default.
+const BriefWidth = 80
+
+// The widths of text, in columns.
+const (
+	defaultWidth = 80
+	minWidth     = 40
+)
+
+// Options say how to print.
+type Options struct {
+	Format Format // the empty Format is Text
+	Color  bool   // use the 16 colours of a terminal; meaning is in the words, colour repeats it
+	Width  int    // columns of text; 0 means 80, and less than 40 means 40
+	ASCII  bool   // print nothing but ASCII: for a terminal whose locale is not UTF-8
+}
+
+// A view is one document and the ways to show it to a person.
+type view struct {
+	doc   any               // what JSON and YAML print
+	text  func(*page)       // what text prints
+	brief func(room) string // what brief prints, before it is cut
+}
+
+// Report prints the answer of kdiag pleg and kdiag node.
+func Report(w io.Writer, r *checks.Report, o Options) error {
+	return print(w, "report", o, view{
+		doc:   r,
+		text:  func(p *page) { p.report(r) },
+		brief: func(m room) string { return m.report(r) },
+	})
+}
+
+// RuntimeProbe prints the answer of kdiag runtime.
+func RuntimeProbe(w io.Writer, r *checks.RuntimeProbe, o Options) error {
+	return print(w, "runtime probe", o, view{
+		doc:   r,
+		text:  func(p *page) { p.probe(r) },
+		brief: func(m room) string { return m.probe(r) },
+	})
+}
+
+// comparedBenchmark is the document of kdiag relist --against: the benchmark, and the one that it is held against.
+type comparedBenchmark struct {
+	*checks.RelistBenchmark
+	Against *checks.RelistBenchmark `json:"against,omitempty"`
+}
+
+// RelistBenchmark prints the answer of kdiag relist. With against, an older benchmark or that of another node, it shows
+// both side by side; against may be nil.
+func RelistBenchmark(w io.Writer, r, against *checks.RelistBenchmark, o Options) error {
+	return print(w, "relist benchmark", o, view{
+		doc:   comparedBenchmark{r, against},
+		text:  func(p *page) { p.benchmark(r, against) },
+		brief: func(m room) string { return m.benchmark(r) },
+	})
+}
+
+// Definition prints what kdiag explain says of one cause.
+func Definition(w io.Writer, d checks.Definition, o Options) error {
+	return print(w, "definition", o, view{
+		doc:   definitionOf(d),
+		text:  func(p *page) { p.definition(d) },
+		brief: func(m room) string { return m.cut(m.prose(d.Code + ": " + d.Title)) },
+	})
+}
+
+// Definitions prints the list of causes that kdiag explain can explain.
+func Definitions(w io.Writer, ds []checks.Definition, o Options) error {
+	return print(w, "definitions", o, view{
+		doc:   definitionsOf(ds),
+		text:  func(p *page) { p.definitions(ds) },
+		brief: func(m room) string { return m.cut(count(len(ds)) + " causes; kdiag explain CODE explains one") },
+	})
+}
+
+// print makes the whole document first, so that a reader gets all of it or an error.
+func print(w io.Writer, what string, o Options, v view) error {
+	out, err := v.bytes(w, o)
+	if err != nil {
+		return fmt.Errorf("encoding the %s: %w", what, err)
+	}
+	if _, err := w.Write(out); err != nil {
+		return fmt.Errorf("writing the %s: %w", what, err)
+	}
+	return nil
+}
+
+func (v view) bytes(w io.Writer, o Options) ([]byte, error) {
+	switch o.Format {
+	case JSON:
+		return encodeJSON(v.doc)
+	case YAML:
+		return encodeYAML(v.doc)
+	case Brief:
+		line := v.brief(room{cleaner{ascii: o.ASCII}, BriefWidth})
+		return []byte(strings.ReplaceAll(line, glue, " ") + "\n"), nil
+	case Text, "":
+		p := newPage(w, o)
+		v.text(p)
+		return p.bytes(), nil
+	}
+	return nil, fmt.Errorf("format %q is none of %s, %s, %s, %s", o.Format, Text, JSON, YAML, Brief)
+}

@@ -1,0 +1,134 @@
+package render
+
+import (
+	"strings"
+
+	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/plegbench"
+)
+
+// report writes the answer of kdiag pleg and kdiag node.
+func (p *page) report(r *checks.Report) {
+	fine := fineRelist(r.Relist)
+	p.headline(r.Status, r.Host, sentence(p.cleaner, r.Status, r.Causes, r.Problems, fine))
+	p.problems(r.Status, r.Causes, r.Problems)
+	if r.Status == checks.Healthy && len(r.Causes) == 0 {
+		p.healthy(r)
+		return
+	}
+	p.causes(r.Causes)
+	p.limits("Against the kubelet's limits", r.Relist)
+	if measured(r.Relist) {
+		p.heading("Measured")
+		p.figures(r.Relist)
+	} else {
+		p.heading("Runtime")
+	}
+	p.runtime(r.Runtime, labelWidth)
+	if r.Relist != nil && r.Relist.Sweep != nil {
+		p.histogram("Status calls by latency", r.Relist.Sweep.Histogram)
+	}
+	p.checks(r.Checks)
+}
+
+// measured reports whether a summary has figures to show.
+func measured(s *plegbench.Summary) bool {
+	return s != nil && (s.List != nil || s.Sweep != nil || s.Sandboxes != nil || s.Containers != nil)
+}
+
+// healthy writes the short form: figures without pictures, and of the checks only those that are not ok.
+func (p *page) healthy(r *checks.Report) {
+	p.blank()
+	if r.Relist != nil {
+		p.pair("relist", labelWidth, relistLine(r.Relist))
+		p.pair("list size", labelWidth, sizeLine(r.Relist))
+		p.pair("lists", labelWidth, lists(r.Relist.List))
+		p.pair("statuses", labelWidth, p.statuses(r.Relist.Sweep))
+		p.pair("holds", labelWidth, holds(r.Relist))
+	}
+	p.runtime(r.Runtime, labelWidth)
+	p.pair("checks", labelWidth, tally(r.Checks))
+	var rest []checks.Result
+	for _, c := range r.Checks {
+		if c.Status != checks.StatusOK && c.Status != checks.StatusSkipped {
+			rest = append(rest, c)
+		}
+	}
+	p.checkTable(rest)
+}
+
+func relistLine(s *plegbench.Summary) string {
+	var parts []string
+	for _, g := range gauges(s) {
+		switch g.label {
+		case "relist now":
+			parts = append(parts, g.print(g.value)+" now")
+		case "in a rollout", "after a restart":
+			parts = append(parts, g.print(g.value)+" "+g.label)
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+func sizeLine(s *plegbench.Summary) string {
+	if s.ResponseBytes == nil {
+		return ""
+	}
+	least := ""
+	if s.ResponseTruncated {
+		least = "at least "
+	}
+	return least + size(float64(*s.ResponseBytes)) + " of the " + size(float64(s.ResponseLimitBytes)) + " that the kubelet receives"
+}
+
+// holds counts sandboxes and containers in one line.
+func holds(s *plegbench.Summary) string {
+	var parts []string
+	if s.Sandboxes != nil {
+		parts = append(parts, "sandboxes "+sandboxes(s.Sandboxes))
+	}
+	if s.Containers != nil {
+		parts = append(parts, "containers "+containers(s.Containers))
+	}
+	return strings.Join(parts, "; ")
+}
+
+// tally counts checks by outcome, worst first.
+func tally(results []checks.Result) string {
+	var parts []string
+	for _, s := range []checks.Status{
+		checks.StatusCritical, checks.StatusWarning, checks.StatusUnknown, checks.StatusOK, checks.StatusSkipped,
+	} {
+		n := 0
+		for _, r := range results {
+			if r.Status == s {
+				n++
+			}
+		}
+		if n > 0 {
+			parts = append(parts, count(n)+" "+string(s))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// checks writes every check in one line.
+func (p *page) checks(results []checks.Result) {
+	if len(results) == 0 {
+		return
+	}
+	p.heading("Checks")
+	p.checkTable(results)
+}
+
+func (p *page) checkTable(results []checks.Result) {
+	rows := make([][]span, 0, len(results))
+	for _, r := range results {
+		rows = append(rows, []span{
+			{p.prose(string(r.Status)), p.ink.status(r.Status)},
+			plain(p.prose(r.ID)),
+			plain(p.prose(r.Summary)),
+		})
+	}
+	p.table(table{indent: 2, align: "lll", rows: rows})
+}
