@@ -1,0 +1,106 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/cobra/doc"
+
+	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/cmd/internal/app"
+	"github.com/kdiag/kdiag/cmd/internal/cli"
+)
+
+// manDate is fixed, so that the pages change only when the commands do.
+var manDate = time.Date(2026, time.November, 1, 0, 0, 0, 0, time.UTC)
+
+// generate writes all generated pages below dir and removes those of commands that are gone.
+func generate(dir string) error {
+	env := cli.System()
+	env.Getenv = func(string) string { return "" }
+	root := app.Root(env)
+	root.Version = ""
+	root.DisableAutoGenTag = true
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	for _, sub := range []string{"reference", "man"} {
+		path := filepath.Join(dir, sub)
+		if err := os.RemoveAll(path); err != nil {
+			return err
+		}
+		if err := os.MkdirAll(path, 0o755); err != nil {
+			return err
+		}
+	}
+	if err := doc.GenMarkdownTree(root, filepath.Join(dir, "reference")); err != nil {
+		return fmt.Errorf("writing the reference: %w", err)
+	}
+	head := &doc.GenManHeader{Title: "KDIAG", Section: "1", Source: "kdiag", Manual: "kdiag", Date: &manDate}
+	if err := manTree(root, head, filepath.Join(dir, "man")); err != nil {
+		return fmt.Errorf("writing the man pages: %w", err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "causes.md"), causes(checks.Definitions()), 0o644); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, "checks.md"), checkPage(checks.Checks()), 0o644)
+}
+
+// manTree writes a page for each command. cobra's own GenManTree writes pages for help topics too, which have none.
+func manTree(cmd *cobra.Command, head *doc.GenManHeader, dir string) error {
+	for _, sub := range cmd.Commands() {
+		if !sub.IsAvailableCommand() || sub.IsAdditionalHelpTopicCommand() {
+			continue
+		}
+		if err := manTree(sub, head, dir); err != nil {
+			return err
+		}
+	}
+	name := strings.ReplaceAll(cmd.CommandPath(), " ", "-")
+	var page bytes.Buffer
+	h := *head
+	h.Title = strings.ToUpper(name)
+	if err := doc.GenMan(cmd, &h, &page); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, name+".1"), page.Bytes(), 0o644)
+}
+
+func causes(list []checks.Definition) []byte {
+	var b bytes.Buffer
+	b.WriteString("# Causes\n\nWhat `kdiag explain` prints, made by `make generate`. The root comes first in a report; what follows from it after.\n")
+	for _, d := range list {
+		fmt.Fprintf(&b, "\n## %s\n\n%s.\n\n%s\n", d.Code, d.Title, d.Means)
+		section(&b, "Confirm it", d.Confirm)
+		section(&b, "Fix it, least first", d.Fix)
+		fmt.Fprintf(&b, "\nMistaken for: %s\n", d.Mistaken)
+		if len(d.RootOf) > 0 {
+			fmt.Fprintf(&b, "\nRoot of: %s\n", strings.Join(d.RootOf, ", "))
+		}
+		section(&b, "Sources", d.Sources)
+	}
+	return b.Bytes()
+}
+
+func section(b *bytes.Buffer, title string, lines []string) {
+	if len(lines) == 0 {
+		return
+	}
+	fmt.Fprintf(b, "\n%s:\n\n", title)
+	for _, l := range lines {
+		fmt.Fprintf(b, "- %s\n", l)
+	}
+}
+
+func checkPage(list []checks.Check) []byte {
+	var b bytes.Buffer
+	b.WriteString("# Checks\n\nWhat kdiag looks at, made by `make generate`. Each gives one line of a report.\n")
+	for _, c := range list {
+		fmt.Fprintf(&b, "\n## %s\n\n%s. %s\n", c.ID, c.Title, c.Text)
+	}
+	return b.Bytes()
+}

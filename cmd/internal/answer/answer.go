@@ -1,0 +1,66 @@
+// Package answer turns what a diagnosing command found into its last words: how to print, and the exit code.
+package answer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/cmd/internal/cli"
+	"github.com/kdiag/kdiag/cmd/internal/render"
+	"github.com/kdiag/kdiag/crictl"
+)
+
+// Render returns how to print to standard output.
+func Render(env cli.Env, f *cli.Flags) render.Options {
+	return render.Options{
+		Format: render.Format(f.Output), Color: env.Color(f.Color), Width: env.Width, ASCII: env.ASCII(),
+	}
+}
+
+// Problems splits what kept kdiag from looking: facts of the node go into the report, for a person; bad usage is
+// returned as an error, since nothing was looked at.
+func Problems(f *checks.Facts, err error) ([]string, error) {
+	if none, ok := errors.AsType[*crictl.NoEndpointError](err); ok {
+		problems := []string{"no runtime socket was found; name one with --runtime-endpoint"}
+		for _, t := range none.Tried {
+			problems = append(problems, fmt.Sprintf("%s: %s: %s", t.Source, t.What, t.Why))
+		}
+		return problems, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if f.Measurement == nil {
+		return nil, nil
+	}
+	switch c := f.Measurement.Connect; c.State {
+	case crictl.ConnectDenied:
+		return []string{fmt.Sprintf("%s may not be opened by this user: run kdiag as root (sudo kdiag ...)", f.Runtime.Endpoint)}, nil
+	case crictl.ConnectNotSocket:
+		return nil, &cli.UsageError{
+			Problem: fmt.Sprintf("%s is not a socket: %s", f.Runtime.Endpoint, c.Err),
+			Hint:    "the socket of containerd is usually /run/containerd/containerd.sock, that of CRI-O /run/crio/crio.sock",
+		}
+	}
+	return nil, nil
+}
+
+// Exit maps a verdict to the exit code. A command that was interrupted could not tell, whatever it had seen by then.
+func Exit(ctx context.Context, v checks.Verdict, failOn string) error {
+	if ctx.Err() != nil {
+		return &cli.ExitError{Code: cli.ExitUnknown}
+	}
+	switch v {
+	case checks.Unhealthy:
+		return &cli.ExitError{Code: cli.ExitProblem}
+	case checks.Degraded:
+		if failOn == "warning" {
+			return &cli.ExitError{Code: cli.ExitProblem}
+		}
+	case checks.Unknown:
+		return &cli.ExitError{Code: cli.ExitUnknown}
+	}
+	return nil
+}

@@ -1,0 +1,126 @@
+// Package app is the root command: it runs a subcommand and turns what it returned into a message, hints and the exit
+// code. It is the only place that does.
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kdiag/kdiag/cmd/internal/cli"
+	"github.com/kdiag/kdiag/cmd/internal/explaincmd"
+	"github.com/kdiag/kdiag/cmd/internal/plegcmd"
+	"github.com/kdiag/kdiag/cmd/internal/relistcmd"
+	"github.com/kdiag/kdiag/cmd/internal/runtimecmd"
+	"github.com/kdiag/kdiag/cmd/internal/target"
+	"github.com/kdiag/kdiag/cmd/internal/versioncmd"
+)
+
+// Main runs kdiag with the given arguments and returns its exit code. SIGINT and SIGTERM end the command early with
+// what it has; a second one kills the process.
+func Main(ctx context.Context, env cli.Env, args []string) int {
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop)
+
+	root := Root(env)
+	root.SetArgs(args)
+	err := root.ExecuteContext(ctx)
+	code, message, hint := cli.ExitCode(err)
+	if message != "" {
+		say(env, "kdiag: "+message)
+	}
+	if hint != "" {
+		say(env, "  hint: "+hint)
+	}
+	return code
+}
+
+// say writes a line to standard error. When that fails there is nobody left to tell.
+func say(env cli.Env, line string) {
+	_, _ = fmt.Fprintln(env.Err, line)
+}
+
+// Root returns the command tree.
+func Root(env cli.Env) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "kdiag",
+		Short: "Say why a Kubernetes node is NotReady, and what to do next",
+		Long: `kdiag answers one question on a sick node, in seconds, whatever hangs: why is this node NotReady, and what do I do
+next? It needs the runtime's socket, so usually root, and no API server.
+
+Start with:  kdiag pleg
+
+Exit codes: 0 healthy, or the work was done; 1 a problem was found, or part of the work failed; 2 could not tell
+(bad usage, no permission, no runtime to ask, interrupted).`,
+		Version:                    target.Version(),
+		SuggestionsMinimumDistance: 2,
+		SilenceErrors:              true,
+		SilenceUsage:               true,
+		CompletionOptions:          cobra.CompletionOptions{HiddenDefaultCmd: false},
+		Args:                       unknownCommand,
+		RunE:                       func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.SetIn(env.In)
+	root.SetOut(env.Out)
+	root.SetErr(env.Err)
+	root.SetFlagErrorFunc(flagError)
+	root.AddCommand(
+		plegcmd.NewCommand(env),
+		runtimecmd.NewCommand(env),
+		relistcmd.NewCommand(env),
+		explaincmd.NewCommand(env),
+		versioncmd.NewCommand(env),
+	)
+	usageErrors(root)
+	return root
+}
+
+// usageErrors makes a wrong number of arguments a usage error in all commands below root.
+func usageErrors(root *cobra.Command) {
+	for _, cmd := range root.Commands() {
+		cmd.Args = usageArgs(cmd.Args)
+		usageErrors(cmd)
+	}
+}
+
+func flagError(cmd *cobra.Command, err error) error {
+	// pflag prints durations and numbers with Go's own parse error; the flag's name and value say enough.
+	problem, _, _ := strings.Cut(err.Error(), ": time: ")
+	problem, _, _ = strings.Cut(problem, ": strconv.")
+	return &cli.UsageError{Problem: problem, Hint: cmd.CommandPath() + " --help lists the flags"}
+}
+
+func unknownCommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	hint := "kdiag --help lists the commands"
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		hint = "did you mean kdiag " + strings.Join(near, ", kdiag ") + "?"
+	}
+	return &cli.UsageError{Problem: fmt.Sprintf("there is no command %q", args[0]), Hint: hint}
+}
+
+// usageArgs makes a wrong number of arguments a usage error.
+func usageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if check == nil {
+			return nil
+		}
+		err := check(cmd, args)
+		if err == nil {
+			return nil
+		}
+		if usage, ok := errors.AsType[*cli.UsageError](err); ok {
+			return usage
+		}
+		return &cli.UsageError{Problem: err.Error(), Hint: cmd.CommandPath() + " --help shows its use"}
+	}
+}

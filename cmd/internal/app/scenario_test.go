@@ -1,0 +1,37 @@
+package app_test
+
+import (
+	"testing"
+
+	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/crictl/fake"
+)
+
+// TestScenarios runs the whole of kdiag pleg against each scenario of the embedded runtime: each must lead to the cause
+// that it names.
+func TestScenarios(t *testing.T) {
+	for _, s := range fake.Builtins() {
+		t.Run(s.Name, func(t *testing.T) {
+			t.Parallel()
+			got := kdiag(t.Context(), "pleg", "--simulate", s.Name, "-o", "json")
+			switch {
+			case s.Name == "flapping":
+				// RuntimeSlow or RuntimeHung by the moment; it starts slow.
+				if first := codes(got.report(t)); len(first) == 0 || first[0] != "RuntimeSlow" && first[0] != "RuntimeHung" {
+					t.Errorf("causes %v, want RuntimeSlow or RuntimeHung first", first)
+				}
+			case s.Cause == "":
+				if r := got.report(t); r.Status != checks.Healthy || len(r.Causes) != 0 || got.code != 0 {
+					t.Errorf("status %s, causes %v, exit code %d; want healthy", r.Status, codes(r), got.code)
+				}
+			default:
+				if r := got.wants(t, s.Cause); r.Status != checks.Unhealthy {
+					t.Errorf("status %s; a scenario is bad enough to be unhealthy", r.Status)
+				}
+			}
+			if got.stderr != "" {
+				t.Errorf("stderr: %s", got.stderr)
+			}
+		})
+	}
+}

@@ -1,0 +1,61 @@
+package app_test
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"os"
+	"os/exec"
+	"strconv"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/kdiag/kdiag/cmd/internal/app"
+	"github.com/kdiag/kdiag/cmd/internal/cli"
+)
+
+var update = flag.Bool("update", false, "rewrite the wanted output in scripts")
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){
+		"kdiag": func() { os.Exit(app.Main(context.Background(), cli.System(), os.Args[1:])) },
+	})
+}
+
+// TestScripts runs kdiag as a person does. Beside testscript's own commands, "code N kdiag ..." runs a command and wants
+// that exit code.
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata/script",
+		UpdateScripts:       *update,
+		RequireExplicitExec: true,
+		Setup: func(env *testscript.Env) error {
+			// The locale and terminal of whoever runs the tests must not show.
+			env.Setenv("LC_ALL", "C.UTF-8")
+			env.Setenv("TERM", "xterm")
+			env.Setenv("CONTAINER_RUNTIME_ENDPOINT", "")
+			env.Setenv("TMPDIR", "/tmp")
+			return nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"code": func(ts *testscript.TestScript, neg bool, args []string) {
+				if neg || len(args) < 2 {
+					ts.Fatalf("usage: code N command [args...]")
+				}
+				want, err := strconv.Atoi(args[0])
+				ts.Check(err)
+				err = ts.Exec(args[1], args[2:]...)
+				got := 0
+				if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+					got = exit.ExitCode()
+				} else {
+					ts.Check(err)
+				}
+				if got != want {
+					ts.Fatalf("exit code %d, want %d", got, want)
+				}
+			},
+		},
+	})
+}

@@ -1,0 +1,30 @@
+// Package cli holds what all subcommands share: the process's surroundings as a value, the flags that mean the same
+// everywhere, and the errors that carry a hint and an exit code.
+package cli
+
+import (
+	"io"
+	"time"
+)
+
+// Exit codes of kdiag, the same in every command and every format. They are also the codes of a custom plugin of the
+// node problem detector.
+const (
+	ExitHealthy = 0 // healthy, or the work was done
+	ExitProblem = 1 // a problem was found, or part of the work failed
+	ExitUnknown = 2 // could not tell: bad usage, no permission, no runtime to ask, interrupted
+)
+
+// Env is the process's surroundings. Commands reach the outside world through it only, so that a test can replace it.
+type Env struct {
+	In       io.Reader
+	Out      io.Writer // results
+	Err      io.Writer // everything else
+	Now      func() time.Time
+	Getenv   func(string) string
+	Hostname func() (string, error)
+	Root     string // the host's file system as this process sees it; "/" outside tests
+	OutTTY   bool   // Out is a terminal
+	ErrTTY   bool   // Err is a terminal
+	Width    int    // columns of the terminal; 80 when not known
+}

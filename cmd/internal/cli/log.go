@@ -1,0 +1,11 @@
+package cli
+
+import "log/slog"
+
+// Log returns kdiag's own log: at debug level to standard error with --verbose, else nowhere.
+func Log(env Env, verbose bool) *slog.Logger {
+	if !verbose {
+		return slog.New(slog.DiscardHandler)
+	}
+	return slog.New(slog.NewTextHandler(env.Err, &slog.HandlerOptions{Level: slog.LevelDebug}))
+}

@@ -1,0 +1,89 @@
+// Package plegcmd is kdiag pleg: the verdict on this node.
+package plegcmd
+
+import (
+	"context"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/cmd/internal/answer"
+	"github.com/kdiag/kdiag/cmd/internal/cli"
+	"github.com/kdiag/kdiag/cmd/internal/render"
+	"github.com/kdiag/kdiag/cmd/internal/target"
+	"github.com/kdiag/kdiag/plegbench"
+)
+
+type options struct {
+	cli.Flags
+	samples       int
+	deep          bool
+	exitedWarning int
+}
+
+// NewCommand returns kdiag pleg.
+func NewCommand(env cli.Env) *cobra.Command {
+	var opts options
+	cmd := &cobra.Command{
+		Use:   "pleg",
+		Short: "Say whether PLEG is healthy on this node, why not, and what to do next",
+		Long: `Do what the kubelet's PLEG does each second, from outside and with a deadline on every call: list all pod
+sandboxes and containers, ask for the status of each, and work out how long the kubelet's own serial relist takes.
+Then name the cause, the culprit and the next command.
+
+Reads only. Needs the runtime's socket, so usually root; neither the API server nor the kubelet.`,
+		Example: `  kdiag pleg                           # on the sick node
+  kdiag pleg --simulate inspect-hang   # anywhere: the embedded runtime with one hung container
+  kdiag pleg -o brief                  # one line, for the node problem detector`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := opts.check(cmd); err != nil {
+				return err
+			}
+			return run(cmd.Context(), env, opts)
+		},
+	}
+	opts.AddRuntime(cmd, target.Names())
+	opts.AddOutput(cmd)
+	fs := cmd.Flags()
+	fs.IntVar(&opts.samples, "samples", 5, "how many relists to time")
+	fs.BoolVar(&opts.deep, "deep", false, "ask for the status of every container, however many, until --timeout")
+	fs.IntVar(&opts.exitedWarning, "exited-warning", checks.DefaultLimits().ExitedWarning,
+		"how many exited containers are too many")
+	return cmd
+}
+
+func (o *options) check(cmd *cobra.Command) error {
+	if o.samples < 1 || o.samples > 1000 {
+		return &cli.UsageError{Problem: "--samples must be between 1 and 1000", Hint: "kdiag relist times long series"}
+	}
+	if o.exitedWarning < 1 {
+		return &cli.UsageError{Problem: "--exited-warning must be at least 1", Hint: "leave it out for the default of 1000"}
+	}
+	return o.Check(cmd)
+}
+
+func run(ctx context.Context, env cli.Env, opts options) error {
+	if opts.Simulate == "help" {
+		return target.PrintScenarios(env.Out)
+	}
+	progress := render.NewProgress(env.Err, env.ErrTTY, env.Width)
+	progress.ASCII = env.ASCII()
+	limits := checks.DefaultLimits()
+	limits.ExitedWarning = opts.exitedWarning
+	facts, err := target.Gather(ctx, env, &opts.Flags, plegbench.Options{
+		Samples: opts.samples, Pause: 50 * time.Millisecond, Deep: opts.deep, Progress: progress.Update,
+	}, limits)
+	progress.Done()
+	problems, err := answer.Problems(facts, err)
+	if err != nil {
+		return err
+	}
+	report := checks.NewReport(target.Header(env, "Report"), facts)
+	report.Problems = append(report.Problems, problems...)
+	if err := render.Report(env.Out, report, answer.Render(env, &opts.Flags)); err != nil {
+		return err
+	}
+	return answer.Exit(ctx, report.Status, opts.FailOn)
+}

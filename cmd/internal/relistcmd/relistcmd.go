@@ -1,0 +1,128 @@
+// Package relistcmd is kdiag relist: PLEG-style relists, timed.
+package relistcmd
+
+import (
+	"context"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/cmd/internal/answer"
+	"github.com/kdiag/kdiag/cmd/internal/cli"
+	"github.com/kdiag/kdiag/cmd/internal/render"
+	"github.com/kdiag/kdiag/cmd/internal/target"
+	"github.com/kdiag/kdiag/plegbench"
+)
+
+type options struct {
+	cli.Flags
+	count    int
+	duration time.Duration
+	interval time.Duration
+	deep     bool
+	save     string
+	against  string
+}
+
+// NewCommand returns kdiag relist.
+func NewCommand(env cli.Env) *cobra.Command {
+	var opts options
+	cmd := &cobra.Command{
+		Use:   "relist",
+		Short: "Time relists as PLEG makes them: percentiles, distribution, headroom, forecast",
+		Long: `Repeat the kubelet's relist from outside, one each second as PLEG does, and show what each RPC takes, how large the
+answers are, and when they will reach gRPC's limit or the PLEG threshold at today's growth.
+
+Save a healthy node's figures and hold a sick one against them. Reads only.`,
+		Example: `  kdiag relist --for 1m
+  kdiag relist --count 30 --save healthy.json       # on a healthy node
+  kdiag relist --count 30 --against healthy.json    # on the sick one`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := opts.check(cmd); err != nil {
+				return err
+			}
+			return run(cmd.Context(), env, opts)
+		},
+	}
+	opts.AddRuntime(cmd, target.Names())
+	opts.AddOutput(cmd)
+	fs := cmd.Flags()
+	fs.IntVar(&opts.count, "count", 10, "how many relists to time")
+	fs.DurationVar(&opts.duration, "for", 0, "time relists for this long, instead of --count; --timeout grows with it")
+	fs.DurationVar(&opts.interval, "interval", plegbench.RelistPeriod, "pause between two relists; the kubelet's is 1s")
+	fs.BoolVar(&opts.deep, "deep", false, "ask for the status of every container at the end, however many, until --timeout")
+	fs.StringVar(&opts.save, "save", "", "write the result to this file, as JSON")
+	fs.StringVar(&opts.against, "against", "", "compare with a result that --save wrote")
+	return cmd
+}
+
+func (o *options) check(cmd *cobra.Command) error {
+	for _, bad := range []struct {
+		is   bool
+		what string
+		hint string
+	}{
+		{o.count < 1 || o.count > 1_000_000, "--count must be between 1 and 1000000", "leave it out for 10 relists"},
+		{o.duration < 0, "--for must not be negative", "for example --for 1m"},
+		{o.interval < 0, "--interval must not be negative", "the kubelet pauses 1s between relists"},
+		{o.duration > 0 && cmd.Flags().Changed("count"), "--for and --count exclude each other", "give one of them"},
+	} {
+		if bad.is {
+			return &cli.UsageError{Problem: bad.what, Hint: bad.hint}
+		}
+	}
+	if err := o.Check(cmd); err != nil {
+		return err
+	}
+	if !cmd.Flags().Changed("timeout") {
+		// A series lasts as long as it is asked to; the default timeout is for what comes on top of it.
+		o.Timeout += o.series()
+	}
+	return nil
+}
+
+// series is how long the pauses of the series take together.
+func (o *options) series() time.Duration {
+	if o.duration > 0 {
+		return o.duration
+	}
+	return time.Duration(o.count-1) * o.interval
+}
+
+func run(ctx context.Context, env cli.Env, opts options) error {
+	if opts.Simulate == "help" {
+		return target.PrintScenarios(env.Out)
+	}
+	against, err := load(opts.against)
+	if err != nil {
+		return err
+	}
+	progress := render.NewProgress(env.Err, env.ErrTTY, env.Width)
+	progress.ASCII = env.ASCII()
+	series := plegbench.Options{
+		Samples: opts.count, For: opts.duration, Pause: opts.interval, Deep: opts.deep,
+		Progress: progress.Update, OnSample: progress.Sample,
+	}
+	if opts.duration > 0 {
+		series.Samples = 0
+	}
+	facts, err := target.Gather(ctx, env, &opts.Flags, series, checks.DefaultLimits())
+	progress.Done()
+	problems, err := answer.Problems(facts, err)
+	if err != nil {
+		return err
+	}
+	bench := checks.NewRelistBenchmark(target.Header(env, "RelistBenchmark"), facts)
+	bench.Problems = append(bench.Problems, problems...)
+	if opts.save != "" {
+		if err := save(opts.save, bench); err != nil {
+			return err
+		}
+	}
+	if err := render.RelistBenchmark(env.Out, bench, against, answer.Render(env, &opts.Flags)); err != nil {
+		return err
+	}
+	return answer.Exit(ctx, bench.Status, opts.FailOn)
+}

@@ -1,0 +1,64 @@
+// Package runtimecmd is kdiag runtime, the probe of the runtime socket, and kdiag runtime serve, the embedded runtime.
+package runtimecmd
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/cmd/internal/answer"
+	"github.com/kdiag/kdiag/cmd/internal/cli"
+	"github.com/kdiag/kdiag/cmd/internal/render"
+	"github.com/kdiag/kdiag/cmd/internal/target"
+	"github.com/kdiag/kdiag/plegbench"
+)
+
+// NewCommand returns kdiag runtime.
+func NewCommand(env cli.Env) *cobra.Command {
+	var flags cli.Flags
+	cmd := &cobra.Command{
+		Use:   "runtime",
+		Short: "Probe the runtime's socket: which one and why, conditions, latency of each read-only RPC",
+		Long: `Find the runtime's socket and say why that one; knock at it; then ask each read-only RPC once, side by side, each
+with its own deadline. This tells a daemon that is down from one that is stopped, deadlocked, misconfigured or slow.
+
+Reads only.`,
+		Example: `  kdiag runtime
+  kdiag runtime --runtime-endpoint /run/crio/crio.sock -o json
+  kdiag runtime serve --simulate exited-flood --listen /tmp/cri.sock`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := flags.Check(cmd); err != nil {
+				return err
+			}
+			return run(cmd.Context(), env, flags)
+		},
+	}
+	flags.AddRuntime(cmd, target.Names())
+	flags.AddOutput(cmd)
+	cmd.AddCommand(newServe(env))
+	return cmd
+}
+
+func run(ctx context.Context, env cli.Env, flags cli.Flags) error {
+	if flags.Simulate == "help" {
+		return target.PrintScenarios(env.Out)
+	}
+	progress := render.NewProgress(env.Err, env.ErrTTY, env.Width)
+	progress.ASCII = env.ASCII()
+	facts, err := target.Gather(ctx, env, &flags, plegbench.Options{
+		Samples: 1, NoSweep: true, Progress: progress.Update,
+	}, checks.DefaultLimits())
+	progress.Done()
+	problems, err := answer.Problems(facts, err)
+	if err != nil {
+		return err
+	}
+	probe := checks.NewRuntimeProbe(target.Header(env, "RuntimeProbe"), facts)
+	probe.Problems = append(probe.Problems, problems...)
+	if err := render.RuntimeProbe(env.Out, probe, answer.Render(env, &flags)); err != nil {
+		return err
+	}
+	return answer.Exit(ctx, probe.Status, flags.FailOn)
+}

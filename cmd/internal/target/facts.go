@@ -1,0 +1,174 @@
+package target
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"time"
+
+	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/checks/host"
+	"github.com/kdiag/kdiag/cmd/internal/cli"
+	"github.com/kdiag/kdiag/crictl"
+	"github.com/kdiag/kdiag/plegbench"
+)
+
+// hostTimeout bounds each look at /proc: enough for tens of thousands of processes, and little beside an RPC deadline.
+// The second look comes when the answer is due, so it gets little.
+const (
+	hostTimeout     = 2 * time.Second
+	lateHostTimeout = 300 * time.Millisecond
+)
+
+// Gather asks the runtime and the host at the same time and returns what the judge needs. It ends with the flags'
+// timeout whatever hangs. A runtime that cannot be found or opened is a fact too: the error then says why, and the
+// facts hold what there is.
+func Gather(ctx context.Context, env cli.Env, f *cli.Flags, opts plegbench.Options, limits checks.Limits) (*checks.Facts, error) {
+	asking, rpc := f.Budget()
+	ctx, cancel := context.WithTimeout(ctx, asking)
+	defer cancel()
+	limits.RPCTimeout = rpc
+	facts := &checks.Facts{Limits: limits}
+	log := cli.Log(env, f.Verbose)
+
+	t, err := Open(ctx, env, f)
+	if err != nil {
+		facts.Now = env.Now()
+		return facts, err
+	}
+	defer t.Close()
+	facts.Runtime, facts.Kubelet = t.Runtime(), t.Kubelet
+	logDiscovery(log, t)
+
+	processes := lookAtHost(ctx, env, t, hostTimeout)
+	opts.Hints = func(ctx context.Context) []plegbench.Hint { return t.hints(ctx, env.Root) }
+	opts.RPCTimeout = rpc
+	opts.Streaming = t.Kubelet != nil && t.Kubelet.CRIListStreaming
+	facts.Measurement = plegbench.Measure(ctx, t.Endpoint.URL, t.Client, opts)
+	facts.Summary = plegbench.Summarize(facts.Measurement, t.Kubelet)
+	seen := <-processes
+	if !t.Simulated() && seen.missing == "" {
+		// States of processes are worth most at the moment at which calls hang, which may be after the start.
+		if again := <-lookAtHost(ctx, env, t, lateHostTimeout); again.missing == "" {
+			seen = again
+		}
+	}
+	facts.Processes, facts.HostMissing = seen.list, seen.missing
+	facts.Now = env.Now()
+	if v := facts.Measurement.Version; v != nil {
+		facts.Runtime.Name, facts.Runtime.Version, facts.Runtime.APIVersion = v.RuntimeName, v.RuntimeVersion, v.RuntimeAPIVersion
+	}
+	logMeasurement(log, facts.Measurement)
+	return facts, nil
+}
+
+type hostView struct {
+	list    []host.Process
+	missing string // why there is no list, or not all of it
+}
+
+func lookAtHost(ctx context.Context, env cli.Env, t *Target, timeout time.Duration) <-chan hostView {
+	out := make(chan hostView, 1)
+	if t.Simulated() {
+		out <- hostView{missing: "the runtime is simulated: it has no processes on this host"}
+		return out
+	}
+	type answer struct {
+		list []host.Process
+		err  error
+	}
+	go func() {
+		ctx, cancel := context.WithTimeout(ctx, timeout)
+		defer cancel()
+		a, err := cli.Await(ctx, func(ctx context.Context) answer {
+			list, err := host.Processes(ctx, env.Root)
+			return answer{list, err}
+		})
+		view := hostView{list: a.list}
+		if err = errors.Join(err, a.err); err != nil {
+			view.missing = fmt.Sprintf("processes of this host: %v", err)
+		}
+		out <- view
+	}()
+	return out
+}
+
+// hints finds sandboxes and containers without the runtime's help.
+func (t *Target) hints(ctx context.Context, root string) []plegbench.Hint {
+	var list []plegbench.Hint
+	if t.Simulated() {
+		for _, r := range t.fake.Records() {
+			list = append(list, plegbench.Hint{
+				Kind: plegbench.KindContainer, ID: r.ID, Name: r.Name,
+				Pod: crictl.Pod{Namespace: r.Namespace, Name: r.Pod, UID: r.PodUID},
+			})
+		}
+		return list
+	}
+	objects, err := cli.Await(ctx, func(ctx context.Context) []host.Object { return host.Objects(ctx, root) })
+	if err != nil {
+		return nil
+	}
+	for _, o := range objects {
+		list = append(list, plegbench.Hint{
+			Kind: o.Kind, ID: o.ID, Name: o.Name,
+			Pod: crictl.Pod{Namespace: o.Namespace, Name: o.Pod, UID: o.PodUID},
+		})
+	}
+	return list
+}
+
+// Header returns the head of a JSON document of the given kind.
+func Header(env cli.Env, kind string) checks.Header {
+	name, err := env.Hostname()
+	if err != nil {
+		name = ""
+	}
+	return checks.Header{
+		APIVersion: checks.APIVersion, Kind: kind, GeneratedAt: env.Now().UTC().Truncate(time.Second),
+		Host: name, KdiagVersion: Version(),
+	}
+}
+
+// Version returns kdiag's version: the module's, as the Go command stamps it into the binary, with the commit where it
+// is no release.
+func Version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok || info.Main.Version == "" {
+		return "devel"
+	}
+	return info.Main.Version
+}
+
+func logDiscovery(log *slog.Logger, t *Target) {
+	for _, tried := range t.Tried {
+		log.Debug("endpoint passed over", "source", tried.Source, "what", tried.What, "why", tried.Why)
+	}
+	log.Debug("endpoint", "url", t.Endpoint.URL, "source", t.Endpoint.Source, "reason", t.Endpoint.Reason)
+	if k := t.Kubelet; k != nil {
+		log.Debug("kubelet", "pid", k.PID, "config", k.ConfigPath, "requestTimeout", k.RequestTimeout,
+			"eventedPLEG", k.EventedPLEG, "criListStreaming", k.CRIListStreaming, "unreadable", k.Unreadable)
+	}
+}
+
+func logMeasurement(log *slog.Logger, m *plegbench.Measurement) {
+	log.Debug("connect", "state", m.Connect.State, "elapsed", m.Connect.Elapsed, "pid", m.Connect.PeerPID, "err", m.Connect.Err)
+	call := func(what string, c crictl.Call) {
+		log.Debug(what, "rpc", c.Method, "object", c.Object, "elapsed", c.Elapsed, "code", c.Code, "bytes", c.Bytes, "err", c.Err)
+	}
+	for _, c := range m.Probes {
+		call("probe", c)
+	}
+	for _, s := range m.Samples {
+		call("relist", s.Sandboxes)
+		call("relist", s.Containers)
+	}
+	for _, i := range m.Sweep.Inspections {
+		call("inspect", i.Call)
+	}
+	if m.Interrupted != "" {
+		log.Debug("interrupted", "why", m.Interrupted)
+	}
+}

@@ -1,0 +1,185 @@
+// Package target opens the runtime that a command asks: given, found on the host, or simulated.
+package target
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/cmd/internal/cli"
+	"github.com/kdiag/kdiag/crictl"
+	"github.com/kdiag/kdiag/crictl/fake"
+)
+
+// A Target is a runtime to ask. Nothing has been sent to it yet.
+type Target struct {
+	Endpoint crictl.Endpoint
+	Kubelet  *crictl.Kubelet // nil in a simulation, or when no kubelet runs here
+	Tried    []crictl.Tried  // what was passed over on the way to the endpoint
+	Client   *crictl.Client
+	fake     *fake.Server // in a simulation
+	close    []func()
+}
+
+// Simulated reports whether the runtime is the embedded one.
+func (t *Target) Simulated() bool { return t.Endpoint.Source == crictl.SourceSimulated }
+
+// Close ends the connection and, in a simulation, the runtime.
+func (t *Target) Close() {
+	for i := len(t.close) - 1; i >= 0; i-- {
+		t.close[i]()
+	}
+}
+
+// Runtime describes the target for a report.
+func (t *Target) Runtime() checks.Runtime {
+	return checks.Runtime{
+		Endpoint:       t.Endpoint.URL,
+		EndpointSource: string(t.Endpoint.Source),
+		EndpointReason: t.Endpoint.Reason,
+	}
+}
+
+// Open finds the runtime that the flags mean. It returns a *cli.UsageError for a flag that makes no sense and a
+// *crictl.NoEndpointError when the host has no runtime that could be asked.
+func Open(ctx context.Context, env cli.Env, f *cli.Flags) (*Target, error) {
+	_, rpc := f.Budget()
+	t := &Target{}
+	if f.Simulate != "" {
+		if err := t.simulate(ctx, f.Simulate); err != nil {
+			return nil, err
+		}
+	} else if err := t.discover(ctx, env, f.Endpoint); err != nil {
+		return nil, err
+	}
+	client, err := crictl.Dial(t.Endpoint.URL, crictl.Options{RPCTimeout: rpc})
+	if err != nil {
+		t.Close()
+		return nil, fmt.Errorf("preparing a connection to %s: %w", t.Endpoint.URL, err)
+	}
+	t.Client = client
+	t.close = append(t.close, func() { _ = client.Close() })
+	return t, nil
+}
+
+func (t *Target) discover(ctx context.Context, env cli.Env, flag string) error {
+	type found struct {
+		d   crictl.Discovery
+		err error
+	}
+	// Reading another process's files can block when it is stuck in the kernel.
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+	defer cancel()
+	f, err := cli.Await(ctx, func(ctx context.Context) found {
+		d, err := crictl.Discover(ctx, crictl.DiscoverOptions{Flag: flag, Getenv: env.Getenv, Root: env.Root})
+		return found{d, err}
+	})
+	if err != nil {
+		return fmt.Errorf("looking for the runtime's socket: %w", err)
+	}
+	if bad, ok := errors.AsType[*crictl.EndpointError](f.err); ok {
+		return &cli.UsageError{Problem: bad.Error(), Hint: bad.Hint}
+	}
+	if f.err != nil {
+		return f.err
+	}
+	t.Endpoint, t.Kubelet, t.Tried = f.d.Endpoint, f.d.Kubelet, f.d.Tried
+	return nil
+}
+
+func (t *Target) simulate(ctx context.Context, name string) error {
+	scenario, err := Scenario(name)
+	if err != nil {
+		return err
+	}
+	server, err := fake.New(scenario)
+	if err != nil {
+		return &cli.UsageError{Problem: err.Error(), Hint: "kdiag pleg --simulate help lists the scenarios"}
+	}
+	dir, err := socketDir()
+	if err != nil {
+		return err
+	}
+	path := filepath.Join(dir, "cri.sock")
+	stop, err := fake.Listen(ctx, server, path)
+	if err != nil {
+		_ = os.RemoveAll(dir)
+		return fmt.Errorf("starting the embedded runtime: %w", err)
+	}
+	t.Endpoint = crictl.Endpoint{
+		URL: "unix://" + path, Source: crictl.SourceSimulated,
+		Reason: "the embedded runtime in scenario " + scenario.Name,
+	}
+	t.fake = server
+	t.close = append(t.close, func() { stop(); _ = os.RemoveAll(dir) })
+	return nil
+}
+
+// socketDir makes a folder for a socket whose path fits the 107 bytes that the kernel allows.
+func socketDir() (string, error) {
+	base := os.TempDir()
+	if len(base) > 60 {
+		base = "/tmp"
+	}
+	dir, err := os.MkdirTemp(base, "kdiag-")
+	if err != nil {
+		return "", fmt.Errorf("making a folder for the embedded runtime's socket: %w", err)
+	}
+	return dir, nil
+}
+
+// Scenario returns a built-in scenario by its name, or reads one from a file. What contains a slash or a dot is a file.
+func Scenario(name string) (fake.Scenario, error) {
+	if s, ok := fake.Builtin(name); ok {
+		return s, nil
+	}
+	if !strings.ContainsAny(name, "/.") {
+		return fake.Scenario{}, &cli.UsageError{
+			Problem: fmt.Sprintf("there is no scenario %q", name),
+			Hint:    "kdiag pleg --simulate help lists them; a file needs a path, such as ./mine.yaml",
+		}
+	}
+	data, err := os.ReadFile(name)
+	if err != nil {
+		return fake.Scenario{}, &cli.UsageError{
+			Problem: "reading the scenario: " + err.Error(),
+			Hint:    "kdiag pleg --simulate help lists the built-in scenarios",
+		}
+	}
+	s, err := fake.Parse(data)
+	if err != nil {
+		return fake.Scenario{}, &cli.UsageError{
+			Problem: fmt.Sprintf("%s: %v", name, err),
+			Hint:    "docs/scenarios.md shows the format",
+		}
+	}
+	if s.Name == "" {
+		s.Name = name
+	}
+	return s, nil
+}
+
+// Names returns the names of the built-in scenarios.
+func Names() []string {
+	var names []string
+	for _, s := range fake.Builtins() {
+		names = append(names, s.Name)
+	}
+	return names
+}
+
+// PrintScenarios lists the built-in scenarios, a line each.
+func PrintScenarios(w io.Writer) error {
+	for _, s := range fake.Builtins() {
+		if _, err := fmt.Fprintf(w, "%-20s %s\n", s.Name, s.Summary); err != nil {
+			return err
+		}
+	}
+	return nil
+}
