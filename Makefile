@@ -1,0 +1,53 @@
+# What a developer types. CI runs .ci/run, which calls the same targets.
+
+GOFUMPT     = go run mvdan.cc/gofumpt@v0.12.0
+STATICCHECK = go run honnef.co/go/tools/cmd/staticcheck@v0.8.2
+DEADCODE    = go run golang.org/x/tools/cmd/deadcode@v0.52.0
+GOVULNCHECK = go run golang.org/x/vuln/cmd/govulncheck@v1.1.4
+
+.PHONY: all build test check vulncheck generate bench e2e fuzz
+
+all: build check test
+
+# A static, stripped binary.
+build:
+	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o bin/kdiag ./cmd/kdiag
+
+test:
+	go test -race -shuffle=on -timeout 30m $(TESTFLAGS) ./...
+
+# Everything that must hold before a commit, short of the tests.
+check:
+	@out=$$($(GOFUMPT) -l .); if [ -n "$$out" ]; then echo "not gofumpt'ed:" $$out; exit 1; fi
+	go vet ./...
+	$(STATICCHECK) ./...
+	@out=$$($(DEADCODE) -test ./...); if [ -n "$$out" ]; then echo "dead code:"; echo "$$out"; exit 1; fi
+	@$(MAKE) --no-print-directory vulncheck
+	go mod tidy -diff
+	@before=$$(git status --porcelain docs); $(MAKE) --no-print-directory generate; \
+	 after=$$(git status --porcelain docs); [ "$$before" = "$$after" ] || { echo "generated files were stale:"; git status --porcelain docs; exit 1; }
+
+# Known vulnerabilities in what we call. Without a way to the database this says that it did not look, and goes on: a
+# machine without the internet must still be able to build and test.
+vulncheck:
+	@out=$$($(GOVULNCHECK) ./... 2>&1) && echo "$$out" || case "$$out" in \
+	  *"fetching vulnerabilities"*) echo "NOT CHECKED for vulnerabilities: the database cannot be reached from here" ;; \
+	  *) echo "$$out"; exit 1 ;; esac
+
+# docs/reference, docs/man, docs/causes.md, docs/checks.md out of the live commands and lists.
+generate:
+	go run ./cmd/gendocs docs
+
+# The tests that need root and a real containerd; the node box too. docs/testing.md says what they install.
+e2e:
+	KDIAG_E2E=1 go test -count=1 -timeout 30m -run 'TestNode|TestEndToEnd' ./...
+
+# Figures, with their date, into docs/bench.
+bench:
+	./docs/bench/run
+
+# Each fuzz target for a little while.
+fuzz:
+	@for p in $$(go list ./...); do \
+	  for f in $$(go test -list '^Fuzz' $$p 2>/dev/null | grep '^Fuzz'); do \
+	    echo "$$p $$f"; go test -run '^$$' -fuzz "^$$f\$$" -fuzztime $${FUZZTIME:-10s} $$p || exit 1; done; done

@@ -1,0 +1,217 @@
+// Package kdiag_test holds the rules of the house that no compiler checks: who may import whom, that every package
+// says what it is, that lists are complete and nothing generated is stale. docs/architecture.md says why.
+package kdiag_test
+
+import (
+	"encoding/json"
+	"errors"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/kdiag/kdiag/checks"
+)
+
+const module = "github.com/kdiag/kdiag"
+
+type listed struct {
+	ImportPath string
+	Doc        string
+	Imports    []string
+}
+
+func packages(t *testing.T) []listed {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-json=ImportPath,Doc,Imports", "./...").Output()
+	if err != nil {
+		t.Fatalf("listing packages: %v", err)
+	}
+	var all []listed
+	for dec := json.NewDecoder(strings.NewReader(string(out))); ; {
+		var p listed
+		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
+			return all
+		} else if err != nil {
+			t.Fatalf("decoding go list: %v", err)
+		}
+		all = append(all, p)
+	}
+}
+
+// under reports whether an import path is the package of ours at dir, or below it.
+func under(path, dir string) bool {
+	full := module + "/" + dir
+	return path == full || strings.HasPrefix(path, full+"/")
+}
+
+func TestImports(t *testing.T) {
+	// Outside packages that only some of our folders may import, by prefix.
+	fenced := []struct {
+		prefix string
+		in     []string
+	}{
+		{"github.com/spf13/cobra", []string{"cmd"}},
+		{"github.com/spf13/pflag", []string{"cmd"}},
+		{"github.com/charmbracelet/", []string{"cmd/internal/render"}},
+		{"google.golang.org/grpc", []string{"crictl"}},
+		{"google.golang.org/protobuf", []string{"crictl"}},
+		{"go.yaml.in/yaml", []string{"crictl/fake"}},
+		{"k8s.io/cri-api", []string{"crictl", "plegbench"}},
+		{"os/exec", []string{"plegbench/nodebox"}},
+		{"log/slog", []string{"cmd/internal"}},
+	}
+	// What each folder of ours may import of ours. The longest matching folder decides.
+	allowed := []struct {
+		in  string
+		may []string
+	}{
+		{"crictl", nil},
+		{"crictl/fake", nil},
+		{"checks/host", nil},
+		{"plegbench", []string{"crictl"}},
+		{"plegbench/nodebox", []string{"crictl"}},
+		{"checks", []string{"checks/host", "crictl", "plegbench"}},
+		{"cmd/kdiag", []string{"cmd/internal/app", "cmd/internal/cli"}},
+		{"cmd/gendocs", []string{"cmd/internal/app", "cmd/internal/cli", "checks"}},
+		{"cmd/internal/cli", nil},
+		{"cmd/internal/render", []string{"checks", "plegbench"}},
+		{"cmd/internal/target", []string{"cmd/internal/cli", "checks", "crictl", "plegbench"}},
+		{"cmd/internal/answer", []string{"cmd/internal/cli", "cmd/internal/render", "checks", "crictl"}},
+		{"cmd/internal/app", []string{"cmd/internal", "checks"}},
+		{"cmd/internal", []string{
+			"cmd/internal/answer", "cmd/internal/cli", "cmd/internal/render", "cmd/internal/target",
+			"checks", "crictl", "plegbench",
+		}},
+	}
+	for _, p := range packages(t) {
+		var rule []string
+		longest := -1
+		for _, a := range allowed {
+			if under(p.ImportPath, a.in) && len(a.in) > longest {
+				rule, longest = a.may, len(a.in)
+			}
+		}
+		if longest < 0 && p.ImportPath != module {
+			t.Errorf("%s: no rule says what it may import; add one", p.ImportPath)
+			continue
+		}
+		for _, imp := range p.Imports {
+			for _, f := range fenced {
+				if strings.HasPrefix(imp, f.prefix) && !slices.ContainsFunc(f.in, func(d string) bool { return under(p.ImportPath, d) }) {
+					t.Errorf("%s imports %s, which only %v may", p.ImportPath, imp, f.in)
+				}
+			}
+			if strings.HasPrefix(imp, module+"/") && !slices.ContainsFunc(rule, func(d string) bool { return under(imp, d) }) {
+				t.Errorf("%s imports %s; it may import %v of ours", p.ImportPath, imp, rule)
+			}
+		}
+	}
+}
+
+func TestPackageDocs(t *testing.T) {
+	for _, p := range packages(t) {
+		if len(p.Doc) < 20 && p.ImportPath != module {
+			t.Errorf("%s: the package comment is missing, or says nothing", p.ImportPath)
+		}
+	}
+}
+
+func TestRootFolders(t *testing.T) {
+	entries, err := os.ReadDir(".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rooms := []string{"bin", "checks", "cmd", "crictl", "docs", "journal", "plegbench"}
+	for _, e := range entries {
+		if e.IsDir() && !strings.HasPrefix(e.Name(), ".") && !slices.Contains(rooms, e.Name()) {
+			t.Errorf("%s/: the house has these rooms: %v", e.Name(), rooms)
+		}
+	}
+}
+
+// goFiles parses every Go file of ours.
+func goFiles(t *testing.T, visit func(name string, fset *token.FileSet, file *ast.File)) {
+	t.Helper()
+	fset := token.NewFileSet()
+	err := filepath.WalkDir(".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() && (strings.HasPrefix(d.Name(), ".") && name != "." || d.Name() == "testdata" || d.Name() == "bin") {
+			return filepath.SkipDir
+		}
+		if filepath.Ext(name) != ".go" {
+			return nil
+		}
+		file, err := parser.ParseFile(fset, name, nil, parser.ParseComments)
+		if err != nil {
+			return err
+		}
+		visit(name, fset, file)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestNoInitAndSizes(t *testing.T) {
+	const maxFile, maxFunc = 600, 100 // lines; docs/architecture.md
+	goFiles(t, func(name string, fset *token.FileSet, file *ast.File) {
+		test := strings.HasSuffix(name, "_test.go")
+		if lines := fset.File(file.Pos()).LineCount(); lines > maxFile && !test {
+			t.Errorf("%s has %d lines; split it along its nouns", name, lines)
+		}
+		for _, d := range file.Decls {
+			fn, ok := d.(*ast.FuncDecl)
+			if !ok {
+				continue
+			}
+			if fn.Recv == nil && fn.Name.Name == "init" {
+				t.Errorf("%s: init functions hide what runs; make it a value or a call", fset.Position(fn.Pos()))
+			}
+			lines := fset.Position(fn.End()).Line - fset.Position(fn.Pos()).Line
+			if lines > maxFunc && !test {
+				t.Errorf("%s: %s has %d lines", fset.Position(fn.Pos()), fn.Name.Name, lines)
+			}
+		}
+	})
+}
+
+func TestPackageNames(t *testing.T) {
+	empty := []string{"util", "utils", "common", "types", "helpers", "helper", "misc", "base"}
+	goFiles(t, func(name string, _ *token.FileSet, file *ast.File) {
+		if slices.Contains(empty, file.Name.Name) {
+			t.Errorf("%s: package %s names nothing of the field", name, file.Name.Name)
+		}
+	})
+}
+
+// constantCodes returns the cause codes of the contract that this version can name, as docs/causes.md heads them.
+func TestCausesAreDocumented(t *testing.T) {
+	page, err := os.ReadFile("docs/causes.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	heads := regexp.MustCompile(`(?m)^## (\w+)`).FindAllStringSubmatch(string(page), -1)
+	var documented []string
+	for _, h := range heads {
+		documented = append(documented, h[1])
+	}
+	var defined []string
+	for _, d := range checks.Definitions() {
+		defined = append(defined, d.Code)
+	}
+	if !slices.Equal(documented, defined) {
+		t.Errorf("docs/causes.md documents %v, the judge knows %v; run make generate", documented, defined)
+	}
+}
