@@ -84,8 +84,13 @@ func (f *Facts) hungEvidence(how hang) Evidence {
 			addf(&e.For, "%s, which needs no lock", callLine(r.last()))
 		}
 	case hangMidway:
-		s, _ := f.silence()
-		addf(&e.For, "it answered at first; then %s in a row hung and nothing was answered for %s", count(s.Hung, "call"), duration(s.For))
+		if s, ok := f.silence(); ok {
+			addf(&e.For, "it answered at first; then %s in a row hung and nothing was answered for %s", count(s.Hung, "call"), duration(s.For))
+		}
+		if f.stoppedForGood() {
+			pulse := f.Measurement.Pulses[len(f.Measurement.Pulses)-1]
+			addf(&e.For, "Version, which needs no lock and was answered at first, did not answer in %s when it was asked again", duration(pulse.Elapsed))
+		}
 	case hangMost:
 		all, hungs := f.inspections(), f.inspectionsThat(isHung)
 		addf(&e.For, "%s of %s status calls did not answer in %s, in %s", number(len(hungs)), number(len(all)),

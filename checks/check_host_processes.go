@@ -17,6 +17,9 @@ func hostProcesses() Check {
 }
 
 func readHostProcesses(f *Facts) Result {
+	if f.simulated() {
+		return result(StatusSkipped, "the runtime is simulated and has no processes")
+	}
 	if f.HostMissing != "" {
 		return result(StatusUnknown, "processes were not read: %s", clean(f.HostMissing))
 	}

@@ -24,6 +24,9 @@ func readRelistProjection(f *Facts) Result {
 		return result(StatusUnknown, "without both lists nothing can be worked out")
 	}
 	now, limit := optional(s.ProjectedSeconds), f.threshold()
+	if len(f.hungLists()) > 0 {
+		return result(StatusCritical, "fails after %s, since its lists are not answered; PLEG is unhealthy %s after the last that was", duration(now), minutes(limit))
+	}
 	age := max(now, optional(s.ProjectedAgeSeconds))
 	worst := max(age, optional(s.ChurnSeconds), optional(s.ColdSeconds))
 	line := fmt.Sprintf("%s now", duration(now))

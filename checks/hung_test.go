@@ -1,6 +1,7 @@
 package checks
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/kdiag/kdiag/checks/host"
 	"github.com/kdiag/kdiag/crictl"
+	"github.com/kdiag/kdiag/plegbench"
 )
 
 // only returns the one cause that facts must have.
@@ -185,5 +187,28 @@ func TestRuntimeGoesAwayMidway(t *testing.T) {
 	}), codeRuntimeDown)
 	if !strings.Contains(c.Summary, "went away") {
 		t.Errorf("summary %q", c.Summary)
+	}
+}
+
+// TestFrozenBetweenSamples is a daemon that is stopped while a series of relists runs: one list hangs, and so does the
+// Version that is asked beside it.
+func TestFrozenBetweenSamples(t *testing.T) {
+	frozen := func(recovers bool) *Facts {
+		f := node(pods(3, 2))
+		m := f.Measurement
+		at := now()
+		hang := crictl.Call{Method: "ListPodSandbox", Start: at, Elapsed: time.Second, Code: crictl.DeadlineExceeded}
+		m.Samples = append(m.Samples, plegbench.Sample{At: at, Sandboxes: hang})
+		m.Pulses = []crictl.Call{{Method: "Version", Start: at.Add(time.Second / 2), Elapsed: time.Second, Code: crictl.DeadlineExceeded}}
+		m.Sweep = plegbench.Sweep{Total: m.Sweep.Total, Reach: "stopped because the runtime no longer answered anything, Version included"}
+		if recovers {
+			ok := crictl.Call{Method: "ListPodSandbox", Start: at.Add(3 * time.Second), Elapsed: time.Millisecond, Code: crictl.OK}
+			m.Samples = append(m.Samples, plegbench.Sample{At: ok.Start, Sandboxes: ok, Containers: ok})
+		}
+		return f
+	}
+	only(t, frozen(false), codeRuntimeHung)
+	if got := codes(Judge(frozen(true))); slices.Contains(got, codeRuntimeHung) {
+		t.Errorf("got %v of a runtime that answers again", got)
 	}
 }

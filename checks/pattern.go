@@ -1,6 +1,7 @@
 package checks
 
 import (
+	"slices"
 	"time"
 
 	"github.com/kdiag/kdiag/crictl"
@@ -48,7 +49,7 @@ func (f *Facts) wholeHang() hang {
 		}
 		return hangAll
 	}
-	if s, ok := f.silence(); ok && !s.Recovered {
+	if s, ok := f.silence(); ok && !s.Recovered || f.stoppedForGood() {
 		return hangMidway
 	}
 	all, hungs := f.inspections(), f.inspectionsThat(isHung)
@@ -132,6 +133,19 @@ func (f *Facts) silence() (silence, bool) {
 	}
 	wide := len(pods) >= podsOfAStandoff || lists > 0 && (len(pods) > 0 || others == 0 && lists > 1)
 	return s, wide
+}
+
+// stoppedForGood reports whether a runtime that had answered left even Version unanswered when its pulse was taken, and
+// nothing was answered since.
+func (f *Facts) stoppedForGood() bool {
+	m := f.Measurement
+	if !m.Stopped() {
+		return false
+	}
+	pulse := m.Pulses[len(m.Pulses)-1]
+	return !slices.ContainsFunc(f.laterCalls(), func(c timed) bool {
+		return c.call.OK() && c.call.Start.Add(c.call.Elapsed).After(pulse.Start)
+	})
 }
 
 // listProbeHung reports whether a list hung from the start, so that later ones add nothing to it.

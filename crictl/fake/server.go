@@ -79,9 +79,6 @@ func limitOr(limit int) int {
 	return limit
 }
 
-// Scenario returns what the server was made of.
-func (s *Server) Scenario() Scenario { return s.scenario }
-
 // Serve answers RPCs on lis until Stop, and closes lis. The scenario's SocketMode plays no part; that is Listen's. It returns
 // nil after Stop.
 func (s *Server) Serve(lis net.Listener) error {

@@ -30,7 +30,7 @@ func gauges(s *plegbench.Summary) []gauge {
 		{"after a restart", s.ColdSeconds},
 		{"last seen active", s.ProjectedAgeSeconds},
 	} {
-		if g.value != nil {
+		if g.value != nil && !listsFail(s) {
 			out = append(out, gauge{g.label, *g.value, s.ThresholdSeconds, duration})
 		}
 	}
@@ -42,6 +42,28 @@ func gauges(s *plegbench.Summary) []gauge {
 		out = append(out, gauge{label, float64(*s.ResponseBytes), float64(s.ResponseLimitBytes), size})
 	}
 	return out
+}
+
+// listsFail reports whether the relist that a summary projects comes to nothing: the lists hang, it costs time, and the
+// age that it would stop does not end.
+func listsFail(s *plegbench.Summary) bool {
+	return s.ProjectedSeconds != nil && s.ProjectedAgeSeconds == nil
+}
+
+// noPicture is the share of its limit below which a bar shows nothing that a number does not.
+const noPicture = 0.1
+
+// farFromLimits reports whether no figure comes near its limit.
+func farFromLimits(s *plegbench.Summary) bool {
+	if s == nil || listsFail(s) {
+		return false
+	}
+	for _, g := range gauges(s) {
+		if g.share() >= noPicture {
+			return false
+		}
+	}
+	return true
 }
 
 // share is how much of its limit a gauge uses; 0 without a limit.
@@ -58,10 +80,14 @@ func (p *page) limits(title string, s *plegbench.Summary) {
 		return
 	}
 	all := gauges(s)
-	if len(all) == 0 {
+	if len(all) == 0 && !listsFail(s) {
 		return
 	}
 	p.heading(title)
+	if listsFail(s) {
+		p.pair("relist now", labelWidth, "fails after "+duration(*s.ProjectedSeconds)+
+			": its lists are not answered, so it does not count, and PLEG is unhealthy "+duration(s.ThresholdSeconds)+" after the last that did")
+	}
 	var labels, values, of int
 	for _, g := range all {
 		labels, values = max(labels, columns(g.label)), max(values, columns(g.print(g.value)))

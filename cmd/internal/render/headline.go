@@ -24,6 +24,14 @@ func (p *page) headline(v checks.Verdict, host, sentence string) {
 	p.flow(lead, hang, plain(sentence))
 }
 
+// where names the node, and says when the runtime is not one: the commands of a report are meant for a real node.
+func where(host string, r checks.Runtime) string {
+	if r.EndpointSource == "simulated" {
+		return strings.TrimSpace(host + " (simulated)")
+	}
+	return host
+}
+
 // verdictWord returns a verdict in capitals; a document without one says that nothing is known.
 func verdictWord(c cleaner, v checks.Verdict) string {
 	if word := c.prose(string(v)); word != "" {

@@ -10,16 +10,23 @@ import (
 // report writes the answer of kdiag pleg and kdiag node.
 func (p *page) report(r *checks.Report) {
 	fine := fineRelist(r.Relist)
-	p.headline(r.Status, r.Host, sentence(p.cleaner, r.Status, r.Causes, r.Problems, fine))
+	p.headline(r.Status, where(r.Host, r.Runtime), sentence(p.cleaner, r.Status, r.Causes, r.Problems, fine))
 	p.problems(r.Status, r.Causes, r.Problems)
 	if r.Status == checks.Healthy && len(r.Causes) == 0 {
 		p.healthy(r)
 		return
 	}
 	p.causes(r.Causes)
-	p.limits("Against the kubelet's limits", r.Relist)
+	far := farFromLimits(r.Relist)
+	if !far {
+		p.limits("Against the kubelet's limits", r.Relist)
+	}
 	if measured(r.Relist) {
 		p.heading("Measured")
+		if far {
+			p.pair("relist", labelWidth, relistLine(r.Relist))
+			p.pair("list size", labelWidth, sizeLine(r.Relist))
+		}
 		p.figures(r.Relist)
 	} else {
 		p.heading("Runtime")
@@ -48,13 +55,7 @@ func (p *page) healthy(r *checks.Report) {
 	}
 	p.runtime(r.Runtime, labelWidth)
 	p.pair("checks", labelWidth, tally(r.Checks))
-	var rest []checks.Result
-	for _, c := range r.Checks {
-		if c.Status != checks.StatusOK && c.Status != checks.StatusSkipped {
-			rest = append(rest, c)
-		}
-	}
-	p.checkTable(rest)
+	p.checkTable(notable(r.Checks))
 }
 
 func relistLine(s *plegbench.Summary) string {
@@ -112,13 +113,24 @@ func tally(results []checks.Result) string {
 	return strings.Join(parts, ", ")
 }
 
-// checks writes every check in one line.
+// checks writes the checks that say something in one line each, and how many there are of each outcome.
 func (p *page) checks(results []checks.Result) {
 	if len(results) == 0 {
 		return
 	}
-	p.heading("Checks")
-	p.checkTable(results)
+	p.heading("Checks: " + tally(results))
+	p.checkTable(notable(results))
+}
+
+// notable returns the checks that are neither ok nor skipped.
+func notable(results []checks.Result) []checks.Result {
+	var rest []checks.Result
+	for _, c := range results {
+		if c.Status != checks.StatusOK && c.Status != checks.StatusSkipped {
+			rest = append(rest, c)
+		}
+	}
+	return rest
 }
 
 func (p *page) checkTable(results []checks.Result) {

@@ -72,7 +72,7 @@ type hostView struct {
 func lookAtHost(ctx context.Context, env cli.Env, t *Target, timeout time.Duration) <-chan hostView {
 	out := make(chan hostView, 1)
 	if t.Simulated() {
-		out <- hostView{missing: "the runtime is simulated: it has no processes on this host"}
+		out <- hostView{missing: "the runtime is simulated"}
 		return out
 	}
 	type answer struct {
