@@ -242,7 +242,8 @@ func containerLabel(c crictl.Container) string {
 func (f *Facts) stepsWhenTooLarge(s listSize) []NextStep {
 	var st steps
 	if f.largeEntries() {
-		for _, c := range f.heaviestContainers() {
+		heavy := f.heaviestContainers()
+		for _, c := range heavy[:min(len(heavy), 1)] {
 			if pod := podOf(c.Pod); safe(c.ID) {
 				st.add(TouchesNothing, f.crictlCommand("ps -a --id "+c.ID+" -o json"), "Which label or annotation is so large? A list by id still works.")
 				if safe(pod.Namespace, pod.Name) {

@@ -172,14 +172,15 @@ func (f *Facts) stepsWhenExited(c census) []NextStep {
 	if l, known := f.listSize(); !known || !l.over() { // else crictl is as blind as the kubelet
 		s.add(TouchesNothing, f.crictlCommand("ps -a --state exited -q | wc -l"), "Count them again in a few minutes: do they grow?")
 	}
-	for _, h := range c.Containers[:min(len(c.Containers), topHeaps)] {
+	// One command each: the next heap takes the same with other ids.
+	for _, h := range c.Containers[:min(len(c.Containers), 1)] {
 		if h.Count > 1 && safe(h.Pod.UID, h.Name) {
 			list := fmt.Sprintf("ps -a --state exited -q --label io.kubernetes.pod.uid=%s --label io.kubernetes.container.name=%s", h.Pod.UID, h.Name)
 			s.add(TouchesExited, f.crictlCommand(list)+" | tail -n +2 | xargs -r -n 10 "+f.crictlCommand("rm"),
-				fmt.Sprintf("Removes the dead containers of %s but the newest (crictl lists the newest first), ten at a time. Never crictl rm -a.", h.label()))
+				fmt.Sprintf("Removes the dead containers of %s but the newest (crictl lists the newest first), ten at a time, and their logs. The others go the same way. Never crictl rm -a.", h.label()))
 		}
 	}
-	for _, h := range c.Sandboxes[:min(len(c.Sandboxes), topHeaps)] {
+	for _, h := range c.Sandboxes[:min(len(c.Sandboxes), 1)] {
 		if h.Count > 1 && safe(h.Pod.UID) {
 			list := fmt.Sprintf("pods --state NotReady -q --label io.kubernetes.pod.uid=%s", h.Pod.UID)
 			s.add(TouchesExited, f.crictlCommand(list)+" | tail -n +2 | xargs -r -n 10 "+f.crictlCommand("rmp"),
