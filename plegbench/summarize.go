@@ -64,9 +64,13 @@ func sweepSummary(sweep *Sweep) *SweepSummary {
 	var all tally
 	all.times = make([]time.Duration, 0, len(sweep.Inspections))
 	var slowest crictl.Call
+	cut := 0
 	for i := range sweep.Inspections {
 		c := sweep.Inspections[i].Call
 		all.add(c)
+		if c.Code == crictl.Canceled {
+			cut++
+		}
 		if answered(c) && (slowest.Object == "" || c.Elapsed > slowest.Elapsed) {
 			slowest = c
 			slowest.Object = sweep.Inspections[i].ID
@@ -74,7 +78,7 @@ func sweepSummary(sweep *Sweep) *SweepSummary {
 	}
 	d := newDistribution(all.times)
 	return &SweepSummary{
-		Inspected:      all.count,
+		Inspected:      all.count - cut,
 		Total:          sweep.Total,
 		Hung:           all.hung,
 		Failed:         all.failed,

@@ -72,7 +72,7 @@ func TestSummarize(t *testing.T) {
 			Samples: 4, Errors: 1, P50Seconds: new(0.03), P90Seconds: new(0.04), P99Seconds: new(0.04), MaxSeconds: new(0.04),
 		},
 		Sweep: &SweepSummary{
-			Inspected: 8, Total: 11, Hung: 1, Failed: 1, Reach: "8 of 11: as an example",
+			Inspected: 7, Total: 11, Hung: 1, Failed: 1, Reach: "8 of 11: as an example",
 			P50Seconds: new(0.01), P99Seconds: new(0.03), SlowestSeconds: new(0.03), SlowestID: "b3",
 			Histogram: []Bucket{
 				{LeSeconds: new(0.002), Count: 1},

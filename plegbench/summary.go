@@ -53,7 +53,7 @@ type ListSummary struct {
 
 // A SweepSummary summarises the status calls.
 type SweepSummary struct {
-	Inspected      int      `json:"inspected"` // asked, answered or not
+	Inspected      int      `json:"inspected"` // asked, answered or hung; calls that the end of the command cut short are left out
 	Total          int      `json:"total"`
 	Hung           int      `json:"hung"`
 	Failed         int      `json:"failed,omitempty"`     // answered with an error other than NotFound
