@@ -147,7 +147,7 @@ func (f *Facts) stepsWhenInspectHangs(main plegbench.Inspection, rest []plegbenc
 		s.add(TouchesNothing, f.crictlCommand(command+main.ID), "Ask once more for this object alone: does it still hang?")
 	}
 	f.addProcesses(&s, main)
-	addDeletePod(&s, main)
+	f.addDeletePod(&s, main)
 	for _, i := range rest[:min(len(rest), 2)] {
 		f.addProcesses(&s, i)
 	}

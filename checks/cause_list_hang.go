@@ -168,7 +168,7 @@ func (f *Facts) stepsWhenListHangs(c *Cause) []NextStep {
 	if len(hungs) > 0 {
 		main, _ := mainCulprit(hungs)
 		f.addProcesses(&s, main)
-		addDeletePod(&s, main)
+		f.addDeletePod(&s, main)
 	}
 	for _, p := range f.oldProcesses(host.RoleOCI, longOCI) {
 		f.addKill(&s, p, objectOf(p))

@@ -2,6 +2,7 @@ package checks
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -166,5 +167,21 @@ func TestTooLargeSaysWhichSide(t *testing.T) {
 	}), codeListTooLarge)
 	if streamed.Severity != Warning {
 		t.Errorf("a kubelet that streams is not blind: %s", streamed.Severity)
+	}
+}
+
+// TestStaticPod wants no kubectl delete for a pod that comes from a manifest.
+func TestStaticPod(t *testing.T) {
+	for _, source := range []string{"api", "file", "http", ""} {
+		f := node(pods(3, 2))
+		for i := range f.Measurement.Sandboxes.Sandboxes {
+			f.Measurement.Sandboxes.Sandboxes[i].ConfigSource = source
+		}
+		statusHangs(f.Measurement.Containers.Containers[0].ID)(f)
+		steps := only(t, f, codeInspectHang).NextSteps
+		deletes := slices.ContainsFunc(steps, func(s NextStep) bool { return strings.HasPrefix(s.Command, "kubectl delete pod") })
+		if static := source == "file" || source == "http"; deletes == static {
+			t.Errorf("config source %q: kubectl delete pod among the steps: %v", source, deletes)
+		}
 	}
 }

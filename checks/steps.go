@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/kdiag/kdiag/checks/host"
+	"github.com/kdiag/kdiag/crictl"
 	"github.com/kdiag/kdiag/plegbench"
 )
 
@@ -153,13 +154,26 @@ func (f *Facts) addKill(s *steps, p host.Process, what string) {
 	}
 }
 
-// addDeletePod adds the deletion of one pod.
-func addDeletePod(s *steps, i plegbench.Inspection) {
+// addDeletePod adds the deletion of one pod. A static pod lives as long as its manifest: only its mirror can be deleted.
+func (f *Facts) addDeletePod(s *steps, i plegbench.Inspection) {
 	if !safe(i.Pod.Namespace, i.Pod.Name) {
+		return
+	}
+	if f.isStatic(i) {
+		s.add(TouchesNothing, "ls -l /etc/kubernetes/manifests",
+			"A static pod: kubectl delete does nothing to it. It ends when its manifest leaves the kubelet's folder, usually this one.")
 		return
 	}
 	s.add(TouchesPod, fmt.Sprintf("kubectl delete pod -n %s %s --wait=false", i.Pod.Namespace, i.Pod.Name),
 		"A replacement can start on another node meanwhile; here the stop may hang as well.")
+}
+
+// isStatic reports whether the kubelet has the pod of an inspection from a file or a URL, not from the API server.
+func (f *Facts) isStatic(i plegbench.Inspection) bool {
+	list := f.Measurement.Sandboxes
+	return list != nil && slices.ContainsFunc(list.Sandboxes, func(s crictl.PodSandbox) bool {
+		return s.ID == i.SandboxID && s.ConfigSource != "" && s.ConfigSource != "api"
+	})
 }
 
 // addNode adds the last rungs of the ladder.

@@ -16,6 +16,9 @@ type Options struct {
 	For time.Duration
 	// Pause is the time between two samples. Default 50 ms; a kubelet pauses for RelistPeriod.
 	Pause time.Duration
+	// Record takes all samples that were asked for, however slow and however alike. Without it, and without For, up to
+	// ten samples end as soon as they teach nothing new or eat the time of the status calls.
+	Record bool
 	// Streaming lists by the streaming RPCs, as a kubelet with the feature gate CRIListStreaming does.
 	Streaming bool
 
@@ -89,4 +92,4 @@ func (o Options) stall() time.Duration { return min(stallAfter, o.RPCTimeout/2) 
 const smallSeries = 10
 
 // brief reports whether the samples are a small series.
-func (o Options) brief() bool { return o.For <= 0 && o.Samples <= smallSeries }
+func (o Options) brief() bool { return !o.Record && o.For <= 0 && o.Samples <= smallSeries }

@@ -20,6 +20,17 @@ func TestMeasureVerySlowListsLeaveTimeForTheSweep(t *testing.T) {
 	})
 }
 
+// TestMeasureRecord is the same node, asked for a whole series.
+func TestMeasureRecord(t *testing.T) {
+	s := node(3, 0)
+	s.Latency = []fake.Latency{{RPC: "List*", Base: fake.Duration(3 * time.Second)}}
+	inBubble(t, s, rpcTimeout, Options{Samples: 4, Record: true}, func(t *testing.T, m *Measurement) {
+		if n := len(m.Samples); n != 4 || m.Sweep.Reach != "all 6" || m.Interrupted != "" {
+			t.Errorf("%d samples, reach %q, interrupted %q", n, m.Sweep.Reach, m.Interrupted)
+		}
+	})
+}
+
 func TestMeasureListTooLarge(t *testing.T) {
 	const limit = 64 << 10
 	spread := fake.Scenario{Name: "test", Limits: fake.MessageLimits{Send: limit}, Pods: []fake.PodGroup{

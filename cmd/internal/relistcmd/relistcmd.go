@@ -102,7 +102,7 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 	progress := render.NewProgress(env.Err, env.ErrTTY, env.Width)
 	progress.ASCII = env.ASCII()
 	series := plegbench.Options{
-		Samples: opts.count, For: opts.duration, Pause: opts.interval, Deep: opts.deep,
+		Samples: opts.count, For: opts.duration, Pause: opts.interval, Record: true, Deep: opts.deep,
 		Progress: progress.Update, OnSample: progress.Sample,
 	}
 	if opts.duration > 0 {
