@@ -74,7 +74,7 @@ func causes(list []checks.Definition) []byte {
 	var b bytes.Buffer
 	b.WriteString("# Causes\n\nWhat `kdiag explain` prints, made by `make generate`. The root comes first in a report; what follows from it after.\n")
 	for _, d := range list {
-		fmt.Fprintf(&b, "\n## %s\n\n%s.\n\n%s\n", d.Code, d.Title, d.Means)
+		fmt.Fprintf(&b, "\n## %s\n\n%s.\n\n%s\n", d.Code, sentenceCase(d.Title), d.Means)
 		section(&b, "Confirm it", d.Confirm)
 		section(&b, "Fix it, least first", d.Fix)
 		fmt.Fprintf(&b, "\nMistaken for: %s\n", d.Mistaken)
@@ -96,11 +96,19 @@ func section(b *bytes.Buffer, title string, lines []string) {
 	}
 }
 
+// sentenceCase makes a title, which is written to stand in the middle of a line, the beginning of one.
+func sentenceCase(title string) string {
+	if title == "" {
+		return ""
+	}
+	return strings.ToUpper(title[:1]) + title[1:]
+}
+
 func checkPage(list []checks.Check) []byte {
 	var b bytes.Buffer
 	b.WriteString("# Checks\n\nWhat kdiag looks at, made by `make generate`. Each gives one line of a report.\n")
 	for _, c := range list {
-		fmt.Fprintf(&b, "\n## %s\n\n%s. %s\n", c.ID, c.Title, c.Text)
+		fmt.Fprintf(&b, "\n## %s\n\n%s. %s\n", c.ID, sentenceCase(c.Title), c.Text)
 	}
 	return b.Bytes()
 }

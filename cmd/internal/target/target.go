@@ -156,7 +156,7 @@ func Scenario(name string) (fake.Scenario, error) {
 	if err != nil {
 		return fake.Scenario{}, &cli.UsageError{
 			Problem: fmt.Sprintf("%s: %v", name, err),
-			Hint:    "docs/scenarios.md shows the format",
+			Hint:    "kdiag runtime serve --help shows the format",
 		}
 	}
 	if s.Name == "" {
