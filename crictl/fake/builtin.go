@@ -8,8 +8,8 @@ import (
 //go:embed scenarios/*.yaml
 var scenarioFiles embed.FS
 
-// builtinNames lists the scenarios of the contract in its order.
-func builtinNames() []string {
+// Names lists the built-in scenarios in the order in which they are shown to a person. It parses none of them.
+func Names() []string {
 	return []string{
 		"healthy", "runtime-down", "runtime-hung", "runtime-slow", "runtime-not-ready", "network-not-ready", "cni-hung",
 		"list-hang", "inspect-hang", "sandbox-hang", "image-service-hung", "exited-flood", "list-too-large", "relist-overloaded", "flapping",
@@ -19,7 +19,7 @@ func builtinNames() []string {
 // Builtins returns the scenarios that kdiag brings along, in the order in which they are listed to a person. The caller
 // owns the result.
 func Builtins() []Scenario {
-	names := builtinNames()
+	names := Names()
 	all := make([]Scenario, 0, len(names))
 	for _, name := range names {
 		s, ok := Builtin(name)

@@ -14,12 +14,12 @@ import (
 
 func TestBuiltins(t *testing.T) {
 	files, err := fs.Glob(scenarioFiles, "scenarios/*.yaml")
-	if err != nil || len(files) != len(builtinNames()) {
-		t.Errorf("%d embedded files and %d names (%v)", len(files), len(builtinNames()), err)
+	if err != nil || len(files) != len(Names()) {
+		t.Errorf("%d embedded files and %d names (%v)", len(files), len(Names()), err)
 	}
 	summaries := map[string]bool{}
 	for i, s := range Builtins() {
-		if want := builtinNames()[i]; s.Name != want {
+		if want := Names()[i]; s.Name != want {
 			t.Errorf("file %s.yaml says its name is %s", want, s.Name)
 		}
 		if (s.Cause == "") != (s.Name == "healthy") {

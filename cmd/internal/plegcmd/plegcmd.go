@@ -12,6 +12,7 @@ import (
 	"github.com/kdiag/kdiag/cmd/internal/cli"
 	"github.com/kdiag/kdiag/cmd/internal/render"
 	"github.com/kdiag/kdiag/cmd/internal/target"
+	"github.com/kdiag/kdiag/crictl/fake"
 	"github.com/kdiag/kdiag/plegbench"
 )
 
@@ -44,7 +45,7 @@ Reads only. Needs the runtime's socket, so usually root; neither the API server 
 			return run(cmd.Context(), env, opts)
 		},
 	}
-	opts.AddRuntime(cmd, target.Names())
+	opts.AddRuntime(cmd, fake.Names())
 	opts.AddOutput(cmd)
 	fs := cmd.Flags()
 	fs.IntVar(&opts.samples, "samples", 5, "how many relists to time")

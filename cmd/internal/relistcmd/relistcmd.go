@@ -12,6 +12,7 @@ import (
 	"github.com/kdiag/kdiag/cmd/internal/cli"
 	"github.com/kdiag/kdiag/cmd/internal/render"
 	"github.com/kdiag/kdiag/cmd/internal/target"
+	"github.com/kdiag/kdiag/crictl/fake"
 	"github.com/kdiag/kdiag/plegbench"
 )
 
@@ -46,7 +47,7 @@ Save a healthy node's figures and hold a sick one against them. Reads only.`,
 			return run(cmd.Context(), env, opts)
 		},
 	}
-	opts.AddRuntime(cmd, target.Names())
+	opts.AddRuntime(cmd, fake.Names())
 	opts.AddOutput(cmd)
 	fs := cmd.Flags()
 	fs.IntVar(&opts.count, "count", 10, "how many relists to time")

@@ -11,6 +11,7 @@ import (
 	"github.com/kdiag/kdiag/cmd/internal/cli"
 	"github.com/kdiag/kdiag/cmd/internal/render"
 	"github.com/kdiag/kdiag/cmd/internal/target"
+	"github.com/kdiag/kdiag/crictl/fake"
 	"github.com/kdiag/kdiag/plegbench"
 )
 
@@ -35,7 +36,7 @@ Reads only.`,
 			return run(cmd.Context(), env, flags)
 		},
 	}
-	flags.AddRuntime(cmd, target.Names())
+	flags.AddRuntime(cmd, fake.Names())
 	flags.AddOutput(cmd)
 	cmd.AddCommand(newServe(env))
 	return cmd

@@ -48,7 +48,7 @@ A scenario is one of the built-in ones (--simulate help lists them) or a YAML fi
 	fs.StringVar(&opts.simulate, "simulate", "healthy", "scenario: a name or a YAML file; help lists the names")
 	fs.StringVar(&opts.listen, "listen", "/tmp/kdiag.sock", "where to listen: unix:///path or a bare path")
 	fs.StringVar(&opts.listen, "runtime-endpoint", "/tmp/kdiag.sock", "the same as --listen")
-	_ = cmd.RegisterFlagCompletionFunc("simulate", cobra.FixedCompletions(target.Names(), cobra.ShellCompDirectiveDefault))
+	_ = cmd.RegisterFlagCompletionFunc("simulate", cobra.FixedCompletions(fake.Names(), cobra.ShellCompDirectiveDefault))
 	return cmd
 }
 

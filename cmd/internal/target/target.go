@@ -165,15 +165,6 @@ func Scenario(name string) (fake.Scenario, error) {
 	return s, nil
 }
 
-// Names returns the names of the built-in scenarios.
-func Names() []string {
-	var names []string
-	for _, s := range fake.Builtins() {
-		names = append(names, s.Name)
-	}
-	return names
-}
-
 // PrintScenarios lists the built-in scenarios, a line each.
 func PrintScenarios(w io.Writer) error {
 	for _, s := range fake.Builtins() {
