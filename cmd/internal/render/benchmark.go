@@ -7,19 +7,25 @@ import (
 
 // benchmark writes the answer of kdiag relist.
 func (p *page) benchmark(r, against *checks.RelistBenchmark) {
-	p.headline(r.Status, r.Host, sentence(p.cleaner, r.Status, r.Causes, r.Problems, fineRelist(r.Relist)))
+	p.headline(r.Status, where(r.Host, r.Runtime), sentence(p.cleaner, r.Status, r.Causes, r.Problems, fineRelist(r.Relist)))
 	p.problems(r.Status, r.Causes, r.Problems)
 	p.causes(r.Causes)
 	p.comparison(r, against)
 	p.series(r.Samples)
 	p.histogram("Relists by latency", histogramOf(r.Samples))
 	p.rpcTable(r.RPCs)
-	p.limits("Against the kubelet's limits", r.Relist)
+	far := farFromLimits(r.Relist)
+	if !far {
+		p.limits("Against the kubelet's limits", r.Relist)
+	}
 	p.forecast(r.Relist, r.Forecast)
 	p.heading("Measured")
 	if r.Relist != nil {
 		s := *r.Relist
 		s.BytesPerContainer = nil // the forecast has it
+		if far {
+			p.reach(&s)
+		}
 		p.figures(&s)
 	}
 	p.runtime(r.Runtime, labelWidth)

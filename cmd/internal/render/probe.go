@@ -11,7 +11,7 @@ const probeBar = 12
 
 // probe writes the answer of kdiag runtime.
 func (p *page) probe(r *checks.RuntimeProbe) {
-	p.headline(r.Status, r.Host, sentence(p.cleaner, r.Status, r.Causes, r.Problems, p.fineProbe(r)))
+	p.headline(r.Status, where(r.Host, r.Runtime), sentence(p.cleaner, r.Status, r.Causes, r.Problems, p.fineProbe(r)))
 	p.problems(r.Status, r.Causes, r.Problems)
 	p.causes(r.Causes)
 	p.heading("Runtime")

@@ -24,8 +24,7 @@ func (p *page) report(r *checks.Report) {
 	if measured(r.Relist) {
 		p.heading("Measured")
 		if far {
-			p.pair("relist", labelWidth, relistLine(r.Relist))
-			p.pair("list size", labelWidth, sizeLine(r.Relist))
+			p.reach(r.Relist)
 		}
 		p.figures(r.Relist)
 	} else {
@@ -47,8 +46,7 @@ func measured(s *plegbench.Summary) bool {
 func (p *page) healthy(r *checks.Report) {
 	p.blank()
 	if r.Relist != nil {
-		p.pair("relist", labelWidth, relistLine(r.Relist))
-		p.pair("list size", labelWidth, sizeLine(r.Relist))
+		p.reach(r.Relist)
 		p.pair("lists", labelWidth, lists(r.Relist.List))
 		p.pair("statuses", labelWidth, p.statuses(r.Relist.Sweep))
 		p.pair("holds", labelWidth, holds(r.Relist))
@@ -56,6 +54,12 @@ func (p *page) healthy(r *checks.Report) {
 	p.runtime(r.Runtime, labelWidth)
 	p.pair("checks", labelWidth, tally(r.Checks))
 	p.checkTable(notable(r.Checks))
+}
+
+// reach writes what has a limit in words, for when it is far from it.
+func (p *page) reach(s *plegbench.Summary) {
+	p.pair("relist", labelWidth, relistLine(s))
+	p.pair("list size", labelWidth, sizeLine(s))
 }
 
 func relistLine(s *plegbench.Summary) string {

@@ -52,6 +52,7 @@ func Gather(ctx context.Context, env cli.Env, f *cli.Flags, opts plegbench.Optio
 	if !t.Simulated() && seen.missing == "" {
 		// States of processes are worth most at the moment at which calls hang, which may be after the start.
 		if again := <-lookAtHost(ctx, env, t, lateHostTimeout); again.missing == "" {
+			markLasting(seen.list, again.list)
 			seen = again
 		}
 	}
@@ -67,6 +68,21 @@ func Gather(ctx context.Context, env cli.Env, f *cli.Flags, opts plegbench.Optio
 type hostView struct {
 	list    []host.Process
 	missing string // why there is no list, or not all of it
+}
+
+// markLasting marks the processes of the newer look that were in uninterruptible sleep in the same place in both. The
+// start is worked out from the time of boot, which the kernel rounds, so the same process may differ by a second.
+func markLasting(first, again []host.Process) {
+	before := make(map[int]host.Process, len(first))
+	for _, p := range first {
+		before[p.PID] = p
+	}
+	for i := range again {
+		p := &again[i]
+		old, known := before[p.PID]
+		same := known && old.Started.IsZero() == p.Started.IsZero() && p.Started.Sub(old.Started).Abs() < 2*time.Second
+		p.Lasting = same && old.State == 'D' && p.State == 'D' && old.Wchan == p.Wchan
+	}
 }
 
 func lookAtHost(ctx context.Context, env cli.Env, t *Target, timeout time.Duration) <-chan hostView {
