@@ -19,9 +19,10 @@ import (
 const (
 	// DefaultRPCTimeout is the deadline of one call. A healthy runtime answers every read within milliseconds.
 	DefaultRPCTimeout = 5 * time.Second
-	// DefaultReceiveLimit is far above every limit in the field (kubelet 16 MiB, CRI-O's server 80 MiB), so that kdiag
-	// still sees a list to which the kubelet is blind.
-	DefaultReceiveLimit = 512 << 20
+	// DefaultReceiveLimit is above every limit in the field (kubelet 16 MiB, CRI-O's server 80 MiB), so that kdiag still
+	// sees a list to which the kubelet is blind. Beyond it filtered lists stand in: a message is held in memory as a
+	// whole, and a sick node may not have more.
+	DefaultReceiveLimit = 128 << 20
 )
 
 // Tuning of the connection. The peer is on this host, behind a unix socket.

@@ -19,9 +19,20 @@ func Render(env cli.Env, f *cli.Flags) render.Options {
 	}
 }
 
-// Problems splits what kept kdiag from looking: facts of the node go into the report, for a person; bad usage is
-// returned as an error, since nothing was looked at.
-func Problems(f *checks.Facts, err error) ([]string, error) {
+// Problems splits what kept kdiag from looking: facts of the node go into the report; bad usage is returned as an
+// error, since nothing was looked at. A program that asked for a document gets one in that case too.
+func Problems(f *checks.Facts, err error, format string) ([]string, error) {
+	problems, err := problems(f, err)
+	if err == nil || format == string(render.Text) {
+		return problems, err
+	}
+	if usage, ok := errors.AsType[*cli.UsageError](err); ok && usage.Hint != "" {
+		return []string{usage.Problem, usage.Hint}, nil
+	}
+	return []string{err.Error()}, nil
+}
+
+func problems(f *checks.Facts, err error) ([]string, error) {
 	if none, ok := errors.AsType[*crictl.NoEndpointError](err); ok {
 		problems := []string{"no runtime socket was found; name one with --runtime-endpoint"}
 		for _, t := range none.Tried {

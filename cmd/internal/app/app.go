@@ -8,8 +8,10 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strconv"
 	"strings"
 	"syscall"
+	"unicode"
 
 	"github.com/spf13/cobra"
 
@@ -44,7 +46,30 @@ func Main(ctx context.Context, env cli.Env, args []string) int {
 
 // say writes a line to standard error. When that fails there is nobody left to tell.
 func say(env cli.Env, line string) {
-	_, _ = fmt.Fprintln(env.Err, line)
+	_, _ = fmt.Fprintln(env.Err, printable(line))
+}
+
+// maxLine bounds what is said of bad input, in runes: enough for a path and what is wrong with it, and little of a file
+// that is no scenario.
+const maxLine = 300
+
+// printable makes a line of what may hold anything a person or a file gave: control characters are shown, not sent.
+func printable(line string) string {
+	var b strings.Builder
+	n := 0
+	for _, r := range line {
+		if n++; n > maxLine {
+			b.WriteString("...")
+			break
+		}
+		if unicode.IsPrint(r) {
+			b.WriteRune(r)
+			continue
+		}
+		quoted := strconv.QuoteRuneToASCII(r)
+		b.WriteString(quoted[1 : len(quoted)-1])
+	}
+	return b.String()
 }
 
 // Root returns the command tree.
@@ -79,7 +104,23 @@ Exit codes: 0 healthy, or the work was done; 1 a problem was found, or part of t
 		versioncmd.NewCommand(env),
 	)
 	usageErrors(root)
+	root.SetHelpCommand(newHelp(root))
 	return root
+}
+
+// newHelp replaces cobra's help command, which calls an unknown topic a success.
+func newHelp(root *cobra.Command) *cobra.Command {
+	return &cobra.Command{
+		Use:   "help [COMMAND]",
+		Short: "Help about any command",
+		RunE: func(_ *cobra.Command, args []string) error {
+			cmd, rest, err := root.Find(args)
+			if err != nil || len(rest) > 0 {
+				return unknownCommand(root, args)
+			}
+			return cmd.Help()
+		},
+	}
 }
 
 // usageErrors makes a wrong number of arguments a usage error in all commands below root.

@@ -36,6 +36,7 @@ func TestScripts(t *testing.T) {
 			env.Setenv("TERM", "xterm")
 			env.Setenv("CONTAINER_RUNTIME_ENDPOINT", "")
 			env.Setenv("TMPDIR", "/tmp")
+			env.Setenv("ESC", "\x1b[31mred")
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){

@@ -65,21 +65,22 @@ func (f *Flags) Check(cmd *cobra.Command) error {
 			Hint:    fmt.Sprintf("for example: kdiag %s --%s %s", cmd.Name(), name, values[0]),
 		}
 	}
-	positive := func(name string, d time.Duration) error {
-		if !has(name) || d > 0 {
+	// Below these a healthy runtime on a busy host cannot be told from one that hangs.
+	enough := func(name string, d, least, usual time.Duration) error {
+		if !has(name) || d >= least {
 			return nil
 		}
 		return &UsageError{
 			Problem: fmt.Sprintf("--%s %s leaves no time to look", name, d),
-			Hint:    fmt.Sprintf("give a duration above zero, such as --%s %s", name, DefaultTimeout),
+			Hint:    fmt.Sprintf("give at least %s, such as --%s %s", least, name, usual),
 		}
 	}
 	for _, err := range []error{
 		oneOf("output", f.Output, Formats),
 		oneOf("color", f.Color, []string{"auto", "always", "never"}),
 		oneOf("fail-on", f.FailOn, []string{"critical", "warning"}),
-		positive("timeout", f.Timeout),
-		positive("rpc-timeout", f.RPCTimeout),
+		enough("timeout", f.Timeout, 100*time.Millisecond, DefaultTimeout),
+		enough("rpc-timeout", f.RPCTimeout, 10*time.Millisecond, DefaultRPCTimeout),
 	} {
 		if err != nil {
 			return err
@@ -90,6 +91,9 @@ func (f *Flags) Check(cmd *cobra.Command) error {
 			Problem: "--runtime-endpoint is empty",
 			Hint:    "leave it out to let kdiag find the socket, or give a path such as /run/containerd/containerd.sock",
 		}
+	}
+	if has("simulate") && cmd.Flags().Changed("simulate") && f.Simulate == "" {
+		return &UsageError{Problem: "--simulate is empty", Hint: "kdiag pleg --simulate help lists the scenarios"}
 	}
 	if f.Simulate != "" && f.Endpoint != "" && has("simulate") {
 		return &UsageError{

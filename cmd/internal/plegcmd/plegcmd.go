@@ -77,7 +77,7 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 		Samples: opts.samples, Pause: 50 * time.Millisecond, Deep: opts.deep, Progress: progress.Update,
 	}, limits)
 	progress.Done()
-	problems, err := answer.Problems(facts, err)
+	problems, err := answer.Problems(facts, err, opts.Output)
 	if err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package relistcmd
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -68,6 +69,8 @@ func (o *options) check(cmd *cobra.Command) error {
 		{o.count < 1 || o.count > 1_000_000, "--count must be between 1 and 1000000", "leave it out for 10 relists"},
 		{o.duration < 0, "--for must not be negative", "for example --for 1m"},
 		{o.interval < 0, "--interval must not be negative", "the kubelet pauses 1s between relists"},
+		{o.save == "" && cmd.Flags().Changed("save"), "--save is empty", "name a file"},
+		{o.against == "" && cmd.Flags().Changed("against"), "--against is empty", "name a file that --save wrote"},
 		{o.duration > 0 && cmd.Flags().Changed("count"), "--for and --count exclude each other", "give one of them"},
 	} {
 		if bad.is {
@@ -100,6 +103,13 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 	if err != nil {
 		return err
 	}
+	var dest *destination
+	if opts.save != "" {
+		if dest, err = open(opts.save); err != nil {
+			return err
+		}
+		defer dest.close()
+	}
 	progress := render.NewProgress(env.Err, env.ErrTTY, env.Width)
 	progress.ASCII = env.ASCII()
 	series := plegbench.Options{
@@ -111,19 +121,31 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 	}
 	facts, err := target.Gather(ctx, env, &opts.Flags, series, checks.DefaultLimits())
 	progress.Done()
-	problems, err := answer.Problems(facts, err)
+	problems, err := answer.Problems(facts, err, opts.Output)
 	if err != nil {
 		return err
 	}
 	bench := checks.NewRelistBenchmark(target.Header(env, "RelistBenchmark"), facts)
 	bench.Problems = append(bench.Problems, problems...)
-	if opts.save != "" {
-		if err := save(opts.save, bench); err != nil {
-			return err
-		}
-	}
 	if err := render.RelistBenchmark(env.Out, bench, against, answer.Render(env, &opts.Flags)); err != nil {
 		return err
 	}
+	if dest != nil {
+		if err := keep(ctx, dest, bench); err != nil {
+			return err
+		}
+	}
 	return answer.Exit(ctx, bench.Status, opts.FailOn)
+}
+
+// keep saves a result, but not in place of an earlier one when the new one is cut short or has no figures.
+func keep(ctx context.Context, dest *destination, bench *checks.RelistBenchmark) error {
+	useless := bench.Relist == nil || bench.Relist.List == nil || bench.Relist.List.P50Seconds == nil
+	if dest.exists && (useless || ctx.Err() != nil) {
+		return &cli.HintError{
+			Err: fmt.Errorf("%s was left as it is: this series is cut short or has no figures", dest.path), Code: cli.ExitUnknown,
+			Hint: "give --save another name to keep this one too",
+		}
+	}
+	return dest.save(bench)
 }

@@ -52,7 +52,7 @@ func run(ctx context.Context, env cli.Env, flags cli.Flags) error {
 		Samples: 1, NoSweep: true, Progress: progress.Update,
 	}, checks.DefaultLimits())
 	progress.Done()
-	problems, err := answer.Problems(facts, err)
+	problems, err := answer.Problems(facts, err, flags.Output)
 	if err != nil {
 		return err
 	}

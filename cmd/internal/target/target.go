@@ -94,7 +94,7 @@ func (t *Target) discover(ctx context.Context, env cli.Env, flag string) error {
 }
 
 func (t *Target) simulate(ctx context.Context, name string) error {
-	scenario, err := Scenario(name)
+	scenario, err := Scenario(ctx, name)
 	if err != nil {
 		return err
 	}
@@ -107,7 +107,8 @@ func (t *Target) simulate(ctx context.Context, name string) error {
 		return err
 	}
 	path := filepath.Join(dir, "cri.sock")
-	stop, err := fake.Listen(ctx, server, path)
+	// The runtime outlives ctx until Close: a node does not go away because kdiag's time is up.
+	stop, err := fake.Listen(context.WithoutCancel(ctx), server, path)
 	if err != nil {
 		_ = os.RemoveAll(dir)
 		return fmt.Errorf("starting the embedded runtime: %w", err)
@@ -135,7 +136,8 @@ func socketDir() (string, error) {
 }
 
 // Scenario returns a built-in scenario by its name, or reads one from a file. What contains a slash or a dot is a file.
-func Scenario(name string) (fake.Scenario, error) {
+// Reading ends with ctx, whatever kind of file it is.
+func Scenario(ctx context.Context, name string) (fake.Scenario, error) {
 	if s, ok := fake.Builtin(name); ok {
 		return s, nil
 	}
@@ -145,7 +147,7 @@ func Scenario(name string) (fake.Scenario, error) {
 			Hint:    "kdiag pleg --simulate help lists them; a file needs a path, such as ./mine.yaml",
 		}
 	}
-	data, err := os.ReadFile(name)
+	data, err := readScenario(ctx, name)
 	if err != nil {
 		return fake.Scenario{}, &cli.UsageError{
 			Problem: "reading the scenario: " + err.Error(),
@@ -163,6 +165,40 @@ func Scenario(name string) (fake.Scenario, error) {
 		s.Name = name
 	}
 	return s, nil
+}
+
+// maxScenario bounds a scenario file, in bytes. The built-in ones have a few thousand.
+const maxScenario = 4 << 20
+
+// readScenario reads a file, unless it is a device or a pipe, which may never end.
+func readScenario(ctx context.Context, name string) ([]byte, error) {
+	type content struct {
+		data []byte
+		err  error
+	}
+	c, err := cli.Await(ctx, func(context.Context) content {
+		info, err := os.Stat(name)
+		if err != nil {
+			return content{err: err}
+		}
+		if !info.Mode().IsRegular() {
+			return content{err: fmt.Errorf("%s is no regular file", name)}
+		}
+		f, err := os.Open(name)
+		if err != nil {
+			return content{err: err}
+		}
+		defer f.Close()
+		data, err := io.ReadAll(io.LimitReader(f, maxScenario+1))
+		if len(data) > maxScenario {
+			err = fmt.Errorf("%s is larger than %d bytes", name, maxScenario)
+		}
+		return content{data, err}
+	})
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return c.data, c.err
 }
 
 // PrintScenarios lists the built-in scenarios, a line each.
