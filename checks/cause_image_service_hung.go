@@ -24,7 +24,7 @@ func imageServiceHung() Definition {
 			"Restart the runtime. Do not restart the kubelet before the image calls answer again.",
 		},
 		Mistaken: "RuntimeHung: lists hang too. InspectHang: in containerd and CRI-O a container's status may need the image store; when both hang, this is the root. " +
-			"A slow ListImages with thousands of images is not hung: ask with --rpc-timeout 30s.",
+			"A slow ListImages with thousands of images is not hung: ask with --rpc-timeout 20s --timeout 60s.",
 		Sources: []string{
 			"cri-o/cri-o#2584 (ps and pods answer, images hangs)",
 			"containerd/containerd#13798, soci-snapshotter#1826 (a node Ready for hours that starts nothing)",
@@ -49,10 +49,23 @@ func recogniseImageServiceHung(f *Facts) *Cause {
 	f.addCalls(&e.Against, isHanging, rpcStatus, rpcSandboxes, rpcContainers)
 	f.missingPatience(&e)
 	addf(&e.Missing, "which process holds the image store: snapshotters and pulls were not looked at")
+	if f.onlyImageList() {
+		return f.imageCause(newCause(codeImageServiceHung, Warning, Strong,
+			"ListImages hangs while ImageFsInfo answers: unused images are not removed, and pulls may hang as well", e), hangs)
+	}
+	rest := "the rest answers"
+	if len(f.inspectionsThat(isHung)) > 0 {
+		rest = "the lists answer"
+	}
 	c := newCause(codeImageServiceHung, Critical, Certain,
-		fmt.Sprintf("%s %s while the rest answers: no image is pulled, no new container starts, the disk is not watched",
-			joined(hangs), verb(len(hangs), "hangs", "hang")), e)
+		fmt.Sprintf("%s %s while %s: no image is pulled, no new container starts, the disk is not watched",
+			joined(hangs), verb(len(hangs), "hangs", "hang"), rest), e)
 	return f.imageCause(c, hangs)
+}
+
+// onlyImageList reports whether ListImages hangs alone: what watches the disk still answers.
+func (f *Facts) onlyImageList() bool {
+	return f.rpc(rpcImages).Outcome == hung && f.rpc(rpcImageFs).Outcome.alive()
 }
 
 // imageCalls returns the names of the image RPCs that have the outcome and adds their lines to the evidence.
@@ -89,7 +102,7 @@ func (f *Facts) imageCause(c *Cause, names []string) *Cause {
 	f.addCapture(&s)
 	s.add(TouchesNothing, f.crictlCommand("imagefsinfo"), "Does it still hang, with more patience?")
 	s.add(TouchesNothing, "systemctl list-units --no-pager '*snapshotter*' '*stargz*' '*nydus*'", "Is there a remote snapshotter? Restart it before the runtime.")
-	s.add(TouchesNothing, "df -h /var/lib; df -i /var/lib", "Is the disk under the image store full?")
+	f.addDisk(&s, "Is the disk under the image store full?")
 	s.add(TouchesScheduler, `kubectl cordon "$(hostname)"`, "No new pod can start here meanwhile.")
 	f.addRestart(&s)
 	c.NextSteps = s.done()

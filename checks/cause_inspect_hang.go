@@ -22,14 +22,14 @@ func inspectHang() Definition {
 		Confirm: []string{
 			"crictl inspect -q ID, or inspectp -q for a sandbox: hangs for this id, answers for others. Without -q, crictl asks the shim too.",
 			"The kubelet's log repeats the same id with DeadlineExceeded in \"ContainerStatus from runtime service failed\" or \"PodSandboxStatus of sandbox\".",
-			"ps for its runc: older than ten seconds is stuck. /proc/PID/stack says on what.",
+			"ps for its runc: a create, start, kill, update or delete older than ten seconds is stuck (an exec or run lives as long as what it runs). /proc/PID/stack says on what.",
 		},
 		Fix: []string{
 			"Keep the stack of the stuck process and a goroutine dump of the runtime.",
 			"Kill the stuck runc of that container; the lock is freed and the node recovers at once.",
-			"Kill that one shim; its pod is lost, nothing else.",
-			"Delete the pod, so that its replacement runs elsewhere.",
-			"Restart the runtime. If the process is in D state: reboot, nothing else ends it.",
+			"Kill that one containerd-shim; its pod is lost, nothing else. Never kill a conmon: its container would run on unwatched; crictl stop it.",
+			"Delete the pod. A Deployment's replacement can run elsewhere; that of a StatefulSet or DaemonSet waits for it.",
+			"Restart the runtime. If the process stays in D state, look after look: reboot, nothing else ends it.",
 			"If a dead NFS or CSI mount is behind it, bring the server back; do not restart the kubelet first.",
 		},
 		Mistaken: "RuntimeHung: most or all objects hang. ListHang: a list hangs as well. RelistOverloaded: no call hangs, there are too many. " +
@@ -70,22 +70,47 @@ func (f *Facts) hungObjects(hungs []plegbench.Inspection) *Cause {
 	if p50, ok := f.statusMedian(); ok && f.Limits.SlowStatus > 0 && p50 >= f.Limits.SlowStatus {
 		addf(&e.Against, "the other status calls take %s in the median: these may be the slowest of a slow runtime", duration(p50))
 	}
-	if f.rpc(rpcImages).Outcome == hung {
+	if f.rpc(rpcImages).Outcome == hung && !f.imagesHold() {
 		addf(&e.Against, "ListImages hangs too: the image store's lock may hold both")
 	}
 	f.missingHost(&e)
 	f.missingKubelet(&e)
 	f.missingPatience(&e)
+	f.missingDeadline(&e)
 	f.missingSweep(&e)
-	summary := fmt.Sprintf("the status of %s does not come; everything else answers", label(main))
-	if len(rest) > 0 {
-		summary = fmt.Sprintf("the status of %s and %s does not come; the rest answers", label(main), count(len(rest), "other object"))
-	}
-	c := newCause(codeInspectHang, Critical, Certain, summary, e)
+	c := newCause(codeInspectHang, Critical, f.patientStep(Certain), f.hungObjectsSummary(main, rest), e)
 	s := f.subjectOf(main)
 	c.Subject, c.Related = &s, f.related(rest)
 	c.NextSteps = f.stepsWhenInspectHangs(main, rest)
 	return c
+}
+
+// hungObjectsSummary names the objects and says no more of the others than was seen.
+func (f *Facts) hungObjectsSummary(main plegbench.Inspection, rest []plegbench.Inspection) string {
+	all, hungs := len(f.inspections()), len(rest)+1
+	within := ""
+	if f.impatient() {
+		within = " within " + duration(f.rpcTimeout())
+	}
+	others := ""
+	if len(rest) > 0 {
+		others = " and " + count(len(rest), "other object")
+	}
+	pods := podsOf(append([]plegbench.Inspection{main}, rest...))
+	switch {
+	case hungs == all && all == 1:
+		return fmt.Sprintf("the status of %s does not come%s; no other was asked", label(main), within)
+	case f.statusesAnswered() == 0:
+		return fmt.Sprintf("no status call is answered%s: %s of %s hang, the first that of %s; the lists answer", within, number(hungs), number(all), label(main))
+	case pods > 1 && !slices.ContainsFunc(f.inspections(), func(i plegbench.Inspection) bool { return i.Kind == main.Kind && isAnswered(i) }):
+		return fmt.Sprintf("no %s call is answered%s: %s of %s status calls hang, the first that of %s; the lists answer", or(main.Call.Method, "such"),
+			within, number(hungs), number(all), label(main))
+	case pods > 1 && float64(hungs) >= mostOfStatuses*float64(all):
+		return fmt.Sprintf("%s of %s status calls do not come%s, the first that of %s; the lists answer", number(hungs), number(all), within, label(main))
+	case f.rpc(rpcStatus).Outcome.alive() && f.rpc(rpcImages).Outcome.alive() && f.rpc(rpcImageFs).Outcome.alive():
+		return fmt.Sprintf("the status of %s%s does not come%s; everything else answers", label(main), others, within)
+	}
+	return fmt.Sprintf("the status of %s%s does not come%s; that of others does", label(main), others, within)
 }
 
 // failingObjects reports status calls that come back with an error. They cost a relist no time, but the kubelet keeps
@@ -102,7 +127,7 @@ func (f *Facts) failingObjects(bad []plegbench.Inspection) *Cause {
 	c := newCause(codeInspectHang, Warning, Strong, fmt.Sprintf("the status of %s comes back with an error", label(main)), e)
 	s := f.subjectOf(main)
 	c.Subject, c.Related = &s, f.related(rest)
-	c.NextSteps = f.stepsWhenInspectHangs(main, rest)
+	c.NextSteps = f.stepsWhenInspectAnswers(main)
 	return c
 }
 
@@ -132,19 +157,17 @@ func (f *Facts) slowObject() *Cause {
 		duration(main.Call.Elapsed), duration(p50)), e)
 	s := f.subjectOf(main)
 	c.Subject, c.Related = &s, f.related(rest)
-	c.NextSteps = f.stepsWhenInspectHangs(main, rest)
+	c.NextSteps = f.stepsWhenInspectAnswers(main)
 	return c
 }
 
 func (f *Facts) stepsWhenInspectHangs(main plegbench.Inspection, rest []plegbench.Inspection) []NextStep {
 	var s steps
 	f.addCapture(&s)
-	if safe(main.ID) {
-		command := "inspect -q "
-		if main.Kind == kindSandbox {
-			command = "inspectp -q "
-		}
-		s.add(TouchesNothing, f.crictlCommand(command+main.ID), "Ask once more for this object alone: does it still hang?")
+	f.addInspect(&s, main, "Ask once more for this object alone: does it still hang?")
+	if f.isConsequence(codeInspectHang) {
+		f.addLooks(&s, main)
+		return s.done()
 	}
 	f.addProcesses(&s, main)
 	f.addDeletePod(&s, main)
@@ -152,8 +175,41 @@ func (f *Facts) stepsWhenInspectHangs(main plegbench.Inspection, rest []plegbenc
 		f.addProcesses(&s, i)
 	}
 	f.addRestart(&s)
-	if slices.ContainsFunc(f.processesOf(main.ID, main.SandboxID), func(p host.Process) bool { return isUninterruptible(&p) }) {
-		addNode(&s, "Its process is in uninterruptible sleep: if what it waits for does not come back, only a reboot ends it.")
+	blocked := slices.DeleteFunc(f.processesOf(main.ID, main.SandboxID), func(p host.Process) bool { return !isUninterruptible(&p) })
+	if slices.ContainsFunc(blocked, func(p host.Process) bool { return p.Lasting }) {
+		addNode(&s, "Its process was in uninterruptible sleep in two looks: if what it waits for does not come back, only a reboot ends it.")
+	} else if len(blocked) > 0 {
+		addLookAgain(&s, blocked[0])
 	}
 	return s.done()
+}
+
+// stepsWhenInspectAnswers only looks: an object that is slow or fails holds nobody up, so nothing is killed for it.
+func (f *Facts) stepsWhenInspectAnswers(main plegbench.Inspection) []NextStep {
+	var s steps
+	f.addInspect(&s, main, "Ask once more for this object alone: what does it say, and how long does it take?")
+	f.addLooks(&s, main)
+	return s.done()
+}
+
+// addInspect adds one more question for an object.
+func (f *Facts) addInspect(s *steps, i plegbench.Inspection, why string) {
+	if !safe(i.ID) {
+		return
+	}
+	command := "inspect -q "
+	if i.Kind == kindSandbox {
+		command = "inspectp -q "
+	}
+	s.add(TouchesNothing, f.crictlCommand(command+i.ID), why)
+}
+
+// addLooks adds where the processes of an object wait, and what the runtime's log says.
+func (f *Facts) addLooks(s *steps, i plegbench.Inspection) {
+	for _, p := range f.processesOf(i.ID, i.SandboxID) {
+		if p.PID > 1 {
+			addStack(s, p, label(i))
+		}
+	}
+	f.addService(s)
 }

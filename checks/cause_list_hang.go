@@ -18,14 +18,14 @@ func listHang() Definition {
 			"healthy\" alone: \"container runtime is down\" does not appear, because Status is fine. The kubelet's housekeeping and garbage collection hang too.",
 		Confirm: []string{
 			"crictl pods answers, crictl ps -a hangs.",
-			"crictl ps -a --id ID hangs for one id only: that container holds the lock (its ContainerStatus hangs too).",
+			"crictl inspect -q ID hangs for one id only: that container's lock is held. crictl ps -a --id ID is no test: containerd reads every status before it filters.",
 			"ps -eo pid,etime,stat,args | grep 'runc.*update': an update at work for more than ten seconds.",
 			"A goroutine dump of containerd: many in ListContainers behind one RWMutex, one holder in UpdateContainerResources.",
 		},
 		Fix: []string{
 			"Dump goroutines and the stack of the stuck process.",
 			"Kill the stuck runc of that container: the update fails, the lock is freed, the list answers at once.",
-			"Kill that container's shim, if it is the shim that does not answer.",
+			"Kill that container's containerd-shim, if it is the shim that does not answer; its pod is lost. Never kill a conmon: crictl stop its container.",
 			"Free what the shim waits for: a dead mount, a frozen cgroup, a saturated disk.",
 			"Restart the runtime.",
 		},
@@ -66,7 +66,7 @@ func recogniseListHang(f *Facts) *Cause {
 	}
 	f.addCalls(&e.For, isAlive, rpcSandboxes, rpcContainers, rpcVersion, rpcStatus)
 	c := f.listHolder(lists, &e)
-	c.NextSteps = f.stepsWhenListHangs(c)
+	c.NextSteps = f.stepsWhenListHangs()
 	return c
 }
 
@@ -104,10 +104,15 @@ func (f *Facts) listHolder(lists []rpc, e *Evidence) *Cause {
 		}
 		f.missingHolder(e)
 	}
+	if f.impatient() {
+		summary = fmt.Sprintf("%s %s not come within %s while other calls answer: a lock is held, or it is slow", name,
+			verb(len(lists), "does", "do"), duration(f.rpcTimeout()))
+	}
 	f.missingHost(e)
 	f.missingPatience(e)
+	f.missingDeadline(e)
 	f.missingSweep(e)
-	c := newCause(codeListHang, Critical, step, summary, *e)
+	c := newCause(codeListHang, Critical, f.patientStep(step), summary, *e)
 	c.Subject, c.Related = subject, others
 	return c
 }
@@ -161,7 +166,7 @@ func (f *Facts) addHungObjects(e *Evidence, main plegbench.Inspection, rest []pl
 	}
 }
 
-func (f *Facts) stepsWhenListHangs(c *Cause) []NextStep {
+func (f *Facts) stepsWhenListHangs() []NextStep {
 	var s steps
 	f.addCapture(&s)
 	hungs := f.inspectionsThat(isHung)
@@ -169,12 +174,11 @@ func (f *Facts) stepsWhenListHangs(c *Cause) []NextStep {
 		main, _ := mainCulprit(hungs)
 		f.addProcesses(&s, main)
 		f.addDeletePod(&s, main)
+	} else if old := f.oldProcesses(host.RoleOCI, longOCI); len(old) > 0 {
+		f.addKill(&s, old[0], objectOf(old[0])) // the oldest: the others may well wait behind it
 	}
-	for _, p := range f.oldProcesses(host.RoleOCI, longOCI) {
-		f.addKill(&s, p, objectOf(p))
-	}
-	if c.Subject.Kind == "RPC" {
-		s.add(TouchesNothing, "ps -eo pid,ppid,stat,wchan:32,etime,comm --sort=-etime | grep -E 'runc|crun'", "An OCI runtime at work for more than ten seconds is the likely holder.")
+	if len(hungs) == 0 {
+		s.add(TouchesNothing, "ps -eo pid,ppid,stat,wchan:32,etime,comm --sort=-etime | grep -E 'runc|crun'", "A create, start, kill, update or delete at work for more than ten seconds is the likely holder; an exec or run lives as long as what it runs.")
 	}
 	f.addRestart(&s)
 	return s.done()

@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/kdiag/kdiag/crictl"
 )
@@ -30,7 +31,7 @@ func listTooLarge() Definition {
 			"Many exited containers: remove those beyond the newest with filtered lists, pod by pod (see TooManyExited).",
 			"Large entries: find the annotation. Every container repeats its pod-level labels and annotations; kubectl.kubernetes.io/last-applied-configuration is not " +
 				"among them, but those of meshes, backup tools and device plugins are.",
-			"containerd: max_send_message_size in config.toml raises its side only; the kubelet's 16 MiB cannot be changed.",
+			"containerd: max_send_message_size in config.toml and CRI-O: grpc_max_send_msg_size raise their side only; the kubelet's 16 MiB cannot be changed.",
 			"Where both sides have it, the kubelet's feature gate CRIListStreaming removes the limit (kubelet 1.36, containerd 2.4, CRI-O 1.36).",
 		},
 		Mistaken: "ListHang: a timeout, not an error at once. TooManyExited is its usual root; if entries are over 2 KiB, their annotations are the root and fewer containers help little.",
@@ -89,9 +90,7 @@ func (f *Facts) listSize() (listSize, bool) {
 	}
 	if c, refused := f.refusedList(); refused {
 		s.RPC, s.Refused, known = canonical(c.Method), &c, true
-		if m := sizesInError.FindStringSubmatch(c.Err); m != nil {
-			n, _ := strconv.Atoi(m[1])
-			limit, _ := strconv.Atoi(m[2])
+		if n, limit := errorSizes(c); n > 0 {
 			s.Bytes, s.AtLeast = max(n, s.Bytes), false
 			if limit > 0 {
 				s.Limit = min(s.Limit, limit)
@@ -191,10 +190,29 @@ func (f *Facts) sizeEvidence(e *Evidence, s listSize) {
 	}
 }
 
+// errorSizes returns the size of the message and the limit that gRPC's error names, 0 where it names none.
+func errorSizes(c crictl.Call) (n, limit int) {
+	if m := sizesInError.FindStringSubmatch(c.Err); m != nil {
+		n, _ = strconv.Atoi(m[1])
+		limit, _ = strconv.Atoi(m[2])
+	}
+	return n, limit
+}
+
 // limitSide says which side's limit the words of an error are about.
 func limitSide(c crictl.Call) string {
 	if containsAny(c.Err, []string{"trying to send"}) {
-		return "\"trying to send\": the runtime's own send limit stops it, before the kubelet's is reached"
+		const sending = "\"trying to send\": the runtime's own send limit"
+		_, limit := errorSizes(c)
+		switch {
+		case limit == 0:
+			return sending + " stops it"
+		case limit > crictl.DefaultMessageLimit:
+			return fmt.Sprintf("%s of %s stops it; the kubelet's %s was passed long before, so raising it helps no kubelet", sending, size(limit), size(crictl.DefaultMessageLimit))
+		case limit == crictl.DefaultMessageLimit:
+			return fmt.Sprintf("%s of %s stops it, which is the kubelet's too: raising it helps no kubelet", sending, size(limit))
+		}
+		return fmt.Sprintf("%s of %s stops it, before the kubelet's %s is reached", sending, size(limit), size(crictl.DefaultMessageLimit))
 	}
 	return "\"received\": the client's receive limit stops it, the runtime would send more"
 }
@@ -264,7 +282,25 @@ func (f *Facts) stepsWhenTooLarge(s listSize) []NextStep {
 	}
 	st.add(TouchesNothing, f.crictlCommand("ps -q | wc -l"), "A list of running containers alone still works when the whole one does not.")
 	if s.Refused != nil {
-		st.add(TouchesNothing, "grep -nE 'max_(send|recv)_message_size' /etc/containerd/config.toml", "Is the runtime's limit lower than the kubelet's 16 MiB?")
+		f.addLimitOfRuntime(&st)
 	}
 	return st.done()
+}
+
+// addLimitOfRuntime adds a look at the runtime's own limit, where its configuration is known.
+func (f *Facts) addLimitOfRuntime(st *steps) {
+	const why = "Is the runtime's limit lower than the kubelet's 16 MiB? Raising it beyond helps no kubelet."
+	const containerd = "grep -rnE 'max_(send|recv)_message_size' "
+	switch unit := f.unit(); {
+	case unit == "crio":
+		st.add(TouchesNothing, "grep -rnE 'grpc_max_(send|recv)_msg_size' /etc/crio", why)
+	case strings.Contains(f.Runtime.Endpoint, "/k3s/"):
+		st.add(TouchesNothing, containerd+"/var/lib/rancher/*/agent/etc/containerd", why)
+	case strings.Contains(f.Runtime.Endpoint, "/k0s/"):
+		st.add(TouchesNothing, containerd+"/etc/k0s /run/k0s/containerd-cri.toml", why)
+	case strings.Contains(f.Runtime.Endpoint, "microk8s"):
+		st.add(TouchesNothing, containerd+"/var/snap/microk8s/current/args", why)
+	case unit == "containerd":
+		st.add(TouchesNothing, containerd+"/etc/containerd", why)
+	}
 }

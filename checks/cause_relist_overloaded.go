@@ -47,7 +47,9 @@ func recogniseRelistOverloaded(f *Facts) *Cause {
 	}
 	now, age := optional(s.ProjectedSeconds), optional(s.ProjectedAgeSeconds)
 	churn, cold := optional(s.ChurnSeconds), optional(s.ColdSeconds)
-	if max(now, age, churn, cold) < near {
+	// Near the threshold is a matter of the work alone: the age contains the pause between two relists, which with
+	// evented PLEG is half of its threshold on a healthy node.
+	if max(now, churn, cold) < near && age <= limit {
 		return nil
 	}
 	severity, step := Warning, Strong
@@ -57,15 +59,19 @@ func recogniseRelistOverloaded(f *Facts) *Cause {
 	}
 	var summary string
 	switch {
-	case max(now, age) > limit:
+	case now > limit:
 		severity, step = Critical, Certain
-		summary = fmt.Sprintf("one relist of the kubelet takes %s now, over the threshold of %s", duration(max(now, age)), minutes(limit))
+		summary = fmt.Sprintf("one relist of the kubelet takes %s now, over the threshold of %s", duration(now), minutes(limit))
+	case age > limit:
+		severity, step = Critical, Certain
+		summary = fmt.Sprintf("one relist of the kubelet takes %s now; until the next one's lists are in, PLEG was last seen active %s ago, over the threshold of %s",
+			duration(now), duration(age), minutes(limit))
 	case now >= near:
 		summary = fmt.Sprintf("one relist of the kubelet takes %s now, %s of the threshold", duration(now), percent(ratio(now, limit)))
 	case churn >= near:
 		summary = fmt.Sprintf("when a tenth of the pods change at once, one relist takes %s: %s of the threshold", duration(churn), percent(ratio(churn, limit)))
 	default:
-		summary = fmt.Sprintf("after a restart of the kubelet, the first relist takes %s: %s of the threshold", duration(max(cold, age)), percent(ratio(max(cold, age), limit)))
+		summary = fmt.Sprintf("after a restart of the kubelet, the first relist takes %s: %s of the threshold", duration(cold), percent(ratio(cold, limit)))
 	}
 	e := f.overloadEvidence(now, near)
 	c := newCause(codeRelistOverloaded, severity, step, summary, e)

@@ -12,7 +12,7 @@ func runtimeDown() Definition {
 		Code:  codeRuntimeDown,
 		Title: "nothing listens on the runtime's socket",
 		Means: "The socket file is missing, or connecting to it is refused: the daemon is stopped, crashed, has not started yet, " +
-			"or listens somewhere else. Containers that were running go on running under their shims; nobody watches them.\n\n" +
+			"or listens somewhere else. containerd's and CRI-O's running containers go on running under their shims, and nobody watches them; those of docker only with live restore.\n\n" +
 			"Every call of the kubelet fails within milliseconds. After 30 s without a good Status it says \"container runtime is " +
 			"down\" and the node becomes NotReady; after 3m without a good relist it adds \"PLEG is not healthy\". New pods do not start, " +
 			"probes that exec fail, and nothing is restarted.",
@@ -23,7 +23,7 @@ func runtimeDown() Definition {
 		},
 		Fix: []string{
 			"Read the runtime's last log lines first: a full disk, a broken config.toml or a damaged database will stop it again.",
-			"Start the unit. Running containers are found again; nothing needs to be drained for it.",
+			"Start the unit. containerd and CRI-O keep running containers and find them again; nothing needs to be drained for it.",
 			"If the path is wrong, correct the kubelet's containerRuntimeEndpoint (or the flag given to kdiag).",
 		},
 		Mistaken: "RuntimeHung: there the connection is accepted and calls time out after minutes. RuntimeUnsupported: there something answers. " +
@@ -123,10 +123,17 @@ func (f *Facts) stepsWhenDown() []NextStep {
 	if safeEndpoint.MatchString(f.Runtime.Endpoint) {
 		s.add(TouchesNothing, "ls -l "+f.socketPath()+"; ss -xlp | grep -F "+f.socketPath(), "Is there a socket, and does a process listen on it?")
 	}
-	s.add(TouchesNothing, "df -h /var/lib /run; df -i /var/lib /run", "A full disk is the commonest reason why the daemon does not start again.")
-	if unit := f.unit(); unit != "" && f.restartsKubelet() {
+	f.addDisk(&s, "A full disk is the commonest reason why the daemon does not start again.")
+	switch unit := f.unit(); {
+	case unit == "":
+	case f.restartsKubelet():
 		s.add(TouchesKubelet, "systemctl restart "+unit, "Starts runtime and kubelet, which share this unit; containers that run are kept.")
-	} else if unit != "" {
+	case unit == unitsCRIDockerd:
+		s.add(TouchesRuntime, "systemctl start "+unitDocker+"; systemctl restart "+unitCRIDocker,
+			"Starts docker if it does not run, and cri-dockerd anew. Do not restart a docker that runs: without live restore that stops all containers.")
+	case unit == unitDocker:
+		addRestartDocker(&s)
+	default:
 		s.add(TouchesRuntime, "systemctl restart "+unit, "Starts the daemon; containers that run are kept.")
 	}
 	return s.done()

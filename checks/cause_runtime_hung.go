@@ -17,7 +17,7 @@ func runtimeHung() Definition {
 			"The kubelet shows nothing for two minutes, because its first call must time out. The node's Ready condition then says \"container " +
 			"runtime is down\", and after 3m also \"PLEG is not healthy\". Both together, with DeadlineExceeded everywhere, is this cause.",
 		Confirm: []string{
-			"ps -o pid,stat,wchan:32,etime,args -C containerd: T is stopped, D waits in the kernel, S with no CPU time is deadlocked.",
+			"ps -o pid,stat,wchan:32,etime,args -C containerd: T is stopped, D in several looks waits in the kernel (once is only a busy disk), S with no CPU time is deadlocked.",
 			"kill -USR1 PID writes containerd's or CRI-O's goroutines: many waiting minutes for one lock name its holder.",
 			"grep . /proc/pressure/*: io full above 20 says that the disk, not the daemon, is to blame.",
 		},
@@ -25,11 +25,11 @@ func runtimeHung() Definition {
 			"Stopped: kill -CONT PID, then find out who sent SIGSTOP.",
 			"Dump goroutines and kernel stacks before anything is restarted: nothing else tells a bug from a bad disk.",
 			"Stop what drowns the disk, or bring back the mount that the daemon waits for.",
-			"Restart the runtime; running containers survive it.",
-			"In uninterruptible sleep no signal helps: drain what can be drained, and reboot.",
+			"Restart the runtime: containerd and CRI-O keep running containers, and so does cri-dockerd. Restarting docker stops all containers unless docker info shows Live Restore Enabled: true.",
+			"Uninterruptible sleep that lasts: no signal helps. Drain what can be drained (emptyDir data is lost), and reboot.",
 		},
 		Mistaken: "RuntimeDown: refused at once, not silent. CNIHung: only Status hangs. ListHang and InspectHang: other calls answer. " +
-			"RuntimeSlow: with more patience (--rpc-timeout 30s) answers do come.",
+			"RuntimeSlow: with more patience (--rpc-timeout 20s --timeout 60s) answers do come.",
 		Sources: []string{
 			"containerd/containerd#5274, cri-o/cri-o#1228, moby/moby#31639 (daemon-wide hangs, goroutine dumps)",
 			"kubernetes/kubernetes#45419 (disk and memory starvation behind unanswered calls)",
@@ -50,6 +50,9 @@ func recogniseRuntimeHung(f *Facts) *Cause {
 	f.daemonState(&e, d)
 	if step == Certain && (d.Process == nil || d.Guessed) && how != hangBacklog {
 		step = Strong // what the process is doing was not seen
+	}
+	if how != hangBacklog && !f.beyondSignals(d.Process) && (d.Process == nil || !isStopped(d.Process)) {
+		step = f.patientStep(step)
 	}
 	f.missingHost(&e)
 	f.missingPatience(&e)
@@ -74,6 +77,8 @@ func (f *Facts) hungEvidence(how hang) Evidence {
 		addf(&e.For, "the listen queue of the socket is full: nobody has accepted a connection for a long time")
 	case hangAll:
 		switch p := f.daemon().Process; {
+		case f.impatient():
+			addf(&e.For, "the transport answers in %s, no RPC that needs the runtime's state does within %s", duration(connect.Elapsed), duration(f.rpcTimeout()))
 		case p == nil || !isStopped(p) && !isUninterruptible(p):
 			addf(&e.For, "the transport answers in %s, RPCs do not: deadlocked, not stopped", duration(connect.Elapsed))
 		case isUninterruptible(p):
@@ -96,7 +101,11 @@ func (f *Facts) hungEvidence(how hang) Evidence {
 		addf(&e.For, "%s of %s status calls did not answer in %s, in %s", number(len(hungs)), number(len(all)),
 			duration(hungs[0].Call.Elapsed), count(podsOf(hungs), "pod"))
 		f.addCalls(&e.For, isAlive, rpcSandboxes, rpcContainers)
-		addf(&e.For, "lists are answered from memory; what is below it does not answer for most objects, which no single container explains")
+		if len(hungs) == len(all) {
+			addf(&e.For, "lists are answered from memory; what is below it answers for no object that was asked")
+		} else {
+			addf(&e.For, "lists are answered from memory; what is below it does not answer for most objects, which no single container explains")
+		}
 	}
 	return e
 }
@@ -106,13 +115,22 @@ func (f *Facts) hungSummary(how hang, d daemon) (string, float64) {
 	switch {
 	case d.Process != nil && isStopped(d.Process):
 		return fmt.Sprintf("%s is %s (SIGSTOP): nothing it serves is answered", d.Label, d.Process.StateWord()), Certain
-	case d.Process != nil && isUninterruptible(d.Process):
+	case f.beyondSignals(d.Process):
 		return fmt.Sprintf("%s is in %s and answers nothing", d.Label, stateOf(*d.Process)), Certain
+	case how == hangMost && f.statusesAnswered() == 0:
+		return fmt.Sprintf("the lists of %s answer from memory, no status call does", d.Label), Strong
 	case how == hangMost:
 		return fmt.Sprintf("status calls of %s hang for most objects, while the lists answer from memory", d.Label), Strong
 	case how == hangAll:
-		return fmt.Sprintf("%s accepts connections, but every RPC misses its deadline of %s: deadlocked or starved", d.Label,
-			duration(f.rpcTimeout())), Certain
+		which := "every RPC misses"
+		if f.rpc(rpcVersion).Outcome.alive() {
+			which = "every RPC but Version misses"
+		}
+		why := "deadlocked or starved"
+		if f.impatient() {
+			why = "hung, or only slower than that"
+		}
+		return fmt.Sprintf("%s accepts connections, but %s its deadline of %s: %s", d.Label, which, duration(f.rpcTimeout()), why), Certain
 	case how == hangMidway:
 		return fmt.Sprintf("%s stopped answering while it was measured", d.Label), Strong
 	case how == hangBacklog:
@@ -133,8 +151,10 @@ func (f *Facts) daemonState(e *Evidence, d daemon) {
 	switch {
 	case isStopped(d.Process):
 		addf(&e.For, "%s %s and its state is %q: a signal stopped it, it does not run at all", d.Label, named, d.Process.StateWord())
+	case isUninterruptible(d.Process) && d.Process.Lasting:
+		addf(&e.For, "%s %s and is in %s: it waits in the kernel", d.Label, named, stateOf(*d.Process))
 	case isUninterruptible(d.Process):
-		addf(&e.For, "%s %s and is in %s: it waits in the kernel, and no signal reaches it", d.Label, named, stateOf(*d.Process))
+		addf(&e.For, "%s %s and was in %s in one look: stuck in the kernel, or at a busy disk at that moment", d.Label, named, stateOf(*d.Process))
 	default:
 		addf(&e.For, "%s %s and is %s", d.Label, named, stateOf(*d.Process))
 	}
@@ -167,12 +187,15 @@ func (f *Facts) stepsWhenHung(d daemon) []NextStep {
 		s.add(TouchesNothing, "ps -eo pid,stat,wchan:32,etime,comm | grep -E 'containerd|crio|dockerd|runc'", "Is the daemon stopped (T) or waiting in the kernel (D)?")
 	}
 	addPressure(&s)
-	for _, p := range f.oldProcesses(host.RoleOCI, longOCI) {
-		f.addKill(&s, p, "its container")
+	if old := f.oldProcesses(host.RoleOCI, longOCI); len(old) > 0 {
+		f.addKill(&s, old[0], "its container") // the oldest: the others may well wait behind it
 	}
-	if d.Process != nil && isUninterruptible(d.Process) {
+	if f.beyondSignals(d.Process) {
 		addNode(&s, "No signal ends an uninterruptible sleep, so a restart of the unit would hang too.")
 		return s.done()
+	}
+	if d.Process != nil && isUninterruptible(d.Process) {
+		addLookAgain(&s, *d.Process)
 	}
 	f.addRestart(&s)
 	return s.done()

@@ -2,6 +2,8 @@ package checks
 
 import (
 	"fmt"
+	"slices"
+	"time"
 
 	"github.com/kdiag/kdiag/crictl"
 )
@@ -56,6 +58,9 @@ func recogniseRuntimeNotReady(f *Facts) *Cause {
 	if c := f.erring(); c != nil {
 		return f.notReadyWith(c)
 	}
+	if c := f.unsteady(); c != nil {
+		return f.notReadyWith(c)
+	}
 	return nil
 }
 
@@ -100,10 +105,14 @@ func (f *Facts) erring() *Cause {
 	}
 	var e Evidence
 	names := []string{}
-	for _, name := range []string{rpcStatus, rpcSandboxes, rpcContainers} {
+	severity := Warning // for Version alone: a node status misses its runtime's name, a kubelet that restarts does not come up
+	for _, name := range []string{rpcStatus, rpcSandboxes, rpcContainers, rpcVersion} {
 		r := f.rpc(name)
 		if r.Outcome != failed || hasOwnCause(r.last()) {
 			continue
+		}
+		if name != rpcVersion {
+			severity = Critical
 		}
 		names = append(names, name)
 		addf(&e.For, "%s", callLine(r.last()))
@@ -114,8 +123,48 @@ func (f *Facts) erring() *Cause {
 	if f.anyList() {
 		addf(&e.Against, "other calls are answered")
 	}
-	return newCause(codeRuntimeNotReady, Critical, Strong,
+	return newCause(codeRuntimeNotReady, severity, Strong,
 		fmt.Sprintf("%s answers %s with an error", f.daemon().Label, joined(names)), e)
+}
+
+// unsteady recognises a runtime that fails on and off while it is measured, as one does that is restarted: lists that
+// failed and were answered later, and status calls that met no runtime, or one without its state.
+func (f *Facts) unsteady() *Cause {
+	if _, gone := f.wentAway(); gone {
+		return nil
+	}
+	var e Evidence
+	fails, calls := 0, 0
+	for _, name := range []string{rpcSandboxes, rpcContainers} {
+		r := f.rpc(name)
+		i := slices.IndexFunc(r.Calls, func(c crictl.Call) bool { return isFailure(c) && !hasOwnCause(c) })
+		if i < 0 || !r.Outcome.alive() {
+			continue
+		}
+		fails, calls = fails+r.failedCalls(), calls+len(r.Calls)
+		addf(&e.For, "%s of %s failed, later ones were answered: %s", number(r.failedCalls()), count(len(r.Calls), name+" call"), callLine(r.Calls[i]))
+	}
+	refused, all := f.inspectionsThat(isRefused), len(f.inspections())
+	if len(refused) > 0 {
+		fails, calls = fails+len(refused), calls+all
+		addf(&e.For, "%s of %s failed, as without a runtime or with one that is starting: %s", number(len(refused)), count(all, "status call"),
+			callLine(refused[0].Call))
+	}
+	switch {
+	case fails == 0:
+		return nil
+	case len(refused) > 0 && f.statusesAnswered() == 0, len(refused) > 1 && !f.answersAfter(refused[0].Call.Start):
+		return newCause(codeRuntimeNotReady, Critical, Strong,
+			fmt.Sprintf("%s answered lists and refuses status calls: it is starting, or was restarted while it was measured", f.daemon().Label), e)
+	}
+	addf(&e.Against, "other calls are answered")
+	return newCause(codeRuntimeNotReady, Warning, Strong,
+		fmt.Sprintf("%s failed %s of %s while it was measured: restarted?", f.daemon().Label, number(fails), count(calls, "call")), e)
+}
+
+// answersAfter reports whether a call that was made after a moment was answered.
+func (f *Facts) answersAfter(t time.Time) bool {
+	return slices.ContainsFunc(f.everyCall(), func(c crictl.Call) bool { return c.OK() && c.Start.After(t) })
 }
 
 // hasOwnCause reports whether an error belongs to RuntimeUnsupported, ListTooLarge, or to no cause of the runtime.

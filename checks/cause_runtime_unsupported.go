@@ -13,16 +13,19 @@ func runtimeUnsupported() Definition {
 		Title: "something answers, but not CRI v1",
 		Means: "There is a server behind the socket, and it is not a runtime that a kubelet can use: it does not speak HTTP/2 at all, or it speaks gRPC and does " +
 			"not know runtime.v1.RuntimeService. The second is containerd with its CRI plugin disabled or not loaded, docker's private " +
-			"containerd, or a runtime so old that it only has v1alpha2.\n\n" +
+			"containerd, or a runtime so old that it only has v1alpha2. A full root folder gives exactly the same answer: containerd starts, " +
+			"and its CRI plugin fails to load for want of space.\n\n" +
 			"A kubelet that starts against it exits with \"validate CRI v1 runtime API\". One that was running already gets Unimplemented from " +
 			"every call: container runtime is down after 30 s, PLEG unhealthy after 3m.",
 		Confirm: []string{
 			"grep disabled_plugins /etc/containerd/config.toml: \"cri\" in the list is the package default of docker's containerd.io.",
 			"ctr plugins ls | grep cri: STATUS must be ok; error means that it failed to load, and the log says why.",
+			"The runtime's log, \"failed to load plugin io.containerd.grpc.v1.cri\": with \"no space left on device\" the disk is full (df -h and df -i of the root folder).",
 			"ss -xlp | grep SOCKET: which process is it?",
 		},
 		Fix: []string{
-			"Remove cri from disabled_plugins and restart containerd; running containers survive it.",
+			"Remove cri from disabled_plugins and restart containerd, which keeps running containers.",
+			"Disk full: free space in the runtime's root folder, then restart it so that the plugin loads.",
 			"Plugin in error: repair what its log line names (a bad config version, CNI folder, snapshotter, too many open files for its watcher).",
 			"Wrong socket: correct the kubelet's containerRuntimeEndpoint, or the flag given to kdiag.",
 			"v1alpha2 only: upgrade the runtime (containerd 1.6, CRI-O 1.20 or newer).",
@@ -93,6 +96,7 @@ func (f *Facts) stepsWhenUnsupported() []NextStep {
 		s.add(TouchesNothing, "grep -n disabled_plugins /etc/containerd/config.toml; ctr plugins ls | grep -w cri", "Is the CRI plugin disabled, or did it fail to load?")
 	}
 	s.add(TouchesNothing, "grep -n containerRuntimeEndpoint /var/lib/kubelet/config.yaml", "Which socket does the kubelet use?")
+	f.addDisk(&s, "Is the disk full? Then the CRI plugin does not load, and the answer is the same.")
 	f.addService(&s)
 	f.addRestart(&s)
 	return s.done()

@@ -1,8 +1,12 @@
 package checks
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strings"
+
+	"github.com/kdiag/kdiag/crictl"
 )
 
 // topHeaps is how many of the largest heaps a report names.
@@ -18,10 +22,10 @@ func tooManyExited() Definition {
 			"cannot get out of that by itself.\n\n" +
 			"The kubelet keeps the newest dead container of each name in each pod, and the newest sandbox of each pod that still exists. What is beyond " +
 			"that is rubbish: garbage collection was blind, was too slow, failed to remove (network teardown, busy mounts), or the containers are " +
-			"not the kubelet's. If little is beyond it, thousands of completed pods still exist in the API, and their records are kept by design.",
+			"not the kubelet's. If little is beyond it, these are records of completed pods that are still in the API, kept by design, or of deleted pods whose removal fails: a CNI DEL that fails keeps the sandbox (StopPodSandbox), and with it the containers.",
 		Confirm: []string{
 			"crictl ps -a --state exited -q | wc -l, against crictl ps -q | wc -l.",
-			"The kubelet's log: \"Container garbage collection failed\", \"Failed to remove sandbox\", \"Failed to stop sandbox before removing\".",
+			"The kubelet's log: \"Container garbage collection failed\", \"Failed to remove sandbox\", \"Failed to stop sandbox before removing\", \"StopPodSandbox from runtime service failed\" (a CNI DEL that fails).",
 			"kubectl get pods -A --field-selector status.phase=Succeeded,spec.nodeName=NODE: are there thousands of completed pods?",
 		},
 		Fix: []string{
@@ -69,9 +73,18 @@ func recogniseTooManyExited(f *Facts) *Cause {
 	return cause
 }
 
-// byDesign reports whether most dead containers are the newest of their pod and name, which the kubelet keeps.
-func (c census) byDesign() bool {
+// mostlyNewest reports whether most dead containers are the newest of their pod and name, which the kubelet keeps as
+// long as the pod exists. Whether it does, no list of the runtime says.
+func (c census) mostlyNewest() bool {
 	return c.BeyondNewest*2 < c.Exited && c.OldSandboxes*2 < max(c.DeadSandboxes, 1)
+}
+
+// newestOf begins the sentence that says so.
+func (c census) newestOf() string {
+	if c.BeyondNewest == 0 && c.OldSandboxes == 0 {
+		return "each is the newest"
+	}
+	return fmt.Sprintf("each but %s is the newest", number(c.BeyondNewest+c.OldSandboxes))
 }
 
 // mostlyDead reports whether what no longer runs is most of what the runtime holds.
@@ -90,8 +103,8 @@ func exitedSummary(c census, manyExited bool) string {
 	if len(heaps) > 0 && heaps[0].Count > 1 && heaps[0].Pod.Name != "" {
 		s += fmt.Sprintf(", %s of them of %s", number(heaps[0].Count), heaps[0].label())
 	}
-	if c.byDesign() {
-		s += "; nearly all are records of pods that still exist"
+	if c.mostlyNewest() {
+		s += "; " + c.newestOf() + " of its pod and name"
 	}
 	return s
 }
@@ -113,9 +126,9 @@ func (f *Facts) exitedEvidence(c census, share float64) Evidence {
 	if len(rubbish) > 0 {
 		addf(&e.For, "%s: the kubelet's own garbage collection would be allowed to remove them", joined(rubbish))
 	}
-	if c.byDesign() {
-		addf(&e.Against, "only %s of %s are beyond the newest of their pod and name: the kubelet keeps the rest by design, until their pods are deleted",
-			number(c.BeyondNewest), count(c.Exited, "exited container"))
+	if c.mostlyNewest() {
+		addf(&e.For, "%s of its pod and name: records of completed pods still in the API, or of deleted pods whose removal fails", c.newestOf())
+		addf(&e.Missing, "whether their pods still exist: the API was not asked")
 	}
 	for _, h := range c.Containers[:min(len(c.Containers), topHeaps)] {
 		if h.Count > 1 {
@@ -166,9 +179,12 @@ func heapSubjects(c census) (*Subject, []Subject) {
 
 func (f *Facts) stepsWhenExited(c census) []NextStep {
 	var s steps
-	if unit := "kubelet"; !f.restartsKubelet() {
-		s.add(TouchesNothing, "journalctl --no-pager -u "+unit+" --since -1h | grep -E 'garbage collection failed|Failed to (stop|remove)'", "Why are they not removed? Repair that first.")
+	unit := "kubelet"
+	if f.restartsKubelet() {
+		unit = f.unit()
 	}
+	s.add(TouchesNothing, "journalctl --no-pager -u "+unit+" --since -1h | grep -E 'garbage collection failed|Failed to (stop|remove)|StopPodSandbox|RemovePodSandbox'",
+		"Why are they not removed? Repair that first. StopPodSandbox that fails is nearly always a CNI DEL that fails.")
 	if l, known := f.listSize(); !known || !l.over() { // else crictl is as blind as the kubelet
 		s.add(TouchesNothing, f.crictlCommand("ps -a --state exited -q | wc -l"), "Count them again in a few minutes: do they grow?")
 	}
@@ -181,17 +197,48 @@ func (f *Facts) stepsWhenExited(c census) []NextStep {
 		}
 	}
 	for _, h := range c.Sandboxes[:min(len(c.Sandboxes), 1)] {
-		if h.Count > 1 && safe(h.Pod.UID) {
-			list := fmt.Sprintf("pods --state NotReady -q --label io.kubernetes.pod.uid=%s", h.Pod.UID)
-			s.add(TouchesExited, f.crictlCommand(list)+" | tail -n +2 | xargs -r -n 10 "+f.crictlCommand("rmp"),
-				fmt.Sprintf("Removes the dead sandboxes of %s but the newest, with the dead containers in them.", strings.TrimPrefix(h.label(), "sandbox of ")))
-		}
+		f.addRemoveSandboxes(&s, h)
 	}
-	if c.byDesign() {
-		s.add(TouchesNothing, `kubectl get pods -A --field-selector status.phase=Succeeded,spec.nodeName="$(hostname)"`, "Which completed pods keep their records here?")
+	if c.mostlyNewest() {
+		s.add(TouchesNothing, `kubectl get pods -A --field-selector status.phase=Succeeded,spec.nodeName="$(hostname)"`, "Which completed pods are still in the API and keep their records here? If there are few, the records are of deleted pods whose removal fails: the kubelet's log says why.")
 		f.addCompletedPods(&s, c)
 	}
 	return s.done()
+}
+
+// removeAtOnce is how many sandboxes one command removes: each is a teardown of a network, one after the other.
+const removeAtOnce = 5
+
+// addRemoveSandboxes adds the removal of dead sandboxes of one pod, by id: not the newest, and none that still has
+// containers, as the kubelet does it. Stopping comes first, since only that calls CNI DEL and frees the address.
+func (f *Facts) addRemoveSandboxes(s *steps, h heap) {
+	m := f.Measurement
+	if m.Sandboxes == nil || m.Containers == nil || !m.Sandboxes.Complete || !m.Containers.Complete {
+		return
+	}
+	used := make(map[string]bool, len(m.Containers.Containers))
+	for i := range m.Containers.Containers {
+		used[m.Containers.Containers[i].SandboxID] = true
+	}
+	var dead []crictl.PodSandbox
+	for _, b := range m.Sandboxes.Sandboxes {
+		if b.State == crictl.SandboxNotReady && podOf(b.Pod) == h.Pod {
+			dead = append(dead, b)
+		}
+	}
+	slices.SortStableFunc(dead, func(a, b crictl.PodSandbox) int { return cmp.Compare(a.CreatedAt, b.CreatedAt) })
+	var ids []string
+	for _, b := range dead[:max(len(dead)-1, 0)] {
+		if !used[b.ID] && safe(b.ID) && len(ids) < removeAtOnce {
+			ids = append(ids, b.ID)
+		}
+	}
+	if len(ids) == 0 {
+		return
+	}
+	s.add(TouchesExited, fmt.Sprintf("for id in %s; do %s $id && %s $id; done", strings.Join(ids, " "), f.crictlCommand("stopp"), f.crictlCommand("rmp")),
+		fmt.Sprintf("Removes the oldest dead sandboxes of %s, which have no containers left. stopp tears the network down first; if that fails, repair CNI instead.",
+			strings.TrimPrefix(h.label(), "sandbox of ")))
 }
 
 // addCompletedPods adds the deletion of completed pods in the namespace that has most of them.
@@ -208,6 +255,6 @@ func (f *Facts) addCompletedPods(s *steps, c census) {
 		return
 	}
 	s.add(TouchesExited, fmt.Sprintf(`kubectl delete pods -n %s --field-selector status.phase=Succeeded,spec.nodeName="$(hostname)"`, top),
-		"Deletes the completed pods of the namespace that has most; their logs go with them, the kubelet then removes the records.")
+		"Only if that list shows these pods and nobody needs them any more: deletes the completed pods of the namespace that has most records; their logs go with them, the kubelet then removes the records.")
 	s.add(TouchesNothing, fmt.Sprintf("kubectl get jobs,cronjobs -n %s", top), "Set ttlSecondsAfterFinished on Jobs, and lower the history limits of CronJobs, so that it does not come back.")
 }

@@ -10,7 +10,7 @@ func hostProcesses() Check {
 	return Check{
 		ID:    "host.processes",
 		Title: "no process of the runtime is stopped or stuck",
-		Text: "Reads the state of the runtime daemon, shims, OCI runtimes and CNI plugins from /proc. Stopped ones do not serve, ones in uninterruptible sleep wait for " +
+		Text: "Reads the state of the runtime daemon, shims, OCI runtimes, CNI plugins and the kubelet from /proc. Stopped ones do not serve, ones in uninterruptible sleep wait for " +
 			"a disk or a mount, and a runc at work for more than ten seconds is stuck.",
 		read: readHostProcesses,
 	}
@@ -34,10 +34,12 @@ func readHostProcesses(f *Facts) Result {
 	}
 	for _, p := range f.Processes {
 		switch {
-		case p.Role == host.RoleRuntime && (isStopped(&p) || isUninterruptible(&p)):
+		case p.Role == host.RoleRuntime && (isStopped(&p) || isUninterruptible(&p) && p.Lasting):
 			note(StatusCritical, p, "is "+stateOf(p))
-		case isStopped(&p) && p.Role != host.RoleKubelet:
+		case isStopped(&p):
 			note(StatusWarning, p, "is "+stateOf(p))
+		case isUninterruptible(&p):
+			note(StatusWarning, p, "is in "+stateOf(p))
 		case p.Role == host.RoleOCI && f.age(p) >= longOCI, p.Role == host.RoleCNI && f.age(p) >= f.cniTooLong():
 			note(StatusWarning, p, "has been at work for "+minutes(f.age(p)))
 		}

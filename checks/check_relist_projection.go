@@ -20,7 +20,10 @@ func readRelistProjection(f *Facts) Result {
 		return *r
 	}
 	s := f.Summary
-	if s == nil || s.ProjectedSeconds == nil {
+	switch {
+	case (s == nil || s.ProjectedSeconds == nil) && f.rpc(rpcSandboxes).Outcome.alive() && f.rpc(rpcContainers).Outcome.alive():
+		return result(StatusUnknown, "the pods that a relist would inspect gave no status, so nothing can be worked out")
+	case s == nil || s.ProjectedSeconds == nil:
 		return result(StatusUnknown, "without both lists nothing can be worked out")
 	}
 	now, limit := optional(s.ProjectedSeconds), f.threshold()
@@ -28,7 +31,7 @@ func readRelistProjection(f *Facts) Result {
 		return result(StatusCritical, "fails after %s, since its lists are not answered; PLEG is unhealthy %s after the last that was", duration(now), minutes(limit))
 	}
 	age := max(now, optional(s.ProjectedAgeSeconds))
-	worst := max(age, optional(s.ChurnSeconds), optional(s.ColdSeconds))
+	worst := max(now, optional(s.ChurnSeconds), optional(s.ColdSeconds)) // the work, without the pause that the age contains
 	line := fmt.Sprintf("%s now", duration(now))
 	if s.ChurnSeconds != nil {
 		line += fmt.Sprintf(", %s in a rollout", seconds(*s.ChurnSeconds))
@@ -36,12 +39,17 @@ func readRelistProjection(f *Facts) Result {
 	if s.ColdSeconds != nil {
 		line += fmt.Sprintf(", %s cold", seconds(*s.ColdSeconds))
 	}
+	if age > limit && now <= limit {
+		line += fmt.Sprintf(", last seen active up to %s ago", duration(age))
+	}
 	status := StatusOK
 	switch {
 	case age > limit:
 		status = StatusCritical
 	case f.Limits.RelistWarning > 0 && worst >= time.Duration(float64(limit)*f.Limits.RelistWarning):
 		status = StatusWarning
+	case s.ColdSeconds == nil:
+		return result(StatusUnknown, "%s; the threshold is %s; what status calls cost is not known", line, minutes(limit))
 	}
 	return result(status, "%s; the threshold is %s", line, minutes(limit))
 }

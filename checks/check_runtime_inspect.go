@@ -1,6 +1,10 @@
 package checks
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/kdiag/kdiag/plegbench"
+)
 
 func runtimeInspect() Check {
 	return Check{
@@ -23,19 +27,17 @@ func readRuntimeInspect(f *Facts) Result {
 		}
 		return result(StatusUnknown, "no status was asked")
 	}
-	hungs, bad := f.inspectionsThat(isHung), f.inspectionsThat(isFailed)
+	hungs, bad := f.inspectionsThat(isHung), f.inspectionsThat(func(i plegbench.Inspection) bool { return isFailed(i) || isRefused(i) })
+	running := f.seenRunning()
 	switch {
 	case len(hungs) > 0:
 		return result(StatusCritical, "%s of %s hung, the first of %s", number(len(hungs)), number(len(all)), label(hungs[0])).took(hungs[0].Call.Elapsed)
 	case len(bad) > 0:
 		return result(StatusWarning, "%s of %s failed, the first of %s: %s", number(len(bad)), number(len(all)), label(bad[0]), clean(bad[0].Call.Err))
+	case running.disagrees():
+		return result(StatusWarning, "%s", running.disagreement())
 	}
-	line := count(len(all), "status call")
-	if total := f.Measurement.Sweep.Total; total > len(all) {
-		line = fmt.Sprintf("%s of %s", number(len(all)), count(total, "status call"))
-	}
-	line += " answered"
-	s := f.sweepSummary()
+	line, s := f.answeredLine(all), f.sweepSummary()
 	if s == nil || s.SlowestSeconds == nil {
 		return result(StatusOK, "%s", line)
 	}
@@ -48,4 +50,18 @@ func readRuntimeInspect(f *Facts) Result {
 		status = StatusWarning
 	}
 	return result(status, "%s, slowest %s", line, duration(slowest)).took(slowest)
+}
+
+// answeredLine counts the status calls that were answered; what ended meanwhile is not among them.
+func (f *Facts) answeredLine(all []plegbench.Inspection) string {
+	answers := f.statusesAnswered()
+	line := count(answers, "status call")
+	if total := max(f.Measurement.Sweep.Total, len(all)); total > answers {
+		line = fmt.Sprintf("%s of %s", number(answers), count(total, "status call"))
+	}
+	line += " answered"
+	if gone := len(f.inspectionsThat(isNotFound)); gone > 0 {
+		line += fmt.Sprintf(", %s ended meanwhile", number(gone))
+	}
+	return line
 }

@@ -20,7 +20,7 @@ func readRuntimeLists(f *Facts) Result {
 	if r := f.unreached(); r != nil {
 		return *r
 	}
-	var asked, stalls int
+	var asked, stalls, errors int
 	for _, name := range []string{rpcSandboxes, rpcContainers} {
 		r := f.rpc(name)
 		switch r.Outcome {
@@ -28,6 +28,9 @@ func readRuntimeLists(f *Facts) Result {
 			return result(StatusCritical, "%s", callLine(r.last())).took(r.last().Elapsed)
 		case stalled:
 			stalls += r.hungCalls()
+			asked++
+		case flaky:
+			errors += r.failedCalls()
 			asked++
 		case answered:
 			asked++
@@ -46,6 +49,8 @@ func readRuntimeLists(f *Facts) Result {
 		return result(StatusCritical, "%s, but %s did not answer", line, count(stalls, "list call")).took(p50)
 	case f.Limits.VerySlowList > 0 && p50 >= f.Limits.VerySlowList:
 		return result(StatusCritical, "%s", line).took(p50)
+	case errors > 0:
+		return result(StatusWarning, "%s, but %s failed before", line, count(errors, "list call")).took(p50)
 	case f.Limits.SlowList > 0 && p50 >= f.Limits.SlowList:
 		return result(StatusWarning, "%s", line).took(p50)
 	}

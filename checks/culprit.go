@@ -3,6 +3,7 @@ package checks
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/kdiag/kdiag/checks/host"
@@ -130,6 +131,10 @@ func (f *Facts) processEvidence(e *Evidence, ids ...string) {
 	}
 }
 
+// isConmon reports whether a process watches one container for CRI-O. It is no shim of a pod: the container outlives it,
+// unsupervised.
+func isConmon(p host.Process) bool { return strings.HasPrefix(p.Name, "conmon") }
+
 // processLabel names a process: runc (pid 4720).
 func processLabel(p host.Process) string { return fmt.Sprintf("%s (pid %d)", clean(p.Name), p.PID) }
 
@@ -138,6 +143,9 @@ func stateOf(p host.Process) string {
 	s := clean(p.StateWord())
 	if p.Wchan != "" && p.Wchan != "0" {
 		s += " in " + clean(p.Wchan)
+	}
+	if p.Lasting && isUninterruptible(&p) {
+		s += " in two looks"
 	}
 	return s
 }

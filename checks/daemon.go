@@ -72,6 +72,21 @@ func (f *Facts) likelyDaemon() *host.Process {
 func isStopped(p *host.Process) bool         { return p.State == 'T' || p.State == 't' }
 func isUninterruptible(p *host.Process) bool { return p.State == 'D' }
 
+// beyondSignals reports whether the daemon is in uninterruptible sleep for good as far as can be seen: in two looks, and
+// with nobody behind its socket. One that answers the transport has threads that run, and a signal reaches it.
+func (f *Facts) beyondSignals(p *host.Process) bool {
+	return p != nil && isUninterruptible(p) && p.Lasting && f.nobodyServes()
+}
+
+// nobodyServes reports whether connections are not accepted, or accepted by the kernel alone.
+func (f *Facts) nobodyServes() bool {
+	if f.Measurement == nil {
+		return false
+	}
+	state := f.Measurement.Connect.State
+	return state == crictl.ConnectSilent || state == crictl.ConnectBacklogged
+}
+
 // runtimeName names the runtime: as it says itself, else by its socket, else "the runtime".
 func (f *Facts) runtimeName() string {
 	if f.Runtime.Name != "" {
@@ -104,11 +119,11 @@ func (f *Facts) unit() string {
 	case strings.Contains(e, "microk8s"):
 		return "snap.microk8s.daemon-containerd"
 	case strings.Contains(e, "cri-dockerd"), strings.Contains(name, "docker"):
-		return "docker cri-docker"
+		return unitsCRIDockerd
 	case strings.Contains(e, "crio"), strings.Contains(name, "cri-o"):
 		return "crio"
 	case strings.Contains(e, "/docker/"):
-		return "docker"
+		return unitDocker
 	case strings.Contains(e, "containerd"), strings.Contains(name, "containerd"):
 		return "containerd"
 	case f.simulated():
@@ -129,6 +144,33 @@ func (f *Facts) k3sUnit() string {
 		return "k3s"
 	}
 	return "'rke2-*'"
+}
+
+// The units of docker, whose restart ends containers, and of cri-dockerd, whose restart does not.
+const (
+	unitDocker      = "docker"
+	unitCRIDocker   = "cri-docker"
+	unitsCRIDockerd = unitDocker + " " + unitCRIDocker
+)
+
+// rootFolder is where the runtime keeps its data, which is often a disk of its own; empty when it is not known.
+func (f *Facts) rootFolder() string {
+	e := f.Runtime.Endpoint
+	switch unit := f.unit(); {
+	case strings.Contains(e, "/k3s/"):
+		return "/var/lib/rancher"
+	case strings.Contains(e, "/k0s/"):
+		return "/var/lib/k0s"
+	case strings.Contains(e, "microk8s"):
+		return "/var/snap/microk8s/common"
+	case unit == unitDocker, unit == unitsCRIDockerd:
+		return "/var/lib/docker"
+	case unit == "crio":
+		return "/var/lib/containers"
+	case unit == "containerd":
+		return "/var/lib/containerd"
+	}
+	return ""
 }
 
 // restartsKubelet reports whether the runtime's unit runs the kubelet too, so that restarting one restarts both.

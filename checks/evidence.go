@@ -63,9 +63,27 @@ func (f *Facts) missingSweep(e *Evidence) {
 	}
 }
 
+// impatient reports whether the deadline was so short that a slow runtime may only look hung.
+func (f *Facts) impatient() bool { return f.rpcTimeout() < shortDeadline }
+
+// patientStep is the step from which a hang starts: a short deadline leaves slowness as another cause.
+func (f *Facts) patientStep(step float64) float64 {
+	if f.impatient() {
+		return min(step, Fair)
+	}
+	return step
+}
+
+// missingDeadline notes that kdiag gave up long before a kubelet would.
+func (f *Facts) missingDeadline(e *Evidence) {
+	if t, whole := f.rpcTimeout(), f.requestTimeout(); t < whole {
+		addf(&e.Missing, "whether it comes within the kubelet's own deadline of %s: kdiag waited %s", minutes(whole), duration(t))
+	}
+}
+
 // missingPatience notes that the deadline was too short to tell slow from hung.
 func (f *Facts) missingPatience(e *Evidence) {
-	if t := f.rpcTimeout(); t < shortDeadline {
+	if t := f.rpcTimeout(); f.impatient() {
 		addf(&e.Missing, "whether more time would have brought an answer: a deadline of %s cannot tell slow from hung; "+
 			"--rpc-timeout %s can", duration(t), DefaultLimits().RPCTimeout)
 	}
@@ -105,12 +123,7 @@ func isHanging(o outcome) bool { return o == hung }
 
 // sweepLine says how the answered status calls went: "212 other status calls were answered, p99 3 ms"; empty without any.
 func (f *Facts) sweepLine() string {
-	n := 0
-	for _, i := range f.inspections() {
-		if isAnswered(i) {
-			n++
-		}
-	}
+	n := f.statusesAnswered()
 	if n == 0 {
 		return ""
 	}
@@ -119,6 +132,17 @@ func (f *Facts) sweepLine() string {
 		line += ", p99 " + seconds(*s.P99Seconds)
 	}
 	return line
+}
+
+// statusesAnswered returns how many status calls brought a status.
+func (f *Facts) statusesAnswered() int {
+	n := 0
+	for _, i := range f.inspections() {
+		if isAnswered(i) {
+			n++
+		}
+	}
+	return n
 }
 
 // sweepSummary returns the summary of the sweep, nil if there was none.

@@ -18,6 +18,7 @@ const (
 	answered                // the last call was answered, and none hung
 	hung                    // the last call hung
 	stalled                 // some calls hung, and later ones were answered
+	flaky                   // some calls failed, and later ones were answered
 	failed                  // the last call was answered with an error
 )
 
@@ -30,6 +31,8 @@ func (o outcome) String() string {
 		return "hangs"
 	case stalled:
 		return "stalls"
+	case flaky:
+		return "fails on and off"
 	case failed:
 		return "fails"
 	}
@@ -37,7 +40,7 @@ func (o outcome) String() string {
 }
 
 // alive reports whether the RPC is answered now.
-func (o outcome) alive() bool { return o == answered || o == stalled }
+func (o outcome) alive() bool { return o == answered || o == stalled || o == flaky }
 
 // The RPCs that the judge tells apart.
 const (
@@ -74,6 +77,20 @@ func (r rpc) hungCalls() int {
 	}
 	return n
 }
+
+// failedCalls returns how many calls were answered with an error.
+func (r rpc) failedCalls() int {
+	n := 0
+	for _, c := range r.Calls {
+		if isFailure(c) {
+			n++
+		}
+	}
+	return n
+}
+
+// isFailure reports whether a call came back with an error.
+func isFailure(c crictl.Call) bool { return !c.OK() && !c.Hung() }
 
 // fastest returns the shortest time of an answered call, and whether one was answered.
 func (r rpc) fastest() (time.Duration, bool) {
@@ -150,6 +167,8 @@ func outcomeOf(calls []crictl.Call) outcome {
 		return failed
 	case slices.ContainsFunc(calls, crictl.Call.Hung):
 		return stalled
+	case slices.ContainsFunc(calls, isFailure):
+		return flaky
 	}
 	return answered
 }
@@ -191,14 +210,23 @@ func (f *Facts) inspectionsThat(ok func(plegbench.Inspection) bool) []plegbench.
 // isHung reports whether an inspection missed its deadline.
 func isHung(i plegbench.Inspection) bool { return i.Call.Hung() }
 
-// isAnswered reports whether the runtime said anything definite; NotFound is the ordinary race with a removal.
-func isAnswered(i plegbench.Inspection) bool {
-	return i.Call.OK() || i.Call.Code == crictl.NotFound
+// isAnswered reports whether an inspection brought the status that was asked for.
+func isAnswered(i plegbench.Inspection) bool { return i.Call.OK() }
+
+// isNotFound reports whether the runtime does not know the object: the ordinary race with a removal, unless it is many.
+func isNotFound(i plegbench.Inspection) bool { return i.Call.Code == crictl.NotFound }
+
+// isRefused reports whether an inspection failed because of the runtime and not of the object: it is starting, or its
+// connection went away. A shim that is gone is Unavailable as well, in other words.
+func isRefused(i plegbench.Inspection) bool {
+	return i.Call.Code == crictl.Unavailable && containsAny(i.Call.Err, []string{
+		"not initialized", "connection", "transport", "reading from server", "broken pipe", "no such file", "eof",
+	})
 }
 
-// isFailed reports whether an inspection was answered with an error that the runtime made itself.
+// isFailed reports whether an inspection came back with an error that is about its object.
 func isFailed(i plegbench.Inspection) bool {
-	return !isAnswered(i) && !isHung(i) && i.Call.Code != crictl.Unavailable
+	return isFailure(i.Call) && !isNotFound(i) && !isRefused(i)
 }
 
 // everyCall returns all calls of a measurement that were made, whatever their RPC.

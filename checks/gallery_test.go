@@ -29,7 +29,7 @@ func gallery() map[string]*Facts {
 		"runtime-down":       node(socket(crictl.ConnectRefused, "connect: connection refused"), processes()),
 		"runtime-hung":       node(hangs(everyRPC()...)),
 		"runtime-stopped":    node(socket(crictl.ConnectSilent, ""), daemonIn('T', "do_signal_stop")),
-		"runtime-d-state":    node(hangs(everyRPC()...), daemonIn('D', "rpc_wait_bit_killable")),
+		"runtime-d-state":    node(socket(crictl.ConnectSilent, ""), blockedFor("rpc_wait_bit_killable"), func(f *Facts) { f.Measurement.Connect.PeerPID = 4711 }),
 		"runtime-slow":       node(takes(3*time.Second, everyRPC()...)),
 		"runtime-not-ready":  node(condition(0, false)),
 		"unsupported":        node(fails(crictl.Unimplemented, "unknown service runtime.v1.RuntimeService", everyRPC()...)),

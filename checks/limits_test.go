@@ -54,7 +54,7 @@ func TestBoundaries(t *testing.T) {
 		{"SizeCritical at", []tweak{exact(0.8001)}, "ListTooLarge critical"},
 		{"RelistWarning below", []tweak{cold(59900 * time.Millisecond)}, ""},
 		{"RelistWarning at", []tweak{cold(time.Minute)}, "RelistOverloaded warning"},
-		{"threshold at", []tweak{age(3 * time.Minute)}, "RelistOverloaded warning"},
+		{"threshold at", []tweak{age(3 * time.Minute)}, ""},
 		{"threshold over", []tweak{age(3*time.Minute + time.Second)}, "RelistOverloaded critical"},
 		{"CNIPluginTooLong below", []tweak{plugin(59 * time.Second)}, ""},
 		{"CNIPluginTooLong at", []tweak{plugin(time.Minute)}, "CNIHung warning"},

@@ -138,8 +138,16 @@ func TestExitedEvidence(t *testing.T) {
 		t.Errorf("step %+v", step)
 	}
 	kept := only(t, node(exited(2000, 1, 1000)), codeTooManyExited)
-	if !mentions(kept.Evidence.Against, "by design") || !strings.Contains(kept.Summary, "records of pods that still exist") {
-		t.Errorf("%q, against %q", kept.Summary, kept.Evidence.Against)
+	if !mentions(kept.Evidence.For, "each is the newest of its pod and name: records of completed pods still in the API, or of deleted pods whose removal fails") {
+		t.Errorf("for %q", kept.Evidence.For)
+	}
+	if !mentions(kept.Evidence.Missing, "whether their pods still exist") || len(kept.Evidence.Against) > 0 || strings.Contains(kept.Summary, "still exist") {
+		t.Errorf("%q, against %q, missing %q", kept.Summary, kept.Evidence.Against, kept.Evidence.Missing)
+	}
+	deletion := slices.IndexFunc(kept.NextSteps, func(s NextStep) bool { return strings.HasPrefix(s.Command, "kubectl delete pods") })
+	look := slices.IndexFunc(kept.NextSteps, func(s NextStep) bool { return strings.HasPrefix(s.Command, "kubectl get pods") })
+	if look < 0 || deletion < look || !strings.HasPrefix(kept.NextSteps[deletion].Why, "Only if") {
+		t.Errorf("a deletion that no look comes before: %+v", kept.NextSteps)
 	}
 	for _, s := range append(c.NextSteps, kept.NextSteps...) {
 		if strings.Contains(s.Command, "rm -a") {
@@ -151,7 +159,7 @@ func TestExitedEvidence(t *testing.T) {
 func TestTooLargeSaysWhichSide(t *testing.T) {
 	server := only(t, node(fails(crictl.ResourceExhausted, "grpc: trying to send message larger than max (26300000 vs. 16777216)", rpcContainers)), codeListTooLarge)
 	client := only(t, node(fails(crictl.ResourceExhausted, "grpc: received message larger than max (926300000 vs. 536870912)", rpcContainers)), codeListTooLarge)
-	if !mentions(server.Evidence.For, "the runtime's own send limit") || !mentions(server.Evidence.For, "25.1 MiB, 157 %") {
+	if !mentions(server.Evidence.For, "the runtime's own send limit of 16.0 MiB", "which is the kubelet's too") || !mentions(server.Evidence.For, "25.1 MiB, 157 %") {
 		t.Errorf("server: %q", server.Evidence.For)
 	}
 	if !mentions(client.Evidence.For, "the client's receive limit") || !mentions(client.Evidence.For, "of 16.0 MiB") {

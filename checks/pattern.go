@@ -52,11 +52,29 @@ func (f *Facts) wholeHang() hang {
 	if s, ok := f.silence(); ok && !s.Recovered || f.stoppedForGood() {
 		return hangMidway
 	}
-	all, hungs := f.inspections(), f.inspectionsThat(isHung)
-	if len(hungs) > manyOfStatuses && float64(len(hungs)) >= mostOfStatuses*float64(len(all)) && f.anyList() {
+	if f.mostHang() && f.anyList() && !f.imagesHold() {
 		return hangMost
 	}
 	return hangNone
+}
+
+// mostHang reports whether so many status calls hang that no single object explains it: most of many, or all of them in
+// more than one pod.
+func (f *Facts) mostHang() bool {
+	all, hungs := f.inspections(), f.inspectionsThat(isHung)
+	if len(hungs) == len(all) && len(f.hungLists()) == 0 {
+		return podsOf(hungs) > 1
+	}
+	return len(hungs) > manyOfStatuses && float64(len(hungs)) >= mostOfStatuses*float64(len(all))
+}
+
+// imagesHold reports whether the image store explains the hung status calls: image calls hang, and so do containers, which
+// may need the store, but no sandbox, which never does.
+func (f *Facts) imagesHold() bool {
+	if f.rpc(rpcImages).Outcome != hung && f.rpc(rpcImageFs).Outcome != hung {
+		return false
+	}
+	return !slices.ContainsFunc(f.inspections(), func(i plegbench.Inspection) bool { return isHung(i) && i.Kind == kindSandbox })
 }
 
 // allHang reports whether every RPC that needs the runtime's state hangs. Version is a constant of the daemon: that it
@@ -91,8 +109,8 @@ type silence struct {
 	Recovered bool          // calls were answered after it
 }
 
-// silence finds the first time after the probes in which calls hung and nothing at all was answered. One hung object
-// does not make a silence, because others are answered beside it.
+// silence finds the first time after the probes in which calls hung and nothing at all was answered, not even a pulse. One
+// hung object does not make a silence, because others are answered beside it.
 func (f *Facts) silence() (silence, bool) {
 	calls := f.laterCalls()
 	first := firstHung(calls)
@@ -125,6 +143,15 @@ func (f *Facts) silence() (silence, bool) {
 		}
 		if c.pod != "" && c.call.Start.After(s.From) {
 			others++
+		}
+	}
+	for _, p := range f.Measurement.Pulses {
+		switch {
+		case !p.OK() || !p.Start.After(s.From):
+		case p.Start.Before(until):
+			return silence{}, false // objects hang, the daemon does not
+		default:
+			s.Recovered = true
 		}
 	}
 	s.For = last.Sub(s.From)

@@ -233,6 +233,14 @@ func daemonIn(state byte, wchan string) tweak {
 	return func(f *Facts) { f.Processes[0].State, f.Processes[0].Wchan = state, wchan }
 }
 
+// blockedFor puts the runtime's process into uninterruptible sleep that both looks saw.
+func blockedFor(wchan string) tweak {
+	return func(f *Facts) {
+		daemonIn('D', wchan)(f)
+		f.Processes[0].Lasting = true
+	}
+}
+
 // exited adds dead containers, in heaps of one pod and name each.
 func exited(total, perHeap int, bytes uint32) tweak {
 	return func(f *Facts) {

@@ -72,12 +72,12 @@ func (f *Facts) kdiagCommand(args string) string {
 
 // addCapture adds the goroutine dump of the runtime, which is gone after any restart. Only daemons that are known to
 // take SIGUSR1 for it get one: others would die of the signal. One that is stopped or sleeps
-// uninterruptibly would not act on it.
+// uninterruptibly for good would not act on it.
 func (f *Facts) addCapture(s *steps) {
 	d := f.daemon()
 	name := strings.ToLower(f.runtimeName())
 	if d.Process != nil {
-		if isStopped(d.Process) || isUninterruptible(d.Process) {
+		if isStopped(d.Process) || f.beyondSignals(d.Process) {
 			return
 		}
 		name = d.Process.Name
@@ -100,26 +100,61 @@ func (f *Facts) addCapture(s *steps) {
 	s.add(TouchesNothing, command, "Keep the evidence: the daemon dumps its goroutines into "+where+". A restart destroys it.")
 }
 
+// isConsequence reports whether another cause explains this one, which then needs no remedy of its own.
+func (f *Facts) isConsequence(code string) bool {
+	return slices.ContainsFunc(Definitions(), func(d Definition) bool {
+		return slices.Contains(d.RootOf, code) && d.recognise(f) != nil && applies(f, d.Code, code)
+	})
+}
+
 // addPressure adds a look at what kdiag does not read yet: whether the host starves.
 func addPressure(s *steps) {
 	s.add(TouchesNothing, "grep . /proc/pressure/*",
 		"Is the host starving? io full over 20, memory full over 5 or cpu some over 60 in avg10 makes the daemon a victim.")
 }
 
+// addDisk adds a look at the disks that the runtime needs: its root folder, which may be a disk of its own, and /run.
+func (f *Facts) addDisk(s *steps, why string) {
+	root := f.rootFolder()
+	if root == "" {
+		root = "/var/lib"
+	}
+	s.add(TouchesNothing, fmt.Sprintf("df -h %s /run; df -i %s /run", root, root), why)
+}
+
+// addLookAgain adds a further look at a process that was seen in uninterruptible sleep, which may be the moment's.
+func addLookAgain(s *steps, p host.Process) {
+	s.add(TouchesNothing, fmt.Sprintf("ps -o pid,stat,wchan:32,etime,comm -p %d", p.PID),
+		fmt.Sprintf("Look again, a few times: whoever uses a busy disk is in D for moments. Is %s still in D, in the same place?", processLabel(p)))
+}
+
 // addRestart adds the restart of the runtime's unit, the last resort short of the node.
 func (f *Facts) addRestart(s *steps) {
 	unit := f.unit()
-	if unit == "" {
-		return
-	}
-	if f.restartsKubelet() {
+	switch {
+	case unit == "":
+	case f.restartsKubelet():
 		s.add(TouchesKubelet, "systemctl restart "+unit,
 			"The unit runs runtime and kubelet together; containers survive it. While a mount hangs, a restarted kubelet may not come up.")
-		return
+	case unit == unitsCRIDockerd:
+		s.add(TouchesRuntime, "systemctl restart "+unitCRIDocker,
+			"Restarts cri-dockerd alone: docker and its containers are not touched. Leave the kubelet alone: it recovers by itself.")
+		if !f.nobodyServes() { // else cri-dockerd itself is at fault
+			addRestartDocker(s)
+		}
+	case unit == unitDocker:
+		addRestartDocker(s)
+	default:
+		s.add(TouchesRuntime, "systemctl restart "+unit,
+			"Running containers survive it, execs and pulls do not. Dump first. Leave the kubelet alone: it recovers by itself, "+
+				"and restarted while a mount hangs it may not come up.")
 	}
-	s.add(TouchesRuntime, "systemctl restart "+unit,
-		"Running containers survive it, execs and pulls do not. Dump first. Leave the kubelet alone: it recovers by itself, "+
-			"and restarted while a mount hangs it may not come up.")
+}
+
+// addRestartDocker adds the restart of docker, which unlike that of other runtimes ends what runs.
+func addRestartDocker(s *steps) {
+	s.add(TouchesNode, "systemctl restart "+unitDocker,
+		"Stops all containers unless docker info shows Live Restore Enabled: true. Only if docker itself does not answer (docker ps hangs).")
 }
 
 // addProcesses adds the smallest interventions for one object: its stuck runc, then its shim, then its pod.
@@ -129,15 +164,28 @@ func (f *Facts) addProcesses(s *steps, i plegbench.Inspection) {
 		if p.PID <= 1 {
 			continue
 		}
-		s.add(TouchesNothing, fmt.Sprintf("cat /proc/%d/stack /proc/%d/wchan; grep State /proc/%d/status", p.PID, p.PID, p.PID),
-			fmt.Sprintf("Where does %s of %s wait? Name the lock, mount or device.", processLabel(p), what))
+		addStack(s, p, what)
+		if isConmon(p) && !isStopped(&p) {
+			if i.Kind == kindContainer && p.ObjectID == i.ID && safe(i.ID) {
+				s.add(TouchesPod, f.crictlCommand("stop "+i.ID),
+					fmt.Sprintf("Stops the container of %s; it may hang as well. Do not kill %s: the container would run on with nobody watching it.", what, processLabel(p)))
+			}
+			continue
+		}
 		f.addKill(s, p, what)
 	}
+}
+
+// addStack adds a look at where a process waits.
+func addStack(s *steps, p host.Process, what string) {
+	s.add(TouchesNothing, fmt.Sprintf("cat /proc/%d/stack /proc/%d/wchan; grep State /proc/%d/status", p.PID, p.PID, p.PID),
+		fmt.Sprintf("Where does %s of %s wait? Name the lock, mount or device.", processLabel(p), what))
 }
 
 // addKill adds the step that frees one process.
 func (f *Facts) addKill(s *steps, p host.Process, what string) {
 	switch {
+	case p.PID <= 1:
 	case isStopped(&p):
 		s.add(TouchesProcess, fmt.Sprintf("kill -CONT %d", p.PID), processLabel(p)+" is stopped; nothing is lost by continuing it.")
 	case isUninterruptible(&p):
@@ -148,7 +196,7 @@ func (f *Facts) addKill(s *steps, p host.Process, what string) {
 		}
 		s.add(TouchesProcess, fmt.Sprintf("kill -KILL %d", p.PID),
 			fmt.Sprintf("Ends only the stuck %s; the shim reports an error and the lock is freed.", processLabel(p)))
-	case p.Role == host.RoleShim:
+	case p.Role == host.RoleShim && !isConmon(p):
 		s.add(TouchesPod, fmt.Sprintf("kill -KILL %d", p.PID),
 			fmt.Sprintf("Ends the shim of %s: all containers of that pod are lost, nothing else is.", what))
 	}
@@ -165,7 +213,7 @@ func (f *Facts) addDeletePod(s *steps, i plegbench.Inspection) {
 		return
 	}
 	s.add(TouchesPod, fmt.Sprintf("kubectl delete pod -n %s %s --wait=false", i.Pod.Namespace, i.Pod.Name),
-		"A replacement can start on another node meanwhile; here the stop may hang as well.")
+		"A Deployment's replacement can start on another node meanwhile; that of a StatefulSet or DaemonSet waits until this one is gone. Here the stop may hang as well.")
 }
 
 // isStatic reports whether the kubelet has the pod of an inspection from a file or a URL, not from the API server.
@@ -179,7 +227,7 @@ func (f *Facts) isStatic(i plegbench.Inspection) bool {
 // addNode adds the last rungs of the ladder.
 func addNode(s *steps, why string) {
 	s.add(TouchesScheduler, `kubectl cordon "$(hostname)"`, "Keeps new pods away while this lasts; use the node's name where it is not its host name.")
-	s.add(TouchesNode, `kubectl drain "$(hostname)" --ignore-daemonsets --delete-emptydir-data --timeout=5m`, "Moves away what can still be moved.")
+	s.add(TouchesNode, `kubectl drain "$(hostname)" --ignore-daemonsets --delete-emptydir-data --timeout=5m`, "Moves away what can still be moved. --delete-emptydir-data loses the data in emptyDir volumes.")
 	s.add(TouchesNode, "systemctl reboot", why)
 }
 

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/kdiag/kdiag/crictl"
+	"github.com/kdiag/kdiag/plegbench"
 )
 
 // A scope is how much must have been seen before a node may be called healthy.
@@ -17,8 +18,8 @@ const (
 )
 
 // VerdictOf sums up. A critical cause makes unhealthy, whatever else could not be seen; warnings make degraded. Without
-// causes the answer is healthy only if both lists and Status were answered, the status of everything that runs was
-// asked, and nothing interrupted the measurement; else it is unknown.
+// causes the answer is healthy only if Version, Status and both lists were answered each time, the status of everything
+// that runs came, the socket is the kubelet's, and nothing interrupted the measurement; else it is unknown.
 func VerdictOf(f *Facts, causes []Cause) Verdict { return verdict(f, causes, scopeSweep) }
 
 func verdict(f *Facts, causes []Cause, want scope) Verdict {
@@ -58,17 +59,22 @@ func (f *Facts) unseen(want scope) []string {
 	if why := connectProblem(m.Connect); why != "" {
 		return append(lines, why)
 	}
-	for _, name := range []string{rpcStatus, rpcSandboxes, rpcContainers} {
-		switch r := f.rpc(name); r.Outcome {
-		case answered, stalled:
-		case notAsked:
+	for _, name := range []string{rpcVersion, rpcStatus, rpcSandboxes, rpcContainers} {
+		switch r := f.rpc(name); {
+		case r.Outcome == notAsked:
 			lines = append(lines, name+" was not asked")
-		default:
+		case !r.Outcome.alive():
 			lines = append(lines, callLine(r.last()))
 		}
 	}
-	if n, all := f.seenRunning(); want == scopeSweep && n < all {
-		lines = append(lines, fmt.Sprintf("the status of %s of %s that run was not asked", number(all-n), count(all, "object")))
+	if s := f.Summary; s != nil && s.List != nil && s.List.Errors > 0 {
+		lines = append(lines, fmt.Sprintf("the lists of %s of %s failed or did not come", number(s.List.Errors), count(s.List.Samples, "relist")))
+	}
+	if r := f.seenRunning(); want == scopeSweep {
+		lines = append(lines, r.problems()...)
+	}
+	if f.wrongSocket() {
+		lines = append(lines, f.endpointProblem())
 	}
 	return lines
 }
@@ -97,18 +103,68 @@ func or(s, otherwise string) string {
 	return s
 }
 
-// seenRunning returns of how many running containers and ready sandboxes the status was asked, and how many there are.
-func (f *Facts) seenRunning() (seen, all int) {
+// The number and the share of running objects that may be gone by the time that their status is asked: pods end while
+// kdiag looks. More than both, or all of them, is a runtime whose lists and statuses disagree.
+const (
+	fewGone      = 5
+	shareOfGone  = 0.2
+	leastForGone = 2 // one object may always have ended
+)
+
+// A roll is what became of the status calls about running containers and ready sandboxes.
+type roll struct {
+	All, Asked, Answered, Gone int
+}
+
+// disagrees reports whether too many of the objects that the newest lists call running are not found by their id.
+func (r roll) disagrees() bool {
+	if r.Gone < leastForGone {
+		return false
+	}
+	return r.Gone == r.Asked || r.Gone > fewGone && float64(r.Gone) > shareOfGone*float64(r.Asked)
+}
+
+// problems says what stands between these figures and a healthy node.
+func (r roll) problems() []string {
+	var lines []string
+	if n := r.All - r.Asked; n > 0 {
+		lines = append(lines, fmt.Sprintf("the status of %s of %s that run was not asked", number(n), count(r.All, "object")))
+	}
+	if n := r.Asked - r.Answered - r.Gone; n > 0 {
+		lines = append(lines, fmt.Sprintf("the status of %s of %s that run was not answered", number(n), count(r.All, "object")))
+	}
+	if r.disagrees() {
+		lines = append(lines, r.disagreement())
+	}
+	return lines
+}
+
+// disagreement says that lists and statuses disagree.
+func (r roll) disagreement() string {
+	return fmt.Sprintf("lists and statuses disagree: %s of %s that run by the lists %s not found by id",
+		number(r.Gone), count(r.Asked, "object"), verb(r.Gone, "is", "are"))
+}
+
+// seenRunning counts the status calls about what the newest lists call running or ready.
+func (f *Facts) seenRunning() roll {
 	m := f.Measurement
-	asked := map[string]bool{}
+	var all roll
+	asked := map[string]plegbench.Inspection{}
 	for _, i := range f.inspections() {
-		asked[i.ID] = true
+		asked[i.ID] = i
 	}
 	note := func(id string) {
-		all++
-		if asked[id] {
-			seen++
+		all.All++
+		i, ok := asked[id]
+		switch {
+		case !ok:
+			return
+		case isAnswered(i):
+			all.Answered++
+		case isNotFound(i):
+			all.Gone++
 		}
+		all.Asked++
 	}
 	if m.Sandboxes != nil {
 		for _, s := range m.Sandboxes.Sandboxes {
@@ -124,7 +180,7 @@ func (f *Facts) seenRunning() (seen, all int) {
 			}
 		}
 	}
-	return seen, all
+	return all
 }
 
 // otherEndpoint reports whether the kubelet of this host uses another endpoint than the one that was asked.
@@ -139,6 +195,16 @@ func (f *Facts) otherEndpoint() bool {
 	return plain(f.Kubelet.Endpoint) != plain(f.Runtime.Endpoint)
 }
 
+// wrongSocket reports whether the socket that was asked is not the kubelet's and was not asked for by name: then what it
+// says is no verdict on the node. Who gives --runtime-endpoint wants to know about that socket.
+func (f *Facts) wrongSocket() bool {
+	return f.otherEndpoint() && f.Runtime.EndpointSource != string(crictl.SourceFlag)
+}
+
+func (f *Facts) endpointProblem() string {
+	return "the kubelet of this host uses another endpoint: " + clean(f.Kubelet.Endpoint)
+}
+
 // problems says, for a person, why an answer is unknown or not whole.
 func (f *Facts) problems(v Verdict, want scope) []string {
 	if f == nil {
@@ -151,8 +217,8 @@ func (f *Facts) problems(v Verdict, want scope) []string {
 	case m != nil && m.Interrupted != "":
 		lines = append(lines, "the measurement ended early: "+clean(m.Interrupted))
 	}
-	if f.otherEndpoint() {
-		lines = append(lines, "the kubelet of this host uses another endpoint: "+clean(f.Kubelet.Endpoint))
+	if f.otherEndpoint() && !slices.Contains(lines, f.endpointProblem()) {
+		lines = append(lines, f.endpointProblem())
 	}
 	if f.Kubelet != nil && f.Kubelet.Unreadable != "" {
 		lines = append(lines, "the kubelet's settings could not all be read: "+clean(f.Kubelet.Unreadable))

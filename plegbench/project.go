@@ -35,8 +35,24 @@ type listCost struct {
 
 // A podCost is what inspecting one pod costs.
 type podCost struct {
-	cost time.Duration
-	bad  bool // the inspection ends with an error
+	cost    time.Duration
+	bad     bool // the inspection ends with an error
+	unknown bool // cost leaves out objects of a kind of which no status was answered
+}
+
+// means are the mean times of answered status calls, of sandboxes and of containers. Without an answer the time of a kind
+// is not known, and what failed at once says nothing about it.
+type means struct {
+	sandbox, container           time.Duration
+	sandboxKnown, containerKnown bool
+}
+
+// of returns the mean of one kind, and whether there is one.
+func (m means) of(container bool) (mean time.Duration, known bool) {
+	if container {
+		return m.container, m.containerKnown
+	}
+	return m.sandbox, m.sandboxKnown
 }
 
 func newProjection(m *Measurement, timeout time.Duration) *projection {
@@ -86,12 +102,12 @@ func (p *projection) hangs(c crictl.Call) bool {
 // those that were asked about. Only for pods whose inspection ends early does the order of the calls matter.
 func (p *projection) inspections(m *Measurement) {
 	p.pods = map[string]*podCost{}
-	sandboxMean, containerMean := meanAnswered(m.Sweep.Inspections)
+	typical := meanAnswered(m.Sweep.Inspections)
 	for i := range m.Sandboxes.Sandboxes {
-		p.pod(m.Sandboxes.Sandboxes[i].Pod.UID).cost += sandboxMean
+		p.pod(m.Sandboxes.Sandboxes[i].Pod.UID).addMean(typical.of(false))
 	}
 	for i := range m.Containers.Containers {
-		p.pod(m.Containers.Containers[i].Pod.UID).cost += containerMean
+		p.pod(m.Containers.Containers[i].Pod.UID).addMean(typical.of(true))
 	}
 	anyBad := false
 	for i := range m.Sweep.Inspections {
@@ -100,10 +116,7 @@ func (p *projection) inspections(m *Measurement) {
 		if !ok {
 			continue
 		}
-		mean := containerMean
-		if in.Kind == KindPodSandbox {
-			mean = sandboxMean
-		}
+		mean, _ := typical.of(in.Kind != KindPodSandbox)
 		pod.cost += p.callCost(in.Call, mean) - mean
 		if p.aborts(in.Call) {
 			pod.bad, anyBad = true, true
@@ -114,8 +127,14 @@ func (p *projection) inspections(m *Measurement) {
 	}
 	calls := p.badCalls(m)
 	for uid, objects := range p.badObjects(m) {
-		p.pods[uid].cost = p.walk(objects, calls, sandboxMean, containerMean)
+		p.pods[uid].cost, p.pods[uid].unknown = p.walk(objects, calls, typical)
 	}
+}
+
+// addMean adds an object that costs what others of its kind do, if that is known.
+func (c *podCost) addMean(mean time.Duration, known bool) {
+	c.cost += mean
+	c.unknown = c.unknown || !known
 }
 
 // badCalls returns the calls about objects of the pods whose inspection ends with an error, by object.
@@ -139,8 +158,8 @@ func (p *projection) pod(uid string) *podCost {
 	return pod
 }
 
-// meanAnswered returns the mean times of answered status calls of sandboxes and of containers; zero when none was.
-func meanAnswered(inspections []Inspection) (sandbox, container time.Duration) {
+// meanAnswered returns the mean times of answered status calls.
+func meanAnswered(inspections []Inspection) means {
 	var sums [2]time.Duration
 	var counts [2]int
 	for i := range inspections {
@@ -153,7 +172,10 @@ func meanAnswered(inspections []Inspection) (sandbox, container time.Duration) {
 			counts[kind]++
 		}
 	}
-	return sums[0] / time.Duration(max(counts[0], 1)), sums[1] / time.Duration(max(counts[1], 1))
+	return means{
+		sandbox: sums[0] / time.Duration(max(counts[0], 1)), sandboxKnown: counts[0] > 0,
+		container: sums[1] / time.Duration(max(counts[1], 1)), containerKnown: counts[1] > 0,
+	}
 }
 
 // callCost is what the kubelet would have waited for a call. One that was cut short would have taken at least as long as
@@ -211,15 +233,15 @@ func kubeletOrder(a, b object) int {
 	return cmp.Or(cmp.Compare(b.attempt, a.attempt), cmp.Compare(b.created, a.created), strings.Compare(a.id, b.id))
 }
 
-// walk asks about one pod's objects in turn and returns the time until the end or the first error.
-func (p *projection) walk(objects []object, calls map[string]crictl.Call, sandboxMean, containerMean time.Duration) time.Duration {
-	var sum time.Duration
+// walk asks about one pod's objects in turn and returns the time until the end or the first error, and whether part of
+// it is not known. What hangs is known: it costs the kubelet's deadline.
+func (p *projection) walk(objects []object, calls map[string]crictl.Call, typical means) (sum time.Duration, unknown bool) {
 	for _, o := range objects {
-		mean := sandboxMean
-		if o.container {
-			mean = containerMean
-		}
+		mean, known := typical.of(o.container)
 		call, asked := calls[o.id]
+		if !known && !p.hangs(call) {
+			unknown = true
+		}
 		if !asked {
 			sum += mean
 			continue
@@ -229,17 +251,30 @@ func (p *projection) walk(objects []object, calls map[string]crictl.Call, sandbo
 			break
 		}
 	}
-	return sum
+	return sum, unknown
+}
+
+// known reports whether the cost of every pod is known.
+func (p *projection) known() bool {
+	for _, pod := range p.pods {
+		if pod.unknown {
+			return false
+		}
+	}
+	return true
 }
 
 // now is a relist that inspects what changed and what could not be inspected before. ok is false when nothing is known of
-// the lists.
+// the lists, or of one of those pods.
 func (p *projection) now() (cost time.Duration, ok bool) {
 	if !p.lists.known || p.lists.answered && p.pods == nil {
 		return 0, false
 	}
 	cost = p.lists.cost
 	for _, pod := range p.touched() {
+		if pod.unknown {
+			return 0, false
+		}
 		cost += pod.cost
 	}
 	return cost, true

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/kdiag/kdiag/crictl"
 )
 
@@ -19,6 +21,7 @@ type naiveKubelet struct {
 	older   bool // inspects like a kubelet up to 1.35
 	clock   time.Duration
 	lists   time.Duration
+	blind   bool // needed the time of a call of a kind that was never answered
 }
 
 // rpc lets the time of one call pass and reports whether the kubelet sees an error.
@@ -41,12 +44,14 @@ func (k *naiveKubelet) rpc(id string, sandbox bool) (failed bool) {
 			if late {
 				k.clock += k.timeout
 			} else {
+				k.blind = k.blind || !k.everAnswered(sandbox)
 				k.clock += min(i.Call.Elapsed, k.timeout)
 			}
 			return late || !fine
 		}
 	}
 	// Not known: as the others on the mean, and at least as long as it was seen to take.
+	k.blind = k.blind || n == 0
 	guess := time.Duration(0)
 	if n > 0 {
 		guess = sum / time.Duration(n)
@@ -56,6 +61,13 @@ func (k *naiveKubelet) rpc(id string, sandbox bool) (failed bool) {
 	}
 	k.clock += guess
 	return false
+}
+
+// everAnswered reports whether any status of the kind was answered.
+func (k *naiveKubelet) everAnswered(sandbox bool) bool {
+	return slices.ContainsFunc(k.m.Sweep.Inspections, func(i Inspection) bool {
+		return (i.Kind == KindPodSandbox) == sandbox && (i.Call.Code == crictl.OK || i.Call.Code == crictl.NotFound)
+	})
 }
 
 // inspect is GetPodStatus.
@@ -186,10 +198,23 @@ func TestProjectionIsWhatANaiveKubeletTakes(t *testing.T) {
 			continue
 		}
 		bad := k.relist(all, nil)
-		same(t, seed, "cold", s.ColdSeconds, k.clock)
+		blind := k.blind
+		if blind {
+			absent(t, seed, "cold, churn and older", s.ColdSeconds, s.ChurnSeconds, s.OlderProjectedSeconds)
+		} else {
+			same(t, seed, "cold", s.ColdSeconds, k.clock)
+		}
+		k.blind = false
 		k.relist(changed, bad)
+		if k.blind {
+			absent(t, seed, "projected and its age", s.ProjectedSeconds, s.ProjectedAgeSeconds)
+			continue
+		}
 		same(t, seed, "projected", s.ProjectedSeconds, k.clock)
 		same(t, seed, "age", s.ProjectedAgeSeconds, k.clock+time.Second+lists)
+		if blind {
+			continue
+		}
 
 		churn, good := lists, []string{}
 		for uid := range uidsOf(m) {
@@ -229,6 +254,15 @@ func uidsOf(m *Measurement) map[string]bool {
 		uids[c.Pod.UID] = true
 	}
 	return uids
+}
+
+func absent(t *testing.T, seed int64, what string, got ...*float64) {
+	t.Helper()
+	for _, g := range got {
+		if g != nil {
+			t.Fatalf("seed %d: of %s, %v is there though it cannot be known", seed, what, *g)
+		}
+	}
 }
 
 func same(t *testing.T, seed int64, what string, got *float64, want time.Duration) {
@@ -291,6 +325,50 @@ func TestProjectionOfLists(t *testing.T) {
 			}
 			if (s.ColdSeconds == nil) != (tt.age < 0) || (s.ChurnSeconds == nil) != (tt.age < 0) {
 				t.Errorf("cold %v, churn %v", s.ColdSeconds, s.ChurnSeconds)
+			}
+		})
+	}
+}
+
+// TestProjectionWithoutAnswers is a node of which no status of a kind was answered: pods then cost something unknown,
+// not nothing.
+func TestProjectionWithoutAnswers(t *testing.T) {
+	type figures struct{ Projected, Churn, Cold, Older float64 } // -1: absent
+	lists := Sample{Sandboxes: call("ListPodSandbox", 10*time.Millisecond, crictl.OK), Containers: call("ListContainers", 10*time.Millisecond, crictl.OK)}
+	for _, tt := range []struct {
+		name      string
+		pods      int
+		sandbox   crictl.Code // of the one pod's sandbox's status; empty: not asked
+		container crictl.Code
+		changed   []string
+		want      figures
+	}{
+		{"no pods", 0, "", "", nil, figures{0.02, 0.02, 0.02, 0.02}},
+		{"answered", 1, crictl.OK, crictl.OK, nil, figures{0.02, 1.02, 1.02, 0.02}},
+		{"not asked", 1, "", "", nil, figures{0.02, -1, -1, -1}},
+		{"not asked, and changed", 1, "", "", []string{"uid-a"}, figures{-1, -1, -1, -1}},
+		{"cut short", 1, crictl.Canceled, crictl.Canceled, nil, figures{0.02, -1, -1, -1}},
+		{"sandboxes alone", 1, crictl.OK, "", nil, figures{0.02, -1, -1, -1}},
+		{"containers alone", 1, "", crictl.OK, nil, figures{0.02, -1, -1, -1}},
+		{"refused", 1, crictl.Unavailable, crictl.Unavailable, nil, figures{-1, -1, -1, -1}},
+		{"all hang, which is known", 1, crictl.DeadlineExceeded, crictl.DeadlineExceeded, nil, figures{120.02, 120.02, 120.02, 240.06}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			m := &Measurement{Samples: []Sample{lists}, Sandboxes: sandboxList(), Containers: containerList(), ChangedPods: tt.changed}
+			if tt.pods > 0 {
+				s, c := sandboxOf("s", "a", crictl.SandboxReady, 1), containerOf("c", "a", "app", crictl.ContainerRunning, 2)
+				m.Sandboxes, m.Containers = sandboxList(s), containerList(c)
+				if tt.sandbox != "" {
+					m.Sweep.Inspections = append(m.Sweep.Inspections, inspected(target{sandbox: &s}, time.Second/2, tt.sandbox))
+				}
+				if tt.container != "" {
+					m.Sweep.Inspections = append(m.Sweep.Inspections, inspected(target{container: &c}, time.Second/2, tt.container))
+				}
+			}
+			s := Summarize(m, nil)
+			got := figures{orAbsent(s.ProjectedSeconds), orAbsent(s.ChurnSeconds), orAbsent(s.ColdSeconds), orAbsent(s.OlderProjectedSeconds)}
+			if diff := cmp.Diff(tt.want, got, approximately); diff != "" {
+				t.Error(diff)
 			}
 		})
 	}

@@ -57,6 +57,9 @@ func listSummary(samples []Sample) *ListSummary {
 	return l
 }
 
+// maxID bounds an id in a summary, in bytes. Runtimes give 64 hexadecimal digits.
+const maxID = 128
+
 func sweepSummary(sweep *Sweep) *SweepSummary {
 	if len(sweep.Inspections) == 0 {
 		return nil
@@ -85,7 +88,7 @@ func sweepSummary(sweep *Sweep) *SweepSummary {
 		P50Seconds:     d.seconds(0.50),
 		P99Seconds:     d.seconds(0.99),
 		SlowestSeconds: d.seconds(1),
-		SlowestID:      slowest.Object,
+		SlowestID:      slowest.Object[:min(len(slowest.Object), maxID)],
 		Reach:          sweep.Reach,
 		Histogram:      d.histogram(all.hung),
 	}
@@ -102,6 +105,9 @@ func (s *Summary) project(p *projection, period time.Duration) {
 		return // no relist gets as far as inspecting pods, and the age grows without end
 	}
 	s.ProjectedAgeSeconds = new((now + period + p.lists.cost).Seconds())
+	if !p.known() {
+		return // without the time of a status call, pods would seem to cost nothing
+	}
 	s.OlderProjectedSeconds = new(p.older().Seconds())
 	s.ChurnSeconds = new(p.churn().Seconds())
 	s.ColdSeconds = new(p.cold().Seconds())

@@ -14,10 +14,10 @@ type Summary struct {
 	// relist. Absent when the lists failed otherwise, for then no relist gets anywhere, however fast.
 	ProjectedSeconds *float64 `json:"projectedSeconds,omitempty"`
 	// ChurnSeconds is the same with a tenth of the pods, and at least ten, changing at once, as in a rollout: that many
-	// average pods, and those whose status hangs or fails. Absent when the lists do not answer.
+	// average pods, and those whose status hangs or fails. Absent when the lists do not answer, or no status of a kind was answered.
 	ChurnSeconds *float64 `json:"churnSeconds,omitempty"`
 	// ColdSeconds is the same with every pod inspected, as after a restart of the kubelet. Absent when the lists do not
-	// answer.
+	// answer, or no status of a kind was answered.
 	ColdSeconds *float64 `json:"coldSeconds,omitempty"`
 	// ProjectedAgeSeconds is the age that "pleg was last seen active" would reach: a relist's start is its time stamp, and
 	// the next one counts only once its lists have answered. Absent when the lists do not answer: the age then grows

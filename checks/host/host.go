@@ -12,7 +12,7 @@ type Role string
 // The roles that kdiag tells apart.
 const (
 	RoleRuntime Role = "runtime" // containerd, crio, dockerd, cri-dockerd: the daemon itself
-	RoleShim    Role = "shim"    // containerd-shim*, conmon*: parent of a sandbox's containers
+	RoleShim    Role = "shim"    // containerd-shim*, parent of a sandbox's containers, and conmon*, which watches one container
 	RoleOCI     Role = "oci"     // runc, crun, youki, runsc at work on one container
 	RoleCNI     Role = "cni"     // a CNI plugin started by the runtime
 	RoleKubelet Role = "kubelet"
@@ -28,6 +28,10 @@ type Process struct {
 	State    byte      // as in /proc/PID/stat: R S D T t Z I
 	Wchan    string    // kernel function that it waits in; empty when not known or not waiting
 	Started  time.Time // zero when not known
+
+	// Lasting says that two looks some time apart agree: uninterruptible sleep in the same place. One look proves
+	// nothing, since whoever uses a busy disk is in that state for moments.
+	Lasting bool
 
 	// BlockedThreads counts the threads in uninterruptible sleep, the main one included. The daemons are Go programs, of
 	// which State and Wchan show the main thread only, which is hardly ever the one that is stuck.

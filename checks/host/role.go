@@ -24,7 +24,7 @@ var knownNames = []struct {
 	{"conmon", RoleShim},
 	{"conmonrs", RoleShim},
 	{"runc", RoleOCI},
-	{"runc:[*", RoleOCI}, // runc init calls itself runc:[1:CHILD] and runc:[2:INIT]
+	{"runc:[*", RoleOCI}, // runc init calls itself runc:[1:CHILD] and runc:[2:INIT]; see lives
 	{"crun", RoleOCI},
 	{"youki", RoleOCI},
 	{"youki:[*", RoleOCI},
@@ -78,7 +78,7 @@ func identify(comm string, argv []string, parent Role) (Role, string) {
 		return role, shimObject(argv)
 	case RoleOCI:
 		// The sandbox and file-server processes of gVisor live as long as the container does.
-		if slices.Contains(argv, "boot") || slices.Contains(argv, "gofer") {
+		if slices.Contains(argv, "boot") || slices.Contains(argv, "gofer") || lives(argv, parent) {
 			return "", ""
 		}
 		return role, lastID(argv)
@@ -86,6 +86,50 @@ func identify(comm string, argv []string, parent Role) (Role, string) {
 		return kubeletRole(comm, argv), ""
 	}
 	return "", ""
+}
+
+// lives reports whether an OCI runtime's process lives as long as a container or what is executed in it, so that its age
+// says nothing: it waits for the end of what it started. A detached one ends as soon as that runs. "runc init" waits
+// until the container is started, which may be never; only while the one that made it is there is it part of its work.
+func lives(argv []string, parent Role) bool {
+	command, rest := subcommand(argv)
+	switch command {
+	case "exec", "run", "restore":
+		return !detached(rest)
+	case "wait", "events":
+		return true
+	case "init":
+		return parent != RoleOCI
+	}
+	return false
+}
+
+// ociValueFlags are the global flags of OCI runtimes that take a value as an argument of its own.
+var ociValueFlags = []string{
+	"root", "log", "log-format", "log-level", "criu", "rootless", "cgroup-manager", "debug-log", "debug-log-format",
+	"panic-log", "platform", "network", "overlay2", "file-access",
+}
+
+// subcommand returns the first argument of an OCI runtime that is no global flag or value of one, and what follows it.
+func subcommand(argv []string) (string, []string) {
+	for i := 1; i < len(argv); i++ {
+		flag := strings.TrimLeft(argv[i], "-")
+		if flag == argv[i] {
+			return flag, argv[i+1:]
+		}
+		if slices.Contains(ociValueFlags, flag) {
+			i++
+		}
+	}
+	return "", nil
+}
+
+// detached reports whether --detach stands before the container's id; what follows the id is the command that is run.
+func detached(args []string) bool {
+	end := slices.IndexFunc(args, isID)
+	return end >= 0 && slices.ContainsFunc(args[:end], func(arg string) bool {
+		return slices.Contains([]string{"-d", "-detach", "--detach", "--detach=true"}, arg)
+	})
 }
 
 // programName returns the name to judge a process by: comm, completed from argv[0] where the kernel cut it. A runtime

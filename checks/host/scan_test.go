@@ -74,7 +74,7 @@ func TestProcesses(t *testing.T) {
 	n.process(80, 70, "runc", 'D', "runc kill "+idB+" 9")
 	n.write("proc/80/wchan", "rpc_wait_bit_killable")
 	n.process(81, 80, "runc:[2:INIT]", 'S', "runc init")
-	n.process(82, 70, "runc:[1:CHILD]", 'S', "runc init")
+	n.process(82, 80, "runc:[1:CHILD]", 'S', "runc init")
 	n.write("proc/82/cgroup", "0::/kubepods/pod1/"+idB+"\n")
 	n.process(83, 70, "sleep", 'S', "sleep 1000")
 	n.process(84, 83, "dockerd", 'S', "dockerd")                               // in a pod: not this node's
@@ -103,7 +103,7 @@ func TestProcesses(t *testing.T) {
 			Started: started(80), BlockedThreads: 1,
 		},
 		{PID: 81, PPID: 80, Name: "runc:[2:INIT]", Role: RoleOCI, ObjectID: idB, State: 'S', Started: started(81)},
-		{PID: 82, PPID: 70, Name: "runc:[1:CHILD]", Role: RoleOCI, ObjectID: idB, State: 'S', Started: started(82)},
+		{PID: 82, PPID: 80, Name: "runc:[1:CHILD]", Role: RoleOCI, ObjectID: idB, State: 'S', Started: started(82)},
 		{PID: 90, PPID: 1, Name: "kubelet", Role: RoleKubelet, State: 'S', Started: started(90), BlockedThreads: 2, BlockedIn: "fuse_wait_answer"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime/debug"
+	"strings"
 	"time"
 
 	"github.com/kdiag/kdiag/checks"
@@ -59,10 +60,20 @@ func Gather(ctx context.Context, env cli.Env, f *cli.Flags, opts plegbench.Optio
 	facts.Processes, facts.HostMissing = seen.list, seen.missing
 	facts.Now = env.Now()
 	if v := facts.Measurement.Version; v != nil {
-		facts.Runtime.Name, facts.Runtime.Version, facts.Runtime.APIVersion = v.RuntimeName, v.RuntimeVersion, v.RuntimeAPIVersion
+		facts.Runtime.Name = shorten(v.RuntimeName)
+		facts.Runtime.Version, facts.Runtime.APIVersion = shorten(v.RuntimeVersion), shorten(v.RuntimeAPIVersion)
 	}
 	logMeasurement(log, facts.Measurement)
 	return facts, nil
+}
+
+// shorten bounds what a runtime calls itself. No real one comes near; a broken one must not fill the report.
+func shorten(s string) string {
+	const most = 128
+	if len(s) <= most {
+		return s
+	}
+	return strings.ToValidUTF8(s[:most], "") + "..."
 }
 
 type hostView struct {

@@ -1,0 +1,276 @@
+package checks
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kdiag/kdiag/checks/host"
+	"github.com/kdiag/kdiag/crictl"
+	"github.com/kdiag/kdiag/plegbench"
+)
+
+// commands returns the commands of the steps that hold a text, each with what it touches.
+func commands(steps []NextStep, text string) []string {
+	var out []string
+	for _, s := range steps {
+		if strings.Contains(s.Command, text) {
+			out = append(out, s.Command+": "+s.Touches)
+		}
+	}
+	return out
+}
+
+// at gives the runtime another endpoint.
+func at(endpoint string) tweak {
+	return func(f *Facts) { f.Runtime.Endpoint, f.Processes = endpoint, nil }
+}
+
+const (
+	endpointCRIO    = "unix:///run/crio/crio.sock"
+	endpointDockerd = "unix:///run/cri-dockerd.sock"
+	endpointDocker  = "unix:///run/docker/containerd/containerd.sock"
+)
+
+// TestEventedNodeIsHealthy is an ordinary node with evented PLEG: the five minutes between two relists are half of the
+// threshold, and no work.
+func TestEventedNodeIsHealthy(t *testing.T) {
+	evented := func(f *Facts) { f.Kubelet.EventedPLEG = true }
+	f := node(evented)
+	if age := optional(f.Summary.ProjectedAgeSeconds); age < 5*time.Minute {
+		t.Fatalf("age %s, want the period in it", age)
+	}
+	if causes := Judge(f); causes != nil {
+		t.Errorf("%+v", causes)
+	}
+	if r := readRelistProjection(f); r.Status != StatusOK {
+		t.Errorf("%+v", r)
+	}
+	for _, tt := range []struct {
+		change  func(*plegbench.Summary)
+		summary string
+	}{
+		{func(s *plegbench.Summary) { s.ColdSeconds = new(240.0) }, "the first relist takes 4m: 40 %"},
+		{func(s *plegbench.Summary) { s.ProjectedAgeSeconds = new(700.0) }, "PLEG was last seen active 11m40s ago"},
+	} {
+		f := node(evented, summary(tt.change))
+		if c := only(t, f, codeRelistOverloaded); !strings.Contains(c.Summary, tt.summary) {
+			t.Errorf("summary %q, want %q", c.Summary, tt.summary)
+		}
+		if r := readRelistProjection(f); r.Status == StatusOK {
+			t.Errorf("%+v", r)
+		}
+	}
+}
+
+func TestRestartOfDocker(t *testing.T) {
+	const docker = "systemctl restart docker: " + TouchesNode
+	const shim = "systemctl restart cri-docker: " + TouchesRuntime
+	for _, tt := range []struct {
+		name   string
+		tweaks []tweak
+		want   []string
+	}{
+		{"docker may be at fault", []tweak{hangs(everyRPC()...), at(endpointDockerd)}, []string{shim, docker}},
+		{"cri-dockerd is silent itself", []tweak{socket(crictl.ConnectSilent, ""), at(endpointDockerd)}, []string{shim}},
+		{"nothing listens", []tweak{socket(crictl.ConnectRefused, "refused"), at(endpointDockerd)}, []string{"systemctl start docker; " + shim}},
+		{"docker's containerd", []tweak{hangs(everyRPC()...), at(endpointDocker)}, []string{docker}},
+		{"docker's containerd is down", []tweak{socket(crictl.ConnectRefused, "refused"), at(endpointDocker)}, []string{docker}},
+		{"CRI-O", []tweak{hangs(everyRPC()...), at(endpointCRIO)}, []string{"systemctl restart crio: " + TouchesRuntime}},
+	} {
+		c := Judge(node(tt.tweaks...))[0]
+		if diff := cmp.Diff(tt.want, commands(c.NextSteps, "systemctl restart")); diff != "" {
+			t.Errorf("%s: %s", tt.name, diff)
+		}
+		for _, s := range c.NextSteps {
+			if s.Command == "systemctl restart docker" && !strings.Contains(s.Why, "Stops all containers unless docker info shows Live Restore Enabled: true") {
+				t.Errorf("%s: %q", tt.name, s.Why)
+			}
+		}
+	}
+}
+
+// TestNothingIsKilledForAnAnswer wants only looks where no call is held up, or where another cause holds it up.
+func TestNothingIsKilledForAnAnswer(t *testing.T) {
+	runc := host.Process{PID: 5001, Name: "runc", Role: host.RoleOCI, ObjectID: "container0-1", State: 'D', Lasting: true, Started: now().Add(-4 * time.Minute)}
+	shim := host.Process{PID: 5000, Name: "containerd-shim", Role: host.RoleShim, ObjectID: "sandbox0", State: 'S'}
+	for name, f := range map[string]*Facts{
+		"slow": node(processes(runc, shim), func(f *Facts) { f.Measurement.Sweep.Inspections[4].Call.Elapsed = 3 * time.Second }),
+		"failing": node(processes(runc, shim), func(f *Facts) {
+			c := &f.Measurement.Sweep.Inspections[4].Call
+			c.Code, c.Err = crictl.Internal, "bucket missing"
+		}),
+		"behind the image service": node(processes(runc, shim), hangs(rpcImages), statusHangs("container0-1")),
+	} {
+		causes := Judge(f)
+		i := slices.IndexFunc(causes, func(c Cause) bool { return c.Code == codeInspectHang })
+		if i < 0 {
+			t.Fatalf("%s: %q", name, codes(causes))
+		}
+		for _, s := range causes[i].NextSteps {
+			if s.Touches != TouchesNothing {
+				t.Errorf("%s: %+v", name, s)
+			}
+		}
+		for _, want := range []string{"inspect -q container0-1", "/proc/5001/stack", "journalctl"} {
+			if len(commands(causes[i].NextSteps, want)) == 0 {
+				t.Errorf("%s: no step with %q", name, want)
+			}
+		}
+	}
+}
+
+// TestOneLookIsNoReboot wants a reboot for an object's process only where two looks agree.
+func TestOneLookIsNoReboot(t *testing.T) {
+	for _, lasting := range []bool{false, true} {
+		runc := host.Process{PID: 5001, Name: "runc", Role: host.RoleOCI, ObjectID: "container1-0", State: 'D', Lasting: lasting}
+		c := only(t, node(statusHangs("container1-0"), processes(runc)), codeInspectHang)
+		if hasStep(c, "systemctl reboot") != lasting || hasStep(c, "ps -o pid,stat,wchan:32,etime,comm -p 5001") == lasting {
+			t.Errorf("lasting %v: %+v", lasting, c.NextSteps)
+		}
+		for _, s := range c.NextSteps {
+			if strings.Contains(s.Command, "--delete-emptydir-data") && !strings.Contains(s.Why, "loses the data in emptyDir volumes") {
+				t.Errorf("%+v", s)
+			}
+		}
+	}
+}
+
+// TestListHangKillsOne wants the processes of the named object, or the single oldest, never all that are old.
+func TestListHangKillsOne(t *testing.T) {
+	oci := func(pid int, id string, age time.Duration) host.Process {
+		return host.Process{PID: pid, Name: "runc", Role: host.RoleOCI, ObjectID: id, State: 'S', Started: now().Add(-age)}
+	}
+	all := processes(oci(1, "x", time.Hour), oci(51, "container1-0", time.Minute), oci(52, "container2-0", 9*time.Minute), oci(53, "container2-1", 4*time.Minute))
+	for _, tt := range []struct {
+		name   string
+		tweaks []tweak
+		want   []string
+	}{
+		{"named", []tweak{hangs(rpcContainers), statusHangs("container1-0"), all}, []string{"kill -KILL 51: one process"}},
+		{"not named", []tweak{hangs(rpcContainers), all, func(f *Facts) { f.Processes = f.Processes[1:] }}, []string{"kill -KILL 52: one process"}},
+		{"the whole runtime", []tweak{hangs(everyRPC()...), all, func(f *Facts) { f.Processes = f.Processes[1:] }}, []string{"kill -KILL 52: one process"}},
+	} {
+		c := Judge(node(tt.tweaks...))[0]
+		if diff := cmp.Diff(tt.want, commands(c.NextSteps, "kill -KILL")); diff != "" {
+			t.Errorf("%s: %s", tt.name, diff)
+		}
+		if ps := commands(c.NextSteps, "ps -eo pid,ppid"); c.Code == codeListHang && (len(ps) == 1) != (tt.name == "not named") {
+			t.Errorf("%s: %q", tt.name, ps)
+		}
+	}
+}
+
+// TestConmonIsNotKilled wants the container stopped by name: without conmon it would run on unwatched.
+func TestConmonIsNotKilled(t *testing.T) {
+	conmon := host.Process{PID: 6000, Name: "conmon", Role: host.RoleShim, ObjectID: "container1-0", State: 'S'}
+	pods := host.Process{PID: 6001, Name: "conmonrs", Role: host.RoleShim, ObjectID: "sandbox1", State: 'S'}
+	for _, f := range []*Facts{
+		node(statusHangs("container1-0"), processes(conmon, pods)),
+		node(hangs(rpcContainers), statusHangs("container1-0"), processes(conmon, pods)),
+	} {
+		steps := Judge(f)[0].NextSteps
+		if kills := commands(steps, "kill -KILL"); len(kills) > 0 {
+			t.Errorf("%q", kills)
+		}
+		if stops := commands(steps, " stop container1-0"); len(stops) != 1 || !strings.HasSuffix(stops[0], TouchesPod) {
+			t.Errorf("%q", stops)
+		}
+	}
+	conmon.State = 'T'
+	c := only(t, node(statusHangs("container1-0"), processes(conmon)), codeInspectHang)
+	if !hasStep(c, "kill -CONT 6000") {
+		t.Errorf("a stopped conmon may be continued: %+v", c.NextSteps)
+	}
+}
+
+func TestDiskOfTheRuntime(t *testing.T) {
+	for endpoint, root := range map[string]string{
+		"unix:///run/containerd/containerd.sock": "/var/lib/containerd",
+		endpointCRIO:                             "/var/lib/containers",
+		endpointDockerd:                          "/var/lib/docker",
+		endpointDocker:                           "/var/lib/docker",
+		"unix:///run/k3s/containerd/containerd.sock":           "/var/lib/rancher",
+		"unix:///run/k0s/containerd.sock":                      "/var/lib/k0s",
+		"unix:///var/snap/microk8s/common/run/containerd.sock": "/var/snap/microk8s/common",
+		"unix:///run/mine.sock":                                "/var/lib",
+	} {
+		want := []string{fmt.Sprintf("df -h %s /run; df -i %s /run: %s", root, root, TouchesNothing)}
+		for _, f := range []*Facts{
+			node(socket(crictl.ConnectRefused, "refused"), at(endpoint)),
+			node(hangs(rpcImages), at(endpoint)),
+			node(fails(crictl.Unimplemented, "unknown service runtime.v1.RuntimeService", everyRPC()...), at(endpoint)),
+		} {
+			c := Judge(f)[0]
+			if diff := cmp.Diff(want, commands(c.NextSteps, "df -h")); diff != "" {
+				t.Errorf("%s, %s: %s", endpoint, c.Code, diff)
+			}
+		}
+	}
+}
+
+func TestVersionIsNotSaidToHang(t *testing.T) {
+	rest := slices.DeleteFunc(everyRPC(), func(name string) bool { return name == rpcVersion })
+	for _, tt := range []struct {
+		hang []string
+		want string
+	}{
+		{everyRPC(), "but every RPC misses"},
+		{rest, "but every RPC but Version misses"},
+	} {
+		if c := only(t, node(hangs(tt.hang...)), codeRuntimeHung); !strings.Contains(c.Summary, tt.want) {
+			t.Errorf("summary %q, want %q", c.Summary, tt.want)
+		}
+	}
+}
+
+func TestLimitOfTheRuntime(t *testing.T) {
+	refused := func(limit int) tweak {
+		return fails(crictl.ResourceExhausted, fmt.Sprintf("grpc: trying to send message larger than max (90000000 vs. %d)", limit), rpcContainers)
+	}
+	for _, tt := range []struct {
+		endpoint string
+		limit    int
+		line     string
+		grep     string
+	}{
+		{endpointCRIO, 83886080, "own send limit of 80.0 MiB stops it; the kubelet's 16.0 MiB was passed long before", "grep -rnE 'grpc_max_(send|recv)_msg_size' /etc/crio"},
+		{"unix:///run/containerd/containerd.sock", 4 << 20, "own send limit of 4.0 MiB stops it, before the kubelet's 16.0 MiB is reached", "grep -rnE 'max_(send|recv)_message_size' /etc/containerd"},
+	} {
+		c := only(t, node(refused(tt.limit), at(tt.endpoint)), codeListTooLarge)
+		if !mentions(c.Evidence.For, tt.line) {
+			t.Errorf("%q, want %q", c.Evidence.For, tt.line)
+		}
+		if diff := cmp.Diff([]string{tt.grep + ": " + TouchesNothing}, commands(c.NextSteps, "max_(")); diff != "" {
+			t.Error(diff)
+		}
+	}
+}
+
+// TestSandboxesAreStoppedFirst wants the oldest dead sandboxes without containers, by id, stopped and then removed.
+func TestSandboxesAreStoppedFirst(t *testing.T) {
+	dead := func(f *Facts) {
+		m := f.Measurement
+		pod := &crictl.Pod{Namespace: "batch", Name: "report", UID: "uid-report"}
+		for i := range 1001 { // the newest first, as runtimes list them
+			m.Sandboxes.Sandboxes = append(m.Sandboxes.Sandboxes, crictl.PodSandbox{
+				ID: fmt.Sprintf("dead%d", i), Pod: pod, State: crictl.SandboxNotReady, CreatedAt: now().Add(-time.Duration(i) * time.Hour).UnixNano(),
+			})
+		}
+		m.Containers.Containers = append(m.Containers.Containers, crictl.Container{ID: "c", SandboxID: "dead999", State: crictl.ContainerExited, Pod: pod})
+	}
+	c := only(t, node(dead), codeTooManyExited)
+	want := "for id in dead1000 dead998 dead997 dead996 dead995; do crictl -r unix:///run/containerd/containerd.sock -t 60s stopp $id && " +
+		"crictl -r unix:///run/containerd/containerd.sock -t 60s rmp $id; done: " + TouchesExited
+	if diff := cmp.Diff([]string{want}, commands(c.NextSteps, "rmp")); diff != "" {
+		t.Error(diff)
+	}
+	part := only(t, node(dead, func(f *Facts) { f.Measurement.Containers.Complete = false }), codeTooManyExited)
+	if got := commands(part.NextSteps, "rmp"); len(got) > 0 {
+		t.Errorf("which sandboxes have containers is not known: %q", got)
+	}
+}
