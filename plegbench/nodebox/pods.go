@@ -68,15 +68,32 @@ func (c *Containerd) RunPods(ctx context.Context, p Pods) ([]Pod, error) {
 // where no garbage is collected. A thousand take about ten seconds. Their sandboxes are not ready. Containers that ran,
 // in sandboxes that are ready, are had from RunPods with Attempts and ContainerExited, and take eight times as long.
 func (c *Containerd) MakeExited(ctx context.Context, n int) ([]Pod, error) {
-	const perPod = 100
-	p := Pods{Count: n / perPod, Containers: 1, Attempts: perPod, State: crictl.ContainerExited, NeverRan: true, Prefix: "loop"}
-	pods, err := c.RunPods(ctx, p)
-	if err != nil || n%perPod == 0 {
-		return pods, err
+	// containerd keeps the files of a container's output open until it is removed or the daemon restarts, and may run
+	// out of them after some four thousand.
+	const perPod, perDaemon = 100, 2000
+	var all []Pod
+	for made := 0; made < n; {
+		if made > 0 && made%perDaemon == 0 {
+			if err := c.Restart(ctx); err != nil {
+				return all, err
+			}
+		}
+		batch := min(n-made, perDaemon)
+		p := Pods{
+			Count: batch / perPod, Containers: 1, Attempts: perPod, State: crictl.ContainerExited, NeverRan: true,
+			Prefix: fmt.Sprintf("loop-%d", made),
+		}
+		if batch < perPod {
+			p.Count, p.Attempts = 1, batch
+		}
+		pods, err := c.RunPods(ctx, p)
+		all = append(all, pods...)
+		if err != nil {
+			return all, err
+		}
+		made += p.Count * p.Attempts
 	}
-	p.Count, p.Attempts, p.Prefix = 1, n%perPod, "rest"
-	rest, err := c.RunPods(ctx, p)
-	return append(pods, rest...), err
+	return all, nil
 }
 
 // MakeLargeList leaves created containers with large annotations, so that the answer to an unfiltered ListContainers has
