@@ -194,6 +194,7 @@ func TestDiskOfTheRuntime(t *testing.T) {
 		endpointCRIO:                             "/var/lib/containers",
 		endpointDockerd:                          "/var/lib/docker",
 		endpointDocker:                           "/var/lib/docker",
+
 		"unix:///run/k3s/containerd/containerd.sock":           "/var/lib/rancher",
 		"unix:///run/k0s/containerd.sock":                      "/var/lib/k0s",
 		"unix:///var/snap/microk8s/common/run/containerd.sock": "/var/snap/microk8s/common",

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 	"time"
+	"unicode/utf8"
 )
 
 // userHZ is the unit of start times in /proc/PID/stat, in ticks a second. The kernel fixes it at 100 for user space on
@@ -43,7 +44,7 @@ func parseStat(b []byte) (stat, error) {
 	if len(fields) <= startField {
 		return stat{}, fmt.Errorf("%d fields after the command name, want more than %d", len(fields), startField)
 	}
-	if len(fields[0]) != 1 {
+	if len(fields[0]) != 1 || fields[0][0] >= utf8.RuneSelf {
 		return stat{}, fmt.Errorf("process state %q", fields[0])
 	}
 	ppid, err := strconv.Atoi(string(fields[1]))
