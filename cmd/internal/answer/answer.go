@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
@@ -16,6 +17,7 @@ import (
 func Render(env cli.Env, f *cli.Flags) render.Options {
 	return render.Options{
 		Format: render.Format(f.Output), Color: env.Color(f.Color), Width: env.Width, ASCII: env.ASCII(),
+		GeneratedAt: env.Now().UTC().Truncate(time.Second),
 	}
 }
 

@@ -2,6 +2,7 @@ package render
 
 import (
 	"strings"
+	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -10,37 +11,39 @@ import (
 
 // A definitionDoc is the JSON form of a cause's documentation.
 type definitionDoc struct {
-	APIVersion string   `json:"apiVersion,omitempty"`
-	Kind       string   `json:"kind,omitempty"`
-	Code       string   `json:"code"`
-	Title      string   `json:"title"`
-	Means      string   `json:"means"`
-	Confirm    []string `json:"confirm,omitempty"`
-	Fix        []string `json:"fix,omitempty"`
-	Mistaken   string   `json:"mistaken,omitempty"`
-	Sources    []string `json:"sources,omitempty"`
-	RootOf     []string `json:"rootOf,omitempty"`
+	APIVersion  string    `json:"apiVersion,omitempty"`
+	Kind        string    `json:"kind,omitempty"`
+	GeneratedAt time.Time `json:"generatedAt,omitzero"`
+	Code        string    `json:"code"`
+	Title       string    `json:"title"`
+	Means       string    `json:"means"`
+	Confirm     []string  `json:"confirm,omitempty"`
+	Fix         []string  `json:"fix,omitempty"`
+	Mistaken    string    `json:"mistaken,omitempty"`
+	Sources     []string  `json:"sources,omitempty"`
+	RootOf      []string  `json:"rootOf,omitempty"`
 }
 
 // A definitionsDoc is the JSON form of the list of causes.
 type definitionsDoc struct {
-	APIVersion string          `json:"apiVersion"`
-	Kind       string          `json:"kind"`
-	Causes     []definitionDoc `json:"causes"`
+	APIVersion  string          `json:"apiVersion"`
+	Kind        string          `json:"kind"`
+	GeneratedAt time.Time       `json:"generatedAt,omitzero"`
+	Causes      []definitionDoc `json:"causes"`
 }
 
-func definitionOf(d checks.Definition) definitionDoc {
+func definitionOf(d checks.Definition, at time.Time) definitionDoc {
 	return definitionDoc{
-		APIVersion: checks.APIVersion, Kind: "CauseDefinition",
+		APIVersion: checks.APIVersion, Kind: "CauseDefinition", GeneratedAt: at,
 		Code: d.Code, Title: d.Title, Means: d.Means, Confirm: d.Confirm, Fix: d.Fix,
 		Mistaken: d.Mistaken, Sources: d.Sources, RootOf: d.RootOf,
 	}
 }
 
-func definitionsOf(ds []checks.Definition) definitionsDoc {
-	doc := definitionsDoc{APIVersion: checks.APIVersion, Kind: "CauseDefinitionList", Causes: []definitionDoc{}}
+func definitionsOf(ds []checks.Definition, at time.Time) definitionsDoc {
+	doc := definitionsDoc{APIVersion: checks.APIVersion, Kind: "CauseDefinitionList", GeneratedAt: at, Causes: []definitionDoc{}}
 	for _, d := range ds {
-		one := definitionOf(d)
+		one := definitionOf(d, time.Time{})
 		one.APIVersion, one.Kind = "", ""
 		doc.Causes = append(doc.Causes, one)
 	}

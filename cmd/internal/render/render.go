@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	"github.com/kdiag/kdiag/checks"
 )
@@ -41,6 +42,8 @@ type Options struct {
 	Color  bool   // use the 16 colours of a terminal; meaning is in the words, colour repeats it
 	Width  int    // columns of text; 0 means 80, and less than 40 means 40
 	ASCII  bool   // print nothing but ASCII: for a terminal whose locale is not UTF-8
+
+	GeneratedAt time.Time // for documents without a header of their own; zero leaves it out
 }
 
 // A view is one document and the ways to show it to a person.
@@ -87,7 +90,7 @@ func RelistBenchmark(w io.Writer, r, against *checks.RelistBenchmark, o Options)
 // Definition prints what kdiag explain says of one cause.
 func Definition(w io.Writer, d checks.Definition, o Options) error {
 	return print(w, "definition", o, view{
-		doc:   definitionOf(d),
+		doc:   definitionOf(d, o.GeneratedAt),
 		text:  func(p *page) { p.definition(d) },
 		brief: func(m room) string { return m.cut(m.prose(d.Code + ": " + d.Title)) },
 	})
@@ -96,7 +99,7 @@ func Definition(w io.Writer, d checks.Definition, o Options) error {
 // Definitions prints the list of causes that kdiag explain can explain.
 func Definitions(w io.Writer, ds []checks.Definition, o Options) error {
 	return print(w, "definitions", o, view{
-		doc:   definitionsOf(ds),
+		doc:   definitionsOf(ds, o.GeneratedAt),
 		text:  func(p *page) { p.definitions(ds) },
 		brief: func(m room) string { return m.cut(count(len(ds)) + " causes; kdiag explain CODE explains one") },
 	})
