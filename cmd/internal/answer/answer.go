@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/kdiag/kdiag/checks"
@@ -37,10 +38,7 @@ func Problems(f *checks.Facts, err error, format string) ([]string, error) {
 func problems(f *checks.Facts, err error) ([]string, error) {
 	if none, ok := errors.AsType[*crictl.NoEndpointError](err); ok {
 		problems := []string{"no runtime socket was found; name one with --runtime-endpoint"}
-		for _, t := range none.Tried {
-			problems = append(problems, fmt.Sprintf("%s: %s: %s", t.Source, t.What, t.Why))
-		}
-		return problems, nil
+		return append(problems, passedOver(none.Tried)...), nil
 	}
 	if err != nil {
 		return nil, err
@@ -58,6 +56,24 @@ func problems(f *checks.Facts, err error) ([]string, error) {
 		}
 	}
 	return nil, nil
+}
+
+// passedOver says what was looked at on the way to no endpoint, one line for each reason: most well-known sockets do
+// not exist on any one node.
+func passedOver(tried []crictl.Tried) []string {
+	var order []string
+	whats := map[string][]string{}
+	for _, t := range tried {
+		if whats[t.Why] == nil {
+			order = append(order, t.Why)
+		}
+		whats[t.Why] = append(whats[t.Why], t.What)
+	}
+	lines := make([]string, len(order))
+	for i, why := range order {
+		lines[i] = why + ": " + strings.Join(whats[why], ", ")
+	}
+	return lines
 }
 
 // Exit maps a verdict to the exit code. A command that was interrupted could not tell, whatever it had seen by then.

@@ -82,7 +82,7 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 		return err
 	}
 	report := checks.NewReport(target.Header(env, "Report"), facts)
-	report.Problems = append(report.Problems, problems...)
+	report.Problems = append(problems, report.Problems...)
 	if err := render.Report(env.Out, report, answer.Render(env, &opts.Flags)); err != nil {
 		return err
 	}

@@ -126,7 +126,7 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 		return err
 	}
 	bench := checks.NewRelistBenchmark(target.Header(env, "RelistBenchmark"), facts)
-	bench.Problems = append(bench.Problems, problems...)
+	bench.Problems = append(problems, bench.Problems...)
 	if err := render.RelistBenchmark(env.Out, bench, against, answer.Render(env, &opts.Flags)); err != nil {
 		return err
 	}

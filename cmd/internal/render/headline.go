@@ -85,9 +85,9 @@ func (p *page) runtime(r checks.Runtime, label int) {
 	text := p.prose(r.Endpoint)
 	switch {
 	case r.EndpointReason != "":
-		text += ", from " + p.prose(r.EndpointReason)
+		text += " (" + p.prose(r.EndpointReason) + ")"
 	case r.EndpointSource != "":
-		text += ", from " + p.prose(r.EndpointSource)
+		text += " (" + p.prose(r.EndpointSource) + ")"
 	}
 	p.pair("endpoint", label, text)
 }

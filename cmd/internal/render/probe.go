@@ -14,7 +14,9 @@ func (p *page) probe(r *checks.RuntimeProbe) {
 	p.headline(r.Status, where(r.Host, r.Runtime), sentence(p.cleaner, r.Status, r.Causes, r.Problems, p.fineProbe(r)))
 	p.problems(r.Status, r.Causes, r.Problems)
 	p.causes(r.Causes)
-	p.heading("Runtime")
+	if r.Runtime.Endpoint != "" {
+		p.heading("Runtime")
+	}
 	p.runtime(r.Runtime, labelWidth)
 	p.pair("connect", labelWidth, p.connect(r.Connect))
 	p.conditions(r.Conditions)

@@ -27,14 +27,16 @@ func (p *page) report(r *checks.Report) {
 			p.reach(r.Relist)
 		}
 		p.figures(r.Relist)
-	} else {
+	} else if r.Runtime.Endpoint != "" {
 		p.heading("Runtime")
 	}
 	p.runtime(r.Runtime, labelWidth)
 	if r.Relist != nil && r.Relist.Sweep != nil {
 		p.histogram("Status calls by latency", r.Relist.Sweep.Histogram)
 	}
-	p.checks(r.Checks)
+	if r.Runtime.Endpoint != "" { // else all of them say that no runtime was asked
+		p.checks(r.Checks)
+	}
 }
 
 // measured reports whether a summary has figures to show.

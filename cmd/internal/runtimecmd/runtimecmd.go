@@ -57,7 +57,7 @@ func run(ctx context.Context, env cli.Env, flags cli.Flags) error {
 		return err
 	}
 	probe := checks.NewRuntimeProbe(target.Header(env, "RuntimeProbe"), facts)
-	probe.Problems = append(probe.Problems, problems...)
+	probe.Problems = append(problems, probe.Problems...)
 	if err := render.RuntimeProbe(env.Out, probe, answer.Render(env, &flags)); err != nil {
 		return err
 	}
