@@ -15,7 +15,7 @@ func relistOverloaded() Definition {
 			"the kubelet, after which all pods count as changed, does: PLEG is unhealthy once, by a few seconds, and recovers by itself. Known from nodes with 300 " +
 			"pods and more, and from those with statuses of a tenth of a second.",
 		Confirm: []string{
-			"kdiag relist: the projection for now, for a rollout and for a cold start, against the threshold.",
+			"kdiag relist: the projection as things are, in a rollout and after a cold start, against the threshold.",
 			"kubelet_pleg_relist_duration_seconds goes up with every rollout and falls again.",
 			"The kubelet's log says how long ago PLEG was active: a little over 3m, once, without errors of calls.",
 		},

@@ -74,7 +74,7 @@ func recogniseRuntimeUnsupported(f *Facts) *Cause {
 	return c
 }
 
-// unimplemented returns a call that shows that CRI v1 is not served: Version, Status or a list is not implemented.
+// unimplemented returns a call that shows that CRI v1 is not served: Version, Status or a list is answered with Unimplemented.
 func (f *Facts) unimplemented() (crictl.Call, bool) {
 	if !f.connected() || f.anyList() {
 		return crictl.Call{}, false

@@ -10,7 +10,7 @@ func relistProjection() Check {
 		ID:    "relist.projection",
 		Title: "a relist of the kubelet stays far below its threshold",
 		Text: "What one relist would take: both lists, then the changed pods one after the other, each hung call counted at the kubelet's own timeout of two minutes. " +
-			"Worked out for now, for a rollout that changes a tenth of the pods, and for a restart of the kubelet, against three minutes.",
+			"Worked out as things are, for a rollout that changes a tenth of the pods, and for a restart of the kubelet, against three minutes.",
 		read: readRelistProjection,
 	}
 }

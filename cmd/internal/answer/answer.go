@@ -1,4 +1,5 @@
-// Package answer turns what a diagnosing command found into its last words: how to print, and the exit code.
+// Package answer is what the diagnosing commands have in common around their own work: asking with progress shown,
+// saying what kept kdiag from looking, how to print, and the exit code.
 package answer
 
 import (
@@ -11,7 +12,9 @@ import (
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
 	"github.com/kdiag/kdiag/cmd/internal/render"
+	"github.com/kdiag/kdiag/cmd/internal/target"
 	"github.com/kdiag/kdiag/crictl"
+	"github.com/kdiag/kdiag/plegbench"
 )
 
 // Render returns how to print to standard output.
@@ -22,9 +25,26 @@ func Render(env cli.Env, f *cli.Flags) render.Options {
 	}
 }
 
-// Problems splits what kept kdiag from looking: facts of the node go into the report; bad usage is returned as an
+// Ask gathers the facts with progress on standard error, and says what kept kdiag from looking. The error is one of
+// usage, or of kdiag itself.
+func Ask(
+	ctx context.Context, env cli.Env, f *cli.Flags, opts plegbench.Options, limits checks.Limits,
+) (*checks.Facts, []string, error) {
+	progress := render.NewProgress(env.Err, env.ErrTTY, env.Width)
+	progress.ASCII = env.ASCII()
+	opts.Progress = progress.Update
+	if opts.Record {
+		opts.OnSample = progress.Sample
+	}
+	facts, err := target.Gather(ctx, env, f, opts, limits)
+	progress.Done()
+	lines, err := wayOut(facts, err, f.Output)
+	return facts, lines, err
+}
+
+// wayOut splits what kept kdiag from looking: facts of the node go into the report; bad usage is returned as an
 // error, since nothing was looked at. A program that asked for a document gets one in that case too.
-func Problems(f *checks.Facts, err error, format string) ([]string, error) {
+func wayOut(f *checks.Facts, err error, format string) ([]string, error) {
 	problems, err := problems(f, err)
 	if err == nil || format == string(render.Text) {
 		return problems, err

@@ -69,15 +69,11 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 	if opts.Simulate == "help" {
 		return target.PrintScenarios(env.Out)
 	}
-	progress := render.NewProgress(env.Err, env.ErrTTY, env.Width)
-	progress.ASCII = env.ASCII()
 	limits := checks.DefaultLimits()
 	limits.ExitedWarning = opts.exitedWarning
-	facts, err := target.Gather(ctx, env, &opts.Flags, plegbench.Options{
-		Samples: opts.samples, Pause: 50 * time.Millisecond, Deep: opts.deep, Progress: progress.Update,
+	facts, problems, err := answer.Ask(ctx, env, &opts.Flags, plegbench.Options{
+		Samples: opts.samples, Pause: 50 * time.Millisecond, Deep: opts.deep,
 	}, limits)
-	progress.Done()
-	problems, err := answer.Problems(facts, err, opts.Output)
 	if err != nil {
 		return err
 	}

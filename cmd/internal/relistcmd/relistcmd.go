@@ -110,18 +110,13 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 		}
 		defer dest.close()
 	}
-	progress := render.NewProgress(env.Err, env.ErrTTY, env.Width)
-	progress.ASCII = env.ASCII()
 	series := plegbench.Options{
 		Samples: opts.count, For: opts.duration, Pause: opts.interval, Record: true, Deep: opts.deep,
-		Progress: progress.Update, OnSample: progress.Sample,
 	}
 	if opts.duration > 0 {
 		series.Samples = 0
 	}
-	facts, err := target.Gather(ctx, env, &opts.Flags, series, checks.DefaultLimits())
-	progress.Done()
-	problems, err := answer.Problems(facts, err, opts.Output)
+	facts, problems, err := answer.Ask(ctx, env, &opts.Flags, series, checks.DefaultLimits())
 	if err != nil {
 		return err
 	}

@@ -46,13 +46,9 @@ func run(ctx context.Context, env cli.Env, flags cli.Flags) error {
 	if flags.Simulate == "help" {
 		return target.PrintScenarios(env.Out)
 	}
-	progress := render.NewProgress(env.Err, env.ErrTTY, env.Width)
-	progress.ASCII = env.ASCII()
-	facts, err := target.Gather(ctx, env, &flags, plegbench.Options{
-		Samples: 1, NoSweep: true, Progress: progress.Update,
+	facts, problems, err := answer.Ask(ctx, env, &flags, plegbench.Options{
+		Samples: 1, NoSweep: true,
 	}, checks.DefaultLimits())
-	progress.Done()
-	problems, err := answer.Problems(facts, err, flags.Output)
 	if err != nil {
 		return err
 	}

@@ -1,8 +1,10 @@
 package target
 
 import (
+	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/kdiag/kdiag/checks/host"
 )
@@ -36,5 +38,15 @@ func TestMarkLasting(t *testing.T) {
 		if again[0].Lasting != tt.want {
 			t.Errorf("%s: lasting %v, want %v", tt.name, again[0].Lasting, tt.want)
 		}
+	}
+}
+
+func TestShorten(t *testing.T) {
+	long := strings.Repeat("é", 1<<20)
+	if got := shorten(long); len(got) > 140 || !utf8.ValidString(got) {
+		t.Errorf("%d bytes, valid %v", len(got), utf8.ValidString(got))
+	}
+	if got := shorten("containerd"); got != "containerd" {
+		t.Errorf("got %q", got)
 	}
 }
