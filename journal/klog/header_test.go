@@ -1,0 +1,253 @@
+package klog
+
+import (
+	"bytes"
+	"math"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// at returns the stamp of a header.
+func at(month time.Month, day, h, m, s, micros int) Stamp {
+	return Stamp{Micros: time.Date(1972, month, day, h, m, s, micros*1000, time.UTC).UnixMicro(), Known: true}
+}
+
+func TestParseHeader(t *testing.T) {
+	tests := map[string]struct {
+		line string
+		want Header
+		msg  string
+	}{
+		"padded": {
+			"I0313 16:02:43.934473    1450 kubelet.go:1778] skipping pod synchronization",
+			Header{'I', at(3, 13, 16, 2, 43, 934473), 1450, "kubelet.go", 1778},
+			"skipping pod synchronization",
+		},
+		"seven digits": {
+			"E1008 23:59:59.000001 1234567 kubelet.go:1] x",
+			Header{'E', at(10, 8, 23, 59, 59, 1), 1234567, "kubelet.go", 1},
+			"x",
+		},
+		"more digits than a number has": {
+			"E1008 23:59:59.000001 123456789012345678901234567890 kubelet.go:1] x",
+			Header{'E', at(10, 8, 23, 59, 59, 1), math.MaxInt, "kubelet.go", 1},
+			"x",
+		},
+		"padding collapsed": {
+			"E0708 16:45:53.999538 2103 pod_workers.go:190] Error syncing pod",
+			Header{'E', at(7, 8, 16, 45, 53, 999538), 2103, "pod_workers.go", 190},
+			"Error syncing pod",
+		},
+		"folder": {
+			`E1109 21:31:26.170721  112447 kubelet/kubelet.go:1991] "Skipping pod synchronization"`,
+			Header{'E', at(11, 9, 21, 31, 26, 170721), 112447, "kubelet/kubelet.go", 1991},
+			`"Skipping pod synchronization"`,
+		},
+		"unknown caller": {
+			"W0229 00:00:00.000000       1 ???:1] message",
+			Header{'W', at(2, 29, 0, 0, 0, 0), 1, "???", 1},
+			"message",
+		},
+		"one frame too many": {
+			"W0512 09:01:02.345678   77 asm_amd64.s:1337] grpc: addrConn",
+			Header{'W', at(5, 12, 9, 1, 2, 345678), 77, "asm_amd64.s", 1337},
+			"grpc: addrConn",
+		},
+		"question marks before the severity": {
+			`??? I1121 00:48:42.699365   30256 flags.go:64] FLAG: --address="0.0.0.0"`,
+			Header{'I', at(11, 21, 0, 48, 42, 699365), 30256, "flags.go", 64},
+			`FLAG: --address="0.0.0.0"`,
+		},
+		"blanks and tabs": {
+			"\t  F0101 01:02:03.000000\t 5\tserver.go:9]  two blanks",
+			Header{'F', at(1, 1, 1, 2, 3, 0), 5, "server.go", 9},
+			" two blanks",
+		},
+		"no message": {
+			"I0313 16:02:43.934473    1450 kubelet.go:1778]",
+			Header{'I', at(3, 13, 16, 2, 43, 934473), 1450, "kubelet.go", 1778},
+			"",
+		},
+		"bracket in the message": {
+			"I0313 16:02:43.934473    1450 kubelet.go:1778] skipping - [a:1] b]",
+			Header{'I', at(3, 13, 16, 2, 43, 934473), 1450, "kubelet.go", 1778},
+			"skipping - [a:1] b]",
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			got, msg, ok := ParseHeader([]byte(tt.line))
+			if !ok {
+				t.Fatalf("ParseHeader(%q) took no header", tt.line)
+			}
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Errorf("header (-want +got):\n%s", diff)
+			}
+			if string(msg) != tt.msg {
+				t.Errorf("message %q, want %q", msg, tt.msg)
+			}
+		})
+	}
+}
+
+func TestParseHeaderRefuses(t *testing.T) {
+	tests := map[string]string{
+		"empty":               "",
+		"severity":            "D0313 16:02:43.934473    1450 kubelet.go:1778] x",
+		"month":               "I1313 16:02:43.934473    1450 kubelet.go:1778] x",
+		"day":                 "I0230 16:02:43.934473    1450 kubelet.go:1778] x",
+		"hour":                "I0313 24:02:43.934473    1450 kubelet.go:1778] x",
+		"no pid":              "I0313 16:02:43.934473 kubelet.go:1778] x",
+		"no line":             "I0313 16:02:43.934473    1450 kubelet.go:] x",
+		"no file":             "I0313 16:02:43.934473    1450 :12] x",
+		"cut in the time":     "I0313 16:02:4",
+		"cut in the caller":   "I0313 16:02:43.934473    1450 kubelet.go:17",
+		"another record's]":   `I0313 16:02:43.934473    1450 kubel I0313 16:02:43.934473 1450 a.go:1] x`,
+		"a prefix before it":  "kubelet[1]: I0313 16:02:43.934473    1450 kubelet.go:1778] x",
+		"a caller of kB size": "I0313 16:02:43.934473    1450 " + string(bytes.Repeat([]byte("a"), 1000)) + ".go:1] x",
+	}
+	for name, line := range tests {
+		t.Run(name, func(t *testing.T) {
+			if h, msg, ok := ParseHeader([]byte(line)); ok {
+				t.Errorf("ParseHeader(%q) = %+v, %q", line, h, msg)
+			}
+		})
+	}
+}
+
+func TestBegins(t *testing.T) {
+	tests := map[string]bool{
+		"I0313 16:02:43.934473    1450 kubelet.go:1778] x": true,
+		"I0313 16:02:43.934473    14":                      true,
+		"I0313 16:02:43.934":                               false, // the blank behind the time is missing
+		"I0313 16:02:43 1450 kubelet.go:1778] x":           false,
+		"X0313 16:02:43.934473    1450 kubelet.go:1778] x": false,
+		"I0313": false,
+		"":      false,
+	}
+	for line, want := range tests {
+		if got := Begins([]byte(line)); got != want {
+			t.Errorf("Begins(%q) = %v", line, got)
+		}
+	}
+}
+
+func TestParseBareCaller(t *testing.T) {
+	tests := map[string]struct {
+		file string
+		line int
+		msg  string
+		ok   bool
+	}{
+		"kubelet.go:1821] skipping pod":             {"kubelet.go", 1821, "skipping pod", true},
+		"  pleg/generic.go:205] \"GenericPLEG\"":    {"pleg/generic.go", 205, `"GenericPLEG"`, true},
+		"???:1] x":                                  {},
+		"asm_amd64.s:1337] x":                       {},
+		"skipping pod synchronization - [a.go:1] b": {},
+		"kubelet.go:18x] skipping":                  {},
+		"kubelet.go] skipping":                      {},
+		"kubelet.go:18 skipping":                    {},
+	}
+	for in, want := range tests {
+		file, line, msg, ok := ParseBareCaller([]byte(in))
+		if file != want.file || line != want.line || string(msg) != want.msg || ok != want.ok {
+			t.Errorf("ParseBareCaller(%q) = %q, %d, %q, %v", in, file, line, msg, ok)
+		}
+	}
+}
+
+// slowHeader is the twin of ParseHeader that says what a header is.
+var slowHeader = regexp.MustCompile(`^[ \t]*(?:\?\?\? )?[ \t]*([IWEF])(\d\d)(\d\d)[ \t]+` +
+	`(\d\d):(\d\d):(\d\d)(?:[.,](\d+))?[ \t]+(\d+)[ \t]+([^ \t\r\n"=,()\[\]]+):(\d+)\] ?((?s:.*))$`)
+
+func parseHeaderSlowly(b []byte) (h Header, msg []byte, ok bool) {
+	m := slowHeader.FindSubmatch(b)
+	if m == nil || len(m[9])+len(m[10])+2 > maxCaller {
+		return Header{}, nil, false
+	}
+	n := func(i int) int {
+		v, err := strconv.ParseUint(string(m[i]), 10, 64)
+		if err != nil || v >= math.MaxInt/10*10 {
+			return math.MaxInt
+		}
+		return int(v)
+	}
+	date := time.Date(BaseYear, time.Month(n(2)), n(3), n(4), n(5), 0, 0, time.UTC)
+	if int(date.Month()) != n(2) || date.Day() != n(3) || date.Hour() != n(4) || date.Minute() != n(5) || n(6) > 60 {
+		return Header{}, nil, false
+	}
+	decimals, err := strconv.Atoi((string(m[7]) + "000000")[:6])
+	if err != nil {
+		return Header{}, nil, false
+	}
+	return Header{
+		Severity: m[1][0],
+		Stamp:    Stamp{Micros: date.UnixMicro() + int64(n(6))*1e6 + int64(decimals), Known: true},
+		PID:      n(8), File: string(m[9]), Line: n(10),
+	}, m[11], true
+}
+
+func sameHeader(t *testing.T, line []byte) bool {
+	t.Helper()
+	want, wantMsg, wantOK := parseHeaderSlowly(line)
+	got, msg, ok := ParseHeader(line)
+	if ok != wantOK || got != want || !bytes.Equal(msg, wantMsg) {
+		t.Errorf("ParseHeader(%q)\n= %+v, %q, %v\nwant %+v, %q, %v", line, got, msg, ok, want, wantMsg, wantOK)
+	}
+	return ok
+}
+
+// TestParseHeaderOfCorpus compares both parsers at every place of the corpus where a header may begin.
+func TestParseHeaderOfCorpus(t *testing.T) {
+	files, err := filepath.Glob("../testdata/corpus/*.log")
+	if err != nil || len(files) < 50 {
+		t.Fatalf("corpus: %d files, %v", len(files), err)
+	}
+	start := regexp.MustCompile(`[IWEF]\d{4} `)
+	places, headers := 0, 0
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range bytes.Lines(data) {
+			for _, at := range start.FindAllIndex(line, -1) {
+				places++
+				if sameHeader(t, line[at[0]:]) {
+					headers++
+				}
+			}
+		}
+	}
+	// A place without a header is one where the text is cut.
+	if headers < 160 || places-headers > places/20 {
+		t.Errorf("%d headers at %d places", headers, places)
+	}
+}
+
+func TestParseHeaderAllocatesNothing(t *testing.T) {
+	for _, line := range []string{
+		"E1109 21:31:26.170721  112447 kubelet/kubelet.go:1991] \"Skipping pod synchronization\"",
+		"Nov 09 21:31:26 sit-kubernetes-master-srv1 kubelet[112447]: E1109",
+	} {
+		b := []byte(line)
+		if n := testing.AllocsPerRun(100, func() { ParseHeader(b) }); n != 0 {
+			t.Errorf("ParseHeader(%q) allocates %v times", line, n)
+		}
+	}
+}
+
+func BenchmarkParseHeader(b *testing.B) {
+	line := []byte(`E1109 21:31:26.170721  112447 kubelet/kubelet.go:1991] "Skipping pod synchronization" err="x"`)
+	b.ReportAllocs()
+	b.SetBytes(int64(len(line)))
+	for b.Loop() {
+		ParseHeader(line)
+	}
+}

@@ -1,0 +1,129 @@
+package klog
+
+import (
+	"bytes"
+	"encoding/json"
+	"math"
+	"strconv"
+	"strings"
+)
+
+// ParseJSON parses a line of klog's JSON format: {"ts":1757010283211.4668,"caller":"kubelet/kubelet.go:2460","msg":"...",...}.
+// ts counts milliseconds; documentation shows seconds, and values too small for milliseconds are taken as such, those too
+// large as micro- or nanoseconds. Other loggers of the same library write it as text. There is no severity: records with
+// "v" are information, the others errors, unless "level" says it. Objects and arrays become one pair each, as compact
+// JSON; an object with just a name and a namespace becomes namespace/name. ok is false for JSON that has no msg, or neither
+// a time nor a caller.
+func ParseJSON(b []byte) (h Header, m Message, ok bool) {
+	fields, _, ok := ParseObject(b)
+	if !ok {
+		return Header{}, Message{}, false
+	}
+	said, from, verbose := false, false, false
+	for _, f := range fields {
+		switch f.Key {
+		case "msg":
+			m.Text, said = f.Value, f.Kind == '"'
+		case "ts":
+			h.Stamp = parseTS(f)
+			from = from || h.Stamp.Known
+		case "caller":
+			h.File, h.Line = splitCaller(f.Value)
+			from = true
+		case "level":
+			h.Severity = SeverityOf(f.Value)
+		default:
+			verbose = verbose || f.Key == "v" && f.Kind == '0'
+			m.Pairs = append(m.Pairs, Pair{f.Key, plain(f)})
+		}
+	}
+	if h.Severity == 0 {
+		h.Severity = 'E'
+		if verbose {
+			h.Severity = 'I'
+		}
+	}
+	return h, m, said && from
+}
+
+// SeverityOf returns the klog letter of a level's name, in any case; I if it is none.
+func SeverityOf(level string) byte {
+	switch strings.ToLower(level) {
+	case "warn", "warning":
+		return 'W'
+	case "error", "err", "eror":
+		return 'E'
+	case "fatal", "panic", "dpanic", "crit", "critical", "emerg", "alert", "fata":
+		return 'F'
+	}
+	return 'I'
+}
+
+func parseTS(f Field) Stamp {
+	if f.Kind == '"' {
+		s, _, _ := ParseISO([]byte(f.Value))
+		return s
+	}
+	v, err := strconv.ParseFloat(f.Value, 64)
+	if err != nil || math.IsNaN(v) || v <= 0 || v >= 1e19 {
+		return Stamp{}
+	}
+	// Each limit is the year 5138 in the coarser unit and 1973 in the finer one.
+	switch {
+	case v < 1e11:
+		v *= 1e6
+	case v < 1e14:
+		v *= 1e3
+	case v >= 1e17:
+		v /= 1e3
+	}
+	return Stamp{Micros: int64(math.Round(v)), Known: true, Year: true, Zone: true}
+}
+
+func splitCaller(s string) (file string, line int) {
+	i := strings.LastIndexByte(s, ':')
+	if i < 0 {
+		return s, 0
+	}
+	n, rest, ok := number([]byte(s[i+1:]))
+	if !ok || len(rest) > 0 {
+		return s, 0
+	}
+	return s[:i], n
+}
+
+// plain returns a value as one text.
+func plain(f Field) string {
+	if f.Kind == '{' {
+		if ref, ok := reference(f.Value); ok {
+			return ref
+		}
+	}
+	if f.Kind == '{' || f.Kind == '[' {
+		var compact bytes.Buffer
+		if json.Compact(&compact, []byte(f.Value)) == nil {
+			return compact.String()
+		}
+	}
+	return f.Value
+}
+
+// reference returns the namespace/name of an object that has nothing else, as klog.KObj writes it.
+func reference(object string) (ref string, ok bool) {
+	var name, namespace string
+	members, _, _ := ParseObject([]byte(object))
+	for _, m := range members {
+		switch {
+		case m.Key == "name" && m.Kind == '"':
+			name = m.Value
+		case m.Key == "namespace" && m.Kind == '"':
+			namespace = m.Value
+		default:
+			return "", false
+		}
+	}
+	if namespace == "" {
+		return name, name != ""
+	}
+	return namespace + "/" + name, name != ""
+}

@@ -1,0 +1,154 @@
+package klog
+
+import (
+	"bytes"
+	"os"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestParseJSON(t *testing.T) {
+	ts := Stamp{Micros: 1757010283211467, Known: true, Year: true, Zone: true}
+	tests := map[string]struct {
+		in  string
+		h   Header
+		m   Message
+		bad bool
+	}{
+		"an error with its causes": {
+			in: `{"ts":1757010283211.4668,"caller":"kubelet/kubelet.go:2460","msg":"Skipping pod synchronization","err":"PLEG is not healthy: \"x\"","errCauses":[ {"error": "PLEG is not healthy"} ]}`,
+			h:  Header{Severity: 'E', Stamp: ts, File: "kubelet/kubelet.go", Line: 2460},
+			m: Message{Text: "Skipping pod synchronization", Pairs: []Pair{
+				{"err", `PLEG is not healthy: "x"`}, {"errCauses", `[{"error":"PLEG is not healthy"}]`},
+			}},
+		},
+		"information about objects": {
+			in: `{"ts":1757010283.211467,"caller":"kubelet.go:1","msg":"SyncLoop","v":2,"pod":{"name":"web","namespace":"default"},"node":{"name":"n1"},"x":{"name":"a","kind":"b"},"n":-1.5e3,"none":null}`,
+			h:  Header{Severity: 'I', Stamp: ts, File: "kubelet.go", Line: 1},
+			m: Message{Text: "SyncLoop", Pairs: []Pair{
+				{"v", "2"},
+				{"pod", "default/web"},
+				{"node", "n1"},
+				{"x", `{"name":"a","kind":"b"}`},
+				{"n", "-1.5e3"},
+				{"none", "null"},
+			}},
+		},
+		"level beats v": {
+			in: `{"level":"Warning","ts":1757010283211467,"msg":"m","v":0}`,
+			h:  Header{Severity: 'W', Stamp: ts},
+			m:  Message{Text: "m", Pairs: []Pair{{"v", "0"}}},
+		},
+		"nanoseconds": {
+			in: `{"ts":1757010283211467123,"msg":"m"}`, h: Header{Severity: 'E', Stamp: ts}, m: Message{Text: "m"},
+		},
+		"time as text": {
+			in: ` {"ts":"2025-09-04T20:24:43.211467+02:00","msg":"m"} `,
+			h:  Header{Severity: 'E', Stamp: Stamp{Micros: 1757010283211467 + 7200e6, Known: true, Year: true, Zone: true, Offset: 7200}},
+			m:  Message{Text: "m"},
+		},
+		"caller without a line, time of nonsense": {
+			in: `{"ts":"soon","caller":"kubelet","msg":"m"}`, h: Header{Severity: 'E', File: "kubelet"}, m: Message{Text: "m"},
+		},
+		"cut": {
+			in: `{"ts":1757010283211.4668,"msg":"Skipping","err":"PLEG is not heal`,
+			h:  Header{Severity: 'E', Stamp: ts},
+			m:  Message{Text: "Skipping", Pairs: []Pair{{"err", "PLEG is not heal"}}},
+		},
+		"no message":         {in: `{"ts":1757010283211.4668,"caller":"a.go:1"}`, bad: true},
+		"message of nothing": {in: `{"ts":1757010283211.4668,"msg":null}`, bad: true},
+		"another's JSON":     {in: `{"msg":"hello","time":"2025-09-04T20:24:43Z"}`, bad: true},
+		"negative time":      {in: `{"msg":"hello","ts":-1}`, bad: true},
+		"no number":          {in: `{"msg":"hello","ts":NaN}`, bad: true},
+		"endless time":       {in: `{"msg":"hello","ts":1e300}`, bad: true},
+		"no object":          {in: `["ts",1]`, bad: true},
+		"empty object":       {in: `{}`, bad: true},
+		"empty":              {in: ``, bad: true},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			h, m, ok := ParseJSON([]byte(tt.in))
+			if ok == tt.bad {
+				t.Fatalf("ParseJSON(%s) = %+v, %+v, %v", tt.in, h, m, ok)
+			}
+			if tt.bad {
+				return
+			}
+			if diff := cmp.Diff(tt.h, h); diff != "" {
+				t.Errorf("header (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(tt.m, m); diff != "" {
+				t.Errorf("message (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestParseJSONOfCorpus(t *testing.T) {
+	data, err := os.ReadFile("../testdata/corpus/017-talos11775-klogjson.log")
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines, skips := 0, 0
+	for line := range bytes.Lines(data) {
+		i := bytes.IndexByte(line, '{')
+		if i < 0 {
+			continue
+		}
+		lines++
+		h, m, ok := ParseJSON(line[i:])
+		if at, dated := h.Stamp.Instant(); !ok || !dated || at.UTC().Format("2006-01") != "2025-09" || h.Line == 0 || m.Text == "" {
+			t.Errorf("ParseJSON(%s) = %+v, %+v, %v", line, h, m, ok)
+		}
+		if reason, _ := m.Get("err"); bytes.Contains([]byte(reason), []byte("PLEG is not healthy")) {
+			skips++
+		}
+	}
+	if want := bytes.Count(data, []byte(`"err":"PLEG is not healthy`)); lines == 0 || skips != want {
+		t.Errorf("%d of %d lines say that PLEG is not healthy, want %d", skips, lines, want)
+	}
+}
+
+func TestSeverityOf(t *testing.T) {
+	for level, want := range map[string]byte{
+		"info": 'I', "debug": 'I', "": 'I', "WARN": 'W', "warning": 'W', "Error": 'E', "eror": 'E', "fatal": 'F', "panic": 'F',
+	} {
+		if got := SeverityOf(level); got != want {
+			t.Errorf("SeverityOf(%q) = %c", level, got)
+		}
+	}
+}
+
+func TestParseObject(t *testing.T) {
+	tests := map[string]struct {
+		fields []Field
+		n      int
+		ok     bool
+	}{
+		`{"a":"b\n","c":{"d":[1,"}"]},"e":[ 1 ],"f":true} rest`: {[]Field{
+			{"a", "b\n", '"'}, {"c", `{"d":[1,"}"]}`, '{'}, {"e", "[ 1 ]", '['}, {"f", "true", '0'},
+		}, 48, true},
+		"\n{ \"a\" :\t1 , \"b\" : \"\" }": {[]Field{{"a", "1", '0'}, {"b", "", '"'}}, 23, true},
+		`{"a":1,"b"`:                      {[]Field{{"a", "1", '0'}}, 10, true},
+		`{"a":1,"b":`:                     {[]Field{{"a", "1", '0'}}, 11, true},
+		`{"a":{"b":1`:                     {[]Field{{"a", `{"b":1`, '{'}}, 11, true},
+		`{"a":1 kubelet`:                  {[]Field{{"a", "1", '0'}}, 7, true},
+		`{a:1}`:                           {nil, 1, false},
+		`{`:                               {nil, 1, false},
+		`"a":1`:                           {nil, 0, false},
+	}
+	for in, want := range tests {
+		fields, n, ok := ParseObject([]byte(in))
+		if diff := cmp.Diff(want.fields, fields); diff != "" || n != want.n || ok != want.ok {
+			t.Errorf("ParseObject(%s) takes %d bytes, %v\n%s", in, n, ok, diff)
+		}
+	}
+}
+
+func TestParseObjectBoundsFields(t *testing.T) {
+	in := append([]byte(`{"a":1`), bytes.Repeat([]byte(`,"a":1`), 2*maxFields)...)
+	if fields, _, _ := ParseObject(in); len(fields) != maxFields {
+		t.Errorf("%d fields", len(fields))
+	}
+}
