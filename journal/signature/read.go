@@ -1,0 +1,150 @@
+package signature
+
+import (
+	"strconv"
+	"strings"
+)
+
+// Bounds of what a hit keeps of a record.
+const (
+	maxName  = 253 // bytes of an id, a name or a path
+	maxError = 200 // bytes of an error text
+)
+
+// read fills in what a record says, as far as its signature wants it.
+func read(r *record, what reading, h *Hit) {
+	if what&readUnhealthy != 0 {
+		readAge(r.text, h)
+	}
+	if what&readCall != 0 {
+		h.RPC = r.call()
+		h.GRPCCode, h.ErrorText = grpcError(r.text)
+	}
+	if what&readObject != 0 {
+		readObjects(r.text, r.call(), h)
+	}
+	if what&readTask != 0 {
+		readKernelTask(r.text, h)
+	}
+	if what&readVictim != 0 {
+		readOOM(r.text, h)
+	}
+	if what&readServer != 0 {
+		h.Path = fileServer(r.text)
+	}
+	if what&readDevice != 0 {
+		h.Device = deviceOf(r.text)
+	}
+	if what&readPath != 0 {
+		h.Path = pathOf(r.text)
+	}
+	if what&readUnit != 0 {
+		readUnitOf(r.text, h)
+	}
+	if what&readSizes != 0 {
+		h.Size, h.Limit, h.Sending = sizes(r.text)
+	}
+	if what&readTook != 0 {
+		h.Seconds = took(r.text)
+	}
+}
+
+func isWord(c byte) bool {
+	return c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c == '_'
+}
+
+func isDigit(c byte) bool { return c >= '0' && c <= '9' }
+
+// keep returns a copy of a name that does not hold on to its record; empty if it is too long to be one.
+func keep(s string) string {
+	if len(s) > maxName {
+		return ""
+	}
+	return strings.Clone(s)
+}
+
+// after returns what follows the first mark.
+func after(s, mark string) (string, bool) {
+	_, rest, ok := strings.Cut(s, mark)
+	return rest, ok
+}
+
+// upTo returns what stands before the first of some bytes, or all.
+func upTo(s, stops string) string {
+	if i := strings.IndexAny(s, stops); i >= 0 {
+		return s[:i]
+	}
+	return s
+}
+
+// leadingInt reads the decimal number that s begins with; 0 if it begins with none, or with one too large.
+func leadingInt(s string) int64 {
+	i := 0
+	for i < len(s) && isDigit(s[i]) {
+		i++
+	}
+	n, err := strconv.ParseInt(s[:i], 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// field returns the value of a key, in any of these forms: key="value", key=value, key={...}, "key":"value", and the same inside a
+// string that escapes its quotes. Escapes inside the value are left as they are.
+func field(s, key string) string {
+	for i := 0; ; {
+		j := strings.Index(s[i:], key)
+		if j < 0 {
+			return ""
+		}
+		j += i
+		i = j + len(key)
+		if j > 0 && (isWord(s[j-1]) || s[j-1] == '-') {
+			continue
+		}
+		rest := s[i:]
+		if strings.HasPrefix(rest, "=") {
+			return value(rest[1:])
+		}
+		rest, ok := strings.CutPrefix(strings.TrimLeft(rest, `\`), `"`)
+		if !ok {
+			continue
+		}
+		if rest, ok = strings.CutPrefix(strings.TrimLeft(rest, " "), ":"); ok {
+			return value(strings.TrimLeft(rest, " "))
+		}
+	}
+}
+
+// value returns the value that s begins with: a quoted string at any level of escaping, an object in braces, or a bare word.
+func value(s string) string {
+	open := strings.TrimLeft(s, `\`)
+	level := len(s) - len(open)
+	if strings.HasPrefix(open, `"`) {
+		body := open[1:]
+		for i := 0; ; {
+			j := strings.IndexByte(body[i:], '"')
+			if j < 0 {
+				return upTo(body, "\n")
+			}
+			i += j
+			if n := escapes(body[:i]); n <= level {
+				return body[:i-n]
+			}
+			i++
+		}
+	}
+	if strings.HasPrefix(s, "{") {
+		if i := strings.IndexByte(s, '}'); i >= 0 {
+			return s[:i+1]
+		}
+		return s
+	}
+	return upTo(s, " ,;)]}\\\"\t\n")
+}
+
+// escapes counts the backslashes that s ends with.
+func escapes(s string) int {
+	return len(s) - len(strings.TrimRight(s, `\`))
+}

@@ -1,0 +1,160 @@
+package signature
+
+import (
+	"strings"
+	"time"
+)
+
+// isRPC reports whether a word is a call of the CRI that the kubelet makes.
+func isRPC(word string) bool {
+	switch word {
+	case "RunPodSandbox", "StopPodSandbox", "RemovePodSandbox", "PodSandboxStatus", "ListPodSandbox", "CreateContainer", "StartContainer", "StopContainer",
+		"RemoveContainer", "ListContainers", "ContainerStatus", "UpdateContainerResources", "UpdatePodSandboxResources", "ReopenContainerLog", "ExecSync",
+		"PortForward", "ContainerStats", "ListContainerStats", "PodSandboxStats", "ListPodSandboxStats", "ListPodSandboxMetrics", "UpdateRuntimeConfig",
+		"CheckpointContainer", "GetContainerEvents", "RuntimeConfig", "ListImages", "ImageStatus", "PullImage", "RemoveImage", "ImageFsInfo",
+		"StreamPodSandboxes", "StreamContainers", "StreamContainerStats", "StreamPodSandboxStats", "StreamPodSandboxMetrics", "StreamImages":
+		return true
+	}
+	return false
+}
+
+// isPlainRPC tells the calls whose names are common words: they count only in the kubelet's own phrases.
+func isPlainRPC(word, rest string) bool {
+	const near = 200 // bytes to "from runtime service failed", over an id and a command
+	switch word {
+	case "Status", "Version":
+		return strings.HasPrefix(rest, " from ")
+	case "Exec", "Attach":
+		return strings.HasPrefix(rest, " ") && strings.Contains(rest[:min(len(rest), near)], fromRuntime)
+	}
+	return false
+}
+
+// rpcName returns the first CRI call that a record names.
+func rpcName(s string) string {
+	for i := 0; i < len(s); i++ {
+		if s[i] < 'A' || s[i] > 'Z' || i > 0 && (isWord(s[i-1]) || s[i-1] == '.' || s[i-1] == '-') {
+			continue
+		}
+		j := i + 1
+		for j < len(s) && isWord(s[j]) {
+			j++
+		}
+		if word := s[i:j]; j-i >= 4 && (isRPC(word) || isPlainRPC(word, s[j:])) {
+			return strings.Clone(word)
+		}
+		i = j
+	}
+	return ""
+}
+
+// codeName returns gRPC's name of a code, which a record gives by name or, old kubelets, by number; empty if there is none such.
+func codeName(word string) string {
+	names := [...]string{
+		"OK", "Canceled", "Unknown", "InvalidArgument", "DeadlineExceeded", "NotFound", "AlreadyExists", "PermissionDenied", "ResourceExhausted", "FailedPrecondition",
+		"Aborted", "OutOfRange", "Unimplemented", "Internal", "Unavailable", "DataLoss", "Unauthenticated",
+	}
+	if word != "" && isDigit(word[0]) {
+		if n := leadingInt(word); n < int64(len(names)) {
+			return names[n]
+		}
+		return ""
+	}
+	for _, n := range &names {
+		if n == word {
+			return n
+		}
+	}
+	return ""
+}
+
+// grpcError returns the code and the text of the first gRPC error in a record. A record without one may have an error= or err=.
+func grpcError(s string) (code, text string) {
+	rest, ok := after(s, "code = ")
+	if !ok {
+		for _, key := range []string{"err", "error"} {
+			if v := field(s, key); v != "" {
+				return "", errorText(v)
+			}
+		}
+		return "", ""
+	}
+	word := upTo(rest, " \n\t,;\"\\")
+	code = codeName(word)
+	desc, ok := strings.CutPrefix(strings.TrimLeft(rest[len(word):], " \n\t"), "desc = ")
+	if !ok {
+		return code, ""
+	}
+	return code, errorText(enclosed(desc))
+}
+
+// enclosed returns what stands before the quote that ends the string which s is the rest of. Quotes inside come in pairs, at any
+// level of escaping; one that opens follows a blank or an opening sign.
+func enclosed(s string) string {
+	depth := 0
+	for i := 0; i < len(s) && i < 8*maxError; i++ {
+		if s[i] == '\n' {
+			return s[:i]
+		}
+		if s[i] != '"' {
+			continue
+		}
+		before := strings.TrimRight(s[:i], `\`)
+		switch {
+		case before == "" || strings.IndexByte(" =([{:,", before[len(before)-1]) >= 0:
+			depth++
+		case depth > 0:
+			depth--
+		default:
+			return before
+		}
+	}
+	return s
+}
+
+// errorText cleans and cuts an error for display.
+func errorText(s string) string {
+	s = s[:min(len(s), 4*maxError)]
+	if strings.Contains(s, `\`) {
+		s = strings.NewReplacer(`\\\"`, `"`, `\"`, `"`, `\n`, " ").Replace(s)
+	}
+	if len(s) > maxError {
+		s = s[:maxError]
+	}
+	return strings.ToValidUTF8(strings.TrimSpace(strings.Clone(s)), "")
+}
+
+// sizes reads "grpc: trying to send message larger than max (16791221 vs. 16777216)".
+func sizes(s string) (size, limit int64, sending bool) {
+	before, rest, ok := strings.Cut(s, "larger than max")
+	if !ok {
+		return 0, 0, false
+	}
+	sending = strings.HasSuffix(before, "trying to send message ")
+	rest = strings.TrimLeft(rest, " (")
+	size = leadingInt(rest)
+	if _, second, ok := strings.Cut(rest, " vs. "); ok && size > 0 {
+		limit = leadingInt(second)
+	}
+	return size, limit, sending
+}
+
+// took reads how long something took: actual="2m0.001s", seconds=15.2, or "following dirs took 1.01s".
+func took(s string) float64 {
+	if d, ok := duration(field(s, "actual")); ok {
+		return d.Seconds()
+	}
+	if v := field(s, "seconds"); v != "" {
+		if d, ok := duration(v + "s"); ok {
+			return d.Seconds()
+		}
+	}
+	for _, mark := range []string{"dirs took ", "longer than "} {
+		if rest, ok := after(s, mark); ok {
+			if d, ok := duration(rest); ok && d < time.Hour*24*365 {
+				return d.Seconds()
+			}
+		}
+	}
+	return 0
+}

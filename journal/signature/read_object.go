@@ -1,0 +1,207 @@
+package signature
+
+import "strings"
+
+// minID is the shortest id that is taken for one where nothing but its look says so: docker's short form.
+const minID = 12
+
+// readObjects reads the container, sandbox and pod that a record names.
+func readObjects(s, rpc string, h *Hit) {
+	h.ContainerID = containerID(field(s, "containerID"))
+	h.SandboxID = keep(field(s, "podSandboxID"))
+	h.PodUID = keep(field(s, "podUID"))
+	if h.PodUID == "" {
+		h.PodUID = keep(field(s, "podID"))
+	}
+	h.Container = keep(field(s, "containerName"))
+	readPodField(s, h)
+	readFullName(s, h)
+	readMetadata(s, h)
+	readReserved(s, h)
+	readLoosePod(s, h)
+	readLooseIDs(s, rpc, h)
+}
+
+// containerID reads an id as the kubelet prints it: bare, with the runtime in front (containerd://id), or as an object.
+func containerID(v string) string {
+	if strings.HasPrefix(v, "{") {
+		v = field(v, "ID")
+	}
+	if _, id, ok := strings.Cut(v, "://"); ok {
+		v = id
+	}
+	return keep(v)
+}
+
+// readPodField reads pod="namespace/name", pod="name_namespace(uid)" and pod={"name":"a","namespace":"b"}.
+func readPodField(s string, h *Hit) {
+	v := field(s, "pod")
+	if strings.HasPrefix(v, "{") {
+		h.Pod, h.Namespace = keep(field(v, "name")), keep(field(v, "namespace"))
+		return
+	}
+	if namespace, name, ok := strings.Cut(v, "/"); ok && !strings.Contains(name, "/") {
+		h.Pod, h.Namespace = keep(name), keep(namespace)
+	}
+}
+
+// readFullName reads name_namespace(uid), the kubelet's usual form of a pod in free text.
+func readFullName(s string, h *Hit) {
+	for i := 0; i < len(s); i++ {
+		if s[i] != '(' || i == 0 {
+			continue
+		}
+		end := i + 1
+		for end < len(s) && (isWord(s[end]) || s[end] == '-') {
+			end++
+		}
+		begin := i
+		for begin > 0 && i-begin <= maxName+64 && isNameByte(s[begin-1]) {
+			begin--
+		}
+		name, namespace, ok := strings.Cut(s[begin:i], "_")
+		if !ok || end == len(s) || s[end] != ')' || end-i < 4 || name == "" || namespace == "" || strings.Contains(namespace, "_") {
+			continue
+		}
+		h.Pod, h.Namespace, h.PodUID = keep(name), keep(namespace), keep(s[i+1:end])
+		return
+	}
+}
+
+// isNameByte reports whether a byte may stand in a Kubernetes name, or joins two of them.
+func isNameByte(c byte) bool {
+	return c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c == '.' || c == '-' || c == '_'
+}
+
+// readMetadata reads &PodSandboxMetadata{Name:a,Uid:b,Namespace:c,Attempt:0,}, also in the text form of protobuf, and the name in
+// &ContainerMetadata{Name:a,Attempt:0,}.
+func readMetadata(s string, h *Hit) {
+	for _, mark := range [...]string{"PodSandboxMetadata", "RunPodSandbox for n"} {
+		if rest, ok := after(s, mark); ok && h.Pod == "" {
+			h.Pod, h.Namespace, h.PodUID = metadata(rest, "ame:"), metadata(rest, "amespace:"), metadata(rest, "id:")
+		}
+	}
+	if rest, ok := after(s, "ContainerMetadata"); ok && h.Container == "" {
+		h.Container = metadata(rest, "ame:")
+	}
+}
+
+func metadata(s, key string) string {
+	rest, ok := after(upTo(s, "}"), key)
+	if !ok {
+		return ""
+	}
+	return keep(upTo(strings.TrimLeft(rest, `\"`), `,\" }`))
+}
+
+// readReserved reads names that runtimes make of a pod's: container_pod_namespace_uid_attempt, pod_namespace_uid_attempt, both with
+// or without k8s_ in front.
+func readReserved(s string, h *Hit) {
+	for _, mark := range [...]string{"reserve container name ", "reserve sandbox name ", "ctr name ", "pod name "} {
+		rest, ok := after(s, mark)
+		if !ok {
+			continue
+		}
+		name := upTo(strings.TrimLeft(rest, `\"`), `\" :`)
+		parts := strings.Split(strings.TrimPrefix(name, "k8s_"), "_")
+		if len(parts) == 5 {
+			h.Container, parts = keep(parts[0]), parts[1:]
+		}
+		if len(parts) == 4 {
+			h.Pod, h.Namespace, h.PodUID = keep(parts[0]), keep(parts[1]), keep(parts[2])
+		}
+		if begin, end := nextID(rest, len(name)); begin >= 0 && h.Container == "" {
+			h.SandboxID = strings.Clone(rest[begin:end])
+		} else if begin >= 0 {
+			h.ContainerID = strings.Clone(rest[begin:end])
+		}
+		return
+	}
+}
+
+// readLoosePod reads "PLEG: Ignoring events for pod name/namespace: ..." of kubelets up to 1.20: the name comes first there. It
+// reads the uid of "Error syncing pod uid (...)" too.
+func readLoosePod(s string, h *Hit) {
+	if rest, ok := after(s, "PLEG: "); ok && h.Pod == "" {
+		if _, rest, ok = strings.Cut(rest, "pod "); ok {
+			name, namespace, ok := strings.Cut(upTo(rest, " :\"\n"), "/")
+			if ok && name != "" {
+				h.Pod, h.Namespace = keep(name), keep(namespace)
+			}
+		}
+	}
+	if rest, ok := after(s, "rror syncing pod "); ok && h.PodUID == "" {
+		if uid := upTo(rest, " ,\""); strings.Count(uid, "-") == 4 {
+			h.PodUID = keep(uid)
+		}
+	}
+}
+
+// readLooseIDs takes words that look like ids. What stands before one says what it is, else the call does.
+func readLooseIDs(s, rpc string, h *Hit) {
+	const most = 16 // words looked at
+	for i, n := 0, 0; i < len(s) && n < most && (h.ContainerID == "" || h.SandboxID == ""); {
+		begin, end := nextID(s, i)
+		if begin < 0 {
+			return
+		}
+		i, n = end, n+1
+		id := s[begin:end]
+		if id == h.ContainerID || id == h.SandboxID {
+			continue
+		}
+		switch kind := idKind(s[:begin], rpc); {
+		case kind == sandboxKind && h.SandboxID == "":
+			h.SandboxID = strings.Clone(id)
+		case kind == containerKind && h.ContainerID == "":
+			h.ContainerID = strings.Clone(id)
+		}
+	}
+}
+
+// nextID finds the next word of hexadecimal digits, with at least one letter unless it has a full id's 64.
+func nextID(s string, from int) (begin, end int) {
+	for i := from; i < len(s); {
+		if !isWord(s[i]) && s[i] != '-' {
+			i++
+			continue
+		}
+		j, hex, letter := i, true, false
+		for ; j < len(s) && (isWord(s[j]) || s[j] == '-'); j++ {
+			isLetter := s[j] >= 'a' && s[j] <= 'f'
+			letter = letter || isLetter
+			hex = hex && (isLetter || isDigit(s[j]))
+		}
+		if hex && j-i >= minID && j-i <= 64 && (letter || j-i == 64) && (i == 0 || s[i-1] != '/') && (j == len(s) || s[j] != '/') {
+			return i, j
+		}
+		i = j
+	}
+	return -1, -1
+}
+
+// An objectKind is what an id names.
+type objectKind int
+
+// Kinds of ids.
+const (
+	sandboxKind objectKind = iota
+	containerKind
+)
+
+// idKind tells from the words before an id, and from the call, what it names.
+func idKind(before, rpc string) objectKind {
+	const near = 40 // bytes before the id
+	before = before[max(0, len(before)-near):]
+	sandbox := strings.LastIndex(before, "andbox")
+	container := max(strings.LastIndex(before, "ontainer"), strings.LastIndex(before, "ExecSync"))
+	switch {
+	case sandbox > container:
+		return sandboxKind
+	case container > sandbox:
+		return containerKind
+	case strings.Contains(rpc, "PodSandbox"):
+		return sandboxKind
+	}
+	return containerKind
+}
