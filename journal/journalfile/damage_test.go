@@ -1,0 +1,220 @@
+package journalfile
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// damageStream is a journal in which every eighth record is one to be found; all of them are different and marked with
+// both ends, so that the raw bytes of a damaged file tell which of them are intact.
+func damageStream(entries int) []byte {
+	var b bytes.Buffer
+	r := rand.New(rand.NewPCG(1, 2))
+	for i := range entries {
+		fmt.Fprintf(&b, "__REALTIME_TIMESTAMP=%d\n__MONOTONIC_TIMESTAMP=%d\n_BOOT_ID=0123456789abcdef0123456789abcde1\n", t0+i*1000, 5_000_000+i*1000)
+		fmt.Fprintf(&b, "_SYSTEMD_UNIT=kubelet.service\nPRIORITY=6\n_PID=%d\n_SOURCE_REALTIME_TIMESTAMP=%d\n", 1000+i%3, t0+i*1000-7)
+		if i%8 == 0 {
+			fmt.Fprintf(&b, "MESSAGE=<%06d E0305 kubelet.go:2456] \"Skipping\" err=\"%s: %s\" %06d>\n\n", i, needle, strings.Repeat("a", r.IntN(200)), i)
+			continue
+		}
+		fmt.Fprintf(&b, "MESSAGE=I0305 kubelet.go:99] %x %s\n\n", r.Uint64(), strings.Repeat("b", r.IntN(700)))
+	}
+	return b.Bytes()
+}
+
+// intact returns the records that stand whole in the raw bytes, without looking at any object.
+func intact(b []byte) map[int]bool {
+	found := map[int]bool{}
+	mark := []byte("MESSAGE=<")
+	for at := 0; ; {
+		n := bytes.Index(b[at:], mark)
+		if n < 0 {
+			return found
+		}
+		at += n + len(mark)
+		text := b[at:min(len(b), at+600)]
+		end := bytes.IndexByte(text, '>')
+		if end < 0 || !bytes.Contains(text[:end], []byte(needle)) || bytes.IndexByte(text[:end], 0) >= 0 {
+			continue
+		}
+		first, err1 := strconv.Atoi(string(text[:6]))
+		last, err2 := strconv.Atoi(string(text[end-6 : end]))
+		if err1 == nil && err2 == nil && first == last {
+			found[first] = true
+		}
+	}
+}
+
+// recordNumber returns the number of a record that is whole, else -1.
+func recordNumber(message []byte) int {
+	for i := range intact(append([]byte("MESSAGE="), message...)) {
+		return i
+	}
+	return -1
+}
+
+func TestDamage(t *testing.T) {
+	const n = 20_000
+	stream := damageStream(n)
+	flip := func(count int, seed uint64) func([]byte) []byte {
+		return func(b []byte) []byte {
+			r := rand.New(rand.NewPCG(seed, 0))
+			for range count {
+				b[272+r.IntN(len(b)-272)] ^= 1 << r.IntN(8)
+			}
+			return b
+		}
+	}
+	zeros := func(from, to int) func([]byte) []byte {
+		return func(b []byte) []byte { clear(b[from:min(to, len(b))]); return b }
+	}
+	cases := []struct {
+		name   string
+		damage func([]byte) []byte
+		intact bool // nothing is unreadable
+	}{
+		{"none", func(b []byte) []byte { return b }, true},
+		{"left online", func(b []byte) []byte { b[16] = byte(Online); return b }, true},
+		{"zeros at the end", func(b []byte) []byte { b[16] = byte(Online); return append(b, make([]byte, 8<<20)...) }, true},
+		{"cut to half", func(b []byte) []byte { return b[:len(b)/2] }, false},
+		{"cut to an odd size", func(b []byte) []byte { return b[:len(b)/3|5] }, false},
+		{"tail cut", func(b []byte) []byte { return b[:len(b)-4700] }, false},
+		{"zeros in the middle", func(b []byte) []byte { return zeros(len(b)/2, len(b)/2+1<<20)(b) }, false},
+		{"zeros at an odd place", func(b []byte) []byte { return zeros(len(b)/3|3, len(b)/3+70_001)(b) }, false},
+		{"entry arrays gone", func(b []byte) []byte { clear(b[176:184]); return b }, true},
+		{"hash tables gone", func(b []byte) []byte { return zeros(272, 200_000)(b) }, false},
+	}
+	for seed := range uint64(8) {
+		cases = append(cases, struct {
+			name   string
+			damage func([]byte) []byte
+			intact bool
+		}{fmt.Sprintf("2000 flipped bits/%d", seed), flip(2000, seed), false})
+	}
+	for _, compact := range []string{"0", "1"} {
+		path := filepath.Join(t.TempDir(), "x.journal")
+		remote(t, path, stream, "SYSTEMD_JOURNAL_COMPACT="+compact)
+		whole, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// Only what the file holds, without what it was grown by in advance.
+		h := openBytes(t, whole).img
+		last, _ := h.at(h.head.tailObject, h.size())
+		whole = whole[:last.end()]
+		for _, tc := range cases {
+			t.Run("compact="+compact+"/"+tc.name, func(t *testing.T) {
+				checkDamaged(t, tc.damage(bytes.Clone(whole)), tc.intact)
+			})
+		}
+	}
+}
+
+func checkDamaged(t *testing.T, b []byte, clean bool) {
+	t.Helper()
+	f := openBytes(t, b)
+	want, got := intact(b), map[int]bool{}
+	wrong, undated := 0, 0
+	stats, err := f.Search(t.Context(), Query{Match: pleg}, func(e *Entry) bool {
+		i := recordNumber(e.Message)
+		if got[i] && i >= 0 {
+			t.Errorf("record %d came twice", i)
+		}
+		got[i] = true
+		switch {
+		case e.Unindexed:
+			undated++
+		case want[i] && e.Realtime != uint64(t0+i*1000):
+			wrong++ // a bit of the time itself may be flipped
+		}
+		return true
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	missed := 0
+	for i := range want {
+		if !got[i] {
+			missed++
+			t.Logf("missed %d at %d", i, bytes.Index(b, []byte(fmt.Sprintf("MESSAGE=<%06d", i))))
+		}
+	}
+	if missed > 0 || len(want) == 0 {
+		t.Errorf("%d of %d intact records missed", missed, len(want))
+	}
+	if wrong > 8 || undated > 20 {
+		t.Errorf("of %d records %d have a wrong time and %d none", len(want), wrong, undated)
+	}
+	if clean != (len(stats.Unreadable) == 0) && !(clean && stats.Unreadable[0].Why == whyCut) {
+		t.Errorf("unreadable: %v", stats.Unreadable)
+	}
+	var last int64
+	for _, r := range stats.Unreadable {
+		if r.Bytes <= 0 || r.Offset < last || r.Why == "" {
+			t.Errorf("range %+v is empty, unexplained or out of order", r)
+		}
+		last = r.Offset
+	}
+	t.Logf("%d records, %d undated, %d of a wrong time, %d unreadable ranges, %d unresolved", len(want), undated, wrong, len(stats.Unreadable), stats.Unresolved)
+}
+
+// Each bit of a small file flipped in turn: nothing panics, and every intact record is found.
+func TestEveryBit(t *testing.T) {
+	w := newBuilder(true, true, objZSTD)
+	for i := range 6 {
+		w.entry(t0+uint64(i)*1000, 1, fmt.Sprintf("MESSAGE=<%06d %s %06d>", i, needle, i), "_SYSTEMD_UNIT=kubelet.service")
+	}
+	for at := 272 * 8; at < len(w.b)*8; at++ {
+		b := bytes.Clone(w.b)
+		b[at/8] ^= 1 << (at % 8)
+		want, got := intact(b), map[int]bool{}
+		if _, err := openBytes(t, b).Search(t.Context(), Query{Match: pleg}, func(e *Entry) bool {
+			if i := recordNumber(e.Message); want[i] {
+				got[i] = true
+			}
+			return true
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Fatalf("bit %d of byte %d\n%s", at%8, at/8, diff)
+		}
+	}
+}
+
+// A range is reported where it is.
+func TestUnreadableRanges(t *testing.T) {
+	w := sample(false, true, 0, 200)
+	half := align8(uint64(len(w.b)) / 2)
+	for _, tc := range []struct {
+		name   string
+		damage func([]byte) []byte
+		why    string
+		from   uint64 // the range begins at most one object before
+		to     uint64
+	}{
+		{"zeros", func(b []byte) []byte { clear(b[half : half+4096]); return b }, whyZeros, half, half + 4096},
+		{"junk", func(b []byte) []byte { copy(b[half:], bytes.Repeat([]byte("junk"), 1024)); return b }, whyObject, half, half + 4096},
+		{"cut", func(b []byte) []byte { return b[:half] }, whyCut, half, uint64(len(w.b))},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			_, stats := collect(t, openBytes(t, tc.damage(bytes.Clone(w.b))), Query{Match: pleg})
+			if len(stats.Unreadable) != 1 {
+				t.Fatalf("ranges %+v, want one", stats.Unreadable)
+			}
+			r := stats.Unreadable[0]
+			from, to := uint64(r.Offset), uint64(r.Offset+r.Bytes)
+			if r.Why != tc.why && r.Why != whyObject || from > tc.from+256 || from+256 < tc.from || to < tc.to || to > tc.to+256 {
+				t.Errorf("range %+v, want %s from about %d to %d", r, tc.why, tc.from, tc.to)
+			}
+		})
+	}
+}

@@ -1,0 +1,94 @@
+package journalfile
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// big writes a file of several pages and opens it.
+func big(t *testing.T) (string, *File) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "x.journal")
+	sample(true, true, objZSTD, 2000).save(t, path)
+	return path, open(t, path)
+}
+
+// A file that is cut while it is mapped: what was read stays, the rest is reported, the process lives.
+func TestTruncatedWhileSearched(t *testing.T) {
+	path, f := big(t)
+	whole := f.size
+	hits := 0
+	stats, err := f.Search(t.Context(), Query{Match: pleg}, func(e *Entry) bool {
+		if hits++; hits == 210 { // the text that repeats two hundred times comes first
+			if err := os.Truncate(path, int64(e.Offset)&^4095); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return true
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if hits < 210 || hits > 300 {
+		t.Errorf("%d hits", hits)
+	}
+	n := len(stats.Unreadable)
+	if n == 0 || stats.Unreadable[n-1].Offset+stats.Unreadable[n-1].Bytes != whole {
+		t.Errorf("unreadable %+v, want a range that ends at %d", stats.Unreadable, whole)
+	}
+}
+
+func TestTruncatedBeforeUse(t *testing.T) {
+	for name, use := range map[string]func(f *File) error{
+		"Search": func(f *File) error {
+			stats, err := f.Search(t.Context(), Query{Match: pleg}, func(*Entry) bool { return true })
+			if len(stats.Unreadable) == 0 {
+				t.Error("nothing is said to be unreadable")
+			}
+			return errors.Join(err, ErrFault)
+		},
+		"All": func(f *File) error {
+			_, err := f.Search(t.Context(), Query{All: true}, func(*Entry) bool { return true })
+			return errors.Join(err, ErrFault)
+		},
+		"Of": func(f *File) error {
+			_, err := f.Of(t.Context(), "_SYSTEMD_UNIT", "kubelet.service", Query{}, func(*Entry) bool { return true })
+			return err
+		},
+		"Merge": func(f *File) error {
+			_, err := Merge(t.Context(), []*File{f, f}, Query{}, func(*Entry) bool { return true })
+			return err
+		},
+		"Boots": func(f *File) error {
+			_, err := f.Boots(t.Context())
+			return err
+		},
+		"Refresh": func(f *File) error {
+			_, err := f.Refresh()
+			return errors.Join(err, ErrFault)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path, f := big(t)
+			if err := os.Truncate(path, 8192); err != nil {
+				t.Fatal(err)
+			}
+			if err := use(f); !errors.Is(err, ErrFault) {
+				t.Errorf("error %v, want %v", err, ErrFault)
+			}
+		})
+	}
+}
+
+// A panic of the caller's own is not taken for a fault of the file.
+func TestProtectPassesPanics(t *testing.T) {
+	_, f := big(t)
+	defer func() {
+		if r := recover(); r != "mine" {
+			t.Errorf("recovered %v, want mine", r)
+		}
+	}()
+	_, _ = f.Search(t.Context(), Query{All: true}, func(*Entry) bool { panic("mine") })
+}

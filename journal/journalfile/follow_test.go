@@ -1,0 +1,234 @@
+package journalfile
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// following runs Follow and sends each message it hands over.
+func following(t *testing.T, opts FollowOptions) (<-chan string, func() error) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	lines, done := make(chan string, 1000), make(chan error, 1)
+	opts.Poll = 20 * time.Millisecond
+	go func() {
+		done <- Follow(ctx, opts, func(e *Entry) bool {
+			lines <- string(e.Message)
+			return true
+		})
+	}()
+	return lines, func() error { cancel(); return <-done }
+}
+
+func expect(t *testing.T, lines <-chan string, want ...string) {
+	t.Helper()
+	var got []string
+	for range want {
+		select {
+		case l := <-lines:
+			got = append(got, l)
+		case <-time.After(20 * time.Second):
+			t.Fatalf("waiting for more than %q", got)
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Fatal(diff)
+	}
+}
+
+func (w *builder) log(i int) {
+	w.entry(t0+uint64(i)*1e6, 1, fmt.Sprintf("MESSAGE=record %d", i), "_SYSTEMD_UNIT=kubelet.service")
+}
+
+// successor begins the file that follows w in the same journal.
+func (w *builder) successor() *builder {
+	n := newBuilder(w.compact, true, w.pack)
+	n.seqnum = w.seqnum
+	n.b[24] = w.b[24] + 1 // another file id
+	return n
+}
+
+func TestFollow(t *testing.T) {
+	for _, dirMode := range []bool{false, true} {
+		t.Run(fmt.Sprintf("directory=%v", dirMode), func(t *testing.T) {
+			dir := t.TempDir()
+			path := filepath.Join(dir, "system.journal")
+			w := newBuilder(true, true, objZSTD)
+			w.log(0)
+			w.log(1)
+			w.save(t, path)
+			opts := FollowOptions{Files: []string{path}, From: Cursor{Realtime: t0 + 1}}
+			if dirMode {
+				opts.Files, opts.Dir = nil, dir
+			}
+			lines, stop := following(t, opts)
+			expect(t, lines, "record 1")
+
+			w.log(2)
+			w.save(t, path)
+			expect(t, lines, "record 2")
+
+			for i := 3; i < 200; i++ { // the file grows
+				w.log(i)
+			}
+			w.save(t, path)
+			for i := 3; i < 200; i++ {
+				expect(t, lines, fmt.Sprintf("record %d", i))
+			}
+
+			// Rotation as journald does it: the last records, the new name, then the state, then the successor.
+			w.log(200)
+			w.save(t, path)
+			archived := filepath.Join(dir, "system@1.journal")
+			if err := os.Rename(path, archived); err != nil {
+				t.Fatal(err)
+			}
+			w.b[16] = byte(Archived)
+			w.save(t, archived)
+			next := w.successor()
+			next.log(201)
+			next.save(t, path)
+			expect(t, lines, "record 200", "record 201")
+			next.log(202)
+			next.save(t, path)
+			expect(t, lines, "record 202")
+
+			if err := stop(); !errors.Is(err, context.Canceled) {
+				t.Errorf("error %v, want context.Canceled", err)
+			}
+		})
+	}
+}
+
+// What systemd writes is handed over while it writes it.
+func TestFollowRemote(t *testing.T) {
+	need(t, journalRemote)
+	dir := t.TempDir()
+	cmd := exec.CommandContext(t.Context(), journalRemote, "-o", filepath.Join(dir, "x.journal"), "-")
+	in, err := cmd.StdinPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines, stop := following(t, FollowOptions{Dir: dir, From: Cursor{Realtime: 1}})
+	for i := range 300 {
+		if _, err := fmt.Fprintf(in, "__REALTIME_TIMESTAMP=%d\n__MONOTONIC_TIMESTAMP=%d\n_BOOT_ID=%032x\nMESSAGE=%s %d\n\n",
+			t0+i*1000, 1000+i*1000, 7, strings.Repeat("x", i*10), i); err != nil {
+			t.Fatal(err)
+		}
+		expect(t, lines, fmt.Sprintf("%s %d", strings.Repeat("x", i*10), i))
+	}
+	if err := stop(); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	if err := in.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("%v: %v", cmd.Args, err)
+	}
+}
+
+// Without a place to begin, only what comes later is handed over; a match narrows that down.
+func TestFollowFromNow(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "system.journal")
+	w := newBuilder(false, true, 0)
+	w.log(0)
+	w.save(t, path)
+	lines, stop := following(t, FollowOptions{
+		Files: []string{path},
+		Query: Query{Match: func(m []byte) bool { return bytes.HasSuffix(m, []byte("5")) }},
+	})
+	// Records are added until the first one arrives: nothing else tells that following has begun.
+	var got string
+	for i := 1; got == ""; i++ {
+		w.log(i)
+		w.save(t, path)
+		select {
+		case got = <-lines:
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+	if got == "record 0" || got[len(got)-1] != '5' {
+		t.Errorf("first record %q", got)
+	}
+	if err := stop(); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}
+
+// A file that another process cuts is given up, and said so; its successor is followed.
+func TestFollowTruncated(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "system.journal")
+	w := newBuilder(true, true, 0)
+	w.log(0)
+	w.log(1)
+	w.save(t, path)
+	problems := make(chan error, 100)
+	lines, stop := following(t, FollowOptions{
+		Files: []string{path}, From: Cursor{Realtime: t0 - 1}, Problem: func(err error) { problems <- err },
+	})
+	expect(t, lines, "record 0", "record 1")
+	if err := os.Truncate(path, 100); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-problems; !errors.Is(err, ErrNotJournal) && !errors.Is(err, ErrFault) {
+		t.Errorf("problem %v", err)
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	next := w.successor()
+	next.log(2)
+	next.save(t, path)
+	expect(t, lines, "record 2")
+	if err := stop(); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}
+
+func TestFollowNothing(t *testing.T) {
+	err := Follow(t.Context(), FollowOptions{Files: []string{filepath.Join(t.TempDir(), "none")}}, func(*Entry) bool { return true })
+	if !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("error %v, want %v", err, os.ErrNotExist)
+	}
+}
+
+func TestRefresh(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x.journal")
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f := open(t, path)
+	w := newBuilder(true, true, 0)
+	for i := range 100 {
+		w.log(i)
+		w.save(t, path)
+		if grown, err := f.Refresh(); err != nil || !grown || f.Header().Entries != uint64(i+1) {
+			t.Fatalf("after entry %d: grown %v, %d entries, %v", i, grown, f.Header().Entries, err)
+		}
+	}
+	if grown, err := f.Refresh(); err != nil || grown {
+		t.Errorf("grown %v, %v", grown, err)
+	}
+	// An entry that is linked but whose data is not complete is none yet.
+	b := bytes.Clone(w.b)
+	binary.LittleEndian.PutUint64(b[152:], 101)
+	hits, stats := collect(t, openBytes(t, b), Query{Match: func([]byte) bool { return true }})
+	if len(hits) != 100 || stats.Entries != 100 {
+		t.Errorf("%d hits of %d entries, want 100 of 100", len(hits), stats.Entries)
+	}
+}

@@ -1,0 +1,143 @@
+package journalfile
+
+// walker goes through the objects of a file in the order in which they were written. It returns an object only once it has
+// seen that what follows is one too, so a damaged size does not lead it astray unnoticed.
+type walker struct {
+	m    *image
+	end  uint64
+	cur  object
+	off  uint64 // where cur begins
+	have bool   // cur is an object
+	bad  Range  // where the map failed last
+	gap  func(hole)
+}
+
+// hole is a stretch between objects. The object before it may have a damaged size, so what is lost can begin in that.
+type hole struct {
+	suspect  uint64 // offset of that object; from, if there is none
+	from, to uint64
+	why      string
+}
+
+func ignoreHoles(hole) {}
+
+// Why a stretch could not be read.
+const (
+	whyZeros  = "zeros where objects should be"
+	whyObject = "no valid object"
+	whyCut    = "cut off: the file ends before what its header announces"
+	whySize   = "object of a damaged size"
+	whyFault  = "could not be read from the disk"
+	whyShrunk = "the file was cut while it was read"
+)
+
+func newWalker(m *image, from, end uint64, gap func(hole)) *walker {
+	return &walker{m: m, end: end, off: align8(from), gap: gap}
+}
+
+// next returns the next object; false at the end.
+func (w *walker) next() (object, bool) {
+	if !w.have && !w.begin() {
+		return object{}, false
+	}
+	o := w.cur
+	after := o.end()
+	if n, ok := w.m.at(after, w.end); ok {
+		w.cur, w.off = n, after
+		return o, true
+	}
+	return w.stumble()
+}
+
+// stumble is next where nothing plausible follows the object.
+func (w *walker) stumble() (object, bool) {
+	for {
+		o := w.cur
+		after := o.end()
+		if n, ok := w.m.at(after, w.end); ok {
+			w.cur, w.off = n, after
+			return o, true
+		}
+		if w.last(after) {
+			w.have, w.off = false, w.end
+			return o, true
+		}
+		// Something is wrong with what follows, or with this one's size. What comes next tells which.
+		found := w.m.resync(o.off+headSize, w.end)
+		w.off = found
+		w.have = found < w.end
+		if w.have {
+			w.cur, _ = w.m.at(found, w.end)
+		}
+		if found >= after {
+			w.gap(hole{o.off, after, found, w.why(after)})
+			return o, true
+		}
+		w.gap(hole{o.off, o.off, found, whySize})
+		if !w.have {
+			return object{}, false
+		}
+	}
+}
+
+// begin finds the object to begin with.
+func (w *walker) begin() bool {
+	if w.off >= w.end {
+		return false
+	}
+	o, ok := w.m.at(w.off, w.end)
+	if !ok && !w.last(w.off) {
+		found := w.m.resync(w.off, w.end)
+		w.gap(hole{w.off, w.off, found, w.why(w.off)})
+		w.off = found
+		o, ok = w.m.at(found, w.end)
+	}
+	w.cur, w.have = o, ok
+	return ok
+}
+
+// last reports whether nothing follows at off: the end, or the unused zeros up to it. Files grow by 8 MiB at a time.
+func (w *walker) last(off uint64) bool {
+	if off+8 > w.end {
+		return true
+	}
+	return w.m.u64(off) == 0 && w.m.head.tailObject < off && w.m.zeros(off, w.end) == w.end
+}
+
+func (w *walker) why(off uint64) string {
+	switch {
+	case w.end < w.m.head.Size && w.end == w.m.size() && w.m.resync(off, w.end) == w.end:
+		return whyCut
+	case off+8 <= w.end && w.m.u64(off) == 0:
+		return whyZeros
+	}
+	return whyObject
+}
+
+// resync returns the first offset at or after from at which an object begins that is followed by another one, or by the
+// end. It returns end if there is none.
+func (m *image) resync(from, end uint64) uint64 {
+	for off := align8(from); off+headSize <= end; off += 8 {
+		word := m.u64(off)
+		if word&^0x0707 != 0 || word&7 == 0 { // no type, or more than type and flags
+			continue
+		}
+		if o, ok := m.at(off, end); ok && m.chained(o, end) {
+			return off
+		}
+	}
+	return end
+}
+
+// chained reports whether an object is followed by another one, by unused space or by the end.
+func (m *image) chained(o object, end uint64) bool {
+	after := o.end()
+	if after+headSize > end {
+		return true
+	}
+	if m.u64(after) == 0 && m.u64(after+8) == 0 {
+		return true
+	}
+	_, ok := m.at(after, end)
+	return ok
+}
