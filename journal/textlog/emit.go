@@ -1,0 +1,201 @@
+package textlog
+
+import (
+	"bytes"
+	"slices"
+
+	"github.com/kdiag/kdiag/journal/klog"
+)
+
+// close ends the record that is open, and gives it if it is asked for.
+func (s *scanner) close() {
+	c := s.cur
+	s.cur = open{}
+	if c.lines == 0 || s.stop {
+		return
+	}
+	due := s.samples.due(s.opts.SampleEvery)
+	if !due && !s.opts.All && !s.worth(c) {
+		s.samples.last(c)
+		return
+	}
+	p := s.parse(c)
+	if s.part(p) {
+		return
+	}
+	if p.lines != nil {
+		s.several(p, due)
+		return
+	}
+	s.offer(p.Record, due)
+	if p.Sample || s.opts.All || !stamped(p.Record) {
+		return
+	}
+	s.samples.last(c)
+}
+
+// worth reports whether a record may bear a literal: its text does, or an escape, colour code or line end may hide one.
+func (s *scanner) worth(c open) bool {
+	buf := s.buf[:s.end]
+	if c.lines > 1 || s.hit.next(buf, c.start) < c.end || s.colour.next(buf, c.start) < c.end {
+		return true
+	}
+	raw := buf[c.start:c.end]
+	switch c.kind {
+	case kindCRI:
+		return len(s.parts) > 0 || bytes.Contains(raw[:min(len(raw), 60)], []byte(" P"))
+	case kindISO:
+		if len(s.parts) > 0 || bytes.Contains(raw[19:min(len(raw), 60)], []byte(" P ")) {
+			return true
+		}
+	case kindJSON:
+		if len(s.parts) > 0 || bytes.Contains(raw, []byte(`":[`)) || bytes.HasPrefix(raw, []byte(`{"log"`)) {
+			return s.unescaped(raw) || s.jsonHides(raw)
+		}
+	}
+	return s.escape.next(buf, c.start) < c.end && s.unescaped(raw)
+}
+
+// jsonHides reports whether the message of a JSON line does not stand in it as text, or not all of it.
+func (s *scanner) jsonHides(raw []byte) bool {
+	return len(s.parts) > 0 || bytes.Contains(raw, []byte(`"MESSAGE":[`)) ||
+		bytes.HasPrefix(raw, []byte(`{"log"`)) && !bytes.Contains(raw, []byte(`\n",`))
+}
+
+// unescaped reports whether a literal shows when escapes are undone, up to three levels of them.
+func (s *scanner) unescaped(raw []byte) bool {
+	if s.opts.Next == nil {
+		return false
+	}
+	b := raw
+	for range 3 {
+		if bytes.IndexByte(b, '\\') < 0 {
+			return false
+		}
+		s.plain = klog.Unescape(s.plain[:0], b)
+		if s.opts.Next(s.plain) >= 0 {
+			return true
+		}
+		s.scratch = append(s.scratch[:0], s.plain...)
+		b = s.scratch
+	}
+	return false
+}
+
+// parse puts an open record together and takes it apart.
+func (s *scanner) parse(c open) *peeling {
+	raw := s.assemble(c)
+	r := &Record{Line: c.line, Offset: s.base + int64(c.start), Raw: raw, Boot: s.boot}
+	p := &peeling{Record: r}
+	switch c.kind {
+	case kindVerbose:
+		s.verbose(p, raw)
+	default:
+		p.peel(raw)
+	}
+	return p
+}
+
+// found reports whether a record bears a literal.
+func (s *scanner) found(r *Record) bool {
+	return s.opts.Next != nil && (s.opts.Next(r.Message) >= 0 || s.opts.Next(r.Raw) >= 0 || s.unescaped(r.Raw))
+}
+
+// offer gives a record if it is asked for; due says that a sample is.
+func (s *scanner) offer(r *Record, due bool) {
+	found := s.found(r)
+	if due && stamped(r) {
+		s.samples.taken()
+		r.Sample = !found
+	} else if !found && !s.opts.All {
+		return
+	}
+	s.give(r)
+}
+
+func (s *scanner) give(r *Record) {
+	if !r.Sample {
+		s.given[r.Format]++
+	} else if s.samples.format == "" {
+		s.samples.format = r.Format
+	}
+	s.stop = s.stop || !s.yield(r)
+}
+
+func stamped(r *Record) bool { return r.Outer.Known || r.Inner.Known }
+
+// several gives the records that one escaped text holds.
+func (s *scanner) several(p *peeling, due bool) {
+	base := *p.Record
+	for rest := p.lines; len(rest) > 0 && !s.stop; {
+		n := nextBeginning(rest)
+		r := base
+		r.Raw = slices.Clone(bytes.TrimRight(rest[:n], "\r\n"))
+		rest = rest[n:]
+		if len(r.Raw) == 0 {
+			continue
+		}
+		inner := &peeling{Record: &r, layers: min(p.layers+1, maxLayers-1)}
+		inner.peel(r.Raw)
+		s.offer(&r, due)
+		due = false
+	}
+}
+
+// nextBeginning returns where the second record of a text begins.
+func nextBeginning(b []byte) int {
+	for i := 0; ; {
+		n := bytes.IndexByte(b[i:], '\n')
+		if n < 0 {
+			return len(b)
+		}
+		i += n + 1
+		if k, sure := begin(b[i:]); sure && k != kindDescribe && k != kindPretty {
+			return i
+		}
+	}
+}
+
+// A part is the beginning of a message that containers' logs split, by stream.
+type part struct {
+	record Record
+	text   []byte
+}
+
+// part puts split messages together and reports whether the record is not complete yet, or was given as the end of one.
+func (s *scanner) part(p *peeling) bool {
+	held := s.parts[p.stream]
+	if p.stream == "" || held == nil && !p.partial {
+		return false
+	}
+	body := bytes.TrimRight(p.split, "\n")
+	if held == nil {
+		held = &part{record: *p.Record}
+		held.record.Raw, held.record.Message = nil, nil
+		s.parts[p.stream] = held
+	}
+	if len(held.text)+len(body) <= s.opts.MaxRecord {
+		held.text = append(held.text, body...)
+	} else if len(held.text) < s.opts.MaxRecord {
+		s.stats.addRange(Range{Offset: p.Offset, Bytes: int64(len(p.Raw)), Why: "record longer than the limit"})
+	}
+	if p.partial {
+		return true
+	}
+	delete(s.parts, p.stream)
+	r := held.record
+	r.Format = held.record.Format[:formatEnd(held.record.Format)]
+	r.Raw = held.text
+	whole := &peeling{Record: &r, layers: 1}
+	whole.peel(held.text)
+	s.offer(&r, false)
+	return true
+}
+
+// formatEnd returns the length of the first layer's name.
+func formatEnd(format string) int {
+	if n := bytes.IndexByte([]byte(format), '+'); n >= 0 {
+		return n
+	}
+	return len(format)
+}

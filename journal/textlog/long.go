@@ -1,0 +1,88 @@
+package textlog
+
+import "bytes"
+
+// What is given of a line beyond its limit: so much before and behind a literal.
+const before, behind = 256, 2048
+
+// long takes a line that is longer than a record may be: its beginning as usual, of the rest what surrounds each literal.
+func (s *scanner) long() error {
+	if s.cur.lines > 0 {
+		s.close()
+	}
+	from := s.pos
+	s.take(from, from+s.opts.MaxRecord)
+	s.cur.lines = min(s.cur.lines, 1)
+	var head Record
+	if s.cur.lines > 0 {
+		head = *s.parse(open{kind: s.cur.kind, start: from, end: from + min(s.opts.MaxRecord, 4096), line: s.stats.Lines, lines: 1}).Record
+	} else {
+		head = Record{Line: s.stats.Lines, Format: "bare"}
+	}
+	head.Raw, head.Message = nil, nil
+	s.close()
+	rest := s.base + int64(from+s.opts.MaxRecord)
+	s.pos = from + s.opts.MaxRecord - s.hit.overlap
+	err := s.windows(&head)
+	s.stats.addRange(Range{Offset: rest, Bytes: s.base + int64(s.pos) - rest, Why: "line longer than the limit"})
+	if s.pos < s.end && s.buf[s.pos] == '\n' {
+		s.pos++
+	}
+	return err
+}
+
+// windows gives what surrounds each literal up to the end of the line, and leaves pos there.
+func (s *scanner) windows(head *Record) error {
+	floor := s.base + int64(s.pos)
+	for {
+		limit := s.end
+		n := bytes.IndexByte(s.buf[s.pos:s.end], '\n')
+		if n >= 0 {
+			limit = s.pos + n
+		}
+		whole := n >= 0 || s.eof
+		hit := limit
+		if s.opts.Next != nil {
+			if at := s.hit.next(s.buf[:s.end], s.pos); at < limit {
+				hit = at
+			}
+		}
+		switch {
+		case hit < limit && (whole || hit+behind <= limit):
+			to := min(hit+behind, limit)
+			r := *head
+			start := max(hit-before, int(floor-s.base), 0)
+			r.Raw = s.buf[start:to]
+			r.Message = r.Raw
+			r.Offset = s.base + int64(start)
+			floor = s.base + int64(to)
+			if !garbage(r.Raw) { // the stretch is reported anyway
+				s.give(&r)
+			}
+			s.pos = to
+		case whole:
+			s.pos = limit
+			return nil
+		default:
+			if hit == limit {
+				s.pos = max(s.pos, limit-s.hit.overlap)
+			}
+			if err := s.fillKeeping(before); err != nil {
+				return err
+			}
+		}
+		if s.stop {
+			return nil
+		}
+	}
+}
+
+// fillKeeping is fill, with some bytes before pos kept.
+func (s *scanner) fillKeeping(n int) error {
+	pos := s.pos
+	s.pos = max(0, pos-n)
+	back := pos - s.pos
+	err := s.fill()
+	s.pos += back
+	return err
+}

@@ -1,0 +1,128 @@
+package textlog
+
+import (
+	"bufio"
+	"bytes"
+	"compress/bzip2"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/zstd"
+	"github.com/ulikunitz/xz"
+)
+
+// zstdWindow is how much a zstd stream may ask to keep in memory.
+const zstdWindow = 128 << 20
+
+// Open opens a log file and returns its text, unpacked if its content says that it is compressed, and how it was: gzip, xz,
+// zstd, bzip2, or empty. Text in UTF-16 that says so in its first two bytes comes as UTF-8.
+func Open(path string) (io.ReadCloser, string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, "", err
+	}
+	st, err := f.Stat()
+	if err == nil && st.IsDir() {
+		err = fmt.Errorf("reading %s: is a directory", path)
+	}
+	if err != nil {
+		_ = f.Close()
+		return nil, "", err
+	}
+	r, compression, err := unpack(f)
+	if err != nil {
+		_ = f.Close()
+		return nil, compression, fmt.Errorf("reading %s: %w", path, err)
+	}
+	return &opened{Reader: r, unpacker: r, file: f, compression: compression}, compression, nil
+}
+
+// opened is a file and what unpacks it.
+type opened struct {
+	io.Reader
+	unpacker    io.ReadCloser
+	file        *os.File
+	compression string
+}
+
+func (o *opened) Close() error {
+	_ = o.unpacker.Close()
+	return o.file.Close()
+}
+
+// plain marks a reader whose text is taken as it is.
+type plain struct{ io.Reader }
+
+// unpack returns the text in r.
+func unpack(r io.Reader) (io.ReadCloser, string, error) {
+	if p, ok := r.(plain); ok {
+		return io.NopCloser(p.Reader), "", nil
+	}
+	if o, ok := r.(*opened); ok {
+		return io.NopCloser(o.Reader), o.compression, nil
+	}
+	br := bufio.NewReaderSize(r, 256<<10)
+	head, err := br.Peek(6)
+	if err != nil && err != io.EOF {
+		return nil, "", err
+	}
+	var packed io.ReadCloser
+	compression := ""
+	switch {
+	case bytes.HasPrefix(head, []byte{0x1f, 0x8b}):
+		compression = "gzip"
+		packed, err = gzip.NewReader(br)
+	case bytes.HasPrefix(head, []byte("\xfd7zXZ\x00")):
+		compression = "xz"
+		var x *xz.Reader
+		if x, err = (xz.ReaderConfig{DictCap: 64 << 20}).NewReader(br); err == nil {
+			packed = io.NopCloser(x)
+		}
+	case bytes.HasPrefix(head, []byte{0x28, 0xb5, 0x2f, 0xfd}) || skippable(head):
+		compression = "zstd"
+		var z *zstd.Decoder
+		z, err = zstd.NewReader(br, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(zstdWindow), zstd.WithDecoderLowmem(true))
+		if err == nil {
+			packed = z.IOReadCloser()
+		}
+	case bytes.HasPrefix(head, []byte("BZh")) && len(head) > 3 && head[3] >= '1' && head[3] <= '9':
+		compression = "bzip2"
+		packed = io.NopCloser(bzip2.NewReader(br))
+	default:
+		return io.NopCloser(decodeUTF16(br)), "", nil
+	}
+	if err != nil {
+		return nil, compression, fmt.Errorf("reading %s header: %w", compression, err)
+	}
+	a := readAhead(&guarded{packed, compression}, packed)
+	return struct {
+		io.Reader
+		io.Closer
+	}{decodeUTF16(bufio.NewReaderSize(a, 4<<10)), a}, compression, nil
+}
+
+// skippable reports whether a zstd stream begins with a frame that carries no data.
+func skippable(head []byte) bool {
+	return len(head) >= 4 && head[0]&0xf0 == 0x50 && head[1] == 0x2a && head[2] == 0x4d && head[3] == 0x18
+}
+
+// guarded reads an unpacker that may panic on hostile input, and names it in errors.
+type guarded struct {
+	r    io.Reader
+	name string
+}
+
+func (g *guarded) Read(p []byte) (n int, err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			n, err = 0, fmt.Errorf("damaged %s data: %v", g.name, v)
+		}
+	}()
+	n, err = g.r.Read(p)
+	if err != nil && err != io.EOF {
+		err = fmt.Errorf("damaged %s data: %w", g.name, err)
+	}
+	return n, err
+}

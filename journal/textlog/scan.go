@@ -1,0 +1,236 @@
+package textlog
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"strings"
+)
+
+const blockSize = 1 << 20
+
+// A scanner reads a stream line by line and keeps one record, not yet closed, in its buffer.
+type scanner struct {
+	ctx   context.Context
+	opts  Options
+	yield func(*Record) bool
+	stats Stats
+	r     io.Reader
+
+	buf  []byte
+	pos  int // the line to look at next
+	end  int
+	base int64 // offset of buf[0]
+	eof  bool
+	stop bool // the receiver wants no more
+
+	hit    finder // the next literal
+	escape finder // the next backslash
+	colour finder // the next escape character of a terminal
+
+	cur     open    // the record that is not closed yet
+	parent  *Record // of lines that continue a record which became too long
+	boot    string
+	given   map[string]int64 // records by format
+	parts   map[string]*part
+	wrap    wrap
+	samples samples
+	joined  []byte
+	plain   []byte
+	scratch []byte
+}
+
+// An open record is a stretch of the buffer.
+type open struct {
+	kind       kind
+	start, end int // without the last line feed
+	line       int64
+	lines      int
+	cut        bool // its klog header does not end in its first line
+}
+
+// Scan reads records from r, which may be compressed, and calls yield with each that Options ask for, until yield returns
+// false. Damaged compression, bytes that are no text and lines that are too long are reported in Stats; the error
+// is that of r or of ctx. Memory is bounded by a few times MaxRecord.
+func Scan(ctx context.Context, r io.Reader, opts Options, yield func(*Record) bool) (Stats, error) {
+	if opts.MaxRecord <= 0 {
+		opts.MaxRecord = defaultMaxRecord
+	}
+	s := &scanner{ctx: ctx, opts: opts, yield: yield, given: map[string]int64{}, parts: map[string]*part{}}
+	if opts.Live {
+		r = plain{r}
+	}
+	text, compression, err := unpack(r)
+	s.stats.Compression = compression
+	if err != nil {
+		if compression == "" {
+			return s.stats, err
+		}
+		s.stats.addRange(Range{Bytes: -1, Why: err.Error()})
+		return s.stats, nil
+	}
+	defer text.Close()
+	s.r = text
+	s.buf = make([]byte, opts.MaxRecord+opts.Longest+blockSize)
+	s.hit.find = opts.Next
+	s.hit.overlap = max(opts.Longest-1, 0)
+	s.escape.find = func(b []byte) int { return bytes.IndexByte(b, '\\') }
+	s.colour.find = func(b []byte) int { return bytes.IndexByte(b, 0x1b) }
+	err = s.scan()
+	s.stats.Bytes = s.base + int64(s.end)
+	s.stats.Format = s.format()
+	return s.stats, err
+}
+
+// format returns the format of most records.
+func (s *scanner) format() string {
+	best, most := "", int64(0)
+	for f, n := range s.given {
+		if n > most || n == most && f < best {
+			best, most = f, n
+		}
+	}
+	if best == "" && s.samples.format != "" {
+		return s.samples.format
+	}
+	return best
+}
+
+// scan reads all lines.
+func (s *scanner) scan() error {
+	for s.end < prescan && !s.eof && !s.opts.Live {
+		if err := s.fill(); err != nil {
+			return err
+		}
+	}
+	s.foresee()
+	if exported(s.buf[:s.end]) {
+		return s.scanExport()
+	}
+	for !s.stop {
+		n := bytes.IndexByte(s.buf[s.pos:s.end], '\n')
+		switch {
+		case n >= 0 && n <= s.opts.MaxRecord:
+			s.take(s.pos, s.pos+n)
+			s.pos += n + 1
+		case n > s.opts.MaxRecord || s.end-s.pos > s.opts.MaxRecord:
+			if err := s.long(); err != nil {
+				return err
+			}
+		case s.eof:
+			if s.pos < s.end {
+				s.take(s.pos, s.end)
+				s.pos = s.end
+			}
+			s.close()
+			s.lastSample()
+			return nil
+		default:
+			if err := s.fill(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// fill reads more, after it has moved what is still needed to the front of the buffer.
+func (s *scanner) fill() error {
+	if err := s.ctx.Err(); err != nil {
+		return err
+	}
+	keep := s.pos
+	if s.cur.lines > 0 {
+		keep = s.cur.start
+	}
+	if len(s.buf)-s.end < blockSize/2 && keep > 0 {
+		s.shift(keep)
+	}
+	if s.end == len(s.buf) { // a record and a line behind it, both as long as they may be
+		s.close()
+		s.shift(s.pos)
+	}
+	from := s.end
+	n, err := s.r.Read(s.buf[s.end:])
+	for tries := 0; n == 0 && err == nil && !s.opts.Live; tries++ {
+		if tries == 100 {
+			return io.ErrNoProgress
+		}
+		n, err = s.r.Read(s.buf[s.end:])
+	}
+	if n == 0 && err == nil && s.pos == s.end {
+		s.close() // whatever was to continue the last record would be here
+	}
+	s.end += n
+	if keep = s.pos; s.cur.lines > 0 {
+		keep = s.cur.start
+	}
+	for _, f := range [...]*finder{&s.hit, &s.escape, &s.colour} {
+		f.extend(s.buf[:s.end], from, keep)
+	}
+	if s.opts.Progress != nil {
+		s.opts.Progress(s.base + int64(s.end))
+	}
+	switch {
+	case err == nil:
+		return nil
+	case err != io.EOF && s.stats.Compression == "" && err != io.ErrUnexpectedEOF:
+		s.eof = true
+		return err
+	case err != io.EOF:
+		s.stats.addRange(Range{Offset: s.base + int64(s.end), Bytes: -1, Why: strings.TrimSpace(err.Error())})
+	}
+	s.eof = true
+	return nil
+}
+
+// shift drops the first n bytes of the buffer.
+func (s *scanner) shift(n int) {
+	s.samples.keep(s.buf, s.base, n)
+	copy(s.buf, s.buf[n:s.end])
+	s.end -= n
+	s.pos -= n
+	s.base += int64(n)
+	s.cur.start -= n
+	s.cur.end -= n
+	s.hit.shift(n)
+	s.escape.shift(n)
+	s.colour.shift(n)
+}
+
+// A finder knows where something comes next in the buffer.
+type finder struct {
+	find    func([]byte) int
+	at      int // where it is; the end of what was looked at if it is nowhere
+	overlap int // how much of what was looked at a find across the end may need
+}
+
+// next returns where the next find at or behind from is; at the end of buf if there is none.
+func (f *finder) next(buf []byte, from int) int {
+	if f.at >= from || f.find == nil {
+		return f.at
+	}
+	f.search(buf, from)
+	return f.at
+}
+
+func (f *finder) search(buf []byte, from int) {
+	f.at = len(buf)
+	if n := f.find(buf[from:]); n >= 0 {
+		f.at = from + n
+	}
+}
+
+// extend looks at what was read into buf[old:]. Nothing before keep is of interest.
+func (f *finder) extend(buf []byte, old, keep int) {
+	switch {
+	case f.find == nil:
+		f.at = len(buf)
+	case f.at < keep:
+		f.search(buf, keep)
+	case f.at >= old: // none before
+		f.search(buf, max(keep, old-f.overlap))
+	}
+}
+
+func (f *finder) shift(n int) { f.at -= n }

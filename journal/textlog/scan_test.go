@@ -1,0 +1,276 @@
+package textlog
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+	"unicode/utf16"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/klauspost/compress/zstd"
+)
+
+const line = "E0703 19:59:01.292918 1946644 kubelet.go:1879] skipping pod synchronization - PLEG is not healthy: pleg was last seen active 3m36.4s ago; threshold is 3m0s\n"
+
+func TestReal(t *testing.T) {
+	f, err := os.Open("../testdata/real/kubelet-1.36-containerd-frozen.log.zst")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	got, st := count(t, f, Options{Next: index, Longest: len(needle)})
+	if got.PLEG != 49 || st.Unparsed != 0 || st.Compression != "zstd" || st.Format != "klog" {
+		t.Errorf("%+v %+v", got, st)
+	}
+}
+
+func TestDamagedCompression(t *testing.T) {
+	text := bytes.Repeat([]byte(line), 5000)
+	var z bytes.Buffer
+	w, err := zstd.NewWriter(&z)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for part := text; len(part) > 0; part = part[min(len(part), 100_000):] {
+		if _, err := w.Write(part[:min(len(part), 100_000)]); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.Flush(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for name, b := range map[string][]byte{"gzip": gzipped(t, text), "zstd": z.Bytes()} {
+		got, st := count(t, bytes.NewReader(b[:len(b)*3/4]), Options{Next: index, Longest: len(needle)})
+		if got.PLEG < 1000 || got.PLEG >= 5000 || len(st.Truncated) != 1 || st.Truncated[0].Bytes != -1 || st.Compression != name {
+			t.Errorf("%s: %+v %+v", name, got, st)
+		}
+	}
+}
+
+func TestUTF16(t *testing.T) {
+	out := []byte{0xff, 0xfe}
+	for _, u := range utf16.Encode([]rune(strings.ReplaceAll(line+"I0703 19:59:02.000000 1 a.go:1] 𝄞\n", "\n", "\r\n"))) {
+		out = append(out, byte(u), byte(u>>8))
+	}
+	got, st := count(t, bytes.NewReader(out), Options{All: true})
+	if diff := cmp.Diff(counts{PLEG: 1, Ages: 1, Records: 2}, got); diff != "" || st.Lines != 2 {
+		t.Errorf("%s %+v", diff, st)
+	}
+}
+
+func TestLongLine(t *testing.T) {
+	long := strings.Repeat("0123456789abcdef", 40_000)
+	in := line + "E0703 19:59:05.000000 1 a.go:1] " + long + needle + long + needle + "\n" + line
+	for _, opts := range []Options{{Next: index, Longest: len(needle), MaxRecord: 10_000}, {Next: index, Longest: len(needle), MaxRecord: 10_000, All: true}} {
+		var offsets []int64
+		st, err := Scan(context.Background(), strings.NewReader(in), opts, func(r *Record) bool {
+			if i := bytes.Index(r.Raw, []byte(needle)); i >= 0 {
+				offsets = append(offsets, r.Offset+int64(i))
+			}
+			if len(r.Raw) > 20_000 {
+				t.Errorf("record of %d bytes", len(r.Raw))
+			}
+			return true
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var want []int64
+		for i := 0; ; i++ {
+			n := strings.Index(in[i:], needle)
+			if n < 0 {
+				break
+			}
+			i += n
+			want = append(want, int64(i))
+		}
+		if diff := cmp.Diff(want, offsets); diff != "" {
+			t.Errorf("(-want +got)\n%s", diff)
+		}
+		wantRange := []Range{{int64(len(line)) + 10_000, int64(2*len(long) + 2*len(needle) + 32 - 10_000), "line longer than the limit"}}
+		if diff := cmp.Diff(wantRange, st.Truncated); diff != "" || st.Lines != 3 {
+			t.Errorf("%d lines, (-want +got)\n%s", st.Lines, diff)
+		}
+	}
+}
+
+func TestGarbage(t *testing.T) {
+	junk := make([]byte, 3000)
+	for i := range junk {
+		junk[i] = byte(i * 7 % 256)
+	}
+	got, st := count(t, bytes.NewReader(append(append(append([]byte(line), junk...), '\n'), "\x00\x00\x00\x00"+line...)), Options{All: true})
+	if got.PLEG != 2 || got.Records != 2 || st.Unparsed == 0 || len(st.Truncated) == 0 {
+		t.Errorf("%+v %+v", got, st)
+	}
+}
+
+func TestUnparsed(t *testing.T) {
+	in := "some prose\n\n" + needle + ": x\n-- Reboot --\n" + line + "goroutine 1 [running]:\nmain.main()\n\n...\nmore prose\n"
+	_, st := count(t, strings.NewReader(in), Options{Next: index, Longest: len(needle)})
+	if st.Unparsed != 2 || st.Records != 1 || st.Lines != 10 {
+		t.Errorf("%+v", st)
+	}
+}
+
+func TestHeaders(t *testing.T) {
+	for in, want := range map[string]Stats{
+		"Log file created at: 2021/03/04 05:06:07\nRunning on machine: h1\nBinary: Built with gc go1.15 for linux/amd64\n" + line: {HeaderYear: 2021, HeaderHost: "h1"},
+		"-- Logs begin at Mon 2019-12-30 09:26:20 UTC, end at Wed 2020-01-01 09:26:20 UTC. --\n" + line:                           {HeaderYear: 2020, HeaderZone: "UTC"},
+		"-- Journal begins at Mon 2019-02-11 09:26:20 CET, ends at Tue 2019-02-12 09:26:20 CET. --\n" + line:                      {HeaderYear: 2019, HeaderZone: "CET"},
+	} {
+		got, st := count(t, strings.NewReader(in), Options{All: true})
+		if st.HeaderYear != want.HeaderYear || st.HeaderHost != want.HeaderHost || st.HeaderZone != want.HeaderZone || st.Unparsed != 0 || got.Records != 1 {
+			t.Errorf("%q: %+v %+v", in[:20], st, got)
+		}
+	}
+}
+
+func TestSamples(t *testing.T) {
+	var in strings.Builder
+	for i := range 1000 {
+		fmt.Fprintf(&in, "I0703 19:%02d:%02d.000000 1 a.go:1] nothing\n", i/60, i%60)
+	}
+	var got []int64
+	_, err := Scan(context.Background(), strings.NewReader(in.String()), Options{Next: index, Longest: 20, SampleEvery: 300}, func(r *Record) bool {
+		if !r.Sample {
+			t.Errorf("given: %q", r.Raw)
+		}
+		got = append(got, r.Line)
+		return true
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]int64{1, 301, 601, 901, 1000}, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestEscapedLines(t *testing.T) {
+	two := strings.Repeat(strings.TrimSuffix(line, "\n")+`\n`, 2)
+	for _, in := range []string{`{"message":"` + two + `"}`, `"` + two + `"`, `{"log":"` + two + `","stream":"stderr","time":"2023-07-03T19:59:01.1Z"}`} {
+		got, _ := count(t, strings.NewReader(in+"\n"), Options{Next: index, Longest: len(needle)})
+		if got.PLEG != 2 {
+			t.Errorf("%s: %+v", in, got)
+		}
+	}
+}
+
+func TestParts(t *testing.T) {
+	const docker = `{"log":"E0703 19:59:01.292918 1 k.go:1] PLEG is not ","stream":"stderr","time":"2023-07-03T19:59:01.1Z"}` + "\n" +
+		`{"log":"other\n","stream":"stdout","time":"2023-07-03T19:59:01.2Z"}` + "\n" +
+		`{"log":"healthy: x\n","stream":"stderr","time":"2023-07-03T19:59:01.3Z"}` + "\n"
+	const cri = "2023-07-03T19:59:01.1Z stderr P E0703 19:59:01.292918 1 k.go:1] PLEG is not \n2023-07-03T19:59:01.2Z stdout F other\n2023-07-03T19:59:01.1Z stderr F healthy: x\n"
+	for _, in := range []string{docker, cri} {
+		got, st := count(t, strings.NewReader(in), Options{Next: index, Longest: len(needle)})
+		if got.PLEG != 1 || got.Records != 1 || st.Lines != 3 {
+			t.Errorf("%s: %+v", in, got)
+		}
+	}
+}
+
+func TestFiles(t *testing.T) {
+	dir := t.TempDir()
+	put := func(name, text string, age time.Duration) {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		when := time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC).Add(-age)
+		if err := os.Chtimes(path, when, when); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put("kubelet.log", line, 0)
+	put("kubelet.log.1", line, 5*time.Hour) // copied: its time of change says nothing
+	put("kubelet.log.2.gz", string(gzipped(t, []byte(line))), time.Hour)
+	put("kubelet.log.10.gz", string(gzipped(t, []byte(line))), 2*time.Hour)
+	put("syslog", line, 0)
+	put("syslog-20261119.gz", line, 0)
+	put("syslog-20261120", line, 0)
+	put("k.h.root.log.INFO.20261121-120000.123", line, 0)
+	put("k.h.root.log.INFO.20261120-120000.99", line, 0)
+	put("k.h.root.log.ERROR.20261121-120000.123", line, 0)
+	put("c/0.log", "2026-11-20T11:00:00Z stderr F x\n", 0)
+	put("c/0.log.20261120-100000", "2026-11-20T09:00:00Z stderr F x\n", 0)
+	put("journal/a.journal", "x", 0)
+	put("readme.md", "x", 0)
+	if err := os.Symlink("k.h.root.log.INFO.20261121-120000.123", filepath.Join(dir, "k.INFO")); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Mkfifo(filepath.Join(dir, "pipe.log"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("pipe.log", filepath.Join(dir, "link.log")); err != nil {
+		t.Fatal(err)
+	}
+	got, err := Files(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range got {
+		got[i], _ = filepath.Rel(dir, got[i])
+	}
+	want := []string{
+		"c/0.log.20261120-100000", "c/0.log",
+		"k.h.root.log.INFO.20261120-120000.99", "k.h.root.log.INFO.20261121-120000.123",
+		"kubelet.log.10.gz", "kubelet.log.2.gz", "kubelet.log.1", "kubelet.log",
+		"syslog-20261119.gz", "syslog-20261120", "syslog",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+	if _, err := Files(filepath.Join(dir, "none")); err == nil {
+		t.Error("no error for a directory that is not there")
+	}
+}
+
+func TestOpen(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "a.txt")
+	if err := os.WriteFile(path, gzipped(t, []byte(line)), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	r, compression, err := Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	got, st := count(t, r, Options{All: true})
+	if compression != "gzip" || st.Compression != "gzip" || got.PLEG != 1 {
+		t.Errorf("%s %+v %+v", compression, got, st)
+	}
+	if _, _, err := Open(t.TempDir()); err == nil {
+		t.Error("a directory opens")
+	}
+}
+
+func TestStops(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	n := 0
+	_, err := Scan(ctx, io.MultiReader(strings.NewReader(strings.Repeat(line, 20000)), strings.NewReader(strings.Repeat(line, 20000))), Options{All: true}, func(*Record) bool {
+		n++
+		cancel()
+		return true
+	})
+	if err == nil || n == 40000 {
+		t.Errorf("%d records after the end, %v", n, err)
+	}
+	n = 0
+	if _, err := Scan(context.Background(), strings.NewReader(strings.Repeat(line, 10)), Options{All: true}, func(*Record) bool { n++; return false }); err != nil || n != 1 {
+		t.Errorf("%d records, %v", n, err)
+	}
+}

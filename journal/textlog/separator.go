@@ -1,0 +1,98 @@
+package textlog
+
+import (
+	"bytes"
+
+	"github.com/kdiag/kdiag/journal/klog"
+)
+
+// separator reports whether a line stands between records, and notes what it says of them: journalctl's remarks, the head
+// of klog's files, table heads, and marks of what was left out.
+func (s *scanner) separator(line []byte) bool {
+	line = bytes.TrimSpace(line)
+	if len(line) == 0 || len(line) > 400 {
+		return false
+	}
+	switch line[0] {
+	case '-':
+		return s.remark(line)
+	case 'L', 'R', 'B':
+		return s.fileHead(line)
+	case '.', '[', '(', '<', 0xe2:
+		switch string(bytes.ToLower(line)) {
+		case "...", "[...]", "(...)", "<...>", "…", "....", "<snip>", "[snip]", "(snip)":
+			return true
+		}
+	case 'T', 'E', 'C', 'N', 'A':
+		return tableHead(line)
+	}
+	return false
+}
+
+// remark reads "-- Logs begin at Mon 2019-02-11 09:26:20 UTC, end at ... --", "-- Boot 0123... --", "-- Reboot --", "-- cursor: ...".
+func (s *scanner) remark(line []byte) bool {
+	rest, ok := bytes.CutPrefix(line, []byte("-- "))
+	if !ok {
+		return len(bytes.Trim(line, "- \t|+")) == 0 && len(line) > 1
+	}
+	for _, start := range [...]string{"Logs begin at ", "Journal begins at "} {
+		if when, ok := bytes.CutPrefix(rest, []byte(start)); ok {
+			if stamp, zone, after, ok := parseWeekday(when); ok {
+				s.header(stamp, zone)
+				s.headerEnd(after)
+			}
+			return true
+		}
+	}
+	if id, ok := bytes.CutPrefix(rest, []byte("Boot ")); ok {
+		s.boot = string(bytes.TrimSuffix(id, []byte(" --")))
+		return true
+	}
+	return bytes.HasSuffix(line, []byte(" --")) || bytes.HasPrefix(rest, []byte("cursor: "))
+}
+
+// headerEnd prefers the year in which the journal ends: the records are nearer to it.
+func (s *scanner) headerEnd(after []byte) {
+	_, when, ok := bytes.Cut(after, []byte(" at "))
+	if !ok {
+		return
+	}
+	if stamp, zone, _, ok := parseWeekday(when); ok {
+		s.stats.HeaderYear = 0
+		s.header(stamp, zone)
+	}
+}
+
+// header notes the year and the zone of a head, the first one of the stream.
+func (s *scanner) header(stamp klog.Stamp, zone string) {
+	if stamp.Known && stamp.Year && s.stats.HeaderYear == 0 {
+		s.stats.HeaderYear = stampYear(stamp)
+		s.stats.HeaderZone = zone
+	}
+}
+
+// fileHead reads the head of a file that klog has written.
+func (s *scanner) fileHead(line []byte) bool {
+	if when, ok := bytes.CutPrefix(line, []byte("Log file created at: ")); ok {
+		if stamp, _, ok := klog.ParseISO(when); ok {
+			s.header(stamp, "")
+		}
+		return true
+	}
+	if host, ok := bytes.CutPrefix(line, []byte("Running on machine: ")); ok {
+		if s.stats.HeaderHost == "" {
+			s.stats.HeaderHost = string(bytes.TrimSpace(host))
+		}
+		return true
+	}
+	return bytes.HasPrefix(line, []byte("Binary: Built with ")) || bytes.HasPrefix(line, []byte("Log line format: "))
+}
+
+// tableHead reports whether a line is the head of one of kubectl's tables.
+func tableHead(line []byte) bool {
+	switch string(line) {
+	case "Events:", "Conditions:", "Events:  <none>", "Events:              <none>":
+		return true
+	}
+	return bytes.Contains(line, []byte(" Reason ")) && bytes.HasSuffix(line, []byte("Message"))
+}

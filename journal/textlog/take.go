@@ -1,0 +1,223 @@
+package textlog
+
+import (
+	"bytes"
+	"unicode/utf8"
+)
+
+// take looks at the line buf[from:to].
+func (s *scanner) take(from, to int) {
+	s.stats.Lines++
+	line := s.buf[from:to]
+	k := none
+	if s.cur.kind != kindVerbose && s.cur.kind != kindPretty {
+		k = quick(line, s.cur.kind)
+	}
+	if k == none {
+		k = s.classify(line)
+	}
+	switch k {
+	case none:
+		s.follow(from, to)
+	case separates:
+		s.close()
+	default:
+		s.close()
+		s.parent = nil
+		s.stats.Records++
+		s.cur = open{kind: k, start: from, end: to, line: s.stats.Lines, lines: 1}
+	}
+}
+
+// separates is the kind of lines that stand between records.
+const separates = kind(255)
+
+// classify decides what a line is that does not look like the record before it.
+func (s *scanner) classify(line []byte) kind {
+	b := bytes.TrimRight(bytes.TrimLeft(line, "\x00"), "\r")
+	if bytes.IndexByte(b, 0x1b) >= 0 {
+		s.scratch = stripColour(s.scratch[:0], b)
+		b = s.scratch
+	}
+	switch s.cur.kind {
+	case kindPretty:
+		if t := bytes.TrimSpace(line); string(s.lastByte()) == "}" && (string(t) == "{" || len(t) == 0) {
+			return kindPretty
+		}
+		if s.cur.end-s.cur.start < s.opts.MaxRecord && !s.prettyClosed() {
+			return none
+		}
+	case kindVerbose:
+		if len(b) > 0 && (b[0] == ' ' || b[0] == '\t') {
+			return none
+		}
+	}
+	if len(bytes.TrimSpace(b)) == 0 {
+		return none
+	}
+	k, sure := begin(b)
+	switch {
+	case k == kindVerbose || k == kindPretty:
+		return k
+	case k == none:
+		if s.separator(b) {
+			return separates
+		}
+		return none
+	case s.cur.kind == kindVerbose && k != kindSyslog:
+		return none
+	case s.cur.lines == 0:
+		return k
+	case !sure && k != s.cur.kind, k == kindCaller && s.cutHeader(), s.inJSON(k, b):
+		return none
+	}
+	return k
+}
+
+// cutHeader reports whether the record's first line ends in the middle of a klog header.
+func (s *scanner) cutHeader() bool {
+	first, _, _ := bytes.Cut(s.buf[s.cur.start:s.cur.end], []byte("\n"))
+	return s.cur.kind != kindCaller && cutHeader(bytes.TrimRight(first, "\r"))
+}
+
+// maxJSONLines bounds how many lines a wrapped JSON object may have before any beginning ends it: it was cut, not wrapped.
+const maxJSONLines = 200
+
+// inJSON reports whether a line that begins like k stands inside the JSON object of the record. Objects of one log
+// begin with the same key, or with one of the journal's.
+func (s *scanner) inJSON(k kind, b []byte) bool {
+	if s.cur.kind != kindJSON && k != kindJSON || k != kindJSON && s.cur.lines > maxJSONLines {
+		return false
+	}
+	rec := bytes.TrimRight(s.buf[s.cur.start:s.cur.end], " \t\r\n")
+	object := bytes.IndexByte(rec[:min(len(rec), 200)], '{')
+	if object < 0 || !jsonBegins(rec[object:]) || bytes.HasSuffix(rec, []byte("}")) || bytes.HasSuffix(rec, []byte(">")) {
+		return false
+	}
+	if k != kindJSON {
+		return true
+	}
+	at := bytes.IndexByte(b, '{')
+	if at != 0 && object != 0 || len(b) < 4 {
+		return false // both have the same kind of text in front
+	}
+	key := bytes.TrimLeft(b[at+1:], " ")
+	if len(key) > 1 && (key[1] == '_' || key[1] >= 'A' && key[1] <= 'Z') {
+		return false
+	}
+	n := bytes.IndexByte(key[1:], '"')
+	return n < 0 || !bytes.HasPrefix(bytes.TrimLeft(rec[object+1:], " "), key[:n+2])
+}
+
+// lastByte returns the last byte of the record that is not blank.
+func (s *scanner) lastByte() []byte {
+	rec := bytes.TrimRight(s.buf[s.cur.start:s.cur.end], " \t\r\n,")
+	return rec[max(0, len(rec)-1):]
+}
+
+// prettyClosed reports whether the last line of the record is a brace that closes it.
+func (s *scanner) prettyClosed() bool {
+	rec := bytes.TrimRight(s.buf[s.cur.start:s.cur.end], " \t\r\n,")
+	return bytes.HasSuffix(rec, []byte("\n}"))
+}
+
+// follow takes a line without a beginning.
+func (s *scanner) follow(from, to int) {
+	line := s.buf[from:to]
+	empty := len(bytes.TrimSpace(line)) == 0
+	switch {
+	case !empty && garbage(line):
+		s.close()
+		s.stats.Unparsed++
+		s.stats.addRange(Range{Offset: s.base + int64(from), Bytes: int64(to - from), Why: "bytes that are no text"})
+	case s.cur.lines > 0 && to-s.cur.start <= s.opts.MaxRecord:
+		if !empty || s.cur.kind == kindPretty || s.cur.kind == kindVerbose {
+			if s.cur.lines == 1 {
+				s.cur.cut = true
+			}
+			s.cur.end = to
+			s.cur.lines++
+		}
+	case empty:
+	case s.cur.lines > 0:
+		s.overlong()
+		fallthrough
+	default:
+		s.bare(from, to)
+	}
+}
+
+// overlong closes a record that goes on beyond what is kept; the lines that follow keep its stamps.
+func (s *scanner) overlong() {
+	r := s.parse(s.cur)
+	parent := *r.Record
+	parent.Raw, parent.Message = nil, nil
+	s.close()
+	s.parent = &parent
+}
+
+// bare takes a line that is a record of its own.
+func (s *scanner) bare(from, to int) {
+	if s.parent == nil {
+		s.stats.Unparsed++
+	}
+	if !s.opts.All && s.hit.next(s.buf[:s.end], from) >= to && s.escape.next(s.buf[:s.end], from) >= to &&
+		s.colour.next(s.buf[:s.end], from) >= to {
+		return
+	}
+	p := s.parse(open{start: from, end: to, line: s.stats.Lines, lines: 1})
+	found := s.found(p.Record)
+	if s.parent != nil {
+		raw, msg, line, off := p.Raw, p.Message, p.Line, p.Offset
+		*p.Record = *s.parent
+		p.Raw, p.Message, p.Line, p.Offset = raw, msg, line, off
+	} else if found {
+		s.stats.Unparsed--
+	}
+	if found || s.opts.All {
+		s.give(p.Record)
+	}
+}
+
+// garbage reports whether a line is no text: an eighth of it control characters, or a third of it not UTF-8 nor any text of eight bits.
+func garbage(line []byte) bool {
+	b := line[:min(len(line), 1024)]
+	control, broken := 0, 0
+	for i := 0; i < len(b); {
+		c := b[i]
+		if c < utf8.RuneSelf {
+			if c < ' ' && c != '\t' && c != '\r' && c != 0x1b || c == 0x7f {
+				control++
+			}
+			i++
+			continue
+		}
+		r, n := utf8.DecodeRune(b[i:])
+		if r == utf8.RuneError && n == 1 && i+utf8.UTFMax <= len(b) {
+			broken++
+		}
+		i += n
+	}
+	return control > 0 && control*8 > len(b) || broken*3 > len(b)
+}
+
+// stripColour appends b to dst without a terminal's control sequences.
+func stripColour(dst, b []byte) []byte {
+	for i := 0; i < len(b); i++ {
+		if b[i] != 0x1b {
+			dst = append(dst, b[i])
+			continue
+		}
+		if i+1 >= len(b) {
+			break
+		}
+		i++
+		if b[i] != '[' && b[i] != ']' {
+			continue
+		}
+		for i++; i < len(b) && (b[i] < '@' || b[i] > '~') && b[i] != 0x07 && b[i] != '\n'; i++ {
+			continue
+		}
+	}
+	return dst
+}
