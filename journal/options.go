@@ -1,0 +1,87 @@
+package journal
+
+import (
+	"errors"
+	"io"
+	"time"
+)
+
+// An InputKind says what the path of an [Input] is.
+type InputKind int
+
+// The kinds of inputs.
+const (
+	Path      InputKind = iota // one file or directory that a person named: journal or text, by its content
+	Stream                     // Reader, such as standard input; Path is only its name
+	Glob                       // a pattern of files, journal or text by content
+	Directory                  // a journal directory, a directory of text logs, or both
+	Root                       // the root of a mounted disk, or / for this node
+)
+
+// An Input is one thing to read. Without any, [Read] reads the logs of this node.
+type Input struct {
+	Kind   InputKind
+	Path   string
+	Reader io.Reader // Stream only
+}
+
+// Options say what to read and how to understand it. The zero value reads all of the node's own logs.
+type Options struct {
+	Inputs []Input
+
+	Since, Until time.Time // zero: no limit
+	Units        []string  // units or identifiers, with or without ".service". Records that name no sender pass. Empty: all
+	Boot         string    // a boot ID, "0" for the last boot in the journal, "-1" for the one before, and so on. Empty: all
+
+	Now   func() time.Time // the clock; nil: time.Now
+	Local *time.Location   // zone of stamps that say none and that nothing dates; nil: time.Local
+	Year  int              // year of the last record of logs without years; 0: by what the logs say, else by Now
+
+	// Deadline bounds the child process that reads a journal of an unknown format; 0: 30 s. The rest ends with the context.
+	Deadline time.Duration
+
+	everySync bool // count each record that proves that the sync loop runs; there are very many
+
+	// Progress, when not nil, is told now and then how far the reading is, from several goroutines but one at a time.
+	Progress func(Progress)
+}
+
+// Progress says how far the reading is.
+type Progress struct {
+	Source  string // what is being read
+	Read    int64  // bytes of all sources so far
+	Total   int64  // bytes of all sources, as far as known; 0: unknown
+	Records int64  // records found so far that say that PLEG is not healthy
+}
+
+// What can be wrong with an input. Read wraps these and the errors of package fs; a command tells them apart with errors.Is.
+var (
+	// ErrNoLogs means that a directory holds neither journal files nor text logs.
+	ErrNoLogs = errors.New("no journal files and no text logs")
+	// ErrNoJournal means that the node keeps no journal where one is kept, and no text logs under /var/log.
+	ErrNoJournal = errors.New("no journal below /var/log/journal and /run/log/journal, and no text logs below /var/log")
+	// ErrEmpty means that a file has no content.
+	ErrEmpty = errors.New("the file is empty")
+	// ErrBinary means that a file is neither a journal nor text.
+	ErrBinary = errors.New("neither a journal nor text")
+	// ErrNoMatch means that a glob matches no file.
+	ErrNoMatch = errors.New("no file matches")
+	// ErrNoBoot means that the journal holds no boot of that number or ID.
+	ErrNoBoot = errors.New("no such boot in the journal")
+)
+
+// now returns the clock of the options.
+func (o *Options) now() time.Time {
+	if o.Now != nil {
+		return o.Now()
+	}
+	return time.Now()
+}
+
+// local returns the zone of stamps that nothing dates.
+func (o *Options) local() *time.Location {
+	if o.Local != nil {
+		return o.Local
+	}
+	return time.Local
+}

@@ -1,0 +1,192 @@
+package journal
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+const unhealthy = `E1121 00:52:12.490297   30256 kubelet.go:2661] "Skipping pod synchronization" err="PLEG is not healthy: pleg was last seen active 3m3.949212651s ago; threshold is 3m0s"` + "\n"
+
+// put writes a file into a new folder.
+func put(t testing.TB, name, text string) string {
+	t.Helper()
+	name = filepath.Join(t.TempDir(), name)
+	if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+func TestReadRefuses(t *testing.T) {
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	if err := mkfifo(pipe); err != nil {
+		t.Fatal(err)
+	}
+	tests := []struct {
+		name  string
+		input Input
+		want  error
+	}{
+		{"missing", Input{Path: "/nonexistent/kubelet.log"}, fs.ErrNotExist},
+		{"missing directory", Input{Kind: Directory, Path: "/nonexistent"}, fs.ErrNotExist},
+		{"missing root", Input{Kind: Root, Path: "/nonexistent"}, fs.ErrNotExist},
+		{"empty file", Input{Path: put(t, "a.log", "")}, ErrEmpty},
+		{"empty pipe", Input{Kind: Stream, Path: "-", Reader: strings.NewReader("")}, ErrEmpty},
+		{"binary", Input{Path: put(t, "a.log", strings.Repeat("\x00\x01\x02\x7fELF\x00\x00", 999))}, ErrBinary},
+		{"glob", Input{Kind: Glob, Path: "/nonexistent/*.log"}, ErrNoMatch},
+		{"directory without logs", Input{Kind: Directory, Path: t.TempDir()}, ErrNoLogs},
+		{"root without logs", Input{Kind: Root, Path: t.TempDir()}, ErrNoJournal},
+		{"a pipe that nobody writes to", Input{Path: pipe}, nil},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			r, err := Read(t.Context(), Options{Inputs: []Input{tt.input}, Now: now})
+			if err == nil || tt.want != nil && !errors.Is(err, tt.want) {
+				t.Errorf("error %v, want %v", err, tt.want)
+			}
+			if r == nil || len(r.Sources) != 1 || r.Sources[0].Problem == "" {
+				t.Errorf("the report must name the source and its problem: %+v", r)
+			}
+		})
+	}
+}
+
+func TestReadPartly(t *testing.T) {
+	r, err := Read(t.Context(), Options{Now: now, Local: time.UTC, Inputs: []Input{
+		{Path: "/nonexistent"}, {Kind: Stream, Path: "-", Reader: strings.NewReader(unhealthy)},
+	}})
+	if err != nil || len(r.Episodes) != 1 || len(r.Sources) != 2 || r.Sources[1].Problem == "" {
+		t.Errorf("error %v, sources %+v, episodes:%s", err, r.Sources, brief(r))
+	}
+}
+
+func TestReadNothingFound(t *testing.T) {
+	r, err := Read(t.Context(), Options{Now: now, Inputs: []Input{{Path: put(t, "a.log", strings.ReplaceAll(unhealthy, "PLEG", "peg"))}}})
+	if err != nil || len(r.Episodes) != 0 || r.Lines != 1 {
+		t.Errorf("error %v, %d lines%s", err, r.Lines, brief(r))
+	}
+	b, err := json.Marshal(r)
+	if err != nil || strings.Contains(string(b), ":null") {
+		t.Errorf("lists are never null: %s %v", b, err)
+	}
+}
+
+func TestReadRange(t *testing.T) {
+	name := put(t, "a.log", unhealthy)
+	at := time.Date(2026, 11, 21, 0, 52, 12, 0, time.UTC)
+	for _, tt := range []struct {
+		since, until time.Time
+		want         int
+	}{
+		{at, at.Add(time.Second), 1},
+		{at.Add(time.Second), time.Time{}, 0},
+		{time.Time{}, at, 0},
+	} {
+		r, err := Read(t.Context(), Options{Now: now, Local: time.UTC, Since: tt.since, Until: tt.until, Inputs: []Input{{Path: name}}})
+		if err != nil || len(r.Episodes) != tt.want {
+			t.Errorf("%v to %v: %d episodes, want %d; %v", tt.since, tt.until, len(r.Episodes), tt.want, err)
+		}
+	}
+}
+
+func TestReadUnits(t *testing.T) {
+	text := "Nov 21 00:52:12 n1 kubelet[1]: " + unhealthy
+	for unit, want := range map[string]int{"kubelet": 1, "kubelet.service": 1, "containerd": 0} {
+		r, err := Read(t.Context(), Options{Now: now, Units: []string{unit}, Inputs: []Input{{Path: put(t, "a.log", text)}}})
+		if err != nil || len(r.Episodes) != want {
+			t.Errorf("%s: %d episodes, want %d; %v", unit, len(r.Episodes), want, err)
+		}
+	}
+}
+
+func TestReadEndsWithContext(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := Read(ctx, Options{Now: now, Inputs: []Input{{Path: put(t, "a.log", unhealthy)}}})
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestReadRoot(t *testing.T) {
+	root := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(root, "var/log"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{"messages": unhealthy, "apt.log": unhealthy + unhealthy} {
+		if err := os.WriteFile(filepath.Join(root, "var/log", name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r, err := Recent(t.Context(), root, time.Time{})
+	if err != nil || lines(r) != 1 {
+		t.Errorf("%d lines, want that of messages alone; %v", lines(r), err)
+	}
+}
+
+// Of a journal only the files of the time asked for are read, and a unit that never logged is named.
+func TestReadJournalRange(t *testing.T) {
+	name := smallJournal(t)
+	flap := time.Date(2023, 7, 3, 12, 2, 0, 0, time.UTC)
+	for _, tt := range []struct {
+		name     string
+		opts     Options
+		episodes int
+		note     string
+	}{
+		{"one flap", Options{Since: flap, Until: flap.Add(time.Minute)}, 1, ""},
+		{"a year later", Options{Since: flap.AddDate(1, 0, 0)}, 0, "nothing that was read"},
+		{"by unit", Options{Units: []string{"kubelet"}}, 3, ""},
+		{"by a unit that never logged", Options{Units: []string{"crio"}}, 0, "unit crio has never logged"},
+		{"the last boot", Options{Boot: "0"}, 3, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			tt.opts.Now, tt.opts.Inputs = now, []Input{{Path: name}}
+			r, err := Read(t.Context(), tt.opts)
+			if err != nil || len(r.Episodes) != tt.episodes || !strings.Contains(strings.Join(r.Notes, "\n"), tt.note) {
+				t.Errorf("%d episodes, want %d; error %v; notes %q", len(r.Episodes), tt.episodes, err, r.Notes)
+			}
+		})
+	}
+	if _, err := Read(t.Context(), Options{Now: now, Boot: "-7", Inputs: []Input{{Path: name}}}); !errors.Is(err, ErrNoBoot) {
+		t.Errorf("a boot that is not there: %v", err)
+	}
+}
+
+func FuzzRead(f *testing.F) {
+	f.Add([]byte(unhealthy))
+	f.Add([]byte("Jul 03 19:59:01 n1 kubelet[1]: " + unhealthy + "Jan 01 00:00:00 n2 kubelet[2]: " + unhealthy))
+	f.Add([]byte(`10.0.0.1: {"ts":1757010283211.4668,"caller":"kubelet/kubelet.go:2460","msg":"Skipping pod synchronization","err":"PLEG is not healthy: pleg has yet to be successful"}` + "\n"))
+	m := newMatchers()
+	f.Fuzz(func(t *testing.T, b []byte) {
+		opts := Options{Now: now, Local: time.UTC, Inputs: []Input{{Kind: Stream, Path: "-", Reader: bytes.NewReader(b)}}}
+		jobs, _ := discover(opts.Inputs)
+		reading := newReading(&opts, jobs, m)
+		reading.run(t.Context())
+		r := reading.report(nil)
+		n := 0
+		for _, e := range r.Episodes {
+			n += e.Lines
+			if e.Start != nil && e.End == nil || e.Causes == nil || e.Lines == 0 {
+				t.Errorf("%+v", e)
+			}
+		}
+		if int64(n) != lines(r) {
+			t.Errorf("%d records in episodes, %d counted", n, lines(r))
+		}
+		if _, err := json.Marshal(r); err != nil {
+			t.Error(err)
+		}
+	})
+}

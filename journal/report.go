@@ -1,0 +1,153 @@
+package journal
+
+import "time"
+
+// APIVersion is the version of the JSON document. Fields may be added within it, never renamed.
+const APIVersion = "kdiag/v1"
+
+// A Report is what the logs of a node say: the answer of kdiag journal, and evidence for kdiag pleg.
+type Report struct {
+	APIVersion   string    `json:"apiVersion"`
+	Kind         string    `json:"kind"` // JournalReport
+	GeneratedAt  time.Time `json:"generatedAt"`
+	Host         string    `json:"host,omitempty"` // the host that the records name, if it is one
+	KdiagVersion string    `json:"kdiagVersion,omitempty"`
+
+	Lines      int64        `json:"lines"` // records looked at: journal entries, or lines of text
+	Bytes      int64        `json:"bytes"` // read, after decompression
+	From       *time.Time   `json:"from,omitempty"`
+	To         *time.Time   `json:"to,omitempty"`
+	Episodes   []Episode    `json:"episodes"`   // by time
+	Signatures []Count      `json:"signatures"` // by first occurrence, then code
+	Events     []Event      `json:"events"`     // what happened beside the unhealthy records, by time; bounded
+	Sources    []Source     `json:"sources"`    // in the order in which they were read
+	Unparsed   int64        `json:"unparsed"`   // records in a form that kdiag does not know
+	Unreadable []Unreadable `json:"unreadable"`
+	Notes      []string     `json:"notes,omitempty"` // what was assumed, or limits the answer, for a person
+}
+
+// The kinds of episodes.
+const (
+	Incident = "incident"
+	Startup  = "startup" // a kubelet that has just started and has not relisted yet; no incident
+)
+
+// An Episode is one stretch of time in which PLEG was not healthy.
+type Episode struct {
+	Kind string `json:"kind"`
+	// Start and End are the times of the first and the last record that says so. Absent when no record has a time.
+	Start *time.Time `json:"start,omitempty"`
+	End   *time.Time `json:"end,omitempty"`
+	// Anchor is when the relist that got stuck began: time of a record minus the age in it. With several stalls, the first.
+	Anchor *time.Time `json:"anchor,omitempty"`
+	// Seconds is from Start to End; the trouble itself lasted from Anchor to Recovery, or to the end of the log.
+	Seconds            float64    `json:"seconds"`
+	Lines              int        `json:"lines"`
+	MaxLastSeenSeconds float64    `json:"maxLastSeenSeconds,omitempty"` // worst age that a record states
+	ThresholdSeconds   float64    `json:"thresholdSeconds,omitempty"`   // as the records state it
+	Recovered          bool       `json:"recovered"`
+	RecoveredAt        *time.Time `json:"recoveredAt,omitempty"`
+	RecoveredBy        string     `json:"recoveredBy,omitempty"` // code of the signature that showed it
+	Host               string     `json:"host,omitempty"`
+	Stalls             []Stall    `json:"stalls,omitempty"`   // more than one: relists finish, but slowly
+	Reasons            []string   `json:"reasons,omitempty"`  // what else the records list beside PLEG, such as "container runtime is down"
+	Restarts           []Event    `json:"restarts,omitempty"` // of kubelet and runtime, inside the episode
+	Culprits           []Culprit  `json:"culprits,omitempty"` // objects that failing calls name, most often named first
+	Causes             []Cause    `json:"causes"`             // most likely first
+	Flaps              int        `json:"flaps,omitempty"`    // position in a series of episodes that return at a regular interval, from 1
+}
+
+// A Stall is one relist that did not finish in time: all records with the same anchor.
+type Stall struct {
+	Anchor             time.Time `json:"anchor"`
+	First              time.Time `json:"first"`
+	Last               time.Time `json:"last"`
+	Lines              int       `json:"lines"`
+	MaxLastSeenSeconds float64   `json:"maxLastSeenSeconds"`
+	// SpreadSeconds is how far the anchors of its records lie apart; a clock step shows here.
+	SpreadSeconds float64 `json:"spreadSeconds"`
+}
+
+// A Cause is why an episode probably happened, by the logs alone. Code is a cause code of kdiag explain.
+type Cause struct {
+	Code       string   `json:"code"`
+	Confidence float64  `json:"confidence"` // 0 to 1
+	Summary    string   `json:"summary"`    // one sentence
+	Evidence   Evidence `json:"evidence"`
+}
+
+// Evidence is what was seen, sorted by which way it points.
+type Evidence struct {
+	For     []string `json:"for"`
+	Against []string `json:"against"`
+	Missing []string `json:"missing"`
+}
+
+// A Culprit is an object that records of an episode name in failing calls.
+type Culprit struct {
+	Kind      string `json:"kind"` // Container, PodSandbox, Pod, Process, Filesystem, Device, Unit
+	ID        string `json:"id,omitempty"`
+	Name      string `json:"name,omitempty"`
+	Namespace string `json:"namespace,omitempty"`
+	Pod       string `json:"pod,omitempty"`
+	PodUID    string `json:"podUID,omitempty"`
+	Records   int    `json:"records"`
+	Example   string `json:"example"` // code of the signature that named it first
+}
+
+// A Count says how often one signature was seen.
+type Count struct {
+	Code     string         `json:"code"`
+	Title    string         `json:"title"`
+	Lane     string         `json:"lane"` // kubelet, runtime, kernel, node
+	Count    int64          `json:"count"`
+	First    *time.Time     `json:"first,omitempty"`
+	Last     *time.Time     `json:"last,omitempty"`
+	Example  string         `json:"example"` // the first record, cleaned of control characters and cut
+	Subjects []SubjectCount `json:"subjects,omitempty"`
+}
+
+// A SubjectCount says how often records of one signature named one object.
+type SubjectCount struct {
+	Kind  string     `json:"kind"`
+	ID    string     `json:"id"`             // id, name or path
+	Name  string     `json:"name,omitempty"` // of a process, whose ID is its number
+	Count int64      `json:"count"`
+	First *time.Time `json:"first,omitempty"`
+	Last  *time.Time `json:"last,omitempty"`
+}
+
+// An Event is one occurrence, or a burst of the same one, for the timeline.
+type Event struct {
+	At      *time.Time `json:"at,omitempty"`
+	Until   *time.Time `json:"until,omitempty"` // end of a burst
+	Count   int64      `json:"count"`
+	Lane    string     `json:"lane"`
+	Code    string     `json:"code"`
+	Marker  string     `json:"marker"` // start, stop, restart, error, warning, recovery
+	What    string     `json:"what"`   // a few words
+	Subject string     `json:"subject,omitempty"`
+}
+
+// A Source is one file or stream, or one boot of a journal, that was read.
+type Source struct {
+	Name       string     `json:"name"`
+	Format     string     `json:"format"`                // such as journal, klog, syslog+klog, kernel, describe
+	Compressed string     `json:"compression,omitempty"` // gzip, xz, zstd, bzip2
+	Lines      int64      `json:"lines"`
+	Bytes      int64      `json:"bytes"`
+	From       *time.Time `json:"from,omitempty"`
+	To         *time.Time `json:"to,omitempty"`
+	Zone       string     `json:"zone,omitempty"` // of klog's stamps, such as +08:00, and how it is known
+	Year       string     `json:"year,omitempty"` // how the year is known
+	Unparsed   int64      `json:"unparsed"`
+	Problem    string     `json:"problem,omitempty"` // why it was not read, or not to its end
+}
+
+// An Unreadable is a stretch of a source that could not be read.
+type Unreadable struct {
+	Source string `json:"source"`
+	Offset int64  `json:"offset"`
+	Bytes  int64  `json:"bytes"`
+	Why    string `json:"why"`
+}
