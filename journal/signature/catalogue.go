@@ -18,8 +18,8 @@ func Catalogue() []Signature {
 // entries returns the catalogue with its rules, sorted by lane and code.
 func entries() []entry {
 	all := slices.Concat(
-		plegEntries(), callEntries(), objectCallEntries(), serviceEntries(), loopEntries(), nodeStatusEntries(), collectEntries(),
-		startEntries(), apiEntries(), runtimeEntries(), runtimeObjectEntries(), cniEntries(),
+		plegEntries(), callEntries(), objectCallEntries(), objectWorkEntries(), serviceEntries(), collectionEntries(), loopEntries(), nodeStatusEntries(), collectEntries(),
+		startEntries(), apiEntries(), runtimeEntries(), runtimeObjectEntries(), shimEntries(), cniEntries(),
 		kernelEntries(), storageEntries(), machineEntries(), unitEntries(), limitEntries(), hostEntries(),
 	)
 	for i := range all {

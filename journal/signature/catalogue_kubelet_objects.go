@@ -60,6 +60,12 @@ func objectCallEntries() []entry {
 			)),
 			reads: readCall | readObject,
 		},
+	}
+}
+
+// objectWorkEntries are failing calls that make, change or enter objects, and pods that get nowhere because of them.
+func objectWorkEntries() []entry {
+	return []entry{
 		{
 			Signature: Signature{
 				Code: CreateFailed, Lane: Kubelet, Marker: Error,

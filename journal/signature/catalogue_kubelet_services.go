@@ -62,6 +62,12 @@ func serviceEntries() []entry {
 			),
 			reads: readCall | readObject,
 		},
+	}
+}
+
+// collectionEntries are failures to collect garbage and to mount volumes.
+func collectionEntries() []entry {
+	return []entry{
 		{
 			Signature: Signature{
 				Code: ContainerGCFailed, Lane: Kubelet, Marker: Warning,

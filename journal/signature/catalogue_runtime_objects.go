@@ -52,6 +52,12 @@ func runtimeObjectEntries() []entry {
 			forms: all("ailed to clean up after shim disconnected", "ttrpc: closed", "ttrpc connection closed",
 				"is stopped, although the container is running"), reads: readCall | readObject,
 		},
+	}
+}
+
+// shimEntries are the runtime's troubles with the processes behind its objects.
+func shimEntries() []entry {
+	return []entry{
 		{
 			Signature: Signature{
 				Code: ShimUnresponsive, Lane: Runtime, Marker: Error,
