@@ -6,6 +6,9 @@ import (
 	"os"
 	"syscall"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/kdiag/kdiag/journal/klog"
 	"github.com/kdiag/kdiag/journal/textlog"
 )
 
@@ -23,6 +26,7 @@ func (r *reading) kmsg(j *job, c *collector) error {
 	s := &c.part.source
 	s.Format = "kmsg"
 	b := make([]byte, 64<<10)
+	booted := r.booted()
 	for s.Lines < maxKmsg {
 		n, err := syscall.Read(fd, b)
 		switch {
@@ -40,10 +44,23 @@ func (r *reading) kmsg(j *job, c *collector) error {
 			s.Unparsed++
 			continue
 		}
+		if booted != 0 {
+			rec.Outer = klog.Stamp{Micros: booted + rec.Monotonic, Known: true, Year: true, Zone: true}
+		}
 		if c.next(rec.Message) < 0 {
 			rec.Sample = true
 		}
 		take(&rec)
 	}
 	return nil
+}
+
+// booted is when the kernel's clock stood at zero, in microseconds since 1970; 0: unknown. That clock stands still while the machine is
+// suspended, so after a suspend older records seem younger than they are, by as much.
+func (r *reading) booted() int64 {
+	var up unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &up); err != nil {
+		return 0
+	}
+	return r.opts.now().UnixMicro() - up.Nano()/1000
 }
