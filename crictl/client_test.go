@@ -208,7 +208,7 @@ func TestCalls(t *testing.T) {
 			}}),
 			"ContainerStatus": answer(t, &runtimeapi.ContainerStatusResponse{Status: &runtimeapi.ContainerStatus{
 				Id: "c", Metadata: &runtimeapi.ContainerMetadata{Name: "app", Attempt: 4}, State: runtimeapi.ContainerState_CONTAINER_EXITED,
-				CreatedAt: created.UnixNano(), FinishedAt: time.Time{}.UnixNano(), ExitCode: 137, Reason: "OOMKilled",
+				CreatedAt: created.UnixNano(), FinishedAt: time.Time{}.UnixNano(), ExitCode: 137, Reason: "OOMKilled", LogPath: "/var/log/pods/a_b_c/app/0.log",
 				Labels: map[string]string{LabelPodName: "p", LabelPodNamespace: "n", LabelPodUID: "u"},
 			}}),
 			"ListImages":  answer(t, images),
@@ -235,6 +235,7 @@ func TestCalls(t *testing.T) {
 		cs, call := c.ContainerStatus(t.Context(), "c")
 		wantCS := &ContainerStatus{
 			ID: "c", Name: "app", Pod: pod, Attempt: 4, State: ContainerExited, CreatedAt: created, ExitCode: 137, Reason: "OOMKilled",
+			LogPath: "/var/log/pods/a_b_c/app/0.log",
 		}
 		if diff := cmp.Diff(wantCS, cs); diff != "" || call.Object != "c" {
 			t.Error(diff, call)

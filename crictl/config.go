@@ -80,6 +80,9 @@ type kubeletConfig struct {
 	endpoint string
 	timeout  time.Duration // 0 when not said
 	gates    map[string]bool
+
+	staticPodPath, staticPodURL, podLogsDir string
+	readOnlyPort                            int
 }
 
 // parseKubeletConfig reads a KubeletConfiguration file (YAML or JSON) or drop-in:
@@ -95,11 +98,18 @@ func parseKubeletConfig(data []byte) (kubeletConfig, error) {
 		ContainerRuntimeEndpoint string          `json:"containerRuntimeEndpoint"`
 		RuntimeRequestTimeout    string          `json:"runtimeRequestTimeout"`
 		FeatureGates             map[string]bool `json:"featureGates"`
+		StaticPodPath            string          `json:"staticPodPath"`
+		StaticPodURL             string          `json:"staticPodURL"`
+		PodLogsDir               string          `json:"podLogsDir"`
+		ReadOnlyPort             int             `json:"readOnlyPort"`
 	}
 	if err := yaml.Unmarshal(data, &c); err != nil {
 		return kubeletConfig{}, fmt.Errorf("is malformed: %w", err)
 	}
-	out := kubeletConfig{endpoint: c.ContainerRuntimeEndpoint, gates: c.FeatureGates}
+	out := kubeletConfig{
+		endpoint: c.ContainerRuntimeEndpoint, gates: c.FeatureGates,
+		staticPodPath: c.StaticPodPath, staticPodURL: c.StaticPodURL, podLogsDir: c.PodLogsDir, readOnlyPort: c.ReadOnlyPort,
+	}
 	if c.RuntimeRequestTimeout == "" {
 		return out, nil
 	}
@@ -114,6 +124,12 @@ func parseKubeletConfig(data []byte) (kubeletConfig, error) {
 // merge lays a drop-in over the configuration. Maps merge key by key, as in the kubelet.
 func (c *kubeletConfig) merge(over kubeletConfig) {
 	c.endpoint = firstNonEmpty(over.endpoint, c.endpoint)
+	c.staticPodPath = firstNonEmpty(over.staticPodPath, c.staticPodPath)
+	c.staticPodURL = firstNonEmpty(over.staticPodURL, c.staticPodURL)
+	c.podLogsDir = firstNonEmpty(over.podLogsDir, c.podLogsDir)
+	if over.readOnlyPort != 0 {
+		c.readOnlyPort = over.readOnlyPort
+	}
 	if over.timeout != 0 {
 		c.timeout = over.timeout
 	}

@@ -33,5 +33,19 @@ type Kubelet struct {
 	RequestTimeout   time.Duration // runtimeRequestTimeout; 0 means the default, 2m
 	EventedPLEG      bool          // feature gate
 	CRIListStreaming bool          // feature gate
+	Collection       Collection    // how it collects garbage, and where it keeps its pods
 	Unreadable       string        // why something of it could not be read; empty when all could
+}
+
+// A Collection holds the settings by which a kubelet keeps and removes what is left of pods, and where it has them.
+type Collection struct {
+	// DeadPerContainer is --maximum-dead-containers-per-container; nil when not said, for which the kubelet takes 1. Below
+	// 0 it removes nothing of a pod that it knows.
+	DeadPerContainer *int
+	MinAge           time.Duration // --minimum-container-ttl-duration, counted from a container's creation
+	RootDir          string        // --root-dir; empty means /var/lib/kubelet
+	StaticPodPath    string        // staticPodPath or --pod-manifest-path; empty when it runs no static pods from files
+	StaticPodURL     string        // staticPodURL or --manifest-url; empty when it runs no static pods from there
+	PodLogsDir       string        // podLogsDir; empty means /var/log/pods
+	ReadOnlyPort     int           // of its HTTP server without authentication; 0 means none
 }

@@ -17,6 +17,7 @@ const maxDropIns = 100
 // kubeletSettings are the settings of one kubelet: flags, laid over the configuration file and its drop-ins.
 type kubeletSettings struct {
 	kubeletConfig
+	collection   Collection // what flags alone can say
 	configPath   string
 	endpointFrom string
 	unreadable   []string
@@ -32,6 +33,11 @@ func (s *kubeletSettings) fill(k *Kubelet) {
 	k.RequestTimeout = s.timeout
 	k.EventedPLEG = s.gate("EventedPLEG")
 	k.CRIListStreaming = s.gate("CRIListStreaming")
+	k.Collection = s.collection
+	k.Collection.StaticPodPath = s.staticPodPath
+	k.Collection.StaticPodURL = s.staticPodURL
+	k.Collection.PodLogsDir = s.podLogsDir
+	k.Collection.ReadOnlyPort = s.readOnlyPort
 	if len(s.unreadable) > 0 {
 		if k.Unreadable != "" {
 			s.unreadable = slices.Insert(s.unreadable, 0, k.Unreadable)
@@ -43,7 +49,9 @@ func (s *kubeletSettings) fill(k *Kubelet) {
 // readKubeletSettings reads the files that a kubelet's arguments name, and lays the arguments over them.
 func readKubeletSettings(root string, p *kubeletProcess) kubeletSettings {
 	flags := parseFlags(p.args,
-		"config", "config-dir", "container-runtime-endpoint", "runtime-request-timeout", "feature-gates")
+		"config", "config-dir", "container-runtime-endpoint", "runtime-request-timeout", "feature-gates",
+		"root-dir", "pod-manifest-path", "manifest-url", "read-only-port",
+		"maximum-dead-containers-per-container", "minimum-container-ttl-duration")
 	var s kubeletSettings
 	if s.configPath = last(flags["config"]); s.configPath != "" {
 		s.add(root, p.pid, s.configPath)
@@ -68,7 +76,37 @@ func readKubeletSettings(root string, p *kubeletProcess) kubeletSettings {
 			s.setGate(gate, on)
 		}
 	}
+	s.addCollection(flags)
 	return s
+}
+
+// addCollection reads the flags on garbage collection and on where pods are. Those two on collection exist as flags only.
+func (s *kubeletSettings) addCollection(flags map[string][]string) {
+	s.collection.RootDir = last(flags["root-dir"])
+	s.staticPodPath = firstNonEmpty(last(flags["pod-manifest-path"]), s.staticPodPath)
+	s.staticPodURL = firstNonEmpty(last(flags["manifest-url"]), s.staticPodURL)
+	number := func(name string, take func(int)) {
+		v := last(flags[name])
+		if v == "" {
+			return
+		}
+		n, err := strconv.Atoi(v)
+		if err != nil {
+			s.unreadable = append(s.unreadable, "--"+name+" is no number")
+			return
+		}
+		take(n)
+	}
+	number("read-only-port", func(n int) { s.readOnlyPort = n })
+	number("maximum-dead-containers-per-container", func(n int) { s.collection.DeadPerContainer = &n })
+	if v := last(flags["minimum-container-ttl-duration"]); v != "" {
+		d, err := time.ParseDuration(v)
+		if err != nil {
+			s.unreadable = append(s.unreadable, "--minimum-container-ttl-duration is no duration")
+			return
+		}
+		s.collection.MinAge = d
+	}
 }
 
 // add lays one file over the settings.

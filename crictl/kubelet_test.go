@@ -46,6 +46,32 @@ func TestKubelet(t *testing.T) {
 			},
 		},
 		{
+			name: "garbage collection and pods, by flags over the file and its drop-ins",
+			host: func(h tree) {
+				h.process("812", "kubelet", "kubelet", "--config=/etc/k.yaml", "--config-dir=/etc/k.d", "--root-dir=/data/kubelet",
+					"--maximum-dead-containers-per-container=3", "--minimum-container-ttl-duration", "2m", "--read-only-port=0",
+					"--manifest-url=http://localhost/pods")
+				h.file("etc/k.yaml", "staticPodPath: /etc/kubernetes/manifests\nreadOnlyPort: 10255\nstaticPodURL: http://x/\n")
+				h.file("etc/k.d/10.conf", "podLogsDir: /data/logs\nstaticPodPath: /etc/static\n")
+			},
+			want: &Kubelet{
+				PID: 812, Name: "kubelet", ConfigPath: "/etc/k.yaml", Collection: Collection{
+					DeadPerContainer: new(3), MinAge: 2 * time.Minute, RootDir: "/data/kubelet", StaticPodPath: "/etc/static",
+					StaticPodURL: "http://localhost/pods", PodLogsDir: "/data/logs",
+				},
+			},
+		},
+		{
+			name: "bad numbers for garbage collection are said",
+			host: func(h tree) {
+				h.process("812", "kubelet", "kubelet", "--maximum-dead-containers-per-container=many", "--minimum-container-ttl-duration=2")
+			},
+			want: &Kubelet{
+				PID: 812, Name: "kubelet", Unreadable: "--maximum-dead-containers-per-container is no number; " +
+					"--minimum-container-ttl-duration is no duration",
+			},
+		},
+		{
 			name: "all alpha gates but one",
 			host: func(h tree) {
 				h.process("812", "kubelet", "kubelet", "--feature-gates=AllAlpha=true,EventedPLEG=false")

@@ -30,6 +30,7 @@ type ContainerStatus struct {
 	ExitCode   int32  // meaningful when State is ContainerExited
 	Reason     string // such as Completed, Error, OOMKilled
 	Message    string
+	LogPath    string // of its log file on the host; empty when the runtime keeps none
 }
 
 // unixNano turns CRI's Unix nanoseconds into a time; 0, and the negative value that a zero Go time becomes, mean none.
@@ -82,6 +83,7 @@ func containerStatusOf(in *runtimeapi.ContainerStatus) *ContainerStatus {
 		ExitCode:   in.GetExitCode(),
 		Reason:     in.GetReason(),
 		Message:    in.GetMessage(),
+		LogPath:    in.GetLogPath(),
 	}
 }
 
