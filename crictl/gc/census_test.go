@@ -1,0 +1,137 @@
+package gc
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kdiag/kdiag/crictl"
+)
+
+func censusWorld() *world {
+	return newWorld().
+		sandbox("s1", "web", crictl.SandboxReady, 900*hour).sandbox("s2", "old", crictl.SandboxNotReady, 900*hour).
+		sandbox("s3", "old", crictl.SandboxNotReady, 901*hour).
+		container("a", "s1", "web", "app", exited, 800*hour).container("b", "s1", "web", "app", exited, 100*hour).
+		container("c", "s1", "web", "app", exited, hour/2).container("d", "s1", "web", "app", running, hour/4).
+		container("e", "s2", "old", "job", exited, 5*hour).
+		container("f", "s1", "web", "side", crictl.ContainerCreated, hour).
+		container("g", "s1", "web", "side", crictl.ContainerUnknown, hour)
+}
+
+func TestCensus(t *testing.T) {
+	w := censusWorld()
+	w.node.Pods = NewLiveness(&Evidence{Dirs: []string{"uid-web"}})
+	ends := map[string]End{"c": {ExitCode: 137, Reason: "OOMKilled"}}
+	got := TakeCensus(w.node, ends, 14_000, noon())
+	at := func(d time.Duration) time.Time { return time.Unix(0, ago(d)) }
+	code := int32(137)
+	want := Census{
+		Total: 4, Sandboxes: 2,
+		States: StateCounts{
+			Created: 1, Running: 1, Exited: 4, Unknown: 1, ReadySandboxes: 1, DeadSandboxes: 2, EmptySandboxes: 1,
+			PodsWithExited: 2, UnitsWithExited: 2,
+		},
+		ByPod: []PodCount{
+			{
+				Namespace: "default", Pod: "web", PodUID: "uid-web", Container: "app", Count: 3, Bytes: 3000,
+				Oldest: at(800 * hour), Newest: at(hour / 2), NewestID: "c", LastReason: "OOMKilled", LastExitCode: &code,
+			},
+			{
+				Namespace: "default", Pod: "old", PodUID: "uid-old", Container: "job", Count: 1, Bytes: 1000,
+				Oldest: at(5 * hour), Newest: at(5 * hour), NewestID: "e", Gone: true,
+			},
+		},
+		ByNamespace: []NamespaceCount{{Namespace: "default", Count: 4, Pods: 2, Bytes: 4000}},
+		ByReason:    []ReasonCount{{Reason: "OOMKilled", ExitCode: 137, Count: 1, Exited: 3}},
+		ByAge: []AgeCount{
+			{UpToSeconds: 3600, Count: 1},
+			{UpToSeconds: 86400, Count: 1},
+			{UpToSeconds: 604800, Count: 1},
+			{UpToSeconds: 2592000},
+			{Count: 1},
+		},
+		GonePods:     []GonePod{{Namespace: "default", Pod: "old", PodUID: "uid-old", Containers: 1, Sandboxes: 2}},
+		Bytes:        4000,
+		SandboxBytes: 200, ListBytes: 7000, LimitBytes: 14_000, ShareOfLimit: 4.0 / 14, ListOfLimit: 0.5, LivenessKnown: true,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"c"}, Newest(w.node, 1)); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff([]string{"c", "e"}, Newest(w.node, 9)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestCensusKnowsNoPods(t *testing.T) {
+	w := censusWorld()
+	w.node.Containers[0].Pod = &crictl.Pod{}
+	got := TakeCensus(w.node, nil, 0, noon())
+	if got.LivenessKnown || len(got.GonePods) != 0 || got.Unattributable != 1 || got.ShareOfLimit != 0 {
+		t.Errorf("%+v", got)
+	}
+}
+
+// TestJSONNames pins the names that the command line's contract gives.
+func TestJSONNames(t *testing.T) {
+	w := censusWorld()
+	census := TakeCensus(w.node, map[string]End{"c": {ExitCode: 1, Reason: "Error"}}, 1, noon())
+	report := Report{DryRun: true, Plan: somePlan(), Result: Result{Skipped: []Skipped{{}}, Failed: []Failed{{}}}}
+	for _, tt := range []struct {
+		value any
+		names []string
+	}{
+		{census, []string{
+			"total", "sandboxes", "byPod", "namespace", "pod", "podUID", "container", "count", "oldest", "newest", "lastReason",
+			"lastExitCode", "byNamespace", "byReason",
+		}},
+		{report, []string{
+			"dryRun", "plan", "remove", "kind", "id", "namespace", "pod", "container", "createdAt", "finishedAt", "why", "keep",
+			"removed", "skipped", "failed", "error", "seconds", "perSecond",
+		}},
+	} {
+		text, err := json.Marshal(tt.value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range tt.names {
+			if !strings.Contains(string(text), `"`+name+`":`) {
+				t.Errorf("%T has no %q:\n%s", tt.value, name, text)
+			}
+		}
+		if strings.Contains(string(text), "null") {
+			t.Errorf("%T has a null:\n%s", tt.value, text)
+		}
+	}
+}
+
+func TestGrow(t *testing.T) {
+	base := Census{Total: 100, Sandboxes: 5, ListBytes: 1000, LimitBytes: 2000}
+	more := Census{Total: 110, Sandboxes: 6, ListBytes: 1100, LimitBytes: 2000}
+	seconds := func(s float64) *float64 { return &s }
+	tests := []struct {
+		name          string
+		before, after Census
+		over          float64
+		want          *Growth
+	}{
+		{"grows", base, more, 60, &Growth{Seconds: 60, Containers: 10, Sandboxes: 1, Bytes: 100, ContainersPerDay: 14400, BytesPerDay: 144000, SecondsToLimit: seconds(540)}},
+		{"shrinks", more, base, 60, &Growth{Seconds: 60, Containers: -10, Sandboxes: -1, Bytes: -100, ContainersPerDay: -14400, BytesPerDay: -144000}},
+		{"over the limit", base, Census{Total: 100, Sandboxes: 5, ListBytes: 2000, LimitBytes: 2000}, 1, &Growth{Seconds: 1, Bytes: 1000, BytesPerDay: 86400000, SecondsToLimit: seconds(0)}},
+		{"no time", base, more, 0, nil},
+		{"a part only", base, Census{Partial: true}, 60, nil},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if diff := cmp.Diff(tt.want, Grow(&tt.before, &tt.after, tt.over)); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}

@@ -1,0 +1,155 @@
+package gc
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"github.com/kdiag/kdiag/crictl"
+)
+
+func TestGone(t *testing.T) {
+	full := Evidence{
+		Pods:      []KubeletPod{{UID: "u1", Namespace: "default", Name: "web"}},
+		Dirs:      []string{"u2"},
+		Manifests: []string{"etcd", "kube-apiserver"},
+	}
+	without := func(change func(*Evidence)) Evidence { e := full; change(&e); return e }
+	tests := []struct {
+		name     string
+		evidence Evidence
+		pod      crictl.Pod
+		fromAPI  bool
+		want     bool
+	}{
+		{"known to nobody", full, crictl.Pod{UID: "u9", Namespace: "default", Name: "old"}, true, true},
+		{"known to nobody, perhaps static", full, crictl.Pod{UID: "u9", Namespace: "default", Name: "old"}, false, true},
+		{"the kubelet's", full, crictl.Pod{UID: "u1"}, true, false},
+		{"has a directory", full, crictl.Pod{UID: "u2"}, true, false},
+		{"the same name, another uid", full, crictl.Pod{UID: "u9", Namespace: "default", Name: "web"}, true, true},
+		{"the same name, perhaps static", full, crictl.Pod{UID: "u9", Namespace: "default", Name: "web"}, false, false},
+		{"the same name elsewhere", full, crictl.Pod{UID: "u9", Namespace: "other", Name: "web"}, false, true},
+		{"static", full, crictl.Pod{UID: "u9", Name: "kube-apiserver-node-1.example.com"}, false, false},
+		{"static, the bare name", full, crictl.Pod{UID: "u9", Name: "etcd"}, false, false},
+		{"only begins like a static one", full, crictl.Pod{UID: "u9", Name: "etcdx-node-1"}, false, true},
+		{"from the API, named like a static one", full, crictl.Pod{UID: "u9", Name: "etcd-node-1"}, true, true},
+		{"no uid", full, crictl.Pod{Name: "old"}, true, false},
+		{"no pods", without(func(e *Evidence) { e.PodsWithout = "refused" }), crictl.Pod{UID: "u9"}, true, false},
+		{"no directories", without(func(e *Evidence) { e.DirsWithout = "hangs" }), crictl.Pod{UID: "u9"}, true, false},
+		{"no manifests", without(func(e *Evidence) { e.ManifestsWithout = "unknown" }), crictl.Pod{UID: "u9"}, true, false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := NewLiveness(&tt.evidence).Gone(tt.pod, tt.fromAPI); got != tt.want {
+				t.Errorf("gone: %t, want %t", got, tt.want)
+			}
+		})
+	}
+	if (&Liveness{}).Gone(crictl.Pod{UID: "u9"}, true) {
+		t.Error("nothing is known, and a pod is gone")
+	}
+	e := without(func(e *Evidence) { e.PodsWithout, e.DirsWithout = "401", "hangs" })
+	if diff := cmp.Diff([]string{"the kubelet's pods: 401", "the pod directories: hangs"}, NewLiveness(&e).Missing()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestReadPodDirs(t *testing.T) {
+	root := t.TempDir()
+	if _, err := ReadPodDirs(t.Context(), root, "/var/lib/kubelet"); err == nil {
+		t.Error("a folder that is not there gave an answer")
+	}
+	for _, uid := range []string{"u1", "u2"} {
+		if err := os.MkdirAll(filepath.Join(root, "var/lib/kubelet/pods", uid), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := ReadPodDirs(t.Context(), root, "/var/lib/kubelet")
+	slices.Sort(got)
+	if diff := cmp.Diff([]string{"u1", "u2"}, got); diff != "" || err != nil {
+		t.Error(err, diff)
+	}
+	if err := os.MkdirAll(filepath.Join(root, "empty/pods"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := ReadPodDirs(t.Context(), root, "empty"); err != nil || len(got) != 0 {
+		t.Errorf("an empty folder: %v, %v", got, err)
+	}
+	if _, err := names(filepath.Join(root, "var/lib/kubelet/pods"), 1); err == nil {
+		t.Error("more entries than allowed gave an answer")
+	}
+}
+
+func TestReadManifests(t *testing.T) {
+	root := t.TempDir()
+	dir := filepath.Join(root, "manifests")
+	write(t, filepath.Join(dir, "etcd.yaml"), "apiVersion: v1\nkind: Pod\nmetadata:\n  name: etcd\nspec:\n  containers:\n  - name: 'main'\n    hostname: h\n")
+	write(t, filepath.Join(dir, "api.json"), `{"kind":"Pod","metadata":{"name" : "Kube-API"}}`)
+	write(t, filepath.Join(dir, "flow.yml"), "metadata: {name: &n flow, namespace: x}\n")
+	write(t, filepath.Join(dir, ".hidden"), "name: hidden")
+	write(t, filepath.Join(dir, "sub/below.yaml"), "name: below")
+	got, err := ReadManifests(t.Context(), root, "/manifests")
+	slices.Sort(got)
+	if diff := cmp.Diff([]string{"etcd", "flow", "kube-api", "main"}, got); diff != "" || err != nil {
+		t.Error(err, diff)
+	}
+	if got, err := ReadManifests(t.Context(), root, "/manifests/etcd.yaml"); err != nil || !slices.Contains(got, "etcd") {
+		t.Errorf("one file: %v, %v", got, err)
+	}
+	for name, spoil := range map[string]func(path string) error{
+		"no name":  func(path string) error { return os.WriteFile(path, []byte("kind: Pod\n"), 0o644) },
+		"too much": func(path string) error { return os.WriteFile(path, make([]byte, maxManifestSize+1), 0o644) },
+		"a pipe":   func(path string) error { return unix.Mkfifo(path, 0o644) },
+	} {
+		path := filepath.Join(dir, "spoiled")
+		if err := spoil(path); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := ReadManifests(t.Context(), root, "/manifests"); err == nil {
+			t.Errorf("%s: %v and no error: the evidence is not complete", name, got)
+		}
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestAbandonable(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	release := make(chan struct{})
+	_, err := abandonable(ctx, "reading /dead", func() (int, error) { <-release; return 0, nil })
+	close(release)
+	if err == nil || !strings.HasPrefix(err.Error(), "reading /dead: no answer") {
+		t.Errorf("%v", err)
+	}
+}
+
+func FuzzManifestNames(f *testing.F) {
+	f.Add([]byte("metadata:\n  name: etcd\n"))
+	f.Add([]byte(`{"metadata":{"name":"x"}}`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		for _, name := range manifestNames(text) {
+			if name == "" || strings.ContainsAny(name, " \n\"'") {
+				t.Errorf("name %q", name)
+			}
+		}
+	})
+}

@@ -1,0 +1,215 @@
+package gc
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kdiag/kdiag/crictl"
+)
+
+// random makes a node of a few pods in all kinds of disorder.
+func random(r *rand.Rand) (*world, Rules) {
+	w := newWorld()
+	names := []string{"init", "app", "sidecar"}
+	age := func() time.Duration { return time.Duration(r.IntN(40)-1) * hour / 4 }
+	for p := range 1 + r.IntN(4) {
+		pod := fmt.Sprint("p", p)
+		for s := range 1 + r.IntN(3) {
+			w.sandbox(fmt.Sprint("s", p, s), pod, crictl.SandboxState(r.IntN(2)), age())
+		}
+	}
+	for c := range r.IntN(40) {
+		s := w.node.Sandboxes[r.IntN(len(w.node.Sandboxes))]
+		id := fmt.Sprint("c", c)
+		w.container(id, s.ID, s.Pod.Name, names[r.IntN(3)], crictl.ContainerState(r.IntN(4)), age())
+		switch r.IntN(12) {
+		case 0:
+			delete(w.ended, id)
+		case 1:
+			w.node.Containers[len(w.node.Containers)-1].SandboxID = "elsewhere"
+		case 2:
+			w.node.Containers[len(w.node.Containers)-1].State = exited
+		case 3:
+			w.ended[id] = noon().Add(-age())
+		}
+	}
+	if r.IntN(2) == 0 {
+		w.node.Pods = NewLiveness(&Evidence{Dirs: []string{"uid-p0"}, Pods: []KubeletPod{{UID: "uid-p1", Main: []string{"app"}}}})
+	}
+	w.node.Partial = r.IntN(6) == 0
+	w.node.Kubelet.Keep = []int{0, 0, 1, 2, -1}[r.IntN(5)]
+	rules := Rules{Keep: r.IntN(4), IgnorePodLiveness: r.IntN(5) == 0}
+	if r.IntN(3) == 0 {
+		rules.MinAge = age()
+	}
+	if r.IntN(4) == 0 {
+		rules.Pod = "p0"
+	}
+	return w, rules
+}
+
+// naive is the planner written down rule by rule, without a thought for speed: it asks each thing alone.
+func naive(n Node, rules Rules, now time.Time) []string {
+	keep := max(1, n.Kubelet.Keep, rules.Keep)
+	gone := func(uid, name string) bool {
+		return rules.IgnorePodLiveness || n.Pods != nil && n.Pods.Gone(crictl.Pod{UID: uid, Name: name, Namespace: "default"}, true)
+	}
+	future := func(ns int64) bool { return ns > now.UnixNano() }
+	sandboxOf := func(c crictl.Container) bool {
+		return slices.ContainsFunc(n.Sandboxes, func(s crictl.PodSandbox) bool { return s.ID == c.SandboxID })
+	}
+	selected := func(p *crictl.Pod) bool { return rules.Pod == "" || p.Name == rules.Pod }
+	started := func(pod *crictl.Pod) bool {
+		return slices.ContainsFunc(n.Containers, func(c crictl.Container) bool {
+			main := c.Name != "init"
+			if n.Pods != nil && pod.UID == "uid-p1" {
+				main = c.Name == "app"
+			}
+			return c.Pod.UID == pod.UID && sandboxOf(c) && main && (c.State == exited || c.State == running)
+		})
+	}
+	removed := map[string]bool{}
+	var out []string
+	for _, c := range n.Containers {
+		newer := 0
+		for _, d := range n.Containers {
+			if d.State == exited && d.Pod.UID == c.Pod.UID && d.Name == c.Name && sandboxOf(d) && !future(d.CreatedAt) &&
+				(d.CreatedAt > c.CreatedAt || d.CreatedAt == c.CreatedAt && d.ID > c.ID) {
+				newer++
+			}
+		}
+		end, known := n.Finished(c.ID)
+		if c.State == exited && sandboxOf(c) && !future(c.CreatedAt) && newer >= keep && n.Kubelet.Keep >= 0 &&
+			(gone(c.Pod.UID, c.Pod.Name) || started(c.Pod)) && selected(c.Pod) &&
+			known && !end.After(now) && end.UnixNano() >= c.CreatedAt && now.Sub(end) >= rules.MinAge {
+			removed[c.ID] = true
+			out = append(out, c.ID)
+		}
+	}
+	for _, s := range n.Sandboxes {
+		occupied := slices.ContainsFunc(n.Containers, func(c crictl.Container) bool { return c.SandboxID == s.ID && !removed[c.ID] })
+		newest := !slices.ContainsFunc(n.Sandboxes, func(o crictl.PodSandbox) bool {
+			return o.Pod.UID == s.Pod.UID && !future(o.CreatedAt) && (o.CreatedAt > s.CreatedAt || o.CreatedAt == s.CreatedAt && o.ID > s.ID)
+		})
+		if s.State == crictl.SandboxNotReady && !n.Partial && !occupied && !future(s.CreatedAt) && selected(s.Pod) &&
+			(!newest || gone(s.Pod.UID, s.Pod.Name)) && now.Sub(s.Created()) >= rules.MinAge {
+			out = append(out, s.ID)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// apply returns the node after the plan has been run.
+func apply(n Node, p Plan) Node {
+	gone := map[string]bool{}
+	for _, v := range p.Remove {
+		gone[v.ID] = true
+	}
+	n.Containers = slices.DeleteFunc(slices.Clone(n.Containers), func(c crictl.Container) bool { return gone[c.ID] })
+	n.Sandboxes = slices.DeleteFunc(slices.Clone(n.Sandboxes), func(s crictl.PodSandbox) bool { return gone[s.ID] })
+	return n
+}
+
+func TestMakeAgainstNaive(t *testing.T) {
+	victims := 0
+	for seed := range uint64(2500) {
+		r := rand.New(rand.NewPCG(seed, 4))
+		w, rules := random(r)
+		plan := Make(w.node, rules, noon())
+		got := ids(plan)
+		victims += len(got)
+		slices.Sort(got)
+		want := append([]string{}, naive(w.node, rules, noon())...)
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Fatalf("seed %d, %+v (-naive +planner):\n%s", seed, rules, diff)
+		}
+		properties(t, seed, w, plan)
+
+		if again := Make(apply(w.node, plan), rules, noon()); len(again.Remove) != 0 {
+			t.Fatalf("seed %d: after the run the plan still has %v", seed, ids(again))
+		}
+		shuffled := w.node
+		shuffled.Containers = slices.Clone(w.node.Containers)
+		r.Shuffle(len(shuffled.Containers), func(i, j int) {
+			c := shuffled.Containers
+			c[i], c[j] = c[j], c[i]
+		})
+		if diff := cmp.Diff(plan, Make(shuffled, rules, noon())); diff != "" {
+			t.Fatalf("seed %d: the order of the list changes the plan:\n%s", seed, diff)
+		}
+		candidates := Candidates(w.node, rules, noon())
+		for _, v := range plan.Remove {
+			if v.Kind == KindContainer && !slices.Contains(candidates, v.ID) {
+				t.Fatalf("seed %d: %s is a victim and no candidate", seed, v.ID)
+			}
+		}
+	}
+	if victims < 2_000 {
+		t.Errorf("only %d victims in all: the nodes are too tame", victims)
+	}
+}
+
+// properties checks what must hold of every plan, whatever the rules.
+func properties(t *testing.T, seed uint64, w *world, plan Plan) {
+	t.Helper()
+	after := apply(w.node, plan)
+	newest := map[unit]crictl.Container{}
+	state := map[string]crictl.ContainerState{}
+	for _, c := range w.node.Containers {
+		state[c.ID] = c.State
+		u := unit{c.Pod.UID, c.Name}
+		if old, ok := newest[u]; !ok || olderContainer(&old, &c) < 0 {
+			newest[u] = c
+		}
+	}
+	dead := 0
+	for _, v := range plan.Remove {
+		switch {
+		case v.Kind == KindContainer && state[v.ID] != exited:
+			t.Fatalf("seed %d: %s is %s", seed, v.ID, state[v.ID])
+		case v.Kind == KindContainer && newest[unit{v.PodUID, v.Container}].ID == v.ID:
+			t.Fatalf("seed %d: %s is the newest of its unit", seed, v.ID)
+		case v.Kind == KindSandbox:
+			dead++
+		}
+		if v.Why == "" {
+			t.Fatalf("seed %d: %s without a reason", seed, v.ID)
+		}
+	}
+	left := map[unit]bool{}
+	for _, c := range after.Containers {
+		left[unit{c.Pod.UID, c.Name}] = true
+	}
+	for u := range newest {
+		if !left[u] {
+			t.Fatalf("seed %d: nothing is left of %v", seed, u)
+		}
+	}
+	if w.node.Pods == nil && !plan.Rules.IgnorePodLiveness {
+		for _, s := range w.node.Sandboxes {
+			if !slices.ContainsFunc(after.Sandboxes, func(o crictl.PodSandbox) bool { return o.Pod.UID == s.Pod.UID }) {
+				t.Fatalf("seed %d: no sandbox is left of live pod %s", seed, s.Pod.UID)
+			}
+		}
+	}
+	total := 0
+	for _, s := range w.node.Sandboxes {
+		if s.State == crictl.SandboxNotReady {
+			total++
+		}
+	}
+	for _, s := range state {
+		if s == exited {
+			total++
+		}
+	}
+	if total != plan.Keep+len(plan.Remove) {
+		t.Fatalf("seed %d: %d kept and %d removed of %d", seed, plan.Keep, len(plan.Remove), total)
+	}
+}

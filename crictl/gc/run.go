@@ -1,0 +1,290 @@
+package gc
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/kdiag/kdiag/crictl"
+)
+
+// Defaults of Options.
+const (
+	// DefaultConcurrency is the most removals at a time. Runtimes keep their records in one database, which takes one
+	// change after the other; more in flight than this only waits there.
+	DefaultConcurrency = 16
+	// DefaultRate is the most removals per second, far above what a runtime with real snapshots does.
+	DefaultRate = 500
+	// DefaultRetries is how often a victim is tried again after an error.
+	DefaultRetries = 3
+	// DefaultPatience is how long a run stands still for a runtime that does not answer.
+	DefaultPatience = 5 * time.Minute
+	// DefaultGrace is how long calls in flight may go on after the run was stopped.
+	DefaultGrace = 10 * time.Second
+)
+
+// Options tune a run. The zero value is good for a real node.
+type Options struct {
+	Concurrency int     // most removals at a time; 0 means DefaultConcurrency
+	Rate        float64 // most removals per second; 0 means DefaultRate
+	Retries     int     // of a victim that fails; 0 means DefaultRetries, below 0 none
+	Patience    time.Duration
+	Grace       time.Duration
+	Audit       *Audit         // nil keeps no record; the caller closes it
+	Logs        *Logs          // nil leaves the logs
+	Progress    func(Progress) // called now and then from one goroutine; must not block
+}
+
+func (o *Options) complete() {
+	o.Concurrency = orDefault(o.Concurrency, DefaultConcurrency)
+	o.Rate = orDefault(o.Rate, DefaultRate)
+	o.Retries = max(0, orDefault(o.Retries, DefaultRetries))
+	o.Patience = orDefault(o.Patience, DefaultPatience)
+	o.Grace = orDefault(o.Grace, DefaultGrace)
+}
+
+// orDefault returns v, or fallback if v is zero.
+func orDefault[T comparable](v, fallback T) T {
+	var zero T
+	if v == zero {
+		return fallback
+	}
+	return v
+}
+
+// Tuning of a run.
+const (
+	tick           = 10 * time.Millisecond // of everything that waits for a time
+	progressEvery  = 100 * time.Millisecond
+	quietProbes    = 20 // of the quiet runtime before the first removal
+	quietGap       = 10 * time.Millisecond
+	calibrateDrain = 500 * time.Millisecond // how long removals in flight are waited for before the runtime is measured without
+	probeEvery     = 50 * time.Millisecond
+	probeShare     = 10 // the side probe may be in flight a tenth of the time
+	longestBetween = time.Second
+	firstBackOff   = 200 * time.Millisecond
+	longestBackOff = 5 * time.Second
+	freeTries      = 10 // attempts of a victim that fail while the runtime is down, on top of those that count
+	lastLooks      = 8  // at a time, when the run ends
+	lastLookTime   = time.Second
+	burst          = 2 * tick // by which the rate limit may be ahead after an idle moment
+	// enoughRefusals are so many refusals, without a single removal, that the runtime takes no removals at all: a socket
+	// for reading, or a proxy.
+	enoughRefusals = 8
+)
+
+// Run removes what the plan says: the containers, oldest first, then the sandboxes. Each is looked at again right before.
+// The error says why nothing could be begun, or that the audit file failed; what became of the victims is in the Result
+// in any case.
+//
+// When ctx is cancelled no new call is made, and the calls in flight are waited for as long as Options.Grace. When ctx has
+// a deadline the run ends by it, a little earlier than that so that what was asked for and not answered can be looked at
+// once more.
+func Run(ctx context.Context, client *crictl.Client, plan Plan, opts Options) (Result, error) {
+	opts.complete()
+	r := newRun(ctx, client, &plan, opts)
+	defer r.cancel()
+	if len(plan.Remove) == 0 {
+		return r.finish(), nil
+	}
+	quiet, err := r.quiet(ctx)
+	if err != nil {
+		r.result.Left = len(plan.Remove)
+		return r.finish(), err
+	}
+	r.pace = newPacer(opts.Concurrency, quiet, time.Now())
+	r.loop(ctx)
+	r.lastLook()
+	r.drain()
+	return r.finish(), r.auditErr
+}
+
+// A run is the state of one Run. Its loop is the only goroutine that changes it; removals, probes and the audit file's
+// writes are goroutines that report to it.
+type run struct {
+	client *crictl.Client
+	plan   *Plan
+	opts   Options
+	pace   *pacer
+	begin  time.Time
+
+	work   context.Context // of the calls: outlives the run's stop, not its end
+	cancel context.CancelFunc
+	remove remover
+	halt   atomic.Bool // asked by the removals in flight
+
+	queue    []*job // not tried yet, in order
+	sandbox  []*job // follow when no container is left
+	waiting  []*job // to be tried again
+	inFlight int
+	results  chan outcome
+	nextDue  time.Time // of the rate limit
+	lastGo   time.Time
+
+	probes    chan crictl.Call
+	probing   bool
+	probeAt   time.Time // start of the probe in flight, or when the next is due
+	lastProbe time.Duration
+	pausedAt  time.Time
+
+	refusals  int
+	confirmed []*job     // removed, not yet in the audit file
+	writing   []*job     // being written to it
+	written   chan error // the end of that
+	auditErr  error
+
+	stopped    bool
+	stopLate   time.Time // when calls in flight are given up after a stop
+	soft, hard time.Time // of a ctx with a deadline: no new removals from soft on, everything ended by hard
+	result     Result
+	shown      time.Time
+}
+
+func newRun(ctx context.Context, client *crictl.Client, plan *Plan, opts Options) *run {
+	r := &run{
+		client: client, plan: plan, opts: opts, begin: time.Now(),
+		results: make(chan outcome, opts.Concurrency), probes: make(chan crictl.Call, 1), written: make(chan error, 1),
+		result: Result{Skipped: []Skipped{}, Failed: []Failed{}},
+	}
+	r.work, r.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	r.remove = remover{
+		client: client, logs: opts.Logs, stopping: r.halt.Load, minAge: max(plan.Rules.MinAge, plan.Rules.OlderThan),
+	}
+	if end, ok := ctx.Deadline(); ok {
+		reserve := min(max(time.Until(end)/20, 50*time.Millisecond), 2*time.Second)
+		r.soft, r.hard = end.Add(-reserve), end
+	}
+	for i := range plan.Remove {
+		j := &job{victim: &plan.Remove[i]}
+		if j.victim.Kind == KindSandbox {
+			r.sandbox = append(r.sandbox, j)
+		} else {
+			r.queue = append(r.queue, j)
+		}
+	}
+	return r
+}
+
+// probe makes the side call: a list that the runtime must walk through all its containers for, as for a kubelet's
+// relist, and whose answer is small.
+func (r *run) probe(ctx context.Context) crictl.Call {
+	list := r.client.ListContainers(ctx, crictl.Filter{ID: r.plan.Remove[0].ID}, crictl.ModeUnary)
+	return list.Calls[len(list.Calls)-1]
+}
+
+// quiet measures the runtime before anything is removed.
+func (r *run) quiet(ctx context.Context) ([]time.Duration, error) {
+	var took []time.Duration
+	for len(took) < quietProbes {
+		call := r.probe(ctx)
+		if !call.OK() {
+			return nil, fmt.Errorf("asking the runtime for a small list before anything is removed: %s: %s", call.Code, call.Err)
+		}
+		took = append(took, call.Elapsed)
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("before anything was removed: %w", ctx.Err())
+		case <-time.After(quietGap):
+		}
+	}
+	return took, nil
+}
+
+// loop goes on until all is done or the run is stopped and nothing is in flight.
+func (r *run) loop(ctx context.Context) {
+	ticker := time.NewTicker(tick)
+	defer ticker.Stop()
+	done := ctx.Done()
+	for !r.over() {
+		now := time.Now()
+		r.watch(now)
+		r.start(now)
+		r.record()
+		r.show(now, false)
+		select {
+		case out := <-r.results:
+			r.inFlight--
+			r.settle(out)
+		case call := <-r.probes:
+			r.probed(call)
+		case err := <-r.written:
+			r.recorded(err)
+		case <-ticker.C:
+		case <-done:
+			done = nil
+			r.stop("interrupted")
+		}
+	}
+}
+
+// over reports whether the loop has nothing left to do or wait for.
+func (r *run) over() bool {
+	if r.inFlight > 0 {
+		return false
+	}
+	if r.stopped {
+		return true
+	}
+	return len(r.queue)+len(r.sandbox)+len(r.waiting)+len(r.confirmed)+len(r.writing) == 0
+}
+
+// stop lets nothing new begin.
+func (r *run) stop(why string) {
+	if r.stopped {
+		return
+	}
+	r.stopped = true
+	r.result.Stopped = why
+	r.halt.Store(true)
+	r.stopLate = time.Now().Add(r.opts.Grace)
+	if !r.hard.IsZero() {
+		// Half of what is kept back is for the calls in flight, half for the last look.
+		if late := r.soft.Add(r.hard.Sub(r.soft) / 2); late.Before(r.stopLate) {
+			r.stopLate = late
+		}
+	}
+}
+
+// watch acts on everything that becomes due by time alone.
+func (r *run) watch(now time.Time) {
+	if !r.soft.IsZero() && !now.Before(r.soft) {
+		r.stop("the deadline was reached")
+	}
+	if r.stopped {
+		if !now.Before(r.stopLate) {
+			r.cancel()
+		}
+		return
+	}
+	switch {
+	case r.probing && now.Sub(r.probeAt) > r.pace.stall():
+		r.pace.pause("the runtime does not answer")
+	case r.pace.calibrating && r.inFlight > 0 && now.Sub(r.lastGo) < calibrateDrain:
+	case !r.probing && !now.Before(r.probeAt):
+		r.probing, r.probeAt = true, now
+		go func() { r.probes <- r.probe(r.work) }()
+	}
+	switch {
+	case !r.pace.paused():
+		r.pausedAt = time.Time{}
+	case r.pausedAt.IsZero():
+		r.pausedAt = now
+		r.result.Pauses++
+	case now.Sub(r.pausedAt) > r.opts.Patience:
+		r.stop(fmt.Sprintf("%s; it was waited for %v", r.pace.reason, r.opts.Patience))
+	}
+}
+
+// probed takes the side probe's answer and sets the time of the next.
+func (r *run) probed(call crictl.Call) {
+	now := time.Now()
+	r.probing = false
+	r.lastProbe = call.Elapsed
+	r.pace.probed(call.Elapsed, call.OK(), now)
+	between := min(max(probeEvery, probeShare*call.Elapsed), longestBetween)
+	if r.pace.calibrating {
+		between = quietGap
+	}
+	r.probeAt = now.Add(between)
+}
