@@ -80,6 +80,7 @@ func (f *facts) episodes(host uint16) []Episode {
 		_, ok := firstMark(marks, from, to, false)
 		return ok
 	})
+	chains := g.chains()
 	var out []Episode
 	for i := range g.runs {
 		r := &g.runs[i]
@@ -97,6 +98,7 @@ func (f *facts) episodes(host uint16) []Episode {
 		e.Restarts = f.restarts(g, r, s, host)
 		if e.Kind == Incident {
 			c := f.newCase(&e, host, s, g, r)
+			c.relists = r.of(chains)
 			e.Causes = c.causes()
 			e.Culprits = f.culprits(c.bursts)
 		}

@@ -21,7 +21,8 @@ type caseFile struct {
 	reasons map[string]bool
 	skips   int // skip lines
 	longest time.Duration
-	gap     bool // the skip lines have a hole of more than twice their cadence
+	gap     bool    // the skip lines have a hole of more than twice their cadence
+	relists relists // that followed each other directly, of the series that the episode belongs to
 }
 
 // seen is how records of one code occur around an episode.
@@ -50,21 +51,47 @@ func (f *facts) newCase(e *Episode, host uint16, s span, g *grouping, r *run) *c
 	for _, b := range c.bursts {
 		code := f.code(b)
 		v := c.byCode[code]
-		first, _ := b.first.at()
-		last, _ := b.last.at()
 		if v == nil {
-			v = &seen{first: first, last: last}
+			v = &seen{}
 			c.byCode[code] = v
 		}
-		v.count += int64(b.count)
-		v.first, v.last = min(v.first, first), max(v.last, last)
-		v.bursts = append(v.bursts, b)
+		v.take(b)
 	}
 	for _, reason := range e.Reasons {
 		c.reasons[reason] = true
 	}
 	c.pauses(g, r)
 	return c
+}
+
+// take counts a burst.
+func (v *seen) take(b *burst) {
+	first, _ := b.first.at()
+	last, _ := b.last.at()
+	if len(v.bursts) == 0 {
+		v.first, v.last = first, last
+	}
+	v.count += int64(b.count)
+	v.first, v.last = min(v.first, first), max(v.last, last)
+	v.bursts = append(v.bursts, b)
+}
+
+// ofRole returns how records of a code occur that name a unit of a role, nil if there are none.
+func (c *caseFile) ofRole(code string, want role) *seen {
+	all := c.byCode[code]
+	if all == nil {
+		return nil
+	}
+	v := &seen{}
+	for _, b := range all.bursts {
+		if c.f.pool.detailOf(b.detail).Role == want {
+			v.take(b)
+		}
+	}
+	if v.count == 0 {
+		return nil
+	}
+	return v
 }
 
 // pauses looks for holes between the skip lines of one process.
@@ -118,12 +145,17 @@ func (c *caseFile) calls(grpc string, texts []string, codes ...string) int64 {
 	return n
 }
 
-// says words how often and when records of a code occur, such as "relist failed: 3 times, 00:51:11 to 00:55:11 UTC".
+// says words how often and when records of a code occur, such as "relist failed: 3 records, 00:51:11 to 00:55:11 UTC".
 func (c *caseFile) says(code string) string {
 	v := c.byCode[code]
 	if v == nil {
 		return ""
 	}
+	return c.saysOf(code, v)
+}
+
+// saysOf is says of some of the records.
+func (c *caseFile) saysOf(code string, v *seen) string {
 	sig := c.f.catalogue[code]
 	what := sig.Title
 	if what == "" {
@@ -139,7 +171,7 @@ func (c *caseFile) says(code string) string {
 	if s := longestOf(v.bursts); s >= 1 {
 		extra = append(extra, fmt.Sprintf("up to %s", about(time.Duration(s*float32(time.Second)))))
 	}
-	text := fmt.Sprintf("%s: %s%s", what, times(v.count), stretch(v.first, v.last))
+	text := fmt.Sprintf("%s: %s%s", what, records(v.count), c.stretch(v.first, v.last))
 	if len(extra) > 0 {
 		text += " (" + strings.Join(extra, "; ") + ")"
 	}
@@ -179,15 +211,28 @@ func times(n int64) string {
 	return fmt.Sprintf("%d times", n)
 }
 
-// stretch words when something was seen.
-func stretch(first, last int64) string {
+// records counts log records, which are more than the calls or events that they tell of.
+func records(n int64) string {
+	if n == 1 {
+		return "1 record"
+	}
+	return fmt.Sprintf("%d records", n)
+}
+
+// stretch words when something was seen, in the zone of the log.
+func (c *caseFile) stretch(first, last int64) string {
 	if first == 0 {
 		return ""
 	}
 	const clock = "15:04:05"
-	a, b := time.UnixMicro(first).UTC(), time.UnixMicro(last).UTC()
-	if b.Sub(a) < time.Second {
-		return ", " + a.Format(clock) + " UTC"
+	zone := c.f.zone
+	a, b := time.UnixMicro(first).In(zone), time.UnixMicro(last).In(zone)
+	name := "UTC"
+	if _, offset := a.Zone(); offset != 0 {
+		name = a.Format("-07:00")
 	}
-	return fmt.Sprintf(", %s to %s UTC", a.Format(clock), b.Format(clock))
+	if b.Sub(a) < time.Second {
+		return ", " + a.Format(clock) + " " + name
+	}
+	return fmt.Sprintf(", %s to %s %s", a.Format(clock), b.Format(clock), name)
 }

@@ -96,9 +96,18 @@ func (c *caseFile) last(all *[]*suspect) {
 		}
 	}
 	s := accuse("PLEGUnhealthy", tierSymptom, 0.4, "The kubelet says that PLEG is not healthy, and the logs do not say why.").
-		because(times(int64(c.episode.Lines)) + " in the log").
+		because(c.onlySkips()).
 		lacks("records of failing calls, of the runtime or of the kernel that would explain it; that there are none proves nothing: many details are only logged at -v=4")
 	*all = append(*all, s)
+}
+
+// onlySkips words what there is when nothing says why.
+func (c *caseFile) onlySkips() string {
+	text := records(int64(c.episode.Lines))
+	if c.count(runtimeCalls()...) == 0 {
+		text += ", no failing call among them"
+	}
+	return text
 }
 
 // unseen words what could not be looked at: lanes of which nothing was read, and holes.
@@ -115,7 +124,7 @@ func (c *caseFile) unseen() []string {
 		out = append(out, "no kernel record of interest was found in what was read")
 	}
 	if v := c.byCode[signature.LogsSuppressed]; v != nil {
-		out = append(out, "journald dropped records around the episode"+stretch(v.first, v.last))
+		out = append(out, "journald dropped records around the episode"+c.stretch(v.first, v.last))
 	}
 	return out
 }

@@ -1,8 +1,8 @@
 package journal
 
 import (
-	"fmt"
 	"strings"
+	"time"
 
 	"github.com/kdiag/kdiag/journal/signature"
 )
@@ -20,12 +20,9 @@ func hostRules() []hostRule {
 	return []hostRule{
 		{"KernelHung", 0.75, "The kernel reports tasks or CPUs that do not move.", []string{signature.HungTask, signature.SoftLockup, signature.RCUStall}},
 		{"IOStall", 0.7, "A disk fails or its file system is damaged: whatever touches it waits.", []string{signature.BlockIOError, signature.FilesystemError}},
-		{"DiskFull", 0.75, "A file system is full.", []string{signature.DiskFull}},
 		{"PIDsExhausted", 0.75, "New processes or threads cannot be started.", []string{signature.ForkFailed, signature.ForkRejected}},
-		{"FilesExhausted", 0.7, "A process has run out of file descriptors.", []string{signature.FilesExhausted}},
 		{"InotifyExhausted", 0.55, "The node has run out of inotify instances or watches.", []string{signature.InotifyExhausted}},
 		{"SystemdWedged", 0.75, "systemd or its bus does not answer; runc waits for it.", []string{signature.SystemdUnresponsive}},
-		{"ClockJumped", 0.6, "The clock was set, or the machine was suspended.", []string{signature.ClockChanged, signature.MachineSuspended}},
 	}
 }
 
@@ -40,52 +37,25 @@ func hostCauses(c *caseFile) []*suspect {
 		for _, code := range r.codes {
 			s.because(c.says(code))
 		}
-		c.timing(s, r.codes)
-		out = append(out, s)
-	}
-	for _, s := range out {
-		if s.Code == "KernelHung" && c.anyProcess(essential, signature.HungTask, signature.SoftLockup) {
+		if s.Code == "KernelHung" && c.anyProcess(moves, signature.HungTask, signature.SoftLockup) {
 			s.Confidence += 0.15
 			s.because("the stuck task belongs to the runtime, a container's shim or the kubelet")
 		}
+		c.timing(s, r.codes...)
+		out = append(out, s)
 	}
-	for _, judge := range []func(*caseFile) *suspect{filesystemHung, oomKilled, slowDisk, clockStep} {
+	for _, judge := range []func(*caseFile) *suspect{filesystemHung, oomKilled, slowDisk} {
 		if s := judge(c); s != nil {
 			out = append(out, s)
 		}
 	}
-	return out
+	return append(append(out, limitCauses(c)...), clockCauses(c)...)
 }
 
-// timing lowers a suspect whose first record comes only after the trouble had begun.
-func (c *caseFile) timing(s *suspect, codes []string) {
-	if c.episode.Start == nil {
-		return
-	}
-	start, first := c.episode.Start.UnixMicro(), int64(1<<62)
-	for _, code := range codes {
-		if v := c.byCode[code]; v != nil && v.first != 0 {
-			first = min(first, v.first)
-		}
-	}
-	if first == 1<<62 || first <= start {
-		return
-	}
-	// A hung task is only reported after two minutes, so a little later proves nothing.
-	if first > start+2*minute {
-		s.Confidence -= 0.25
-		s.against(fmt.Sprintf("it was first seen %s after PLEG had become unhealthy", about(timeOf(first).Sub(*c.episode.Start))))
-	}
-}
-
-// essential reports whether a task belongs to what containers need to run.
-func essential(name string) bool {
-	for _, p := range []string{"containerd", "dockerd", "docker", "crio", "conmon", "runc", "crun", "kubelet", "k3s", "rke2", "hyperkube", "systemd", "shim"} {
-		if strings.HasPrefix(name, p) || p == "shim" && strings.Contains(name, p) {
-			return true
-		}
-	}
-	return false
+// moves reports whether a task that stands still in the kernel holds up the runtime.
+func moves(name string) bool {
+	r := taskRole(name)
+	return vital(r) || r == roleOCI || r == roleInit
 }
 
 // anyProcess reports whether records of the codes name a process that fits.
@@ -96,8 +66,7 @@ func (c *caseFile) anyProcess(fits func(string) bool, codes ...string) bool {
 			continue
 		}
 		for _, b := range v.bursts {
-			s := c.f.pool.subjectOf(b.subject)
-			if fits(s.Name) || s.Kind == "Unit" && fits(s.ID) {
+			if s := c.f.pool.subjectOf(b.subject); s.Kind == "Process" && fits(s.Name) {
 				return true
 			}
 		}
@@ -105,7 +74,7 @@ func (c *caseFile) anyProcess(fits func(string) bool, codes ...string) bool {
 	return false
 }
 
-// filesystemHung looks for a network file server that does not answer and has not come back.
+// filesystemHung looks for a network file server that does not answer.
 func filesystemHung(c *caseFile) *suspect {
 	v := c.byCode[signature.NFSNotResponding]
 	if v == nil {
@@ -113,13 +82,29 @@ func filesystemHung(c *caseFile) *suspect {
 	}
 	s := accuse("FilesystemHung", tierHost, 0.8, "A network file server does not answer: whatever touches its mounts waits.").
 		because(c.says(signature.NFSNotResponding), c.says(signature.MountFailed))
-	if ok := c.byCode[signature.NFSRecovered]; ok != nil && ok.last >= v.last {
-		s.Confidence = 0.5
-		s.against("it answered again" + stretch(ok.first, ok.last))
+	c.timing(s, signature.NFSNotResponding)
+	ok := c.byCode[signature.NFSRecovered]
+	if ok == nil || ok.last < v.last {
+		return s
 	}
-	c.timing(s, []string{signature.NFSNotResponding})
+	anchor, known := c.trouble()
+	again := "it answered again" + c.stretch(ok.first, ok.last)
+	s.Summary = "A network file server did not answer for a while: whatever touched its mounts waited."
+	switch healed := c.episode.RecoveredAt; {
+	case known && ok.last < anchor:
+		s.Confidence = min(s.Confidence, 0.2)
+		s.Summary = "A network file server did not answer for a while, and did again before the trouble began."
+		s.against(again)
+	case healed != nil && near(ok.last, healed.UnixMicro(), rpcTimeout.Microseconds()):
+		s.because(again + ", and so did PLEG")
+	default:
+		s.Confidence = min(s.Confidence, 0.45)
+		s.against(again)
+	}
 	return s
 }
+
+func near(a, b, within int64) bool { return abs(a-b) <= within }
 
 // oomKilled looks for processes that the kernel killed for memory.
 func oomKilled(c *caseFile) *suspect {
@@ -128,15 +113,68 @@ func oomKilled(c *caseFile) *suspect {
 	}
 	s := accuse("OOMKilled", tierHost, 0.35, "The kernel killed processes to free memory.").
 		because(c.says(signature.OOMKill), c.says(signature.UnitOOMKilled))
-	if c.anyProcess(essential, signature.OOMKill, signature.UnitOOMKilled) {
-		s.Confidence = 0.8
-		s.Summary = "The kernel killed the runtime, a shim or the kubelet to free memory."
-		s.because("a part of the runtime or the kubelet is among the victims")
-	} else {
+	v := c.vitalVictim()
+	switch {
+	case v == nil:
 		s.against("no part of the runtime or the kubelet is among the victims that are named")
+		c.timing(s, signature.OOMKill, signature.UnitOOMKilled)
+		return s
+	case v.unplaced:
+		s.Confidence = 0.55
+		s.because("a victim is named like a part of the runtime or the kubelet")
+		s.lacks("the cgroup that ran out of memory: a container may run a program of that name")
+	default:
+		s.Confidence = 0.8
+		s.because("a part of the runtime or the kubelet is among the victims")
 	}
-	c.timing(s, []string{signature.OOMKill, signature.UnitOOMKilled})
+	s.Summary = "The kernel killed the runtime, a shim or the kubelet to free memory."
+	if anchor, ok := c.trouble(); ok && v.at > anchor+beginSlack {
+		s.Confidence = min(s.Confidence, lateConfidence)
+		s.against("that was " + about(time.Duration(v.at-anchor)*time.Microsecond) + " after the last good relist, so it is no root")
+	}
 	return s
+}
+
+// A victim is what was killed that a node cannot do without.
+type victim struct {
+	at       int64
+	unplaced bool // a cgroup was out of memory, and it is not said which
+}
+
+// vitalVictim returns the first part of runtime or kubelet that was killed for memory. What dies by the limit of a pod is
+// of that pod, whatever its name is: docker in docker, kind, builds.
+func (c *caseFile) vitalVictim() *victim {
+	podded := map[uint32]bool{}
+	placed := map[uint32]bool{}
+	for _, code := range []string{signature.OOMInvoked, signature.OOMKill} {
+		if v := c.byCode[code]; v != nil {
+			for _, b := range v.bursts {
+				d := c.f.pool.detailOf(b.detail)
+				podded[b.subject] = podded[b.subject] || d.Pods
+				placed[b.subject] = placed[b.subject] || d.Placed
+			}
+		}
+	}
+	var first *victim
+	for _, code := range []string{signature.OOMKill, signature.UnitOOMKilled} {
+		v := c.byCode[code]
+		if v == nil {
+			continue
+		}
+		for _, b := range v.bursts {
+			o, d := c.f.pool.subjectOf(b.subject), c.f.pool.detailOf(b.detail)
+			memcg := d.Constraint == "memcg"
+			if o.Kind == "Unit" && !vital(d.Role) || o.Kind != "Unit" && !vital(taskRole(o.Name)) || memcg && podded[b.subject] {
+				continue
+			}
+			at, _ := b.first.at()
+			x := victim{at: at, unplaced: memcg && !placed[b.subject]}
+			if first == nil || first.unplaced && !x.unplaced || first.unplaced == x.unplaced && x.at < first.at {
+				first = &x
+			}
+		}
+	}
+	return first
 }
 
 // slowDisk weighs the signs of a disk that answers, but late.
@@ -168,19 +206,4 @@ func slowDisk(c *caseFile) *suspect {
 		return nil
 	}
 	return s.lacks("pressure and latency of the disk, which logs do not tell")
-}
-
-// clockStep tells an episode through which the wall clock was set.
-func clockStep(c *caseFile) *suspect {
-	if c.count(signature.ClockChanged, signature.MachineSuspended) > 0 {
-		return nil // told already
-	}
-	for _, st := range c.episode.Stalls {
-		if st.SpreadSeconds >= 30 {
-			return accuse("ClockJumped", tierHost, 0.3, "The wall clock was set during the episode; that alone does not make PLEG unhealthy.").
-				because(fmt.Sprintf("within one stall, time of day and stated age drift apart by %.0f s", st.SpreadSeconds)).
-				against("the kubelet measures the age on the monotonic clock")
-		}
-	}
-	return nil
 }

@@ -22,22 +22,45 @@ func kubeletCauses(c *caseFile) []*suspect {
 		}
 		out = append(out, s)
 	}
-	if c.count(signature.CertificateExpired) > 0 {
-		out = append(out, accuse("CertificateExpired", tierSymptom, 0.2, "A certificate of the kubelet has expired; the node is not ready for that too.").
-			because(c.says(signature.CertificateExpired)).against("PLEG does not talk to the API server"))
+	if s := certificateExpired(c); s != nil {
+		out = append(out, s)
 	}
 	return out
 }
 
-// starts counts how often the kubelet was started around the episode. One start writes several records.
+// certificateExpired tells whose certificate the records are about.
+func certificateExpired(c *caseFile) *suspect {
+	v := c.byCode[signature.CertificateExpired]
+	if v == nil {
+		return nil
+	}
+	owners := map[signature.Party]bool{}
+	for _, b := range v.bursts {
+		owners[c.f.pool.detailOf(b.detail).Owner] = true
+	}
+	what := "A certificate has expired, or this node's clock is wrong."
+	switch own, server := owners[signature.KubeletParty], owners[signature.APIServer]; {
+	case own && server:
+		what = "The kubelet's certificate and the API server's have expired, or a clock is wrong."
+	case own:
+		what = "The kubelet's own certificate has expired: the API server does not accept it."
+	case server:
+		what = "The API server's certificate has expired, or this node's clock is wrong: the kubelet does not accept it."
+	}
+	return accuse("CertificateExpired", tierSymptom, 0.2, what).
+		because(c.says(signature.CertificateExpired)).against("PLEG does not talk to the API server")
+}
+
+// starts counts how often the kubelet was started around the episode. One start writes several records, of one process.
 func (c *caseFile) starts() int {
-	n, last := 0, int64(-1<<62)
+	n, last, pid := 0, int64(-1<<62), int32(0)
 	for _, b := range c.bursts {
 		if c.f.code(b) != signature.KubeletStarted {
 			continue
 		}
-		if t, ok := b.first.at(); ok && t-last > 10*second {
-			n, last = n+1, t
+		t, ok := b.first.at()
+		if ok && (t-last > 10*second || pid != 0 && b.pid != 0 && b.pid != pid) {
+			n, last, pid = n+1, t, b.pid
 		}
 	}
 	return n
@@ -70,7 +93,7 @@ func kubeletStalled(c *caseFile) *suspect {
 	}
 	if k.failing > 0 {
 		s.Confidence -= 0.3
-		s.against("calls to the runtime fail: " + times(k.failing))
+		s.against("calls to the runtime fail: " + records(k.failing))
 	}
 	if s.Confidence < 0.15 {
 		return nil

@@ -22,7 +22,7 @@ func objectCauses(c *caseFile) []*suspect {
 
 // inspectHang is for status calls of single pods or containers that do not come back.
 func inspectHang(c *caseFile, k calls) *suspect {
-	if k.inspectLate == 0 && (k.peak == 0 || k.down || k.lists > 0) {
+	if k.inspectLate == 0 && (k.peak == 0 && !k.relists.hung() || k.down || k.lists > 0) {
 		return nil
 	}
 	s := accuse("InspectHang", tierObject, 0.25, "Single pods or containers cannot be inspected; the relist waits two minutes for each.")
@@ -35,7 +35,14 @@ func inspectHang(c *caseFile, k calls) *suspect {
 	} else {
 		s.lacks("records that name what could not be inspected; identical ones are printed once a minute at most")
 	}
-	if k.peak > 0 {
+	switch {
+	case k.relists.hung():
+		s.Confidence += 0.4
+		if k.inspectLate > 0 {
+			s.Confidence -= 0.3 // told by the records already
+		}
+		s.because(k.relists.text())
+	case k.peak > 0:
 		s.Confidence += 0.1
 		s.because(fmt.Sprintf("the worst age is near %d times the 2 min deadline of a call: %d calls hung one after the other", k.peak, k.peak))
 	}
@@ -138,7 +145,7 @@ func networkNotReady(c *caseFile, _ calls) *suspect {
 	if c.count(signature.NetworkNotReady, signature.CNINotInitialized) == 0 {
 		return nil
 	}
-	return accuse("NetworkNotReady", tierSymptom, 0.25, "The runtime has no working pod network; the node is not ready for that too.").
+	return accuse("NetworkNotReady", tierSymptom, 0.25, "The runtime has no working pod network.").
 		because(c.says(signature.NetworkNotReady), c.says(signature.CNINotInitialized)).
 		against("a missing network does not make PLEG unhealthy")
 }

@@ -10,7 +10,8 @@ import (
 	"github.com/kdiag/kdiag/journal/klog"
 )
 
-// report judges messages that stand at seconds after zero, written "seconds message", in the order given.
+// report judges messages that stand at seconds after zero, written "seconds message" or "seconds@sender message", in the
+// order given.
 func report(t *testing.T, messages ...string) *Report {
 	t.Helper()
 	p := &pool{}
@@ -18,12 +19,13 @@ func report(t *testing.T, messages ...string) *Report {
 	c := newCollector(p, newMatchers(), pt, nil, nil)
 	for _, m := range messages {
 		sec, text, _ := strings.Cut(m, " ")
+		sec, sender, _ := strings.Cut(sec, "@")
 		d, err := time.ParseDuration(sec + "s")
 		if err != nil {
 			t.Fatal(err)
 		}
 		s := klog.Stamp{Micros: zero + d.Microseconds(), Known: true, Year: true, Zone: true}
-		c.take(&record{msg: []byte(text), inner: s, outer: s, pid: 1, host: "n1"})
+		c.take(&record{msg: []byte(text), inner: s, outer: s, pid: 1, host: "n1", senders: []string{sender}})
 	}
 	return assemble([]*part{pt}, p, &Options{Now: now, Local: time.UTC}, false)
 }
@@ -109,7 +111,7 @@ func TestCauses(t *testing.T) {
 			messages: append([]string{
 				`1120 "GenericPLEG: Unable to retrieve pods" ` + late,
 			}, append(skips(1000, 60, "container runtime is down"), "1470 INFO: task nginx:987 blocked for more than 120 seconds.")...),
-			first: "KernelHung", also: "RuntimeHung",
+			first: "RuntimeHung", also: "KernelHung", not: "KernelHung",
 		},
 		{name: "nothing but skip lines", messages: skips(1000, 10, ""), first: "PLEGUnhealthy", not: "RuntimeHung"},
 		{

@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"bytes"
 	"slices"
 	"strconv"
 	"strings"
@@ -146,7 +147,7 @@ func (c *collector) hit(h *signature.Hit, r *record, m moment) {
 	case signature.PLEGNotHealthy:
 		c.pleg(h, r, m)
 	default:
-		s, d := subjectOf(h), detailOf(h)
+		s, d := subjectOf(h), detailOf(h, r)
 		k := burstKey{
 			code: c.code(code), host: c.host(r.host), subject: c.pool.subject(s), detail: c.pool.detail(d),
 			pid: int32(r.pid),
@@ -285,13 +286,21 @@ func splitReasons(s string) []string {
 	return strings.Split(s, "\x1f")
 }
 
-// detailOf is what a hit says of the call that failed.
-func detailOf(h *signature.Hit) detail {
+// detailOf is what a hit says of the call that failed, and of whom it is about.
+func detailOf(h *signature.Hit, r *record) detail {
 	text := h.ErrorText
 	if len(text) > 100 {
 		text = text[:100]
 	}
-	return detail{RPC: h.RPC, Code: h.GRPCCode, Text: text, Size: h.Size, Limit: h.Limit, Sending: h.Sending}
+	d := detail{
+		RPC: h.RPC, Code: h.GRPCCode, Text: text, Size: h.Size, Limit: h.Limit, Sending: h.Sending,
+		Role: unitRole(h.Role), Constraint: h.Constraint, Placed: h.Constraint != "" && h.Path != "", Pods: h.Constraint != "" && ofPods(h.Path), Owner: h.Owner,
+	}
+	if anyonesWords(h.Signature.Code) {
+		d.Role = senderRole(r)
+		d.Everywhere = bytes.Contains(r.msg, []byte("too many open files in system")) // ENFILE; EMFILE has no more words
+	}
+	return d
 }
 
 // subjectOf is the object that a hit names, the most particular one first.

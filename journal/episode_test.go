@@ -169,6 +169,23 @@ func TestSettle(t *testing.T) {
 				never(s, float64(5*k), 1)
 			}
 		}, false, []string{"startup 24"}},
+		{"three processes start one after the other", func(s *scene) {
+			for k := range 3 {
+				never(s, float64(20*k), int32(1+k))
+				never(s, float64(20*k)+5, int32(1+k))
+				never(s, float64(20*k)+6, 0) // names no process
+			}
+		}, false, []string{"startup 3", "startup 3", "startup 3"}},
+		{"the lines of two processes that start cross", func(s *scene) {
+			never(s, 0, 1)
+			never(s, 1, 2)
+			never(s, 2, 1)
+		}, false, []string{"startup 2", "startup 1"}},
+		{"none of many that start comes through", func(s *scene) {
+			for k := range 14 {
+				never(s, float64(20*k), int32(1+k))
+			}
+		}, false, []string{"incident 14"}},
 		{"restarted within an incident", func(s *scene) { s.flap(0, 12, 0); never(s, 470, 2) }, false, []string{"incident 13"}},
 		{"restarted after it had ended", func(s *scene) { s.flap(0, 12, 0); never(s, 470, 2) }, true, []string{"incident 12", "startup 1"}},
 		{"restarted an hour later", func(s *scene) { s.flap(0, 12, 0); never(s, 4000, 2) }, false, []string{"incident 12", "startup 1"}},

@@ -20,6 +20,7 @@ type part struct {
 	texts  []dated
 	cal    *calendar
 
+	blind   bool // it was read, and tells nothing
 	skipped bool // a journal file that by its header holds nothing of the time asked for
 }
 
@@ -32,9 +33,10 @@ type facts struct {
 	syncs      []syncHit
 	sights     map[uint16][]moment
 	descending map[uint16]bool
-	timed      int     // bursts with a time
-	reach      []int64 // see index
-	outside    int64   // unhealthy records without a time, left out because a range of time was asked for
+	zone       *time.Location // of the clock that the logs were written by, as far as one is known; else UTC
+	timed      int            // bursts with a time
+	reach      []int64        // see index
+	outside    int64          // unhealthy records without a time, left out because a range of time was asked for
 }
 
 // catalogueByCode returns all signatures by their code.
@@ -57,6 +59,7 @@ func gather(parts []*part, p *pool, since, until time.Time, keep bool) *facts {
 		f.descending[s] = part.hint.descending
 		f.take(part, s, window, keep)
 	}
+	f.zone = logZone(parts)
 	f.hosts()
 	slices.SortStableFunc(f.pleg, func(a, b *plegHit) int {
 		ta, aok := a.at()
@@ -110,6 +113,25 @@ func calendars(parts []*part) {
 	}
 }
 
+// logZone returns the zone of the first source that has one, for words about times of day. Journals count in UTC.
+func logZone(parts []*part) *time.Location {
+	for _, p := range parts {
+		if p.source.Format == formatJournal {
+			continue
+		}
+		zone, _, _ := p.cal.describe()
+		at, err := time.Parse("-07:00", zone[:min(len(zone), len("+08:00"))])
+		if err != nil {
+			continue
+		}
+		if _, offset := at.Zone(); offset != 0 {
+			return time.FixedZone("", offset)
+		}
+		break
+	}
+	return time.UTC
+}
+
 // limits is the range of time that was asked for.
 type limits struct{ since, until time.Time }
 
@@ -150,6 +172,12 @@ func (f *facts) take(p *part, source uint16, window limits, keep bool) {
 	for i := range sights {
 		resolve(&sights[i])
 	}
+	if !window.until.IsZero() { // what comes after the end of the range is not known, to recovery either
+		sights = slices.DeleteFunc(slices.Clone(sights), func(m moment) bool {
+			t, ok := m.at()
+			return ok && t > window.until.UnixMicro()
+		})
+	}
 	f.sights[source] = sights
 	for i := range pleg {
 		h := &pleg[i]
@@ -165,6 +193,9 @@ func (f *facts) take(p *part, source uint16, window limits, keep bool) {
 		resolve(&b.last)
 		b.source = source
 		if window.admits(&b.last) || window.admits(&b.first) {
+			if t, ok := b.last.at(); ok && !window.until.IsZero() && t > window.until.UnixMicro() {
+				b.last.inner = window.until.UnixMicro() // the burst goes on behind the range
+			}
 			f.bursts = append(f.bursts, b)
 		}
 	}

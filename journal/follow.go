@@ -126,7 +126,7 @@ func (f *following) journals(ctx context.Context, names []string, began time.Tim
 
 // stream reads a pipe as it fills.
 func (f *following) stream(ctx context.Context, j *job) error {
-	return f.live(ctx, j, Input{Reader: newPipeReader(ctx, j.input.Reader)})
+	return f.live(ctx, j, Input{Reader: newPipeReader(ctx, j.input.Reader, true)})
 }
 
 // live reads records as they come in.

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/kdiag/kdiag/journal/klog"
+	"github.com/kdiag/kdiag/journal/signature"
 )
 
 // What is known of a moment, as bits of moment.flags.
@@ -135,11 +136,16 @@ type burst struct {
 	seconds     float32 // largest that the records state, such as for how long a task was blocked
 }
 
-// A detail is what a record says of the call that failed. Bursts refer to it by number.
+// A detail is what a record says beside its object, mostly of the call that failed. Bursts refer to it by number.
 type detail struct {
 	RPC, Code, Text string
 	Size, Limit     int64
 	Sending         bool
+	Role            role            // of the unit that the record names, or of who wrote it where the words are anyone's
+	Everywhere      bool            // the limit that was hit is the node's, not one process's
+	Constraint      string          // of a kill for memory: memcg or global
+	Placed, Pods    bool            // the cgroup of the kill is named; it is of pods
+	Owner           signature.Party // whose certificate has expired
 }
 
 // A subject is the object that a record names.

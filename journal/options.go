@@ -64,6 +64,8 @@ var (
 	ErrEmpty = errors.New("the file is empty")
 	// ErrBinary means that a file is neither a journal nor text.
 	ErrBinary = errors.New("neither a journal nor text")
+	// ErrNotLog means that a file is text, and no line of it looks like a record of a log.
+	ErrNotLog = errors.New("no line in it looks like a record of a log")
 	// ErrNoMatch means that a glob matches no file.
 	ErrNoMatch = errors.New("no file matches")
 	// ErrNoBoot means that the journal holds no boot of that number or ID.

@@ -97,9 +97,28 @@ func (r *reading) one(ctx context.Context, i int) {
 	if err == nil || p.source.Lines > 0 {
 		r.parts[i] = p
 	}
+	if err == nil {
+		err = r.blind(p, r.bad[i])
+		p.blind = err != nil
+	}
 	if err != nil {
 		p.source.Problem = problem(err)
 	}
+}
+
+// blind says why a source that was read to its end tells nothing at all, so that finding nothing in it means nothing.
+func (r *reading) blind(p *part, bad []Unreadable) error {
+	s := &p.source
+	known := len(p.store.pleg) + len(p.store.bursts) + len(p.store.sights)
+	switch {
+	case p.skipped || known > 0:
+		return nil
+	case s.Lines == 0 && len(bad) > 0 && r.opts.Since.IsZero() && r.opts.Until.IsZero():
+		return fmt.Errorf("nothing in it can be read: %s", bad[0].Why)
+	case s.Lines > 0 && s.Unparsed == s.Lines:
+		return ErrNotLog
+	}
+	return nil
 }
 
 // hint is what is known of a source's stamps before it is read.
@@ -158,6 +177,13 @@ func (r *reading) report(refused []refusal) *Report {
 	for _, f := range refused {
 		report.Sources = append(report.Sources, Source{Name: clean(f.name, 1024), Problem: problem(f.err)})
 	}
+	if len(report.Sources) == 0 {
+		for i, p := range r.parts {
+			if p != nil && p.skipped { // it was looked at: its header says enough
+				report.Sources = append(report.Sources, Source{Name: clean(r.jobs[i].name, 1024), Format: formatJournal})
+			}
+		}
+	}
 	if skipped > 0 {
 		report.Notes = append(report.Notes, fmt.Sprintf("journal files that hold nothing of the time asked for: %d, not listed", skipped))
 	}
@@ -186,8 +212,14 @@ func (r *reading) notes(report *Report) []string {
 func (r *reading) verdict(ctx context.Context, refused []refusal) error {
 	var errs []error
 	for i, err := range r.fails {
-		if err == nil || r.parts[i] != nil {
-			return nil
+		if p := r.parts[i]; (err == nil || p != nil) && !(p != nil && p.blind) {
+			if r.jobs[i].kind != jobKmsg || r.opts.everySync {
+				return nil
+			}
+			err = ErrNoJournal // what the kernel says is not what the kubelet says
+		}
+		if err == nil {
+			err = errors.New(r.parts[i].source.Problem)
 		}
 		errs = append(errs, fmt.Errorf("reading %s: %w", r.jobs[i].name, err))
 	}

@@ -21,7 +21,10 @@ const sniffed = 4096
 
 // text reads a file of text or a stream.
 func (r *reading) text(ctx context.Context, j *job, c *collector) ([]Unreadable, error) {
-	in := j.input.Reader
+	var in io.Reader
+	if j.kind == jobStream {
+		in = newPipeReader(ctx, j.input.Reader, false) // a Read that waits for more must not outlast ctx
+	}
 	if j.kind == jobText {
 		f, err := os.OpenFile(j.path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 		if err != nil {
@@ -31,7 +34,10 @@ func (r *reading) text(ctx context.Context, j *job, c *collector) ([]Unreadable,
 		in = f
 	}
 	b := bufio.NewReaderSize(in, 64<<10)
-	head, err := b.Peek(sniffed)
+	head, err := b.Peek(1) // what a pipe has given so far is enough to go by
+	if n := min(b.Buffered(), sniffed); n > 1 {
+		head, err = b.Peek(n)
+	}
 	if len(head) == 0 {
 		if err == nil || errors.Is(err, io.EOF) {
 			return nil, ErrEmpty

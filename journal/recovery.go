@@ -94,6 +94,9 @@ func (f *facts) recover(e *Episode, g *grouping, r *run, s span, marks []mark) {
 	}
 	// When the next skip line was due, the loop was past it.
 	due := s.end + int64(5*time.Second/time.Microsecond)
+	if f.dropped(s.last.host, s.end, due+silence) {
+		return
+	}
 	if f.livesOn(s.last, due+silence, before, next) {
 		e.Recovered, e.RecoveredAt = true, timeOf(due)
 	}
@@ -123,6 +126,12 @@ func (f *facts) regular(g *grouping, r *run) bool {
 		}
 	}
 	return n == 3
+}
+
+// dropped reports whether journald says that it left out records between two instants, or soon after: it says so with the
+// next record that it lets pass.
+func (f *facts) dropped(host uint16, from, to int64) bool {
+	return slices.ContainsFunc(f.around(host, from, to), func(b *burst) bool { return f.code(b) == signature.LogsSuppressed })
 }
 
 // livesOn reports whether the process of a record goes on writing after an instant, without an unhealthy record, or

@@ -38,7 +38,7 @@ type Episode struct {
 	// Start and End are the times of the first and the last record that says so. Absent when no record has a time.
 	Start *time.Time `json:"start,omitempty"`
 	End   *time.Time `json:"end,omitempty"`
-	// Anchor is when the relist that got stuck began: time of a record minus the age in it. With several stalls, the first.
+	// Anchor is when the last good relist began: time of a record minus the age in it. With several stalls, the first.
 	Anchor *time.Time `json:"anchor,omitempty"`
 	// Seconds is from Start to End; the trouble itself lasted from Anchor to Recovery, or to the end of the log.
 	Seconds            float64    `json:"seconds"`

@@ -47,5 +47,43 @@ func (g *grouping) settle(ended func(from, to int64) bool) []bool {
 			last = i
 		}
 	}
+	for i := range startup {
+		if !startup[i] {
+			continue
+		}
+		for range g.splitByProcess(i) {
+			startup = append(startup, true)
+		}
+	}
 	return startup
+}
+
+// splitByProcess makes an episode of each kubelet process that starts within a run, because each is a start of its own. It
+// returns how many were added. What names no process stays with the record before it.
+func (g *grouping) splitByProcess(i int) int {
+	whole := g.runs[i]
+	home, had := map[int32]int{}, map[int]bool{}
+	runOf := i
+	g.runs[i] = run{}
+	added := 0
+	for _, k := range whole.recs {
+		if pid := g.recs[k].pid; pid != 0 {
+			to, ok := home[pid]
+			switch {
+			case ok:
+			case len(home) == 0:
+				to = i
+			default:
+				to = g.newRun()
+				added++
+			}
+			home[pid], runOf = to, to
+		}
+		g.runs[runOf].recs = append(g.runs[runOf].recs, k)
+		if s := g.owner[k]; !had[s] {
+			had[s], g.stalls[s].episode = true, runOf
+			g.runs[runOf].stalls = append(g.runs[runOf].stalls, s)
+		}
+	}
+	return added
 }

@@ -68,6 +68,17 @@ func (s *store) thin() {
 		s.dropped++
 		fold(func(a, b *plegHit) bool { return a.source == b.source && b.seq%4 != 0 })
 	}
+	for len(s.pleg) > maxPLEG*3/4 { // or the next record would come here again
+		kept := s.pleg[:0]
+		for i, h := range s.pleg {
+			if i%2 == 1 {
+				kept[len(kept)-1].lines += h.lines
+				continue
+			}
+			kept = append(kept, h)
+		}
+		s.pleg = kept
+	}
 }
 
 // sameStall reports whether two records of one source in a row plainly have one anchor.

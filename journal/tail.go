@@ -54,18 +54,20 @@ func (t *tailReader) Read(b []byte) (int, error) {
 	}
 }
 
-// A pipeReader reads a pipe as it fills, and says by returning nothing when nothing has come for a moment. The goroutine
+// A pipeReader reads a pipe as it fills until ctx ends, and says by returning nothing, if asked to, when nothing has come for
+// a moment. The goroutine
 // that waits for the pipe is left behind when the context ends first.
 type pipeReader struct {
 	ctx  context.Context
 	come chan []byte
 	err  error // why the pipe ended; set before come is closed
 	rest []byte
+	tell bool // say so when nothing comes
 	idle bool
 }
 
-func newPipeReader(ctx context.Context, r io.Reader) *pipeReader {
-	p := &pipeReader{ctx: ctx, come: make(chan []byte)}
+func newPipeReader(ctx context.Context, r io.Reader, tell bool) *pipeReader {
+	p := &pipeReader{ctx: ctx, come: make(chan []byte), tell: tell}
 	go func() {
 		defer close(p.come)
 		for {
@@ -90,7 +92,7 @@ func newPipeReader(ctx context.Context, r io.Reader) *pipeReader {
 func (p *pipeReader) Read(b []byte) (int, error) {
 	if len(p.rest) == 0 {
 		var wait <-chan time.Time
-		if !p.idle {
+		if p.tell && !p.idle {
 			wait = time.After(tailPoll)
 		}
 		select {

@@ -64,9 +64,16 @@ func parseTS(f Field) Stamp {
 		s, _, _ := ParseISO([]byte(f.Value))
 		return s
 	}
-	v, err := strconv.ParseFloat(f.Value, 64)
+	s, _ := ParseEpoch(f.Value)
+	return s
+}
+
+// ParseEpoch parses a number that counts from 1970 in seconds, milli-, micro- or nanoseconds, which its size tells apart, with
+// decimals or without.
+func ParseEpoch(number string) (s Stamp, ok bool) {
+	v, err := strconv.ParseFloat(number, 64)
 	if err != nil || math.IsNaN(v) || v <= 0 || v >= 1e19 {
-		return Stamp{}
+		return Stamp{}, false
 	}
 	// Each limit is the year 5138 in the coarser unit and 1973 in the finer one.
 	switch {
@@ -77,7 +84,7 @@ func parseTS(f Field) Stamp {
 	case v >= 1e17:
 		v /= 1e3
 	}
-	return Stamp{Micros: int64(math.Round(v)), Known: true, Year: true, Zone: true}
+	return Stamp{Micros: int64(math.Round(v)), Known: true, Year: true, Zone: true}, true
 }
 
 func splitCaller(s string) (file string, line int) {

@@ -3,6 +3,7 @@ package klog
 import (
 	"bytes"
 	"os"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -150,5 +151,43 @@ func TestParseObjectBoundsFields(t *testing.T) {
 	in := append([]byte(`{"a":1`), bytes.Repeat([]byte(`,"a":1`), 2*maxFields)...)
 	if fields, _, _ := ParseObject(in); len(fields) != maxFields {
 		t.Errorf("%d fields", len(fields))
+	}
+}
+
+func TestParseEpoch(t *testing.T) {
+	for in, want := range map[string]int64{
+		"1712891512": 1712891512e6, "1712891512.220193": 1712891512220193, "1712891512220": 1712891512220e3,
+		"1712891512220193": 1712891512220193, "1712891512220193024": 1712891512220193,
+	} {
+		s, ok := ParseEpoch(in)
+		if want := (Stamp{Micros: want, Known: true, Year: true, Zone: true}); !ok || s != want {
+			t.Errorf("%s: %+v, want %+v", in, s, want)
+		}
+	}
+	for _, in := range []string{"", "-1", "0", "NaN", "1e30", "12s"} {
+		if s, ok := ParseEpoch(in); ok {
+			t.Errorf("%s: %+v", in, s)
+		}
+	}
+}
+
+func TestElements(t *testing.T) {
+	for in, want := range map[string][]Field{
+		`[]`:                      nil,
+		`{"a":1}`:                 nil,
+		`["a\n", 1,{"b":[2]}] ,3`: {{Value: "a\n", Kind: '"'}, {Value: "1", Kind: '0'}, {Value: `{"b":[2]}`, Kind: '{'}},
+		`[ [1], "cut`:             {{Value: "[1]", Kind: '['}, {Value: "cut", Kind: '"'}},
+		`[1 2]`:                   {{Value: "1", Kind: '0'}},
+		`[,`:                      nil,
+	} {
+		if diff := cmp.Diff(want, slices.Collect(Elements([]byte(in)))); diff != "" {
+			t.Errorf("%s: %s", in, diff)
+		}
+	}
+	for f := range Elements([]byte(`[1,2,3]`)) {
+		if f.Value != "1" {
+			t.Errorf("%+v after the first was enough", f)
+		}
+		break
 	}
 }

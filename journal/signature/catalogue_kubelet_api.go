@@ -33,14 +33,18 @@ func apiEntries() []entry {
 			Signature: Signature{
 				Code: CertificateExpired, Lane: Kubelet, Marker: Error,
 				Title: "a certificate has expired",
-				Means: "The kubelet's client certificate, or the API server's, is not valid now. Also when the clock is wrong. Expired " +
-					"certificates of clients that call the kubelet are left out.",
+				Means: "The kubelet's client certificate (\"remote error\", \"client certificate\"), or the API server's (\"failed to verify\"), is " +
+					"not valid now. Also when the clock is wrong. Expired certificates of clients that call the kubelet are left out.",
 				Versions: "All.",
 				Implies:  []string{"CertificateExpired", "ClockJumped"},
 				Sources:  []string{"crypto/x509", "pkg/kubelet/certificate/bootstrap/bootstrap.go"},
 			},
-			forms: unless(inbound, all("ertificate has expired or is not yet valid", "client certificate is expired",
-				"certificate is expired", "urrent certificate is expired")),
+			forms: unless(inbound, join(
+				all("ertificate has expired or is not yet valid", "client certificate is expired", "certificate is expired",
+					"urrent certificate is expired", "remote error: tls: expired certificate"),
+				[]form{{has: "existing bootstrap client certificate", and: []string{"is expired"}}},
+			)),
+			reads: readOwner,
 		},
 		{
 			Signature: Signature{

@@ -39,6 +39,10 @@ type Hit struct {
 	Role   Lane   // what Unit is: Kubelet, Runtime, or empty
 	Count  int64  // restart counter; number of suppressed messages
 
+	// Owner says whose certificate has expired: KubeletParty for the kubelet's own, with which it proves itself to the API server;
+	// APIServer for the one that the API server shows; empty where the text does not tell.
+	Owner Party
+
 	Size    int64 // message too large: its bytes
 	Limit   int64 // message too large: the limit in bytes
 	Sending bool  // message too large: the side that sends refused it, which is the runtime

@@ -47,6 +47,9 @@ func read(r *record, what reading, h *Hit) {
 	if what&readTook != 0 {
 		h.Seconds = took(r.text)
 	}
+	if what&readOwner != 0 {
+		h.Owner = ownerOf(r.text)
+	}
 }
 
 func isWord(c byte) bool {

@@ -70,6 +70,7 @@ const (
 	readUnit                          // systemd unit, its role and counters
 	readSizes                         // sizes of a message that is too large
 	readTook                          // how long something took
+	readOwner                         // whose certificate it is
 )
 
 // all tells how plain literals match: each by itself.

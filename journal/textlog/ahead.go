@@ -6,10 +6,11 @@ import (
 	"sync"
 )
 
-// aheadBlock and aheadBlocks bound what is unpacked ahead of the search, so that both run at once.
+// aheadBlock and aheadBlocks bound what is unpacked ahead of the search, so that both run at once. Unpackers give a few
+// kB at a time; blocks that are filled first make waking the other side rare.
 const (
-	aheadBlock  = 256 << 10
-	aheadBlocks = 4
+	aheadBlock  = 1 << 20
+	aheadBlocks = 3
 )
 
 // An ahead reads in a goroutine of its own until it is closed.
@@ -34,27 +35,28 @@ type block struct {
 
 func readAhead(r io.Reader, under io.Closer) *ahead {
 	a := &ahead{full: make(chan block, aheadBlocks), empty: make(chan []byte, aheadBlocks), quit: make(chan struct{}), under: under}
-	for range aheadBlocks {
-		a.empty <- make([]byte, aheadBlock)
-	}
 	a.done.Go(func() { a.run(r) })
 	return a
 }
 
 func (a *ahead) run(r io.Reader) {
 	defer close(a.full)
-	for {
+	for made := 0; ; {
 		var b block
 		select {
 		case b.buf = <-a.empty:
-		case <-a.quit:
-			return
-		}
-		for tries := 0; b.n == 0 && b.err == nil; tries++ {
-			if b.n, b.err = r.Read(b.buf); tries == 100 {
-				b.err = io.ErrNoProgress
+		default:
+			if made < aheadBlocks { // a small log needs but one
+				b.buf, made = make([]byte, aheadBlock), made+1
+				break
+			}
+			select {
+			case b.buf = <-a.empty:
+			case <-a.quit:
+				return
 			}
 		}
+		b.fill(r)
 		select {
 		case a.full <- b:
 		case <-a.quit:
@@ -66,6 +68,19 @@ func (a *ahead) run(r io.Reader) {
 	}
 }
 
+// fill reads until the block is full or the stream ends.
+func (b *block) fill(r io.Reader) {
+	for idle := 0; b.n < len(b.buf) && b.err == nil; {
+		n, err := r.Read(b.buf[b.n:])
+		b.n, b.err = b.n+n, err
+		if n > 0 {
+			idle = 0
+		} else if idle++; idle == 100 && err == nil {
+			b.err = io.ErrNoProgress
+		}
+	}
+}
+
 func (a *ahead) Read(p []byte) (int, error) {
 	for len(a.rest) == 0 {
 		if a.cur.err != nil {
@@ -73,6 +88,7 @@ func (a *ahead) Read(p []byte) (int, error) {
 		}
 		if a.cur.buf != nil {
 			a.empty <- a.cur.buf
+			a.cur.buf = nil
 		}
 		b, ok := <-a.full
 		if !ok {

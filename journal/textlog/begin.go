@@ -26,6 +26,9 @@ const (
 	kindQuoted
 	kindCaller // klog without its header
 	kindLed    // klog behind text that is not known
+	kindRow    // of a table with commas, a time first
+	kindYAML   // a condition of a node
+	kindBare   // a line without a beginning
 )
 
 // maxLead is how far behind unknown text a klog header is looked for, in bytes.
@@ -83,10 +86,15 @@ func begin(b []byte) (k kind, sure bool) {
 		if _, _, ok := bracketISO(b); ok {
 			return kindISO, true
 		}
-	case b[0] == '"':
-		if k, sure := begin(b[1:]); sure && k != kindQuoted && k != kindPretty {
-			return kindQuoted, true
+		if objects(b) {
+			return kindJSON, true
 		}
+	case b[0] == '"':
+		if k, ok := beginQuoted(b); ok {
+			return k, true
+		}
+	case b[0] == '-' && bytes.HasPrefix(b, []byte(heartbeat)):
+		return kindYAML, true
 	case digit(b[0]):
 		if k, sure, ok := beginDigit(b); ok {
 			return k, sure
@@ -96,6 +104,42 @@ func begin(b []byte) (k kind, sure bool) {
 		return k, sure
 	}
 	return beginOther(b)
+}
+
+// beginQuoted is begin for lines that begin with a quote: a row of a table, a line as a string, a member of JSON whose value
+// is one.
+func beginQuoted(b []byte) (kind, bool) {
+	if sure, ok := beginRow(b); ok && sure {
+		return kindRow, true
+	}
+	k, sure := begin(b[1:])
+	if sure && k != kindQuoted && k != kindPretty {
+		return kindQuoted, true
+	}
+	if value := fragment(b); len(value) > 0 {
+		k, sure = begin(value[1:])
+		return kindQuoted, sure && k != kindQuoted && k != kindPretty && k != kindDescribe
+	}
+	return none, false
+}
+
+// fragment returns the string, with its quote, that is the value of a member of JSON at the beginning of b.
+func fragment(b []byte) []byte {
+	n := bytes.IndexByte(b[1:min(len(b), 64)], '"')
+	if n < 1 {
+		return nil
+	}
+	rest, ok := bytes.CutPrefix(b[n+2:], []byte(":"))
+	if rest = trimBlanks(rest); !ok || len(rest) == 0 || rest[0] != '"' {
+		return nil
+	}
+	return rest
+}
+
+// objects reports whether b begins a list of JSON objects.
+func objects(b []byte) bool {
+	rest := trimBlanks(b[1:])
+	return len(rest) > 0 && rest[0] == '{' && jsonBegins(rest)
 }
 
 func knownKind(c byte) kind {
@@ -110,6 +154,9 @@ func knownKind(c byte) kind {
 
 // beginDigit is begin for lines that begin with a digit. ok is false if the caller must look further.
 func beginDigit(b []byte) (k kind, sure, ok bool) {
+	if sure, ok := beginRow(b); ok {
+		return kindRow, sure, true
+	}
 	if stamp, rest, ok := klog.ParseISO(b); ok {
 		return beginISO(stamp, rest)
 	}
@@ -194,7 +241,7 @@ func beginOther(b []byte) (k kind, sure bool) {
 func klogWithin(b []byte) int {
 	head := b[:min(len(b), maxLead)]
 	for i := 0; ; {
-		n := bytes.IndexAny(head[i:], " \t|]:")
+		n := bytes.IndexAny(head[i:], " \t|]:\",;")
 		if n < 0 || i+n+1 >= len(b) {
 			return 0
 		}

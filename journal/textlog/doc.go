@@ -5,7 +5,8 @@
 //
 // A line begins a record if it has a beginning that the package knows. Any other line continues the record before it, so
 // that goroutine dumps, and lines that a terminal or a web page has wrapped, stay together. Before the first
-// beginning, each line is a record of its own.
+// beginning, each line is a record of its own, with the lines behind one that bears a literal which stand further right. A
+// record of JSON or of a table may hold several: an export is given record by record.
 //
 // How lines are joined: Where one of Options.Next's literals is cut by the end of a line, the join that makes it whole is
 // taken. Else, lines that break at the same column are joined as they are (a terminal's wrap); a number, duration or id in

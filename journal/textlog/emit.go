@@ -2,6 +2,8 @@ package textlog
 
 import (
 	"bytes"
+	"cmp"
+	"maps"
 	"slices"
 
 	"github.com/kdiag/kdiag/journal/klog"
@@ -14,6 +16,18 @@ func (s *scanner) close() {
 	if c.lines == 0 || s.stop {
 		return
 	}
+	switch {
+	case c.kind == kindBare:
+		s.bare(c)
+	case c.held && s.torn(c):
+		s.again(c)
+	default:
+		s.finish(c)
+	}
+}
+
+// finish gives a record that has a beginning, if it is asked for.
+func (s *scanner) finish(c open) {
 	due := s.samples.due(s.opts.SampleEvery)
 	if !due && !s.opts.All && !s.worth(c) {
 		s.samples.last(c)
@@ -23,8 +37,7 @@ func (s *scanner) close() {
 	if s.part(p) {
 		return
 	}
-	if p.lines != nil {
-		s.several(p, due)
+	if s.contained(p, due) {
 		return
 	}
 	s.offer(p.Record, due)
@@ -34,10 +47,23 @@ func (s *scanner) close() {
 	s.samples.last(c)
 }
 
+// contained gives the records that one record holds, and reports whether there are any.
+func (s *scanner) contained(p *peeling, due bool) bool {
+	switch {
+	case p.lines != nil:
+		s.several(p, due)
+	case len(p.list) > 0:
+		s.listed(p, due)
+	default:
+		return false
+	}
+	return true
+}
+
 // worth reports whether a record may bear a literal: its text does, or an escape, colour code or line end may hide one.
 func (s *scanner) worth(c open) bool {
 	buf := s.buf[:s.end]
-	if c.lines > 1 || s.hit.next(buf, c.start) < c.end || s.colour.next(buf, c.start) < c.end {
+	if c.lines > 1 || s.hit.next(buf, c.start) < c.end || s.colour.next(buf, c.start) < c.end || s.octal.next(buf, c.start) < c.end {
 		return true
 	}
 	raw := buf[c.start:c.end]
@@ -48,6 +74,8 @@ func (s *scanner) worth(c open) bool {
 		if len(s.parts) > 0 || bytes.Contains(raw[19:min(len(raw), 60)], []byte(" P ")) {
 			return true
 		}
+	case kindRow:
+		return bytes.Contains(raw, []byte(`""`)) || s.escape.next(buf, c.start) < c.end
 	case kindJSON:
 		if len(s.parts) > 0 || bytes.Contains(raw, []byte(`":[`)) || bytes.HasPrefix(raw, []byte(`{"log"`)) {
 			return s.unescaped(raw) || s.jsonHides(raw)
@@ -68,11 +96,20 @@ func (s *scanner) unescaped(raw []byte) bool {
 		return false
 	}
 	b := raw
+	if coloured(b) {
+		b = stripColour(make([]byte, 0, len(b)), b)
+		if s.opts.Next(b) >= 0 {
+			return true
+		}
+	}
 	for range 3 {
 		if bytes.IndexByte(b, '\\') < 0 {
 			return false
 		}
 		s.plain = klog.Unescape(s.plain[:0], b)
+		if bytes.IndexByte(s.plain, 0x1b) >= 0 {
+			s.plain = stripColour(s.plain[:0], s.plain)
+		}
 		if s.opts.Next(s.plain) >= 0 {
 			return true
 		}
@@ -86,13 +123,14 @@ func (s *scanner) unescaped(raw []byte) bool {
 func (s *scanner) parse(c open) *peeling {
 	raw := s.assemble(c)
 	r := &Record{Line: c.line, Offset: s.base + int64(c.start), Raw: raw, Boot: s.boot}
-	p := &peeling{Record: r}
+	p := &peeling{Record: r, columns: s.columns}
 	switch c.kind {
 	case kindVerbose:
 		s.verbose(p, raw)
 	default:
 		p.peel(raw)
 	}
+	s.ofNode(c.kind, p)
 	return p
 }
 
@@ -183,13 +221,28 @@ func (s *scanner) part(p *peeling) bool {
 		return true
 	}
 	delete(s.parts, p.stream)
+	s.givePart(held)
+	return true
+}
+
+// lastParts gives the messages whose ends are missing, in the order in which they begin.
+func (s *scanner) lastParts() {
+	held := slices.SortedFunc(maps.Values(s.parts), func(a, b *part) int { return cmp.Compare(a.record.Offset, b.record.Offset) })
+	clear(s.parts)
+	for _, p := range held {
+		if !s.stop {
+			s.givePart(p)
+		}
+	}
+}
+
+func (s *scanner) givePart(held *part) {
 	r := held.record
 	r.Format = held.record.Format[:formatEnd(held.record.Format)]
 	r.Raw = held.text
 	whole := &peeling{Record: &r, layers: 1}
 	whole.peel(held.text)
 	s.offer(&r, false)
-	return true
 }
 
 // formatEnd returns the length of the first layer's name.

@@ -140,8 +140,7 @@ func (s *scanner) giveEntry(e *entry, text []byte, due bool) {
 	r.Raw = text
 	p := &peeling{Record: &r, layers: 1}
 	p.peel(text)
-	if p.lines != nil {
-		s.several(p, due)
+	if s.contained(p, due) {
 		return
 	}
 	s.offer(&r, due)

@@ -69,6 +69,15 @@ func seeds(f *testing.F) {
 	}
 	f.Add([]byte("E0703 19:59:01.292918 1 k.go:1] a\n\x00\x00\x00\x00\nfoo\nPLEG is not hea\nlthy"))
 	f.Add(bytes.Repeat([]byte("0123456789 PLEG is not healthy "), 200))
+	for _, form := range []string{
+		"\"Time\",host,\"Line\"\n\"2023-07-03T19:59:01.292Z\",n," + doubled(skip1) + "\n1688414346292918024," + doubled(skip2) + "\n",
+		`[{"timestamp": 1688414341292, "message": ` + escaped(skip1) + `}, [["1688414346292918024", ` + escaped(skip2) + "]]]\n" + skip1,
+		indented(`{"items": [{"metadata": {"name": "n"}, "conditions": [` + conditionOf("3m1s") + ", " + conditionOf("3m2s") + "]}]}"),
+		"metadata:\n  name: n\n- lastHeartbeatTime: \"2023-07-03T19:59:01Z\"\n  message: PLEG is not\n    healthy: x\n  reason: y\nPLEG is not\n healthy\n",
+		"{\"msg\":\"#033[1m" + skip1[:60] + "\n" + skip2 + "\n{\"a\": \"PLEG is \\\\x1b[0mnot healthy\"}\n    \"message\": " + escaped(skip1) + ",\n",
+	} {
+		f.Add([]byte(form))
+	}
 }
 
 // FuzzScan wants the same records however a reader cuts the text, every line counted, and each literal found that stands

@@ -22,14 +22,14 @@ func (s *scanner) assemble(c open) []byte {
 		for i := range lines {
 			lines[i] = bytes.TrimRight(lines[i], "\r")
 		}
-		s.joined = s.join(s.joined[:0], lines, joining{dense: c.kind == kindPretty})
+		s.joined = s.join(s.joined[:0], lines, joining{dense: c.kind == kindPretty, words: c.kind == kindYAML})
 		raw = s.joined
 	}
 	// Codes go last: a wrap may have cut them, too.
-	if bytes.IndexByte(raw, 0x1b) >= 0 {
+	if coloured(raw) {
 		raw = stripColour(make([]byte, 0, len(raw)), raw)
 	}
-	return raw
+	return unmarked(raw)
 }
 
 // prescan is how much of a stream is looked at to see how it was wrapped, in bytes.
@@ -63,10 +63,21 @@ func (s *scanner) foresee() {
 type joining struct {
 	lead  int  // characters in front of the first line that are not part of it
 	dense bool // blanks at line ends mean nothing
+	words bool // lines end at blanks only
 }
 
 // join appends lines to dst as one text.
 func (s *scanner) join(dst []byte, lines [][]byte, how joining) []byte {
+	if how.words {
+		for i, line := range lines {
+			if i > 0 {
+				dst = append(dst, ' ')
+				line = trimBlanks(line)
+			}
+			dst = append(dst, line...)
+		}
+		return dst
+	}
 	indent := s.wrap.learn(lines, how.lead)
 	dst = append(dst, lines[0]...)
 	for i, line := range lines[1:] {

@@ -1,6 +1,7 @@
 package textlog
 
 import (
+	"bytes"
 	"strconv"
 	"strings"
 
@@ -29,7 +30,30 @@ func (p *peeling) json(b []byte) (rest []byte, name string, more bool) {
 		}
 		return p.inner(text), "json", true
 	}
+	p.list = list(nil, klog.Field{Value: string(b), Kind: '{'}, listed{}, 0)
 	return b, "json", false
+}
+
+// objectWithin opens a JSON object that ends the text b and carries lines, as Ansible prints what a command wrote.
+func (p *peeling) objectWithin(b []byte) (text []byte, ok bool) {
+	n := bytes.Index(b[:min(len(b), maxLead)], []byte(` {"`))
+	if n < 0 {
+		return nil, false
+	}
+	fields, size, ok := klog.ParseObject(b[n+1:])
+	if !ok || len(bytes.TrimSpace(b[n+1+size:])) > 0 {
+		return nil, false
+	}
+	within := &peeling{Record: &Record{}}
+	line, ok := within.carried(fields, 0)
+	if !ok || !carries([]byte(line)) {
+		return nil, false
+	}
+	p.stamp(within.Outer)
+	if p.Host == "" {
+		p.Host = within.Host
+	}
+	return p.inner(line), true
 }
 
 func has(fields []klog.Field, key string) bool {
@@ -112,8 +136,8 @@ func byteArray(s string) string {
 func (p *peeling) dockerJSON(fields []klog.Field, log string) []byte {
 	for _, f := range fields {
 		switch f.Key {
-		case "time", "@timestamp":
-			if s, _, ok := klog.ParseISO([]byte(f.Value)); ok {
+		case "time", "@timestamp", "date":
+			if s, ok := writtenTime(f.Value); ok {
 				p.stamp(s)
 			}
 		case "stream":
@@ -131,18 +155,16 @@ func (p *peeling) dockerJSON(fields []klog.Field, log string) []byte {
 // carried finds the member that carries a line, in the object or in objects within it, and takes its stamp.
 func (p *peeling) carried(fields []klog.Field, depth int) (string, bool) {
 	for _, f := range fields {
-		switch f.Key {
-		case "time", "ts", "timestamp", "@timestamp", "date", "_time":
-			if s, _, ok := klog.ParseISO([]byte(f.Value)); ok {
+		if timeMember(f.Key) {
+			if s, ok := writtenTime(f.Value); ok {
 				p.stamp(s)
-			}
-		case "host", "hostname", "node", "instance":
-			if f.Kind == '"' && p.Host == "" {
-				p.Host = f.Value
 			}
 		}
 	}
-	for _, key := range [...]string{"message", "msg", "line", "Message", "_raw", "text", "event", "body", "textPayload", "@message"} {
+	if p.Host == "" {
+		p.Host = hostOf(fields)
+	}
+	for _, key := range lineMembers() {
 		if f, ok := member(fields, key); ok && f.Kind == '"' {
 			return f.Value, true
 		}
@@ -170,7 +192,7 @@ func (p *peeling) messageJSON(fields []klog.Field, text string) []byte {
 		switch f.Key {
 		case "level", "severity":
 			p.Severity = klog.SeverityOf(f.Value)
-		case "message", "msg", "time", "ts", "timestamp", "@timestamp":
+		case "message", "msg", "time", "ts", "timestamp", "@timestamp", "metadata":
 		default:
 			m.Pairs = append(m.Pairs, klog.Pair{Key: f.Key, Value: f.Value})
 		}

@@ -17,6 +17,8 @@ type peeling struct {
 	stream  string // of which output of a container it is a part
 	split   []byte // what a container's log carries of the message
 	lines   []byte // what was unescaped and holds several records
+	list    []listed
+	columns columns
 	layers  int
 }
 
@@ -59,8 +61,21 @@ func (p *peeling) layer(b []byte) (rest []byte, name string, more bool) {
 		if jsonBegins(b) {
 			return p.json(b)
 		}
+	case '[':
+		if objects(b) {
+			p.list = list(nil, klog.Field{Value: string(b), Kind: '['}, listed{}, 0)
+			return b, "json", false
+		}
 	case '"':
+		if s, rest, ok := rowStart(b); ok {
+			return p.row(s, rest), "csv", true
+		}
 		return p.quoted(b)
+	case '-':
+		if bytes.HasPrefix(b, []byte(heartbeat)) {
+			p.condition(b)
+			return b, "yaml", false
+		}
 	case 't':
 		if bytes.HasPrefix(b, []byte(`time="`)) {
 			return p.logrus(b), "logrus", false
@@ -70,6 +85,11 @@ func (p *peeling) layer(b []byte) (rest []byte, name string, more bool) {
 	case 'd':
 		if bytes.HasPrefix(b, []byte("data: {")) {
 			return b[6:], "", true
+		}
+	}
+	if digit(b[0]) {
+		if s, rest, ok := rowStart(b); ok {
+			return p.row(s, rest), "csv", true
 		}
 	}
 	if rest, name, ok := p.dated(b); ok {
@@ -162,6 +182,9 @@ func (p *peeling) plain(b []byte) (rest []byte, name string, more bool) {
 		p.Caller = caller(file, line)
 		return msg, "klog", false
 	}
+	if text, ok := p.objectWithin(b); ok {
+		return text, "text", true
+	}
 	if n := klogWithin(b); n > 0 {
 		if p.layers == 0 {
 			p.named("text")
@@ -252,6 +275,9 @@ func (p *peeling) logrus(b []byte) []byte {
 
 // quoted opens a string that holds a whole line.
 func (p *peeling) quoted(b []byte) (rest []byte, name string, more bool) {
+	if value := fragment(b); len(value) > 0 {
+		b = value
+	}
 	s, after, closed := klog.Unquote(b)
 	if closed && len(bytes.Trim(after, ", \t\r\n")) == 0 {
 		if k, sure := begin([]byte(s)); sure && k != kindDescribe {
@@ -263,8 +289,10 @@ func (p *peeling) quoted(b []byte) (rest []byte, name string, more bool) {
 
 // inner returns unescaped text to go on with. If it holds several records, they are kept in lines.
 func (p *peeling) inner(s string) []byte {
-	s = strings.TrimRight(s, "\r\n")
-	text := []byte(s)
+	text := []byte(strings.TrimRight(s, "\r\n"))
+	if coloured(text) {
+		text = stripColour(make([]byte, 0, len(text)), text)
+	}
 	for rest := text; ; {
 		i := bytes.IndexByte(rest, '\n')
 		if i < 0 {

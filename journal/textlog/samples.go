@@ -55,7 +55,7 @@ func (s *scanner) lastSample() {
 	case m.tail.lines > 0:
 		p = s.parse(m.tail)
 	case len(m.kept) > 0:
-		p = &peeling{Record: &Record{Line: m.line, Offset: m.offset, Raw: m.kept, Boot: s.boot}}
+		p = &peeling{Record: &Record{Line: m.line, Offset: m.offset, Raw: m.kept, Boot: s.boot}, columns: s.columns}
 		p.peel(m.kept)
 	default:
 		return

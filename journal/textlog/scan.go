@@ -22,15 +22,19 @@ type scanner struct {
 	end  int
 	base int64 // offset of buf[0]
 	eof  bool
-	stop bool // the receiver wants no more
+	err  error // why the stream ended
+	stop bool  // the receiver wants no more
 
 	hit    finder // the next literal
 	escape finder // the next backslash
 	colour finder // the next escape character of a terminal
+	octal  finder // the same as rsyslog writes it
 
 	cur     open    // the record that is not closed yet
 	parent  *Record // of lines that continue a record which became too long
 	boot    string
+	columns columns
+	yaml    yamlName
 	given   map[string]int64 // records by format
 	parts   map[string]*part
 	wrap    wrap
@@ -46,7 +50,7 @@ type open struct {
 	start, end int // without the last line feed
 	line       int64
 	lines      int
-	cut        bool // its klog header does not end in its first line
+	held       bool // it has taken a line that begins like a record
 }
 
 // Scan reads records from r, which may be compressed, and calls yield with each that Options ask for, until yield returns
@@ -76,7 +80,11 @@ func Scan(ctx context.Context, r io.Reader, opts Options, yield func(*Record) bo
 	s.hit.overlap = max(opts.Longest-1, 0)
 	s.escape.find = func(b []byte) int { return bytes.IndexByte(b, '\\') }
 	s.colour.find = func(b []byte) int { return bytes.IndexByte(b, 0x1b) }
-	err = s.scan()
+	s.octal.find = func(b []byte) int { return bytes.Index(b, []byte(octalEscape)) }
+	s.octal.overlap = len(octalEscape) - 1
+	if err = s.scan(); err == nil {
+		err = s.err
+	}
 	s.stats.Bytes = s.base + int64(s.end)
 	s.stats.Format = s.format()
 	return s.stats, err
@@ -98,7 +106,7 @@ func (s *scanner) format() string {
 
 // scan reads all lines.
 func (s *scanner) scan() error {
-	for s.end < prescan && !s.eof && !s.opts.Live {
+	for !s.eof && !s.told() {
 		if err := s.fill(); err != nil {
 			return err
 		}
@@ -118,11 +126,7 @@ func (s *scanner) scan() error {
 				return err
 			}
 		case s.eof:
-			if s.pos < s.end {
-				s.take(s.pos, s.end)
-				s.pos = s.end
-			}
-			s.close()
+			s.drain()
 			s.lastSample()
 			return nil
 		default:
@@ -134,10 +138,30 @@ func (s *scanner) scan() error {
 	return nil
 }
 
+// told reports whether enough of the stream was read to tell its form: of a live one no more than the name of a field.
+func (s *scanner) told() bool {
+	if s.opts.Live {
+		head := bytes.TrimLeft(s.buf[:s.end], "\r\n")
+		return len(head) >= len("__REALTIME_TIMESTAMP=") || bytes.IndexByte(head, '\n') >= 0
+	}
+	return s.end >= prescan
+}
+
+// drain takes what is left at the end of the stream.
+func (s *scanner) drain() {
+	if s.pos < s.end {
+		s.take(s.pos, s.end)
+		s.pos = s.end
+	}
+	s.close()
+	s.lastParts()
+}
+
 // fill reads more, after it has moved what is still needed to the front of the buffer.
 func (s *scanner) fill() error {
 	if err := s.ctx.Err(); err != nil {
-		return err
+		s.err, s.eof = err, true // what was read before still counts
+		return nil
 	}
 	keep := s.pos
 	if s.cur.lines > 0 {
@@ -165,7 +189,7 @@ func (s *scanner) fill() error {
 	if keep = s.pos; s.cur.lines > 0 {
 		keep = s.cur.start
 	}
-	for _, f := range [...]*finder{&s.hit, &s.escape, &s.colour} {
+	for _, f := range [...]*finder{&s.hit, &s.escape, &s.colour, &s.octal} {
 		f.extend(s.buf[:s.end], from, keep)
 	}
 	if s.opts.Progress != nil {
@@ -176,7 +200,8 @@ func (s *scanner) fill() error {
 		return nil
 	case err != io.EOF && s.stats.Compression == "" && err != io.ErrUnexpectedEOF:
 		s.eof = true
-		return err
+		s.err = err // once what was read before is taken
+		return nil
 	case err != io.EOF:
 		s.stats.addRange(Range{Offset: s.base + int64(s.end), Bytes: -1, Why: strings.TrimSpace(err.Error())})
 	}
@@ -196,6 +221,7 @@ func (s *scanner) shift(n int) {
 	s.hit.shift(n)
 	s.escape.shift(n)
 	s.colour.shift(n)
+	s.octal.shift(n)
 }
 
 // A finder knows where something comes next in the buffer.

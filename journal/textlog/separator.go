@@ -13,6 +13,9 @@ func (s *scanner) separator(line []byte) bool {
 	if len(line) == 0 || len(line) > 400 {
 		return false
 	}
+	if len(line) < 300 && (bytes.IndexByte(line, ',') > 0 || bytes.IndexByte(line, ';') > 0) && s.columnHead(line) {
+		return true
+	}
 	switch line[0] {
 	case '-':
 		return s.remark(line)

@@ -3,6 +3,8 @@ package textlog
 import (
 	"bytes"
 	"unicode/utf8"
+
+	"github.com/kdiag/kdiag/journal/klog"
 )
 
 // take looks at the line buf[from:to].
@@ -24,6 +26,9 @@ func (s *scanner) take(from, to int) {
 	default:
 		s.close()
 		s.parent = nil
+		if k != kindYAML && k != kindPretty {
+			s.yaml = yamlName{}
+		}
 		s.stats.Records++
 		s.cur = open{kind: k, start: from, end: to, line: s.stats.Lines, lines: 1}
 	}
@@ -35,7 +40,7 @@ const separates = kind(255)
 // classify decides what a line is that does not look like the record before it.
 func (s *scanner) classify(line []byte) kind {
 	b := bytes.TrimRight(bytes.TrimLeft(line, "\x00"), "\r")
-	if bytes.IndexByte(b, 0x1b) >= 0 {
+	if coloured(b) {
 		s.scratch = stripColour(s.scratch[:0], b)
 		b = s.scratch
 	}
@@ -66,9 +71,12 @@ func (s *scanner) classify(line []byte) kind {
 		return none
 	case s.cur.kind == kindVerbose && k != kindSyslog:
 		return none
-	case s.cur.lines == 0:
+	case s.cur.lines == 0 || s.cur.kind == kindBare:
 		return k
-	case !sure && k != s.cur.kind, k == kindCaller && s.cutHeader(), s.inJSON(k, b):
+	case !sure && k != s.cur.kind, k == kindCaller && s.cutHeader():
+		return none
+	case s.inJSON(k, b):
+		s.cur.held = true
 		return none
 	}
 	return k
@@ -86,7 +94,7 @@ const maxJSONLines = 200
 // inJSON reports whether a line that begins like k stands inside the JSON object of the record. Objects of one log
 // begin with the same key, or with one of the journal's.
 func (s *scanner) inJSON(k kind, b []byte) bool {
-	if s.cur.kind != kindJSON && k != kindJSON || k != kindJSON && s.cur.lines > maxJSONLines {
+	if s.cur.kind != kindJSON && k != kindJSON || s.cur.lines > maxJSONLines {
 		return false
 	}
 	rec := bytes.TrimRight(s.buf[s.cur.start:s.cur.end], " \t\r\n")
@@ -100,6 +108,9 @@ func (s *scanner) inJSON(k kind, b []byte) bool {
 	at := bytes.IndexByte(b, '{')
 	if at != 0 && object != 0 || len(b) < 4 {
 		return false // both have the same kind of text in front
+	}
+	if _, n, ok := klog.ParseObject(b[max(at, 0):]); ok && b[max(at, 0)+n-1] == '}' && len(bytes.TrimSpace(b[max(at, 0)+n:])) == 0 {
+		return false // whole: the one before was cut
 	}
 	key := bytes.TrimLeft(b[at+1:], " ")
 	if len(key) > 1 && (key[1] == '_' || key[1] >= 'A' && key[1] <= 'Z') {
@@ -125,6 +136,12 @@ func (s *scanner) prettyClosed() bool {
 func (s *scanner) follow(from, to int) {
 	line := s.buf[from:to]
 	empty := len(bytes.TrimSpace(line)) == 0
+	s.yaml.read(line)
+	if s.alone(line) {
+		s.close()
+	} else if s.cur.kind == kindYAML && empty {
+		return
+	}
 	switch {
 	case !empty && garbage(line):
 		s.close()
@@ -132,9 +149,6 @@ func (s *scanner) follow(from, to int) {
 		s.stats.addRange(Range{Offset: s.base + int64(from), Bytes: int64(to - from), Why: "bytes that are no text"})
 	case s.cur.lines > 0 && to-s.cur.start <= s.opts.MaxRecord:
 		if !empty || s.cur.kind == kindPretty || s.cur.kind == kindVerbose {
-			if s.cur.lines == 1 {
-				s.cur.cut = true
-			}
 			s.cur.end = to
 			s.cur.lines++
 		}
@@ -143,7 +157,10 @@ func (s *scanner) follow(from, to int) {
 		s.overlong()
 		fallthrough
 	default:
-		s.bare(from, to)
+		s.cur = open{kind: kindBare, start: from, end: to, line: s.stats.Lines, lines: 1}
+		if s.parent != nil {
+			s.close()
+		}
 	}
 }
 
@@ -156,17 +173,22 @@ func (s *scanner) overlong() {
 	s.parent = &parent
 }
 
-// bare takes a line that is a record of its own.
-func (s *scanner) bare(from, to int) {
+// bare takes a line without a beginning, with those that continue it, as a record of its own.
+func (s *scanner) bare(c open) {
 	if s.parent == nil {
 		s.stats.Unparsed++
 	}
-	if !s.opts.All && s.hit.next(s.buf[:s.end], from) >= to && s.escape.next(s.buf[:s.end], from) >= to &&
-		s.colour.next(s.buf[:s.end], from) >= to {
+	buf := s.buf[:s.end]
+	if !s.opts.All && c.lines == 1 && s.hit.next(buf, c.start) >= c.end && s.escape.next(buf, c.start) >= c.end &&
+		s.colour.next(buf, c.start) >= c.end && s.octal.next(buf, c.start) >= c.end {
 		return
 	}
-	p := s.parse(open{start: from, end: to, line: s.stats.Lines, lines: 1})
+	p := s.parse(c)
 	found := s.found(p.Record)
+	if s.parent == nil && found && s.contained(p, false) {
+		s.stats.Unparsed--
+		return
+	}
 	if s.parent != nil {
 		raw, msg, line, off := p.Raw, p.Message, p.Line, p.Offset
 		*p.Record = *s.parent
@@ -199,25 +221,4 @@ func garbage(line []byte) bool {
 		i += n
 	}
 	return control > 0 && control*8 > len(b) || broken*3 > len(b)
-}
-
-// stripColour appends b to dst without a terminal's control sequences.
-func stripColour(dst, b []byte) []byte {
-	for i := 0; i < len(b); i++ {
-		if b[i] != 0x1b {
-			dst = append(dst, b[i])
-			continue
-		}
-		if i+1 >= len(b) {
-			break
-		}
-		i++
-		if b[i] != '[' && b[i] != ']' {
-			continue
-		}
-		for i++; i < len(b) && (b[i] < '@' || b[i] > '~') && b[i] != 0x07 && b[i] != '\n'; i++ {
-			continue
-		}
-	}
-	return dst
 }

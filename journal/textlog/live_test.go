@@ -1,0 +1,143 @@
+package textlog
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+	"testing/iotest"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// A script is a stream that is being written: each Read gives the next text, and an empty one says that nothing has come.
+type script []string
+
+func (s *script) Read(b []byte) (int, error) {
+	if len(*s) == 0 {
+		return 0, io.EOF
+	}
+	n := copy(b, (*s)[0])
+	if (*s)[0] = (*s)[0][n:]; (*s)[0] == "" {
+		*s = (*s)[1:]
+	}
+	return n, nil
+}
+
+func TestLive(t *testing.T) {
+	const (
+		a     = "E0703 19:59:01.292918 1 k.go:1] err=<\n"
+		more  = "\tPLEG is not healthy: x\n >\n"
+		b     = "I0703 19:59:02.000000 1 k.go:1] b\n"
+		entry = "__REALTIME_TIMESTAMP=1688385541000000\nMESSAGE=E0703 19:59:01.292918 1 k.go:1] b\n\n"
+	)
+	joined := "err=<\n\tPLEG is not healthy: x\n >"
+	for name, tt := range map[string]struct {
+		in   script
+		want []string
+	}{
+		"the next record ends one":              {script{a + more + b}, []string{joined, "b"}},
+		"the end of a stream ends one":          {script{a, more}, []string{joined}},
+		"silence ends one":                      {script{b, "", a, more, "", "", b}, []string{"b", joined, "b"}},
+		"silence within a line ends nothing":    {script{a, "\tPLEG is", "", "", " not healthy: x\n >\n", "", b}, []string{joined, "b"}},
+		"silence before anything":               {script{"", "", b}, []string{"b"}},
+		"what is read byte by byte":             {script(append(strings.Split(a+more, ""), "", b)), []string{joined, "b"}},
+		"the journal's export format":           {script{"", entry[:5], "", entry[5:30], entry[30:], "", entry}, []string{"b", "b"}},
+		"a line without end, then the stream's": {script{b, "", b[:len(b)-1]}, []string{"b", "b"}},
+		"compressed text is not unpacked":       {script{"\x1f\x8b" + "not for long\n", b}, []string{"\x1f\x8bnot for long", "b"}},
+	} {
+		var got []string
+		_, err := Scan(context.Background(), &tt.in, Options{Live: true, All: true, Next: index, Longest: len(needle)}, func(r *Record) bool {
+			got = append(got, string(r.Message))
+			return true
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(tt.want, got); diff != "" {
+			t.Errorf("%s: (-want +got)\n%s", name, diff)
+		}
+	}
+}
+
+// TestLiveAtOnce wants a record before the stream goes on, and the reading to end with its context.
+func TestLiveAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		r, w := io.Pipe()
+		var got []time.Duration
+		start := time.Now()
+		ended := make(chan error)
+		go func() {
+			_, err := Scan(ctx, &patient{r: r, line: make(chan []byte)}, Options{Live: true, All: true}, func(*Record) bool {
+				got = append(got, time.Since(start))
+				return true
+			})
+			ended <- err
+		}()
+		for range 3 {
+			time.Sleep(time.Minute)
+			if _, err := io.WriteString(w, line); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(time.Minute)
+		cancel()
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Errorf("ended with %v", err)
+		}
+		_ = r.Close()
+		want := []time.Duration{time.Minute + time.Second, 2*time.Minute + time.Second, 3*time.Minute + time.Second}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Error(diff)
+		}
+	})
+}
+
+// patient reads a pipe and tells of a silence of a second.
+type patient struct {
+	r     io.Reader
+	line  chan []byte
+	begun bool
+}
+
+func (p *patient) Read(b []byte) (int, error) {
+	if !p.begun {
+		p.begun = true
+		go func() {
+			defer close(p.line)
+			for {
+				block := make([]byte, 4096)
+				n, err := p.r.Read(block)
+				if err != nil {
+					return
+				}
+				p.line <- block[:n]
+			}
+		}()
+	}
+	select {
+	case block, ok := <-p.line:
+		if !ok {
+			return 0, io.EOF
+		}
+		return copy(b, block), nil
+	case <-time.After(time.Second):
+		return 0, nil
+	}
+}
+
+func TestBrokenStream(t *testing.T) {
+	broken := errors.New("input/output error")
+	for _, live := range []bool{false, true} {
+		in := io.MultiReader(strings.NewReader(line+line[:len(line)-1]), iotest.ErrReader(broken))
+		n := 0
+		_, err := Scan(context.Background(), in, Options{Next: index, Longest: len(needle), Live: live}, func(*Record) bool { n++; return true })
+		if !errors.Is(err, broken) || n != 2 {
+			t.Errorf("live %v: %d records, %v", live, n, err)
+		}
+	}
+}
