@@ -82,6 +82,7 @@ func recogniseCNIHung(f *Facts) *Cause {
 	} else if f.HostMissing == "" && !f.simulated() {
 		addf(&e.Against, "no CNI plugin has been at work on this host for more than %s", minutes(f.cniTooLong()))
 	}
+	step = raised(step, f.hearCNI(&e, statusHangs))
 	c := newCause(codeCNIHung, severity, step, summary, e)
 	c.Subject = f.cniSubject(old)
 	for _, p := range old[min(1, len(old)):min(len(old), maxRelated+1)] {

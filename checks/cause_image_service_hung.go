@@ -49,15 +49,16 @@ func recogniseImageServiceHung(f *Facts) *Cause {
 	f.addCalls(&e.Against, isHanging, rpcStatus, rpcSandboxes, rpcContainers)
 	f.missingPatience(&e)
 	addf(&e.Missing, "which process holds the image store: snapshotters and pulls were not looked at")
+	agrees := f.hearImages(&e)
 	if f.onlyImageList() {
-		return f.imageCause(newCause(codeImageServiceHung, Warning, Strong,
+		return f.imageCause(newCause(codeImageServiceHung, Warning, raised(Strong, agrees),
 			"ListImages hangs while ImageFsInfo answers: unused images are not removed, and pulls may hang as well", e), hangs)
 	}
 	rest := "the rest answers"
 	if len(f.inspectionsThat(isHung)) > 0 {
 		rest = "the lists answer"
 	}
-	c := newCause(codeImageServiceHung, Critical, Certain,
+	c := newCause(codeImageServiceHung, Critical, raised(Certain, agrees),
 		fmt.Sprintf("%s %s while %s: no image is pulled, no new container starts, the disk is not watched",
 			joined(hangs), verb(len(hangs), "hangs", "hang"), rest), e)
 	return f.imageCause(c, hangs)

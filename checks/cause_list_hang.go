@@ -35,7 +35,7 @@ func listHang() Definition {
 			"containerd/containerd#9770, #10583, #12680 (status lock held by an update)",
 			"containerd: internal/cri/store/container/status.go, internal/cri/server/container_update_resources.go",
 		},
-		RootOf:    nil,
+		RootOf:    []string{codeKubeletCrashLooping},
 		recognise: recogniseListHang,
 	}
 }
@@ -112,7 +112,12 @@ func (f *Facts) listHolder(lists []rpc, e *Evidence) *Cause {
 	f.missingPatience(e)
 	f.missingDeadline(e)
 	f.missingSweep(e)
-	c := newCause(codeListHang, Critical, f.patientStep(step), summary, *e)
+	step = f.patientStep(step)
+	agrees := f.hearLists(e)
+	if len(hungs) > 0 {
+		agrees = f.hearObject(e, plegObjects(hungs)...) || agrees
+	}
+	c := newCause(codeListHang, Critical, raised(step, agrees), summary, *e)
 	c.Subject, c.Related = subject, others
 	return c
 }

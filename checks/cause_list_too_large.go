@@ -28,7 +28,7 @@ func listTooLarge() Definition {
 			"crictl ps -a fails with the same words, crictl ps (running only) works.",
 		},
 		Fix: []string{
-			"Many exited containers: remove those beyond the newest with filtered lists, pod by pod (see TooManyExited).",
+			"Many exited containers: kdiag gc-exited removes those beyond the newest; it needs no whole list (see TooManyExited).",
 			"Large entries: find the annotation. Every container repeats its pod-level labels and annotations; kubectl.kubernetes.io/last-applied-configuration is not " +
 				"among them, but those of meshes, backup tools and device plugins are.",
 			"containerd: max_send_message_size in config.toml and CRI-O: grpc_max_send_msg_size raise their side only; the kubelet's 16 MiB cannot be changed.",
@@ -137,7 +137,11 @@ func recogniseListTooLarge(f *Facts) *Cause {
 		severity = Warning
 		addf(&e.Against, "the kubelet streams its lists (CRIListStreaming), and the runtime offers it: only other clients are limited")
 	}
-	c := newCause(codeListTooLarge, severity, Certain, f.sizeSummary(s), e)
+	agrees := f.hearSize(&e, s.over() && !f.kubeletStreams())
+	if s.over() && f.hearPLEG(&e) {
+		agrees = true
+	}
+	c := newCause(codeListTooLarge, severity, raised(Certain, agrees), f.sizeSummary(s), e)
 	c.Subject = &Subject{Kind: "RPC", Name: s.RPC}
 	if f.largeEntries() {
 		c.Related = f.heaviest()
@@ -275,7 +279,7 @@ func (f *Facts) stepsWhenTooLarge(s listSize) []NextStep {
 	census := f.takeCensus()
 	if len(census.Containers) > 0 {
 		for _, step := range f.stepsWhenExited(census) {
-			if step.Touches != TouchesNothing {
+			if step.Touches != TouchesNothing || strings.Contains(step.Command, "gc-exited") {
 				st = append(st, step)
 			}
 		}

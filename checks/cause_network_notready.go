@@ -55,6 +55,7 @@ func recogniseNetworkNotReady(f *Facts) *Cause {
 		summary = fmt.Sprintf("the runtime's network is not ready: %s", conditionWhy(condition))
 	}
 	addf(&e.Missing, "the CNI configuration (/etc/cni/net.d) and plugins (/opt/cni/bin) were not read")
+	step = raised(step, f.hearNetwork(&e))
 	c := newCause(codeNetworkNotReady, Critical, step, summary, e)
 	c.Subject = &Subject{Kind: "Filesystem", ID: "/etc/cni/net.d", Name: "CNI configuration"}
 	var s steps

@@ -74,6 +74,12 @@ func recogniseRelistOverloaded(f *Facts) *Cause {
 		summary = fmt.Sprintf("after a restart of the kubelet, the first relist takes %s: %s of the threshold", duration(cold), percent(ratio(cold, limit)))
 	}
 	e := f.overloadEvidence(now, near)
+	switch {
+	case f.hearSlow(&e):
+		severity, step = Critical, raised(step, true) // the kubelet says that it has come so far
+	case age > limit:
+		f.hearCalm(&e)
+	}
 	c := newCause(codeRelistOverloaded, severity, step, summary, e)
 	c.Subject = &Subject{Kind: "RPC", Name: "ContainerStatus"}
 	c.NextSteps = f.stepsWhenOverloaded()

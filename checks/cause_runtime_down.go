@@ -63,7 +63,9 @@ func recogniseRuntimeDown(f *Facts) *Cause {
 	}
 	f.downByProcesses(&e)
 	f.endpointEvidence(&e)
-	c := newCause(codeRuntimeDown, Critical, Certain, summary, e)
+	f.hearStops(&e)
+	step := raised(Certain, f.hearDown(&e))
+	c := newCause(codeRuntimeDown, Critical, step, summary, e)
 	c.Subject = f.socketSubject()
 	if s := f.daemonSubject(); s.Kind == "Unit" {
 		c.Subject = s

@@ -35,6 +35,7 @@ func runtimeHung() Definition {
 			"kubernetes/kubernetes#45419 (disk and memory starvation behind unanswered calls)",
 			"gRPC servers send HTTP/2 SETTINGS from the transport, so a silent socket means that no code runs behind it",
 		},
+		RootOf:    []string{codeKubeletCrashLooping},
 		recognise: recogniseRuntimeHung,
 	}
 }
@@ -59,6 +60,7 @@ func recogniseRuntimeHung(f *Facts) *Cause {
 	if d.Process == nil || !isStopped(d.Process) {
 		missingPressure(&e)
 	}
+	step = raised(step, f.hearDown(&e))
 	c := newCause(codeRuntimeHung, Critical, step, summary, e)
 	c.Subject = f.daemonSubject()
 	c.Related = f.longRunning(&c.Evidence)

@@ -73,7 +73,7 @@ func (f *Facts) notInitialised() *Cause {
 	var e Evidence
 	addf(&e.For, "%s", callLine(call))
 	addf(&e.For, "calls are refused in %s with a message of its own: it is starting, not hung", duration(call.Elapsed))
-	return newCause(codeRuntimeNotReady, Critical, Certain,
+	return newCause(codeRuntimeNotReady, Critical, raised(Certain, f.hearDown(&e)),
 		fmt.Sprintf("%s is starting: it serves its socket but has not loaded its state yet", f.daemon().Label), e)
 }
 
@@ -89,12 +89,12 @@ func (f *Facts) conditionFalse() *Cause {
 	case !ok:
 		addf(&e.For, "Status answered with %s and none of them is RuntimeReady; the kubelet takes that for not ready",
 			count(len(status.Conditions), "condition"))
-		return newCause(codeRuntimeNotReady, Critical, Strong, fmt.Sprintf("%s does not report RuntimeReady", f.daemon().Label), e)
+		return newCause(codeRuntimeNotReady, Critical, raised(Strong, f.hearDown(&e)), fmt.Sprintf("%s does not report RuntimeReady", f.daemon().Label), e)
 	case condition.Status:
 		return nil
 	}
 	addf(&e.For, "%s", conditionLine(condition))
-	return newCause(codeRuntimeNotReady, Critical, Certain,
+	return newCause(codeRuntimeNotReady, Critical, raised(Certain, f.hearDown(&e)),
 		fmt.Sprintf("%s says that it is not ready: %s", f.daemon().Label, conditionWhy(condition)), e)
 }
 
@@ -123,7 +123,11 @@ func (f *Facts) erring() *Cause {
 	if f.anyList() {
 		addf(&e.Against, "other calls are answered")
 	}
-	return newCause(codeRuntimeNotReady, severity, Strong,
+	step := Strong
+	if severity == Critical {
+		step = raised(step, f.hearDown(&e))
+	}
+	return newCause(codeRuntimeNotReady, severity, step,
 		fmt.Sprintf("%s answers %s with an error", f.daemon().Label, joined(names)), e)
 }
 
@@ -154,7 +158,7 @@ func (f *Facts) unsteady() *Cause {
 	case fails == 0:
 		return nil
 	case len(refused) > 0 && f.statusesAnswered() == 0, len(refused) > 1 && !f.answersAfter(refused[0].Call.Start):
-		return newCause(codeRuntimeNotReady, Critical, Strong,
+		return newCause(codeRuntimeNotReady, Critical, raised(Strong, f.hearDown(&e)),
 			fmt.Sprintf("%s answered lists and refuses status calls: it is starting, or was restarted while it was measured", f.daemon().Label), e)
 	}
 	addf(&e.Against, "other calls are answered")

@@ -70,6 +70,9 @@ func recogniseRuntimeSlow(f *Facts) *Cause {
 	}
 	f.missingSweep(&e)
 	missingPressure(&e)
+	if f.hearSlow(&e) {
+		severity, step = Critical, raised(step, true) // the kubelet says that it has come so far
+	}
 	c := newCause(codeRuntimeSlow, severity, step, f.slowSummary(list, slowList, status, slowStatus, stall), e)
 	c.Subject = f.daemonSubject()
 	c.NextSteps = f.stepsWhenSlow()

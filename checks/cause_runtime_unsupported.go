@@ -65,7 +65,8 @@ func recogniseRuntimeUnsupported(f *Facts) *Cause {
 		f.addCalls(&e.Against, isAlive, rpcStatus, rpcSandboxes, rpcContainers)
 	}
 	f.endpointEvidence(&e)
-	c := newCause(codeRuntimeUnsupported, Critical, Certain, summary, e)
+	step := raised(Certain, f.hearDown(&e))
+	c := newCause(codeRuntimeUnsupported, Critical, step, summary, e)
 	c.Subject = f.socketSubject()
 	if p := f.peer(); p != nil && p.PID > 1 {
 		c.Subject.Processes = []Process{*p}

@@ -1,12 +1,7 @@
 package checks
 
 import (
-	"cmp"
 	"fmt"
-	"slices"
-	"strings"
-
-	"github.com/kdiag/kdiag/crictl"
 )
 
 // topHeaps is how many of the largest heaps a report names.
@@ -30,7 +25,7 @@ func tooManyExited() Definition {
 		},
 		Fix: []string{
 			"Repair why removal fails first, or they come back: CNI teardown, busy mounts, a slow disk.",
-			"Beyond the newest: remove the older dead containers, pod by pod, a few at a time; the newest of each pod and name stays, for its restart count and logs.",
+			"Beyond the newest: kdiag gc-exited shows what the kubelet's own collector would be allowed to remove, and removes it with --yes; the newest of each pod and name stays, for its restart count and logs.",
 			"Completed pods: delete them in the API; set ttlSecondsAfterFinished on Jobs and lower the history limits of CronJobs.",
 			"A pod that restarts every few seconds: repair it, or delete it.",
 			"Never crictl rm -a: it also removes the newest dead containers, which hold restart counts and show that init containers have run. Older kubelets " +
@@ -66,8 +61,14 @@ func recogniseTooManyExited(f *Facts) *Cause {
 	}
 	e := f.exitedEvidence(c, share)
 	f.addCompleteness(&e)
-	addf(&e.Missing, "why they were not removed: the kubelet's and the runtime's logs were not read")
-	cause := newCause(codeTooManyExited, severity, Certain, exitedSummary(c, manyExited), e)
+	step := raised(Certain, f.hearRemovals(&e))
+	switch {
+	case !f.hearsKubelet():
+		addf(&e.Missing, "why they were not removed: the kubelet's and the runtime's logs were not read")
+	case step == Certain:
+		addf(&e.Missing, "why they were not removed: the log of the last %s says nothing of it", minutes(f.journalWindow()))
+	}
+	cause := newCause(codeTooManyExited, severity, step, exitedSummary(c, manyExited), e)
 	cause.Subject, cause.Related = heapSubjects(c)
 	cause.NextSteps = f.stepsWhenExited(c)
 	return cause
@@ -185,20 +186,8 @@ func (f *Facts) stepsWhenExited(c census) []NextStep {
 	}
 	s.add(TouchesNothing, "journalctl --no-pager -u "+unit+" --since -1h | grep -E 'garbage collection failed|Failed to (stop|remove)|StopPodSandbox|RemovePodSandbox'",
 		"Why are they not removed? Repair that first. StopPodSandbox that fails is nearly always a CNI DEL that fails.")
-	if l, known := f.listSize(); !known || !l.over() { // else crictl is as blind as the kubelet
-		s.add(TouchesNothing, f.crictlCommand("ps -a --state exited -q | wc -l"), "Count them again in a few minutes: do they grow?")
-	}
-	// One command each: the next heap takes the same with other ids.
-	for _, h := range c.Containers[:min(len(c.Containers), 1)] {
-		if h.Count > 1 && safe(h.Pod.UID, h.Name) {
-			list := fmt.Sprintf("ps -a --state exited -q --label io.kubernetes.pod.uid=%s --label io.kubernetes.container.name=%s", h.Pod.UID, h.Name)
-			s.add(TouchesExited, f.crictlCommand(list)+" | tail -n +2 | xargs -r -n 10 "+f.crictlCommand("rm"),
-				fmt.Sprintf("Removes the dead containers of %s but the newest (crictl lists the newest first), ten at a time, and their logs. The others go the same way. Never crictl rm -a.", h.label()))
-		}
-	}
-	for _, h := range c.Sandboxes[:min(len(c.Sandboxes), 1)] {
-		f.addRemoveSandboxes(&s, h)
-	}
+	s.add(TouchesNothing, f.kdiagCommand("exited --watch 60s"), "Do they grow, how did they end, and when is the limit reached? Works beyond the limit too.")
+	f.addCleanUp(&s, c)
 	if c.mostlyNewest() {
 		s.add(TouchesNothing, `kubectl get pods -A --field-selector status.phase=Succeeded,spec.nodeName="$(hostname)"`, "Which completed pods are still in the API and keep their records here? If there are few, the records are of deleted pods whose removal fails: the kubelet's log says why.")
 		f.addCompletedPods(&s, c)
@@ -206,39 +195,27 @@ func (f *Facts) stepsWhenExited(c census) []NextStep {
 	return s.done()
 }
 
-// removeAtOnce is how many sandboxes one command removes: each is a teardown of a network, one after the other.
-const removeAtOnce = 5
-
-// addRemoveSandboxes adds the removal of dead sandboxes of one pod, by id: not the newest, and none that still has
-// containers, as the kubelet does it. Stopping comes first, since only that calls CNI DEL and frees the address.
-func (f *Facts) addRemoveSandboxes(s *steps, h heap) {
-	m := f.Measurement
-	if m.Sandboxes == nil || m.Containers == nil || !m.Sandboxes.Complete || !m.Containers.Complete {
+// addCleanUp adds the clean-up of what is beyond the newest, first as a plan. It also works where the list is over its
+// limit, for which crictl is as blind as the kubelet.
+func (f *Facts) addCleanUp(s *steps, c census) {
+	var parts []string
+	if c.BeyondNewest > 0 {
+		parts = append(parts, count(c.BeyondNewest, "container"))
+	}
+	if c.OldSandboxes > 0 {
+		parts = append(parts, verb(c.OldSandboxes, "1 dead sandbox", number(c.OldSandboxes)+" dead sandboxes"))
+	}
+	if len(parts) == 0 {
 		return
 	}
-	used := make(map[string]bool, len(m.Containers.Containers))
-	for i := range m.Containers.Containers {
-		used[m.Containers.Containers[i].SandboxID] = true
+	what, most := joined(parts), ""
+	if m := f.Measurement; m.Containers != nil && !m.Containers.Complete || m.Sandboxes != nil && !m.Sandboxes.Complete {
+		most = " and more"
 	}
-	var dead []crictl.PodSandbox
-	for _, b := range m.Sandboxes.Sandboxes {
-		if b.State == crictl.SandboxNotReady && podOf(b.Pod) == h.Pod {
-			dead = append(dead, b)
-		}
-	}
-	slices.SortStableFunc(dead, func(a, b crictl.PodSandbox) int { return cmp.Compare(a.CreatedAt, b.CreatedAt) })
-	var ids []string
-	for _, b := range dead[:max(len(dead)-1, 0)] {
-		if !used[b.ID] && safe(b.ID) && len(ids) < removeAtOnce {
-			ids = append(ids, b.ID)
-		}
-	}
-	if len(ids) == 0 {
-		return
-	}
-	s.add(TouchesExited, fmt.Sprintf("for id in %s; do %s $id && %s $id; done", strings.Join(ids, " "), f.crictlCommand("stopp"), f.crictlCommand("rmp")),
-		fmt.Sprintf("Removes the oldest dead sandboxes of %s, which have no containers left. stopp tears the network down first; if that fails, repair CNI instead.",
-			strings.TrimPrefix(h.label(), "sandbox of ")))
+	s.add(TouchesNothing, f.kdiagCommand("gc-exited"), fmt.Sprintf("The plan for what is beyond the newest, %s%s: what may go, what stays, and why.", what, most))
+	s.add(TouchesExited, f.kdiagCommand("gc-exited --yes --audit gc-exited.jsonl"), fmt.Sprintf(
+		"Removes %s, as far as the kubelet would be allowed to: oldest first, each looked at right before, no faster than the runtime stays quick. "+
+			"The newest of each pod and name stays, and so do all logs. Never crictl rm -a.", what+most))
 }
 
 // addCompletedPods adds the deletion of completed pods in the namespace that has most of them.

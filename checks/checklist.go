@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// Checks returns everything that kdiag looks at, in the order in which it is shown: from the socket inwards.
+// Checks returns everything that kdiag looks at, in the order in which it is shown: from the socket inwards,
+// then the host and what its logs say.
 func Checks() []Check {
 	return []Check{
 		runtimeEndpoint(),
@@ -20,6 +21,10 @@ func Checks() []Check {
 		relistExited(),
 		relistProjection(),
 		hostProcesses(),
+		journalPLEG(),
+		journalKubelet(),
+		journalAPIServer(),
+		journalKernel(),
 	}
 }
 

@@ -18,11 +18,16 @@ const (
 	leastConfidence = 0.1
 )
 
+// agreement is what the kubelet's own log adds to the step of a cause when it says the same as the measurement: as much
+// as one missing line takes off. A second witness confirms; it does not decide.
+const agreement = 0.05
+
 // Confidence returns how sure kdiag is of a cause, from 0.1 to 0.95. It starts at step and falls by 0.15 for each line
 // of evidence against and by 0.05 for each that is missing, up to three. Equal evidence gives an equal value, so that
-// two reports can be compared. It is no probability: it says how much of the pattern was seen.
+// two reports can be compared. It is no probability: it says how much of the pattern was seen. A step that was raised
+// because the kubelet's log agrees makes up for what is missing, and never more than certain.
 func Confidence(step float64, e Evidence) float64 {
 	missing := min(float64(len(e.Missing))*costOfMissing, mostForMissing)
 	c := step - float64(len(e.Against))*costOfAgainst - missing
-	return math.Round(max(c, leastConfidence)*100) / 100
+	return math.Round(min(max(c, leastConfidence), Certain)*100) / 100
 }

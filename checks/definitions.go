@@ -19,6 +19,15 @@ const (
 	codeRelistOverloaded   = "RelistOverloaded"
 )
 
+// Those that are told by the node's own logs.
+const (
+	codeKubeletCrashLooping  = "KubeletCrashLooping"
+	codePLEGUnhealthy        = "PLEGUnhealthy"
+	codeAPIServerUnreachable = "APIServerUnreachable"
+	codeOOMKilled            = "OOMKilled"
+	codeKernelHung           = "KernelHung"
+)
+
 // Definitions returns every cause that kdiag knows, in the order of the contract.
 func Definitions() []Definition {
 	return []Definition{
@@ -35,6 +44,11 @@ func Definitions() []Definition {
 		tooManyExited(),
 		listTooLarge(),
 		relistOverloaded(),
+		kubeletCrashLooping(),
+		plegUnhealthy(),
+		apiServerUnreachable(),
+		oomKilled(),
+		kernelHung(),
 	}
 }
 

@@ -27,8 +27,8 @@ func TestDefinitionsAreComplete(t *testing.T) {
 			t.Errorf("%s recognises nothing", d.Code)
 		}
 	}
-	if len(seen) != 13 {
-		t.Errorf("%d definitions, want 13", len(seen))
+	if len(seen) != 18 {
+		t.Errorf("%d definitions, want 18", len(seen))
 	}
 }
 
@@ -75,7 +75,7 @@ func TestChecksAreComplete(t *testing.T) {
 		}
 		seen[c.ID] = true
 	}
-	if len(seen) != 12 {
-		t.Errorf("%d checks, want 12", len(seen))
+	if len(seen) != 16 {
+		t.Errorf("%d checks, want 16", len(seen))
 	}
 }

@@ -33,9 +33,21 @@ func NewReport(h Header, f *Facts) *Report {
 	}
 }
 
+// withoutJournal returns the facts without what the node's logs say: the verdict on a socket, or on a series of relists, is
+// not one on the node.
+func withoutJournal(f *Facts) *Facts {
+	if f == nil {
+		return nil
+	}
+	alone := *f
+	alone.Journal, alone.JournalProblem = nil, ""
+	return &alone
+}
+
 // NewRuntimeProbe judges the facts and makes the document of kdiag runtime. That probe asks for no status of containers,
 // so the verdict does not wait for them.
 func NewRuntimeProbe(h Header, f *Facts) *RuntimeProbe {
+	f = withoutJournal(f)
 	causes := noNil(Judge(f))
 	v := verdict(f, causes, scopeProbes)
 	p := &RuntimeProbe{
@@ -65,6 +77,7 @@ func NewRuntimeProbe(h Header, f *Facts) *RuntimeProbe {
 // NewRelistBenchmark judges the facts and makes the document of kdiag relist. Its verdict waits for the status of what
 // runs only if the benchmark asked for it.
 func NewRelistBenchmark(h Header, f *Facts) *RelistBenchmark {
+	f = withoutJournal(f)
 	causes := noNil(Judge(f))
 	want := scopeProbes
 	if f != nil && len(f.inspections()) > 0 {

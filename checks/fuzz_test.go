@@ -9,6 +9,8 @@ import (
 
 	"github.com/kdiag/kdiag/checks/host"
 	"github.com/kdiag/kdiag/crictl"
+	"github.com/kdiag/kdiag/journal"
+	"github.com/kdiag/kdiag/journal/signature"
 )
 
 // FuzzJudge judges random mixtures of everything that a runtime can do. No mixture may panic, give another answer the
@@ -45,6 +47,43 @@ func FuzzJudge(f *testing.F) {
 			t.Error("not one result for each check")
 		}
 	})
+}
+
+// randomJournal mixes records of all signatures with times that lie anywhere, or are missing.
+func randomJournal(r *rand.Rand, text string) tweak {
+	codes := []string{
+		signature.RuntimeIsDown, signature.RelistFailed, signature.SyncLoopActive, signature.InspectFailed, signature.MessageTooLarge, signature.NetworkNotReady,
+		signature.HousekeepingSlow, signature.RemoveFailed, signature.UnitRestarted, signature.KubeletFatal, signature.KubeletStarted, signature.WatchdogTimeout,
+		signature.UnitFailed, signature.APIServerFailed, signature.Unauthorized, signature.CertificateExpired, signature.OOMKill, signature.UnitOOMKilled,
+		signature.HungTask, signature.SoftLockup, signature.NodeReady, text,
+	}
+	subjects := []string{"kubelet.service", "containerd.service", "containerd-shim:5000", "kubelet", "java", "container1-0", "", text}
+	var entries []entry
+	at := func() time.Duration { return time.Duration(r.Int64N(int64(20*time.Minute))) - time.Minute }
+	for range r.IntN(8) {
+		code := codes[r.IntN(len(codes))]
+		entries = append(entries, signs(code, r.Int64N(50)-1, at(), at(), text, subjects[r.IntN(len(subjects))]))
+		for range r.IntN(3) {
+			entries = append(entries, burst(code, r.Int64N(9), at(), at(), subjects[r.IntN(len(subjects))]))
+		}
+	}
+	for range r.IntN(3) {
+		entries = append(entries, incident(at(), at(), func(e *journal.Episode) {
+			switch r.IntN(5) {
+			case 0:
+				e.Anchor = nil
+			case 1:
+				e.End = nil
+			case 2:
+				e.MaxLastSeenSeconds = float64(r.Int64N(1<<62)) * -1
+			case 3:
+				e.Recovered, e.Stalls = true, make([]journal.Stall, r.IntN(4))
+			}
+			e.Causes = append(e.Causes, journal.Cause{Code: text, Summary: text})
+			e.Culprits = append(e.Culprits, journal.Culprit{Kind: text, ID: text, Pod: text})
+		}))
+	}
+	return said(entries...)
 }
 
 // randomFacts mixes tweaks, calls and processes.
@@ -86,6 +125,7 @@ func randomFacts(r *rand.Rand, text string) *Facts {
 		func(f *Facts) { f.Runtime = Runtime{Endpoint: text, Name: text} }, func(f *Facts) { f.Measurement.Connect.PeerPID = r.IntN(3) },
 		func(f *Facts) { f.Measurement.Connect.State = crictl.ConnectState(text) },
 		processes(host.Process{PID: r.IntN(9), Name: text, Role: host.RoleOCI, ObjectID: "container1-0", State: 'D', Started: now().Add(-time.Hour)}),
+		func(f *Facts) { f.JournalProblem = text }, randomJournal(r, text), randomJournal(r, text), randomJournal(r, text),
 		socket(crictl.ConnectSilent, text), func(f *Facts) { f.Measurement = nil },
 	}
 	chosen := []tweak{pods(r.IntN(30), r.IntN(4)), swept}

@@ -16,6 +16,8 @@ import (
 
 	"github.com/kdiag/kdiag/checks/host"
 	"github.com/kdiag/kdiag/crictl"
+	"github.com/kdiag/kdiag/journal"
+	"github.com/kdiag/kdiag/journal/signature"
 )
 
 // gallery is one picture of each cause, by name, for tests of what must hold for all.
@@ -24,6 +26,8 @@ func gallery() map[string]*Facts {
 	runc := host.Process{PID: 5001, PPID: 5000, Name: "runc", Role: host.RoleOCI, ObjectID: "container1-0", State: 'S', Wchan: "pipe_read", Started: now().Add(-4 * time.Minute)}
 	calico := host.Process{PID: 990, Name: "calico", Role: host.RoleCNI, State: 'S', Started: now().Add(-7 * time.Minute)}
 	daemon := node().Processes[0]
+	blocked := shim
+	blocked.State, blocked.Wchan = 'D', "rpc_wait_bit_killable"
 	return map[string]*Facts{
 		"healthy":            node(),
 		"runtime-down":       node(socket(crictl.ConnectRefused, "connect: connection refused"), processes()),
@@ -42,7 +46,32 @@ func gallery() map[string]*Facts {
 		"exited-flood":       node(exited(17000, 100, 1000)),
 		"list-too-large":     node(exited(800, 1, 30000)),
 		"relist-overloaded":  node(pods(300, 3), swept, statusTakes(250*time.Millisecond)),
-		"denied":             node(socket(crictl.ConnectDenied, "permission denied"), func(f *Facts) { f.HostMissing = "permission denied" }),
+		"pleg-unhealthy": node(said(incident(2*time.Minute, 4*time.Second, names(journal.Culprit{
+			Kind: kindContainer, ID: "container1-0", Name: "app0", Namespace: "web", Pod: "checkout-1", Records: 3, Example: signature.InspectFailed,
+		})), signs(signature.HousekeepingSlow, 2, 3*time.Minute, time.Minute, "Housekeeping took longer than expected"))),
+		"pleg-flapping": node(said(
+			incident(14*time.Minute, 13*time.Minute, recovered(12*time.Minute)), incident(9*time.Minute, 8*time.Minute, recovered(7*time.Minute)),
+			incident(4*time.Minute, 3*time.Minute, recovered(2*time.Minute), func(e *journal.Episode) { e.Flaps = 3 }),
+		)),
+		"kubelet-crash-looping": node(said(
+			signs(signature.UnitRestarted, 41, 14*time.Minute, 5*time.Second, scheduled, "kubelet.service"),
+			signs(signature.KubeletFatal, 41, 14*time.Minute, 15*time.Second, fatalSwap),
+			signs(signature.UnitFailed, 41, 14*time.Minute, 15*time.Second, "kubelet.service: Failed with result 'exit-code'.", "kubelet.service"),
+		)),
+		"apiserver-unreachable": node(said(signs(signature.APIServerFailed, 36, 6*time.Minute, 3*time.Second, leaseTimeout))),
+		"oom-killed": node(socket(crictl.ConnectRefused, "connect: connection refused"), processes(), said(
+			signs(signature.OOMKill, 3, 4*time.Minute, 4*time.Minute, globalKill, "containerd (pid 4711)"),
+			signs(signature.UnitOOMKilled, 1, 4*time.Minute, 4*time.Minute, "containerd.service: A process of this unit has been killed by the OOM killer.", "containerd.service"),
+			signs(signature.RelistFailed, 230, 4*time.Minute, time.Second, refusedRelist), incident(time.Minute, 2*time.Second),
+			signs(signature.RuntimeIsDown, 50, 200*time.Second, 2*time.Second, "container runtime is down"),
+		)),
+		"kernel-hung": node(hangs(rpcContainers), statusHangs("container1-0"), processes(daemon, blocked), said(
+			signs(signature.HungTask, 4, 10*time.Minute, 2*time.Minute, blockedShim, "containerd-shim:5000"),
+			signs(signature.RelistFailed, 3, 6*time.Minute, time.Minute, hungRelist), incident(5*time.Minute, 2*time.Second),
+			signs(signature.InspectFailed, 2, 6*time.Minute, time.Minute, "ContainerStatus from runtime service failed", "container1-0"),
+		)),
+		"unheard": node(hangs(everyRPC()...), func(f *Facts) { f.JournalProblem = "open /var/log/journal: permission denied" }),
+		"denied":  node(socket(crictl.ConnectDenied, "permission denied"), func(f *Facts) { f.HostMissing = "permission denied" }),
 	}
 }
 
@@ -154,6 +183,11 @@ func poison(f *Facts) {
 	f.Summary = nil
 	f.Runtime.Name, f.Runtime.Endpoint, f.Runtime.EndpointReason = hostile, "unix:///run/"+hostile, hostile
 	f.HostMissing = hostile
+	if f.Journal == nil {
+		f.JournalProblem = hostile
+	} else {
+		poisonJournal(f.Journal)
+	}
 	for i := range f.Processes {
 		f.Processes[i].Name, f.Processes[i].Wchan = hostile, hostile
 	}
@@ -184,6 +218,25 @@ func poison(f *Facts) {
 			c.ID, c.Name = c.ID+hostile, hostile
 			c.Pod = &crictl.Pod{Namespace: hostile, Name: hostile, UID: c.Pod.UID + hostile}
 		}
+	}
+}
+
+// poisonJournal puts the hostile text into a log, without making it another log.
+func poisonJournal(r *journal.Report) {
+	for i := range r.Signatures {
+		c := &r.Signatures[i]
+		c.Example = strings.Replace(c.Example, " ", hostile, 1) + hostile
+		for k := range c.Subjects {
+			c.Subjects[k].ID += hostile
+		}
+	}
+	for i := range r.Events {
+		r.Events[i].What, r.Events[i].Subject = hostile, r.Events[i].Subject+hostile
+	}
+	for i := range r.Episodes {
+		e := &r.Episodes[i]
+		e.Culprits = append(e.Culprits, journal.Culprit{Kind: hostile, ID: hostile, Name: hostile, Namespace: hostile, Pod: hostile, PodUID: hostile})
+		e.Causes = append(e.Causes, journal.Cause{Code: codeInspectHang, Confidence: 0.5, Summary: hostile})
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 
 	"github.com/kdiag/kdiag/checks/host"
 	"github.com/kdiag/kdiag/crictl"
+	"github.com/kdiag/kdiag/journal"
 	"github.com/kdiag/kdiag/plegbench"
 )
 
@@ -17,7 +18,11 @@ type Facts struct {
 	Summary     *plegbench.Summary     // nil with Measurement
 	Processes   []host.Process         // runtime daemons, shims, OCI runtimes and CNI plugins on this host
 	HostMissing string                 // why Processes could not be read; empty when they were
-	Limits      Limits
+	// Journal is what the node's own logs say of the last minutes (Limits.JournalWindow). It supports, contradicts, dates
+	// and names; what the runtime answers now decides. Nil when the logs were not read.
+	Journal        *journal.Report
+	JournalProblem string // why the logs could not be read; empty when they were, or when nobody asked for them
+	Limits         Limits
 }
 
 // Limits are the thresholds that the judge compares with. Each has a default and a source in DefaultLimits.
@@ -34,6 +39,7 @@ type Limits struct {
 	LargeEntry       int     // bytes of a container's entry above which its annotations, not the count, make a list large
 	DeadSandboxes    int     // dead sandboxes
 	CNIPluginTooLong time.Duration
+	JournalWindow    time.Duration // how far back the node's logs are read; 0: not at all
 }
 
 // A Definition is one cause of the contract: how to recognise it, and what kdiag explain says of it.

@@ -16,10 +16,12 @@ import (
 //   - beside a hung status call: RelistOverloaded, since the call and not the number of pods is what a relist waits for;
 //   - beside a runtime that stalled and went on: CNIHung, ImageServiceHung and InspectHang, since single calls hung by
 //     the moment (RuntimeSlow says so);
-//   - beside a list of 5,000 objects and more whose time its size explains: RuntimeSlow.
+//   - beside a list of 5,000 objects and more whose time its size explains: RuntimeSlow;
+//   - beside a cause that stops or slows a relist now: PLEGUnhealthy, since what the kubelet says is evidence there.
 //
 // Found as a consequence, because it has a remedy of its own: what Definition.RootOf lists, except that large entries
-// and not their number make a list large (then ListTooLarge stands for itself).
+// and not their number make a list large (then ListTooLarge stands for itself), and except what the logs speak against:
+// see applies.
 func Judge(f *Facts) []Cause {
 	if f == nil {
 		return nil
@@ -29,6 +31,9 @@ func Judge(f *Facts) []Cause {
 		if c := d.recognise(f); c != nil {
 			found = append(found, *c)
 		}
+	}
+	if f.hearsKubelet() && slices.ContainsFunc(found, f.explainsPLEG) {
+		found = slices.DeleteFunc(found, func(c Cause) bool { return c.Code == codePLEGUnhealthy })
 	}
 	roots := rootsAmong(f, found)
 	raiseRoots(found, roots)
@@ -60,8 +65,36 @@ func applies(f *Facts, root, consequence string) bool {
 		return f.mostlyDead()
 	case root == codeImageServiceHung && consequence == codeInspectHang:
 		return len(f.inspectionsThat(isHung)) > 0
+	case consequence == codeKubeletCrashLooping && root != codeOOMKilled:
+		return f.watchdogEnds() // a loop that stands still; other ends of the kubelet are its own
+	case root == codeOOMKilled && consequence == codeKubeletCrashLooping:
+		return f.oomHits(roleKubelet)
+	case root == codeOOMKilled && consequence == codeRuntimeDown:
+		return f.oomHits(roleRuntime)
+	case root == codeOOMKilled:
+		return f.oomHits(roleShim)
+	case root == codeKernelHung && consequence == codeRuntimeHung:
+		p := f.daemon().Process
+		return p == nil || !isStopped(p) // a signal stopped it, not the kernel
 	}
 	return true
+}
+
+// explainsPLEG reports whether a cause is why a relist fails, hangs or is late, so that the kubelet's own word for it adds
+// no cause.
+func (f *Facts) explainsPLEG(c Cause) bool {
+	switch c.Code {
+	case codeRuntimeSlow, codeRelistOverloaded:
+		return true
+	case codeRuntimeDown, codeRuntimeHung, codeRuntimeNotReady, codeRuntimeUnsupported, codeListHang, codeInspectHang, codeKernelHung:
+		return c.Severity == Critical
+	case codeOOMKilled:
+		return f.oomBeforePLEG()
+	case codeListTooLarge:
+		s, known := f.listSize()
+		return known && s.over() && c.Severity == Critical
+	}
+	return false
 }
 
 // raiseRoots makes each root as severe as what follows from it.

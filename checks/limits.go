@@ -29,5 +29,15 @@ func DefaultLimits() Limits {
 		LargeEntry: 2 << 10,
 		// A CNI plugin works for seconds at most; the kubelet gives a whole sandbox four minutes.
 		CNIPluginTooLong: time.Minute,
+		// Three of the longest relists that still pass (3m), and two kills by the watchdog (one every five minutes or so);
+		// what is older says little about now.
+		JournalWindow: 15 * time.Minute,
 	}
+}
+
+// RuntimeLimits returns the thresholds for commands that judge the runtime alone: without the node's logs.
+func RuntimeLimits() Limits {
+	l := DefaultLimits()
+	l.JournalWindow = 0
+	return l
 }

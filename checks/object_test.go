@@ -133,8 +133,11 @@ func TestExitedEvidence(t *testing.T) {
 			t.Errorf("no line with %q in %q", words, c.Evidence.For)
 		}
 	}
-	step := c.NextSteps[len(c.NextSteps)-1]
-	if !strings.Contains(step.Command, "io.kubernetes.pod.uid=job-") || !strings.Contains(step.Command, "tail -n +2") {
+	want := []string{"kdiag gc-exited: " + TouchesNothing, "kdiag gc-exited --yes --audit gc-exited.jsonl: " + TouchesExited}
+	if diff := cmp.Diff(want, commands(c.NextSteps, "gc-exited")); diff != "" {
+		t.Error(diff)
+	}
+	if step := c.NextSteps[len(c.NextSteps)-1]; !strings.Contains(step.Why, "Removes 1,980 containers, as") {
 		t.Errorf("step %+v", step)
 	}
 	kept := only(t, node(exited(2000, 1, 1000)), codeTooManyExited)

@@ -100,9 +100,13 @@ func (f *Facts) addCapture(s *steps) {
 	s.add(TouchesNothing, command, "Keep the evidence: the daemon dumps its goroutines into "+where+". A restart destroys it.")
 }
 
-// isConsequence reports whether another cause explains this one, which then needs no remedy of its own.
+// isConsequence reports whether another cause explains this one, which then needs no remedy of its own. What the kernel did
+// is past or out of reach: the remedy stays with what follows from it.
 func (f *Facts) isConsequence(code string) bool {
 	return slices.ContainsFunc(Definitions(), func(d Definition) bool {
+		if d.Code == codeOOMKilled || d.Code == codeKernelHung {
+			return false
+		}
 		return slices.Contains(d.RootOf, code) && d.recognise(f) != nil && applies(f, d.Code, code)
 	})
 }

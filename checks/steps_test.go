@@ -252,8 +252,8 @@ func TestLimitOfTheRuntime(t *testing.T) {
 	}
 }
 
-// TestSandboxesAreStoppedFirst wants the oldest dead sandboxes without containers, by id, stopped and then removed.
-func TestSandboxesAreStoppedFirst(t *testing.T) {
+// TestCleanUpNamesNumbers wants the clean-up of dead sandboxes with their number, and no number that is not known to be all.
+func TestCleanUpNamesNumbers(t *testing.T) {
 	dead := func(f *Facts) {
 		m := f.Measurement
 		pod := &crictl.Pod{Namespace: "batch", Name: "report", UID: "uid-report"}
@@ -262,16 +262,28 @@ func TestSandboxesAreStoppedFirst(t *testing.T) {
 				ID: fmt.Sprintf("dead%d", i), Pod: pod, State: crictl.SandboxNotReady, CreatedAt: now().Add(-time.Duration(i) * time.Hour).UnixNano(),
 			})
 		}
-		m.Containers.Containers = append(m.Containers.Containers, crictl.Container{ID: "c", SandboxID: "dead999", State: crictl.ContainerExited, Pod: pod})
 	}
-	c := only(t, node(dead), codeTooManyExited)
-	want := "for id in dead1000 dead998 dead997 dead996 dead995; do crictl -r unix:///run/containerd/containerd.sock -t 60s stopp $id && " +
-		"crictl -r unix:///run/containerd/containerd.sock -t 60s rmp $id; done: " + TouchesExited
-	if diff := cmp.Diff([]string{want}, commands(c.NextSteps, "rmp")); diff != "" {
+	why := func(tweaks ...tweak) string {
+		for _, s := range only(t, node(tweaks...), codeTooManyExited).NextSteps {
+			if s.Command == "kdiag gc-exited --yes --audit gc-exited.jsonl" {
+				return s.Why
+			}
+		}
+		return ""
+	}
+	if got := why(dead); !strings.HasPrefix(got, "Removes 1,000 dead sandboxes, as") {
+		t.Errorf("got %q", got)
+	}
+	part := why(dead, func(f *Facts) { f.Measurement.Containers.Complete = false })
+	if !strings.HasPrefix(part, "Removes 1,000 dead sandboxes and more, as") {
+		t.Errorf("got %q", part)
+	}
+	if got := why(exited(2000, 1, 1000)); got != "" {
+		t.Errorf("all are the newest, so there is nothing to remove: %q", got)
+	}
+	flagged := only(t, node(dead, func(f *Facts) { f.Runtime.EndpointSource = "flag" }), codeTooManyExited)
+	want := []string{"kdiag gc-exited --yes --audit gc-exited.jsonl --runtime-endpoint unix:///run/containerd/containerd.sock: " + TouchesExited}
+	if diff := cmp.Diff(want, commands(flagged.NextSteps, "--yes")); diff != "" {
 		t.Error(diff)
-	}
-	part := only(t, node(dead, func(f *Facts) { f.Measurement.Containers.Complete = false }), codeTooManyExited)
-	if got := commands(part.NextSteps, "rmp"); len(got) > 0 {
-		t.Errorf("which sandboxes have containers is not known: %q", got)
 	}
 }

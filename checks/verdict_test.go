@@ -69,6 +69,7 @@ func TestVerdict(t *testing.T) {
 
 func TestCheckResults(t *testing.T) {
 	status := func(f *Facts) map[string]Status {
+		said()(f)
 		out := map[string]Status{}
 		for _, r := range Results(f) {
 			if r.Summary == "" {

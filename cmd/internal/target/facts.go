@@ -13,6 +13,7 @@ import (
 	"github.com/kdiag/kdiag/checks/host"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
 	"github.com/kdiag/kdiag/crictl"
+	"github.com/kdiag/kdiag/journal"
 	"github.com/kdiag/kdiag/plegbench"
 )
 
@@ -23,7 +24,7 @@ const (
 	lateHostTimeout = 300 * time.Millisecond
 )
 
-// Gather asks the runtime and the host at the same time and returns what the judge needs. It ends with the flags'
+// Gather asks the runtime, the host and the logs at the same time and returns what the judge needs. It ends with the flags'
 // timeout whatever hangs. A runtime that cannot be found or opened is a fact too: the error then says why, and the
 // facts hold what there is.
 func Gather(ctx context.Context, env cli.Env, f *cli.Flags, opts plegbench.Options, limits checks.Limits) (*checks.Facts, error) {
@@ -34,8 +35,13 @@ func Gather(ctx context.Context, env cli.Env, f *cli.Flags, opts plegbench.Optio
 	facts := &checks.Facts{Limits: limits}
 	log := cli.Log(env, f.Verbose)
 
+	logs := lookAtJournal(ctx, env, f, limits.JournalWindow, journal.Recent)
 	t, err := Open(ctx, env, f)
 	if err != nil {
+		if _, none := errors.AsType[*crictl.NoEndpointError](err); none {
+			said := <-logs // without a runtime to ask, the logs are all that there is
+			facts.Journal, facts.JournalProblem = said.report, said.missing
+		}
 		facts.Now = env.Now()
 		return facts, err
 	}
@@ -58,12 +64,15 @@ func Gather(ctx context.Context, env cli.Env, f *cli.Flags, opts plegbench.Optio
 		}
 	}
 	facts.Processes, facts.HostMissing = seen.list, seen.missing
+	said := <-logs
+	facts.Journal, facts.JournalProblem = said.report, said.missing
 	facts.Now = env.Now()
 	if v := facts.Measurement.Version; v != nil {
 		facts.Runtime.Name = shorten(v.RuntimeName)
 		facts.Runtime.Version, facts.Runtime.APIVersion = shorten(v.RuntimeVersion), shorten(v.RuntimeAPIVersion)
 	}
 	logMeasurement(log, facts.Measurement)
+	logJournal(log, facts)
 	return facts, nil
 }
 
@@ -177,6 +186,17 @@ func logDiscovery(log *slog.Logger, t *Target) {
 	if k := t.Kubelet; k != nil {
 		log.Debug("kubelet", "pid", k.PID, "config", k.ConfigPath, "requestTimeout", k.RequestTimeout,
 			"eventedPLEG", k.EventedPLEG, "criListStreaming", k.CRIListStreaming, "unreadable", k.Unreadable)
+	}
+}
+
+func logJournal(log *slog.Logger, f *checks.Facts) {
+	if f.Journal == nil {
+		log.Debug("journal", "missing", f.JournalProblem)
+		return
+	}
+	log.Debug("journal", "lines", f.Journal.Lines, "episodes", len(f.Journal.Episodes), "sources", len(f.Journal.Sources), "problem", f.JournalProblem)
+	for _, c := range f.Journal.Signatures {
+		log.Debug("journal", "code", c.Code, "count", c.Count, "last", c.Last)
 	}
 }
 

@@ -1,0 +1,33 @@
+package checks
+
+import "github.com/kdiag/kdiag/journal/signature"
+
+func journalAPIServer() Check {
+	return Check{
+		ID:    "journal.apiserver",
+		Title: "the kubelet reaches the API server",
+		Text: "Reads how the kubelet's calls to the API server went: lease and node status above all. Failures for 40 s and more that go on make the node Unknown; those that are over are a " +
+			"warning. kdiag does not ask the API server itself.",
+		read: readJournalAPIServer,
+	}
+}
+
+func readJournalAPIServer(f *Facts) Result {
+	if r := f.unheard(); r != nil {
+		return *r
+	}
+	if s, ok := f.apiOutage(); ok {
+		return result(StatusCritical, "the kubelet has not reached it %s: %s", f.since(s.From), f.firstExample(signature.APIServerFailed, signature.Unauthorized))
+	}
+	if c := f.logged(signature.CertificateExpired); c != nil {
+		return result(StatusWarning, "certificates: %s", f.quote(c.Example))
+	}
+	if last := f.lastOf(signature.APIServerFailed, signature.Unauthorized); last != nil {
+		n := 0
+		for _, s := range f.spells(apiFresh, signature.APIServerFailed, signature.Unauthorized) {
+			n += int(s.Records)
+		}
+		return result(StatusWarning, "%s failed, the last at %s: %s", count(n, "call"), f.clock(*last), f.firstExample(signature.APIServerFailed, signature.Unauthorized))
+	}
+	return f.nothingOf("no failing call to it")
+}

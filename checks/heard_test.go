@@ -1,0 +1,324 @@
+package checks
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kdiag/kdiag/checks/host"
+	"github.com/kdiag/kdiag/crictl"
+	"github.com/kdiag/kdiag/journal"
+	"github.com/kdiag/kdiag/journal/signature"
+)
+
+// TestJournalAsEvidence holds what the log adds to causes that were measured: which way it points, in which words, and
+// that the confidence follows.
+func TestJournalAsEvidence(t *testing.T) {
+	down := signs(signature.RuntimeIsDown, 30, 3*time.Minute, 4*time.Second, "container runtime is down")
+	active := signs(signature.SyncLoopActive, 30, 14*time.Minute, 3*time.Second, `"SyncLoop UPDATE"`)
+	inspect := func(last time.Duration, ids ...string) entry {
+		return signs(signature.InspectFailed, 7, 9*time.Minute, last, "ContainerStatus from runtime service failed", ids...)
+	}
+	pleg := incident(2*time.Minute, 4*time.Second)
+	for _, tt := range []struct {
+		name   string
+		code   string
+		tweaks []tweak
+		log    []entry
+		points int    // 1: for, -1: against, 0: neither
+		say    string // in that side
+	}{
+		{"down, and the kubelet says so", codeRuntimeDown, []tweak{socket(crictl.ConnectRefused, "refused")}, []entry{down, signs(signature.RelistFailed, 180, 3*time.Minute, time.Second, refusedRelist)}, 1, `"container runtime is down" since 03:06:24`},
+		{"down, its relists", codeRuntimeDown, []tweak{socket(crictl.ConnectRefused, "refused")}, []entry{signs(signature.RelistFailed, 180, 3*time.Minute, time.Second, refusedRelist)}, 1, "relists fail since 03:06:24, the first with Unavailable"},
+		{"down for longer than is read", codeRuntimeDown, []tweak{socket(crictl.ConnectRefused, "refused")}, []entry{signs(signature.RelistFailed, 900, 15*time.Minute, time.Second, refusedRelist)}, 1, "relists fail for all of the last 15m"},
+		{"down, and the kubelet works", codeRuntimeDown, []tweak{socket(crictl.ConnectRefused, "refused")}, []entry{active}, -1, "its log tells of no trouble"},
+		{"down, and the kubelet worked before", codeRuntimeDown, []tweak{socket(crictl.ConnectRefused, "refused")}, []entry{signs(signature.SyncLoopActive, 9, 9*time.Minute, time.Minute, "x")}, 0, ""},
+		{"hung, down and PLEG", codeRuntimeHung, []tweak{hangs(everyRPC()...)}, []entry{down, pleg}, 1, "PLEG is not healthy, since 03:07:24; its last good relist began at 03:04:24"},
+		{"hung, and the kubelet works", codeRuntimeHung, []tweak{hangs(everyRPC()...)}, []entry{active}, -1, "the kubelet's loop was at work at 03:09:21"},
+		{"list, PLEG alone", codeListHang, []tweak{hangs(rpcContainers)}, []entry{pleg}, 1, "PLEG is not healthy"},
+		{"list, down too", codeListHang, []tweak{hangs(rpcContainers)}, []entry{pleg, down}, -1, "container runtime is down"},
+		{"object, named", codeInspectHang, []tweak{statusHangs("container1-0")}, []entry{inspect(time.Minute, "container1-0")}, 1, "names it too: its status calls for web/checkout-1 (app0) fail since 03:00:24, 7 times in all"},
+		{"object, its pod named", codeInspectHang, []tweak{statusHangs("container1-0")}, []entry{inspect(time.Minute, "web/checkout-1")}, 1, "names it too"},
+		{"object, another named", codeInspectHang, []tweak{statusHangs("container1-0")}, []entry{inspect(time.Minute, "0123456789abcdef")}, -1, "name others, such as 0123456789abc"},
+		{"object, another named long ago", codeInspectHang, []tweak{statusHangs("container1-0")}, []entry{inspect(8*time.Minute, "0123456789abcdef")}, 0, ""},
+		{"too large, and refused there", codeListTooLarge, []tweak{exited(800, 1, 30000)}, []entry{signs(signature.MessageTooLarge, 40, 3*time.Minute, time.Second, "rpc error: code = ResourceExhausted desc = grpc: received message larger than max (26300000 vs. 16777216)")}, 1, "26300000 against 16777216 bytes, by the receiver's limit"},
+		{"too large, and the kubelet works", codeListTooLarge, []tweak{exited(800, 1, 30000)}, []entry{active}, -1, "no trouble"},
+		{"network", codeNetworkNotReady, []tweak{condition(1, false)}, []entry{signs(signature.NetworkNotReady, 60, 5*time.Minute, 4*time.Second, "x")}, 1, "the kubelet says so too, since 03:04:24"},
+		{"CNI, down alone", codeCNIHung, []tweak{hangs(rpcStatus)}, []entry{down}, 1, "container runtime is down"},
+		{"down, stopped", codeRuntimeDown, []tweak{socket(crictl.ConnectRefused, "refused")}, []entry{signs(signature.UnitFailed, 1, time.Minute, time.Minute, "containerd.service: Failed with result 'exit-code'.", "containerd.service")}, 1, "containerd.service failed at 03:08:24"},
+		{"images", codeImageServiceHung, []tweak{hangs(rpcImages, rpcImageFs)}, []entry{signs(signature.ImageServiceFailed, 3, 9*time.Minute, time.Minute, "x")}, 1, "image calls fail as well"},
+		{"exited, and removals fail", codeTooManyExited, []tweak{exited(2000, 100, 1000)}, []entry{signs(signature.RemoveFailed, 3, 9*time.Minute, time.Minute, "RemoveContainer failed: device busy")}, 1, "device busy"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			alone := Judge(node(tt.tweaks...))
+			heard := Judge(node(append(slices.Clone(tt.tweaks), said(tt.log...))...))
+			i, k := index(alone, tt.code), index(heard, tt.code)
+			if i < 0 || k < 0 {
+				t.Fatalf("%v alone, %v with the log", codes(alone), codes(heard))
+			}
+			before, after := alone[i], heard[k]
+			side := after.Evidence.For
+			switch tt.points {
+			case 1:
+				if after.Confidence < before.Confidence {
+					t.Errorf("confidence %.2f, alone %.2f", after.Confidence, before.Confidence)
+				}
+			case -1:
+				side = after.Evidence.Against
+				if after.Confidence >= before.Confidence {
+					t.Errorf("confidence %.2f, alone %.2f", after.Confidence, before.Confidence)
+				}
+			case 0:
+				if tt.code != codeTooManyExited && after.Confidence != before.Confidence {
+					t.Errorf("confidence %.2f, alone %.2f", after.Confidence, before.Confidence)
+				}
+			}
+			if tt.say != "" && !mentions(side, tt.say) {
+				t.Errorf("%q does not say %q", side, tt.say)
+			}
+			if len(heard) != len(alone) {
+				t.Errorf("%v, alone %v", codes(heard), codes(alone))
+			}
+		})
+	}
+}
+
+// TestAgreementRaises wants a confidence that was not certain to rise when the kubelet says the same, and never over
+// certain.
+func TestAgreementRaises(t *testing.T) {
+	before := only(t, node(hangs(rpcContainers)), codeListHang)
+	after := only(t, node(hangs(rpcContainers), said(incident(2*time.Minute, 4*time.Second))), codeListHang)
+	if after.Confidence <= before.Confidence {
+		t.Errorf("%.2f, alone %.2f", after.Confidence, before.Confidence)
+	}
+	if got := Confidence(Certain+agreement, Evidence{}); got != Certain {
+		t.Errorf("%.2f", got)
+	}
+}
+
+// TestJournalRoots holds which cause comes first when the logs and the measurement tell of the same trouble.
+func TestJournalRoots(t *testing.T) {
+	oom := func(victim string) entry {
+		return signs(signature.OOMKill, 1, 6*time.Minute, 6*time.Minute, globalKill, victim)
+	}
+	hung := func(task string) entry {
+		return signs(signature.HungTask, 3, 6*time.Minute, 2*time.Minute, blockedShim, task)
+	}
+	watchdog := []entry{restarted(3, 4*time.Minute, 50*time.Second), signs(signature.WatchdogTimeout, 3, 12*time.Minute, time.Minute, "kubelet.service: Watchdog timeout (limit 30s)!", "kubelet.service")}
+	pleg := incident(2*time.Minute, 4*time.Second)
+	for _, tt := range []struct {
+		name     string
+		tweaks   []tweak
+		log      []entry
+		want     []string
+		causedBy []string
+	}{
+		{"the runtime was killed, and is down", []tweak{socket(crictl.ConnectRefused, "refused")}, []entry{oom("containerd")}, []string{codeOOMKilled, codeRuntimeDown}, []string{"", codeOOMKilled}},
+		{"another was killed, and the runtime is down", []tweak{socket(crictl.ConnectRefused, "refused")}, []entry{oom("java")}, []string{codeRuntimeDown, codeOOMKilled}, []string{"", ""}},
+		{"a shim was killed, and an object hangs", []tweak{statusHangs("container1-0")}, []entry{oom("containerd-shim")}, []string{codeOOMKilled, codeInspectHang}, []string{"", codeOOMKilled}},
+		{"the kubelet is killed again and again", nil, []entry{oom("kubelet"), restarted(4, time.Minute, 10*time.Second)}, []string{codeOOMKilled, codeKubeletCrashLooping}, []string{"", codeOOMKilled}},
+		{"the kernel hangs, and the runtime with it", []tweak{hangs(everyRPC()...)}, []entry{hung("jbd2/sda1-8:311")}, []string{codeKernelHung, codeRuntimeHung}, []string{"", codeKernelHung}},
+		{"the kernel hangs, and a list with it", []tweak{hangs(rpcContainers)}, []entry{hung("containerd-shim:5000")}, []string{codeKernelHung, codeListHang}, []string{"", codeKernelHung}},
+		{"the kernel hangs, but a signal stopped the runtime", []tweak{socket(crictl.ConnectSilent, ""), daemonIn('T', "do_signal_stop")}, []entry{hung("jbd2/sda1-8:311")}, []string{codeRuntimeHung, codeKernelHung}, []string{"", ""}},
+		{"the kernel hangs, and PLEG with it", nil, []entry{hung("jbd2/sda1-8:311"), pleg}, []string{codeKernelHung, codePLEGUnhealthy}, []string{"", codeKernelHung}},
+		{"the watchdog kills, and the runtime hangs", []tweak{hangs(everyRPC()...)}, watchdog, []string{codeRuntimeHung, codeKubeletCrashLooping}, []string{"", codeRuntimeHung}},
+		{"the kubelet ends itself, and the runtime hangs", []tweak{hangs(everyRPC()...)}, []entry{restarted(3, time.Minute, 50*time.Second)}, []string{codeRuntimeHung, codeKubeletCrashLooping}, []string{"", ""}},
+		{"PLEG beside a hung runtime", []tweak{hangs(everyRPC()...)}, []entry{pleg}, []string{codeRuntimeHung}, []string{""}},
+		{"PLEG beside a hung object", []tweak{statusHangs("container1-0")}, []entry{pleg}, []string{codeInspectHang}, []string{""}},
+		{"PLEG beside a dead network", []tweak{condition(1, false)}, []entry{pleg}, []string{codePLEGUnhealthy, codeNetworkNotReady}, []string{"", ""}},
+		{"PLEG beside a list that is only large", []tweak{exited(500, 1, 18000)}, []entry{pleg}, []string{codePLEGUnhealthy, codeListTooLarge}, []string{"", ""}},
+		{"PLEG beside slow lists", []tweak{takes(time.Second, rpcSandboxes, rpcContainers)}, []entry{pleg}, []string{codeRuntimeSlow}, []string{""}},
+		{"PLEG beside a killed shim", nil, []entry{signs(signature.OOMKill, 1, 5*time.Minute, 5*time.Minute, memcgKill, "containerd-shim"), pleg}, []string{codeOOMKilled}, []string{""}},
+		{"PLEG after a shim was killed long before", nil, []entry{signs(signature.OOMKill, 1, 14*time.Minute, 14*time.Minute, memcgKill, "containerd-shim"), pleg}, []string{codePLEGUnhealthy, codeOOMKilled}, []string{"", ""}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			causes := Judge(node(append(slices.Clone(tt.tweaks), said(tt.log...))...))
+			got, by := codes(causes), []string{}
+			for _, c := range causes {
+				by = append(by, c.CausedBy)
+				if c.Code == codeRuntimeSlow && c.Severity != Critical {
+					t.Error("the kubelet says that it has come so far")
+				}
+			}
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Fatal(diff)
+			}
+			if diff := cmp.Diff(tt.causedBy, by); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// TestKernelTasksNow compares what the kernel reported with what the processes are doing.
+func TestKernelTasksNow(t *testing.T) {
+	shim := host.Process{PID: 5000, PPID: 1, Name: "containerd-shim", Role: host.RoleShim, State: 'D', Wchan: "rpc_wait_bit_killable", Started: now().Add(-time.Hour)}
+	log := said(signs(signature.HungTask, 3, 6*time.Minute, 2*time.Minute, blockedShim, "containerd-shim:5000"))
+	stuck := only(t, node(log, processes(shim)), codeKernelHung)
+	if !mentions(stuck.Evidence.For, "containerd-shim (pid 5000) is still in uninterruptible sleep") {
+		t.Errorf("%q", stuck.Evidence.For)
+	}
+	shim.State = 'S'
+	gone := only(t, node(log, processes(shim)), codeKernelHung)
+	if !mentions(gone.Evidence.Against, "the kernel has let it go") || gone.Confidence >= stuck.Confidence || gone.Severity != Warning || stuck.Severity != Critical {
+		t.Errorf("%q, %.2f against %.2f", gone.Evidence.Against, gone.Confidence, stuck.Confidence)
+	}
+}
+
+// TestJournalChecks holds the checks of the journal: ok, and every other outcome.
+func TestJournalChecks(t *testing.T) {
+	ids := []string{"journal.pleg", "journal.kubelet", "journal.apiserver", "journal.kernel"}
+	all := func(s Status) map[string]Status {
+		out := map[string]Status{}
+		for _, id := range ids {
+			out[id] = s
+		}
+		return out
+	}
+	but := func(id string, s Status) map[string]Status {
+		out := all(StatusOK)
+		out[id] = s
+		return out
+	}
+	for _, tt := range []struct {
+		name   string
+		tweaks []tweak
+		want   map[string]Status
+	}{
+		{"not looked at", nil, all(StatusSkipped)},
+		{"simulated", []tweak{func(f *Facts) {
+			f.Runtime.EndpointSource, f.JournalProblem = string(crictl.SourceSimulated), "the runtime is simulated"
+		}}, all(StatusSkipped)},
+		{"not readable", []tweak{func(f *Facts) { f.JournalProblem = "permission denied" }}, all(StatusUnknown)},
+		{"empty", []tweak{said(), func(f *Facts) { f.Journal.Lines = 0 }}, all(StatusUnknown)},
+		{"nothing of note", []tweak{said()}, all(StatusOK)},
+		{"calm", []tweak{calm()}, but("journal.apiserver", StatusWarning)},
+		{"no kubelet anywhere", []tweak{said(), func(f *Facts) { f.Kubelet = nil }}, map[string]Status{"journal.pleg": StatusSkipped, "journal.kubelet": StatusSkipped, "journal.apiserver": StatusSkipped, "journal.kernel": StatusOK}},
+		{"PLEG now", []tweak{said(incident(2*time.Minute, 4*time.Second))}, but("journal.pleg", StatusCritical)},
+		{"PLEG before", []tweak{said(incident(9*time.Minute, 8*time.Minute, recovered(7*time.Minute)))}, but("journal.pleg", StatusWarning)},
+		{"one restart", []tweak{said(restarted(1, 0, time.Minute))}, but("journal.kubelet", StatusWarning)},
+		{"a loop", []tweak{said(restarted(9, 11*time.Second, time.Second))}, but("journal.kubelet", StatusCritical)},
+		{"a loop that is over", []tweak{said(restarted(9, 11*time.Second, 8*time.Minute))}, but("journal.kubelet", StatusWarning)},
+		{"the watchdog withheld", []tweak{said(signs(signature.WatchdogWithheld, 2, time.Minute, time.Second, "x"))}, but("journal.kubelet", StatusWarning)},
+		{"the API server away", []tweak{said(signs(signature.APIServerFailed, 40, 5*time.Minute, time.Second, leaseTimeout))}, but("journal.apiserver", StatusCritical)},
+		{"a certificate", []tweak{said(signs(signature.CertificateExpired, 1, 5*time.Minute, time.Second, "x509"))}, but("journal.apiserver", StatusWarning)},
+		{"a hung shim", []tweak{said(signs(signature.HungTask, 1, 5*time.Minute, time.Minute, blockedShim, "containerd-shim:5000"))}, but("journal.kernel", StatusCritical)},
+		{"a hung disk and a killed kubelet", []tweak{said(signs(signature.HungTask, 1, 5*time.Minute, time.Minute, blockedJournal, "jbd2/sda1-8:311"), signs(signature.OOMKill, 1, 5*time.Minute, time.Minute, memcgKill, "kubelet"))}, but("journal.kernel", StatusCritical)},
+		{"a container at its limit", []tweak{said(signs(signature.OOMKill, 1, 5*time.Minute, time.Minute, memcgKill, "java"))}, all(StatusOK)},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got := map[string]Status{}
+			for _, r := range Results(node(tt.tweaks...)) {
+				if slices.Contains(ids, r.ID) {
+					got[r.ID] = r.Status
+				}
+				if r.Summary == "" {
+					t.Errorf("%s has no summary", r.ID)
+				}
+			}
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// TestOnlyTheReportHearsTheNode wants the verdict on a socket, and on a series of relists, to be theirs alone.
+func TestOnlyTheReportHearsTheNode(t *testing.T) {
+	f := node(said(restarted(9, 11*time.Second, time.Second)))
+	report, probe, benchmark := NewReport(Header{}, f), NewRuntimeProbe(Header{}, f), NewRelistBenchmark(Header{}, f)
+	if report.Status != Unhealthy || probe.Status != Healthy || benchmark.Status != Healthy || len(probe.Causes)+len(benchmark.Causes) > 0 {
+		t.Errorf("%s, %s, %s", report.Status, probe.Status, benchmark.Status)
+	}
+}
+
+// TestSpells holds how records become times in which something went on.
+func TestSpells(t *testing.T) {
+	type span struct{ from, to, n int64 } // seconds before the journal was read
+	spans := func(f *Facts) []span {
+		var out []span
+		for _, s := range f.spells(time.Minute, "A", "B") {
+			out = append(out, span{int64(readAt().Sub(s.From).Seconds()), int64(readAt().Sub(s.To).Seconds()), s.Records})
+		}
+		return out
+	}
+	for _, tt := range []struct {
+		name string
+		log  []entry
+		want []span
+	}{
+		{"none", nil, nil},
+		{"another", []entry{signs("C", 3, time.Minute, 0, "")}, nil},
+		{"dense without a timeline", []entry{signs("A", 11, 5*time.Minute, 0, "")}, []span{{300, 0, 11}}},
+		{"thin without a timeline", []entry{signs("A", 3, 5*time.Minute, 0, "")}, []span{{0, 0, 1}}},
+		{"one", []entry{signs("A", 1, time.Minute, time.Minute, "")}, []span{{60, 60, 1}}},
+		{"a timeline with a gap", []entry{signs("A", 30, 9*time.Minute, 0, ""), burst("A", 20, 9*time.Minute, 8*time.Minute, ""), burst("A", 10, time.Minute, 0, "")}, []span{{540, 480, 20}, {60, 0, 10}}},
+		{"two codes make one", []entry{signs("A", 1, 2*time.Minute, 2*time.Minute, ""), signs("B", 1, time.Minute, time.Minute, "")}, []span{{120, 60, 2}}},
+		{"one within another", []entry{signs("A", 9, 5*time.Minute, 0, ""), burst("A", 8, 5*time.Minute, 0, ""), burst("A", 1, 4*time.Minute, 3*time.Minute, "")}, []span{{300, 0, 9}}},
+		{"a timeline that ends early", []entry{signs("A", 30, 9*time.Minute, 0, ""), burst("A", 20, 9*time.Minute, 8*time.Minute, "")}, []span{{540, 480, 20}, {0, 0, 1}}},
+		{"no times", []entry{func(r *journal.Report) { r.Signatures = []journal.Count{{Code: "A", Count: 3}} }}, nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if diff := cmp.Diff(tt.want, spans(node(said(tt.log...))), cmp.AllowUnexported(span{})); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// TestTaskNames holds the ways in which kernel and kdiag write a task, and what it is to the node.
+func TestTaskNames(t *testing.T) {
+	for _, tt := range []struct {
+		in   string
+		want task
+		role role
+	}{
+		{"containerd-shim:5000", task{"containerd-shim", 5000}, roleShim},
+		{"containerd-shim (pid 5000)", task{"containerd-shim", 5000}, roleShim},
+		{"containerd[77]", task{"containerd", 77}, roleRuntime},
+		{"runc:[2:INIT]:6000", task{"runc:[2:INIT]", 6000}, roleOCI},
+		{"runc:[2:INIT]", task{"runc:[2:INIT]", 0}, roleOCI},
+		{"kworker/u8:3:12345", task{"kworker/u8:3", 12345}, roleOther},
+		{"jbd2/sda1-8:311", task{"jbd2/sda1-8", 311}, roleOther},
+		{"kubelet", task{"kubelet", 0}, roleKubelet},
+		{"k3s-server", task{"k3s-server", 0}, roleKubelet},
+		{"4711", task{"", 4711}, roleOther},
+		{"", task{}, roleOther},
+		{"java", task{"java", 0}, roleOther},
+		{"conmon:9", task{"conmon", 9}, roleShim},
+		{"crio:9", task{"crio", 9}, roleRuntime},
+	} {
+		if got := taskIn(tt.in); got != tt.want || got.role() != tt.role {
+			t.Errorf("%q: %+v, role %d", tt.in, got, got.role())
+		}
+	}
+	for name, want := range map[string]role{
+		"kubelet.service": roleKubelet, "k3s-agent.service": roleKubelet, "snap.microk8s.daemon-kubelite.service": roleKubelet, "rke2-server": roleKubelet,
+		"kubelet: The Kubernetes Node Agent": roleKubelet, "Kubernetes Kubelet": roleKubelet, "Lightweight Kubernetes": roleKubelet,
+		"containerd.service": roleRuntime, "containerd container runtime": roleRuntime, "docker.service": roleRuntime, "crio": roleRuntime,
+		"cri-containerd-12.scope": roleOther, "sshd.service": roleOther, "docker.socket": roleOther, "": roleOther,
+	} {
+		if got := unitRole(name); got != want {
+			t.Errorf("%q: %d, want %d", name, got, want)
+		}
+	}
+}
+
+// TestHungCalls holds the arithmetic of worst ages.
+func TestHungCalls(t *testing.T) {
+	for worst, want := range map[time.Duration]int{
+		0: 0, 2*time.Minute + time.Second: 0, 3*time.Minute + 4*time.Second: 0, 4*time.Minute + time.Second: 2, 4*time.Minute + 11*time.Second: 0,
+		6*time.Minute + 2*time.Second: 3, 5 * time.Minute: 0,
+	} {
+		if got := hungCalls(worst, 2*time.Minute, 3*time.Minute); got != want {
+			t.Errorf("%v: %d, want %d", worst, got, want)
+		}
+	}
+	for n, want := range map[int]string{1: "1st", 2: "2nd", 3: "3rd", 4: "4th", 11: "11th", 12: "12th", 21: "21st"} {
+		if got := ordinal(n); got != want {
+			t.Errorf("%d: %s", n, got)
+		}
+	}
+}
