@@ -14,6 +14,7 @@ import (
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/cmd/internal/app"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
+	"github.com/kdiag/kdiag/journal/signature"
 )
 
 // manDate is fixed, so that the pages change only when the commands do.
@@ -47,7 +48,10 @@ func generate(dir string) error {
 	if err := os.WriteFile(filepath.Join(dir, "causes.md"), causes(checks.Definitions()), 0o644); err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(dir, "checks.md"), checkPage(checks.Checks()), 0o644)
+	if err := os.WriteFile(filepath.Join(dir, "checks.md"), checkPage(checks.Checks()), 0o644); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, "signatures.md"), signaturePage(signature.Catalogue()), 0o644)
 }
 
 // manTree writes a page for each command. cobra's own GenManTree writes pages for help topics too, which have none.
@@ -109,6 +113,27 @@ func checkPage(list []checks.Check) []byte {
 	b.WriteString("# Checks\n\nWhat kdiag looks at, made by `make generate`. Each gives one line of a report.\n")
 	for _, c := range list {
 		fmt.Fprintf(&b, "\n## %s\n\n%s. %s\n", c.ID, sentenceCase(c.Title), c.Text)
+	}
+	return b.Bytes()
+}
+
+func signaturePage(list []signature.Signature) []byte {
+	var b bytes.Buffer
+	b.WriteString("# Signatures\n\nWhat `kdiag journal` looks for in the logs of a node, made by `make generate`. The code is what stands in its report.\n")
+	lane := signature.Lane("")
+	for _, s := range list {
+		if s.Lane != lane {
+			lane = s.Lane
+			fmt.Fprintf(&b, "\n## %s\n", sentenceCase(string(lane)))
+		}
+		fmt.Fprintf(&b, "\n### %s\n\n%s. %s\n", s.Code, sentenceCase(s.Title), s.Means)
+		if s.Versions != "" {
+			fmt.Fprintf(&b, "\nVersions: %s\n", s.Versions)
+		}
+		if len(s.Implies) > 0 {
+			fmt.Fprintf(&b, "\nPoints to: %s\n", strings.Join(s.Implies, ", "))
+		}
+		fmt.Fprintf(&b, "\nBegins with or contains: `%s`\n", strings.Join(s.Literals, "`, `"))
 	}
 	return b.Bytes()
 }

@@ -46,8 +46,19 @@ func Ask(
 // error, since nothing was looked at. A program that asked for a document gets one in that case too.
 func wayOut(f *checks.Facts, err error, format string) ([]string, error) {
 	problems, err := problems(f, err)
+	if err == nil {
+		return problems, nil
+	}
+	return Unopened(err, format)
+}
+
+// Unopened splits the error of opening a runtime in the same way: lines for the document, or an error.
+func Unopened(err error, format string) ([]string, error) {
+	if lines := noEndpoint(err); lines != nil {
+		return lines, nil
+	}
 	if err == nil || format == string(render.Text) {
-		return problems, err
+		return nil, err
 	}
 	if usage, ok := errors.AsType[*cli.UsageError](err); ok && usage.Hint != "" {
 		return []string{usage.Problem, usage.Hint}, nil
@@ -56,9 +67,8 @@ func wayOut(f *checks.Facts, err error, format string) ([]string, error) {
 }
 
 func problems(f *checks.Facts, err error) ([]string, error) {
-	if none, ok := errors.AsType[*crictl.NoEndpointError](err); ok {
-		problems := []string{"no runtime socket was found; name one with --runtime-endpoint"}
-		return append(problems, passedOver(none.Tried)...), nil
+	if lines := noEndpoint(err); lines != nil {
+		return lines, nil
 	}
 	if err != nil {
 		return nil, err
@@ -76,6 +86,16 @@ func problems(f *checks.Facts, err error) ([]string, error) {
 		}
 	}
 	return nil, nil
+}
+
+// noEndpoint says what was looked at, when err says that this host has no runtime to ask; else it returns nil.
+func noEndpoint(err error) []string {
+	none, ok := errors.AsType[*crictl.NoEndpointError](err)
+	if !ok {
+		return nil
+	}
+	lines := []string{"no runtime socket was found; name one with --runtime-endpoint"}
+	return append(lines, passedOver(none.Tried)...)
 }
 
 // passedOver says what was looked at on the way to no endpoint, one line for each reason: most well-known sockets do

@@ -16,7 +16,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kdiag/kdiag/cmd/internal/cli"
+	"github.com/kdiag/kdiag/cmd/internal/exitedcmd"
 	"github.com/kdiag/kdiag/cmd/internal/explaincmd"
+	"github.com/kdiag/kdiag/cmd/internal/gccmd"
+	"github.com/kdiag/kdiag/cmd/internal/journalcmd"
 	"github.com/kdiag/kdiag/cmd/internal/plegcmd"
 	"github.com/kdiag/kdiag/cmd/internal/relistcmd"
 	"github.com/kdiag/kdiag/cmd/internal/runtimecmd"
@@ -100,6 +103,9 @@ Exit codes: 0 healthy, or the work was done; 1 a problem was found, or part of t
 		plegcmd.NewCommand(env),
 		runtimecmd.NewCommand(env),
 		relistcmd.NewCommand(env),
+		exitedcmd.NewCommand(env),
+		gccmd.NewCommand(env),
+		journalcmd.NewCommand(env),
 		explaincmd.NewCommand(env),
 		versioncmd.NewCommand(env),
 	)

@@ -24,6 +24,7 @@ type Env struct {
 	Getenv   func(string) string
 	Hostname func() (string, error)
 	Root     string // the host's file system as this process sees it; "/" outside tests
+	InTTY    bool   // In is a terminal, at which somebody may be asked
 	OutTTY   bool   // Out is a terminal
 	ErrTTY   bool   // Err is a terminal
 	Width    int    // columns of the terminal; 80 when not known

@@ -14,6 +14,7 @@ func System() Env {
 		In: os.Stdin, Out: os.Stdout, Err: os.Stderr,
 		Now: time.Now, Getenv: os.Getenv, Hostname: os.Hostname,
 		Root:   "/",
+		InTTY:  term.IsTerminal(int(os.Stdin.Fd())),
 		OutTTY: term.IsTerminal(int(os.Stdout.Fd())),
 		ErrTTY: term.IsTerminal(int(os.Stderr.Fd())),
 		Width:  80,

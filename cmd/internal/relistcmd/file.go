@@ -2,11 +2,8 @@ package relistcmd
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
-	"path/filepath"
 
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
@@ -47,63 +44,11 @@ func load(name string) (*checks.RelistBenchmark, error) {
 	return &saved, nil
 }
 
-// A destination is where a result will be saved. It is opened before anything is measured, so that an hour of samples
-// is not lost to a folder that cannot be written.
-type destination struct {
-	path   string // what will be replaced, links followed
-	exists bool
-	tmp    *os.File
-}
-
-// open prepares for saving to name. What is there and is no file, a device above all, is never replaced.
-func open(name string) (*destination, error) {
-	bad := func(problem string) error {
-		return &cli.UsageError{Problem: "--save " + problem, Hint: "name a file in a folder that you may write to"}
-	}
-	d := &destination{path: name}
-	switch info, err := os.Stat(name); {
-	case errors.Is(err, fs.ErrNotExist):
-	case err != nil:
-		return nil, bad(err.Error())
-	case !info.Mode().IsRegular():
-		return nil, bad(name + " is there and is no regular file")
-	default:
-		d.exists = true
-	}
-	if target, err := filepath.EvalSymlinks(name); err == nil {
-		d.path = target
-	}
-	tmp, err := os.CreateTemp(filepath.Dir(d.path), ".kdiag-*")
-	if err != nil {
-		return nil, bad(err.Error())
-	}
-	d.tmp = tmp
-	return d, nil
-}
-
-// save writes a result so that a reader sees the old file or the whole new one, never a part.
-func (d *destination) save(bench *checks.RelistBenchmark) error {
+// save writes a result to a file that was opened before the measurement.
+func save(d *cli.Destination, bench *checks.RelistBenchmark) error {
 	data, err := json.MarshalIndent(bench, "", "  ")
-	if err == nil {
-		_, err = d.tmp.Write(append(data, '\n'))
-	}
-	if closeErr := d.tmp.Close(); err == nil {
-		err = closeErr
-	}
-	if err == nil {
-		err = os.Rename(d.tmp.Name(), d.path)
-	}
 	if err != nil {
-		return &cli.HintError{
-			Err: fmt.Errorf("saving to %s: %w", d.path, err), Code: cli.ExitUnknown,
-			Hint: "the result above is all there is",
-		}
+		return fmt.Errorf("encoding the result: %w", err)
 	}
-	return nil
-}
-
-// close removes what save did not turn into a file.
-func (d *destination) close() {
-	_ = d.tmp.Close()
-	_ = os.Remove(d.tmp.Name())
+	return d.Write(append(data, '\n'))
 }

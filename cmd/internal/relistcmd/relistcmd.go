@@ -103,12 +103,12 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 	if err != nil {
 		return err
 	}
-	var dest *destination
+	var dest *cli.Destination
 	if opts.save != "" {
-		if dest, err = open(opts.save); err != nil {
+		if dest, err = cli.OpenDestination("--save", opts.save); err != nil {
 			return err
 		}
-		defer dest.close()
+		defer dest.Close()
 	}
 	series := plegbench.Options{
 		Samples: opts.count, For: opts.duration, Pause: opts.interval, Record: true, Deep: opts.deep,
@@ -116,7 +116,7 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 	if opts.duration > 0 {
 		series.Samples = 0
 	}
-	facts, problems, err := answer.Ask(ctx, env, &opts.Flags, series, checks.DefaultLimits())
+	facts, problems, err := answer.Ask(ctx, env, &opts.Flags, series, checks.RuntimeLimits())
 	if err != nil {
 		return err
 	}
@@ -134,13 +134,13 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 }
 
 // keep saves a result, but not in place of an earlier one when the new one is cut short or has no figures.
-func keep(ctx context.Context, dest *destination, bench *checks.RelistBenchmark) error {
+func keep(ctx context.Context, dest *cli.Destination, bench *checks.RelistBenchmark) error {
 	useless := bench.Relist == nil || bench.Relist.List == nil || bench.Relist.List.P50Seconds == nil
-	if dest.exists && (useless || ctx.Err() != nil) {
+	if dest.Exists && (useless || ctx.Err() != nil) {
 		return &cli.HintError{
-			Err: fmt.Errorf("%s was left as it is: this series is cut short or has no figures", dest.path), Code: cli.ExitUnknown,
+			Err: fmt.Errorf("%s was left as it is: this series is cut short or has no figures", dest.Path), Code: cli.ExitUnknown,
 			Hint: "give --save another name to keep this one too",
 		}
 	}
-	return dest.save(bench)
+	return save(dest, bench)
 }

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/kdiag/kdiag/crictl/gc"
 	"github.com/kdiag/kdiag/plegbench"
 )
 
@@ -30,15 +31,17 @@ type Progress struct {
 	tty   bool
 	width int
 
-	mu      sync.Mutex
-	now     plegbench.Progress
-	samples []float64 // seconds of the newest relists; negative for one without an answer
-	seen    int       // relists so far
-	lost    int       // of them without an answer
-	drawing bool      // the drawing goroutine was started
-	done    bool
-	stop    chan struct{} // closed by Done
-	stopped chan struct{} // closed when the drawing goroutine has ended
+	mu       sync.Mutex
+	now      plegbench.Progress
+	reading  reading     // of logs, instead
+	removing gc.Progress // of a clean-up, instead
+	samples  []float64   // seconds of the newest relists; negative for one without an answer
+	seen     int         // relists so far
+	lost     int         // of them without an answer
+	drawing  bool        // the drawing goroutine was started
+	done     bool
+	stop     chan struct{} // closed by Done
+	stopped  chan struct{} // closed when the drawing goroutine has ended
 }
 
 // NewProgress returns a Progress that draws on w if w is a terminal of width columns; 0 means 80.
@@ -139,7 +142,16 @@ func (p *Progress) draw() {
 func (p *Progress) line(n int) string {
 	const turn = 3 // ticks per step of the spinner; slow enough for a serial line
 	c := cleaner{ascii: p.ASCII}
-	start := string(spinner[n/turn%len(spinner)]) + " " + phase(c, p.now.Phase)
+	turning := string(spinner[n/turn%len(spinner)]) + " "
+	if p.reading.source != "" {
+		line, _ := head(strings.ReplaceAll(turning+p.readingLine(c), glue, " "), p.width-1, maxProgressLine)
+		return line
+	}
+	if p.removing.Total > 0 {
+		line, _ := head(strings.ReplaceAll(turning+p.removingLine(c), glue, " "), p.width-1, maxProgressLine)
+		return line
+	}
+	start := turning + phase(c, p.now.Phase)
 	end := ""
 	if p.now.Hung > 0 {
 		end = "  " + count(p.now.Hung) + " hung"

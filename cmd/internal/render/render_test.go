@@ -81,6 +81,7 @@ func documents(t testing.TB) []document {
 			return b.String(), err
 		}})
 	}
+	all = append(all, journalDocuments(t)...)
 	r, before := load[checks.RelistBenchmark](t, "relist-growing"), load[checks.RelistBenchmark](t, "relist")
 	return append(all, document{"relist-against", commandsOf(r.Causes), func(o Options) (string, error) {
 		var b strings.Builder

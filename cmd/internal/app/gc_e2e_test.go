@@ -1,0 +1,474 @@
+package app_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"github.com/kdiag/kdiag/cmd/internal/render"
+	"github.com/kdiag/kdiag/crictl"
+	"github.com/kdiag/kdiag/crictl/gc"
+	"github.com/kdiag/kdiag/plegbench/nodebox"
+)
+
+// A gcNode is a containerd on which things have exited, and a client that looks at it.
+type gcNode struct {
+	*nodebox.Containerd
+	client *crictl.Client
+	kdiag  string // the program
+}
+
+// inventory is what a runtime holds: containers and sandboxes by id, with what must not change.
+type inventory map[string]string
+
+func (n *gcNode) inventory(t *testing.T) inventory {
+	t.Helper()
+	all := inventory{}
+	sandboxes := n.client.ListPodSandbox(t.Context(), crictl.Filter{}, "")
+	containers := n.client.ListContainers(t.Context(), crictl.Filter{}, "")
+	if !sandboxes.Complete || !containers.Complete {
+		t.Fatalf("listing: %+v %+v", sandboxes.Calls, containers.Calls)
+	}
+	for _, s := range sandboxes.Sandboxes {
+		all[s.ID] = "sandbox " + s.State.String()
+	}
+	for _, c := range containers.Containers {
+		all[c.ID] = "container " + c.State.String()
+		if c.State != crictl.ContainerRunning {
+			continue
+		}
+		st, call := n.client.ContainerStatus(t.Context(), c.ID)
+		if !call.OK() {
+			t.Fatalf("%+v", call)
+		}
+		all[c.ID] += " since " + st.StartedAt.String()
+	}
+	return all
+}
+
+// fill leaves what crash loops leave: pods with so many exited instances in a dead sandbox each; every other pod has come
+// back since, with a new sandbox in which an instance runs. It returns the ids that must go.
+func (n *gcNode) fill(t *testing.T, prefix string, pods, exited int) (mustGo map[string]bool) {
+	t.Helper()
+	mustGo = map[string]bool{}
+	made := runPods(t, n.Containerd, nodebox.Pods{
+		Count: pods, Containers: 1, Attempts: exited, State: crictl.ContainerExited, NeverRan: true, Prefix: prefix,
+	})
+	for i, pod := range made {
+		last := len(pod.Containers) - 1
+		for _, c := range pod.Containers[:last] {
+			mustGo[c.ID] = true
+		}
+		if i%2 == 1 {
+			continue
+		}
+		pod.Config.Metadata.Attempt = 1
+		sandbox, call := n.client.RunPodSandbox(t.Context(), pod.Config, "")
+		if !call.OK() {
+			t.Fatalf("%+v", call)
+		}
+		config := pod.Containers[last].Config
+		config.Metadata.Attempt++
+		config.Command = []string{"/bin/sleep", "2147483647"}
+		id, call := n.client.CreateContainer(t.Context(), sandbox, config, pod.Config)
+		if call.OK() {
+			call = n.client.StartContainer(t.Context(), id)
+		}
+		if !call.OK() {
+			t.Fatalf("%+v", call)
+		}
+	}
+	return mustGo
+}
+
+// emptySandboxes leaves pods whose first sandbox is dead and without containers, and must go.
+func (n *gcNode) emptySandboxes(t *testing.T, pods int, mustGo map[string]bool) {
+	t.Helper()
+	for _, pod := range runPods(t, n.Containerd, nodebox.Pods{Count: pods, Prefix: "empty", PodNetwork: true}) {
+		if call := n.client.StopPodSandbox(t.Context(), pod.ID); !call.OK() {
+			t.Fatalf("%+v", call)
+		}
+		mustGo[pod.ID] = true
+		pod.Config.Metadata.Attempt = 1
+		if _, call := n.client.RunPodSandbox(t.Context(), pod.Config, ""); !call.OK() {
+			t.Fatalf("%+v", call)
+		}
+	}
+}
+
+// A gcRun is kdiag gc-exited as a process.
+type gcRun struct {
+	cmd            *exec.Cmd
+	stdout, stderr bytes.Buffer
+}
+
+func (n *gcNode) start(t *testing.T, args ...string) *gcRun {
+	t.Helper()
+	r := &gcRun{}
+	all := append([]string{"gc-exited", "-o", "json", "--runtime-endpoint", n.Endpoint()}, args...)
+	r.cmd = exec.CommandContext(t.Context(), n.kdiag, all...)
+	r.cmd.Stdout, r.cmd.Stderr = &r.stdout, &r.stderr
+	must(t, r.cmd.Start())
+	return r
+}
+
+func (r *gcRun) wait(t *testing.T) (*render.GCReport, int) {
+	t.Helper()
+	_ = r.cmd.Wait() // the exit code says it
+	dec := json.NewDecoder(&r.stdout)
+	dec.DisallowUnknownFields()
+	var report render.GCReport
+	if err := dec.Decode(&report); err != nil {
+		t.Fatalf("stdout is no report: %v\nstderr: %s", err, r.stderr.String())
+	}
+	return &report, r.cmd.ProcessState.ExitCode()
+}
+
+// checkLeft wants exactly what must go to have gone, and the rest to be as it was.
+func checkLeft(t *testing.T, before, after inventory, mustGo map[string]bool) {
+	t.Helper()
+	want := inventory{}
+	for id, what := range before {
+		if !mustGo[id] {
+			want[id] = what
+		}
+	}
+	if diff := cmp.Diff(want, after); diff != "" {
+		t.Errorf("what is left (-want +got):\n%.4000s", diff)
+	}
+}
+
+// audited returns the ids that an audit file says were removed.
+func audited(t *testing.T, name string) []string {
+	t.Helper()
+	text, err := os.ReadFile(name)
+	must(t, err)
+	var ids []string
+	for line := range bytes.Lines(text) {
+		var r gc.AuditRecord
+		if err := json.Unmarshal(line, &r); err != nil {
+			t.Errorf("the audit file is torn: %q: %v", line, err)
+		}
+		if r.Event == "removed" {
+			ids = append(ids, r.ID)
+		}
+	}
+	return ids
+}
+
+// awaitAudited waits until an audit file has so many lines, so that a run is in its middle.
+func awaitAudited(t *testing.T, name string, lines int) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
+		if text, err := os.ReadFile(name); err == nil && bytes.Count(text, []byte("\n")) >= lines {
+			return
+		}
+	}
+	t.Fatal("the run does not get on")
+}
+
+func logFiles(t *testing.T, dir string) []string {
+	t.Helper()
+	var all []string
+	must(t, filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
+		if err == nil && strings.HasSuffix(name, ".log") {
+			all = append(all, name)
+		}
+		return err
+	}))
+	return all
+}
+
+// TestEndToEndGC cleans up a real containerd, undisturbed and disturbed in every way that the run must survive.
+func TestEndToEndGC(t *testing.T) {
+	n := &gcNode{Containerd: startContainerd(t, nodebox.Options{Network: true}), kdiag: buildKdiag(t)}
+	var err error
+	n.client, err = crictl.Dial(n.Endpoint(), crictl.Options{RPCTimeout: time.Minute})
+	must(t, err)
+	t.Cleanup(func() { _ = n.client.Close() })
+
+	t.Run("2000 exited", func(t *testing.T) { gcFlood(t, n) })
+	t.Run("killed in the middle", func(t *testing.T) { gcKilled(t, n) })
+	t.Run("interrupted in the middle", func(t *testing.T) { gcInterrupted(t, n) })
+	t.Run("frozen in the middle", func(t *testing.T) { gcFrozen(t, n) })
+	t.Run("restarted in the middle", func(t *testing.T) { gcRestarted(t, n) })
+	t.Run("plan and apply", func(t *testing.T) { gcApply(t, n) })
+	t.Run("full disk", func(t *testing.T) { gcFullDisk(t, n) })
+	t.Run("logs", func(t *testing.T) { gcLogs(t, n) })
+	t.Run("two at once", func(t *testing.T) { gcTwice(t, n) })
+}
+
+func gcFlood(t *testing.T, n *gcNode) {
+	mustGo := n.fill(t, "loop", 50, 40)
+	n.emptySandboxes(t, 5, mustGo)
+	ran := runPods(t, n.Containerd, nodebox.Pods{Count: 4, Containers: 1, Attempts: 4, State: crictl.ContainerExited, Prefix: "ran"})
+	for _, pod := range ran {
+		for _, c := range pod.Containers[:len(pod.Containers)-1] {
+			mustGo[c.ID] = true
+		}
+	}
+	before, logs := n.inventory(t), logFiles(t, filepath.Join(n.Dir(), "logs"))
+
+	quiet := n.watch(t, func() { time.Sleep(4 * time.Second) })
+	var report *render.GCReport
+	var code int
+	during := n.watch(t, func() { report, code = n.start(t, "--yes").wait(t) })
+	checkLeft(t, before, n.inventory(t), mustGo)
+	if code != 0 || report.Removed != len(mustGo) || len(report.Failed)+len(report.Skipped) > 0 || report.DryRun {
+		t.Errorf("exit code %d, %d of %d removed, %d failed, %d skipped", code, report.Removed, len(mustGo), len(report.Failed), len(report.Skipped))
+	}
+	if left := logFiles(t, filepath.Join(n.Dir(), "logs")); len(logs) == 0 || !slices.Equal(logs, left) {
+		t.Errorf("%d logs before, %d after", len(logs), len(left))
+	}
+	t.Logf("removed %d in %.1f s, %.0f per second, up to %d at a time, %d pauses", report.Removed, report.Seconds, report.PerSecond, report.Most, report.Pauses)
+	t.Logf("a second client's lists: quiet p50 %v p99 %v (%d), during the run p50 %v p99 %v (%d)",
+		percentile(quiet, 50), percentile(quiet, 99), len(quiet), percentile(during, 50), percentile(during, 99), len(during))
+
+	// What the side probe watches must hold. On a busy machine a percentile of few samples says little, so the bound is a
+	// gross one here; docs/bench has the figures.
+	if p50, most := percentile(during, 50), 4*percentile(quiet, 99)+100*time.Millisecond; p50 > most {
+		t.Errorf("half of a second client's lists take longer than %v: %v", most, p50)
+	}
+
+	again, code := n.start(t, "--yes").wait(t)
+	if code != 0 || len(again.Plan.Remove) != 0 {
+		t.Errorf("exit code %d, a second run plans %d", code, len(again.Plan.Remove))
+	}
+}
+
+// watch lists both lists as a kubelet does, several times a second so that there are enough for a percentile, while work
+// goes on, and returns how long each relist took.
+func (n *gcNode) watch(t *testing.T, work func()) []time.Duration {
+	t.Helper()
+	second, err := crictl.Dial(n.Endpoint(), crictl.Options{RPCTimeout: time.Minute})
+	must(t, err)
+	defer second.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan []time.Duration)
+	go func() {
+		var took []time.Duration
+		for ctx.Err() == nil {
+			start := time.Now()
+			a := second.ListPodSandbox(ctx, crictl.Filter{}, crictl.ModeUnary)
+			b := second.ListContainers(ctx, crictl.Filter{}, crictl.ModeUnary)
+			if a.Complete && b.Complete {
+				took = append(took, time.Since(start))
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		done <- took
+	}()
+	work()
+	cancel()
+	return <-done
+}
+
+func percentile(all []time.Duration, p int) time.Duration {
+	if len(all) == 0 {
+		return 0
+	}
+	sorted := slices.Sorted(slices.Values(all))
+	return sorted[min(len(sorted)-1, len(sorted)*p/100)]
+}
+
+func gcKilled(t *testing.T, n *gcNode) {
+	mustGo := n.fill(t, "killed", 10, 40)
+	before := n.inventory(t)
+	audit := filepath.Join(t.TempDir(), "audit.jsonl")
+	r := n.start(t, "--yes", "--audit", audit)
+	awaitAudited(t, audit, 40)
+	must(t, r.cmd.Process.Kill())
+	_ = r.cmd.Wait() // killed
+	if r.stdout.Len() > 0 {
+		t.Errorf("it was killed and said %q", r.stdout.String())
+	}
+	after := n.inventory(t)
+	if len(after) == len(before) || len(after) == len(before)-len(mustGo) {
+		t.Fatalf("%d of %d are left: it was not killed in the middle", len(after), len(before))
+	}
+	if got := os.Truncate(audit, fileSize(t, audit)-7); got != nil { // a line that was being written
+		t.Fatal(got)
+	}
+	report, code := n.start(t, "--yes", "--audit", audit).wait(t)
+	checkLeft(t, before, n.inventory(t), mustGo)
+	if code != 0 || len(report.Failed) > 0 || report.Left > 0 || report.Removed >= len(mustGo) {
+		t.Errorf("exit code %d, %+v", code, report.Result)
+	}
+	seen := map[string]bool{}
+	for _, id := range audited(t, audit) {
+		if seen[id] || !mustGo[id] {
+			t.Errorf("%s was removed twice, or must not go", id)
+		}
+		seen[id] = true
+	}
+}
+
+func fileSize(t *testing.T, name string) int64 {
+	t.Helper()
+	info, err := os.Stat(name)
+	must(t, err)
+	return info.Size()
+}
+
+func gcInterrupted(t *testing.T, n *gcNode) {
+	mustGo := n.fill(t, "interrupted", 10, 40)
+	before := n.inventory(t)
+	audit := filepath.Join(t.TempDir(), "audit.jsonl")
+	r := n.start(t, "--yes", "--audit", audit)
+	awaitAudited(t, audit, 40)
+	must(t, r.cmd.Process.Signal(syscall.SIGINT))
+	report, code := r.wait(t)
+	gone := len(before) - len(n.inventory(t))
+	if code != 2 || report.Stopped != "interrupted" || report.Removed != gone || report.Left == 0 || len(audited(t, audit)) != gone {
+		t.Errorf("exit code %d, stopped %q, %d removed of %d gone, %d left, %d in the audit file",
+			code, report.Stopped, report.Removed, gone, report.Left, len(audited(t, audit)))
+	}
+	if _, code := n.start(t, "--yes", "--audit", audit).wait(t); code != 0 {
+		t.Errorf("exit code %d when run again", code)
+	}
+	checkLeft(t, before, n.inventory(t), mustGo)
+}
+
+func gcFrozen(t *testing.T, n *gcNode) {
+	mustGo := n.fill(t, "frozen", 10, 40)
+	before := n.inventory(t)
+	audit := filepath.Join(t.TempDir(), "audit.jsonl")
+	const timeout = 12 * time.Second
+	start := time.Now()
+	r := n.start(t, "--yes", "--audit", audit, "--timeout", timeout.String(), "--rpc-timeout", "5s")
+	awaitAudited(t, audit, 40)
+	must(t, n.Pause(t.Context()))
+	report, code := r.wait(t)
+	took := time.Since(start)
+	must(t, n.Resume())
+	time.Sleep(time.Second) // what was asked for before the freeze is done now
+	gone := len(before) - len(n.inventory(t))
+	if code != 1 || report.Pauses == 0 || report.Stopped != "the deadline was reached" || report.Left == 0 {
+		t.Errorf("exit code %d, %d pauses, stopped %q, %d left", code, report.Pauses, report.Stopped, report.Left)
+	}
+	if report.Removed == 0 || report.Removed > gone || gone > report.Removed+len(report.Failed) {
+		t.Errorf("%d claimed and %d not known, %d have gone", report.Removed, len(report.Failed), gone)
+	}
+	if took > timeout+time.Second {
+		t.Errorf("it took %v of %v", took, timeout)
+	}
+	if !strings.Contains(r.stderr.String(), "paused: the runtime does not answer") {
+		t.Errorf("stderr %q", r.stderr.String())
+	}
+	if _, code := n.start(t, "--yes", "--audit", audit).wait(t); code != 0 {
+		t.Errorf("exit code %d when run again", code)
+	}
+	checkLeft(t, before, n.inventory(t), mustGo)
+}
+
+func gcRestarted(t *testing.T, n *gcNode) {
+	mustGo := n.fill(t, "restarted", 10, 40)
+	before := n.inventory(t)
+	audit := filepath.Join(t.TempDir(), "audit.jsonl")
+	r := n.start(t, "--yes", "--audit", audit)
+	awaitAudited(t, audit, 40)
+	must(t, n.Kill(t.Context()))
+	must(t, n.Restart(t.Context()))
+	report, code := r.wait(t)
+	if code != 0 || report.Pauses == 0 || len(report.Failed) > 0 {
+		t.Errorf("exit code %d, %d pauses, failed %v", code, report.Pauses, report.Failed)
+	}
+	checkLeft(t, before, n.inventory(t), mustGo)
+}
+
+func gcLogs(t *testing.T, n *gcNode) {
+	logs := filepath.Join(n.Dir(), "logs")
+	runPods(t, n.Containerd, nodebox.Pods{Count: 2, Containers: 1, Attempts: 3, State: crictl.ContainerExited, Prefix: "logged"})
+	mine := func() int {
+		return len(slices.DeleteFunc(logFiles(t, logs), func(name string) bool { return !strings.Contains(name, "logged") }))
+	}
+	if got := mine(); got != 6 {
+		t.Fatalf("%d logs, want 6", got)
+	}
+	// Outside of the folder that was named nothing is touched, and that is said.
+	refused, code := n.start(t, "--yes", "--logs", "--limit", "1").wait(t)
+	if code != 1 || refused.Removed != 1 || len(refused.LogsFailed) != 1 || mine() != 6 {
+		t.Errorf("exit code %d, %+v, %d logs", code, refused.Result, mine())
+	}
+	report, code := n.start(t, "--yes", "--logs", "--logs-dir", logs).wait(t)
+	if code != 0 || report.Removed != 3 || len(report.LogsFailed) > 0 || mine() != 3 {
+		t.Errorf("exit code %d, %+v, %d logs", code, report.Result, mine())
+	}
+}
+
+func gcTwice(t *testing.T, n *gcNode) {
+	n.fill(t, "twice", 4, 40)
+	audit := filepath.Join(t.TempDir(), "audit.jsonl")
+	r := n.start(t, "--yes", "--rate", "20", "--audit", audit)
+	awaitAudited(t, audit, 4)
+	second := kdiag(t.Context(), "gc-exited", "--yes", "--runtime-endpoint", n.Endpoint())
+	if second.code != 2 || !strings.Contains(second.stderr, "another run removes from this runtime already: process ") {
+		t.Errorf("exit code %d: %s", second.code, second.stderr)
+	}
+	if _, code := r.wait(t); code != 0 {
+		t.Errorf("exit code %d of the first", code)
+	}
+}
+
+// gcApply writes a plan, lets something change, and applies it.
+func gcApply(t *testing.T, n *gcNode) {
+	mustGo := n.fill(t, "applied", 4, 10)
+	plan := filepath.Join(t.TempDir(), "plan.json")
+	if report, code := n.start(t, "--plan", plan).wait(t); code != 0 || !report.DryRun || len(report.Plan.Remove) != len(mustGo) {
+		t.Fatalf("exit code %d, %d planned, want %d", code, len(report.Plan.Remove), len(mustGo))
+	}
+	// The newest of one unit goes by another hand: the one before it is the newest then, and must stay now.
+	list := n.client.ListContainers(t.Context(), crictl.Filter{}, "").Containers
+	var newest, next crictl.Container
+	for _, c := range list {
+		if c.Pod.Name != "applied-1" || c.State != crictl.ContainerExited {
+			continue
+		}
+		if c.CreatedAt > newest.CreatedAt {
+			newest, next = c, newest
+		} else if c.CreatedAt > next.CreatedAt {
+			next = c
+		}
+	}
+	if call := n.client.RemoveContainer(t.Context(), newest.ID); !call.OK() || !mustGo[next.ID] {
+		t.Fatalf("%+v", call)
+	}
+	delete(mustGo, next.ID)
+	before := n.inventory(t)
+	report, code := n.start(t, "--apply", plan, "--yes").wait(t)
+	if code != 0 || report.Removed != len(mustGo) || len(report.Skipped) != 1 || report.Skipped[0].ID != next.ID {
+		t.Errorf("exit code %d, %d removed, want %d; skipped %+v", code, report.Removed, len(mustGo), report.Skipped)
+	}
+	checkLeft(t, before, n.inventory(t), mustGo)
+}
+
+// gcFullDisk gives the audit file a disk without room: nothing is removed.
+func gcFullDisk(t *testing.T, n *gcNode) {
+	mustGo := n.fill(t, "full", 2, 10)
+	before := n.inventory(t)
+	dir := t.TempDir()
+	must(t, unix.Mount("tmpfs", dir, "tmpfs", 0, "size=16k"))
+	t.Cleanup(func() { must(t, unix.Unmount(dir, unix.MNT_DETACH)) })
+	must(t, os.WriteFile(filepath.Join(dir, "other"), make([]byte, 12<<10), 0o600))
+	got := kdiag(t.Context(), "gc-exited", "--yes", "--audit", filepath.Join(dir, "audit.jsonl"), "--runtime-endpoint", n.Endpoint())
+	if got.code != 2 || !strings.Contains(got.stderr, "no space left on device") || !strings.Contains(got.stderr, "nothing was removed") {
+		t.Errorf("exit code %d: %s", got.code, got.stderr)
+	}
+	checkLeft(t, before, n.inventory(t), nil)
+	if _, code := n.start(t, "--yes").wait(t); code != 0 {
+		t.Errorf("exit code %d without the audit file", code)
+	}
+	checkLeft(t, before, n.inventory(t), mustGo)
+}

@@ -1,0 +1,188 @@
+package app_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kdiag/kdiag/journal"
+	"github.com/kdiag/kdiag/journal/journalfile"
+	"github.com/kdiag/kdiag/plegbench/nodebox"
+)
+
+// replay writes what a kubelet writes: it starts, syncs, and while /run/frozen is there its relist is stuck, so that it
+// skips with the kubelet's back-off of 100 ms to 5 s. It keeps the number of its PLEG records in /run/replayed.
+const replay = `
+line() { printf -v day '%(%m%d %H:%M:%S)T' "${now%??????}"; printf '%s%s.%s %7d %s] %s\n' "$1" "$day" "${now: -6}" $$ "$2" "$3"; }
+tick() { now=${EPOCHREALTIME/./}; }
+tick; line I server.go:527 '"Kubelet version" kubeletVersion="v1.36.3"'
+tick; line I kubelet.go:2637 '"Starting kubelet main sync loop"'
+tick; line E kubelet.go:2661 '"Skipping pod synchronization" err="[container runtime status check may not have completed yet, PLEG is not healthy: pleg has yet to be successful]"'
+sleep 0.2
+tick; line I cpu_manager.go:225 '"Starting" policy="none"'
+last=$now count=0 delay=100
+echo 0 > /run/replayed
+while true; do
+  tick
+  [ -e /run/frozen ] || last=$now
+  age=$((now - last)) why='container runtime is down'
+  if [ $age -le 30000000 ]; then
+    delay=100
+    line I kubelet.go:2566 '"SyncLoop (PLEG): event for pod" pod="default/a" event={"ID":"3d8f","Type":"ContainerStarted","Data":"77aa"}'
+    sleep 1
+    continue
+  fi
+  if [ $age -gt 180000000 ]; then
+    printf -v ago '%dm%d.%06ds' $((age / 60000000)) $((age / 1000000 % 60)) $((age % 1000000))
+    why="[container runtime is down, PLEG is not healthy: pleg was last seen active $ago ago; threshold is 3m0s]"
+    echo $((++count)) > /run/replayed
+  fi
+  line E kubelet.go:2661 "\"Skipping pod synchronization\" err=\"$why\""
+  printf -v pause '%d.%03d' $((delay / 1000)) $((delay % 1000))
+  sleep $pause
+  [ $((delay *= 2)) -le 5000 ] || delay=5000
+done
+`
+
+const replayUnit = `[Unit]
+Description=Kubernetes Kubelet
+[Service]
+ExecStart=/bin/bash /usr/local/bin/replay
+SyslogIdentifier=kubelet
+`
+
+// journalReport decodes the one document that kdiag journal -o json prints.
+func journalReport(t *testing.T, out []byte) *journal.Report {
+	t.Helper()
+	var r journal.Report
+	if err := json.Unmarshal(out, &r); err != nil {
+		t.Fatalf("decoding the report: %v\n%s", err, out)
+	}
+	return &r
+}
+
+func incidents(r *journal.Report) []journal.Episode {
+	var all []journal.Episode
+	for _, e := range r.Episodes {
+		if e.Kind == journal.Incident {
+			all = append(all, e)
+		}
+	}
+	return all
+}
+
+// TestEndToEndJournal freezes the containerd of a whole node for four minutes while a replayed kubelet fills the
+// journal, and asks kdiag: on the node while it lasts and afterwards, and from outside with the node switched off.
+func TestEndToEndJournal(t *testing.T) {
+	needs(t, true)
+	cache, err := os.UserCacheDir()
+	must(t, err)
+	box, err := nodebox.NewBox(t.Context(), filepath.Join(cache, "kdiag", "nodebox"))
+	must(t, err)
+	t.Cleanup(func() {
+		if err := box.Close(); err != nil {
+			t.Errorf("cleaning up: %v", err)
+		}
+	})
+	must(t, box.CopyIn(buildKdiag(t), "/usr/local/bin/kdiag"))
+	logs := filepath.Join(box.Root(), "var", "log", "journal")
+	must(t, os.MkdirAll(logs, 0o755))
+	must(t, os.WriteFile(filepath.Join(box.Root(), "usr/local/bin/replay"), []byte(replay), 0o755))
+	must(t, os.WriteFile(filepath.Join(box.Root(), "etc/systemd/system/kubelet.service"), []byte(replayUnit), 0o644))
+	must(t, box.Boot(t.Context()))
+	in := func(command string) []byte {
+		t.Helper()
+		out, err := box.Exec(t.Context(), "sh", "-c", command)
+		if err != nil {
+			t.Fatalf("%s: %v\n%s", command, err, out)
+		}
+		return out
+	}
+
+	in("systemctl start kubelet && sleep 3 && systemctl kill -s STOP containerd && touch /run/frozen")
+	frozen := time.Now()
+	time.Sleep(4 * time.Minute)
+	out := in("kdiag pleg -o json --rpc-timeout 1s || true")
+	for _, want := range []string{`"RuntimeHung"`, "PLEG is not healthy"} {
+		if !bytes.Contains(out, []byte(want)) {
+			t.Errorf("kdiag pleg during the incident: %q is missing in:\n%s", want, out)
+		}
+	}
+	live := incidents(journalReport(t, in("kdiag journal -o json || true")))
+	if len(live) != 1 || live[0].Recovered {
+		t.Errorf("during the incident: %+v, want one incident that has not recovered", live)
+	}
+	in("rm /run/frozen && systemctl kill -s CONT containerd && sleep 8")
+
+	lines, err := strconv.Atoi(strings.TrimSpace(string(in("cat /run/replayed"))))
+	must(t, err)
+	check := func(where string, r *journal.Report) {
+		t.Helper()
+		all := incidents(r)
+		if len(all) != 1 || len(r.Episodes) != 2 {
+			t.Errorf("%s: %d incidents of %d episodes, want 1 of 2: %+v", where, len(all), len(r.Episodes), r.Episodes)
+			return
+		}
+		e := all[0]
+		if e.Start == nil || e.End == nil || e.Anchor == nil {
+			t.Errorf("%s: times are missing: %+v", where, e)
+			return
+		}
+		if e.Lines != lines || !e.Recovered {
+			t.Errorf("%s: %d records, recovered %v; want %d and true", where, e.Lines, e.Recovered, lines)
+		}
+		// The last relist before the freeze is at most a second older than it; a busy machine adds some.
+		near := func(what string, got, want time.Time) {
+			if d := got.Sub(want); d < -5*time.Second || d > 8*time.Second {
+				t.Errorf("%s: %s at %v, want about %v", where, what, got, want)
+			}
+		}
+		near("anchor", *e.Anchor, frozen)
+		near("start", *e.Start, frozen.Add(3*time.Minute))
+		near("last record", *e.End, frozen.Add(4*time.Minute))
+		if len(e.Stalls) > 1 {
+			t.Errorf("%s: %d stalls, want one: %+v", where, len(e.Stalls), e.Stalls)
+		}
+	}
+	check("on the node", journalReport(t, in("kdiag journal -o json || true")))
+	if text := in("kdiag journal --color never || true"); !bytes.Contains(text, []byte("RuntimeHung")) {
+		t.Errorf("the text names no cause:\n%s", text)
+	}
+
+	must(t, box.Poweroff(t.Context()))
+	check("from outside", journalReport(t, []byte(kdiag(t.Context(), "journal", "--root", box.Root(), "-o", "json").stdout)))
+	check("by directory", journalReport(t, []byte(kdiag(t.Context(), "journal", "--directory", logs, "-o", "json").stdout)))
+	sameAsJournalctl(t, logs)
+}
+
+// sameAsJournalctl reads each file that journald wrote and holds it against journalctl's export, byte for byte.
+func sameAsJournalctl(t *testing.T, dir string) {
+	t.Helper()
+	files, err := journalfile.Find(dir)
+	must(t, err)
+	if len(files) == 0 {
+		t.Fatalf("no journal below %s", dir)
+	}
+	for _, path := range files {
+		want, err := exec.CommandContext(t.Context(), "journalctl", "--file", path, "-o", "export", "--no-pager", "-q").Output()
+		must(t, err)
+		var got bytes.Buffer
+		f, err := journalfile.Open(path)
+		must(t, err)
+		_, err = f.Search(t.Context(), journalfile.Query{All: true}, func(e *journalfile.Entry) bool {
+			_, err := journalfile.WriteExport(&got, e)
+			return err == nil
+		})
+		f.Close()
+		must(t, err)
+		if !bytes.Equal(got.Bytes(), want) {
+			t.Errorf("%s: %d bytes, journalctl has %d and they differ", filepath.Base(path), got.Len(), len(want))
+		}
+	}
+}

@@ -1,0 +1,68 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// A Destination is a file that a command will write at its end. It is opened before any work is done, so that an hour's
+// work is not lost to a folder that cannot be written.
+type Destination struct {
+	Path   string // what will be replaced, links followed
+	Exists bool   // something is there already
+	tmp    *os.File
+}
+
+// OpenDestination prepares for writing the file that a flag names. What is there and is no file, a device above all, is
+// never replaced.
+func OpenDestination(flag, name string) (*Destination, error) {
+	bad := func(problem string) error {
+		return &UsageError{Problem: flag + " " + problem, Hint: "name a file in a folder that you may write to"}
+	}
+	d := &Destination{Path: name}
+	switch info, err := os.Stat(name); {
+	case errors.Is(err, fs.ErrNotExist):
+	case err != nil:
+		return nil, bad(err.Error())
+	case !info.Mode().IsRegular():
+		return nil, bad(name + " is there and is no regular file")
+	default:
+		d.Exists = true
+	}
+	if target, err := filepath.EvalSymlinks(name); err == nil {
+		d.Path = target
+	}
+	tmp, err := os.CreateTemp(filepath.Dir(d.Path), ".kdiag-*")
+	if err != nil {
+		return nil, bad(err.Error())
+	}
+	d.tmp = tmp
+	return d, nil
+}
+
+// Write puts the file in place so that a reader sees the old one or the whole new one, never a part.
+func (d *Destination) Write(data []byte) error {
+	_, err := d.tmp.Write(data)
+	if closeErr := d.tmp.Close(); err == nil {
+		err = closeErr
+	}
+	if err == nil {
+		err = os.Rename(d.tmp.Name(), d.Path)
+	}
+	if err != nil {
+		return &HintError{
+			Err: fmt.Errorf("saving to %s: %w", d.Path, err), Code: ExitUnknown,
+			Hint: "the result above is all there is",
+		}
+	}
+	return nil
+}
+
+// Close removes what Write did not turn into a file.
+func (d *Destination) Close() {
+	_ = d.tmp.Close()
+	_ = os.Remove(d.tmp.Name())
+}

@@ -1,0 +1,174 @@
+// Package exitedcmd is kdiag exited: a census of what has exited and was not removed.
+package exitedcmd
+
+import (
+	"context"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/cmd/internal/answer"
+	"github.com/kdiag/kdiag/cmd/internal/cli"
+	"github.com/kdiag/kdiag/cmd/internal/render"
+	"github.com/kdiag/kdiag/cmd/internal/target"
+	"github.com/kdiag/kdiag/crictl"
+	"github.com/kdiag/kdiag/crictl/fake"
+	"github.com/kdiag/kdiag/crictl/gc"
+	"github.com/kdiag/kdiag/plegbench"
+)
+
+// maxEnds is for how many pods and containers the end of the newest is asked for: a full node has a few hundred.
+const maxEnds = 2000
+
+type options struct {
+	cli.Flags
+	target.Sources
+	watch time.Duration
+}
+
+// NewCommand returns kdiag exited.
+func NewCommand(env cli.Env) *cobra.Command {
+	var opts options
+	cmd := &cobra.Command{
+		Use:   "exited",
+		Short: "Count exited containers and dead sandboxes: by pod, namespace, reason, age; growth",
+		Long: `Count what has exited and was not removed: by pod and container, by namespace, by how the newest ended, and by age;
+which pods no longer exist, how much of the list's limit of 16 MiB it takes, and with --watch, when the limit is reached.
+
+Reads only. Works beyond that limit, where the kubelet and crictl get no list any more, and without the kubelet.`,
+		Example: `  kdiag exited
+  kdiag exited --watch 60s                 # look twice: how fast does it grow?
+  kdiag exited --simulate exited-flood     # anywhere: the embedded runtime with 20,000 exited containers`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := opts.check(cmd); err != nil {
+				return err
+			}
+			return run(cmd.Context(), env, opts)
+		},
+	}
+	opts.AddRuntime(cmd, fake.Names())
+	opts.AddOutput(cmd)
+	opts.AddSources(cmd)
+	cmd.Flags().DurationVar(&opts.watch, "watch", 0, "look again after this long, and say how fast it grows; --timeout grows with it")
+	return cmd
+}
+
+func (o *options) check(cmd *cobra.Command) error {
+	if o.watch < 0 || o.watch == 0 && cmd.Flags().Changed("watch") {
+		return &cli.UsageError{Problem: "--watch must be longer than nothing", Hint: "for example --watch 60s"}
+	}
+	if err := o.Check(cmd); err != nil {
+		return err
+	}
+	if err := o.CheckSources(cmd); err != nil {
+		return err
+	}
+	if !cmd.Flags().Changed("timeout") {
+		o.Timeout += o.watch
+	}
+	return nil
+}
+
+func run(ctx context.Context, env cli.Env, opts options) error {
+	if opts.Simulate == "help" {
+		return target.PrintScenarios(env.Out)
+	}
+	c, code, err := take(ctx, env, &opts)
+	if err != nil {
+		return err
+	}
+	if err := render.Exited(env.Out, c, answer.Render(env, &opts.Flags)); err != nil {
+		return err
+	}
+	if code != 0 {
+		return &cli.ExitError{Code: code}
+	}
+	return answer.Exit(ctx, c.Status, opts.FailOn)
+}
+
+// take looks once or twice. The code is that of an answer without a census; 0 means that the status decides.
+func take(ctx context.Context, env cli.Env, opts *options) (doc *render.ExitedCensus, code int, err error) {
+	asking, _ := opts.Budget()
+	within, cancel := context.WithTimeout(ctx, asking)
+	defer cancel()
+	doc = &render.ExitedCensus{Header: target.Header(env, "ExitedCensus"), Status: checks.Unknown, Missing: []string{}, Problems: []string{}}
+	doc.Census = gc.NoCensus()
+	t, err := target.Open(within, env, &opts.Flags)
+	if err != nil {
+		doc.Problems, err = answer.Unopened(err, opts.Output)
+		return doc, cli.ExitUnknown, err
+	}
+	defer t.Close()
+	doc.Runtime = t.Runtime()
+	look, census := once(within, env, opts, t)
+	if look.Problem == "" && opts.watch > 0 {
+		select {
+		case <-within.Done():
+			doc.Problems = append(doc.Problems, "there was no time for a second look")
+		case <-time.After(opts.watch):
+			first := census
+			if again, second := once(within, env, opts, t); again.Problem == "" {
+				look, census = again, second
+				census.Growth = gc.Grow(&first.Census, &second.Census, second.at.Sub(first.at).Seconds())
+			} else {
+				doc.Problems = append(doc.Problems, "the second look: "+again.Problem)
+			}
+		}
+	}
+	doc.GeneratedAt = env.Now().UTC().Truncate(time.Second)
+	doc.Runtime.Name, doc.Runtime.Version = look.Runtime.RuntimeName, look.Runtime.RuntimeVersion
+	if look.Problem != "" {
+		doc.Problems = append(doc.Problems, look.Problem)
+		if look.Denied || ctx.Err() != nil {
+			return doc, cli.ExitUnknown, nil
+		}
+		doc.Status = checks.Unhealthy // a runtime that gives no list is an answer
+		return doc, cli.ExitProblem, nil
+	}
+	doc.Census, doc.Missing = census.Census, append(doc.Missing, look.Missing...)
+	doc.Status = verdict(&doc.Census, checks.DefaultLimits())
+	if doc.Partial {
+		doc.Problems = append(doc.Problems, "part of a list could not be had: there is more than what is counted here")
+		if doc.Status == checks.Healthy {
+			doc.Status = checks.Unknown
+		}
+	}
+	return doc, 0, nil
+}
+
+// A census with the moment of its lists.
+type datedCensus struct {
+	gc.Census
+	at time.Time
+}
+
+func once(ctx context.Context, env cli.Env, opts *options, t *target.Target) (target.Look, datedCensus) {
+	progress := render.NewProgress(env.Err, env.ErrTTY, env.Width)
+	progress.ASCII = env.ASCII()
+	defer progress.Done()
+	progress.Update(plegbench.Progress{Phase: "connect"})
+	at := env.Now()
+	look := t.LookAtDead(ctx, env, opts.Sources)
+	if look.Problem != "" {
+		return look, datedCensus{}
+	}
+	ids := gc.Newest(look.Node, maxEnds)
+	ends, _ := gc.Look(ctx, t.Client, ids, func(asked int) {
+		progress.Update(plegbench.Progress{Phase: "inspect", Done: asked, Total: len(ids)})
+	})
+	return look, datedCensus{gc.TakeCensus(look.Node, ends, crictl.DefaultMessageLimit, env.Now()), at}
+}
+
+// verdict holds a census against the limits by which kdiag pleg finds TooManyExited and ListTooLarge.
+func verdict(c *gc.Census, l checks.Limits) checks.Verdict {
+	most := max(c.Total, c.Sandboxes)
+	switch {
+	case most >= l.ExitedCritical, c.ListOfLimit >= l.SizeCritical:
+		return checks.Unhealthy
+	case c.Total >= l.ExitedWarning, c.Sandboxes >= l.DeadSandboxes, c.ListOfLimit >= l.SizeWarning:
+		return checks.Degraded
+	}
+	return checks.Healthy
+}

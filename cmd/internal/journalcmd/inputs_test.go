@@ -1,0 +1,106 @@
+package journalcmd
+
+import (
+	"bytes"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/kdiag/kdiag/cmd/internal/cli"
+	"github.com/kdiag/kdiag/journal"
+)
+
+func open(t *testing.T, name string) *os.File {
+	t.Helper()
+	f, err := os.Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = f.Close() })
+	return f
+}
+
+func TestInputs(t *testing.T) {
+	text := filepath.Join(t.TempDir(), "kubelet.log")
+	if err := os.WriteFile(text, []byte("a\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	pipe, writer, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _ = pipe.Close(), writer.Close() })
+	file, null := open(t, text), open(t, os.DevNull)
+	node := []journal.Input{{Kind: journal.Root, Path: "/host"}}
+	stdin := []journal.Input{{Kind: journal.Stream, Path: "-"}}
+	for _, tt := range []struct {
+		name  string
+		in    io.Reader
+		opts  options
+		files []string
+		want  []journal.Input
+		own   bool
+	}{
+		{"under cron", null, options{}, nil, node, true},
+		{"no file at all", bytes.NewReader(nil), options{}, nil, node, true},
+		{"a file as input", file, options{}, nil, stdin, false},
+		{"a pipe", pipe, options{}, nil, stdin, false},
+		{"the dash", null, options{}, []string{"-"}, stdin, false},
+		{"files before a pipe", pipe, options{}, []string{"a", "b.gz"}, []journal.Input{{Path: "a"}, {Path: "b.gz"}}, false},
+		{
+			"a folder and patterns before a pipe", pipe,
+			options{files: []string{"s@*"}, directories: []string{"d"}},
+			nil,
+			[]journal.Input{{Kind: journal.Glob, Path: "s@*"}, {Kind: journal.Directory, Path: "d"}},
+			false,
+		},
+		{"a disk", pipe, options{root: "/mnt"}, nil, []journal.Input{{Kind: journal.Root, Path: "/mnt"}}, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got, own := inputs(cli.Env{In: tt.in, Root: "/host"}, &tt.opts, tt.files)
+			if diff := cmp.Diff(tt.want, got, cmpopts.IgnoreFields(journal.Input{}, "Reader")); diff != "" || own != tt.own {
+				t.Errorf("own %v, want %v; inputs (-want +got):\n%s", own, tt.own, diff)
+			}
+			for _, in := range got {
+				if (in.Reader != nil) != (in.Kind == journal.Stream) {
+					t.Errorf("%+v: a reader belongs to a stream", in)
+				}
+			}
+		})
+	}
+}
+
+// TestWaiting has a pipe that is silent for long: a person is told once what kdiag waits for, and reads on undisturbed.
+func TestWaiting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, tt := range []struct {
+			silent time.Duration
+			told   bool
+		}{{patience - 1, false}, {patience + 1, true}} {
+			var said bytes.Buffer
+			r, w := io.Pipe()
+			go func() {
+				time.Sleep(tt.silent)
+				_, _ = io.WriteString(w, "one")
+				time.Sleep(2 * patience)
+				_, _ = io.WriteString(w, "two")
+				_ = w.Close()
+			}()
+			all, err := io.ReadAll(waiting(cli.Env{In: r, Err: &said}))
+			if err != nil || string(all) != "onetwo" {
+				t.Errorf("read %q, %v", all, err)
+			}
+			synctest.Wait()
+			if n := strings.Count(said.String(), "waiting for log text"); (n == 1) != tt.told || n > 1 {
+				t.Errorf("silent for %v: said %q", tt.silent, said.String())
+			}
+		}
+	})
+}

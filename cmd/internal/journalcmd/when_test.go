@@ -1,0 +1,134 @@
+package journalcmd
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/kdiag/kdiag/cmd/internal/cli"
+)
+
+// threeAtNight is a time at which kdiag is run, eight hours east of UTC.
+func threeAtNight() time.Time {
+	return time.Date(2026, 11, 21, 3, 12, 9, 0, time.FixedZone("", 8*3600))
+}
+
+func TestParseWhen(t *testing.T) {
+	for text, want := range map[string]string{
+		"now":                           "2026-11-21T03:12:09+08:00",
+		"today":                         "2026-11-21T00:00:00+08:00",
+		"Yesterday":                     "2026-11-20T00:00:00+08:00",
+		"2026-11-20T19:12:09Z":          "2026-11-20T19:12:09Z",
+		"2026-11-20T19:12:09.250+01:00": "2026-11-20T19:12:09.25+01:00",
+		"2026-11-20 19:12:09":           "2026-11-20T19:12:09+08:00",
+		"2026-11-20 19:12:09 UTC":       "2026-11-20T19:12:09Z",
+		"2026-11-20 19:12:09+02:00":     "2026-11-20T19:12:09+02:00",
+		"2026-11-20 19:12":              "2026-11-20T19:12:00+08:00",
+		"2026-11-20T19:12":              "2026-11-20T19:12:00+08:00",
+		"2026-11-20":                    "2026-11-20T00:00:00+08:00",
+		"03:12":                         "2026-11-21T03:12:00+08:00",
+		"03:12:09":                      "2026-11-21T03:12:09+08:00",
+		"03:12:10":                      "2026-11-20T03:12:10+08:00", // it has not been that late today
+		"23:50":                         "2026-11-20T23:50:00+08:00",
+		"-15m":                          "2026-11-21T02:57:09+08:00",
+		"15m ago":                       "2026-11-21T02:57:09+08:00",
+		"2h 30m ago":                    "2026-11-21T00:42:09+08:00",
+		"-1d":                           "2026-11-20T03:12:09+08:00",
+		"-1w1d12h":                      "2026-11-12T15:12:09+08:00",
+		" -90s ":                        "2026-11-21T03:10:39+08:00",
+	} {
+		got, err := parseWhen(text, threeAtNight())
+		if err != nil {
+			t.Errorf("%q: %v", text, err)
+			continue
+		}
+		if s := got.Format(time.RFC3339Nano); s != want {
+			t.Errorf("%q is %s, want %s", text, s, want)
+		}
+	}
+	for _, text := range []string{
+		"", "soon", "15m", "-", "ago", "--5m", "-5", "-5x", "-5m ago", "25:00", "2026-13-01", "-999999d", "-99999999h", "1d2w ago",
+		"2026-11-20 19:12:09 CET", "-1dd", "-d",
+	} {
+		if got, err := parseWhen(text, threeAtNight()); err == nil {
+			t.Errorf("%q is taken for %v", text, got)
+		}
+	}
+}
+
+// TestLastClockAcrossASwitch asks for a time of day when yesterday had 23 hours.
+func TestLastClockAcrossASwitch(t *testing.T) {
+	berlin, err := time.LoadLocation("Europe/Berlin")
+	if err != nil {
+		t.Skip(err)
+	}
+	got, err := parseWhen("12:00", time.Date(2026, 3, 30, 1, 0, 0, 0, berlin))
+	if err != nil || got.Format(time.RFC3339) != "2026-03-29T12:00:00+02:00" {
+		t.Errorf("%v, %v", got, err)
+	}
+}
+
+func TestParseZone(t *testing.T) {
+	at := time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC)
+	for text, want := range map[string]string{
+		"+08:00": "20:00 +0800", "-0330": "08:30 -0330", "+05": "17:00 +0500", "UTC": "12:00 +0000", "Z": "12:00 +0000", "+00:00": "12:00 +0000",
+	} {
+		zone, err := parseZone(text)
+		if err != nil {
+			t.Errorf("%q: %v", text, err)
+			continue
+		}
+		if got := at.In(zone).Format("15:04 -0700"); got != want {
+			t.Errorf("%q: %s, want %s", text, got, want)
+		}
+	}
+	for _, text := range []string{"", "Middle/Earth", "8", "../etc/passwd", "+99:00"} {
+		if zone, err := parseZone(text); err == nil {
+			t.Errorf("%q is taken for %v", text, zone)
+		}
+	}
+}
+
+func TestParseRange(t *testing.T) {
+	for _, tt := range []struct{ since, until, problem string }{
+		{"-15m", "", ""},
+		{"", "now", ""},
+		{"yesterday", "today", ""},
+		{"soon", "", `--since: "soon" is no time`},
+		{"", "later", `--until: "later" is no time`},
+		{"today", "yesterday", "--since 2026-11-21 00:00:00 +08:00 is not before --until 2026-11-20 00:00:00 +08:00"},
+		{"02:00", "02:00", "--since 2026-11-21 02:00:00 +08:00 is not before --until 2026-11-21 02:00:00 +08:00"},
+	} {
+		_, _, err := parseRange(tt.since, tt.until, threeAtNight())
+		if tt.problem == "" {
+			if err != nil {
+				t.Errorf("%q to %q: %v", tt.since, tt.until, err)
+			}
+			continue
+		}
+		usage, ok := errors.AsType[*cli.UsageError](err)
+		if !ok || usage.Problem != tt.problem || usage.Hint == "" {
+			t.Errorf("%q to %q: %#v, want %q and a hint", tt.since, tt.until, err, tt.problem)
+		}
+	}
+}
+
+// FuzzParseWhen checks that no text is taken for a time far off, and that what is printed is read again.
+func FuzzParseWhen(f *testing.F) {
+	for _, s := range []string{"-15m", "2h ago", "03:12", "yesterday", "2026-11-21 03:12:09", "2026-11-21T03:12:09Z", "-1w2d3h", "\x00"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		at, err := parseWhen(s, threeAtNight())
+		if err != nil {
+			return
+		}
+		if at.Year() < 0 || at.Year() > 9999 {
+			t.Errorf("%q is %v", s, at)
+		}
+		again, err := parseWhen(at.Format(time.RFC3339Nano), threeAtNight())
+		if err != nil || !again.Equal(at) {
+			t.Errorf("%q is %v, and then %v, %v", s, at, again, err)
+		}
+	})
+}

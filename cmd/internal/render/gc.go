@@ -1,0 +1,318 @@
+package render
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/charmbracelet/lipgloss"
+
+	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/crictl/gc"
+)
+
+// A GCReport is the document of kdiag gc-exited.
+type GCReport struct {
+	checks.Header
+	Runtime checks.Runtime `json:"runtime"`
+	gc.Report
+	Missing  []string `json:"missing"`  // evidence on which pods exist that could not be had, and why
+	Problems []string `json:"problems"` // what kept kdiag from working
+}
+
+// The rows of the tables of a plan and a result; JSON has all.
+const (
+	topVictims = 15
+	topWhys    = 10
+)
+
+// GC prints the answer of kdiag gc-exited.
+func GC(w io.Writer, r *GCReport, o Options) error {
+	return print(w, "clean-up", o, view{
+		doc:   r,
+		text:  func(p *page) { p.cleanup(r) },
+		brief: func(m room) string { return m.cut(gcWord(r) + " " + gcSentence(m.cleaner, r)) },
+	})
+}
+
+// Plan prints what a person is asked about: the plan as text, without the end that says how to run it.
+func Plan(w io.Writer, r *GCReport, o Options) error {
+	return print(w, "plan", o, view{doc: r, text: func(p *page) { p.planned(r) }})
+}
+
+// gcWord is the verdict on a clean-up.
+func gcWord(r *GCReport) string {
+	switch {
+	case len(r.Problems) > 0:
+		return "UNKNOWN"
+	case r.DryRun:
+		return "PLAN"
+	case r.Stopped != "":
+		return "STOPPED"
+	case len(r.Failed)+len(r.LogsFailed)+r.Left > 0:
+		return "PARTLY"
+	}
+	return "DONE"
+}
+
+func gcSentence(c cleaner, r *GCReport) string {
+	if len(r.Problems) > 0 {
+		return c.prose(r.Problems[0])
+	}
+	if r.DryRun {
+		if len(r.Plan.Remove) == 0 {
+			return "nothing may go; " + count(r.Plan.Keep) + " dead stay"
+		}
+		return victims(r.Plan.Remove) + " may go, " + count(r.Plan.Keep) + " stay; " + size(float64(r.Plan.Bytes)) + " less in the lists"
+	}
+	text := "removed " + count(r.Removed) + " of " + count(len(r.Plan.Remove))
+	if r.Seconds > 0 && r.Removed > 0 {
+		text += " in " + duration(r.Seconds) + " (" + perSecond(r.PerSecond) + ")"
+	}
+	for _, part := range []struct {
+		n    int
+		what string
+	}{{len(r.Failed), "failed"}, {len(r.Skipped), "skipped"}, {r.Left, "left"}} {
+		if part.n > 0 {
+			text += ", " + count(part.n) + " " + part.what
+		}
+	}
+	if r.Stopped != "" {
+		text += ": " + c.prose(r.Stopped)
+	}
+	return text
+}
+
+// victims counts them by kind.
+func victims(all []gc.Victim) string {
+	containers := 0
+	for i := range all {
+		if all[i].Kind == gc.KindContainer {
+			containers++
+		}
+	}
+	sandboxes := len(all) - containers
+	switch {
+	case sandboxes == 0:
+		return plural(containers, "exited container")
+	case containers == 0:
+		return deadSandboxes(sandboxes)
+	}
+	return plural(containers, "exited container") + " and " + deadSandboxes(sandboxes)
+}
+
+func perSecond(v float64) string {
+	if v < 10 {
+		return fmt.Sprintf("%.1f/s", v)
+	}
+	return count(int(v+0.5)) + "/s"
+}
+
+func (p *page) cleanup(r *GCReport) {
+	if r.DryRun || len(r.Problems) > 0 {
+		p.planned(r)
+		if len(r.Plan.Remove) > 0 && len(r.Problems) == 0 {
+			p.heading("Nothing was removed")
+			p.flow([]span{plain("  ")}, 2, plain("to remove this, looking at each again right before:"))
+			p.command(4, "kdiag gc-exited --yes --audit gc-audit.jsonl")
+		}
+		return
+	}
+	style := &p.ink.goodV
+	if gcWord(r) != "DONE" {
+		style = &p.ink.badV
+	}
+	p.gcHeadline(r, style)
+	p.reasonsOf("Skipped", plain("-"), skipped(r.Skipped))
+	p.reasonsOf("Failed", span{"!", &p.ink.bad}, failed(r.Failed))
+	p.reasonsOf("Removed, but not their logs", span{"!", &p.ink.warn}, failed(r.LogsFailed))
+	p.stays(r.Plan)
+	p.heading("Measured")
+	p.pair("took", labelWidth, duration(r.Seconds)+", "+perSecond(r.PerSecond)+", at most "+count(r.Most)+" at a time")
+	if r.Pauses > 0 {
+		p.pair("paused", labelWidth, timesWord(r.Pauses)+", for the runtime's sake")
+	}
+	p.runtime(r.Runtime, labelWidth)
+}
+
+func timesWord(n int) string {
+	if n == 1 {
+		return "once"
+	}
+	return count(n) + " times"
+}
+
+// planned writes a plan.
+func (p *page) planned(r *GCReport) {
+	style := &p.ink.warnV
+	if len(r.Problems) > 0 {
+		style = &p.ink.unknownV
+	}
+	p.gcHeadline(r, style)
+	if len(r.Problems) > 0 {
+		for _, problem := range r.Problems[1:] {
+			p.item(2, plain("?"), p.prose(problem))
+		}
+		p.runtimeOnly(r.Runtime)
+		return
+	}
+	p.victimTable(r)
+	p.reasonsOf("Not from the older plan", plain("-"), skipped(r.Skipped))
+	p.stays(r.Plan)
+	p.missing(r.Missing)
+	if r.Plan.Rules.IgnorePodLiveness {
+		p.heading("Whether pods live was ignored")
+		p.flow([]span{plain("  ")}, 2, plain(LivenessRisk))
+	}
+	p.runtimeOnly(r.Runtime)
+}
+
+// LivenessRisk says what --ignore-pod-liveness risks.
+const LivenessRisk = "A pod that still exists may lose its last sandbox, and with it its address and its record; one that is only starting may " +
+	"lose older records of its init containers. The kubelet then makes a new sandbox for a pod that should run, and runs its init containers again."
+
+func (p *page) runtimeOnly(r checks.Runtime) {
+	if r.Endpoint != "" {
+		p.heading("Measured")
+		p.runtime(r, labelWidth)
+	}
+}
+
+func (p *page) gcHeadline(r *GCReport, style *lipgloss.Style) {
+	word := gcWord(r)
+	lead := []span{{word, style}, plain("  ")}
+	if host := p.prose(where(r.Host, r.Runtime)); host != "" && columns(host) <= p.width/3 {
+		lead = append(lead, plain(host+"  "))
+	}
+	p.flow(lead, columns(word)+2, plain(gcSentence(p.cleaner, r)))
+}
+
+// A heap is what goes of one container of one pod, or of its sandboxes.
+type heap struct {
+	namespace, pod, container string
+	count                     int
+	oldest, newest            time.Time
+}
+
+// heapsOf groups victims, most first.
+func heapsOf(all []gc.Victim) []heap {
+	type key struct{ uid, container string }
+	at := map[key]int{}
+	var heaps []heap
+	for i := range all {
+		v := &all[i]
+		k := key{v.PodUID, v.Container}
+		j, ok := at[k]
+		if !ok {
+			j = len(heaps)
+			at[k] = j
+			heaps = append(heaps, heap{namespace: v.Namespace, pod: v.Pod, container: v.Container, oldest: v.CreatedAt})
+		}
+		h := &heaps[j]
+		h.count++
+		if v.CreatedAt.Before(h.oldest) {
+			h.oldest = v.CreatedAt
+		}
+		if v.CreatedAt.After(h.newest) {
+			h.newest = v.CreatedAt
+		}
+	}
+	slices.SortStableFunc(heaps, func(a, b heap) int { return cmp.Compare(b.count, a.count) })
+	return heaps
+}
+
+func (p *page) victimTable(r *GCReport) {
+	heaps := heapsOf(r.Plan.Remove)
+	if len(heaps) == 0 {
+		return
+	}
+	p.heading("May go")
+	shown := heaps[:min(len(heaps), topVictims)]
+	t := table{indent: 2, align: "lrrl", head: []string{"pod (container)", "count", "made", ""}}
+	for _, h := range shown {
+		container := h.container
+		if container == "" {
+			container = "sandbox"
+		}
+		t.rows = append(t.rows, []span{
+			plain(p.unitName(h.namespace, h.pod, container)), plain(count(h.count)), plain(agoRange(r.GeneratedAt, h.oldest, h.newest)),
+			plain(p.glyph.bar(float64(h.count), float64(shown[0].count), min(20, p.width/5))),
+		})
+	}
+	p.table(t)
+	p.more(len(heaps)-len(shown), "of these", "of these")
+}
+
+// agoRange says how long ago the oldest and the newest were made.
+func agoRange(now, oldest, newest time.Time) string {
+	from, to := duration(now.Sub(oldest).Seconds()), duration(now.Sub(newest).Seconds())
+	if from == to {
+		return from + glue + "ago"
+	}
+	return from + " to " + to + glue + "ago"
+}
+
+// stays counts what a plan keeps, by reason.
+func (p *page) stays(plan gc.Plan) {
+	if len(plan.KeptBy) == 0 {
+		return
+	}
+	p.heading("Stays")
+	t := table{indent: 2, align: "rl"}
+	for _, k := range plan.KeptBy {
+		t.rows = append(t.rows, []span{plain(count(k.Count)), plain(p.prose(k.Why))})
+	}
+	p.table(t)
+}
+
+// A whyCount counts ids by why.
+type whyCount struct {
+	why, example string
+	count        int
+}
+
+func skipped(all []gc.Skipped) []whyCount {
+	return countWhys(len(all), func(i int) (string, string) { return all[i].ID, all[i].Why })
+}
+
+func failed(all []gc.Failed) []whyCount {
+	return countWhys(len(all), func(i int) (string, string) { return all[i].ID, all[i].Error })
+}
+
+// countWhys groups by reason, most first. Reasons may hold the id itself; then the id is left out of them.
+func countWhys(n int, get func(int) (id, why string)) []whyCount {
+	at := map[string]int{}
+	var out []whyCount
+	for i := range n {
+		id, why := get(i)
+		why = strings.ReplaceAll(why, id, "ID")
+		j, ok := at[why]
+		if !ok {
+			j = len(out)
+			at[why] = j
+			out = append(out, whyCount{why: why, example: id})
+		}
+		out[j].count++
+	}
+	slices.SortStableFunc(out, func(a, b whyCount) int { return cmp.Compare(b.count, a.count) })
+	return out
+}
+
+func (p *page) reasonsOf(title string, sign span, all []whyCount) {
+	if len(all) == 0 {
+		return
+	}
+	p.heading(title)
+	shown := all[:min(len(all), topWhys)]
+	for _, w := range shown {
+		text := count(w.count) + ": " + p.prose(w.why) + ", such as " + shortID(p.prose(w.example))
+		if w.count == 1 {
+			text = shortID(p.prose(w.example)) + ": " + p.prose(w.why)
+		}
+		p.item(2, sign, text)
+	}
+	p.more(len(all)-len(shown), "reason", "reasons")
+}

@@ -1,0 +1,447 @@
+package render
+
+import (
+	"encoding/xml"
+	"errors"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kdiag/kdiag/journal"
+)
+
+// journalNames are the saved reports: one incident; five in three days; 26 that return; none; nothing read; an excerpt
+// of seconds about a stall of hours; records without a time; a broken node without an incident.
+func journalNames() []string {
+	return []string{
+		"journal-frozen", "journal-days", "journal-flapping", "journal-clear", "journal-denied", "journal-excerpt", "journal-timeless", "journal-trouble",
+	}
+}
+
+func journalDocuments(t testing.TB) []document {
+	t.Helper()
+	var all []document
+	for _, name := range journalNames() {
+		r := load[journal.Report](t, name)
+		var commands []string
+		for _, s := range journalSteps(r, calendarOf(r)) {
+			commands = append(commands, s.Command)
+		}
+		all = append(all, document{name, commands, func(o Options) (string, error) {
+			var b strings.Builder
+			err := JournalReport(&b, r, o)
+			return b.String(), err
+		}})
+	}
+	return all
+}
+
+func TestJournalGoldens(t *testing.T) {
+	for _, d := range journalDocuments(t) {
+		for _, v := range []struct {
+			name string
+			o    Options
+		}{
+			{"text60.txt", Options{Width: 60}},
+			{"text120.txt", Options{Width: 120}},
+			{"ascii80.txt", Options{Width: 80, ASCII: true}},
+		} {
+			got, err := d.print(v.o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			golden(t, d.name+"."+v.name, got)
+		}
+	}
+}
+
+func journalPage(t testing.TB, r *journal.Report) string {
+	t.Helper()
+	var b strings.Builder
+	if err := JournalHTML(&b, r); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+func TestJournalHTML(t *testing.T) {
+	for _, name := range journalNames() {
+		got := journalPage(t, load[journal.Report](t, name))
+		checkPage(t, got)
+		if name == "journal-frozen" || name == "journal-days" || name == "journal-denied" || name == "journal-trouble" {
+			golden(t, name+".html", got)
+		}
+	}
+}
+
+// checkPage wants a page that needs nothing else, whose tags are balanced, and in which nothing acts on a terminal.
+func checkPage(t *testing.T, page string) {
+	t.Helper()
+	for _, outside := range []string{"http:", "https:", "src=", "<script", "@import", "<link", "javascript:"} {
+		if strings.Contains(page, outside) {
+			t.Errorf("the page holds %q", outside)
+		}
+	}
+	checkHarmless(t, strings.ReplaceAll(page, glue, " "), false)
+	dec := xml.NewDecoder(strings.NewReader(page))
+	dec.Strict, dec.AutoClose, dec.Entity = false, xml.HTMLAutoClose, xml.HTMLEntity
+	var open []string
+	for {
+		token, err := dec.Token()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatalf("the page is no markup: %v", err)
+		}
+		switch tag := token.(type) {
+		case xml.StartElement:
+			open = append(open, tag.Name.Local)
+		case xml.EndElement:
+			if len(open) == 0 || open[len(open)-1] != tag.Name.Local {
+				t.Fatalf("</%s> closes %v", tag.Name.Local, open)
+			}
+			open = open[:len(open)-1]
+		}
+	}
+	if len(open) > 0 {
+		t.Errorf("not closed: %v", open)
+	}
+}
+
+// hostileJournal puts a string, a number and moments into every place of a report that a log may fill.
+func hostileJournal(s string, v float64, n int64, at time.Time) *journal.Report {
+	later := at.Add(time.Duration(n % (1 << 40)))
+	event := journal.Event{At: &at, Until: &later, Count: n, Lane: "kernel", Code: s, Marker: "error", What: s, Subject: s}
+	other := journal.Event{At: &later, Count: 1, Lane: s, Code: s, Marker: s}
+	e := journal.Episode{
+		Kind: journal.Incident, Start: &at, End: &later, Anchor: &later, Seconds: v, Lines: int(n), MaxLastSeenSeconds: v,
+		ThresholdSeconds: v, RecoveredBy: s, Host: s, Flaps: int(n), Reasons: []string{s, s}, Restarts: []journal.Event{event, other},
+		Stalls:   []journal.Stall{{Anchor: at, MaxLastSeenSeconds: v}, {Anchor: later}},
+		Culprits: []journal.Culprit{{Kind: "Container", ID: s, Name: s, Namespace: s, Pod: s, PodUID: s, Records: int(n), Example: s}, {Kind: s}},
+		Causes: []journal.Cause{
+			{Code: s, Confidence: v, Summary: s, Evidence: journal.Evidence{For: []string{s}, Against: []string{s}, Missing: []string{s}}},
+		},
+	}
+	ended := e
+	ended.Recovered, ended.RecoveredAt = true, &later
+	start := e
+	start.Kind = journal.Startup
+	timeless := e
+	timeless.Start, timeless.End, timeless.Anchor = nil, nil, nil
+	return &journal.Report{
+		APIVersion: s, Kind: s, GeneratedAt: at, Host: s, KdiagVersion: s, Lines: n, Bytes: n, From: &at, To: &later, Unparsed: n,
+		Episodes:   []journal.Episode{e, ended, start, timeless, e},
+		Signatures: []journal.Count{{Code: s, Title: s, Lane: s, Count: n, First: &at, Last: &later, Example: s}},
+		Events:     []journal.Event{event, other},
+		Sources:    []journal.Source{{Name: s, Format: s, Compressed: s, Lines: n, Bytes: n, From: &at, To: &later, Zone: s, Year: s, Unparsed: n}, {Name: s, Problem: s}},
+		Unreadable: []journal.Unreadable{{Source: s, Offset: n, Bytes: n, Why: s}},
+		Notes:      []string{s},
+	}
+}
+
+// FuzzHostileJournal checks that, whatever a log says, text fits, nothing acts on a terminal, brief is one line of at
+// most 80 columns, and the page holds no markup but its own.
+func FuzzHostileJournal(f *testing.F) {
+	f.Add("payments/ledger-db-0", 0.5, int64(20000), int64(1795000000), 80)
+	f.Add("<script>alert(1)</script>\" onload='x", 1e300, int64(-1), int64(0), 40)
+	f.Add("\x1b]0;title\x07\x9b31m\u009b\u202e{{.}}", -3.0, int64(1)<<60, int64(-62135596800), 61)
+	f.Add("/a'b.journal\n\xff", 179.99, int64(3)<<32, int64(253402300799), 120)
+	f.Add(strings.Repeat("a", 300)+" "+strings.Repeat("検", 60), 0.0, int64(0), int64(1<<33), 200)
+	f.Fuzz(func(t *testing.T, s string, v float64, n, unix int64, width int) {
+		if v != v || v > 1e308 || v < -1e308 || width > 300 || unix < -62135596800+100000 || unix > 253402300799-2000 || len(s) > 1000 {
+			return
+		}
+		r := hostileJournal(s, v, n, time.Unix(unix, 0).In(time.FixedZone("", int(n%14)*3600)))
+		do := func(o Options) string {
+			var b strings.Builder
+			if err := JournalReport(&b, r, o); err != nil {
+				if o.Format == JSON || o.Format == YAML { // years beyond 9999 have no RFC 3339
+					return "{}\n"
+				}
+				t.Fatal(err)
+			}
+			return b.String()
+		}
+		for _, ascii := range []bool{false, true} {
+			o := Options{Width: max(width, 0), ASCII: ascii}
+			got := do(o)
+			checkHarmless(t, got, ascii)
+			for line := range strings.Lines(got) {
+				line = strings.TrimSuffix(line, "\n")
+				command := strings.TrimLeft(line, " ")
+				if strings.HasPrefix(command, "journalctl ") || strings.HasPrefix(command, "kdiag ") {
+					continue
+				}
+				if n := columns(line); n > max(cmpWidth(width), minWidth) {
+					t.Errorf("%d columns, more than %d: %.100q", n, width, line)
+				}
+			}
+		}
+		checkBrief(t, do(Options{Format: Brief}))
+		checkHarmless(t, do(Options{Format: JSON}), false)
+		checkHarmless(t, do(Options{Format: YAML}), false)
+		page := journalPage(t, r)
+		checkHarmless(t, strings.ReplaceAll(page, glue, " "), false)
+		if strings.Contains(page, "<script") {
+			t.Error("the page holds a script")
+		}
+		if utf8.ValidString(s) && !strings.ContainsAny(s, ":=@<") { // else the string itself may look like it
+			checkPage(t, page)
+		}
+	})
+}
+
+func cmpWidth(width int) int {
+	if width <= 0 {
+		return defaultWidth
+	}
+	return width
+}
+
+func TestTicks(t *testing.T) {
+	at := func(s string) time.Time {
+		v, err := time.Parse(time.RFC3339, s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+	for _, tt := range []struct {
+		name     string
+		from, to string
+		width    int
+		want     string
+	}{
+		{"seconds", "2026-11-21T00:00:03Z", "2026-11-21T00:00:33Z", 68, "00:00:10 00:00:20 00:00:30"},
+		{"minutes", "2026-11-21T00:49:10Z", "2026-11-21T00:58:10Z", 68, "00:50 00:52 00:54 00:56 00:58"},
+		{"midnight", "2026-11-20T20:00:00Z", "2026-11-21T04:00:00Z", 40, "20:00 22:00 Nov 21 02:00 04:00"},
+		{"days", "2026-11-18T02:00:00Z", "2026-11-28T23:00:00Z", 68, "Nov 18 Nov 20 Nov 22 Nov 24 Nov 26 Nov 28"},
+		{"a zone of half hours", "2026-11-21T08:00:00+05:30", "2026-11-21T14:00:00+05:30", 60, "08:00 09:00 10:00 11:00 12:00 13:00 14:00"},
+		{"no length", "2026-11-21T08:00:00Z", "2026-11-21T08:00:00Z", 60, ""},
+		{"ages", "1026-11-21T08:00:00Z", "2026-11-21T08:00:00Z", 20, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			from, to := at(tt.from), at(tt.to)
+			c := calendarOf(&journal.Report{From: &from, To: &to})
+			var labels []string
+			all := c.ticks(from, to, tt.width)
+			for _, tick := range all {
+				if tick.at.Before(from) || tick.at.After(to) {
+					t.Errorf("a tick at %v", tick.at)
+				}
+				labels = append(labels, tick.label)
+			}
+			if tt.name == "ages" {
+				if len(all) > 400 {
+					t.Errorf("%d ticks", len(all))
+				}
+				return
+			}
+			got := strings.Join(labels, " ")
+			if tt.name == "days" { // which day the even ones begin with is the calendar's choice
+				if len(labels) < 4 {
+					t.Errorf("too few ticks: %s", got)
+				}
+				return
+			}
+			if got != tt.want {
+				t.Errorf("ticks %s, want %s", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestEveryIncidentIsSeen(t *testing.T) {
+	r := load[journal.Report](t, "journal-days")
+	s, ok := overviewOf(r)
+	if !ok {
+		t.Fatal("no overview")
+	}
+	p := newPage(io.Discard, Options{})
+	v := canvas{scene: s, width: 60, glyph: newSceneGlyphs(true), used: map[string]bool{}}
+	row := v.barRow(p)
+	for _, e := range incidentsOf(r) {
+		if c := row[v.column(*e.Start)]; c.char != '#' {
+			t.Errorf("the incident of %v is drawn as %q", e.Start, c.char)
+		}
+	}
+	var numbers strings.Builder
+	for _, c := range v.numbers() {
+		if c.char != 0 {
+			numbers.WriteRune(c.char)
+		}
+	}
+	if numbers.String() != "#1#2#3#4#5" {
+		t.Errorf("numbers %q", numbers.String())
+	}
+}
+
+func TestInFull(t *testing.T) {
+	made := func(open int, ages ...float64) []journal.Episode {
+		var all []journal.Episode
+		for i, a := range ages {
+			all = append(all, journal.Episode{Kind: journal.Incident, MaxLastSeenSeconds: a, Recovered: i != open})
+		}
+		return all
+	}
+	for _, tt := range []struct {
+		name      string
+		incidents []journal.Episode
+		main      int
+		full      []int
+	}{
+		{"none", nil, -1, nil},
+		{"one", made(-1, 200), 0, []int{0}},
+		{"three", made(1, 200, 300, 400), 1, []int{0, 1, 2}},
+		{"the worst of five", made(-1, 200, 300, 900, 300, 200), 2, []int{0, 2, 4}},
+		{"one open, another worse", made(3, 200, 900, 300, 300, 200), 3, []int{1, 3, 4}},
+		{"the last is all of it", made(4, 200, 200, 200, 200, 900), 4, []int{0, 4}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := mainIncident(tt.incidents); got != tt.main {
+				t.Errorf("main %d, want %d", got, tt.main)
+			}
+			if diff := cmp.Diff(tt.full, inFull(tt.incidents)); diff != "" {
+				t.Errorf("in full (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestGather(t *testing.T) {
+	at := func(s int) *time.Time {
+		v := time.Unix(int64(s), 0).UTC()
+		return &v
+	}
+	event := func(marker, code, subject string, from, to int, n int64) journal.Event {
+		e := journal.Event{Lane: "kubelet", Marker: marker, Code: code, What: code, Subject: subject, At: at(from), Count: n}
+		if to > from {
+			e.Until = at(to)
+		}
+		return e
+	}
+	got := gather([]journal.Event{
+		event("error", "ListFailed", "", 1, 3, 2), event("restart", "KubeletStarted", "", 2, 0, 1), event("error", "InspectFailed", "a", 3, 0, 1),
+		event("error", "ListFailed", "", 5, 0, 1), event("error", "InspectFailed", "b", 6, 9, 4), event("restart", "KubeletStarted", "", 7, 0, 1),
+	})
+	want := []journal.Event{
+		event("error", "ListFailed", "", 1, 5, 3), event("restart", "KubeletStarted", "", 2, 0, 1), event("error", "InspectFailed", "", 3, 9, 5),
+		event("restart", "KubeletStarted", "", 7, 0, 1),
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("gathered (-want +got):\n%s", diff)
+	}
+}
+
+func TestThinKeepsWhatMatters(t *testing.T) {
+	var events []journal.Event
+	for i := range 30 {
+		marker := "warning"
+		if i%10 == 5 {
+			marker = "restart"
+		}
+		events = append(events, journal.Event{Code: strconv.Itoa(i), Marker: marker})
+	}
+	kept := thin(events, 5)
+	var codes []string
+	for _, e := range kept {
+		codes = append(codes, e.Code)
+	}
+	if want := []string{"0", "1", "5", "15", "25"}; !slices.Equal(codes, want) {
+		t.Errorf("kept %v, want %v", codes, want)
+	}
+}
+
+func TestJournalctl(t *testing.T) {
+	from := time.Date(2026, 11, 21, 8, 49, 8, 461, time.FixedZone("", 8*3600))
+	const window = " -o short-precise --since '2026-11-21 00:39:08 UTC' --until '2026-11-21 00:58:08 UTC'"
+	for _, tt := range []struct {
+		name    string
+		sources []string
+		want    string
+	}{
+		{"the node's own", []string{"/var/log/journal/0f/system.journal"}, "journalctl" + window},
+		{"text", []string{"kubelet.log", "-"}, "journalctl" + window},
+		{"copied", []string{"/mnt/d/a.journal", "/mnt/d/b.journal~"}, "journalctl -D /mnt/d" + window},
+		{"to be quoted", []string{"/mnt/it's $HOME/a.journal"}, `journalctl -D '/mnt/it'\''s $HOME'` + window},
+		{"two folders", []string{"/mnt/d/a.journal", "/mnt/e/b.journal"}, "journalctl" + window},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var sources []journal.Source
+			for _, name := range tt.sources {
+				sources = append(sources, journal.Source{Name: name})
+			}
+			if got := journalctl(sources, from, from.Add(7*time.Minute)); got != tt.want {
+				t.Errorf("got  %s\nwant %s", got, tt.want)
+			}
+		})
+	}
+}
+
+// TestJournalFollower replays one incident as it would be seen live.
+func TestJournalFollower(t *testing.T) {
+	full := load[journal.Report](t, "journal-frozen")
+	var b strings.Builder
+	f := NewJournalFollower(&b, Options{Width: 80})
+	update := func(r *journal.Report, e journal.Event) {
+		t.Helper()
+		if err := f.Update(r, e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	incident := full.Episodes[1]
+	at := func(age float64, recovered bool) *journal.Report {
+		e := incident
+		end := e.Anchor.Add(time.Duration(age * float64(time.Second)))
+		e.MaxLastSeenSeconds, e.Recovered, e.Lines, e.End = age, recovered, int(age/5), &end
+		e.Seconds = end.Sub(*e.Start).Seconds()
+		return &journal.Report{From: full.From, To: full.To, Episodes: []journal.Episode{e}}
+	}
+	update(&journal.Report{From: full.From, To: full.To, Lines: 412, Sources: full.Sources}, journal.Event{})
+	update(&journal.Report{From: full.From, To: full.To}, full.Events[0])
+	update(&journal.Report{From: full.From, To: full.To}, full.Events[2])
+	update(at(183.6, false), journal.Event{Code: plegNotHealthy, At: incident.Start, Lane: "kubelet", Count: 1})
+	update(at(190, false), journal.Event{Code: plegNotHealthy, At: incident.Start, Lane: "kubelet", Count: 1})
+	update(at(241, false), full.Events[3])
+	update(at(419, false), journal.Event{})
+	update(at(419, true), full.Events[5])
+	update(at(419, true), journal.Event{})
+	golden(t, "journal-follow.txt", b.String())
+	if err := NewJournalFollower(failing{}, Options{}).Update(full, journal.Event{}); err == nil {
+		t.Error("no error from a writer that is closed")
+	}
+}
+
+type failing struct{}
+
+func (failing) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
+
+func TestJournalHeadline(t *testing.T) {
+	var b strings.Builder
+	if err := JournalHeadline(&b, load[journal.Report](t, "journal-frozen"), Options{Format: Text}); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.HasPrefix(b.String(), "RECOVERED  node-7  ") || strings.Count(b.String(), "\n") > 4 {
+		t.Errorf("headline:\n%s", b.String())
+	}
+}
+
+func TestReadingProgress(t *testing.T) {
+	p := NewProgress(io.Discard, false, 80)
+	p.ASCII = true
+	p.Reading("/var/log/journal/0f/system.journal", 333<<20, 666<<20, 12)
+	if got, want := p.line(0), "| reading system.journal  ########........  333.0 MiB of 666.0 MiB  12 found"; got != want {
+		t.Errorf("got  %q\nwant %q", got, want)
+	}
+	p.Reading("-", 1<<20, 0, 0)
+	if got, want := p.line(0), "| reading standard input  1.0 MiB"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}

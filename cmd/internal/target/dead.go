@@ -1,0 +1,127 @@
+package target
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/kdiag/kdiag/cmd/internal/cli"
+	"github.com/kdiag/kdiag/crictl"
+	"github.com/kdiag/kdiag/crictl/gc"
+)
+
+// helloTimeout is how long the runtime may take to say who it is before anything else is asked.
+const helloTimeout = 5 * time.Second
+
+// A Look is one look at everything that a runtime holds, for the commands about what has exited.
+type Look struct {
+	Node    gc.Node
+	Runtime gc.Identity // of the runtime that answered
+	Missing []string    // evidence on which pods exist that could not be had
+	Problem string      // why there is nothing to judge: a list could not be had at all
+	Denied  bool        // because this user may not ask
+}
+
+// LookAtDead lists everything and finds out which pods exist. A list that is not complete is said in Node.Partial; a
+// runtime that gives none at all in Problem.
+func (t *Target) LookAtDead(ctx context.Context, env cli.Env, src Sources) Look {
+	look := Look{}
+	hello, cancel := context.WithTimeout(ctx, helloTimeout)
+	version, call := t.Client.Version(hello)
+	cancel()
+	if !call.OK() {
+		look.Problem = unanswered(call)
+		if crictl.Probe(ctx, t.Endpoint.URL).State == crictl.ConnectDenied {
+			look.Denied = true
+			look.Problem = t.Endpoint.URL + " may not be opened by this user: run kdiag as root (sudo kdiag ...)"
+		}
+		return look
+	}
+	look.Runtime = t.Identity(env)
+	look.Runtime.RuntimeName, look.Runtime.RuntimeVersion = shorten(version.RuntimeName), shorten(version.RuntimeVersion)
+	if problem := t.list(ctx, &look.Node); problem != "" {
+		look.Problem = problem
+		return look
+	}
+	evidence := t.evidence(ctx, env, src, look.Node.Sandboxes)
+	look.Node.Pods = gc.NewLiveness(&evidence)
+	look.Missing = look.Node.Pods.Missing()
+	if k := t.Kubelet; k != nil {
+		if k.Collection.DeadPerContainer != nil {
+			look.Node.Kubelet.Keep = *k.Collection.DeadPerContainer
+		}
+		look.Node.Kubelet.MinAge = k.Collection.MinAge
+	}
+	return look
+}
+
+// Relist takes the two lists again, for a look that has grown old. The rest of the look stays as it is.
+func (t *Target) Relist(ctx context.Context, look *Look) {
+	look.Problem = t.list(ctx, &look.Node)
+}
+
+func (t *Target) list(ctx context.Context, node *gc.Node) (problem string) {
+	// Sandboxes first: a container that comes in between has a sandbox that is not listed, and is left alone.
+	sandboxes := t.Client.ListPodSandbox(ctx, crictl.Filter{}, "")
+	if !sandboxes.Complete && len(sandboxes.Sandboxes) == 0 {
+		return unanswered(sandboxes.Calls[len(sandboxes.Calls)-1])
+	}
+	containers := t.Client.ListContainers(ctx, crictl.Filter{}, "")
+	if !containers.Complete && len(containers.Containers) == 0 {
+		return unanswered(containers.Calls[len(containers.Calls)-1])
+	}
+	node.Sandboxes, node.Containers = sandboxes.Sandboxes, containers.Containers
+	node.Partial = !sandboxes.Complete || !containers.Complete
+	return ""
+}
+
+// Selected returns the UIDs of the pods that have the labels, by their sandboxes: lists carry none.
+func (t *Target) Selected(ctx context.Context, labels map[string]string) (map[string]bool, error) {
+	list := t.Client.ListPodSandbox(ctx, crictl.Filter{Labels: labels}, "")
+	if !list.Complete {
+		return nil, fmt.Errorf("listing the sandboxes with these labels: %s", unanswered(list.Calls[len(list.Calls)-1]))
+	}
+	uids := map[string]bool{}
+	for i := range list.Sandboxes {
+		uids[list.Sandboxes[i].Pod.UID] = true
+	}
+	return uids, nil
+}
+
+func unanswered(call crictl.Call) string {
+	if call.Hung() {
+		return fmt.Sprintf("the runtime did not answer %s within %v", call.Method, call.Elapsed.Round(time.Millisecond))
+	}
+	return shorten(fmt.Sprintf("%s: %s: %s", call.Method, call.Code, call.Err))
+}
+
+// Identity says which node this is, by what stays the same until the next boot. The endpoint of a simulation is named by
+// its scenario, since each has a socket of its own.
+func (t *Target) Identity(env cli.Env) gc.Identity {
+	id := gc.Identity{
+		MachineID: firstLine(env, "/etc/machine-id"), BootID: firstLine(env, "/proc/sys/kernel/random/boot_id"), Endpoint: t.Endpoint.URL,
+	}
+	if t.Simulated() {
+		id.Endpoint = "simulated: " + strings.TrimPrefix(t.Endpoint.Reason, "the embedded runtime in scenario ")
+	}
+	return id
+}
+
+// firstLine reads what identifies a node: one short line. It is empty where there is none.
+func firstLine(env cli.Env, name string) string {
+	f, err := os.Open(filepath.Join(env.Root, name))
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, 128))
+	if err != nil {
+		return ""
+	}
+	line, _, _ := strings.Cut(string(text), "\n")
+	return strings.TrimSpace(line)
+}

@@ -1,0 +1,184 @@
+package nodebox
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/kdiag/kdiag/crictl"
+	"github.com/kdiag/kdiag/crictl/gc"
+)
+
+// listEvery is how often the second client of a removal makes a relist: more often than a kubelet, for enough samples.
+const listEvery = 200 * time.Millisecond
+
+// A remover removes containers in some way and returns when they have gone.
+type remover func(b *testing.B, client *crictl.Client, plan gc.Plan)
+
+// BenchmarkRemoveExited removes 2,000 exited containers (KDIAG_BENCH_REMOVE changes the number) from a containerd on the
+// disk: at kdiag's own pace, with fixed numbers at a time, and by crictl rm, if CRICTL names one. Beside it a second client makes
+// relists as a kubelet does; its percentiles are those before and during the removal. Run with -benchtime 1x.
+func BenchmarkRemoveExited(b *testing.B) {
+	n := 2000
+	if v, err := strconv.Atoi(os.Getenv("KDIAG_BENCH_REMOVE")); err == nil && v > 0 {
+		n = v
+	}
+	if missing := Missing(false); missing != "" {
+		b.Skip(missing)
+	}
+	c, err := Start(b.Context(), Options{Network: true})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			b.Error(err)
+		}
+	})
+	b.Run("paced", func(b *testing.B) { benchRemoval(b, c, n, paced) })
+	for _, workers := range []int{1, 2, 4, 8, 16} {
+		b.Run(fmt.Sprintf("fixed-%d", workers), func(b *testing.B) { benchRemoval(b, c, n, fixed(workers)) })
+	}
+	if crictlPath := os.Getenv("CRICTL"); crictlPath != "" {
+		b.Run("crictl-rm", func(b *testing.B) { benchRemoval(b, c, n, crictlRemove(c, crictlPath)) })
+	}
+}
+
+func benchRemoval(b *testing.B, c *Containerd, n int, remove remover) {
+	for b.Loop() {
+		b.StopTimer()
+		client, err := crictl.Dial(c.Endpoint(), crictl.Options{RPCTimeout: time.Minute})
+		if err != nil {
+			b.Fatal(err)
+		}
+		pods, err := c.MakeExited(b.Context(), n)
+		if err != nil {
+			b.Fatal(err)
+		}
+		plan := removalPlan(b, client)
+		quiet := relists(b, c, func() { time.Sleep(5 * time.Second) })
+		var took time.Duration
+		during := relists(b, c, func() {
+			b.StartTimer()
+			start := time.Now()
+			remove(b, client, plan)
+			took = time.Since(start)
+			b.StopTimer()
+		})
+		b.ReportMetric(float64(len(plan.Remove))/took.Seconds(), "removed/s")
+		for _, m := range []struct {
+			name string
+			took []time.Duration
+		}{{"quiet", quiet}, {"during", during}} {
+			for _, p := range []int{50, 99} {
+				b.ReportMetric(float64(quantile(m.took, p).Microseconds())/1000, fmt.Sprintf("%s-p%d-ms", m.name, p))
+			}
+		}
+		for _, pod := range pods { // the newest of each, and the sandboxes
+			if call := client.RemovePodSandbox(b.Context(), pod.ID); !call.OK() {
+				b.Fatalf("%+v", call)
+			}
+		}
+		_ = client.Close() // nothing was written
+		b.StartTimer()
+	}
+}
+
+// removalPlan plans as kdiag gc-exited does.
+func removalPlan(b *testing.B, client *crictl.Client) gc.Plan {
+	b.Helper()
+	node := gc.Node{
+		Sandboxes:  client.ListPodSandbox(b.Context(), crictl.Filter{}, "").Sandboxes,
+		Containers: client.ListContainers(b.Context(), crictl.Filter{}, "").Containers,
+	}
+	ends, _ := gc.Look(b.Context(), client, gc.Candidates(node, gc.Rules{}, time.Now()), nil)
+	node.Finished = func(id string) (time.Time, bool) { e, ok := ends[id]; return e.FinishedAt, ok }
+	return gc.Make(node, gc.Rules{}, time.Now())
+}
+
+func paced(b *testing.B, client *crictl.Client, plan gc.Plan) {
+	result, err := gc.Run(b.Context(), client, plan, gc.Options{Rate: 1e5})
+	if err != nil || result.Removed != len(plan.Remove) {
+		b.Fatalf("%+v %v", result, err)
+	}
+	b.ReportMetric(float64(result.Most), "most-at-a-time")
+}
+
+// fixed removes with so many workers, which look at each container before, as the paced run does.
+func fixed(workers int) remover {
+	return func(b *testing.B, client *crictl.Client, plan gc.Plan) {
+		ids := make(chan string)
+		var wg sync.WaitGroup
+		for range workers {
+			wg.Go(func() {
+				for id := range ids {
+					if _, call := client.ContainerStatus(b.Context(), id); !call.OK() {
+						b.Errorf("%+v", call)
+					}
+					if call := client.RemoveContainer(b.Context(), id); !call.OK() {
+						b.Errorf("%+v", call)
+					}
+				}
+			})
+		}
+		for i := range plan.Remove {
+			ids <- plan.Remove[i].ID
+		}
+		close(ids)
+		wg.Wait()
+	}
+}
+
+func crictlRemove(c *Containerd, path string) remover {
+	return func(b *testing.B, _ *crictl.Client, plan gc.Plan) {
+		args := []string{"--timeout", "120s", "--runtime-endpoint", c.Endpoint(), "--image-endpoint", c.Endpoint(), "rm"}
+		for i := range plan.Remove {
+			args = append(args, plan.Remove[i].ID)
+		}
+		if out, err := exec.CommandContext(b.Context(), path, args...).CombinedOutput(); err != nil {
+			b.Errorf("%v: %.2000s", err, out)
+		}
+	}
+}
+
+// relists makes relists while work goes on, and returns how long each took.
+func relists(b *testing.B, c *Containerd, work func()) []time.Duration {
+	b.Helper()
+	second, err := crictl.Dial(c.Endpoint(), crictl.Options{RPCTimeout: time.Minute})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer second.Close()
+	ctx, cancel := context.WithCancel(b.Context())
+	done := make(chan []time.Duration)
+	go func() {
+		var took []time.Duration
+		for ctx.Err() == nil {
+			start := time.Now()
+			sandboxes := second.ListPodSandbox(ctx, crictl.Filter{}, crictl.ModeUnary)
+			containers := second.ListContainers(ctx, crictl.Filter{}, crictl.ModeUnary)
+			if sandboxes.Complete && containers.Complete {
+				took = append(took, time.Since(start))
+			}
+			time.Sleep(listEvery)
+		}
+		done <- took
+	}()
+	work()
+	cancel()
+	return <-done
+}
+
+func quantile(all []time.Duration, p int) time.Duration {
+	if len(all) == 0 {
+		return 0
+	}
+	sorted := slices.Sorted(slices.Values(all))
+	return sorted[min(len(sorted)-1, len(sorted)*p/100)]
+}
