@@ -193,6 +193,7 @@ func logFiles(t *testing.T, dir string) []string {
 
 // TestEndToEndGC cleans up a real containerd, undisturbed and disturbed in every way that the run must survive.
 func TestEndToEndGC(t *testing.T) {
+	t.Parallel()
 	n := &gcNode{Containerd: startContainerd(t, nodebox.Options{Network: true}), kdiag: buildKdiag(t)}
 	var err error
 	n.client, err = crictl.Dial(n.Endpoint(), crictl.Options{RPCTimeout: time.Minute})

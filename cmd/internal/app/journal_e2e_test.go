@@ -80,6 +80,7 @@ func incidents(r *journal.Report) []journal.Episode {
 // TestEndToEndJournal freezes the containerd of a whole node for four minutes while a replayed kubelet fills the
 // journal, and asks kdiag: on the node while it lasts and afterwards, and from outside with the node switched off.
 func TestEndToEndJournal(t *testing.T) {
+	t.Parallel() // it waits for minutes
 	needs(t, true)
 	cache, err := os.UserCacheDir()
 	must(t, err)
