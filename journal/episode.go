@@ -127,7 +127,7 @@ type span struct {
 	anchor                int64 // wall; first known
 	anchored              bool
 	lines                 int
-	maxAge                int64
+	maxAge, minAge        int64 // ns; of the records that state one
 	threshold             int64
 	neverOnly, anyPending bool
 }
@@ -152,6 +152,9 @@ func (g *grouping) span(r *run) span {
 		t, ok := rec.at()
 		if rec.kind&hasAge != 0 {
 			s.maxAge = max(s.maxAge, rec.age)
+			if s.minAge == 0 || rec.age < s.minAge {
+				s.minAge = rec.age
+			}
 			if ok && !s.anchored {
 				s.anchor, s.anchored = rec.anchor(t), true
 			}
@@ -165,6 +168,15 @@ func (g *grouping) span(r *run) span {
 		s.end, s.clockEnd = t, rec.clock
 	}
 	return s
+}
+
+// clockStepSeconds is how far apart the anchors of one stall must lie for the wall clock to have been set meanwhile.
+const clockStepSeconds = 30
+
+// stepped reports whether the wall clock was set during an episode of one stall. The ages in its records were not touched by that:
+// the kubelet measures them by a clock that runs evenly.
+func stepped(e *Episode) bool {
+	return len(e.Stalls) == 1 && e.Stalls[0].SpreadSeconds >= clockStepSeconds
 }
 
 // episode makes the report's form of a run, without recovery and causes.
@@ -184,6 +196,12 @@ func (g *grouping) episode(r *run, s span) Episode {
 		e.Anchor = timeOf(s.anchor)
 	}
 	e.Stalls = g.stallsOf(r)
+	if stepped(&e) && s.timed {
+		e.Seconds = float64(s.maxAge-s.minAge) / 1e9
+		if e.End.Before(*e.Start) {
+			e.End = timeOf(s.start + (s.maxAge-s.minAge)/1000)
+		}
+	}
 	return e
 }
 

@@ -94,7 +94,7 @@ func (f *facts) recover(e *Episode, g *grouping, r *run, s span, marks []mark) {
 	}
 	// When the next skip line was due, the loop was past it.
 	due := s.end + int64(5*time.Second/time.Microsecond)
-	if f.dropped(s.last.host, s.end, due+silence) {
+	if stepped(e) || f.dropped(s.last.host, s.end, due+silence) { // then later stamps are not later records
 		return
 	}
 	if f.livesOn(s.last, due+silence, before, next) {
