@@ -94,8 +94,9 @@ func TestReal(t *testing.T) {
 	}
 }
 
-// A large generated journal with its truth, where there is one.
-func TestGeneratedJournal(t *testing.T) {
+// BenchmarkGenerated reads the large generated journal below $KDIAG_JOURNAL and holds the report against its truth, the file
+// $KDIAG_JOURNAL_TRUTH.
+func BenchmarkGenerated(t *testing.B) {
 	dir, truthFile := os.Getenv("KDIAG_JOURNAL"), os.Getenv("KDIAG_JOURNAL_TRUTH")
 	if dir == "" || truthFile == "" {
 		t.Skip("KDIAG_JOURNAL and KDIAG_JOURNAL_TRUTH name no journal and no truth")
@@ -117,7 +118,10 @@ func TestGeneratedJournal(t *testing.T) {
 	if err := json.Unmarshal(b, &truth); err != nil {
 		t.Fatal(err)
 	}
-	r := readFile(t, dir)
+	var r *Report
+	for t.Loop() {
+		r = readFile(t, dir)
+	}
 	if r.Lines != truth.Entries || lines(r) != truth.Lines || len(r.Episodes) != len(truth.Episodes) {
 		t.Fatalf("%d entries, %d lines, %d episodes; want %d, %d, %d%s", r.Lines, lines(r), len(r.Episodes), truth.Entries, truth.Lines, len(truth.Episodes), brief(r))
 	}

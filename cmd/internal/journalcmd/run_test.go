@@ -59,7 +59,7 @@ func TestExitCodes(t *testing.T) {
 		{"missing", nil, fmt.Errorf("reading x: %w", fs.ErrNotExist), fine, false, 2, "reading x: file does not exist", "check the path", ""},
 		{"nothing to read", nil, nil, fine, false, 2, "there was nothing to read", "--help", ""},
 		{"late, and nothing read", nil, nil, late, false, 2, errOutOfTime.Error(), "--timeout 5m", ""},
-		{"late, and nothing found", quiet(), context.DeadlineExceeded, late, false, 2, errOutOfTime.Error(), "--timeout 5m", "the reading ended early"},
+		{"late, and nothing found", quiet(), context.DeadlineExceeded, late, false, 2, errOutOfTime.Error(), "--timeout 5m", "this is not all"},
 		{"late, and found", found(), nil, late, false, 1, "", "", "UNHEALTHY"},
 		{"interrupted, and found", found(), nil, interrupted, false, 2, "", "", "UNHEALTHY"},
 		{"interrupted, and nothing read", nil, nil, interrupted, false, 2, "", "", ""},
