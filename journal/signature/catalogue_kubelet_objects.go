@@ -114,7 +114,7 @@ func objectWorkEntries() []entry {
 			Signature: Signature{
 				Code: PodSyncFailed, Lane: Kubelet, Marker: Warning,
 				Title: "syncing a pod failed",
-				Means: "A pod worker gave up for now. The error names the step. Restart back-off, image pulls and configuration of the pod " +
+				Means: "A pod worker gave up until its next turn. The error names the step. Restart back-off, image pulls and configuration of the pod " +
 					"are left out.",
 				Versions: "All.",
 				Sources:  []string{"pkg/kubelet/pod_workers.go"},

@@ -35,7 +35,7 @@ type Options struct {
 	// All gives every record.
 	All bool
 	// Live says that the text is still being written: nothing is read ahead, and it is not decompressed. A Read that
-	// returns nothing, and no error, says that nothing more has come for now; then the last record is given too.
+	// returns nothing, and no error, says that nothing more has come yet; then the last record is given too.
 	Live bool
 	// SampleEvery gives also every n-th record that has a stamp, and the first and the last. 0 gives none.
 	SampleEvery int
