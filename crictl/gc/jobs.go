@@ -40,7 +40,9 @@ func (r *run) next(now time.Time) *job {
 		}
 	}
 	if len(r.queue) == 0 && len(r.waiting) == 0 && r.inFlight == 0 {
-		r.queue, r.sandbox = r.sandbox, nil
+		if r.queue, r.sandbox = r.sandbox, nil; len(r.queue) > 0 {
+			r.pace.cap(mostSandboxes, now)
+		}
 	}
 	if len(r.queue) == 0 {
 		return nil

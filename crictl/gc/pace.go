@@ -11,12 +11,13 @@ const (
 	// slowFactor is how much slower than quiet the side probe may get before the pace slackens: below the bound of 2, so
 	// that there is time to react.
 	slowFactor = 1.7
-	// jumpFactor is how slow a single probe must be to count at once.
+	// jumpFactor is how slow a single probe must be to count at once. A runtime that collects its garbage after removals
+	// makes everybody wait for some tens of milliseconds, whatever the pace.
 	jumpFactor = 4
 	// recentProbes is how many probes are looked at together, and slowProbes how many of them, beyond the slow ones of the
 	// quiet runtime, make it slow. One alone is noise: every runtime collects garbage at times.
-	recentProbes = 5
-	slowProbes   = 2
+	recentProbes = 8
+	slowProbes   = 3
 	// tailFactor bounds a slow answer of the quiet runtime by its median one, in case of an outlier.
 	tailFactor = 10
 	// freshProbes is how many probes must have come in since the last step before the next.
@@ -39,66 +40,100 @@ const (
 	// relearn is how many probes during a pause, when nothing is being removed, make a new quiet value: whatever slows
 	// the runtime then, it is not this run.
 	relearn = 10
-	// gainDouble is by how much a doubling of the limit must raise the rate to stay. gainUp is the same for one more at a
-	// time, and gainDown for one less. Rates of such short windows differ by chance, so up to the cheap limit only a clear
-	// loss turns a step back; the side probe, not the limit, guards other clients. Beyond it a step must show a gain: a
-	// runtime keeps its records in one database, and more at a time mostly wait there.
-	gainDouble = 0.9
-	gainUp     = 0.93
-	gainDown   = 1.0
-	cheapLimit = 8
-	gainDear   = 1.03
-	// holdWindows is how many windows go by before a limit that was found to be the best is doubted, and ceilingWindows
-	// how many before one at which the runtime was slow is tried again.
-	holdWindows    = 3
-	ceilingWindows = 6
+	// gain is by how much more in flight must raise the rate to be worth it: what only waits in the runtime gains nothing.
+	gain = 1.03
+	// clearLoss is the share of the best rate below which a limit of the climb has lost by more than chance.
+	clearLoss = 0.7
+	// smoothing is the weight of the newest rate among those before it.
+	smoothing = 0.5
+	// holdWindows is how many windows go by before another limit is tried, and ceilingWindows how many before one at which
+	// the runtime was slow is tried again.
+	holdWindows    = 2
+	ceilingWindows = 3
 	// windowRemovals, windowRounds and windowTime are the least that a window of measurement holds: removals, removals by
 	// the limit, and time.
 	windowRemovals = 8
 	windowRounds   = 3
-	windowTime     = 250 * time.Millisecond
-	doublingTime   = 100 * time.Millisecond // instead, as long as the limit doubles
+	windowTime     = time.Second
+	climbTime      = 100 * time.Millisecond // instead, on the way up
+	// relistShare is the part of another client's relist by which the side probe may be late without harm to it: probes
+	// that take less than that count as that much.
+	relistShare = 3
 )
 
 // A pacer decides how many removals may run at a time. It is pure: it is told what happened and when.
+//
+// It climbs by doubling as long as the side probe stays quick, whatever the rate, since a runtime may do worse with two at
+// a time than with one and better again with eight. Then it goes down as long as that costs nothing, and from time to time
+// tries other limits.
 type pacer struct {
-	most   int
+	limits []int         // that may be, rising
+	at     int           // index of limit in limits, unless it is 0
 	limit  int           // removals at a time; 0 is a pause
 	gap    time.Duration // between the starts of removals, with a limit of 1
 	quiet  time.Duration // a slow answer of the quiet runtime to the side probe
 	usual  time.Duration // the median one
+	relist time.Duration // of the quiet runtime
 	recent []time.Duration
 
 	good        int             // answers in a row during a pause
 	idle        []time.Duration // probes of the pause or calibration
 	calibrating bool            // nothing is removed, to see how quick the runtime is without
 	calibrated  time.Time       // the last time
-	least       time.Duration   // the usual time is never taken for less than it was at first
+	least       time.Duration   // the usual time is never taken for less than this
 	failed      int             // removals of this window that the runtime refused
 	reason      string          // of the pause
-	doubling    bool
-	from        int     // the limit before the step that is being tried; 0 when none is
-	fromRate    float64 // removals per second then
-	down        bool    // the next step to try is one less
-	hold        int     // windows
-	ceiling     int     // the limit may not be raised beyond this
-	lifted      int     // windows until the ceiling goes
-	count       int     // removals of this window
+	climbing    bool
+	rate        float64 // removals per second at the limit that is kept, smoothed
+	home        int     // index of that limit, while another is tried or the climb goes on
+	best        int     // index of the best limit of the climb, and its rate
+	bestRate    float64
+	lost        int // windows of the climb with a clear loss, in a row
+	trying      bool
+	trial       int // of trials: the one that is being tried, or comes next
+	hold        int // windows until then
+	ceiling     int // highest index that may be climbed to
+	lifted      int // windows until the ceiling goes
+	count       int // removals of this window
 	since       time.Time
 }
 
-// newPacer starts with what the probes of the quiet runtime took.
-func newPacer(most int, quiet []time.Duration, now time.Time) *pacer {
-	p := &pacer{most: most, limit: 1, ceiling: most, doubling: true, since: now}
+// newPacer starts with what the probes of the quiet runtime took, and a relist.
+func newPacer(most int, quiet []time.Duration, relist time.Duration, now time.Time) *pacer {
+	p := &pacer{relist: relist, least: max(leastQuiet, relist/relistShare)}
+	for n := 1; n < most; n += max(1, n/4) {
+		p.limits = append(p.limits, n)
+	}
+	p.limits = append(p.limits, most)
 	p.learn(quiet)
 	p.least = p.usual
+	p.restart(now)
 	return p
+}
+
+// cap begins anew with at most so many at a time.
+func (p *pacer) cap(most int, now time.Time) {
+	if i := slices.IndexFunc(p.limits, func(n int) bool { return n > most }); i > 0 {
+		p.limits = p.limits[:i]
+	}
+	if p.limit > 0 {
+		p.restart(now)
+	}
+	p.ceiling = min(p.ceiling, len(p.limits)-1)
+}
+
+// restart begins the climb anew.
+func (p *pacer) restart(now time.Time) {
+	p.at, p.home, p.limit, p.gap, p.rate = 0, 0, p.limits[0], 0, 0
+	p.climbing, p.trying, p.trial, p.hold, p.ceiling = true, false, 0, 0, len(p.limits)-1
+	p.best, p.bestRate, p.lost = 0, 0, 0
+	p.window(now)
 }
 
 // learn takes the median of the samples and the slowest: answers have a long tail, of several times the median even on a
 // quiet runtime, and the two are judged apart.
 func (p *pacer) learn(samples []time.Duration) {
-	p.usual = max(leastQuiet, median(samples))
+	p.usual = max(p.least, median(samples))
 	p.quiet = p.usual
 	if len(samples) > 0 {
 		p.quiet = min(max(p.usual, slices.Max(samples)), tailFactor*p.usual)
@@ -116,14 +151,16 @@ func median(samples []time.Duration) time.Duration {
 // stall is how long the probe may stay unanswered.
 func (p *pacer) stall() time.Duration { return max(leastStall, stallFactor*p.quiet) }
 
-func (p *pacer) slow() time.Duration { return time.Duration(slowFactor * float64(p.quiet)) }
+func (p *pacer) slow() time.Duration {
+	return max(time.Duration(slowFactor*float64(p.quiet)), p.quiet+p.relist)
+}
 
 func (p *pacer) paused() bool { return p.limit == 0 && !p.calibrating }
 
 // pause stops all removals until the probe has been answered well twice.
 func (p *pacer) pause(reason string) {
 	if !p.paused() {
-		p.limit, p.gap, p.from, p.idle, p.calibrating = 0, 0, 0, nil, false
+		p.limit, p.gap, p.idle, p.calibrating = 0, 0, nil, false
 		p.recent = p.recent[:0]
 	}
 	p.reason, p.good = reason, 0
@@ -150,9 +187,9 @@ func (p *pacer) probed(took time.Duration, ok bool, now time.Time) {
 	switch {
 	case took > p.stall():
 		p.pause("the runtime answers too slowly")
-	case took > jumpFactor*p.quiet:
+	case took > p.jump():
 		p.slacken(0.5, now)
-	case p.slowCount() >= slowProbes, len(p.recent) == recentProbes && 1+p.lost() > p.bearable():
+	case p.slowCount() >= slowProbes, len(p.recent) == recentProbes && 1+p.late() > p.bearable():
 		p.slacken(0.85, now)
 	}
 }
@@ -165,6 +202,10 @@ func (p *pacer) slowCount() int {
 		}
 	}
 	return n
+}
+
+func (p *pacer) jump() time.Duration {
+	return max(jumpFactor*p.quiet, p.quiet+jumpFactor*p.relist)
 }
 
 // calibrate takes the answer to a probe with which nothing else of this run was in flight. When enough are in, the runtime
@@ -185,8 +226,7 @@ func (p *pacer) calibrate(took time.Duration, now time.Time) {
 	p.usual = max(p.least, median(p.idle))
 	p.quiet = max(time.Duration(tail*float64(p.usual)), min(slices.Max(p.idle), tailFactor*p.usual))
 	p.idle, p.calibrating, p.calibrated = nil, false, now
-	p.limit, p.gap, p.doubling, p.down, p.hold, p.ceiling = 1, 0, true, false, 0, p.most
-	p.window(now)
+	p.restart(now)
 }
 
 // recover takes a probe's answer during a pause.
@@ -201,20 +241,24 @@ func (p *pacer) recover(took time.Duration, now time.Time) {
 		return
 	}
 	if p.good++; p.good >= recovered {
-		p.limit, p.doubling, p.down, p.hold, p.reason = 1, true, false, 0, ""
-		p.recent = p.recent[:0]
-		p.window(now)
+		p.reason, p.recent = "", p.recent[:0]
+		p.restart(now)
 	}
 }
 
-// slacken goes down to a share of the limit, by one at least; below 1 the removals are spaced out, and in the end stopped.
+// slacken goes down to a share of the limit, by one step at least; below 1 the removals are spaced out, and in the end
+// stopped.
 func (p *pacer) slacken(share float64, now time.Time) {
-	p.doubling, p.from, p.hold, p.down = false, 0, holdWindows, false
+	p.climbing, p.trying, p.rate, p.hold = false, false, 0, holdWindows
 	p.recent = p.recent[:0]
 	defer p.window(now)
-	if p.limit > 1 {
-		p.ceiling, p.lifted = p.limit-1, ceilingWindows
-		p.limit = max(1, min(p.limit-1, int(share*float64(p.limit))))
+	if p.at > 0 {
+		p.ceiling, p.lifted = p.at-1, ceilingWindows
+		aim := int(share * float64(p.limit))
+		for p.at--; p.at > 0 && p.limits[p.at] > aim; {
+			p.at--
+		}
+		p.home, p.limit = p.at, p.limits[p.at]
 		return
 	}
 	if p.calibrated.IsZero() || now.Sub(p.calibrated) >= calibrateEvery {
@@ -259,8 +303,8 @@ func (p *pacer) finished(how ending, now time.Time) {
 		need = freshProbes // rates mean nothing then; the next probes decide
 	}
 	least := windowTime
-	if p.doubling {
-		least = doublingTime
+	if p.climbing || p.gap > 0 {
+		least = climbTime
 	}
 	if p.count < need || took < least {
 		return
@@ -268,7 +312,7 @@ func (p *pacer) finished(how ending, now time.Time) {
 	rate := float64(p.count) / took.Seconds()
 	p.window(now)
 	if p.lifted--; p.lifted <= 0 {
-		p.ceiling = p.most
+		p.ceiling = len(p.limits) - 1
 	}
 	if p.slowCount() > 0 || len(p.recent) < freshProbes {
 		return // not at ease, or not known yet: neither up nor down
@@ -282,41 +326,110 @@ func (p *pacer) finished(how ending, now time.Time) {
 	p.step(rate)
 }
 
-// step decides after a window at ease: it weighs the step that is being tried, if any, and tries the next. It climbs to
-// the best rate and then doubts it from time to time, on either side.
+// trials are the limits that are tried beside the one that is kept, as factors, in this order. 0 and 1 stand for the next
+// lower and higher one.
+func trials() []float64 { return []float64{0.5, 2, 0, 1} }
+
+// step decides after a window at ease.
 func (p *pacer) step(rate float64) {
 	switch {
-	case p.from == 0 && p.hold > 0:
-		p.hold--
-		return
-	case p.from != 0 && !p.better(rate/p.fromRate):
-		p.limit, p.from = p.from, 0
-		p.recent = p.recent[:0]
-		p.doubling, p.hold = false, 0
-		if p.down = !p.down; !p.down {
-			p.hold = holdWindows // both sides were tried
+	case p.climbing:
+		p.climb(rate)
+	case p.trying:
+		p.trying = false
+		if up := p.at > p.home; up && rate >= gain*p.rate || !up && gain*rate >= p.rate {
+			p.keep(p.at, rate)
+			return
 		}
-		return
+		p.trial = (p.trial + 1) % len(trials())
+		p.hold = holdWindows
+		p.move(p.home)
+	case p.rate == 0 && rate < clearLoss*p.bestRate && p.best != p.at:
+		p.keep(p.best, 0)
+	case p.rate == 0:
+		p.rate = rate
+	default:
+		p.rate += smoothing * (rate - p.rate)
+		if p.hold--; p.hold <= 0 {
+			p.try()
+		}
 	}
-	next := p.limit + 1
+}
+
+// climb goes on to twice the limit while the side probe bears it. Windows are short on the way, and one that a pause of the
+// runtime fell into says nothing: only two bad ones in a row end the climb, and what it ends at is kept only if a long
+// window does not show a clear loss either.
+func (p *pacer) climb(rate float64) {
+	p.lost++
+	if rate >= clearLoss*p.bestRate {
+		p.lost = 0
+	}
+	if rate >= p.bestRate {
+		p.best, p.bestRate = p.at, rate
+	}
+	next := p.towards(2)
 	switch {
-	case p.doubling && p.bears(2*p.limit):
-		next = 2 * p.limit
-	case p.down:
-		next = p.limit - 1
+	case p.lost >= 2:
+		p.climbing = false
+		p.keep(p.best, 0)
+	case next == p.at || !p.bears(p.limits[next]):
+		p.climbing = false
+		p.keep(p.at, 0)
+	default:
+		p.move(next)
 	}
-	if next = min(next, p.ceiling); next < 1 || next == p.limit || next < p.limit && !p.down || next > p.limit && !p.bears(next) {
-		p.from, p.doubling, p.hold, p.down = 0, false, holdWindows, !p.down
+}
+
+// keep makes a limit the one that is kept. After that the same trial comes again, and soon: one that was worth it often is
+// worth it twice.
+func (p *pacer) keep(at int, rate float64) {
+	p.home, p.rate, p.hold = at, rate, 1
+	p.move(at)
+}
+
+// try moves to the limit that is to be tried next.
+func (p *pacer) try() {
+	to := p.towards(trials()[p.trial])
+	if to == p.at || !p.bears(p.limits[to]) {
+		p.trial = (p.trial + 1) % len(trials())
+		p.hold = 1
 		return
 	}
-	p.from, p.fromRate, p.limit = p.limit, rate, next
-	p.recent = p.recent[:0]
+	p.trying, p.home = true, p.at
+	p.move(to)
+}
+
+// towards is the index of the limit at a factor of the present one, as in trials, between the lowest and the ceiling.
+func (p *pacer) towards(factor float64) int {
+	to := p.at
+	switch aim := int(factor * float64(p.limit)); {
+	case factor == 0:
+		to--
+	case factor == 1:
+		to++
+	case factor < 1:
+		for to > 0 && p.limits[to] > aim {
+			to--
+		}
+	default:
+		for to < len(p.limits)-1 && p.limits[to] < aim {
+			to++
+		}
+	}
+	return max(0, min(to, p.ceiling))
+}
+
+func (p *pacer) move(to int) {
+	if to != p.at {
+		p.recent = p.recent[:0]
+	}
+	p.at, p.limit = to, p.limits[to]
 }
 
 // bears reports whether the side probe would stay quick enough at another limit, if what it lost at this one grows with
-// the limit.
+// the limit. Too few answers are not held against it.
 func (p *pacer) bears(limit int) bool {
-	return 1+p.lost()*float64(limit)/float64(p.limit) <= p.bearable()
+	return len(p.recent) < recentProbes/2 || 1+p.late()*float64(limit)/float64(p.limit) <= p.bearable()
 }
 
 // bearable is how many times slower the usual answer may get. Where a slow answer of the quiet runtime already takes several
@@ -325,21 +438,5 @@ func (p *pacer) bearable() float64 {
 	return max(slowFactor, float64(p.quiet)/float64(p.usual))
 }
 
-// lost is by which share the usual answer has become slower.
-func (p *pacer) lost() float64 { return float64(median(p.recent))/float64(p.usual) - 1 }
-
-// better reports whether a step with this gain stays. A doubling that gained little is the last.
-func (p *pacer) better(gain float64) bool {
-	switch {
-	case p.down && p.limit >= cheapLimit:
-		return gain >= 1/gainDear
-	case p.down:
-		return gain >= gainDown
-	case p.limit > cheapLimit:
-		p.doubling = p.doubling && gain >= gainDear
-		return gain >= gainDear
-	case p.doubling:
-		return gain >= gainDouble
-	}
-	return gain >= gainUp
-}
+// late is by which share the usual answer has become slower.
+func (p *pacer) late() float64 { return float64(median(p.recent))/float64(p.usual) - 1 }

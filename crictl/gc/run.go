@@ -13,7 +13,7 @@ import (
 const (
 	// DefaultConcurrency is the most removals at a time. Runtimes keep their records in one database, which takes one
 	// change after the other; more in flight than this only waits there.
-	DefaultConcurrency = 16
+	DefaultConcurrency = 32
 	// DefaultRate is the most removals per second, far above what a runtime with real snapshots does.
 	DefaultRate = 500
 	// DefaultRetries is how often a victim is tried again after an error.
@@ -57,8 +57,10 @@ func orDefault[T comparable](v, fallback T) T {
 const (
 	tick           = 10 * time.Millisecond // of everything that waits for a time
 	progressEvery  = 100 * time.Millisecond
-	quietProbes    = 20 // of the quiet runtime before the first removal
-	quietGap       = 10 * time.Millisecond
+	quietProbes    = 12 // of the quiet runtime before the first removal
+	quietGap       = 5 * time.Millisecond
+	quietRelists   = 3
+	mostSandboxes  = 8 // at a time: stopping one runs CNI plugins, which take locks of the host
 	calibrateDrain = 500 * time.Millisecond // how long removals in flight are waited for before the runtime is measured without
 	probeEvery     = 50 * time.Millisecond
 	probeShare     = 10 // the side probe may be in flight a tenth of the time
@@ -88,12 +90,12 @@ func Run(ctx context.Context, client *crictl.Client, plan Plan, opts Options) (R
 	if len(plan.Remove) == 0 {
 		return r.finish(), nil
 	}
-	quiet, err := r.quiet(ctx)
+	quiet, relist, err := r.quiet(ctx)
 	if err != nil {
 		r.result.Left = len(plan.Remove)
 		return r.finish(), err
 	}
-	r.pace = newPacer(opts.Concurrency, quiet, time.Now())
+	r.pace = newPacer(opts.Concurrency, quiet, relist, time.Now())
 	r.loop(ctx)
 	r.lastLook()
 	r.drain()
@@ -173,22 +175,31 @@ func (r *run) probe(ctx context.Context) crictl.Call {
 	return list.Calls[len(list.Calls)-1]
 }
 
-// quiet measures the runtime before anything is removed.
-func (r *run) quiet(ctx context.Context) ([]time.Duration, error) {
-	var took []time.Duration
-	for len(took) < quietProbes {
+// quiet measures the runtime before anything is removed: the side probe, and the two lists of a relist, which are what
+// another client must not wait for.
+func (r *run) quiet(ctx context.Context) (probes []time.Duration, relist time.Duration, err error) {
+	for len(probes) < quietProbes {
 		call := r.probe(ctx)
 		if !call.OK() {
-			return nil, fmt.Errorf("asking the runtime for a small list before anything is removed: %s: %s", call.Code, call.Err)
+			return nil, 0, fmt.Errorf("asking the runtime for a small list before anything is removed: %s: %s", call.Code, call.Err)
 		}
-		took = append(took, call.Elapsed)
+		probes = append(probes, call.Elapsed)
 		select {
 		case <-ctx.Done():
-			return nil, fmt.Errorf("before anything was removed: %w", ctx.Err())
+			return nil, 0, fmt.Errorf("before anything was removed: %w", ctx.Err())
 		case <-time.After(quietGap):
 		}
 	}
-	return took, nil
+	var relists []time.Duration
+	for range quietRelists {
+		start := time.Now()
+		if !r.client.ListPodSandbox(ctx, crictl.Filter{}, crictl.ModeUnary).Complete ||
+			!r.client.ListContainers(ctx, crictl.Filter{}, crictl.ModeUnary).Complete {
+			return probes, 0, nil // too large for this client, or in trouble: the probe alone says how the runtime is
+		}
+		relists = append(relists, time.Since(start))
+	}
+	return probes, median(relists), nil
 }
 
 // loop goes on until all is done or the run is stopped and nothing is in flight.

@@ -42,7 +42,7 @@ func BenchmarkRemoveExited(b *testing.B) {
 		}
 	})
 	b.Run("paced", func(b *testing.B) { benchRemoval(b, c, n, paced) })
-	for _, workers := range []int{1, 2, 4, 8, 16} {
+	for _, workers := range []int{1, 2, 4, 8, 16, 32, 64} {
 		b.Run(fmt.Sprintf("fixed-%d", workers), func(b *testing.B) { benchRemoval(b, c, n, fixed(workers)) })
 	}
 	if crictlPath := os.Getenv("CRICTL"); crictlPath != "" {
