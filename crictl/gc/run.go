@@ -60,7 +60,7 @@ const (
 	quietProbes    = 12 // of the quiet runtime before the first removal
 	quietGap       = 5 * time.Millisecond
 	quietRelists   = 3
-	mostSandboxes  = 8 // at a time: stopping one runs CNI plugins, which take locks of the host
+	mostSandboxes  = 8                      // at a time: stopping one runs CNI plugins, which take locks of the host
 	calibrateDrain = 500 * time.Millisecond // how long removals in flight are waited for before the runtime is measured without
 	probeEvery     = 50 * time.Millisecond
 	probeShare     = 10 // the side probe may be in flight a tenth of the time
