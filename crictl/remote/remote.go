@@ -1,0 +1,166 @@
+// Package remote is the CRI client of a kubelet: the calls with the kubelet's own deadlines, message limit, checks of the
+// answers, metrics and log lines. kdiag's probes use package crictl instead, whose calls are measured and bounded for a
+// person who waits.
+package remote
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/kdiag/kdiag/crictl"
+)
+
+// The kubelet's constants (k8s.io/cri-client and pkg/kubelet/apis/config/v1beta1 upstream).
+const (
+	// DefaultTimeout is runtimeRequestTimeout.
+	DefaultTimeout = 2 * time.Minute
+	// messageLimit is the largest answer that a kubelet takes, in bytes.
+	messageLimit = 16 << 20
+
+	backoffBase    = 100 * time.Millisecond
+	backoffMax     = 3 * time.Second
+	connectAtLeast = 5 * time.Second
+	// quietFor is how long an error of a status call is not logged again for the same object and text.
+	quietFor = time.Minute
+	// mostQuiet bounds what is remembered for that.
+	mostQuiet = 1000
+)
+
+// Options tune a Service. The zero value behaves as a kubelet with its defaults.
+type Options struct {
+	Timeout time.Duration // runtimeRequestTimeout; 0 means DefaultTimeout
+	Log     logr.Logger
+	// Observe is called when a call has ended, with the kubelet's name for the operation, such as list_podsandbox.
+	Observe func(operation string, took time.Duration, err error)
+	// Dialer replaces the connection to the unix socket, for a runtime in this process. It is given the socket's path.
+	Dialer func(ctx context.Context, path string) (net.Conn, error)
+}
+
+// A Service calls one runtime. It is safe for use by several goroutines.
+type Service struct {
+	conn    *grpc.ClientConn
+	runtime runtimeapi.RuntimeServiceClient
+	images  runtimeapi.ImageServiceClient
+	timeout time.Duration
+	log     logr.Logger
+	observe func(operation string, took time.Duration, err error)
+
+	mu   sync.Mutex
+	said map[string]said // by object
+}
+
+// A said is an error that was logged.
+type said struct {
+	text string
+	at   time.Time
+}
+
+// Dial prepares a Service for the socket at endpoint. It makes no connection: that comes with the first call, and again
+// when it breaks.
+func Dial(endpoint string, opts Options) (*Service, error) {
+	url, err := crictl.ParseEndpoint(endpoint)
+	if err != nil {
+		return nil, err
+	}
+	path := strings.TrimPrefix(url, "unix://")
+	dial := opts.Dialer
+	if dial == nil {
+		dial = func(ctx context.Context, path string) (net.Conn, error) {
+			var d net.Dialer
+			return d.DialContext(ctx, "unix", path)
+		}
+	}
+	s := &Service{timeout: opts.Timeout, log: opts.Log, observe: opts.Observe, said: map[string]said{}}
+	if s.timeout <= 0 {
+		s.timeout = DefaultTimeout
+	}
+	if s.observe == nil {
+		s.observe = func(string, time.Duration, error) {}
+	}
+	s.conn, err = grpc.NewClient("passthrough:///"+path,
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithAuthority("localhost"),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return dial(ctx, path) }),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(messageLimit)),
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: backoffBase, Multiplier: 1.6, Jitter: 0.2, MaxDelay: backoffMax},
+			MinConnectTimeout: connectAtLeast,
+		}),
+	)
+	if err != nil {
+		return nil, fmt.Errorf("preparing a client for %s: %w", url, err)
+	}
+	s.runtime, s.images = runtimeapi.NewRuntimeServiceClient(s.conn), runtimeapi.NewImageServiceClient(s.conn)
+	return s, nil
+}
+
+// Close ends the connection.
+func (s *Service) Close() error { return s.conn.Close() }
+
+// forever stands for a call without a deadline.
+const forever time.Duration = -1
+
+// call makes a call within its deadline and observes it. An empty operation is not observed.
+func (s *Service) call(ctx context.Context, operation string, timeout time.Duration, do func(ctx context.Context) error) error {
+	cancel := context.CancelFunc(func() {})
+	if timeout != forever {
+		ctx, cancel = context.WithTimeout(ctx, timeout)
+	}
+	defer cancel()
+	start := time.Now()
+	err := do(ctx)
+	s.observe(operation, time.Since(start), err)
+	return err
+}
+
+// failed logs a call's error as the kubelet does: "<RPC> from runtime service failed".
+func (s *Service) failed(err error, what string, kv ...any) error {
+	if err != nil {
+		s.log.WithCallDepth(1).Error(err, what+" failed", kv...)
+	}
+	return err
+}
+
+// failedQuietly logs a status call's error, but not the same one of the same object again within a minute: the kubelet
+// would fill its log otherwise.
+func (s *Service) failedQuietly(err error, id, what string, kv ...any) error {
+	if err != nil && s.shouldSay(what+id, err.Error()) {
+		s.log.WithCallDepth(1).Error(err, what+" failed", kv...)
+	}
+	return err
+}
+
+func (s *Service) shouldSay(key, text string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	if old, ok := s.said[key]; ok && old.text == text && now.Sub(old.at) < quietFor {
+		return false
+	}
+	if len(s.said) >= mostQuiet {
+		clear(s.said)
+	}
+	s.said[key] = said{text: text, at: now}
+	return true
+}
+
+// IsNotFound reports whether the runtime does not know what was asked for, which during removals is no failure.
+func IsNotFound(err error) bool { return status.Code(err) == codes.NotFound }
+
+// IsDeadlineExceeded reports whether an answer did not come in time, or the runtime says so of a command that it ran.
+func IsDeadlineExceeded(err error) bool { return status.Code(err) == codes.DeadlineExceeded }
+
+// IsUnimplemented reports whether the runtime does not have the call.
+func IsUnimplemented(err error) bool { return status.Code(err) == codes.Unimplemented }

@@ -1,0 +1,182 @@
+// Package container holds the runtime's view of pods: what the lists and statuses of CRI say, in the shape in which the
+// parts of the syncLoop hand it to each other.
+package container
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// OwnerLabel is on every sandbox and container that a syncLoop creates, with the node's name as its value. What does not
+// bear it, or bears another name, is never touched: a socket may be shared.
+const OwnerLabel = "io.kdiag.syncloop"
+
+// Labels and annotations that the kubelet writes (pkg/kubelet/types/labels.go and kuberuntime/labels.go upstream).
+const (
+	PodNameLabel       = "io.kubernetes.pod.name"
+	PodNamespaceLabel  = "io.kubernetes.pod.namespace"
+	PodUIDLabel        = "io.kubernetes.pod.uid"
+	ContainerNameLabel = "io.kubernetes.container.name"
+
+	HashAnnotation                     = "io.kubernetes.container.hash"
+	RestartCountAnnotation             = "io.kubernetes.container.restartCount"
+	TerminationMessagePathAnnotation   = "io.kubernetes.container.terminationMessagePath"
+	TerminationMessagePolicyAnnotation = "io.kubernetes.container.terminationMessagePolicy"
+	PreStopHandlerAnnotation           = "io.kubernetes.container.preStopHandler"
+	PortsAnnotation                    = "io.kubernetes.container.ports"
+	DeletionGracePeriodAnnotation      = "io.kubernetes.pod.deletionGracePeriod"
+	TerminationGracePeriodAnnotation   = "io.kubernetes.pod.terminationGracePeriod"
+)
+
+// An ID is a container's or sandbox's id together with the runtime's name.
+type ID struct {
+	Type string // runtime name: containerd
+	ID   string
+}
+
+// String writes the form of a pod's status: containerd://id.
+func (id ID) String() string { return id.Type + "://" + id.ID }
+
+// IsEmpty reports whether there is no id.
+func (id ID) IsEmpty() bool { return id.ID == "" }
+
+// ParseID reads what String writes. An id without a runtime's name has no Type.
+func ParseID(s string) ID {
+	if kind, id, ok := strings.Cut(s, "://"); ok {
+		return ID{Type: kind, ID: id}
+	}
+	return ID{ID: s}
+}
+
+// A State is where a container, or a sandbox taken for one, is in its life.
+type State string
+
+// The states, as the kubelet calls them.
+const (
+	Created State = "created"
+	Running State = "running"
+	Exited  State = "exited"
+	Unknown State = "unknown"
+)
+
+// ContainerState is the State of a container.
+func ContainerState(s runtimeapi.ContainerState) State {
+	switch s {
+	case runtimeapi.ContainerState_CONTAINER_CREATED:
+		return Created
+	case runtimeapi.ContainerState_CONTAINER_RUNNING:
+		return Running
+	case runtimeapi.ContainerState_CONTAINER_EXITED:
+		return Exited
+	}
+	return Unknown
+}
+
+// SandboxState is the State of a sandbox: ready is running, anything else exited.
+func SandboxState(s runtimeapi.PodSandboxState) State {
+	if s == runtimeapi.PodSandboxState_SANDBOX_READY {
+		return Running
+	}
+	return Exited
+}
+
+// A Container is one entry of a list, of containers or of sandboxes.
+type Container struct {
+	ID        ID
+	Name      string // empty for a sandbox
+	Image     string // as the spec has it
+	ImageRef  string
+	Hash      uint64 // of the spec it was made from; 0 if unknown
+	State     State
+	CreatedAt time.Time
+	Attempt   uint32
+	SandboxID string // of a container
+}
+
+// A Pod is what the lists say of one pod.
+type Pod struct {
+	UID        types.UID
+	Name       string
+	Namespace  string
+	CreatedAt  time.Time    // of its newest sandbox
+	Containers []*Container // newest first
+	Sandboxes  []*Container // newest attempt first
+}
+
+// FullName is name_namespace, as upstream's GetPodFullName writes it.
+func (p *Pod) FullName() string { return p.Name + "_" + p.Namespace }
+
+// A Status is what ContainerStatus says of one container.
+type Status struct {
+	ID           ID
+	Name         string
+	State        State
+	CreatedAt    time.Time
+	StartedAt    time.Time
+	FinishedAt   time.Time
+	ExitCode     int
+	Image        string // as the spec has it
+	ImageID      string
+	ImageRef     string
+	Hash         uint64
+	RestartCount int
+	Reason       string // Completed, Error, OOMKilled
+	Message      string // of the runtime, and the termination message
+	SandboxID    string
+	StopSignal   string
+}
+
+// A PodStatus is what the runtime knows of one pod. The zero value but for the UID means that it knows nothing.
+type PodStatus struct {
+	UID               types.UID
+	Name              string
+	Namespace         string
+	IPs               []string
+	ContainerStatuses []*Status                      // newest first
+	SandboxStatuses   []*runtimeapi.PodSandboxStatus // newest first
+	TimeStamp         time.Time                      // when it was asked for
+}
+
+// Find returns the newest status of the container with that name, or nil.
+func (s *PodStatus) Find(name string) *Status {
+	i := slices.IndexFunc(s.ContainerStatuses, func(c *Status) bool { return c.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return s.ContainerStatuses[i]
+}
+
+// Running returns the statuses of the containers that run.
+func (s *PodStatus) Running() []*Status {
+	var out []*Status
+	for _, c := range s.ContainerStatuses {
+		if c.State == Running {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// RunningPod builds the pod of the lists out of a status, for those who kill it.
+func (s *PodStatus) RunningPod(runtimeName string) *Pod {
+	p := &Pod{UID: s.UID, Name: s.Name, Namespace: s.Namespace}
+	for _, c := range s.ContainerStatuses {
+		if c.State == Running {
+			p.Containers = append(p.Containers, &Container{
+				ID: c.ID, Name: c.Name, Image: c.Image, ImageRef: c.ImageRef, Hash: c.Hash, State: c.State,
+				CreatedAt: c.CreatedAt, SandboxID: c.SandboxID,
+			})
+		}
+	}
+	for _, sb := range s.SandboxStatuses {
+		p.Sandboxes = append(p.Sandboxes, &Container{
+			ID: ID{Type: runtimeName, ID: sb.GetId()}, State: SandboxState(sb.GetState()),
+			CreatedAt: time.Unix(0, sb.GetCreatedAt()), Attempt: sb.GetMetadata().GetAttempt(),
+		})
+	}
+	return p
+}

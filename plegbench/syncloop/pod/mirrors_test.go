@@ -1,0 +1,183 @@
+package pod
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+)
+
+func node() (*v1.Node, error) {
+	return &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "node-uid"}}, nil
+}
+
+func TestCreateMirror(t *testing.T) {
+	client := fake.NewClientset()
+	m := NewMirrors(client, "n", node, logr.Discard())
+	s := static("web", "hash")
+	if err := m.Create(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	got, err := client.CoreV1().Pods("ns").Get(t.Context(), "web", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.Annotations[ConfigMirrorAnnotation] != "hash" || !IsMirror(got) || IsMirror(s) {
+		t.Errorf("annotations %v, of the static pod %v", got.Annotations, s.Annotations)
+	}
+	owner := []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: "n", UID: "node-uid", Controller: new(true)}}
+	if diff := cmp.Diff(owner, got.OwnerReferences); diff != "" {
+		t.Error(diff)
+	}
+	if err := m.Create(t.Context(), s); err != nil {
+		t.Errorf("there already, for the same pod: %v", err)
+	}
+	if err := m.Create(t.Context(), static("web", "edited")); !apierrors.IsAlreadyExists(err) {
+		t.Errorf("there already, for another pod: %v", err)
+	}
+}
+
+func TestCreateMirrorWithoutNode(t *testing.T) {
+	broken := errors.New("no node")
+	for want, node := range map[string]func() (*v1.Node, error){
+		"getting the node's UID: no node":               func() (*v1.Node, error) { return nil, broken },
+		"getting the node's UID: UID unset for node n1": func() (*v1.Node, error) { return &v1.Node{}, nil },
+	} {
+		err := NewMirrors(fake.NewClientset(), "n1", node, logr.Discard()).Create(t.Context(), static("web", "s"))
+		if err == nil || err.Error() != want {
+			t.Errorf("error %v, want %q", err, want)
+		}
+	}
+}
+
+func TestDeleteMirror(t *testing.T) {
+	pods := schema.GroupResource{Resource: "pods"}
+	cases := []struct {
+		name     string
+		fullName string
+		uid      *types.UID
+		answer   error
+		deleted  bool
+		failed   bool
+		logged   string
+	}{
+		{"there", "web_ns", new(types.UID("m")), nil, true, false, ""},
+		{"of any UID", "web_ns", nil, nil, true, false, ""},
+		{"gone", "web_ns", nil, apierrors.NewNotFound(pods, "web"), false, false, ""},
+		{"of another UID", "web_ns", new(types.UID("x")), apierrors.NewConflict(pods, "web", errors.New("UID")), false, false, ""},
+		{"refused", "web_ns", nil, errors.New("refused"), false, false, "Failed deleting a mirror pod"},
+		{"no namespace", "web", nil, nil, false, true, "Failed to parse a pod full name"},
+		{"two underscores", "web_ns_x", nil, nil, false, true, "Failed to parse a pod full name"},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			client := fake.NewClientset()
+			var options []metav1.DeleteOptions
+			client.PrependReactor("delete", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
+				options = append(options, a.(clienttesting.DeleteActionImpl).DeleteOptions)
+				return true, nil, c.answer
+			})
+			var lines []string
+			log := funcr.New(func(_, args string) { lines = append(lines, args) }, funcr.Options{})
+			deleted, err := NewMirrors(client, "n", node, log).Delete(t.Context(), c.fullName, c.uid)
+			if deleted != c.deleted || (err != nil) != c.failed {
+				t.Errorf("deleted %v, error %v", deleted, err)
+			}
+			want := []metav1.DeleteOptions{{GracePeriodSeconds: new(int64(0)), Preconditions: &metav1.Preconditions{UID: c.uid}}}
+			if c.failed {
+				want = nil
+			}
+			if diff := cmp.Diff(want, options); diff != "" {
+				t.Error(diff)
+			}
+			if text := strings.Join(lines, "\n"); c.logged == "" && text != "" || !strings.Contains(text, c.logged) {
+				t.Errorf("logged %q, want %q", text, c.logged)
+			}
+		})
+	}
+}
+
+func TestReconcileMirror(t *testing.T) {
+	ending := mirror("web", "m", "s")
+	ending.DeletionTimestamp = &metav1.Time{}
+	gone := func() (*v1.Node, error) {
+		return &v1.Node{ObjectMeta: metav1.ObjectMeta{UID: "u", DeletionTimestamp: &metav1.Time{}}}, nil
+	}
+	unknown := func() (*v1.Node, error) { return nil, errors.New("no node") }
+	cases := []struct {
+		name   string
+		pod    *v1.Pod
+		mirror *v1.Pod
+		there  bool // the mirror, at the API server
+		node   func() (*v1.Node, error)
+		want   []string
+	}{
+		{"bound pod", made("web", "b", ConfigSourceAnnotation, APIServerSource), nil, false, node, nil},
+		{"no mirror", static("web", "s"), nil, false, node, []string{"create"}},
+		{"good mirror", static("web", "s"), mirror("web", "m", "s"), true, node, nil},
+		{"edited", static("web", "s"), mirror("web", "m", "old"), true, node, []string{"delete", "create"}},
+		{"being deleted", static("web", "s"), ending, true, node, []string{"delete", "create"}},
+		{"gone meanwhile", static("web", "s"), mirror("web", "m", "old"), false, node, []string{"delete"}},
+		{"node unknown", static("web", "s"), nil, false, unknown, nil},
+		{"node deleted", static("web", "s"), nil, false, gone, nil},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			client := fake.NewClientset()
+			if c.there {
+				if err := client.Tracker().Add(c.mirror); err != nil {
+					t.Fatal(err)
+				}
+			}
+			NewMirrors(client, "n", c.node, logr.Discard()).Reconcile(t.Context(), c.pod, c.mirror)
+			var got []string
+			for _, a := range client.Actions() {
+				got = append(got, a.GetVerb())
+			}
+			if !slices.Equal(got, c.want) {
+				t.Errorf("did %v, want %v", got, c.want)
+			}
+		})
+	}
+}
+
+func TestMirrorsStandalone(t *testing.T) {
+	m := NewMirrors(nil, "n", nil, logr.Discard())
+	m.Reconcile(t.Context(), static("web", "s"), nil)
+	if err := m.Create(t.Context(), static("web", "s")); err != nil {
+		t.Error(err)
+	}
+	if deleted, err := m.Delete(t.Context(), "web_ns", nil); deleted || err != nil {
+		t.Errorf("deleted %v, error %v", deleted, err)
+	}
+}
+
+func TestSame(t *testing.T) {
+	m := NewMirrors(nil, "n", nil, logr.Discard())
+	for _, c := range []struct {
+		name   string
+		mirror *v1.Pod
+		want   bool
+	}{
+		{"same", mirror("web", "m", "s"), true},
+		{"other hash", mirror("web", "m", "x"), false},
+		{"other name", mirror("other", "m", "s"), false},
+		{"no mirror", made("web", "m"), false},
+	} {
+		if got := m.Same(static("web", "s"), c.mirror); got != c.want {
+			t.Errorf("%s: %v", c.name, got)
+		}
+	}
+}
