@@ -1,0 +1,226 @@
+package config
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kdiag/kdiag/plegbench/syncloop/pod"
+)
+
+// testPod makes a pod by its name, which is its UID too unless an edit says otherwise.
+func testPod(name string, edits ...func(*v1.Pod)) *v1.Pod {
+	p := &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", UID: types.UID(name)},
+		Spec:       v1.PodSpec{Containers: []v1.Container{{Name: "c", Image: "img:1"}}},
+	}
+	for _, edit := range edits {
+		edit(p)
+	}
+	return p
+}
+
+func image(image string) func(*v1.Pod) {
+	return func(p *v1.Pod) { p.Spec.Containers[0].Image = image }
+}
+
+func annotated(key, value string) func(*v1.Pod) {
+	return func(p *v1.Pod) { metav1.SetMetaDataAnnotation(&p.ObjectMeta, key, value) }
+}
+
+func deleted(p *v1.Pod) {
+	p.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)}
+	p.DeletionGracePeriodSeconds = new(int64(30))
+}
+
+func running(p *v1.Pod) { p.Status.Phase = v1.PodRunning }
+
+// show writes updates as "OP a b", with the words of pods in order.
+func show(updates []PodUpdate) []string {
+	var out []string
+	for _, u := range updates {
+		var names []string
+		for _, p := range u.Pods {
+			names = append(names, p.Name)
+		}
+		slices.Sort(names)
+		out = append(out, strings.TrimSpace(u.Op.String()+" "+strings.Join(names, " ")))
+	}
+	return out
+}
+
+func TestMerge(t *testing.T) {
+	cases := []struct {
+		name       string
+		had, lists []*v1.Pod // had nil is a source never seen
+		want       []string
+	}{
+		{"first list with a pod", nil, []*v1.Pod{testPod("a")}, []string{"ADD a"}},
+		{"first list, empty", nil, nil, []string{"ADD"}},
+		{"first list, again empty", []*v1.Pod{}, nil, nil},
+		{"nothing changed", []*v1.Pod{testPod("a")}, []*v1.Pod{testPod("a")}, nil},
+		{"spec", []*v1.Pod{testPod("a")}, []*v1.Pod{testPod("a", image("img:2"))}, []string{"UPDATE a"}},
+		{
+			"labels",
+			[]*v1.Pod{testPod("a")},
+			[]*v1.Pod{testPod("a", func(p *v1.Pod) { p.Labels = map[string]string{"k": "v"} })},
+			[]string{"UPDATE a"},
+		},
+		{"annotation", []*v1.Pod{testPod("a")}, []*v1.Pod{testPod("a", annotated("k", "v"))}, []string{"UPDATE a"}},
+		{"annotation gone", []*v1.Pod{testPod("a", annotated("k", "v"))}, []*v1.Pod{testPod("a")}, []string{"UPDATE a"}},
+		{"local annotation", []*v1.Pod{testPod("a")}, []*v1.Pod{testPod("a", annotated(pod.ConfigMirrorAnnotation, "v"))}, nil},
+		{"hash is not local", []*v1.Pod{testPod("a")}, []*v1.Pod{testPod("a", annotated(pod.ConfigHashAnnotation, "v"))}, []string{"UPDATE a"}},
+		{"resource version", []*v1.Pod{testPod("a")}, []*v1.Pod{testPod("a", func(p *v1.Pod) { p.ResourceVersion = "7" })}, nil},
+		{"deletion", []*v1.Pod{testPod("a")}, []*v1.Pod{testPod("a", deleted)}, []string{"DELETE a"}},
+		{"change while deleted", []*v1.Pod{testPod("a", deleted)}, []*v1.Pod{testPod("a", deleted, image("img:2"))}, []string{"DELETE a"}},
+		{"status", []*v1.Pod{testPod("a")}, []*v1.Pod{testPod("a", running)}, []string{"RECONCILE a"}},
+		{"status and spec", []*v1.Pod{testPod("a")}, []*v1.Pod{testPod("a", running, image("img:2"))}, []string{"UPDATE a"}},
+		{"gone", []*v1.Pod{testPod("a"), testPod("b")}, []*v1.Pod{testPod("b")}, []string{"REMOVE a"}},
+		{
+			"other UID",
+			[]*v1.Pod{testPod("a")},
+			[]*v1.Pod{testPod("a", func(p *v1.Pod) { p.UID = "a2" })},
+			[]string{"REMOVE a", "ADD a"},
+		},
+		{
+			"all at once, in order",
+			[]*v1.Pod{testPod("gone"), testPod("changed"), testPod("ending"), testPod("ran")},
+			[]*v1.Pod{testPod("ran", running), testPod("ending", deleted), testPod("changed", image("x")), testPod("new")},
+			[]string{"REMOVE gone", "ADD new", "UPDATE changed", "DELETE ending", "RECONCILE ran"},
+		},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			var had map[types.UID]*v1.Pod
+			if c.had != nil {
+				had, _ = merge("api", nil, c.had, "then")
+			}
+			before := fmt.Sprint(had, c.lists)
+			_, changed := merge("api", had, c.lists, "now")
+			if diff := cmp.Diff(c.want, show(changed.updates("api", c.had == nil))); diff != "" {
+				t.Error(diff)
+			}
+			if after := fmt.Sprint(had, c.lists); after != before {
+				t.Errorf("merge changed its arguments:\n%s\n%s", before, after)
+			}
+		})
+	}
+}
+
+func TestMergeKeepsLocalAnnotations(t *testing.T) {
+	had, _ := merge("file", nil, []*v1.Pod{testPod("a", annotated("k", "old"))}, "first")
+	has, _ := merge("file", had, []*v1.Pod{testPod("a", annotated("k", "new"))}, "second")
+	want := map[string]string{"k": "new", pod.ConfigSourceAnnotation: "file", pod.ConfigFirstSeenAnnotation: "first"}
+	if diff := cmp.Diff(want, has["a"].Annotations); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// naive is the mux in another form: it keeps what it saw of each pod as text, in the order in which it came.
+type naive struct {
+	seen map[string]bool
+	pods map[string]map[types.UID][2]string // by source and UID: what counts for a change, and the status
+}
+
+func (n *naive) apply(source string, list []*v1.Pod) []string {
+	words := map[Op][]string{}
+	had := n.pods[source]
+	left := maps.Clone(had)
+	has := map[types.UID][2]string{}
+	for _, p := range list {
+		var notes []string
+		for k, v := range p.Annotations {
+			if !strings.HasPrefix(k, "kubernetes.io/config.") || k == pod.ConfigHashAnnotation {
+				notes = append(notes, k+"="+v)
+			}
+		}
+		slices.Sort(notes)
+		now := [2]string{fmt.Sprint(p.Spec, p.Labels, p.DeletionTimestamp, notes), fmt.Sprint(p.Status)}
+		old, known := had[p.UID]
+		delete(left, p.UID)
+		has[p.UID] = now
+		switch {
+		case !known:
+			words[Add] = append(words[Add], p.Name)
+		case old[0] != now[0] && p.DeletionTimestamp != nil:
+			words[Delete] = append(words[Delete], p.Name)
+		case old[0] != now[0]:
+			words[Update] = append(words[Update], p.Name)
+		case old[1] != now[1]:
+			words[Reconcile] = append(words[Reconcile], p.Name)
+		}
+	}
+	for uid := range left {
+		words[Remove] = append(words[Remove], string(uid))
+	}
+	n.pods[source] = has
+	announce := !n.seen[source] && words[Add] == nil && words[Update] == nil && words[Delete] == nil
+	n.seen[source] = true
+	var out []string
+	for _, op := range []Op{Remove, Add, Update, Delete, Reconcile} {
+		slices.Sort(words[op])
+		if len(words[op]) > 0 {
+			out = append(out, op.String()+" "+strings.Join(words[op], " "))
+		}
+		if op == Delete && announce {
+			out = append(out, "ADD")
+		}
+	}
+	return out
+}
+
+func TestMergeAgainstNaiveTwin(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	for range 60 {
+		twin := &naive{map[string]bool{}, map[string]map[types.UID][2]string{}}
+		had := map[string]map[types.UID]*v1.Pod{}
+		for step := range 30 {
+			source := []string{"file", "http", "api"}[rng.IntN(3)]
+			var list []*v1.Pod
+			for _, name := range []string{"a", "b", "c", "d", "e"} {
+				if rng.IntN(3) > 0 {
+					list = append(list, randomPod(rng, name))
+				}
+			}
+			want := twin.apply(source, list)
+			before, seen := had[source]
+			has, changed := merge(source, before, list, "t")
+			had[source] = has
+			if diff := cmp.Diff(want, show(changed.updates(source, !seen))); diff != "" {
+				t.Fatalf("step %d: %s", step, diff)
+			}
+		}
+	}
+}
+
+func randomPod(rng *rand.Rand, name string) *v1.Pod {
+	p := testPod(name)
+	if rng.IntN(4) == 0 {
+		image("img:2")(p)
+	}
+	if rng.IntN(4) == 0 {
+		p.Labels = map[string]string{"k": "v"}
+	}
+	if rng.IntN(4) == 0 {
+		annotated("note", "x")(p)
+	}
+	if rng.IntN(4) == 0 {
+		annotated(pod.ConfigMirrorAnnotation, fmt.Sprint(rng.Int()))(p)
+	}
+	if rng.IntN(5) == 0 {
+		deleted(p)
+	}
+	if rng.IntN(2) == 0 {
+		running(p)
+	}
+	return p
+}
