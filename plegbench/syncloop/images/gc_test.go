@@ -1,0 +1,324 @@
+package images
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-logr/logr/funcr"
+	gocmp "github.com/google/go-cmp/cmp"
+	"k8s.io/client-go/tools/record"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// A store is the runtime's images on a disk.
+type store struct {
+	mu      sync.Mutex
+	images  []*runtimeapi.Image
+	used    map[string]bool
+	disk    uint64 // what is used apart from images
+	size    uint64
+	stuck   map[string]bool // cannot be removed
+	removed []string
+	listErr error
+	usedErr error
+}
+
+func (s *store) ListImages(context.Context) ([]*runtimeapi.Image, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.images), s.listErr
+}
+
+func (s *store) RemoveImage(_ context.Context, id string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stuck[id] {
+		return errors.New("cannot remove " + id)
+	}
+	s.removed = append(s.removed, id)
+	s.images = slices.DeleteFunc(s.images, func(i *runtimeapi.Image) bool { return i.GetId() == id })
+	return nil
+}
+
+func (s *store) free() (capacity, available uint64, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	used := s.disk
+	for _, i := range s.images {
+		used += i.GetSize()
+	}
+	return s.size, s.size - used, nil
+}
+
+func (s *store) change(do func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	do()
+}
+
+func image(id string, size uint64) *runtimeapi.Image { return &runtimeapi.Image{Id: id, Size: size} }
+
+func newGC(t *testing.T, s *store, change func(*GCConfig)) (*GC, *record.FakeRecorder, *[]string) {
+	t.Helper()
+	recorder, lines, mu := record.NewFakeRecorder(100), &[]string{}, &sync.Mutex{}
+	cfg := GCConfig{
+		Service: s, InUse: func(context.Context) (map[string]bool, error) { return s.used, s.usedErr }, Disk: s.free, High: 85, Low: 80,
+		MinAge: 2 * time.Minute, NodeName: "n", Recorder: recorder, Metrics: testMetrics(),
+		Log: funcr.New(func(_, line string) { mu.Lock(); defer mu.Unlock(); *lines = append(*lines, line) }, funcr.Options{}),
+	}
+	if change != nil {
+		change(&cfg)
+	}
+	g, err := NewGC(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g, recorder, lines
+}
+
+func TestNewGCRejects(t *testing.T) {
+	for _, c := range []GCConfig{{High: 101, Low: 80}, {High: 80, Low: 85}, {High: 80, Low: -1}} {
+		if _, err := NewGC(c); err == nil {
+			t.Errorf("%d and %d are taken", c.High, c.Low)
+		}
+	}
+}
+
+// At 90 of 100 the longest unused go until 80 is reached; what is used, pinned or new stays.
+func TestCollect(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &store{
+			size: 100, disk: 50, used: map[string]bool{"used": true, "docker.io/tagged:1": true},
+			images: []*runtimeapi.Image{image("used", 5), {Id: "tagged", RepoTags: []string{"docker.io/tagged:1"}, Size: 5}, {Id: "pinned", Size: 5, Pinned: true}, image("was", 5), image("b", 5), image("a", 4)},
+		}
+		g, recorder, lines := newGC(t, s, nil)
+		s.used["was"] = true
+		g.monitor(t.Context())
+		time.Sleep(time.Hour)
+		delete(s.used, "was")
+		if err := g.CollectNow(t.Context()); err != nil || len(s.removed) != 0 {
+			t.Fatalf("at 79 %%: %v, removed %v", err, s.removed)
+		}
+		time.Sleep(time.Hour)
+		s.images = append(s.images, image("new", 11))
+		if err := g.CollectNow(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if diff := gocmp.Diff([]string{"a", "b", "was"}, s.removed); diff != "" {
+			t.Error(diff)
+		}
+		want := []string{
+			`"level"=0 "msg"="Disk usage on image filesystem is over the high threshold, trying to free bytes down to the low threshold" "usage"=90 "highThreshold"=85 "amountToFree"=10 "lowThreshold"=80`,
+			`"level"=0 "msg"="Removing image to free bytes" "imageID"="a" "size"=4 "runtimeHandler"=""`,
+			`"level"=0 "msg"="Removing image to free bytes" "imageID"="b" "size"=5 "runtimeHandler"=""`,
+			`"level"=0 "msg"="Removing image to free bytes" "imageID"="was" "size"=5 "runtimeHandler"=""`,
+		}
+		if diff := gocmp.Diff(want, *lines); diff != "" {
+			t.Error(diff)
+		}
+		if events := drain(recorder); events != nil {
+			t.Error(events)
+		}
+	})
+}
+
+func TestCollectFails(t *testing.T) {
+	full := func() *store {
+		return &store{size: 10 << 30, disk: 9 << 30, images: []*runtimeapi.Image{image("a", 1<<20), image("b", 1<<20)}}
+	}
+	tests := []struct {
+		name   string
+		change func(*store, *GCConfig)
+		want   string
+		events []string
+	}{
+		{"not enough", func(*store, *GCConfig) {}, "Insufficient free disk space on the node's image filesystem (91% of 10.0 GiB used). " +
+			"Failed to free sufficient space by deleting unused images (freed 2097152 bytes). " +
+			"Investigate disk usage, as it could be used by active images, logs, volumes, or other data.", []string{"FreeDiskSpaceFailed"}},
+		{
+			"no removal", func(s *store, _ *GCConfig) { s.stuck = map[string]bool{"a": true} },
+			"wanted to free 1075838976 bytes, but freed 1048576 bytes space with errors in image deletion: cannot remove a", nil,
+		},
+		{
+			"no capacity", func(_ *store, c *GCConfig) { c.Disk = func() (uint64, uint64, error) { return 0, 0, nil } },
+			"invalid capacity 0 on image filesystem",
+			[]string{"InvalidDiskCapacity"},
+		},
+		{"no disk", func(_ *store, c *GCConfig) {
+			c.Disk = func() (uint64, uint64, error) { return 0, 0, errors.New("statfs") }
+		}, "statfs", nil},
+		{"no list", func(s *store, _ *GCConfig) { s.listErr = errors.New("list") }, "list", nil},
+		{"one container's status", func(s *store, _ *GCConfig) { s.usedErr = errors.New("not found") }, "not found", nil},
+		{"more free than there is", func(_ *store, c *GCConfig) { c.Disk = func() (uint64, uint64, error) { return 10, 20, nil } }, "", nil},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := full()
+				g, recorder, _ := newGC(t, s, func(c *GCConfig) { tt.change(s, c) })
+				g.monitor(t.Context())
+				time.Sleep(time.Hour)
+				got := ""
+				if err := g.CollectNow(t.Context()); err != nil {
+					got = err.Error()
+				}
+				if got != tt.want {
+					t.Errorf("error %s\nwant  %s", got, tt.want)
+				}
+				events := drain(recorder)
+				if len(events) != len(tt.events) || len(events) > 0 && !strings.HasPrefix(events[0], "Warning "+tt.events[0]+" "+tt.want) {
+					t.Errorf("events %q, want %q", events, tt.events)
+				}
+			})
+		})
+	}
+}
+
+// Unused images go by age, but only after the collector itself has been there for so long.
+func TestMaxAge(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &store{size: 100, used: map[string]bool{"b": true}, images: []*runtimeapi.Image{image("a", 1), image("b", 1), image("c", 1)}, stuck: map[string]bool{"c": true}}
+		g, _, _ := newGC(t, s, func(c *GCConfig) { c.MaxAge = time.Hour })
+		collect := func() error { return g.CollectNow(t.Context()) }
+		g.monitor(t.Context())
+		time.Sleep(time.Hour)
+		if err := collect(); err != nil || len(s.removed) != 0 {
+			t.Errorf("too early: %v, %v", s.removed, err)
+		}
+		time.Sleep(time.Minute)
+		if err := collect(); err == nil || err.Error() != "wanted to free images older than 1h0m0s, encountered errors in image deletion: cannot remove c" {
+			t.Errorf("error %v", err)
+		}
+		if diff := gocmp.Diff([]string{"a"}, s.removed); diff != "" {
+			t.Error(diff)
+		}
+	})
+}
+
+func TestDeleteUnused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &store{size: 100, used: map[string]bool{"b": true}, images: []*runtimeapi.Image{image("a", 1), image("b", 1), image("c", 1)}}
+		g, _, _ := newGC(t, s, nil)
+		g.monitor(t.Context())
+		time.Sleep(time.Second)
+		s.images = append(s.images, image("young", 1))
+		if err := g.DeleteUnused(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if diff := gocmp.Diff([]string{"a", "c"}, s.removed); diff != "" {
+			t.Error(diff)
+		}
+	})
+}
+
+// A run lists each 30 s, collects each 5 m, tells of a second failure in a row by an event, and ends with its context.
+func TestRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &store{size: 100, disk: 95, images: []*runtimeapi.Image{image("a", 1)}}
+		g, recorder, lines := newGC(t, s, nil)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- g.Run(ctx) }()
+		time.Sleep(time.Second)
+		if len(drain(recorder)) != 1 { // FreeDiskSpaceFailed
+			t.Error("the first failure is not one event")
+		}
+		time.Sleep(5 * time.Minute)
+		if events := drain(recorder); len(events) != 2 || !strings.HasPrefix(events[1], "Warning ImageGCFailed Insufficient") {
+			t.Errorf("the second failure: %q", events)
+		}
+		s.change(func() { s.disk, s.images = 0, []*runtimeapi.Image{image("b", 1)} })
+		time.Sleep(30 * time.Second)
+		if got := g.Images(); len(got) != 1 || got[0].GetId() != "b" {
+			t.Errorf("images %v", got)
+		}
+		s.change(func() { s.listErr = errors.New("down") })
+		time.Sleep(30 * time.Second)
+		s.change(func() { s.listErr = nil })
+		time.Sleep(5 * time.Minute)
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		for _, want := range []string{"Image garbage collection failed once.", "Image garbage collection failed multiple times in a row", "Failed to update image list"} {
+			if !slices.ContainsFunc(*lines, func(l string) bool { return strings.Contains(l, want) }) {
+				t.Errorf("no line %q in %q", want, *lines)
+			}
+		}
+	})
+}
+
+func TestRunDisabled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &store{size: 100, disk: 99, images: []*runtimeapi.Image{image("a", 1)}}
+		g, _, _ := newGC(t, s, func(c *GCConfig) { c.High = 100 })
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		if err := g.Run(ctx); err != nil || len(s.removed) != 0 {
+			t.Errorf("removed %v, %v", s.removed, err)
+		}
+	})
+}
+
+func TestFormatSize(t *testing.T) {
+	for size, want := range map[uint64]string{0: "0 B", 1023: "1023 B", 1024: "1.0 KiB", 1536 << 20: "1.5 GiB", 3 << 50: "3072.0 TiB"} {
+		if got := formatSize(size); got != want {
+			t.Errorf("formatSize(%d) = %s, want %s", size, got, want)
+		}
+	}
+}
+
+// The choice against a plain statement of it, over random histories of a node's images.
+func TestChoiceAgainstNaive(t *testing.T) {
+	for seed := range uint64(300) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		known := records{}
+		type history struct{ first, used int }
+		plain := map[string]*history{}
+		at := func(minute int) time.Time { return time.Unix(0, 0).Add(time.Duration(minute) * time.Minute) }
+		for minute := 1; minute < 12; minute++ {
+			var all []*runtimeapi.Image
+			used := map[string]bool{}
+			for i := range 8 {
+				id := fmt.Sprint(i)
+				if r.IntN(4) == 0 {
+					delete(plain, id)
+					continue
+				}
+				all = append(all, &runtimeapi.Image{Id: id, Size: uint64(i + 1), Pinned: i == 7})
+				if plain[id] == nil {
+					plain[id] = &history{first: minute}
+				}
+				if r.IntN(3) == 0 {
+					used[id] = true
+					plain[id].used = minute
+				}
+			}
+			var want []string
+			for id, h := range plain {
+				if !used[id] && id != "7" && minute-h.first >= 2 {
+					want = append(want, id)
+				}
+			}
+			slices.SortFunc(want, func(a, b string) int {
+				return cmp.Or(cmp.Compare(plain[a].used, plain[b].used), cmp.Compare(plain[a].first, plain[b].first), cmp.Compare(a, b))
+			})
+			var got []string
+			for _, c := range oldEnough(known.update(all, used, at(minute), at(minute)), at(minute), 2*time.Minute) {
+				got = append(got, c.id)
+			}
+			if diff := gocmp.Diff(want, got); diff != "" {
+				t.Fatalf("seed %d, minute %d: %s", seed, minute, diff)
+			}
+		}
+	}
+}

@@ -1,0 +1,350 @@
+package images
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/record"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/kdiag/kdiag/plegbench/syncloop/metrics"
+)
+
+// A registry is the runtime's image service with what it may pull.
+type registry struct {
+	mu      sync.Mutex
+	present map[string]*runtimeapi.Image
+	inspect error
+	pull    func(ctx context.Context, image, user string) error
+	pulls   []string // image, and the user after @
+	running int
+	most    int
+}
+
+func (r *registry) ImageStatus(_ context.Context, image string) (*runtimeapi.Image, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.present[image], r.inspect
+}
+
+func (r *registry) PullImage(ctx context.Context, image *runtimeapi.ImageSpec, auth *runtimeapi.AuthConfig, _ *runtimeapi.PodSandboxConfig) (string, error) {
+	r.mu.Lock()
+	r.pulls = append(r.pulls, image.GetImage()+"@"+auth.GetUsername())
+	r.running++
+	r.most = max(r.most, r.running)
+	r.mu.Unlock()
+	var err error
+	if r.pull != nil {
+		err = r.pull(ctx, image.GetImage(), auth.GetUsername())
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.running--
+	if err != nil {
+		return "", err
+	}
+	r.present[image.GetImage()] = &runtimeapi.Image{Id: "sha256:" + image.GetImage(), Size: 20 << 20}
+	return "sha256:" + image.GetImage(), nil
+}
+
+func newRegistry(present ...string) *registry {
+	r := &registry{present: map[string]*runtimeapi.Image{}}
+	for _, image := range present {
+		r.present[image] = &runtimeapi.Image{Id: "sha256:" + image, Size: 1}
+	}
+	return r
+}
+
+func testMetrics() *metrics.Metrics {
+	return metrics.New(prometheus.NewRegistry(), prometheus.NewRegistry())
+}
+
+func newManager(r *registry, change func(*Config)) (*Manager, *record.FakeRecorder) {
+	recorder := record.NewFakeRecorder(1000)
+	cfg := Config{Service: r, Recorder: recorder, Log: logr.Discard(), Metrics: testMetrics()}
+	if change != nil {
+		change(&cfg)
+	}
+	return New(cfg), recorder
+}
+
+func drain(recorder *record.FakeRecorder) []string {
+	var events []string
+	for len(recorder.Events) > 0 {
+		events = append(events, <-recorder.Events)
+	}
+	return events
+}
+
+func testPod(uid string) *v1.Pod {
+	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p" + uid, UID: types.UID(uid)}}
+}
+
+func TestEnsureImage(t *testing.T) {
+	refused := errors.New(unknownCode + "no such image")
+	tests := []struct {
+		name    string
+		c       v1.Container
+		inspect error
+		pull    error
+		secrets []v1.Secret
+		want    []string // ref, reason, message
+		pulls   []string
+		events  []string
+	}{
+		{
+			name: "present", c: v1.Container{Image: "here:1"}, want: []string{"sha256:here:1", "", ""},
+			events: []string{`Normal Pulled Container image "here:1" already present on machine and can be accessed by the pod`},
+		},
+		{
+			name: "absent", c: v1.Container{Image: "x:1"}, want: []string{"sha256:x:1", "", ""}, pulls: []string{"x:1@"},
+			events: []string{`Normal Pulling Pulling image "x:1"`, `Normal Pulled Successfully pulled image "x:1" in 2s (2s including waiting). Image size: 20971520 bytes.`},
+		},
+		{
+			name: "always", c: v1.Container{Image: "here"}, want: []string{"sha256:here:latest", "", ""}, pulls: []string{"here:latest@"},
+			events: []string{`Normal Pulling Pulling image "here"`, `Normal Pulled Successfully pulled image "here" in 2s (2s including waiting). Image size: 20971520 bytes.`},
+		},
+		{
+			name: "never", c: v1.Container{Image: "x:1", ImagePullPolicy: v1.PullNever},
+			want:   []string{"", "ErrImageNeverPull", `Container image "x:1" is not present with pull policy of Never`},
+			events: []string{`Warning ErrImageNeverPull Container image "x:1" is not present with pull policy of Never`},
+		},
+		{
+			name: "never but present", c: v1.Container{Image: "here:1", ImagePullPolicy: v1.PullNever}, want: []string{"sha256:here:1", "", ""},
+			events: []string{`Normal Pulled Container image "here:1" already present on machine and can be accessed by the pod`},
+		},
+		{
+			name: "invalid", c: v1.Container{Image: "X Y"},
+			want:   []string{"", "InvalidImageName", `Failed to apply default image tag "X Y": couldn't parse image name "X Y": invalid reference format`},
+			events: []string{`Warning InspectFailed Failed to apply default image tag "X Y": couldn't parse image name "X Y": invalid reference format`},
+		},
+		{
+			name: "cannot look", c: v1.Container{Image: "x:1"}, inspect: errors.New("down"),
+			want:   []string{"", "ImageInspectError", `Failed to inspect image "x:1": down`},
+			events: []string{`Warning InspectFailed Failed to inspect image "x:1": down`},
+		},
+		{
+			name: "pull fails", c: v1.Container{Image: "x:1"}, pull: refused, pulls: []string{"x:1@"},
+			want:   []string{"", "ErrImagePull", "no such image"},
+			events: []string{`Normal Pulling Pulling image "x:1"`, `Warning Failed Failed to pull image "x:1": no such image`},
+		},
+		{
+			name: "registry away", c: v1.Container{Image: "x:1"}, pull: errors.New(unknownCode + "RegistryUnavailable: timeout"), pulls: []string{"x:1@"},
+			want:   []string{"", "RegistryUnavailable", "image pull failed for x:1 because the registry is unavailable: timeout"},
+			events: []string{`Normal Pulling Pulling image "x:1"`, `Warning Failed Failed to pull image "x:1": RegistryUnavailable: timeout`},
+		},
+		{
+			name: "each credential", c: v1.Container{Image: "quay.io/x:1"}, pull: refused, pulls: []string{"quay.io/x:1@a", "quay.io/x:1@b"},
+			secrets: []v1.Secret{secret(`{"auths":{"quay.io":{"username":"b"},"quay.io/x":{"username":"a"}}}`)},
+			want:    []string{"", "ErrImagePull", "no such image"},
+			events:  []string{`Normal Pulling Pulling image "quay.io/x:1"`, `Warning Failed Failed to pull image "quay.io/x:1": no such image`},
+		},
+		{
+			name: "bad secret", c: v1.Container{Image: "x:1"}, secrets: []v1.Secret{secret("{")},
+			want: []string{"", "reading pull secret ns/s: not the JSON that its type asks for", "reading pull secret ns/s: not the JSON that its type asks for"},
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRegistry("here:1", "here:latest")
+				r.inspect = tt.inspect
+				r.pull = func(context.Context, string, string) error { time.Sleep(2 * time.Second); return tt.pull }
+				m, recorder := newManager(r, nil)
+				ref, reason, message := m.EnsureImage(t.Context(), testPod("1"), &tt.c, tt.secrets, nil)
+				got := []string{ref, "", message}
+				if reason != nil {
+					got[1] = reason.Error()
+				}
+				if diff := cmp.Diff(tt.want, got); diff != "" {
+					t.Error(diff)
+				}
+				if diff := cmp.Diff(tt.pulls, r.pulls); diff != "" {
+					t.Error(diff)
+				}
+				if diff := cmp.Diff(tt.events, drain(recorder)); diff != "" {
+					t.Error(diff)
+				}
+			})
+		})
+	}
+}
+
+// A sync each second meets the pulls at 0, 10, 30, 70, 150, 310 and from then on every 300 s; each pod and image by itself.
+func TestBackOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRegistry()
+		r.pull = func(context.Context, string, string) error { return errors.New("no") }
+		m, recorder := newManager(r, nil)
+		start, pulled := time.Now(), []int{}
+		for second := range 1000 {
+			before := len(r.pulls)
+			_, reason, message := m.EnsureImage(t.Context(), testPod("1"), &v1.Container{Image: "x:1"}, nil, nil)
+			switch {
+			case len(r.pulls) > before:
+				pulled = append(pulled, int(time.Since(start).Seconds()))
+			case !errors.Is(reason, ErrImagePullBackOff) || message != `Back-off pulling image "x:1": ErrImagePull: no`:
+				t.Fatalf("after %d s: %v: %s", second, reason, message)
+			case !slices.Contains(drain(recorder), `Normal BackOff Back-off pulling image "x:1"`):
+				t.Fatalf("no event of back-off after %d s", second)
+			}
+			drain(recorder)
+			time.Sleep(time.Second)
+		}
+		if diff := cmp.Diff([]int{0, 10, 30, 70, 150, 310, 610, 910}, pulled); diff != "" {
+			t.Error(diff)
+		}
+		if _, reason, _ := m.EnsureImage(t.Context(), testPod("2"), &v1.Container{Image: "x:1"}, nil, nil); !errors.Is(reason, ErrImagePull) {
+			t.Errorf("another pod is held back: %v", reason)
+		}
+	})
+}
+
+// What went wrong with pods that are gone is not kept for ever.
+func TestForget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRegistry()
+		r.pull = func(_ context.Context, image, _ string) error {
+			if image == "bad:1" {
+				return errors.New("no")
+			}
+			return nil
+		}
+		m, _ := newManager(r, nil)
+		m.EnsureImage(t.Context(), testPod("1"), &v1.Container{Image: "bad:1"}, nil, nil)
+		time.Sleep(time.Hour)
+		m.EnsureImage(t.Context(), testPod("2"), &v1.Container{Image: "good:1"}, nil, nil)
+		if len(m.last) != 0 {
+			t.Errorf("%v is kept", m.last)
+		}
+	})
+}
+
+func TestParallelPulls(t *testing.T) {
+	three := 3
+	for name, tt := range map[string]struct {
+		change func(*Config)
+		most   int
+	}{
+		"serial":    {func(c *Config) { c.Serialize, c.MaxParallel = true, &three }, 1},
+		"bounded":   {func(c *Config) { c.MaxParallel = &three }, 3},
+		"unbounded": {nil, 20},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRegistry()
+				r.pull = func(context.Context, string, string) error { time.Sleep(time.Minute); return nil }
+				m, _ := newManager(r, tt.change)
+				var wg sync.WaitGroup
+				for i := range 20 {
+					wg.Go(func() {
+						if _, reason, message := m.EnsureImage(t.Context(), testPod(string(rune('a'+i))), &v1.Container{Image: "x"}, nil, nil); reason != nil {
+							t.Error(reason, message)
+						}
+					})
+				}
+				wg.Wait()
+				if r.most != tt.most || len(r.pulls) != 20 {
+					t.Errorf("%d pulls, %d at a time, want %d", len(r.pulls), r.most, tt.most)
+				}
+			})
+		})
+	}
+}
+
+// One pull that hangs stops all that come later, in the serial queue, until its pod's worker is told to give up.
+func TestStuckPullBlocksLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRegistry()
+		r.pull = func(ctx context.Context, image, _ string) error {
+			if image == "stuck:1" {
+				<-ctx.Done()
+				return ctx.Err()
+			}
+			return nil
+		}
+		m, _ := newManager(r, func(c *Config) { c.Serialize = true })
+		stuck, cancel := context.WithCancel(t.Context())
+		waiting, giveUp := context.WithCancel(t.Context())
+		var ended []string
+		var mu sync.Mutex
+		pull := func(ctx context.Context, image string) {
+			_, reason, _ := m.EnsureImage(ctx, testPod(image), &v1.Container{Image: image}, nil, nil)
+			mu.Lock()
+			defer mu.Unlock()
+			text := image
+			if reason != nil {
+				text += " " + reason.Error()
+			}
+			ended = append(ended, text)
+		}
+		go pull(stuck, "stuck:1")
+		synctest.Wait()
+		for _, image := range []string{"b:1", "c:1"} {
+			go pull(t.Context(), image)
+			synctest.Wait()
+		}
+		go pull(waiting, "d:1")
+		time.Sleep(time.Hour)
+		if len(ended) != 0 || len(r.pulls) != 1 {
+			t.Errorf("ended %v, pulls %v while one hangs", ended, r.pulls)
+		}
+		giveUp()
+		synctest.Wait()
+		cancel()
+		synctest.Wait()
+		if diff := cmp.Diff([]string{"stuck:1@", "b:1@", "c:1@"}, r.pulls); diff != "" {
+			t.Error(diff)
+		}
+		if ended[0] != "d:1 ErrImagePull" || len(ended) != 4 {
+			t.Errorf("ended: %v", ended)
+		}
+	})
+}
+
+func TestPullRate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, _ := newManager(newRegistry(), func(c *Config) { c.QPS, c.Burst = 1, 2 })
+		var messages []string
+		for i := range 3 {
+			_, _, message := m.EnsureImage(t.Context(), testPod(string(rune('a'+i))), &v1.Container{Image: "x"}, nil, nil)
+			messages = append(messages, message)
+		}
+		if diff := cmp.Diff([]string{"", "", "pull QPS exceeded"}, messages); diff != "" {
+			t.Error(diff)
+		}
+	})
+}
+
+func TestContainerReference(t *testing.T) {
+	p := testPod("1")
+	p.Spec.InitContainers = []v1.Container{{Name: "i"}}
+	p.Spec.Containers = []v1.Container{{Name: "c"}}
+	for name, want := range map[string]string{"i": "spec.initContainers{i}", "c": "spec.containers{c}"} {
+		if got := containerReference(p, &v1.Container{Name: name}); got.FieldPath != want || got.UID != "1" {
+			t.Errorf("%+v", got)
+		}
+	}
+}
+
+func TestSizeClass(t *testing.T) {
+	var got []string
+	for _, mb := range []uint64{0, 1, 10, 11, 600, 1025, 200 << 10} {
+		got = append(got, sizeClass(mb<<20))
+	}
+	if diff := cmp.Diff("N/A 0-10MB 0-10MB 10MB-100MB 500MB-1GB 1GB-5GB GT100GB", strings.Join(got, " ")); diff != "" {
+		t.Error(diff)
+	}
+}

@@ -1,0 +1,165 @@
+package kuberuntime
+
+import (
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/kdiag/kdiag/plegbench/syncloop/container"
+)
+
+// PodActions are what a pod needs now. Containers are given by their index in the spec.
+type PodActions struct {
+	KillPod       bool   // all containers and sandboxes are stopped first
+	CreateSandbox bool   // a new sandbox is made
+	SandboxID     string // to start in, or the one that is replaced; empty if there is none
+	Attempt       uint32 // of the sandbox
+	Why           string // why the sandbox is not good, as the kubelet's log says it; empty if it is
+
+	ContainersToKill  []Kill // not with KillPod
+	InitToStart       []int
+	ContainersToStart []int
+	EphemeralToStart  []int
+}
+
+// A Kill is a container that must end, alone.
+type Kill struct {
+	ID      container.ID
+	Name    string
+	Message string // the event's
+	Reason  killReason
+}
+
+// A killReason decides about the grace period.
+type killReason string
+
+const (
+	reasonUnknown       killReason = "Unknown"
+	reasonStartupProbe  killReason = "StartupProbe"
+	reasonLivenessProbe killReason = "LivenessProbe"
+	reasonPostStart     killReason = "FailedPostStartHook"
+)
+
+// String writes the actions for the log.
+func (a PodActions) String() string {
+	return fmt.Sprintf("KillPod: %t, CreateSandbox: %t, Attempt: %d, InitContainersToStart: %v, ContainersToStart: %v, "+
+		"EphemeralContainersToStart: %v, ContainersToKill: %v",
+		a.KillPod, a.CreateSandbox, a.Attempt, a.InitToStart, a.ContainersToStart, a.EphemeralToStart, a.ContainersToKill)
+}
+
+// end makes the actions those of a pod that is done: it is killed and nothing is started. Starting a sidecar or an ephemeral
+// container would keep it alive, in a sandbox that is about to be stopped.
+func (a *PodActions) end() {
+	a.KillPod = true
+	a.ContainersToKill, a.InitToStart, a.ContainersToStart, a.EphemeralToStart = nil, nil, nil, nil
+}
+
+func (a *PodActions) kill(s *container.Status, reason killReason, format string, args ...any) {
+	a.ContainersToKill = append(a.ContainersToKill, Kill{ID: s.ID, Name: s.Name, Message: fmt.Sprintf(format, args...), Reason: reason})
+}
+
+// actionInput is all that the decision depends on.
+type actionInput struct {
+	pod               *v1.Pod
+	status            *container.PodStatus
+	liveness, startup Verdict
+}
+
+// computePodActions decides what a pod needs, as the kubelet's function of that name does
+// (pkg/kubelet/kuberuntime/kuberuntime_manager.go).
+func computePodActions(in actionInput) PodActions {
+	a := sandboxChanged(in.pod, in.status)
+	if a.CreateSandbox {
+		in.startOver(&a)
+		return a
+	}
+	// They are started even while the pod is not initialised, and never again.
+	for i := range in.pod.Spec.EphemeralContainers {
+		if in.status.Find(in.pod.Spec.EphemeralContainers[i].Name) == nil {
+			a.EphemeralToStart = append(a.EphemeralToStart, i)
+		}
+	}
+	if !in.initContainers(&a) || a.KillPod {
+		return a
+	}
+	kept := 0
+	for i := range in.pod.Spec.Containers {
+		if in.regular(&a, i) {
+			kept++
+		}
+	}
+	if kept == 0 && len(a.ContainersToStart) == 0 {
+		a.end()
+	}
+	return a
+}
+
+// startOver decides for a pod whose sandbox is missing or no good: all of it is killed, and begins again unless it is done.
+func (in actionInput) startOver(a *PodActions) {
+	pod := in.pod
+	// A pod that had containers once and may not restart is only killed. Without any, creating it never succeeded.
+	if pod.Spec.RestartPolicy == v1.RestartPolicyNever && a.Attempt != 0 && len(in.status.ContainerStatuses) != 0 {
+		a.CreateSandbox = false
+		return
+	}
+	var start []int
+	created := false
+	for i := range pod.Spec.Containers {
+		c := &pod.Spec.Containers[i]
+		s := in.status.Find(c.Name)
+		if policy(pod, c) != v1.RestartPolicyOnFailure || !succeeded(s) {
+			start = append(start, i)
+		}
+		created = created || s != nil && s.State != container.Unknown
+	}
+	if len(start) == 0 && created {
+		a.CreateSandbox = false
+		return
+	}
+	if len(pod.Spec.InitContainers) > 0 {
+		a.InitToStart = []int{0}
+		return
+	}
+	a.ContainersToStart = start
+}
+
+// regular decides on one regular container of an initialised pod. It returns whether the container runs and is kept.
+func (in actionInput) regular(a *PodActions, i int) bool {
+	c := &in.pod.Spec.Containers[i]
+	s := in.status.Find(c.Name)
+	if s == nil || s.State != container.Running {
+		if !shouldStart(in.pod, c, s) {
+			return false
+		}
+		a.ContainersToStart = append(a.ContainersToStart, i)
+		if s != nil && s.State == container.Unknown {
+			// It may run: two of a kind must not.
+			a.kill(s, reasonUnknown, "Container is in %q state, try killing it before restart", s.State)
+		}
+		return false
+	}
+	message, reason := "", reasonUnknown
+	restart := policy(in.pod, c) != v1.RestartPolicyNever
+	switch {
+	case s.Hash != ContainerHash(c):
+		message = fmt.Sprintf("Container %s definition changed", c.Name)
+		restart = true // whatever the policy: it is another container
+	case hasFailed(in.liveness, s.ID):
+		message, reason = fmt.Sprintf("Container %s failed liveness probe", c.Name), reasonLivenessProbe
+	case hasFailed(in.startup, s.ID):
+		message, reason = fmt.Sprintf("Container %s failed startup probe", c.Name), reasonStartupProbe
+	default:
+		return true
+	}
+	if restart {
+		message += ", will be restarted"
+		a.ContainersToStart = append(a.ContainersToStart, i)
+	}
+	a.kill(s, reason, "%s", message)
+	return false
+}
+
+func hasFailed(v Verdict, id container.ID) bool {
+	failed, known := v(id)
+	return known && failed
+}

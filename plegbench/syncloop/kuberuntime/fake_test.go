@@ -1,0 +1,396 @@
+package kuberuntime
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/record"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/kdiag/kdiag/plegbench/syncloop/container"
+	"github.com/kdiag/kdiag/plegbench/syncloop/metrics"
+)
+
+const node = "node-a"
+
+// A fakeCRI keeps what is created, and writes down each call.
+type fakeCRI struct {
+	mu         sync.Mutex
+	calls      []string
+	sandboxes  []*runtimeapi.PodSandboxStatus
+	containers []*runtimeapi.ContainerStatus
+	inSandbox  map[string]string
+	configs    map[string]*runtimeapi.ContainerConfig
+	fail       map[string]error         // by call, such as "StartContainer" or "StartContainer main"
+	takes      map[string]time.Duration // of StopContainer and ExecSync, by container name
+	image      *runtimeapi.Image
+	ip         string
+	stops      map[string]time.Duration // grace by container name
+	exitCode   int32
+	next       int
+}
+
+func newFakeCRI() *fakeCRI {
+	return &fakeCRI{
+		inSandbox: map[string]string{}, configs: map[string]*runtimeapi.ContainerConfig{}, fail: map[string]error{},
+		takes: map[string]time.Duration{}, stops: map[string]time.Duration{}, image: &runtimeapi.Image{Id: "sha256:1", Size: 1}, ip: "10.0.0.1",
+	}
+}
+
+func notFound(what string) error { return status.Error(codes.NotFound, what+" not found") }
+
+// call notes a call and returns the error that is set for it. A hang is ended by ctx.
+func (f *fakeCRI) call(name, object string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	text := name
+	if object != "" {
+		text += " " + object
+	}
+	f.calls = append(f.calls, text)
+	if err := f.fail[text]; err != nil {
+		return err
+	}
+	return f.fail[name]
+}
+
+func (f *fakeCRI) took() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	calls := f.calls
+	f.calls = nil
+	return calls
+}
+
+func (f *fakeCRI) id(kind string) string {
+	f.next++
+	return fmt.Sprintf("%s%d", kind, f.next)
+}
+
+func (f *fakeCRI) RunPodSandbox(_ context.Context, c *runtimeapi.PodSandboxConfig, _ string) (string, error) {
+	if err := f.call("RunPodSandbox", fmt.Sprint(c.GetMetadata().GetAttempt())); err != nil {
+		return "", err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	s := &runtimeapi.PodSandboxStatus{
+		Id: f.id("sb"), Metadata: c.GetMetadata(), CreatedAt: time.Now().UnixNano(), Labels: c.GetLabels(),
+		Network: &runtimeapi.PodSandboxNetworkStatus{Ip: f.ip},
+		Linux: &runtimeapi.LinuxPodSandboxStatus{
+			Namespaces: &runtimeapi.Namespace{Options: c.GetLinux().GetSecurityContext().GetNamespaceOptions()},
+		},
+	}
+	f.sandboxes = append(f.sandboxes, s)
+	return s.Id, nil
+}
+
+func (f *fakeCRI) StopPodSandbox(_ context.Context, id string) error {
+	if err := f.call("StopPodSandbox", id); err != nil {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, s := range f.sandboxes {
+		if s.Id == id {
+			s.State = runtimeapi.PodSandboxState_SANDBOX_NOTREADY
+			return nil
+		}
+	}
+	return notFound("sandbox")
+}
+
+func (f *fakeCRI) RemovePodSandbox(_ context.Context, id string) error {
+	return f.call("RemovePodSandbox", id)
+}
+
+func (f *fakeCRI) PodSandboxStatus(_ context.Context, id string) (*runtimeapi.PodSandboxStatus, error) {
+	if err := f.call("PodSandboxStatus", id); err != nil {
+		return nil, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, s := range f.sandboxes {
+		if s.Id == id {
+			return s, nil
+		}
+	}
+	return nil, notFound("sandbox")
+}
+
+func (f *fakeCRI) ListPodSandbox(_ context.Context, filter *runtimeapi.PodSandboxFilter) ([]*runtimeapi.PodSandbox, error) {
+	if filter == nil {
+		panic("a nil filter")
+	}
+	if err := f.call("ListPodSandbox", filter.GetLabelSelector()[container.PodUIDLabel]); err != nil {
+		return nil, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var out []*runtimeapi.PodSandbox
+	for _, s := range f.sandboxes {
+		uid := filter.GetLabelSelector()[container.PodUIDLabel]
+		if uid != "" && s.GetLabels()[container.PodUIDLabel] != uid || filter.GetState() != nil && filter.GetState().GetState() != s.GetState() {
+			continue
+		}
+		out = append(out, &runtimeapi.PodSandbox{
+			Id: s.Id, Metadata: s.Metadata, State: s.State, CreatedAt: s.CreatedAt, Labels: s.Labels,
+		})
+	}
+	return out, nil
+}
+
+func (f *fakeCRI) CreateContainer(
+	_ context.Context, sandboxID string, c *runtimeapi.ContainerConfig, _ *runtimeapi.PodSandboxConfig,
+) (string, error) {
+	if err := f.call("CreateContainer", c.GetMetadata().GetName()); err != nil {
+		return "", err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	s := &runtimeapi.ContainerStatus{
+		Id: f.id("c"), Metadata: c.GetMetadata(), CreatedAt: time.Now().UnixNano(), Labels: c.GetLabels(),
+		Annotations: c.GetAnnotations(), Image: c.GetImage(), ImageRef: "ref", Mounts: c.GetMounts(),
+	}
+	f.containers = append(f.containers, s)
+	f.inSandbox[s.Id], f.configs[c.GetMetadata().GetName()] = sandboxID, c
+	return s.Id, nil
+}
+
+// container returns a container by id. The lock is held.
+func (f *fakeCRI) container(id string) *runtimeapi.ContainerStatus {
+	i := slices.IndexFunc(f.containers, func(s *runtimeapi.ContainerStatus) bool { return s.Id == id })
+	if i < 0 {
+		return nil
+	}
+	return f.containers[i]
+}
+
+func (f *fakeCRI) name(id string) string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if s := f.container(id); s != nil {
+		return s.GetMetadata().GetName()
+	}
+	return id
+}
+
+func (f *fakeCRI) StartContainer(_ context.Context, id string) error {
+	if err := f.call("StartContainer", f.name(id)); err != nil {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	s := f.container(id)
+	s.State, s.StartedAt = runtimeapi.ContainerState_CONTAINER_RUNNING, time.Now().UnixNano()
+	return nil
+}
+
+func (f *fakeCRI) StopContainer(ctx context.Context, id string, grace time.Duration) error {
+	name := f.name(id)
+	if err := f.call("StopContainer", name); err != nil {
+		return err
+	}
+	f.mu.Lock()
+	f.stops[name] = grace
+	takes := min(f.takes[name], grace)
+	f.mu.Unlock()
+	time.Sleep(takes)
+	return f.exit(id, 137)
+}
+
+// exit ends a container.
+func (f *fakeCRI) exit(id string, code int32) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	s := f.container(id)
+	if s == nil {
+		return notFound("container")
+	}
+	s.State, s.ExitCode, s.FinishedAt = runtimeapi.ContainerState_CONTAINER_EXITED, code, time.Now().UnixNano()
+	return nil
+}
+
+func (f *fakeCRI) RemoveContainer(_ context.Context, id string) error {
+	if err := f.call("RemoveContainer", f.name(id)); err != nil {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.containers = slices.DeleteFunc(f.containers, func(s *runtimeapi.ContainerStatus) bool { return s.Id == id })
+	return nil
+}
+
+func (f *fakeCRI) ListContainers(_ context.Context, filter *runtimeapi.ContainerFilter) ([]*runtimeapi.Container, error) {
+	if filter == nil {
+		panic("a nil filter")
+	}
+	uid := filter.GetLabelSelector()[container.PodUIDLabel]
+	if err := f.call("ListContainers", uid); err != nil {
+		return nil, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var out []*runtimeapi.Container
+	for _, s := range f.containers {
+		if uid != "" && s.GetLabels()[container.PodUIDLabel] != uid || filter.GetState() != nil && filter.GetState().GetState() != s.GetState() {
+			continue
+		}
+		out = append(out, &runtimeapi.Container{
+			Id: s.Id, PodSandboxId: f.inSandbox[s.Id], Metadata: s.Metadata, State: s.State, CreatedAt: s.CreatedAt,
+			Labels: s.Labels, Annotations: s.Annotations, Image: s.Image,
+		})
+	}
+	return out, nil
+}
+
+func (f *fakeCRI) ContainerStatus(_ context.Context, id string) (*runtimeapi.ContainerStatus, error) {
+	if err := f.call("ContainerStatus", f.name(id)); err != nil {
+		return nil, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if s := f.container(id); s != nil {
+		return s, nil
+	}
+	return nil, notFound("container")
+}
+
+func (f *fakeCRI) ExecSync(ctx context.Context, id string, cmd []string, timeout time.Duration) (*runtimeapi.ExecSyncResponse, error) {
+	name := f.name(id)
+	if err := f.call("ExecSync", fmt.Sprint(name, " ", cmd, " ", timeout)); err != nil {
+		return nil, err
+	}
+	f.mu.Lock()
+	takes, code := f.takes["exec "+name], f.exitCode
+	f.mu.Unlock()
+	select {
+	case <-time.After(takes):
+		return &runtimeapi.ExecSyncResponse{Stdout: []byte("out"), Stderr: []byte("err"), ExitCode: code}, nil
+	case <-ctx.Done():
+		return nil, status.FromContextError(ctx.Err()).Err()
+	}
+}
+
+func (f *fakeCRI) ImageStatus(context.Context, string) (*runtimeapi.Image, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.image, f.fail["ImageStatus"]
+}
+
+// A fakeImages has each image, or fails.
+type fakeImages struct {
+	reason  error
+	message string
+}
+
+// EnsureImage has its results in the order of Images.
+//
+//lint:ignore ST1008 the order is that of Images
+func (f *fakeImages) EnsureImage(context.Context, *v1.Pod, *v1.Container, []v1.Secret, *runtimeapi.PodSandboxConfig) (string, error, string) {
+	return "sha256:1", f.reason, f.message
+}
+
+// fakeOptions are the least that a container needs.
+type fakeOptions struct {
+	env []*runtimeapi.KeyValue
+	err error
+}
+
+func (f fakeOptions) RunOptions(context.Context, *v1.Pod, *v1.Container, string, []string) (*RunOptions, error) {
+	return &RunOptions{Env: f.env}, f.err
+}
+func (fakeOptions) DNS(*v1.Pod) (*runtimeapi.DNSConfig, error) { return nil, nil }
+func (fakeOptions) CgroupParent(*v1.Pod) string                { return "" }
+func (fakeOptions) Hostname(p *v1.Pod) (string, string, error) {
+	return p.Name, "svc.cluster.local", nil
+}
+
+// A rig is a Manager with fakes around it.
+type rig struct {
+	*Manager
+	cri    *fakeCRI
+	images *fakeImages
+	events *record.FakeRecorder
+}
+
+func newRig(t *testing.T) *rig {
+	t.Helper()
+	r := &rig{cri: newFakeCRI(), images: &fakeImages{}, events: record.NewFakeRecorder(1000)}
+	reg := prometheus.NewRegistry()
+	r.Manager = New(Config{
+		CRI: r.cri, Images: r.images, Options: fakeOptions{}, Recorder: r.events, Log: logr.Discard(),
+		Metrics: metrics.New(reg, prometheus.NewRegistry()), NodeName: node, RuntimeName: "fake", RootDir: t.TempDir(),
+		LogDir: t.TempDir(), MemoryCapacity: 1 << 30, QOSClass: func(*v1.Pod) v1.PodQOSClass { return v1.PodQOSBurstable },
+	})
+	return r
+}
+
+// happened returns the events so far.
+func (r *rig) happened() []string {
+	var all []string
+	for {
+		select {
+		case e := <-r.events.Events:
+			all = append(all, e)
+		default:
+			return all
+		}
+	}
+}
+
+// now is the pod as the runtime has it.
+func (r *rig) now(t *testing.T, p *v1.Pod) *container.PodStatus {
+	t.Helper()
+	defer r.cri.took()
+	listed, err := r.GetPod(t.Context(), p.UID)
+	if err != nil {
+		return &container.PodStatus{UID: p.UID, Name: p.Name, Namespace: p.Namespace}
+	}
+	st, err := r.GetPodStatus(t.Context(), listed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return st
+}
+
+// testPod is a pod with regular containers.
+func testPod(names ...string) *v1.Pod {
+	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{
+		Name: "web", Namespace: "shop", UID: types.UID("uid-1"), Labels: map[string]string{"app": "web"},
+		Annotations: map[string]string{"note": "x"},
+	}}
+	grace := int64(30)
+	p.Spec.TerminationGracePeriodSeconds = &grace
+	p.Spec.RestartPolicy = v1.RestartPolicyAlways
+	for _, n := range names {
+		p.Spec.Containers = append(p.Spec.Containers, v1.Container{Name: n, Image: "image:1"})
+	}
+	return p
+}
+
+func always() *v1.ContainerRestartPolicy {
+	p := v1.ContainerRestartPolicyAlways
+	return &p
+}
+
+func withInit(p *v1.Pod, names ...string) *v1.Pod {
+	for _, n := range names {
+		c := v1.Container{Name: n, Image: "image:1"}
+		if n[0] == 's' { // sidecar
+			c.RestartPolicy = always()
+		}
+		p.Spec.InitContainers = append(p.Spec.InitContainers, c)
+	}
+	return p
+}

@@ -1,0 +1,262 @@
+package kuberuntime
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/kdiag/kdiag/plegbench/syncloop/container"
+)
+
+// running starts a pod's containers, sidecars too, and returns it as the lists have it.
+func (r *rig) running(t *testing.T, p *v1.Pod) *container.Pod {
+	t.Helper()
+	b := backoffs()
+	for range 10 {
+		if res := r.SyncPod(t.Context(), p, r.now(t, p), nil, b); res.Err != nil {
+			t.Fatal(res.Err)
+		} else if !res.Changed() {
+			break
+		}
+	}
+	r.happened()
+	return r.now(t, p).RunningPod(r.RuntimeName)
+}
+
+func seconds(n int64) *int64 { return &n }
+
+func TestGrace(t *testing.T) {
+	pod := func(deletion, own *int64) *v1.Pod {
+		p := testPod("main")
+		p.DeletionGracePeriodSeconds, p.Spec.TerminationGracePeriodSeconds = deletion, own
+		return p
+	}
+	c := &v1.Container{LivenessProbe: &v1.Probe{TerminationGracePeriodSeconds: seconds(7)}, StartupProbe: &v1.Probe{}}
+	for _, tt := range []struct {
+		name   string
+		pod    *v1.Pod
+		reason killReason
+		want   int64
+	}{
+		{"nothing said", pod(nil, nil), reasonUnknown, 2},
+		{"the pod's", pod(nil, seconds(30)), reasonUnknown, 30},
+		{"of the deletion", pod(seconds(5), seconds(30)), reasonLivenessProbe, 5},
+		{"of the liveness probe", pod(nil, seconds(30)), reasonLivenessProbe, 7},
+		{"the startup probe has none", pod(nil, seconds(30)), reasonStartupProbe, 30},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := graceOf(tt.pod, c, tt.reason); got != tt.want {
+				t.Errorf("%d s, want %d", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestKillPodOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		p := withInit(testPod("a", "b"), "s1", "s2")
+		live := r.running(t, p)
+		r.cri.takes = map[string]time.Duration{"a": 3 * time.Second, "b": 5 * time.Second, "s2": 4 * time.Second, "s1": time.Second}
+		start := time.Now()
+		if res := r.KillPod(t.Context(), p, live, nil); res.Err != nil {
+			t.Fatal(res.Err)
+		}
+		calls := r.cri.took()
+		slices.Sort(calls[:2]) // both at once
+		same(t, "calls", []string{"StopContainer a", "StopContainer b", "StopContainer s2", "StopContainer s1", "StopPodSandbox sb1"}, calls)
+		if took := time.Since(start); took != 10*time.Second {
+			t.Errorf("took %v, want 10s: 5 for the regular ones, 4 and 1 for the sidecars", took)
+		}
+		same(t, "grace", map[string]time.Duration{"a": 30 * time.Second, "b": 30 * time.Second, "s2": 25 * time.Second, "s1": 21 * time.Second}, r.cri.stops)
+	})
+}
+
+func TestKillPodSidecarsShareTheGrace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		p := withInit(testPod("a"), "s1")
+		live := r.running(t, p)
+		r.cri.takes = map[string]time.Duration{"a": time.Hour}
+		start := time.Now()
+		if res := r.KillPod(t.Context(), p, live, seconds(10)); res.Err != nil {
+			t.Fatal(res.Err)
+		}
+		same(t, "grace", map[string]time.Duration{"a": 10 * time.Second, "s1": 2 * time.Second}, r.cri.stops)
+		if took := time.Since(start); took != 10*time.Second {
+			t.Errorf("took %v", took)
+		}
+	})
+}
+
+func TestKillPodFailures(t *testing.T) {
+	r := newRig(t)
+	p := testPod("a", "b")
+	live := r.running(t, p)
+	r.cri.fail["StopContainer a"] = errors.New("stuck")
+	r.cri.fail["StopContainer b"] = status.Error(codes.NotFound, "gone")
+	r.cri.fail["StopPodSandbox"] = errors.New("no CNI")
+	failsWith(t, `[failed to "KillContainer" for "a" with KillContainerError: "stuck", `+
+		`failed to "KillPodSandbox" for "uid-1" with KillPodSandboxError: "no CNI"]`, r.KillPod(t.Context(), p, live, nil))
+	delete(r.cri.fail, "StopContainer a")
+	r.cri.fail["StopPodSandbox"] = status.Error(codes.NotFound, "gone")
+	if res := r.KillPod(t.Context(), p, live, seconds(0)); res.Err != nil {
+		t.Errorf("what is gone is no error: %v", res.Err)
+	}
+	if got := r.cri.stops["a"]; got != 2*time.Second {
+		t.Errorf("grace %v for an override of 0, want the least, 2s", got)
+	}
+	p.Spec.Containers = p.Spec.Containers[1:]
+	res := r.KillPod(t.Context(), p, live, nil)
+	if res.Err == nil || !strings.Contains(res.Err.Error(), `failed to get containerSpec \"a\" (id=\"fake://c2\")`) {
+		t.Errorf("a container that is in no spec: %v", res.Err)
+	}
+}
+
+func TestKillUnknownPod(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		p := testPod("main")
+		p.Spec.Containers[0].Lifecycle = &v1.Lifecycle{PreStop: &v1.LifecycleHandler{Sleep: &v1.SleepAction{Seconds: 4}}}
+		live := r.running(t, p)
+		if res := r.KillPod(t.Context(), nil, live, nil); res.Err != nil {
+			t.Fatal(res.Err)
+		}
+		same(t, "grace", map[string]time.Duration{"main": 26 * time.Second}, r.cri.stops)
+		same(t, "events", []string{"Normal Killing Stopping container main"}, r.happened())
+	})
+}
+
+func TestPreStop(t *testing.T) {
+	exec := &v1.LifecycleHandler{Exec: &v1.ExecAction{Command: []string{"stop"}}}
+	for _, tt := range []struct {
+		name   string
+		hook   *v1.LifecycleHandler
+		takes  time.Duration
+		code   int32
+		grace  *int64
+		want   time.Duration // grace of StopContainer
+		events []string
+	}{
+		{"in time", exec, 10 * time.Second, 0, nil, 20 * time.Second, nil},
+		{"too long", exec, time.Hour, 0, nil, 2 * time.Second, nil},
+		{"fails", exec, time.Second, 1, nil, 29 * time.Second, []string{"Warning FailedPreStopHook PreStopHook failed"}},
+		{"no time for it", exec, time.Second, 0, seconds(0), 2 * time.Second, nil},
+		{
+			"invalid", &v1.LifecycleHandler{TCPSocket: &v1.TCPSocketAction{}}, 0, 0, nil, 30 * time.Second,
+			[]string{"Warning FailedPreStopHook PreStopHook failed"},
+		},
+		{"sleeps too long", &v1.LifecycleHandler{Sleep: &v1.SleepAction{Seconds: 60}}, 0, 0, nil, 2 * time.Second, nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t)
+				p := testPod("main")
+				p.Spec.Containers[0].Lifecycle = &v1.Lifecycle{PreStop: tt.hook}
+				live := r.running(t, p)
+				r.cri.takes["exec main"], r.cri.exitCode = tt.takes, tt.code
+				if res := r.KillPod(t.Context(), p, live, tt.grace); res.Err != nil {
+					t.Fatal(res.Err)
+				}
+				same(t, "grace", map[string]time.Duration{"main": tt.want}, r.cri.stops)
+				same(t, "events", append([]string{"Normal Killing Stopping container main"}, tt.events...), r.happened())
+			})
+		})
+	}
+}
+
+func TestHTTPHook(t *testing.T) {
+	var got *http.Request
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		got = req
+		w.WriteHeader(http.StatusTeapot)
+	}))
+	defer server.Close()
+	u, err := url.Parse(server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	number, err := strconv.Atoi(u.Port())
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := newRig(t)
+	r.cri.ip = "127.0.0.1"
+	p := testPod("main")
+	c := &p.Spec.Containers[0]
+	c.Ports = []v1.ContainerPort{{Name: "http", ContainerPort: int32(number)}}
+	r.running(t, p)
+	for _, tt := range []struct {
+		name string
+		get  v1.HTTPGetAction
+		want string // of the error
+	}{
+		{"by name, at the pod's address", v1.HTTPGetAction{Path: "/stop?now=1", Port: intstr.FromString("http")}, ""},
+		{
+			"https that is none",
+			v1.HTTPGetAction{Scheme: v1.URISchemeHTTPS, Path: "/stop?now=1", Host: "127.0.0.1", Port: intstr.FromInt(number)},
+			"",
+		},
+		{"a port that is none", v1.HTTPGetAction{Port: intstr.FromString("grpc")}, "invalid port: grpc"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got = nil
+			tt.get.HTTPHeaders = []v1.HTTPHeader{{Name: "x-a", Value: "1"}, {Name: "Host", Value: "me"}, {Name: "accept", Value: "text/plain"}}
+			message, err := r.runHook(t.Context(), p, c, r.id("c2"), &v1.LifecycleHandler{HTTPGet: &tt.get})
+			if tt.want != "" {
+				if err == nil || err.Error() != tt.want || !strings.HasPrefix(message, `HTTP lifecycle hook () for Container "main" in Pod "web_shop(uid-1)" failed`) {
+					t.Errorf("error %v, message %s", err, message)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got == nil || got.URL.String() != "/stop?now=1" || got.Host != "me" || got.Header.Get("X-A") != "1" || got.Header.Get("Accept") != "text/plain" ||
+				!strings.HasPrefix(got.UserAgent(), "kube-lifecycle/") {
+				t.Errorf("request %+v", got)
+			}
+		})
+	}
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := closed.Addr().(*net.TCPAddr).Port
+	closed.Close()
+	if _, err := r.runHook(t.Context(), p, c, r.id("c2"), &v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{Port: intstr.FromInt(port)}}); err == nil {
+		t.Error("a refused connection is no error")
+	}
+}
+
+func TestExec(t *testing.T) {
+	r := newRig(t)
+	live := r.running(t, testPod("main"))
+	r.cri.exitCode = 3
+	out, err := r.Exec(t.Context(), live.Containers[0].ID, []string{"a", "b"}, time.Second)
+	var exit *ExitError
+	if !errors.As(err, &exit) || exit.ExitStatus() != 3 || string(out) != "outerr" {
+		t.Errorf("%q, %v", out, err)
+	}
+	same(t, "calls", []string{"ExecSync main [a b] 1s"}, r.cri.took())
+	r.cri.takes["exec main"] = time.Hour
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := r.Exec(ctx, live.Containers[0].ID, nil, 0); status.Code(err) != codes.Canceled {
+		t.Errorf("a cancelled call: %v", err)
+	}
+}

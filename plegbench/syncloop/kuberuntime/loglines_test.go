@@ -1,0 +1,93 @@
+package kuberuntime
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/go-logr/logr"
+	"k8s.io/klog/v2/textlogger"
+
+	"github.com/kdiag/kdiag/plegbench/syncloop/container"
+)
+
+// logged returns the lines that a rig logs, from then on, without their headers.
+func logged(r *rig) func() []string {
+	var out bytes.Buffer
+	r.Log = textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&out), textlogger.Verbosity(2)))
+	return func() []string {
+		var lines []string
+		for line := range strings.Lines(out.String()) {
+			_, text, _ := strings.Cut(line, "] ")
+			lines = append(lines, line[:1]+" "+strings.TrimSpace(text))
+		}
+		out.Reset()
+		return lines
+	}
+}
+
+func TestLogLines(t *testing.T) {
+	r := newRig(t)
+	lines := logged(r)
+	p := testPod("main")
+	r.cri.fail["StartContainer"] = errors.New("no")
+	r.SyncPod(t.Context(), p, r.now(t, p), nil, backoffs())
+	same(t, "of a container that does not start", []string{
+		`I "No sandbox for pod can be found. Need to start a new one" pod="shop/web"`,
+		`E "Unhandled Error" err="container main start failed in pod web_shop(uid-1): RunContainerError: no" logger="UnhandledError"`,
+	}, lines())
+	delete(r.cri.fail, "StartContainer")
+	live := r.running(t, p)
+	lines()
+	r.cri.fail["StopContainer"], r.cri.fail["StopPodSandbox"] = errors.New("stuck"), errors.New("no CNI")
+	r.KillPod(t.Context(), p, live, nil)
+	about := `pod="shop/web" podUID="uid-1" containerName="main" containerID="fake://c3" gracePeriod=30`
+	same(t, "of a kill that fails", []string{
+		`I "Killing container with a grace period" ` + about,
+		`E "Container termination failed with gracePeriod" err="stuck" ` + about,
+		`E "Kill container failed" err="stuck" pod="shop/web" podUID="uid-1" containerName="main" containerID={"Type":"fake","ID":"c3"}`,
+		`E "Failed to stop sandbox" podSandboxID={"Type":"fake","ID":"sb1"}`,
+	}, lines())
+	r.images.reason = errors.New("ImagePullBackOff")
+	st := r.now(t, p)
+	st.ContainerStatuses = nil
+	r.SyncPod(t.Context(), p, st, nil, backoffs())
+	same(t, "of waiting for an image", []string(nil), lines())
+}
+
+func TestRestoreSpec(t *testing.T) {
+	r := newRig(t)
+	lines := logged(r)
+	pod, c := restoreSpec(r.Log, owned("u1", "web"), map[string]string{
+		container.DeletionGracePeriodAnnotation: "5", container.TerminationGracePeriodAnnotation: "x", container.PortsAnnotation: "[",
+		container.PreStopHandlerAnnotation: `{"sleep":{"seconds":3}}`,
+	})
+	if pod.Name != "web" || *pod.DeletionGracePeriodSeconds != 5 || pod.Spec.TerminationGracePeriodSeconds != nil || c.Name != "main" ||
+		c.Lifecycle.PreStop.Sleep.Seconds != 3 {
+		t.Errorf("pod %+v, container %+v", pod, c)
+	}
+	if got := lines(); len(got) != 2 || !strings.HasPrefix(got[0], `E "Unable to get label value from annotations" err=`) ||
+		!strings.Contains(got[0], `label="io.kubernetes.pod.terminationGracePeriod"`) {
+		t.Errorf("lines %q", got)
+	}
+}
+
+func FuzzRestoreSpec(f *testing.F) {
+	f.Add("30", "5", `{"exec":{"command":["a"]}}`, `[{"containerPort":80}]`, "ff")
+	f.Add("", "-1", "null", "{}", "-")
+	f.Add("99999999999999999999", "x", "[", `[{"containerPort":"80"}]`, "ffffffffffffffffffff")
+	f.Fuzz(func(t *testing.T, termination, deletion, preStop, ports, hash string) {
+		values := map[string]string{
+			container.TerminationGracePeriodAnnotation: termination, container.DeletionGracePeriodAnnotation: deletion,
+			container.PreStopHandlerAnnotation: preStop, container.PortsAnnotation: ports, container.HashAnnotation: hash,
+		}
+		pod, c := restoreSpec(logr.Discard(), nil, values)
+		if pod == nil || c == nil || graceOf(pod, c, reasonUnknown) != graceOf(pod, c, reasonLivenessProbe) {
+			t.Errorf("pod %+v, container %+v", pod, c)
+		}
+		if (annotated{logr.Discard(), values}).uint(container.HashAnnotation, 16) > 1<<63-1 {
+			t.Error("a hash of more than 63 bits")
+		}
+	})
+}

@@ -1,0 +1,342 @@
+package kuberuntime
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-logr/logr/funcr"
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/kdiag/kdiag/plegbench/syncloop/container"
+)
+
+func TestHash(t *testing.T) {
+	for _, tt := range []struct{ name, image, want string }{
+		{"test_container", "foo/image:v1", "8e45cbd0"},
+		{"c", "busybox:1", "1aaabc84"},
+	} {
+		if got := fmt.Sprintf("%x", ContainerHash(&v1.Container{Name: tt.name, Image: tt.image, Command: []string{"x"}})); got != tt.want {
+			t.Errorf("%s, %s: %s, want %s", tt.name, tt.image, got, tt.want)
+		}
+	}
+}
+
+// owned are the labels of something that belongs to a pod of ours.
+func owned(uid, name string) map[string]string {
+	return map[string]string{
+		container.OwnerLabel: node, container.PodUIDLabel: uid, container.PodNameLabel: name, container.PodNamespaceLabel: "shop",
+		container.ContainerNameLabel: "main",
+	}
+}
+
+func TestGetPods(t *testing.T) {
+	r := newRig(t)
+	sb := func(id, uid, name string, attempt uint32, at int64, labels map[string]string) {
+		r.cri.sandboxes = append(r.cri.sandboxes, &runtimeapi.PodSandboxStatus{
+			Id: id, Metadata: &runtimeapi.PodSandboxMetadata{Uid: uid, Name: name, Namespace: "shop", Attempt: attempt}, CreatedAt: at, Labels: labels,
+		})
+	}
+	sb("s1", "u1", "web", 0, 500, owned("u1", "web")) // made later than the next, but of an older attempt
+	sb("s2", "u1", "web", 1, 400, owned("u1", "web"))
+	sb("s3", "u2", "db", 0, 450, owned("u2", "db"))
+	sb("x1", "u3", "foreign", 0, 1, map[string]string{container.PodUIDLabel: "u3"})
+	others := owned("u4", "other-node")
+	others[container.OwnerLabel] = "node-b"
+	sb("x2", "u4", "other-node", 0, 1, others)
+	r.cri.sandboxes = append(r.cri.sandboxes, &runtimeapi.PodSandboxStatus{Id: "no-metadata"})
+	c := func(id, sandbox string, at int64, labels map[string]string, state runtimeapi.ContainerState) {
+		r.cri.containers = append(r.cri.containers, &runtimeapi.ContainerStatus{
+			Id: id, Metadata: &runtimeapi.ContainerMetadata{Name: "main", Attempt: 2}, CreatedAt: at, Labels: labels, State: state,
+			Annotations: map[string]string{container.HashAnnotation: "ff"}, Image: &runtimeapi.ImageSpec{Image: "image:1"},
+		})
+		r.cri.inSandbox[id] = sandbox
+	}
+	run, exited := runtimeapi.ContainerState_CONTAINER_RUNNING, runtimeapi.ContainerState_CONTAINER_EXITED
+	c("c1", "s1", 10, owned("u1", "web"), exited)
+	c("c3", "s2", 20, owned("u1", "web"), run)
+	c("c2", "s2", 20, owned("u1", "web"), run)
+	c("c9", "gone", 20, owned("u9", "orphan"), run)
+	c("x3", "x1", 20, map[string]string{container.PodUIDLabel: "u3"}, run)
+	r.cri.containers = append(r.cri.containers, &runtimeapi.ContainerStatus{Id: "no-metadata"})
+
+	describePods := func(pods []*container.Pod) []string {
+		var out []string
+		for _, p := range pods {
+			line := p.FullName() + ":"
+			for _, s := range p.Sandboxes {
+				line += " " + s.ID.ID
+			}
+			for _, s := range p.Containers {
+				line += fmt.Sprintf(" %s(%s %x)", s.ID.ID, s.SandboxID, s.Hash)
+			}
+			out = append(out, line)
+		}
+		return out
+	}
+	pods, err := r.GetPods(t.Context(), true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	same(t, "pods", []string{"db_shop: s3", "web_shop: s2 s1 c2(s2 ff) c3(s2 ff) c1(s1 ff)", "orphan_shop: c9(gone ff)"}, describePods(pods))
+	same(t, "calls", []string{"ListPodSandbox", "ListContainers"}, r.cri.took())
+	if r.Foreign() != 2 {
+		t.Errorf("%d foreign pods, want 2", r.Foreign())
+	}
+	if pods, err = r.GetPods(t.Context(), false); err != nil || strings.Contains(fmt.Sprint(describePods(pods)), "c1(") {
+		t.Errorf("running ones only: %v, %v", describePods(pods), err)
+	}
+	one, err := r.GetPod(t.Context(), "u2")
+	if err != nil || one.Name != "db" {
+		t.Errorf("one pod: %+v, %v", one, err)
+	}
+	for _, uid := range []types.UID{"u3", "u4", "u5"} {
+		if _, err := r.GetPod(t.Context(), uid); !errors.Is(err, ErrPodNotFound) {
+			t.Errorf("pod %s: %v", uid, err)
+		}
+	}
+	r.cri.took()
+	r.cri.fail["ListPodSandbox"] = errors.New("hung")
+	if _, err := r.GetPods(t.Context(), true); err == nil || err.Error() != "hung" {
+		t.Errorf("error %v", err)
+	}
+	same(t, "calls after a failed list", []string{"ListPodSandbox"}, r.cri.took())
+}
+
+func TestGetPodStatus(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log []string
+		r := newRig(t)
+		r.Log = funcr.New(func(_, line string) { log = append(log, line) }, funcr.Options{})
+		p := testPod("a", "b")
+		r.running(t, p)
+		listed, err := r.GetPod(t.Context(), p.UID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		listed.Sandboxes = append(listed.Sandboxes, &container.Container{ID: r.id("gone")})
+		listed.Containers = append(listed.Containers, &container.Container{ID: r.id("gone")})
+		r.cri.took()
+		st, err := r.GetPodStatus(t.Context(), listed)
+		if err != nil || len(st.ContainerStatuses) != 2 || len(st.SandboxStatuses) != 1 {
+			t.Fatalf("%+v, %v", st, err)
+		}
+		calls := r.cri.took()
+		if len(calls) != 5 || calls[0] != "PodSandboxStatus sb1" || calls[1] != "PodSandboxStatus gone" {
+			t.Errorf("calls %q", calls)
+		}
+		if !st.TimeStamp.Equal(time.Now()) || st.Name != "web" || st.Find("a").SandboxID != "sb1" || st.Find("a").State != container.Running {
+			t.Errorf("status %+v", st)
+		}
+		log = nil
+		r.cri.fail["ContainerStatus a"] = errors.New("hung")
+		for range 70 {
+			if _, err := r.GetPodStatus(t.Context(), listed); err == nil {
+				t.Fatal("no error")
+			}
+			time.Sleep(time.Second)
+		}
+		if n := len(slices.DeleteFunc(log, func(l string) bool { return !strings.Contains(l, "getPodContainerStatuses for pod failed") })); n != 2 {
+			t.Errorf("the error is logged %d times in 70 s, want 2", n)
+		}
+		r.cri.fail["PodSandboxStatus"] = errors.New("hung")
+		if _, err := r.GetPodStatus(t.Context(), listed); err == nil {
+			t.Error("a sandbox without status is no error")
+		}
+	})
+}
+
+func TestSandboxIPs(t *testing.T) {
+	r := newRig(t)
+	for _, tt := range []struct {
+		name string
+		net  *runtimeapi.PodSandboxNetworkStatus
+		want []string
+	}{
+		{"no network", nil, nil},
+		{"host network", &runtimeapi.PodSandboxNetworkStatus{}, []string{}},
+		{
+			"two", &runtimeapi.PodSandboxNetworkStatus{Ip: "10.0.0.1", AdditionalIps: []*runtimeapi.PodIP{{Ip: "fd00::1"}}},
+			[]string{"10.0.0.1", "fd00::1"},
+		},
+		{"nonsense", &runtimeapi.PodSandboxNetworkStatus{Ip: "10.0.0.1", AdditionalIps: []*runtimeapi.PodIP{{Ip: "x"}}}, nil},
+	} {
+		same(t, tt.name, tt.want, r.sandboxIPs(&runtimeapi.PodSandboxStatus{Network: tt.net}))
+	}
+}
+
+func TestTerminationMessage(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	file, empty := write("message", "I am done\n"), write("empty", "")
+	long := write("long", strings.Repeat("x", 5000)+"end")
+	log := write("log", "2026-09-01T00:00:00.1Z stdout F one\nnonsense\n2026-09-01T00:00:00.2Z stderr P tw\n2026-09-01T00:00:00.3Z stderr F o\n")
+	fallback := string(v1.TerminationMessageFallbackToLogsOnError)
+	for _, tt := range []struct {
+		name, file, policy, reason, message string
+		code                                int32
+		want                                string
+	}{
+		{"file", file, "File", "", "", 0, "I am done\n"},
+		{"file beside the runtime's message", file, "File", "", "OOM", 1, "OOM: I am done\n"},
+		{"end of a long file", long, "File", "", "", 0, strings.Repeat("x", 4093) + "end"},
+		{"empty file", empty, "File", "", "why", 1, "why"},
+		{"empty file, log", empty, fallback, "", "", 1, "one\ntwo\n"},
+		{"missing file, log", filepath.Join(dir, "none"), fallback, "", "", 1, "one\ntwo\n"},
+		{"file goes before log", file, fallback, "", "", 1, "I am done\n"},
+		{"no log after success", empty, fallback, "", "", 0, ""},
+		{"no log if it cannot run", empty, fallback, "ContainerCannotRun", "", 1, ""},
+		{"a folder", dir, "File", "", "", 0, "Error on reading termination log " + dir + ": " + dir + " is not a regular file"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			r := newRig(t)
+			got := r.status(&runtimeapi.ContainerStatus{
+				State: runtimeapi.ContainerState_CONTAINER_EXITED, ExitCode: tt.code, Reason: tt.reason, Message: tt.message, LogPath: log,
+				Annotations: map[string]string{
+					container.TerminationMessagePathAnnotation: "/dev/termination-log", container.TerminationMessagePolicyAnnotation: tt.policy,
+				},
+				Mounts: []*runtimeapi.Mount{{ContainerPath: "/etc/hosts", HostPath: "/etc/hosts"}, {ContainerPath: "/dev/termination-log", HostPath: tt.file}},
+			})
+			if diff := cmp.Diff(tt.want, got.Message); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestLogEnd(t *testing.T) {
+	line := func(text string) string { return "2026-09-01T00:00:00.1Z stdout F " + text + "\n" }
+	var hundred, want strings.Builder
+	for i := range 100 {
+		hundred.WriteString(line(fmt.Sprint(i)))
+		if i >= 20 {
+			fmt.Fprintln(&want, i)
+		}
+	}
+	if got := string(logEnd([]byte(hundred.String()))); got != want.String() {
+		t.Errorf("the last 80 lines: %q", got)
+	}
+	if got := string(logEnd([]byte(line(strings.Repeat("y", 4000))))); got != strings.Repeat("y", 2047)+"\n" {
+		t.Errorf("%d bytes of a long line", len(got))
+	}
+}
+
+func FuzzLogEnd(f *testing.F) {
+	for _, s := range []string{
+		"", "\n", "2026-09-01T00:00:00.1Z stdout F one\n", "2026-09-01T00:00:00.1Z stderr P one\n2026-09-01T00:00:00.1Z stderr F\n", "x stdout F y",
+		"2026-09-01T00:00:00.1Z stdout P:X  two words", "2026-09-01T00:00:00.1Z stdlog F no",
+	} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		got := logEnd(data)
+		if len(got) > logBytes || bytes.Count(got, []byte("\n")) > logLines {
+			t.Errorf("%d bytes, %d lines", len(got), bytes.Count(got, []byte("\n")))
+		}
+	})
+}
+
+func FuzzExpand(f *testing.F) {
+	for _, s := range []string{"", "$", "$$", "$(A)", "$$(A)", "$(B", "$(B)", "a$(A)b$(A)", "$()", "$(A", "$A", "$(($(A)", "$$$(A)"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		if !strings.Contains(s, "$") && expand(s, nil) != s {
+			t.Errorf("%q is changed", s)
+		}
+		if got := expand(strings.ReplaceAll(s, "$", "$$"), map[string]string{"A": "1"}); got != s {
+			t.Errorf("%q escaped and expanded is %q", s, got)
+		}
+	})
+}
+
+func TestExpand(t *testing.T) {
+	values := map[string]string{"A": "1", "B": "$(A)", "": "none"}
+	for in, want := range map[string]string{
+		"$(A)": "1", "$$(A)": "$(A)", "$$$(A)": "$1", "$(C)": "$(C)", "$(A": "$(A", "x$(A)y$(A)": "x1y1", "$(B)": "$(A)", "$": "$", "$A": "$A",
+		"a$$b": "a$b", "$(A)$": "1$", "$()": "none",
+	} {
+		if got := expand(in, values); got != want {
+			t.Errorf("%s: %q, want %q", in, got, want)
+		}
+	}
+}
+
+func TestDeleteContainer(t *testing.T) {
+	r := newRig(t)
+	p := testPod("main")
+	r.running(t, p)
+	dir := filepath.Join(PodLogs(r.LogDir, p.Namespace, p.Name, p.UID), "main")
+	outside := filepath.Join(t.TempDir(), "0.log")
+	link := ContainerLogLink(r.LogDir, "shop", "web", "main", "c2")
+	for _, f := range []string{filepath.Join(dir, "0.log"), filepath.Join(dir, "0.log.2026.gz"), filepath.Join(dir, "1.log"), outside} {
+		if err := os.WriteFile(f, nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.linkLog(filepath.Join(dir, "0.log"), link, "c2")
+	if got, err := os.Readlink(link); err != nil || got != filepath.Join(dir, "0.log") {
+		t.Errorf("link %q, %v", got, err)
+	}
+	r.cri.containers[0].LogPath = filepath.Join(dir, "0.log")
+	if err := r.DeleteContainer(t.Context(), "c2"); err != nil {
+		t.Fatal(err)
+	}
+	left, err := filepath.Glob(filepath.Join(r.LogDir, "*/*/*/*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	same(t, "files", []string{filepath.Join(dir, "1.log")}, left)
+	if _, err := os.Lstat(link); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the link is left: %v", err)
+	}
+	r.running(t, p)
+	r.cri.containers[0].LogPath = outside
+	if err := r.DeleteContainer(t.Context(), r.cri.containers[0].Id); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(outside); err != nil {
+		t.Errorf("a file outside of our logs: %v", err)
+	}
+	if err := r.DeleteContainer(t.Context(), "nobody"); !isNotFound(err) {
+		t.Errorf("a container that is gone: %v", err)
+	}
+}
+
+func TestRemoveSandbox(t *testing.T) {
+	r := newRig(t)
+	r.cri.fail["StopPodSandbox"] = notFound("sandbox")
+	if err := r.RemoveSandbox(t.Context(), "sb1"); err != nil {
+		t.Errorf("one that is gone: %v", err)
+	}
+	same(t, "calls", []string{"StopPodSandbox sb1", "RemovePodSandbox sb1"}, r.cri.took())
+	r.cri.fail["StopPodSandbox"] = errors.New("no CNI")
+	if err := r.RemoveSandbox(t.Context(), "sb1"); err == nil || err.Error() != "stopping sandbox sb1: no CNI" {
+		t.Error(err)
+	}
+}
+
+func TestLogLink(t *testing.T) {
+	if got := ContainerLogLink("/var/log", "shop", "web", "main", "abc"); got != "/var/log/containers/web_shop_main-abc.log" {
+		t.Error(got)
+	}
+	if got := filepath.Base(ContainerLogLink("/var/log", strings.Repeat("n", 200), "web", "main", strings.Repeat("c", 64))); len(got) != 255 || !strings.HasSuffix(got, ".log") {
+		t.Errorf("%d bytes: %s", len(got), got)
+	}
+}

@@ -1,0 +1,381 @@
+package kuberuntime
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/kdiag/kdiag/plegbench/syncloop/container"
+)
+
+func backoffs() *Backoff { return NewBackoff(10*time.Second, 5*time.Minute, BackOffReset) }
+
+func same(t *testing.T, what string, want, got any) {
+	t.Helper()
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", what, diff)
+	}
+}
+
+// failsWith expects an error's text.
+func failsWith(t *testing.T, want string, r Result) {
+	t.Helper()
+	if r.Err == nil || r.Err.Error() != want {
+		t.Errorf("error %v\nwant  %s", r.Err, want)
+	}
+}
+
+func TestSyncNewPod(t *testing.T) {
+	r := newRig(t)
+	var readyCalls int
+	r.SandboxReady = func(*v1.Pod) { readyCalls++ }
+	p := withInit(testPod("main", "side"), "init")
+	res := r.SyncPod(t.Context(), p, r.now(t, p), nil, backoffs())
+	if res.Err != nil || !res.Changed() {
+		t.Fatalf("result %+v", res)
+	}
+	same(t, "calls", []string{
+		"RunPodSandbox 0", "PodSandboxStatus sb1", "CreateContainer init", "StartContainer init",
+	}, r.cri.took())
+	same(t, "actions", []ActionResult{
+		{Action: ActionKillSandbox, Target: "uid-1"},
+		{Action: ActionCreateSandbox, Target: "web_shop(uid-1)"},
+		{Action: ActionStartContainer, Target: "init"},
+	}, res.Actions)
+	same(t, "events", []string{"Normal Created Container created", "Normal Started Container started"}, r.happened())
+	if readyCalls != 1 {
+		t.Errorf("SandboxReady was called %d times", readyCalls)
+	}
+	st := r.now(t, p)
+	same(t, "addresses", []string{"10.0.0.1"}, st.IPs)
+	if res := r.SyncPod(t.Context(), p, st, nil, backoffs()); res.Changed() || res.Err != nil {
+		t.Errorf("while the init container works: %+v", res)
+	}
+	if err := r.cri.exit(st.Find("init").ID.ID, 0); err != nil {
+		t.Fatal(err)
+	}
+	r.cri.took()
+	res = r.SyncPod(t.Context(), p, r.now(t, p), nil, backoffs())
+	same(t, "calls after the init container", []string{
+		"CreateContainer main", "StartContainer main", "CreateContainer side", "StartContainer side",
+	}, r.cri.took())
+	if res.Err != nil {
+		t.Error(res.Err)
+	}
+}
+
+func TestSyncConfigs(t *testing.T) {
+	r := newRig(t)
+	r.Options = fakeOptions{env: []*runtimeapi.KeyValue{{Key: "WHO", Value: []byte("you")}}}
+	p := testPod("main")
+	c := &p.Spec.Containers[0]
+	c.Command, c.Args = []string{"echo"}, []string{"$(WHO)", "$$(WHO)", "$(NOBODY)"}
+	c.TerminationMessagePath, c.TerminationMessagePolicy = "/dev/termination-log", v1.TerminationMessageReadFile
+	c.Lifecycle = &v1.Lifecycle{PreStop: &v1.LifecycleHandler{Sleep: &v1.SleepAction{Seconds: 1}}}
+	c.Ports = []v1.ContainerPort{{ContainerPort: 80, HostPort: 8080, Protocol: v1.ProtocolUDP}, {ContainerPort: 80, HostPort: 8080, Protocol: v1.ProtocolUDP}}
+	if res := r.SyncPod(t.Context(), p, r.now(t, p), nil, backoffs()); res.Err != nil {
+		t.Fatal(res.Err)
+	}
+	config := r.cri.configs["main"]
+	same(t, "labels", map[string]string{
+		"io.kubernetes.pod.name": "web", "io.kubernetes.pod.namespace": "shop", "io.kubernetes.pod.uid": "uid-1",
+		"io.kubernetes.container.name": "main", container.OwnerLabel: node,
+	}, config.GetLabels())
+	same(t, "annotations", map[string]string{
+		"io.kubernetes.container.hash": "1442d99e", "io.kubernetes.container.restartCount": "0",
+		"io.kubernetes.container.terminationMessagePath":   "/dev/termination-log",
+		"io.kubernetes.container.terminationMessagePolicy": "File",
+		"io.kubernetes.container.preStopHandler":           `{"sleep":{"seconds":1}}`,
+		"io.kubernetes.container.ports": `[{"hostPort":8080,"containerPort":80,"protocol":"UDP"},` +
+			`{"hostPort":8080,"containerPort":80,"protocol":"UDP"}]`,
+		"io.kubernetes.pod.terminationGracePeriod": "30",
+	}, config.GetAnnotations())
+	same(t, "arguments", []string{"you", "$(WHO)", "$(NOBODY)"}, config.GetArgs())
+	same(t, "log path", "main/0.log", config.GetLogPath())
+	sb := r.cri.sandboxes[0]
+	same(t, "sandbox labels", map[string]string{
+		"app": "web", "io.kubernetes.pod.name": "web", "io.kubernetes.pod.namespace": "shop", "io.kubernetes.pod.uid": "uid-1",
+		container.OwnerLabel: node,
+	}, sb.GetLabels())
+	got, err := r.sandboxConfig(p, 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.GetHostname() != "web" || got.GetMetadata().GetAttempt() != 3 || len(got.GetPortMappings()) != 1 || got.GetAnnotations()["note"] != "x" ||
+		got.GetPortMappings()[0].GetProtocol() != runtimeapi.Protocol_UDP || got.GetLogDirectory() != filepath.Join(r.LogDir, "pods", "shop_web_uid-1") {
+		t.Errorf("sandbox config %v", got)
+	}
+	fqdn := true
+	p.Spec.SetHostnameAsFQDN = &fqdn
+	if got, err := r.sandboxConfig(p, 0); err != nil || got.GetHostname() != "web.svc.cluster.local" {
+		t.Errorf("hostname %q, %v", got.GetHostname(), err)
+	}
+	p.Name = strings.Repeat("n", 60)
+	if _, err := r.sandboxConfig(p, 0); err == nil || !strings.Contains(err.Error(), "the kernel takes 64") {
+		t.Errorf("a long name: %v", err)
+	}
+}
+
+func TestSyncFailures(t *testing.T) {
+	full := status.Error(codes.Unknown, "disk full")
+	for _, tt := range []struct {
+		name, call string
+		image      error
+		nonRoot    bool
+		options    error
+		want       string
+		calls      []string
+		event      string
+	}{
+		{
+			name: "sandbox", call: "RunPodSandbox", event: "Warning FailedCreatePodSandBox Failed to create pod sandbox: " + full.Error(),
+			want: `failed to "CreatePodSandbox" for "web_shop(uid-1)" with CreatePodSandboxError: ` +
+				`"Failed to create sandbox for pod \"web_shop(uid-1)\": rpc error: code = Unknown desc = disk full"`,
+			calls: []string{"RunPodSandbox 0"},
+		},
+		{
+			name: "sandbox status", call: "PodSandboxStatus", event: "Warning FailedPodSandBoxStatus Unable to get pod sandbox status: " + full.Error(),
+			want: "failed to SyncPod: rpc error: code = Unknown desc = disk full", calls: []string{"RunPodSandbox 0", "PodSandboxStatus sb1"},
+		},
+		{
+			name: "create one of two", call: "CreateContainer main", event: "Warning Failed Error: disk full",
+			want:  `failed to "StartContainer" for "main" with CreateContainerError: "disk full"`,
+			calls: []string{"RunPodSandbox 0", "PodSandboxStatus sb1", "CreateContainer main", "CreateContainer side", "StartContainer side"},
+		},
+		{
+			name: "start both", call: "StartContainer", event: "Normal Created Container created",
+			want: `[failed to "StartContainer" for "main" with RunContainerError: "disk full", ` +
+				`failed to "StartContainer" for "side" with RunContainerError: "disk full"]`,
+			calls: []string{
+				"RunPodSandbox 0", "PodSandboxStatus sb1", "CreateContainer main", "StartContainer main", "CreateContainer side", "StartContainer side",
+			},
+		},
+		{
+			name: "image", image: errors.New("ErrImagePull"), event: "Warning Failed Error: ErrImagePull",
+			want: `[failed to "StartContainer" for "main" with ErrImagePull: "no such image", ` +
+				`failed to "StartContainer" for "side" with ErrImagePull: "no such image"]`,
+			calls: []string{"RunPodSandbox 0", "PodSandboxStatus sb1"},
+		},
+		{
+			name: "options", options: errors.New("configmap \"x\" not found"), event: "Warning Failed Error: configmap \"x\" not found",
+			want: `[failed to "StartContainer" for "main" with CreateContainerConfigError: "configmap \"x\" not found", ` +
+				`failed to "StartContainer" for "side" with CreateContainerConfigError: "configmap \"x\" not found"]`,
+			calls: []string{"RunPodSandbox 0", "PodSandboxStatus sb1"},
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			r := newRig(t)
+			r.cri.fail[tt.call] = full
+			r.images.reason, r.images.message = tt.image, "no such image"
+			r.Options = fakeOptions{err: tt.options}
+			p := testPod("main", "side")
+			res := r.SyncPod(t.Context(), p, r.now(t, p), nil, backoffs())
+			failsWith(t, tt.want, res)
+			same(t, "calls", tt.calls, r.cri.took())
+			if events := r.happened(); len(events) == 0 || events[0] != tt.event {
+				t.Errorf("events %q", events)
+			}
+		})
+	}
+}
+
+func TestSyncInitFailureStopsTheRest(t *testing.T) {
+	r := newRig(t)
+	p := withInit(testPod("main"), "s", "init")
+	if res := r.SyncPod(t.Context(), p, r.now(t, p), nil, backoffs()); res.Err != nil {
+		t.Fatal(res.Err)
+	}
+	r.cri.took()
+	r.cri.fail["CreateContainer init"] = status.Error(codes.Unknown, "no")
+	res := r.SyncPod(t.Context(), p, r.now(t, p), nil, backoffs())
+	failsWith(t, `failed to "StartContainer" for "init" with CreateContainerError: "no"`, res)
+	same(t, "calls", []string{"CreateContainer init"}, r.cri.took())
+}
+
+func TestSyncDeletedWhileSandboxIsMade(t *testing.T) {
+	r := newRig(t)
+	r.TerminationRequested = func(uid types.UID) bool { return uid == "uid-1" }
+	r.cri.fail["RunPodSandbox"] = errors.New("no network namespace")
+	p := testPod("main")
+	if res := r.SyncPod(t.Context(), p, r.now(t, p), nil, backoffs()); res.Err != nil {
+		t.Errorf("error %v for a pod that is to end", res.Err)
+	}
+}
+
+func TestSyncReplacesSandbox(t *testing.T) {
+	r := newRig(t)
+	p := withInit(testPod("main"), "init")
+	r.SyncPod(t.Context(), p, r.now(t, p), nil, backoffs())
+	r.cri.sandboxes[0].State = notReady
+	r.happened()
+	if res := r.SyncPod(t.Context(), p, r.now(t, p), nil, backoffs()); res.Err != nil {
+		t.Fatal(res.Err)
+	}
+	same(t, "calls", []string{
+		"StopContainer init", "StopPodSandbox sb1", "ContainerStatus init", "RemoveContainer init",
+		"RunPodSandbox 1", "PodSandboxStatus sb3", "CreateContainer init", "StartContainer init",
+	}, r.cri.took())
+	same(t, "event", "Normal SandboxChanged Pod sandbox changed, it will be killed and re-created.", r.happened()[0])
+	if n := r.cri.configs["init"].GetMetadata().GetAttempt(); n != 1 {
+		t.Errorf("restart count %d, want 1", n)
+	}
+	// A pod that cannot be killed is not started.
+	r.cri.sandboxes[1].State = notReady
+	r.cri.fail["StopContainer"] = errors.New("stuck")
+	st := r.now(t, p)
+	failsWith(t, `failed to "KillContainer" for "init" with KillContainerError: "stuck"`, r.SyncPod(t.Context(), p, st, nil, backoffs()))
+	same(t, "calls", []string{"StopContainer init", "StopPodSandbox sb3", "StopPodSandbox sb1"}, r.cri.took())
+}
+
+func TestSyncKillsUnwanted(t *testing.T) {
+	r := newRig(t)
+	p := testPod("main", "side")
+	r.SyncPod(t.Context(), p, r.now(t, p), nil, backoffs())
+	p.Spec.Containers[0].Image = "image:2"
+	r.happened()
+	if res := r.SyncPod(t.Context(), p, r.now(t, p), nil, backoffs()); res.Err != nil {
+		t.Fatal(res.Err)
+	}
+	same(t, "calls", []string{"StopContainer main", "CreateContainer main", "StartContainer main"}, r.cri.took())
+	same(t, "event", "Normal Killing Container main definition changed, will be restarted", r.happened()[0])
+	p.Spec.Containers[0].Image = "image:3"
+	r.cri.fail["StopContainer"] = errors.New("stuck")
+	st := r.now(t, p)
+	failsWith(t, `failed to "KillContainer" for "main" with KillContainerError: "stuck"`, r.SyncPod(t.Context(), p, st, nil, backoffs()))
+	same(t, "calls", []string{"StopContainer main"}, r.cri.took())
+}
+
+func TestSyncCrashLoop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		p := testPod("main")
+		b := backoffs()
+		sync := func() Result { return r.SyncPod(t.Context(), p, r.now(t, p), nil, b) }
+		crash := func() {
+			time.Sleep(time.Second)
+			if err := r.cri.exit(r.now(t, p).Find("main").ID.ID, 1); err != nil {
+				t.Fatal(err)
+			}
+		}
+		sync()
+		for _, wait := range []time.Duration{0, 10, 20, 40, 80, 160, 300, 300} {
+			wait *= time.Second
+			crash()
+			if wait > 0 {
+				res := sync()
+				var until interface{ BackOffUntil() time.Time }
+				if !errors.As(res.Err, &until) || time.Until(until.BackOffUntil()) != wait || !errors.Is(res.Err, ErrCrashLoopBackOff) ||
+					len(res.Actions) != 1 || res.Actions[0].Err.Error() != "CrashLoopBackOff" {
+					t.Fatalf("wait %v: %v", wait, res.Err)
+				}
+				failsWith(t, `failed to "StartContainer" for "main" with CrashLoopBackOff: "back-off `+wait.String()+
+					` restarting failed container=main pod=web_shop(uid-1)"`, res)
+			}
+			time.Sleep(wait)
+			if res := sync(); res.Err != nil {
+				t.Fatalf("after %v: %v", wait, res.Err)
+			}
+		}
+		if events := r.happened(); !slices.Contains(events, "Warning BackOff Back-off restarting failed container main in pod web_shop(uid-1)") {
+			t.Errorf("events %q", events)
+		}
+		if got := r.cri.configs["main"].GetLogPath(); got != "main/8.log" {
+			t.Errorf("log path %s after 8 restarts", got)
+		}
+		// One that ran long enough begins anew.
+		time.Sleep(11 * time.Minute)
+		crash()
+		if res := sync(); res.Err != nil {
+			t.Errorf("after a long run: %v", res.Err)
+		}
+		time.Sleep(11 * time.Minute)
+		b.GC()
+		if len(b.entries) != 0 {
+			t.Errorf("%d entries are left", len(b.entries))
+		}
+	})
+}
+
+func TestPostStart(t *testing.T) {
+	r := newRig(t)
+	p := testPod("main")
+	p.Spec.Containers[0].Lifecycle = &v1.Lifecycle{PostStart: &v1.LifecycleHandler{Exec: &v1.ExecAction{Command: []string{"true"}}}}
+	r.cri.exitCode = 3
+	res := r.SyncPod(t.Context(), p, r.now(t, p), nil, backoffs())
+	failsWith(t, `failed to "StartContainer" for "main" with PostStartHookError: "Exec lifecycle hook ([true]) for Container \"main\" in Pod `+
+		`\"web_shop(uid-1)\" failed - error: command 'true' exited with 3: err, message: \"outerr\""`, res)
+	same(t, "calls", []string{
+		"RunPodSandbox 0", "PodSandboxStatus sb1", "CreateContainer main", "StartContainer main", "ExecSync main [true] 0s", "StopContainer main",
+	}, r.cri.took())
+	same(t, "events", []string{
+		"Normal Created Container created", "Normal Started Container started", "Warning FailedPostStartHook PostStartHook failed",
+		"Normal Killing FailedPostStartHook",
+	}, r.happened())
+}
+
+func TestInitContainersArePruned(t *testing.T) {
+	r := newRig(t)
+	p := withInit(testPod("main"), "init")
+	b := backoffs()
+	for range 2 { // fails once, and once more
+		r.SyncPod(t.Context(), p, r.now(t, p), nil, b)
+		if err := r.cri.exit(r.now(t, p).Find("init").ID.ID, 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	st := r.now(t, p)
+	if len(st.ContainerStatuses) != 2 {
+		t.Fatalf("%d instances", len(st.ContainerStatuses))
+	}
+	oldest := st.ContainerStatuses[1].ID.ID
+	r.SyncPod(t.Context(), p, st, nil, b)
+	same(t, "calls", []string{"ContainerStatus init", "RemoveContainer init"}, r.cri.took())
+	if r.cri.container(oldest) != nil {
+		t.Error("the older instance is still there")
+	}
+}
+
+func TestRestartCountFromLogs(t *testing.T) {
+	r := newRig(t)
+	p := testPod("main")
+	dir := filepath.Join(PodLogs(r.LogDir, p.Namespace, p.Name, p.UID), "main")
+	if err := os.MkdirAll(filepath.Join(dir, "99.log"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"0.log", "4.log.20260901-120000.gz", "2.log", "x.log", "7.txt"} {
+		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.SyncPod(t.Context(), p, r.now(t, p), nil, backoffs())
+	same(t, "log path", "main/5.log", r.cri.configs["main"].GetLogPath())
+}
+
+func TestEphemeralTarget(t *testing.T) {
+	r := newRig(t)
+	p := testPod("main")
+	r.SyncPod(t.Context(), p, r.now(t, p), nil, backoffs())
+	p.Spec.EphemeralContainers = []v1.EphemeralContainer{
+		{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "debug", Image: "image:1"}, TargetContainerName: "main"},
+		{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "lost", Image: "image:1"}, TargetContainerName: "nobody"},
+	}
+	st := r.now(t, p)
+	failsWith(t, `failed to "StartContainer" for "lost" with CreateContainerConfigError: "unable to find target container nobody"`,
+		r.SyncPod(t.Context(), p, st, nil, backoffs()))
+	o := r.cri.configs["debug"].GetLinux().GetSecurityContext().GetNamespaceOptions()
+	if o.GetPid() != runtimeapi.NamespaceMode_TARGET || o.GetTargetId() != st.Find("main").ID.ID {
+		t.Errorf("namespaces %v", o)
+	}
+}
