@@ -1,0 +1,169 @@
+package status
+
+import (
+	"cmp"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kdiag/kdiag/plegbench/syncloop/container"
+)
+
+// Reasons of containers that wait without anything having failed.
+const (
+	containerCreating = "ContainerCreating"
+	podInitializing   = "PodInitializing"
+)
+
+// containerStatuses are the statuses of containers of one kind: of init containers as the spec has them, of others by name.
+func containerStatuses(in *GenerateInput, specs []v1.Container, old []v1.ContainerStatus, isInit bool) []v1.ContainerStatus {
+	runtime := slices.Clone(in.PodStatus.ContainerStatuses)
+	slices.SortStableFunc(runtime, func(a, b *container.Status) int { return b.CreatedAt.Compare(a.CreatedAt) })
+	var out []v1.ContainerStatus
+	for i := range specs {
+		before := statusOf(old, specs[i].Name)
+		st := observed(in.Pod, &specs[i], runtime, before)
+		if isInit && settleInit(in, &specs[i], &st) {
+			out = append(out, st)
+			continue
+		}
+		setStartError(in, &specs[i], &st)
+		out = append(out, st)
+	}
+	if !isInit {
+		sortByName(out)
+	}
+	return out
+}
+
+func sortByName(in []v1.ContainerStatus) {
+	slices.SortFunc(in, func(a, b v1.ContainerStatus) int { return cmp.Compare(a.Name, b.Name) })
+}
+
+// observed is a container's status by the newest two of its instances that the runtime has, newest first in runtime; or, if
+// it has none, by what was known before.
+func observed(p *v1.Pod, spec *v1.Container, runtime []*container.Status, before *v1.ContainerStatus) v1.ContainerStatus {
+	var seen []*container.Status
+	for _, c := range runtime {
+		if c.Name == spec.Name && len(seen) < 2 {
+			seen = append(seen, c)
+		}
+	}
+	if len(seen) == 0 {
+		return unobserved(p, spec, before)
+	}
+	st := convert(seen[0], before)
+	if len(seen) == 2 {
+		st.LastTerminationState = convert(seen[1], before).State
+	}
+	return st
+}
+
+// unobserved is the status of a container that the runtime does not have.
+func unobserved(p *v1.Pod, spec *v1.Container, before *v1.ContainerStatus) v1.ContainerStatus {
+	st := v1.ContainerStatus{Name: spec.Name, Image: spec.Image}
+	st.State.Waiting = &v1.ContainerStateWaiting{Reason: containerCreating}
+	if len(p.Spec.InitContainers) > 0 {
+		st.State.Waiting.Reason = podInitializing
+	}
+	if before == nil {
+		return st
+	}
+	if before.State.Terminated != nil {
+		return *before
+	}
+	st.RestartCount, st.LastTerminationState = before.RestartCount, before.LastTerminationState
+	// It ran and is gone: without an end the pod would seem never to have started.
+	if before.State.Running != nil && st.LastTerminationState.Terminated == nil {
+		st.LastTerminationState.Terminated = unknownStatus(
+			"The container could not be located when the pod was deleted.  The container used to be Running")
+		if p.DeletionTimestamp == nil {
+			st.RestartCount++
+		}
+	}
+	return st
+}
+
+// convert turns what the runtime says of one instance into a status.
+func convert(c *container.Status, before *v1.ContainerStatus) v1.ContainerStatus {
+	st := v1.ContainerStatus{
+		Name: c.Name, Image: c.Image, ImageID: c.ImageRef, ContainerID: c.ID.String(), RestartCount: int32(c.RestartCount),
+	}
+	if before != nil {
+		st.RestartCount = max(st.RestartCount, before.RestartCount)
+		if before.ContainerID != st.ContainerID && before.State.Terminated != nil {
+			st.LastTerminationState.Terminated = before.State.Terminated
+		} else {
+			st.LastTerminationState.Terminated = before.LastTerminationState.Terminated
+		}
+	}
+	switch {
+	case c.State == container.Running:
+		st.State.Running = &v1.ContainerStateRunning{StartedAt: metav1.NewTime(c.StartedAt)}
+		if before != nil {
+			st.Started = before.Started
+			if before.State.Terminated != nil && before.RestartCount >= int32(c.RestartCount) {
+				st.RestartCount = before.RestartCount + 1
+			}
+		}
+	case c.State == container.Exited:
+		st.State.Terminated = &v1.ContainerStateTerminated{
+			ExitCode: int32(c.ExitCode), Reason: c.Reason, Message: c.Message, ContainerID: st.ContainerID,
+			StartedAt: metav1.NewTime(c.StartedAt), FinishedAt: metav1.NewTime(c.FinishedAt),
+		}
+	case c.State == container.Unknown && before != nil && before.State.Running != nil:
+		// It ran before, so it is not one that still has to start: a pod that runs once would run twice.
+		st.State.Terminated = unknownStatus(lostAtTermination)
+		st.RestartCount = before.RestartCount + 1
+	default:
+		st.State.Waiting = &v1.ContainerStateWaiting{}
+	}
+	return st
+}
+
+// settleInit reports whether nothing more is to be said of an init container: it has succeeded, or it must have, since a
+// regular container was made after it.
+func settleInit(in *GenerateInput, spec *v1.Container, st *v1.ContainerStatus) bool {
+	c := in.PodStatus.Find(spec.Name)
+	if c != nil {
+		return c.State == container.Exited && c.ExitCode == 0
+	}
+	created := slices.ContainsFunc(in.PodStatus.ContainerStatuses, func(c *container.Status) bool {
+		return c.State != container.Unknown && named(in.Pod.Spec.Containers, c.Name) != nil
+	})
+	if !created || isSidecar(spec) || st.State.Waiting == nil {
+		return false
+	}
+	st.State = v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
+		Reason:  "Completed",
+		Message: "Unable to get init container status from container runtime and pod has been initialized, treat it as exited normally",
+	}}
+	return true
+}
+
+// setStartError makes a container wait that should be started and could not be, with the reason of the last attempt.
+func setStartError(in *GenerateInput, spec *v1.Container, st *v1.ContainerStatus) {
+	if in.StartError == nil || !shouldStart(in.Pod, spec, in.PodStatus.Find(spec.Name)) {
+		return
+	}
+	reason, message, ok := in.StartError(spec.Name)
+	if !ok {
+		return
+	}
+	if st.State.Terminated != nil {
+		st.LastTerminationState = st.State
+	}
+	st.State = v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: reason.Error(), Message: message}}
+}
+
+// shouldStart reports whether the next sync will start a container (ShouldContainerBeRestarted upstream).
+func shouldStart(p *v1.Pod, spec *v1.Container, c *container.Status) bool {
+	switch {
+	case p.DeletionTimestamp != nil:
+		return false
+	case c == nil, c.State == container.Unknown, c.State == container.Created:
+		return true
+	}
+	return c.State == container.Exited && restarts(p, spec, int32(c.ExitCode))
+}

@@ -1,0 +1,274 @@
+package status
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/klog/v2"
+
+	"github.com/kdiag/kdiag/plegbench/syncloop/container"
+	"github.com/kdiag/kdiag/plegbench/syncloop/metrics"
+	"github.com/kdiag/kdiag/plegbench/syncloop/pod"
+)
+
+// DefaultInterval is the time between full passes (syncPeriod in pkg/kubelet/status/status_manager.go upstream).
+const DefaultInterval = 10 * time.Second
+
+// Pods are the desired pods, static ones with their mirrors.
+type Pods interface {
+	PodByUID(uid types.UID) (*v1.Pod, bool)
+	MirrorOf(static *v1.Pod) (*v1.Pod, bool)
+	TranslateUID(uid types.UID) types.UID // a mirror's into that of its static pod, any other into itself
+}
+
+// Deletion says what the pod workers know of a pod.
+type Deletion interface {
+	CouldHaveRunningContainers(uid types.UID) bool
+}
+
+// A Config is what New needs. Client and File may both be missing: then statuses are only kept.
+type Config struct {
+	Client   kubernetes.Interface
+	File     string // replaced atomically on each change by all statuses as one JSON document
+	Pods     Pods
+	Deletion Deletion
+	Log      logr.Logger
+	Metrics  *metrics.Metrics
+	Interval time.Duration // 0 means DefaultInterval
+}
+
+// A Manager keeps the newest status of each pod and reports it. It is safe for use by several goroutines.
+type Manager struct {
+	cfg  Config
+	wake chan struct{}
+
+	mu   sync.Mutex
+	pods map[types.UID]cached
+
+	// Of the goroutine in Run alone.
+	sent    map[types.UID]uint64 // last version that the API server has, by the UID it has the pod under
+	written []byte               // what the file holds
+}
+
+// A cached status is the newest of a pod.
+type cached struct {
+	status          v1.PodStatus
+	version         uint64
+	name, namespace string
+	finished        bool      // SyncTerminatedPod has succeeded: nothing on the node is left to wait for
+	at              time.Time // of the oldest change that was not sent yet; zero if there is none
+}
+
+// New makes a Manager. Statuses are reported while Run runs.
+func New(cfg Config) *Manager {
+	if cfg.Interval <= 0 {
+		cfg.Interval = DefaultInterval
+	}
+	return &Manager{cfg: cfg, wake: make(chan struct{}, 1), pods: map[types.UID]cached{}, sent: map[types.UID]uint64{}}
+}
+
+// Run reports changes as they come, and everything that differs each interval, until ctx ends.
+func (m *Manager) Run(ctx context.Context) error {
+	if m.cfg.Client == nil {
+		m.cfg.Log.Info("Kubernetes client is nil, not starting status manager")
+	} else {
+		m.cfg.Log.Info("Starting to sync pod status with apiserver")
+	}
+	tick := time.NewTicker(m.cfg.Interval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			m.writeFile() // what was set last is not lost
+			return ctx.Err()
+		case <-m.wake:
+			m.cfg.Log.V(4).Info("Syncing updated statuses")
+			m.report(ctx, false)
+		case <-tick.C:
+			m.cfg.Log.V(4).Info("Syncing all statuses")
+			m.report(ctx, true)
+		}
+	}
+}
+
+func (m *Manager) report(ctx context.Context, all bool) {
+	m.writeFile()
+	if m.cfg.Client != nil {
+		m.syncBatch(ctx, all)
+	}
+}
+
+// SetPodStatus takes a pod's new status. It is refused if a container would come back from an end that its restart policy
+// makes final.
+func (m *Manager) SetPodStatus(p *v1.Pod, st v1.PodStatus) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	st = *st.DeepCopy()
+	st.ObservedGeneration = p.Generation
+	// A pod that is being deleted is looked at again even if nothing changed, since it may be ready to go now.
+	m.update(p, st, p.DeletionTimestamp != nil, false)
+}
+
+// PodStatus is the newest status of a pod, by its own UID or its mirror's. It shares nothing with the Manager.
+func (m *Manager) PodStatus(uid types.UID) (v1.PodStatus, bool) {
+	uid = m.cfg.Pods.TranslateUID(uid)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	c, ok := m.pods[uid]
+	return *c.status.DeepCopy(), ok
+}
+
+// Known reports whether there is a status of that pod.
+func (m *Manager) Known(uid types.UID) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	_, ok := m.pods[uid]
+	return ok
+}
+
+// RemoveOrphanedStatuses forgets the pods that are not to be kept.
+func (m *Manager) RemoveOrphanedStatuses(keep map[types.UID]bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for uid := range m.pods {
+		if !keep[uid] {
+			m.cfg.Log.V(5).Info("Removing pod from status map", "podUID", uid)
+			delete(m.pods, uid)
+			m.wakeUp() // the file changes
+		}
+	}
+}
+
+func (m *Manager) forget(uid types.UID) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.pods, uid)
+	m.wakeUp()
+}
+
+// An Entry is a pod's status as the Manager has it.
+type Entry struct {
+	Namespace, Name string
+	UID             types.UID
+	Version         uint64 // counts the changes, from 1
+	Finished        bool   // the node has nothing left of the pod
+	Status          v1.PodStatus
+}
+
+// Snapshot is every status, by namespace, name and UID.
+func (m *Manager) Snapshot() []Entry {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	out := make([]Entry, 0, len(m.pods))
+	for uid, c := range m.pods {
+		out = append(out, Entry{
+			Namespace: c.namespace, Name: c.name, UID: uid, Version: c.version, Finished: c.finished, Status: *c.status.DeepCopy(),
+		})
+	}
+	slices.SortFunc(out, func(a, b Entry) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))
+	})
+	return out
+}
+
+// SetContainerReadiness takes what a readiness probe found, with what follows for the pod's conditions.
+func (m *Manager) SetContainerReadiness(uid types.UID, id container.ID, isReady bool) {
+	m.change(uid, id, "readiness", func(p *v1.Pod, st *v1.PodStatus, c *v1.ContainerStatus) bool {
+		if c.Ready == isReady {
+			return false
+		}
+		c.Ready = isReady
+		all := slices.Concat(st.InitContainerStatuses, st.ContainerStatuses)
+		st.Conditions = setCondition(st.Conditions, ready(p, st.Conditions, all, st.Phase))
+		st.Conditions = setCondition(st.Conditions, containersReady(p, all, st.Phase))
+		return true
+	})
+}
+
+// SetContainerStartup takes what a startup probe found.
+func (m *Manager) SetContainerStartup(uid types.UID, id container.ID, started bool) {
+	m.change(uid, id, "startup", func(_ *v1.Pod, _ *v1.PodStatus, c *v1.ContainerStatus) bool {
+		if c.Started != nil && *c.Started == started {
+			return false
+		}
+		c.Started = &started
+		return true
+	})
+}
+
+// change applies what a probe found to a copy of the status, and takes it if apply says that it is news.
+func (m *Manager) change(
+	uid types.UID, id container.ID, what string, apply func(*v1.Pod, *v1.PodStatus, *v1.ContainerStatus) bool,
+) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p, ok := m.cfg.Pods.PodByUID(uid)
+	if !ok {
+		m.cfg.Log.V(4).Info("Pod has been deleted, no need to update "+what, "podUID", uid)
+		return
+	}
+	old, ok := m.pods[p.UID]
+	if !ok {
+		m.cfg.Log.Info("Container "+what+" changed before pod has synced", "pod", klog.KObj(p), "containerID", id.String())
+		return
+	}
+	st := *old.status.DeepCopy()
+	for _, list := range [][]v1.ContainerStatus{st.ContainerStatuses, st.InitContainerStatuses} {
+		i := slices.IndexFunc(list, func(c v1.ContainerStatus) bool { return c.ContainerID == id.String() })
+		if i < 0 {
+			continue
+		}
+		if apply(p, &st, &list[i]) {
+			m.update(p, st, false, false)
+		} else {
+			m.cfg.Log.V(4).Info("Container "+what+" unchanged", "pod", klog.KObj(p), "containerID", id.String())
+		}
+		return
+	}
+	m.cfg.Log.Info("Container "+what+" changed for unknown container", "pod", klog.KObj(p), "containerID", id.String())
+}
+
+// update takes a status into the cache if it says something new, or anyway if forced, and has it reported. The lock is held.
+func (m *Manager) update(p *v1.Pod, st v1.PodStatus, force, finished bool) {
+	old, known := m.pods[p.UID]
+	before := old.status
+	if !known {
+		before = p.Status
+		if mirror, ok := m.cfg.Pods.MirrorOf(p); ok {
+			before = mirror.Status
+		}
+	} else if old.finished && !finished && !pod.IsStatic(p) {
+		m.cfg.Log.Info("Got unexpected podIsFinished=false, while podIsFinished=true in status cache, programmer error", "pod", klog.KObj(p))
+		finished = true
+	}
+	if err := checkTransitions(&before, &st, p); err != nil {
+		m.cfg.Log.Error(err, "Status update on pod aborted", "pod", klog.KObj(p))
+		return
+	}
+	carryOver(&st, &before, time.Now())
+	normalize(p, &st)
+	if known && !force && equal(&before, &st) {
+		m.cfg.Log.V(3).Info("Ignoring same status for pod", "pod", klog.KObj(p), "status", st)
+		return
+	}
+	next := cached{status: st, version: old.version + 1, name: p.Name, namespace: p.Namespace, finished: finished, at: old.at}
+	if next.at.IsZero() {
+		next.at = time.Now()
+	}
+	m.pods[p.UID] = next
+	m.wakeUp()
+}
+
+func (m *Manager) wakeUp() {
+	select {
+	case m.wake <- struct{}{}:
+	default: // a pass is due already
+	}
+}

@@ -1,0 +1,468 @@
+package status
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/kdiag/kdiag/plegbench/syncloop/container"
+	"github.com/kdiag/kdiag/plegbench/syncloop/metrics"
+	"github.com/kdiag/kdiag/plegbench/syncloop/pod"
+)
+
+// A world is a Manager between the pods that a test desires, what the workers say, and an API server.
+type world struct {
+	*Manager
+	desired, mirrors []*v1.Pod
+	couldRun         bool
+	api              *fake.Clientset
+	log              *strings.Builder
+}
+
+func (w *world) PodByUID(uid types.UID) (*v1.Pod, bool) {
+	for _, p := range slices.Concat(w.desired, w.mirrors) {
+		if p.UID == uid {
+			return p, true
+		}
+	}
+	return nil, false
+}
+
+func (w *world) MirrorOf(static *v1.Pod) (*v1.Pod, bool) {
+	for _, p := range w.mirrors {
+		if pod.FullName(p) == pod.FullName(static) {
+			return p, true
+		}
+	}
+	return nil, false
+}
+
+func (w *world) TranslateUID(uid types.UID) types.UID {
+	for _, m := range w.mirrors {
+		for _, p := range w.desired {
+			if m.UID == uid && pod.FullName(m) == pod.FullName(p) {
+				return p.UID
+			}
+		}
+	}
+	return uid
+}
+
+func (w *world) CouldHaveRunningContainers(types.UID) bool { return w.couldRun }
+
+// newWorld makes a world with an API server that has these pods.
+func newWorld(pods ...*v1.Pod) *world {
+	w := &world{api: fake.NewClientset(), log: &strings.Builder{}}
+	for _, p := range pods {
+		if err := w.api.Tracker().Add(p.DeepCopy()); err != nil {
+			panic(err)
+		}
+	}
+	log := funcr.New(func(_, args string) { w.log.WriteString(args + "\n") }, funcr.Options{Verbosity: 4})
+	w.Manager = New(w.config(log))
+	return w
+}
+
+func (w *world) config(log logr.Logger) Config {
+	return Config{
+		Client: w.api, Pods: w, Deletion: w, Log: log,
+		Metrics: metrics.New(prometheus.NewRegistry(), prometheus.NewRegistry()),
+	}
+}
+
+// runFor runs the Manager for a time.
+func (w *world) runFor(t *testing.T, d time.Duration) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	defer cancel()
+	if err := w.Run(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("Run ended with %v", err)
+	}
+}
+
+// writes are the calls other than GET that the API server has got since the last time.
+func (w *world) writes() []string {
+	var out []string
+	for _, a := range w.api.Actions() {
+		if a.GetVerb() != "get" {
+			out = append(out, a.GetVerb()+" "+a.GetSubresource())
+		}
+	}
+	w.api.ClearActions()
+	return out
+}
+
+func (w *world) status(t *testing.T) v1.PodStatus {
+	t.Helper()
+	p, err := w.api.CoreV1().Pods("shop").Get(t.Context(), "web", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.api.ClearActions()
+	return p.Status
+}
+
+// up is the status of a pod that runs.
+func up(p *v1.Pod) v1.PodStatus {
+	return Generate(GenerateInput{
+		Pod: p, PodStatus: &container.PodStatus{ContainerStatuses: []*container.Status{instance("app", 0, container.Running, 0)}},
+		UpdateProbes: func(_ *v1.Pod, st *v1.PodStatus) {
+			for i := range st.ContainerStatuses {
+				st.ContainerStatuses[i].Ready, st.ContainerStatuses[i].Started = true, new(true)
+			}
+		},
+	})
+}
+
+func done(p *v1.Pod, code int) v1.PodStatus {
+	return Generate(GenerateInput{Pod: p, Terminal: true, PodStatus: &container.PodStatus{
+		ContainerStatuses: []*container.Status{instance("app", 0, container.Exited, code)},
+	}})
+}
+
+func TestReport(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPod(func(p *v1.Pod) {
+			p.Generation = 7
+			p.Status.Conditions = []v1.PodCondition{{Type: "lb", Status: v1.ConditionTrue}}
+		})
+		w := newWorld(p)
+		w.desired = []*v1.Pod{p}
+		w.SetPodStatus(p, up(p))
+		w.SetPodStatus(p, up(p)) // says nothing new
+		w.runFor(t, time.Second)
+		if diff := cmp.Diff([]string{"patch status"}, w.writes()); diff != "" {
+			t.Error(diff)
+		}
+		got := w.status(t)
+		if got.Phase != v1.PodRunning || got.ObservedGeneration != 7 || got.StartTime == nil || condition(got.Conditions, "lb") == nil {
+			t.Errorf("status %+v", got)
+		}
+		if e := w.Snapshot(); len(e) != 1 || e[0].Version != 1 || e[0].Name != "web" || e[0].Finished {
+			t.Errorf("snapshot %+v", e)
+		}
+
+		// What the API server has is what it was sent: nothing more to do, in full passes neither.
+		p.Status = got
+		w.runFor(t, time.Minute)
+		if got := w.writes(); got != nil {
+			t.Errorf("wrote %v again", got)
+		}
+
+		// Somebody changed it: the next full pass puts it right.
+		p.Status.Phase = v1.PodPending
+		if err := w.api.Tracker().Update(v1.SchemeGroupVersion.WithResource("pods"), p.DeepCopy(), "shop"); err != nil {
+			t.Fatal(err)
+		}
+		w.runFor(t, DefaultInterval+time.Second)
+		if got := w.status(t).Phase; got != v1.PodRunning {
+			t.Errorf("phase %s was not put right", got)
+		}
+	})
+}
+
+func TestPatchIsAimed(t *testing.T) {
+	p := newPod()
+	patch, empty, err := makePatch(p, up(p))
+	if err != nil || empty || !strings.Contains(string(patch), `"metadata":{"uid":"u1"}`) {
+		t.Errorf("patch %s, empty %v, %v", patch, empty, err)
+	}
+	if patch, empty, err = makePatch(p, p.Status); err != nil || !empty {
+		t.Errorf("patch %s, empty %v, %v", patch, empty, err)
+	}
+}
+
+func TestTroubleAtTheServer(t *testing.T) {
+	for _, tt := range []struct {
+		name, verb string
+		err        error
+		there      []*v1.Pod
+		wantLog    string
+		wantKnown  bool
+		wantLater  bool // it is sent once the trouble is over
+	}{
+		{name: "get fails", verb: "get", err: errors.New("boom"), there: []*v1.Pod{newPod()}, wantLog: "Failed to get status for pod", wantKnown: true, wantLater: true},
+		{name: "patch fails", verb: "patch", err: errors.New("boom"), there: []*v1.Pod{newPod()}, wantLog: "Failed to update status for pod", wantKnown: true, wantLater: true},
+		{name: "gone", wantLog: "Pod does not exist on the server", wantKnown: true},
+		{
+			name: "recreated", there: []*v1.Pod{newPod(func(p *v1.Pod) { p.UID = "u2" })},
+			wantLog: "Pod was deleted and then recreated, skipping status update",
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := newPod()
+				w := newWorld(tt.there...)
+				w.desired = []*v1.Pod{p}
+				trouble := tt.err != nil
+				if trouble {
+					w.api.PrependReactor(tt.verb, "pods", func(clienttesting.Action) (bool, runtime.Object, error) { return trouble, nil, tt.err })
+				}
+				w.SetPodStatus(p, up(p))
+				w.runFor(t, time.Second)
+				if !strings.Contains(w.log.String(), tt.wantLog) {
+					t.Errorf("log %s", w.log)
+				}
+				if got := w.Known("u1"); got != tt.wantKnown {
+					t.Errorf("known: %v", got)
+				}
+				trouble = false
+				w.writes()
+				w.runFor(t, DefaultInterval+time.Second)
+				if got := slices.Contains(w.writes(), "patch status"); got != tt.wantLater {
+					t.Errorf("patched after the trouble: %v", got)
+				}
+			})
+		})
+	}
+}
+
+func TestDeletion(t *testing.T) {
+	mirror := func(p *v1.Pod) { p.Annotations = map[string]string{pod.ConfigMirrorAnnotation: "h"} }
+	for _, tt := range []struct {
+		name     string
+		pod      *v1.Pod
+		finished bool
+		couldRun bool
+		want     []string
+	}{
+		{name: "all done", pod: newPod(deleted), finished: true, want: []string{"patch status", "delete "}},
+		{name: "not deleted", pod: newPod(), finished: true, want: []string{"patch status"}},
+		{name: "not finished", pod: newPod(deleted), want: []string{"patch status"}},
+		{name: "may still run", pod: newPod(deleted), finished: true, couldRun: true, want: []string{"patch status"}},
+		{name: "mirror", pod: newPod(deleted, mirror), finished: true, want: []string{"patch status"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(tt.pod)
+				w.desired, w.couldRun = []*v1.Pod{tt.pod}, tt.couldRun
+				w.SetPodStatus(tt.pod, done(tt.pod, 0))
+				if tt.finished {
+					w.TerminatePod(tt.pod)
+				}
+				var options metav1.DeleteOptions
+				w.api.PrependReactor("delete", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
+					options = a.(clienttesting.DeleteAction).GetDeleteOptions()
+					return false, nil, nil
+				})
+				w.runFor(t, time.Second)
+				got := w.writes()
+				if diff := cmp.Diff(tt.want, got); diff != "" {
+					t.Error(diff)
+				}
+				if slices.Contains(got, "delete ") {
+					want := metav1.DeleteOptions{GracePeriodSeconds: new(int64(0)), Preconditions: metav1.NewUIDPreconditions("u1")}
+					if diff := cmp.Diff(want, options); diff != "" {
+						t.Error(diff)
+					}
+					if w.Known("u1") {
+						t.Error("the deleted pod is still known")
+					}
+				}
+			})
+		})
+	}
+}
+
+// A deletion that could not be sent is sent again by a full pass, though the status is there already.
+func TestDeletionAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPod(deleted)
+		w := newWorld(p)
+		w.desired = []*v1.Pod{p}
+		trouble := true
+		w.api.PrependReactor("delete", "pods", func(clienttesting.Action) (bool, runtime.Object, error) { return trouble, nil, errors.New("boom") })
+		w.SetPodStatus(p, done(p, 0))
+		w.TerminatePod(p)
+		w.runFor(t, time.Second)
+		p.Status = w.status(t) // the watch brings it back
+		trouble = false
+		w.runFor(t, DefaultInterval+time.Second)
+		if w.Known("u1") {
+			t.Errorf("not deleted; log: %s", w.log)
+		}
+	})
+}
+
+func TestStaticPod(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPod(static)
+		w := newWorld()
+		w.desired = []*v1.Pod{p}
+		w.SetPodStatus(p, up(p))
+		w.runFor(t, time.Minute)
+		if got := w.api.Actions(); len(got) != 0 {
+			t.Errorf("asked %v about a pod without a mirror", got)
+		}
+		mirror := newPod(func(m *v1.Pod) {
+			m.UID = "m1"
+			m.Annotations = map[string]string{pod.ConfigMirrorAnnotation: "h", pod.ConfigSourceAnnotation: pod.FileSource}
+		})
+		if err := w.api.Tracker().Add(mirror.DeepCopy()); err != nil {
+			t.Fatal(err)
+		}
+		w.mirrors = []*v1.Pod{mirror}
+		w.runFor(t, DefaultInterval+time.Second)
+		if got := w.status(t).Phase; got != v1.PodRunning {
+			t.Errorf("the mirror's phase is %q", got)
+		}
+		if st, ok := w.PodStatus("m1"); !ok || st.Phase != v1.PodRunning {
+			t.Errorf("status by the mirror's UID: %v %s", ok, st.Phase)
+		}
+		w.TerminatePod(p)
+		if st, _ := w.PodStatus("u1"); st.Phase != v1.PodRunning {
+			t.Errorf("a static pod became %s for good", st.Phase)
+		}
+	})
+}
+
+func TestProbesAndStatus(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPod()
+		w := newWorld(p)
+		id := container.ID{Type: "containerd", ID: "app0"}
+		w.SetContainerReadiness("u1", id, true) // a pod that is not desired
+		w.desired = []*v1.Pod{p}
+		w.SetContainerReadiness("u1", id, true) // one that has not been synced
+		if w.Known("u1") {
+			t.Fatal("a status came from a probe alone")
+		}
+		w.SetPodStatus(p, up(p))
+		time.Sleep(time.Minute)
+		w.SetContainerReadiness("u1", container.ID{Type: "containerd", ID: "other"}, false)
+		w.SetContainerReadiness("u1", id, false)
+		w.SetContainerReadiness("u1", id, false)
+		w.SetContainerStartup("u1", id, true)
+		st, _ := w.PodStatus("u1")
+		for _, c := range st.Conditions {
+			isReady := c.Type == v1.PodReady || c.Type == v1.ContainersReady
+			if (c.Status == v1.ConditionFalse) != (isReady || c.Type == v1.PodReadyToStartContainers) {
+				t.Errorf("%s is %s", c.Type, c.Status)
+			}
+			if changed := time.Since(c.LastTransitionTime.Time) < time.Second; changed != isReady {
+				t.Errorf("%s changed at %v", c.Type, c.LastTransitionTime)
+			}
+		}
+		w.SetContainerStartup("u1", id, false)
+		if st, _ := w.PodStatus("u1"); *st.ContainerStatuses[0].Started || w.Snapshot()[0].Version != 3 {
+			t.Errorf("version %d, %+v", w.Snapshot()[0].Version, st.ContainerStatuses[0])
+		}
+		for _, want := range []string{
+			"Pod has been deleted, no need to update readiness", "Container readiness changed before pod has synced",
+			"Container readiness changed for unknown container", "Container readiness unchanged", "Container startup unchanged",
+		} {
+			if !strings.Contains(w.log.String(), want) {
+				t.Errorf("no line %q in %s", want, w.log)
+			}
+		}
+	})
+}
+
+func TestRefusedAndKept(t *testing.T) {
+	p := newPod(policy(v1.RestartPolicyNever))
+	w := newWorld()
+	w.SetPodStatus(p, done(p, 1))
+	w.SetPodStatus(p, up(p))
+	if st, _ := w.PodStatus("u1"); st.Phase != v1.PodFailed || !strings.Contains(w.log.String(), "Status update on pod aborted") {
+		t.Errorf("phase %s, log %s", st.Phase, w.log)
+	}
+	w.TerminatePod(p)
+	w.SetPodStatus(p, v1.PodStatus{Phase: v1.PodFailed})
+	if e := w.Snapshot()[0]; !e.Finished {
+		t.Error("a pod that had ended has not any more")
+	}
+	w.RemoveOrphanedStatuses(map[types.UID]bool{"u1": true})
+	if !w.Known("u1") {
+		t.Error("a pod was forgotten that was to be kept")
+	}
+	w.RemoveOrphanedStatuses(nil)
+	if w.Known("u1") {
+		t.Error("an orphan was kept")
+	}
+}
+
+func TestFile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "status.json")
+		w := newWorld()
+		cfg := w.config(logr.Discard())
+		cfg.Client, cfg.File = nil, path
+		w.Manager = New(cfg)
+		p, other := newPod(), newPod(func(p *v1.Pod) { p.Name, p.UID = "api", "u2" })
+		w.desired = []*v1.Pod{p, other}
+		read := func() []string {
+			content, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var list List
+			if err := json.Unmarshal(content, &list); err != nil {
+				t.Fatal(err)
+			}
+			out := []string{list.APIVersion, list.Kind}
+			for _, i := range list.Items {
+				out = append(out, string(i.Metadata.UID)+" "+i.Metadata.Namespace+"/"+i.Metadata.Name+" "+string(i.Status.Phase))
+			}
+			return out
+		}
+		w.SetPodStatus(p, up(p))
+		w.SetPodStatus(other, done(other, 1))
+		w.runFor(t, time.Second)
+		want := []string{"kdiag/v1", "PodStatusList", "u2 shop/api Failed", "u1 shop/web Running"}
+		if diff := cmp.Diff(want, read()); diff != "" {
+			t.Error(diff)
+		}
+		before, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.runFor(t, time.Minute)
+		if after, err := os.Stat(path); err != nil || !os.SameFile(before, after) {
+			t.Errorf("the file was replaced for nothing: %v", err)
+		}
+		w.RemoveOrphanedStatuses(map[types.UID]bool{"u2": true})
+		w.runFor(t, time.Second)
+		if diff := cmp.Diff(want[:3], read()); diff != "" {
+			t.Error(diff)
+		}
+		if names, _ := os.ReadDir(filepath.Dir(path)); len(names) != 1 {
+			t.Errorf("left behind: %v", names)
+		}
+	})
+}
+
+func TestFileTrouble(t *testing.T) {
+	dir := t.TempDir()
+	w := newWorld()
+	w.cfg.File = filepath.Join(dir, "missing", "status.json")
+	w.writeFile()
+	if !strings.Contains(w.log.String(), "Failed to write pod statuses") {
+		t.Errorf("log %s", w.log)
+	}
+	w.cfg.File = dir // a directory cannot be replaced
+	w.writeFile()
+	if w.written != nil {
+		t.Error("what was not written counts as written")
+	}
+	if left, _ := filepath.Glob(filepath.Join(filepath.Dir(dir), ".*-*")); len(left) != 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
