@@ -1,0 +1,602 @@
+package volumemanager
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sys/unix"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/record"
+
+	"github.com/kdiag/kdiag/plegbench/syncloop/metrics"
+)
+
+func newManager(t *testing.T, objects string) (*Manager, *record.FakeRecorder) {
+	t.Helper()
+	dir, recorder := t.TempDir(), record.NewFakeRecorder(1000)
+	put(t, filepath.Join(dir, "objects", "all.yaml"), objects)
+	m := New(Config{
+		NodeName: "node-1", RootDir: filepath.Join(dir, "root"), Objects: NewFileObjects(filepath.Join(dir, "objects")), Recorder: recorder,
+		Log: logr.Discard(), Metrics: metrics.New(prometheus.NewRegistry(), prometheus.NewRegistry()),
+		Allocatable: func() v1.ResourceList { return v1.ResourceList{"cpu": resource.MustParse("3")} },
+	})
+	t.Cleanup(func() {
+		mounts, err := mountsBelow(dir)
+		if err != nil {
+			t.Error(err)
+		}
+		for i := range mounts {
+			if err := unix.Unmount(mounts[len(mounts)-1-i].path, 0); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	return m, recorder
+}
+
+func needRoot(t *testing.T) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("mounting needs root")
+	}
+}
+
+// newPod makes a pod whose container mounts each of the volumes at /v/<name>.
+func newPod(volumes ...v1.Volume) *v1.Pod {
+	c := v1.Container{Name: "c"}
+	for _, v := range volumes {
+		c.VolumeMounts = append(c.VolumeMounts, v1.VolumeMount{Name: v.Name, MountPath: "/v/" + v.Name})
+	}
+	return &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default", UID: "uid-1", Labels: map[string]string{"app": "web"}},
+		Spec:       v1.PodSpec{Volumes: volumes, Containers: []v1.Container{c}},
+	}
+}
+
+func volume(name string, source v1.VolumeSource) v1.Volume {
+	return v1.Volume{Name: name, VolumeSource: source}
+}
+
+func configMapVolume(name, object string) v1.Volume {
+	return volume(name, v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: v1.LocalObjectReference{Name: object}}})
+}
+
+func ptr[T any](v T) *T { return &v }
+
+const shopObjects = `apiVersion: v1
+kind: ConfigMap
+metadata: {name: settings}
+data: {mode: fast, size: small}
+---
+apiVersion: v1
+kind: Secret
+metadata: {name: key}
+stringData: {pass: word}
+`
+
+func allKinds(host string) []v1.Volume {
+	fields := []v1.DownwardAPIVolumeFile{
+		{Path: "labels", FieldRef: &v1.ObjectFieldSelector{FieldPath: "metadata.labels"}},
+		{Path: "cpu", ResourceFieldRef: &v1.ResourceFieldSelector{ContainerName: "c", Resource: "limits.cpu"}, Mode: ptr[int32](0o400)},
+	}
+	reference := v1.LocalObjectReference{Name: "settings"}
+	return []v1.Volume{
+		volume("disk", v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}),
+		volume("memory", v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{Medium: v1.StorageMediumMemory, SizeLimit: ptr(resource.MustParse("1Mi"))}}),
+		volume("host", v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{Path: host, Type: ptr(v1.HostPathDirectoryOrCreate)}}),
+		configMapVolume("config", "settings"),
+		volume("secret", v1.VolumeSource{Secret: &v1.SecretVolumeSource{
+			SecretName: "key", Items: []v1.KeyToPath{{Key: "pass", Path: "sub/pass", Mode: ptr[int32](0o440)}},
+		}}),
+		volume("down", v1.VolumeSource{DownwardAPI: &v1.DownwardAPIVolumeSource{Items: fields}}),
+		volume("both", v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{DefaultMode: ptr[int32](0o600), Sources: []v1.VolumeProjection{
+			{ConfigMap: &v1.ConfigMapProjection{LocalObjectReference: reference, Items: []v1.KeyToPath{{Key: "mode", Path: "mode"}}}},
+			{Secret: &v1.SecretProjection{LocalObjectReference: v1.LocalObjectReference{Name: "key"}}},
+			{DownwardAPI: &v1.DownwardAPIProjection{Items: fields[:1]}},
+			{Secret: &v1.SecretProjection{LocalObjectReference: v1.LocalObjectReference{Name: "none"}, Optional: ptr(true)}},
+		}}}),
+	}
+}
+
+func TestAllKindsOnARealDisk(t *testing.T) {
+	needRoot(t)
+	m, _ := newManager(t, shopObjects)
+	host := filepath.Join(t.TempDir(), "made")
+	pod := newPod(allKinds(host)...)
+	pod.Spec.SecurityContext = &v1.PodSecurityContext{FSGroup: ptr[int64](4242)}
+	pod.Spec.Volumes = append(pod.Spec.Volumes, configMapVolume("unused", "no such object"))
+	if err := m.WaitForAttachAndMount(t.Context(), pod); err != nil {
+		t.Fatal(err)
+	}
+	mounts := m.Mounts(pod.UID)
+	at := func(folder, name string) string {
+		return filepath.Join(m.volumesDir(pod.UID), "kubernetes.io~"+folder, name)
+	}
+	want := map[string]Volume{
+		"disk":   {HostPath: at("empty-dir", "disk"), Managed: true},
+		"memory": {HostPath: at("empty-dir", "memory"), Managed: true},
+		"host":   {HostPath: host},
+		"config": {HostPath: at("configmap", "config"), Managed: true, ReadOnly: true},
+		"secret": {HostPath: at("secret", "secret"), Managed: true, ReadOnly: true},
+		"down":   {HostPath: at("downward-api", "down"), Managed: true, ReadOnly: true},
+		"both":   {HostPath: at("projected", "both"), Managed: true, ReadOnly: true},
+	}
+	if diff := cmp.Diff(want, mounts); diff != "" {
+		t.Errorf("mounts (-want +got):\n%s", diff)
+	}
+	contents := map[string]map[string]string{
+		"config": {"mode": "-rw-r--r-- fast", "size": "-rw-r--r-- small"},
+		"secret": {"sub/pass": "-r--r----- word"},
+		"down":   {"labels": `-rw-r--r-- app="web"`, "cpu": "-r--r----- 3"}, // the group may read it too
+		"both":   {"mode": "-rw-r----- fast", "pass": "-rw-r----- word", "labels": `-rw-r----- app="web"`},
+	}
+	for name, want := range contents {
+		if diff := cmp.Diff(want, visible(t, mounts[name].HostPath)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+	for name, memory := range map[string]bool{"disk": false, "memory": true, "config": false, "secret": true, "down": true, "both": true} {
+		info, err := os.Stat(mounts[name].HostPath)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if info.Mode()&fs.ModeSetgid == 0 || info.Sys().(*syscall.Stat_t).Gid != 4242 {
+			t.Errorf("%s: mode %v, group %d, want that of the fsGroup", name, info.Mode(), info.Sys().(*syscall.Stat_t).Gid)
+		}
+		var st unix.Statfs_t
+		if err := unix.Statfs(mounts[name].HostPath, &st); err != nil {
+			t.Fatal(err)
+		}
+		if (st.Type == unix.TMPFS_MAGIC && isMount(mounts[name].HostPath)) != memory {
+			t.Errorf("%s: file system %x, want one in memory %v", name, st.Type, memory)
+		}
+		if size := int64(st.Blocks) * st.Bsize; name == "memory" && size != 1<<20 {
+			t.Errorf("%s: %d bytes, want 1 MiB", name, size)
+		}
+	}
+	put(t, filepath.Join(mounts["disk"].HostPath, "written by a container"), "x")
+	put(t, filepath.Join(host, "of the host"), "x")
+	if err := m.WaitForUnmount(t.Context(), pod); err != nil {
+		t.Fatal(err)
+	}
+	if left := m.Mounts(pod.UID); len(left) > 0 {
+		t.Errorf("mounts after the end: %v", left)
+	}
+	if left, _ := mountsBelow(m.cfg.RootDir); len(left) > 0 {
+		t.Errorf("still mounted: %v", left)
+	}
+	if left := ourVolumes(m.podDir(pod.UID)); len(left) > 0 {
+		t.Errorf("volumes after the end: %v", left)
+	}
+	if !exists(filepath.Join(host, "of the host")) {
+		t.Error("the host's file went with the pod")
+	}
+}
+
+// TestAdoptsWhatAnEarlierRunMade has a second manager over the folders of the first.
+func TestAdoptsWhatAnEarlierRunMade(t *testing.T) {
+	needRoot(t)
+	m, _ := newManager(t, shopObjects)
+	pod := newPod(allKinds(t.TempDir())...)
+	if err := m.WaitForAttachAndMount(t.Context(), pod); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"disk", "memory"} {
+		dir := m.Mounts(pod.UID)[name].HostPath
+		put(t, filepath.Join(dir, "kept"), "x")
+		if err := os.Chmod(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before, err := mountsBelow(m.cfg.RootDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	second := New(m.cfg)
+	if err := second.WaitForAttachAndMount(t.Context(), pod); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(m.Mounts(pod.UID), second.Mounts(pod.UID)); diff != "" {
+		t.Errorf("mounts (-first +second):\n%s", diff)
+	}
+	for _, name := range []string{"disk", "memory"} {
+		dir := second.Mounts(pod.UID)[name].HostPath
+		if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o700 || !exists(filepath.Join(dir, "kept")) {
+			t.Errorf("%s: %v, %v, want it as the container left it", name, info, err)
+		}
+	}
+	after, err := mountsBelow(m.cfg.RootDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(before, after, cmp.AllowUnexported(mountPoint{})); diff != "" {
+		t.Errorf("mounted twice (-before +after):\n%s", diff)
+	}
+	if err := New(m.cfg).WaitForUnmount(t.Context(), pod); err != nil { // a third, that knows of nothing
+		t.Error(err)
+	}
+	if left, _ := mountsBelow(m.cfg.RootDir); len(left) > 0 {
+		t.Errorf("still mounted: %v", left)
+	}
+}
+
+func TestMissingObjectIsWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, recorder := newManager(t, "")
+		pod := newPod(configMapVolume("config", "settings"), volume("disk", v1.VolumeSource{}))
+		start := time.Now()
+		err := m.WaitForAttachAndMount(t.Context(), pod)
+		want := "unmounted volumes=[config], unattached volumes=[], failed to process volumes=[]: context deadline exceeded"
+		if err == nil || err.Error() != want || time.Since(start) != mountTimeout {
+			t.Errorf("after %v: %v, want %s", time.Since(start), err, want)
+		}
+		if n := len(recorder.Events); n != 8 { // at 0, .5, 1.5, 3.5, ... 63.5 s
+			t.Errorf("%d events, want 8", n)
+		}
+		wantEvent := `Warning FailedMount MountVolume.SetUp failed for volume "config" : configmaps "settings" not found`
+		if got := <-recorder.Events; got != wantEvent {
+			t.Errorf("event %q, want %q", got, wantEvent)
+		}
+		go func() {
+			time.Sleep(10 * time.Second)
+			put(t, filepath.Join(m.cfg.RootDir, "..", "objects", "more.yaml"), shopObjects)
+		}()
+		start = time.Now()
+		if err := m.WaitForAttachAndMount(t.Context(), pod); err != nil || time.Since(start) != 15500*time.Millisecond {
+			t.Errorf("after %v: %v, want success at the next try, after 15.5 s", time.Since(start), err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		err = m.WaitForAttachAndMount(ctx, newPod(configMapVolume("other", "none")))
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("cancelled: %v", err)
+		}
+	})
+}
+
+func TestUnsupportedEndsAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, _ := newManager(t, shopObjects)
+		pod := newPod(
+			volume("claim", v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "x"}}),
+			volume("huge", v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{Medium: v1.StorageMediumHugePages}}),
+			volume("share", v1.VolumeSource{NFS: &v1.NFSVolumeSource{}}),
+			volume("../escape", v1.VolumeSource{}),
+			configMapVolume("config", "settings"),
+		)
+		pod.Spec.Containers[0].VolumeMounts = append(pod.Spec.Containers[0].VolumeMounts, v1.VolumeMount{Name: "nowhere", MountPath: "/n"})
+		start := time.Now()
+		err := m.WaitForAttachAndMount(t.Context(), pod)
+		if err == nil || time.Since(start) != 0 {
+			t.Fatalf("after %v: %v", time.Since(start), err)
+		}
+		for _, want := range []string{
+			"unmounted volumes=[../escape claim huge nowhere share], unattached volumes=[], " +
+				"failed to process volumes=[../escape claim huge nowhere share]: ",
+			"persistentVolumeClaim", "nfs", `unknown storage medium "HugePages"`, `volume "nowhere" is not among the pod's volumes`,
+		} {
+			if !strings.Contains(err.Error(), want) {
+				t.Errorf("%v\nlacks %q", err, want)
+			}
+		}
+		if _, ok := m.Mounts(pod.UID)["config"]; !ok {
+			t.Error("the volume that can be made was not")
+		}
+		if exists(filepath.Join(m.volumesDir(pod.UID), "escape")) {
+			t.Error("a volume was made outside of its folder")
+		}
+		pod = newPod()
+		pod.UID = "../../out"
+		if err := m.WaitForAttachAndMount(t.Context(), pod); err == nil {
+			t.Error("a uid that leads out of the root directory was taken")
+		}
+	})
+}
+
+// TestRunRefreshes changes an object and a label behind the volumes of a pod that runs.
+func TestRunRefreshes(t *testing.T) {
+	needRoot(t)
+	synctest.Test(t, func(t *testing.T) {
+		m, recorder := newManager(t, shopObjects)
+		kinds := allKinds(t.TempDir())
+		pod := newPod(kinds[3], kinds[5])
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- m.Run(ctx) }()
+		if err := m.WaitForAttachAndMount(ctx, pod); err != nil {
+			t.Fatal(err)
+		}
+		see := func(name, path, want string) {
+			t.Helper()
+			if got := visible(t, m.Mounts(pod.UID)[name].HostPath)[path]; got != "-rw-r--r-- "+want {
+				t.Errorf("%s holds %q, want %q", path, got, want)
+			}
+		}
+		objects := filepath.Join(m.cfg.RootDir, "..", "objects", "all.yaml")
+		put(t, objects, strings.ReplaceAll(shopObjects, "fast", "slower"))
+		see("config", "mode", "fast")
+		time.Sleep(defaultRefresh + time.Second)
+		see("config", "mode", "slower")
+		put(t, objects, "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: other}\n")
+		time.Sleep(defaultRefresh)
+		see("config", "mode", "slower") // it stays, but that is said
+		if got := <-recorder.Events; !strings.Contains(got, `FailedMount MountVolume.SetUp failed for volume "config"`) {
+			t.Errorf("event %q", got)
+		}
+		changed := pod.DeepCopy()
+		changed.Labels["app"] = "shop"
+		if err := m.WaitForAttachAndMount(ctx, changed); err != nil {
+			t.Errorf("a volume that is there is not waited for: %v", err)
+		}
+		see("down", "labels", `app="shop"`)
+		if err := m.WaitForUnmount(ctx, pod); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * defaultRefresh)
+		if left := ourVolumes(m.podDir(pod.UID)); len(left) > 0 {
+			t.Errorf("the refresh made again what was cleared away: %v", left)
+		}
+		cancel()
+		if err := <-done; !errors.Is(err, context.Canceled) {
+			t.Errorf("Run ended with %v", err)
+		}
+	})
+}
+
+func TestMountInsideKeepsAVolume(t *testing.T) {
+	needRoot(t)
+	synctest.Test(t, func(t *testing.T) {
+		m, _ := newManager(t, shopObjects)
+		pod := newPod(volume("disk", v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}), configMapVolume("config", "settings"))
+		if err := m.WaitForAttachAndMount(t.Context(), pod); err != nil {
+			t.Fatal(err)
+		}
+		precious := t.TempDir()
+		put(t, filepath.Join(precious, "file"), "x")
+		inside := filepath.Join(m.Mounts(pod.UID)["disk"].HostPath, "inside")
+		put(t, filepath.Join(inside, "hidden"), "x")
+		if err := unix.Mount(precious, inside, "", unix.MS_BIND, ""); err != nil {
+			t.Fatal(err)
+		}
+		err := m.WaitForUnmount(t.Context(), pod)
+		if want := "mounted volumes=[disk]: context deadline exceeded"; err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("got %v, want %s", err, want)
+		}
+		if err := m.CleanupOrphans(nil); err == nil {
+			t.Error("a pod with a foreign mount was taken for clean")
+		}
+		if !exists(filepath.Join(precious, "file")) {
+			t.Fatal("a folder behind a mount was emptied")
+		}
+		if err := unix.Unmount(inside, 0); err != nil {
+			t.Fatal(err)
+		}
+		if err := m.CleanupOrphans(nil); err != nil || exists(m.podDir(pod.UID)) {
+			t.Errorf("when it is unmounted: %v, want it gone", err)
+		}
+	})
+}
+
+func TestCleanupOrphans(t *testing.T) {
+	needRoot(t)
+	m, _ := newManager(t, shopObjects)
+	pods := map[types.UID]*v1.Pod{}
+	for _, uid := range []types.UID{"kept", "in-use", "ended", "earlier-run", "odd"} {
+		pods[uid] = newPod(allKinds(t.TempDir())...)
+		pods[uid].UID = uid
+		if err := m.WaitForAttachAndMount(t.Context(), pods[uid]); err != nil {
+			t.Fatal(err)
+		}
+		put(t, filepath.Join(m.podDir(uid), "etc-hosts"), "x")
+		put(t, filepath.Join(m.podDir(uid), "volume-subpaths", "disk", "c", "0"), "")
+	}
+	subpath := filepath.Join(m.podDir("earlier-run"), "volume-subpaths", "disk", "c", "0")
+	target := filepath.Join(t.TempDir(), "file")
+	put(t, target, "behind a subPath")
+	if err := unix.Mount(target, subpath, "", unix.MS_BIND, ""); err != nil {
+		t.Fatal(err)
+	}
+	put(t, filepath.Join(m.volumesDir("odd"), "kubernetes.io~nfs", "share", "file"), "x")
+	put(t, filepath.Join(m.cfg.RootDir, "pods", "of-a-real-kubelet", "volumes", "file"), "x")
+	put(t, filepath.Join(m.cfg.RootDir, "pods", "of-another-node", ownerMark), "node-2")
+	for _, uid := range []types.UID{"ended", "odd"} {
+		if err := m.WaitForUnmount(t.Context(), pods[uid]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	delete(m.pods, "earlier-run")
+	if err := m.CleanupOrphans(map[types.UID]bool{"kept": true}); err == nil || strings.Contains(err.Error(), "ended") {
+		t.Errorf("got %v, want errors of in-use and odd", err)
+	}
+	for uid, want := range map[types.UID]bool{
+		"kept": true, "in-use": true, "ended": false, "earlier-run": false, "odd": true, "of-a-real-kubelet": true, "of-another-node": true,
+	} {
+		if exists(m.podDir(uid)) != want {
+			t.Errorf("%s: there %v, want %v", uid, !want, want)
+		}
+	}
+	for _, file := range []string{
+		target, filepath.Join(m.volumesDir("odd"), "kubernetes.io~nfs", "share", "file"),
+		filepath.Join(m.cfg.RootDir, "pods", "of-a-real-kubelet", "volumes", "file"),
+		filepath.Join(m.Mounts("in-use")["config"].HostPath, "mode"),
+	} {
+		if !exists(file) {
+			t.Errorf("%s is gone", file)
+		}
+	}
+	if diff := cmp.Diff([]types.UID{"in-use", "kept", "odd"}, m.PodDirs()); diff != "" {
+		t.Errorf("folders of ours (-want +got):\n%s", diff)
+	}
+	for _, uid := range []types.UID{"kept", "in-use"} {
+		if err := m.WaitForUnmount(t.Context(), pods[uid]); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestHostPathTypes(t *testing.T) {
+	dir := t.TempDir()
+	put(t, filepath.Join(dir, "file"), "x")
+	socket := filepath.Join(dir, "socket")
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Close(fd) }()
+	if err := unix.Bind(fd, &unix.SockaddrUnix{Name: socket}); err != nil {
+		t.Fatal(err)
+	}
+	missing, file, null := filepath.Join(dir, "missing"), filepath.Join(dir, "file"), "/dev/null"
+	tests := []struct {
+		kind v1.HostPathType
+		path string
+		ok   bool
+	}{
+		{"", missing, true},
+		{v1.HostPathDirectory, dir, true},
+		{v1.HostPathDirectory, file, false},
+		{v1.HostPathDirectory, missing, false},
+		{v1.HostPathFile, file, true},
+		{v1.HostPathFile, dir, false},
+		{v1.HostPathFile, missing, false},
+		{v1.HostPathSocket, socket, true},
+		{v1.HostPathSocket, file, false},
+		{v1.HostPathCharDev, null, true},
+		{v1.HostPathCharDev, file, false},
+		{v1.HostPathBlockDev, null, false},
+		{v1.HostPathBlockDev, missing, false},
+		{v1.HostPathDirectoryOrCreate, filepath.Join(dir, "new", "dir"), true},
+		{v1.HostPathDirectoryOrCreate, file, false},
+		{v1.HostPathFileOrCreate, filepath.Join(dir, "new", "file"), true},
+		{v1.HostPathFileOrCreate, dir, false},
+		{"Nonsense", dir, false},
+		{"", dir + "/../x", false},
+	}
+	for _, tt := range tests {
+		err := checkHostPath(&v1.HostPathVolumeSource{Path: tt.path, Type: &tt.kind})
+		if (err == nil) != tt.ok {
+			t.Errorf("%s %s: %v, want ok %v", tt.kind, tt.path, err, tt.ok)
+		}
+	}
+	if info, err := os.Stat(filepath.Join(dir, "new", "file")); err != nil || !info.Mode().IsRegular() {
+		t.Errorf("the file was not made: %v", err)
+	}
+}
+
+func TestContentErrors(t *testing.T) {
+	m, _ := newManager(t, shopObjects)
+	projected := func(source v1.VolumeProjection) v1.VolumeSource {
+		return v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{Sources: []v1.VolumeProjection{source}}}
+	}
+	reference := v1.LocalObjectReference{Name: "settings"}
+	items := []v1.KeyToPath{{Key: "none", Path: "x"}}
+	tests := []struct {
+		source v1.VolumeSource
+		want   string // "" is an empty volume
+	}{
+		{v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: reference, Items: items}}, "references non-existent key: none"},
+		{v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: reference, Items: items, Optional: ptr(true)}}, ""},
+		{v1.VolumeSource{Secret: &v1.SecretVolumeSource{SecretName: "none"}}, `secrets "none" not found`},
+		{v1.VolumeSource{Secret: &v1.SecretVolumeSource{SecretName: "none", Optional: ptr(true)}}, ""},
+		{projected(v1.VolumeProjection{ServiceAccountToken: &v1.ServiceAccountTokenProjection{Path: "token"}}), "needs an API server"},
+		{projected(v1.VolumeProjection{ClusterTrustBundle: &v1.ClusterTrustBundleProjection{}}), "none of"},
+		{projected(v1.VolumeProjection{DownwardAPI: &v1.DownwardAPIProjection{Items: []v1.DownwardAPIVolumeFile{
+			{Path: "x", FieldRef: &v1.ObjectFieldSelector{FieldPath: "status.podIP"}},
+		}}}), "unsupported fieldPath: status.podIP"},
+	}
+	for _, tt := range tests {
+		v := volume("v", tt.source)
+		got, err := m.content(t.Context(), newPod(v), &v)
+		if tt.want == "" && (err != nil || len(got) > 0) || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
+			t.Errorf("%+v: %v, %v, want %q", tt.source, got, err, tt.want)
+		}
+	}
+}
+
+func TestTokenIsForThePodsEyes(t *testing.T) {
+	user := func(uid int64) *v1.SecurityContext { return &v1.SecurityContext{RunAsUser: &uid} }
+	tests := []struct {
+		name       string
+		pod, c, c2 *v1.SecurityContext
+		group      *int64
+		wantMode   int32
+		wantUser   *int64
+	}{
+		{name: "nothing said", wantMode: 0o644},
+		{name: "one user", c: user(5), c2: user(5), wantMode: 0o600, wantUser: ptr[int64](5)},
+		{name: "two users", c: user(5), c2: user(6), wantMode: 0o644},
+		{name: "the pod's user", pod: user(7), wantMode: 0o600, wantUser: ptr[int64](7)},
+		{name: "one container differs", pod: user(7), c: user(5), wantMode: 0o644},
+		{name: "a group", group: ptr[int64](9), wantMode: 0o600},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			pod := &v1.Pod{Spec: v1.PodSpec{
+				SecurityContext: &v1.PodSecurityContext{FSGroup: tt.group},
+				InitContainers:  []v1.Container{{SecurityContext: tt.c}}, Containers: []v1.Container{{SecurityContext: tt.c2}},
+			}}
+			if tt.pod != nil {
+				pod.Spec.SecurityContext.RunAsUser = tt.pod.RunAsUser
+			}
+			m := New(Config{Objects: oneToken{}})
+			got, err := m.token(t.Context(), pod, &v1.ServiceAccountTokenProjection{Path: "token", Audience: "vault"}, 0o644)
+			want := payload{"token": {data: []byte("for [vault]"), mode: tt.wantMode, user: tt.wantUser}}
+			if diff := cmp.Diff(want, got, cmp.AllowUnexported(file{})); diff != "" || err != nil {
+				t.Errorf("%v (-want +got):\n%s", err, diff)
+			}
+		})
+	}
+}
+
+func TestNested(t *testing.T) {
+	mount := func(name, path, sub string) v1.VolumeMount {
+		return v1.VolumeMount{Name: name, MountPath: path, SubPath: sub}
+	}
+	pod := &v1.Pod{Spec: v1.PodSpec{
+		Containers: []v1.Container{{VolumeMounts: []v1.VolumeMount{
+			mount("a", "/etc/app", ""), mount("b", "/etc/app/keys/", ""), mount("c", "/etc/application", ""), mount("b", "/etc/app/keys", ""),
+			mount("d", "/etc/app/../../up", ""),
+		}}},
+		EphemeralContainers: []v1.EphemeralContainer{{EphemeralContainerCommon: v1.EphemeralContainerCommon{VolumeMounts: []v1.VolumeMount{
+			mount("a", "/", ""), mount("b", "/x/y", ""), mount("c", "/s", "part"), mount("b", "/s/t", ""),
+		}}}},
+	}}
+	for name, want := range map[string][]string{"a": {"keys", "s", "s/t", "x/y"}, "b": nil, "c": nil} {
+		if diff := cmp.Diff(want, nested(pod, name)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+	if diff := cmp.Diff([]string{"a", "b", "c", "d"}, wanted(pod)); diff != "" {
+		t.Errorf("wanted (-want +got):\n%s", diff)
+	}
+}
+
+func TestNestedMountpointsAreMade(t *testing.T) {
+	m, _ := newManager(t, shopObjects)
+	pod := newPod(configMapVolume("config", "settings"))
+	pod.Spec.Volumes = append(pod.Spec.Volumes, volume("disk", v1.VolumeSource{}))
+	pod.Spec.Containers[0].VolumeMounts = append(pod.Spec.Containers[0].VolumeMounts, v1.VolumeMount{Name: "disk", MountPath: "/v/config/in/here"})
+	for i := range 2 {
+		if err := m.WaitForAttachAndMount(t.Context(), pod); err != nil {
+			t.Fatal(fmt.Sprint("time ", i), err)
+		}
+		if !exists(filepath.Join(m.Mounts(pod.UID)["config"].HostPath, "in", "here")) {
+			t.Errorf("time %d: there is nothing to mount on", i)
+		}
+	}
+}
