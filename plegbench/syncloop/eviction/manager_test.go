@@ -1,0 +1,359 @@
+package eviction
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-logr/logr/funcr"
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/client-go/tools/record"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"github.com/kdiag/kdiag/plegbench/syncloop/metrics"
+)
+
+// A node has so much memory and disk left, and runs pods.
+type node struct {
+	mu           sync.Mutex
+	memory, disk uint64
+	seen         uint64 // seconds, one more with each summary
+	err          error
+	pods         []*v1.Pod
+	stats        []statsapi.PodStats
+	killErr      error
+	reclaimed    []string
+	free         uint64 // disk that a reclaim frees
+	killed       []string
+	status       v1.PodStatus // of the last that was killed
+	dirty        bool         // killed pods are not cleaned up
+	lines        []string
+}
+
+func (n *node) change(do func()) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	do()
+}
+
+func (n *node) summary(context.Context) (*statsapi.Summary, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.seen++
+	return summary(n.seen, n.memory, n.disk, n.stats...), n.err
+}
+
+func (n *node) kill(_ context.Context, p *v1.Pod, evict bool, grace *int64, override func(*v1.PodStatus)) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if !evict {
+		return errors.New("not an eviction")
+	}
+	n.killed = append(n.killed, p.Name+" "+(time.Duration(*grace)*time.Second).String())
+	n.status = *p.Status.DeepCopy()
+	override(&n.status)
+	n.pods = slices.DeleteFunc(slices.Clone(n.pods), func(o *v1.Pod) bool { return o == p })
+	return n.killErr
+}
+
+func (n *node) reclaim(what string) func(context.Context) error {
+	return func(context.Context) error {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		n.reclaimed = append(n.reclaimed, what)
+		n.disk += n.free
+		return errors.New("cannot free all")
+	}
+}
+
+func (n *node) manager(change func(*Config)) (*Manager, *record.FakeRecorder) {
+	recorder := record.NewFakeRecorder(100)
+	cfg := Config{
+		Summary: n.summary, Kill: n.kill, Recorder: recorder, NodeName: "n", TransitionPeriod: 5 * time.Minute, MaxPodGrace: 60,
+		Pods:      func() []*v1.Pod { n.mu.Lock(); defer n.mu.Unlock(); return n.pods },
+		CleanedUp: func(*v1.Pod) bool { n.mu.Lock(); defer n.mu.Unlock(); return !n.dirty },
+		Reclaim:   Reclaim{n.reclaim("containers"), n.reclaim("images")},
+		Thresholds: []Threshold{
+			{Signal: MemoryAvailable, Value: amount("100")}, {Signal: MemoryAvailable, Value: amount("200"), Grace: 30 * time.Second}, {Signal: NodeFsAvailable, Value: Value{Share: 0.1}},
+		},
+		Log:     funcr.New(func(_, line string) { n.mu.Lock(); defer n.mu.Unlock(); n.lines = append(n.lines, line) }, funcr.Options{}),
+		Metrics: metrics.New(prometheus.NewRegistry(), prometheus.NewRegistry()),
+	}
+	if change != nil {
+		change(&cfg)
+	}
+	return New(cfg), recorder
+}
+
+func (n *node) said(text string) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.ContainsFunc(n.lines, func(l string) bool { return strings.Contains(l, text) })
+}
+
+// two pods, of which the large one goes first.
+func twoPods() *node {
+	return &node{
+		memory: 500, disk: 500, pods: []*v1.Pod{testPod("small", 0, "", ""), testPod("large", 0, "", "")},
+		stats: []statsapi.PodStats{figures("small", 100, 1, 10, 0, 0), figures("large", 700, 1, 20, 0, 0)},
+	}
+}
+
+// run runs a manager for so long.
+func run(t *testing.T, m *Manager, d time.Duration) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	defer cancel()
+	if err := m.Run(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
+func events(recorder *record.FakeRecorder) []string {
+	var out []string
+	for len(recorder.Events) > 0 {
+		out = append(out, <-recorder.Events)
+	}
+	return out
+}
+
+func TestEvictsForMemory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := twoPods()
+		m, recorder := n.manager(nil)
+		run(t, m, time.Minute)
+		if n.killed != nil || m.Conditions() != nil {
+			t.Fatalf("killed %v, conditions %v of a node that has enough", n.killed, m.Conditions())
+		}
+		n.memory = 50
+		run(t, m, 500*time.Millisecond)
+		if diff := cmp.Diff([]string{"large 1s"}, n.killed); diff != "" {
+			t.Error(diff)
+		}
+		if diff := cmp.Diff([]v1.NodeConditionType{v1.NodeMemoryPressure}, m.Conditions()); diff != "" {
+			t.Error(diff)
+		}
+		message := "The node was low on resource: memory. Threshold quantity: 100, available: 50. Container c was using 700, request is 0, has larger consumption of memory. "
+		if n.status.Phase != v1.PodFailed || n.status.Reason != "Evicted" || n.status.Message != message {
+			t.Errorf("status %+v", n.status)
+		}
+		if c := n.status.Conditions; len(c) != 1 || c[0].Type != v1.DisruptionTarget || c[0].Reason != "TerminationByKubelet" || c[0].Message != message {
+			t.Errorf("conditions %+v", c)
+		}
+		got := events(recorder)
+		if len(got) != 2 || got[0] != "Warning EvictionThresholdMet Attempting to reclaim memory" || !strings.HasPrefix(got[1], "Warning Evicted "+message) {
+			t.Errorf("events %q", got)
+		}
+		if n.reclaimed != nil {
+			t.Errorf("reclaimed %v for memory", n.reclaimed)
+		}
+	})
+}
+
+// A soft threshold waits, and gives the pod what it asks for within the bound. After an eviction the next pass waits for the
+// pod's end, and then does not wait.
+func TestSoftAndCleanup(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := twoPods()
+		n.memory, n.dirty = 150, true
+		n.pods[1].Spec.TerminationGracePeriodSeconds = ptr(int64(45))
+		m, _ := n.manager(nil)
+		run(t, m, 29*time.Second)
+		if n.killed != nil {
+			t.Fatalf("killed %v too early", n.killed)
+		}
+		time.Sleep(time.Second)
+		for range 2 {
+			run(t, m, 500*time.Millisecond)
+		}
+		if diff := cmp.Diff([]string{"large 45s", "small 1m0s"}, n.killed); diff != "" {
+			t.Error(diff)
+		}
+		n.pods, n.killed = twoPods().pods, nil
+		start := time.Now()
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- m.Run(ctx) }()
+		time.Sleep(30*time.Second + 500*time.Millisecond)
+		if !n.said("timed out waiting for pods to be cleaned up") {
+			t.Errorf("no end of the wait after %v", time.Since(start))
+		}
+		n.change(func() { n.dirty = false })
+		time.Sleep(time.Second)
+		if !n.said("pods successfully cleaned up") {
+			t.Error("the cleanup was not seen")
+		}
+		cancel()
+		<-ended
+		if len(n.killed) != 2 {
+			t.Errorf("killed %v", n.killed)
+		}
+	})
+}
+
+// A full disk is first emptied of what belongs to nobody; pods are evicted only if that was not enough.
+func TestReclaimsDisk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for name, tt := range map[string]struct {
+			free      uint64
+			dedicated bool
+			reclaimed []string
+			killed    []string
+		}{
+			"enough":     {100, false, []string{"containers", "images"}, nil},
+			"not enough": {1, false, []string{"containers", "images"}, []string{"large 1s"}},
+			"elsewhere":  {100, true, nil, []string{"small 1s"}},
+		} {
+			n := twoPods()
+			n.disk, n.free = 50, tt.free
+			n.stats[0].Containers[0].Logs.UsedBytes = ptr(uint64(5))
+			m, _ := n.manager(func(c *Config) {
+				c.DedicatedImageFs = func(context.Context) (bool, error) { return tt.dedicated, nil }
+			})
+			run(t, m, 500*time.Millisecond)
+			if diff := cmp.Diff(tt.reclaimed, n.reclaimed); diff != "" {
+				t.Errorf("%s: %s", name, diff)
+			}
+			if diff := cmp.Diff(tt.killed, n.killed); diff != "" {
+				t.Errorf("%s: %s", name, diff)
+			}
+			if able := n.said("able to reduce resource pressure without evicting pods."); able != (tt.killed == nil) {
+				t.Errorf("%s: said %v", name, n.lines)
+			}
+		}
+	})
+}
+
+// While the runtime hangs there are no figures, and nobody is evicted.
+func TestBlind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := twoPods()
+		n.memory, n.err = 1, errors.New("deadline exceeded")
+		m, _ := n.manager(nil)
+		run(t, m, time.Minute)
+		if n.killed != nil || !n.said("Eviction manager: failed to get summary stats") {
+			t.Errorf("killed %v, said %v", n.killed, n.lines)
+		}
+		n.err = nil
+		disks := errors.New("no answer")
+		m, _ = n.manager(func(c *Config) { c.DedicatedImageFs = func(context.Context) (bool, error) { return false, disks } })
+		run(t, m, 15*time.Second)
+		if n.killed != nil || !n.said("Eviction manager: failed to synchronize") {
+			t.Errorf("killed %v, said %v", n.killed, n.lines)
+		}
+	})
+}
+
+// Critical pods are passed over; a pod that does not end counts as evicted; one pod goes each pass.
+func TestWhoIsEvicted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := twoPods()
+		n.memory, n.killErr = 1, errors.New("timeout waiting to kill pod")
+		n.pods[1].Spec.Priority = ptr(int32(2_000_000_000))
+		m, _ := n.manager(nil)
+		run(t, m, 500*time.Millisecond)
+		if diff := cmp.Diff([]string{"small 1s"}, n.killed); diff != "" {
+			t.Error(diff)
+		}
+		if !n.said("Eviction manager: pod failed to evict") || n.said("unable to evict any pods") {
+			t.Error(n.lines)
+		}
+		run(t, m, 500*time.Millisecond)
+		if len(n.killed) != 1 || !n.said("cannot evict a critical pod") || !n.said("unable to evict any pods from the node") {
+			t.Error(n.killed, n.lines)
+		}
+		n.pods = nil
+		run(t, m, 500*time.Millisecond)
+		if !n.said("but no pods are active to evict") {
+			t.Error(n.lines)
+		}
+	})
+}
+
+func TestEvictsOverLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := twoPods()
+		for _, p := range n.pods {
+			p.Spec.Containers[0].Resources.Limits = v1.ResourceList{v1.ResourceEphemeralStorage: resource.MustParse("5")}
+		}
+		m, _ := n.manager(nil)
+		run(t, m, 500*time.Millisecond)
+		if diff := cmp.Diff([]string{"small 1s", "large 1s"}, n.killed); diff != "" {
+			t.Error(diff)
+		}
+		if n.status.Message != "Pod ephemeral local storage usage exceeds the total limit of containers 5. " || n.status.Conditions != nil {
+			t.Errorf("status %+v", n.status)
+		}
+	})
+}
+
+func TestAdmit(t *testing.T) {
+	mem, dsk := []v1.NodeConditionType{v1.NodeMemoryPressure}, []v1.NodeConditionType{v1.NodeDiskPressure}
+	both := []v1.NodeConditionType{v1.NodeMemoryPressure, v1.NodeDiskPressure}
+	tolerant := testPod("tolerant", 0, "", "")
+	tolerant.Spec.Tolerations = []v1.Toleration{{Key: v1.TaintNodeMemoryPressure, Operator: v1.TolerationOpExists, Effect: v1.TaintEffectNoSchedule}}
+	elsewhere := testPod("elsewhere", 0, "", "")
+	elsewhere.Spec.Tolerations = []v1.Toleration{{Key: v1.TaintNodeDiskPressure, Operator: v1.TolerationOpExists}}
+	known := testPod("known", 0, "", "")
+	known.Status.QOSClass = v1.PodQOSBurstable
+	whole := testPod("whole", 0, "", "")
+	whole.Spec.Resources = &v1.ResourceRequirements{Limits: v1.ResourceList{v1.ResourceCPU: resource.MustParse("1")}}
+	for name, tt := range map[string]struct {
+		pod        *v1.Pod
+		conditions []v1.NodeConditionType
+		want       bool
+	}{
+		"no pressure":                     {testPod("p", 0, "", ""), nil, true},
+		"best effort, memory":             {testPod("p", 0, "", ""), mem, false},
+		"burstable, memory":               {testPod("p", 0, "1Mi", ""), mem, true},
+		"burstable by its status, memory": {known, mem, true},
+		"limited as a whole, memory":      {whole, mem, true},
+		"burstable, disk":                 {testPod("p", 0, "1Mi", ""), dsk, false},
+		"burstable, both":                 {testPod("p", 0, "1Mi", ""), both, false},
+		"tolerant, memory":                {tolerant, mem, true},
+		"tolerant, both":                  {tolerant, both, false},
+		"tolerant of disk, memory":        {elsewhere, mem, false},
+		"critical, both":                  {testPod("p", 2_000_000_000, "", ""), both, true},
+	} {
+		if got := admits(tt.pod, tt.conditions); got != tt.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
+func TestAdmitSaysWhy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := twoPods()
+		n.disk = 1
+		m, _ := n.manager(nil)
+		if ok, _, _ := m.Admit(testPod("p", 0, "", "")); !ok {
+			t.Error("not admitted before anything was seen")
+		}
+		run(t, m, 500*time.Millisecond)
+		ok, reason, message := m.Admit(testPod("p", 0, "", ""))
+		if ok || reason != "Evicted" || message != "The node had condition: [DiskPressure]. " || !n.said("Failed to admit pod to node") {
+			t.Error(ok, reason, message)
+		}
+	})
+}
+
+func TestSetDisrupted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := v1.PodStatus{Conditions: []v1.PodCondition{{Type: v1.PodReady}, {Type: v1.DisruptionTarget, Status: v1.ConditionFalse}}}
+		setDisrupted(&s, "first", 1)
+		at := s.Conditions[1].LastTransitionTime
+		time.Sleep(time.Minute)
+		setDisrupted(&s, "second", 2)
+		if c := s.Conditions[1]; len(s.Conditions) != 2 || c.Status != v1.ConditionTrue || c.Message != "second" || !c.LastTransitionTime.Equal(&at) || at.IsZero() {
+			t.Errorf("%+v", s.Conditions)
+		}
+	})
+}

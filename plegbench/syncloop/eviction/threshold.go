@@ -1,0 +1,201 @@
+package eviction
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// A Signal is something of which a node may run out.
+type Signal string
+
+// The signals.
+const (
+	MemoryAvailable            Signal = "memory.available"
+	AllocatableMemoryAvailable Signal = "allocatableMemory.available" // of the pods' cgroup
+	NodeFsAvailable            Signal = "nodefs.available"
+	NodeFsInodesFree           Signal = "nodefs.inodesFree"
+	ImageFsAvailable           Signal = "imagefs.available"
+	ImageFsInodesFree          Signal = "imagefs.inodesFree"
+	ContainerFsAvailable       Signal = "containerfs.available"
+	ContainerFsInodesFree      Signal = "containerfs.inodesFree"
+	PIDAvailable               Signal = "pid.available"
+)
+
+// Names of resources that only evictions know.
+const (
+	inodes v1.ResourceName = "inodes"
+	pids   v1.ResourceName = "pids"
+)
+
+// resource is what a signal is about; empty for a signal that does not exist.
+func (s Signal) resource() v1.ResourceName {
+	switch s {
+	case MemoryAvailable, AllocatableMemoryAvailable:
+		return v1.ResourceMemory
+	case NodeFsAvailable, ImageFsAvailable, ContainerFsAvailable:
+		return v1.ResourceEphemeralStorage
+	case NodeFsInodesFree, ImageFsInodesFree, ContainerFsInodesFree:
+		return inodes
+	case PIDAvailable:
+		return pids
+	}
+	return ""
+}
+
+// condition is the node's condition that a signal causes.
+func (s Signal) condition() v1.NodeConditionType {
+	switch s.resource() {
+	case v1.ResourceMemory:
+		return v1.NodeMemoryPressure
+	case pids:
+		return v1.NodePIDPressure
+	}
+	return v1.NodeDiskPressure
+}
+
+// A Value is an amount, or a share of what there is.
+type Value struct {
+	Quantity *resource.Quantity // nil: Share counts
+	Share    float32            // 0 to 1
+}
+
+// of is the amount, given what there is. A share is in the kubelet's single precision.
+func (v Value) of(capacity *resource.Quantity) resource.Quantity {
+	if v.Quantity != nil {
+		return v.Quantity.DeepCopy()
+	}
+	return *resource.NewQuantity(int64(float64(capacity.Value())*float64(v.Share)), resource.BinarySI)
+}
+
+// A Threshold is met when less than its value is left.
+type Threshold struct {
+	Signal     Signal
+	Value      Value
+	Grace      time.Duration // how long it must be met; 0 for a hard threshold
+	MinReclaim *Value        // once it is met it stays so until that much more is left
+}
+
+// Statements are thresholds as a KubeletConfiguration has them, by signal.
+type Statements struct {
+	Hard, Soft, SoftGrace, MinReclaim map[string]string
+	// Allocatable is set when enforceNodeAllocatable has pods: the hard memory threshold then holds for the pods' cgroup too.
+	Allocatable bool
+}
+
+// Parse reads thresholds such as memory.available: 100Mi or nodefs.available: 10%.
+func Parse(s Statements) ([]Threshold, error) {
+	var all []Threshold
+	for _, part := range []struct {
+		statements map[string]string
+		soft       bool
+	}{{s.Hard, false}, {s.Soft, true}} {
+		for _, key := range slices.Sorted(maps.Keys(part.statements)) {
+			t, ignored, err := parseThreshold(Signal(key), part.statements[key])
+			if err != nil {
+				return nil, err
+			}
+			if part.soft {
+				if t.Grace, err = time.ParseDuration(s.SoftGrace[key]); err != nil || t.Grace < 0 {
+					return nil, fmt.Errorf("the soft eviction threshold %s needs a grace period, not %q", key, s.SoftGrace[key])
+				}
+			}
+			if !ignored {
+				all = append(all, t)
+			}
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(s.MinReclaim)) {
+		least, err := parseValue(s.MinReclaim[key])
+		if err == nil && Signal(key).resource() == "" {
+			err = errNoSignal
+		}
+		if err != nil {
+			return nil, fmt.Errorf("the least amount %q to reclaim of %s: %w", s.MinReclaim[key], key, err)
+		}
+		for i := range all {
+			if string(all[i].Signal) == key {
+				all[i].MinReclaim = &least
+			}
+		}
+	}
+	if s.Allocatable {
+		for _, t := range all {
+			if t.Signal == MemoryAvailable && t.Grace == 0 {
+				t.Signal = AllocatableMemoryAvailable
+				all = append(all, t)
+			}
+		}
+	}
+	return all, nil
+}
+
+const errNoSignal = parseError("there is no such eviction signal")
+
+// A parseError is what is wrong with a statement.
+type parseError string
+
+func (e parseError) Error() string { return string(e) }
+
+// parseThreshold reads one threshold. Shares of 0 and 100 % are ignored: they are how a default is switched off.
+func parseThreshold(signal Signal, text string) (t Threshold, ignored bool, err error) {
+	if signal.resource() == "" {
+		return t, false, fmt.Errorf("eviction threshold %s: %w", signal, errNoSignal)
+	}
+	value, err := parseValue(text)
+	if err == nil && value.Quantity != nil && value.Quantity.Sign() <= 0 {
+		err = parseError("must be positive")
+	}
+	if err != nil {
+		return t, false, fmt.Errorf("eviction threshold %s=%s: %w", signal, text, err)
+	}
+	return Threshold{Signal: signal, Value: value}, text == "0%" || text == "100%", nil
+}
+
+// parseValue reads 10% or 1Gi.
+func parseValue(text string) (Value, error) {
+	if share, ok := strings.CutSuffix(text, "%"); ok {
+		percent, err := strconv.ParseFloat(share, 32)
+		if err != nil || !(percent >= 0 && percent <= 100) {
+			return Value{}, parseError("must be between 0% and 100%")
+		}
+		return Value{Share: float32(percent) / 100}, nil
+	}
+	q, err := resource.ParseQuantity(text)
+	if err == nil && q.Sign() < 0 {
+		err = parseError("must not be negative")
+	}
+	return Value{Quantity: &q}, err
+}
+
+// withContainerFs derives the thresholds for the file system of the containers' own layers from those of the file system
+// that it is part of: imagefs where that is one of its own, else nodefs. Thresholds that were set for it conflict.
+func withContainerFs(all []Threshold, dedicatedImageFs bool) (derived []Threshold, conflict bool) {
+	from := map[Signal]Signal{NodeFsAvailable: ContainerFsAvailable, NodeFsInodesFree: ContainerFsInodesFree}
+	if dedicatedImageFs {
+		from = map[Signal]Signal{ImageFsAvailable: ContainerFsAvailable, ImageFsInodesFree: ContainerFsInodesFree}
+	}
+	for _, t := range all {
+		if t.Signal == ContainerFsAvailable || t.Signal == ContainerFsInodesFree {
+			conflict = true
+			continue
+		}
+		derived = append(derived, t)
+		if to, ok := from[t.Signal]; ok {
+			t.Signal = to
+			derived = append(derived, t)
+		}
+	}
+	return derived, conflict
+}
+
+// String writes a threshold as the kubelet's log lines do.
+func (t Threshold) String() string {
+	return fmt.Sprintf("threshold(signal=%v, operator=LessThan, value={%v %v}, gracePeriod=%v)", t.Signal, t.Value.Quantity, t.Value.Share, t.Grace)
+}
