@@ -1,0 +1,172 @@
+package nodestatus
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-logr/logr/funcr"
+	"github.com/google/go-cmp/cmp"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+func text(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+func TestRuntimeErrors(t *testing.T) {
+	pleg := errors.New("pleg was last seen active 3m5s ago; threshold is 3m0s")
+	tests := []struct {
+		name   string
+		age    time.Duration // of the last sync; negative: never
+		checks []error
+		own    error
+		want   string
+	}{
+		{name: "new", age: -1, want: "container runtime status check may not have completed yet"},
+		{name: "well", age: 30*time.Second - 1},
+		{name: "down at thirty seconds", age: 30 * time.Second, want: "container runtime is down"},
+		{name: "pleg alone prints bare", checks: []error{pleg}, want: "PLEG is not healthy: " + pleg.Error()},
+		{
+			name: "all, in order", age: time.Minute, checks: []error{pleg, nil}, own: errors.New("container runtime not ready: x"),
+			want: "[container runtime is down, PLEG is not healthy: " + pleg.Error() + ", container runtime not ready: x]",
+		},
+		{
+			name: "one text once", checks: []error{pleg}, own: errors.New("PLEG is not healthy: " + pleg.Error()),
+			want: "PLEG is not healthy: " + pleg.Error(),
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := NewRuntimeState(30 * time.Second)
+				if tt.age >= 0 {
+					s.SetRuntimeSync(time.Now())
+					time.Sleep(tt.age)
+				}
+				for i, err := range tt.checks {
+					s.AddHealthCheck([]string{"PLEG", "EventedPLEG"}[i], func() error { return err })
+				}
+				s.SetRuntimeState(tt.own)
+				if got := text(s.RuntimeErrors()); got != tt.want {
+					t.Errorf("got %q, want %q", got, tt.want)
+				}
+			})
+		})
+	}
+}
+
+func TestNetworkAndStorageErrors(t *testing.T) {
+	s := NewRuntimeState(time.Second)
+	got := []string{text(s.NetworkErrors()), text(s.StorageErrors())}
+	s.SetNetworkState(nil)
+	s.SetStorageState(errors.New("CSINode is not yet initialized"))
+	got = append(got, text(s.NetworkErrors()), text(s.StorageErrors()))
+	if diff := cmp.Diff([]string{"network state unknown", "", "", "CSINode is not yet initialized"}, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// runtimeStatus is an answer of a runtime; nil leaves a condition out.
+func runtimeStatus(runtime, network *bool) *runtimeapi.RuntimeStatus {
+	s := &runtimeapi.RuntimeStatus{}
+	if runtime != nil {
+		s.Conditions = append(s.Conditions, &runtimeapi.RuntimeCondition{Type: "RuntimeReady", Status: *runtime, Reason: "R", Message: "M"})
+	}
+	if network != nil {
+		s.Conditions = append(s.Conditions, &runtimeapi.RuntimeCondition{
+			Type: "NetworkReady", Status: *network, Reason: "NetworkPluginNotReady",
+			Message: "Network plugin returns error: cni plugin not initialized",
+		})
+	}
+	return s
+}
+
+func TestUpdater(t *testing.T) {
+	yes, no := true, false
+	tests := []struct {
+		name            string
+		status          *runtimeapi.RuntimeStatus
+		err             error
+		runtime, net    string
+		log             string
+		quietUntilReady bool
+		onReady         int
+	}{
+		{name: "well", status: runtimeStatus(&yes, &yes), onReady: 1},
+		{
+			name: "no network", status: runtimeStatus(&yes, &no), onReady: 1, quietUntilReady: true,
+			net: "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady " +
+				"message:Network plugin returns error: cni plugin not initialized",
+			log: "Container runtime network not ready",
+		},
+		{
+			name: "no condition", status: runtimeStatus(nil, nil), quietUntilReady: true, net: "container runtime network not ready: <nil>",
+			runtime: "[container runtime is down, container runtime not ready: <nil>]", log: "Container runtime not ready",
+		},
+		{
+			name: "not ready does not refresh the clock", status: runtimeStatus(&no, &yes), quietUntilReady: true,
+			runtime: "[container runtime is down, container runtime not ready: RuntimeReady=false reason:R message:M]",
+			log:     "Container runtime not ready",
+		},
+		{name: "error", err: errors.New("refused"), runtime: "container runtime is down", net: "network state unknown", log: "Container runtime sanity check failed"},
+		{name: "nil", runtime: "container runtime is down", net: "network state unknown", log: "Container runtime status is nil"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var lines strings.Builder
+				state, readies := NewRuntimeState(30*time.Second), 0
+				state.SetRuntimeSync(time.Now())
+				time.Sleep(30 * time.Second)
+				u := NewUpdater(UpdaterConfig{
+					State: state, OnReady: func(context.Context) { readies++ },
+					Status: func(context.Context) (*runtimeapi.RuntimeStatus, error) { return tt.status, tt.err },
+					Log:    funcr.New(func(_, args string) { lines.WriteString(args) }, funcr.Options{}),
+				})
+				u.Update(t.Context())
+				if tt.quietUntilReady && lines.Len() > 0 {
+					t.Errorf("logged before the node was ready: %s", lines.String())
+				}
+				u.ExpectReady()
+				u.Update(t.Context())
+				got := []any{text(state.RuntimeErrors()), text(state.NetworkErrors()), readies}
+				if diff := cmp.Diff([]any{tt.runtime, tt.net, tt.onReady}, got); diff != "" {
+					t.Error(diff)
+				}
+				if !strings.Contains(lines.String(), tt.log) || tt.log == "" && lines.Len() > 0 {
+					t.Errorf("logged %q, want %q", lines.String(), tt.log)
+				}
+			})
+		})
+	}
+}
+
+func TestUpdaterWaitsAfterEachAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		var at []time.Duration
+		start := time.Now()
+		u := NewUpdater(UpdaterConfig{
+			State: NewRuntimeState(time.Minute), Period: 5 * time.Second, Log: funcr.New(func(_, _ string) {}, funcr.Options{}),
+			Status: func(context.Context) (*runtimeapi.RuntimeStatus, error) {
+				at = append(at, time.Since(start))
+				time.Sleep(20 * time.Second)
+				return nil, errors.New("slow")
+			},
+		})
+		if err := u.Run(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("ended with %v", err)
+		}
+		if diff := cmp.Diff([]time.Duration{0, 25 * time.Second, 50 * time.Second}, at); diff != "" {
+			t.Error(diff)
+		}
+	})
+}
