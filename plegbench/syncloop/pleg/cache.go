@@ -1,0 +1,164 @@
+package pleg
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kdiag/kdiag/plegbench/syncloop/container"
+)
+
+// A Cache holds each pod's last status, or the error with which it could not be had (pkg/kubelet/container/cache.go).
+type Cache struct {
+	mu      sync.Mutex
+	entries map[types.UID]*entry
+	global  time.Time // all entries are at least as new as this; zero before the first relist has ended
+	waiting map[types.UID][]*subscriber
+
+	// keepNewest makes Set refuse what is older than what is there: with two writers the later call is not always the later
+	// observation. With one writer everything is taken, whatever its time.
+	keepNewest bool
+}
+
+type entry struct {
+	status   *container.PodStatus
+	err      error
+	modified time.Time
+	observed time.Time // seen unchanged by an on-demand relist
+}
+
+// A subscriber waits for one pod. Its channel has room for the one answer it ever gets.
+type subscriber struct {
+	newerThan time.Time
+	answer    chan answer
+}
+
+type answer struct {
+	status *container.PodStatus
+	err    error
+}
+
+// NewCache returns an empty cache.
+func NewCache() *Cache {
+	return &Cache{entries: map[types.UID]*entry{}, waiting: map[types.UID][]*subscriber{}}
+}
+
+// Get returns a pod's status and the error of its last inspection. A pod that was never inspected has an empty status
+// and no error: the runtime has nothing of it.
+func (c *Cache) Get(uid types.UID) (*container.PodStatus, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	a := c.get(uid)
+	return a.status, a.err
+}
+
+func (c *Cache) get(uid types.UID) answer {
+	if e := c.entries[uid]; e != nil {
+		return answer{e.status, e.err}
+	}
+	return answer{status: &container.PodStatus{UID: uid}}
+}
+
+// GetNewerThan returns what Get does, once it is known to be newer than t. It has no deadline of its own: while PLEG is
+// stuck its callers are too. ctx is that of the whole syncLoop; the end of a single pod's sync does not release it,
+// as upstream, where there is no context at all.
+func (c *Cache) GetNewerThan(ctx context.Context, uid types.UID, t time.Time) (*container.PodStatus, error) {
+	c.mu.Lock()
+	if c.newer(uid, t) {
+		defer c.mu.Unlock()
+		a := c.get(uid)
+		return a.status, a.err
+	}
+	s := &subscriber{newerThan: t, answer: make(chan answer, 1)}
+	c.waiting[uid] = append(c.waiting[uid], s)
+	c.mu.Unlock()
+	select {
+	case a := <-s.answer:
+		return a.status, a.err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// newer wants a time strictly after t. What wakes a subscriber is content with t itself: see notify.
+func (c *Cache) newer(uid types.UID, t time.Time) bool {
+	// A global time that was never set is newer than nothing, not even than the zero time of a first sync.
+	globallyNewer := !c.global.IsZero() && c.global.After(t)
+	e := c.entries[uid]
+	if e == nil {
+		return globallyNewer
+	}
+	return globallyNewer || e.modified.After(t) || e.observed.After(t)
+}
+
+// Set stores a pod's status, or the error of its inspection, as of a time, and reports whether it was taken.
+func (c *Cache) Set(uid types.UID, status *container.PodStatus, err error, at time.Time) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if e := c.entries[uid]; e != nil && c.keepNewest && at.Before(e.modified) {
+		return false
+	}
+	c.entries[uid] = &entry{status: status, err: err, modified: at}
+	c.notify(uid, at)
+	return true
+}
+
+// Delete forgets a pod. Who waits for it goes on waiting, for the end of the relist.
+func (c *Cache) Delete(uid types.UID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.entries, uid)
+}
+
+// UpdateTime says that all pods have been looked at since t, those without an entry too.
+func (c *Cache) UpdateTime(t time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.global = t
+	for uid := range c.waiting {
+		c.notify(uid, t)
+	}
+}
+
+// SetObservedTime says that one pod has been looked at since t and that its status still holds.
+func (c *Cache) SetObservedTime(uid types.UID, t time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if e := c.entries[uid]; e != nil {
+		e.observed = t
+	}
+	c.notify(uid, t)
+}
+
+// notify answers the subscribers of a pod to whom at is not before the time they want. Equal is enough here.
+func (c *Cache) notify(uid types.UID, at time.Time) {
+	var still []*subscriber
+	for _, s := range c.waiting[uid] {
+		if at.Before(s.newerThan) {
+			still = append(still, s)
+			continue
+		}
+		s.answer <- c.get(uid)
+	}
+	if len(still) == 0 {
+		delete(c.waiting, uid)
+		return
+	}
+	c.waiting[uid] = still
+}
+
+// takeOnlyNewer turns keepNewest on or off.
+func (c *Cache) takeOnlyNewer(on bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.keepNewest = on
+}
+
+// onlyNewer reports keepNewest.
+func (c *Cache) onlyNewer() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.keepNewest
+}

@@ -1,0 +1,179 @@
+package pleg
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kdiag/kdiag/plegbench/syncloop/metrics"
+)
+
+// Numbers of pkg/kubelet/kubelet.go and pkg/kubelet/pleg/generic.go.
+const (
+	defaultPeriod    = time.Second
+	defaultThreshold = 3 * time.Minute
+	defaultCapacity  = 1000
+	requestCapacity  = 200
+)
+
+// A GenericConfig is what a Generic is made of.
+type GenericConfig struct {
+	Runtime   Runtime
+	Cache     *Cache
+	Log       logr.Logger
+	Metrics   *metrics.Metrics
+	Period    time.Duration // from the end of a relist to the next; 0 is 1 s
+	Threshold time.Duration // without a relist for longer it is unhealthy; 0 is 3 minutes
+	Capacity  int           // of the event channel; 0 is 1000
+	OnDemand  bool          // honour RequestRelist, as from Kubernetes 1.36 on
+}
+
+// A Generic finds changes by listing everything, again and again.
+type Generic struct {
+	cfg      GenericConfig
+	events   chan Event
+	requests chan request
+	rearm    chan struct{} // the period has changed: relist now
+
+	// relisting is held for a relist, whoever makes it. It guards records. A channel, because waiting for it must end
+	// with a context.
+	relisting chan struct{}
+	records   map[types.UID]*record
+
+	mu        sync.Mutex // guards the rest, and is never held during a call to the runtime
+	period    time.Duration
+	threshold time.Duration
+	reinspect map[types.UID]bool
+	seen      Snapshot // without what is computed when it is asked for
+}
+
+// A request is one for the relist of one pod.
+type request struct {
+	uid types.UID
+	at  time.Time
+}
+
+// NewGeneric returns a Generic that has never listed anything.
+func NewGeneric(cfg GenericConfig) *Generic {
+	return &Generic{
+		cfg:       cfg,
+		events:    make(chan Event, cmp.Or(cfg.Capacity, defaultCapacity)),
+		requests:  make(chan request, requestCapacity),
+		rearm:     make(chan struct{}, 1),
+		relisting: make(chan struct{}, 1),
+		records:   map[types.UID]*record{},
+		period:    cmp.Or(cfg.Period, defaultPeriod),
+		threshold: cmp.Or(cfg.Threshold, defaultThreshold),
+		reinspect: map[types.UID]bool{},
+	}
+}
+
+// Events is the channel of events, the same one for a Generic and the Evented above it. Nobody closes it.
+func (g *Generic) Events() <-chan Event { return g.events }
+
+// Run relists at once and then each period, counted from a relist's end, until ctx ends. Requests for single pods come
+// second: they wait while the time for all pods has come.
+func (g *Generic) Run(ctx context.Context) error {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for ctx.Err() == nil {
+		select {
+		case <-timer.C:
+			g.Relist(ctx)
+			timer.Reset(g.currentPeriod())
+			continue
+		default:
+		}
+		select {
+		case <-ctx.Done():
+		case <-timer.C:
+			g.Relist(ctx)
+			timer.Reset(g.currentPeriod())
+		case <-g.rearm:
+			timer.Reset(0)
+		case r := <-g.requests:
+			if r.at.After(g.lastRelist()) {
+				g.relistPod(ctx, r.uid)
+			}
+		}
+	}
+	return ctx.Err()
+}
+
+// RequestRelist asks for a relist of one pod, soon. It never blocks: when 200 requests wait, it is dropped.
+func (g *Generic) RequestRelist(uid types.UID) {
+	if !g.cfg.OnDemand {
+		return
+	}
+	select {
+	case g.requests <- request{uid, time.Now()}:
+	default:
+		g.cfg.Log.Error(nil, "Relist request channel full; dropping relist request", "podUID", uid)
+	}
+}
+
+// RequestReinspect has a pod inspected at the next relist even if nothing in the lists has changed.
+func (g *Generic) RequestReinspect(uid types.UID) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.reinspect[uid] = true
+}
+
+// errNoRelist is the kubelet's text of a PLEG whose first lists have not succeeded yet.
+var errNoRelist = errors.New("pleg has yet to be successful")
+
+// Healthy returns nil, or the kubelet's text of what is wrong. What counts is the start of the last relist whose two lists
+// succeeded; how long its inspections took shows at the next. Asking also sets kubelet_pleg_last_seen_seconds, which
+// nothing else does.
+func (g *Generic) Healthy() error {
+	g.mu.Lock()
+	last, threshold := g.seen.LastRelist, g.threshold
+	g.mu.Unlock()
+	if last.IsZero() {
+		return errNoRelist
+	}
+	g.cfg.Metrics.PLEGLastSeen.Set(float64(last.Unix()))
+	if age := time.Since(last); age > threshold {
+		return fmt.Errorf("pleg was last seen active %v ago; threshold is %v", age, threshold)
+	}
+	return nil
+}
+
+// Snapshot tells how it is doing.
+func (g *Generic) Snapshot() Snapshot {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	s := g.seen
+	s.Uninspected = len(g.reinspect)
+	s.Queued = len(g.events)
+	return s
+}
+
+// setPeriod changes the pace and relists at once, as a Generic that is stopped and started again.
+func (g *Generic) setPeriod(period, threshold time.Duration) {
+	g.mu.Lock()
+	g.period, g.threshold = period, threshold
+	g.mu.Unlock()
+	select {
+	case g.rearm <- struct{}{}:
+	default:
+	}
+}
+
+func (g *Generic) currentPeriod() time.Duration {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.period
+}
+
+func (g *Generic) lastRelist() time.Time {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.seen.LastRelist
+}

@@ -1,0 +1,60 @@
+// Package pleg is the pod lifecycle event generator. It finds out what became of the pods in the runtime, by listing all of them
+// each second (Generic) or by the runtime's own events (Evented), keeps each pod's status in a Cache, and tells the
+// syncLoop of each change by an Event.
+//
+// It follows pkg/kubelet/pleg and pkg/kubelet/container/cache.go. Whatever makes a relist slow or hang makes the cache old,
+// and pod workers wait in the cache without a deadline: this is where a sick runtime stops a node. In-place resize, whose
+// conditions upstream watches here too, is left out.
+package pleg
+
+import (
+	"context"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kdiag/kdiag/plegbench/syncloop/container"
+)
+
+// An EventType is what happened to a container, or to a sandbox, which counts as a container here.
+type EventType string
+
+// The types of events.
+const (
+	ContainerStarted EventType = "ContainerStarted"
+	ContainerDied    EventType = "ContainerDied"
+	ContainerRemoved EventType = "ContainerRemoved"
+	ContainerChanged EventType = "ContainerChanged" // to an unknown state; makes PLEG look, and is never sent
+	PodSync          EventType = "PodSync"          // of a pod that was inspected again on request
+)
+
+// An Event is a change that the syncLoop shall act on.
+type Event struct {
+	ID   types.UID // of the pod
+	Type EventType
+	Data string // id of the container or sandbox; empty for PodSync
+}
+
+// A Runtime lists and inspects pods.
+type Runtime interface {
+	// GetPods lists all pods, or only what runs of them.
+	GetPods(ctx context.Context, all bool) ([]*container.Pod, error)
+	// GetPod lists one pod. A pod that the runtime does not have is an error, or nil.
+	GetPod(ctx context.Context, uid types.UID) (*container.Pod, error)
+	// GetPodStatus inspects each sandbox and container of a listed pod.
+	GetPodStatus(ctx context.Context, pod *container.Pod) (*container.PodStatus, error)
+}
+
+// A Snapshot is how a Generic is doing. Taking one never waits for a relist.
+type Snapshot struct {
+	LastRelist      time.Time     // start of the last relist whose lists succeeded; zero before the first
+	Duration        time.Duration // of the last relist that ended, inspections included
+	InProgressSince time.Time     // start of the relist under way; zero while there is none
+	Relists         int           // ended, failed ones too
+	Failures        int           // ended without lists
+	Pods            int           // listed last
+	Containers      int           // listed last, without sandboxes
+	Uninspected     int           // pods whose last inspection failed, or that are marked to be inspected again
+	Queued          int           // events that the syncLoop has not taken yet
+	Discarded       int           // events lost because the channel was full
+}

@@ -1,0 +1,164 @@
+package podworkers
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+
+	"github.com/kdiag/kdiag/plegbench/syncloop/container"
+)
+
+func TestEffectiveGrace(t *testing.T) {
+	n := func(i int64) *int64 { return &i }
+	tests := map[string]struct {
+		previous                 int64
+		deletion, spec, override *int64
+		want                     int64
+		shortened                bool
+	}{
+		"nothing said":               {0, nil, nil, nil, 1, false},
+		"as the pod wants":           {0, nil, n(30), nil, 30, false},
+		"the source decides":         {0, n(10), n(30), nil, 10, false},
+		"eviction is faster":         {0, n(10), n(30), n(5), 5, false},
+		"eviction cannot be slower":  {0, n(10), n(30), n(20), 10, false},
+		"at least a second":          {0, n(0), n(30), nil, 1, false},
+		"zero of an override":        {0, nil, n(30), n(0), 1, false},
+		"zero stays the least":       {0, n(0), n(30), n(20), 1, false},
+		"stays":                      {30, nil, n(60), nil, 30, false},
+		"shrinks by source":          {30, n(10), n(60), nil, 10, true},
+		"shrinks by override":        {30, nil, n(60), n(10), 10, true},
+		"does not grow":              {10, n(30), n(60), n(40), 10, false},
+		"shrinks to the least":       {10, n(0), nil, nil, 1, true},
+		"least does not shrink more": {1, n(0), nil, n(0), 1, false},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			p := &v1.Pod{}
+			p.DeletionGracePeriodSeconds = tt.deletion
+			p.Spec.TerminationGracePeriodSeconds = tt.spec
+			got, shortened := effectiveGrace(tt.previous, p, tt.override)
+			if got != tt.want || shortened != tt.shortened {
+				t.Errorf("%d, shortened %v; want %d, %v", got, shortened, tt.want, tt.shortened)
+			}
+		})
+	}
+	if got, _ := effectiveGrace(0, nil, n(7)); got != 7 {
+		t.Errorf("without a pod: %d", got)
+	}
+}
+
+func TestWhyEnd(t *testing.T) {
+	now := metav1.Now()
+	failed, deleted := testPod("p"), testPod("p")
+	failed.Status.Phase = v1.PodFailed
+	deleted.DeletionTimestamp = &now
+	type answer struct {
+		Why              string
+		Deleted, Evicted bool
+	}
+	tests := map[string]struct {
+		o           UpdateOptions
+		runtimeOnly bool
+		want        answer
+	}{
+		"update":  {UpdateOptions{Type: Update, Pod: testPod("p")}, false, answer{}},
+		"orphan":  {UpdateOptions{Type: Kill}, true, answer{"Pod is orphaned and must be torn down", true, false}},
+		"deleted": {UpdateOptions{Type: Update, Pod: deleted}, false, answer{"Pod is marked for graceful deletion, begin teardown", true, false}},
+		"failed":  {UpdateOptions{Type: Sync, Pod: failed}, false, answer{"Pod is in a terminal phase (success/failed), begin teardown", false, false}},
+		"removed": {UpdateOptions{Type: Kill, Pod: testPod("p")}, false, answer{"Pod is being removed by the kubelet, begin teardown", false, false}},
+		"evicted": {
+			UpdateOptions{Type: Kill, Pod: testPod("p"), Kill: &KillOptions{Evict: true}},
+			false,
+			answer{"Pod is being evicted by the kubelet, begin teardown", false, true},
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			var got answer
+			got.Why, got.Deleted, got.Evicted = whyEnd(tt.o, tt.runtimeOnly)
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+type backOff struct{ until time.Time }
+
+func (backOff) Error() string             { return "back-off" }
+func (b backOff) BackOffUntil() time.Time { return b.until }
+
+func TestRequeueAfter(t *testing.T) {
+	now := time.Unix(1000, 0)
+	in := func(s int) error { return backOff{now.Add(time.Duration(s) * time.Second)} }
+	cfg := New(Config{}).cfg
+	tests := map[string]struct {
+		o    outcome
+		want time.Duration
+	}{
+		"next step":             {outcome{moved: true}, 0},
+		"success":               {outcome{}, time.Minute},
+		"network":               {outcome{err: fmt.Errorf("%w: cni", ErrNetworkNotReady)}, time.Second},
+		"network, by text":      {outcome{err: errors.New("x: network is not ready: cni")}, time.Second},
+		"error":                 {outcome{err: errors.New("x")}, 10 * time.Second},
+		"back-off":              {outcome{err: fmt.Errorf("x: %w", in(25))}, 25 * time.Second},
+		"earliest of several":   {outcome{err: errors.Join(in(40), errors.New("x"), fmt.Errorf("y: %w", in(15)))}, 15 * time.Second},
+		"of an aggregate":       {outcome{err: utilerrors.NewAggregate([]error{errors.New("x"), in(20)})}, 20 * time.Second},
+		"back-off that is over": {outcome{err: in(-5)}, 0},
+		"long back-off":         {outcome{err: in(300)}, time.Minute},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			tt.o.now = now
+			if got := requeueAfter(tt.o, cfg); got != tt.want {
+				t.Errorf("%v, want %v", got, tt.want)
+			}
+		})
+	}
+	for range 1000 {
+		if d := jitter(time.Minute); d < time.Minute || d > 90*time.Second {
+			t.Fatalf("jittered to %v", d)
+		}
+	}
+}
+
+func TestWorkQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newWorkQueue()
+		q.Enqueue("late", 3*time.Second)
+		q.Enqueue("soon", 2*time.Second)
+		q.Enqueue("now", 0)
+		q.Enqueue("again", 0)
+		q.Enqueue("again", time.Hour)
+		if diff := cmp.Diff([]types.UID{"now"}, q.Ready()); diff != "" {
+			t.Error(diff)
+		}
+		time.Sleep(3 * time.Second)
+		if diff := cmp.Diff([]types.UID{"soon", "late"}, q.Ready()); diff != "" {
+			t.Error(diff)
+		}
+		if got := q.Ready(); got != nil {
+			t.Errorf("twice: %v", got)
+		}
+	})
+}
+
+func TestIdle(t *testing.T) {
+	if !idle(&container.PodStatus{ContainerStatuses: []*container.Status{{State: container.Exited}}}) {
+		t.Error("an exited container is idle")
+	}
+	if idle(&container.PodStatus{ContainerStatuses: []*container.Status{{State: container.Running}}}) {
+		t.Error("a running container is not")
+	}
+	if idle(&container.PodStatus{SandboxStatuses: readySandbox()}) {
+		t.Error("a ready sandbox is not")
+	}
+}

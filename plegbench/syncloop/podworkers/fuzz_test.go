@@ -1,0 +1,159 @@
+package podworkers
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kdiag/kdiag/plegbench/syncloop/container"
+)
+
+// Whatever comes in, in whatever order and however slow and faulty each step is: no pod is in two steps at a time, none goes
+// back a step (both seen by fakeSyncer), who waits for an end is told, and once no source wants anything every worker
+// ends, in two housekeeping rounds after the trouble is over.
+func FuzzEveryWorkerEnds(f *testing.F) {
+	for seed := range uint64(8) {
+		f.Add(seed, 300)
+	}
+	f.Fuzz(func(t *testing.T, seed uint64, steps int) {
+		synctest.Test(t, func(t *testing.T) {
+			h := &history{bench: newBench(t), r: rand.New(rand.NewPCG(seed, 2)), desired: map[types.UID]*v1.Pod{}}
+			for range min(max(steps, 0), 1000) {
+				h.next()
+			}
+			h.syncer.set(func(s *fakeSyncer) { clear(s.err); clear(s.terminal); s.takes = 0 })
+			h.cache.mu.Lock()
+			h.cache.err = nil
+			h.cache.mu.Unlock()
+			for range 3 {
+				synctest.Wait()
+				h.SyncKnownPods(nil)
+				time.Sleep(time.Hour)
+			}
+			if left := h.Snapshot(); len(left) != 0 {
+				t.Errorf("left: %+v", left)
+			}
+			for i, ch := range h.waits {
+				select {
+				case <-ch:
+				default:
+					t.Errorf("wait %d was never answered", i)
+				}
+			}
+			if len(h.startedStatic) != 0 {
+				t.Errorf("names still taken: %v", h.startedStatic)
+			}
+			h.Wait()
+		})
+	})
+}
+
+// A history is a random one.
+type history struct {
+	*bench
+	r       *rand.Rand
+	n       int // of incarnations: a UID that was used up is not used again, but for static pods created twice
+	desired map[types.UID]*v1.Pod
+	waits   []chan struct{}
+}
+
+func (h *history) pick() *v1.Pod {
+	for _, p := range h.desired { // the map's order is chance enough
+		return p.DeepCopy()
+	}
+	return nil
+}
+
+func (h *history) next() {
+	switch p := h.pick(); h.r.IntN(12) {
+	case 0, 1:
+		h.n++
+		fresh := testPod(fmt.Sprintf("p%d", h.n))
+		if h.r.IntN(2) == 0 {
+			fresh = staticPod(fmt.Sprintf("s%d", h.n), fmt.Sprintf("web%d", h.r.IntN(2)))
+		}
+		if h.r.IntN(5) == 0 {
+			fresh.Status.Phase = v1.PodFailed
+		}
+		h.desired[fresh.UID] = fresh
+		h.create(fresh)
+	case 2, 3:
+		if p != nil {
+			h.UpdatePod(UpdateOptions{Type: []UpdateType{Sync, Update}[h.r.IntN(2)], Pod: p, StartTime: time.Now()})
+		}
+	case 4:
+		if p != nil {
+			now, grace := metav1.Now(), int64(h.r.IntN(30))
+			p.DeletionTimestamp, p.DeletionGracePeriodSeconds = &now, &grace
+			h.desired[p.UID] = p
+			h.UpdatePod(UpdateOptions{Type: Update, Pod: p})
+		}
+	case 5:
+		if p != nil {
+			ch, grace := make(chan struct{}), int64(h.r.IntN(30))
+			h.waits = append(h.waits, ch)
+			h.kill(p, &KillOptions{Completed: ch, Evict: h.r.IntN(2) == 0, GraceOverride: &grace})
+		}
+	case 6:
+		if p != nil {
+			delete(h.desired, p.UID)
+			h.kill(p, nil)
+		}
+	case 7:
+		h.n++
+		uid := types.UID(fmt.Sprintf("o%d", h.n))
+		if p != nil && h.r.IntN(2) == 0 {
+			uid = p.UID
+		}
+		h.UpdatePod(UpdateOptions{Type: Kill, RunningPod: &container.Pod{UID: uid, Name: string(uid), Namespace: "ns"}})
+	case 8:
+		h.housekeep()
+	case 9:
+		h.trouble()
+	default:
+		time.Sleep(time.Duration(h.r.IntN(20)) * time.Second)
+		for _, uid := range h.Queue.Ready() {
+			if p := h.desired[uid]; p != nil {
+				h.UpdatePod(UpdateOptions{Type: Sync, Pod: p})
+			}
+		}
+	}
+}
+
+func (h *history) housekeep() {
+	var pods []*v1.Pod
+	for _, p := range h.desired {
+		pods = append(pods, p)
+	}
+	h.SyncKnownPods(pods)
+}
+
+// trouble changes what goes wrong and how long each step takes.
+func (h *history) trouble() {
+	fail := func(step string, s *fakeSyncer) {
+		delete(s.err, step)
+		if h.r.IntN(2) == 0 {
+			s.err[step] = errSick
+		}
+	}
+	uid := types.UID(fmt.Sprintf("p%d", h.r.IntN(h.n+1)))
+	h.syncer.set(func(s *fakeSyncer) {
+		fail("sync", s)
+		fail("terminating", s)
+		fail("terminated", s)
+		s.takes = time.Duration(h.r.IntN(3)) * 5 * time.Second
+		s.terminal[uid] = true
+	})
+	h.cache.mu.Lock()
+	defer h.cache.mu.Unlock()
+	h.cache.err = nil
+	if h.r.IntN(4) == 0 {
+		h.cache.err = errSick
+	}
+}
