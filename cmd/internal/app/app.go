@@ -23,6 +23,7 @@ import (
 	"github.com/kdiag/kdiag/cmd/internal/plegcmd"
 	"github.com/kdiag/kdiag/cmd/internal/relistcmd"
 	"github.com/kdiag/kdiag/cmd/internal/runtimecmd"
+	"github.com/kdiag/kdiag/cmd/internal/syncloopcmd"
 	"github.com/kdiag/kdiag/cmd/internal/target"
 	"github.com/kdiag/kdiag/cmd/internal/versioncmd"
 )
@@ -106,6 +107,7 @@ Exit codes: 0 healthy, or the work was done; 1 a problem was found, or part of t
 		exitedcmd.NewCommand(env),
 		gccmd.NewCommand(env),
 		journalcmd.NewCommand(env),
+		syncloopcmd.NewCommand(env),
 		explaincmd.NewCommand(env),
 		versioncmd.NewCommand(env),
 	)

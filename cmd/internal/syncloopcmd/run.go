@@ -1,0 +1,177 @@
+package syncloopcmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/go-logr/logr"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/klog/v2/textlogger"
+	kubeletconfigv1beta1 "k8s.io/kubelet/config/v1beta1"
+
+	"github.com/kdiag/kdiag/cmd/internal/cli"
+	"github.com/kdiag/kdiag/cmd/internal/target"
+	"github.com/kdiag/kdiag/plegbench/syncloop"
+	"github.com/kdiag/kdiag/plegbench/syncloop/kubeletconfig"
+)
+
+// defaultVerbosity shows what most distributions' kubelets show.
+const defaultVerbosity = 2
+
+func run(ctx context.Context, env cli.Env, opts options) error {
+	if opts.Simulate == "help" {
+		return target.PrintScenarios(env.Out)
+	}
+	if err := opts.complete(env); err != nil {
+		return err
+	}
+	kubelet, unsupported, err := kubeletconfig.Load(opts.config, opts.kubelet)
+	if err != nil {
+		return &cli.UsageError{Problem: err.Error(), Hint: "kdiag syncloop --help lists the flags that are taken; a file is a KubeletConfiguration of kubelet.config.k8s.io/v1beta1"}
+	}
+	if !opts.cleanup && opts.manifests == "" && opts.kubeconfig == "" && kubelet.StaticPodPath == "" && kubelet.StaticPodURL == "" {
+		return &cli.UsageError{
+			Problem: "there is no source of pods",
+			Hint:    "give --manifests FOLDER, --manifest-url URL or --kubeconfig FILE",
+		}
+	}
+	opts.Timeout, opts.RPCTimeout = cli.DefaultTimeout, cli.DefaultRPCTimeout
+	if opts.Endpoint == "" && kubelet.ContainerRuntimeEndpoint != "" && len(opts.kubelet["container-runtime-endpoint"]) > 0 {
+		opts.Endpoint = kubelet.ContainerRuntimeEndpoint
+	}
+	t, err := target.Open(ctx, env, &opts.Flags)
+	if err != nil {
+		return err
+	}
+	defer t.Close()
+	if opts.cleanup {
+		return cleanup(ctx, env, opts, t.Endpoint.URL)
+	}
+	out, closeLog, err := opts.openLog(env)
+	if err != nil {
+		return err
+	}
+	defer closeLog()
+	verbosity := defaultVerbosity
+	if len(opts.kubelet["v"]) > 0 {
+		verbosity = int(kubelet.Logging.Verbosity)
+	}
+	logging := textlogger.NewConfig(textlogger.Output(out), textlogger.Verbosity(verbosity))
+	log := textlogger.NewLogger(logging)
+	for _, u := range unsupported {
+		_, _ = fmt.Fprintf(env.Err, "kdiag: %s has no effect here: %s\n", u.Field, u.Why)
+	}
+	_, _ = fmt.Fprintf(env.Err, "kdiag: node %s on %s (%s)\n", opts.nodeName, t.Endpoint.URL, t.Endpoint.Reason)
+	cfg, recorder, err := opts.syncloopConfig(kubelet, t.Endpoint.URL, log)
+	if err != nil {
+		return err
+	}
+	defer recorder.Shutdown()
+	cfg.SetVerbosity = func(level string) error { return logging.Verbosity().Set(level) }
+	s, err := syncloop.New(ctx, cfg)
+	if err != nil {
+		return &cli.HintError{Err: err, Code: cli.ExitProblem, Hint: "kdiag runtime says what is wrong with the socket"}
+	}
+	if a := s.Addr(); a != nil {
+		_, _ = fmt.Fprintf(env.Err, "kdiag: serving http://%s: /healthz /pods /metrics /stats/summary /configz /debug/pprof\n", a)
+	}
+	err = s.Run(ctx)
+	if err == nil {
+		_, _ = fmt.Fprintf(env.Err, "kdiag: ended; its pods run on until the next syncloop, or kdiag syncloop --cleanup --node-name %s\n", opts.nodeName)
+	}
+	return err
+}
+
+// complete fills in what follows from the host.
+func (o *options) complete(env cli.Env) error {
+	if o.speed <= 0 || o.speed > 1000 {
+		return &cli.UsageError{Problem: fmt.Sprintf("--speed %v makes no sense", o.speed), Hint: "give a factor from 1 to 1000, such as --speed 60"}
+	}
+	if o.nodeName == "" {
+		host, err := env.Hostname()
+		if err != nil {
+			return fmt.Errorf("asking for this host's name: %w", err)
+		}
+		o.nodeName = strings.ToLower(host)
+	}
+	var err error
+	if o.rootDir, err = filepath.Abs(o.rootDir); err != nil {
+		return err
+	}
+	if o.logDir == "" {
+		o.logDir = filepath.Join(o.rootDir, "log")
+	}
+	o.logDir, err = filepath.Abs(o.logDir)
+	return err
+}
+
+// openLog opens the log. It goes to standard error unless it is given a file.
+func (o *options) openLog(env cli.Env) (io.Writer, func(), error) {
+	if o.logFile == "" {
+		return env.Err, func() {}, nil
+	}
+	f, err := os.OpenFile(o.logFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return nil, nil, &cli.UsageError{Problem: err.Error(), Hint: "choose another --log-file"}
+	}
+	return f, func() { _ = f.Close() }, nil
+}
+
+func (o *options) syncloopConfig(
+	kubelet *kubeletconfigv1beta1.KubeletConfiguration, endpoint string, log logr.Logger,
+) (syncloop.Config, *syncloop.Recorder, error) {
+	labels, err := nodeLabels(o.labels)
+	if err != nil {
+		return syncloop.Config{}, nil, err
+	}
+	cfg := syncloop.Config{
+		Endpoint: endpoint, NodeName: o.nodeName, RootDir: o.rootDir, LogDir: o.logDir, Kubelet: kubelet,
+		Periods:   syncloop.PeriodsFor(kubelet).Faster(o.speed),
+		Manifests: o.manifests, ManifestURL: kubelet.StaticPodURL, ManifestHeader: http.Header(kubelet.StaticPodURLHeader),
+		Objects: o.objects, Register: *kubelet.RegisterNode, Labels: labels, StatusFile: o.statusFile,
+		Version: target.Version(), Address: net.JoinHostPort(kubelet.Address, strconv.Itoa(int(kubelet.Port))), Kmsg: "/dev/kmsg", Log: log,
+	}
+	if cfg.Manifests == "" {
+		cfg.Manifests = kubelet.StaticPodPath
+	}
+	if o.kubeconfig != "" {
+		if cfg.Client, err = client(o.kubeconfig, kubelet); err != nil {
+			return syncloop.Config{}, nil, err
+		}
+	}
+	recorder := syncloop.NewRecorder(cfg.Client, o.nodeName, log)
+	cfg.Recorder = recorder
+	return cfg, recorder, nil
+}
+
+func client(kubeconfig string, kubelet *kubeletconfigv1beta1.KubeletConfiguration) (kubernetes.Interface, error) {
+	rest, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return nil, &cli.UsageError{Problem: "reading " + kubeconfig + ": " + err.Error(), Hint: "kubectl --kubeconfig " + kubeconfig + " get nodes shows whether it works"}
+	}
+	rest.QPS, rest.Burst, rest.ContentType = float32(*kubelet.KubeAPIQPS), int(kubelet.KubeAPIBurst), kubelet.ContentType
+	return kubernetes.NewForConfig(rest)
+}
+
+func cleanup(ctx context.Context, env cli.Env, opts options, endpoint string) error {
+	left, err := syncloop.Cleanup(ctx, syncloop.CleanupConfig{
+		Endpoint: endpoint, NodeName: opts.nodeName, RootDir: opts.rootDir, LogDir: opts.logDir,
+	})
+	if _, printErr := fmt.Fprintf(env.Out, "removed %d sandboxes and %d containers of node %s, and what was below %s\n",
+		left.Sandboxes, left.Containers, opts.nodeName, opts.rootDir); printErr != nil {
+		err = errors.Join(err, printErr)
+	}
+	if err != nil {
+		return &cli.HintError{Err: err, Code: cli.ExitProblem, Hint: "run it again once the runtime answers: kdiag runtime"}
+	}
+	return nil
+}

@@ -1,0 +1,141 @@
+// Package syncloopcmd is kdiag syncloop: a small kubelet in the terminal.
+package syncloopcmd
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/kdiag/kdiag/cmd/internal/cli"
+	"github.com/kdiag/kdiag/crictl/fake"
+	"github.com/kdiag/kdiag/plegbench/syncloop/kubeletconfig"
+)
+
+type options struct {
+	cli.Flags // Endpoint and Simulate
+
+	manifests  string
+	objects    string
+	kubeconfig string
+	nodeName   string
+	rootDir    string
+	logDir     string
+	config     string
+	statusFile string
+	logFile    string
+	speed      float64
+	tui        bool
+	cleanup    bool
+	labels     []string
+
+	kubelet map[string][]string // the kubelet's own flags, by name, as they were given
+}
+
+// NewCommand returns the command.
+func NewCommand(env cli.Env) *cobra.Command {
+	opts := options{kubelet: map[string][]string{}}
+	cmd := &cobra.Command{
+		Use:   "syncloop",
+		Short: "Run pods on a CRI socket with a small kubelet, to watch its loop at work",
+		Long: `Run pods on a real runtime through the same machinery as a kubelet: pod sources, syncLoop, pod workers, PLEG, probes,
+volumes, eviction, garbage collection, node status. It serves to learn from and to test with, not to run a cluster.
+
+Pods come from manifest files, a URL, or an API server. The log is the kubelet's own, line for line, so that kdiag journal
+and every other tool reads it. Everything that it creates bears the label ` + "`io.kdiag.syncloop`" + ` with the node's name, and
+it touches nothing else on the socket; but a real kubelet on the same socket takes its pods for orphans and kills them.
+
+Interrupted, it leaves its pods running, as a kubelet does, and takes them over when it is started again. --cleanup removes
+all that it left. docs/syncloop.md says what is the same as in a kubelet and what is left out.`,
+		Example: `  kdiag syncloop --manifests ./pods --runtime-endpoint /run/containerd/containerd.sock
+  kdiag syncloop --manifests ./pods --simulate healthy --tui
+  kdiag syncloop --kubeconfig ~/.kube/config --node-name lab-1
+  kdiag syncloop --cleanup`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := opts.Check(cmd); err != nil {
+				return err
+			}
+			return run(cmd.Context(), env, opts)
+		},
+	}
+	fs := cmd.Flags()
+	fs.StringVar(&opts.Endpoint, "runtime-endpoint", "",
+		"CRI socket, unix:///path or a bare path (default: $CONTAINER_RUNTIME_ENDPOINT, the running kubelet's own, /etc/crictl.yaml, a well-known socket)")
+	fs.StringVar(&opts.Simulate, "simulate", "", "run on the embedded runtime in this scenario instead: a name or a YAML file; help lists them")
+	fs.StringVar(&opts.manifests, "manifests", "", "folder of pod manifests, or a single one (the kubelet's --pod-manifest-path)")
+	fs.StringVar(&opts.objects, "objects", "", "folder of YAML files with the ConfigMaps and Secrets that the manifests name")
+	fs.StringVar(&opts.kubeconfig, "kubeconfig", "", "API server to take pods from and to report to")
+	fs.StringVar(&opts.nodeName, "node-name", "", "the node's name (default: this host's)")
+	fs.StringVar(&opts.rootDir, "root-dir", "/var/lib/kdiag-syncloop", "folder for volumes and termination messages")
+	fs.StringVar(&opts.logDir, "log-dir", "", "folder for the containers' logs (default: log below --root-dir)")
+	fs.StringVar(&opts.config, "config", "", "KubeletConfiguration file; flags override it")
+	fs.StringVar(&opts.statusFile, "status-file", "", "keep the pods' statuses in this file, as JSON")
+	fs.StringVar(&opts.logFile, "log-file", "", "write the log there instead of to standard error")
+	fs.Float64Var(&opts.speed, "speed", 1, "shorten the kubelet's periods by this factor: with 60 three minutes become three seconds")
+	fs.BoolVar(&opts.tui, "tui", false, "show the loop, its workers, PLEG and the pods in the terminal, as they move")
+	fs.BoolVar(&opts.cleanup, "cleanup", false, "remove all pods and folders that a syncloop with this node name left, and end")
+	fs.StringSliceVar(&opts.labels, "node-labels", nil, "labels to register the node with, as key=value")
+	for _, f := range kubeletconfig.Flags() {
+		if fs.Lookup(f.Name) == nil {
+			fs.Var(&kubeletFlag{flag: f, given: opts.kubelet}, f.Name, f.Usage)
+			if f.Kind == kubeletconfig.Bool {
+				fs.Lookup(f.Name).NoOptDefVal = "true"
+			}
+		}
+	}
+	_ = cmd.RegisterFlagCompletionFunc("simulate", cobra.FixedCompletions(fake.Names(), cobra.ShellCompDirectiveDefault))
+	return cmd
+}
+
+// A kubeletFlag collects the values of one of the kubelet's flags. Load checks them, together with the file.
+type kubeletFlag struct {
+	flag  kubeletconfig.Flag
+	given map[string][]string
+}
+
+var _ pflag.Value = (*kubeletFlag)(nil)
+
+func (f *kubeletFlag) Set(value string) error {
+	f.given[f.flag.Name] = append(f.given[f.flag.Name], value)
+	return nil
+}
+
+func (f *kubeletFlag) String() string { return "" }
+
+func (f *kubeletFlag) Type() string {
+	switch f.flag.Kind {
+	case kubeletconfig.Bool:
+		return "bool"
+	case kubeletconfig.Int:
+		return "int"
+	case kubeletconfig.Duration:
+		return "duration"
+	}
+	return "string"
+}
+
+// nodeLabels parses --node-labels.
+func nodeLabels(pairs []string) (map[string]string, error) {
+	out := map[string]string{}
+	for _, pair := range pairs {
+		key, value, ok := strings.Cut(pair, "=")
+		if !ok || key == "" {
+			return nil, &cli.UsageError{
+				Problem: fmt.Sprintf("--node-labels %q is not of the form key=value", pair),
+				Hint:    "for example: --node-labels disk=ssd,zone=a",
+			}
+		}
+		out[key] = value
+	}
+	return out, nil
+}
+
+// sourceFlags are those that name a source of pods; the kubelet's own names are taken as well.
+func (o *options) hasSource() bool {
+	return o.manifests != "" || o.kubeconfig != "" || slices.ContainsFunc([]string{"manifest-url", "pod-manifest-path"}, func(name string) bool {
+		return len(o.kubelet[name]) > 0
+	}) || o.config != ""
+}

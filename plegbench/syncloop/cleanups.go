@@ -1,0 +1,134 @@
+package syncloop
+
+import (
+	"context"
+	"maps"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+
+	"github.com/kdiag/kdiag/plegbench/syncloop/pod"
+	"github.com/kdiag/kdiag/plegbench/syncloop/podworkers"
+)
+
+// HandlePodCleanups compares what is desired, what has a worker and what runs, and mends what no event will mend: it ends what
+// nobody wants, starts again what was added while it ended, and removes what is left of pods that are gone
+// (pkg/kubelet/kubelet_pods.go upstream). It lists the runtime twice, on the loop's goroutine.
+func (s *SyncLoop) HandlePodCleanups(ctx context.Context) error {
+	desired, mirrors := s.pods.PodsAndMirrors()
+	working := s.workers.SyncKnownPods(desired)
+	running, err := s.runtime.GetPods(ctx, false)
+	if err != nil {
+		s.log.Error(err, "Error listing containers")
+		return err
+	}
+	wanted := map[types.UID]bool{}
+	for _, p := range slices.Concat(desired, mirrors) {
+		wanted[p.UID] = true
+	}
+	known := maps.Clone(wanted) // to the workers as well
+	for uid := range working {
+		known[uid] = true
+	}
+	alive := maps.Clone(known) // or known to the runtime alone
+	for _, r := range running {
+		alive[r.UID] = true
+	}
+	s.prober.CleanupPods(s.mayProbe(desired))
+	s.status.RemoveOrphanedStatuses(wanted)
+	if err := s.volumes.CleanupOrphans(alive); err != nil {
+		s.log.Error(err, "Failed cleaning up orphaned pod directories")
+	}
+	s.deleteOrphanedMirrors(ctx)
+	s.restart(desired, working)
+	for _, r := range running {
+		if known[r.UID] {
+			continue
+		}
+		s.log.V(2).Info("Clean up containers for orphaned pod we had not seen before", "podUID", r.UID)
+		s.metrics.OrphanedPods.Inc()
+		s.notify("orphan", r.Namespace+"/"+r.Name)
+		grace := int64(orphanGrace)
+		s.workers.UpdatePod(podworkers.UpdateOptions{
+			Type: podworkers.Kill, RunningPod: r, Kill: &podworkers.KillOptions{GraceOverride: &grace},
+		})
+	}
+	s.count(desired, mirrors)
+	s.backOff.GC()
+	return nil
+}
+
+// mayProbe are the pods whose probes may go on.
+func (s *SyncLoop) mayProbe(desired []*v1.Pod) map[types.UID]bool {
+	out := make(map[types.UID]bool, len(desired))
+	for _, p := range desired {
+		if !s.workers.IsPodKnownTerminated(p.UID) {
+			out[p.UID] = true
+		}
+	}
+	return out
+}
+
+// restart gives a worker to each desired pod that has none: one whose UID was used again while the earlier pod ended.
+func (s *SyncLoop) restart(desired []*v1.Pod, working map[types.UID]podworkers.WorkState) {
+	for _, p := range desired {
+		if _, ok := working[p.UID]; ok || terminal(p.Status.Phase) {
+			continue
+		}
+		if s.status.Known(p.UID) && s.workers.ShouldPodBeFinished(p.UID) {
+			continue // it has ended, and its source has not taken it back yet
+		}
+		s.log.V(3).Info("Pod will be restarted because it is in the desired set and not known to the pod workers (likely due to UID reuse)",
+			"podUID", p.UID)
+		s.metrics.RestartedPods.WithLabelValues(word(pod.IsStatic(p), "true", "")).Inc()
+		s.workers.UpdatePod(podworkers.UpdateOptions{Type: podworkers.Create, Pod: p, MirrorPod: s.mirrorOf(p)})
+	}
+}
+
+func (s *SyncLoop) deleteOrphanedMirrors(ctx context.Context) {
+	if s.mirrors == nil {
+		return
+	}
+	for _, name := range s.pods.OrphanedMirrorNames() {
+		if s.workers.IsPodForMirrorPodTerminatingByFullName(name) {
+			continue
+		}
+		if _, err := s.mirrors.Delete(ctx, name, nil); err != nil {
+			s.log.Error(err, "Encountered error when deleting mirror pod", "podName", name)
+			continue
+		}
+		s.log.V(3).Info("Deleted mirror pod", "podName", name)
+	}
+}
+
+func (s *SyncLoop) count(desired, mirrors []*v1.Pod) {
+	var static float64
+	for _, p := range desired {
+		if pod.IsStatic(p) {
+			static++
+		}
+	}
+	s.metrics.DesiredPods.WithLabelValues("true").Set(static)
+	s.metrics.DesiredPods.WithLabelValues("").Set(float64(len(desired)) - static)
+	s.metrics.MirrorPods.Set(float64(len(mirrors)))
+}
+
+// cleanDead removes the dead containers beyond the newest of a container that has just died.
+func (s *SyncLoop) cleanDead(uid types.UID, exited string) {
+	status, err := s.cache.Get(uid)
+	if err != nil {
+		s.log.V(4).Info("Pod status could not be read, not removing its dead containers", "podUID", uid, "err", err)
+		return
+	}
+	all := false
+	if p, ok := s.pods.PodByUID(uid); ok {
+		api, known := s.status.PodStatus(uid)
+		all = known && api.Phase == v1.PodFailed && api.Reason == evicted || p.DeletionTimestamp != nil && s.workers.ShouldPodContentBeRemoved(uid)
+		if all {
+			s.log.V(4).Info("Removing all dead containers of a pod", "pod", klog.KObj(p))
+		}
+	}
+	s.deletor.DeleteContainersInPod(exited, status, all)
+}

@@ -1,0 +1,238 @@
+package syncloop
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+
+	"github.com/kdiag/kdiag/plegbench/syncloop/config"
+	"github.com/kdiag/kdiag/plegbench/syncloop/pleg"
+	"github.com/kdiag/kdiag/plegbench/syncloop/prober"
+)
+
+// A handler does what the loop's channels ask for. All its methods are called by the loop's own goroutine, one after the
+// other (SyncHandler in pkg/kubelet/kubelet.go upstream).
+type handler interface {
+	HandlePodAdditions(pods []*v1.Pod)
+	HandlePodUpdates(pods []*v1.Pod)
+	HandlePodRemoves(pods []*v1.Pod)
+	HandlePodReconcile(pods []*v1.Pod)
+	HandlePodSyncs(pods []*v1.Pod)
+	HandlePodCleanups(ctx context.Context) error
+}
+
+// A loop is the syncLoop: one goroutine that turns what comes in by its channels into calls of its handler.
+type loop struct {
+	handler handler
+	log     logr.Logger
+	periods Periods
+
+	runtimeErrors func() error
+	pods          func(uid types.UID) (*v1.Pod, bool) // the desired ones
+	due           func() []*v1.Pod                    // whose time has come
+	cleanDead     func(uid types.UID, exited string)  // removes surplus dead containers after a ContainerDied
+	sourcesReady  func() bool
+	sawSource     func(source string)
+	readiness     func(u prober.Update)
+	started       func(u prober.Update)
+
+	updates       <-chan config.PodUpdate
+	events        <-chan pleg.Event
+	livenessCh    <-chan prober.Update
+	readinessCh   <-chan prober.Update
+	startupCh     <-chan prober.Update
+	notify        func(what, detail string) // of the timeline; may be nil
+	lastTurn      atomic.Int64              // unix nanoseconds of the monitor; 0 before the first turn
+	skippingSince atomic.Int64              // unix nanoseconds; 0 while it does not skip
+	turns         atomic.Int64
+}
+
+// errUpdatesClosed ends a loop whose config channel was closed.
+var errUpdatesClosed = errors.New("the channel of pod updates is closed")
+
+// run turns until ctx ends. While the runtime is in trouble it drains no channel at all, with growing pauses, and leaves the
+// monitor as it is: that is what makes a node with a hung runtime stand still.
+func (l *loop) run(ctx context.Context) error {
+	l.log.Info("Starting kubelet main sync loop")
+	tick := time.NewTicker(l.periods.Sync)
+	defer tick.Stop()
+	housekeeping := time.NewTicker(l.periods.Housekeeping)
+	defer housekeeping.Stop()
+	pause := l.periods.SkipFirst
+	for ctx.Err() == nil {
+		if err := l.runtimeErrors(); err != nil {
+			l.log.Error(err, "Skipping pod synchronization")
+			l.skips(err)
+			if !sleep(ctx, pause) {
+				break
+			}
+			pause = min(2*pause, l.periods.SkipMost)
+			continue
+		}
+		l.resumes()
+		pause = l.periods.SkipFirst
+		l.lastTurn.Store(time.Now().UnixNano())
+		if !l.iterate(ctx, tick.C, housekeeping.C) {
+			return errUpdatesClosed
+		}
+		l.lastTurn.Store(time.Now().UnixNano())
+		l.turns.Add(1)
+	}
+	return ctx.Err()
+}
+
+func (l *loop) skips(err error) {
+	if l.skippingSince.CompareAndSwap(0, time.Now().UnixNano()) {
+		l.tell("skip", err.Error())
+	}
+}
+
+func (l *loop) resumes() {
+	if since := l.skippingSince.Swap(0); since != 0 {
+		l.tell("resume", time.Since(time.Unix(0, since)).Round(time.Millisecond).String())
+	}
+}
+
+func (l *loop) tell(what, detail string) {
+	if l.notify != nil {
+		l.notify(what, detail)
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}
+
+// iterate takes one thing out of one ready channel, a random one if several are (syncLoopIteration upstream). It returns
+// false when the loop must end.
+func (l *loop) iterate(ctx context.Context, tick, housekeeping <-chan time.Time) bool {
+	select {
+	case <-ctx.Done():
+	case u, ok := <-l.updates:
+		if !ok {
+			l.log.Error(nil, "Update channel is closed, exiting the sync loop")
+			return false
+		}
+		l.update(u)
+	case e := <-l.events:
+		l.event(e)
+	case <-tick:
+		if pods := l.due(); len(pods) > 0 {
+			l.log.V(4).Info("SyncLoop (SYNC) pods", "total", len(pods), "pods", klog.KObjSlice(pods))
+			l.handler.HandlePodSyncs(pods)
+		}
+	case u := <-l.livenessCh:
+		if u.Result == prober.Failure {
+			l.probed(u, "liveness", "unhealthy")
+		}
+	case u := <-l.readinessCh:
+		l.readiness(u)
+		l.probed(u, "readiness", word(u.Result == prober.Success, "ready", ""))
+	case u := <-l.startupCh:
+		l.started(u)
+		l.probed(u, "startup", word(u.Result == prober.Success, "started", "unhealthy"))
+	case <-housekeeping:
+		l.housekeep(ctx)
+	}
+	return true
+}
+
+func word(yes bool, ifSo, ifNot string) string {
+	if yes {
+		return ifSo
+	}
+	return ifNot
+}
+
+func (l *loop) update(u config.PodUpdate) {
+	log, pods := l.log.V(2), klog.KObjSlice(u.Pods)
+	switch u.Op {
+	case config.Add:
+		log.Info("SyncLoop ADD", "source", u.Source, "pods", pods)
+		l.handler.HandlePodAdditions(u.Pods)
+	case config.Update:
+		log.Info("SyncLoop UPDATE", "source", u.Source, "pods", pods)
+		l.handler.HandlePodUpdates(u.Pods)
+	case config.Remove:
+		log.Info("SyncLoop REMOVE", "source", u.Source, "pods", pods)
+		l.handler.HandlePodRemoves(u.Pods)
+	case config.Delete:
+		// A deletion is an update: the pod ends within its grace period, and only then is it removed.
+		log.Info("SyncLoop DELETE", "source", u.Source, "pods", pods)
+		l.handler.HandlePodUpdates(u.Pods)
+	case config.Reconcile:
+		l.log.V(4).Info("SyncLoop RECONCILE", "source", u.Source, "pods", pods)
+		l.handler.HandlePodReconcile(u.Pods)
+	default:
+		l.log.Error(nil, "Invalid operation type received", "operation", u.Op)
+	}
+	l.sawSource(u.Source)
+}
+
+func (l *loop) event(e pleg.Event) {
+	if e.Type != pleg.ContainerRemoved {
+		if p, ok := l.pods(e.ID); ok {
+			l.log.V(2).Info("SyncLoop (PLEG): event for pod", "pod", klog.KObj(p), "event", e)
+			l.handler.HandlePodSyncs([]*v1.Pod{p})
+		} else {
+			l.log.V(4).Info("SyncLoop (PLEG): pod does not exist, ignore irrelevant event", "event", e)
+		}
+	}
+	if e.Type == pleg.ContainerDied {
+		l.cleanDead(e.ID, e.Data)
+	}
+}
+
+func (l *loop) probed(u prober.Update, probe, status string) {
+	p, ok := l.pods(u.PodUID)
+	if !ok {
+		l.log.V(4).Info("SyncLoop (probe): ignore irrelevant update", "probe", probe, "status", status, "podUID", u.PodUID)
+		return
+	}
+	l.log.V(1).Info("SyncLoop (probe)", "probe", probe, "status", status, "pod", klog.KObj(p))
+	l.handler.HandlePodSyncs([]*v1.Pod{p})
+}
+
+// errHousekeeping is the text of the kubelet's line about a slow housekeeping.
+var errHousekeeping = errors.New("housekeeping took too long")
+
+// housekeep cleans up on the loop's own goroutine, with two lists of the runtime: a runtime that hangs stops the loop
+// right here, before any health check notices.
+func (l *loop) housekeep(ctx context.Context) {
+	if !l.sourcesReady() {
+		l.log.V(4).Info("SyncLoop (housekeeping, skipped): sources aren't ready yet")
+		return
+	}
+	l.log.V(4).Info("SyncLoop (housekeeping)")
+	start := time.Now()
+	if err := l.handler.HandlePodCleanups(ctx); err != nil && ctx.Err() == nil {
+		l.log.Error(err, "Failed cleaning pods")
+	}
+	took := time.Since(start)
+	if expected := l.periods.Housekeeping / 2; took > expected {
+		l.log.Error(errHousekeeping, "Housekeeping took longer than expected", "expected", expected, "actual", took)
+	}
+	l.log.V(4).Info("SyncLoop (housekeeping) end", "duration", took)
+}
+
+// healthy is the check behind /healthz/syncloop. It never fails before the loop's first turn.
+func (l *loop) healthy() error {
+	last := l.lastTurn.Load()
+	if last != 0 && time.Since(time.Unix(0, last)) > max(2*l.periods.Resync, l.periods.LoopStuck) {
+		return errors.New("sync Loop took longer than expected")
+	}
+	return nil
+}

@@ -1,0 +1,192 @@
+package syncloop
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/kdiag/kdiag/plegbench/syncloop/container"
+	"github.com/kdiag/kdiag/plegbench/syncloop/kuberuntime"
+	"github.com/kdiag/kdiag/plegbench/syncloop/pod"
+	"github.com/kdiag/kdiag/plegbench/syncloop/podworkers"
+	"github.com/kdiag/kdiag/plegbench/syncloop/status"
+)
+
+// SyncPod brings one pod nearer to what it should be. It is called by the pod's worker, again and again, and does in each call
+// what the kubelet's does, in its order (pkg/kubelet/kubelet.go).
+func (s *SyncLoop) SyncPod(
+	ctx context.Context, _ podworkers.UpdateType, p, mirror *v1.Pod, running *container.PodStatus,
+) (isTerminal bool, err error) {
+	api := s.apiStatus(p, running, false)
+	s.status.SetPodStatus(p, api)
+	if terminal(api.Phase) {
+		return true, nil
+	}
+	if err := s.state.NetworkErrors(); err != nil && !p.Spec.HostNetwork {
+		s.recorder.Eventf(p, v1.EventTypeWarning, "NetworkNotReady", "network is not ready: %v", err)
+		return false, fmt.Errorf("%w: %w", podworkers.ErrNetworkNotReady, err)
+	}
+	if s.mirrors != nil && pod.IsStatic(p) {
+		s.mirrors.Reconcile(ctx, p, mirror)
+	}
+	if err := s.volumes.WaitForAttachAndMount(ctx, p); err != nil {
+		s.recorder.Eventf(p, v1.EventTypeWarning, "FailedMount", "Unable to attach or mount volumes: %v", err)
+		s.log.Error(err, "Unable to attach or mount volumes for pod; skipping pod", "pod", klog.KObj(p))
+		return false, err
+	}
+	s.prober.AddPod(p)
+	// What has begun at the runtime is seen to its end: a call that is given up halfway leaves behind what nobody knows of.
+	result := s.runtime.SyncPod(context.WithoutCancel(ctx), p, running, s.pullSecrets(ctx, p), s.backOff)
+	s.reasons.set(p.UID, result)
+	if result.Err == nil && result.Changed() {
+		s.pleg.RequestRelist(p.UID)
+	}
+	return false, result.Err
+}
+
+// pullSecrets are the pod's imagePullSecrets that are there. A missing one is not fatal: the image may be public.
+func (s *SyncLoop) pullSecrets(ctx context.Context, p *v1.Pod) []v1.Secret {
+	var secrets []v1.Secret
+	var missing []string
+	for _, ref := range p.Spec.ImagePullSecrets {
+		secret, err := s.objects.Secret(ctx, p.Namespace, ref.Name)
+		if err != nil {
+			missing = append(missing, ref.Name)
+			continue
+		}
+		secrets = append(secrets, *secret)
+	}
+	if len(missing) > 0 {
+		s.recorder.Eventf(p, v1.EventTypeWarning, "FailedToRetrieveImagePullSecret",
+			"Unable to retrieve some image pull secrets (%v); attempting to pull the image may not succeed.", missing)
+	}
+	return secrets
+}
+
+// SyncTerminatingPod stops a pod and makes sure, by asking the runtime directly, that nothing of it runs any more.
+func (s *SyncLoop) SyncTerminatingPod(
+	ctx context.Context, p *v1.Pod, running *container.PodStatus, grace *int64, override func(*v1.PodStatus),
+) error {
+	api := s.apiStatus(p, running, false)
+	if override != nil {
+		override(&api)
+	}
+	s.status.SetPodStatus(p, api)
+	s.prober.StopLivenessAndStartup(p)
+	result := s.runtime.KillPod(ctx, p, running.RunningPod(s.name), grace)
+	if result.Err != nil {
+		s.recorder.Eventf(p, v1.EventTypeWarning, "FailedKillPod", "error killing pod: %v", result.Err)
+		return result.Err
+	}
+	s.prober.RemovePod(p)
+	now, err := s.statusNow(ctx, p)
+	if err != nil {
+		return err
+	}
+	if names := runningNames(now); len(names) > 0 {
+		return fmt.Errorf("detected running containers after a successful KillPod, CRI violation: %v", names)
+	}
+	api = s.apiStatus(p, now, true)
+	if override != nil {
+		override(&api)
+	}
+	s.status.SetPodStatus(p, api)
+	return nil
+}
+
+// statusNow asks the runtime, past the cache.
+func (s *SyncLoop) statusNow(ctx context.Context, p *v1.Pod) (*container.PodStatus, error) {
+	listed, err := s.runtime.GetPod(ctx, p.UID)
+	if errors.Is(err, kuberuntime.ErrPodNotFound) {
+		return &container.PodStatus{UID: p.UID, Name: p.Name, Namespace: p.Namespace}, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("unable to read pod status prior to final pod termination: %w", err)
+	}
+	now, err := s.runtime.GetPodStatus(ctx, listed)
+	if err != nil {
+		return nil, fmt.Errorf("unable to read pod status prior to final pod termination: %w", err)
+	}
+	return now, nil
+}
+
+func runningNames(st *container.PodStatus) []string {
+	var names []string
+	for _, c := range st.Running() {
+		names = append(names, c.Name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// orphanGrace is the grace period, in seconds, of pods that run and that nobody wants.
+const orphanGrace = 1
+
+// SyncTerminatingRuntimePod stops a pod of which only the runtime knows.
+func (s *SyncLoop) SyncTerminatingRuntimePod(ctx context.Context, running *container.Pod) error {
+	s.log.V(2).Info("Killing orphaned pod that runs in the runtime", "podUID", running.UID)
+	grace := int64(orphanGrace)
+	return s.runtime.KillPod(ctx, nil, running, &grace).Err
+}
+
+// SyncTerminatedPod clears up after a pod that does not run any more. Its containers and sandboxes are left to the
+// collector.
+func (s *SyncLoop) SyncTerminatedPod(ctx context.Context, p *v1.Pod, running *container.PodStatus) error {
+	s.status.SetPodStatus(p, s.apiStatus(p, running, true))
+	if err := s.volumes.WaitForUnmount(ctx, p); err != nil {
+		return err
+	}
+	s.reasons.forget(p.UID)
+	s.status.TerminatePod(p)
+	return nil
+}
+
+// apiStatus is the status that a pod shall show. isTerminal says that its containers are known to have ended.
+func (s *SyncLoop) apiStatus(p *v1.Pod, running *container.PodStatus, isTerminal bool) v1.PodStatus {
+	old, ok := s.status.PodStatus(p.UID)
+	if !ok {
+		old = p.Status
+	}
+	return status.Generate(status.GenerateInput{
+		Pod: p, PodStatus: running, Old: old, Terminal: isTerminal || s.workers.IsPodKnownTerminated(p.UID),
+		StartError:   func(name string) (error, string, bool) { return s.reasons.get(p.UID, name) },
+		UpdateProbes: s.prober.UpdatePodStatus,
+		HostIPs:      s.hostIPs,
+		Now:          time.Now(),
+	})
+}
+
+// killPodNow ends a pod for an eviction and waits for it, somewhat longer than its grace period.
+func (s *SyncLoop) killPodNow(ctx context.Context, p *v1.Pod, evict bool, grace *int64, override func(*v1.PodStatus)) error {
+	seconds := int64(v1.DefaultTerminationGracePeriodSeconds)
+	if p.Spec.TerminationGracePeriodSeconds != nil {
+		seconds = *p.Spec.TerminationGracePeriodSeconds
+	}
+	if grace != nil {
+		seconds = *grace
+	}
+	done := make(chan struct{})
+	s.workers.UpdatePod(podworkers.UpdateOptions{
+		Type: podworkers.Kill, Pod: p,
+		Kill: &podworkers.KillOptions{Completed: done, Evict: evict, StatusOverride: override, GraceOverride: grace},
+	})
+	timer := time.NewTimer(max(leastKillWait, time.Duration(1.5*float64(seconds)*float64(time.Second))))
+	defer timer.Stop()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		s.recorder.Eventf(p, v1.EventTypeWarning, "ExceededGracePeriod",
+			"Container runtime did not kill the pod within specified grace period.")
+		return errors.New("timeout waiting to kill pod")
+	}
+}
+
+const leastKillWait = 10 * time.Second
