@@ -1,27 +1,50 @@
 package fake
 
 import (
+	"context"
 	"net"
 	"sync"
+
+	"google.golang.org/grpc/peer"
 )
 
-// conns keeps the connections of a server, so that Stop can end those that never spoke: gRPC waits two minutes for the first
-// bytes of each, also when it is stopped.
-type conns struct {
+// Conns keeps the connections of a gRPC server, so that they can be cut: those of one call, or all, also those that
+// never spoke, for whose first bytes gRPC waits two minutes, even when it is stopped. The zero Conns is ready.
+type Conns struct {
 	mu     sync.Mutex
 	open   map[*trackedConn]struct{}
 	closed bool
 }
 
-// A trackedListener hands its connections to conns.
+// A trackedListener hands its connections to a Conns.
 type trackedListener struct {
 	net.Listener
-	conns *conns
+	conns *Conns
 }
 
 type trackedConn struct {
 	net.Conn
-	conns *conns
+	conns *Conns
+}
+
+// trackedAddr is the peer's address as gRPC shows it to a handler, with the way back to the connection.
+type trackedAddr struct {
+	net.Addr
+	conn *trackedConn
+}
+
+// Track returns a listener whose connections are kept.
+func (c *Conns) Track(lis net.Listener) net.Listener {
+	return &trackedListener{Listener: lis, conns: c}
+}
+
+// CutCall closes the connection on which the call with that server context came, if it is a tracked one.
+func CutCall(ctx context.Context) {
+	if p, ok := peer.FromContext(ctx); ok {
+		if addr, ok := p.Addr.(trackedAddr); ok {
+			_ = addr.conn.Close() // the peer may have hung up before
+		}
+	}
 }
 
 // Accept waits for the next connection.
@@ -37,8 +60,8 @@ func (l *trackedListener) Accept() (net.Conn, error) {
 	return conn, nil
 }
 
-// add keeps a connection, and reports whether the server still runs.
-func (c *conns) add(conn *trackedConn) bool {
+// add keeps a connection, and reports whether connections are wanted.
+func (c *Conns) add(conn *trackedConn) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
@@ -51,6 +74,9 @@ func (c *conns) add(conn *trackedConn) bool {
 	return true
 }
 
+// RemoteAddr returns the peer's address.
+func (c *trackedConn) RemoteAddr() net.Addr { return trackedAddr{c.Conn.RemoteAddr(), c} }
+
 // Close closes the connection.
 func (c *trackedConn) Close() error {
 	c.conns.mu.Lock()
@@ -59,12 +85,19 @@ func (c *trackedConn) Close() error {
 	return c.Conn.Close()
 }
 
-// close closes all connections, those to come included.
-func (c *conns) close() {
+// Close closes all connections, those to come included.
+func (c *Conns) Close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.closed = true
 	for conn := range c.open {
 		_ = conn.Conn.Close() // the peer may have hung up before
 	}
+}
+
+// Reopen lets connections in again after Close.
+func (c *Conns) Reopen() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.closed = false
 }

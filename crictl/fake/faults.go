@@ -2,122 +2,147 @@ package fake
 
 import (
 	"context"
-	"path"
+	"errors"
+	"fmt"
+	"math"
 	"sync"
 	"time"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 )
 
-// rules applies a scenario's faults and latencies to every RPC, before its handler runs.
-type rules struct {
-	store     *store
+// ErrEnded is what a call gets that waits under Rules which are no longer in force.
+var ErrEnded = errors.New("the rules have ended")
+
+// Rules judge calls by faults and latencies: which one strikes, and what it does. They serve the embedded runtime and
+// the proxy in front of a real one alike, and are safe for use by several goroutines.
+type Rules struct {
 	start     time.Time
-	done      <-chan struct{} // closed when the server stops
-	streaming bool
+	done      <-chan struct{}
 	faults    []*faultRule
 	latencies []*latencyRule
 }
 
-// A faultRule is a fault with its patterns resolved and its calls counted.
+// A faultRule is a fault with its error read and its calls counted.
 type faultRule struct {
 	Fault
-	rpcs   map[string]bool
+	number int      // among the faults
 	answer rpcError // of Fault.Error
 
 	mu    sync.Mutex
 	calls int // that matched while the fault's time was
 }
 
-func newRules(s *Scenario, st *store, start time.Time, done <-chan struct{}) (*rules, error) {
-	r := &rules{store: st, start: start, done: done, streaming: s.Streaming}
-	for _, f := range s.Faults {
-		rule := &faultRule{Fault: f}
-		var err error
-		if rule.rpcs, err = rpcsMatching(f.RPC); err != nil {
-			return nil, err
-		}
+// NewRules checks faults and latencies and makes rules of them. The times of the faults count from start. When done is
+// closed, calls that wait get ErrEnded. The error names the first field that is wrong.
+func NewRules(faults []Fault, latencies []Latency, start time.Time, done <-chan struct{}) (*Rules, error) {
+	if err := errors.Join(validateLatency(latencies), validateFaults(faults)); err != nil {
+		return nil, err
+	}
+	r := &Rules{start: start, done: done}
+	for i, f := range faults {
+		rule := &faultRule{Fault: f, number: i}
 		if f.Error != "" {
+			var err error
 			if rule.answer, err = parseRPCError(f.Error); err != nil {
-				return nil, err
+				return nil, fmt.Errorf("faults[%d].error: %w", i, err)
 			}
 		}
 		r.faults = append(r.faults, rule)
 	}
-	for i, l := range s.Latency {
-		rpcs, err := rpcsMatching(l.RPC)
-		if err != nil {
-			return nil, err
-		}
-		r.latencies = append(r.latencies, &latencyRule{Latency: l, rpcs: rpcs, number: i})
+	for i, l := range latencies {
+		r.latencies = append(r.latencies, &latencyRule{Latency: l, number: i})
 	}
 	return r, nil
 }
 
-// unary is the gRPC interceptor of the calls with one answer.
-func (r *rules) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
-	ctx, err := r.before(ctx, path.Base(info.FullMethod), req)
-	if err != nil {
-		return nil, err
-	}
-	return handler(ctx, req)
-}
-
-// stream is the gRPC interceptor of the streaming calls. A runtime without streaming lists does not know the methods at
-// all: gRPC itself answers for it, whatever else hangs.
-func (r *rules) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-	service, method := path.Split(info.FullMethod)
-	if !r.streaming && method != "GetContainerEvents" {
-		return status.Errorf(codes.Unimplemented, "unknown method %s for service %s", method, path.Base(service))
-	}
-	return handler(srv, &ruledStream{ServerStream: stream, ctx: stream.Context(), rules: r, method: method})
-}
-
-// A ruledStream applies the rules once the request has arrived, which is the first that says whom the call is about.
-type ruledStream struct {
-	grpc.ServerStream
-	ctx    context.Context
-	rules  *rules
-	method string
-}
-
-func (s *ruledStream) Context() context.Context { return s.ctx }
-
-func (s *ruledStream) RecvMsg(m any) error {
-	if err := s.ServerStream.RecvMsg(m); err != nil {
-		return err
-	}
-	ctx, err := s.rules.before(s.ctx, s.method, m)
-	s.ctx = ctx
-	return err
-}
-
-// before makes a call wait or fail as the scenario wants. The context it returns carries the call's latency on to
-// perItem.
-func (r *rules) before(ctx context.Context, method string, req any) (context.Context, error) {
-	about := sync.OnceValue(func() target { return r.store.target(req) })
+// NeedNames reports whether any fault asks for more of an object than its id and kind.
+func (r *Rules) NeedNames() bool {
 	for _, f := range r.faults {
-		if !f.rpcs[method] || !f.matches(about) || !f.take(time.Since(r.start)) {
-			continue
+		if f.Object.Namespace != "" || f.Object.Pod != "" || f.Object.Container != "" {
+			return true
 		}
-		if err := r.suffer(ctx, f); err != nil {
-			return ctx, err
+	}
+	return false
+}
+
+// A Verdict says what becomes of one call. The zero Verdict lets it pass.
+type Verdict struct {
+	rules   *Rules
+	fault   *faultRule // nil for none
+	latency time.Duration
+	perItem time.Duration
+}
+
+// Judge decides on a call of the RPC with that short name and counts it. about finds out whom it is about; it is called only
+// if a rule asks for that, and then perhaps more than once.
+func (r *Rules) Judge(method string, about func() Target) Verdict {
+	v := Verdict{rules: r}
+	for _, f := range r.faults {
+		if matches(f.RPC, method) && f.matches(about) && f.take(time.Since(r.start)) {
+			v.fault = f
+			break
 		}
-		break
 	}
 	for _, l := range r.latencies {
-		if l.rpcs[method] {
-			ctx = context.WithValue(ctx, latencyKey{}, pace{rule: l, done: r.done})
-			return ctx, sleep(ctx, r.done, l.next(method, about))
+		if matches(l.RPC, method) {
+			v.latency, v.perItem = l.next(method, about), time.Duration(l.Latency.PerItem)
+			break
 		}
 	}
-	return ctx, nil
+	return v
 }
 
-// suffer does what the fault does. It returns nil if the call goes on after it.
-func (r *rules) suffer(ctx context.Context, f *faultRule) error {
+// Struck returns the number of the fault that strikes, among the faults as they were given, and whether one does.
+func (v Verdict) Struck() (number int, ok bool) {
+	if v.fault == nil {
+		return 0, false
+	}
+	return v.fault.number, true
+}
+
+// Drop reports whether the call's connection is to be cut in place of the answer.
+func (v Verdict) Drop() bool { return v.fault != nil && v.fault.Drop }
+
+// Oversize is the size in bytes to which answers are to be padded; 0 for none.
+func (v Verdict) Oversize() int {
+	if v.fault == nil {
+		return 0
+	}
+	return v.fault.Oversize
+}
+
+// Wait does before the call is handled what the verdict wants: it hangs, waits, or returns the fault's error as a gRPC
+// status. It returns nil if the call goes on, and ErrEnded if the rules end while it waits.
+func (v Verdict) Wait(ctx context.Context) error {
+	if v.fault != nil {
+		if err := v.rules.suffer(ctx, v.fault); err != nil {
+			return err
+		}
+	}
+	if v.rules == nil {
+		return nil
+	}
+	return sleep(ctx, v.rules.done, v.latency)
+}
+
+// Paced reports whether PerItem has anything to wait for.
+func (v Verdict) Paced() bool { return v.perItem != 0 }
+
+// PerItem waits for the latency of n items of a list answer.
+func (v Verdict) PerItem(ctx context.Context, n int) error {
+	if !v.Paced() || n == 0 {
+		return nil
+	}
+	wait := time.Duration(math.MaxInt64)
+	if v.perItem <= wait/time.Duration(n) {
+		wait = v.perItem * time.Duration(n)
+	}
+	return sleep(ctx, v.rules.done, wait)
+}
+
+// suffer does what the fault does before the call is handled. It returns nil if the call goes on after it.
+func (r *Rules) suffer(ctx context.Context, f *faultRule) error {
 	switch {
 	case f.Hang && !f.Thaw:
 		return hang(ctx, r.done)
@@ -138,7 +163,7 @@ func (r *rules) suffer(ctx context.Context, f *faultRule) error {
 }
 
 // matches reports whether the call is about the fault's object.
-func (f *faultRule) matches(about func() target) bool {
+func (f *faultRule) matches(about func() Target) bool {
 	return f.Object == (Object{}) || about().is(f.Object)
 }
 
@@ -175,17 +200,17 @@ func (f *Fault) left(since time.Duration) (time.Duration, bool) {
 	return end - since, true
 }
 
-// hang waits until the caller gives up or the server stops.
+// hang waits until the caller gives up or the rules end.
 func hang(ctx context.Context, done <-chan struct{}) error {
 	select {
 	case <-ctx.Done():
 		return status.FromContextError(ctx.Err()).Err()
 	case <-done:
-		return errStopping()
+		return ErrEnded
 	}
 }
 
-// sleep waits for d, for the caller to give up, or for the server to stop. Only the first returns nil.
+// sleep waits for d, for the caller to give up, or for the rules to end. Only the first returns nil.
 func sleep(ctx context.Context, done <-chan struct{}, d time.Duration) error {
 	if d <= 0 {
 		return nil
@@ -198,6 +223,6 @@ func sleep(ctx context.Context, done <-chan struct{}, d time.Duration) error {
 	case <-ctx.Done():
 		return status.FromContextError(ctx.Err()).Err()
 	case <-done:
-		return errStopping()
+		return ErrEnded
 	}
 }

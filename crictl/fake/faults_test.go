@@ -8,7 +8,9 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -247,4 +249,68 @@ func TestStopReleasesHungCalls(t *testing.T) {
 			t.Errorf("code %s, want Unavailable", code)
 		}
 	})
+}
+
+// TestDropAndOversize: the two faults that strike the answer.
+func TestDropAndOversize(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := small()
+		s.Streaming = true
+		s.Limits.Send = 64 << 20
+		s.Faults = []Fault{
+			{RPC: "StopContainer", Drop: true, First: 1},
+			{RPC: "List*", Oversize: 20 << 20},
+			{RPC: "StreamContainers", Oversize: 1 << 20, First: 1},
+			{RPC: "StreamContainers", Drop: true},
+			{RPC: "Version", Delay: Duration(time.Second), Oversize: 1000},
+		}
+		c := serve(t, s)
+		id := ""
+		for range 2 { // twice: the padding of the first must not stay in the list that the server keeps
+			all := must(c.ListContainers(t.Context(), &runtimeapi.ListContainersRequest{}))(t)
+			if got := proto.Size(all); got != 20<<20 || len(all.GetContainers()) != 5 {
+				t.Errorf("the list: %d bytes, %d containers", got, len(all.GetContainers()))
+			}
+			id = all.GetContainers()[0].GetId()
+		}
+		if got, want := ask(t, c.version), (outcome{Took: time.Second}); got != want {
+			t.Errorf("delay and oversize: %v, want %v", got, want)
+		}
+		batch := must(must(c.StreamContainers(t.Context(), &runtimeapi.StreamContainersRequest{}))(t).Recv())(t)
+		if got := proto.Size(batch); got != 1<<20 || len(batch.GetContainers()) != 5 {
+			t.Errorf("the stream: %d bytes, %d containers", got, len(batch.GetContainers()))
+		}
+		stop := func(ctx context.Context) error {
+			_, err := c.StopContainer(ctx, &runtimeapi.StopContainerRequest{ContainerId: id})
+			return err
+		}
+		events := must(c.GetContainerEvents(t.Context(), &runtimeapi.GetEventsRequest{}))(t)
+		if got := ask(t, stop).Code; got != codes.Unavailable {
+			t.Errorf("a call that is dropped: %s", got)
+		}
+		var err error
+		for err == nil {
+			_, err = events.Recv()
+		}
+		if codeOf(err) != codes.Unavailable {
+			t.Errorf("another call on the connection: %v", err)
+		}
+		if _, err := must(c.StreamContainers(t.Context(), &runtimeapi.StreamContainersRequest{}, grpc.WaitForReady(true)))(t).Recv(); codeOf(err) != codes.Unavailable {
+			t.Errorf("a stream that is dropped: %v", err)
+		}
+	})
+}
+
+func TestPadding(t *testing.T) {
+	for _, n := range []int{0, -1, 1, 6, 100, 132, 133, 134, 135, 1000, 16389, 16390, 16391, 1 << 20} {
+		padding := Padding(n)
+		if n <= 0 && padding != nil || len(padding) < n || len(padding) > max(n, 6)+1 {
+			t.Errorf("Padding(%d) has %d bytes", n, len(padding))
+		}
+		if n > 0 {
+			if err := proto.Unmarshal(padding, &runtimeapi.Container{}); err != nil {
+				t.Errorf("Padding(%d) is no field: %v", n, err)
+			}
+		}
+	}
 }

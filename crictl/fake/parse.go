@@ -65,3 +65,29 @@ func extend(base, s Scenario) Scenario {
 	}
 	return s
 }
+
+// A Mischief is the part of a scenario that a proxy can play in front of any runtime: what is slow and what goes wrong.
+type Mischief struct {
+	Latency    []Latency   `json:"latency,omitempty"`    // first match wins
+	Faults     []Fault     `json:"faults,omitempty"`     // first match in force wins
+	Conditions []Condition `json:"conditions,omitempty"` // written over those that Status answers
+}
+
+// ParseMischief reads it from YAML or JSON, as strictly as Parse.
+func ParseMischief(data []byte) (Mischief, error) {
+	var m Mischief
+	err := decodeStrict(data, &m)
+	if err == nil {
+		err = (&Scenario{Conditions: m.Conditions}).validateRuntime()
+	}
+	if err == nil {
+		err = validateLatency(m.Latency)
+	}
+	if err == nil {
+		err = validateFaults(m.Faults)
+	}
+	if err != nil {
+		return Mischief{}, fmt.Errorf("reading the faults: %w", err)
+	}
+	return m, nil
+}

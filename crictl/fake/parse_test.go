@@ -122,6 +122,8 @@ func TestParseErrors(t *testing.T) {
 		{"unknown code", fault("{rpc: '*', error: 'Broken: x'}"), `faults[0].error: "Broken: x" does not begin with a gRPC code`},
 		{"the code OK", fault("{rpc: '*', error: 'OK: x'}"), `faults[0].error: "OK: x" does not begin with a gRPC code`},
 		{"hang and error", fault("{rpc: '*', hang: true, error: Unavailable}"), "faults[0]: a call that hangs"},
+		{"oversize beyond reason", fault("{rpc: '*', oversize: 1000000000}"), "faults[0].oversize: not between"},
+		{"drop and error", fault("{rpc: '*', drop: true, error: Unavailable}"), "faults[0]: hang, error, drop and oversize exclude each other"},
 		{"thaw alone", fault("{rpc: '*', delay: 1s, thaw: true}"), "faults[0].thaw: only with hang"},
 		{"until before from", fault("{rpc: '*', hang: true, from: 2s, until: 1s}"), "faults[0].until: not after from"},
 		{"every alone", fault("{rpc: '*', hang: true, every: 2s}"), "faults[0]: every and for belong together"},
@@ -215,4 +217,26 @@ func FuzzParse(f *testing.F) {
 			t.Errorf("written and read again (-first +second):\n%s", diff)
 		}
 	})
+}
+
+func TestParseMischief(t *testing.T) {
+	got, err := ParseMischief([]byte("faults: [{rpc: Status, drop: true}]\nlatency: [{rpc: '*', base: 1s}]\nconditions: [{type: A}]"))
+	want := Mischief{
+		Faults:  []Fault{{RPC: "Status", Drop: true}},
+		Latency: []Latency{{RPC: "*", Base: Duration(time.Second)}}, Conditions: []Condition{{Type: "A"}},
+	}
+	if diff := cmp.Diff(want, got); diff != "" || err != nil {
+		t.Errorf("%v (-want +got):\n%s", err, diff)
+	}
+	for text, want := range map[string]string{
+		"":                             "the document is empty",
+		"pods: []":                     "line 1: ",
+		"faults: [{rpc: Status}]":      "faults[0]: does nothing",
+		"latency: [{rpc: Stat}]":       "latency[0].rpc: no CRI v1 RPC",
+		"conditions: [{status: true}]": "conditions[0].type: missing",
+	} {
+		if _, err := ParseMischief([]byte(text)); err == nil || !strings.HasPrefix(err.Error(), "reading the faults: "+want) {
+			t.Errorf("%q: %v, want %q", text, err, want)
+		}
+	}
 }

@@ -81,6 +81,12 @@ type Fault struct {
 	Delay Duration `json:"delay,omitempty"` // answers this much later
 	Error string   `json:"error,omitempty"` // gRPC code name and message, as "Unavailable: server is not initialized yet"
 
+	// Drop cuts the caller's connection in place of the answer, as when the daemon dies: the call has been handled.
+	Drop bool `json:"drop,omitempty"`
+	// Oversize pads each answer with an unknown field to at least so many bytes, so that the caller's limit strikes, unless the
+	// server's own comes first.
+	Oversize int `json:"oversize,omitempty"`
+
 	From  Duration `json:"from,omitempty"`  // since the server's start
 	Until Duration `json:"until,omitempty"` // since the server's start; 0 means for good
 	Every Duration `json:"every,omitempty"` // with For: in force for the first For of every Every, counted from From

@@ -20,7 +20,7 @@ type Server struct {
 	scenario Scenario
 	grpc     *grpc.Server
 	store    *store
-	conns    conns
+	conns    Conns
 	done     chan struct{} // closed by Stop
 	stop     sync.Once
 }
@@ -56,15 +56,16 @@ func New(s Scenario) (*Server, error) {
 		return nil, fmt.Errorf("scenario %q: %w", s.Name, err)
 	}
 	srv := &Server{scenario: s, store: store, done: make(chan struct{})}
-	rules, err := newRules(&s, store, start, srv.done)
+	rules, err := NewRules(s.Faults, s.Latency, start, srv.done)
 	if err != nil {
 		return nil, fmt.Errorf("scenario %q: %w", s.Name, err)
 	}
+	intercept := &interceptors{rules: rules, store: store, streaming: s.Streaming}
 	srv.grpc = grpc.NewServer(
 		grpc.MaxSendMsgSize(limitOr(s.Limits.Send)),
 		grpc.MaxRecvMsgSize(limitOr(s.Limits.Receive)),
-		grpc.UnaryInterceptor(rules.unary),
-		grpc.StreamInterceptor(rules.stream),
+		grpc.UnaryInterceptor(intercept.unary),
+		grpc.StreamInterceptor(intercept.stream),
 	)
 	shared := &service{scenario: &srv.scenario, store: store, done: srv.done}
 	runtimeapi.RegisterRuntimeServiceServer(srv.grpc, &runtimeService{service: shared})
@@ -82,7 +83,7 @@ func limitOr(limit int) int {
 // Serve answers RPCs on lis until Stop, and closes lis. The scenario's SocketMode plays no part; that is Listen's. It returns
 // nil after Stop.
 func (s *Server) Serve(lis net.Listener) error {
-	if err := s.grpc.Serve(&trackedListener{Listener: lis, conns: &s.conns}); err != nil {
+	if err := s.grpc.Serve(s.conns.Track(lis)); err != nil {
 		select {
 		case <-s.done:
 			return nil
@@ -98,7 +99,7 @@ func (s *Server) Stop() {
 	s.stop.Do(func() {
 		close(s.done)
 		s.store.close()
-		s.conns.close()
+		s.conns.Close()
 	})
 	s.grpc.Stop()
 }

@@ -6,24 +6,24 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// A target is whom a call is about. The zero target is a call about the whole runtime, or about something unknown.
-type target struct {
-	id        string // full id of the sandbox or container; empty for one that the call is about to make
-	namespace string
-	pod       string
-	container string // empty for a sandbox
-	sandbox   bool
+// A Target is whom a call is about. The zero Target is a call about the whole runtime, or about something unknown.
+type Target struct {
+	ID        string // full id of the sandbox or container; empty for one that the call is about to make
+	Namespace string
+	Pod       string
+	Container string // empty for a sandbox
+	Sandbox   bool
 }
 
 // is reports whether the target matches all fields that are set in o.
-func (t target) is(o Object) bool {
+func (t Target) is(o Object) bool {
 	switch {
-	case t == target{}:
+	case t == Target{}:
 		return false
-	case o.Sandbox && !t.sandbox:
+	case o.Sandbox && !t.Sandbox:
 		return false
 	}
-	return matches(o.ID, t.id) && matches(o.Namespace, t.namespace) && matches(o.Pod, t.pod) && matches(o.Container, t.container)
+	return matches(o.ID, t.ID) && matches(o.Namespace, t.Namespace) && matches(o.Pod, t.Pod) && matches(o.Container, t.Container)
 }
 
 // matches reports whether a pattern that has been checked before matches; the empty one matches everything.
@@ -35,36 +35,43 @@ func matches(pattern, text string) bool {
 	return err == nil && ok
 }
 
-// target finds out whom a request is about. Lists are about the whole runtime, whatever their filters name: runtimes serve
-// them from memory and filter at the end.
-func (st *store) target(req any) target {
-	st.mu.RLock()
-	defer st.mu.RUnlock()
+// TargetOf finds out whom a request is about, given what is known of ids. Lists are about the whole runtime, whatever their
+// filters name: runtimes serve them from memory and filter at the end.
+func TargetOf(req any, sandbox, container func(id string) Target) Target {
 	switch req := req.(type) {
 	case *runtimeapi.RunPodSandboxRequest:
 		meta := req.GetConfig().GetMetadata()
-		return target{namespace: meta.GetNamespace(), pod: meta.GetName(), sandbox: true}
+		return Target{Namespace: meta.GetNamespace(), Pod: meta.GetName(), Sandbox: true}
 	case *runtimeapi.CreateContainerRequest:
-		sb, err := st.sandboxes.find(req.GetPodSandboxId())
-		if err != nil {
-			return target{}
+		of := sandbox(req.GetPodSandboxId())
+		if of == (Target{}) {
+			return of
 		}
-		return target{
-			namespace: sb.meta.GetNamespace(), pod: sb.meta.GetName(), container: req.GetConfig().GetMetadata().GetName(),
-		}
+		return Target{Namespace: of.Namespace, Pod: of.Pod, Container: req.GetConfig().GetMetadata().GetName()}
 	case interface{ GetContainerId() string }:
-		c, err := st.containers.find(req.GetContainerId())
+		return container(req.GetContainerId())
+	case interface{ GetPodSandboxId() string }:
+		return sandbox(req.GetPodSandboxId())
+	}
+	return Target{}
+}
+
+// target finds out whom a request is about.
+func (st *store) target(req any) Target {
+	st.mu.RLock()
+	defer st.mu.RUnlock()
+	return TargetOf(req, func(id string) Target {
+		sb, err := st.sandboxes.find(id)
 		if err != nil {
-			return target{}
+			return Target{}
+		}
+		return Target{ID: sb.id, Namespace: sb.meta.GetNamespace(), Pod: sb.meta.GetName(), Sandbox: true}
+	}, func(id string) Target {
+		c, err := st.containers.find(id)
+		if err != nil {
+			return Target{}
 		}
 		meta := c.sandbox.meta
-		return target{id: c.id, namespace: meta.GetNamespace(), pod: meta.GetName(), container: c.name}
-	case interface{ GetPodSandboxId() string }:
-		sb, err := st.sandboxes.find(req.GetPodSandboxId())
-		if err != nil {
-			return target{}
-		}
-		return target{id: sb.id, namespace: sb.meta.GetNamespace(), pod: sb.meta.GetName(), sandbox: true}
-	}
-	return target{}
+		return Target{ID: c.id, Namespace: meta.GetNamespace(), Pod: meta.GetName(), Container: c.name}
+	})
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path"
 	"regexp"
+	"strings"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
@@ -14,7 +15,11 @@ const (
 	maxObjects = 1_000_000 // sandboxes and containers
 	maxEntries = 1 << 30   // bytes of both lists
 	maxPadding = 1 << 20   // bytes of one padding annotation
-	entryBytes = 1_000     // of one list entry without padding, generously
+
+	// MaxOversize bounds Fault.Oversize, in bytes.
+	MaxOversize = 256 << 20
+
+	entryBytes = 1_000 // of one list entry without padding, generously
 )
 
 // validate reports the first mistake in a scenario, naming the field.
@@ -25,7 +30,7 @@ func (s *Scenario) validate() error {
 	if s.Extends != "" {
 		return errors.New("extends: resolved by Parse only")
 	}
-	for _, check := range []func() error{s.validateRuntime, s.validateLatency, s.validateFaults, s.validatePods} {
+	for _, check := range []func() error{s.validateRuntime, s.validateRules, s.validatePods} {
 		if err := check(); err != nil {
 			return err
 		}
@@ -60,10 +65,17 @@ func (s *Scenario) validateRuntime() error {
 	return nil
 }
 
-func (s *Scenario) validateLatency() error {
-	for i, l := range s.Latency {
+func (s *Scenario) validateRules() error {
+	if err := validateLatency(s.Latency); err != nil {
+		return err
+	}
+	return validateFaults(s.Faults)
+}
+
+func validateLatency(latencies []Latency) error {
+	for i, l := range latencies {
 		at := fmt.Sprintf("latency[%d]", i)
-		if _, err := rpcsMatching(l.RPC); err != nil {
+		if err := checkRPC(l.RPC); err != nil {
 			return fmt.Errorf("%s.rpc: %w", at, err)
 		}
 		if l.Base < 0 || l.PerItem < 0 || l.Jitter < 0 {
@@ -73,8 +85,8 @@ func (s *Scenario) validateLatency() error {
 	return nil
 }
 
-func (s *Scenario) validateFaults() error {
-	for i, f := range s.Faults {
+func validateFaults(faults []Fault) error {
+	for i, f := range faults {
 		if err := f.validate(); err != nil {
 			return fmt.Errorf("faults[%d]%w", i, err)
 		}
@@ -82,9 +94,17 @@ func (s *Scenario) validateFaults() error {
 	return nil
 }
 
+// Validate returns the first mistake in a fault, in one line.
+func (f *Fault) Validate() error {
+	if err := f.validate(); err != nil {
+		return errors.New(strings.TrimLeft(err.Error(), ".: "))
+	}
+	return nil
+}
+
 // validate returns errors that begin with the field's name and a dot, or a colon.
 func (f *Fault) validate() error {
-	if _, err := rpcsMatching(f.RPC); err != nil {
+	if err := checkRPC(f.RPC); err != nil {
 		return fmt.Errorf(".rpc: %w", err)
 	}
 	for _, pattern := range []string{f.Object.ID, f.Object.Namespace, f.Object.Pod, f.Object.Container} {
@@ -104,18 +124,29 @@ func (f *Fault) validate() error {
 		return errors.New(": a negative duration")
 	case f.First < 0 || f.After < 0:
 		return errors.New(": a negative count")
-	case !f.Hang && f.Delay == 0 && f.Error == "":
-		return errors.New(": does nothing; give hang, delay or error")
-	case f.Hang && (f.Error != "" || f.Delay != 0):
-		return errors.New(": a call that hangs has neither delay nor error")
-	case f.Thaw && !f.Hang:
-		return errors.New(".thaw: only with hang")
 	case f.Until != 0 && f.Until <= f.From:
 		return errors.New(".until: not after from")
 	case (f.Every == 0) != (f.For == 0):
 		return errors.New(": every and for belong together")
 	case f.For > f.Every:
 		return errors.New(".for: longer than every")
+	}
+	return f.validateDeed()
+}
+
+// validateDeed checks what the fault does to a call, apart from when and to whom.
+func (f *Fault) validateDeed() error {
+	switch {
+	case f.Oversize < 0 || f.Oversize > MaxOversize:
+		return fmt.Errorf(".oversize: not between 1 and %d bytes", MaxOversize)
+	case !f.Hang && f.Delay == 0 && f.Error == "" && !f.Drop && f.Oversize == 0:
+		return errors.New(": does nothing; give hang, delay, error, drop or oversize")
+	case f.Hang && (f.Error != "" || f.Delay != 0):
+		return errors.New(": a call that hangs has neither delay nor error")
+	case (f.Drop || f.Oversize != 0) && (f.Error != "" || f.Hang && !f.Thaw) || f.Drop && f.Oversize != 0:
+		return errors.New(": hang, error, drop and oversize exclude each other")
+	case f.Thaw && !f.Hang:
+		return errors.New(".thaw: only with hang")
 	}
 	return nil
 }

@@ -1,0 +1,141 @@
+// Package proxycmd is kdiag proxy: faults in front of a real runtime, for crictl, a kubelet or a test.
+package proxycmd
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kdiag/kdiag/cmd/internal/cli"
+	"github.com/kdiag/kdiag/cmd/internal/target"
+	"github.com/kdiag/kdiag/crictl"
+	"github.com/kdiag/kdiag/crictl/fake"
+	"github.com/kdiag/kdiag/crictl/fault"
+)
+
+type options struct {
+	cli.Flags
+	listen   string
+	scenario string
+	file     string
+	faults   []string
+}
+
+// NewCommand returns kdiag proxy.
+func NewCommand(env cli.Env) *cobra.Command {
+	var opts options
+	cmd := &cobra.Command{
+		Use:   "proxy",
+		Short: "Put faults in front of a real runtime: calls hang, are late, fail, lose their connection or answer too much",
+		Long: `Listen on a socket of its own and pass every CRI call on to the runtime behind it, byte for byte, except for those that
+a fault strikes. Point crictl or a kubelet at the proxy's socket to see what they make of a runtime that
+misbehaves; the runtime itself is not touched.
+
+Faults are given one by one (--fault; --fault help explains how to write them), in a YAML file with the lists latency,
+faults and conditions as in a scenario (--faults), or as a scenario (--scenario). All times count from the
+start. What is given with --fault comes first, and the first that matches wins.
+
+It runs until it is interrupted, and then says what passed and what was struck.`,
+		Example: `  kdiag proxy --listen /tmp/proxy.sock --fault 'ContainerStatus,hang,pod=web-*,from=10s,until=1m'
+  kdiag proxy --scenario runtime-slow -v
+  crictl --runtime-endpoint unix:///tmp/kdiag-proxy.sock ps`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := opts.check(cmd); err != nil {
+				return err
+			}
+			return run(cmd.Context(), env, opts)
+		},
+	}
+	fs := cmd.Flags()
+	fs.StringVar(&opts.listen, "listen", "/tmp/kdiag-proxy.sock", "where to listen: unix:///path or a bare path")
+	fs.StringVar(&opts.Endpoint, "runtime-endpoint", "",
+		"the runtime behind it, unix:///path or a bare path (default: found as by every other command)")
+	fs.StringVar(&opts.scenario, "scenario", "", "play the faults, latencies and conditions of a scenario: a name or a YAML file; help lists the names")
+	fs.StringVar(&opts.file, "faults", "", "play those of a YAML file")
+	fs.StringArrayVar(&opts.faults, "fault", nil, "one fault, such as 'ListContainers,delay=5s'; may be repeated; help explains")
+	fs.BoolVarP(&opts.Verbose, "verbose", "v", false, "a line for each call that is struck")
+	_ = cmd.RegisterFlagCompletionFunc("scenario",
+		cobra.FixedCompletions(append([]string{"help"}, fake.Names()...), cobra.ShellCompDirectiveDefault))
+	return cmd
+}
+
+func (o *options) check(cmd *cobra.Command) error {
+	for _, name := range []string{"listen", "scenario", "faults"} {
+		if f := cmd.Flags().Lookup(name); f.Changed && f.Value.String() == "" {
+			return &cli.UsageError{Problem: "--" + name + " is empty", Hint: "kdiag proxy --help says what it takes"}
+		}
+	}
+	if o.scenario != "" && o.file != "" {
+		return &cli.UsageError{Problem: "--scenario and --faults exclude each other", Hint: "give one of them, and --fault for more"}
+	}
+	o.Timeout, o.RPCTimeout = cli.DefaultTimeout, cli.DefaultRPCTimeout
+	return o.Check(cmd)
+}
+
+func run(ctx context.Context, env cli.Env, opts options) error {
+	switch {
+	case len(opts.faults) == 1 && opts.faults[0] == "help":
+		_, err := fmt.Fprint(env.Out, faultHelp)
+		return err
+	case opts.scenario == "help":
+		return target.PrintScenarios(env.Out)
+	}
+	plan, err := opts.plan(ctx)
+	if err != nil {
+		return err
+	}
+	listen, err := crictl.ParseEndpoint(opts.listen)
+	if err != nil {
+		return usageOf(err, "--listen: ")
+	}
+	t, err := target.Open(ctx, env, &opts.Flags)
+	if err != nil {
+		return noRuntime(err)
+	}
+	defer t.Close()
+	if sameSocket(listen, t.Endpoint.URL) {
+		return &cli.UsageError{Problem: "--listen is the socket of the runtime itself", Hint: "choose another path, such as /tmp/kdiag-proxy.sock"}
+	}
+	talk := &talk{out: env.Err, start: time.Now()}
+	cfg := fault.Config{Backend: t.Endpoint.URL, Listen: listen, Faults: plan.Faults, Latency: plan.Latency}
+	if opts.Verbose {
+		cfg.Log = talk.strike
+	}
+	proxy, err := fault.New(cfg)
+	if err != nil {
+		return &cli.HintError{Err: err, Code: cli.ExitUnknown, Hint: "choose another path with --listen"}
+	}
+	proxy.SetConditions(plan.Conditions)
+	if plan.down {
+		if err := proxy.SetDown(true); err != nil {
+			return err
+		}
+	}
+	talk.begin(listen, t.Endpoint, plan)
+	err = proxy.Run(ctx)
+	if printErr := summary(env.Out, proxy.Stats()); err == nil {
+		err = printErr
+	}
+	if err != nil {
+		return &cli.HintError{Err: err, Code: cli.ExitProblem}
+	}
+	return nil
+}
+
+// sameSocket reports whether two endpoints are one file, whose removal would cut off the runtime.
+func sameSocket(a, b string) bool {
+	if a == b {
+		return true
+	}
+	first, err := os.Stat(strings.TrimPrefix(a, "unix://"))
+	if err != nil {
+		return false
+	}
+	second, err := os.Stat(strings.TrimPrefix(b, "unix://"))
+	return err == nil && os.SameFile(first, second)
+}

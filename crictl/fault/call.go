@@ -1,0 +1,150 @@
+package fault
+
+import (
+	"context"
+	"errors"
+	"io"
+	"path"
+	"sync"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/kdiag/kdiag/crictl/fake"
+)
+
+// A call is one RPC on its way through.
+type call struct {
+	proxy   *Proxy
+	server  grpc.ServerStream // towards the caller
+	path    string            // /runtime.v1.RuntimeService/Version
+	name    string            // Version
+	method  method
+	known   bool // whether method is
+	request func() proto.Message
+}
+
+// handle serves every RPC, whatever its name.
+func (p *Proxy) handle(_ any, server grpc.ServerStream) error {
+	full, _ := grpc.MethodFromServerStream(server)
+	c := &call{proxy: p, server: server, path: full, name: path.Base(full)}
+	c.method, c.known = p.methods[full]
+	p.stats.called(c.name)
+	var first frame
+	err := server.RecvMsg(&first)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	empty := err != nil
+	c.request = sync.OnceValue(func() proto.Message {
+		if !c.known || empty {
+			return nil
+		}
+		return decode(c.method.request, first.data)
+	})
+	verdict, err := c.judge(server.Context())
+	if err != nil {
+		return err
+	}
+	// The call to the runtime carries the caller's deadline, and ends with the caller's.
+	incoming, _ := metadata.FromIncomingContext(server.Context())
+	backend, err := p.conn.NewStream(metadata.NewOutgoingContext(server.Context(), incoming.Copy()),
+		&grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, full, grpc.ForceCodecV2(rawCodec{}))
+	if err != nil {
+		return err
+	}
+	if !empty {
+		_ = backend.SendMsg(&first) // what is wrong shows when the answer is received
+	}
+	if c.known || empty {
+		_ = backend.CloseSend()
+	} else {
+		go c.sendRest(backend) // ends with the call at the latest
+	}
+	return c.answer(backend, verdict)
+}
+
+// sendRest passes on what a caller of an unknown RPC says after its first message.
+func (c *call) sendRest(backend grpc.ClientStream) {
+	for {
+		var next frame
+		if c.server.RecvMsg(&next) != nil || backend.SendMsg(&next) != nil {
+			_ = backend.CloseSend()
+			return
+		}
+	}
+}
+
+// judge makes the call suffer what the rules want before it goes to the runtime. A call that waits when the rules change is
+// judged again.
+func (c *call) judge(ctx context.Context) (fake.Verdict, error) {
+	for {
+		set := c.proxy.rules.Load()
+		verdict := set.Judge(c.name, sync.OnceValue(func() fake.Target {
+			return c.proxy.book.target(ctx, c.request(), set.NeedNames())
+		}))
+		if number, ok := verdict.Struck(); ok {
+			c.proxy.stats.struck(c.name)
+			c.proxy.log(Strike{
+				RPC: c.name, Fault: set.faults[number], Number: number, Target: c.proxy.book.target(ctx, c.request(), false),
+			})
+		}
+		err := verdict.Wait(ctx)
+		if !errors.Is(err, fake.ErrEnded) {
+			return verdict, err
+		}
+	}
+}
+
+// answer passes on what the runtime says, until it ends the call.
+func (c *call) answer(backend grpc.ClientStream, verdict fake.Verdict) error {
+	if header, err := backend.Header(); err == nil && header != nil && !verdict.Drop() {
+		if err := c.server.SendHeader(header); err != nil {
+			return err
+		}
+	}
+	for {
+		var message frame
+		err := backend.RecvMsg(&message)
+		if verdict.Drop() {
+			fake.CutCall(c.server.Context())
+			return status.Error(codes.Unavailable, "the connection was cut")
+		}
+		if err != nil {
+			c.server.SetTrailer(backend.Trailer())
+			if errors.Is(err, io.EOF) {
+				return nil
+			}
+			return err
+		}
+		if err := c.pass(&message, verdict); err != nil {
+			return err
+		}
+	}
+}
+
+// pass sends one message of the runtime to the caller.
+func (c *call) pass(message *frame, verdict fake.Verdict) error {
+	p := c.proxy
+	if c.known && p.rules.Load().NeedNames() {
+		if answer := decode(c.method.answer, message.data); answer != nil {
+			p.book.learn(c.request(), answer)
+		}
+	}
+	if conditions := p.conditions.Load(); conditions != nil && c.path == statusPath {
+		message.data = withConditions(message.data, *conditions)
+	}
+	if verdict.Paced() {
+		err := verdict.PerItem(c.server.Context(), itemsIn(message.data))
+		if err != nil && !errors.Is(err, fake.ErrEnded) {
+			return err
+		}
+	}
+	if size := verdict.Oversize(); size > 0 {
+		message.data = append(message.data, fake.Padding(size-len(message.data))...)
+	}
+	return c.server.SendMsg(message)
+}

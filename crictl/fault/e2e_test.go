@@ -1,0 +1,142 @@
+package fault_test
+
+import (
+	"context"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/kdiag/kdiag/crictl/fake"
+	"github.com/kdiag/kdiag/crictl/fault"
+	"github.com/kdiag/kdiag/plegbench/nodebox"
+)
+
+// pod makes a sandbox with one container that sleeps, all through the proxy, and returns both ids.
+func (f *front) pod(t *testing.T, name string) (sandboxID, id string) {
+	t.Helper()
+	host := &runtimeapi.NamespaceOption{Network: runtimeapi.NamespaceMode_NODE}
+	config := &runtimeapi.PodSandboxConfig{
+		Metadata: &runtimeapi.PodSandboxMetadata{Name: name, Namespace: "ns", Uid: "uid-" + name},
+		Linux:    &runtimeapi.LinuxPodSandboxConfig{SecurityContext: &runtimeapi.LinuxSandboxSecurityContext{NamespaceOptions: host}},
+	}
+	sandbox, err := f.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: config})
+	if err != nil {
+		t.Fatal(err)
+	}
+	made, err := f.CreateContainer(t.Context(), &runtimeapi.CreateContainerRequest{
+		PodSandboxId: sandbox.GetPodSandboxId(), SandboxConfig: config,
+		Config: &runtimeapi.ContainerConfig{
+			Metadata: &runtimeapi.ContainerMetadata{Name: "main"}, Image: &runtimeapi.ImageSpec{Image: nodebox.ImageBusybox},
+			Command: []string{"/bin/sleep", "1000"},
+			Linux: &runtimeapi.LinuxContainerConfig{
+				SecurityContext: &runtimeapi.LinuxContainerSecurityContext{NamespaceOptions: host},
+			},
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.StartContainer(t.Context(), &runtimeapi.StartContainerRequest{ContainerId: made.GetContainerId()}); err != nil {
+		t.Fatal(err)
+	}
+	return sandbox.GetPodSandboxId(), made.GetContainerId()
+}
+
+// TestEndToEnd: pods live their whole life on a real containerd through the proxy, and each fault shows.
+func TestEndToEnd(t *testing.T) {
+	if missing := nodebox.Missing(false); missing != "" {
+		if os.Getenv("KDIAG_E2E") == "1" {
+			t.Fatal(missing)
+		}
+		t.Skip(missing)
+	}
+	box, err := nodebox.Start(t.Context(), nodebox.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := box.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	f := start(t, box.Endpoint())
+	sandboxA, a := f.pod(t, "a")
+	sandboxB, b := f.pod(t, "b")
+	exec, err := f.ExecSync(t.Context(), &runtimeapi.ExecSyncRequest{ContainerId: a, Cmd: []string{"/bin/echo", "through"}, Timeout: 30})
+	if err != nil || string(exec.GetStdout()) != "through\n" {
+		t.Errorf("exec: %q, %v", exec.GetStdout(), err)
+	}
+	t.Run("hang of one container", func(t *testing.T) {
+		// A proxy that has seen nothing of the pods yet.
+		f := start(t, box.Endpoint(), fake.Fault{RPC: "ContainerStatus", Hang: true, Object: fake.Object{Pod: "a"}})
+		got := []codes.Code{f.status(t, a, time.Second), f.status(t, b, time.Minute), f.status(t, b[:10], time.Minute)}
+		if diff := cmp.Diff([]codes.Code{codes.DeadlineExceeded, codes.OK, codes.OK}, got); diff != "" {
+			t.Errorf("statuses (-want +got):\n%s", diff)
+		}
+	})
+	t.Run("oversize", func(t *testing.T) {
+		if err := f.SetFaults([]fake.Fault{{RPC: "ListContainers", Oversize: 17 << 20, First: 1}}, nil); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.ListContainers(t.Context(), &runtimeapi.ListContainersRequest{}); status.Code(err) != codes.ResourceExhausted {
+			t.Errorf("the first list: %v", err)
+		}
+		if list, err := f.ListContainers(t.Context(), &runtimeapi.ListContainersRequest{}); err != nil || len(list.GetContainers()) != 2 {
+			t.Errorf("the second list: %v, %v", list, err)
+		}
+	})
+	t.Run("restart of containerd", func(t *testing.T) {
+		if err := box.Stop(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got := f.version(t); got != codes.Unavailable {
+			t.Errorf("while it is down: %s", got)
+		}
+		if err := box.Restart(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		for f.status(t, a, time.Minute) != codes.OK {
+			if ctx.Err() != nil {
+				t.Fatal("it is not reached again")
+			}
+		}
+	})
+	for _, id := range []string{a, b} {
+		if _, err := f.StopContainer(t.Context(), &runtimeapi.StopContainerRequest{ContainerId: id}); err != nil {
+			t.Error(err)
+		}
+		if _, err := f.RemoveContainer(t.Context(), &runtimeapi.RemoveContainerRequest{ContainerId: id}); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := f.SetFaults([]fake.Fault{{RPC: "StopPodSandbox", Drop: true, First: 1}}, nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.StopPodSandbox(t.Context(), &runtimeapi.StopPodSandboxRequest{PodSandboxId: sandboxA}); status.Code(err) != codes.Unavailable {
+		t.Errorf("a call that is dropped: %v", err)
+	}
+	for _, id := range []string{sandboxA, sandboxB} {
+		for status.Code(second(f.StopPodSandbox(t.Context(), &runtimeapi.StopPodSandboxRequest{PodSandboxId: id}))) == codes.Unavailable {
+			continue // until the connection is made anew
+		}
+		if _, err := f.RemovePodSandbox(t.Context(), &runtimeapi.RemovePodSandboxRequest{PodSandboxId: id}); err != nil {
+			t.Error(err)
+		}
+	}
+	if list, err := f.ListPodSandbox(t.Context(), &runtimeapi.ListPodSandboxRequest{}); err != nil || len(list.GetItems()) != 0 {
+		t.Errorf("left: %v, %v", list, err)
+	}
+	if got := f.Stats()["StopPodSandbox"]; got.Struck != 1 || got.Calls < 3 {
+		t.Errorf("stats: %+v", got)
+	}
+	if _, ok := f.Stats()["RunPodSandbox"]; !ok {
+		t.Errorf("stats: %v", map[string]fault.Count(f.Stats()))
+	}
+}

@@ -1,0 +1,107 @@
+package fault_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kdiag/kdiag/crictl/fake"
+	"github.com/kdiag/kdiag/crictl/fault"
+)
+
+func TestParse(t *testing.T) {
+	const s = fake.Duration(time.Second)
+	for text, want := range map[string]fake.Fault{
+		"*,hang":                    {RPC: "*", Hang: true},
+		" ContainerStatus , hang":   {RPC: "ContainerStatus", Hang: true},
+		"Version,drop,delay=1s":     {RPC: "Version", Drop: true, Delay: s},
+		"ListContainers,oversize=1": {RPC: "ListContainers", Oversize: 1},
+		"Status,oversize=17MiB":     {RPC: "Status", Oversize: 17 << 20},
+		"Status,oversize=3KiB":      {RPC: "Status", Oversize: 3 << 10},
+		`Version,error="Internal: a, \"b\"",first=2,after=1`: {RPC: "Version", Error: `Internal: a, "b"`, First: 2, After: 1},
+		"Version,error=Unavailable: not yet":                 {RPC: "Version", Error: "Unavailable: not yet"},
+		"*Status,hang,thaw,pod=web-*,namespace=a,from=10s,until=1m,every=20s,for=5s": {
+			RPC: "*Status", Hang: true, Thaw: true, Object: fake.Object{Pod: "web-*", Namespace: "a"},
+			From: 10 * s, Until: 60 * s, Every: 20 * s, For: 5 * s,
+		},
+		"*,hang,sandbox,id=ab*":    {RPC: "*", Hang: true, Object: fake.Object{Sandbox: true, ID: "ab*"}},
+		`*,hang,container="[a,b]"`: {RPC: "*", Hang: true, Object: fake.Object{Container: "[a,b]"}},
+	} {
+		got, err := fault.Parse(text)
+		if err != nil {
+			t.Errorf("%s: %v", text, err)
+			continue
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", text, diff)
+		}
+	}
+}
+
+func TestParseErrors(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                              "the RPC is missing",
+		",hang":                         "the RPC is missing",
+		"pod=web,hang":                  `it begins with "pod=web"`,
+		"ContainerStats,sleep=5s":       `there is no "sleep"`,
+		"Version":                       "does nothing",
+		"Versoin,hang":                  `rpc: no CRI v1 RPC is called "Versoin"`,
+		"Version,hang=yes":              "hang stands alone",
+		"Version,delay":                 `"delay" is none of hang`,
+		"Version,delay=":                "delay: the value is missing",
+		"Version,delay=5":               `delay: "5" is not a duration`,
+		"Version,delay=1s,delay=2s":     "delay is given twice",
+		"Version,hang,hang":             "hang is given twice",
+		"Version,first=0,hang":          `first: "0" is not a number of calls`,
+		"Version,oversize=1GiB":         `oversize: "1GiB" is not a size`,
+		"Version,oversize=257MiB":       `oversize: "257MiB" is not a size`,
+		`Version,error="Internal: x`:    "a quote is not closed",
+		`Version,error="Internal"x`:     `error: "Internal"x is not a quoted text`,
+		"Version,error=Broken: x":       `error: "Broken: x" does not begin with a gRPC code`,
+		"Version,hang,drop":             "hang, error, drop and oversize exclude each other",
+		"Version,drop,oversize=1":       "hang, error, drop and oversize exclude each other",
+		"Version,hang,from=2s,until=1s": "until: not after from",
+		"Version,hang,pod=[a":           `object: "[a" is not a pattern`,
+	} {
+		_, err := fault.Parse(text)
+		if err == nil {
+			t.Errorf("%q is a fault", text)
+			continue
+		}
+		if got := err.Error(); !strings.HasPrefix(got, want) {
+			t.Errorf("%q: %q does not begin with %q", text, got, want)
+		}
+	}
+}
+
+// FuzzParse: whatever the text, what is read is valid and survives being written and read again.
+func FuzzParse(f *testing.F) {
+	for _, seed := range []string{
+		"*,hang", "ContainerStatus,hang,pod=web-*,from=10s,until=1m", `Version,error="Internal: a, \"b\"",first=2,after=1`,
+		"ListContainers,oversize=17MiB", "*,drop,every=1m,for=1s", "*,hang,thaw,sandbox,id=ab*", `*,hang,container="[a,b]"`, "a,,=,\"",
+	} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		first, err := fault.Parse(text)
+		if err != nil {
+			if strings.ContainsAny(err.Error(), "\n\r") && !strings.ContainsAny(text, "\n\r") {
+				t.Errorf("error of several lines: %q", err)
+			}
+			return
+		}
+		if err := first.Validate(); err != nil {
+			t.Fatal(err)
+		}
+		written := fault.Format(first)
+		again, err := fault.Parse(written)
+		if err != nil {
+			t.Fatalf("reading %q again: %v", written, err)
+		}
+		if diff := cmp.Diff(first, again); diff != "" {
+			t.Errorf("written as %q and read again (-first +second):\n%s", written, diff)
+		}
+	})
+}
