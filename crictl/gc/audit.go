@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -22,6 +23,9 @@ const (
 
 // auditRecordSize is what one record takes at most, nearly always: the ids, names and times of a container.
 const auditRecordSize = 1 << 10
+
+// recordStart is how every record begins.
+const recordStart = `{"at":"`
 
 // maxAuditLine bounds a line that is read back.
 const maxAuditLine = 64 << 10
@@ -48,6 +52,7 @@ type AuditRecord struct {
 type Audit struct {
 	file    *os.File
 	done    map[string]bool // ids removed by earlier runs
+	records int             // that were there
 	mended  int             // bytes cut off a torn last line
 	foreign int             // lines that are no records
 }
@@ -83,6 +88,9 @@ func (a *Audit) begin(made Identity, count int, now time.Time) error {
 	if err != nil {
 		return err
 	}
+	if err := a.own(whole, info.Size()); err != nil {
+		return err
+	}
 	if whole < info.Size() {
 		if err := a.file.Truncate(whole); err != nil {
 			return err
@@ -105,7 +113,7 @@ func (a *Audit) begin(made Identity, count int, now time.Time) error {
 func (a *Audit) read(made Identity) (whole int64, err error) {
 	section := io.NewSectionReader(a.file, 0, 1<<62)
 	records, end, foreign, err := readAudit(section)
-	a.foreign = foreign
+	a.records, a.foreign = len(records), foreign
 	here := false
 	for i := range records {
 		r := &records[i]
@@ -120,6 +128,29 @@ func (a *Audit) read(made Identity) (whole int64, err error) {
 		}
 	}
 	return end, err
+}
+
+// own refuses a file of which not all is an audit file's: one that does not begin with a record, or ends in the middle of a
+// line that is none. A crash leaves the beginning of a record, or zeros where the disk had not got it yet.
+func (a *Audit) own(whole, size int64) error {
+	foreign := errors.New("it is no audit file of kdiag, and is left as it is")
+	if whole > 0 && a.records == 0 || size-whole > maxAuditLine {
+		return foreign
+	}
+	for _, at := range []int64{0, whole} {
+		if at >= size {
+			continue
+		}
+		text := make([]byte, min(int64(len(recordStart)), size-at))
+		if _, err := a.file.ReadAt(text, at); err != nil {
+			return err
+		}
+		torn := at == whole && len(bytes.Trim(text, "\x00")) == 0 && whole > 0
+		if !torn && !strings.HasPrefix(recordStart, string(text)) {
+			return foreign
+		}
+	}
+	return nil
 }
 
 // readAudit reads the records of an audit file, the length of its whole lines, and the number of lines that are none.

@@ -61,10 +61,16 @@ func TestCensus(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
-	if diff := cmp.Diff([]string{"c"}, Newest(w.node, 1)); diff != "" {
+	newest := func(n int) (ids []string) {
+		for _, c := range Newest(w.node, n) {
+			ids = append(ids, c.ID)
+		}
+		return ids
+	}
+	if diff := cmp.Diff([]string{"c"}, newest(1)); diff != "" {
 		t.Error(diff)
 	}
-	if diff := cmp.Diff([]string{"c", "e"}, Newest(w.node, 9)); diff != "" {
+	if diff := cmp.Diff([]string{"c", "e"}, newest(9)); diff != "" {
 		t.Error(diff)
 	}
 }

@@ -11,55 +11,92 @@ import (
 // what two kubelets would do.
 const lookers = 4
 
-// maxMisses ends a Look early: a runtime that answers so many calls in a row not at all answers the next neither.
-const maxMisses = 8
+// When a Look stops asking: after podMisses unanswered calls of one pod, whose other containers are then left out, since
+// one stuck lock makes all of a pod hang; and altogether when that many pods in a row have not answered, which is the
+// runtime and no pod.
+const (
+	podMisses = 2
+	allMisses = 4
+)
+
+// A Candidate is a container whose end is to be asked for.
+type Candidate struct{ ID, PodUID string }
+
+// Missed says for how many containers a Look got no good answer, or did not ask for want of one.
+type Missed struct {
+	Count int
+	First string // the first error; empty when the time was up
+}
 
 // Look asks for the ends of containers, in the order given, until ctx ends. The ends that could not be had are missing
-// in the result; failed counts those for which the runtime did not answer well, gone containers apart. progress, if not
-// nil, is told how many have been asked for; it must not block.
+// in the result, and counted; containers that are gone are not. progress, if not nil, is told how many have been asked
+// for; it must not block.
 func Look(
-	ctx context.Context, client *crictl.Client, ids []string, progress func(asked int),
-) (ends map[string]End, failed int) {
-	ends = make(map[string]End, len(ids))
-	var mu sync.Mutex
-	next, misses := 0, 0
-	take := func() (string, bool) {
-		mu.Lock()
-		defer mu.Unlock()
-		if next == len(ids) || misses >= maxMisses || ctx.Err() != nil {
-			return "", false
-		}
-		next++
-		if progress != nil {
-			progress(next)
-		}
-		return ids[next-1], true
-	}
-	put := func(id string, st *crictl.ContainerStatus, call crictl.Call) {
-		mu.Lock()
-		defer mu.Unlock()
-		switch {
-		case call.OK():
-			misses = 0
-			if st.State == crictl.ContainerExited && st.ID == id {
-				ends[id] = End{FinishedAt: st.FinishedAt, ExitCode: st.ExitCode, Reason: st.Reason}
-			}
-		case call.Code == crictl.NotFound:
-			misses = 0
-		default:
-			failed++
-			misses++
-		}
-	}
+	ctx context.Context, client *crictl.Client, of []Candidate, progress func(asked int),
+) (map[string]End, Missed) {
+	l := looking{of: of, ends: make(map[string]End, len(of)), pods: map[string]int{}, row: map[string]bool{}, progress: progress}
 	var wg sync.WaitGroup
-	for range min(lookers, len(ids)) {
+	for range min(lookers, len(of)) {
 		wg.Go(func() {
-			for id, ok := take(); ok; id, ok = take() {
-				st, call := client.ContainerStatus(ctx, id)
-				put(id, st, call)
+			for c, ok := l.take(ctx); ok; c, ok = l.take(ctx) {
+				st, call := client.ContainerStatus(ctx, c.ID)
+				l.put(c, st, call)
 			}
 		})
 	}
 	wg.Wait()
-	return ends, failed + len(ids) - next
+	l.missed.Count += len(of) - l.next
+	return l.ends, l.missed
+}
+
+// A looking is the state of one Look.
+type looking struct {
+	mu       sync.Mutex
+	of       []Candidate
+	next     int
+	ends     map[string]End
+	pods     map[string]int  // unanswered calls by pod UID
+	row      map[string]bool // pods that did not answer, since the last one that did
+	missed   Missed
+	progress func(int)
+}
+
+// take returns the next to be asked for.
+func (l *looking) take(ctx context.Context) (Candidate, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for l.next < len(l.of) && len(l.row) < allMisses && ctx.Err() == nil {
+		c := l.of[l.next]
+		l.next++
+		if l.progress != nil {
+			l.progress(l.next)
+		}
+		if l.pods[c.PodUID] < podMisses {
+			return c, true
+		}
+		l.missed.Count++
+	}
+	return Candidate{}, false
+}
+
+func (l *looking) put(c Candidate, st *crictl.ContainerStatus, call crictl.Call) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case call.OK():
+		clear(l.row)
+		l.pods[c.PodUID] = 0
+		if st.State == crictl.ContainerExited && st.ID == c.ID {
+			l.ends[c.ID] = End{FinishedAt: st.FinishedAt, ExitCode: st.ExitCode, Reason: st.Reason}
+		}
+	case call.Code == crictl.NotFound:
+		clear(l.row)
+	default:
+		l.missed.Count++
+		if l.missed.First == "" {
+			l.missed.First = call.Method + ": " + string(call.Code) + ": " + call.Err
+		}
+		l.pods[c.PodUID]++
+		l.row[c.PodUID] = true
+	}
 }

@@ -68,12 +68,12 @@ func look(t *testing.T, c *crictl.Client, rules Rules) (Node, Plan) {
 	}
 	n := Node{Sandboxes: sandboxes.Sandboxes, Containers: containers.Containers}
 	candidates, asked := Candidates(n, rules, time.Now()), 0
-	ends, failed := Look(t.Context(), c, candidates, func(n int) { asked = n })
+	ends, missed := Look(t.Context(), c, candidates, func(n int) { asked = n })
 	if asked != len(candidates) {
 		t.Fatalf("told of %d of %d", asked, len(candidates))
 	}
-	if failed > 0 {
-		t.Fatalf("%d ends could not be had", failed)
+	if missed.Count > 0 {
+		t.Fatalf("%d ends could not be had: %s", missed.Count, missed.First)
 	}
 	n.Finished = func(id string) (time.Time, bool) { e, ok := ends[id]; return e.FinishedAt, ok }
 	return n, Make(n, rules, time.Now())

@@ -9,7 +9,7 @@ import (
 
 // start begins as many removals as may run now.
 func (r *run) start(now time.Time) {
-	for !r.stopped && r.inFlight < r.pace.limit && r.due(now) {
+	for !r.stopped && r.pace.limit > 0 && r.due(now) && !r.unwritten(now) {
 		j := r.next(now)
 		if j == nil {
 			return
@@ -19,8 +19,9 @@ func (r *run) start(now time.Time) {
 		}
 		r.nextDue = r.nextDue.Add(time.Duration(float64(time.Second) / r.opts.Rate))
 		r.lastGo = now
-		r.inFlight++
-		r.result.Most = max(r.result.Most, r.inFlight)
+		j.begun = now
+		r.flying[j] = true
+		r.result.Most = max(r.result.Most, len(r.flying))
 		go func() { r.results <- r.remove.remove(r.work, j) }()
 	}
 }
@@ -30,26 +31,45 @@ func (r *run) due(now time.Time) bool {
 	return !now.Before(r.nextDue) && now.Sub(r.lastGo) >= r.pace.gap
 }
 
-// next takes a job: one whose back-off is over, or the oldest that was not tried yet. Sandboxes come when no container
-// is left anywhere.
+// unwritten reports whether the audit file has not taken a write for a while: nothing more is removed then, since nothing
+// would be recorded.
+func (r *run) unwritten(now time.Time) bool {
+	return len(r.writing) > 0 && now.Sub(r.writeAt) > writePatience
+}
+
+// next takes a job: the oldest that was not tried yet, else one whose back-off is over, else one of a pod that was set
+// aside. Sandboxes come when no container is left but those.
 func (r *run) next(now time.Time) *job {
-	for i, j := range r.waiting {
-		if !now.Before(j.due) {
-			r.waiting = slices.Delete(r.waiting, i, i+1)
-			return j
-		}
-	}
-	if len(r.queue) == 0 && len(r.waiting) == 0 && r.inFlight == 0 {
+	if len(r.queue) == 0 && len(r.waiting) == 0 && len(r.flying) == r.aside {
 		if r.queue, r.sandbox = r.sandbox, nil; len(r.queue) > 0 {
 			r.pace.cap(mostSandboxes, now)
 		}
 	}
-	if len(r.queue) == 0 {
-		return nil
+	if len(r.flying)-r.aside < r.pace.limit {
+		if j := r.fresh(); j != nil {
+			return j
+		}
+		for i, j := range r.waiting {
+			if !now.Before(j.due) {
+				r.waiting = slices.Delete(r.waiting, i, i+1)
+				return j
+			}
+		}
 	}
-	j := r.queue[0]
-	r.queue = r.queue[1:]
-	return j
+	return r.nextAside(now)
+}
+
+// fresh takes the oldest job that was not tried yet, and puts those of pods that were set aside on the way there.
+func (r *run) fresh() *job {
+	for len(r.queue) > 0 {
+		j := r.queue[0]
+		r.queue = r.queue[1:]
+		if r.suspects[j.victim.PodUID] == nil {
+			return j
+		}
+		r.putBack(j)
+	}
+	return nil
 }
 
 // settle takes the end of an attempt.
@@ -60,20 +80,29 @@ func (r *run) settle(out outcome) {
 	}
 	switch out.verdict {
 	case removed:
+		r.answered(j, now)
 		r.pace.finished(endedWell, now)
 		r.confirm(j)
 	case vanished, spared:
 		r.result.Skipped = append(r.result.Skipped, Skipped{ID: j.victim.ID, Why: out.why})
-	case refused:
+	case refused, elsewhere:
 		r.result.Failed = append(r.result.Failed, Failed{ID: j.victim.ID, Error: out.why})
 		if r.refusals++; r.refusals >= enoughRefusals && r.result.Removed+len(r.confirmed)+len(r.writing) == 0 {
-			r.stop("the runtime refuses removals: " + out.why)
+			r.stop(refusal(out))
 		}
 	case untouched:
 		r.waiting = append(r.waiting, j) // the run is stopped: for the last look
 	case retryable, unanswered:
 		r.again(j, out, now)
 	}
+}
+
+// refusal says why a run ends whose every victim is refused.
+func refusal(out outcome) string {
+	if out.verdict == elsewhere {
+		return "the logs are somewhere else: " + out.why
+	}
+	return "the runtime refuses removals: " + out.why
 }
 
 // again puts a job back, or gives it up after as many attempts as it may have. Attempts that failed because the runtime
@@ -94,8 +123,8 @@ func (r *run) again(j *job, out outcome, now time.Time) {
 		j.tries++
 		switch {
 		case out.down:
-		case out.verdict == unanswered:
-			r.pace.finished(endedLost, now)
+		case out.hung:
+			r.lost(j, now)
 		default:
 			r.pace.finished(endedBadly, now)
 		}
@@ -107,12 +136,12 @@ func (r *run) again(j *job, out outcome, now time.Time) {
 		r.result.Failed = append(r.result.Failed, Failed{ID: j.victim.ID, Error: out.why})
 		return
 	}
-	if j.tries > r.opts.Retries+1 { // one more look, to say whether it is gone
-		r.result.Failed = append(r.result.Failed, Failed{ID: j.victim.ID, Error: unknownEnd(j)})
+	if j.tries > r.opts.Retries+1 { // one more look in the end, to say whether it is gone
+		r.open = append(r.open, j)
 		return
 	}
 	j.due = now.Add(min(firstBackOff<<min(j.tries+j.free, 10), longestBackOff))
-	r.waiting = append(r.waiting, j)
+	r.putBack(j)
 }
 
 func unknownEnd(j *job) string {
@@ -123,7 +152,11 @@ func unknownEnd(j *job) string {
 // nothing about the rest.
 func (r *run) lastLook() {
 	r.result.Left += len(r.queue) + len(r.sandbox)
-	var open []*job
+	r.result.Stuck = r.stuck()
+	open := r.open
+	for _, s := range r.suspects {
+		r.waiting = append(r.waiting, s.held...)
+	}
 	for _, j := range r.waiting {
 		switch {
 		case j.asked:
@@ -134,7 +167,7 @@ func (r *run) lastLook() {
 			r.result.Left++
 		}
 	}
-	r.waiting = nil
+	r.waiting, r.open = nil, nil
 	if len(open) == 0 {
 		return
 	}
@@ -191,7 +224,7 @@ func (r *run) record() {
 		r.confirmed = nil
 		return
 	}
-	r.writing, r.confirmed = r.confirmed, nil
+	r.writing, r.confirmed, r.writeAt = r.confirmed, nil, time.Now()
 	victims := make([]*Victim, 0, len(r.writing))
 	for _, j := range r.writing {
 		victims = append(victims, j.victim)
@@ -252,10 +285,13 @@ func (r *run) show(now time.Time, last bool) {
 	r.shown = now
 	p := Progress{
 		Total: len(r.plan.Remove), Removed: r.result.Removed, Skipped: len(r.result.Skipped), Failed: len(r.result.Failed),
-		InFlight: r.inFlight, Probe: r.lastProbe,
+		InFlight: len(r.flying), Probe: r.lastProbe,
 	}
 	if r.pace != nil {
 		p.Concurrency, p.Paused, p.Quiet = r.pace.limit, r.pace.reason, r.pace.quiet
+	}
+	if p.Paused == "" && r.unwritten(now) {
+		p.Paused = "the audit file does not answer"
 	}
 	if took := now.Sub(r.begin).Seconds(); took > 0 && p.Removed > 0 {
 		p.PerSecond = float64(p.Removed) / took

@@ -145,7 +145,7 @@ func TestMakeAgainstNaive(t *testing.T) {
 		}
 		candidates := Candidates(w.node, rules, noon())
 		for _, v := range plan.Remove {
-			if v.Kind == KindContainer && !slices.Contains(candidates, v.ID) {
+			if v.Kind == KindContainer && !slices.Contains(candidates, Candidate{v.ID, v.PodUID}) {
 				t.Fatalf("seed %d: %s is a victim and no candidate", seed, v.ID)
 			}
 		}

@@ -1,10 +1,7 @@
 package gc
 
-// Why a victim of an older plan is not touched.
-const (
-	skipNotPlanned = "the node has changed: a plan made now would keep it"
-	skipRecorded   = "removed before, by the audit file"
-)
+// skipNotPlanned is why a victim of an older plan is not touched.
+const skipNotPlanned = "the node has changed: a plan made now would keep it"
 
 // A Skipped is a victim that was not removed because it should not be, and why.
 type Skipped struct {
@@ -19,32 +16,24 @@ func Narrow(older, now Plan) (Plan, []Skipped) {
 		kind, id string
 		created  int64
 	}
-	still := make(map[key]bool, len(now.Remove))
+	still := make(map[key]int64, len(now.Remove))
 	for i := range now.Remove {
 		v := &now.Remove[i]
-		still[key{v.Kind, v.ID, v.CreatedAt.UnixNano()}] = true
+		still[key{v.Kind, v.ID, v.CreatedAt.UnixNano()}] = v.Bytes
 	}
-	return older.without(skipNotPlanned, func(v *Victim) bool {
-		return !still[key{v.Kind, v.ID, v.CreatedAt.UnixNano()}]
-	})
-}
-
-// WithoutRecorded returns the part of a plan that an audit file does not yet hold as removed, and what that leaves out.
-func WithoutRecorded(plan Plan, a *Audit) (Plan, []Skipped) {
-	return plan.without(skipRecorded, func(v *Victim) bool { return a.Has(v.ID) })
-}
-
-func (p Plan) without(why string, out func(*Victim) bool) (Plan, []Skipped) {
-	left := make([]Victim, 0, len(p.Remove))
+	left := make([]Victim, 0, len(older.Remove))
 	skipped := []Skipped{}
-	for i := range p.Remove {
-		v := &p.Remove[i]
-		if out(v) {
-			skipped = append(skipped, Skipped{ID: v.ID, Why: why})
+	older.Bytes = 0
+	for i := range older.Remove {
+		v := &older.Remove[i]
+		bytes, ok := still[key{v.Kind, v.ID, v.CreatedAt.UnixNano()}]
+		if !ok {
+			skipped = append(skipped, Skipped{ID: v.ID, Why: skipNotPlanned})
 			continue
 		}
+		older.Bytes += bytes
 		left = append(left, *v)
 	}
-	p.Remove = left
-	return p, skipped
+	older.Remove = left
+	return older, skipped
 }

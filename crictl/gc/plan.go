@@ -65,6 +65,7 @@ type Victim struct {
 	Attempt    uint32    `json:"attempt"`
 	CreatedAt  time.Time `json:"createdAt"`
 	FinishedAt time.Time `json:"finishedAt,omitzero"` // of containers
+	Bytes      int64     `json:"bytes,omitempty"`     // that it takes in the runtime's list
 	Why        string    `json:"why"`
 }
 
@@ -120,16 +121,16 @@ func Make(node Node, rules Rules, now time.Time) Plan {
 	return p.finish()
 }
 
-// Candidates returns the ids of the containers whose end decides whether they go, oldest first: ask ContainerStatus for
+// Candidates returns the containers whose end decides whether they go, oldest first: ask ContainerStatus for
 // them, and give the answers as Node.Finished. Only candidates can become victims.
-func Candidates(node Node, rules Rules, now time.Time) []string {
+func Candidates(node Node, rules Rules, now time.Time) []Candidate {
 	rules.Limit = 0
 	p := newPlanner(&node, rules, now)
 	p.assumeEnded = true
 	p.containers()
-	ids := make([]string, 0, len(p.plan.Remove))
+	ask := make([]Candidate, 0, len(p.plan.Remove))
 	for i := range p.plan.Remove {
-		ids = append(ids, p.plan.Remove[i].ID)
+		ask = append(ask, Candidate{ID: p.plan.Remove[i].ID, PodUID: p.plan.Remove[i].PodUID})
 	}
-	return ids
+	return ask
 }

@@ -103,7 +103,7 @@ func TestMakeVictim(t *testing.T) {
 	want := Plan{
 		Remove: []Victim{{
 			Kind: KindContainer, ID: "a", Namespace: "default", Pod: "web", PodUID: "uid-web", Container: "app",
-			CreatedAt: time.Unix(0, ago(2*hour)), FinishedAt: noon().Add(-2*hour + time.Minute),
+			CreatedAt: time.Unix(0, ago(2*hour)), FinishedAt: noon().Add(-2*hour + time.Minute), Bytes: 1000,
 			Why: "exited; a newer exited instance of it stays",
 		}},
 		Keep: 1, KeptBy: []Kept{{KeptNewest, 1}}, Bytes: 1000, Newest: 1, MadeAt: noon(),

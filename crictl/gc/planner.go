@@ -74,7 +74,8 @@ func (p *planner) containers() {
 	for n, i := range exited {
 		c := &all[i]
 		ended, why := p.judge(c, newest[n])
-		if why == "" && p.full() {
+		// Beyond the limit nobody needs to have asked for the end.
+		if (why == "" || why == KeptEndUnknown) && p.full() {
 			why = KeptLimit
 		}
 		if why != "" {
@@ -85,7 +86,7 @@ func (p *planner) containers() {
 		p.plan.Bytes += int64(c.Size)
 		p.plan.Remove = append(p.plan.Remove, Victim{
 			Kind: KindContainer, ID: c.ID, Namespace: c.Pod.Namespace, Pod: c.Pod.Name, PodUID: c.Pod.UID, Container: c.Name,
-			Attempt: c.Attempt, CreatedAt: c.Created(), FinishedAt: ended, Why: p.whyExited,
+			Attempt: c.Attempt, CreatedAt: c.Created(), FinishedAt: ended, Bytes: int64(c.Size), Why: p.whyExited,
 		})
 	}
 }
@@ -112,6 +113,7 @@ func (p *planner) newest(exited []int32) []bool {
 // judge says why an exited container stays, or when it ended.
 func (p *planner) judge(c *crictl.Container, newest bool) (ended time.Time, why string) {
 	v := p.pod(c)
+	young := p.now.Sub(c.Created()) < p.minAge() // whenever it ended
 	switch {
 	case v == nil:
 		return ended, KeptForeign
@@ -123,7 +125,7 @@ func (p *planner) judge(c *crictl.Container, newest bool) (ended time.Time, why 
 		return ended, KeptStarting
 	case !p.selected(c.Pod):
 		return ended, KeptUnselected
-	case p.assumeEnded && p.now.Sub(c.Created()) < p.minAge():
+	case p.assumeEnded && young:
 		return ended, KeptYoung
 	case p.assumeEnded:
 		return ended, ""
@@ -132,8 +134,10 @@ func (p *planner) judge(c *crictl.Container, newest bool) (ended time.Time, why 
 	if p.node.Finished != nil {
 		ended, known = p.node.Finished(c.ID)
 	}
-	switch {
-	case !known || ended.IsZero():
+	switch unknown := !known || ended.IsZero(); {
+	case unknown && young:
+		return ended, KeptYoung
+	case unknown:
 		return ended, KeptEndUnknown
 	case ended.After(p.now) || ended.UnixNano() < c.CreatedAt:
 		return ended, KeptClock
@@ -184,7 +188,7 @@ func (p *planner) sandboxes() {
 		p.plan.Bytes += int64(s.Size)
 		p.plan.Remove = append(p.plan.Remove, Victim{
 			Kind: KindSandbox, ID: s.ID, Namespace: s.Pod.Namespace, Pod: s.Pod.Name, PodUID: s.Pod.UID,
-			Attempt: s.Attempt, CreatedAt: s.Created(), Why: p.whySandbox(i),
+			Attempt: s.Attempt, CreatedAt: s.Created(), Bytes: int64(s.Size), Why: p.whySandbox(i),
 		})
 	}
 }

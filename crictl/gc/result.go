@@ -17,6 +17,8 @@ type Result struct {
 	Left    int       `json:"left"` // not tried, because the run was stopped
 	// Stopped says why the run ended before the plan was done; empty when it was.
 	Stopped string `json:"stopped,omitempty"`
+	// Stuck are the pods whose removals were not answered, while those of others were or might have been.
+	Stuck []Stuck `json:"stuck,omitempty"`
 	// LogsFailed are the containers that were removed and whose log files were not.
 	LogsFailed []Failed `json:"logsFailed,omitempty"`
 	Pauses     int      `json:"pauses"`      // how often the run stood still for the runtime's sake

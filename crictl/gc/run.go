@@ -70,7 +70,8 @@ const (
 	freeTries      = 10 // attempts of a victim that fail while the runtime is down, on top of those that count
 	lastLooks      = 8  // at a time, when the run ends
 	lastLookTime   = time.Second
-	burst          = 2 * tick // by which the rate limit may be ahead after an idle moment
+	writePatience  = time.Second // for the audit file, until nothing more is begun
+	burst          = 2 * tick    // by which the rate limit may be ahead after an idle moment
 	// enoughRefusals are so many refusals, without a single removal, that the runtime takes no removals at all: a socket
 	// for reading, or a proxy.
 	enoughRefusals = 8
@@ -116,13 +117,20 @@ type run struct {
 	remove remover
 	halt   atomic.Bool // asked by the removals in flight
 
-	queue    []*job // not tried yet, in order
-	sandbox  []*job // follow when no container is left
-	waiting  []*job // to be tried again
-	inFlight int
-	results  chan outcome
-	nextDue  time.Time // of the rate limit
-	lastGo   time.Time
+	queue   []*job // not tried yet, in order
+	sandbox []*job // follow when no container is left
+	waiting []*job // to be tried again
+	flying  map[*job]bool
+	results chan outcome
+	nextDue time.Time // of the rate limit
+	lastGo  time.Time
+
+	suspects map[string]*suspect // by pod UID
+	aside    int                 // of those in flight that the pace does not count
+	lostPods map[string]bool     // UIDs of the pods that did not answer since the last removal that was
+	open     []*job              // given up, and to be looked at once more in the end
+	usual    time.Duration       // what a removal takes, smoothed
+	resumed  time.Time           // end of the last pause
 
 	probes    chan crictl.Call
 	probing   bool
@@ -133,6 +141,7 @@ type run struct {
 	refusals  int
 	confirmed []*job     // removed, not yet in the audit file
 	writing   []*job     // being written to it
+	writeAt   time.Time  // since then
 	written   chan error // the end of that
 	auditErr  error
 
@@ -147,6 +156,7 @@ func newRun(ctx context.Context, client *crictl.Client, plan *Plan, opts Options
 	r := &run{
 		client: client, plan: plan, opts: opts, begin: time.Now(),
 		results: make(chan outcome, opts.Concurrency), probes: make(chan crictl.Call, 1), written: make(chan error, 1),
+		flying: map[*job]bool{}, suspects: map[string]*suspect{}, lostPods: map[string]bool{},
 		result: Result{Skipped: []Skipped{}, Failed: []Failed{}},
 	}
 	r.work, r.cancel = context.WithCancel(context.WithoutCancel(ctx))
@@ -215,7 +225,7 @@ func (r *run) loop(ctx context.Context) {
 		r.show(now, false)
 		select {
 		case out := <-r.results:
-			r.inFlight--
+			r.landed(out.job)
 			r.settle(out)
 		case call := <-r.probes:
 			r.probed(call)
@@ -229,15 +239,24 @@ func (r *run) loop(ctx context.Context) {
 	}
 }
 
+// landed takes a job out of those in flight.
+func (r *run) landed(j *job) {
+	delete(r.flying, j)
+	if j.aside {
+		j.aside = false
+		r.aside--
+	}
+}
+
 // over reports whether the loop has nothing left to do or wait for.
 func (r *run) over() bool {
-	if r.inFlight > 0 {
+	if len(r.flying) > 0 {
 		return false
 	}
 	if r.stopped {
 		return true
 	}
-	return len(r.queue)+len(r.sandbox)+len(r.waiting)+len(r.confirmed)+len(r.writing) == 0
+	return !r.heldBack() && len(r.queue)+len(r.sandbox)+len(r.waiting)+len(r.confirmed)+len(r.writing) == 0
 }
 
 // stop lets nothing new begin.
@@ -271,20 +290,23 @@ func (r *run) watch(now time.Time) {
 	switch {
 	case r.probing && now.Sub(r.probeAt) > r.pace.stall():
 		r.pace.pause("the runtime does not answer")
-	case r.pace.calibrating && r.inFlight > 0 && now.Sub(r.lastGo) < calibrateDrain:
+	case r.pace.calibrating && len(r.flying) > r.aside && now.Sub(r.lastGo) < calibrateDrain:
 	case !r.probing && !now.Before(r.probeAt):
 		r.probing, r.probeAt = true, now
 		go func() { r.probes <- r.probe(r.work) }()
 	}
 	switch {
 	case !r.pace.paused():
-		r.pausedAt = time.Time{}
+		if !r.pausedAt.IsZero() {
+			r.pausedAt, r.resumed = time.Time{}, now
+		}
 	case r.pausedAt.IsZero():
 		r.pausedAt = now
 		r.result.Pauses++
 	case now.Sub(r.pausedAt) > r.opts.Patience:
 		r.stop(fmt.Sprintf("%s; it was waited for %v", r.pace.reason, r.opts.Patience))
 	}
+	r.late(now)
 }
 
 // probed takes the side probe's answer and sets the time of the next.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -178,14 +179,19 @@ func TestRunInterrupted(t *testing.T) {
 		if err := a.Close(got.Removed, time.Now()); err != nil {
 			t.Fatal(err)
 		}
-		// Resumed: the same plan goes on where the first run ended, and asks for nothing twice.
+		// Resumed: a plan made now goes on where the first run ended, and nothing of it is in the audit file.
 		again, err := OpenAudit(a.file.Name(), here(), len(plan.Remove), time.Now())
 		if err != nil {
 			t.Fatal(err)
 		}
-		rest, skipped := WithoutRecorded(plan, again)
-		if len(skipped) != got.Removed || len(rest.Remove) != len(plan.Remove)-got.Removed {
-			t.Fatalf("%d recorded of %d", len(skipped), got.Removed)
+		_, rest := look(t, c, Rules{})
+		if len(rest.Remove) != len(plan.Remove)-got.Removed {
+			t.Fatalf("%d planned, of %d of which %d are gone", len(rest.Remove), len(plan.Remove), got.Removed)
+		}
+		for _, v := range plan.Remove {
+			if gone := !slices.ContainsFunc(rest.Remove, func(o Victim) bool { return o.ID == v.ID }); gone != again.Has(v.ID) {
+				t.Errorf("%s is gone: %v, and in the audit file: %v", v.ID, gone, again.Has(v.ID))
+			}
 		}
 		second, err := Run(t.Context(), c, rest, Options{Audit: again})
 		if err != nil {

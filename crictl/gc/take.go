@@ -13,15 +13,15 @@ func ageBounds() []time.Duration {
 	return []time.Duration{time.Hour, day, 7 * day, 30 * day}
 }
 
-// Newest returns the ids of the newest exited instance of each pod and container, at most n of them, those of the units
+// Newest returns the newest exited instance of each pod and container, at most n of them, those of the units
 // with the most instances first: whose ends say why containers exit on this node.
-func Newest(node Node, n int) []string {
+func Newest(node Node, n int) []Candidate {
 	units := countUnits(&node)
-	ids := make([]string, 0, min(n, len(units)))
+	newest := make([]Candidate, 0, min(n, len(units)))
 	for _, u := range units[:min(n, len(units))] {
-		ids = append(ids, u.NewestID)
+		newest = append(newest, Candidate{ID: u.NewestID, PodUID: u.PodUID})
 	}
-	return ids
+	return newest
 }
 
 // NoCensus is the census of a node that could not be looked at.

@@ -16,6 +16,7 @@ const (
 	vanished                  // it was gone before anybody here asked
 	spared                    // it is no longer what was planned
 	refused                   // the runtime will answer the same next time
+	elsewhere                 // its log, which is to go too, is not where logs may be removed
 	retryable                 // an error that may pass
 	unanswered                // asked for and not answered: it may be gone or not
 	untouched                 // the run was stopped before the runtime was asked
@@ -27,17 +28,21 @@ type outcome struct {
 	verdict verdict
 	why     string
 	down    bool   // the runtime could not be reached, which is not the victim's fault
+	hung    bool   // a call was not answered in time
 	logErr  string // of the container's log files
 }
 
 // A job is a victim on its way.
 type job struct {
 	victim *Victim
-	tries  int       // that count
-	free   int       // that do not: the runtime was down or the run paused
-	due    time.Time // of the next attempt
-	asked  bool      // its removal was asked for at least once
-	err    string    // of the last attempt
+	tries  int                     // that count
+	free   int                     // that do not: the runtime was down or the run paused
+	due    time.Time               // of the next attempt
+	begun  time.Time               // the attempt in flight, or the last one
+	aside  bool                    // in flight and not counted by the pace
+	asked  bool                    // its removal was asked for at least once
+	status *crictl.ContainerStatus // then
+	err    string                  // of the last attempt
 }
 
 // A remover removes single victims.
@@ -60,20 +65,30 @@ func (r *remover) container(ctx context.Context, j *job) outcome {
 	v := j.victim
 	st, call := r.client.ContainerStatus(ctx, v.ID)
 	if out, done := r.looked(j, call); done {
-		return out
+		return r.andLogs(ctx, out)
 	}
 	if why := r.changed(st, v); why != "" {
 		return outcome{job: j, verdict: spared, why: why}
 	}
+	if r.logs != nil {
+		if _, err := r.logs.parts(st); err != nil {
+			return outcome{job: j, verdict: elsewhere, why: "not removed: " + err.Error()}
+		}
+	}
 	if r.stopping() {
 		return outcome{job: j, verdict: untouched}
 	}
-	j.asked = true
-	out := r.asked(j, r.client.RemoveContainer(ctx, v.ID))
-	if out.verdict == removed && r.logs != nil {
-		if err := r.logs.remove(ctx, st); err != nil {
-			out.logErr = err.Error()
-		}
+	j.asked, j.status = true, st
+	return r.andLogs(ctx, r.asked(j, r.client.RemoveContainer(ctx, v.ID)))
+}
+
+// andLogs removes the logs of a container that was removed, now or by an earlier attempt that was not answered.
+func (r *remover) andLogs(ctx context.Context, out outcome) outcome {
+	if out.verdict != removed || r.logs == nil || out.job.status == nil {
+		return out
+	}
+	if err := r.logs.remove(ctx, out.job.status); err != nil {
+		out.logErr = err.Error()
 	}
 	return out
 }
@@ -173,6 +188,6 @@ func failure(j *job, v verdict, call crictl.Call) outcome {
 	}
 	return outcome{
 		job: j, verdict: v, why: call.Method + ": " + string(call.Code) + ": " + call.Err,
-		down: call.Code == crictl.Unavailable,
+		down: call.Code == crictl.Unavailable, hung: v == unanswered || call.Hung(),
 	}
 }

@@ -3,6 +3,7 @@ package exitedcmd
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -25,6 +26,7 @@ type options struct {
 	cli.Flags
 	target.Sources
 	watch time.Duration
+	next  string // the command that shows what may go
 }
 
 // NewCommand returns kdiag exited.
@@ -68,6 +70,13 @@ func (o *options) check(cmd *cobra.Command) error {
 	if !cmd.Flags().Changed("timeout") {
 		o.Timeout += o.watch
 	}
+	if o.watch >= o.Timeout {
+		return &cli.UsageError{
+			Problem: fmt.Sprintf("--watch %v leaves no time for the second look within --timeout %v", o.watch, o.Timeout),
+			Hint:    "leave --timeout out: it then grows with --watch",
+		}
+	}
+	o.next = target.CommandLine(cmd, "gc-exited", append(target.RuntimeFlags(), target.SourceFlags()...)...)
 	return nil
 }
 
@@ -93,7 +102,7 @@ func take(ctx context.Context, env cli.Env, opts *options) (doc *render.ExitedCe
 	asking, _ := opts.Budget()
 	within, cancel := context.WithTimeout(ctx, asking)
 	defer cancel()
-	doc = &render.ExitedCensus{Header: target.Header(env, "ExitedCensus"), Status: checks.Unknown, Missing: []string{}, Problems: []string{}}
+	doc = &render.ExitedCensus{Header: target.Header(env, "ExitedCensus"), Status: checks.Unknown, Next: opts.next, Missing: []string{}, Problems: []string{}}
 	doc.Census = gc.NoCensus()
 	t, err := target.Open(within, env, &opts.Flags)
 	if err != nil {

@@ -42,26 +42,28 @@ func readPlan(ctx context.Context, name string, here gc.Identity) (*gc.PlanFile,
 }
 
 // save writes the plan to the file of --plan, and prints it.
-func (s *session) save(dest *cli.Destination) error {
+func (s *session) save(ctx context.Context, dest *cli.Destination) error {
 	var buf bytes.Buffer
 	if err := gc.WritePlan(&buf, s.doc.Plan, s.look.Runtime, s.env.Now()); err != nil {
 		return err
 	}
-	if err := dest.Write(buf.Bytes()); err != nil {
+	_, err := disk(ctx, "--plan", func() (struct{}, error) { return struct{}{}, dest.Write(buf.Bytes()) })
+	if err != nil {
 		return err
 	}
-	s.say("the plan is in %s; kdiag gc-exited --apply %s --yes removes what of it may still go", s.opts.plan, s.opts.plan)
+	s.say("the plan is in %s; %s removes what of it may still go", s.opts.plan, s.opts.next.remove(s.opts.plan, s.opts.liveness != ""))
 	return s.print(cli.ExitHealthy)
 }
 
 // lock keeps other runs away from the runtime. The file is beside the socket: whoever can reach the one can reach the
-// other, also from within a container. Where nothing can be written there it is in /run/lock.
+// other, also from within a container, where the folder may have another name; so that of the file does not depend on
+// it. Where nothing can be written there it is in /run/lock.
 func (s *session) lock() (*gc.Lock, error) {
 	socket := strings.TrimPrefix(s.t.Endpoint.URL, "unix://")
 	if real, err := filepath.EvalSymlinks(socket); err == nil {
 		socket = real
 	}
-	path := gc.LockPath(filepath.Dir(socket), socket)
+	path := gc.LockPath(filepath.Dir(socket), filepath.Base(socket))
 	lock, err := gc.TakeLock(path)
 	if err == nil {
 		return lock, nil

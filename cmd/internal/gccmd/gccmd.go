@@ -3,6 +3,7 @@ package gccmd
 
 import (
 	"context"
+	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -39,6 +40,7 @@ type options struct {
 	apply    string
 	audit    string
 	rate     float64
+	next     nextStep
 }
 
 // NewCommand returns kdiag gc-exited.
@@ -99,7 +101,7 @@ func (o *options) addFlags(cmd *cobra.Command) {
 	fs.StringVar(&o.logsDir, "logs-dir", "", "the folder of the pods' logs, outside of which none is removed (default: the running kubelet's, usually "+podLogs+")")
 	fs.StringVar(&o.plan, "plan", "", "write the plan to this file, and remove nothing")
 	fs.StringVar(&o.apply, "apply", "", "remove what of the plan in this file may still go")
-	fs.StringVar(&o.audit, "audit", "", "append what was removed to this file, one JSON object per line; a run that is repeated with it goes on where it ended")
+	fs.StringVar(&o.audit, "audit", "", "append what was removed to this file, one JSON object per line; a later run may go on with the same file")
 	fs.Float64Var(&o.rate, "rate", gc.DefaultRate, "remove at most so many per second")
 }
 
@@ -114,12 +116,16 @@ func (o *options) check(cmd *cobra.Command) error {
 		{o.MinAge < 0, "--min-age must not be negative", "for example --min-age 10m"},
 		{o.OlderThan < 0, "--older-than must not be negative", "for example --older-than 24h"},
 		{o.Limit < 0 || o.Limit == 0 && changed("limit"), "--limit must be at least 1", "leave it out for all"},
-		{!(o.rate > 0 && o.rate <= 1e6), "--rate must be more than 0", "leave it out: the runtime's own pace is the limit"},
+		{!(o.rate > 0 && o.rate <= 1e6), "--rate must be more than 0, and at most 1000000", "leave it out: the runtime's own pace is the limit"},
 		{o.yes && o.plan != "", "--plan writes the plan and --yes removes", "give one of them; --apply FILE --yes removes what a plan says"},
 		{o.plan != "" && o.apply != "", "--plan and --apply exclude each other", "write a plan first, and apply it later"},
 		{o.liveness != "" && o.liveness != livenessAsk && o.liveness != livenessKnown, "--ignore-pod-liveness takes no value but " + livenessKnown, "leave the value out to be asked"},
 		{o.yes && o.liveness == livenessAsk, "--yes does not answer for --ignore-pod-liveness", "what it risks: see kdiag gc-exited --ignore-pod-liveness; then say --ignore-pod-liveness=" + livenessKnown},
 		{o.logsDir != "" && !o.logs, "--logs-dir is for --logs", "add --logs, or leave it out"},
+		{
+			o.logsDir != "" && (!filepath.IsAbs(o.logsDir) || filepath.Clean(o.logsDir) == "/"),
+			"--logs-dir must be the whole path of a folder, and not /", "for example --logs-dir " + podLogs,
+		},
 	} {
 		if bad.is {
 			return &cli.UsageError{Problem: bad.what, Hint: bad.hint}
@@ -141,6 +147,7 @@ func (o *options) check(cmd *cobra.Command) error {
 		return err
 	}
 	o.IgnorePodLiveness = o.liveness != ""
+	o.next = newNext(cmd, o)
 	return o.Check(cmd)
 }
 

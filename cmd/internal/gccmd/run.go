@@ -22,6 +22,7 @@ type session struct {
 	look  target.Look
 	ends  map[string]gc.End
 	older *gc.PlanFile // of --apply
+	held  *gc.Lock
 	doc   *render.GCReport
 }
 
@@ -30,23 +31,50 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 		return target.PrintScenarios(env.Out)
 	}
 	s := &session{env: env, opts: &opts, ends: map[string]gc.End{}, doc: &render.GCReport{
-		Header: target.Header(env, "GCReport"), Missing: []string{}, Problems: []string{},
+		Header: target.Header(env, "GCReport"), Missing: []string{}, Notes: []string{}, Problems: []string{},
 		Report: gc.Report{DryRun: true, Plan: gc.NoPlan(), Result: gc.Result{Skipped: []gc.Skipped{}, Failed: []gc.Failed{}}},
 	}}
-	var dest *cli.Destination
-	if opts.plan != "" {
-		var err error
-		if dest, err = cli.OpenDestination("--plan", opts.plan); err != nil {
-			return err
-		}
-		defer dest.Close()
-	}
 	within, cancel := opts.deadline(ctx)
 	defer cancel()
-	code, err := s.prepare(ctx, within)
+	defer s.close()
+	return s.refused(s.run(ctx, within))
+}
+
+// close gives back what a session holds.
+func (s *session) close() {
 	if s.t != nil {
-		defer s.t.Close()
+		s.t.Close()
 	}
+	if s.held != nil {
+		_ = s.held.Close() // its end is the process's in any case
+	}
+}
+
+// refused prints the document of a command that was refused, for a program that asked for one.
+func (s *session) refused(err error) error {
+	if _, printed := errors.AsType[*cli.ExitError](err); err == nil || printed {
+		return err
+	}
+	problems, err := answer.Unopened(err, s.opts.Output)
+	if err != nil {
+		return err
+	}
+	s.doc.Problems = append(s.doc.Problems, problems...)
+	return s.print(cli.ExitUnknown)
+}
+
+func (s *session) run(ctx, within context.Context) error {
+	var dest *cli.Destination
+	if s.opts.plan != "" {
+		var err error
+		if dest, err = s.destination(within); err != nil {
+			return err
+		}
+		defer func() {
+			_, _ = disk(within, "--plan", func() (struct{}, error) { dest.Close(); return struct{}{}, nil })
+		}()
+	}
+	code, err := s.prepare(ctx, within)
 	if err != nil {
 		return err
 	}
@@ -55,13 +83,16 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 	}
 	switch {
 	case dest != nil:
-		return s.save(dest)
+		return s.save(within, dest)
+	case s.opts.yes:
+		return s.remove(ctx, within)
 	case len(s.doc.Plan.Remove) == 0:
 		return s.print(cli.ExitHealthy)
-	case opts.yes:
-		return s.remove(ctx, within)
-	case opts.Output == string(render.Text) && env.InTTY && env.OutTTY:
+	case s.opts.Output == string(render.Text) && s.env.InTTY && s.env.OutTTY:
 		return s.ask(ctx, within)
+	}
+	if s.opts.audit != "" {
+		s.say("nothing is removed without --yes, so nothing is written to %s", s.opts.audit)
 	}
 	return s.print(cli.ExitHealthy)
 }
@@ -83,6 +114,11 @@ func (s *session) prepare(ctx, within context.Context) (code int, err error) {
 		return s.unable(ctx, s.look.Problem), nil
 	}
 	s.doc.Missing = append(s.doc.Missing, s.look.Missing...)
+	if s.opts.yes { // before the runtime is asked for thousands of ends
+		if err := s.acquire(); err != nil {
+			return 0, err
+		}
+	}
 	if s.opts.apply != "" {
 		if s.older, err = readPlan(within, s.opts.apply, s.look.Runtime); err != nil {
 			return 0, err
@@ -92,6 +128,9 @@ func (s *session) prepare(ctx, within context.Context) (code int, err error) {
 				Problem: "the plan in " + s.opts.apply + " was made with --ignore-pod-liveness",
 				Hint:    "say it again: --ignore-pod-liveness=" + livenessKnown,
 			}
+		}
+		if s.opts.liveness != "" && !s.older.Plan.Rules.IgnorePodLiveness {
+			s.say("the plan in %s was made without --ignore-pod-liveness, so that changes nothing here", s.opts.apply)
 		}
 		s.opts.Rules = s.older.Plan.Rules
 	}
@@ -113,58 +152,19 @@ func (s *session) unable(ctx context.Context, problem string) int {
 	if s.look.Denied || ctx.Err() != nil {
 		return cli.ExitUnknown
 	}
+	s.doc.Down = true
 	return cli.ExitProblem
-}
-
-// makePlan asks for the ends that are not known yet and plans.
-func (s *session) makePlan(ctx context.Context, progress *render.Progress) {
-	rules, now := s.opts.Rules, s.env.Now()
-	if s.older != nil {
-		rules.Limit = 0 // it was the older plan's; what of that may still go is asked here
-	}
-	var ask []string
-	for _, id := range gc.Candidates(s.look.Node, rules, now) {
-		if _, known := s.ends[id]; !known {
-			ask = append(ask, id)
-		}
-	}
-	ends, _ := gc.Look(ctx, s.t.Client, ask, func(asked int) {
-		progress.Update(plegbench.Progress{Phase: "inspect", Done: asked, Total: len(ask)})
-	})
-	for id, end := range ends {
-		s.ends[id] = end
-	}
-	s.look.Node.Finished = func(id string) (time.Time, bool) {
-		end, ok := s.ends[id]
-		return end.FinishedAt, ok
-	}
-	plan := gc.Make(s.look.Node, rules, s.env.Now())
-	if s.older != nil {
-		narrowed, skipped := gc.Narrow(s.older.Plan, plan)
-		narrowed.Keep, narrowed.KeptBy = plan.Keep, plan.KeptBy
-		plan, s.doc.Skipped = narrowed, skipped
-	}
-	s.doc.Plan = plan
 }
 
 // remove runs the plan. Everything that can go wrong before the first removal is an error without one.
 func (s *session) remove(ctx, within context.Context) error {
-	lock, err := s.lock()
-	if err != nil {
+	if err := s.acquire(); err != nil {
 		return err
 	}
-	defer func() { _ = lock.Close() }() // its end is the process's in any case
 	plan, before := s.doc.Plan, s.doc.Skipped
-	var audit *gc.Audit
-	if s.opts.audit != "" {
-		audit, err = gc.OpenAudit(s.opts.audit, s.look.Runtime, len(plan.Remove), s.env.Now())
-		if err != nil {
-			return &cli.HintError{Err: err, Code: cli.ExitUnknown, Hint: "nothing was removed; name a file on a disk with room"}
-		}
-		s.noteMended(audit)
-		var recorded []gc.Skipped
-		plan, recorded = gc.WithoutRecorded(plan, audit)
-		before = append(before, recorded...)
+	audit, err := s.openAudit(within)
+	if err != nil {
+		return err
 	}
 	progress := s.progress()
 	notes := notes{s.env, ""}
@@ -173,7 +173,8 @@ func (s *session) remove(ctx, within context.Context) error {
 	})
 	progress.Done()
 	if audit != nil {
-		if err := audit.Close(result.Removed, s.env.Now()); err != nil && runErr == nil {
+		_, err := disk(within, "--audit", func() (struct{}, error) { return struct{}{}, audit.Close(result.Removed, s.env.Now()) })
+		if err != nil && runErr == nil {
 			runErr = fmt.Errorf("closing the audit file: %w", err)
 		}
 	}
@@ -191,14 +192,12 @@ func (s *session) remove(ctx, within context.Context) error {
 	return s.print(cli.ExitHealthy)
 }
 
-func (s *session) noteMended(a *gc.Audit) {
-	bytes, foreign := a.Mended()
-	if bytes > 0 {
-		s.say("the audit file ended in a line that a crash had cut short; its %d bytes were taken off", bytes)
+// acquire keeps other runs away from now on.
+func (s *session) acquire() (err error) {
+	if s.held == nil {
+		s.held, err = s.lock()
 	}
-	if foreign > 0 {
-		s.say("the audit file has %d lines that are no records of kdiag; they stay", foreign)
-	}
+	return err
 }
 
 // logs says where logs may be removed; nil leaves them.
@@ -229,6 +228,10 @@ func (s *session) say(format string, args ...any) {
 
 // print prints the document and ends the command with a code.
 func (s *session) print(code int) error {
+	if code == cli.ExitHealthy && s.doc.EndsMissed > 0 {
+		code = cli.ExitProblem
+	}
+	s.doc.NextSteps = s.nextSteps()
 	s.doc.GeneratedAt = s.env.Now().UTC().Truncate(time.Second)
 	if err := render.GC(s.env.Out, s.doc, answer.Render(s.env, &s.opts.Flags)); err != nil {
 		return err

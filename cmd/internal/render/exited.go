@@ -16,8 +16,9 @@ type ExitedCensus struct {
 	Runtime checks.Runtime `json:"runtime"`
 	Status  checks.Verdict `json:"status"`
 	gc.Census
-	Missing  []string `json:"missing"`  // evidence on which pods exist that could not be had, and why
-	Problems []string `json:"problems"` // what kept kdiag from looking
+	Missing  []string `json:"missing"`        // evidence on which pods exist that could not be had, and why
+	Problems []string `json:"problems"`       // what kept kdiag from looking
+	Next     string   `json:"next,omitempty"` // the command that shows what of it may go
 }
 
 // The rows of the tables of a census; JSON has all.
@@ -88,10 +89,10 @@ func (p *page) census(e *ExitedCensus) {
 		}
 	}
 	p.runtime(e.Runtime, labelWidth)
-	if e.Total > 0 {
+	if e.Total > 0 && e.Next != "" {
 		p.heading("Next")
 		p.flow([]span{plain("  ")}, 2, plain("what may go, as a plan; nothing is removed without --yes"))
-		p.command(4, "kdiag gc-exited")
+		p.command(4, e.Next)
 	}
 }
 

@@ -19,8 +19,12 @@ type GCReport struct {
 	checks.Header
 	Runtime checks.Runtime `json:"runtime"`
 	gc.Report
-	Missing  []string `json:"missing"`  // evidence on which pods exist that could not be had, and why
-	Problems []string `json:"problems"` // what kept kdiag from working
+	Missing    []string          `json:"missing"`              // evidence on which pods exist that could not be had, and why
+	EndsMissed int               `json:"endsMissed,omitempty"` // containers that stay because the runtime did not say when they ended
+	Notes      []string          `json:"notes"`                // what the plan is made without
+	Problems   []string          `json:"problems"`             // what kept kdiag from working
+	Down       bool              `json:"-"`                    // and that was the runtime's fault
+	NextSteps  []checks.NextStep `json:"nextSteps,omitempty"`
 }
 
 // The rows of the tables of a plan and a result; JSON has all.
@@ -46,13 +50,15 @@ func Plan(w io.Writer, r *GCReport, o Options) error {
 // gcWord is the verdict on a clean-up.
 func gcWord(r *GCReport) string {
 	switch {
+	case len(r.Problems) > 0 && r.Down:
+		return "UNHEALTHY"
 	case len(r.Problems) > 0:
 		return "UNKNOWN"
 	case r.DryRun:
 		return "PLAN"
 	case r.Stopped != "":
 		return "STOPPED"
-	case len(r.Failed)+len(r.LogsFailed)+r.Left > 0:
+	case len(r.Failed)+len(r.LogsFailed)+r.Left+r.EndsMissed > 0:
 		return "PARTLY"
 	}
 	return "DONE"
@@ -62,11 +68,15 @@ func gcSentence(c cleaner, r *GCReport) string {
 	if len(r.Problems) > 0 {
 		return c.prose(r.Problems[0])
 	}
+	missed := ""
+	if r.EndsMissed > 0 {
+		missed = "; " + count(r.EndsMissed) + " not looked at"
+	}
+	if len(r.Plan.Remove)+len(r.Skipped) == 0 || r.DryRun && len(r.Plan.Remove) == 0 {
+		return "nothing may go; " + count(r.Plan.Keep) + " dead stay" + missed
+	}
 	if r.DryRun {
-		if len(r.Plan.Remove) == 0 {
-			return "nothing may go; " + count(r.Plan.Keep) + " dead stay"
-		}
-		return victims(r.Plan.Remove) + " may go, " + count(r.Plan.Keep) + " stay; " + size(float64(r.Plan.Bytes)) + " less in the lists"
+		return victims(r.Plan.Remove) + " may go" + missed + ", " + count(r.Plan.Keep) + " stay; " + size(float64(r.Plan.Bytes)) + " less in the lists"
 	}
 	text := "removed " + count(r.Removed) + " of " + count(len(r.Plan.Remove))
 	if r.Seconds > 0 && r.Removed > 0 {
@@ -80,6 +90,7 @@ func gcSentence(c cleaner, r *GCReport) string {
 			text += ", " + count(part.n) + " " + part.what
 		}
 	}
+	text += missed
 	if r.Stopped != "" {
 		text += ": " + c.prose(r.Stopped)
 	}
@@ -116,8 +127,7 @@ func (p *page) cleanup(r *GCReport) {
 		p.planned(r)
 		if len(r.Plan.Remove) > 0 && len(r.Problems) == 0 {
 			p.heading("Nothing was removed")
-			p.flow([]span{plain("  ")}, 2, plain("to remove this, looking at each again right before:"))
-			p.command(4, "kdiag gc-exited --yes --audit gc-audit.jsonl")
+			p.nextSteps(r.NextSteps)
 		}
 		return
 	}
@@ -126,10 +136,16 @@ func (p *page) cleanup(r *GCReport) {
 		style = &p.ink.badV
 	}
 	p.gcHeadline(r, style)
+	p.stuck(r.Stuck)
 	p.reasonsOf("Skipped", plain("-"), skipped(r.Skipped))
 	p.reasonsOf("Failed", span{"!", &p.ink.bad}, failed(r.Failed))
 	p.reasonsOf("Removed, but not their logs", span{"!", &p.ink.warn}, failed(r.LogsFailed))
 	p.stays(r.Plan)
+	p.unknowns(r.Notes)
+	if len(r.NextSteps) > 0 {
+		p.heading("Next")
+		p.nextSteps(r.NextSteps)
+	}
 	p.heading("Measured")
 	p.pair("took", labelWidth, duration(r.Seconds)+", "+perSecond(r.PerSecond)+", at most "+count(r.Most)+" at a time")
 	if r.Pauses > 0 {
@@ -162,8 +178,10 @@ func (p *page) planned(r *GCReport) {
 	p.victimTable(r)
 	p.reasonsOf("Not from the older plan", plain("-"), skipped(r.Skipped))
 	p.stays(r.Plan)
-	p.missing(r.Missing)
-	if r.Plan.Rules.IgnorePodLiveness {
+	p.unknowns(r.Notes)
+	if !r.Plan.Rules.IgnorePodLiveness {
+		p.missing(r.Missing)
+	} else {
 		p.heading("Whether pods live was ignored")
 		p.flow([]span{plain("  ")}, 2, plain(LivenessRisk))
 	}
@@ -263,9 +281,54 @@ func (p *page) stays(plan gc.Plan) {
 	p.heading("Stays")
 	t := table{indent: 2, align: "rl"}
 	for _, k := range plan.KeptBy {
-		t.rows = append(t.rows, []span{plain(count(k.Count)), plain(p.prose(k.Why))})
+		t.rows = append(t.rows, []span{plain(count(k.Count)), plain(p.prose(keptWhy(&plan, k.Why)))})
 	}
 	p.table(t)
+}
+
+// keptWhy is a reason with the numbers of the plan in it.
+func keptWhy(plan *gc.Plan, why string) string {
+	switch {
+	case why != gc.KeptNewest || plan.Newest == 1:
+		return why
+	case plan.Newest == 0:
+		return "all of its pod and container name stay, as the kubelet is set to"
+	case plan.Rules.Keep == plan.Newest:
+		return "among the newest " + count(plan.Newest) + " of its pod and container name, as --keep says"
+	}
+	return "among the newest " + count(plan.Newest) + " of its pod and container name, as many as the kubelet is set to keep"
+}
+
+// unknowns writes what a plan was made without.
+func (p *page) unknowns(all []string) {
+	if len(all) == 0 {
+		return
+	}
+	p.heading("Not known")
+	for _, n := range all {
+		p.item(2, plain("?"), p.prose(n))
+	}
+}
+
+// nextSteps writes the commands that go on from here.
+func (p *page) nextSteps(all []checks.NextStep) {
+	for _, s := range all {
+		p.flow([]span{plain("  ")}, 2, plain(p.prose(s.Why)))
+		p.command(4, s.Command)
+	}
+}
+
+// stuck names the pods whose removals were not answered.
+func (p *page) stuck(all []gc.Stuck) {
+	if len(all) == 0 {
+		return
+	}
+	p.heading("Did not answer")
+	shown := all[:min(len(all), topWhys)]
+	for _, s := range shown {
+		p.item(2, span{"!", &p.ink.bad}, "pod "+p.prose(s.Namespace)+"/"+p.prose(s.Pod)+": "+timesWord(s.Rounds)+" in a row, such as for "+shortID(p.prose(s.ID)))
+	}
+	p.more(len(all)-len(shown), "pod", "pods")
 }
 
 // A whyCount counts ids by why.

@@ -45,7 +45,10 @@ func sampleCensus() *ExitedCensus {
 	c.Bytes, c.ListBytes, c.LimitBytes = 16<<20, 17<<20, 16<<20
 	c.ShareOfLimit, c.ListOfLimit, c.LivenessKnown = 1, 17.0/16, true
 	c.Growth = &gc.Growth{Seconds: 60, Containers: 12, Sandboxes: -1, Bytes: 11_000, ContainersPerDay: 17_280, BytesPerDay: 1e7, SecondsToLimit: &seconds}
-	return &ExitedCensus{Header: gcHeader("ExitedCensus"), Runtime: gcRuntime(), Status: checks.Unhealthy, Census: c, Missing: []string{}, Problems: []string{}}
+	return &ExitedCensus{
+		Header: gcHeader("ExitedCensus"), Runtime: gcRuntime(), Status: checks.Unhealthy, Census: c, Missing: []string{}, Problems: []string{},
+		Next: "kdiag gc-exited --runtime-endpoint /run/containerd/containerd.sock",
+	}
 }
 
 func samplePlan() gc.Plan {
@@ -68,7 +71,7 @@ func samplePlan() gc.Plan {
 
 func sampleGC(change func(*GCReport)) *GCReport {
 	r := &GCReport{
-		Header: gcHeader("GCReport"), Runtime: gcRuntime(), Missing: []string{}, Problems: []string{},
+		Header: gcHeader("GCReport"), Runtime: gcRuntime(), Missing: []string{}, Notes: []string{}, Problems: []string{},
 		Report: gc.Report{DryRun: true, Plan: samplePlan(), Result: gc.Result{Skipped: []gc.Skipped{}, Failed: []gc.Failed{}}},
 	}
 	change(r)
@@ -91,24 +94,39 @@ func gcDocuments() []document {
 		Header: gcHeader("ExitedCensus"), Runtime: gcRuntime(), Status: checks.Unhealthy, Census: gc.NoCensus(),
 		Missing: []string{}, Problems: []string{"the runtime did not answer Version within 5s"},
 	}
-	census, plan, run := []string{"kdiag gc-exited"}, []string{"kdiag gc-exited --yes --audit gc-audit.jsonl"}, []string{}
+	census, run := []string{sampleCensus().Next}, []string{}
+	plan, again := []string{"kdiag gc-exited --namespace batch --limit 31 --yes --audit gc-audit.jsonl"}, []string{"kdiag pleg", "kdiag gc-exited --yes --audit gc.jsonl"}
 	return []document{
 		{"exited", census, censusOf(sampleCensus())},
 		{"exited-down", run, censusOf(down)},
 		{"gc-plan", plan, of(func(r *GCReport) {
 			r.Missing = []string{"the kubelet's pods: not authorised"}
 			r.Plan.Rules.IgnorePodLiveness = true
+			r.NextSteps = []checks.NextStep{{Why: "to remove this, looking at each again right before:", Command: plan[0], Touches: checks.TouchesExited}}
+		})},
+		{"gc-missed", run, of(func(r *GCReport) {
+			r.Missing = []string{"the kubelet's pods: not authorised"}
+			r.EndsMissed, r.Notes = 819, []string{"the runtime did not say of 819 containers when they ended, so they stay: the time was up"}
+			r.Plan.Newest = 100
 		})},
 		{"gc-nothing", run, of(func(r *GCReport) { r.Plan.Remove = r.Plan.Remove[:0] })},
 		{"gc-done", run, of(func(r *GCReport) {
 			r.DryRun, r.Removed, r.Seconds, r.PerSecond, r.Most = false, 31, 4.2, 7.4, 5
 		})},
-		{"gc-stopped", run, of(func(r *GCReport) {
+		{"gc-stopped", again, of(func(r *GCReport) {
 			r.DryRun, r.Removed, r.Seconds, r.PerSecond, r.Most, r.Pauses = false, 12, 60, 0.2, 8, 2
 			r.Left, r.Stopped = 10, "the deadline was reached"
 			r.Skipped = []gc.Skipped{{ID: "c1", Why: "it is running now"}, {ID: "c2", Why: "it is running now"}}
 			r.Failed = []gc.Failed{{ID: "c3", Error: "RemoveContainer: Unknown: c3: device or resource busy"}, {ID: "c4", Error: "its removal was asked for and not answered, so whether it is gone is not known: \x1b[2J"}}
+			r.Stuck = []gc.Stuck{{Namespace: "batch", Pod: "stuck\x1b", PodUID: "u9", ID: strings.Repeat("c", 64), Rounds: 5}}
+			r.NextSteps = []checks.NextStep{
+				{Why: "what the pods that do not answer wait for:", Command: again[0], Touches: checks.TouchesNothing},
+				{Why: "for what is left, once that is mended (the runtime's log says why removals fail):", Command: again[1], Touches: checks.TouchesExited},
+			}
 			r.LogsFailed = []gc.Failed{{ID: "c5", Error: "its log is not below /var/log/pods"}}
+		})},
+		{"gc-down", run, of(func(r *GCReport) {
+			r.Plan, r.Down, r.Problems = gc.NoPlan(), true, []string{"the runtime did not answer Version within 5s"}
 		})},
 		{"gc-unknown", run, of(func(r *GCReport) {
 			r.Plan = gc.NoPlan()

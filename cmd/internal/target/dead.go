@@ -17,11 +17,15 @@ import (
 // helloTimeout is how long the runtime may take to say who it is before anything else is asked.
 const helloTimeout = 5 * time.Second
 
+// knockTimeout is how long it may take to find out whether a socket that gave no answer may be opened at all.
+const knockTimeout = 2 * time.Second
+
 // A Look is one look at everything that a runtime holds, for the commands about what has exited.
 type Look struct {
 	Node    gc.Node
 	Runtime gc.Identity // of the runtime that answered
 	Missing []string    // evidence on which pods exist that could not be had
+	Keep    string      // why the kubelet's number of exited containers to keep is not known; empty when it is
 	Problem string      // why there is nothing to judge: a list could not be had at all
 	Denied  bool        // because this user may not ask
 }
@@ -35,7 +39,7 @@ func (t *Target) LookAtDead(ctx context.Context, env cli.Env, src Sources) Look 
 	cancel()
 	if !call.OK() {
 		look.Problem = unanswered(call)
-		if crictl.Probe(ctx, t.Endpoint.URL).State == crictl.ConnectDenied {
+		if !call.Hung() && t.denied(ctx) {
 			look.Denied = true
 			look.Problem = t.Endpoint.URL + " may not be opened by this user: run kdiag as root (sudo kdiag ...)"
 		}
@@ -50,6 +54,7 @@ func (t *Target) LookAtDead(ctx context.Context, env cli.Env, src Sources) Look 
 	evidence := t.evidence(ctx, env, src, look.Node.Sandboxes)
 	look.Node.Pods = gc.NewLiveness(&evidence)
 	look.Missing = look.Node.Pods.Missing()
+	look.Keep = t.unknownKeep()
 	if k := t.Kubelet; k != nil {
 		if k.Collection.DeadPerContainer != nil {
 			look.Node.Kubelet.Keep = *k.Collection.DeadPerContainer
@@ -57,6 +62,37 @@ func (t *Target) LookAtDead(ctx context.Context, env cli.Env, src Sources) Look 
 		look.Node.Kubelet.MinAge = k.Collection.MinAge
 	}
 	return look
+}
+
+// denied reports whether this user may not open the socket.
+func (t *Target) denied(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, knockTimeout)
+	defer cancel()
+	return crictl.Probe(ctx, t.Endpoint.URL).State == crictl.ConnectDenied
+}
+
+// unknownKeep says why it is not known how many exited containers the kubelet of this runtime keeps.
+func (t *Target) unknownKeep() string {
+	switch k := t.Kubelet; {
+	case t.Simulated():
+		return ""
+	case k == nil:
+		return "no kubelet runs here to say"
+	case k.Unreadable != "" && k.Collection.DeadPerContainer == nil:
+		return "the kubelet's settings could not be read: " + shorten(k.Unreadable)
+	case k.Endpoint != "" && realSocket(k.Endpoint) != realSocket(t.Endpoint.URL):
+		return "the kubelet that runs here uses another runtime, " + shorten(k.Endpoint)
+	}
+	return ""
+}
+
+// realSocket is the path of a socket with all links followed.
+func realSocket(endpoint string) string {
+	path := strings.TrimPrefix(endpoint, "unix://")
+	if real, err := filepath.EvalSymlinks(path); err == nil {
+		return real
+	}
+	return path
 }
 
 // Relist takes the two lists again, for a look that has grown old. The rest of the look stays as it is.

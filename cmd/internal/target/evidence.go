@@ -8,8 +8,10 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -49,6 +51,16 @@ func (s *Sources) CheckSources(cmd *cobra.Command) error {
 			return &cli.UsageError{Problem: "--" + flag.name + " is empty", Hint: "leave it out, or name a path"}
 		}
 	}
+	for _, path := range []*string{&s.KubeletRoot, &s.Manifests} {
+		if *path == "" {
+			continue
+		}
+		abs, err := filepath.Abs(*path) // relative to the working folder, as everywhere
+		if err != nil {
+			return err
+		}
+		*path = abs
+	}
 	if s.Pods != "" {
 		if info, err := os.Stat(s.Pods); err != nil || !info.Mode().IsRegular() {
 			return &cli.UsageError{
@@ -61,26 +73,40 @@ func (s *Sources) CheckSources(cmd *cobra.Command) error {
 }
 
 // evidence gathers what is known about the pods of the node. What cannot be had says why; a pod then counts as alive.
+// Each source has its own time: one that hangs says nothing about the others.
 func (t *Target) evidence(ctx context.Context, env cli.Env, src Sources, sandboxes []crictl.PodSandbox) gc.Evidence {
-	ctx, cancel := context.WithTimeout(ctx, evidenceTimeout)
-	defer cancel()
 	here := make(map[string]bool, len(sandboxes))
 	for i := range sandboxes {
 		here[sandboxes[i].Pod.UID] = true
 	}
 	var e gc.Evidence
-	var err error
-	e.Pods, err = t.pods(ctx, env, src)
-	if err == nil && !knows(here, e.Pods, func(p gc.KubeletPod) string { return p.UID }) {
-		err = errors.New("none of them has a sandbox here, so they are those of another node")
+	var all sync.WaitGroup
+	source := func(without *string, ask func(context.Context) error) {
+		all.Go(func() {
+			ctx, cancel := context.WithTimeout(ctx, evidenceTimeout)
+			defer cancel()
+			*without = shortReason(ask(ctx))
+		})
 	}
-	e.PodsWithout = shortReason(err)
-	if e.Dirs, err = t.podDirs(ctx, env, src); err == nil && !knows(here, e.Dirs, func(uid string) string { return uid }) {
-		err = errors.New("none of them is of a pod that has a sandbox here, so they are those of another kubelet")
-	}
-	e.DirsWithout = shortReason(err)
-	e.Manifests, err = t.manifests(ctx, env, src)
-	e.ManifestsWithout = shortReason(err)
+	source(&e.PodsWithout, func(ctx context.Context) (err error) {
+		e.Pods, err = t.pods(ctx, env, src)
+		if err == nil && !knows(here, e.Pods, func(p gc.KubeletPod) string { return p.UID }) {
+			err = errors.New("none of them has a sandbox here, so they are those of another node")
+		}
+		return err
+	})
+	source(&e.DirsWithout, func(ctx context.Context) (err error) {
+		e.Dirs, err = t.podDirs(ctx, env, src)
+		if err == nil && !knows(here, e.Dirs, func(uid string) string { return uid }) {
+			err = errors.New("none of them is of a pod that has a sandbox here, so they are those of another kubelet")
+		}
+		return err
+	})
+	source(&e.ManifestsWithout, func(ctx context.Context) (err error) {
+		e.Manifests, err = t.manifests(ctx, env, src)
+		return err
+	})
+	all.Wait()
 	return e
 }
 
@@ -161,13 +187,20 @@ func (t *Target) pods(ctx context.Context, env cli.Env, src Sources) ([]gc.Kubel
 	case t.Kubelet == nil || t.Kubelet.Collection.ReadOnlyPort <= 0:
 		return nil, errors.New("the kubelet has no read-only port to ask; --pods takes its answer from a file")
 	}
-	url := "http://127.0.0.1:" + strconv.Itoa(t.Kubelet.Collection.ReadOnlyPort) + "/pods"
+	return readOnlyPods(ctx, "127.0.0.1:"+strconv.Itoa(t.Kubelet.Collection.ReadOnlyPort))
+}
+
+func readOnlyPods(ctx context.Context, addr string) ([]gc.KubeletPod, error) {
+	url := "http://" + addr + "/pods"
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return nil, err
 	}
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}} // no proxy: it is this node's own
 	resp, err := client.Do(req)
+	if ctx.Err() != nil {
+		return nil, fmt.Errorf("the kubelet does not answer at %s", addr)
+	}
 	if err != nil {
 		return nil, err
 	}
