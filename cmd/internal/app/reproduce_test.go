@@ -1,0 +1,100 @@
+package app_test
+
+import (
+	"encoding/json"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/kdiag/kdiag/cmd/internal/render"
+	"github.com/kdiag/kdiag/journal"
+	"github.com/kdiag/kdiag/plegbench/syncloop/reproduce"
+)
+
+// reproduction decodes the one document of kdiag reproduce -o json.
+func (o outcome) reproduction(t *testing.T) *render.ReproductionReport {
+	t.Helper()
+	dec := json.NewDecoder(strings.NewReader(o.stdout))
+	dec.DisallowUnknownFields()
+	var r render.ReproductionReport
+	if err := dec.Decode(&r); err != nil || dec.More() {
+		t.Fatalf("stdout is no report: %v\nstdout: %s\nstderr: %s", err, o.stdout, o.stderr)
+	}
+	return &r
+}
+
+// wantsOrder checks that these events are in the report, in this order, with others between them.
+func wantsOrder(t *testing.T, events []reproduce.Event, want ...reproduce.What) {
+	t.Helper()
+	for _, what := range want {
+		i := slices.IndexFunc(events, func(e reproduce.Event) bool { return e.What == what })
+		if i < 0 {
+			t.Errorf("no %s in its place; of %v, these are left: %+v", what, want, events)
+			return
+		}
+		events = events[i+1:]
+	}
+}
+
+// TestReproduce plays every incident on the embedded runtime, and has kdiag journal read the kubelet's log of it: where PLEG became
+// unhealthy there must be one incident in it, with the cause of that name.
+func TestReproduce(t *testing.T) {
+	for _, name := range reproduce.Names() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			log := filepath.Join(t.TempDir(), "kubelet.log")
+			got := kdiag(t.Context(), "reproduce", name, "--speed", "60", "--log", log, "-o", "json")
+			r := got.reproduction(t)
+			if got.code != 0 || len(r.Missed) > 0 || !r.CleanedUp || got.stderr != "" {
+				t.Fatalf("exit code %d, missed %v, cleaned up %t, stderr %s\n%+v", got.code, r.Missed, r.CleanedUp, got.stderr, r.Events)
+			}
+			order := []reproduce.What{reproduce.Started, reproduce.Ready, reproduce.Fault, reproduce.Lifted, reproduce.Recovered, reproduce.CleanedUp}
+			if r.NotReadyExpected {
+				order = slices.Insert(order, 3, reproduce.NotReady)
+			}
+			wantsOrder(t, r.Events, order...)
+			if r.NotReadyExpected != (r.NotReadyAfterSeconds != nil) || r.RecoveredAfterSeconds == nil {
+				t.Errorf("NotReady after %v, recovered after %v", r.NotReadyAfterSeconds, r.RecoveredAfterSeconds)
+			}
+			pleg := slices.ContainsFunc(r.Events, func(e reproduce.Event) bool {
+				return e.Fault && e.What == reproduce.Skip && strings.Contains(e.Detail, "PLEG is not healthy")
+			})
+			readIncident(t, log, r.Cause, pleg)
+		})
+	}
+}
+
+// readIncident has kdiag journal find what happened.
+func readIncident(t *testing.T, log, cause string, want bool) {
+	t.Helper()
+	found := 0
+	report := journalReport(t, []byte(kdiag(t.Context(), "journal", log, "-o", "json").stdout))
+	for _, e := range report.Episodes {
+		if e.Kind != "incident" {
+			continue
+		}
+		found++
+		if !e.Recovered || !slices.ContainsFunc(e.Causes, func(c journal.Cause) bool {
+			// That many pods changed at once is not in a kubelet's log; that everything was answered late is.
+			return string(c.Code) == cause || cause == "RelistOverloaded" && string(c.Code) == "RuntimeSlow"
+		}) {
+			t.Errorf("recovered %t, causes %v; want %s", e.Recovered, e.Causes, cause)
+		}
+	}
+	if want && found != 1 || !want && found > 1 {
+		t.Errorf("%d incidents in the log; PLEG was unhealthy in the fault: %t", found, want)
+	}
+}
+
+// TestReproduceMission wants the timeline of a hung runtime as a real kubelet has it.
+func TestReproduceMission(t *testing.T) {
+	t.Parallel()
+	got := kdiag(t.Context(), "reproduce", "runtime-hung", "--speed", "60", "-o", "json")
+	r := got.reproduction(t)
+	wantsOrder(t, r.Events, reproduce.Fault, reproduce.PodDied, reproduce.EventsStop, reproduce.RelistStuck, reproduce.RelistFailed,
+		reproduce.NotReady, reproduce.Skip, reproduce.Lifted, reproduce.PodNoticed, reproduce.PodRunning, reproduce.Recovered, reproduce.CleanedUp)
+	if r.Reason != "KubeletNotReady" || r.Message != "container runtime is down" || *r.NotReadyAfterKubeletSeconds < 120 {
+		t.Errorf("reason %q, message %q, after %v", r.Reason, r.Message, *r.NotReadyAfterKubeletSeconds)
+	}
+}

@@ -1,0 +1,101 @@
+// Package reproducecmd is kdiag reproduce: an incident played from end to end.
+package reproducecmd
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kdiag/kdiag/cmd/internal/cli"
+	"github.com/kdiag/kdiag/plegbench/syncloop/reproduce"
+)
+
+type options struct {
+	cli.Flags // Endpoint, Output and Color
+
+	scenario string
+	pods     int
+	exited   int
+	image    string
+	speed    float64
+	log      string
+	cleanup  bool
+}
+
+// defaultSpeed is that of the embedded runtime: an incident of five minutes takes five seconds.
+const defaultSpeed = 60
+
+// NewCommand returns the command.
+func NewCommand(env cli.Env) *cobra.Command {
+	var opts options
+	cmd := &cobra.Command{
+		Use:   "reproduce SCENARIO",
+		Short: "Play an incident from end to end: runtime, syncLoop, fault, NotReady, recovery",
+		Long: `Start a small kubelet with some pods, let something go wrong between it and the runtime, and print what happens as it
+happens: relists get stuck, events stop, the loop skips, the node turns NotReady, and recovers when the fault ends.
+
+The runtime is the embedded one, or a real one with --runtime-endpoint. On a real one it runs pods of its own, on the host's
+network and on an image that is there already; the fault is in a proxy before the runtime, so nobody else on it feels
+anything. In the end everything that it made is removed, also after Ctrl-C; --cleanup removes what a killed run has left.
+
+On the embedded runtime the kubelet's periods are 60 times shorter, on a real one they are a kubelet's own, and an incident
+takes its five minutes; --speed changes that. "help" as SCENARIO lists the scenarios.
+
+Exit codes: 0 the incident went as the scenario says; 1 it did not, or not all could be removed; 2 it could not be played
+(bad usage, no such runtime, interrupted).`,
+		Example: `  kdiag reproduce runtime-hung
+  kdiag reproduce list-hang --log kubelet.log && kdiag journal kubelet.log
+  kdiag reproduce runtime-down --runtime-endpoint /run/containerd/containerd.sock --speed 10
+  kdiag reproduce help`,
+		Args:      cobra.MaximumNArgs(1),
+		ValidArgs: append(reproduce.Names(), "help"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := opts.check(cmd, args); err != nil {
+				return err
+			}
+			return run(cmd.Context(), env, opts)
+		},
+	}
+	opts.AddOutput(cmd)
+	fs := cmd.Flags()
+	fs.StringVar(&opts.Endpoint, "runtime-endpoint", "", "play on this CRI socket, unix:///path or a bare path (default: the embedded runtime)")
+	fs.IntVar(&opts.pods, "pods", 6, "how many pods to run")
+	fs.IntVar(&opts.exited, "exited", 200, "how many exited containers exited-flood makes")
+	fs.StringVar(&opts.image, "image", "", "what the pods run, by itself and without an end (default: pause or busybox, whichever is there)")
+	fs.Float64Var(&opts.speed, "speed", 0, "shorten all times by this factor (default: 60 on the embedded runtime, 1 on a real one)")
+	fs.StringVar(&opts.log, "log", "", "write the kubelet's log of the run to this file")
+	fs.BoolVar(&opts.cleanup, "cleanup", false, "remove what killed runs have left, and end")
+	return cmd
+}
+
+func (o *options) check(cmd *cobra.Command, args []string) error {
+	if err := o.Check(cmd); err != nil {
+		return err
+	}
+	if len(args) > 0 {
+		o.scenario = args[0]
+	}
+	if o.speed == 0 && !cmd.Flags().Changed("speed") {
+		o.speed = 1
+		if o.Endpoint == "" {
+			o.speed = defaultSpeed
+		}
+	}
+	for _, bad := range []struct {
+		is   bool
+		what string
+		hint string
+	}{
+		{o.scenario == "" && !o.cleanup, "which incident?", "kdiag reproduce help lists them; the mission's is kdiag reproduce runtime-hung"},
+		{o.scenario != "" && o.cleanup, "--cleanup plays nothing", "leave out the scenario"},
+		{o.speed < 1 || o.speed > 200, fmt.Sprintf("--speed %v makes no sense", o.speed), "give a factor from 1 to 200, such as --speed 60"},
+		{o.pods < 2 || o.pods > 100, fmt.Sprintf("--pods %d makes no sense", o.pods), "give 2 to 100"},
+		{o.exited < 2 || o.exited > 20000, fmt.Sprintf("--exited %d makes no sense", o.exited), "give 2 to 20000"},
+		{o.log == "" && cmd.Flags().Changed("log"), "--log is empty", "name a file"},
+	} {
+		if bad.is {
+			return &cli.UsageError{Problem: bad.what, Hint: bad.hint}
+		}
+	}
+	return nil
+}

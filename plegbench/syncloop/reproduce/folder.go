@@ -1,0 +1,152 @@
+package reproduce
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kdiag/kdiag/plegbench/syncloop"
+)
+
+// folderPrefix begins the name of each run's folder, which is the name of its node as well: whatever the run makes in a runtime
+// bears it, and whoever finds the folder knows what to remove.
+const folderPrefix = "kdiag-reproduce-"
+
+// A folder holds all files of one run. As long as its lock is held the run lives.
+type folder struct {
+	dir  string
+	lock *os.File
+}
+
+// owed is what is kept in a folder for the case that its run is killed.
+type owed struct {
+	Endpoint string `json:"endpoint"` // of the runtime; empty for the embedded one, which dies with its run
+}
+
+func newFolder(parent, endpoint string) (*folder, error) {
+	if len(parent) > 60 {
+		parent = "/tmp" // a socket's path has at most 107 bytes
+	}
+	dir, err := os.MkdirTemp(parent, folderPrefix)
+	if err != nil {
+		return nil, fmt.Errorf("making a folder for the run: %w", err)
+	}
+	f := &folder{dir: dir}
+	data, err := json.Marshal(owed{endpoint})
+	if err == nil {
+		err = os.WriteFile(f.path("owed.json"), data, 0o600)
+	}
+	if err == nil {
+		err = os.Mkdir(f.path("manifests"), 0o700)
+	}
+	if err == nil {
+		f.lock, err = locked(f.path("lock"))
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("preparing the run's folder: %w", err), os.RemoveAll(dir))
+	}
+	return f, nil
+}
+
+func (f *folder) path(name string) string { return filepath.Join(f.dir, name) }
+
+// node is the name of the run's node.
+func (f *folder) node() string { return filepath.Base(f.dir) }
+
+func (f *folder) close() error {
+	return errors.Join(os.RemoveAll(f.dir), f.lock.Close())
+}
+
+// locked opens a file and locks it, which ends with the process at the latest. A file that another process has locked is an error.
+func locked(name string) (*os.File, error) {
+	file, err := os.OpenFile(name, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return nil, errors.Join(fmt.Errorf("locking %s: %w", name, err), file.Close())
+	}
+	return file, nil
+}
+
+// Cleanup removes what killed runs of this user have left, in their runtimes and below parent, and returns what it removed. Runs that
+// live are left alone. It goes on after an error, and returns all of them.
+func Cleanup(ctx context.Context, parent string) (syncloop.Cleaned, error) {
+	var done syncloop.Cleaned
+	dirs, err := filepath.Glob(filepath.Join(parent, folderPrefix+"*"))
+	problems := []error{err}
+	for _, dir := range dirs {
+		lock, err := locked(filepath.Join(dir, "lock"))
+		switch {
+		case errors.Is(err, unix.EWOULDBLOCK), errors.Is(err, fs.ErrPermission), errors.Is(err, unix.ENOTDIR):
+			continue // it lives, is somebody else's, or is no folder
+		case err != nil:
+			problems = append(problems, err)
+			continue
+		}
+		f := &folder{dir: dir, lock: lock}
+		removed, err := f.settle(ctx)
+		done.Sandboxes += removed.Sandboxes
+		done.Containers += removed.Containers
+		if err != nil {
+			problems = append(problems, fmt.Errorf("%s: %w", dir, err), lock.Close())
+			continue
+		}
+		problems = append(problems, f.close())
+	}
+	return done, errors.Join(problems...)
+}
+
+// settle removes from the runtime what the folder's run owes it.
+func (f *folder) settle(ctx context.Context) (syncloop.Cleaned, error) {
+	var o owed
+	data, err := os.ReadFile(f.path("owed.json"))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return syncloop.Cleaned{}, nil // killed before it made anything
+	case err != nil:
+		return syncloop.Cleaned{}, err
+	}
+	if err := json.Unmarshal(data, &o); err != nil {
+		return syncloop.Cleaned{}, fmt.Errorf("owed.json: %w", err)
+	}
+	if o.Endpoint == "" {
+		return syncloop.Cleaned{}, nil
+	}
+	return f.clean(ctx, o.Endpoint)
+}
+
+// clean removes what the run made in a runtime, and its empty cgroups.
+func (f *folder) clean(ctx context.Context, endpoint string) (syncloop.Cleaned, error) {
+	done, err := syncloop.Cleanup(ctx, syncloop.CleanupConfig{
+		Endpoint: endpoint, NodeName: f.node(), RootDir: f.path("root"), LogDir: f.path("log"),
+	})
+	for _, pattern := range []string{"/sys/fs/cgroup/", "/sys/fs/cgroup/*/"} {
+		roots, _ := filepath.Glob(pattern + f.node()) // the pattern is a good one
+		for _, root := range roots {
+			removeEmpty(root)
+		}
+	}
+	return done, err
+}
+
+// removeEmpty removes a tree of empty folders, the deepest first. What is not empty stays, and the folders above it.
+func removeEmpty(root string) {
+	var dirs []string
+	_ = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() {
+			dirs = append(dirs, path)
+		}
+		return nil
+	})
+	for _, dir := range slices.Backward(dirs) {
+		_ = os.Remove(dir)
+	}
+}

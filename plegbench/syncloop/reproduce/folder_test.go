@@ -1,0 +1,64 @@
+package reproduce
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// TestCleanup removes the folder of a run that was killed and leaves that of one that lives.
+func TestCleanup(t *testing.T) {
+	parent, err := os.MkdirTemp("/tmp", "kdiag-test-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(parent) })
+	alive, err := newFolder(parent, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	killed, err := newFolder(parent, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := killed.lock.Close(); err != nil {
+		t.Fatal(err)
+	}
+	other := filepath.Join(parent, "other")
+	if err := os.Mkdir(other, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Cleanup(t.Context(), parent); err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range []string{alive.dir, other} {
+		if _, err := os.Stat(dir); err != nil {
+			t.Errorf("it is gone: %v", err)
+		}
+	}
+	if _, err := os.Stat(killed.dir); !os.IsNotExist(err) {
+		t.Errorf("the killed run's folder is there: %v", err)
+	}
+	if err := alive.close(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestRemoveEmpty(t *testing.T) {
+	root := t.TempDir()
+	for _, dir := range []string{"a/b/c", "d"} {
+		if err := os.MkdirAll(filepath.Join(root, "x", dir), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(root, "x/d/file"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	removeEmpty(filepath.Join(root, "x"))
+	if _, err := os.Stat(filepath.Join(root, "x/a")); !os.IsNotExist(err) {
+		t.Errorf("an empty folder stays: %v", err)
+	}
+	if _, err := os.Stat(filepath.Join(root, "x/d/file")); err != nil {
+		t.Errorf("a file is gone: %v", err)
+	}
+}

@@ -1,0 +1,165 @@
+package reproduce
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	nouns "github.com/kdiag/kdiag/plegbench/syncloop/container"
+)
+
+func podName(i int) string { return "app-" + strconv.Itoa(i) }
+
+// latePod is the one that Add adds.
+const latePod = "late"
+
+// manifest is a pod on the host's network, so that a runtime without CNI can run it, whose container ends at once when it is told to.
+const manifest = `apiVersion: v1
+kind: Pod
+metadata: {name: %s, namespace: ` + namespace + `}
+spec:
+  hostNetwork: true
+  terminationGracePeriodSeconds: 1
+  containers:
+  - {name: ` + appName + `, image: %q, imagePullPolicy: IfNotPresent%s}
+`
+
+func (r *run) writeManifest(name string) error {
+	command := ""
+	if !r.image.runs {
+		command = `, command: ["sleep", "1000000"]`
+	}
+	// Renamed into place: a source that looks in between would take half a pod for a whole one.
+	tmp := r.folder.path("manifest")
+	if err := os.WriteFile(tmp, fmt.Appendf(nil, manifest, name, r.image.name, command), 0o600); err != nil {
+		return err
+	}
+	return os.Rename(tmp, filepath.Join(r.folder.path("manifests"), name+".yaml"))
+}
+
+// An image is what the pods run.
+type image struct {
+	name string
+	runs bool // by itself, for good; else it gets a command
+}
+
+var errNoImage = errors.New("the runtime has no image that the pods could run: neither pause nor busybox; name one that has sleep")
+
+// chooseImage takes an image that is there already, because a run pulls nothing: the pause image above all, which every runtime has for
+// its sandboxes and which does nothing for good.
+func chooseImage(list []*runtimeapi.Image) (image, error) {
+	for _, want := range []image{{"pause", true}, {"busybox", false}, {"alpine", false}} {
+		for _, i := range list {
+			for _, tag := range i.GetRepoTags() {
+				repository := tag[:strings.LastIndex(tag, ":")]
+				if repository[strings.LastIndex(repository, "/")+1:] == want.name {
+					return image{tag, want.runs}, nil
+				}
+			}
+		}
+	}
+	return image{}, errNoImage
+}
+
+// labels select what the run made for one pod.
+func (r *run) labels(pod string) map[string]string {
+	return map[string]string{nouns.OwnerLabel: r.folder.node(), nouns.PodNameLabel: pod + "-" + r.folder.node()}
+}
+
+// kill ends a pod's container at the runtime itself.
+func (r *run) kill(ctx context.Context, pod string) error {
+	list, err := r.direct.ListContainers(ctx, &runtimeapi.ContainerFilter{
+		LabelSelector: r.labels(pod), State: &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_RUNNING},
+	})
+	if err != nil {
+		return fmt.Errorf("looking for the container of %s: %w", pod, err)
+	}
+	if len(list) == 0 {
+		return fmt.Errorf("%s has no running container to kill", pod)
+	}
+	id := list[0].GetId()
+	if err := r.direct.StopContainer(ctx, id, 0); err != nil {
+		return fmt.Errorf("killing the container of %s: %w", pod, err)
+	}
+	r.watch.died(pod, id)
+	return nil
+}
+
+// floodName is the container of the exited instances: none of the pod's own, so that nobody restarts it.
+const floodName = "flood"
+
+// floodAtOnce bounds how many containers are made at the same time: more only wait for each other in a runtime.
+const floodAtOnce = 4
+
+// flood makes exited containers in a pod's sandbox, as a crash loop leaves them.
+func (r *run) flood(ctx context.Context, pod string, n int) error {
+	sandboxes, err := r.direct.ListPodSandbox(ctx, &runtimeapi.PodSandboxFilter{LabelSelector: r.labels(pod)})
+	if err != nil {
+		return fmt.Errorf("looking for the sandbox of %s: %w", pod, err)
+	}
+	if len(sandboxes) == 0 {
+		return fmt.Errorf("%s has no sandbox", pod)
+	}
+	sandbox := sandboxes[0]
+	labels := maps.Clone(sandbox.GetLabels())
+	labels[nouns.ContainerNameLabel] = floodName
+	config := &runtimeapi.PodSandboxConfig{Metadata: sandbox.GetMetadata(), Labels: sandbox.GetLabels(), Linux: &runtimeapi.LinuxPodSandboxConfig{}}
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(floodAtOnce)
+	for i := range n {
+		g.Go(func() error {
+			c := &runtimeapi.ContainerConfig{
+				Metadata: &runtimeapi.ContainerMetadata{Name: floodName, Attempt: uint32(i)},
+				Image:    &runtimeapi.ImageSpec{Image: r.image.name}, Labels: labels, Linux: &runtimeapi.LinuxContainerConfig{},
+				Annotations: map[string]string{nouns.HashAnnotation: "0", nouns.RestartCountAnnotation: strconv.Itoa(i)},
+			}
+			if !r.image.runs {
+				c.Command = []string{"sleep", "1000000"}
+			}
+			id, err := r.direct.CreateContainer(ctx, sandbox.GetId(), c, config)
+			if err != nil {
+				return err
+			}
+			if err := r.direct.StartContainer(ctx, id); err != nil {
+				return err
+			}
+			return r.direct.StopContainer(ctx, id, 0)
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return fmt.Errorf("making exited containers: %w", err)
+	}
+	return nil
+}
+
+// floodLeft counts the containers that flood made and that are still there.
+func (r *run) floodLeft(ctx context.Context) (int, error) {
+	labels := r.labels(podName(0))
+	labels[nouns.ContainerNameLabel] = floodName
+	list, err := r.direct.ListContainers(ctx, &runtimeapi.ContainerFilter{LabelSelector: labels})
+	return len(list), err
+}
+
+// left counts what is in the runtime of the run's.
+func (r *run) left(ctx context.Context) (sandboxes, containers []string, err error) {
+	owner := map[string]string{nouns.OwnerLabel: r.folder.node()}
+	all, listErr := r.direct.ListContainers(ctx, &runtimeapi.ContainerFilter{LabelSelector: owner})
+	for _, c := range all {
+		containers = append(containers, c.GetId())
+	}
+	pods, err := r.direct.ListPodSandbox(ctx, &runtimeapi.PodSandboxFilter{LabelSelector: owner})
+	for _, s := range pods {
+		sandboxes = append(sandboxes, s.GetId())
+	}
+	slices.Sort(sandboxes)
+	return sandboxes, containers, errors.Join(listErr, err)
+}

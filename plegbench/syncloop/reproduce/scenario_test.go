@@ -1,0 +1,100 @@
+package reproduce
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/kdiag/kdiag/crictl/fake"
+)
+
+// TestScenarios wants each name of the embedded runtime played, with all that a person is told of it, and steps in order.
+func TestScenarios(t *testing.T) {
+	for _, name := range Names() {
+		s, ok := Find(name)
+		if !ok {
+			t.Errorf("%s: there is no such incident", name)
+			continue
+		}
+		if s.Summary == "" || s.Why == "" || s.Hold <= 0 {
+			t.Errorf("%s: summary %q, why %q, hold %s; want all", name, s.Summary, s.Why, s.Hold)
+		}
+		if wrong := len(s.Faults)+len(s.Latency)+len(s.Conditions) > 0 || s.Down || len(s.Steps) > 0 && s.Steps[0].Do == Flood; wrong != (s.Cause != "") {
+			t.Errorf("%s: cause %q, but something goes wrong: %t", name, s.Cause, wrong)
+		}
+		if !slices.IsSortedFunc(s.Steps, func(a, b Step) int { return int(a.At - b.At) }) {
+			t.Errorf("%s: steps out of order: %v", name, s.Steps)
+		}
+		faults, latency := s.faster(1)
+		if _, err := fake.NewRules(faults, latency, time.Now(), nil); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, ok := Find("no-such"); ok {
+		t.Error("found a scenario that is none")
+	}
+}
+
+func TestFaster(t *testing.T) {
+	s := Scenario{
+		Faults:  []fake.Fault{{RPC: "*", Delay: 60 * second, From: 30 * second}},
+		Latency: []fake.Latency{{RPC: "List*", Base: 120 * second, PerItem: 6 * second}},
+	}
+	faults, latency := s.faster(60)
+	if diff := cmp.Diff([]fake.Fault{{RPC: "*", Delay: second, From: second / 2}}, faults); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff([]fake.Latency{{RPC: "List*", Base: 2 * second, PerItem: second / 10}}, latency); diff != "" {
+		t.Error(diff)
+	}
+	if s.Faults[0].Delay != 60*second || s.Latency[0].Base != 120*second {
+		t.Error("the scenario itself has changed")
+	}
+}
+
+func TestChooseImage(t *testing.T) {
+	list := func(tags ...string) (out []*runtimeapi.Image) {
+		for _, tag := range tags {
+			out = append(out, &runtimeapi.Image{RepoTags: []string{tag}})
+		}
+		return append(out, &runtimeapi.Image{RepoDigests: []string{"x.example/none@sha256:1"}})
+	}
+	for name, c := range map[string]struct {
+		images []*runtimeapi.Image
+		want   image
+		err    error
+	}{
+		"pause first":       {list("docker.io/library/busybox:1", "registry.k8s.io/pause:3.6"), image{"registry.k8s.io/pause:3.6", true}, nil},
+		"a registry's port": {list("localhost:5000/pause:3.6"), image{"localhost:5000/pause:3.6", true}, nil},
+		"needs a command":   {list("docker.io/library/nginx:1", "docker.io/local/busybox:1"), image{"docker.io/local/busybox:1", false}, nil},
+		"none":              {list("docker.io/library/nginx:1", "example.com/pauser:1"), image{}, errNoImage},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got, err := chooseImage(c.images); got != c.want || err != c.err {
+				t.Errorf("%+v, %v; want %+v, %v", got, err, c.want, c.err)
+			}
+		})
+	}
+}
+
+func TestJudge(t *testing.T) {
+	for name, c := range map[string]struct {
+		want, message string
+		notReady, ok  bool
+	}{
+		"stays ready":   {ok: true},
+		"should not":    {message: "x", notReady: true},
+		"should":        {want: "is down"},
+		"as told":       {want: "is down", message: "container runtime is down", notReady: true, ok: true},
+		"another cause": {want: "is down", message: "PLEG is not healthy", notReady: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := judge(c.want, c.message, c.notReady); (got == "") != c.ok {
+				t.Errorf("judged %q", got)
+			}
+		})
+	}
+}
