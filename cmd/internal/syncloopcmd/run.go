@@ -9,16 +9,19 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"strconv"
 	"strings"
 
 	"github.com/go-logr/logr"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/textlogger"
 	kubeletconfigv1beta1 "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/kdiag/kdiag/cmd/internal/cli"
+	"github.com/kdiag/kdiag/cmd/internal/render"
 	"github.com/kdiag/kdiag/cmd/internal/target"
 	"github.com/kdiag/kdiag/plegbench/syncloop"
 	"github.com/kdiag/kdiag/plegbench/syncloop/kubeletconfig"
@@ -26,6 +29,13 @@ import (
 
 // defaultVerbosity shows what most distributions' kubelets show.
 const defaultVerbosity = 2
+
+// garbagePercent makes the collector work more often than usual: a syncLoop holds little and lives long, so that memory is
+// worth more than the time.
+const garbagePercent = 40
+
+// cgroupRoot keeps the pods' cgroups apart from those of a real kubelet, which ends pods below its own that it does not know.
+const cgroupRoot = "/kdiag-syncloop"
 
 func run(ctx context.Context, env cli.Env, opts options) error {
 	if opts.Simulate == "help" {
@@ -36,12 +46,25 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 	}
 	kubelet, unsupported, err := kubeletconfig.Load(opts.config, opts.kubelet)
 	if err != nil {
-		return &cli.UsageError{Problem: err.Error(), Hint: "kdiag syncloop --help lists the flags that are taken; a file is a KubeletConfiguration of kubelet.config.k8s.io/v1beta1"}
+		problem, _, _ := strings.Cut(err.Error(), ": strconv.")
+		return &cli.UsageError{Problem: problem, Hint: "kdiag syncloop --help lists the flags that are taken; a file is a KubeletConfiguration of kubelet.config.k8s.io/v1beta1"}
 	}
 	if !opts.cleanup && opts.manifests == "" && opts.kubeconfig == "" && kubelet.StaticPodPath == "" && kubelet.StaticPodURL == "" {
 		return &cli.UsageError{
 			Problem: "there is no source of pods",
 			Hint:    "give --manifests FOLDER, --manifest-url URL or --kubeconfig FILE",
+		}
+	}
+	if opts.manifests != "" {
+		// A kubelet waits for a folder that is not there. Who types a path wants to hear of a slip.
+		if _, err := os.Stat(opts.manifests); err != nil {
+			return &cli.UsageError{Problem: "--manifests: " + err.Error(), Hint: "make the folder first; manifests may be put into it later"}
+		}
+	}
+	var screen terminal
+	if opts.tui && !opts.cleanup {
+		if screen, err = terminalOf(env); err != nil {
+			return err
 		}
 	}
 	opts.Timeout, opts.RPCTimeout = cli.DefaultTimeout, cli.DefaultRPCTimeout
@@ -56,7 +79,9 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 	if opts.cleanup {
 		return cleanup(ctx, env, opts, t.Endpoint.URL)
 	}
-	out, closeLog, err := opts.openLog(env)
+	debug.SetGCPercent(garbagePercent)
+	newest := &ring{}
+	out, closeLog, err := opts.openLog(env, newest)
 	if err != nil {
 		return err
 	}
@@ -67,6 +92,7 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 	}
 	logging := textlogger.NewConfig(textlogger.Output(out), textlogger.Verbosity(verbosity))
 	log := textlogger.NewLogger(logging)
+	klog.SetLogger(log) // what client-go says goes the same way
 	for _, u := range unsupported {
 		_, _ = fmt.Fprintf(env.Err, "kdiag: %s has no effect here: %s\n", u.Field, u.Why)
 	}
@@ -78,14 +104,25 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 	defer recorder.Shutdown()
 	cfg.SetVerbosity = func(level string) error { return logging.Verbosity().Set(level) }
 	s, err := syncloop.New(ctx, cfg)
+	if errors.Is(err, syncloop.ErrForeignLogs) {
+		return &cli.UsageError{Problem: err.Error(), Hint: "choose another folder with --log-dir"}
+	}
 	if err != nil {
 		return &cli.HintError{Err: err, Code: cli.ExitProblem, Hint: "kdiag runtime says what is wrong with the socket"}
 	}
 	if a := s.Addr(); a != nil {
 		_, _ = fmt.Fprintf(env.Err, "kdiag: serving http://%s: /healthz /pods /metrics /stats/summary /configz /debug/pprof\n", a)
 	}
-	err = s.Run(ctx)
-	if err == nil {
+	if opts.tui {
+		v := &viewer{
+			term: screen, snapshot: s.Snapshot, log: newest, err: env.Err,
+			opts: render.Options{Color: env.Color("auto"), ASCII: env.ASCII()},
+		}
+		err = v.run(ctx, s.Run)
+	} else {
+		err = s.Run(ctx)
+	}
+	if err == nil && !t.Simulated() {
 		_, _ = fmt.Fprintf(env.Err, "kdiag: ended; its pods run on until the next syncloop, or kdiag syncloop --cleanup --node-name %s\n", opts.nodeName)
 	}
 	return err
@@ -114,21 +151,32 @@ func (o *options) complete(env cli.Env) error {
 	return err
 }
 
-// openLog opens the log. It goes to standard error unless it is given a file.
-func (o *options) openLog(env cli.Env) (io.Writer, func(), error) {
+// openLog opens the log. It goes to standard error unless it is given a file. With the view nothing of it may reach the screen:
+// newest keeps the lines that the view shows.
+func (o *options) openLog(env cli.Env, newest *ring) (io.Writer, func(), error) {
 	if o.logFile == "" {
+		if o.tui {
+			return newest, func() {}, nil
+		}
 		return env.Err, func() {}, nil
 	}
 	f, err := os.OpenFile(o.logFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		return nil, nil, &cli.UsageError{Problem: err.Error(), Hint: "choose another --log-file"}
 	}
-	return f, func() { _ = f.Close() }, nil
+	var out io.Writer = f
+	if o.tui {
+		out = io.MultiWriter(f, newest)
+	}
+	return out, func() { _ = f.Close() }, nil
 }
 
 func (o *options) syncloopConfig(
 	kubelet *kubeletconfigv1beta1.KubeletConfiguration, endpoint string, log logr.Logger,
 ) (syncloop.Config, *syncloop.Recorder, error) {
+	if kubelet.CgroupRoot == "" {
+		kubelet.CgroupRoot = cgroupRoot
+	}
 	labels, err := nodeLabels(o.labels)
 	if err != nil {
 		return syncloop.Config{}, nil, err

@@ -3,7 +3,6 @@ package syncloopcmd
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -131,11 +130,4 @@ func nodeLabels(pairs []string) (map[string]string, error) {
 		out[key] = value
 	}
 	return out, nil
-}
-
-// sourceFlags are those that name a source of pods; the kubelet's own names are taken as well.
-func (o *options) hasSource() bool {
-	return o.manifests != "" || o.kubeconfig != "" || slices.ContainsFunc([]string{"manifest-url", "pod-manifest-path"}, func(name string) bool {
-		return len(o.kubelet[name]) > 0
-	}) || o.config != ""
 }
