@@ -87,6 +87,7 @@ func TestImports(t *testing.T) {
 	}{
 		{"crictl", nil},
 		{"crictl/fake", nil},
+		{"crictl/fault", []string{"crictl/fake"}},
 		{"crictl/gc", []string{"crictl"}},
 		{"crictl/remote", []string{"crictl"}},
 		{"checks/host", nil},
@@ -101,6 +102,8 @@ func TestImports(t *testing.T) {
 		{"plegbench/syncloop/container", nil},
 		{"plegbench/syncloop/pod", nil},
 		{"plegbench/syncloop/metrics", nil},
+		// A play has all of a node: runtime, proxy and syncLoop.
+		{"plegbench/syncloop/reproduce", []string{"crictl/fake", "crictl/fault", "crictl/remote", "plegbench/syncloop"}},
 		{"plegbench/syncloop/gc", []string{"crictl", "plegbench/syncloop/container", "plegbench/syncloop/metrics"}},
 		{"plegbench/syncloop/runoptions", []string{
 			"plegbench/syncloop/container", "plegbench/syncloop/kuberuntime", "plegbench/syncloop/pod", "plegbench/syncloop/volumemanager/downward",

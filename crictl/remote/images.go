@@ -25,7 +25,7 @@ func (s *Service) ImageStatus(ctx context.Context, image string) (status *runtim
 			return s.failed(err, "Get ImageStatus from image service", "image", image)
 		}
 		if status = resp.GetImage(); status != nil && (status.GetId() == "" || status.GetSize() == 0) {
-			err = fmt.Errorf("Id or size of image %q is not set", image)
+			err = fmt.Errorf("id or size of image %q is not set", image)
 			return s.failed(err, "Get ImageStatus from image service", "image", image)
 		}
 		return nil

@@ -161,6 +161,3 @@ func IsNotFound(err error) bool { return status.Code(err) == codes.NotFound }
 
 // IsDeadlineExceeded reports whether an answer did not come in time, or the runtime says so of a command that it ran.
 func IsDeadlineExceeded(err error) bool { return status.Code(err) == codes.DeadlineExceeded }
-
-// IsUnimplemented reports whether the runtime does not have the call.
-func IsUnimplemented(err error) bool { return status.Code(err) == codes.Unimplemented }

@@ -10,6 +10,8 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kdiag/kdiag/crictl/remote"
@@ -30,7 +32,7 @@ type CleanupConfig struct {
 type Cleaned struct{ Sandboxes, Containers int }
 
 // Cleanup stops and removes the sandboxes and containers that bear the node's name, unmounts and removes its volumes, and removes
-// its folders of pods and logs. It goes on after an error, and returns all of them; run again it takes up what is left.
+// its folders of pods and logs, and their cgroups. It goes on after an error, and returns all of them; run again it takes up what is left.
 func Cleanup(ctx context.Context, cfg CleanupConfig) (Cleaned, error) {
 	if cfg.Timeout == 0 {
 		cfg.Timeout = 30 * time.Second
@@ -44,17 +46,15 @@ func Cleanup(ctx context.Context, cfg CleanupConfig) (Cleaned, error) {
 	containers, listErr := service.ListContainers(ctx, &runtimeapi.ContainerFilter{LabelSelector: label})
 	sandboxes, err := service.ListPodSandbox(ctx, &runtimeapi.PodSandboxFilter{LabelSelector: label})
 	problems := []error{listErr, err}
-	for _, s := range sandboxes {
-		if err := service.StopPodSandbox(ctx, s.GetId()); err != nil && !remote.IsNotFound(err) {
-			problems = append(problems, fmt.Errorf("stopping sandbox %s: %w", s.GetId(), err))
-			continue
-		}
-		if err := service.RemovePodSandbox(ctx, s.GetId()); err != nil && !remote.IsNotFound(err) {
-			problems = append(problems, fmt.Errorf("removing sandbox %s: %w", s.GetId(), err))
-			continue
-		}
-		done.Sandboxes++
+	uids := map[types.UID]bool{}
+	for _, c := range containers {
+		uids[types.UID(c.GetLabels()[container.PodUIDLabel])] = true
 	}
+	for _, s := range sandboxes {
+		uids[types.UID(s.GetLabels()[container.PodUIDLabel])] = true
+	}
+	done.Sandboxes, err = removeSandboxes(ctx, service, sandboxes)
+	problems = append(problems, err)
 	for _, c := range containers { // most went with their sandbox
 		if err := service.RemoveContainer(ctx, c.GetId()); err != nil && !remote.IsNotFound(err) {
 			problems = append(problems, fmt.Errorf("removing container %s: %w", c.GetId(), err))
@@ -63,22 +63,51 @@ func Cleanup(ctx context.Context, cfg CleanupConfig) (Cleaned, error) {
 		done.Containers++
 	}
 	if errors.Join(problems...) == nil {
-		problems = append(problems, removeFolders(cfg))
+		problems = append(problems, removeFolders(cfg, uids))
 	}
 	return done, errors.Join(append(problems, service.Close())...)
 }
 
-// removeFolders removes what the parts make below the two folders, and the folders themselves if nothing else is in them.
-func removeFolders(cfg CleanupConfig) error {
+// atOnce is how many sandboxes are removed at a time: stopping one waits for processes to end.
+const atOnce = 8
+
+// removeSandboxes stops and removes sandboxes, and returns how many went.
+func removeSandboxes(ctx context.Context, service *remote.Service, sandboxes []*runtimeapi.PodSandbox) (int, error) {
+	problems := make([]error, len(sandboxes))
+	var g errgroup.Group
+	g.SetLimit(atOnce)
+	for i, s := range sandboxes {
+		g.Go(func() error {
+			if err := service.StopPodSandbox(ctx, s.GetId()); err != nil && !remote.IsNotFound(err) {
+				problems[i] = fmt.Errorf("stopping sandbox %s: %w", s.GetId(), err)
+			} else if err := service.RemovePodSandbox(ctx, s.GetId()); err != nil && !remote.IsNotFound(err) {
+				problems[i] = fmt.Errorf("removing sandbox %s: %w", s.GetId(), err)
+			}
+			return nil
+		})
+	}
+	err := errors.Join(g.Wait(), errors.Join(problems...))
+	failed := 0
+	for _, p := range problems {
+		if p != nil {
+			failed++
+		}
+	}
+	return len(sandboxes) - failed, err
+}
+
+// removeFolders removes the pods' cgroups, what the parts make below the two folders, and the folders themselves if nothing else is in them.
+func removeFolders(cfg CleanupConfig, uids map[types.UID]bool) error {
 	volumes := volumemanager.New(volumemanager.Config{
 		RootDir: cfg.RootDir, NodeName: cfg.NodeName, Log: logr.Discard(),
 		Metrics: metrics.New(prometheus.NewRegistry(), prometheus.NewRegistry()),
 	})
-	problems := []error{volumes.CleanupOrphans(nil)}
+	for _, uid := range volumes.PodDirs() {
+		uids[uid] = true
+	}
+	problems := []error{forgetCgroups(cgroupMount, cfg.RootDir, uids), volumes.CleanupOrphans(nil)}
 	if len(volumes.PodDirs()) == 0 {
-		for _, dir := range []string{filepath.Join(cfg.LogDir, "pods"), filepath.Join(cfg.LogDir, "containers")} {
-			problems = append(problems, os.RemoveAll(dir))
-		}
+		problems = append(problems, removeLogs(cfg.LogDir, cfg.NodeName))
 	}
 	for _, dir := range []string{filepath.Join(cfg.RootDir, "pods"), cfg.LogDir, cfg.RootDir} {
 		_ = os.Remove(dir) // what holds something else stays

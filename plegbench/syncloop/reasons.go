@@ -41,6 +41,7 @@ func (r *reasons) set(uid types.UID, result kuberuntime.Result) {
 	}
 }
 
+//lint:ignore ST1008 the reason is what is asked for, not how the asking went
 func (r *reasons) get(uid types.UID, name string) (reason error, message string, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -53,15 +53,7 @@ func (r *Recorder) Shutdown() { r.stop() }
 
 // Event takes an event.
 func (r *Recorder) Event(object runtime.Object, kind, reason, message string) {
-	name := ""
-	if m, err := meta.Accessor(object); err == nil {
-		name = m.GetName()
-		if ns := m.GetNamespace(); ns != "" {
-			name = ns + "/" + name
-		}
-	} else if ref, ok := object.(*v1.ObjectReference); ok {
-		name = ref.Name
-	}
+	name := nameOf(object)
 	r.log.V(3).Info("Event occurred", "object", name, "type", kind, "reason", reason, "message", message)
 	r.mu.Lock()
 	r.kept = append(r.kept, Recorded{time.Now(), name, kind, reason, message})
@@ -72,6 +64,20 @@ func (r *Recorder) Event(object runtime.Object, kind, reason, message string) {
 	if r.next != nil {
 		r.next.Event(object, kind, reason, message)
 	}
+}
+
+// nameOf is namespace/name of an object or of a reference to one.
+func nameOf(object runtime.Object) string {
+	name, ns := "", ""
+	if m, err := meta.Accessor(object); err == nil {
+		name, ns = m.GetName(), m.GetNamespace()
+	} else if ref, ok := object.(*v1.ObjectReference); ok {
+		name, ns = ref.Name, ref.Namespace
+	}
+	if ns != "" {
+		name = ns + "/" + name
+	}
+	return name
 }
 
 // Eventf formats the message of an event and takes it.

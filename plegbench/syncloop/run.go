@@ -28,9 +28,7 @@ func (s *SyncLoop) Run(ctx context.Context) error {
 	}
 	start(s.garbage.Run)
 	start(s.deletor.Run)
-	if s.cfg.Kubelet.ImageGCHighThresholdPercent != nil && *s.cfg.Kubelet.ImageGCHighThresholdPercent < 100 {
-		start(s.imageGC.Run)
-	}
+	start(s.imageGC.Run) // with a threshold of 100 it only lists, for the node's status
 	start(s.afterReady(s.evictor.Run))
 	if s.cfg.Kmsg != "" {
 		start(s.watchOOM)

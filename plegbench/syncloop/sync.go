@@ -131,7 +131,11 @@ const orphanGrace = 1
 func (s *SyncLoop) SyncTerminatingRuntimePod(ctx context.Context, running *container.Pod) error {
 	s.log.V(2).Info("Killing orphaned pod that runs in the runtime", "podUID", running.UID)
 	grace := int64(orphanGrace)
-	return s.runtime.KillPod(ctx, nil, running, &grace).Err
+	if err := s.runtime.KillPod(ctx, nil, running, &grace).Err; err != nil {
+		return err
+	}
+	s.removeCgroups(running.UID)
+	return nil
 }
 
 // SyncTerminatedPod clears up after a pod that does not run any more. Its containers and sandboxes are left to the
@@ -141,6 +145,7 @@ func (s *SyncLoop) SyncTerminatedPod(ctx context.Context, p *v1.Pod, running *co
 	if err := s.volumes.WaitForUnmount(ctx, p); err != nil {
 		return err
 	}
+	s.removeCgroups(p.UID)
 	s.reasons.forget(p.UID)
 	s.status.TerminatePod(p)
 	return nil
@@ -154,6 +159,7 @@ func (s *SyncLoop) apiStatus(p *v1.Pod, running *container.PodStatus, isTerminal
 	}
 	return status.Generate(status.GenerateInput{
 		Pod: p, PodStatus: running, Old: old, Terminal: isTerminal || s.workers.IsPodKnownTerminated(p.UID),
+		//lint:ignore ST1008 the reason is what is asked for, not how the asking went
 		StartError:   func(name string) (error, string, bool) { return s.reasons.get(p.UID, name) },
 		UpdateProbes: s.prober.UpdatePodStatus,
 		HostIPs:      s.hostIPs,

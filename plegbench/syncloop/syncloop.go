@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/record"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	kubeletconfigv1beta1 "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/kdiag/kdiag/crictl/remote"
@@ -109,6 +110,7 @@ type SyncLoop struct {
 	status                       *status.Manager
 	volumes                      *volumemanager.Manager
 	objects                      volumemanager.Objects
+	options                      *runoptions.Options
 	evictor                      *eviction.Manager
 	stats                        *stats.Provider
 	server                       *server.Server // nil without an address
@@ -127,10 +129,14 @@ func New(ctx context.Context, cfg Config) (*SyncLoop, error) {
 		cfg: cfg, log: cfg.Log, recorder: cfg.Recorder, seen: map[string]bool{}, ready: make(chan struct{}),
 		registry: prometheus.NewRegistry(), probes: prometheus.NewRegistry(),
 	}
-	for _, dir := range []string{cfg.RootDir, cfg.LogDir} {
-		if err := os.MkdirAll(dir, 0o750); err != nil {
-			return nil, err
-		}
+	if err := os.MkdirAll(cfg.RootDir, 0o750); err != nil {
+		return nil, err
+	}
+	if err := claimLogs(cfg.LogDir, cfg.NodeName); err != nil {
+		return nil, err
+	}
+	if err := noteCgroups(cgroupMount, cfg.RootDir, cfg.Kubelet.CgroupRoot); err != nil {
+		return nil, err
 	}
 	s.metrics = metrics.New(s.registry, s.probes)
 	s.metrics.NodeName.WithLabelValues(cfg.NodeName).Set(1)
@@ -155,10 +161,27 @@ func New(ctx context.Context, cfg Config) (*SyncLoop, error) {
 			fmt.Errorf("validate service connection: validate CRI v1 runtime API for endpoint %q: %w", cfg.Endpoint, err), s.service.Close())
 	}
 	s.name, s.version = version.GetRuntimeName(), version.GetRuntimeVersion()
+	s.takeCgroupDriver(ctx)
 	if err := s.wire(); err != nil {
 		return nil, errors.Join(err, s.service.Close())
 	}
 	return s, nil
+}
+
+// takeCgroupDriver asks the runtime for its cgroup driver, as a kubelet does since 1.28. One that does not know the call leaves the
+// configured one.
+func (s *SyncLoop) takeCgroupDriver(ctx context.Context) {
+	config, err := s.service.RuntimeConfig(ctx)
+	if err != nil || config.GetLinux() == nil {
+		s.log.V(2).Info("CRI implementation should be updated to support RuntimeConfig. Falling back to using cgroupDriver from kubelet config.")
+		return
+	}
+	driver := "cgroupfs"
+	if config.GetLinux().GetCgroupDriver() == runtimeapi.CgroupDriver_SYSTEMD {
+		driver = "systemd"
+	}
+	s.log.Info("Using cgroup driver setting received from the CRI runtime", "cgroupDriver", driver)
+	s.cfg.Kubelet.CgroupDriver = driver
 }
 
 // A source hands over all its pods, again and again.
@@ -192,9 +215,12 @@ func (s *SyncLoop) wire() error {
 	if err := s.wireCollectors(); err != nil {
 		return err
 	}
-	s.wireNode()
 	s.wireLoop()
-	return s.wireServer()
+	if err := s.wireServer(); err != nil {
+		return err
+	}
+	s.wireNode()
+	return nil
 }
 
 // workersLater hands questions on to the workers, which are made after those who ask.
@@ -259,8 +285,8 @@ func (s *SyncLoop) wireRuntime() {
 		RootDir: s.cfg.RootDir, Objects: s.objects, Allocatable: s.allocatable, Refresh: p.Resync,
 		NodeName: s.cfg.NodeName, Recorder: s.recorder, Log: s.log, Metrics: s.metrics,
 	})
-	options := runoptions.New(runoptions.Config{
-		Volumes: s.volumes, Objects: s.objects, RootDir: s.cfg.RootDir, HostIPs: func() []string { return s.hostIPs },
+	s.options = runoptions.New(runoptions.Config{
+		NodeName: s.cfg.NodeName, Volumes: s.volumes, Objects: s.objects, RootDir: s.cfg.RootDir, HostIPs: func() []string { return s.hostIPs },
 		Allocatable: s.allocatable, ClusterDNS: k.ClusterDNS, ClusterDomain: k.ClusterDomain, ResolvConf: *k.ResolverConfig,
 		SystemdCgroups: k.CgroupDriver == "systemd", CgroupRoot: k.CgroupRoot, Recorder: s.recorder, Log: s.log,
 	})
@@ -277,9 +303,9 @@ func (s *SyncLoop) wireRuntime() {
 		}
 	}
 	s.runtime = kuberuntime.New(kuberuntime.Config{
-		CRI: s.service, Images: s.images, Options: options, Liveness: verdict(s.liveness), Startup: verdict(s.startup),
+		CRI: s.service, Images: s.images, Options: s.options, Liveness: verdict(s.liveness), Startup: verdict(s.startup),
 		Recorder: s.recorder, Log: s.log, Metrics: s.metrics,
-		QOSClass: status.QOSClass, NodeName: s.cfg.NodeName, RuntimeName: s.name, RootDir: s.cfg.RootDir, LogDir: s.cfg.LogDir,
+		NodeName: s.cfg.NodeName, RuntimeName: s.name, RootDir: s.cfg.RootDir, LogDir: s.cfg.LogDir,
 		MemoryCapacity: int64(s.machine.Memory), CgroupV2: cgroupV2(), SeccompDefault: *k.SeccompDefault,
 		TerminationRequested: func(uid types.UID) bool { return s.workers.IsPodTerminationRequested(uid) },
 	})

@@ -66,7 +66,7 @@ func (s *SyncLoop) wireCollectors() error {
 	}
 	s.stats, err = stats.New(stats.Config{
 		CRI: s.service, NodeName: s.cfg.NodeName, Root: "/", CgroupRoot: "sys/fs/cgroup",
-		RootDir: s.cfg.RootDir, LogDir: filepath.Join(s.cfg.LogDir, "pods"),
+		RootDir: s.cfg.RootDir, LogDir: filepath.Join(s.cfg.LogDir, "pods"), PodCgroup: s.podCgroup,
 	})
 	if err != nil {
 		return err
@@ -132,6 +132,7 @@ func (s *SyncLoop) wireNode() {
 			return v.GetRuntimeName(), v.GetRuntimeVersion(), err
 		},
 		RuntimeName: s.name, KubeletVersion: s.cfg.Version, Machine: s.machine, MaxPods: int(k.MaxPods),
+		Images: s.nodeImages, Port: s.port(),
 		Addresses: nodestatus.Addresses(s.cfg.NodeName, nil), Pressure: s.pressure, OnReadyChange: s.readyChanged,
 		Frequency: p.NodeStatus, Report: p.NodeReport, LeaseSeconds: k.NodeLeaseDurationSeconds, Log: s.log, Recorder: s.recorder,
 	})
@@ -232,6 +233,7 @@ func (s *SyncLoop) wireServer() error {
 		Address: s.cfg.Address, Checks: []server.Check{{Name: "syncloop", Check: s.loop.healthy}},
 		Pods: s.PodsWithStatus, RunningPods: func(ctx context.Context) ([]*container.Pod, error) { return s.runtime.GetPods(ctx, false) },
 		Summary: s.stats.Summary, Metrics: s.registry, Probes: s.probes, Resource: resource,
+		NoDebugging: isFalse(s.cfg.Kubelet.EnableDebuggingHandlers), NoProfiling: isFalse(s.cfg.Kubelet.EnableProfilingHandler),
 		Configz: s.cfg.Kubelet, SetVerbosity: s.cfg.SetVerbosity, Requests: s.metrics.HTTPRequests, Log: s.log,
 	})
 	return err
@@ -249,3 +251,6 @@ func (s *SyncLoop) PodsWithStatus() []*v1.Pod {
 	}
 	return out
 }
+
+// isFalse reports whether a setting that is true by default was made false.
+func isFalse(setting *bool) bool { return setting != nil && !*setting }

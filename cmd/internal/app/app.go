@@ -21,7 +21,9 @@ import (
 	"github.com/kdiag/kdiag/cmd/internal/gccmd"
 	"github.com/kdiag/kdiag/cmd/internal/journalcmd"
 	"github.com/kdiag/kdiag/cmd/internal/plegcmd"
+	"github.com/kdiag/kdiag/cmd/internal/proxycmd"
 	"github.com/kdiag/kdiag/cmd/internal/relistcmd"
+	"github.com/kdiag/kdiag/cmd/internal/reproducecmd"
 	"github.com/kdiag/kdiag/cmd/internal/runtimecmd"
 	"github.com/kdiag/kdiag/cmd/internal/syncloopcmd"
 	"github.com/kdiag/kdiag/cmd/internal/target"
@@ -107,7 +109,9 @@ Exit codes: 0 healthy, or the work was done; 1 a problem was found, or part of t
 		exitedcmd.NewCommand(env),
 		gccmd.NewCommand(env),
 		journalcmd.NewCommand(env),
+		reproducecmd.NewCommand(env),
 		syncloopcmd.NewCommand(env),
+		proxycmd.NewCommand(env),
 		explaincmd.NewCommand(env),
 		versioncmd.NewCommand(env),
 	)

@@ -1,5 +1,5 @@
 // Package container holds the runtime's view of pods: what the lists and statuses of CRI say, in the shape in which the
-// parts of the syncLoop hand it to each other.
+// parts of the syncLoop hand it to each other. It also knows where the logs of dead containers are, and removes both.
 package container
 
 import (

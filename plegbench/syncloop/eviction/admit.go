@@ -36,7 +36,7 @@ func admits(p *v1.Pod, conditions []v1.NodeConditionType) bool {
 	if !slices.Equal(conditions, []v1.NodeConditionType{v1.NodeMemoryPressure}) {
 		return false
 	}
-	return !isBestEffort(p) || slices.ContainsFunc(p.Spec.Tolerations, toleratesMemoryPressure)
+	return pod.QOSClass(p) != v1.PodQOSBestEffort || slices.ContainsFunc(p.Spec.Tolerations, toleratesMemoryPressure)
 }
 
 func toleratesMemoryPressure(t v1.Toleration) bool {
@@ -44,24 +44,4 @@ func toleratesMemoryPressure(t v1.Toleration) bool {
 		return false
 	}
 	return t.Operator == v1.TolerationOpExists || (t.Operator == "" || t.Operator == v1.TolerationOpEqual) && t.Value == ""
-}
-
-// isBestEffort reports whether a pod neither asks for CPU or memory nor limits them.
-func isBestEffort(p *v1.Pod) bool {
-	if p.Status.QOSClass != "" {
-		return p.Status.QOSClass == v1.PodQOSBestEffort
-	}
-	if p.Spec.Resources != nil {
-		return !computes(p.Spec.Resources)
-	}
-	return !slices.ContainsFunc(slices.Concat(p.Spec.Containers, p.Spec.InitContainers), func(c v1.Container) bool { return computes(&c.Resources) })
-}
-
-func computes(r *v1.ResourceRequirements) bool {
-	for _, list := range []v1.ResourceList{r.Requests, r.Limits} {
-		if list.Cpu().Sign() > 0 || list.Memory().Sign() > 0 {
-			return true
-		}
-	}
-	return false
 }

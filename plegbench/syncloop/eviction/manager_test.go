@@ -164,7 +164,7 @@ func TestSoftAndCleanup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := twoPods()
 		n.memory, n.dirty = 150, true
-		n.pods[1].Spec.TerminationGracePeriodSeconds = ptr(int64(45))
+		n.pods[1].Spec.TerminationGracePeriodSeconds = new(int64(45))
 		m, _ := n.manager(nil)
 		run(t, m, 29*time.Second)
 		if n.killed != nil {
@@ -214,7 +214,7 @@ func TestReclaimsDisk(t *testing.T) {
 		} {
 			n := twoPods()
 			n.disk, n.free = 50, tt.free
-			n.stats[0].Containers[0].Logs.UsedBytes = ptr(uint64(5))
+			n.stats[0].Containers[0].Logs.UsedBytes = new(uint64(5))
 			m, _ := n.manager(func(c *Config) {
 				c.DedicatedImageFs = func(context.Context) (bool, error) { return tt.dedicated, nil }
 			})
@@ -257,7 +257,7 @@ func TestWhoIsEvicted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := twoPods()
 		n.memory, n.killErr = 1, errors.New("timeout waiting to kill pod")
-		n.pods[1].Spec.Priority = ptr(int32(2_000_000_000))
+		n.pods[1].Spec.Priority = new(int32(2_000_000_000))
 		m, _ := n.manager(nil)
 		run(t, m, 500*time.Millisecond)
 		if diff := cmp.Diff([]string{"small 1s"}, n.killed); diff != "" {

@@ -10,19 +10,17 @@ import (
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-func ptr[T any](v T) *T { return &v }
-
 func second(s int) time.Time { return time.Unix(int64(s), 0) }
 
 // summary is that of a node with 1000 bytes of memory and on each disk, 1000 inodes and 1000 processes at most.
 func summary(at, memory, disk uint64, pods ...statsapi.PodStats) *statsapi.Summary {
 	when := metav1.NewTime(second(int(at)))
-	fs := &statsapi.FsStats{Time: when, AvailableBytes: ptr(disk), CapacityBytes: ptr(uint64(1000)), InodesFree: ptr(uint64(500)), Inodes: ptr(uint64(1000))}
-	mem := &statsapi.MemoryStats{Time: when, AvailableBytes: ptr(memory), WorkingSetBytes: ptr(1000 - memory)}
+	fs := &statsapi.FsStats{Time: when, AvailableBytes: new(disk), CapacityBytes: new(uint64(1000)), InodesFree: new(uint64(500)), Inodes: new(uint64(1000))}
+	mem := &statsapi.MemoryStats{Time: when, AvailableBytes: new(memory), WorkingSetBytes: new(1000 - memory)}
 	return &statsapi.Summary{
 		Node: statsapi.NodeStats{
 			Memory: mem, Fs: fs, Runtime: &statsapi.RuntimeStats{ImageFs: fs, ContainerFs: fs},
-			Rlimit:           &statsapi.RlimitStats{Time: when, MaxPID: ptr(int64(1000)), NumOfRunningProcesses: ptr(int64(100))},
+			Rlimit:           &statsapi.RlimitStats{Time: when, MaxPID: new(int64(1000)), NumOfRunningProcesses: new(int64(100))},
 			SystemContainers: []statsapi.ContainerStats{{Name: "kubelet"}, {Name: statsapi.SystemContainerPods, Memory: mem}},
 		},
 		Pods: pods,
@@ -45,7 +43,7 @@ func TestObserve(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
-	if o := observe(&statsapi.Summary{Node: statsapi.NodeStats{Memory: &statsapi.MemoryStats{AvailableBytes: ptr(uint64(1))}, Fs: &statsapi.FsStats{}}}); len(o) != 0 {
+	if o := observe(&statsapi.Summary{Node: statsapi.NodeStats{Memory: &statsapi.MemoryStats{AvailableBytes: new(uint64(1))}, Fs: &statsapi.FsStats{}}}); len(o) != 0 {
 		t.Errorf("observed %v", o)
 	}
 }
@@ -103,7 +101,7 @@ func TestNext(t *testing.T) {
 
 // Figures without a time count as new each time.
 func TestNextWithoutTimes(t *testing.T) {
-	s, o := state{}, observe(&statsapi.Summary{Node: statsapi.NodeStats{Memory: &statsapi.MemoryStats{AvailableBytes: ptr(uint64(1)), WorkingSetBytes: ptr(uint64(9))}}})
+	s, o := state{}, observe(&statsapi.Summary{Node: statsapi.NodeStats{Memory: &statsapi.MemoryStats{AvailableBytes: new(uint64(1)), WorkingSetBytes: new(uint64(9))}}})
 	for range 3 {
 		var starved []int
 		if s, starved, _ = s.next([]Threshold{{Signal: MemoryAvailable, Value: amount("5")}}, o, second(1)); len(starved) != 1 {

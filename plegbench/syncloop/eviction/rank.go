@@ -7,6 +7,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"github.com/kdiag/kdiag/plegbench/syncloop/pod"
 )
 
 // podStats are a summary's pods by UID.
@@ -170,7 +172,7 @@ func largest(p *v1.Pod, of func(*v1.Container) resource.Quantity) resource.Quant
 		c := &p.Spec.InitContainers[i]
 		now := of(c).DeepCopy()
 		now.Add(sidecars)
-		if c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways {
+		if pod.IsSidecar(c) {
 			sidecars = now.DeepCopy()
 		}
 		if now.Cmp(starting) > 0 {

@@ -33,12 +33,12 @@ func testPod(name string, priority int32, memory, disk string) *v1.Pod {
 
 // figures are of a pod that uses so much memory, so many processes, and as much of its layer, logs and volume.
 func figures(uid string, memory, processes, layer, logs, volume uint64) statsapi.PodStats {
-	fs := func(n uint64) *statsapi.FsStats { return &statsapi.FsStats{UsedBytes: ptr(n), InodesUsed: ptr(n / 10)} }
+	fs := func(n uint64) *statsapi.FsStats { return &statsapi.FsStats{UsedBytes: new(n), InodesUsed: new(n / 10)} }
 	return statsapi.PodStats{
-		PodRef: statsapi.PodReference{UID: uid}, Memory: &statsapi.MemoryStats{WorkingSetBytes: ptr(memory)},
-		ProcessStats:     &statsapi.ProcessStats{ProcessCount: ptr(processes)},
-		EphemeralStorage: &statsapi.FsStats{UsedBytes: ptr(layer + logs + volume)},
-		Containers:       []statsapi.ContainerStats{{Name: "c", Memory: &statsapi.MemoryStats{WorkingSetBytes: ptr(memory)}, Rootfs: fs(layer), Logs: fs(logs)}},
+		PodRef: statsapi.PodReference{UID: uid}, Memory: &statsapi.MemoryStats{WorkingSetBytes: new(memory)},
+		ProcessStats:     &statsapi.ProcessStats{ProcessCount: new(processes)},
+		EphemeralStorage: &statsapi.FsStats{UsedBytes: new(layer + logs + volume)},
+		Containers:       []statsapi.ContainerStats{{Name: "c", Memory: &statsapi.MemoryStats{WorkingSetBytes: new(memory)}, Rootfs: fs(layer), Logs: fs(logs)}},
 		VolumeStats:      []statsapi.VolumeStats{{Name: "local", FsStats: *fs(volume)}, {Name: "memory", FsStats: *fs(9999)}, {Name: "pvc", FsStats: *fs(9999)}},
 	}
 }

@@ -298,13 +298,6 @@ func TestCollectLogs(t *testing.T) {
 	}
 }
 
-func TestLinkNameIsCut(t *testing.T) {
-	s := &runtimeapi.ContainerStatus{Id: strings.Repeat("f", 64), Labels: map[string]string{container.PodNameLabel: strings.Repeat("p", 253)}}
-	if name := linkName(s); len(name) != 255 || !strings.HasSuffix(name, "p.log") && !strings.HasSuffix(name, "_.log") {
-		t.Errorf("%d characters: %s", len(name), name)
-	}
-}
-
 // A run tells of failures by an event each, and of the recovery, and ends with its context.
 func TestRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -20,64 +20,16 @@ import (
 // leastGrace is what a container is given at least to end (minimumGracePeriodInSeconds in kuberuntime_manager.go).
 const leastGrace = 2 * time.Second
 
-// The names of links to logs: pod_namespace_container-id.log, cut where a file's name must end. A runtime takes the first
-// six characters of an id for it.
-const (
-	linkSuffix  = ".log"
-	longestName = 255
-	shortestID  = 6
-)
+// shortestID is how much of an id a runtime takes for it, in characters.
+const shortestID = 6
 
 // DeleteContainer removes a dead container, its logs, rotated ones too, and the link to them.
 func (c *Collector) DeleteContainer(ctx context.Context, id string) error {
-	c.cfg.Log.V(4).Info("Removing container", "containerID", id)
-	status, err := c.cfg.CRI.ContainerStatus(ctx, id)
-	if err != nil {
-		return fmt.Errorf("getting the status of container %q: %w", id, err)
-	}
-	if err := c.removeLogs(status.GetLogPath()); err != nil {
-		return err
-	}
-	if c.cfg.SymlinkDir != "" {
-		// The kubelet asks twice: the logs and the link belong to two parts of it. A slow runtime makes it felt.
-		if status, err = c.cfg.CRI.ContainerStatus(ctx, id); err != nil {
-			return fmt.Errorf("getting the status of container %q: %w", id, err)
-		}
-		if err := remove(filepath.Join(c.cfg.SymlinkDir, linkName(status))); err != nil {
-			return err
-		}
-	}
-	if err := c.cfg.CRI.RemoveContainer(ctx, id); err != nil {
+	r := container.Remover{CRI: c.cfg.CRI, LogDir: c.cfg.LogDir, SymlinkDir: c.cfg.SymlinkDir, Log: c.cfg.Log}
+	if err := r.Remove(ctx, id); err != nil {
 		return err
 	}
 	c.cfg.Metrics.ContainerGCRemoved.Inc()
-	return nil
-}
-
-// removeLogs removes a log and what was rotated away from it, but nothing outside LogDir.
-func (c *Collector) removeLogs(path string) error {
-	if rel, err := filepath.Rel(c.cfg.LogDir, path); c.cfg.LogDir == "" || err != nil || !filepath.IsLocal(rel) {
-		return nil
-	}
-	files, err := os.ReadDir(filepath.Dir(path))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	for _, f := range files {
-		if strings.HasPrefix(f.Name(), filepath.Base(path)) {
-			if err := remove(filepath.Join(filepath.Dir(path), f.Name())); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// remove removes a file that may be gone already.
-func remove(path string) error {
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
 	return nil
 }
 
@@ -103,7 +55,7 @@ func (c *Collector) logs(ctx context.Context) error {
 	if c.cfg.SymlinkDir == "" {
 		return nil
 	}
-	links, err := filepath.Glob(filepath.Join(c.cfg.SymlinkDir, "*"+linkSuffix))
+	links, err := filepath.Glob(filepath.Join(c.cfg.SymlinkDir, "*"+container.LogSuffix))
 	if err != nil {
 		return err
 	}
@@ -129,7 +81,7 @@ func (c *Collector) isDead(ctx context.Context, link string) bool {
 	if rel, err := filepath.Rel(c.cfg.LogDir, target); c.cfg.LogDir == "" || err != nil || !filepath.IsLocal(rel) {
 		return false
 	}
-	base := strings.TrimSuffix(filepath.Base(link), linkSuffix)
+	base := strings.TrimSuffix(filepath.Base(link), container.LogSuffix)
 	id := base[strings.LastIndexByte(base, '-')+1:]
 	if len(id) < shortestID {
 		c.cfg.Log.V(4).Info("Unable to obtain container ID", "err", fmt.Errorf("container id %q is too short", id))
@@ -145,13 +97,6 @@ func (c *Collector) isDead(ctx context.Context, link string) bool {
 		return false
 	}
 	return true
-}
-
-// linkName is the name of the link to a container's log.
-func linkName(s *runtimeapi.ContainerStatus) string {
-	l := s.GetLabels()
-	name := l[container.PodNameLabel] + "_" + l[container.PodNamespaceLabel] + "_" + l[container.ContainerNameLabel] + "-" + s.GetId()
-	return name[:min(len(name), longestName-len(linkSuffix))] + linkSuffix
 }
 
 // grace is how long a container is given to end, by the annotations that it was made with.

@@ -21,6 +21,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kdiag/kdiag/plegbench/syncloop/metrics"
+	"github.com/kdiag/kdiag/plegbench/syncloop/pod"
 )
 
 // Why an image is not there; the texts are the reasons of waiting containers.
@@ -102,8 +103,8 @@ func New(cfg Config) *Manager {
 // of the errors above, or what is wrong with a pull secret, and message says more.
 //
 //lint:ignore ST1008 a waiting container has a reason and a message, in this order
-func (m *Manager) EnsureImage(ctx context.Context, pod *v1.Pod, c *v1.Container, pullSecrets []v1.Secret, sandbox *runtimeapi.PodSandboxConfig) (ref string, reason error, message string) {
-	object := containerReference(pod, c)
+func (m *Manager) EnsureImage(ctx context.Context, p *v1.Pod, c *v1.Container, pullSecrets []v1.Secret, sandbox *runtimeapi.PodSandboxConfig) (ref string, reason error, message string) {
+	object := pod.Reference(p, c)
 	warn := func(event, format string, args ...any) string {
 		message := fmt.Sprintf(format, args...)
 		m.cfg.Recorder.Event(object, v1.EventTypeWarning, event, message)
@@ -131,7 +132,7 @@ func (m *Manager) EnsureImage(ctx context.Context, pod *v1.Pod, c *v1.Container,
 	if err != nil {
 		return "", err, err.Error()
 	}
-	key := string(pod.UID) + "_" + c.Image
+	key := string(p.UID) + "_" + c.Image
 	if m.backOff.IsInBackOffSinceUpdate(key, time.Now()) {
 		message = fmt.Sprintf("Back-off pulling image %q", c.Image)
 		m.cfg.Recorder.Event(object, v1.EventTypeNormal, "BackOff", message)
@@ -143,7 +144,7 @@ func (m *Manager) EnsureImage(ctx context.Context, pod *v1.Pod, c *v1.Container,
 	m.setLastError(key, "")
 	m.cfg.Recorder.Eventf(object, v1.EventTypeNormal, "Pulling", "Pulling image %q", c.Image)
 	start := time.Now()
-	spec := &runtimeapi.ImageSpec{Image: parsed.full, UserSpecifiedImage: c.Image, Annotations: pod.Annotations}
+	spec := &runtimeapi.ImageSpec{Image: parsed.full, UserSpecifiedImage: c.Image, Annotations: p.Annotations}
 	done, err := m.pull(ctx, spec, auths, sandbox)
 	if err != nil {
 		warn("Failed", "Failed to pull image %q: %v", c.Image, err)
@@ -252,20 +253,6 @@ func (m *Manager) forget() {
 		if m.backOff.Get(key) == 0 {
 			delete(m.last, key)
 		}
-	}
-}
-
-// containerReference is what events of a container are about: its pod, and the field in it.
-func containerReference(pod *v1.Pod, c *v1.Container) *v1.ObjectReference {
-	field := "spec.containers"
-	for i := range pod.Spec.InitContainers {
-		if pod.Spec.InitContainers[i].Name == c.Name {
-			field = "spec.initContainers"
-		}
-	}
-	return &v1.ObjectReference{
-		Kind: "Pod", APIVersion: "v1", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID,
-		ResourceVersion: pod.ResourceVersion, FieldPath: field + "{" + c.Name + "}",
 	}
 }
 

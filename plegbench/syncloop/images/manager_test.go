@@ -328,17 +328,6 @@ func TestPullRate(t *testing.T) {
 	})
 }
 
-func TestContainerReference(t *testing.T) {
-	p := testPod("1")
-	p.Spec.InitContainers = []v1.Container{{Name: "i"}}
-	p.Spec.Containers = []v1.Container{{Name: "c"}}
-	for name, want := range map[string]string{"i": "spec.initContainers{i}", "c": "spec.containers{c}"} {
-		if got := containerReference(p, &v1.Container{Name: name}); got.FieldPath != want || got.UID != "1" {
-			t.Errorf("%+v", got)
-		}
-	}
-}
-
 func TestSizeClass(t *testing.T) {
 	var got []string
 	for _, mb := range []uint64{0, 1, 10, 11, 600, 1025, 200 << 10} {

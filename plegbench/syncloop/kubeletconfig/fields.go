@@ -18,7 +18,7 @@ type Unsupported struct {
 func honoured() []string {
 	return []string{
 		"apiVersion", "kind", "podLogsDir", "nodeStatusReportFrequency", "nodeLeaseDurationSeconds", "imageMaximumGCAge",
-		"maxParallelImagePulls", "mergeDefaultEvictionSettings", "crashLoopBackOff.maxContainerRestartPeriod",
+		"enableDebuggingHandlers", "enableProfilingHandler", "maxParallelImagePulls", "mergeDefaultEvictionSettings", "crashLoopBackOff.maxContainerRestartPeriod",
 		"featureGates.EventedPLEG", "featureGates.PLEGOnDemandRelist",
 	}
 }
@@ -60,7 +60,6 @@ func limits() []limit {
 		{"authorization.mode", `"AlwaysAllow"`, loopback},
 		{"imagePullCredentialsVerificationPolicy", `"NeverVerify"`, verify},
 		{"preloadedImagesVerificationAllowlist", "", verify},
-		{"enableDebuggingHandlers", "false", "there is no exec, attach, port-forward or log over HTTP"},
 		{"enableContentionProfiling", "false", "blocking is not profiled"},
 		{"healthzPort", "", "/healthz is served at port, with everything else"},
 		{"healthzBindAddress", "", "/healthz is served at port, with everything else"},
@@ -118,7 +117,6 @@ func limits() []limit {
 		{"shutdownGracePeriod", "", shutdown},
 		{"shutdownGracePeriodCriticalPods", "", shutdown},
 		{"shutdownGracePeriodByPodPriority", "", shutdown},
-		{"enableProfilingHandler", "true", "profiles are always served"},
 		{"enableDebugFlagsHandler", "true", "/debug/flags/v is always served"},
 		{"memoryThrottlingFactor", "", "memory is not throttled"},
 		{"memoryReservationPolicy", `"None"`, "memory is not throttled"},

@@ -6,6 +6,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
+	"github.com/kdiag/kdiag/plegbench/syncloop/pod"
 )
 
 // PodActions are what a pod needs now. Containers are given by their index in the spec.
@@ -96,18 +97,18 @@ func computePodActions(in actionInput) PodActions {
 
 // startOver decides for a pod whose sandbox is missing or no good: all of it is killed, and begins again unless it is done.
 func (in actionInput) startOver(a *PodActions) {
-	pod := in.pod
+	spec := &in.pod.Spec
 	// A pod that had containers once and may not restart is only killed. Without any, creating it never succeeded.
-	if pod.Spec.RestartPolicy == v1.RestartPolicyNever && a.Attempt != 0 && len(in.status.ContainerStatuses) != 0 {
+	if spec.RestartPolicy == v1.RestartPolicyNever && a.Attempt != 0 && len(in.status.ContainerStatuses) != 0 {
 		a.CreateSandbox = false
 		return
 	}
 	var start []int
 	created := false
-	for i := range pod.Spec.Containers {
-		c := &pod.Spec.Containers[i]
+	for i := range spec.Containers {
+		c := &spec.Containers[i]
 		s := in.status.Find(c.Name)
-		if policy(pod, c) != v1.RestartPolicyOnFailure || !succeeded(s) {
+		if pod.RestartPolicy(in.pod, c) != v1.RestartPolicyOnFailure || !succeeded(s) {
 			start = append(start, i)
 		}
 		created = created || s != nil && s.State != container.Unknown
@@ -116,7 +117,7 @@ func (in actionInput) startOver(a *PodActions) {
 		a.CreateSandbox = false
 		return
 	}
-	if len(pod.Spec.InitContainers) > 0 {
+	if len(spec.InitContainers) > 0 {
 		a.InitToStart = []int{0}
 		return
 	}
@@ -139,7 +140,7 @@ func (in actionInput) regular(a *PodActions, i int) bool {
 		return false
 	}
 	message, reason := "", reasonUnknown
-	restart := policy(in.pod, c) != v1.RestartPolicyNever
+	restart := pod.RestartPolicy(in.pod, c) != v1.RestartPolicyNever
 	switch {
 	case s.Hash != ContainerHash(c):
 		message = fmt.Sprintf("Container %s definition changed", c.Name)

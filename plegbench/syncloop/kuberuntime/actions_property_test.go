@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
+	"github.com/kdiag/kdiag/plegbench/syncloop/pod"
 )
 
 func pick[T any](r *rand.Rand, from ...T) T { return from[r.IntN(len(from))] }
@@ -196,7 +197,7 @@ func finishInit(in actionInput) bool {
 	done := false
 	for i := range in.pod.Spec.InitContainers {
 		c := &in.pod.Spec.InitContainers[i]
-		if s := in.status.Find(c.Name); s != nil && s.State == container.Running && !isSidecar(c) {
+		if s := in.status.Find(c.Name); s != nil && s.State == container.Running && !pod.IsSidecar(c) {
 			s.State, s.ExitCode, done = container.Exited, 0, true
 		}
 	}

@@ -88,7 +88,6 @@ func startNode(t *testing.T) *node {
 		Recorder: record.NewFakeRecorder(1000), Log: testr.NewWithOptions(t, testr.Options{Verbosity: 3}),
 		Metrics:  metrics.New(prometheus.NewRegistry(), prometheus.NewRegistry()),
 		NodeName: "e2e", RuntimeName: "containerd", RootDir: t.TempDir(), LogDir: n.logs, MemoryCapacity: 8 << 30,
-		QOSClass: func(*v1.Pod) v1.PodQOSClass { return v1.PodQOSBurstable },
 	})
 	return n
 }
@@ -229,11 +228,8 @@ func TestEndToEndPodLifecycle(t *testing.T) {
 	if left := st.Running(); len(left) != 0 || st.SandboxStatuses[0].GetState() != runtimeapi.PodSandboxState_SANDBOX_NOTREADY {
 		t.Errorf("%d containers run, sandbox %v", len(left), st.SandboxStatuses[0].GetState())
 	}
-	if err := n.DeleteContainer(t.Context(), st.Find("main").ID.ID); err != nil {
-		t.Error(err)
-	}
 	for _, sb := range st.SandboxStatuses {
-		if err := n.RemoveSandbox(t.Context(), sb.GetId()); err != nil {
+		if err := n.cri.RemovePodSandbox(t.Context(), sb.GetId()); err != nil {
 			t.Error(err)
 		}
 	}

@@ -110,10 +110,6 @@ func (f *fakeCRI) StopPodSandbox(_ context.Context, id string) error {
 	return notFound("sandbox")
 }
 
-func (f *fakeCRI) RemovePodSandbox(_ context.Context, id string) error {
-	return f.call("RemovePodSandbox", id)
-}
-
 func (f *fakeCRI) PodSandboxStatus(_ context.Context, id string) (*runtimeapi.PodSandboxStatus, error) {
 	if err := f.call("PodSandboxStatus", id); err != nil {
 		return nil, err
@@ -331,7 +327,7 @@ func newRig(t *testing.T) *rig {
 	r.Manager = New(Config{
 		CRI: r.cri, Images: r.images, Options: fakeOptions{}, Recorder: r.events, Log: logr.Discard(),
 		Metrics: metrics.New(reg, prometheus.NewRegistry()), NodeName: node, RuntimeName: "fake", RootDir: t.TempDir(),
-		LogDir: t.TempDir(), MemoryCapacity: 1 << 30, QOSClass: func(*v1.Pod) v1.PodQOSClass { return v1.PodQOSBurstable },
+		LogDir: t.TempDir(), MemoryCapacity: 1 << 30,
 	})
 	return r
 }

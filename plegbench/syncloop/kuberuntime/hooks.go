@@ -6,18 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
-	"net/url"
-	"strconv"
 	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/klog/v2"
 
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
+	"github.com/kdiag/kdiag/plegbench/syncloop/pod"
 )
 
 // An ExitError is the end of a command that ran in a container and did not exit with 0.
@@ -91,36 +88,31 @@ func (m *Manager) runHook(
 	return fmt.Sprintf("Cannot run handler: %v", err), err
 }
 
+// hookAgent is what a server sees of a hook.
+const hookAgent = "kube-lifecycle/1.36"
+
 // hookBody bounds how much of an answer is read, in bytes.
 const hookBody = 10 << 10
 
 // httpHook sends a hook's request. Any answer is good, whatever its status. Certificates are not verified: a container's is
 // hardly ever issued for the pod's address.
-func (m *Manager) httpHook(ctx context.Context, pod *v1.Pod, c *v1.Container, get *v1.HTTPGetAction) error {
+func (m *Manager) httpHook(ctx context.Context, p *v1.Pod, c *v1.Container, get *v1.HTTPGetAction) error {
 	host := get.Host
 	if host == "" {
 		var err error
-		if host, err = m.podIP(ctx, pod); err != nil {
+		if host, err = m.podIP(ctx, p); err != nil {
 			return err
 		}
 	}
-	req, err := hookRequest(ctx, c, get, host)
+	req, err := pod.HTTPRequest(ctx, get, c, host, hookAgent)
 	if err != nil {
 		return err
 	}
 	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}
-	client := &http.Client{Transport: transport, CheckRedirect: func(next *http.Request, via []*http.Request) error {
-		if next.URL.Hostname() != via[0].URL.Hostname() {
-			return http.ErrUseLastResponse
-		}
-		if len(via) >= 10 {
-			return errors.New("stopped after 10 redirects")
-		}
-		return nil
-	}}
+	client := &http.Client{Transport: transport, CheckRedirect: pod.SameHost}
 	resp, err := client.Do(req)
 	if err != nil && req.URL.Scheme == "https" && strings.Contains(err.Error(), "server gave HTTP response to HTTPS client") {
-		m.Log.V(1).Info("HTTPS request to lifecycle hook got HTTP response, retrying with HTTP.", "pod", klog.KObj(pod),
+		m.Log.V(1).Info("HTTPS request to lifecycle hook got HTTP response, retrying with HTTP.", "pod", klog.KObj(p),
 			"host", req.URL.Host, "err", err)
 		req = req.Clone(ctx)
 		req.URL.Scheme = "http"
@@ -151,52 +143,4 @@ func (m *Manager) podIP(ctx context.Context, pod *v1.Pod) (string, error) {
 		}
 	}
 	return "", fmt.Errorf("the sandbox of pod %s has no address to send the hook's request to", describe(pod))
-}
-
-func hookRequest(ctx context.Context, c *v1.Container, get *v1.HTTPGetAction, host string) (*http.Request, error) {
-	port, err := hookPort(c, get.Port)
-	if err != nil {
-		return nil, err
-	}
-	u, err := url.Parse(get.Path)
-	if err != nil {
-		u = &url.URL{Path: get.Path}
-	}
-	if u.Scheme = strings.ToLower(string(get.Scheme)); u.Scheme == "" {
-		u.Scheme = "http"
-	}
-	u.Host = net.JoinHostPort(host, strconv.Itoa(port))
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
-	if err != nil {
-		return nil, err
-	}
-	req.Header.Set("User-Agent", "kube-lifecycle/1.36")
-	req.Header.Set("Accept", "*/*")
-	seen := map[string]bool{}
-	for _, h := range get.HTTPHeaders {
-		name := http.CanonicalHeaderKey(h.Name)
-		if !seen[name] {
-			req.Header.Del(name) // the pod's own go before ours
-		}
-		seen[name] = true
-		req.Header.Add(name, h.Value)
-	}
-	req.Host = req.Header.Get("Host")
-	return req, nil
-}
-
-// hookPort is a port by number or by its name in the container.
-func hookPort(c *v1.Container, port intstr.IntOrString) (int, error) {
-	n := port.IntValue()
-	if port.Type == intstr.String && n == 0 {
-		for _, p := range c.Ports {
-			if p.Name == port.StrVal {
-				n = int(p.ContainerPort)
-			}
-		}
-	}
-	if n < 1 || n > 65535 {
-		return 0, fmt.Errorf("invalid port: %s", port.String())
-	}
-	return n, nil
 }

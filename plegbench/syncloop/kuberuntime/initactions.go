@@ -6,6 +6,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
+	"github.com/kdiag/kdiag/plegbench/syncloop/pod"
 )
 
 // An initStep is what one init container says about the pod's way to being initialised.
@@ -30,7 +31,7 @@ func (in actionInput) initContainers(a *PodActions) bool {
 	past := initialised // every init container from here to the first has been started once
 	for i, c := range slices.Backward(all) {
 		s := in.status.Find(c.Name)
-		if past && !isSidecar(&all[i]) {
+		if past && !pod.IsSidecar(&all[i]) {
 			continue
 		}
 		if s == nil {
@@ -78,10 +79,10 @@ func (in actionInput) initContainer(a *PodActions, i int, s *container.Status) i
 	case s.State == container.Created:
 		again() // starting it failed, or it would run
 	case s.State == container.Running:
-		if isSidecar(c) {
+		if pod.IsSidecar(c) {
 			return in.sidecar(a, i, s)
 		}
-	case s.State == container.Exited && isSidecar(c):
+	case s.State == container.Exited && pod.IsSidecar(c):
 		again()
 	case s.State == container.Exited:
 		if !initFailed(s) {
@@ -92,7 +93,7 @@ func (in actionInput) initContainer(a *PodActions, i int, s *container.Status) i
 		}
 		again()
 	default: // unknown; it has no exit code, so that its rules do not apply
-		if policy(in.pod, c) == v1.RestartPolicyNever {
+		if pod.RestartPolicy(in.pod, c) == v1.RestartPolicyNever {
 			return fails
 		}
 		a.kill(s, reasonUnknown, "Init container is in %q state, try killing it before restart", s.State)

@@ -1,6 +1,7 @@
 package kuberuntime
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
+	"github.com/kdiag/kdiag/plegbench/syncloop/pod"
 )
 
 // leastGrace, in seconds, is what every container gets to end by itself, whatever was asked for.
@@ -94,28 +96,26 @@ func (m *Manager) killContainer(ctx context.Context, pod *v1.Pod, k Kill, grace 
 }
 
 // specOf finds the container's spec, or restores what killing needs of it from what the runtime kept.
-func (m *Manager) specOf(ctx context.Context, pod *v1.Pod, k Kill) (*v1.Pod, *v1.Container, error) {
-	if pod == nil {
+func (m *Manager) specOf(ctx context.Context, p *v1.Pod, k Kill) (*v1.Pod, *v1.Container, error) {
+	if p == nil {
 		s, err := m.CRI.ContainerStatus(ctx, k.ID.ID)
 		if err != nil {
 			return nil, nil, err
 		}
-		pod, c := restoreSpec(m.Log, s.GetLabels(), s.GetAnnotations())
-		return pod, c, nil
+		p, c := restoreSpec(m.Log, s.GetLabels(), s.GetAnnotations())
+		return p, c, nil
 	}
-	for _, list := range [][]v1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
-		if i := slices.IndexFunc(list, func(c v1.Container) bool { return c.Name == k.Name }); i >= 0 {
-			return pod, &list[i], nil
-		}
+	if c := cmp.Or(pod.Container(p.Spec.Containers, k.Name), pod.Container(p.Spec.InitContainers, k.Name)); c != nil {
+		return p, c, nil
 	}
-	for i := range pod.Spec.EphemeralContainers {
-		if e := &pod.Spec.EphemeralContainers[i]; e.Name == k.Name {
+	for i := range p.Spec.EphemeralContainers {
+		if e := &p.Spec.EphemeralContainers[i]; e.Name == k.Name {
 			c := v1.Container(e.EphemeralContainerCommon)
-			return pod, &c, nil
+			return p, &c, nil
 		}
 	}
 	return nil, nil, fmt.Errorf("failed to get containerSpec %q (id=%q) in pod %q when killing container for reason %q",
-		k.Name, k.ID, describe(pod), k.Message)
+		k.Name, k.ID, describe(p), k.Message)
 }
 
 // graceOf is the grace period in seconds: that of the pod's deletion, or of the probe that failed, or of the pod.
@@ -163,8 +163,8 @@ type turns struct {
 	waitFor map[string][]chan struct{} // by sidecar
 }
 
-func newTurns(pod *v1.Pod, running []*container.Container) *turns {
-	if pod == nil || !slices.ContainsFunc(pod.Spec.InitContainers, func(c v1.Container) bool { return isSidecar(&c) }) {
+func newTurns(p *v1.Pod, running []*container.Container) *turns {
+	if p == nil || !slices.ContainsFunc(p.Spec.InitContainers, func(c v1.Container) bool { return pod.IsSidecar(&c) }) {
 		return nil
 	}
 	t := &turns{over: map[string]chan struct{}{}, waitFor: map[string][]chan struct{}{}}
@@ -178,11 +178,11 @@ func newTurns(pod *v1.Pod, running []*container.Container) *turns {
 		return ch
 	}
 	var before []chan struct{}
-	for _, c := range pod.Spec.Containers {
+	for _, c := range p.Spec.Containers {
 		before = append(before, add(c.Name))
 	}
-	for i := len(pod.Spec.InitContainers) - 1; i >= 0; i-- {
-		if c := &pod.Spec.InitContainers[i]; isSidecar(c) {
+	for i := len(p.Spec.InitContainers) - 1; i >= 0; i-- {
+		if c := &p.Spec.InitContainers[i]; pod.IsSidecar(c) {
 			t.waitFor[c.Name] = slices.Clone(before)
 			before = append(before, add(c.Name))
 		}

@@ -211,7 +211,7 @@ func TestHTTPHook(t *testing.T) {
 			v1.HTTPGetAction{Scheme: v1.URISchemeHTTPS, Path: "/stop?now=1", Host: "127.0.0.1", Port: intstr.FromInt(number)},
 			"",
 		},
-		{"a port that is none", v1.HTTPGetAction{Port: intstr.FromString("grpc")}, "invalid port: grpc"},
+		{"a port that is none", v1.HTTPGetAction{Port: intstr.FromString("grpc")}, "invalid port number: grpc"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got = nil

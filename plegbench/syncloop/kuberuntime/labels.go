@@ -154,25 +154,6 @@ func restoreSpec(log logr.Logger, labels, annotations map[string]string) (*v1.Po
 	return pod, c
 }
 
-// reference is what events about a container refer to: its pod, and the place in the spec.
-func reference(pod *v1.Pod, c *v1.Container) *v1.ObjectReference {
-	place := "containers"
-	for i := range pod.Spec.InitContainers {
-		if pod.Spec.InitContainers[i].Name == c.Name {
-			place = "initContainers"
-		}
-	}
-	for i := range pod.Spec.EphemeralContainers {
-		if pod.Spec.EphemeralContainers[i].Name == c.Name {
-			place = "ephemeralContainers"
-		}
-	}
-	return &v1.ObjectReference{
-		Kind: "Pod", APIVersion: "v1", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID,
-		ResourceVersion: pod.ResourceVersion, FieldPath: "spec." + place + "{" + c.Name + "}",
-	}
-}
-
 // describe writes a pod as the kubelet's errors and back-off messages do: name_namespace(uid).
 func describe(pod *v1.Pod) string { return fmt.Sprintf("%s_%s(%s)", pod.Name, pod.Namespace, pod.UID) }
 

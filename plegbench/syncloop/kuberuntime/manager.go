@@ -7,7 +7,6 @@
 package kuberuntime
 
 import (
-	"cmp"
 	"context"
 	"sync/atomic"
 	"time"
@@ -26,7 +25,6 @@ import (
 type CRI interface {
 	RunPodSandbox(ctx context.Context, config *runtimeapi.PodSandboxConfig, handler string) (string, error)
 	StopPodSandbox(ctx context.Context, id string) error
-	RemovePodSandbox(ctx context.Context, id string) error
 	PodSandboxStatus(ctx context.Context, id string) (*runtimeapi.PodSandboxStatus, error)
 	ListPodSandbox(ctx context.Context, filter *runtimeapi.PodSandboxFilter) ([]*runtimeapi.PodSandbox, error)
 	CreateContainer(ctx context.Context, sandboxID string, config *runtimeapi.ContainerConfig,
@@ -55,9 +53,8 @@ type Config struct {
 	CRI      CRI
 	Images   Images
 	Options  Options
-	Liveness Verdict                          // nil: no container has a verdict
-	Startup  Verdict                          // likewise
-	QOSClass func(pod *v1.Pod) v1.PodQOSClass // nil: the one in the pod's status, or Burstable
+	Liveness Verdict // nil: no container has a verdict
+	Startup  Verdict // likewise
 	Recorder record.EventRecorder
 	Log      logr.Logger
 	Metrics  *metrics.Metrics
@@ -92,9 +89,6 @@ func New(c Config) *Manager {
 	}
 	if c.Startup == nil {
 		c.Startup = unknown
-	}
-	if c.QOSClass == nil {
-		c.QOSClass = func(pod *v1.Pod) v1.PodQOSClass { return cmp.Or(pod.Status.QOSClass, v1.PodQOSBurstable) }
 	}
 	if c.SandboxReady == nil {
 		c.SandboxReady = func(*v1.Pod) {}

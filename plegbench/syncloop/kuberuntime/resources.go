@@ -34,7 +34,7 @@ func (m *Manager) linuxResources(p *v1.Pod, c *v1.Container) *runtimeapi.LinuxCo
 	r := &runtimeapi.LinuxContainerResources{
 		CpuShares:          shares(cpu),
 		MemoryLimitInBytes: c.Resources.Limits.Memory().Value(),
-		OomScoreAdj:        oomScore(p, c, m.QOSClass(p), m.MemoryCapacity),
+		OomScoreAdj:        oomScore(p, c, pod.QOSClass(p), m.MemoryCapacity),
 	}
 	if !m.NoCFSQuota {
 		r.CpuPeriod, r.CpuQuota = quotaPeriod, quota(limit)
@@ -70,7 +70,7 @@ func oomScore(p *v1.Pod, c *v1.Container, class v1.PodQOSClass, capacity int64) 
 		return bestEffortOOMScore
 	}
 	request := c.Resources.Requests.Memory().Value()
-	if isSidecar(c) { // no worse than the regular containers that it serves
+	if pod.IsSidecar(c) { // no worse than the regular containers that it serves
 		least := int64(-1)
 		for i := range p.Spec.Containers {
 			if r := p.Spec.Containers[i].Resources.Requests.Memory().Value(); least < 0 || r < least {

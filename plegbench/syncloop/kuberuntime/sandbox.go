@@ -207,14 +207,3 @@ func (m *Manager) sandboxIPs(s *runtimeapi.PodSandboxStatus) []string {
 	}
 	return slices.Clip(ips)
 }
-
-// RemoveSandbox stops a sandbox and removes it with its containers. One that is gone is no error.
-func (m *Manager) RemoveSandbox(ctx context.Context, id string) error {
-	if err := m.CRI.StopPodSandbox(ctx, id); err != nil && !isNotFound(err) {
-		return fmt.Errorf("stopping sandbox %s: %w", id, err)
-	}
-	if err := m.CRI.RemovePodSandbox(ctx, id); err != nil && !isNotFound(err) {
-		return fmt.Errorf("removing sandbox %s: %w", id, err)
-	}
-	return nil
-}

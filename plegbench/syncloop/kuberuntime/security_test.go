@@ -34,7 +34,7 @@ func TestResources(t *testing.T) {
 		in   v1.ResourceRequirements
 		want *runtimeapi.LinuxContainerResources
 	}{
-		{"nothing", v1.ResourceRequirements{}, &runtimeapi.LinuxContainerResources{CpuShares: 2, CpuPeriod: 100000, OomScoreAdj: 999}},
+		{"nothing", v1.ResourceRequirements{}, &runtimeapi.LinuxContainerResources{CpuShares: 2, CpuPeriod: 100000, OomScoreAdj: 1000}},
 		{"request", limits("500m", "512Mi", "", ""), &runtimeapi.LinuxContainerResources{CpuShares: 512, CpuPeriod: 100000, OomScoreAdj: 500}},
 		{"limit stands for request", limits("", "", "2", "1Gi"), &runtimeapi.LinuxContainerResources{
 			CpuShares: 2048, CpuPeriod: 100000, CpuQuota: 200000, MemoryLimitInBytes: 1 << 30, OomScoreAdj: 999,

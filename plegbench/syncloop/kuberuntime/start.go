@@ -12,6 +12,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
+	"github.com/kdiag/kdiag/plegbench/syncloop/pod"
 )
 
 // signalPrefix begins the names of signals in CRI since Kubernetes 1.37, but not in a pod.
@@ -59,7 +60,7 @@ func (s *syncing) startContainer(ctx context.Context, st starting) (message stri
 	}
 	s.m.event(s.pod, c, id, v1.EventTypeNormal, "Started", "Container started")
 	s.m.linkLog(filepath.Join(s.config.GetLogDirectory(), config.GetLogPath()),
-		ContainerLogLink(s.m.LogDir, s.pod.Namespace, s.pod.Name, c.Name, id), id)
+		filepath.Join(s.m.links(), container.LogLink(s.pod.Name, s.pod.Namespace, c.Name, id)), id)
 	if c.Lifecycle != nil && c.Lifecycle.PostStart != nil {
 		return s.postStart(ctx, c, s.m.id(id))
 	}
@@ -112,10 +113,14 @@ func (s *syncing) containerConfig(ctx context.Context, st starting, ref string) 
 	if err := os.MkdirAll(filepath.Join(s.config.GetLogDirectory(), c.Name), 0o755); err != nil {
 		return nil, fmt.Errorf("create container log directory for container %s failed: %w", c.Name, err)
 	}
+	env := map[string]string{}
+	for _, kv := range opts.Env {
+		env[kv.GetKey()] = string(kv.GetValue())
+	}
 	config := &runtimeapi.ContainerConfig{
 		Metadata: &runtimeapi.ContainerMetadata{Name: c.Name, Attempt: uint32(restarts)},
 		Image:    &runtimeapi.ImageSpec{Image: ref, UserSpecifiedImage: c.Image},
-		Command:  expandAll(c.Command, opts.Env), Args: expandAll(c.Args, opts.Env), WorkingDir: c.WorkingDir,
+		Command:  pod.ExpandAll(c.Command, env), Args: pod.ExpandAll(c.Args, env), WorkingDir: c.WorkingDir,
 		Envs: opts.Env, Mounts: opts.Mounts, Devices: opts.Devices,
 		Labels: containerLabels(s.pod, c, s.m.NodeName), Annotations: annotations,
 		LogPath: logPath(c.Name, restarts), Stdin: c.Stdin, StdinOnce: c.StdinOnce, Tty: c.TTY,
@@ -159,11 +164,11 @@ func (s *syncing) restartCount(c *v1.Container) int {
 
 // event records an event about a container. A container's id in the text would make each event unlike any other, so that
 // its name stands for it.
-func (m *Manager) event(pod *v1.Pod, c *v1.Container, id, kind, reason, message string) {
+func (m *Manager) event(p *v1.Pod, c *v1.Container, id, kind, reason, message string) {
 	if id != "" {
 		message = strings.ReplaceAll(message, id, c.Name)
 	}
-	m.Recorder.Event(reference(pod, c), kind, reason, message)
+	m.Recorder.Event(pod.Reference(p, c), kind, reason, message)
 }
 
 // startFailed logs that a container was not started. Waiting for an image is not worth an error each time.

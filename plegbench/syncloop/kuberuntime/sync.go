@@ -10,6 +10,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
+	"github.com/kdiag/kdiag/plegbench/syncloop/pod"
 )
 
 // A syncing is one SyncPod under way.
@@ -138,7 +139,7 @@ func (s *syncing) removeInit(ctx context.Context) {
 			continue
 		}
 		s.m.Log.V(4).Info("Removing init container", "containerName", st.Name, "containerID", st.ID.ID)
-		if err := s.m.DeleteContainer(ctx, st.ID.ID); err != nil && !isNotFound(err) {
+		if err := s.m.remove(ctx, st.ID.ID); err != nil && !isNotFound(err) {
 			err = fmt.Errorf("failed to remove pod init container %q: %w; Skipping pod %q", st.Name, err, describe(s.pod))
 			s.m.Log.WithName("UnhandledError").Error(err, "Unhandled Error")
 		}
@@ -196,7 +197,7 @@ func (s *syncing) startAll(ctx context.Context) {
 		switch ok := s.start(ctx, starting{container: c, kind: initKind()}); {
 		case ok:
 			s.m.Log.V(4).Info("Completed init container for pod", "containerName", c.Name, "pod", klog.KObj(s.pod))
-		case isSidecar(c):
+		case pod.IsSidecar(c):
 			s.m.Log.V(4).Info("Failed to start the restartable init container for the pod, skipping",
 				"initContainerName", c.Name, "pod", klog.KObj(s.pod))
 		default:

@@ -224,7 +224,7 @@ func TestSyncReplacesSandbox(t *testing.T) {
 		t.Fatal(res.Err)
 	}
 	same(t, "calls", []string{
-		"StopContainer init", "StopPodSandbox sb1", "ContainerStatus init", "RemoveContainer init",
+		"StopContainer init", "StopPodSandbox sb1", "ContainerStatus init", "ContainerStatus init", "RemoveContainer init",
 		"RunPodSandbox 1", "PodSandboxStatus sb3", "CreateContainer init", "StartContainer init",
 	}, r.cri.took())
 	same(t, "event", "Normal SandboxChanged Pod sandbox changed, it will be killed and re-created.", r.happened()[0])
@@ -341,7 +341,7 @@ func TestInitContainersArePruned(t *testing.T) {
 	}
 	oldest := st.ContainerStatuses[1].ID.ID
 	r.SyncPod(t.Context(), p, st, nil, b)
-	same(t, "calls", []string{"ContainerStatus init", "RemoveContainer init"}, r.cri.took())
+	same(t, "calls", []string{"ContainerStatus init", "ContainerStatus init", "RemoveContainer init"}, r.cri.took())
 	if r.cri.container(oldest) != nil {
 		t.Error("the older instance is still there")
 	}

@@ -136,50 +136,39 @@ type maker struct{ reg prometheus.Registerer }
 
 const subsystem = "kubelet"
 
+func registered[C prometheus.Collector](m maker, c C) C {
+	m.reg.MustRegister(c)
+	return c
+}
+
 func (m maker) histogram(name, help string, buckets []float64) prometheus.Histogram {
-	h := prometheus.NewHistogram(prometheus.HistogramOpts{Subsystem: subsystem, Name: name, Help: help, Buckets: buckets})
-	m.reg.MustRegister(h)
-	return h
+	return registered(m, prometheus.NewHistogram(prometheus.HistogramOpts{Subsystem: subsystem, Name: name, Help: help, Buckets: buckets}))
 }
 
 func (m maker) histogramVec(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
-	h := prometheus.NewHistogramVec(prometheus.HistogramOpts{Subsystem: subsystem, Name: name, Help: help, Buckets: buckets}, labels)
-	m.reg.MustRegister(h)
-	return h
+	return registered(m, prometheus.NewHistogramVec(prometheus.HistogramOpts{Subsystem: subsystem, Name: name, Help: help, Buckets: buckets}, labels))
 }
 
 func (m maker) plainHistogramVec(name, help string, labels ...string) *prometheus.HistogramVec {
-	h := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help}, labels)
-	m.reg.MustRegister(h)
-	return h
+	return registered(m, prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help}, labels))
 }
 
 func (m maker) gauge(name, help string) prometheus.Gauge {
-	g := prometheus.NewGauge(prometheus.GaugeOpts{Subsystem: subsystem, Name: name, Help: help})
-	m.reg.MustRegister(g)
-	return g
+	return registered(m, prometheus.NewGauge(prometheus.GaugeOpts{Subsystem: subsystem, Name: name, Help: help}))
 }
 
 func (m maker) gaugeVec(name, help string, labels ...string) *prometheus.GaugeVec {
-	g := prometheus.NewGaugeVec(prometheus.GaugeOpts{Subsystem: subsystem, Name: name, Help: help}, labels)
-	m.reg.MustRegister(g)
-	return g
+	return registered(m, prometheus.NewGaugeVec(prometheus.GaugeOpts{Subsystem: subsystem, Name: name, Help: help}, labels))
 }
 
 func (m maker) counter(name, help string) prometheus.Counter {
-	c := prometheus.NewCounter(prometheus.CounterOpts{Subsystem: subsystem, Name: name, Help: help})
-	m.reg.MustRegister(c)
-	return c
+	return registered(m, prometheus.NewCounter(prometheus.CounterOpts{Subsystem: subsystem, Name: name, Help: help}))
 }
 
 func (m maker) counterVec(name, help string, labels ...string) *prometheus.CounterVec {
-	c := prometheus.NewCounterVec(prometheus.CounterOpts{Subsystem: subsystem, Name: name, Help: help}, labels)
-	m.reg.MustRegister(c)
-	return c
+	return registered(m, prometheus.NewCounterVec(prometheus.CounterOpts{Subsystem: subsystem, Name: name, Help: help}, labels))
 }
 
 func (m maker) plainCounterVec(name, help string, labels ...string) *prometheus.CounterVec {
-	c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
-	m.reg.MustRegister(c)
-	return c
+	return registered(m, prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels))
 }

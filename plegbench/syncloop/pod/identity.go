@@ -1,5 +1,5 @@
 // Package pod is the desired state: the pods that this node should run, whatever the runtime says, with the static pods
-// and their mirrors told apart.
+// and their mirrors told apart. It also answers what a pod's own object says, for those to whom that is a question.
 package pod
 
 import (

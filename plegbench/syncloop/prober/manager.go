@@ -17,6 +17,7 @@ import (
 
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
 	"github.com/kdiag/kdiag/plegbench/syncloop/metrics"
+	"github.com/kdiag/kdiag/plegbench/syncloop/pod"
 )
 
 // A Config is what New needs.
@@ -115,15 +116,11 @@ func probed(p *v1.Pod) []*v1.Container {
 		out = append(out, &p.Spec.Containers[i])
 	}
 	for i := range p.Spec.InitContainers {
-		if c := &p.Spec.InitContainers[i]; isSidecar(c) {
+		if c := &p.Spec.InitContainers[i]; pod.IsSidecar(c) {
 			out = append(out, c)
 		}
 	}
 	return out
-}
-
-func isSidecar(c *v1.Container) bool {
-	return c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways
 }
 
 // StopLivenessAndStartup ends those workers of a pod that terminates; its sidecars' go on.
@@ -178,28 +175,21 @@ func (m *Manager) removed(k key) {
 func (m *Manager) UpdatePodStatus(p *v1.Pod, st *v1.PodStatus) {
 	for i := range st.ContainerStatuses {
 		c := &st.ContainerStatuses[i]
-		m.updateContainer(p, specOf(p.Spec.Containers, c.Name), c)
+		m.updateContainer(p, pod.Container(p.Spec.Containers, c.Name), c)
 	}
 	for i := range st.InitContainerStatuses {
 		c := &st.InitContainerStatuses[i]
-		spec := specOf(p.Spec.InitContainers, c.Name)
+		spec := pod.Container(p.Spec.InitContainers, c.Name)
 		switch {
 		case spec == nil:
 			m.cfg.Log.V(4).Info("Mismatch between pod spec and status, likely programmer error", "pod", klog.KObj(p), "containerName", c.Name)
-		case isSidecar(spec):
+		case pod.IsSidecar(spec):
 			m.updateContainer(p, spec, c)
 		default:
 			c.Started = new(m.isStarted(p, c))
 			c.Ready = c.Ready || c.State.Terminated != nil && c.State.Terminated.ExitCode == 0
 		}
 	}
-}
-
-func specOf(in []v1.Container, name string) *v1.Container {
-	if i := slices.IndexFunc(in, func(c v1.Container) bool { return c.Name == name }); i >= 0 {
-		return &in[i]
-	}
-	return nil
 }
 
 func (m *Manager) updateContainer(p *v1.Pod, spec *v1.Container, c *v1.ContainerStatus) {

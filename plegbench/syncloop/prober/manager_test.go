@@ -368,19 +368,6 @@ func TestContainerEnds(t *testing.T) {
 	}
 }
 
-func TestRestartRules(t *testing.T) {
-	rule := func(op v1.ContainerRestartRuleOnExitCodesOperator) *v1.Container {
-		return &v1.Container{RestartPolicy: new(v1.ContainerRestartPolicyNever), RestartPolicyRules: []v1.ContainerRestartRule{{
-			Action: v1.ContainerRestartRuleActionRestart, ExitCodes: &v1.ContainerRestartRuleOnExitCodes{Operator: op, Values: []int32{42}},
-		}}}
-	}
-	in, notIn := rule(v1.ContainerRestartRuleOnExitCodesOpIn), rule(v1.ContainerRestartRuleOnExitCodesOpNotIn)
-	got := []bool{restarts(&v1.Pod{}, in, 42), restarts(&v1.Pod{}, in, 1), restarts(&v1.Pod{}, notIn, 42), restarts(&v1.Pod{}, notIn, 1)}
-	if diff := cmp.Diff([]bool{true, false, false, true}, got); diff != "" {
-		t.Error(diff)
-	}
-}
-
 func TestPodEnds(t *testing.T) {
 	probes := func(c *v1.Container) {
 		c.LivenessProbe, c.ReadinessProbe, c.StartupProbe = execProbe(nil), execProbe(nil), execProbe(nil)

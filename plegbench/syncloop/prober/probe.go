@@ -1,6 +1,7 @@
 package prober
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,7 +11,6 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/kdiag/kdiag/crictl/remote"
 	"github.com/kdiag/kdiag/plegbench/syncloop/pod"
@@ -65,14 +65,7 @@ func (w *worker) try(ctx context.Context, st *v1.PodStatus) (Result, error) {
 
 // event records a warning about the container.
 func (w *worker) event(reason, format string, args ...any) {
-	path := fmt.Sprintf("spec.containers{%s}", w.container.Name)
-	if specOf(w.pod.Spec.Containers, w.container.Name) == nil {
-		path = fmt.Sprintf("spec.initContainers{%s}", w.container.Name)
-	}
-	w.m.cfg.Recorder.Eventf(&v1.ObjectReference{
-		APIVersion: "v1", Kind: "Pod", Namespace: w.pod.Namespace, Name: w.pod.Name, UID: w.pod.UID,
-		ResourceVersion: w.pod.ResourceVersion, FieldPath: path,
-	}, v1.EventTypeWarning, reason, format, args...)
+	w.m.cfg.Recorder.Eventf(pod.Reference(w.pod, w.container), v1.EventTypeWarning, reason, format, args...)
 }
 
 // once runs the probe one time. An error means that it could not be run.
@@ -82,9 +75,13 @@ func (w *worker) once(ctx context.Context, st *v1.PodStatus) (outcome, string, e
 	switch p := w.spec; {
 	case p.Exec != nil:
 		log.Info("Exec-Probe runProbe", append(w.about(), "execCommand", p.Exec.Command)...)
-		return w.exec(ctx, expand(p.Exec.Command, w.container.Env), timeout)
+		env := map[string]string{} // the values that the spec itself has
+		for _, e := range w.container.Env {
+			env[e.Name] = e.Value
+		}
+		return w.exec(ctx, pod.ExpandAll(p.Exec.Command, env), timeout)
 	case p.HTTPGet != nil:
-		req, err := newRequest(ctx, p.HTTPGet, w.container, st.PodIP)
+		req, err := pod.HTTPRequest(ctx, p.HTTPGet, w.container, st.PodIP, userAgent)
 		if err != nil {
 			log.Info("HTTP-Probe failed to create request", "error", err)
 			return unknown, "", err
@@ -93,12 +90,12 @@ func (w *worker) once(ctx context.Context, st *v1.PodStatus) (outcome, string, e
 			"timeout", timeout, "headers", p.HTTPGet.HTTPHeaders, "probeType", w.key.kind)
 		return get(req, timeout)
 	case p.TCPSocket != nil:
-		port, err := portOf(p.TCPSocket.Port, w.container)
+		port, err := pod.Port(p.TCPSocket.Port, w.container)
 		if err != nil {
 			log.Info("TCP-Probe failed to resolve port", "error", err)
 			return unknown, "", err
 		}
-		host := orElse(p.TCPSocket.Host, st.PodIP)
+		host := cmp.Or(p.TCPSocket.Host, st.PodIP)
 		log.Info("TCP-Probe", "host", host, "port", port, "timeout", timeout)
 		return connect(ctx, net.JoinHostPort(host, strconv.Itoa(port)), timeout)
 	case p.GRPC != nil:
@@ -116,13 +113,6 @@ func (w *worker) once(ctx context.Context, st *v1.PodStatus) (outcome, string, e
 	return unknown, "", fmt.Errorf("missing probe handler for %s:%s", pod.Format(w.pod), w.container.Name)
 }
 
-func orElse(s, other string) string {
-	if s == "" {
-		return other
-	}
-	return s
-}
-
 // exec runs a command in the container. Only a runtime that cannot run it at all is an error.
 func (w *worker) exec(ctx context.Context, command []string, timeout time.Duration) (outcome, string, error) {
 	data, err := w.m.cfg.Exec(ctx, w.id, command, timeout)
@@ -138,62 +128,4 @@ func (w *worker) exec(ctx context.Context, command []string, timeout time.Durati
 		return failure, fmt.Sprintf("command timed out: %q timed out after %s", strings.Join(command, " "), timeout), nil
 	}
 	return unknown, "", err
-}
-
-// expand replaces $(NAME) in a command by the values that the container's spec itself has. $$ stands for $; a name without
-// a value stays as it is.
-func expand(command []string, env []v1.EnvVar) []string {
-	values := make(map[string]string, len(env))
-	for _, e := range env {
-		values[e.Name] = e.Value
-	}
-	out := make([]string, len(command))
-	for i, word := range command {
-		out[i] = expandWord(word, values)
-	}
-	return out
-}
-
-func expandWord(s string, values map[string]string) string {
-	var b strings.Builder
-	for {
-		before, after, found := strings.Cut(s, "$")
-		b.WriteString(before)
-		if !found {
-			return b.String()
-		}
-		name, rest, closed := strings.Cut(strings.TrimPrefix(after, "("), ")")
-		value, known := values[name]
-		switch {
-		case strings.HasPrefix(after, "$"):
-			b.WriteByte('$')
-			s = after[1:]
-		case strings.HasPrefix(after, "(") && closed && known:
-			b.WriteString(value)
-			s = rest
-		case strings.HasPrefix(after, "(") && closed:
-			b.WriteString("$(" + name + ")")
-			s = rest
-		default:
-			b.WriteByte('$')
-			s = after
-		}
-	}
-}
-
-// portOf is a port by its number, by its name among the container's, or by its number as a string.
-func portOf(port intstr.IntOrString, c *v1.Container) (int, error) {
-	n := port.IntValue()
-	if port.Type == intstr.String {
-		for _, p := range c.Ports {
-			if p.Name == port.StrVal {
-				n = int(p.ContainerPort)
-				break
-			}
-		}
-	}
-	if n <= 0 || n > 65535 {
-		return 0, fmt.Errorf("invalid port number: %v", port.String())
-	}
-	return n, nil
 }

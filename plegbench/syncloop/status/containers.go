@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
+	"github.com/kdiag/kdiag/plegbench/syncloop/pod"
 )
 
 // Reasons of containers that wait without anything having failed.
@@ -130,9 +131,9 @@ func settleInit(in *GenerateInput, spec *v1.Container, st *v1.ContainerStatus) b
 		return c.State == container.Exited && c.ExitCode == 0
 	}
 	created := slices.ContainsFunc(in.PodStatus.ContainerStatuses, func(c *container.Status) bool {
-		return c.State != container.Unknown && named(in.Pod.Spec.Containers, c.Name) != nil
+		return c.State != container.Unknown && pod.Container(in.Pod.Spec.Containers, c.Name) != nil
 	})
-	if !created || isSidecar(spec) || st.State.Waiting == nil {
+	if !created || pod.IsSidecar(spec) || st.State.Waiting == nil {
 		return false
 	}
 	st.State = v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
@@ -165,5 +166,5 @@ func shouldStart(p *v1.Pod, spec *v1.Container, c *container.Status) bool {
 	case c == nil, c.State == container.Unknown, c.State == container.Created:
 		return true
 	}
-	return c.State == container.Exited && restarts(p, spec, int32(c.ExitCode))
+	return c.State == container.Exited && pod.Restarts(p, spec, int32(c.ExitCode))
 }

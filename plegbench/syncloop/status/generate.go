@@ -4,6 +4,7 @@
 package status
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 	"time"
@@ -11,6 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
+	"github.com/kdiag/kdiag/plegbench/syncloop/pod"
 )
 
 // A GenerateInput is all that a pod's status is computed from.
@@ -44,7 +46,7 @@ func PastDeadline(p *v1.Pod, st *v1.PodStatus, now time.Time) bool {
 // Generate computes a pod's status. It changes nothing that it was given.
 func Generate(in GenerateInput) v1.PodStatus {
 	p := in.Pod
-	st := v1.PodStatus{QOSClass: QOSClass(p)}
+	st := v1.PodStatus{QOSClass: pod.QOSClass(p)}
 	setIPs(&st, p, in.PodStatus.IPs, in.HostIPs)
 	st.ContainerStatuses = containerStatuses(&in, p.Spec.Containers, in.Old.ContainerStatuses, false)
 	st.InitContainerStatuses = containerStatuses(&in, p.Spec.InitContainers, in.Old.InitContainerStatuses, true)
@@ -78,7 +80,7 @@ func setPhase(st *v1.PodStatus, in *GenerateInput) {
 		}
 	}
 	if st.Phase == in.Old.Phase {
-		st.Reason, st.Message = orElse(in.Old.Reason, p.Status.Reason), orElse(in.Old.Message, p.Status.Message)
+		st.Reason, st.Message = cmp.Or(in.Old.Reason, p.Status.Reason), cmp.Or(in.Old.Message, p.Status.Message)
 	}
 	if !in.Now.IsZero() && PastDeadline(p, &in.Old, in.Now) {
 		st.Phase, st.Reason, st.Message = v1.PodFailed, DeadlineReason, DeadlineMessage
@@ -86,13 +88,6 @@ func setPhase(st *v1.PodStatus, in *GenerateInput) {
 	if terminal(p.Status.Phase) {
 		st.Phase = p.Status.Phase
 	}
-}
-
-func orElse(s, other string) string {
-	if s == "" {
-		return other
-	}
-	return s
 }
 
 func terminal(phase v1.PodPhase) bool { return phase == v1.PodFailed || phase == v1.PodSucceeded }
@@ -104,15 +99,8 @@ func startedInSandbox(p *v1.Pod, st *container.PodStatus) bool {
 		return false
 	}
 	return slices.ContainsFunc(st.ContainerStatuses, func(c *container.Status) bool {
-		return c.SandboxID == st.SandboxStatuses[0].GetId() && named(p.Spec.Containers, c.Name) != nil
+		return c.SandboxID == st.SandboxStatuses[0].GetId() && pod.Container(p.Spec.Containers, c.Name) != nil
 	})
-}
-
-func named(specs []v1.Container, name string) *v1.Container {
-	if i := slices.IndexFunc(specs, func(c v1.Container) bool { return c.Name == name }); i >= 0 {
-		return &specs[i]
-	}
-	return nil
 }
 
 // setIPs sets the pod's addresses, that of the node's own family first, one of each family, and the node's. A pod on the

@@ -27,7 +27,7 @@ func phase(p *v1.Pod, statuses []v1.ContainerStatus, isTerminal, initialized boo
 	var t tally
 	for i := range p.Spec.InitContainers {
 		c := &p.Spec.InitContainers[i]
-		if isSidecar(c) {
+		if pod.IsSidecar(c) {
 			t.sidecar(statusOf(statuses, c.Name))
 		} else {
 			t.init(p, c, statusOf(statuses, c.Name))
@@ -58,7 +58,7 @@ func (t *tally) init(p *v1.Pod, c *v1.Container, st *v1.ContainerStatus) {
 	switch {
 	case end == nil:
 		t.initPending++
-	case end.ExitCode != 0 && !restarts(p, c, end.ExitCode):
+	case end.ExitCode != 0 && !pod.Restarts(p, c, end.ExitCode):
 		t.initFailed++
 	}
 }
@@ -91,7 +91,7 @@ func (t *tally) regular(p *v1.Pod, c *v1.Container, st *v1.ContainerStatus) {
 		t.running++
 	case end != nil:
 		t.stopped++
-		if !restarts(p, c, end.ExitCode) {
+		if !pod.Restarts(p, c, end.ExitCode) {
 			t.final++
 		}
 		if st.State.Terminated != nil && end.ExitCode == 0 {
@@ -122,30 +122,4 @@ func statusOf(in []v1.ContainerStatus, name string) *v1.ContainerStatus {
 		return &in[i]
 	}
 	return nil
-}
-
-func isSidecar(c *v1.Container) bool {
-	return c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways
-}
-
-// restarts reports whether a container that ended with that code is started again: by the first of its own rules that
-// matches, by its own policy, or by the pod's.
-func restarts(p *v1.Pod, c *v1.Container, code int32) bool {
-	policy := p.Spec.RestartPolicy
-	if c.RestartPolicy != nil {
-		if slices.ContainsFunc(c.RestartPolicyRules, func(r v1.ContainerRestartRule) bool { return matches(r, code) }) {
-			return true
-		}
-		policy = v1.RestartPolicy(*c.RestartPolicy)
-	}
-	return policy != v1.RestartPolicyNever && (policy != v1.RestartPolicyOnFailure || code != 0)
-}
-
-// matches reports whether a rule, all of which start something again, is about that exit code.
-func matches(r v1.ContainerRestartRule, code int32) bool {
-	if r.ExitCodes == nil {
-		return false
-	}
-	in := slices.Contains(r.ExitCodes.Values, code)
-	return in == (r.ExitCodes.Operator == v1.ContainerRestartRuleOnExitCodesOpIn)
 }

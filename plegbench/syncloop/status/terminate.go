@@ -75,11 +75,11 @@ func hasInitialized(p *v1.Pod) bool {
 		return false
 	}
 	last := &p.Status.InitContainerStatuses[n-1]
-	spec := named(p.Spec.InitContainers, last.Name)
+	spec := pod.Container(p.Spec.InitContainers, last.Name)
 	switch {
 	case spec == nil:
 		return false
-	case isSidecar(spec):
+	case pod.IsSidecar(spec):
 		return last.State.Running != nil && last.Started != nil && *last.Started
 	}
 	succeeded := func(t *v1.ContainerStateTerminated) bool { return t != nil && t.ExitCode == 0 }

@@ -7,6 +7,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kdiag/kdiag/plegbench/syncloop/pod"
 )
 
 // checkTransitions refuses a status in which a container that has ended for good runs or waits again.
@@ -21,7 +23,7 @@ func checkTransitions(old, st *v1.PodStatus, p *v1.Pod) error {
 	}
 	for i := range old.InitContainerStatuses {
 		name := old.InitContainerStatuses[i].Name
-		if named(p.Spec.InitContainers, name) == nil {
+		if pod.Container(p.Spec.InitContainers, name) == nil {
 			return fmt.Errorf("found mismatch between pod spec and status, container: %v", name)
 		}
 		if revived(p, p.Spec.InitContainers, &old.InitContainerStatuses[i], st.InitContainerStatuses) {
@@ -36,7 +38,7 @@ func revived(p *v1.Pod, specs []v1.Container, old *v1.ContainerStatus, now []v1.
 	if end == nil || end.ExitCode != 0 && p.Spec.RestartPolicy == v1.RestartPolicyOnFailure {
 		return false
 	}
-	if spec := named(specs, old.Name); spec != nil && restarts(p, spec, end.ExitCode) {
+	if spec := pod.Container(specs, old.Name); spec != nil && pod.Restarts(p, spec, end.ExitCode) {
 		return false
 	}
 	st := statusOf(now, old.Name)

@@ -2,6 +2,7 @@
 package downward
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math"
@@ -11,6 +12,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/kdiag/kdiag/plegbench/syncloop/pod"
 )
 
 // Field is the text of a field of the pod's metadata (pkg/fieldpath/fieldpath.go upstream). Labels and annotations are one
@@ -60,9 +63,9 @@ func lines(m map[string]string) string {
 // Resource is the text of a container's request or limit in units of the reference's divisor, rounded up. c is the
 // container meant when the reference names none. Without a limit of its own a container has what the node can allocate
 // (pkg/api/v1/resource/helpers.go upstream).
-func Resource(ref *v1.ResourceFieldSelector, pod *v1.Pod, c *v1.Container, allocatable v1.ResourceList) (string, error) {
+func Resource(ref *v1.ResourceFieldSelector, p *v1.Pod, c *v1.Container, allocatable v1.ResourceList) (string, error) {
 	if ref.ContainerName != "" {
-		if c = find(pod, ref.ContainerName); c == nil {
+		if c = cmp.Or(pod.Container(p.Spec.Containers, ref.ContainerName), pod.Container(p.Spec.InitContainers, ref.ContainerName)); c == nil {
 			return "", fmt.Errorf("container %s not found", ref.ContainerName)
 		}
 	}
@@ -95,15 +98,4 @@ func Resource(ref *v1.ResourceFieldSelector, pod *v1.Pod, c *v1.Container, alloc
 		n, d = amount.MilliValue(), divisor.MilliValue()
 	}
 	return strconv.FormatInt(int64(math.Ceil(float64(n)/float64(d))), 10), nil
-}
-
-func find(pod *v1.Pod, name string) *v1.Container {
-	for _, list := range [][]v1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
-		for i := range list {
-			if list[i].Name == name {
-				return &list[i]
-			}
-		}
-	}
-	return nil
 }

@@ -1,4 +1,4 @@
-package status
+package pod
 
 import (
 	v1 "k8s.io/api/core/v1"

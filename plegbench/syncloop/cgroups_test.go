@@ -1,0 +1,128 @@
+package syncloop
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// folders makes folders, files where a name ends in a dot, below a new folder.
+func folders(t *testing.T, names ...string) string {
+	t.Helper()
+	root := t.TempDir()
+	for _, name := range names {
+		path := filepath.Join(root, filepath.Dir(name))
+		if !strings.HasSuffix(name, ".") {
+			path = filepath.Join(root, name)
+		}
+		if err := os.MkdirAll(path, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if path != filepath.Join(root, name) {
+			if err := os.WriteFile(filepath.Join(root, name), nil, 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	return root
+}
+
+// leaves lists the folders and files that hold nothing.
+func leaves(t *testing.T, root string) []string {
+	t.Helper()
+	var out []string
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		name, err := filepath.Rel(root, path)
+		if below, _ := os.ReadDir(path); len(below) == 0 && name != "." {
+			out = append(out, name)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// A file stands for processes: like them it keeps its folder from being removed.
+func TestForgetCgroups(t *testing.T) {
+	tests := []struct {
+		name         string
+		before, runs []string // folders before the first pod, and with the pods
+		root         string
+		uids         []types.UID
+		left         []string
+	}{
+		{
+			name: "version 1", before: []string{"memory/system", "cpu"}, root: "/lab",
+			runs: []string{"memory/lab/kubepods/besteffort/podu1/c1", "cpu/lab/kubepods/podu2"},
+			uids: []types.UID{"u1", "u2"}, left: []string{"cpu", "memory/system"},
+		},
+		{
+			name: "version 2, the top is another's", before: []string{"kubepods/besteffort/podother"}, root: "",
+			runs: []string{"kubepods/besteffort/podu1", "kubepods/burstable/podu2"},
+			uids: []types.UID{"u1", "u2"}, left: []string{"kubepods/besteffort/podother", "kubepods/burstable"},
+		},
+		{
+			name: "processes", root: "lab", runs: []string{"lab/kubepods/podu1/proc.", "lab/kubepods/podu2"},
+			uids: []types.UID{"u1", "u2"}, left: []string{"lab/kubepods/podu1/proc."},
+		},
+		{
+			name: "slices", before: []string{"kubepods.slice"}, root: "/",
+			runs: []string{"kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-podu_1.slice"},
+			uids: []types.UID{"u-1"}, left: []string{"kubepods.slice/kubepods-besteffort.slice"},
+		},
+		{
+			name: "a uid that is a path", before: []string{"kubepods", "precious"}, root: "/",
+			runs: []string{"kubepods/pod"}, uids: []types.UID{"/../../precious", "", ".."}, left: []string{"kubepods/pod", "precious"},
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			mount, rootDir := folders(t, tt.before...), t.TempDir()
+			for range 2 { // the second start finds what the first made, and must not take it for another's
+				if err := noteCgroups(mount, rootDir, tt.root); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.CopyFS(mount, os.DirFS(folders(t, tt.runs...))); err != nil && !os.IsExist(err) {
+					t.Fatal(err)
+				}
+			}
+			uids := map[types.UID]bool{}
+			for _, uid := range tt.uids {
+				uids[uid] = true
+			}
+			if err := forgetCgroups(mount, rootDir, uids); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(slices.Sorted(slices.Values(tt.left)), leaves(t, mount)); diff != "" {
+				t.Errorf("left (-want +got):\n%s", diff)
+			}
+			if left := leaves(t, rootDir); len(left) > 0 {
+				t.Errorf("the notes are left: %v", left)
+			}
+		})
+	}
+}
+
+func TestForgetCgroupsNeedsItsNotes(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, cgroupNotes), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := forgetCgroups(t.TempDir(), dir, nil); err == nil {
+		t.Error("spoilt notes are no error")
+	}
+	if err := noteCgroups(t.TempDir(), dir, "/"); err == nil {
+		t.Error("spoilt notes are overwritten")
+	}
+}

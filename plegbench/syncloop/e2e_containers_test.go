@@ -1,0 +1,296 @@
+package syncloop_test
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
+
+// What containers do and what is done to them then: all on one node, because most of the time is spent waiting.
+func TestEndToEndContainers(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, 20)
+	web := newWeb(t)
+	for _, p := range slices.Concat(crashing(), probed(web.port), ordered(), withoutImages(), []*v1.Pod{n.withVolumes()}) {
+		n.apply(p)
+	}
+	n.start()
+	n.sub("crash loop", func() { n.checkCrashLoop() })
+	n.sub("volumes", func() { n.checkVolumes() })
+	n.sub("images", func() { n.checkImages() })
+	n.sub("init containers", func() { n.checkInit() })
+	n.sub("sidecar", func() { n.checkSidecar() })
+	n.sub("liveness", func() { n.checkLiveness() })
+	n.sub("readiness", func() { n.checkReadiness(web) })
+}
+
+// A web is a server whose answer to probes can be chosen.
+type web struct {
+	port int
+	code atomic.Int64
+}
+
+func newWeb(t *testing.T) *web {
+	w := &web{}
+	w.code.Store(http.StatusNoContent)
+	server := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(int(w.code.Load())) }))
+	t.Cleanup(server.Close)
+	w.port = server.Listener.Addr().(*net.TCPAddr).Port
+	return w
+}
+
+func crashing() []*v1.Pod {
+	return []*v1.Pod{newPod("crash", shell("c", "echo no more; exit 3"))}
+}
+
+// checkCrashLoop looks whether the pauses between restarts double.
+func (n *node) checkCrashLoop() {
+	var pauses []time.Duration
+	n.await("three growing pauses", func() error {
+		for _, c := range n.pod("crash").Status.ContainerStatuses {
+			if c.State.Waiting == nil || c.State.Waiting.Reason != "CrashLoopBackOff" {
+				continue
+			}
+			if last := c.LastTerminationState.Terminated; last == nil || last.ExitCode != 3 || last.Reason != "Error" {
+				return fmt.Errorf("its last end is %+v", last)
+			}
+			text, _, _ := strings.Cut(strings.TrimPrefix(c.State.Waiting.Message, "back-off "), " ")
+			pause, err := time.ParseDuration(text)
+			if err != nil {
+				return fmt.Errorf("%q: %w", c.State.Waiting.Message, err)
+			}
+			if !slices.Contains(pauses, pause) {
+				pauses = append(pauses, pause)
+			}
+			if len(pauses) == 3 {
+				return nil
+			}
+		}
+		return fmt.Errorf("the pauses are %v so far", pauses)
+	})
+	for i, pause := range pauses[1:] {
+		if pause != 2*pauses[i] {
+			n.t.Errorf("the pauses %v do not double", pauses)
+		}
+	}
+}
+
+func probe(handler v1.ProbeHandler) *v1.Probe {
+	return &v1.Probe{ProbeHandler: handler, PeriodSeconds: 1, FailureThreshold: 1, SuccessThreshold: 1, TimeoutSeconds: 10}
+}
+
+func execs(command ...string) v1.ProbeHandler {
+	return v1.ProbeHandler{Exec: &v1.ExecAction{Command: command}}
+}
+
+// probed are pods with each kind of probe. The servers are on the host, which pods with the stub network cannot reach.
+func probed(port int) []*v1.Pod {
+	at := intstr.FromInt(port)
+	tcp := v1.ProbeHandler{TCPSocket: &v1.TCPSocketAction{Host: "127.0.0.1", Port: at}}
+	liveness := newPod("liveness", shell("c", "touch /tmp/alive; trap 'exit 0' TERM; sleep 2 & wait; rm /tmp/alive; sleep 1000000 & wait"))
+	liveness.Spec.Containers[0].LivenessProbe = probe(execs("sh", "-c", "[ -e /tmp/alive ]"))
+	readiness := newPod("readiness", shell("c", forever))
+	readiness.Spec.Containers[0].ReadinessProbe = probe(v1.ProbeHandler{HTTPGet: &v1.HTTPGetAction{Host: "127.0.0.1", Port: at, Path: "/ready"}})
+	readiness.Spec.Containers[0].LivenessProbe = probe(tcp)
+	readiness.Spec.Containers[0].StartupProbe = probe(execs("true"))
+	refused := newPod("refused", shell("c", forever))
+	refused.Spec.Containers[0].ReadinessProbe = probe(v1.ProbeHandler{TCPSocket: &v1.TCPSocketAction{Host: "127.0.0.1", Port: intstr.FromInt(1)}})
+	return []*v1.Pod{liveness, readiness, refused}
+}
+
+func (n *node) checkLiveness() {
+	n.await("a restart after a failed liveness probe", func() error {
+		for _, c := range n.pod("liveness").Status.ContainerStatuses {
+			if c.RestartCount > 0 && c.State.Running != nil {
+				return nil
+			}
+		}
+		return fmt.Errorf("%+v", n.pod("liveness").Status.ContainerStatuses)
+	})
+	for reason, text := range map[string]string{"Unhealthy": "Liveness probe failed", "Killing": "failed liveness probe, will be restarted"} {
+		if err := n.event("liveness", reason, text); err != nil {
+			n.t.Error(err)
+		}
+	}
+}
+
+func (n *node) checkReadiness(w *web) {
+	n.await("readiness by HTTP", func() error { return n.isReady("readiness") })
+	before := n.running("readiness")
+	w.code.Store(http.StatusBadGateway)
+	n.await("the pod not to be ready", func() error {
+		p := n.pod("readiness")
+		if hasCondition(p, v1.PodReady) || hasCondition(p, v1.ContainersReady) || p.Status.Phase != v1.PodRunning {
+			return fmt.Errorf("%+v", p.Status.Conditions)
+		}
+		return nil
+	})
+	w.code.Store(http.StatusFound)
+	n.await("the pod to be ready again", func() error { return n.isReady("readiness") })
+	if diff := cmp.Diff(before, n.running("readiness")); diff != "" || n.pod("readiness").Status.ContainerStatuses[0].RestartCount != 0 {
+		n.t.Errorf("readiness restarted a container:\n%s", diff)
+	}
+	if err := n.event("readiness", "Unhealthy", "Readiness probe failed: HTTP probe failed with statuscode: 502"); err != nil {
+		n.t.Error(err)
+	}
+	n.await("a refused connection", func() error { return n.event("refused", "Unhealthy", "connection refused") })
+	if p := n.pod("refused"); hasCondition(p, v1.PodReady) || len(n.running("refused")) != 1 {
+		n.t.Errorf("where nobody listens: ready, or not running: %+v", p.Status)
+	}
+}
+
+// ordered are a pod with two init containers and one with a sidecar.
+func ordered() []*v1.Pod {
+	mounts := []v1.VolumeMount{{Name: "shared", MountPath: "/shared"}}
+	steps := newPod("steps", shell("main", "echo main >> /shared/order; cp /shared/order /dev/termination-log; exit 0"))
+	steps.Spec.InitContainers = []v1.Container{
+		shell("first", "sleep 1; echo first >> /shared/order"), shell("second", "echo second >> /shared/order"),
+	}
+	steps.Spec.RestartPolicy = v1.RestartPolicyNever
+	sidecar := newPod("sidecar", shell("main", "cat /shared/up > /dev/termination-log"))
+	sidecar.Spec.InitContainers = []v1.Container{shell("side", "echo up > /shared/up; "+forever)}
+	sidecar.Spec.InitContainers[0].RestartPolicy = new(v1.ContainerRestartPolicyAlways)
+	sidecar.Spec.InitContainers[0].StartupProbe = probe(execs("sh", "-c", "[ -e /shared/up ]"))
+	sidecar.Spec.RestartPolicy = v1.RestartPolicyNever
+	for _, p := range []*v1.Pod{steps, sidecar} {
+		p.Spec.Volumes = []v1.Volume{{Name: "shared", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}}}
+		for _, list := range [][]v1.Container{p.Spec.InitContainers, p.Spec.Containers} {
+			for i := range list {
+				list[i].VolumeMounts = mounts
+			}
+		}
+	}
+	return []*v1.Pod{steps, sidecar}
+}
+
+// succeeded waits for the end of a pod and returns the termination message of its main container.
+func (n *node) succeeded(name string) string {
+	n.t.Helper()
+	n.await(name+" to succeed", func() error {
+		if p := n.pod(name); p.Status.Phase != v1.PodSucceeded {
+			return fmt.Errorf("it is %q: %+v", p.Status.Phase, p.Status.ContainerStatuses)
+		}
+		return nil
+	})
+	return n.pod(name).Status.ContainerStatuses[0].State.Terminated.Message
+}
+
+func (n *node) checkInit() {
+	if got := n.succeeded("steps"); got != "first\nsecond\nmain\n" {
+		n.t.Errorf("the order was %q", got)
+	}
+	for _, c := range n.pod("steps").Status.InitContainerStatuses {
+		if end := c.State.Terminated; end == nil || end.Reason != "Completed" || !c.Ready {
+			n.t.Errorf("%s: %+v", c.Name, c)
+		}
+	}
+}
+
+func (n *node) checkSidecar() {
+	if got := n.succeeded("sidecar"); got != "up\n" {
+		n.t.Errorf("when main ran the sidecar had written %q", got)
+	}
+	if left := n.running("sidecar"); len(left) > 0 {
+		n.t.Errorf("after the end of main there runs %v", left)
+	}
+}
+
+func withoutImages() []*v1.Pod {
+	absent, never := newPod("absent", shell("c", forever)), newPod("never", shell("c", forever))
+	absent.Spec.Containers[0].Image = "127.0.0.1:1/none:1" // where no registry listens
+	never.Spec.Containers[0].Image = "docker.io/local/none:1"
+	never.Spec.Containers[0].ImagePullPolicy = v1.PullNever
+	return []*v1.Pod{absent, never}
+}
+
+func (n *node) checkImages() {
+	waits := func(name, reason string) func() error {
+		return func() error {
+			for _, c := range n.pod(name).Status.ContainerStatuses {
+				if c.State.Waiting != nil && c.State.Waiting.Reason == reason {
+					return nil
+				}
+			}
+			return fmt.Errorf("%+v", n.pod(name).Status.ContainerStatuses)
+		}
+	}
+	n.await("ErrImagePull", waits("absent", "ErrImagePull"))
+	n.await("ImagePullBackOff", waits("absent", "ImagePullBackOff"))
+	n.await("ErrImageNeverPull", waits("never", "ErrImageNeverPull"))
+	if err := n.event("absent", "BackOff", "Back-off pulling image"); err != nil {
+		n.t.Error(err)
+	}
+}
+
+const (
+	configMap = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings, namespace: shop}\ndata: {colour: %s}\n"
+	secret    = "apiVersion: v1\nkind: Secret\nmetadata: {name: password, namespace: shop}\nstringData: {key: s3cret}\n"
+)
+
+func (n *node) withVolumes() *v1.Pod {
+	n.write(n.cfg.Objects, "settings", fmt.Appendf(nil, configMap, "green"))
+	n.write(n.cfg.Objects, "password", []byte(secret))
+	p := newPod("volumes", shell("c", forever))
+	p.Labels = map[string]string{"app": "volumes"}
+	name := v1.DownwardAPIVolumeFile{Path: "labels", FieldRef: &v1.ObjectFieldSelector{FieldPath: "metadata.labels"}}
+	size := resource.MustParse("1Mi")
+	sources := map[string]v1.VolumeSource{
+		"settings": {ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: v1.LocalObjectReference{Name: "settings"}}},
+		"password": {Secret: &v1.SecretVolumeSource{SecretName: "password", DefaultMode: new(int32(0o400))}},
+		"info":     {DownwardAPI: &v1.DownwardAPIVolumeSource{Items: []v1.DownwardAPIVolumeFile{name}}},
+		"memory":   {EmptyDir: &v1.EmptyDirVolumeSource{Medium: v1.StorageMediumMemory, SizeLimit: &size}},
+	}
+	for name, source := range sources {
+		p.Spec.Volumes = append(p.Spec.Volumes, v1.Volume{Name: name, VolumeSource: source})
+		p.Spec.Containers[0].VolumeMounts = append(p.Spec.Containers[0].VolumeMounts, v1.VolumeMount{Name: name, MountPath: "/v/" + name})
+	}
+	return p
+}
+
+func (n *node) checkVolumes() {
+	n.await("the pod with volumes", func() error { return n.isReady("volumes") })
+	uid := string(n.pod("volumes").UID)
+	id := n.running("volumes")["c of "+uid]
+	read := func(script string) string {
+		resp, err := n.cri.ExecSync(n.t.Context(), id, []string{"sh", "-c", script}, e2ePatience)
+		if err != nil {
+			n.t.Fatal(err)
+		}
+		return strings.TrimSpace(string(resp.GetStdout()) + string(resp.GetStderr()))
+	}
+	for script, want := range map[string]string{
+		"cat /v/settings/colour":                                  "green",
+		"cat /v/password/key; stat -Lc %a /v/password/key":        "s3cret400",
+		"cat /v/info/labels":                                      `app="volumes"`,
+		"grep -o '/v/memory tmpfs' /proc/mounts":                  "/v/memory tmpfs",
+		"df -k /v/memory | tail -n 1 | tr -s ' ' | cut -d' ' -f2": "1024",
+		"echo kept > /v/memory/file; cat /v/memory/file":          "kept",
+	} {
+		if got := read(script); got != want {
+			n.t.Errorf("%s: %q, want %q", script, got, want)
+		}
+	}
+	n.write(n.cfg.Objects, "settings", fmt.Appendf(nil, configMap, "blue"))
+	n.await("the changed ConfigMap", func() error {
+		if got := read("cat /v/settings/colour"); got != "blue" {
+			return fmt.Errorf("it says %s", got)
+		}
+		return nil
+	})
+	dir := filepath.Join(n.cfg.RootDir, "pods", uid, "volumes", "kubernetes.io~empty-dir", "memory", "file")
+	if files, err := filepath.Glob(dir); err != nil || len(files) != 1 {
+		n.t.Errorf("%s: %v, %v", dir, files, err)
+	}
+}

@@ -1,0 +1,213 @@
+package syncloop_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"os"
+	"path/filepath"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"github.com/kdiag/kdiag/plegbench/nodebox"
+	"github.com/kdiag/kdiag/plegbench/syncloop/container"
+	"github.com/kdiag/kdiag/plegbench/syncloop/status"
+)
+
+// 30 manifests come up; one is edited, one deleted, one gets another image.
+func TestEndToEndThirtyPods(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, 20)
+	pods := make([]*v1.Pod, 30)
+	for i := range pods {
+		pods[i] = newPod(fmt.Sprintf("web-%d", i), shell("c", forever))
+		pods[i].Spec.HostNetwork = i%3 == 0
+		n.apply(pods[i])
+	}
+	n.start()
+	for _, p := range pods {
+		n.await(p.Name, func() error { return n.isReady(p.Name) })
+	}
+	for i, p := range pods {
+		if got := n.running(p.Name); len(got) != 1 {
+			t.Errorf("%s: running %v", p.Name, got)
+		}
+		if got := n.pod(p.Name).Status; i%3 != 0 && got.PodIP != "192.0.2.2" {
+			t.Errorf("%s has the address %q, which is not the plugin's", p.Name, got.PodIP)
+		}
+	}
+	n.checkStatusFile(len(pods))
+	n.checkServer(len(pods))
+	n.sub("edit", func() { n.edit(pods[0]) })
+	n.sub("delete", func() { n.deletePod(pods[1]) })
+	n.sub("hash", func() { n.changeImage(pods[2]) })
+}
+
+// edit makes another pod of a static one.
+func (n *node) edit(p *v1.Pod) {
+	before, uid := n.running(p.Name), n.pod(p.Name).UID
+	p.Spec.Containers[0].Env = []v1.EnvVar{{Name: "EDITED", Value: "yes"}}
+	n.apply(p)
+	n.await("the edited pod", func() error {
+		now := n.pod(p.Name)
+		if now.UID == uid || n.isReady(p.Name) != nil {
+			return fmt.Errorf("uid %s, was %s: %w", now.UID, uid, n.isReady(p.Name))
+		}
+		got := n.running(p.Name)
+		if len(got) != 1 || got["c of "+string(now.UID)] == "" {
+			return fmt.Errorf("running %v, before the edit %v", got, before)
+		}
+		return nil
+	})
+	n.await("the old pod's leftovers to go", func() error { return n.gone(uid) })
+}
+
+// deletePod removes a manifest.
+func (n *node) deletePod(p *v1.Pod) {
+	uid := n.pod(p.Name).UID
+	if len(n.cgroups("kubepods/*/pod"+string(uid))) == 0 {
+		n.t.Errorf("%s has no cgroup while it runs", p.Name)
+	}
+	n.remove(p.Name)
+	n.await("the deleted pod's leftovers to go", func() error { return n.gone(uid) })
+}
+
+// gone complains of what is left of a pod anywhere.
+func (n *node) gone(uid types.UID) error {
+	labels := map[string]string{container.PodUIDLabel: string(uid)}
+	containers, err := n.cri.ListContainers(n.t.Context(), &runtimeapi.ContainerFilter{LabelSelector: labels})
+	if err != nil || len(containers) > 0 {
+		return fmt.Errorf("containers %v, %w", containers, err)
+	}
+	sandboxes, err := n.cri.ListPodSandbox(n.t.Context(), &runtimeapi.PodSandboxFilter{LabelSelector: labels})
+	if err != nil || len(sandboxes) > 0 {
+		return fmt.Errorf("sandboxes %v, %w", sandboxes, err)
+	}
+	for _, pattern := range []string{
+		filepath.Join(n.cfg.RootDir, "pods", string(uid)), filepath.Join(n.cfg.LogDir, "pods", "*_"+string(uid)),
+	} {
+		if left, err := filepath.Glob(pattern); err != nil || len(left) > 0 {
+			return fmt.Errorf("files %v, %w", left, err)
+		}
+	}
+	if left := n.cgroups("kubepods/*/pod" + string(uid)); len(left) > 0 {
+		return fmt.Errorf("cgroups %v", left)
+	}
+	for _, w := range n.Snapshot().Workers {
+		if w.UID == uid {
+			return fmt.Errorf("its worker: %+v", w)
+		}
+	}
+	return nil
+}
+
+// changeImage changes the hash of a container whose pod keeps its UID, which a manifest can give.
+func (n *node) changeImage(p *v1.Pod) {
+	p.UID = "8d1f0c4e-hash"
+	n.apply(p)
+	var before map[string]string
+	n.await("the pod with its own uid", func() error {
+		if n.pod(p.Name).UID != p.UID {
+			return fmt.Errorf("its uid is %s", n.pod(p.Name).UID)
+		}
+		before = n.running(p.Name)
+		return n.isReady(p.Name)
+	})
+	p.Spec.Containers[0].Image = nodebox.ImagePause // the same program, with the command of the manifest
+	n.apply(p)
+	n.await("the container with the other image", func() error {
+		after := n.running(p.Name)
+		if len(after) != 1 || maps.Equal(before, after) {
+			return fmt.Errorf("running %v, before %v", after, before)
+		}
+		if got := n.pod(p.Name).Status.ContainerStatuses[0]; got.RestartCount != 1 || got.Image != nodebox.ImagePause {
+			return fmt.Errorf("%d restarts, image %s", got.RestartCount, got.Image)
+		}
+		return n.isReady(p.Name)
+	})
+	if err := n.event(p.Name, "Killing", "definition changed"); err != nil {
+		n.t.Error(err)
+	}
+	sandboxes, err := n.cri.ListPodSandbox(n.t.Context(), &runtimeapi.PodSandboxFilter{LabelSelector: map[string]string{container.PodUIDLabel: string(p.UID)}})
+	if err != nil || len(sandboxes) != 1 {
+		n.t.Errorf("the pod has the sandboxes %v, not its first one only (%v)", sandboxes, err)
+	}
+}
+
+// checkStatusFile looks whether the file has the statuses of all pods.
+func (n *node) checkStatusFile(pods int) {
+	n.t.Helper()
+	n.await("the status file", func() error {
+		data, err := os.ReadFile(n.cfg.StatusFile)
+		if err != nil {
+			return err
+		}
+		var list status.List
+		if err := json.Unmarshal(data, &list); err != nil {
+			return err
+		}
+		ready := 0
+		for _, item := range list.Items {
+			if hasCondition(&v1.Pod{Status: item.Status}, v1.PodReady) {
+				ready++
+			}
+		}
+		if ready != pods {
+			return fmt.Errorf("%d of %d pods are ready", ready, pods)
+		}
+		return nil
+	})
+}
+
+// checkServer asks the server what others ask a kubelet.
+func (n *node) checkServer(pods int) {
+	n.t.Helper()
+	n.get("/healthz", nil)
+	var list v1.PodList
+	n.get("/pods", &list)
+	if len(list.Items) != pods {
+		n.t.Errorf("/pods has %d pods, want %d", len(list.Items), pods)
+	}
+	n.await("the stats of all pods", func() error {
+		var summary statsapi.Summary
+		n.get("/stats/summary", &summary)
+		for _, p := range summary.Pods {
+			// The number of processes is known of a pod's own cgroup only.
+			if p.CPU == nil || p.Memory == nil || p.ProcessStats == nil || *p.ProcessStats.ProcessCount < 2 || len(p.Containers) != 1 {
+				return fmt.Errorf("%s: %+v", p.PodRef.Name, p)
+			}
+		}
+		if len(summary.Pods) != pods {
+			return fmt.Errorf("%d pods, want %d", len(summary.Pods), pods)
+		}
+		return nil
+	})
+}
+
+// get decodes an answer of the server.
+func (n *node) get(path string, into any) {
+	n.t.Helper()
+	req, err := http.NewRequestWithContext(n.t.Context(), http.MethodGet, "http://"+n.Addr().String()+path, nil)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		n.t.Fatalf("%s: %s", path, resp.Status)
+	}
+	if into == nil {
+		return
+	}
+	if err := json.NewDecoder(resp.Body).Decode(into); err != nil {
+		n.t.Fatalf("%s: %v", path, err)
+	}
+}

@@ -1,0 +1,292 @@
+package syncloop_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sync/errgroup"
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/kdiag/kdiag/crictl"
+	"github.com/kdiag/kdiag/plegbench/nodebox"
+	"github.com/kdiag/kdiag/plegbench/syncloop/container"
+)
+
+// A syncLoop that is started again takes over what runs and ends what is not wanted any more; so it does with a containerd that is
+// started again. What others run on the same socket is left alone.
+func TestEndToEndRestarts(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, 20)
+	foreign, err := n.box.RunPods(t.Context(), nodebox.Pods{Count: 1, Containers: 1, State: crictl.ContainerRunning})
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := []string{"a", "b", "unwanted"}
+	for _, name := range names {
+		n.apply(newPod(name, shell("c", forever)))
+	}
+	n.start()
+	before := n.allRunning(names)
+
+	n.stop()
+	n.remove("unwanted")
+	n.start()
+	n.await("the unwanted pod to be ended", func() error {
+		if got := n.running("unwanted"); len(got) > 0 {
+			return fmt.Errorf("it runs: %v", got)
+		}
+		return nil
+	})
+	names = names[:2]
+	delete(before, "unwanted")
+	n.unchanged("the restart of the syncLoop", names, before)
+	if !n.log.has("Clean up containers for orphaned pod we had not seen before") {
+		t.Error("the log does not tell of the orphan")
+	}
+
+	if err := n.box.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	n.unchanged("the restart of containerd", names, before)
+	n.apply(newPod("late", shell("c", forever)))
+	n.await("a pod that came after it", func() error { return n.isReady("late") })
+
+	if got, err := n.cri.ContainerStatus(t.Context(), foreign[0].Containers[0].ID); err != nil || got.GetState() != runtimeapi.ContainerState_CONTAINER_RUNNING {
+		t.Errorf("the container of another is %v, %v", got, err)
+	}
+	if got := n.Snapshot().Foreign; got != 1 {
+		t.Errorf("%d pods of others were counted, want 1", got)
+	}
+}
+
+// allRunning waits until the pods are ready and returns what runs of them.
+func (n *node) allRunning(names []string) map[string]map[string]string {
+	n.t.Helper()
+	out := map[string]map[string]string{}
+	for _, name := range names {
+		n.await(name, func() error { return n.isReady(name) })
+		out[name] = n.running(name)
+		if len(out[name]) != 1 {
+			n.t.Fatalf("of %s there runs %v", name, out[name])
+		}
+	}
+	return out
+}
+
+// unchanged waits for the syncLoop to have looked around and complains if it started anything anew.
+func (n *node) unchanged(after string, names []string, before map[string]map[string]string) {
+	n.t.Helper()
+	relists, turns := n.Snapshot().PLEG.Relists, n.Snapshot().Loop.Turns
+	n.await("the loop to turn after "+after, func() error {
+		if s := n.Snapshot(); s.PLEG.Relists < relists+10 || s.Loop.Turns < turns+10 || !s.Loop.SkippingSince.IsZero() {
+			return fmt.Errorf("%d relists, %d turns, skipping since %v", s.PLEG.Relists-relists, s.Loop.Turns-turns, s.Loop.SkippingSince)
+		}
+		return n.nodeReady()
+	})
+	if diff := cmp.Diff(before, n.allRunning(names)); diff != "" {
+		n.t.Errorf("after %s (-before +after):\n%s", after, diff)
+	}
+	for _, name := range names {
+		if got := n.pod(name).Status.ContainerStatuses[0].RestartCount; got != 0 {
+			n.t.Errorf("after %s: %s has %d restarts", after, name, got)
+		}
+	}
+}
+
+// readyCondition is the node's.
+func (n *node) readyCondition() v1.NodeCondition {
+	for _, c := range n.Snapshot().Conditions {
+		if c.Type == v1.NodeReady {
+			return c
+		}
+	}
+	return v1.NodeCondition{}
+}
+
+func (n *node) nodeReady() error {
+	if c := n.readyCondition(); c.Status != v1.ConditionTrue {
+		return fmt.Errorf("the node's condition is %+v", c)
+	}
+	return nil
+}
+
+// containerd stands still for more than the three minutes, shortened, after which PLEG counts as unhealthy.
+func TestEndToEndFrozenRuntime(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, 30)
+	n.cfg.Periods.Request = 4 * time.Second // two minutes by the same factor
+	n.apply(newPod("a", shell("c", forever)))
+	n.apply(newPod("b", shell("c", forever)))
+	n.start()
+	before := n.allRunning([]string{"a", "b"})
+	n.await("the node to be ready", n.nodeReady)
+
+	if err := n.box.Pause(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"container runtime is down", "PLEG is not healthy: pleg was last seen active ", " ago; threshold is 6s"}
+	n.await("the node to be not ready", func() error {
+		c := n.readyCondition()
+		for _, text := range want {
+			if c.Status != v1.ConditionFalse || c.Reason != "KubeletNotReady" || !strings.Contains(c.Message, text) {
+				return fmt.Errorf("%+v does not say %q", c, text)
+			}
+		}
+		return nil
+	})
+	if s := n.Snapshot().Loop; s.SkippingSince.IsZero() || !strings.Contains(s.Why, "PLEG is not healthy") {
+		t.Errorf("the loop is not skipping: %+v", s)
+	}
+	for _, line := range []string{`"Skipping pod synchronization" err="container runtime is down"`, `"Skipping pod synchronization" err="[container runtime is down, PLEG is not healthy: `} {
+		if !n.log.has(line) {
+			t.Errorf("the log has no line with %s", line)
+		}
+	}
+	edited := newPod("a", shell("c", "true; "+forever))
+	n.apply(edited)
+
+	if err := n.box.Resume(); err != nil {
+		t.Fatal(err)
+	}
+	n.await("the node to be ready again", n.nodeReady)
+	n.await("the pod that was edited meanwhile", func() error {
+		if now := n.running("a"); len(now) != 1 || maps.Equal(now, before["a"]) {
+			return fmt.Errorf("of a there runs %v, before %v", now, before["a"])
+		}
+		return n.isReady("a")
+	})
+	if diff := cmp.Diff(before["b"], n.running("b")); diff != "" {
+		t.Errorf("the other pod (-before +after):\n%s", diff)
+	}
+}
+
+// A runtime without events makes the evented PLEG fall back to relisting, which then notices a death.
+func TestEndToEndEventedPLEG(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, 20)
+	n.cfg.Kubelet.FeatureGates = map[string]bool{"EventedPLEG": true}
+	n.cfg.Periods.EventedRelist = 2 * e2ePatience // without the fall-back nothing else would notice
+	n.apply(newPod("a", shell("c", forever)))
+	n.start()
+	before := n.allRunning([]string{"a"})
+	id := slices.Collect(maps.Values(before["a"]))[0]
+	if err := n.cri.StopContainer(t.Context(), id, 0); err != nil {
+		t.Fatal(err)
+	}
+	n.await("the death to be noticed", func() error {
+		c := n.pod("a").Status.ContainerStatuses
+		if len(c) != 1 || c[0].RestartCount != 1 || c[0].State.Running == nil {
+			return fmt.Errorf("%+v", c)
+		}
+		return nil
+	})
+	version, err := n.cri.Version(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	// containerd has events since 1.7.
+	const line = "Fall back to Generic PLEG relisting since Evented PLEG is not working"
+	if old := strings.HasPrefix(version.GetRuntimeVersion(), "1.6."); n.log.has(line) != old {
+		t.Errorf("with containerd %s the log has %q: %v", version.GetRuntimeVersion(), line, !old)
+	}
+}
+
+// 500 exited containers are collected: all of pods that nobody wants, and all but the newest of one that is wanted.
+func TestEndToEnd500ExitedContainers(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, 20)
+	n.start() // an earlier one, which left what follows
+	n.stop()
+	var made errgroup.Group
+	made.SetLimit(4)
+	for i := range 10 {
+		made.Go(func() error { return n.makeExited(t.Context(), fmt.Sprintf("uid-%d", i), 50) })
+	}
+	if err := made.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	wanted := newPod("pod-uid-0", shell("c", forever))
+	wanted.UID = "uid-0"
+	n.apply(wanted)
+	n.start()
+	n.await("the pod that is wanted", func() error { return n.isReady(wanted.Name) })
+	n.await("the garbage to be collected", func() error {
+		list, err := n.cri.ListContainers(t.Context(), &runtimeapi.ContainerFilter{LabelSelector: ours()})
+		if err != nil {
+			return err
+		}
+		left := map[string]int{}
+		for _, c := range list {
+			left[c.GetLabels()[container.PodUIDLabel]]++
+		}
+		// What runs, and at most one that has ended.
+		if want := map[string]int{"uid-0": 2}; !maps.Equal(left, want) {
+			return fmt.Errorf("left are %v, want %v", left, want)
+		}
+		return nil
+	})
+	n.await("the sandboxes to be collected", func() error {
+		list, err := n.cri.ListPodSandbox(t.Context(), &runtimeapi.PodSandboxFilter{LabelSelector: ours()})
+		if err != nil || len(list) > 2 {
+			return fmt.Errorf("%d sandboxes, %w", len(list), err)
+		}
+		return nil
+	})
+}
+
+// makeExited makes a sandbox with attempts of one container that never ran: the sandbox is stopped before they are started, which
+// is several times as fast as to wait for their end.
+func (n *node) makeExited(ctx context.Context, uid string, attempts int) error {
+	host := &runtimeapi.NamespaceOption{Network: runtimeapi.NamespaceMode_NODE}
+	name := "pod-" + uid + "-" + e2eNode
+	labels := ours()
+	labels[container.PodNameLabel], labels[container.PodNamespaceLabel], labels[container.PodUIDLabel] = name, namespace, uid
+	dir := filepath.Join(n.cfg.LogDir, "pods", namespace+"_"+name+"_"+uid)
+	config := &runtimeapi.PodSandboxConfig{
+		Metadata: &runtimeapi.PodSandboxMetadata{Name: name, Namespace: namespace, Uid: uid}, Labels: labels, LogDirectory: dir,
+		Linux: &runtimeapi.LinuxPodSandboxConfig{
+			CgroupParent:    "/" + filepath.Base(n.box.Dir()) + "/kubepods/besteffort/pod" + uid,
+			SecurityContext: &runtimeapi.LinuxSandboxSecurityContext{NamespaceOptions: host},
+		},
+	}
+	if err := os.MkdirAll(filepath.Join(dir, "c"), 0o755); err != nil {
+		return err
+	}
+	sandbox, err := n.cri.RunPodSandbox(ctx, config, "")
+	if err != nil {
+		return err
+	}
+	of := maps.Clone(labels)
+	of[container.ContainerNameLabel] = "c"
+	var ids []string
+	for attempt := range attempts {
+		id, err := n.cri.CreateContainer(ctx, sandbox, &runtimeapi.ContainerConfig{
+			Metadata: &runtimeapi.ContainerMetadata{Name: "c", Attempt: uint32(attempt)}, Image: &runtimeapi.ImageSpec{Image: nodebox.ImageBusybox},
+			Command: []string{"true"}, Labels: of, LogPath: fmt.Sprintf("c/%d.log", attempt),
+			Linux: &runtimeapi.LinuxContainerConfig{SecurityContext: &runtimeapi.LinuxContainerSecurityContext{NamespaceOptions: host}},
+		}, config)
+		if err != nil {
+			return err
+		}
+		ids = append(ids, id)
+	}
+	if err := n.cri.StopPodSandbox(ctx, sandbox); err != nil {
+		return err
+	}
+	for _, id := range ids {
+		if err := n.cri.StartContainer(ctx, id); err == nil {
+			return errors.New("a container was started in a stopped sandbox")
+		}
+	}
+	return nil
+}

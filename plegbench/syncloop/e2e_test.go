@@ -1,0 +1,331 @@
+package syncloop_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/klog/v2/textlogger"
+
+	"github.com/kdiag/kdiag/crictl/remote"
+	"github.com/kdiag/kdiag/plegbench/nodebox"
+	"github.com/kdiag/kdiag/plegbench/syncloop"
+	"github.com/kdiag/kdiag/plegbench/syncloop/container"
+	"github.com/kdiag/kdiag/plegbench/syncloop/kubeletconfig"
+)
+
+const (
+	e2eNode   = "e2e"
+	namespace = "shop"
+	// e2ePatience is for what two busy cores do in a few seconds.
+	e2ePatience = 2 * time.Minute
+)
+
+// A node is a syncLoop on a containerd of its own, and a client that looks past the one to the other.
+type node struct {
+	*syncloop.SyncLoop // nil unless it runs
+	t                  *testing.T
+	box                *nodebox.Containerd
+	cri                *remote.Service
+	cfg                syncloop.Config
+	recorder           *syncloop.Recorder
+	log                *journal
+	cancel             context.CancelFunc
+	ended              chan error
+}
+
+// startBox starts a containerd that is removed after the test, or skips it.
+func startBox(t *testing.T, opts nodebox.Options) *nodebox.Containerd {
+	t.Helper()
+	if missing := nodebox.Missing(false); missing != "" {
+		if os.Getenv("KDIAG_E2E") == "1" {
+			t.Fatal(missing)
+		}
+		t.Skip(missing)
+	}
+	box, err := nodebox.Start(t.Context(), opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := box.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return box
+}
+
+// newNode makes a node whose syncLoop is not started. Its periods are shortened by a factor, but for the deadline of a call. After
+// the test all that is left of it is removed, and looked for.
+func newNode(t *testing.T, faster float64) *node {
+	t.Helper()
+	n := &node{t: t, box: startBox(t, nodebox.Options{Network: true}), log: &journal{}}
+	dir := t.TempDir()
+	kubelet, _, err := kubeletconfig.Load("", map[string][]string{"cgroup-root": {filepath.Base(n.box.Dir())}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	kubelet.EvictionHard = map[string]string{"memory.available": "1Mi"} // how full the disk of the tests is must not matter
+	kubelet.ImageGCHighThresholdPercent = new(int32(100))
+	log := textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(n.log), textlogger.Verbosity(4)))
+	n.recorder = syncloop.NewRecorder(nil, e2eNode, log)
+	n.cfg = syncloop.Config{
+		Endpoint: n.box.Endpoint(), NodeName: e2eNode, Kubelet: kubelet, Periods: syncloop.PeriodsFor(kubelet).Faster(faster),
+		RootDir: filepath.Join(dir, "root"), LogDir: filepath.Join(dir, "log"), StatusFile: filepath.Join(dir, "statuses.json"),
+		Manifests: filepath.Join(dir, "manifests"), Objects: filepath.Join(dir, "objects"), Address: "127.0.0.1:0", Log: log, Recorder: n.recorder,
+	}
+	n.cfg.Periods.Request = e2ePatience
+	for _, d := range []string{n.cfg.Manifests, n.cfg.Objects} {
+		if err := os.Mkdir(d, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n.cri, err = remote.Dial(n.box.Endpoint(), remote.Options{Log: logr.Discard()}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(n.end)
+	return n
+}
+
+// end stops the syncLoop, removes what it left, and looks whether there is anything.
+func (n *node) end() {
+	n.stop()
+	ctx, cancel := context.WithTimeout(context.Background(), 2*e2ePatience)
+	defer cancel()
+	cfg := syncloop.CleanupConfig{Endpoint: n.cfg.Endpoint, NodeName: e2eNode, RootDir: n.cfg.RootDir, LogDir: n.cfg.LogDir}
+	if _, err := syncloop.Cleanup(ctx, cfg); err != nil {
+		n.t.Errorf("cleaning up: %v", err)
+	}
+	if sandboxes, err := n.cri.ListPodSandbox(ctx, &runtimeapi.PodSandboxFilter{LabelSelector: ours()}); err != nil || len(sandboxes) > 0 {
+		n.t.Errorf("after the cleanup: sandboxes %v, %v", sandboxes, err)
+	}
+	if containers, err := n.cri.ListContainers(ctx, &runtimeapi.ContainerFilter{LabelSelector: ours()}); err != nil || len(containers) > 0 {
+		n.t.Errorf("after the cleanup: containers %v, %v", containers, err)
+	}
+	if err := n.cri.Close(); err != nil {
+		n.t.Error(err)
+	}
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil || bytes.Contains(mounts, []byte(n.cfg.RootDir)) {
+		n.t.Errorf("after the cleanup something is mounted below %s (%v)", n.cfg.RootDir, err)
+	}
+	for _, dir := range []string{n.cfg.RootDir, n.cfg.LogDir} {
+		if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
+			n.t.Errorf("after the cleanup: %s: %v", dir, err)
+		}
+	}
+	if left := n.cgroups("kubepods*"); len(left) > 0 {
+		n.t.Errorf("after the cleanup cgroups are left: %v", left)
+	}
+	if n.t.Failed() {
+		n.t.Logf("the log ends with:\n%s", n.log.tail(200))
+	}
+}
+
+// cgroups are those of the node whose path below its root matches a pattern, in all hierarchies.
+func (n *node) cgroups(pattern string) []string {
+	var all []string
+	for _, top := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/*"} {
+		found, err := filepath.Glob(filepath.Join(top, filepath.Base(n.box.Dir()), pattern))
+		if err != nil {
+			n.t.Fatal(err)
+		}
+		all = append(all, found...)
+	}
+	return all
+}
+
+func ours() map[string]string { return map[string]string{container.OwnerLabel: e2eNode} }
+
+// start starts the syncLoop.
+func (n *node) start() {
+	n.t.Helper()
+	s, err := syncloop.New(n.t.Context(), n.cfg)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	n.SyncLoop, n.cancel, n.ended = s, cancel, make(chan error, 1)
+	go func() { n.ended <- s.Run(ctx) }()
+}
+
+// stop ends the syncLoop as an interrupt would, if it runs.
+func (n *node) stop() {
+	n.t.Helper()
+	if n.cancel == nil {
+		return
+	}
+	n.cancel()
+	n.cancel = nil
+	select {
+	case err := <-n.ended:
+		if err != nil {
+			n.t.Errorf("the syncLoop ended with %v", err)
+		}
+	case <-time.After(e2ePatience):
+		n.t.Errorf("the syncLoop did not end within %v", e2ePatience)
+	}
+}
+
+// await polls until check finds nothing to complain of.
+func (n *node) await(what string, check func() error) {
+	n.t.Helper()
+	deadline := time.Now().Add(e2ePatience)
+	for {
+		err := check()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			n.t.Fatalf("waiting for %s: %v", what, err)
+		}
+		time.Sleep(20 * time.Millisecond) // between two looks at real processes, which no clock of ours moves
+	}
+}
+
+// sub runs a part of the test under a name of its own.
+func (n *node) sub(name string, check func()) {
+	whole := n.t
+	defer func() { n.t = whole }()
+	whole.Run(name, func(t *testing.T) {
+		n.t = t
+		check()
+	})
+}
+
+// apply writes a pod's manifest, in one step.
+func (n *node) apply(p *v1.Pod) {
+	n.t.Helper()
+	data, err := json.Marshal(p)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	n.write(n.cfg.Manifests, p.Name, data)
+}
+
+func (n *node) write(dir, name string, data []byte) {
+	n.t.Helper()
+	tmp := filepath.Join(filepath.Dir(dir), name+".new")
+	if err := errors.Join(os.WriteFile(tmp, data, 0o644), os.Rename(tmp, filepath.Join(dir, name+".yaml"))); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+// remove removes a pod's manifest.
+func (n *node) remove(name string) {
+	n.t.Helper()
+	if err := os.Remove(filepath.Join(n.cfg.Manifests, name+".yaml")); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+// pod is the pod of a manifest with its status, or an empty one.
+func (n *node) pod(name string) *v1.Pod {
+	for _, p := range n.PodsWithStatus() {
+		if p.Name == name+"-"+e2eNode {
+			return p
+		}
+	}
+	return &v1.Pod{}
+}
+
+// isReady complains unless the pod runs and is ready.
+func (n *node) isReady(name string) error {
+	p := n.pod(name)
+	if p.Status.Phase != v1.PodRunning || !hasCondition(p, v1.PodReady) {
+		return fmt.Errorf("%s is %q with %+v", name, p.Status.Phase, p.Status.ContainerStatuses)
+	}
+	return nil
+}
+
+func hasCondition(p *v1.Pod, kind v1.PodConditionType) bool {
+	for _, c := range p.Status.Conditions {
+		if c.Type == kind {
+			return c.Status == v1.ConditionTrue
+		}
+	}
+	return false
+}
+
+// running are the ids of the containers of a pod that run in containerd, by container name and pod UID.
+func (n *node) running(name string) map[string]string {
+	n.t.Helper()
+	labels := ours()
+	labels[container.PodNameLabel] = name + "-" + e2eNode
+	list, err := n.cri.ListContainers(n.t.Context(), &runtimeapi.ContainerFilter{
+		LabelSelector: labels, State: &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_RUNNING},
+	})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	out := map[string]string{}
+	for _, c := range list {
+		out[c.GetMetadata().GetName()+" of "+c.GetLabels()[container.PodUIDLabel]] = c.GetId()
+	}
+	return out
+}
+
+// event complains unless an event with this reason was recorded for a pod whose message holds the text.
+func (n *node) event(name, reason, text string) error {
+	for _, e := range n.recorder.Recent() {
+		if e.Object == namespace+"/"+name+"-"+e2eNode && e.Reason == reason && strings.Contains(e.Message, text) {
+			return nil
+		}
+	}
+	return fmt.Errorf("no event %s of %s says %q", reason, name, text)
+}
+
+// A journal keeps the log of a syncLoop.
+type journal struct {
+	mu   sync.Mutex
+	text []byte
+}
+
+func (j *journal) Write(line []byte) (int, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.text = append(j.text, line...)
+	return len(line), nil
+}
+
+func (j *journal) has(text string) bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return bytes.Contains(j.text, []byte(text))
+}
+
+func (j *journal) tail(lines int) string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	all := strings.Split(strings.TrimSpace(string(j.text)), "\n")
+	return strings.Join(all[max(0, len(all)-lines):], "\n")
+}
+
+// forever is a script that ends as soon as it is told to.
+const forever = "trap 'exit 0' TERM; sleep 1000000 & wait"
+
+func shell(name, script string) v1.Container {
+	return v1.Container{
+		Name: name, Image: nodebox.ImageBusybox, ImagePullPolicy: v1.PullIfNotPresent, Command: []string{"sh", "-c", script},
+	}
+}
+
+func newPod(name string, containers ...v1.Container) *v1.Pod {
+	return &v1.Pod{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}, ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace},
+		Spec: v1.PodSpec{Containers: containers, TerminationGracePeriodSeconds: new(int64(2))},
+	}
+}
