@@ -398,13 +398,13 @@ func gcLogs(t *testing.T, n *gcNode) {
 	if got := mine(); got != 6 {
 		t.Fatalf("%d logs, want 6", got)
 	}
-	// Outside of the folder that was named nothing is touched, and that is said.
+	// A container whose log is outside of the folder that was named stays, with its log, and that is said.
 	refused, code := n.start(t, "--yes", "--logs", "--limit", "1").wait(t)
-	if code != 1 || refused.Removed != 1 || len(refused.LogsFailed) != 1 || mine() != 6 {
+	if code != 1 || refused.Removed != 0 || len(refused.Failed) != 1 || mine() != 6 {
 		t.Errorf("exit code %d, %+v, %d logs", code, refused.Result, mine())
 	}
 	report, code := n.start(t, "--yes", "--logs", "--logs-dir", logs).wait(t)
-	if code != 0 || report.Removed != 3 || len(report.LogsFailed) > 0 || mine() != 3 {
+	if code != 0 || report.Removed != 4 || len(report.LogsFailed) > 0 || mine() != 2 {
 		t.Errorf("exit code %d, %+v, %d logs", code, report.Result, mine())
 	}
 }
