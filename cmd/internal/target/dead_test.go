@@ -48,9 +48,6 @@ func TestLookAtHung(t *testing.T) {
 
 // TestEvidenceApart lets the kubelet hang: the other sources are had all the same, and the reason names the address.
 func TestEvidenceApart(t *testing.T) {
-	if testing.Short() {
-		t.Skip("waits for a timeout")
-	}
 	lis := silent(t, "tcp", "127.0.0.1:0")
 	env, k := node(t)
 	k.Kubelet.Collection.ReadOnlyPort = lis.Addr().(*net.TCPAddr).Port

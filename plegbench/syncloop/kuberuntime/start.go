@@ -34,8 +34,8 @@ func ephemeralKind() containerKind {
 	return containerKind{"ephemeral container", "ephemeral_container"}
 }
 
-// startContainer pulls, creates and starts a container and runs its postStart hook. reason is nil or what the container
-// waits for now; message explains it.
+// startContainer pulls, creates and starts a container and runs its postStart hook. reason is nil, or the waiting
+// reason of the container's status; message explains it.
 func (s *syncing) startContainer(ctx context.Context, st starting) (message string, reason error) {
 	c := st.container
 	ref, reason, message := s.m.Images.EnsureImage(ctx, s.pod, c, s.secrets, s.config)
