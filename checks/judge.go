@@ -22,7 +22,9 @@ type Facts struct {
 	// and names; what the runtime answers now decides. Nil when the logs were not read.
 	Journal        *journal.Report
 	JournalProblem string // why the logs could not be read; empty when they were, or when nobody asked for them
-	Limits         Limits
+	// Node is what was seen of the host and of the kubelet besides; nil when only the runtime was asked.
+	Node   *Node
+	Limits Limits
 }
 
 // Limits are the thresholds that the judge compares with. Each has a default and a source in DefaultLimits.

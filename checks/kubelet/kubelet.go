@@ -1,0 +1,123 @@
+// Package kubelet looks at a kubelet through its own surfaces: its settings, its health, metrics and pods, its certificates, the
+// server that it reports to, and the network configuration that its runtime needs.
+//
+// Nothing is changed, and nothing here needs the API server. Callers bound each look; no secret leaves the package.
+package kubelet
+
+import "time"
+
+// Settings are what a kubelet runs with: its configuration file, the drop-ins, and its flags above both.
+type Settings struct {
+	PID             int
+	Files           []string // that were read
+	Problems        []string // what could not be read or is wrong, one line each
+	Endpoint        string   // containerRuntimeEndpoint
+	RequestTimeout  time.Duration
+	SerializePulls  bool
+	ParallelPulls   int32 // maxParallelImagePulls; 0 for no limit
+	EventedPLEG     bool
+	CgroupDriver    string // cgroupfs or systemd: the setting, or what the runtime said where that decides
+	CgroupRoot      string
+	RootDir         string // /var/lib/kubelet
+	PodLogsDir      string
+	MaxPods         int32
+	PodPidsLimit    int64
+	EvictionHard    map[string]string
+	EvictionOff     []string // signals whose threshold is zero
+	NodeStatusEvery time.Duration
+	LeaseSeconds    int32
+	SyncFrequency   time.Duration
+	HealthzAddress  string // host:port; empty when it is turned off
+	Address         string // host:port of the server with credentials
+	ReadOnlyAddress string // host:port; empty when it is turned off
+	Kubeconfig      string // path; empty for a standalone kubelet
+	CertDir         string
+	RotateClient    bool
+	RotateServing   bool
+	NodeName        string
+	Harmful         []Setting
+	FeatureGates    map[string]bool
+}
+
+// A Setting is one that harms, and how.
+type Setting struct {
+	Name  string
+	Value string
+	Harm  string // one sentence
+}
+
+// An Answer is what one URL of the kubelet said.
+type Answer struct {
+	URL    string
+	Status int // HTTP; 0 when there was no answer
+	Took   time.Duration
+	Body   string // of a health check, first lines; empty for all else
+	Err    string
+	Hung   bool
+	Denied bool // 401 or 403: no credential allows it
+}
+
+// Health is what the kubelet says of itself.
+type Health struct {
+	Ping       *Answer // 10248 /healthz: answers as long as the process runs, and sees neither PLEG nor runtime
+	Full       *Answer // 10250 /healthz; nil when it was not asked
+	SyncLoop   *Answer // 10250 /healthz/syncloop
+	Metrics    *Metrics
+	Pods       *Pods
+	Credential string // what opened 10250: token, certificate, read-only port; empty for nothing
+	Missing    string // why 10250 was not asked or did not let us in
+}
+
+// Metrics are the values of /metrics that tell of PLEG and the runtime.
+type Metrics struct {
+	PLEGLastSeen      time.Time          // kubelet_pleg_last_seen_seconds; zero when it is absent
+	Relists           uint64             // kubelet_pleg_relist_duration_seconds_count
+	RelistSeconds     float64            // its sum
+	RelistP99         float64            // from its buckets, seconds; +Inf above the last
+	RuntimeErrors     map[string]float64 // kubelet_runtime_operations_errors_total by operation
+	RunningPods       float64
+	ProcessStart      time.Time
+	EventedConnErrors float64
+}
+
+// Pods are the pods that the kubelet wants to run, by phase; names are not kept.
+type Pods struct {
+	Total   int
+	ByPhase map[string]int
+}
+
+// A Certificate is one that the kubelet uses.
+type Certificate struct {
+	Role                string // client or serving
+	Path                string
+	Subject             string // common name
+	NotBefore, NotAfter time.Time
+	Err                 string
+}
+
+// A Server is the API server that the kubelet's kubeconfig names.
+type Server struct {
+	URL       string
+	Reachable bool
+	Took      time.Duration
+	TLSError  string        // its certificate does not hold against the kubeconfig's authority
+	Err       string        // it cannot be reached
+	Status    int           // of /readyz, /livez or /version; 401 and 403 are answers
+	Skew      time.Duration // its Date header less this clock; only seconds
+	SkewKnown bool
+	LeaseAge  time.Duration // since the node's lease was renewed
+	LeaseRead bool
+	LeaseErr  string
+}
+
+// A CNI is the network configuration as the runtime would load it.
+type CNI struct {
+	ConfDir string
+	BinDirs []string
+	File    string // that is used: the first by name
+	Name    string // of the network
+	Plugins []string
+	Missing []string // plugins without a program in BinDirs
+	Others  []string // further files, which are not used
+	Problem string   // why none can be used
+}
