@@ -57,6 +57,9 @@ type Service struct {
 	log     logr.Logger
 	observe func(operation string, took time.Duration, err error)
 
+	containers *memory[*runtimeapi.Container]
+	sandboxes  *memory[*runtimeapi.PodSandbox]
+
 	mu   sync.Mutex
 	said map[string]said // by object
 }
@@ -82,7 +85,11 @@ func Dial(endpoint string, opts Options) (*Service, error) {
 			return d.DialContext(ctx, "unix", path)
 		}
 	}
-	s := &Service{timeout: opts.Timeout, log: opts.Log, observe: opts.Observe, said: map[string]said{}}
+	s := &Service{
+		timeout: opts.Timeout, log: opts.Log, observe: opts.Observe, said: map[string]said{},
+		containers: newMemory(func() *runtimeapi.Container { return &runtimeapi.Container{} }),
+		sandboxes:  newMemory(func() *runtimeapi.PodSandbox { return &runtimeapi.PodSandbox{} }),
+	}
 	if s.timeout <= 0 {
 		s.timeout = DefaultTimeout
 	}
