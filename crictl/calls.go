@@ -103,3 +103,20 @@ func (c *Client) ImageFsInfo(ctx context.Context) Call {
 	call.Items = len(resp.GetImageFilesystems()) + len(resp.GetContainerFilesystems())
 	return call
 }
+
+// CgroupDriver asks the runtime which cgroup driver it wants the kubelet to use: cgroupfs or systemd. Runtimes older than
+// the question (containerd before 2.0) answer Unimplemented. The driver is empty unless the call is OK.
+func (c *Client) CgroupDriver(ctx context.Context) (string, Call) {
+	resp := &runtimeapi.RuntimeConfigResponse{}
+	call := c.unary(ctx, request{
+		method: runtimeapi.RuntimeService_RuntimeConfig_FullMethodName,
+		msg:    &runtimeapi.RuntimeConfigRequest{},
+	}, &message{Message: resp})
+	if !call.OK() || resp.GetLinux() == nil {
+		return "", call
+	}
+	if resp.GetLinux().GetCgroupDriver() == runtimeapi.CgroupDriver_SYSTEMD {
+		return "systemd", call
+	}
+	return "cgroupfs", call
+}

@@ -82,25 +82,31 @@ func kubeletProcesses(ctx context.Context, root string) ([]kubeletProcess, error
 		if ctx.Err() != nil {
 			return out, ctx.Err()
 		}
-		dir := filepath.Join(root, "proc", e.Name())
-		comm, err := readUpTo(filepath.Join(dir, "comm"), 256)
-		if err != nil || !mayBeKubelet(string(comm)) {
-			continue // gone meanwhile, or another program
+		if p, ok := readKubeletProcess(root, pid); ok {
+			out = append(out, p)
 		}
-		cmdline, err := readUpTo(filepath.Join(dir, "cmdline"), maxCmdline)
-		if err != nil {
-			continue
-		}
-		name := strings.TrimSpace(string(comm))
-		kind, args, ok := kubeletArgs(name, splitCmdline(cmdline))
-		if !ok {
-			continue
-		}
-		p := kubeletProcess{pid: pid, name: name, args: args, kind: kind, pidNS: pidNamespaces(dir)}
-		p.readArgsFile(root)
-		out = append(out, p)
 	}
 	return out, nil
+}
+
+func readKubeletProcess(root string, pid int) (kubeletProcess, bool) {
+	dir := filepath.Join(root, "proc", strconv.Itoa(pid))
+	comm, err := readUpTo(filepath.Join(dir, "comm"), 256)
+	if err != nil || !mayBeKubelet(string(comm)) {
+		return kubeletProcess{}, false // gone meanwhile, or another program
+	}
+	cmdline, err := readUpTo(filepath.Join(dir, "cmdline"), maxCmdline)
+	if err != nil {
+		return kubeletProcess{}, false
+	}
+	name := strings.TrimSpace(string(comm))
+	kind, args, ok := kubeletArgs(name, splitCmdline(cmdline))
+	if !ok {
+		return kubeletProcess{}, false
+	}
+	p := kubeletProcess{pid: pid, name: name, args: args, kind: kind, pidNS: pidNamespaces(dir)}
+	p.readArgsFile(root)
+	return p, true
 }
 
 // chooseKubelet prefers a process that is a kubelet to one that contains or starts one, and the oldest by number.

@@ -122,9 +122,20 @@ func (s *kubeletSettings) add(root string, pid int, name string) {
 	}
 }
 
-// addDropIns lays the drop-ins of a directory over the settings, in the kubelet's order: all files that end in .conf,
-// directories below included, by name.
+// addDropIns lays the drop-ins of a directory over the settings.
 func (s *kubeletSettings) addDropIns(root string, pid int, dir string) {
+	names, err := dropIns(root, pid, dir)
+	if err != nil {
+		s.unreadable = append(s.unreadable, printable(dir, errLimit)+" "+reasonOf(err))
+		return
+	}
+	for _, name := range names {
+		s.add(root, pid, name)
+	}
+}
+
+// dropIns lists a --config-dir in the kubelet's order: all files that end in .conf, directories below included, by name.
+func dropIns(root string, pid int, dir string) ([]string, error) {
 	var names []string
 	err := errors.New("has no readable root")
 	for _, base := range asProcess(root, pid, dir) {
@@ -139,7 +150,7 @@ func (s *kubeletSettings) addDropIns(root string, pid int, dir string) {
 				if err != nil {
 					return err
 				}
-				names = append(names, rel)
+				names = append(names, filepath.Join(dir, rel))
 			}
 			if len(names) > maxDropIns {
 				return errors.New("holds too many files")
@@ -150,13 +161,7 @@ func (s *kubeletSettings) addDropIns(root string, pid int, dir string) {
 			break
 		}
 	}
-	if err != nil {
-		s.unreadable = append(s.unreadable, printable(dir, errLimit)+" "+reasonOf(err))
-		return
-	}
-	for _, name := range names {
-		s.add(root, pid, filepath.Join(dir, name))
-	}
+	return names, err
 }
 
 // asProcess are the paths under which a file that a process sees as name may be reached: through its own root, which is
