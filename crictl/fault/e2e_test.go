@@ -2,7 +2,6 @@ package fault_test
 
 import (
 	"context"
-	"os"
 	"testing"
 	"time"
 
@@ -49,12 +48,7 @@ func (f *front) pod(t *testing.T, name string) (sandboxID, id string) {
 
 // TestEndToEnd: pods live their whole life on a real containerd through the proxy, and each fault shows.
 func TestEndToEnd(t *testing.T) {
-	if missing := nodebox.Missing(false); missing != "" {
-		if os.Getenv("KDIAG_E2E") == "1" {
-			t.Fatal(missing)
-		}
-		t.Skip(missing)
-	}
+	nodebox.Need(t, nodebox.Missing(false))
 	box, err := nodebox.Start(t.Context(), nodebox.Options{})
 	if err != nil {
 		t.Fatal(err)

@@ -15,7 +15,7 @@ import (
 
 func boot(t *testing.T) *Box {
 	t.Helper()
-	needNode(t, true)
+	Need(t, Missing(true))
 	cache, err := os.UserCacheDir()
 	if err != nil {
 		t.Fatal(err)

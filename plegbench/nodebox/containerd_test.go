@@ -17,23 +17,10 @@ import (
 	"github.com/kdiag/kdiag/crictl"
 )
 
-// needNode skips a test on a machine that cannot run it, and fails it where end-to-end tests are demanded.
-func needNode(t *testing.T, box bool) {
-	t.Helper()
-	missing := Missing(box)
-	switch {
-	case missing == "":
-	case os.Getenv("KDIAG_E2E") == "1":
-		t.Fatal(missing)
-	default:
-		t.Skip(missing)
-	}
-}
-
 // start starts a runtime whose leftovers are looked for at the end.
 func start(t *testing.T, opts Options) *Containerd {
 	t.Helper()
-	needNode(t, false)
+	Need(t, Missing(false))
 	c, err := Start(t.Context(), opts)
 	if err != nil {
 		t.Fatal(err)
@@ -314,7 +301,7 @@ func TestNodeHungCNI(t *testing.T) {
 }
 
 func TestNodeSweepsAfterADeadOwner(t *testing.T) {
-	needNode(t, false)
+	Need(t, Missing(false))
 	parent, err := os.MkdirTemp("", "kdiag-sweep-")
 	if err != nil {
 		t.Fatal(err)
@@ -339,7 +326,7 @@ func TestNodeSweepsAfterADeadOwner(t *testing.T) {
 }
 
 func TestStartRefusesLongPaths(t *testing.T) {
-	needNode(t, false)
+	Need(t, Missing(false))
 	parent := filepath.Join(t.TempDir(), strings.Repeat("x", 100))
 	if err := os.Mkdir(parent, 0o755); err != nil {
 		t.Fatal(err)
@@ -353,7 +340,7 @@ func TestStartRefusesLongPaths(t *testing.T) {
 }
 
 func TestStartSaysWhyItFailed(t *testing.T) {
-	needNode(t, false)
+	Need(t, Missing(false))
 	tests := []struct {
 		name string
 		opts Options

@@ -125,7 +125,8 @@ func BenchmarkNodeExited(b *testing.B) {
 	}
 }
 
-// BenchmarkNodePleg times the whole of kdiag pleg on a healthy node with 100 containers and on a frozen one.
+// BenchmarkNodePleg times the whole of kdiag pleg and kdiag node on a healthy node with 100 containers, and pleg on a frozen
+// one.
 func BenchmarkNodePleg(b *testing.B) {
 	kdiag := os.Getenv("KDIAG")
 	if kdiag == "" {
@@ -136,6 +137,7 @@ func BenchmarkNodePleg(b *testing.B) {
 		b.Fatal(err)
 	}
 	program(b, "healthy", nil, kdiag, "pleg", "--runtime-endpoint", c.Endpoint(), "-o", "json")
+	program(b, "healthy-node", nil, kdiag, "node", "--runtime-endpoint", c.Endpoint(), "-o", "json")
 	if err := c.Pause(b.Context()); err != nil {
 		b.Fatal(err)
 	}

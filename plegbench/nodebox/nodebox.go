@@ -19,6 +19,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"testing"
 	"time"
 )
 
@@ -48,6 +49,19 @@ func Missing(needBox bool) string {
 		return ""
 	}
 	return "a real node needs " + strings.Join(lack, ", ")
+}
+
+// Need ends a test on a machine that lacks what it takes, as Missing says it: with a failure where KDIAG_E2E is set and all tests
+// shall run, else the test is skipped. Empty, nothing is missing.
+func Need(t testing.TB, missing string) {
+	t.Helper()
+	switch {
+	case missing == "":
+	case os.Getenv("KDIAG_E2E") != "":
+		t.Fatal(missing)
+	default:
+		t.Skip(missing)
+	}
 }
 
 // poll calls done every few milliseconds until it says yes, and gives up when ctx ends or after patience. The error then

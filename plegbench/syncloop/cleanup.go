@@ -71,6 +71,22 @@ func Cleanup(ctx context.Context, cfg CleanupConfig) (Cleaned, error) {
 // atOnce is how many sandboxes are removed at a time: stopping one waits for processes to end.
 const atOnce = 8
 
+// A container that ends just then makes some runtimes fail to stop it (containerd 1.6: "ttrpc: closed"). A moment later they can.
+const (
+	attempts     = 3
+	attemptPause = time.Second
+)
+
+func removeSandbox(ctx context.Context, service *remote.Service, id string) error {
+	if err := service.StopPodSandbox(ctx, id); err != nil && !remote.IsNotFound(err) {
+		return fmt.Errorf("stopping sandbox %s: %w", id, err)
+	}
+	if err := service.RemovePodSandbox(ctx, id); err != nil && !remote.IsNotFound(err) {
+		return fmt.Errorf("removing sandbox %s: %w", id, err)
+	}
+	return nil
+}
+
 // removeSandboxes stops and removes sandboxes, and returns how many went.
 func removeSandboxes(ctx context.Context, service *remote.Service, sandboxes []*runtimeapi.PodSandbox) (int, error) {
 	problems := make([]error, len(sandboxes))
@@ -78,10 +94,14 @@ func removeSandboxes(ctx context.Context, service *remote.Service, sandboxes []*
 	g.SetLimit(atOnce)
 	for i, s := range sandboxes {
 		g.Go(func() error {
-			if err := service.StopPodSandbox(ctx, s.GetId()); err != nil && !remote.IsNotFound(err) {
-				problems[i] = fmt.Errorf("stopping sandbox %s: %w", s.GetId(), err)
-			} else if err := service.RemovePodSandbox(ctx, s.GetId()); err != nil && !remote.IsNotFound(err) {
-				problems[i] = fmt.Errorf("removing sandbox %s: %w", s.GetId(), err)
+			for attempt := range attempts {
+				if problems[i] = removeSandbox(ctx, service, s.GetId()); problems[i] == nil || attempt == attempts-1 {
+					break
+				}
+				select {
+				case <-time.After(attemptPause):
+				case <-ctx.Done():
+				}
 			}
 			return nil
 		})

@@ -74,7 +74,7 @@ func (s *SyncLoop) mayProbe(desired []*v1.Pod) map[types.UID]bool {
 // restart gives a worker to each desired pod that has none: one whose UID was used again while the earlier pod ended.
 func (s *SyncLoop) restart(desired []*v1.Pod, working map[types.UID]podworkers.WorkState) {
 	for _, p := range desired {
-		if _, ok := working[p.UID]; ok || terminal(p.Status.Phase) {
+		if _, ok := working[p.UID]; ok || pod.IsTerminal(p.Status.Phase) {
 			continue
 		}
 		if s.status.Known(p.UID) && s.workers.ShouldPodBeFinished(p.UID) {

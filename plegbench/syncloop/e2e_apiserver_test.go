@@ -1,91 +1,281 @@
 package syncloop_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"net"
+	"os"
+	"strings"
 	"testing"
 	"time"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes/fake"
+	kruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/client-go/kubernetes"
+	typedv1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/record"
 
+	"github.com/kdiag/kdiag/plegbench/syncloop"
+	"github.com/kdiag/kdiag/plegbench/syncloop/apiserver"
+	"github.com/kdiag/kdiag/plegbench/syncloop/apiserver/fake"
 	"github.com/kdiag/kdiag/plegbench/syncloop/pod"
 )
 
-// With an API server, a fake one, in front of a real runtime: the node reports itself, pods that are bound to it run, static ones
-// have mirrors, and a deletion ends when the containers have ended.
+// A server is an API server, as its administrator and as the node see it.
+type server struct {
+	kubernetes.Interface
+	node   syncloop.Client
+	events record.EventSink
+	// deletePod asks for the end of a pod, with the grace period of its specification.
+	deletePod func(ctx context.Context, name string) error
+}
+
+// With an API server in front of a real runtime: the node reports itself, pods that are bound to it run, static ones have
+// mirrors, and a deletion ends when the containers have ended. The API server is one in memory, and, when KUBECONFIG_E2E names
+// an administrator's kubeconfig, also a real one, to which the node comes as a member of system:nodes; it is to have no other use,
+// since what the test finds in its namespace is removed.
 func TestEndToEndAPIServer(t *testing.T) {
 	t.Parallel()
-	n := newNode(t, 20)
-	bound := newPod("bound", shell("c", "[ $COLOUR = green ] || exit 1; "+forever))
-	bound.UID, bound.Spec.NodeName = "uid-bound", e2eNode
-	bound.Spec.RestartPolicy, bound.Spec.DNSPolicy = v1.RestartPolicyAlways, v1.DNSDefault
-	bound.Spec.Containers[0].EnvFrom = []v1.EnvFromSource{
-		{ConfigMapRef: &v1.ConfigMapEnvSource{LocalObjectReference: v1.LocalObjectReference{Name: "settings"}}},
-	}
-	client := fake.NewClientset(
-		&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: e2eNode, UID: "uid-node"}}, bound,
-		&v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "settings", Namespace: namespace}, Data: map[string]string{"COLOUR": "green"}},
-	)
-	n.cfg.Client, n.cfg.Register, n.cfg.Objects = client, true, ""
-	pods := client.CoreV1().Pods(namespace)
-	isReady := func(name string) func() error {
-		return func() error {
-			p, err := pods.Get(t.Context(), name, metav1.GetOptions{})
-			if err != nil || !hasCondition(p, v1.PodReady) {
-				return fmt.Errorf("%+v, %w", p, err)
-			}
-			return nil
-		}
-	}
-	gone := func(name string) func() error {
-		return func() error {
-			p, err := pods.Get(t.Context(), name, metav1.GetOptions{})
-			if !apierrors.IsNotFound(err) {
-				return fmt.Errorf("%+v, %w", p, err)
-			}
-			return nil
-		}
-	}
-	n.apply(newPod("static", shell("c", forever)))
-	n.start()
-	n.await("the bound pod's status", isReady("bound"))
-	mirror := "static-" + e2eNode
-	n.await("the mirror pod's status", isReady(mirror))
-	n.await("the node's status", func() error {
-		node, err := client.CoreV1().Nodes().Get(t.Context(), e2eNode, metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		port := n.Addr().(*net.TCPAddr).Port
-		if st := node.Status; len(st.Images) != 2 || st.DaemonEndpoints.KubeletEndpoint.Port != int32(port) || st.Capacity.Cpu().IsZero() {
-			return fmt.Errorf("%+v", st)
-		}
-		for _, c := range node.Status.Conditions {
-			if c.Type == v1.NodeReady && c.Status == v1.ConditionTrue {
-				return nil
-			}
-		}
-		return fmt.Errorf("%+v", node.Status.Conditions)
+	t.Run("in memory", func(t *testing.T) {
+		t.Parallel()
+		testAPIServer(t, serverInMemory())
 	})
-	p, err := pods.Get(t.Context(), mirror, metav1.GetOptions{})
-	if err != nil || p.Annotations[pod.ConfigMirrorAnnotation] == "" {
-		t.Errorf("the mirror is %+v, %v", p, err)
+	if kubeconfig := os.Getenv("KUBECONFIG_E2E"); kubeconfig != "" {
+		t.Run("real", func(t *testing.T) {
+			t.Parallel()
+			testAPIServer(t, realServer(t, kubeconfig))
+		})
 	}
+}
 
-	n.remove("static")
-	n.await("the mirror pod to go", gone(mirror))
-	p, err = pods.Get(t.Context(), "bound", metav1.GetOptions{})
+// serverInMemory is client-go's, with what it lacks: UIDs, tokens, and pods that stay until the node has let go of them.
+func serverInMemory() server {
+	client := fake.New()
+	client.PrependReactor("create", "*", func(a clienttesting.Action) (bool, kruntime.Object, error) {
+		created := a.(clienttesting.CreateAction).GetObject()
+		if request, ok := created.(*authenticationv1.TokenRequest); ok {
+			request.Status = authenticationv1.TokenRequestStatus{Token: "a.b.c", ExpirationTimestamp: metav1.NewTime(time.Now().Add(time.Hour))}
+			return true, request, nil
+		}
+		if object, ok := created.(metav1.Object); ok {
+			object.SetUID(uuid.NewUUID())
+		}
+		return false, nil, nil
+	})
+	return server{
+		Interface: client, node: client, events: &typedv1.EventSinkImpl{Interface: client.CoreV1().Events("")},
+		deletePod: func(ctx context.Context, name string) error {
+			p, err := client.GetPod(ctx, namespace, name)
+			if err != nil {
+				return err
+			}
+			grace := *p.Spec.TerminationGracePeriodSeconds
+			p.DeletionTimestamp = &metav1.Time{Time: time.Now().Add(time.Duration(grace) * time.Second)}
+			p.DeletionGracePeriodSeconds = &grace
+			_, err = client.CoreV1().Pods(namespace).Update(ctx, p, metav1.UpdateOptions{})
+			return err
+		},
+	}
+}
+
+func realServer(t *testing.T, kubeconfig string) server {
+	cfg, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
 		t.Fatal(err)
 	}
-	// What a deletion with a grace period makes of a pod, which the fake does not know.
-	p.DeletionTimestamp, p.DeletionGracePeriodSeconds = &metav1.Time{Time: time.Now().Add(2 * time.Second)}, new(int64(2))
-	if _, err := pods.Update(t.Context(), p, metav1.UpdateOptions{}); err != nil {
+	admin, err := kubernetes.NewForConfig(cfg)
+	if err != nil {
 		t.Fatal(err)
 	}
-	n.await("the bound pod to go", gone("bound"))
-	n.await("what is left of it to go", func() error { return n.gone("uid-bound") })
+	asNode := rest.CopyConfig(cfg)
+	asNode.Impersonate = rest.ImpersonationConfig{UserName: "system:node:" + e2eNode, Groups: []string{"system:nodes", "system:authenticated"}}
+	asNode.ContentType = "application/vnd.kubernetes.protobuf" // as a kubelet's configuration has it
+	node, err := apiserver.New(asNode, apiserver.Limits{QPS: 50, Burst: 100, EventQPS: 50, EventBurst: 100})
+	if err != nil {
+		t.Fatal(err)
+	}
+	clean := func(ctx context.Context) {
+		at, now := admin.CoreV1(), metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}
+		err := errors.Join(
+			at.Pods(namespace).DeleteCollection(ctx, now, metav1.ListOptions{}), at.Events(namespace).DeleteCollection(ctx, now, metav1.ListOptions{}),
+			at.ConfigMaps(namespace).DeleteCollection(ctx, now, metav1.ListOptions{}),
+			at.ServiceAccounts(namespace).DeleteCollection(ctx, now, metav1.ListOptions{}),
+		)
+		for _, err := range []error{
+			err, at.Nodes().Delete(ctx, e2eNode, now), admin.CoordinationV1().Leases(v1.NamespaceNodeLease).Delete(ctx, e2eNode, now),
+		} {
+			if err != nil && !apierrors.IsNotFound(err) {
+				t.Errorf("cleaning the API server: %v", err)
+			}
+		}
+	}
+	clean(t.Context()) // of a run that was cut short
+	t.Cleanup(func() { clean(context.Background()) })
+	if _, err := admin.CoreV1().Namespaces().Create(t.Context(), &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{}); err != nil &&
+		!apierrors.IsAlreadyExists(err) {
+		t.Fatal(err)
+	}
+	return server{
+		Interface: admin, node: node, events: node.Events(),
+		deletePod: func(ctx context.Context, name string) error {
+			return admin.CoreV1().Pods(namespace).Delete(ctx, name, metav1.DeleteOptions{})
+		},
+	}
+}
+
+func testAPIServer(t *testing.T, api server) {
+	n := newNode(t, 20)
+	n.recorder = syncloop.NewRecorder(api.events, e2eNode, n.cfg.Log)
+	t.Cleanup(n.recorder.Shutdown)
+	n.cfg.Recorder, n.cfg.Client, n.cfg.Register, n.cfg.Objects = n.recorder, api.node, true, ""
+	n.cfg.Kubelet.NodeLeaseDurationSeconds = 4
+	n.apply(newPod("static", shell("c", forever)))
+	n.start()
+	n.await("the node's status", func() error { return n.nodeReported(api) })
+	n.await("the lease to be renewed", leaseRenewed(t, api))
+
+	bound := bind(t, api)
+	n.await("the bound pod's status", api.ready(t, bound.Name))
+	n.await("the bound pod's event", func() error {
+		events, err := api.CoreV1().Events(namespace).List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		for _, e := range events.Items {
+			if e.InvolvedObject.UID == bound.UID && e.Reason == "Started" && e.Source.Host == e2eNode {
+				return nil
+			}
+		}
+		return fmt.Errorf("%d others", len(events.Items))
+	})
+	mirror := "static-" + e2eNode
+	n.await("the mirror pod's status", api.ready(t, mirror))
+	p, err := api.CoreV1().Pods(namespace).Get(t.Context(), mirror, metav1.GetOptions{})
+	if err != nil || p.Annotations[pod.ConfigMirrorAnnotation] == "" || len(p.OwnerReferences) != 1 || p.OwnerReferences[0].Kind != "Node" {
+		t.Errorf("the mirror is %+v, %v", p, err)
+	}
+	n.sub("a mirror that was deleted comes back", func() {
+		err := api.CoreV1().Pods(namespace).Delete(t.Context(), mirror, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		n.await("a new mirror", func() error {
+			again, err := api.CoreV1().Pods(namespace).Get(t.Context(), mirror, metav1.GetOptions{})
+			if err != nil || again.UID == p.UID {
+				return fmt.Errorf("%v, %w", again.UID, err)
+			}
+			return nil
+		})
+		n.await("the new mirror's status", api.ready(t, mirror))
+	})
+
+	n.remove("static")
+	n.await("the mirror pod to go", api.gone(t, mirror))
+	if err := api.deletePod(t.Context(), bound.Name); err != nil {
+		t.Fatal(err)
+	}
+	n.await("the bound pod to go", api.gone(t, bound.Name))
+	n.await("what is left of it to go", func() error { return n.gone(bound.UID) })
+}
+
+// bind creates a pod, bound to the node, that ends unless it has what it refers to.
+func bind(t *testing.T, api server) *v1.Pod {
+	t.Helper()
+	_, err := api.CoreV1().ServiceAccounts(namespace).Create(t.Context(), &v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "clerk"}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	settings := &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "settings"}, Data: map[string]string{"COLOUR": "green"}}
+	if _, err := api.CoreV1().ConfigMaps(namespace).Create(t.Context(), settings, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	p := newPod("bound", shell("c", "[ $COLOUR = green ] && grep -q '[.].*[.]' /token/token || exit 1; "+forever))
+	p.Spec.NodeName, p.Spec.ServiceAccountName, p.Spec.AutomountServiceAccountToken = e2eNode, "clerk", new(false)
+	p.Spec.RestartPolicy, p.Spec.DNSPolicy = v1.RestartPolicyAlways, v1.DNSDefault
+	p.Spec.Containers[0].EnvFrom = []v1.EnvFromSource{
+		{ConfigMapRef: &v1.ConfigMapEnvSource{LocalObjectReference: v1.LocalObjectReference{Name: settings.Name}}},
+	}
+	p.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{{Name: "token", MountPath: "/token"}}
+	p.Spec.Volumes = []v1.Volume{{Name: "token", VolumeSource: v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{
+		DefaultMode: new(int32(0o644)),
+		Sources: []v1.VolumeProjection{{ServiceAccountToken: &v1.ServiceAccountTokenProjection{
+			Path: "token", ExpirationSeconds: new(int64(3600)),
+		}}},
+	}}}}
+	bound, err := api.CoreV1().Pods(namespace).Create(t.Context(), p, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return bound
+}
+
+func (s server) ready(t *testing.T, name string) func() error {
+	return func() error {
+		p, err := s.CoreV1().Pods(namespace).Get(t.Context(), name, metav1.GetOptions{})
+		if err != nil || !hasCondition(p, v1.PodReady) {
+			return fmt.Errorf("%+v, %w", p, err)
+		}
+		return nil
+	}
+}
+
+func (s server) gone(t *testing.T, name string) func() error {
+	return func() error {
+		p, err := s.CoreV1().Pods(namespace).Get(t.Context(), name, metav1.GetOptions{})
+		if !apierrors.IsNotFound(err) {
+			return fmt.Errorf("%+v, %w", p, err)
+		}
+		return nil
+	}
+}
+
+func (n *node) nodeReported(api server) error {
+	node, err := api.CoreV1().Nodes().Get(n.t.Context(), e2eNode, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	port := n.Addr().(*net.TCPAddr).Port
+	if st := node.Status; len(st.Images) != 2 || st.DaemonEndpoints.KubeletEndpoint.Port != int32(port) || st.Capacity.Cpu().IsZero() ||
+		!strings.HasPrefix(st.NodeInfo.ContainerRuntimeVersion, "containerd://") {
+		return fmt.Errorf("%+v", st)
+	}
+	for _, c := range node.Status.Conditions {
+		if c.Type == v1.NodeReady && c.Status == v1.ConditionTrue {
+			return nil
+		}
+	}
+	return fmt.Errorf("%+v", node.Status.Conditions)
+}
+
+// leaseRenewed complains until the lease is the node's and has been renewed since the first look.
+func leaseRenewed(t *testing.T, api server) func() error {
+	var first time.Time
+	return func() error {
+		lease, err := api.CoordinationV1().Leases(v1.NamespaceNodeLease).Get(t.Context(), e2eNode, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		node, err := api.CoreV1().Nodes().Get(t.Context(), e2eNode, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if *lease.Spec.HolderIdentity != e2eNode || len(lease.OwnerReferences) != 1 || lease.OwnerReferences[0].UID != node.UID {
+			t.Fatalf("the lease is %+v", lease)
+		}
+		if first.IsZero() {
+			first = lease.Spec.RenewTime.Time
+		}
+		if !lease.Spec.RenewTime.After(first) {
+			return fmt.Errorf("renewed at %v", first)
+		}
+		return nil
+	}
 }

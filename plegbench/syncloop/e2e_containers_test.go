@@ -22,11 +22,14 @@ import (
 func TestEndToEndContainers(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, 20)
+	n.cfg.Kubelet.ContainerLogMaxSize, n.cfg.Kubelet.ContainerLogMaxFiles = chattySize, new(int32(3))
 	web := newWeb(t)
-	for _, p := range slices.Concat(crashing(), probed(web.port), ordered(), withoutImages(), []*v1.Pod{n.withVolumes()}) {
+	pods := slices.Concat(crashing(), probed(web.port), ordered(), withoutImages(), chatty(), []*v1.Pod{n.withVolumes(), grpcProbed(t)})
+	for _, p := range pods {
 		n.apply(p)
 	}
 	n.start()
+	n.sub("deadline", func() { n.checkDeadline() })
 	n.sub("crash loop", func() { n.checkCrashLoop() })
 	n.sub("volumes", func() { n.checkVolumes() })
 	n.sub("images", func() { n.checkImages() })
@@ -34,6 +37,8 @@ func TestEndToEndContainers(t *testing.T) {
 	n.sub("sidecar", func() { n.checkSidecar() })
 	n.sub("liveness", func() { n.checkLiveness() })
 	n.sub("readiness", func() { n.checkReadiness(web) })
+	n.sub("gRPC", func() { n.checkGRPC() })
+	n.sub("log rotation", func() { n.checkLogs() })
 }
 
 // A web is a server whose answer to probes can be chosen.
@@ -51,8 +56,24 @@ func newWeb(t *testing.T) *web {
 	return w
 }
 
+// crashing are a pod that ends and one that does not end in time.
 func crashing() []*v1.Pod {
-	return []*v1.Pod{newPod("crash", shell("c", "echo no more; exit 3"))}
+	late := newPod("late", shell("c", forever))
+	late.Spec.ActiveDeadlineSeconds = new(int64(2))
+	return []*v1.Pod{newPod("crash", shell("c", "echo no more; exit 3")), late}
+}
+
+func (n *node) checkDeadline() {
+	const message = "Pod was active on the node longer than the specified deadline"
+	n.await("the deadline", func() error {
+		if s := n.pod("late").Status; s.Phase != v1.PodFailed || s.Reason != "DeadlineExceeded" || s.Message != message || len(n.running("late")) > 0 {
+			return fmt.Errorf("%+v", s)
+		}
+		return nil
+	})
+	if err := n.event("late", "DeadlineExceeded", message); err != nil {
+		n.t.Error(err)
+	}
 }
 
 // checkCrashLoop looks whether the pauses between restarts double.
@@ -262,14 +283,7 @@ func (n *node) withVolumes() *v1.Pod {
 func (n *node) checkVolumes() {
 	n.await("the pod with volumes", func() error { return n.isReady("volumes") })
 	uid := string(n.pod("volumes").UID)
-	id := n.running("volumes")["c of "+uid]
-	read := func(script string) string {
-		resp, err := n.cri.ExecSync(n.t.Context(), id, []string{"sh", "-c", script}, e2ePatience)
-		if err != nil {
-			n.t.Fatal(err)
-		}
-		return strings.TrimSpace(string(resp.GetStdout()) + string(resp.GetStderr()))
-	}
+	read := func(script string) string { return strings.TrimSpace(n.exec("volumes", script)) }
 	for script, want := range map[string]string{
 		"cat /v/settings/colour":                                  "green",
 		"cat /v/password/key; stat -Lc %a /v/password/key":        "s3cret400",

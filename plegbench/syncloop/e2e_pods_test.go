@@ -3,10 +3,13 @@ package syncloop_test
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
@@ -173,6 +176,15 @@ func (n *node) checkServer(pods int) {
 	if len(list.Items) != pods {
 		n.t.Errorf("/pods has %d pods, want %d", len(list.Items), pods)
 	}
+	var metrics string
+	n.get("/metrics", &metrics)
+	for _, name := range []string{"kubelet_pod_worker_start_duration_seconds_count", "kubelet_pod_start_duration_seconds_count"} {
+		_, value, _ := strings.Cut(metrics, "\n"+name+" ")
+		// A pod starts when it is first known and again when it first runs: upstream counts both.
+		if count, err := strconv.Atoi(strings.SplitN(value, "\n", 2)[0]); err != nil || count < pods {
+			n.t.Errorf("%s is %d (%v) with %d pods", name, count, err, pods)
+		}
+	}
 	n.await("the stats of all pods", func() error {
 		var summary statsapi.Summary
 		n.get("/stats/summary", &summary)
@@ -189,7 +201,7 @@ func (n *node) checkServer(pods int) {
 	})
 }
 
-// get decodes an answer of the server.
+// get takes an answer of the server: nothing of it, its text, or what its JSON says.
 func (n *node) get(path string, into any) {
 	n.t.Helper()
 	req, err := http.NewRequestWithContext(n.t.Context(), http.MethodGet, "http://"+n.Addr().String()+path, nil)
@@ -204,10 +216,17 @@ func (n *node) get(path string, into any) {
 	if resp.StatusCode != http.StatusOK {
 		n.t.Fatalf("%s: %s", path, resp.Status)
 	}
-	if into == nil {
-		return
-	}
-	if err := json.NewDecoder(resp.Body).Decode(into); err != nil {
-		n.t.Fatalf("%s: %v", path, err)
+	switch into := into.(type) {
+	case nil:
+	case *string:
+		text, err := io.ReadAll(resp.Body)
+		if err != nil {
+			n.t.Fatalf("%s: %v", path, err)
+		}
+		*into = string(text)
+	default:
+		if err := json.NewDecoder(resp.Body).Decode(into); err != nil {
+			n.t.Fatalf("%s: %v", path, err)
+		}
 	}
 }

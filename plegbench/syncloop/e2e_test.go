@@ -50,12 +50,7 @@ type node struct {
 // startBox starts a containerd that is removed after the test, or skips it.
 func startBox(t *testing.T, opts nodebox.Options) *nodebox.Containerd {
 	t.Helper()
-	if missing := nodebox.Missing(false); missing != "" {
-		if os.Getenv("KDIAG_E2E") == "1" {
-			t.Fatal(missing)
-		}
-		t.Skip(missing)
-	}
+	nodebox.Need(t, nodebox.Missing(false))
 	box, err := nodebox.Start(t.Context(), opts)
 	if err != nil {
 		t.Fatal(err)

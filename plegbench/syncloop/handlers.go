@@ -26,7 +26,7 @@ func (s *SyncLoop) HandlePodAdditions(pods []*v1.Pod) {
 			s.mirrorChanged(p, start)
 			continue
 		}
-		if !s.workers.IsPodTerminationRequested(p.UID) && !terminal(p.Status.Phase) {
+		if !s.workers.IsPodTerminationRequested(p.UID) && !pod.IsTerminal(p.Status.Phase) {
 			if ok, reason, message := s.evictor.Admit(p); !ok {
 				s.reject(p, reason, message)
 				continue
@@ -35,8 +35,6 @@ func (s *SyncLoop) HandlePodAdditions(pods []*v1.Pod) {
 		s.workers.UpdatePod(podworkers.UpdateOptions{Type: podworkers.Create, Pod: p, MirrorPod: s.mirrorOf(p), StartTime: start})
 	}
 }
-
-func terminal(phase v1.PodPhase) bool { return phase == v1.PodFailed || phase == v1.PodSucceeded }
 
 // reject fails a pod that the node does not admit.
 func (s *SyncLoop) reject(p *v1.Pod, reason, message string) {

@@ -31,6 +31,7 @@ type Periods struct {
 	ContainerGC      time.Duration
 	ImageGC          time.Duration
 	Eviction         time.Duration
+	LogMonitor       time.Duration // containerLogMonitorInterval
 	LoopStuck        time.Duration // healthz fails when the loop has not turned for so long, or for two Resync
 }
 
@@ -46,7 +47,8 @@ func DefaultPeriods() Periods {
 		CrashFirst: 10 * time.Second, CrashMost: 5 * time.Minute,
 		FileCheck: 20 * time.Second, HTTPCheck: 20 * time.Second,
 		NodeStatus: 10 * time.Second, NodeReport: 5 * time.Minute, StatusManager: 10 * time.Second,
-		ContainerGC: time.Minute, ImageGC: 5 * time.Minute, Eviction: 10 * time.Second, LoopStuck: 5 * time.Minute,
+		ContainerGC: time.Minute, ImageGC: 5 * time.Minute, Eviction: 10 * time.Second,
+		LogMonitor: 10 * time.Second, LoopStuck: 5 * time.Minute,
 	}
 }
 
@@ -58,7 +60,7 @@ func (p Periods) Faster(factor float64) Periods {
 	for _, d := range []*time.Duration{
 		&p.Relist, &p.RelistThreshold, &p.EventedRelist, &p.EventedThreshold, &p.Sync, &p.Housekeeping, &p.SkipFirst, &p.SkipMost,
 		&p.RuntimeStatus, &p.RuntimeDown, &p.Request, &p.Resync, &p.BackOff, &p.CrashFirst, &p.CrashMost, &p.FileCheck, &p.HTTPCheck,
-		&p.NodeStatus, &p.NodeReport, &p.StatusManager, &p.ContainerGC, &p.ImageGC, &p.Eviction, &p.LoopStuck,
+		&p.NodeStatus, &p.NodeReport, &p.StatusManager, &p.ContainerGC, &p.ImageGC, &p.Eviction, &p.LogMonitor, &p.LoopStuck,
 	} {
 		*d = max(leastPeriod, time.Duration(float64(*d)/factor))
 	}
@@ -71,6 +73,7 @@ func PeriodsFor(k *kubeletconfigv1beta1.KubeletConfiguration) Periods {
 	p.Request, p.Resync = k.RuntimeRequestTimeout.Duration, k.SyncFrequency.Duration
 	p.FileCheck, p.HTTPCheck = k.FileCheckFrequency.Duration, k.HTTPCheckFrequency.Duration
 	p.NodeStatus, p.NodeReport = k.NodeStatusUpdateFrequency.Duration, k.NodeStatusReportFrequency.Duration
+	p.LogMonitor = k.ContainerLogMonitorInterval.Duration
 	p.CrashMost = k.CrashLoopBackOff.MaxContainerRestartPeriod.Duration
 	return p
 }

@@ -10,10 +10,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/kubernetes/scheme"
-	typedv1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/record"
+
+	"github.com/kdiag/kdiag/plegbench/syncloop/apiserver"
 )
 
 // keptEvents is how many events a Recorder remembers.
@@ -36,13 +35,13 @@ type Recorded struct {
 	Object, Type, Reason, Message string
 }
 
-// NewRecorder makes a Recorder. A nil client stands for no API server. Shutdown ends what it starts.
-func NewRecorder(client kubernetes.Interface, nodeName string, log logr.Logger) *Recorder {
+// NewRecorder makes a Recorder. A nil sink stands for no API server. Shutdown ends what it starts.
+func NewRecorder(sink record.EventSink, nodeName string, log logr.Logger) *Recorder {
 	r := &Recorder{log: log, stop: func() {}}
-	if client != nil {
+	if sink != nil {
 		broadcaster := record.NewBroadcaster()
-		broadcaster.StartRecordingToSink(&typedv1.EventSinkImpl{Interface: client.CoreV1().Events("")})
-		r.next = broadcaster.NewRecorder(scheme.Scheme, v1.EventSource{Component: "kubelet", Host: nodeName})
+		broadcaster.StartRecordingToSink(sink)
+		r.next = broadcaster.NewRecorder(apiserver.Scheme(), v1.EventSource{Component: "kubelet", Host: nodeName})
 		r.stop = broadcaster.Shutdown
 	}
 	return r

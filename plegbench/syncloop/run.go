@@ -28,6 +28,7 @@ func (s *SyncLoop) Run(ctx context.Context) error {
 	}
 	start(s.garbage.Run)
 	start(s.deletor.Run)
+	start(s.afterReady(s.logs.Run))
 	start(s.imageGC.Run) // with a threshold of 100 it only lists, for the node's status
 	start(s.afterReady(s.evictor.Run))
 	if s.cfg.Kmsg != "" {

@@ -20,12 +20,20 @@ import (
 // SyncPod brings one pod nearer to what it should be. It is called by the pod's worker, again and again, and does in each call
 // what the kubelet's does, in its order (pkg/kubelet/kubelet.go).
 func (s *SyncLoop) SyncPod(
-	ctx context.Context, _ podworkers.UpdateType, p, mirror *v1.Pod, running *container.PodStatus,
+	ctx context.Context, update podworkers.UpdateType, p, mirror *v1.Pod, running *container.PodStatus,
 ) (isTerminal bool, err error) {
+	firstSeen, _ := time.Parse(time.RFC3339Nano, p.Annotations[pod.ConfigFirstSeenAnnotation]) // zero without one
+	if update == podworkers.Create && !firstSeen.IsZero() {
+		s.metrics.PodWorkerStartDuration.Observe(time.Since(firstSeen).Seconds())
+	}
+	before, known := s.status.PodStatus(p.UID)
 	api := s.apiStatus(p, running, false)
 	s.status.SetPodStatus(p, api)
-	if terminal(api.Phase) {
+	if pod.IsTerminal(api.Phase) {
 		return true, nil
+	}
+	if !firstSeen.IsZero() && (!known || before.Phase == v1.PodPending && api.Phase == v1.PodRunning) {
+		s.metrics.PodStartDuration.Observe(time.Since(firstSeen).Seconds())
 	}
 	if err := s.state.NetworkErrors(); err != nil && !p.Spec.HostNetwork {
 		s.recorder.Eventf(p, v1.EventTypeWarning, "NetworkNotReady", "network is not ready: %v", err)
@@ -157,13 +165,18 @@ func (s *SyncLoop) apiStatus(p *v1.Pod, running *container.PodStatus, isTerminal
 	if !ok {
 		old = p.Status
 	}
+	now := time.Now()
+	if status.PastDeadline(p, &old, now) {
+		s.recorder.Event(p, v1.EventTypeNormal, status.DeadlineReason, status.DeadlineMessage)
+	}
 	return status.Generate(status.GenerateInput{
 		Pod: p, PodStatus: running, Old: old, Terminal: isTerminal || s.workers.IsPodKnownTerminated(p.UID),
 		//lint:ignore ST1008 the reason is what is asked for, not how the asking went
 		StartError:   func(name string) (error, string, bool) { return s.reasons.get(p.UID, name) },
+		ShouldStart:  kuberuntime.ShouldStart,
 		UpdateProbes: s.prober.UpdatePodStatus,
 		HostIPs:      s.hostIPs,
-		Now:          time.Now(),
+		Now:          now,
 	})
 }
 

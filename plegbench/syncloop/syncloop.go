@@ -14,7 +14,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/record"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	kubeletconfigv1beta1 "k8s.io/kubelet/config/v1beta1"
@@ -26,6 +25,7 @@ import (
 	"github.com/kdiag/kdiag/plegbench/syncloop/gc"
 	"github.com/kdiag/kdiag/plegbench/syncloop/images"
 	"github.com/kdiag/kdiag/plegbench/syncloop/kuberuntime"
+	"github.com/kdiag/kdiag/plegbench/syncloop/logs"
 	"github.com/kdiag/kdiag/plegbench/syncloop/metrics"
 	"github.com/kdiag/kdiag/plegbench/syncloop/nodestatus"
 	"github.com/kdiag/kdiag/plegbench/syncloop/pleg"
@@ -38,6 +38,15 @@ import (
 	"github.com/kdiag/kdiag/plegbench/syncloop/status"
 	"github.com/kdiag/kdiag/plegbench/syncloop/volumemanager"
 )
+
+// A Client is what the parts ask an API server for; an apiserver.Client is one.
+type Client interface {
+	config.Client
+	nodestatus.Client
+	pod.Client
+	status.Client
+	volumemanager.Client
+}
 
 // A Config is what New needs. Endpoint, NodeName, RootDir, LogDir, Kubelet, Periods, Log and Recorder are required.
 type Config struct {
@@ -53,8 +62,8 @@ type Config struct {
 	ManifestURL    string
 	ManifestHeader http.Header
 	Objects        string // folder with ConfigMaps and Secrets for pods that no API server stands behind
-	Client         kubernetes.Interface
-	Register       bool // the node at the API server
+	Client         Client // nil: no API server
+	Register       bool   // the node at the API server
 	Labels         map[string]string
 	StatusFile     string // of the pods' statuses; empty: none
 	Version        string // of this kubelet, for the node's status
@@ -105,6 +114,7 @@ type SyncLoop struct {
 	imageGC                      *images.GC
 	garbage                      *gc.Collector
 	deletor                      *gc.Deletor
+	logs                         *logs.Manager
 	prober                       *prober.Manager
 	liveness, readiness, startup *prober.Results
 	status                       *status.Manager
@@ -141,7 +151,11 @@ func New(ctx context.Context, cfg Config) (*SyncLoop, error) {
 	s.metrics = metrics.New(s.registry, s.probes)
 	s.metrics.NodeName.WithLabelValues(cfg.NodeName).Set(1)
 	var err error
-	if s.machine, err = nodestatus.ReadMachine("/", cfg.RootDir); err != nil {
+	storage, _, err := stats.Disk(cfg.RootDir)
+	if err != nil {
+		return nil, err
+	}
+	if s.machine, err = nodestatus.ReadMachine("/", storage); err != nil {
 		return nil, err
 	}
 	for _, a := range nodestatus.Addresses(cfg.NodeName, nil) {

@@ -2,12 +2,10 @@ package syncloop
 
 import (
 	"context"
-	"fmt"
 	"path/filepath"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -15,8 +13,10 @@ import (
 	"github.com/kdiag/kdiag/plegbench/syncloop/eviction"
 	"github.com/kdiag/kdiag/plegbench/syncloop/gc"
 	"github.com/kdiag/kdiag/plegbench/syncloop/images"
+	"github.com/kdiag/kdiag/plegbench/syncloop/logs"
 	"github.com/kdiag/kdiag/plegbench/syncloop/nodestatus"
 	"github.com/kdiag/kdiag/plegbench/syncloop/pleg"
+	"github.com/kdiag/kdiag/plegbench/syncloop/pod"
 	"github.com/kdiag/kdiag/plegbench/syncloop/prober"
 	"github.com/kdiag/kdiag/plegbench/syncloop/server"
 	"github.com/kdiag/kdiag/plegbench/syncloop/stats"
@@ -55,8 +55,15 @@ func (s *SyncLoop) wireCollectors() error {
 	})
 	s.deletor = gc.NewDeletor(gc.DeletorConfig{Delete: s.garbage.DeleteContainer, Keep: 1, Log: s.log})
 	var err error
+	s.logs, err = logs.New(logs.Config{
+		CRI: s.service, NodeName: s.cfg.NodeName, LogDir: filepath.Join(s.cfg.LogDir, "pods"), MaxSize: k.ContainerLogMaxSize,
+		MaxFiles: int(*k.ContainerLogMaxFiles), Workers: max(1, int(*k.ContainerLogMaxWorkers)), Period: p.LogMonitor, Log: s.log,
+	})
+	if err != nil {
+		return err
+	}
 	s.imageGC, err = images.NewGC(images.GCConfig{
-		Service: s.service, InUse: s.imagesInUse, Disk: func() (capacity, available uint64, err error) { return disk(s.cfg.RootDir) },
+		Service: s.service, InUse: s.imagesInUse, Disk: func() (capacity, available uint64, err error) { return stats.Disk(s.cfg.RootDir) },
 		High: int(*k.ImageGCHighThresholdPercent), Low: int(*k.ImageGCLowThresholdPercent),
 		MinAge: k.ImageMinimumGCAge.Duration, MaxAge: k.ImageMaximumGCAge.Duration, Period: p.ImageGC,
 		NodeName: s.cfg.NodeName, Log: s.log, Recorder: s.recorder, Metrics: s.metrics,
@@ -79,7 +86,7 @@ func (s *SyncLoop) wireCollectors() error {
 	}
 	s.evictor = eviction.New(eviction.Config{
 		Summary: s.stats.Summary, Pods: s.activePods, Kill: s.killPodNow,
-		CleanedUp:  func(p *v1.Pod) bool { return !s.workers.CouldHaveRunningContainers(p.UID) },
+		CleanedUp:  func(p *v1.Pod) bool { return s.workers.ShouldPodBeFinished(p.UID) },
 		Reclaim:    eviction.Reclaim{Containers: s.garbage.DeleteAllUnused, Images: s.imageGC.DeleteUnused},
 		Thresholds: thresholds, TransitionPeriod: k.EvictionPressureTransitionPeriod.Duration,
 		MaxPodGrace: int64(k.EvictionMaxPodGracePeriod), Period: p.Eviction,
@@ -109,7 +116,7 @@ func (s *SyncLoop) activePods() []*v1.Pod {
 	var out []*v1.Pod
 	for _, p := range s.pods.Pods() {
 		api, known := s.status.PodStatus(p.UID)
-		ended := terminal(p.Status.Phase) || known && terminal(api.Phase)
+		ended := pod.IsTerminal(p.Status.Phase) || known && pod.IsTerminal(api.Phase)
 		if !s.workers.IsPodKnownTerminated(p.UID) && (!ended || s.workers.CouldHaveRunningContainers(p.UID)) {
 			out = append(out, p)
 		}
@@ -208,16 +215,7 @@ func (s *SyncLoop) podsDue() []*v1.Pod {
 
 func (s *SyncLoop) pastDeadline(p *v1.Pod) bool {
 	api, ok := s.status.PodStatus(p.UID)
-	return ok && !terminal(api.Phase) && status.PastDeadline(p, &api, time.Now())
-}
-
-// disk asks the file system of a folder for its size and what is free of it, in bytes.
-func disk(dir string) (capacity, available uint64, err error) {
-	var fs unix.Statfs_t
-	if err := unix.Statfs(dir, &fs); err != nil {
-		return 0, 0, fmt.Errorf("asking for the size of the file system of %s: %w", dir, err)
-	}
-	return fs.Blocks * uint64(fs.Bsize), fs.Bavail * uint64(fs.Bsize), nil
+	return ok && !pod.IsTerminal(api.Phase) && status.PastDeadline(p, &api, time.Now())
 }
 
 func (s *SyncLoop) wireServer() error {

@@ -17,23 +17,10 @@ import (
 	"github.com/kdiag/kdiag/plegbench/nodebox"
 )
 
-// needs skips a test on a machine that lacks what it takes, and fails it where everything was promised.
-func needs(t *testing.T, box bool) {
-	t.Helper()
-	missing := nodebox.Missing(box)
-	if missing == "" {
-		return
-	}
-	if os.Getenv("KDIAG_E2E") != "" {
-		t.Fatal(missing)
-	}
-	t.Skip(missing)
-}
-
 // startContainerd starts a private containerd that ends with the test.
 func startContainerd(t *testing.T, opts nodebox.Options) *nodebox.Containerd {
 	t.Helper()
-	needs(t, false)
+	nodebox.Need(t, nodebox.Missing(false))
 	c, err := nodebox.Start(t.Context(), opts)
 	if err != nil {
 		t.Fatal(err)
@@ -237,7 +224,7 @@ func TestEndToEndNotCRI(t *testing.T) {
 
 // TestEndToEndNode runs the program in a whole node, as a person would there: no flags, a real unit, a frozen daemon.
 func TestEndToEndNode(t *testing.T) {
-	needs(t, true)
+	nodebox.Need(t, nodebox.Missing(true))
 	cache, err := os.UserCacheDir()
 	must(t, err)
 	box, err := nodebox.NewBox(t.Context(), filepath.Join(cache, "kdiag", "nodebox"))

@@ -81,7 +81,7 @@ func incidents(r *journal.Report) []journal.Episode {
 // journal, and asks kdiag: on the node while it lasts and afterwards, and from outside with the node switched off.
 func TestEndToEndJournal(t *testing.T) {
 	t.Parallel() // it waits for minutes
-	needs(t, true)
+	nodebox.Need(t, nodebox.Missing(true))
 	cache, err := os.UserCacheDir()
 	must(t, err)
 	box, err := nodebox.NewBox(t.Context(), filepath.Join(cache, "kdiag", "nodebox"))

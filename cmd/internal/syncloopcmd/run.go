@@ -14,8 +14,8 @@ import (
 	"strings"
 
 	"github.com/go-logr/logr"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/textlogger"
 	kubeletconfigv1beta1 "k8s.io/kubelet/config/v1beta1"
@@ -24,6 +24,7 @@ import (
 	"github.com/kdiag/kdiag/cmd/internal/render"
 	"github.com/kdiag/kdiag/cmd/internal/target"
 	"github.com/kdiag/kdiag/plegbench/syncloop"
+	"github.com/kdiag/kdiag/plegbench/syncloop/apiserver"
 	"github.com/kdiag/kdiag/plegbench/syncloop/kubeletconfig"
 )
 
@@ -191,23 +192,29 @@ func (o *options) syncloopConfig(
 	if cfg.Manifests == "" {
 		cfg.Manifests = kubelet.StaticPodPath
 	}
+	var events record.EventSink
 	if o.kubeconfig != "" {
-		if cfg.Client, err = client(o.kubeconfig, kubelet); err != nil {
+		c, err := client(o.kubeconfig, kubelet)
+		if err != nil {
 			return syncloop.Config{}, nil, err
 		}
+		cfg.Client, events = c, c.Events()
 	}
-	recorder := syncloop.NewRecorder(cfg.Client, o.nodeName, log)
+	recorder := syncloop.NewRecorder(events, o.nodeName, log)
 	cfg.Recorder = recorder
 	return cfg, recorder, nil
 }
 
-func client(kubeconfig string, kubelet *kubeletconfigv1beta1.KubeletConfiguration) (kubernetes.Interface, error) {
+func client(kubeconfig string, kubelet *kubeletconfigv1beta1.KubeletConfiguration) (*apiserver.Client, error) {
 	rest, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
 		return nil, &cli.UsageError{Problem: "reading " + kubeconfig + ": " + err.Error(), Hint: "kubectl --kubeconfig " + kubeconfig + " get nodes shows whether it works"}
 	}
-	rest.QPS, rest.Burst, rest.ContentType = float32(*kubelet.KubeAPIQPS), int(kubelet.KubeAPIBurst), kubelet.ContentType
-	return kubernetes.NewForConfig(rest)
+	rest.ContentType, rest.UserAgent = kubelet.ContentType, "kdiag-syncloop/"+target.Version()
+	return apiserver.New(rest, apiserver.Limits{
+		QPS: float32(*kubelet.KubeAPIQPS), Burst: int(kubelet.KubeAPIBurst),
+		EventQPS: float32(*kubelet.EventRecordQPS), EventBurst: int(kubelet.EventBurst),
+	})
 }
 
 func cleanup(ctx context.Context, env cli.Env, opts options, endpoint string) error {

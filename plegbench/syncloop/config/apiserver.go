@@ -10,7 +10,6 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/kdiag/kdiag/plegbench/syncloop/pod"
@@ -19,9 +18,15 @@ import (
 // nodeSyncPeriod is WaitForAPIServerSyncPeriod in pkg/kubelet/config/apiserver.go upstream.
 const nodeSyncPeriod = time.Second
 
+// A Client lists and watches the pods of all namespaces.
+type Client interface {
+	ListPods(ctx context.Context, opts metav1.ListOptions) (*v1.PodList, error)
+	WatchPods(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error)
+}
+
 // APIConfig is what the source at the API server needs.
 type APIConfig struct {
-	Client   kubernetes.Interface
+	Client   Client
 	NodeName string
 	// NodeSynced reports whether the node's own object has been read from the API server; pods are watched only then, since
 	// admission needs the node's labels and taints. Nil does not wait.
@@ -54,16 +59,15 @@ func (a *APIServer) Run(ctx context.Context, send func([]*v1.Pod)) error {
 	log.V(4).Info("node sync completed")
 	log.Info("Watching apiserver")
 
-	pods := a.cfg.Client.CoreV1().Pods(metav1.NamespaceAll)
 	ours := fields.OneTermEqualSelector("spec.nodeName", a.cfg.NodeName).String()
 	lw := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			o.FieldSelector = ours
-			return pods.List(ctx, o)
+			return a.cfg.Client.ListPods(ctx, o)
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			o.FieldSelector = ours
-			return pods.Watch(ctx, o)
+			return a.cfg.Client.WatchPods(ctx, o)
 		},
 	}
 	store := cache.NewUndeltaStore(func(objects []any) {

@@ -19,8 +19,8 @@ func setDefaults(p *v1.Pod) {
 	if s.SecurityContext == nil {
 		s.SecurityContext = &v1.PodSecurityContext{}
 	}
-	orElse(&s.TerminationGracePeriodSeconds, v1.DefaultTerminationGracePeriodSeconds)
-	orElse(&s.EnableServiceLinks, v1.DefaultEnableServiceLinks)
+	s.TerminationGracePeriodSeconds = cmp.Or(s.TerminationGracePeriodSeconds, new(int64(v1.DefaultTerminationGracePeriodSeconds)))
+	s.EnableServiceLinks = cmp.Or(s.EnableServiceLinks, new(v1.DefaultEnableServiceLinks))
 	for i := range s.Volumes {
 		defaultVolume(&s.Volumes[i].VolumeSource)
 	}
@@ -31,40 +31,33 @@ func setDefaults(p *v1.Pod) {
 	}
 }
 
-// orElse sets what is not set.
-func orElse[T any](field **T, value T) {
-	if *field == nil {
-		*field = &value
-	}
-}
-
 func defaultVolume(v *v1.VolumeSource) {
 	if reflect.ValueOf(*v).IsZero() {
 		v.EmptyDir = &v1.EmptyDirVolumeSource{}
 	}
 	if v.Secret != nil {
-		orElse(&v.Secret.DefaultMode, v1.SecretVolumeSourceDefaultMode)
+		v.Secret.DefaultMode = cmp.Or(v.Secret.DefaultMode, new(v1.SecretVolumeSourceDefaultMode))
 	}
 	if v.ConfigMap != nil {
-		orElse(&v.ConfigMap.DefaultMode, v1.ConfigMapVolumeSourceDefaultMode)
+		v.ConfigMap.DefaultMode = cmp.Or(v.ConfigMap.DefaultMode, new(v1.ConfigMapVolumeSourceDefaultMode))
 	}
 	if v.HostPath != nil {
-		orElse(&v.HostPath.Type, v1.HostPathUnset)
+		v.HostPath.Type = cmp.Or(v.HostPath.Type, new(v1.HostPathUnset))
 	}
 	if v.DownwardAPI != nil {
-		orElse(&v.DownwardAPI.DefaultMode, v1.DownwardAPIVolumeSourceDefaultMode)
+		v.DownwardAPI.DefaultMode = cmp.Or(v.DownwardAPI.DefaultMode, new(v1.DownwardAPIVolumeSourceDefaultMode))
 		defaultDownward(v.DownwardAPI.Items)
 	}
 	if v.Projected == nil {
 		return
 	}
-	orElse(&v.Projected.DefaultMode, v1.ProjectedVolumeSourceDefaultMode)
+	v.Projected.DefaultMode = cmp.Or(v.Projected.DefaultMode, new(v1.ProjectedVolumeSourceDefaultMode))
 	for _, source := range v.Projected.Sources {
 		if source.DownwardAPI != nil {
 			defaultDownward(source.DownwardAPI.Items)
 		}
 		if source.ServiceAccountToken != nil {
-			orElse(&source.ServiceAccountToken.ExpirationSeconds, 3600)
+			source.ServiceAccountToken.ExpirationSeconds = cmp.Or(source.ServiceAccountToken.ExpirationSeconds, new(int64(3600)))
 		}
 	}
 }
@@ -128,7 +121,7 @@ func defaultProbe(p *v1.Probe) {
 	p.FailureThreshold = cmp.Or(p.FailureThreshold, 3)
 	defaultHTTPGet(p.HTTPGet)
 	if p.GRPC != nil {
-		orElse(&p.GRPC.Service, "")
+		p.GRPC.Service = cmp.Or(p.GRPC.Service, new(""))
 	}
 }
 

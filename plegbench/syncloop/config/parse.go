@@ -8,12 +8,16 @@ import (
 	"hash/fnv"
 	"slices"
 	"strings"
+	"sync"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/types"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/util/yaml"
-	"k8s.io/client-go/kubernetes/scheme"
 
 	"github.com/kdiag/kdiag/plegbench/syncloop/pod"
 )
@@ -42,8 +46,11 @@ func parse(data []byte, source, origin, nodeName string) ([]*v1.Pod, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: this is neither YAML nor JSON: %s", origin, oneLine(err))
 	}
-	obj, _, err := scheme.Codecs.UniversalDeserializer().Decode(data, nil, nil)
-	if err != nil {
+	obj, kind, err := manifests().Decode(data, nil, nil)
+	switch {
+	case kind != nil && kind.Kind != "Pod" && runtime.IsNotRegisteredError(err):
+		return nil, fmt.Errorf("%s: %s", origin, notPods(kind))
+	case err != nil:
 		return nil, fmt.Errorf("%s: %s: write a pod, with apiVersion: v1 and kind: Pod", origin, oneLine(err))
 	}
 	var pods []*v1.Pod
@@ -57,7 +64,7 @@ func parse(data []byte, source, origin, nodeName string) ([]*v1.Pod, error) {
 	case *v1.ConfigMap, *v1.Secret:
 		return nil, fmt.Errorf("%s: %w: keep it out of the folder of manifests", origin, errObject)
 	default:
-		return nil, fmt.Errorf("%s: this is a %s: only pods can be run from a manifest", origin, obj.GetObjectKind().GroupVersionKind().Kind)
+		return nil, fmt.Errorf("%s: %s", origin, notPods(kind))
 	}
 	for _, p := range pods {
 		if err := complete(p, source, origin, nodeName); err != nil {
@@ -65,6 +72,17 @@ func parse(data []byte, source, origin, nodeName string) ([]*v1.Pod, error) {
 		}
 	}
 	return pods, nil
+}
+
+// manifests decodes objects of the API's core group, JSON only.
+var manifests = sync.OnceValue(func() runtime.Decoder {
+	scheme := runtime.NewScheme()
+	utilruntime.Must(v1.AddToScheme(scheme))
+	return serializer.NewCodecFactory(scheme).UniversalDeserializer()
+})
+
+func notPods(kind *schema.GroupVersionKind) string {
+	return fmt.Sprintf("this is a %s: only pods can be run from a manifest", strings.Join(strings.Fields(kind.Kind), " "))
 }
 
 func oneLine(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }

@@ -74,12 +74,7 @@ func makePod(ctx context.Context, cri *remote.Service, logs, uid, owner string, 
 // 500 exited containers of ten pods are collected to the newest of each. A pod that is gone loses all, its logs too; another
 // node's loses nothing.
 func TestEndToEndCollects500(t *testing.T) {
-	if missing := nodebox.Missing(false); missing != "" {
-		if os.Getenv("KDIAG_E2E") == "1" {
-			t.Fatal(missing)
-		}
-		t.Skip(missing)
-	}
+	nodebox.Need(t, nodebox.Missing(false))
 	box, err := nodebox.Start(t.Context(), nodebox.Options{})
 	if err != nil {
 		t.Fatal(err)

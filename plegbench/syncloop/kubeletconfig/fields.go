@@ -19,6 +19,7 @@ func honoured() []string {
 	return []string{
 		"apiVersion", "kind", "podLogsDir", "nodeStatusReportFrequency", "nodeLeaseDurationSeconds", "imageMaximumGCAge",
 		"enableDebuggingHandlers", "enableProfilingHandler", "maxParallelImagePulls", "mergeDefaultEvictionSettings", "crashLoopBackOff.maxContainerRestartPeriod",
+		"containerLogMaxSize", "containerLogMaxFiles", "containerLogMaxWorkers", "containerLogMonitorInterval",
 		"featureGates.EventedPLEG", "featureGates.PLEGOnDemandRelist",
 	}
 }
@@ -36,7 +37,6 @@ func limits() []limit {
 		cgroups  = "cgroups of QoS classes and reservations are not made: the runtime makes those of the pods"
 		numa     = "CPUs, memory and devices are not tied to NUMA nodes"
 		verify   = "images and their credentials are not verified"
-		logs     = "container logs are not rotated"
 		shutdown = "shutdowns of the node are not watched"
 		sysctls  = "the host's kernel settings are left as they are"
 		logging  = "of the log only the verbosity can be set"
@@ -101,10 +101,6 @@ func limits() []limit {
 		{"defaultPodSysctls", "", "pods get only the sysctls that they ask for"},
 		{"failSwapOn", "false", "swap is not looked at"},
 		{"memorySwap", "", "swap is not looked at"},
-		{"containerLogMaxSize", "", logs},
-		{"containerLogMaxFiles", "", logs},
-		{"containerLogMaxWorkers", "", logs},
-		{"containerLogMonitorInterval", "", logs},
 		{"configMapAndSecretChangeDetectionStrategy", `"Get"`, "objects are fetched again at each refresh of a volume"},
 		{"systemReserved", "", reserved},
 		{"kubeReserved", "", reserved},

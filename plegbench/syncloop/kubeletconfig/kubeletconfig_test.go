@@ -39,7 +39,9 @@ func want() *kubeletconfigv1beta1.KubeletConfiguration {
 		NodeStatusMaxImages: new(int32(50)), SerializeImagePulls: new(true), RegisterNode: new(true), SeccompDefault: new(false),
 		MergeDefaultEvictionSettings: new(false), CgroupDriver: "cgroupfs", ResolverConfig: new("/etc/resolv.conf"),
 		PodLogsDir: "/var/log/pods", Address: "127.0.0.1", ContainerRuntimeEndpoint: "unix:///run/containerd/containerd.sock",
-		CrashLoopBackOff: kubeletconfigv1beta1.CrashLoopBackOffConfig{MaxContainerRestartPeriod: new(seconds(300))},
+		ContainerLogMaxSize: "10Mi", ContainerLogMaxFiles: new(int32(5)), ContainerLogMaxWorkers: new(int32(1)),
+		ContainerLogMonitorInterval: new(seconds(10)),
+		CrashLoopBackOff:            kubeletconfigv1beta1.CrashLoopBackOffConfig{MaxContainerRestartPeriod: new(seconds(300))},
 		EvictionHard: map[string]string{
 			"memory.available": "100Mi", "nodefs.available": "10%", "nodefs.inodesFree": "5%", "imagefs.available": "15%", "imagefs.inodesFree": "5%",
 		},
@@ -78,6 +80,9 @@ func TestLoad(t *testing.T) {
 		{"eviction off", "evictionHard: {}\n", nil, func(c *kubeletconfigv1beta1.KubeletConfiguration) { c.EvictionHard = map[string]string{} }, nil},
 		{"parallel pulls", "maxParallelImagePulls: 4\n", nil, func(c *kubeletconfigv1beta1.KubeletConfiguration) {
 			c.MaxParallelImagePulls, c.SerializeImagePulls = new(int32(4)), new(false)
+		}, nil},
+		{"logs", "containerLogMaxSize: 1Mi\ncontainerLogMaxFiles: 3\ncontainerLogMaxWorkers: 2\ncontainerLogMonitorInterval: 0s\n", nil, func(c *kubeletconfigv1beta1.KubeletConfiguration) {
+			c.ContainerLogMaxSize, c.ContainerLogMaxFiles, c.ContainerLogMaxWorkers = "1Mi", new(int32(3)), new(int32(2))
 		}, nil},
 		{"frequent reports", "nodeStatusUpdateFrequency: 3s\n", nil, func(c *kubeletconfigv1beta1.KubeletConfiguration) {
 			c.NodeStatusUpdateFrequency, c.NodeStatusReportFrequency = seconds(3), seconds(3)

@@ -129,7 +129,7 @@ func (in actionInput) regular(a *PodActions, i int) bool {
 	c := &in.pod.Spec.Containers[i]
 	s := in.status.Find(c.Name)
 	if s == nil || s.State != container.Running {
-		if !shouldStart(in.pod, c, s) {
+		if !ShouldStart(in.pod, c, s) {
 			return false
 		}
 		a.ContainersToStart = append(a.ContainersToStart, i)

@@ -62,12 +62,7 @@ func (options) Hostname(p *v1.Pod) (string, string, error) { return p.Name, "", 
 
 func startNode(t *testing.T) *node {
 	t.Helper()
-	if missing := nodebox.Missing(false); missing != "" {
-		if os.Getenv("KDIAG_E2E") != "" {
-			t.Fatal(missing)
-		}
-		t.Skip(missing)
-	}
+	nodebox.Need(t, nodebox.Missing(false))
 	box, err := nodebox.Start(t.Context(), nodebox.Options{Network: true})
 	if err != nil {
 		t.Fatal(err)

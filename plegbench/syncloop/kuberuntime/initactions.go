@@ -88,7 +88,7 @@ func (in actionInput) initContainer(a *PodActions, i int, s *container.Status) i
 		if !initFailed(s) {
 			return finishes
 		}
-		if !shouldStart(in.pod, c, s) {
+		if !ShouldStart(in.pod, c, s) {
 			return fails
 		}
 		again()

@@ -7,8 +7,9 @@ import (
 	"github.com/kdiag/kdiag/plegbench/syncloop/pod"
 )
 
-// shouldStart is the kubelet's ShouldContainerBeRestarted: whether a container that may not run is to be started.
-func shouldStart(p *v1.Pod, c *v1.Container, s *container.Status) bool {
+// ShouldStart is the kubelet's ShouldContainerBeRestarted: whether a container that may not run is to be started. It is given the
+// newest instance, nil if there is none.
+func ShouldStart(p *v1.Pod, c *v1.Container, s *container.Status) bool {
 	switch {
 	case p.DeletionTimestamp != nil:
 		return false

@@ -56,7 +56,7 @@ func (m *Manager) renew(ctx context.Context, base *coordinationv1.Lease) (*coord
 			m.cfg.Log.Error(err, "Failed to prepare lease") // it is renewed all the same, without its owner
 		}
 		callCtx, cancel := context.WithTimeout(ctx, callTimeout)
-		lease, err = m.cfg.Client.CoordinationV1().Leases(v1.NamespaceNodeLease).Update(callCtx, lease, metav1.UpdateOptions{})
+		lease, err = m.cfg.Client.UpdateLease(callCtx, lease)
 		cancel()
 		if err == nil {
 			return lease, nil
@@ -95,15 +95,14 @@ func (m *Manager) ensureLease(ctx context.Context) (lease *coordinationv1.Lease,
 func (m *Manager) tryLease(ctx context.Context) (lease *coordinationv1.Lease, created bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	leases := m.cfg.Client.CoordinationV1().Leases(v1.NamespaceNodeLease)
-	lease, err = leases.Get(ctx, m.cfg.NodeName, metav1.GetOptions{})
+	lease, err = m.cfg.Client.GetLease(ctx, m.cfg.NodeName)
 	if !apierrors.IsNotFound(err) {
 		return lease, false, err
 	}
 	if lease, err = m.lease(ctx, nil); err != nil {
 		return nil, false, nil // no lease without an owner: the next period tries again
 	}
-	lease, err = leases.Create(ctx, lease, metav1.CreateOptions{})
+	lease, err = m.cfg.Client.CreateLease(ctx, lease)
 	return lease, err == nil, err
 }
 
@@ -123,7 +122,7 @@ func (m *Manager) lease(ctx context.Context, base *coordinationv1.Lease) (*coord
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	node, err := m.cfg.Client.CoreV1().Nodes().Get(ctx, m.cfg.NodeName, metav1.GetOptions{})
+	node, err := m.cfg.Client.GetNode(ctx, m.cfg.NodeName)
 	if err != nil {
 		m.cfg.Log.Error(err, "Failed to get node when trying to set owner ref to the node lease", "node", klog.KRef("", m.cfg.NodeName))
 		return lease, err

@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/prometheus/procfs"
-	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
@@ -25,9 +24,9 @@ type Machine struct {
 	Storage                       uint64 // bytes of the file system that holds the pods' directories
 }
 
-// ReadMachine reads the machine below root, "/" but for tests; dir is on the file system with the pods' directories. What a
-// machine may lack, such as a machine id, stays empty.
-func ReadMachine(root, dir string) (Machine, error) {
+// ReadMachine reads the machine below root, "/" but for tests; storage is the size, in bytes, of the file system with the pods'
+// directories. What a machine may lack, such as a machine id, stays empty.
+func ReadMachine(root string, storage uint64) (Machine, error) {
 	proc, err := procfs.NewFS(filepath.Join(root, "proc"))
 	if err != nil {
 		return Machine{}, fmt.Errorf("opening proc: %w", err)
@@ -38,10 +37,6 @@ func ReadMachine(root, dir string) (Machine, error) {
 	}
 	if memory.MemTotalBytes == nil {
 		return Machine{}, fmt.Errorf("reading meminfo: no MemTotal in %s", filepath.Join(root, "proc/meminfo"))
-	}
-	var fs unix.Statfs_t
-	if err := unix.Statfs(dir, &fs); err != nil {
-		return Machine{}, fmt.Errorf("asking for the size of the file system of %s: %w", dir, err)
 	}
 	read := func(path string) string {
 		data, _ := os.ReadFile(filepath.Join(root, path)) // empty stands for none
@@ -55,7 +50,7 @@ func ReadMachine(root, dir string) (Machine, error) {
 		OSImage:       prettyName(read("etc/os-release")),
 		Cores:         runtime.NumCPU(),
 		Memory:        *memory.MemTotalBytes,
-		Storage:       fs.Blocks * uint64(fs.Bsize),
+		Storage:       storage,
 	}, nil
 }
 

@@ -19,11 +19,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/record"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/klog/v2/textlogger"
+
+	"github.com/kdiag/kdiag/plegbench/syncloop/apiserver/fake"
 )
 
 // criTimeout is the kubelet's runtimeRequestTimeout.
@@ -32,7 +33,7 @@ const criTimeout = 2 * time.Minute
 // A rig is a manager with a runtime and an API server that a test breaks.
 type rig struct {
 	*Manager
-	client  *fake.Clientset // nil: standalone
+	client  *fake.Client // nil: standalone
 	events  *record.FakeRecorder
 	state   *RuntimeState
 	updater *Updater
@@ -107,7 +108,7 @@ func newRig(api bool, change func(*Config), objects ...kruntime.Object) *rig {
 		Log: log, Recorder: r.events,
 	}
 	if api {
-		r.client = fake.NewClientset(objects...)
+		r.client = fake.New(objects...)
 		cfg.Client = r.client
 	}
 	if change != nil {
@@ -298,7 +299,7 @@ func TestFastStart(t *testing.T) {
 	})
 }
 
-func patches(c *fake.Clientset) (n int) {
+func patches(c *fake.Client) (n int) {
 	for _, a := range c.Actions() {
 		if a.Matches("patch", "nodes") {
 			n++

@@ -10,17 +10,27 @@ import (
 
 	"github.com/go-logr/logr"
 	"golang.org/x/sync/errgroup"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
 )
 
+// A Client is the nodes of an API server and their leases.
+type Client interface {
+	GetNode(ctx context.Context, name string) (*v1.Node, error)
+	CreateNode(ctx context.Context, node *v1.Node) (*v1.Node, error)
+	PatchNodeStatus(ctx context.Context, name string, patch []byte) (*v1.Node, error)
+	GetLease(ctx context.Context, node string) (*coordinationv1.Lease, error)
+	CreateLease(ctx context.Context, lease *coordinationv1.Lease) (*coordinationv1.Lease, error)
+	UpdateLease(ctx context.Context, lease *coordinationv1.Lease) (*coordinationv1.Lease, error)
+}
+
 // Config is what a Manager is made of. What may be nil or zero says so.
 type Config struct {
-	Client   kubernetes.Interface // nil: no API server; the node is computed and kept only
+	Client   Client // nil: no API server; the node is computed and kept only
 	NodeName string
 	Register bool // create the node's object; otherwise wait until somebody has
 	Labels   map[string]string

@@ -14,7 +14,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"k8s.io/klog/v2"
 )
@@ -77,7 +76,7 @@ func (m *Manager) update(ctx context.Context, try int) error {
 	if m.cfg.Client != nil {
 		callCtx, cancel := context.WithTimeout(ctx, callTimeout)
 		defer cancel()
-		stored, err := m.cfg.Client.CoreV1().Nodes().Get(callCtx, m.cfg.NodeName, metav1.GetOptions{})
+		stored, err := m.cfg.Client.GetNode(callCtx, m.cfg.NodeName)
 		if err == nil {
 			m.stored = stored
 		} else if try > 0 || m.stored == nil {
@@ -124,7 +123,7 @@ func (m *Manager) report(ctx context.Context, before, node *v1.Node) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	stored, err := m.cfg.Client.CoreV1().Nodes().Patch(ctx, node.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+	stored, err := m.cfg.Client.PatchNodeStatus(ctx, node.Name, patch)
 	if err != nil {
 		return fmt.Errorf("patching the status of node %q: %w", node.Name, err)
 	}
@@ -170,8 +169,7 @@ func (m *Manager) initial() *v1.Node {
 func (m *Manager) tryRegister(ctx context.Context, node *v1.Node) bool {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	nodes := m.cfg.Client.CoreV1().Nodes()
-	stored, err := nodes.Create(ctx, node, metav1.CreateOptions{})
+	stored, err := m.cfg.Client.CreateNode(ctx, node)
 	if err == nil {
 		m.stored = stored
 		return true
@@ -180,7 +178,7 @@ func (m *Manager) tryRegister(ctx context.Context, node *v1.Node) bool {
 		m.cfg.Log.Error(err, "Unable to register node with API server", "node", klog.KObj(node))
 		return false
 	}
-	if stored, err = nodes.Get(ctx, node.Name, metav1.GetOptions{}); err != nil {
+	if stored, err = m.cfg.Client.GetNode(ctx, node.Name); err != nil {
 		m.cfg.Log.Error(err, "Unable to register node with API server, error getting existing node", "node", klog.KObj(node))
 		return false
 	}

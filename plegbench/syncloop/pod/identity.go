@@ -30,6 +30,9 @@ func FullName(p *v1.Pod) string { return p.Name + "_" + p.Namespace }
 // Format writes a pod as the kubelet's log lines do: namespace/name.
 func Format(p *v1.Pod) string { return p.Namespace + "/" + p.Name }
 
+// IsTerminal reports a phase that a pod does not leave.
+func IsTerminal(phase v1.PodPhase) bool { return phase == v1.PodFailed || phase == v1.PodSucceeded }
+
 // IsMirror reports whether a pod stands at the API server for a static one.
 func IsMirror(p *v1.Pod) bool {
 	_, ok := p.Annotations[ConfigMirrorAnnotation]

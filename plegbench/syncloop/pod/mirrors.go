@@ -12,13 +12,19 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
 )
 
+// A Client is the pods of an API server.
+type Client interface {
+	GetPod(ctx context.Context, namespace, name string) (*v1.Pod, error)
+	CreatePod(ctx context.Context, pod *v1.Pod) (*v1.Pod, error)
+	DeletePod(ctx context.Context, namespace, name string, opts metav1.DeleteOptions) error
+}
+
 // Mirrors creates and deletes the pods that stand at the API server for the static ones.
 type Mirrors struct {
-	client   kubernetes.Interface
+	client   Client
 	nodeName string
 	node     func() (*v1.Node, error)
 	log      logr.Logger
@@ -26,7 +32,7 @@ type Mirrors struct {
 
 // NewMirrors returns the mirrors of a node. A nil client is a kubelet without an API server: nothing is created or deleted.
 // node returns the node as the API server has it.
-func NewMirrors(client kubernetes.Interface, nodeName string, node func() (*v1.Node, error), log logr.Logger) *Mirrors {
+func NewMirrors(client Client, nodeName string, node func() (*v1.Node, error), log logr.Logger) *Mirrors {
 	return &Mirrors{client, nodeName, node, log}
 }
 
@@ -90,10 +96,9 @@ func (m *Mirrors) Create(ctx context.Context, static *v1.Pod) error {
 	mirror.OwnerReferences = []metav1.OwnerReference{{
 		APIVersion: v1.SchemeGroupVersion.String(), Kind: "Node", Name: m.nodeName, UID: node.UID, Controller: new(true),
 	}}
-	pods := m.client.CoreV1().Pods(static.Namespace)
-	_, err = pods.Create(ctx, &mirror, metav1.CreateOptions{})
+	_, err = m.client.CreatePod(ctx, &mirror)
 	if apierrors.IsAlreadyExists(err) {
-		if there, getErr := pods.Get(ctx, static.Name, metav1.GetOptions{}); getErr == nil && m.Same(static, there) {
+		if there, getErr := m.client.GetPod(ctx, static.Namespace, static.Name); getErr == nil && m.Same(static, there) {
 			return nil
 		}
 	}
@@ -120,7 +125,7 @@ func (m *Mirrors) Delete(ctx context.Context, fullName string, uid *types.UID) (
 		logged = *uid
 	}
 	m.log.V(2).Info("Deleting a mirror pod", "pod", klog.KRef(namespace, name), "podUID", logged)
-	err := m.client.CoreV1().Pods(namespace).Delete(ctx, name, metav1.DeleteOptions{
+	err := m.client.DeletePod(ctx, namespace, name, metav1.DeleteOptions{
 		GracePeriodSeconds: new(int64(0)), Preconditions: &metav1.Preconditions{UID: uid},
 	})
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {

@@ -15,8 +15,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/kdiag/kdiag/plegbench/syncloop/apiserver/fake"
 )
 
 func node() (*v1.Node, error) {
@@ -24,7 +25,7 @@ func node() (*v1.Node, error) {
 }
 
 func TestCreateMirror(t *testing.T) {
-	client := fake.NewClientset()
+	client := fake.New()
 	m := NewMirrors(client, "n", node, logr.Discard())
 	s := static("web", "hash")
 	if err := m.Create(t.Context(), s); err != nil {
@@ -55,7 +56,7 @@ func TestCreateMirrorWithoutNode(t *testing.T) {
 		"getting the node's UID: no node":               func() (*v1.Node, error) { return nil, broken },
 		"getting the node's UID: UID unset for node n1": func() (*v1.Node, error) { return &v1.Node{}, nil },
 	} {
-		err := NewMirrors(fake.NewClientset(), "n1", node, logr.Discard()).Create(t.Context(), static("web", "s"))
+		err := NewMirrors(fake.New(), "n1", node, logr.Discard()).Create(t.Context(), static("web", "s"))
 		if err == nil || err.Error() != want {
 			t.Errorf("error %v, want %q", err, want)
 		}
@@ -83,7 +84,7 @@ func TestDeleteMirror(t *testing.T) {
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
-			client := fake.NewClientset()
+			client := fake.New()
 			var options []metav1.DeleteOptions
 			client.PrependReactor("delete", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
 				options = append(options, a.(clienttesting.DeleteActionImpl).DeleteOptions)
@@ -135,7 +136,7 @@ func TestReconcileMirror(t *testing.T) {
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
-			client := fake.NewClientset()
+			client := fake.New()
 			if c.there {
 				if err := client.Tracker().Add(c.mirror); err != nil {
 					t.Fatal(err)

@@ -98,7 +98,7 @@ func (w *Workers) identify(o UpdateOptions) (out UpdateOptions, uid types.UID, r
 func (w *Workers) newWorker(uid types.UID, ref klog.ObjectRef, p *v1.Pod) *worker {
 	now := time.Now()
 	k := &worker{uid: uid, ref: ref, name: ref.Name + "_" + ref.Namespace, gone: true, since: now}
-	if p == nil || !ended(p) {
+	if p == nil || !pod.IsTerminal(p.Status.Phase) {
 		return k
 	}
 	if status, err := w.cfg.Cache.Get(uid); err == nil && idle(status) {

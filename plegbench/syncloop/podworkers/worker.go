@@ -174,7 +174,7 @@ func whyEnd(o UpdateOptions, runtimeOnly bool) (why string, deleted, evicted boo
 		return "Pod is orphaned and must be torn down", true, false
 	case o.Pod.DeletionTimestamp != nil:
 		return "Pod is marked for graceful deletion, begin teardown", true, false
-	case ended(o.Pod):
+	case pod.IsTerminal(o.Pod.Status.Phase):
 		return "Pod is in a terminal phase (success/failed), begin teardown", false, false
 	case o.Type == Kill && o.Kill != nil && o.Kill.Evict:
 		return "Pod is being evicted by the kubelet, begin teardown", false, true
@@ -182,10 +182,6 @@ func whyEnd(o UpdateOptions, runtimeOnly bool) (why string, deleted, evicted boo
 		return "Pod is being removed by the kubelet, begin teardown", false, false
 	}
 	return "", false, false
-}
-
-func ended(p *v1.Pod) bool {
-	return p.Status.Phase == v1.PodFailed || p.Status.Phase == v1.PodSucceeded
 }
 
 // idle reports whether nothing runs in a status: no container and no sandbox.

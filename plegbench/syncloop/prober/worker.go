@@ -118,7 +118,7 @@ func (w *worker) step(ctx context.Context) bool {
 		log.V(3).Info("No status for pod")
 		return true
 	}
-	if st.Phase == v1.PodFailed || st.Phase == v1.PodSucceeded {
+	if pod.IsTerminal(st.Phase) {
 		log.V(3).Info("Pod is terminated, exiting probe worker", "phase", st.Phase)
 		return false
 	}

@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -123,30 +122,9 @@ func (f *folder) settle(ctx context.Context) (syncloop.Cleaned, error) {
 	return f.clean(ctx, o.Endpoint)
 }
 
-// clean removes what the run made in a runtime, and its empty cgroups.
+// clean removes what the run made in a runtime, with its cgroups.
 func (f *folder) clean(ctx context.Context, endpoint string) (syncloop.Cleaned, error) {
-	done, err := syncloop.Cleanup(ctx, syncloop.CleanupConfig{
+	return syncloop.Cleanup(ctx, syncloop.CleanupConfig{
 		Endpoint: endpoint, NodeName: f.node(), RootDir: f.path("root"), LogDir: f.path("log"),
 	})
-	for _, pattern := range []string{"/sys/fs/cgroup/", "/sys/fs/cgroup/*/"} {
-		roots, _ := filepath.Glob(pattern + f.node()) // the pattern is a good one
-		for _, root := range roots {
-			removeEmpty(root)
-		}
-	}
-	return done, err
-}
-
-// removeEmpty removes a tree of empty folders, the deepest first. What is not empty stays, and the folders above it.
-func removeEmpty(root string) {
-	var dirs []string
-	_ = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-		if err == nil && d.IsDir() {
-			dirs = append(dirs, path)
-		}
-		return nil
-	})
-	for _, dir := range slices.Backward(dirs) {
-		_ = os.Remove(dir)
-	}
 }

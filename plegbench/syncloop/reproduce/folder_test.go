@@ -43,22 +43,3 @@ func TestCleanup(t *testing.T) {
 		t.Error(err)
 	}
 }
-
-func TestRemoveEmpty(t *testing.T) {
-	root := t.TempDir()
-	for _, dir := range []string{"a/b/c", "d"} {
-		if err := os.MkdirAll(filepath.Join(root, "x", dir), 0o700); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := os.WriteFile(filepath.Join(root, "x/d/file"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	removeEmpty(filepath.Join(root, "x"))
-	if _, err := os.Stat(filepath.Join(root, "x/a")); !os.IsNotExist(err) {
-		t.Errorf("an empty folder stays: %v", err)
-	}
-	if _, err := os.Stat(filepath.Join(root, "x/d/file")); err != nil {
-		t.Errorf("a file is gone: %v", err)
-	}
-}

@@ -200,7 +200,7 @@ func (r *run) choose(ctx context.Context) error {
 
 // withLoop runs the syncLoop and plays the scenario meanwhile.
 func (r *run) withLoop(ctx context.Context) error {
-	cfg, err := r.loopConfig(ctx)
+	cfg, err := r.loopConfig()
 	if err != nil {
 		return err
 	}
@@ -226,16 +226,14 @@ func (r *run) withLoop(ctx context.Context) error {
 }
 
 // loopConfig is that of a kubelet that collects no images and evicts nobody: the runtime may be in use.
-func (r *run) loopConfig(ctx context.Context) (syncloop.Config, error) {
+func (r *run) loopConfig() (syncloop.Config, error) {
 	k, _, err := kubeletconfig.Load("", nil)
 	if err != nil {
 		return syncloop.Config{}, err
 	}
 	never := int32(100)
 	k.ImageGCHighThresholdPercent, k.EvictionHard, k.EvictionSoft = &never, map[string]string{}, map[string]string{}
-	if runtime, err := r.direct.RuntimeConfig(ctx); err == nil && runtime.GetLinux().GetCgroupDriver() == runtimeapi.CgroupDriver_SYSTEMD {
-		k.CgroupDriver = "systemd"
-	} else if r.cfg.Endpoint != "" {
+	if r.cfg.Endpoint != "" {
 		k.CgroupRoot = "/" + r.folder.node() // apart from a kubelet's, and easily removed
 	}
 	out := textlogger.NewConfig(textlogger.Output(&oneAtATime{w: r.cfg.Log}), textlogger.Verbosity(verbosity))

@@ -25,12 +25,7 @@ import (
 // startRuntime starts a private containerd, or skips the test on a machine that has none.
 func startRuntime(t *testing.T) (*nodebox.Containerd, *remote.Service) {
 	t.Helper()
-	if missing := nodebox.Missing(false); missing != "" {
-		if os.Getenv("KDIAG_E2E") == "1" {
-			t.Fatal(missing)
-		}
-		t.Skip(missing)
-	}
+	nodebox.Need(t, nodebox.Missing(false))
 	c, err := nodebox.Start(t.Context(), nodebox.Options{Network: true})
 	if err != nil {
 		t.Fatal(err)

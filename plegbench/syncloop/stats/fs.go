@@ -31,6 +31,15 @@ func fsStats(dir string) (*statsapi.FsStats, error) {
 	}, nil
 }
 
+// Disk asks the file system of a directory for its size and for what is free of it, in bytes.
+func Disk(dir string) (capacity, available uint64, err error) {
+	s, err := fsStats(dir)
+	if err != nil {
+		return 0, 0, err
+	}
+	return *s.CapacityBytes, *s.AvailableBytes, nil
+}
+
 // imageFs asks the runtime for its file systems: used is what the images use, the rest is of the whole file system.
 func (p *Provider) imageFs(ctx context.Context) (images, containers *statsapi.FsStats, err error) {
 	info, err := p.cfg.CRI.ImageFsInfo(ctx)

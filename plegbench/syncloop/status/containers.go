@@ -145,7 +145,7 @@ func settleInit(in *GenerateInput, spec *v1.Container, st *v1.ContainerStatus) b
 
 // setStartError makes a container wait that should be started and could not be, with the reason of the last attempt.
 func setStartError(in *GenerateInput, spec *v1.Container, st *v1.ContainerStatus) {
-	if in.StartError == nil || !shouldStart(in.Pod, spec, in.PodStatus.Find(spec.Name)) {
+	if in.StartError == nil || !in.ShouldStart(in.Pod, spec, in.PodStatus.Find(spec.Name)) {
 		return
 	}
 	reason, message, ok := in.StartError(spec.Name)
@@ -156,15 +156,4 @@ func setStartError(in *GenerateInput, spec *v1.Container, st *v1.ContainerStatus
 		st.LastTerminationState = st.State
 	}
 	st.State = v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: reason.Error(), Message: message}}
-}
-
-// shouldStart reports whether the next sync will start a container (ShouldContainerBeRestarted upstream).
-func shouldStart(p *v1.Pod, spec *v1.Container, c *container.Status) bool {
-	switch {
-	case p.DeletionTimestamp != nil:
-		return false
-	case c == nil, c.State == container.Unknown, c.State == container.Created:
-		return true
-	}
-	return c.State == container.Exited && pod.Restarts(p, spec, int32(c.ExitCode))
 }

@@ -23,6 +23,9 @@ type GenerateInput struct {
 	Terminal  bool         // its containers have ended and will not be started again
 	// StartError is why a container could not be started the last time; ok is false if it could.
 	StartError func(name string) (reason error, message string, ok bool)
+	// ShouldStart says whether the next sync will start a container, whose newest instance it is given, nil if there is none. It is
+	// asked only if there is a StartError.
+	ShouldStart func(*v1.Pod, *v1.Container, *container.Status) bool
 	// UpdateProbes fills in started and ready of each container. Nil leaves them false.
 	UpdateProbes func(*v1.Pod, *v1.PodStatus)
 	HostIPs      []string  // of the node, the primary first; none leaves them out of the status
@@ -71,11 +74,11 @@ func ephemeral(p *v1.Pod) []v1.Container {
 func setPhase(st *v1.PodStatus, in *GenerateInput) {
 	p := in.Pod
 	st.Phase = phase(p, slices.Concat(st.ContainerStatuses, st.InitContainerStatuses), in.Terminal, startedInSandbox(p, in.PodStatus))
-	if !terminal(st.Phase) {
+	if !pod.IsTerminal(st.Phase) {
 		switch {
-		case terminal(in.Old.Phase):
+		case pod.IsTerminal(in.Old.Phase):
 			st.Phase = in.Old.Phase
-		case terminal(p.Status.Phase):
+		case pod.IsTerminal(p.Status.Phase):
 			st.Phase = p.Status.Phase
 		}
 	}
@@ -85,12 +88,10 @@ func setPhase(st *v1.PodStatus, in *GenerateInput) {
 	if !in.Now.IsZero() && PastDeadline(p, &in.Old, in.Now) {
 		st.Phase, st.Reason, st.Message = v1.PodFailed, DeadlineReason, DeadlineMessage
 	}
-	if terminal(p.Status.Phase) {
+	if pod.IsTerminal(p.Status.Phase) {
 		st.Phase = p.Status.Phase
 	}
 }
-
-func terminal(phase v1.PodPhase) bool { return phase == v1.PodFailed || phase == v1.PodSucceeded }
 
 // startedInSandbox reports whether a regular container was ever made in the sandbox that is ready now: then the pod has been
 // initialized, whatever its sidecars do.

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
+	"github.com/kdiag/kdiag/plegbench/syncloop/kuberuntime"
 	"github.com/kdiag/kdiag/plegbench/syncloop/pod"
 )
 
@@ -293,7 +294,7 @@ func TestContainerStatuses(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			st := Generate(GenerateInput{
-				Pod: tt.pod, PodStatus: &container.PodStatus{ContainerStatuses: tt.runtime}, Old: tt.old, StartError: tt.startError,
+				Pod: tt.pod, PodStatus: &container.PodStatus{ContainerStatuses: tt.runtime}, Old: tt.old, StartError: tt.startError, ShouldStart: kuberuntime.ShouldStart,
 			})
 			got := st.ContainerStatuses
 			if tt.init {

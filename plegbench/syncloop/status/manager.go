@@ -9,8 +9,8 @@ import (
 
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
 
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
@@ -20,6 +20,13 @@ import (
 
 // DefaultInterval is the time between full passes (syncPeriod in pkg/kubelet/status/status_manager.go upstream).
 const DefaultInterval = 10 * time.Second
+
+// A Client is the pods of an API server.
+type Client interface {
+	GetPod(ctx context.Context, namespace, name string) (*v1.Pod, error)
+	PatchPodStatus(ctx context.Context, namespace, name string, patch []byte) (*v1.Pod, error)
+	DeletePod(ctx context.Context, namespace, name string, opts metav1.DeleteOptions) error
+}
 
 // Pods are the desired pods, static ones with their mirrors.
 type Pods interface {
@@ -35,7 +42,7 @@ type Deletion interface {
 
 // A Config is what New needs. Client and File may both be missing: then statuses are only kept.
 type Config struct {
-	Client   kubernetes.Interface
+	Client   Client
 	File     string // replaced atomically on each change by all statuses as one JSON document
 	Pods     Pods
 	Deletion Deletion

@@ -20,9 +20,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
+	"github.com/kdiag/kdiag/plegbench/syncloop/apiserver/fake"
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
 	"github.com/kdiag/kdiag/plegbench/syncloop/metrics"
 	"github.com/kdiag/kdiag/plegbench/syncloop/pod"
@@ -33,7 +33,7 @@ type world struct {
 	*Manager
 	desired, mirrors []*v1.Pod
 	couldRun         bool
-	api              *fake.Clientset
+	api              *fake.Client
 	log              *strings.Builder
 }
 
@@ -70,7 +70,7 @@ func (w *world) CouldHaveRunningContainers(types.UID) bool { return w.couldRun }
 
 // newWorld makes a world with an API server that has these pods.
 func newWorld(pods ...*v1.Pod) *world {
-	w := &world{api: fake.NewClientset(), log: &strings.Builder{}}
+	w := &world{api: fake.New(), log: &strings.Builder{}}
 	for _, p := range pods {
 		if err := w.api.Tracker().Add(p.DeepCopy()); err != nil {
 			panic(err)

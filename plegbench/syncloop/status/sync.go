@@ -100,14 +100,14 @@ func (m *Manager) differs(api *v1.Pod, st v1.PodStatus) bool {
 // canBeDeleted reports whether nothing speaks against removing a pod from the API server: somebody has asked for it, the
 // API server has its terminal phase, and the node has nothing left of it. Mirrors are deleted elsewhere.
 func canBeDeleted(api *v1.Pod, finished bool) bool {
-	return api.DeletionTimestamp != nil && !pod.IsMirror(api) && terminal(api.Status.Phase) && finished
+	return api.DeletionTimestamp != nil && !pod.IsMirror(api) && pod.IsTerminal(api.Status.Phase) && finished
 }
 
 // syncPod brings one status to the API server, and deletes the pod there if that is all that was waited for. What fails is
 // tried again by the next full pass.
 func (m *Manager) syncPod(ctx context.Context, c change) {
 	ref := klog.KRef(c.namespace, c.name)
-	api, err := m.cfg.Client.CoreV1().Pods(c.namespace).Get(ctx, c.name, metav1.GetOptions{})
+	api, err := m.cfg.Client.GetPod(ctx, c.namespace, c.name)
 	if apierrors.IsNotFound(err) {
 		m.cfg.Log.V(3).Info("Pod does not exist on the server", "podUID", c.uid, "pod", ref)
 		return
@@ -152,7 +152,7 @@ func (m *Manager) patch(ctx context.Context, api *v1.Pod, c change) (*v1.Pod, er
 		m.cfg.Log.V(3).Info("Status for pod is up-to-date", "pod", klog.KObj(api), "statusVersion", c.version)
 		return api, nil
 	}
-	patched, err := m.cfg.Client.CoreV1().Pods(api.Namespace).Patch(ctx, api.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+	patched, err := m.cfg.Client.PatchPodStatus(ctx, api.Namespace, api.Name, patch)
 	if err != nil {
 		return nil, fmt.Errorf("failed to patch status %q for pod %q/%q: %w", patch, api.Namespace, api.Name, err)
 	}
@@ -180,7 +180,7 @@ func makePatch(api *v1.Pod, st v1.PodStatus) (patch []byte, empty bool, err erro
 
 // remove deletes a pod at the API server at once, if it is still the same.
 func (m *Manager) remove(ctx context.Context, api *v1.Pod, uid types.UID) {
-	err := m.cfg.Client.CoreV1().Pods(api.Namespace).Delete(ctx, api.Name, metav1.DeleteOptions{
+	err := m.cfg.Client.DeletePod(ctx, api.Namespace, api.Name, metav1.DeleteOptions{
 		GracePeriodSeconds: new(int64), Preconditions: metav1.NewUIDPreconditions(string(api.UID)),
 	})
 	if err != nil {
@@ -202,7 +202,7 @@ func merge(api *v1.Pod, st v1.PodStatus, couldRun bool, now time.Time) v1.PodSta
 			out.Conditions = append(out.Conditions, c)
 		}
 	}
-	ends := !terminal(old.Phase) && terminal(st.Phase)
+	ends := !pod.IsTerminal(old.Phase) && pod.IsTerminal(st.Phase)
 	for _, c := range st.Conditions {
 		switch {
 		case ours(c.Type):
@@ -217,7 +217,7 @@ func merge(api *v1.Pod, st v1.PodStatus, couldRun bool, now time.Time) v1.PodSta
 	if ends && couldRun {
 		out.Phase, out.Reason, out.Message = old.Phase, old.Reason, old.Message
 	}
-	if terminal(out.Phase) {
+	if pod.IsTerminal(out.Phase) {
 		unready(api, &out, now)
 	}
 	return out

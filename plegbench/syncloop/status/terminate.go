@@ -20,7 +20,7 @@ func (m *Manager) TerminatePod(p *v1.Pod) {
 		st = *old.status.DeepCopy()
 	}
 	finish(p, &st)
-	if !pod.IsStatic(p) && !terminal(st.Phase) {
+	if !pod.IsStatic(p) && !pod.IsTerminal(st.Phase) {
 		switch st.Phase {
 		case v1.PodPending, v1.PodRunning:
 			if st.Phase == v1.PodRunning && known {

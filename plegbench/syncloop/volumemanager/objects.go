@@ -8,8 +8,6 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 )
 
 // Objects are what the contents of volumes are taken from. What is not there is a NotFound error of the API's kind.
@@ -20,9 +18,18 @@ type Objects interface {
 	ServiceAccountToken(ctx context.Context, namespace, name string, request *authenticationv1.TokenRequest) (string, error)
 }
 
+// A Client is what pods refer to at an API server.
+type Client interface {
+	GetConfigMap(ctx context.Context, namespace, name string) (*v1.ConfigMap, error)
+	GetSecret(ctx context.Context, namespace, name string) (*v1.Secret, error)
+	CreateToken(
+		ctx context.Context, namespace, account string, request *authenticationv1.TokenRequest,
+	) (*authenticationv1.TokenRequest, error)
+}
+
 // APIObjects reads each object anew from an API server (configMapAndSecretChangeDetectionStrategy Get upstream).
 type APIObjects struct {
-	client kubernetes.Interface
+	client Client
 	mu     sync.Mutex
 	tokens map[string]token
 }
@@ -37,18 +44,18 @@ type token struct {
 const maxTokenAge = 24 * time.Hour
 
 // NewAPIObjects makes APIObjects.
-func NewAPIObjects(client kubernetes.Interface) *APIObjects {
+func NewAPIObjects(client Client) *APIObjects {
 	return &APIObjects{client: client, tokens: map[string]token{}}
 }
 
 // ConfigMap gets a config map.
 func (o *APIObjects) ConfigMap(ctx context.Context, namespace, name string) (*v1.ConfigMap, error) {
-	return o.client.CoreV1().ConfigMaps(namespace).Get(ctx, name, metav1.GetOptions{})
+	return o.client.GetConfigMap(ctx, namespace, name)
 }
 
 // Secret gets a secret.
 func (o *APIObjects) Secret(ctx context.Context, namespace, name string) (*v1.Secret, error) {
-	return o.client.CoreV1().Secrets(namespace).Get(ctx, name, metav1.GetOptions{})
+	return o.client.GetSecret(ctx, namespace, name)
 }
 
 // ServiceAccountToken asks for a token when there is none yet, or when four fifths of the life of the earlier one, or a
@@ -64,7 +71,7 @@ func (o *APIObjects) ServiceAccountToken(
 	if now.Before(have.due) {
 		return have.text, nil
 	}
-	got, err := o.client.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, name, request, metav1.CreateOptions{})
+	got, err := o.client.CreateToken(ctx, namespace, name, request)
 	if err != nil {
 		if now.Before(have.expires) {
 			return have.text, nil

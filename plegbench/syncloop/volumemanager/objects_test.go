@@ -12,12 +12,13 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/kdiag/kdiag/plegbench/syncloop/apiserver/fake"
 )
 
 func TestAPIObjects(t *testing.T) {
-	o := NewAPIObjects(fake.NewClientset(
+	o := NewAPIObjects(fake.New(
 		&v1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "key"}},
 		&v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "settings"}},
 	))
@@ -36,7 +37,7 @@ func TestAPIObjects(t *testing.T) {
 // while no new one can be had, as long as it lasts.
 func TestTokenLife(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client := fake.NewClientset()
+		client := fake.New()
 		issued, down := 0, false
 		client.PrependReactor("create", "serviceaccounts", func(clienttesting.Action) (bool, runtime.Object, error) {
 			if down {

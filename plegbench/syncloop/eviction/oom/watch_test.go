@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 	"k8s.io/client-go/tools/record"
 
+	"github.com/kdiag/kdiag/plegbench/nodebox"
 	"github.com/kdiag/kdiag/plegbench/syncloop/metrics"
 )
 
@@ -93,7 +94,7 @@ func TestEndToEndCgroupOOM(t *testing.T) {
 	}
 	dir, err := os.MkdirTemp(root, "kdiag-oom-")
 	if err != nil {
-		unable(t, err.Error())
+		nodebox.Need(t, err.Error())
 	}
 	t.Cleanup(func() {
 		if err := os.Remove(dir); err != nil {
@@ -101,7 +102,7 @@ func TestEndToEndCgroupOOM(t *testing.T) {
 		}
 	})
 	if err := os.WriteFile(filepath.Join(dir, limit), []byte(strconv.Itoa(8<<20)), 0o644); err != nil {
-		unable(t, err.Error())
+		nodebox.Need(t, err.Error())
 	}
 	_ = os.WriteFile(filepath.Join(dir, "memory.swap.max"), []byte("0"), 0o644) // there may be no swap
 	kills := make(chan Kill, 10)
@@ -114,7 +115,7 @@ func TestEndToEndCgroupOOM(t *testing.T) {
 	for attempt := 0; ; attempt++ { // the watch may not have begun when the first dies
 		cmd := exec.CommandContext(ctx, "/bin/sh", "-c", "echo $$ > "+dir+"/cgroup.procs && head -c 64M /dev/zero | tail -c 48M > /dev/null")
 		if err := cmd.Run(); err == nil {
-			unable(t, "the process was not killed")
+			nodebox.Need(t, "the process was not killed")
 		}
 		select {
 		case k := <-kills:
@@ -127,20 +128,11 @@ func TestEndToEndCgroupOOM(t *testing.T) {
 			}
 			return
 		case err := <-ended:
-			unable(t, "the kernel's log cannot be read: "+err.Error())
+			nodebox.Need(t, "the kernel's log cannot be read: "+err.Error())
 		case <-time.After(time.Second):
 			if attempt == 5 {
 				t.Fatal("no kill was reported")
 			}
 		}
 	}
-}
-
-// unable ends a test on a machine that lacks what it takes: with a failure where everything was promised.
-func unable(t *testing.T, why string) {
-	t.Helper()
-	if os.Getenv("KDIAG_E2E") != "" {
-		t.Fatal(why)
-	}
-	t.Skip(why)
 }

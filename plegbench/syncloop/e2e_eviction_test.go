@@ -1,0 +1,156 @@
+package syncloop_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"github.com/kdiag/kdiag/plegbench/syncloop/apiserver/fake"
+)
+
+// The disk of the pods' volumes is a small one of its own. When somebody fills it, the pod goes that uses more of it than it asked
+// for; then there is enough, and the others stay: one of lower priority that asked for what it uses, and one that uses nothing.
+func TestEndToEndEviction(t *testing.T) {
+	t.Parallel()
+	const size, threshold, used = 64 << 20, 32 << 20, 20 << 20
+	disk := t.TempDir()
+	if err := unix.Mount("tmpfs", disk, "tmpfs", 0, fmt.Sprintf("size=%d", size)); err != nil {
+		t.Skipf("mounting a small disk: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(disk, 0); err != nil {
+			t.Error(err)
+		}
+	})
+	n := newNode(t, 20)
+	n.cfg.RootDir = filepath.Join(disk, "root")
+	n.cfg.Kubelet.EvictionHard = map[string]string{"nodefs.available": resource.NewQuantity(threshold, resource.BinarySI).String()}
+	hog := withDisk("hog", "dd if=/dev/zero of=/data/file bs=1M count=20; "+forever)
+	modest := withDisk("modest", "dd if=/dev/zero of=/data/file bs=1M count=1; "+forever)
+	modest.Spec.Priority = new(int32(-10))
+	modest.Spec.Containers[0].Resources.Requests = v1.ResourceList{v1.ResourceEphemeralStorage: resource.MustParse("8Mi")}
+	idle := withDisk("idle", forever)
+	idle.Spec.Priority = new(int32(10))
+	client := fake.New(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: e2eNode, UID: "uid-node"}}, hog, modest, idle)
+	n.cfg.Client, n.cfg.Register, n.cfg.Objects = client, true, ""
+	get := func(name string) *v1.Pod {
+		p, err := client.CoreV1().Pods(namespace).Get(t.Context(), name, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	n.start()
+	for _, name := range []string{"hog", "modest", "idle"} {
+		n.await(name, func() error {
+			if p := get(name); !hasCondition(p, v1.PodReady) {
+				return fmt.Errorf("%+v", p.Status)
+			}
+			return nil
+		})
+	}
+	// Directories are measured once a minute: nobody is evicted for what was not seen yet.
+	n.await("the figures of the pod's volume", func() error { return n.hasFigures("uid-hog", used) })
+	before := map[string]string{"modest": containerOf(get("modest")), "idle": containerOf(get("idle"))}
+	if err := os.WriteFile(filepath.Join(disk, "ballast"), make([]byte, used), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	n.await("the eviction", func() error {
+		if p := get("hog"); p.Status.Reason != "Evicted" {
+			return fmt.Errorf("%+v", p.Status)
+		}
+		return nil
+	})
+	n.checkEvicted(get("hog"))
+	n.await("the node's condition", func() error {
+		for _, c := range n.Snapshot().Conditions {
+			if c.Type == v1.NodeDiskPressure && c.Status == v1.ConditionTrue && c.Reason == "KubeletHasDiskPressure" {
+				return nil
+			}
+		}
+		return fmt.Errorf("%+v", n.Snapshot().Conditions)
+	})
+	n.await("enough room again", func() error {
+		var fs unix.Statfs_t
+		if err := unix.Statfs(disk, &fs); err != nil || fs.Bavail*uint64(fs.Bsize) < threshold {
+			return fmt.Errorf("%d blocks, %w", fs.Bavail, err)
+		}
+		return nil
+	})
+	late := withDisk("late", forever)
+	if _, err := client.CoreV1().Pods(namespace).Create(t.Context(), late, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	n.await("a pod that comes under pressure to be rejected", func() error {
+		if s := get("late").Status; s.Phase != v1.PodFailed || s.Message != "Pod was rejected: The node had condition: [DiskPressure]. " {
+			return fmt.Errorf("%+v", s)
+		}
+		return nil
+	})
+	after := map[string]string{"modest": containerOf(get("modest")), "idle": containerOf(get("idle"))}
+	if diff := cmp.Diff(before, after); diff != "" {
+		t.Errorf("the others did not stay as they were:\n%s", diff)
+	}
+}
+
+// withDisk is a pod of the API server's with a volume on the node's disk.
+func withDisk(name, script string) *v1.Pod {
+	p := newPod(name, shell("c", script))
+	p.UID, p.Spec.NodeName = types.UID("uid-"+name), e2eNode
+	p.Spec.RestartPolicy, p.Spec.DNSPolicy = v1.RestartPolicyAlways, v1.DNSDefault
+	p.Spec.Volumes = []v1.Volume{{Name: "data", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}}}
+	p.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{{Name: "data", MountPath: "/data"}}
+	return p
+}
+
+// containerOf is the container of a pod that runs and was never restarted, or else empty.
+func containerOf(p *v1.Pod) string {
+	if c := p.Status.ContainerStatuses; p.Status.Phase == v1.PodRunning && len(c) == 1 && c[0].RestartCount == 0 {
+		return c[0].ContainerID
+	}
+	return ""
+}
+
+// hasFigures complains unless the server's summary has a volume of a pod with at least so many bytes.
+func (n *node) hasFigures(uid string, bytes uint64) error {
+	var s statsapi.Summary
+	n.get("/stats/summary", &s)
+	for _, p := range s.Pods {
+		for _, v := range p.VolumeStats {
+			if p.PodRef.UID == uid && v.UsedBytes != nil && *v.UsedBytes >= bytes {
+				return nil
+			}
+		}
+	}
+	return fmt.Errorf("%+v", s.Pods)
+}
+
+// checkEvicted holds an evicted pod to the kubelet's words.
+func (n *node) checkEvicted(p *v1.Pod) {
+	const begin = "The node was low on resource: ephemeral-storage. Threshold quantity: 32Mi, available: "
+	if s := p.Status; s.Phase != v1.PodFailed || !strings.HasPrefix(s.Message, begin) {
+		n.t.Errorf("the evicted pod's status is %+v", s)
+	}
+	if !hasCondition(p, v1.DisruptionTarget) {
+		n.t.Errorf("no DisruptionTarget among %+v", p.Status.Conditions)
+	}
+	var evicted []string
+	for _, e := range n.recorder.Recent() {
+		if e.Reason == "Evicted" {
+			evicted = append(evicted, e.Object+" "+e.Message)
+		}
+	}
+	if diff := cmp.Diff([]string{namespace + "/" + p.Name + " " + p.Status.Message}, evicted); diff != "" {
+		n.t.Errorf("events:\n%s", diff)
+	}
+}

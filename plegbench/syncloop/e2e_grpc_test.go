@@ -1,0 +1,74 @@
+package syncloop_test
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+)
+
+// grpcProbed is a pod on the host's network whose container is a gRPC server, built here, with all three probes.
+func grpcProbed(t *testing.T) *v1.Pod {
+	t.Helper()
+	program := filepath.Join(t.TempDir(), "health")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, "./testdata/health")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0") // the image has no libc
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("building the server: %v: %s", err, out)
+	}
+	l, err := net.Listen("tcp", ":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := int32(l.Addr().(*net.TCPAddr).Port)
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	asks := func(service string) *v1.Probe {
+		return probe(v1.ProbeHandler{GRPC: &v1.GRPCAction{Port: port, Service: &service}})
+	}
+	c := shell("c", "")
+	c.Command = []string{"/server/health", fmt.Sprintf(":%d", port), "/tmp/ill"}
+	c.StartupProbe, c.LivenessProbe, c.ReadinessProbe = asks(""), asks("live"), asks("ready")
+	c.StartupProbe.FailureThreshold = 60
+	c.VolumeMounts = []v1.VolumeMount{{Name: "server", MountPath: "/server", ReadOnly: true}}
+	p := newPod("grpc", c)
+	p.Spec.HostNetwork = true
+	p.Spec.Volumes = []v1.Volume{{Name: "server", VolumeSource: v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{Path: filepath.Dir(program)}}}}
+	return p
+}
+
+func (n *node) checkGRPC() {
+	n.await("readiness by gRPC", func() error { return n.isReady("grpc") })
+	before := n.running("grpc")
+	n.exec("grpc", "touch /tmp/ill")
+	n.await("the pod not to be ready", func() error {
+		if p := n.pod("grpc"); hasCondition(p, v1.PodReady) {
+			return fmt.Errorf("%+v", p.Status.Conditions)
+		}
+		return nil
+	})
+	if err := n.event("grpc", "Unhealthy", `Readiness probe failed: service unhealthy (responded with "NOT_SERVING")`); err != nil {
+		n.t.Error(err)
+	}
+	n.exec("grpc", "rm /tmp/ill")
+	n.await("the pod to be ready again", func() error { return n.isReady("grpc") })
+	if diff := cmp.Diff(before, n.running("grpc")); diff != "" {
+		n.t.Errorf("the server was restarted:\n%s", diff)
+	}
+}
+
+// exec runs a script in the container c of a pod and returns what it wrote.
+func (n *node) exec(name, script string) string {
+	n.t.Helper()
+	resp, err := n.cri.ExecSync(n.t.Context(), n.running(name)["c of "+string(n.pod(name).UID)], []string{"sh", "-c", script}, e2ePatience)
+	if err != nil || resp.GetExitCode() != 0 {
+		n.t.Fatalf("%s in %s: %v, %v", script, name, resp, err)
+	}
+	return string(resp.GetStdout())
+}
