@@ -13,14 +13,48 @@ import (
 )
 
 // TestMain lets a copy of this binary play a runtime's process: with the argument "wait-for-stdin" it lives until its
-// standard input ends.
+// standard input ends. With that of a child it is one.
 func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == ChildArgument {
+		os.Exit(Serve(os.Args[2:], os.Stdout))
+	}
 	if slices.Contains(os.Args, "wait-for-stdin") {
 		os.Stdout.WriteString("up\n")
 		io.Copy(io.Discard, os.Stdin)
 		os.Exit(0)
 	}
+	if slices.Contains(os.Args, "vfork-until-stdin-ends") {
+		os.Stdout.WriteString("up\n")
+		vforkUntilStdinEnds()
+		os.Exit(0)
+	}
+	if code, ok := apart(); ok {
+		os.Exit(code)
+	}
+	if slices.Contains(os.Args, "ask-systemd") {
+		askSystemdAsJSON()
+		os.Exit(0)
+	}
 	os.Exit(m.Run())
+}
+
+// apart runs the tests again in a mount namespace of their own: what they mount and let hang is nobody else's affair, and
+// goes when they end, however they do.
+func apart() (code int, ok bool) {
+	const mark = "KDIAG_TEST_APART"
+	if os.Geteuid() != 0 || os.Getenv(mark) != "" {
+		return 0, false
+	}
+	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
+	cmd.Args[0] = os.Args[0]
+	cmd.Env = append(os.Environ(), mark+"=1")
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
+	if cmd.Start() != nil { // not root enough
+		return 0, false
+	}
+	_ = cmd.Wait()
+	return cmd.ProcessState.ExitCode(), true
 }
 
 // TestProcessesReal finds a real process, and sees that it was stopped.

@@ -30,6 +30,9 @@ type scan struct {
 	all  map[int]stat // every process
 	argv map[int][]string
 
+	// timid leaves the command lines of processes in uninterruptible sleep alone: they have their roles by name only.
+	timid bool
+
 	mu      sync.Mutex
 	found   map[int]Process
 	reading string // what is being read, for the error
@@ -82,6 +85,11 @@ func (s *scan) processes(ctx context.Context) error {
 	if err := s.list(ctx); err != nil {
 		return err
 	}
+	return s.roles(ctx)
+}
+
+// roles looks closer at those of the listed processes that can matter.
+func (s *scan) roles(ctx context.Context) error {
 	roles := map[int]Role{}
 	order := s.order()
 	for _, st := range order {
@@ -97,6 +105,9 @@ func (s *scan) processes(ctx context.Context) error {
 	for _, st := range order {
 		if err := ctx.Err(); err != nil {
 			return fmt.Errorf("reading %s: cut short: %w", s.proc, err)
+		}
+		if s.timid && st.state == 'D' {
+			continue
 		}
 		parent := roles[st.ppid]
 		if !suspectName(st.comm) && parent != RoleRuntime && parent != RoleCNI && parent != RoleShim && parent != RoleOCI {

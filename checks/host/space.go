@@ -1,6 +1,10 @@
 package host
 
-import "time"
+import (
+	"context"
+	"slices"
+	"time"
+)
 
 // A Folder is a place that matters to the node, and why.
 type Folder struct {
@@ -23,12 +27,70 @@ type Space struct {
 	Waiting    time.Duration // for how long a hung look has been waiting, earlier runs of kdiag included
 }
 
-// Writes are timed writes of 4 KiB with fsync into a new, unlinked file in a folder, one after the other.
-type Writes struct {
-	Folder  Folder
-	Mount   string
-	Times   []time.Duration // in the order in which they were made
-	Err     string
-	Hung    bool // one did not end in time
-	Waiting time.Duration
+// ReadSpaces returns the file systems that the folders lie on, in the order of the folders. Symbolic links are followed
+// as the host would; a folder that does not exist is left out. An error beside spaces says that not each was asked: the
+// Err of those says so too.
+func ReadSpaces(ctx context.Context, root string, folders []Folder, child Child) ([]Space, error) {
+	table, err := readMounts(root)
+	if err != nil {
+		return nil, err
+	}
+	spaces, devices := table.group(hostBase(root), folders)
+	spots := make([]spot, len(spaces))
+	for i, s := range spaces {
+		spots[i] = spot{table.pointsOf(devices[i], s.Mount), numbered(devices[i], s.Type)}
+	}
+	q := &inquiry{child: child, root: root, verb: verbSpace, patience: patience}
+	outcomes, err := q.ask(ctx, spots)
+	for i, o := range outcomes {
+		spaces[i].fill(o)
+	}
+	return spaces, err
+}
+
+// group puts the folders together by the file system that they lie on, of which it returns the device numbers too: what
+// is bound to several places is asked once.
+func (t mountTable) group(base string, folders []Folder) (spaces []Space, devices []string) {
+	for _, f := range folders {
+		name, ok := t.resolve(base, f.Path)
+		if !ok {
+			continue
+		}
+		m, ok := t.of(name)
+		if !ok {
+			continue
+		}
+		i := slices.Index(devices, m.device)
+		if i < 0 {
+			i = len(spaces)
+			devices = append(devices, m.device)
+			spaces = append(spaces, Space{Mount: m.point, Type: m.kind, Source: m.source, ReadOnly: m.readOnly})
+		}
+		spaces[i].Folders = append(spaces[i].Folders, f)
+	}
+	return spaces, devices
+}
+
+// pointsOf returns where else a file system is mounted; first comes first.
+func (t mountTable) pointsOf(device, first string) []string {
+	points := []string{first}
+	for _, m := range t.lines {
+		if m.device == device && m.point != first {
+			points = append(points, m.point)
+		}
+	}
+	return points
+}
+
+func (s *Space) fill(o outcome) {
+	switch {
+	case !o.asked:
+		s.Err = "not asked in the time there was"
+	case o.hung:
+		s.Hung, s.Waiting = true, o.waiting
+	default:
+		r := o.reply
+		s.Size, s.Free, s.Inodes, s.InodesFree, s.Err = r.Size, r.Free, r.Inodes, r.InodesFree, r.Err
+		s.ReadOnly = s.ReadOnly || r.ReadOnly
+	}
 }

@@ -20,10 +20,20 @@ type stat struct {
 	comm  string // at most 15 bytes, for kernel threads more
 	state byte
 	start uint64 // ticks after boot
+
+	kernel  bool // a kernel thread
+	threads int  // of the whole process, whichever thread's file it is
 }
 
-// startField is the index of starttime among the fields that follow comm: it is field 22, and state is field 3.
-const startField = 22 - 3
+// Indexes among the fields that follow comm, of which state is field 3 of proc_pid_stat(5).
+const (
+	flagsField   = 9 - 3
+	threadsField = 20 - 3
+	startField   = 22 - 3
+)
+
+// kernelThread is PF_KTHREAD of include/linux/sched.h.
+const kernelThread = 0x0020_0000
 
 // parseStat parses /proc/PID/stat:
 //
@@ -55,7 +65,18 @@ func parseStat(b []byte) (stat, error) {
 	if err != nil {
 		return stat{}, fmt.Errorf("start time %q", fields[startField])
 	}
-	return stat{pid: pid, ppid: ppid, comm: string(b[open+1 : end]), state: fields[0][0], start: start}, nil
+	flags, err := strconv.ParseUint(string(fields[flagsField]), 10, 32)
+	if err != nil {
+		return stat{}, fmt.Errorf("flags %q", fields[flagsField])
+	}
+	threads, err := strconv.Atoi(string(fields[threadsField]))
+	if err != nil || threads < 0 {
+		return stat{}, fmt.Errorf("number of threads %q", fields[threadsField])
+	}
+	return stat{
+		pid: pid, ppid: ppid, comm: string(b[open+1 : end]), state: fields[0][0], start: start,
+		kernel: flags&kernelThread != 0, threads: threads,
+	}, nil
 }
 
 // parseBootTime finds the time of boot in /proc/stat, in the line

@@ -23,12 +23,22 @@ func TestParseStat(t *testing.T) {
 		want stat
 		err  string
 	}{
-		{"plain", statLine(812, "containerd-shim", 'S', 1, 4711), stat{812, 1, "containerd-shim", 'S', 4711}, ""},
-		{"spaces", statLine(9, "tmux: server", 'S', 1, 5), stat{9, 1, "tmux: server", 'S', 5}, ""},
-		{"parentheses", statLine(9, "(sd-pam)", 'D', 8, 5), stat{9, 8, "(sd-pam)", 'D', 5}, ""},
-		{"forged", statLine(9, "x) R 1 (y", 'T', 8, 5), stat{9, 8, "x) R 1 (y", 'T', 5}, ""},
-		{"empty comm", statLine(9, "", 'Z', 8, 5), stat{9, 8, "", 'Z', 5}, ""},
-		{"runc init", statLine(9, "runc:[2:INIT]", 'S', 8, 5), stat{9, 8, "runc:[2:INIT]", 'S', 5}, ""},
+		{"plain", statLine(812, "containerd-shim", 'S', 1, 4711), stat{pid: 812, ppid: 1, comm: "containerd-shim", state: 'S', start: 4711}, ""},
+		{"spaces", statLine(9, "tmux: server", 'S', 1, 5), stat{pid: 9, ppid: 1, comm: "tmux: server", state: 'S', start: 5}, ""},
+		{"parentheses", statLine(9, "(sd-pam)", 'D', 8, 5), stat{pid: 9, ppid: 8, comm: "(sd-pam)", state: 'D', start: 5}, ""},
+		{"forged", statLine(9, "x) R 1 (y", 'T', 8, 5), stat{pid: 9, ppid: 8, comm: "x) R 1 (y", state: 'T', start: 5}, ""},
+		{"empty comm", statLine(9, "", 'Z', 8, 5), stat{pid: 9, ppid: 8, comm: "", state: 'Z', start: 5}, ""},
+		{"runc init", statLine(9, "runc:[2:INIT]", 'S', 8, 5), stat{pid: 9, ppid: 8, comm: "runc:[2:INIT]", state: 'S', start: 5}, ""},
+		{
+			"kernel thread", "2 (kthreadd) S 0 0 0 0 -1 2129984 0 0 0 0 0 3 0 0 20 0 1 0 4 0 0 18446744073709551615\n",
+			stat{pid: 2, comm: "kthreadd", state: 'S', start: 4, kernel: true, threads: 1},
+			"",
+		},
+		{
+			"threads", "1 (process_api) S 0 1 1 0 -1 4194560 2 3 0 5 5 6 7 8 20 0 12 0 9 0 0 18446744073709551615\n",
+			stat{pid: 1, comm: "process_api", state: 'S', start: 9, threads: 12},
+			"",
+		},
 		{"nothing", "", stat{}, "no command name"},
 		{"no name", "12 S 1 2 3", stat{}, "no command name"},
 		{"reversed", "12 )x( S 1", stat{}, "no command name"},
@@ -91,7 +101,8 @@ func FuzzParseStat(f *testing.F) {
 		if err != nil {
 			return
 		}
-		// What was understood can be written down and is understood in the same way.
+		// What was understood can be written down and is understood in the same way; statLine writes no flags or threads.
+		st.kernel, st.threads = false, 0
 		again, err := parseStat([]byte(statLine(st.pid, st.comm, st.state, st.ppid, st.start)))
 		if err != nil || again != st {
 			t.Errorf("parseStat(%q) = %+v, but written down again it is %+v, %v", b, st, again, err)

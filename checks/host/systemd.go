@@ -7,9 +7,16 @@ type Systemd struct {
 	Answered bool
 	Took     time.Duration // until its first answer
 	Hung     bool          // no answer in time
+
+	// The same over the system bus, which runc and the kubelet ask by. Where systemd answers on its own socket and not
+	// there, the message bus is what hangs. Both are false where there is no bus.
+	BusAnswered bool
+	BusHung     bool
+
 	Version  string
 	State    string // running, degraded, starting, ...
-	Units    int    // loaded
+	Units    int    // names loaded
+	Counted  bool   // Scopes and Inactive are known: not where there are too many units to list
 	Scopes   int    // of them, scopes: containers, under the systemd cgroup driver
 	Inactive int    // loaded, inactive and dead: left over where systemd leaks
 	Jobs     int

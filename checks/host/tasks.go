@@ -25,7 +25,9 @@ type BlockedTask struct {
 type Tasks struct {
 	Processes, Threads int
 	Blocked            []BlockedTask // lasting; those of the runtime, the kubelet, shims and containers first
-	BlockedMoments     int           // in uninterruptible sleep in one look only: a busy disk, not a hang
+	BlockedMore        int           // beyond those in Blocked: lasting, or too many to be looked at twice
+	BlockedMoments     int           // in uninterruptible sleep in the first look only, or elsewhere by the second: a busy disk, not a hang
+	Unread             int           // processes whose threads were not looked at one by one, or not all
 	Zombies            int
 	ZombiesByParent    []ZombieParent // most first, bounded
 	Stopped            []Process      // runtime, kubelet, shims in state T

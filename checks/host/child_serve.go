@@ -1,0 +1,154 @@
+package host
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/bits"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// What a child does with each of its paths.
+const (
+	verbSpace = "space" // statfs, and a look at the folder
+	verbMount = "mount" // the same, of the mounts that pods and networks bring; counted apart
+	verbWrite = "write" // a write of 4 KiB with fsync
+)
+
+// A reply is a line that a child writes: that it begins with a path, or what became of it.
+type reply struct {
+	Index              int
+	Begun              bool
+	Took               time.Duration
+	Err                string
+	Size, Free         uint64 // bytes
+	Inodes, InodesFree uint64
+	ReadOnly           bool
+	Device             string // major:minor of what was looked at
+}
+
+// Serve is the other side of Child: a process that does to each path in turn what can hang. It opens nothing but them and
+// its own name, by which a later run finds it should it stay behind. It returns the exit code.
+func Serve(args []string, out io.Writer) int {
+	const usage = 64
+	if len(args) < 2 {
+		return usage
+	}
+	do := map[string]func(string) reply{verbSpace: look, verbMount: look, verbWrite: timeWrite}[args[0]]
+	if do == nil {
+		return usage
+	}
+	lines := json.NewEncoder(out)
+	for i, name := range args[2:] {
+		// The name is the first thread's, whichever runs this. Without /proc nobody looks for it either.
+		_ = os.WriteFile("/proc/self/comm", []byte(childName(i)), 0)
+		if lines.Encode(reply{Index: i, Begun: true}) != nil {
+			return 1
+		}
+		got := do(filepath.Join(args[1], name))
+		got.Index = i
+		if lines.Encode(got) != nil {
+			return 1
+		}
+	}
+	return 0
+}
+
+// look asks a file system for its size, as df does, and for the attributes of a folder, as ls does; a server is asked
+// rather than the cache of what it said. O_PATH opens nothing on the file system itself.
+func look(name string) (got reply) {
+	began := time.Now()
+	defer func() { got.Took = time.Since(began) }()
+	fd, err := unix.Open(name, unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return reply{Err: err.Error()}
+	}
+	defer unix.Close(fd)
+	var st unix.Statfs_t
+	if err := unix.Fstatfs(fd, &st); err != nil {
+		return reply{Err: err.Error()}
+	}
+	unit := uint64(max(st.Frsize, 0))
+	if unit == 0 {
+		unit = uint64(max(st.Bsize, 0))
+	}
+	got = reply{
+		Size: bytesOf(st.Blocks, unit), Free: bytesOf(st.Bavail, unit),
+		Inodes: st.Files, InodesFree: min(st.Ffree, st.Files), ReadOnly: st.Flags&unix.ST_RDONLY != 0,
+	}
+	var attributes unix.Statx_t
+	err = unix.Statx(fd, "", unix.AT_EMPTY_PATH|unix.AT_STATX_FORCE_SYNC|unix.AT_NO_AUTOMOUNT, unix.STATX_BASIC_STATS, &attributes)
+	switch {
+	case errors.Is(err, unix.ENOSYS): // before Linux 4.11
+	case err != nil:
+		got.Err = err.Error()
+	default:
+		got.Device = fmt.Sprintf("%d:%d", attributes.Dev_major, attributes.Dev_minor)
+	}
+	return got
+}
+
+// bytesOf is the size of so many blocks. A file system in user space may say any number.
+func bytesOf(blocks, unit uint64) uint64 {
+	over, size := bits.Mul64(blocks, unit)
+	if over > 0 {
+		return 1<<64 - 1
+	}
+	return size
+}
+
+const writeSize = 4 << 10
+
+// timeWrite times a write and its fsync; making the file is not part of it.
+func timeWrite(folder string) reply {
+	fd, err := openUnlinked(folder)
+	if err != nil {
+		return reply{Err: err.Error()}
+	}
+	defer unix.Close(fd)
+	began := time.Now()
+	n, err := unix.Write(fd, make([]byte, writeSize))
+	if err == nil && n < writeSize {
+		err = unix.ENOSPC
+	}
+	if err == nil {
+		err = unix.Fsync(fd)
+	}
+	if err != nil {
+		return reply{Err: err.Error(), Took: time.Since(began)}
+	}
+	got := reply{Took: time.Since(began)}
+	var st unix.Stat_t
+	if unix.Fstat(fd, &st) == nil {
+		got.Device = fmt.Sprintf("%d:%d", unix.Major(st.Dev), unix.Minor(st.Dev))
+	}
+	return got
+}
+
+// writeName is the file on file systems that have no O_TMPFILE (NFS, vfat, overlay before Linux 6.3). It has no name but for
+// a moment; should the process be killed in it, the next one takes it away.
+const writeName = ".kdiag-timed-write"
+
+// openUnlinked makes a file without a name.
+func openUnlinked(folder string) (int, error) {
+	fd, err := unix.Open(folder, unix.O_TMPFILE|unix.O_WRONLY|unix.O_CLOEXEC, 0o600)
+	if err == nil || !errors.Is(err, unix.EOPNOTSUPP) && !errors.Is(err, unix.EISDIR) { // EISDIR before Linux 3.11
+		return fd, err
+	}
+	name := filepath.Join(folder, writeName)
+	_ = unix.Unlink(name) // hardly ever there
+	fd, err = unix.Open(name, unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_WRONLY|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return -1, err
+	}
+	if err := unix.Unlink(name); err != nil {
+		unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
+}

@@ -1,0 +1,94 @@
+package host
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestReadFiles(t *testing.T) {
+	n := newNode(t)
+	n.write("proc/sys/fs/file-nr", "2476\t0\t9223372036854775807\n")
+	n.process(20, 1, "containerd", 'S', "containerd")
+	n.write("proc/20/limits", string(fixture(t, "limits")))
+	for fd := range 3 {
+		n.link(fmt.Sprintf("proc/20/fd/%d", fd), "/dev/null")
+	}
+	n.process(30, 1, "kubelet", 'S', "kubelet") // gone before its limits were read
+	n.process(40, 1, "nginx", 'S', "nginx")     // not ours
+	got, err := ReadFiles(t.Context(), n.root)
+	if err == nil {
+		t.Error("no error for a kubelet that could not be read")
+	}
+	want := Files{
+		System:    Usage{2476, 0},
+		Processes: []ProcessFiles{{PID: 20, Name: "containerd", Role: RoleRuntime, Usage: Usage{3, 20000}, Hard: 20000}},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("ReadFiles (-want +got):\n%s", diff)
+	}
+	if _, err := ReadFiles(t.Context(), t.TempDir()); err == nil {
+		t.Error("ReadFiles of nothing: no error")
+	}
+}
+
+func TestParseFileNr(t *testing.T) {
+	tests := []struct {
+		in   string
+		want Usage
+		err  bool
+	}{
+		{"2476\t0\t2466177\n", Usage{2476, 2466177}, false},
+		{"2476 76 100\n", Usage{2400, 100}, false},
+		{"5 9 100\n", Usage{0, 100}, false},
+		{"1 0 9223372036854775807\n", Usage{1, 0}, false},
+		{"1 0\n", Usage{}, true},
+		{"1 0 x\n", Usage{}, true},
+	}
+	for _, tt := range tests {
+		if got, err := parseFileNr([]byte(tt.in)); got != tt.want || (err != nil) != tt.err {
+			t.Errorf("parseFileNr(%q) = %+v, %v", tt.in, got, err)
+		}
+	}
+}
+
+func TestParseFileLimits(t *testing.T) {
+	tests := []struct {
+		in         string
+		soft, hard uint64
+		err        bool
+	}{
+		{"Max processes  1 2 processes\nMax open files            1024                 524288               files     \n", 1024, 524288, false},
+		{"Max open files            unlimited            unlimited            files     \n", 0, 0, false},
+		{"Max open files            x            1            files     \n", 0, 0, true},
+		{"Max open files            1            x            files     \n", 0, 0, true},
+		{"Max open files \n", 0, 0, true},
+		{"", 0, 0, true},
+	}
+	for _, tt := range tests {
+		soft, hard, err := parseFileLimits([]byte(tt.in))
+		if soft != tt.soft || hard != tt.hard || (err != nil) != tt.err {
+			t.Errorf("parseFileLimits(%q) = %d, %d, %v", tt.in, soft, hard, err)
+		}
+	}
+}
+
+func FuzzParseFileLimits(f *testing.F) {
+	f.Add(fixture(f, "limits"))
+	f.Add([]byte("Max open files unlimited 5 files\n"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if soft, hard, err := parseFileLimits(b); err != nil && (soft != 0 || hard != 0) {
+			t.Errorf("parseFileLimits(%q) = %d, %d, %v", b, soft, hard, err)
+		}
+	})
+}
+
+func FuzzParseFileNr(f *testing.F) {
+	f.Add([]byte("2476\t0\t9223372036854775807\n"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if u, err := parseFileNr(b); err != nil && u != (Usage{}) {
+			t.Errorf("parseFileNr(%q) = %+v, %v", b, u, err)
+		}
+	})
+}

@@ -1,0 +1,78 @@
+package host
+
+import (
+	"cmp"
+	"context"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// What a Folder is to the node.
+const (
+	FolderRuntime = "runtime" // containers and images
+	FolderKubelet = "kubelet" // pods and their volumes
+	FolderLogs    = "logs"
+	FolderRoot    = "root"
+)
+
+// boltFile is the database that containerd keeps open below its root folder (metadata plugin).
+const boltFile = "/io.containerd.metadata.v1.bolt/meta.db"
+
+// usualRoots are where runtimes keep containers and images unless they are told otherwise.
+var usualRoots = []string{
+	"/var/lib/containerd", "/var/lib/containers/storage", "/var/lib/docker", "/var/lib/rancher/k3s/agent/containerd",
+	"/var/lib/rancher/rke2/agent/containerd", "/var/lib/k0s/containerd", "/var/snap/microk8s/common/var/lib/containerd",
+}
+
+// Folders returns the folders that matter to the node. The runtime's is where its daemon has its database open, else each
+// of the usual ones that is there; the kubelet's and the logs' are given, or the defaults. Nothing below them is read.
+func Folders(ctx context.Context, root, kubeletDir, logsDir string) []Folder {
+	var all []Folder
+	add := func(role, path string) {
+		for _, f := range all {
+			if f.Path == path && f.Role == role {
+				return
+			}
+		}
+		all = append(all, Folder{Path: path, Role: role})
+	}
+	processes, _ := Processes(ctx, root) // without them, the usual places
+	for _, p := range processes {
+		if p.Role != RoleRuntime {
+			continue
+		}
+		if dir := containerdRoot(root, p.PID); dir != "" {
+			add(FolderRuntime, dir)
+		}
+	}
+	if len(all) == 0 {
+		for _, dir := range usualRoots {
+			if _, err := os.Lstat(filepath.Join(root, dir)); err == nil {
+				add(FolderRuntime, dir)
+			}
+		}
+	}
+	add(FolderKubelet, cmp.Or(kubeletDir, "/var/lib/kubelet"))
+	add(FolderLogs, cmp.Or(logsDir, "/var/log/pods"))
+	add(FolderLogs, "/var/log")
+	add(FolderRoot, "/")
+	return all
+}
+
+// containerdRoot finds containerd's root folder by the database that the process has open; empty for other daemons and
+// where its descriptors may not be read. A deleted file's name says so and is none.
+func containerdRoot(root string, pid int) string {
+	dir := filepath.Join(root, "proc", strconv.Itoa(pid), "fd")
+	for _, fd := range names(dir) {
+		target, err := os.Readlink(filepath.Join(dir, fd))
+		if err != nil {
+			continue
+		}
+		if base, ok := strings.CutSuffix(target, boltFile); ok && filepath.IsAbs(base) {
+			return base
+		}
+	}
+	return ""
+}

@@ -1,0 +1,225 @@
+package host
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// Bounds of what is kept of a mount table. A node with more mounts than that has its diagnosis in their number
+// (fs.mount-max is 100000 for each namespace).
+const (
+	maxMounts    = 20_000
+	maxTypes     = 64       // of file systems; those of fuse have names that users choose
+	maxMountLine = 64 << 10 // bytes: two paths of 4096, each byte escaped as four, and options of some pages
+)
+
+// otherTypes are the mounts of more types than are counted apart.
+const otherTypes = "other"
+
+// A mountLine is what is kept of a line of mountinfo.
+type mountLine struct {
+	device   string // of the superblock, major:minor
+	point    string
+	kind     string // nfs4, fuse.s3fs, ext4, ...
+	source   string
+	readOnly bool // the mount or the whole file system
+}
+
+// A mountTable is the mounts of one namespace in their order: the later lies over the earlier.
+type mountTable struct {
+	lines  []mountLine // at most maxMounts
+	total  int
+	byType map[string]int
+}
+
+// parseMountLine parses a line of /proc/PID/mountinfo (Documentation/filesystems/proc.rst, 3.5):
+//
+//	36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 shared:2 - ext3 /dev/root rw,errors=continue
+//
+// The number of optional fields before the lone hyphen varies.
+func parseMountLine(line string) (mountLine, error) {
+	before, after, ok := strings.Cut(line, " - ")
+	if !ok {
+		return mountLine{}, errors.New("no separator in the line")
+	}
+	f := strings.Fields(before)
+	// The source may be empty, which leaves two spaces and is why these are not Fields.
+	of := strings.Split(strings.TrimRight(after, "\n"), " ")
+	if len(f) < 6 || len(of) < 3 {
+		return mountLine{}, errors.New("too few fields in the line")
+	}
+	point := unescape(f[4])
+	if !path.IsAbs(point) || of[0] == "" || !strings.Contains(f[2], ":") {
+		return mountLine{}, errors.New("a field of the line is none")
+	}
+	readOnly := func(options string) bool { return slices.Contains(strings.Split(options, ","), "ro") }
+	return mountLine{
+		device: f[2], point: point, kind: unescape(of[0]), source: unescape(of[1]),
+		readOnly: readOnly(f[5]) || readOnly(of[2]),
+	}, nil
+}
+
+// unescape undoes what the kernel does to space, tab, line feed, backslash and # (fs/proc_namespace.c: mangle): \040.
+func unescape(s string) string {
+	if !strings.Contains(s, `\`) {
+		return s
+	}
+	b := make([]byte, 0, len(s))
+	for i := 0; i < len(s); i++ {
+		if s[i] == '\\' && i+3 < len(s) && isOctal(s[i+1], '3') && isOctal(s[i+2], '7') && isOctal(s[i+3], '7') {
+			b = append(b, (s[i+1]-'0')<<6|(s[i+2]-'0')<<3|(s[i+3]-'0'))
+			i += 3
+			continue
+		}
+		b = append(b, s[i])
+	}
+	return string(b)
+}
+
+func isOctal(c, most byte) bool { return '0' <= c && c <= most }
+
+// readMounts reads the host's mount table: this process's own where it runs on the host, else that of the host's first
+// process. A line that is not understood is counted and not kept.
+func readMounts(root string) (mountTable, error) {
+	of := "proc/1/mountinfo"
+	if filepath.Clean(root) == "/" {
+		of = "proc/self/mountinfo"
+	}
+	f, err := os.Open(filepath.Join(root, of))
+	if err != nil {
+		return mountTable{}, fmt.Errorf("reading the mount table: %w", err)
+	}
+	defer f.Close()
+	t, err := parseMounts(f)
+	if err != nil {
+		return t, fmt.Errorf("reading the mount table: %w", err)
+	}
+	return t, nil
+}
+
+func parseMounts(r io.Reader) (mountTable, error) {
+	t := mountTable{byType: map[string]int{}}
+	lines := bufio.NewScanner(r)
+	lines.Buffer(nil, maxMountLine)
+	for lines.Scan() {
+		t.total++
+		m, err := parseMountLine(lines.Text())
+		if err != nil {
+			t.byType[otherTypes]++
+			continue
+		}
+		kind := m.kind
+		if _, known := t.byType[kind]; !known && len(t.byType) >= maxTypes {
+			kind = otherTypes
+		}
+		t.byType[kind]++
+		if len(t.lines) < maxMounts {
+			t.lines = append(t.lines, m)
+		}
+	}
+	return t, lines.Err()
+}
+
+// of returns the mount that a path without symbolic links lies on.
+func (t mountTable) of(name string) (mountLine, bool) {
+	var best mountLine
+	for _, m := range t.lines {
+		if below(name, m.point) && len(m.point) >= len(best.point) {
+			best = m
+		}
+	}
+	return best, best.point != ""
+}
+
+// numbered returns the device number by which the files of a file system go; none for btrfs, where each subvolume has a
+// number of its own, and overlay, whose files may have those of its layers.
+func numbered(device, kind string) string {
+	if kind == "btrfs" || kind == "overlay" {
+		return ""
+	}
+	return device
+}
+
+// below reports whether a clean path is dir or lies in it.
+func below(name, dir string) bool {
+	return dir == "/" || name == dir || strings.HasPrefix(name, dir) && name[len(dir)] == '/'
+}
+
+// remote reports whether answers of a file system depend on another machine or on a process.
+func remote(kind string) bool {
+	return strings.HasPrefix(kind, "fuse.") || slices.Contains([]string{
+		"9p", "afs", "beegfs", "ceph", "cifs", "coda", "fuse", "fuseblk", "gfs2", "glusterfs", "gpfs", "lustre", "ncpfs", "nfs",
+		"nfs4", "ocfs2", "orangefs", "pvfs2", "smb3", "smbfs", "virtiofs", "wekafs",
+	}, kind)
+}
+
+// inMemory reports whether a file system has nothing behind it that it could wait for.
+func inMemory(kind string) bool {
+	return slices.Contains([]string{
+		"binfmt_misc", "bpf", "cgroup", "cgroup2", "configfs", "debugfs", "devpts", "devtmpfs", "efivarfs", "fusectl",
+		"hugetlbfs", "mqueue", "nfsd", "nsfs", "proc", "pstore", "ramfs", "rpc_pipefs", "securityfs", "selinuxfs", "sysfs", "tmpfs",
+		"tracefs",
+	}, kind)
+}
+
+// maxLinks is how many symbolic links a path may lead through, as in the kernel (MAXSYMLINKS).
+const maxLinks = 40
+
+// resolve follows the symbolic links of a path of the host's, as the host would, and says whether there is such a file.
+// Below base the host's files are seen. Nothing on a file system that can hang is looked at: from the first of those on
+// the path is taken as it is.
+func (t mountTable) resolve(base, name string) (string, bool) {
+	done, links := "/", 0
+	rest := strings.Split(path.Clean("/"+name), "/")
+	for len(rest) > 0 {
+		part := rest[0]
+		rest = rest[1:]
+		switch part {
+		case "", ".":
+			continue
+		case "..":
+			done = path.Dir(done)
+			continue
+		}
+		next := path.Join(done, part)
+		if m, _ := t.of(next); remote(m.kind) || m.kind == "autofs" {
+			return path.Join(append([]string{next}, rest...)...), true
+		}
+		target, err := os.Readlink(filepath.Join(base, next))
+		switch {
+		case errors.Is(err, os.ErrNotExist):
+			return "", false
+		case err != nil: // no link, or it may not be read
+			done = next
+			continue
+		}
+		if links++; links > maxLinks {
+			return "", false
+		}
+		if path.IsAbs(target) {
+			done = "/"
+		}
+		rest = append(strings.Split(target, "/"), rest...)
+	}
+	return done, true
+}
+
+// hostBase returns the folder below which the host's files are seen as the host sees them. In a privileged pod that is the
+// root of the host's first process: mounts made after the pod began are there, which a volume of the host's root lacks.
+func hostBase(root string) string {
+	if filepath.Clean(root) == "/" {
+		return "/"
+	}
+	first := filepath.Join(root, "proc/1/root")
+	if _, err := os.Stat(first); err == nil {
+		return first
+	}
+	return root
+}

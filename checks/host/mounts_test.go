@@ -1,0 +1,84 @@
+package host
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestVolumeOf(t *testing.T) {
+	const dir = "/var/lib/kubelet"
+	for point, want := range map[string]Mount{
+		dir + "/pods/U/volumes/kubernetes.io~csi/pv-1/mount":              {PodUID: "U", Driver: "kubernetes.io~csi", Volume: "pv-1"},
+		dir + "/pods/U/volumes/kubernetes.io~nfs/share":                   {PodUID: "U", Driver: "kubernetes.io~nfs", Volume: "share"},
+		dir + "/pods/U/volume-subpaths/pv-1/app/0":                        {PodUID: "U", Volume: "pv-1"},
+		dir + "/pods/U/containers/app/hosts":                              {PodUID: "U"},
+		dir + "/plugins/kubernetes.io/csi/ebs.csi.aws.com/9f/globalmount": {Driver: "ebs.csi.aws.com", Volume: "9f"},
+		dir + "/plugins/kubernetes.io/csi/pv/pvc-7/globalmount":           {Driver: "kubernetes.io~csi", Volume: "pvc-7"},
+		dir + "/plugins/kubernetes.io/rbd/mounts/rbd-image-1":             {Driver: "kubernetes.io~rbd", Volume: "rbd-image-1"},
+		dir + "/plugins/other":                                            {},
+		dir:                                                               {},
+		dir + "2/pods/U":                                                  {},
+		"/mnt/nas":                                                        {},
+	} {
+		if diff := cmp.Diff(want, volumeOf(point, dir)); diff != "" {
+			t.Errorf("%s: %s", point, diff)
+		}
+	}
+}
+
+func TestProbable(t *testing.T) {
+	systems, left := fixtureTable(t, "mountinfo-kubelet").probable("/var/lib/kubelet")
+	var got []string
+	for _, s := range systems {
+		var points []string
+		for _, m := range s {
+			points = append(points, m.kind+" "+m.point)
+		}
+		got = append(got, strings.Join(points, ", "))
+	}
+	want := []string{
+		"nfs4 /var/lib/kubelet/plugins/kubernetes.io/csi/efs.csi.aws.com/0123abcd/globalmount, nfs4 /var/lib/kubelet/pods/2222/volumes/kubernetes.io~csi/pv-1/mount",
+		"fuse.s3fs /var/lib/kubelet/pods/3333/volumes/kubernetes.io~csi/pv 2/mount",
+		"cifs /mnt/nas",
+		"nfs /mnt/nas",
+		"xfs /var/lib/kubelet/pods/4444/volume-subpaths/pv-3/app/0",
+	}
+	if diff := cmp.Diff(want, got); diff != "" || left != 0 {
+		t.Errorf("%d left; %s", left, diff)
+	}
+
+	var many mountTable
+	for i := range maxProbed + 7 {
+		many.lines = append(many.lines, mountLine{device: fmt.Sprint("0:", i), point: fmt.Sprint("/mnt/", i), kind: "nfs4"})
+	}
+	if systems, left := many.probable("/var/lib/kubelet"); len(systems) != maxProbed || left != 7 {
+		t.Errorf("of too many, %d and %d left", len(systems), left)
+	}
+}
+
+func TestMountKinds(t *testing.T) {
+	for kind, want := range map[string][2]bool{
+		"nfs4": {true, false}, "nfs": {true, false}, "nfsd": {false, true}, "fuse.s3fs": {true, false}, "fuseblk": {true, false},
+		"fusectl": {false, true}, "9p": {true, false}, "ceph": {true, false}, "ext4": {}, "tmpfs": {false, true}, "overlay": {},
+	} {
+		if got := [2]bool{remote(kind), inMemory(kind)}; got != want {
+			t.Errorf("%s: remote and in memory are %v, want %v", kind, got, want)
+		}
+	}
+}
+
+func TestMountFromOutcome(t *testing.T) {
+	line := mountLine{point: "/k/pods/U/volumes/d/v", kind: "nfs4", source: "s:/e"}
+	want := Mount{
+		Point: line.point, Type: "nfs4", Source: "s:/e", Network: true, PodUID: "U", Driver: "d", Volume: "v",
+		Asked: true, Took: 2 * time.Millisecond, Err: "stale file handle",
+	}
+	got := mountOf(line, "/k", outcome{asked: true, reply: reply{Took: 2 * time.Millisecond, Err: "stale file handle"}})
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
