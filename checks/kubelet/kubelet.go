@@ -23,7 +23,7 @@ type Settings struct {
 	MaxPods         int32
 	PodPidsLimit    int64
 	EvictionHard    map[string]string
-	EvictionOff     []string // signals whose threshold is zero
+	EvictionOff     []string // signals with a default threshold that here have none, or zero
 	NodeStatusEvery time.Duration
 	LeaseSeconds    int32
 	SyncFrequency   time.Duration
@@ -32,6 +32,7 @@ type Settings struct {
 	ReadOnlyAddress string // host:port; empty when it is turned off
 	Kubeconfig      string // path; empty for a standalone kubelet
 	CertDir         string
+	TLSCertFile     string // serving certificate; empty for one in CertDir
 	RotateClient    bool
 	RotateServing   bool
 	NodeName        string
@@ -53,19 +54,31 @@ type Answer struct {
 	Took   time.Duration
 	Body   string // of a health check, first lines; empty for all else
 	Err    string
+	// Hung says that no answer came in time. On 10250 it may be the API server that hangs: the kubelet asks it who we are,
+	// and whether we are let in.
 	Hung   bool
 	Denied bool // 401 or 403: no credential allows it
 }
 
 // Health is what the kubelet says of itself.
 type Health struct {
-	Ping       *Answer // 10248 /healthz: answers as long as the process runs, and sees neither PLEG nor runtime
-	Full       *Answer // 10250 /healthz; nil when it was not asked
-	SyncLoop   *Answer // 10250 /healthz/syncloop
-	Metrics    *Metrics
-	Pods       *Pods
-	Credential string // what opened 10250: token, certificate, read-only port; empty for nothing
-	Missing    string // why 10250 was not asked or did not let us in
+	Ping     *Answer // 10248 /healthz: answers as long as the process runs, and sees neither PLEG nor runtime
+	Full     *Answer // 10250 /healthz; nil when it was not asked
+	SyncLoop *Answer // 10250 /healthz/syncloop
+	Metrics  *Metrics
+	Pods     *Pods
+	// Differs are settings that the kubelet runs with although its files and flags, as they are now, say otherwise: it has not
+	// been restarted since. Harm is what they say.
+	Differs    []Setting
+	Unread     []string // what of it could not be read, and why
+	Credential string   // what opened 10250: token, certificate, node certificate, read-only port; empty for nothing
+	Missing    string   // why 10250 was not asked or did not let us in
+}
+
+// Credentials are what the operator gives to be let in on 10250; the files are named as the operator sees them.
+type Credentials struct {
+	Token             string
+	CertFile, KeyFile string
 }
 
 // Metrics are the values of /metrics that tell of PLEG and the runtime.

@@ -1,0 +1,172 @@
+package kubelet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/containernetworking/cni/libcni"
+)
+
+// confDirs are where the network configuration is, the usual folder first: of K3s and RKE2, and of MicroK8s, which give
+// their containerd one of their own.
+func confDirs() []string {
+	return []string{"/etc/cni/net.d", defaultK3sDir + "/agent/etc/cni/net.d", "/var/snap/microk8s/current/args/cni-network"}
+}
+
+// pluginDirs are where plugins are: containerd's default, those of distributions, and of the same three.
+func pluginDirs() []string {
+	return []string{
+		"/opt/cni/bin", "/usr/lib/cni", "/usr/libexec/cni", "/usr/local/lib/cni",
+		defaultK3sDir + "/data/cni", defaultK3sDir + "/data/current/bin", "/var/snap/microk8s/current/opt/cni/bin",
+	}
+}
+
+const (
+	maxConfFiles = 100
+	maxPlugins   = 50
+)
+
+// ReadCNI loads the network configuration as containerd does: of all files in the folder whose names end in .conf, .conflist
+// or .json the first by name, and if that one is broken none (go-cni's loadFromConfDir; CRI-O passes over broken files).
+// Without a folder it takes the first of the well-known ones that holds a file, without folders of plugins all well-known
+// ones that are there.
+func ReadCNI(ctx context.Context, root, confDir string, binDirs []string) (CNI, error) {
+	host := seenBy(root, 0)
+	dirs := confDirs()
+	if confDir != "" {
+		dirs = []string{confDir}
+	}
+	c := CNI{ConfDir: dirs[0]}
+	var names []string
+	for _, dir := range dirs {
+		found, err := confFiles(host, dir)
+		if err != nil && reasonOf(err) != "does not exist" {
+			return c, fmt.Errorf("reading network configurations: %s %s", oneLine(dir), reasonOf(err))
+		}
+		if len(found) > 0 {
+			c.ConfDir, names = dir, found
+			break
+		}
+	}
+	c.findPluginDirs(host, binDirs)
+	if len(names) == 0 {
+		c.Problem = "there is no network configuration in " + strings.Join(dirs, ", ")
+		return c, ctx.Err()
+	}
+	c.File = oneLine(names[0])
+	for _, other := range names[1:] {
+		c.Others = append(c.Others, oneLine(other))
+	}
+	data, err := host.read(filepath.Join(c.ConfDir, names[0]))
+	if err != nil {
+		c.Problem = c.File + " " + reasonOf(err)
+		return c, ctx.Err()
+	}
+	list, err := parseNetwork(names[0], data)
+	if err == nil && !list.LoadOnlyInlinedPlugins && strings.HasSuffix(names[0], ".conflist") {
+		err = addPluginFiles(host, c.ConfDir, list)
+	}
+	if err == nil && len(list.Plugins) == 0 {
+		err = errors.New("names no plugin")
+	}
+	if err != nil {
+		c.Problem = c.File + ": " + oneLine(err.Error())
+		return c, ctx.Err()
+	}
+	c.fill(host, list)
+	return c, ctx.Err()
+}
+
+// confFiles lists the files with a configuration in a folder, by name.
+func confFiles(host files, dir string) ([]string, error) {
+	entries, err := host.list(dir)
+	var names []string
+	for _, e := range entries {
+		if ext := filepath.Ext(e.Name()); !e.IsDir() && len(names) < maxConfFiles && (ext == ".conf" || ext == ".conflist" || ext == ".json") {
+			names = append(names, e.Name())
+		}
+	}
+	return names, err
+}
+
+func (c *CNI) findPluginDirs(host files, given []string) {
+	c.BinDirs = given
+	if len(given) > 0 {
+		return
+	}
+	for _, dir := range pluginDirs() {
+		if info, err := host.stat(dir); err == nil && info.IsDir() {
+			c.BinDirs = append(c.BinDirs, dir)
+		}
+	}
+}
+
+// parseNetwork reads a file: a list of plugins, or, unless it is named .conflist, a single plugin.
+func parseNetwork(name string, data []byte) (*libcni.NetworkConfigList, error) {
+	if strings.HasSuffix(name, ".conflist") {
+		return libcni.NetworkConfFromBytes(data)
+	}
+	plugin, err := libcni.NetworkPluginConfFromBytes(data)
+	if err != nil {
+		return nil, err
+	}
+	return &libcni.NetworkConfigList{Name: plugin.Network.Name, Plugins: []*libcni.PluginConfig{plugin}}, nil
+}
+
+// addPluginFiles adds the plugins that stand in files of their own, in a folder with the network's name (CNI 1.1).
+func addPluginFiles(host files, confDir string, list *libcni.NetworkConfigList) error {
+	if list.Name == "" || list.Name != filepath.Base(list.Name) || strings.Trim(list.Name, ".") == "" {
+		return nil // no folder has this name
+	}
+	dir := filepath.Join(confDir, list.Name)
+	names, err := confFiles(host, dir)
+	if err != nil {
+		return nil // there is none
+	}
+	for _, name := range names {
+		if filepath.Ext(name) != ".conf" {
+			continue
+		}
+		data, err := host.read(filepath.Join(dir, name))
+		if err != nil {
+			return fmt.Errorf("%s %s", name, reasonOf(err))
+		}
+		plugin, err := libcni.NetworkPluginConfFromBytes(data)
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		list.Plugins = append(list.Plugins, plugin)
+	}
+	return nil
+}
+
+// fill names the plugins, those for addresses (ipam) after the ones that call them, and looks for their programs.
+func (c *CNI) fill(host files, list *libcni.NetworkConfigList) {
+	c.Name = oneLine(list.Name)
+	for _, p := range list.Plugins {
+		for _, plugin := range []string{p.Network.Type, p.Network.IPAM.Type} {
+			if plugin == "" || len(c.Plugins) == maxPlugins || slices.Contains(c.Plugins, oneLine(plugin)) {
+				continue
+			}
+			c.Plugins = append(c.Plugins, oneLine(plugin))
+			if !c.installed(host, plugin) {
+				c.Missing = append(c.Missing, oneLine(plugin))
+			}
+		}
+	}
+}
+
+// installed reports whether a plugin's program is there and may be run. A name with a path is none that libcni would run.
+func (c *CNI) installed(host files, plugin string) bool {
+	if strings.ContainsRune(plugin, filepath.Separator) {
+		return false
+	}
+	return slices.ContainsFunc(c.BinDirs, func(dir string) bool {
+		info, err := host.stat(filepath.Join(dir, plugin))
+		return err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o111 != 0
+	})
+}

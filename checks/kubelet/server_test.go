@@ -1,0 +1,183 @@
+package kubelet
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+)
+
+// apiserver serves like one: its certificate is for that time, it knows nodes by their certificate or their token, and its
+// clock is off by skew.
+func apiserver(t *testing.T, i issuer, from, to time.Time, skew time.Duration) *httptest.Server {
+	t.Helper()
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Date", time.Now().Add(skew).UTC().Format(http.TimeFormat))
+		switch r.URL.Path {
+		case "/readyz":
+			fmt.Fprint(w, "ok")
+		case "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/worker-1":
+			known := r.Header.Get("Authorization") == "Bearer secret" ||
+				len(r.TLS.PeerCertificates) > 0 && r.TLS.PeerCertificates[0].Subject.CommonName == "system:node:worker-1"
+			if !known {
+				w.WriteHeader(http.StatusUnauthorized)
+				return
+			}
+			fmt.Fprintf(w, `{"kind":"Lease","spec":{"leaseDurationSeconds":40,"renewTime":%q}}`,
+				time.Now().Add(-time.Minute).UTC().Format("2006-01-02T15:04:05.000000Z07:00"))
+		default:
+			t.Errorf("asked for %s", r.URL.Path)
+		}
+	}))
+	server.TLS = i.serving(from, to)
+	server.Config.ErrorLog = quiet()
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	return server
+}
+
+func TestAskServer(t *testing.T) {
+	authority, stranger := newIssuer(t), newIssuer(t)
+	hour := time.Hour
+	good := apiserver(t, authority, time.Now().Add(-hour), time.Now().Add(hour), -10*time.Minute)
+	expired := apiserver(t, authority, time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(2021, 1, 1, 0, 0, 0, 0, time.UTC), 0)
+	strange := apiserver(t, stranger, time.Now().Add(-hour), time.Now().Add(hour), 0)
+	refused := "https://" + refusing(t)
+	certificate, key := authority.node()
+	byCertificate := "client-certificate: n.pem\n    client-key: n.pem"
+	for _, tc := range []struct {
+		name, url, user string
+		want            Server
+	}{
+		{"by certificate", good.URL, byCertificate, Server{
+			Reachable: true, Status: 200, Skew: -10 * time.Minute, SkewKnown: true, LeaseRead: true, LeaseAge: time.Minute,
+		}},
+		{"by token", good.URL, "tokenFile: t", Server{
+			Reachable: true, Status: 200, Skew: -10 * time.Minute, SkewKnown: true, LeaseRead: true, LeaseAge: time.Minute,
+		}},
+		{"by a wrong token", good.URL, "token: other", Server{
+			Reachable: true, Status: 200, Skew: -10 * time.Minute, SkewKnown: true, LeaseErr: "401 Unauthorized",
+		}},
+		{"by a program", good.URL, "exec: {command: aws}", Server{
+			Reachable: true, Status: 200, Skew: -10 * time.Minute, SkewKnown: true,
+			LeaseErr: "the kubelet gets its credential from a program, which kdiag does not run",
+		}},
+		{"by a certificate that is not there", good.URL, "client-certificate: none.pem\n    client-key: n.pem", Server{
+			Reachable: true, Status: 200, Skew: -10 * time.Minute, SkewKnown: true, LeaseErr: "/none.pem does not exist",
+		}},
+		{"expired", expired.URL, byCertificate, Server{
+			TLSError: "the certificate of server holds from 2020-01-01 00:00:00Z to 2021-01-01 00:00:00Z only",
+		}},
+		{"of another authority", strange.URL, byCertificate, Server{
+			TLSError: "the certificate is not signed by the authority that the kubeconfig names",
+		}},
+		{"of another name", strings.Replace(good.URL, "127.0.0.1", "localhost", 1), byCertificate, Server{
+			TLSError: "the certificate is not for localhost",
+		}},
+		{"refused", refused, byCertificate, Server{Err: "connection refused: nothing listens there"}},
+		{"no such name", "https://kdiag.invalid:1", byCertificate, Server{Err: "DNS"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			h := newTree(t)
+			h.file("kubelet.conf", kubeconfig(tc.url, tc.user))
+			h.file("ca.crt", authority.pem)
+			h.file("n.pem", certificate+key)
+			h.file("t", "secret\n")
+			got, err := AskServer(t.Context(), h.root, Settings{Kubeconfig: "/kubelet.conf", NodeName: "worker-1"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if tc.want.Err == "DNS" {
+				// What a resolver says of a name that cannot be differs with the network.
+				if got.Err == "" || got.Reachable || !strings.Contains(got.Err, "name kdiag.invalid") {
+					t.Errorf("got %+v", got)
+				}
+				return
+			}
+			tc.want.URL = tc.url
+			ignore := []cmp.Option{cmpopts.IgnoreFields(Server{}, "Took"), near(5 * time.Second)}
+			if diff := cmp.Diff(tc.want, got, ignore...); diff != "" {
+				t.Errorf("(-want +got)\n%s", diff)
+			}
+		})
+	}
+}
+
+// near makes durations equal that differ by less than a slow machine.
+func near(d time.Duration) cmp.Option {
+	return cmp.Comparer(func(a, b time.Duration) bool { return (a - b).Abs() <= d })
+}
+
+// refusing is an address at which nothing listens.
+func refusing(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+func TestAskServerCannot(t *testing.T) {
+	for _, tc := range []struct{ name, text, want string }{
+		{"no file", "", "asking the API server: /kubelet.conf does not exist"},
+		{"no kubeconfig", "[", "asking the API server: /kubelet.conf is no kubeconfig"},
+		{"no URL", kubeconfig("nowhere", "token: x"), "asking the API server: /kubelet.conf names a server that is no URL"},
+		{"no authority", kubeconfig("https://127.0.0.1:1", "token: x"), "asking the API server: /ca.crt does not exist"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			h := newTree(t)
+			if tc.text != "" {
+				h.file("kubelet.conf", tc.text)
+			}
+			_, err := AskServer(t.Context(), h.root, Settings{Kubeconfig: "/kubelet.conf"})
+			if err == nil || err.Error() != tc.want {
+				t.Errorf("error %v, want %s", err, tc.want)
+			}
+		})
+	}
+	if _, err := AskServer(t.Context(), t.TempDir(), Settings{}); err == nil {
+		t.Error("a standalone kubelet has no API server")
+	}
+}
+
+func TestAskServerGoesByTheKubeconfigsProxyAlone(t *testing.T) {
+	// The environment's is not taken for loopback, so that a request here would not tell.
+	client, err := serverClient(files{}, cluster{})
+	if err != nil || client.Transport.(*http.Transport).Proxy != nil {
+		t.Errorf("a proxy that nobody named, error %v", err)
+	}
+	authority := newIssuer(t)
+	server := apiserver(t, authority, time.Now().Add(-time.Hour), time.Now().Add(time.Hour), 0)
+	h := newTree(t)
+	h.file("ca.crt", authority.pem)
+	h.file("proxied", strings.Replace(kubeconfig(server.URL, "token: secret"), "certificate-authority: ca.crt",
+		"certificate-authority: ca.crt\n    proxy-url: http://"+refusing(t), 1))
+	got, err := AskServer(t.Context(), h.root, Settings{Kubeconfig: "/proxied", NodeName: "worker-1"})
+	if err != nil || got.Reachable {
+		t.Errorf("%+v, error %v", got, err)
+	}
+}
+
+func TestAskServerShowsNoTokenToTheNetwork(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != "" {
+			t.Errorf("%s: the token goes over plain HTTP", r.URL.Path)
+		}
+	}))
+	t.Cleanup(server.Close)
+	h := newTree(t)
+	h.file("ca.crt", newIssuer(t).pem)
+	h.file("kubelet.conf", kubeconfig(server.URL, "token: secret"))
+	got, err := AskServer(t.Context(), h.root, Settings{Kubeconfig: "/kubelet.conf", NodeName: "worker-1"})
+	if err != nil || !got.Reachable {
+		t.Errorf("%+v, error %v", got, err)
+	}
+}
