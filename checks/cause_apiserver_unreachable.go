@@ -65,12 +65,12 @@ func (f *Facts) apiOutage() (spell, bool) {
 }
 
 func recogniseAPIServerUnreachable(f *Facts) *Cause {
-	if !f.hears() || f.simulated() {
+	if f.simulated() {
 		return nil
 	}
 	s, ok := f.apiOutage()
 	if !ok {
-		return nil
+		return f.apiServerSeen()
 	}
 	var e Evidence
 	example := f.firstExample(signature.APIServerFailed, signature.Unauthorized)
@@ -101,8 +101,74 @@ func recogniseAPIServerUnreachable(f *Facts) *Cause {
 	if f.connected() && f.bothLists() {
 		addf(&e.For, "the runtime answers: this is not PLEG")
 	}
-	addf(&e.Missing, "the API server itself: kdiag does not ask it")
+	why = or(why, f.serverEvidence(&e))
 	c := newCause(codeAPIServerUnreachable, Critical, step, fmt.Sprintf("the kubelet has not reached the API server %s: %s", f.since(s.From), or(why, "its calls fail")), e)
+	c.Subject = f.kubeletSubject()
+	c.NextSteps = f.stepsWhenUnreachable(f.apiServer())
+	return c
+}
+
+// leaseStale reports whether the node's lease is older than the control plane waits for it.
+func (f *Facts) leaseStale() bool {
+	s := f.seen().Server
+	return s.OK && s.Value.LeaseRead && s.Value.LeaseAge > leaseGrace
+}
+
+// serverEvidence adds what kdiag itself saw of the API server, and returns in a few words what is wrong with the way to it.
+func (f *Facts) serverEvidence(e *Evidence) string {
+	look := f.seen().Server
+	s := look.Value
+	if !look.OK {
+		line := "the API server itself was not asked"
+		if look.Missing != "" {
+			line += ": " + clean(look.Missing)
+		}
+		e.Missing = append(e.Missing, line)
+		return ""
+	}
+	if s.LeaseRead {
+		addf(&e.For, "the node's lease was renewed %s ago; the kubelet renews it every 10 s", duration(s.LeaseAge))
+	}
+	if d := s.Skew.Abs(); s.SkewKnown && d > time.Minute {
+		addf(&e.For, "the API server's clock differs by %s: certificates and tokens may be invalid for one of the two", minutes(d))
+	}
+	switch {
+	case s.TLSError != "":
+		addf(&e.For, "%s: %s", clean(s.URL), clean(s.TLSError))
+		return "its certificate does not hold"
+	case !s.Reachable:
+		addf(&e.For, "kdiag does not reach %s: %s", clean(s.URL), clean(s.Err))
+		return or(apiWhy(s.Err), "kdiag does not reach it")
+	case s.Status >= 500:
+		addf(&e.For, "kdiag reaches %s, which answers %d: it is not ready", clean(s.URL), s.Status)
+		return "it is not ready"
+	}
+	addf(&e.For, "kdiag reaches %s in %s (HTTP %d): the way is free", clean(s.URL), duration(s.Took), s.Status)
+	return "the way is free, and the kubelet does not use it"
+}
+
+// apiServerSeen is the cause as kdiag sees it itself, where the log tells of no outage: the API server cannot be reached, or is reached
+// and has no fresh lease of this node.
+func (f *Facts) apiServerSeen() *Cause {
+	look := f.seen().Server
+	s := look.Value
+	away := look.OK && !s.Reachable && (s.Err != "" || s.TLSError != "")
+	if !away && !f.leaseStale() {
+		return nil
+	}
+	var e Evidence
+	severity, step := Critical, Strong
+	why := f.serverEvidence(&e)
+	summary := "the API server of this node cannot be reached: " + why
+	if !away {
+		step = Certain
+		summary = fmt.Sprintf("the kubelet has not renewed the node's lease for %s: %s", minutes(s.LeaseAge), why)
+	} else if f.hears() && f.fresh(f.lastOf(signature.SyncLoopActive), apiFresh) && !f.fresh(f.lastOf(signature.APIServerFailed), apiFresh) {
+		severity, step = Warning, Fair
+		addf(&e.Against, "the kubelet's loop is at work, and its log tells of no failing call towards the API server")
+	}
+	f.missingJournal(&e)
+	c := newCause(codeAPIServerUnreachable, severity, step, summary, e)
 	c.Subject = f.kubeletSubject()
 	c.NextSteps = f.stepsWhenUnreachable(f.apiServer())
 	return c
@@ -141,7 +207,7 @@ func apiWhy(record string) string {
 	return ""
 }
 
-// apiServer returns host and port of the API server as the log names it, safe to paste; empty when it does not.
+// apiServer returns host and port of the API server as the log or the kubeconfig names it, safe to paste; empty when neither does.
 func (f *Facts) apiServer() string {
 	for _, code := range []string{signature.APIServerFailed, signature.Unauthorized} {
 		if c := f.logged(code); c != nil {
@@ -149,6 +215,9 @@ func (f *Facts) apiServer() string {
 				return m[1] + ":" + m[2]
 			}
 		}
+	}
+	if m := serverInRecord.FindStringSubmatch(f.seen().Server.Value.URL); m != nil && !strings.HasPrefix(m[1], "-") {
+		return m[1] + ":" + m[2]
 	}
 	return ""
 }

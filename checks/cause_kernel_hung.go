@@ -36,7 +36,7 @@ func kernelHung() Definition {
 			"Linux: kernel/hung_task.c (120 s, ten warnings), kernel/watchdog.c (soft lockup), kernel/rcu/tree_stall.h",
 			"awslabs/amazon-eks-ami#1071, #454 (kernel faults behind PLEG), kubernetes/kubernetes#45419 (runc init in the kernel)",
 		},
-		RootOf:    []string{codeRuntimeHung, codeRuntimeSlow, codeListHang, codeInspectHang, codeImageServiceHung, codeCNIHung, codePLEGUnhealthy},
+		RootOf:    []string{codeTaskStuck, codeRuntimeHung, codeRuntimeSlow, codeListHang, codeInspectHang, codeImageServiceHung, codeCNIHung, codePLEGUnhealthy},
 		recognise: recogniseKernelHung,
 	}
 }
@@ -120,6 +120,9 @@ func recogniseKernelHung(f *Facts) *Cause {
 	f.hungTaskStates(&e, tasks)
 	if severity == Critical {
 		f.hearPLEG(&e)
+	}
+	if line := f.pressureLine(); line != "" {
+		e.For = append(e.For, line)
 	}
 	f.missingHost(&e)
 	c := newCause(codeKernelHung, severity, step, summary, e)

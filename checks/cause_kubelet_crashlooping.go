@@ -42,6 +42,7 @@ func kubeletCrashLooping() Definition {
 			"kubelet: cmd/kubelet/app/server.go (start-up), pkg/kubelet/watchdog/watchdog_linux.go, pkg/kubelet/kubelet.go (SyncLoopHealthCheck)",
 			"systemd: src/core/service.c (Scheduled restart job, restart counter)",
 		},
+		RootOf:    []string{codeKubeletDown, codeAPIServerUnreachable},
 		recognise: recogniseKubeletCrashLooping,
 	}
 }
@@ -89,14 +90,38 @@ func (f *Facts) linesOfRestart() int {
 	return 1
 }
 
+// restartsByUnit is what systemd's own count says where the log does not: it counts since somebody started the unit, which may be
+// weeks ago, so it speaks for a loop only while the unit is about to be started again, or was a moment ago.
+func (f *Facts) restartsByUnit() restarts {
+	u := f.kubeletUnitSeen()
+	if u == nil || u.Restarts < loopRestarts {
+		return restarts{}
+	}
+	again := u.Sub == "auto-restart" || u.Sub == "auto-restart-queued"
+	if !again && (u.Active != "active" || u.Since.IsZero() || f.Now.Sub(u.Since) >= loopFresh) {
+		return restarts{}
+	}
+	r := restarts{Count: u.Restarts, Line: "systemd: " + f.unitLine(u)}
+	if !u.Since.IsZero() {
+		r.Last = &u.Since
+	}
+	return r
+}
+
 func recogniseKubeletCrashLooping(f *Facts) *Cause {
-	r := f.kubeletRestarts()
+	r, within := f.kubeletRestarts(), "in the last "+minutes(f.journalWindow())
+	if r.Count < loopRestarts {
+		r, within = f.restartsByUnit(), "since somebody started its unit"
+	}
 	if r.Count < loopRestarts || f.simulated() {
 		return nil
 	}
 	var e Evidence
 	e.For = append(e.For, r.Line)
 	why := f.whatEndsKubelet(&e)
+	if u := f.kubeletUnitSeen(); u != nil && !strings.HasPrefix(r.Line, "systemd: ") {
+		addf(&e.For, "systemd: %s", f.unitLine(u))
+	}
 	severity, step := Critical, Certain
 	if why == "" {
 		step = Strong
@@ -119,8 +144,8 @@ func recogniseKubeletCrashLooping(f *Facts) *Cause {
 		}
 	}
 	f.missingHost(&e)
-	c := newCause(codeKubeletCrashLooping, severity, step, fmt.Sprintf("the kubelet was restarted %s in the last %s%s: %s",
-		times(r.Count), minutes(f.journalWindow()), when, why), e)
+	c := newCause(codeKubeletCrashLooping, severity, step, fmt.Sprintf("the kubelet was restarted %s %s%s: %s",
+		times(r.Count), within, when, why), e)
 	c.Subject = f.kubeletSubject()
 	c.NextSteps = f.stepsWhenCrashLooping()
 	return c
@@ -148,6 +173,9 @@ func (f *Facts) whatEndsKubelet(e *Evidence) string {
 	if c := f.logged(signature.KubeletFatal); c != nil {
 		text := f.quote(lastWords(c.Example))
 		note("it ends itself with: "+text, "the kubelet's own last words, first of %s: %s", count(int(c.Count), "record"), text)
+	}
+	if u := f.kubeletUnitSeen(); why == "" && u != nil && u.Result != "" && u.Result != "success" {
+		why = "systemd says " + clean(u.Result)
 	}
 	if len(f.unitsOf(signature.UnitFailed, roleKubelet)) > 0 {
 		if c := f.logged(signature.UnitFailed); unitInRecord(c.Example) == roleKubelet {

@@ -1,6 +1,10 @@
 package checks
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
 
 func networkNotReady() Definition {
 	return Definition{
@@ -54,16 +58,52 @@ func recogniseNetworkNotReady(f *Facts) *Cause {
 		addf(&e.For, "%s", conditionLine(condition))
 		summary = fmt.Sprintf("the runtime's network is not ready: %s", conditionWhy(condition))
 	}
-	addf(&e.Missing, "the CNI configuration (/etc/cni/net.d) and plugins (/opt/cni/bin) were not read")
+	if why := f.cniEvidence(&e); why != "" {
+		summary += "; " + why
+	}
 	step = raised(step, f.hearNetwork(&e))
 	c := newCause(codeNetworkNotReady, Critical, step, summary, e)
-	c.Subject = &Subject{Kind: "Filesystem", ID: "/etc/cni/net.d", Name: "CNI configuration"}
+	c.Subject = &Subject{Kind: "Filesystem", ID: f.cniFolders()[0], Name: "CNI configuration"}
 	var s steps
-	s.add(TouchesNothing, "ls -l /etc/cni/net.d /opt/cni/bin", "Is there a configuration, and the plugin that it names?")
+	s.add(TouchesNothing, "ls -l "+strings.Join(f.cniFolders(), " "), "Is there a configuration, and the plugin that it names?")
 	s.add(TouchesNothing, f.crictlCommand("info"), "What the runtime says about its network, and which configuration it loaded.")
 	s.add(TouchesNothing, `kubectl get pods -A -o wide --field-selector spec.nodeName="$(hostname)"`,
 		"Does the network add-on run here? It writes the configuration.")
 	f.addRestart(&s)
 	c.NextSteps = s.done()
 	return c
+}
+
+// cniFolders are the folders of configuration and plugins, safe to paste, the first that of the configuration.
+func (f *Facts) cniFolders() []string {
+	n := f.seen().CNI.Value
+	folders := append([]string{or(n.ConfDir, "/etc/cni/net.d")}, n.BinDirs...)
+	if len(n.BinDirs) == 0 {
+		folders = append(folders, "/opt/cni/bin")
+	}
+	if slices.ContainsFunc(folders, func(p string) bool { return !safePath.MatchString(p) }) {
+		return []string{"/etc/cni/net.d", "/opt/cni/bin"}
+	}
+	return folders
+}
+
+// cniEvidence adds what lies in the folders of the network's configuration, and returns what is wrong with it in a few words.
+func (f *Facts) cniEvidence(e *Evidence) string {
+	look := f.seen().CNI
+	n := look.Value
+	if !look.OK {
+		addf(&e.Missing, "the CNI configuration (/etc/cni/net.d) and plugins (/opt/cni/bin) were not read")
+	}
+	switch {
+	case n.Problem != "":
+		addf(&e.For, "no configuration in %s can be used: %s", clean(n.ConfDir), clean(n.Problem))
+		return "no configuration in " + clean(n.ConfDir) + " can be used"
+	case len(n.Missing) > 0:
+		plugins := clean(joined(head(n.Missing, topHeaps)))
+		addf(&e.For, "%s needs %s, which %s not in %s", clean(n.File), plugins, verb(len(n.Missing), "is", "are"), clean(strings.Join(n.BinDirs, " or ")))
+		return "the plugin " + clean(n.Missing[0]) + " is not there"
+	case look.OK && n.File != "":
+		addf(&e.For, "the configuration %s and its plugins (%s) are there: what is wrong is behind them", clean(n.File), clean(joined(head(n.Plugins, maxRelated))))
+	}
+	return ""
 }

@@ -45,7 +45,7 @@ func oomKilled() Definition {
 			"systemd: src/core/service.c (A process of this unit has been killed by the OOM killer)",
 			"kubernetes/kubernetes#72533 (memory without reserve before the hang)",
 		},
-		RootOf:    []string{codeRuntimeDown, codeListHang, codeInspectHang, codeKubeletCrashLooping},
+		RootOf:    []string{codeRuntimeDown, codeListHang, codeInspectHang, codeKubeletCrashLooping, codeKubeletDown},
 		recognise: recogniseOOMKilled,
 	}
 }
@@ -179,11 +179,28 @@ func recogniseOOMKilled(f *Facts) *Cause {
 	if f.oomBeforePLEG() {
 		f.hearPLEG(&e)
 	}
-	addf(&e.Missing, "pressure of memory (/proc/pressure/memory) was not read: whether it goes on is not known")
+	f.memoryNow(&e)
 	c := newCause(codeOOMKilled, severity, step, summary, e)
 	c.Subject, c.Related = f.taskSubjects(f.oomVictims())
 	c.NextSteps = f.stepsWhenOOM()
 	return c
+}
+
+// memoryNow adds whether memory is short at this moment: the kill is past.
+func (f *Facts) memoryNow(e *Evidence) {
+	n := f.seen()
+	if m := n.Memory; m.OK && m.Value.Total > 0 {
+		addf(&e.For, "now %s of %s are available", capacity(m.Value.Available), capacity(m.Value.Total))
+	}
+	p := n.Pressure.Value.Memory
+	switch {
+	case !n.Pressure.OK || p == nil:
+		addf(&e.Missing, "pressure of memory (/proc/pressure/memory) was not read: whether it goes on is not known")
+	case p.Full.Avg10 >= f.nodeLimits().MemoryFull:
+		addf(&e.For, "it goes on: all tasks waited for memory for %s", pressure(p.Full))
+	default:
+		addf(&e.For, "memory is not short at this moment: all tasks waited for it for %s", pressure(p.Full))
+	}
 }
 
 // head returns the first few of a list.

@@ -2,6 +2,8 @@ package checks
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/kdiag/kdiag/checks/host"
 	"github.com/kdiag/kdiag/crictl"
@@ -62,6 +64,10 @@ func recogniseRuntimeDown(f *Facts) *Cause {
 		addf(&e.For, "the socket was found %s", connect.State)
 	}
 	f.downByProcesses(&e)
+	f.downByUnit(&e)
+	if u := f.runtimeUnitSeen(); unitDown(u) {
+		summary += fmt.Sprintf("; %s is %s (%s)", clean(u.Name), clean(u.Active), or(clean(u.Result), clean(u.Sub)))
+	}
 	f.endpointEvidence(&e)
 	f.hearStops(&e)
 	step := raised(Certain, f.hearDown(&e))
@@ -106,6 +112,37 @@ func (f *Facts) downByProcesses(e *Evidence) {
 	addf(&e.Against, "%s is running: it is still starting, or listens on another socket", processLabel(daemons[0]))
 }
 
+// runtimeUnitSeen returns the unit of the runtime that was asked, as systemd describes it; nil when it is another runtime's, or there
+// is none.
+func (f *Facts) runtimeUnitSeen() *host.Unit {
+	u := f.seen().Systemd.Value.Runtime
+	if u == nil || u.Load == "not-found" || f.unit() != "" && !slices.Contains(strings.Fields(f.unit()), strings.TrimSuffix(u.Name, ".service")) {
+		return nil
+	}
+	return u
+}
+
+// downByUnit adds what systemd says of the runtime's unit. One that was restarted many times did not come down by itself once.
+func (f *Facts) downByUnit(e *Evidence) {
+	u := f.runtimeUnitSeen()
+	if u == nil {
+		return
+	}
+	if u.Active == "active" {
+		addf(&e.Against, "systemd: %s: it is still starting, or listens on another socket", f.unitLine(u))
+		return
+	}
+	addf(&e.For, "systemd: %s", f.unitLine(u))
+	switch {
+	case u.Result == "oom-kill":
+		addf(&e.For, "the OOM killer ended it: memory is the cause")
+	case u.Result == "start-limit-hit":
+		addf(&e.For, "systemd has given up starting it: systemctl reset-failed comes before the next start")
+	case u.Restarts >= loopRestarts:
+		addf(&e.For, "it ends again and again: starting it once more repeats what ends it")
+	}
+}
+
 // endpointEvidence says whether the endpoint is the one that the kubelet uses.
 func (f *Facts) endpointEvidence(e *Evidence) {
 	switch {
@@ -136,7 +173,11 @@ func (f *Facts) stepsWhenDown() []NextStep {
 	case unit == unitDocker:
 		addRestartDocker(&s)
 	default:
-		s.add(TouchesRuntime, "systemctl restart "+unit, "Starts the daemon; containers that run are kept.")
+		command := "systemctl restart " + unit
+		if u := f.runtimeUnitSeen(); u != nil && u.Result == "start-limit-hit" {
+			command = "systemctl reset-failed " + unit + "; " + command
+		}
+		s.add(TouchesRuntime, command, "Starts the daemon; containers that run are kept.")
 	}
 	return s.done()
 }

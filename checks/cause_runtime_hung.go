@@ -35,7 +35,7 @@ func runtimeHung() Definition {
 			"kubernetes/kubernetes#45419 (disk and memory starvation behind unanswered calls)",
 			"gRPC servers send HTTP/2 SETTINGS from the transport, so a silent socket means that no code runs behind it",
 		},
-		RootOf:    []string{codeKubeletCrashLooping},
+		RootOf:    []string{codeKubeletCrashLooping, codeKubeletStalled},
 		recognise: recogniseRuntimeHung,
 	}
 }
@@ -58,7 +58,7 @@ func recogniseRuntimeHung(f *Facts) *Cause {
 	f.missingHost(&e)
 	f.missingPatience(&e)
 	if d.Process == nil || !isStopped(d.Process) {
-		missingPressure(&e)
+		f.pressureEvidence(&e)
 	}
 	step = raised(step, f.hearDown(&e))
 	c := newCause(codeRuntimeHung, Critical, step, summary, e)
@@ -159,6 +159,11 @@ func (f *Facts) daemonState(e *Evidence, d daemon) {
 		addf(&e.For, "%s %s and was in %s in one look: stuck in the kernel, or at a busy disk at that moment", d.Label, named, stateOf(*d.Process))
 	default:
 		addf(&e.For, "%s %s and is %s", d.Label, named, stateOf(*d.Process))
+	}
+	for _, t := range f.seen().Tasks.Value.Blocked { // of its threads; the state above is the main one's
+		if t.PID == d.PID {
+			f.addTaskLine(e, t)
+		}
 	}
 }
 

@@ -69,7 +69,7 @@ func recogniseRuntimeSlow(f *Facts) *Cause {
 		step = Strong
 	}
 	f.missingSweep(&e)
-	missingPressure(&e)
+	f.pressureEvidence(&e)
 	if f.hearSlow(&e) {
 		severity, step = Critical, raised(step, true) // the kubelet says that it has come so far
 	}

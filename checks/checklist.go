@@ -5,10 +5,32 @@ import (
 	"time"
 )
 
-// Checks returns everything that kdiag looks at, in the order in which it is shown: from the socket inwards,
-// then the host and what its logs say.
+// Checks returns everything that kdiag looks at, in the order in which it is shown: the cause before its consequences, so
+// from the kernel upwards, then the runtime from the socket inwards, the kubelet, and what the logs say.
 func Checks() []Check {
 	return []Check{
+		hostPressure(),
+		hostMemory(),
+		hostSpace(),
+		hostInodes(),
+		hostWrites(),
+		hostDisks(),
+		hostMounts(),
+		hostPIDs(),
+		hostFiles(),
+		hostInotify(),
+		hostConntrack(),
+		hostCgroups(),
+		hostClock(),
+		hostProcesses(),
+		hostTasks(),
+		hostZombies(),
+		hostShims(),
+		hostFreezer(),
+		hostThrottling(),
+		systemdAnswer(),
+		systemdUnits(),
+		runtimeUnit(),
 		runtimeEndpoint(),
 		runtimeConnect(),
 		runtimeVersion(),
@@ -20,7 +42,15 @@ func Checks() []Check {
 		relistSize(),
 		relistExited(),
 		relistProjection(),
-		hostProcesses(),
+		kubeletUnitCheck(),
+		kubeletSettings(),
+		kubeletHealthz(),
+		kubeletServer(),
+		kubeletMetrics(),
+		kubeletCertificates(),
+		kubeletAPIServer(),
+		kubeletCgroupDriver(),
+		kubeletCNI(),
 		journalPLEG(),
 		journalKubelet(),
 		journalAPIServer(),
@@ -28,7 +58,8 @@ func Checks() []Check {
 	}
 }
 
-// Results reads all checks out of the facts, one result for each, in the order of Checks. It is pure.
+// Results reads the checks out of the facts, one result for each, in the order of Checks, without those that the command
+// does not look at. It is pure.
 func Results(f *Facts) []Result {
 	list := Checks()
 	out := make([]Result, 0, len(list))
@@ -36,6 +67,9 @@ func Results(f *Facts) []Result {
 		r := Result{Status: StatusUnknown, Summary: "no runtime was asked"}
 		if f != nil {
 			r = c.read(f)
+		}
+		if r.Status == StatusSkipped && r.Summary == notWanted {
+			continue
 		}
 		r.ID = c.ID
 		out = append(out, r)

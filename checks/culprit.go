@@ -118,6 +118,7 @@ func (f *Facts) related(rest []plegbench.Inspection) []Subject {
 // processEvidence adds what is wrong with the processes of a culprit. That none was found says nothing: an exited
 // container has none.
 func (f *Facts) processEvidence(e *Evidence, ids ...string) {
+	f.addBlocked(e, ids...)
 	if f.HostMissing != "" {
 		return
 	}

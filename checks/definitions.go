@@ -28,6 +28,34 @@ const (
 	codeKernelHung           = "KernelHung"
 )
 
+// Those that the kubelet's own surfaces and its unit tell.
+const (
+	codeKubeletDown          = "KubeletDown"
+	codeKubeletStalled       = "KubeletStalled"
+	codeCertificateExpired   = "CertificateExpired"
+	codeCgroupDriverMismatch = "CgroupDriverMismatch"
+)
+
+// Those that the host tells.
+const (
+	codeDiskFull         = "DiskFull"
+	codeInodesExhausted  = "InodesExhausted"
+	codeIOStall          = "IOStall"
+	codeFilesystemHung   = "FilesystemHung"
+	codeMemoryPressure   = "MemoryPressure"
+	codeCPUStarved       = "CPUStarved"
+	codePIDsExhausted    = "PIDsExhausted"
+	codeFilesExhausted   = "FilesExhausted"
+	codeInotifyExhausted = "InotifyExhausted"
+	codeTaskStuck        = "TaskStuck"
+	codeShimStuck        = "ShimStuck"
+	codeCgroupFrozen     = "CgroupFrozen"
+	codeSystemdWedged    = "SystemdWedged"
+	codeMountsExploded   = "MountsExploded"
+	codeCgroupsLeaked    = "CgroupsLeaked"
+	codeClockJumped      = "ClockJumped"
+)
+
 // Definitions returns every cause that kdiag knows, in the order of the contract.
 func Definitions() []Definition {
 	return []Definition{
@@ -44,11 +72,31 @@ func Definitions() []Definition {
 		tooManyExited(),
 		listTooLarge(),
 		relistOverloaded(),
+		kubeletDown(),
 		kubeletCrashLooping(),
+		kubeletStalled(),
 		plegUnhealthy(),
+		certificateExpired(),
 		apiServerUnreachable(),
+		diskFull(),
+		inodesExhausted(),
+		ioStall(),
+		filesystemHung(),
+		memoryPressure(),
 		oomKilled(),
+		cpuStarved(),
+		pidsExhausted(),
+		filesExhausted(),
+		inotifyExhausted(),
+		taskStuck(),
+		shimStuck(),
+		cgroupFrozen(),
+		systemdWedged(),
 		kernelHung(),
+		cgroupDriverMismatch(),
+		mountsExploded(),
+		cgroupsLeaked(),
+		clockJumped(),
 	}
 }
 

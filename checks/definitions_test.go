@@ -27,8 +27,8 @@ func TestDefinitionsAreComplete(t *testing.T) {
 			t.Errorf("%s recognises nothing", d.Code)
 		}
 	}
-	if len(seen) != 18 {
-		t.Errorf("%d definitions, want 18", len(seen))
+	if len(seen) != 38 {
+		t.Errorf("%d definitions, want 38", len(seen))
 	}
 }
 
@@ -75,7 +75,7 @@ func TestChecksAreComplete(t *testing.T) {
 		}
 		seen[c.ID] = true
 	}
-	if len(seen) != 16 {
-		t.Errorf("%d checks, want 16", len(seen))
+	if len(seen) != 46 {
+		t.Errorf("%d checks, want 46", len(seen))
 	}
 }

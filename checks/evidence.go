@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kdiag/kdiag/checks/host"
 	"github.com/kdiag/kdiag/crictl"
 	"github.com/kdiag/kdiag/plegbench"
 )
@@ -89,9 +90,40 @@ func (f *Facts) missingPatience(e *Evidence) {
 	}
 }
 
-// missingPressure notes what would tell a starved daemon from a broken one.
-func missingPressure(e *Evidence) {
+// pressureEvidence adds what tells a starved daemon from a broken one, or that it was not read. It points neither way: a daemon
+// may be broken on a node that starves.
+func (f *Facts) pressureEvidence(e *Evidence) {
+	if line := f.pressureLine(); line != "" {
+		e.For = append(e.For, line)
+		return
+	}
 	e.Missing = append(e.Missing, "pressure of disk, CPU and memory (/proc/pressure) was not read")
+}
+
+// pressureLine says how much the host starves; empty when that was not read.
+func (f *Facts) pressureLine() string {
+	p := f.seen().Pressure
+	if !p.OK {
+		return ""
+	}
+	var words []string
+	for _, r := range []struct {
+		name  string
+		stall *host.Stall
+		of    func(*host.Stall) float64
+	}{
+		{"CPU some", p.Value.CPU, func(s *host.Stall) float64 { return s.Some.Avg10 }},
+		{"memory full", p.Value.Memory, func(s *host.Stall) float64 { return s.Full.Avg10 }},
+		{"io full", p.Value.IO, func(s *host.Stall) float64 { return s.Full.Avg10 }},
+	} {
+		if r.stall != nil {
+			words = append(words, fmt.Sprintf("%s %.0f %%", r.name, r.of(r.stall)))
+		}
+	}
+	if len(words) == 0 {
+		return ""
+	}
+	return "pressure in the last 10 s: " + joined(words)
 }
 
 // callLine says what became of one call: "ListContainers did not answer in 5.0 s".

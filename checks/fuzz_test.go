@@ -1,7 +1,11 @@
 package checks
 
 import (
+	"maps"
 	"math/rand/v2"
+	"reflect"
+	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -86,6 +90,32 @@ func randomJournal(r *rand.Rand, text string) tweak {
 	return said(entries...)
 }
 
+// nodePictures are the pictures of nodes, made once: nothing here changes what lies in them.
+var nodePictures = sync.OnceValue(func() map[string]*Facts {
+	all := kubeletGallery()
+	maps.Copy(all, hostGallery())
+	return all
+})
+
+// randomNode takes the looks at the node from pictures, each from any of them, whole or not.
+func randomNode(r *rand.Rand) tweak {
+	all := nodePictures()
+	names := slices.Sorted(maps.Keys(all))
+	return func(f *Facts) {
+		mixed := &Node{}
+		to := reflect.ValueOf(mixed).Elem()
+		for i := range to.NumField() {
+			if n := all[names[r.IntN(len(names))]].Node; n != nil {
+				to.Field(i).Set(reflect.ValueOf(n).Elem().Field(i))
+			}
+			if to.Field(i).Kind() == reflect.Struct && r.IntN(4) == 0 {
+				to.Field(i).FieldByName("OK").SetBool(false)
+			}
+		}
+		f.Node = mixed
+	}
+}
+
 // randomFacts mixes tweaks, calls and processes.
 func randomFacts(r *rand.Rand, text string) *Facts {
 	codes := []crictl.Code{
@@ -125,7 +155,7 @@ func randomFacts(r *rand.Rand, text string) *Facts {
 		func(f *Facts) { f.Runtime = Runtime{Endpoint: text, Name: text} }, func(f *Facts) { f.Measurement.Connect.PeerPID = r.IntN(3) },
 		func(f *Facts) { f.Measurement.Connect.State = crictl.ConnectState(text) },
 		processes(host.Process{PID: r.IntN(9), Name: text, Role: host.RoleOCI, ObjectID: "container1-0", State: 'D', Started: now().Add(-time.Hour)}),
-		func(f *Facts) { f.JournalProblem = text }, randomJournal(r, text), randomJournal(r, text), randomJournal(r, text),
+		randomNode(r), randomNode(r), func(f *Facts) { f.JournalProblem = text }, randomJournal(r, text), randomJournal(r, text), randomJournal(r, text),
 		socket(crictl.ConnectSilent, text), func(f *Facts) { f.Measurement = nil },
 	}
 	chosen := []tweak{pods(r.IntN(30), r.IntN(4)), swept}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"flag"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -28,7 +29,7 @@ func gallery() map[string]*Facts {
 	daemon := node().Processes[0]
 	blocked := shim
 	blocked.State, blocked.Wchan = 'D', "rpc_wait_bit_killable"
-	return map[string]*Facts{
+	all := map[string]*Facts{
 		"healthy":            node(),
 		"runtime-down":       node(socket(crictl.ConnectRefused, "connect: connection refused"), processes()),
 		"runtime-hung":       node(hangs(everyRPC()...)),
@@ -73,6 +74,9 @@ func gallery() map[string]*Facts {
 		"unheard": node(hangs(everyRPC()...), func(f *Facts) { f.JournalProblem = "open /var/log/journal: permission denied" }),
 		"denied":  node(socket(crictl.ConnectDenied, "permission denied"), func(f *Facts) { f.HostMissing = "permission denied" }),
 	}
+	maps.Copy(all, hostGallery())
+	maps.Copy(all, kubeletGallery())
+	return all
 }
 
 // TestEveryCause checks what must hold for each cause of each picture.
@@ -183,6 +187,7 @@ func poison(f *Facts) {
 	f.Summary = nil
 	f.Runtime.Name, f.Runtime.Endpoint, f.Runtime.EndpointReason = hostile, "unix:///run/"+hostile, hostile
 	f.HostMissing = hostile
+	poisonNode(f.Node)
 	if f.Journal == nil {
 		f.JournalProblem = hostile
 	} else {

@@ -90,15 +90,20 @@ func times(n int) string {
 	return number(n) + " times"
 }
 
-// hearPLEG adds what the kubelet says of PLEG, and reports whether it calls it unhealthy now.
+// hearPLEG adds what the kubelet says of PLEG, in its metrics and in its log, and reports whether it calls it unhealthy now.
 func (f *Facts) hearPLEG(e *Evidence) bool {
+	late := false
+	if age, known := f.plegAge(); known && !f.otherEndpoint() && age > f.threshold() {
+		late = true
+		addf(&e.For, "the kubelet's own metric: its last good relist began %s ago; the threshold is %s", minutes(age), minutes(f.threshold()))
+	}
 	if !f.hearsKubelet() {
-		return false
+		return late
 	}
 	if line := f.plegLine(); line != "" {
 		e.For = append(e.For, line)
 	}
-	return f.plegNow() != nil
+	return late || f.plegNow() != nil
 }
 
 // hearCalm adds evidence against trouble that stops a relist: the kubelet's loop was at work a moment ago, and its log

@@ -42,6 +42,7 @@ type Limits struct {
 	DeadSandboxes    int     // dead sandboxes
 	CNIPluginTooLong time.Duration
 	JournalWindow    time.Duration // how far back the node's logs are read; 0: not at all
+	Node             NodeLimits    // of the host
 }
 
 // A Definition is one cause of the contract: how to recognise it, and what kdiag explain says of it.

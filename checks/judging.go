@@ -3,6 +3,10 @@ package checks
 import (
 	"cmp"
 	"slices"
+
+	"github.com/kdiag/kdiag/checks/host"
+	"github.com/kdiag/kdiag/journal/signature"
+	"github.com/kdiag/kdiag/plegbench"
 )
 
 // Judge names the causes that the facts speak for, most likely first and root before consequence; nil when there are
@@ -17,7 +21,12 @@ import (
 //   - beside a runtime that stalled and went on: CNIHung, ImageServiceHung and InspectHang, since single calls hung by
 //     the moment (RuntimeSlow says so);
 //   - beside a list of 5,000 objects and more whose time its size explains: RuntimeSlow;
-//   - beside a cause that stops or slows a relist now: PLEGUnhealthy, since what the kubelet says is evidence there.
+//   - beside a cause that stops or slows a relist now, or a kubelet that is down or stands still: PLEGUnhealthy, since what
+//     the kubelet says is evidence there.
+//
+// The root is the earliest signal that does not depend on the runtime: the disk before the shim, the mount before the task
+// that waits in it, the certificate before the API server that refuses it. A root explains only what the facts link to it: the same
+// pod, the same file system, the daemon itself. Of a chain each cause names the link before it.
 //
 // Found as a consequence, because it has a remedy of its own: what Definition.RootOf lists, except that large entries
 // and not their number make a list large (then ListTooLarge stands for itself), and except what the logs speak against:
@@ -42,23 +51,82 @@ func Judge(f *Facts) []Cause {
 
 // rootsAmong maps the code of each consequence among the causes to the code of its root.
 func rootsAmong(f *Facts, found []Cause) map[string]string {
-	roots := map[string]string{}
+	all := map[string][]string{} // the roots of each, in the order of the contract
 	for _, d := range Definitions() {
 		if !has(found, d.Code) {
 			continue
 		}
 		for _, consequence := range d.RootOf {
-			if _, known := roots[consequence]; !known && has(found, consequence) && applies(f, d.Code, consequence) {
-				roots[consequence] = d.Code
+			if has(found, consequence) && applies(f, d.Code, consequence) {
+				all[consequence] = append(all[consequence], d.Code)
 			}
 		}
+	}
+	roots := make(map[string]string, len(all))
+	for consequence, candidates := range all {
+		roots[consequence] = nearest(candidates, all)
 	}
 	return roots
 }
 
+// nearest returns the first of the roots of a cause that is no root of another of them: of a mount that holds a task that holds a
+// status call, the task.
+func nearest(candidates []string, all map[string][]string) string {
+	for _, c := range candidates {
+		if !slices.ContainsFunc(candidates, func(other string) bool { return slices.Contains(all[other], c) }) {
+			return c
+		}
+	}
+	return candidates[0]
+}
+
+// explainers holds, for the causes whose relations depend on more than that both are found, what tells. What is not here is in
+// applies.
+func explainers() map[string]func(f *Facts, consequence string) bool {
+	return map[string]func(*Facts, string) bool{
+		codeKubeletDown:        kubeletDownExplains,
+		codeKubeletStalled:     kubeletStalledExplains,
+		codeCertificateExpired: certificateExpiredExplains,
+		codeDiskFull:           diskFullExplains,
+		codeInodesExhausted:    inodesExhaustedExplains,
+		codeIOStall:            ioStallExplains,
+		codeFilesystemHung:     filesystemHungExplains,
+		codeMemoryPressure:     memoryPressureExplains,
+		codeCPUStarved:         cpuStarvedExplains,
+		codePIDsExhausted:      pidsExhaustedExplains,
+		codeFilesExhausted:     filesExhaustedExplains,
+		codeInotifyExhausted:   inotifyExhaustedExplains,
+		codeTaskStuck:          taskStuckExplains,
+		codeShimStuck:          shimStuckExplains,
+		codeCgroupFrozen:       cgroupFrozenExplains,
+		codeSystemdWedged:      systemdWedgedExplains,
+		codeMountsExploded:     mountsExplodedExplains,
+		codeCgroupsLeaked:      cgroupsLeakedExplains,
+		codeClockJumped:        clockJumpedExplains,
+	}
+}
+
 // applies reports whether a relation of the definitions holds for these facts.
 func applies(f *Facts, root, consequence string) bool {
+	if f.onPurpose(consequence) {
+		return false
+	}
+	if explains, ok := explainers()[root]; ok {
+		return explains(f, consequence) && f.linked(root, consequence)
+	}
 	switch {
+	case consequence == codeKubeletStalled:
+		return f.neverCameUp() != nil // one that was up waits for the runtime, and stands still for reasons of its own
+	case root == codeKubeletCrashLooping && consequence == codeKubeletDown:
+		return f.crashExplainsDown()
+	case root == codeKubeletCrashLooping && consequence == codeAPIServerUnreachable:
+		return f.seen().Server.Value.Reachable
+	case root == codeKernelHung && consequence == codeTaskStuck:
+		return slices.ContainsFunc(f.stuckTasks(), func(t host.BlockedTask) bool {
+			return slices.ContainsFunc(f.hungTasks(), func(k task) bool { return k.PID > 0 && (k.PID == t.PID || k.PID == t.TID) })
+		})
+	case root == codeOOMKilled && consequence == codeKubeletDown:
+		return f.oomHits(roleKubelet)
 	case root == codeTooManyExited && consequence == codeListTooLarge:
 		return !f.largeEntries()
 	case root == codeTooManyExited && consequence == codeRelistOverloaded:
@@ -73,18 +141,61 @@ func applies(f *Facts, root, consequence string) bool {
 		return f.oomHits(roleRuntime)
 	case root == codeOOMKilled:
 		return f.oomHits(roleShim)
-	case root == codeKernelHung && consequence == codeRuntimeHung:
-		p := f.daemon().Process
-		return p == nil || !isStopped(p) // a signal stopped it, not the kernel
 	}
 	return true
+}
+
+// onPurpose reports whether a consequence is the work of a person or a program: stopped by a signal, or by its unit in good order. Then
+// nothing on the node is its root.
+func (f *Facts) onPurpose(consequence string) bool {
+	inOrder := func(u *host.Unit) bool { return u != nil && u.Active == "inactive" && u.Result == "success" }
+	switch consequence {
+	case codeRuntimeHung:
+		p := f.daemon().Process
+		return p != nil && isStopped(p)
+	case codeShimStuck:
+		return len(f.stoppedShims()) > 0
+	case codeKubeletStalled:
+		return f.stoppedKubelet() != nil
+	case codeKubeletDown:
+		return inOrder(f.kubeletUnitSeen())
+	case codeRuntimeDown:
+		return inOrder(f.runtimeUnitSeen())
+	}
+	return false
+}
+
+// linked reports whether what a root holds is what its consequence waits for, as far as the facts name both.
+func (f *Facts) linked(root, consequence string) bool {
+	switch {
+	case root == codeFilesystemHung && (consequence == codeInspectHang || consequence == codeListHang):
+		hungs := f.inspectionsThat(isHung)
+		return len(hungs) == 0 || slices.ContainsFunc(f.silentMounts(), func(m host.Mount) bool {
+			return m.Hung && (m.PodUID == "" || slices.ContainsFunc(hungs, func(i plegbench.Inspection) bool { return i.Pod.UID == m.PodUID }))
+		})
+	case root == codeFilesystemHung && consequence == codeTaskStuck:
+		return f.someStuck(waitNetworkFS, waitFUSE, waitUnmount, waitUnknown)
+	case root == codeIOStall && consequence == codeTaskStuck:
+		return f.someStuck(waitDisk, waitUnmount, waitUnknown)
+	case root == codeClockJumped && consequence == codeCertificateExpired:
+		c, client := f.invalidCertificate(clientCertificate)
+		return !f.seen().Server.Value.SkewKnown || client && f.byWrongClock(c)
+	case root == codeClockJumped && consequence == codeAPIServerUnreachable:
+		return f.logged(signature.CertificateExpired) != nil || f.seen().Server.Value.TLSError != ""
+	}
+	return true
+}
+
+// someStuck reports whether a stuck task waits for one of the kinds.
+func (f *Facts) someStuck(kinds ...wait) bool {
+	return slices.ContainsFunc(f.stuckTasks(), func(t host.BlockedTask) bool { return slices.Contains(kinds, waitOf(t)) })
 }
 
 // explainsPLEG reports whether a cause is why a relist fails, hangs or is late, so that the kubelet's own word for it adds
 // no cause.
 func (f *Facts) explainsPLEG(c Cause) bool {
 	switch c.Code {
-	case codeRuntimeSlow, codeRelistOverloaded:
+	case codeRuntimeSlow, codeRelistOverloaded, codeKubeletDown, codeKubeletStalled:
 		return true
 	case codeRuntimeDown, codeRuntimeHung, codeRuntimeNotReady, codeRuntimeUnsupported, codeListHang, codeInspectHang, codeKernelHung:
 		return c.Severity == Critical

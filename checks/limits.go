@@ -32,6 +32,7 @@ func DefaultLimits() Limits {
 		// Three of the longest relists that still pass (3m), and two kills by the watchdog (one every five minutes or so);
 		// what is older says little about now.
 		JournalWindow: 15 * time.Minute,
+		Node:          DefaultNodeLimits(),
 	}
 }
 

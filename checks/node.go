@@ -47,4 +47,9 @@ type Node struct {
 	CNI          Look[kubelet.CNI]
 	// RuntimeDriver is the cgroup driver that the runtime says to use (RuntimeConfig): cgroupfs or systemd.
 	RuntimeDriver Look[string]
+
+	// Folders are those that matter, from where the runtime and the kubelet keep their things.
+	Folders Look[[]host.Folder]
+	// Hung are the ids of the probes that had not ended when the time was up.
+	Hung []string
 }

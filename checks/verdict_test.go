@@ -75,7 +75,7 @@ func TestCheckResults(t *testing.T) {
 			if r.Summary == "" {
 				t.Errorf("%s has no summary", r.ID)
 			}
-			if r.Status != StatusOK {
+			if r.Status != StatusOK && r.Summary != onlyRuntime {
 				out[r.ID] = r.Status
 			}
 		}

@@ -1,0 +1,167 @@
+package checks
+
+import (
+	"cmp"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/kdiag/kdiag/checks/host"
+)
+
+// safeCgroup matches the paths of control groups that may stand in a command, in single quotes: systemd escapes with backslashes,
+// containerd puts colons between.
+var safeCgroup = regexp.MustCompile(`^/[A-Za-z0-9._:@\\/-]+$`)
+
+func cgroupFrozen() Definition {
+	return Definition{
+		Code:  codeCgroupFrozen,
+		Title: "a control group that the node needs is frozen",
+		Means: "The freezer keeps all tasks of a control group from running; they cannot even be killed until it is thawed (on cgroup v1; v2 lets SIGKILL through). CRI has no call to pause a container, so a frozen " +
+			"group of a pod is nobody's wish: runc freezes for a moment to change devices or to kill, and leaves the group frozen when it fails or is killed between. Or somebody ran docker pause, ctr tasks pause or systemctl freeze.\n\n" +
+			"Stops, execs and probes of that container wait without end, a runc init that was frozen never starts, and the status of the container may hang. When the group is that of the runtime or the kubelet, everything waits.",
+		Confirm: []string{
+			"cgroup v2: grep -l 'frozen 1' $(find /sys/fs/cgroup -path '*kubepods*' -name cgroup.events).",
+			"cgroup v1: grep -l FROZEN $(find /sys/fs/cgroup/freezer -name freezer.state).",
+			"cat /proc/PID/wchan of a task in it: __refrigerator or do_freezer_trap.",
+		},
+		Fix: []string{
+			"Thaw it: echo 0 > cgroup.freeze on v2, echo THAWED > freezer.state on v1. The tasks go on where they were.",
+			"docker unpause, ctr -n k8s.io tasks resume or systemctl thaw where one of them froze it.",
+			"It comes back: a runc up to 1.0 on cgroup v1; upgrade it.",
+		},
+		Mistaken: "TaskStuck: a frozen task may be shown in state D. A checkpoint (the kubelet's checkpoint API) freezes its container for the seconds that it takes. Frozen groups of users' sessions are no trouble of the node.",
+		Sources: []string{
+			"kubernetes/kubernetes#104280 (runc leaves a cgroup frozen), opencontainers/runc: libcontainer/cgroups/fs/freezer.go",
+			"Linux: Documentation/admin-guide/cgroup-v2.rst (cgroup.freeze, cgroup.events), cgroup-v1/freezer-subsystem.rst",
+		},
+		RootOf:    []string{codeTaskStuck, codeShimStuck, codeRuntimeHung, codeListHang, codeInspectHang, codeKubeletStalled},
+		recognise: recogniseCgroupFrozen,
+	}
+}
+
+// frozenCgroups returns the frozen groups that matter to the node and have tasks: pods, and the units of runtime and kubelet. Those
+// of daemons come first, and of a tree only the top.
+func (f *Facts) frozenCgroups() []host.FrozenCgroup {
+	var out []host.FrozenCgroup
+	for _, g := range f.seen().Cgroups.Value.Frozen {
+		if g.Self && g.Tasks > 0 && (isOurs(g.Owner) || strings.Contains(g.Path, "kubepods") || unitRole(g.Unit) != roleOther) {
+			out = append(out, g)
+		}
+	}
+	weight := func(g host.FrozenCgroup) int {
+		if isDaemonCgroup(g) {
+			return 0
+		}
+		return 1
+	}
+	slices.SortStableFunc(out, func(a, b host.FrozenCgroup) int { return cmp.Compare(weight(a), weight(b)) })
+	return out
+}
+
+// isDaemonCgroup reports whether a group is that of the runtime, the kubelet, or of all pods: the node is then at stake.
+func isDaemonCgroup(g host.FrozenCgroup) bool {
+	base := g.Path[strings.LastIndex(g.Path, "/")+1:]
+	return cgroupRole(g) != roleOther || base == "kubepods" || base == "kubepods.slice"
+}
+
+// cgroupRole tells whether a group is the runtime's or the kubelet's own. That of a shim or a container is a pod's.
+func cgroupRole(g host.FrozenCgroup) role {
+	switch {
+	case g.ObjectID != "" || g.PodUID != "":
+		return roleOther
+	case g.Role == host.RoleRuntime:
+		return roleRuntime
+	case g.Role == host.RoleKubelet:
+		return roleKubelet
+	}
+	return unitRole(g.Unit)
+}
+
+// frozenName names whose group it is.
+func (f *Facts) frozenName(g host.FrozenCgroup) string {
+	return or(f.ownerLabel(g.Owner), clean(g.Path))
+}
+
+func recogniseCgroupFrozen(f *Facts) *Cause {
+	frozen := f.frozenCgroups()
+	if len(frozen) == 0 {
+		return nil
+	}
+	var e Evidence
+	severity := Warning
+	for _, g := range frozen {
+		addf(&e.For, "%s is frozen, with %s in it; CRI has no call that does so", clean(g.Path), count(g.Tasks, "task"))
+		if g.Freezing {
+			addf(&e.For, "not all its tasks have stopped yet: one in uninterruptible sleep holds that up")
+		}
+		i, hangs := f.hungObjectOf(g.Owner)
+		if hangs {
+			addf(&e.For, "the status of %s hangs with it", label(i))
+		}
+		if hangs || isDaemonCgroup(g) {
+			severity = Critical
+		}
+	}
+	e.For = head(e.For, maxRelated)
+	f.seen().Cgroups.missing(&e, "other control groups")
+	summary := fmt.Sprintf("the control group of %s is frozen: its %s do not run", f.frozenName(frozen[0]), count(frozen[0].Tasks, "task"))
+	if n := len(frozen) - 1; n > 0 {
+		summary += fmt.Sprintf("; %s more", count(n, "group"))
+	}
+	c := newCause(codeCgroupFrozen, severity, Certain, summary, e)
+	for i, g := range frozen[:min(len(frozen), maxRelated+1)] {
+		s := f.owned(g.Owner)
+		s.Kind, s.ID = "Cgroup", clean(g.Path)
+		if i == 0 {
+			c.Subject = &s
+		} else {
+			c.Related = append(c.Related, s)
+		}
+	}
+	c.NextSteps = f.stepsWhenFrozen(frozen)
+	return c
+}
+
+func (f *Facts) stepsWhenFrozen(frozen []host.FrozenCgroup) []NextStep {
+	var s steps
+	file, frozenWord := "cgroup.freeze", "0"
+	mount := "/sys/fs/cgroup"
+	if f.seen().Cgroups.Value.Version == 1 {
+		file, frozenWord, mount = "freezer.state", "THAWED", "/sys/fs/cgroup/freezer"
+	}
+	for _, g := range frozen[:min(len(frozen), topHeaps)] {
+		if !safeCgroup.MatchString(g.Path) || strings.Contains(g.Path, "..") {
+			continue
+		}
+		s.add(TouchesNothing, fmt.Sprintf("cat '%s%s/%s'", mount, g.Path, file), "Is it still frozen? A checkpoint or a change of devices freezes for moments.")
+		touches := TouchesPod
+		if isDaemonCgroup(g) {
+			touches = TouchesRuntime
+		}
+		s.add(touches, fmt.Sprintf("echo %s > '%s%s/%s'", frozenWord, mount, g.Path, file), "Thaws it; its tasks go on where they were, and nothing is lost.")
+	}
+	s.add(TouchesNothing, "journalctl --no-pager --since -1h | grep -iE 'freez|frozen|paus' | tail -n 20", "Who froze it, and when?")
+	return s.done()
+}
+
+// cgroupFrozenExplains reports whether a frozen group is why something else hangs: the same pod, or the daemon itself.
+func cgroupFrozenExplains(f *Facts, consequence string) bool {
+	some := func(want func(host.FrozenCgroup) bool) bool { return slices.ContainsFunc(f.frozenCgroups(), want) }
+	switch consequence {
+	case codeRuntimeHung:
+		return some(func(g host.FrozenCgroup) bool { return cgroupRole(g) == roleRuntime })
+	case codeKubeletStalled:
+		return some(func(g host.FrozenCgroup) bool { return cgroupRole(g) == roleKubelet })
+	case codeInspectHang, codeListHang:
+		return some(func(g host.FrozenCgroup) bool { _, ok := f.hungObjectOf(g.Owner); return ok })
+	case codeTaskStuck:
+		return some(func(g host.FrozenCgroup) bool {
+			return slices.ContainsFunc(f.stuckTasks(), func(t host.BlockedTask) bool { return t.ObjectID != "" && t.ObjectID == g.ObjectID })
+		})
+	case codeShimStuck:
+		return some(func(g host.FrozenCgroup) bool { return slices.Contains(f.stuckShimIDs(), g.ObjectID) })
+	}
+	return false
+}

@@ -1,0 +1,152 @@
+package checks
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/kdiag/kdiag/checks/host"
+	"github.com/kdiag/kdiag/journal/signature"
+)
+
+func pidsExhausted() Definition {
+	return Definition{
+		Code:  codePIDsExhausted,
+		Title: "the node, the runtime or a pod is at its limit of processes and threads",
+		Means: "Nothing can be forked. Each thread takes a PID: kernel.pid_max and threads-max count for the node, TasksMax for a unit, pids.max for pods. At the node's limit, or that of the runtime's unit, no shim and no runc can be " +
+			"started: pods do not start, probes that exec fail, and what runs goes on. You cannot log in by ssh either; a shell that is open can still use its builtins.\n\n" +
+			"Zombies hold PIDs until their parent waits for them: a pod without an init, or a broken kubelet, leaves thousands (kubernetes/kubernetes#54313). " +
+			"A pod at its own limit (podPidsLimit) is that pod's trouble, and a warning here.",
+		Confirm: []string{
+			"cat /proc/sys/kernel/pid_max /proc/sys/kernel/threads-max /proc/loadavg: the number behind the slash is all threads.",
+			"systemctl show containerd kubelet -p TasksCurrent -p TasksMax",
+			"ps -eo ppid,stat | awk '$2 ~ /^Z/ {n[$1]++} END {for (p in n) print n[p], p}' | sort -rn | head: who does not wait for its children?",
+			"The runtime's log: \"resource temporarily unavailable\", \"fork/exec\", \"failed to create new OS thread\".",
+		},
+		Fix: []string{
+			"Find who has the threads, and delete that pod; zombies go when their parent does.",
+			"Raise the limit that is reached: TasksMax of the unit, or sysctl kernel.pid_max (up to 4194304 on 64 bits).",
+			"Set podPidsLimit in the kubelet's settings, so that the next pod stops at its own limit.",
+		},
+		Mistaken: "MemoryPressure: fork fails for want of memory with other words (cannot allocate memory). FilesExhausted: \"too many open files\".",
+		Sources: []string{
+			"kernel: Documentation/admin-guide/sysctl/kernel.rst (pid_max, threads-max), Documentation/admin-guide/cgroup-v2.rst (pids)",
+			"kubernetes/kubernetes#54313, #79466, awslabs/amazon-eks-ami#239, containerd/containerd#3781",
+		},
+		RootOf: []string{
+			codeRuntimeDown, codeRuntimeHung, codeRuntimeNotReady, codeRuntimeSlow, codeInspectHang, codeKubeletDown, codeKubeletCrashLooping,
+		},
+		recognise: recognisePIDsExhausted,
+	}
+}
+
+// pidsExhaustedExplains reports whether it is the node or one of its daemons that cannot fork, not one pod.
+func pidsExhaustedExplains(f *Facts, _ string) bool {
+	return slices.ContainsFunc(f.pidLimits(), func(l pidLimit) bool { return !l.pod && l.share >= f.nodeLimits().LimitCritical })
+}
+
+// A pidLimit is a limit on processes and threads that is nearly used up.
+type pidLimit struct {
+	name  string
+	line  string
+	share float64
+	pod   bool // of one pod
+	group host.CgroupUsage
+}
+
+// pidLimits returns the limits that are nearly used up, those of the node and its daemons first.
+func (f *Facts) pidLimits() []pidLimit {
+	var out []pidLimit
+	add := func(p pidLimit, u host.Usage) {
+		if p.share = used(u); p.share >= f.nodeLimits().LimitWarning {
+			p.line = p.name + ": " + usage(u)
+			out = append(out, p)
+		}
+	}
+	p := f.seen().PIDs.Value
+	threads := uint64(max(p.Tasks, 0))
+	add(pidLimit{name: "threads of the node are near kernel.pid_max"}, host.Usage{Current: threads, Max: p.PIDMax})
+	add(pidLimit{name: "threads of the node are near kernel.threads-max"}, host.Usage{Current: threads, Max: p.ThreadsMax})
+	for _, g := range p.Cgroups {
+		name := "processes and threads" + or(f.of(g.Owner), " in "+clean(g.Path)) + " are near the limit of their control group"
+		add(pidLimit{name: name, pod: g.PodUID != "" || g.ObjectID != "", group: g}, g.Usage)
+	}
+	slices.SortStableFunc(out, func(a, b pidLimit) int {
+		if a.pod != b.pod {
+			if b.pod {
+				return -1
+			}
+			return 1
+		}
+		return cmp.Compare(b.share, a.share)
+	})
+	return out
+}
+
+func recognisePIDsExhausted(f *Facts) *Cause {
+	limits := f.pidLimits()
+	if len(limits) == 0 {
+		return nil
+	}
+	main := limits[0]
+	var e Evidence
+	severity := Warning
+	for _, l := range limits[:min(len(limits), maxRelated)] {
+		addf(&e.For, "%s", l.line)
+		if l.group.Events > 0 {
+			addf(&e.For, "the kernel refused %s there so far", count(int(min(l.group.Events, 1<<31)), "fork"))
+		}
+		if !l.pod && l.share >= f.nodeLimits().LimitCritical {
+			severity = Critical
+		}
+	}
+	zombies := f.seen().Tasks.Value
+	parents := zombies.ZombiesByParent
+	if zombies.Zombies >= f.nodeLimits().Zombies && len(parents) > 0 {
+		addf(&e.For, "%s; %s are children of %s (pid %d)%s", count(zombies.Zombies, "zombie"), number(parents[0].Count), clean(parents[0].Name), parents[0].PID, f.of(parents[0].Owner))
+	}
+	f.heard(&e, signature.ForkRejected)
+	f.heard(&e, signature.ForkFailed)
+	f.seen().PIDs.missing(&e, "further limits on processes")
+	c := newCause(codePIDsExhausted, severity, Certain, main.line, e)
+	c.Subject = f.pidSubject(main)
+	for _, l := range limits[1:min(len(limits), maxRelated+1)] {
+		c.Related = append(c.Related, *f.pidSubject(l))
+	}
+	c.NextSteps = f.stepsWhenPIDsExhausted(limits)
+	return c
+}
+
+func (f *Facts) pidSubject(l pidLimit) *Subject {
+	switch {
+	case l.group.Path == "":
+		return &Subject{Kind: "Node", Name: "its process table"}
+	case l.group.Unit != "":
+		return &Subject{Kind: "Unit", Name: clean(l.group.Unit)}
+	}
+	return new(f.inPod(Subject{Kind: "Cgroup", ID: clean(l.group.ObjectID), Name: clean(l.group.Path)}, l.group.PodUID))
+}
+
+func (f *Facts) stepsWhenPIDsExhausted(limits []pidLimit) []NextStep {
+	var s steps
+	s.add(TouchesNothing, "cat /proc/sys/kernel/pid_max /proc/sys/kernel/threads-max /proc/loadavg", "How many threads are there (behind the slash), against which limit?")
+	s.add(TouchesNothing, "ps -eo nlwp,pid,ppid,stat,comm --sort=-nlwp | head -n 15", "Who has the threads?")
+	if z := f.seen().Tasks.Value.ZombiesByParent; len(z) > 0 && z[0].PID > 1 && z[0].Count >= f.nodeLimits().Zombies {
+		s.add(TouchesNothing, "cat /proc/"+strconv.Itoa(z[0].PID)+"/cgroup", fmt.Sprintf("%s (pid %d) does not wait for its children: whose is it? Zombies go when their parent ends.", clean(z[0].Name), z[0].PID))
+		f.addDeletePodByUID(&s, z[0].PodUID, "Ends the parent of the zombies, and with it the zombies.")
+	}
+	for _, l := range limits[:min(len(limits), 3)] {
+		switch unit := strings.TrimSpace(l.group.Unit); {
+		case l.pod:
+			f.addDeletePodByUID(&s, l.group.PodUID, "The pod at its limit. Its replacement starts with no threads, and may get there again.")
+		case l.group.Path == "":
+			s.add(TouchesScheduler, "sysctl -w kernel.pid_max=4194304", "Raises the node's limit until the next boot, where that is the one reached. The leak goes on.")
+		case safe(unit):
+			s.add(TouchesScheduler, "systemctl set-property --runtime "+unit+" TasksMax=infinity", "Takes the limit off the unit until the next boot, without a restart.")
+		}
+	}
+	s.add(TouchesScheduler, `kubectl cordon "$(hostname)"`, "No new pod can start here.")
+	return s.done()
+}

@@ -1,0 +1,14 @@
+package checks
+
+import "github.com/kdiag/kdiag/checks/host"
+
+func hostInodes() Check {
+	return Check{
+		ID:    "host.inodes",
+		Title: "file systems of runtime, kubelet and logs have inodes",
+		Text:  "As host.space, for the number of files that can still be made (5 % is the kubelet's threshold). A file system without a fixed number has enough.",
+		read: func(f *Facts) Result {
+			return readLook(f, func(n *Node) Look[[]host.Space] { return n.Spaces }, func(s []host.Space) Result { return f.judgeSpaces(s, true) })
+		},
+	}
+}

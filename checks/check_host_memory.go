@@ -1,0 +1,31 @@
+package checks
+
+import "github.com/kdiag/kdiag/checks/host"
+
+func hostMemory() Check {
+	return Check{
+		ID:    "host.memory",
+		Title: "memory is available",
+		Text:  "Reads MemAvailable of /proc/meminfo against a tenth of all and against the kubelet's memory.available (100Mi unless set). The kubelet counts by its root control group, which differs by what can be reclaimed.",
+		read: func(f *Facts) Result {
+			return readLook(f, func(n *Node) Look[host.Memory] { return n.Memory }, f.judgeMemory)
+		},
+	}
+}
+
+func (f *Facts) judgeMemory(m host.Memory) Result {
+	if m.Total == 0 {
+		return result(StatusUnknown, "/proc/meminfo does not say how much there is")
+	}
+	line := capacity(m.Available) + " of " + capacity(m.Total) + " available"
+	if m.SwapTotal > 0 {
+		line += ", " + capacity(m.SwapTotal-min(m.SwapFree, m.SwapTotal)) + " of " + capacity(m.SwapTotal) + " swap used"
+	}
+	switch severity, short := f.memoryRank(); {
+	case short && severity == Critical && f.memoryLow():
+		return result(StatusCritical, "%s", line)
+	case f.memoryLow():
+		return result(StatusWarning, "%s", line)
+	}
+	return result(StatusOK, "%s", line)
+}

@@ -1,0 +1,25 @@
+package checks
+
+import "github.com/kdiag/kdiag/checks/kubelet"
+
+func kubeletCNI() Check {
+	return Check{
+		ID:    "kubelet.cni",
+		Title: "a network configuration and its plugins are there",
+		Text: "Reads the first file of the CNI folder as the runtime would, and looks for the programs that it names. Without a file that can be used the runtime says NetworkReady=false; without a program that says ready, and pods with a " +
+			"network of their own do not start.",
+		read: readKubeletCNI,
+	}
+}
+
+func readKubeletCNI(f *Facts) Result {
+	return readLook(f, func(n *Node) Look[kubelet.CNI] { return n.CNI }, func(c kubelet.CNI) Result {
+		switch {
+		case c.Problem != "":
+			return result(StatusWarning, "%s: %s", clean(c.ConfDir), clean(c.Problem))
+		case len(c.Missing) > 0:
+			return result(StatusWarning, "%s needs %s, which %s not there", clean(c.File), clean(joined(head(c.Missing, topHeaps))), verb(len(c.Missing), "is", "are"))
+		}
+		return result(StatusOK, "%s, network %s, %s", clean(c.File), or(clean(c.Name), "without a name"), count(len(c.Plugins), "plugin"))
+	})
+}

@@ -1,0 +1,39 @@
+package checks
+
+import (
+	"fmt"
+
+	"github.com/kdiag/kdiag/checks/kubelet"
+)
+
+func kubeletMetrics() Check {
+	return Check{
+		ID:    "kubelet.metrics",
+		Title: "the kubelet's own PLEG is recent",
+		Text:  "Reads kubelet_pleg_last_seen_seconds, the time at which the last good relist began. The histogram of relists stays flat while one hangs, since it counts those that ended; this one does not. It needs a credential.",
+		read:  readKubeletMetrics,
+	}
+}
+
+func readKubeletMetrics(f *Facts) Result {
+	return readLook(f, func(n *Node) Look[kubelet.Health] { return n.Health }, func(h kubelet.Health) Result {
+		if h.Metrics == nil {
+			return result(StatusUnknown, "%s", or(clean(h.Missing), "the metrics were not read"))
+		}
+		m := h.Metrics
+		history := ""
+		if m.Relists > 0 {
+			history = fmt.Sprintf("; %s relists so far, %s in the mean", number(int(min(m.Relists, 1<<62))), seconds(m.RelistSeconds/float64(m.Relists)))
+		}
+		switch age, known := f.plegAge(); {
+		case !known:
+			return result(StatusUnknown, "no time of a last relist among the metrics%s", history)
+		case age > f.threshold():
+			return result(StatusCritical, "the last good relist began %s ago; the threshold is %s", minutes(age), minutes(f.threshold()))
+		case age > f.threshold()/3:
+			return result(StatusWarning, "the last good relist began %s ago; the threshold is %s", minutes(age), minutes(f.threshold()))
+		default:
+			return result(StatusOK, "the last good relist began %s ago%s", duration(age), history)
+		}
+	})
+}

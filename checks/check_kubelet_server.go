@@ -1,0 +1,29 @@
+package checks
+
+import "github.com/kdiag/kdiag/checks/kubelet"
+
+func kubeletServer() Check {
+	return Check{
+		ID:    "kubelet.server",
+		Title: "the kubelet's sync loop is at work",
+		Text: "Asks /healthz/syncloop on the kubelet's server (10250), which fails when the loop was not entered for five minutes; systemd's watchdog, where the unit sets one, is fed by the same. It needs a credential: without one the answer " +
+			"is unknown.",
+		read: readKubeletServer,
+	}
+}
+
+func readKubeletServer(f *Facts) Result {
+	return readLook(f, func(n *Node) Look[kubelet.Health] { return n.Health }, func(h kubelet.Health) Result {
+		switch a := h.SyncLoop; {
+		case a == nil || a.Denied:
+			return result(StatusUnknown, "%s", or(clean(h.Missing), "no credential opens it"))
+		case a.Hung:
+			return result(StatusCritical, "%s did not answer in %s", clean(a.URL), duration(a.Took))
+		case a.Status >= 500:
+			return result(StatusCritical, "%s says %d: the sync loop stands still", clean(a.URL), a.Status)
+		case a.Status != 200:
+			return result(StatusUnknown, "%s: %s", clean(a.URL), or(clean(a.Err), "an answer that says nothing"))
+		}
+		return result(StatusOK, "the sync loop was entered in the last five minutes")
+	})
+}

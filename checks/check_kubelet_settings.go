@@ -1,0 +1,33 @@
+package checks
+
+import "github.com/kdiag/kdiag/checks/kubelet"
+
+func kubeletSettings() Check {
+	return Check{
+		ID:    "kubelet.settings",
+		Title: "the kubelet's settings do no harm",
+		Text: "Reads the kubelet's configuration file, its drop-ins and its flags, and names what harms the node or hides its trouble: eviction that is turned off, a call deadline that is too short, evented PLEG, and the like. Also settings that " +
+			"were changed in the files and that the kubelet, not restarted since, does not run with.",
+		read: readKubeletSettings,
+	}
+}
+
+func readKubeletSettings(f *Facts) Result {
+	return readLook(f, func(n *Node) Look[kubelet.Settings] { return n.Settings }, func(s kubelet.Settings) Result {
+		differs := f.seen().Health.Value.Differs
+		switch {
+		case len(s.Harmful) > 0:
+			h := s.Harmful[0]
+			more := ""
+			if n := len(s.Harmful) - 1; n > 0 {
+				more = "; " + count(n, "other setting") + " as well"
+			}
+			return result(StatusWarning, "%s is %s: %s%s", clean(h.Name), or(clean(h.Value), "empty"), clean(h.Harm), more)
+		case len(differs) > 0:
+			return result(StatusWarning, "%s: %s", clean(differs[0].Name), clean(differs[0].Harm))
+		case len(s.Problems) > 0:
+			return result(StatusUnknown, "%s", clean(s.Problems[0]))
+		}
+		return result(StatusOK, "%s read, nothing in them that harms", count(len(s.Files), "file"))
+	})
+}

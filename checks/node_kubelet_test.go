@@ -1,0 +1,305 @@
+package checks
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kdiag/kdiag/checks/host"
+	"github.com/kdiag/kdiag/checks/kubelet"
+	"github.com/kdiag/kdiag/crictl"
+	"github.com/kdiag/kdiag/journal/signature"
+)
+
+// chain writes causes with their severity and root: FilesystemHung critical; TaskStuck critical < FilesystemHung.
+func chain(f *Facts) string {
+	var words []string
+	for _, c := range Judge(f) {
+		w := c.Code + " " + string(c.Severity)
+		if c.CausedBy != "" {
+			w += " < " + c.CausedBy
+		}
+		words = append(words, w)
+	}
+	return strings.Join(words, "; ")
+}
+
+func health(change func(*kubelet.Health)) func(*Node) {
+	return func(n *Node) { change(&n.Health.Value) }
+}
+
+func lastSeen(ago time.Duration) func(*Node) {
+	return health(func(h *kubelet.Health) { h.Metrics.PLEGLastSeen = now().Add(-ago) })
+}
+
+// TestKubeletCauses holds what the kubelet's own surfaces make, on both sides of each threshold.
+func TestKubeletCauses(t *testing.T) {
+	restarts := func(n int, active, sub string, since time.Duration) tweak {
+		return surfaces(unitIn(active, sub, "exit-code", since), func(node *Node) { node.Systemd.Value.Kubelet.Restarts = n })
+	}
+	refused := health(func(h *kubelet.Health) {
+		*h.Ping = kubelet.Answer{URL: "http://127.0.0.1:10248/healthz", Err: "dial tcp 127.0.0.1:10248: connect: connection refused"}
+	})
+	young := func(age time.Duration) tweak {
+		return func(f *Facts) { f.Processes[1].Started = now().Add(-age) }
+	}
+	lease := func(age time.Duration) tweak { return surfaces(func(n *Node) { n.Server.Value.LeaseAge = age }) }
+	away := surfaces(func(n *Node) {
+		n.Server.Value = kubelet.Server{URL: "https://api:6443", Err: "lookup api: no such host"}
+	})
+	for _, tt := range []struct {
+		name   string
+		tweaks []tweak
+		want   string
+	}{
+		{"all well", []tweak{surfaces()}, ""},
+		{"unit failed", []tweak{surfaces(unitIn("failed", "failed", "exit-code", time.Minute)), noKubelet}, "KubeletDown critical"},
+		{"unit failed, another kubelet runs", []tweak{surfaces(unitIn("failed", "failed", "exit-code", time.Minute))}, ""},
+		{"unit stopped", []tweak{surfaces(unitIn("inactive", "dead", "success", time.Minute)), noKubelet}, "KubeletDown critical"},
+		{"unit never used", []tweak{surfaces(unitIn("inactive", "dead", "success", 0), func(n *Node) {
+			n.Systemd.Value.Kubelet.Enabled, n.Certificates = "disabled", Look[[]kubelet.Certificate]{Skipped: true}
+		}), noKubelet}, ""},
+		{"disabled on a node", []tweak{surfaces(unitIn("inactive", "dead", "success", 0), func(n *Node) { n.Systemd.Value.Kubelet.Enabled = "disabled" }), noKubelet}, "KubeletDown critical"},
+		{"no unit, no kubelet", []tweak{surfaces(func(n *Node) { n.Systemd.Value.Kubelet = nil }), noKubelet}, ""},
+		{"no systemd, port refused, settings there", []tweak{surfaces(refused, func(n *Node) { n.Systemd = Look[host.Systemd]{Skipped: true, Missing: "no systemd"} }), func(f *Facts) {
+			f.Kubelet, f.Processes = nil, []host.Process{daemonProcess()}
+		}}, "KubeletDown critical"},
+		{"down, and the lease is old", []tweak{surfaces(unitIn("failed", "failed", "exit-code", time.Hour), func(n *Node) { n.Server.Value.LeaseAge = time.Hour }), func(f *Facts) {
+			f.Kubelet, f.Processes = nil, []host.Process{daemonProcess()}
+		}}, "KubeletDown critical; APIServerUnreachable critical < KubeletDown"},
+
+		{"about to be restarted, twice so far", []tweak{restarts(2, "activating", "auto-restart", time.Second)}, ""},
+		{"about to be restarted, the third time", []tweak{restarts(3, "activating", "auto-restart", time.Second), noKubelet}, "KubeletCrashLooping critical"},
+		{"restarted often, up for a minute", []tweak{restarts(9, "active", "running", time.Minute), young(time.Minute)}, "KubeletCrashLooping critical"},
+		{"restarted often, up for long", []tweak{restarts(9, "active", "running", loopFresh)}, ""},
+		{"given up after a loop", []tweak{surfaces(unitIn("failed", "failed", "start-limit-hit", time.Minute)), noKubelet, said(
+			signs(signature.UnitRestarted, 5, 4*time.Minute, time.Minute, scheduled, "kubelet.service"), signs(signature.KubeletFatal, 5, 4*time.Minute, time.Minute, fatalSwap),
+		)}, "KubeletCrashLooping critical; KubeletDown critical < KubeletCrashLooping"},
+
+		{"PLEG at the threshold", []tweak{surfaces(lastSeen(3 * time.Minute))}, ""},
+		{"PLEG over the threshold", []tweak{surfaces(lastSeen(3*time.Minute + time.Second))}, "KubeletStalled critical"},
+		{"PLEG over the threshold, and a call hangs", []tweak{surfaces(lastSeen(11 * time.Minute)), statusHangs("container1-0")}, "InspectHang critical"},
+		{"PLEG never seen", []tweak{surfaces(health(func(h *kubelet.Health) { h.Metrics.PLEGLastSeen = time.Unix(0, 0) }))}, ""},
+		{"loop stands still", []tweak{surfaces(health(func(h *kubelet.Health) { h.SyncLoop.Status = 500 }))}, "KubeletStalled critical"},
+		{"loop not asked", []tweak{surfaces(health(func(h *kubelet.Health) { h.SyncLoop = &kubelet.Answer{Status: 401, Denied: true} }))}, ""},
+		{"loop stands still, the runtime is not ready", []tweak{surfaces(health(func(h *kubelet.Health) { h.SyncLoop.Status = 500 })), condition(0, false)}, "RuntimeNotReady critical"},
+		{"stopped", []tweak{surfaces(func(n *Node) { n.Tasks.Value.Stopped = []host.Process{kubeletProcess('T')} })}, "KubeletStalled critical"},
+		{"ping hangs", []tweak{surfaces(health(func(h *kubelet.Health) { *h.Ping = kubelet.Answer{Hung: true} }))}, "KubeletStalled critical"},
+		{"still starting", []tweak{surfaces(refused), young(kubeletStartup - time.Second)}, ""},
+		{"never came up", []tweak{surfaces(refused), young(kubeletStartup)}, "KubeletStalled critical"},
+		{"never came up, the runtime hangs", []tweak{surfaces(refused), hangs(everyRPC()...)}, "RuntimeHung critical; KubeletStalled critical < RuntimeHung"},
+
+		{"lease in time", []tweak{lease(leaseGrace)}, ""},
+		{"lease too old", []tweak{lease(leaseGrace + time.Second)}, "APIServerUnreachable critical"},
+		{"server away", []tweak{away}, "APIServerUnreachable critical"},
+		{"server away, the kubelet does not mind", []tweak{away, said(signs(signature.SyncLoopActive, 30, time.Minute, time.Second, "SyncLoop"))}, "APIServerUnreachable warning"},
+		{"server says 401 to us", []tweak{surfaces(func(n *Node) { n.Server.Value.Status, n.Server.Value.LeaseRead = 401, false })}, ""},
+
+		{"client certificate in its last second", []tweak{surfaces(expires(0, -time.Hour, 0))}, ""},
+		{"client certificate over", []tweak{surfaces(expires(0, -time.Hour, -time.Second))}, "CertificateExpired critical"},
+		{"client certificate of tomorrow", []tweak{surfaces(expires(0, time.Hour, 9*time.Hour))}, "CertificateExpired critical"},
+		{"another client certificate holds", []tweak{surfaces(expires(0, -time.Hour, -time.Second), func(n *Node) {
+			n.Certificates.Value = append(n.Certificates.Value, kubelet.Certificate{Role: "client", NotBefore: now().Add(-time.Hour), NotAfter: now().Add(time.Hour)})
+		})}, ""},
+		{"serving certificate over", []tweak{surfaces(expires(1, -time.Hour, -time.Second))}, "CertificateExpired warning"},
+		{"certificate over, lease too old", []tweak{surfaces(expires(0, -time.Hour, -time.Second), func(n *Node) { n.Server.Value.LeaseAge = time.Hour })}, "CertificateExpired critical; APIServerUnreachable critical < CertificateExpired"},
+		{"certificate over, and nobody listens there", []tweak{away, func(f *Facts) { expires(0, -time.Hour, -time.Second)(f.Node) }}, "CertificateExpired critical; APIServerUnreachable critical"},
+		{"certificate over, and no bootstrap", []tweak{surfaces(expires(0, -time.Hour, -time.Minute), unitIn("failed", "failed", "exit-code", time.Minute)), noKubelet, said(
+			signs(signature.KubeletFatal, 1, time.Minute, time.Minute, `"command failed" err="failed to run Kubelet: unable to load bootstrap kubeconfig: stat /etc/kubernetes/bootstrap-kubelet.conf: no such file"`),
+		)}, "CertificateExpired critical; KubeletDown critical < CertificateExpired"},
+
+		{"drivers differ", []tweak{surfaces(func(n *Node) { n.Settings.Value.CgroupDriver = "cgroupfs" })}, "CgroupDriverMismatch critical"},
+		{"drivers differ, the other way", []tweak{surfaces(func(n *Node) { n.RuntimeDriver.Value = "cgroupfs" })}, "CgroupDriverMismatch warning"},
+		{"a driver is not known", []tweak{surfaces(func(n *Node) { n.RuntimeDriver = Look[string]{Missing: "Unimplemented"} })}, ""},
+		{"a plugin is missing, and the network is ready", []tweak{surfaces(func(n *Node) { n.CNI.Value.Missing = []string{"calico"} })}, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if diff := cmp.Diff(tt.want, chain(node(tt.tweaks...))); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// TestStuckCauses holds tasks, shims, frozen groups and systemd, and who is whose root.
+func TestStuckCauses(t *testing.T) {
+	local := host.BlockedTask{PID: 7020, TID: 7020, Name: "postgres", Wchan: "jbd2_log_wait_commit", Owner: host.Owner{ObjectID: "container1-0", PodUID: "uid-1"}}
+	stranger := onNFS()
+	stranger.Owner = host.Owner{Unit: "cron.service"}
+	frozenTask := local
+	frozenTask.Wchan = "__refrigerator"
+	freeze := func(g host.FrozenCgroup) func(*Node) {
+		return func(n *Node) { n.Cgroups.Value.Frozen = []host.FrozenCgroup{g} }
+	}
+	without := func(change func(*host.FrozenCgroup)) tweak {
+		g := frozenPod()
+		change(&g)
+		return surfaces(freeze(g))
+	}
+	systemd := func(change func(*host.Systemd)) func(*Node) {
+		return func(n *Node) { change(&n.Systemd.Value) }
+	}
+	silent := systemd(func(s *host.Systemd) { *s = host.Systemd{Hung: true, Took: 5 * time.Second} })
+	stopped := func(n *Node) { n.Tasks.Value.Stopped = []host.Process{shimProcess('T')} }
+	oldRunc := host.Process{PID: 5001, PPID: 5000, Name: "runc", Role: host.RoleOCI, ObjectID: "container1-0", State: 'S', Started: now().Add(-longOCI)}
+	withRunc := func(f *Facts) { f.Processes = append(f.Processes, oldRunc) }
+	shimmed := processes(daemonProcess(), kubeletProcess('S'), shimProcess('S'))
+	orphan := func(id string, age time.Duration) tweak {
+		return func(f *Facts) {
+			f.Processes = append(f.Processes, host.Process{PID: 6000, Name: "containerd-shim", Role: host.RoleShim, ObjectID: id, State: 'S', Started: now().Add(-age)})
+		}
+	}
+	for _, tt := range []struct {
+		name   string
+		tweaks []tweak
+		want   string
+	}{
+		{"a busy disk", []tweak{surfaces(blocked(local))}, ""},
+		{"a busy file server", []tweak{surfaces(blocked(onNFS()))}, ""},
+		{"a dead mount, and who waits in it", []tweak{surfaces(deadMount, blocked(onNFS()))}, "FilesystemHung critical; TaskStuck warning < FilesystemHung"},
+		{"a dead mount, a task, a status call", []tweak{surfaces(deadMount, blocked(onNFS())), statusHangs("container1-0")}, "FilesystemHung critical; TaskStuck critical < FilesystemHung; InspectHang critical < TaskStuck"},
+		{"a task and the status of another pod", []tweak{surfaces(deadMount, blocked(onNFS())), statusHangs("container2-0")}, "FilesystemHung critical; InspectHang critical; TaskStuck warning < FilesystemHung"},
+		{"a task of nobody's", []tweak{surfaces(blocked(stranger)), statusHangs("container1-0")}, "InspectHang critical"},
+		{"a local wait and a status call", []tweak{surfaces(blocked(local)), statusHangs("container1-0")}, "TaskStuck critical; InspectHang critical < TaskStuck"},
+		{"the kernel reports it", []tweak{surfaces(blocked(local)), said(signs(signature.HungTask, 2, 9*time.Minute, time.Minute, "INFO: task postgres:7020 blocked for more than 120 seconds.", "postgres:7020"))}, "KernelHung warning; TaskStuck warning < KernelHung"},
+		{"a frozen task", []tweak{surfaces(blocked(frozenTask), freeze(frozenPod())), statusHangs("container1-0")}, "CgroupFrozen critical; InspectHang critical < CgroupFrozen"},
+
+		{"frozen", []tweak{surfaces(freeze(frozenPod()))}, "CgroupFrozen warning"},
+		{"frozen by a parent", []tweak{without(func(g *host.FrozenCgroup) { g.Self = false })}, ""},
+		{"frozen and empty", []tweak{without(func(g *host.FrozenCgroup) { g.Tasks = 0 })}, ""},
+		{"a user's session", []tweak{without(func(g *host.FrozenCgroup) { g.Path, g.Owner = "/user.slice/user-1000.slice", host.Owner{} })}, ""},
+		{"all pods", []tweak{without(func(g *host.FrozenCgroup) { g.Path, g.Owner = "/kubepods.slice", host.Owner{} })}, "CgroupFrozen critical"},
+		{"the runtime's group", []tweak{surfaces(freeze(host.FrozenCgroup{Path: "/system.slice/containerd.service", Self: true, Tasks: 9, Owner: host.Owner{Unit: "containerd.service", Role: host.RoleRuntime}})), hangs(everyRPC()...)}, "CgroupFrozen critical; RuntimeHung critical < CgroupFrozen"},
+
+		{"a stopped shim", []tweak{surfaces(stopped), shimmed}, "ShimStuck warning"},
+		{"a stopped shim and its pod's status", []tweak{surfaces(stopped), shimmed, statusHangs("container1-0")}, "ShimStuck critical; InspectHang critical < ShimStuck"},
+		{"a stopped shim and another pod's status", []tweak{surfaces(stopped), shimmed, statusHangs("container2-0")}, "InspectHang critical; ShimStuck warning"},
+		{"a shim that is not listed", []tweak{surfaces(), shimmed, orphan("gone", time.Hour)}, ""},
+		{"one that the kubelet cannot remove", []tweak{surfaces(), shimmed, orphan("gone", shimSettled), said(signs(signature.RemoveFailed, 9, 9*time.Minute, time.Second, "RemovePodSandbox failed", "gone"))}, "ShimStuck warning"},
+		{"the same, new", []tweak{surfaces(), shimmed, orphan("gone", shimSettled-time.Second), said(signs(signature.RemoveFailed, 9, 9*time.Minute, time.Second, "RemovePodSandbox failed", "gone"))}, ""},
+
+		{"systemd is silent", []tweak{surfaces(silent)}, "SystemdWedged critical"},
+		{"systemd is silent, cgroupfs", []tweak{surfaces(silent, func(n *Node) { n.Settings.Value.CgroupDriver, n.RuntimeDriver.Value = "cgroupfs", "cgroupfs" })}, "SystemdWedged warning"},
+		{"systemd is silent, the runtime hangs", []tweak{surfaces(silent), hangs(everyRPC()...)}, "SystemdWedged critical; RuntimeHung critical < SystemdWedged"},
+		{"systemd is silent, and a runc waits", []tweak{surfaces(silent), withRunc, statusHangs("container1-0")}, "SystemdWedged critical; InspectHang critical < SystemdWedged"},
+		{"systemd is silent, and no runc waits", []tweak{surfaces(silent), statusHangs("container1-0")}, "SystemdWedged critical; InspectHang critical"},
+		{"the bus is silent", []tweak{surfaces(systemd(func(s *host.Systemd) { s.BusAnswered, s.BusHung = false, true }))}, "SystemdWedged critical"},
+		{"no systemd", []tweak{surfaces(func(n *Node) { n.Systemd = Look[host.Systemd]{Skipped: true, Missing: "no systemd here"} })}, ""},
+		{"systemd is not so slow", []tweak{surfaces(systemd(func(s *host.Systemd) { s.Took = 4999 * time.Millisecond }))}, ""},
+		{"systemd is slow", []tweak{surfaces(systemd(func(s *host.Systemd) { s.Took = 5 * time.Second }))}, "SystemdWedged warning"},
+		{"units, not so many", []tweak{surfaces(systemd(func(s *host.Systemd) { s.Inactive = 4999 }))}, ""},
+		{"units leak", []tweak{surfaces(systemd(func(s *host.Systemd) { s.Inactive = 5000 }))}, "SystemdWedged warning"},
+		{"jobs, at boot", []tweak{surfaces(systemd(func(s *host.Systemd) { s.Jobs, s.State = 900, "starting" }))}, ""},
+		{"jobs wait", []tweak{surfaces(systemd(func(s *host.Systemd) { s.Jobs = 500 }))}, "SystemdWedged warning"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if diff := cmp.Diff(tt.want, chain(node(tt.tweaks...))); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// TestShimless holds sandboxes that the runtime calls ready and that no shim serves.
+func TestShimless(t *testing.T) {
+	with := func(served ...string) *Facts {
+		f := node(surfaces())
+		for i := range f.Measurement.Sandboxes.Sandboxes {
+			f.Measurement.Sandboxes.Sandboxes[i].State = crictl.SandboxReady
+		}
+		for i, id := range served {
+			f.Processes = append(f.Processes, host.Process{PID: 5000 + i, Name: "containerd-shim", Role: host.RoleShim, ObjectID: id, State: 'S', Started: now().Add(-time.Hour)})
+		}
+		return f
+	}
+	status := func(f *Facts) Status {
+		i := slices.IndexFunc(Results(f), func(r Result) bool { return r.ID == "host.shims" })
+		return Results(f)[i].Status
+	}
+	one := with("sandbox0", "sandbox1")
+	if got := chain(one); got != "" || status(one) != StatusWarning {
+		t.Errorf("one shim is not there: %q, %s", got, status(one))
+	}
+	statusHangs("sandbox2")(one)
+	if got := chain(one); !strings.Contains(got, "ShimStuck warning") {
+		t.Errorf("and its status hangs: %q", got)
+	}
+	if few := with("sandbox0"); status(few) != StatusOK {
+		t.Errorf("a runtime with few shims has them elsewhere: %s", status(few))
+	}
+	conmon := with("sandbox0", "sandbox1")
+	conmon.Processes[len(conmon.Processes)-1].Name = "conmon"
+	if status(conmon) != StatusOK {
+		t.Errorf("CRI-O's sandboxes need no process: %s", status(conmon))
+	}
+}
+
+// TestWaits tells what a task waits for.
+func TestWaits(t *testing.T) {
+	for _, tt := range []struct {
+		wchan string
+		stack []string
+		want  wait
+	}{
+		{"", nil, waitUnknown},
+		{"rwsem_down_write_slowpath", nil, waitUnknown},
+		{"rpc_wait_bit_killable", nil, waitNetworkFS},
+		{"folio_wait_bit_common", []string{"folio_wait_bit_common", "nfs_wb_folio"}, waitNetworkFS},
+		{"request_wait_answer", []string{"request_wait_answer", "fuse_simple_request"}, waitFUSE},
+		{"wait_for_vfork_done", nil, waitChild},
+		{"rwsem_down_read_slowpath", []string{"rwsem_down_read_slowpath", "cgroup_attach_task"}, waitCgroup},
+		{"__mutex_lock", []string{"__mutex_lock", "copy_net_ns"}, waitNetns},
+		{"jbd2_log_wait_commit", nil, waitDisk},
+		{"io_schedule", []string{"io_schedule", "mem_cgroup_oom_synchronize"}, waitMemory},
+		{"fanotify_handle_event", nil, waitWatcher},
+		{"__refrigerator", []string{"__refrigerator", "nfs_wait"}, waitFrozen},
+		{"wb_wait_for_completion", []string{"wb_wait_for_completion", "deactivate_locked_super"}, waitDisk},
+		{"generic_shutdown_super", nil, waitUnmount},
+	} {
+		if got := waitOf(host.BlockedTask{Wchan: tt.wchan, Stack: tt.stack}); got != tt.want || got.String() == "" {
+			t.Errorf("%s %v: %q, want %q", tt.wchan, tt.stack, got, tt.want)
+		}
+	}
+}
+
+// TestSimulationHasNoNode puts a very sick host beside a simulated runtime: they have nothing to do with each other.
+func TestSimulationHasNoNode(t *testing.T) {
+	for name, f := range kubeletGallery() {
+		sick := node(askedBy(crictl.SourceSimulated))
+		sick.Node = f.Node
+		if got := chain(sick); got != "" {
+			t.Errorf("%s: %s", name, got)
+		}
+	}
+}
+
+// TestCausesLearnFromTheNode reads what existing causes say with the looks at the node.
+func TestCausesLearnFromTheNode(t *testing.T) {
+	unit := func(n *Node) {
+		u := n.Systemd.Value.Runtime
+		u.Active, u.Sub, u.Result, u.Restarts, u.Since = "failed", "failed", "oom-kill", 4, now().Add(-time.Minute)
+	}
+	down := only(t, node(socket(crictl.ConnectRefused, "refused"), surfaces(unit), processes(kubeletProcess('S'))), codeRuntimeDown)
+	if !mentions(down.Evidence.For, "containerd.service is failed (failed, oom-kill) since 03:08:26, restarted 4 times") || !mentions(down.Evidence.For, "OOM killer ended it") {
+		t.Errorf("RuntimeDown: %q", down.Evidence.For)
+	}
+	other := only(t, node(socket(crictl.ConnectRefused, "refused"), surfaces(unit, func(n *Node) { n.Systemd.Value.Runtime.Name = "crio.service" }), processes(kubeletProcess('S'))), codeRuntimeDown)
+	if mentions(other.Evidence.For, "systemd") {
+		t.Errorf("the unit of another runtime: %q", other.Evidence.For)
+	}
+	network := only(t, node(condition(1, false), surfaces(func(n *Node) { n.CNI.Value = kubelet.CNI{ConfDir: "/etc/cni/net.d", Problem: "no file"} })), codeNetworkNotReady)
+	if !strings.Contains(network.Summary, "no configuration in /etc/cni/net.d can be used") || len(network.Evidence.Missing) > 0 {
+		t.Errorf("NetworkNotReady: %q, %q", network.Summary, network.Evidence.Missing)
+	}
+	hung := only(t, node(hangs(everyRPC()...), surfaces()), codeRuntimeHung)
+	if !mentions(hung.Evidence.For, "pressure in the last 10 s: CPU some 4 %, memory full 0 % and io full 1 %") || mentions(hung.Evidence.Missing, "pressure") {
+		t.Errorf("RuntimeHung: %q, %q", hung.Evidence.For, hung.Evidence.Missing)
+	}
+	inspect := only(t, node(statusHangs("container1-0"), surfaces(lastSeen(4*time.Minute))), codeInspectHang)
+	if !mentions(inspect.Evidence.For, "its last good relist began 4m ago") {
+		t.Errorf("InspectHang: %q", inspect.Evidence.For)
+	}
+}
