@@ -1,0 +1,269 @@
+package canarycmd_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/crictl/remote"
+	"github.com/kdiag/kdiag/plegbench/nodebox"
+)
+
+// A node is a containerd of its own, the program, and a client that looks at what is there.
+type node struct {
+	*nodebox.Containerd
+	kdiag, temp string
+	cri         *remote.Service
+}
+
+func startNode(t *testing.T) *node {
+	t.Helper()
+	if missing := nodebox.Missing(false); missing != "" {
+		if os.Getenv("KDIAG_E2E") != "" {
+			t.Fatal(missing)
+		}
+		t.Skip(missing)
+	}
+	box, err := nodebox.Start(t.Context(), nodebox.Options{Network: true})
+	must(t, err)
+	t.Cleanup(func() {
+		if err := box.Close(); err != nil {
+			t.Errorf("cleaning up: %v", err)
+		}
+	})
+	n := &node{Containerd: box, kdiag: filepath.Join(t.TempDir(), "kdiag"), temp: t.TempDir()}
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", n.kdiag, "github.com/kdiag/kdiag/cmd/kdiag")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("building kdiag: %v\n%s", err, out)
+	}
+	n.cri, err = remote.Dial(box.Endpoint(), remote.Options{Timeout: 10 * time.Second})
+	must(t, err)
+	t.Cleanup(func() { _ = n.cri.Close() })
+	return n
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A run is kdiag canary as a process.
+type run struct {
+	cmd            *exec.Cmd
+	stdout, stderr bytes.Buffer
+}
+
+func (n *node) start(t *testing.T, args ...string) *run {
+	t.Helper()
+	r := &run{}
+	r.cmd = exec.CommandContext(t.Context(), n.kdiag, append([]string{"canary", "-v", "-o", "json", "--runtime-endpoint", n.Endpoint()}, args...)...)
+	r.cmd.Env = append(os.Environ(), "TMPDIR="+n.temp)
+	r.cmd.Stdout, r.cmd.Stderr = &r.stdout, &r.stderr
+	must(t, r.cmd.Start())
+	return r
+}
+
+// wait returns the report and the exit code.
+func (r *run) wait(t *testing.T) (*checks.CanaryReport, int) {
+	t.Helper()
+	_ = r.cmd.Wait() // the exit code says it
+	dec := json.NewDecoder(&r.stdout)
+	dec.DisallowUnknownFields()
+	var report checks.CanaryReport
+	if err := dec.Decode(&report); err != nil {
+		t.Fatalf("stdout is no report: %v\nstderr: %s", err, r.stderr.String())
+	}
+	return &report, r.cmd.ProcessState.ExitCode()
+}
+
+// canaries are what is left in the runtime: of canaries, or of anything at all.
+func (n *node) canaries(t *testing.T) []*runtimeapi.PodSandbox {
+	t.Helper()
+	list, err := n.cri.ListPodSandbox(t.Context(), nil)
+	must(t, err)
+	return list
+}
+
+// awaitCanaries waits until so many sandboxes are there.
+func (n *node) awaitCanaries(t *testing.T, want int) {
+	t.Helper()
+	for range 1000 {
+		if len(n.canaries(t)) == want {
+			return
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	t.Fatal("no canary came up")
+}
+
+// wantsClean wants the runtime and the folder of temporary files to be empty.
+func (n *node) wantsClean(t *testing.T) {
+	t.Helper()
+	if left := n.canaries(t); len(left) > 0 {
+		t.Errorf("sandboxes are left: %v", left)
+	}
+	containers, err := n.cri.ListContainers(t.Context(), nil)
+	if err != nil || len(containers) > 0 {
+		t.Errorf("containers are left: %v (%v)", containers, err)
+	}
+	if entries, err := os.ReadDir(n.temp); err != nil || len(entries) > 0 {
+		t.Errorf("files are left: %v (%v)", entries, err)
+	}
+}
+
+// TestEndToEndCanary runs canaries on a real containerd: well, frozen in the midst, interrupted, and killed.
+func TestEndToEndCanary(t *testing.T) {
+	n := startNode(t)
+	for _, network := range []string{"host", "cni"} {
+		t.Run(network, func(t *testing.T) {
+			r, code := n.start(t, "--cni="+map[string]string{"host": "false", "cni": "true"}[network]).wait(t)
+			wantsFine(t, r, code)
+			if len(r.Steps) != 11 || r.Network != network {
+				t.Errorf("%+v", r)
+			}
+			if r.Image != nodebox.ImageBusybox || r.Runtime.Name != "containerd" {
+				t.Errorf("image %s, runtime %+v", r.Image, r.Runtime)
+			}
+			n.wantsClean(t)
+		})
+	}
+	t.Run("pause image", func(t *testing.T) {
+		r, code := n.start(t, "--image", nodebox.ImagePause).wait(t)
+		wantsFine(t, r, code)
+		if len(r.Steps) != 11 || r.Steps[5].Status != checks.StatusSkipped {
+			t.Errorf("%+v", r)
+		}
+		n.wantsClean(t)
+	})
+	t.Run("no such image", func(t *testing.T) {
+		r, code := n.start(t, "--image", "docker.io/local/none:1").wait(t)
+		if r.Status != checks.Unknown || code != 2 || r.Summary != "the image docker.io/local/none:1 is not on this node" {
+			t.Errorf("exit code %d, %+v", code, r)
+		}
+	})
+	t.Run("a program that is not there", func(t *testing.T) {
+		r, code := n.start(t, "--image", nodebox.ImageBusybox, "--", "/bin/none").wait(t)
+		if r.Status != checks.Unknown || code != 2 || !strings.Contains(r.Summary, "cannot be run so") {
+			t.Errorf("exit code %d, %+v", code, r)
+		}
+		n.wantsClean(t)
+	})
+	t.Run("a program that ends", func(t *testing.T) {
+		r, code := n.start(t, "--image", nodebox.ImageBusybox, "--", "false").wait(t)
+		if r.Status != checks.Unknown || code != 2 || !strings.Contains(r.Summary, "ended by itself, with exit code 1") {
+			t.Errorf("exit code %d, %+v", code, r)
+		}
+		n.wantsClean(t)
+	})
+	t.Run("interrupted", func(t *testing.T) {
+		run := n.start(t)
+		n.awaitCanaries(t, 1)
+		must(t, run.cmd.Process.Signal(syscall.SIGINT))
+		r, code := run.wait(t)
+		if code != 2 && code != 0 || !r.CleanedUp { // 0 when all was done before the signal
+			t.Errorf("exit code %d, %+v", code, r)
+		}
+		n.wantsClean(t)
+	})
+	t.Run("no network", func(t *testing.T) {
+		must(t, n.HangCNI())
+		r, code := n.start(t, "--cni", "--timeout", "12s").wait(t)
+		must(t, n.ReleaseCNI())
+		if r.Status != checks.Unhealthy || code != 1 || !strings.Contains(r.Summary, "RunPodSandbox did not answer") {
+			t.Errorf("exit code %d, %+v", code, r)
+		}
+		for _, s := range n.canaries(t) { // what comes to be late
+			must(t, n.cri.StopPodSandbox(t.Context(), s.GetId()))
+			must(t, n.cri.RemovePodSandbox(t.Context(), s.GetId()))
+		}
+	})
+	t.Run("stopped by somebody else", func(t *testing.T) {
+		stop := make(chan struct{})
+		stopped := make(chan struct{})
+		go func() { // as a kubelet's housekeeping would, but always
+			defer close(stopped)
+			for {
+				select {
+				case <-stop:
+					return
+				case <-time.After(5 * time.Millisecond):
+				}
+				list, _ := n.cri.ListPodSandbox(t.Context(), nil)
+				for _, s := range list {
+					_ = n.cri.StopPodSandbox(t.Context(), s.GetId())
+				}
+			}
+		}()
+		defer func() { close(stop); <-stopped }()
+		for range 5 { // it may come too late, when all is done
+			r, code := n.start(t).wait(t)
+			if !r.CleanedUp || (code == 0) != (r.Status == checks.Healthy || r.Status == checks.Degraded) {
+				t.Errorf("exit code %d, %+v", code, r)
+			}
+			n.wantsClean(t)
+			if r.Attempts > 1 {
+				return
+			}
+		}
+		t.Error("no canary noticed that its sandbox was stopped")
+	})
+}
+
+// wantsFine wants a canary that went well, however slow this machine is.
+func wantsFine(t *testing.T, r *checks.CanaryReport, code int) {
+	t.Helper()
+	if r.Status != checks.Healthy && r.Status != checks.Degraded || code != 0 || !r.CleanedUp {
+		t.Errorf("exit code %d, %+v", code, r)
+	}
+}
+
+// TestEndToEndCanaryLeft stops the daemon while a canary is there: kdiag ends in time and says what is left. Then it kills a
+// kdiag whose canary is there. The next run, once their time is over, removes both.
+func TestEndToEndCanaryLeft(t *testing.T) {
+	n := startNode(t)
+	const timeout = time.Minute // a busy machine takes ten seconds to make a sandbox
+	frozen := n.start(t, "--timeout", timeout.String())
+	n.awaitCanaries(t, 1)
+	must(t, n.Pause(t.Context()))
+	r, code := frozen.wait(t)
+	must(t, n.Resume())
+	if code != 1 || r.CleanedUp || r.Status != checks.Unhealthy || len(r.Left) != 1 {
+		t.Errorf("exit code %d, %+v", code, r)
+	}
+	var commands []string
+	for _, s := range r.NextSteps {
+		commands = append(commands, s.Command)
+	}
+	if want := "rmp -f " + r.SandboxID; !strings.Contains(strings.Join(commands, "\n"), want) {
+		t.Errorf("%q is not in %q", want, commands)
+	}
+
+	killed := n.start(t, "--timeout", timeout.String())
+	n.awaitCanaries(t, 2)
+	must(t, killed.cmd.Process.Kill())
+	_ = killed.cmd.Wait() // it was killed
+
+	left := n.canaries(t)
+	if len(left) != 2 {
+		t.Fatalf("left in the runtime: %v", left)
+	}
+	time.Sleep(timeout)
+	r, code = n.start(t).wait(t)
+	wantsFine(t, r, code)
+	if len(r.Earlier) != 2 {
+		t.Errorf("removed of earlier runs: %v", r.Earlier)
+	}
+	n.wantsClean(t)
+}

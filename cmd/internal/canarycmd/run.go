@@ -1,0 +1,97 @@
+package canarycmd
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/cmd/internal/answer"
+	"github.com/kdiag/kdiag/cmd/internal/cli"
+	"github.com/kdiag/kdiag/cmd/internal/render"
+	"github.com/kdiag/kdiag/cmd/internal/target"
+	"github.com/kdiag/kdiag/crictl"
+	"github.com/kdiag/kdiag/crictl/canary"
+	"github.com/kdiag/kdiag/crictl/remote"
+	"github.com/kdiag/kdiag/plegbench"
+)
+
+const (
+	// cleanupShare is the part of the time that is kept for the clean-up: one call that hangs, and a second one.
+	cleanupShare = 3
+	// knockTimeout is how long it may take to find out why a socket gave no answer.
+	knockTimeout = time.Second
+)
+
+func run(ctx context.Context, env cli.Env, opts options) error {
+	if opts.Simulate == "help" {
+		return target.PrintScenarios(env.Out)
+	}
+	facts, err := take(ctx, env, &opts)
+	if err != nil {
+		return err
+	}
+	report := checks.NewCanaryReport(target.Header(env, checks.KindCanaryReport), *facts)
+	if err := render.Canary(env.Out, report, answer.Render(env, &opts.Flags)); err != nil {
+		return err
+	}
+	return answer.Exit(ctx, report.Status, opts.FailOn)
+}
+
+// take opens the runtime and runs the canary. The error is one of usage, or of kdiag itself.
+func take(ctx context.Context, env cli.Env, opts *options) (*checks.CanaryFacts, error) {
+	facts := &checks.CanaryFacts{CNI: opts.cni, Asked: opts.image, Again: opts.again}
+	asking, rpc := opts.Budget()
+	start := env.Now()
+	t, err := target.Open(ctx, env, &opts.Flags)
+	if err != nil {
+		facts.Preceding, err = answer.Unopened(err, opts.Output)
+		return facts, err
+	}
+	defer t.Close()
+	facts.Runtime, facts.Kubelet = t.Runtime(), t.Kubelet
+	log := cli.Log(env, opts.Verbose)
+	asking -= env.Now().Sub(start) + knockTimeout
+	cleanup := max(asking, 0) / cleanupShare
+	rpc = min(rpc, cleanup/2)
+	cri, err := remote.Dial(t.Endpoint.URL, remote.Options{Timeout: rpc, Observe: func(operation string, took time.Duration, err error) {
+		log.Debug("call", "operation", operation, "took", took, "err", err)
+	}})
+	if err != nil {
+		return nil, fmt.Errorf("preparing a connection to %s: %w", t.Endpoint.URL, err)
+	}
+	defer func() { go cri.Close() }() // it would wait for a runtime that does not read
+	progress := render.NewProgress(env.Err, env.ErrTTY, env.Width)
+	progress.ASCII = env.ASCII()
+	o := canary.Options{
+		Image: opts.image, Pull: opts.pull, Command: opts.command, CNI: opts.cni,
+		RPCTimeout: rpc, Course: asking - cleanup, Cleanup: cleanup,
+		Progress: func(step string) { progress.Update(plegbench.Progress{Phase: step}) },
+	}
+	if !t.Simulated() { // the embedded runtime writes no logs
+		o.LogDir = os.TempDir()
+	}
+	facts.Result = canary.Run(ctx, cri, o)
+	progress.Done()
+	if facts.Result.Version == (crictl.Version{}) {
+		err = knock(ctx, t.Endpoint.URL, facts)
+	}
+	return facts, err
+}
+
+// knock finds out why the runtime did not answer at all, where that is not the runtime's doing.
+func knock(ctx context.Context, endpoint string, facts *checks.CanaryFacts) error {
+	ctx, cancel := context.WithTimeout(ctx, knockTimeout)
+	defer cancel()
+	switch c := crictl.Probe(ctx, endpoint); c.State {
+	case crictl.ConnectDenied:
+		facts.Denied = true
+	case crictl.ConnectNotSocket:
+		return &cli.UsageError{
+			Problem: fmt.Sprintf("%s is not a socket: %s", endpoint, c.Err),
+			Hint:    "the socket of containerd is usually /run/containerd/containerd.sock, that of CRI-O /run/crio/crio.sock",
+		}
+	}
+	return nil
+}

@@ -1,0 +1,245 @@
+package canary
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/kdiag/kdiag/crictl"
+	"github.com/kdiag/kdiag/crictl/remote"
+)
+
+const (
+	// execPatience is how long the program of ExecSync may run, which ends at once.
+	execPatience = time.Second
+	// stoppedPatience is how long to wait, after a step has failed, for a sandbox that somebody else may be stopping: its
+	// containers end first.
+	stoppedPatience = time.Second
+	lookEvery       = 100 * time.Millisecond
+	// interruptGrace is how long a call that makes the sandbox may go on after an interrupt. When it is not cut short, it is
+	// known what there is to remove.
+	interruptGrace = 2 * time.Second
+)
+
+// A course is one canary on its way.
+type course struct {
+	cri    *remote.Service
+	opts   Options
+	res    *Result
+	choice choice
+	pod    pod
+	making Outcome // of RunPodSandbox; empty when it was not called
+}
+
+// step makes one timed call and reports whether the next may follow.
+func (c *course) step(ctx context.Context, name string, call func(context.Context) error) bool {
+	c.opts.Progress(name)
+	start := time.Now()
+	err := call(ctx)
+	s := Step{Name: name, Elapsed: time.Since(start)}
+	s.Outcome, s.Err = outcomeOf(ctx.Err(), err, s.Elapsed, c.opts.RPCTimeout)
+	c.res.Steps = append(c.res.Steps, s)
+	return s.Outcome == OK
+}
+
+// last is the step that was made last.
+func (c *course) last() *Step { return &c.res.Steps[len(c.res.Steps)-1] }
+
+// prepare does what changes nothing but what earlier canaries left: it asks the runtime who it is, removes those, and finds
+// the image.
+func (c *course) prepare(ctx context.Context) bool {
+	ok := c.step(ctx, "Version", func(ctx context.Context) error {
+		v, err := c.cri.Version(ctx)
+		c.res.Version = crictl.Version{
+			RuntimeName: v.GetRuntimeName(), RuntimeVersion: v.GetRuntimeVersion(), RuntimeAPIVersion: v.GetRuntimeApiVersion(),
+		}
+		return err
+	})
+	if !ok {
+		return false
+	}
+	c.removeEarlier(ctx)
+	if c.opts.Image != "" {
+		return c.namedImage(ctx)
+	}
+	var images []*runtimeapi.Image
+	ok = c.step(ctx, "ListImages", func(ctx context.Context) (err error) {
+		images, err = c.cri.ListImages(ctx)
+		return err
+	})
+	if ok {
+		c.take(choose(images))
+	}
+	return ok && c.choice.id != ""
+}
+
+// namedImage finds the image that was asked for, or pulls it where that is allowed.
+func (c *course) namedImage(ctx context.Context) bool {
+	var image *runtimeapi.Image
+	find := func(ctx context.Context) (err error) {
+		image, err = c.cri.ImageStatus(ctx, c.opts.Image)
+		return err
+	}
+	if !c.step(ctx, "ImageStatus", find) {
+		return false
+	}
+	if image == nil && c.opts.Pull {
+		spec := &runtimeapi.ImageSpec{Image: c.opts.Image}
+		pull := func(ctx context.Context) error {
+			ref, err := c.cri.PullImage(ctx, spec, nil, nil)
+			image = &runtimeapi.Image{Id: ref}
+			return err
+		}
+		if !c.step(ctx, "PullImage", pull) {
+			return false
+		}
+	}
+	c.take(choiceOf(image, c.opts.Image))
+	return c.choice.id != ""
+}
+
+// take notes which image is to be run, if there is one.
+func (c *course) take(image choice) {
+	c.choice, c.res.Image = image, image.name
+	if image.id == "" {
+		c.res.Spoiled = NoImage
+	}
+}
+
+// live makes the sandbox and the container, uses them, and ends the container again.
+func (c *course) live(ctx context.Context) {
+	c.res.SandboxID, c.making = "", ""
+	if ctx.Err() != nil {
+		return
+	}
+	driver, err := c.cri.RuntimeConfig(ctx)
+	systemd := err == nil && driver.GetLinux().GetCgroupDriver() == runtimeapi.CgroupDriver_SYSTEMD
+	c.pod = newPod(c.opts, c.choice, time.Now(), systemd)
+	c.makeLogs(ctx)
+	if !c.run(ctx) {
+		return
+	}
+	var id string
+	create := func(ctx context.Context) (err error) {
+		id, err = c.cri.CreateContainer(ctx, c.res.SandboxID, c.pod.container, c.pod.sandbox)
+		return err
+	}
+	for _, s := range []struct {
+		name string
+		call func(context.Context) error
+	}{
+		{"CreateContainer", create},
+		{"StartContainer", func(ctx context.Context) error { return c.cri.StartContainer(ctx, id) }},
+		{"ExecSync", func(ctx context.Context) error { return c.exec(ctx, id) }},
+		{"ListContainerStats", func(ctx context.Context) error { return c.stats(ctx, id) }},
+		{"StopContainer", func(ctx context.Context) error { return c.cri.StopContainer(ctx, id, 0) }},
+		{"RemoveContainer", func(ctx context.Context) error { return c.cri.RemoveContainer(ctx, id) }},
+	} {
+		if s.name == "ExecSync" && c.choice.bare {
+			c.res.Steps = append(c.res.Steps, Step{Name: s.name, Outcome: Skipped, Err: "the image holds nothing to execute"})
+			continue
+		}
+		if !c.step(ctx, s.name, s.call) && !c.excuse(ctx, id) {
+			return
+		}
+	}
+}
+
+// run makes the sandbox. Runtimes that do not tell their cgroup driver (containerd before 2.0) tell it in their refusal.
+func (c *course) run(interrupted context.Context) bool {
+	ctx, cancel := patient(interrupted)
+	defer cancel()
+	run := func(ctx context.Context) (err error) {
+		c.res.SandboxID, err = c.cri.RunPodSandbox(ctx, c.pod.sandbox, "")
+		return err
+	}
+	ok := c.step(ctx, "RunPodSandbox", run)
+	if !ok && wantsSlice(c.last().Err) && interrupted.Err() == nil {
+		c.pod.sandbox.Linux.CgroupParent = systemdParent
+		c.res.Steps = c.res.Steps[:len(c.res.Steps)-1]
+		ok = c.step(ctx, "RunPodSandbox", run)
+	}
+	c.making = c.last().Outcome
+	return ok && interrupted.Err() == nil
+}
+
+// patient returns a context that outlives an interrupt by a moment, but not a deadline.
+func patient(ctx context.Context) (context.Context, context.CancelFunc) {
+	soft, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			cancel()
+			return
+		}
+		time.AfterFunc(interruptGrace, cancel)
+	})
+	return soft, func() { stop(); cancel() }
+}
+
+func (c *course) exec(ctx context.Context, id string) error {
+	resp, err := c.cri.ExecSync(ctx, id, []string{execProgram}, execPatience)
+	if err == nil && resp.GetExitCode() != 0 {
+		return fmt.Errorf("the program ended with exit code %d", resp.GetExitCode())
+	}
+	return err
+}
+
+func (c *course) stats(ctx context.Context, id string) error {
+	stats, err := c.cri.ListContainerStats(ctx, &runtimeapi.ContainerStatsFilter{Id: id})
+	if err == nil && len(stats) == 0 {
+		return errors.New("the answer does not hold the container")
+	}
+	return err
+}
+
+// excuse looks for a reason of a failed step that is not the runtime's, and reports whether the course may go on.
+func (c *course) excuse(ctx context.Context, containerID string) bool {
+	s := c.last()
+	if s.Outcome != Failed {
+		return false
+	}
+	switch {
+	case s.Name == "ExecSync" && lacks(s.Err, execProgram):
+		s.Outcome, s.Err = Skipped, "the image holds no program called "+execProgram
+		return true
+	case s.Name == "StartContainer" && len(c.pod.container.GetCommand()) > 0 && lacks(s.Err, c.pod.container.GetCommand()[0]):
+		c.res.Spoiled = ByImage
+	case c.stoppedByOther(ctx):
+		c.res.Spoiled = ByOther
+	case s.Name == "ExecSync" || s.Name == "ListContainerStats":
+		c.noteEnd(ctx, s, containerID)
+	}
+	return false
+}
+
+// stoppedByOther reports whether the sandbox, which this course has not stopped, is not ready any more.
+func (c *course) stoppedByOther(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, stoppedPatience)
+	defer cancel()
+	for {
+		status, err := c.cri.PodSandboxStatus(ctx, c.res.SandboxID)
+		if remote.IsNotFound(err) || err == nil && status.GetState() != runtimeapi.PodSandboxState_SANDBOX_READY {
+			return true
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(lookEvery):
+		}
+	}
+}
+
+// noteEnd adds to a failed step that the container has ended by itself.
+func (c *course) noteEnd(ctx context.Context, s *Step, containerID string) {
+	status, err := c.cri.ContainerStatus(ctx, containerID)
+	if err != nil || status.GetState() != runtimeapi.ContainerState_CONTAINER_EXITED {
+		return
+	}
+	s.Err = fmt.Sprintf("the container has ended by itself, with exit code %d: %s", status.GetExitCode(), s.Err)
+	if c.opts.Image != "" || len(c.opts.Command) > 0 { // who chose it may have chosen what does not stay
+		c.res.Spoiled = ByImage
+	}
+}

@@ -1,0 +1,225 @@
+package canary
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+func TestChoose(t *testing.T) {
+	image := func(id string, size uint64, tags ...string) *runtimeapi.Image {
+		return &runtimeapi.Image{Id: id, Size: size, RepoTags: tags}
+	}
+	pauseImage := image("p", 1, "registry.k8s.io/pause:3.10")
+	app := image("a", 2, "registry.example/app:1")
+	for _, tt := range []struct {
+		name   string
+		images []*runtimeapi.Image
+		want   choice
+	}{
+		{"none", nil, choice{}},
+		{"without an id", []*runtimeapi.Image{{}, nil}, choice{}},
+		{"busybox first", []*runtimeapi.Image{pauseImage, image("l", 1, "docker.io/library/alpine:3"), image("b", 9, "docker.io/library/busybox:1")}, choice{id: "b", name: "docker.io/library/busybox:1"}},
+		{"alpine", []*runtimeapi.Image{pauseImage, app, image("l", 5, "alpine")}, choice{id: "l", name: "alpine"}},
+		{"based on alpine", []*runtimeapi.Image{pauseImage, app, image("r", 5, "redis:8.0-alpine3.21")}, choice{id: "r", name: "redis:8.0-alpine3.21"}},
+		{"pause before what is not known", []*runtimeapi.Image{app, pauseImage}, choice{id: "p", name: "registry.k8s.io/pause:3.10", bare: true}},
+		{"the smallest", []*runtimeapi.Image{image("c", 7, "c:1"), app}, choice{id: "a", name: "registry.example/app:1"}},
+		{"by digest", []*runtimeapi.Image{{Id: "d", RepoDigests: []string{"quay.io/x/busybox@sha256:1"}}}, choice{id: "d", name: "quay.io/x/busybox@sha256:1"}},
+		{"without a name", []*runtimeapi.Image{{Id: "sha256:1"}}, choice{id: "sha256:1", name: "sha256:1"}},
+	} {
+		if diff := cmp.Diff(tt.want, choose(tt.images), cmp.AllowUnexported(choice{})); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", tt.name, diff)
+		}
+	}
+}
+
+func TestKindOf(t *testing.T) {
+	for name, want := range map[string]int{
+		"":                                   other,
+		"busybox":                            busybox,
+		"localhost:5000/busybox":             busybox,
+		"docker.io/library/busybox@sha256:0": busybox,
+		"docker.io/rancher/mirrored-library-busybox":  based,
+		"docker.io/rancher/mirrored-pause:3.6":        pause,
+		"registry.k8s.io/pause-amd64:3.1":             pause,
+		"registry.example/pausegame:1":                other,
+		"docker.io/library/nginx:1.27-alpine-slim":    based,
+		"registry.example/alpine.tools/app:1":         other,
+		"registry.example/kube-proxy:v1.36.2":         other,
+		"602401143452.dkr.ecr.example/eks/pause:3.10": pause,
+	} {
+		if got := kindOf(name); got != want {
+			t.Errorf("%s: %d, want %d", name, got, want)
+		}
+	}
+}
+
+func TestOutcomeOf(t *testing.T) {
+	deadline := status.Error(codes.DeadlineExceeded, "context deadline exceeded")
+	for _, tt := range []struct {
+		name       string
+		ended, err error
+		elapsed    time.Duration
+		want       Outcome
+		text       string
+	}{
+		{"ok", nil, nil, time.Second, OK, ""},
+		{"hung", nil, deadline, rpcTimeout, Hung, "no answer within 2s"},
+		{"the runtime's own deadline", nil, deadline, rpcTimeout / 2, Failed, "DeadlineExceeded: context deadline exceeded"},
+		{"refused", nil, status.Error(codes.Unavailable, "no"), 0, Failed, "Unavailable: no"},
+		{"an answer that makes no sense", nil, errors.New("PodSandboxId is not set"), 0, Failed, "PodSandboxId is not set"},
+		{"cut", context.Canceled, status.Error(codes.Canceled, "x"), 0, Cut, "the time of the whole command was over, or it was interrupted"},
+		{"answered at the last moment", context.Canceled, nil, 0, OK, ""},
+	} {
+		if got, text := outcomeOf(tt.ended, tt.err, tt.elapsed, rpcTimeout); got != tt.want || text != tt.text {
+			t.Errorf("%s: %s %q, want %s %q", tt.name, got, text, tt.want, tt.text)
+		}
+	}
+}
+
+func TestIsLeftover(t *testing.T) {
+	now := time.Date(2026, 3, 14, 3, 0, 0, 0, time.UTC)
+	with := func(change func(*runtimeapi.PodSandbox)) *runtimeapi.PodSandbox {
+		s := &runtimeapi.PodSandbox{
+			Id: "x", Metadata: &runtimeapi.PodSandboxMetadata{Namespace: Namespace}, CreatedAt: now.Add(-time.Hour).UnixNano(),
+			Labels:      map[string]string{Label: "true"},
+			Annotations: map[string]string{annotationExpires: now.Add(-time.Second).Format(time.RFC3339)},
+		}
+		change(s)
+		return s
+	}
+	expires := func(text string, age time.Duration) func(*runtimeapi.PodSandbox) {
+		return func(s *runtimeapi.PodSandbox) {
+			s.Annotations = map[string]string{annotationExpires: text}
+			s.CreatedAt = now.Add(-age).UnixNano()
+		}
+	}
+	for _, tt := range []struct {
+		name   string
+		change func(*runtimeapi.PodSandbox)
+		want   bool
+	}{
+		{"expired", func(*runtimeapi.PodSandbox) {}, true},
+		{"runs yet", expires(now.Add(time.Second).Format(time.RFC3339), time.Minute), false},
+		{"says nothing", expires("", time.Hour), false},
+		{"says nothing, for days", expires("", 25*time.Hour), true},
+		{"claims years", expires("2050-01-01T00:00:00Z", 25*time.Hour), true},
+		{"claims years, new", expires("2050-01-01T00:00:00Z", time.Hour), false},
+		{"nonsense", expires("\x1b[31m", 25*time.Hour), true},
+		{"without the label", func(s *runtimeapi.PodSandbox) { s.Labels = nil }, false},
+		{"the label says no", func(s *runtimeapi.PodSandbox) { s.Labels[Label] = "false" }, false},
+		{"another namespace", func(s *runtimeapi.PodSandbox) { s.Metadata.Namespace = "default" }, false},
+		{"no metadata", func(s *runtimeapi.PodSandbox) { s.Metadata = nil }, false},
+		{"no id", func(s *runtimeapi.PodSandbox) { s.Id = "" }, false},
+	} {
+		if got := isLeftover(with(tt.change), now); got != tt.want {
+			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
+		}
+	}
+	if isLeftover(nil, now) {
+		t.Error("nothing is a leftover")
+	}
+}
+
+func TestTexts(t *testing.T) {
+	for text, want := range map[string]bool{
+		`runc create failed: exec: "sleep": executable file not found in $PATH`: true,
+		"executable file `sleep` not found in $PATH: No such file or directory": true,
+		`exec: "runc": executable file not found in $PATH`:                      false,
+		`stat /bin/sleep: no such file or directory`:                            true,
+		"sleep took too long": false,
+		`failed to create shim task: stat /run/containerd/x: no such file or directory`: false,
+	} {
+		if got := lacks(text, "sleep"); got != want {
+			t.Errorf("lacks %q: %v, want %v", text, got, want)
+		}
+	}
+	if lacks("no such file or directory", "") {
+		t.Error("a program without a name is not lacking")
+	}
+	for text, want := range map[string]bool{
+		`expected cgroupsPath to be of format "slice:prefix:name" for systemd cgroups, got "/x" instead`: true,
+		"cri-o configured with systemd cgroup manager, but did not receive slice as parent: /":           true,
+		"permission denied": false,
+	} {
+		if got := wantsSlice(text); got != want {
+			t.Errorf("wants slice %q: %v, want %v", text, got, want)
+		}
+	}
+}
+
+func TestNewPod(t *testing.T) {
+	now := time.Date(2026, 3, 14, 3, 0, 0, 0, time.UTC)
+	image := choice{id: "sha256:1", name: "busybox"}
+	p := newPod(options(), image, now, true)
+	if p.sandbox.Linux.CgroupParent != "system.slice" || p.sandbox.Hostname != "" ||
+		p.sandbox.Linux.SecurityContext.NamespaceOptions.Network != runtimeapi.NamespaceMode_NODE {
+		t.Errorf("%v", p.sandbox)
+	}
+	if diff := cmp.Diff([]string{"sleep", "31"}, p.container.Command); diff != "" {
+		t.Errorf("command (-want +got):\n%s", diff)
+	}
+	opts := options()
+	opts.CNI, opts.Command = true, []string{"app"}
+	q := newPod(opts, image, now, false)
+	if q.run == p.run || q.sandbox.Linux.CgroupParent != "/" || q.sandbox.Hostname != "kdiag-canary-"+q.run ||
+		q.sandbox.Linux.SecurityContext.NamespaceOptions.Network != runtimeapi.NamespaceMode_POD {
+		t.Errorf("%v", q.sandbox)
+	}
+	if c := newPod(options(), choice{id: "x", bare: true}, now, false).container; len(c.Command) != 0 {
+		t.Errorf("a pause image is told to run %q", c.Command)
+	}
+	for _, labels := range []map[string]string{q.sandbox.Labels, q.container.Labels} {
+		for key := range labels {
+			if strings.HasPrefix(key, "io.kubernetes.") {
+				t.Errorf("label %s is the kubelet's", key)
+			}
+		}
+	}
+	if s := q.container.Linux.SecurityContext; s.Privileged || !s.NoNewPrivs || len(q.container.Mounts)+len(q.container.Envs) > 0 {
+		t.Errorf("%v", q.container)
+	}
+}
+
+func TestLogFolder(t *testing.T) {
+	for _, run := range []string{"", "..", "../../etc", "0123456789abcde", "0123456789ABCDEF", "0123456789abcdef0", "0123456789abcde/"} {
+		if got := logFolder("/tmp", run); got != "" {
+			t.Errorf("%q: %q", run, got)
+		}
+	}
+	if got, want := logFolder("/tmp", "0123456789abcdef"), "/tmp/kdiag-canary-0123456789abcdef"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if got := logFolder("", newRun()); got != "" {
+		t.Errorf("%q without a folder", got)
+	}
+}
+
+// FuzzHostile gives names, labels and times of a hostile runtime to what decides by them.
+func FuzzHostile(f *testing.F) {
+	f.Add("docker.io/library/busybox:1", "0123456789abcdef", "2026-03-14T03:00:00Z", int64(0))
+	f.Add("@@:::", "../x", "\x00", int64(-1))
+	f.Fuzz(func(t *testing.T, name, run, expires string, created int64) {
+		got := choose([]*runtimeapi.Image{nil, {Id: name, RepoTags: []string{name, ""}}, {RepoDigests: []string{name}}})
+		if (got.id == "") != (name == "") {
+			t.Errorf("chose %+v of %q", got, name)
+		}
+		if folder := logFolder("/tmp", run); folder != "" && filepath.Dir(folder) != "/tmp" {
+			t.Errorf("%q is not below /tmp", folder)
+		}
+		isLeftover(&runtimeapi.PodSandbox{
+			Id: name, Labels: map[string]string{Label: "true"}, CreatedAt: created,
+			Metadata: &runtimeapi.PodSandboxMetadata{Namespace: Namespace}, Annotations: map[string]string{annotationExpires: expires},
+		}, time.Unix(0, 0))
+		lacks(fmt.Sprint(name, expires), run)
+	})
+}

@@ -1,0 +1,86 @@
+package canary
+
+import (
+	"context"
+	"net"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/test/bufconn"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/kdiag/kdiag/crictl/fake"
+	"github.com/kdiag/kdiag/crictl/remote"
+)
+
+// rpcTimeout is the deadline of the calls in these tests.
+const rpcTimeout = 2 * time.Second
+
+// serve serves an embedded runtime with a busybox and one pod, in which these faults are in force, until the test ends.
+func serve(t *testing.T, images []string, faults ...fake.Fault) *remote.Service {
+	t.Helper()
+	srv, err := fake.New(fake.Scenario{
+		Name: "canary", Images: images, Faults: faults,
+		Pods: []fake.PodGroup{{Namespace: "web", Name: "shop", Containers: []fake.ContainerGroup{{Name: "app", Image: "app:1"}}}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lis := bufconn.Listen(1 << 20)
+	served := make(chan error, 1)
+	go func() { served <- srv.Serve(lis) }()
+	cri, err := remote.Dial("/run/cri.sock", remote.Options{
+		Timeout: rpcTimeout, Dialer: func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cri.Close()
+		srv.Stop()
+		if err := <-served; err != nil {
+			t.Errorf("serving: %v", err)
+		}
+	})
+	return cri
+}
+
+func options() Options {
+	return Options{RPCTimeout: rpcTimeout, Course: 20 * time.Second, Cleanup: 10 * time.Second}
+}
+
+// sandboxes are the ids of all sandboxes, or of the canaries alone.
+func sandboxes(t *testing.T, cri *remote.Service, canaries bool) []string {
+	t.Helper()
+	var filter *runtimeapi.PodSandboxFilter
+	if canaries {
+		filter = &runtimeapi.PodSandboxFilter{LabelSelector: map[string]string{Label: "true"}}
+	}
+	list, err := cri.ListPodSandbox(t.Context(), filter)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ids := []string{}
+	for _, s := range list {
+		ids = append(ids, s.GetId())
+	}
+	return ids
+}
+
+func names(steps []Step) []string {
+	var list []string
+	for _, s := range steps {
+		list = append(list, s.Name)
+	}
+	return list
+}
+
+// failed is the first step that did not end well.
+func failed(steps []Step) (string, Outcome) {
+	for _, s := range steps {
+		if s.Outcome != OK && s.Outcome != Skipped {
+			return s.Name, s.Outcome
+		}
+	}
+	return "", OK
+}
