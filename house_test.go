@@ -66,18 +66,21 @@ func TestImports(t *testing.T) {
 		{"google.golang.org/protobuf", []string{"crictl"}},
 		{"go.yaml.in/yaml", []string{"crictl/fake"}},
 		{"k8s.io/cri-api", []string{"crictl", "plegbench"}},
-		{"os/exec", []string{"journal", "plegbench/nodebox"}},
+		{"os/exec", []string{"checks/host", "journal", "plegbench/nodebox"}},
 		{"github.com/klauspost/compress", []string{"journal"}},
+		{"github.com/godbus/", []string{"checks/host"}},
 		{"github.com/pierrec/lz4", []string{"journal/journalfile"}},
 		{"github.com/ulikunitz/xz", []string{"journal"}},
 		{"github.com/fsnotify/fsnotify", []string{"journal", "plegbench/syncloop/config"}},
-		{"github.com/prometheus/", []string{"plegbench/syncloop"}},
+		{"github.com/prometheus/", []string{"checks/kubelet", "plegbench/syncloop"}},
 		{"github.com/go-logr/", []string{"crictl/remote", "plegbench/syncloop", "cmd/internal/syncloopcmd"}},
 		{"k8s.io/api/", []string{"plegbench/syncloop"}},
 		{"k8s.io/apimachinery", []string{"plegbench/syncloop"}},
 		{"k8s.io/client-go", []string{"plegbench/syncloop", "cmd/internal/syncloopcmd"}},
+		{"k8s.io/client-go/kubernetes", []string{"plegbench/syncloop/apiserver/fake"}},
 		{"k8s.io/klog", []string{"plegbench/syncloop", "cmd/internal/syncloopcmd"}},
-		{"k8s.io/kubelet", []string{"plegbench/syncloop", "cmd/internal/syncloopcmd"}},
+		{"k8s.io/kubelet", []string{"checks/kubelet", "plegbench/syncloop", "cmd/internal/syncloopcmd"}},
+		{"github.com/containernetworking/", []string{"checks/kubelet"}},
 		{"log/slog", []string{"cmd/internal"}},
 	}
 	// What each folder of ours may import of ours. The longest matching folder decides.
@@ -86,11 +89,13 @@ func TestImports(t *testing.T) {
 		may []string
 	}{
 		{"crictl", nil},
+		{"crictl/canary", []string{"crictl", "crictl/remote"}},
 		{"crictl/fake", nil},
 		{"crictl/fault", []string{"crictl/fake"}},
 		{"crictl/gc", []string{"crictl"}},
 		{"crictl/remote", []string{"crictl"}},
 		{"checks/host", nil},
+		{"checks/kubelet", []string{"crictl", "plegbench/syncloop/kubeletconfig"}},
 		{"journal", []string{"journal"}},
 		{"journal/klog", nil},
 		{"journal/signature", nil},
@@ -99,6 +104,7 @@ func TestImports(t *testing.T) {
 		{"plegbench", []string{"crictl"}},
 		{"plegbench/nodebox", []string{"crictl"}},
 		{"plegbench/syncloop", []string{"crictl/remote", "plegbench/syncloop"}},
+		{"plegbench/syncloop/apiserver", nil},
 		{"plegbench/syncloop/container", nil},
 		{"plegbench/syncloop/pod", nil},
 		{"plegbench/syncloop/metrics", nil},
@@ -111,7 +117,7 @@ func TestImports(t *testing.T) {
 		{"plegbench/syncloop/volumemanager", []string{
 			"plegbench/syncloop/container", "plegbench/syncloop/metrics", "plegbench/syncloop/pod", "plegbench/syncloop/volumemanager/downward",
 		}},
-		{"checks", []string{"checks/host", "crictl", "journal", "plegbench"}},
+		{"checks", []string{"checks/host", "checks/kubelet", "crictl", "journal", "plegbench"}},
 		{"cmd/kdiag", []string{"cmd/internal/app", "cmd/internal/cli"}},
 		{"cmd/gendocs", []string{"cmd/internal/app", "cmd/internal/cli", "checks", "journal/signature"}},
 		{"cmd/internal/cli", nil},
@@ -126,7 +132,7 @@ func TestImports(t *testing.T) {
 	}
 	// The managers of the syncLoop do not know each other: they share the nouns, and the root wires them.
 	for _, manager := range []string{
-		"config", "eviction", "images", "kubeletconfig", "kuberuntime", "nodestatus", "pleg", "podworkers", "prober", "server", "stats", "status",
+		"config", "eviction", "images", "kubeletconfig", "kuberuntime", "logs", "nodestatus", "pleg", "podworkers", "prober", "server", "stats", "status",
 	} {
 		allowed = append(allowed, struct {
 			in  string
@@ -155,6 +161,27 @@ func TestImports(t *testing.T) {
 			}
 			if strings.HasPrefix(imp, module+"/") && !slices.ContainsFunc(rule, func(d string) bool { return under(imp, d) }) {
 				t.Errorf("%s imports %s; it may import %v of ours", p.ImportPath, imp, rule)
+			}
+		}
+	}
+}
+
+// TestTheProgramIsSmall keeps out what would make each command of kdiag start with every group of the Kubernetes API.
+func TestTheProgramIsSmall(t *testing.T) {
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", "./cmd/kdiag").Output()
+	if err != nil {
+		t.Fatalf("listing what the program is made of: %v", err)
+	}
+	few := []string{"authentication", "coordination", "core"} // the groups of k8s.io/api that are needed
+	for path := range strings.Lines(string(out)) {
+		path = strings.TrimSpace(path)
+		group, isGroup := strings.CutPrefix(path, "k8s.io/api/")
+		if isGroup && !slices.Contains(few, filepath.Dir(group)) {
+			t.Errorf("the program carries %s; it needs %v of k8s.io/api", path, few)
+		}
+		for _, heavy := range []string{"kubernetes", "informers", "applyconfigurations", "dynamic", "discovery"} {
+			if strings.HasPrefix(path, "k8s.io/client-go/"+heavy) {
+				t.Errorf("the program carries %s; plegbench/syncloop/apiserver takes its place", path)
 			}
 		}
 	}

@@ -28,7 +28,7 @@ func Render(env cli.Env, f *cli.Flags) render.Options {
 // Ask gathers the facts with progress on standard error, and says what kept kdiag from looking. The error is one of
 // usage, or of kdiag itself.
 func Ask(
-	ctx context.Context, env cli.Env, f *cli.Flags, opts plegbench.Options, limits checks.Limits,
+	ctx context.Context, env cli.Env, f *cli.Flags, opts plegbench.Options, limits checks.Limits, looks target.Looks,
 ) (*checks.Facts, []string, error) {
 	progress := render.NewProgress(env.Err, env.ErrTTY, env.Width)
 	progress.ASCII = env.ASCII()
@@ -36,7 +36,7 @@ func Ask(
 	if opts.Record {
 		opts.OnSample = progress.Sample
 	}
-	facts, err := target.Gather(ctx, env, f, opts, limits)
+	facts, err := target.Gather(ctx, env, f, opts, limits, looks)
 	progress.Done()
 	lines, err := wayOut(facts, err, f.Output)
 	return facts, lines, err

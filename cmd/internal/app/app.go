@@ -15,11 +15,14 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/kdiag/kdiag/checks/host"
+	"github.com/kdiag/kdiag/cmd/internal/canarycmd"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
 	"github.com/kdiag/kdiag/cmd/internal/exitedcmd"
 	"github.com/kdiag/kdiag/cmd/internal/explaincmd"
 	"github.com/kdiag/kdiag/cmd/internal/gccmd"
 	"github.com/kdiag/kdiag/cmd/internal/journalcmd"
+	"github.com/kdiag/kdiag/cmd/internal/nodecmd"
 	"github.com/kdiag/kdiag/cmd/internal/plegcmd"
 	"github.com/kdiag/kdiag/cmd/internal/proxycmd"
 	"github.com/kdiag/kdiag/cmd/internal/relistcmd"
@@ -33,6 +36,9 @@ import (
 // Main runs kdiag with the given arguments and returns its exit code. SIGINT and SIGTERM end the command early with
 // what it has; a second one kills the process.
 func Main(ctx context.Context, env cli.Env, args []string) int {
+	if len(args) > 0 && args[0] == host.ChildArgument {
+		return host.Serve(args[1:], env.Out) // kdiag's own child, for looks that may never return
+	}
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop)
@@ -104,11 +110,13 @@ Exit codes: 0 healthy, or the work was done; 1 a problem was found, or part of t
 	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(
 		plegcmd.NewCommand(env),
+		nodecmd.NewCommand(env),
 		runtimecmd.NewCommand(env),
 		relistcmd.NewCommand(env),
 		exitedcmd.NewCommand(env),
 		gccmd.NewCommand(env),
 		journalcmd.NewCommand(env),
+		canarycmd.NewCommand(env),
 		reproducecmd.NewCommand(env),
 		syncloopcmd.NewCommand(env),
 		proxycmd.NewCommand(env),

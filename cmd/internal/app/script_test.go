@@ -11,6 +11,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/kdiag/kdiag/checks/host"
 	"github.com/kdiag/kdiag/cmd/internal/app"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
 )
@@ -18,6 +19,9 @@ import (
 var update = flag.Bool("update", false, "rewrite the wanted output in scripts")
 
 func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == host.ChildArgument {
+		os.Exit(host.Serve(os.Args[2:], os.Stdout)) // the tests' kdiag starts itself anew too
+	}
 	testscript.Main(m, map[string]func(){
 		"kdiag": func() { os.Exit(app.Main(context.Background(), cli.System(), os.Args[1:])) },
 	})

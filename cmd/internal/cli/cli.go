@@ -24,6 +24,7 @@ type Env struct {
 	Getenv   func(string) string
 	Hostname func() (string, error)
 	Root     string // the host's file system as this process sees it; "/" outside tests
+	Self     string // this program, to be started anew for what may hang; empty where that must not be
 	InTTY    bool   // In is a terminal, at which somebody may be asked
 	OutTTY   bool   // Out is a terminal
 	ErrTTY   bool   // Err is a terminal

@@ -13,7 +13,7 @@ func System() Env {
 	env := Env{
 		In: os.Stdin, Out: os.Stdout, Err: os.Stderr,
 		Now: time.Now, Getenv: os.Getenv, Hostname: os.Hostname,
-		Root:   "/",
+		Root: "/", Self: "/proc/self/exe",
 		InTTY:  term.IsTerminal(int(os.Stdin.Fd())),
 		OutTTY: term.IsTerminal(int(os.Stdout.Fd())),
 		ErrTTY: term.IsTerminal(int(os.Stderr.Fd())),

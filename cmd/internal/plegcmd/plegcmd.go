@@ -73,7 +73,7 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 	limits.ExitedWarning = opts.exitedWarning
 	facts, problems, err := answer.Ask(ctx, env, &opts.Flags, plegbench.Options{
 		Samples: opts.samples, Pause: 50 * time.Millisecond, Deep: opts.deep,
-	}, limits)
+	}, limits, target.Looks{Cheap: true})
 	if err != nil {
 		return err
 	}

@@ -116,7 +116,7 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 	if opts.duration > 0 {
 		series.Samples = 0
 	}
-	facts, problems, err := answer.Ask(ctx, env, &opts.Flags, series, checks.RuntimeLimits())
+	facts, problems, err := answer.Ask(ctx, env, &opts.Flags, series, checks.RuntimeLimits(), target.Looks{})
 	if err != nil {
 		return err
 	}

@@ -53,7 +53,16 @@ type view struct {
 	brief func(room) string // what brief prints, before it is cut
 }
 
-// Report prints the answer of kdiag pleg and kdiag node.
+// Node prints the answer of kdiag node.
+func Node(w io.Writer, r *checks.Report, o Options) error {
+	return print(w, "report", o, view{
+		doc:   r,
+		text:  func(p *page) { p.node(r) },
+		brief: func(m room) string { return m.report(r) },
+	})
+}
+
+// Report prints the answer of kdiag pleg.
 func Report(w io.Writer, r *checks.Report, o Options) error {
 	return print(w, "report", o, view{
 		doc:   r,

@@ -1,6 +1,7 @@
 package render
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/kdiag/kdiag/checks"
@@ -37,6 +38,52 @@ func (p *page) report(r *checks.Report) {
 	if r.Runtime.Endpoint != "" { // else all of them say that no runtime was asked
 		p.checks(r.Checks)
 	}
+}
+
+// node writes the answer of kdiag node: every check in one line, then the verdict.
+func (p *page) node(r *checks.Report) {
+	for _, g := range groups(r.Checks) {
+		p.heading(g.title)
+		p.checkTable(g.checks)
+	}
+	if len(r.Checks) > 0 {
+		p.blank()
+		p.pair("checks", labelWidth, tally(r.Checks))
+		p.runtime(r.Runtime, labelWidth)
+		p.blank()
+	}
+	p.headline(r.Status, where(r.Host, r.Runtime), sentence(p.cleaner, r.Status, r.Causes, r.Problems, fineRelist(r.Relist)))
+	p.problems(r.Status, r.Causes, r.Problems)
+	p.causes(r.Causes)
+}
+
+// A group is the checks of one part of the node.
+type group struct {
+	title  string
+	checks []checks.Result
+}
+
+// groups parts checks by the first word of their ids, in the order in which they come.
+func groups(results []checks.Result) []group {
+	titles := map[string]string{
+		"host": "Host", "systemd": "systemd", "runtime": "Runtime", "image": "Runtime", "relist": "Relist",
+		"kubelet": "Kubelet", "journal": "Logs",
+	}
+	var all []group
+	for _, r := range results {
+		word, _, _ := strings.Cut(r.ID, ".")
+		title := titles[word]
+		if title == "" {
+			title = "Others"
+		}
+		i := slices.IndexFunc(all, func(g group) bool { return g.title == title })
+		if i < 0 {
+			i = len(all)
+			all = append(all, group{title: title})
+		}
+		all[i].checks = append(all[i].checks, r)
+	}
+	return all
 }
 
 // measured reports whether a summary has figures to show.

@@ -48,7 +48,7 @@ func run(ctx context.Context, env cli.Env, flags cli.Flags) error {
 	}
 	facts, problems, err := answer.Ask(ctx, env, &flags, plegbench.Options{
 		Samples: 1, NoSweep: true,
-	}, checks.RuntimeLimits())
+	}, checks.RuntimeLimits(), target.Looks{})
 	if err != nil {
 		return err
 	}

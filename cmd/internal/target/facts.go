@@ -24,10 +24,12 @@ const (
 	lateHostTimeout = 300 * time.Millisecond
 )
 
-// Gather asks the runtime, the host and the logs at the same time and returns what the judge needs. It ends with the flags'
+// Gather asks the runtime, the node and the logs at the same time and returns what the judge needs. It ends with the flags'
 // timeout whatever hangs. A runtime that cannot be found or opened is a fact too: the error then says why, and the
 // facts hold what there is.
-func Gather(ctx context.Context, env cli.Env, f *cli.Flags, opts plegbench.Options, limits checks.Limits) (*checks.Facts, error) {
+func Gather(
+	ctx context.Context, env cli.Env, f *cli.Flags, opts plegbench.Options, limits checks.Limits, looks Looks,
+) (*checks.Facts, error) {
 	asking, rpc := f.Budget()
 	ctx, cancel := context.WithTimeout(ctx, asking)
 	defer cancel()
@@ -39,13 +41,17 @@ func Gather(ctx context.Context, env cli.Env, f *cli.Flags, opts plegbench.Optio
 	t, err := Open(ctx, env, f)
 	if err != nil {
 		if _, none := errors.AsType[*crictl.NoEndpointError](err); none {
-			said := <-logs // without a runtime to ask, the logs are all that there is
+			// Without a runtime to ask, the logs and the host are all that there is.
+			node := lookAtNode(ctx, env, &Target{}, looks)
+			said := <-logs
 			facts.Journal, facts.JournalProblem = said.report, said.missing
+			facts.Node = <-node
 		}
 		facts.Now = env.Now()
 		return facts, err
 	}
 	defer t.Close()
+	node := lookAtNode(ctx, env, t, looks)
 	facts.Runtime, facts.Kubelet = t.Runtime(), t.Kubelet
 	logDiscovery(log, t)
 
@@ -53,7 +59,7 @@ func Gather(ctx context.Context, env cli.Env, f *cli.Flags, opts plegbench.Optio
 	opts.Hints = func(ctx context.Context) []plegbench.Hint { return t.hints(ctx, env.Root) }
 	opts.RPCTimeout = rpc
 	opts.Streaming = t.Kubelet != nil && t.Kubelet.CRIListStreaming
-	facts.Measurement = plegbench.Measure(ctx, t.Endpoint.URL, t.Client, opts)
+	facts.Measurement = plegbench.Measure(ctx, t.socket, t.Client, opts)
 	facts.Summary = plegbench.Summarize(facts.Measurement, t.Kubelet)
 	seen := <-processes
 	if !t.Simulated() && seen.missing == "" {
@@ -66,6 +72,7 @@ func Gather(ctx context.Context, env cli.Env, f *cli.Flags, opts plegbench.Optio
 	facts.Processes, facts.HostMissing = seen.list, seen.missing
 	said := <-logs
 	facts.Journal, facts.JournalProblem = said.report, said.missing
+	facts.Node = <-node
 	facts.Now = env.Now()
 	if v := facts.Measurement.Version; v != nil {
 		facts.Runtime.Name = shorten(v.RuntimeName)

@@ -23,6 +23,7 @@ type Target struct {
 	Kubelet  *crictl.Kubelet // nil in a simulation, or when no kubelet runs here
 	Tried    []crictl.Tried  // what was passed over on the way to the endpoint
 	Client   *crictl.Client
+	socket   string       // where Endpoint is for this process, which may see the host's files below another root
 	fake     *fake.Server // in a simulation
 	close    []func()
 }
@@ -58,7 +59,11 @@ func Open(ctx context.Context, env cli.Env, f *cli.Flags) (*Target, error) {
 	} else if err := t.discover(ctx, env, f.Endpoint); err != nil {
 		return nil, err
 	}
-	client, err := crictl.Dial(t.Endpoint.URL, crictl.Options{RPCTimeout: rpc})
+	t.socket = t.Endpoint.URL
+	if !t.Simulated() {
+		t.socket = below(env.Root, t.Endpoint.URL)
+	}
+	client, err := crictl.Dial(t.socket, crictl.Options{RPCTimeout: rpc})
 	if err != nil {
 		t.Close()
 		return nil, fmt.Errorf("preparing a connection to %s: %w", t.Endpoint.URL, err)
@@ -66,6 +71,21 @@ func Open(ctx context.Context, env cli.Env, f *cli.Flags) (*Target, error) {
 	t.Client = client
 	t.close = append(t.close, func() { _ = client.Close() })
 	return t, nil
+}
+
+// below returns a socket's address as this process sees it: below root, unless it is only there without.
+func below(root, url string) string {
+	path, ok := strings.CutPrefix(url, "unix://")
+	if root == "/" || root == "" || !ok {
+		return url
+	}
+	here := filepath.Join(root, path)
+	if _, err := os.Lstat(here); err != nil {
+		if _, err := os.Lstat(path); err == nil {
+			return url
+		}
+	}
+	return "unix://" + here
 }
 
 func (t *Target) discover(ctx context.Context, env cli.Env, flag string) error {

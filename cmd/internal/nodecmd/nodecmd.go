@@ -1,0 +1,172 @@
+// Package nodecmd is kdiag node: every check on this node, and the verdict.
+package nodecmd
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/checks/kubelet"
+	"github.com/kdiag/kdiag/cmd/internal/answer"
+	"github.com/kdiag/kdiag/cmd/internal/cli"
+	"github.com/kdiag/kdiag/cmd/internal/render"
+	"github.com/kdiag/kdiag/cmd/internal/target"
+	"github.com/kdiag/kdiag/crictl/fake"
+	"github.com/kdiag/kdiag/plegbench"
+)
+
+type options struct {
+	cli.Flags
+	hostRoot    string
+	tokenFile   string
+	certificate string
+	key         string
+	noAPIServer bool
+	deep        bool
+}
+
+// NewCommand returns kdiag node.
+func NewCommand(env cli.Env) *cobra.Command {
+	var opts options
+	cmd := &cobra.Command{
+		Use:   "node",
+		Short: "Check everything around PLEG on this node: host, systemd, runtime, kubelet, logs",
+		Long: `Look at all that makes a node NotReady: pressure, disks, mounts, stuck processes, limits, cgroups and the clock of the
+host; systemd and its units; the runtime, as kdiag pleg does; the kubelet's settings, health, certificates and its way
+to the API server; the logs of the last minutes. One line each, the cause before its consequences, then the verdict.
+
+Reads only, but for a few writes of 4 KiB into an unlinked file, which time the runtime's disk. Whatever hangs is left
+behind and named. As root it sees everything; without, each check says what it could not see.
+
+From a pod: privileged, with hostPID and the host's root mounted, kdiag node --host-root /host.`,
+		Example: `  kdiag node                        # on the sick node
+  kdiag node -o brief               # one line
+  kdiag node --host-root /host      # from a privileged pod
+  kdiag node --kubelet-token FILE   # with a token that may read nodes/metrics and nodes/healthz`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := opts.check(cmd); err != nil {
+				return err
+			}
+			return run(cmd.Context(), env, opts)
+		},
+	}
+	opts.AddRuntime(cmd, fake.Names())
+	opts.AddOutput(cmd)
+	fs := cmd.Flags()
+	fs.StringVar(&opts.hostRoot, "host-root", "", "where the host's root directory is (default /)")
+	fs.StringVar(&opts.tokenFile, "kubelet-token", "", "a file with a bearer token for the kubelet's server")
+	fs.StringVar(&opts.certificate, "kubelet-cert", "", "a client certificate (PEM) for the kubelet's server; default: the node's own")
+	fs.StringVar(&opts.key, "kubelet-key", "", "the key of --kubelet-cert, when it is not in the same file")
+	fs.BoolVar(&opts.noAPIServer, "no-api-server", false, "do not ask the API server that the kubelet's kubeconfig names")
+	fs.BoolVar(&opts.deep, "deep", false, "ask for the status of every container, however many, until --timeout")
+	return cmd
+}
+
+func (o *options) check(cmd *cobra.Command) error {
+	for _, flag := range []struct {
+		name string
+		path *string
+		dir  bool
+	}{
+		{"host-root", &o.hostRoot, true}, {"kubelet-token", &o.tokenFile, false},
+		{"kubelet-cert", &o.certificate, false}, {"kubelet-key", &o.key, false},
+	} {
+		if !cmd.Flags().Changed(flag.name) {
+			continue
+		}
+		if err := readable(flag.name, flag.path, flag.dir); err != nil {
+			return err
+		}
+	}
+	if o.key != "" && o.certificate == "" {
+		return &cli.UsageError{Problem: "--kubelet-key without --kubelet-cert", Hint: "name both, or leave both out"}
+	}
+	if o.hostRoot != "" && o.Simulate != "" {
+		return &cli.UsageError{Problem: "--simulate and --host-root exclude each other", Hint: "a simulated runtime has no host"}
+	}
+	return o.Check(cmd)
+}
+
+// readable makes the path of a flag absolute, and reports what is not there or is of another kind.
+func readable(flag string, path *string, dir bool) error {
+	bad := func(problem string) error {
+		return &cli.UsageError{Problem: "--" + flag + " " + problem, Hint: "kdiag node --help says what it is for"}
+	}
+	if *path == "" {
+		return bad("is empty")
+	}
+	abs, err := filepath.Abs(*path)
+	if err != nil {
+		return bad(err.Error())
+	}
+	*path = abs
+	switch info, err := os.Stat(abs); {
+	case err != nil:
+		return bad(abs + ": there is no such file")
+	case info.IsDir() != dir || !dir && !info.Mode().IsRegular():
+		return bad(abs + " is of another kind")
+	}
+	if dir {
+		if _, err := os.Stat(filepath.Join(abs, "proc", "self")); err != nil {
+			return bad(abs + " has no proc: it is not the root of a running host")
+		}
+	}
+	return nil
+}
+
+// maxToken bounds a file with a token, in bytes: service account tokens have one to two thousand.
+const maxToken = 64 << 10
+
+func (o *options) credentials() (kubelet.Credentials, error) {
+	c := kubelet.Credentials{CertFile: o.certificate, KeyFile: o.key}
+	if o.tokenFile == "" {
+		return c, nil
+	}
+	f, err := os.Open(o.tokenFile)
+	if err != nil {
+		return c, &cli.UsageError{Problem: "--kubelet-token: " + err.Error()}
+	}
+	defer f.Close()
+	token, err := io.ReadAll(io.LimitReader(f, maxToken))
+	if err == nil && strings.TrimSpace(string(token)) == "" {
+		err = errors.New("the file is empty")
+	}
+	if err != nil {
+		return c, &cli.UsageError{Problem: "--kubelet-token: " + err.Error()}
+	}
+	c.Token = strings.TrimSpace(string(token))
+	return c, nil
+}
+
+func run(ctx context.Context, env cli.Env, opts options) error {
+	if opts.Simulate == "help" {
+		return target.PrintScenarios(env.Out)
+	}
+	credentials, err := opts.credentials()
+	if err != nil {
+		return err
+	}
+	if opts.hostRoot != "" {
+		env.Root = opts.hostRoot
+	}
+	facts, problems, err := answer.Ask(ctx, env, &opts.Flags, plegbench.Options{
+		Samples: 5, Pause: 50 * time.Millisecond, Deep: opts.deep,
+	}, checks.DefaultLimits(), target.Looks{All: true, Credentials: credentials, APIServer: !opts.noAPIServer})
+	if err != nil {
+		return err
+	}
+	report := checks.NewReport(target.Header(env, checks.KindReport), facts)
+	report.Problems = append(problems, report.Problems...)
+	if err := render.Node(env.Out, report, answer.Render(env, &opts.Flags)); err != nil {
+		return err
+	}
+	return answer.Exit(ctx, report.Status, opts.FailOn)
+}

@@ -1,0 +1,60 @@
+package target
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/checks/host"
+	"github.com/kdiag/kdiag/checks/kubelet"
+	"github.com/kdiag/kdiag/cmd/internal/cli"
+	"github.com/kdiag/kdiag/crictl"
+)
+
+// Looks say how much of the node is looked at beside the runtime's socket. The zero value is nothing.
+type Looks struct {
+	Cheap       bool // what takes little: for kdiag pleg
+	All         bool
+	Credentials kubelet.Credentials // for the kubelet's server
+	APIServer   bool                // the server in the kubelet's kubeconfig may be asked
+}
+
+// betweenLooks is the time between two looks at what the kernel counts: long enough for a share of time to mean something
+// (a tick has 4 to 10 ms), short beside what a person waits.
+const betweenLooks = 500 * time.Millisecond
+
+// lookAtNode makes the looks beside everything else. It answers before the command's time is up, whatever hangs.
+func lookAtNode(ctx context.Context, env cli.Env, t *Target, looks Looks) <-chan *checks.Node {
+	out := make(chan *checks.Node, 1)
+	if t.Simulated() || !looks.All && !looks.Cheap {
+		out <- nil
+		return out
+	}
+	s := checks.Surroundings{
+		Root: env.Root, Child: host.Child{Program: env.Self}, Credentials: looks.Credentials, APIServer: looks.APIServer,
+		Between: betweenLooks,
+	}
+	if t.Client != nil {
+		s.RuntimeDriver = t.cgroupDriver
+	}
+	if t.Kubelet != nil {
+		s.KubeletPID = t.Kubelet.PID
+	}
+	go func() {
+		out <- checks.NewRunner().Run(ctx, s, func(p checks.Probe) bool { return looks.All || p.Cheap })
+	}()
+	return out
+}
+
+// cgroupDriver asks the runtime which cgroup driver it wants.
+func (t *Target) cgroupDriver(ctx context.Context) (string, error) {
+	driver, call := t.Client.CgroupDriver(ctx)
+	switch {
+	case call.Code == crictl.Unimplemented:
+		return "", checks.Skip("the runtime does not know the question (RuntimeConfig)")
+	case !call.OK():
+		return "", fmt.Errorf("RuntimeConfig: %s", call.Err)
+	}
+	return driver, nil
+}
