@@ -39,19 +39,23 @@ func TestRun(t *testing.T) {
 		{"found", fine, Look[host.Clock]{Value: host.Clock{Synchronised: true}, OK: true}, nil},
 		{
 			"a part", func(context.Context) (host.Clock, error) { return host.Clock{MaxError: 1}, errors.New("no permission") },
-			Look[host.Clock]{Value: host.Clock{MaxError: 1}, Missing: "no permission"}, nil,
+			Look[host.Clock]{Value: host.Clock{MaxError: 1}, Missing: "no permission"},
+			nil,
 		},
 		{
 			"does not apply", func(context.Context) (host.Clock, error) { return host.Clock{}, skip{"none here"} },
-			Look[host.Clock]{Skipped: true, Missing: "none here"}, nil,
+			Look[host.Clock]{Skipped: true, Missing: "none here"},
+			nil,
 		},
 		{
 			"panics", func(context.Context) (host.Clock, error) { panic("boom") },
-			Look[host.Clock]{Missing: "kdiag's own fault: boom"}, nil,
+			Look[host.Clock]{Missing: "kdiag's own fault: boom"},
+			nil,
 		},
 		{
 			"late", func(ctx context.Context) (host.Clock, error) { <-ctx.Done(); time.Sleep(time.Second); return fine(ctx) },
-			Look[host.Clock]{Hung: true, Missing: "outstanding for 2.0 s", Took: 2 * time.Second}, []string{"clock"},
+			Look[host.Clock]{Hung: true, Missing: "outstanding for 2.0 s", Took: 2 * time.Second},
+			[]string{"clock"},
 		},
 	}
 	for _, tt := range tests {

@@ -76,8 +76,10 @@ func (o *options) check(cmd *cobra.Command) error {
 		path *string
 		dir  bool
 	}{
-		{"host-root", &o.hostRoot, true}, {"kubelet-token", &o.tokenFile, false},
-		{"kubelet-cert", &o.certificate, false}, {"kubelet-key", &o.key, false},
+		{"host-root", &o.hostRoot, true},
+		{"kubelet-token", &o.tokenFile, false},
+		{"kubelet-cert", &o.certificate, false},
+		{"kubelet-key", &o.key, false},
 	} {
 		if !cmd.Flags().Changed(flag.name) {
 			continue
