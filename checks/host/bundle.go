@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -33,7 +32,7 @@ func (k *objects) readBundles(ctx context.Context, dirs []string) {
 				continue
 			}
 			for _, file := range []string{"config.json", "userdata/config.json"} {
-				if b := readFile(filepath.Join(dir, id, file), maxSpec); b != nil {
+				if b, err := readLimited(filepath.Join(dir, id, file), maxSpec); err == nil {
 					k.add(parseBundle(id, b))
 					break
 				}
@@ -104,17 +103,4 @@ func names(dir string) []string {
 	defer d.Close()
 	list, _ := d.Readdirnames(maxEntries)
 	return list
-}
-
-func readFile(name string, limit int64) []byte {
-	f, err := os.Open(name)
-	if err != nil {
-		return nil
-	}
-	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, limit))
-	if err != nil {
-		return nil
-	}
-	return b
 }

@@ -68,7 +68,7 @@ func idOfCgroup(base string) string {
 func uidOfCgroup(base string) string {
 	if slice, ok := strings.CutSuffix(base, ".slice"); ok {
 		_, uid, found := strings.Cut(slice, "-pod")
-		if !found || !strings.HasPrefix(slice, "kubepods") {
+		if !found || !strings.Contains(slice, "kubepods") { // kubelet-kubepods-... below --cgroup-root=/kubelet
 			return ""
 		}
 		return strings.ReplaceAll(uid, "_", "-")

@@ -10,6 +10,7 @@ func TestParseCgroup(t *testing.T) {
 		{"systemd v2", "0::/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod1b2c_3d.slice/cri-containerd-" + idA + ".scope\n", cgroupName{idA, "1b2c-3d"}},
 		{"systemd v2 guaranteed", "0::/kubepods.slice/kubepods-pod1b2c_3d.slice/cri-containerd-" + idA + ".scope\n", cgroupName{idA, "1b2c-3d"}},
 		{"crio with a child", "0::/kubepods.slice/kubepods-pod1.slice/crio-" + idA + ".scope/container\n", cgroupName{idA, "1"}},
+		{"systemd below --cgroup-root", "0::/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-burstable.slice/kubelet-kubepods-burstable-pod1b2c_3d.slice/cri-containerd-" + idA + ".scope\n", cgroupName{idA, "1b2c-3d"}},
 		{"cgroupfs v1", "9:name=systemd:/\n4:memory:/kubepods/burstable/pod1b2c-3d/" + idA + "\n", cgroupName{idA, "1b2c-3d"}},
 		{"nested in a node of kind", "0::/docker/" + idB + "/kubelet/kubepods/pod7/" + idA + "\n", cgroupName{idA, "7"}},
 		{"path mismatch", "1:cpu:/system.slice/kubepods-pod1.slice:cri-containerd:" + idA + "\n", cgroupName{idA, ""}},

@@ -12,14 +12,13 @@ import (
 
 // ReadCgroups reads how many control groups there are, which of them are frozen, and what the CPU controller takes away
 // from the runtime and the kubelet between two looks. With an error there may be a part of it.
-func ReadCgroups(ctx context.Context, root string, between time.Duration) (Cgroups, error) {
+func ReadCgroups(ctx context.Context, root string, people Population, between time.Duration) (Cgroups, error) {
 	return within(ctx, func(at *position) (Cgroups, error) {
 		all, err := readHierarchies(root)
 		if err != nil {
 			return Cgroups{}, err
 		}
 		began := time.Now()
-		people, missing := readPopulation(ctx, root)
 		cpu, _ := all.of("cpu")
 		throttlers := readThrottlers(at, root, cpu, people)
 
@@ -28,11 +27,11 @@ func ReadCgroups(ctx context.Context, root string, between time.Duration) (Cgrou
 		var walked error
 		c.Frozen, walked = readFrozen(ctx, at, root, all)
 
-		err = errors.Join(missing, counted, walked)
+		err = errors.Join(people.gap(), counted, walked)
 		if len(throttlers) == 0 {
 			return c, err
 		}
-		if e := waitFor(ctx, began, between); e != nil {
+		if e := pause(ctx, between-time.Since(began)); e != nil {
 			return c, errors.Join(err, fmt.Errorf("looking at cpu.stat again: %w", e))
 		}
 		c.Throttled = throttlings(throttlers, cpu.unified)

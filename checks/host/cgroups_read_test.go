@@ -36,7 +36,7 @@ func TestReadCgroupsVersion2(t *testing.T) {
 			time.Sleep(time.Second)
 			throttled("system.slice", "110", "19", "805000")
 		}()
-		got, err := ReadCgroups(t.Context(), n.root, 2*time.Second)
+		got, err := ReadCgroups(t.Context(), n.root, n.people(), 2*time.Second)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -76,7 +76,7 @@ func TestReadCgroupsHybrid(t *testing.T) {
 		n.write("sys/fs/cgroup/freezer/kubepods/freezer.state", "THAWED\n")
 		n.write("sys/fs/cgroup/unified/odd/cgroup.events", "populated 0\nfrozen 1\n")
 		n.write("sys/fs/cgroup/unified/odd/cgroup.freeze", "1\n")
-		got, err := ReadCgroups(t.Context(), n.root, time.Second)
+		got, err := ReadCgroups(t.Context(), n.root, n.people(), time.Second)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -101,7 +101,7 @@ func TestReadCgroupsHybrid(t *testing.T) {
 func TestReadCgroupsWithout(t *testing.T) {
 	n := newNode(t)
 	n.write("proc/1/mountinfo", "22 27 0:21 / /proc rw,relatime - proc proc rw\n")
-	if got, err := ReadCgroups(t.Context(), n.root, 0); err == nil {
+	if got, err := ReadCgroups(t.Context(), n.root, n.people(), 0); err == nil {
 		t.Errorf("ReadCgroups without cgroups = %+v, no error", got)
 	}
 }

@@ -27,13 +27,8 @@ type hierarchy struct {
 
 // readHierarchies reads where the host has its cgroups mounted, the way process 1 sees it.
 func readHierarchies(root string) (hierarchies, error) {
-	f, err := os.Open(filepath.Join(root, "proc/1/mountinfo"))
-	if err != nil {
-		return nil, fmt.Errorf("finding the control groups: %w", err)
-	}
-	defer f.Close()
 	// 16 MiB are some hundred thousand mounts. A leak of mounts is no reason to lose sight of cgroups, mounted first.
-	b, err := io.ReadAll(io.LimitReader(f, 16<<20))
+	b, err := readLimited(filepath.Join(root, "proc/1/mountinfo"), 16<<20)
 	if err != nil {
 		return nil, fmt.Errorf("finding the control groups: %w", err)
 	}
@@ -53,14 +48,13 @@ type hierarchies []hierarchy
 func parseHierarchies(b []byte) hierarchies {
 	var all hierarchies
 	for line := range strings.Lines(string(b)) {
-		mount, super, _ := strings.Cut(line, " - ")
-		m, s := strings.Fields(mount), strings.Fields(super)
-		if len(m) < 5 || len(s) < 3 || s[0] != "cgroup" && s[0] != "cgroup2" {
+		m, err := parseMountLine(line)
+		if err != nil || m.kind != "cgroup" && m.kind != "cgroup2" {
 			continue
 		}
-		h := hierarchy{base: path.Clean(unescape(m[3])), point: path.Clean(unescape(m[4])), unified: s[0] == "cgroup2"}
+		h := hierarchy{base: path.Clean(m.root), point: path.Clean(m.point), unified: m.kind == "cgroup2"}
 		if !h.unified {
-			h.options = strings.Split(s[2], ",")
+			h.options = strings.Split(m.options, ",")
 		}
 		all = append(all, h)
 	}

@@ -28,7 +28,6 @@ type reply struct {
 	Err                string
 	Size, Free         uint64 // bytes
 	Inodes, InodesFree uint64
-	ReadOnly           bool
 	Device             string // major:minor of what was looked at
 }
 
@@ -79,7 +78,7 @@ func look(name string) (got reply) {
 	}
 	got = reply{
 		Size: bytesOf(st.Blocks, unit), Free: bytesOf(st.Bavail, unit),
-		Inodes: st.Files, InodesFree: min(st.Ffree, st.Files), ReadOnly: st.Flags&unix.ST_RDONLY != 0,
+		Inodes: st.Files, InodesFree: min(st.Ffree, st.Files),
 	}
 	var attributes unix.Statx_t
 	err = unix.Statx(fd, "", unix.AT_EMPTY_PATH|unix.AT_STATX_FORCE_SYNC|unix.AT_NO_AUTOMOUNT, unix.STATX_BASIC_STATS, &attributes)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"math"
 	"os"
 	"path/filepath"
@@ -19,7 +20,7 @@ const maxDescriptors = 2 << 20
 
 // ReadFiles reads how many files are open on the host and in the processes of the runtime and the kubelet, against
 // their limits. With an error there may be a part of it.
-func ReadFiles(ctx context.Context, root string) (Files, error) {
+func ReadFiles(ctx context.Context, root string, people Population) (Files, error) {
 	return within(ctx, func(at *position) (Files, error) {
 		b, err := readSmall(filepath.Join(root, "proc/sys/fs/file-nr"))
 		if err != nil {
@@ -29,16 +30,26 @@ func ReadFiles(ctx context.Context, root string) (Files, error) {
 		if f.System, err = parseFileNr(b); err != nil {
 			return Files{}, fmt.Errorf("counting open files: %w", err)
 		}
-		people, err := readPopulation(ctx, root)
+		denied := 0
+		err = people.gap()
 		for _, daemon := range people.daemons() {
 			at.enter(fmt.Sprintf("the descriptors of process %d (%s)", daemon.PID, daemon.Name))
 			p, e := readProcessFiles(filepath.Join(root, "proc", strconv.Itoa(daemon.PID)))
-			if e != nil {
+			switch {
+			case errors.Is(e, fs.ErrNotExist), errors.Is(e, unix.ESRCH):
+				continue // gone meanwhile
+			case errors.Is(e, fs.ErrPermission):
+				denied++
+				continue
+			case e != nil:
 				err = errors.Join(err, fmt.Errorf("counting the open files of %s: %w", daemon.Name, e))
 				continue
 			}
 			p.PID, p.Name, p.Role = daemon.PID, daemon.Name, daemon.Role
 			f.Processes = append(f.Processes, p)
+		}
+		if denied > 0 {
+			err = errors.Join(err, fmt.Errorf("counting open files: no permission for %d of %d processes", denied, denied+len(f.Processes)))
 		}
 		return f, err
 	})

@@ -16,10 +16,12 @@ func TestReadFiles(t *testing.T) {
 		n.link(fmt.Sprintf("proc/20/fd/%d", fd), "/dev/null")
 	}
 	n.process(30, 1, "kubelet", 'S', "kubelet") // gone before its limits were read
-	n.process(40, 1, "nginx", 'S', "nginx")     // not ours
-	got, err := ReadFiles(t.Context(), n.root)
-	if err == nil {
-		t.Error("no error for a kubelet that could not be read")
+	n.process(31, 1, "kubelet", 'S', "kubelet")
+	n.write("proc/31/limits", "\x1b[31m")
+	n.process(40, 1, "nginx", 'S', "nginx") // not ours
+	got, err := ReadFiles(t.Context(), n.root, n.people())
+	if err == nil || err.Error() != "counting the open files of kubelet: no limit of open files" {
+		t.Errorf("error %v, want one for the kubelet whose limits are none", err)
 	}
 	want := Files{
 		System:    Usage{2476, 0},
@@ -28,7 +30,7 @@ func TestReadFiles(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("ReadFiles (-want +got):\n%s", diff)
 	}
-	if _, err := ReadFiles(t.Context(), t.TempDir()); err == nil {
+	if _, err := ReadFiles(t.Context(), t.TempDir(), Population{}); err == nil {
 		t.Error("ReadFiles of nothing: no error")
 	}
 }

@@ -2,7 +2,6 @@ package host
 
 import (
 	"cmp"
-	"context"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -28,7 +27,7 @@ var usualRoots = []string{
 
 // Folders returns the folders that matter to the node. The runtime's is where its daemon has its database open, else each
 // of the usual ones that is there; the kubelet's and the logs' are given, or the defaults. Nothing below them is read.
-func Folders(ctx context.Context, root, kubeletDir, logsDir string) []Folder {
+func Folders(root string, people Population, kubeletDir, logsDir string) []Folder {
 	var all []Folder
 	add := func(role, path string) {
 		for _, f := range all {
@@ -38,8 +37,7 @@ func Folders(ctx context.Context, root, kubeletDir, logsDir string) []Folder {
 		}
 		all = append(all, Folder{Path: path, Role: role})
 	}
-	processes, _ := Processes(ctx, root) // without them, the usual places
-	for _, p := range processes {
+	for _, p := range people.daemons() { // without them, the usual places
 		if p.Role != RoleRuntime {
 			continue
 		}
@@ -62,7 +60,8 @@ func Folders(ctx context.Context, root, kubeletDir, logsDir string) []Folder {
 }
 
 // containerdRoot finds containerd's root folder by the database that the process has open; empty for other daemons and
-// where its descriptors may not be read. A deleted file's name says so and is none.
+// where its descriptors may not be read. A deleted file's name says so and is none. That of a daemon in a container (docker in
+// docker, kind) means a place that is another one out here.
 func containerdRoot(root string, pid int) string {
 	dir := filepath.Join(root, "proc", strconv.Itoa(pid), "fd")
 	for _, fd := range names(dir) {
@@ -70,9 +69,20 @@ func containerdRoot(root string, pid int) string {
 		if err != nil {
 			continue
 		}
-		if base, ok := strings.CutSuffix(target, boltFile); ok && filepath.IsAbs(base) {
+		base, ok := strings.CutSuffix(target, boltFile)
+		if ok && filepath.IsAbs(base) && sameFile(filepath.Join(dir, fd), filepath.Join(root, target)) {
 			return base
 		}
 	}
 	return ""
+}
+
+// sameFile reports whether two names lead to one file.
+func sameFile(a, b string) bool {
+	x, err := os.Stat(a)
+	if err != nil {
+		return false
+	}
+	y, err := os.Stat(b)
+	return err == nil && os.SameFile(x, y)
 }

@@ -31,7 +31,7 @@ const (
 // ReadInotify counts the inotify instances of each user and what they watch. There is no file that tells, so every
 // descriptor of every process is looked at, those of the runtime, the kubelet and the shims first. Unread says how many
 // processes were not, or not whole. An instance that a child inherited counts in both.
-func ReadInotify(ctx context.Context, root string) (Inotify, error) {
+func ReadInotify(ctx context.Context, root string, people Population) (Inotify, error) {
 	var seen Inotify
 	var err error
 	if seen.MaxInstances, err = readUint(root, "proc/sys/fs/inotify/max_user_instances"); err != nil {
@@ -40,9 +40,9 @@ func ReadInotify(ctx context.Context, root string) (Inotify, error) {
 	if seen.MaxWatches, err = readUint(root, "proc/sys/fs/inotify/max_user_watches"); err != nil {
 		return Inotify{}, fmt.Errorf("reading the limit of inotify watches: %w", err)
 	}
-	people, missing := readPopulation(ctx, root)
+	missing := people.gap()
 	if people.all == nil {
-		return seen, missing
+		return seen, fmt.Errorf("counting inotify instances: %w", missing)
 	}
 	counted, err := within(ctx, func(at *position) (Inotify, error) {
 		holders, unread := inotifyHolders(ctx, at, people)
@@ -56,7 +56,7 @@ func ReadInotify(ctx context.Context, root string) (Inotify, error) {
 }
 
 // own adds to the processes that are named whom they belong to.
-func (seen Inotify) own(ctx context.Context, people population) error {
+func (seen Inotify) own(ctx context.Context, people Population) error {
 	var pids []int
 	for _, user := range seen.Users {
 		for _, holder := range user.Top {
@@ -78,7 +78,7 @@ type inotifyHolder struct {
 	uid, watches int
 }
 
-func inotifyHolders(ctx context.Context, at *position, people population) (holders []inotifyHolder, unread int) {
+func inotifyHolders(ctx context.Context, at *position, people Population) (holders []inotifyHolder, unread int) {
 	left := maxOpen
 	for _, st := range people.byWorth() {
 		if st.kernel || st.state == 'Z' && st.threads <= 1 {

@@ -34,7 +34,7 @@ func TestReadInotify(t *testing.T) {
 	n.process(50, 1, "idle", 'S', "idle")
 	n.watcher(50, 0, 0)
 	n.process(60, 1, "ghost", 'Z', "")
-	got, err := ReadInotify(t.Context(), n.root)
+	got, err := ReadInotify(t.Context(), n.root, n.people())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -74,7 +74,7 @@ func TestReadTasksReal(t *testing.T) {
 	var zombies int
 	for range 50 { // until it is there and the children have ended
 		var err error
-		if tasks, err = ReadTasks(t.Context(), "/", 100*time.Millisecond); err != nil {
+		if tasks, err = ReadTasks(t.Context(), hostPeople(t), 100*time.Millisecond); err != nil {
 			t.Fatal(err)
 		}
 		zombies = 0
@@ -101,7 +101,8 @@ func TestReadTasksReal(t *testing.T) {
 	if !slices.ContainsFunc(b.Stack, func(f string) bool { return strings.Contains(f, "clone") || strings.Contains(f, "fork") }) {
 		t.Errorf("stack of a process in vfork: %v", b.Stack)
 	}
-	if tasks.Processes < 3 || tasks.Threads < tasks.Processes || tasks.Unread != 0 {
+	// Another test's daemon may have more threads than are looked at: Unread says nothing here.
+	if tasks.Processes < 3 || tasks.Threads < tasks.Processes {
 		t.Errorf("%d processes, %d threads, %d unread", tasks.Processes, tasks.Threads, tasks.Unread)
 	}
 	t.Logf("%+v", b)
@@ -173,7 +174,7 @@ func TestReadCgroupsReal(t *testing.T) {
 	var last Cgroups
 	for range 50 {
 		var err error
-		if last, err = ReadCgroups(t.Context(), "/", 0); err != nil {
+		if last, err = ReadCgroups(t.Context(), "/", hostPeople(t), 0); err != nil {
 			t.Fatal(err)
 		}
 		i := slices.IndexFunc(last.Frozen, func(f FrozenCgroup) bool { return f.Path == cgroup })
@@ -203,7 +204,7 @@ func TestReadPIDsReal(t *testing.T) {
 	var last PIDs
 	for range 200 {
 		var err error
-		if last, err = ReadPIDs(t.Context(), "/"); err != nil {
+		if last, err = ReadPIDs(t.Context(), "/", hostPeople(t)); err != nil {
 			t.Fatal(err)
 		}
 		i := slices.IndexFunc(last.Cgroups, func(c CgroupUsage) bool { return c.Path == cgroup })
@@ -238,7 +239,7 @@ func TestReadInotifyReal(t *testing.T) {
 			}
 		}
 	}
-	got, err := ReadInotify(t.Context(), "/")
+	got, err := ReadInotify(t.Context(), "/", hostPeople(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -254,7 +255,7 @@ func TestReadInotifyReal(t *testing.T) {
 
 func TestReadFilesReal(t *testing.T) {
 	cmd := play(t, "crio", "wait-for-stdin")
-	got, err := ReadFiles(t.Context(), "/")
+	got, err := ReadFiles(t.Context(), "/", hostPeople(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -284,4 +285,14 @@ func TestReadConntrackReal(t *testing.T) {
 	if _, err := os.Stat("/proc/sys/net/netfilter/nf_conntrack_max"); (err == nil) != (got.Max > 0) {
 		t.Errorf("ReadConntrack = %+v, the file: %v", got, err)
 	}
+}
+
+// hostPeople is the processes of this machine.
+func hostPeople(t *testing.T) Population {
+	t.Helper()
+	people, err := ReadPopulation(t.Context(), "/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return people
 }

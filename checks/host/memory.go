@@ -3,9 +3,7 @@ package host
 import (
 	"errors"
 	"fmt"
-	"io"
 	"math"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -70,14 +68,4 @@ func parseMemory(b []byte) (Memory, error) {
 		}
 	}
 	return m, nil
-}
-
-// readLimited returns up to limit bytes of a file of the kernel's.
-func readLimited(name string, limit int64) ([]byte, error) {
-	f, err := os.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	return io.ReadAll(io.LimitReader(f, limit))
 }

@@ -26,10 +26,12 @@ const otherTypes = "other"
 // A mountLine is what is kept of a line of mountinfo.
 type mountLine struct {
 	device   string // of the superblock, major:minor
+	root     string // what of the file system is mounted
 	point    string
 	kind     string // nfs4, fuse.s3fs, ext4, ...
 	source   string
-	readOnly bool // the mount or the whole file system
+	options  string // of the file system
+	readOnly bool   // the mount or the whole file system
 }
 
 // A mountTable is the mounts of one namespace in their order: the later lies over the earlier.
@@ -61,7 +63,7 @@ func parseMountLine(line string) (mountLine, error) {
 	}
 	readOnly := func(options string) bool { return slices.Contains(strings.Split(options, ","), "ro") }
 	return mountLine{
-		device: f[2], point: point, kind: unescape(of[0]), source: unescape(of[1]),
+		device: f[2], root: unescape(f[3]), point: point, kind: unescape(of[0]), source: unescape(of[1]), options: of[2],
 		readOnly: readOnly(f[5]) || readOnly(of[2]),
 	}, nil
 }

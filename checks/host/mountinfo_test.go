@@ -17,40 +17,40 @@ func TestParseMountLine(t *testing.T) {
 	}{
 		{
 			"no optional field", "31 23 0:28 / /sys/fs/cgroup rw,relatime - tmpfs tmpfs rw,mode=755\n",
-			mountLine{device: "0:28", point: "/sys/fs/cgroup", kind: "tmpfs", source: "tmpfs"},
+			mountLine{device: "0:28", root: "/", point: "/sys/fs/cgroup", kind: "tmpfs", source: "tmpfs", options: "rw,mode=755"},
 			"",
 		},
 		{
 			"two optional fields", "36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 shared:2 - ext3 /dev/root rw,errors=continue",
-			mountLine{device: "98:0", point: "/mnt2", kind: "ext3", source: "/dev/root"},
+			mountLine{device: "98:0", root: "/mnt1", point: "/mnt2", kind: "ext3", source: "/dev/root", options: "rw,errors=continue"},
 			"",
 		},
 		{
 			"escapes", `36 35 0:44 / /a\040b\011c\012d\134e\043f rw - fuse.x\040y a\040b rw`,
-			mountLine{device: "0:44", point: "/a b\tc\nd\\e#f", kind: "fuse.x y", source: "a b"},
+			mountLine{device: "0:44", root: "/", point: "/a b\tc\nd\\e#f", kind: "fuse.x y", source: "a b", options: "rw"},
 			"",
 		},
 		{
 			"no escape", `36 35 0:44 / /a\9b\04 rw - nfs x rw`,
-			mountLine{device: "0:44", point: `/a\9b\04`, kind: "nfs", source: "x"},
+			mountLine{device: "0:44", root: "/", point: `/a\9b\04`, kind: "nfs", source: "x", options: "rw"},
 			"",
 		},
 		{
 			"no source", "36 35 0:44 / /a rw - fuse.s3fs  rw",
-			mountLine{device: "0:44", point: "/a", kind: "fuse.s3fs"},
+			mountLine{device: "0:44", root: "/", point: "/a", kind: "fuse.s3fs", options: "rw"},
 			"",
 		},
 		{
 			"read-only mount", "36 35 0:44 / /a ro,nosuid - nfs x rw",
-			mountLine{device: "0:44", point: "/a", kind: "nfs", source: "x", readOnly: true},
+			mountLine{device: "0:44", root: "/", point: "/a", kind: "nfs", source: "x", options: "rw", readOnly: true},
 			"",
 		},
 		{
 			"read-only file system", "36 35 0:44 / /a rw - ext4 x ro,errors=remount-ro",
-			mountLine{device: "0:44", point: "/a", kind: "ext4", source: "x", readOnly: true},
+			mountLine{device: "0:44", root: "/", point: "/a", kind: "ext4", source: "x", options: "ro,errors=remount-ro", readOnly: true},
 			"",
 		},
-		{"errors=remount-ro", "36 35 0:44 / /a rw - ext4 x rw,errors=remount-ro", mountLine{device: "0:44", point: "/a", kind: "ext4", source: "x"}, ""},
+		{"errors=remount-ro", "36 35 0:44 / /a rw - ext4 x rw,errors=remount-ro", mountLine{device: "0:44", root: "/", point: "/a", kind: "ext4", source: "x", options: "rw,errors=remount-ro"}, ""},
 		{"nothing", "", mountLine{}, "no separator"},
 		{"cut", "36 35 0:44 / /a rw - ext4 x", mountLine{}, "too few"},
 		{"cut before", "36 35 0:44 / /a - ext4 x rw", mountLine{}, "too few"},

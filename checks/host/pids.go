@@ -21,12 +21,12 @@ const (
 
 // ReadPIDs reads how many processes and threads there are, against every limit that can stop a fork: the kernel's and
 // those of the cgroups that the runtime, the kubelet and the pods are in. With an error there may be a part of it.
-func ReadPIDs(ctx context.Context, root string) (PIDs, error) {
+func ReadPIDs(ctx context.Context, root string, people Population) (PIDs, error) {
 	p, err := readTaskLimits(root)
 	if err != nil {
 		return PIDs{}, err
 	}
-	p.Cgroups, err = within(ctx, func(at *position) ([]CgroupUsage, error) { return readPIDCgroups(ctx, at, root) })
+	p.Cgroups, err = within(ctx, func(at *position) ([]CgroupUsage, error) { return readPIDCgroups(ctx, at, root, people) })
 	return p, err
 }
 
@@ -64,7 +64,7 @@ func parseLoadTasks(b []byte) (int, error) {
 	return n, nil
 }
 
-func readPIDCgroups(ctx context.Context, at *position, root string) ([]CgroupUsage, error) {
+func readPIDCgroups(ctx context.Context, at *position, root string, people Population) ([]CgroupUsage, error) {
 	all, err := readHierarchies(root)
 	if err != nil {
 		return nil, err
@@ -73,7 +73,6 @@ func readPIDCgroups(ctx context.Context, at *position, root string) ([]CgroupUsa
 	if !ok {
 		return nil, errors.New("reading limits of tasks: no hierarchy has the pids controller")
 	}
-	people, missing := readPopulation(ctx, root)
 	usages, known := []CgroupUsage{}, map[string]bool{}
 	for _, daemon := range people.daemons() {
 		at.enter(fmt.Sprintf("the cgroup of process %d (%s)", daemon.PID, daemon.Name))
@@ -97,7 +96,7 @@ func readPIDCgroups(ctx context.Context, at *position, root string) ([]CgroupUsa
 			pods = append(pods, u)
 		}
 	})
-	return append(usages, fullest(pods)...), errors.Join(missing, err)
+	return append(usages, fullest(pods)...), errors.Join(people.gap(), err)
 }
 
 // usagesAbove returns the use of a daemon's cgroup, and of those above it that have a limit: each of them can refuse a

@@ -44,7 +44,7 @@ func TestReadPIDs(t *testing.T) {
 		n.pidsIn(pods+"/kubepods-pod2.slice", 100, "100", 12)
 		n.pidsIn(pods+"/kubepods-pod3.slice", 79, "100", 0)
 		n.pidsIn(pods+"/kubepods-pod4.slice", 1, "max", 3) // a limit below it refused
-		got, err := ReadPIDs(t.Context(), n.root)
+		got, err := ReadPIDs(t.Context(), n.root, n.people())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -71,7 +71,7 @@ func TestReadPIDs(t *testing.T) {
 		n.process(30, 1, "kubelet", 'S', "kubelet")
 		n.write("proc/30/cgroup", "8:pids:/kubelet\n0::/elsewhere\n")
 		n.pidsIn("sys/fs/cgroup/pids/kubelet", 8, "10", 1)
-		got, err := ReadPIDs(t.Context(), n.root)
+		got, err := ReadPIDs(t.Context(), n.root, n.people())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -84,13 +84,13 @@ func TestReadPIDs(t *testing.T) {
 		n := newNode(t)
 		n.kernelLimits()
 		n.write("proc/1/mountinfo", "22 27 0:21 / /proc rw,relatime - proc proc rw\n")
-		got, err := ReadPIDs(t.Context(), n.root)
+		got, err := ReadPIDs(t.Context(), n.root, n.people())
 		if err == nil || got.Tasks != 135 {
 			t.Errorf("ReadPIDs = %+v, %v; want what the kernel says, and an error", got, err)
 		}
 	})
 	t.Run("nothing", func(t *testing.T) {
-		if _, err := ReadPIDs(t.Context(), t.TempDir()); err == nil {
+		if _, err := ReadPIDs(t.Context(), t.TempDir(), Population{}); err == nil {
 			t.Error("ReadPIDs of nothing: no error")
 		}
 	})

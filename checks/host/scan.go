@@ -2,9 +2,7 @@ package host
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"os"
 	"path/filepath"
@@ -79,8 +77,8 @@ func (s *scan) result() []Process {
 	return slices.SortedFunc(maps.Values(s.found), func(a, b Process) int { return a.PID - b.PID })
 }
 
-// processes lists every process, which no lock can delay, then looks closer at those that can matter. Those in
-// uninterruptible sleep are noted by name at once and looked at last: their command line may never be read.
+// processes lists every process, which no lock can delay, then looks closer at those that can matter. They are noted by
+// name at once, since any command line may never be read; those in uninterruptible sleep are looked at last.
 func (s *scan) processes(ctx context.Context) error {
 	if err := s.list(ctx); err != nil {
 		return err
@@ -98,7 +96,7 @@ func (s *scan) roles(ctx context.Context) error {
 			continue
 		}
 		roles[st.pid] = role
-		if st.state == 'D' && !s.foreign(st, role, roles) {
+		if !s.foreign(st, role, roles) {
 			s.put(Process{PID: st.pid, PPID: st.ppid, Name: st.comm, Role: role, State: st.state, Started: startTime(s.boot, st.start)})
 		}
 	}
@@ -197,13 +195,29 @@ func (s *scan) ancestors(st stat) []stat {
 }
 
 // foreign reports whether a process runs in a container and so is not this node's, whatever its name: a shim is among
-// its ancestors. OCI runtimes are started by shims, kubelets may be run in a container, and plugins of a runtime can be
-// started by a daemon in one.
+// its ancestors. OCI runtimes are started by shims, and plugins of a runtime can be started by a daemon in a container. So
+// may be kubelets, which count unless they have a pid namespace of their own: they belong to other nodes (kind, k3d) then.
 func (s *scan) foreign(st stat, role Role, roles map[int]Role) bool {
+	if role == RoleKubelet {
+		return nested(s.readOf(st, "status"))
+	}
 	if role != RoleRuntime && role != RoleShim {
 		return false
 	}
 	return slices.ContainsFunc(s.ancestors(st), func(a stat) bool { return roles[a.pid] == RoleShim })
+}
+
+// nested reports whether a process is in a pid namespace below the reader's, from the line of /proc/PID/status that gives its
+// number in each:
+//
+//	NSpid:	4711	1
+func nested(status []byte) bool {
+	for line := range strings.Lines(string(status)) {
+		if ids, ok := strings.CutPrefix(line, "NSpid:"); ok {
+			return len(strings.Fields(ids)) > 1
+		}
+	}
+	return false
 }
 
 // object finds the sandbox or container of a process that does not name it in its arguments: a plugin is told it in its
@@ -328,13 +342,8 @@ func (s *scan) readOf(st stat, name string) []byte {
 
 // read returns up to limit bytes of a file under /proc, or nothing when it is gone or may not be read.
 func (s *scan) read(name string, limit int64) []byte {
-	f, err := os.Open(filepath.Join(s.proc, name))
+	b, err := readLimited(filepath.Join(s.proc, name), limit)
 	if err != nil {
-		return nil
-	}
-	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, limit))
-	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
 		return nil
 	}
 	return b

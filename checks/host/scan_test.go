@@ -20,6 +20,16 @@ type node struct {
 	root string
 }
 
+// people is what there is to see of the node's processes.
+func (n *node) people() Population {
+	n.t.Helper()
+	people, err := ReadPopulation(n.t.Context(), n.root)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return people
+}
+
 func newNode(t testing.TB) *node {
 	n := &node{t, t.TempDir()}
 	n.write("proc/stat", "cpu  1 2 3\nbtime 1000\n")
@@ -83,6 +93,9 @@ func TestProcesses(t *testing.T) {
 	n.write("proc/90/task/91/stat", statLine(91, "kubelet", 'D', 1, 1))
 	n.write("proc/90/task/91/wchan", "fuse_wait_answer")
 	n.write("proc/90/task/92/stat", statLine(92, "kubelet", 'D', 1, 1))
+	n.write("proc/90/status", "Name:\tkubelet\nNSpid:\t90\n")
+	n.process(95, 1, "kubelet", 'T', "/usr/bin/kubelet") // of a node that is a container on this host
+	n.write("proc/95/status", "Name:\tkubelet\nNSpid:\t95\t7\n")
 	n.write("proc/99/stat", "garbage")
 	n.write("proc/self/stat", statLine(100, "containerd", 'S', 1, 1))
 	if err := os.MkdirAll(filepath.Join(n.root, "proc/98"), 0o755); err != nil { // vanished

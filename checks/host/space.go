@@ -21,7 +21,7 @@ type Space struct {
 	Size, Free uint64   // bytes; Free is what root may still use for others: statfs's f_bavail
 	Inodes     uint64   // 0 where the file system has no fixed number (btrfs, some xfs)
 	InodesFree uint64
-	ReadOnly   bool
+	ReadOnly   bool          // by the host's mount table, which shows a remount after an error too
 	Err        string        // why statfs brought nothing; empty when it did
 	Hung       bool          // statfs did not answer
 	Waiting    time.Duration // for how long a hung look has been waiting, earlier runs of kdiag included
@@ -91,6 +91,5 @@ func (s *Space) fill(o outcome) {
 	default:
 		r := o.reply
 		s.Size, s.Free, s.Inodes, s.InodesFree, s.Err = r.Size, r.Free, r.Inodes, r.InodesFree, r.Err
-		s.ReadOnly = s.ReadOnly || r.ReadOnly
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -22,6 +23,8 @@ const (
 	// answerPatience is for the first answer. A systemd that is well answers within milliseconds; runc, which waits
 	// without end (opencontainers/runc#3904), holds up a pod as long as that takes.
 	answerPatience = 5 * time.Second
+	// leastHang is how long a line that the end of the command cuts short must have been silent to hang.
+	leastHang = time.Second
 	// answersPatience is for all answers that follow.
 	answersPatience = 10 * time.Second
 	// maxListed bounds the units that are listed, at about 300 bytes each. Twenty thousand are a leak by their number
@@ -49,7 +52,7 @@ func AskSystemd(ctx context.Context, root string, kubeletUnits, runtimeUnits []s
 	both.Go(private.open)
 	both.Go(bus.open)
 	both.Wait()
-	if err := ctx.Err(); err != nil && !private.answered && !bus.answered {
+	if err := ctx.Err(); err != nil && !private.told() && !bus.told() {
 		return Systemd{}, fmt.Errorf("asking systemd: %w", err)
 	}
 	s, line, err := hear(private, bus)
@@ -113,13 +116,19 @@ func (l *line) open() {
 	l.took = time.Since(began)
 	l.answered = l.err == nil
 	// A socket whose queue of connections is full has nobody who takes them.
-	l.hung = !l.answered && (l.ctx.Err() != nil || errors.Is(l.err, syscall.EAGAIN))
+	l.hung = !l.answered && (l.ctx.Err() != nil && l.took >= leastHang || errors.Is(l.err, syscall.EAGAIN))
 	l.version = short(l.version)
 }
+
+// told reports whether the line says anything of systemd: by an answer, or by its silence.
+func (l *line) told() bool { return l.answered || l.hung }
 
 func (l *line) dial() error {
 	// A path may hold what separates the parts of an address.
 	conn, err := dbus.Dial("unix:path="+dbus.EscapeBusAddressValue(l.socket), dbus.WithContext(l.ctx))
+	if op, ok := errors.AsType[*net.OpError](err); ok {
+		err = op.Err // without the socket's name once more
+	}
 	if err != nil {
 		return fmt.Errorf("connecting to %s: %w", l.socket, err)
 	}
@@ -159,10 +168,10 @@ func (l *line) describe(ctx context.Context, s *Systemd, kubeletUnits, runtimeUn
 	defer late.Stop()
 	err := l.count(s)
 	if err == nil {
-		s.Kubelet, err = l.firstLoaded(kubeletUnits)
+		s.Kubelet, err = l.inUse(kubeletUnits)
 	}
 	if err == nil {
-		s.Runtime, err = l.firstLoaded(runtimeUnits)
+		s.Runtime, err = l.inUse(runtimeUnits)
 	}
 	if err != nil && l.ctx.Err() != nil && ctx.Err() == nil {
 		return fmt.Errorf("not all answers within %v: %w", answersPatience, err)
@@ -198,9 +207,9 @@ func (l *line) count(s *Systemd) error {
 	return nil
 }
 
-// firstLoaded describes the first of the units that is loaded, else the first that is there at all, such as a masked one.
-func (l *line) firstLoaded(names []string) (*Unit, error) {
-	var other *Unit
+// inUse describes that of the units which this host uses: several may be installed, as the server's and the agent's of RKE2 are.
+func (l *line) inUse(names []string) (*Unit, error) {
+	var best *Unit
 	for _, name := range names {
 		var object dbus.ObjectPath
 		if err := l.conn.Object("org.freedesktop.systemd1", "/org/freedesktop/systemd1").
@@ -211,19 +220,18 @@ func (l *line) firstLoaded(names []string) (*Unit, error) {
 		if err != nil {
 			return nil, err
 		}
-		if load == "not-found" || load != "loaded" && other != nil {
+		if load == "not-found" {
 			continue
 		}
 		unit, err := l.unit(name, object)
 		if err != nil {
 			return nil, err
 		}
-		if load == "loaded" {
-			return &unit, nil
+		if best == nil || unit.idleness() < best.idleness() {
+			best = &unit
 		}
-		other = &unit
 	}
-	return other, nil
+	return best, nil
 }
 
 // unit asks for what is kept of a service. A property that this systemd does not have stays empty.

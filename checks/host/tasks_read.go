@@ -33,10 +33,10 @@ const (
 //
 // No command line of a process in uninterruptible sleep is read, nor anything else that waits for its memory map. What
 // else can block, stacks and cgroups, is read last; when that does not end, all the rest is there, with an error.
-func ReadTasks(ctx context.Context, root string, between time.Duration) (Tasks, error) {
-	people, err := readPopulation(ctx, root)
+func ReadTasks(ctx context.Context, people Population, between time.Duration) (Tasks, error) {
+	err := people.gap()
 	if people.all == nil {
-		return Tasks{}, err
+		return Tasks{}, fmt.Errorf("looking at tasks: %w", err)
 	}
 	w := &watch{people: people, left: maxThreadReads}
 	began := time.Now()
@@ -65,7 +65,7 @@ type suspect struct {
 
 // A watch looks for threads in uninterruptible sleep.
 type watch struct {
-	people population
+	people Population
 	left   int // thread files that may yet be read
 	unread int
 	more   int // suspects beyond maxSuspects
@@ -165,7 +165,7 @@ func (w *watch) lasting(suspects []suspect) []BlockedTask {
 }
 
 // explain adds owners and stacks, as far as they can be read.
-func (p population) explain(ctx context.Context, tasks *Tasks) error {
+func (p Population) explain(ctx context.Context, tasks *Tasks) error {
 	type thread struct{ pid, tid int }
 	var threads []thread
 	var pids []int

@@ -14,7 +14,7 @@ const (
 )
 
 // summary counts processes and threads, and finds zombies and what is stopped. One look is enough for those.
-func (p population) summary() Tasks {
+func (p Population) summary() Tasks {
 	t := Tasks{Processes: len(p.all)}
 	parents := map[int]int{}
 	for pid, st := range p.all {

@@ -84,7 +84,7 @@ func TestReadTasks(t *testing.T) {
 			n.thread(43, 43, "ls", 'S', "0", 2)
 			n.write("proc/44/task/44/stat", statLine(44, "rm", 'D', 1, 99))
 		}()
-		got, err := ReadTasks(t.Context(), n.root, 300*time.Millisecond)
+		got, err := ReadTasks(t.Context(), n.people(), 300*time.Millisecond)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -131,7 +131,7 @@ func TestReadTasksKeepsWhatItHas(t *testing.T) {
 		held <- w
 		cancel()
 	}()
-	got, err := ReadTasks(ctx, n.root, 0)
+	got, err := ReadTasks(ctx, n.people(), 0)
 	if w := <-held; w != nil {
 		defer w.Close()
 	}
@@ -145,8 +145,15 @@ func TestReadTasksKeepsWhatItHas(t *testing.T) {
 }
 
 func TestReadTasksWithoutProc(t *testing.T) {
-	if _, err := ReadTasks(t.Context(), t.TempDir(), 0); !errors.Is(err, os.ErrNotExist) {
+	people, err := ReadPopulation(t.Context(), t.TempDir())
+	if !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("without /proc: %v", err)
+	}
+	if _, err := ReadTasks(t.Context(), people, 0); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("of no processes: %v", err)
+	}
+	if _, err := ReadTasks(t.Context(), Population{}, 0); err == nil {
+		t.Error("of processes that nobody listed: no error")
 	}
 }
 
@@ -155,7 +162,7 @@ func TestReadTasksBudget(t *testing.T) {
 	n := newNode(t)
 	n.threaded(10, 1, "java", "java", 'D', 11, 12)
 	n.threaded(20, 1, "kubelet", "kubelet", 'D', 21, 22)
-	people, err := readPopulation(t.Context(), n.root)
+	people, err := ReadPopulation(t.Context(), n.root)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -254,7 +261,7 @@ func BenchmarkReadTasks(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := ReadTasks(b.Context(), n.root, 0); err != nil {
+		if _, err := ReadTasks(b.Context(), n.people(), 0); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -1,7 +1,6 @@
 package host
 
 import (
-	"context"
 	"fmt"
 	"path"
 	"path/filepath"
@@ -27,7 +26,7 @@ type throttler struct {
 
 // readThrottlers finds the cgroups with a quota that the runtime and the kubelet are in: their own or one above, since
 // a limit on the slice throttles too. One without a quota is never throttled.
-func readThrottlers(at *position, root string, h hierarchy, people population) []throttler {
+func readThrottlers(at *position, root string, h hierarchy, people Population) []throttler {
 	var list []throttler
 	known := map[string]bool{}
 	for _, daemon := range people.daemons() {
@@ -134,9 +133,4 @@ func cores(limit, period string) float64 {
 		return 0
 	}
 	return float64(l) / float64(p)
-}
-
-// waitFor waits until a look that began at a time is so old.
-func waitFor(ctx context.Context, began time.Time, between time.Duration) error {
-	return pause(ctx, between-time.Since(began))
 }

@@ -64,6 +64,22 @@ func newUnit(name string, properties map[string]any) Unit {
 	return u
 }
 
+// idleness ranks units for the same purpose: the lower, the more likely it is this host's. One that runs, or is about to, comes before
+// one that failed, one that starts at boot, one that is only installed, and one that is masked.
+func (u *Unit) idleness() int {
+	switch {
+	case u.Load != "loaded":
+		return 4
+	case u.Active == "failed":
+		return 1
+	case u.Active != "inactive":
+		return 0
+	case u.Enabled == "enabled":
+		return 2
+	}
+	return 3
+}
+
 // A listedUnit is a line of ListUnits, with fields in the order of the message.
 type listedUnit struct {
 	Name, Description, Load, Active, Sub, Following string

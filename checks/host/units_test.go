@@ -1,7 +1,11 @@
 package host
 
 import (
+	"context"
 	"math"
+	"net"
+	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -88,4 +92,47 @@ func FuzzNewUnit(f *testing.F) {
 			t.Errorf("newUnit of %q, %d, %d = %+v", text, n, m, u)
 		}
 	})
+}
+
+// TestAskSystemdCutShort wants the end of the command to be no silence of systemd's, and the socket to be named once.
+func TestAskSystemdCutShort(t *testing.T) {
+	root := t.TempDir()
+	for _, dir := range []string{"run/systemd/system", "run/dbus"} {
+		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	socket := filepath.Join(root, "run/systemd/private")
+	if _, err := AskSystemd(ctx, root, nil, nil); err == nil || strings.Count(err.Error(), socket) != 1 {
+		t.Errorf("without a socket: %v", err)
+	}
+	silent, err := net.Listen("unix", socket) // takes what comes, and says nothing
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	if s, err := AskSystemd(ctx, root, nil, nil); err == nil || s.Hung {
+		t.Errorf("cut short: %+v, %v; want an error", s, err)
+	}
+}
+
+// TestIdleness holds the units that a host may have for one purpose, the one that it uses first.
+func TestIdleness(t *testing.T) {
+	units := []Unit{
+		{Load: "loaded", Active: "active"},
+		{Load: "loaded", Active: "failed", Enabled: "enabled"},
+		{Load: "loaded", Active: "inactive", Enabled: "enabled"},
+		{Load: "loaded", Active: "inactive", Enabled: "disabled"},
+		{Load: "masked", Active: "inactive"},
+	}
+	for i, u := range units {
+		if got := u.idleness(); got != i {
+			t.Errorf("%+v ranks %d, want %d", u, got, i)
+		}
+	}
+	if again := (&Unit{Load: "loaded", Active: "activating"}).idleness(); again != 0 {
+		t.Errorf("one that is being restarted ranks %d", again)
+	}
 }
