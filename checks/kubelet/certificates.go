@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 )
 
 const (
@@ -51,7 +52,7 @@ func ReadCertificates(ctx context.Context, root string, s Settings) ([]Certifica
 	}
 	for i, name := range names {
 		data, err := all.read(name)
-		if err != nil && i+1 < len(names) && reasonOf(err) == "does not exist" {
+		if err != nil && i+1 < len(names) && reasonOf(err) == absent {
 			continue
 		}
 		serving := Certificate{Role: "serving", Path: oneLine(name)}
@@ -63,19 +64,10 @@ func ReadCertificates(ctx context.Context, root string, s Settings) ([]Certifica
 		out = append(out, serving)
 		break
 	}
-	if s.PID == 0 && !anyRead(out) {
+	if s.PID == 0 && !slices.ContainsFunc(out, func(c Certificate) bool { return c.Err != absent }) {
 		return nil, errors.New("reading certificates: no kubelet runs that would say where its own are, and there are none where kubeadm puts them")
 	}
 	return out, nil
-}
-
-func anyRead(all []Certificate) bool {
-	for _, c := range all {
-		if c.Err == "" {
-			return true
-		}
-	}
-	return false
 }
 
 func (c *Certificate) read(data []byte) {

@@ -93,6 +93,17 @@ func TestReadCertificatesOfNothing(t *testing.T) {
 	if err == nil || got != nil {
 		t.Errorf("got %v, error %v", got, err)
 	}
+	// One that is there and cannot be read is not one that is not there.
+	h := newTree(t)
+	h.file("var/lib/kubelet/pki/kubelet.crt/x", "") // a folder
+	got, err = ReadCertificates(t.Context(), h.root, Settings{})
+	want := []Certificate{
+		{Role: "client", Path: "/var/lib/kubelet/pki/kubelet-client-current.pem", Err: "does not exist"},
+		{Role: "serving", Path: "/var/lib/kubelet/pki/kubelet.crt", Err: "is no regular file"},
+	}
+	if diff := cmp.Diff(want, got); err != nil || diff != "" {
+		t.Errorf("error %v (-want +got)\n%s", err, diff)
+	}
 }
 
 func FuzzCertificate(f *testing.F) {

@@ -44,7 +44,7 @@ func ReadCNI(ctx context.Context, root, confDir string, binDirs []string) (CNI, 
 	var names []string
 	for _, dir := range dirs {
 		found, err := confFiles(host, dir)
-		if err != nil && reasonOf(err) != "does not exist" {
+		if err != nil && reasonOf(err) != absent {
 			return c, fmt.Errorf("reading network configurations: %s %s", oneLine(dir), reasonOf(err))
 		}
 		if len(found) > 0 {

@@ -124,11 +124,14 @@ func readRegular(path string) ([]byte, error) {
 	return data, err
 }
 
+// absent is what reasonOf says of a file that is not there.
+const absent = "does not exist"
+
 // reasonOf words a failed look at a file, whose name stands beside it.
 func reasonOf(err error) string {
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ENOTDIR):
-		return "does not exist"
+		return absent
 	case errors.Is(err, fs.ErrPermission):
 		return "may not be read by this user"
 	}

@@ -23,6 +23,8 @@ import (
 const (
 	// answerTimeout is how long the kubelet may take for one answer. All that is asked for comes from its memory.
 	answerTimeout = 4 * time.Second
+	// leastHang is how long an answer that the end of the command cuts short must have been outstanding to hang.
+	leastHang     = time.Second
 	maxHealthBody = 2 << 10
 	maxBody       = 32 << 20 // /metrics of a kubelet with 500 pods has some 2 MiB, /pods some 10
 )
@@ -235,7 +237,7 @@ func (d door) health(ctx context.Context, path string) *Answer {
 		a.Body = healthText(r.body)
 	}
 	if err != nil {
-		a.Hung = isTimeout(err)
+		a.Hung = isTimeout(err) && r.took >= min(d.timeout, leastHang)
 		tlsError, other := whyNoAnswer(err)
 		a.Err = tlsError + other
 	}

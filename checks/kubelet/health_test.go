@@ -269,7 +269,12 @@ func TestAskHealthHangs(t *testing.T) {
 	n.answers["/healthz"] = func(http.ResponseWriter, *http.Request) { <-done }
 	s := n.settings()
 	s.HealthzAddress = ""
-	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	soon, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	if got, err := AskHealth(soon, t.TempDir(), s, Credentials{Token: "x"}); err != nil || got.Full.Hung || got.Full.Err != "no answer in time" {
+		t.Errorf("cut short by the end of the command: %+v, error %v", got.Full, err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), leastHang+200*time.Millisecond)
 	defer cancel()
 	got, err := AskHealth(ctx, t.TempDir(), s, Credentials{Token: "x"})
 	if err != nil || !got.Full.Hung || got.Full.Status != 0 || got.Full.Err != "no answer in time" {
