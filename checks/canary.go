@@ -222,7 +222,7 @@ func (f *CanaryFacts) nextSteps(r *CanaryReport) []NextStep {
 		s.add(TouchesNothing, facts.kdiagCommand("pleg"), "Who is to blame: the daemon, a shim, CNI or a disk?")
 	}
 	if r.Status == Degraded {
-		addPressure(&s)
+		facts.addPressure(&s)
 	}
 	return s.done()
 }

@@ -207,17 +207,19 @@ func apiWhy(record string) string {
 	return ""
 }
 
-// apiServer returns host and port of the API server as the log or the kubeconfig names it, safe to paste; empty when neither does.
+// apiServer returns host and port of the API server, safe to paste, as the kubeconfig names it now, else as the log does, which may tell of
+// an earlier one; empty when neither does.
 func (f *Facts) apiServer() string {
+	names := []string{f.seen().Server.Value.URL}
 	for _, code := range []string{signature.APIServerFailed, signature.Unauthorized} {
 		if c := f.logged(code); c != nil {
-			if m := serverInRecord.FindStringSubmatch(c.Example); m != nil && !strings.HasPrefix(m[1], "-") {
-				return m[1] + ":" + m[2]
-			}
+			names = append(names, c.Example)
 		}
 	}
-	if m := serverInRecord.FindStringSubmatch(f.seen().Server.Value.URL); m != nil && !strings.HasPrefix(m[1], "-") {
-		return m[1] + ":" + m[2]
+	for _, name := range names {
+		if m := serverInRecord.FindStringSubmatch(name); m != nil && !strings.HasPrefix(m[1], "-") {
+			return m[1] + ":" + m[2]
+		}
 	}
 	return ""
 }

@@ -2,6 +2,7 @@ package checks
 
 import (
 	"fmt"
+	"path"
 	"time"
 
 	"github.com/kdiag/kdiag/checks/kubelet"
@@ -20,7 +21,8 @@ func certificateExpired() Definition {
 		Means: "The kubelet shows its client certificate to the API server, and its serving certificate to whoever calls port 10250. When the client certificate has expired, or is not yet valid, the API server refuses it: no lease, no " +
 			"status, so the node is Unknown after 40 s (50 s since Kubernetes 1.32), no new pods, no Secrets. Connections that were made before go on for a while, so that it may begin hours after the end. A kubelet that is restarted then asks for a " +
 			"bootstrap kubeconfig and ends when there is none.\n\n" +
-			"When the serving certificate has expired, kubectl logs and exec and the metrics server fail for this node, and nothing else. The kubelet renews both by itself when it may (rotateCertificates, serverTLSBootstrap): requests for serving certificates " +
+			"When the serving certificate has expired, those who verify it are refused: kubectl logs and exec where the API server has --kubelet-certificate-authority, the metrics server unless it has --kubelet-insecure-tls. The node stays Ready. " +
+			"A certificate that the kubelet signed itself (kubelet.crt) verifies for nobody, so that its end is no cause. The kubelet renews both by itself when it may (rotateCertificates, serverTLSBootstrap): requests for serving certificates " +
 			"must be approved by somebody, and a node that was switched off for long wakes up too late.",
 		Confirm: []string{
 			"openssl x509 -noout -subject -dates -in /var/lib/kubelet/pki/kubelet-client-current.pem; date: is now between the two?",
@@ -31,7 +33,7 @@ func certificateExpired() Definition {
 			"A wrong clock: set it right (chronyc makestep); nothing else is needed.",
 			"A request that waits: kubectl certificate approve NAME, after looking at who asks.",
 			"Client, expired: a worker joins anew with a fresh token (kubeadm join, or bootstrap-kubeconfig with a valid one). On a control plane node: kubeadm init phase kubeconfig kubelet, or kubeadm certs renew for certificates that it keeps in files. Then restart the kubelet.",
-			"Serving, expired: approve its request; without serverTLSBootstrap remove kubelet.crt and kubelet.key and restart the kubelet, which makes new ones.",
+			"Serving, expired: approve its request; a file of yours (tlsCertFile) is replaced by you. Restart the kubelet for a file.",
 		},
 		Mistaken: "APIServerUnreachable with another cause: refused, timeouts and names that do not resolve have nothing to do with certificates. The certificate of the API server may have expired instead; all nodes tell the same then.",
 		Sources: []string{
@@ -65,6 +67,12 @@ func (f *Facts) invalidCertificate(role string) (kubelet.Certificate, bool) {
 	return bad, found
 }
 
+// isSelfMade reports whether a certificate is the one that the kubelet signs for itself when it is given none (kubelet.crt in its folder
+// of certificates). It makes it once, for a year, and nobody can verify it before or after.
+func isSelfMade(c kubelet.Certificate) bool {
+	return c.Role == servingCertificate && path.Base(c.Path) == "kubelet.crt"
+}
+
 // leaseFresh reports whether the kubelet has renewed the node's lease a moment ago.
 func (f *Facts) leaseFresh() bool {
 	s := f.seen().Server
@@ -93,9 +101,9 @@ func recogniseCertificateExpired(f *Facts) *Cause {
 	}
 	if !found {
 		c, found = f.invalidCertificate(servingCertificate)
-		severity, effect = Warning, "kubectl logs, exec and metrics fail for this node"
+		severity, effect = Warning, "kubectl logs, exec and metrics fail where it is verified"
 	}
-	if !found {
+	if !found || isSelfMade(c) {
 		return nil
 	}
 	var e Evidence
@@ -110,9 +118,9 @@ func recogniseCertificateExpired(f *Facts) *Cause {
 	}
 	step := f.certificateEvidence(&e, c)
 	cause := newCause(codeCertificateExpired, severity, step, summary, e)
-	cause.Subject = &Subject{Kind: "Filesystem", ID: clean(c.Path), Name: "the kubelet's " + c.Role + " certificate"}
-	if other, also := f.invalidCertificate(servingCertificate); also && c.Role == clientCertificate {
-		cause.Related = []Subject{{Kind: "Filesystem", ID: clean(other.Path), Name: "the kubelet's serving certificate"}}
+	cause.Subject = &Subject{Kind: "Certificate", ID: clean(c.Path), Name: clean(c.Subject)}
+	if other, also := f.invalidCertificate(servingCertificate); also && !isSelfMade(other) && c.Role == clientCertificate {
+		cause.Related = []Subject{{Kind: "Certificate", ID: clean(other.Path), Name: clean(other.Subject)}}
 	}
 	cause.NextSteps = f.stepsWhenExpired(c)
 	return cause

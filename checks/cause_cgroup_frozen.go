@@ -3,6 +3,7 @@ package checks
 import (
 	"cmp"
 	"fmt"
+	"path"
 	"regexp"
 	"slices"
 	"strings"
@@ -31,7 +32,7 @@ func cgroupFrozen() Definition {
 			"docker unpause, ctr -n k8s.io tasks resume or systemctl thaw where one of them froze it.",
 			"It comes back: a runc up to 1.0 on cgroup v1; upgrade it.",
 		},
-		Mistaken: "TaskStuck: a frozen task may be shown in state D. A checkpoint (the kubelet's checkpoint API) freezes its container for the seconds that it takes. Frozen groups of users' sessions are no trouble of the node.",
+		Mistaken: "TaskStuck: a frozen task may be shown in state D. A checkpoint (the kubelet's checkpoint API) freezes its container for the seconds that it takes. Frozen groups of users' sessions, and of docker's own containers, are no trouble of the node.",
 		Sources: []string{
 			"kubernetes/kubernetes#104280 (runc leaves a cgroup frozen), opencontainers/runc: libcontainer/cgroups/fs/freezer.go",
 			"Linux: Documentation/admin-guide/cgroup-v2.rst (cgroup.freeze, cgroup.events), cgroup-v1/freezer-subsystem.rst",
@@ -46,7 +47,7 @@ func cgroupFrozen() Definition {
 func (f *Facts) frozenCgroups() []host.FrozenCgroup {
 	var out []host.FrozenCgroup
 	for _, g := range f.seen().Cgroups.Value.Frozen {
-		if g.Self && g.Tasks > 0 && (isOurs(g.Owner) || strings.Contains(g.Path, "kubepods") || unitRole(g.Unit) != roleOther) {
+		if g.Self && g.Tasks > 0 && !f.isForeign(g) && (isOurs(g.Owner) || strings.Contains(g.Path, "kubepods") || unitRole(g.Unit) != roleOther) {
 			out = append(out, g)
 		}
 	}
@@ -60,10 +61,24 @@ func (f *Facts) frozenCgroups() []host.FrozenCgroup {
 	return out
 }
 
+// isForeign reports whether a group is that of a container that the runtime does not list and that is in no pod: docker's own, say, which
+// somebody may pause.
+func (f *Facts) isForeign(g host.FrozenCgroup) bool {
+	if g.ObjectID == "" || g.PodUID != "" || strings.Contains(g.Path, "kubepods") || f.Measurement == nil || !f.bothLists() {
+		return false
+	}
+	return f.owned(g.Owner).Pod == ""
+}
+
 // isDaemonCgroup reports whether a group is that of the runtime, the kubelet, or of all pods: the node is then at stake.
 func isDaemonCgroup(g host.FrozenCgroup) bool {
-	base := g.Path[strings.LastIndex(g.Path, "/")+1:]
-	return cgroupRole(g) != roleOther || base == "kubepods" || base == "kubepods.slice"
+	return cgroupRole(g) != roleOther || holdsAllPods(g)
+}
+
+// holdsAllPods reports whether a group is the one above those of all pods; below --cgroup-root it has another name in front.
+func holdsAllPods(g host.FrozenCgroup) bool {
+	base := path.Base(g.Path)
+	return base == "kubepods" || base == "kubepods.slice" || strings.HasSuffix(base, "-kubepods.slice")
 }
 
 // cgroupRole tells whether a group is the runtime's or the kubelet's own. That of a shim or a container is a pod's.
@@ -106,7 +121,7 @@ func recogniseCgroupFrozen(f *Facts) *Cause {
 	}
 	e.For = head(e.For, maxRelated)
 	f.seen().Cgroups.missing(&e, "other control groups")
-	summary := fmt.Sprintf("the control group of %s is frozen: its %s do not run", f.frozenName(frozen[0]), count(frozen[0].Tasks, "task"))
+	summary := fmt.Sprintf("the control group of %s is frozen: its %s %s not run", f.frozenName(frozen[0]), count(frozen[0].Tasks, "task"), verb(frozen[0].Tasks, "does", "do"))
 	if n := len(frozen) - 1; n > 0 {
 		summary += fmt.Sprintf("; %s more", count(n, "group"))
 	}
@@ -155,7 +170,7 @@ func cgroupFrozenExplains(f *Facts, consequence string) bool {
 	case codeKubeletStalled:
 		return some(func(g host.FrozenCgroup) bool { return cgroupRole(g) == roleKubelet })
 	case codeInspectHang, codeListHang:
-		return some(func(g host.FrozenCgroup) bool { _, ok := f.hungObjectOf(g.Owner); return ok })
+		return some(func(g host.FrozenCgroup) bool { _, ok := f.hungObjectOf(g.Owner); return ok || holdsAllPods(g) })
 	case codeTaskStuck:
 		return some(func(g host.FrozenCgroup) bool {
 			return slices.ContainsFunc(f.stuckTasks(), func(t host.BlockedTask) bool { return t.ObjectID != "" && t.ObjectID == g.ObjectID })

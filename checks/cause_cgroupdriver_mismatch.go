@@ -2,6 +2,7 @@ package checks
 
 import (
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 )
@@ -12,7 +13,8 @@ func cgroupDriverMismatch() Definition {
 		Title: "kubelet and runtime use different cgroup drivers",
 		Means: "The kubelet makes a control group for each pod, and the runtime puts the containers into it. Both must do so in the same way: by systemd's slices and scopes (systemd), or by making folders (cgroupfs).\n\n" +
 			"Kubelet cgroupfs and runtime systemd: no container starts, runc says \"expected cgroupsPath to be of format slice:prefix:name\"; CRI-O refuses either mixture itself. Kubelet systemd and containerd cgroupfs: containers start, but beside " +
-			"their pods and not in them. Limits of pods do not hold, what containers use is not counted, eviction sees too little. Since Kubernetes 1.28 a kubelet may ask the runtime (KubeletCgroupDriverFromCRI) and follows its answer.",
+			"their pods and not in them. Limits of pods do not hold, what containers use is not counted, eviction sees too little. From Kubernetes 1.31 on, and from 1.28 with the gate KubeletCgroupDriverFromCRI, a kubelet asks the runtime at its start and follows " +
+			"its answer, whatever its settings say. What it does is seen by the control group that it makes for all pods: kubepods.slice or kubepods.",
 		Confirm: []string{
 			"grep cgroupDriver /var/lib/kubelet/config.yaml; without the line it is cgroupfs.",
 			"crictl info | grep -i systemdCgroup; CRI-O: crio status config | grep cgroup_manager.",
@@ -36,7 +38,33 @@ func (f *Facts) cgroupDrivers() (kubelet, runtime string, known bool) {
 	n := f.seen()
 	drivers := []string{"systemd", "cgroupfs"}
 	kubelet, runtime = n.Settings.Value.CgroupDriver, n.RuntimeDriver.Value
+	if f.followsRuntime(runtime) {
+		kubelet = runtime
+	}
 	return kubelet, runtime, n.Settings.OK && n.RuntimeDriver.OK && slices.Contains(drivers, kubelet) && slices.Contains(drivers, runtime)
+}
+
+// kubepods returns the drivers that made the control groups of all pods, by their names: both, where the driver was changed since
+// the node booted.
+func (f *Facts) kubepods() []string {
+	var made []string
+	for _, g := range f.seen().PIDs.Value.Cgroups {
+		switch base := path.Base(g.Path); {
+		case base == "kubepods":
+			made = append(made, "cgroupfs")
+		case base == "kubepods.slice", strings.HasSuffix(base, "-kubepods.slice"): // the second below --cgroup-root
+			made = append(made, "systemd")
+		}
+	}
+	return made
+}
+
+// followsRuntime reports whether the kubelet uses the driver that the runtime says, whatever its settings say: it is told to, or it is seen
+// to have.
+func (f *Facts) followsRuntime(runtime string) bool {
+	on, set := f.seen().Settings.Value.FeatureGates["KubeletCgroupDriverFromCRI"]
+	made := f.kubepods()
+	return on || !set && len(made) > 0 && !slices.ContainsFunc(made, func(driver string) bool { return driver != runtime })
 }
 
 func recogniseCgroupDriverMismatch(f *Facts) *Cause {
@@ -51,7 +79,14 @@ func recogniseCgroupDriverMismatch(f *Facts) *Cause {
 	if kubelet == "systemd" && f.unit() != "crio" {
 		severity, what = Warning, "containers run beside their pods' control groups, not in them, so that limits of pods do not hold"
 	}
-	c := newCause(codeCgroupDriverMismatch, severity, Certain, fmt.Sprintf("the kubelet uses the cgroup driver %s and %s uses %s: %s", kubelet, f.runtimeName(), runtime, what), e)
+	step := Certain
+	if made := f.kubepods(); len(made) > 0 {
+		addf(&e.For, "the control groups of all pods were made the way of %s", joined(made))
+	} else {
+		step = Fair
+		addf(&e.Missing, "the control group of all pods, whose name tells what the kubelet does: from Kubernetes 1.31 on it asks the runtime, whatever its settings say")
+	}
+	c := newCause(codeCgroupDriverMismatch, severity, step, fmt.Sprintf("the kubelet uses the cgroup driver %s and %s uses %s: %s", kubelet, f.runtimeName(), runtime, what), e)
 	c.Subject = f.kubeletSubject()
 	var s steps
 	s.add(TouchesNothing, "grep -i cgroupDriver /var/lib/kubelet/config.yaml", "What does the kubelet's file say? Without the line it is cgroupfs.")

@@ -69,13 +69,16 @@ func recogniseCgroupsLeaked(f *Facts) *Cause {
 	case g.Dying < 0 && g.Version == 2:
 		addf(&e.Missing, "how many are dying: this kernel does not say")
 	}
-	if ids := f.cgroupIDs(); ids >= l.CgroupsCritical {
+	switch ids := f.cgroupIDs(); {
+	case ids < l.CgroupsCritical:
+	case g.Version == 1: // as many of them may be dying
+		summary = fmt.Sprintf("%s, living and dying: before Linux 4.8 each takes one of 65,535 ids", count(ids, "memory control group"))
+		addf(&e.For, "%s: no pod can be started when all ids are taken", count(ids, "memory control group"))
+		addf(&e.Missing, "how many of them are dying: from Linux 4.8 on those need no id")
+	default:
 		severity = Critical
 		summary = fmt.Sprintf("%s of the 65,535 that the kernel has ids for", count(ids, "memory control group"))
 		addf(&e.For, "%s: at 65,535 no pod can be started", count(ids, "memory control group"))
-		if g.Version == 1 {
-			addf(&e.Missing, "how many of them are dying: from Linux 4.8 on those need no id")
-		}
 	}
 	names := slices.SortedFunc(maps.Keys(g.ByController), func(a, b string) int {
 		return cmp.Or(cmp.Compare(g.ByController[b], g.ByController[a]), cmp.Compare(a, b))
@@ -91,7 +94,7 @@ func recogniseCgroupsLeaked(f *Facts) *Cause {
 	}
 	f.seen().Cgroups.missing(&e, "all control groups")
 	c := newCause(codeCgroupsLeaked, severity, Strong, summary, e)
-	c.Subject = &Subject{Kind: "Node", Name: "its control groups"}
+	c.Subject = &Subject{Kind: "Node", Name: "control groups"}
 	var s steps
 	s.add(TouchesNothing, "cat /proc/cgroups; cat /sys/fs/cgroup/cgroup.stat", "How many are there now, and how many are dying?")
 	s.add(TouchesNothing, "find /sys/fs/cgroup -maxdepth 4 -type d | cut -d/ -f5-6 | sort | uniq -c | sort -rn | head", "Below which parent, so who makes them?")

@@ -76,7 +76,7 @@ func recogniseClockJumped(f *Facts) *Cause {
 		addf(&e.For, "%s", summary)
 	}
 	if f.seen().Clock.OK && !c.Synchronised {
-		addf(&e.For, "the kernel says that no NTP client keeps the clock")
+		addf(&e.For, "the kernel says that no NTP client keeps the clock (with chrony without rtcsync it says so too)")
 	}
 	if f.seen().Clock.OK && c.Suspended >= time.Second && f.logged(signature.MachineSuspended) != nil {
 		addf(&e.For, "the machine slept for %s since it booted", minutes(c.Suspended))
@@ -86,7 +86,7 @@ func recogniseClockJumped(f *Facts) *Cause {
 	}
 	f.seen().Clock.missing(&e, "the clock itself")
 	out := newCause(codeClockJumped, Warning, step, summary, e)
-	out.Subject = &Subject{Kind: "Node", Name: "its clock"}
+	out.Subject = &Subject{Kind: "Node", Name: "clock"}
 	var s steps
 	s.add(TouchesNothing, "date -u; timedatectl", "Is the time right now, and does an NTP client keep it?")
 	s.add(TouchesNothing, "journalctl --no-pager --since -1h | grep -E 'Time has been changed|clock was stepped|time jump|PM: suspend|time reset'", "Who moved it, when, and by how much?")

@@ -37,12 +37,20 @@ func cpuStarved() Definition {
 	}
 }
 
-// cpuStarvedExplains reports whether want of CPU is why: slowness always, a hang only of a runtime that is throttled almost for good.
+// cpuStarvedExplains reports whether want of CPU is why: all are slow where CPUs are crowded, else who is throttled, by a limit of its own
+// or on a slice above. A hang takes one that is throttled almost for good.
 func cpuStarvedExplains(f *Facts, consequence string) bool {
-	if consequence != codeRuntimeHung {
-		return true
+	other := host.RoleKubelet
+	if consequence == codeKubeletStalled {
+		other = host.RoleRuntime
 	}
-	return slices.ContainsFunc(f.throttled(), func(t host.Throttling) bool { return throttledShare(t) >= f.nodeLimits().ThrottledCritical })
+	least := 0.0
+	if consequence == codeRuntimeHung {
+		least = f.nodeLimits().ThrottledCritical
+	}
+	return f.crowded() && least == 0 || slices.ContainsFunc(f.throttled(), func(t host.Throttling) bool {
+		return t.Role != other && throttledShare(t) >= least
+	})
 }
 
 func throttledShare(t host.Throttling) float64 { return share(min(t.Throttled, t.Periods), t.Periods) }
@@ -106,7 +114,7 @@ func recogniseCPUStarved(f *Facts) *Cause {
 	}
 	f.seen().Cgroups.missing(&e, "throttling of the runtime and the kubelet")
 	c := newCause(codeCPUStarved, severity, step, summary, e)
-	c.Subject = &Subject{Kind: "Node", Name: "its CPUs"}
+	c.Subject = &Subject{Kind: "Node", Name: "CPUs"}
 	var s steps
 	s.add(TouchesNothing, "grep . /proc/pressure/cpu; vmstat 1 5", "Does it go on? r is who wants to run, st is what the machine beneath takes.")
 	s.add(TouchesNothing, "ps -eo pid,pcpu,etime,comm --sort=-pcpu | head -n 15", "Who uses the CPUs?")
@@ -115,6 +123,7 @@ func recogniseCPUStarved(f *Facts) *Cause {
 		if unit := throttled[0].Unit; safe(unit) {
 			c.Subject = &Subject{Kind: "Unit", Name: unit}
 			s.add(TouchesNothing, "systemctl show "+unit+" -p CPUQuotaPerSecUSec -p Slice -p CPUWeight", "Where does the limit come from: this unit, or the slice above it?")
+			s.add(TouchesScheduler, "systemctl set-property --runtime "+unit+" CPUQuota=", "Takes the limit off the unit until the next boot, without a restart.")
 		}
 	}
 	s.add(TouchesScheduler, `kubectl cordon "$(hostname)"`, "No new pod should start here while the daemons wait for CPU.")

@@ -70,7 +70,9 @@ func recogniseDiskFull(f *Facts) *Cause {
 	s.add(TouchesNothing, "ls -l /proc/[0-9]*/fd 2>/dev/null | grep -F '(deleted)' | head -n 20", "Files that were deleted and are still open take space until their process lets go.")
 	s.add(TouchesNothing, f.crictlCommand("imagefsinfo"), "How much of it are images?")
 	s.add(TouchesNothing, f.kdiagCommand("gc-exited"), "The plan for dead containers beyond the newest: what may go, and why.")
-	s.add(TouchesExited, "journalctl --vacuum-size=500M", "Removes old records of the journal, the oldest first. Save what the diagnosis needs.")
+	if slices.ContainsFunc(main.space.Folders, func(o host.Folder) bool { return o.Role == host.FolderLogs }) {
+		s.add(TouchesExited, "journalctl --vacuum-size=500M", "Removes old records of the journal, the oldest first. Save what the diagnosis needs.")
+	}
 	s.add(TouchesScheduler, `kubectl cordon "$(hostname)"`, "No new pod should be placed here while there is no room.")
 	c.NextSteps = s.done()
 	return c

@@ -79,7 +79,7 @@ func recogniseFilesExhausted(f *Facts) *Cause {
 	if whole {
 		summary = "the node has nearly all files open that it may: " + usage(system)
 		addf(&e.For, "open files of the node against fs.file-max: %s", usage(system))
-		subjects = append(subjects, Subject{Kind: "Node", Name: "its open files"})
+		subjects = append(subjects, Subject{Kind: "Node", Name: "open files"})
 	}
 	for _, p := range hoarders {
 		s, _ := l.rank(used(p.Usage))

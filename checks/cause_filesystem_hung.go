@@ -19,7 +19,7 @@ func filesystemHung() Definition {
 			"A mount that answers with an error (stale file handle, transport endpoint is not connected) hangs nobody, but its pods neither work nor end.\n\n" +
 			"Do not restart the kubelet first. At its start it asks every mount for its size (cAdvisor's getGlobalFsInfo) and hangs there for good: a node that flapped is then down (kubernetes/kubernetes#122318, #122491).",
 		Confirm: []string{
-			"timeout -s KILL 5 stat -f PATH; echo $?: 137 says that it hangs. Use no shell completion and no cd below it: they hang as well.",
+			"stat -f PATH & sleep 5; jobs: still running after five seconds, it hangs. In the background, since not even KILL ends some waits. Use no shell completion and no cd below it: they hang as well.",
 			"journalctl -k | grep -E 'not responding|timed out': does the kernel name the server, and did it say OK since?",
 			"ps -eo pid,stat,wchan:32,comm | grep ' D': nfs, rpc_wait_bit_killable, fuse, ceph, cifs in wchan.",
 			"Can the server be reached: ping, rpcinfo -t SERVER nfs, or the CSI driver's pod on this node.",
@@ -46,9 +46,14 @@ func filesystemHung() Definition {
 	}
 }
 
-// filesystemHungExplains reports whether a dead mount is why. One that answers with an error hangs nobody.
-func filesystemHungExplains(f *Facts, _ string) bool {
-	return slices.ContainsFunc(f.silentMounts(), func(m host.Mount) bool { return m.Hung })
+// filesystemHungExplains reports whether a dead mount is why. One that answers with an error hangs nobody. One that no pod uses, as a
+// home folder over NFS, holds up the kubelet, which asks every mount for its size, and tasks of its users; not the runtime.
+func filesystemHungExplains(f *Facts, consequence string) bool {
+	if u := f.kubeletUnitSeen(); consequence == codeKubeletDown && u != nil && u.Result != "timeout" {
+		return false // it ended: one that a mount holds cannot, until systemd gives up
+	}
+	anybodys := slices.Contains([]string{codeKubeletDown, codeKubeletStalled, codeKernelHung, codeTaskStuck}, consequence)
+	return slices.ContainsFunc(f.silentMounts(), func(m host.Mount) bool { return m.Hung && (anybodys || f.hurts(m)) })
 }
 
 // isDead reports whether a mount's answer was that nobody is behind it.
@@ -218,7 +223,7 @@ func (f *Facts) stepsWhenMountHung(mounts []host.Mount) []NextStep {
 		if !safePath.MatchString(m.Point) {
 			continue
 		}
-		s.add(TouchesNothing, "timeout -s KILL 5 stat -f "+m.Point+"; echo $?", "137 says that it still hangs. Enter no path below it in a shell.")
+		s.add(TouchesNothing, "stat -f "+m.Point+" & sleep 5; jobs", "Still running after five seconds, it hangs. It waits in the background: nothing may end it. Enter no path below it in a shell.")
 		if m.Network {
 			s.add(TouchesPod, "umount -f "+m.Point, "Fails what waits on "+clean(m.Point)+" with an error. Only when the server does not come back: unwritten data of the volume is lost.")
 			s.add(TouchesPod, "umount -l "+m.Point, "Hides the mount from whoever comes next, where -f was not enough. What waits already goes on waiting.")

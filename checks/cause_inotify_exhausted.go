@@ -37,10 +37,15 @@ func inotifyExhausted() Definition {
 	}
 }
 
-// inotifyExhaustedExplains reports whether there is none left: what runs already is not touched by it, what starts is.
+// inotifyOfStart is how many instances and watches a runtime or a kubelet wants at its start, at most: some for configuration, manifests and
+// certificates, and for the cgroups that it watches.
+const inotifyOfStart = 16
+
+// inotifyExhaustedExplains reports whether there are next to none left: what runs already is not touched by it, what starts is.
 func inotifyExhaustedExplains(f *Facts, _ string) bool {
 	instances, watches := f.inotifyOfRoot()
-	return used(instances) >= f.nodeLimits().LimitCritical || used(watches) >= f.nodeLimits().LimitCritical
+	short := func(u host.Usage) bool { return u.Max > 0 && u.Current+inotifyOfStart > u.Max }
+	return short(instances) || short(watches)
 }
 
 // inotifyOfRoot is what root's processes hold of the two limits.
@@ -54,6 +59,10 @@ func (f *Facts) inotifyOfRoot() (host.Usage, host.Usage) {
 	return host.Usage{Max: n.MaxInstances}, host.Usage{Max: n.MaxWatches}
 }
 
+// inotifyRoom is how many instances must be left for a limit that is nearly reached not to matter yet: a full node of 110
+// pods starts no more shims than that.
+const inotifyRoom = 128
+
 func recogniseInotifyExhausted(f *Facts) *Cause {
 	l := f.nodeLimits()
 	instances, watches := f.inotifyOfRoot()
@@ -61,6 +70,9 @@ func recogniseInotifyExhausted(f *Facts) *Cause {
 	w, fewWatches := l.rank(used(watches))
 	if !few && !fewWatches {
 		return nil
+	}
+	if instances.Max >= instances.Current+inotifyRoom {
+		i = Warning
 	}
 	var e Evidence
 	summary, sysctl, raised := "", "", uint64(0)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/kdiag/kdiag/checks/host"
 	"github.com/kdiag/kdiag/journal/signature"
@@ -50,14 +51,16 @@ func ioStall() Definition {
 // and goes on explains slowness rather than calls that never come.
 func ioStallExplains(f *Facts, consequence string) bool {
 	switch consequence {
-	case codeFilesystemHung:
-		return len(f.deadMounts()) == 0
 	case codeRuntimeSlow, codeRelistOverloaded, codePLEGUnhealthy:
 		return true
 	case codeRuntimeDown, codeRuntimeNotReady:
 		return len(f.failing()) > 0
 	}
-	return len(f.deadMounts()) == 0
+	standing := len(f.failing()) > 0 || slices.ContainsFunc(f.latencies(), func(w latency) bool {
+		severity, _ := w.severity(f.nodeLimits())
+		return severity == Critical
+	})
+	return standing && len(f.deadMounts()) == 0
 }
 
 // failing says which file systems take no writes: read-only, or with errors of the disk.
@@ -99,7 +102,11 @@ func recogniseIOStall(f *Facts) *Cause {
 		severity = worse(severity, s)
 		addf(&e.For, "%s", w.line())
 		if summary == "" {
-			summary = f.diskUnder(w.writes.Folder) + " is too slow: " + w.line()
+			how := " is too slow: "
+			if w.writes.Hung && len(w.writes.Times) == 0 {
+				how = " takes no writes: "
+			}
+			summary = f.diskUnder(w.writes.Folder) + how + w.line()
 		}
 	}
 	if len(failing) > 0 {
@@ -152,8 +159,10 @@ func (f *Facts) stallEvidence(e *Evidence) {
 	for _, w := range f.topWriters() {
 		addf(&e.For, "%s writes %s/s", f.writerLabel(w), rate(w.BytesPerSecond))
 	}
-	if t := n.Tasks.Value; t.BlockedMoments+len(t.Blocked) > 0 {
-		addf(&e.For, "%s in uninterruptible sleep for a moment, %s for longer", count(t.BlockedMoments, "task"), number(len(t.Blocked)))
+	t := n.Tasks.Value
+	blocked := slices.DeleteFunc(slices.Clone(t.Blocked), func(b host.BlockedTask) bool { return strings.HasPrefix(b.Name, host.ChildArgument) })
+	if t.BlockedMoments+len(blocked) > 0 {
+		addf(&e.For, "%s in uninterruptible sleep for a moment, %s for longer", count(t.BlockedMoments, "task"), number(len(blocked)))
 	}
 	for _, code := range []string{signature.BlockIOError, signature.FilesystemError, signature.NameReserved} {
 		f.heard(e, code)
@@ -183,7 +192,7 @@ func (f *Facts) stallSubjects() (*Subject, []Subject) {
 		out = append(out, f.inPod(Subject{Kind: "Process", ID: strconv.Itoa(w.PID), Name: clean(w.Name)}, w.PodUID))
 	}
 	if len(out) == 0 {
-		return &Subject{Kind: "Node", Name: "its disks"}, nil
+		return &Subject{Kind: "Node", Name: "disks"}, nil
 	}
 	return &out[0], out[1:]
 }
@@ -197,6 +206,11 @@ func (f *Facts) stepsWhenStalled(failing bool) []NextStep {
 		s.add(TouchesNothing, "grep -E ' ro[, ]' /proc/mounts", "Which file systems are read-only? The kernel remounts one after errors.")
 		addNode(&s, "After the data is safe: the file system is checked at boot. Replace the disk if it fails again.")
 		return s.done()
+	}
+	for _, l := range f.latencies() {
+		if mount := l.writes.Mount; l.writes.Hung && safePath.MatchString(mount) {
+			s.add(TouchesRuntime, "fsfreeze -u "+mount, "Only if those who wait do so in percpu_rwsem_wait: a backup or a snapshot froze the file system and did not thaw it. They go on, and nothing is lost.")
+		}
 	}
 	for _, w := range f.topWriters() {
 		if w.PID > 1 {

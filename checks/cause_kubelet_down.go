@@ -15,7 +15,7 @@ func kubeletDown() Definition {
 	return Definition{
 		Code:  codeKubeletDown,
 		Title: "no kubelet runs",
-		Means: "The kubelet's unit is stopped, has failed, or was given up by systemd after too many restarts (start-limit-hit); or nothing listens on its health port and no kubelet is among the processes.\n\n" +
+		Means: "The kubelet's unit is stopped, has failed, or was given up by systemd after too many restarts (start-limit-hit); or, where systemd tells nothing, no kubelet is among the processes of a host that was set up as a node.\n\n" +
 			"Containers go on running, and nobody watches them: no probe, no restart, no eviction, no new pod. The lease is not renewed, so that after 40 s (50 s since Kubernetes 1.32) the node is Unknown, with \"Kubelet stopped posting node " +
 			"status\", and five minutes later its pods are evicted as far as the control plane can. It is not PLEG: nobody is there who could say that PLEG is not healthy.",
 		Confirm: []string{
@@ -52,10 +52,11 @@ func (f *Facts) noKubeletSeen() bool {
 	return f.HostMissing == "" && len(f.Processes) > 0 && !f.kubeletRuns()
 }
 
-// isNode reports whether a kubelet was set up on this host: it has settings, or a certificate.
+// isNode reports whether a kubelet was set up on this host: it has settings, or a certificate, or a health port, which is not asked
+// where there are none of its files.
 func (f *Facts) isNode() bool {
 	n := f.seen()
-	return len(n.Settings.Value.Files) > 0 || slices.ContainsFunc(n.Certificates.Value, func(c kubelet.Certificate) bool {
+	return len(n.Settings.Value.Files) > 0 || n.Health.Value.Ping != nil || slices.ContainsFunc(n.Certificates.Value, func(c kubelet.Certificate) bool {
 		return c.Err == "" && !c.NotAfter.IsZero()
 	})
 }
@@ -71,15 +72,23 @@ func (f *Facts) healthRefused() bool {
 	return p != nil && p.Status == 0 && !p.Hung && strings.Contains(strings.ToLower(p.Err), "refused")
 }
 
+// kubeletGone reports whether a node has no kubelet, where no service manager tells of its unit: there is none, or it does not answer.
+func (f *Facts) kubeletGone() bool {
+	n := f.seen()
+	if p := n.Health.Value.Ping; p != nil && !f.healthRefused() {
+		return false
+	}
+	return !n.Systemd.Value.Answered && f.noKubeletSeen() && f.isNode()
+}
+
 func recogniseKubeletDown(f *Facts) *Cause {
 	u := f.kubeletUnitSeen()
 	unit := unitDown(u) && !f.kubeletRuns() && (u.Active == "failed" || u.Enabled == "enabled" || f.isNode())
-	port := u == nil && f.healthRefused() && f.noKubeletSeen() && f.isNode()
-	if !unit && !port {
+	if !unit && !f.kubeletGone() {
 		return nil
 	}
 	var e Evidence
-	step, summary := Strong, "nothing listens on the kubelet's health port, and no kubelet is among the processes"
+	step, summary := Strong, "no kubelet is among the processes of this host, which was set up as a node"
 	if unit {
 		step, summary = Certain, f.unitSummary(u)
 		addf(&e.For, "systemd: %s", f.unitLine(u))
@@ -171,8 +180,6 @@ func (f *Facts) stepsWhenKubeletDown(u *host.Unit) []NextStep {
 	s.add(TouchesNothing, "journalctl --no-pager -n 100 -u "+unit, "Its last words: repair what they name before it is started again.")
 	if f.seen().silentMount() {
 		s.add(TouchesNothing, "kdiag explain FilesystemHung", "A mount does not answer: free it first. A kubelet that starts may wait for it without end.")
-	}
-	if f.isConsequence(codeKubeletDown) {
 		return s.done()
 	}
 	start := "systemctl reset-failed " + unit + "; systemctl start " + unit
@@ -183,9 +190,11 @@ func (f *Facts) stepsWhenKubeletDown(u *host.Unit) []NextStep {
 	return s.done()
 }
 
-// kubeletDownExplains reports whether a kubelet that does not run is why something else is so: nobody posts a status then.
-func kubeletDownExplains(_ *Facts, consequence string) bool {
-	return consequence == codeAPIServerUnreachable
+// kubeletDownExplains reports whether a kubelet that does not run is why something else is so: nobody posts a status then. A server that kdiag
+// does not reach either is away for reasons of its own.
+func kubeletDownExplains(f *Facts, consequence string) bool {
+	s := f.seen().Server
+	return consequence == codeAPIServerUnreachable && (!s.OK || s.Value.Reachable)
 }
 
 // crashExplainsDown reports whether a loop of restarts ended in a kubelet that is down: systemd gives up after too many.

@@ -149,8 +149,10 @@ func (f *Facts) standstillEvidence(e *Evidence) {
 		addf(&e.For, "%s says %d: the loop has not been entered for five minutes or more", clean(a.URL), a.Status)
 	} else if a != nil && a.Status == 200 {
 		addf(&e.Against, "%s says that the loop is at work", clean(a.URL))
+	} else if a != nil && a.Hung {
+		addf(&e.For, "%s did not answer in %s", clean(a.URL), duration(a.Took))
 	} else if h.Value.Missing != "" {
-		addf(&e.Missing, "port 10250 was not asked: %s", clean(h.Value.Missing))
+		addf(&e.Missing, "port 10250 tells nothing: %s", clean(h.Value.Missing))
 	}
 	if p := h.Value.Ping; p != nil && p.Status == 200 {
 		addf(&e.For, "%s answers: it is a ping, and sees nothing of this", clean(p.URL))

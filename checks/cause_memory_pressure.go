@@ -12,7 +12,8 @@ func memoryPressure() Definition {
 		Code:  codeMemoryPressure,
 		Title: "memory is so short that everything waits for it",
 		Means: "The node reclaims memory instead of working. Before the kernel kills anybody it drops file pages, swaps, and reads the dropped pages of running programs back from disk, over and over: every process is slow, " +
-			"the runtime and the kubelet with the rest. Below memory.available<100Mi the kubelet evicts pods; it looks every ten seconds, and a fast leak is quicker. Without systemReserved and kubeReserved pods may use what " +
+			"the runtime and the kubelet with the rest. Below memory.available<100Mi the kubelet evicts pods; it looks every ten seconds, and a fast leak is quicker. Its figure is the node's memory less the working set, the one here is MemAvailable: they differ " +
+			"by the page cache that is in use. Without systemReserved and kubeReserved pods may use what " +
 			"the daemons need (kubernetes/kubernetes#72533).\n\n" +
 			"Pressure (PSI memory full) counts the time in which nobody could run for want of memory. A container that thrashes at its own limit counts as well: with plenty available on the node it takes much more " +
 			"of it before kdiag calls this a cause, and it stays a warning.",
@@ -40,8 +41,13 @@ func memoryPressure() Definition {
 	}
 }
 
-// memoryPressureExplains reports whether the node itself is short of memory: a container at its own limit slows only itself.
-func memoryPressureExplains(f *Facts, _ string) bool { return f.memoryLow() }
+// memoryPressureExplains reports whether the node itself is short of memory: a container at its own limit slows only itself. What
+// hangs and is not only slow takes a node that thrashes.
+func memoryPressureExplains(f *Facts, consequence string) bool {
+	severity, _ := f.memoryRank()
+	hangs := consequence == codeRuntimeHung || consequence == codeKubeletStalled
+	return f.memoryLow() && (severity == Critical || !hangs)
+}
 
 // memoryLow reports whether little of the node's memory is available.
 func (f *Facts) memoryLow() bool {
@@ -118,7 +124,7 @@ func recogniseMemoryPressure(f *Facts) *Cause {
 		summary = "something thrashes for want of memory, most likely a container at its own limit: " + strings.Join(parts, ", and ")
 	}
 	c := newCause(codeMemoryPressure, severity, step, summary, e)
-	c.Subject = &Subject{Kind: "Node", Name: "its memory"}
+	c.Subject = &Subject{Kind: "Node", Name: "memory"}
 	var s steps
 	s.add(TouchesNothing, "grep . /proc/pressure/memory; free -m", "Does it go on? Look at available, not at free.")
 	s.add(TouchesNothing, "ps -eo pid,rss,etime,comm --sort=-rss | head -n 15", "Who holds most of it?")

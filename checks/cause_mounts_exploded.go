@@ -68,7 +68,7 @@ func recogniseMountsExploded(f *Facts) *Cause {
 		summary += "; most are below the kubelet's folder"
 	}
 	c := newCause(codeMountsExploded, severity, Strong, summary, e)
-	c.Subject = &Subject{Kind: "Node", Name: "its mount table"}
+	c.Subject = &Subject{Kind: "Node", Name: "mount table"}
 	var s steps
 	s.add(TouchesNothing, "awk '{print $5}' /proc/1/mountinfo | cut -d/ -f1-6 | sort | uniq -c | sort -rn | head", "Below which folder are they, so whose are they?")
 	s.add(TouchesNothing, "awk '{print $5}' /proc/1/mountinfo | sort | uniq -c | sort -rn | head", "Which place is mounted many times over? That is a leak.")

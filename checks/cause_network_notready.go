@@ -74,6 +74,15 @@ func recogniseNetworkNotReady(f *Facts) *Cause {
 	return c
 }
 
+// networkReady reports whether the runtime says that its network is ready.
+func (f *Facts) networkReady() bool {
+	if !f.connected() || f.Measurement.Status == nil {
+		return false
+	}
+	c, ok := f.Measurement.Status.Condition(conditionNetworkReady)
+	return ok && c.Status
+}
+
 // cniFolders are the folders of configuration and plugins, safe to paste, the first that of the configuration.
 func (f *Facts) cniFolders() []string {
 	n := f.seen().CNI.Value
@@ -95,6 +104,9 @@ func (f *Facts) cniEvidence(e *Evidence) string {
 		addf(&e.Missing, "the CNI configuration (/etc/cni/net.d) and plugins (/opt/cni/bin) were not read")
 	}
 	switch {
+	case n.Problem != "" && n.File == "":
+		addf(&e.For, "%s", clean(n.Problem))
+		return "no configuration is in " + clean(n.ConfDir)
 	case n.Problem != "":
 		addf(&e.For, "no configuration in %s can be used: %s", clean(n.ConfDir), clean(n.Problem))
 		return "no configuration in " + clean(n.ConfDir) + " can be used"

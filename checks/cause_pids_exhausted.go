@@ -42,9 +42,17 @@ func pidsExhausted() Definition {
 	}
 }
 
-// pidsExhaustedExplains reports whether it is the node or one of its daemons that cannot fork, not one pod.
-func pidsExhaustedExplains(f *Facts, _ string) bool {
-	return slices.ContainsFunc(f.pidLimits(), func(l pidLimit) bool { return !l.pod && l.share >= f.nodeLimits().LimitCritical })
+// pidsExhaustedExplains reports whether it is the node, the daemon itself or a slice above it that cannot fork: neither pods nor the other
+// daemon.
+func pidsExhaustedExplains(f *Facts, consequence string) bool {
+	other := roleKubelet
+	if consequence == codeKubeletDown || consequence == codeKubeletCrashLooping {
+		other = roleRuntime
+	}
+	return slices.ContainsFunc(f.pidLimits(), func(l pidLimit) bool {
+		g := host.FrozenCgroup{Path: l.group.Path, Owner: l.group.Owner}
+		return !l.pod && l.share >= f.nodeLimits().LimitCritical && cgroupRole(g) != other && !holdsAllPods(g)
+	})
 }
 
 // A pidLimit is a limit on processes and threads that is nearly used up.
@@ -107,7 +115,9 @@ func recognisePIDsExhausted(f *Facts) *Cause {
 	if zombies.Zombies >= f.nodeLimits().Zombies && len(parents) > 0 {
 		addf(&e.For, "%s; %s are children of %s (pid %d)%s", count(zombies.Zombies, "zombie"), number(parents[0].Count), clean(parents[0].Name), parents[0].PID, f.of(parents[0].Owner))
 	}
-	f.heard(&e, signature.ForkRejected)
+	if l := f.logged(signature.ForkRejected); l != nil && strings.Contains(l.Example, main.group.Path) { // others may be at theirs
+		f.heard(&e, signature.ForkRejected)
+	}
 	f.heard(&e, signature.ForkFailed)
 	f.seen().PIDs.missing(&e, "further limits on processes")
 	c := newCause(codePIDsExhausted, severity, Certain, main.line, e)
@@ -122,16 +132,32 @@ func recognisePIDsExhausted(f *Facts) *Cause {
 func (f *Facts) pidSubject(l pidLimit) *Subject {
 	switch {
 	case l.group.Path == "":
-		return &Subject{Kind: "Node", Name: "its process table"}
+		return &Subject{Kind: "Node", Name: "process table"}
 	case l.group.Unit != "":
 		return &Subject{Kind: "Unit", Name: clean(l.group.Unit)}
 	}
 	return new(f.inPod(Subject{Kind: "Cgroup", ID: clean(l.group.ObjectID), Name: clean(l.group.Path)}, l.group.PodUID))
 }
 
+// pidsDir is where the limit of a control group can be read and set, safe to paste in single quotes; empty for none.
+func (f *Facts) pidsDir(g host.CgroupUsage) string {
+	switch {
+	case !safeCgroup.MatchString(g.Path) || strings.Contains(g.Path, ".."):
+		return ""
+	case f.seen().Cgroups.Value.Version == 1:
+		return "/sys/fs/cgroup/pids" + g.Path
+	}
+	return "/sys/fs/cgroup" + g.Path
+}
+
 func (f *Facts) stepsWhenPIDsExhausted(limits []pidLimit) []NextStep {
 	var s steps
-	s.add(TouchesNothing, "cat /proc/sys/kernel/pid_max /proc/sys/kernel/threads-max /proc/loadavg", "How many threads are there (behind the slash), against which limit?")
+	if dir := f.pidsDir(limits[0].group); dir != "" {
+		s.add(TouchesNothing, fmt.Sprintf("grep . '%s'/pids.*", dir), "How many are there, against which limit, and how often was a fork refused?")
+	}
+	if !limits[0].pod {
+		s.add(TouchesNothing, "cat /proc/sys/kernel/pid_max /proc/sys/kernel/threads-max /proc/loadavg", "How many threads are there (behind the slash), against which limit?")
+	}
 	s.add(TouchesNothing, "ps -eo nlwp,pid,ppid,stat,comm --sort=-nlwp | head -n 15", "Who has the threads?")
 	if z := f.seen().Tasks.Value.ZombiesByParent; len(z) > 0 && z[0].PID > 1 && z[0].Count >= f.nodeLimits().Zombies {
 		s.add(TouchesNothing, "cat /proc/"+strconv.Itoa(z[0].PID)+"/cgroup", fmt.Sprintf("%s (pid %d) does not wait for its children: whose is it? Zombies go when their parent ends.", clean(z[0].Name), z[0].PID))
@@ -145,8 +171,12 @@ func (f *Facts) stepsWhenPIDsExhausted(limits []pidLimit) []NextStep {
 			s.add(TouchesScheduler, "sysctl -w kernel.pid_max=4194304", "Raises the node's limit until the next boot, where that is the one reached. The leak goes on.")
 		case safe(unit):
 			s.add(TouchesScheduler, "systemctl set-property --runtime "+unit+" TasksMax=infinity", "Takes the limit off the unit until the next boot, without a restart.")
+		case f.pidsDir(l.group) != "":
+			s.add(TouchesScheduler, fmt.Sprintf("echo max > '%s/pids.max'", f.pidsDir(l.group)), "Takes the limit off the control group until the next boot, without a restart.")
 		}
 	}
-	s.add(TouchesScheduler, `kubectl cordon "$(hostname)"`, "No new pod can start here.")
+	if !limits[0].pod {
+		s.add(TouchesScheduler, `kubectl cordon "$(hostname)"`, "No new pod can start here.")
+	}
 	return s.done()
 }

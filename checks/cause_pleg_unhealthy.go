@@ -183,7 +183,7 @@ func (f *Facts) stepsWhenPLEGUnhealthy(now bool) []NextStep {
 	s.add(TouchesNothing, f.kubeletLog()+" | grep -E 'PLEG|Unable to retrieve|DeadlineExceeded|took longer'",
 		"Which calls fail, and which ids do they name? One id that returns is the culprit.")
 	s.add(TouchesNothing, f.kdiagCommand("relist --count 60"), "Are single relists slow, or does one call hang now and then?")
-	addPressure(&s)
+	f.addPressure(&s)
 	if now {
 		s.add(TouchesNothing, `kubectl get --raw "/api/v1/nodes/$(hostname)/proxy/debug/pprof/goroutine?debug=2"`,
 			"Keep the evidence: what does the kubelet's relist wait for? A restart destroys it.")

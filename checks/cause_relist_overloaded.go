@@ -115,7 +115,7 @@ func (f *Facts) overloadEvidence(now, near time.Duration) Evidence {
 func (f *Facts) stepsWhenOverloaded() []NextStep {
 	var s steps
 	s.add(TouchesNothing, f.kdiagCommand("relist --count 20"), "Is one status always this slow, or in bursts?")
-	addPressure(&s)
+	f.addPressure(&s)
 	s.add(TouchesNothing, `kubectl get pods -A -o wide --field-selector spec.nodeName="$(hostname)"`, "How many pods, and what is rolling out?")
 	s.add(TouchesScheduler, `kubectl cordon "$(hostname)"`, "Keeps further pods away while it is near the threshold; a restart of the kubelet would inspect all pods at once.")
 	return s.done()

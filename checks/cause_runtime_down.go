@@ -66,7 +66,11 @@ func recogniseRuntimeDown(f *Facts) *Cause {
 	f.downByProcesses(&e)
 	f.downByUnit(&e)
 	if u := f.runtimeUnitSeen(); unitDown(u) {
-		summary += fmt.Sprintf("; %s is %s (%s)", clean(u.Name), clean(u.Active), or(clean(u.Result), clean(u.Sub)))
+		why := clean(u.Result)
+		if why == "" || why == "success" { // stopped by somebody
+			why = clean(u.Sub)
+		}
+		summary += fmt.Sprintf("; %s is %s (%s)", clean(u.Name), clean(u.Active), why)
 	}
 	f.endpointEvidence(&e)
 	f.hearStops(&e)

@@ -193,7 +193,7 @@ func (f *Facts) stepsWhenHung(d daemon) []NextStep {
 	} else {
 		s.add(TouchesNothing, "ps -eo pid,stat,wchan:32,etime,comm | grep -E 'containerd|crio|dockerd|runc'", "Is the daemon stopped (T) or waiting in the kernel (D)?")
 	}
-	addPressure(&s)
+	f.addPressure(&s)
 	if old := f.oldProcesses(host.RoleOCI, longOCI); len(old) > 0 {
 		f.addKill(&s, old[0], "its container") // the oldest: the others may well wait behind it
 	}

@@ -201,7 +201,7 @@ func (f *Facts) addProjection(e *Evidence) {
 
 func (f *Facts) stepsWhenSlow() []NextStep {
 	var s steps
-	addPressure(&s)
+	f.addPressure(&s)
 	s.add(TouchesNothing, "ps -eo stat,pid,wchan:32,comm | grep '^D'", "Many processes in D state wait for a disk or a mount; the function says which.")
 	s.add(TouchesNothing, f.kdiagCommand("relist --count 20"), "Is it slow all the time, or in bursts?")
 	f.addCapture(&s)

@@ -24,7 +24,7 @@ func systemdWedged() Definition {
 			"Forget failed units: systemctl reset-failed.",
 			"systemctl daemon-reexec: process 1 starts anew and keeps its units' state. Services go on running.",
 			"Leaks: update systemd (247 and later), and whoever makes the units; stop the probe or job that creates one each second.",
-			"It does not answer at all, daemon-reexec included: cordon, drain what can be drained, reboot. reboot -f where reboot asks systemd in vain.",
+			"It does not answer at all, daemon-reexec included: cordon, drain what can be drained, reboot. systemctl reboot -ff where reboot asks systemd in vain.",
 		},
 		Mistaken: "MountsExploded, CgroupsLeaked: systemd crawls because of them; they are named as the root. A unit that fails (degraded) is no trouble of systemd's. A node with the cgroupfs driver starts containers without systemd.",
 		Sources: []string{
@@ -127,22 +127,35 @@ func recogniseSystemdWedged(f *Facts) *Cause {
 
 func (f *Facts) stepsWhenSystemdWedged() []NextStep {
 	var s steps
+	if f.busSilent() {
+		return f.stepsWhenBusSilent()
+	}
 	s.add(TouchesNothing, "timeout 5 systemctl is-system-running; echo $?", "Does it answer now? 124 says no.")
 	s.add(TouchesNothing, "ps -o pid,stat,wchan:32,pcpu,etime,comm -p 1; cat /proc/1/stack", "Does process 1 work (100 % of a CPU) or wait, and for what?")
 	s.add(TouchesNothing, "timeout 20 systemctl list-units --all --no-legend --plain | awk '{print $3, $4}' | sort | uniq -c | sort -rn | head", "How many units are there, and in which state? Thousands of inactive dead are a leak.")
 	s.add(TouchesNothing, "findmnt -n | wc -l", "Tens of thousands of mounts keep systemd busy by themselves.")
-	if f.busSilent() {
-		s.add(TouchesNothing, "ps -o pid,stat,wchan:32,pcpu,etime,comm -C dbus-daemon,dbus-broker", "Does the bus run, and what does it wait for? Do not restart dbus on a node that is to live on: what is connected to it may not come back.")
-	}
 	s.add(TouchesProcess, "timeout 20 systemctl reset-failed", "Forgets failed units. Nothing that runs is touched.")
 	if f.isConsequence(codeSystemdWedged) {
 		return s.done()
 	}
 	s.add(TouchesRuntime, "timeout 90 systemctl daemon-reexec", "Process 1 starts anew and keeps the state of its units; services and containers go on running.")
-	if !f.systemdSilent() && !f.busSilent() {
+	if !f.systemdSilent() {
 		return s.done()
 	}
-	addNode(&s, "Only when it does not answer at all. reboot -f where this asks systemd in vain; it syncs and unmounts nothing.")
+	addNode(&s, "Only when it does not answer at all. Where this asks systemd in vain, systemctl reboot -ff: it syncs, ends no process and unmounts nothing.")
+	return s.done()
+}
+
+// stepsWhenBusSilent do without systemctl, which asks systemd on its own socket when root runs it, and finds it well.
+func (f *Facts) stepsWhenBusSilent() []NextStep {
+	var s steps
+	s.add(TouchesNothing, "ps -o pid,stat,wchan:32,pcpu,etime,comm -C dbus-daemon,dbus-broker", "Does the bus run, and what does it wait for? T is stopped: kill -CONT PID lets it go on.")
+	s.add(TouchesNothing, "timeout 5 busctl status org.freedesktop.systemd1 > /dev/null; echo $?", "Does the bus answer now? 124 says no. systemctl asks past the bus when root runs it, and tells nothing.")
+	s.add(TouchesNothing, "journalctl --no-pager -n 50 -u dbus -u dbus-broker", "What did the bus say last?")
+	if f.isConsequence(codeSystemdWedged) {
+		return s.done()
+	}
+	addNode(&s, "Only when the bus stays silent. Do not restart dbus on a node that is to live on: what is connected to it may not come back.")
 	return s.done()
 }
 

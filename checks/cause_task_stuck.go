@@ -46,7 +46,7 @@ func (f *Facts) witness(t host.BlockedTask) string {
 			return "the kernel reports it as blocked for more than 120 s"
 		}
 	}
-	if i, ok := f.hungObjectOf(t.Owner); ok {
+	if i, ok := f.heldBy(t); ok {
 		return "the status of " + label(i) + " hangs with it"
 	}
 	switch w := waitOf(t); {
@@ -65,6 +65,14 @@ func (f *Facts) witness(t host.BlockedTask) string {
 		}
 	}
 	return ""
+}
+
+// heldBy returns the hung status call about the object or pod of a task. Where the shim of that pod is stopped, it is the shim that the
+// call waits for, and not what a process of the container does.
+func (f *Facts) heldBy(t host.BlockedTask) (plegbench.Inspection, bool) {
+	i, ok := f.hungObjectOf(t.Owner)
+	stopped := slices.ContainsFunc(f.stoppedShims(), func(p host.Process) bool { return serves(ownerOf(p), i) })
+	return i, ok && (t.Role != "" || !stopped)
 }
 
 // taskWeight orders tasks by how much waits with them.
@@ -110,7 +118,7 @@ func recogniseTaskStuck(f *Facts) *Cause {
 	}
 	addf(&e.For, "it lasts: %s", f.witness(main))
 	for _, t := range stuck {
-		_, holds := f.hungObjectOf(t.Owner)
+		_, holds := f.heldBy(t)
 		if holds || t.Role == host.RoleRuntime || t.Role == host.RoleKubelet {
 			severity = Critical
 		}
@@ -209,13 +217,14 @@ func taskStuckExplains(f *Facts, consequence string) bool {
 		ids := f.stuckShimIDs()
 		return linked(func(t host.BlockedTask) bool { return slices.Contains(ids, t.ObjectID) })
 	case codeInspectHang:
-		return linked(func(t host.BlockedTask) bool { _, ok := f.hungObjectOf(t.Owner); return ok })
+		return linked(func(t host.BlockedTask) bool { _, ok := f.heldBy(t); return ok })
 	case codeListHang: // a list waits for the lock of one container: whose status hangs, or whose runc or shim is stuck
 		if len(f.inspectionsThat(isHung)) == 0 {
 			return linked(func(t host.BlockedTask) bool { return t.Role == host.RoleOCI || t.Role == host.RoleShim })
 		}
 		return linked(func(t host.BlockedTask) bool {
-			return slices.ContainsFunc(f.inspectionsThat(isHung), func(i plegbench.Inspection) bool { return serves(t.Owner, i) })
+			_, ok := f.heldBy(t)
+			return ok
 		})
 	}
 	return false

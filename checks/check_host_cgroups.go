@@ -20,7 +20,7 @@ func (f *Facts) judgeCgroups(g host.Cgroups) Result {
 		line += ", " + number(g.Dying) + " dying"
 	}
 	switch {
-	case f.cgroupIDs() >= l.CgroupsCritical:
+	case g.Version == 2 && f.cgroupIDs() >= l.CgroupsCritical:
 		return result(StatusCritical, "%s", line)
 	case g.Total >= l.Cgroups, g.Dying >= l.DyingCgroups:
 		return result(StatusWarning, "%s", line)

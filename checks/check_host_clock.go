@@ -22,7 +22,7 @@ func (f *Facts) judgeClock(c host.Clock) Result {
 		return result(StatusUnknown, "the clock was not read")
 	}
 	if !c.Synchronised {
-		return result(StatusWarning, "the kernel says that no NTP client keeps it")
+		return result(StatusWarning, "the kernel says that no NTP client keeps it; with chrony without rtcsync it says so too")
 	}
 	return result(StatusOK, "kept by an NTP client, at most %s off by its own estimate", duration(c.MaxError))
 }

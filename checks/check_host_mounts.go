@@ -33,5 +33,8 @@ func (f *Facts) judgeMounts(t host.MountTable) Result {
 	case t.Left > 0:
 		return result(StatusUnknown, "%s of %s not asked, the others answered", number(t.Left), count(t.Total, "mount"))
 	}
+	if len(t.Probed) == 0 {
+		return result(StatusOK, "%s, none of a pod or over the network", count(t.Total, "mount"))
+	}
 	return result(StatusOK, "%s, %s asked and answered", count(t.Total, "mount"), number(len(t.Probed)))
 }

@@ -34,7 +34,7 @@ func readHostProcesses(f *Facts) Result {
 	}
 	for _, p := range f.Processes {
 		switch {
-		case p.Role == host.RoleRuntime && (isStopped(&p) || isUninterruptible(&p) && p.Lasting):
+		case p.Role == host.RoleRuntime && !f.isOther(p) && (isStopped(&p) || isUninterruptible(&p) && p.Lasting):
 			note(StatusCritical, p, "is "+stateOf(p))
 		case isStopped(&p):
 			note(StatusWarning, p, "is "+stateOf(p))
@@ -48,4 +48,10 @@ func readHostProcesses(f *Facts) Result {
 		return result(status, "%s", worst)
 	}
 	return result(StatusOK, "%s of the runtime, none stopped or stuck", verb(len(f.Processes), "1 process", number(len(f.Processes))+" processes"))
+}
+
+// isOther reports whether a runtime is not the one that was asked and answered: a node may have docker's besides.
+func (f *Facts) isOther(p host.Process) bool {
+	m := f.Measurement
+	return m != nil && m.Status != nil && m.Connect.PeerPID > 1 && m.Connect.PeerPID != p.PID
 }

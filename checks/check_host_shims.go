@@ -24,6 +24,8 @@ func readHostShims(f *Facts) Result {
 			return result(StatusUnknown, "processes were not read: %s", clean(f.HostMissing))
 		case shims == 0:
 			return result(StatusSkipped, "no shim was seen on this host")
+		case !compared && f.otherEndpoint():
+			return result(StatusUnknown, "%s, none stopped; not compared with the lists, which are of another runtime than the kubelet's", count(shims, "shim"))
 		case !compared:
 			return result(StatusUnknown, "%s, none stopped; the runtime's lists, to compare with, did not come whole", count(shims, "shim"))
 		case len(gap.Shimless) > 0:

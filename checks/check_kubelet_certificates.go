@@ -1,6 +1,7 @@
 package checks
 
 import (
+	"slices"
 	"time"
 
 	"github.com/kdiag/kdiag/checks/kubelet"
@@ -10,8 +11,8 @@ func kubeletCertificates() Check {
 	return Check{
 		ID:    "kubelet.certificates",
 		Title: "the kubelet's certificates are valid",
-		Text: "Reads from when to when the kubelet's client and serving certificates hold. One that is not valid now is critical for the client and a warning for the server; one that ends within seven days was not renewed when it should " +
-			"have been, and is a warning.",
+		Text: "Reads from when to when the kubelet's client and serving certificates hold. One that is not valid now is critical for the client and a warning for the server; one that ends within seven days, or is in the last tenth of a shorter life, was not renewed when it should " +
+			"have been, and is a warning. The one that the kubelet signed itself (kubelet.crt) verifies for nobody and is passed over.",
 		read: readKubeletCertificates,
 	}
 }
@@ -25,23 +26,37 @@ func readKubeletCertificates(f *Facts) Result {
 			return result(StatusWarning, "%s", c.Summary)
 		}
 		var first kubelet.Certificate
+		valid := 0
 		for _, c := range all {
 			if c.Err != "" {
 				return result(StatusUnknown, "%s: %s", clean(c.Path), clean(c.Err))
 			}
+			if isSelfMade(c) {
+				continue
+			}
+			valid++
 			if first.NotAfter.IsZero() || c.NotAfter.Before(first.NotAfter) {
 				first = c
 			}
 		}
-		switch left := first.NotAfter.Sub(f.Now); {
+		due := slices.IndexFunc(all, func(c kubelet.Certificate) bool { return !isSelfMade(c) && f.endsSoon(c) })
+		switch {
+		case valid == 0 && len(all) > 0:
+			return result(StatusOK, "the kubelet has only the serving certificate that it signed itself")
 		case first.NotAfter.IsZero():
 			return result(StatusSkipped, "the kubelet has no certificates of its own")
-		case left < f.nodeLimits().CertificateSoon:
-			return result(StatusWarning, "the kubelet's %s certificate ends in %s, at %s, and was not renewed", clean(first.Role), days(left), stamp(first.NotAfter))
+		case due >= 0:
+			c := all[due]
+			return result(StatusWarning, "the kubelet's %s certificate ends in %s, at %s, and was not renewed", clean(c.Role), days(c.NotAfter.Sub(f.Now)), stamp(c.NotAfter))
 		default:
-			return result(StatusOK, "%s valid, the first until %s", verb(len(all), "1 certificate is", number(len(all))+" certificates are"), stamp(first.NotAfter))
+			return result(StatusOK, "%s valid, the first until %s", verb(valid, "1 certificate is", number(valid)+" certificates are"), stamp(first.NotAfter))
 		}
 	})
+}
+
+// endsSoon reports whether a certificate should have been renewed by now: the kubelet does so by nine tenths of its life.
+func (f *Facts) endsSoon(c kubelet.Certificate) bool {
+	return c.NotAfter.Sub(f.Now) < min(f.nodeLimits().CertificateSoon, c.NotAfter.Sub(c.NotBefore)/10)
 }
 
 // days writes a time that is long: 3 days, 5h.

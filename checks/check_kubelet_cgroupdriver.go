@@ -12,7 +12,12 @@ func kubeletCgroupDriver() Check {
 func readKubeletCgroupDriver(f *Facts) Result {
 	return readLook(f, func(n *Node) Look[string] { return n.RuntimeDriver }, func(string) Result {
 		kubelet, runtime, known := f.cgroupDrivers()
+		settings := f.seen().Settings
 		switch {
+		case settings.Skipped:
+			return result(StatusSkipped, "%s", settings.why())
+		case !settings.OK:
+			return result(StatusUnknown, "the kubelet's driver is not known: %s", settings.why())
 		case !known && kubelet == "":
 			return result(StatusUnknown, "the kubelet's driver is not known")
 		case !known:

@@ -15,6 +15,10 @@ func kubeletCNI() Check {
 func readKubeletCNI(f *Facts) Result {
 	return readLook(f, func(n *Node) Look[kubelet.CNI] { return n.CNI }, func(c kubelet.CNI) Result {
 		switch {
+		case c.File == "" && f.networkReady():
+			return result(StatusSkipped, "the runtime says NetworkReady; its configuration is in none of the usual folders")
+		case c.File == "" && c.Problem != "":
+			return result(StatusWarning, "%s", clean(c.Problem))
 		case c.Problem != "":
 			return result(StatusWarning, "%s: %s", clean(c.ConfDir), clean(c.Problem))
 		case len(c.Missing) > 0:

@@ -18,22 +18,26 @@ func kubeletMetrics() Check {
 func readKubeletMetrics(f *Facts) Result {
 	return readLook(f, func(n *Node) Look[kubelet.Health] { return n.Health }, func(h kubelet.Health) Result {
 		if h.Metrics == nil {
-			return result(StatusUnknown, "%s", or(clean(h.Missing), "the metrics were not read"))
+			return f.notRead(h, "/metrics")
 		}
 		m := h.Metrics
 		history := ""
 		if m.Relists > 0 {
 			history = fmt.Sprintf("; %s relists so far, %s in the mean", number(int(min(m.Relists, 1<<62))), seconds(m.RelistSeconds/float64(m.Relists)))
 		}
+		what := "the last good relist began"
+		if f.Kubelet != nil && f.Kubelet.EventedPLEG {
+			what = "the sync loop last looked at PLEG" // pkg/kubelet/pleg/evented.go writes the time of each look (Healthy)
+		}
 		switch age, known := f.plegAge(); {
 		case !known:
 			return result(StatusUnknown, "no time of a last relist among the metrics%s", history)
 		case age > f.threshold():
-			return result(StatusCritical, "the last good relist began %s ago; the threshold is %s", minutes(age), minutes(f.threshold()))
+			return result(StatusCritical, "%s %s ago; the threshold is %s", what, minutes(age), minutes(f.threshold()))
 		case age > f.threshold()/3:
-			return result(StatusWarning, "the last good relist began %s ago; the threshold is %s", minutes(age), minutes(f.threshold()))
+			return result(StatusWarning, "%s %s ago; the threshold is %s", what, minutes(age), minutes(f.threshold()))
 		default:
-			return result(StatusOK, "the last good relist began %s ago%s", duration(age), history)
+			return result(StatusOK, "%s %s ago%s", what, duration(age), history)
 		}
 	})
 }

@@ -1,6 +1,10 @@
 package checks
 
-import "github.com/kdiag/kdiag/checks/kubelet"
+import (
+	"strings"
+
+	"github.com/kdiag/kdiag/checks/kubelet"
+)
 
 func kubeletServer() Check {
 	return Check{
@@ -12,11 +16,27 @@ func kubeletServer() Check {
 	}
 }
 
+// notRead is the result of what the kubelet's server did not tell, with the reason.
+func (f *Facts) notRead(h kubelet.Health, path string) Result {
+	if h.Missing == "" {
+		for _, line := range h.Unread {
+			if strings.HasPrefix(line, path+":") {
+				return result(StatusUnknown, "%s", clean(line))
+			}
+		}
+	}
+	status := StatusUnknown
+	if !f.kubeletRuns() {
+		status = StatusSkipped
+	}
+	return result(status, "%s", or(clean(h.Missing), "no credential opens it"))
+}
+
 func readKubeletServer(f *Facts) Result {
 	return readLook(f, func(n *Node) Look[kubelet.Health] { return n.Health }, func(h kubelet.Health) Result {
 		switch a := h.SyncLoop; {
 		case a == nil || a.Denied:
-			return result(StatusUnknown, "%s", or(clean(h.Missing), "no credential opens it"))
+			return f.notRead(h, "/healthz/syncloop")
 		case a.Hung:
 			return result(StatusCritical, "%s did not answer in %s", clean(a.URL), duration(a.Took))
 		case a.Status >= 500:

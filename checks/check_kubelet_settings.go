@@ -1,6 +1,10 @@
 package checks
 
-import "github.com/kdiag/kdiag/checks/kubelet"
+import (
+	"strings"
+
+	"github.com/kdiag/kdiag/checks/kubelet"
+)
 
 func kubeletSettings() Check {
 	return Check{
@@ -22,7 +26,7 @@ func readKubeletSettings(f *Facts) Result {
 			if n := len(s.Harmful) - 1; n > 0 {
 				more = "; " + count(n, "other setting") + " as well"
 			}
-			return result(StatusWarning, "%s is %s: %s%s", clean(h.Name), or(clean(h.Value), "empty"), clean(h.Harm), more)
+			return result(StatusWarning, "%s is %s: %s%s", clean(h.Name), or(clean(h.Value), "empty"), strings.TrimSuffix(clean(h.Harm), "."), more)
 		case len(differs) > 0:
 			return result(StatusWarning, "%s: %s", clean(differs[0].Name), clean(differs[0].Harm))
 		case len(s.Problems) > 0:

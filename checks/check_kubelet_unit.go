@@ -29,6 +29,8 @@ func (f *Facts) readUnit(s host.Systemd, u *host.Unit) Result {
 		return result(StatusSkipped, "systemd has no such unit")
 	case u.Active == "activating" || u.Active == "deactivating":
 		return result(StatusWarning, "%s", f.unitLine(u))
+	case u.Restarts >= loopRestarts && !u.Since.IsZero() && f.Now.Sub(u.Since) < loopFresh:
+		return result(StatusWarning, "%s: it does not stay up", f.unitLine(u))
 	case unitDown(u):
 		return result(StatusSkipped, "%s: it is not in use here", f.unitLine(u))
 	}

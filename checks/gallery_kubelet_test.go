@@ -37,7 +37,7 @@ func surfaces(changes ...func(*Node)) tweak {
 		})
 		n.Certificates = good([]kubelet.Certificate{
 			{Role: "client", Path: "/var/lib/kubelet/pki/kubelet-client-current.pem", Subject: "system:node:node-7", NotBefore: now().Add(-90 * 24 * time.Hour), NotAfter: now().Add(275 * 24 * time.Hour)},
-			{Role: "serving", Path: "/var/lib/kubelet/pki/kubelet.crt", Subject: "node-7", NotBefore: now().Add(-90 * 24 * time.Hour), NotAfter: now().Add(275 * 24 * time.Hour)},
+			{Role: "serving", Path: "/var/lib/kubelet/pki/kubelet-server-current.pem", Subject: "node-7", NotBefore: now().Add(-90 * 24 * time.Hour), NotAfter: now().Add(275 * 24 * time.Hour)},
 		})
 		n.Server = good(kubelet.Server{URL: "https://10.0.0.1:6443", Reachable: true, Took: 9 * time.Millisecond, Status: 200, SkewKnown: true, LeaseAge: 6 * time.Second, LeaseRead: true})
 		n.CNI = good(kubelet.CNI{ConfDir: "/etc/cni/net.d", BinDirs: []string{"/opt/cni/bin"}, File: "10-calico.conflist", Name: "k8s-pod-network", Plugins: []string{"calico", "portmap"}})
@@ -87,6 +87,11 @@ func deadMount(n *Node) {
 	m.Hung, m.Waiting, m.Took = true, 45*time.Second, 0
 }
 
+// homeFolder is a mount that users of the host have and no pod, and that does not answer.
+func homeFolder(n *Node) {
+	n.Mounts.Value.Probed[0] = host.Mount{Point: "/home", Type: "nfs4", Source: "filer:/home", Network: true, Asked: true, Hung: true, Waiting: 45 * time.Second}
+}
+
 // frozenPod is the group of web/checkout-1, frozen.
 func frozenPod() host.FrozenCgroup {
 	return host.FrozenCgroup{
@@ -99,6 +104,15 @@ func frozenPod() host.FrozenCgroup {
 func expires(which int, from, to time.Duration) func(*Node) {
 	return func(n *Node) {
 		n.Certificates.Value[which].NotBefore, n.Certificates.Value[which].NotAfter = now().Add(from), now().Add(to)
+	}
+}
+
+// kubepods adds the control groups of all pods.
+func kubepods(paths ...string) func(*Node) {
+	return func(n *Node) {
+		for _, p := range paths {
+			n.PIDs.Value.Cgroups = append(n.PIDs.Value.Cgroups, host.CgroupUsage{Path: p})
+		}
 	}
 }
 
@@ -150,7 +164,7 @@ func kubeletGallery() map[string]*Facts {
 			n.Systemd.Value.Units, n.Systemd.Value.Inactive, n.Systemd.Value.Took = 48_000, 41_000, 6*time.Second
 		})),
 		"bus-silent":             node(surfaces(func(n *Node) { n.Systemd.Value.BusHung, n.Systemd.Value.BusAnswered = true, false })),
-		"cgroup-driver-mismatch": node(surfaces(func(n *Node) { n.Settings.Value.CgroupDriver = "cgroupfs" })),
+		"cgroup-driver-mismatch": node(surfaces(kubepods("/kubepods"), func(n *Node) { n.Settings.Value.CgroupDriver = "cgroupfs" })),
 		"cni-plugin-missing": node(condition(1, false), surfaces(func(n *Node) {
 			n.CNI.Value.Missing = []string{"calico"}
 		})),

@@ -52,7 +52,11 @@ func Judge(f *Facts) []Cause {
 // rootsAmong maps the code of each consequence among the causes to the code of its root.
 func rootsAmong(f *Facts, found []Cause) map[string]string {
 	all := map[string][]string{} // the roots of each, in the order of the contract
+	could := map[string][]string{}
 	for _, d := range Definitions() {
+		for _, consequence := range d.RootOf {
+			could[consequence] = append(could[consequence], d.Code)
+		}
 		if !has(found, d.Code) {
 			continue
 		}
@@ -64,16 +68,16 @@ func rootsAmong(f *Facts, found []Cause) map[string]string {
 	}
 	roots := make(map[string]string, len(all))
 	for consequence, candidates := range all {
-		roots[consequence] = nearest(candidates, all)
+		roots[consequence] = nearest(candidates, could)
 	}
 	return roots
 }
 
-// nearest returns the first of the roots of a cause that is no root of another of them: of a mount that holds a task that holds a
-// status call, the task.
-func nearest(candidates []string, all map[string][]string) string {
+// nearest returns the first of the roots of a cause that could be no root of another of them: of a mount that holds a task that holds a
+// status call, the task. Of a slow disk and a shim that somebody stopped, the shim, though nothing is the root of that.
+func nearest(candidates []string, could map[string][]string) string {
 	for _, c := range candidates {
-		if !slices.ContainsFunc(candidates, func(other string) bool { return slices.Contains(all[other], c) }) {
+		if !slices.ContainsFunc(candidates, func(other string) bool { return slices.Contains(could[other], c) }) {
 			return c
 		}
 	}
@@ -239,6 +243,7 @@ func order(found []Cause, roots map[string]string) []Cause {
 		if i := index(found, roots[c.Code]); i >= 0 {
 			place(found[i])
 			c.CausedBy = roots[c.Code]
+			c.NextSteps = afterRoot(c.NextSteps, c.CausedBy)
 		}
 		out = append(out, c)
 	}
@@ -246,6 +251,19 @@ func order(found []Cause, roots map[string]string) []Cause {
 		place(c)
 	}
 	return out
+}
+
+// afterRoot says of what a consequence would restart that its root comes first. What the kernel did is over, and needs no repair.
+func afterRoot(steps []NextStep, root string) []NextStep {
+	if root == codeOOMKilled || root == codeKernelHung {
+		return steps
+	}
+	for i, s := range steps {
+		if slices.Contains([]string{TouchesRuntime, TouchesKubelet, TouchesNode}, s.Touches) {
+			steps[i].Why = "Only if it stays when " + root + " is over. " + s.Why
+		}
+	}
+	return steps
 }
 
 func has(causes []Cause, code string) bool { return index(causes, code) >= 0 }

@@ -48,6 +48,8 @@ type Node struct {
 	// RuntimeDriver is the cgroup driver that the runtime says to use (RuntimeConfig): cgroupfs or systemd.
 	RuntimeDriver Look[string]
 
+	// Population is what the looks at processes share.
+	Population Look[host.Population]
 	// Folders are those that matter, from where the runtime and the kubelet keep their things.
 	Folders Look[[]host.Folder]
 	// Hung are the ids of the probes that had not ended when the time was up.

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/kdiag/kdiag/checks/host"
+	"github.com/kdiag/kdiag/checks/kubelet"
 	"github.com/kdiag/kdiag/journal/signature"
 )
 
@@ -57,6 +58,10 @@ func TestHealthyHosts(t *testing.T) {
 		{"eviction by space is turned off", seen(func(n *Node) {
 			n.Settings.Value.EvictionOff = []string{"imagefs.available", "nodefs.available"}
 			n.Spaces.Value[0].Free = 10 << 30
+		})},
+		{"no kubelet runs that would evict", seen(func(n *Node) {
+			n.Settings = Look[kubelet.Settings]{Skipped: true, Missing: "no kubelet runs here"}
+			n.Spaces.Value[0].Free, n.Spaces.Value[0].InodesFree = 12<<30, 4_000_000
 		})},
 		{"no limits", seen(func(n *Node) {
 			n.PIDs.Value.PIDMax, n.PIDs.Value.ThreadsMax = 0, 0
@@ -133,6 +138,14 @@ func TestStorageAndMemory(t *testing.T) {
 		{"inodes below 5 %", inodes(4_999_999), "InodesExhausted warning"},
 		{"10,000 inodes left", inodes(10_000), "InodesExhausted warning"},
 		{"fewer than 10,000 inodes left", inodes(9_999), "InodesExhausted critical"},
+		{"XFS makes its inodes of space, and has none", seen(func(n *Node) { n.Spaces.Value[0].Free, n.Spaces.Value[0].InodesFree = 0, 0 }), "DiskFull critical"},
+		{"XFS refuses a write for want of space", seen(func(n *Node) {
+			n.Spaces.Value[0].Free, n.Spaces.Value[0].InodesFree = 0, 0
+			n.Writes.Value[0] = host.Writes{Folder: disk().Folders[1], Mount: "/var", Err: "no space left on device"}
+		}), "DiskFull critical"},
+		{"ext4 has neither", seen(func(n *Node) {
+			n.Spaces.Value[0].Type, n.Spaces.Value[0].Free, n.Spaces.Value[0].InodesFree = "ext4", 0, 0
+		}), "InodesExhausted critical, DiskFull critical"},
 		{"writes below 100 ms", writes(99 * time.Millisecond), ""},
 		{"writes at 100 ms", writes(100 * time.Millisecond), "IOStall warning"},
 		{"writes below 1 s", writes(999 * time.Millisecond), "IOStall warning"},
@@ -205,6 +218,9 @@ func TestHostLimits(t *testing.T) {
 		{"instances at 80 %", inotify(80, 0), "InotifyExhausted warning"},
 		{"instances at 90 %", inotify(90, 0), "InotifyExhausted critical"},
 		{"watches at 90 %", inotify(0, 900), "InotifyExhausted critical"},
+		{"instances at 90 % of many", seen(func(n *Node) {
+			n.Inotify.Value = host.Inotify{MaxInstances: 8192, MaxWatches: 1000, Users: []host.InotifyUser{{Instances: 7400}}}
+		}), "InotifyExhausted warning"},
 		{"mounts below 10,000", mounts(9_999), ""},
 		{"10,000 mounts", mounts(10_000), "MountsExploded warning"},
 		{"30,000 mounts", mounts(30_000), "MountsExploded critical"},
@@ -212,7 +228,7 @@ func TestHostLimits(t *testing.T) {
 		{"10,000 cgroups", cgroups(2, 10_000, 0, 0), "CgroupsLeaked warning"},
 		{"10,000 dying", cgroups(2, 500, 10_000, 0), "CgroupsLeaked warning"},
 		{"60,000 cgroups", cgroups(2, 60_000, 0, 0), "CgroupsLeaked critical"},
-		{"60,000 of memory in version 1", cgroups(1, 60_000, -1, 60_000), "CgroupsLeaked critical"},
+		{"60,000 of memory in version 1", cgroups(1, 60_000, -1, 60_000), "CgroupsLeaked warning"},
 		{"the clock went less than a second", jump(-999 * time.Millisecond), ""},
 		{"the clock went back a second", jump(-time.Second), "ClockJumped warning"},
 	})

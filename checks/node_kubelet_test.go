@@ -67,6 +67,15 @@ func TestKubeletCauses(t *testing.T) {
 		{"no systemd, port refused, settings there", []tweak{surfaces(refused, func(n *Node) { n.Systemd = Look[host.Systemd]{Skipped: true, Missing: "no systemd"} }), func(f *Facts) {
 			f.Kubelet, f.Processes = nil, []host.Process{daemonProcess()}
 		}}, "KubeletDown critical"},
+		{"no systemd, and no kubelet", []tweak{surfaces(), noKubelet, func(f *Facts) { f.Node.Systemd = Look[host.Systemd]{Skipped: true, Missing: "no systemd"} }}, "KubeletDown critical"},
+		{"no systemd, and a kubelet elsewhere answers", []tweak{surfaces(), func(f *Facts) {
+			health := f.Node.Health
+			noKubelet(f)
+			f.Node.Health, f.Node.Systemd = health, Look[host.Systemd]{Skipped: true, Missing: "no systemd"}
+		}}, ""},
+		{"no systemd, and no node", []tweak{surfaces(), noKubelet, func(f *Facts) {
+			f.Node.Systemd, f.Node.Certificates = Look[host.Systemd]{Skipped: true, Missing: "no systemd"}, Look[[]kubelet.Certificate]{Skipped: true}
+		}}, ""},
 		{"down, and the lease is old", []tweak{surfaces(unitIn("failed", "failed", "exit-code", time.Hour), func(n *Node) { n.Server.Value.LeaseAge = time.Hour }), func(f *Facts) {
 			f.Kubelet, f.Processes = nil, []host.Process{daemonProcess()}
 		}}, "KubeletDown critical; APIServerUnreachable critical < KubeletDown"},
@@ -105,6 +114,9 @@ func TestKubeletCauses(t *testing.T) {
 			n.Certificates.Value = append(n.Certificates.Value, kubelet.Certificate{Role: "client", NotBefore: now().Add(-time.Hour), NotAfter: now().Add(time.Hour)})
 		})}, ""},
 		{"serving certificate over", []tweak{surfaces(expires(1, -time.Hour, -time.Second))}, "CertificateExpired warning"},
+		{"the kubelet's own serving certificate over", []tweak{surfaces(expires(1, -time.Hour, -time.Second), func(n *Node) {
+			n.Certificates.Value[1].Path = "/var/lib/kubelet/pki/kubelet.crt"
+		})}, ""},
 		{"certificate over, lease too old", []tweak{surfaces(expires(0, -time.Hour, -time.Second), func(n *Node) { n.Server.Value.LeaseAge = time.Hour })}, "CertificateExpired critical; APIServerUnreachable critical < CertificateExpired"},
 		{"certificate over, and nobody listens there", []tweak{away, func(f *Facts) { expires(0, -time.Hour, -time.Second)(f.Node) }}, "CertificateExpired critical; APIServerUnreachable critical"},
 		{"certificate over, and no bootstrap", []tweak{surfaces(expires(0, -time.Hour, -time.Minute), unitIn("failed", "failed", "exit-code", time.Minute)), noKubelet, said(
@@ -113,12 +125,41 @@ func TestKubeletCauses(t *testing.T) {
 
 		{"drivers differ", []tweak{surfaces(func(n *Node) { n.Settings.Value.CgroupDriver = "cgroupfs" })}, "CgroupDriverMismatch critical"},
 		{"drivers differ, the other way", []tweak{surfaces(func(n *Node) { n.RuntimeDriver.Value = "cgroupfs" })}, "CgroupDriverMismatch warning"},
+		{"drivers differ, and the kubelet was seen to follow", []tweak{surfaces(kubepods("/kubepods.slice"), func(n *Node) { n.Settings.Value.CgroupDriver = "cgroupfs" })}, ""},
+		{"drivers differ, and the kubelet may not follow", []tweak{surfaces(kubepods("/kubepods.slice"), func(n *Node) {
+			n.Settings.Value.CgroupDriver, n.Settings.Value.FeatureGates = "cgroupfs", map[string]bool{"KubeletCgroupDriverFromCRI": false}
+		})}, "CgroupDriverMismatch critical"},
+		{"drivers differ, and the kubelet is told to follow", []tweak{surfaces(func(n *Node) {
+			n.Settings.Value.CgroupDriver, n.Settings.Value.FeatureGates = "cgroupfs", map[string]bool{"KubeletCgroupDriverFromCRI": true}
+		})}, ""},
+		{"drivers differ, and the groups of both are there", []tweak{surfaces(kubepods("/kubepods", "/kubepods.slice"), func(n *Node) { n.Settings.Value.CgroupDriver = "cgroupfs" })}, "CgroupDriverMismatch critical"},
 		{"a driver is not known", []tweak{surfaces(func(n *Node) { n.RuntimeDriver = Look[string]{Missing: "Unimplemented"} })}, ""},
 		{"a plugin is missing, and the network is ready", []tweak{surfaces(func(n *Node) { n.CNI.Value.Missing = []string{"calico"} })}, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if diff := cmp.Diff(tt.want, chain(node(tt.tweaks...))); diff != "" {
 				t.Error(diff)
+			}
+		})
+	}
+}
+
+// TestDriverOfNoKubelet holds that a runtime which says its driver is not blamed for a kubelet that does not.
+func TestDriverOfNoKubelet(t *testing.T) {
+	unread := func(n *Node) { n.Settings.OK, n.Settings.Missing = false, "permission denied" }
+	for _, tt := range []struct {
+		name   string
+		tweaks []tweak
+		want   Status
+		says   string
+	}{
+		{"no kubelet", []tweak{surfaces(kubepods("/kubepods.slice")), noKubelet}, StatusSkipped, "no kubelet runs here"},
+		{"its settings cannot be read", []tweak{surfaces(kubepods("/kubepods.slice"), unread)}, StatusUnknown, "permission denied"},
+		{"both say it", []tweak{surfaces()}, StatusOK, "both use systemd"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if r := readKubeletCgroupDriver(node(tt.tweaks...)); r.Status != tt.want || !strings.Contains(r.Summary, tt.says) {
+				t.Errorf("%s: %s", r.Status, r.Summary)
 			}
 		})
 	}
@@ -161,6 +202,10 @@ func TestStuckCauses(t *testing.T) {
 		{"a busy file server", []tweak{surfaces(blocked(onNFS()))}, ""},
 		{"a dead mount, and who waits in it", []tweak{surfaces(deadMount, blocked(onNFS()))}, "FilesystemHung critical; TaskStuck warning < FilesystemHung"},
 		{"a dead mount, a task, a status call", []tweak{surfaces(deadMount, blocked(onNFS())), statusHangs("container1-0")}, "FilesystemHung critical; TaskStuck critical < FilesystemHung; InspectHang critical < TaskStuck"},
+		{"a home folder that no pod uses, and a runtime that hangs", []tweak{surfaces(homeFolder), hangs(everyRPC()...)}, "RuntimeHung critical; FilesystemHung warning"},
+		{"a home folder, and a kubelet that never came up", []tweak{surfaces(homeFolder, health(func(h *kubelet.Health) {
+			*h.Ping = kubelet.Answer{URL: "http://127.0.0.1:10248/healthz", Err: "connect: connection refused"}
+		}))}, "FilesystemHung critical; KubeletStalled critical < FilesystemHung"},
 		{"a task and the status of another pod", []tweak{surfaces(deadMount, blocked(onNFS())), statusHangs("container2-0")}, "FilesystemHung critical; InspectHang critical; TaskStuck warning < FilesystemHung"},
 		{"a task of nobody's", []tweak{surfaces(blocked(stranger)), statusHangs("container1-0")}, "InspectHang critical"},
 		{"a local wait and a status call", []tweak{surfaces(blocked(local)), statusHangs("container1-0")}, "TaskStuck critical; InspectHang critical < TaskStuck"},
@@ -171,6 +216,15 @@ func TestStuckCauses(t *testing.T) {
 		{"frozen by a parent", []tweak{without(func(g *host.FrozenCgroup) { g.Self = false })}, ""},
 		{"frozen and empty", []tweak{without(func(g *host.FrozenCgroup) { g.Tasks = 0 })}, ""},
 		{"a user's session", []tweak{without(func(g *host.FrozenCgroup) { g.Path, g.Owner = "/user.slice/user-1000.slice", host.Owner{} })}, ""},
+		{"a container of docker's own", []tweak{without(func(g *host.FrozenCgroup) {
+			g.Path, g.Owner = "/system.slice/docker-abc.scope", host.Owner{ObjectID: "abc"}
+		})}, ""},
+		{"a container of unknown owner, the runtime is down", []tweak{without(func(g *host.FrozenCgroup) {
+			g.Path, g.Owner = "/system.slice/docker-abc.scope", host.Owner{ObjectID: "abc"}
+		}), socket(crictl.ConnectRefused, "refused")}, "RuntimeDown critical; CgroupFrozen warning"},
+		{"a container without a kubelet", []tweak{without(func(g *host.FrozenCgroup) {
+			g.Path, g.Owner = "/k8s.io/container1-0", host.Owner{ObjectID: "container1-0"}
+		})}, "CgroupFrozen warning"},
 		{"all pods", []tweak{without(func(g *host.FrozenCgroup) { g.Path, g.Owner = "/kubepods.slice", host.Owner{} })}, "CgroupFrozen critical"},
 		{"the runtime's group", []tweak{surfaces(freeze(host.FrozenCgroup{Path: "/system.slice/containerd.service", Self: true, Tasks: 9, Owner: host.Owner{Unit: "containerd.service", Role: host.RoleRuntime}})), hangs(everyRPC()...)}, "CgroupFrozen critical; RuntimeHung critical < CgroupFrozen"},
 
@@ -250,6 +304,9 @@ func TestWaits(t *testing.T) {
 		{"folio_wait_bit_common", []string{"folio_wait_bit_common", "nfs_wb_folio"}, waitNetworkFS},
 		{"request_wait_answer", []string{"request_wait_answer", "fuse_simple_request"}, waitFUSE},
 		{"wait_for_vfork_done", nil, waitChild},
+		{"kernel_clone", []string{"kernel_clone", "__do_sys_clone", "do_syscall_64"}, waitChild},
+		{"schedule_preempt_disabled", []string{"copy_net_ns", "create_new_namespaces", "copy_process", "kernel_clone"}, waitNetns},
+		{"rwsem_down_write", []string{"rwsem_down_write", "copy_process", "kernel_clone"}, waitUnknown},
 		{"rwsem_down_read_slowpath", []string{"rwsem_down_read_slowpath", "cgroup_attach_task"}, waitCgroup},
 		{"__mutex_lock", []string{"__mutex_lock", "copy_net_ns"}, waitNetns},
 		{"jbd2_log_wait_commit", nil, waitDisk},
@@ -290,7 +347,9 @@ func TestCausesLearnFromTheNode(t *testing.T) {
 	if mentions(other.Evidence.For, "systemd") {
 		t.Errorf("the unit of another runtime: %q", other.Evidence.For)
 	}
-	network := only(t, node(condition(1, false), surfaces(func(n *Node) { n.CNI.Value = kubelet.CNI{ConfDir: "/etc/cni/net.d", Problem: "no file"} })), codeNetworkNotReady)
+	network := only(t, node(condition(1, false), surfaces(func(n *Node) {
+		n.CNI.Value = kubelet.CNI{ConfDir: "/etc/cni/net.d", File: "10-calico.conflist", Problem: "10-calico.conflist: names no plugin"}
+	})), codeNetworkNotReady)
 	if !strings.Contains(network.Summary, "no configuration in /etc/cni/net.d can be used") || len(network.Evidence.Missing) > 0 {
 		t.Errorf("NetworkNotReady: %q, %q", network.Summary, network.Evidence.Missing)
 	}
@@ -301,5 +360,30 @@ func TestCausesLearnFromTheNode(t *testing.T) {
 	inspect := only(t, node(statusHangs("container1-0"), surfaces(lastSeen(4*time.Minute))), codeInspectHang)
 	if !mentions(inspect.Evidence.For, "its last good relist began 4m ago") {
 		t.Errorf("InspectHang: %q", inspect.Evidence.For)
+	}
+}
+
+// TestCertificatesEnd reads the check of certificates that are valid still.
+func TestCertificatesEnd(t *testing.T) {
+	const day = 24 * time.Hour
+	own := func(n *Node) { n.Certificates.Value[1].Path = "/var/lib/kubelet/pki/kubelet.crt" }
+	for _, tt := range []struct {
+		name    string
+		changes []func(*Node)
+		want    Result
+	}{
+		{"a week is left of a year", []func(*Node){expires(0, -358*day, 7*day)}, Result{Status: StatusOK, Summary: "2 certificates are valid, the first until 2026-03-21 03:09:26 UTC"}},
+		{"less is left", []func(*Node){expires(0, -359*day, 6*day)}, Result{Status: StatusWarning, Summary: "the kubelet's client certificate ends in 6 days, at 2026-03-20 03:09:26 UTC, and was not renewed"}},
+		{"one for a day, new", []func(*Node){expires(0, -2*time.Hour, 22*time.Hour)}, Result{Status: StatusOK, Summary: "2 certificates are valid, the first until 2026-03-15 01:09:26 UTC"}},
+		{"one for a day, old", []func(*Node){expires(0, -22*time.Hour, 2*time.Hour)}, Result{Status: StatusWarning, Summary: "the kubelet's client certificate ends in 2h, at 2026-03-14 05:09:26 UTC, and was not renewed"}},
+		{"the other of two", []func(*Node){expires(0, -2*time.Hour, 22*time.Hour), expires(1, -360*day, 5*day)}, Result{Status: StatusWarning, Summary: "the kubelet's serving certificate ends in 5 days, at 2026-03-19 03:09:26 UTC, and was not renewed"}},
+		{"its own serving certificate is over", []func(*Node){own, expires(1, -400*day, -day)}, Result{Status: StatusOK, Summary: "1 certificate is valid, the first until 2026-12-14 03:09:26 UTC"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got := readKubeletCertificates(node(surfaces(tt.changes...)))
+			if diff := cmp.Diff(tt.want, Result{Status: got.Status, Summary: got.Summary}); diff != "" {
+				t.Error(diff)
+			}
+		})
 	}
 }

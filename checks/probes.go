@@ -3,6 +3,7 @@ package checks
 // Probes returns every look at the node besides the runtime's socket and the logs, those first that others wait for.
 func Probes() []Probe {
 	return []Probe{
+		populationProbe(),
 		settingsProbe(),
 		foldersProbe(),
 		pressureProbe(),

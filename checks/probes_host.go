@@ -3,6 +3,8 @@ package checks
 import (
 	"context"
 	"errors"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/kdiag/kdiag/checks/host"
@@ -18,6 +20,13 @@ const (
 // writesTimed is how many writes are timed: enough for a median, and less than half a second on a slow disk (50 ms each).
 const writesTimed = 8
 
+// foldersTimed bounds the folders that are written to: docker's and k3s's beside the one that was asked for.
+const foldersTimed = 4
+
+// throttleLook is the time between the two looks at cpu.stat: twenty periods of 100 ms. Shorter ones would call the start of a pod
+// starvation. Only where a quota holds the runtime or the kubelet is it waited for.
+const throttleLook = 2 * time.Second
+
 // The units that a kubelet and a runtime may have, in the order in which they are looked for.
 func kubeletUnits() []string {
 	return []string{
@@ -30,13 +39,26 @@ func runtimeUnits() []string {
 	return []string{"containerd.service", "crio.service", "cri-docker.service", "snap.microk8s.daemon-containerd.service", "docker.service"}
 }
 
+// populationID is what most looks at processes begin with.
+const populationID = "host.population"
+
+func populationProbe() Probe {
+	return probe(Probe{
+		ID: populationID, Limit: patientOne, Cheap: true,
+		Text: "/proc/PID/stat of every process, and which of them are the runtime, the kubelet, shims and what those run. Read once for all that follow.",
+	}, func(n *Node) *Look[host.Population] { return &n.Population },
+		func(ctx context.Context, s *Surroundings, _ Node) (host.Population, error) {
+			return host.ReadPopulation(ctx, s.Root)
+		})
+}
+
 func foldersProbe() Probe {
 	return probe(Probe{
-		ID: "host.folders", Limit: quickLook, Cheap: true, After: []string{"kubelet.settings"},
+		ID: "host.folders", Limit: quickLook, Cheap: true, After: []string{populationID, "kubelet.settings"},
 		Text: "Where the runtime keeps its containers and images (the folder of the database that its daemon has open, else the usual ones), the kubelet its pods, and both their logs.",
 	}, func(n *Node) *Look[[]host.Folder] { return &n.Folders },
-		func(ctx context.Context, s *Surroundings, seen Node) ([]host.Folder, error) {
-			return host.Folders(ctx, s.Root, seen.Settings.Value.RootDir, seen.Settings.Value.PodLogsDir), nil
+		func(_ context.Context, s *Surroundings, seen Node) ([]host.Folder, error) {
+			return host.Folders(s.Root, seen.Population.Value, seen.Settings.Value.RootDir, seen.Settings.Value.PodLogsDir), nil
 		})
 }
 
@@ -74,13 +96,18 @@ func writesProbe() Probe {
 		Text: "Writes of 4 KiB with fsync into an unlinked file in the runtime's folder, timed one by one in a child process. This is the only thing that kdiag writes; nothing is left of it.",
 	}, func(n *Node) *Look[[]host.Writes] { return &n.Writes },
 		func(ctx context.Context, s *Surroundings, seen Node) ([]host.Writes, error) {
-			for _, f := range seen.Folders.Value {
-				if f.Role == host.FolderRuntime {
-					w, err := host.TimeWrites(ctx, s.Root, f, writesTimed, s.Child)
-					return []host.Writes{w}, err
-				}
+			folders := slices.DeleteFunc(slices.Clone(seen.Folders.Value), func(f host.Folder) bool { return f.Role != host.FolderRuntime })
+			if len(folders) == 0 {
+				return nil, skip{"no folder of a runtime was found"}
 			}
-			return nil, skip{"no folder of a runtime was found"}
+			folders = folders[:min(len(folders), foldersTimed)]
+			all, failed := make([]host.Writes, len(folders)), make([]error, len(folders))
+			var timing sync.WaitGroup
+			for i, f := range folders {
+				timing.Go(func() { all[i], failed[i] = host.TimeWrites(ctx, s.Root, f, writesTimed, s.Child) })
+			}
+			timing.Wait()
+			return all, errors.Join(failed...)
 		})
 }
 
@@ -116,42 +143,42 @@ func mountsProbe() Probe {
 
 func tasksProbe() Probe {
 	return probe(Probe{
-		ID: "host.tasks", Limit: 2 * patientOne, Cheap: true,
+		ID: "host.tasks", Limit: 2 * patientOne, Cheap: true, After: []string{populationID},
 		Text:  "Processes and threads in uninterruptible sleep in two looks, with the kernel function and stack that they wait in, and whose they are; zombies by parent; stopped daemons and shims.",
 		Needs: "root for the stacks",
 	}, func(n *Node) *Look[host.Tasks] { return &n.Tasks },
-		func(ctx context.Context, s *Surroundings, _ Node) (host.Tasks, error) {
-			return host.ReadTasks(ctx, s.Root, s.Between)
+		func(ctx context.Context, s *Surroundings, seen Node) (host.Tasks, error) {
+			return host.ReadTasks(ctx, seen.Population.Value, s.Between)
 		})
 }
 
 func pidsProbe() Probe {
 	return probe(Probe{
-		ID: "host.pids", Limit: quickLook, Cheap: true,
+		ID: "host.pids", Limit: quickLook, Cheap: true, After: []string{populationID},
 		Text: "Processes and threads against kernel.pid_max, threads-max and the pids limits of the runtime's, the kubelet's and the pods' cgroups.",
 	}, func(n *Node) *Look[host.PIDs] { return &n.PIDs },
-		func(ctx context.Context, s *Surroundings, _ Node) (host.PIDs, error) {
-			return host.ReadPIDs(ctx, s.Root)
+		func(ctx context.Context, s *Surroundings, seen Node) (host.PIDs, error) {
+			return host.ReadPIDs(ctx, s.Root, seen.Population.Value)
 		})
 }
 
 func filesProbe() Probe {
 	return probe(Probe{
-		ID: "host.files", Limit: quickLook, Cheap: true, Needs: "root",
+		ID: "host.files", Limit: quickLook, Cheap: true, After: []string{populationID}, Needs: "root",
 		Text: "Open files of the runtime and the kubelet against their limits, and of the host against fs.file-max.",
 	}, func(n *Node) *Look[host.Files] { return &n.Files },
-		func(ctx context.Context, s *Surroundings, _ Node) (host.Files, error) {
-			return host.ReadFiles(ctx, s.Root)
+		func(ctx context.Context, s *Surroundings, seen Node) (host.Files, error) {
+			return host.ReadFiles(ctx, s.Root, seen.Population.Value)
 		})
 }
 
 func inotifyProbe() Probe {
 	return probe(Probe{
-		ID: "host.inotify", Limit: patientOne, Needs: "root",
+		ID: "host.inotify", Limit: patientOne, After: []string{populationID}, Needs: "root",
 		Text: "inotify instances and watches by user, against fs.inotify.max_user_instances: on cgroup v2 each shim takes one.",
 	}, func(n *Node) *Look[host.Inotify] { return &n.Inotify },
-		func(ctx context.Context, s *Surroundings, _ Node) (host.Inotify, error) {
-			return host.ReadInotify(ctx, s.Root)
+		func(ctx context.Context, s *Surroundings, seen Node) (host.Inotify, error) {
+			return host.ReadInotify(ctx, s.Root, seen.Population.Value)
 		})
 }
 
@@ -167,11 +194,11 @@ func conntrackProbe() Probe {
 
 func cgroupsProbe() Probe {
 	return probe(Probe{
-		ID: "host.cgroups", Limit: patientOne, Cheap: true,
+		ID: "host.cgroups", Limit: patientOne, Cheap: true, After: []string{populationID},
 		Text: "How many cgroups there are and how many are dying, which are frozen, and how much CPU the quota of the runtime's and the kubelet's takes from them.",
 	}, func(n *Node) *Look[host.Cgroups] { return &n.Cgroups },
-		func(ctx context.Context, s *Surroundings, _ Node) (host.Cgroups, error) {
-			return host.ReadCgroups(ctx, s.Root, s.Between)
+		func(ctx context.Context, s *Surroundings, seen Node) (host.Cgroups, error) {
+			return host.ReadCgroups(ctx, s.Root, seen.Population.Value, throttleLook)
 		})
 }
 

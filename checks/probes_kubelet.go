@@ -2,6 +2,7 @@ package checks
 
 import (
 	"context"
+	"errors"
 
 	"github.com/kdiag/kdiag/checks/kubelet"
 )
@@ -26,12 +27,17 @@ func healthProbe() Probe {
 	return probe(Probe{
 		// Its time is for a slow refusal, and then the read-only port.
 		ID: "kubelet.health", Limit: 2 * patientOne, Cheap: true, After: []string{"kubelet.settings"},
-		Text:  "The kubelet's health port, which answers as long as its process runs, and, where a credential allows, its server: /healthz with syncloop, /metrics, /pods.",
+		Text: "The kubelet's health port, which answers as long as its process runs, and, where a credential allows, its server: /healthz with syncloop, /metrics, /pods. Where no kubelet runs and one was set up, " +
+			"whether anybody listens on its health port.",
 		Needs: "for the server a token, a certificate, or the read-only port",
 	}, func(n *Node) *Look[kubelet.Health] { return &n.Health },
 		func(ctx context.Context, s *Surroundings, seen Node) (kubelet.Health, error) {
 			if s.KubeletPID == 0 {
-				return kubelet.Health{}, skip{"no kubelet runs here"}
+				h, err := kubelet.AskPing(ctx, s.Root)
+				if errors.Is(err, kubelet.ErrNoNode) {
+					err = skip{err.Error()}
+				}
+				return h, err
 			}
 			return kubelet.AskHealth(ctx, s.Root, seen.Settings.Value, s.Credentials)
 		})

@@ -86,7 +86,7 @@ type Evidence struct {
 
 // A Subject names a culprit.
 type Subject struct {
-	Kind      string    `json:"kind"` // Container, PodSandbox, Unit, Process, Filesystem, Socket, RPC
+	Kind      string    `json:"kind"` // Container, PodSandbox, Unit, Process, Filesystem, Disk, Cgroup, Certificate, Socket, RPC, Node
 	ID        string    `json:"id,omitempty"`
 	Name      string    `json:"name,omitempty"`
 	Namespace string    `json:"namespace,omitempty"`

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -58,7 +59,7 @@ func probe[T any](p Probe, field func(*Node) *Look[T], read func(context.Context
 		return func(n *Node, took time.Duration) {
 			l := Look[T]{Value: v, OK: err == nil, Took: took}
 			if err != nil {
-				l.Missing = err.Error()
+				l.Missing = strings.ReplaceAll(err.Error(), "\n", "; ") // errors.Join puts each on a line of its own
 				_, l.Skipped = errors.AsType[skip](err)
 			}
 			*field(n) = l
@@ -124,14 +125,25 @@ func (r *Runner) Run(ctx context.Context, s Surroundings, wanted func(Probe) boo
 	return &node
 }
 
+const (
+	// handIn is how long before it is left behind a look is told to end, so that what it has seen by then is not lost.
+	handIn = 100 * time.Millisecond
+	// leastHang is the shortest time that a look hangs for. One that began late, when the command's time was nearly up, says
+	// nothing by not having ended.
+	leastHang = time.Second
+)
+
 // look makes one look and returns how to note it.
 func (r *Runner) look(ctx context.Context, p Probe, s *Surroundings, seen Node) func(*Node) {
 	began := time.Now()
 	if since, hangs := r.begin(p.ID, began); hangs {
 		return leftBehind(p, began.Sub(since))
 	}
-	ctx, cancel := context.WithTimeout(ctx, p.Limit)
+	limit, cancel := context.WithTimeout(ctx, p.Limit)
 	defer cancel()
+	end, _ := limit.Deadline()
+	early, cancelEarly := context.WithDeadline(limit, end.Add(-min(handIn, time.Until(end)/4)))
+	defer cancelEarly()
 	done := make(chan func(*Node, time.Duration), 1)
 	go func() {
 		defer r.end(p.ID)
@@ -142,21 +154,24 @@ func (r *Runner) look(ctx context.Context, p Probe, s *Surroundings, seen Node) 
 				}
 			}
 		}()
-		done <- p.start(ctx, s, seen)
+		done <- p.start(early, s, seen)
 	}()
 	select {
 	case note := <-done:
 		took := time.Since(began)
 		return func(n *Node) { note(n, took) }
-	case <-ctx.Done():
+	case <-limit.Done():
 	}
+	took := time.Since(began)
 	select { // both may be ready
 	case note := <-done:
-		took := time.Since(began)
 		return func(n *Node) { note(n, took) }
 	default:
-		return leftBehind(p, time.Since(began))
 	}
+	if ctx.Err() != nil && took < leastHang {
+		return func(n *Node) { p.without(n, Look[struct{}]{Missing: "the command ended first", Took: took}) }
+	}
+	return leftBehind(p, took)
 }
 
 // leftBehind notes a look that has been outstanding for so long.

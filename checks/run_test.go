@@ -114,10 +114,41 @@ func TestRunEnds(t *testing.T) {
 		})
 		began := time.Now()
 		n := runner(clock, memory).Run(ctx, Surroundings{}, everything)
-		if took := time.Since(began); took != time.Second || !n.Clock.Hung || !n.Memory.Hung {
-			t.Errorf("after %v: clock %+v, memory %+v", took, n.Clock, n.Memory)
+		if took := time.Since(began); took != time.Second || !n.Clock.Hung || n.Memory.Hung || n.Memory.OK {
+			t.Errorf("after %v: clock %+v, memory %+v; want the one that had a second to hang, and not the other", took, n.Clock, n.Memory)
 		}
 		close(release)
+	})
+}
+
+// TestRunInterrupted wants a look that the command's end cuts short to say that, and no more.
+func TestRunInterrupted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		release := make(chan struct{})
+		clock := clockLook(func(context.Context) (host.Clock, error) { <-release; return host.Clock{}, nil })
+		time.AfterFunc(300*time.Millisecond, cancel)
+		n := runner(clock).Run(ctx, Surroundings{}, everything)
+		want := Look[host.Clock]{Missing: "the command ended first", Took: 300 * time.Millisecond}
+		if diff := cmp.Diff(want, n.Clock); diff != "" || len(n.Hung) > 0 {
+			t.Errorf("hung %v, clock (-want +got):\n%s", n.Hung, diff)
+		}
+		close(release)
+	})
+}
+
+// TestRunHandsIn wants what a look hands in when its context ends not to be lost.
+func TestRunHandsIn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		clock := clockLook(func(ctx context.Context) (host.Clock, error) {
+			<-ctx.Done()
+			time.Sleep(50 * time.Millisecond)
+			return host.Clock{MaxError: 1}, ctx.Err()
+		})
+		n := runner(clock).Run(t.Context(), Surroundings{}, everything)
+		if n.Clock.Value.MaxError != 1 || n.Clock.Hung {
+			t.Errorf("clock %+v", n.Clock)
+		}
 	})
 }
 
@@ -134,6 +165,7 @@ func TestRunSingleFlight(t *testing.T) {
 		r.Run(t.Context(), Surroundings{}, everything)
 		time.Sleep(time.Minute)
 		n := r.Run(t.Context(), Surroundings{}, everything)
+		synctest.Wait()
 		if begun != 1 || !n.Clock.Hung || n.Clock.Took != 62*time.Second {
 			t.Errorf("begun %d times; second run %+v", begun, n.Clock)
 		}

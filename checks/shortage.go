@@ -17,6 +17,8 @@ type shortage struct {
 	below  string // the threshold as the settings write it
 	full   bool   // nothing to speak of is left, or a write was refused
 	err    string // what a write got
+	// written says that timed writes went through all the same.
+	written bool
 }
 
 // severity of a full file system that the node needs is critical: nothing can be started there. Below a threshold the kubelet
@@ -65,7 +67,7 @@ func (f *Facts) shortages(inodes bool) []shortage {
 		if inodes {
 			total, free = s.Inodes, s.InodesFree
 		}
-		if s.ReadOnly || s.Hung || s.Err != "" || total == 0 || free > total {
+		if s.ReadOnly || s.Hung || s.Err != "" || total == 0 || free > total || inodes && f.lacksSpaceForInodes(s) {
 			continue
 		}
 		short := shortage{space: s, full: f.isFull(inodes, free, total)}
@@ -84,6 +86,12 @@ func (f *Facts) shortages(inodes bool) []shortage {
 	return out
 }
 
+// lacksSpaceForInodes reports whether a file system that makes its inodes out of free space (XFS) has none left of it: statfs
+// shows few free inodes then, and what is short is space.
+func (f *Facts) lacksSpaceForInodes(s host.Space) bool {
+	return s.Type == "xfs" && f.isFull(false, s.Free, s.Size)
+}
+
 // isFull reports whether next to nothing is left.
 func (f *Facts) isFull(inodes bool, free, total uint64) bool {
 	l := f.nodeLimits()
@@ -95,9 +103,9 @@ func (f *Facts) isFull(inodes bool, free, total uint64) bool {
 }
 
 // evictionOf returns the eviction signal of the kubelet that a file system is below, with its threshold. A tmpfs is none of
-// those that the kubelet watches.
+// those that the kubelet watches, and where no kubelet runs nobody evicts.
 func (f *Facts) evictionOf(s host.Space, inodes bool, free, total uint64) (string, string) {
-	if s.Type == "tmpfs" || s.Type == "ramfs" {
+	if f.seen().Settings.Skipped || s.Type == "tmpfs" || s.Type == "ramfs" {
 		return "", ""
 	}
 	word := ".available"
@@ -176,15 +184,21 @@ func amount(written string, total uint64) uint64 {
 // addRefused adds the file systems on which a timed write found no room. Where the inodes are all used it is they that are
 // missing, though the kernel has one word for both.
 func (f *Facts) addRefused(short []shortage, inodes bool) []shortage {
+	at := func(space host.Space) int {
+		return slices.IndexFunc(short, func(s shortage) bool { return s.space.Mount == space.Mount })
+	}
 	for _, w := range f.seen().Writes.Value {
+		space := f.spaceOf(w)
+		if i := at(space); i >= 0 && w.Err == "" && !w.Hung && len(w.Times) > 0 {
+			short[i].written = true
+		}
 		if !says(w.Err, "no space left on device", "disk quota exceeded") {
 			continue
 		}
-		space := f.spaceOf(w)
-		if inodes != (space.Inodes > 0 && f.isFull(true, space.InodesFree, space.Inodes)) {
+		if inodes != (space.Inodes > 0 && f.isFull(true, space.InodesFree, space.Inodes) && !f.lacksSpaceForInodes(space)) {
 			continue
 		}
-		if i := slices.IndexFunc(short, func(s shortage) bool { return s.space.Mount == space.Mount }); i >= 0 {
+		if i := at(space); i >= 0 {
 			short[i].full, short[i].err = true, w.Err
 			continue
 		}
@@ -245,6 +259,8 @@ func (s shortage) addEvidence(e *Evidence, inodes bool) {
 	}
 	if s.err != "" {
 		addf(&e.For, "a timed write of 4 KiB there got: %s", clean(s.err))
+	} else if s.full && s.written && !inodes {
+		addf(&e.Against, "timed writes there went through, from what is reserved for root perhaps (ext4 keeps 5 %%)")
 	}
 	if s.signal != "" {
 		addf(&e.For, "below the kubelet's %s<%s: it says DiskPressure, evicts pods, and takes no new ones", s.signal, s.below)

@@ -175,11 +175,18 @@ func TestProcessStates(t *testing.T) {
 		{host.RoleKubelet, 'S', false, StatusOK},
 	} {
 		p := host.Process{PID: 7, Name: "p", Role: tt.role, State: tt.state, Lasting: tt.lasting, Started: now().Add(-time.Second)}
-		f := node(func(f *Facts) { f.Processes = append(f.Processes, p) })
+		f := node(func(f *Facts) { f.Measurement.Connect.PeerPID, f.Processes = p.PID, append(f.Processes, p) })
 		for _, r := range Results(f) {
 			if r.ID == "host.processes" && r.Status != tt.want {
 				t.Errorf("%s in %c: %s (%s), want %s", tt.role, tt.state, r.Status, r.Summary, tt.want)
 			}
+		}
+	}
+	// One beside the runtime that was asked and answered stops no pod of this node's.
+	docker := host.Process{PID: 7, Name: "dockerd", Role: host.RoleRuntime, State: 'T'}
+	for _, r := range Results(node(func(f *Facts) { f.Processes = append(f.Processes, docker) })) {
+		if r.ID == "host.processes" && r.Status != StatusWarning {
+			t.Errorf("another runtime: %s (%s), want a warning", r.Status, r.Summary)
 		}
 	}
 }

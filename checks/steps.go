@@ -111,8 +111,11 @@ func (f *Facts) isConsequence(code string) bool {
 	})
 }
 
-// addPressure adds a look at what kdiag does not read yet: whether the host starves.
-func addPressure(s *steps) {
+// addPressure adds a look at whether the host starves, where kdiag has not looked.
+func (f *Facts) addPressure(s *steps) {
+	if f.seen().Pressure.OK {
+		return
+	}
 	s.add(TouchesNothing, "grep . /proc/pressure/*",
 		"Is the host starving? io full over 20, memory full over 5 or cpu some over 60 in avg10 makes the daemon a victim.")
 }

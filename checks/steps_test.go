@@ -50,6 +50,10 @@ func TestEventedNodeIsHealthy(t *testing.T) {
 	if r := readRelistProjection(f); r.Status != StatusOK {
 		t.Errorf("%+v", r)
 	}
+	// Its metric is no word of a relist.
+	if r := readKubeletMetrics(node(surfaces(), evented)); r.Status != StatusOK || strings.Contains(r.Summary, "began") {
+		t.Errorf("%+v", r)
+	}
 	for _, tt := range []struct {
 		change  func(*plegbench.Summary)
 		summary string

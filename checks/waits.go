@@ -70,13 +70,26 @@ func waitOf(t host.BlockedTask) wait {
 			}
 		}
 	}
+	if waitsInFork(t) {
+		return waitChild
+	}
 	return waitUnknown
+}
+
+// waitsInFork reports whether a task waits in the function that forks itself: only vfork does, where the compiler has made one function
+// of it and wait_for_vfork_done. A lock that a fork waits for has functions of its own.
+func waitsInFork(t host.BlockedTask) bool {
+	innermost := t.Wchan
+	if len(t.Stack) > 0 {
+		innermost = t.Stack[0]
+	}
+	return slices.Contains([]string{"kernel_clone", "_do_fork", "do_fork"}, innermost)
 }
 
 // isKillable reports whether a task waits so that SIGKILL, and no other signal, reaches it: the kernel's functions for it say so in
 // their names (TASK_KILLABLE; state D in /proc all the same).
 func isKillable(t host.BlockedTask) bool {
-	return strings.HasSuffix(t.Wchan, "_killable") || t.Wchan == "wait_for_vfork_done"
+	return strings.HasSuffix(t.Wchan, "_killable") || t.Wchan == "wait_for_vfork_done" || waitsInFork(t)
 }
 
 // where says in which kernel functions a task waits, innermost first.
