@@ -13,12 +13,14 @@ import (
 )
 
 const (
-	// execPatience is how long the program of ExecSync may run, which ends at once.
-	execPatience = time.Second
+	// execPatience is how long the program of ExecSync may take, which ends at once: on a busy node that is slow, not sick.
+	execPatience = 10 * time.Second
 	// stoppedPatience is how long to wait, after a step has failed, for a sandbox that somebody else may be stopping: its
 	// containers end first.
 	stoppedPatience = time.Second
 	lookEvery       = 100 * time.Millisecond
+	// A container that a signal has ended has 128 and the signal's number as its exit code.
+	exitKilled, exitTerminated = 128 + 9, 128 + 15
 	// interruptGrace is how long a call that makes the sandbox may go on after an interrupt. When it is not cut short, it is
 	// known what there is to remove.
 	interruptGrace = 2 * time.Second
@@ -207,19 +209,28 @@ func (c *course) excuse(ctx context.Context, containerID string) bool {
 		return true
 	case s.Name == "StartContainer" && len(c.pod.container.GetCommand()) > 0 && lacks(s.Err, c.pod.container.GetCommand()[0]):
 		c.res.Spoiled = ByImage
-	case c.stoppedByOther(ctx):
+	case c.stoppedByOther(ctx, containerID):
 		c.res.Spoiled = ByOther
-	case s.Name == "ExecSync" || s.Name == "ListContainerStats":
+	case c.running():
 		c.noteEnd(ctx, s, containerID)
 	}
 	return false
 }
 
-// stoppedByOther reports whether the sandbox, which this course has not stopped, is not ready any more.
-func (c *course) stoppedByOther(ctx context.Context) bool {
+// running reports whether the last step was one of those for which the container must run.
+func (c *course) running() bool {
+	return c.last().Name == "ExecSync" || c.last().Name == "ListContainerStats"
+}
+
+// stoppedByOther reports whether the sandbox, which this course has not stopped, is not ready any more, or will not be: its
+// containers are killed first, and on a busy node the rest takes seconds.
+func (c *course) stoppedByOther(ctx context.Context, containerID string) bool {
 	ctx, cancel := context.WithTimeout(ctx, stoppedPatience)
 	defer cancel()
 	for {
+		if c.running() && c.killed(ctx, containerID) {
+			return true
+		}
 		status, err := c.cri.PodSandboxStatus(ctx, c.res.SandboxID)
 		if remote.IsNotFound(err) || err == nil && status.GetState() != runtimeapi.PodSandboxState_SANDBOX_READY {
 			return true
@@ -230,6 +241,15 @@ func (c *course) stoppedByOther(ctx context.Context) bool {
 		case <-time.After(lookEvery):
 		}
 	}
+}
+
+// killed reports whether a signal ended the container that this course has not stopped, and not one of the kernel for want of memory.
+func (c *course) killed(ctx context.Context, containerID string) bool {
+	status, err := c.cri.ContainerStatus(ctx, containerID)
+	if err != nil || status.GetState() != runtimeapi.ContainerState_CONTAINER_EXITED || status.GetReason() == "OOMKilled" {
+		return false
+	}
+	return status.GetExitCode() == exitKilled || status.GetExitCode() == exitTerminated
 }
 
 // noteEnd adds to a failed step that the container has ended by itself.

@@ -87,8 +87,9 @@ func (l layout) write(opts Options) error {
 	return l.writeCNI()
 }
 
-// toml returns containerd's configuration, version 2.
+// toml returns containerd's configuration, version 2, which 2.x turns into its own.
 //
+// NRI, which 2.x has and 1.6 passes over, would listen on one socket for all daemons of the machine.
 // restrict_oom_score_adj is for machines without CAP_SYS_RESOURCE, where no sandbox can lower its score. The streaming
 // server takes any free port on the loopback interface.
 func (l layout) toml(opts Options) string {
@@ -113,6 +114,8 @@ func (l layout) toml(opts Options) string {
 	}
 	line(`[plugins."io.containerd.internal.v1.opt"]`)
 	line("  path = %s", q(l.path("opt")))
+	line(`[plugins."io.containerd.nri.v1.nri"]`)
+	line("  disable = true")
 	line(`[plugins.%q]`, PluginCRI)
 	line("  restrict_oom_score_adj = true")
 	line("  netns_mounts_under_state_dir = true")

@@ -170,35 +170,84 @@ func TestEndToEndFrozenRuntime(t *testing.T) {
 	}
 }
 
-// A runtime without events makes the evented PLEG fall back to relisting, which then notices a death.
+// The runtime's events alone drive the pods, for the next relist is minutes away: a start, a death, a crash loop, the end of a pod, a
+// death while no syncLoop ran. A runtime that has no events, or is started again, makes the evented PLEG fall back to relisting.
 func TestEndToEndEventedPLEG(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, 20)
 	n.cfg.Kubelet.FeatureGates = map[string]bool{"EventedPLEG": true}
-	n.cfg.Periods.EventedRelist = 2 * e2ePatience // without the fall-back nothing else would notice
+	n.cfg.Periods.EventedRelist = 2 * e2ePatience // it must not be what notices
 	n.apply(newPod("a", shell("c", forever)))
+	n.apply(newPod("crash", shell("c", "exit 3")))
 	n.start()
-	before := n.allRunning([]string{"a"})
-	id := slices.Collect(maps.Values(before["a"]))[0]
-	if err := n.cri.StopContainer(t.Context(), id, 0); err != nil {
-		t.Fatal(err)
-	}
-	n.await("the death to be noticed", func() error {
-		c := n.pod("a").Status.ContainerStatuses
-		if len(c) != 1 || c[0].RestartCount != 1 || c[0].State.Running == nil {
+	n.await("a", func() error { return n.isReady("a") })
+	n.killOnly("a")
+	n.await("the death to be noticed", func() error { return n.restarted("a", 1) })
+	n.await("the crash loop", func() error {
+		if c := n.pod("crash").Status.ContainerStatuses; len(c) != 1 || c[0].RestartCount < 2 {
 			return fmt.Errorf("%+v", c)
 		}
 		return nil
 	})
+	n.remove("crash")
+	n.await("the end of the pod", func() error {
+		if p := n.pod("crash"); p.Name != "" {
+			return fmt.Errorf("it is there: %+v", p.Status)
+		}
+		return nil
+	})
+
 	version, err := n.cri.Version(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	// containerd has events since 1.7.
 	const line = "Fall back to Generic PLEG relisting since Evented PLEG is not working"
-	if old := strings.HasPrefix(version.GetRuntimeVersion(), "1.6."); n.log.has(line) != old {
-		t.Errorf("with containerd %s the log has %q: %v", version.GetRuntimeVersion(), line, !old)
+	if strings.HasPrefix(version.GetRuntimeVersion(), "1.6.") { // containerd has events since 1.7
+		if !n.log.has(line) {
+			t.Errorf("the log has no %q", line)
+		}
+		return
 	}
+	if relists := n.Snapshot().PLEG.Relists; n.log.has(line) || relists != 1 {
+		t.Errorf("%d relists, want the first alone; fallen back: %v", relists, n.log.has(line))
+	}
+	n.stop()
+	n.killOnly("a")
+	n.start()
+	n.await("the death before the start to be noticed", func() error { return n.restarted("a", 2) })
+
+	if err := n.box.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	n.await("the fall-back", func() error {
+		if !n.log.has(line) {
+			return errors.New("the log does not tell of it")
+		}
+		return nil
+	})
+	n.killOnly("a")
+	n.await("the death after it to be noticed", func() error { return n.restarted("a", 3) })
+}
+
+// killOnly ends the one container of a pod that runs, behind the syncLoop's back.
+func (n *node) killOnly(name string) {
+	n.t.Helper()
+	ids := slices.Collect(maps.Values(n.running(name)))
+	if len(ids) != 1 {
+		n.t.Fatalf("of %s there runs %v", name, ids)
+	}
+	if err := n.cri.StopContainer(n.t.Context(), ids[0], 0); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+// restarted complains unless the one container of a pod runs, restarted so often.
+func (n *node) restarted(name string, times int32) error {
+	c := n.pod(name).Status.ContainerStatuses
+	if len(c) != 1 || c[0].RestartCount != times || c[0].State.Running == nil {
+		return fmt.Errorf("%+v", c)
+	}
+	return nil
 }
 
 // 500 exited containers are collected: all of pods that nobody wants, and all but the newest of one that is wanted.

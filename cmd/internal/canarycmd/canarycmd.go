@@ -46,7 +46,8 @@ node already. It is removed again also after an error, at the end of --timeout, 
 left, the next one removes once that run's time is over. Nothing without the label is touched.
 
 A running kubelet stops sandboxes that it does not know, each 2 s. A canary that meets it is tried again, and
-when that does not help, the answer is unknown. While the kubelet skips pods because PLEG is unhealthy, it does not interfere.`,
+when that does not help, the answer is unknown. containerd 2 may then keep an idle shim of the stopped canary (17 MB; kdiag
+node shows it at host.shims). While the kubelet skips pods because PLEG is unhealthy, it does not interfere.`,
 		Example: `  kdiag canary
   kdiag canary --cni                                     # with a pod network: CNI too
   kdiag canary --image docker.io/library/busybox:1.36 --pull

@@ -27,12 +27,7 @@ type node struct {
 
 func startNode(t *testing.T) *node {
 	t.Helper()
-	if missing := nodebox.Missing(false); missing != "" {
-		if os.Getenv("KDIAG_E2E") != "" {
-			t.Fatal(missing)
-		}
-		t.Skip(missing)
-	}
+	nodebox.Need(t, nodebox.Missing(false))
 	box, err := nodebox.Start(t.Context(), nodebox.Options{Network: true})
 	must(t, err)
 	t.Cleanup(func() {

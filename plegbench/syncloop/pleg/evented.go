@@ -80,14 +80,13 @@ func (e *Evented) Run(ctx context.Context) error {
 // InUse reports whether the runtime's events are followed, and not given up.
 func (e *Evented) InUse() bool { return e.inUse.Load() }
 
-// Healthy fails, with the kubelet's text, only while the channel of events is full.
+// Healthy fails, with the kubelet's text, only while the channel of events is full. As the kubelet's, it writes the present over the
+// time of the last relist in kubelet_pleg_last_seen_seconds, after a fall-back too.
 func (e *Evented) Healthy() error {
 	if n := len(e.cfg.Generic.events); n == cap(e.cfg.Generic.events) {
 		return fmt.Errorf("EventedPLEG: pleg event channel capacity is full with %v events", n)
 	}
-	if e.InUse() {
-		e.cfg.Generic.cfg.Metrics.PLEGLastSeen.Set(float64(time.Now().Unix()))
-	}
+	e.cfg.Generic.cfg.Metrics.PLEGLastSeen.Set(float64(time.Now().Unix()))
 	return nil
 }
 
@@ -144,7 +143,7 @@ func (e *Evented) handle(ctx context.Context, ev *runtimeapi.ContainerEventRespo
 	sandbox := ev.GetPodSandboxStatus()
 	if sandbox == nil || sandbox.Metadata == nil {
 		e.cfg.Log.Error(nil, "Evented PLEG: received ContainerEventResponse with nil PodSandboxStatus or PodSandboxStatus.Metadata",
-			"containerEventResponse", ev)
+			"containerEventResponse", said(ev))
 		return
 	}
 	if e.cfg.Owner != "" && sandbox.Labels[container.OwnerLabel] != e.cfg.Owner {
@@ -164,7 +163,9 @@ func (e *Evented) handle(ctx context.Context, ev *runtimeapi.ContainerEventRespo
 			e.cfg.Log.Error(nil, "Evented PLEG: Event channel is full, discarded pod lifecycle event")
 		}
 	}
-	e.cfg.Log.V(4).Info(logged(ev.ContainerEventType), "event", ev.String())
+	if log := e.cfg.Log.V(4); log.Enabled() {
+		log.Info(logged(ev.ContainerEventType), "event", said(ev))
+	}
 }
 
 // sandboxGone forgets a pod whose sandbox was removed. A pod that has another is inspected instead: an empty status would
@@ -212,6 +213,26 @@ func eventsOf(uid types.UID, ev *runtimeapi.ContainerEventResponse) []Event {
 		}
 	}
 	return nil
+}
+
+// said is what the log shows of an event. The kubelet shows all of it, with annotations, which hold the environment of a pod that was
+// applied with kubectl and the commands of hooks.
+func said(ev *runtimeapi.ContainerEventResponse) string {
+	out := &runtimeapi.ContainerEventResponse{
+		ContainerId: ev.ContainerId, ContainerEventType: ev.ContainerEventType, CreatedAt: ev.CreatedAt,
+	}
+	if s := ev.PodSandboxStatus; s != nil {
+		out.PodSandboxStatus = &runtimeapi.PodSandboxStatus{
+			Id: s.Id, Metadata: s.Metadata, State: s.State, CreatedAt: s.CreatedAt, Network: s.Network, Labels: s.Labels,
+		}
+	}
+	for _, c := range ev.ContainersStatuses {
+		out.ContainersStatuses = append(out.ContainersStatuses, &runtimeapi.ContainerStatus{
+			Id: c.GetId(), Metadata: c.GetMetadata(), State: c.GetState(), CreatedAt: c.GetCreatedAt(), StartedAt: c.GetStartedAt(),
+			FinishedAt: c.GetFinishedAt(), ExitCode: c.GetExitCode(), Reason: c.GetReason(),
+		})
+	}
+	return out.String()
 }
 
 // logged is the kubelet's line for an event.

@@ -223,3 +223,19 @@ func TestEventedHealth(t *testing.T) {
 		t.Errorf("discarded %v", got)
 	}
 }
+
+// What a pod's author wrote stays out of the log: annotations may hold its whole manifest.
+func TestEventInLog(t *testing.T) {
+	e := event(runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT, "p", "a", "node")
+	e.PodSandboxStatus.Annotations = map[string]string{"last-applied-configuration": "hidden"}
+	e.ContainersStatuses = []*runtimeapi.ContainerStatus{
+		{Id: "a", ExitCode: 3, Message: "hidden", Annotations: map[string]string{"preStopHandler": "hidden"}}, nil,
+	}
+	got := said(e)
+	if strings.Contains(got, "hidden") || !strings.Contains(got, "p-sandbox") || !strings.Contains(got, "exit_code:3") {
+		t.Error(got)
+	}
+	if got := said(&runtimeapi.ContainerEventResponse{ContainerId: "a"}); !strings.Contains(got, `"a"`) {
+		t.Error(got)
+	}
+}
