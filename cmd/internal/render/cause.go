@@ -135,7 +135,7 @@ func (p *page) subject(s checks.Subject) string {
 	kind := p.prose(s.Kind)
 	pod := podName(p.cleaner, s)
 	switch s.Kind {
-	case "Container", "Unit", "Process", "Filesystem", "Socket":
+	case "Container", "Unit", "Process", "Filesystem", "Socket", "Node", "Disk", "Cgroup", "Certificate":
 		kind = strings.ToLower(kind)
 	case "PodSandbox":
 		kind = "sandbox"

@@ -42,8 +42,9 @@ func Gather(
 	if err != nil {
 		if _, none := errors.AsType[*crictl.NoEndpointError](err); none {
 			// Without a runtime to ask, the logs and the host are all that there is.
-			node := lookAtNode(ctx, env, &Target{}, looks)
-			said := <-logs
+			node, processes := lookAtNode(ctx, env, &Target{}, looks), lookAtHost(ctx, env, &Target{}, hostTimeout)
+			said, seen := <-logs, <-processes
+			facts.Processes, facts.HostMissing = seen.list, seen.missing
 			facts.Journal, facts.JournalProblem = said.report, said.missing
 			facts.Node = <-node
 		}

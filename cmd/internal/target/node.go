@@ -2,6 +2,7 @@ package target
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -53,6 +54,10 @@ func (t *Target) cgroupDriver(ctx context.Context) (string, error) {
 	switch {
 	case call.Code == crictl.Unimplemented:
 		return "", checks.Skip("the runtime does not know the question (RuntimeConfig)")
+	case call.Hung():
+		return "", errors.New("the runtime does not answer")
+	case call.Code == crictl.Unavailable:
+		return "", errors.New("the runtime is not available")
 	case !call.OK():
 		return "", fmt.Errorf("RuntimeConfig: %s", call.Err)
 	}

@@ -8,8 +8,11 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
@@ -79,13 +82,35 @@ func below(root, url string) string {
 	if root == "/" || root == "" || !ok {
 		return url
 	}
-	here := filepath.Join(root, path)
-	if _, err := os.Lstat(here); err != nil {
-		if _, err := os.Lstat(path); err == nil {
-			return url
-		}
+	if here, err := inRoot(root, path); err == nil {
+		return "unix://" + here
 	}
-	return "unix://" + here
+	if _, err := os.Lstat(path); err == nil {
+		return url
+	}
+	return "unix://" + filepath.Join(root, path)
+}
+
+// inRoot returns where a file of the host's is found by this process. Symbolic links lead where the host would follow them to:
+// from root/var/run, which is a link to /run, to root/run, and not to a /run of our own.
+func inRoot(root, path string) (string, error) {
+	dir, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return "", err
+	}
+	defer unix.Close(dir)
+	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT}
+	fd, err := unix.Openat2(dir, strings.TrimLeft(path, "/"), &how)
+	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) { // before Linux 5.6, or filtered
+		here := filepath.Join(root, path)
+		_, err := os.Lstat(here)
+		return here, err
+	}
+	if err != nil {
+		return "", err
+	}
+	defer unix.Close(fd)
+	return os.Readlink("/proc/self/fd/" + strconv.Itoa(fd))
 }
 
 func (t *Target) discover(ctx context.Context, env cli.Env, flag string) error {

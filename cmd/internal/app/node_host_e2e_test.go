@@ -1,0 +1,383 @@
+package app_test
+
+import (
+	"encoding/binary"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/checks/host"
+	"github.com/kdiag/kdiag/crictl"
+	"github.com/kdiag/kdiag/plegbench/nodebox"
+)
+
+// TestEndToEndNodeHost breaks what is around a healthy containerd and its pods, in one way after the other, and asks kdiag node.
+func TestEndToEndNodeHost(t *testing.T) {
+	c := startContainerd(t, nodebox.Options{Network: true})
+	p := newProgram(t, c)
+	// Control groups named as a kubelet names them, below the box's own.
+	pods, err := nodebox.RunPods(t.Context(), c.Endpoint(), nodebox.Pods{
+		Count: 2, Containers: 1, State: crictl.ContainerRunning, CgroupParent: "/" + filepath.Base(c.Dir()) + "/kubepods",
+	})
+	must(t, err)
+	victim := pods[1]
+	cgroup := fmt.Sprintf("/%s/kubepods/pod%s/%s", filepath.Base(c.Dir()), victim.Config.Metadata.Uid, victim.Containers[0].ID)
+
+	t.Run("shim stopped", func(t *testing.T) {
+		must(t, c.FreezeShim(t.Context(), victim.ID))
+		defer func() { must(t, c.ThawShim(victim.ID)) }()
+		shim, err := c.Shim(victim.ID)
+		must(t, err)
+		for _, got := range []outcome{p.node(t), p.pleg(t)} {
+			cause := got.names(t, "ShimStuck")
+			advises(t, cause, checks.Warning, fmt.Sprintf("kill -CONT %d", shim))
+			wantCulprit(t, cause, func(s checks.Subject) bool { return s.ID == strconv.Itoa(shim) && s.Pod == "pod-1" })
+		}
+	})
+
+	t.Run("list held by a stopped shim", func(t *testing.T) {
+		release, err := c.Wedge(t.Context(), victim.ID, victim.Containers[0].ID)
+		must(t, err)
+		defer func() { must(t, release()) }()
+		waitInKernel(t, cgroupDir(t, "freezer", cgroup)) // a process of the container holds no list
+		got := p.node(t, "--rpc-timeout", "2s")
+		cause := got.names(t, "ShimStuck", "ListHang")
+		shim, err := c.Shim(victim.ID)
+		must(t, err)
+		advises(t, cause, checks.Critical, fmt.Sprintf("kill -CONT %d", shim))
+		wantCulprit(t, cause, func(s checks.Subject) bool { return s.ID == strconv.Itoa(shim) })
+	})
+
+	t.Run("frozen control group", func(t *testing.T) {
+		file := filepath.Join(cgroupDir(t, "freezer", cgroup), "freezer.state")
+		must(t, os.WriteFile(file, []byte("FROZEN"), 0))
+		defer func() { must(t, os.WriteFile(file, []byte("THAWED"), 0)) }()
+		for _, got := range []outcome{p.node(t), p.pleg(t)} {
+			cause := got.names(t, "CgroupFrozen")
+			advises(t, cause, checks.Warning, "echo THAWED > '"+file+"'")
+			wantCulprit(t, cause, func(s checks.Subject) bool { return s.ID == cgroup && s.Pod == "pod-1" })
+		}
+	})
+
+	t.Run("processes of a pod at their limit", func(t *testing.T) {
+		file := filepath.Join(cgroupDir(t, "pids", cgroup), "pids.max")
+		must(t, os.WriteFile(file, []byte("1"), 0))
+		defer func() { must(t, os.WriteFile(file, []byte("max"), 0)) }()
+		for _, got := range []outcome{p.node(t), p.pleg(t)} {
+			cause := got.names(t, "PIDsExhausted")
+			advises(t, cause, checks.Warning, "kubectl delete pod -n box pod-1")
+			wantCulprit(t, cause, func(s checks.Subject) bool { return s.Name == cgroup && s.Pod == "pod-1" })
+		}
+	})
+
+	t.Run("in uninterruptible sleep", func(t *testing.T) {
+		pid := waitInKernel(t, cgroupDir(t, "freezer", cgroup))
+		got := p.node(t)
+		got.names(t) // one wait is no trouble yet
+		s := status(t, got, "host.tasks")
+		if s.Status != checks.StatusWarning || !strings.Contains(s.Summary, strconv.Itoa(pid)) || !strings.Contains(s.Summary, "box/pod-1") {
+			t.Errorf("%s: %s, want a warning that names process %d of box/pod-1", s.Status, s.Summary, pid)
+		}
+	})
+
+	t.Run("killed for memory", func(t *testing.T) { killForMemory(t, p, cgroup) })
+	t.Run("inotify", func(t *testing.T) { takeInotify(t, p) })
+	t.Run("dead mount", func(t *testing.T) { deadMount(t, c, p, victim, cgroup) })
+}
+
+// TestEndToEndNodeDisk has the runtime's folder on a disk that is slow, and then takes no write at all.
+func TestEndToEndNodeDisk(t *testing.T) {
+	nodebox.Need(t, nodebox.Missing(false))
+	dir, err := os.MkdirTemp("/tmp", "kdiag-")
+	must(t, err)
+	t.Cleanup(func() { must(t, os.RemoveAll(dir)) })
+	point := filepath.Join(dir, "disk")
+	must(t, os.Mkdir(point, 0o755))
+	sh := func(command string) string {
+		t.Helper()
+		out, err := exec.Command("/bin/sh", "-c", command).CombinedOutput()
+		if err != nil {
+			t.Fatalf("%s: %v: %s", command, err, out)
+		}
+		return strings.TrimSpace(string(out))
+	}
+	sh("truncate -s 128M " + point + ".image && mkfs.ext4 -q " + point + ".image && mount -o loop " + point + ".image " + point)
+	t.Cleanup(func() { sh("umount " + point) })
+	c := startContainerd(t, nodebox.Options{Network: true, Parent: point})
+	p := newProgram(t, c)
+	ours := func(s checks.Subject) bool { return s.Kind == "Filesystem" && s.Name == point }
+
+	t.Run("slow", func(t *testing.T) {
+		group := filepath.Join("/sys/fs/cgroup/blkio", filepath.Base(dir))
+		if err := os.Mkdir(group, 0o755); err != nil {
+			nodebox.Need(t, "needs a hierarchy of version 1 with the blkio controller")
+		}
+		t.Cleanup(func() { eventually(t, "the control group is gone", func() bool { return os.Remove(group) == nil }) })
+		device := sh("mountpoint -d " + point)
+		must(t, os.WriteFile(filepath.Join(group, "blkio.throttle.write_iops_device"), []byte(device+" 4"), 0))
+		slow := p
+		slow.inside = []string{"/bin/sh", "-c", "echo $$ > " + group + `/cgroup.procs; exec "$@"`, "sh"}
+		cause := slow.node(t).names(t, "IOStall")
+		advises(t, cause, checks.Warning, "iostat -x")
+		wantCulprit(t, cause, ours)
+	})
+
+	t.Run("frozen", func(t *testing.T) {
+		sh("fsfreeze -f " + point)
+		defer sh("fsfreeze -u " + point)
+		for range 2 {
+			cause := p.node(t).names(t, "IOStall")
+			advises(t, cause, checks.Critical, "fsfreeze -u "+point)
+			wantCulprit(t, cause, ours)
+			if n := probesIn(point); n != 1 {
+				t.Errorf("%d children of kdiag's wait for the disk, want 1", n)
+			}
+		}
+	})
+	eventually(t, "no child of kdiag's is left", func() bool { return probesIn(point) == 0 })
+}
+
+func wantCulprit(t *testing.T, c checks.Cause, is func(checks.Subject) bool) {
+	t.Helper()
+	if !slices.ContainsFunc(culprits(c), is) {
+		t.Errorf("%s names %+v", c.Code, culprits(c))
+	}
+}
+
+// cgroupDir returns where a control group lies in the hierarchy of a controller, version 1.
+func cgroupDir(t *testing.T, controller, cgroup string) string {
+	t.Helper()
+	dir := filepath.Join("/sys/fs/cgroup", controller, cgroup)
+	if _, err := os.Stat(dir); err != nil {
+		nodebox.Need(t, "needs a hierarchy of version 1 with the controller "+controller)
+	}
+	return dir
+}
+
+// vforkEnv makes the test binary the process that waitInKernel starts: TestMain looks for it.
+const vforkEnv = "KDIAG_TEST_VFORK"
+
+// vforkUntilStdinEnds stays in vfork, which is uninterruptible sleep, until its child has seen the end of standard input.
+func vforkUntilStdinEnds() {
+	os.Stdout.WriteString("up\n")
+	var b byte
+	if pid, _, _ := syscall.RawSyscall(syscall.SYS_CLONE, syscall.CLONE_VFORK|uintptr(syscall.SIGCHLD), 0, 0); pid == 0 {
+		// The child has one thread and no scheduler: nothing but system calls.
+		syscall.RawSyscall(syscall.SYS_READ, 0, uintptr(unsafe.Pointer(&b)), 1)
+		syscall.RawSyscall(syscall.SYS_EXIT_GROUP, 0, 0, 0)
+	}
+	os.Exit(0)
+}
+
+// waitInKernel puts a process into a control group that sleeps uninterruptibly until the test ends, and returns its id.
+func waitInKernel(t *testing.T, dir string) int {
+	t.Helper()
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = append(os.Environ(), vforkEnv+"=1")
+	stdin, err := cmd.StdinPipe()
+	must(t, err)
+	stdout, err := cmd.StdoutPipe()
+	must(t, err)
+	must(t, cmd.Start())
+	t.Cleanup(func() {
+		stdin.Close()
+		_ = cmd.Wait()
+	})
+	_, err = io.ReadFull(stdout, make([]byte, 3))
+	must(t, err)
+	must(t, os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(cmd.Process.Pid)), 0))
+	eventually(t, "a thread in vfork", func() bool {
+		states, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", cmd.Process.Pid))
+		return slices.ContainsFunc(states, func(name string) bool {
+			b, _ := os.ReadFile(name)
+			return strings.Contains(string(b), ") D ")
+		})
+	})
+	return cmd.Process.Pid
+}
+
+// eventually waits until something is so, and gives up long after it should have been.
+func eventually(t *testing.T, what string, so func() bool) {
+	t.Helper()
+	for range 1000 {
+		if so() {
+			return
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	t.Fatalf("not so: %s", what)
+}
+
+// killForMemory has the kernel kill in the container's control group. That is the pod's affair, and no cause; it is said.
+func killForMemory(t *testing.T, p program, cgroup string) {
+	dir := cgroupDir(t, "memory", cgroup)
+	must(t, os.WriteFile(filepath.Join(dir, "memory.limit_in_bytes"), []byte("16M"), 0))
+	// tail keeps the last line of what has none. The shell is the one that enters.
+	hog := exec.CommandContext(t.Context(), "/bin/busybox", "sh", "-c", "echo $$ > "+dir+"/cgroup.procs; exec busybox tail /dev/zero")
+	if out, err := hog.CombinedOutput(); err == nil {
+		t.Fatalf("was not killed: %s", out)
+	}
+	got := p.node(t)
+	got.names(t)
+	if s := status(t, got, "journal.kernel"); !strings.Contains(s.Summary, "kill") {
+		t.Errorf("the kernel's log: %s, %s", s.Status, s.Summary)
+	}
+}
+
+// takeInotify holds inotify instances, and shows kdiag alone a limit of as many: others on this machine need some too.
+func takeInotify(t *testing.T, p program) {
+	const held = 20
+	for range held {
+		fd, err := unix.InotifyInit1(unix.IN_CLOEXEC)
+		must(t, err)
+		defer unix.Close(fd)
+	}
+	limit := filepath.Join(t.TempDir(), "limit")
+	must(t, os.WriteFile(limit, []byte(strconv.Itoa(held)+"\n"), 0o644))
+	p.inside = []string{
+		"unshare", "-m", "--propagation", "private", "/bin/sh", "-c",
+		"mount --bind " + limit + ` /proc/sys/fs/inotify/max_user_instances && exec "$@"`, "sh",
+	}
+	cause := p.node(t).names(t, "InotifyExhausted")
+	advises(t, cause, checks.Critical, "sysctl -w fs.inotify.max_user_instances=")
+	wantCulprit(t, cause, func(s checks.Subject) bool { return s.ID == strconv.Itoa(os.Getpid()) })
+}
+
+// deadMount mounts a file system that never answers as a pod's volume, with a process of the container waiting in it, in a mount
+// namespace that nobody else sees. kdiag is asked again and again, and at last with the runtime frozen too.
+func deadMount(t *testing.T, c *nodebox.Containerd, p program, victim nodebox.Pod, cgroup string) {
+	point := filepath.Join("/var/lib/kubelet/pods", victim.Config.Metadata.Uid, "volumes/kubernetes.io~csi/data/mount")
+	dead := mountDead(t, point)
+	p.inside = dead.enter
+
+	reader := exec.Command(dead.enter[0], append(dead.enter[1:], "/bin/busybox", "sh", "-c",
+		"echo $$ > "+cgroupDir(t, "freezer", cgroup)+"/cgroup.procs; exec busybox stat "+point)...)
+	must(t, reader.Start())
+	defer func() { dead.cut(); _ = reader.Wait() }()
+	// It sleeps interruptibly until a signal comes, as that of a pod's end does, and then until the server answers.
+	eventually(t, "a process in the dead mount", func() bool { return waitsIn(reader.Process.Pid, "request_wait_answer") })
+	must(t, reader.Process.Kill())
+
+	for range 2 {
+		for _, got := range []outcome{p.node(t), p.pleg(t)} {
+			cause := got.names(t, "FilesystemHung", "TaskStuck")
+			advises(t, cause, checks.Critical, "stat -f "+point)
+			wantCulprit(t, cause, func(s checks.Subject) bool { return s.Name == point })
+			if n := probesIn(point); n != 1 {
+				t.Errorf("%d children of kdiag's wait in the mount, want 1", n)
+			}
+		}
+	}
+	must(t, c.Pause(t.Context()))
+	got := p.node(t, "--rpc-timeout", "1s")
+	must(t, c.Resume())
+	r := got.report(t)
+	for _, code := range []string{"FilesystemHung", "RuntimeHung"} {
+		if !slices.Contains(codes(r), code) {
+			t.Errorf("causes %v, want %s with a dead mount and a frozen runtime", codes(r), code)
+		}
+	}
+	dead.cut()
+	eventually(t, "no child of kdiag's is left", func() bool { return probesIn(point) == 0 })
+}
+
+func waitsIn(pid int, function string) bool {
+	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stack", pid))
+	return strings.Contains(string(b), function)
+}
+
+// probesIn counts kdiag's children that wait in a mount. The first thread of one may be dead already.
+func probesIn(point string) int {
+	n := 0
+	processes, _ := filepath.Glob("/proc/[0-9]*")
+	for _, dir := range processes {
+		threads, _ := filepath.Glob(dir + "/task/*/cmdline")
+		if slices.ContainsFunc(threads, func(name string) bool {
+			b, _ := os.ReadFile(name)
+			return strings.Contains(string(b), "\x00"+host.ChildArgument+"\x00") && strings.Contains(string(b), point)
+		}) {
+			n++
+		}
+	}
+	return n
+}
+
+// A deadFuse is a file system whose server reads what it is asked and never answers, in a mount namespace of its own.
+type deadFuse struct {
+	point string
+	dev   *os.File
+	enter []string // the command that enters the namespace
+}
+
+func mountDead(t *testing.T, point string) *deadFuse {
+	t.Helper()
+	fd, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		nodebox.Need(t, "needs /dev/fuse")
+	}
+	f := &deadFuse{point: point, dev: os.NewFile(uintptr(fd), "/dev/fuse")}
+	// The kubelet's folder is another one in there, so that nothing of the machine's is touched.
+	holder := exec.Command("/bin/sh", "-c", `mkdir -p /var/lib/kubelet && mount -t tmpfs none /var/lib/kubelet && mkdir -p "$1" &&
+		mount -i -t fuse -o fd=3,rootmode=40000,user_id=0,group_id=0 dead.example:/bucket "$1" && exec 3>&- && echo up && read line`, "sh", point)
+	holder.ExtraFiles = []*os.File{f.dev}
+	holder.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
+	holder.Stderr = os.Stderr
+	stdin, err := holder.StdinPipe()
+	must(t, err)
+	stdout, err := holder.StdoutPipe()
+	must(t, err)
+	must(t, holder.Start())
+	f.enter = []string{"nsenter", "-t", strconv.Itoa(holder.Process.Pid), "-m", "--"}
+	t.Cleanup(func() {
+		f.cut()
+		stdin.Close()
+		_ = holder.Wait()
+	})
+	_, err = io.ReadFull(stdout, make([]byte, 3))
+	must(t, err)
+	go f.serve(fd) // nothing can be read before the mount
+	return f
+}
+
+// serve answers FUSE_INIT (include/uapi/linux/fuse.h), and nothing after that.
+func (f *deadFuse) serve(fd int) {
+	const headerIn, headerOut, initOut, opInit = 40, 16, 64, 26
+	b := make([]byte, 1<<17)
+	for {
+		n, err := unix.Read(fd, b)
+		if err == unix.EINTR || err == unix.EAGAIN {
+			continue
+		}
+		if err != nil || n < headerIn {
+			return
+		}
+		if binary.LittleEndian.Uint32(b[4:]) != opInit {
+			continue
+		}
+		out := make([]byte, headerOut+initOut)
+		binary.LittleEndian.PutUint32(out, uint32(len(out)))
+		copy(out[8:16], b[8:16])                                // the number of the question
+		binary.LittleEndian.PutUint32(out[headerOut:], 7)       // FUSE_KERNEL_VERSION
+		binary.LittleEndian.PutUint32(out[headerOut+4:], 31)    // minor version
+		binary.LittleEndian.PutUint32(out[headerOut+20:], 4096) // max_write
+		_, _ = unix.Write(fd, out)
+	}
+}
+
+// cut ends the connection: whoever waits is told so, and ends.
+func (f *deadFuse) cut() {
+	_ = exec.Command(f.enter[0], append(f.enter[1:], "umount", "-c", "-f", f.point)...).Run() // it may be gone
+	_ = f.dev.Close()
+}
