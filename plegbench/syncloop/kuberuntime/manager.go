@@ -77,8 +77,9 @@ type Config struct {
 // A Manager applies pods to one runtime. It is safe for use by several goroutines, one for each pod.
 type Manager struct {
 	Config
-	foreign atomic.Int64
-	said    *reducer
+	foreign  atomic.Int64
+	said     *reducer
+	starting gate
 }
 
 // New makes a Manager.
@@ -96,7 +97,7 @@ func New(c Config) *Manager {
 	if c.TerminationRequested == nil {
 		c.TerminationRequested = func(types.UID) bool { return false }
 	}
-	return &Manager{Config: c, said: newReducer()}
+	return &Manager{Config: c, said: newReducer(), starting: newGate()}
 }
 
 // id makes an ID of this runtime.

@@ -48,13 +48,17 @@ func (s *syncing) startContainer(ctx context.Context, st starting) (message stri
 		s.m.event(s.pod, c, "", v1.EventTypeWarning, "Failed", "Error: "+plain(err))
 		return plain(err), ErrCreateContainerConfig
 	}
+	leave := s.m.starting.enter(ctx)
+	defer leave()
 	id, err := s.m.CRI.CreateContainer(ctx, s.sandboxID, config, s.config)
 	if err != nil {
 		s.m.event(s.pod, c, id, v1.EventTypeWarning, "Failed", "Error: "+plain(err))
 		return plain(err), ErrCreateContainer
 	}
 	s.m.event(s.pod, c, id, v1.EventTypeNormal, "Created", "Container created")
-	if err := s.m.CRI.StartContainer(ctx, id); err != nil {
+	err = s.m.CRI.StartContainer(ctx, id)
+	leave()
+	if err != nil {
 		s.m.event(s.pod, c, id, v1.EventTypeWarning, "Failed", "Error: "+plain(err))
 		return plain(err), ErrRunContainer
 	}
