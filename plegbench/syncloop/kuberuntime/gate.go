@@ -15,7 +15,7 @@ const (
 	startCounts  = time.Second
 )
 
-// A gate lets few starts work at a time. The kubelet has none, and with a hundred pods at once is the slower for it.
+// A gate lets few starts work at a time. The kubelet has none.
 type gate chan struct{}
 
 func newGate() gate { return make(gate, startsPerCPU*runtime.GOMAXPROCS(0)) }
