@@ -84,17 +84,17 @@ func (q *inquiry) ask(ctx context.Context, spots []spot) ([]outcome, error) {
 			q.lose()
 		}
 	}
-	var todo []int
+	var unasked []int
 	for i, p := range spots {
 		q.paths = append(q.paths, p.names[0])
 		if e, ok := q.stuck(p.names); ok {
 			q.outcomes[i] = outcome{asked: true, hung: true, waiting: e.waiting, pid: e.pid}
 			continue
 		}
-		todo = append(todo, i)
+		unasked = append(unasked, i)
 	}
-	if len(todo) > 0 {
-		q.work(ctx, todo)
+	if len(unasked) > 0 {
+		q.work(ctx, unasked)
 	}
 	if filepath.Clean(q.root) != "/" && q.base == q.root {
 		for i := range q.outcomes {
@@ -126,8 +126,8 @@ func (q *inquiry) stuck(names []string) (earlier, bool) {
 }
 
 // work has a child look at the paths, then others at what that left.
-func (q *inquiry) work(ctx context.Context, todo []int) {
-	rest := q.one(ctx, todo)
+func (q *inquiry) work(ctx context.Context, unasked []int) {
+	rest := q.one(ctx, unasked)
 	if len(rest) == 0 || q.alone || q.failed() {
 		return
 	}
@@ -139,11 +139,11 @@ func (q *inquiry) work(ctx context.Context, todo []int) {
 }
 
 // one has one child look at the paths until one of them hangs, and returns those that it did not begin with.
-func (q *inquiry) one(ctx context.Context, todo []int) (rest []int) {
+func (q *inquiry) one(ctx context.Context, unasked []int) (rest []int) {
 	if !q.enter(ctx) {
 		return nil
 	}
-	now, later := fitting(q.paths, todo)
+	now, later := fitting(q.paths, unasked)
 	var paths []string
 	for _, i := range now {
 		paths = append(paths, q.paths[i])
@@ -168,17 +168,17 @@ func (q *inquiry) one(ctx context.Context, todo []int) (rest []int) {
 }
 
 // listen notes what a child says of the paths that it was given, and returns how many of them are done with.
-func (q *inquiry) listen(ctx context.Context, c *running, todo []int) int {
+func (q *inquiry) listen(ctx context.Context, c *running, unasked []int) int {
 	end, bounded := ctx.Deadline()
 	if !bounded {
 		end = time.Now().Add(time.Minute)
 	}
 	pid := c.cmd.Process.Pid
-	for done, i := range todo {
+	for done, i := range unasked {
 		// Until it says that it begins, a child waits for nothing but a CPU and its own program.
 		if _, err := c.next(ctx, end); err != nil {
 			q.fail(err)
-			return len(todo)
+			return len(unasked)
 		}
 		begun := time.Now()
 		got, err := c.next(ctx, earliest(begun.Add(q.patience), end))
@@ -195,24 +195,24 @@ func (q *inquiry) listen(ctx context.Context, c *running, todo []int) int {
 			q.note(i, outcome{asked: true, hung: true, waiting: waiting, pid: pid})
 			return done + 1
 		default: // the time was up too soon to say
-			return len(todo)
+			return len(unasked)
 		}
 		if q.late() {
-			return len(todo)
+			return len(unasked)
 		}
 	}
-	return len(todo)
+	return len(unasked)
 }
 
 // fitting cuts the paths that one child can be given from those that are left.
-func fitting(paths []string, todo []int) (now, later []int) {
+func fitting(paths []string, unasked []int) (now, later []int) {
 	var size int
-	for n, i := range todo {
+	for n, i := range unasked {
 		if size += len(paths[i]) + 1; size > maxChildArgs && n > 0 {
-			return todo[:n], todo[n:]
+			return unasked[:n], unasked[n:]
 		}
 	}
-	return todo, nil
+	return unasked, nil
 }
 
 // enter waits for a place among the children; false when there will be none.

@@ -88,8 +88,8 @@ func disksUnder(root, device string, disks map[string]diskCounters) []string {
 	}
 	var found []string
 	seen := map[string]bool{"": true}
-	for todo := []string{device}; len(todo) > 0 && len(seen) < most; todo = todo[1:] {
-		device := todo[0]
+	for ahead := []string{device}; len(ahead) > 0 && len(seen) < most; ahead = ahead[1:] {
+		device := ahead[0]
 		if seen[device] {
 			continue
 		}
@@ -97,14 +97,14 @@ func disksUnder(root, device string, disks map[string]diskCounters) []string {
 		if isPartition(root, device) {
 			// The link leads to .../block/sda/sda1.
 			link, _ := os.Readlink(deviceDir(root, device))
-			todo = append(todo, disks[path.Base(path.Dir(link))].device)
+			ahead = append(ahead, disks[path.Base(path.Dir(link))].device)
 			continue
 		}
 		if name, ok := byDevice[device]; ok {
 			found = append(found, name)
 		}
 		for _, slave := range names(filepath.Join(deviceDir(root, device), "slaves")) {
-			todo = append(todo, disks[slave].device)
+			ahead = append(ahead, disks[slave].device)
 		}
 	}
 	return found

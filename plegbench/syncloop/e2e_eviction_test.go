@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
+	"github.com/kdiag/kdiag/plegbench/nodebox"
 	"github.com/kdiag/kdiag/plegbench/syncloop/apiserver/fake"
 )
 
@@ -22,10 +23,11 @@ import (
 // for; then there is enough, and the others stay: one of lower priority that asked for what it uses, and one that uses nothing.
 func TestEndToEndEviction(t *testing.T) {
 	t.Parallel()
+	nodebox.Need(t, nodebox.Missing(false))
 	const size, threshold, used = 64 << 20, 32 << 20, 20 << 20
 	disk := t.TempDir()
 	if err := unix.Mount("tmpfs", disk, "tmpfs", 0, fmt.Sprintf("size=%d", size)); err != nil {
-		t.Skipf("mounting a small disk: %v", err)
+		t.Fatalf("mounting a small disk: %v", err)
 	}
 	t.Cleanup(func() {
 		if err := unix.Unmount(disk, 0); err != nil {
