@@ -146,8 +146,12 @@ func cutLast(s, sep string) (before, after string, found bool) {
 	return s[:i], s[i+len(sep):], true
 }
 
-// ofTheKernel are causes that other tests on the machine can make real at any time: a node in a box shares its kernel.
-var ofTheKernel = []string{"OOMKilled", "KernelHung", "IOStall", "CPUStarved", "MemoryPressure", "DiskFull", "CgroupsLeaked", "ClockJumped"}
+// ofTheKernel are causes that other tests on the machine can make real at any time: a node in a box shares its kernel, its disk and
+// its CPUs.
+var ofTheKernel = []string{
+	"OOMKilled", "KernelHung", "IOStall", "CPUStarved", "MemoryPressure", "DiskFull", "InodesExhausted", "CgroupsLeaked", "ClockJumped",
+	"RuntimeSlow", "RelistOverloaded",
+}
 
 // own removes the causes that need not be this node's.
 func own(r *checks.Report) *checks.Report {
@@ -160,7 +164,7 @@ func blames(t *testing.T, o outcome, code, step string) checks.Cause {
 	t.Helper()
 	r := own(o.report(t))
 	if len(r.Causes) == 0 || r.Causes[0].Code != code {
-		t.Fatalf("causes %v, want %s first\n%s\n%s", codes(r), code, o.stdout, o.stderr)
+		t.Fatalf("%s\n%s\ncauses %v, want %s first", o.stdout, o.stderr, codes(r), code)
 	}
 	c := r.Causes[0]
 	if c.Severity != checks.Critical || r.Status != checks.Unhealthy || o.code != 1 {
