@@ -272,7 +272,8 @@ func filesAtLimit(t *testing.T, c *nodebox.Containerd, p program) {
 	}
 }
 
-// runtimePIDsAtLimit gives containerd a control group that it fills with its threads.
+// runtimePIDsAtLimit gives containerd a control group that others have all but filled. The last threads are left to it: it ends
+// itself when it needs one more and gets none.
 func runtimePIDsAtLimit(t *testing.T, c *nodebox.Containerd, p program) {
 	const top = "/sys/fs/cgroup/pids"
 	group := "/" + filepath.Base(c.Dir()) + "/daemon" // the box removes its own
@@ -284,11 +285,20 @@ func runtimePIDsAtLimit(t *testing.T, c *nodebox.Containerd, p program) {
 	set(dir, "cgroup.procs", strconv.Itoa(c.PID()))
 	defer func() {
 		set(top, "cgroup.procs", strconv.Itoa(c.PID()))
-		must(t, os.Remove(dir))
+		eventually(t, "the control group is gone", func() bool { return os.Remove(dir) == nil })
 	}()
-	current, err := os.ReadFile(filepath.Join(dir, "pids.current"))
+	fill := exec.Command("/bin/sh", "-c", "echo $$ > "+dir+"/cgroup.procs; for i in $(seq 180); do sleep 1000 & done; echo; wait")
+	fill.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	filled, err := fill.StdoutPipe()
 	must(t, err)
-	set(dir, "pids.max", strings.TrimSpace(string(current)))
+	must(t, fill.Start())
+	defer func() {
+		must(t, syscall.Kill(-fill.Process.Pid, syscall.SIGKILL))
+		_ = fill.Wait() // killed
+	}()
+	_, err = filled.Read(make([]byte, 1))
+	must(t, err)
+	set(dir, "pids.max", "205") // of which the sleepers, the shell and containerd's own threads are over nine tenths
 	for _, got := range []outcome{p.node(t), p.pleg(t)} {
 		cause := got.names(t, "PIDsExhausted")
 		advises(t, cause, checks.Critical, "echo max > '"+dir+"/pids.max'")
