@@ -6,8 +6,9 @@
 // CreateContainer make is listed, started, stopped, removed and reported in container events afterwards, so crictl
 // and a kubelet work against it.
 //
-// It models what a CRI client can see. It leaves out everything behind that: no process runs, no image is
-// downloaded, nothing is written to the disk, no log file appears. Exec, Attach and PortForward say so.
+// It models what a CRI client can see. It leaves out everything behind that: no process runs, no image is downloaded, and all
+// that is written to the disk are the logs of containers that clients make, which stay empty. Exec, Attach and PortForward
+// say so.
 //
 // Sandboxes and containers of a scenario have the same ids in every run; their ages are counted from New. All waiting is
 // done on real timers and channels, so that a Server made inside a testing/synctest bubble runs on the bubble's clock.

@@ -3,6 +3,8 @@ package fake
 import (
 	"context"
 	"net"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -96,12 +98,16 @@ func (c *client) sandboxes(t *testing.T, f *runtimeapi.PodSandboxFilter) []*runt
 	return must(c.ListPodSandbox(t.Context(), &runtimeapi.ListPodSandboxRequest{Filter: f}))(t).GetItems()
 }
 
-// start runs a sandbox with one created container in it and returns both ids.
+// start runs a sandbox with one created container in it and returns both ids. The container's log is main/0.log in a folder of its own.
 func (c *client) start(t *testing.T, annotations map[string]string) (sandboxID, containerID string) {
 	t.Helper()
+	logs := t.TempDir()
+	if err := os.Mkdir(filepath.Join(logs, "main"), 0o700); err != nil {
+		t.Fatal(err)
+	}
 	config := &runtimeapi.PodSandboxConfig{
 		Metadata:     &runtimeapi.PodSandboxMetadata{Name: "new", Namespace: "web", Uid: "u-1"},
-		LogDirectory: "/var/log/pods/web_new_u-1",
+		LogDirectory: logs,
 		Labels:       map[string]string{"tier": "new"},
 	}
 	must(c.images.PullImage(t.Context(), &runtimeapi.PullImageRequest{Image: &runtimeapi.ImageSpec{Image: "busybox"}}))(t)

@@ -94,7 +94,7 @@ func (r *runtimeService) UpdateRuntimeConfig(
 
 // ExecSync runs nothing: in a running container every command ends with exit code 0 and no output, so exec probes succeed.
 func (r *runtimeService) ExecSync(_ context.Context, req *runtimeapi.ExecSyncRequest) (*runtimeapi.ExecSyncResponse, error) {
-	if err := r.mustRun(req.GetContainerId()); err != nil {
+	if _, err := r.mustRun(req.GetContainerId()); err != nil {
 		return nil, err
 	}
 	return &runtimeapi.ExecSyncResponse{}, nil

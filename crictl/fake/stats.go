@@ -84,7 +84,7 @@ func (sb *sandbox) stats(now time.Time, fs *runtimeapi.FilesystemIdentifier) *ru
 func (r *runtimeService) ContainerStats(
 	_ context.Context, req *runtimeapi.ContainerStatsRequest,
 ) (*runtimeapi.ContainerStatsResponse, error) {
-	if err := r.mustRun(req.GetContainerId()); err != nil {
+	if _, err := r.mustRun(req.GetContainerId()); err != nil {
 		return nil, err
 	}
 	r.store.mu.RLock()

@@ -1,6 +1,9 @@
 package fake
 
 import (
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -77,15 +80,35 @@ func TestTransitions(t *testing.T) {
 	}
 }
 
+// TestNoLogFolder wants a start without a folder for the log to fail as it does in a runtime.
+func TestNoLogFolder(t *testing.T) {
+	c := serve(t, Scenario{Name: "empty"})
+	_, id := c.start(t, nil)
+	if err := os.Remove(filepath.Dir(c.status(t, id).GetLogPath())); err != nil {
+		t.Fatal(err)
+	}
+	_, err := c.StartContainer(t.Context(), &runtimeapi.StartContainerRequest{ContainerId: id})
+	if got := c.status(t, id).GetState(); codeOf(err) != codes.Unknown || got != runtimeapi.ContainerState_CONTAINER_CREATED {
+		t.Errorf("%v, state %s", err, got)
+	}
+}
+
 func TestLifeOfAPod(t *testing.T) {
 	c := serve(t, Scenario{Name: "empty"})
 	sandboxID, id := c.start(t, nil)
-	if got := c.status(t, id); got.GetStartedAt() != 0 || got.GetLogPath() != "/var/log/pods/web_new_u-1/main/0.log" {
-		t.Errorf("created: started at %d, log %q", got.GetStartedAt(), got.GetLogPath())
+	log := c.status(t, id).GetLogPath()
+	if got := c.status(t, id); got.GetStartedAt() != 0 || !strings.HasSuffix(log, "/main/0.log") {
+		t.Errorf("created: started at %d, log %q", got.GetStartedAt(), log)
 	}
 	must(c.StartContainer(t.Context(), &runtimeapi.StartContainerRequest{ContainerId: id}))(t)
 	must(c.ExecSync(t.Context(), &runtimeapi.ExecSyncRequest{ContainerId: id, Cmd: []string{"true"}}))(t)
+	if err := os.Rename(log, log+".1"); err != nil { // as who rotates it does
+		t.Error(err)
+	}
 	must(c.ReopenContainerLog(t.Context(), &runtimeapi.ReopenContainerLogRequest{ContainerId: id}))(t)
+	if _, err := os.Stat(log); err != nil {
+		t.Error(err)
+	}
 	must(c.UpdateContainerResources(t.Context(), &runtimeapi.UpdateContainerResourcesRequest{
 		ContainerId: id, Linux: &runtimeapi.LinuxContainerResources{CpuShares: 512},
 	}))(t)

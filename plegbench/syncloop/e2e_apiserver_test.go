@@ -133,9 +133,9 @@ func realServer(t *testing.T, kubeconfig string) server {
 
 func testAPIServer(t *testing.T, api server) {
 	n := newNode(t, 20)
-	n.recorder = syncloop.NewRecorder(api.events, e2eNode, n.cfg.Log)
-	t.Cleanup(n.recorder.Shutdown)
-	n.cfg.Recorder, n.cfg.Client, n.cfg.Register, n.cfg.Objects = n.recorder, api.node, true, ""
+	recorder := syncloop.NewRecorder(api.events, e2eNode, n.cfg.Log)
+	t.Cleanup(recorder.Shutdown)
+	n.cfg.Recorder, n.cfg.Client, n.cfg.Register, n.cfg.Objects = recorder, api.node, true, ""
 	n.cfg.Kubelet.NodeLeaseDurationSeconds = 4
 	n.apply(newPod("static", shell("c", forever)))
 	n.start()

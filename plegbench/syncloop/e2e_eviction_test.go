@@ -146,13 +146,8 @@ func (n *node) checkEvicted(p *v1.Pod) {
 	if !hasCondition(p, v1.DisruptionTarget) {
 		n.t.Errorf("no DisruptionTarget among %+v", p.Status.Conditions)
 	}
-	var evicted []string
-	for _, e := range n.recorder.Recent() {
-		if e.Reason == "Evicted" {
-			evicted = append(evicted, e.Object+" "+e.Message)
-		}
-	}
-	if diff := cmp.Diff([]string{namespace + "/" + p.Name + " " + p.Status.Message}, evicted); diff != "" {
-		n.t.Errorf("events:\n%s", diff)
+	want := fmt.Sprintf(`object="%s/%s" type="Warning" reason="Evicted" message=%q`, namespace, p.Name, p.Status.Message)
+	if events := n.log.lines(` reason="Evicted" `); len(events) != 1 || !strings.Contains(events[0], want) {
+		n.t.Errorf("events %q, want one with %s", events, want)
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -41,7 +43,6 @@ type node struct {
 	box                *nodebox.Containerd
 	cri                *remote.Service
 	cfg                syncloop.Config
-	recorder           *syncloop.Recorder
 	log                *journal
 	cancel             context.CancelFunc
 	ended              chan error
@@ -76,11 +77,11 @@ func newNode(t *testing.T, faster float64) *node {
 	kubelet.EvictionHard = map[string]string{"memory.available": "1Mi"} // how full the disk of the tests is must not matter
 	kubelet.ImageGCHighThresholdPercent = new(int32(100))
 	log := textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(n.log), textlogger.Verbosity(4)))
-	n.recorder = syncloop.NewRecorder(nil, e2eNode, log)
 	n.cfg = syncloop.Config{
 		Endpoint: n.box.Endpoint(), NodeName: e2eNode, Kubelet: kubelet, Periods: syncloop.PeriodsFor(kubelet).Faster(faster),
 		RootDir: filepath.Join(dir, "root"), LogDir: filepath.Join(dir, "log"), StatusFile: filepath.Join(dir, "statuses.json"),
-		Manifests: filepath.Join(dir, "manifests"), Objects: filepath.Join(dir, "objects"), Address: "127.0.0.1:0", Log: log, Recorder: n.recorder,
+		Manifests: filepath.Join(dir, "manifests"), Objects: filepath.Join(dir, "objects"), Address: "127.0.0.1:0", Log: log,
+		Recorder: syncloop.NewRecorder(nil, e2eNode, log),
 	}
 	n.cfg.Periods.Request = e2ePatience
 	for _, d := range []string{n.cfg.Manifests, n.cfg.Objects} {
@@ -275,8 +276,10 @@ func (n *node) running(name string) map[string]string {
 
 // event complains unless an event with this reason was recorded for a pod whose message holds the text.
 func (n *node) event(name, reason, text string) error {
-	for _, e := range n.recorder.Recent() {
-		if e.Object == namespace+"/"+name+"-"+e2eNode && e.Reason == reason && strings.Contains(e.Message, text) {
+	about := fmt.Sprintf(`"Event occurred" object="%s/%s-%s" type=`, namespace, name, e2eNode)
+	quoted := strconv.Quote(text)
+	for _, line := range n.log.lines(about) {
+		if strings.Contains(line, fmt.Sprintf(" reason=%q message=", reason)) && strings.Contains(line, quoted[1:len(quoted)-1]) {
 			return nil
 		}
 	}
@@ -300,6 +303,13 @@ func (j *journal) has(text string) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return bytes.Contains(j.text, []byte(text))
+}
+
+// lines are those that hold a text.
+func (j *journal) lines(text string) []string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return slices.DeleteFunc(strings.Split(string(j.text), "\n"), func(line string) bool { return !strings.Contains(line, text) })
 }
 
 func (j *journal) tail(lines int) string {

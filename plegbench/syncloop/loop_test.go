@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kdiag/kdiag/plegbench/syncloop/config"
+	"github.com/kdiag/kdiag/plegbench/syncloop/kubeletconfig"
 	"github.com/kdiag/kdiag/plegbench/syncloop/pleg"
 	"github.com/kdiag/kdiag/plegbench/syncloop/prober"
 )
@@ -271,5 +272,23 @@ func TestPeriodsFaster(t *testing.T) {
 	p := DefaultPeriods().Faster(60)
 	if p.RelistThreshold != 3*time.Second || p.Request != 2*time.Second || p.SkipFirst != leastPeriod {
 		t.Errorf("%+v", p)
+	}
+}
+
+// A shorter CrashLoopBackOff changes neither when it begins anew nor how long a failed pull waits (newCrashLoopBackOff in
+// pkg/kubelet/kubelet.go).
+func TestPeriodsFor(t *testing.T) {
+	k, _, err := kubeletconfig.Load("", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(DefaultPeriods(), PeriodsFor(k)); diff != "" {
+		t.Error(diff)
+	}
+	k.CrashLoopBackOff.MaxContainerRestartPeriod.Duration = 5 * time.Second
+	want := DefaultPeriods()
+	want.CrashFirst, want.CrashMost = 5*time.Second, 5*time.Second
+	if diff := cmp.Diff(want, PeriodsFor(k)); diff != "" {
+		t.Error(diff)
 	}
 }

@@ -23,6 +23,9 @@ type Periods struct {
 	BackOff          time.Duration // of a pod whose sync failed
 	CrashFirst       time.Duration // CrashLoopBackOff, doubling up to CrashMost
 	CrashMost        time.Duration
+	CrashReset       time.Duration // of a container that ended so long after its restart was decided, CrashLoopBackOff begins anew
+	PullFirst        time.Duration // ImagePullBackOff, doubling up to PullMost
+	PullMost         time.Duration
 	FileCheck        time.Duration
 	HTTPCheck        time.Duration
 	NodeStatus       time.Duration
@@ -44,7 +47,8 @@ func DefaultPeriods() Periods {
 		SkipFirst: 100 * time.Millisecond, SkipMost: 5 * time.Second,
 		RuntimeStatus: 5 * time.Second, RuntimeDown: 30 * time.Second,
 		Request: 2 * time.Minute, Resync: time.Minute, BackOff: 10 * time.Second,
-		CrashFirst: 10 * time.Second, CrashMost: 5 * time.Minute,
+		CrashFirst: 10 * time.Second, CrashMost: 5 * time.Minute, CrashReset: 10 * time.Minute,
+		PullFirst: 10 * time.Second, PullMost: 5 * time.Minute,
 		FileCheck: 20 * time.Second, HTTPCheck: 20 * time.Second,
 		NodeStatus: 10 * time.Second, NodeReport: 5 * time.Minute, StatusManager: 10 * time.Second,
 		ContainerGC: time.Minute, ImageGC: 5 * time.Minute, Eviction: 10 * time.Second,
@@ -59,8 +63,8 @@ const leastPeriod = 5 * time.Millisecond
 func (p Periods) Faster(factor float64) Periods {
 	for _, d := range []*time.Duration{
 		&p.Relist, &p.RelistThreshold, &p.EventedRelist, &p.EventedThreshold, &p.Sync, &p.Housekeeping, &p.SkipFirst, &p.SkipMost,
-		&p.RuntimeStatus, &p.RuntimeDown, &p.Request, &p.Resync, &p.BackOff, &p.CrashFirst, &p.CrashMost, &p.FileCheck, &p.HTTPCheck,
-		&p.NodeStatus, &p.NodeReport, &p.StatusManager, &p.ContainerGC, &p.ImageGC, &p.Eviction, &p.LogMonitor, &p.LoopStuck,
+		&p.RuntimeStatus, &p.RuntimeDown, &p.Request, &p.Resync, &p.BackOff, &p.CrashFirst, &p.CrashMost, &p.CrashReset, &p.PullFirst, &p.PullMost,
+		&p.FileCheck, &p.HTTPCheck, &p.NodeStatus, &p.NodeReport, &p.StatusManager, &p.ContainerGC, &p.ImageGC, &p.Eviction, &p.LogMonitor, &p.LoopStuck,
 	} {
 		*d = max(leastPeriod, time.Duration(float64(*d)/factor))
 	}
@@ -75,5 +79,6 @@ func PeriodsFor(k *kubeletconfigv1beta1.KubeletConfiguration) Periods {
 	p.NodeStatus, p.NodeReport = k.NodeStatusUpdateFrequency.Duration, k.NodeStatusReportFrequency.Duration
 	p.LogMonitor = k.ContainerLogMonitorInterval.Duration
 	p.CrashMost = k.CrashLoopBackOff.MaxContainerRestartPeriod.Duration
+	p.CrashFirst = min(p.CrashFirst, p.CrashMost)
 	return p
 }

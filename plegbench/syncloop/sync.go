@@ -194,14 +194,12 @@ func (s *SyncLoop) killPodNow(ctx context.Context, p *v1.Pod, evict bool, grace 
 		Type: podworkers.Kill, Pod: p,
 		Kill: &podworkers.KillOptions{Completed: done, Evict: evict, StatusOverride: override, GraceOverride: grace},
 	})
-	timer := time.NewTimer(max(leastKillWait, time.Duration(1.5*float64(seconds)*float64(time.Second))))
-	defer timer.Stop()
 	select {
 	case <-done:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-timer.C:
+	case <-time.After(max(leastKillWait, time.Duration(1.5*float64(seconds)*float64(time.Second)))):
 		s.recorder.Eventf(p, v1.EventTypeWarning, "ExceededGracePeriod",
 			"Container runtime did not kill the pod within specified grace period.")
 		return errors.New("timeout waiting to kill pod")

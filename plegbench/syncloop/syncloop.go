@@ -302,14 +302,14 @@ func (s *SyncLoop) wireRuntime() {
 	s.options = runoptions.New(runoptions.Config{
 		NodeName: s.cfg.NodeName, Volumes: s.volumes, Objects: s.objects, RootDir: s.cfg.RootDir, HostIPs: func() []string { return s.hostIPs },
 		Allocatable: s.allocatable, ClusterDNS: k.ClusterDNS, ClusterDomain: k.ClusterDomain, ResolvConf: *k.ResolverConfig,
-		SystemdCgroups: k.CgroupDriver == "systemd", CgroupRoot: k.CgroupRoot, Recorder: s.recorder, Log: s.log,
+		SystemdCgroups: k.CgroupDriver == "systemd", CgroupRoot: k.CgroupRoot, SELinux: exists("/sys/fs/selinux/enforce"), Recorder: s.recorder, Log: s.log,
 	})
 	s.images = images.New(images.Config{
 		Service: s.service, Recorder: s.recorder, Log: s.log, Metrics: s.metrics,
-		Serialize: *k.SerializeImagePulls, MaxParallel: maxParallel(k.MaxParallelImagePulls), QPS: float32(*k.RegistryPullQPS), Burst: int(k.RegistryBurst),
-		BackOff: p.CrashFirst, MaxBackOff: p.CrashMost,
+		Serialize: *k.SerializeImagePulls, MaxParallel: k.MaxParallelImagePulls, QPS: float32(*k.RegistryPullQPS), Burst: int(k.RegistryBurst),
+		BackOff: p.PullFirst, MaxBackOff: p.PullMost,
 	})
-	s.backOff = kuberuntime.NewBackoff(p.CrashFirst, p.CrashMost, 2*p.CrashMost)
+	s.backOff = kuberuntime.NewBackoff(p.CrashFirst, p.CrashMost, p.CrashReset)
 	verdict := func(results *prober.Results) kuberuntime.Verdict {
 		return func(id container.ID) (failed, known bool) {
 			r, ok := results.Get(id)
@@ -320,21 +320,13 @@ func (s *SyncLoop) wireRuntime() {
 		CRI: s.service, Images: s.images, Options: s.options, Liveness: verdict(s.liveness), Startup: verdict(s.startup),
 		Recorder: s.recorder, Log: s.log, Metrics: s.metrics,
 		NodeName: s.cfg.NodeName, RuntimeName: s.name, RootDir: s.cfg.RootDir, LogDir: s.cfg.LogDir,
-		MemoryCapacity: int64(s.machine.Memory), CgroupV2: cgroupV2(), SeccompDefault: *k.SeccompDefault,
+		MemoryCapacity: int64(s.machine.Memory), CgroupV2: exists("/sys/fs/cgroup/cgroup.controllers"), SeccompDefault: *k.SeccompDefault,
+		SandboxReady:         s.status.SetSandboxReady,
 		TerminationRequested: func(uid types.UID) bool { return s.workers.IsPodTerminationRequested(uid) },
 	})
 }
 
-func maxParallel(n *int32) *int {
-	if n == nil {
-		return nil
-	}
-	v := int(*n)
-	return &v
-}
-
-// cgroupV2 reports whether the machine has the unified hierarchy.
-func cgroupV2() bool {
-	_, err := os.Stat("/sys/fs/cgroup/cgroup.controllers")
+func exists(path string) bool {
+	_, err := os.Stat(path)
 	return err == nil
 }

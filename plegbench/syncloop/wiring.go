@@ -57,16 +57,7 @@ func (s *SyncLoop) wireCollectors() error {
 	var err error
 	s.logs, err = logs.New(logs.Config{
 		CRI: s.service, NodeName: s.cfg.NodeName, LogDir: filepath.Join(s.cfg.LogDir, "pods"), MaxSize: k.ContainerLogMaxSize,
-		MaxFiles: int(*k.ContainerLogMaxFiles), Workers: max(1, int(*k.ContainerLogMaxWorkers)), Period: p.LogMonitor, Log: s.log,
-	})
-	if err != nil {
-		return err
-	}
-	s.imageGC, err = images.NewGC(images.GCConfig{
-		Service: s.service, InUse: s.imagesInUse, Disk: func() (capacity, available uint64, err error) { return stats.Disk(s.cfg.RootDir) },
-		High: int(*k.ImageGCHighThresholdPercent), Low: int(*k.ImageGCLowThresholdPercent),
-		MinAge: k.ImageMinimumGCAge.Duration, MaxAge: k.ImageMaximumGCAge.Duration, Period: p.ImageGC,
-		NodeName: s.cfg.NodeName, Log: s.log, Recorder: s.recorder, Metrics: s.metrics,
+		MaxFiles: int(*k.ContainerLogMaxFiles), Workers: int(*k.ContainerLogMaxWorkers), Period: p.LogMonitor, Log: s.log,
 	})
 	if err != nil {
 		return err
@@ -74,6 +65,15 @@ func (s *SyncLoop) wireCollectors() error {
 	s.stats, err = stats.New(stats.Config{
 		CRI: s.service, NodeName: s.cfg.NodeName, Root: "/", CgroupRoot: "sys/fs/cgroup",
 		RootDir: s.cfg.RootDir, LogDir: filepath.Join(s.cfg.LogDir, "pods"), PodCgroup: s.podCgroup,
+	})
+	if err != nil {
+		return err
+	}
+	s.imageGC, err = images.NewGC(images.GCConfig{
+		Service: s.service, InUse: s.imagesInUse, Disk: s.stats.ImageDisk,
+		High: int(*k.ImageGCHighThresholdPercent), Low: int(*k.ImageGCLowThresholdPercent),
+		MinAge: k.ImageMinimumGCAge.Duration, MaxAge: k.ImageMaximumGCAge.Duration, Period: p.ImageGC,
+		NodeName: s.cfg.NodeName, Log: s.log, Recorder: s.recorder, Metrics: s.metrics,
 	})
 	if err != nil {
 		return err
@@ -86,9 +86,10 @@ func (s *SyncLoop) wireCollectors() error {
 	}
 	s.evictor = eviction.New(eviction.Config{
 		Summary: s.stats.Summary, Pods: s.activePods, Kill: s.killPodNow,
-		CleanedUp:  func(p *v1.Pod) bool { return s.workers.ShouldPodBeFinished(p.UID) },
-		Reclaim:    eviction.Reclaim{Containers: s.garbage.DeleteAllUnused, Images: s.imageGC.DeleteUnused},
-		Thresholds: thresholds, TransitionPeriod: k.EvictionPressureTransitionPeriod.Duration,
+		CleanedUp:        func(p *v1.Pod) bool { return s.workers.ShouldPodBeFinished(p.UID) },
+		Reclaim:          eviction.Reclaim{Containers: s.garbage.DeleteAllUnused, Images: s.imageGC.DeleteUnused},
+		DedicatedImageFs: s.stats.DedicatedImageFs,
+		Thresholds:       thresholds, TransitionPeriod: k.EvictionPressureTransitionPeriod.Duration,
 		MaxPodGrace: int64(k.EvictionMaxPodGracePeriod), Period: p.Eviction,
 		NodeName: s.cfg.NodeName, Log: s.log, Recorder: s.recorder, Metrics: s.metrics,
 	})
@@ -132,7 +133,7 @@ func (s *SyncLoop) wireNode() {
 	})
 	s.node = nodestatus.New(nodestatus.Config{
 		Client: s.cfg.Client, NodeName: s.cfg.NodeName, Register: s.cfg.Register, Labels: s.cfg.Labels, Taints: k.RegisterWithTaints,
-		RuntimeErrors: s.state.RuntimeErrors, NetworkErrors: s.state.NetworkErrors, StorageErrors: s.state.StorageErrors,
+		RuntimeErrors: s.state.RuntimeErrors, NetworkErrors: s.state.NetworkErrors,
 		UpdateRuntime: s.updater.Update, ExpectReady: s.updater.ExpectReady,
 		Version: func(ctx context.Context) (name, version string, err error) {
 			v, err := s.service.Version(ctx)

@@ -1,7 +1,6 @@
 package config
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,9 +22,8 @@ import (
 
 // Numbers of pkg/kubelet/config upstream.
 const (
-	maxManifest  = 10 << 20         // bytes of a manifest (common.go)
-	checkDefault = 20 * time.Second // fileCheckFrequency and httpCheckFrequency
-	rewatchFirst = time.Second      // until a broken watch is made anew, doubling up to rewatchMost (file_linux.go)
+	maxManifest  = 10 << 20    // bytes of a manifest (common.go)
+	rewatchFirst = time.Second // until a broken watch is made anew, doubling up to rewatchMost (file_linux.go)
 	rewatchMost  = 20 * time.Second
 )
 
@@ -33,7 +31,7 @@ const (
 type FileConfig struct {
 	Path     string // a folder, whose files are read without those in folders below, or a single file
 	NodeName string
-	Interval time.Duration // between readings of everything; 0 is 20 s
+	Interval time.Duration // between readings of everything: fileCheckFrequency
 	// AllowReferences lets the pods name ConfigMaps, Secrets and service accounts. The kubelet forbids that to static pods (gate
 	// PreventStaticPodAPIReferences); where such objects lie in files beside the manifests there is no reason to.
 	AllowReferences bool
@@ -51,7 +49,6 @@ type File struct {
 // NewFile returns a source that has read nothing yet.
 func NewFile(cfg FileConfig) *File {
 	cfg.Path = filepath.Clean(cfg.Path)
-	cfg.Interval = cmp.Or(cfg.Interval, checkDefault)
 	return &File{cfg: cfg, pods: map[string]*v1.Pod{}, keys: map[string]string{}}
 }
 

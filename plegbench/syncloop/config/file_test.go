@@ -57,7 +57,7 @@ func TestFileList(t *testing.T) {
 		t.Fatal(err)
 	}
 	log, lines := logged()
-	f := NewFile(FileConfig{Path: dir + "/", NodeName: "n", Log: log})
+	f := NewFile(FileConfig{Interval: 20 * time.Second, Path: dir + "/", NodeName: "n", Log: log})
 	var got []string
 	f.relist(func(pods []*v1.Pod) {
 		got = names(pods)
@@ -99,7 +99,7 @@ func TestFileList(t *testing.T) {
 func TestFileSingle(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "web.yaml")
 	log, lines := logged()
-	f := NewFile(FileConfig{Path: path, NodeName: "n", Log: log})
+	f := NewFile(FileConfig{Interval: 20 * time.Second, Path: path, NodeName: "n", Log: log})
 	var got [][]string
 	send := func(pods []*v1.Pod) { got = append(got, names(pods)) }
 	f.relist(send) // missing
@@ -128,7 +128,7 @@ func TestFileReferences(t *testing.T) {
 	}
 	for allow, want := range map[bool][]string{false: {}, true: {"web-n"}} {
 		log, lines := logged()
-		f := NewFile(FileConfig{Path: dir, NodeName: "n", AllowReferences: allow, Log: log})
+		f := NewFile(FileConfig{Interval: 20 * time.Second, Path: dir, NodeName: "n", AllowReferences: allow, Log: log})
 		var got []string
 		f.relist(func(pods []*v1.Pod) { got = names(pods) })
 		if diff := cmp.Diff(want, got); diff != "" {
@@ -144,7 +144,7 @@ func TestFileChanged(t *testing.T) {
 	dir := t.TempDir()
 	a, b := filepath.Join(dir, "a"), filepath.Join(dir, "b")
 	write(t, a, "a")
-	f := NewFile(FileConfig{Path: dir, NodeName: "n", Log: logr.Discard()})
+	f := NewFile(FileConfig{Interval: 20 * time.Second, Path: dir, NodeName: "n", Log: logr.Discard()})
 	var got []string
 	send := func(pods []*v1.Pod) { got = append(got, strings.Join(names(pods), " ")) }
 	step := func(path string, op fsnotify.Op, want, wantErr string) {
@@ -223,7 +223,7 @@ func TestFileWatches(t *testing.T) {
 func TestFileRescans(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, lines := logged()
-		f := NewFile(FileConfig{Path: filepath.Join("testdata", "missing"), Log: log})
+		f := NewFile(FileConfig{Interval: 20 * time.Second, Path: filepath.Join("testdata", "missing"), Log: log})
 		if f.Name() != "file" {
 			t.Errorf("name %q", f.Name())
 		}

@@ -2,7 +2,6 @@ package config
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -22,7 +21,7 @@ type HTTPConfig struct {
 	URL             string
 	Header          http.Header // of each request
 	NodeName        string
-	Interval        time.Duration // between the end of a request and the next; 0 is 20 s
+	Interval        time.Duration // between the end of a request and the next: httpCheckFrequency
 	AllowReferences bool          // as FileConfig has it
 	Log             logr.Logger
 	Client          *http.Client // nil is one with a timeout of 10 s
@@ -37,7 +36,6 @@ type HTTP struct {
 
 // NewHTTP returns a source that has asked nothing yet.
 func NewHTTP(cfg HTTPConfig) *HTTP {
-	cfg.Interval = cmp.Or(cfg.Interval, checkDefault)
 	if cfg.Client == nil {
 		cfg.Client = &http.Client{Timeout: httpTimeout}
 	}

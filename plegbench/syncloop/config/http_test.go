@@ -54,7 +54,8 @@ func TestHTTP(t *testing.T) {
 		var lines []string
 		log := funcr.New(func(_, args string) { lines = append(lines, args) }, funcr.Options{Verbosity: 4})
 		h := NewHTTP(HTTPConfig{
-			URL: "http://host/pods", Header: http.Header{"X-Node": {"a", "b"}}, NodeName: "n", Log: log, Client: &http.Client{Transport: a},
+			Interval: 20 * time.Second,
+			URL:      "http://host/pods", Header: http.Header{"X-Node": {"a", "b"}}, NodeName: "n", Log: log, Client: &http.Client{Transport: a},
 		})
 		if h.Name() != "http" {
 			t.Errorf("name %q", h.Name())

@@ -26,10 +26,9 @@ import (
 
 // The kubelet's times (pkg/kubelet/kubelet.go and eviction/eviction_manager.go).
 const (
-	defaultPeriod = 10 * time.Second
-	cleanupMost   = 30 * time.Second
-	cleanupPoll   = time.Second
-	hardGrace     = 1 // seconds that a pod is given when a hard threshold is met
+	cleanupMost = 30 * time.Second
+	cleanupPoll = time.Second
+	hardGrace   = 1 // seconds that a pod is given when a hard threshold is met
 )
 
 // evicted is the reason of evictions and of pods that are not admitted.
@@ -48,14 +47,13 @@ type Config struct {
 	Kill func(ctx context.Context, p *v1.Pod, evict bool, grace *int64, override func(*v1.PodStatus)) error
 	// CleanedUp reports whether nothing of an evicted pod uses resources any more.
 	CleanedUp func(p *v1.Pod) bool
-	// DedicatedImageFs reports whether the images are on another file system than the kubelet's root directory; nil: they
-	// are not.
+	// DedicatedImageFs reports whether the images are on another file system than the kubelet's root directory.
 	DedicatedImageFs func(ctx context.Context) (bool, error)
 	Reclaim          Reclaim
 	Thresholds       []Threshold
 	TransitionPeriod time.Duration // evictionPressureTransitionPeriod, 5 m
 	MaxPodGrace      int64         // evictionMaxPodGracePeriod, in seconds
-	Period           time.Duration // 0 means 10 s
+	Period           time.Duration // 10 s
 	NodeName         string
 	Log              logr.Logger
 	Recorder         record.EventRecorder
@@ -79,9 +77,6 @@ type Manager struct {
 
 // New makes a Manager.
 func New(cfg Config) *Manager {
-	if cfg.Period <= 0 {
-		cfg.Period = defaultPeriod
-	}
 	return &Manager{cfg: cfg, node: &v1.ObjectReference{Kind: "Node", Name: cfg.NodeName, UID: types.UID(cfg.NodeName)}}
 }
 
@@ -104,11 +99,9 @@ func (m *Manager) Run(ctx context.Context) error {
 }
 
 func sleep(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
 	case <-ctx.Done():
-	case <-timer.C:
+	case <-time.After(d):
 	}
 }
 
@@ -135,11 +128,9 @@ func (m *Manager) prepare(ctx context.Context) (err error) {
 	if m.known {
 		return nil
 	}
-	if m.cfg.DedicatedImageFs != nil {
-		if m.dedicated, err = m.cfg.DedicatedImageFs(ctx); err != nil {
-			m.cfg.Log.Error(err, "Eviction manager: failed to get HasDedicatedImageFs")
-			return fmt.Errorf("eviction manager: failed to get HasDedicatedImageFs: %w", err)
-		}
+	if m.dedicated, err = m.cfg.DedicatedImageFs(ctx); err != nil {
+		m.cfg.Log.Error(err, "Eviction manager: failed to get HasDedicatedImageFs")
+		return fmt.Errorf("eviction manager: failed to get HasDedicatedImageFs: %w", err)
 	}
 	var conflict bool
 	if m.thresholds, conflict = withContainerFs(m.cfg.Thresholds, m.dedicated); conflict {

@@ -77,10 +77,11 @@ func (n *node) reclaim(what string) func(context.Context) error {
 func (n *node) manager(change func(*Config)) (*Manager, *record.FakeRecorder) {
 	recorder := record.NewFakeRecorder(100)
 	cfg := Config{
-		Summary: n.summary, Kill: n.kill, Recorder: recorder, NodeName: "n", TransitionPeriod: 5 * time.Minute, MaxPodGrace: 60,
-		Pods:      func() []*v1.Pod { n.mu.Lock(); defer n.mu.Unlock(); return n.pods },
-		CleanedUp: func(*v1.Pod) bool { n.mu.Lock(); defer n.mu.Unlock(); return !n.dirty },
-		Reclaim:   Reclaim{n.reclaim("containers"), n.reclaim("images")},
+		Summary: n.summary, Kill: n.kill, Recorder: recorder, NodeName: "n", TransitionPeriod: 5 * time.Minute, Period: 10 * time.Second, MaxPodGrace: 60,
+		Pods:             func() []*v1.Pod { n.mu.Lock(); defer n.mu.Unlock(); return n.pods },
+		CleanedUp:        func(*v1.Pod) bool { n.mu.Lock(); defer n.mu.Unlock(); return !n.dirty },
+		DedicatedImageFs: func(context.Context) (bool, error) { return false, nil },
+		Reclaim:          Reclaim{n.reclaim("containers"), n.reclaim("images")},
 		Thresholds: []Threshold{
 			{Signal: MemoryAvailable, Value: amount("100")}, {Signal: MemoryAvailable, Value: amount("200"), Grace: 30 * time.Second}, {Signal: NodeFsAvailable, Value: Value{Share: 0.1}},
 		},

@@ -13,15 +13,13 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/record"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
 	"github.com/kdiag/kdiag/plegbench/syncloop/metrics"
 )
-
-// defaultPeriod is ContainerGCPeriod of pkg/kubelet/kubelet.go.
-const defaultPeriod = time.Minute
 
 // CRI is the part of the runtime service that the collector calls.
 type CRI interface {
@@ -53,7 +51,7 @@ type Config struct {
 	// LogDir holds the pods' log directories, namespace_name_uid, and must be this node's alone. SymlinkDir holds the links to
 	// the containers' logs. Empty means that there is none.
 	LogDir, SymlinkDir string
-	Period             time.Duration // 0 means 60 s
+	Period             time.Duration // ContainerGCPeriod of pkg/kubelet/kubelet.go: 1 m
 	Log                logr.Logger
 	Recorder           record.EventRecorder
 	Metrics            *metrics.Metrics
@@ -64,24 +62,14 @@ type Collector struct{ cfg Config }
 
 // New makes a Collector.
 func New(cfg Config) *Collector {
-	if cfg.Period <= 0 {
-		cfg.Period = defaultPeriod
-	}
 	return &Collector{cfg}
 }
 
 // Run collects at once and then every Period, until ctx ends. Its error is always nil.
 func (c *Collector) Run(ctx context.Context) error {
 	failed := false
-	for timer := time.NewTimer(0); ; timer.Reset(c.cfg.Period) {
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return nil
-		case <-timer.C:
-			failed = c.report(c.Collect(ctx), failed)
-		}
-	}
+	wait.UntilWithContext(ctx, func(ctx context.Context) { failed = c.report(c.Collect(ctx), failed) }, c.cfg.Period)
+	return nil
 }
 
 func (c *Collector) report(err error, failedBefore bool) (failed bool) {

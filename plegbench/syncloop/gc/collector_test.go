@@ -101,7 +101,7 @@ func collector(r *runtime, p pods, change func(*Config)) (*Collector, *record.Fa
 	var mu sync.Mutex
 	var lines []string
 	cfg := Config{
-		CRI: r, Pods: p, Policy: Policy{0, 1, -1}, SourcesReady: func() bool { return true }, NodeName: "n", Recorder: recorder,
+		CRI: r, Pods: p, Policy: Policy{0, 1, -1}, SourcesReady: func() bool { return true }, NodeName: "n", Period: time.Minute, Recorder: recorder,
 		Metrics: metrics.New(prometheus.NewRegistry(), prometheus.NewRegistry()),
 		Log:     funcr.New(func(_, line string) { mu.Lock(); defer mu.Unlock(); lines = append(lines, line) }, funcr.Options{}),
 	}

@@ -12,14 +12,12 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/record"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kdiag/kdiag/plegbench/syncloop/metrics"
 )
-
-// gcPeriod is ImageGCPeriod of pkg/kubelet/kubelet.go.
-const gcPeriod = 5 * time.Minute
 
 // listShare is how much more often than the images are collected their list is read for the node's status: 30 s to 5 m.
 const listShare = 10
@@ -36,11 +34,11 @@ type GCConfig struct {
 	// InUse returns the ids and references of the images that containers use, dead ones as well. An error stops the pass.
 	InUse func(ctx context.Context) (map[string]bool, error)
 	// Disk returns the size of the file system with the images, and what is free of it, in bytes.
-	Disk      func() (capacity, available uint64, err error)
+	Disk      func(ctx context.Context) (capacity, available uint64, err error)
 	High, Low int           // imageGCHighThresholdPercent, imageGCLowThresholdPercent: 85 and 80
 	MinAge    time.Duration // imageMinimumGCAge, 2 m: since an image was first seen
 	MaxAge    time.Duration // imageMaximumGCAge: since an image was last used; 0: none
-	Period    time.Duration // 0 means 5 m
+	Period    time.Duration // ImageGCPeriod, 5 m
 	NodeName  string
 	Log       logr.Logger
 	Recorder  record.EventRecorder
@@ -64,9 +62,6 @@ func NewGC(cfg GCConfig) (*GC, error) {
 	if cfg.Low < 0 || cfg.High > 100 || cfg.Low > cfg.High {
 		return nil, fmt.Errorf("image thresholds must be 0 <= low <= high <= 100, not %d and %d", cfg.Low, cfg.High)
 	}
-	if cfg.Period <= 0 {
-		cfg.Period = gcPeriod
-	}
 	node := &v1.ObjectReference{Kind: "Node", Name: cfg.NodeName, UID: types.UID(cfg.NodeName)}
 	return &GC{cfg: cfg, node: node, began: time.Now(), records: records{}}, nil
 }
@@ -75,29 +70,17 @@ func NewGC(cfg GCConfig) (*GC, error) {
 func (g *GC) Run(ctx context.Context) error {
 	g.monitor(ctx) // before the first collection: what is there already is old enough to go
 	var wg sync.WaitGroup
-	wg.Go(func() { every(ctx, g.cfg.Period/listShare, func() { g.list(ctx) }) })
-	wg.Go(func() { every(ctx, g.cfg.Period, func() { g.monitor(ctx) }) })
+	wg.Go(func() { wait.UntilWithContext(ctx, g.list, g.cfg.Period/listShare) })
+	wg.Go(func() { wait.UntilWithContext(ctx, g.monitor, g.cfg.Period) })
 	if g.cfg.High == 100 && g.cfg.MaxAge == 0 {
 		g.cfg.Log.V(2).Info("ImageGCHighThresholdPercent is set 100 and ImageMaximumGCAge is 0, Disable image GC")
 	} else {
 		failed := false
-		wg.Go(func() { every(ctx, g.cfg.Period, func() { failed = g.report(g.CollectNow(ctx), failed) }) })
+		collect := func(ctx context.Context) { failed = g.report(g.CollectNow(ctx), failed) }
+		wg.Go(func() { wait.UntilWithContext(ctx, collect, g.cfg.Period) })
 	}
 	wg.Wait()
 	return nil
-}
-
-// every calls do at once and then again so long after each time, until ctx ends.
-func every(ctx context.Context, period time.Duration, do func()) {
-	for timer := time.NewTimer(0); ; timer.Reset(period) {
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return
-		case <-timer.C:
-			do()
-		}
-	}
 }
 
 // report logs the end of a pass. Only repeated failures make an event.
@@ -183,7 +166,7 @@ func (g *GC) CollectNow(ctx context.Context) error {
 				g.cfg.MaxAge, utilerrors.NewAggregate(failed))
 		}
 	}
-	capacity, available, err := g.cfg.Disk()
+	capacity, available, err := g.cfg.Disk(ctx)
 	if err != nil {
 		return err
 	}

@@ -49,7 +49,7 @@ func (s *store) RemoveImage(_ context.Context, id string) error {
 	return nil
 }
 
-func (s *store) free() (capacity, available uint64, err error) {
+func (s *store) free(context.Context) (capacity, available uint64, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	used := s.disk
@@ -72,7 +72,7 @@ func newGC(t *testing.T, s *store, change func(*GCConfig)) (*GC, *record.FakeRec
 	recorder, lines, mu := record.NewFakeRecorder(100), &[]string{}, &sync.Mutex{}
 	cfg := GCConfig{
 		Service: s, InUse: func(context.Context) (map[string]bool, error) { return s.used, s.usedErr }, Disk: s.free, High: 85, Low: 80,
-		MinAge: 2 * time.Minute, NodeName: "n", Recorder: recorder, Metrics: testMetrics(),
+		MinAge: 2 * time.Minute, Period: 5 * time.Minute, NodeName: "n", Recorder: recorder, Metrics: testMetrics(),
 		Log: funcr.New(func(_, line string) { mu.Lock(); defer mu.Unlock(); *lines = append(*lines, line) }, funcr.Options{}),
 	}
 	if change != nil {
@@ -149,16 +149,20 @@ func TestCollectFails(t *testing.T) {
 			"wanted to free 1075838976 bytes, but freed 1048576 bytes space with errors in image deletion: cannot remove a", nil,
 		},
 		{
-			"no capacity", func(_ *store, c *GCConfig) { c.Disk = func() (uint64, uint64, error) { return 0, 0, nil } },
+			"no capacity", func(_ *store, c *GCConfig) {
+				c.Disk = func(context.Context) (uint64, uint64, error) { return 0, 0, nil }
+			},
 			"invalid capacity 0 on image filesystem",
 			[]string{"InvalidDiskCapacity"},
 		},
 		{"no disk", func(_ *store, c *GCConfig) {
-			c.Disk = func() (uint64, uint64, error) { return 0, 0, errors.New("statfs") }
+			c.Disk = func(context.Context) (uint64, uint64, error) { return 0, 0, errors.New("statfs") }
 		}, "statfs", nil},
 		{"no list", func(s *store, _ *GCConfig) { s.listErr = errors.New("list") }, "list", nil},
 		{"one container's status", func(s *store, _ *GCConfig) { s.usedErr = errors.New("not found") }, "not found", nil},
-		{"more free than there is", func(_ *store, c *GCConfig) { c.Disk = func() (uint64, uint64, error) { return 10, 20, nil } }, "", nil},
+		{"more free than there is", func(_ *store, c *GCConfig) {
+			c.Disk = func(context.Context) (uint64, uint64, error) { return 10, 20, nil }
+		}, "", nil},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

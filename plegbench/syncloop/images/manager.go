@@ -35,12 +35,6 @@ var (
 	ErrSignatureValidation = errors.New("SignatureValidationFailed") // likewise
 )
 
-// The kubelet's back-off (MaxImageBackOff and imageBackOffPeriod in pkg/kubelet/kubelet.go).
-const (
-	backOffFirst = 10 * time.Second
-	backOffMost  = 300 * time.Second
-)
-
 // unknownCode begins an error of the runtime that has no code of its own. The kubelet's client takes it off.
 const unknownCode = "rpc error: code = Unknown desc = "
 
@@ -58,10 +52,10 @@ type Config struct {
 	Log         logr.Logger
 	Metrics     *metrics.Metrics
 	Serialize   bool    // serializeImagePulls: one pull at a time
-	MaxParallel *int    // maxParallelImagePulls, without Serialize; nil or below 1: no bound
+	MaxParallel *int32  // maxParallelImagePulls, without Serialize; nil or below 1: no bound
 	QPS         float32 // registryPullQPS; 0: no limit
 	Burst       int     // registryBurst
-	// BackOff and MaxBackOff bound the pause after a failed pull, which doubles; 0 means 10 s and 300 s.
+	// BackOff and MaxBackOff bound the pause after a failed pull, which doubles: imageBackOffPeriod, 10 s, and MaxImageBackOff, 5 m.
 	BackOff, MaxBackOff time.Duration
 }
 
@@ -80,12 +74,6 @@ type Manager struct {
 
 // New makes a Manager.
 func New(cfg Config) *Manager {
-	if cfg.BackOff <= 0 {
-		cfg.BackOff = backOffFirst
-	}
-	if cfg.MaxBackOff <= 0 {
-		cfg.MaxBackOff = max(backOffMost, cfg.BackOff)
-	}
 	m := &Manager{cfg: cfg, backOff: flowcontrol.NewBackOff(cfg.BackOff, cfg.MaxBackOff), last: map[string]string{}}
 	switch {
 	case cfg.Serialize:

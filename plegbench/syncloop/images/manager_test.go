@@ -73,7 +73,7 @@ func testMetrics() *metrics.Metrics {
 
 func newManager(r *registry, change func(*Config)) (*Manager, *record.FakeRecorder) {
 	recorder := record.NewFakeRecorder(1000)
-	cfg := Config{Service: r, Recorder: recorder, Log: logr.Discard(), Metrics: testMetrics()}
+	cfg := Config{Service: r, Recorder: recorder, Log: logr.Discard(), Metrics: testMetrics(), BackOff: 10 * time.Second, MaxBackOff: 5 * time.Minute}
 	if change != nil {
 		change(&cfg)
 	}
@@ -233,7 +233,7 @@ func TestForget(t *testing.T) {
 }
 
 func TestParallelPulls(t *testing.T) {
-	three := 3
+	three := int32(3)
 	for name, tt := range map[string]struct {
 		change func(*Config)
 		most   int

@@ -18,8 +18,8 @@ type Unsupported struct {
 func honoured() []string {
 	return []string{
 		"apiVersion", "kind", "podLogsDir", "nodeStatusReportFrequency", "nodeLeaseDurationSeconds", "imageMaximumGCAge",
-		"enableDebuggingHandlers", "enableProfilingHandler", "maxParallelImagePulls", "mergeDefaultEvictionSettings", "crashLoopBackOff.maxContainerRestartPeriod",
-		"containerLogMaxSize", "containerLogMaxFiles", "containerLogMaxWorkers", "containerLogMonitorInterval",
+		"enableProfilingHandler", "maxParallelImagePulls", "mergeDefaultEvictionSettings", "crashLoopBackOff.maxContainerRestartPeriod",
+		"containerLogMaxWorkers", "containerLogMonitorInterval",
 		"featureGates.EventedPLEG", "featureGates.PLEGOnDemandRelist",
 	}
 }

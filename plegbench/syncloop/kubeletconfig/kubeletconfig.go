@@ -13,7 +13,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	kubeletconfigv1beta1 "k8s.io/kubelet/config/v1beta1"
@@ -126,6 +128,9 @@ func overlay(doc map[string]any, flags map[string][]string) error {
 	return nil
 }
 
+// leastMonitorInterval is the kubelet's least for containerLogMonitorInterval.
+const leastMonitorInterval = 3 * time.Second
+
 // validate refuses what the kubelet refuses (pkg/kubelet/apis/config/validation upstream), of what is honoured.
 func validate(c *kubeletconfigv1beta1.KubeletConfiguration) error {
 	var errs []string
@@ -152,6 +157,12 @@ func validate(c *kubeletconfigv1beta1.KubeletConfiguration) error {
 	parallel := c.MaxParallelImagePulls
 	check(parallel == nil || *parallel >= 1 && (*parallel == 1 || !*c.SerializeImagePulls), "maxParallelImagePulls", number(parallel),
 		"1 or more, and at most 1 with serializeImagePulls")
+	_, err := resource.ParseQuantity(c.ContainerLogMaxSize)
+	check(err == nil, "containerLogMaxSize", c.ContainerLogMaxSize, "a quantity, such as 10Mi")
+	check(*c.ContainerLogMaxFiles > 1, "containerLogMaxFiles", *c.ContainerLogMaxFiles, "2 or more")
+	check(*c.ContainerLogMaxWorkers > 0, "containerLogMaxWorkers", *c.ContainerLogMaxWorkers, "1 or more")
+	check(c.ContainerLogMonitorInterval.Duration >= leastMonitorInterval, "containerLogMonitorInterval", c.ContainerLogMonitorInterval.Duration,
+		"at least "+leastMonitorInterval.String())
 	for _, signal := range slices.Sorted(maps.Keys(c.EvictionSoft)) {
 		_, ok := c.EvictionSoftGracePeriod[signal]
 		check(ok, "evictionSoft", signal, "given an evictionSoftGracePeriod too")

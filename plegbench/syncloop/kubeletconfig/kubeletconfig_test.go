@@ -84,6 +84,11 @@ func TestLoad(t *testing.T) {
 		{"logs", "containerLogMaxSize: 1Mi\ncontainerLogMaxFiles: 3\ncontainerLogMaxWorkers: 2\ncontainerLogMonitorInterval: 0s\n", nil, func(c *kubeletconfigv1beta1.KubeletConfiguration) {
 			c.ContainerLogMaxSize, c.ContainerLogMaxFiles, c.ContainerLogMaxWorkers = "1Mi", new(int32(3)), new(int32(2))
 		}, nil},
+		{"logs by flags", "containerLogMaxSize: 1Mi\n", map[string][]string{
+			"container-log-max-size": {"2Mi"}, "container-log-max-files": {"3"}, "enable-debugging-handlers": {"false"},
+		}, func(c *kubeletconfigv1beta1.KubeletConfiguration) {
+			c.ContainerLogMaxSize, c.ContainerLogMaxFiles, c.EnableDebuggingHandlers = "2Mi", new(int32(3)), new(false)
+		}, nil},
 		{"frequent reports", "nodeStatusUpdateFrequency: 3s\n", nil, func(c *kubeletconfigv1beta1.KubeletConfiguration) {
 			c.NodeStatusUpdateFrequency, c.NodeStatusReportFrequency = seconds(3), seconds(3)
 		}, nil},
@@ -171,6 +176,10 @@ func TestLoadErrors(t *testing.T) {
 		{"port", "port: 70000\n", nil, "port is 70000"},
 		{"parallel and serial", "maxParallelImagePulls: 4\nserializeImagePulls: true\n", nil, "maxParallelImagePulls is 4"},
 		{"soft without grace", "evictionSoft: {memory.available: 1Gi}\n", nil, "evictionSoft is memory.available: it must be given an evictionSoftGracePeriod too"},
+		{"log size", "", map[string][]string{"container-log-max-size": {"ten"}}, "containerLogMaxSize is ten: it must be a quantity, such as 10Mi"},
+		{"log files", "", map[string][]string{"container-log-max-files": {"1"}}, "containerLogMaxFiles is 1: it must be 2 or more"},
+		{"log workers", "containerLogMaxWorkers: 0\n", nil, "containerLogMaxWorkers is 0: it must be 1 or more"},
+		{"log interval", "containerLogMonitorInterval: 2s\n", nil, "containerLogMonitorInterval is 2s: it must be at least 3s"},
 		{"unknown flag", "", map[string][]string{"nope": {"1"}}, "--nope: no such flag"},
 		{"number", "", map[string][]string{"max-pods": {"x"}}, "--max-pods: "},
 		{"too great a number", "", map[string][]string{"max-pods": {"3000000000"}}, "--max-pods: "},

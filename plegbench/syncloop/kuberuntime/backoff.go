@@ -10,10 +10,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// BackOffReset is how long after the last decision to restart a container must have ended for the back-off to begin anew
-// (pkg/kubelet/kubelet.go upstream).
-const BackOffReset = 10 * time.Minute
-
 // A Backoff holds how long each container that ended must wait before it is started again: the first restart is at once,
 // the next ones wait twice as long each time.
 type Backoff struct {
@@ -29,7 +25,7 @@ type backoffEntry struct {
 }
 
 // NewBackoff makes a Backoff that waits first after the second end and never longer than most: 10 s and 5 minutes in the
-// kubelet. reset is BackOffReset, or less where time is made to run faster.
+// kubelet. A container that ended later than reset after the last decision to restart it begins anew: 10 minutes.
 func NewBackoff(first, most, reset time.Duration) *Backoff {
 	return &Backoff{first: first, most: most, reset: reset, entries: map[string]backoffEntry{}}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -78,11 +79,13 @@ func startNode(t *testing.T) *node {
 	}
 	t.Cleanup(func() { _ = cri.Close() })
 	n := &node{cri: cri, logs: t.TempDir(), back: kuberuntime.NewBackoff(100*time.Millisecond, time.Second, time.Minute)}
+	verdict := func(container.ID) (failed, known bool) { return false, false }
 	n.Manager = kuberuntime.New(kuberuntime.Config{
 		CRI: cri, Images: present{}, Options: options{dir: t.TempDir(), cgroup: "/" + filepath.Base(box.Dir())},
 		Recorder: record.NewFakeRecorder(1000), Log: testr.NewWithOptions(t, testr.Options{Verbosity: 3}),
 		Metrics:  metrics.New(prometheus.NewRegistry(), prometheus.NewRegistry()),
 		NodeName: "e2e", RuntimeName: "containerd", RootDir: t.TempDir(), LogDir: n.logs, MemoryCapacity: 8 << 30,
+		Liveness: verdict, Startup: verdict, SandboxReady: func(*v1.Pod) {}, TerminationRequested: func(types.UID) bool { return false },
 	})
 	return n
 }

@@ -327,10 +327,13 @@ func newRig(t *testing.T) *rig {
 	r.Manager = New(Config{
 		CRI: r.cri, Images: r.images, Options: fakeOptions{}, Recorder: r.events, Log: logr.Discard(),
 		Metrics: metrics.New(reg, prometheus.NewRegistry()), NodeName: node, RuntimeName: "fake", RootDir: t.TempDir(),
-		LogDir: t.TempDir(), MemoryCapacity: 1 << 30,
+		LogDir: t.TempDir(), MemoryCapacity: 1 << 30, Liveness: noVerdict, Startup: noVerdict,
+		SandboxReady: func(*v1.Pod) {}, TerminationRequested: func(types.UID) bool { return false },
 	})
 	return r
 }
+
+func noVerdict(container.ID) (failed, known bool) { return false, false }
 
 // happened returns the events so far.
 func (r *rig) happened() []string {

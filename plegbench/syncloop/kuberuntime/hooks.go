@@ -70,10 +70,8 @@ func (m *Manager) runHook(
 		}
 		return message, err
 	case h.Sleep != nil:
-		timer := time.NewTimer(time.Duration(h.Sleep.Seconds) * time.Second)
-		defer timer.Stop()
 		select {
-		case <-timer.C:
+		case <-time.After(time.Duration(h.Sleep.Seconds) * time.Second):
 			return "", nil
 		case <-ctx.Done():
 		}

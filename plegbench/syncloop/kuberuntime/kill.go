@@ -196,12 +196,11 @@ func (t *turns) wait(ctx context.Context, name string, left int64) int64 {
 		return 0
 	}
 	start := time.Now()
-	timer := time.NewTimer(time.Duration(left) * time.Second)
-	defer timer.Stop()
+	over := time.After(time.Duration(left) * time.Second)
 	for _, ch := range t.waitFor[name] {
 		select {
 		case <-ch:
-		case <-timer.C:
+		case <-over:
 			return left
 		case <-ctx.Done():
 			return left

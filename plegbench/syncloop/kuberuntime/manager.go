@@ -48,13 +48,13 @@ type Images interface {
 // A Verdict is what the probes of one kind say of a running container. known is false as long as there is no verdict.
 type Verdict func(id container.ID) (failed, known bool)
 
-// Config is what a Manager needs. All fields are required but for those that say otherwise.
+// Config is what a Manager needs. All fields are required.
 type Config struct {
 	CRI      CRI
 	Images   Images
 	Options  Options
-	Liveness Verdict // nil: no container has a verdict
-	Startup  Verdict // likewise
+	Liveness Verdict
+	Startup  Verdict
 	Recorder record.EventRecorder
 	Log      logr.Logger
 	Metrics  *metrics.Metrics
@@ -65,12 +65,11 @@ type Config struct {
 	LogDir         string // like /var/log: logs go below pods, the symlinks into containers
 	MemoryCapacity int64  // of the node in bytes, for the OOM scores
 	CgroupV2       bool   // the node has the unified hierarchy; then all processes of a container are killed by OOM together
-	NoCFSQuota     bool   // cpuCFSQuota is off: CPU limits are not enforced
 	SeccompDefault bool   // RuntimeDefault instead of Unconfined where a pod says nothing
 
-	// SandboxReady is called when a sandbox has its network, before images are pulled. It may be nil.
+	// SandboxReady is called when a sandbox has its network, before images are pulled.
 	SandboxReady func(pod *v1.Pod)
-	// TerminationRequested says that a pod is to end, so that it is no error if its sandbox cannot be made. It may be nil.
+	// TerminationRequested says that a pod is to end, so that it is no error if its sandbox cannot be made.
 	TerminationRequested func(uid types.UID) bool
 }
 
@@ -84,19 +83,6 @@ type Manager struct {
 
 // New makes a Manager.
 func New(c Config) *Manager {
-	unknown := func(container.ID) (bool, bool) { return false, false }
-	if c.Liveness == nil {
-		c.Liveness = unknown
-	}
-	if c.Startup == nil {
-		c.Startup = unknown
-	}
-	if c.SandboxReady == nil {
-		c.SandboxReady = func(*v1.Pod) {}
-	}
-	if c.TerminationRequested == nil {
-		c.TerminationRequested = func(types.UID) bool { return false }
-	}
 	return &Manager{Config: c, said: newReducer(), starting: newGate()}
 }
 

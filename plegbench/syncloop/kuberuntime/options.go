@@ -21,6 +21,5 @@ type Options interface {
 type RunOptions struct {
 	Env         []*runtimeapi.KeyValue
 	Mounts      []*runtimeapi.Mount // with /etc/hosts and the file of the termination message
-	Devices     []*runtimeapi.Device
-	Annotations map[string]string // below the kubelet's own
+	Annotations map[string]string   // below the kubelet's own
 }

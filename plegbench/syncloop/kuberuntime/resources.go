@@ -32,12 +32,9 @@ func (m *Manager) linuxResources(p *v1.Pod, c *v1.Container) *runtimeapi.LinuxCo
 		cpu = limit
 	}
 	r := &runtimeapi.LinuxContainerResources{
-		CpuShares:          shares(cpu),
+		CpuShares: shares(cpu), CpuPeriod: quotaPeriod, CpuQuota: quota(limit),
 		MemoryLimitInBytes: c.Resources.Limits.Memory().Value(),
 		OomScoreAdj:        oomScore(p, c, pod.QOSClass(p), m.MemoryCapacity),
-	}
-	if !m.NoCFSQuota {
-		r.CpuPeriod, r.CpuQuota = quotaPeriod, quota(limit)
 	}
 	if m.CgroupV2 {
 		r.Unified = map[string]string{"memory.oom.group": "1"}

@@ -125,7 +125,7 @@ func (s *syncing) containerConfig(ctx context.Context, st starting, ref string) 
 		Metadata: &runtimeapi.ContainerMetadata{Name: c.Name, Attempt: uint32(restarts)},
 		Image:    &runtimeapi.ImageSpec{Image: ref, UserSpecifiedImage: c.Image},
 		Command:  pod.ExpandAll(c.Command, env), Args: pod.ExpandAll(c.Args, env), WorkingDir: c.WorkingDir,
-		Envs: opts.Env, Mounts: opts.Mounts, Devices: opts.Devices,
+		Envs: opts.Env, Mounts: opts.Mounts,
 		Labels: containerLabels(s.pod, c, s.m.NodeName), Annotations: annotations,
 		LogPath: logPath(c.Name, restarts), Stdin: c.Stdin, StdinOnce: c.StdinOnce, Tty: c.TTY,
 		Linux: &runtimeapi.LinuxContainerConfig{Resources: s.m.linuxResources(s.pod, c), SecurityContext: security},

@@ -20,7 +20,7 @@ import (
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
 )
 
-func backoffs() *Backoff { return NewBackoff(10*time.Second, 5*time.Minute, BackOffReset) }
+func backoffs() *Backoff { return NewBackoff(10*time.Second, 5*time.Minute, 10*time.Minute) }
 
 func same(t *testing.T, what string, want, got any) {
 	t.Helper()

@@ -4,7 +4,6 @@
 package logs
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,15 +15,10 @@ import (
 	"github.com/go-logr/logr"
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/wait"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
-)
-
-// The kubelet's defaults (pkg/kubelet/apis/config/v1beta1/defaults.go).
-const (
-	defaultPeriod  = 10 * time.Second
-	defaultWorkers = 1
 )
 
 // CRI is the part of the runtime service that is called here.
@@ -34,15 +28,15 @@ type CRI interface {
 	ReopenContainerLog(ctx context.Context, id string) error
 }
 
-// A Config is what New needs. All of it is required but for what has a default.
+// A Config is what New needs. All of it is required.
 type Config struct {
 	CRI      CRI
 	NodeName string        // the value of container.OwnerLabel
 	LogDir   string        // of the pods' logs; no file outside it is touched
 	MaxSize  string        // containerLogMaxSize, as 10Mi; below 0 nothing is rotated
 	MaxFiles int           // containerLogMaxFiles, of one container, at least 2
-	Workers  int           // containerLogMaxWorkers; 0 is 1
-	Period   time.Duration // containerLogMonitorInterval; 0 is 10 s
+	Workers  int           // containerLogMaxWorkers
+	Period   time.Duration // containerLogMonitorInterval
 	Log      logr.Logger
 }
 
@@ -61,7 +55,6 @@ func New(cfg Config) (*Manager, error) {
 	if err != nil {
 		return nil, fmt.Errorf("parsing the most size of a container's log, %q: %w", cfg.MaxSize, err)
 	}
-	cfg.Workers, cfg.Period = cmp.Or(cfg.Workers, defaultWorkers), cmp.Or(cfg.Period, defaultPeriod)
 	return &Manager{Config: cfg, maxSize: size.Value()}, nil
 }
 
@@ -72,15 +65,8 @@ func (m *Manager) Run(ctx context.Context) error {
 		return ctx.Err()
 	}
 	m.Log.Info("Initializing container log rotate workers", "workers", m.Workers, "monitorPeriod", m.Period)
-	for timer := time.NewTimer(0); ; timer.Reset(m.Period) {
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return ctx.Err()
-		case <-timer.C:
-		}
-		m.round(ctx)
-	}
+	wait.UntilWithContext(ctx, m.round, m.Period)
+	return ctx.Err()
 }
 
 // round looks at the log of each container that runs: one that does not writes nothing more.

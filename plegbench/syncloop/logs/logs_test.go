@@ -127,7 +127,7 @@ func run(t *testing.T, change func(*Config, *writer), during func(t *testing.T, 
 		w := newWriter(t, dir)
 		said := &strings.Builder{}
 		cfg := Config{
-			CRI: w, NodeName: "n", LogDir: dir, MaxSize: "10", MaxFiles: 4,
+			CRI: w, NodeName: "n", LogDir: dir, MaxSize: "10", MaxFiles: 4, Workers: 1, Period: period,
 			Log: funcr.New(func(_, line string) { fmt.Fprintln(said, line) }, funcr.Options{}),
 		}
 		if change != nil {
@@ -149,9 +149,11 @@ func run(t *testing.T, change func(*Config, *writer), during func(t *testing.T, 
 	})
 }
 
+const period = 10 * time.Second
+
 // next lets the next round pass.
 func next() {
-	time.Sleep(defaultPeriod)
+	time.Sleep(period)
 	synctest.Wait()
 }
 

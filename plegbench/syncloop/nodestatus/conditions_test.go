@@ -138,15 +138,3 @@ func TestStatusChanged(t *testing.T) {
 		})
 	}
 }
-
-func TestAllocatable(t *testing.T) {
-	capacity := v1.ResourceList{"cpu": resource.MustParse("2"), "memory": resource.MustParse("1Gi"), "pods": resource.MustParse("110")}
-	reserved := v1.ResourceList{"cpu": resource.MustParse("500m"), "memory": resource.MustParse("2Gi"), "other": resource.MustParse("1")}
-	got := map[string]string{}
-	for name, q := range allocatable(capacity, reserved) {
-		got[string(name)] = q.String()
-	}
-	if diff := cmp.Diff(map[string]string{"cpu": "1500m", "memory": "0", "pods": "110"}, got); diff != "" {
-		t.Error(diff)
-	}
-}

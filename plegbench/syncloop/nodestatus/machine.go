@@ -79,22 +79,6 @@ func (m Machine) capacity(maxPods int) v1.ResourceList {
 	return out
 }
 
-// allocatable is the capacity less what is reserved, and never below zero.
-func allocatable(capacity, reserved v1.ResourceList) v1.ResourceList {
-	out := v1.ResourceList{}
-	for name, have := range capacity {
-		left := have.DeepCopy()
-		if taken, ok := reserved[name]; ok {
-			left.Sub(taken)
-		}
-		if left.Sign() < 0 {
-			left.Set(0)
-		}
-		out[name] = left
-	}
-	return out
-}
-
 // Addresses are the node's: ip, or without one the address of the interface with the default route, and the host's name. A
 // machine with neither has its name only.
 func Addresses(hostname string, ip net.IP) []v1.NodeAddress {

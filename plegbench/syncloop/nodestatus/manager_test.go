@@ -92,12 +92,13 @@ func newRig(api bool, change func(*Config), objects ...kruntime.Object) *rig {
 	cfg := Config{
 		NodeName: "node-1", Register: true, Labels: map[string]string{"zone": "a"},
 		Taints:        []v1.Taint{{Key: "k", Effect: v1.TaintEffectNoSchedule}},
-		RuntimeErrors: r.state.RuntimeErrors, NetworkErrors: r.state.NetworkErrors, StorageErrors: r.state.StorageErrors,
+		RuntimeErrors: r.state.RuntimeErrors, NetworkErrors: r.state.NetworkErrors,
 		UpdateRuntime: r.updater.Update, ExpectReady: r.updater.ExpectReady,
 		Version: func(ctx context.Context) (name, version string, err error) {
 			return "containerd", "2.1.4", r.call(ctx)
 		},
 		KubeletVersion: "v1.36.2", RuntimeName: "containerd", MaxPods: 110, Port: 10250,
+		Frequency: 10 * time.Second, Report: 5 * time.Minute, LeaseSeconds: 40,
 		Machine:   Machine{BootID: "boot", Cores: 2, Memory: 1 << 30, Storage: 1 << 30},
 		Addresses: []v1.NodeAddress{{Type: v1.NodeHostName, Address: "node-1"}},
 		OnReadyChange: func(ready bool, message string) {
@@ -118,8 +119,8 @@ func newRig(api bool, change func(*Config), objects ...kruntime.Object) *rig {
 	return r
 }
 
-// start runs the manager and the updater until the test ends, and checks that both end then.
-func (r *rig) start(t *testing.T) {
+// start runs the manager and the updater until the test ends, or until stop is called, and checks that both end then.
+func (r *rig) start(t *testing.T) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
@@ -130,7 +131,9 @@ func (r *rig) start(t *testing.T) {
 			}
 		})
 	}
-	t.Cleanup(func() { cancel(); wg.Wait() })
+	stop = func() { cancel(); wg.Wait() }
+	t.Cleanup(stop)
+	return stop
 }
 
 // ready is the Ready condition as whoever asks sees it: at the API server, or by Node.
@@ -245,6 +248,24 @@ func TestRuntimeHangs(t *testing.T) {
 		time.Sleep(criTimeout + 30*time.Second)
 		if c := r.ready(t); c.Status != v1.ConditionTrue || r.Node().Status.NodeInfo.ContainerRuntimeVersion != "containerd://2.1.4" {
 			t.Errorf("does not recover: %v", c)
+		}
+	})
+}
+
+// A pass that is cut short while the runtime hangs says nothing of the node.
+func TestEndIsNoNews(t *testing.T) {
+	both(t, func(t *testing.T, api bool) {
+		r := newRig(api, nil)
+		stop := r.start(t)
+		time.Sleep(time.Minute)
+		r.breaks(true, nil)
+		time.Sleep(100 * time.Second)
+		stop()
+		if diff := cmp.Diff([]string{"true kubelet is posting ready status"}, r.changes); diff != "" {
+			t.Error(diff)
+		}
+		if c := r.ready(t); c.Status != v1.ConditionTrue || strings.Contains(r.logged(), "not ready") {
+			t.Errorf("%v\n%s", c, r.logged())
 		}
 	})
 }

@@ -1,7 +1,6 @@
 package nodestatus
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"runtime"
@@ -36,8 +35,8 @@ type Config struct {
 	Labels   map[string]string
 	Taints   []v1.Taint
 
-	// The errors of a RuntimeState, and those of a shutdown, which may be nil.
-	RuntimeErrors, NetworkErrors, StorageErrors, Shutdown func() error
+	// The errors of a RuntimeState.
+	RuntimeErrors, NetworkErrors func() error
 	// UpdateRuntime asks the runtime for its Status (Updater.Update): before the first pass, and at each fast one.
 	UpdateRuntime func(ctx context.Context)
 	// ExpectReady is called when the node is first ready, or 120 s after the start (Updater.ExpectReady).
@@ -49,15 +48,14 @@ type Config struct {
 	KubeletVersion string
 	Machine        Machine
 	MaxPods        int
-	Reserved       v1.ResourceList
 	Addresses      []v1.NodeAddress
 	Port           int32                            // of the server; 0: none
 	Images         func() []v1.ContainerImage       // from memory, largest first; nil: none
 	Pressure       func() (memory, disk, pid bool)  // nil: none
 	OnReadyChange  func(ready bool, message string) // the first status counts as a change; nil: nobody
-	Frequency      time.Duration                    // nodeStatusUpdateFrequency; 0: 10 s
-	Report         time.Duration                    // nodeStatusReportFrequency; 0: 5 m
-	LeaseSeconds   int32                            // nodeLeaseDurationSeconds; 0: 40. Renewed at a quarter of it.
+	Frequency      time.Duration                    // nodeStatusUpdateFrequency
+	Report         time.Duration                    // nodeStatusReportFrequency
+	LeaseSeconds   int32                            // nodeLeaseDurationSeconds. Renewed at a quarter of it.
 	Log            logr.Logger
 	Recorder       record.EventRecorder
 }
@@ -83,9 +81,6 @@ type Manager struct {
 
 // New makes a Manager that has computed nothing yet.
 func New(cfg Config) *Manager {
-	cfg.Frequency = cmp.Or(cfg.Frequency, 10*time.Second)
-	cfg.Report = cmp.Or(cfg.Report, 5*time.Minute)
-	cfg.LeaseSeconds = cmp.Or(cfg.LeaseSeconds, 40)
 	return &Manager{
 		cfg: cfg, turn: make(chan struct{}, 1), runtimeName: cfg.RuntimeName,
 		ref: &v1.ObjectReference{Kind: "Node", APIVersion: "v1", Name: cfg.NodeName, UID: types.UID(cfg.NodeName)},
@@ -120,7 +115,7 @@ func (m *Manager) Node() *v1.Node {
 }
 
 // compute is the node after one pass over a copy of before. The setters' order is the kubelet's, and it matters: Version,
-// which asks the runtime, comes before Ready.
+// which asks the runtime, comes before Ready. A pass that is cut short by the end of ctx judges nothing.
 func (m *Manager) compute(ctx context.Context, before *v1.Node) *v1.Node {
 	node := before.DeepCopy()
 	if node.Labels == nil {
@@ -130,6 +125,9 @@ func (m *Manager) compute(ctx context.Context, before *v1.Node) *v1.Node {
 	node.Status.Addresses = m.cfg.Addresses
 	m.setMachine(node)
 	m.setVersion(ctx, node)
+	if ctx.Err() != nil {
+		return before
+	}
 	node.Status.DaemonEndpoints.KubeletEndpoint.Port = m.cfg.Port
 	if m.cfg.Images != nil {
 		node.Status.Images = m.cfg.Images()
@@ -165,7 +163,7 @@ func (m *Manager) setMachine(node *v1.Node) {
 	for name, quantity := range machine.capacity(m.cfg.MaxPods) {
 		node.Status.Capacity[name] = quantity // others may advertise more, which is left
 	}
-	node.Status.Allocatable = allocatable(node.Status.Capacity, m.cfg.Reserved)
+	node.Status.Allocatable = node.Status.Capacity.DeepCopy() // nothing is reserved
 }
 
 func (m *Manager) setVersion(ctx context.Context, node *v1.Node) {
@@ -192,11 +190,7 @@ func (m *Manager) setConditions(node *v1.Node) {
 			m.event(event)
 		}
 	}
-	errs := []error{m.cfg.RuntimeErrors(), m.cfg.NetworkErrors(), m.cfg.StorageErrors()}
-	if m.cfg.Shutdown != nil {
-		errs = append(errs, m.cfg.Shutdown())
-	}
-	list, ready, changed := setReady(*conditions, readyCondition(node.Status.Capacity, now, errs...))
+	list, ready, changed := setReady(*conditions, readyCondition(node.Status.Capacity, now, m.cfg.RuntimeErrors(), m.cfg.NetworkErrors()))
 	*conditions = list
 	switch {
 	case changed && ready.Status == v1.ConditionTrue:

@@ -18,7 +18,6 @@ type RuntimeState struct {
 	lastSync time.Time // of the last good Status
 	runtime  error
 	network  error
-	storage  error
 	checks   []healthCheck
 }
 
@@ -48,9 +47,6 @@ func (s *RuntimeState) SetRuntimeState(err error) { s.set(func() { s.runtime = e
 
 // SetNetworkState notes what the runtime says of its network; nil clears it.
 func (s *RuntimeState) SetNetworkState(err error) { s.set(func() { s.network = err }) }
-
-// SetStorageState notes what keeps pods from their storage; nil clears it. A kubelet has a CSI node without its object here.
-func (s *RuntimeState) SetStorageState(err error) { s.set(func() { s.storage = err }) }
 
 func (s *RuntimeState) set(do func()) {
 	s.mu.Lock()
@@ -83,11 +79,4 @@ func (s *RuntimeState) NetworkErrors() error {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return utilerrors.NewAggregate([]error{s.network})
-}
-
-// StorageErrors is why the node is not ready for pods with volumes.
-func (s *RuntimeState) StorageErrors() error {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return utilerrors.NewAggregate([]error{s.storage})
 }

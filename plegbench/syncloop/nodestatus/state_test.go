@@ -62,13 +62,11 @@ func TestRuntimeErrors(t *testing.T) {
 	}
 }
 
-func TestNetworkAndStorageErrors(t *testing.T) {
+func TestNetworkErrors(t *testing.T) {
 	s := NewRuntimeState(time.Second)
-	got := []string{text(s.NetworkErrors()), text(s.StorageErrors())}
+	got := []string{text(s.NetworkErrors())}
 	s.SetNetworkState(nil)
-	s.SetStorageState(errors.New("CSINode is not yet initialized"))
-	got = append(got, text(s.NetworkErrors()), text(s.StorageErrors()))
-	if diff := cmp.Diff([]string{"network state unknown", "", "", "CSINode is not yet initialized"}, got); diff != "" {
+	if diff := cmp.Diff([]string{"network state unknown", ""}, append(got, text(s.NetworkErrors()))); diff != "" {
 		t.Error(diff)
 	}
 }

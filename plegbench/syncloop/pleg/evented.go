@@ -1,7 +1,6 @@
 package pleg
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -17,8 +16,8 @@ import (
 
 // Numbers of pkg/kubelet/kubelet.go and pkg/kubelet/pleg/evented.go.
 const (
-	maxStreamLosses     = 5
-	defaultCacheRefresh = 5 * time.Second
+	maxStreamLosses = 5
+	cacheRefresh    = 5 * time.Second // how often the cache is declared fresh while events come
 )
 
 // Events is the runtime's stream of container events.
@@ -34,9 +33,8 @@ type EventedConfig struct {
 	Log     logr.Logger
 	Owner   string // value of the owner's label of the pods that concern us; what others own is passed over
 
-	FallbackPeriod    time.Duration // of the Generic once the runtime's events are given up; 0 is 1 s
-	FallbackThreshold time.Duration // likewise; 0 is 3 minutes
-	CacheRefresh      time.Duration // how often the cache is declared fresh while events come; 0 is 5 s
+	FallbackPeriod    time.Duration // of the Generic once the runtime's events are given up: 1 s
+	FallbackThreshold time.Duration // likewise: 3 minutes
 }
 
 // An Evented follows the runtime's events, above a Generic that relists seldom. After five losses of the stream, in all its
@@ -48,9 +46,6 @@ type Evented struct {
 
 // NewEvented returns an Evented, which does nothing until it is run. The Generic has to be run beside it.
 func NewEvented(cfg EventedConfig) *Evented {
-	cfg.FallbackPeriod = cmp.Or(cfg.FallbackPeriod, defaultPeriod)
-	cfg.FallbackThreshold = cmp.Or(cfg.FallbackThreshold, defaultThreshold)
-	cfg.CacheRefresh = cmp.Or(cfg.CacheRefresh, defaultCacheRefresh)
 	return &Evented{cfg: cfg}
 }
 
@@ -122,7 +117,7 @@ func (e *Evented) refresh(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(e.cfg.CacheRefresh):
+		case <-time.After(cacheRefresh):
 		}
 	}
 }

@@ -54,7 +54,7 @@ func eventedBench(t *testing.T) (*bench, *Evented, *stream) {
 	t.Helper()
 	b := newBench(t, func(c *GenericConfig) { c.Period, c.Threshold = 5*time.Minute, 10*time.Minute })
 	s := newStream()
-	e := NewEvented(EventedConfig{Generic: b.Generic, Stream: s, Log: b.log.logger(), Owner: "node"})
+	e := NewEvented(EventedConfig{Generic: b.Generic, Stream: s, Log: b.log.logger(), Owner: "node", FallbackPeriod: time.Second, FallbackThreshold: 3 * time.Minute})
 	b.start(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)

@@ -163,7 +163,7 @@ func newBench(t *testing.T, change func(*GenericConfig)) *bench {
 	t.Helper()
 	b := &bench{runtime: newRuntime(), cache: NewCache(), log: &logBook{}}
 	b.metrics = metrics.New(prometheus.NewRegistry(), prometheus.NewRegistry())
-	cfg := GenericConfig{Runtime: b.runtime, Cache: b.cache, Log: b.log.logger(), Metrics: b.metrics, OnDemand: true}
+	cfg := GenericConfig{Runtime: b.runtime, Cache: b.cache, Log: b.log.logger(), Metrics: b.metrics, OnDemand: true, Period: time.Second, Threshold: 3 * time.Minute}
 	if change != nil {
 		change(&cfg)
 	}

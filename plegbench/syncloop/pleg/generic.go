@@ -16,10 +16,8 @@ import (
 
 // Numbers of pkg/kubelet/kubelet.go and pkg/kubelet/pleg/generic.go.
 const (
-	defaultPeriod    = time.Second
-	defaultThreshold = 3 * time.Minute
-	defaultCapacity  = 1000
-	requestCapacity  = 200
+	defaultCapacity = 1000
+	requestCapacity = 200
 )
 
 // A GenericConfig is what a Generic is made of.
@@ -28,8 +26,8 @@ type GenericConfig struct {
 	Cache     *Cache
 	Log       logr.Logger
 	Metrics   *metrics.Metrics
-	Period    time.Duration // from the end of a relist to the next; 0 is 1 s
-	Threshold time.Duration // without a relist for longer it is unhealthy; 0 is 3 minutes
+	Period    time.Duration // from the end of a relist to the next: 1 s
+	Threshold time.Duration // without a relist for longer it is unhealthy: 3 minutes
 	Capacity  int           // of the event channel; 0 is 1000
 	OnDemand  bool          // honour RequestRelist, as from Kubernetes 1.36 on
 }
@@ -68,8 +66,8 @@ func NewGeneric(cfg GenericConfig) *Generic {
 		rearm:     make(chan struct{}, 1),
 		relisting: make(chan struct{}, 1),
 		records:   map[types.UID]*record{},
-		period:    cmp.Or(cfg.Period, defaultPeriod),
-		threshold: cmp.Or(cfg.Threshold, defaultThreshold),
+		period:    cfg.Period,
+		threshold: cfg.Threshold,
 		reinspect: map[types.UID]bool{},
 	}
 }

@@ -129,22 +129,6 @@ func (m *Manager) TranslateUID(uid types.UID) types.UID {
 	return uid
 }
 
-// UIDTranslations returns the mirror's UID of every static pod, empty where there is no mirror, and the way back.
-func (m *Manager) UIDTranslations() (toMirror, toPod map[types.UID]types.UID) {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	toMirror = map[types.UID]types.UID{}
-	for uid, p := range m.pods {
-		if IsStatic(p) {
-			toMirror[uid] = ""
-		}
-	}
-	for mirror, static := range m.translated {
-		toMirror[static] = mirror
-	}
-	return toMirror, maps.Clone(m.translated)
-}
-
 // OrphanedMirrorNames returns the full names of the mirrors without a static pod, in order.
 func (m *Manager) OrphanedMirrorNames() []string {
 	m.mu.RLock()

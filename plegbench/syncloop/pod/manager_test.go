@@ -74,13 +74,6 @@ func TestManager(t *testing.T) {
 			t.Errorf("UID %q became %q, want %q", uid, got, want)
 		}
 	}
-	toMirror, toPod := m.UIDTranslations()
-	if diff := cmp.Diff(map[types.UID]types.UID{"s": "m", "a": ""}, toMirror); diff != "" {
-		t.Error(diff)
-	}
-	if diff := cmp.Diff(map[types.UID]types.UID{"m": "s"}, toPod); diff != "" {
-		t.Error(diff)
-	}
 	if names := m.OrphanedMirrorNames(); names != nil {
 		t.Errorf("orphans %v", names)
 	}

@@ -236,7 +236,6 @@ func (b *bench) answers(uid types.UID) []string {
 		{"could run", b.CouldHaveRunningContainers},
 		{"finished", b.ShouldPodBeFinished},
 		{"requested", b.IsPodTerminationRequested},
-		{"containers end", b.ShouldPodContainersBeTerminating},
 		{"runtime removed", b.ShouldPodRuntimeBeRemoved},
 		{"content removed", b.ShouldPodContentBeRemoved},
 	} {

@@ -104,11 +104,6 @@ func (w *Workers) IsPodTerminationRequested(uid types.UID) bool {
 	return w.ask(uid, (*worker).terminating, no)
 }
 
-// ShouldPodContainersBeTerminating reports whether no container of the pod should be started any more.
-func (w *Workers) ShouldPodContainersBeTerminating(uid types.UID) bool {
-	return w.ask(uid, (*worker).terminating, same)
-}
-
 // ShouldPodRuntimeBeRemoved reports whether the pod's sandboxes may be removed.
 func (w *Workers) ShouldPodRuntimeBeRemoved(uid types.UID) bool {
 	return w.ask(uid, (*worker).terminated, same)

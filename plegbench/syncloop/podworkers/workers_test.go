@@ -41,7 +41,7 @@ func TestLifeOfAPod(t *testing.T) {
 		b.syncer.set(func(s *fakeSyncer) { s.takes = time.Second })
 		b.kill(p, &KillOptions{Completed: done})
 		synctest.Wait()
-		equal(t, "terminating", []string{"could run", "requested", "containers end"}, b.answers("p"))
+		equal(t, "terminating", []string{"could run", "requested"}, b.answers("p"))
 		select {
 		case <-done:
 			t.Error("told of the end before it")
@@ -49,10 +49,10 @@ func TestLifeOfAPod(t *testing.T) {
 		}
 		<-done
 		synctest.Wait()
-		equal(t, "terminated", []string{"known terminated", "requested", "containers end", "runtime removed"}, b.answers("p"))
+		equal(t, "terminated", []string{"known terminated", "requested", "runtime removed"}, b.answers("p"))
 		time.Sleep(2 * time.Second)
 		equal(t, "steps", []string{"terminating p grace=30", "terminated p"}, b.settled())
-		equal(t, "finished", []string{"known terminated", "finished", "requested", "containers end", "runtime removed"}, b.answers("p"))
+		equal(t, "finished", []string{"known terminated", "finished", "requested", "runtime removed"}, b.answers("p"))
 		b.UpdatePod(UpdateOptions{Type: Sync, Pod: p})
 		late := make(chan struct{})
 		b.kill(p, &KillOptions{Completed: late})
@@ -64,7 +64,7 @@ func TestLifeOfAPod(t *testing.T) {
 		if got := b.SyncKnownPods(nil); len(got) != 0 || len(b.Snapshot()) != 0 {
 			t.Errorf("left: %v %v", got, b.Snapshot())
 		}
-		equal(t, "forgotten", []string{"finished", "containers end", "runtime removed", "content removed"}, b.answers("p"))
+		equal(t, "forgotten", []string{"finished", "runtime removed", "content removed"}, b.answers("p"))
 		b.Wait() // its goroutine has ended though Run goes on
 	})
 }

@@ -63,14 +63,12 @@ func (w *worker) run(ctx context.Context) {
 	period := time.Duration(w.spec.PeriodSeconds) * time.Second
 	// After a restart there are many workers at once; they shall not all probe at the same moment.
 	if period > time.Since(w.m.start) {
-		first := time.NewTimer(time.Duration(rand.Float64() * float64(period)))
-		defer first.Stop()
 		select {
 		case <-ctx.Done():
 			return
 		case <-w.stopped:
 			return
-		case <-first.C:
+		case <-time.After(time.Duration(rand.Float64() * float64(period))):
 		}
 	}
 	tick := time.NewTicker(period)

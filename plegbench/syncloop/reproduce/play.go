@@ -169,12 +169,10 @@ func (r *run) wait(ctx context.Context, d time.Duration) error {
 
 // look sees what has happened after a pause.
 func (r *run) look(ctx context.Context, pause time.Duration) error {
-	timer := time.NewTimer(max(pause, 5*time.Millisecond))
-	defer timer.Stop()
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-timer.C:
+	case <-time.After(max(pause, 5*time.Millisecond)):
 		r.watch.look(r.loop.Snapshot())
 		return nil
 	}

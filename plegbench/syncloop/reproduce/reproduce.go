@@ -207,7 +207,7 @@ func (r *run) withLoop(ctx context.Context) error {
 	if r.loop, err = syncloop.New(ctx, cfg); err != nil {
 		return err
 	}
-	running, stop := context.WithCancel(context.WithoutCancel(ctx))
+	running, stop := context.WithCancel(ctx) // an interrupt ends it before the fault, whose end is none of the incident's then
 	ended := make(chan error, 1)
 	text := fmt.Sprintf("a syncLoop on %s, %d pods", r.runtime, r.cfg.Pods)
 	if len(r.usual) > 0 {

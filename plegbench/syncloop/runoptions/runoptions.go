@@ -45,7 +45,7 @@ type Config struct {
 	NodeName    string                 // of pods that do not say where they are bound; may be empty
 	RootDir     string                 // like /var/lib/kubelet
 	HostIPs     func() []string        // of the node, the preferred one first
-	Allocatable func() v1.ResourceList // of the node, for containers without limits; nil: nothing is known
+	Allocatable func() v1.ResourceList // of the node, for containers without limits
 
 	ClusterDNS    []string // addresses; none: pods that want the cluster's DNS get the node's, and an event
 	ClusterDomain string   // like cluster.local; may be empty
@@ -66,9 +66,6 @@ var _ kuberuntime.Options = (*Options)(nil)
 
 // New makes Options.
 func New(cfg Config) *Options {
-	if cfg.Allocatable == nil {
-		cfg.Allocatable = func() v1.ResourceList { return nil }
-	}
 	return &Options{cfg: cfg}
 }
 

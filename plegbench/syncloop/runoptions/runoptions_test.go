@@ -257,8 +257,12 @@ func TestMounts(t *testing.T) {
 	if diff := cmp.Diff(wantHosts, string(text)); diff != "" {
 		t.Errorf("hosts (-want +got):\n%s", diff)
 	}
+	o.cfg.SELinux = true
 	again, err := o.RunOptions(t.Context(), pod, c, "10.1.0.5", nil)
-	if err != nil || again.Mounts[5].HostPath == log {
+	if err != nil || !again.Mounts[5].SelinuxRelabel {
+		t.Errorf("not to be relabelled: %v, %v", again.Mounts, err)
+	}
+	if again.Mounts[5].HostPath == log {
 		t.Errorf("the next instance writes into the same file: %v, %v", again.Mounts, err)
 	}
 }

@@ -59,6 +59,33 @@ func (p *Provider) imageFs(ctx context.Context) (images, containers *statsapi.Fs
 	return images, containers, err
 }
 
+// imageDir is a directory of the file system with the images. That of a runtime that is simulated is not on this machine, and the
+// node's takes its place.
+func (p *Provider) imageDir(ctx context.Context) (string, error) {
+	info, err := p.cfg.CRI.ImageFsInfo(ctx)
+	for _, u := range info.GetImageFilesystems() {
+		if dir := u.GetFsId().GetMountpoint(); device(dir) != 0 {
+			return dir, err
+		}
+	}
+	return p.cfg.RootDir, err
+}
+
+// ImageDisk asks the file system with the images for its size and for what is free of it, in bytes.
+func (p *Provider) ImageDisk(ctx context.Context) (capacity, available uint64, err error) {
+	dir, err := p.imageDir(ctx)
+	if err != nil {
+		return 0, 0, err
+	}
+	return Disk(dir)
+}
+
+// DedicatedImageFs reports whether the images are on another file system than the node's.
+func (p *Provider) DedicatedImageFs(ctx context.Context) (bool, error) {
+	dir, err := p.imageDir(ctx)
+	return device(dir) != device(p.cfg.RootDir), err
+}
+
 // runtimeFs joins the runtime's figures with the file system's. One that this machine does not have, such as that of a
 // simulated runtime, has the runtime's figures only.
 func runtimeFs(u *runtimeapi.FilesystemUsage) (*statsapi.FsStats, error) {

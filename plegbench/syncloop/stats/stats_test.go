@@ -322,6 +322,26 @@ func TestSummaryErrors(t *testing.T) {
 	}
 }
 
+func TestImageDisk(t *testing.T) {
+	for mountpoint, dedicated := range map[string]bool{"/proc": true, t.TempDir(): false, "/nowhere": false} {
+		p, rootDir, _ := newProvider(t, newFake(mountpoint))
+		if got, err := p.DedicatedImageFs(t.Context()); got != dedicated || err != nil {
+			t.Errorf("%s: %t, %v", mountpoint, got, err)
+		}
+		where := rootDir
+		if dedicated {
+			where = mountpoint
+		}
+		want, _, err := Disk(where)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, _, err := p.ImageDisk(t.Context()); got != want || err != nil {
+			t.Errorf("%s: %d bytes, %v; want %d", mountpoint, got, err, want)
+		}
+	}
+}
+
 func TestCollector(t *testing.T) {
 	summary := &statsapi.Summary{
 		Node: statsapi.NodeStats{

@@ -18,9 +18,6 @@ import (
 	"github.com/kdiag/kdiag/plegbench/syncloop/pod"
 )
 
-// DefaultInterval is the time between full passes (syncPeriod in pkg/kubelet/status/status_manager.go upstream).
-const DefaultInterval = 10 * time.Second
-
 // A Client is the pods of an API server.
 type Client interface {
 	GetPod(ctx context.Context, namespace, name string) (*v1.Pod, error)
@@ -48,7 +45,7 @@ type Config struct {
 	Deletion Deletion
 	Log      logr.Logger
 	Metrics  *metrics.Metrics
-	Interval time.Duration // 0 means DefaultInterval
+	Interval time.Duration // between full passes: syncPeriod in pkg/kubelet/status/status_manager.go upstream, 10 s
 }
 
 // A Manager keeps the newest status of each pod and reports it. It is safe for use by several goroutines.
@@ -75,9 +72,6 @@ type cached struct {
 
 // New makes a Manager. Statuses are reported while Run runs.
 func New(cfg Config) *Manager {
-	if cfg.Interval <= 0 {
-		cfg.Interval = DefaultInterval
-	}
 	return &Manager{cfg: cfg, wake: make(chan struct{}, 1), pods: map[types.UID]cached{}, sent: map[types.UID]uint64{}}
 }
 
@@ -121,6 +115,17 @@ func (m *Manager) SetPodStatus(p *v1.Pod, st v1.PodStatus) {
 	st.ObservedGeneration = p.Generation
 	// A pod that is being deleted is looked at again even if nothing changed, since it may be ready to go now.
 	m.update(p, st, p.DeletionTimestamp != nil, false)
+}
+
+// SetSandboxReady says that a pod's sandbox has its network, before its images are pulled (OnPodSandboxReady in
+// pkg/kubelet/kubelet.go).
+func (m *Manager) SetSandboxReady(p *v1.Pod) {
+	st, known := m.PodStatus(p.UID)
+	if !known {
+		st = *p.Status.DeepCopy()
+	}
+	st.Conditions = setCondition(st.Conditions, newCondition(p, v1.PodReadyToStartContainers, v1.ConditionTrue, "", ""))
+	m.SetPodStatus(p, st)
 }
 
 // PodStatus is the newest status of a pod, by its own UID or its mirror's. It shares nothing with the Manager.

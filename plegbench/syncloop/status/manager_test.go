@@ -81,9 +81,11 @@ func newWorld(pods ...*v1.Pod) *world {
 	return w
 }
 
+const interval = 10 * time.Second
+
 func (w *world) config(log logr.Logger) Config {
 	return Config{
-		Client: w.api, Pods: w, Deletion: w, Log: log,
+		Client: w.api, Pods: w, Deletion: w, Log: log, Interval: interval,
 		Metrics: metrics.New(prometheus.NewRegistry(), prometheus.NewRegistry()),
 	}
 }
@@ -172,7 +174,7 @@ func TestReport(t *testing.T) {
 		if err := w.api.Tracker().Update(v1.SchemeGroupVersion.WithResource("pods"), p.DeepCopy(), "shop"); err != nil {
 			t.Fatal(err)
 		}
-		w.runFor(t, DefaultInterval+time.Second)
+		w.runFor(t, interval+time.Second)
 		if got := w.status(t).Phase; got != v1.PodRunning {
 			t.Errorf("phase %s was not put right", got)
 		}
@@ -226,7 +228,7 @@ func TestTroubleAtTheServer(t *testing.T) {
 				}
 				trouble = false
 				w.writes()
-				w.runFor(t, DefaultInterval+time.Second)
+				w.runFor(t, interval+time.Second)
 				if got := slices.Contains(w.writes(), "patch status"); got != tt.wantLater {
 					t.Errorf("patched after the trouble: %v", got)
 				}
@@ -295,7 +297,7 @@ func TestDeletionAgain(t *testing.T) {
 		w.runFor(t, time.Second)
 		p.Status = w.status(t) // the watch brings it back
 		trouble = false
-		w.runFor(t, DefaultInterval+time.Second)
+		w.runFor(t, interval+time.Second)
 		if w.Known("u1") {
 			t.Errorf("not deleted; log: %s", w.log)
 		}
@@ -320,7 +322,7 @@ func TestStaticPod(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.mirrors = []*v1.Pod{mirror}
-		w.runFor(t, DefaultInterval+time.Second)
+		w.runFor(t, interval+time.Second)
 		if got := w.status(t).Phase; got != v1.PodRunning {
 			t.Errorf("the mirror's phase is %q", got)
 		}
@@ -396,6 +398,26 @@ func TestRefusedAndKept(t *testing.T) {
 	w.RemoveOrphanedStatuses(nil)
 	if w.Known("u1") {
 		t.Error("an orphan was kept")
+	}
+}
+
+// TestSandboxReady says that containers may start while the rest of a pod's status is old, or unknown.
+func TestSandboxReady(t *testing.T) {
+	w := newWorld()
+	p := newPod()
+	p.Generation = 3
+	w.desired = []*v1.Pod{p}
+	w.SetSandboxReady(p)
+	st, _ := w.PodStatus(p.UID)
+	c := condition(st.Conditions, v1.PodReadyToStartContainers)
+	if c == nil || c.Status != v1.ConditionTrue || c.ObservedGeneration != 3 || c.LastTransitionTime.IsZero() {
+		t.Errorf("unknown before: %+v", st.Conditions)
+	}
+	st.Phase, st.Conditions = v1.PodPending, []v1.PodCondition{newCondition(p, v1.PodReadyToStartContainers, v1.ConditionFalse, "", "")}
+	w.SetPodStatus(p, st)
+	w.SetSandboxReady(p)
+	if st, _ = w.PodStatus(p.UID); len(st.Conditions) != 1 || st.Conditions[0].Status != v1.ConditionTrue || st.Phase != v1.PodPending {
+		t.Errorf("known before: %+v", st)
 	}
 }
 

@@ -32,17 +32,15 @@ const (
 	mountTimeout = 2*time.Minute + 3*time.Second
 	firstRetry   = 500 * time.Millisecond
 	lastRetry    = 2*time.Minute + 2*time.Second
-	// defaultRefresh is about how often the kubelet sets up a pod's volumes again: with each sync of the pod.
-	defaultRefresh = time.Minute
 )
 
-// Config is what a Manager needs. All fields are required but for those that say otherwise.
+// Config is what a Manager needs. All fields are required.
 type Config struct {
 	NodeName    string // marks the folders that are ours
 	RootDir     string // like /var/lib/kubelet
 	Objects     Objects
-	Allocatable func() v1.ResourceList // of the node, for containers without limits; nil: nothing is known
-	Refresh     time.Duration          // between looks whether objects have changed; 0: one minute
+	Allocatable func() v1.ResourceList // of the node, for containers without limits
+	Refresh     time.Duration          // between looks whether objects have changed; a kubelet looks with each sync of the pod
 	Recorder    record.EventRecorder
 	Log         logr.Logger
 	Metrics     *metrics.Metrics
@@ -73,12 +71,6 @@ type Volume = struct {
 
 // New makes a Manager.
 func New(cfg Config) *Manager {
-	if cfg.Allocatable == nil {
-		cfg.Allocatable = func() v1.ResourceList { return nil }
-	}
-	if cfg.Refresh == 0 {
-		cfg.Refresh = defaultRefresh
-	}
 	return &Manager{cfg: cfg, pods: map[types.UID]*podVolumes{}}
 }
 
@@ -185,12 +177,10 @@ func (m *Manager) WaitForAttachAndMount(ctx context.Context, pod *v1.Pod) error 
 }
 
 func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-timer.C:
+	case <-time.After(d):
 		return nil
 	}
 }

@@ -32,7 +32,7 @@ func newManager(t *testing.T, objects string) (*Manager, *record.FakeRecorder) {
 	put(t, filepath.Join(dir, "objects", "all.yaml"), objects)
 	m := New(Config{
 		NodeName: "node-1", RootDir: filepath.Join(dir, "root"), Objects: NewFileObjects(filepath.Join(dir, "objects")), Recorder: recorder,
-		Log: logr.Discard(), Metrics: metrics.New(prometheus.NewRegistry(), prometheus.NewRegistry()),
+		Log: logr.Discard(), Metrics: metrics.New(prometheus.NewRegistry(), prometheus.NewRegistry()), Refresh: time.Minute,
 		Allocatable: func() v1.ResourceList { return v1.ResourceList{"cpu": resource.MustParse("3")} },
 	})
 	t.Cleanup(func() {
@@ -165,7 +165,7 @@ func TestAllKindsOnARealDisk(t *testing.T) {
 		if (st.Type == unix.TMPFS_MAGIC && isMount(mounts[name].HostPath)) != memory {
 			t.Errorf("%s: file system %x, want one in memory %v", name, st.Type, memory)
 		}
-		if size := int64(st.Blocks) * st.Bsize; name == "memory" && size != 1<<20 {
+		if size := int64(st.Blocks) * int64(st.Bsize); name == "memory" && size != 1<<20 {
 			t.Errorf("%s: %d bytes, want 1 MiB", name, size)
 		}
 	}
@@ -330,10 +330,10 @@ func TestRunRefreshes(t *testing.T) {
 		objects := filepath.Join(m.cfg.RootDir, "..", "objects", "all.yaml")
 		put(t, objects, strings.ReplaceAll(shopObjects, "fast", "slower"))
 		see("config", "mode", "fast")
-		time.Sleep(defaultRefresh + time.Second)
+		time.Sleep(time.Minute + time.Second)
 		see("config", "mode", "slower")
 		put(t, objects, "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: other}\n")
-		time.Sleep(defaultRefresh)
+		time.Sleep(time.Minute)
 		see("config", "mode", "slower") // it stays, but that is said
 		if got := <-recorder.Events; !strings.Contains(got, `FailedMount MountVolume.SetUp failed for volume "config"`) {
 			t.Errorf("event %q", got)
@@ -347,7 +347,7 @@ func TestRunRefreshes(t *testing.T) {
 		if err := m.WaitForUnmount(ctx, pod); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(2 * defaultRefresh)
+		time.Sleep(2 * time.Minute)
 		if left := ourVolumes(m.podDir(pod.UID)); len(left) > 0 {
 			t.Errorf("the refresh made again what was cleared away: %v", left)
 		}

@@ -1,0 +1,44 @@
+package reproduce
+
+import (
+	"context"
+	"errors"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// TestInterrupt ends a run while the runtime hangs and the node does not show it yet. What the kubelet sees of its own end is none of
+// the incident's.
+func TestInterrupt(t *testing.T) {
+	dir, err := os.MkdirTemp("/tmp", "kdiag-test-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	s, _ := Find("runtime-hung")
+	const speed = 60
+	ctx, interrupt := context.WithCancel(t.Context())
+	report, err := Run(ctx, Config{Scenario: s, Speed: speed, Dir: dir, Notify: func(e Event) {
+		if e.What == RelistStuck { // after 30 s; the runtime counts as down soon, and a pass over the node's status hangs for 2 m
+			time.AfterFunc(30*time.Second/speed, interrupt)
+		}
+	}})
+	if !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(report.Events, func(e Event) bool { return e.What == Lifted })
+	if i < 0 {
+		t.Fatalf("the fault is not lifted: %+v", report.Events)
+	}
+	var after []What
+	for _, e := range report.Events[i+1:] {
+		after = append(after, e.What)
+	}
+	if diff := cmp.Diff([]What{CleanedUp}, after); diff != "" || !report.CleanedUp {
+		t.Errorf("after the fault: %s%+v", diff, report.Events)
+	}
+}
