@@ -36,7 +36,8 @@ func assemble(parts []*part, p *pool, opts *Options, keep bool) *Report {
 	r.Notes = append(r.Notes, flaps(r.Episodes)...)
 	r.Signatures = f.counts(parts)
 	r.Events = f.events(r.Episodes)
-	sources(r, parts, f)
+	r.Failing = f.stillFailing(hosts, r.Episodes, f.ends(parts, opts.Until))
+	sources(r, parts, f, opts.Since)
 	r.Notes = append(r.Notes, f.notes()...)
 	if r.Notes == nil {
 		r.Notes = []string{}
@@ -141,8 +142,9 @@ func (f *facts) notes() []string {
 	return out
 }
 
-// sources fills in what was read, with how times were understood.
-func sources(r *Report, parts []*part, f *facts) {
+// sources fills in what was read, with how times were understood. What a text or the kernel's buffer holds of the time before the range was
+// passed over, and the range is what was read of it, also when nothing was written since.
+func sources(r *Report, parts []*part, f *facts, since time.Time) {
 	noted := map[string]bool{}
 	note := func(s string) {
 		if s != "" && !noted[s] {
@@ -163,6 +165,9 @@ func sources(r *Report, parts []*part, f *facts) {
 		}
 		for _, m := range f.sights[uint16(i)] {
 			if t, ok := m.at(); ok && s.Format != formatJournal {
+				if !since.IsZero() {
+					t = max(t, since.UnixMicro())
+				}
 				s.From, s.To = earlier(s.From, timeOf(t)), later(s.To, timeOf(t))
 			}
 		}

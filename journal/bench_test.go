@@ -59,7 +59,7 @@ func process(b *testing.B, name string, args ...string) {
 		}
 		cpu += cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
 		if u, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage); ok {
-			rss = max(rss, u.Maxrss)
+			rss = max(rss, int64(u.Maxrss)) // 32 bits where a word has them
 		}
 	}
 	b.ReportMetric(cpu.Seconds()*1e3/float64(b.N), "cpu-ms/op")

@@ -21,7 +21,12 @@ const (
 	reasonPending = "container runtime status check may not have completed yet"
 )
 
-const deadline = "DeadlineExceeded"
+// gRPC's names of codes.
+const (
+	deadline      = "DeadlineExceeded"
+	unavailable   = "Unavailable"
+	unimplemented = "Unimplemented"
+)
 
 // Texts of a refused connection: nothing listens.
 func refusedTexts() []string {
@@ -43,6 +48,9 @@ type calls struct {
 	lateLists                        int // lists that missed their deadline one after the other
 	inspectLate, statusLate, allLate int64
 	refused                          int64
+	unsupported                      int64 // records of a socket that does not speak CRI v1
+	listsUnsupported                 int64 // lists among them
+	answered                         bool  // what does not speak CRI v1 answered after the last call that was refused
 	tooLarge                         int64
 	down                             bool // the kubelet says that the runtime is down: its status has failed for 30 s
 	notReady                         bool // the runtime has answered that it is not ready
@@ -74,6 +82,10 @@ func (c *caseFile) tally() calls {
 		relists:     c.relists,
 	}
 	k.refused = max(k.refused, c.count(signature.RuntimeUnreachable))
+	if v := c.byCode[signature.CRIUnsupported]; v != nil {
+		k.unsupported, k.listsUnsupported = v.count, c.calls(unimplemented, nil, lists...)
+		k.answered = c.answeredSince(v)
+	}
 	k.peak = c.peak(k)
 	return k
 }
@@ -139,4 +151,11 @@ func (c *caseFile) lateInARow(codes ...string) int {
 		}
 	}
 	return n
+}
+
+// answeredSince reports whether the last record of a socket that does not speak CRI v1 comes after the last refused call: something listens
+// again. Records without a time do not tell.
+func (c *caseFile) answeredSince(v *seen) bool {
+	refused := c.byCode[signature.RuntimeUnreachable]
+	return refused == nil || v.last > refused.last
 }

@@ -21,8 +21,10 @@ type caseFile struct {
 	reasons map[string]bool
 	skips   int // skip lines
 	longest time.Duration
-	gap     bool    // the skip lines have a hole of more than twice their cadence
-	relists relists // that followed each other directly, of the series that the episode belongs to
+	gap     bool          // the skip lines have a hole of more than twice their cadence
+	relists relists       // that followed each other directly, of the series that the episode belongs to
+	stood   time.Duration // for how long at least the kubelet's loop did not run before the first skip line; 0: it did
+	silence quiet         // what there is of that time
 }
 
 // seen is how records of one code occur around an episode.
@@ -61,6 +63,7 @@ func (f *facts) newCase(e *Episode, host uint16, s span, g *grouping, r *run) *c
 		c.reasons[reason] = true
 	}
 	c.pauses(g, r)
+	c.standstill(g, r)
 	return c
 }
 
@@ -77,7 +80,7 @@ func (v *seen) take(b *burst) {
 }
 
 // ofRole returns how records of a code occur that name a unit of a role, nil if there are none.
-func (c *caseFile) ofRole(code string, want role) *seen {
+func (c *caseFile) ofRole(code string, want Role) *seen {
 	all := c.byCode[code]
 	if all == nil {
 		return nil
@@ -191,7 +194,7 @@ func (c *caseFile) whom(v *seen) string {
 	var out []string
 	had := map[uint32]bool{0: true}
 	for _, b := range v.bursts {
-		if had[b.subject] {
+		if had[b.subject] || innocent(c.f.pool.detailOf(b.detail)) {
 			continue
 		}
 		had[b.subject] = true

@@ -63,6 +63,9 @@ func (c *caseFile) causes() []Cause {
 	for _, judge := range []func(*caseFile) []*suspect{hostCauses, objectCauses, runtimeCauses, kubeletCauses} {
 		all = append(all, judge(c)...)
 	}
+	if c.stood > 0 {
+		c.clear(all)
+	}
 	c.last(&all)
 	slices.SortStableFunc(all, func(a, b *suspect) int {
 		ra, rb := a.Confidence >= rootFrom, b.Confidence >= rootFrom
@@ -95,7 +98,11 @@ func (c *caseFile) last(all *[]*suspect) {
 			return
 		}
 	}
-	s := accuse("PLEGUnhealthy", tierSymptom, 0.4, "The kubelet says that PLEG is not healthy, and the logs do not say why.").
+	what := "The kubelet says that PLEG is not healthy, and the logs do not say why."
+	if c.episode.Kind == Failing {
+		what = "Relists fail, and the logs do not say why."
+	}
+	s := accuse("PLEGUnhealthy", tierSymptom, 0.4, what).
 		because(c.onlySkips()).
 		lacks("records of failing calls, of the runtime or of the kernel that would explain it; that there are none proves nothing: many details are only logged at -v=4")
 	*all = append(*all, s)

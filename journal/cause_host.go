@@ -54,8 +54,8 @@ func hostCauses(c *caseFile) []*suspect {
 
 // moves reports whether a task that stands still in the kernel holds up the runtime.
 func moves(name string) bool {
-	r := taskRole(name)
-	return vital(r) || r == roleOCI || r == roleInit
+	r := TaskRole(name)
+	return vital(r) || r == RoleOCI || r == RoleInit
 }
 
 // anyProcess reports whether records of the codes name a process that fits.
@@ -164,7 +164,7 @@ func (c *caseFile) vitalVictim() *victim {
 		for _, b := range v.bursts {
 			o, d := c.f.pool.subjectOf(b.subject), c.f.pool.detailOf(b.detail)
 			memcg := d.Constraint == "memcg"
-			if o.Kind == "Unit" && !vital(d.Role) || o.Kind != "Unit" && !vital(taskRole(o.Name)) || memcg && podded[b.subject] {
+			if o.Kind == "Unit" && !vital(d.Role) || o.Kind != "Unit" && !vital(TaskRole(o.Name)) || memcg && podded[b.subject] {
 				continue
 			}
 			at, _ := b.first.at()

@@ -100,15 +100,15 @@ func TestBesideFrozen(t *testing.T) {
 }
 
 func TestRoles(t *testing.T) {
-	want := map[string]role{
-		"containerd": roleRuntime, "dockerd": roleRuntime, "docker": roleRuntime, "crio": roleRuntime, "cri-dockerd": roleRuntime,
-		"containerd-shim": roleShim, "docker-containe": roleShim, "conmon": roleShim, "conmon: /usr": roleShim,
-		"runc": roleOCI, "runc:[2:INIT]": roleOCI, "kubelet": roleKubelet, "k3s-server": roleKubelet, "systemd": roleInit,
-		"docker-entrypoi": roleOther, "docker-proxy": roleOther, "systemd-journal": roleOther, "java": roleOther, "": roleOther,
+	want := map[string]Role{
+		"containerd": RoleRuntime, "dockerd": RoleRuntime, "docker": RoleRuntime, "crio": RoleRuntime, "cri-dockerd": RoleRuntime,
+		"containerd-shim": RoleShim, "docker-containe": RoleShim, "conmon": RoleShim, "conmon: /usr": RoleShim,
+		"runc": RoleOCI, "runc:[2:INIT]": RoleOCI, "kubelet": RoleKubelet, "k3s-server": RoleKubelet, "systemd": RoleInit,
+		"docker-entrypoi": RoleOther, "docker-proxy": RoleOther, "systemd-journal": RoleOther, "java": RoleOther, "": RoleOther,
 	}
 	for name, r := range want {
-		if got := taskRole(name); got != r {
-			t.Errorf("taskRole(%q) = %d, want %d", name, got, r)
+		if got := TaskRole(name); got != r {
+			t.Errorf("TaskRole(%q) = %d, want %d", name, got, r)
 		}
 	}
 }

@@ -82,8 +82,11 @@ func kubeletStalled(c *caseFile) *suspect {
 		s.Confidence += 0.2
 		s.because(fmt.Sprintf("the skip lines, due every 5 s, pause for %s: the kubelet itself did not run, or records are missing", about(c.longest)))
 	}
+	if c.stood > 0 {
+		c.stoodStill(s)
+	}
 	age := time.Duration(c.episode.MaxLastSeenSeconds * float64(time.Second))
-	if k.failing == 0 && !k.down && age > 10*time.Minute {
+	if c.stood == 0 && k.failing == 0 && !k.down && age > 10*time.Minute {
 		s.Confidence += 0.3
 		s.because(fmt.Sprintf("the age grows to %s and no call is on record as failing, though a hung one would be every 2 min", age.Round(time.Second)))
 		s.lacks("whether the log holds all of the kubelet's lines")
@@ -91,7 +94,7 @@ func kubeletStalled(c *caseFile) *suspect {
 	if s.Confidence == 0 {
 		return nil
 	}
-	if k.failing > 0 {
+	if k.failing > 0 && c.stood == 0 {
 		s.Confidence -= 0.3
 		s.against("calls to the runtime fail: " + records(k.failing))
 	}

@@ -61,9 +61,9 @@ func (c *caseFile) concern(v *seen) (runtime bool, kubelet int64) {
 		d := c.f.pool.detailOf(b.detail)
 		s := c.f.pool.subjectOf(b.subject)
 		switch {
-		case d.Role == roleRuntime, d.Role == roleShim, d.Role == roleOCI, d.Everywhere, s.Kind == "Filesystem" && ofRuntime(s.ID):
+		case d.Role == RoleRuntime, d.Role == RoleShim, d.Role == RoleOCI, d.Everywhere, s.Kind == "Filesystem" && ofRuntime(s.ID):
 			runtime = true
-		case d.Role == roleKubelet:
+		case d.Role == RoleKubelet:
 			kubelet += int64(b.count)
 		}
 	}

@@ -12,7 +12,7 @@ import (
 func runtimeCauses(c *caseFile) []*suspect {
 	k := c.tally()
 	var out []*suspect
-	for _, judge := range []func(*caseFile, calls) *suspect{runtimeDown, runtimeNotReady, runtimeHung, listHang, runtimeSlow, relistOverloaded} {
+	for _, judge := range []func(*caseFile, calls) *suspect{runtimeDown, runtimeUnsupported, runtimeNotReady, runtimeHung, listHang, runtimeSlow, relistOverloaded} {
 		if s := judge(c, k); s != nil {
 			out = append(out, s)
 		}
@@ -25,7 +25,7 @@ func runtimeCauses(c *caseFile) []*suspect {
 func (c *caseFile) unitEnd() (says []string, restarted string) {
 	ended := int64(0)
 	for _, code := range []string{signature.UnitFailed, signature.UnitOOMKilled} {
-		if v := c.ofRole(code, roleRuntime); v != nil {
+		if v := c.ofRole(code, RoleRuntime); v != nil {
 			says = append(says, c.saysOf(code, v))
 			ended = max(ended, v.last)
 		}
@@ -33,7 +33,7 @@ func (c *caseFile) unitEnd() (says []string, restarted string) {
 	if len(says) == 0 {
 		return nil, ""
 	}
-	for _, v := range []*seen{c.ofRole(signature.UnitStarted, roleRuntime), c.byCode[signature.RuntimeStarted]} {
+	for _, v := range []*seen{c.ofRole(signature.UnitStarted, RoleRuntime), c.byCode[signature.RuntimeStarted]} {
 		if v != nil && v.last > ended {
 			restarted = "the runtime was started again" + c.stretch(v.first, v.last)
 		}
@@ -57,7 +57,11 @@ func runtimeDown(c *caseFile, k calls) *suspect {
 		s.Confidence += 0.05
 		c.timing(s, signature.UnitFailed, signature.UnitOOMKilled)
 	}
-	if k.down {
+	switch {
+	case k.unsupported > 0 && k.answered:
+		s.Confidence -= 0.4
+		s.against("something listens again, though not as a CRI runtime: " + c.says(signature.CRIUnsupported))
+	case k.down:
 		s.Confidence += 0.1
 		s.because("the kubelet lists \"container runtime is down\"")
 	}
@@ -71,6 +75,32 @@ func runtimeDown(c *caseFile, k calls) *suspect {
 	if k.allLate > k.refused {
 		s.Confidence -= 0.2
 		s.against(fmt.Sprintf("calls rather missed their deadline than were refused: %s", records(k.allLate)))
+	}
+	return s
+}
+
+// runtimeUnsupported is for a socket that answers every call, but not as CRI v1: containerd without its CRI plugin, another program, a
+// runtime that is too old. Relists fail at once, each second, and so does the status.
+func runtimeUnsupported(c *caseFile, k calls) *suspect {
+	if k.unsupported == 0 {
+		return nil
+	}
+	s := accuse("RuntimeUnsupported", tierRuntime, 0.35, "Something listens on the runtime's socket that does not speak CRI v1: the runtime's CRI plugin is disabled, or it is another program.").
+		because(c.says(signature.CRIUnsupported))
+	if k.listsUnsupported > 0 {
+		s.Confidence += 0.4
+		s.because("the lists of every relist fail with it")
+	}
+	if k.down && k.answered {
+		s.Confidence += 0.1
+		s.because("the kubelet lists \"container runtime is down\"")
+	}
+	switch {
+	case k.refused > 0 && k.answered:
+		s.because(c.refusals(k) + ": before that, when nothing listened, as while the daemon is started again")
+	case k.refused > 0:
+		s.Confidence -= 0.4
+		s.against("calls were refused after that: " + c.refusals(k))
 	}
 	return s
 }
@@ -122,7 +152,7 @@ func runtimeHung(c *caseFile, k calls) *suspect {
 	}
 	s.because(c.says(signature.RuntimeIsDown), c.says(signature.SanityCheckFailed))
 	if k.statusLate+k.listsLate == 0 {
-		if ended, again := c.unitEnd(); k.notReady || ended != nil && again == "" || c.byCode[signature.RuntimeStopped] != nil {
+		if ended, again := c.unitEnd(); k.notReady || k.unsupported > 0 || c.stood > 0 || ended != nil && again == "" || c.byCode[signature.RuntimeStopped] != nil {
 			return nil // what is known says why there is no good status
 		}
 		s.Confidence = min(s.Confidence, 0.45)

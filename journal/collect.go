@@ -38,6 +38,7 @@ type collector struct {
 	part      *part
 	units     []string
 	everySync bool // see Options
+	window    limits
 	found     *atomic.Int64
 	onEvent   func(Event) // nil, or told of each hit
 
@@ -150,16 +151,46 @@ func (c *collector) hit(h *signature.Hit, r *record, m moment) {
 		s, d := subjectOf(h), detailOf(h, r)
 		k := burstKey{
 			code: c.code(code), host: c.host(r.host), subject: c.pool.subject(s), detail: c.pool.detail(d),
-			pid: int32(r.pid),
+			pid: int32(r.pid), side: c.side(m),
 		}
 		c.part.store.add(k, m, float32(h.Seconds))
 	}
-	if id := c.code(code); c.part.store.examples[id].text == "" {
+	if id := c.code(code); c.wantsExample(c.part.store.examples[id], m) {
 		c.part.store.examples[id] = example{at: m, text: clean(string(r.msg[:min(len(r.msg), 4*exampleLength)]), exampleLength)}
 	}
 	if c.onEvent != nil {
 		c.onEvent(liveEvent(h, m))
 	}
+}
+
+// wantsExample reports whether a record should take the place of the example of its code: the first of the range asked for. What lies in it
+// is a guess until all stamps are known, and counts looks again.
+func (c *collector) wantsExample(ex example, m moment) bool {
+	return ex.text == "" || c.side(ex.at) != 0 && c.side(m) == 0
+}
+
+// side tells on which side of the range asked for a record lies, as its source's hint has its stamp: -1 before, 1 after, 0 within or unknown.
+func (c *collector) side(m moment) int8 {
+	t, year, zone := m.outer, m.has(outerYear), m.has(outerZone)
+	if m.has(innerKnown) {
+		t, year, zone = m.inner, m.has(innerYear), m.has(innerZone)
+	}
+	if c.window.open() || !m.has(innerKnown) && !m.has(outerKnown) {
+		return 0
+	}
+	if !year {
+		t = nearYear(t, c.part.hint.notAfter.UnixMicro())
+	}
+	if !zone {
+		t = inLocation(t, c.part.hint.loc)
+	}
+	switch {
+	case !c.window.since.IsZero() && t < c.window.since.UnixMicro():
+		return -1
+	case !c.window.until.IsZero() && t > c.window.until.UnixMicro():
+		return 1
+	}
+	return 0
 }
 
 // liveEvent is the event of one hit, for following a log.
@@ -294,7 +325,7 @@ func detailOf(h *signature.Hit, r *record) detail {
 	}
 	d := detail{
 		RPC: h.RPC, Code: h.GRPCCode, Text: text, Size: h.Size, Limit: h.Limit, Sending: h.Sending,
-		Role: unitRole(h.Role), Constraint: h.Constraint, Placed: h.Constraint != "" && h.Path != "", Pods: h.Constraint != "" && ofPods(h.Path), Owner: h.Owner,
+		Role: laneRole(h.Role), Constraint: h.Constraint, Placed: h.Constraint != "" && h.Path != "", Pods: h.Constraint != "" && ofPods(h.Path), Owner: h.Owner,
 	}
 	if anyonesWords(h.Signature.Code) {
 		d.Role = senderRole(r)

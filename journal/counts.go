@@ -58,6 +58,7 @@ func (f *facts) counts(parts []*part) []Count {
 	for _, h := range f.pleg {
 		of(signature.PLEGNotHealthy).see(h.instant(), h.instant(), int64(max(1, h.lines)))
 	}
+	podded := f.podded()
 	for i := range f.bursts {
 		b := &f.bursts[i]
 		t := of(f.code(b))
@@ -70,7 +71,7 @@ func (f *facts) counts(parts []*part) []Count {
 			o := f.pool.subjectOf(b.subject)
 			s = &SubjectCount{Kind: o.Kind, ID: clean(cmp.Or(o.ID, o.label()), 200)}
 			if o.Kind == "Process" {
-				s.Name = clean(o.Name, 200)
+				s.Name, s.InPod = clean(o.Name, 200), podded[b.subject]
 			}
 			t.subjects[b.subject] = s
 		}
@@ -79,7 +80,10 @@ func (f *facts) counts(parts []*part) []Count {
 	}
 	for _, p := range parts {
 		for code, ex := range p.store.examples {
-			if t, ok := tallies[f.pool.nameOf(code)]; ok && t.example == "" {
+			if us, ok := p.cal.instant(ex.at); ok {
+				ex.at.inner, ex.at.flags = us, ex.at.flags|resolved
+			}
+			if t, ok := tallies[f.pool.nameOf(code)]; ok && t.example == "" && f.window.admits(&ex.at) {
 				t.example = ex.text
 			}
 		}
@@ -103,6 +107,18 @@ func (f *facts) counts(parts []*part) []Count {
 		}
 		return cmp.Compare(a.Code, b.Code)
 	})
+	return out
+}
+
+// podded holds the tasks, by number, whose kill for memory names a pod's control group as theirs. The kernel says so in another record than
+// that of the kill.
+func (f *facts) podded() map[uint32]bool {
+	out := map[uint32]bool{}
+	for i := range f.bursts {
+		if b := &f.bursts[i]; f.pool.detailOf(b.detail).Pods {
+			out[b.subject] = true
+		}
+	}
 	return out
 }
 

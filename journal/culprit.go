@@ -3,6 +3,7 @@ package journal
 import (
 	"cmp"
 	"slices"
+	"strings"
 
 	"github.com/kdiag/kdiag/journal/signature"
 )
@@ -23,6 +24,13 @@ func names(code string) bool {
 	return false
 }
 
+// innocent reports whether a call failed before it came to the object that it names: on a socket where nothing listens, or something else.
+func innocent(d detail) bool {
+	text := strings.ToLower(d.Text)
+	has := func(s string) bool { return strings.Contains(text, s) }
+	return d.Code == unavailable && slices.ContainsFunc(refusedTexts(), has) || d.Code == unimplemented && has("unknown service")
+}
+
 // culprits lists the objects that failing calls around an episode name: those that inspections name first, because these
 // hold up PLEG itself, then by how often.
 func (f *facts) culprits(around []*burst) []Culprit {
@@ -34,7 +42,7 @@ func (f *facts) culprits(around []*burst) []Culprit {
 	bySubject := map[uint32]*entry{}
 	for _, b := range around {
 		code := f.code(b)
-		if b.subject == 0 || !names(code) {
+		if b.subject == 0 || !names(code) || innocent(f.pool.detailOf(b.detail)) {
 			continue
 		}
 		e := bySubject[b.subject]

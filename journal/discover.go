@@ -199,11 +199,27 @@ func directory(dir string) ([]job, error) {
 	return jobs, errors.Join(kept...)
 }
 
-// node is the logs of a machine whose root is mounted somewhere: its journal, else its text logs and the kernel's ring.
+// ownLog is where RKE2's kubelet writes, and nowhere else. Older ones beside it, which rotation left, are not read.
+const ownLog = "var/lib/rancher/rke2/agent/logs/kubelet.log"
+
+// node is the logs of a machine whose root is mounted somewhere: those of the system, and of a kubelet that has a file of its own.
 func node(root string) ([]job, error) {
 	if _, err := os.Stat(root); err != nil {
 		return nil, plain(err)
 	}
+	jobs, denied := system(root)
+	own, err := file(filepath.Join(root, ownLog))
+	switch {
+	case err == nil:
+		jobs = append(jobs, own)
+	case denied == nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, ErrEmpty):
+		denied = fmt.Errorf("%s: %w", own.name, err)
+	}
+	return jobs, denied
+}
+
+// system is the journal of a machine, else its text logs and the kernel's ring.
+func system(root string) ([]job, error) {
 	var names []string
 	var denied error
 	for _, dir := range journalDirs(root) {

@@ -36,6 +36,7 @@ type facts struct {
 	zone       *time.Location // of the clock that the logs were written by, as far as one is known; else UTC
 	timed      int            // bursts with a time
 	reach      []int64        // see index
+	window     limits         // that was asked for
 	outside    int64          // unhealthy records without a time, left out because a range of time was asked for
 }
 
@@ -53,11 +54,11 @@ func catalogueByCode() map[string]signature.Signature {
 func gather(parts []*part, p *pool, since, until time.Time, keep bool) *facts {
 	f := &facts{pool: p, catalogue: catalogueByCode(), sights: map[uint16][]moment{}, descending: map[uint16]bool{}}
 	calendars(parts)
-	window := limits{since: since, until: until}
+	f.window = limits{since: since, until: until}
 	for i, part := range parts {
 		s := uint16(i)
 		f.descending[s] = part.hint.descending
-		f.take(part, s, window, keep)
+		f.take(part, s, f.window, keep)
 	}
 	f.zone = logZone(parts)
 	f.hosts()

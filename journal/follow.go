@@ -91,7 +91,7 @@ func (f *following) collector(j *job, format string) *collector {
 	f.bad = append(f.bad, nil)
 	f.jobs = append(f.jobs, *j)
 	c := newCollector(f.pool, f.m, p, f.opts.Units, &f.found)
-	c.onEvent = f.event
+	c.onEvent, c.window = f.event, limits{since: f.opts.Since, until: f.opts.Until}
 	return c
 }
 

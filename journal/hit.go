@@ -126,6 +126,7 @@ type burstKey struct {
 	detail  uint32
 	pid     int32
 	source  uint16
+	side    int8 // of the range of time asked for; see collector.side
 }
 
 // A burst is one or more records of the same kind about the same object in short order.
@@ -141,7 +142,7 @@ type detail struct {
 	RPC, Code, Text string
 	Size, Limit     int64
 	Sending         bool
-	Role            role            // of the unit that the record names, or of who wrote it where the words are anyone's
+	Role            Role            // of the unit that the record names, or of who wrote it where the words are anyone's
 	Everywhere      bool            // the limit that was hit is the node's, not one process's
 	Constraint      string          // of a kill for memory: memcg or global
 	Placed, Pods    bool            // the cgroup of the kill is named; it is of pods

@@ -81,7 +81,7 @@ func (r *reading) one(ctx context.Context, i int) {
 	j := &r.jobs[i]
 	p := &part{store: newStore(), source: Source{Name: clean(j.name, 1024)}, hint: r.hint(j)}
 	c := newCollector(r.pool, r.m, p, r.opts.Units, &r.found)
-	c.everySync = r.opts.everySync
+	c.everySync, c.window = r.opts.everySync, limits{since: r.opts.Since, until: r.opts.Until}
 	var err error
 	switch j.kind {
 	case jobJournal:

@@ -5,12 +5,15 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/kdiag/kdiag/journal/signature"
 )
 
 const unhealthy = `E1121 00:52:12.490297   30256 kubelet.go:2661] "Skipping pod synchronization" err="PLEG is not healthy: pleg was last seen active 3m3.949212651s ago; threshold is 3m0s"` + "\n"
@@ -100,6 +103,25 @@ func TestReadRange(t *testing.T) {
 	}
 }
 
+// TestReadFrom wants no time to be told as read that lies before the range, which the kernel's buffer and a text begin long before.
+func TestReadFrom(t *testing.T) {
+	at := time.Date(2026, 11, 21, 0, 52, 12, 490297000, time.UTC)
+	name := put(t, "a.log", strings.Replace(unhealthy, "E1121 00:52", "E1120 22:11", 1)+unhealthy)
+	for _, tt := range []struct {
+		name            string
+		since, from, to time.Time
+	}{
+		{"no range", time.Time{}, at.Add(-161 * time.Minute), at},
+		{"within", at.Add(-20 * time.Minute), at.Add(-20 * time.Minute), at},
+		{"nothing was written since", at.Add(time.Minute), at.Add(time.Minute), at.Add(time.Minute)},
+	} {
+		r, err := Read(t.Context(), Options{Now: now, Local: time.UTC, Since: tt.since, Inputs: []Input{{Path: name}}})
+		if err != nil || r.From == nil || !r.From.Equal(tt.from) || !r.To.Equal(tt.to) {
+			t.Errorf("%s: from %v to %v, want %v to %v; %v", tt.name, r.From, r.To, tt.from, tt.to, err)
+		}
+	}
+}
+
 func TestReadUnits(t *testing.T) {
 	text := "Nov 21 00:52:12 n1 kubelet[1]: " + unhealthy
 	for unit, want := range map[string]int{"kubelet": 1, "kubelet.service": 1, "containerd": 0} {
@@ -132,6 +154,17 @@ func TestReadRoot(t *testing.T) {
 	r, err := Recent(t.Context(), root, time.Time{})
 	if err != nil || lines(r) != 1 {
 		t.Errorf("%d lines, want that of messages alone; %v", lines(r), err)
+	}
+	own := filepath.Join(t.TempDir(), ownLog)
+	if err := os.MkdirAll(filepath.Dir(own), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(own, []byte(unhealthy), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r, err = Recent(t.Context(), strings.TrimSuffix(own, ownLog), time.Time{})
+	if err != nil || lines(r) != 1 {
+		t.Errorf("%d lines, want that of RKE2's kubelet; %v", lines(r), err)
 	}
 }
 
@@ -189,4 +222,58 @@ func FuzzRead(f *testing.F) {
 			t.Error(err)
 		}
 	})
+}
+
+// TestReadRangeExactly wants counts, and the record that stands for them, to be of the range that was asked for, also where records follow each
+// other closely across its ends.
+func TestReadRangeExactly(t *testing.T) {
+	kernel := func(pid int, at string) string {
+		return fmt.Sprintf("%s n1 kernel: Memory cgroup out of memory: Killed process %d (java) total-vm:1kB\n", at, pid)
+	}
+	const klogLine = "E1121 00:5%d:0%d.000000 1 generic.go:312] \"GenericPLEG: Unable to retrieve pods\" err=\"try %d\"\n"
+	kills, relists := "", ""
+	for n := range 10 {
+		kills += kernel(100+n, fmt.Sprintf("2026-11-21T00:5%d:00.000000+00:00", n))
+	}
+	for n := range 8 {
+		relists += fmt.Sprintf(klogLine, 2, n, n)
+	}
+	since, until := time.Date(2026, 11, 21, 0, 52, 3, 0, time.UTC), time.Date(2026, 11, 21, 0, 55, 30, 0, time.UTC)
+	for _, tt := range []struct {
+		name, text, example string
+		count               int64
+	}{
+		{"with years", kills, "Killed process 103", 3},
+		{"without", relists, "try 3", 5},
+	} {
+		r, err := Read(t.Context(), Options{Now: now, Local: time.UTC, Since: since, Until: until, Inputs: []Input{{Path: put(t, "a.log", tt.text)}}})
+		if err != nil || len(r.Signatures) != 1 || r.Signatures[0].Count != tt.count || !strings.Contains(r.Signatures[0].Example, tt.example) {
+			t.Errorf("%s: %+v, want %d like %q; %v", tt.name, r.Signatures, tt.count, tt.example, err)
+		}
+	}
+}
+
+// TestKilledInPod wants a victim's control group to be told, which stands in another record than its end.
+func TestKilledInPod(t *testing.T) {
+	for cgroup, want := range map[string]bool{
+		"/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1.slice/cri-containerd-0a.scope": true, "/system.slice/docker.service": false,
+	} {
+		text := "Nov 21 00:52:12 n1 kernel: oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=x,mems_allowed=0,oom_memcg=" + cgroup + ",task_memcg=" + cgroup + ",task=dockerd,pid=30123,uid=0\n" +
+			"Nov 21 00:52:12 n1 kernel: Memory cgroup out of memory: Killed process 30123 (dockerd) total-vm:9000000kB, anon-rss:2000000kB\n"
+		r, err := Read(t.Context(), Options{Now: now, Inputs: []Input{{Path: put(t, "kern.log", text)}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		told := false
+		for _, c := range r.Signatures {
+			for _, s := range c.Subjects {
+				if told = told || c.Code == signature.OOMKill; s.InPod != want || s.Name != "dockerd" {
+					t.Errorf("%s: %s names %+v", cgroup, c.Code, s)
+				}
+			}
+		}
+		if !told {
+			t.Errorf("%s: no victim among %+v", cgroup, r.Signatures)
+		}
+	}
 }

@@ -13,11 +13,13 @@ type Report struct {
 	Host         string    `json:"host,omitempty"` // the host that the records name, if it is one
 	KdiagVersion string    `json:"kdiagVersion,omitempty"`
 
-	Lines      int64        `json:"lines"` // records looked at: journal entries, or lines of text
-	Bytes      int64        `json:"bytes"` // read, after decompression
-	From       *time.Time   `json:"from,omitempty"`
-	To         *time.Time   `json:"to,omitempty"`
-	Episodes   []Episode    `json:"episodes"`   // by time
+	Lines    int64      `json:"lines"` // records looked at: journal entries, or lines of text
+	Bytes    int64      `json:"bytes"` // read, after decompression
+	From     *time.Time `json:"from,omitempty"`
+	To       *time.Time `json:"to,omitempty"`
+	Episodes []Episode  `json:"episodes"` // by time
+	// Failing is what fails at the end of what was read though PLEG is not called unhealthy there, or not yet: that takes 3 minutes.
+	Failing    *Episode     `json:"failing,omitempty"`
 	Signatures []Count      `json:"signatures"` // by first occurrence, then code
 	Events     []Event      `json:"events"`     // what happened beside the unhealthy records, by time; bounded
 	Sources    []Source     `json:"sources"`    // in the order in which they were read
@@ -30,6 +32,7 @@ type Report struct {
 const (
 	Incident = "incident"
 	Startup  = "startup" // a kubelet that has just started and has not relisted yet; no incident
+	Failing  = "failing" // only in Report.Failing: relists fail, or the loop does no work, and the log ends
 )
 
 // An Episode is one stretch of time in which PLEG was not healthy.
@@ -110,8 +113,9 @@ type Count struct {
 // A SubjectCount says how often records of one signature named one object.
 type SubjectCount struct {
 	Kind  string     `json:"kind"`
-	ID    string     `json:"id"`             // id, name or path
-	Name  string     `json:"name,omitempty"` // of a process, whose ID is its number
+	ID    string     `json:"id"`              // id, name or path
+	Name  string     `json:"name,omitempty"`  // of a process, whose ID is its number
+	InPod bool       `json:"inPod,omitempty"` // of a process that was killed for memory: its control group is of a pod
 	Count int64      `json:"count"`
 	First *time.Time `json:"first,omitempty"`
 	Last  *time.Time `json:"last,omitempty"`

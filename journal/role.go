@@ -7,53 +7,67 @@ import (
 	"github.com/kdiag/kdiag/journal/signature"
 )
 
-// A role is what a process, or a unit, is to the node.
-type role uint8
+// A Role is what a process, or a unit, is to the node.
+type Role uint8
 
+// The roles.
 const (
-	roleOther   role = iota
-	roleRuntime      // the daemon behind the CRI socket
-	roleShim         // a shim or conmon: one pod or container
-	roleOCI          // an OCI runtime at work on one container; it may have become the container's own process already
-	roleKubelet
-	roleInit // systemd, which runc asks for cgroups
+	RoleOther   Role = iota
+	RoleRuntime      // the daemon behind the CRI socket
+	RoleShim         // a shim or conmon: one pod or container
+	RoleOCI          // an OCI runtime at work on one container; it may have become the container's own process already
+	RoleKubelet      // or what holds one: k3s, RKE2 and MicroK8s run the kubelet inside a process of their own name
+	RoleInit         // systemd, which runc asks for cgroups
 )
 
-// taskRole tells processes apart that the node cannot do without, by the 15 bytes that the kernel keeps of a name.
-// Names that only begin alike, such as docker-entrypoint.sh, are a container's own.
-func taskRole(name string) role {
+// TaskRole tells processes apart that the node cannot do without, by the 15 bytes that the kernel keeps of a name.
+// Names that only begin alike, such as docker-entrypoint.sh or kubelet-csr-approver, are a container's own.
+func TaskRole(name string) Role {
 	has := func(prefixes ...string) bool {
 		return slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(name, p) })
 	}
 	switch {
 	case has("containerd-shim", "docker-containe", "conmon"), name == "shim":
-		return roleShim
+		return RoleShim
 	case has("runc", "crun"):
-		return roleOCI
-	case slices.Contains([]string{"containerd", "dockerd", "docker", "crio", "cri-dockerd"}, name):
-		return roleRuntime
+		return RoleOCI
+	case slices.Contains([]string{"containerd", "dockerd", "dockerd-current", "dockerd-ce", "docker", "crio", "cri-dockerd"}, name):
+		return RoleRuntime
 	case slices.Contains([]string{"kubelet", "kubelite", "hyperkube", "edgecore", "k3s", "rke2", "k0s"}, name), has("k3s-", "rke2-"):
-		return roleKubelet
+		return RoleKubelet
 	case name == "systemd":
-		return roleInit
+		return RoleInit
 	}
-	return roleOther
+	return RoleOther
 }
 
-// unitRole is the role of a systemd unit, as package signature has it.
-func unitRole(lane signature.Lane) role {
+// UnitRole tells whose a systemd unit is: RoleRuntime, RoleKubelet or RoleOther. It goes by the unit's name or, where systemd logs
+// only that, by its description. Most units bear the name of their program, k3s with a suffix that its installer was told.
+func UnitRole(name string) Role {
+	if r := laneRole(signature.UnitLane(name)); r != RoleOther {
+		return r
+	}
+	program := strings.TrimPrefix(strings.TrimSuffix(strings.ToLower(strings.TrimSpace(name)), ".service"), "snap.microk8s.daemon-")
+	if r := TaskRole(program); (r == RoleRuntime || r == RoleKubelet) && !strings.Contains(program, ".") {
+		return r
+	}
+	return RoleOther
+}
+
+// laneRole is the role of a unit as package signature has it.
+func laneRole(lane signature.Lane) Role {
 	switch lane {
 	case signature.Kubelet:
-		return roleKubelet
+		return RoleKubelet
 	case signature.Runtime:
-		return roleRuntime
+		return RoleRuntime
 	}
-	return roleOther
+	return RoleOther
 }
 
 // senderRole tells who wrote a record, by its unit or identifier. A record that names no sender but bears a stamp of the
 // program's own is of a log that one program writes, and such a log is mostly the kubelet's.
-func senderRole(r *record) role {
+func senderRole(r *record) Role {
 	named := false
 	for _, s := range r.senders {
 		if s == "" {
@@ -61,14 +75,14 @@ func senderRole(r *record) role {
 		}
 		named = true
 		program := s[strings.LastIndexByte(s, '/')+1:] // some give their whole path
-		if who := taskRole(strings.TrimSuffix(program, ".service")); who != roleOther {
+		if who := TaskRole(strings.TrimSuffix(program, ".service")); who != RoleOther {
 			return who
 		}
 	}
 	if !named && r.inner.Known {
-		return roleKubelet
+		return RoleKubelet
 	}
-	return roleOther
+	return RoleOther
 }
 
 // anyonesWords reports whether records of a signature are in words that any program uses, so that it matters whose they are.
@@ -81,7 +95,7 @@ func anyonesWords(code string) bool {
 }
 
 // vital reports whether a role is one that all containers of a node, or one of them, cannot do without.
-func vital(r role) bool { return r == roleRuntime || r == roleShim || r == roleKubelet }
+func vital(r Role) bool { return r == RoleRuntime || r == RoleShim || r == RoleKubelet }
 
 // ofPods reports whether a cgroup belongs to pods.
 func ofPods(cgroup string) bool { return strings.Contains(cgroup, "kubepods") }

@@ -206,5 +206,5 @@ func mergeBursts(all []burst, gap int64) []burst {
 
 func cmpKey(a, b burstKey) int {
 	return cmp.Or(cmp.Compare(a.source, b.source), cmp.Compare(a.host, b.host), cmp.Compare(a.code, b.code), cmp.Compare(a.subject, b.subject),
-		cmp.Compare(a.detail, b.detail), cmp.Compare(a.pid, b.pid))
+		cmp.Compare(a.detail, b.detail), cmp.Compare(a.pid, b.pid), cmp.Compare(a.side, b.side))
 }

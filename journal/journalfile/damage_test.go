@@ -19,8 +19,8 @@ func damageStream(entries int) []byte {
 	var b bytes.Buffer
 	r := rand.New(rand.NewPCG(1, 2))
 	for i := range entries {
-		fmt.Fprintf(&b, "__REALTIME_TIMESTAMP=%d\n__MONOTONIC_TIMESTAMP=%d\n_BOOT_ID=0123456789abcdef0123456789abcde1\n", t0+i*1000, 5_000_000+i*1000)
-		fmt.Fprintf(&b, "_SYSTEMD_UNIT=kubelet.service\nPRIORITY=6\n_PID=%d\n_SOURCE_REALTIME_TIMESTAMP=%d\n", 1000+i%3, t0+i*1000-7)
+		fmt.Fprintf(&b, "__REALTIME_TIMESTAMP=%d\n__MONOTONIC_TIMESTAMP=%d\n_BOOT_ID=0123456789abcdef0123456789abcde1\n", t0+int64(i)*1000, 5_000_000+i*1000)
+		fmt.Fprintf(&b, "_SYSTEMD_UNIT=kubelet.service\nPRIORITY=6\n_PID=%d\n_SOURCE_REALTIME_TIMESTAMP=%d\n", 1000+i%3, t0+int64(i)*1000-7)
 		if i%8 == 0 {
 			fmt.Fprintf(&b, "MESSAGE=<%06d E0305 kubelet.go:2456] \"Skipping\" err=\"%s: %s\" %06d>\n\n", i, needle, strings.Repeat("a", r.IntN(200)), i)
 			continue
@@ -132,7 +132,7 @@ func checkDamaged(t *testing.T, b []byte, clean bool) {
 		switch {
 		case e.Unindexed:
 			undated++
-		case want[i] && e.Realtime != uint64(t0+i*1000):
+		case want[i] && e.Realtime != t0+uint64(i)*1000:
 			wrong++ // a bit of the time itself may be flipped
 		}
 		return true

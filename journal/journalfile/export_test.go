@@ -109,7 +109,7 @@ func exportStream(entries int) []byte {
 		if i > entries/2 {
 			boot = "0123456789abcdef0123456789abcde2"
 		}
-		fmt.Fprintf(&b, "__REALTIME_TIMESTAMP=%d\n__MONOTONIC_TIMESTAMP=%d\n_BOOT_ID=%s\n", t0+i*1000, 5_000_000+i*1000, boot)
+		fmt.Fprintf(&b, "__REALTIME_TIMESTAMP=%d\n__MONOTONIC_TIMESTAMP=%d\n_BOOT_ID=%s\n", t0+int64(i)*1000, 5_000_000+i*1000, boot)
 		fmt.Fprintf(&b, "_SYSTEMD_UNIT=kubelet.service\nPRIORITY=6\n_PID=%d\n", 1000+i%3)
 		switch i % 7 {
 		case 0:

@@ -126,7 +126,7 @@ func TestFollowRemote(t *testing.T) {
 	lines, stop := following(t, FollowOptions{Dir: dir, From: Cursor{Realtime: 1}})
 	for i := range 300 {
 		if _, err := fmt.Fprintf(in, "__REALTIME_TIMESTAMP=%d\n__MONOTONIC_TIMESTAMP=%d\n_BOOT_ID=%032x\nMESSAGE=%s %d\n\n",
-			t0+i*1000, 1000+i*1000, 7, strings.Repeat("x", i*10), i); err != nil {
+			t0+int64(i)*1000, 1000+i*1000, 7, strings.Repeat("x", i*10), i); err != nil {
 			t.Fatal(err)
 		}
 		expect(t, lines, fmt.Sprintf("%s %d", strings.Repeat("x", i*10), i))

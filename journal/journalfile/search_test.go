@@ -127,7 +127,7 @@ func TestSearchClockStep(t *testing.T) {
 	want := map[uint64]bool{}
 	since, until := uint64(t0+500e6), uint64(t0+510e6)
 	for i := range n {
-		at := uint64(t0 + i*1e6)
+		at := t0 + uint64(i)*1e6
 		if i >= n/2 {
 			at -= 1200e6 // the clock jumps back by twenty minutes
 		}
@@ -284,7 +284,7 @@ func TestOpen(t *testing.T) {
 func TestHeader(t *testing.T) {
 	h := openBytes(t, sample(true, true, objLZ4, 10).b).Header()
 	got := fmt.Sprint(h.State, h.Compact(), h.Entries, h.HeadSeqnum, h.TailSeqnum, h.HeadRealtime, h.TailRealtime, h.FileID[0], h.MachineID[0], h.SeqnumID[0])
-	if want := fmt.Sprint("online true 10 1 10 ", t0, t0+9_000000, " 1 33 65"); got != want {
+	if want := fmt.Sprint("online true 10 1 10 ", int64(t0), int64(t0+9_000000), " 1 33 65"); got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 	for s, want := range map[State]string{Offline: "offline", Archived: "archived", 9: "state 9"} {

@@ -23,8 +23,8 @@ func apiEntries() []entry {
 					"ailed to update node lease", "ailed to ensure lease exists", "ailed to ensure node lease",
 					"nable to register node with API server", "nable to write event"),
 				[]form{
-					{has: "ailed to watch *v1", not: []string{"too old resource version", "very short watch"}},
-					{has: "ailed to list *v1"},
+					{has: "ailed to watch *v1", not: []string{"too old resource version", "very short watch", " is forbidden: "}},
+					{has: "ailed to list *v1", not: []string{" is forbidden: "}},
 				},
 			),
 			reads: readCall,

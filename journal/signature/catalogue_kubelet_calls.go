@@ -65,7 +65,11 @@ func callEntries() []entry {
 				Implies:  []string{"RuntimeUnsupported"},
 				Sources:  []string{"staging/src/k8s.io/cri-client/pkg/remote_runtime.go"},
 			},
-			forms: all("unknown service runtime.v1", "validate CRI v1 runtime API", "validate CRI v1 image API"), reads: readCall,
+			forms: join( // a kubelet that starts validates a socket where nothing listens, or nobody answers, in the same words
+				all("unknown service runtime.v1"),
+				unless([]string{"rror while dialing", "code = DeadlineExceeded"}, all("validate CRI v1 runtime API", "validate CRI v1 image API")),
+			),
+			reads: readCall,
 		},
 		{
 			Signature: Signature{

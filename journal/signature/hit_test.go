@@ -73,6 +73,18 @@ func TestFacts(t *testing.T) {
 			`Error syncing pod ` + podUID + ` ("pickup-1_staging(` + podUID + `)"), skipping: rpc error: code = 4 desc = context deadline exceeded`,
 			Hit{GRPCCode: "DeadlineExceeded", ErrorText: deadline, Pod: "pickup-1", Namespace: "staging", PodUID: podUID},
 		},
+		{ // a static pod's uid looks like an id
+			`"Error syncing pod, skipping" err="failed to \"KillPodSandbox\" for \"1e49474743edbb563ce86e86324e06d9\" with KillPodSandboxError: \"rpc error: code = DeadlineExceeded desc = context deadline exceeded\"" pod="shop/crash-nodee" podUID="1e49474743edbb563ce86e86324e06d9"`,
+			Hit{GRPCCode: "DeadlineExceeded", ErrorText: deadline, Pod: "crash-nodee", Namespace: "shop", PodUID: "1e49474743edbb563ce86e86324e06d9"},
+		},
+		{
+			`Error syncing pod 1e49474743edbb563ce86e86324e06d9, skipping: failed to "KillPodSandbox" for "0123456789abcdef" with KillPodSandboxError: "rpc error: code = 4 desc = context deadline exceeded"`,
+			Hit{GRPCCode: "DeadlineExceeded", ErrorText: deadline, SandboxID: "0123456789abcdef"},
+		},
+		{ // its manifest may name any
+			`"Error syncing pod, skipping" err="failed to \"KillPodSandbox\" for \"abcdef0123456789\" with KillPodSandboxError: \"rpc error: code = DeadlineExceeded desc = context deadline exceeded\"" pod="shop/crash-nodee" podUID="abcdef0123456789"`,
+			Hit{GRPCCode: "DeadlineExceeded", ErrorText: deadline, Pod: "crash-nodee", Namespace: "shop", PodUID: "abcdef0123456789"},
+		},
 		{
 			`ContainerStatus "` + id64 + `" from runtime service failed: rpc error: code = DeadlineExceeded desc = context deadline exceeded`,
 			Hit{RPC: "ContainerStatus", GRPCCode: "DeadlineExceeded", ErrorText: deadline, ContainerID: id64},

@@ -5,6 +5,10 @@ import "strings"
 // minID is the shortest id that is taken for one where nothing but its look says so: docker's short form.
 const minID = 12
 
+// staticUID is how long the uid of a static pod is: an MD5 sum in hexadecimal (applyDefaults in pkg/kubelet/config/common.go).
+// No runtime gives ids of that length.
+const staticUID = 32
+
 // readObjects reads the container, sandbox and pod that a record names.
 func readObjects(s, rpc string, h *Hit) {
 	h.ContainerID = containerID(field(s, "containerID"))
@@ -147,7 +151,7 @@ func readLooseIDs(s, rpc string, h *Hit) {
 		}
 		i, n = end, n+1
 		id := s[begin:end]
-		if id == h.ContainerID || id == h.SandboxID {
+		if id == h.ContainerID || id == h.SandboxID || id == h.PodUID || len(id) == staticUID {
 			continue
 		}
 		switch kind := idKind(s[:begin], rpc); {

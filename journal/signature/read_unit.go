@@ -75,6 +75,12 @@ func unitOf(s string, at int) (name string, role Lane) {
 	return keep(name), ""
 }
 
+// UnitLane tells what a unit is, Kubelet, Runtime or empty, by its name or its description.
+func UnitLane(name string) Lane {
+	_, lane := unitOf(name, len(name))
+	return lane
+}
+
 // supervisedUnit reads the program in supervisord's "success: kubelet entered RUNNING state" and "exited: docker (exit status 2)".
 func supervisedUnit(s string) (name string, role Lane) {
 	_, rest, _ := strings.Cut(s, ": ")

@@ -21,7 +21,7 @@ func dull(size int) []byte {
 		fmt.Fprintf(&b, "I0703 %02d:%02d:%02d.%06d 1946644 kubelet_getters.go:%d] \"Pod status updated\" pod=\"kube-system/kube-proxy-%05x\" status=\"Running\"\n",
 			i/3600%24, i/60%60, i%60, i*7919%1000000, 170+i%40, i*48271%1048576)
 		fmt.Fprintf(&b, "I0703 %02d:%02d:%02d.%06d 1946644 reconciler_common.go:%d] operationExecutor.VerifyControllerAttachedVolume started for volume with name config-%d uid %08x node worker-%d, and the rest of the line\n",
-			i/3600%24, i/60%60, i%60, i*104729%1000000, 200+i%90, i%17, i*2654435761%4294967296, i%9)
+			i/3600%24, i/60%60, i%60, i*104729%1000000, 200+i%90, i%17, uint32(i)*2654435761, i%9)
 	}
 	return b.Bytes()
 }

@@ -2,6 +2,7 @@ package textlog
 
 import (
 	"bytes"
+	"math"
 	"strings"
 
 	"github.com/kdiag/kdiag/journal/klog"
@@ -129,7 +130,7 @@ func digit(c byte) bool { return c >= '0' && c <= '9' }
 func number(b []byte) (n int, rest []byte, ok bool) {
 	i := 0
 	for ; i < len(b) && digit(b[i]); i++ {
-		if i == 18 {
+		if i == 18 || n > math.MaxInt/10-1 { // the second where an int has 32 bits
 			return 0, nil, false
 		}
 		n = n*10 + int(b[i]-'0')

@@ -2,6 +2,7 @@ package textlog
 
 import (
 	"bytes"
+	"math"
 	"strings"
 
 	"github.com/kdiag/kdiag/journal/klog"
@@ -64,7 +65,7 @@ func parseBracket(b []byte) (s klog.Stamp, rest []byte, ok bool) {
 	if sec, after, ok := number(in); ok && len(after) > 1 && after[0] == '.' {
 		frac, tail, ok := number(after[1:])
 		digits := len(after) - 1 - len(tail)
-		if !ok || (digits != 3 && digits != 6) || sec > 1<<40 || (len(tail) > 0 && tail[0] != ' ' && tail[0] != '<') {
+		if !ok || (digits != 3 && digits != 6) || sec > math.MaxInt32 || (len(tail) > 0 && tail[0] != ' ' && tail[0] != '<') {
 			return s, nil, false
 		}
 		if digits == 3 {
