@@ -2,6 +2,7 @@ package crictl
 
 import (
 	"context"
+	"encoding/json"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
@@ -91,6 +92,43 @@ func (c *Client) ListImages(ctx context.Context) Call {
 	}, &message{Message: resp})
 	call.Items = len(resp.GetImages())
 	return call
+}
+
+// SandboxImage asks the runtime for the image that sandboxes are made of: sandboxImage of its configuration, in the details
+// of a verbose Status (containerd 1, CRI-O). The name is empty where the runtime does not say, as containerd 2 does not.
+func (c *Client) SandboxImage(ctx context.Context) (string, Call) {
+	resp := &runtimeapi.StatusResponse{}
+	call := c.unary(ctx, request{
+		method: runtimeapi.RuntimeService_Status_FullMethodName,
+		msg:    &runtimeapi.StatusRequest{Verbose: true},
+	}, &message{Message: resp})
+	if !call.OK() {
+		return "", call
+	}
+	return sandboxImageIn(resp.GetInfo()["config"]), call
+}
+
+// HasImage asks whether an image of this name is on the node.
+func (c *Client) HasImage(ctx context.Context, name string) (bool, Call) {
+	resp := &runtimeapi.ImageStatusResponse{}
+	call := c.unary(ctx, request{
+		method: runtimeapi.ImageService_ImageStatus_FullMethodName,
+		object: name,
+		msg:    &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: name}},
+	}, &message{Message: resp})
+	return call.OK() && resp.GetImage().GetId() != "", call
+}
+
+// maxImageName bounds the name of an image, in bytes: a registry's host, 255 of repository, a tag of 128 and a digest.
+const maxImageName = 1024
+
+// sandboxImageIn reads sandboxImage out of a runtime's configuration as JSON.
+func sandboxImageIn(config string) string {
+	var c struct{ SandboxImage string }
+	if err := json.Unmarshal([]byte(config), &c); err != nil || len(c.SandboxImage) > maxImageName {
+		return ""
+	}
+	return c.SandboxImage
 }
 
 // ImageFsInfo asks for the usage of the image file systems and counts them.

@@ -53,7 +53,7 @@ func TestCallOutcomes(t *testing.T) {
 		{name: "not CRI", server: fail(unimplemented("x")), want: Unimplemented, err: "unknown method"},
 		{name: "not ready", server: fail(status.Error(codes.Unavailable, "server is not initialized yet")), want: Unavailable, err: "not initialized"},
 		{name: "control characters", server: fail(status.Error(codes.Internal, "a\x1b[2Jb\nc")), want: Internal, err: `a\x1b[2Jb\nc`},
-		{name: "long error", server: fail(status.Error(codes.Internal, strings.Repeat("x", 5000))), want: Internal, err: strings.Repeat("x", 400) + "…"},
+		{name: "long error", server: fail(status.Error(codes.Internal, strings.Repeat("x", 5000))), want: Internal, err: strings.Repeat("x", 199) + "..." + strings.Repeat("x", 198)},
 		{
 			name:   "garbage",
 			server: func(_ context.Context, _ []byte, send func([]byte) error) error { return send([]byte("\xff\xff\xff")) },

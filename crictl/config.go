@@ -6,6 +6,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -104,6 +105,10 @@ func parseKubeletConfig(data []byte) (kubeletConfig, error) {
 		ReadOnlyPort             int             `json:"readOnlyPort"`
 	}
 	if err := yaml.Unmarshal(data, &c); err != nil {
+		if _, words, ok := strings.Cut(err.Error(), "cannot unmarshal "); ok { // the rest of which names types of Go
+			value, _, _ := strings.Cut(words, " ")
+			return kubeletConfig{}, fmt.Errorf("is no KubeletConfiguration: it has a %s where none may be", value)
+		}
 		return kubeletConfig{}, fmt.Errorf("is malformed: %w", err)
 	}
 	out := kubeletConfig{

@@ -28,5 +28,6 @@ type Connect struct {
 	PeerPID   int           // the process that listens (SO_PEERCRED); 0 when not known
 	PeerUID   int           // its user, with PeerPID
 	FirstByte string        // quoted first bytes of a foreign answer
+	TTRPC     bool          // it is foreign because it speaks ttrpc, as containerd does with its shims
 	Err       string        // the system's words; empty for ConnectOK
 }

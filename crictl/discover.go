@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"strings"
 	"time"
 )
@@ -38,6 +37,8 @@ type Discovery struct {
 	Endpoint Endpoint
 	Kubelet  *Kubelet // nil when none runs on this host or none may be seen
 	Tried    []Tried  // in the order tried
+	// NotTaken are processes that call themselves kubelet on this host and were not taken for the node's, and why.
+	NotTaken []Tried
 }
 
 // A NoEndpointError says that no source gave an endpoint.
@@ -52,7 +53,7 @@ func (e *NoEndpointError) Error() string {
 
 // Discover chooses the runtime's endpoint: the flag, else the environment, else what the running kubelet was told, else
 // /etc/crictl.yaml, else the first well-known socket that exists, else the default of a kubelet that runs and says
-// nothing. Only the well-known sockets are looked at; that a chosen one does not exist is for Probe to find out.
+// nothing, else what a kubelet that does not run was told, or what the shims of a runtime that does not run were. Only the well-known sockets are looked at; that a chosen one does not exist is for Probe to find out.
 //
 // The settings of the running kubelet are read in any case. The error is an *EndpointError when the flag or the variable
 // is no address of a unix socket, a *NoEndpointError when nothing was found, or the context's; the Discovery holds what
@@ -65,7 +66,7 @@ func Discover(ctx context.Context, opts DiscoverOptions) (Discovery, error) {
 	defaultURL := d.findKubelet(ctx)
 	found, err := d.choose(ctx, opts)
 	if err == nil && !found {
-		found = d.useDefault(defaultURL)
+		found = d.useDefault(defaultURL) || d.fromLeft(ctx)
 	}
 	switch {
 	case err != nil:
@@ -152,13 +153,15 @@ func (k *Kubelet) title() string {
 
 // fromConfig takes runtime-endpoint of /etc/crictl.yaml.
 func (d *discovery) fromConfig(ctx context.Context) bool {
-	name := filepath.Join(d.root, CrictlConfig)
-	value, err := bounded(ctx, lookTimeout, func() (string, error) {
-		data, err := readFile(name)
-		if err != nil {
-			return "", err
-		}
-		return parseCrictlConfig(data)
+	value, err := bounded(ctx, lookTimeout, func() (value string, err error) {
+		err = InRoot(d.root, CrictlConfig, func(path string) error {
+			data, err := readFile(path)
+			if err == nil {
+				value, err = parseCrictlConfig(data)
+			}
+			return err
+		})
+		return value, err
 	})
 	if err != nil {
 		return d.reject(SourceConfig, CrictlConfig, reasonOf(err))
@@ -176,7 +179,7 @@ func (d *discovery) fromConfig(ctx context.Context) bool {
 // useDefault takes the kubelet's own default when it runs, names no endpoint, and no other source gave one: the socket
 // is missing because the runtime is down, and that is worth saying.
 func (d *discovery) useDefault(url string) bool {
-	if d.Kubelet == nil || url == "" {
+	if d.Kubelet == nil || d.Kubelet.Endpoint != "" || url == "" {
 		return false
 	}
 	return d.use(Endpoint{

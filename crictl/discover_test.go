@@ -41,6 +41,17 @@ func (h tree) file(name, text string) {
 }
 
 // socket makes a socket file on which nothing listens. Unlike bind(2), mknod(2) takes any length of path.
+func (h tree) link(target, name string) {
+	h.t.Helper()
+	name = filepath.Join(h.root, name)
+	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+		h.t.Fatal(err)
+	}
+	if err := os.Symlink(target, name); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
 func (h tree) socket(name string) {
 	h.t.Helper()
 	name = filepath.Join(h.root, name)
@@ -56,7 +67,7 @@ func (h tree) process(pid, comm string, argv ...string) {
 	h.t.Helper()
 	h.file("proc/"+pid+"/comm", comm+"\n")
 	h.file("proc/"+pid+"/cmdline", strings.Join(append(argv, ""), "\x00"))
-	h.file("proc/"+pid+"/status", "Name:\t"+comm+"\nNSpid:\t"+pid+"\n")
+	h.file("proc/"+pid+"/status", "Name:\t"+comm+"\nUid:\t0\t0\t0\t0\nNSpid:\t"+pid+"\n")
 }
 
 const (
@@ -73,6 +84,8 @@ func TestDiscover(t *testing.T) {
 		want   Endpoint // Reason: a part of it
 		tried  []Tried  // Why: a part of it
 		values bool     // compare tried
+
+		notTaken []int // which of tried are kubelets that were not taken
 	}{
 		{
 			name: "flag", flag: "/run/x.sock", env: "/run/y.sock",
@@ -164,6 +177,79 @@ func TestDiscover(t *testing.T) {
 				{SourceWellKnown, containerdSocket, "does not exist"},
 			},
 		},
+		{
+			name: "another user's kubelet beside the node's",
+			host: func(h tree) {
+				h.process("700", "kubelet", "kubelet", "--container-runtime-endpoint=/run/evil.sock")
+				h.file("proc/700/status", "Name:\tkubelet\nUid:\t65534\t65534\t65534\t65534\n")
+				h.process("701", "kubelet", "kubelet", "--container-runtime-endpoint=/run/evil.sock") // a program with the set-user-ID bit
+				h.file("proc/701/status", "Name:\tkubelet\nUid:\t65534\t0\t0\t0\n")
+				h.process("702", "kubelet", "kubelet", "--container-runtime-endpoint=/run/evil.sock") // one that gave root away
+				h.file("proc/702/status", "Name:\tkubelet\nUid:\t0\t65534\t0\t65534\n")
+				h.process("812", "kubelet", "kubelet", "--container-runtime-endpoint=/run/good.sock")
+			},
+			want:   Endpoint{"unix:///run/good.sock", SourceKubelet, "of the running kubelet (pid 812)"},
+			values: true,
+			tried: []Tried{
+				{SourceFlag, "--runtime-endpoint", "not set"},
+				{SourceEnv, "$CONTAINER_RUNTIME_ENDPOINT", "not set"},
+				{SourceKubelet, "kubelet (pid 700)", "runs as user 65534"},
+				{SourceKubelet, "kubelet (pid 701)", "runs as user 65534"},
+				{SourceKubelet, "kubelet (pid 702)", "runs as user 65534"},
+			},
+			notTaken: []int{2, 3, 4},
+		},
+		{
+			name: "two kubelets of root",
+			host: func(h tree) {
+				h.process("812", "kubelet", "kubelet", "--container-runtime-endpoint=/run/a.sock")
+				h.process("813", "kubelet", "kubelet", "--container-runtime-endpoint=/run/b.sock")
+			},
+			want:   Endpoint{"unix:///run/a.sock", SourceKubelet, "(pid 812)"},
+			values: true,
+			tried: []Tried{
+				{SourceFlag, "--runtime-endpoint", "not set"},
+				{SourceEnv, "$CONTAINER_RUNTIME_ENDPOINT", "not set"},
+				{SourceKubelet, "kubelet (pid 813)", "pid 812 was taken"},
+			},
+			notTaken: []int{2},
+		},
+		{
+			name: "neither kubelet nor socket, but the kubelet's file",
+			host: func(h tree) {
+				h.file("var/lib/kubelet/config.yaml", "containerRuntimeEndpoint: unix:///run/left.sock\n")
+				h.process("900", "containerd-shim", "containerd-shim-runc-v2", "-namespace", "k8s.io", "-id", "a", "-address", "/run/shims.sock")
+			},
+			want: Endpoint{"unix:///run/left.sock", SourceKubelet, "containerRuntimeEndpoint in /var/lib/kubelet/config.yaml, of a kubelet that does not run"},
+		},
+		{
+			name: "the kubelet's file, and kubeadm's flags over it",
+			host: func(h tree) {
+				h.file("var/lib/kubelet/config.yaml", "containerRuntimeEndpoint: unix:///run/left.sock\n")
+				h.file("var/lib/kubelet/kubeadm-flags.env", "KUBELET_KUBEADM_ARGS=\"--container-runtime-endpoint=unix:///run/flags.sock --pod-infra-container-image=registry.k8s.io/pause:3.9\"\n")
+			},
+			want: Endpoint{"unix:///run/flags.sock", SourceKubelet, "--container-runtime-endpoint in /var/lib/kubelet/kubeadm-flags.env"},
+		},
+		{
+			name: "the kubelet's file after a socket that exists",
+			host: func(h tree) {
+				h.file("var/lib/kubelet/config.yaml", "containerRuntimeEndpoint: unix:///run/left.sock\n")
+				h.socket(crioSocket)
+			},
+			want: Endpoint{"unix://" + crioSocket, SourceWellKnown, "CRI-O"},
+		},
+		{
+			name: "nothing but shims",
+			host: func(h tree) {
+				for _, pid := range []string{"900", "901"} {
+					h.process(pid, "containerd-shim", "/usr/bin/containerd-shim-runc-v2", "-namespace", "k8s.io", "-id", pid, "-address", "/run/x/containerd.sock")
+				}
+				for _, pid := range []string{"902", "903", "904"} {
+					h.process(pid, "containerd-shim", "/usr/bin/containerd-shim-runc-v2", "-namespace", "moby", "-id", pid, "-address", "/run/docker.sock")
+				}
+			},
+			want: Endpoint{"unix:///run/x/containerd.sock", SourceWellKnown, "2 running shims of Kubernetes"},
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			h := newTree(t)
@@ -195,6 +281,13 @@ func TestDiscover(t *testing.T) {
 			if !same {
 				t.Errorf("tried:\n%s", cmp.Diff(tc.tried, got.Tried))
 			}
+			var notTaken []Tried
+			for _, i := range tc.notTaken {
+				notTaken = append(notTaken, got.Tried[i])
+			}
+			if diff := cmp.Diff(notTaken, got.NotTaken); diff != "" {
+				t.Errorf("not taken (-want +got):\n%s", diff)
+			}
 		})
 	}
 }
@@ -215,6 +308,67 @@ func TestDiscoverBadValues(t *testing.T) {
 		if !errors.As(err, &e) || e.Source != tc.want {
 			t.Errorf("%s: got %v", tc.want, err)
 		}
+	}
+}
+
+// TestDiscoverFollowsLinksBelowItsRoot has links with absolute targets where a host has them, below a root that is not ours.
+func TestDiscoverFollowsLinksBelowItsRoot(t *testing.T) {
+	outside := filepath.Join(t.TempDir(), "outside.yaml")
+	if err := os.WriteFile(outside, []byte("runtime-endpoint: /run/outside.sock\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, tc := range map[string]struct {
+		host func(tree)
+		want string
+	}{
+		"the kubelet's file": {func(h tree) {
+			h.process("812", "kubelet", "kubelet", "--config=/etc/k.yaml")
+			h.file("data/k.yaml", "containerRuntimeEndpoint: /run/file.sock\n")
+			h.link("/data/k.yaml", "etc/k.yaml")
+		}, "unix:///run/file.sock"},
+		"the kubelet's file in a root of its own": {func(h tree) {
+			h.process("812", "kubelet", "kubelet", "--config=/etc/k.yaml")
+			h.file("proc/812/root/data/k.yaml", "containerRuntimeEndpoint: /run/own.sock\n")
+			h.file("data/k.yaml", "containerRuntimeEndpoint: /run/file.sock\n")
+			h.link("/data/k.yaml", "proc/812/root/etc/k.yaml")
+		}, "unix:///run/own.sock"},
+		"its drop-ins": {func(h tree) {
+			h.process("812", "kubelet", "kubelet", "--config-dir=/etc/k.d")
+			h.file("data/k.d/deep/10.conf", "containerRuntimeEndpoint: /run/drop-in.sock\n")
+			h.link("/data/k.d", "etc/k.d")
+		}, "unix:///run/drop-in.sock"},
+		"crictl.yaml": {func(h tree) {
+			h.file("data/crictl.yaml", "runtime-endpoint: /run/crictl.sock\n")
+			h.link("/data/crictl.yaml", "etc/crictl.yaml")
+		}, "unix:///run/crictl.sock"},
+		"a well-known socket": {func(h tree) {
+			h.socket("data/cri-dockerd.sock")
+			h.link("/data", "var/run")
+		}, "unix:///var/run/cri-dockerd.sock"},
+		"a way out": {func(h tree) {
+			h.link(outside, "etc/crictl.yaml")
+			h.socket(crioSocket)
+		}, "unix://" + crioSocket},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newTree(t)
+			tc.host(h)
+			got, err := Discover(t.Context(), DiscoverOptions{Root: h.root})
+			if err != nil || got.Endpoint.URL != tc.want {
+				t.Errorf("got %+v, error %v; want %s", got.Endpoint, err, tc.want)
+			}
+		})
+	}
+}
+
+// TestDiscoverOfBadKubelet wants no default for a kubelet that names an endpoint which is none.
+func TestDiscoverOfBadKubelet(t *testing.T) {
+	h := newTree(t)
+	h.process("812", "kubelet", "kubelet", "--container-runtime-endpoint=unix://unix:///run/x.sock")
+	_, err := Discover(t.Context(), DiscoverOptions{Root: h.root})
+	none, ok := errors.AsType[*NoEndpointError](err)
+	if !ok || !slices.ContainsFunc(none.Tried, func(tried Tried) bool { return strings.Contains(tried.Why, "has unix:// twice") }) {
+		t.Errorf("got %v", err)
 	}
 }
 

@@ -30,7 +30,12 @@ func TestParseEndpoint(t *testing.T) {
 		{in: "run/x.sock", problem: "not an absolute path", hint: "unix:///run/x.sock"},
 		{in: "unix://run/x.sock", problem: "not an absolute path", hint: "unix:///run/x.sock"},
 		{in: "containerd", problem: "not an absolute path"},
-		{in: " /run/x.sock", problem: "not an absolute path"},
+		{in: " /run/x.sock", problem: "begins or ends with a blank", hint: "write /run/x.sock"},
+		{in: "unix:///run/x.sock ", problem: "begins or ends with a blank", hint: "write unix:///run/x.sock"},
+		{in: "unix://unix:///run/x.sock", problem: "has unix:// twice", hint: "write unix:///run/x.sock"},
+		{in: "unix:unix:///run/x.sock", problem: "has unix:// twice", hint: "write unix:///run/x.sock"},
+		{in: "unix:///unix:///run/x.sock", problem: "has unix:// twice", hint: "write unix:///run/x.sock"},
+		{in: "unix:///run/x.sock,unix:///run/y.sock", problem: "has unix:// twice", hint: "write unix:///run/y.sock"},
 		{in: "@abstract", problem: "abstract"},
 		{in: "unix-abstract:x", problem: "abstract"},
 		{in: "unix:@abstract", problem: "abstract"},
@@ -111,13 +116,13 @@ func TestPrintable(t *testing.T) {
 		"\u202egnp.exe":          `\u202egnp.exe`,
 		"a\u200bb\u2028c":        `a\u200bb\u2028c`,
 		"\U000e0041":             `\U000e0041`,
-		"123456789012345":        "1234567890…",
+		"123456789012345":        "1234...345",
 		"1234567890":             "1234567890",
-		"世界世界世界世界世界世界":           "世界世界世界世界世界…",
-		"\n\n\n\n\n\n\n\n\n\n\n": `\n\n\n\n\n\n\n\n\n\n…`,
+		"世界世界世界世界世界世界":           "世界世界...界世界",
+		"\n\n\n\n\n\n\n\n\n\n\n": `\n\n\n\n...\n\n\n`,
 	} {
 		limit := 10
-		if len(want) > 0 && !strings.HasSuffix(want, "…") {
+		if len(want) > 0 && !strings.Contains(want, "...") {
 			limit = 100
 		}
 		if got := printable(in, limit); got != want {
@@ -126,5 +131,27 @@ func TestPrintable(t *testing.T) {
 	}
 	if got := printable("1234567890", 10); got != "1234567890" {
 		t.Errorf("a text of just the limit became %q", got)
+	}
+}
+
+func TestShorten(t *testing.T) {
+	for _, tt := range []struct {
+		in   string
+		most int
+		want string
+	}{
+		{"", 5, ""},
+		{"12345", 5, "12345"},
+		{"123456", 5, "1...6"},
+		{"1234567", 6, "12...7"},
+		{"äöü世界äöü世界", 10, "äöü世界äöü世界"},
+		{"äöü世界äöü世界", 9, "äöü...ü世界"},
+		{"\xff\xff\xff\xff\xff\xff", 5, "\xff...\xff"},
+		{"123456", 0, "..."},
+		{"mkdir /run/containerd/io.containerd.grpc.v1.cri/sandboxes/392bbd: read-only file system", 40, "mkdir /run/containe...d-only file system"},
+	} {
+		if got := Shorten(tt.in, tt.most); got != tt.want {
+			t.Errorf("%q to %d: %q, want %q", tt.in, tt.most, got, tt.want)
+		}
 	}
 }

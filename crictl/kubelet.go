@@ -20,6 +20,7 @@ type kubeletProcess struct {
 	args    []string // of the kubelet: for one that is embedded, what its host process hands to it
 	kind    embedding
 	pidNS   int    // pid namespaces below ours that it is in: 0 for a process of this host
+	alien   string // why it is not this node's kubelet whatever it calls itself: another user's; empty when it may be
 	problem string // why its arguments are not all known
 }
 
@@ -27,18 +28,18 @@ type kubeletProcess struct {
 // names none.
 func (d *discovery) findKubelet(ctx context.Context) (defaultURL string) {
 	type finding struct {
-		process *kubeletProcess
-		tried   []Tried
+		process         *kubeletProcess
+		tried, notTaken []Tried
 	}
 	f, err := bounded(ctx, lookTimeout, func() (finding, error) {
 		all, err := kubeletProcesses(ctx, d.root)
 		if err != nil {
 			return finding{}, err
 		}
-		p, tried := chooseKubelet(all)
-		return finding{p, tried}, nil
+		p, tried, notTaken := chooseKubelet(all)
+		return finding{p, tried, notTaken}, nil
 	})
-	d.aboutKubelet = f.tried
+	d.aboutKubelet, d.NotTaken = f.tried, f.notTaken
 	if err != nil {
 		d.aboutKubelet = append(d.aboutKubelet, Tried{SourceKubelet, "the running kubelet", "/proc: " + reasonOf(err)})
 		return ""
@@ -104,39 +105,40 @@ func readKubeletProcess(root string, pid int) (kubeletProcess, bool) {
 	if !ok {
 		return kubeletProcess{}, false
 	}
-	p := kubeletProcess{pid: pid, name: name, args: args, kind: kind, pidNS: pidNamespaces(dir)}
+	status, _ := readUpTo(filepath.Join(dir, "status"), 64<<10)
+	p := kubeletProcess{pid: pid, name: name, args: args, kind: kind, pidNS: pidNamespaces(status), alien: alienUser(status, os.Geteuid())}
 	p.readArgsFile(root)
 	return p, true
 }
 
 // chooseKubelet prefers a process that is a kubelet to one that contains or starts one, and the oldest by number.
 // Kubelets in pid namespaces of their own belong to other nodes (kind, k3d) that share this kernel; their sockets are
-// not at the same path here.
-func chooseKubelet(all []kubeletProcess) (*kubeletProcess, []Tried) {
+// not at the same path here. Any user may call a process kubelet: those of others than root are passed over.
+func chooseKubelet(all []kubeletProcess) (chosen *kubeletProcess, tried, notTaken []Tried) {
 	slices.SortStableFunc(all, func(a, b kubeletProcess) int {
 		if a.kind.rank != b.kind.rank {
 			return a.kind.rank - b.kind.rank
 		}
 		return a.pid - b.pid
 	})
-	var chosen *kubeletProcess
-	var tried []Tried
 	for i := range all {
 		p := &all[i]
 		what := fmt.Sprintf("%s (pid %d)", printable(p.name, errLimit), p.pid)
 		switch {
 		case p.pidNS > 0:
 			tried = append(tried, Tried{SourceKubelet, what, "runs in a pid namespace of its own, as that of another node"})
+		case p.alien != "":
+			notTaken = append(notTaken, Tried{SourceKubelet, what, p.alien})
 		case chosen == nil:
 			chosen = p
 		case p.kind.rank == chosen.kind.rank:
-			tried = append(tried, Tried{
+			notTaken = append(notTaken, Tried{
 				SourceKubelet, what,
 				fmt.Sprintf("more than one kubelet runs here; pid %d was taken", chosen.pid),
 			})
 		}
 	}
-	return chosen, tried
+	return chosen, append(tried, notTaken...), notTaken
 }
 
 // splitCmdline splits what /proc/PID/cmdline holds. A process that wrote its own title has blanks instead of NULs.
@@ -151,16 +153,36 @@ func splitCmdline(data []byte) []string {
 	return strings.Split(text, "\x00")
 }
 
+// alienUser says why a process is no kubelet of this node by whose it is; empty when it may be. A kubelet is root's. One without
+// root (kubernetes#92863) is that of a user, and of interest where he runs kdiag himself. Both the real and the effective user count,
+// since anybody may start a program that becomes root under another name; they are the first two of the line of /proc/PID/status
+//
+//	Uid:	0	0	0	0
+func alienUser(status []byte, self int) string {
+	for line := range strings.Lines(string(status)) {
+		rest, ok := strings.CutPrefix(line, "Uid:")
+		if !ok {
+			continue
+		}
+		ids := strings.Fields(rest)
+		for _, id := range ids[:min(len(ids), 2)] {
+			if uid, err := strconv.Atoi(id); err != nil || uid != 0 && uid != self {
+				return "runs as user " + printable(id, errLimit) + ", and a node's kubelet as root"
+			}
+		}
+		if len(ids) >= 2 {
+			return ""
+		}
+	}
+	return "could not be asked whose it is"
+}
+
 // pidNamespaces counts the pid namespaces below the reader's that a process is in, from the line of /proc/PID/status
 // that gives its number in each:
 //
 //	NSpid:	4711	1
-func pidNamespaces(dir string) int {
-	data, err := readUpTo(filepath.Join(dir, "status"), 64<<10)
-	if err != nil {
-		return 0
-	}
-	for line := range strings.Lines(string(data)) {
+func pidNamespaces(status []byte) int {
+	for line := range strings.Lines(string(status)) {
 		if rest, ok := strings.CutPrefix(line, "NSpid:"); ok {
 			return max(0, len(strings.Fields(rest))-1)
 		}

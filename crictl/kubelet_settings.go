@@ -137,55 +137,65 @@ func (s *kubeletSettings) addDropIns(root string, pid int, dir string) {
 // dropIns lists a --config-dir in the kubelet's order: all files that end in .conf, directories below included, by name.
 func dropIns(root string, pid int, dir string) ([]string, error) {
 	var names []string
-	err := errors.New("has no readable root")
-	for _, base := range asProcess(root, pid, dir) {
-		names = names[:0]
-		// The slash makes it follow a directory that is a symbolic link.
-		err = filepath.WalkDir(base+"/", func(path string, e fs.DirEntry, err error) error {
-			if err != nil {
-				return err
-			}
-			if !e.IsDir() && filepath.Ext(path) == ".conf" {
-				rel, err := filepath.Rel(base, path)
-				if err != nil {
-					return err
-				}
-				names = append(names, filepath.Join(dir, rel))
-			}
-			if len(names) > maxDropIns {
-				return errors.New("holds too many files")
-			}
-			return nil
-		})
-		if err == nil {
-			break
-		}
-	}
+	err := asProcess(root, pid, dir, func(path string) (err error) {
+		names, err = confFiles(path, dir)
+		return err
+	})
 	return names, err
 }
 
-// asProcess are the paths under which a file that a process sees as name may be reached: through its own root, which is
-// the right one when it runs in a container, and through ours, for users who may not look through another's.
-func asProcess(root string, pid int, name string) []string {
-	if !filepath.IsAbs(name) {
-		return []string{filepath.Join(root, "proc", strconv.Itoa(pid), "cwd", name)}
-	}
-	return []string{filepath.Join(root, "proc", strconv.Itoa(pid), "root", name), filepath.Join(root, name)}
+// confFiles lists the files below path that end in .conf, as names below dir.
+func confFiles(path, dir string) (names []string, err error) {
+	// The slash makes it follow a directory that is a symbolic link.
+	err = filepath.WalkDir(path+"/", func(file string, e fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if !e.IsDir() && filepath.Ext(file) == ".conf" {
+			rel, err := filepath.Rel(path, file)
+			if err != nil {
+				return err
+			}
+			names = append(names, filepath.Join(dir, rel))
+		}
+		if len(names) > maxDropIns {
+			return errors.New("holds too many files")
+		}
+		return nil
+	})
+	return names, err
 }
 
-func readAsProcess(root string, pid int, name string) ([]byte, error) {
+// asProcess does look at a file that a process sees as name, below each root through which it may be reached, until one look
+// succeeds: below the process's own root, which is the right one when it runs in a container, and below ours, for users who may
+// not look through another's.
+func asProcess(root string, pid int, name string, look func(path string) error) error {
+	proc := filepath.Join(root, "proc", strconv.Itoa(pid))
+	bases := []string{filepath.Join(proc, "root"), root}
+	if !filepath.IsAbs(name) {
+		bases = []string{filepath.Join(proc, "cwd")}
+	}
 	var first error
-	for _, path := range asProcess(root, pid, name) {
-		data, err := readFile(path)
+	for _, base := range bases {
+		err := InRoot(base, name, look)
 		if err == nil {
-			return data, nil
+			return nil
 		}
-		// The second path's "does not exist" must not hide that the first may not be looked through.
+		// The second root's "does not exist" must not hide that the first may not be looked through.
 		if first == nil || errors.Is(first, os.ErrNotExist) {
 			first = err
 		}
 	}
-	return nil, first
+	return first
+}
+
+func readAsProcess(root string, pid int, name string) ([]byte, error) {
+	var data []byte
+	err := asProcess(root, pid, name, func(path string) (err error) {
+		data, err = readFile(path)
+		return err
+	})
+	return data, err
 }
 
 // parseFlags finds long flags among arguments, in both forms (--flag value and --flag=value), and returns every value of

@@ -45,6 +45,8 @@ func ParseEndpoint(s string) (url string, err error) {
 		return bad("is not valid UTF-8 text", example)
 	case strings.ContainsFunc(s, unicode.IsControl):
 		return bad("contains a control character", "check the value for a line break or other invisible characters")
+	case strings.TrimSpace(s) != s:
+		return bad("begins or ends with a blank", "write "+strings.TrimSpace(s))
 	}
 	p := s
 	if rest, ok := cutScheme(s, "unix:"); ok {
@@ -52,9 +54,12 @@ func ParseEndpoint(s string) (url string, err error) {
 	} else if problem, hint := foreignScheme(s); problem != "" {
 		return bad(problem, hint)
 	}
+	twice := strings.LastIndex(p, unixScheme)
 	switch {
 	case p == "":
 		return bad("names no path", example)
+	case twice >= 0:
+		return bad("has "+unixScheme+" twice", "write "+p[twice:])
 	case strings.HasPrefix(p, "@"):
 		return bad("is an abstract socket", "only sockets in the file system are supported; "+example)
 	case !strings.HasPrefix(p, "/"):

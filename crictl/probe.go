@@ -20,8 +20,9 @@ const (
 	http2Hello = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + "\x00\x00\x00\x04\x00\x00\x00\x00\x00"
 	// frameHeader is the size of the header that begins every frame.
 	frameHeader = 9
-	// firstBytes is how much of a foreign answer is kept.
-	firstBytes = 64
+	// firstBytes is how much of an answer is read, and foreignBytes how much of a foreign one is shown.
+	firstBytes   = 64
+	foreignBytes = 16
 	// backlogTries is how often a full listen queue is tried before it counts: one look may have met a burst.
 	backlogTries = 3
 )
@@ -71,7 +72,16 @@ func probe(ctx context.Context, endpoint string) Connect {
 		return failedConnect(ctx, err)
 	}
 	defer conn.Close()
-	c := greet(ctx, conn)
+	other, cancel := context.WithCancel(ctx)
+	defer cancel()
+	answer := make(chan Connect, 2)
+	go func() { answer <- greet(ctx, conn) }()
+	go func() {
+		if speaksTTRPC(other, path) {
+			answer <- Connect{State: ConnectForeign, Err: "speaks ttrpc, not gRPC", TTRPC: true}
+		}
+	}()
+	c := <-answer
 	if cred := peerOf(conn); cred != nil {
 		c.PeerPID, c.PeerUID = int(cred.Pid), int(cred.Uid)
 	}
@@ -155,7 +165,7 @@ func greet(ctx context.Context, conn net.Conn) Connect {
 func foreign(first []byte, err string) Connect {
 	c := Connect{State: ConnectForeign, Err: err}
 	if len(first) > 0 {
-		c.FirstByte = strconv.QuoteToASCII(string(first))
+		c.FirstByte = strconv.QuoteToASCII(string(first[:min(len(first), foreignBytes)]))
 	}
 	return c
 }

@@ -2,6 +2,7 @@ package crictl
 
 import (
 	"context"
+	"encoding/binary"
 	"io"
 	"net"
 	"os"
@@ -83,6 +84,7 @@ func TestProbe(t *testing.T) {
 		want  ConnectState
 		first string // part of FirstByte
 		short bool   // end the context soon: the answer is that there is none
+		ttrpc bool
 	}{
 		{name: "missing", path: socketPath, want: ConnectMissing},
 		{name: "below a file", path: func(t *testing.T) string { return serve(t, nil) + "/x" }, want: ConnectMissing},
@@ -169,6 +171,19 @@ func TestProbe(t *testing.T) {
 			},
 		},
 		{
+			// As containerd 1.6.20 and 2.2.1 do.
+			name: "ttrpc", want: ConnectForeign, ttrpc: true,
+			path: func(t *testing.T) string {
+				return serve(t, func(c net.Conn) {
+					header := make([]byte, 10)
+					if _, err := io.ReadFull(c, header); err == nil && binary.BigEndian.Uint32(header) == 0 {
+						_, _ = io.WriteString(c, "\x00\x00\x00\x0e\x00\x00\x00\x01\x02\x00\n\x0c\x08\x0c\x12\x08service ")
+					}
+					_, _ = io.Copy(io.Discard, c)
+				})
+			},
+		},
+		{
 			name: "gRPC", want: ConnectOK,
 			path: func(t *testing.T) string {
 				path := socketPath(t)
@@ -192,7 +207,7 @@ func TestProbe(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), timeout)
 			defer cancel()
 			got := Probe(ctx, path)
-			if got.State != tc.want || !strings.Contains(got.FirstByte, tc.first) {
+			if got.State != tc.want || got.TTRPC != tc.ttrpc || !strings.Contains(got.FirstByte, tc.first) {
 				t.Errorf("got %+v, want %s", got, tc.want)
 			}
 			if (got.Err == "") != (tc.want == ConnectOK) {

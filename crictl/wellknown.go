@@ -4,7 +4,8 @@ import (
 	"context"
 	"io/fs"
 	"os"
-	"path/filepath"
+	"slices"
+	"strings"
 )
 
 // A knownSocket is where a distribution puts its runtime's socket.
@@ -26,15 +27,26 @@ func wellKnown() []knownSocket {
 	}
 }
 
+// IsWellKnown reports whether an endpoint is a socket of a runtime's package or of a distribution, so that its path tells whose it is.
+func IsWellKnown(endpoint string) bool {
+	path := strings.TrimPrefix(strings.TrimPrefix(endpoint, unixScheme), "/var/run/")
+	return slices.ContainsFunc(wellKnown(), func(s knownSocket) bool {
+		return s.path == strings.TrimPrefix(endpoint, unixScheme) || s.path == "/run/"+path
+	})
+}
+
 // fromWellKnown takes the first well-known socket that exists.
 func (d *discovery) fromWellKnown(ctx context.Context) bool {
 	for _, s := range wellKnown() {
-		mode, err := bounded(ctx, lookTimeout, func() (fs.FileMode, error) {
-			info, err := os.Stat(filepath.Join(d.root, s.path))
-			if err != nil {
-				return 0, err
-			}
-			return info.Mode(), nil
+		mode, err := bounded(ctx, lookTimeout, func() (mode fs.FileMode, err error) {
+			err = InRoot(d.root, s.path, func(path string) error {
+				info, err := os.Stat(path)
+				if err == nil {
+					mode = info.Mode()
+				}
+				return err
+			})
+			return mode, err
 		})
 		switch {
 		case err != nil:

@@ -21,7 +21,7 @@ func (r *run) probe(ctx context.Context) bool {
 	select {
 	case r.m.Connect = <-knock:
 		r.progress("connect", 1, 1)
-		if closed(r.m.Connect.State) {
+		if closed(r.m.Connect) {
 			return false
 		}
 		knock = nil
@@ -41,13 +41,13 @@ func (r *run) knock(ctx context.Context) <-chan crictl.Connect {
 	return done
 }
 
-// closed reports whether a socket in this state lets nobody in, so that RPCs would only repeat it.
-func closed(s crictl.ConnectState) bool {
-	switch s {
+// closed reports whether a socket lets no RPC in, so that RPCs would only repeat it.
+func closed(c crictl.Connect) bool {
+	switch c.State {
 	case crictl.ConnectMissing, crictl.ConnectRefused, crictl.ConnectDenied, crictl.ConnectNotSocket:
 		return true
 	}
-	return false
+	return c.TTRPC
 }
 
 // A reply is the outcome of one of the probes. keep stores what it brought and is called on Measure's goroutine.
@@ -84,7 +84,7 @@ func (r *run) askOnce(ctx context.Context, knock <-chan crictl.Connect) bool {
 			r.progress("probe", done, len(asks))
 		case r.m.Connect = <-knock:
 			knock = nil
-			if closed(r.m.Connect.State) {
+			if closed(r.m.Connect) {
 				return false
 			}
 		}

@@ -3,6 +3,7 @@ package gc
 import (
 	"bytes"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -103,7 +104,7 @@ func TestAuditRefused(t *testing.T) {
 // TestAuditFull asks for more room than any disk has, which is how a full disk shows.
 func TestAuditFull(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit")
-	if _, err := OpenAudit(path, here(), 1<<42, noon()); err == nil || !strings.Contains(err.Error(), "setting") {
+	if _, err := OpenAudit(path, here(), math.MaxInt>>21, noon()); err == nil || !strings.Contains(err.Error(), "setting") {
 		t.Errorf("%v", err)
 	}
 }

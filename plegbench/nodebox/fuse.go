@@ -1,0 +1,56 @@
+package nodebox
+
+import (
+	"encoding/binary"
+	"fmt"
+	"os"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// A DeadFuse is a file system whose server reads what it is asked and never answers, as one does that waits for a bucket
+// behind a dead network. Who asks it sleeps until the connection is cut; no signal ends that, since the server has the
+// question already.
+type DeadFuse struct {
+	Dev *os.File // the server's side, /dev/fuse; closed, and with the mount gone, the connection is cut
+}
+
+// OpenDeadFuse opens the server's side. Mounting it, with Options, and Serve are left to the test.
+func OpenDeadFuse(t testing.TB) *DeadFuse {
+	t.Helper()
+	const name = "/dev/fuse"
+	fd, err := unix.Open(name, unix.O_RDWR|unix.O_CLOEXEC, 0) // os.Open would poll it, which does not work before the mount
+	if err != nil {
+		Need(t, "needs "+name+": "+err.Error())
+	}
+	return &DeadFuse{os.NewFile(uintptr(fd), name)}
+}
+
+// Options are those of mount(2) for a process that has Dev under this number.
+func (f *DeadFuse) Options(fd uintptr) string {
+	return fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0", fd)
+}
+
+// Serve answers FUSE_INIT (include/uapi/linux/fuse.h), and nothing after that. It begins when the mount is there, since nothing can
+// be read before, and returns when the connection is cut.
+func (f *DeadFuse) Serve() {
+	const headerIn, headerOut, initOut, opInit = 40, 16, 64, 26
+	b := make([]byte, 1<<17)
+	for {
+		n, err := f.Dev.Read(b)
+		if err != nil || n < headerIn {
+			return
+		}
+		if binary.LittleEndian.Uint32(b[4:]) != opInit {
+			continue
+		}
+		out := make([]byte, headerOut+initOut)
+		binary.LittleEndian.PutUint32(out, uint32(len(out)))
+		copy(out[8:16], b[8:16])                                // the number of the question
+		binary.LittleEndian.PutUint32(out[headerOut:], 7)       // FUSE_KERNEL_VERSION
+		binary.LittleEndian.PutUint32(out[headerOut+4:], 31)    // minor version
+		binary.LittleEndian.PutUint32(out[headerOut+20:], 4096) // max_write
+		_, _ = f.Dev.Write(out)
+	}
+}
