@@ -53,7 +53,7 @@ type CanaryFacts struct {
 	CNI       bool            // it has a network of its own
 	Asked     string          // image that was asked for; empty when kdiag was to pick one
 	Kubelet   *crictl.Kubelet // that runs on this host; nil when none does
-	Denied    bool            // this user may not open the socket
+	Connect   crictl.Connect  // what a knock found of a runtime that did not answer Version
 	Again     string          // the command that was run, to be run again
 	Preceding []string        // what kept kdiag from beginning
 }
@@ -126,6 +126,12 @@ func (f *CanaryFacts) housekept() bool {
 	return f.Kubelet != nil && !(&Facts{Runtime: f.Runtime, Kubelet: f.Kubelet}).otherEndpoint()
 }
 
+// looksUpPod reports whether a canary failed because its network add-on asks the API server for the pod or its namespace: Calico does
+// (CmdAddK8s in cni-plugin/pkg/k8s), and Multus.
+func (f *CanaryFacts) looksUpPod(failed *CanaryStep) bool {
+	return failed != nil && f.CNI && failed.Name == "RunPodSandbox" && strings.Contains(failed.Error, canary.Namespace) && says(failed.Error, `" not found`, "forbidden")
+}
+
 // verdict judges the course. What spoiled it makes it say nothing of the runtime, unless it could not be cleaned up.
 func (f *CanaryFacts) verdict(steps []CanaryStep) (Verdict, string) {
 	failed := failedStep(steps)
@@ -134,10 +140,12 @@ func (f *CanaryFacts) verdict(steps []CanaryStep) (Verdict, string) {
 		name, why = failed.Name, failed.Error
 	}
 	switch {
-	case f.Denied:
+	case f.Connect.State == crictl.ConnectDenied:
 		return Unknown, f.Runtime.Endpoint + " may not be opened by this user: run kdiag as root (sudo kdiag ...)"
 	case f.Result.Spoiled == canary.Interrupt:
 		return Unknown, "the canary was interrupted"
+	case name == rpcVersion:
+		return Unhealthy, WhySilent(f.Runtime, f.Connect, f.firstCall())
 	case f.Result.Spoiled == canary.NoImage && f.Asked != "":
 		return Unknown, "the image " + clean(f.Asked) + " is not on this node"
 	case f.Result.Spoiled == canary.NoImage:
@@ -150,6 +158,8 @@ func (f *CanaryFacts) verdict(steps []CanaryStep) (Verdict, string) {
 		return Unhealthy, "the canary's sandbox did not stay up: " + name + " failed: " + why
 	case failed != nil && failed.hung:
 		return Unhealthy, name + " did not answer in " + seconds(failed.Seconds)
+	case f.looksUpPod(failed):
+		return Unknown, "the network add-on looks the pod up in the API server, where a canary is not: " + why
 	case failed != nil:
 		return Unhealthy, name + " failed after " + seconds(failed.Seconds) + ": " + why
 	case !f.Result.CleanedUp:
@@ -204,7 +214,7 @@ func (f *CanaryFacts) nextSteps(r *CanaryReport) []NextStep {
 	}
 	failed := failedStep(r.Steps)
 	switch {
-	case f.Denied:
+	case f.Connect.State == crictl.ConnectDenied:
 	case f.Result.Spoiled == canary.NoImage && f.Asked != "":
 		s.add(TouchesNothing, facts.crictlCommand("images"), "Which images are on the node?")
 		s.add(TouchesPod, f.Again+" --pull", "Or let the runtime pull it, which also tries the registry.")
@@ -212,19 +222,58 @@ func (f *CanaryFacts) nextSteps(r *CanaryReport) []NextStep {
 		s.add(TouchesNothing, facts.crictlCommand("images"), "Which images are on the node? Name one that holds sleep with --image, or its program after --.")
 	case f.Result.Spoiled == canary.ByOther && f.housekept():
 		s.add(TouchesPod, f.Again, "Try again: a canary that takes less than 2 s often gets through between two rounds of the kubelet.")
+	case f.looksUpPod(failed):
+		s.add(TouchesPod, facts.kdiagCommand("canary"), "Tries everything but the network. Only a pod from the API server tries that one as well.")
 	case failed != nil && failed.Name == "RunPodSandbox" && f.CNI:
 		s.add(TouchesPod, facts.kdiagCommand("canary"), "Does it work on the host's network? Then CNI is what fails.")
 		s.add(TouchesNothing, "ls -l /etc/cni/net.d /opt/cni/bin", "Is there a network configuration, and are its plugins there?")
 	case failed != nil && failed.Name == "PullImage":
 		s.add(TouchesNothing, facts.crictlCommand("images"), "Is there another image on the node to use with --image?")
 	}
+	if failed != nil && !failed.hung && r.Status == Unhealthy && f.Result.Spoiled == "" {
+		facts.addForStep(&s, failed)
+	}
 	if r.Status == Unhealthy {
-		s.add(TouchesNothing, facts.kdiagCommand("pleg"), "Who is to blame: the daemon, a shim, CNI or a disk?")
+		s = append(s, StepWhenSilent(facts.kdiagCommand("pleg")))
 	}
 	if r.Status == Degraded {
 		facts.addPressure(&s)
 	}
 	return s.done()
+}
+
+// firstCall is Version, as the judge of a node knows calls.
+func (f *CanaryFacts) firstCall() crictl.Call {
+	call := crictl.Call{Method: rpcVersion, Code: crictl.Unknown}
+	for _, s := range f.Result.Steps {
+		if s.Name != rpcVersion {
+			continue
+		}
+		call.Elapsed, call.Err = s.Elapsed, s.Err
+		if code, text, ok := strings.Cut(s.Err, ": "); ok && s.Outcome == canary.Failed && safe(code) {
+			call.Code, call.Err = crictl.Code(code), text
+		}
+		if s.Outcome == canary.Hung {
+			call.Code = crictl.DeadlineExceeded
+		}
+	}
+	return call
+}
+
+// addForStep adds where the reason is found of a step that failed: its words say more than its name.
+func (f *Facts) addForStep(s *steps, failed *CanaryStep) {
+	run, create := failed.Name == "RunPodSandbox", failed.Name == "CreateContainer"
+	if !run && !create && failed.Name != "StartContainer" {
+		return
+	}
+	if run && says(failed.Error, "sandbox image", "pause") {
+		s.add(TouchesNothing, f.crictlCommand("images"), "Is the sandbox image that the error names on the node? If not, and it cannot be pulled, import it: ctr -n k8s.io images import FILE.")
+	}
+	if create || says(failed.Error, "read-only file system", "no space left", "quota exceeded", "input/output error") {
+		f.addDisk(s, "Is there space for what the runtime writes: its root folder, and the state of what runs below /run?")
+		s.add(TouchesNothing, "grep -E ' ro[, ]' /proc/mounts", "Is one of them read-only?")
+	}
+	f.addService(s)
 }
 
 // addRemoval adds the removal by hand of what is left.

@@ -26,6 +26,13 @@ func canaryRun(change func(*canary.Result)) *canary.Result {
 	return r
 }
 
+// firstFails is a canary that ends with its first call.
+func firstFails(outcome canary.Outcome, text string) func(*canary.Result) {
+	return func(r *canary.Result) {
+		r.Steps = []canary.Step{{Name: "Version", Elapsed: 100 * time.Millisecond, Outcome: outcome, Err: text}}
+	}
+}
+
 // canaryFailure makes one of the steps fail.
 func canaryFailure(step int, outcome canary.Outcome, text string) func(*canary.Result) {
 	return func(r *canary.Result) { r.Steps[step].Outcome, r.Steps[step].Err = outcome, text }
@@ -68,7 +75,11 @@ func TestNewCanaryReport(t *testing.T) {
 		},
 		{
 			name: "failed", change: canaryFailure(1, canary.Failed, "Unknown: \x1b[31mno space left on device"),
-			want: Unhealthy, summary: `CreateContainer failed after 100 ms: Unknown: \u001b[31mno space left on device`, commands: []string{"kdiag pleg"},
+			want: Unhealthy, summary: `CreateContainer failed after 100 ms: Unknown: \u001b[31mno space left on device`,
+			commands: []string{
+				"df -h /var/lib/containerd /run; df -i /var/lib/containerd /run", "grep -E ' ro[, ]' /proc/mounts",
+				"systemctl status --no-pager containerd", "journalctl --no-pager -n 100 -u containerd", "kdiag pleg",
+			},
 		},
 		{
 			name: "hung, and the endpoint was given", change: canaryFailure(2, canary.Hung, "no answer within 10s"),
@@ -78,7 +89,16 @@ func TestNewCanaryReport(t *testing.T) {
 		{
 			name: "the network", change: canaryFailure(0, canary.Failed, "Unknown: cni"), facts: CanaryFacts{CNI: true},
 			want: Unhealthy, summary: "RunPodSandbox failed after 100 ms: Unknown: cni",
-			commands: []string{"ls -l /etc/cni/net.d /opt/cni/bin", "kdiag pleg", "kdiag canary"},
+			commands: []string{
+				"ls -l /etc/cni/net.d /opt/cni/bin", "systemctl status --no-pager containerd", "journalctl --no-pager -n 100 -u containerd",
+				"kdiag pleg", "kdiag canary",
+			},
+		},
+		{
+			name:   "the network add-on asks the API server",
+			change: canaryFailure(0, canary.Failed, `Unknown: plugin type="calico" failed (add): error getting Namespace: namespaces "kdiag-canary" not found`), facts: CanaryFacts{CNI: true},
+			want: Unknown, summary: `the network add-on looks the pod up in the API server, where a canary is not: Unknown: plugin type="calico" failed (add): error getting Namespace: namespaces "kdiag-canary" not found`,
+			commands: []string{"kdiag canary"},
 		},
 		{
 			name: "left", change: both(canaryFailure(4, canary.Failed, "Unknown: busy"), left),
@@ -129,8 +149,29 @@ func TestNewCanaryReport(t *testing.T) {
 			commands: []string{"crictl -t 60s rmp -f " + canaryID},
 		},
 		{
-			name: "denied", change: canaryFailure(0, canary.Failed, "Unavailable"), facts: CanaryFacts{Denied: true, Runtime: Runtime{Endpoint: "unix:///run/x.sock"}},
+			name: "denied", change: canaryFailure(0, canary.Failed, "Unavailable"), facts: CanaryFacts{Connect: crictl.Connect{State: crictl.ConnectDenied}, Runtime: Runtime{Endpoint: "unix:///run/x.sock"}},
 			want: Unknown, summary: "unix:///run/x.sock may not be opened by this user: run kdiag as root (sudo kdiag ...)",
+		},
+		{
+			name: "nobody listens", change: firstFails(canary.Failed, "Unavailable: connection error"),
+			facts: CanaryFacts{Connect: crictl.Connect{State: crictl.ConnectRefused}, Runtime: Runtime{Endpoint: "unix:///run/x.sock", EndpointSource: "flag"}},
+			want:  Unhealthy, summary: "RuntimeDown: nothing listens: /run/x.sock is there, but connecting to it is refused", commands: []string{"kdiag pleg --runtime-endpoint unix:///run/x.sock"},
+		},
+		{
+			name: "nothing answers", change: firstFails(canary.Hung, "no answer within 10s"), facts: CanaryFacts{Connect: crictl.Connect{State: crictl.ConnectSilent, Elapsed: time.Second}},
+			want: Unhealthy, summary: "RuntimeHung: the runtime accepts connections and never says a word: stopped, or waiting in the kernel", commands: []string{"kdiag pleg"},
+		},
+		{
+			name: "not CRI", change: firstFails(canary.Failed, "Unimplemented: unknown service runtime.v1.RuntimeService"), facts: CanaryFacts{Connect: crictl.Connect{State: crictl.ConnectOK}},
+			want: Unhealthy, summary: "RuntimeUnsupported: the runtime speaks gRPC, but serves no CRI v1: plugin disabled or not loaded, too old, or the wrong socket", commands: []string{"kdiag pleg"},
+		},
+		{
+			name: "the sandbox image is missing", change: canaryFailure(0, canary.Failed, `Unknown: failed to get sandbox image "registry.k8s.io/pause:3.6": no such host`),
+			want: Unhealthy, summary: `RunPodSandbox failed after 100 ms: Unknown: failed to get sandbox image "registry.k8s.io/pause:3.6": no such host`,
+			commands: []string{
+				"crictl -t 60s images",
+				"systemctl status --no-pager containerd", "journalctl --no-pager -n 100 -u containerd", "kdiag pleg",
+			},
 		},
 		{
 			name: "earlier ones", change: func(r *canary.Result) { r.Earlier = canary.Earlier{Failed: []string{"a", "b"}, Err: "Unknown: busy"} },

@@ -4,9 +4,11 @@ import (
 	"fmt"
 	"net"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
+	"github.com/kdiag/kdiag/checks/host"
 	"github.com/kdiag/kdiag/journal/signature"
 )
 
@@ -52,10 +54,10 @@ func apiServerUnreachable() Definition {
 }
 
 // apiOutage returns the time for which the kubelet has not reached the API server, if it does not now and a blip cannot
-// explain it.
+// explain it. Where the lease is fresh, it is not the API server that fails but what it does not allow, such as to list a Secret.
 func (f *Facts) apiOutage() (spell, bool) {
 	s, now := f.ongoing(apiFresh, signature.APIServerFailed, signature.Unauthorized)
-	if !now || s.To.Sub(s.From) < leaseGrace || s.Records < leastTries {
+	if !now || f.leaseFresh() || s.To.Sub(s.From) < leaseGrace || s.Records < leastTries {
 		return spell{}, false
 	}
 	if ready := f.lastOf(signature.NodeReady); ready != nil && ready.After(s.To) {
@@ -163,15 +165,25 @@ func (f *Facts) apiServerSeen() *Cause {
 	if !away {
 		step = Certain
 		summary = fmt.Sprintf("the kubelet has not renewed the node's lease for %s: %s", minutes(s.LeaseAge), why)
-	} else if f.hears() && f.fresh(f.lastOf(signature.SyncLoopActive), apiFresh) && !f.fresh(f.lastOf(signature.APIServerFailed), apiFresh) {
+	} else if f.apiQuiet() {
 		severity, step = Warning, Fair
-		addf(&e.Against, "the kubelet's loop is at work, and its log tells of no failing call towards the API server")
+		addf(&e.Against, "the kubelet's log tells of no failing call towards the API server, and it logs each lease and status that fails: it may go through a proxy that only its own environment names (HTTPS_PROXY)")
 	}
 	f.missingJournal(&e)
 	c := newCause(codeAPIServerUnreachable, severity, step, summary, e)
 	c.Subject = f.kubeletSubject()
 	c.NextSteps = f.stepsWhenUnreachable(f.apiServer())
 	return c
+}
+
+// apiQuiet reports whether the kubelet's log would tell of an API server that the kubelet does not reach, and does not. Leases and status that
+// fail are logged as errors, whatever its verbosity. One that does not run logs nothing, and one that has just started has had no time to fail.
+func (f *Facts) apiQuiet() bool {
+	if f.unheard() != nil || f.kubeletElsewhere() != "" || f.noKubeletSeen() || f.stoppedKubelet() != nil {
+		return false
+	}
+	young := func(p host.Process) bool { return !p.Started.IsZero() && f.age(p) < apiFresh }
+	return !slices.ContainsFunc(f.processes(host.RoleKubelet), young) && !f.fresh(f.lastOf(signature.APIServerFailed, signature.Unauthorized), apiFresh)
 }
 
 // timeOr is a time that may be missing.

@@ -32,7 +32,8 @@ func certificateExpired() Definition {
 		Fix: []string{
 			"A wrong clock: set it right (chronyc makestep); nothing else is needed.",
 			"A request that waits: kubectl certificate approve NAME, after looking at who asks.",
-			"Client, expired: a worker joins anew with a fresh token (kubeadm join, or bootstrap-kubeconfig with a valid one). On a control plane node: kubeadm init phase kubeconfig kubelet, or kubeadm certs renew for certificates that it keeps in files. Then restart the kubelet.",
+			"Client, expired, of a worker: give it a new kubelet.conf, which kubeadm kubeconfig user --org system:nodes --client-name system:node:NAME makes on a control plane node, or a bootstrap kubeconfig with a fresh token. To join anew takes kubeadm reset before kubeadm join, whose preflight checks refuse otherwise, and that ends its pods.",
+			"Client, expired, of a control plane node: kubeadm init phase kubeconfig kubelet; kubeadm certs renew leaves kubelet.conf as it is. Then restart the kubelet.",
 			"Serving, expired: approve its request; a file of yours (tlsCertFile) is replaced by you. Restart the kubelet for a file.",
 		},
 		Mistaken: "APIServerUnreachable with another cause: refused, timeouts and names that do not resolve have nothing to do with certificates. The certificate of the API server may have expired instead; all nodes tell the same then.",
@@ -69,8 +70,8 @@ func (f *Facts) invalidCertificate(role string) (kubelet.Certificate, bool) {
 
 // isSelfMade reports whether a certificate is the one that the kubelet signs for itself when it is given none (kubelet.crt in its folder
 // of certificates). It makes it once, for a year, and nobody can verify it before or after.
-func isSelfMade(c kubelet.Certificate) bool {
-	return c.Role == servingCertificate && path.Base(c.Path) == "kubelet.crt"
+func (f *Facts) isSelfMade(c kubelet.Certificate) bool {
+	return c.Role == servingCertificate && path.Base(c.Path) == "kubelet.crt" && f.seen().Settings.Value.TLSCertFile == ""
 }
 
 // leaseFresh reports whether the kubelet has renewed the node's lease a moment ago.
@@ -103,7 +104,7 @@ func recogniseCertificateExpired(f *Facts) *Cause {
 		c, found = f.invalidCertificate(servingCertificate)
 		severity, effect = Warning, "kubectl logs, exec and metrics fail where it is verified"
 	}
-	if !found || isSelfMade(c) {
+	if !found || f.isSelfMade(c) {
 		return nil
 	}
 	var e Evidence
@@ -119,7 +120,7 @@ func recogniseCertificateExpired(f *Facts) *Cause {
 	step := f.certificateEvidence(&e, c)
 	cause := newCause(codeCertificateExpired, severity, step, summary, e)
 	cause.Subject = &Subject{Kind: "Certificate", ID: clean(c.Path), Name: clean(c.Subject)}
-	if other, also := f.invalidCertificate(servingCertificate); also && !isSelfMade(other) && c.Role == clientCertificate {
+	if other, also := f.invalidCertificate(servingCertificate); also && !f.isSelfMade(other) && c.Role == clientCertificate {
 		cause.Related = []Subject{{Kind: "Certificate", ID: clean(other.Path), Name: clean(other.Subject)}}
 	}
 	cause.NextSteps = f.stepsWhenExpired(c)
@@ -166,11 +167,11 @@ func (f *Facts) stepsWhenExpired(c kubelet.Certificate) []NextStep {
 		return s.done()
 	}
 	if c.Role == clientCertificate {
-		s.add(TouchesKubelet, "systemctl restart "+unitToPaste(f.kubeletUnitSeen(), f.kubeletUnit()),
+		s.add(TouchesKubelet, "systemctl restart "+f.kubeletUnit(),
 			"Only after a new certificate or a valid bootstrap kubeconfig is in place: without one the kubelet does not come up again.")
 		return s.done()
 	}
-	s.add(TouchesKubelet, "systemctl restart "+unitToPaste(f.kubeletUnitSeen(), f.kubeletUnit()), "After its request was approved, or its old files were moved away. Containers go on running.")
+	s.add(TouchesKubelet, "systemctl restart "+f.kubeletUnit(), "After its request was approved, or its old files were moved away. Containers go on running.")
 	return s.done()
 }
 

@@ -25,7 +25,7 @@ func cgroupFrozen() Definition {
 		Confirm: []string{
 			"cgroup v2: grep -l 'frozen 1' $(find /sys/fs/cgroup -path '*kubepods*' -name cgroup.events).",
 			"cgroup v1: grep -l FROZEN $(find /sys/fs/cgroup/freezer -name freezer.state).",
-			"cat /proc/PID/wchan of a task in it: __refrigerator or do_freezer_trap.",
+			"cat /proc/PID/wchan of a task in it: __refrigerator on v1, do_freezer_trap on v2. Since Linux 6.1 one that slept when v1 froze it stays where it slept, and is shown in state D.",
 		},
 		Fix: []string{
 			"Thaw it: echo 0 > cgroup.freeze on v2, echo THAWED > freezer.state on v1. The tasks go on where they were.",
@@ -42,23 +42,52 @@ func cgroupFrozen() Definition {
 	}
 }
 
-// frozenCgroups returns the frozen groups that matter to the node and have tasks: pods, and the units of runtime and kubelet. Those
-// of daemons come first, and of a tree only the top.
-func (f *Facts) frozenCgroups() []host.FrozenCgroup {
-	var out []host.FrozenCgroup
-	for _, g := range f.seen().Cgroups.Value.Frozen {
-		if g.Self && g.Tasks > 0 && !f.isForeign(g) && (isOurs(g.Owner) || strings.Contains(g.Path, "kubepods") || unitRole(g.Unit) != roleOther) {
-			out = append(out, g)
+// A freeze is a control group that is frozen itself, and those with tasks that stand still with it.
+type freeze struct {
+	host.FrozenCgroup                     // Tasks are those of all
+	held              []host.FrozenCgroup // perhaps itself
+}
+
+// frozenCgroups returns the freezes that matter to the node: those that hold pods, or the units of runtime and kubelet. Of a tree only
+// the top is named, which a pod's group may lie far below. Those that hold daemons come first.
+func (f *Facts) frozenCgroups() []freeze {
+	var out []freeze
+	all := f.seen().Cgroups.Value.Frozen
+	for _, g := range all {
+		if g.Tasks == 0 || f.isForeign(g) || !isOurs(g.Owner) && !strings.Contains(g.Path, "kubepods") && unitRole(g.Unit) == roleOther {
+			continue
 		}
+		top, ok := freezerOf(all, g)
+		if !ok || f.isForeign(top) {
+			continue
+		}
+		i := slices.IndexFunc(out, func(z freeze) bool { return z.Path == top.Path })
+		if i < 0 {
+			i, top.Tasks = len(out), 0
+			out = append(out, freeze{FrozenCgroup: top})
+		}
+		out[i].Tasks += g.Tasks
+		out[i].held = append(out[i].held, g)
 	}
-	weight := func(g host.FrozenCgroup) int {
-		if isDaemonCgroup(g) {
+	weight := func(z freeze) int {
+		if z.holdsDaemons() {
 			return 0
 		}
 		return 1
 	}
-	slices.SortStableFunc(out, func(a, b host.FrozenCgroup) int { return cmp.Compare(weight(a), weight(b)) })
+	slices.SortStableFunc(out, func(a, b freeze) int { return cmp.Compare(weight(a), weight(b)) })
 	return out
+}
+
+// freezerOf returns the highest group that is frozen itself and holds another, or is it.
+func freezerOf(all []host.FrozenCgroup, g host.FrozenCgroup) (top host.FrozenCgroup, ok bool) {
+	for _, above := range all {
+		holds := above.Path == g.Path || strings.HasPrefix(g.Path, strings.TrimSuffix(above.Path, "/")+"/")
+		if above.Self && holds && (!ok || len(above.Path) < len(top.Path)) {
+			top, ok = above, true
+		}
+	}
+	return top, ok
 }
 
 // isForeign reports whether a group is that of a container that the runtime does not list and that is in no pod: docker's own, say, which
@@ -70,9 +99,21 @@ func (f *Facts) isForeign(g host.FrozenCgroup) bool {
 	return f.owned(g.Owner).Pod == ""
 }
 
-// isDaemonCgroup reports whether a group is that of the runtime, the kubelet, or of all pods: the node is then at stake.
-func isDaemonCgroup(g host.FrozenCgroup) bool {
-	return cgroupRole(g) != roleOther || holdsAllPods(g)
+// holdsDaemons reports whether the runtime, the kubelet, or all pods stand still: the node is then at stake.
+func (z freeze) holdsDaemons() bool {
+	return z.holdsAllPods() || slices.ContainsFunc(z.held, func(g host.FrozenCgroup) bool { return cgroupRole(g) != roleOther })
+}
+
+// holdsAllPods reports whether the group above those of all pods is the frozen one, or lies in it.
+func (z freeze) holdsAllPods() bool {
+	return slices.ContainsFunc(z.held, func(g host.FrozenCgroup) bool {
+		for ; len(g.Path) > 1 && len(g.Path) >= len(z.Path); g.Path = path.Dir(g.Path) {
+			if holdsAllPods(g) {
+				return true
+			}
+		}
+		return false
+	})
 }
 
 // holdsAllPods reports whether a group is the one above those of all pods; below --cgroup-root it has another name in front.
@@ -106,22 +147,30 @@ func recogniseCgroupFrozen(f *Facts) *Cause {
 	}
 	var e Evidence
 	severity := Warning
-	for _, g := range frozen {
-		addf(&e.For, "%s is frozen, with %s in it; CRI has no call that does so", clean(g.Path), count(g.Tasks, "task"))
-		if g.Freezing {
+	for _, z := range frozen {
+		addf(&e.For, "%s is frozen, with %s in it; CRI has no call that does so", clean(z.Path), count(z.Tasks, "task"))
+		if z.Freezing {
 			addf(&e.For, "not all its tasks have stopped yet: one in uninterruptible sleep holds that up")
 		}
-		i, hangs := f.hungObjectOf(g.Owner)
-		if hangs {
-			addf(&e.For, "the status of %s hangs with it", label(i))
-		}
-		if hangs || isDaemonCgroup(g) {
+		if z.holdsDaemons() {
 			severity = Critical
+		}
+		for _, g := range z.held[:min(len(z.held), maxRelated)] {
+			if g.Path != z.Path {
+				addf(&e.For, "with it stands still %s", f.frozenName(g))
+			}
+		}
+		for _, g := range z.held {
+			if i, hangs := f.hungObjectOf(g.Owner); hangs {
+				severity = Critical
+				addf(&e.For, "the status of %s hangs with it", label(i))
+				break
+			}
 		}
 	}
 	e.For = head(e.For, maxRelated)
 	f.seen().Cgroups.missing(&e, "other control groups")
-	summary := fmt.Sprintf("the control group of %s is frozen: its %s %s not run", f.frozenName(frozen[0]), count(frozen[0].Tasks, "task"), verb(frozen[0].Tasks, "does", "do"))
+	summary := fmt.Sprintf("the control group of %s is frozen: its %s %s not run", f.frozenName(frozen[0].FrozenCgroup), count(frozen[0].Tasks, "task"), verb(frozen[0].Tasks, "does", "do"))
 	if n := len(frozen) - 1; n > 0 {
 		summary += fmt.Sprintf("; %s more", count(n, "group"))
 	}
@@ -139,7 +188,7 @@ func recogniseCgroupFrozen(f *Facts) *Cause {
 	return c
 }
 
-func (f *Facts) stepsWhenFrozen(frozen []host.FrozenCgroup) []NextStep {
+func (f *Facts) stepsWhenFrozen(frozen []freeze) []NextStep {
 	var s steps
 	file, frozenWord := "cgroup.freeze", "0"
 	mount := "/sys/fs/cgroup"
@@ -152,7 +201,7 @@ func (f *Facts) stepsWhenFrozen(frozen []host.FrozenCgroup) []NextStep {
 		}
 		s.add(TouchesNothing, fmt.Sprintf("cat '%s%s/%s'", mount, g.Path, file), "Is it still frozen? A checkpoint or a change of devices freezes for moments.")
 		touches := TouchesPod
-		if isDaemonCgroup(g) {
+		if g.holdsDaemons() {
 			touches = TouchesRuntime
 		}
 		s.add(touches, fmt.Sprintf("echo %s > '%s%s/%s'", frozenWord, mount, g.Path, file), "Thaws it; its tasks go on where they were, and nothing is lost.")
@@ -163,14 +212,17 @@ func (f *Facts) stepsWhenFrozen(frozen []host.FrozenCgroup) []NextStep {
 
 // cgroupFrozenExplains reports whether a frozen group is why something else hangs: the same pod, or the daemon itself.
 func cgroupFrozenExplains(f *Facts, consequence string) bool {
-	some := func(want func(host.FrozenCgroup) bool) bool { return slices.ContainsFunc(f.frozenCgroups(), want) }
+	frozen := f.frozenCgroups()
+	some := func(want func(host.FrozenCgroup) bool) bool {
+		return slices.ContainsFunc(frozen, func(z freeze) bool { return slices.ContainsFunc(z.held, want) })
+	}
 	switch consequence {
 	case codeRuntimeHung:
 		return some(func(g host.FrozenCgroup) bool { return cgroupRole(g) == roleRuntime })
 	case codeKubeletStalled:
 		return some(func(g host.FrozenCgroup) bool { return cgroupRole(g) == roleKubelet })
 	case codeInspectHang, codeListHang:
-		return some(func(g host.FrozenCgroup) bool { _, ok := f.hungObjectOf(g.Owner); return ok || holdsAllPods(g) })
+		return slices.ContainsFunc(frozen, freeze.holdsAllPods) || some(func(g host.FrozenCgroup) bool { _, ok := f.hungObjectOf(g.Owner); return ok })
 	case codeTaskStuck:
 		return some(func(g host.FrozenCgroup) bool {
 			return slices.ContainsFunc(f.stuckTasks(), func(t host.BlockedTask) bool { return t.ObjectID != "" && t.ObjectID == g.ObjectID })

@@ -18,7 +18,7 @@ func cgroupDriverMismatch() Definition {
 		Confirm: []string{
 			"grep cgroupDriver /var/lib/kubelet/config.yaml; without the line it is cgroupfs.",
 			"crictl info | grep -i systemdCgroup; CRI-O: crio status config | grep cgroup_manager.",
-			"ls -d /sys/fs/cgroup/kubepods* /sys/fs/cgroup/*slice:cri-containerd*: names with colons are containers beside their pods.",
+			"ls -d /sys/fs/cgroup/kubepods*; find /sys/fs/cgroup -maxdepth 6 -name '*slice:cri-containerd*': names with colons are containers beside their pods, mostly in the runtime's own group.",
 		},
 		Fix: []string{
 			"Choose systemd for both where systemd runs the host: SystemdCgroup = true in containerd's config.toml (runc options), cgroup_manager = \"systemd\" for CRI-O, cgroupDriver: systemd for the kubelet.",

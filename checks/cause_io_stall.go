@@ -13,12 +13,12 @@ import (
 func ioStall() Definition {
 	return Definition{
 		Code:  codeIOStall,
-		Title: "a disk that the node needs is saturated, throttled or failing",
+		Title: "a disk that the node needs is saturated, throttled or failing, or a file system is read-only",
 		Means: "Writes come back late or with an error. Each change in the runtime is a commit to a database, and each commit waits for fsync twice; a pod start makes dozens. On a disk that takes 100 ms for one the start " +
 			"takes seconds, at 1 s it does not get done in the kubelet's two minutes: \"failed to reserve container name\", \"context deadline exceeded\", tasks that exit and are not cleaned up. " +
 			"Unmounting an overlay writes out what is dirty, so shims hang in umount and hold the status lock of their container: InspectHang, ListHang, PLEG.\n\n" +
 			"Cloud disks are throttled by their size and by burst credits: the figures of the machine look idle and every request waits. A disk that fails is read-only after a while; " +
-			"the node may stay Ready then (kubernetes/kubernetes#101655).\n\n" +
+			"the node may stay Ready then (kubernetes/kubernetes#101655). A read-only /run keeps the runtime from starting anything in the same way, with no disk behind it: somebody remounted it.\n\n" +
 			"kdiag times writes of its own in the runtime's folder. Pressure (PSI io) or a busy disk alone is no cause: one copy of files on an idle node gives both.",
 		Confirm: []string{
 			"grep . /proc/pressure/io: full avg10 over 20 says that all who wanted to run waited for disks a fifth of the time.",
@@ -204,6 +204,12 @@ func (f *Facts) stepsWhenStalled(failing bool) []NextStep {
 	s.add(TouchesNothing, "ps -eo pid,stat,wchan:32,etime,comm | awk '$2 ~ /^D/'", "Who waits for it now? The same tasks each time are stuck, others each time are queued.")
 	if failing {
 		s.add(TouchesNothing, "grep -E ' ro[, ]' /proc/mounts", "Which file systems are read-only? The kernel remounts one after errors.")
+		if memory, disk := f.readOnlyMemory(); memory != "" {
+			s.add(TouchesRuntime, "mount -o remount,rw "+memory, "A tmpfs has no disk that could be damaged: somebody made it read-only, and what runs goes on when it is not.")
+			if !disk {
+				return s.done()
+			}
+		}
 		addNode(&s, "After the data is safe: the file system is checked at boot. Replace the disk if it fails again.")
 		return s.done()
 	}
@@ -220,4 +226,16 @@ func (f *Facts) stepsWhenStalled(failing bool) []NextStep {
 	}
 	s.add(TouchesScheduler, `kubectl cordon "$(hostname)"`, "Each new pod pulls and unpacks images on the same disk.")
 	return s.done()
+}
+
+// readOnlyMemory returns the mount point of a tmpfs that is read-only, and whether anything else takes no writes.
+func (f *Facts) readOnlyMemory() (mount string, others bool) {
+	tmpfs := 0
+	for _, s := range f.readOnly() {
+		if s.Type == "tmpfs" && safePath.MatchString(s.Mount) {
+			mount = s.Mount
+			tmpfs++
+		}
+	}
+	return mount, len(f.failing()) > tmpfs
 }

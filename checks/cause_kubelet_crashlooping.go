@@ -143,6 +143,10 @@ func recogniseKubeletCrashLooping(f *Facts) *Cause {
 			addf(&e.For, "%s has been running for only %s", processLabel(p), duration(a))
 		}
 	}
+	if ready := f.logged(signature.NodeReady); severity == Critical && ready != nil && ready.First != nil && r.Last != nil && ready.First.After(*r.Last) {
+		severity = Warning
+		addf(&e.Against, "the node became ready at %s, after the last restart and never before: a kubelet that has not joined yet restarts until it has its settings", f.clock(*ready.First))
+	}
 	f.missingHost(&e)
 	c := newCause(codeKubeletCrashLooping, severity, step, fmt.Sprintf("the kubelet was restarted %s %s%s: %s",
 		times(r.Count), within, when, why), e)
@@ -178,7 +182,7 @@ func (f *Facts) whatEndsKubelet(e *Evidence) string {
 		why = "systemd says " + clean(u.Result)
 	}
 	if len(f.unitsOf(signature.UnitFailed, roleKubelet)) > 0 {
-		if c := f.logged(signature.UnitFailed); unitInRecord(c.Example) == roleKubelet {
+		if c := f.logged(signature.UnitFailed); c != nil && unitInRecord(c.Example) == roleKubelet {
 			note("systemd says: "+f.quote(c.Example), "systemd: %s", f.quote(c.Example))
 		}
 	}

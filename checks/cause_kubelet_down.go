@@ -72,13 +72,17 @@ func (f *Facts) healthRefused() bool {
 	return p != nil && p.Status == 0 && !p.Hung && strings.Contains(strings.ToLower(p.Err), "refused")
 }
 
-// kubeletGone reports whether a node has no kubelet, where no service manager tells of its unit: there is none, or it does not answer.
+// kubeletGone reports whether a node has no kubelet, where no service manager tells of its unit: there is none, it does not answer, or it has
+// no unit of a name that kdiag knows. A kubelet under another name may run where kdiag does not see it, so nobody may listen then.
 func (f *Facts) kubeletGone() bool {
 	n := f.seen()
 	if p := n.Health.Value.Ping; p != nil && !f.healthRefused() {
 		return false
 	}
-	return !n.Systemd.Value.Answered && f.noKubeletSeen() && f.isNode()
+	if n.Systemd.Value.Answered && (f.kubeletUnitSeen() != nil || !f.healthRefused()) {
+		return false
+	}
+	return f.noKubeletSeen() && f.isNode()
 }
 
 func recogniseKubeletDown(f *Facts) *Cause {
@@ -111,8 +115,10 @@ func recogniseKubeletDown(f *Facts) *Cause {
 	}
 	f.missingHost(&e)
 	f.missingJournal(&e)
-	if !unit {
-		f.seen().Systemd.missing(&e, "the kubelet's unit")
+	if n := f.seen(); !unit && n.Systemd.Value.Answered {
+		addf(&e.Missing, "the kubelet's unit: systemd has none of a name that kdiag knows")
+	} else if !unit {
+		n.Systemd.missing(&e, "the kubelet's unit")
 	}
 	c := newCause(codeKubeletDown, Critical, step, summary, e)
 	c.Subject = f.kubeletSubject()
@@ -165,17 +171,13 @@ func (f *Facts) stateSince(u *host.Unit) string {
 	}
 }
 
-// unitToPaste is the name of a unit, safe in a command.
-func unitToPaste(u *host.Unit, otherwise string) string {
-	if u != nil && safe(u.Name) {
-		return strings.TrimSuffix(u.Name, ".service")
-	}
-	return otherwise
-}
-
 func (f *Facts) stepsWhenKubeletDown(u *host.Unit) []NextStep {
 	var s steps
-	unit := unitToPaste(u, f.kubeletUnit())
+	if u == nil && f.seen().Systemd.Value.Answered {
+		s.add(TouchesNothing, "systemctl list-unit-files --no-pager | grep -iE 'kube|k3s|rke2|k0s'", "What starts the kubelet of this node? Its unit has none of the usual names; or a container is its home (docker ps -a).")
+		return s.done()
+	}
+	unit := f.kubeletUnit()
 	s.add(TouchesNothing, "systemctl status --no-pager "+unit, "Is it down at this moment, since when, and how did it end?")
 	s.add(TouchesNothing, "journalctl --no-pager -n 100 -u "+unit, "Its last words: repair what they name before it is started again.")
 	if f.seen().silentMount() {

@@ -22,7 +22,7 @@ func kubeletStalled() Definition {
 			"kubelet is of 1.32 or later, systemd kills it about five minutes after the loop stopped, and with it the evidence in its memory.",
 		Confirm: []string{
 			"ps -o pid,stat,wchan:32,etime,comm -C kubelet: T is stopped.",
-			"curl -sk --max-time 5 -H \"Authorization: Bearer $TOKEN\" https://127.0.0.1:10250/healthz/syncloop: 500 says that the loop stands still.",
+			"curl -sk --max-time 5 -H \"Authorization: Bearer $TOKEN\" https://127.0.0.1:10250/healthz/syncloop: a 500 that says \"sync Loop took longer than expected\" means that the loop stands still; one that says \"Authorization error\", that the kubelet cannot ask the API server who may come in.",
 			"The kubelet's goroutines (/debug/pprof/goroutine?debug=2 on port 10250): what do the relist and the sync loop wait for?",
 			"journalctl -u kubelet -n 20: its log has stopped in the middle.",
 		},
@@ -78,7 +78,19 @@ func (f *Facts) stoppedKubelet() *host.Process {
 // loopStands reports whether the kubelet itself says that its loop stands still.
 func (f *Facts) loopStands() bool {
 	a := f.seen().Health.Value.SyncLoop
-	return a != nil && a.Status >= 500
+	return a != nil && !a.Denied && a.Status >= 500
+}
+
+// serverWaits reports whether the kubelet's server hangs while its ping answers: then it may wait for the API server, which it asks
+// whether kdiag may come in, and no more is known of the loop.
+func (f *Facts) serverWaits() bool {
+	h := f.seen().Health.Value
+	return h.SyncLoop != nil && h.SyncLoop.Hung && h.Ping != nil && h.Ping.Status == 200
+}
+
+func (f *Facts) serverWaitsLine() string {
+	a := f.seen().Health.Value.SyncLoop
+	return fmt.Sprintf("%s did not answer in %s, and the ping did: the kubelet may wait for the API server, which it asks whether kdiag may come in", clean(a.URL), duration(a.Took))
 }
 
 // plegStands reports whether the last good relist is older than the threshold by the kubelet's metric. Where its log says that relists
@@ -149,6 +161,8 @@ func (f *Facts) standstillEvidence(e *Evidence) {
 		addf(&e.For, "%s says %d: the loop has not been entered for five minutes or more", clean(a.URL), a.Status)
 	} else if a != nil && a.Status == 200 {
 		addf(&e.Against, "%s says that the loop is at work", clean(a.URL))
+	} else if f.serverWaits() {
+		addf(&e.Missing, "whether the loop runs: %s", f.serverWaitsLine())
 	} else if a != nil && a.Hung {
 		addf(&e.For, "%s did not answer in %s", clean(a.URL), duration(a.Took))
 	} else if h.Value.Missing != "" {
@@ -188,7 +202,7 @@ func (f *Facts) stepsWhenKubeletStalled() []NextStep {
 	if f.isConsequence(codeKubeletStalled) || f.seen().silentMount() {
 		return s.done()
 	}
-	s.add(TouchesKubelet, "systemctl restart "+unitToPaste(f.kubeletUnitSeen(), f.kubeletUnit()), "Containers go on running. Not while a mount hangs: a kubelet that starts may wait for it without end.")
+	s.add(TouchesKubelet, "systemctl restart "+f.kubeletUnit(), "Containers go on running. Not while a mount hangs: a kubelet that starts may wait for it without end.")
 	return s.done()
 }
 
@@ -198,7 +212,7 @@ func kubeletStalledExplains(f *Facts, consequence string) bool {
 	case codeKubeletCrashLooping:
 		return f.watchdogEnds()
 	case codeAPIServerUnreachable: // the lease has a loop of its own: only a process that does not run stops it
-		return f.stoppedKubelet() != nil || f.neverCameUp() != nil
+		return kubeletDownExplains(f, consequence) && (f.stoppedKubelet() != nil || f.neverCameUp() != nil)
 	}
 	return false
 }

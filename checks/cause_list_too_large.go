@@ -3,6 +3,7 @@ package checks
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strconv"
@@ -29,15 +30,15 @@ func listTooLarge() Definition {
 		},
 		Fix: []string{
 			"Many exited containers: kdiag gc-exited removes those beyond the newest; it needs no whole list (see TooManyExited).",
-			"Large entries: find the annotation. Every container repeats its pod-level labels and annotations; kubectl.kubernetes.io/last-applied-configuration is not " +
-				"among them, but those of meshes, backup tools and device plugins are.",
+			"Large entries: find the annotation. A sandbox carries all labels and annotations of its pod (meshes, backup tools); a container carries only the kubelet's own, " +
+				"its ports and its preStop hook among them, and those of device plugins.",
 			"containerd: max_send_message_size in config.toml and CRI-O: grpc_max_send_msg_size raise their side only; the kubelet's 16 MiB cannot be changed.",
 			"Where both sides have it, the kubelet's feature gate CRIListStreaming removes the limit (kubelet 1.36, containerd 2.4, CRI-O 1.36).",
 		},
 		Mistaken: "ListHang: a timeout, not an error at once. TooManyExited is its usual root; if entries are over 2 KiB, their annotations are the root and fewer containers help little.",
 		Sources: []string{
 			"kubernetes/kubernetes#131407, #63858; containerd/containerd#2320; KEP-5825",
-			"cri-client: maxMsgSize; containerd: defaults/defaults.go; CRI-O: pkg/config/config.go",
+			"kubelet: pkg/kubelet/kuberuntime/labels.go (newPodAnnotations, newContainerAnnotations); cri-client: maxMsgSize; containerd: defaults/defaults.go; CRI-O: pkg/config/config.go",
 		},
 		recognise: recogniseListTooLarge,
 	}
@@ -109,10 +110,25 @@ func (s listSize) over() bool { return s.Refused != nil || s.Bytes > s.Limit }
 // share is the list's size as a share of the limit.
 func (s listSize) share() float64 { return float64(s.Bytes) / float64(max(s.Limit, 1)) }
 
-// largeEntries reports whether the entries, and not their number, make the list large.
+// largeEntries reports whether the entries of the larger list, and not their number, make it large.
 func (f *Facts) largeEntries() bool {
-	return f.Limits.LargeEntry > 0 && f.Summary != nil && f.Summary.BytesPerContainer != nil &&
-		*f.Summary.BytesPerContainer > float64(f.Limits.LargeEntry)
+	s, _ := f.listSize()
+	return f.Limits.LargeEntry > 0 && f.meanEntry(s.RPC) > float64(f.Limits.LargeEntry)
+}
+
+// meanEntry is the mean size of the entries of a list, in bytes; 0 when it is not known.
+func (f *Facts) meanEntry(rpc string) float64 {
+	if rpc == rpcContainers {
+		if f.Summary == nil || f.Summary.BytesPerContainer == nil {
+			return 0
+		}
+		return *f.Summary.BytesPerContainer
+	}
+	all, sum := f.entries(rpc), 0.0
+	for _, e := range all {
+		sum += float64(e.Size)
+	}
+	return sum / float64(max(len(all), 1))
 }
 
 // kubeletStreams reports whether the kubelet itself gets the lists as streams, to which the limit does not apply.
@@ -144,7 +160,7 @@ func recogniseListTooLarge(f *Facts) *Cause {
 	c := newCause(codeListTooLarge, severity, raised(Certain, agrees), f.sizeSummary(s), e)
 	c.Subject = &Subject{Kind: "RPC", Name: s.RPC}
 	if f.largeEntries() {
-		c.Related = f.heaviest()
+		c.Related = f.heaviest(s.RPC)
 	}
 	c.NextSteps = f.stepsWhenTooLarge(s)
 	return c
@@ -175,17 +191,25 @@ func (f *Facts) sizeEvidence(e *Evidence, s listSize) {
 	if s.Refused == nil && s.over() && !f.kubeletStreams() {
 		addf(&e.For, "the runtime sends it and kdiag receives it, but the kubelet's client does not: the kubelet's side limits (\"received message larger than max\")")
 	}
-	if sum := f.Summary; sum != nil && sum.BytesPerContainer != nil {
-		line := fmt.Sprintf("%s for one container's entry on average", size(int(*sum.BytesPerContainer)))
-		if sum.ContainersAtLimit != nil {
+	if mean := f.meanEntry(s.RPC); mean > 0 {
+		of := "container"
+		if s.RPC == rpcSandboxes {
+			of = "sandbox"
+		}
+		line := fmt.Sprintf("%s for one %s's entry on average", size(int(mean)), of)
+		if sum := f.Summary; s.RPC == rpcContainers && sum.ContainersAtLimit != nil {
 			line += fmt.Sprintf(": the limit is reached at %s", count(*sum.ContainersAtLimit, "container"))
 		}
 		e.For = append(e.For, line)
 	}
 	if f.largeEntries() {
-		addf(&e.For, "entries of ordinary containers are 0.9 to 1.8 KB: here labels and annotations make the list large, not the number of containers")
-		for _, h := range f.heaviestContainers() {
-			addf(&e.For, "%s for each entry of %s", size(int(h.Size)), containerLabel(h))
+		what := "entries of ordinary containers are 0.9 to 1.8 KB: here labels and annotations make the list large, not the number of containers"
+		if s.RPC == rpcSandboxes {
+			what = "a sandbox carries all labels and annotations of its pod: here they make the list large, not the number of pods"
+		}
+		addf(&e.For, "%s", what)
+		for _, h := range f.heaviestEntries(s.RPC) {
+			addf(&e.For, "%s for each entry of %s", size(int(h.Size)), h.label())
 		}
 	}
 	f.missingKubelet(e)
@@ -221,57 +245,73 @@ func limitSide(c crictl.Call) string {
 	return "\"received\": the client's receive limit stops it, the runtime would send more"
 }
 
-// heaviestContainers returns the containers with the largest entries, one for each pod, at most topHeaps.
-func (f *Facts) heaviestContainers() []crictl.Container {
-	if f.Measurement == nil || f.Measurement.Containers == nil {
-		return nil
-	}
-	all := f.Measurement.Containers.Containers
-	heavy := map[crictl.Pod]crictl.Container{}
-	for i := range all {
-		pod := podOf(all[i].Pod)
-		if all[i].Size > heavy[pod].Size {
-			heavy[pod] = all[i]
+// A listEntry is what a list holds of one container or sandbox.
+type listEntry struct {
+	Kind, ID, Name string
+	Pod            crictl.Pod
+	Size           uint32 // bytes
+}
+
+func (e listEntry) label() string { return labelOf(e.Kind, e.ID, e.Pod.Namespace, e.Pod.Name, e.Name) }
+
+// entries returns what a list holds.
+func (f *Facts) entries(rpc string) []listEntry {
+	var out []listEntry
+	m := f.Measurement
+	switch {
+	case m == nil:
+	case rpc == rpcSandboxes && m.Sandboxes != nil:
+		for _, s := range m.Sandboxes.Sandboxes {
+			out = append(out, listEntry{kindSandbox, s.ID, "", podOf(s.Pod), s.Size})
+		}
+	case rpc == rpcContainers && m.Containers != nil:
+		for _, c := range m.Containers.Containers {
+			out = append(out, listEntry{kindContainer, c.ID, c.Name, podOf(c.Pod), c.Size})
 		}
 	}
-	out := make([]crictl.Container, 0, len(heavy))
-	for _, c := range heavy {
-		out = append(out, c)
+	return out
+}
+
+// heaviestEntries returns the largest entries of a list, one for each pod, at most topHeaps.
+func (f *Facts) heaviestEntries(rpc string) []listEntry {
+	heavy := map[crictl.Pod]listEntry{}
+	for _, e := range f.entries(rpc) {
+		if e.Size > heavy[e.Pod].Size {
+			heavy[e.Pod] = e
+		}
 	}
-	slices.SortFunc(out, func(a, b crictl.Container) int {
-		return cmp.Or(cmp.Compare(b.Size, a.Size), cmp.Compare(containerLabel(a), containerLabel(b)), cmp.Compare(a.ID, b.ID))
+	out := slices.SortedFunc(maps.Values(heavy), func(a, b listEntry) int {
+		return cmp.Or(cmp.Compare(b.Size, a.Size), cmp.Compare(a.label(), b.label()), cmp.Compare(a.ID, b.ID))
 	})
 	return out[:min(len(out), topHeaps)]
 }
 
-func (f *Facts) heaviest() []Subject {
+func (f *Facts) heaviest(rpc string) []Subject {
 	var subjects []Subject
-	for _, c := range f.heaviestContainers() {
-		pod := podOf(c.Pod)
+	for _, e := range f.heaviestEntries(rpc) {
 		subjects = append(subjects, Subject{
-			Kind: kindContainer, ID: clean(c.ID), Name: clean(c.Name), Namespace: clean(pod.Namespace), Pod: clean(pod.Name), PodUID: clean(pod.UID),
+			Kind: e.Kind, ID: clean(e.ID), Name: clean(e.Name), Namespace: clean(e.Pod.Namespace), Pod: clean(e.Pod.Name), PodUID: clean(e.Pod.UID),
 		})
 	}
 	return subjects
 }
 
-// containerLabel names a listed container.
-func containerLabel(c crictl.Container) string {
-	pod := podOf(c.Pod)
-	return labelOf(kindContainer, c.ID, pod.Namespace, pod.Name, c.Name)
-}
-
 func (f *Facts) stepsWhenTooLarge(s listSize) []NextStep {
 	var st steps
 	if f.largeEntries() {
-		heavy := f.heaviestContainers()
-		for _, c := range heavy[:min(len(heavy), 1)] {
-			if pod := podOf(c.Pod); safe(c.ID) {
-				st.add(TouchesNothing, f.crictlCommand("ps -a --id "+c.ID+" -o json"), "Which label or annotation is so large? A list by id still works.")
-				if safe(pod.Namespace, pod.Name) {
-					st.add(TouchesNothing, fmt.Sprintf("kubectl get pod -n %s %s -o yaml", pod.Namespace, pod.Name),
-						"Who owns it? Take the annotation out of the workload's pod template; new pods are smaller.")
-				}
+		heavy := f.heaviestEntries(s.RPC)
+		for _, e := range heavy[:min(len(heavy), 1)] {
+			if !safe(e.ID) {
+				continue
+			}
+			list := "ps -a"
+			if e.Kind == kindSandbox {
+				list = "pods"
+			}
+			st.add(TouchesNothing, f.crictlCommand(list+" --id "+e.ID+" -o json"), "Which label or annotation is so large? A list by id still works.")
+			if safe(e.Pod.Namespace, e.Pod.Name) {
+				st.add(TouchesNothing, fmt.Sprintf("kubectl get pod -n %s %s -o yaml", e.Pod.Namespace, e.Pod.Name),
+					"Who owns it? Take what is large out of the workload's pod template; new pods are smaller.")
 			}
 		}
 		return st.done()

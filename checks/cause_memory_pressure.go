@@ -15,12 +15,15 @@ func memoryPressure() Definition {
 			"the runtime and the kubelet with the rest. Below memory.available<100Mi the kubelet evicts pods; it looks every ten seconds, and a fast leak is quicker. Its figure is the node's memory less the working set, the one here is MemAvailable: they differ " +
 			"by the page cache that is in use. Without systemReserved and kubeReserved pods may use what " +
 			"the daemons need (kubernetes/kubernetes#72533).\n\n" +
+			"kdiag names who has most: pods and units by the working set of their control group, which the kubelet goes by too, and then processes by RSS. What is written to a tmpfs counts for the pod that wrote it, as an emptyDir of " +
+			"medium Memory, and stays when the process has ended; no process shows it. Nor does any show what the kernel holds itself (SUnreclaim).\n\n" +
 			"Pressure (PSI memory full) counts the time in which nobody could run for want of memory. A container that thrashes at its own limit counts as well: with plenty available on the node it takes much more " +
-			"of it before kdiag calls this a cause, and it stays a warning.",
+			"of it before kdiag calls this a cause, and it stays a warning; on cgroup v2 memory.pressure tells whose it is.",
 		Confirm: []string{
 			"grep . /proc/pressure/memory: full avg10 over 5 is much, over 20 is thrashing.",
 			"free -m: available, not free. vmstat 1: si and so, and bi without anyone reading on purpose (the dropped pages of programs).",
 			"grep . /sys/fs/cgroup/kubepods.slice/memory.pressure (cgroup v2): are they pods, or the system's own services?",
+			"df -t tmpfs --output=used,target: files that are in memory. slabtop -o -s c: what the kernel holds.",
 		},
 		Fix: []string{
 			"Find who holds the memory, and delete or limit that pod.",
@@ -51,9 +54,9 @@ func memoryPressureExplains(f *Facts, consequence string) bool {
 
 // memoryLow reports whether little of the node's memory is available.
 func (f *Facts) memoryLow() bool {
-	m := f.seen().Memory.Value
+	l, m := f.nodeLimits(), f.seen().Memory.Value
 	least, _ := f.evictionBelow("memory.available", m.Total)
-	return m.Total > 0 && (share(m.Available, m.Total) < f.nodeLimits().MemoryLow || m.Available < least)
+	return m.Total > 0 && (share(m.Available, m.Total) < l.MemoryLow && m.Available < l.MemoryLowBytes || m.Available < least)
 }
 
 // memoryRank is how severe the shortage is; false when there is none.
@@ -80,13 +83,49 @@ func recogniseMemoryPressure(f *Facts) *Cause {
 	if !short {
 		return nil
 	}
+	var e Evidence
+	step := f.memoryEvidence(&e)
+	holders := f.memoryHolders()
+	f.addHolderLines(&e, holders, f.memoryLow(), "the memory")
+	n := f.seen()
+	n.Memory.missing(&e, "memory that is available (/proc/meminfo)")
+	n.Holders.missing(&e, "who has the memory, or waits for it")
+	if c := f.logged(signature.EvictionPressure); c != nil && says(c.Example, "memory") {
+		f.heard(&e, signature.EvictionPressure)
+	}
+	f.heard(&e, signature.OOMInvoked)
+	summary := "the node is short of memory: "
+	if step == Fair {
+		summary = "something thrashes for want of memory, most likely a container at its own limit: "
+	}
+	if step == Fair && len(holders) > 0 {
+		step = Strong
+	}
+	c := newCause(codeMemoryPressure, severity, step, summary+f.memoryLine()+ofCulprit(holders), e)
+	c.Subject = &Subject{Kind: "Node", Name: "memory"}
+	c.blame(holders)
+	c.NextSteps = f.stepsWhenMemoryShort(holders)
+	return c
+}
+
+// memoryLine says how little there is, and how much waits for it.
+func (f *Facts) memoryLine() string {
+	var parts []string
+	if m := f.seen().Memory.Value; m.Total > 0 {
+		parts = append(parts, fmt.Sprintf("%s of %s are available", capacity(m.Available), capacity(m.Total)))
+	}
+	if p := f.seen().Pressure.Value.Memory; p != nil && p.Full.Avg10 >= f.nodeLimits().MemoryFull {
+		parts = append(parts, fmt.Sprintf("for want of memory nothing ran in %.0f %% of the last 10 s", p.Full.Avg10))
+	}
+	return strings.Join(parts, ", and ")
+}
+
+// memoryEvidence adds how short memory is, and returns how sure that makes the cause.
+func (f *Facts) memoryEvidence(e *Evidence) float64 {
 	l, n := f.nodeLimits(), f.seen()
 	m, p := n.Memory.Value, n.Pressure.Value.Memory
-	var e Evidence
-	var parts []string
 	step := Strong
 	if m.Total > 0 {
-		parts = append(parts, fmt.Sprintf("%s of %s are available", capacity(m.Available), capacity(m.Total)))
 		line := &e.For
 		if !f.memoryLow() {
 			line, step = &e.Against, Fair
@@ -98,15 +137,11 @@ func recogniseMemoryPressure(f *Facts) *Cause {
 		if swapped := m.SwapTotal - min(m.SwapFree, m.SwapTotal); m.SwapTotal > 0 && swapped > 0 {
 			addf(&e.For, "%s of %s of swap are used", capacity(swapped), capacity(m.SwapTotal))
 		}
-		if m.SlabUnreclaimable > m.Total/4 {
-			addf(&e.For, "%s are held by the kernel itself (SUnreclaim)", capacity(m.SlabUnreclaimable))
-		}
 	}
 	switch {
 	case p == nil:
-		n.Pressure.missing(&e, "pressure of memory (/proc/pressure/memory)")
+		n.Pressure.missing(e, "pressure of memory (/proc/pressure/memory)")
 	case p.Full.Avg10 >= l.MemoryFull:
-		parts = append(parts, fmt.Sprintf("for want of memory nothing ran in %.0f %% of the last 10 s", p.Full.Avg10))
 		addf(&e.For, "nothing ran for want of memory in %s (PSI memory full)", pressure(p.Full))
 		if f.memoryLow() {
 			step = Certain
@@ -114,23 +149,105 @@ func recogniseMemoryPressure(f *Facts) *Cause {
 	case p.Some.Avg10 < 1:
 		addf(&e.Against, "hardly anything waits for memory: %s (PSI memory some)", pressure(p.Some))
 	}
-	n.Memory.missing(&e, "memory that is available (/proc/meminfo)")
-	if c := f.logged(signature.EvictionPressure); c != nil && says(c.Example, "memory") {
-		f.heard(&e, signature.EvictionPressure)
+	if f.isMuchMemory(m.SlabUnreclaimable) {
+		addf(&e.For, "%s are held by the kernel itself (SUnreclaim)", capacity(m.SlabUnreclaimable))
 	}
-	f.heard(&e, signature.OOMInvoked)
-	summary := "the node is short of memory: " + strings.Join(parts, ", and ")
-	if step == Fair {
-		summary = "something thrashes for want of memory, most likely a container at its own limit: " + strings.Join(parts, ", and ")
+	if f.isMuchMemory(m.Shmem) {
+		addf(&e.For, "%s are tmpfs or shared memory (Shmem): an emptyDir of medium Memory, /dev/shm; files in it count though no process has them open", capacity(m.Shmem))
 	}
-	c := newCause(codeMemoryPressure, severity, step, summary, e)
-	c.Subject = &Subject{Kind: "Node", Name: "memory"}
+	return step
+}
+
+func (f *Facts) isMuchMemory(n uint64) bool { return share(n, f.seen().Memory.Value.Total) >= muchHeld }
+
+// memoryHolders are who has most of the memory: pods, units, and then processes. Where there is plenty it is who waits for it at a
+// limit of its own, since who has most does no harm.
+func (f *Facts) memoryHolders() []holder {
+	seen, total := f.seen().Holders.Value, f.seen().Memory.Value.Total
+	if !f.memoryLow() {
+		return f.stalledGroups()
+	}
+	var out []holder
+	for _, g := range seen.Memory {
+		h := f.groupHolder(g.Path, g.Owner)
+		h.share, h.brief = share(g.Current, total), h.name+" has "+capacity(g.Current)
+		h.line = fmt.Sprintf("%s, %s of all (working set)", h.brief, percent(h.share))
+		switch {
+		case g.Max > 0:
+			h.line += ", of a limit of " + capacity(g.Max)
+		case g.PodUID != "":
+			h.line += ", and no limit for the whole pod"
+		}
+		switch most := g.Current/2 + 1; {
+		case g.Shmem >= most:
+			h.line += "; " + capacity(g.Shmem) + " are tmpfs or shared memory"
+		case g.Files >= most:
+			h.line += "; " + capacity(g.Files) + " are pages of files, which the kernel can drop and the kubelet counts (kubernetes/kubernetes#43916)"
+		}
+		if safeDir(g.Dir) {
+			h.show = NextStep{
+				Command: fmt.Sprintf("grep -E '^(anon|file|shmem|slab|total_rss|total_cache|total_shmem) ' '%s/memory.stat'", g.Dir),
+				Why:     "What is it that " + h.name + " has? anon and rss are memory of its processes, shmem is tmpfs, file and cache are pages of files.",
+			}
+		}
+		out = append(out, h)
+	}
+	for _, p := range seen.Resident {
+		h := f.processHolder(p.PID, p.Name, p.Owner)
+		h.share, h.brief = share(p.Bytes, total), h.name+" has "+capacity(p.Bytes)
+		h.line = fmt.Sprintf("%s, %s of all (RSS)", h.brief, percent(h.share))
+		h.show = NextStep{
+			Command: fmt.Sprintf("grep -E '^(Name|VmRSS|RssAnon|RssShmem|VmSwap|Threads)' /proc/%d/status", p.PID),
+			Why:     "Does " + h.name + " grow? Look twice.",
+		}
+		out = append(out, h)
+	}
+	return worthNaming(out)
+}
+
+// stalledGroups are the control groups that wait for memory as the whole node would when it is short.
+func (f *Facts) stalledGroups() []holder {
+	var out []holder
+	for _, g := range f.seen().Holders.Value.Stalled {
+		if g.Full.Avg10 < f.nodeLimits().MemoryFull {
+			continue
+		}
+		h := f.groupHolder(g.Path, g.Owner)
+		h.share, h.brief = 1, fmt.Sprintf("it is %s, where nothing ran in %.0f %%", h.name, g.Full.Avg10)
+		h.line = fmt.Sprintf("for want of memory nothing ran in %s in %s (memory.pressure)", h.name, pressure(g.Full))
+		if safeDir(g.Dir) {
+			h.show = NextStep{
+				Command: fmt.Sprintf("(cd '%s' && grep -s . memory.pressure memory.events memory.max */memory.max)", g.Dir),
+				Why:     "At which limit does " + h.name + " wait, and how often was it reached (max)?",
+			}
+		}
+		out = append(out, h)
+	}
+	return out
+}
+
+func (f *Facts) stepsWhenMemoryShort(holders []holder) []NextStep {
 	var s steps
 	s.add(TouchesNothing, "grep . /proc/pressure/memory; free -m", "Does it go on? Look at available, not at free.")
-	s.add(TouchesNothing, "ps -eo pid,rss,etime,comm --sort=-rss | head -n 15", "Who holds most of it?")
-	s.add(TouchesNothing, f.crictlCommand("stats"), "Which containers hold it? On a node that thrashes it may take long.")
-	s.add(TouchesNothing, "cat /sys/fs/cgroup/kubepods*/memory.pressure /sys/fs/cgroup/system.slice/memory.pressure", "Is it the pods, or the system's own services (cgroup v2)?")
-	s.add(TouchesScheduler, `kubectl cordon "$(hostname)"`, "No new pod should start here while memory is short.")
-	c.NextSteps = s.done()
-	return c
+	replaced := "Ends it, and what it has is free again. Its replacement may take as much on another node: it needs a limit, or a larger one."
+	if !f.memoryLow() {
+		replaced = "Ends the thrashing until its replacement is as far: it needs a larger limit, or less to do."
+	}
+	f.addHolders(&s, holders, replaced)
+	m := f.seen().Memory.Value
+	if f.isMuchMemory(m.Shmem) {
+		s.add(TouchesNothing, "df -t tmpfs --output=used,target | sort -rn | head -n 10", "Which tmpfs holds it? The folder of an emptyDir names the pod by its UID.")
+	}
+	if f.isMuchMemory(m.SlabUnreclaimable) {
+		s.add(TouchesNothing, "slabtop -o -s c | head -n 20", "Of what does the kernel hold so much?")
+	}
+	if !shown(holders) {
+		s.add(TouchesNothing, "ps -eo pid,rss,etime,comm --sort=-rss | head -n 15", "Who holds most of it?")
+		s.add(TouchesNothing, f.crictlCommand("stats"), "Which containers hold it? On a node that thrashes it may take long.")
+		s.add(TouchesNothing, "cat /sys/fs/cgroup/kubepods*/memory.pressure /sys/fs/cgroup/system.slice/memory.pressure", "Is it the pods, or the system's own services (cgroup v2)?")
+	}
+	if f.memoryLow() {
+		s.add(TouchesScheduler, `kubectl cordon "$(hostname)"`, "No new pod should start here while memory is short.")
+	}
+	return s.done()
 }

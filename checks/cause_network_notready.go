@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/kdiag/kdiag/checks/kubelet"
 )
 
 func networkNotReady() Definition {
@@ -63,9 +65,12 @@ func recogniseNetworkNotReady(f *Facts) *Cause {
 	}
 	step = raised(step, f.hearNetwork(&e))
 	c := newCause(codeNetworkNotReady, Critical, step, summary, e)
-	c.Subject = &Subject{Kind: "Filesystem", ID: f.cniFolders()[0], Name: "CNI configuration"}
+	c.Subject = f.socketSubject()
 	var s steps
-	s.add(TouchesNothing, "ls -l "+strings.Join(f.cniFolders(), " "), "Is there a configuration, and the plugin that it names?")
+	if !f.otherEndpoint() {
+		c.Subject = &Subject{Kind: "Filesystem", ID: f.cniFolders()[0], Name: "CNI configuration"}
+		s.add(TouchesNothing, "ls -l "+strings.Join(f.cniFolders(), " "), "Is there a configuration, and the plugin that it names?")
+	}
 	s.add(TouchesNothing, f.crictlCommand("info"), "What the runtime says about its network, and which configuration it loaded.")
 	s.add(TouchesNothing, `kubectl get pods -A -o wide --field-selector spec.nodeName="$(hostname)"`,
 		"Does the network add-on run here? It writes the configuration.")
@@ -81,6 +86,11 @@ func (f *Facts) networkReady() bool {
 	}
 	c, ok := f.Measurement.Status.Condition(conditionNetworkReady)
 	return ok && c.Status
+}
+
+// passedOver reports whether the first file cannot be used and the runtime takes another one: containerd does not, CRI-O does.
+func (f *Facts) passedOver(c kubelet.CNI) bool {
+	return c.Problem != "" && len(c.Others) > 0 && f.unit() == "crio"
 }
 
 // cniFolders are the folders of configuration and plugins, safe to paste, the first that of the configuration.
@@ -100,6 +110,10 @@ func (f *Facts) cniFolders() []string {
 func (f *Facts) cniEvidence(e *Evidence) string {
 	look := f.seen().CNI
 	n := look.Value
+	if f.otherEndpoint() {
+		addf(&e.Missing, "where this runtime has its CNI configuration: it is not the kubelet's, and its own settings were not read")
+		return ""
+	}
 	if !look.OK {
 		addf(&e.Missing, "the CNI configuration (/etc/cni/net.d) and plugins (/opt/cni/bin) were not read")
 	}
@@ -107,6 +121,8 @@ func (f *Facts) cniEvidence(e *Evidence) string {
 	case n.Problem != "" && n.File == "":
 		addf(&e.For, "%s", clean(n.Problem))
 		return "no configuration is in " + clean(n.ConfDir)
+	case f.passedOver(n):
+		addf(&e.For, "%s cannot be used: CRI-O passes over it and tries %s", clean(n.File), clean(joined(head(n.Others, topHeaps))))
 	case n.Problem != "":
 		addf(&e.For, "no configuration in %s can be used: %s", clean(n.ConfDir), clean(n.Problem))
 		return "no configuration in " + clean(n.ConfDir) + " can be used"
@@ -114,6 +130,8 @@ func (f *Facts) cniEvidence(e *Evidence) string {
 		plugins := clean(joined(head(n.Missing, topHeaps)))
 		addf(&e.For, "%s needs %s, which %s not in %s", clean(n.File), plugins, verb(len(n.Missing), "is", "are"), clean(strings.Join(n.BinDirs, " or ")))
 		return "the plugin " + clean(n.Missing[0]) + " is not there"
+	case look.OK && n.File != "" && len(n.BinDirs) == 0:
+		addf(&e.Missing, "the plugins that %s names: none of their usual folders is there", clean(n.File))
 	case look.OK && n.File != "":
 		addf(&e.For, "the configuration %s and its plugins (%s) are there: what is wrong is behind them", clean(n.File), clean(joined(head(n.Plugins, maxRelated))))
 	}

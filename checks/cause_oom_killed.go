@@ -65,8 +65,8 @@ func (f *Facts) tasksOf(codes ...string) []task {
 		i := slices.IndexFunc(out, func(o task) bool { return o.Name == t.Name && (o.PID == t.PID || o.PID == 0 || t.PID == 0) })
 		if i < 0 {
 			out = append(out, t)
-		} else if out[i].PID == 0 {
-			out[i].PID = t.PID
+		} else {
+			out[i].PID, out[i].InPod = max(out[i].PID, t.PID), out[i].InPod || t.InPod
 		}
 	}
 	for _, code := range codes {

@@ -18,7 +18,8 @@ func pidsExhausted() Definition {
 		Means: "Nothing can be forked. Each thread takes a PID: kernel.pid_max and threads-max count for the node, TasksMax for a unit, pids.max for pods. At the node's limit, or that of the runtime's unit, no shim and no runc can be " +
 			"started: pods do not start, probes that exec fail, and what runs goes on. You cannot log in by ssh either; a shell that is open can still use its builtins.\n\n" +
 			"Zombies hold PIDs until their parent waits for them: a pod without an init, or a broken kubelet, leaves thousands (kubernetes/kubernetes#54313). " +
-			"A pod at its own limit (podPidsLimit) is that pod's trouble, and a warning here.",
+			"A pod at its own limit (podPidsLimit) is that pod's trouble, and a warning here.\n\n" +
+			"kdiag names who has most: pods and units by their control group, and processes by name, with the parent of most of them. A leak of threads is one process, a server that does not wait for its children one parent, a fork bomb one name.",
 		Confirm: []string{
 			"cat /proc/sys/kernel/pid_max /proc/sys/kernel/threads-max /proc/loadavg: the number behind the slash is all threads.",
 			"systemctl show containerd kubelet -p TasksCurrent -p TasksMax",
@@ -60,7 +61,8 @@ type pidLimit struct {
 	name  string
 	line  string
 	share float64
-	pod   bool // of one pod
+	there uint64 // processes and threads that count for it
+	pod   bool   // of one pod
 	group host.CgroupUsage
 }
 
@@ -69,7 +71,7 @@ func (f *Facts) pidLimits() []pidLimit {
 	var out []pidLimit
 	add := func(p pidLimit, u host.Usage) {
 		if p.share = used(u); p.share >= f.nodeLimits().LimitWarning {
-			p.line = p.name + ": " + usage(u)
+			p.line, p.there = p.name+": "+usage(u), u.Current
 			out = append(out, p)
 		}
 	}
@@ -115,28 +117,90 @@ func recognisePIDsExhausted(f *Facts) *Cause {
 	if zombies.Zombies >= f.nodeLimits().Zombies && len(parents) > 0 {
 		addf(&e.For, "%s; %s are children of %s (pid %d)%s", count(zombies.Zombies, "zombie"), number(parents[0].Count), clean(parents[0].Name), parents[0].PID, f.of(parents[0].Owner))
 	}
+	holders := f.pidHolders(main)
+	f.addHolderLines(&e, holders, main.group.Path == "", "the processes and threads")
 	if l := f.logged(signature.ForkRejected); l != nil && strings.Contains(l.Example, main.group.Path) { // others may be at theirs
 		f.heard(&e, signature.ForkRejected)
 	}
 	f.heard(&e, signature.ForkFailed)
 	f.seen().PIDs.missing(&e, "further limits on processes")
-	c := newCause(codePIDsExhausted, severity, Certain, main.line, e)
+	f.seen().Holders.missing(&e, "who has the processes")
+	c := newCause(codePIDsExhausted, severity, Certain, main.line+ofCulprit(holders), e)
 	c.Subject = f.pidSubject(main)
 	for _, l := range limits[1:min(len(limits), maxRelated+1)] {
 		c.Related = append(c.Related, *f.pidSubject(l))
 	}
-	c.NextSteps = f.stepsWhenPIDsExhausted(limits)
+	c.blame(holders)
+	c.NextSteps = f.stepsWhenPIDsExhausted(limits, holders)
 	return c
 }
 
 func (f *Facts) pidSubject(l pidLimit) *Subject {
-	switch {
-	case l.group.Path == "":
+	if l.group.Path == "" {
 		return &Subject{Kind: "Node", Name: "process table"}
-	case l.group.Unit != "":
-		return &Subject{Kind: "Unit", Name: clean(l.group.Unit)}
 	}
-	return new(f.inPod(Subject{Kind: "Cgroup", ID: clean(l.group.ObjectID), Name: clean(l.group.Path)}, l.group.PodUID))
+	return new(f.groupSubject(l.group.Path, l.group.Owner))
+}
+
+// pidHolders are who has most of the processes that count for a limit: control groups, and then processes by their names.
+func (f *Facts) pidHolders(l pidLimit) []holder {
+	seen := f.seen().Holders.Value
+	var out []holder
+	for _, g := range seen.PIDs {
+		h := f.groupHolder(g.Path, g.Owner)
+		h.share, h.brief = share(g.Current, l.there), fmt.Sprintf("%s has %s of them", h.name, quantity(g.Current))
+		h.line = fmt.Sprintf("%s, %s", h.brief, percent(h.share))
+		switch {
+		case g.Max > 0:
+			h.line += ", and a limit of " + quantity(g.Max)
+		case g.PodUID != "":
+			h.line += ", and no limit"
+		}
+		if safeDir(g.Dir) {
+			h.show = NextStep{Command: fmt.Sprintf("grep . '%s'/pids.*", g.Dir), Why: "Does the number of " + h.name + " grow? Look twice."}
+		}
+		out = append(out, h)
+	}
+	for _, c := range seen.Crowds {
+		if z := f.seen().Tasks.Value.ZombiesByParent; len(z) == 0 || z[0].PID != c.PID || z[0].Count < f.nodeLimits().Zombies {
+			out = append(out, f.crowdHolder(c, l.there))
+		}
+	}
+	return worthNaming(out)
+}
+
+// crowdHolder describes the processes of one name: one with many threads, the children of one parent, or a fork bomb.
+func (f *Facts) crowdHolder(c host.Crowd, all uint64) holder {
+	name, threads := clean(c.Name), uint64(max(c.Threads, 0))
+	part := percent(share(threads, all))
+	var h holder
+	switch {
+	case c.Processes == 1:
+		h = f.processHolder(c.PID, c.Name, c.Owner)
+		h.line = fmt.Sprintf("%s has %s, %s", h.name, count(c.Threads, "thread"), part)
+		h.show = NextStep{
+			Command: fmt.Sprintf("ps -L -o comm= -p %d | sort | uniq -c | sort -rn | head -n 10", c.PID),
+			Why:     "Of which kind are the threads of " + h.name + "? They often have names of their own.",
+		}
+	case c.PID > 0:
+		h = f.processHolder(c.PID, c.Parent, c.Owner)
+		h.line = fmt.Sprintf("%s processes called %s have %s, %s; most are children of %s", number(c.Processes), name, count(c.Threads, "thread"), part, h.name)
+		h.show = NextStep{
+			Command: fmt.Sprintf("ps -o pid,nlwp,stat,etime,comm --ppid %d | tail -n 15", c.PID),
+			Why:     "What has " + h.name + " started, and does it wait for them?",
+		}
+	default:
+		h = holder{name: "processes called " + name, subject: Subject{Kind: "Process", Name: name}}
+		h.line = fmt.Sprintf("%s processes called %s have %s, %s; no parent has most of them", number(c.Processes), name, count(c.Threads, "thread"), part)
+		if safe(c.Name) {
+			h.show = NextStep{
+				Command: "ps -o pid,ppid,nlwp,stat,etime -C " + c.Name + " | tail -n 15",
+				Why:     "Where do they come from? A fork bomb is children of children, all of the same name and age.",
+			}
+		}
+	}
+	h.share, h.brief = share(threads, all), h.line
+	return h
 }
 
 // pidsDir is where the limit of a control group can be read and set, safe to paste in single quotes; empty for none.
@@ -150,7 +214,7 @@ func (f *Facts) pidsDir(g host.CgroupUsage) string {
 	return "/sys/fs/cgroup" + g.Path
 }
 
-func (f *Facts) stepsWhenPIDsExhausted(limits []pidLimit) []NextStep {
+func (f *Facts) stepsWhenPIDsExhausted(limits []pidLimit, holders []holder) []NextStep {
 	var s steps
 	if dir := f.pidsDir(limits[0].group); dir != "" {
 		s.add(TouchesNothing, fmt.Sprintf("grep . '%s'/pids.*", dir), "How many are there, against which limit, and how often was a fork refused?")
@@ -158,7 +222,10 @@ func (f *Facts) stepsWhenPIDsExhausted(limits []pidLimit) []NextStep {
 	if !limits[0].pod {
 		s.add(TouchesNothing, "cat /proc/sys/kernel/pid_max /proc/sys/kernel/threads-max /proc/loadavg", "How many threads are there (behind the slash), against which limit?")
 	}
-	s.add(TouchesNothing, "ps -eo nlwp,pid,ppid,stat,comm --sort=-nlwp | head -n 15", "Who has the threads?")
+	f.addHolders(&s, holders, "Ends them all. Its replacement starts with none, and may get there again: it needs a limit (podPidsLimit).")
+	if !shown(holders) {
+		s.add(TouchesNothing, "ps -eo nlwp,pid,ppid,stat,comm --sort=-nlwp | head -n 15", "Who has the threads?")
+	}
 	if z := f.seen().Tasks.Value.ZombiesByParent; len(z) > 0 && z[0].PID > 1 && z[0].Count >= f.nodeLimits().Zombies {
 		s.add(TouchesNothing, "cat /proc/"+strconv.Itoa(z[0].PID)+"/cgroup", fmt.Sprintf("%s (pid %d) does not wait for its children: whose is it? Zombies go when their parent ends.", clean(z[0].Name), z[0].PID))
 		f.addDeletePodByUID(&s, z[0].PodUID, "Ends the parent of the zombies, and with it the zombies.")

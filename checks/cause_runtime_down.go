@@ -32,8 +32,10 @@ func runtimeDown() Definition {
 			"A missing socket on a path that the kubelet does not use proves nothing: look at which endpoint was asked, and why.",
 		Sources: []string{
 			"kubelet: pkg/kubelet/runtime.go (30 s without Status), pkg/kubelet/pleg/generic.go (3m without relist)",
+			"kubelet: cmd/kubelet/app/server.go (one that starts and finds no runtime ends itself: validate CRI v1 runtime API)",
 			"gRPC codes: Unavailable with connection refused or no such file",
 		},
+		RootOf:    []string{codeKubeletDown, codeKubeletCrashLooping},
 		recognise: recogniseRuntimeDown,
 	}
 }
@@ -62,6 +64,9 @@ func recogniseRuntimeDown(f *Facts) *Cause {
 		addf(&e.For, "connecting to %s: %s", f.socketPath(), clean(connect.Err))
 	} else if len(e.For) == 0 {
 		addf(&e.For, "the socket was found %s", connect.State)
+	}
+	if n := f.orphanedShims(); n > 0 {
+		summary += "; " + f.shimsWithout(n)
 	}
 	f.downByProcesses(&e)
 	f.downByUnit(&e)
@@ -111,9 +116,33 @@ func (f *Facts) downByProcesses(e *Evidence) {
 	daemons := f.processes(host.RoleRuntime)
 	if len(daemons) == 0 {
 		addf(&e.For, "no runtime daemon is running on this host")
+		if n := f.orphanedShims(); n > 0 {
+			addf(&e.For, "%s: containers go on, and nobody watches them", f.shimsWithout(n))
+		}
 		return
 	}
 	addf(&e.Against, "%s is running: it is still starting, or listens on another socket", processLabel(daemons[0]))
+}
+
+// orphanedShims counts the shims of a host on which no runtime daemon runs.
+func (f *Facts) orphanedShims() int {
+	if f.HostMissing != "" || f.simulated() || len(f.processes(host.RoleRuntime)) > 0 {
+		return 0
+	}
+	return len(f.processes(host.RoleShim))
+}
+
+func (f *Facts) shimsWithout(n int) string {
+	return fmt.Sprintf("%s %s without a daemon", count(n, "shim"), verb(n, "runs", "run"))
+}
+
+// keepsKubeletDown reports whether a kubelet that starts finds no runtime, and ends itself at once.
+func (f *Facts) keepsKubeletDown() bool {
+	if f.Measurement == nil || f.otherEndpoint() {
+		return false
+	}
+	state := f.Measurement.Connect.State
+	return state == crictl.ConnectMissing || state == crictl.ConnectRefused
 }
 
 // runtimeUnitSeen returns the unit of the runtime that was asked, as systemd describes it; nil when it is another runtime's, or there
@@ -151,24 +180,29 @@ func (f *Facts) downByUnit(e *Evidence) {
 func (f *Facts) endpointEvidence(e *Evidence) {
 	switch {
 	case f.simulated():
-	case f.Runtime.EndpointSource == string(crictl.SourceKubelet):
+	case f.Runtime.EndpointSource == string(crictl.SourceKubelet) && f.Kubelet != nil:
 		addf(&e.For, "it is the endpoint of the kubelet that is running here")
+	case f.Runtime.EndpointSource == string(crictl.SourceKubelet):
+		addf(&e.For, "the endpoint is from %s", clean(f.Runtime.EndpointReason))
 	case f.Kubelet == nil:
 		addf(&e.Missing, "whether the kubelet uses this endpoint: no kubelet was seen on this host")
 	case f.otherEndpoint():
-		addf(&e.Against, "the kubelet uses another endpoint: %s", clean(f.Kubelet.Endpoint))
+		addf(&e.Against, "the kubelet %s", f.usesOther())
 	}
 }
 
 func (f *Facts) stepsWhenDown() []NextStep {
 	var s steps
+	if f.Runtime.EndpointSource == string(crictl.SourceFlag) && f.Measurement.Connect.State == crictl.ConnectMissing {
+		s.add(TouchesNothing, "kdiag pleg", "Was the path typed right? Without --runtime-endpoint kdiag asks the kubelet's own runtime.")
+	}
 	f.addService(&s)
 	if safeEndpoint.MatchString(f.Runtime.Endpoint) {
 		s.add(TouchesNothing, "ls -l "+f.socketPath()+"; ss -xlp | grep -F "+f.socketPath(), "Is there a socket, and does a process listen on it?")
 	}
 	f.addDisk(&s, "A full disk is the commonest reason why the daemon does not start again.")
 	switch unit := f.unit(); {
-	case unit == "":
+	case unit == "", f.otherEndpoint():
 	case f.restartsKubelet():
 		s.add(TouchesKubelet, "systemctl restart "+unit, "Starts runtime and kubelet, which share this unit; containers that run are kept.")
 	case unit == unitsCRIDockerd:

@@ -48,6 +48,9 @@ func recogniseRuntimeHung(f *Facts) *Cause {
 	e := f.hungEvidence(how)
 	d := f.daemon()
 	summary, step := f.hungSummary(how, d)
+	if is := f.notRuntime(); is != "" && how != hangSilent {
+		summary += "; " + is
+	}
 	f.daemonState(&e, d)
 	if step == Certain && (d.Process == nil || d.Guessed) && how != hangBacklog {
 		step = Strong // what the process is doing was not seen
@@ -74,7 +77,11 @@ func (f *Facts) hungEvidence(how hang) Evidence {
 	connect := f.Measurement.Connect
 	switch how {
 	case hangSilent:
-		addf(&e.For, "the socket accepts connections, but no HTTP/2 frame came in %s: no code runs behind it", duration(connect.Elapsed))
+		line := fmt.Sprintf("the socket accepts connections, but no HTTP/2 frame came in %s", duration(connect.Elapsed))
+		if f.impostor() == nil {
+			line += ": no code runs behind it"
+		}
+		e.For = append(e.For, line)
 	case hangBacklog:
 		addf(&e.For, "the listen queue of the socket is full: nobody has accepted a connection for a long time")
 	case hangAll:
@@ -138,6 +145,9 @@ func (f *Facts) hungSummary(how hang, d daemon) (string, float64) {
 	case how == hangBacklog:
 		return fmt.Sprintf("%s no longer accepts connections: its listen queue is full", d.Label), Certain
 	}
+	if is := f.notRuntime(); is != "" {
+		return fmt.Sprintf("%s holds the socket and never says a word; %s", d.Label, is), Strong
+	}
 	return fmt.Sprintf("%s accepts connections and never says a word: stopped, or waiting in the kernel", d.Label), Certain
 }
 
@@ -184,6 +194,10 @@ func (f *Facts) stepsWhenHung(d daemon) []NextStep {
 	if d.Process != nil && isStopped(d.Process) {
 		s.add(TouchesProcess, fmt.Sprintf("kill -CONT %d", d.PID), "The process is only stopped: continue it, and look who stopped it (a debugger, a script, a person).")
 		f.addRestart(&s)
+		return s.done()
+	}
+	if f.impostor() != nil {
+		f.addService(&s)
 		return s.done()
 	}
 	f.addCapture(&s)

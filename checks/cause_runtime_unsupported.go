@@ -40,13 +40,19 @@ func runtimeUnsupported() Definition {
 }
 
 func recogniseRuntimeUnsupported(f *Facts) *Cause {
-	if f.Measurement == nil {
+	if f.Measurement == nil || f.NamedTTRPC() {
 		return nil
 	}
 	var e Evidence
 	var summary string
-	if connect := f.Measurement.Connect; connect.State == crictl.ConnectForeign {
+	if f.Measurement.Connect.TTRPC {
+		summary = fmt.Sprintf("%s is containerd's ttrpc socket, for its shims: no kubelet can use it", f.socketPath())
+		addf(&e.For, "it does not answer HTTP/2, and answers ttrpc; %s", CRISocketBeside(f.Runtime.Endpoint))
+	} else if connect := f.Measurement.Connect; connect.State == crictl.ConnectForeign {
 		summary = fmt.Sprintf("what listens on %s does not speak gRPC", f.socketPath())
+		if is := f.notRuntime(); is != "" {
+			summary += fmt.Sprintf(": %s, and %s", f.daemon().Label, is)
+		}
 		line := "it does not answer the HTTP/2 preface as a gRPC server does"
 		if connect.FirstByte != "" {
 			line += ", but with " + clean(connect.FirstByte)
@@ -69,10 +75,29 @@ func recogniseRuntimeUnsupported(f *Facts) *Cause {
 	c := newCause(codeRuntimeUnsupported, Critical, step, summary, e)
 	c.Subject = f.socketSubject()
 	if p := f.peer(); p != nil && p.PID > 1 {
+		if f.Peer != nil && f.Peer.PID == p.PID {
+			*p = f.processOf(*f.Peer)
+		}
 		c.Subject.Processes = []Process{*p}
 	}
 	c.NextSteps = f.stepsWhenUnsupported()
 	return c
+}
+
+// NamedTTRPC reports whether the socket that a person named is containerd's for its shims, which lies beside the one for CRI and has its
+// name in front: then nothing was learnt of the runtime.
+func (f *Facts) NamedTTRPC() bool {
+	source := crictl.Source(f.Runtime.EndpointSource)
+	return f.Measurement != nil && f.Measurement.Connect.TTRPC && (source == crictl.SourceFlag || source == crictl.SourceEnv)
+}
+
+// CRISocketBeside says where the CRI socket is of which this is the ttrpc socket: containerd names that one after it unless it is told
+// otherwise (services/server/config in containerd).
+func CRISocketBeside(endpoint string) string {
+	if cri, ok := strings.CutSuffix(endpoint, ".ttrpc"); ok {
+		return "its CRI socket is " + clean(cri)
+	}
+	return "its CRI socket is usually unix:///run/containerd/containerd.sock"
 }
 
 // unimplemented returns a call that shows that CRI v1 is not served: Version, Status or a list is answered with Unimplemented.
@@ -90,15 +115,39 @@ func (f *Facts) unimplemented() (crictl.Call, bool) {
 
 func (f *Facts) stepsWhenUnsupported() []NextStep {
 	var s steps
-	if safeEndpoint.MatchString(f.Runtime.Endpoint) {
+	if d := f.daemon(); d.PID <= 1 && safeEndpoint.MatchString(f.Runtime.Endpoint) {
 		s.add(TouchesNothing, "ss -xlp | grep -F "+f.socketPath(), "Which process listens there?")
 	}
-	if unit := f.unit(); strings.Contains(unit, "containerd") || unit == "" {
-		s.add(TouchesNothing, "grep -n disabled_plugins /etc/containerd/config.toml; ctr plugins ls | grep -w cri", "Is the CRI plugin disabled, or did it fail to load?")
+	_, grpc := f.unimplemented()
+	if grpc && !strings.Contains(f.unit(), "crio") {
+		f.addPlugin(&s)
 	}
 	s.add(TouchesNothing, "grep -n containerRuntimeEndpoint /var/lib/kubelet/config.yaml", "Which socket does the kubelet use?")
-	f.addDisk(&s, "Is the disk full? Then the CRI plugin does not load, and the answer is the same.")
+	if grpc {
+		f.addDisk(&s, "Is the disk full? Then the CRI plugin does not load, and the answer is the same.")
+	}
 	f.addService(&s)
-	f.addRestart(&s)
+	if !f.Measurement.Connect.TTRPC {
+		f.addRestart(&s)
+	}
+	for i := range s {
+		if grpc && s[i].Touches != TouchesNothing {
+			s[i].Why = "Only after the repair: restarted unchanged, it answers the same. " + s[i].Why
+		}
+	}
 	return s.done()
+}
+
+// addPlugin adds a look at why containerd serves no CRI, in the configuration that the daemon was given.
+func (f *Facts) addPlugin(s *steps) {
+	file := "/etc/containerd/config.toml"
+	if p := f.daemon().Process; p != nil && safePath.MatchString(p.Config) {
+		file = p.Config
+	}
+	ctr := "ctr"
+	if safeEndpoint.MatchString(f.Runtime.Endpoint) {
+		ctr += " -a " + f.socketPath()
+	}
+	s.add(TouchesNothing, fmt.Sprintf("grep -n disabled_plugins %s; %s plugins ls | grep -w cri", file, ctr),
+		`Is "cri" among disabled_plugins? Take it out there, and restart containerd. If the plugin is in error, its log says what to repair.`)
 }

@@ -227,8 +227,8 @@ func (f *Facts) stepsWhenShimStuck(stopped []host.Process, gap shimGap) []NextSt
 			s.add(TouchesPod, fmt.Sprintf("kubectl delete pod -n %s %s --wait=false", b.Pod.Namespace, b.Pod.Name), "The pod is dead already; this makes room for a new one.")
 		}
 	}
-	f.addService(&s)
 	if len(stopped) == 0 {
+		f.addService(&s)
 		f.addRestart(&s)
 	}
 	return s.done()

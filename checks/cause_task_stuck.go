@@ -28,7 +28,7 @@ func taskStuck() Definition {
 			"A network mount whose server is gone for good: umount -f, then umount -l. Do not restart the kubelet while a mount hangs: it may not come up again.",
 			"A lock of the kernel, or a disk that is gone: keep the stacks (echo w > /proc/sysrq-trigger), cordon, drain what can be drained, reboot.",
 		},
-		Mistaken: "IOStall: there tasks are in state D for moments, other ones each time, and go on. CgroupFrozen: a frozen task may be shown as D as well (__refrigerator). A zombie (Z) is dead and waits for its parent only.",
+		Mistaken: "IOStall: there tasks are in state D for moments, other ones each time, and go on. CgroupFrozen: on cgroup v1 a frozen task is shown as D as well, in __refrigerator or, since Linux 6.1, where it slept. A zombie (Z) is dead and waits for its parent only.",
 		Sources: []string{
 			"Linux: Documentation/filesystems/proc.rst (stack, wchan), kernel/hung_task.c, include/linux/sched.h (TASK_KILLABLE)",
 			"kubernetes/kubernetes#45419 (runc init in the kernel), #94829 (one container on NFS), containerd/containerd#9770 (umount in a shim)",
@@ -89,12 +89,30 @@ func taskWeight(t host.BlockedTask) int {
 func (f *Facts) stuckTasks() []host.BlockedTask {
 	var stuck []host.BlockedTask
 	for _, t := range f.seen().Tasks.Value.Blocked {
-		if isOurs(t.Owner) && waitOf(t) != waitFrozen && f.witness(t) != "" {
+		if isOurs(t.Owner) && waitOf(t) != waitFrozen && !f.isFrozen(t) && f.witness(t) != "" {
 			stuck = append(stuck, t)
 		}
 	}
 	slices.SortStableFunc(stuck, func(a, b host.BlockedTask) int { return cmp.Compare(taskWeight(a), taskWeight(b)) })
 	return stuck
+}
+
+// isFrozen reports whether a task lies in a frozen control group. Since Linux 6.1 one that was asleep stays where it slept, in state D, and no
+// function of its stack tells (kernel/freezer.c). In a group that has not stopped whole, one that waits for something known holds that up.
+func (f *Facts) isFrozen(t host.BlockedTask) bool {
+	return slices.ContainsFunc(f.seen().Cgroups.Value.Frozen, func(g host.FrozenCgroup) bool {
+		switch {
+		case g.Freezing && waitOf(t) != waitUnknown:
+			return false
+		case g.ObjectID != "":
+			return g.ObjectID == t.ObjectID
+		case g.PodUID != "":
+			return g.PodUID == t.PodUID
+		case t.ObjectID != "" || t.PodUID != "":
+			return holdsAllPods(g)
+		}
+		return g.Unit != "" && g.Unit == t.Unit
+	})
 }
 
 // taskName names a blocked task: java (pid 7011) of web/checkout-1 (app).

@@ -6,7 +6,7 @@ func hostMemory() Check {
 	return Check{
 		ID:    "host.memory",
 		Title: "memory is available",
-		Text:  "Reads MemAvailable of /proc/meminfo against a tenth of all and against the kubelet's memory.available (100Mi unless set). The kubelet counts by its root control group, which differs by what can be reclaimed.",
+		Text:  "Reads MemAvailable of /proc/meminfo against a tenth of all, or 4 GiB if that is less, and against the kubelet's memory.available (100Mi unless set). The kubelet counts by its root control group, which differs by what can be reclaimed.",
 		read: func(f *Facts) Result {
 			return readLook(f, func(n *Node) Look[host.Memory] { return n.Memory }, f.judgeMemory)
 		},
@@ -20,6 +20,9 @@ func (f *Facts) judgeMemory(m host.Memory) Result {
 	line := capacity(m.Available) + " of " + capacity(m.Total) + " available"
 	if m.SwapTotal > 0 {
 		line += ", " + capacity(m.SwapTotal-min(m.SwapFree, m.SwapTotal)) + " of " + capacity(m.SwapTotal) + " swap used"
+	}
+	if f.memoryLow() {
+		line += ofCulprit(f.memoryHolders())
 	}
 	switch severity, short := f.memoryRank(); {
 	case short && severity == Critical && f.memoryLow():

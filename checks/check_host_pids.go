@@ -20,7 +20,7 @@ func (f *Facts) judgePIDs(p host.PIDs) Result {
 		if limits[0].pod {
 			status = StatusWarning
 		}
-		return result(status, "%s", limits[0].line)
+		return result(status, "%s", limits[0].line+ofCulprit(f.pidHolders(limits[0])))
 	}
 	if p.Tasks <= 0 || p.PIDMax == 0 {
 		return result(StatusUnknown, "the number of threads or their limit is not known")

@@ -10,7 +10,7 @@ func imageService() Check {
 		ID:    "image.service",
 		Title: "image calls are answered",
 		Text: "ListImages and ImageFsInfo. PLEG does not need them, so a node stays Ready without them, but no new container starts, the disk is not watched, and a " +
-			"kubelet that restarts does not come up.",
+			"kubelet that restarts does not come up. Warns when the image that sandboxes are made of (pause) is not on the node: the runtime then pulls it before each new pod, and no pod starts where that fails.",
 		read: readImageService,
 	}
 }
@@ -41,7 +41,10 @@ func readImageService(f *Facts) Result {
 		}
 	}
 	if asked == 0 {
-		return result(StatusUnknown, "image calls were not asked before the time was up")
+		return result(StatusUnknown, "%s", or(f.cutOff(rpcImages), "image calls were not asked before the time was up"))
+	}
+	if image := f.seen().SandboxImage; image.OK && image.Value.Absent {
+		return result(StatusWarning, "the sandbox image %s is not on this node: no pod starts unless the runtime can pull it", clean(image.Value.Name)).took(slowest)
 	}
 	return result(StatusOK, "%sanswered in %s", images, duration(slowest)).took(slowest)
 }

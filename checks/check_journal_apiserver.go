@@ -7,7 +7,7 @@ func journalAPIServer() Check {
 		ID:    "journal.apiserver",
 		Title: "the kubelet reaches the API server",
 		Text: "Reads how the kubelet's calls to the API server went: lease and node status above all. Failures for 40 s and more that go on make the node Unknown; those that are over are a " +
-			"warning. kdiag does not ask the API server itself.",
+			"warning. This check reads the log only.",
 		read: readJournalAPIServer,
 	}
 }

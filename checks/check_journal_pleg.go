@@ -1,6 +1,10 @@
 package checks
 
 import (
+	"slices"
+	"strings"
+
+	"github.com/kdiag/kdiag/journal"
 	"github.com/kdiag/kdiag/journal/signature"
 )
 
@@ -42,11 +46,35 @@ func (f *Facts) kubeletLogs() bool {
 	return len(f.Journal.Episodes) > 0
 }
 
+// ownLog is the file in which RKE2 has its kubelet log, and nowhere else.
+const ownLog = "/var/lib/rancher/rke2/agent/logs/kubelet.log"
+
+// kubeletElsewhere says why the kubelet's silence in what was read means nothing: it logs elsewhere. Empty where its log was read, as far as
+// can be told.
+func (f *Facts) kubeletElsewhere() string {
+	if f.kubeletLogs() {
+		return ""
+	}
+	only := func(is func(journal.Source) bool) bool {
+		return len(f.Journal.Sources) > 0 && !slices.ContainsFunc(f.Journal.Sources, func(s journal.Source) bool { return !is(s) })
+	}
+	switch {
+	case only(func(s journal.Source) bool { return s.Format == "kmsg" || s.Problem != "" }):
+		return "only the kernel's log was read"
+	case strings.HasPrefix(f.kubeletUnit(), "rke2-") && only(func(s journal.Source) bool { return !strings.HasSuffix(s.Name, ownLog) || s.Problem != "" }):
+		return "RKE2's kubelet logs into " + ownLog + ", which was not read"
+	}
+	return ""
+}
+
 // nothingOf is the result when the journal has nothing bad to say about the kubelet: a kubelet that does not log there is
 // not known to be well.
 func (f *Facts) nothingOf(good string) Result {
 	if !f.kubeletLogs() && f.Kubelet == nil {
 		return result(StatusSkipped, "no kubelet speaks in the journal, and none was seen on this host")
+	}
+	if why := f.kubeletElsewhere(); why != "" {
+		return result(StatusUnknown, "nothing of the kubelet's was read: %s", why)
 	}
 	return result(StatusOK, "%s in the last %s", good, minutes(f.journalWindow()))
 }

@@ -19,6 +19,8 @@ func kubeletAPIServer() Check {
 func readKubeletAPIServer(f *Facts) Result {
 	return readLook(f, func(n *Node) Look[kubelet.Server] { return n.Server }, func(s kubelet.Server) Result {
 		switch {
+		case !s.Reachable && f.apiQuiet():
+			return result(StatusWarning, "kdiag does not reach %s: %s; the kubelet's log tells of no failing call", clean(s.URL), or(clean(s.TLSError+s.Err), "no answer"))
 		case s.TLSError != "":
 			return result(StatusCritical, "%s: %s", clean(s.URL), clean(s.TLSError))
 		case !s.Reachable:

@@ -19,10 +19,14 @@ func readKubeletCNI(f *Facts) Result {
 			return result(StatusSkipped, "the runtime says NetworkReady; its configuration is in none of the usual folders")
 		case c.File == "" && c.Problem != "":
 			return result(StatusWarning, "%s", clean(c.Problem))
+		case f.passedOver(c) && f.networkReady():
+			return result(StatusSkipped, "the runtime says NetworkReady: CRI-O passes over %s, which cannot be used, and loads another file", clean(c.File))
 		case c.Problem != "":
 			return result(StatusWarning, "%s: %s", clean(c.ConfDir), clean(c.Problem))
 		case len(c.Missing) > 0:
 			return result(StatusWarning, "%s needs %s, which %s not there", clean(c.File), clean(joined(head(c.Missing, topHeaps))), verb(len(c.Missing), "is", "are"))
+		case len(c.BinDirs) == 0:
+			return result(StatusUnknown, "%s needs %s, and none of the usual folders of plugins is there", clean(c.File), clean(joined(head(c.Plugins, topHeaps))))
 		}
 		return result(StatusOK, "%s, network %s, %s", clean(c.File), or(clean(c.Name), "without a name"), count(len(c.Plugins), "plugin"))
 	})

@@ -10,8 +10,8 @@ func kubeletServer() Check {
 	return Check{
 		ID:    "kubelet.server",
 		Title: "the kubelet's sync loop is at work",
-		Text: "Asks /healthz/syncloop on the kubelet's server (10250), which fails when the loop was not entered for five minutes; systemd's watchdog, where the unit sets one, is fed by the same. It needs a credential: without one the answer " +
-			"is unknown.",
+		Text: "Asks /healthz/syncloop on the kubelet's server (10250), which fails when the loop was not entered for five minutes; systemd's watchdog, where the unit sets one, is fed by the same. It needs a credential, and a kubelet that " +
+			"reaches the API server to ask whether that lets kdiag in: without either the answer is unknown.",
 		read: readKubeletServer,
 	}
 }
@@ -37,6 +37,8 @@ func readKubeletServer(f *Facts) Result {
 		switch a := h.SyncLoop; {
 		case a == nil || a.Denied:
 			return f.notRead(h, "/healthz/syncloop")
+		case f.serverWaits():
+			return result(StatusUnknown, "%s", f.serverWaitsLine())
 		case a.Hung:
 			return result(StatusCritical, "%s did not answer in %s", clean(a.URL), duration(a.Took))
 		case a.Status >= 500:

@@ -11,7 +11,7 @@ func kubeletSettings() Check {
 		ID:    "kubelet.settings",
 		Title: "the kubelet's settings do no harm",
 		Text: "Reads the kubelet's configuration file, its drop-ins and its flags, and names what harms the node or hides its trouble: eviction that is turned off, a call deadline that is too short, evented PLEG, and the like. Also settings that " +
-			"were changed in the files and that the kubelet, not restarted since, does not run with.",
+			"were changed in the files and that the kubelet, not restarted since, does not run with. What a distribution has by default is told, and is not called harm.",
 		read: readKubeletSettings,
 	}
 }
@@ -29,9 +29,14 @@ func readKubeletSettings(f *Facts) Result {
 			return result(StatusWarning, "%s is %s: %s%s", clean(h.Name), or(clean(h.Value), "empty"), strings.TrimSuffix(clean(h.Harm), "."), more)
 		case len(differs) > 0:
 			return result(StatusWarning, "%s: %s", clean(differs[0].Name), clean(differs[0].Harm))
-		case len(s.Problems) > 0:
-			return result(StatusUnknown, "%s", clean(s.Problems[0]))
 		}
-		return result(StatusOK, "%s read, nothing in them that harms", count(len(s.Files), "file"))
+		own := ""
+		if s.Own != "" {
+			own = "; " + clean(s.Own)
+		}
+		if len(s.Problems) > 0 {
+			return result(StatusUnknown, "%s%s", clean(s.Problems[0]), own)
+		}
+		return result(StatusOK, "%s read, nothing in them that harms%s", count(len(s.Files), "file"), own)
 	})
 }

@@ -17,11 +17,20 @@ func TestKubeletChecks(t *testing.T) {
 	metricsHang := surfaces(health(func(h *kubelet.Health) {
 		h.Metrics, h.Unread = nil, []string{"/pods: no answer in time", "/metrics: no answer in time"}
 	}))
+	loopHangs := health(func(h *kubelet.Health) {
+		h.SyncLoop = &kubelet.Answer{URL: "https://127.0.0.1:10250/healthz/syncloop", Hung: true, Took: 4 * time.Second, Err: "no answer in time"}
+		h.Metrics, h.Credential = nil, ""
+	})
+	away := surfaces(func(n *Node) { n.Server.Value = kubelet.Server{URL: "https://api:6443", Err: "no answer in time"} })
 	restarted := func(since time.Duration) tweak {
 		return surfaces(func(n *Node) {
 			n.Systemd.Value.Runtime.Restarts, n.Systemd.Value.Runtime.Since = loopRestarts, now().Add(-since)
 		})
 	}
+	broken := surfaces(func(n *Node) {
+		n.CNI.Value = kubelet.CNI{ConfDir: "/etc/cni/net.d", File: "05-broken.conf", Others: []string{"10-calico.conflist"}, Problem: "05-broken.conf: names no plugin"}
+	})
+	crio := func(f *Facts) { f.Runtime.Endpoint = "unix:///run/crio/crio.sock" }
 	for _, tt := range []struct {
 		name   string
 		tweaks []tweak
@@ -31,7 +40,20 @@ func TestKubeletChecks(t *testing.T) {
 	}{
 		{"the server is not asked", []tweak{unasked}, "kubelet.server", StatusUnknown, "no kubelet runs here"},
 		{"there is no kubelet to ask", []tweak{unasked, func(f *Facts) { f.Kubelet, f.Processes = nil, f.Processes[:1] }}, "kubelet.server", StatusSkipped, "no kubelet runs here"},
+		{"the kubelet cannot ask who we are", []tweak{surfaces(cannotAsk)}, "kubelet.server", StatusUnknown, "could not ask the API server whether the node certificate lets us in"},
+		{"the server hangs, and the ping answers", []tweak{surfaces(loopHangs)}, "kubelet.server", StatusUnknown, "did not answer in 4.0 s, and the ping did: the kubelet may wait for the API server"},
+		{"both hang", []tweak{surfaces(loopHangs, health(func(h *kubelet.Health) { *h.Ping = kubelet.Answer{Hung: true} }))}, "kubelet.server", StatusCritical, "did not answer in 4.0 s"},
+		{"nobody tells whether the API server is away", []tweak{away}, "kubelet.apiserver", StatusCritical, "https://api:6443 is not reached: no answer in time"},
+		{"the API server is away for kdiag alone", []tweak{away, quiet}, "kubelet.apiserver", StatusWarning, "kdiag does not reach https://api:6443: no answer in time; the kubelet's log tells of no failing call"},
 		{"the metrics hang", []tweak{metricsHang}, "kubelet.metrics", StatusUnknown, "/metrics: no answer in time"},
+		{"K3s, as it comes", []tweak{surfaces(func(n *Node) {
+			n.Settings.Value.Problems, n.Settings.Value.Own = []string{"K3s hands settings to its kubelet inside its process"}, "evictionHard names two"
+		})}, "kubelet.settings", StatusUnknown, "inside its process; evictionHard names two"},
+		{"RKE2, as it comes", []tweak{surfaces(func(n *Node) { n.Settings.Value.Own = "evictionHard names two" })}, "kubelet.settings", StatusOK, "nothing in them that harms; evictionHard names two"},
+		{"a plugin is not there", []tweak{surfaces(func(n *Node) { n.CNI.Value.Missing = []string{"portmap"} })}, "kubelet.cni", StatusWarning, "needs portmap"},
+		{"where plugins are is not known", []tweak{surfaces(func(n *Node) { n.CNI.Value.BinDirs = nil })}, "kubelet.cni", StatusUnknown, "none of the usual folders of plugins is there"},
+		{"a broken file comes first", []tweak{broken}, "kubelet.cni", StatusWarning, "names no plugin"},
+		{"a broken file comes first, which CRI-O passes over", []tweak{broken, crio}, "kubelet.cni", StatusSkipped, "CRI-O passes over 05-broken.conf"},
 		{"a runtime that was restarted", []tweak{restarted(loopFresh - time.Second)}, "runtime.unit", StatusWarning, "does not stay up"},
 		{"a runtime that has stayed up since", []tweak{restarted(loopFresh)}, "runtime.unit", StatusOK, "restarted 3 times"},
 	} {

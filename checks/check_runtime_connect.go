@@ -33,6 +33,9 @@ func readRuntimeConnect(f *Facts) Result {
 	case crictl.ConnectSilent:
 		return result(StatusCritical, "accepts, and says nothing for %s", duration(c.Elapsed)).took(c.Elapsed)
 	case crictl.ConnectForeign:
+		if c.TTRPC {
+			return result(StatusCritical, "it is containerd's ttrpc socket, for its shims; %s", CRISocketBeside(f.Runtime.Endpoint)).took(c.Elapsed)
+		}
 		return result(StatusCritical, "what listens is no gRPC server").took(c.Elapsed)
 	}
 	return result(StatusUnknown, "%s", connectProblem(c)).took(c.Elapsed)

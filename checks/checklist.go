@@ -110,7 +110,7 @@ func (f *Facts) readRPC(name string, good func() Result) Result {
 	r := f.rpc(name)
 	switch r.Outcome {
 	case notAsked:
-		return result(StatusUnknown, "%s was not asked before the time was up", name)
+		return result(StatusUnknown, "%s", or(f.cutOff(name), name+" was not asked before the time was up"))
 	case hung, failed:
 		return result(StatusCritical, "%s", callLine(r.last())).took(r.last().Elapsed)
 	}

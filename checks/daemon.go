@@ -35,6 +35,9 @@ func (f *Facts) daemon() daemon {
 			d.Process = &f.Processes[i]
 		}
 	}
+	if d.Process == nil && f.Peer != nil && f.Peer.PID == peer {
+		d.Process = f.Peer
+	}
 	if d.Process == nil && peer == 0 {
 		d.Process = f.likelyDaemon()
 		d.Guessed = d.Process != nil
@@ -48,6 +51,27 @@ func (f *Facts) daemon() daemon {
 		d.Label += " (pid " + strconv.Itoa(peer) + ")"
 	}
 	return d
+}
+
+// impostor returns the process that holds the socket where it is no runtime: neither its name is one's, nor did it answer as one.
+func (f *Facts) impostor() *host.Process {
+	p := f.Peer
+	if p == nil || p.PID <= 1 || p.Role == host.RoleRuntime || p.Role == host.RoleKubelet || f.rpc(rpcVersion).Outcome.alive() {
+		return nil
+	}
+	return p
+}
+
+// notRuntime says that the process behind the socket is no runtime; empty when it is one, or not known.
+func (f *Facts) notRuntime() string {
+	switch name := f.runtimeName(); {
+	case f.impostor() == nil:
+		return ""
+	case name == "the runtime":
+		return "it is no runtime that kdiag knows"
+	default:
+		return "it is not " + name
+	}
 }
 
 // likelyDaemon returns the runtime daemon when the socket names none.
@@ -112,6 +136,8 @@ func (f *Facts) unit() string {
 	e := f.Runtime.Endpoint
 	name := strings.ToLower(f.Runtime.Name)
 	switch {
+	case f.impostor() != nil, f.otherEndpoint() && !crictl.IsWellKnown(e):
+		return "" // no unit of the usual names runs what listens there
 	case strings.Contains(e, "/k3s/"):
 		return f.k3sUnit()
 	case strings.Contains(e, "/k0s/"):
@@ -155,7 +181,12 @@ const (
 
 // rootFolder is where the runtime keeps its data, which is often a disk of its own; empty when it is not known.
 func (f *Facts) rootFolder() string {
-	e := f.Runtime.Endpoint
+	e, at := f.Runtime.Endpoint, f.daemon()
+	for _, d := range f.seen().Folders.Value {
+		if d.Role == host.FolderRuntime && d.PID == at.PID && at.PID != 0 && !at.Guessed && safePath.MatchString(d.Path) {
+			return d.Path
+		}
+	}
 	switch unit := f.unit(); {
 	case strings.Contains(e, "/k3s/"):
 		return "/var/lib/rancher"
@@ -194,7 +225,7 @@ func (f *Facts) daemonSubject() *Subject {
 		}
 	case d.PID != 0:
 		return &Subject{Kind: "Process", ID: strconv.Itoa(d.PID), Name: f.runtimeName()}
-	case d.Unit != "" && !strings.ContainsAny(d.Unit, "' "):
+	case d.Unit != "" && !strings.ContainsAny(d.Unit, "' ") && !f.lacksSystemd():
 		return &Subject{Kind: "Unit", Name: d.Unit + ".service"}
 	}
 	return f.socketSubject()

@@ -3,6 +3,7 @@ package checks
 import (
 	"time"
 
+	"github.com/kdiag/kdiag/checks/host"
 	"github.com/kdiag/kdiag/plegbench"
 )
 
@@ -84,9 +85,13 @@ func NewRelistBenchmark(h Header, f *Facts) *RelistBenchmark {
 		want = scopeSweep
 	}
 	v := verdict(f, causes, want)
+	problems := f.problems(v, want)
+	if line := f.kubeletStands(); line != "" {
+		problems = append(problems, line)
+	}
 	b := &RelistBenchmark{
 		Header: h.fill(KindRelistBenchmark, f), Runtime: f.runtime(), Status: v, Causes: causes, Relist: f.summary(),
-		RPCs: []plegbench.RPCSummary{}, Samples: []RelistSample{}, Problems: f.problems(v, want),
+		RPCs: []plegbench.RPCSummary{}, Samples: []RelistSample{}, Problems: problems,
 	}
 	if f == nil || f.Measurement == nil {
 		return b
@@ -99,6 +104,20 @@ func NewRelistBenchmark(h Header, f *Facts) *RelistBenchmark {
 		b.Samples = append(b.Samples, sampleOf(s))
 	}
 	return b
+}
+
+// kubeletStands says that the kubelet is stopped and so makes no relists of its own: a benchmark measures the runtime, and says
+// nothing of the kubelet else.
+func (f *Facts) kubeletStands() string {
+	if f == nil {
+		return ""
+	}
+	for _, p := range f.processes(host.RoleKubelet) {
+		if isStopped(&p) {
+			return processLabel(p) + " is " + p.StateWord() + " and makes no relists of its own; these are kdiag's: kdiag pleg looks at the kubelet"
+		}
+	}
+	return ""
 }
 
 // sampleOf describes one timed relist.

@@ -16,6 +16,8 @@ var taskWithPID = regexp.MustCompile(`^(.+?)(?::|\s*\[|\s*\(pid[ :]*|\s+pid[ :=]
 type task struct {
 	Name string
 	PID  int // 0 when not known
+	// InPod says that its control group is of a pod: docker in docker, or a cluster in a cluster.
+	InPod bool
 }
 
 // taskIn reads a task out of a subject of the journal.
@@ -43,59 +45,28 @@ func (t task) label() string {
 }
 
 // A role is what a task or unit is to the node.
-type role uint8
+type role = journal.Role
 
 const (
-	roleOther   role = iota
-	roleRuntime      // the daemon behind the CRI socket
-	roleShim         // a shim or conmon: one pod or container
-	roleOCI          // an OCI runtime at work on one container
-	roleKubelet
+	roleOther   = journal.RoleOther
+	roleRuntime = journal.RoleRuntime
+	roleShim    = journal.RoleShim
+	roleOCI     = journal.RoleOCI
+	roleKubelet = journal.RoleKubelet
 )
 
-// role tells tasks apart that the node cannot do without. k3s, RKE2 and MicroK8s run the kubelet inside a process of their
-// own name.
+// role tells tasks apart that the node cannot do without. A task called systemd may be any user's, and is none of them; nor is a daemon in a
+// pod. A shim in a pod is the node's still: CRI-O puts conmon there.
 func (t task) role() role {
-	has := func(prefixes ...string) bool {
-		return slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(t.Name, p) })
+	r := journal.TaskRole(t.Name)
+	if r == journal.RoleInit || t.InPod && (r == roleRuntime || r == roleKubelet) {
+		return roleOther
 	}
-	switch {
-	case has("containerd-shim", "docker-containe", "conmon"):
-		return roleShim
-	case has("runc", "crun"):
-		return roleOCI
-	case has("containerd", "dockerd", "crio", "cri-dockerd"):
-		return roleRuntime
-	case has("kubelet", "k3s", "rke2", "k0s", "kubelite", "hyperkube", "edgecore"):
-		return roleKubelet
-	}
-	return roleOther
+	return r
 }
 
 // unitRole tells whose a systemd unit is, by its name or, where systemd logs only that, by its description.
-func unitRole(name string) role {
-	s := strings.TrimSuffix(strings.ToLower(strings.TrimSpace(name)), ".service")
-	if strings.HasSuffix(s, ".scope") || strings.HasSuffix(s, ".slice") || strings.HasSuffix(s, ".socket") {
-		return roleOther
-	}
-	switch {
-	case s == "containerd", s == "docker", s == "crio", s == "cri-o", s == "cri-docker", s == "cri-dockerd":
-		return roleRuntime
-	case containsAny(s, []string{
-		"containerd container runtime", "daemon-containerd", "docker application container", "container runtime interface for oci",
-		"open container initiative daemon", "cri interface for docker",
-	}):
-		return roleRuntime
-	case s == "origin-node", s == "atomic-openshift-node", s == "edgecore", s == "hyperkube",
-		strings.HasPrefix(s, "k3s"), strings.HasPrefix(s, "rke2"), strings.HasPrefix(s, "k0s"),
-		containsAny(s, []string{
-			"kubelet", "kubelite", "daemon-kube", "kubernetes node agent", "lightweight kubernetes", "rancher kubernetes engine",
-			"zero friction kubernetes",
-		}):
-		return roleKubelet
-	}
-	return roleOther
-}
+func unitRole(name string) role { return journal.UnitRole(name) }
 
 // subjectsOf returns the objects that records of a signature name, with those that only the timeline names.
 func (f *Facts) subjectsOf(code string) []journal.SubjectCount {
@@ -128,6 +99,7 @@ func (f *Facts) unitsOf(code string, want role) []journal.SubjectCount {
 // name: the two are of one process when they begin with the same record.
 func (f *Facts) taskOf(code string, s journal.SubjectCount) task {
 	t := taskIn(s.ID)
+	t.InPod = s.InPod
 	if s.Name != "" {
 		t.Name = s.Name
 	}
@@ -143,8 +115,11 @@ func (f *Facts) taskOf(code string, s journal.SubjectCount) task {
 	return t
 }
 
-// kubeletUnit is the unit of the kubelet, safe to paste.
+// kubeletUnit is the unit of the kubelet, safe to paste: as systemd has it, else the usual one beside this runtime.
 func (f *Facts) kubeletUnit() string {
+	if u := f.kubeletUnitSeen(); u != nil && safe(u.Name) {
+		return strings.TrimSuffix(u.Name, ".service")
+	}
 	if f.restartsKubelet() && f.unit() != "" {
 		return f.unit()
 	}
@@ -172,6 +147,12 @@ func (f *Facts) kubeletSubject() *Subject {
 	for _, p := range f.Processes {
 		if f.Kubelet != nil && p.PID == f.Kubelet.PID {
 			s.Processes = []Process{f.processOf(p)}
+		}
+	}
+	if f.lacksSystemd() {
+		s.Kind, s.Name = "Process", "kubelet"
+		if f.Kubelet != nil {
+			s.ID, s.Name = strconv.Itoa(f.Kubelet.PID), clean(f.Kubelet.Name)
 		}
 	}
 	return s

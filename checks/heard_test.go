@@ -182,6 +182,12 @@ func TestJournalChecks(t *testing.T) {
 		out[id] = s
 		return out
 	}
+	unread := but("journal.kernel", StatusOK)
+	for _, id := range ids[:3] {
+		unread[id] = StatusUnknown
+	}
+	kmsg, journald := journal.Source{Name: "/dev/kmsg", Format: "kmsg"}, journal.Source{Name: "/var/log/journal/x/system.journal", Format: "journal"}
+	rke2 := surfaces(func(n *Node) { n.Systemd.Value.Kubelet.Name = "rke2-agent.service" })
 	for _, tt := range []struct {
 		name   string
 		tweaks []tweak
@@ -195,6 +201,12 @@ func TestJournalChecks(t *testing.T) {
 		{"empty", []tweak{said(), func(f *Facts) { f.Journal.Lines = 0 }}, all(StatusUnknown)},
 		{"nothing of note", []tweak{said()}, all(StatusOK)},
 		{"calm", []tweak{calm()}, but("journal.apiserver", StatusWarning)},
+		{"only the kernel was read", []tweak{said(), readFrom(kmsg)}, unread},
+		{"only the kernel could be read", []tweak{said(), readFrom(kmsg, journal.Source{Name: "/run/log/journal/x/system.journal", Problem: "permission denied"})}, unread},
+		{"the journal was read", []tweak{said(), readFrom(kmsg, journald)}, all(StatusOK)},
+		{"RKE2's kubelet has a file of its own", []tweak{rke2, said(), readFrom(journald)}, unread},
+		{"RKE2's own file was read", []tweak{rke2, said(), readFrom(journald, journal.Source{Name: "/host" + ownLog, Format: "klog"})}, all(StatusOK)},
+		{"RKE2's own file could not be read", []tweak{rke2, said(), readFrom(journald, journal.Source{Name: ownLog, Problem: "permission denied"})}, unread},
 		{"no kubelet anywhere", []tweak{said(), func(f *Facts) { f.Kubelet = nil }}, map[string]Status{"journal.pleg": StatusSkipped, "journal.kubelet": StatusSkipped, "journal.apiserver": StatusSkipped, "journal.kernel": StatusOK}},
 		{"PLEG now", []tweak{said(incident(2*time.Minute, 4*time.Second))}, but("journal.pleg", StatusCritical)},
 		{"PLEG before", []tweak{said(incident(9*time.Minute, 8*time.Minute, recovered(7*time.Minute)))}, but("journal.pleg", StatusWarning)},
@@ -275,20 +287,20 @@ func TestTaskNames(t *testing.T) {
 		want task
 		role role
 	}{
-		{"containerd-shim:5000", task{"containerd-shim", 5000}, roleShim},
-		{"containerd-shim (pid 5000)", task{"containerd-shim", 5000}, roleShim},
-		{"containerd[77]", task{"containerd", 77}, roleRuntime},
-		{"runc:[2:INIT]:6000", task{"runc:[2:INIT]", 6000}, roleOCI},
-		{"runc:[2:INIT]", task{"runc:[2:INIT]", 0}, roleOCI},
-		{"kworker/u8:3:12345", task{"kworker/u8:3", 12345}, roleOther},
-		{"jbd2/sda1-8:311", task{"jbd2/sda1-8", 311}, roleOther},
-		{"kubelet", task{"kubelet", 0}, roleKubelet},
-		{"k3s-server", task{"k3s-server", 0}, roleKubelet},
-		{"4711", task{"", 4711}, roleOther},
+		{"containerd-shim:5000", task{Name: "containerd-shim", PID: 5000}, roleShim},
+		{"containerd-shim (pid 5000)", task{Name: "containerd-shim", PID: 5000}, roleShim},
+		{"containerd[77]", task{Name: "containerd", PID: 77}, roleRuntime},
+		{"runc:[2:INIT]:6000", task{Name: "runc:[2:INIT]", PID: 6000}, roleOCI},
+		{"runc:[2:INIT]", task{Name: "runc:[2:INIT]", PID: 0}, roleOCI},
+		{"kworker/u8:3:12345", task{Name: "kworker/u8:3", PID: 12345}, roleOther},
+		{"jbd2/sda1-8:311", task{Name: "jbd2/sda1-8", PID: 311}, roleOther},
+		{"kubelet", task{Name: "kubelet", PID: 0}, roleKubelet},
+		{"k3s-server", task{Name: "k3s-server", PID: 0}, roleKubelet},
+		{"4711", task{Name: "", PID: 4711}, roleOther},
 		{"", task{}, roleOther},
-		{"java", task{"java", 0}, roleOther},
-		{"conmon:9", task{"conmon", 9}, roleShim},
-		{"crio:9", task{"crio", 9}, roleRuntime},
+		{"java", task{Name: "java", PID: 0}, roleOther},
+		{"conmon:9", task{Name: "conmon", PID: 9}, roleShim},
+		{"crio:9", task{Name: "crio", PID: 9}, roleRuntime},
 	} {
 		if got := taskIn(tt.in); got != tt.want || got.role() != tt.role {
 			t.Errorf("%q: %+v, role %d", tt.in, got, got.role())

@@ -31,6 +31,15 @@ func restarted(n int, apart, last time.Duration) entry {
 	}
 }
 
+// inPod puts what the kernel killed into the control group of a pod.
+func inPod(r *journal.Report) {
+	for i := range r.Signatures {
+		for j := range r.Signatures[i].Subjects {
+			r.Signatures[i].Subjects[j].InPod = true
+		}
+	}
+}
+
 // TestJournalCauses holds, for each cause that the logs tell, what makes it, what lifts or lowers it, and what only looks
 // like it.
 func TestJournalCauses(t *testing.T) {
@@ -72,11 +81,14 @@ func TestJournalCauses(t *testing.T) {
 		{"restarts of another unit", []tweak{said(signs(signature.UnitRestarted, 60, 14*time.Minute, time.Second, "node_exporter.service: Scheduled restart job", "node_exporter.service"))}, nil, ""},
 		{"restarts of the runtime", []tweak{said(signs(signature.UnitRestarted, 60, 14*time.Minute, time.Second, "containerd.service: Scheduled restart job", "containerd.service"))}, nil, ""},
 		{"restarts by hand", []tweak{said(signs(signature.UnitStopped, 5, 14*time.Minute, time.Minute, "Stopped kubelet.service", "kubelet.service"), signs(signature.UnitStarted, 5, 14*time.Minute, time.Minute, "Started kubelet.service", "kubelet.service"), signs(signature.KubeletStarted, 5, 14*time.Minute, time.Minute, "Kubelet version"))}, nil, ""},
+		{"restarts until it joined, then ready", []tweak{said(restarted(20, 12*time.Second, 4*time.Minute), signs(signature.NodeReady, 1, 3*time.Minute, 3*time.Minute, "Node became ready"))}, []string{"KubeletCrashLooping warning"}, ""},
+		{"restarts, and ready in each life", []tweak{said(restarted(20, 40*time.Second, 30*time.Second), signs(signature.NodeReady, 20, 12*time.Minute, 10*time.Second, "Node became ready"))}, []string{"KubeletCrashLooping critical"}, ""},
 		{"fatal errors and starts", []tweak{said(signs(signature.KubeletFatal, 4, time.Minute, 4*time.Second, fatalSwap), signs(signature.KubeletStarted, 4, time.Minute, 5*time.Second, "Kubelet version"))}, []string{"KubeletCrashLooping critical"}, "it ends itself with: failed to run Kubelet: running with swap on is not supported"},
 		{"fatal errors without a start", []tweak{said(signs(signature.KubeletFatal, 4, time.Minute, 4*time.Second, fatalSwap))}, nil, ""},
 		{"restarts by the watchdog", []tweak{said(restarted(3, 5*time.Minute, 50*time.Second), signs(signature.WatchdogTimeout, 3, 12*time.Minute, time.Minute, "kubelet.service: Watchdog timeout (limit 30s)!", "kubelet.service"))}, []string{"KubeletCrashLooping critical"}, "systemd's watchdog killed it, because its loop stood still"},
 		{"two restarts with two lines each", []tweak{said(signs(signature.UnitRestarted, 4, time.Minute, 5*time.Second, "kubelet.service: Service RestartSec=10s expired, scheduling restart.", "kubelet.service"))}, nil, ""},
 		{"last words in several lines", []tweak{said(signs(signature.KubeletFatal, 4, time.Minute, 4*time.Second, fatalSwap), bursts(signature.KubeletFatal, "", 2, 40*time.Second, 4*time.Second), signs(signature.KubeletStarted, 4, time.Minute, 5*time.Second, "Kubelet version"))}, nil, ""},
+		{"a failure that only the timeline has", []tweak{said(restarted(3, time.Minute, 5*time.Second), bursts(signature.UnitFailed, "kubelet.service", 3, time.Minute, 5*time.Second))}, []string{"KubeletCrashLooping critical"}, "why is not in the log"},
 		{"only the timeline names the unit", []tweak{said(signs(signature.UnitRestarted, 4, time.Minute, 5*time.Second, scheduled), bursts(signature.UnitRestarted, "kubelet.service", 4, 11*time.Second, 5*time.Second))}, []string{"KubeletCrashLooping critical"}, "restarted 4 times"},
 
 		{"API server away", []tweak{said(api(30, 6*time.Minute, 3*time.Second))}, []string{"APIServerUnreachable critical"}, "since 03:03:24: no answer in time"},
@@ -101,6 +113,9 @@ func TestJournalCauses(t *testing.T) {
 		{"the runtime", []tweak{said(signs(signature.OOMKill, 1, time.Minute, time.Minute, globalKill, "containerd (pid 4711)"))}, []string{"OOMKilled critical"}, "the kernel killed containerd (pid 4711) for want of memory, last at 03:08:24"},
 		{"a shim", []tweak{said(signs(signature.OOMKill, 1, time.Minute, time.Minute, memcgKill, "containerd-shim:5000"))}, []string{"OOMKilled critical"}, "containerd-shim (pid 5000)"},
 		{"the kubelet", []tweak{said(signs(signature.OOMKill, 1, time.Minute, time.Minute, memcgKill, "kubelet"))}, []string{"OOMKilled critical"}, "the kernel killed kubelet"},
+		{"the docker of a pod", []tweak{said(signs(signature.OOMKill, 1, time.Minute, time.Minute, strings.Replace(memcgKill, "java", "dockerd", 1), "dockerd:7011"), inPod)}, nil, ""},
+		{"the docker of a pod, also in the timeline", []tweak{said(signs(signature.OOMKill, 1, time.Minute, time.Minute, memcgKill, "7011"), inPod, burst(signature.OOMKill, 1, time.Minute, time.Minute, "dockerd"))}, nil, ""},
+		{"CRI-O's conmon, which is in its pod's group", []tweak{said(signs(signature.OOMKill, 1, time.Minute, time.Minute, memcgKill, "conmon:7011"), inPod)}, []string{"OOMKilled critical"}, "conmon (pid 7011)"},
 		{"a runc at its container's limit", []tweak{said(signs(signature.OOMKill, 1, time.Minute, time.Minute, memcgKill, "runc:[2:INIT]"))}, nil, ""},
 		{"a process of the runtime's unit", []tweak{said(signs(signature.UnitOOMKilled, 1, time.Minute, time.Minute, "containerd.service: A process of this unit has been killed by the OOM killer.", "containerd.service"))}, []string{"OOMKilled critical"}, "a process of containerd.service"},
 		{"a process of a container's scope", []tweak{said(signs(signature.UnitOOMKilled, 1, time.Minute, time.Minute, "cri-containerd-1.scope: A process of this unit has been killed by the OOM killer.", "cri-containerd-1.scope"))}, nil, ""},

@@ -46,7 +46,7 @@ func Judge(f *Facts) []Cause {
 	}
 	roots := rootsAmong(f, found)
 	raiseRoots(found, roots)
-	return order(found, roots)
+	return f.withoutSystemd(f.nameNode(order(found, roots)))
 }
 
 // rootsAmong maps the code of each consequence among the causes to the code of its root.
@@ -119,12 +119,14 @@ func applies(f *Facts, root, consequence string) bool {
 		return explains(f, consequence) && f.linked(root, consequence)
 	}
 	switch {
+	case root == codeRuntimeDown:
+		return f.keepsKubeletDown()
 	case consequence == codeKubeletStalled:
 		return f.neverCameUp() != nil // one that was up waits for the runtime, and stands still for reasons of its own
 	case root == codeKubeletCrashLooping && consequence == codeKubeletDown:
 		return f.crashExplainsDown()
 	case root == codeKubeletCrashLooping && consequence == codeAPIServerUnreachable:
-		return f.seen().Server.Value.Reachable
+		return f.seen().Server.Value.Reachable && !certificateExpiredExplains(f, consequence) // which is refused in every life of the kubelet
 	case root == codeKernelHung && consequence == codeTaskStuck:
 		return slices.ContainsFunc(f.stuckTasks(), func(t host.BlockedTask) bool {
 			return slices.ContainsFunc(f.hungTasks(), func(k task) bool { return k.PID > 0 && (k.PID == t.PID || k.PID == t.TID) })

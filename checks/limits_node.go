@@ -19,6 +19,7 @@ type NodeLimits struct {
 	SlowDisk                       time.Duration // mean time of a request
 	MemoryFull, MemoryFullCritical float64       // PSI, memory full, avg10
 	MemoryLow                      float64       // share of memory that is available
+	MemoryLowBytes                 uint64        // with more than this available, no share is low
 	CPUSome                        float64       // PSI, cpu some, avg10 and avg60
 	Throttled, ThrottledCritical   float64       // share of the periods of the CPU controller
 	ThrottledPeriods               uint64        // fewer say nothing
@@ -59,6 +60,10 @@ func DefaultNodeLimits() NodeLimits {
 		SlowDisk: 100 * time.Millisecond,
 		// Memory that is short stalls everybody at once, so a twentieth of all time is much, and a fifth is thrashing.
 		MemoryFull: 5, MemoryFullCritical: 20, MemoryLow: 0.10,
+		// A tenth of a large machine is plenty: 90 GiB are left of 1 TiB where the rest is set aside as huge pages. 4 GiB is forty times the
+		// kubelet's threshold, and more than most nodes take within the 10 s between two of its looks (evictionMonitoringPeriod in
+		// pkg/kubelet/kubelet.go), so that it can still act.
+		MemoryLowBytes: 4 << 30,
 		// Batch work fills CPUs on purpose. Only with a runtime that is slow does it count.
 		CPUSome: 60,
 		// Periods are 100 ms by default (kernel: Documentation/scheduler/sched-bwc.rst); ten are one second.

@@ -21,6 +21,12 @@ type Look[T any] struct {
 	Took time.Duration
 }
 
+// A SandboxImage is the image that every sandbox begins with, often called pause.
+type SandboxImage struct {
+	Name   string
+	Absent bool // it is not on the node
+}
+
 // Node is what was seen of the host and of the kubelet's own surfaces. A command that looks at the cheap things only leaves
 // the others skipped.
 type Node struct {
@@ -39,6 +45,8 @@ type Node struct {
 	Cgroups   Look[host.Cgroups]
 	Clock     Look[host.Clock]
 	Systemd   Look[host.Systemd]
+	// Holders are who has most of the memory, or of the processes, where those are short.
+	Holders Look[host.Holders]
 
 	Settings     Look[kubelet.Settings]
 	Health       Look[kubelet.Health]
@@ -47,6 +55,9 @@ type Node struct {
 	CNI          Look[kubelet.CNI]
 	// RuntimeDriver is the cgroup driver that the runtime says to use (RuntimeConfig): cgroupfs or systemd.
 	RuntimeDriver Look[string]
+
+	// SandboxImage is what the runtime makes sandboxes of.
+	SandboxImage Look[SandboxImage]
 
 	// Population is what the looks at processes share.
 	Population Look[host.Population]

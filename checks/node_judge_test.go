@@ -125,7 +125,30 @@ func TestStorageAndMemory(t *testing.T) {
 		return seen(func(n *Node) { n.Memory.Value.Available, n.Pressure.Value.Memory.Full = available, some(full) })
 	}
 	const gib = 1 << 30
+	large := func(available uint64) tweak {
+		return seen(func(n *Node) {
+			n.Memory.Value = host.Memory{Total: 1 << 40, Available: available, Free: available}
+			n.Pressure.Value.Memory.Full = some(5)
+		})
+	}
+	logs := func(free uint64) tweak {
+		return seen(func(n *Node) {
+			n.Spaces.Value[0].Folders = disk().Folders[1:]
+			n.Spaces.Value = append(n.Spaces.Value, host.Space{Folders: disk().Folders[:1], Mount: "/var/log", Type: "ext4", Size: 20 * gib, Free: free})
+		})
+	}
+	two := func(nodes, dockers uint64) tweak {
+		return seen(func(n *Node) {
+			n.Folders = good([]host.Folder{{Path: "/var/lib/containerd", Role: host.FolderRuntime, PID: 4711}, {Path: "/d/containerd/daemon", Role: host.FolderRuntime, PID: 6000}})
+			n.Spaces.Value[0].Folders[1], n.Spaces.Value[0].Free = n.Folders.Value[0], nodes
+			n.Spaces.Value = append(n.Spaces.Value, host.Space{Folders: n.Folders.Value[1:], Mount: "/d", Type: "ext4", Size: 500 * gib, Free: dockers})
+		})
+	}
 	tryBoth(t, []side{
+		{"logs apart from the kubelet, below its 10 %", logs(gib + 1), ""},
+		{"logs apart from the kubelet, and full", logs(0), "DiskFull critical"},
+		{"docker's containerd beside, below imagefs", two(120*gib, 70*gib), ""},
+		{"docker's containerd beside and full, and the node's below imagefs", two(29*gib, 0), "DiskFull warning"},
 		{"imagefs at 15 %", space(30 * gib), ""},
 		{"imagefs below 15 %", space(30*gib - 1), "DiskFull warning"},
 		{"a gibibyte is left of 200", space(gib), "DiskFull warning"},
@@ -165,6 +188,8 @@ func TestStorageAndMemory(t *testing.T) {
 		{"low memory, pressure below 5", memory(2*gib, 4.9), ""},
 		{"low memory, pressure at 5", memory(2*gib, 5), "MemoryPressure warning"},
 		{"low memory, pressure at 20", memory(2*gib, 20), "MemoryPressure critical"},
+		{"4 GiB of a large machine, pressure at 5", large(4 * gib), ""},
+		{"less than 4 GiB of a large machine, pressure at 5", large(4*gib - 1), "MemoryPressure warning"},
 		{"much memory, pressure below 20", memory(20*gib, 19.9), ""},
 		{"much memory, pressure at 20", memory(20*gib, 20), "MemoryPressure warning"},
 		{"evicting and pressure at 5", memory(90<<20, 5), "MemoryPressure critical"},

@@ -11,6 +11,7 @@ import (
 	"github.com/kdiag/kdiag/checks/host"
 	"github.com/kdiag/kdiag/checks/kubelet"
 	"github.com/kdiag/kdiag/crictl"
+	"github.com/kdiag/kdiag/journal"
 	"github.com/kdiag/kdiag/journal/signature"
 )
 
@@ -35,21 +36,41 @@ func lastSeen(ago time.Duration) func(*Node) {
 	return health(func(h *kubelet.Health) { h.Metrics.PLEGLastSeen = now().Add(-ago) })
 }
 
+// cannotAsk is the kubelet's server when the kubelet cannot ask the API server who may come in.
+func cannotAsk(n *Node) {
+	h := &n.Health.Value
+	h.SyncLoop = &kubelet.Answer{URL: "https://127.0.0.1:10250/healthz/syncloop", Status: 500, Denied: true, Body: "Authorization error (user=system:node:node-7, verb=get, resource=nodes, subresource=healthz)"}
+	h.Metrics, h.Credential, h.Missing = nil, "", "the kubelet could not ask the API server whether the node certificate lets us in (500)"
+}
+
+// quiet is a log in which the kubelet says nothing, as it mostly does with -v=0.
+func quiet(f *Facts) {
+	said(signs(signature.UnitStarted, 4, 12*time.Minute, time.Minute, "Started logrotate.service", "logrotate.service"))(f)
+	f.Journal.Signatures[0].Lane = string(signature.Node)
+}
+
+// readFrom says what the log was read from.
+func readFrom(sources ...journal.Source) tweak {
+	return func(f *Facts) { f.Journal.Sources = sources }
+}
+
 // TestKubeletCauses holds what the kubelet's own surfaces make, on both sides of each threshold.
 func TestKubeletCauses(t *testing.T) {
 	restarts := func(n int, active, sub string, since time.Duration) tweak {
 		return surfaces(unitIn(active, sub, "exit-code", since), func(node *Node) { node.Systemd.Value.Kubelet.Restarts = n })
 	}
 	refused := health(func(h *kubelet.Health) {
-		*h.Ping = kubelet.Answer{URL: "http://127.0.0.1:10248/healthz", Err: "dial tcp 127.0.0.1:10248: connect: connection refused"}
+		h.Ping = &kubelet.Answer{URL: "http://127.0.0.1:10248/healthz", Err: "dial tcp 127.0.0.1:10248: connect: connection refused"}
 	})
 	young := func(age time.Duration) tweak {
 		return func(f *Facts) { f.Processes[1].Started = now().Add(-age) }
 	}
+	noUnit := func(n *Node) { n.Systemd.Value.Kubelet = nil }
 	lease := func(age time.Duration) tweak { return surfaces(func(n *Node) { n.Server.Value.LeaseAge = age }) }
 	away := surfaces(func(n *Node) {
 		n.Server.Value = kubelet.Server{URL: "https://api:6443", Err: "lookup api: no such host"}
 	})
+	refusedLease := surfaces(expires(0, -time.Hour, -time.Minute), func(n *Node) { n.Server.Value.LeaseAge = 5 * time.Minute })
 	for _, tt := range []struct {
 		name   string
 		tweaks []tweak
@@ -63,6 +84,10 @@ func TestKubeletCauses(t *testing.T) {
 			n.Systemd.Value.Kubelet.Enabled, n.Certificates = "disabled", Look[[]kubelet.Certificate]{Skipped: true}
 		}), noKubelet}, ""},
 		{"disabled on a node", []tweak{surfaces(unitIn("inactive", "dead", "success", 0), func(n *Node) { n.Systemd.Value.Kubelet.Enabled = "disabled" }), noKubelet}, "KubeletDown critical"},
+		{"a unit of another name, stopped", []tweak{surfaces(noUnit), noKubelet, func(f *Facts) { refused(f.Node) }}, "KubeletDown critical"},
+		{"a unit of another name, and somebody answers", []tweak{surfaces(noUnit), noKubelet, func(f *Facts) {
+			f.Node.Health = good(kubelet.Health{Ping: &kubelet.Answer{URL: "http://127.0.0.1:10248/healthz", Status: 200}})
+		}}, ""},
 		{"no unit, no kubelet", []tweak{surfaces(func(n *Node) { n.Systemd.Value.Kubelet = nil }), noKubelet}, ""},
 		{"no systemd, port refused, settings there", []tweak{surfaces(refused, func(n *Node) { n.Systemd = Look[host.Systemd]{Skipped: true, Missing: "no systemd"} }), func(f *Facts) {
 			f.Kubelet, f.Processes = nil, []host.Process{daemonProcess()}
@@ -105,6 +130,15 @@ func TestKubeletCauses(t *testing.T) {
 		{"lease too old", []tweak{lease(leaseGrace + time.Second)}, "APIServerUnreachable critical"},
 		{"server away", []tweak{away}, "APIServerUnreachable critical"},
 		{"server away, the kubelet does not mind", []tweak{away, said(signs(signature.SyncLoopActive, 30, time.Minute, time.Second, "SyncLoop"))}, "APIServerUnreachable warning"},
+		{"server away, and the kubelet says nothing at all", []tweak{away, quiet}, "APIServerUnreachable warning"},
+		{"server away, and the kubelet is refused as well", []tweak{away, said(signs(signature.Unauthorized, 2, time.Minute, 30*time.Second, "Unauthorized"))}, "APIServerUnreachable critical"},
+		{"server away, and the kubelet has had no time to notice", []tweak{away, quiet, young(apiFresh - time.Second)}, "APIServerUnreachable critical"},
+		{"server away, and the kubelet has had time", []tweak{away, quiet, young(apiFresh)}, "APIServerUnreachable warning"},
+		{"server away, and the age of the kubelet is not known", []tweak{away, quiet, func(f *Facts) { f.Processes[1].Started = time.Time{} }}, "APIServerUnreachable warning"},
+		{"server away, and the kubelet is stopped", []tweak{away, quiet, func(f *Facts) { f.Node.Tasks.Value.Stopped = []host.Process{kubeletProcess('T')} }}, "KubeletStalled critical; APIServerUnreachable critical"},
+		{"server away, and only the kernel was heard", []tweak{away, quiet, readFrom(journal.Source{Name: "/dev/kmsg", Format: "kmsg"})}, "APIServerUnreachable critical"},
+		{"server away, and the kubelet cannot ask it who we are", []tweak{away, func(f *Facts) { cannotAsk(f.Node) }}, "APIServerUnreachable critical"},
+		{"the kubelet may not list something, and renews its lease", []tweak{surfaces(), said(signs(signature.APIServerFailed, 40, 14*time.Minute, 3*time.Second, "failed to list *v1.ConfigMap"))}, ""},
 		{"server says 401 to us", []tweak{surfaces(func(n *Node) { n.Server.Value.Status, n.Server.Value.LeaseRead = 401, false })}, ""},
 
 		{"client certificate in its last second", []tweak{surfaces(expires(0, -time.Hour, 0))}, ""},
@@ -119,6 +153,14 @@ func TestKubeletCauses(t *testing.T) {
 		})}, ""},
 		{"certificate over, lease too old", []tweak{surfaces(expires(0, -time.Hour, -time.Second), func(n *Node) { n.Server.Value.LeaseAge = time.Hour })}, "CertificateExpired critical; APIServerUnreachable critical < CertificateExpired"},
 		{"certificate over, and nobody listens there", []tweak{away, func(f *Facts) { expires(0, -time.Hour, -time.Second)(f.Node) }}, "CertificateExpired critical; APIServerUnreachable critical"},
+		{
+			"certificate over, and the kubelet ends for another reason",
+			[]tweak{refusedLease, young(time.Minute), said(restarted(5, time.Minute, 10*time.Second))},
+			"CertificateExpired critical; APIServerUnreachable critical < CertificateExpired; KubeletCrashLooping critical",
+		},
+		{"certificate over, and the kubelet ends for it", []tweak{refusedLease, young(time.Minute), said(
+			restarted(5, time.Minute, 10*time.Second), signs(signature.KubeletFatal, 5, 6*time.Minute, time.Minute, `"command failed" err="failed to run Kubelet: unable to load bootstrap kubeconfig"`),
+		)}, "CertificateExpired critical; KubeletCrashLooping critical < CertificateExpired; APIServerUnreachable critical < CertificateExpired"},
 		{"certificate over, and no bootstrap", []tweak{surfaces(expires(0, -time.Hour, -time.Minute), unitIn("failed", "failed", "exit-code", time.Minute)), noKubelet, said(
 			signs(signature.KubeletFatal, 1, time.Minute, time.Minute, `"command failed" err="failed to run Kubelet: unable to load bootstrap kubeconfig: stat /etc/kubernetes/bootstrap-kubelet.conf: no such file"`),
 		)}, "CertificateExpired critical; KubeletDown critical < CertificateExpired"},
@@ -172,8 +214,13 @@ func TestStuckCauses(t *testing.T) {
 	stranger.Owner = host.Owner{Unit: "cron.service"}
 	frozenTask := local
 	frozenTask.Wchan = "__refrigerator"
-	freeze := func(g host.FrozenCgroup) func(*Node) {
-		return func(n *Node) { n.Cgroups.Value.Frozen = []host.FrozenCgroup{g} }
+	sleeper := local
+	sleeper.Wchan = "hrtimer_nanosleep"
+	freeze := func(list ...host.FrozenCgroup) func(*Node) {
+		return func(n *Node) { n.Cgroups.Value.Frozen = list }
+	}
+	above := func(top, inner string) tweak {
+		return surfaces(freeze(host.FrozenCgroup{Path: top, Self: true}, host.FrozenCgroup{Path: inner, Tasks: 3, Owner: frozenPod().Owner}))
 	}
 	without := func(change func(*host.FrozenCgroup)) tweak {
 		g := frozenPod()
@@ -213,6 +260,20 @@ func TestStuckCauses(t *testing.T) {
 		{"a frozen task", []tweak{surfaces(blocked(frozenTask), freeze(frozenPod())), statusHangs("container1-0")}, "CgroupFrozen critical; InspectHang critical < CgroupFrozen"},
 
 		{"frozen", []tweak{surfaces(freeze(frozenPod()))}, "CgroupFrozen warning"},
+		{"frozen from above all pods", []tweak{above("/all", "/all/kubepods/pod1/container1-0")}, "CgroupFrozen critical"},
+		{"its pod is frozen", []tweak{above("/kubepods/pod1", "/kubepods/pod1/container1-0")}, "CgroupFrozen warning"},
+		{"its pod is frozen, and its status hangs", []tweak{above("/kubepods/pod1", "/kubepods/pod1/container1-0"), statusHangs("container1-0")}, "CgroupFrozen critical; InspectHang critical < CgroupFrozen"},
+		{"the runtime's slice is frozen", []tweak{surfaces(freeze(
+			host.FrozenCgroup{Path: "/system.slice", Self: true},
+			host.FrozenCgroup{Path: "/system.slice/containerd.service", Tasks: 9, Owner: host.Owner{Unit: "containerd.service"}},
+		)), hangs(everyRPC()...)}, "CgroupFrozen critical; RuntimeHung critical < CgroupFrozen"},
+		{"a task that slept when it was frozen", []tweak{surfaces(blocked(sleeper), freeze(frozenPod())), statusHangs("container1-0")}, "CgroupFrozen critical; InspectHang critical < CgroupFrozen"},
+		{"a task that slept when all pods were frozen", []tweak{surfaces(blocked(sleeper), freeze(host.FrozenCgroup{Path: "/kubepods", Self: true, Tasks: 900})), statusHangs("container1-0")}, "CgroupFrozen critical; InspectHang critical < CgroupFrozen"},
+		{"a task that keeps its group from freezing", []tweak{surfaces(blocked(local), func(n *Node) {
+			g := frozenPod()
+			g.Freezing = true
+			freeze(g)(n)
+		}), statusHangs("container1-0")}, "CgroupFrozen critical; TaskStuck critical < CgroupFrozen; InspectHang critical < TaskStuck"},
 		{"frozen by a parent", []tweak{without(func(g *host.FrozenCgroup) { g.Self = false })}, ""},
 		{"frozen and empty", []tweak{without(func(g *host.FrozenCgroup) { g.Tasks = 0 })}, ""},
 		{"a user's session", []tweak{without(func(g *host.FrozenCgroup) { g.Path, g.Owner = "/user.slice/user-1000.slice", host.Owner{} })}, ""},
@@ -367,6 +428,12 @@ func TestCausesLearnFromTheNode(t *testing.T) {
 func TestCertificatesEnd(t *testing.T) {
 	const day = 24 * time.Hour
 	own := func(n *Node) { n.Certificates.Value[1].Path = "/var/lib/kubelet/pki/kubelet.crt" }
+	inKubeconfig := func(until time.Duration) func(*Node) {
+		return func(n *Node) {
+			old := kubelet.Certificate{Role: "client", Path: "/etc/kubernetes/kubelet.conf", Subject: "system:node:node-7", NotBefore: now().Add(-300 * day), NotAfter: now().Add(until)}
+			n.Certificates.Value = append([]kubelet.Certificate{old}, n.Certificates.Value...)
+		}
+	}
 	for _, tt := range []struct {
 		name    string
 		changes []func(*Node)
@@ -377,6 +444,12 @@ func TestCertificatesEnd(t *testing.T) {
 		{"one for a day, new", []func(*Node){expires(0, -2*time.Hour, 22*time.Hour)}, Result{Status: StatusOK, Summary: "2 certificates are valid, the first until 2026-03-15 01:09:26 UTC"}},
 		{"one for a day, old", []func(*Node){expires(0, -22*time.Hour, 2*time.Hour)}, Result{Status: StatusWarning, Summary: "the kubelet's client certificate ends in 2h, at 2026-03-14 05:09:26 UTC, and was not renewed"}},
 		{"the other of two", []func(*Node){expires(0, -2*time.Hour, 22*time.Hour), expires(1, -360*day, 5*day)}, Result{Status: StatusWarning, Summary: "the kubelet's serving certificate ends in 5 days, at 2026-03-19 03:09:26 UTC, and was not renewed"}},
+		{"the kubeconfig's is over, and the kubelet goes by the newest", []func(*Node){inKubeconfig(-day)}, Result{Status: StatusWarning, Summary: "/etc/kubernetes/kubelet.conf holds a certificate until 2026-03-13 03:09:26 UTC only: the kubelet goes by a newer one, but may not come up when it is started anew"}},
+		{"the kubeconfig's is over soon", []func(*Node){inKubeconfig(6 * day)}, Result{Status: StatusWarning, Summary: "/etc/kubernetes/kubelet.conf holds a certificate until 2026-03-20 03:09:26 UTC only: the kubelet goes by a newer one, but may not come up when it is started anew"}},
+		{"the kubeconfig's is good", []func(*Node){inKubeconfig(90 * day)}, Result{Status: StatusOK, Summary: "3 certificates are valid, the first until 2026-06-12 03:09:26 UTC"}},
+		{"a serving certificate that was given to it, over, and called as its own", []func(*Node){own, expires(1, -400*day, -day), func(n *Node) {
+			n.Settings.Value.TLSCertFile = "/var/lib/kubelet/pki/kubelet.crt"
+		}}, Result{Status: StatusWarning, Summary: "the kubelet's serving certificate expired at 2026-03-13 03:09:26 UTC: kubectl logs, exec and metrics fail where it is verified"}},
 		{"its own serving certificate is over", []func(*Node){own, expires(1, -400*day, -day)}, Result{Status: StatusOK, Summary: "1 certificate is valid, the first until 2026-12-14 03:09:26 UTC"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

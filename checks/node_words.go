@@ -114,7 +114,7 @@ func foldersLine(folders []host.Folder) string {
 
 // byRole orders folders by how much the node needs them.
 func byRole(folders []host.Folder) []host.Folder {
-	order := []string{host.FolderRuntime, host.FolderKubelet, host.FolderLogs}
+	order := []string{host.FolderRuntime, host.FolderState, host.FolderKubelet, host.FolderLogs}
 	place := func(f host.Folder) int {
 		if i := slices.Index(order, f.Role); i >= 0 {
 			return i
@@ -128,9 +128,12 @@ func byRole(folders []host.Folder) []host.Folder {
 
 // needed reports whether the runtime, the kubelet or the pods' logs lie on a file system or disk.
 func needed(folders []host.Folder) bool {
-	return slices.ContainsFunc(folders, func(f host.Folder) bool {
-		return f.Role == host.FolderRuntime || f.Role == host.FolderKubelet || f.Role == host.FolderLogs
-	})
+	return hold(folders, host.FolderRuntime, host.FolderState, host.FolderKubelet, host.FolderLogs)
+}
+
+// hold reports whether one of the folders has one of the roles.
+func hold(folders []host.Folder, roles ...string) bool {
+	return slices.ContainsFunc(folders, func(f host.Folder) bool { return slices.Contains(roles, f.Role) })
 }
 
 // says reports whether an error's text holds one of the kernel's words for it.

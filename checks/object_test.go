@@ -172,6 +172,19 @@ func TestTooLargeSaysWhichSide(t *testing.T) {
 	if len(heavy.Related) != topHeaps || !mentions(heavy.Evidence.For, "29.3 KiB for each entry of batch/report-0 (job)") {
 		t.Errorf("related %+v, evidence %q", heavy.Related, heavy.Evidence.For)
 	}
+	pods := only(t, node(func(f *Facts) {
+		m := f.Measurement
+		for i := range m.Sandboxes.Sandboxes {
+			m.Sandboxes.Sandboxes[i].Size = 5 << 20
+		}
+		measureLists(f)
+	}), codeListTooLarge)
+	if len(pods.Related) == 0 || pods.Related[0].Kind != kindSandbox || !mentions(pods.Evidence.For, "5.0 MiB for each entry of sandbox of web/checkout-1") || mentions(pods.Evidence.For, "container's entry") {
+		t.Errorf("related %+v, evidence %q", pods.Related, pods.Evidence.For)
+	}
+	if first := pods.NextSteps[0].Command; !strings.Contains(first, "pods --id sandbox0 -o json") {
+		t.Errorf("first step %q", first)
+	}
 	streamed := only(t, node(exited(800, 1, 30000), func(f *Facts) {
 		f.Kubelet.CRIListStreaming = true
 		f.Measurement.Containers.Mode = crictl.ModeStream

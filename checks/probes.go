@@ -15,6 +15,7 @@ func Probes() []Probe {
 		mountsProbe(),
 		tasksProbe(),
 		pidsProbe(),
+		holdersProbe(),
 		filesProbe(),
 		inotifyProbe(),
 		conntrackProbe(),
@@ -26,5 +27,6 @@ func Probes() []Probe {
 		serverProbe(),
 		cniProbe(),
 		driverProbe(),
+		sandboxImageProbe(),
 	}
 }

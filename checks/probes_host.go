@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/kdiag/kdiag/checks/host"
+	"github.com/kdiag/kdiag/checks/together"
 )
 
 // The time that probes get. Reading /proc takes milliseconds; a disk that is throttled takes seconds for a write and is
@@ -27,11 +27,12 @@ const foldersTimed = 4
 // starvation. Only where a quota holds the runtime or the kubelet is it waited for.
 const throttleLook = 2 * time.Second
 
-// The units that a kubelet and a runtime may have, in the order in which they are looked for.
+// The units that a kubelet and a runtime may have, in the order in which they are looked for. The snaps are those of EKS on Ubuntu and of
+// Charmed Kubernetes.
 func kubeletUnits() []string {
 	return []string{
 		"kubelet.service", "k3s.service", "k3s-agent.service", "rke2-server.service", "rke2-agent.service",
-		"k0scontroller.service", "k0sworker.service", "snap.microk8s.daemon-kubelite.service",
+		"k0scontroller.service", "k0sworker.service", "snap.microk8s.daemon-kubelite.service", "snap.kubelet-eks.daemon.service", "snap.kubelet.daemon.service",
 	}
 }
 
@@ -102,7 +103,7 @@ func writesProbe() Probe {
 			}
 			folders = folders[:min(len(folders), foldersTimed)]
 			all, failed := make([]host.Writes, len(folders)), make([]error, len(folders))
-			var timing sync.WaitGroup
+			var timing together.Group
 			for i, f := range folders {
 				timing.Go(func() { all[i], failed[i] = host.TimeWrites(ctx, s.Root, f, writesTimed, s.Child) })
 			}
@@ -159,6 +160,20 @@ func pidsProbe() Probe {
 	}, func(n *Node) *Look[host.PIDs] { return &n.PIDs },
 		func(ctx context.Context, s *Surroundings, seen Node) (host.PIDs, error) {
 			return host.ReadPIDs(ctx, s.Root, seen.Population.Value)
+		})
+}
+
+func holdersProbe() Probe {
+	return probe(Probe{
+		ID: "host.holders", Limit: 2 * patientOne, Cheap: true, After: []string{populationID, "kubelet.settings", "host.pressure", "host.memory", "host.pids"},
+		Text: "Only where memory or processes are short: who has most of them, by control group (pods, units) and by process. The working set of a group is what the kubelet counts, its usage less the file pages that were not used lately.",
+	}, func(n *Node) *Look[host.Holders] { return &n.Holders },
+		func(ctx context.Context, s *Surroundings, seen Node) (host.Holders, error) {
+			short := (&Facts{Node: &seen}).shortage()
+			if short == (host.Shortage{}) {
+				return host.Holders{}, skip{"neither memory nor processes are short"}
+			}
+			return host.ReadHolders(ctx, s.Root, seen.Population.Value, short)
 		})
 }
 
@@ -220,7 +235,7 @@ func systemdProbe() Probe {
 		func(ctx context.Context, s *Surroundings, _ Node) (host.Systemd, error) {
 			v, err := host.AskSystemd(ctx, s.Root, kubeletUnits(), runtimeUnits())
 			if errors.Is(err, host.ErrNoSystemd) {
-				err = skip{"systemd does not run here"}
+				err = skip{noSystemd}
 			}
 			return v, err
 		})

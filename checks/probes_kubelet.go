@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/kdiag/kdiag/checks/host"
 	"github.com/kdiag/kdiag/checks/kubelet"
 )
 
@@ -17,6 +18,9 @@ func settingsProbe() Probe {
 	}, func(n *Node) *Look[kubelet.Settings] { return &n.Settings },
 		func(ctx context.Context, s *Surroundings, _ Node) (kubelet.Settings, error) {
 			if s.KubeletPID == 0 {
+				if err := host.Hidden(s.Root); err != nil {
+					return kubelet.Settings{}, err
+				}
 				return kubelet.Settings{}, skip{"no kubelet runs here"}
 			}
 			return kubelet.ReadSettings(ctx, s.Root, s.KubeletPID)
@@ -95,5 +99,18 @@ func driverProbe() Probe {
 				return "", skip{"no runtime was asked"}
 			}
 			return s.RuntimeDriver(ctx)
+		})
+}
+
+func sandboxImageProbe() Probe {
+	return probe(Probe{
+		ID: "runtime.sandboximage", Limit: patientOne, Needs: "a runtime that says it in a verbose Status (containerd 1, CRI-O)",
+		Text: "Which image the runtime makes sandboxes of (sandboxImage of its configuration), and whether that is on the node (ImageStatus).",
+	}, func(n *Node) *Look[SandboxImage] { return &n.SandboxImage },
+		func(ctx context.Context, s *Surroundings, _ Node) (SandboxImage, error) {
+			if s.SandboxImage == nil {
+				return SandboxImage{}, skip{"no runtime was asked"}
+			}
+			return s.SandboxImage(ctx)
 		})
 }

@@ -22,6 +22,8 @@ type Surroundings struct {
 	APIServer   bool                // the kubeconfig's server may be asked: the only connection that leaves the node
 	// RuntimeDriver asks the runtime which cgroup driver to use; nil where there is no runtime to ask.
 	RuntimeDriver func(context.Context) (string, error)
+	// SandboxImage asks the runtime which image it makes sandboxes of, and whether that is on the node; nil as above.
+	SandboxImage func(context.Context) (SandboxImage, error)
 	// Between is the time between two looks at what is counted.
 	Between time.Duration
 }

@@ -63,6 +63,7 @@ func rest(free, total uint64) string {
 func (f *Facts) shortages(inodes bool) []shortage {
 	var out []shortage
 	for _, s := range f.seen().Spaces.Value {
+		s.Folders = f.ofRuntime(s.Folders)
 		total, free := s.Size, s.Free
 		if inodes {
 			total, free = s.Inodes, s.InodesFree
@@ -84,6 +85,16 @@ func (f *Facts) shortages(inodes bool) []shortage {
 		return cmp.Compare(share(a.space.Free, a.space.Size), share(b.space.Free, b.space.Size))
 	})
 	return out
+}
+
+// ofRuntime leaves out the folders of other runtimes than the one that was asked: no kubelet watches that of docker's containerd beside its own.
+func (f *Facts) ofRuntime(folders []host.Folder) []host.Folder {
+	d := f.daemon()
+	asked := func(o host.Folder) bool { return o.PID == d.PID }
+	if d.PID == 0 || d.Guessed || !slices.ContainsFunc(f.seen().Folders.Value, asked) {
+		return folders
+	}
+	return slices.DeleteFunc(slices.Clone(folders), func(o host.Folder) bool { return o.PID != 0 && !asked(o) })
 }
 
 // lacksSpaceForInodes reports whether a file system that makes its inodes out of free space (XFS) has none left of it: statfs
@@ -117,8 +128,8 @@ func (f *Facts) evictionOf(s host.Space, inodes bool, free, total uint64) (strin
 		switch folder.Role {
 		case host.FolderRuntime:
 			signal = "imagefs" + word
-		case host.FolderKubelet, host.FolderLogs:
-		default:
+		case host.FolderKubelet:
+		default: // nodefs is the file system of --root-dir alone (RootFsInfo in pkg/kubelet/cadvisor), whatever else lies elsewhere
 			continue
 		}
 		if least, written := f.evictionBelow(signal, total); free < least {
@@ -211,10 +222,11 @@ func (f *Facts) addRefused(short []shortage, inodes bool) []shortage {
 func (f *Facts) spaceOf(w host.Writes) host.Space {
 	for _, s := range f.seen().Spaces.Value {
 		if s.Mount == w.Mount && w.Mount != "" || slices.Contains(s.Folders, w.Folder) {
+			s.Folders = f.ofRuntime(s.Folders)
 			return s
 		}
 	}
-	return host.Space{Folders: []host.Folder{w.Folder}, Mount: w.Mount}
+	return host.Space{Folders: f.ofRuntime([]host.Folder{w.Folder}), Mount: w.Mount}
 }
 
 // shortCause builds the cause for file systems that are short of something.

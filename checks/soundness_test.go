@@ -85,6 +85,7 @@ func TestNeverHealthy(t *testing.T) {
 		{"another socket, from the environment", []tweak{askedBy(crictl.SourceEnv)}, Unknown, []string{}, "another endpoint: unix:///run/crio/crio.sock", "runtime.endpoint warning"},
 		{"another socket, well-known", []tweak{askedBy(crictl.SourceWellKnown)}, Unknown, []string{}, "another endpoint", "runtime.endpoint warning"},
 		{"another socket, on purpose", []tweak{askedBy(crictl.SourceFlag)}, Healthy, []string{}, "another endpoint", "runtime.endpoint warning"},
+		{"the kubelet's endpoint is none", []tweak{askedBy(crictl.SourceWellKnown), func(f *Facts) { f.Kubelet.Endpoint = "unix://unix:///run/x.sock" }}, Unknown, []string{}, `was given the endpoint "unix://unix:///run/x.sock", which has unix:// twice`, "runtime.endpoint warning"},
 		{"simulated", []tweak{askedBy(crictl.SourceSimulated)}, Healthy, []string{}, "", ""},
 		{"another socket, down", []tweak{socket(crictl.ConnectRefused, ""), askedBy(crictl.SourceEnv)}, Unhealthy, []string{codeRuntimeDown}, "", ""},
 		{"Version fails", []tweak{fails(crictl.Internal, "x", rpcVersion)}, Degraded, []string{codeRuntimeNotReady}, "", "runtime.version critical"},

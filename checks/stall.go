@@ -84,8 +84,7 @@ func (f *Facts) quickWrites() bool {
 func (f *Facts) readOnly() []host.Space {
 	var out []host.Space
 	for _, s := range f.seen().Spaces.Value {
-		written := slices.ContainsFunc(s.Folders, func(o host.Folder) bool { return o.Role == host.FolderRuntime || o.Role == host.FolderKubelet })
-		if s.ReadOnly && written {
+		if s.ReadOnly && hold(s.Folders, host.FolderRuntime, host.FolderState, host.FolderKubelet) {
 			out = append(out, s)
 		}
 	}

@@ -38,6 +38,39 @@ func (s *steps) add(touches, command, why string) {
 	*s = append(*s, NextStep{Why: why, Command: command, Touches: touches})
 }
 
+// nodeName is the name under which the cluster knows this node: that of its settings, else that of its certificate; empty where neither is
+// known.
+func (f *Facts) nodeName() string {
+	n := f.seen()
+	if name := n.Settings.Value.NodeName; name != "" {
+		return name
+	}
+	for _, c := range n.Certificates.Value {
+		if name, ok := strings.CutPrefix(c.Subject, "system:node:"); ok && c.Role == clientCertificate {
+			return name
+		}
+	}
+	return ""
+}
+
+// nameNode puts the node's name into the steps of causes, which write "$(hostname)" for it. Few nodes have a kubeconfig that may drain them,
+// so what is said here is pasted elsewhere: on a control plane node it would drain that one.
+func (f *Facts) nameNode(causes []Cause) []Cause {
+	name := f.nodeName()
+	for _, c := range causes {
+		for i := range c.NextSteps {
+			switch s := &c.NextSteps[i]; {
+			case !strings.Contains(s.Command, "$(hostname)"):
+			case safe(name):
+				s.Command = strings.NewReplacer(`"$(hostname)"`, name, "$(hostname)", name).Replace(s.Command)
+			case s.Touches != TouchesNothing:
+				s.Why += " Pasted elsewhere, it needs the node's name for $(hostname)."
+			}
+		}
+	}
+	return causes
+}
+
 // done orders the steps, keeping the order of those that touch the same, and drops repeated commands.
 func (s steps) done() []NextStep {
 	out := make([]NextStep, 0, len(s))
@@ -139,7 +172,7 @@ func addLookAgain(s *steps, p host.Process) {
 func (f *Facts) addRestart(s *steps) {
 	unit := f.unit()
 	switch {
-	case unit == "":
+	case unit == "", f.otherEndpoint(): // the kubelet's own runtime may be well, and restarts of any other cure no node
 	case f.restartsKubelet():
 		s.add(TouchesKubelet, "systemctl restart "+unit,
 			"The unit runs runtime and kubelet together; containers survive it. While a mount hangs, a restarted kubelet may not come up.")
@@ -233,7 +266,7 @@ func (f *Facts) isStatic(i plegbench.Inspection) bool {
 
 // addNode adds the last rungs of the ladder.
 func addNode(s *steps, why string) {
-	s.add(TouchesScheduler, `kubectl cordon "$(hostname)"`, "Keeps new pods away while this lasts; use the node's name where it is not its host name.")
+	s.add(TouchesScheduler, `kubectl cordon "$(hostname)"`, "Keeps new pods away while this lasts.")
 	s.add(TouchesNode, `kubectl drain "$(hostname)" --ignore-daemonsets --delete-emptydir-data --timeout=5m`, "Moves away what can still be moved. --delete-emptydir-data loses the data in emptyDir volumes.")
 	s.add(TouchesNode, "systemctl reboot", why)
 }
@@ -241,6 +274,11 @@ func addNode(s *steps, why string) {
 // addService adds a look at the runtime's unit and its log.
 func (f *Facts) addService(s *steps) {
 	unit := f.unit()
+	if pid := f.daemon().PID; unit == "" && pid > 1 {
+		s.add(TouchesNothing, fmt.Sprintf("ls -l /proc/%d/exe; cat /proc/%d/cgroup; ps -o pid,ppid,user,lstart,stat,comm -p %d", pid, pid, pid),
+			"What is it that holds the socket, and who started it?")
+		return
+	}
 	if unit == "" {
 		s.add(TouchesNothing, "ss -xlp", "Which process listens on which socket? The runtime's unit is not known here.")
 		return

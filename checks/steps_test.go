@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/kdiag/kdiag/checks/host"
+	"github.com/kdiag/kdiag/checks/kubelet"
 	"github.com/kdiag/kdiag/crictl"
 	"github.com/kdiag/kdiag/plegbench"
 )
@@ -27,7 +28,11 @@ func commands(steps []NextStep, text string) []string {
 
 // at gives the runtime another endpoint.
 func at(endpoint string) tweak {
-	return func(f *Facts) { f.Runtime.Endpoint, f.Processes = endpoint, nil }
+	return func(f *Facts) {
+		k := *f.Kubelet
+		k.Endpoint = endpoint
+		f.Runtime.Endpoint, f.Kubelet, f.Processes = endpoint, &k, nil
+	}
 }
 
 const (
@@ -289,5 +294,40 @@ func TestCleanUpNamesNumbers(t *testing.T) {
 	want := []string{"kdiag gc-exited --yes --audit gc-exited.jsonl --runtime-endpoint unix:///run/containerd/containerd.sock: " + TouchesExited}
 	if diff := cmp.Diff(want, commands(flagged.NextSteps, "--yes")); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// TestStepsNameTheNode wants a drain that is pasted on another machine to meet this node.
+func TestStepsNameTheNode(t *testing.T) {
+	named := func(name string) func(*Node) { return func(n *Node) { n.Settings.Value.NodeName = name } }
+	uncertain := func(n *Node) { n.Certificates = Look[[]kubelet.Certificate]{Skipped: true} }
+	const hint = "Pasted elsewhere, it needs the node's name for $(hostname)."
+	for _, tt := range []struct {
+		name    string
+		tweak   tweak
+		drain   string
+		hinted  bool
+		profile string
+	}{
+		{"as its settings have it", surfaces(named("ip-10-0-1-5.ec2.internal")), "kubectl cordon ip-10-0-1-5.ec2.internal", false, `kubectl get --raw "/api/v1/nodes/ip-10-0-1-5.ec2.internal/proxy/debug/pprof/goroutine?debug=2"`},
+		{"as its certificate has it", surfaces(named("")), "kubectl cordon node-7", false, `kubectl get --raw "/api/v1/nodes/node-7/proxy/debug/pprof/goroutine?debug=2"`},
+		{"nobody knows it", surfaces(named(""), uncertain), `kubectl cordon "$(hostname)"`, true, `kubectl get --raw "/api/v1/nodes/$(hostname)/proxy/debug/pprof/goroutine?debug=2"`},
+		{"a name that no shell should see", surfaces(named("x; reboot"), uncertain), `kubectl cordon "$(hostname)"`, true, `kubectl get --raw "/api/v1/nodes/$(hostname)/proxy/debug/pprof/goroutine?debug=2"`},
+		{"the node was not looked at", func(*Facts) {}, `kubectl cordon "$(hostname)"`, true, `kubectl get --raw "/api/v1/nodes/$(hostname)/proxy/debug/pprof/goroutine?debug=2"`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := only(t, node(tt.tweak, said(incident(2*time.Minute, 4*time.Second))), codePLEGUnhealthy)
+			if got := commands(c.NextSteps, "cordon"); !slices.Equal(got, []string{tt.drain + ": " + TouchesScheduler}) {
+				t.Errorf("%q", got)
+			}
+			if got := commands(c.NextSteps, "pprof"); !slices.Equal(got, []string{tt.profile + ": " + TouchesNothing}) {
+				t.Errorf("%q", got)
+			}
+			for _, s := range c.NextSteps {
+				if want := tt.hinted && strings.Contains(s.Command, "cordon"); strings.HasSuffix(s.Why, hint) != want {
+					t.Errorf("%s: %q", s.Command, s.Why)
+				}
+			}
+		})
 	}
 }

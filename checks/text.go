@@ -7,22 +7,18 @@ import (
 	"strings"
 	"time"
 	"unicode"
+
+	"github.com/kdiag/kdiag/crictl"
 )
 
 // maxText is the most runes of one text from a runtime that a report repeats.
 const maxText = 300
 
 // clean makes a text that came from a runtime safe to print: control characters and whatever else does not print
-// become escapes such as \u001b, and long texts are cut.
+// become escapes such as \u001b, and of long texts the middle is left out.
 func clean(s string) string {
 	var b strings.Builder
-	n := 0
-	for _, r := range s {
-		if n == maxText {
-			b.WriteString("...")
-			break
-		}
-		n++
+	for _, r := range crictl.Shorten(s, maxText) {
 		if unicode.IsPrint(r) {
 			b.WriteRune(r)
 			continue

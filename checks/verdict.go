@@ -1,6 +1,7 @@
 package checks
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -62,7 +63,7 @@ func (f *Facts) unseen(want scope) []string {
 	for _, name := range []string{rpcVersion, rpcStatus, rpcSandboxes, rpcContainers} {
 		switch r := f.rpc(name); {
 		case r.Outcome == notAsked:
-			lines = append(lines, name+" was not asked")
+			lines = append(lines, or(f.cutOff(name), name+" was not asked"))
 		case !r.Outcome.alive():
 			lines = append(lines, callLine(r.last()))
 		}
@@ -79,8 +80,21 @@ func (f *Facts) unseen(want scope) []string {
 	return lines
 }
 
+// cutOff says of an RPC without an outcome for how long it had been asked when the command ended; nothing if it was not asked.
+func (f *Facts) cutOff(name string) string {
+	for _, c := range f.Measurement.Probes {
+		if canonical(c.Method) == name && c.Code == crictl.Canceled && c.Elapsed > 0 {
+			return fmt.Sprintf("%s had not answered after %s, when the command ended", name, duration(c.Elapsed))
+		}
+	}
+	return ""
+}
+
 // connectProblem says why nothing could be asked; empty when it could.
 func connectProblem(c crictl.Connect) string {
+	if c.TTRPC {
+		return "the socket is containerd's ttrpc socket, for its shims, and not its CRI socket"
+	}
 	switch c.State {
 	case crictl.ConnectOK:
 		return ""
@@ -189,8 +203,10 @@ func (f *Facts) otherEndpoint() bool {
 		return false
 	}
 	plain := func(s string) string {
-		s = strings.TrimPrefix(s, "unix://")
-		return strings.TrimPrefix(s, "/var") // /var/run is /run
+		if url, err := crictl.ParseEndpoint(s); err == nil {
+			s = url
+		}
+		return strings.TrimPrefix(strings.TrimPrefix(s, "unix://"), "/var") // /var/run is /run
 	}
 	return plain(f.Kubelet.Endpoint) != plain(f.Runtime.Endpoint)
 }
@@ -201,8 +217,15 @@ func (f *Facts) wrongSocket() bool {
 	return f.otherEndpoint() && f.Runtime.EndpointSource != string(crictl.SourceFlag)
 }
 
-func (f *Facts) endpointProblem() string {
-	return "the kubelet of this host uses another endpoint: " + clean(f.Kubelet.Endpoint)
+func (f *Facts) endpointProblem() string { return "the kubelet of this host " + f.usesOther() }
+
+// usesOther says which other endpoint the kubelet uses, or what is wrong with the one that it was given.
+func (f *Facts) usesOther() string {
+	_, err := crictl.ParseEndpoint(f.Kubelet.Endpoint)
+	if bad, ok := errors.AsType[*crictl.EndpointError](err); ok {
+		return fmt.Sprintf(`was given the endpoint "%s", which %s`, clean(f.Kubelet.Endpoint), clean(bad.Problem))
+	}
+	return "uses another endpoint: " + clean(f.Kubelet.Endpoint)
 }
 
 // problems says, for a person, why an answer is unknown or not whole.
@@ -219,6 +242,9 @@ func (f *Facts) problems(v Verdict, want scope) []string {
 	}
 	if f.otherEndpoint() && !slices.Contains(lines, f.endpointProblem()) {
 		lines = append(lines, f.endpointProblem())
+	}
+	for _, t := range f.NotTaken[:min(len(f.NotTaken), topHeaps)] {
+		lines = append(lines, "not taken for this node's kubelet: "+clean(t.What)+": "+clean(t.Why))
 	}
 	if f.Kubelet != nil && f.Kubelet.Unreadable != "" {
 		lines = append(lines, "the kubelet's settings could not all be read: "+clean(f.Kubelet.Unreadable))

@@ -99,6 +99,7 @@ func TestCheckResults(t *testing.T) {
 		{"no processes", node(func(f *Facts) { f.HostMissing = "permission denied" }), map[string]Status{"host.processes": StatusUnknown}},
 		{"other endpoint", node(func(f *Facts) { f.Kubelet.Endpoint = "unix:///run/crio/crio.sock" }), map[string]Status{"runtime.endpoint": StatusWarning}},
 		{"same endpoint in other words", node(func(f *Facts) { f.Kubelet.Endpoint = "/var/run/containerd/containerd.sock" }), map[string]Status{}},
+		{"same endpoint with one slash", node(func(f *Facts) { f.Kubelet.Endpoint = "unix:/run/containerd/containerd.sock" }), map[string]Status{}},
 		{"slow lists", node(takes(time.Second, rpcSandboxes, rpcContainers)), map[string]Status{"runtime.lists": StatusWarning}},
 		{"flood", node(exited(17000, 100, 1000)), map[string]Status{"relist.size": StatusCritical, "relist.exited": StatusCritical}},
 	} {

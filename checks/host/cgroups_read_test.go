@@ -31,6 +31,7 @@ func TestReadCgroupsVersion2(t *testing.T) {
 		frozen("kubepods", "0", "0", "")
 		frozen("kubepods/pod7", "1", "1", "")
 		frozen("kubepods/pod7/"+idA, "1", "0", "71\n72\n")
+		frozen("kubepods/pod7/"+idB, "1", "0", "")
 		frozen("kubepods/pod8", "0", "1", "81\n")
 		go func() {
 			time.Sleep(time.Second)

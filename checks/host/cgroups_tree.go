@@ -115,14 +115,25 @@ func (h hierarchy) cgroupIn(b []byte, controller string) (string, bool) {
 // walk visits the cgroups of the hierarchy, those near the root first, with their path and folder. It visits no more
 // than maxCgroups and says then that there are more.
 func (h hierarchy) walk(ctx context.Context, at *position, root string, visit func(cgroup, dir string)) (seen int, err error) {
-	top := filepath.Join(root, h.point)
+	err = explore(ctx, at, filepath.Join(root, h.point), maxCgroups, func(cgroup, dir string, _ int) bool {
+		seen++
+		visit(cgroup, dir)
+		return true
+	})
+	return seen, err
+}
+
+// explore visits the cgroups of a folder, itself as / and those near it first, each with its path, its folder and how many lie
+// in it. Those are visited too unless visit says no. Beyond so many it ends, and says that there are more.
+func explore(ctx context.Context, at *position, top string, most int, visit func(cgroup, dir string, children int) bool) error {
+	seen := 0
 	queue := []string{"/"}
 	for len(queue) > 0 {
 		if err := ctx.Err(); err != nil {
-			return seen, fmt.Errorf("walking %s: cut short after %d cgroups: %w", top, seen, err)
+			return fmt.Errorf("walking %s: cut short after %d cgroups: %w", top, seen, err)
 		}
-		if seen == maxCgroups {
-			return seen, fmt.Errorf("walking %s: more than %d cgroups", top, seen)
+		if seen == most {
+			return fmt.Errorf("walking %s: more than %d cgroups", top, seen)
 		}
 		cgroup := queue[0]
 		queue = queue[1:]
@@ -130,18 +141,20 @@ func (h hierarchy) walk(ctx context.Context, at *position, root string, visit fu
 		at.enter(dir)
 		children, err := subfolders(dir)
 		if err != nil && cgroup == "/" {
-			return 0, fmt.Errorf("walking %s: %w", top, err)
+			return fmt.Errorf("walking %s: %w", top, err)
 		}
 		if err != nil {
 			continue // removed meanwhile
 		}
 		seen++
-		visit(cgroup, dir)
+		if !visit(cgroup, dir, len(children)) {
+			continue
+		}
 		for _, name := range children[:min(len(children), maxCgroups)] {
 			queue = append(queue, path.Join(cgroup, name))
 		}
 	}
-	return seen, nil
+	return nil
 }
 
 func subfolders(dir string) ([]string, error) {

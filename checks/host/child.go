@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -28,7 +29,19 @@ const ChildArgument = "kdiag-probe"
 // done by a process that can be left behind: this one always ends. The zero value starts nothing, and what needs a child
 // says so.
 type Child struct {
-	Program string // /proc/self/exe
+	program string
+	earlier func(ctx context.Context, root string) []earlier
+}
+
+// NewChild returns how to start this program, /proc/self/exe, as a child. The looks that share it search the processes once, the
+// first of them, for what earlier runs left behind.
+func NewChild(program string) Child {
+	var once sync.Once
+	var found []earlier
+	return Child{program, func(ctx context.Context, root string) []earlier {
+		once.Do(func() { found = stuckChildren(ctx, root) })
+		return found
+	}}
 }
 
 // errNoChild is the error of a look that must not be made in this process.
@@ -46,7 +59,7 @@ type running struct {
 // process but the pipe: a terminal or a pipe that waits for kdiag's end does not wait for a child that is stuck. Should
 // this process be killed, so is the child.
 func (c Child) start(verb, base string, paths []string) (*running, error) {
-	if c.Program == "" {
+	if c.program == "" {
 		return nil, errNoChild
 	}
 	keepOwn()
@@ -55,7 +68,7 @@ func (c Child) start(verb, base string, paths []string) (*running, error) {
 		return nil, fmt.Errorf("starting a child: %w", err)
 	}
 	defer w.Close()
-	cmd := exec.Command(c.Program, slices.Concat([]string{ChildArgument, verb, base}, paths)...)
+	cmd := exec.Command(c.program, slices.Concat([]string{ChildArgument, verb, base}, paths)...)
 	cmd.Stdout = w
 	cmd.Dir = "/"
 	cmd.Env = []string{}

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/kdiag/kdiag/checks/together"
 )
 
 // How children are used.
@@ -77,7 +79,9 @@ func (q *inquiry) ask(ctx context.Context, spots []spot) ([]outcome, error) {
 	q.base, q.began = hostBase(q.root), time.Now()
 	q.outcomes = make([]outcome, len(spots))
 	q.places, q.free, q.none = make(chan struct{}, maxChildren), maxChildren, make(chan struct{})
-	q.known = stuckChildren(ctx, q.root)
+	if q.child.earlier != nil {
+		q.known = q.child.earlier(ctx, q.root)
+	}
 	for _, e := range q.known {
 		if e.verb == q.verb && q.free > 0 {
 			q.places <- struct{}{}
@@ -131,7 +135,7 @@ func (q *inquiry) work(ctx context.Context, unasked []int) {
 	if len(rest) == 0 || q.alone || q.failed() {
 		return
 	}
-	var wg sync.WaitGroup
+	var wg together.Group
 	for part := range slices.Chunk(rest, (len(rest)+maxChildren-1)/maxChildren) {
 		wg.Go(func() { q.work(ctx, part) })
 	}

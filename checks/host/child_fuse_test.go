@@ -1,7 +1,6 @@
 package host
 
 import (
-	"encoding/binary"
 	"fmt"
 	"os"
 	"strings"
@@ -10,14 +9,14 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/kdiag/kdiag/plegbench/nodebox"
 )
 
-// A deadFuse is a mounted file system whose server reads what it is asked and never answers, as one does that waits for
-// a bucket behind a dead network. Who asks it sleeps until the connection is cut; no signal ends that, since the server
-// has the question already.
+// A deadFuse is a dead file system, mounted.
 type deadFuse struct {
+	*nodebox.DeadFuse
 	point string
-	dev   int
 }
 
 // newDeadFuse mounts one below a folder of a test's.
@@ -27,50 +26,19 @@ func newDeadFuse(t *testing.T, point string) *deadFuse {
 	if err := os.MkdirAll(point, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	dev, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0)
-	if err != nil {
-		unavailable(t, "opening /dev/fuse: %v", err)
-	}
-	options := fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0", dev)
-	if err := unix.Mount("dead.example:/bucket", point, "fuse.dead", unix.MS_NOSUID|unix.MS_NODEV, options); err != nil {
-		unix.Close(dev)
+	f := &deadFuse{nodebox.OpenDeadFuse(t), point}
+	t.Cleanup(f.cut)
+	if err := unix.Mount("dead.example:/bucket", point, "fuse.dead", unix.MS_NOSUID|unix.MS_NODEV, f.Options(f.Dev.Fd())); err != nil {
 		unavailable(t, "mounting fuse: %v", err)
 	}
-	f := &deadFuse{point: point, dev: dev}
-	go f.serve()
-	t.Cleanup(f.cut)
+	go f.Serve()
 	return f
-}
-
-// serve answers FUSE_INIT (include/uapi/linux/fuse.h), and nothing after that.
-func (f *deadFuse) serve() {
-	const headerIn, headerOut, initOut, opInit = 40, 16, 64, 26
-	b := make([]byte, 1<<17)
-	for {
-		n, err := unix.Read(f.dev, b)
-		if err == unix.EINTR || err == unix.EAGAIN {
-			continue
-		}
-		if err != nil || n < headerIn {
-			return
-		}
-		if binary.LittleEndian.Uint32(b[4:]) != opInit {
-			continue
-		}
-		out := make([]byte, headerOut+initOut)
-		binary.LittleEndian.PutUint32(out, uint32(len(out)))
-		copy(out[8:16], b[8:16])                                // the number of the question
-		binary.LittleEndian.PutUint32(out[headerOut:], 7)       // FUSE_KERNEL_VERSION
-		binary.LittleEndian.PutUint32(out[headerOut+4:], 31)    // minor version
-		binary.LittleEndian.PutUint32(out[headerOut+20:], 4096) // max_write
-		_, _ = unix.Write(f.dev, out)
-	}
 }
 
 // cut ends the connection: whoever waits is told so, and ends.
 func (f *deadFuse) cut() {
 	_ = unix.Unmount(f.point, unix.MNT_FORCE|unix.MNT_DETACH)
-	_ = unix.Close(f.dev)
+	_ = f.Dev.Close()
 }
 
 func needsRoot(t *testing.T) {
@@ -83,10 +51,7 @@ func needsRoot(t *testing.T) {
 // unavailable skips a test that this machine cannot run, and fails it where it is promised.
 func unavailable(t *testing.T, format string, args ...any) {
 	t.Helper()
-	if os.Getenv("KDIAG_E2E") != "" {
-		t.Fatalf(format, args...)
-	}
-	t.Skipf(format, args...)
+	nodebox.Need(t, fmt.Sprintf(format, args...))
 }
 
 func mountTmpfs(t *testing.T, point, options string) {
@@ -108,7 +73,7 @@ func testChild(t *testing.T) Child {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return Child{Program: self}
+	return NewChild(self)
 }
 
 // left returns the children of this kind that are stuck in a path below dir.

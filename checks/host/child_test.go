@@ -2,8 +2,10 @@ package host
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -63,6 +65,42 @@ func TestStuckIn(t *testing.T) {
 	}
 	if got := age(filepath.Join(n.root, "proc"), filepath.Join(n.root, "proc/40")).Seconds(); got != 60.5 {
 		t.Errorf("its age is %v s, want 60.5", got)
+	}
+}
+
+// TestChildSearchesOnce wants looks that share a child to find what earlier runs left, and to go through the processes once for it.
+func TestChildSearchesOnce(t *testing.T) {
+	own, err := os.Readlink("/proc/self/ns/pid")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := newNode(t)
+	n.write("proc/uptime", "100.50 7.00\n")
+	stuck := func(pid int) {
+		dir := fmt.Sprintf("proc/%d/", pid)
+		n.process(pid, 1, childName(0), 'D', "")
+		n.write(dir+"comm", childName(0)+"\n")
+		n.write(dir+fmt.Sprintf("task/%d/cmdline", pid), strings.Join([]string{"kdiag", ChildArgument, verbSpace, "/", "/a"}, "\x00")+"\x00")
+		n.link(dir+"ns/pid", own)
+	}
+	found := func(c Child) (pids []int) {
+		for _, e := range c.earlier(t.Context(), n.root) {
+			pids = append(pids, e.pid)
+		}
+		slices.Sort(pids)
+		return pids
+	}
+	stuck(40)
+	c := NewChild("kdiag")
+	if diff := cmp.Diff([]int{40}, found(c)); diff != "" {
+		t.Error(diff)
+	}
+	stuck(50)
+	if diff := cmp.Diff([]int{40}, found(c)); diff != "" {
+		t.Errorf("searched again: %s", diff)
+	}
+	if diff := cmp.Diff([]int{40, 50}, found(NewChild("kdiag"))); diff != "" {
+		t.Error(diff)
 	}
 }
 

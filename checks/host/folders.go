@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -11,6 +12,7 @@ import (
 // What a Folder is to the node.
 const (
 	FolderRuntime = "runtime" // containers and images
+	FolderState   = "state"   // of the runtime: what runs, until the next boot
 	FolderKubelet = "kubelet" // pods and their volumes
 	FolderLogs    = "logs"
 	FolderRoot    = "root"
@@ -25,37 +27,43 @@ var usualRoots = []string{
 	"/var/lib/rancher/rke2/agent/containerd", "/var/lib/k0s/containerd", "/var/snap/microk8s/common/var/lib/containerd",
 }
 
+// usualStates are where runtimes keep the state of what runs unless they are told otherwise.
+var usualStates = []string{"/run/containerd", "/run/k3s/containerd", "/run/crio", "/run/containers/storage"}
+
 // Folders returns the folders that matter to the node. The runtime's is where its daemon has its database open, else each
 // of the usual ones that is there; the kubelet's and the logs' are given, or the defaults. Nothing below them is read.
 func Folders(root string, people Population, kubeletDir, logsDir string) []Folder {
 	var all []Folder
-	add := func(role, path string) {
+	add := func(role, path string, pid int) {
 		for _, f := range all {
 			if f.Path == path && f.Role == role {
 				return
 			}
 		}
-		all = append(all, Folder{Path: path, Role: role})
+		all = append(all, Folder{Path: path, Role: role, PID: pid})
 	}
 	for _, p := range people.daemons() { // without them, the usual places
 		if p.Role != RoleRuntime {
 			continue
 		}
 		if dir := containerdRoot(root, p.PID); dir != "" {
-			add(FolderRuntime, dir)
+			add(FolderRuntime, dir, p.PID)
 		}
 	}
 	if len(all) == 0 {
 		for _, dir := range usualRoots {
 			if _, err := os.Lstat(filepath.Join(root, dir)); err == nil {
-				add(FolderRuntime, dir)
+				add(FolderRuntime, dir, 0)
 			}
 		}
 	}
-	add(FolderKubelet, cmp.Or(kubeletDir, "/var/lib/kubelet"))
-	add(FolderLogs, cmp.Or(logsDir, "/var/log/pods"))
-	add(FolderLogs, "/var/log")
-	add(FolderRoot, "/")
+	for _, dir := range stateFolders(root, people) {
+		add(FolderState, dir, 0)
+	}
+	add(FolderKubelet, cmp.Or(kubeletDir, "/var/lib/kubelet"), 0)
+	add(FolderLogs, cmp.Or(logsDir, "/var/log/pods"), 0)
+	add(FolderLogs, "/var/log", 0)
+	add(FolderRoot, "/", 0)
 	return all
 }
 
@@ -75,6 +83,27 @@ func containerdRoot(root string, pid int) string {
 		}
 	}
 	return ""
+}
+
+// stateFolders finds where runtimes keep the state of what runs: there each shim of containerd has its working directory.
+// Where no shim says so it is each of the usual places that is there.
+func stateFolders(root string, people Population) []string {
+	var all []string
+	for _, pid := range people.shims() {
+		cwd := filepath.Join(root, "proc", strconv.Itoa(pid), "cwd")
+		target, err := os.Readlink(cwd)
+		base, _, ok := strings.Cut(target, "/"+taskDir+"/")
+		if err == nil && ok && filepath.IsAbs(base) && !slices.Contains(all, base) && sameFile(cwd, filepath.Join(root, target)) {
+			all = append(all, base)
+		}
+	}
+	if len(all) > 0 {
+		return all
+	}
+	return slices.DeleteFunc(slices.Clone(usualStates), func(dir string) bool {
+		_, err := os.Lstat(filepath.Join(root, dir))
+		return err != nil
+	})
 }
 
 // sameFile reports whether two names lead to one file.

@@ -25,10 +25,11 @@ func readFrozen(ctx context.Context, at *position, root string, all hierarchies)
 			if !ok || len(frozen) == maxFrozen {
 				return
 			}
-			frozen = append(frozen, FrozenCgroup{
-				Path: cgroup, Self: state.self, Freezing: !state.settled,
-				Tasks: countTasks(dir, h.unified), Owner: ownerOfCgroup(cgroup),
-			})
+			tasks := countTasks(dir, h.unified)
+			if !state.self && tasks == 0 {
+				return // it lies between one that is frozen itself and those with tasks
+			}
+			frozen = append(frozen, FrozenCgroup{Path: cgroup, Self: state.self, Freezing: !state.settled, Tasks: tasks, Owner: ownerOfCgroup(cgroup)})
 		})
 		if err != nil {
 			failed = errors.Join(failed, fmt.Errorf("looking for frozen cgroups: %w", err))

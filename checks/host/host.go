@@ -28,6 +28,7 @@ type Process struct {
 	State    byte      // as in /proc/PID/stat: R S D T t Z I
 	Wchan    string    // kernel function that it waits in; empty when not known or not waiting
 	Started  time.Time // zero when not known
+	Config   string    // the configuration file that a runtime daemon was given on its command line; empty for the default, or when not known
 
 	// Lasting says that two looks some time apart agree: uninterruptible sleep in the same place. One look proves
 	// nothing, since whoever uses a busy disk is in that state for moments.

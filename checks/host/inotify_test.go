@@ -72,7 +72,7 @@ func TestCountInotify(t *testing.T) {
 func TestParseEffectiveUser(t *testing.T) {
 	tests := []struct {
 		in   string
-		want int
+		want uint32
 		ok   bool
 	}{
 		{"Name:\tx\nUid:\t0\t1000\t0\t0\n", 1000, true},
@@ -82,7 +82,7 @@ func TestParseEffectiveUser(t *testing.T) {
 		{"", 0, false},
 	}
 	for _, tt := range tests {
-		if got, ok := parseEffectiveUser([]byte(tt.in)); got != tt.want || ok != tt.ok {
+		if got, ok := parseEffectiveUser([]byte(tt.in)); uint32(got) != tt.want || ok != tt.ok {
 			t.Errorf("parseEffectiveUser(%q) = %d, %v", tt.in, got, ok)
 		}
 	}

@@ -16,6 +16,7 @@ type Memory struct {
 	SwapTotal, SwapFree    uint64
 	Dirty, Writeback       uint64 // waiting for a disk
 	SlabUnreclaimable      uint64 // kernel memory; leaked cgroups show here
+	Shmem                  uint64 // tmpfs and shared memory, whether or not a process has it mapped
 }
 
 const maxDuration = time.Duration(math.MaxInt64)
@@ -43,7 +44,7 @@ func parseMemory(b []byte) (Memory, error) {
 	want := map[string]*uint64{
 		"MemTotal": &m.Total, "MemAvailable": &m.Available, "MemFree": &m.Free,
 		"SwapTotal": &m.SwapTotal, "SwapFree": &m.SwapFree,
-		"Dirty": &m.Dirty, "Writeback": &m.Writeback, "SUnreclaim": &m.SlabUnreclaimable,
+		"Dirty": &m.Dirty, "Writeback": &m.Writeback, "SUnreclaim": &m.SlabUnreclaimable, "Shmem": &m.Shmem,
 	}
 	for line := range strings.Lines(string(b)) {
 		key, rest, _ := strings.Cut(line, ":")

@@ -10,10 +10,11 @@ import (
 
 func TestParseMemory(t *testing.T) {
 	const whole = "MemTotal:       49368168 kB\nMemFree:        1024 kB\nMemAvailable:   2048 kB\nHugePages_Total:       0\n" +
-		"SwapTotal:      12 kB\nSwapFree:       11 kB\nDirty:          10 kB\nWriteback:      9 kB\nWritebackTmp:   5 kB\nSUnreclaim:     8 kB\n"
+		"SwapTotal:      12 kB\nSwapFree:       11 kB\nDirty:          10 kB\nWriteback:      9 kB\nWritebackTmp:   5 kB\nSUnreclaim:     8 kB\n" +
+		"Shmem:          7 kB\nShmemHugePages: 6 kB\n"
 	want := Memory{
 		Total: 49368168 << 10, Free: 1 << 20, Available: 2 << 20, SwapTotal: 12 << 10, SwapFree: 11 << 10,
-		Dirty: 10 << 10, Writeback: 9 << 10, SlabUnreclaimable: 8 << 10,
+		Dirty: 10 << 10, Writeback: 9 << 10, SlabUnreclaimable: 8 << 10, Shmem: 7 << 10,
 	}
 	for _, tt := range []struct {
 		name, in string
@@ -50,7 +51,7 @@ func TestReadMemory(t *testing.T) {
 	}
 	n.write("proc/meminfo", string(b))
 	m, err := ReadMemory(n.root)
-	if err != nil || m.Total == 0 || m.Available == 0 || m.Available > m.Total || m.SlabUnreclaimable == 0 {
+	if err != nil || m.Total == 0 || m.Available == 0 || m.Available > m.Total || m.SlabUnreclaimable == 0 || m.Shmem == 0 {
 		t.Errorf("ReadMemory = %+v, %v", m, err)
 	}
 }

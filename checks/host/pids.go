@@ -65,13 +65,9 @@ func parseLoadTasks(b []byte) (int, error) {
 }
 
 func readPIDCgroups(ctx context.Context, at *position, root string, people Population) ([]CgroupUsage, error) {
-	all, err := readHierarchies(root)
+	h, err := readHierarchyOfPIDs(root)
 	if err != nil {
 		return nil, err
-	}
-	h, ok := all.of("pids")
-	if !ok {
-		return nil, errors.New("reading limits of tasks: no hierarchy has the pids controller")
 	}
 	usages, known := []CgroupUsage{}, map[string]bool{}
 	for _, daemon := range people.daemons() {

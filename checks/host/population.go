@@ -36,7 +36,7 @@ func ReadPopulation(ctx context.Context, root string) (Population, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, rolePatience)
 	defer cancel()
-	err := s.bounded(ctx, func() error { return s.roles(ctx) })
+	err := errors.Join(s.bounded(ctx, func() error { return s.roles(ctx) }), Hidden(root))
 	p := Population{scan: s, all: s.all, roles: map[int]Process{}, missing: err}
 	for _, process := range s.result() {
 		p.roles[process.PID] = process
@@ -62,6 +62,19 @@ func (p Population) daemons() []Process {
 	}
 	slices.SortFunc(list, func(a, b Process) int { return a.PID - b.PID })
 	return list
+}
+
+// shims returns the process ids of shims, in order: at most so many as say where they all are.
+func (p Population) shims() []int {
+	const most = 256
+	var pids []int
+	for pid, process := range p.roles {
+		if process.Role == RoleShim {
+			pids = append(pids, pid)
+		}
+	}
+	slices.Sort(pids)
+	return pids[:min(len(pids), most)]
 }
 
 // byWorth returns the processes in the order in which it is worth to look closer: the runtime, the kubelet, shims and what

@@ -2,6 +2,7 @@ package host
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -20,7 +21,7 @@ const (
 )
 
 // A scan reads the processes under one root. Its goroutine may be abandoned in a read that never returns; what others
-// may still look at then is behind mu.
+// may still look at then is behind mu, or is at.
 type scan struct {
 	proc string
 	boot time.Time
@@ -31,9 +32,9 @@ type scan struct {
 	// timid leaves the command lines of processes in uninterruptible sleep alone: they have their roles by name only.
 	timid bool
 
-	mu      sync.Mutex
-	found   map[int]Process
-	reading string // what is being read, for the error
+	mu    sync.Mutex
+	found map[int]Process
+	at    *position
 }
 
 // Processes returns the processes under root/proc that matter to a container runtime, by process id. Processes inside
@@ -45,30 +46,17 @@ type scan struct {
 func Processes(ctx context.Context, root string) ([]Process, error) {
 	s := newScan(root)
 	err := s.bounded(ctx, func() error { return s.processes(ctx) })
-	return s.result(), err
+	return s.result(), errors.Join(err, Hidden(root))
 }
 
 func newScan(root string) *scan {
-	return &scan{proc: filepath.Join(root, "proc"), argv: map[int][]string{}, found: map[int]Process{}}
+	return &scan{proc: filepath.Join(root, "proc"), argv: map[int][]string{}, found: map[int]Process{}, at: &position{}}
 }
 
 // bounded runs read and waits for it no longer than ctx lives.
 func (s *scan) bounded(ctx context.Context, read func() error) error {
-	done := make(chan error, 1)
-	go func() { done <- read() }()
-	select {
-	case err := <-done:
-		return err
-	case <-ctx.Done():
-	}
-	select {
-	case err := <-done:
-		return err
-	default:
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return fmt.Errorf("reading %s: no end after %d processes, at %s: %w", s.proc, len(s.found), s.reading, ctx.Err())
+	_, err := withinAt(ctx, s.at, func(*position) (struct{}, error) { return struct{}{}, read() })
+	return err
 }
 
 func (s *scan) result() []Process {
@@ -129,7 +117,7 @@ func (s *scan) roles(ctx context.Context) error {
 
 // list reads stat of every process.
 func (s *scan) list(ctx context.Context) error {
-	s.note("its list of processes")
+	s.at.enter("the list of processes in " + s.proc)
 	dir, err := os.Open(s.proc)
 	if err != nil {
 		return fmt.Errorf("listing processes: %w", err)
@@ -196,15 +184,32 @@ func (s *scan) ancestors(st stat) []stat {
 
 // foreign reports whether a process runs in a container and so is not this node's, whatever its name: a shim is among
 // its ancestors. OCI runtimes are started by shims, and plugins of a runtime can be started by a daemon in a container. So
-// may be kubelets, which count unless they have a pid namespace of their own: they belong to other nodes (kind, k3d) then.
+// may be kubelets, which count unless they have a pid namespace of their own: they belong to other nodes (kind, k3d) then. A daemon
+// of another user than root is that user's, whatever he calls it.
 func (s *scan) foreign(st stat, role Role, roles map[int]Role) bool {
-	if role == RoleKubelet {
-		return nested(s.readOf(st, "status"))
-	}
-	if role != RoleRuntime && role != RoleShim {
+	if role != RoleKubelet && role != RoleRuntime && role != RoleShim {
 		return false
 	}
+	if status := s.readOf(st, "status"); role == RoleKubelet {
+		return nested(status) || ofUser(status, os.Geteuid())
+	} else if role == RoleRuntime && ofUser(status, os.Geteuid()) {
+		return true
+	}
 	return slices.ContainsFunc(s.ancestors(st), func(a stat) bool { return roles[a.pid] == RoleShim })
+}
+
+// ofUser reports whether a process is neither root's nor that of the user who runs kdiag. The real user counts as well as the
+// effective one: anybody may start a program that becomes root under another name. They are the first two of the line
+//
+//	Uid:	1000	1000	1000	1000
+func ofUser(status []byte, self int) bool {
+	for line := range strings.Lines(string(status)) {
+		if rest, ok := strings.CutPrefix(line, "Uid:"); ok {
+			ids := strings.Fields(rest)
+			return slices.ContainsFunc(ids[:min(len(ids), 2)], func(id string) bool { return id != "0" && id != strconv.Itoa(self) })
+		}
+	}
+	return false
 }
 
 // nested reports whether a process is in a pid namespace below the reader's, from the line of /proc/PID/status that gives its
@@ -271,7 +276,44 @@ func (s *scan) describe(st stat, role Role, id string) Process {
 		Started: startTime(s.boot, st.start),
 	}
 	p.BlockedThreads, p.BlockedIn = s.blocked(st)
+	if role == RoleRuntime {
+		p.Config = configArg(s.argv[st.pid])
+	}
 	return p
+}
+
+// configArg returns the file behind -c or --config, which containerd and CRI-O (crio -c) share; only a whole path says where it is.
+func configArg(argv []string) string {
+	file := ""
+	for i, arg := range argv {
+		flag, value, joined := strings.Cut(strings.TrimLeft(arg, "-"), "=")
+		if flag != "c" && flag != "config" || !strings.HasPrefix(arg, "-") {
+			continue
+		}
+		if !joined && i+1 < len(argv) {
+			value = argv[i+1]
+		}
+		file = value
+	}
+	if !filepath.IsAbs(file) {
+		return ""
+	}
+	return file
+}
+
+// One returns what /proc/PID/stat says of a process, with its role as far as its name alone tells. It never waits for the process.
+func One(root string, pid int) (Process, error) {
+	s := newScan(root)
+	st, err := parseStat(s.read(strconv.Itoa(pid)+"/stat", 4<<10))
+	if err != nil {
+		return Process{}, fmt.Errorf("reading process %d: %w", pid, err)
+	}
+	s.boot = parseBootTime(s.read("stat", 1<<20))
+	role, _ := identify(st.comm, nil, "")
+	return Process{
+		PID: pid, PPID: st.ppid, Name: st.comm, Role: role, State: st.state, Wchan: s.wchan(strconv.Itoa(pid)),
+		Started: startTime(s.boot, st.start),
+	}, nil
 }
 
 func (s *scan) put(p Process) {
@@ -336,7 +378,7 @@ func splitArgs(b []byte) []string {
 
 // readOf reads a file of a process that can block, and says so first.
 func (s *scan) readOf(st stat, name string) []byte {
-	s.note(fmt.Sprintf("%s of process %d (%s)", name, st.pid, st.comm))
+	s.at.enter(fmt.Sprintf("%s of process %d (%s)", name, st.pid, st.comm))
 	return s.read(strconv.Itoa(st.pid)+"/"+name, maxArgs)
 }
 
@@ -347,10 +389,4 @@ func (s *scan) read(name string, limit int64) []byte {
 		return nil
 	}
 	return b
-}
-
-func (s *scan) note(what string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.reading = what
 }

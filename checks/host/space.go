@@ -10,6 +10,7 @@ import (
 type Folder struct {
 	Path string // as the host sees it, such as /var/lib/containerd
 	Role string // runtime, kubelet, logs, root, temporary
+	PID  int    // of the runtime's daemon that has its database open there; 0 when none was seen
 }
 
 // A Space is the file system under one or more folders.

@@ -23,6 +23,8 @@ type stat struct {
 
 	kernel  bool // a kernel thread
 	threads int  // of the whole process, whichever thread's file it is
+
+	rss uint64 // pages of memory that are resident; 0 where the kernel does not say
 }
 
 // Indexes among the fields that follow comm, of which state is field 3 of proc_pid_stat(5).
@@ -30,6 +32,7 @@ const (
 	flagsField   = 9 - 3
 	threadsField = 20 - 3
 	startField   = 22 - 3
+	rssField     = 24 - 3
 )
 
 // kernelThread is PF_KTHREAD of include/linux/sched.h.
@@ -73,9 +76,13 @@ func parseStat(b []byte) (stat, error) {
 	if err != nil || threads < 0 {
 		return stat{}, fmt.Errorf("number of threads %q", fields[threadsField])
 	}
+	var rss uint64
+	if len(fields) > rssField {
+		rss, _ = strconv.ParseUint(string(fields[rssField]), 10, 64)
+	}
 	return stat{
 		pid: pid, ppid: ppid, comm: string(b[open+1 : end]), state: fields[0][0], start: start,
-		kernel: flags&kernelThread != 0, threads: threads,
+		kernel: flags&kernelThread != 0, threads: threads, rss: rss,
 	}, nil
 }
 

@@ -9,11 +9,12 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"sync"
 	"syscall"
 	"time"
 
 	"github.com/godbus/dbus/v5"
+
+	"github.com/kdiag/kdiag/checks/together"
 )
 
 // ErrNoSystemd says that the host is run by something else.
@@ -48,7 +49,7 @@ func AskSystemd(ctx context.Context, root string, kubeletUnits, runtimeUnits []s
 	defer private.cancel()
 	bus := newLine(ctx, filepath.Join(root, "run/dbus/system_bus_socket"), true)
 	defer bus.cancel()
-	var both sync.WaitGroup
+	var both together.Group
 	both.Go(private.open)
 	both.Go(bus.open)
 	both.Wait()

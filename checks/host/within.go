@@ -39,11 +39,16 @@ func (p *position) String() string {
 // behind, and what it brings later goes nowhere: /proc/PID/cgroup and /proc/cgroups wait for the lock of all control
 // groups, and the fdinfo of an inotify instance for the lock of its marks.
 func within[T any](ctx context.Context, look func(at *position) (T, error)) (T, error) {
+	return withinAt(ctx, &position{}, look)
+}
+
+// withinAt is within for looks that share their position.
+func withinAt[T any](ctx context.Context, at *position, look func(at *position) (T, error)) (T, error) {
 	type outcome struct {
 		value T
 		err   error
 	}
-	at, done := &position{}, make(chan outcome, 1)
+	done := make(chan outcome, 1)
 	go func() {
 		defer func() { // nobody else can catch it here, and no file of a node's is worth the end of all other looks
 			if v := recover(); v != nil {

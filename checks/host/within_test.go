@@ -40,3 +40,14 @@ func TestWithinCatchesPanics(t *testing.T) {
 		t.Errorf("of a look that panics: %v", err)
 	}
 }
+
+func TestScanCatchesPanics(t *testing.T) {
+	s := newScan(t.TempDir())
+	err := s.bounded(t.Context(), func() error {
+		s.readOf(stat{pid: 7, comm: "x"}, "cgroup")
+		panic("boom")
+	})
+	if err == nil || !strings.Contains(err.Error(), "reading cgroup of process 7 (x): boom") {
+		t.Errorf("of a scan that panics: %v", err)
+	}
+}

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"time"
 )
 
 const (
@@ -28,7 +29,8 @@ const (
 
 // ReadCertificates reads the certificate by which the kubelet is known to the API server, and the one with which it serves.
 // Where no kubelet runs (PID 0), those are read that it would start with where kubeadm puts them. Private keys, which stand
-// in the same files, are passed over. A kubelet with a token or a program for a credential has no client certificate.
+// in the same files, are passed over. A kubelet with a token or a program for a credential has no client certificate; one that rotates it
+// may have two, that of its kubeconfig first.
 func ReadCertificates(ctx context.Context, root string, s Settings) ([]Certificate, error) {
 	all := seenBy(root, s.PID)
 	var out []Certificate
@@ -42,11 +44,21 @@ func ReadCertificates(ctx context.Context, root string, s Settings) ([]Certifica
 		client.read(data)
 		out = append(out, client)
 	}
+	if given := rotatedPath(&s); given != "" && client.Path != oneLine(given) {
+		if data, err := all.read(given); err == nil {
+			rotated := Certificate{Role: "client", Path: oneLine(given)}
+			rotated.read(data)
+			out = append(out, rotated)
+		}
+	}
 	if ctx.Err() != nil {
 		return out, fmt.Errorf("reading certificates: %w", ctx.Err())
 	}
 	dir := cmp.Or(s.CertDir, defaultCertDir)
 	names := []string{filepath.Join(dir, servingFile), filepath.Join(dir, ownFile)}
+	if s.PID != 0 && !s.RotateServing && len(s.Problems) == 0 {
+		names = names[1:] // without serverTLSBootstrap one that was given earlier lies there unused
+	}
 	if s.TLSCertFile != "" {
 		names = []string{s.TLSCertFile}
 	}
@@ -117,6 +129,28 @@ func clientPEM(all files, s *Settings) ([]byte, error) {
 		return nil, errNoClientCertificate
 	}
 	return nil, errors.New(reasonOf(err))
+}
+
+// rotatedPath is where a kubelet that renews its certificate keeps the newest pair; empty where none does.
+func rotatedPath(s *Settings) string {
+	if s.PID == 0 || !s.RotateClient {
+		return ""
+	}
+	return filepath.Join(cmp.Or(s.CertDir, defaultCertDir), clientFile)
+}
+
+// knownBy is by what the API server knows the kubelet: one that renews its certificate goes by the newest pair until that expires, whatever
+// stands in its kubeconfig (getCurrentCertificateOrBootstrap in k8s.io/client-go/util/certificate).
+func knownBy(all files, s *Settings, named user) user {
+	given := rotatedPath(s)
+	if given == "" {
+		return named
+	}
+	rotated := user{Certificate: given, Key: given}
+	if pair, err := clientPair(all, rotated); err != nil || pair.Leaf == nil || time.Now().After(pair.Leaf.NotAfter) {
+		return named
+	}
+	return rotated
 }
 
 // kubeconfigOf is empty for a kubelet without an API server.

@@ -12,6 +12,7 @@ func TestReadCertificates(t *testing.T) {
 	authority := newIssuer(t)
 	from, to := time.Date(2025, 1, 2, 3, 4, 5, 0, time.UTC), time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	client, key := authority.pair("system:node:worker-1", from, to)
+	newest, newestKey := authority.pair("system:node:worker-1", to, to.AddDate(1, 0, 0))
 	serving, _ := authority.pair("worker-1@1700000000", from, to)
 	inKubeconfig := "client-certificate: /var/lib/kubelet/pki/kubelet-client-current.pem\n    client-key: /x"
 	for _, tc := range []struct {
@@ -55,6 +56,47 @@ func TestReadCertificates(t *testing.T) {
 			},
 			Settings{PID: 1, Kubeconfig: "/kubeconfig", CertDir: "/pki", TLSCertFile: "/etc/s.crt"},
 			[]Certificate{{Role: "serving", Path: "/etc/s.crt", Subject: "worker-1@1700000000", NotBefore: from, NotAfter: to}},
+		},
+		{
+			"an old pair in the kubeconfig of a kubelet that rotates",
+			func(h tree) {
+				h.file("kubeconfig", kubeconfig("https://127.0.0.1:1", embedded(client, key)))
+				h.file("pki/kubelet-client-current.pem", newest+newestKey)
+				h.file("pki/kubelet.crt", serving)
+			},
+			Settings{PID: 1, Kubeconfig: "/kubeconfig", CertDir: "/pki", RotateClient: true},
+			[]Certificate{
+				{Role: "client", Path: "/kubeconfig", Subject: "system:node:worker-1", NotBefore: from, NotAfter: to},
+				{Role: "client", Path: "/pki/kubelet-client-current.pem", Subject: "system:node:worker-1", NotBefore: to, NotAfter: to.AddDate(1, 0, 0)},
+				{Role: "serving", Path: "/pki/kubelet.crt", Subject: "worker-1@1700000000", NotBefore: from, NotAfter: to},
+			},
+		},
+		{
+			"one for serving that the kubelet was given, and does not ask for any more",
+			func(h tree) {
+				h.file("pki/kubelet-server-current.pem", client)
+				h.file("pki/kubelet.crt", serving)
+			},
+			Settings{PID: 1, CertDir: "/pki"},
+			[]Certificate{{Role: "serving", Path: "/pki/kubelet.crt", Subject: "worker-1@1700000000", NotBefore: from, NotAfter: to}},
+		},
+		{
+			"one for serving that the kubelet asked for",
+			func(h tree) {
+				h.file("pki/kubelet-server-current.pem", serving)
+				h.file("pki/kubelet.crt", client)
+			},
+			Settings{PID: 1, CertDir: "/pki", RotateServing: true},
+			[]Certificate{{Role: "serving", Path: "/pki/kubelet-server-current.pem", Subject: "worker-1@1700000000", NotBefore: from, NotAfter: to}},
+		},
+		{
+			"one for serving, and whether the kubelet asks for it is not known",
+			func(h tree) {
+				h.file("pki/kubelet-server-current.pem", serving)
+				h.file("pki/kubelet.crt", client)
+			},
+			Settings{PID: 1, CertDir: "/pki", Problems: []string{"/k.yaml may not be read by this user"}},
+			[]Certificate{{Role: "serving", Path: "/pki/kubelet-server-current.pem", Subject: "worker-1@1700000000", NotBefore: from, NotAfter: to}},
 		},
 		{
 			"what cannot be read is said",

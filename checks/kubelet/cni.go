@@ -1,6 +1,7 @@
 package kubelet
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,16 +12,19 @@ import (
 	"github.com/containernetworking/cni/libcni"
 )
 
-// confDirs are where the network configuration is, the usual folder first: of K3s and RKE2, and of MicroK8s, which give
-// their containerd one of their own.
+// usualConfDir is where the network configuration is unless a distribution has another place.
+const usualConfDir = "/etc/cni/net.d"
+
+// confDirs are where the network configuration may be: of OpenShift, whose podman leaves files of its own in the usual folder; in the usual
+// folder; of K3s and RKE2, and of MicroK8s, which give their containerd one of their own.
 func confDirs() []string {
-	return []string{"/etc/cni/net.d", defaultK3sDir + "/agent/etc/cni/net.d", "/var/snap/microk8s/current/args/cni-network"}
+	return []string{"/etc/kubernetes/cni/net.d", usualConfDir, defaultK3sDir + "/agent/etc/cni/net.d", "/var/snap/microk8s/current/args/cni-network"}
 }
 
-// pluginDirs are where plugins are: containerd's default, those of distributions, and of the same three.
+// pluginDirs are where plugins are: containerd's default, GKE's, OpenShift's, those of distributions, and of K3s, RKE2 and MicroK8s.
 func pluginDirs() []string {
 	return []string{
-		"/opt/cni/bin", "/usr/lib/cni", "/usr/libexec/cni", "/usr/local/lib/cni",
+		"/opt/cni/bin", "/home/kubernetes/bin", "/var/lib/cni/bin", "/usr/lib/cni", "/usr/libexec/cni", "/usr/local/lib/cni",
 		defaultK3sDir + "/data/cni", defaultK3sDir + "/data/current/bin", "/var/snap/microk8s/current/opt/cni/bin",
 	}
 }
@@ -33,14 +37,14 @@ const (
 // ReadCNI loads the network configuration as containerd does: of all files in the folder whose names end in .conf, .conflist
 // or .json the first by name, and if that one is broken none (go-cni's loadFromConfDir; CRI-O passes over broken files).
 // Without a folder it takes the first of the well-known ones that holds a file, without folders of plugins all well-known
-// ones that are there.
+// ones that are there. Where none is, no plugin is called missing.
 func ReadCNI(ctx context.Context, root, confDir string, binDirs []string) (CNI, error) {
 	host := seenBy(root, 0)
 	dirs := confDirs()
 	if confDir != "" {
 		dirs = []string{confDir}
 	}
-	c := CNI{ConfDir: dirs[0]}
+	c := CNI{ConfDir: cmp.Or(confDir, usualConfDir)}
 	var names []string
 	for _, dir := range dirs {
 		found, err := confFiles(host, dir)
@@ -153,7 +157,7 @@ func (c *CNI) fill(host files, list *libcni.NetworkConfigList) {
 				continue
 			}
 			c.Plugins = append(c.Plugins, oneLine(plugin))
-			if !c.installed(host, plugin) {
+			if len(c.BinDirs) > 0 && !c.installed(host, plugin) {
 				c.Missing = append(c.Missing, oneLine(plugin))
 			}
 		}

@@ -67,7 +67,27 @@ func TestReadCNI(t *testing.T) {
 				h.file("etc/cni/net.d/n/1.conf", `{"type":"a"}`)
 				h.file("etc/cni/net.d/n/2.json", `{"type":"b"}`)
 			},
-			CNI{ConfDir: "/etc/cni/net.d", File: "10.conflist", Name: "n", Plugins: []string{"a"}, Missing: []string{"a"}},
+			CNI{ConfDir: "/etc/cni/net.d", File: "10.conflist", Name: "n", Plugins: []string{"a"}},
+		},
+		{
+			"GKE",
+			func(h tree) {
+				h.file("etc/cni/net.d/10-gke.conf", `{"name":"n","type":"ptp","ipam":{"type":"host-local"}}`)
+				h.program("home/kubernetes/bin/ptp")
+			},
+			CNI{
+				ConfDir: "/etc/cni/net.d", BinDirs: []string{"/home/kubernetes/bin"}, File: "10-gke.conf", Name: "n",
+				Plugins: []string{"ptp", "host-local"}, Missing: []string{"host-local"},
+			},
+		},
+		{
+			"OpenShift, and podman's file",
+			func(h tree) {
+				h.file("etc/cni/net.d/87-podman-bridge.conflist", "{")
+				h.file("etc/kubernetes/cni/net.d/00-multus.conf", `{"name":"multus","type":"multus-shim"}`)
+				h.program("var/lib/cni/bin/multus-shim")
+			},
+			CNI{ConfDir: "/etc/kubernetes/cni/net.d", BinDirs: []string{"/var/lib/cni/bin"}, File: "00-multus.conf", Name: "multus", Plugins: []string{"multus-shim"}},
 		},
 		{
 			"no plugins", func(h tree) { h.file("etc/cni/net.d/10.conflist", `{"name":"../..","cniVersion":"1.1.0"}`) },
@@ -89,7 +109,7 @@ func TestReadCNI(t *testing.T) {
 			"nothing", func(tree) {},
 			CNI{
 				ConfDir: "/etc/cni/net.d",
-				Problem: "there is no network configuration in /etc/cni/net.d, /var/lib/rancher/k3s/agent/etc/cni/net.d, /var/snap/microk8s/current/args/cni-network",
+				Problem: "there is no network configuration in /etc/kubernetes/cni/net.d, /etc/cni/net.d, /var/lib/rancher/k3s/agent/etc/cni/net.d, /var/snap/microk8s/current/args/cni-network",
 			},
 		},
 	} {

@@ -12,12 +12,14 @@ import (
 	"unicode"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/kdiag/kdiag/crictl"
 )
 
 const (
 	// maxFile bounds a configuration file or certificate. The largest in use, a bundle of authorities, has some 300 KiB.
 	maxFile = 2 << 20
-	// maxText bounds, in bytes, a text of another party that is kept.
+	// maxText bounds, in runes, a text of another party that is kept.
 	maxText = 300
 )
 
@@ -72,7 +74,7 @@ func (f files) each(name string, look func(path string) error) error {
 	}
 	var first error
 	for _, base := range bases {
-		err := below(base, name, look)
+		err := crictl.InRoot(base, name, look)
 		if err == nil {
 			return nil
 		}
@@ -81,27 +83,6 @@ func (f files) each(name string, look func(path string) error) error {
 		}
 	}
 	return first
-}
-
-// below opens a name with base as its root, for symbolic links too: kubelet-client-current.pem is a link with an absolute
-// target, which would lead out of a host's root that is mounted at /host. Nothing is opened but a handle, so that no FIFO
-// holds us; the look goes through it.
-func below(base, name string, look func(path string) error) error {
-	dir, err := unix.Open(base, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return &fs.PathError{Op: "open", Path: name, Err: err}
-	}
-	defer unix.Close(dir)
-	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT}
-	fd, err := unix.Openat2(dir, strings.TrimLeft(name, "/"), &how)
-	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) { // before Linux 5.6, or filtered
-		return look(filepath.Join(base, name))
-	}
-	if err != nil {
-		return &fs.PathError{Op: "open", Path: name, Err: err}
-	}
-	defer unix.Close(fd)
-	return look("/proc/self/fd/" + strconv.Itoa(fd))
 }
 
 func readRegular(path string) ([]byte, error) {
@@ -143,9 +124,7 @@ func reasonOf(err error) string {
 
 // oneLine makes a text of another party fit to be kept: one line, nothing invisible, bounded.
 func oneLine(s string) string {
-	if len(s) > maxText {
-		s = s[:maxText] + "…"
-	}
+	s = crictl.Shorten(s, maxText)
 	visible := func(r rune) rune {
 		if unicode.IsSpace(r) {
 			return ' '

@@ -50,7 +50,7 @@ func TestFilesRead(t *testing.T) {
 
 func TestOneLine(t *testing.T) {
 	for text, want := range map[string]string{
-		"a\n b\tc ": "a b c", "\x1b[31mred\x00": "[31mred", "\xff": "?", strings.Repeat("x", maxText+9): strings.Repeat("x", maxText) + "…",
+		"a\n b\tc ": "a b c", "\x1b[31mred\x00": "[31mred", "\xff": "?", strings.Repeat("x", maxText+9): strings.Repeat("x", 149) + "..." + strings.Repeat("x", 148),
 		"right\u202eleft": "rightleft",
 	} {
 		if got := oneLine(text); got != want {

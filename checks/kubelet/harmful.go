@@ -3,12 +3,14 @@ package kubelet
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 )
 
-// Beyond these a setting harms. A default never does.
+// Beyond these a setting harms. A default, of Kubernetes or of a distribution, never does.
 const (
 	// plegThreshold is relistThreshold of pkg/kubelet/pleg upstream: one call that hangs for as long makes PLEG unhealthy.
 	plegThreshold = 3 * time.Minute
@@ -16,8 +18,9 @@ const (
 	longestRequest = 2 * time.Minute
 	// shortestRequest is a quarter of the default. A list or a StopContainer of a busy runtime takes several seconds.
 	shortestRequest = 30 * time.Second
-	// mostPods is what large distributions allow at most; Kubernetes is tested with 110 pods on a node.
-	mostPods = 250
+	// mostPods is what EKS sets by itself on its largest machines (eni-max-pods.txt of awslabs/amazon-eks-ami). GKE allows 256, AKS and
+	// OpenShift 250; Kubernetes is tested with 110 pods on a node.
+	mostPods = 737
 	// longestLease is twice the default: a lease is renewed each quarter of its duration, and node-monitor-grace-period was
 	// 40 s until Kubernetes 1.31 and is 50 s since (kubernetes/kubernetes#126287), so one renewal that is late tips the node.
 	longestLease = 80
@@ -48,7 +51,7 @@ func harmful(s *Settings) []Setting {
 		"nodefs.available":  "The kubelet neither frees the disk nor evicts before it is full, and then runtime and kubelet fail with it.",
 		"nodefs.inodesFree": "The kubelet neither frees inodes nor evicts before there are none, and then no file can be made.",
 	} {
-		if slices.Contains(s.EvictionOff, signal) {
+		if slices.Contains(s.EvictionOff, signal) && !hasRancherEviction(s) {
 			value := s.EvictionHard[signal]
 			if value == "" {
 				value = "not named"
@@ -71,4 +74,11 @@ func harmful(s *Settings) []Setting {
 	}
 	slices.SortFunc(out, func(a, b Setting) int { return cmp.Compare(a.Name, b.Name) })
 	return out
+}
+
+// hasRancherEviction reports whether the thresholds are those that K3s and RKE2 give to their kubelets (kubeletArgs in pkg/daemons/agent of
+// K3s, which RKE2 uses too), whose kubeconfig tells them from others.
+func hasRancherEviction(s *Settings) bool {
+	return strings.HasSuffix(s.Kubeconfig, "/agent/kubelet.kubeconfig") &&
+		maps.Equal(s.EvictionHard, map[string]string{"imagefs.available": "5%", "nodefs.available": "5%"})
 }

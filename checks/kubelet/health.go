@@ -1,6 +1,7 @@
 package kubelet
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -14,10 +15,11 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	kubeletconfigv1beta1 "k8s.io/kubelet/config/v1beta1"
+
+	"github.com/kdiag/kdiag/checks/together"
 )
 
 const (
@@ -42,7 +44,7 @@ func AskHealth(ctx context.Context, root string, s Settings, given Credentials) 
 		return Health{}, errors.New("asking the kubelet: it is in another network namespace than kdiag; run kdiag with the host's network")
 	}
 	var h Health
-	var wg sync.WaitGroup
+	var wg together.Group
 	if s.HealthzAddress != "" {
 		wg.Go(func() { h.Ping = askPlain(ctx, s.HealthzAddress, "/healthz") })
 	}
@@ -54,12 +56,15 @@ func AskHealth(ctx context.Context, root string, s Settings, given Credentials) 
 }
 
 // elsewhere reports whether a process is known to be in another network namespace than ours.
-func elsewhere(root string, pid int) bool {
-	ours, err := os.Readlink("/proc/self/ns/net")
+func elsewhere(root string, pid int) bool { return apart(root, pid, "net") }
+
+// apart reports whether a process is known to be in another namespace of a kind than ours.
+func apart(root string, pid int, kind string) bool {
+	ours, err := os.Readlink("/proc/self/ns/" + kind)
 	if err != nil {
 		return false
 	}
-	theirs, err := os.Readlink(filepath.Join(root, "proc", strconv.Itoa(pid), "ns/net"))
+	theirs, err := os.Readlink(filepath.Join(root, "proc", strconv.Itoa(pid), "ns", kind))
 	return err == nil && ours != theirs
 }
 
@@ -109,14 +114,17 @@ func askBoth(ctx context.Context, d door, s Settings) Health {
 	return open
 }
 
-// judgeEntry says whether the server let us in: it answered something but 401 and 403.
+// judgeEntry says whether the server let us in, and if not, why.
 func (h *Health) judgeEntry(credential string) {
 	switch {
 	case h.Full.Denied && h.SyncLoop.Denied && h.Metrics == nil && h.Pods == nil:
 		h.Credential, h.Unread = "", nil
-		if credential == "" {
+		switch {
+		case credential == "":
 			h.Missing = "the kubelet's server wants a token or a certificate, and none was given or found"
-		} else {
+		case h.Full.Status == http.StatusInternalServerError:
+			h.Missing = fmt.Sprintf("the kubelet could not ask the API server whether the %s lets us in (500)", credential)
+		default:
 			h.Missing = fmt.Sprintf("the kubelet's server does not let us in with the %s (%d)", credential, h.Full.Status)
 		}
 	case h.Full.Status == 0 && h.Metrics == nil && h.Pods == nil:
@@ -160,7 +168,7 @@ func openDoor(root string, s Settings, given Credentials) (door, error) {
 		u := user{Certificate: own, Key: own}
 		if s.Kubeconfig != "" {
 			if _, named, err := readKubeconfig(all, s.Kubeconfig); err == nil && (named.Certificate != "" || len(named.CertificateData) > 0) {
-				u = named
+				u = knownBy(all, &s, named)
 			}
 		}
 		if pair, err := clientPair(all, u); err == nil {
@@ -192,7 +200,7 @@ func givenPair(given Credentials) (tls.Certificate, error) {
 
 // askAll asks everything side by side. Settings are compared when they are given.
 func (d door) askAll(ctx context.Context, h *Health, s *Settings) {
-	var wg sync.WaitGroup
+	var wg together.Group
 	wg.Go(func() { h.Full = d.health(ctx, "/healthz") })
 	wg.Go(func() { h.SyncLoop = d.health(ctx, "/healthz/syncloop") })
 	parts := []struct {
@@ -232,7 +240,7 @@ func (d door) health(ctx context.Context, path string) *Answer {
 	a := &Answer{URL: d.base + path}
 	r, err := fetch(ctx, d.client, d.base+path, d.token, d.timeout, maxHealthBody)
 	a.Took, a.Status = r.took, r.status
-	a.Denied = r.status == http.StatusUnauthorized || r.status == http.StatusForbidden
+	a.Denied = r.status == http.StatusUnauthorized || r.status == http.StatusForbidden || couldNotAsk(r)
 	if r.status == http.StatusOK || r.status >= http.StatusInternalServerError {
 		a.Body = healthText(r.body)
 	}
@@ -242,6 +250,12 @@ func (d door) health(ctx context.Context, path string) *Answer {
 		a.Err = tlsError + other
 	}
 	return a
+}
+
+// couldNotAsk reports whether the kubelet says that it could not ask the API server whether we are let in: with a 500, which says nothing of
+// the kubelet (InstallAuthFilter in pkg/kubelet/server/server.go).
+func couldNotAsk(r reply) bool {
+	return r.status == http.StatusInternalServerError && bytes.HasPrefix(r.body, []byte("Authorization error"))
 }
 
 // healthText keeps the lines of a health check, such as "[-]syncloop failed: reason withheld".
@@ -265,7 +279,9 @@ func (d door) read(ctx context.Context, path string, parse func(io.Reader) error
 	})
 }
 
-// compareConfigz names the settings that /configz, what the kubelet runs with, has otherwise than its files and flags.
+// compareConfigz names the settings that /configz, what the kubelet runs with, has otherwise than its files and flags. The cgroup driver is
+// not compared: since Kubernetes 1.36 /configz shows that of the runtime, whatever the files say (getCgroupDriverFromCRI runs before
+// initConfigz in cmd/kubelet/app/server.go upstream).
 func compareConfigz(body io.Reader, s *Settings) ([]Setting, error) {
 	var doc struct {
 		Config *kubeletconfigv1beta1.KubeletConfiguration `json:"kubeletconfig"`
@@ -286,7 +302,6 @@ func compareConfigz(body io.Reader, s *Settings) ([]Setting, error) {
 			out = append(out, Setting{Name: name, Value: oneLine(fmt.Sprint(runs)), Harm: oneLine(fmt.Sprint(says))})
 		}
 	}
-	add("cgroupDriver", live.CgroupDriver, s.CgroupDriver)
 	add("containerRuntimeEndpoint", live.Endpoint, s.Endpoint)
 	add("featureGates.EventedPLEG", live.EventedPLEG, s.EventedPLEG)
 	add("maxPods", live.MaxPods, s.MaxPods)

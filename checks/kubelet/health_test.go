@@ -149,6 +149,41 @@ func TestAskHealth(t *testing.T) {
 			},
 		},
 		{
+			"the API server is away, and nobody can say who may come in", func(n *node, h tree, s *Settings, _ *Credentials) {
+				h.file("pki/kubelet-client-current.pem", certificate+key)
+				s.CertDir = "/pki"
+				for path := range n.answers {
+					n.answers[path] = say(500, "Authorization error (user=system:node:worker-1, verb=get, resource=nodes, subresource=healthz)")
+				}
+			},
+			func(n *node) Health {
+				unasked := func(path string) *Answer {
+					return &Answer{
+						URL: n.server.URL + path, Status: 500, Denied: true,
+						Body: "Authorization error (user=system:node:worker-1, verb=get, resource=nodes, subresource=healthz)",
+					}
+				}
+				return Health{
+					Ping: ok(n.ping.URL + "/healthz"), Full: unasked("/healthz"), SyncLoop: unasked("/healthz/syncloop"),
+					Missing: "the kubelet could not ask the API server whether the node certificate lets us in (500)",
+				}
+			},
+		},
+		{
+			"the node's newest certificate, not the expired one of its kubeconfig", func(n *node, h tree, s *Settings, _ *Credentials) {
+				h.file("pki/kubelet-client-current.pem", certificate+key)
+				h.file("kubelet.conf", kubeconfig("https://127.0.0.1:1", embedded(authority.expired())))
+				s.Kubeconfig, s.CertDir, s.RotateClient = "/kubelet.conf", "/pki", true
+				n.allow = knownByCertificate
+			},
+			func(n *node) Health {
+				return Health{
+					Ping: ok(n.ping.URL + "/healthz"), Full: ok(n.server.URL + "/healthz"), SyncLoop: ok(n.server.URL + "/healthz/syncloop"),
+					Metrics: &Metrics{}, Pods: &Pods{1, map[string]int{"Running": 1}}, Credential: "node certificate",
+				}
+			},
+		},
+		{
 			"without a credential", func(n *node, _ tree, _ *Settings, _ *Credentials) { n.allow = func(*http.Request) int { return 401 } },
 			func(n *node) Health {
 				return Health{
@@ -185,7 +220,7 @@ func TestAskHealth(t *testing.T) {
 				return Health{
 					Ping:     ok(n.ping.URL + "/healthz"),
 					Full:     &Answer{URL: n.server.URL + "/healthz", Status: 302},
-					SyncLoop: &Answer{URL: n.server.URL + "/healthz/syncloop", Status: 200, Body: "[31m" + strings.Repeat("x", maxText-5) + "…"},
+					SyncLoop: &Answer{URL: n.server.URL + "/healthz/syncloop", Status: 200, Body: "[31m" + strings.Repeat("x", 144) + "..." + strings.Repeat("x", 148)},
 					Unread: []string{
 						"/metrics: reading the kubelet's metrics: none is a kubelet's",
 						"/pods: the answer ends too early", "/configz: 404 Not Found",
@@ -203,7 +238,7 @@ func TestAskHealth(t *testing.T) {
 				return Health{
 					Ping: ok(n.ping.URL + "/healthz"), Full: ok(n.server.URL + "/healthz"), SyncLoop: ok(n.server.URL + "/healthz/syncloop"),
 					Metrics: &Metrics{}, Pods: &Pods{1, map[string]int{"Running": 1}}, Credential: "token",
-					Differs: []Setting{{"cgroupDriver", "systemd", "cgroupfs"}, {"maxPods", "50", "110"}},
+					Differs: []Setting{{"maxPods", "50", "110"}},
 				}
 			},
 		},
@@ -317,6 +352,11 @@ func TestAskHealthFromElsewhere(t *testing.T) {
 	if _, err := AskHealth(t.Context(), h.root, plain(), Credentials{}); err == nil || !strings.Contains(err.Error(), "network namespace") {
 		t.Errorf("error %v", err)
 	}
+	h.file("kubelet.conf", kubeconfig("https://127.0.0.1:1", "token: x"))
+	h.file("ca.crt", newIssuer(t).pem)
+	if _, err := AskServer(t.Context(), h.root, Settings{PID: 812, Kubeconfig: "/kubelet.conf"}); err == nil || !strings.Contains(err.Error(), "network namespace") {
+		t.Errorf("the API server at an address that is another one here: error %v", err)
+	}
 	ours, err := os.Readlink("/proc/self/ns/net")
 	if err != nil {
 		t.Fatal(err)
@@ -370,4 +410,20 @@ func TestGivenPairIsOne(t *testing.T) {
 	if _, err := tls.X509KeyPair([]byte(certificate), []byte(key)); err == nil {
 		t.Error("two keys for one certificate")
 	}
+}
+
+// broken is a transport with a fault of its own.
+type broken struct{}
+
+func (broken) RoundTrip(*http.Request) (*http.Response, error) { panic("boom") }
+
+// TestAskAllPanics wants a fault in a goroutine of the look's to come out in the look's own, where the runner catches it.
+func TestAskAllPanics(t *testing.T) {
+	defer func() {
+		if v := recover(); v != "boom" {
+			t.Errorf("caught %v", v)
+		}
+	}()
+	door{client: &http.Client{Transport: broken{}}, timeout: time.Second}.askAll(t.Context(), &Health{}, nil)
+	t.Error("askAll returned")
 }

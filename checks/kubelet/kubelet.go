@@ -37,6 +37,7 @@ type Settings struct {
 	RotateServing   bool
 	NodeName        string
 	Harmful         []Setting
+	Own             string // what would be among them, but is the distribution's default; one sentence
 	FeatureGates    map[string]bool
 }
 
@@ -57,7 +58,7 @@ type Answer struct {
 	// Hung says that no answer came in time. On 10250 it may be the API server that hangs: the kubelet asks it who we are,
 	// and whether we are let in.
 	Hung   bool
-	Denied bool // 401 or 403: no credential allows it
+	Denied bool // 401 or 403: no credential allows it; or 500: the kubelet could not ask the API server whether one does
 }
 
 // Health is what the kubelet says of itself.

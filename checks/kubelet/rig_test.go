@@ -7,6 +7,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/base64"
 	"encoding/pem"
 	"math/big"
 	"net"
@@ -122,6 +123,17 @@ func (i issuer) pair(name string, from, to time.Time) (certificate, key string) 
 // node is the pair of a node, valid for this hour.
 func (i issuer) node() (certificate, key string) {
 	return i.pair("system:node:worker-1", time.Now().Add(-time.Hour), time.Now().Add(time.Hour))
+}
+
+// expired is the pair of a node, over since an hour.
+func (i issuer) expired() (certificate, key string) {
+	return i.pair("system:node:worker-1", time.Now().Add(-24*time.Hour), time.Now().Add(-time.Hour))
+}
+
+// embedded is a kubeconfig's user with a pair in it.
+func embedded(certificate, key string) string {
+	text := base64.StdEncoding.EncodeToString
+	return "client-certificate-data: " + text([]byte(certificate)) + "\n    client-key-data: " + text([]byte(key))
 }
 
 // serving is the handshake of a server with a certificate for that time.

@@ -11,8 +11,9 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"sync"
 	"time"
+
+	"github.com/kdiag/kdiag/checks/together"
 )
 
 const (
@@ -29,6 +30,9 @@ const (
 func AskServer(ctx context.Context, root string, s Settings) (Server, error) {
 	if s.Kubeconfig == "" {
 		return Server{}, errors.New("asking the API server: the kubelet has no kubeconfig")
+	}
+	if elsewhere(root, s.PID) {
+		return Server{}, errors.New("asking the API server: the kubelet is in another network namespace than kdiag; run kdiag with the host's network")
 	}
 	all := seenBy(root, s.PID)
 	c, u, err := readKubeconfig(all, s.Kubeconfig)
@@ -47,7 +51,7 @@ func AskServer(ctx context.Context, root string, s Settings) (Server, error) {
 	}
 	transport := client.Transport.(*http.Transport)
 	defer transport.CloseIdleConnections()
-	token, identified, problem := credential(all, u, transport.TLSClientConfig)
+	token, identified, problem := credential(all, knownBy(all, &s, u), transport.TLSClientConfig)
 	if base.Scheme != "https" {
 		token = "" // which would be readable on the way
 	}
@@ -59,7 +63,7 @@ func AskServer(ctx context.Context, root string, s Settings) (Server, error) {
 	}
 	var ready, lease reply
 	var readyErr, leaseErr error
-	var wg sync.WaitGroup
+	var wg together.Group
 	wg.Go(func() { ready, readyErr = ask("/readyz", 4<<10) })
 	if identified {
 		wg.Go(func() {

@@ -125,6 +125,38 @@ func refusing(t *testing.T) string {
 	return l.Addr().String()
 }
 
+// TestAskServerAsTheKubeletDoes has an old pair in the kubeconfig, and the newest where the kubelet keeps it.
+func TestAskServerAsTheKubeletDoes(t *testing.T) {
+	authority := newIssuer(t)
+	server := apiserver(t, authority, time.Now().Add(-time.Hour), time.Now().Add(time.Hour), 0)
+	certificate, key := authority.node()
+	outdated, outdatedKey := authority.expired()
+	for _, tc := range []struct {
+		name        string
+		kubeconfig  string
+		newest      string
+		rotates, ok bool
+	}{
+		{"the kubeconfig's is over", embedded(outdated, outdatedKey), certificate + key, true, true},
+		{"the kubeconfig's is over, and the kubelet does not rotate", embedded(outdated, outdatedKey), certificate + key, false, false},
+		{"the newest is over", embedded(certificate, key), outdated + outdatedKey, true, true},
+		{"there is no newest", embedded(certificate, key), "", true, true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			h := newTree(t)
+			h.file("kubelet.conf", kubeconfig(server.URL, tc.kubeconfig))
+			h.file("ca.crt", authority.pem)
+			if tc.newest != "" {
+				h.file("pki/kubelet-client-current.pem", tc.newest)
+			}
+			got, err := AskServer(t.Context(), h.root, Settings{PID: 1 << 30, Kubeconfig: "/kubelet.conf", NodeName: "worker-1", CertDir: "/pki", RotateClient: tc.rotates})
+			if err != nil || got.LeaseRead != tc.ok {
+				t.Errorf("%+v, error %v", got, err)
+			}
+		})
+	}
+}
+
 func TestAskServerCannot(t *testing.T) {
 	for _, tc := range []struct{ name, text, want string }{
 		{"no file", "", "asking the API server: /kubelet.conf does not exist"},

@@ -98,8 +98,11 @@ func ReadSettings(ctx context.Context, root string, pid int) (Settings, error) {
 	if s.TLSCertFile != "" && !filepath.IsAbs(s.TLSCertFile) && len(flags["tls-cert-file"]) == 0 {
 		s.TLSCertFile = filepath.Join(filepath.Dir(configFile), s.TLSCertFile)
 	}
-	s.NodeName = nodeName(all, &s, last(flags["hostname-override"]))
+	s.NodeName = nodeName(all, &s, cmp.Or(last(flags["hostname-override"]), hostName(all, root, pid)))
 	s.Harmful = harmful(&s)
+	if hasRancherEviction(&s) {
+		s.Own = "evictionHard names imagefs.available and nodefs.available alone, as K3s and RKE2 have it by default: nothing is evicted for want of memory or inodes"
+	}
 	if unread > 0 {
 		return s, fmt.Errorf("reading the kubelet's configuration: %s", strings.Join(s.Problems, "; "))
 	}
@@ -117,6 +120,9 @@ func k3s(all files, flags map[string][]string) (problem string) {
 		if _, err := all.stat(path); err == nil && len(flags[flag]) == 0 {
 			flags[flag] = []string{path}
 		}
+	}
+	if len(flags["config-dir"]) == 0 && len(flags["eviction-hard"]) == 0 { // a K3s before 1.32, which hands over flags alone
+		flags["eviction-hard"] = []string{"imagefs.available<5%,nodefs.available<5%"}
 	}
 	return "K3s hands settings to its kubelet inside its process: what is in no file and no argument is shown with the kubelet's default"
 }
@@ -318,8 +324,8 @@ func last(values []string) string {
 }
 
 // nodeName is the name that the kubelet registers: that of its client certificate, which the API server goes by, else that
-// of its flag, else the host's.
-func nodeName(all files, s *Settings, override string) string {
+// of its flag, else the host's, in small letters.
+func nodeName(all files, s *Settings, otherwise string) string {
 	if pem, err := clientPEM(all, s); err == nil {
 		if leaf, err := parseCertificate(pem); err == nil {
 			if name, ok := strings.CutPrefix(leaf.Subject.CommonName, nodeUser); ok {
@@ -327,9 +333,16 @@ func nodeName(all files, s *Settings, override string) string {
 			}
 		}
 	}
-	if override == "" {
-		host, _ := all.read("/proc/sys/kernel/hostname")
-		override = string(host)
+	return strings.ToLower(oneLine(otherwise))
+}
+
+// hostName is the host's name as the kubelet is told it. The kernel tells each reader the name of its own UTS namespace: to a pod, the pod's.
+// There the file must do from which the host takes its name at boot.
+func hostName(all files, root string, pid int) string {
+	name := "/proc/sys/kernel/hostname"
+	if apart(root, pid, "uts") {
+		name = "/etc/hostname"
 	}
-	return strings.ToLower(oneLine(override))
+	text, _ := all.read(name)
+	return string(text)
 }

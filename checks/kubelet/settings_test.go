@@ -21,6 +21,13 @@ func plain() Settings {
 	}
 }
 
+// rancher gives them the thresholds of K3s and RKE2.
+func rancher(s *Settings) {
+	s.EvictionHard = map[string]string{"imagefs.available": "5%", "nodefs.available": "5%"}
+	s.EvictionOff = []string{"imagefs.inodesFree", "memory.available", "nodefs.inodesFree"}
+	s.Own = "evictionHard names imagefs.available and nodefs.available alone, as K3s and RKE2 have it by default: nothing is evicted for want of memory or inodes"
+}
+
 func TestReadSettings(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
@@ -96,6 +103,15 @@ func TestReadSettings(t *testing.T) {
 			func(s *Settings) { s.Kubeconfig, s.NodeName = "/kubelet.conf", "ip-10-0-0-7.ec2.internal" },
 		},
 		{
+			"kdiag is in a pod, which has a name of its own",
+			func(h tree) {
+				h.process("812", "kubelet", "/usr/bin/kubelet")
+				h.link("uts:[4026532000]", "proc/812/ns/uts")
+				h.file("etc/hostname", "Worker-2\n")
+			},
+			func(s *Settings) { s.NodeName = "worker-2" },
+		},
+		{
 			"K3s",
 			func(h tree) {
 				h.process("812", "k3s-server", "/usr/local/bin/k3s", "server", "--kubelet-arg=max-pods=99")
@@ -107,6 +123,57 @@ func TestReadSettings(t *testing.T) {
 				s.Files = []string{"/var/lib/rancher/k3s/agent/etc/kubelet.conf.d/00-k3s-defaults.conf"}
 				s.Kubeconfig = "/var/lib/rancher/k3s/agent/kubelet.kubeconfig"
 				s.MaxPods, s.PodPidsLimit, s.Endpoint = 99, 7, "unix:///run/k3s/containerd/containerd.sock"
+			},
+		},
+		{
+			"K3s before 1.32, which has no folder of drop-ins",
+			func(h tree) {
+				h.process("812", "k3s-agent", "/usr/local/bin/k3s", "agent")
+				h.file("var/lib/rancher/k3s/agent/kubelet.kubeconfig", "")
+			},
+			func(s *Settings) {
+				s.Problems = []string{"K3s hands settings to its kubelet inside its process: what is in no file and no argument is shown with the kubelet's default"}
+				s.Kubeconfig, s.Endpoint = "/var/lib/rancher/k3s/agent/kubelet.kubeconfig", "unix:///run/k3s/containerd/containerd.sock"
+				rancher(s)
+			},
+		},
+		{
+			"K3s before 1.32, told otherwise",
+			func(h tree) {
+				h.process("812", "k3s-agent", "/usr/local/bin/k3s", "agent", "--kubelet-arg=eviction-hard=memory.available<1Gi,nodefs.available<5%,nodefs.inodesFree<5%")
+			},
+			func(s *Settings) {
+				s.Problems = []string{"K3s hands settings to its kubelet inside its process: what is in no file and no argument is shown with the kubelet's default"}
+				s.Endpoint = "unix:///run/k3s/containerd/containerd.sock"
+				s.EvictionHard = map[string]string{"memory.available": "1Gi", "nodefs.available": "5%", "nodefs.inodesFree": "5%"}
+				s.EvictionOff = []string{"imagefs.available", "imagefs.inodesFree"}
+			},
+		},
+		{
+			"RKE2, with as many pods as EKS has",
+			func(h tree) {
+				h.process("812", "kubelet", "kubelet", "--config-dir=/d/agent/etc/kubelet.conf.d", "--kubeconfig=/d/agent/kubelet.kubeconfig", "--max-pods=737")
+				h.file("d/agent/kubelet.kubeconfig", "")
+				h.file("d/agent/etc/kubelet.conf.d/00-rke2-defaults.conf", "evictionHard: {imagefs.available: 5%, nodefs.available: 5%}\n")
+			},
+			func(s *Settings) {
+				s.Files = []string{"/d/agent/etc/kubelet.conf.d/00-rke2-defaults.conf"}
+				s.Kubeconfig, s.MaxPods = "/d/agent/kubelet.kubeconfig", 737
+				rancher(s)
+			},
+		},
+		{
+			"the same thresholds, which somebody else chose",
+			func(h tree) {
+				h.process("812", "kubelet", "kubelet", "--eviction-hard=imagefs.available<5%,nodefs.available<5%")
+			},
+			func(s *Settings) {
+				rancher(s)
+				s.Own = ""
+				s.Harmful = []Setting{
+					{"evictionHard.memory.available", "not named", "The kubelet evicts nothing before memory runs out: the kernel kills instead, whatever it finds."},
+					{"evictionHard.nodefs.inodesFree", "not named", "The kubelet neither frees inodes nor evicts before there are none, and then no file can be made."},
+				}
 			},
 		},
 		{
@@ -132,19 +199,19 @@ func TestReadSettings(t *testing.T) {
 			func(h tree) {
 				h.process("812", "kubelet", "kubelet", "--config=/k.yaml")
 				h.file("k.yaml", "runtimeRequestTimeout: 10m\nfeatureGates: {AllAlpha: true}\nevictionHard: {memory.available: 0%, nodefs.available: 100%, nodefs.inodesFree: 5%}\n"+
-					"maxPods: 500\nnodeLeaseDurationSeconds: 160\nnodeStatusUpdateFrequency: 5m\nhealthzPort: 0\nenableServer: false\n")
+					"maxPods: 738\nnodeLeaseDurationSeconds: 160\nnodeStatusUpdateFrequency: 5m\nhealthzPort: 0\nenableServer: false\n")
 			},
 			func(s *Settings) {
 				s.Files, s.RequestTimeout, s.EventedPLEG, s.FeatureGates = []string{"/k.yaml"}, 10*time.Minute, true, map[string]bool{"AllAlpha": true}
 				s.EvictionHard = map[string]string{"memory.available": "0%", "nodefs.available": "100%", "nodefs.inodesFree": "5%"}
 				s.EvictionOff = []string{"imagefs.available", "imagefs.inodesFree", "memory.available", "nodefs.available"}
-				s.MaxPods, s.LeaseSeconds, s.NodeStatusEvery, s.HealthzAddress, s.Address = 500, 160, 5*time.Minute, "", ""
+				s.MaxPods, s.LeaseSeconds, s.NodeStatusEvery, s.HealthzAddress, s.Address = 738, 160, 5*time.Minute, "", ""
 				s.Harmful = []Setting{
 					{"evictionHard.memory.available", "0%", "The kubelet evicts nothing before memory runs out: the kernel kills instead, whatever it finds."},
 					{"evictionHard.nodefs.available", "100%", "The kubelet neither frees the disk nor evicts before it is full, and then runtime and kubelet fail with it."},
 					{"featureGates.EventedPLEG", "true", "This alpha feature has started containers twice and broken static pods (kubernetes/kubernetes#121003, kubernetes/kubernetes#122697), and PLEG is called unhealthy after 10 minutes only."},
 					{"healthzPort", "0", "Health checkers that ask this port (node-problem-detector, kubeadm) take the kubelet for dead."},
-					{"maxPods", "500", "The relist asks for the pods that changed one after the other; Kubernetes is tested with 110 on a node."},
+					{"maxPods", "738", "The relist asks for the pods that changed one after the other; Kubernetes is tested with 110 on a node."},
 					{"nodeLeaseDurationSeconds", "160", "The lease is renewed each 40s only, and the node is Unknown after 40 s (50 s since Kubernetes 1.32) without it."},
 					{"nodeStatusUpdateFrequency", "5m0s", "The node stays NotReady, or Ready, for up to 5m0s after that changed."},
 					{"runtimeRequestTimeout", "10m0s", "A single CRI call that hangs holds the relist for 10m0s, which alone is past PLEG's threshold of 3m0s."},
@@ -158,7 +225,7 @@ func TestReadSettings(t *testing.T) {
 			got, err := ReadSettings(t.Context(), h.root, 812)
 			want := plain()
 			tc.change(&want)
-			if whole := len(want.Problems) == 0 || tc.name == "K3s"; (err == nil) != whole {
+			if whole := len(want.Problems) == 0 || strings.HasPrefix(tc.name, "K3s"); (err == nil) != whole {
 				t.Errorf("error %v", err)
 			}
 			if diff := cmp.Diff(want, got); diff != "" {

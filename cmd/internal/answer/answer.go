@@ -76,16 +76,24 @@ func problems(f *checks.Facts, err error) ([]string, error) {
 	if f.Measurement == nil {
 		return nil, nil
 	}
-	switch c := f.Measurement.Connect; c.State {
-	case crictl.ConnectDenied:
-		return []string{fmt.Sprintf("%s may not be opened by this user: run kdiag as root (sudo kdiag ...)", f.Runtime.Endpoint)}, nil
-	case crictl.ConnectNotSocket:
-		return nil, &cli.UsageError{
-			Problem: fmt.Sprintf("%s is not a socket: %s", f.Runtime.Endpoint, c.Err),
-			Hint:    "the socket of containerd is usually /run/containerd/containerd.sock, that of CRI-O /run/crio/crio.sock",
-		}
+	if f.NamedTTRPC() {
+		return nil, &cli.UsageError{Problem: f.Runtime.Endpoint + " is containerd's ttrpc socket, for its shims", Hint: checks.CRISocketBeside(f.Runtime.Endpoint)}
 	}
-	return nil, nil
+	if f.Measurement.Connect.State == crictl.ConnectDenied {
+		return []string{fmt.Sprintf("%s may not be opened by this user: run kdiag as root (sudo kdiag ...)", f.Runtime.Endpoint)}, nil
+	}
+	return nil, NotSocket(f.Runtime.Endpoint, f.Measurement.Connect)
+}
+
+// NotSocket is the error of an endpoint that is a file of another kind; nil for all others.
+func NotSocket(endpoint string, c crictl.Connect) error {
+	if c.State != crictl.ConnectNotSocket {
+		return nil
+	}
+	return &cli.UsageError{
+		Problem: fmt.Sprintf("%s is not a socket: %s", endpoint, c.Err),
+		Hint:    "the socket of containerd is usually /run/containerd/containerd.sock, that of CRI-O /run/crio/crio.sock",
+	}
 }
 
 // noEndpoint says what was looked at, when err says that this host has no runtime to ask; else it returns nil.

@@ -43,10 +43,11 @@ func Main(ctx context.Context, env cli.Env, args []string) int {
 	defer stop()
 	context.AfterFunc(ctx, stop)
 
+	out := &output{Writer: env.Out}
+	env.Out = out
 	root := Root(env)
 	root.SetArgs(args)
-	err := root.ExecuteContext(ctx)
-	code, message, hint := cli.ExitCode(err)
+	code, message, hint := cli.ExitCode(out.lost(root.ExecuteContext(ctx)))
 	if message != "" {
 		say(env, "kdiag: "+message)
 	}
@@ -123,6 +124,7 @@ Exit codes: 0 healthy, or the work was done; 1 a problem was found, or part of t
 		explaincmd.NewCommand(env),
 		versioncmd.NewCommand(env),
 	)
+	root.InitDefaultCompletionCmd()
 	usageErrors(root)
 	root.SetHelpCommand(newHelp(root))
 	return root
@@ -135,18 +137,28 @@ func newHelp(root *cobra.Command) *cobra.Command {
 		Short: "Help about any command",
 		RunE: func(_ *cobra.Command, args []string) error {
 			cmd, rest, err := root.Find(args)
-			if err != nil || len(rest) > 0 {
-				return unknownCommand(root, args)
+			if err != nil {
+				return err
+			}
+			if err := unknownCommand(cmd, rest); err != nil {
+				return err
 			}
 			return cmd.Help()
 		},
 	}
 }
 
-// usageErrors makes a wrong number of arguments a usage error in all commands below root.
+// usageErrors makes a wrong number of arguments a usage error in all commands below root. cobra looks at the arguments only
+// of a command that runs something.
 func usageErrors(root *cobra.Command) {
 	for _, cmd := range root.Commands() {
 		cmd.Args = usageArgs(cmd.Args)
+		if cmd.HasSubCommands() {
+			cmd.Args = unknownCommand
+		}
+		if !cmd.Runnable() {
+			cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+		}
 		usageErrors(cmd)
 	}
 }
@@ -162,11 +174,16 @@ func unknownCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	hint := "kdiag --help lists the commands"
-	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
-		hint = "did you mean kdiag " + strings.Join(near, ", kdiag ") + "?"
+	path := cmd.CommandPath()
+	_, name, _ := strings.Cut(path+" "+args[0], " ")
+	hint := path + " --help lists the commands"
+	if !cmd.HasAvailableSubCommands() {
+		hint = path + " --help shows its use"
 	}
-	return &cli.UsageError{Problem: fmt.Sprintf("there is no command %q", args[0]), Hint: hint}
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		hint = "did you mean " + path + " " + strings.Join(near, ", "+path+" ") + "?"
+	}
+	return &cli.UsageError{Problem: fmt.Sprintf("there is no command %q", name), Hint: hint}
 }
 
 // usageArgs makes a wrong number of arguments a usage error.

@@ -1,7 +1,6 @@
 package app_test
 
 import (
-	"encoding/binary"
 	"fmt"
 	"io"
 	"os"
@@ -81,6 +80,8 @@ func TestEndToEndNodeHost(t *testing.T) {
 			wantCulprit(t, cause, func(s checks.Subject) bool { return s.Name == cgroup && s.Pod == "pod-1" })
 		}
 	})
+
+	t.Run("who has the memory and the processes", func(t *testing.T) { nameHolders(t, p, cgroup) })
 
 	t.Run("in uninterruptible sleep", func(t *testing.T) {
 		pid := waitInKernel(t, cgroupDir(t, "freezer", cgroup))
@@ -220,6 +221,50 @@ func eventually(t *testing.T, what string, so func() bool) {
 	t.Fatalf("not so: %s", what)
 }
 
+// nameHolders has a container start 300 processes and leave 300 MiB in a tmpfs, which no process shows. It lets kdiag alone believe
+// that the machine has a gibibyte and 1,000 process ids, and that nobody else has memory.
+func nameHolders(t *testing.T, p program, cgroup string) {
+	pids, memory := cgroupDir(t, "pids", cgroup), cgroupDir(t, "memory", cgroup)
+	crowd := exec.Command("/bin/busybox", "sh", "-c", "echo $$ > "+pids+"/cgroup.procs; i=0; while [ $i -lt 300 ]; do busybox sleep 600 & i=$((i+1)); done; echo up; wait")
+	crowd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	stdout, err := crowd.StdoutPipe()
+	must(t, err)
+	must(t, crowd.Start())
+	defer func() {
+		_ = syscall.Kill(-crowd.Process.Pid, syscall.SIGKILL)
+		_ = crowd.Wait()
+	}()
+	_, err = io.ReadFull(stdout, make([]byte, 3))
+	must(t, err)
+	dir := t.TempDir()
+	for name, content := range map[string]string{
+		"meminfo": "MemTotal: 1048576 kB\nMemFree: 51200 kB\nMemAvailable: 51200 kB\nShmem: 307200 kB\n",
+		"loadavg": "1.00 1.00 1.00 1/950 4711\n", "pid_max": "1000\n",
+	} {
+		must(t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644))
+	}
+	must(t, os.Mkdir(filepath.Join(dir, "tmpfs"), 0o755))
+	p.inside = []string{"unshare", "-m", "--propagation", "private", "/bin/sh", "-c", "cd " + dir + " && mount -t tmpfs none tmpfs && echo $$ > " + memory + `/cgroup.procs &&
+		dd if=/dev/zero of=tmpfs/file bs=1M count=300 2>/dev/null && echo $$ > /sys/fs/cgroup/memory/cgroup.procs &&
+		for other in /sys/fs/cgroup/memory/*/; do case "$other" in */` + strings.Split(cgroup, "/")[1] + `/) ;; *) mount -t tmpfs none "$other" ;; esac; done
+		mount --bind meminfo /proc/meminfo && mount --bind loadavg /proc/loadavg && mount --bind pid_max /proc/sys/kernel/pid_max && exec "$@"`, "sh"}
+	for _, got := range []outcome{p.node(t), p.pleg(t)} {
+		processes := got.names(t, "PIDsExhausted", "MemoryPressure")
+		causes := got.report(t).Causes
+		held := causes[slices.IndexFunc(causes, func(c checks.Cause) bool { return c.Code == "MemoryPressure" })]
+		for _, c := range []checks.Cause{processes, held} {
+			advises(t, c, c.Severity, "kubectl delete pod -n box pod-1")
+			if c.Subject.Pod != "pod-1" {
+				t.Errorf("%s blames %+v", c.Code, c.Subject)
+			}
+		}
+		wantCulprit(t, processes, func(s checks.Subject) bool { return s.ID == strconv.Itoa(crowd.Process.Pid) })
+		if lines := strings.Join(held.Evidence.For, "\n"); !strings.Contains(lines, "box/pod-1 has 30") || !strings.Contains(lines, "MiB are tmpfs or shared memory") {
+			t.Errorf("MemoryPressure says\n%s", lines)
+		}
+	}
+}
+
 // killForMemory has the kernel kill in the container's control group. That is the pod's affair, and no cause; it is said.
 func killForMemory(t *testing.T, p program, cgroup string) {
 	dir := cgroupDir(t, "memory", cgroup)
@@ -314,24 +359,20 @@ func probesIn(point string) int {
 	return n
 }
 
-// A deadFuse is a file system whose server reads what it is asked and never answers, in a mount namespace of its own.
+// A deadFuse is a dead file system in a mount namespace of its own.
 type deadFuse struct {
+	*nodebox.DeadFuse
 	point string
-	dev   *os.File
 	enter []string // the command that enters the namespace
 }
 
 func mountDead(t *testing.T, point string) *deadFuse {
 	t.Helper()
-	fd, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0)
-	if err != nil {
-		nodebox.Need(t, "needs /dev/fuse")
-	}
-	f := &deadFuse{point: point, dev: os.NewFile(uintptr(fd), "/dev/fuse")}
+	f := &deadFuse{DeadFuse: nodebox.OpenDeadFuse(t), point: point}
 	// The kubelet's folder is another one in there, so that nothing of the machine's is touched.
 	holder := exec.Command("/bin/sh", "-c", `mkdir -p /var/lib/kubelet && mount -t tmpfs none /var/lib/kubelet && mkdir -p "$1" &&
-		mount -i -t fuse -o fd=3,rootmode=40000,user_id=0,group_id=0 dead.example:/bucket "$1" && exec 3>&- && echo up && read line`, "sh", point)
-	holder.ExtraFiles = []*os.File{f.dev}
+		mount -i -t fuse -o "$2" dead.example:/bucket "$1" && exec 3>&- && echo up && read line`, "sh", point, f.Options(3))
+	holder.ExtraFiles = []*os.File{f.Dev}
 	holder.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
 	holder.Stderr = os.Stderr
 	stdin, err := holder.StdinPipe()
@@ -347,37 +388,12 @@ func mountDead(t *testing.T, point string) *deadFuse {
 	})
 	_, err = io.ReadFull(stdout, make([]byte, 3))
 	must(t, err)
-	go f.serve(fd) // nothing can be read before the mount
+	go f.Serve()
 	return f
-}
-
-// serve answers FUSE_INIT (include/uapi/linux/fuse.h), and nothing after that.
-func (f *deadFuse) serve(fd int) {
-	const headerIn, headerOut, initOut, opInit = 40, 16, 64, 26
-	b := make([]byte, 1<<17)
-	for {
-		n, err := unix.Read(fd, b)
-		if err == unix.EINTR || err == unix.EAGAIN {
-			continue
-		}
-		if err != nil || n < headerIn {
-			return
-		}
-		if binary.LittleEndian.Uint32(b[4:]) != opInit {
-			continue
-		}
-		out := make([]byte, headerOut+initOut)
-		binary.LittleEndian.PutUint32(out, uint32(len(out)))
-		copy(out[8:16], b[8:16])                                // the number of the question
-		binary.LittleEndian.PutUint32(out[headerOut:], 7)       // FUSE_KERNEL_VERSION
-		binary.LittleEndian.PutUint32(out[headerOut+4:], 31)    // minor version
-		binary.LittleEndian.PutUint32(out[headerOut+20:], 4096) // max_write
-		_, _ = unix.Write(fd, out)
-	}
 }
 
 // cut ends the connection: whoever waits is told so, and ends.
 func (f *deadFuse) cut() {
 	_ = exec.Command(f.enter[0], append(f.enter[1:], "umount", "-c", "-f", f.point)...).Run() // it may be gone
-	_ = f.dev.Close()
+	_ = f.Dev.Close()
 }

@@ -47,7 +47,10 @@ left, the next one removes once that run's time is over. Nothing without the lab
 
 A running kubelet stops sandboxes that it does not know, each 2 s. A canary that meets it is tried again, and
 when that does not help, the answer is unknown. containerd 2 may then keep an idle shim of the stopped canary (17 MB; kdiag
-node shows it at host.shims). While the kubelet skips pods because PLEG is unhealthy, it does not interfere.`,
+node shows it at host.shims). While the kubelet skips pods because PLEG is unhealthy, it does not interfere.
+
+With --cni a network add-on that looks the pod up in the API server, as Calico and Multus do, does not find the canary there
+and refuses it: the answer is unknown.`,
 		Example: `  kdiag canary
   kdiag canary --cni                                     # with a pod network: CNI too
   kdiag canary --image docker.io/library/busybox:1.36 --pull

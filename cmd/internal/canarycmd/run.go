@@ -66,11 +66,8 @@ func take(ctx context.Context, env cli.Env, opts *options) (*checks.CanaryFacts,
 	progress.ASCII = env.ASCII()
 	o := canary.Options{
 		Image: opts.image, Pull: opts.pull, Command: opts.command, CNI: opts.cni,
-		RPCTimeout: rpc, Course: asking - cleanup, Cleanup: cleanup,
+		LogDir: os.TempDir(), RPCTimeout: rpc, Course: asking - cleanup, Cleanup: cleanup,
 		Progress: func(step string) { progress.Update(plegbench.Progress{Phase: step}) },
-	}
-	if !t.Simulated() { // the embedded runtime writes no logs
-		o.LogDir = os.TempDir()
 	}
 	facts.Result = canary.Run(ctx, cri, o)
 	progress.Done()
@@ -84,14 +81,6 @@ func take(ctx context.Context, env cli.Env, opts *options) (*checks.CanaryFacts,
 func knock(ctx context.Context, endpoint string, facts *checks.CanaryFacts) error {
 	ctx, cancel := context.WithTimeout(ctx, knockTimeout)
 	defer cancel()
-	switch c := crictl.Probe(ctx, endpoint); c.State {
-	case crictl.ConnectDenied:
-		facts.Denied = true
-	case crictl.ConnectNotSocket:
-		return &cli.UsageError{
-			Problem: fmt.Sprintf("%s is not a socket: %s", endpoint, c.Err),
-			Hint:    "the socket of containerd is usually /run/containerd/containerd.sock, that of CRI-O /run/crio/crio.sock",
-		}
-	}
-	return nil
+	facts.Connect = crictl.Probe(ctx, endpoint)
+	return answer.NotSocket(endpoint, facts.Connect)
 }

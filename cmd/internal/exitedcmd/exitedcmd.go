@@ -27,6 +27,7 @@ type options struct {
 	target.Sources
 	watch time.Duration
 	next  string // the command that shows what may go
+	look  string // kdiag pleg for the same runtime
 }
 
 // NewCommand returns kdiag exited.
@@ -76,6 +77,7 @@ func (o *options) check(cmd *cobra.Command) error {
 			Hint:    "leave --timeout out: it then grows with --watch",
 		}
 	}
+	o.look = target.CommandLine(cmd, "pleg", target.RuntimeFlags()...)
 	o.next = target.CommandLine(cmd, "gc-exited", append(target.RuntimeFlags(), target.SourceFlags()...)...)
 	return nil
 }
@@ -134,6 +136,7 @@ func take(ctx context.Context, env cli.Env, opts *options) (doc *render.ExitedCe
 			return doc, cli.ExitUnknown, nil
 		}
 		doc.Status = checks.Unhealthy // a runtime that gives no list is an answer
+		doc.NextSteps = []checks.NextStep{checks.StepWhenSilent(opts.look)}
 		return doc, cli.ExitProblem, nil
 	}
 	doc.Census, doc.Missing = census.Census, append(doc.Missing, look.Missing...)

@@ -62,6 +62,8 @@ func (s *session) nextSteps() []checks.NextStep {
 	}
 	again := next.remove(file, risky)
 	switch {
+	case r.Down:
+		return []checks.NextStep{checks.StepWhenSilent(next.look)}
 	case len(r.Problems) > 0, r.DryRun && len(r.Plan.Remove) == 0:
 		return nil
 	case r.DryRun:

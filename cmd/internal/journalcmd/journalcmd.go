@@ -39,7 +39,8 @@ input, which is also read when nothing is named and a pipe or a file is there: k
 
 An episode is a stretch of time, however many records tell of it. It begins with the last relist that was good: the
 time of a record minus the age in it. A kubelet that has just started also says that PLEG is not healthy, until its first
-relist; that is no incident.
+relist; that is no incident. Relists that fail until the log ends are told first, also before their age makes PLEG
+unhealthy.
 
 Times are shown in the zone of the log. --since and --until take RFC 3339, "2026-11-21 03:12:09", 03:12 (the last time
 that it was that late), -15m, "15m ago", today and yesterday; what names no zone is in --zone, else in this machine's.
@@ -47,9 +48,10 @@ that it was that late), -15m, "15m ago", today and yesterday; what names no zone
 With --follow a line is printed for whatever happens and for each change of an episode, until Ctrl-C; with another
 format than text, one document at the end.
 
-Exit codes: 0 all was looked at and no incident found; 1 there was an incident, recovered or not; 2 nothing could be
-looked at (no journal, no permission, no such file, no log in it), bad usage, or interrupted or out of time before an
-incident was found. Where only a part could be read, what is in it decides, and the answer says what is missing.`
+Exit codes: 0 all was looked at and no incident found; 1 there was an incident, recovered or not, or relists fail until
+the log ends; 2 nothing could be looked at (no journal, no permission, no such file, no log in it), bad usage, or
+interrupted or out of time before an incident was found. Where only a part could be read, what is in it decides, and
+the answer says what is missing.`
 
 const example = `  kdiag journal                                        # this node, all that its journal has
   kdiag journal --since -2h                            # the last two hours

@@ -281,7 +281,11 @@ func isPage(path string) bool {
 	return err == nil && (len(head) == 0 || bytes.Contains(head, []byte(render.PageMark)))
 }
 
+// hasIncident reports whether there was an incident, or something fails until the log ends.
 func hasIncident(r *journal.Report) bool {
+	if r.Failing != nil {
+		return true
+	}
 	for _, e := range r.Episodes {
 		if e.Kind == journal.Incident {
 			return true

@@ -45,7 +45,7 @@ to the API server; the logs of the last minutes. One line each, the cause before
 Reads only, but for a few writes of 4 KiB into an unlinked file, which time the runtime's disk. Whatever hangs is left
 behind and named. As root it sees everything; without, each check says what it could not see.
 
-From a pod: privileged, with hostPID and the host's root mounted, kdiag node --host-root /host.`,
+From a pod: privileged, with hostPID, hostNetwork and the host's root mounted, kdiag node --host-root /host.`,
 		Example: `  kdiag node                        # on the sick node
   kdiag node -o brief               # one line
   kdiag node --host-root /host      # from a privileged pod

@@ -7,7 +7,7 @@ import (
 
 // benchmark writes the answer of kdiag relist.
 func (p *page) benchmark(r, against *checks.RelistBenchmark) {
-	p.headline(r.Status, where(r.Host, r.Runtime), sentence(p.cleaner, r.Status, r.Causes, r.Problems, fineRelist(r.Relist)))
+	p.headline(r.Status, where(r.Host, r.Runtime), sentence(p.cleaner, r.Status, r.Causes, r.Problems, fineRelist(fineRuntime, r.Relist)))
 	p.problems(r.Status, r.Causes, r.Problems)
 	p.causes(r.Causes)
 	p.comparison(r, against)
@@ -29,6 +29,9 @@ func (p *page) benchmark(r, against *checks.RelistBenchmark) {
 		p.figures(&s)
 	}
 	p.runtime(r.Runtime, labelWidth)
+	if r.Runtime.Endpoint != "" && r.Runtime.EndpointSource != "simulated" {
+		p.pair("kubelet", labelWidth, "its own state was not looked at: kdiag pleg does")
+	}
 }
 
 // series draws the relists over time.
@@ -105,24 +108,21 @@ func (p *page) rpcTable(rpcs []plegbench.RPCSummary) {
 	p.table(t)
 }
 
-// forecast writes when a limit will be reached at today's growth.
+// forecast writes when a limit will be reached at today's growth; nothing where no list came that could grow.
 func (p *page) forecast(s *plegbench.Summary, f plegbench.Forecast) {
-	p.heading("At today's growth")
-	limit := "the message limit"
-	threshold := "the threshold"
-	if s != nil {
-		limit = size(float64(s.ResponseLimitBytes))
-		threshold = "the threshold of " + duration(s.ThresholdSeconds)
+	if s == nil || s.List == nil || s.List.P50Seconds == nil {
+		return
 	}
+	p.heading("At today's growth")
+	limit := size(float64(s.ResponseLimitBytes))
 	const label = 9
 	p.pair("list size", label, reached(f.SecondsToLimit, limit)+growth(f.BytesPerSecond))
-	p.pair("relist", label, reached(f.SecondsToThreshold, threshold))
+	p.pair("relist", label, reached(f.SecondsToThreshold, "the threshold of "+duration(s.ThresholdSeconds)))
 	if f.BytesPerContainer == nil || f.ContainersAtLimit == nil {
 		return
 	}
 	text := size(*f.BytesPerContainer) + " per container; " + count(*f.ContainersAtLimit) + " containers fill " + limit
-	if s != nil && s.Containers != nil {
-		c := s.Containers
+	if c := s.Containers; c != nil {
 		text += ", now " + count(c.Created+c.Running+c.Exited+c.Unknown)
 	}
 	p.pair("room", label, text)

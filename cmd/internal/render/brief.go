@@ -65,8 +65,7 @@ func tail(s string, width int) string {
 }
 
 func (m room) report(r *checks.Report) string {
-	fine := m.fine(r.Host, r.Relist)
-	return m.line(r.Status, r.Causes, r.Problems, fine)
+	return m.line(r.Status, r.Causes, r.Problems, m.fine(fineNode, r.Host, r.Relist))
 }
 
 func (m room) probe(r *checks.RuntimeProbe) string {
@@ -75,12 +74,12 @@ func (m room) probe(r *checks.RuntimeProbe) string {
 }
 
 func (m room) benchmark(r *checks.RelistBenchmark) string {
-	return m.line(r.Status, r.Causes, r.Problems, m.fine(r.Host, r.Relist))
+	return m.line(r.Status, r.Causes, r.Problems, m.fine(fineRuntime, r.Host, r.Relist))
 }
 
 // fine says of a healthy node what a relist takes.
-func (m room) fine(host string, s *plegbench.Summary) string {
-	return strings.TrimSpace(m.middle(m.prose(host), 24) + " " + fineRelist(s))
+func (m room) fine(found, host string, s *plegbench.Summary) string {
+	return strings.TrimSpace(m.middle(m.prose(host), 24) + " " + fineRelist(found, s))
 }
 
 // line puts a verdict and its first cause into one line. Verdict, code and culprit are never cut away: what is left of

@@ -108,5 +108,9 @@ func (m room) canary(r *checks.CanaryReport) string {
 	if r.Status == checks.Healthy {
 		text = "a canary ran and was removed in " + duration(r.Seconds)
 	}
-	return m.cut(verdictWord(m.cleaner, r.Status) + " " + m.prose(m.middle(m.prose(r.Host), 24)+" "+text))
+	line := verdictWord(m.cleaner, r.Status) + " " + m.prose(m.middle(m.prose(r.Host), 24)+" "+text)
+	if r.Status == checks.Unhealthy { // why it failed stands at the end
+		return m.middle(line, m.width)
+	}
+	return m.cut(line)
 }

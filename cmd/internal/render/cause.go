@@ -1,6 +1,7 @@
 package render
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
@@ -90,26 +91,81 @@ func (p *page) otherCulprit(c checks.Cause) {
 	if c.Subject == nil {
 		return
 	}
-	text := p.subject(*c.Subject)
-	if ids := p.subjectIDs(*c.Subject); ids != "" {
-		text += ", " + ids
-	}
-	p.flow([]span{plain("  culprit: ")}, 4, plain(text))
+	p.flow([]span{plain("  culprit: ")}, 4, plain(p.subjectLine([]checks.Subject{*c.Subject})))
 	p.related(c.Related, relatedOther)
 }
 
 func (p *page) related(subjects []checks.Subject, most int) {
-	for i, s := range subjects {
+	shown := 0
+	for i, alike := range p.alike(subjects) {
 		if i == most {
-			p.flow([]span{plain("    ")}, 4, plain("and "+count(len(subjects)-most)+" more; -o json names them"))
+			p.flow([]span{plain("    ")}, 4, plain("and "+count(len(subjects)-shown)+" more; -o json names them"))
 			return
 		}
-		text := "also " + p.subject(s)
-		if ids := p.subjectIDs(s); ids != "" {
-			text += ", " + ids
-		}
-		p.flow([]span{plain("    ")}, 6, plain(text))
+		shown += len(alike)
+		p.flow([]span{plain("    ")}, 6, plain("also "+p.subjectLine(alike)))
 	}
+}
+
+// alike puts processes together that have the same words: runc alone starts several of one name for a container.
+func (p *page) alike(subjects []checks.Subject) [][]checks.Subject {
+	var groups [][]checks.Subject
+	for _, s := range subjects {
+		i := slices.IndexFunc(groups, func(g []checks.Subject) bool {
+			return pidOf(s) != "" && pidOf(g[0]) != "" && p.subject(g[0]) == p.subject(s) && g[0].PodUID == s.PodUID
+		})
+		if i < 0 {
+			groups = append(groups, nil)
+			i = len(groups) - 1
+		}
+		groups[i] = append(groups[i], s)
+	}
+	return groups
+}
+
+// maxPIDs is how many process ids one line names.
+const maxPIDs = 8
+
+// subjectLine names subjects that are alike in one line, with their ids.
+func (p *page) subjectLine(alike []checks.Subject) string {
+	var pids []string
+	for _, s := range alike {
+		if pid := pidOf(s); pid != "" {
+			pids = append(pids, pid)
+		}
+	}
+	first := alike[0]
+	line := p.subject(first)
+	switch n := len(pids) - maxPIDs; {
+	case len(pids) == 0:
+	case n > 0:
+		line += ", pids" + glue + strings.Join(pids[:maxPIDs], ", ") + " and " + count(n) + " more"
+	case len(pids) == 1:
+		line += ", pid" + glue + pids[0]
+	default:
+		line += ", pids" + glue + strings.Join(pids, ", ")
+	}
+	if len(pids) > 0 {
+		first.ID = ""
+	}
+	if ids := p.subjectIDs(first); ids != "" {
+		line += ", " + ids
+	}
+	return line
+}
+
+// pidOf is the id of the process that a subject is; empty for other subjects.
+func pidOf(s checks.Subject) string {
+	if s.Kind != "Process" {
+		return ""
+	}
+	if len(s.Processes) == 1 && s.Processes[0].PID > 0 {
+		return strconv.Itoa(s.Processes[0].PID)
+	}
+	if pid, err := strconv.Atoi(s.ID); err == nil && pid > 0 {
+		return strconv.Itoa(pid)
+	}
+	return ""
 }
 
 func (p *page) processes(processes []checks.Process) {
@@ -121,7 +177,7 @@ func (p *page) processes(processes []checks.Process) {
 		}
 		age := ""
 		if q.Age != "" {
-			age = "for" + glue + p.prose(q.Age)
+			age = "age" + glue + p.prose(q.Age)
 		}
 		rows = append(rows, []span{
 			plain(p.prose(q.Role)), plain(p.prose(q.Name)), plain("pid" + glue + strconv.Itoa(q.PID)), plain(age), plain(state),

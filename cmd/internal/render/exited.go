@@ -19,6 +19,8 @@ type ExitedCensus struct {
 	Missing  []string `json:"missing"`        // evidence on which pods exist that could not be had, and why
 	Problems []string `json:"problems"`       // what kept kdiag from looking
 	Next     string   `json:"next,omitempty"` // the command that shows what of it may go
+	// NextSteps are for when there is no census.
+	NextSteps []checks.NextStep `json:"nextSteps,omitempty"`
 }
 
 // The rows of the tables of a census; JSON has all.
@@ -94,6 +96,7 @@ func (p *page) census(e *ExitedCensus) {
 		p.flow([]span{plain("  ")}, 2, plain("what may go, as a plan; nothing is removed without --yes"))
 		p.command(4, e.Next)
 	}
+	p.steps(e.NextSteps, true, map[string]bool{})
 }
 
 // worstPods draws the pods with the most exited containers.

@@ -173,6 +173,7 @@ func (p *page) planned(r *GCReport) {
 			p.item(2, plain("?"), p.prose(problem))
 		}
 		p.runtimeOnly(r.Runtime)
+		p.steps(r.NextSteps, true, map[string]bool{})
 		return
 	}
 	p.victimTable(r)

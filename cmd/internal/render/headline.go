@@ -67,12 +67,18 @@ func (p *page) problems(v checks.Verdict, causes []checks.Cause, problems []stri
 	}
 }
 
-// fineRelist says of a healthy node what a relist takes.
-func fineRelist(s *plegbench.Summary) string {
+// What is said of a node without a cause, and of a runtime alone.
+const (
+	fineNode    = "nothing found"
+	fineRuntime = "runtime answers"
+)
+
+// fineRelist says of a healthy node or runtime what a relist takes.
+func fineRelist(found string, s *plegbench.Summary) string {
 	if s == nil || s.ProjectedSeconds == nil || s.ThresholdSeconds <= 0 {
-		return "nothing found"
+		return found
 	}
-	return "nothing found; a relist takes " + duration(*s.ProjectedSeconds) + " of the " +
+	return found + "; a relist takes " + duration(*s.ProjectedSeconds) + " of the " +
 		duration(s.ThresholdSeconds) + " it may take"
 }
 

@@ -33,6 +33,7 @@ const (
 	journalClear                         // looked at, and no incident found
 	journalTrouble                       // no incident, but records that speak of a broken node
 	journalRecovered                     // incidents, and all of them have ended
+	journalFailing                       // no incident that goes on, but relists that fail until the log ends
 	journalUnhealthy                     // an incident whose end the log does not show
 )
 
@@ -50,6 +51,9 @@ func stateOf(r *journal.Report) journalState {
 		}
 		state = journalRecovered
 	}
+	if r.Failing != nil {
+		state = journalFailing
+	}
 	return state
 }
 
@@ -61,6 +65,8 @@ func (s journalState) word() string {
 		return "NO PLEG INCIDENT"
 	case journalRecovered:
 		return "RECOVERED"
+	case journalFailing:
+		return "FAILING"
 	case journalUnhealthy:
 		return "UNHEALTHY"
 	}
@@ -73,7 +79,7 @@ func (i inks) journal(s journalState) lipgloss.Style {
 		return i.goodV
 	case journalTrouble, journalRecovered:
 		return i.warnV
-	case journalUnhealthy:
+	case journalUnhealthy, journalFailing:
 		return i.badV
 	}
 	return i.unknownV
@@ -134,6 +140,7 @@ func (p *page) journal(r *journal.Report) {
 			p.scene(closer, c, explained, false)
 		}
 	}
+	p.failing(r, c)
 	p.incidents(r, c, overview, explained)
 	p.startups(ofKind(r, journal.Startup), c)
 	p.couldNotRead(r)
@@ -157,7 +164,7 @@ func (p *page) journalTop(r *journal.Report, c calendar) {
 		lead = append(lead, plain(p.name(host)+"  "))
 	}
 	p.flow(lead, hang, plain(p.journalSentence(r, c)))
-	if cause := p.causeSentence(incidentsOf(r)); cause != "" {
+	if cause := p.causeSentence(r); cause != "" {
 		p.flow([]span{plain(spaces(hang))}, hang, plain(cause))
 	}
 }

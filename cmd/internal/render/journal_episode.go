@@ -87,6 +87,9 @@ func (p *page) incidentHeading(e journal.Episode, n, of int, c calendar) {
 }
 
 func worstLine(e journal.Episode) string {
+	if e.Kind == journal.Failing {
+		return ""
+	}
 	if e.MaxLastSeenSeconds <= 0 {
 		return "no record states one"
 	}

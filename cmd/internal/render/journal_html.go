@@ -81,7 +81,7 @@ func (s journalState) class() string {
 		return "good"
 	case journalTrouble, journalRecovered:
 		return "warn"
-	case journalUnhealthy:
+	case journalUnhealthy, journalFailing:
 		return "bad"
 	}
 	return "unknown"
@@ -93,7 +93,7 @@ func (p *page) html(r *journal.Report) htmlReport {
 	incidents := incidentsOf(r)
 	h := htmlReport{
 		Title: "kdiag journal", State: state.word(), Class: state.class(), Host: p.prose(r.Host),
-		Sentence: p.journalSentence(r, c), Cause: p.causeSentence(incidents),
+		Sentence: p.journalSentence(r, c), Cause: p.causeSentence(r),
 		Startups: p.startupLines(ofKind(r, journal.Startup), c), Steps: p.cleanSteps(journalSteps(r, c)),
 		Lines: plural(int(r.Lines), "record"), Bytes: size(float64(r.Bytes)),
 		Version: p.prose(r.KdiagVersion),
@@ -116,6 +116,11 @@ func (p *page) html(r *journal.Report) htmlReport {
 		}
 	}
 	told := map[string]bool{}
+	if r.Failing != nil {
+		one := p.htmlIncident(r, *r.Failing, c, overview, map[string]bool{})
+		one.Title, one.State = failingTitle, failingState
+		h.Incidents = append(h.Incidents, one)
+	}
 	for i := range incidents {
 		if i == htmlIncidents {
 			h.MoreIncidents = len(incidents) - i

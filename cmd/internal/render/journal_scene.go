@@ -150,6 +150,9 @@ func sceneOf(r *journal.Report, from, to time.Time) scene {
 		}
 		s.episode(e, number)
 	}
+	if e := r.Failing; e != nil && e.Start != nil && e.End != nil {
+		s.bar(bar{kind: barStuck, from: *e.Start, to: *e.End, open: true, title: "relists fail"})
+	}
 	for _, e := range r.Events {
 		s.event(e)
 	}

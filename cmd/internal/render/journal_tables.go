@@ -226,7 +226,7 @@ func journalSteps(r *journal.Report, c calendar) []checks.NextStep {
 	add := func(why, command string) {
 		steps = append(steps, checks.NextStep{Why: why, Command: command})
 	}
-	if len(incidents) == 0 {
+	if len(incidents) == 0 && r.Failing == nil {
 		if all := troublesOf(r); len(all) > 0 {
 			if d, ok := checks.Lookup(all[0].cause); ok {
 				add("What this looks like, how to confirm it, and what helps", "kdiag explain "+d.Code)
@@ -238,7 +238,7 @@ func journalSteps(r *journal.Report, c calendar) []checks.NextStep {
 		}
 		return steps
 	}
-	e := incidents[mainIncident(incidents)]
+	e := headliner(r, incidents)
 	if d, ok := checks.Lookup(firstCause(e)); ok {
 		add("What this cause means, how to confirm it, and what helps", "kdiag explain "+d.Code)
 	}

@@ -38,9 +38,9 @@ type breakage struct {
 }
 
 // troublesOf returns what breaks a node apart from PLEG, the most serious first. It is empty for a report with an
-// incident: its causes say it there.
+// incident, or with what still fails: its causes say it there.
 func troublesOf(r *journal.Report) []breakage {
-	if len(incidentsOf(r)) > 0 || len(r.Signatures) == 0 {
+	if len(incidentsOf(r)) > 0 || r.Failing != nil || len(r.Signatures) == 0 {
 		return nil
 	}
 	loop, once := kubeletEnds(r)

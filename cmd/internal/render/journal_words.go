@@ -13,7 +13,8 @@ const maxReasonLen = 160
 // journalSentence says what happened in one or two sentences.
 func (p *page) journalSentence(r *journal.Report, c calendar) string {
 	incidents := incidentsOf(r)
-	switch state := stateOf(r); state {
+	state := stateOf(r)
+	switch state {
 	case journalUnknown:
 		return p.nothingRead(r)
 	case journalClear:
@@ -21,12 +22,18 @@ func (p *page) journalSentence(r *journal.Report, c calendar) string {
 	case journalTrouble:
 		return "No record says that PLEG is not healthy, but the node was in trouble. " + p.lookedAt(r, c)
 	}
-	i := mainIncident(incidents)
-	text := whatHappened(incidents, i, c)
-	if len(incidents) == 1 {
+	text := ""
+	switch len(incidents) {
+	case 0:
+	case 1:
 		text = whatHappenedOnce(incidents[0], c)
+	default:
+		text = whatHappened(incidents, mainIncident(incidents), c)
 	}
-	return text
+	if state != journalFailing {
+		return text
+	}
+	return strings.TrimSuffix(whatFails(r, c)+". Before that: "+text, ". Before that: ")
 }
 
 // nothingRead says why nothing could be looked at.
@@ -128,13 +135,18 @@ func whatHappened(incidents []journal.Episode, main int, c calendar) string {
 	return text + "; the log shows no recovery from " + count(open) + " of them, the last is #" + count(main+1)
 }
 
-// causeSentence names the likely cause, and of how many of the incidents it is that of.
-func (p *page) causeSentence(incidents []journal.Episode) string {
-	main := mainIncident(incidents)
-	if main < 0 {
+// causeSentence names the likely cause of what the headline is about, and of how many of the incidents it is that of.
+func (p *page) causeSentence(r *journal.Report) string {
+	incidents := incidentsOf(r)
+	main, e := mainIncident(incidents), journal.Episode{}
+	switch {
+	case stateOf(r) == journalFailing:
+		incidents, e = nil, *r.Failing
+	case main < 0:
 		return ""
+	default:
+		e = incidents[main]
 	}
-	e := incidents[main]
 	if len(e.Causes) == 0 {
 		return "No cause found in the log"
 	}
@@ -214,6 +226,9 @@ func (m room) journal(r *journal.Report) string {
 		return m.cut(state.word() + " " + m.briefClear(r, c))
 	case journalTrouble:
 		return m.cut(state.word() + ", but " + m.briefTrouble(troublesOf(r)[0], c))
+	}
+	if state == journalFailing {
+		return m.cut(state.word() + " " + m.briefFailing(r, c))
 	}
 	e := incidents[mainIncident(incidents)]
 	line := state.word() + " " + plural(len(incidents), "incident")

@@ -10,7 +10,7 @@ import (
 
 // report writes the answer of kdiag pleg and kdiag node.
 func (p *page) report(r *checks.Report) {
-	fine := fineRelist(r.Relist)
+	fine := fineRelist(fineNode, r.Relist)
 	p.headline(r.Status, where(r.Host, r.Runtime), sentence(p.cleaner, r.Status, r.Causes, r.Problems, fine))
 	p.problems(r.Status, r.Causes, r.Problems)
 	if r.Status == checks.Healthy && len(r.Causes) == 0 {
@@ -52,7 +52,7 @@ func (p *page) node(r *checks.Report) {
 		p.runtime(r.Runtime, labelWidth)
 		p.blank()
 	}
-	p.headline(r.Status, where(r.Host, r.Runtime), sentence(p.cleaner, r.Status, r.Causes, r.Problems, fineRelist(r.Relist)))
+	p.headline(r.Status, where(r.Host, r.Runtime), sentence(p.cleaner, r.Status, r.Causes, r.Problems, fineRelist(fineNode, r.Relist)))
 	p.problems(r.Status, r.Causes, r.Problems)
 	p.causes(r.Causes)
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
 	"github.com/kdiag/kdiag/crictl"
 	"github.com/kdiag/kdiag/crictl/gc"
@@ -36,13 +37,12 @@ func (t *Target) LookAtDead(ctx context.Context, env cli.Env, src Sources) Look 
 	look := Look{}
 	hello, cancel := context.WithTimeout(ctx, helloTimeout)
 	version, call := t.Client.Version(hello)
+	if call.Code == crictl.Canceled && hello.Err() != nil && ctx.Err() == nil {
+		call.Code = crictl.DeadlineExceeded // of the hello's own time
+	}
 	cancel()
 	if !call.OK() {
-		look.Problem = unanswered(call)
-		if !call.Hung() && t.denied(ctx) {
-			look.Denied = true
-			look.Problem = t.Endpoint.URL + " may not be opened by this user: run kdiag as root (sudo kdiag ...)"
-		}
+		look.Problem, look.Denied = t.silent(ctx, call)
 		return look
 	}
 	look.Runtime = t.Identity(env)
@@ -64,11 +64,15 @@ func (t *Target) LookAtDead(ctx context.Context, env cli.Env, src Sources) Look 
 	return look
 }
 
-// denied reports whether this user may not open the socket.
-func (t *Target) denied(ctx context.Context) bool {
+// silent says why the runtime did not answer its first call, and whether this user may not ask.
+func (t *Target) silent(ctx context.Context, call crictl.Call) (problem string, denied bool) {
 	ctx, cancel := context.WithTimeout(ctx, knockTimeout)
 	defer cancel()
-	return crictl.Probe(ctx, t.Endpoint.URL).State == crictl.ConnectDenied
+	c := crictl.Probe(ctx, t.socket)
+	if c.State == crictl.ConnectDenied {
+		return t.Endpoint.URL + " may not be opened by this user: run kdiag as root (sudo kdiag ...)", true
+	}
+	return checks.WhySilent(t.Runtime(), c, call), false
 }
 
 // unknownKeep says why it is not known how many exited containers the kubelet of this runtime keeps.
@@ -132,7 +136,7 @@ func unanswered(call crictl.Call) string {
 	if call.Hung() {
 		return fmt.Sprintf("the runtime did not answer %s within %v", call.Method, call.Elapsed.Round(time.Millisecond))
 	}
-	return shorten(fmt.Sprintf("%s: %s: %s", call.Method, call.Code, call.Err))
+	return crictl.Shorten(fmt.Sprintf("%s: %s: %s", call.Method, call.Code, call.Err), maxReason)
 }
 
 // Identity says which node this is, by what stays the same until the next boot. The endpoint of a simulation is named by

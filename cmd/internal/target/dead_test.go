@@ -38,7 +38,7 @@ func TestLookAtHung(t *testing.T) {
 	go func() { done <- k.LookAtDead(t.Context(), cli.Env{Root: t.TempDir(), Now: time.Now}, Sources{}) }()
 	select {
 	case look := <-done:
-		if !strings.Contains(look.Problem, "did not answer Version") || look.Denied {
+		if !strings.Contains(look.Problem, "Version did not answer") || look.Denied {
 			t.Errorf("%q, denied: %v", look.Problem, look.Denied)
 		}
 	case <-time.After(helloTimeout):

@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -91,14 +90,14 @@ func (t *Target) evidence(ctx context.Context, env cli.Env, src Sources, sandbox
 	source(&e.PodsWithout, func(ctx context.Context) (err error) {
 		e.Pods, err = t.pods(ctx, env, src)
 		if err == nil && !knows(here, e.Pods, func(p gc.KubeletPod) string { return p.UID }) {
-			err = errors.New("none of them has a sandbox here, so they are those of another node")
+			err = errors.New("none of them has a sandbox here: they are those of another node, or none of them has been started yet")
 		}
 		return err
 	})
 	source(&e.DirsWithout, func(ctx context.Context) (err error) {
 		e.Dirs, err = t.podDirs(ctx, env, src)
 		if err == nil && !knows(here, e.Dirs, func(uid string) string { return uid }) {
-			err = errors.New("none of them is of a pod that has a sandbox here, so they are those of another kubelet")
+			err = errors.New("none of them is of a pod that has a sandbox here: they are those of another kubelet or runtime, or none of them has been started yet")
 		}
 		return err
 	})
@@ -110,20 +109,19 @@ func (t *Target) evidence(ctx context.Context, env cli.Env, src Sources, sandbox
 	return e
 }
 
+// maxReason bounds what is repeated of why something could not be had, in runes: paths may be long.
+const maxReason = 400
+
 // shortReason is why something could not be had; empty for nil.
 func shortReason(err error) string {
 	if err == nil {
 		return ""
 	}
-	const most = 400 // bytes; paths may be long
-	if text := err.Error(); len(text) > most {
-		return strings.ToValidUTF8(text[:most], "") + "..."
-	}
-	return err.Error()
+	return crictl.Shorten(err.Error(), maxReason)
 }
 
 // knows reports whether one of the pods that a source names is here. A source that names none of them is another node's,
-// or empty because the kubelet has only just started, and proves nothing.
+// empty, or that of a kubelet which has only just started: it cannot be told which, and proves nothing.
 func knows[T any](here map[string]bool, all []T, uid func(T) string) bool {
 	for _, p := range all {
 		if here[uid(p)] {

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime/debug"
-	"strings"
+	"slices"
 	"time"
 
 	"github.com/kdiag/kdiag/checks"
@@ -53,7 +53,7 @@ func Gather(
 	}
 	defer t.Close()
 	node := lookAtNode(ctx, env, t, looks)
-	facts.Runtime, facts.Kubelet = t.Runtime(), t.Kubelet
+	facts.Runtime, facts.Kubelet, facts.NotTaken = t.Runtime(), t.Kubelet, t.NotTaken
 	logDiscovery(log, t)
 
 	processes := lookAtHost(ctx, env, t, hostTimeout)
@@ -71,6 +71,7 @@ func Gather(
 		}
 	}
 	facts.Processes, facts.HostMissing = seen.list, seen.missing
+	facts.Peer = stranger(env.Root, t, facts)
 	said := <-logs
 	facts.Journal, facts.JournalProblem = said.report, said.missing
 	facts.Node = <-node
@@ -84,14 +85,21 @@ func Gather(
 	return facts, nil
 }
 
-// shorten bounds what a runtime calls itself. No real one comes near; a broken one must not fill the report.
-func shorten(s string) string {
-	const most = 128
-	if len(s) <= most {
-		return s
+// stranger returns the process that listens on the socket, where it is none of those that matter to a runtime.
+func stranger(root string, t *Target, f *checks.Facts) *host.Process {
+	pid := f.Measurement.Connect.PeerPID
+	if t.Simulated() || pid <= 1 || slices.ContainsFunc(f.Processes, func(p host.Process) bool { return p.PID == pid }) {
+		return nil
 	}
-	return strings.ToValidUTF8(s[:most], "") + "..."
+	p, err := host.One(root, pid)
+	if err != nil {
+		return nil
+	}
+	return &p
 }
+
+// shorten bounds what a runtime calls itself. No real one comes near; a broken one must not fill the report.
+func shorten(s string) string { return crictl.Shorten(s, 128) }
 
 type hostView struct {
 	list    []host.Process

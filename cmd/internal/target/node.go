@@ -33,11 +33,11 @@ func lookAtNode(ctx context.Context, env cli.Env, t *Target, looks Looks) <-chan
 		return out
 	}
 	s := checks.Surroundings{
-		Root: env.Root, Child: host.Child{Program: env.Self}, Credentials: looks.Credentials, APIServer: looks.APIServer,
+		Root: env.Root, Child: host.NewChild(env.Self), Credentials: looks.Credentials, APIServer: looks.APIServer,
 		Between: betweenLooks,
 	}
 	if t.Client != nil {
-		s.RuntimeDriver = t.cgroupDriver
+		s.RuntimeDriver, s.SandboxImage = t.cgroupDriver, t.sandboxImage
 	}
 	if t.Kubelet != nil {
 		s.KubeletPID = t.Kubelet.PID
@@ -51,15 +51,34 @@ func lookAtNode(ctx context.Context, env cli.Env, t *Target, looks Looks) <-chan
 // cgroupDriver asks the runtime which cgroup driver it wants.
 func (t *Target) cgroupDriver(ctx context.Context) (string, error) {
 	driver, call := t.Client.CgroupDriver(ctx)
-	switch {
-	case call.Code == crictl.Unimplemented:
+	if call.Code == crictl.Unimplemented {
 		return "", checks.Skip("the runtime does not know the question (RuntimeConfig)")
-	case call.Hung():
-		return "", errors.New("the runtime does not answer")
-	case call.Code == crictl.Unavailable:
-		return "", errors.New("the runtime is not available")
-	case !call.OK():
-		return "", fmt.Errorf("RuntimeConfig: %s", call.Err)
 	}
-	return driver, nil
+	return driver, callError(call)
+}
+
+// sandboxImage asks the runtime which image it makes sandboxes of, and whether that is on the node.
+func (t *Target) sandboxImage(ctx context.Context) (checks.SandboxImage, error) {
+	name, call := t.Client.SandboxImage(ctx)
+	switch {
+	case !call.OK():
+		return checks.SandboxImage{}, callError(call)
+	case name == "":
+		return checks.SandboxImage{}, checks.Skip("the runtime does not say which image it makes sandboxes of")
+	}
+	there, call := t.Client.HasImage(ctx, name)
+	return checks.SandboxImage{Name: name, Absent: !there}, callError(call)
+}
+
+// callError says in a few words why a call brought nothing; nil when it did.
+func callError(call crictl.Call) error {
+	switch {
+	case call.OK():
+		return nil
+	case call.Hung():
+		return errors.New("the runtime does not answer")
+	case call.Code == crictl.Unavailable:
+		return errors.New("the runtime is not available")
+	}
+	return fmt.Errorf("%s: %s", call.Method, call.Err)
 }

@@ -25,6 +25,7 @@ type Target struct {
 	Endpoint crictl.Endpoint
 	Kubelet  *crictl.Kubelet // nil in a simulation, or when no kubelet runs here
 	Tried    []crictl.Tried  // what was passed over on the way to the endpoint
+	NotTaken []crictl.Tried  // processes that call themselves kubelet and were not taken for the node's
 	Client   *crictl.Client
 	socket   string       // where Endpoint is for this process, which may see the host's files below another root
 	fake     *fake.Server // in a simulation
@@ -134,7 +135,7 @@ func (t *Target) discover(ctx context.Context, env cli.Env, flag string) error {
 	if f.err != nil {
 		return f.err
 	}
-	t.Endpoint, t.Kubelet, t.Tried = f.d.Endpoint, f.d.Kubelet, f.d.Tried
+	t.Endpoint, t.Kubelet, t.Tried, t.NotTaken = f.d.Endpoint, f.d.Kubelet, f.d.Tried, f.d.NotTaken
 	return nil
 }
 

@@ -1,0 +1,48 @@
+package app
+
+import (
+	"fmt"
+	"io"
+	"sync"
+
+	"github.com/kdiag/kdiag/cmd/internal/cli"
+)
+
+// An output is standard output. It remembers the first write that failed, since not all that prints looks: cobra's help does
+// not. When the reader of a pipe has left, SIGPIPE ends the process, as it does others.
+type output struct {
+	io.Writer
+	mu  sync.Mutex
+	err error
+}
+
+// Write writes, and remembers that it failed.
+func (o *output) Write(b []byte) (int, error) {
+	n, err := o.Writer.Write(b)
+	if err != nil {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		if o.err == nil {
+			o.err = err
+		}
+	}
+	return n, err
+}
+
+// Fd returns the descriptor below, for what draws on a terminal.
+func (o *output) Fd() uintptr {
+	if f, ok := o.Writer.(interface{ Fd() uintptr }); ok {
+		return f.Fd()
+	}
+	return ^uintptr(0)
+}
+
+// lost returns what a command ended with, or that its answer was not all written, unless it could give none and says so.
+func (o *output) lost(err error) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if code, message, _ := cli.ExitCode(err); message != "" && code == cli.ExitUnknown || o.err == nil {
+		return err
+	}
+	return fmt.Errorf("writing to standard output: %w", o.err)
+}
