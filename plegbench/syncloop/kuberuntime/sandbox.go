@@ -86,10 +86,8 @@ func (m *Manager) createSandbox(ctx context.Context, pod *v1.Pod, attempt uint32
 	if handler != "" {
 		m.Log.V(2).Info("Running pod with runtime handler", "pod", klog.KObj(pod), "runtimeHandler", handler)
 	}
-	leave := m.starting.enter(ctx)
 	start := time.Now()
 	id, err = m.CRI.RunPodSandbox(ctx, config, handler)
-	leave()
 	m.Metrics.RunPodSandboxDuration.WithLabelValues(handler).Observe(time.Since(start).Seconds())
 	if err != nil {
 		m.Metrics.RunPodSandboxErrors.WithLabelValues(handler).Inc()

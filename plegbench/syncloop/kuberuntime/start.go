@@ -48,7 +48,10 @@ func (s *syncing) startContainer(ctx context.Context, st starting) (message stri
 		s.m.event(s.pod, c, "", v1.EventTypeWarning, "Failed", "Error: "+plain(err))
 		return plain(err), ErrCreateContainerConfig
 	}
-	leave := s.m.starting.enter(ctx)
+	leave := s.leave
+	if s.leave = nil; leave == nil {
+		leave = s.m.starting.enter(ctx)
+	}
 	defer leave()
 	id, err := s.m.CRI.CreateContainer(ctx, s.sandboxID, config, s.config)
 	if err != nil {

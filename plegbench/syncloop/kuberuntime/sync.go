@@ -26,6 +26,7 @@ type syncing struct {
 	sandboxID string
 	config    *runtimeapi.PodSandboxConfig
 	ips       []string
+	leave     func() // the gate, which a new pod's sandbox and first container pass as one; nil when that is done
 }
 
 // ip is the pod's primary address, empty without one.
@@ -81,6 +82,8 @@ func (s *syncing) run(ctx context.Context) error {
 	s.removeInit(ctx)
 	s.sandboxID = s.actions.SandboxID
 	if s.actions.CreateSandbox {
+		s.leave = s.m.starting.enter(ctx)
+		defer s.leave()
 		if ok, err := s.createSandbox(ctx); !ok {
 			return err
 		}
