@@ -10,7 +10,7 @@ import (
 // How many pods and further containers a gate lets be started at a time, and for how long a start counts. A start is work for a
 // CPU and a disk: more at a time than these can do makes each of them slower and all of them later (docs/bench). One that takes
 // longer waits for something, such as an image, and must not hold up others. A new pod keeps its place from its sandbox to its
-// first container: all sandboxes first and then all containers took a third longer.
+// first container: all sandboxes first and then all containers took longer.
 const (
 	startsPerCPU = 4
 	startCounts  = 3 * time.Second
