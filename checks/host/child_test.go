@@ -132,8 +132,8 @@ func TestVerify(t *testing.T) {
 func TestFitting(t *testing.T) {
 	paths := []string{strings.Repeat("a", maxChildArgs), "b", "c", strings.Repeat("d", maxChildArgs-4)}
 	var got [][]int
-	for now, later := fitting(paths, []int{0, 1, 2, 3}); len(now) > 0; now, later = fitting(paths, later) {
-		got = append(got, now)
+	for batch, rest := fitting(paths, []int{0, 1, 2, 3}); len(batch) > 0; batch, rest = fitting(paths, rest) {
+		got = append(got, batch)
 	}
 	if diff := cmp.Diff([][]int{{0}, {1, 2}, {3}}, got); diff != "" {
 		t.Error(diff)

@@ -9,13 +9,15 @@ import (
 
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/kdiag/kdiag/plegbench/nodebox"
 )
 
 // inVolume makes a volume beside a folder that is not of it, both with files in them, and binds subPaths of it.
 func inVolume(t *testing.T) (volume string, bindAt func(subPath string, n int) (string, error)) {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		t.Skip("mounting needs root")
+		nodebox.Need(t, "mounting needs root")
 	}
 	dir := t.TempDir()
 	volume = filepath.Join(dir, "volume")

@@ -23,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
 
+	"github.com/kdiag/kdiag/plegbench/nodebox"
 	"github.com/kdiag/kdiag/plegbench/syncloop/metrics"
 )
 
@@ -52,7 +53,7 @@ func newManager(t *testing.T, objects string) (*Manager, *record.FakeRecorder) {
 func needRoot(t *testing.T) {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		t.Skip("mounting needs root")
+		nodebox.Need(t, "mounting needs root")
 	}
 }
 
