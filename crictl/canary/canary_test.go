@@ -136,6 +136,33 @@ func TestLateSandbox(t *testing.T) {
 	})
 }
 
+// TestBusySandbox removes a sandbox whose StartContainer was given up: the runtime refuses at first, as containerd does.
+func TestBusySandbox(t *testing.T) {
+	const refusal = "Unknown: container is in starting state, can't be removed"
+	for _, tt := range []struct {
+		name    string
+		refused int
+		cleaned bool
+	}{
+		{"soon done", 5, true},
+		{"never done", 1000, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				cri := serve(t, []string{box},
+					fake.Fault{RPC: "StartContainer", Hang: true}, fake.Fault{RPC: "RemovePodSandbox", Error: refusal, First: tt.refused})
+				got := Run(t.Context(), cri, options())
+				if name, outcome := failed(got.Steps); name != "StartContainer" || outcome != Hung || got.CleanedUp != tt.cleaned {
+					t.Errorf("%s %s %+v", name, outcome, got)
+				}
+				if left := sandboxes(t, cri, true); (len(left) == 0) != tt.cleaned {
+					t.Errorf("%v are left", left)
+				}
+			})
+		})
+	}
+}
+
 // TestInterrupt ends the context when each of the steps begins. What was made by then is removed.
 func TestInterrupt(t *testing.T) {
 	for _, step := range []string{

@@ -4,8 +4,11 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kdiag/kdiag/crictl/remote"
@@ -14,7 +17,8 @@ import (
 const (
 	// mostEarlier bounds how many leftovers one run removes.
 	mostEarlier = 10
-	// latePatience is how long to look for a sandbox whose making was given up, and which may come to be all the same.
+	// latePatience is how long to look for a sandbox whose making was given up, and which may come to be all the same; and how
+	// long to try to remove it while the runtime is at work on it.
 	latePatience = 3 * time.Second
 	// logPatience is how long the folder of the logs may take, which is on a disk that may hang.
 	logPatience = 2 * time.Second
@@ -92,7 +96,20 @@ func (c *course) end(ctx context.Context, id string) bool {
 		// it gone. Trouble of the network's own comes again in the next attempt.
 		c.res.Spoiled = ByOther
 	}
-	return c.step(ctx, "RemovePodSandbox", func(ctx context.Context) error { return gone(c.cri.RemovePodSandbox(ctx, id)) })
+	givenUp := slices.ContainsFunc(c.res.Steps, func(s Step) bool { return s.Outcome == Hung || s.Outcome == Cut })
+	return c.step(ctx, "RemovePodSandbox", func(ctx context.Context) error {
+		for began := time.Now(); ; {
+			err := gone(c.cri.RemovePodSandbox(ctx, id))
+			if err == nil || !givenUp || time.Since(began) > latePatience || status.Code(err) == codes.DeadlineExceeded {
+				return err
+			}
+			// The runtime goes on with what was given up, and does not remove a container that is starting.
+			select {
+			case <-ctx.Done():
+			case <-time.After(lookEvery):
+			}
+		}
+	})
 }
 
 // find looks for the sandbox of a RunPodSandbox that brought no id. Where the runtime has answered that it failed, one look

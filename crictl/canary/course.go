@@ -21,8 +21,8 @@ const (
 	lookEvery       = 100 * time.Millisecond
 	// A container that a signal has ended has 128 and the signal's number as its exit code.
 	exitKilled, exitTerminated = 128 + 9, 128 + 15
-	// interruptGrace is how long a call that makes the sandbox may go on after an interrupt. When it is not cut short, it is
-	// known what there is to remove.
+	// interruptGrace is how long a call that makes something may go on after an interrupt. When it is not cut short, it is
+	// known what there is to remove, and the runtime is not busy with it any more.
 	interruptGrace = 2 * time.Second
 )
 
@@ -133,8 +133,8 @@ func (c *course) live(ctx context.Context) {
 		name string
 		call func(context.Context) error
 	}{
-		{"CreateContainer", create},
-		{"StartContainer", func(ctx context.Context) error { return c.cri.StartContainer(ctx, id) }},
+		{"CreateContainer", patiently(create)},
+		{"StartContainer", patiently(func(ctx context.Context) error { return c.cri.StartContainer(ctx, id) })},
 		{"ExecSync", func(ctx context.Context) error { return c.exec(ctx, id) }},
 		{"ListContainerStats", func(ctx context.Context) error { return c.stats(ctx, id) }},
 		{"StopContainer", func(ctx context.Context) error { return c.cri.StopContainer(ctx, id, 0) }},
@@ -144,9 +144,18 @@ func (c *course) live(ctx context.Context) {
 			c.res.Steps = append(c.res.Steps, Step{Name: s.name, Outcome: Skipped, Err: "the image holds nothing to execute"})
 			continue
 		}
-		if !c.step(ctx, s.name, s.call) && !c.excuse(ctx, id) {
+		if !c.step(ctx, s.name, s.call) && !c.excuse(ctx, id) || ctx.Err() != nil {
 			return
 		}
+	}
+}
+
+// patiently makes a call patient.
+func patiently(call func(context.Context) error) func(context.Context) error {
+	return func(ctx context.Context) error {
+		ctx, cancel := patient(ctx)
+		defer cancel()
+		return call(ctx)
 	}
 }
 
