@@ -66,14 +66,12 @@ func withMargin(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithDeadlineCause(ctx, deadline.Add(-margin), errTimeUp)
 }
 
-// whyEnded says in words why ctx is done; empty while it is not.
+// whyEnded says in words why ctx is done, or is about to be: calls that go by the clock, here or in the runtime, can be ahead
+// of ctx's timer by a moment.
 func whyEnded(ctx context.Context) string {
-	if ctx.Err() == nil {
-		return ""
-	}
 	cause := context.Cause(ctx)
 	switch {
-	case errors.Is(cause, context.DeadlineExceeded):
+	case cause == nil, errors.Is(cause, context.DeadlineExceeded):
 		return errTimeUp.Error()
 	case errors.Is(cause, context.Canceled) && cause.Error() == context.Canceled.Error():
 		return "interrupted"

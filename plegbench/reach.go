@@ -23,7 +23,7 @@ func (s *sweeper) unfinished() int {
 
 // cutShort reports whether the end of ctx kept the sweep from what it always does.
 func (s *sweeper) cutShort() bool {
-	return s.ctx.Err() != nil && s.unfinished() > 0
+	return (s.ctx.Err() != nil || s.stopped == stopEnded) && s.unfinished() > 0
 }
 
 // reach says how far the sweep went and why it stopped.
