@@ -2,7 +2,9 @@ package canarycmd_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,6 +16,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/crictl/fake"
+	"github.com/kdiag/kdiag/crictl/fault"
 	"github.com/kdiag/kdiag/crictl/remote"
 	"github.com/kdiag/kdiag/plegbench/nodebox"
 )
@@ -70,6 +74,33 @@ func (n *node) start(t *testing.T, args ...string) *run {
 	return r
 }
 
+// linger starts a canary whose ExecSync takes its time, which a proxy sees to, and waits until so many sandboxes are there.
+func (n *node) linger(t *testing.T, sandboxes int, args ...string) *run {
+	t.Helper()
+	socket := filepath.Join(filepath.Dir(n.kdiag), fmt.Sprintf("slow%d.sock", sandboxes))
+	slow := []fake.Fault{{RPC: "ExecSync", Delay: fake.Duration(20 * time.Second)}}
+	proxy, err := fault.New(fault.Config{Backend: n.Endpoint(), Listen: socket, Faults: slow})
+	must(t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- proxy.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("the proxy: %v", err)
+		}
+	})
+	r := n.start(t, append(args, "--runtime-endpoint", "unix://"+socket)...)
+	for range 1000 {
+		if len(n.canaries(t)) == sandboxes {
+			return r
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	t.Fatal("no canary came up")
+	return nil
+}
+
 // wait returns the report and the exit code.
 func (r *run) wait(t *testing.T) (*checks.CanaryReport, int) {
 	t.Helper()
@@ -89,18 +120,6 @@ func (n *node) canaries(t *testing.T) []*runtimeapi.PodSandbox {
 	list, err := n.cri.ListPodSandbox(t.Context(), nil)
 	must(t, err)
 	return list
-}
-
-// awaitCanaries waits until so many sandboxes are there.
-func (n *node) awaitCanaries(t *testing.T, want int) {
-	t.Helper()
-	for range 1000 {
-		if len(n.canaries(t)) == want {
-			return
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
-	t.Fatal("no canary came up")
 }
 
 // wantsClean wants the runtime and the folder of temporary files to be empty.
@@ -163,11 +182,10 @@ func TestEndToEndCanary(t *testing.T) {
 		n.wantsClean(t)
 	})
 	t.Run("interrupted", func(t *testing.T) {
-		run := n.start(t)
-		n.awaitCanaries(t, 1)
+		run := n.linger(t, 1)
 		must(t, run.cmd.Process.Signal(syscall.SIGINT))
 		r, code := run.wait(t)
-		if code != 2 && code != 0 || !r.CleanedUp { // 0 when all was done before the signal
+		if code != 2 || r.Status != checks.Unknown || !r.CleanedUp {
 			t.Errorf("exit code %d, %+v", code, r)
 		}
 		n.wantsClean(t)
@@ -229,8 +247,7 @@ func wantsFine(t *testing.T, r *checks.CanaryReport, code int) {
 func TestEndToEndCanaryLeft(t *testing.T) {
 	n := startNode(t)
 	const timeout = time.Minute // a busy machine takes ten seconds to make a sandbox
-	frozen := n.start(t, "--timeout", timeout.String())
-	n.awaitCanaries(t, 1)
+	frozen := n.linger(t, 1, "--timeout", timeout.String())
 	must(t, n.Pause(t.Context()))
 	r, code := frozen.wait(t)
 	must(t, n.Resume())
@@ -245,8 +262,7 @@ func TestEndToEndCanaryLeft(t *testing.T) {
 		t.Errorf("%q is not in %q", want, commands)
 	}
 
-	killed := n.start(t, "--timeout", timeout.String())
-	n.awaitCanaries(t, 2)
+	killed := n.linger(t, 2, "--timeout", timeout.String())
 	must(t, killed.cmd.Process.Kill())
 	_ = killed.cmd.Wait() // it was killed
 
