@@ -216,7 +216,7 @@ func problemOf(err error) string {
 var errStuck = errors.New("looking there did not come back in time")
 
 // bounded runs look in a goroutine of its own and gives up after d or with ctx. A look that hangs in the kernel is left
-// behind; it cannot be stopped.
+// behind; it cannot be stopped. A panic of the look is an error.
 func bounded[T any](ctx context.Context, d time.Duration, look func() (T, error)) (T, error) {
 	type result struct {
 		value T
@@ -224,8 +224,14 @@ func bounded[T any](ctx context.Context, d time.Duration, look func() (T, error)
 	}
 	done := make(chan result, 1)
 	go func() {
-		v, err := look()
-		done <- result{v, err}
+		var r result
+		defer func() {
+			if v := recover(); v != nil {
+				r.err = fmt.Errorf("a fault of kdiag's own: %v", v)
+			}
+			done <- r
+		}()
+		r.value, r.err = look()
 	}()
 	timer := time.NewTimer(d)
 	defer timer.Stop()
