@@ -37,15 +37,18 @@ func Probe(ctx context.Context, endpoint string) Connect {
 		ctx, cancel = context.WithTimeout(ctx, DefaultRPCTimeout)
 	}
 	defer cancel()
-	done := make(chan Connect, 1)
-	go func() { done <- probe(ctx, endpoint) }()
+	done, connected := make(chan Connect, 1), make(chan struct{})
+	go func() { done <- probe(ctx, endpoint, connected) }()
 	var c Connect
 	select {
 	case c = <-done:
 	case <-ctx.Done():
-		// The conversation ends with the context by itself; only a path lookup that hangs in the kernel does not.
+		// The conversation ends with the context by itself, on a busy machine a little later; only a path lookup that hangs in
+		// the kernel does not.
 		select {
 		case c = <-done:
+		case <-connected:
+			c = <-done
 		case <-time.After(closePatience):
 			c = Connect{State: ConnectFailed, Err: "looking up the socket file does not come back"}
 		}
@@ -54,7 +57,8 @@ func Probe(ctx context.Context, endpoint string) Connect {
 	return c
 }
 
-func probe(ctx context.Context, endpoint string) Connect {
+// probe closes connected once there is a conversation.
+func probe(ctx context.Context, endpoint string, connected chan<- struct{}) Connect {
 	url, err := ParseEndpoint(endpoint)
 	if err != nil {
 		return Connect{State: ConnectFailed, Err: err.Error()}
@@ -72,6 +76,7 @@ func probe(ctx context.Context, endpoint string) Connect {
 		return failedConnect(ctx, err)
 	}
 	defer conn.Close()
+	close(connected)
 	other, cancel := context.WithCancel(ctx)
 	defer cancel()
 	answer := make(chan Connect, 2)

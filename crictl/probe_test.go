@@ -7,13 +7,66 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 )
+
+// A due is a context whose deadline passes when end is called, and not by the clock.
+type due struct {
+	context.Context
+	done chan struct{}
+	late time.Duration // how long what AfterFunc is told to call has to wait: a busy machine
+}
+
+func newDue(t *testing.T) *due { return &due{Context: t.Context(), done: make(chan struct{})} }
+
+func (d *due) end() { close(d.done) }
+
+func (d *due) Deadline() (time.Time, bool) { return time.Now().Add(time.Hour), true }
+
+func (d *due) Done() <-chan struct{} { return d.done }
+
+func (d *due) Err() error {
+	select {
+	case <-d.done:
+		return context.DeadlineExceeded
+	default:
+		return nil
+	}
+}
+
+func (d *due) AfterFunc(f func()) (stop func() bool) {
+	var once sync.Once
+	go func() {
+		<-d.done
+		time.Sleep(d.late)
+		once.Do(f)
+	}()
+	return func() (stopped bool) {
+		once.Do(func() { stopped = true })
+		return stopped
+	}
+}
+
+// heardBy waits until the peer has read all that was written to it.
+func heardBy(t *testing.T, c net.Conn) {
+	raw, err := c.(syscall.Conn).SyscallConn()
+	for unread := 1; err == nil && unread > 0; runtime.Gosched() {
+		if ctlErr := raw.Control(func(fd uintptr) { unread, err = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ) }); err == nil {
+			err = ctlErr
+		}
+	}
+	if err != nil {
+		t.Error(err)
+	}
+}
 
 // socketPath is a path short enough for a socket.
 func socketPath(t *testing.T) string {
@@ -83,8 +136,9 @@ func TestProbe(t *testing.T) {
 		path  func(t *testing.T) string
 		want  ConnectState
 		first string // part of FirstByte
-		short bool   // end the context soon: the answer is that there is none
 		ttrpc bool
+		// mute is a server of which no whole answer comes until end ends the context.
+		mute func(c net.Conn, end func())
 	}{
 		{name: "missing", path: socketPath, want: ConnectMissing},
 		{name: "below a file", path: func(t *testing.T) string { return serve(t, nil) + "/x" }, want: ConnectMissing},
@@ -115,10 +169,8 @@ func TestProbe(t *testing.T) {
 			},
 		},
 		{
-			name: "silent", want: ConnectSilent, short: true,
-			path: func(t *testing.T) string {
-				return serve(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) })
-			},
+			name: "silent", want: ConnectSilent,
+			mute: func(c net.Conn, end func()) { hello(c); end(); _, _ = io.Copy(io.Discard, c) },
 		},
 		{
 			name: "HTTP/1", want: ConnectForeign, first: `"HTTP/1.1 400`,
@@ -141,13 +193,13 @@ func TestProbe(t *testing.T) {
 			path: func(t *testing.T) string { return serve(t, func(net.Conn) {}) },
 		},
 		{
-			name: "half a frame", want: ConnectForeign, first: `"\x00\x00\x06\x04"`, short: true,
-			path: func(t *testing.T) string {
-				return serve(t, func(c net.Conn) {
-					hello(c)
-					_, _ = io.WriteString(c, "\x00\x00\x06\x04")
-					_, _ = io.Copy(io.Discard, c)
-				})
+			name: "half a frame", want: ConnectForeign, first: `"\x00\x00\x06\x04"`,
+			mute: func(c net.Conn, end func()) {
+				hello(c)
+				_, _ = io.WriteString(c, "\x00\x00\x06\x04")
+				heardBy(t, c)
+				end()
+				_, _ = io.Copy(io.Discard, c)
 			},
 		},
 		{
@@ -199,13 +251,16 @@ func TestProbe(t *testing.T) {
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			path := tc.path(t)
-			timeout := time.Minute
-			if tc.short {
-				timeout = 100 * time.Millisecond
-			}
-			ctx, cancel := context.WithTimeout(t.Context(), timeout)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
+			var path string
+			if tc.mute != nil {
+				d := newDue(t)
+				end := sync.OnceFunc(d.end)
+				ctx, path = d, serve(t, func(c net.Conn) { tc.mute(c, end) })
+			} else {
+				path = tc.path(t)
+			}
 			got := Probe(ctx, path)
 			if got.State != tc.want || got.TTRPC != tc.ttrpc || !strings.Contains(got.FirstByte, tc.first) {
 				t.Errorf("got %+v, want %s", got, tc.want)
@@ -218,6 +273,22 @@ func TestProbe(t *testing.T) {
 				t.Errorf("peer is %d of %d, want this process", got.PeerPID, got.PeerUID)
 			}
 		})
+	}
+}
+
+// TestProbeLate wants the answer also where the conversation takes its time to end with the context: a busy machine is no path lookup
+// that hangs.
+func TestProbeLate(t *testing.T) {
+	d := newDue(t)
+	d.late = 2 * closePatience
+	end := sync.OnceFunc(d.end)
+	path := serve(t, func(c net.Conn) {
+		_, _ = io.ReadFull(c, make([]byte, len(http2Hello)))
+		end()
+		_, _ = io.Copy(io.Discard, c)
+	})
+	if got := Probe(d, path); got.State != ConnectSilent || got.PeerPID != os.Getpid() {
+		t.Errorf("got %+v", got)
 	}
 }
 

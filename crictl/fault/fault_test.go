@@ -349,7 +349,7 @@ func TestSetConditions(t *testing.T) {
 func TestSetDown(t *testing.T) {
 	f := start(t, runtime(t, shop()))
 	var hung sync.WaitGroup
-	for range 3 {
+	for round := range 3 {
 		if got := f.version(t); got != codes.OK {
 			t.Fatalf("%s", got)
 		}
@@ -361,8 +361,8 @@ func TestSetDown(t *testing.T) {
 				t.Errorf("a call when it goes down: %v", err)
 			}
 		})
-		for f.Stats()["Status"] == (fault.Count{}) {
-			_ = f.version(t) // until the call has arrived
+		for f.Stats()["Status"].Struck <= round {
+			_ = f.version(t) // until the call hangs
 		}
 		for range 2 {
 			if err := f.SetDown(true); err != nil {

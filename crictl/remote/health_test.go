@@ -3,7 +3,9 @@ package remote
 import (
 	"context"
 	"net"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -13,14 +15,33 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// A doctor is a health service that answers as it is told.
+// A doctor is a health service that answers as it is told, and never about "slow".
 type doctor struct {
 	healthapi.UnimplementedHealthServer
 	answers map[string]healthapi.HealthCheckResponse_ServingStatus
+	asked   func() // called when it is asked about "slow"
+}
+
+// A due is a context whose deadline passes when done is closed, and not by the clock.
+type due struct {
+	context.Context
+	done chan struct{}
+}
+
+func (d due) Done() <-chan struct{} { return d.done }
+
+func (d due) Err() error {
+	select {
+	case <-d.done:
+		return context.DeadlineExceeded
+	default:
+		return nil
+	}
 }
 
 func (d doctor) Check(ctx context.Context, req *healthapi.HealthCheckRequest) (*healthapi.HealthCheckResponse, error) {
 	if req.GetService() == "slow" {
+		d.asked()
 		<-ctx.Done()
 		return nil, status.FromContextError(ctx.Err()).Err()
 	}
@@ -54,19 +75,30 @@ func serveHealth(t *testing.T, d *doctor) (addr string) {
 	return l.Addr().String()
 }
 
-func TestCheckHealth(t *testing.T) {
-	well := serveHealth(t, &doctor{answers: map[string]healthapi.HealthCheckResponse_ServingStatus{
-		"": healthapi.HealthCheckResponse_SERVING, "ill": healthapi.HealthCheckResponse_NOT_SERVING,
-	}})
-	without := serveHealth(t, nil)
-	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+// nobodysPort is an address on which nobody listens, and cannot, until the test ends.
+func nobodysPort(t *testing.T) (addr string) {
+	t.Helper()
+	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	nobody := l.Addr().String()
-	if err := l.Close(); err != nil {
+	t.Cleanup(func() { _ = syscall.Close(fd) })
+	if err := syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
 		t.Fatal(err)
 	}
+	bound, err := syscall.Getsockname(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return net.JoinHostPort("127.0.0.1", strconv.Itoa(bound.(*syscall.SockaddrInet4).Port))
+}
+
+func TestCheckHealth(t *testing.T) {
+	asked := due{t.Context(), make(chan struct{})}
+	well := serveHealth(t, &doctor{answers: map[string]healthapi.HealthCheckResponse_ServingStatus{
+		"": healthapi.HealthCheckResponse_SERVING, "ill": healthapi.HealthCheckResponse_NOT_SERVING,
+	}, asked: func() { close(asked.done) }})
+	without, nobody := serveHealth(t, nil), nobodysPort(t)
 	for _, tt := range []struct {
 		name, addr, service string
 		timeout             time.Duration
@@ -79,7 +111,7 @@ func TestCheckHealth(t *testing.T) {
 			name: "no health service", addr: without, timeout: time.Minute,
 			want: "error: this server does not implement the grpc health protocol (grpc.health.v1.Health): unknown service grpc.health.v1.Health",
 		},
-		{name: "slow", addr: well, service: "slow", timeout: 300 * time.Millisecond, want: "timeout: health rpc did not complete within 300ms"},
+		{name: "slow", addr: well, service: "slow", timeout: time.Minute, want: "timeout: health rpc did not complete within 1m0s"},
 		{
 			name: "nobody there", addr: nobody, timeout: 200 * time.Millisecond,
 			want: `timeout: failed to connect service "` + nobody + `" within 200ms: context deadline exceeded`,
@@ -87,7 +119,11 @@ func TestCheckHealth(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			err := CheckHealth(t.Context(), tt.addr, tt.service, tt.timeout)
+			ctx := t.Context()
+			if tt.service == "slow" {
+				ctx = asked
+			}
+			err := CheckHealth(ctx, tt.addr, tt.service, tt.timeout)
 			if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.HasPrefix(err.Error(), tt.want)) {
 				t.Errorf("got %v, want %q", err, tt.want)
 			}
