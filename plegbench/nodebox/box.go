@@ -18,7 +18,7 @@ import (
 // How long the steps of a box's life may take on two busy cores; a boot takes ten seconds there.
 const (
 	bootPatience     = 3 * time.Minute
-	poweroffPatience = time.Minute
+	poweroffPatience = 2 * time.Minute
 )
 
 // boxPrefix begins the name of every whole node's folder.
@@ -127,8 +127,10 @@ func (b *Box) boot(ctx context.Context) error {
 	if err := poll(ctx, bootPatience, "systemd to be up", func() (bool, error) { return b.isRunning(ctx) }); err != nil {
 		return err
 	}
-	_, err = b.Exec(ctx, "ctr", "--namespace", "k8s.io", "images", "import", imagesInBox)
-	return err
+	if _, err := b.Exec(ctx, "ctr", "--namespace", "k8s.io", "images", "import", imagesInBox); err != nil {
+		return err
+	}
+	return awaitImages(ctx, b.Endpoint())
 }
 
 // nspawnArgs are the options that a container runtime in the container needs: all capabilities, the system calls of

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/kdiag/kdiag/crictl"
 )
@@ -100,10 +101,15 @@ func TestNodeBoxBoots(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.must(t, "systemctl", "kill", "--signal=STOP", "containerd")
-	if got := b.must(t, "ps", "-o", "state=", "-p", strconv.Itoa(pid)); got != "T" {
-		t.Errorf("containerd in the box is in state %q after it was frozen, want T", got)
+	stopped := func() (bool, error) {
+		state := b.must(t, "ps", "-o", "state=", "-p", strconv.Itoa(pid))
+		return state == "T", errors.New("it is in state " + state)
+	}
+	if err := poll(t.Context(), time.Minute, "containerd in the box to be frozen", stopped); err != nil {
+		t.Error(err)
 	}
 	b.must(t, "systemctl", "kill", "--signal=CONT", "containerd")
+	b.must(t, "journalctl", "--sync")
 	if got := b.must(t, "journalctl", "--unit=containerd", "--lines=200", "--output=cat"); !strings.Contains(got, "containerd successfully booted") {
 		t.Errorf("the journal of containerd:\n%s", got)
 	}

@@ -10,22 +10,56 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// lockOwner makes the file by which others see that a box's owner lives: it is locked as long as the owner holds it.
+// lockOwner makes the file by which others see that a box's owner lives: it is locked as long as the owner holds it. It gets its
+// name when it is locked, since another owner may sweep at any moment.
 func lockOwner(name string) (*os.File, error) {
-	f, err := os.OpenFile(name, os.O_CREATE|os.O_RDWR, 0o600)
+	f, err := os.OpenFile(name+".new", os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, err
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	if err == nil {
+		err = os.Rename(f.Name(), name)
+	}
+	if err != nil {
 		f.Close()
 		return nil, fmt.Errorf("locking %s: %w", name, err)
 	}
 	return f, nil
+}
+
+// lockDead locks the file of an owner that died. It makes none, and takes none that another has removed meanwhile with the box.
+func lockDead(name string) (*os.File, error) {
+	f, err := os.OpenFile(name, os.O_RDWR, 0)
+	if err != nil {
+		return nil, err
+	}
+	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	if err == nil {
+		err = stillNamed(f)
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// stillNamed says whether an open file is there under the name by which it was opened.
+func stillNamed(f *os.File) error {
+	opened, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	named, err := os.Lstat(f.Name())
+	if err == nil && !os.SameFile(opened, named) {
+		err = fmt.Errorf("%s is another file now", f.Name())
+	}
+	return err
 }
 
 // sweep cleans up after owners that died without Close. What it cannot remove is left for the next time. The folders are
@@ -37,7 +71,7 @@ func sweep(parent, prefix string, clean func(dir string) error) {
 		if !own(dir) || !own(owner) {
 			continue // being made, or put there by somebody else: what it says is not to be trusted
 		}
-		lock, err := lockOwner(owner)
+		lock, err := lockDead(owner)
 		if err != nil {
 			continue // its owner lives
 		}
@@ -154,7 +188,7 @@ func (o outside) remove(ctx context.Context) error {
 }
 
 func removeCgroup(ctx context.Context, dir string) error {
-	return poll(ctx, 10*time.Second, "the cgroup "+dir+" to go", func() (bool, error) {
+	return poll(ctx, stopPatience, "the cgroup "+dir+" to go", func() (bool, error) {
 		for _, pid := range cgroupProcs(dir) {
 			_ = unix.Kill(pid, unix.SIGKILL) // it may have ended by itself
 		}

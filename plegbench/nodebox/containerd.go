@@ -17,10 +17,10 @@ import (
 	"github.com/kdiag/kdiag/crictl"
 )
 
-// How long the steps of a private containerd's life may take. Two busy cores take a tenth of it.
+// How long the steps of a private containerd's life may take. Two busy cores take a tenth of it; a disk that others write to, more.
 const (
-	startPatience = 60 * time.Second
-	stopPatience  = 30 * time.Second
+	startPatience = 3 * time.Minute
+	stopPatience  = 2 * time.Minute
 )
 
 // folderPrefix begins the name of every box's folder, and so of its cgroup and CNI network.
@@ -145,8 +145,7 @@ func (c *Containerd) await(ctx context.Context, cmd *exec.Cmd, done <-chan struc
 	return err
 }
 
-// load imports the images and waits until the CRI plugin, which learns of them through an event, knows them. Without
-// the plugin there is nobody to need them.
+// load imports the images and waits until the CRI plugin knows them. Without the plugin there is nobody to need them.
 func (c *Containerd) load(ctx context.Context) error {
 	if slices.Contains(c.opts.DisabledPlugins, PluginCRI) {
 		return nil
@@ -162,7 +161,12 @@ func (c *Containerd) load(ctx context.Context) error {
 	if _, err := run(ctx, "ctr", "--address", c.socket(), "--namespace", "k8s.io", "images", "import", c.images()); err != nil {
 		return err
 	}
-	client, err := crictl.Dial(c.Endpoint(), crictl.Options{})
+	return awaitImages(ctx, c.Endpoint())
+}
+
+// awaitImages waits until the CRI plugin knows the images that were imported, which it learns of through an event.
+func awaitImages(ctx context.Context, endpoint string) error {
+	client, err := crictl.Dial(endpoint, crictl.Options{})
 	if err != nil {
 		return err
 	}

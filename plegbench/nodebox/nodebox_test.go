@@ -9,7 +9,9 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -151,6 +153,38 @@ func TestSweepTrustsOnlyOwnFolders(t *testing.T) {
 	if diff := cmp.Diff([]string{"box-dead"}, swept); diff != "" {
 		t.Errorf("swept (-want +got):\n%s", diff)
 	}
+}
+
+// TestSweepBesideNewBoxes has one owner sweep all the time while another makes boxes and removes them.
+func TestSweepBesideNewBoxes(t *testing.T) {
+	parent := t.TempDir()
+	ctx, cancel := context.WithCancel(t.Context())
+	var sweeping sync.WaitGroup
+	sweeping.Go(func() {
+		for ctx.Err() == nil {
+			sweep(parent, "box-", func(dir string) error {
+				t.Errorf("%s is swept, and its owner lives", dir)
+				return nil
+			})
+		}
+	})
+	for i := range 1000 {
+		dir := filepath.Join(parent, "box-"+strconv.Itoa(i))
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		lock, err := lockOwner(filepath.Join(dir, "owner"))
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+		lock.Close()
+	}
+	cancel()
+	sweeping.Wait()
 }
 
 func TestPoll(t *testing.T) {

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -122,7 +121,7 @@ func killBox(ctx context.Context, dir string) error {
 // awaitState waits until a process is in the given state.
 func awaitState(ctx context.Context, pid int, want byte) error {
 	what := fmt.Sprintf("process %d to be in state %c", pid, want)
-	return poll(ctx, 10*time.Second, what, func() (bool, error) {
+	return poll(ctx, stopPatience, what, func() (bool, error) {
 		state := processState(pid)
 		return state == want, fmt.Errorf("it is in state %q", state)
 	})

@@ -81,15 +81,38 @@ func (c *Containerd) Wedge(ctx context.Context, sandboxID, containerID string) (
 	return release, nil
 }
 
-// awaitLock waits until the status of a container is no longer answered.
+// awaitLock waits until the status of a container is no longer answered: not while many calls are that were asked after it. A
+// deadline alone would take a busy machine for a lock.
 func (c *Containerd) awaitLock(ctx context.Context, containerID string) error {
-	client, err := crictl.Dial(c.Endpoint(), crictl.Options{RPCTimeout: 500 * time.Millisecond})
+	client, err := crictl.Dial(c.Endpoint(), crictl.Options{RPCTimeout: runPatience})
 	if err != nil {
 		return err
 	}
 	defer client.Close()
 	return poll(ctx, startPatience, "the container's status to be locked", func() (bool, error) {
-		_, call := client.ContainerStatus(ctx, containerID)
-		return call.Hung(), errors.New("ContainerStatus: " + string(call.Code))
+		return overtaken(ctx, client, containerID)
 	})
+}
+
+// overtaken reports whether the status of a container is still not answered when everything asked after it was.
+func overtaken(ctx context.Context, client *crictl.Client, containerID string) (bool, error) {
+	const others, pause = 25, 20 * time.Millisecond
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	status := make(chan crictl.Call, 1)
+	go func() {
+		_, call := client.ContainerStatus(ctx, containerID)
+		status <- call
+	}()
+	for range others {
+		if _, call := client.Version(ctx); !call.OK() {
+			return false, callError(call)
+		}
+		select {
+		case call := <-status:
+			return false, errors.New("ContainerStatus: " + string(call.Code))
+		case <-time.After(pause):
+		}
+	}
+	return true, nil
 }
