@@ -25,7 +25,7 @@ type CleanupConfig struct {
 	Endpoint        string
 	NodeName        string
 	RootDir, LogDir string
-	Timeout         time.Duration // of a call; 0 means 30 s
+	Timeout         time.Duration // of a call, and of the attempts to remove a sandbox; 0 means 30 s
 }
 
 // Cleaned is what was removed.
@@ -53,7 +53,7 @@ func Cleanup(ctx context.Context, cfg CleanupConfig) (Cleaned, error) {
 	for _, s := range sandboxes {
 		uids[types.UID(s.GetLabels()[container.PodUIDLabel])] = true
 	}
-	done.Sandboxes, err = removeSandboxes(ctx, service, sandboxes)
+	done.Sandboxes, err = removeSandboxes(ctx, service, cfg.Timeout, sandboxes)
 	problems = append(problems, err)
 	for _, c := range containers { // most went with their sandbox
 		if err := service.RemoveContainer(ctx, c.GetId()); err != nil && !remote.IsNotFound(err) {
@@ -71,11 +71,10 @@ func Cleanup(ctx context.Context, cfg CleanupConfig) (Cleaned, error) {
 // atOnce is how many sandboxes are removed at a time: stopping one waits for processes to end.
 const atOnce = 8
 
-// A container that ends just then makes some runtimes fail to stop it (containerd 1.6: "ttrpc: closed"). A moment later they can.
-const (
-	attempts     = 3
-	attemptPause = time.Second
-)
+// attemptPause is between two attempts to remove a sandbox. A container that ends just then makes some runtimes fail to stop it
+// (containerd 1.6: "ttrpc: closed"), and one that is being started or removed cannot be removed. Later they can; on a busy machine
+// that is no matter of a second.
+const attemptPause = 200 * time.Millisecond
 
 func removeSandbox(ctx context.Context, service *remote.Service, id string) error {
 	if err := service.StopPodSandbox(ctx, id); err != nil && !remote.IsNotFound(err) {
@@ -87,23 +86,23 @@ func removeSandbox(ctx context.Context, service *remote.Service, id string) erro
 	return nil
 }
 
-// removeSandboxes stops and removes sandboxes, and returns how many went.
-func removeSandboxes(ctx context.Context, service *remote.Service, sandboxes []*runtimeapi.PodSandbox) (int, error) {
+// removeSandboxes stops and removes sandboxes, each with attempts that begin within so long, and returns how many went.
+func removeSandboxes(ctx context.Context, service *remote.Service, within time.Duration, sandboxes []*runtimeapi.PodSandbox) (int, error) {
 	problems := make([]error, len(sandboxes))
 	var g errgroup.Group
 	g.SetLimit(atOnce)
 	for i, s := range sandboxes {
 		g.Go(func() error {
-			for attempt := range attempts {
-				if problems[i] = removeSandbox(ctx, service, s.GetId()); problems[i] == nil || attempt == attempts-1 {
-					break
+			for began := time.Now(); ; {
+				problems[i] = removeSandbox(ctx, service, s.GetId())
+				if problems[i] == nil || time.Since(began) >= within || ctx.Err() != nil {
+					return nil
 				}
 				select {
 				case <-time.After(attemptPause):
 				case <-ctx.Done():
 				}
 			}
-			return nil
 		})
 	}
 	err := errors.Join(g.Wait(), errors.Join(problems...))
