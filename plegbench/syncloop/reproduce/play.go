@@ -67,6 +67,9 @@ func (r *run) suffer(ctx context.Context) error {
 		}
 		return until(s.Hold)
 	}()
+	if ctx.Err() != nil {
+		r.stop() // first: what the end of the fault lets go on is none of the incident's then
+	}
 	return errors.Join(err, r.setFault(context.WithoutCancel(ctx), false))
 }
 

@@ -64,6 +64,7 @@ type run struct {
 	direct   *remote.Service
 	proxy    *fault.Proxy
 	loop     *syncloop.SyncLoop
+	stop     func()           // begins the end of loop
 	usual    []fake.Condition // that Status answers without a fault; empty: the runtime's own
 	want     int              // pods
 	flooded  int
@@ -207,7 +208,8 @@ func (r *run) withLoop(ctx context.Context) error {
 	if r.loop, err = syncloop.New(ctx, cfg); err != nil {
 		return err
 	}
-	running, stop := context.WithCancel(ctx) // an interrupt ends it before the fault, whose end is none of the incident's then
+	running, stop := context.WithCancel(context.WithoutCancel(ctx)) // an interrupt comes to it by stop
+	r.stop = stop
 	ended := make(chan error, 1)
 	text := fmt.Sprintf("a syncLoop on %s, %d pods", r.runtime, r.cfg.Pods)
 	if len(r.usual) > 0 {
