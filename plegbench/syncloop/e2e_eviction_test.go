@@ -61,8 +61,10 @@ func TestEndToEndEviction(t *testing.T) {
 			return nil
 		})
 	}
-	// Directories are measured once a minute: nobody is evicted for what was not seen yet.
-	n.await("the figures of the pod's volume", func() error { return n.hasFigures("uid-hog", used) })
+	// Directories are measured once a minute. Who was not measured yet goes first of all.
+	for uid, bytes := range map[string]uint64{"uid-hog": used, "uid-modest": 1 << 20, "uid-idle": 0} {
+		n.await("the figures of the volume of "+uid, func() error { return n.hasFigures(uid, bytes) })
+	}
 	before := map[string]string{"modest": containerOf(get("modest")), "idle": containerOf(get("idle"))}
 	if err := os.WriteFile(filepath.Join(disk, "ballast"), make([]byte, used), 0o600); err != nil {
 		t.Fatal(err)

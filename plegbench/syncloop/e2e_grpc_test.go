@@ -2,6 +2,7 @@ package syncloop_test
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -21,14 +22,7 @@ func grpcProbed(t *testing.T) *v1.Pod {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("building the server: %v: %s", err, out)
 	}
-	l, err := net.Listen("tcp", ":0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	port := int32(l.Addr().(*net.TCPAddr).Port)
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	port := unclaimedPort(t)
 	asks := func(service string) *v1.Probe {
 		return probe(v1.ProbeHandler{GRPC: &v1.GRPCAction{Port: port, Service: &service}})
 	}
@@ -41,6 +35,23 @@ func grpcProbed(t *testing.T) *v1.Pod {
 	p.Spec.HostNetwork = true
 	p.Spec.Volumes = []v1.Volume{{Name: "server", VolumeSource: v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{Path: filepath.Dir(program)}}}}
 	return p
+}
+
+// unclaimedPort is a port that is free and below those that the kernel gives away by itself (ip_local_port_range, from 32768 on), so
+// that no connection and no other test takes it before the server does.
+func unclaimedPort(t *testing.T) int32 {
+	t.Helper()
+	for range 1000 {
+		port := 20000 + rand.Int32N(10000)
+		if l, err := net.Listen("tcp", fmt.Sprintf(":%d", port)); err == nil {
+			if err := l.Close(); err != nil {
+				t.Fatal(err)
+			}
+			return port
+		}
+	}
+	t.Fatal("no port is free")
+	return 0
 }
 
 func (n *node) checkGRPC() {

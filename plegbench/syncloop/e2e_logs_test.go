@@ -12,27 +12,45 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// chattyLines is how many lines the pod of chatty writes, in some rounds, each of which fills a log of chattySize.
+// The pod of chatty writes its lines in some rounds, each of which more than fills a log of chattySize.
 const (
-	chattyLines = 5000
-	chattySize  = "32Ki"
+	chattyRounds = 5
+	chattyLines  = 1000 // in a round
+	chattySize   = "32Ki"
+	chattyBytes  = 32 << 10
 )
 
-// chatty is a pod that numbers its lines. It rests between its rounds for longer than the second that the names of rotated logs
-// tell apart.
-func chatty() []*v1.Pod {
-	const script = "for i in 0 1 2 3 4; do seq $((i*%[1]d+1)) $((i*%[1]d+%[1]d)); sleep 2; done; "
-	return []*v1.Pod{newPod("chatty", shell("c", fmt.Sprintf(script, chattyLines/5)+forever))}
-}
+// chatty is a pod that writes what it is told to.
+func chatty() []*v1.Pod { return []*v1.Pod{newPod("chatty", shell("c", forever))} }
 
-// checkLogs looks whether a log was rotated as it grew: a few files, the older ones compressed, and no line lost between them.
+// checkLogs looks whether a log is rotated as it grows: a few files, the older ones compressed, and no line lost between them.
 func (n *node) checkLogs() {
+	n.await("the chatty pod", func() error { return n.isReady("chatty") })
+	pattern := filepath.Join(n.cfg.LogDir, "pods", "*_"+string(n.pod("chatty").UID), "c", "0.log")
+	for round := range chattyRounds {
+		last := (round + 1) * chattyLines
+		n.exec("chatty", fmt.Sprintf("seq %d %d > /proc/1/fd/1", last-chattyLines+1, last))
+		n.await("the rotation of a full log", func() error {
+			_, lines, err := n.logged("chatty")
+			if err != nil {
+				return err
+			}
+			current, err := filepath.Glob(pattern)
+			if err != nil || len(current) != 1 || len(lines) == 0 || lines[len(lines)-1] != last {
+				return fmt.Errorf("%v with %d lines, %w", current, len(lines), err)
+			}
+			if info, err := os.Stat(current[0]); err != nil || info.Size() >= chattyBytes {
+				return fmt.Errorf("%+v, %w", info, err)
+			}
+			return nil
+		})
+	}
 	n.await("all lines, in three files", func() error {
 		files, lines, err := n.logged("chatty")
 		if err != nil {
 			return err
 		}
-		if len(files) != 3 || len(lines) == 0 || lines[len(lines)-1] != chattyLines {
+		if len(files) != 3 || len(lines) == 0 || lines[len(lines)-1] != chattyRounds*chattyLines {
 			return fmt.Errorf("%v with %d lines", files, len(lines))
 		}
 		if files[2] != "0.log" || !strings.HasSuffix(files[0], ".gz") || strings.HasSuffix(files[1], ".gz") {

@@ -123,8 +123,8 @@ func (n *node) nodeReady() error {
 // containerd stands still for more than the three minutes, shortened, after which PLEG counts as unhealthy.
 func TestEndToEndFrozenRuntime(t *testing.T) {
 	t.Parallel()
-	n := newNode(t, 30)
-	n.cfg.Periods.Request = 4 * time.Second // two minutes by the same factor
+	n := newNode(t, 8)                       // not more: a sandbox must be made within the shortened deadline of a call
+	n.cfg.Periods.Request = 15 * time.Second // two minutes by the same factor
 	n.apply(newPod("a", shell("c", forever)))
 	n.apply(newPod("b", shell("c", forever)))
 	n.start()
@@ -134,7 +134,7 @@ func TestEndToEndFrozenRuntime(t *testing.T) {
 	if err := n.box.Pause(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"container runtime is down", "PLEG is not healthy: pleg was last seen active ", " ago; threshold is 6s"}
+	want := []string{"container runtime is down", "PLEG is not healthy: pleg was last seen active ", " ago; threshold is 22.5s"}
 	n.await("the node to be not ready", func() error {
 		c := n.readyCondition()
 		for _, text := range want {
@@ -176,7 +176,8 @@ func TestEndToEndEventedPLEG(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, 20)
 	n.cfg.Kubelet.FeatureGates = map[string]bool{"EventedPLEG": true}
-	n.cfg.Periods.EventedRelist = 2 * e2ePatience // it must not be what notices
+	n.cfg.Periods.EventedRelist = 4 * e2ePatience // it must not be what notices
+	n.cfg.Periods.EventedThreshold = 8 * e2ePatience
 	n.apply(newPod("a", shell("c", forever)))
 	n.apply(newPod("crash", shell("c", "exit 3")))
 	n.start()

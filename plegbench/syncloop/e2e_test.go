@@ -32,8 +32,8 @@ import (
 const (
 	e2eNode   = "e2e"
 	namespace = "shop"
-	// e2ePatience is for what two busy cores do in a few seconds.
-	e2ePatience = 2 * time.Minute
+	// e2ePatience is for what two cores do in some seconds, or in a minute when they have much else to do.
+	e2ePatience = 4 * time.Minute
 )
 
 // A node is a syncLoop on a containerd of its own, and a client that looks past the one to the other.
@@ -101,7 +101,7 @@ func (n *node) end() {
 	n.stop()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*e2ePatience)
 	defer cancel()
-	cfg := syncloop.CleanupConfig{Endpoint: n.cfg.Endpoint, NodeName: e2eNode, RootDir: n.cfg.RootDir, LogDir: n.cfg.LogDir}
+	cfg := syncloop.CleanupConfig{Endpoint: n.cfg.Endpoint, NodeName: e2eNode, RootDir: n.cfg.RootDir, LogDir: n.cfg.LogDir, Timeout: e2ePatience}
 	if _, err := syncloop.Cleanup(ctx, cfg); err != nil {
 		n.t.Errorf("cleaning up: %v", err)
 	}

@@ -40,7 +40,7 @@ func TestAPIServer(t *testing.T) {
 	if source.Name() != "api" {
 		t.Errorf("name %q", source.Name())
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	sent := make(chan string, 100)
 	ended := make(chan error)
@@ -132,7 +132,7 @@ func TestAPIServerResumes(t *testing.T) {
 		t.Fatal(err)
 	}
 	source := NewAPIServer(APIConfig{Client: client, NodeName: "node-a", Log: logr.Discard()})
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	var sent []string
 	err = source.Run(ctx, func(pods []*v1.Pod) {

@@ -52,11 +52,10 @@ func TestNewPodsOneByOne(t *testing.T) {
 		one := testPod("main")
 		two := one.DeepCopy()
 		two.Name, two.UID = "two", "uid-2"
+		oneNow, twoNow := r.now(t, one), r.now(t, two) // before either begins: this takes what was called so far
 		var both sync.WaitGroup
-		for _, p := range []*v1.Pod{one, two} {
-			status := r.now(t, p)
-			both.Go(func() { r.SyncPod(t.Context(), p, status, nil, backoffs()) })
-		}
+		both.Go(func() { r.SyncPod(t.Context(), one, oneNow, nil, backoffs()) })
+		both.Go(func() { r.SyncPod(t.Context(), two, twoNow, nil, backoffs()) })
 		both.Wait()
 		calls := slices.DeleteFunc(r.cri.took(), func(c string) bool { return strings.HasPrefix(c, "List") || strings.HasPrefix(c, "PodSandboxStatus") })
 		each := []string{"RunPodSandbox 0", "CreateContainer main", "StartContainer main"}

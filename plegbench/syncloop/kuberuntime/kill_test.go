@@ -3,7 +3,6 @@ package kuberuntime
 import (
 	"context"
 	"errors"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -14,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
@@ -232,15 +232,27 @@ func TestHTTPHook(t *testing.T) {
 			}
 		})
 	}
-	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	if _, err := r.runHook(t.Context(), p, c, r.id("c2"), &v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{Port: intstr.FromInt32(refusingPort(t))}}); err == nil {
+		t.Error("a refused connection is no error")
+	}
+}
+
+// refusingPort is a port of 127.0.0.1 that nobody listens at, nor will: it is held until the end of the test.
+func refusingPort(t *testing.T) int32 {
+	t.Helper()
+	held, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	port := closed.Addr().(*net.TCPAddr).Port
-	closed.Close()
-	if _, err := r.runHook(t.Context(), p, c, r.id("c2"), &v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{Port: intstr.FromInt(port)}}); err == nil {
-		t.Error("a refused connection is no error")
+	t.Cleanup(func() { _ = unix.Close(held) })
+	if err := unix.Bind(held, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+		t.Fatal(err)
 	}
+	name, err := unix.Getsockname(held)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return int32(name.(*unix.SockaddrInet4).Port)
 }
 
 func TestExec(t *testing.T) {

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
@@ -42,6 +43,24 @@ func portAt(t *testing.T, addr string) intstr.IntOrString {
 		t.Fatal(err)
 	}
 	return intstr.Parse(port)
+}
+
+// refusingPort is a port of 127.0.0.1 that nobody listens at, nor will: it is held until the end of the test.
+func refusingPort(t *testing.T) intstr.IntOrString {
+	t.Helper()
+	held, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Close(held) })
+	if err := unix.Bind(held, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+		t.Fatal(err)
+	}
+	name, err := unix.Getsockname(held)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return intstr.FromInt32(int32(name.(*unix.SockaddrInet4).Port))
 }
 
 func handler(w http.ResponseWriter, r *http.Request) {
@@ -127,8 +146,6 @@ func TestHTTPTrouble(t *testing.T) {
 	}))
 	defer srv.Close()
 	defer close(slow)
-	gone := httptest.NewServer(nil)
-	gone.Close()
 	defer func() {
 		if got := rounds.Load(); got != 10 {
 			t.Errorf("followed a loop %d times", got)
@@ -141,7 +158,7 @@ func TestHTTPTrouble(t *testing.T) {
 		want       outcome
 		text       string // within it, or within the error
 	}{
-		{name: "nobody there", port: portAt(t, gone.URL), want: failure, text: "connection refused"},
+		{name: "nobody there", port: refusingPort(t), want: failure, text: "connection refused"},
 		{name: "too slow", path: "/slow", port: portAt(t, srv.URL), timeout: 1, want: failure, text: "Client.Timeout exceeded"},
 		{name: "round and round", path: "/loop", port: portAt(t, srv.URL), want: failure, text: "stopped after 10 redirects"},
 		{name: "unknown port", port: intstr.FromString("x"), want: unknown, text: "invalid port number: x"},
@@ -190,7 +207,7 @@ func TestTCP(t *testing.T) {
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if got, text, err := probe("", port); err != nil || got != failure || !strings.Contains(text, "connection refused") {
+	if got, text, err := probe("", refusingPort(t)); err != nil || got != failure || !strings.Contains(text, "connection refused") {
 		t.Errorf("got %s, %q, %v", got, text, err)
 	}
 	if got, _, err := probe("", intstr.FromString("x")); err == nil || got != unknown {

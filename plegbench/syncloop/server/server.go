@@ -57,8 +57,9 @@ const (
 
 // A Server serves one syncLoop.
 type Server struct {
-	cfg      Config
-	listener net.Listener
+	cfg       Config
+	listener  net.Listener
+	endWithin time.Duration
 }
 
 // New listens; Run serves and ends that. An address that is not on loopback is an error, since nobody is asked who they are.
@@ -75,7 +76,7 @@ func New(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listening: %w", err)
 	}
-	return &Server{cfg: cfg, listener: listener}, nil
+	return &Server{cfg: cfg, listener: listener, endWithin: endWithin}, nil
 }
 
 func loopback(host string) bool { return host == "localhost" || net.ParseIP(host).IsLoopback() }
@@ -97,7 +98,7 @@ func (s *Server) Run(ctx context.Context) error {
 		return fmt.Errorf("serving: %w", err)
 	case <-ctx.Done():
 	}
-	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), endWithin)
+	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.endWithin)
 	defer cancel()
 	if err := server.Shutdown(ending); err != nil {
 		err = server.Close() // cuts off who has not ended; its own error is of closing sockets

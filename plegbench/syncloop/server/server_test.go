@@ -303,53 +303,55 @@ func TestLoopbackOnly(t *testing.T) {
 
 // A request that waits for the runtime sees its context end, and one that does not look is cut off.
 func TestEndsWithRequestsUnderWay(t *testing.T) {
-	entered, release := make(chan struct{}, 2), make(chan struct{})
-	s, err := New(Config{
-		Log: logr.Discard(),
-		Summary: func(ctx context.Context) (*statsapi.Summary, error) {
-			entered <- struct{}{}
-			<-ctx.Done()
-			return nil, ctx.Err()
-		},
-		Pods: func() []*v1.Pod {
-			entered <- struct{}{}
-			<-release
-			return nil
-		},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- s.Run(ctx) }()
-	answers := make(chan string, 2)
-	for _, path := range []string{"/stats/summary", "/pods"} {
-		go func() {
-			resp, err := http.Get("http://" + s.Addr().String() + path) //nolint:noctx // the server's end is what ends it
+	for path, tt := range map[string]struct {
+		within time.Duration // a moment for who will not end, a long time for who will
+		want   string
+	}{
+		"/stats/summary": {5 * time.Minute, "500"},
+		"/pods":          {time.Millisecond, "cut off"},
+	} {
+		t.Run(path, func(t *testing.T) {
+			entered, release := make(chan struct{}), make(chan struct{})
+			s, err := New(Config{
+				Log: logr.Discard(),
+				Summary: func(ctx context.Context) (*statsapi.Summary, error) {
+					entered <- struct{}{}
+					<-ctx.Done()
+					return nil, ctx.Err()
+				},
+				Pods: func() []*v1.Pod {
+					entered <- struct{}{}
+					<-release
+					return nil
+				},
+			})
 			if err != nil {
-				answers <- path + " cut off"
-				return
+				t.Fatal(err)
 			}
-			defer resp.Body.Close()
-			answers <- fmt.Sprint(path, " ", resp.StatusCode)
-		}()
-	}
-	<-entered
-	<-entered
-	cancel()
-	select {
-	case err := <-ended:
-		if !errors.Is(err, context.Canceled) {
-			t.Errorf("ended with %v", err)
-		}
-	case <-time.After(20 * time.Second):
-		t.Fatal("does not end")
-	}
-	close(release)
-	got := []string{<-answers, <-answers}
-	if diff := cmp.Diff([]string{"/stats/summary 500", "/pods cut off"}, got); diff != "" {
-		t.Error(diff)
+			s.endWithin = tt.within
+			ctx, cancel := context.WithCancel(t.Context())
+			ended := make(chan error, 1)
+			go func() { ended <- s.Run(ctx) }()
+			answered := make(chan string, 1)
+			go func() {
+				resp, err := http.Get("http://" + s.Addr().String() + path) //nolint:noctx // the server's end is what ends it
+				if err != nil {
+					answered <- "cut off"
+					return
+				}
+				defer resp.Body.Close()
+				answered <- fmt.Sprint(resp.StatusCode)
+			}()
+			<-entered
+			cancel()
+			if err := <-ended; !errors.Is(err, context.Canceled) {
+				t.Errorf("ended with %v", err)
+			}
+			close(release)
+			if got := <-answered; got != tt.want {
+				t.Errorf("%s, want %s", got, tt.want)
+			}
+		})
 	}
 }
 
