@@ -185,8 +185,10 @@ func slow() []Scenario {
 			Why: "two lists take 140s, so between two relists more than 3m pass: PLEG flaps, and no call ever reaches its deadline",
 		},
 		{
-			Name: "relist-overloaded", Summary: "all pods change at once, and each status takes 20s", Hold: 5 * time.Minute, MinPods: 6,
-			Latency: []fake.Latency{{RPC: "ContainerStatus", Base: 20 * second}, {RPC: "PodSandboxStatus", Base: 20 * second}},
+			// A relist may come between the deaths, most of all when periods are short. Either it has more than two pods to inspect, one
+			// and a half minutes each, or the next one has at least four.
+			Name: "relist-overloaded", Summary: "all pods change at once, and each status takes 45s", Hold: 7 * time.Minute, MinPods: 6,
+			Latency: []fake.Latency{{RPC: "ContainerStatus", Base: 45 * second}, {RPC: "PodSandboxStatus", Base: 45 * second}},
 			Steps:   []Step{{At: time.Second, Do: DieAll}}, NotReady: stale,
 			Why: "a relist inspects changed pods one after the other; together that takes longer than 3m, though nothing hangs",
 		},
