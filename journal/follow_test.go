@@ -37,7 +37,7 @@ func TestFollowRotation(t *testing.T) {
 		}
 	}
 	put(at(0), os.O_APPEND)
-	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	events := make(chan Event, 100)
 	done := make(chan error, 1)
@@ -84,7 +84,7 @@ func TestFollowRotation(t *testing.T) {
 
 func TestFollowStream(t *testing.T) {
 	in, out := io.Pipe()
-	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	seen := make(chan struct{}, 10)
 	done := make(chan error, 1)

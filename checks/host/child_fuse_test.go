@@ -91,7 +91,7 @@ func left(t *testing.T, dir string) []earlier {
 // eventually waits until something is so, and gives up long after it should have been.
 func eventually(t *testing.T, what string, so func() bool) {
 	t.Helper()
-	for range 1000 {
+	for range 10_000 {
 		if so() {
 			return
 		}

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -15,7 +16,7 @@ import (
 )
 
 func limited(t *testing.T) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }
@@ -83,8 +84,33 @@ func holdsNothing(t *testing.T, pid int) {
 	}
 }
 
+// apartFromChildren runs a test in a PID namespace of its own, where no child counts that another package's tests leave behind, and where
+// none of this one's does for those. It reports whether this is there.
+func apartFromChildren(t *testing.T) bool {
+	t.Helper()
+	needsRoot(t)
+	const mark = "KDIAG_TEST_OWN_PIDS"
+	if os.Getenv(mark) != "" {
+		if err := unix.Mount("proc", "/proc", "proc", 0, ""); err != nil {
+			unavailable(t, "mounting proc: %v", err)
+		}
+		return true
+	}
+	cmd := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.run=^"+t.Name()+"$", "-test.v")
+	cmd.Env = append(os.Environ(), mark+"=1")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNS}
+	out, err := cmd.CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "--- PASS: "+t.Name()+" ") {
+		t.Errorf("%v\n%s", err, out)
+	}
+	return false
+}
+
 // TestProbeMountsManyDead has more dead mounts than children may be.
 func TestProbeMountsManyDead(t *testing.T) {
+	if !apartFromChildren(t) {
+		return
+	}
 	dir := filepath.Join(t.TempDir(), "kubelet")
 	var all []*deadFuse
 	for i := range maxChildren + 3 {
@@ -173,7 +199,8 @@ func TestFrozenReal(t *testing.T) {
 			unavailable(t, "%v: %v: %s", args, err, out)
 		}
 		if args[0] == "mount" {
-			t.Cleanup(func() { _ = exec.Command("umount", point).Run() })
+			// A child that was killed holds its file open for a moment after it can be seen no more.
+			t.Cleanup(func() { eventually(t, "unmounted", func() bool { return unix.Unmount(point, 0) == nil }) })
 		}
 	}
 	thaw := func() { _ = exec.Command("fsfreeze", "-u", point).Run() }
@@ -182,7 +209,7 @@ func TestFrozenReal(t *testing.T) {
 	folder := Folder{Path: point, Role: "runtime"}
 	var waited time.Duration
 	for run := range 2 {
-		ctx, cancel := context.WithTimeout(t.Context(), 2500*time.Millisecond)
+		ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second) // it waits as long as it may; the child's start is part of that
 		w, err := TimeWrites(ctx, "/", folder, 8, testChild(t))
 		cancel()
 		if err != nil || !w.Hung || w.Waiting <= waited || w.Mount != point || len(w.Times) != 0 {

@@ -1,12 +1,10 @@
 package host
 
 import (
-	"context"
 	"os"
 	"path/filepath"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -61,14 +59,7 @@ func TestPopulationOfAStuckDaemon(t *testing.T) {
 	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { // lets go of the reader that was left behind
-		if f, err := os.OpenFile(fifo, os.O_RDWR, 0); err == nil {
-			f.Close()
-		}
-	})
-	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
-	defer cancel()
-	p, err := ReadPopulation(ctx, n.root)
+	p, err := ReadPopulation(untilRead(t, fifo), n.root)
 	if err == nil {
 		t.Error("no error, although a command line never came")
 	}

@@ -141,6 +141,30 @@ func TestProcessesCanceled(t *testing.T) {
 	}
 }
 
+// untilRead returns a context that ends when somebody has opened a FIFO and waits in it, until the test ends.
+func untilRead(t *testing.T, fifo string) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	held := make(chan *os.File, 1)
+	go func() {
+		w, err := os.OpenFile(fifo, os.O_WRONLY, 0) // returns when the reader has opened it
+		if err != nil {
+			t.Error(err)
+		}
+		held <- w
+		cancel()
+	}()
+	t.Cleanup(func() {
+		if f, err := os.OpenFile(fifo, os.O_RDWR, 0); err == nil { // lets go of the goroutine if nobody came
+			defer f.Close()
+		}
+		if w := <-held; w != nil {
+			w.Close()
+		}
+	})
+	return ctx
+}
+
 // TestProcessesBlocked holds the reader in a command line that is never answered, which a FIFO does as well as a
 // locked memory map, and lets go of it only after Processes has returned.
 func TestProcessesBlocked(t *testing.T) {
@@ -156,20 +180,7 @@ func TestProcessesBlocked(t *testing.T) {
 	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	held := make(chan *os.File, 1)
-	go func() {
-		w, err := os.OpenFile(fifo, os.O_WRONLY, 0) // returns when the reader has opened it
-		if err != nil {
-			t.Error(err)
-		}
-		held <- w
-		cancel()
-	}()
-	got, err := Processes(ctx, n.root)
-	if w := <-held; w != nil {
-		defer w.Close()
-	}
+	got, err := Processes(untilRead(t, fifo), n.root)
 	if err == nil || !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "cmdline of process 70 (containerd-shim)") {
 		t.Errorf("error %v, want one that names the command line that was being read", err)
 	}

@@ -94,8 +94,8 @@ func TestAskSystemdReal(t *testing.T) {
 
 	in("systemctl", "start", "kubelet")
 	s := ask()
-	for range 100 { // until it has crashed a few times
-		if s.Kubelet != nil && s.Kubelet.Restarts >= 2 && s.Kubelet.Sub == "auto-restart" {
+	for range 1000 { // until systemd has come up and the kubelet has crashed a few times
+		if s.BusAnswered && s.Kubelet != nil && s.Kubelet.Restarts >= 2 && s.Kubelet.Sub == "auto-restart" {
 			break
 		}
 		time.Sleep(50 * time.Millisecond)

@@ -1,7 +1,6 @@
 package host
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -121,20 +120,8 @@ func TestReadTasksKeepsWhatItHas(t *testing.T) {
 	if err := syscall.Mkfifo(filepath.Join(n.root, "proc/20/cgroup"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	held := make(chan *os.File, 1)
-	go func() {
-		w, err := os.OpenFile(filepath.Join(n.root, "proc/20/cgroup"), os.O_WRONLY, 0) // returns when the reader has opened it
-		if err != nil {
-			t.Error(err)
-		}
-		held <- w
-		cancel()
-	}()
-	got, err := ReadTasks(ctx, n.people(), 0)
-	if w := <-held; w != nil {
-		defer w.Close()
-	}
+	people := n.people()
+	got, err := ReadTasks(untilRead(t, filepath.Join(n.root, "proc/20/cgroup")), people, 0)
 	if err == nil || !strings.Contains(err.Error(), "the cgroup of process 20 (kubelet) does not end") {
 		t.Errorf("error %v, want one that says where the look was left behind", err)
 	}

@@ -38,7 +38,7 @@ func expect(t *testing.T, lines <-chan string, want ...string) {
 		select {
 		case l := <-lines:
 			got = append(got, l)
-		case <-time.After(20 * time.Second):
+		case <-time.After(5 * time.Minute):
 			t.Fatalf("waiting for more than %q", got)
 		}
 	}

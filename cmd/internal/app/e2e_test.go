@@ -86,7 +86,7 @@ func TestEndToEndDaemon(t *testing.T) {
 		done := make(chan outcome, 1)
 		go func() {
 			done <- kdiag(t.Context(), "relist", "-o", "json", "--runtime-endpoint", c.Endpoint(),
-				"--count", "8", "--interval", "400ms", "--rpc-timeout", "1s")
+				"--count", "60", "--interval", "400ms", "--rpc-timeout", "1s")
 		}()
 		time.Sleep(time.Second) // a few samples are in; when exactly it freezes does not matter
 		must(t, c.Pause(t.Context()))
@@ -194,7 +194,7 @@ func TestEndToEndPermission(t *testing.T) {
 	out, _ := cmd.Output()
 	got := outcome{cmd.ProcessState.ExitCode(), string(out), stderr.String()}
 	r := got.report(t)
-	if r.Status != checks.Unknown || got.code != 2 || !strings.Contains(strings.Join(r.Problems, "\n"), "root") {
+	if !got.couldNotTell(t) || !strings.Contains(strings.Join(r.Problems, "\n"), "root") {
 		t.Errorf("status %s, exit code %d, problems %q; want unknown, 2 and the advice to be root", r.Status, got.code, r.Problems)
 	}
 }

@@ -116,7 +116,7 @@ func (n testNode) sh(t *testing.T, command string) string {
 // await repeats a command until it succeeds.
 func (n testNode) await(t *testing.T, command string) {
 	t.Helper()
-	n.sh(t, "for i in $(seq 300); do said=$( { "+command+"; } 2>&1 ) && exit; sleep 0.1; done; echo \"$said\"; exit 1")
+	n.sh(t, "for i in $(seq 3000); do said=$( { "+command+"; } 2>&1 ) && exit; sleep 0.1; done; echo \"$said\"; exit 1")
 }
 
 // awaitKubelet waits until the kubelet that was started last is at work.
@@ -128,12 +128,13 @@ func (n testNode) awaitKubelet(t *testing.T) {
 // kdiag runs kdiag in the node, which has to end in time.
 func (n testNode) kdiag(t *testing.T, command string) outcome {
 	t.Helper()
-	out := n.sh(t, "timeout 40 kdiag "+command+" -o json --timeout 20s --rpc-timeout 2s 2> /run/kdiag.err; code=$?; echo; echo $code")
+	const limits = " --timeout 40s --rpc-timeout 8s" // nothing but a busy machine makes this runtime slow
+	out := n.sh(t, "timeout 120 kdiag "+command+limits+" -o json 2> /run/kdiag.err; code=$?; echo; echo $code")
 	body, code, _ := cutLast(out, "\n")
 	exit, err := strconv.Atoi(code)
 	must(t, err)
 	if testing.Verbose() {
-		t.Log(n.sh(t, "kdiag "+command+" --color never --timeout 20s --rpc-timeout 2s || true")) // what a person would read
+		t.Log(n.sh(t, "kdiag "+command+limits+" --color never || true")) // what a person would read
 	}
 	return outcome{exit, body, n.sh(t, "cat /run/kdiag.err")}
 }
@@ -209,9 +210,13 @@ func (n testNode) testHealthy(t *testing.T) {
 	}
 	for _, id := range []string{
 		"systemd.answer", "systemd.units", "runtime.unit", "runtime.status", "kubelet.unit", "kubelet.healthz", "kubelet.server",
-		"kubelet.metrics", "kubelet.cni", "host.processes", "host.mounts", "host.writes", "journal.kubelet",
+		"kubelet.metrics", "kubelet.cni", "host.processes", "host.mounts", "journal.kubelet",
 	} {
 		wantStatus(t, o, id, checks.StatusOK, "")
+	}
+	// How fast the disk is, which the box shares, is not its affair; that its writes were timed is.
+	if got := status(t, o, "host.writes"); got.Status == checks.StatusUnknown || got.Status == checks.StatusSkipped {
+		t.Errorf("host.writes is %s: %s", got.Status, got.Summary)
 	}
 	// containerd 1.6 cannot be asked for its driver: then nothing is said of it.
 	wantStatus(t, o, "kubelet.cgroupdriver", checks.StatusSkipped, "")

@@ -115,7 +115,8 @@ func TestEndToEndNodeDisk(t *testing.T) {
 		return strings.TrimSpace(string(out))
 	}
 	sh("truncate -s 128M " + point + ".image && mkfs.ext4 -q " + point + ".image && mount -o loop " + point + ".image " + point)
-	t.Cleanup(func() { sh("umount " + point) })
+	// A child that was killed holds its file open for a moment after it can be seen no more.
+	t.Cleanup(func() { eventually(t, "unmounted", func() bool { return unix.Unmount(point, 0) == nil }) })
 	c := startContainerd(t, nodebox.Options{Network: true, Parent: point})
 	p := newProgram(t, c)
 	ours := func(s checks.Subject) bool { return s.Kind == "Filesystem" && s.Name == point }
@@ -212,7 +213,7 @@ func waitInKernel(t *testing.T, dir string) int {
 // eventually waits until something is so, and gives up long after it should have been.
 func eventually(t *testing.T, what string, so func() bool) {
 	t.Helper()
-	for range 1000 {
+	for range 10_000 {
 		if so() {
 			return
 		}

@@ -52,7 +52,7 @@ func newProgram(t *testing.T, c *nodebox.Containerd) program {
 // well after its --timeout fails the test.
 func (p program) run(t *testing.T, as *syscall.SysProcAttr, args ...string) outcome {
 	t.Helper()
-	const timeout, grace = 20 * time.Second, 15 * time.Second // the grace is for a busy machine
+	const timeout, grace = 20 * time.Second, time.Minute // the grace is for a busy machine
 	args = append(args, "--runtime-endpoint", p.endpoint, "--timeout", timeout.String())
 	ctx, cancel := context.WithTimeout(t.Context(), timeout+grace)
 	defer cancel()
@@ -169,7 +169,7 @@ func TestEndToEndNodeRuntime(t *testing.T) {
 		nobody := &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 		got := p.run(t, nobody, "node", "-o", "json")
 		r := got.report(t)
-		if r.Status != checks.Unknown || got.code != 2 || !strings.Contains(strings.Join(r.Problems, "\n"), "root") {
+		if !got.couldNotTell(t) || !strings.Contains(strings.Join(r.Problems, "\n"), "root") {
 			t.Errorf("status %s, exit code %d, problems %q; want unknown, 2 and the advice to be root", r.Status, got.code, r.Problems)
 		}
 	})

@@ -35,7 +35,7 @@ func TestEndToEndReproduce(t *testing.T) {
 	runPods(t, c, nodebox.Pods{Count: 1, Containers: 1, State: crictl.ContainerRunning})
 	for _, name := range []string{"runtime-hung", "inspect-hang", "exited-flood"} {
 		t.Run(name, func(t *testing.T) {
-			got := kdiag(t.Context(), "reproduce", name, "--runtime-endpoint", c.Endpoint(), "--speed", "20", "--exited", "30", "-o", "json")
+			got := kdiag(t.Context(), "reproduce", name, "--runtime-endpoint", c.Endpoint(), "--speed", "10", "--exited", "30", "-o", "json")
 			if r := got.reproduction(t); got.code != 0 || len(r.Missed) > 0 || !r.CleanedUp {
 				t.Errorf("exit code %d, missed %v, cleaned up %t, stderr %s\n%+v", got.code, r.Missed, r.CleanedUp, got.stderr, r.Events)
 			}
@@ -46,7 +46,7 @@ func TestEndToEndReproduce(t *testing.T) {
 		s, _ := reproduce.Find("runtime-hung")
 		s.Steps = nil // nobody could kill a container now
 		r, err := reproduce.Run(t.Context(), reproduce.Config{
-			Scenario: s, Endpoint: c.Endpoint(), Speed: 20, Dir: "/tmp",
+			Scenario: s, Endpoint: c.Endpoint(), Speed: 10, Dir: "/tmp",
 			Fault: func(ctx context.Context, on bool) error {
 				if on {
 					return c.Pause(ctx)

@@ -37,6 +37,9 @@ func wantsOrder(t *testing.T, events []reproduce.Event, want ...reproduce.What) 
 	}
 }
 
+// unhurriedSpeed leaves a busy machine time. At 60, the default, the runtime counts as down when nothing comes from it for half a second.
+const unhurriedSpeed = "15"
+
 // TestReproduce plays every incident on the embedded runtime, and has kdiag journal read the kubelet's log of it: where PLEG became
 // unhealthy there must be one incident in it, with the cause of that name.
 func TestReproduce(t *testing.T) {
@@ -44,7 +47,11 @@ func TestReproduce(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			log := filepath.Join(t.TempDir(), "kubelet.log")
-			got := kdiag(t.Context(), "reproduce", name, "--speed", "60", "--log", log, "-o", "json")
+			args := []string{"reproduce", name, "--speed", unhurriedSpeed, "--log", log, "-o", "json"}
+			if name == "exited-flood" {
+				args = append(args, "--exited", "50") // to make more takes a busy machine too long
+			}
+			got := kdiag(t.Context(), args...)
 			r := got.reproduction(t)
 			if got.code != 0 || len(r.Missed) > 0 || !r.CleanedUp || got.stderr != "" {
 				t.Fatalf("exit code %d, missed %v, cleaned up %t, stderr %s\n%+v", got.code, r.Missed, r.CleanedUp, got.stderr, r.Events)
@@ -90,7 +97,7 @@ func readIncident(t *testing.T, log, cause string, want bool) {
 // TestReproduceMission wants the timeline of a hung runtime as a real kubelet has it.
 func TestReproduceMission(t *testing.T) {
 	t.Parallel()
-	got := kdiag(t.Context(), "reproduce", "runtime-hung", "--speed", "60", "-o", "json")
+	got := kdiag(t.Context(), "reproduce", "runtime-hung", "--speed", unhurriedSpeed, "-o", "json")
 	r := got.reproduction(t)
 	wantsOrder(t, r.Events, reproduce.Fault, reproduce.PodDied, reproduce.EventsStop, reproduce.RelistStuck, reproduce.RelistFailed,
 		reproduce.NotReady, reproduce.Skip, reproduce.Lifted, reproduce.PodNoticed, reproduce.PodRunning, reproduce.Recovered, reproduce.CleanedUp)

@@ -83,3 +83,10 @@ func (o outcome) wants(t *testing.T, code string) *checks.Report {
 	}
 	return r
 }
+
+// couldNotTell reports whether a run says that it could not tell how the runtime is. A cause of the machine's is said all the same.
+func (o outcome) couldNotTell(t *testing.T) bool {
+	t.Helper()
+	r := o.report(t)
+	return r.Status == checks.Unknown && o.code == 2 || len(r.Causes) > 0 && !slices.ContainsFunc(codes(r), ofThisRuntime)
+}

@@ -91,7 +91,7 @@ func (n *node) linger(t *testing.T, sandboxes int, args ...string) *run {
 		}
 	})
 	r := n.start(t, append(args, "--runtime-endpoint", "unix://"+socket)...)
-	for range 1000 {
+	for range 10_000 {
 		if len(n.canaries(t)) == sandboxes {
 			return r
 		}
@@ -197,9 +197,13 @@ func TestEndToEndCanary(t *testing.T) {
 		if r.Status != checks.Unhealthy || code != 1 || !strings.Contains(r.Summary, "RunPodSandbox did not answer") {
 			t.Errorf("exit code %d, %+v", code, r)
 		}
-		for _, s := range n.canaries(t) { // what comes to be late
-			must(t, n.cri.StopPodSandbox(t.Context(), s.GetId()))
-			must(t, n.cri.RemovePodSandbox(t.Context(), s.GetId()))
+		for quiet := 0; quiet < 20; quiet++ { // what comes to be late, until nothing comes any more
+			for _, s := range n.canaries(t) {
+				must(t, n.cri.StopPodSandbox(t.Context(), s.GetId()))
+				must(t, n.cri.RemovePodSandbox(t.Context(), s.GetId()))
+				quiet = 0
+			}
+			time.Sleep(100 * time.Millisecond)
 		}
 	})
 	t.Run("stopped by somebody else", func(t *testing.T) {

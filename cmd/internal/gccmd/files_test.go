@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/kdiag/kdiag/cmd/internal/cli"
@@ -43,16 +44,18 @@ func TestLockTwoNames(t *testing.T) {
 
 // TestDiskHangs gives up a disk that does not answer, and waits a little for one when the time is up.
 func TestDiskHangs(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
-	defer cancel()
-	hung := make(chan struct{})
-	defer close(hung)
-	_, err := disk(ctx, "--audit", func() (int, error) { <-hung; return 1, nil })
-	if hint, ok := errors.AsType[*cli.HintError](err); !ok || hint.Error() != "the disk of --audit does not answer" || hint.Code != cli.ExitUnknown {
-		t.Errorf("%v", err)
-	}
-	<-ctx.Done()
-	if got, err := disk(ctx, "--audit", func() (int, error) { return 7, os.ErrClosed }); got != 7 || !errors.Is(err, os.ErrClosed) {
-		t.Errorf("%d, %v", got, err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		hung := make(chan struct{})
+		defer close(hung)
+		_, err := disk(ctx, "--audit", func() (int, error) { <-hung; return 1, nil })
+		if hint, ok := errors.AsType[*cli.HintError](err); !ok || hint.Error() != "the disk of --audit does not answer" || hint.Code != cli.ExitUnknown {
+			t.Errorf("%v", err)
+		}
+		<-ctx.Done()
+		if got, err := disk(ctx, "--audit", func() (int, error) { return 7, os.ErrClosed }); got != 7 || !errors.Is(err, os.ErrClosed) {
+			t.Errorf("%d, %v", got, err)
+		}
+	})
 }
