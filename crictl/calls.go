@@ -105,7 +105,7 @@ func (c *Client) SandboxImage(ctx context.Context) (string, Call) {
 	if !call.OK() {
 		return "", call
 	}
-	return sandboxImageIn(resp.GetInfo()["config"]), call
+	return SandboxImageIn(resp.GetInfo()["config"]), call
 }
 
 // HasImage asks whether an image of this name is on the node.
@@ -122,8 +122,8 @@ func (c *Client) HasImage(ctx context.Context, name string) (bool, Call) {
 // maxImageName bounds the name of an image, in bytes: a registry's host, 255 of repository, a tag of 128 and a digest.
 const maxImageName = 1024
 
-// sandboxImageIn reads sandboxImage out of a runtime's configuration as JSON.
-func sandboxImageIn(config string) string {
+// SandboxImageIn reads sandboxImage out of a runtime's configuration as JSON: "config" in the details of a verbose Status.
+func SandboxImageIn(config string) string {
 	var c struct{ SandboxImage string }
 	if err := json.Unmarshal([]byte(config), &c); err != nil || len(c.SandboxImage) > maxImageName {
 		return ""

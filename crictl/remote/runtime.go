@@ -8,6 +8,8 @@ import (
 
 	"google.golang.org/grpc"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/kdiag/kdiag/crictl"
 )
 
 // kubeletAPIVersion is what the kubelet writes into VersionRequest (kubeRuntimeAPIVersion in kuberuntime).
@@ -42,6 +44,20 @@ func (s *Service) Status(ctx context.Context) (status *runtimeapi.RuntimeStatus,
 		return err
 	})
 	return status, err
+}
+
+// SandboxImage returns the image that sandboxes are made of. It is empty where the runtime does not say, as containerd 2, which
+// pins it instead.
+func (s *Service) SandboxImage(ctx context.Context) (image string, err error) {
+	err = s.call(ctx, "status", s.timeout, func(ctx context.Context) error {
+		resp, err := s.runtime.Status(ctx, &runtimeapi.StatusRequest{Verbose: true})
+		if err != nil {
+			return s.failed(err, "Status from runtime service")
+		}
+		image = crictl.SandboxImageIn(resp.GetInfo()["config"])
+		return nil
+	})
+	return image, err
 }
 
 // RunPodSandbox creates and starts a sandbox. Its deadline is twice that of other calls.

@@ -249,7 +249,7 @@ func newKubelet(b *testing.B, program, name, endpoint string) *kubelet {
 podLogsDir: %[1]s/log/pods, volumePluginDir: %[1]s/root/plugins, resolvConf: "", maxPods: 1000, address: 127.0.0.1, port: %[2]d,
 healthzPort: %[3]d, authentication: {webhook: {enabled: false}}, authorization: {mode: AlwaysAllow}, makeIPTablesUtilChains: false,
 cgroupsPerQOS: false, enforceNodeAllocatable: [], failCgroupV1: false, failSwapOn: false, oomScoreAdj: 0,
-evictionHard: {memory.available: 50Mi, nodefs.available: "1%%", imagefs.available: "1%%"}}`,
+evictionHard: {memory.available: 50Mi, nodefs.available: "1%%", imagefs.available: "1%%"}, imageGCHighThresholdPercent: 100}`,
 		k.dir, port, healthz, endpoint), 0o644))
 	if name == "syncloop" {
 		own := []string{program, "syncloop", "--runtime-endpoint", endpoint, "--node-name", "bench", "--root-dir", root, "--log-dir", k.dir + "/log"}

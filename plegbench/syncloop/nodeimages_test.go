@@ -1,11 +1,16 @@
 package syncloop
 
 import (
+	"path/filepath"
 	"testing"
 
+	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/kdiag/kdiag/crictl/fake"
+	"github.com/kdiag/kdiag/crictl/remote"
 )
 
 func TestLargestImages(t *testing.T) {
@@ -21,5 +26,34 @@ func TestLargestImages(t *testing.T) {
 		if diff := cmp.Diff(want, largestImages(all, most)); diff != "" {
 			t.Errorf("at most %d (-want +got):\n%s", most, diff)
 		}
+	}
+}
+
+// TestImagesInUse wants the image of a container and that of the sandboxes, which none of the node's containers uses, to be kept.
+func TestImagesInUse(t *testing.T) {
+	server, err := fake.New(fake.Scenario{Name: "images", Pods: []fake.PodGroup{{
+		Namespace: "web", Name: "shop", Containers: []fake.ContainerGroup{{Name: "app", Image: "docker.io/library/app:1"}},
+	}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "cri.sock")
+	stop, err := fake.Listen(t.Context(), server, path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(stop)
+	service, err := remote.Dial("unix://"+path, remote.Options{Log: logr.Discard()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = service.Close() })
+	sandbox, err := service.SandboxImage(t.Context())
+	if err != nil || sandbox == "" {
+		t.Fatalf("sandboxes are made of %q, %v", sandbox, err)
+	}
+	used, err := (&SyncLoop{service: service}).imagesInUse(t.Context())
+	if err != nil || !used[sandbox] || !used["docker.io/library/app:1"] || used[""] {
+		t.Errorf("in use: %v, %v; want %s and the container's", used, err, sandbox)
 	}
 }

@@ -97,12 +97,17 @@ func (s *SyncLoop) wireCollectors() error {
 }
 
 // imagesInUse asks the runtime about every container on the node, whoever made it: an image that another kubelet needs must stay.
+// So must the one that sandboxes are made of, which runtimes that do not pin it would have to pull again for the next pod.
 func (s *SyncLoop) imagesInUse(ctx context.Context) (map[string]bool, error) {
+	sandbox, err := s.service.SandboxImage(ctx)
+	if err != nil {
+		return nil, err
+	}
 	list, err := s.service.ListContainers(ctx, nil)
 	if err != nil {
 		return nil, err
 	}
-	used := map[string]bool{}
+	used := map[string]bool{sandbox: true}
 	for _, c := range list {
 		used[c.GetImage().GetImage()] = true
 		used[c.GetImageRef()] = true
