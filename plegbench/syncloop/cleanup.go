@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -29,7 +32,10 @@ type CleanupConfig struct {
 }
 
 // Cleaned is what was removed.
-type Cleaned struct{ Sandboxes, Containers int }
+type Cleaned struct {
+	Sandboxes, Containers int
+	Folders               []string // without those that were inside of another
+}
 
 // Cleanup stops and removes the sandboxes and containers that bear the node's name, unmounts and removes its volumes, and removes
 // its folders of pods and logs, and their cgroups. It goes on after an error, and returns all of them; run again it takes up what is left.
@@ -45,6 +51,9 @@ func Cleanup(ctx context.Context, cfg CleanupConfig) (Cleaned, error) {
 	label := map[string]string{container.OwnerLabel: cfg.NodeName}
 	containers, listErr := service.ListContainers(ctx, &runtimeapi.ContainerFilter{LabelSelector: label})
 	sandboxes, err := service.ListPodSandbox(ctx, &runtimeapi.PodSandboxFilter{LabelSelector: label})
+	if listErr != nil && err != nil {
+		return done, errors.Join(fmt.Errorf("listing what node %s has on %s: %w", cfg.NodeName, cfg.Endpoint, listErr), service.Close())
+	}
 	problems := []error{listErr, err}
 	uids := map[types.UID]bool{}
 	for _, c := range containers {
@@ -63,7 +72,9 @@ func Cleanup(ctx context.Context, cfg CleanupConfig) (Cleaned, error) {
 		done.Containers++
 	}
 	if errors.Join(problems...) == nil {
+		before := cfg.folders()
 		problems = append(problems, removeFolders(cfg, uids))
+		done.Folders = gone(before)
 	}
 	return done, errors.Join(append(problems, service.Close())...)
 }
@@ -113,6 +124,30 @@ func removeSandboxes(ctx context.Context, service *remote.Service, within time.D
 		}
 	}
 	return len(sandboxes) - failed, err
+}
+
+// folders are those that there are of a syncLoop, the outer ones before those inside of them.
+func (c *CleanupConfig) folders() []string {
+	return slices.DeleteFunc([]string{
+		c.RootDir, c.LogDir, filepath.Join(c.RootDir, "pods"), filepath.Join(c.LogDir, "pods"), filepath.Join(c.LogDir, "containers"),
+	}, missing)
+}
+
+func missing(path string) bool {
+	_, err := os.Lstat(path)
+	return errors.Is(err, fs.ErrNotExist)
+}
+
+// gone are those of the folders that are there no more, but for what was inside of another.
+func gone(folders []string) []string {
+	var out []string
+	for _, f := range folders {
+		inside := func(outer string) bool { return strings.HasPrefix(f, outer+"/") }
+		if missing(f) && !slices.ContainsFunc(out, inside) {
+			out = append(out, f)
+		}
+	}
+	return out
 }
 
 // removeFolders removes the pods' cgroups, what the parts make below the two folders, and the folders themselves if nothing else is in them.

@@ -1,11 +1,14 @@
 package syncloop
 
 import (
+	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/google/go-cmp/cmp"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kdiag/kdiag/crictl/fake"
@@ -53,6 +56,57 @@ func TestCleanupTriesAgain(t *testing.T) {
 			})
 			if done.Sandboxes != tt.removed || (err == nil) != (tt.removed == 1) {
 				t.Errorf("removed %d, %v", done.Sandboxes, err)
+			}
+		})
+	}
+}
+
+// TestCleanupSaysFolders wants the folders that have gone, and no others.
+func TestCleanupSaysFolders(t *testing.T) {
+	server, err := fake.New(fake.Scenario{Name: "idle"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "cri.sock")
+	stop, err := fake.Listen(t.Context(), server, path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(stop)
+	for name, tt := range map[string]struct {
+		files []string // ending in a slash: folders
+		log   string
+		want  []string
+	}{
+		"nothing there":        {nil, "root/log", nil},
+		"all ours":             {[]string{"root/pods/", "root/log/pods/", "root/log/" + logMark + "=lab"}, "root/log", []string{"root"}},
+		"others' files beside": {[]string{"root/notes=x", "root/log/pods/", "root/log/" + logMark + "=lab"}, "root/log", []string{"root/log"}},
+		"logs elsewhere":       {[]string{"root/pods/", "log/syslog=x", "log/pods/", "log/" + logMark + "=lab"}, "log", []string{"root", "log/pods"}},
+		"logs of another node": {[]string{"root/pods/", "log/pods/", "log/" + logMark + "=other"}, "log", []string{"root"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			for _, f := range tt.files {
+				file, content, isFile := strings.Cut(f, "=")
+				if err := os.MkdirAll(filepath.Join(dir, filepath.Dir(file)), 0o755); err != nil {
+					t.Fatal(err)
+				}
+				if !isFile {
+					continue
+				}
+				if err := os.WriteFile(filepath.Join(dir, file), []byte(content), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			var want []string
+			for _, f := range tt.want {
+				want = append(want, filepath.Join(dir, f))
+			}
+			done, err := Cleanup(t.Context(), CleanupConfig{
+				Endpoint: "unix://" + path, NodeName: "lab", RootDir: filepath.Join(dir, "root"), LogDir: filepath.Join(dir, tt.log),
+			})
+			if diff := cmp.Diff(want, done.Folders); diff != "" || err != nil {
+				t.Errorf("%v\n%s", err, diff)
 			}
 		})
 	}

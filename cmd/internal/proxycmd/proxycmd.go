@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/kdiag/kdiag/cmd/internal/answer"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
 	"github.com/kdiag/kdiag/cmd/internal/target"
 	"github.com/kdiag/kdiag/crictl"
@@ -98,6 +99,11 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 		return noRuntime(err)
 	}
 	defer t.Close()
+	knock, cancel := context.WithTimeout(ctx, knockTimeout)
+	defer cancel()
+	if err := answer.NotSocket(t.Endpoint.URL, crictl.Probe(knock, t.Endpoint.URL)); err != nil {
+		return err
+	}
 	if sameSocket(listen, t.Endpoint.URL) {
 		return &cli.UsageError{Problem: "--listen is the socket of the runtime itself", Hint: "choose another path, such as /tmp/kdiag-proxy.sock"}
 	}
@@ -126,6 +132,9 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 	}
 	return nil
 }
+
+// knockTimeout is how long the kind of the runtime's socket may take to be seen. What is slower may be a runtime that hangs.
+const knockTimeout = time.Second
 
 // sameSocket reports whether two endpoints are one file, whose removal would cut off the runtime.
 func sameSocket(a, b string) bool {

@@ -122,6 +122,8 @@ func reproducedWord(r *ReproductionReport) string {
 	switch {
 	case r.Interrupted:
 		return "INTERRUPTED"
+	case len(r.Problems) > 0:
+		return "UNKNOWN"
 	case len(r.Missed) > 0 || !r.CleanedUp:
 		return "DIFFERENT"
 	}
@@ -130,6 +132,9 @@ func reproducedWord(r *ReproductionReport) string {
 
 func reproducedSentence(c cleaner, r *ReproductionReport) string {
 	name := c.prose(r.Scenario) + ": "
+	if len(r.Problems) > 0 && !r.Interrupted {
+		return name + c.prose(r.Problems[0])
+	}
 	if len(r.Missed) > 0 {
 		return name + c.prose(r.Missed[0])
 	}

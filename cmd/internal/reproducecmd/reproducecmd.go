@@ -3,6 +3,8 @@ package reproducecmd
 
 import (
 	"fmt"
+	"math"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -11,7 +13,7 @@ import (
 )
 
 type options struct {
-	cli.Flags // Endpoint, Output and Color
+	cli.Flags // Endpoint, Output, Color, Timeout and Verbose
 
 	scenario string
 	pods     int
@@ -21,6 +23,9 @@ type options struct {
 	log      string
 	cleanup  bool
 }
+
+// defaultTimeout leaves time for a large flood: all else in a scenario ends within twenty minutes at a kubelet's own pace.
+const defaultTimeout = 2 * time.Hour
 
 // defaultSpeed is that of the embedded runtime: an incident of five minutes takes five seconds.
 const defaultSpeed = 60
@@ -36,13 +41,13 @@ happens: relists get stuck, events stop, the loop skips, the node turns NotReady
 
 The runtime is the embedded one, or a real one with --runtime-endpoint. On a real one it runs pods of its own, on the host's
 network and on an image that is there already; the fault is in a proxy before the runtime, so nobody else on it feels
-anything. In the end everything that it made is removed, also after Ctrl-C; --cleanup removes what a killed run has left.
+anything. In the end everything that it made is removed, also after Ctrl-C or --timeout; --cleanup removes what a killed run has left.
 
 On the embedded runtime the kubelet's periods are 60 times shorter, on a real one they are a kubelet's own, and an incident
 takes its five minutes; --speed changes that. "help" as SCENARIO lists the scenarios.
 
 Exit codes: 0 the incident went as the scenario says; 1 it did not, or not all could be removed; 2 it could not be played
-(bad usage, no such runtime, interrupted).`,
+(bad usage, no such runtime, interrupted, --timeout).`,
 		Example: `  kdiag reproduce runtime-hung
   kdiag reproduce list-hang --log kubelet.log && kdiag journal kubelet.log
   kdiag reproduce runtime-down --runtime-endpoint /run/containerd/containerd.sock --speed 10
@@ -64,6 +69,8 @@ Exit codes: 0 the incident went as the scenario says; 1 it did not, or not all c
 	fs.StringVar(&opts.image, "image", "", "what the pods run, by itself and without an end (default: pause or busybox, whichever is there)")
 	fs.Float64Var(&opts.speed, "speed", 0, "shorten all times by this factor (default: 60 on the embedded runtime, 1 on a real one)")
 	fs.StringVar(&opts.log, "log", "", "write the kubelet's log of the run to this file")
+	fs.DurationVar(&opts.Timeout, "timeout", defaultTimeout, "break off by then, as Ctrl-C does, and clean up")
+	fs.BoolVarP(&opts.Verbose, "verbose", "v", false, "the kubelet's log of the run, to stderr")
 	fs.BoolVar(&opts.cleanup, "cleanup", false, "remove what killed runs have left, and end")
 	return cmd
 }
@@ -86,11 +93,12 @@ func (o *options) check(cmd *cobra.Command, args []string) error {
 		what string
 		hint string
 	}{
-		{o.scenario == "" && !o.cleanup, "which incident?", "kdiag reproduce help lists them; the mission's is kdiag reproduce runtime-hung"},
+		{o.scenario == "" && !o.cleanup, "which incident?", "kdiag reproduce help lists them; a good one to begin with: kdiag reproduce runtime-hung"},
 		{o.scenario != "" && o.cleanup, "--cleanup plays nothing", "leave out the scenario"},
-		{o.speed < 1 || o.speed > 200, fmt.Sprintf("--speed %v makes no sense", o.speed), "give a factor from 1 to 200, such as --speed 60"},
+		{math.IsNaN(o.speed) || o.speed < 1 || o.speed > 200, fmt.Sprintf("--speed %v makes no sense", o.speed), "give a factor from 1 to 200, such as --speed 60"},
 		{o.pods < 2 || o.pods > 100, fmt.Sprintf("--pods %d makes no sense", o.pods), "give 2 to 100"},
 		{o.exited < 2 || o.exited > 20000, fmt.Sprintf("--exited %d makes no sense", o.exited), "give 2 to 20000"},
+		{o.image == "" && cmd.Flags().Changed("image"), "--image is empty", "leave it out to let kdiag pick one that is on the node"},
 		{o.log == "" && cmd.Flags().Changed("log"), "--log is empty", "name a file"},
 	} {
 		if bad.is {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/kdiag/kdiag/cmd/internal/answer"
@@ -17,18 +18,59 @@ import (
 )
 
 func run(ctx context.Context, env cli.Env, opts options) error {
-	switch {
-	case opts.scenario == "help":
+	if opts.scenario == "help" {
 		return list(env.Out)
-	case opts.cleanup:
-		return cleanup(ctx, env)
 	}
+	timed, cancel := context.WithTimeout(ctx, opts.Timeout)
+	defer cancel()
+	if opts.cleanup {
+		return cleanup(timed, env)
+	}
+	style := answer.Render(env, &opts.Flags)
+	report, err := play(timed, env, opts, style)
+	switch {
+	case report != nil && timed.Err() != nil: // the report says how far it came, and whether anything is left
+		report.Interrupted, err = true, &cli.ExitError{Code: cli.ExitUnknown}
+		if ctx.Err() == nil {
+			err = &cli.HintError{
+				Err: fmt.Errorf("--timeout %s was over before the incident was", opts.Timeout), Code: cli.ExitUnknown,
+				Hint: "give more time, or play it faster with --speed",
+			}
+			report.Problems = problems(err)
+		}
+	case err != nil && style.Format == render.Text:
+		return err
+	case err != nil: // a program that asked for a document gets one
+		if report == nil {
+			report = &reproduce.Report{Scenario: opts.scenario, Endpoint: opts.Endpoint, Speed: opts.speed, Pods: opts.pods, CleanedUp: true}
+			report.Events, report.Missed = []reproduce.Event{}, []string{}
+		}
+		report.Problems, err = problems(err), &cli.ExitError{Code: cli.ExitUnknown}
+	case len(report.Missed) > 0 || !report.CleanedUp:
+		err = &cli.ExitError{Code: cli.ExitProblem}
+	}
+	doc := &render.ReproductionReport{Header: target.Header(env, "ReproductionReport"), Report: report}
+	doc.GeneratedAt = env.Now().UTC().Truncate(time.Second)
+	if printErr := render.Reproduction(env.Out, doc, style); printErr != nil {
+		return printErr
+	}
+	return err
+}
+
+// problems are the lines about an error that belong into a document.
+func problems(err error) []string {
+	_, message, hint := cli.ExitCode(err)
+	return slices.DeleteFunc([]string{message, hint}, func(line string) bool { return line == "" })
+}
+
+// play plays the scenario. The report is nil if nothing was begun.
+func play(ctx context.Context, env cli.Env, opts options, style render.Options) (*reproduce.Report, error) {
 	s, ok := reproduce.Find(opts.scenario)
 	if !ok {
-		return &cli.UsageError{Problem: fmt.Sprintf("there is no scenario %q", opts.scenario), Hint: "kdiag reproduce help lists them"}
+		return nil, &cli.UsageError{Problem: fmt.Sprintf("there is no scenario %q", opts.scenario), Hint: "kdiag reproduce help lists them"}
 	}
 	if opts.pods < s.MinPods {
-		return &cli.UsageError{
+		return nil, &cli.UsageError{
 			Problem: fmt.Sprintf("%s does not show with fewer than %d pods", s.Name, s.MinPods), Hint: "leave out --pods",
 		}
 	}
@@ -37,41 +79,58 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 	}
 	on := "the embedded runtime"
 	if opts.Endpoint != "" {
-		url, err := crictl.ParseEndpoint(opts.Endpoint)
-		if bad, ok := errors.AsType[*crictl.EndpointError](err); ok {
-			return &cli.UsageError{Problem: bad.Error(), Hint: bad.Hint}
+		url, err := socket(ctx, opts.Endpoint)
+		if err != nil {
+			return nil, err
 		}
 		cfg.Endpoint, on = url, url
 	}
+	var logs []io.Writer
+	if opts.Verbose {
+		logs = append(logs, env.Err)
+	}
 	if opts.log != "" {
-		f, err := os.Create(opts.log)
+		f, err := create(opts.log)
 		if err != nil {
-			return &cli.UsageError{Problem: "--log: " + err.Error(), Hint: "name a file in a folder that you may write to"}
+			return nil, &cli.UsageError{Problem: "--log: " + err.Error(), Hint: "name a file in a folder that you may write to"}
 		}
 		defer f.Close()
-		cfg.Log = f
+		logs = append(logs, f)
 	}
-	style := answer.Render(env, &opts.Flags)
+	cfg.Log = io.MultiWriter(logs...)
 	if style.Format == render.Text {
 		cfg.Notify = render.NewTimeline(env.Out, s, on, opts.speed, style).Event
 	}
 	report, err := reproduce.Run(ctx, cfg)
-	if report == nil || err != nil && ctx.Err() == nil {
-		return &cli.HintError{Err: err, Code: cli.ExitUnknown, Hint: hint(opts)}
+	if report != nil {
+		report.Log = opts.log
 	}
-	report.Log, report.Interrupted = opts.log, ctx.Err() != nil
-	doc := &render.ReproductionReport{Header: target.Header(env, "ReproductionReport"), Report: report}
-	doc.GeneratedAt = env.Now().UTC().Truncate(time.Second)
-	if err := render.Reproduction(env.Out, doc, style); err != nil {
-		return err
+	if err != nil {
+		err = &cli.HintError{Err: err, Code: cli.ExitUnknown, Hint: hint(opts)}
 	}
-	switch {
-	case ctx.Err() != nil:
-		return &cli.ExitError{Code: cli.ExitUnknown}
-	case len(report.Missed) > 0 || !report.CleanedUp:
-		return &cli.ExitError{Code: cli.ExitProblem}
+	return report, err
+}
+
+// knockTimeout is how long the socket's kind may take to be seen. What is slower may be a runtime that hangs.
+const knockTimeout = time.Second
+
+// socket returns the address of a runtime, unless it is something at which none can answer.
+func socket(ctx context.Context, endpoint string) (string, error) {
+	url, err := crictl.ParseEndpoint(endpoint)
+	if bad, ok := errors.AsType[*crictl.EndpointError](err); ok {
+		return "", &cli.UsageError{Problem: bad.Error(), Hint: bad.Hint}
 	}
-	return nil
+	ctx, cancel := context.WithTimeout(ctx, knockTimeout)
+	defer cancel()
+	return url, answer.NotSocket(url, crictl.Probe(ctx, url))
+}
+
+// create makes a file, or empties the one that is there. To open a pipe may last for ever.
+func create(name string) (*os.File, error) {
+	if info, err := os.Stat(name); err == nil && !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is there and is no regular file", name)
+	}
+	return os.Create(name)
 }
 
 // hint says what to do when a scenario could not be played.
@@ -101,9 +160,10 @@ func list(w io.Writer) error {
 
 func cleanup(ctx context.Context, env cli.Env) error {
 	done, err := reproduce.Cleanup(ctx, os.TempDir())
-	_, printErr := fmt.Fprintf(env.Out, "removed %d sandboxes and %d containers of runs that were killed, and their folders\n", done.Sandboxes, done.Containers)
-	if err = errors.Join(err, printErr); err != nil {
+	if err != nil {
 		return &cli.HintError{Err: err, Code: cli.ExitProblem, Hint: "run it again once the runtime answers: kdiag runtime"}
 	}
-	return nil
+	_, err = fmt.Fprintf(env.Out, "removed %d sandboxes, %d containers and %d folders of runs that were killed\n",
+		done.Sandboxes, done.Containers, len(done.Folders))
+	return err
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
 	"os"
@@ -47,19 +48,12 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 	}
 	kubelet, unsupported, err := kubeletconfig.Load(opts.config, opts.kubelet)
 	if err != nil {
-		problem, _, _ := strings.Cut(err.Error(), ": strconv.")
-		return &cli.UsageError{Problem: problem, Hint: "kdiag syncloop --help lists the flags that are taken; a file is a KubeletConfiguration of kubelet.config.k8s.io/v1beta1"}
+		return &cli.UsageError{Problem: err.Error(), Hint: "kdiag syncloop --help lists the flags that are taken; a file is a KubeletConfiguration of kubelet.config.k8s.io/v1beta1"}
 	}
 	if !opts.cleanup && opts.manifests == "" && opts.kubeconfig == "" && kubelet.StaticPodPath == "" && kubelet.StaticPodURL == "" {
 		return &cli.UsageError{
 			Problem: "there is no source of pods",
 			Hint:    "give --manifests FOLDER, --manifest-url URL or --kubeconfig FILE",
-		}
-	}
-	if opts.manifests != "" {
-		// A kubelet waits for a folder that is not there. Who types a path wants to hear of a slip.
-		if _, err := os.Stat(opts.manifests); err != nil {
-			return &cli.UsageError{Problem: "--manifests: " + err.Error(), Hint: "make the folder first; manifests may be put into it later"}
 		}
 	}
 	var screen terminal
@@ -77,6 +71,11 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 		return err
 	}
 	defer t.Close()
+	if !t.Simulated() {
+		if err := knock(ctx, t.Endpoint.URL); err != nil {
+			return err
+		}
+	}
 	if opts.cleanup {
 		return cleanup(ctx, env, opts, t.Endpoint.URL)
 	}
@@ -105,11 +104,8 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 	defer recorder.Shutdown()
 	cfg.SetVerbosity = func(level string) error { return logging.Verbosity().Set(level) }
 	s, err := syncloop.New(ctx, cfg)
-	if errors.Is(err, syncloop.ErrForeignLogs) {
-		return &cli.UsageError{Problem: err.Error(), Hint: "choose another folder with --log-dir"}
-	}
 	if err != nil {
-		return &cli.HintError{Err: err, Code: cli.ExitProblem, Hint: "kdiag runtime says what is wrong with the socket"}
+		return notStarted(ctx, t, err)
 	}
 	if a := s.Addr(); a != nil {
 		_, _ = fmt.Fprintf(env.Err, "kdiag: serving http://%s: /healthz /pods /metrics /stats/summary /configz /debug/pprof\n", a)
@@ -131,9 +127,6 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 
 // complete fills in what follows from the host.
 func (o *options) complete(env cli.Env) error {
-	if o.speed <= 0 || o.speed > 1000 {
-		return &cli.UsageError{Problem: fmt.Sprintf("--speed %v makes no sense", o.speed), Hint: "give a factor from 1 to 1000, such as --speed 60"}
-	}
 	if o.nodeName == "" {
 		host, err := env.Hostname()
 		if err != nil {
@@ -206,9 +199,18 @@ func (o *options) syncloopConfig(
 }
 
 func client(kubeconfig string, kubelet *kubeletconfigv1beta1.KubeletConfiguration) (*apiserver.Client, error) {
+	bad := func(problem string) error {
+		return &cli.UsageError{Problem: "--kubeconfig: " + problem, Hint: "kubectl --kubeconfig " + kubeconfig + " get nodes shows whether it works"}
+	}
+	if _, err := clientcmd.LoadFromFile(kubeconfig); err != nil {
+		if unread, ok := errors.AsType[*fs.PathError](err); ok {
+			return nil, bad(unread.Error())
+		}
+		return nil, bad(kubeconfig + " is no kubeconfig") // the error is about types of Go
+	}
 	rest, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
-		return nil, &cli.UsageError{Problem: "reading " + kubeconfig + ": " + err.Error(), Hint: "kubectl --kubeconfig " + kubeconfig + " get nodes shows whether it works"}
+		return nil, bad(err.Error())
 	}
 	rest.ContentType, rest.UserAgent = kubelet.ContentType, "kdiag-syncloop/"+target.Version()
 	return apiserver.New(rest, apiserver.Limits{
@@ -218,15 +220,16 @@ func client(kubeconfig string, kubelet *kubeletconfigv1beta1.KubeletConfiguratio
 }
 
 func cleanup(ctx context.Context, env cli.Env, opts options, endpoint string) error {
-	left, err := syncloop.Cleanup(ctx, syncloop.CleanupConfig{
+	removed, err := syncloop.Cleanup(ctx, syncloop.CleanupConfig{
 		Endpoint: endpoint, NodeName: opts.nodeName, RootDir: opts.rootDir, LogDir: opts.logDir,
 	})
-	if _, printErr := fmt.Fprintf(env.Out, "removed %d sandboxes and %d containers of node %s, and what was below %s\n",
-		left.Sandboxes, left.Containers, opts.nodeName, opts.rootDir); printErr != nil {
-		err = errors.Join(err, printErr)
-	}
 	if err != nil {
 		return &cli.HintError{Err: err, Code: cli.ExitProblem, Hint: "run it again once the runtime answers: kdiag runtime"}
 	}
-	return nil
+	text := fmt.Sprintf("removed %d sandboxes and %d containers of node %s", removed.Sandboxes, removed.Containers, opts.nodeName)
+	if len(removed.Folders) > 0 {
+		text += ", and " + strings.Join(removed.Folders, ", ")
+	}
+	_, err = fmt.Fprintln(env.Out, text)
+	return err
 }

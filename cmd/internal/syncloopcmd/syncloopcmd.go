@@ -26,6 +26,7 @@ type options struct {
 	statusFile string
 	logFile    string
 	speed      float64
+	evented    bool
 	tui        bool
 	cleanup    bool
 	labels     []string
@@ -54,39 +55,48 @@ all that it left. docs/syncloop.md says what is the same as in a kubelet and wha
   kdiag syncloop --cleanup`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := opts.Check(cmd); err != nil {
+			if err := opts.check(cmd); err != nil {
 				return err
 			}
 			return run(cmd.Context(), env, opts)
 		},
 	}
+	opts.addFlags(cmd)
+	return cmd
+}
+
+func (o *options) addFlags(cmd *cobra.Command) {
 	fs := cmd.Flags()
-	fs.StringVar(&opts.Endpoint, "runtime-endpoint", "",
+	fs.StringVar(&o.Endpoint, "runtime-endpoint", "",
 		"CRI socket, unix:///path or a bare path (default: $CONTAINER_RUNTIME_ENDPOINT, the running kubelet's own, /etc/crictl.yaml, a well-known socket)")
-	fs.StringVar(&opts.Simulate, "simulate", "", "run on the embedded runtime in this scenario instead: a name or a YAML file; help lists them")
-	fs.StringVar(&opts.manifests, "manifests", "", "folder of pod manifests, or a single one (the kubelet's --pod-manifest-path)")
-	fs.StringVar(&opts.objects, "objects", "", "folder of YAML files with the ConfigMaps and Secrets that the manifests name")
-	fs.StringVar(&opts.kubeconfig, "kubeconfig", "", "API server to take pods from and to report to")
-	fs.StringVar(&opts.nodeName, "node-name", "", "the node's name (default: this host's)")
-	fs.StringVar(&opts.rootDir, "root-dir", "/var/lib/kdiag-syncloop", "folder for volumes and termination messages")
-	fs.StringVar(&opts.logDir, "log-dir", "", "folder for the containers' logs (default: log below --root-dir)")
-	fs.StringVar(&opts.config, "config", "", "KubeletConfiguration file; flags override it")
-	fs.StringVar(&opts.statusFile, "status-file", "", "keep the pods' statuses in this file, as JSON")
-	fs.StringVar(&opts.logFile, "log-file", "", "write the log there instead of to standard error")
-	fs.Float64Var(&opts.speed, "speed", 1, "shorten the kubelet's periods by this factor: with 60 three minutes become three seconds")
-	fs.BoolVar(&opts.tui, "tui", false, "show the loop, its workers, PLEG and the pods in the terminal, as they move")
-	fs.BoolVar(&opts.cleanup, "cleanup", false, "remove all pods and folders that a syncloop with this node name left, and end")
-	fs.StringSliceVar(&opts.labels, "node-labels", nil, "labels to register the node with, as key=value")
+	fs.StringVar(&o.Simulate, "simulate", "", "run on the embedded runtime in this scenario instead: a name or a YAML file; help lists them")
+	fs.StringVar(&o.manifests, "manifests", "", "folder of pod manifests, or a single one (the kubelet's --pod-manifest-path)")
+	fs.StringVar(&o.objects, "objects", "", "folder of YAML files with the ConfigMaps and Secrets that the manifests name")
+	fs.StringVar(&o.kubeconfig, "kubeconfig", "", "API server to take pods from and to report to")
+	fs.StringVar(&o.nodeName, "node-name", "", "the node's name (default: this host's)")
+	fs.StringVar(&o.rootDir, "root-dir", "/var/lib/kdiag-syncloop", "folder for volumes and termination messages")
+	fs.StringVar(&o.logDir, "log-dir", "", "folder for the containers' logs (default: log below --root-dir)")
+	fs.StringVar(&o.config, "config", "", "KubeletConfiguration file; flags override it")
+	fs.StringVar(&o.statusFile, "status-file", "", "keep the pods' statuses in this file, as JSON")
+	fs.StringVar(&o.logFile, "log-file", "", "write the log there instead of to standard error")
+	fs.Float64Var(&o.speed, "speed", 1, "shorten the kubelet's periods by this factor: with 60 three minutes become three seconds")
+	fs.BoolVar(&o.evented, "evented", false, "have PLEG take the runtime's events, relisting seldom: --feature-gates EventedPLEG=true")
+	fs.BoolVar(&o.tui, "tui", false, "show the loop, its workers, PLEG and the pods in the terminal, as they move")
+	fs.BoolVar(&o.cleanup, "cleanup", false, "remove all pods and folders that a syncloop with this node name left, and end")
+	fs.StringSliceVar(&o.labels, "node-labels", nil, "labels to register the node with, as key=value")
 	for _, f := range kubeletconfig.Flags() {
 		if fs.Lookup(f.Name) == nil {
-			fs.Var(&kubeletFlag{flag: f, given: opts.kubelet}, f.Name, f.Usage)
+			short := ""
+			if f.Name == "v" {
+				short = f.Name // -v 4, as a kubelet takes it
+			}
+			fs.VarP(&kubeletFlag{flag: f, given: o.kubelet}, f.Name, short, f.Usage)
 			if f.Kind == kubeletconfig.Bool {
 				fs.Lookup(f.Name).NoOptDefVal = "true"
 			}
 		}
 	}
 	_ = cmd.RegisterFlagCompletionFunc("simulate", cobra.FixedCompletions(fake.Names(), cobra.ShellCompDirectiveDefault))
-	return cmd
 }
 
 // A kubeletFlag collects the values of one of the kubelet's flags. Load checks them, together with the file.
@@ -102,7 +112,12 @@ func (f *kubeletFlag) Set(value string) error {
 	return nil
 }
 
-func (f *kubeletFlag) String() string { return "" }
+func (f *kubeletFlag) String() string {
+	if given := f.given[f.flag.Name]; len(given) > 0 {
+		return given[len(given)-1]
+	}
+	return ""
+}
 
 func (f *kubeletFlag) Type() string {
 	switch f.flag.Kind {

@@ -176,6 +176,12 @@ func (f *File) take(path string) {
 
 func (f *File) read(path string) (*v1.Pod, error) {
 	f.cfg.Log.V(3).Info("Reading config file", "path", path)
+	// inotify tells of pipes as well, and who opens one waits for a writer. A kubelet does, in the midst of its loop over the events.
+	if info, err := os.Stat(path); err != nil {
+		return nil, err
+	} else if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s: not a regular file, so it is not read", path)
+	}
 	file, err := os.Open(path)
 	if err != nil {
 		return nil, err

@@ -16,6 +16,7 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 )
 
@@ -163,6 +164,11 @@ func TestFileChanged(t *testing.T) {
 	write(t, b, "b")
 	step(b, fsnotify.Create, "a-n b-n", "")
 	step(b, fsnotify.Chmod, "a-n b-n", "")
+	pipe := filepath.Join(dir, "pipe")
+	if err := unix.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	step(pipe, fsnotify.Create, "", "not a regular file") // to open it would last for ever
 	step(filepath.Join(dir, ".b.swp"), fsnotify.Write, "", "")
 	if err := os.WriteFile(a, []byte("a: ["), 0o600); err != nil {
 		t.Fatal(err)

@@ -89,12 +89,18 @@ func (k Kind) parse(values []string) (any, error) {
 	last := values[len(values)-1]
 	switch k {
 	case Bool:
-		return strconv.ParseBool(last)
+		return parseBool(last)
 	case Int:
-		return strconv.ParseInt(last, 10, 32)
+		n, err := strconv.ParseInt(last, 10, 32)
+		if err != nil {
+			return nil, fmt.Errorf("%q is not a whole number, or too great", last)
+		}
+		return n, nil
 	case Duration:
-		_, err := time.ParseDuration(last)
-		return last, err
+		if _, err := time.ParseDuration(last); err != nil {
+			return nil, fmt.Errorf("%q is not a duration, such as 1m30s", last)
+		}
+		return last, nil
 	case Strings, Pairs, Less, Bools, Headers, Taints:
 		return k.list(strings.FieldsFunc(strings.Join(values, ","), func(r rune) bool { return r == ',' }))
 	}
@@ -123,7 +129,7 @@ func (k Kind) list(items []string) (any, error) {
 			headers[name] = append(headers[name], value)
 			pairs[name] = value
 			if k == Bools {
-				on, err := strconv.ParseBool(value)
+				on, err := parseBool(value)
 				if err != nil {
 					return nil, fmt.Errorf("%s: %w", name, err)
 				}
@@ -138,6 +144,14 @@ func (k Kind) list(items []string) (any, error) {
 		return headers, nil
 	}
 	return pairs, nil
+}
+
+func parseBool(s string) (bool, error) {
+	on, err := strconv.ParseBool(s)
+	if err != nil {
+		return false, fmt.Errorf("%q is neither true nor false", s)
+	}
+	return on, nil
 }
 
 func parseTaint(s string) (map[string]any, error) {

@@ -28,7 +28,7 @@ import (
 func Load(file string, flags map[string][]string) (*kubeletconfigv1beta1.KubeletConfiguration, []Unsupported, error) {
 	doc := map[string]any{"apiVersion": kubeletconfigv1beta1.SchemeGroupVersion.String(), "kind": "KubeletConfiguration"}
 	if file != "" {
-		data, err := os.ReadFile(file)
+		data, err := read(file)
 		if err != nil {
 			return nil, nil, fmt.Errorf("reading the configuration: %w", err)
 		}
@@ -48,8 +48,8 @@ func Load(file string, flags map[string][]string) (*kubeletconfigv1beta1.Kubelet
 		return nil, nil, fmt.Errorf("writing the configuration with flags: %w", err)
 	}
 	cfg, err := decode(data)
-	if err != nil {
-		return nil, nil, err
+	if err != nil { // the file is good by itself
+		return nil, nil, blame(doc, flags, err)
 	}
 	ignored := unsupported(doc)
 	if ip := net.ParseIP(cfg.Address); cfg.Address != "" && (ip == nil || !ip.IsLoopback()) {
@@ -60,14 +60,33 @@ func Load(file string, flags map[string][]string) (*kubeletconfigv1beta1.Kubelet
 	return cfg, ignored, validate(cfg)
 }
 
-// parse reads a file as the kubelet does, strictly, with relative paths resolved against its folder.
-func parse(data []byte, dir string) (map[string]any, error) {
-	if _, err := decode(data); err != nil {
+// maxFile bounds a configuration file, in bytes; those that tools write have some thousand.
+const maxFile = 4 << 20
+
+// read reads a file, unless it is a device or a pipe, which may never end.
+func read(name string) ([]byte, error) {
+	info, err := os.Stat(name)
+	if err != nil {
 		return nil, err
 	}
-	var doc map[string]any
-	if err := yaml.Unmarshal(data, &doc); err != nil {
-		return nil, err
+	if !info.Mode().IsRegular() || info.Size() > maxFile {
+		return nil, fmt.Errorf("%s is no regular file, or larger than %d bytes", name, maxFile)
+	}
+	return os.ReadFile(name)
+}
+
+// parse reads a file as the kubelet does, strictly, with relative paths resolved against its folder.
+func parse(data []byte, dir string) (map[string]any, error) {
+	var whole any
+	if err := yaml.Unmarshal(data, &whole); err != nil {
+		return nil, errors.New(strings.TrimPrefix(err.Error(), "error converting YAML to JSON: "))
+	}
+	doc, ok := whole.(map[string]any)
+	if !ok {
+		return nil, errors.New("this is no KubeletConfiguration: it has no fields")
+	}
+	if _, err := decode(data); err != nil {
+		return nil, blame(doc, nil, err)
 	}
 	for _, field := range []string{"staticPodPath", "resolvConf", "podLogsDir"} {
 		if path, ok := doc[field].(string); ok && path != "" && !filepath.IsAbs(path) {
@@ -92,6 +111,34 @@ func decode(data []byte) (*kubeletconfigv1beta1.KubeletConfiguration, error) {
 		return nil, fmt.Errorf("this is a %s, not a KubeletConfiguration", obj.GetObjectKind().GroupVersionKind().Kind)
 	}
 	return cfg, nil
+}
+
+// blame says which field it is that could not be decoded, or which flag, instead of the name of a Go type. What a field holds
+// is not said: a header may hold a password.
+func blame(doc map[string]any, flags map[string][]string, err error) error {
+	if runtime.IsMissingKind(err) || runtime.IsMissingVersion(err) || runtime.IsNotRegisteredError(err) {
+		return errors.New("this is not of kind KubeletConfiguration and apiVersion " + kubeletconfigv1beta1.SchemeGroupVersion.String())
+	}
+	for _, field := range slices.Sorted(maps.Keys(doc)) {
+		data, marshalErr := json.Marshal(map[string]any{field: doc[field]})
+		if marshalErr != nil {
+			return err
+		}
+		wrong := json.Unmarshal(data, new(kubeletconfigv1beta1.KubeletConfiguration))
+		if wrong == nil {
+			continue
+		}
+		if typed, ok := errors.AsType[*json.UnmarshalTypeError](wrong); ok && typed.Field != "" {
+			field = typed.Field
+		}
+		for _, f := range Flags() {
+			if values := flags[f.Name]; f.Field == field && len(values) > 0 {
+				return fmt.Errorf("--%s: %q is not a value that it takes", f.Name, values[len(values)-1])
+			}
+		}
+		return fmt.Errorf("%s does not take a value of this kind", field)
+	}
+	return err
 }
 
 // overlay puts the flags over the document. A flag replaces what the file says, but for feature gates, which it adds to.

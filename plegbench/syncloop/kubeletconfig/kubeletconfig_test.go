@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kubeletconfigv1beta1 "k8s.io/kubelet/config/v1beta1"
@@ -168,8 +169,10 @@ func TestLoadErrors(t *testing.T) {
 		{"unknown field", "maxPodz: 1\n", nil, `unknown field "maxPodz"`},
 		{"other case", "MaxPods: 1\n", nil, `unknown field "MaxPods"`},
 		{"twice", "maxPods: 1\nmaxPods: 2\n", nil, `key "maxPods" already set in map`},
-		{"wrong type", "maxPods: many\n", nil, "maxPods"},
-		{"bad duration", "syncFrequency: 10\n", nil, "KubeletConfiguration.syncFrequency"},
+		{"wrong type", "maxPods: many\n", nil, ": maxPods does not take a value of this kind"},
+		{"wrong type inside", "logging: {verbosity: -3}\n", nil, ": logging.verbosity does not take a value of this kind"},
+		{"bad duration", "syncFrequency: 10\n", nil, ": syncFrequency does not take a value of this kind"},
+		{"no YAML", "maxPods: [\n", nil, ": yaml: line 3: did not find expected node content"},
 		{"negative duration", "syncFrequency: -1s\n", nil, "syncFrequency is -1s: it must be more than 0"},
 		{"thresholds", "imageGCLowThresholdPercent: 90\n", nil, "imageGCLowThresholdPercent is 90: it must be less than imageGCHighThresholdPercent (85), both of 0 to 100"},
 		{"cgroup driver", "cgroupDriver: magic\n", nil, "cgroupDriver is magic: it must be cgroupfs or systemd"},
@@ -181,13 +184,14 @@ func TestLoadErrors(t *testing.T) {
 		{"log workers", "containerLogMaxWorkers: 0\n", nil, "containerLogMaxWorkers is 0: it must be 1 or more"},
 		{"log interval", "containerLogMonitorInterval: 2s\n", nil, "containerLogMonitorInterval is 2s: it must be at least 3s"},
 		{"unknown flag", "", map[string][]string{"nope": {"1"}}, "--nope: no such flag"},
-		{"number", "", map[string][]string{"max-pods": {"x"}}, "--max-pods: "},
-		{"too great a number", "", map[string][]string{"max-pods": {"3000000000"}}, "--max-pods: "},
-		{"duration", "", map[string][]string{"sync-frequency": {"1"}}, "--sync-frequency: "},
+		{"number", "", map[string][]string{"max-pods": {"x"}}, `--max-pods: "x" is not a whole number, or too great`},
+		{"number below 0", "", map[string][]string{"v": {"4", "-3"}}, `--v: "-3" is not a value that it takes`},
+		{"too great a number", "", map[string][]string{"max-pods": {"3000000000"}}, `--max-pods: "3000000000" is not a whole number, or too great`},
+		{"duration", "", map[string][]string{"sync-frequency": {"1"}}, `--sync-frequency: "1" is not a duration, such as 1m30s`},
 		{"pairs", "", map[string][]string{"eviction-hard": {"memory.available>1"}}, `--eviction-hard: "memory.available>1" is not of the form name<value`},
-		{"gates", "", map[string][]string{"feature-gates": {"A=maybe"}}, "--feature-gates: A: "},
+		{"gates", "", map[string][]string{"feature-gates": {"A=maybe"}}, `--feature-gates: A: "maybe" is neither true nor false`},
 		{"taints", "", map[string][]string{"register-with-taints": {"a=b"}}, `--register-with-taints: "a=b" is not of the form key=value:effect`},
-		{"bool", "", map[string][]string{"register-node": {"maybe"}}, "--register-node: "},
+		{"bool", "", map[string][]string{"register-node": {"maybe"}}, `--register-node: "maybe" is neither true nor false`},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -201,11 +205,32 @@ func TestLoadErrors(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 	path := file(t, "")
-	if err := os.WriteFile(path, []byte("apiVersion: v1\nkind: Pod\n"), 0o600); err != nil {
+	const kind = "this is not of kind KubeletConfiguration and apiVersion kubelet.config.k8s.io/v1beta1"
+	for content, want := range map[string]string{
+		"apiVersion: v1\nkind: Pod\n":     kind,
+		"maxPods: 7\n":                    kind,
+		"root:x:0:0:root:/root:/bin/sh\n": "this is no KubeletConfiguration: it has no fields",
+		"":                                "this is no KubeletConfiguration: it has no fields",
+	} {
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := Load(path, nil); err == nil || err.Error() != path+": "+want {
+			t.Errorf("%q: error %v, want %s", content, err, want)
+		}
+	}
+}
+
+// TestLoadNoFile gives names of what is no file. A pipe that nobody writes to would hold whoever opens it for ever.
+func TestLoadNoFile(t *testing.T) {
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	if err := unix.Mkfifo(pipe, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := Load(path, nil); err == nil || !strings.HasPrefix(err.Error(), path+": ") {
-		t.Errorf("error %v", err)
+	for _, name := range []string{pipe, t.TempDir(), "/dev/zero"} {
+		if _, _, err := Load(name, nil); err == nil || !strings.HasPrefix(err.Error(), "reading the configuration: "+name+" is no regular file") {
+			t.Errorf("error %v", err)
+		}
 	}
 }
 

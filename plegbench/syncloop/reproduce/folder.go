@@ -98,7 +98,11 @@ func Cleanup(ctx context.Context, parent string) (syncloop.Cleaned, error) {
 			problems = append(problems, fmt.Errorf("%s: %w", dir, err), lock.Close())
 			continue
 		}
-		problems = append(problems, f.close())
+		if err := f.close(); err != nil {
+			problems = append(problems, err)
+			continue
+		}
+		done.Folders = append(done.Folders, dir)
 	}
 	return done, errors.Join(problems...)
 }

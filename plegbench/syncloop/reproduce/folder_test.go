@@ -4,6 +4,10 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kdiag/kdiag/plegbench/syncloop"
 )
 
 // TestCleanup removes the folder of a run that was killed and leaves that of one that lives.
@@ -28,8 +32,12 @@ func TestCleanup(t *testing.T) {
 	if err := os.Mkdir(other, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Cleanup(t.Context(), parent); err != nil {
+	done, err := Cleanup(t.Context(), parent)
+	if err != nil {
 		t.Fatal(err)
+	}
+	if diff := cmp.Diff(syncloop.Cleaned{Folders: []string{killed.dir}}, done); diff != "" {
+		t.Error(diff)
 	}
 	for _, dir := range []string{alive.dir, other} {
 		if _, err := os.Stat(dir); err != nil {

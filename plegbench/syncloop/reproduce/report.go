@@ -26,11 +26,12 @@ type Report struct {
 	RecoveredAfterSeconds        *float64 `json:"recoveredAfterSeconds,omitempty"`
 	RecoveredAfterKubeletSeconds *float64 `json:"recoveredAfterKubeletSeconds,omitempty"`
 
-	Why         string   `json:"why"`           // the node turns NotReady, or does not
-	Missed      []string `json:"missed"`        // what did not go as the scenario says; empty if all did
-	Interrupted bool     `json:"interrupted"`   // it was cut short, and all after it did not happen
-	CleanedUp   bool     `json:"cleanedUp"`     // nothing of the run is left in the runtime
-	Log         string   `json:"log,omitempty"` // file with the kubelet's log of the run
+	Why         string   `json:"why"`                // the node turns NotReady, or does not
+	Missed      []string `json:"missed"`             // what did not go as the scenario says; empty if all did
+	Interrupted bool     `json:"interrupted"`        // it was cut short, and all after it did not happen
+	CleanedUp   bool     `json:"cleanedUp"`          // nothing of the run is left in the runtime
+	Log         string   `json:"log,omitempty"`      // file with the kubelet's log of the run
+	Problems    []string `json:"problems,omitempty"` // why it was not played, or not to its end, for a person
 }
 
 // report sums up.
@@ -38,7 +39,7 @@ func (r *run) report() *Report {
 	t, s := &r.timeline, &r.cfg.Scenario
 	out := &Report{
 		Scenario: s.Name, Summary: s.Summary, Cause: s.Cause, Runtime: r.runtime, Endpoint: r.cfg.Endpoint, Speed: r.cfg.Speed, Pods: r.cfg.Pods,
-		Events: t.all(), NotReadyExpected: s.NotReady != "", Why: s.Why, Missed: []string{}, CleanedUp: r.cleaned,
+		Events: append([]Event{}, t.all()...), NotReadyExpected: s.NotReady != "", Why: s.Why, Missed: []string{}, CleanedUp: r.cleaned,
 	}
 	out.Missed = append(out.Missed, r.missed...)
 	both := func(seconds float64) (*float64, *float64) {

@@ -1,0 +1,45 @@
+package syncloopcmd
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/cobra"
+
+	"github.com/kdiag/kdiag/plegbench/syncloop/kubeletconfig"
+)
+
+// TestShortFlags wants what is short for a flag of the kubelet's to mean the same.
+func TestShortFlags(t *testing.T) {
+	for _, tt := range []struct {
+		name      string
+		args      []string
+		gates     map[string]bool
+		verbosity int
+	}{
+		{"none", nil, nil, 0},
+		{"evented", []string{"--evented"}, map[string]bool{"EventedPLEG": true}, 0},
+		{"beside other gates", []string{"--feature-gates", "PLEGOnDemandRelist=false", "--evented"}, map[string]bool{"EventedPLEG": true, "PLEGOnDemandRelist": false}, 0},
+		{"against the long way", []string{"--evented=false", "--feature-gates", "EventedPLEG=true"}, map[string]bool{"EventedPLEG": false}, 0},
+		{"verbosity", []string{"-v", "4"}, nil, 4},
+		{"verbosity in one word", []string{"-v5"}, nil, 5},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			opts, cmd := options{kubelet: map[string][]string{}}, &cobra.Command{}
+			opts.addFlags(cmd)
+			if err := cmd.ParseFlags(tt.args); err != nil {
+				t.Fatal(err)
+			}
+			if err := opts.check(cmd); err != nil {
+				t.Fatal(err)
+			}
+			got, _, err := kubeletconfig.Load("", opts.kubelet)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tt.gates, got.FeatureGates); diff != "" || int(got.Logging.Verbosity) != tt.verbosity {
+				t.Errorf("verbosity %d, gates:\n%s", got.Logging.Verbosity, diff)
+			}
+		})
+	}
+}
