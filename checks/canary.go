@@ -53,6 +53,7 @@ type CanaryFacts struct {
 	CNI       bool            // it has a network of its own
 	Asked     string          // image that was asked for; empty when kdiag was to pick one
 	Kubelet   *crictl.Kubelet // that runs on this host; nil when none does
+	NoSystemd bool            // something else than systemd runs this host
 	Connect   crictl.Connect  // what a knock found of a runtime that did not answer Version
 	Again     string          // the command that was run, to be run again
 	Preceding []string        // what kept kdiag from beginning
@@ -208,7 +209,7 @@ func (f *CanaryFacts) problems() []string {
 // nextSteps says what to do with the answer.
 func (f *CanaryFacts) nextSteps(r *CanaryReport) []NextStep {
 	var s steps
-	facts := &Facts{Runtime: r.Runtime}
+	facts := &Facts{Runtime: r.Runtime, NoSystemd: f.NoSystemd}
 	if !r.CleanedUp {
 		f.addRemoval(&s, facts)
 	}
@@ -239,7 +240,7 @@ func (f *CanaryFacts) nextSteps(r *CanaryReport) []NextStep {
 	if r.Status == Degraded {
 		facts.addPressure(&s)
 	}
-	return s.done()
+	return facts.plainSteps(s.done())
 }
 
 // firstCall is Version, as the judge of a node knows calls.

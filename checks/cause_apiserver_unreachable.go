@@ -39,8 +39,8 @@ func apiServerUnreachable() Definition {
 		Fix: []string{
 			"Refused or timeout: look at the load balancer, routes, firewall and the API server itself. All nodes, or only this one?",
 			"No such host: repair name resolution on the node.",
-			"x509 expired or Unauthorized: renew the kubelet's certificate: approve its request; once it has expired, a worker joins anew with a fresh bootstrap token (bootstrap-kubeconfig, kubeadm join). " +
-				"kubeadm init phase kubeconfig kubelet needs the key of the CA: only on a control plane node. Then restart the kubelet.",
+			"x509 expired or Unauthorized: renew the kubelet's certificate: approve its request; once it has expired, give the node a new kubelet.conf, which keeps its pods, and restart the kubelet (see CertificateExpired). " +
+				"To join anew ends its pods.",
 			"The way is free and the kubelet still times out: it holds a dead connection; restart the kubelet.",
 		},
 		Mistaken: "PLEG troubles by themselves give Ready=False, not Unknown: the lease does not depend on the runtime. KubeletCrashLooping gives Unknown as well; there the kubelet is not up long enough.",

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/kdiag/kdiag/crictl"
+	"github.com/kdiag/kdiag/plegbench"
 )
 
 // sizesInError finds the two sizes in gRPC's words: larger than max (26300000 vs. 16777216).
@@ -26,12 +27,14 @@ func listTooLarge() Definition {
 			"streaming lists still work. kdiag receives more than the kubelet does, so it still sees the list where the runtime sends it.",
 		Confirm: []string{
 			"The kubelet's log: \"trying to send message larger than max\" is the runtime's limit, \"received message larger than max\" the kubelet's.",
-			"crictl ps -a fails with the same words, crictl ps (running only) works.",
+			"crictl ps -a fails with the same words. crictl ps (running only) works where it is the dead that make the list large.",
 		},
 		Fix: []string{
 			"Many exited containers: kdiag gc-exited removes those beyond the newest; it needs no whole list (see TooManyExited).",
 			"Large entries: find the annotation. A sandbox carries all labels and annotations of its pod (meshes, backup tools); a container carries only the kubelet's own, " +
 				"its ports and its preStop hook among them, and those of device plugins.",
+			"Over the limit a kubelet whose PLEG is unhealthy acts on no deletion and no rollout: the old pods stay. Take what is large out of their template, delete them in the API, then remove " +
+				"them here by id, which needs no list: crictl rmp -f SANDBOX, a few at a time, until the list is below the limit. The kubelet then goes on by itself.",
 			"containerd: max_send_message_size in config.toml and CRI-O: grpc_max_send_msg_size raise their side only; the kubelet's 16 MiB cannot be changed.",
 			"Where both sides have it, the kubelet's feature gate CRIListStreaming removes the limit (kubelet 1.36, containerd 2.4, CRI-O 1.36).",
 		},
@@ -298,22 +301,10 @@ func (f *Facts) heaviest(rpc string) []Subject {
 
 func (f *Facts) stepsWhenTooLarge(s listSize) []NextStep {
 	var st steps
+	blind := s.over() && !f.kubeletStreams()
 	if f.largeEntries() {
-		heavy := f.heaviestEntries(s.RPC)
-		for _, e := range heavy[:min(len(heavy), 1)] {
-			if !safe(e.ID) {
-				continue
-			}
-			list := "ps -a"
-			if e.Kind == kindSandbox {
-				list = "pods"
-			}
-			st.add(TouchesNothing, f.crictlCommand(list+" --id "+e.ID+" -o json"), "Which label or annotation is so large? A list by id still works.")
-			if safe(e.Pod.Namespace, e.Pod.Name) {
-				st.add(TouchesNothing, fmt.Sprintf("kubectl get pod -n %s %s -o yaml", e.Pod.Namespace, e.Pod.Name),
-					"Who owns it? Take what is large out of the workload's pod template; new pods are smaller.")
-			}
-		}
+		f.addHeaviest(&st, s, blind)
+		f.addStreaming(&st, blind)
 		return st.done()
 	}
 	census := f.takeCensus()
@@ -324,11 +315,134 @@ func (f *Facts) stepsWhenTooLarge(s listSize) []NextStep {
 			}
 		}
 	}
-	st.add(TouchesNothing, f.crictlCommand("ps -q | wc -l"), "A list of running containers alone still works when the whole one does not.")
+	st.add(TouchesNothing, f.crictlCommand("ps -q | wc -l"), "Where the dead make the list large, that of running containers alone still works.")
 	if s.Refused != nil {
 		f.addLimitOfRuntime(&st)
 	}
+	f.addStreaming(&st, blind)
 	return st.done()
+}
+
+// addStreaming adds the way out that removes nothing, for a kubelet that is blind and does not have the gate on.
+func (f *Facts) addStreaming(st *steps, blind bool) {
+	if blind && (f.Kubelet == nil || !f.Kubelet.CRIListStreaming) {
+		st.add(TouchesNothing, `kubectl get node "$(hostname)" -o wide`, "Which versions? A kubelet 1.36 with containerd 2.4 or CRI-O 1.36 has a way out that removes nothing: the feature gate "+
+			"CRIListStreaming (alpha, off by default) in the kubelet's configuration, and a restart of the kubelet.")
+	}
+}
+
+// addHeaviest adds the way from the largest entry to its owner and, for a kubelet that is blind and so acts on no deletion, out of the list.
+func (f *Facts) addHeaviest(st *steps, s listSize, blind bool) {
+	heavy := f.heaviestEntries(s.RPC)
+	if len(heavy) == 0 {
+		return
+	}
+	if e := heavy[0]; safe(e.ID) {
+		list := "ps -a"
+		if e.Kind == kindSandbox {
+			list = "pods"
+		}
+		st.add(TouchesNothing, f.crictlCommand(list+" --id "+e.ID+" -o json"), "Which label or annotation is so large? A list by id still works.")
+		if safe(e.Pod.Namespace, e.Pod.Name) {
+			why := "Who owns it? Take what is large out of the workload's pod template; new pods are smaller."
+			if blind {
+				why += " The old ones stay here until they are removed by id: a kubelet whose PLEG is unhealthy acts on no deletion and no rollout."
+			}
+			st.add(TouchesNothing, fmt.Sprintf("kubectl get pod -n %s %s -o yaml", e.Pod.Namespace, e.Pod.Name), why)
+		}
+	}
+	if !blind {
+		return
+	}
+	f.addCleanUp(st, f.takeCensus())
+	loads, enough := f.heaviestPods(s)
+	many := "A few at a time, until kdiag pleg finds the list below its limit."
+	if enough > 0 {
+		many = fmt.Sprintf("Once about %s %s gone, the largest first, the list is below its limit: a few at a time, then kdiag pleg again.",
+			count(enough, "such pod"), verb(enough, "is", "are"))
+	}
+	for _, l := range loads[:min(len(loads), topHeaps)] {
+		f.addRemoval(st, l, many)
+		many = ""
+	}
+	if len(loads) > topHeaps && safe(loads[0].Pod.Namespace) {
+		st.add(TouchesNothing, f.crictlCommand("pods --label io.kubernetes.pod.namespace="+loads[0].Pod.Namespace), "Which ids have the other sandboxes of that namespace? A list by label still works.")
+	}
+}
+
+// A podLoad is what one sandbox, with its containers, takes of a list.
+type podLoad struct {
+	ID    string // of the sandbox
+	Pod   crictl.Pod
+	Bytes int
+	Runs  bool // something of it does
+}
+
+// heaviestPods returns what takes most of a list, the largest first, and how many of them must go until the list is below its limit; 0 where that
+// is not known. Where the dead alone are enough, nothing that runs is among them. What the kubelet has from a file would come back.
+func (f *Facts) heaviestPods(s listSize) (loads []podLoad, enough int) {
+	by := map[string]*podLoad{}
+	add := func(id string, pod *crictl.Pod, size uint32, runs bool) {
+		l := by[id]
+		if l == nil {
+			l = &podLoad{ID: id, Pod: podOf(pod)}
+			by[id] = l
+		}
+		l.Bytes += int(size)
+		l.Runs = l.Runs || runs
+	}
+	m := f.Measurement
+	if m.Containers != nil && s.RPC == rpcContainers {
+		for _, c := range m.Containers.Containers {
+			add(c.SandboxID, c.Pod, c.Size, c.State != crictl.ContainerExited)
+		}
+	}
+	if m.Sandboxes != nil && s.RPC == rpcSandboxes {
+		for _, b := range m.Sandboxes.Sandboxes {
+			add(b.ID, b.Pod, b.Size, b.State == crictl.SandboxReady)
+		}
+	}
+	over := s.Bytes - s.Limit
+	dead := 0
+	for _, l := range by {
+		if !l.Runs {
+			dead += l.Bytes
+		}
+	}
+	for _, l := range by {
+		if safe(l.ID) && !(l.Runs && (dead >= over || f.isStatic(plegbench.Inspection{SandboxID: l.ID}))) {
+			loads = append(loads, *l)
+		}
+	}
+	slices.SortFunc(loads, func(a, b podLoad) int { return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.ID, b.ID)) })
+	for i, l := range loads {
+		if over -= l.Bytes; over <= 0 {
+			return loads, i + 1
+		}
+	}
+	return loads, 0
+}
+
+// addRemoval adds the removal of one pod by its sandbox: StopPodSandbox and RemovePodSandbox need no list. many says how many must go; it is
+// empty for the pods after the first.
+func (f *Facts) addRemoval(st *steps, l podLoad, many string) {
+	first, then := "Likewise the next largest.", "Likewise."
+	switch {
+	case many == "":
+	case l.Runs:
+		first = "First in the API, or the kubelet makes it anew as it was. Here nothing happens before its sandbox is removed."
+		then = "Ends all containers of that pod at once, without their grace period, and removes it; it needs no list. " + many
+	default:
+		then = "Removes what is left of a pod that no longer runs; it needs no list. " + many
+	}
+	if !l.Runs {
+		st.add(TouchesExited, f.crictlCommand("rmp "+l.ID), then)
+		return
+	}
+	if safe(l.Pod.Namespace, l.Pod.Name) {
+		st.add(TouchesPod, fmt.Sprintf("kubectl delete pod -n %s %s --wait=false", l.Pod.Namespace, l.Pod.Name), first)
+	}
+	st.add(TouchesPod, f.crictlCommand("rmp -f "+l.ID), then)
 }
 
 // addLimitOfRuntime adds a look at the runtime's own limit, where its configuration is known.

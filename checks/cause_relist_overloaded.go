@@ -79,6 +79,8 @@ func recogniseRelistOverloaded(f *Facts) *Cause {
 		severity, step = Critical, raised(step, true) // the kubelet says that it has come so far
 	case age > limit:
 		f.hearCalm(&e)
+	case now < near: // why the node is NotReady now is another question
+		summary = fmt.Sprintf("not now, when a relist takes %s: %s", duration(now), summary)
 	}
 	c := newCause(codeRelistOverloaded, severity, step, summary, e)
 	c.Subject = &Subject{Kind: "RPC", Name: "ContainerStatus"}
@@ -98,9 +100,9 @@ func ratio(a, b time.Duration) float64 { return float64(a) / float64(max(b, 1)) 
 
 func (f *Facts) overloadEvidence(now, near time.Duration) Evidence {
 	var e Evidence
-	if p50, ok := f.statusMedian(); ok {
-		n := f.objects()
-		addf(&e.For, "%s, inspected one after the other at %s each (median), make %s", count(n, "object"), duration(p50), duration(time.Duration(n)*p50))
+	// The median times the number would leave out the slow calls, which are most of the time on a busy disk.
+	if n, cold := f.objects(), optional(f.Summary.ColdSeconds); n > 0 && cold > 0 {
+		addf(&e.For, "%s, inspected one after the other at %s each on average, make %s", count(n, "object"), duration(cold/time.Duration(n)), duration(cold))
 	}
 	f.addProjection(&e)
 	addf(&e.For, "no call hung: the time is the sum of many, not one")

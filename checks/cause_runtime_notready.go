@@ -33,7 +33,7 @@ func runtimeNotReady() Definition {
 			"Still starting: wait. With tens of thousands of containers containerd takes minutes to load them.",
 			"Read the condition's message and repair what it names.",
 			"cri-dockerd: bring back dockerd first.",
-			"If starting never ends: look at its disk and its log, then restart the runtime.",
+			"If starting never ends: look at its disk and its log, then restart the runtime. Before that, a restart only begins the loading anew.",
 		},
 		Mistaken: "NetworkNotReady: the other condition, a matter of CNI. RuntimeUnsupported: Unimplemented, the CRI plugin is not there at all. " +
 			"Note that RuntimeReady=true proves only that gRPC is served.",
@@ -181,7 +181,13 @@ func (f *Facts) notReadyWith(c *Cause) *Cause {
 	var s steps
 	s.add(TouchesNothing, f.crictlCommand("info"), "The conditions in the runtime's own words.")
 	f.addService(&s)
+	s.add(TouchesNothing, f.kdiagCommand("runtime"),
+		"Look again. While it is still loading its state, wait: that takes minutes with tens of thousands of containers, and a restart begins it anew.")
+	looks := len(s)
 	f.addRestart(&s)
+	for i := range s[looks:] {
+		s[looks+i].Why = "Only if it is not loading its state, or that never ends. " + s[looks+i].Why
+	}
 	c.NextSteps = s.done()
 	return c
 }

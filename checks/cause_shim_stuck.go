@@ -44,8 +44,13 @@ func shimStuck() Definition {
 	}
 }
 
-// stoppedShims returns the shims that a signal or a tracer stopped.
+// stoppedShims returns the shims that a signal or a tracer stopped, but for those of another runtime.
 func (f *Facts) stoppedShims() []host.Process {
+	return slices.DeleteFunc(f.everyStoppedShim(), f.isForeignShim)
+}
+
+// everyStoppedShim returns those of other runtimes as well.
+func (f *Facts) everyStoppedShim() []host.Process {
 	n := f.seen()
 	var out []host.Process
 	for _, p := range slices.Concat(n.Tasks.Value.Stopped, f.processes(host.RoleShim)) {
@@ -55,6 +60,27 @@ func (f *Facts) stoppedShims() []host.Process {
 		}
 	}
 	return out
+}
+
+// isForeignShim reports whether a shim serves what the runtime that was asked does not list, without anything that names it as trouble.
+func (f *Facts) isForeignShim(p host.Process) bool {
+	return p.Role == host.RoleShim && p.ObjectID != "" && f.age(p) >= shimSettled && f.listsCompare() && !f.lists(p.ObjectID) && !f.troubles(p.ObjectID)
+}
+
+// listsCompare reports whether the lists are whole, and of the runtime that the shims of this host can be held against.
+func (f *Facts) listsCompare() bool {
+	if f.simulated() || f.HostMissing != "" || !f.connected() || f.otherEndpoint() {
+		return false
+	}
+	m := f.Measurement
+	return m.Sandboxes != nil && m.Containers != nil && m.Sandboxes.Complete && m.Containers.Complete && f.bothLists()
+}
+
+// lists reports whether the runtime lists a sandbox or container of an id.
+func (f *Facts) lists(id string) bool {
+	m := f.Measurement
+	return m != nil && (m.Sandboxes != nil && slices.ContainsFunc(m.Sandboxes.Sandboxes, func(s crictl.PodSandbox) bool { return s.ID == id }) ||
+		m.Containers != nil && slices.ContainsFunc(m.Containers.Containers, func(c crictl.Container) bool { return c.ID == id }))
 }
 
 // stuckShimIDs returns the ids that the shims serve of which ShimStuck speaks.
@@ -78,11 +104,8 @@ type shimGap struct {
 // process, and a shim of each container: there only shims of one object each are compared.
 func (f *Facts) shimGap() (shimGap, bool) {
 	var g shimGap
-	if f.simulated() || f.HostMissing != "" || !f.connected() || f.otherEndpoint() {
-		return g, false
-	}
 	m, shims := f.Measurement, f.processes(host.RoleShim)
-	if m.Sandboxes == nil || m.Containers == nil || !m.Sandboxes.Complete || !m.Containers.Complete || !f.bothLists() || len(shims) == 0 {
+	if !f.listsCompare() || len(shims) == 0 {
 		return g, false
 	}
 	listed := map[string]bool{}
@@ -155,9 +178,16 @@ func recogniseShimStuck(f *Facts) *Cause {
 	var e Evidence
 	var summary string
 	var subjects []Subject
+	step := Strong
 	for _, p := range stopped {
 		addf(&e.For, "%s%s is %s: a signal or a tracer stopped it", processLabel(p), f.of(ownerOf(p)), stateOf(p))
 		subjects = append(subjects, f.shimSubject(p))
+		if f.lists(p.ObjectID) || f.troubles(p.ObjectID) {
+			step = Certain
+		}
+	}
+	if len(stopped) > 0 && step != Certain {
+		addf(&e.Missing, "whether %s this runtime's: its lists, to compare with, do not tell", verb(len(stopped), "that shim is", "those shims are"))
 	}
 	for _, p := range gap.Orphans {
 		addf(&e.For, "%s has been running for %s for %s, which the runtime does not list; calls about it fail", processLabel(p), minutes(f.age(p)), shortID(p.ObjectID))
@@ -184,9 +214,7 @@ func recogniseShimStuck(f *Facts) *Cause {
 		summary += fmt.Sprintf("; %s more", count(n, "shim"))
 	}
 	e.For = head(e.For, maxRelated)
-	step := Certain
 	if len(stopped) == 0 {
-		step = Strong
 		addf(&e.Missing, "what the shims' own namespace says (ctr -n k8s.io tasks ls): kdiag compared processes and lists")
 	}
 	c := newCause(codeShimStuck, Warning, step, summary, e)

@@ -24,7 +24,8 @@ func systemdWedged() Definition {
 			"Forget failed units: systemctl reset-failed.",
 			"systemctl daemon-reexec: process 1 starts anew and keeps its units' state. Services go on running.",
 			"Leaks: update systemd (247 and later), and whoever makes the units; stop the probe or job that creates one each second.",
-			"It does not answer at all, daemon-reexec included: cordon, drain what can be drained, reboot. systemctl reboot -ff where reboot asks systemd in vain.",
+			"It does not answer at all, daemon-reexec included: cordon, drain what can be drained, reboot. " +
+				"Where reboot asks systemd in vain, systemctl reboot -ff: it syncs, but ends no process and unmounts nothing, so that what applications have not written may be lost.",
 		},
 		Mistaken: "MountsExploded, CgroupsLeaked: systemd crawls because of them; they are named as the root. A unit that fails (degraded) is no trouble of systemd's. A node with the cgroupfs driver starts containers without systemd.",
 		Sources: []string{
@@ -142,7 +143,7 @@ func (f *Facts) stepsWhenSystemdWedged() []NextStep {
 	if !f.systemdSilent() {
 		return s.done()
 	}
-	addNode(&s, "Only when it does not answer at all. Where this asks systemd in vain, systemctl reboot -ff: it syncs, ends no process and unmounts nothing.")
+	addNode(&s, "Only when it does not answer at all. Where this asks systemd in vain, systemctl reboot -ff: it syncs, but ends no process and unmounts nothing, so that what applications have not written may be lost.")
 	return s.done()
 }
 

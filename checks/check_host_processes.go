@@ -2,6 +2,7 @@ package checks
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/kdiag/kdiag/checks/host"
 )
@@ -32,7 +33,8 @@ func readHostProcesses(f *Facts) Result {
 			status, worst = s, fmt.Sprintf("%s (%s) %s", processLabel(p), p.Role, what)
 		}
 	}
-	for _, p := range f.Processes {
+	all := slices.DeleteFunc(slices.Clone(f.Processes), func(p host.Process) bool { return isStopped(&p) && f.isForeignShim(p) })
+	for _, p := range all {
 		switch {
 		case p.Role == host.RoleRuntime && !f.isOther(p) && (isStopped(&p) || isUninterruptible(&p) && p.Lasting):
 			note(StatusCritical, p, "is "+stateOf(p))
@@ -47,7 +49,7 @@ func readHostProcesses(f *Facts) Result {
 	if worst != "" {
 		return result(status, "%s", worst)
 	}
-	return result(StatusOK, "%s of the runtime, none stopped or stuck", verb(len(f.Processes), "1 process", number(len(f.Processes))+" processes"))
+	return result(StatusOK, "%s of the runtime, none stopped or stuck", verb(len(all), "1 process", number(len(all))+" processes"))
 }
 
 // isOther reports whether a runtime is not the one that was asked and answered: a node may have docker's besides.

@@ -6,7 +6,7 @@ func journalAPIServer() Check {
 	return Check{
 		ID:    "journal.apiserver",
 		Title: "the kubelet reaches the API server",
-		Text: "Reads how the kubelet's calls to the API server went: lease and node status above all. Failures for 40 s and more that go on make the node Unknown; those that are over are a " +
+		Text: "Reads how the kubelet's calls to the API server went: lease and node status above all. Failures for 40 s (50 s since Kubernetes 1.32) and more that go on make the node Unknown; those that are over are a " +
 			"warning. This check reads the log only.",
 		read: readJournalAPIServer,
 	}

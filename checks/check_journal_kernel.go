@@ -4,7 +4,7 @@ func journalKernel() Check {
 	return Check{
 		ID:    "journal.kernel",
 		Title: "the kernel reports no hung task, lockup or kill for memory",
-		Text: "Reads the kernel's lines of the last 15 minutes: hung tasks, soft lockups, RCU stalls, and the OOM killer. They depend on nothing else on the node, so they come first when they " +
+		Text: "Reads the kernel's lines of the last 20 minutes: hung tasks, soft lockups, RCU stalls, and the OOM killer. They depend on nothing else on the node, so they come first when they " +
 			"are there. A container that is killed at its own limit is not counted.",
 		read: readJournalKernel,
 	}

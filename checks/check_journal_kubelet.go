@@ -6,7 +6,7 @@ func journalKubelet() Check {
 	return Check{
 		ID:    "journal.kubelet",
 		Title: "the kubelet stays up",
-		Text: "Counts the restarts of the kubelet's unit that nobody asked for, its fatal errors and the watchdog's kills in the last 15 minutes. Three are a loop; one is a warning. " +
+		Text: "Counts the restarts of the kubelet's unit that nobody asked for, its fatal errors and the watchdog's kills in the last 20 minutes. Three are a loop; one is a warning. " +
 			"Restarts by a person are not counted.",
 		read: readJournalKubelet,
 	}

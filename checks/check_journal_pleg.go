@@ -12,7 +12,7 @@ func journalPLEG() Check {
 	return Check{
 		ID:    "journal.pleg",
 		Title: "the kubelet does not say that PLEG is unhealthy",
-		Text: "Reads the kubelet's own words of the last 15 minutes: while PLEG is unhealthy it says so every five seconds. An incident that is over is a warning: the node flaps. " +
+		Text: "Reads the kubelet's own words of the last 20 minutes: while PLEG is unhealthy it says so every five seconds. An incident that is over is a warning: the node flaps. " +
 			"The first lines of a kubelet that has just started are no incident.",
 		read: readJournalPLEG,
 	}

@@ -10,7 +10,7 @@ func kubeletAPIServer() Check {
 	return Check{
 		ID:    "kubelet.apiserver",
 		Title: "the API server is reached, and has a fresh lease",
-		Text: "Asks the API server that the kubelet's kubeconfig names whether it is ready, and for the lease of this node. 401 and 403 are answers: the way is free. A lease older than 40 s makes the node Unknown. A clock that differs by more than a " +
+		Text: "Asks the API server that the kubelet's kubeconfig names whether it is ready, and for the lease of this node. 401 and 403 are answers: the way is free. A lease older than 40 s (50 s since Kubernetes 1.32) makes the node Unknown. A clock that differs by more than a " +
 			"minute is a warning.",
 		read: readKubeletAPIServer,
 	}

@@ -69,7 +69,8 @@ func NewRuntimeProbe(h Header, f *Facts) *RuntimeProbe {
 	}
 	for _, c := range m.Probes {
 		p.RPCs = append(p.RPCs, RPC{
-			Name: clean(c.Method), Seconds: c.Elapsed.Seconds(), Code: clean(string(c.Code)), Error: clean(c.Err), Bytes: c.Bytes, Items: c.Items,
+			Name: clean(c.Method), Seconds: c.Elapsed.Seconds(), Code: clean(string(c.Code)), Error: clean(c.Err),
+			Bytes: measured(c.Bytes, c.OK()), Items: measured(c.Items, c.OK() && c.Method != rpcVersion && c.Method != rpcStatus),
 		})
 	}
 	return p
@@ -124,7 +125,7 @@ func (f *Facts) kubeletStands() string {
 func sampleOf(s plegbench.Sample) RelistSample {
 	out := RelistSample{
 		At: s.At, Seconds: max(s.Elapsed(), time.Duration(0)).Seconds(),
-		Containers: s.Containers.Items, Bytes: max(s.Sandboxes.Bytes, s.Containers.Bytes),
+		Containers: measured(s.Containers.Items, s.Containers.OK()), Bytes: measured(max(s.Sandboxes.Bytes, s.Containers.Bytes), s.OK()),
 	}
 	switch {
 	case !s.Sandboxes.OK():
@@ -133,6 +134,14 @@ func sampleOf(s plegbench.Sample) RelistSample {
 		out.Error = callLine(s.Containers)
 	}
 	return out
+}
+
+// measured returns a number that was measured: 0 is one only in an answer.
+func measured(n int, answered bool) *int {
+	if n == 0 && !answered {
+		return nil
+	}
+	return &n
 }
 
 // runtime is Runtime, completed from the answer to Version and safe to print.
@@ -148,7 +157,7 @@ func (f *Facts) runtime() Runtime {
 	}
 	return Runtime{
 		Endpoint: clean(r.Endpoint), EndpointSource: clean(r.EndpointSource), EndpointReason: clean(r.EndpointReason),
-		Name: clean(r.Name), Version: clean(r.Version), APIVersion: clean(r.APIVersion),
+		Name: clean(r.Name), Version: clean(r.Version), APIVersion: clean(r.APIVersion), Simulate: clean(r.Simulate),
 	}
 }
 

@@ -20,6 +20,7 @@ type Facts struct {
 	HostMissing string                 // why Processes could not be read; empty when they were
 	Peer        *host.Process          // who listens on the socket, where that is none of Processes; nil when it is one, or not known
 	NotTaken    []crictl.Tried         // processes that call themselves kubelet and were not taken for the node's
+	NoSystemd   bool                   // something else than systemd runs this host
 	// Journal is what the node's own logs say of the last minutes (Limits.JournalWindow). It supports, contradicts, dates
 	// and names; what the runtime answers now decides. Nil when the logs were not read.
 	Journal        *journal.Report

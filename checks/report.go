@@ -51,6 +51,7 @@ type Runtime struct {
 	Name           string `json:"name,omitempty"`
 	Version        string `json:"version,omitempty"`
 	APIVersion     string `json:"apiVersion,omitempty"`
+	Simulate       string `json:"-"` // the value of --simulate as a shell takes it, for next steps
 }
 
 // A Report is the answer of kdiag pleg and kdiag node: the verdict on one node.
@@ -178,8 +179,8 @@ type RPC struct {
 	Seconds float64 `json:"seconds"`
 	Code    string  `json:"code"` // gRPC's name for the outcome; OK
 	Error   string  `json:"error,omitempty"`
-	Bytes   int     `json:"bytes,omitempty"`
-	Items   int     `json:"items,omitempty"`
+	Bytes   *int    `json:"bytes,omitempty"` // of the answer; absent when there was none
+	Items   *int    `json:"items,omitempty"` // in the answer, of the RPCs that list
 }
 
 // A RelistBenchmark is the answer of kdiag relist.
@@ -199,7 +200,7 @@ type RelistBenchmark struct {
 type RelistSample struct {
 	At         time.Time `json:"at"`
 	Seconds    float64   `json:"seconds"`
-	Containers int       `json:"containers"`
-	Bytes      int       `json:"bytes"`
+	Containers *int      `json:"containers,omitempty"` // absent when their list did not come
+	Bytes      *int      `json:"bytes,omitempty"`      // of the larger list; absent when one did not come, and nothing of either
 	Error      string    `json:"error,omitempty"`
 }

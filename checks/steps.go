@@ -95,8 +95,12 @@ func (f *Facts) crictlCommand(args string) string {
 	return "crictl -r " + f.Runtime.Endpoint + " -t 60s " + args
 }
 
-// kdiagCommand builds a kdiag command line for the endpoint that was measured.
+// kdiagCommand builds a kdiag command line for the endpoint that was measured. What is said of a simulation never acts on the node
+// at hand.
 func (f *Facts) kdiagCommand(args string) string {
+	if f.simulated() {
+		return "kdiag " + args + " --simulate " + or(f.Runtime.Simulate, "SCENARIO")
+	}
 	if f.Runtime.EndpointSource == "flag" && safeEndpoint.MatchString(f.Runtime.Endpoint) {
 		return "kdiag " + args + " --runtime-endpoint " + f.Runtime.Endpoint
 	}

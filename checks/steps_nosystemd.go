@@ -10,28 +10,33 @@ import (
 // noSystemd is why systemd was not asked on a host that has another service manager, or none.
 const noSystemd = "systemd does not run here"
 
-// lacksSystemd reports whether this host is known to have no systemd.
+// lacksSystemd reports whether this host is known to have no systemd. A simulated runtime plays a node that has it.
 func (f *Facts) lacksSystemd() bool {
 	l := f.seen().Systemd
-	return l.Skipped && l.Missing == noSystemd
+	return f.NoSystemd && !f.simulated() || l.Skipped && l.Missing == noSystemd
 }
 
 // withoutSystemd gives the steps that ask systemd for something another form where systemd does not run. Where it was not looked for,
 // or does not answer, they stay.
 func (f *Facts) withoutSystemd(causes []Cause) []Cause {
-	if !f.lacksSystemd() {
-		return causes
-	}
 	for i := range causes {
-		var s steps
-		for _, step := range causes[i].NextSteps {
-			if plain, ok := f.plainStep(step); ok {
-				s = append(s, plain)
-			}
-		}
-		causes[i].NextSteps = s.done()
+		causes[i].NextSteps = f.plainSteps(causes[i].NextSteps)
 	}
 	return causes
+}
+
+// plainSteps are the steps of one cause or report in that form.
+func (f *Facts) plainSteps(all []NextStep) []NextStep {
+	if !f.lacksSystemd() {
+		return all
+	}
+	var s steps
+	for _, step := range all {
+		if plain, ok := f.plainStep(step); ok {
+			s = append(s, plain)
+		}
+	}
+	return s.done()
 }
 
 // plainStep is a step without systemctl and journalctl; false where nothing takes its place.

@@ -331,3 +331,26 @@ func TestStepsNameTheNode(t *testing.T) {
 		})
 	}
 }
+
+// TestRuntimeNotReadyWaits wants a runtime that loads its state to be waited for, and every restart to come after that.
+func TestRuntimeNotReadyWaits(t *testing.T) {
+	for name, tweak := range map[string]tweak{
+		"says so":         condition(0, false),
+		"not initialised": fails(crictl.Unavailable, "server is not initialized yet", everyRPC()...),
+		"docker":          func(f *Facts) { condition(0, false)(f); at(endpointDockerd)(f) },
+	} {
+		c := only(t, node(tweak), codeRuntimeNotReady)
+		waits := false
+		for _, s := range c.NextSteps {
+			switch {
+			case s.Touches == TouchesNothing:
+				waits = waits || s.Command == "kdiag runtime" && strings.Contains(s.Why, "wait: ") && strings.Contains(s.Why, "a restart begins it anew")
+			case !waits || !strings.HasPrefix(s.Why, "Only if it is not loading its state, or that never ends. "):
+				t.Errorf("%s: %q: %q", name, s.Command, s.Why)
+			}
+		}
+		if !waits {
+			t.Errorf("%s: nobody says to wait: %+v", name, c.NextSteps)
+		}
+	}
+}

@@ -4,12 +4,14 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/kdiag/kdiag/checks/host"
 	"github.com/kdiag/kdiag/checks/kubelet"
 	"github.com/kdiag/kdiag/crictl"
+	"github.com/kdiag/kdiag/crictl/canary"
 )
 
 // heldBy has a process behind the socket that is none of the runtime's.
@@ -246,6 +248,43 @@ func TestStepsWithoutSystemd(t *testing.T) {
 					t.Errorf("%s: %s: %s", name, c.Code, s.Command)
 				}
 			}
+		}
+	}
+}
+
+// TestNoCommandNamesSystemd has the commands that look at the runtime alone on a host that something else runs.
+func TestNoCommandNamesSystemd(t *testing.T) {
+	alone := func(tweaks ...tweak) *Facts {
+		f := node(tweaks...)
+		f.Node, f.NoSystemd = nil, true
+		return f
+	}
+	hung := alone(hangs(everyRPC()...))
+	slow := alone(takes(3*time.Second, everyRPC()...))
+	failed := NewCanaryReport(Header{}, CanaryFacts{
+		NoSystemd: true, Runtime: Runtime{Endpoint: "unix:///run/containerd/containerd.sock", EndpointSource: "flag"},
+		Result: canaryRun(canaryFailure(0, canary.Failed, "Unknown: read-only file system")),
+	})
+	steps := map[string][]NextStep{
+		"runtime": NewRuntimeProbe(Header{}, hung).Causes[0].NextSteps,
+		"relist":  NewRelistBenchmark(Header{}, slow).Causes[0].NextSteps,
+		"canary":  failed.NextSteps,
+	}
+	for name, all := range steps {
+		if len(all) == 0 {
+			t.Errorf("%s: no steps", name)
+		}
+		for _, s := range all {
+			if strings.Contains(s.Command, "systemctl ") || strings.Contains(s.Command, "journalctl ") {
+				t.Errorf("%s: %s", name, s.Command)
+			}
+		}
+	}
+	// With systemd they do, and a simulated runtime plays a node that has it.
+	simulated := alone(hangs(everyRPC()...), func(f *Facts) { f.Runtime.EndpointSource, f.Processes = string(crictl.SourceSimulated), nil })
+	for name, f := range map[string]*Facts{"systemd": node(hangs(everyRPC()...)), "simulated": simulated} {
+		if len(commands(Judge(f)[0].NextSteps, "systemctl restart containerd")) != 1 {
+			t.Errorf("%s: %+v", name, Judge(f)[0].NextSteps)
 		}
 	}
 }

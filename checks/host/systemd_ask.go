@@ -35,15 +35,24 @@ const (
 
 const systemdManager = "org.freedesktop.systemd1.Manager"
 
+// FindSystemd returns ErrNoSystemd where another manager runs the host, and nil where systemd does.
+func FindSystemd(root string) error {
+	// sd_booted(3) goes by this folder.
+	switch _, err := os.Stat(filepath.Join(root, "run/systemd/system")); {
+	case errors.Is(err, fs.ErrNotExist):
+		return ErrNoSystemd
+	case err != nil:
+		return fmt.Errorf("looking for systemd: %w", err)
+	}
+	return nil
+}
+
 // AskSystemd asks the service manager how it is, over its own socket, which needs root and no message bus, and over the
 // system bus. Of each list of units it describes the first that is loaded. That nothing answers in time is no error: it
 // is what was seen. Where another manager runs the host, the error is ErrNoSystemd.
 func AskSystemd(ctx context.Context, root string, kubeletUnits, runtimeUnits []string) (Systemd, error) {
-	// sd_booted(3) goes by this folder.
-	if _, err := os.Stat(filepath.Join(root, "run/systemd/system")); errors.Is(err, fs.ErrNotExist) {
-		return Systemd{}, ErrNoSystemd
-	} else if err != nil {
-		return Systemd{}, fmt.Errorf("looking for systemd: %w", err)
+	if err := FindSystemd(root); err != nil {
+		return Systemd{}, err
 	}
 	private := newLine(ctx, filepath.Join(root, "run/systemd/private"), false)
 	defer private.cancel()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"reflect"
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -57,6 +58,9 @@ func decodeStrict(data []byte, into any) error {
 // oneLine strips the YAML package's prefix and line breaks: its texts look like "yaml: line 3: ...".
 func oneLine(err error) error {
 	text := strings.Join(strings.Fields(err.Error()), " ")
+	if strings.Contains(text, "unknown anchor") { // it would repeat what the file holds
+		return errors.New("anchors and aliases are not read; write the value out")
+	}
 	return errors.New(strings.TrimPrefix(text, "yaml: "))
 }
 
@@ -92,8 +96,15 @@ func decodeDuration(n *yaml.Node, v reflect.Value) error {
 	return nil
 }
 
+// fieldName is what the name of a field looks like. Anything else is not repeated: the file may be no scenario, but one of passwords
+// that was named by mistake.
+var fieldName = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,40}$`)
+
 func decodeStruct(n *yaml.Node, v reflect.Value) error {
-	if n.Kind != yaml.MappingNode {
+	switch {
+	case n.Kind == yaml.ScalarNode: // perhaps the whole of a file that is no scenario
+		return mistake(n, "expected keys and values, found one value")
+	case n.Kind != yaml.MappingNode:
 		return mistake(n, "expected keys and values, found %s", kindOf(n))
 	}
 	fields := jsonFields(v.Type())
@@ -102,6 +113,8 @@ func decodeStruct(n *yaml.Node, v reflect.Value) error {
 		key, value := n.Content[i], n.Content[i+1]
 		index, ok := fields[key.Value]
 		switch {
+		case !ok && !fieldName.MatchString(key.Value):
+			return mistake(key, "what should be the name of a field is none")
 		case key.Kind != yaml.ScalarNode || !ok:
 			return mistake(key, "unknown field %q", key.Value)
 		case seen[key.Value]:

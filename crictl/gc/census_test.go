@@ -88,7 +88,7 @@ func TestCensusKnowsNoPods(t *testing.T) {
 func TestJSONNames(t *testing.T) {
 	w := censusWorld()
 	census := TakeCensus(w.node, map[string]End{"c": {ExitCode: 1, Reason: "Error"}}, 1, noon())
-	report := Report{DryRun: true, Plan: somePlan(), Result: Result{Skipped: []Skipped{{}}, Failed: []Failed{{}}}}
+	report := Report{DryRun: true, Plan: somePlan(), Result: Result{Skipped: []Skipped{{}}, Failed: []Failed{{}}, Speed: &Speed{}}}
 	for _, tt := range []struct {
 		value any
 		names []string

@@ -93,7 +93,7 @@ func (l *looking) put(c Candidate, st *crictl.ContainerStatus, call crictl.Call)
 		clear(l.row)
 	default:
 		l.missed.Count++
-		if l.missed.First == "" {
+		if l.missed.First == "" && call.Code != crictl.Canceled {
 			l.missed.First = call.Method + ": " + string(call.Code) + ": " + call.Err
 		}
 		l.pods[c.PodUID]++

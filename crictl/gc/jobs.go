@@ -304,7 +304,7 @@ func (r *run) show(now time.Time, last bool) {
 // finish completes the result.
 func (r *run) finish() Result {
 	now := time.Now()
-	r.result.Seconds = now.Sub(r.begin).Seconds()
+	r.result.Speed = &Speed{Seconds: now.Sub(r.begin).Seconds()}
 	if r.result.Seconds > 0 {
 		r.result.PerSecond = float64(r.result.Removed) / r.result.Seconds
 	}

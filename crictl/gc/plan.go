@@ -110,8 +110,8 @@ func keptOrder() []string {
 	}
 }
 
-// NoPlan is the plan for a node that could not be looked at.
-func NoPlan() Plan { return Plan{Remove: []Victim{}, KeptBy: []Kept{}} }
+// NoPlan is the plan for a node that could not be looked at. A Report leaves it out.
+func NoPlan() Plan { return Plan{} }
 
 // Make says what may be removed of a node. It depends on nothing but its arguments: the same node gives the same plan.
 func Make(node Node, rules Rules, now time.Time) Plan {

@@ -23,14 +23,20 @@ type Result struct {
 	LogsFailed []Failed `json:"logsFailed,omitempty"`
 	Pauses     int      `json:"pauses"`      // how often the run stood still for the runtime's sake
 	Most       int      `json:"concurrency"` // the most removals at a time
-	Seconds    float64  `json:"seconds"`
-	PerSecond  float64  `json:"perSecond"` // removals by seconds
+	*Speed
 }
 
-// A Report is the GCReport of kdiag's JSON, without apiVersion, kind and generatedAt. A dry run has the zero Result.
+// A Speed is how fast a run went.
+type Speed struct {
+	Seconds   float64 `json:"seconds"`
+	PerSecond float64 `json:"perSecond"` // removals by seconds
+}
+
+// A Report is the GCReport of kdiag's JSON, without apiVersion, kind and generatedAt. A dry run has removed nothing,
+// and has no Speed.
 type Report struct {
 	DryRun bool `json:"dryRun"`
-	Plan   Plan `json:"plan"`
+	Plan   Plan `json:"plan,omitzero"` // absent when there is none
 	Result
 }
 

@@ -24,13 +24,6 @@ func Newest(node Node, n int) []Candidate {
 	return newest
 }
 
-// NoCensus is the census of a node that could not be looked at.
-func NoCensus() Census {
-	return Census{
-		ByPod: []PodCount{}, ByNamespace: []NamespaceCount{}, ByReason: []ReasonCount{}, ByAge: []AgeCount{}, GonePods: []GonePod{},
-	}
-}
-
 // TakeCensus counts. ends holds the ends that are known, by container id; limit is the largest message, in bytes, that
 // the kubelet takes, see crictl.DefaultMessageLimit.
 func TakeCensus(node Node, ends map[string]End, limit int64, now time.Time) Census {

@@ -199,6 +199,9 @@ func usageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
 		if usage, ok := errors.AsType[*cli.UsageError](err); ok {
 			return usage
 		}
+		if strings.HasPrefix(err.Error(), "unknown command ") { // of cobra.NoArgs
+			return unknownCommand(cmd, args)
+		}
 		return &cli.UsageError{Problem: err.Error(), Hint: cmd.CommandPath() + " --help shows its use"}
 	}
 }

@@ -50,7 +50,7 @@ func take(ctx context.Context, env cli.Env, opts *options) (*checks.CanaryFacts,
 		return facts, err
 	}
 	defer t.Close()
-	facts.Runtime, facts.Kubelet = t.Runtime(), t.Kubelet
+	facts.Runtime, facts.Kubelet, facts.NoSystemd = t.Runtime(), t.Kubelet, target.NoSystemd(env)
 	log := cli.Log(env, opts.Verbose)
 	asking -= env.Now().Sub(start) + knockTimeout
 	cleanup := max(asking, 0) / cleanupShare

@@ -105,7 +105,6 @@ func take(ctx context.Context, env cli.Env, opts *options) (doc *render.ExitedCe
 	within, cancel := context.WithTimeout(ctx, asking)
 	defer cancel()
 	doc = &render.ExitedCensus{Header: target.Header(env, "ExitedCensus"), Status: checks.Unknown, Next: opts.next, Missing: []string{}, Problems: []string{}}
-	doc.Census = gc.NoCensus()
 	t, err := target.Open(within, env, &opts.Flags)
 	if err != nil {
 		doc.Problems, err = answer.Unopened(err, opts.Output)
@@ -117,7 +116,11 @@ func take(ctx context.Context, env cli.Env, opts *options) (doc *render.ExitedCe
 	if look.Problem == "" && opts.watch > 0 {
 		select {
 		case <-within.Done():
-			doc.Problems = append(doc.Problems, "there was no time for a second look")
+			why := "there was no time for a second look"
+			if ctx.Err() != nil {
+				why = "interrupted before the second look"
+			}
+			doc.Problems = append(doc.Problems, why)
 		case <-time.After(opts.watch):
 			first := census
 			if again, second := once(within, env, opts, t); again.Problem == "" {
@@ -139,13 +142,16 @@ func take(ctx context.Context, env cli.Env, opts *options) (doc *render.ExitedCe
 		doc.NextSteps = []checks.NextStep{checks.StepWhenSilent(opts.look)}
 		return doc, cli.ExitProblem, nil
 	}
-	doc.Census, doc.Missing = census.Census, append(doc.Missing, look.Missing...)
-	doc.Status = verdict(&doc.Census, checks.DefaultLimits())
+	doc.Census, doc.Missing = &census.Census, append(doc.Missing, look.Missing...)
+	doc.Status = verdict(doc.Census, checks.DefaultLimits())
 	if doc.Partial {
 		doc.Problems = append(doc.Problems, "part of a list could not be had: there is more than what is counted here")
 		if doc.Status == checks.Healthy {
 			doc.Status = checks.Unknown
 		}
+	}
+	if ctx.Err() != nil && doc.Status == checks.Healthy { // as the exit code says: what was asked for was not seen
+		doc.Status = checks.Unknown
 	}
 	return doc, 0, nil
 }

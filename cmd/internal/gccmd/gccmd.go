@@ -136,6 +136,9 @@ func (o *options) check(cmd *cobra.Command) error {
 			return &cli.UsageError{Problem: "--" + name + " is empty", Hint: "leave it out, or give it a value"}
 		}
 	}
+	if _, unnamed := o.Labels[""]; unnamed {
+		return &cli.UsageError{Problem: "--label has no key", Hint: "for example --label app=web"}
+	}
 	if o.apply != "" {
 		for _, name := range []string{"keep", "min-age", "older-than", "namespace", "pod", "label", "limit"} {
 			if changed(name) {

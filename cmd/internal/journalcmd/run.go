@@ -145,7 +145,7 @@ func (s *session) finish(ctx, limited context.Context, r *journal.Report, readin
 		r.Notes = append(r.Notes, note)
 	}
 	if err != nil {
-		r.Notes = append(r.Notes, "this is not all: "+cause(limited, err).Error())
+		r.Notes = append(r.Notes, render.NotAll+cause(limited, err).Error())
 	}
 	if err := s.print(r); err != nil {
 		return err
@@ -231,8 +231,9 @@ func rangeNote(r *journal.Report, reading journal.Options) string {
 func (s *session) stamp(r *journal.Report) {
 	r.APIVersion, r.Kind, r.KdiagVersion = journal.APIVersion, "JournalReport", target.Version()
 	if r.GeneratedAt.IsZero() {
-		r.GeneratedAt = s.env.Now().UTC().Truncate(time.Second)
+		r.GeneratedAt = s.env.Now().UTC()
 	}
+	r.GeneratedAt = r.GeneratedAt.Truncate(time.Second)
 }
 
 // sayUnread says on standard error what the answer is without, where its format does not show that to a person.

@@ -60,6 +60,7 @@ func TestExitCodes(t *testing.T) {
 		{"nothing to read", nil, nil, fine, false, 2, "there was nothing to read", "--help", ""},
 		{"late, and nothing read", nil, nil, late, false, 2, errOutOfTime.Error(), "--timeout 5m", ""},
 		{"late, and nothing found", quiet(), context.DeadlineExceeded, late, false, 2, errOutOfTime.Error(), "--timeout 5m", "this is not all"},
+		{"late: the headline", quiet(), context.DeadlineExceeded, late, false, 2, errOutOfTime.Error(), "--timeout 5m", "NOTHING FOUND YET  "},
 		{"late, and found", found(), nil, late, false, 1, "", "", "UNHEALTHY"},
 		{"interrupted, and found", found(), nil, interrupted, false, 2, "", "", "UNHEALTHY"},
 		{"interrupted, and nothing read", nil, nil, interrupted, false, 2, "", "", ""},

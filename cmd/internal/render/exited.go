@@ -13,12 +13,12 @@ import (
 // An ExitedCensus is the document of kdiag exited.
 type ExitedCensus struct {
 	checks.Header
-	Runtime checks.Runtime `json:"runtime"`
-	Status  checks.Verdict `json:"status"`
-	gc.Census
-	Missing  []string `json:"missing"`        // evidence on which pods exist that could not be had, and why
-	Problems []string `json:"problems"`       // what kept kdiag from looking
-	Next     string   `json:"next,omitempty"` // the command that shows what of it may go
+	Runtime    checks.Runtime `json:"runtime"`
+	Status     checks.Verdict `json:"status"`
+	*gc.Census                // nil when the lists could not be had
+	Missing    []string       `json:"missing"`        // evidence on which pods exist that could not be had, and why
+	Problems   []string       `json:"problems"`       // what kept kdiag from looking
+	Next       string         `json:"next,omitempty"` // the command that shows what of it may go
 	// NextSteps are for when there is no census.
 	NextSteps []checks.NextStep `json:"nextSteps,omitempty"`
 }
@@ -44,7 +44,7 @@ func Exited(w io.Writer, c *ExitedCensus, o Options) error {
 
 // censusSentence says what there is in one sentence.
 func censusSentence(c cleaner, e *ExitedCensus) string {
-	if e.Status == checks.Unknown && len(e.Problems) > 0 || len(e.ByAge) == 0 {
+	if e.Status == checks.Unknown && len(e.Problems) > 0 || e.Census == nil {
 		if len(e.Problems) > 0 {
 			return c.prose(e.Problems[0])
 		}
@@ -71,7 +71,7 @@ func (p *page) census(e *ExitedCensus) {
 			p.item(2, plain("?"), p.prose(problem))
 		}
 	}
-	if len(e.ByAge) > 0 {
+	if e.Census != nil {
 		p.worstPods(e)
 		p.namespaces(e.ByNamespace)
 		p.reasons(e.ByReason)
@@ -82,7 +82,7 @@ func (p *page) census(e *ExitedCensus) {
 	}
 	p.missing(e.Missing)
 	p.heading("Measured")
-	if len(e.ByAge) > 0 {
+	if e.Census != nil {
 		s := e.States
 		p.pair("containers", labelWidth, count(s.Running)+" running, "+count(s.Exited)+" exited, "+count(s.Created)+" created, "+count(s.Unknown)+" unknown")
 		p.pair("sandboxes", labelWidth, count(s.ReadySandboxes)+" ready, "+count(s.DeadSandboxes)+" not ready, "+count(s.EmptySandboxes)+" of those without containers")
@@ -91,7 +91,7 @@ func (p *page) census(e *ExitedCensus) {
 		}
 	}
 	p.runtime(e.Runtime, labelWidth)
-	if e.Total > 0 && e.Next != "" {
+	if e.Census != nil && e.Total > 0 && e.Next != "" {
 		p.heading("Next")
 		p.flow([]span{plain("  ")}, 2, plain("what may go, as a plan; nothing is removed without --yes"))
 		p.command(4, e.Next)

@@ -54,7 +54,7 @@ func hostile(s string, v float64, n int) (*checks.Report, *checks.RuntimeProbe, 
 		Header: h, Runtime: rt, Status: verdict, Causes: causes[1:], Problems: []string{s},
 		Connect:    checks.ConnectInfo{State: s, Seconds: v, Error: s, Peer: &process},
 		Conditions: []checks.Condition{{Type: s, Reason: s, Message: s}},
-		RPCs:       []checks.RPC{{Name: s, Seconds: v, Code: s, Error: s, Bytes: n, Items: n}},
+		RPCs:       []checks.RPC{{Name: s, Seconds: v, Code: s, Error: s, Bytes: &n, Items: &n}},
 	}
 	bench := &checks.RelistBenchmark{
 		Header: h, Runtime: rt, Status: checks.Verdict(s), Causes: causes[:0], Relist: sum, Problems: []string{s},

@@ -79,7 +79,7 @@ func gcSentence(c cleaner, r *GCReport) string {
 		return victims(r.Plan.Remove) + " may go" + missed + ", " + count(r.Plan.Keep) + " stay; " + size(float64(r.Plan.Bytes)) + " less in the lists"
 	}
 	text := "removed " + count(r.Removed) + " of " + count(len(r.Plan.Remove))
-	if r.Seconds > 0 && r.Removed > 0 {
+	if r.Speed != nil && r.Seconds > 0 && r.Removed > 0 {
 		text += " in " + duration(r.Seconds) + " (" + perSecond(r.PerSecond) + ")"
 	}
 	for _, part := range []struct {
@@ -147,7 +147,9 @@ func (p *page) cleanup(r *GCReport) {
 		p.nextSteps(r.NextSteps)
 	}
 	p.heading("Measured")
-	p.pair("took", labelWidth, duration(r.Seconds)+", "+perSecond(r.PerSecond)+", at most "+count(r.Most)+" at a time")
+	if r.Speed != nil {
+		p.pair("took", labelWidth, duration(r.Seconds)+", "+perSecond(r.PerSecond)+", at most "+count(r.Most)+" at a time")
+	}
 	if r.Pauses > 0 {
 		p.pair("paused", labelWidth, timesWord(r.Pauses)+", for the runtime's sake")
 	}

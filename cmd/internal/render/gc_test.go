@@ -34,7 +34,7 @@ func sampleCensus() *ExitedCensus {
 		{Namespace: "web", Pod: "shop-5d4f9c7b8-x2x9p", PodUID: "u3", Container: "init", Count: 1, Bytes: 900, Oldest: before(time.Hour), Newest: before(time.Hour)},
 	}
 	seconds := 7200.0
-	c := gc.NoCensus()
+	c := &gc.Census{}
 	c.Total, c.Sandboxes = 18_001, 40
 	c.States = gc.StateCounts{Running: 60, Exited: 18_001, Created: 1, ReadySandboxes: 50, DeadSandboxes: 40, EmptySandboxes: 12, PodsWithExited: 3, UnitsWithExited: 3}
 	c.ByPod = pods
@@ -52,7 +52,7 @@ func sampleCensus() *ExitedCensus {
 }
 
 func samplePlan() gc.Plan {
-	plan := gc.NoPlan()
+	var plan gc.Plan
 	for i := range 30 {
 		plan.Remove = append(plan.Remove, gc.Victim{
 			Kind: gc.KindContainer, ID: strings.Repeat("a", 60) + "0001", Namespace: "batch", Pod: "thumbnails-28901", PodUID: "u1", Container: "resize",
@@ -91,7 +91,7 @@ func gcDocuments() []document {
 		return func(o Options) (string, error) { var b strings.Builder; err := GC(&b, r, o); return b.String(), err }
 	}
 	down := &ExitedCensus{
-		Header: gcHeader("ExitedCensus"), Runtime: gcRuntime(), Status: checks.Unhealthy, Census: gc.NoCensus(),
+		Header: gcHeader("ExitedCensus"), Runtime: gcRuntime(), Status: checks.Unhealthy,
 		Missing: []string{}, Problems: []string{"the runtime did not answer Version within 5s"},
 	}
 	census, run := []string{sampleCensus().Next}, []string{}
@@ -111,10 +111,10 @@ func gcDocuments() []document {
 		})},
 		{"gc-nothing", run, of(func(r *GCReport) { r.Plan.Remove = r.Plan.Remove[:0] })},
 		{"gc-done", run, of(func(r *GCReport) {
-			r.DryRun, r.Removed, r.Seconds, r.PerSecond, r.Most = false, 31, 4.2, 7.4, 5
+			r.DryRun, r.Removed, r.Speed, r.Most = false, 31, &gc.Speed{Seconds: 4.2, PerSecond: 7.4}, 5
 		})},
 		{"gc-stopped", again, of(func(r *GCReport) {
-			r.DryRun, r.Removed, r.Seconds, r.PerSecond, r.Most, r.Pauses = false, 12, 60, 0.2, 8, 2
+			r.DryRun, r.Removed, r.Speed, r.Most, r.Pauses = false, 12, &gc.Speed{Seconds: 60, PerSecond: 0.2}, 8, 2
 			r.Left, r.Stopped = 10, "the deadline was reached"
 			r.Skipped = []gc.Skipped{{ID: "c1", Why: "it is running now"}, {ID: "c2", Why: "it is running now"}}
 			r.Failed = []gc.Failed{{ID: "c3", Error: "RemoveContainer: Unknown: c3: device or resource busy"}, {ID: "c4", Error: "its removal was asked for and not answered, so whether it is gone is not known: \x1b[2J"}}

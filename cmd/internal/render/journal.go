@@ -39,7 +39,7 @@ const (
 
 func stateOf(r *journal.Report) journalState {
 	state := journalClear
-	if r.Lines == 0 && (len(r.Sources) == 0 || len(unread(r)) == len(r.Sources)) {
+	if r.Lines <= r.Unparsed && (len(r.Sources) == 0 || len(unread(r)) == len(r.Sources)) {
 		state = journalUnknown
 	}
 	if state == journalClear && len(troublesOf(r)) > 0 {
@@ -71,6 +71,19 @@ func (s journalState) word() string {
 		return "UNHEALTHY"
 	}
 	return "UNKNOWN"
+}
+
+// NotAll begins the note of a report whose reading was cut short.
+const NotAll = "this is not all: "
+
+// journalWord is the word of the headline. What was not read may hold the incident that was not found.
+func journalWord(r *journal.Report) string {
+	state := stateOf(r)
+	absent := state == journalClear || state == journalTrouble
+	if absent && slices.ContainsFunc(r.Notes, func(note string) bool { return strings.HasPrefix(note, NotAll) }) {
+		return state.word() + " YET"
+	}
+	return state.word()
 }
 
 func (i inks) journal(s journalState) lipgloss.Style {
@@ -158,8 +171,9 @@ func (p *page) journalTop(r *journal.Report, c calendar) {
 		p.troubleTop(r, c)
 		return
 	}
-	lead := []span{{state.word(), &style}, plain("  ")}
-	hang := columns(state.word()) + 2
+	word := journalWord(r)
+	lead := []span{{word, &style}, plain("  ")}
+	hang := columns(word) + 2
 	if host := p.prose(r.Host); host != "" {
 		lead = append(lead, plain(p.name(host)+"  "))
 	}

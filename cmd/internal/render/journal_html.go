@@ -92,7 +92,7 @@ func (p *page) html(r *journal.Report) htmlReport {
 	state := stateOf(r)
 	incidents := incidentsOf(r)
 	h := htmlReport{
-		Title: "kdiag journal", State: state.word(), Class: state.class(), Host: p.prose(r.Host),
+		Title: "kdiag journal", State: journalWord(r), Class: state.class(), Host: p.prose(r.Host),
 		Sentence: p.journalSentence(r, c), Cause: p.causeSentence(r),
 		Startups: p.startupLines(ofKind(r, journal.Startup), c), Steps: p.cleanSteps(journalSteps(r, c)),
 		Lines: plural(int(r.Lines), "record"), Bytes: size(float64(r.Bytes)),

@@ -293,7 +293,7 @@ func (p *page) troubleTop(r *journal.Report, c calendar) {
 	if host := p.prose(r.Host); host != "" {
 		on = ", but on " + p.name(host) + ":"
 	}
-	p.flow([]span{{journalTrouble.word(), &style}}, 2, plain(on))
+	p.flow([]span{{journalWord(r), &style}}, 2, plain(on))
 	all := troublesOf(r)
 	for i, t := range all {
 		if i == shownTroubles {

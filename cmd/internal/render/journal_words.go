@@ -221,17 +221,17 @@ func (m room) journal(r *journal.Report) string {
 	incidents := incidentsOf(r)
 	switch state {
 	case journalUnknown:
-		return m.cut(state.word() + " " + p.nothingRead(r))
+		return m.cut(journalWord(r) + " " + p.nothingRead(r))
 	case journalClear:
-		return m.cut(state.word() + " " + m.briefClear(r, c))
+		return m.cut(journalWord(r) + " " + m.briefClear(r, c))
 	case journalTrouble:
-		return m.cut(state.word() + ", but " + m.briefTrouble(troublesOf(r)[0], c))
+		return m.cut(journalWord(r) + ", but " + m.briefTrouble(troublesOf(r)[0], c))
 	}
 	if state == journalFailing {
-		return m.cut(state.word() + " " + m.briefFailing(r, c))
+		return m.cut(journalWord(r) + " " + m.briefFailing(r, c))
 	}
 	e := incidents[mainIncident(incidents)]
-	line := state.word() + " " + plural(len(incidents), "incident")
+	line := journalWord(r) + " " + plural(len(incidents), "incident")
 	if e.MaxLastSeenSeconds > 0 {
 		line += ", age " + duration(e.MaxLastSeenSeconds)
 	}

@@ -113,9 +113,9 @@ func (p *page) rpcs(rpcs []checks.RPC) {
 }
 
 // some prints a number, or a dash where the document leaves it out.
-func some(n int, print func(int) string) string {
-	if n == 0 {
+func some(n *int, print func(int) string) string {
+	if n == nil {
 		return "-"
 	}
-	return print(n)
+	return print(*n)
 }

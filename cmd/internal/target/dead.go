@@ -2,6 +2,7 @@ package target
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -66,11 +67,14 @@ func (t *Target) LookAtDead(ctx context.Context, env cli.Env, src Sources) Look 
 
 // silent says why the runtime did not answer its first call, and whether this user may not ask.
 func (t *Target) silent(ctx context.Context, call crictl.Call) (problem string, denied bool) {
-	ctx, cancel := context.WithTimeout(ctx, knockTimeout)
+	knock, cancel := context.WithTimeout(ctx, knockTimeout)
 	defer cancel()
-	c := crictl.Probe(ctx, t.socket)
+	c := crictl.Probe(knock, t.socket)
 	if c.State == crictl.ConnectDenied {
 		return t.Endpoint.URL + " may not be opened by this user: run kdiag as root (sudo kdiag ...)", true
+	}
+	if call.Code == crictl.Canceled {
+		return unanswered(ctx, call), false
 	}
 	return checks.WhySilent(t.Runtime(), c, call), false
 }
@@ -108,11 +112,11 @@ func (t *Target) list(ctx context.Context, node *gc.Node) (problem string) {
 	// Sandboxes first: a container that comes in between has a sandbox that is not listed, and is left alone.
 	sandboxes := t.Client.ListPodSandbox(ctx, crictl.Filter{}, "")
 	if !sandboxes.Complete && len(sandboxes.Sandboxes) == 0 {
-		return unanswered(sandboxes.Calls[len(sandboxes.Calls)-1])
+		return unanswered(ctx, sandboxes.Calls[len(sandboxes.Calls)-1])
 	}
 	containers := t.Client.ListContainers(ctx, crictl.Filter{}, "")
 	if !containers.Complete && len(containers.Containers) == 0 {
-		return unanswered(containers.Calls[len(containers.Calls)-1])
+		return unanswered(ctx, containers.Calls[len(containers.Calls)-1])
 	}
 	node.Sandboxes, node.Containers = sandboxes.Sandboxes, containers.Containers
 	node.Partial = !sandboxes.Complete || !containers.Complete
@@ -123,7 +127,7 @@ func (t *Target) list(ctx context.Context, node *gc.Node) (problem string) {
 func (t *Target) Selected(ctx context.Context, labels map[string]string) (map[string]bool, error) {
 	list := t.Client.ListPodSandbox(ctx, crictl.Filter{Labels: labels}, "")
 	if !list.Complete {
-		return nil, fmt.Errorf("listing the sandboxes with these labels: %s", unanswered(list.Calls[len(list.Calls)-1]))
+		return nil, fmt.Errorf("listing the sandboxes with these labels: %s", unanswered(ctx, list.Calls[len(list.Calls)-1]))
 	}
 	uids := map[string]bool{}
 	for i := range list.Sandboxes {
@@ -132,8 +136,14 @@ func (t *Target) Selected(ctx context.Context, labels map[string]string) (map[st
 	return uids, nil
 }
 
-func unanswered(call crictl.Call) string {
-	if call.Hung() {
+// unanswered says what became of a call that has no answer.
+func unanswered(ctx context.Context, call crictl.Call) string {
+	switch {
+	case call.Code == crictl.Canceled && errors.Is(ctx.Err(), context.Canceled):
+		return "interrupted before " + call.Method + " was answered"
+	case call.Code == crictl.Canceled:
+		return "the command's time was up before " + call.Method + " was answered"
+	case call.Hung():
 		return fmt.Sprintf("the runtime did not answer %s within %v", call.Method, call.Elapsed.Round(time.Millisecond))
 	}
 	return crictl.Shorten(fmt.Sprintf("%s: %s: %s", call.Method, call.Code, call.Err), maxReason)

@@ -1,6 +1,7 @@
 package target
 
 import (
+	"context"
 	"net"
 	"os"
 	"path/filepath"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"github.com/kdiag/kdiag/cmd/internal/cli"
 	"github.com/kdiag/kdiag/crictl"
@@ -122,5 +124,73 @@ func TestCommandLine(t *testing.T) {
 	want := `kdiag gc-exited --label a=b,c=d --logs --off=false --older-than 24h0m0s --pod 'it'\''s $HOME'`
 	if got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
+// TestUnanswered says in words what became of a call.
+func TestUnanswered(t *testing.T) {
+	interrupted, interrupt := context.WithCancel(t.Context())
+	interrupt()
+	for _, tt := range []struct {
+		name string
+		ctx  context.Context
+		call crictl.Call
+		want string
+	}{
+		{"hung", t.Context(), crictl.Call{Method: "ListContainers", Code: crictl.DeadlineExceeded, Elapsed: 5 * time.Second}, "the runtime did not answer ListContainers within 5s"},
+		{"cut short", t.Context(), crictl.Call{Method: "ListContainers", Code: crictl.Canceled, Err: "context deadline exceeded"}, "the command's time was up before ListContainers was answered"},
+		{"interrupted", interrupted, crictl.Call{Method: "ListContainers", Code: crictl.Canceled, Err: "context canceled"}, "interrupted before ListContainers was answered"},
+		{"failed", t.Context(), crictl.Call{Method: "ListContainers", Code: crictl.Internal, Err: "broken"}, "ListContainers: Internal: broken"},
+	} {
+		if got := unanswered(tt.ctx, tt.call); got != tt.want {
+			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
+		}
+	}
+}
+
+// TestPodsFile refuses what is no file, and says which of the two it is.
+func TestPodsFile(t *testing.T) {
+	dir := t.TempDir()
+	pipe := filepath.Join(dir, "pipe")
+	if err := unix.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{
+		pipe: ": it is no regular file", dir: ": it is no regular file", filepath.Join(dir, "none"): ": there is no such file",
+	} {
+		err := (&Sources{Pods: name}).CheckSources(&cobra.Command{})
+		if err == nil || err.Error() != "--pods "+name+want {
+			t.Errorf("%v, want ...%s", err, want)
+		}
+	}
+}
+
+// TestSimulate wants next steps to name the scenario as a shell reads it.
+func TestSimulate(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "my scenario.yaml")
+	write(t, file, "name: other\nextends: healthy\n")
+	for name, want := range map[string]string{"healthy": "healthy", file: "'" + file + "'"} {
+		opened, err := Open(t.Context(), cli.Env{}, &cli.Flags{Simulate: name, Timeout: time.Minute, RPCTimeout: time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := opened.Runtime().Simulate; got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+		opened.Close()
+	}
+}
+
+// TestInterruptedHello says that the first call was cut short, in words.
+func TestInterruptedHello(t *testing.T) {
+	opened, err := Open(t.Context(), cli.Env{}, &cli.Flags{Simulate: "runtime-hung", Timeout: time.Minute, RPCTimeout: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer opened.Close()
+	ctx, interrupt := context.WithCancel(t.Context())
+	interrupt()
+	if look := opened.LookAtDead(ctx, cli.Env{}, Sources{}); look.Problem != "interrupted before Version was answered" || look.Denied {
+		t.Errorf("%q, denied %v", look.Problem, look.Denied)
 	}
 }

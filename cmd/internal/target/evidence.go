@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -61,9 +62,18 @@ func (s *Sources) CheckSources(cmd *cobra.Command) error {
 		*path = abs
 	}
 	if s.Pods != "" {
-		if info, err := os.Stat(s.Pods); err != nil || !info.Mode().IsRegular() {
+		problem := ""
+		switch info, err := os.Stat(s.Pods); {
+		case errors.Is(err, fs.ErrNotExist):
+			problem = "there is no such file"
+		case err != nil:
+			problem = err.Error()
+		case !info.Mode().IsRegular():
+			problem = "it is no regular file"
+		}
+		if problem != "" {
 			return &cli.UsageError{
-				Problem: "--pods " + s.Pods + ": there is no such file",
+				Problem: "--pods " + s.Pods + ": " + problem,
 				Hint:    "for example: kubectl get --raw /api/v1/nodes/NODE/proxy/pods > pods.json",
 			}
 		}
@@ -182,7 +192,9 @@ func (t *Target) pods(ctx context.Context, env cli.Env, src Sources) ([]gc.Kubel
 		return abandon(ctx, func() ([]gc.KubeletPod, error) { return podsFromFile(src.Pods, env.Now()) })
 	case t.Simulated():
 		return nil, errors.New("the runtime is simulated")
-	case t.Kubelet == nil || t.Kubelet.Collection.ReadOnlyPort <= 0:
+	case t.Kubelet == nil:
+		return nil, errors.New("no kubelet runs here to ask for them; --pods takes its answer from a file")
+	case t.Kubelet.Collection.ReadOnlyPort <= 0:
 		return nil, errors.New("the kubelet has no read-only port to ask; --pods takes its answer from a file")
 	}
 	return readOnlyPods(ctx, "127.0.0.1:"+strconv.Itoa(t.Kubelet.Collection.ReadOnlyPort))

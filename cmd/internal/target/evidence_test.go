@@ -112,6 +112,9 @@ func TestEvidence(t *testing.T) {
 			k.Kubelet.Collection.RootDir, src.KubeletRoot = "/none", "/var/lib/kubelet"
 		}, ""},
 		{"no kubelet", func(_ *testing.T, _ cli.Env, k *Target, _ *Sources) { k.Kubelet = nil }, "no kubelet runs here"},
+		{"no kubelet to ask for its pods", func(_ *testing.T, _ cli.Env, k *Target, src *Sources) {
+			k.Kubelet, src.Pods = nil, ""
+		}, "no kubelet runs here to ask for them; --pods takes its answer from a file"},
 		{"no kubelet, and flags instead", func(_ *testing.T, _ cli.Env, k *Target, src *Sources) {
 			k.Kubelet, src.KubeletRoot, src.Manifests = nil, "/var/lib/kubelet", "/etc/kubernetes/manifests"
 		}, ""},

@@ -34,7 +34,7 @@ func Gather(
 	ctx, cancel := context.WithTimeout(ctx, asking)
 	defer cancel()
 	limits.RPCTimeout = rpc
-	facts := &checks.Facts{Limits: limits}
+	facts := &checks.Facts{Limits: limits, NoSystemd: NoSystemd(env)}
 	log := cli.Log(env, f.Verbose)
 
 	logs := lookAtJournal(ctx, env, f, limits.JournalWindow, journal.Recent)
@@ -84,6 +84,9 @@ func Gather(
 	logJournal(log, facts)
 	return facts, nil
 }
+
+// NoSystemd reports whether something else than systemd runs this host, for what is to be typed there.
+func NoSystemd(env cli.Env) bool { return errors.Is(host.FindSystemd(env.Root), host.ErrNoSystemd) }
 
 // stranger returns the process that listens on the socket, where it is none of those that matter to a runtime.
 func stranger(root string, t *Target, f *checks.Facts) *host.Process {

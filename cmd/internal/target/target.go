@@ -29,6 +29,7 @@ type Target struct {
 	Client   *crictl.Client
 	socket   string       // where Endpoint is for this process, which may see the host's files below another root
 	fake     *fake.Server // in a simulation
+	scenario string       // of a simulation, as it was given
 	close    []func()
 }
 
@@ -44,11 +45,15 @@ func (t *Target) Close() {
 
 // Runtime describes the target for a report.
 func (t *Target) Runtime() checks.Runtime {
-	return checks.Runtime{
+	r := checks.Runtime{
 		Endpoint:       t.Endpoint.URL,
 		EndpointSource: string(t.Endpoint.Source),
 		EndpointReason: t.Endpoint.Reason,
 	}
+	if t.Simulated() {
+		r.Simulate = Quote(t.scenario)
+	}
+	return r
 }
 
 // Open finds the runtime that the flags mean. It returns a *cli.UsageError for a flag that makes no sense and a
@@ -163,7 +168,7 @@ func (t *Target) simulate(ctx context.Context, name string) error {
 		URL: "unix://" + path, Source: crictl.SourceSimulated,
 		Reason: "the embedded runtime in scenario " + scenario.Name,
 	}
-	t.fake = server
+	t.fake, t.scenario = server, name
 	t.close = append(t.close, func() { stop(); _ = os.RemoveAll(dir) })
 	return nil
 }
