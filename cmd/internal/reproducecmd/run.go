@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"slices"
 	"time"
@@ -125,9 +126,9 @@ func socket(ctx context.Context, endpoint string) (string, error) {
 	return url, answer.NotSocket(url, crictl.Probe(ctx, url))
 }
 
-// create makes a file, or empties the one that is there. To open a pipe may last for ever.
+// create makes a file, or empties the one that is there; a device such as /dev/null will do. To open a pipe may last for ever.
 func create(name string) (*os.File, error) {
-	if info, err := os.Stat(name); err == nil && !info.Mode().IsRegular() {
+	if info, err := os.Stat(name); err == nil && !info.Mode().IsRegular() && info.Mode()&fs.ModeCharDevice == 0 {
 		return nil, fmt.Errorf("%s is there and is no regular file", name)
 	}
 	return os.Create(name)
@@ -161,7 +162,7 @@ func list(w io.Writer) error {
 func cleanup(ctx context.Context, env cli.Env) error {
 	done, err := reproduce.Cleanup(ctx, os.TempDir())
 	if err != nil {
-		return &cli.HintError{Err: err, Code: cli.ExitProblem, Hint: "run it again once the runtime answers: kdiag runtime"}
+		return &cli.HintError{Err: err, Code: cli.ExitProblem, Hint: "run it again once the runtime answers (kdiag runtime says); if it is gone for good, remove the named folder"}
 	}
 	_, err = fmt.Fprintf(env.Out, "removed %d sandboxes, %d containers and %d folders of runs that were killed\n",
 		done.Sandboxes, done.Containers, len(done.Folders))

@@ -88,7 +88,8 @@ func (o *options) checkInputs() error {
 	return nil
 }
 
-// checkOutputs wants the folders of what is to be written to be there, and nothing but a file in its place.
+// checkOutputs wants the folders of what is to be written to be there, and nothing in its place but a file, or a device such as
+// /dev/null: to open a pipe may last for ever.
 func (o *options) checkOutputs() error {
 	for _, out := range []struct{ flag, path string }{{"status-file", o.statusFile}, {"log-file", o.logFile}} {
 		if out.path == "" {
@@ -100,7 +101,7 @@ func (o *options) checkOutputs() error {
 		if dir, err := os.Stat(filepath.Dir(out.path)); err != nil || !dir.IsDir() {
 			return bad(out.path + ": there is no such folder")
 		}
-		if info, err := os.Stat(out.path); err == nil && !info.Mode().IsRegular() {
+		if info, err := os.Stat(out.path); err == nil && !info.Mode().IsRegular() && info.Mode()&fs.ModeCharDevice == 0 {
 			return bad(out.path + " is there and is no regular file")
 		}
 	}
