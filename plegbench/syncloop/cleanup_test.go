@@ -28,23 +28,9 @@ func TestCleanupTriesAgain(t *testing.T) {
 		"never done": {1 << 20, time.Second, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			server, err := fake.New(fake.Scenario{Name: "busy", Faults: []fake.Fault{
+			endpoint, service := serveFake(t, fake.Scenario{Name: "busy", Faults: []fake.Fault{
 				{RPC: "RemovePodSandbox", Error: "Unknown: container is already in removing state", First: tt.refused},
 			}})
-			if err != nil {
-				t.Fatal(err)
-			}
-			path := filepath.Join(t.TempDir(), "cri.sock")
-			stop, err := fake.Listen(t.Context(), server, path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(stop)
-			service, err := remote.Dial("unix://"+path, remote.Options{Log: logr.Discard()})
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { _ = service.Close() })
 			sandbox := &runtimeapi.PodSandboxConfig{
 				Metadata: &runtimeapi.PodSandboxMetadata{Name: "web", Namespace: "shop", Uid: "1"}, Labels: map[string]string{container.OwnerLabel: "node"},
 			}
@@ -52,7 +38,7 @@ func TestCleanupTriesAgain(t *testing.T) {
 				t.Fatal(err)
 			}
 			done, err := Cleanup(t.Context(), CleanupConfig{
-				Endpoint: "unix://" + path, NodeName: "node", RootDir: t.TempDir(), LogDir: t.TempDir(), Timeout: tt.within,
+				Endpoint: endpoint, NodeName: "node", RootDir: t.TempDir(), LogDir: t.TempDir(), Timeout: tt.within,
 			})
 			if done.Sandboxes != tt.removed || (err == nil) != (tt.removed == 1) {
 				t.Errorf("removed %d, %v", done.Sandboxes, err)
@@ -63,16 +49,7 @@ func TestCleanupTriesAgain(t *testing.T) {
 
 // TestCleanupSaysFolders wants the folders that have gone, and no others.
 func TestCleanupSaysFolders(t *testing.T) {
-	server, err := fake.New(fake.Scenario{Name: "idle"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	path := filepath.Join(t.TempDir(), "cri.sock")
-	stop, err := fake.Listen(t.Context(), server, path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(stop)
+	endpoint, _ := serveFake(t, fake.Scenario{Name: "idle"})
 	for name, tt := range map[string]struct {
 		files []string // ending in a slash: folders
 		log   string
@@ -103,11 +80,32 @@ func TestCleanupSaysFolders(t *testing.T) {
 				want = append(want, filepath.Join(dir, f))
 			}
 			done, err := Cleanup(t.Context(), CleanupConfig{
-				Endpoint: "unix://" + path, NodeName: "lab", RootDir: filepath.Join(dir, "root"), LogDir: filepath.Join(dir, tt.log),
+				Endpoint: endpoint, NodeName: "lab", RootDir: filepath.Join(dir, "root"), LogDir: filepath.Join(dir, tt.log),
 			})
 			if diff := cmp.Diff(want, done.Folders); diff != "" || err != nil {
 				t.Errorf("%v\n%s", err, diff)
 			}
 		})
 	}
+}
+
+// serveFake serves an embedded runtime until the test ends.
+func serveFake(t *testing.T, s fake.Scenario) (endpoint string, service *remote.Service) {
+	t.Helper()
+	server, err := fake.New(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "cri.sock")
+	stop, err := fake.Listen(t.Context(), server, path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(stop)
+	service, err = remote.Dial("unix://"+path, remote.Options{Log: logr.Discard()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = service.Close() })
+	return "unix://" + path, service
 }

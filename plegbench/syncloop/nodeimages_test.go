@@ -1,16 +1,13 @@
 package syncloop
 
 import (
-	"path/filepath"
 	"testing"
 
-	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kdiag/kdiag/crictl/fake"
-	"github.com/kdiag/kdiag/crictl/remote"
 )
 
 func TestLargestImages(t *testing.T) {
@@ -31,23 +28,9 @@ func TestLargestImages(t *testing.T) {
 
 // TestImagesInUse wants the image of a container and that of the sandboxes, which none of the node's containers uses, to be kept.
 func TestImagesInUse(t *testing.T) {
-	server, err := fake.New(fake.Scenario{Name: "images", Pods: []fake.PodGroup{{
+	_, service := serveFake(t, fake.Scenario{Name: "images", Pods: []fake.PodGroup{{
 		Namespace: "web", Name: "shop", Containers: []fake.ContainerGroup{{Name: "app", Image: "docker.io/library/app:1"}},
 	}}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	path := filepath.Join(t.TempDir(), "cri.sock")
-	stop, err := fake.Listen(t.Context(), server, path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(stop)
-	service, err := remote.Dial("unix://"+path, remote.Options{Log: logr.Discard()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = service.Close() })
 	sandbox, err := service.SandboxImage(t.Context())
 	if err != nil || sandbox == "" {
 		t.Fatalf("sandboxes are made of %q, %v", sandbox, err)
