@@ -49,6 +49,7 @@ func waits() []struct {
 		{waitFUSE, []string{"fuse_", "__fuse_", "request_wait_answer", "virtio_fs_"}},
 		{waitWatcher, []string{"fanotify_"}},
 		{waitChild, []string{"wait_for_vfork_done"}},
+		// netdev_run_todo is a function of the kernel (net/core/dev.c): it waits for what still refers to a network device.
 		{waitNetns, []string{"copy_net_ns", "setup_net", "cleanup_net", "netdev_run_todo", "netdev_wait_allrefs", "unregister_netdevice", "rtnl_lock", "rtnetlink_rcv"}},
 		{waitMemory, []string{"mem_cgroup_", "try_charge", "try_to_free_", "throttle_direct_reclaim", "do_try_to_free", "shrink_"}},
 		{waitDisk, []string{
