@@ -82,11 +82,22 @@ func problems(f *checks.Facts, err error) ([]string, error) {
 	if f.Measurement.Connect.State == crictl.ConnectDenied {
 		return []string{fmt.Sprintf("%s may not be opened by this user: run kdiag as root (sudo kdiag ...)", f.Runtime.Endpoint)}, nil
 	}
-	return nil, NotSocket(f.Runtime.Endpoint, f.Measurement.Connect)
+	return nil, notSocket(f.Runtime.Endpoint, f.Measurement.Connect)
 }
 
-// NotSocket is the error of an endpoint that is a file of another kind; nil for all others.
-func NotSocket(endpoint string, c crictl.Connect) error {
+// KnockTimeout is how long Knock takes at most. A socket that is slower may be that of a runtime that hangs.
+const KnockTimeout = time.Second
+
+// Knock finds out what is at an endpoint. The error says that it is a file of another kind.
+func Knock(ctx context.Context, endpoint string) (crictl.Connect, error) {
+	ctx, cancel := context.WithTimeout(ctx, KnockTimeout)
+	defer cancel()
+	c := crictl.Probe(ctx, endpoint)
+	return c, notSocket(endpoint, c)
+}
+
+// notSocket is the error of an endpoint that is a file of another kind; nil for all others.
+func notSocket(endpoint string, c crictl.Connect) error {
 	if c.State != crictl.ConnectNotSocket {
 		return nil
 	}

@@ -17,12 +17,8 @@ import (
 	"github.com/kdiag/kdiag/plegbench"
 )
 
-const (
-	// cleanupShare is the part of the time that is kept for the clean-up: one call that hangs, and a second one.
-	cleanupShare = 3
-	// knockTimeout is how long it may take to find out why a socket gave no answer.
-	knockTimeout = time.Second
-)
+// cleanupShare is the part of the time that is kept for the clean-up: one call that hangs, and a second one.
+const cleanupShare = 3
 
 func run(ctx context.Context, env cli.Env, opts options) error {
 	if opts.Simulate == "help" {
@@ -52,7 +48,7 @@ func take(ctx context.Context, env cli.Env, opts *options) (*checks.CanaryFacts,
 	defer t.Close()
 	facts.Runtime, facts.Kubelet, facts.NoSystemd = t.Runtime(), t.Kubelet, target.NoSystemd(env)
 	log := cli.Log(env, opts.Verbose)
-	asking -= env.Now().Sub(start) + knockTimeout
+	asking -= env.Now().Sub(start) + answer.KnockTimeout
 	cleanup := max(asking, 0) / cleanupShare
 	rpc = min(rpc, cleanup/2)
 	cri, err := remote.Dial(t.Endpoint.URL, remote.Options{Timeout: rpc, Observe: func(operation string, took time.Duration, err error) {
@@ -72,15 +68,7 @@ func take(ctx context.Context, env cli.Env, opts *options) (*checks.CanaryFacts,
 	facts.Result = canary.Run(ctx, cri, o)
 	progress.Done()
 	if facts.Result.Version == (crictl.Version{}) {
-		err = knock(ctx, t.Endpoint.URL, facts)
+		facts.Connect, err = answer.Knock(ctx, t.Endpoint.URL) // why, where that is not the runtime's doing
 	}
 	return facts, err
-}
-
-// knock finds out why the runtime did not answer at all, where that is not the runtime's doing.
-func knock(ctx context.Context, endpoint string, facts *checks.CanaryFacts) error {
-	ctx, cancel := context.WithTimeout(ctx, knockTimeout)
-	defer cancel()
-	facts.Connect = crictl.Probe(ctx, endpoint)
-	return answer.NotSocket(endpoint, facts.Connect)
 }

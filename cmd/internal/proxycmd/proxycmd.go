@@ -99,9 +99,7 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 		return noRuntime(err)
 	}
 	defer t.Close()
-	knock, cancel := context.WithTimeout(ctx, knockTimeout)
-	defer cancel()
-	if err := answer.NotSocket(t.Endpoint.URL, crictl.Probe(knock, t.Endpoint.URL)); err != nil {
+	if _, err := answer.Knock(ctx, t.Endpoint.URL); err != nil {
 		return err
 	}
 	if sameSocket(listen, t.Endpoint.URL) {
@@ -132,9 +130,6 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 	}
 	return nil
 }
-
-// knockTimeout is how long the kind of the runtime's socket may take to be seen. What is slower may be a runtime that hangs.
-const knockTimeout = time.Second
 
 // sameSocket reports whether two endpoints are one file, whose removal would cut off the runtime.
 func sameSocket(a, b string) bool {

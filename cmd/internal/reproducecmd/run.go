@@ -112,18 +112,14 @@ func play(ctx context.Context, env cli.Env, opts options, style render.Options) 
 	return report, err
 }
 
-// knockTimeout is how long the socket's kind may take to be seen. What is slower may be a runtime that hangs.
-const knockTimeout = time.Second
-
 // socket returns the address of a runtime, unless it is something at which none can answer.
 func socket(ctx context.Context, endpoint string) (string, error) {
 	url, err := crictl.ParseEndpoint(endpoint)
 	if bad, ok := errors.AsType[*crictl.EndpointError](err); ok {
 		return "", &cli.UsageError{Problem: bad.Error(), Hint: bad.Hint}
 	}
-	ctx, cancel := context.WithTimeout(ctx, knockTimeout)
-	defer cancel()
-	return url, answer.NotSocket(url, crictl.Probe(ctx, url))
+	_, err = answer.Knock(ctx, url)
+	return url, err
 }
 
 // create makes a file, or empties the one that is there; a device such as /dev/null will do. To open a pipe may last for ever.

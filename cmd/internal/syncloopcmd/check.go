@@ -12,7 +12,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -108,18 +107,13 @@ func (o *options) checkOutputs() error {
 	return nil
 }
 
-// knockTimeout is how long the socket's kind may take to be seen. What is slower may be a runtime that hangs.
-const knockTimeout = time.Second
-
 // knock refuses an endpoint at which no runtime can answer, or that this user may not open.
 func knock(ctx context.Context, endpoint string) error {
-	ctx, cancel := context.WithTimeout(ctx, knockTimeout)
-	defer cancel()
-	c := crictl.Probe(ctx, endpoint)
+	c, err := answer.Knock(ctx, endpoint)
 	if c.State == crictl.ConnectDenied {
 		return &cli.UsageError{Problem: endpoint + " may not be opened by this user", Hint: "run kdiag as root (sudo kdiag ...)"}
 	}
-	return answer.NotSocket(endpoint, c)
+	return err
 }
 
 // notStarted says what to do when the syncLoop could not be made: the runtime is asked once more, to tell one that does not answer from
