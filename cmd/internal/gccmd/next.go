@@ -4,6 +4,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/checks/judge"
 	"github.com/kdiag/kdiag/cmd/internal/target"
 )
 
@@ -63,7 +64,7 @@ func (s *session) nextSteps() []checks.NextStep {
 	again := next.remove(file, risky)
 	switch {
 	case r.Down:
-		return []checks.NextStep{checks.StepWhenSilent(next.look)}
+		return []checks.NextStep{judge.StepWhenSilent(next.look)}
 	case len(r.Problems) > 0, r.DryRun && len(r.Plan.Remove) == 0:
 		return nil
 	case r.DryRun:

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/checks/causes"
 	"github.com/kdiag/kdiag/journal"
 )
 
@@ -228,7 +229,7 @@ func journalSteps(r *journal.Report, c calendar) []checks.NextStep {
 	}
 	if len(incidents) == 0 && r.Failing == nil {
 		if all := troublesOf(r); len(all) > 0 {
-			if d, ok := checks.Lookup(all[0].cause); ok {
+			if d, ok := causes.Doc(all[0].cause); ok {
 				add("What this looks like, how to confirm it, and what helps", "kdiag explain "+d.Code)
 			}
 			add("On the node: whether it still is so, and what is behind it", "kdiag pleg")
@@ -239,7 +240,7 @@ func journalSteps(r *journal.Report, c calendar) []checks.NextStep {
 		return steps
 	}
 	e := headliner(r, incidents)
-	if d, ok := checks.Lookup(firstCause(e)); ok {
+	if d, ok := causes.Doc(firstCause(e)); ok {
 		add("What this cause means, how to confirm it, and what helps", "kdiag explain "+d.Code)
 	}
 	if !e.Recovered {

@@ -1,0 +1,91 @@
+package judge
+
+import (
+	"slices"
+	"time"
+
+	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/checks/causes"
+	"github.com/kdiag/kdiag/checks/facts"
+	"github.com/kdiag/kdiag/checks/kubelet"
+	"github.com/kdiag/kdiag/checks/units"
+)
+
+func kubeletCertificates() Check {
+	return Check{
+		ID:    "kubelet.certificates",
+		Title: "the kubelet's certificates are valid",
+		Text: "Reads from when to when the kubelet's client and serving certificates hold. One that is not valid now is critical for the client and a warning for the server; one that ends within seven days, or is in the last tenth of a shorter life, was not renewed when it should " +
+			"have been, and is a warning. The one that the kubelet signed itself (kubelet.crt) verifies for nobody and is passed over. A kubelet that renews its certificate goes by the newest; an old one " +
+			"that its kubeconfig still holds is a warning, since a start with --bootstrap-kubeconfig looks at that one: its client-certificate and client-key should name kubelet-client-current.pem.",
+		read: readKubeletCertificates,
+	}
+}
+
+func readKubeletCertificates(f *facts.Facts) checks.Result {
+	return readReading(f, func(n *facts.Node) facts.Reading[[]kubelet.Certificate] { return n.Certificates }, func(all []kubelet.Certificate) checks.Result {
+		switch c := causes.RecogniseCertificateExpired(f); {
+		case c != nil && c.Severity == checks.Critical:
+			return result(checks.StatusCritical, "%s", c.Summary)
+		case c != nil:
+			return result(checks.StatusWarning, "%s", c.Summary)
+		}
+		var first kubelet.Certificate
+		valid := 0
+		old, all := replaced(f, all)
+		for _, c := range all {
+			if c.Err != "" {
+				return result(checks.StatusUnknown, "%s: %s", facts.Clean(c.Path), facts.Clean(c.Err))
+			}
+			if causes.IsSelfMade(f, c) {
+				continue
+			}
+			valid++
+			if first.NotAfter.IsZero() || c.NotAfter.Before(first.NotAfter) {
+				first = c
+			}
+		}
+		due := slices.IndexFunc(all, func(c kubelet.Certificate) bool { return !causes.IsSelfMade(f, c) && endsSoon(f, c) })
+		switch {
+		case valid == 0 && len(all) > 0:
+			return result(checks.StatusOK, "the kubelet has only the serving certificate that it signed itself")
+		case first.NotAfter.IsZero():
+			return result(checks.StatusSkipped, "the kubelet has no certificates of its own")
+		case due >= 0:
+			c := all[due]
+			return result(checks.StatusWarning, "the kubelet's %s certificate ends in %s, at %s, and was not renewed", facts.Clean(c.Role), days(c.NotAfter.Sub(f.Now)), causes.Stamp(c.NotAfter))
+		case old != nil:
+			return result(checks.StatusWarning, "%s holds a certificate until %s only: the kubelet goes by a newer one, but may not come up when it is started anew", facts.Clean(old.Path), causes.Stamp(old.NotAfter))
+		default:
+			return result(checks.StatusOK, "%s valid, the first until %s", units.Plural(valid, "1 certificate is", units.Number(valid)+" certificates are"), causes.Stamp(first.NotAfter))
+		}
+	})
+}
+
+// replaced takes from the certificates a client's that is over, or nearly so, while another is good.
+func replaced(f *facts.Facts, all []kubelet.Certificate) (old *kubelet.Certificate, others []kubelet.Certificate) {
+	outdated := func(c kubelet.Certificate) bool {
+		return c.Role == facts.ClientCertificate && c.Err == "" && (causes.IsInvalid(c, f.Now) || endsSoon(f, c))
+	}
+	good := func(c kubelet.Certificate) bool {
+		return c.Role == facts.ClientCertificate && c.Err == "" && !outdated(c)
+	}
+	i := slices.IndexFunc(all, outdated)
+	if i < 0 || !slices.ContainsFunc(all, good) {
+		return nil, all
+	}
+	return &all[i], slices.Delete(slices.Clone(all), i, i+1)
+}
+
+// endsSoon reports whether a certificate should have been renewed by now: the kubelet does so by nine tenths of its life.
+func endsSoon(f *facts.Facts, c kubelet.Certificate) bool {
+	return c.NotAfter.Sub(f.Now) < min(f.Limits.Node.CertificateSoon, c.NotAfter.Sub(c.NotBefore)/10)
+}
+
+// days writes a time that is long: 3 days, 5h.
+func days(d time.Duration) string {
+	if d < 48*time.Hour {
+		return units.Duration(d.Truncate(time.Minute))
+	}
+	return units.Count(int(d/(24*time.Hour)), "day")
+}

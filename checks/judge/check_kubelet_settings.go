@@ -1,0 +1,46 @@
+package judge
+
+import (
+	"cmp"
+	"strings"
+
+	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/checks/facts"
+	"github.com/kdiag/kdiag/checks/kubelet"
+	"github.com/kdiag/kdiag/checks/units"
+)
+
+func kubeletSettings() Check {
+	return Check{
+		ID:    "kubelet.settings",
+		Title: "the kubelet's settings do no harm",
+		Text: "Reads the kubelet's configuration file, its drop-ins and its flags, and names what harms the node or hides its trouble: eviction that is turned off, a call deadline that is too short, evented PLEG, and the like. Also settings that " +
+			"were changed in the files and that the kubelet, not restarted since, does not run with. What a distribution has by default is told, and is not called harm.",
+		read: readKubeletSettings,
+	}
+}
+
+func readKubeletSettings(f *facts.Facts) checks.Result {
+	return readReading(f, func(n *facts.Node) facts.Reading[kubelet.Settings] { return n.Settings }, func(s kubelet.Settings) checks.Result {
+		differs := f.Seen.Health.Value.Differs
+		switch {
+		case len(s.Harmful) > 0:
+			h := s.Harmful[0]
+			more := ""
+			if n := len(s.Harmful) - 1; n > 0 {
+				more = "; " + units.Count(n, "other setting") + " as well"
+			}
+			return result(checks.StatusWarning, "%s is %s: %s%s", facts.Clean(h.Name), cmp.Or(facts.Clean(h.Value), "empty"), strings.TrimSuffix(facts.Clean(h.Harm), "."), more)
+		case len(differs) > 0:
+			return result(checks.StatusWarning, "%s: %s", facts.Clean(differs[0].Name), facts.Clean(differs[0].Harm))
+		}
+		own := ""
+		if s.Own != "" {
+			own = "; " + facts.Clean(s.Own)
+		}
+		if len(s.Problems) > 0 {
+			return result(checks.StatusUnknown, "%s%s", facts.Clean(s.Problems[0]), own)
+		}
+		return result(checks.StatusOK, "%s read, nothing in them that harms%s", units.Count(len(s.Files), "file"), own)
+	})
+}
