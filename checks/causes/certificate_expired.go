@@ -17,7 +17,8 @@ import (
 const CertificateExpired = "CertificateExpired"
 
 var certificateExpired = Definition{
-	Code: CertificateExpired,
+	Code:   CertificateExpired,
+	Claims: []string{"kubelet.certificates"},
 	Roots: []Root{
 		{Code: ClockJumped, When: validByServerClock},
 	},

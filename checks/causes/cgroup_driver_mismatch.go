@@ -17,6 +17,7 @@ const CgroupDriverMismatch = "CgroupDriverMismatch"
 
 var cgroupDriverMismatch = Definition{
 	Code:      CgroupDriverMismatch,
+	Claims:    []string{"kubelet.cgroupdriver"},
 	Recognise: recogniseCgroupDriverMismatch,
 }
 

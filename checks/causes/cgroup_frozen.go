@@ -21,6 +21,7 @@ const CgroupFrozen = "CgroupFrozen"
 
 var cgroupFrozen = Definition{
 	Code:      CgroupFrozen,
+	Claims:    []string{"host.freezer"},
 	Recognise: RecogniseCgroupFrozen,
 }
 

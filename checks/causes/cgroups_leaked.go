@@ -16,6 +16,7 @@ const CgroupsLeaked = "CgroupsLeaked"
 
 var cgroupsLeaked = Definition{
 	Code:      CgroupsLeaked,
+	Claims:    []string{"host.cgroups"},
 	Recognise: recogniseCgroupsLeaked,
 }
 

@@ -15,6 +15,7 @@ const ClockJumped = "ClockJumped"
 
 var clockJumped = Definition{
 	Code:      ClockJumped,
+	Claims:    []string{"host.clock"},
 	Recognise: recogniseClockJumped,
 }
 

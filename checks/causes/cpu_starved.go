@@ -12,7 +12,8 @@ import (
 const CPUStarved = "CPUStarved"
 
 var cpuStarved = Definition{
-	Code: CPUStarved,
+	Code:   CPUStarved,
+	Claims: []string{"host.throttling"},
 	Roots: []Root{
 		{Code: MemoryPressure, When: memoryIsLow},
 		{Code: MountsExploded},

@@ -14,6 +14,7 @@ const DiskFull = "DiskFull"
 
 var diskFull = Definition{
 	Code:      DiskFull,
+	Claims:    []string{"host.space"},
 	Recognise: recogniseDiskFull,
 }
 

@@ -17,6 +17,7 @@ const FilesExhausted = "FilesExhausted"
 
 var filesExhausted = Definition{
 	Code:      FilesExhausted,
+	Claims:    []string{"host.files"},
 	Recognise: recogniseFilesExhausted,
 }
 

@@ -16,7 +16,8 @@ import (
 const FilesystemHung = "FilesystemHung"
 
 var filesystemHung = Definition{
-	Code: FilesystemHung,
+	Code:   FilesystemHung,
+	Claims: []string{"host.mounts"},
 	Roots: []Root{
 		{Code: IOStall, When: diskStands},
 	},

@@ -12,7 +12,8 @@ import (
 const ImageServiceHung = "ImageServiceHung"
 
 var imageServiceHung = Definition{
-	Code: ImageServiceHung,
+	Code:   ImageServiceHung,
+	Claims: []string{"image.service"},
 	Roots: []Root{
 		{Code: DiskFull, When: runtimeDiskFull},
 		{Code: IOStall, When: diskStands},

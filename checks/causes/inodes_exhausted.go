@@ -11,6 +11,7 @@ const InodesExhausted = "InodesExhausted"
 
 var inodesExhausted = Definition{
 	Code:      InodesExhausted,
+	Claims:    []string{"host.inodes"},
 	Recognise: recogniseInodesExhausted,
 }
 

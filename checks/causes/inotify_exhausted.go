@@ -15,6 +15,7 @@ const InotifyExhausted = "InotifyExhausted"
 
 var inotifyExhausted = Definition{
 	Code:      InotifyExhausted,
+	Claims:    []string{"host.inotify"},
 	Recognise: recogniseInotifyExhausted,
 }
 

@@ -17,7 +17,8 @@ import (
 const InspectHang = "InspectHang"
 
 var inspectHang = Definition{
-	Code: InspectHang,
+	Code:   InspectHang,
+	Claims: []string{"runtime.inspect"},
 	Roots: []Root{
 		{Code: RuntimeSlow},
 		{Code: ImageServiceHung, When: someStatusHangs},

@@ -17,7 +17,8 @@ import (
 const IOStall = "IOStall"
 
 var ioStall = Definition{
-	Code: IOStall,
+	Code:   IOStall,
+	Claims: []string{"host.writes"},
 	Roots: []Root{
 		{Code: MemoryPressure, When: memoryIsLow},
 	},

@@ -14,7 +14,8 @@ import (
 const KernelHung = "KernelHung"
 
 var kernelHung = Definition{
-	Code: KernelHung,
+	Code:   KernelHung,
+	Claims: []string{"journal.kernel"},
 	Roots: []Root{
 		{Code: IOStall, When: diskStands},
 		{Code: FilesystemHung, When: anyMountHangs},

@@ -16,7 +16,8 @@ import (
 const KubeletCrashLooping = "KubeletCrashLooping"
 
 var kubeletCrashLooping = Definition{
-	Code: KubeletCrashLooping,
+	Code:   KubeletCrashLooping,
+	Claims: []string{"journal.kubelet"},
 	Roots: []Root{
 		{Code: RuntimeDown, When: kubeletFindsNoRuntime},
 		{Code: RuntimeHung, When: endedByWatchdog},

@@ -17,7 +17,8 @@ import (
 const KubeletDown = "KubeletDown"
 
 var kubeletDown = Definition{
-	Code: KubeletDown,
+	Code:   KubeletDown,
+	Claims: []string{"kubelet.unit"},
 	Roots: []Root{
 		{Code: RuntimeDown, When: kubeletFindsNoRuntime},
 		{Code: KubeletCrashLooping, When: systemdGaveUp},

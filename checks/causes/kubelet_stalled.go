@@ -15,7 +15,8 @@ import (
 const KubeletStalled = "KubeletStalled"
 
 var kubeletStalled = Definition{
-	Code: KubeletStalled,
+	Code:   KubeletStalled,
+	Claims: []string{"kubelet.server"},
 	Roots: []Root{
 		{Code: RuntimeHung, When: kubeletNeverCameUp},
 		{Code: IOStall, When: diskStands},

@@ -14,7 +14,8 @@ import (
 const ListHang = "ListHang"
 
 var listHang = Definition{
-	Code: ListHang,
+	Code:   ListHang,
+	Claims: []string{"runtime.lists"},
 	Roots: []Root{
 		{Code: IOStall, When: diskStands},
 		{Code: FilesystemHung, When: podMountHangs},

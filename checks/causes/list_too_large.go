@@ -18,7 +18,8 @@ import (
 const ListTooLarge = "ListTooLarge"
 
 var listTooLarge = Definition{
-	Code: ListTooLarge,
+	Code:   ListTooLarge,
+	Claims: []string{"relist.size"},
 	Roots: []Root{
 		{Code: TooManyExited, When: manySmallEntries},
 	},

@@ -15,6 +15,7 @@ const MemoryPressure = "MemoryPressure"
 
 var memoryPressure = Definition{
 	Code:      MemoryPressure,
+	Claims:    []string{"host.memory"},
 	Recognise: recogniseMemoryPressure,
 }
 

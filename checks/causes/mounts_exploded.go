@@ -16,6 +16,7 @@ const MountsExploded = "MountsExploded"
 
 var mountsExploded = Definition{
 	Code:      MountsExploded,
+	Claims:    []string{"host.mounts"},
 	Recognise: recogniseMountsExploded,
 }
 

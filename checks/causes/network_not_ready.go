@@ -16,7 +16,8 @@ import (
 const NetworkNotReady = "NetworkNotReady"
 
 var networkNotReady = Definition{
-	Code: NetworkNotReady,
+	Code:   NetworkNotReady,
+	Claims: []string{"runtime.network"},
 	Roots: []Root{
 		{Code: CNIHung},
 	},

@@ -19,7 +19,8 @@ const manyOOMs = 3
 const OOMKilled = "OOMKilled"
 
 var oomKilled = Definition{
-	Code: OOMKilled,
+	Code:   OOMKilled,
+	Claims: []string{"journal.kernel"},
 	Roots: []Root{
 		{Code: MemoryPressure, When: memoryIsLow},
 	},

@@ -17,6 +17,7 @@ const PIDsExhausted = "PIDsExhausted"
 
 var pidsExhausted = Definition{
 	Code:      PIDsExhausted,
+	Claims:    []string{"host.pids"},
 	Recognise: recognisePIDsExhausted,
 }
 

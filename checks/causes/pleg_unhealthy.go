@@ -16,7 +16,8 @@ import (
 const PLEGUnhealthy = "PLEGUnhealthy"
 
 var plegUnhealthy = Definition{
-	Code: PLEGUnhealthy,
+	Code:   PLEGUnhealthy,
+	Claims: []string{"journal.pleg"},
 	Roots: []Root{
 		{Code: IOStall},
 		{Code: FilesystemHung, When: usedMountHangs},

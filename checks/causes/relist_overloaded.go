@@ -13,7 +13,8 @@ import (
 const RelistOverloaded = "RelistOverloaded"
 
 var relistOverloaded = Definition{
-	Code: RelistOverloaded,
+	Code:   RelistOverloaded,
+	Claims: []string{"relist.projection"},
 	Roots: []Root{
 		{Code: RuntimeSlow},
 		{Code: TooManyExited, When: mostAreDead},

@@ -14,7 +14,8 @@ import (
 const RuntimeDown = "RuntimeDown"
 
 var runtimeDown = Definition{
-	Code: RuntimeDown,
+	Code:   RuntimeDown,
+	Claims: []string{"runtime.connect"},
 	Roots: []Root{
 		{Code: DiskFull, When: runtimeDiskFull},
 		{Code: InodesExhausted, When: runtimeInodesGone},

@@ -15,7 +15,8 @@ import (
 const RuntimeNotReady = "RuntimeNotReady"
 
 var runtimeNotReady = Definition{
-	Code: RuntimeNotReady,
+	Code:   RuntimeNotReady,
+	Claims: []string{"runtime.status"},
 	Roots: []Root{
 		{Code: DiskFull, When: runtimeDiskFull},
 		{Code: InodesExhausted, When: runtimeInodesGone},

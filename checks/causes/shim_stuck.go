@@ -13,7 +13,8 @@ import (
 const ShimStuck = "ShimStuck"
 
 var shimStuck = Definition{
-	Code: ShimStuck,
+	Code:   ShimStuck,
+	Claims: []string{"host.shims"},
 	Roots: []Root{
 		{Code: IOStall, When: diskStands},
 		{Code: FilesystemHung, When: usedMountHangs},

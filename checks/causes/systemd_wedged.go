@@ -13,7 +13,8 @@ import (
 const SystemdWedged = "SystemdWedged"
 
 var systemdWedged = Definition{
-	Code: SystemdWedged,
+	Code:   SystemdWedged,
+	Claims: []string{"systemd.answer", "systemd.units"},
 	Roots: []Root{
 		{Code: IOStall, When: diskStands},
 		{Code: MountsExploded},

@@ -15,7 +15,8 @@ import (
 const TaskStuck = "TaskStuck"
 
 var taskStuck = Definition{
-	Code: TaskStuck,
+	Code:   TaskStuck,
+	Claims: []string{"host.tasks"},
 	Roots: []Root{
 		{Code: IOStall, When: taskWaitsForDisk},
 		{Code: FilesystemHung, When: taskWaitsForMount},

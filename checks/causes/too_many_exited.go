@@ -12,7 +12,8 @@ import (
 const TooManyExited = "TooManyExited"
 
 var tooManyExited = Definition{
-	Code: TooManyExited,
+	Code:   TooManyExited,
+	Claims: []string{"relist.exited"},
 	Roots: []Root{
 		{Code: DiskFull, When: runtimeDiskFull},
 		{Code: InodesExhausted, When: runtimeInodesGone},

@@ -3,63 +3,27 @@ package judge
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/checks/causes"
 	"github.com/kdiag/kdiag/checks/facts"
 )
 
 // Checks returns everything that kdiag looks at, in the order in which it is shown: the cause before its consequences, so
 // from the kernel upwards, then the runtime from the socket inwards, the kubelet, and what the logs say.
 func Checks() []Check {
-	return []Check{
-		hostPressure(),
-		hostMemory(),
-		hostSpace(),
-		hostInodes(),
-		hostWrites(),
-		hostDisks(),
-		hostMounts(),
-		hostPIDs(),
-		hostFiles(),
-		hostInotify(),
-		hostConntrack(),
-		hostCgroups(),
-		hostClock(),
-		hostProcesses(),
-		hostTasks(),
-		hostZombies(),
-		hostShims(),
-		hostFreezer(),
-		hostThrottling(),
-		systemdAnswer(),
-		systemdUnits(),
-		runtimeUnit(),
-		runtimeEndpoint(),
-		runtimeConnect(),
-		runtimeVersion(),
-		runtimeStatus(),
-		runtimeNetwork(),
-		runtimeLists(),
-		runtimeInspect(),
-		imageService(),
-		relistSize(),
-		relistExited(),
-		relistProjection(),
-		kubeletUnitCheck(),
-		kubeletSettings(),
-		kubeletHealthz(),
-		kubeletServer(),
-		kubeletMetrics(),
-		kubeletCertificates(),
-		kubeletAPIServer(),
-		kubeletCgroupDriver(),
-		kubeletCNI(),
-		journalPLEG(),
-		journalKubelet(),
-		journalAPIServer(),
-		journalKernel(),
-	}
+	return slices.Concat(
+		hostResourceChecks(),
+		hostLimitChecks(),
+		hostProcessChecks(),
+		systemdChecks(),
+		runtimeChecks(),
+		relistChecks(),
+		kubeletChecks(),
+		journalChecks(),
+	)
 }
 
 // Results reads the checks out of what was collected, in the order of Checks, without those that the command does not look
@@ -70,11 +34,26 @@ func results(j judgement) []checks.Result {
 	var out []checks.Result
 	for _, c := range Checks() {
 		r := c.read(j.facts)
+		if x := worst(j.found, c.ID); x != nil {
+			r.Status, r.Summary = checks.Status(x.Severity), x.Summary
+		}
 		if r.Status == checks.StatusSkipped && r.Summary == facts.NotWanted {
 			continue
 		}
 		r.ID = c.ID
 		out = append(out, r)
+	}
+	return out
+}
+
+// worst returns the most severe finding whose definition claims a check; nil when there is none.
+func worst(found []causes.Finding, id string) *causes.Finding {
+	var out *causes.Finding
+	for i, x := range found {
+		d, _ := causes.Lookup(x.Code)
+		if slices.Contains(d.Claims, id) && (out == nil || x.Severity == checks.Critical && out.Severity != checks.Critical) {
+			out = &found[i]
+		}
 	}
 	return out
 }
@@ -130,25 +109,27 @@ type Check struct {
 // onlyRuntime is what the checks of the node say to who asked the runtime alone.
 const onlyRuntime = "the node was not looked at: only the runtime was asked"
 
-// readReading is the result of a check that reads one look. judge reads the value, or the part of it that came: trouble in a part is
-// trouble, and a part without trouble is never ok.
-func readReading[T any](f *facts.Facts, pick func(*facts.Node) facts.Reading[T], judge func(T) checks.Result) checks.Result {
-	switch {
-	case f.Target.Simulated:
-		return result(checks.StatusSkipped, "the runtime is simulated, and this host is not its node")
-	case f.Node == nil:
-		return result(checks.StatusSkipped, onlyRuntime)
+// reading returns how a check reads one reading of the node. judge reads the value, or the part of it that was had: trouble in
+// a part is trouble, and a part without trouble is never ok.
+func reading[T any](pick func(*facts.Node) facts.Reading[T], judge func(*facts.Facts, T) checks.Result) func(*facts.Facts) checks.Result {
+	return func(f *facts.Facts) checks.Result {
+		switch {
+		case f.Target.Simulated:
+			return result(checks.StatusSkipped, "the runtime is simulated, and this host is not its node")
+		case f.Node == nil:
+			return result(checks.StatusSkipped, onlyRuntime)
+		}
+		l := pick(f.Node)
+		if l.Skipped {
+			return result(checks.StatusSkipped, "%s", l.Why())
+		}
+		r := judge(f, l.Value)
+		if !l.OK && r.Status != checks.StatusWarning && r.Status != checks.StatusCritical {
+			r = result(checks.StatusUnknown, "%s", l.Why())
+		}
+		if l.Took > 0 {
+			r = took(r, l.Took)
+		}
+		return r
 	}
-	l := pick(f.Node)
-	if l.Skipped {
-		return result(checks.StatusSkipped, "%s", l.Why())
-	}
-	r := judge(l.Value)
-	if !l.OK && r.Status != checks.StatusWarning && r.Status != checks.StatusCritical {
-		r = result(checks.StatusUnknown, "%s", l.Why())
-	}
-	if l.Took > 0 {
-		r = took(r, l.Took)
-	}
-	return r
 }

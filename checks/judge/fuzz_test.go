@@ -85,7 +85,6 @@ func randomJournal(r *rand.Rand, text string) tweak {
 			case 3:
 				e.Recovered, e.Stalls = true, make([]journal.Stall, r.IntN(4))
 			}
-			e.Causes = append(e.Causes, journal.Cause{Code: text, Summary: text})
 			e.Culprits = append(e.Culprits, journal.Culprit{Kind: text, ID: text, Pod: text})
 		}))
 	}
@@ -93,11 +92,7 @@ func randomJournal(r *rand.Rand, text string) tweak {
 }
 
 // nodePictures are the pictures of nodes, made once: nothing here changes what lies in them.
-var nodePictures = sync.OnceValue(func() map[string]*facts.Input {
-	all := kubeletGallery()
-	maps.Copy(all, hostGallery())
-	return all
-})
+var nodePictures = sync.OnceValue(gallery)
 
 // randomNode takes the looks at the node from pictures, each from any of them, whole or not.
 func randomNode(r *rand.Rand) tweak {

@@ -74,7 +74,7 @@ func TestHealthyHosts(t *testing.T) {
 			n.Inotify.Value.Users = append(n.Inotify.Value.Users, host.InotifyUser{UID: 1000, Instances: 128})
 		})},
 		{"simulated", func(f *facts.Input) {
-			*f = *hostGallery()["disk-full"]
+			*f = *gallery()["../causes/testdata/disk_full"]
 			f.Runtime.EndpointSource = "simulated"
 		}},
 	} {
@@ -320,7 +320,7 @@ func TestQuotedPaths(t *testing.T) {
 
 // TestRootsOnTheHost holds which cause of the host stands before which of the runtime.
 func TestRootsOnTheHost(t *testing.T) {
-	all := hostGallery()
+	all := sickHosts()
 	for _, tt := range []struct{ picture, consequence, root string }{
 		{"io-stall", causes.RuntimeSlow, causes.IOStall},
 		{"memory-pressure", causes.RuntimeSlow, causes.MemoryPressure},

@@ -205,7 +205,7 @@ func TestDriverOfNoKubelet(t *testing.T) {
 		{"both say it", []tweak{surfaces()}, checks.StatusOK, "both use systemd"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if r := readKubeletCgroupDriver(facts.New(node(tt.tweaks...))); r.Status != tt.want || !strings.Contains(r.Summary, tt.says) {
+			if r := lineOf(node(tt.tweaks...), "kubelet.cgroupdriver"); r.Status != tt.want || !strings.Contains(r.Summary, tt.says) {
 				t.Errorf("%s: %s", r.Status, r.Summary)
 			}
 		})
@@ -392,7 +392,7 @@ func TestWaits(t *testing.T) {
 
 // TestSimulationHasNoNode puts a very sick host beside a simulated runtime: they have nothing to do with each other.
 func TestSimulationHasNoNode(t *testing.T) {
-	for name, f := range kubeletGallery() {
+	for name, f := range gallery() {
 		sick := node(askedBy(crictl.SourceSimulated))
 		sick.Node = f.Node
 		if got := chain(sick); got != "" {
@@ -460,7 +460,7 @@ func TestCertificatesEnd(t *testing.T) {
 		{"its own serving certificate is over", []func(*facts.Node){own, expires(1, -400*day, -day)}, checks.Result{Status: checks.StatusOK, Summary: "1 certificate is valid, the first until 2026-12-14 03:09:26 UTC"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			got := readKubeletCertificates(facts.New(node(surfaces(tt.changes...))))
+			got := lineOf(node(surfaces(tt.changes...)), "kubelet.certificates")
 			if diff := cmp.Diff(tt.want, checks.Result{Status: got.Status, Summary: got.Summary}); diff != "" {
 				t.Error(diff)
 			}

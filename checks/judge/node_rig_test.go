@@ -128,110 +128,29 @@ func poisonNode(n *facts.Node) {
 	}
 }
 
-// hostGallery is one picture of each cause that the host tells.
-func hostGallery() map[string]*facts.Input {
-	full := func(free uint64) func(*facts.Node) {
-		return func(n *facts.Node) { n.Spaces.Value[0].Free = free }
-	}
-	owner := host.Owner{PodUID: "uid-2", ObjectID: "container2-0"}
-	const podGroup = "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-poduid_1.slice"
+// sickHosts are hosts whose trouble makes the runtime slow, or a call hang.
+func sickHosts() map[string]*facts.Input {
+	slow := takes(3*time.Second, everyRPC()...)
 	return map[string]*facts.Input{
-		"host-healthy": node(seen()),
-		"host-unseen":  node(notSeen),
-		"disk-full": node(seen(full(300<<20), func(n *facts.Node) {
-			n.Writes.Value[0] = host.Writes{Folder: disk().Folders[1], Mount: "/var", Err: "write /var/lib/containerd: no space left on device"}
-		})),
-		"disk-below-eviction": node(seen(full(20 << 30))),
-		"inodes-exhausted":    node(seen(func(n *facts.Node) { n.Spaces.Value[0].InodesFree = 12 })),
-		"io-stall": node(takes(2*time.Second, everyRPC()...), seen(func(n *facts.Node) {
+		"io-stall": node(slow, seen(func(n *facts.Node) {
 			n.Pressure.Value.IO = &host.Stall{Some: some(91), Full: some(74)}
 			n.Writes.Value[0].Times = times10(1400 * time.Millisecond)
-			n.Disks.Value[0].WriteAwait, n.Disks.Value[0].InFlight = 610*time.Millisecond, 43
-			n.Writers.Value = []host.Writer{{PID: 7001, Name: "fluentd", ObjectID: owner.ObjectID, PodUID: owner.PodUID, BytesPerSecond: 88 << 20}}
-			n.Tasks.Value.BlockedMoments = 19
 		})),
-		"io-read-only": node(seen(func(n *facts.Node) {
-			n.Spaces.Value[0].ReadOnly = true
-			n.Writes.Value[0] = host.Writes{Folder: disk().Folders[1], Mount: "/var", Err: "open /var/lib/containerd: read-only file system"}
-		})),
-		"filesystem-hung": node(statusHangs("container1-0"), seen(func(n *facts.Node) {
-			m := &n.Mounts.Value.Probed[0]
-			m.Hung, m.Waiting, m.Took = true, 45*time.Second, 0
-			n.Tasks.Value.Blocked = []host.BlockedTask{{PID: 5001, TID: 5001, Name: "containerd-shim", Wchan: "rpc_wait_bit_killable", Owner: host.Owner{Role: host.RoleShim, PodUID: "uid-1", ObjectID: "sandbox1"}}}
-		})),
-		"filesystem-stale": node(seen(func(n *facts.Node) { n.Mounts.Value.Probed[0].Err = "stale file handle" })),
-		"memory-pressure": node(takes(3*time.Second, everyRPC()...), seen(func(n *facts.Node) {
+		"memory-pressure": node(slow, seen(func(n *facts.Node) {
 			n.Memory.Value.Available = 90 << 20
 			n.Pressure.Value.Memory = &host.Stall{Some: some(60), Full: some(38)}
-			n.Holders = good(host.Holders{
-				Memory: []host.Holder{
-					{Path: podGroup, Dir: "/sys/fs/cgroup" + podGroup, Usage: host.Usage{Current: 14 << 30, Max: 16 << 30}, Owner: host.Owner{PodUID: "uid-1"}},
-					{Path: "/system.slice/fluentd.service", Dir: "/sys/fs/cgroup/system.slice/fluentd.service", Usage: host.Usage{Current: 4 << 30}, Owner: host.Owner{Unit: "fluentd.service"}},
-					{Path: "/kubepods.slice/kubepods-poduid_9.slice", Dir: "/sys/fs/cgroup/kubepods.slice/kubepods-poduid_9.slice", Usage: host.Usage{Current: 2 << 30}, Files: 3 << 29, Owner: host.Owner{PodUID: "uid-9"}},
-					{Path: "/system.slice/containerd.service", Dir: "/sys/fs/cgroup/system.slice/containerd.service", Usage: host.Usage{Current: 300 << 20}, Owner: host.Owner{Unit: "containerd.service"}},
-				},
-				Resident: []host.ResidentMemory{
-					{PID: 7011, Name: "java", Bytes: 13 << 30, Owner: host.Owner{ObjectID: "container1-0", PodUID: "uid-1"}},
-					{PID: 640, Name: "fluentd", Bytes: 3 << 30, Owner: host.Owner{Unit: "fluentd.service"}},
-				},
-			})
 		})),
-		"memory-in-tmpfs": node(seen(func(n *facts.Node) {
-			n.Memory.Value = host.Memory{Total: 32 << 30, Available: 90 << 20, Shmem: 20 << 30, SlabUnreclaimable: 4 << 30}
-			n.Pressure.Value.Memory = &host.Stall{Some: some(60), Full: some(6)}
-			n.Cgroups.Value.Version = 1
-			n.Holders = good(host.Holders{Memory: []host.Holder{
-				{Path: "/kubepods/poduid-9", Dir: "/sys/fs/cgroup/memory/kubepods/poduid-9", Usage: host.Usage{Current: 21 << 30}, Shmem: 20 << 30, Owner: host.Owner{PodUID: "uid-9"}},
-			}})
-		})),
-		"memory-at-a-limit": node(seen(func(n *facts.Node) {
-			n.Pressure.Value.Memory = &host.Stall{Some: some(60), Full: some(38)}
-			n.Holders = good(host.Holders{Stalled: []host.StalledGroup{
-				{Path: podGroup, Dir: "/sys/fs/cgroup" + podGroup, Full: some(96), Owner: host.Owner{PodUID: "uid-1"}},
-				{Path: "/system.slice/cron.service", Dir: "/sys/fs/cgroup/system.slice/cron.service", Full: some(2), Owner: host.Owner{Unit: "cron.service"}},
-			}})
-		})),
-		"cpu-throttled": node(takes(3*time.Second, everyRPC()...), seen(func(n *facts.Node) {
+		"cpu-throttled": node(slow, seen(func(n *facts.Node) {
 			n.Cgroups.Value.Throttled = []host.Throttling{{
 				Path: "/system.slice/containerd.service", Quota: 0.2, Periods: 20, Throttled: 19, Lost: 1600 * time.Millisecond, Over: 2 * time.Second,
 				Owner: host.Owner{Unit: "containerd.service", Role: host.RoleRuntime},
 			}}
 		})),
-		"cpu-crowded": node(takes(3*time.Second, everyRPC()...), seen(func(n *facts.Node) { n.Pressure.Value.CPU.Some = some(97) })),
-		"pids-exhausted": node(seen(func(n *facts.Node) {
-			n.PIDs.Value.Tasks = 32100
-			n.Tasks.Value.Zombies = 29000
-			n.Tasks.Value.ZombiesByParent = []host.ZombieParent{{PID: 8100, Name: "node", Count: 28990, Owner: owner}}
-			n.Holders = good(host.Holders{
-				PIDs: []host.Holder{
-					{Path: "/kubepods/poduid-2", Dir: "/sys/fs/cgroup/kubepods/poduid-2", Usage: host.Usage{Current: 29040}, Owner: host.Owner{PodUID: "uid-2"}},
-					{Path: podGroup, Dir: "/sys/fs/cgroup" + podGroup, Usage: host.Usage{Current: 800, Max: 4096}, Owner: host.Owner{PodUID: "uid-1"}},
-				},
-				Crowds: []host.Crowd{{Name: "sh", Processes: 28990, Threads: 28990, PID: 8100, Parent: "node", Owner: owner}},
-			})
+		"filesystem-hung": node(statusHangs("container1-0"), seen(func(n *facts.Node) {
+			m := &n.Mounts.Value.Probed[0]
+			m.Hung, m.Waiting, m.Took = true, 45*time.Second, 0
+			shim := host.Owner{Role: host.RoleShim, PodUID: "uid-1", ObjectID: "sandbox1"}
+			n.Tasks.Value.Blocked = []host.BlockedTask{{PID: 5001, TID: 5001, Name: "containerd-shim", Wchan: "rpc_wait_bit_killable", Owner: shim}}
 		})),
-		"pids-fork-bomb": node(seen(func(n *facts.Node) {
-			n.PIDs.Value.Tasks = 32100
-			n.Holders = good(host.Holders{
-				PIDs:   []host.Holder{{Path: "/user.slice/user-1000.slice/session-3.scope", Dir: "/sys/fs/cgroup/user.slice/user-1000.slice/session-3.scope", Usage: host.Usage{Current: 30000}, Owner: host.Owner{Unit: "session-3.scope"}}},
-				Crowds: []host.Crowd{{Name: "bash", Processes: 29990, Threads: 29990}},
-			})
-		})),
-		"pids-pod": node(seen(func(n *facts.Node) {
-			n.PIDs.Value.Cgroups = append(n.PIDs.Value.Cgroups, host.CgroupUsage{Path: "/kubepods/poduid-2", Usage: host.Usage{Current: 1024, Max: 1024}, Events: 311, Owner: host.Owner{PodUID: "uid-2"}})
-			n.Holders = good(host.Holders{
-				PIDs:   []host.Holder{{Path: "/kubepods/poduid-2/container2-0", Dir: "/sys/fs/cgroup/kubepods/poduid-2/container2-0", Usage: host.Usage{Current: 1023}, Owner: owner}},
-				Crowds: []host.Crowd{{Name: "java", Processes: 1, Threads: 1000, PID: 7020, Owner: owner}},
-			})
-		})),
-		"files-exhausted": node(seen(func(n *facts.Node) { n.Files.Value.Processes[0].Current = 1020 })),
-		"inotify-exhausted": node(seen(func(n *facts.Node) {
-			n.Inotify.Value.Users[0].Instances = 128
-			n.Inotify.Value.Users[0].Top = []host.InotifyProcess{{PID: 8200, Name: "promtail", Instances: 61, Owner: owner}}
-			n.Inotify.Value.Unread = 1
-		})),
-		"mounts-exploded": node(seen(func(n *facts.Node) { n.Mounts.Value.Total, n.Mounts.Value.Kubelet = 36_887, 36_000 })),
-		"cgroups-leaked":  node(seen(func(n *facts.Node) { n.Cgroups.Value.Total, n.Cgroups.Value.Dying = 12_000, 51_000 })),
-		"clock-jumped":    node(seen(func(n *facts.Node) { n.Clock.Value.Jumped, n.Clock.Value.Synchronised = -90*time.Second, false })),
 	}
 }

@@ -106,7 +106,7 @@ func TestRootComesFirst(t *testing.T) {
 		return first, all
 	}
 	for _, name := range []string{"io-stall", "memory-pressure", "cpu-throttled"} {
-		named := Judge(hostGallery()[name])
+		named := Judge(sickHosts()[name])
 		why, n := restarts(named[1])
 		if n == 0 || !strings.HasPrefix(why, "Only if it stays when "+named[0].Code+" is over. ") {
 			t.Errorf("%s: %d restarts in %s, of which the first says %q", name, n, named[1].Code, why)

@@ -275,3 +275,13 @@ func codes(named []checks.Cause) []string {
 	}
 	return out
 }
+
+// lineOf returns the result of one check.
+func lineOf(in *facts.Input, id string) checks.Result {
+	for _, r := range Results(in) {
+		if r.ID == id {
+			return r
+		}
+	}
+	return checks.Result{}
+}

@@ -50,8 +50,8 @@ func TestReadOnlyState(t *testing.T) {
 			if slices.Contains(commands, "systemctl reboot") != tt.reboot {
 				t.Errorf("a reboot is proposed %v, want %v", !tt.reboot, tt.reboot)
 			}
-			if got := resultOf(t, f, "host.space"); got.Status != checks.StatusCritical || !strings.Contains(got.Summary, "is read-only") {
-				t.Errorf("host.space: %s %q", got.Status, got.Summary)
+			if got := resultOf(t, f, "host.writes"); got.Status != checks.StatusCritical || !strings.Contains(got.Summary, "read-only") {
+				t.Errorf("host.writes: %s %q", got.Status, got.Summary)
 			}
 		})
 	}

@@ -70,7 +70,7 @@ func TestNeverHealthy(t *testing.T) {
 		name    string
 		tweaks  []tweak
 		want    checks.Verdict
-		named  []string
+		named   []string
 		problem string // of an unknown verdict
 		check   string // that is not ok, with its status
 	}{

@@ -55,11 +55,11 @@ func TestEventedNodeIsHealthy(t *testing.T) {
 	if named := Judge(f); named != nil {
 		t.Errorf("%+v", named)
 	}
-	if r := readRelistProjection(facts.New(f)); r.Status != checks.StatusOK {
+	if r := lineOf(f, "relist.projection"); r.Status != checks.StatusOK {
 		t.Errorf("%+v", r)
 	}
 	// Its metric is no word of a relist.
-	if r := readKubeletMetrics(facts.New(node(surfaces(), evented))); r.Status != checks.StatusOK || strings.Contains(r.Summary, "began") {
+	if r := lineOf(node(surfaces(), evented), "kubelet.metrics"); r.Status != checks.StatusOK || strings.Contains(r.Summary, "began") {
 		t.Errorf("%+v", r)
 	}
 	for _, tt := range []struct {
@@ -73,7 +73,7 @@ func TestEventedNodeIsHealthy(t *testing.T) {
 		if c := only(t, f, causes.RelistOverloaded); !strings.Contains(c.Summary, tt.summary) {
 			t.Errorf("summary %q, want %q", c.Summary, tt.summary)
 		}
-		if r := readRelistProjection(facts.New(f)); r.Status == checks.StatusOK {
+		if r := lineOf(f, "relist.projection"); r.Status == checks.StatusOK {
 			t.Errorf("%+v", r)
 		}
 	}

@@ -240,7 +240,7 @@ func TestStepsWithoutSystemd(t *testing.T) {
 			t.Errorf("%s: %s", name, diff)
 		}
 	}
-	for name, f := range hostGallery() {
+	for name, f := range gallery() {
 		if f.Node == nil {
 			continue
 		}
