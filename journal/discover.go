@@ -3,6 +3,7 @@ package journal
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -23,9 +24,14 @@ type job struct {
 	name    string
 	path    string
 	kind    jobKind
-	input   Input // Stream
+	reader  io.Reader // of a stream
 	size    int64
 	changed time.Time
+
+	// What reading it came to.
+	source *logSource // nil: nothing was read
+	bad    []Unreadable
+	err    error
 }
 
 type jobKind int
@@ -44,11 +50,11 @@ type refusal struct {
 }
 
 // discover finds what there is to read. What cannot be looked at stands in the refusals.
-func discover(inputs []Input) ([]job, []refusal) {
+func discover(inputs []Input) ([]*job, []refusal) {
 	if len(inputs) == 0 {
 		inputs = []Input{{Kind: Root, Path: "/"}}
 	}
-	var jobs []job
+	var jobs []*job
 	var refused []refusal
 	for _, in := range inputs {
 		found, err := expand(in)
@@ -58,7 +64,7 @@ func discover(inputs []Input) ([]job, []refusal) {
 		jobs = append(jobs, found...)
 	}
 	had := map[string]bool{}
-	jobs = slices.DeleteFunc(jobs, func(j job) bool {
+	jobs = slices.DeleteFunc(jobs, func(j *job) bool {
 		again := j.path != "" && had[j.path]
 		had[j.path] = true
 		return again
@@ -74,10 +80,10 @@ func inputName(in Input) string {
 }
 
 // expand turns an input into files.
-func expand(in Input) ([]job, error) {
+func expand(in Input) ([]*job, error) {
 	switch in.Kind {
 	case Stream:
-		return []job{{name: inputName(in), kind: jobStream, input: in}}, nil
+		return []*job{{name: inputName(in), kind: jobStream, reader: in.Reader}}, nil
 	case Glob:
 		return globbed(in.Path)
 	case Directory:
@@ -89,7 +95,7 @@ func expand(in Input) ([]job, error) {
 }
 
 // path is one file or directory.
-func path(name string) ([]job, error) {
+func path(name string) ([]*job, error) {
 	info, err := os.Stat(name)
 	switch {
 	case err != nil:
@@ -101,7 +107,7 @@ func path(name string) ([]job, error) {
 	if err != nil {
 		return nil, err
 	}
-	return []job{j}, nil
+	return []*job{j}, nil
 }
 
 // plain takes the name of the system call off an error; the caller names the file.
@@ -114,8 +120,8 @@ func plain(err error) error {
 }
 
 // file tells by its first bytes what a regular file is.
-func file(name string) (job, error) {
-	j := job{name: name, path: name, kind: jobText}
+func file(name string) (*job, error) {
+	j := &job{name: name, path: name, kind: jobText}
 	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe nobody writes to must not hold us up
 	if err != nil {
 		return j, plain(err)
@@ -144,7 +150,7 @@ func file(name string) (job, error) {
 }
 
 // globbed is all files that a pattern matches, in the order of their names.
-func globbed(pattern string) ([]job, error) {
+func globbed(pattern string) ([]*job, error) {
 	names, err := filepath.Glob(pattern)
 	if err != nil {
 		return nil, fmt.Errorf("pattern %q: %w", pattern, err)
@@ -160,8 +166,8 @@ func globbed(pattern string) ([]job, error) {
 }
 
 // files looks at several files. One that cannot be read does not keep the others from being read.
-func files(names []string) ([]job, error) {
-	var jobs []job
+func files(names []string) ([]*job, error) {
+	var jobs []*job
 	var errs []error
 	for _, n := range names {
 		found, err := path(n)
@@ -174,7 +180,7 @@ func files(names []string) ([]job, error) {
 }
 
 // directory is a journal directory, a directory of text logs, or both.
-func directory(dir string) ([]job, error) {
+func directory(dir string) ([]*job, error) {
 	if info, err := os.Stat(dir); err != nil {
 		return nil, plain(err)
 	} else if !info.IsDir() {
@@ -203,7 +209,7 @@ func directory(dir string) ([]job, error) {
 const ownLog = "var/lib/rancher/rke2/agent/logs/kubelet.log"
 
 // node is the logs of a machine whose root is mounted somewhere: those of the system, and of a kubelet that has a file of its own.
-func node(root string) ([]job, error) {
+func node(root string) ([]*job, error) {
 	if _, err := os.Stat(root); err != nil {
 		return nil, plain(err)
 	}
@@ -219,7 +225,7 @@ func node(root string) ([]job, error) {
 }
 
 // system is the journal of a machine, else its text logs and the kernel's ring.
-func system(root string) ([]job, error) {
+func system(root string) ([]*job, error) {
 	var names []string
 	var denied error
 	for _, dir := range journalDirs(root) {
@@ -288,11 +294,11 @@ func systemLog(base string) bool {
 }
 
 // ring is the kernel's own buffer, if it may be read.
-func ring() (job, bool) {
+func ring() (*job, bool) {
 	f, err := os.OpenFile("/dev/kmsg", os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
-		return job{}, false
+		return nil, false
 	}
 	f.Close()
-	return job{name: "/dev/kmsg", path: "/dev/kmsg", kind: jobKmsg}, true
+	return &job{name: "/dev/kmsg", path: "/dev/kmsg", kind: jobKmsg}, true
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sort"
 	"time"
+	"unique"
 )
 
 // sane is how far the two stamps of one record may lie apart, in µs, before the inner one is taken for a misprint.
@@ -13,22 +14,22 @@ const sane = 26 * hour
 // A dated is a record whose text tells the instant of its inner stamp, as node conditions do.
 type dated struct {
 	seq     uint32
-	inner   int64 // as in moment
+	inner   int64 // as in timestamp
 	year    bool  // inner has its year
 	instant int64
 }
 
 // A calendar turns the stamps of one source into instants. It is built from a sample of the source's stamps.
 type calendar struct {
-	base    []moment // sights that have a stamp, in the order of the text
-	local   []int64  // their readings with year, as if the clock showed UTC; base stamp only
-	zone    zones    // of inner stamps
-	outer   *int64   // zone of outer stamps without one, relative to UTC; nil: as loc
+	base    []timestamp // stamps that have a stamp, in the order of the text
+	local   []int64     // their readings with year, as if the clock showed UTC; base stamp only
+	zone    zones       // of inner stamps
+	outer   *int64      // zone of outer stamps without one, relative to UTC; nil: as loc
 	loc     *time.Location
-	boots   map[uint16]int64 // instant minus monotonic clock
-	year    string           // how the year is known
-	zoneHow string           // how the zone is known
-	assumed bool             // the zone is an assumption
+	boots   map[unique.Handle[string]]int64 // instant minus monotonic clock
+	year    string                          // how the year is known
+	zoneHow string                          // how the zone is known
+	assumed bool                            // the zone is an assumption
 }
 
 // A calendarHint is what is known of a source beside its stamps.
@@ -44,10 +45,10 @@ type calendarHint struct {
 	descending bool // newest first
 }
 
-// newCalendar learns how to read the stamps of a source. sights are in the order of the text.
-func newCalendar(sights []moment, texts []dated, hint calendarHint) *calendar {
-	c := &calendar{loc: hint.loc, boots: map[uint16]int64{}}
-	for _, m := range sights {
+// newCalendar learns how to read the stamps of a source. stamps are in the order of the text.
+func newCalendar(stamps []timestamp, texts []dated, hint calendarHint) *calendar {
+	c := &calendar{loc: hint.loc, boots: map[unique.Handle[string]]int64{}}
+	for _, m := range stamps {
 		if m.flags&(innerKnown|outerKnown) != 0 {
 			c.base = append(c.base, m)
 		}
@@ -66,7 +67,7 @@ func newCalendar(sights []moment, texts []dated, hint calendarHint) *calendar {
 }
 
 // baseStamp is the stamp that orders a record: the outer one, else the inner one.
-func baseStamp(m moment) (us int64, year bool) {
+func baseStamp(m timestamp) (us int64, year bool) {
 	if m.has(outerKnown) {
 		return m.outer, m.has(outerYear)
 	}
@@ -288,7 +289,7 @@ func (c *calendar) outerZone(leads []int64) {
 }
 
 // reading returns the inner stamp with a year, near the reading of the record's neighbours.
-func (c *calendar) reading(m moment, near int64) int64 {
+func (c *calendar) reading(m timestamp, near int64) int64 {
 	if m.has(innerYear) {
 		return m.inner
 	}
@@ -296,7 +297,7 @@ func (c *calendar) reading(m moment, near int64) int64 {
 }
 
 // near returns the reading of the sight at or before a record.
-func (c *calendar) near(m moment) (int64, bool) {
+func (c *calendar) near(m timestamp) (int64, bool) {
 	if len(c.base) == 0 {
 		return 0, false
 	}
@@ -305,7 +306,7 @@ func (c *calendar) near(m moment) (int64, bool) {
 }
 
 // instant resolves a record's stamps. klog's own stamp goes before the outer one: lines can be flushed minutes late.
-func (c *calendar) instant(m moment) (int64, bool) {
+func (c *calendar) instant(m timestamp) (int64, bool) {
 	if m.has(resolved) {
 		return m.inner, true
 	}
@@ -338,7 +339,7 @@ func (c *calendar) instant(m moment) (int64, bool) {
 }
 
 // innerInstant takes the zone off an inner reading.
-func (c *calendar) innerInstant(m moment, in, out int64) int64 {
+func (c *calendar) innerInstant(m timestamp, in, out int64) int64 {
 	switch {
 	case m.has(innerZone):
 		return in

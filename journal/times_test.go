@@ -133,18 +133,18 @@ func TestCalendar(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			var sights []moment
+			var stamps []timestamp
 			for i, p := range tt.pairs {
-				m := newMoment(stamp(t, p.inner, ""), stamp(t, p.outer, p.parts), 0)
+				m := newTimestamp(&record{inner: stamp(t, p.inner, ""), outer: stamp(t, p.outer, p.parts)})
 				m.seq = uint32(i + 1)
-				sights = append(sights, m)
+				stamps = append(stamps, m)
 			}
 			if tt.hint.loc == nil {
 				tt.hint.loc = time.UTC
 			}
-			c := newCalendar(sights, tt.texts, tt.hint)
+			c := newCalendar(stamps, tt.texts, tt.hint)
 			for i, p := range tt.pairs {
-				us, ok := c.instant(sights[i])
+				us, ok := c.instant(stamps[i])
 				if got := time.UnixMicro(us).UTC().Format(time.RFC3339Nano); !ok || got != p.want {
 					t.Errorf("record %d: %s (known: %v), want %s", i, got, ok, p.want)
 				}
@@ -158,13 +158,13 @@ func TestCalendar(t *testing.T) {
 }
 
 func TestMonotonicOnly(t *testing.T) {
-	known := newMoment(stamp(t, "2026-11-21T08:00:00Z", ""), klog.Stamp{}, 5e6)
-	bare := moment{mono: 65e6, seq: 2}
-	c := newCalendar([]moment{known, bare}, nil, calendarHint{loc: time.UTC, lastYear: 2026})
+	known := newTimestamp(&record{inner: stamp(t, "2026-11-21T08:00:00Z", ""), mono: 5e6})
+	bare := timestamp{mono: 65e6, seq: 2}
+	c := newCalendar([]timestamp{known, bare}, nil, calendarHint{loc: time.UTC, lastYear: 2026})
 	if us, ok := c.instant(bare); !ok || us != time.Date(2026, 11, 21, 8, 1, 0, 0, time.UTC).UnixMicro() {
 		t.Errorf("a kernel record 60 s later is at %v (known: %v)", time.UnixMicro(us).UTC(), ok)
 	}
-	c = newCalendar([]moment{bare}, nil, calendarHint{loc: time.UTC})
+	c = newCalendar([]timestamp{bare}, nil, calendarHint{loc: time.UTC})
 	if us, ok := c.instant(bare); ok {
 		t.Errorf("seconds since boot alone became %v", time.UnixMicro(us))
 	}

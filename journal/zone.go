@@ -6,12 +6,6 @@ import (
 	"slices"
 )
 
-const (
-	second = int64(1e6) // µs
-	minute = 60 * second
-	hour   = 60 * minute
-)
-
 // latenessPunctual is how far an outer stamp may lie after the inner one, in µs, for the pair to fix the zone by itself.
 // Outer stamps in whole seconds lie up to a second before; see earliness.
 const (

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/cmd/internal/answer"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
 	"github.com/kdiag/kdiag/cmd/internal/render"
@@ -76,6 +77,9 @@ func (s *session) read(ctx context.Context, reading journal.Options) (*journal.R
 	defer progress.Done()
 	return await(ctx, func() outcome {
 		r, err := journal.Read(ctx, reading)
+		if r != nil {
+			checks.JudgeJournal(r)
+		}
 		return outcome{r, err}
 	})
 }
@@ -94,6 +98,7 @@ func (s *session) follow(ctx context.Context, reading journal.Options) (*journal
 			mu.Lock()
 			defer mu.Unlock()
 			last = r
+			checks.JudgeJournal(r)
 			if s.how.Format != render.Text {
 				return
 			}

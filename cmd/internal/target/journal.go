@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
 	"github.com/kdiag/kdiag/journal"
 )
@@ -50,6 +51,9 @@ func lookAtJournal(ctx context.Context, env cli.Env, f *cli.Flags, window time.D
 		defer cancel()
 		a, err := cli.Await(ctx, func(ctx context.Context) answer {
 			report, err := read(ctx, env.Root, now.Add(-window))
+			if report != nil {
+				checks.JudgeJournal(report)
+			}
 			return answer{report, err}
 		})
 		view := journalView{report: a.report}
