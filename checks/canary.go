@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kdiag/kdiag/checks/units"
 	"github.com/kdiag/kdiag/crictl"
 	"github.com/kdiag/kdiag/crictl/canary"
 )
@@ -158,22 +159,22 @@ func (f *CanaryFacts) verdict(steps []CanaryStep) (Verdict, string) {
 	case f.Result.Spoiled == canary.ByOther:
 		return Unhealthy, "the canary's sandbox did not stay up: " + name + " failed: " + why
 	case failed != nil && failed.hung:
-		return Unhealthy, name + " did not answer in " + seconds(failed.Seconds)
+		return Unhealthy, name + " did not answer in " + units.Seconds(failed.Seconds)
 	case f.looksUpPod(failed):
 		return Unknown, "the network add-on looks the pod up in the API server, where a canary is not: " + why
 	case failed != nil:
-		return Unhealthy, name + " failed after " + seconds(failed.Seconds) + ": " + why
+		return Unhealthy, name + " failed after " + units.Seconds(failed.Seconds) + ": " + why
 	case !f.Result.CleanedUp:
 		return Unhealthy, "the canary could not be removed"
 	}
 	var slow []string
 	for _, s := range steps {
 		if s.Status == StatusWarning {
-			slow = append(slow, s.Name+" took "+seconds(s.Seconds))
+			slow = append(slow, s.Name+" took "+units.Seconds(s.Seconds))
 		}
 	}
 	if len(slow) > 0 {
-		return Degraded, joined(slow) + "; a pod's whole start should take less than " + duration(slowStep)
+		return Degraded, units.List(slow) + "; a pod's whole start should take less than " + units.Duration(slowStep)
 	}
 	return Healthy, "a new sandbox and container went through their whole life"
 }
@@ -184,7 +185,7 @@ func (f *CanaryFacts) problems() []string {
 	res := f.Result
 	if res.Attempts > 1 {
 		addf(&lines, "%s had its sandbox stopped by something else: a running kubelet stops pods that it does not know every 2 s",
-			count(res.Attempts-1, "earlier attempt"))
+			units.Count(res.Attempts-1, "earlier attempt"))
 	}
 	if !res.CleanedUp && len(res.Left) == 0 {
 		lines = append(lines, "the making of the sandbox was given up, and the runtime may still complete it; "+
@@ -196,10 +197,10 @@ func (f *CanaryFacts) problems() []string {
 	if e := res.Earlier; e.Err != "" {
 		what := "looking for canaries that earlier runs left"
 		if len(e.Failed) > 0 {
-			what = "removing " + count(len(e.Failed), "canary") + " of an earlier run"
+			what = "removing " + units.Count(len(e.Failed), "canary") + " of an earlier run"
 		}
 		if n := len(e.Failed); n > 1 {
-			what = "removing " + number(n) + " canaries of earlier runs"
+			what = "removing " + units.Number(n) + " canaries of earlier runs"
 		}
 		addf(&lines, "%s: %s", what, clean(e.Err))
 	}

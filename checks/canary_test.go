@@ -64,7 +64,7 @@ func TestNewCanaryReport(t *testing.T) {
 		},
 		{
 			name: "slow", change: func(r *canary.Result) { r.Steps[0].Elapsed, r.Steps[3].Elapsed = 5001*time.Millisecond, 8*time.Second },
-			want: Degraded, summary: "RunPodSandbox took 5.0 s and StopPodSandbox took 8.0 s; a pod's whole start should take less than 5.0 s",
+			want: Degraded, summary: "RunPodSandbox took 5s and StopPodSandbox took 8s; a pod's whole start should take less than 5s",
 			commands: []string{"grep . /proc/pressure/*"},
 		},
 		{
@@ -75,7 +75,7 @@ func TestNewCanaryReport(t *testing.T) {
 		},
 		{
 			name: "failed", change: canaryFailure(1, canary.Failed, "Unknown: \x1b[31mno space left on device"),
-			want: Unhealthy, summary: `CreateContainer failed after 100 ms: Unknown: \u001b[31mno space left on device`,
+			want: Unhealthy, summary: `CreateContainer failed after 100ms: Unknown: \u001b[31mno space left on device`,
 			commands: []string{
 				"df -h /var/lib/containerd /run; df -i /var/lib/containerd /run", "grep -E ' ro[, ]' /proc/mounts",
 				"systemctl status --no-pager containerd", "journalctl --no-pager -n 100 -u containerd", "kdiag pleg",
@@ -84,11 +84,11 @@ func TestNewCanaryReport(t *testing.T) {
 		{
 			name: "hung, and the endpoint was given", change: canaryFailure(2, canary.Hung, "no answer within 10s"),
 			facts: CanaryFacts{Runtime: Runtime{Endpoint: "unix:///run/x.sock", EndpointSource: "flag"}},
-			want:  Unhealthy, summary: "StartContainer did not answer in 100 ms", commands: []string{"kdiag pleg --runtime-endpoint unix:///run/x.sock"},
+			want:  Unhealthy, summary: "StartContainer did not answer in 100ms", commands: []string{"kdiag pleg --runtime-endpoint unix:///run/x.sock"},
 		},
 		{
 			name: "the network", change: canaryFailure(0, canary.Failed, "Unknown: cni"), facts: CanaryFacts{CNI: true},
-			want: Unhealthy, summary: "RunPodSandbox failed after 100 ms: Unknown: cni",
+			want: Unhealthy, summary: "RunPodSandbox failed after 100ms: Unknown: cni",
 			commands: []string{
 				"ls -l /etc/cni/net.d /opt/cni/bin", "systemctl status --no-pager containerd", "journalctl --no-pager -n 100 -u containerd",
 				"kdiag pleg", "kdiag canary",
@@ -103,7 +103,7 @@ func TestNewCanaryReport(t *testing.T) {
 		{
 			name: "left", change: both(canaryFailure(4, canary.Failed, "Unknown: busy"), left),
 			facts: CanaryFacts{Runtime: Runtime{Endpoint: "unix:///run/x.sock", EndpointSource: "well-known"}},
-			want:  Unhealthy, summary: "RemovePodSandbox failed after 100 ms: Unknown: busy",
+			want:  Unhealthy, summary: "RemovePodSandbox failed after 100ms: Unknown: busy",
 			commands: []string{"kdiag pleg", "crictl -r unix:///run/x.sock -t 60s rmp -f " + canaryID},
 		},
 		{
@@ -113,7 +113,7 @@ func TestNewCanaryReport(t *testing.T) {
 		},
 		{
 			name: "perhaps left", change: both(canaryFailure(0, canary.Hung, "no answer within 20s"), func(r *canary.Result) { r.CleanedUp = false }),
-			want: Unhealthy, summary: "RunPodSandbox did not answer in 100 ms",
+			want: Unhealthy, summary: "RunPodSandbox did not answer in 100ms",
 			commands: []string{"crictl -t 60s pods --label io.kdiag/canary=true", "kdiag pleg"}, problem: "the runtime may still complete it",
 		},
 		{
@@ -167,7 +167,7 @@ func TestNewCanaryReport(t *testing.T) {
 		},
 		{
 			name: "the sandbox image is missing", change: canaryFailure(0, canary.Failed, `Unknown: failed to get sandbox image "registry.k8s.io/pause:3.6": no such host`),
-			want: Unhealthy, summary: `RunPodSandbox failed after 100 ms: Unknown: failed to get sandbox image "registry.k8s.io/pause:3.6": no such host`,
+			want: Unhealthy, summary: `RunPodSandbox failed after 100ms: Unknown: failed to get sandbox image "registry.k8s.io/pause:3.6": no such host`,
 			commands: []string{
 				"crictl -t 60s images",
 				"systemctl status --no-pager containerd", "journalctl --no-pager -n 100 -u containerd", "kdiag pleg",

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/kdiag/kdiag/checks/host"
+	"github.com/kdiag/kdiag/checks/units"
 	"github.com/kdiag/kdiag/journal/signature"
 )
 
@@ -82,14 +83,14 @@ func recogniseAPIServerUnreachable(f *Facts) *Cause {
 			why = apiWhy(c.Example)
 		}
 	}
-	addf(&e.For, "%s of the kubelet towards the API server %s, the last at %s", count(int(s.Records), "failing call"), f.since(s.From), f.clock(s.To))
+	addf(&e.For, "%s of the kubelet towards the API server %s, the last at %s", units.Count(int(s.Records), "failing call"), f.since(s.From), f.clock(s.To))
 	if example != "" {
 		addf(&e.For, "in its words: %s", example)
 	}
 	step := Strong
 	if containsAny(example, []string{"node status", "lease"}) {
 		step = Certain
-		addf(&e.For, "lease or node status are among them: after %s the control plane calls the node Unknown (NodeStatusUnknown)", minutes(leaseGrace))
+		addf(&e.For, "lease or node status are among them: after %s the control plane calls the node Unknown (NodeStatusUnknown)", units.Duration(leaseGrace))
 	} else {
 		addf(&e.Missing, "whether lease and node status are among the calls that fail: the first record is of another")
 	}
@@ -129,10 +130,10 @@ func (f *Facts) serverEvidence(e *Evidence) string {
 		return ""
 	}
 	if s.LeaseRead {
-		addf(&e.For, "the node's lease was renewed %s ago; the kubelet renews it every 10 s", duration(s.LeaseAge))
+		addf(&e.For, "the node's lease was renewed %s ago; the kubelet renews it every 10 s", units.Duration(s.LeaseAge))
 	}
 	if d := s.Skew.Abs(); s.SkewKnown && d > time.Minute {
-		addf(&e.For, "the API server's clock differs by %s: certificates and tokens may be invalid for one of the two", minutes(d))
+		addf(&e.For, "the API server's clock differs by %s: certificates and tokens may be invalid for one of the two", units.Duration(d))
 	}
 	switch {
 	case s.TLSError != "":
@@ -145,7 +146,7 @@ func (f *Facts) serverEvidence(e *Evidence) string {
 		addf(&e.For, "kdiag reaches %s, which answers %d: it is not ready", clean(s.URL), s.Status)
 		return "it is not ready"
 	}
-	addf(&e.For, "kdiag reaches %s in %s (HTTP %d): the way is free", clean(s.URL), duration(s.Took), s.Status)
+	addf(&e.For, "kdiag reaches %s in %s (HTTP %d): the way is free", clean(s.URL), units.Duration(s.Took), s.Status)
 	return "the way is free, and the kubelet does not use it"
 }
 
@@ -164,7 +165,7 @@ func (f *Facts) apiServerSeen() *Cause {
 	summary := "the API server of this node cannot be reached: " + why
 	if !away {
 		step = Certain
-		summary = fmt.Sprintf("the kubelet has not renewed the node's lease for %s: %s", minutes(s.LeaseAge), why)
+		summary = fmt.Sprintf("the kubelet has not renewed the node's lease for %s: %s", units.Duration(s.LeaseAge), why)
 	} else if f.apiQuiet() {
 		severity, step = Warning, Fair
 		addf(&e.Against, "the kubelet's log tells of no failing call towards the API server, and it logs each lease and status that fails: it may go through a proxy that only its own environment names (HTTPS_PROXY)")

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/kdiag/kdiag/checks/kubelet"
+	"github.com/kdiag/kdiag/checks/units"
 	"github.com/kdiag/kdiag/journal/signature"
 )
 
@@ -115,7 +116,7 @@ func recogniseCertificateExpired(f *Facts) *Cause {
 	addf(&e.For, "%s (%s) is valid from %s to %s; it is %s", clean(c.Path), or(clean(c.Subject), "without a name"), stamp(c.NotBefore), stamp(c.NotAfter), stamp(f.Now))
 	if f.byWrongClock(c) {
 		summary += "; by the API server's clock it is valid"
-		addf(&e.For, "the API server's clock differs by %s, and by it the certificate is valid: this node's clock is wrong", minutes(f.clockSkew().Abs()))
+		addf(&e.For, "the API server's clock differs by %s, and by it the certificate is valid: this node's clock is wrong", units.Duration(f.clockSkew().Abs()))
 	}
 	step := f.certificateEvidence(&e, c)
 	cause := newCause(codeCertificateExpired, severity, step, summary, e)
@@ -145,7 +146,7 @@ func (f *Facts) certificateEvidence(e *Evidence, c kubelet.Certificate) float64 
 	case s.Status == 401:
 		addf(&e.For, "the API server answers 401 Unauthorized")
 	case f.leaseFresh():
-		addf(&e.Against, "the node's lease was renewed %s ago: the kubelet still has a connection, or another certificate", duration(s.LeaseAge))
+		addf(&e.Against, "the node's lease was renewed %s ago: the kubelet still has a connection, or another certificate", units.Duration(s.LeaseAge))
 		return Strong
 	}
 	return Certain

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/kdiag/kdiag/checks/host"
+	"github.com/kdiag/kdiag/checks/units"
 )
 
 // safeCgroup matches the paths of control groups that may stand in a command, in single quotes: systemd escapes with backslashes,
@@ -148,7 +149,7 @@ func recogniseCgroupFrozen(f *Facts) *Cause {
 	var e Evidence
 	severity := Warning
 	for _, z := range frozen {
-		addf(&e.For, "%s is frozen, with %s in it; CRI has no call that does so", clean(z.Path), count(z.Tasks, "task"))
+		addf(&e.For, "%s is frozen, with %s in it; CRI has no call that does so", clean(z.Path), units.Count(z.Tasks, "task"))
 		if z.Freezing {
 			addf(&e.For, "not all its tasks have stopped yet: one in uninterruptible sleep holds that up")
 		}
@@ -170,9 +171,9 @@ func recogniseCgroupFrozen(f *Facts) *Cause {
 	}
 	e.For = head(e.For, maxRelated)
 	f.seen().Cgroups.missing(&e, "other control groups")
-	summary := fmt.Sprintf("the control group of %s is frozen: its %s %s not run", f.frozenName(frozen[0].FrozenCgroup), count(frozen[0].Tasks, "task"), verb(frozen[0].Tasks, "does", "do"))
+	summary := fmt.Sprintf("the control group of %s is frozen: its %s %s not run", f.frozenName(frozen[0].FrozenCgroup), units.Count(frozen[0].Tasks, "task"), verb(frozen[0].Tasks, "does", "do"))
 	if n := len(frozen) - 1; n > 0 {
-		summary += fmt.Sprintf("; %s more", count(n, "group"))
+		summary += fmt.Sprintf("; %s more", units.Count(n, "group"))
 	}
 	c := newCause(codeCgroupFrozen, severity, Certain, summary, e)
 	for i, g := range frozen[:min(len(frozen), maxRelated+1)] {

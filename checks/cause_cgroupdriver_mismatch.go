@@ -5,6 +5,8 @@ import (
 	"path"
 	"slices"
 	"strings"
+
+	"github.com/kdiag/kdiag/checks/units"
 )
 
 func cgroupDriverMismatch() Definition {
@@ -81,7 +83,7 @@ func recogniseCgroupDriverMismatch(f *Facts) *Cause {
 	}
 	step := Certain
 	if made := f.kubepods(); len(made) > 0 {
-		addf(&e.For, "the control groups of all pods were made the way of %s", joined(made))
+		addf(&e.For, "the control groups of all pods were made the way of %s", units.List(made))
 	} else {
 		step = Fair
 		addf(&e.Missing, "the control group of all pods, whose name tells what the kubelet does: from Kubernetes 1.31 on it asks the runtime, whatever its settings say")

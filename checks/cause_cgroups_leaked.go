@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+
+	"github.com/kdiag/kdiag/checks/units"
 )
 
 func cgroupsLeaked() Definition {
@@ -58,39 +60,39 @@ func recogniseCgroupsLeaked(f *Facts) *Cause {
 	}
 	var e Evidence
 	severity := Warning
-	summary := fmt.Sprintf("%s: a full node has 500 to 1,500", count(g.Total, "control group"))
-	addf(&e.For, "%s (version %d)", count(g.Total, "control group"), g.Version)
+	summary := fmt.Sprintf("%s: a full node has 500 to 1,500", units.Count(g.Total, "control group"))
+	addf(&e.For, "%s (version %d)", units.Count(g.Total, "control group"), g.Version)
 	if g.Dying >= l.DyingCgroups {
-		summary = fmt.Sprintf("%s removed and still held by memory that was charged to them", verb(g.Dying, "1 control group is", number(g.Dying)+" control groups are"))
+		summary = fmt.Sprintf("%s removed and still held by memory that was charged to them", verb(g.Dying, "1 control group is", units.Number(g.Dying)+" control groups are"))
 	}
 	switch {
 	case g.Dying > 0:
-		addf(&e.For, "%s removed and not let go yet (dying)", verb(g.Dying, "1 is", number(g.Dying)+" are"))
+		addf(&e.For, "%s removed and not let go yet (dying)", verb(g.Dying, "1 is", units.Number(g.Dying)+" are"))
 	case g.Dying < 0 && g.Version == 2:
 		addf(&e.Missing, "how many are dying: this kernel does not say")
 	}
 	switch ids := f.cgroupIDs(); {
 	case ids < l.CgroupsCritical:
 	case g.Version == 1: // as many of them may be dying
-		summary = fmt.Sprintf("%s, living and dying: before Linux 4.8 each takes one of 65,535 ids", count(ids, "memory control group"))
-		addf(&e.For, "%s: no pod can be started when all ids are taken", count(ids, "memory control group"))
+		summary = fmt.Sprintf("%s, living and dying: before Linux 4.8 each takes one of 65,535 ids", units.Count(ids, "memory control group"))
+		addf(&e.For, "%s: no pod can be started when all ids are taken", units.Count(ids, "memory control group"))
 		addf(&e.Missing, "how many of them are dying: from Linux 4.8 on those need no id")
 	default:
 		severity = Critical
-		summary = fmt.Sprintf("%s of the 65,535 that the kernel has ids for", count(ids, "memory control group"))
-		addf(&e.For, "%s: at 65,535 no pod can be started", count(ids, "memory control group"))
+		summary = fmt.Sprintf("%s of the 65,535 that the kernel has ids for", units.Count(ids, "memory control group"))
+		addf(&e.For, "%s: at 65,535 no pod can be started", units.Count(ids, "memory control group"))
 	}
 	names := slices.SortedFunc(maps.Keys(g.ByController), func(a, b string) int {
 		return cmp.Or(cmp.Compare(g.ByController[b], g.ByController[a]), cmp.Compare(a, b))
 	})
 	for _, name := range names[:min(len(names), topHeaps)] {
-		addf(&e.For, "%s for the controller %s", number(g.ByController[name]), clean(name))
+		addf(&e.For, "%s for the controller %s", units.Number(g.ByController[name]), clean(name))
 	}
 	if m := f.seen().Memory.Value; m.SlabUnreclaimable > 1<<30 {
-		addf(&e.For, "%s of kernel memory that cannot be reclaimed (SUnreclaim)", capacity(m.SlabUnreclaimable))
+		addf(&e.For, "%s of kernel memory that cannot be reclaimed (SUnreclaim)", units.Size(m.SlabUnreclaimable))
 	}
 	if s := f.seen().Systemd.Value; s.Inactive >= l.LeakedUnits && l.LeakedUnits > 0 {
-		addf(&e.For, "%s of systemd are loaded and dead", count(s.Inactive, "unit"))
+		addf(&e.For, "%s of systemd are loaded and dead", units.Count(s.Inactive, "unit"))
 	}
 	f.seen().Cgroups.missing(&e, "all control groups")
 	c := newCause(codeCgroupsLeaked, severity, Strong, summary, e)

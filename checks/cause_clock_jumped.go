@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/kdiag/kdiag/checks/units"
 	"github.com/kdiag/kdiag/journal/signature"
 )
 
@@ -49,9 +50,9 @@ func (f *Facts) jumped() (time.Duration, bool) {
 // forwards says which way a clock went.
 func forwards(by time.Duration) string {
 	if by < 0 {
-		return duration(-by) + " back"
+		return units.Duration(-by) + " back"
 	}
-	return duration(by) + " ahead"
+	return units.Duration(by) + " ahead"
 }
 
 // recogniseClockJumped needs a jump that was seen, or one in the log beside trouble that it may have made: a clock is set at each
@@ -72,14 +73,14 @@ func recogniseClockJumped(f *Facts) *Cause {
 	}
 	if now {
 		step = Certain
-		summary = fmt.Sprintf("the wall clock went %s within %s while kdiag looked", forwards(by), duration(c.Over))
+		summary = fmt.Sprintf("the wall clock went %s within %s while kdiag looked", forwards(by), units.Duration(c.Over))
 		addf(&e.For, "%s", summary)
 	}
 	if f.seen().Clock.OK && !c.Synchronised {
 		addf(&e.For, "the kernel says that no NTP client keeps the clock (with chrony without rtcsync it says so too)")
 	}
 	if f.seen().Clock.OK && c.Suspended >= time.Second && f.logged(signature.MachineSuspended) != nil {
-		addf(&e.For, "the machine slept for %s since it booted", minutes(c.Suspended))
+		addf(&e.For, "the machine slept for %s since it booted", units.Duration(c.Suspended))
 	}
 	if s := f.seen().Server.Value; s.SkewKnown && s.Skew.Abs() >= f.nodeLimits().ClockSkew {
 		addf(&e.For, "the API server's clock is %s of this one", forwards(s.Skew))

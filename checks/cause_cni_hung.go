@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/kdiag/kdiag/checks/host"
+	"github.com/kdiag/kdiag/checks/units"
 )
 
 func cniHung() Definition {
@@ -70,17 +71,17 @@ func recogniseCNIHung(f *Facts) *Cause {
 		}
 	}
 	for _, p := range old {
-		addf(&e.For, "CNI plugin %s has been at work for %s (%s)", processLabel(p), minutes(f.age(p)), stateOf(p))
+		addf(&e.For, "CNI plugin %s has been at work for %s (%s)", processLabel(p), units.Duration(f.age(p)), stateOf(p))
 	}
 	f.missingHost(&e)
 	if len(old) > 0 {
 		step = Certain
-		summary = fmt.Sprintf("CNI plugin %s has been at work for %s", processLabel(old[0]), minutes(f.age(old[0])))
+		summary = fmt.Sprintf("CNI plugin %s has been at work for %s", processLabel(old[0]), units.Duration(f.age(old[0])))
 		if statusHangs {
 			summary += ", and Status hangs behind it"
 		}
 	} else if f.HostMissing == "" && !f.simulated() {
-		addf(&e.Against, "no CNI plugin has been at work on this host for more than %s", minutes(f.cniTooLong()))
+		addf(&e.Against, "no CNI plugin has been at work on this host for more than %s", units.Duration(f.cniTooLong()))
 	}
 	step = raised(step, f.hearCNI(&e, statusHangs))
 	c := newCause(codeCNIHung, severity, step, summary, e)

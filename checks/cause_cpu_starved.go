@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/kdiag/kdiag/checks/host"
+	"github.com/kdiag/kdiag/checks/units"
 )
 
 func cpuStarved() Definition {
@@ -87,14 +88,14 @@ func recogniseCPUStarved(f *Facts) *Cause {
 		if slow {
 			step = Certain
 		}
-		summary = fmt.Sprintf("the CPU limit of %s stops it in %s of the time slices", clean(throttled[0].Path), percent(throttledShare(throttled[0])))
+		summary = fmt.Sprintf("the CPU limit of %s stops it in %s of the time slices", clean(throttled[0].Path), units.Percent(throttledShare(throttled[0])))
 	}
 	for _, t := range throttled {
 		if throttledShare(t) >= l.ThrottledCritical {
 			severity = Critical
 		}
 		addf(&e.For, "%s: throttled in %s of %s periods within %s, its tasks waited %s; it may use %.2g CPUs",
-			clean(t.Path), quantity(t.Throttled), quantity(t.Periods), duration(t.Over), duration(t.Lost), t.Quota)
+			clean(t.Path), units.Number(t.Throttled), units.Number(t.Periods), units.Duration(t.Over), units.Duration(t.Lost), t.Quota)
 	}
 	if p := f.seen().Pressure.Value.CPU; p != nil {
 		line := &e.For

@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"github.com/kdiag/kdiag/checks/host"
+	"github.com/kdiag/kdiag/checks/units"
 	"github.com/kdiag/kdiag/journal/signature"
 )
 
@@ -87,7 +88,7 @@ func recogniseFilesExhausted(f *Facts) *Cause {
 		line := fmt.Sprintf("%s (pid %d), the %s, has %s files open", clean(p.Name), p.PID, clean(string(p.Role)), usage(p.Usage))
 		summary = or(summary, line)
 		if p.Hard > p.Max {
-			line += "; its soft limit may be raised to " + quantity(p.Hard)
+			line += "; its soft limit may be raised to " + units.Number(p.Hard)
 		}
 		addf(&e.For, "%s", line)
 		subjects = append(subjects, Subject{Kind: "Process", ID: strconv.Itoa(p.PID), Name: clean(p.Name)})

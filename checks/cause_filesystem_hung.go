@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/kdiag/kdiag/checks/host"
+	"github.com/kdiag/kdiag/checks/units"
 	"github.com/kdiag/kdiag/journal/signature"
 )
 
@@ -120,7 +121,7 @@ func recogniseFilesystemHung(f *Facts) *Cause {
 		}
 	}
 	if more := len(mounts) - maxRelated; more > 0 {
-		addf(&e.For, "and %s", count(more, "other mount"))
+		addf(&e.For, "and %s", units.Count(more, "other mount"))
 	}
 	witness := f.heard(&e, signature.NFSNotResponding)
 	if f.logged(signature.NFSRecovered) != nil && witness {
@@ -137,11 +138,11 @@ func recogniseFilesystemHung(f *Facts) *Cause {
 	if !main.Hung || witness || main.Waiting >= f.nodeLimits().MountWaiting {
 		step = Certain
 	} else {
-		addf(&e.Missing, "whether it answers later: it was given %s", duration(main.Waiting))
+		addf(&e.Missing, "whether it answers later: it was given %s", units.Duration(main.Waiting))
 	}
 	f.seen().Mounts.missing(&e, "the other mounts")
 	if left := f.seen().Mounts.Value.Left; left > 0 {
-		addf(&e.Missing, "%s not asked", verb(left, "1 further mount was", number(left)+" further mounts were"))
+		addf(&e.Missing, "%s not asked", verb(left, "1 further mount was", units.Number(left)+" further mounts were"))
 	}
 	c := newCause(codeFilesystemHung, severity, step, f.mountSummary(mounts), e)
 	for _, m := range mounts[:min(len(mounts), maxRelated+1)] {
@@ -165,7 +166,7 @@ func mountName(m host.Mount) string {
 func (f *Facts) mountLine(m host.Mount) string {
 	line := mountName(m)
 	if m.Hung {
-		line += " has not answered for " + duration(m.Waiting)
+		line += " has not answered for " + units.Duration(m.Waiting)
 	} else {
 		line += " answers: " + clean(m.Err)
 	}
@@ -185,12 +186,12 @@ func (f *Facts) mountSummary(mounts []host.Mount) string {
 		line += " of " + f.podLabel(main.PodUID)
 	}
 	if main.Hung {
-		line += " has not answered for " + duration(main.Waiting)
+		line += " has not answered for " + units.Duration(main.Waiting)
 	} else {
 		line += " answers: " + clean(main.Err)
 	}
 	if more := len(mounts) - 1; more > 0 {
-		line += ", like " + count(more, "other mount")
+		line += ", like " + units.Count(more, "other mount")
 	}
 	return line
 }

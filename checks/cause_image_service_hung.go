@@ -1,6 +1,10 @@
 package checks
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/kdiag/kdiag/checks/units"
+)
 
 func imageServiceHung() Definition {
 	return Definition{
@@ -60,7 +64,7 @@ func recogniseImageServiceHung(f *Facts) *Cause {
 	}
 	c := newCause(codeImageServiceHung, Critical, raised(Certain, agrees),
 		fmt.Sprintf("%s %s while %s: no image is pulled, no new container starts, the disk is not watched",
-			joined(hangs), verb(len(hangs), "hangs", "hang"), rest), e)
+			units.List(hangs), verb(len(hangs), "hangs", "hang"), rest), e)
 	return f.imageCause(c, hangs)
 }
 
@@ -90,7 +94,7 @@ func (f *Facts) imageServiceFails() *Cause {
 	}
 	addf(&e.Against, "the calls are answered, with an error: no lock is held")
 	c := newCause(codeImageServiceHung, Warning, Strong,
-		fmt.Sprintf("%s %s with an error: image garbage collection and eviction are blind", joined(fails), verb(len(fails), "comes back", "come back")), e)
+		fmt.Sprintf("%s %s with an error: image garbage collection and eviction are blind", units.List(fails), verb(len(fails), "comes back", "come back")), e)
 	return f.imageCause(c, fails)
 }
 

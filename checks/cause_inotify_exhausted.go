@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"github.com/kdiag/kdiag/checks/host"
+	"github.com/kdiag/kdiag/checks/units"
 	"github.com/kdiag/kdiag/journal/signature"
 )
 
@@ -91,13 +92,13 @@ func recogniseInotifyExhausted(f *Facts) *Cause {
 			continue
 		}
 		for _, p := range u.Top[:min(len(u.Top), topHeaps)] {
-			addf(&e.For, "%s (pid %d)%s holds %s", clean(p.Name), p.PID, f.of(p.Owner), count(p.Instances, "instance"))
+			addf(&e.For, "%s (pid %d)%s holds %s", clean(p.Name), p.PID, f.of(p.Owner), units.Count(p.Instances, "instance"))
 			subjects = append(subjects, f.inPod(Subject{Kind: "Process", ID: strconv.Itoa(p.PID), Name: clean(p.Name)}, p.PodUID))
 		}
 	}
 	f.heard(&e, signature.InotifyExhausted)
 	if n.Unread > 0 {
-		addf(&e.Missing, "instances of %s whose descriptors could not be read: there may be more than counted", verb(n.Unread, "1 process", number(n.Unread)+" processes"))
+		addf(&e.Missing, "instances of %s whose descriptors could not be read: there may be more than counted", verb(n.Unread, "1 process", units.Number(n.Unread)+" processes"))
 	}
 	f.seen().Inotify.missing(&e, "inotify of all processes")
 	c := newCause(codeInotifyExhausted, worse(i, w), Certain, summary, e)

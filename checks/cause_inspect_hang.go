@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/kdiag/kdiag/checks/host"
+	"github.com/kdiag/kdiag/checks/units"
 	"github.com/kdiag/kdiag/plegbench"
 )
 
@@ -63,12 +64,12 @@ func (f *Facts) hungObjects(hungs []plegbench.Inspection) *Cause {
 	all := len(f.inspections())
 	var e Evidence
 	f.addHungObjects(&e, main, rest)
-	addf(&e.For, "%s of %s status calls hung, in %s", number(len(hungs)), number(all), count(podsOf(hungs), "pod"))
+	addf(&e.For, "%s of %s status calls hung, in %s", units.Number(len(hungs)), units.Number(all), units.Count(podsOf(hungs), "pod"))
 	f.addCalls(&e.For, isAlive, rpcSandboxes, rpcContainers)
 	e.For = append(e.For, f.relistArithmetic(podsOf(hungs)))
 	f.processEvidence(&e, main.ID, main.SandboxID)
 	if p50, ok := f.statusMedian(); ok && f.Limits.SlowStatus > 0 && p50 >= f.Limits.SlowStatus {
-		addf(&e.Against, "the other status calls take %s in the median: these may be the slowest of a slow runtime", duration(p50))
+		addf(&e.Against, "the other status calls take %s in the median: these may be the slowest of a slow runtime", units.Duration(p50))
 	}
 	if f.rpc(rpcImages).Outcome == hung && !f.imagesHold() {
 		addf(&e.Against, "ListImages hangs too: the image store's lock may hold both")
@@ -93,23 +94,23 @@ func (f *Facts) hungObjectsSummary(main plegbench.Inspection, rest []plegbench.I
 	all, hungs := len(f.inspections()), len(rest)+1
 	within := ""
 	if f.impatient() {
-		within = " within " + duration(f.rpcTimeout())
+		within = " within " + units.Duration(f.rpcTimeout())
 	}
 	others := ""
 	if len(rest) > 0 {
-		others = " and " + count(len(rest), "other object")
+		others = " and " + units.Count(len(rest), "other object")
 	}
 	pods := podsOf(append([]plegbench.Inspection{main}, rest...))
 	switch {
 	case hungs == all && all == 1:
 		return fmt.Sprintf("the status of %s does not come%s; no other was asked", label(main), within)
 	case f.statusesAnswered() == 0:
-		return fmt.Sprintf("no status call is answered%s: %s of %s hang, the first that of %s; the lists answer", within, number(hungs), number(all), label(main))
+		return fmt.Sprintf("no status call is answered%s: %s of %s hang, the first that of %s; the lists answer", within, units.Number(hungs), units.Number(all), label(main))
 	case pods > 1 && !slices.ContainsFunc(f.inspections(), func(i plegbench.Inspection) bool { return i.Kind == main.Kind && isAnswered(i) }):
 		return fmt.Sprintf("no %s call is answered%s: %s of %s status calls hang, the first that of %s; the lists answer", or(main.Call.Method, "such"),
-			within, number(hungs), number(all), label(main))
+			within, units.Number(hungs), units.Number(all), label(main))
 	case pods > 1 && float64(hungs) >= mostOfStatuses*float64(all):
-		return fmt.Sprintf("%s of %s status calls do not come%s, the first that of %s; the lists answer", number(hungs), number(all), within, label(main))
+		return fmt.Sprintf("%s of %s status calls do not come%s, the first that of %s; the lists answer", units.Number(hungs), units.Number(all), within, label(main))
 	case f.rpc(rpcStatus).Outcome.alive() && f.rpc(rpcImages).Outcome.alive() && f.rpc(rpcImageFs).Outcome.alive():
 		return fmt.Sprintf("the status of %s%s does not come%s; everything else answers", label(main), others, within)
 	}
@@ -123,7 +124,7 @@ func (f *Facts) failingObjects(bad []plegbench.Inspection) *Cause {
 	var e Evidence
 	addf(&e.For, "%s of %s: %s: %s", main.Call.Method, label(main), clean(string(main.Call.Code)), clean(main.Call.Err))
 	addf(&e.For, "%s of %s status calls failed; the kubelet keeps the events of these pods back and tries again in each relist",
-		number(len(bad)), number(len(f.inspections())))
+		units.Number(len(bad)), units.Number(len(f.inspections())))
 	addf(&e.Against, "the calls are answered: a relist does not wait for them")
 	f.missingHost(&e)
 	f.missingSweep(&e)
@@ -148,16 +149,16 @@ func (f *Facts) slowObject() *Cause {
 	slices.SortStableFunc(slow, func(a, b plegbench.Inspection) int { return int((b.Call.Elapsed - a.Call.Elapsed) / time.Millisecond) })
 	main, rest := slow[0], slow[1:]
 	var e Evidence
-	addf(&e.For, "%s of %s took %s; the median is %s", main.Call.Method, label(main), duration(main.Call.Elapsed), duration(p50))
+	addf(&e.For, "%s of %s took %s; the median is %s", main.Call.Method, label(main), units.Duration(main.Call.Elapsed), units.Duration(p50))
 	if len(rest) > 0 {
-		addf(&e.For, "%s took longer than %s as well", count(len(rest), "other status call"), duration(limit))
+		addf(&e.For, "%s took longer than %s as well", units.Count(len(rest), "other status call"), units.Duration(limit))
 	}
 	addf(&e.Against, "it does answer")
 	f.processEvidence(&e, main.ID, main.SandboxID)
 	f.missingHost(&e)
 	f.missingSweep(&e)
 	c := newCause(codeInspectHang, Warning, Strong, fmt.Sprintf("the status of %s takes %s, that of others %s", label(main),
-		duration(main.Call.Elapsed), duration(p50)), e)
+		units.Duration(main.Call.Elapsed), units.Duration(p50)), e)
 	s := f.subjectOf(main)
 	c.Subject, c.Related = &s, f.related(rest)
 	c.NextSteps = f.stepsWhenInspectAnswers(main)

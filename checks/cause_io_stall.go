@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/kdiag/kdiag/checks/host"
+	"github.com/kdiag/kdiag/checks/units"
 	"github.com/kdiag/kdiag/journal/signature"
 )
 
@@ -120,7 +121,7 @@ func recogniseIOStall(f *Facts) *Cause {
 			return nil
 		}
 		severity, step = Warning, Fair
-		summary = fmt.Sprintf("requests to disk %s take %s, and tasks wait for them", clean(f.slowDisks()[0].Name), duration(await(f.slowDisks()[0])))
+		summary = fmt.Sprintf("requests to disk %s take %s, and tasks wait for them", clean(f.slowDisks()[0].Name), units.Duration(await(f.slowDisks()[0])))
 	}
 	f.stallEvidence(&e)
 	if writers := f.topWriters(); len(writers) > 0 && len(failing) == 0 {
@@ -162,7 +163,7 @@ func (f *Facts) stallEvidence(e *Evidence) {
 	t := n.Tasks.Value
 	blocked := slices.DeleteFunc(slices.Clone(t.Blocked), func(b host.BlockedTask) bool { return strings.HasPrefix(b.Name, host.ChildArgument) })
 	if t.BlockedMoments+len(blocked) > 0 {
-		addf(&e.For, "%s in uninterruptible sleep for a moment, %s for longer", count(t.BlockedMoments, "task"), number(len(blocked)))
+		addf(&e.For, "%s in uninterruptible sleep for a moment, %s for longer", units.Count(t.BlockedMoments, "task"), units.Number(len(blocked)))
 	}
 	for _, code := range []string{signature.BlockIOError, signature.FilesystemError, signature.NameReserved} {
 		f.heard(e, code)

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/kdiag/kdiag/checks/host"
+	"github.com/kdiag/kdiag/checks/units"
 	"github.com/kdiag/kdiag/journal/signature"
 )
 
@@ -86,13 +87,13 @@ func recogniseKernelHung(f *Facts) *Cause {
 		if c == nil {
 			continue
 		}
-		line := count(int(c.Count), sign.noun)
+		line := units.Count(int(c.Count), sign.noun)
 		if c.Last != nil {
 			line += " in the kernel's log, last at " + f.clock(*c.Last)
 		}
 		addf(&e.For, "%s: %s", line, f.quote(c.Example))
 		if first == "" {
-			first = count(int(c.Count), sign.noun)
+			first = units.Count(int(c.Count), sign.noun)
 		}
 	}
 	if first == "" {
@@ -104,7 +105,7 @@ func recogniseKernelHung(f *Facts) *Cause {
 	if len(tasks) > 0 {
 		summary = fmt.Sprintf("the kernel reports %s as hung", tasks[0].label())
 		if n := len(tasks) - 1; n > 0 {
-			summary += " and " + count(n, "other task")
+			summary += " and " + units.Count(n, "other task")
 		}
 		switch t := tasks[0]; {
 		case t.role() == roleOther:

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/kdiag/kdiag/checks/host"
+	"github.com/kdiag/kdiag/checks/units"
 	"github.com/kdiag/kdiag/journal/signature"
 )
 
@@ -60,7 +61,7 @@ func (f *Facts) kubeletRestarts() restarts {
 	var r restarts
 	for _, u := range f.unitsOf(signature.UnitRestarted, roleKubelet) {
 		if n := int(u.Count) / f.linesOfRestart(); n > r.Count {
-			r = restarts{n, u.Last, fmt.Sprintf("systemd restarted %s %s in the last %s", clean(u.ID), times(n), minutes(f.journalWindow()))}
+			r = restarts{n, u.Last, fmt.Sprintf("systemd restarted %s %s in the last %s", clean(u.ID), units.Times(n), units.Duration(f.journalWindow()))}
 		}
 	}
 	started := f.lastOf(signature.KubeletStarted, signature.SyncLoopStarted)
@@ -68,7 +69,7 @@ func (f *Facts) kubeletRestarts() restarts {
 		return r
 	}
 	if n := f.occasions(endPause, signature.KubeletFatal); n > r.Count {
-		r = restarts{n, f.lastOf(signature.KubeletFatal), fmt.Sprintf("the kubelet ended itself %s in the last %s, and was started again", times(n), minutes(f.journalWindow()))}
+		r = restarts{n, f.lastOf(signature.KubeletFatal), fmt.Sprintf("the kubelet ended itself %s in the last %s, and was started again", units.Times(n), units.Duration(f.journalWindow()))}
 	}
 	kills := 0
 	var last *time.Time
@@ -77,7 +78,7 @@ func (f *Facts) kubeletRestarts() restarts {
 		last = u.Last
 	}
 	if kills > r.Count {
-		r = restarts{kills, last, fmt.Sprintf("systemd's watchdog ended the kubelet %s in the last %s", times(kills), minutes(f.journalWindow()))}
+		r = restarts{kills, last, fmt.Sprintf("systemd's watchdog ended the kubelet %s in the last %s", units.Times(kills), units.Duration(f.journalWindow()))}
 	}
 	return r
 }
@@ -109,7 +110,7 @@ func (f *Facts) restartsByUnit() restarts {
 }
 
 func recogniseKubeletCrashLooping(f *Facts) *Cause {
-	r, within := f.kubeletRestarts(), "in the last "+minutes(f.journalWindow())
+	r, within := f.kubeletRestarts(), "in the last "+units.Duration(f.journalWindow())
 	if r.Count < loopRestarts {
 		r, within = f.restartsByUnit(), "since somebody started its unit"
 	}
@@ -133,14 +134,14 @@ func recogniseKubeletCrashLooping(f *Facts) *Cause {
 	}
 	if !f.fresh(r.Last, loopFresh) {
 		severity = Warning
-		addf(&e.Against, "it has not been restarted for %s and more", minutes(loopFresh))
+		addf(&e.Against, "it has not been restarted for %s and more", units.Duration(loopFresh))
 	}
 	for _, p := range f.processes(host.RoleKubelet) {
 		if a := f.age(p); a >= loopFresh {
-			addf(&e.Against, "%s has been running for %s", processLabel(p), minutes(a))
+			addf(&e.Against, "%s has been running for %s", processLabel(p), units.Duration(a))
 			severity = Warning
 		} else if a > 0 {
-			addf(&e.For, "%s has been running for only %s", processLabel(p), duration(a))
+			addf(&e.For, "%s has been running for only %s", processLabel(p), units.Duration(a))
 		}
 	}
 	if ready := f.logged(signature.NodeReady); severity == Critical && ready != nil && ready.First != nil && r.Last != nil && ready.First.After(*r.Last) {
@@ -149,7 +150,7 @@ func recogniseKubeletCrashLooping(f *Facts) *Cause {
 	}
 	f.missingHost(&e)
 	c := newCause(codeKubeletCrashLooping, severity, step, fmt.Sprintf("the kubelet was restarted %s %s%s: %s",
-		times(r.Count), within, when, why), e)
+		units.Times(r.Count), within, when, why), e)
 	c.Subject = f.kubeletSubject()
 	c.NextSteps = f.stepsWhenCrashLooping()
 	return c
@@ -176,7 +177,7 @@ func (f *Facts) whatEndsKubelet(e *Evidence) string {
 	}
 	if c := f.logged(signature.KubeletFatal); c != nil {
 		text := f.quote(lastWords(c.Example))
-		note("it ends itself with: "+text, "the kubelet's own last words, first of %s: %s", count(int(c.Count), "record"), text)
+		note("it ends itself with: "+text, "the kubelet's own last words, first of %s: %s", units.Count(int(c.Count), "record"), text)
 	}
 	if u := f.kubeletUnitSeen(); why == "" && u != nil && u.Result != "" && u.Result != "success" {
 		why = "systemd says " + clean(u.Result)

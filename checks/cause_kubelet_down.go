@@ -8,6 +8,7 @@ import (
 
 	"github.com/kdiag/kdiag/checks/host"
 	"github.com/kdiag/kdiag/checks/kubelet"
+	"github.com/kdiag/kdiag/checks/units"
 	"github.com/kdiag/kdiag/journal/signature"
 )
 
@@ -154,7 +155,7 @@ func (f *Facts) unitLine(u *host.Unit) string {
 		line += fmt.Sprintf(", exit status %d", u.ExitStatus)
 	}
 	if u.Restarts > 0 {
-		line += ", restarted " + times(u.Restarts) + " by systemd"
+		line += ", restarted " + units.Times(u.Restarts) + " by systemd"
 	}
 	return line
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/kdiag/kdiag/checks/host"
+	"github.com/kdiag/kdiag/checks/units"
 )
 
 // kubeletStartup is how long a kubelet may take before it opens its health port. It does so after it has read its settings and
@@ -90,7 +91,7 @@ func (f *Facts) serverWaits() bool {
 
 func (f *Facts) serverWaitsLine() string {
 	a := f.seen().Health.Value.SyncLoop
-	return fmt.Sprintf("%s did not answer in %s, and the ping did: the kubelet may wait for the API server, which it asks whether kdiag may come in", clean(a.URL), duration(a.Took))
+	return fmt.Sprintf("%s did not answer in %s, and the ping did: the kubelet may wait for the API server, which it asks whether kdiag may come in", clean(a.URL), units.Duration(a.Took))
 }
 
 // plegStands reports whether the last good relist is older than the threshold by the kubelet's metric. Where its log says that relists
@@ -128,12 +129,12 @@ func recogniseKubeletStalled(f *Facts) *Cause {
 		summary = fmt.Sprintf("%s is %s: the kubelet does nothing until it is continued", processLabel(*p), p.StateWord())
 		addf(&e.For, "%s is %s: a signal or a tracer stopped it", processLabel(*p), stateOf(*p))
 	case late != nil:
-		summary = fmt.Sprintf("%s has been running for %s and has never come up: nothing listens on its health port", processLabel(*late), minutes(f.age(*late)))
+		summary = fmt.Sprintf("%s has been running for %s and has never come up: nothing listens on its health port", processLabel(*late), units.Duration(f.age(*late)))
 		addf(&e.For, "%s: %s", clean(ping.URL), clean(ping.Err))
 		addf(&e.Missing, "whether its health port is another one, or was closed: the settings that kdiag read say %s", or(clean(f.seen().Settings.Value.HealthzAddress), "nothing of it"))
 	case ping != nil && ping.Hung && f.kubeletRuns():
 		summary = "the kubelet accepts connections on its health port and does not answer the ping"
-		addf(&e.For, "%s did not answer in %s; it needs nothing but a process that runs", clean(ping.URL), duration(ping.Took))
+		addf(&e.For, "%s did not answer in %s; it needs nothing but a process that runs", clean(ping.URL), units.Duration(ping.Took))
 	case !f.runtimeWell():
 		return nil // then it waits for the runtime, as it must
 	case f.loopStands():
@@ -143,7 +144,7 @@ func recogniseKubeletStalled(f *Facts) *Cause {
 		if age < f.threshold()+2*f.requestTimeout() {
 			step = Fair // two calls that hung and have come back meanwhile look the same
 		}
-		summary = fmt.Sprintf("the kubelet's last good relist began %s ago, and the runtime answers everything", minutes(age))
+		summary = fmt.Sprintf("the kubelet's last good relist began %s ago, and the runtime answers everything", units.Duration(age))
 	default:
 		return nil
 	}
@@ -164,7 +165,7 @@ func (f *Facts) standstillEvidence(e *Evidence) {
 	} else if f.serverWaits() {
 		addf(&e.Missing, "whether the loop runs: %s", f.serverWaitsLine())
 	} else if a != nil && a.Hung {
-		addf(&e.For, "%s did not answer in %s", clean(a.URL), duration(a.Took))
+		addf(&e.For, "%s did not answer in %s", clean(a.URL), units.Duration(a.Took))
 	} else if h.Value.Missing != "" {
 		addf(&e.Missing, "port 10250 tells nothing: %s", clean(h.Value.Missing))
 	}
@@ -177,7 +178,7 @@ func (f *Facts) standstillEvidence(e *Evidence) {
 		}
 	}
 	if f.connected() && f.bothLists() {
-		addf(&e.For, "kdiag's own lists were answered in %s", duration(f.rpc(rpcSandboxes).last().Elapsed+f.rpc(rpcContainers).last().Elapsed))
+		addf(&e.For, "kdiag's own lists were answered in %s", units.Duration(f.rpc(rpcSandboxes).last().Elapsed+f.rpc(rpcContainers).last().Elapsed))
 	}
 	f.hearPLEG(e)
 	if all := f.incidents(); f.hearsKubelet() && len(all) > 0 {

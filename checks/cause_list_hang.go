@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/kdiag/kdiag/checks/host"
+	"github.com/kdiag/kdiag/checks/units"
 	"github.com/kdiag/kdiag/plegbench"
 )
 
@@ -96,17 +97,17 @@ func (f *Facts) listHolder(lists []rpc, e *Evidence) *Cause {
 			name, verb(len(lists), "waits", "wait"), label(main))
 	default:
 		if old := f.oldProcesses(host.RoleOCI, longOCI); len(old) > 0 {
-			addf(&e.For, "%s has been at work for %s (%s), on %s", processLabel(old[0]), minutes(f.age(old[0])), stateOf(old[0]), objectOf(old[0]))
+			addf(&e.For, "%s has been at work for %s (%s), on %s", processLabel(old[0]), units.Duration(f.age(old[0])), stateOf(old[0]), objectOf(old[0]))
 			s := f.processSubject(old[0])
 			subject = &s
 			summary = fmt.Sprintf("%s %s, probably for %s, at work for %s", name, verb(len(lists), "waits", "wait"),
-				processLabel(old[0]), minutes(f.age(old[0])))
+				processLabel(old[0]), units.Duration(f.age(old[0])))
 		}
 		f.missingHolder(e)
 	}
 	if f.impatient() {
 		summary = fmt.Sprintf("%s %s not come within %s while other calls answer: a lock is held, or it is slow", name,
-			verb(len(lists), "does", "do"), duration(f.rpcTimeout()))
+			verb(len(lists), "does", "do"), units.Duration(f.rpcTimeout()))
 	}
 	f.missingHost(e)
 	f.missingPatience(e)
@@ -142,14 +143,14 @@ func (f *Facts) missingHolder(e *Evidence) {
 		addf(&e.Missing, "which container holds the lock: without the list, and without ids from the host, none could be asked")
 		return
 	}
-	addf(&e.Against, "the status of %s was asked and none hung: the holder is not among them", count(asked, "container"))
+	addf(&e.Against, "the status of %s was asked and none hung: the holder is not among them", units.Count(asked, "container"))
 }
 
 // addHungObjects adds the hung status calls: the main one, how many more, and how the others did.
 func (f *Facts) addHungObjects(e *Evidence, main plegbench.Inspection, rest []plegbench.Inspection) {
-	line := fmt.Sprintf("%s of %s did not answer in %s", main.Call.Method, label(main), duration(main.Call.Elapsed))
+	line := fmt.Sprintf("%s of %s did not answer in %s", main.Call.Method, label(main), units.Duration(main.Call.Elapsed))
 	if main.Call.Method == "" {
-		line = fmt.Sprintf("the status of %s did not arrive in %s", label(main), duration(main.Call.Elapsed))
+		line = fmt.Sprintf("the status of %s did not arrive in %s", label(main), units.Duration(main.Call.Elapsed))
 	}
 	if s := f.sweepLine(); s != "" {
 		line += "; " + s
@@ -163,11 +164,11 @@ func (f *Facts) addHungObjects(e *Evidence, main plegbench.Inspection, rest []pl
 		names = append(names, label(i))
 	}
 	if more := len(rest) - len(names); more > 0 {
-		names = append(names, count(more, "other"))
+		names = append(names, units.Count(more, "other"))
 	}
-	addf(&e.For, "so did %s", joined(names))
+	addf(&e.For, "so did %s", units.List(names))
 	if more := len(rest) - maxRelated; more > 0 {
-		addf(&e.For, "%s hang beyond those listed as related", number(more))
+		addf(&e.For, "%s hang beyond those listed as related", units.Number(more))
 	}
 }
 

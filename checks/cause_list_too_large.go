@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/kdiag/kdiag/checks/units"
 	"github.com/kdiag/kdiag/crictl"
 	"github.com/kdiag/kdiag/plegbench"
 )
@@ -172,11 +173,11 @@ func recogniseListTooLarge(f *Facts) *Cause {
 func (f *Facts) sizeSummary(s listSize) string {
 	switch {
 	case s.over() && f.kubeletStreams():
-		return fmt.Sprintf("the answer of %s is over the limit of %s; the kubelet streams it, others cannot read it", s.RPC, size(s.Limit))
+		return fmt.Sprintf("the answer of %s is over the limit of %s; the kubelet streams it, others cannot read it", s.RPC, units.Size(s.Limit))
 	case s.over():
-		return fmt.Sprintf("the answer of %s is over the limit of %s: the kubelet is blind, and so is its garbage collection", s.RPC, size(s.Limit))
+		return fmt.Sprintf("the answer of %s is over the limit of %s: the kubelet is blind, and so is its garbage collection", s.RPC, units.Size(s.Limit))
 	}
-	return fmt.Sprintf("the answer of %s fills %s of the message limit of %s; over it the kubelet goes blind", s.RPC, percent(s.share()), size(s.Limit))
+	return fmt.Sprintf("the answer of %s fills %s of the message limit of %s; over it the kubelet goes blind", s.RPC, units.Percent(s.share()), units.Size(s.Limit))
 }
 
 func (f *Facts) sizeEvidence(e *Evidence, s listSize) {
@@ -189,7 +190,7 @@ func (f *Facts) sizeEvidence(e *Evidence, s listSize) {
 		if s.AtLeast {
 			least = "at least "
 		}
-		addf(&e.For, "%s is %s%s, %s of %s", s.RPC, least, size(s.Bytes), percent(s.share()), size(s.Limit))
+		addf(&e.For, "%s is %s%s, %s of %s", s.RPC, least, units.Size(s.Bytes), units.Percent(s.share()), units.Size(s.Limit))
 	}
 	if s.Refused == nil && s.over() && !f.kubeletStreams() {
 		addf(&e.For, "the runtime sends it and kdiag receives it, but the kubelet's client does not: the kubelet's side limits (\"received message larger than max\")")
@@ -199,9 +200,9 @@ func (f *Facts) sizeEvidence(e *Evidence, s listSize) {
 		if s.RPC == rpcSandboxes {
 			of = "sandbox"
 		}
-		line := fmt.Sprintf("%s for one %s's entry on average", size(int(mean)), of)
+		line := fmt.Sprintf("%s for one %s's entry on average", units.Size(int(mean)), of)
 		if sum := f.Summary; s.RPC == rpcContainers && sum.ContainersAtLimit != nil {
-			line += fmt.Sprintf(": the limit is reached at %s", count(*sum.ContainersAtLimit, "container"))
+			line += fmt.Sprintf(": the limit is reached at %s", units.Count(*sum.ContainersAtLimit, "container"))
 		}
 		e.For = append(e.For, line)
 	}
@@ -212,7 +213,7 @@ func (f *Facts) sizeEvidence(e *Evidence, s listSize) {
 		}
 		addf(&e.For, "%s", what)
 		for _, h := range f.heaviestEntries(s.RPC) {
-			addf(&e.For, "%s for each entry of %s", size(int(h.Size)), h.label())
+			addf(&e.For, "%s for each entry of %s", units.Size(int(h.Size)), h.label())
 		}
 	}
 	f.missingKubelet(e)
@@ -239,11 +240,11 @@ func limitSide(c crictl.Call) string {
 		case limit == 0:
 			return sending + " stops it"
 		case limit > crictl.DefaultMessageLimit:
-			return fmt.Sprintf("%s of %s stops it; the kubelet's %s was passed long before, so raising it helps no kubelet", sending, size(limit), size(crictl.DefaultMessageLimit))
+			return fmt.Sprintf("%s of %s stops it; the kubelet's %s was passed long before, so raising it helps no kubelet", sending, units.Size(limit), units.Size(crictl.DefaultMessageLimit))
 		case limit == crictl.DefaultMessageLimit:
-			return fmt.Sprintf("%s of %s stops it, which is the kubelet's too: raising it helps no kubelet", sending, size(limit))
+			return fmt.Sprintf("%s of %s stops it, which is the kubelet's too: raising it helps no kubelet", sending, units.Size(limit))
 		}
-		return fmt.Sprintf("%s of %s stops it, before the kubelet's %s is reached", sending, size(limit), size(crictl.DefaultMessageLimit))
+		return fmt.Sprintf("%s of %s stops it, before the kubelet's %s is reached", sending, units.Size(limit), units.Size(crictl.DefaultMessageLimit))
 	}
 	return "\"received\": the client's receive limit stops it, the runtime would send more"
 }
@@ -359,7 +360,7 @@ func (f *Facts) addHeaviest(st *steps, s listSize, blind bool) {
 	many := "A few at a time, until kdiag pleg finds the list below its limit."
 	if enough > 0 {
 		many = fmt.Sprintf("Once about %s %s gone, the largest first, the list is below its limit: a few at a time, then kdiag pleg again.",
-			count(enough, "such pod"), verb(enough, "is", "are"))
+			units.Count(enough, "such pod"), verb(enough, "is", "are"))
 	}
 	for _, l := range loads[:min(len(loads), topHeaps)] {
 		f.addRemoval(st, l, many)

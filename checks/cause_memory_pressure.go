@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/kdiag/kdiag/checks/units"
 	"github.com/kdiag/kdiag/journal/signature"
 )
 
@@ -112,10 +113,10 @@ func recogniseMemoryPressure(f *Facts) *Cause {
 func (f *Facts) memoryLine() string {
 	var parts []string
 	if m := f.seen().Memory.Value; m.Total > 0 {
-		parts = append(parts, fmt.Sprintf("%s of %s are available", capacity(m.Available), capacity(m.Total)))
+		parts = append(parts, fmt.Sprintf("%s of %s are available", units.Size(m.Available), units.Size(m.Total)))
 	}
 	if p := f.seen().Pressure.Value.Memory; p != nil && p.Full.Avg10 >= f.nodeLimits().MemoryFull {
-		parts = append(parts, fmt.Sprintf("for want of memory nothing ran in %.0f %% of the last 10 s", p.Full.Avg10))
+		parts = append(parts, fmt.Sprintf("for want of memory nothing ran in %.0f%% of the last 10 s", p.Full.Avg10))
 	}
 	return strings.Join(parts, ", and ")
 }
@@ -130,12 +131,12 @@ func (f *Facts) memoryEvidence(e *Evidence) float64 {
 		if !f.memoryLow() {
 			line, step = &e.Against, Fair
 		}
-		addf(line, "%s of %s (%s) are available", capacity(m.Available), capacity(m.Total), percent(share(m.Available, m.Total)))
+		addf(line, "%s of %s (%s) are available", units.Size(m.Available), units.Size(m.Total), units.Percent(share(m.Available, m.Total)))
 		if least, written := f.evictionBelow("memory.available", m.Total); m.Available < least {
 			addf(&e.For, "below the kubelet's memory.available<%s, at which it evicts pods", written)
 		}
 		if swapped := m.SwapTotal - min(m.SwapFree, m.SwapTotal); m.SwapTotal > 0 && swapped > 0 {
-			addf(&e.For, "%s of %s of swap are used", capacity(swapped), capacity(m.SwapTotal))
+			addf(&e.For, "%s of %s of swap are used", units.Size(swapped), units.Size(m.SwapTotal))
 		}
 	}
 	switch {
@@ -150,10 +151,10 @@ func (f *Facts) memoryEvidence(e *Evidence) float64 {
 		addf(&e.Against, "hardly anything waits for memory: %s (PSI memory some)", pressure(p.Some))
 	}
 	if f.isMuchMemory(m.SlabUnreclaimable) {
-		addf(&e.For, "%s are held by the kernel itself (SUnreclaim)", capacity(m.SlabUnreclaimable))
+		addf(&e.For, "%s are held by the kernel itself (SUnreclaim)", units.Size(m.SlabUnreclaimable))
 	}
 	if f.isMuchMemory(m.Shmem) {
-		addf(&e.For, "%s are tmpfs or shared memory (Shmem): an emptyDir of medium Memory, /dev/shm; files in it count though no process has them open", capacity(m.Shmem))
+		addf(&e.For, "%s are tmpfs or shared memory (Shmem): an emptyDir of medium Memory, /dev/shm; files in it count though no process has them open", units.Size(m.Shmem))
 	}
 	return step
 }
@@ -170,19 +171,19 @@ func (f *Facts) memoryHolders() []holder {
 	var out []holder
 	for _, g := range seen.Memory {
 		h := f.groupHolder(g.Path, g.Owner)
-		h.share, h.brief = share(g.Current, total), h.name+" has "+capacity(g.Current)
-		h.line = fmt.Sprintf("%s, %s of all (working set)", h.brief, percent(h.share))
+		h.share, h.brief = share(g.Current, total), h.name+" has "+units.Size(g.Current)
+		h.line = fmt.Sprintf("%s, %s of all (working set)", h.brief, units.Percent(h.share))
 		switch {
 		case g.Max > 0:
-			h.line += ", of a limit of " + capacity(g.Max)
+			h.line += ", of a limit of " + units.Size(g.Max)
 		case g.PodUID != "":
 			h.line += ", and no limit for the whole pod"
 		}
 		switch most := g.Current/2 + 1; {
 		case g.Shmem >= most:
-			h.line += "; " + capacity(g.Shmem) + " are tmpfs or shared memory"
+			h.line += "; " + units.Size(g.Shmem) + " are tmpfs or shared memory"
 		case g.Files >= most:
-			h.line += "; " + capacity(g.Files) + " are pages of files, which the kernel can drop and the kubelet counts (kubernetes/kubernetes#43916)"
+			h.line += "; " + units.Size(g.Files) + " are pages of files, which the kernel can drop and the kubelet counts (kubernetes/kubernetes#43916)"
 		}
 		if safeDir(g.Dir) {
 			h.show = NextStep{
@@ -194,8 +195,8 @@ func (f *Facts) memoryHolders() []holder {
 	}
 	for _, p := range seen.Resident {
 		h := f.processHolder(p.PID, p.Name, p.Owner)
-		h.share, h.brief = share(p.Bytes, total), h.name+" has "+capacity(p.Bytes)
-		h.line = fmt.Sprintf("%s, %s of all (RSS)", h.brief, percent(h.share))
+		h.share, h.brief = share(p.Bytes, total), h.name+" has "+units.Size(p.Bytes)
+		h.line = fmt.Sprintf("%s, %s of all (RSS)", h.brief, units.Percent(h.share))
 		h.show = NextStep{
 			Command: fmt.Sprintf("grep -E '^(Name|VmRSS|RssAnon|RssShmem|VmSwap|Threads)' /proc/%d/status", p.PID),
 			Why:     "Does " + h.name + " grow? Look twice.",
@@ -213,7 +214,7 @@ func (f *Facts) stalledGroups() []holder {
 			continue
 		}
 		h := f.groupHolder(g.Path, g.Owner)
-		h.share, h.brief = 1, fmt.Sprintf("it is %s, where nothing ran in %.0f %%", h.name, g.Full.Avg10)
+		h.share, h.brief = 1, fmt.Sprintf("it is %s, where nothing ran in %.0f%%", h.name, g.Full.Avg10)
 		h.line = fmt.Sprintf("for want of memory nothing ran in %s in %s (memory.pressure)", h.name, pressure(g.Full))
 		if safeDir(g.Dir) {
 			h.show = NextStep{

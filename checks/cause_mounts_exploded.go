@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+
+	"github.com/kdiag/kdiag/checks/units"
 )
 
 func mountsExploded() Definition {
@@ -53,17 +55,17 @@ func recogniseMountsExploded(f *Facts) *Cause {
 	if t.Total >= l.MountsCritical {
 		severity = Critical
 	}
-	addf(&e.For, "%s in the host's table, %s of them below the kubelet's folder", count(t.Total, "mount"), number(t.Kubelet))
+	addf(&e.For, "%s in the host's table, %s of them below the kubelet's folder", units.Count(t.Total, "mount"), units.Number(t.Kubelet))
 	types := slices.SortedFunc(maps.Keys(t.ByType), func(a, b string) int {
 		return cmp.Or(cmp.Compare(t.ByType[b], t.ByType[a]), cmp.Compare(a, b))
 	})
 	for _, name := range types[:min(len(types), topHeaps)] {
-		addf(&e.For, "%s of type %s", number(t.ByType[name]), or(clean(name), "unknown"))
+		addf(&e.For, "%s of type %s", units.Number(t.ByType[name]), or(clean(name), "unknown"))
 	}
 	if s := f.seen().Systemd.Value; s.Answered && s.Took < l.SlowSystemd {
-		addf(&e.Against, "systemd answers within %s", duration(s.Took))
+		addf(&e.Against, "systemd answers within %s", units.Duration(s.Took))
 	}
-	summary := fmt.Sprintf("%s: a full node has one to two thousand", count(t.Total, "mount"))
+	summary := fmt.Sprintf("%s: a full node has one to two thousand", units.Count(t.Total, "mount"))
 	if t.Kubelet > t.Total/2 {
 		summary += "; most are below the kubelet's folder"
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/kdiag/kdiag/checks/kubelet"
+	"github.com/kdiag/kdiag/checks/units"
 )
 
 func networkNotReady() Definition {
@@ -52,7 +53,7 @@ func recogniseNetworkNotReady(f *Facts) *Cause {
 		return nil // an empty Status says nothing about the network: RuntimeNotReady
 	case !ok:
 		addf(&e.For, "Status answered with %s and none of them is NetworkReady; the kubelet takes that for not ready",
-			count(len(status.Conditions), "condition"))
+			units.Count(len(status.Conditions), "condition"))
 		summary, step = fmt.Sprintf("%s does not report NetworkReady", f.daemon().Label), Strong
 	case condition.Status:
 		return nil
@@ -122,18 +123,18 @@ func (f *Facts) cniEvidence(e *Evidence) string {
 		addf(&e.For, "%s", clean(n.Problem))
 		return "no configuration is in " + clean(n.ConfDir)
 	case f.passedOver(n):
-		addf(&e.For, "%s cannot be used: CRI-O passes over it and tries %s", clean(n.File), clean(joined(head(n.Others, topHeaps))))
+		addf(&e.For, "%s cannot be used: CRI-O passes over it and tries %s", clean(n.File), clean(units.List(head(n.Others, topHeaps))))
 	case n.Problem != "":
 		addf(&e.For, "no configuration in %s can be used: %s", clean(n.ConfDir), clean(n.Problem))
 		return "no configuration in " + clean(n.ConfDir) + " can be used"
 	case len(n.Missing) > 0:
-		plugins := clean(joined(head(n.Missing, topHeaps)))
+		plugins := clean(units.List(head(n.Missing, topHeaps)))
 		addf(&e.For, "%s needs %s, which %s not in %s", clean(n.File), plugins, verb(len(n.Missing), "is", "are"), clean(strings.Join(n.BinDirs, " or ")))
 		return "the plugin " + clean(n.Missing[0]) + " is not there"
 	case look.OK && n.File != "" && len(n.BinDirs) == 0:
 		addf(&e.Missing, "the plugins that %s names: none of their usual folders is there", clean(n.File))
 	case look.OK && n.File != "":
-		addf(&e.For, "the configuration %s and its plugins (%s) are there: what is wrong is behind them", clean(n.File), clean(joined(head(n.Plugins, maxRelated))))
+		addf(&e.For, "the configuration %s and its plugins (%s) are there: what is wrong is behind them", clean(n.File), clean(units.List(head(n.Plugins, maxRelated))))
 	}
 	return ""
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kdiag/kdiag/checks/units"
 	"github.com/kdiag/kdiag/journal/signature"
 )
 
@@ -156,19 +157,19 @@ func recogniseOOMKilled(f *Facts) *Cause {
 	switch {
 	case len(victims) > 0:
 		severity, step = Critical, Certain
-		summary = "the kernel killed " + joined(head(victims, topHeaps)) + " for want of memory"
-		addf(&e.For, "among the victims of the OOM killer: %s", joined(head(victims, maxRelated)))
+		summary = "the kernel killed " + units.List(head(victims, topHeaps)) + " for want of memory"
+		addf(&e.For, "among the victims of the OOM killer: %s", units.List(head(victims, maxRelated)))
 	case global:
 		summary = "the node ran out of memory, and the kernel killed " + f.victimsLine()
 	default:
-		summary = fmt.Sprintf("the kernel killed for memory %s in the last %s: %s", times(kills), minutes(f.journalWindow()), f.victimsLine())
+		summary = fmt.Sprintf("the kernel killed for memory %s in the last %s: %s", units.Times(kills), units.Duration(f.journalWindow()), f.victimsLine())
 		addf(&e.Against, "none of the victims is the runtime, the kubelet or a shim")
 	}
 	if last := f.lastOf(signature.OOMKill, signature.UnitOOMKilled); last != nil {
 		summary += ", last at " + f.clock(*last)
 	}
 	if kills > 0 {
-		addf(&e.For, "%s in the last %s: %s", count(kills, "kill"), minutes(f.journalWindow()), f.victimsLine())
+		addf(&e.For, "%s in the last %s: %s", units.Count(kills, "kill"), units.Duration(f.journalWindow()), f.victimsLine())
 	}
 	if global {
 		addf(&e.For, "memory was short on the whole node, not only in one cgroup")
@@ -190,7 +191,7 @@ func recogniseOOMKilled(f *Facts) *Cause {
 func (f *Facts) memoryNow(e *Evidence) {
 	n := f.seen()
 	if m := n.Memory; m.OK && m.Value.Total > 0 {
-		addf(&e.For, "now %s of %s are available", capacity(m.Value.Available), capacity(m.Value.Total))
+		addf(&e.For, "now %s of %s are available", units.Size(m.Value.Available), units.Size(m.Value.Total))
 	}
 	p := n.Pressure.Value.Memory
 	switch {
@@ -214,9 +215,9 @@ func (f *Facts) victimsLine() string {
 		names = append(names, v.label())
 	}
 	if more := len(all) - len(names); more > 0 {
-		names = append(names, count(more, "other"))
+		names = append(names, units.Count(more, "other"))
 	}
-	return or(joined(names), "processes that the log does not name")
+	return or(units.List(names), "processes that the log does not name")
 }
 
 // taskSubjects names tasks as culprits, those first that the node cannot do without.

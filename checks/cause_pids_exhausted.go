@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/kdiag/kdiag/checks/host"
+	"github.com/kdiag/kdiag/checks/units"
 	"github.com/kdiag/kdiag/journal/signature"
 )
 
@@ -106,7 +107,7 @@ func recognisePIDsExhausted(f *Facts) *Cause {
 	for _, l := range limits[:min(len(limits), maxRelated)] {
 		addf(&e.For, "%s", l.line)
 		if l.group.Events > 0 {
-			addf(&e.For, "the kernel refused %s there so far", count(int(min(l.group.Events, 1<<31)), "fork"))
+			addf(&e.For, "the kernel refused %s there so far", units.Count(int(min(l.group.Events, 1<<31)), "fork"))
 		}
 		if !l.pod && l.share >= f.nodeLimits().LimitCritical {
 			severity = Critical
@@ -115,7 +116,7 @@ func recognisePIDsExhausted(f *Facts) *Cause {
 	zombies := f.seen().Tasks.Value
 	parents := zombies.ZombiesByParent
 	if zombies.Zombies >= f.nodeLimits().Zombies && len(parents) > 0 {
-		addf(&e.For, "%s; %s are children of %s (pid %d)%s", count(zombies.Zombies, "zombie"), number(parents[0].Count), clean(parents[0].Name), parents[0].PID, f.of(parents[0].Owner))
+		addf(&e.For, "%s; %s are children of %s (pid %d)%s", units.Count(zombies.Zombies, "zombie"), units.Number(parents[0].Count), clean(parents[0].Name), parents[0].PID, f.of(parents[0].Owner))
 	}
 	holders := f.pidHolders(main)
 	f.addHolderLines(&e, holders, main.group.Path == "", "the processes and threads")
@@ -148,11 +149,11 @@ func (f *Facts) pidHolders(l pidLimit) []holder {
 	var out []holder
 	for _, g := range seen.PIDs {
 		h := f.groupHolder(g.Path, g.Owner)
-		h.share, h.brief = share(g.Current, l.there), fmt.Sprintf("%s has %s of them", h.name, quantity(g.Current))
-		h.line = fmt.Sprintf("%s, %s", h.brief, percent(h.share))
+		h.share, h.brief = share(g.Current, l.there), fmt.Sprintf("%s has %s of them", h.name, units.Number(g.Current))
+		h.line = fmt.Sprintf("%s, %s", h.brief, units.Percent(h.share))
 		switch {
 		case g.Max > 0:
-			h.line += ", and a limit of " + quantity(g.Max)
+			h.line += ", and a limit of " + units.Number(g.Max)
 		case g.PodUID != "":
 			h.line += ", and no limit"
 		}
@@ -172,26 +173,26 @@ func (f *Facts) pidHolders(l pidLimit) []holder {
 // crowdHolder describes the processes of one name: one with many threads, the children of one parent, or a fork bomb.
 func (f *Facts) crowdHolder(c host.Crowd, all uint64) holder {
 	name, threads := clean(c.Name), uint64(max(c.Threads, 0))
-	part := percent(share(threads, all))
+	part := units.Percent(share(threads, all))
 	var h holder
 	switch {
 	case c.Processes == 1:
 		h = f.processHolder(c.PID, c.Name, c.Owner)
-		h.line = fmt.Sprintf("%s has %s, %s", h.name, count(c.Threads, "thread"), part)
+		h.line = fmt.Sprintf("%s has %s, %s", h.name, units.Count(c.Threads, "thread"), part)
 		h.show = NextStep{
 			Command: fmt.Sprintf("ps -L -o comm= -p %d | sort | uniq -c | sort -rn | head -n 10", c.PID),
 			Why:     "Of which kind are the threads of " + h.name + "? They often have names of their own.",
 		}
 	case c.PID > 0:
 		h = f.processHolder(c.PID, c.Parent, c.Owner)
-		h.line = fmt.Sprintf("%s processes called %s have %s, %s; most are children of %s", number(c.Processes), name, count(c.Threads, "thread"), part, h.name)
+		h.line = fmt.Sprintf("%s processes called %s have %s, %s; most are children of %s", units.Number(c.Processes), name, units.Count(c.Threads, "thread"), part, h.name)
 		h.show = NextStep{
 			Command: fmt.Sprintf("ps -o pid,nlwp,stat,etime,comm --ppid %d | tail -n 15", c.PID),
 			Why:     "What has " + h.name + " started, and does it wait for them?",
 		}
 	default:
 		h = holder{name: "processes called " + name, subject: Subject{Kind: "Process", Name: name}}
-		h.line = fmt.Sprintf("%s processes called %s have %s, %s; no parent has most of them", number(c.Processes), name, count(c.Threads, "thread"), part)
+		h.line = fmt.Sprintf("%s processes called %s have %s, %s; no parent has most of them", units.Number(c.Processes), name, units.Count(c.Threads, "thread"), part)
 		if safe(c.Name) {
 			h.show = NextStep{
 				Command: "ps -o pid,ppid,nlwp,stat,etime -C " + c.Name + " | tail -n 15",

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/kdiag/kdiag/checks/units"
 	"github.com/kdiag/kdiag/journal"
 	"github.com/kdiag/kdiag/journal/signature"
 )
@@ -84,8 +85,8 @@ func recognisePLEGUnhealthy(f *Facts) *Cause {
 // plegNowSummary says what the anchors of the incident that goes on mean.
 func (f *Facts) plegNowSummary(now journal.Episode) string {
 	age := ""
-	if d := toDuration(now.MaxLastSeenSeconds); d > 0 {
-		age = ", up to " + duration(d)
+	if d := units.ToDuration(now.MaxLastSeenSeconds); d > 0 {
+		age = ", up to " + units.Duration(d)
 	}
 	_, fails := f.ongoing(f.retryPause(), signature.RelistFailed)
 	switch {
@@ -105,16 +106,16 @@ func (f *Facts) plegPastSummary(all []journal.Episode) string {
 	if len(all) == 1 {
 		return fmt.Sprintf("PLEG was not healthy from %s to %s, and is well now", f.clock(*last.Start), f.clock(*last.End))
 	}
-	return fmt.Sprintf("PLEG flaps: it was not healthy %s in the last %s, last until %s", times(len(all)), minutes(f.journalWindow()), f.clock(*last.End))
+	return fmt.Sprintf("PLEG flaps: it was not healthy %s in the last %s, last until %s", units.Times(len(all)), units.Duration(f.journalWindow()), f.clock(*last.End))
 }
 
 // plegDetails adds what the log holds beside the unhealthy lines of an incident.
 func (f *Facts) plegDetails(e *Evidence, last journal.Episode) {
 	if n := len(last.Stalls); n > 1 {
-		addf(&e.For, "%s one after the other: relists finish, and each takes too long", count(n, "stall"))
+		addf(&e.For, "%s one after the other: relists finish, and each takes too long", units.Count(n, "stall"))
 	}
-	if k := hungCalls(toDuration(last.MaxLastSeenSeconds), f.requestTimeout(), f.threshold()); k > 0 && (last.Recovered || len(last.Stalls) > 1) {
-		addf(&e.For, "the worst age is a little over %d x %s, the deadline of one call: %s hung, one after the other", k, minutes(f.requestTimeout()), count(k, "call"))
+	if k := hungCalls(units.ToDuration(last.MaxLastSeenSeconds), f.requestTimeout(), f.threshold()); k > 0 && (last.Recovered || len(last.Stalls) > 1) {
+		addf(&e.For, "the worst age is a little over %d x %s, the deadline of one call: %s hung, one after the other", k, units.Duration(f.requestTimeout()), units.Count(k, "call"))
 	}
 	if last.Flaps > 1 {
 		addf(&e.For, "it returns at a regular interval; this was the %s time", ordinal(last.Flaps))
@@ -156,7 +157,7 @@ func ordinal(n int) string {
 			suffix = "rd"
 		}
 	}
-	return number(n) + suffix
+	return units.Number(n) + suffix
 }
 
 // culpritSubject is an object that the log names.

@@ -3,6 +3,8 @@ package checks
 import (
 	"fmt"
 	"time"
+
+	"github.com/kdiag/kdiag/checks/units"
 )
 
 func relistOverloaded() Definition {
@@ -61,17 +63,17 @@ func recogniseRelistOverloaded(f *Facts) *Cause {
 	switch {
 	case now > limit:
 		severity, step = Critical, Certain
-		summary = fmt.Sprintf("one relist of the kubelet takes %s now, over the threshold of %s", duration(now), minutes(limit))
+		summary = fmt.Sprintf("one relist of the kubelet takes %s now, over the threshold of %s", units.Duration(now), units.Duration(limit))
 	case age > limit:
 		severity, step = Critical, Certain
 		summary = fmt.Sprintf("one relist of the kubelet takes %s now; until the next one's lists are in, PLEG was last seen active %s ago, over the threshold of %s",
-			duration(now), duration(age), minutes(limit))
+			units.Duration(now), units.Duration(age), units.Duration(limit))
 	case now >= near:
-		summary = fmt.Sprintf("one relist of the kubelet takes %s now, %s of the threshold", duration(now), percent(ratio(now, limit)))
+		summary = fmt.Sprintf("one relist of the kubelet takes %s now, %s of the threshold", units.Duration(now), units.Percent(ratio(now, limit)))
 	case churn >= near:
-		summary = fmt.Sprintf("when a tenth of the pods change at once, one relist takes %s: %s of the threshold", duration(churn), percent(ratio(churn, limit)))
+		summary = fmt.Sprintf("when a tenth of the pods change at once, one relist takes %s: %s of the threshold", units.Duration(churn), units.Percent(ratio(churn, limit)))
 	default:
-		summary = fmt.Sprintf("after a restart of the kubelet, the first relist takes %s: %s of the threshold", duration(cold), percent(ratio(cold, limit)))
+		summary = fmt.Sprintf("after a restart of the kubelet, the first relist takes %s: %s of the threshold", units.Duration(cold), units.Percent(ratio(cold, limit)))
 	}
 	e := f.overloadEvidence(now, near)
 	switch {
@@ -80,7 +82,7 @@ func recogniseRelistOverloaded(f *Facts) *Cause {
 	case age > limit:
 		f.hearCalm(&e)
 	case now < near: // why the node is NotReady now is another question
-		summary = fmt.Sprintf("not now, when a relist takes %s: %s", duration(now), summary)
+		summary = fmt.Sprintf("not now, when a relist takes %s: %s", units.Duration(now), summary)
 	}
 	c := newCause(codeRelistOverloaded, severity, step, summary, e)
 	c.Subject = &Subject{Kind: "RPC", Name: "ContainerStatus"}
@@ -93,7 +95,7 @@ func optional(s *float64) time.Duration {
 	if s == nil {
 		return 0
 	}
-	return toDuration(*s)
+	return units.ToDuration(*s)
 }
 
 func ratio(a, b time.Duration) float64 { return float64(a) / float64(max(b, 1)) }
@@ -102,12 +104,12 @@ func (f *Facts) overloadEvidence(now, near time.Duration) Evidence {
 	var e Evidence
 	// The median times the number would leave out the slow calls, which are most of the time on a busy disk.
 	if n, cold := f.objects(), optional(f.Summary.ColdSeconds); n > 0 && cold > 0 {
-		addf(&e.For, "%s, inspected one after the other at %s each on average, make %s", count(n, "object"), duration(cold/time.Duration(n)), duration(cold))
+		addf(&e.For, "%s, inspected one after the other at %s each on average, make %s", units.Count(n, "object"), units.Duration(cold/time.Duration(n)), units.Duration(cold))
 	}
 	f.addProjection(&e)
 	addf(&e.For, "no call hung: the time is the sum of many, not one")
 	if now < near {
-		addf(&e.Against, "now, with few pods changing, a relist takes %s: this does not make PLEG unhealthy at the moment", duration(now))
+		addf(&e.Against, "now, with few pods changing, a relist takes %s: this does not make PLEG unhealthy at the moment", units.Duration(now))
 	}
 	f.missingKubelet(&e)
 	f.missingSweep(&e)

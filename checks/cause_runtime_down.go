@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/kdiag/kdiag/checks/host"
+	"github.com/kdiag/kdiag/checks/units"
 	"github.com/kdiag/kdiag/crictl"
 )
 
@@ -133,7 +134,7 @@ func (f *Facts) orphanedShims() int {
 }
 
 func (f *Facts) shimsWithout(n int) string {
-	return fmt.Sprintf("%s %s without a daemon", count(n, "shim"), verb(n, "runs", "run"))
+	return fmt.Sprintf("%s %s without a daemon", units.Count(n, "shim"), verb(n, "runs", "run"))
 }
 
 // keepsKubeletDown reports whether a kubelet that starts finds no runtime, and ends itself at once.

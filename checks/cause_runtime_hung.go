@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/kdiag/kdiag/checks/host"
+	"github.com/kdiag/kdiag/checks/units"
 )
 
 func runtimeHung() Definition {
@@ -77,7 +78,7 @@ func (f *Facts) hungEvidence(how hang) Evidence {
 	connect := f.Measurement.Connect
 	switch how {
 	case hangSilent:
-		line := fmt.Sprintf("the socket accepts connections, but no HTTP/2 frame came in %s", duration(connect.Elapsed))
+		line := fmt.Sprintf("the socket accepts connections, but no HTTP/2 frame came in %s", units.Duration(connect.Elapsed))
 		if f.impostor() == nil {
 			line += ": no code runs behind it"
 		}
@@ -87,11 +88,11 @@ func (f *Facts) hungEvidence(how hang) Evidence {
 	case hangAll:
 		switch p := f.daemon().Process; {
 		case f.impatient():
-			addf(&e.For, "the transport answers in %s, no RPC that needs the runtime's state does within %s", duration(connect.Elapsed), duration(f.rpcTimeout()))
+			addf(&e.For, "the transport answers in %s, no RPC that needs the runtime's state does within %s", units.Duration(connect.Elapsed), units.Duration(f.rpcTimeout()))
 		case p == nil || !isStopped(p) && !isUninterruptible(p):
-			addf(&e.For, "the transport answers in %s, RPCs do not: deadlocked, not stopped", duration(connect.Elapsed))
+			addf(&e.For, "the transport answers in %s, RPCs do not: deadlocked, not stopped", units.Duration(connect.Elapsed))
 		case isUninterruptible(p):
-			addf(&e.For, "the transport answers in %s, RPCs do not: some of its threads still run", duration(connect.Elapsed))
+			addf(&e.For, "the transport answers in %s, RPCs do not: some of its threads still run", units.Duration(connect.Elapsed))
 		}
 		f.addCalls(&e.For, isHanging, rpcStatus, rpcSandboxes, rpcContainers, rpcImages, rpcImageFs, rpcVersion)
 		if r := f.rpc(rpcVersion); r.Outcome.alive() {
@@ -99,16 +100,16 @@ func (f *Facts) hungEvidence(how hang) Evidence {
 		}
 	case hangMidway:
 		if s, ok := f.silence(); ok {
-			addf(&e.For, "it answered at first; then %s in a row hung and nothing was answered for %s", count(s.Hung, "call"), duration(s.For))
+			addf(&e.For, "it answered at first; then %s in a row hung and nothing was answered for %s", units.Count(s.Hung, "call"), units.Duration(s.For))
 		}
 		if f.stoppedForGood() {
 			pulse := f.Measurement.Pulses[len(f.Measurement.Pulses)-1]
-			addf(&e.For, "Version, which needs no lock and was answered at first, did not answer in %s when it was asked again", duration(pulse.Elapsed))
+			addf(&e.For, "Version, which needs no lock and was answered at first, did not answer in %s when it was asked again", units.Duration(pulse.Elapsed))
 		}
 	case hangMost:
 		all, hungs := f.inspections(), f.inspectionsThat(isHung)
-		addf(&e.For, "%s of %s status calls did not answer in %s, in %s", number(len(hungs)), number(len(all)),
-			duration(hungs[0].Call.Elapsed), count(podsOf(hungs), "pod"))
+		addf(&e.For, "%s of %s status calls did not answer in %s, in %s", units.Number(len(hungs)), units.Number(len(all)),
+			units.Duration(hungs[0].Call.Elapsed), units.Count(podsOf(hungs), "pod"))
 		f.addCalls(&e.For, isAlive, rpcSandboxes, rpcContainers)
 		if len(hungs) == len(all) {
 			addf(&e.For, "lists are answered from memory; what is below it answers for no object that was asked")
@@ -139,7 +140,7 @@ func (f *Facts) hungSummary(how hang, d daemon) (string, float64) {
 		if f.impatient() {
 			why = "hung, or only slower than that"
 		}
-		return fmt.Sprintf("%s accepts connections, but %s its deadline of %s: %s", d.Label, which, duration(f.rpcTimeout()), why), Certain
+		return fmt.Sprintf("%s accepts connections, but %s its deadline of %s: %s", d.Label, which, units.Duration(f.rpcTimeout()), why), Certain
 	case how == hangMidway:
 		return fmt.Sprintf("%s stopped answering while it was measured", d.Label), Strong
 	case how == hangBacklog:
@@ -183,7 +184,7 @@ func (f *Facts) longRunning(e *Evidence) []Subject {
 	old := append(f.oldProcesses(host.RoleOCI, longOCI), f.oldProcesses(host.RoleCNI, f.cniTooLong())...)
 	var subjects []Subject
 	for _, p := range old[:min(len(old), maxRelated)] {
-		addf(&e.For, "%s has been at work for %s (%s): a lock may be held for it", processLabel(p), minutes(f.age(p)), stateOf(p))
+		addf(&e.For, "%s has been at work for %s (%s): a lock may be held for it", processLabel(p), units.Duration(f.age(p)), stateOf(p))
 		subjects = append(subjects, f.processSubject(p))
 	}
 	return subjects

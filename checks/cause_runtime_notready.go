@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/kdiag/kdiag/checks/units"
 	"github.com/kdiag/kdiag/crictl"
 )
 
@@ -72,7 +73,7 @@ func (f *Facts) notInitialised() *Cause {
 	}
 	var e Evidence
 	addf(&e.For, "%s", callLine(call))
-	addf(&e.For, "calls are refused in %s with a message of its own: it is starting, not hung", duration(call.Elapsed))
+	addf(&e.For, "calls are refused in %s with a message of its own: it is starting, not hung", units.Duration(call.Elapsed))
 	return newCause(codeRuntimeNotReady, Critical, raised(Certain, f.hearDown(&e)),
 		fmt.Sprintf("%s is starting: it serves its socket but has not loaded its state yet", f.daemon().Label), e)
 }
@@ -88,7 +89,7 @@ func (f *Facts) conditionFalse() *Cause {
 	switch {
 	case !ok:
 		addf(&e.For, "Status answered with %s and none of them is RuntimeReady; the kubelet takes that for not ready",
-			count(len(status.Conditions), "condition"))
+			units.Count(len(status.Conditions), "condition"))
 		return newCause(codeRuntimeNotReady, Critical, raised(Strong, f.hearDown(&e)), fmt.Sprintf("%s does not report RuntimeReady", f.daemon().Label), e)
 	case condition.Status:
 		return nil
@@ -128,7 +129,7 @@ func (f *Facts) erring() *Cause {
 		step = raised(step, f.hearDown(&e))
 	}
 	return newCause(codeRuntimeNotReady, severity, step,
-		fmt.Sprintf("%s answers %s with an error", f.daemon().Label, joined(names)), e)
+		fmt.Sprintf("%s answers %s with an error", f.daemon().Label, units.List(names)), e)
 }
 
 // unsteady recognises a runtime that fails on and off while it is measured, as one does that is restarted: lists that
@@ -146,12 +147,12 @@ func (f *Facts) unsteady() *Cause {
 			continue
 		}
 		fails, calls = fails+r.failedCalls(), calls+len(r.Calls)
-		addf(&e.For, "%s of %s failed, later ones were answered: %s", number(r.failedCalls()), count(len(r.Calls), name+" call"), callLine(r.Calls[i]))
+		addf(&e.For, "%s of %s failed, later ones were answered: %s", units.Number(r.failedCalls()), units.Count(len(r.Calls), name+" call"), callLine(r.Calls[i]))
 	}
 	refused, all := f.inspectionsThat(isRefused), len(f.inspections())
 	if len(refused) > 0 {
 		fails, calls = fails+len(refused), calls+all
-		addf(&e.For, "%s of %s failed, as without a runtime or with one that is starting: %s", number(len(refused)), count(all, "status call"),
+		addf(&e.For, "%s of %s failed, as without a runtime or with one that is starting: %s", units.Number(len(refused)), units.Count(all, "status call"),
 			callLine(refused[0].Call))
 	}
 	switch {
@@ -163,7 +164,7 @@ func (f *Facts) unsteady() *Cause {
 	}
 	addf(&e.Against, "other calls are answered")
 	return newCause(codeRuntimeNotReady, Warning, Strong,
-		fmt.Sprintf("%s failed %s of %s while it was measured: restarted?", f.daemon().Label, number(fails), count(calls, "call")), e)
+		fmt.Sprintf("%s failed %s of %s while it was measured: restarted?", f.daemon().Label, units.Number(fails), units.Count(calls, "call")), e)
 }
 
 // answersAfter reports whether a call that was made after a moment was answered.

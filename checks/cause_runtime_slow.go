@@ -3,6 +3,8 @@ package checks
 import (
 	"fmt"
 	"time"
+
+	"github.com/kdiag/kdiag/checks/units"
 )
 
 // Sizes from which a list's time may be its size's: 5,000 exited containers come in 38 ms (docs/bench), 8 microseconds each.
@@ -84,13 +86,13 @@ func (f *Facts) listMedian() (time.Duration, bool) {
 	if f.Summary == nil || f.Summary.List == nil || f.Summary.List.P50Seconds == nil {
 		return 0, false
 	}
-	return toDuration(*f.Summary.List.P50Seconds), true
+	return units.ToDuration(*f.Summary.List.P50Seconds), true
 }
 
 // statusMedian returns the median time of one answered status call.
 func (f *Facts) statusMedian() (time.Duration, bool) {
 	if s := f.sweepSummary(); s != nil && s.P50Seconds != nil {
-		return toDuration(*s.P50Seconds), true
+		return units.ToDuration(*s.P50Seconds), true
 	}
 	return 0, false
 }
@@ -134,30 +136,30 @@ func (f *Facts) slowSummary(list time.Duration, slowList bool, status time.Durat
 	switch {
 	case f.crawls():
 		d, _ := f.rpc(rpcVersion).fastest()
-		return fmt.Sprintf("%s crawls: Version took %s, and nothing else came within %s", name, duration(d), duration(f.rpcTimeout()))
+		return fmt.Sprintf("%s crawls: Version took %s, and nothing else came within %s", name, units.Duration(d), units.Duration(f.rpcTimeout()))
 	case stall:
 		return fmt.Sprintf("%s stops answering for seconds at a time and then goes on", name)
 	case slowList && slowStatus:
-		return fmt.Sprintf("%s answers, but slowly: %s for the two lists, %s for one status call", name, duration(list), duration(status))
+		return fmt.Sprintf("%s answers, but slowly: %s for the two lists, %s for one status call", name, units.Duration(list), units.Duration(status))
 	case slowStatus:
-		return fmt.Sprintf("%s answers, but slowly: %s for one status call in the median", name, duration(status))
+		return fmt.Sprintf("%s answers, but slowly: %s for one status call in the median", name, units.Duration(status))
 	}
-	return fmt.Sprintf("%s answers, but slowly: %s for the two lists of one relist", name, duration(list))
+	return fmt.Sprintf("%s answers, but slowly: %s for the two lists of one relist", name, units.Duration(list))
 }
 
 func (f *Facts) slowEvidence(list time.Duration, slowList bool, status time.Duration, slowStatus bool) Evidence {
 	var e Evidence
 	if n := f.objects(); slowList {
-		line := fmt.Sprintf("the two lists of one relist take %s in the median", duration(list))
+		line := fmt.Sprintf("the two lists of one relist take %s in the median", units.Duration(list))
 		if n > 0 && n < manyObjects {
-			line += fmt.Sprintf(" for %s: that is never size, but a lock, the disk or the CPU", count(n, "object"))
+			line += fmt.Sprintf(" for %s: that is never size, but a lock, the disk or the CPU", units.Count(n, "object"))
 		} else if n > 0 {
-			line += fmt.Sprintf(" for %s, %s each: more than size explains", count(n, "object"), duration(list/time.Duration(n)))
+			line += fmt.Sprintf(" for %s, %s each: more than size explains", units.Count(n, "object"), units.Duration(list/time.Duration(n)))
 		}
 		e.For = append(e.For, line)
 	}
 	if slowStatus {
-		addf(&e.For, "one status call takes %s in the median", duration(status))
+		addf(&e.For, "one status call takes %s in the median", units.Duration(status))
 	}
 	if f.crawls() {
 		f.addCalls(&e.For, isHanging, rpcStatus, rpcSandboxes, rpcContainers)
@@ -165,19 +167,19 @@ func (f *Facts) slowEvidence(list time.Duration, slowList bool, status time.Dura
 	}
 	for _, name := range []string{rpcSandboxes, rpcContainers} {
 		if r := f.rpc(name); r.Outcome == stalled {
-			addf(&e.For, "%s of %s did not answer within the deadline, the others did", number(r.hungCalls()), count(len(r.Calls), name+" call"))
+			addf(&e.For, "%s of %s did not answer within the deadline, the others did", units.Number(r.hungCalls()), units.Count(len(r.Calls), name+" call"))
 		}
 	}
 	if s, ok := f.silence(); ok && s.Recovered {
-		addf(&e.For, "nothing was answered for %s (%s hung), then calls were answered again", duration(s.For), count(s.Hung, "call"))
+		addf(&e.For, "nothing was answered for %s (%s hung), then calls were answered again", units.Duration(s.For), units.Count(s.Hung, "call"))
 	}
 	if r := f.rpc(rpcVersion); r.Outcome == hung && f.anyList() {
 		addf(&e.For, "%s, later calls were answered", callLine(r.last()))
 	}
 	if d, ok := f.rpc(rpcVersion).fastest(); ok && d >= f.Limits.SlowList/slowCompanyFactor {
-		addf(&e.For, "Version, which touches nothing but the CPU, took %s: the daemon hardly gets to run", duration(d))
+		addf(&e.For, "Version, which touches nothing but the CPU, took %s: the daemon hardly gets to run", units.Duration(d))
 	} else if ok && !f.stalls() {
-		addf(&e.Against, "Version took %s: the daemon itself gets to run", duration(d))
+		addf(&e.Against, "Version took %s: the daemon itself gets to run", units.Duration(d))
 	}
 	f.addProjection(&e)
 	return e
@@ -189,14 +191,14 @@ func (f *Facts) addProjection(e *Evidence) {
 	if s == nil || s.ProjectedSeconds == nil {
 		return
 	}
-	line := fmt.Sprintf("one relist of the kubelet would take %s now", seconds(*s.ProjectedSeconds))
+	line := fmt.Sprintf("one relist of the kubelet would take %s now", units.Seconds(*s.ProjectedSeconds))
 	if s.ChurnSeconds != nil {
-		line += fmt.Sprintf(", %s in a rollout", seconds(*s.ChurnSeconds))
+		line += fmt.Sprintf(", %s in a rollout", units.Seconds(*s.ChurnSeconds))
 	}
 	if s.ColdSeconds != nil {
-		line += fmt.Sprintf(", %s after a kubelet restart", seconds(*s.ColdSeconds))
+		line += fmt.Sprintf(", %s after a kubelet restart", units.Seconds(*s.ColdSeconds))
 	}
-	addf(&e.For, "%s; the threshold is %s", line, minutes(f.threshold()))
+	addf(&e.For, "%s; the threshold is %s", line, units.Duration(f.threshold()))
 }
 
 func (f *Facts) stepsWhenSlow() []NextStep {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/kdiag/kdiag/checks/host"
+	"github.com/kdiag/kdiag/checks/units"
 	"github.com/kdiag/kdiag/crictl"
 	"github.com/kdiag/kdiag/journal/signature"
 )
@@ -190,7 +191,7 @@ func recogniseShimStuck(f *Facts) *Cause {
 		addf(&e.Missing, "whether %s this runtime's: its lists, to compare with, do not tell", verb(len(stopped), "that shim is", "those shims are"))
 	}
 	for _, p := range gap.Orphans {
-		addf(&e.For, "%s has been running for %s for %s, which the runtime does not list; calls about it fail", processLabel(p), minutes(f.age(p)), shortID(p.ObjectID))
+		addf(&e.For, "%s has been running for %s for %s, which the runtime does not list; calls about it fail", processLabel(p), units.Duration(f.age(p)), shortID(p.ObjectID))
 		subjects = append(subjects, f.shimSubject(p))
 	}
 	for _, s := range gap.Shimless {
@@ -211,7 +212,7 @@ func recogniseShimStuck(f *Facts) *Cause {
 		return nil
 	}
 	if n := len(subjects) - 1; n > 0 {
-		summary += fmt.Sprintf("; %s more", count(n, "shim"))
+		summary += fmt.Sprintf("; %s more", units.Count(n, "shim"))
 	}
 	e.For = head(e.For, maxRelated)
 	if len(stopped) == 0 {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/kdiag/kdiag/checks/host"
+	"github.com/kdiag/kdiag/checks/units"
 )
 
 func systemdWedged() Definition {
@@ -83,27 +84,27 @@ func recogniseSystemdWedged(f *Facts) *Cause {
 	case f.systemdSilent():
 		severity = Critical
 		summary = "systemd does not answer over D-Bus"
-		addf(&e.For, "systemd did not answer in %s", duration(max(s.Took, look.Took)))
+		addf(&e.For, "systemd did not answer in %s", units.Duration(max(s.Took, look.Took)))
 	case f.busSilent():
 		severity = Critical
 		summary = "the message bus (D-Bus) does not answer, by which containers are started; systemd itself does"
-		addf(&e.For, "systemd answered in %s on its own socket, and over the system bus it did not", duration(s.Took))
+		addf(&e.For, "systemd answered in %s on its own socket, and over the system bus it did not", units.Duration(s.Took))
 	case f.systemdSlow():
-		summary = "systemd takes " + duration(s.Took) + " for an answer over D-Bus"
-		addf(&e.For, "systemd answered in %s; milliseconds are usual", duration(s.Took))
+		summary = "systemd takes " + units.Duration(s.Took) + " for an answer over D-Bus"
+		addf(&e.For, "systemd answered in %s; milliseconds are usual", units.Duration(s.Took))
 	case f.unitsLeak():
-		summary = fmt.Sprintf("systemd has not forgotten %s that are over: each of its steps goes through them", count(s.Inactive, "unit"))
+		summary = fmt.Sprintf("systemd has not forgotten %s that are over: each of its steps goes through them", units.Count(s.Inactive, "unit"))
 	case f.jobsWait():
 		step = Strong
-		summary = fmt.Sprintf("systemd is behind: %s wait", count(s.Jobs, "job"))
+		summary = fmt.Sprintf("systemd is behind: %s wait", units.Count(s.Jobs, "job"))
 	default:
 		return nil
 	}
 	if f.unitsLeak() {
-		addf(&e.For, "%s of %s are loaded, inactive and dead: they leak", number(s.Inactive), count(s.Units, "unit"))
+		addf(&e.For, "%s of %s are loaded, inactive and dead: they leak", units.Number(s.Inactive), units.Count(s.Units, "unit"))
 	}
 	if f.jobsWait() {
-		addf(&e.For, "%s wait to be run", count(s.Jobs, "job"))
+		addf(&e.For, "%s wait to be run", units.Count(s.Jobs, "job"))
 	}
 	switch f.systemdDriver() {
 	case "systemd":
@@ -115,7 +116,7 @@ func recogniseSystemdWedged(f *Facts) *Cause {
 		addf(&e.Missing, "whether containers get their control groups from systemd: the cgroup driver is not known")
 	}
 	for _, p := range f.oldProcesses(host.RoleOCI, longOCI)[:min(len(f.oldProcesses(host.RoleOCI, longOCI)), topHeaps)] {
-		addf(&e.For, "%s has been at work for %s (%s)", processLabel(p), minutes(f.age(p)), stateOf(p))
+		addf(&e.For, "%s has been at work for %s (%s)", processLabel(p), units.Duration(f.age(p)), stateOf(p))
 	}
 	c := newCause(codeSystemdWedged, severity, step, summary, e)
 	c.Subject = &Subject{Kind: "Process", ID: "1", Name: "systemd"}

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/kdiag/kdiag/checks/host"
+	"github.com/kdiag/kdiag/checks/units"
 	"github.com/kdiag/kdiag/plegbench"
 )
 
@@ -61,7 +62,7 @@ func (f *Facts) witness(t host.BlockedTask) string {
 	}
 	for _, p := range f.oldProcesses(host.RoleOCI, longOCI) {
 		if p.PID == t.PID {
-			return "it should have ended after a second or two, and has been at work for " + minutes(f.age(p))
+			return "it should have ended after a second or two, and has been at work for " + units.Duration(f.age(p))
 		}
 	}
 	return ""
@@ -132,7 +133,7 @@ func recogniseTaskStuck(f *Facts) *Cause {
 		f.addTaskLine(&e, t)
 	}
 	if more := len(stuck) - topHeaps; more > 0 {
-		addf(&e.For, "%s more", count(more, "task"))
+		addf(&e.For, "%s more", units.Count(more, "task"))
 	}
 	addf(&e.For, "it lasts: %s", f.witness(main))
 	for _, t := range stuck {
@@ -151,7 +152,7 @@ func recogniseTaskStuck(f *Facts) *Cause {
 	what := waitOf(main).String()
 	summary := fmt.Sprintf("%s is stuck in the kernel and waits for %s", f.taskName(main), what)
 	if n := len(stuck) - 1; n > 0 {
-		summary += fmt.Sprintf("; %s more", count(n, "task"))
+		summary += fmt.Sprintf("; %s more", units.Count(n, "task"))
 	}
 	c := newCause(codeTaskStuck, severity, step, summary, e)
 	for i, t := range stuck[:min(len(stuck), maxRelated+1)] {

@@ -2,6 +2,8 @@ package checks
 
 import (
 	"fmt"
+
+	"github.com/kdiag/kdiag/checks/units"
 )
 
 // topHeaps is how many of the largest heaps a report names.
@@ -66,7 +68,7 @@ func recogniseTooManyExited(f *Facts) *Cause {
 	case !f.hearsKubelet():
 		addf(&e.Missing, "why they were not removed: the kubelet's and the runtime's logs were not read")
 	case step == Certain:
-		addf(&e.Missing, "why they were not removed: the log of the last %s says nothing of it", minutes(f.journalWindow()))
+		addf(&e.Missing, "why they were not removed: the log of the last %s says nothing of it", units.Duration(f.journalWindow()))
 	}
 	cause := newCause(codeTooManyExited, severity, step, exitedSummary(c, manyExited), e)
 	cause.Subject, cause.Related = heapSubjects(c)
@@ -85,7 +87,7 @@ func (c census) newestOf() string {
 	if c.BeyondNewest == 0 && c.OldSandboxes == 0 {
 		return "each is the newest"
 	}
-	return fmt.Sprintf("each but %s is the newest", number(c.BeyondNewest+c.OldSandboxes))
+	return fmt.Sprintf("each but %s is the newest", units.Number(c.BeyondNewest+c.OldSandboxes))
 }
 
 // mostlyDead reports whether what no longer runs is most of what the runtime holds.
@@ -95,14 +97,14 @@ func (f *Facts) mostlyDead() bool {
 }
 
 func exitedSummary(c census, manyExited bool) string {
-	what := count(c.Exited, "exited container")
+	what := units.Count(c.Exited, "exited container")
 	heaps := c.Containers
 	if !manyExited {
-		what, heaps = verb(c.DeadSandboxes, "1 dead sandbox", number(c.DeadSandboxes)+" dead sandboxes"), c.Sandboxes
+		what, heaps = verb(c.DeadSandboxes, "1 dead sandbox", units.Number(c.DeadSandboxes)+" dead sandboxes"), c.Sandboxes
 	}
 	s := what + " pile up"
 	if len(heaps) > 0 && heaps[0].Count > 1 && heaps[0].Pod.Name != "" {
-		s += fmt.Sprintf(", %s of them of %s", number(heaps[0].Count), heaps[0].label())
+		s += fmt.Sprintf(", %s of them of %s", units.Number(heaps[0].Count), heaps[0].label())
 	}
 	if c.mostlyNewest() {
 		s += "; " + c.newestOf() + " of its pod and name"
@@ -114,18 +116,18 @@ func (f *Facts) exitedEvidence(c census, share float64) Evidence {
 	var e Evidence
 	running := ""
 	if f.Summary != nil && f.Summary.Containers != nil {
-		running = ", " + number(f.Summary.Containers.Running) + " running"
+		running = ", " + units.Number(f.Summary.Containers.Running) + " running"
 	}
-	addf(&e.For, "%s%s, %s dead sandboxes", count(c.Exited, "exited container"), running, number(c.DeadSandboxes))
+	addf(&e.For, "%s%s, %s dead sandboxes", units.Count(c.Exited, "exited container"), running, units.Number(c.DeadSandboxes))
 	var rubbish []string
 	if c.BeyondNewest > 0 {
-		rubbish = append(rubbish, count(c.BeyondNewest, "container")+" beyond the newest of their pod and name")
+		rubbish = append(rubbish, units.Count(c.BeyondNewest, "container")+" beyond the newest of their pod and name")
 	}
 	if c.OldSandboxes > 0 {
-		rubbish = append(rubbish, verb(c.OldSandboxes, "1 dead sandbox", number(c.OldSandboxes)+" dead sandboxes")+" beyond the newest of their pod")
+		rubbish = append(rubbish, verb(c.OldSandboxes, "1 dead sandbox", units.Number(c.OldSandboxes)+" dead sandboxes")+" beyond the newest of their pod")
 	}
 	if len(rubbish) > 0 {
-		addf(&e.For, "%s: the kubelet's own garbage collection would be allowed to remove them", joined(rubbish))
+		addf(&e.For, "%s: the kubelet's own garbage collection would be allowed to remove them", units.List(rubbish))
 	}
 	if c.mostlyNewest() {
 		addf(&e.For, "%s of its pod and name: records of completed pods still in the API, or of deleted pods whose removal fails", c.newestOf())
@@ -133,14 +135,14 @@ func (f *Facts) exitedEvidence(c census, share float64) Evidence {
 	}
 	for _, h := range c.Containers[:min(len(c.Containers), topHeaps)] {
 		if h.Count > 1 {
-			addf(&e.For, "%s of %s", count(h.Count, "exited container"), h.label())
+			addf(&e.For, "%s of %s", units.Count(h.Count, "exited container"), h.label())
 		}
 	}
 	if c.ExitedBytes > 0 {
-		addf(&e.For, "their entries fill %s of the kubelet's message limit of %s (%s)", percent(share), size(f.messageLimit()), size(c.ExitedBytes))
+		addf(&e.For, "their entries fill %s of the kubelet's message limit of %s (%s)", units.Percent(share), units.Size(f.messageLimit()), units.Size(c.ExitedBytes))
 	}
 	if c.LastHour > 0 {
-		addf(&e.For, "%s of them %s created in the last hour", number(c.LastHour), verb(c.LastHour, "was", "were"))
+		addf(&e.For, "%s of them %s created in the last hour", units.Number(c.LastHour), verb(c.LastHour, "was", "were"))
 	} else if c.Exited > 0 && len(c.Containers) > 0 {
 		addf(&e.Against, "none of them was created in the last hour: they do not grow now")
 	}
@@ -200,15 +202,15 @@ func (f *Facts) stepsWhenExited(c census) []NextStep {
 func (f *Facts) addCleanUp(s *steps, c census) {
 	var parts []string
 	if c.BeyondNewest > 0 {
-		parts = append(parts, count(c.BeyondNewest, "container"))
+		parts = append(parts, units.Count(c.BeyondNewest, "container"))
 	}
 	if c.OldSandboxes > 0 {
-		parts = append(parts, verb(c.OldSandboxes, "1 dead sandbox", number(c.OldSandboxes)+" dead sandboxes"))
+		parts = append(parts, verb(c.OldSandboxes, "1 dead sandbox", units.Number(c.OldSandboxes)+" dead sandboxes"))
 	}
 	if len(parts) == 0 {
 		return
 	}
-	what, most := joined(parts), ""
+	what, most := units.List(parts), ""
 	if m := f.Measurement; m.Containers != nil && !m.Containers.Complete || m.Sandboxes != nil && !m.Sandboxes.Complete {
 		most = " and more"
 	}

@@ -1,6 +1,9 @@
 package checks
 
-import "github.com/kdiag/kdiag/checks/host"
+import (
+	"github.com/kdiag/kdiag/checks/host"
+	"github.com/kdiag/kdiag/checks/units"
+)
 
 func hostCgroups() Check {
 	return Check{
@@ -15,9 +18,9 @@ func hostCgroups() Check {
 
 func (f *Facts) judgeCgroups(g host.Cgroups) Result {
 	l := f.nodeLimits()
-	line := count(g.Total, "control group")
+	line := units.Count(g.Total, "control group")
 	if g.Dying >= 0 && g.Version == 2 {
-		line += ", " + number(g.Dying) + " dying"
+		line += ", " + units.Number(g.Dying) + " dying"
 	}
 	switch {
 	case g.Version == 2 && f.cgroupIDs() >= l.CgroupsCritical:

@@ -1,6 +1,9 @@
 package checks
 
-import "github.com/kdiag/kdiag/checks/host"
+import (
+	"github.com/kdiag/kdiag/checks/host"
+	"github.com/kdiag/kdiag/checks/units"
+)
 
 func hostClock() Check {
 	return Check{
@@ -16,7 +19,7 @@ func hostClock() Check {
 
 func (f *Facts) judgeClock(c host.Clock) Result {
 	if by, jumped := f.jumped(); jumped {
-		return result(StatusWarning, "it went %s within %s", forwards(by), duration(c.Over))
+		return result(StatusWarning, "it went %s within %s", forwards(by), units.Duration(c.Over))
 	}
 	if c == (host.Clock{}) {
 		return result(StatusUnknown, "the clock was not read")
@@ -24,5 +27,5 @@ func (f *Facts) judgeClock(c host.Clock) Result {
 	if !c.Synchronised {
 		return result(StatusWarning, "the kernel says that no NTP client keeps it; with chrony without rtcsync it says so too")
 	}
-	return result(StatusOK, "kept by an NTP client, at most %s off by its own estimate", duration(c.MaxError))
+	return result(StatusOK, "kept by an NTP client, at most %s off by its own estimate", units.Duration(c.MaxError))
 }

@@ -1,6 +1,9 @@
 package checks
 
-import "github.com/kdiag/kdiag/checks/host"
+import (
+	"github.com/kdiag/kdiag/checks/host"
+	"github.com/kdiag/kdiag/checks/units"
+)
 
 func hostDisks() Check {
 	return Check{
@@ -31,5 +34,5 @@ func (f *Facts) judgeDisks(disks []host.Disk) Result {
 			slowest = d
 		}
 	}
-	return result(StatusOK, "%s, the slowest is %s with %s for a request", count(len(disks), "disk"), clean(slowest.Name), duration(await(slowest)))
+	return result(StatusOK, "%s, the slowest is %s with %s for a request", units.Count(len(disks), "disk"), clean(slowest.Name), units.Duration(await(slowest)))
 }

@@ -1,6 +1,9 @@
 package checks
 
-import "github.com/kdiag/kdiag/checks/host"
+import (
+	"github.com/kdiag/kdiag/checks/host"
+	"github.com/kdiag/kdiag/checks/units"
+)
 
 func hostFiles() Check {
 	return Check{
@@ -37,7 +40,7 @@ func (f *Facts) judgeFiles(files host.Files) Result {
 // usageOrNone is usage where there may be no limit.
 func usageOrNone(u host.Usage) string {
 	if u.Max == 0 {
-		return quantity(u.Current)
+		return units.Number(u.Current)
 	}
 	return usage(u)
 }

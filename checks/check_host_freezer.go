@@ -1,6 +1,9 @@
 package checks
 
-import "github.com/kdiag/kdiag/checks/host"
+import (
+	"github.com/kdiag/kdiag/checks/host"
+	"github.com/kdiag/kdiag/checks/units"
+)
 
 func hostFreezer() Check {
 	return Check{
@@ -19,7 +22,7 @@ func readHostFreezer(f *Facts) Result {
 		case cause != nil:
 			return result(StatusWarning, "%s", cause.Summary)
 		case len(c.Frozen) > 0:
-			return result(StatusOK, "%s frozen, none of a pod, the runtime or the kubelet", verb(len(c.Frozen), "1 group is", number(len(c.Frozen))+" groups are"))
+			return result(StatusOK, "%s frozen, none of a pod, the runtime or the kubelet", verb(len(c.Frozen), "1 group is", units.Number(len(c.Frozen))+" groups are"))
 		}
 		return result(StatusOK, "no control group is frozen")
 	})

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/kdiag/kdiag/checks/host"
+	"github.com/kdiag/kdiag/checks/units"
 )
 
 func hostInotify() Check {
@@ -28,7 +29,7 @@ func (f *Facts) judgeInotify(n host.Inotify) Result {
 	case n.MaxInstances == 0:
 		return result(StatusUnknown, "the limits of inotify are not known")
 	case n.Unread > 0:
-		return result(StatusUnknown, "%s, not counting %s that could not be read", line, verb(n.Unread, "1 process", number(n.Unread)+" processes"))
+		return result(StatusUnknown, "%s, not counting %s that could not be read", line, verb(n.Unread, "1 process", units.Number(n.Unread)+" processes"))
 	}
 	return result(StatusOK, "%s", line)
 }

@@ -1,6 +1,9 @@
 package checks
 
-import "github.com/kdiag/kdiag/checks/host"
+import (
+	"github.com/kdiag/kdiag/checks/host"
+	"github.com/kdiag/kdiag/checks/units"
+)
 
 func hostMemory() Check {
 	return Check{
@@ -17,9 +20,9 @@ func (f *Facts) judgeMemory(m host.Memory) Result {
 	if m.Total == 0 {
 		return result(StatusUnknown, "/proc/meminfo does not say how much there is")
 	}
-	line := capacity(m.Available) + " of " + capacity(m.Total) + " available"
+	line := units.Size(m.Available) + " of " + units.Size(m.Total) + " available"
 	if m.SwapTotal > 0 {
-		line += ", " + capacity(m.SwapTotal-min(m.SwapFree, m.SwapTotal)) + " of " + capacity(m.SwapTotal) + " swap used"
+		line += ", " + units.Size(m.SwapTotal-min(m.SwapFree, m.SwapTotal)) + " of " + units.Size(m.SwapTotal) + " swap used"
 	}
 	if f.memoryLow() {
 		line += ofCulprit(f.memoryHolders())

@@ -1,6 +1,9 @@
 package checks
 
-import "github.com/kdiag/kdiag/checks/host"
+import (
+	"github.com/kdiag/kdiag/checks/host"
+	"github.com/kdiag/kdiag/checks/units"
+)
 
 func hostMounts() Check {
 	return Check{
@@ -25,16 +28,16 @@ func (f *Facts) judgeMounts(t host.MountTable) Result {
 	}
 	switch {
 	case t.Total >= l.MountsCritical:
-		return result(StatusCritical, "%s", count(t.Total, "mount"))
+		return result(StatusCritical, "%s", units.Count(t.Total, "mount"))
 	case t.Total >= l.Mounts:
-		return result(StatusWarning, "%s", count(t.Total, "mount"))
+		return result(StatusWarning, "%s", units.Count(t.Total, "mount"))
 	case t.Total == 0:
 		return result(StatusUnknown, "no mount was seen")
 	case t.Left > 0:
-		return result(StatusUnknown, "%s of %s not asked, the others answered", number(t.Left), count(t.Total, "mount"))
+		return result(StatusUnknown, "%s of %s not asked, the others answered", units.Number(t.Left), units.Count(t.Total, "mount"))
 	}
 	if len(t.Probed) == 0 {
-		return result(StatusOK, "%s, none of a pod or over the network", count(t.Total, "mount"))
+		return result(StatusOK, "%s, none of a pod or over the network", units.Count(t.Total, "mount"))
 	}
-	return result(StatusOK, "%s, %s asked and answered", count(t.Total, "mount"), number(len(t.Probed)))
+	return result(StatusOK, "%s, %s asked and answered", units.Count(t.Total, "mount"), units.Number(len(t.Probed)))
 }

@@ -24,7 +24,7 @@ func (f *Facts) judgePressure(p host.Pressure) Result {
 	var lines []string
 	status := StatusOK
 	add := func(what string, value, limit float64) {
-		lines = append(lines, fmt.Sprintf("%s %.0f %%", what, value))
+		lines = append(lines, fmt.Sprintf("%s %.0f%%", what, value))
 		if value >= limit {
 			status = StatusWarning
 		}

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/kdiag/kdiag/checks/host"
+	"github.com/kdiag/kdiag/checks/units"
 )
 
 func hostProcesses() Check {
@@ -43,13 +44,13 @@ func readHostProcesses(f *Facts) Result {
 		case isUninterruptible(&p):
 			note(StatusWarning, p, "is in "+stateOf(p))
 		case p.Role == host.RoleOCI && f.age(p) >= longOCI, p.Role == host.RoleCNI && f.age(p) >= f.cniTooLong():
-			note(StatusWarning, p, "has been at work for "+minutes(f.age(p)))
+			note(StatusWarning, p, "has been at work for "+units.Duration(f.age(p)))
 		}
 	}
 	if worst != "" {
 		return result(status, "%s", worst)
 	}
-	return result(StatusOK, "%s of the runtime, none stopped or stuck", verb(len(all), "1 process", number(len(all))+" processes"))
+	return result(StatusOK, "%s of the runtime, none stopped or stuck", verb(len(all), "1 process", units.Number(len(all))+" processes"))
 }
 
 // isOther reports whether a runtime is not the one that was asked and answered: a node may have docker's besides.

@@ -1,6 +1,9 @@
 package checks
 
-import "github.com/kdiag/kdiag/checks/host"
+import (
+	"github.com/kdiag/kdiag/checks/host"
+	"github.com/kdiag/kdiag/checks/units"
+)
 
 func hostShims() Check {
 	return Check{
@@ -26,17 +29,17 @@ func readHostShims(f *Facts) Result {
 		case shims == 0:
 			return result(StatusSkipped, "no shim was seen on this host")
 		case !compared && f.otherEndpoint():
-			return result(StatusUnknown, "%s, none stopped; not compared with the lists, which are of another runtime than the kubelet's", count(shims, "shim"))
+			return result(StatusUnknown, "%s, none stopped; not compared with the lists, which are of another runtime than the kubelet's", units.Count(shims, "shim"))
 		case !compared:
-			return result(StatusUnknown, "%s, none stopped; the runtime's lists, to compare with, did not come whole", count(shims, "shim"))
+			return result(StatusUnknown, "%s, none stopped; the runtime's lists, to compare with, did not come whole", units.Count(shims, "shim"))
 		case len(gap.Shimless) > 0:
 			return result(StatusWarning, "the sandbox of %s is ready, and no shim of it was seen", f.ownerLabel(host.Owner{ObjectID: gap.Shimless[0].ID}))
 		case len(foreign) > 0:
 			return result(StatusOK, "%s, none of this runtime's stopped; %s stopped, another tool's or left over: the runtime does not list what %s serves",
-				count(shims, "shim"), verb(len(foreign), "one is", number(len(foreign))+" are"), processLabel(foreign[0]))
+				units.Count(shims, "shim"), verb(len(foreign), "one is", units.Number(len(foreign))+" are"), processLabel(foreign[0]))
 		case len(gap.Orphans) > 0:
-			return result(StatusOK, "%s, none stopped; %s the runtime does not list, another tool's or left over: %s", count(shims, "shim"), number(len(gap.Orphans)), processLabel(gap.Orphans[0]))
+			return result(StatusOK, "%s, none stopped; %s the runtime does not list, another tool's or left over: %s", units.Count(shims, "shim"), units.Number(len(gap.Orphans)), processLabel(gap.Orphans[0]))
 		}
-		return result(StatusOK, "%s, none stopped, all listed", count(shims, "shim"))
+		return result(StatusOK, "%s, none stopped, all listed", units.Count(shims, "shim"))
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/kdiag/kdiag/checks/host"
+	"github.com/kdiag/kdiag/checks/units"
 )
 
 func hostSpace() Check {
@@ -61,9 +62,9 @@ func answeredSpaces(spaces []host.Space, inodes bool) Result {
 	}
 	switch {
 	case counted > 0:
-		return result(StatusOK, "%s, the least is %s free on %s", verb(counted, "1 file system", number(counted)+" file systems"), percent(least), clean(tight.Mount))
+		return result(StatusOK, "%s, the least is %s free on %s", verb(counted, "1 file system", units.Number(counted)+" file systems"), units.Percent(least), clean(tight.Mount))
 	case inodes && len(spaces) > 0:
 		return result(StatusSkipped, "no file system that can be written has a fixed number of inodes")
 	}
-	return result(StatusUnknown, "none of %s brought figures", count(len(spaces), "file system"))
+	return result(StatusUnknown, "none of %s brought figures", units.Count(len(spaces), "file system"))
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/kdiag/kdiag/checks/host"
+	"github.com/kdiag/kdiag/checks/units"
 )
 
 func hostTasks() Check {
@@ -34,8 +35,8 @@ func readHostTasks(f *Facts) Result {
 			return result(StatusWarning, "%s; look again: a busy disk does so too", line)
 		}
 		if lasting > 0 {
-			return result(StatusOK, "%s, %s in uninterruptible sleep in two looks, none of a container or the runtime", count(t.Threads, "thread"), number(lasting))
+			return result(StatusOK, "%s, %s in uninterruptible sleep in two looks, none of a container or the runtime", units.Count(t.Threads, "thread"), units.Number(lasting))
 		}
-		return result(StatusOK, "%s, none in uninterruptible sleep in two looks; %s in one", count(t.Threads, "thread"), number(t.BlockedMoments))
+		return result(StatusOK, "%s, none in uninterruptible sleep in two looks; %s in one", units.Count(t.Threads, "thread"), units.Number(t.BlockedMoments))
 	})
 }

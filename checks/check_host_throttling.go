@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/kdiag/kdiag/checks/host"
+	"github.com/kdiag/kdiag/checks/units"
 )
 
 func hostThrottling() Check {
@@ -28,7 +29,7 @@ func readHostThrottling(f *Facts) Result {
 			if s >= l.ThrottledCritical {
 				status = StatusCritical
 			}
-			line = fmt.Sprintf("%s may use %.1f cores and was throttled in %s of its periods", clean(t.Path), t.Quota, percent(s))
+			line = fmt.Sprintf("%s may use %.1f cores and was throttled in %s of its periods", clean(t.Path), t.Quota, units.Percent(s))
 		}
 		switch {
 		case line != "":
@@ -36,6 +37,6 @@ func readHostThrottling(f *Facts) Result {
 		case len(c.Throttled) == 0:
 			return result(StatusOK, "no quota on the CPU of the runtime or the kubelet")
 		}
-		return result(StatusOK, "%s with a quota, none throttled to speak of", count(len(c.Throttled), "group"))
+		return result(StatusOK, "%s with a quota, none throttled to speak of", units.Count(len(c.Throttled), "group"))
 	})
 }

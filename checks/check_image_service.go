@@ -3,6 +3,8 @@ package checks
 import (
 	"fmt"
 	"time"
+
+	"github.com/kdiag/kdiag/checks/units"
 )
 
 func imageService() Check {
@@ -37,7 +39,7 @@ func readImageService(f *Facts) Result {
 		asked++
 		slowest = max(slowest, r.last().Elapsed)
 		if name == rpcImages {
-			images = fmt.Sprintf("%s, ", count(r.last().Items, "image"))
+			images = fmt.Sprintf("%s, ", units.Count(r.last().Items, "image"))
 		}
 	}
 	if asked == 0 {
@@ -46,5 +48,5 @@ func readImageService(f *Facts) Result {
 	if image := f.seen().SandboxImage; image.OK && image.Value.Absent {
 		return result(StatusWarning, "the sandbox image %s is not on this node: no pod starts unless the runtime can pull it", clean(image.Value.Name)).took(slowest)
 	}
-	return result(StatusOK, "%sanswered in %s", images, duration(slowest)).took(slowest)
+	return result(StatusOK, "%sanswered in %s", images, units.Duration(slowest)).took(slowest)
 }

@@ -1,6 +1,9 @@
 package checks
 
-import "github.com/kdiag/kdiag/journal/signature"
+import (
+	"github.com/kdiag/kdiag/checks/units"
+	"github.com/kdiag/kdiag/journal/signature"
+)
 
 func journalAPIServer() Check {
 	return Check{
@@ -27,7 +30,7 @@ func readJournalAPIServer(f *Facts) Result {
 		for _, s := range f.spells(apiFresh, signature.APIServerFailed, signature.Unauthorized) {
 			n += int(s.Records)
 		}
-		return result(StatusWarning, "%s failed, the last at %s: %s", count(n, "call"), f.clock(*last), f.firstExample(signature.APIServerFailed, signature.Unauthorized))
+		return result(StatusWarning, "%s failed, the last at %s: %s", units.Count(n, "call"), f.clock(*last), f.firstExample(signature.APIServerFailed, signature.Unauthorized))
 	}
 	return f.nothingOf("no failing call to it")
 }

@@ -1,5 +1,7 @@
 package checks
 
+import "github.com/kdiag/kdiag/checks/units"
+
 func journalKernel() Check {
 	return Check{
 		ID:    "journal.kernel",
@@ -21,9 +23,9 @@ func readJournalKernel(f *Facts) Result {
 	}
 	switch {
 	case worst == nil && f.oomKills() > 0:
-		return result(StatusOK, "%s of a container at its own limit, nothing else in the last %s", count(f.oomKills(), "kill"), minutes(f.journalWindow()))
+		return result(StatusOK, "%s of a container at its own limit, nothing else in the last %s", units.Count(f.oomKills(), "kill"), units.Duration(f.journalWindow()))
 	case worst == nil:
-		return result(StatusOK, "nothing of the kind in the last %s", minutes(f.journalWindow()))
+		return result(StatusOK, "nothing of the kind in the last %s", units.Duration(f.journalWindow()))
 	case worst.Severity == Critical:
 		return result(StatusCritical, "%s", worst.Summary)
 	}

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kdiag/kdiag/checks/units"
 	"github.com/kdiag/kdiag/journal"
 	"github.com/kdiag/kdiag/journal/signature"
 )
@@ -29,7 +30,7 @@ func (f *Facts) unheard() *Result {
 	case f.Journal == nil:
 		r = result(StatusSkipped, "the journal was not looked at")
 	case f.Journal.Lines == 0 && len(f.Journal.Signatures) == 0:
-		r = result(StatusUnknown, "the journal holds nothing of the last %s", minutes(f.journalWindow()))
+		r = result(StatusUnknown, "the journal holds nothing of the last %s", units.Duration(f.journalWindow()))
 	default:
 		return nil
 	}
@@ -76,7 +77,7 @@ func (f *Facts) nothingOf(good string) Result {
 	if why := f.kubeletElsewhere(); why != "" {
 		return result(StatusUnknown, "nothing of the kubelet's was read: %s", why)
 	}
-	return result(StatusOK, "%s in the last %s", good, minutes(f.journalWindow()))
+	return result(StatusOK, "%s in the last %s", good, units.Duration(f.journalWindow()))
 }
 
 func readJournalPLEG(f *Facts) Result {

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/kdiag/kdiag/checks/kubelet"
+	"github.com/kdiag/kdiag/checks/units"
 )
 
 func kubeletAPIServer() Check {
@@ -26,14 +27,14 @@ func readKubeletAPIServer(f *Facts) Result {
 		case !s.Reachable:
 			return result(StatusCritical, "%s is not reached: %s", clean(s.URL), or(clean(s.Err), "no answer"))
 		case f.leaseStale():
-			return result(StatusCritical, "the node's lease was renewed %s ago; after %s the node is Unknown", minutes(s.LeaseAge), minutes(leaseGrace))
+			return result(StatusCritical, "the node's lease was renewed %s ago; after %s the node is Unknown", units.Duration(s.LeaseAge), units.Duration(leaseGrace))
 		case s.Status >= 500:
 			return result(StatusWarning, "%s answers %d: it is not ready", clean(s.URL), s.Status)
 		case s.SkewKnown && s.Skew.Abs() > time.Minute:
-			return result(StatusWarning, "the API server's clock differs by %s from this one", minutes(s.Skew.Abs()))
+			return result(StatusWarning, "the API server's clock differs by %s from this one", units.Duration(s.Skew.Abs()))
 		case !s.LeaseRead:
-			return result(StatusOK, "%s answers in %s (HTTP %d); the lease was not read: %s", clean(s.URL), duration(s.Took), s.Status, or(clean(s.LeaseErr), "nobody said why"))
+			return result(StatusOK, "%s answers in %s (HTTP %d); the lease was not read: %s", clean(s.URL), units.Duration(s.Took), s.Status, or(clean(s.LeaseErr), "nobody said why"))
 		}
-		return result(StatusOK, "%s answers in %s; the lease was renewed %s ago", clean(s.URL), duration(s.Took), duration(s.LeaseAge))
+		return result(StatusOK, "%s answers in %s; the lease was renewed %s ago", clean(s.URL), units.Duration(s.Took), units.Duration(s.LeaseAge))
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/kdiag/kdiag/checks/kubelet"
+	"github.com/kdiag/kdiag/checks/units"
 )
 
 func kubeletCertificates() Check {
@@ -53,7 +54,7 @@ func readKubeletCertificates(f *Facts) Result {
 		case old != nil:
 			return result(StatusWarning, "%s holds a certificate until %s only: the kubelet goes by a newer one, but may not come up when it is started anew", clean(old.Path), stamp(old.NotAfter))
 		default:
-			return result(StatusOK, "%s valid, the first until %s", verb(valid, "1 certificate is", number(valid)+" certificates are"), stamp(first.NotAfter))
+			return result(StatusOK, "%s valid, the first until %s", verb(valid, "1 certificate is", units.Number(valid)+" certificates are"), stamp(first.NotAfter))
 		}
 	})
 }
@@ -79,7 +80,7 @@ func (f *Facts) endsSoon(c kubelet.Certificate) bool {
 // days writes a time that is long: 3 days, 5h.
 func days(d time.Duration) string {
 	if d < 48*time.Hour {
-		return minutes(d.Truncate(time.Minute))
+		return units.Duration(d.Truncate(time.Minute))
 	}
-	return count(int(d/(24*time.Hour)), "day")
+	return units.Count(int(d/(24*time.Hour)), "day")
 }

@@ -1,6 +1,9 @@
 package checks
 
-import "github.com/kdiag/kdiag/checks/kubelet"
+import (
+	"github.com/kdiag/kdiag/checks/kubelet"
+	"github.com/kdiag/kdiag/checks/units"
+)
 
 func kubeletCNI() Check {
 	return Check{
@@ -24,10 +27,10 @@ func readKubeletCNI(f *Facts) Result {
 		case c.Problem != "":
 			return result(StatusWarning, "%s: %s", clean(c.ConfDir), clean(c.Problem))
 		case len(c.Missing) > 0:
-			return result(StatusWarning, "%s needs %s, which %s not there", clean(c.File), clean(joined(head(c.Missing, topHeaps))), verb(len(c.Missing), "is", "are"))
+			return result(StatusWarning, "%s needs %s, which %s not there", clean(c.File), clean(units.List(head(c.Missing, topHeaps))), verb(len(c.Missing), "is", "are"))
 		case len(c.BinDirs) == 0:
-			return result(StatusUnknown, "%s needs %s, and none of the usual folders of plugins is there", clean(c.File), clean(joined(head(c.Plugins, topHeaps))))
+			return result(StatusUnknown, "%s needs %s, and none of the usual folders of plugins is there", clean(c.File), clean(units.List(head(c.Plugins, topHeaps))))
 		}
-		return result(StatusOK, "%s, network %s, %s", clean(c.File), or(clean(c.Name), "without a name"), count(len(c.Plugins), "plugin"))
+		return result(StatusOK, "%s, network %s, %s", clean(c.File), or(clean(c.Name), "without a name"), units.Count(len(c.Plugins), "plugin"))
 	})
 }

@@ -1,6 +1,9 @@
 package checks
 
-import "github.com/kdiag/kdiag/checks/kubelet"
+import (
+	"github.com/kdiag/kdiag/checks/kubelet"
+	"github.com/kdiag/kdiag/checks/units"
+)
 
 func kubeletHealthz() Check {
 	return Check{
@@ -17,7 +20,7 @@ func readKubeletHealthz(f *Facts) Result {
 		case p == nil:
 			return result(StatusSkipped, "the kubelet has no health port")
 		case p.Hung:
-			return result(StatusCritical, "%s accepted and did not answer in %s", clean(p.URL), duration(p.Took))
+			return result(StatusCritical, "%s accepted and did not answer in %s", clean(p.URL), units.Duration(p.Took))
 		case p.Status == 200:
 			return result(StatusOK, "%s answers; it is a ping, and sees neither PLEG nor the runtime", clean(p.URL))
 		case p.Status == 0 && f.neverCameUp() != nil:

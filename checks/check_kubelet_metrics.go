@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/kdiag/kdiag/checks/kubelet"
+	"github.com/kdiag/kdiag/checks/units"
 )
 
 func kubeletMetrics() Check {
@@ -23,7 +24,7 @@ func readKubeletMetrics(f *Facts) Result {
 		m := h.Metrics
 		history := ""
 		if m.Relists > 0 {
-			history = fmt.Sprintf("; %s relists so far, %s in the mean", number(int(min(m.Relists, 1<<62))), seconds(m.RelistSeconds/float64(m.Relists)))
+			history = fmt.Sprintf("; %s relists so far, %s in the mean", units.Number(int(min(m.Relists, 1<<62))), units.Seconds(m.RelistSeconds/float64(m.Relists)))
 		}
 		what := "the last good relist began"
 		if f.Kubelet != nil && f.Kubelet.EventedPLEG {
@@ -33,11 +34,11 @@ func readKubeletMetrics(f *Facts) Result {
 		case !known:
 			return result(StatusUnknown, "no time of a last relist among the metrics%s", history)
 		case age > f.threshold():
-			return result(StatusCritical, "%s %s ago; the threshold is %s", what, minutes(age), minutes(f.threshold()))
+			return result(StatusCritical, "%s %s ago; the threshold is %s", what, units.Duration(age), units.Duration(f.threshold()))
 		case age > f.threshold()/3:
-			return result(StatusWarning, "%s %s ago; the threshold is %s", what, minutes(age), minutes(f.threshold()))
+			return result(StatusWarning, "%s %s ago; the threshold is %s", what, units.Duration(age), units.Duration(f.threshold()))
 		default:
-			return result(StatusOK, "%s %s ago%s", what, duration(age), history)
+			return result(StatusOK, "%s %s ago%s", what, units.Duration(age), history)
 		}
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"github.com/kdiag/kdiag/checks/kubelet"
+	"github.com/kdiag/kdiag/checks/units"
 )
 
 func kubeletServer() Check {
@@ -40,7 +41,7 @@ func readKubeletServer(f *Facts) Result {
 		case f.serverWaits():
 			return result(StatusUnknown, "%s", f.serverWaitsLine())
 		case a.Hung:
-			return result(StatusCritical, "%s did not answer in %s", clean(a.URL), duration(a.Took))
+			return result(StatusCritical, "%s did not answer in %s", clean(a.URL), units.Duration(a.Took))
 		case a.Status >= 500:
 			return result(StatusCritical, "%s says %d: the sync loop stands still", clean(a.URL), a.Status)
 		case a.Status != 200:

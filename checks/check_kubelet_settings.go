@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"github.com/kdiag/kdiag/checks/kubelet"
+	"github.com/kdiag/kdiag/checks/units"
 )
 
 func kubeletSettings() Check {
@@ -24,7 +25,7 @@ func readKubeletSettings(f *Facts) Result {
 			h := s.Harmful[0]
 			more := ""
 			if n := len(s.Harmful) - 1; n > 0 {
-				more = "; " + count(n, "other setting") + " as well"
+				more = "; " + units.Count(n, "other setting") + " as well"
 			}
 			return result(StatusWarning, "%s is %s: %s%s", clean(h.Name), or(clean(h.Value), "empty"), strings.TrimSuffix(clean(h.Harm), "."), more)
 		case len(differs) > 0:
@@ -37,6 +38,6 @@ func readKubeletSettings(f *Facts) Result {
 		if len(s.Problems) > 0 {
 			return result(StatusUnknown, "%s%s", clean(s.Problems[0]), own)
 		}
-		return result(StatusOK, "%s read, nothing in them that harms%s", count(len(s.Files), "file"), own)
+		return result(StatusOK, "%s read, nothing in them that harms%s", units.Count(len(s.Files), "file"), own)
 	})
 }

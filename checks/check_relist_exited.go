@@ -1,5 +1,7 @@
 package checks
 
+import "github.com/kdiag/kdiag/checks/units"
+
 func relistExited() Check {
 	return Check{
 		ID:    "relist.exited",
@@ -25,6 +27,6 @@ func readRelistExited(f *Facts) Result {
 	case l.ExitedWarning > 0 && c.Exited >= l.ExitedWarning, l.DeadSandboxes > 0 && c.DeadSandboxes >= l.DeadSandboxes:
 		status = StatusWarning
 	}
-	return result(status, "%s (%s beyond the newest), %s", count(c.Exited, "exited container"), number(c.BeyondNewest),
-		verb(c.DeadSandboxes, "1 dead sandbox", number(c.DeadSandboxes)+" dead sandboxes"))
+	return result(status, "%s (%s beyond the newest), %s", units.Count(c.Exited, "exited container"), units.Number(c.BeyondNewest),
+		verb(c.DeadSandboxes, "1 dead sandbox", units.Number(c.DeadSandboxes)+" dead sandboxes"))
 }

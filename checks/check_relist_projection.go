@@ -3,6 +3,8 @@ package checks
 import (
 	"fmt"
 	"time"
+
+	"github.com/kdiag/kdiag/checks/units"
 )
 
 func relistProjection() Check {
@@ -28,19 +30,19 @@ func readRelistProjection(f *Facts) Result {
 	}
 	now, limit := optional(s.ProjectedSeconds), f.threshold()
 	if len(f.hungLists()) > 0 {
-		return result(StatusCritical, "fails after %s, since its lists are not answered; PLEG is unhealthy %s after the last that was", duration(now), minutes(limit))
+		return result(StatusCritical, "fails after %s, since its lists are not answered; PLEG is unhealthy %s after the last that was", units.Duration(now), units.Duration(limit))
 	}
 	age := max(now, optional(s.ProjectedAgeSeconds))
 	worst := max(now, optional(s.ChurnSeconds), optional(s.ColdSeconds)) // the work, without the pause that the age contains
-	line := fmt.Sprintf("%s now", duration(now))
+	line := fmt.Sprintf("%s now", units.Duration(now))
 	if s.ChurnSeconds != nil {
-		line += fmt.Sprintf(", %s in a rollout", seconds(*s.ChurnSeconds))
+		line += fmt.Sprintf(", %s in a rollout", units.Seconds(*s.ChurnSeconds))
 	}
 	if s.ColdSeconds != nil {
-		line += fmt.Sprintf(", %s cold", seconds(*s.ColdSeconds))
+		line += fmt.Sprintf(", %s cold", units.Seconds(*s.ColdSeconds))
 	}
 	if age > limit && now <= limit {
-		line += fmt.Sprintf(", last seen active up to %s ago", duration(age))
+		line += fmt.Sprintf(", last seen active up to %s ago", units.Duration(age))
 	}
 	status := StatusOK
 	switch {
@@ -49,7 +51,7 @@ func readRelistProjection(f *Facts) Result {
 	case f.Limits.RelistWarning > 0 && worst >= time.Duration(float64(limit)*f.Limits.RelistWarning):
 		status = StatusWarning
 	case s.ColdSeconds == nil:
-		return result(StatusUnknown, "%s; the threshold is %s; what status calls cost is not known", line, minutes(limit))
+		return result(StatusUnknown, "%s; the threshold is %s; what status calls cost is not known", line, units.Duration(limit))
 	}
-	return result(status, "%s; the threshold is %s", line, minutes(limit))
+	return result(status, "%s; the threshold is %s", line, units.Duration(limit))
 }

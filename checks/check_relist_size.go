@@ -1,5 +1,7 @@
 package checks
 
+import "github.com/kdiag/kdiag/checks/units"
+
 func relistSize() Check {
 	return Check{
 		ID:    "relist.size",
@@ -34,5 +36,5 @@ func readRelistSize(f *Facts) Result {
 	case f.Limits.SizeWarning > 0 && s.share() >= f.Limits.SizeWarning:
 		status = StatusWarning
 	}
-	return result(status, "%s is %s%s, %s of %s", s.RPC, least, size(s.Bytes), percent(s.share()), size(s.Limit))
+	return result(status, "%s is %s%s, %s of %s", s.RPC, least, units.Size(s.Bytes), units.Percent(s.share()), units.Size(s.Limit))
 }

@@ -1,6 +1,9 @@
 package checks
 
-import "github.com/kdiag/kdiag/crictl"
+import (
+	"github.com/kdiag/kdiag/checks/units"
+	"github.com/kdiag/kdiag/crictl"
+)
 
 func runtimeConnect() Check {
 	return Check{
@@ -19,7 +22,7 @@ func readRuntimeConnect(f *Facts) Result {
 	c := f.Measurement.Connect
 	switch c.State {
 	case crictl.ConnectOK:
-		line := "answered in " + duration(c.Elapsed)
+		line := "answered in " + units.Duration(c.Elapsed)
 		if p := f.peer(); p != nil && p.Name != "" {
 			line += ", " + p.Name + ", " + p.State
 		}
@@ -31,7 +34,7 @@ func readRuntimeConnect(f *Facts) Result {
 	case crictl.ConnectBacklogged:
 		return result(StatusCritical, "the listen queue is full: nothing is accepted").took(c.Elapsed)
 	case crictl.ConnectSilent:
-		return result(StatusCritical, "accepts, and says nothing for %s", duration(c.Elapsed)).took(c.Elapsed)
+		return result(StatusCritical, "accepts, and says nothing for %s", units.Duration(c.Elapsed)).took(c.Elapsed)
 	case crictl.ConnectForeign:
 		if c.TTRPC {
 			return result(StatusCritical, "it is containerd's ttrpc socket, for its shims; %s", CRISocketBeside(f.Runtime.Endpoint)).took(c.Elapsed)

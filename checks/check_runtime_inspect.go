@@ -3,6 +3,7 @@ package checks
 import (
 	"fmt"
 
+	"github.com/kdiag/kdiag/checks/units"
 	"github.com/kdiag/kdiag/plegbench"
 )
 
@@ -31,9 +32,9 @@ func readRuntimeInspect(f *Facts) Result {
 	running := f.seenRunning()
 	switch {
 	case len(hungs) > 0:
-		return result(StatusCritical, "%s of %s hung, the first of %s", number(len(hungs)), number(len(all)), label(hungs[0])).took(hungs[0].Call.Elapsed)
+		return result(StatusCritical, "%s of %s hung, the first of %s", units.Number(len(hungs)), units.Number(len(all)), label(hungs[0])).took(hungs[0].Call.Elapsed)
 	case len(bad) > 0:
-		return result(StatusWarning, "%s of %s failed, the first of %s: %s", number(len(bad)), number(len(all)), label(bad[0]), clean(bad[0].Call.Err))
+		return result(StatusWarning, "%s of %s failed, the first of %s: %s", units.Number(len(bad)), units.Number(len(all)), label(bad[0]), clean(bad[0].Call.Err))
 	case running.disagrees():
 		return result(StatusWarning, "%s", running.disagreement())
 	}
@@ -41,27 +42,27 @@ func readRuntimeInspect(f *Facts) Result {
 	if s == nil || s.SlowestSeconds == nil {
 		return result(StatusOK, "%s", line)
 	}
-	slowest := toDuration(*s.SlowestSeconds)
+	slowest := units.ToDuration(*s.SlowestSeconds)
 	if s.P99Seconds != nil {
-		line += ", p99 " + seconds(*s.P99Seconds)
+		line += ", p99 " + units.Seconds(*s.P99Seconds)
 	}
 	status := StatusOK
 	if f.Limits.SlowStatus > 0 && slowest >= f.Limits.SlowStatus {
 		status = StatusWarning
 	}
-	return result(status, "%s, slowest %s", line, duration(slowest)).took(slowest)
+	return result(status, "%s, slowest %s", line, units.Duration(slowest)).took(slowest)
 }
 
 // answeredLine counts the status calls that were answered; what ended meanwhile is not among them.
 func (f *Facts) answeredLine(all []plegbench.Inspection) string {
 	answers := f.statusesAnswered()
-	line := count(answers, "status call")
+	line := units.Count(answers, "status call")
 	if total := max(f.Measurement.Sweep.Total, len(all)); total > answers {
-		line = fmt.Sprintf("%s of %s", number(answers), count(total, "status call"))
+		line = fmt.Sprintf("%s of %s", units.Number(answers), units.Count(total, "status call"))
 	}
 	line += " answered"
 	if gone := len(f.inspectionsThat(isNotFound)); gone > 0 {
-		line += fmt.Sprintf(", %s ended meanwhile", number(gone))
+		line += fmt.Sprintf(", %s ended meanwhile", units.Number(gone))
 	}
 	return line
 }

@@ -3,6 +3,7 @@ package checks
 import (
 	"fmt"
 
+	"github.com/kdiag/kdiag/checks/units"
 	"github.com/kdiag/kdiag/crictl"
 )
 
@@ -43,14 +44,14 @@ func readRuntimeLists(f *Facts) Result {
 	if !known {
 		p50 = f.rpc(rpcSandboxes).last().Elapsed + f.rpc(rpcContainers).last().Elapsed
 	}
-	line := fmt.Sprintf("%s in %s", f.held(), duration(p50))
+	line := fmt.Sprintf("%s in %s", f.held(), units.Duration(p50))
 	switch {
 	case stalls > 0:
-		return result(StatusCritical, "%s, but %s did not answer", line, count(stalls, "list call")).took(p50)
+		return result(StatusCritical, "%s, but %s did not answer", line, units.Count(stalls, "list call")).took(p50)
 	case f.Limits.VerySlowList > 0 && p50 >= f.Limits.VerySlowList:
 		return result(StatusCritical, "%s", line).took(p50)
 	case errors > 0:
-		return result(StatusWarning, "%s, but %s failed before", line, count(errors, "list call")).took(p50)
+		return result(StatusWarning, "%s, but %s failed before", line, units.Count(errors, "list call")).took(p50)
 	case f.Limits.SlowList > 0 && p50 >= f.Limits.SlowList:
 		return result(StatusWarning, "%s", line).took(p50)
 	}
@@ -71,5 +72,5 @@ func (f *Facts) held() string {
 			}
 		}
 	}
-	return fmt.Sprintf("%s, %s (%s running)", verb(sandboxes, "1 sandbox", number(sandboxes)+" sandboxes"), count(containers, "container"), number(running))
+	return fmt.Sprintf("%s, %s (%s running)", verb(sandboxes, "1 sandbox", units.Number(sandboxes)+" sandboxes"), units.Count(containers, "container"), units.Number(running))
 }

@@ -1,5 +1,7 @@
 package checks
 
+import "github.com/kdiag/kdiag/checks/units"
+
 func runtimeStatus() Check {
 	return Check{
 		ID:    "runtime.status",
@@ -26,6 +28,6 @@ func readRuntimeStatus(f *Facts) Result {
 		if f.Limits.SlowList > 0 && took >= f.Limits.SlowList {
 			status = StatusWarning
 		}
-		return result(status, "RuntimeReady, answered in %s", duration(took))
+		return result(status, "RuntimeReady, answered in %s", units.Duration(took))
 	})
 }

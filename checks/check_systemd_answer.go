@@ -1,6 +1,9 @@
 package checks
 
-import "github.com/kdiag/kdiag/checks/host"
+import (
+	"github.com/kdiag/kdiag/checks/host"
+	"github.com/kdiag/kdiag/checks/units"
+)
 
 func systemdAnswer() Check {
 	return Check{
@@ -14,17 +17,17 @@ func systemdAnswer() Check {
 
 func readSystemdAnswer(f *Facts) Result {
 	if f.systemdSilent() {
-		return result(StatusCritical, "systemd did not answer in %s", duration(f.seen().Systemd.Took))
+		return result(StatusCritical, "systemd did not answer in %s", units.Duration(f.seen().Systemd.Took))
 	}
 	return readLook(f, func(n *Node) Look[host.Systemd] { return n.Systemd }, func(s host.Systemd) Result {
 		switch {
 		case f.busSilent():
 			return result(StatusCritical, "systemd answers on its own socket; over the system bus nothing comes")
 		case f.systemdSlow():
-			return result(StatusWarning, "systemd answered after %s", duration(s.Took))
+			return result(StatusWarning, "systemd answered after %s", units.Duration(s.Took))
 		case !s.Answered:
 			return result(StatusUnknown, "systemd was not asked")
 		}
-		return result(StatusOK, "systemd %s answers in %s; it is %s", clean(s.Version), duration(s.Took), or(clean(s.State), "in no state that it says"))
+		return result(StatusOK, "systemd %s answers in %s; it is %s", clean(s.Version), units.Duration(s.Took), or(clean(s.State), "in no state that it says"))
 	})
 }

@@ -1,6 +1,9 @@
 package checks
 
-import "github.com/kdiag/kdiag/checks/host"
+import (
+	"github.com/kdiag/kdiag/checks/host"
+	"github.com/kdiag/kdiag/checks/units"
+)
 
 func systemdUnits() Check {
 	return Check{
@@ -18,12 +21,12 @@ func readSystemdUnits(f *Facts) Result {
 		case !s.Answered:
 			return result(StatusUnknown, "systemd did not answer")
 		case f.unitsLeak():
-			return result(StatusWarning, "%s of %s are over and not forgotten", number(s.Inactive), count(s.Units, "unit"))
+			return result(StatusWarning, "%s of %s are over and not forgotten", units.Number(s.Inactive), units.Count(s.Units, "unit"))
 		case f.jobsWait():
-			return result(StatusWarning, "%s wait", count(s.Jobs, "job"))
+			return result(StatusWarning, "%s wait", units.Count(s.Jobs, "job"))
 		case !s.Counted:
-			return result(StatusUnknown, "%s; their states were not counted", count(s.Units, "unit"))
+			return result(StatusUnknown, "%s; their states were not counted", units.Count(s.Units, "unit"))
 		}
-		return result(StatusOK, "%s, %s, %s inactive, %s", count(s.Units, "unit"), count(s.Scopes, "scope"), number(s.Inactive), count(s.Jobs, "job"))
+		return result(StatusOK, "%s, %s, %s inactive, %s", units.Count(s.Units, "unit"), units.Count(s.Scopes, "scope"), units.Number(s.Inactive), units.Count(s.Jobs, "job"))
 	})
 }

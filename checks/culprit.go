@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/kdiag/kdiag/checks/host"
+	"github.com/kdiag/kdiag/checks/units"
 	"github.com/kdiag/kdiag/plegbench"
 )
 
@@ -125,7 +126,7 @@ func (f *Facts) processEvidence(e *Evidence, ids ...string) {
 	for _, p := range f.processesOf(ids...) {
 		switch {
 		case p.Role == host.RoleOCI && f.age(p) >= longOCI:
-			e.For = append(e.For, fmt.Sprintf("%s has been at work on it for %s (%s)", processLabel(p), minutes(f.age(p)), stateOf(p)))
+			e.For = append(e.For, fmt.Sprintf("%s has been at work on it for %s (%s)", processLabel(p), units.Duration(f.age(p)), stateOf(p)))
 		case isStopped(&p), isUninterruptible(&p):
 			e.For = append(e.For, fmt.Sprintf("%s, its %s, is in state %q", processLabel(p), p.Role, stateOf(p)))
 		}

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/kdiag/kdiag/checks/host"
+	"github.com/kdiag/kdiag/checks/units"
 	"github.com/kdiag/kdiag/crictl"
 )
 
@@ -241,7 +242,7 @@ func (f *Facts) socketSubject() *Subject {
 func (f *Facts) processOf(p host.Process) Process {
 	out := Process{PID: p.PID, Name: clean(p.Name), Role: string(p.Role), State: clean(p.StateWord()), Wchan: clean(p.Wchan)}
 	if a := f.age(p); a > 0 {
-		out.Age = minutes(a)
+		out.Age = units.Duration(a)
 	}
 	return out
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/kdiag/kdiag/checks/host"
+	"github.com/kdiag/kdiag/checks/units"
 	"github.com/kdiag/kdiag/crictl"
 	"github.com/kdiag/kdiag/plegbench"
 )
@@ -45,7 +46,7 @@ func (f *Facts) missingHost(e *Evidence) {
 func (f *Facts) missingKubelet(e *Evidence) {
 	if f.Kubelet == nil {
 		addf(&e.Missing, "no kubelet was seen on this host, so its defaults are assumed: %s for one call, %s for PLEG",
-			minutes(f.requestTimeout()), minutes(f.threshold()))
+			units.Duration(f.requestTimeout()), units.Duration(f.threshold()))
 	}
 }
 
@@ -58,7 +59,7 @@ func (f *Facts) missingSweep(e *Evidence) {
 	if s.Total > made {
 		reach := clean(s.Reach)
 		if reach == "" {
-			reach = fmt.Sprintf("%s of %s objects", number(made), number(s.Total))
+			reach = fmt.Sprintf("%s of %s objects", units.Number(made), units.Number(s.Total))
 		}
 		e.Missing = append(e.Missing, "status calls did not reach everything: "+reach)
 	}
@@ -78,7 +79,7 @@ func (f *Facts) patientStep(step float64) float64 {
 // missingDeadline notes that kdiag gave up long before a kubelet would.
 func (f *Facts) missingDeadline(e *Evidence) {
 	if t, whole := f.rpcTimeout(), f.requestTimeout(); t < whole {
-		addf(&e.Missing, "whether it comes within the kubelet's own deadline of %s: kdiag waited %s", minutes(whole), duration(t))
+		addf(&e.Missing, "whether it comes within the kubelet's own deadline of %s: kdiag waited %s", units.Duration(whole), units.Duration(t))
 	}
 }
 
@@ -86,7 +87,7 @@ func (f *Facts) missingDeadline(e *Evidence) {
 func (f *Facts) missingPatience(e *Evidence) {
 	if t := f.rpcTimeout(); f.impatient() {
 		addf(&e.Missing, "whether more time would have brought an answer: a deadline of %s cannot tell slow from hung; "+
-			"--rpc-timeout %s can", duration(t), DefaultLimits().RPCTimeout)
+			"--rpc-timeout %s can", units.Duration(t), DefaultLimits().RPCTimeout)
 	}
 }
 
@@ -117,13 +118,13 @@ func (f *Facts) pressureLine() string {
 		{"io full", p.Value.IO, func(s *host.Stall) float64 { return s.Full.Avg10 }},
 	} {
 		if r.stall != nil {
-			words = append(words, fmt.Sprintf("%s %.0f %%", r.name, r.of(r.stall)))
+			words = append(words, fmt.Sprintf("%s %.0f%%", r.name, r.of(r.stall)))
 		}
 	}
 	if len(words) == 0 {
 		return ""
 	}
-	return "pressure in the last 10 s: " + joined(words)
+	return "pressure in the last 10 s: " + units.List(words)
 }
 
 // callLine says what became of one call: "ListContainers did not answer in 5.0 s".
@@ -131,14 +132,14 @@ func callLine(c crictl.Call) string {
 	name := canonical(c.Method)
 	switch {
 	case c.Hung():
-		return fmt.Sprintf("%s did not answer in %s", name, duration(c.Elapsed))
+		return fmt.Sprintf("%s did not answer in %s", name, units.Duration(c.Elapsed))
 	case c.OK():
-		return fmt.Sprintf("%s answered in %s", name, duration(c.Elapsed))
+		return fmt.Sprintf("%s answered in %s", name, units.Duration(c.Elapsed))
 	}
 	if c.Err == "" {
-		return fmt.Sprintf("%s failed after %s: %s", name, duration(c.Elapsed), clean(string(c.Code)))
+		return fmt.Sprintf("%s failed after %s: %s", name, units.Duration(c.Elapsed), clean(string(c.Code)))
 	}
-	return fmt.Sprintf("%s failed after %s: %s: %s", name, duration(c.Elapsed), clean(string(c.Code)), clean(c.Err))
+	return fmt.Sprintf("%s failed after %s: %s: %s", name, units.Duration(c.Elapsed), clean(string(c.Code)), clean(c.Err))
 }
 
 // addCalls adds one line for each of the RPCs that was asked and has the outcome.
@@ -159,9 +160,9 @@ func (f *Facts) sweepLine() string {
 	if n == 0 {
 		return ""
 	}
-	line := fmt.Sprintf("%s %s answered", count(n, "other status call"), verb(n, "was", "were"))
+	line := fmt.Sprintf("%s %s answered", units.Count(n, "other status call"), verb(n, "was", "were"))
 	if s := f.sweepSummary(); s != nil && s.P99Seconds != nil {
-		line += ", p99 " + seconds(*s.P99Seconds)
+		line += ", p99 " + units.Seconds(*s.P99Seconds)
 	}
 	return line
 }
@@ -191,15 +192,15 @@ func (f *Facts) relistArithmetic(pods int) string {
 	once := time.Duration(pods) * call
 	var b strings.Builder
 	fmt.Fprintf(&b, "a relist of the kubelet that inspects %s waits %s for it (%s a pod): ",
-		verb(pods, "this pod", "these "+number(pods)+" pods"), minutes(once), minutes(call))
+		verb(pods, "this pod", "these "+units.Number(pods)+" pods"), units.Duration(once), units.Duration(call))
 	switch {
 	case once > limit:
-		fmt.Fprintf(&b, "over the threshold of %s", minutes(limit))
+		fmt.Fprintf(&b, "over the threshold of %s", units.Duration(limit))
 	case 2*once > limit:
 		fmt.Fprintf(&b, "under the threshold of %s in 1.36, though every other pod's update waits as long; "+
-			"older kubelets inspect a failing pod twice: %s, over", minutes(limit), minutes(2*once))
+			"older kubelets inspect a failing pod twice: %s, over", units.Duration(limit), units.Duration(2*once))
 	default:
-		fmt.Fprintf(&b, "under the threshold of %s, though every other pod's update waits as long", minutes(limit))
+		fmt.Fprintf(&b, "under the threshold of %s, though every other pod's update waits as long", units.Duration(limit))
 	}
 	return b.String()
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/kdiag/kdiag/checks/host"
+	"github.com/kdiag/kdiag/checks/units"
 	"github.com/kdiag/kdiag/crictl"
 	"github.com/kdiag/kdiag/plegbench"
 )
@@ -286,7 +287,7 @@ func (f *Facts) rpcTimeout() time.Duration {
 // requestTimeout is the kubelet's deadline for one call.
 func (f *Facts) requestTimeout() time.Duration {
 	if f.Summary != nil && f.Summary.RequestTimeoutSeconds > 0 {
-		return toDuration(f.Summary.RequestTimeoutSeconds)
+		return units.ToDuration(f.Summary.RequestTimeoutSeconds)
 	}
 	if f.Kubelet != nil && f.Kubelet.RequestTimeout > 0 {
 		return f.Kubelet.RequestTimeout
@@ -297,7 +298,7 @@ func (f *Facts) requestTimeout() time.Duration {
 // threshold is the age at which the kubelet calls its PLEG unhealthy.
 func (f *Facts) threshold() time.Duration {
 	if f.Summary != nil && f.Summary.ThresholdSeconds > 0 {
-		return toDuration(f.Summary.ThresholdSeconds)
+		return units.ToDuration(f.Summary.ThresholdSeconds)
 	}
 	if f.Kubelet != nil && f.Kubelet.EventedPLEG {
 		return plegbench.EventedRelistThreshold

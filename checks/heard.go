@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kdiag/kdiag/checks/units"
 	"github.com/kdiag/kdiag/journal"
 )
 
@@ -77,7 +78,7 @@ func (f *Facts) clock(t time.Time) string { return t.In(f.Now.Location()).Format
 func (f *Facts) since(t time.Time) string {
 	const edge = 15 * time.Second
 	if t.Before(f.journalFrom().Add(edge)) {
-		return "for all of the last " + minutes(f.journalWindow())
+		return "for all of the last " + units.Duration(f.journalWindow())
 	}
 	return "since " + f.clock(t)
 }

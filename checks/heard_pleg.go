@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/kdiag/kdiag/checks/units"
 	"github.com/kdiag/kdiag/journal"
 	"github.com/kdiag/kdiag/journal/signature"
 )
@@ -43,7 +44,7 @@ func (f *Facts) plegNow() *journal.Episode {
 func longest(incidents []journal.Episode) time.Duration {
 	var worst time.Duration
 	for _, e := range incidents {
-		worst = max(worst, toDuration(e.MaxLastSeenSeconds))
+		worst = max(worst, units.ToDuration(e.MaxLastSeenSeconds))
 	}
 	return worst
 }
@@ -57,7 +58,7 @@ func (f *Facts) plegLine() string {
 	}
 	age := ""
 	if d := longest(all); d > 0 {
-		age = ", at most " + duration(d) + " since its last good relist"
+		age = ", at most " + units.Duration(d) + " since its last good relist"
 	}
 	if now := f.plegNow(); now != nil {
 		line := "the kubelet itself says that PLEG is not healthy, " + f.since(*now.Start)
@@ -67,7 +68,7 @@ func (f *Facts) plegLine() string {
 			line += age
 		}
 		if len(all) > 1 {
-			line += fmt.Sprintf("; before, it was so %s in the last %s", times(len(all)-1), minutes(f.journalWindow()))
+			line += fmt.Sprintf("; before, it was so %s in the last %s", units.Times(len(all)-1), units.Duration(f.journalWindow()))
 		}
 		return line
 	}
@@ -76,18 +77,7 @@ func (f *Facts) plegLine() string {
 		return fmt.Sprintf("the kubelet said that PLEG was not healthy from %s to %s%s", f.clock(*last.Start), f.clock(*last.End), age)
 	}
 	return fmt.Sprintf("the kubelet said %s in the last %s that PLEG was not healthy, last until %s%s",
-		times(len(all)), minutes(f.journalWindow()), f.clock(*last.End), age)
-}
-
-// times writes how often: once, twice, 3 times.
-func times(n int) string {
-	switch n {
-	case 1:
-		return "once"
-	case 2:
-		return "twice"
-	}
-	return number(n) + " times"
+		units.Times(len(all)), units.Duration(f.journalWindow()), f.clock(*last.End), age)
 }
 
 // hearPLEG adds what the kubelet says of PLEG, in its metrics and in its log, and reports whether it calls it unhealthy now.
@@ -95,7 +85,7 @@ func (f *Facts) hearPLEG(e *Evidence) bool {
 	late := false
 	if age, known := f.plegAge(); known && !f.otherEndpoint() && age > f.threshold() {
 		late = true
-		addf(&e.For, "the kubelet's own metric: its last good relist began %s ago; the threshold is %s", minutes(age), minutes(f.threshold()))
+		addf(&e.For, "the kubelet's own metric: its last good relist began %s ago; the threshold is %s", units.Duration(age), units.Duration(f.threshold()))
 	}
 	if !f.hearsKubelet() {
 		return late

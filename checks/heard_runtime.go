@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kdiag/kdiag/checks/units"
 	"github.com/kdiag/kdiag/journal"
 	"github.com/kdiag/kdiag/journal/signature"
 	"github.com/kdiag/kdiag/plegbench"
@@ -97,7 +98,7 @@ func often(n int64) string {
 	if n < 2 {
 		return ""
 	}
-	return ", " + number(int(n)) + " times in all"
+	return ", " + units.Number(int(n)) + " times in all"
 }
 
 // hearLists is what the kubelet says when one list hangs and Status is well: PLEG alone.
@@ -234,7 +235,7 @@ func (f *Facts) hearSlow(e *Evidence) bool {
 	}
 	pleg := f.hearPLEG(e)
 	if now := f.plegNow(); now != nil && len(now.Stalls) > 1 {
-		addf(&e.For, "its relists finish, but late: the last good one began anew %s in that time", times(len(now.Stalls)-1))
+		addf(&e.For, "its relists finish, but late: the last good one began anew %s in that time", units.Times(len(now.Stalls)-1))
 	}
 	for _, sign := range []struct{ code, what string }{
 		{signature.HousekeepingSlow, "the kubelet's housekeeping, which lists twice, took too long"},

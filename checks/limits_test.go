@@ -92,7 +92,7 @@ func TestLargeEntryBoundary(t *testing.T) {
 func TestShortDeadlineIsSaid(t *testing.T) {
 	f := node(hangs(everyRPC()...), func(f *Facts) { f.Limits.RPCTimeout = 500 * time.Millisecond })
 	c := only(t, f, codeRuntimeHung)
-	if !mentions(c.Evidence.Missing, "500 ms cannot tell slow from hung", "--rpc-timeout 5s") {
+	if !mentions(c.Evidence.Missing, "500ms cannot tell slow from hung", "--rpc-timeout 5s") {
 		t.Errorf("missing %q", c.Evidence.Missing)
 	}
 }

@@ -1,5 +1,7 @@
 package checks
 
+import "github.com/kdiag/kdiag/checks/units"
+
 // seen returns what was seen of the node. Where nobody looked, and where the runtime is kdiag's own and this host is not its
 // node, every look is empty; an empty value speaks for no cause.
 func (f *Facts) seen() *Node {
@@ -22,7 +24,7 @@ func (l Look[T]) why() string {
 	case l.Missing != "":
 		return clean(l.Missing)
 	case l.Hung && l.Took > 0:
-		return "the look had not ended after " + duration(l.Took)
+		return "the look had not ended after " + units.Duration(l.Took)
 	case l.Hung:
 		return "the look did not end"
 	case l.Skipped:

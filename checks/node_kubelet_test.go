@@ -415,7 +415,7 @@ func TestCausesLearnFromTheNode(t *testing.T) {
 		t.Errorf("NetworkNotReady: %q, %q", network.Summary, network.Evidence.Missing)
 	}
 	hung := only(t, node(hangs(everyRPC()...), surfaces()), codeRuntimeHung)
-	if !mentions(hung.Evidence.For, "pressure in the last 10 s: CPU some 4 %, memory full 0 % and io full 1 %") || mentions(hung.Evidence.Missing, "pressure") {
+	if !mentions(hung.Evidence.For, "pressure in the last 10 s: CPU some 4%, memory full 0% and io full 1%") || mentions(hung.Evidence.Missing, "pressure") {
 		t.Errorf("RuntimeHung: %q, %q", hung.Evidence.For, hung.Evidence.Missing)
 	}
 	inspect := only(t, node(statusHangs("container1-0"), surfaces(lastSeen(4*time.Minute))), codeInspectHang)

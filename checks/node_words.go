@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/kdiag/kdiag/checks/host"
+	"github.com/kdiag/kdiag/checks/units"
 )
 
 // nodeLimits are the thresholds for the host: the defaults where none were given.
@@ -20,17 +21,6 @@ func (f *Facts) nodeLimits() NodeLimits {
 
 // safePath matches the absolute paths that may stand in a command without quotes.
 var safePath = regexp.MustCompile(`^/[A-Za-z0-9._/@:~+=-]*$`)
-
-// capacity writes a number of bytes of a disk or of memory: 812 MiB, 93.5 GiB, 3.6 TiB.
-func capacity(n uint64) string {
-	switch {
-	case n < 1<<30:
-		return size(int(n))
-	case n < 1<<40:
-		return fmt.Sprintf("%.1f GiB", float64(n)/(1<<30))
-	}
-	return fmt.Sprintf("%.1f TiB", float64(n)/(1<<40))
-}
 
 // share is a part of a whole; 0 of nothing.
 func share(part, whole uint64) float64 {
@@ -45,15 +35,12 @@ func used(u host.Usage) float64 { return share(u.Current, u.Max) }
 
 // usage writes how much of a limit is used: 29,491 of 32,768 (90 %).
 func usage(u host.Usage) string {
-	return fmt.Sprintf("%s of %s (%s)", quantity(u.Current), quantity(u.Max), percent(used(u)))
+	return fmt.Sprintf("%s of %s (%s)", units.Number(u.Current), units.Number(u.Max), units.Percent(used(u)))
 }
-
-// quantity is number for the kernel's counters; what no int holds is no limit in effect.
-func quantity(n uint64) string { return number(int(min(n, 1<<62))) }
 
 // pressure writes one resource's stall: 43 % in the last 10 s, 40 % in the last minute.
 func pressure(a host.Averages) string {
-	return fmt.Sprintf("%.0f %% of the last 10 s, %.0f %% of the last minute", a.Avg10, a.Avg60)
+	return fmt.Sprintf("%.0f%% of the last 10 s, %.0f%% of the last minute", a.Avg10, a.Avg60)
 }
 
 // rank is the severity for a share of a limit; false below both thresholds.
@@ -109,7 +96,7 @@ func foldersLine(folders []host.Folder) string {
 	for _, f := range byRole(folders) {
 		words = append(words, fmt.Sprintf("%s (%s)", clean(f.Path), clean(f.Role)))
 	}
-	return joined(head(words, maxRelated))
+	return units.List(head(words, maxRelated))
 }
 
 // byRole orders folders by how much the node needs them.
@@ -145,6 +132,6 @@ func (f *Facts) heard(e *Evidence, code string) bool {
 	if c == nil || f.simulated() {
 		return false
 	}
-	addf(&e.For, "the log says so %s in the last %s: %s", times(int(min(c.Count, 1<<31))), minutes(f.journalWindow()), f.quote(c.Example))
+	addf(&e.For, "the log says so %s in the last %s: %s", units.Times(int(min(c.Count, 1<<31))), units.Duration(f.journalWindow()), f.quote(c.Example))
 	return true
 }

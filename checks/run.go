@@ -11,6 +11,7 @@ import (
 
 	"github.com/kdiag/kdiag/checks/host"
 	"github.com/kdiag/kdiag/checks/kubelet"
+	"github.com/kdiag/kdiag/checks/units"
 )
 
 // Surroundings are what the probes need besides the host's own files.
@@ -179,7 +180,7 @@ func (r *Runner) look(ctx context.Context, p Probe, s *Surroundings, seen Node) 
 // leftBehind notes a look that has been outstanding for so long.
 func leftBehind(p Probe, waiting time.Duration) func(*Node) {
 	return func(n *Node) {
-		p.without(n, Look[struct{}]{Hung: true, Missing: "outstanding for " + duration(waiting), Took: waiting})
+		p.without(n, Look[struct{}]{Hung: true, Missing: "outstanding for " + units.Duration(waiting), Took: waiting})
 		n.Hung = append(n.Hung, p.ID)
 	}
 }

@@ -54,7 +54,7 @@ func TestRun(t *testing.T) {
 		},
 		{
 			"late", func(ctx context.Context) (host.Clock, error) { <-ctx.Done(); time.Sleep(time.Second); return fine(ctx) },
-			Look[host.Clock]{Hung: true, Missing: "outstanding for 2.0 s", Took: 2 * time.Second},
+			Look[host.Clock]{Hung: true, Missing: "outstanding for 2s", Took: 2 * time.Second},
 			[]string{"clock"},
 		},
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/kdiag/kdiag/checks/host"
+	"github.com/kdiag/kdiag/checks/units"
 )
 
 // A shortage is a file system that is short of space, or of inodes.
@@ -45,15 +46,15 @@ func (s shortage) name() string {
 // left says what is left of space or inodes.
 func (s shortage) left(inodes bool) string {
 	if inodes {
-		return fmt.Sprintf("%s of %s inodes are free (%s)", quantity(s.space.InodesFree), quantity(s.space.Inodes), rest(s.space.InodesFree, s.space.Inodes))
+		return fmt.Sprintf("%s of %s inodes are free (%s)", units.Number(s.space.InodesFree), units.Number(s.space.Inodes), rest(s.space.InodesFree, s.space.Inodes))
 	}
-	return fmt.Sprintf("%s of %s are free (%s)", capacity(s.space.Free), capacity(s.space.Size), rest(s.space.Free, s.space.Size))
+	return fmt.Sprintf("%s of %s are free (%s)", units.Size(s.space.Free), units.Size(s.space.Size), rest(s.space.Free, s.space.Size))
 }
 
 // rest writes which share is left, and none as none.
 func rest(free, total uint64) string {
 	if s := share(free, total); s == 0 || s >= 0.0005 {
-		return percent(s)
+		return units.Percent(s)
 	}
 	return "under 0.1 %"
 }
@@ -154,9 +155,9 @@ func (f *Facts) evictionBelow(signal string, total uint64) (uint64, string) {
 		"nodefs.inodesFree": l.NodefsInodes, "imagefs.inodesFree": l.ImagefsInodes,
 	}[signal]
 	if signal == "memory.available" {
-		return l.MemoryAvailable, capacity(l.MemoryAvailable)
+		return l.MemoryAvailable, units.Size(l.MemoryAvailable)
 	}
-	return uint64(part * float64(total)), percent(part)
+	return uint64(part * float64(total)), units.Percent(part)
 }
 
 // amount reads a threshold of the kubelet's settings: a percentage of the total, or a quantity such as 100Mi; 0 when it is

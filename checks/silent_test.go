@@ -84,8 +84,8 @@ func TestCutOff(t *testing.T) {
 		m.Probes[1].Code, m.Probes[1].Elapsed = "", 0 // Status was not sent
 	})
 	want := []string{
-		"the measurement ended early: interrupted", "Version had not answered after 2.0 s, when the command ended", "Status was not asked",
-		"ListPodSandbox had not answered after 2.0 s, when the command ended", "ListContainers had not answered after 2.0 s, when the command ended",
+		"the measurement ended early: interrupted", "Version had not answered after 2s, when the command ended", "Status was not asked",
+		"ListPodSandbox had not answered after 2s, when the command ended", "ListContainers had not answered after 2s, when the command ended",
 	}
 	if got := f.unseen(scopeProbes); !cmp.Equal(want, got) {
 		t.Error(cmp.Diff(want, got))

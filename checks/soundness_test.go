@@ -122,7 +122,7 @@ func TestAnsweredIsWhatWasAnswered(t *testing.T) {
 		i := slices.IndexFunc(Results(f), func(r Result) bool { return r.ID == "runtime.inspect" })
 		return Results(f)[i].Summary
 	}
-	if got, want := line(node()), "9 status calls answered, p99 2 ms, slowest 2 ms"; got != want {
+	if got, want := line(node()), "9 status calls answered, p99 2ms, slowest 2ms"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 	two := statuses(func(n int, _ plegbench.Inspection) bool { return n < 2 }, withError(crictl.NotFound, ""))
@@ -250,7 +250,7 @@ func TestShortDeadlineIsNotSure(t *testing.T) {
 			if short.Severity != Critical || short.Confidence >= usual.Confidence || short.Confidence > Fair {
 				t.Errorf("%s %.2f, with time %.2f", short.Severity, short.Confidence, usual.Confidence)
 			}
-			if !mentions(short.Evidence.Missing, "500 ms cannot tell slow from hung") || mentions(usual.Evidence.Missing, "cannot tell") {
+			if !mentions(short.Evidence.Missing, "500ms cannot tell slow from hung") || mentions(usual.Evidence.Missing, "cannot tell") {
 				t.Errorf("missing %q, with time %q", short.Evidence.Missing, usual.Evidence.Missing)
 			}
 			for _, word := range []string{"deadlocked", "lock is held:", "lock on"} {
@@ -258,7 +258,7 @@ func TestShortDeadlineIsNotSure(t *testing.T) {
 					t.Errorf("%q is said for sure: %q, %q", word, short.Summary, short.Evidence.For)
 				}
 			}
-			if tt.code != codeRuntimeHung && !mentions(usual.Evidence.Missing, "the kubelet's own deadline of 2m: kdiag waited 5.0 s") {
+			if tt.code != codeRuntimeHung && !mentions(usual.Evidence.Missing, "the kubelet's own deadline of 2m: kdiag waited 5s") {
 				t.Errorf("missing %q", usual.Evidence.Missing)
 			}
 		})

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/kdiag/kdiag/checks/host"
+	"github.com/kdiag/kdiag/checks/units"
 )
 
 // A latency is what timed writes in one folder took.
@@ -46,15 +47,15 @@ func (l latency) line() string {
 	where := clean(l.writes.Folder.Path)
 	switch {
 	case l.writes.Hung && len(l.writes.Times) == 0:
-		return fmt.Sprintf("a write of 4 KiB with fsync into %s has not ended after %s", where, duration(l.writes.Waiting))
+		return fmt.Sprintf("a write of 4 KiB with fsync into %s has not ended after %s", where, units.Duration(l.writes.Waiting))
 	case l.writes.Hung:
 		return fmt.Sprintf("%s of 4 KiB with fsync into %s took %s (median), and the next has not ended after %s",
-			count(len(l.writes.Times), "write"), where, duration(l.median), duration(l.writes.Waiting))
+			units.Count(len(l.writes.Times), "write"), where, units.Duration(l.median), units.Duration(l.writes.Waiting))
 	case len(l.writes.Times) == 0:
 		return fmt.Sprintf("a write of 4 KiB with fsync into %s failed: %s", where, clean(l.writes.Err))
 	}
 	return fmt.Sprintf("%s of 4 KiB with fsync into %s took %s (median), at most %s",
-		count(len(l.writes.Times), "write"), where, duration(l.median), duration(l.max))
+		units.Count(len(l.writes.Times), "write"), where, units.Duration(l.median), units.Duration(l.max))
 }
 
 // severity ranks the writes; false when they are quick, or when they were refused for want of room, which is no stall.
@@ -116,7 +117,7 @@ func await(d host.Disk) time.Duration { return max(d.ReadAwait, d.WriteAwait) }
 // diskLine says what a disk does.
 func diskLine(d host.Disk) string {
 	line := fmt.Sprintf("%s: a read takes %s and a write %s in the mean, busy for %s of %s, %s in flight, %s/s written and %s/s read",
-		clean(d.Name), duration(d.ReadAwait), duration(d.WriteAwait), percent(min(d.Utilisation, 1)), duration(d.Over), count(d.InFlight, "request"),
+		clean(d.Name), units.Duration(d.ReadAwait), units.Duration(d.WriteAwait), units.Percent(min(d.Utilisation, 1)), units.Duration(d.Over), units.Count(d.InFlight, "request"),
 		rate(d.WriteBytesPerSecond), rate(d.ReadBytesPerSecond))
 	if len(d.Folders) > 0 {
 		line += "; on it lie " + foldersLine(d.Folders)
@@ -125,7 +126,7 @@ func diskLine(d host.Disk) string {
 }
 
 // rate writes bytes per second without the unit of time.
-func rate(bytes float64) string { return capacity(uint64(min(max(bytes, 0), 1<<50))) }
+func rate(bytes float64) string { return units.Size(uint64(min(max(bytes, 0), 1<<50))) }
 
 // muchWritten is the rate from which a process is worth naming: an SSD takes a hundred times as much, a throttled disk a few times.
 const muchWritten = 1 << 20

@@ -63,7 +63,7 @@ func TestEventedNodeIsHealthy(t *testing.T) {
 		change  func(*plegbench.Summary)
 		summary string
 	}{
-		{func(s *plegbench.Summary) { s.ColdSeconds = new(240.0) }, "the first relist takes 4m: 40 %"},
+		{func(s *plegbench.Summary) { s.ColdSeconds = new(240.0) }, "the first relist takes 4m: 40%"},
 		{func(s *plegbench.Summary) { s.ProjectedAgeSeconds = new(700.0) }, "PLEG was last seen active 11m40s ago"},
 	} {
 		f := node(evented, summary(tt.change))
@@ -248,8 +248,8 @@ func TestLimitOfTheRuntime(t *testing.T) {
 		line     string
 		grep     string
 	}{
-		{endpointCRIO, 83886080, "own send limit of 80.0 MiB stops it; the kubelet's 16.0 MiB was passed long before", "grep -rnE 'grpc_max_(send|recv)_msg_size' /etc/crio"},
-		{"unix:///run/containerd/containerd.sock", 4 << 20, "own send limit of 4.0 MiB stops it, before the kubelet's 16.0 MiB is reached", "grep -rnE 'max_(send|recv)_message_size' /etc/containerd"},
+		{endpointCRIO, 83886080, "own send limit of 80 MiB stops it; the kubelet's 16 MiB was passed long before", "grep -rnE 'grpc_max_(send|recv)_msg_size' /etc/crio"},
+		{"unix:///run/containerd/containerd.sock", 4 << 20, "own send limit of 4 MiB stops it, before the kubelet's 16 MiB is reached", "grep -rnE 'max_(send|recv)_message_size' /etc/containerd"},
 	} {
 		c := only(t, node(refused(tt.limit), at(tt.endpoint)), codeListTooLarge)
 		if !mentions(c.Evidence.For, tt.line) {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kdiag/kdiag/checks/units"
 	"github.com/kdiag/kdiag/crictl"
 	"github.com/kdiag/kdiag/plegbench"
 )
@@ -69,7 +70,7 @@ func (f *Facts) unseen(want scope) []string {
 		}
 	}
 	if s := f.Summary; s != nil && s.List != nil && s.List.Errors > 0 {
-		lines = append(lines, fmt.Sprintf("the lists of %s of %s failed or did not come", number(s.List.Errors), count(s.List.Samples, "relist")))
+		lines = append(lines, fmt.Sprintf("the lists of %s of %s failed or did not come", units.Number(s.List.Errors), units.Count(s.List.Samples, "relist")))
 	}
 	if r := f.seenRunning(); want == scopeSweep {
 		lines = append(lines, r.problems()...)
@@ -84,7 +85,7 @@ func (f *Facts) unseen(want scope) []string {
 func (f *Facts) cutOff(name string) string {
 	for _, c := range f.Measurement.Probes {
 		if canonical(c.Method) == name && c.Code == crictl.Canceled && c.Elapsed > 0 {
-			return fmt.Sprintf("%s had not answered after %s, when the command ended", name, duration(c.Elapsed))
+			return fmt.Sprintf("%s had not answered after %s, when the command ended", name, units.Duration(c.Elapsed))
 		}
 	}
 	return ""
@@ -142,10 +143,10 @@ func (r roll) disagrees() bool {
 func (r roll) problems() []string {
 	var lines []string
 	if n := r.All - r.Asked; n > 0 {
-		lines = append(lines, fmt.Sprintf("the status of %s of %s that run was not asked", number(n), count(r.All, "object")))
+		lines = append(lines, fmt.Sprintf("the status of %s of %s that run was not asked", units.Number(n), units.Count(r.All, "object")))
 	}
 	if n := r.Asked - r.Answered - r.Gone; n > 0 {
-		lines = append(lines, fmt.Sprintf("the status of %s of %s that run was not answered", number(n), count(r.All, "object")))
+		lines = append(lines, fmt.Sprintf("the status of %s of %s that run was not answered", units.Number(n), units.Count(r.All, "object")))
 	}
 	if r.disagrees() {
 		lines = append(lines, r.disagreement())
@@ -156,7 +157,7 @@ func (r roll) problems() []string {
 // disagreement says that lists and statuses disagree.
 func (r roll) disagreement() string {
 	return fmt.Sprintf("lists and statuses disagree: %s of %s that run by the lists %s not found by id",
-		number(r.Gone), count(r.Asked, "object"), verb(r.Gone, "is", "are"))
+		units.Number(r.Gone), units.Count(r.Asked, "object"), verb(r.Gone, "is", "are"))
 }
 
 // seenRunning counts the status calls about what the newest lists call running or ready.
