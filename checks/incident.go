@@ -88,6 +88,24 @@ func (f *incidentFinding) addMissing(texts ...string) *incidentFinding {
 	return f
 }
 
+// raise adds evidence for the cause, and how much surer it makes.
+func (f *incidentFinding) raise(by float64, texts ...string) {
+	f.Confidence += by
+	f.addFor(texts...)
+}
+
+// lower adds evidence against the cause, and how much less sure it makes.
+func (f *incidentFinding) lower(by float64, text string) {
+	f.Confidence -= by
+	f.addAgainst(text)
+}
+
+// limit adds evidence against the cause that leaves it no more than a confidence.
+func (f *incidentFinding) limit(most float64, text string) {
+	f.Confidence = min(f.Confidence, most)
+	f.addAgainst(text)
+}
+
 func addTexts(list, texts []string) []string {
 	for _, t := range texts {
 		if t != "" && !slices.Contains(list, t) {
@@ -340,8 +358,7 @@ func (in *Incident) lowerIfLate(f *incidentFinding, codes ...string) {
 	if begin == nil || earliest.IsZero() || !earliest.After(begin.Add(beginSlack)) {
 		return
 	}
-	f.Confidence = min(f.Confidence, lateConfidence)
-	f.addAgainst(fmt.Sprintf("it began %s or more after the last good relist, so it is no root", roughly(earliest.Sub(*begin))))
+	f.limit(lateConfidence, fmt.Sprintf("it began %s or more after the last good relist, so it is no root", roughly(earliest.Sub(*begin))))
 }
 
 // found words how often and when records of a code occur, such as "relist failed: 3 records, 00:51:11 to 00:55:11 UTC".
@@ -444,8 +461,7 @@ func (in *Incident) lowerForStandstill(all []*incidentFinding) {
 	for _, f := range all {
 		switch f.Code {
 		case "RuntimeHung", "ListHang", "InspectHang", "RuntimeSlow", "RelistOverloaded", "ShimStuck":
-			f.Confidence = min(f.Confidence, 0.3)
-			f.addAgainst("the kubelet itself stood still for " + roughly(in.Standstill.Late) + " or more, which explains the age, and calls that missed their deadline meanwhile")
+			f.limit(0.3, "the kubelet itself stood still for " + roughly(in.Standstill.Late) + " or more, which explains the age, and calls that missed their deadline meanwhile")
 		}
 	}
 }

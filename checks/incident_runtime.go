@@ -10,242 +10,6 @@ import (
 	"github.com/kdiag/kdiag/journal/signature"
 )
 
-// incidentRecognisers are one function for each cause that a log can show.
-func incidentRecognisers() []func(*Incident) *incidentFinding {
-	return []func(*Incident) *incidentFinding{
-		incidentKernelHung, incidentIOStall, incidentPIDsExhausted, incidentInotifyExhausted, incidentSystemdWedged, incidentFilesystemHung,
-		incidentOOMKilled, incidentDiskFull, incidentFilesExhausted, incidentClockJumped,
-		incidentInspectHang, incidentShimStuck, incidentTaskStuck, incidentListTooLarge, incidentTooManyExited, incidentCNIHung, incidentNetworkNotReady,
-		incidentRuntimeDown, incidentRuntimeUnsupported, incidentRuntimeNotReady, incidentRuntimeHung, incidentListHang, incidentRuntimeSlow,
-		incidentRelistOverloaded, incidentKubeletStalled, incidentKubeletCrashLooping, incidentCertificateExpired,
-	}
-}
-
-// hostFinding is a finding of the host by records that speak for themselves; nil without one.
-func (in *Incident) hostFinding(code string, confidence float64, summary string, codes ...string) *incidentFinding {
-	if in.count(codes...) == 0 {
-		return nil
-	}
-	f := newIncidentFinding(code, hostTier, confidence, summary).addFor(in.found(codes...)...)
-	in.lowerIfLate(f, codes...)
-	return f
-}
-
-func incidentKernelHung(in *Incident) *incidentFinding {
-	codes := []string{signature.HungTask, signature.SoftLockup, signature.RCUStall}
-	f := in.hostFinding("KernelHung", 0.75, "The kernel reports tasks or CPUs that do not move.", codes...)
-	blocks := func(name string) bool {
-		r := journal.TaskRole(name)
-		return essential(r) || r == journal.RoleOCI || r == journal.RoleInit
-	}
-	if f != nil && in.anyTask(blocks, signature.HungTask, signature.SoftLockup) {
-		f.Confidence += 0.15
-		f.addFor("the stuck task belongs to the runtime, a container's shim or the kubelet")
-		in.lowerIfLate(f, codes...)
-	}
-	return f
-}
-
-// essential reports whether a role is one that all containers of a node, or one of them, cannot do without.
-func essential(r journal.Role) bool {
-	return r == journal.RoleRuntime || r == journal.RoleShim || r == journal.RoleKubelet
-}
-
-// incidentIOStall is for a disk that fails, or one that answers late by several signs.
-func incidentIOStall(in *Incident) *incidentFinding {
-	if f := in.hostFinding("IOStall", 0.7, "A disk fails or its file system is damaged: whatever touches it waits.",
-		signature.BlockIOError, signature.FilesystemError); f != nil {
-		return f
-	}
-	f := newIncidentFinding("IOStall", hostTier, 0.1, "Much points to a disk that is slow or overloaded.")
-	for _, code := range []string{signature.DiskScanSlow, signature.NameReserved, signature.RuntimeStalled, signature.HousekeepingSlow} {
-		if in.count(code) > 0 {
-			f.Confidence += 0.13
-			f.addFor(in.found(code)...)
-		}
-	}
-	writer := func(name string) bool {
-		return slices.ContainsFunc([]string{"jbd2", "xfs", "kworker", "dm_", "btrfs", "ext4"}, func(p string) bool { return strings.HasPrefix(name, p) })
-	}
-	if in.anyTask(writer, signature.HungTask) {
-		f.Confidence += 0.4
-		f.addFor("the kernel reports writers of a file system as stuck")
-	}
-	if f.Confidence < 0.3 {
-		return nil
-	}
-	return f.addMissing("pressure and latency of the disk, which logs do not tell")
-}
-
-func incidentPIDsExhausted(in *Incident) *incidentFinding {
-	return in.hostFinding("PIDsExhausted", 0.75, "New processes or threads cannot be started.", signature.ForkFailed, signature.ForkRejected)
-}
-
-func incidentInotifyExhausted(in *Incident) *incidentFinding {
-	return in.hostFinding("InotifyExhausted", 0.55, "The node has run out of inotify instances or watches.", signature.InotifyExhausted)
-}
-
-func incidentSystemdWedged(in *Incident) *incidentFinding {
-	return in.hostFinding("SystemdWedged", 0.75, "systemd or its bus does not answer; runc waits for it.", signature.SystemdUnresponsive)
-}
-
-func incidentFilesystemHung(in *Incident) *incidentFinding {
-	lost := in.records(signature.NFSNotResponding)
-	if lost == nil {
-		return nil
-	}
-	f := newIncidentFinding("FilesystemHung", hostTier, 0.8, "A network file server does not answer: whatever touches its mounts waits.").
-		addFor(in.found(signature.NFSNotResponding, signature.MountFailed)...)
-	in.lowerIfLate(f, signature.NFSNotResponding)
-	back := in.records(signature.NFSRecovered)
-	if back == nil || back.last.Before(lost.last) {
-		return f
-	}
-	again := "it answered again" + in.when(back.first, back.last)
-	f.Summary = "A network file server did not answer for a while: whatever touched its mounts waited."
-	switch begin := in.begin(); {
-	case begin != nil && back.last.Before(*begin):
-		f.Confidence = min(f.Confidence, 0.2)
-		f.Summary = "A network file server did not answer for a while, and did again before the trouble began."
-		f.addAgainst(again)
-	case in.RecoveredAt != nil && back.last.Sub(*in.RecoveredAt).Abs() <= callDeadline:
-		f.addFor(again + ", and so did PLEG")
-	default:
-		f.Confidence = min(f.Confidence, 0.45)
-		f.addAgainst(again)
-	}
-	return f
-}
-
-func incidentOOMKilled(in *Incident) *incidentFinding {
-	codes := []string{signature.OOMKill, signature.UnitOOMKilled}
-	if in.count(codes...) == 0 {
-		return nil
-	}
-	f := newIncidentFinding("OOMKilled", hostTier, 0.35, "The kernel killed processes to free memory.").addFor(in.found(codes...)...)
-	victim, placed := in.essentialVictim()
-	switch {
-	case victim == nil:
-		f.addAgainst("no part of the runtime or the kubelet is among the victims that are named")
-		in.lowerIfLate(f, codes...)
-		return f
-	case !placed:
-		f.Confidence = 0.55
-		f.addFor("a victim is named like a part of the runtime or the kubelet")
-		f.addMissing("the cgroup that ran out of memory: a container may run a program of that name")
-	default:
-		f.Confidence = 0.8
-		f.addFor("a part of the runtime or the kubelet is among the victims")
-	}
-	f.Summary = "The kernel killed the runtime, a shim or the kubelet to free memory."
-	if begin := in.begin(); begin != nil && victim.First().After(begin.Add(beginSlack)) {
-		f.Confidence = min(f.Confidence, lateConfidence)
-		f.addAgainst("that was " + roughly(victim.First().Sub(*begin)) + " after the last good relist, so it is no root")
-	}
-	return f
-}
-
-// essentialVictim returns the first part of runtime or kubelet that was killed for memory, and whether the log says which cgroup was
-// out of memory; victims of which it does go first. What dies by the limit of a pod is of that pod, whatever its name is: docker in
-// docker, kind, builds.
-func (in *Incident) essentialVictim() (victim *journal.Burst, placed bool) {
-	inPod, isPlaced := map[journal.Object]bool{}, map[journal.Object]bool{}
-	for _, b := range in.each(signature.OOMInvoked, signature.OOMKill) {
-		inPod[b.Object()] = inPod[b.Object()] || b.Call().Pods
-		isPlaced[b.Object()] = isPlaced[b.Object()] || b.Call().Placed
-	}
-	for _, b := range in.each(signature.OOMKill, signature.UnitOOMKilled) {
-		o, memcg := b.Object(), b.Call().Constraint == "memcg"
-		role := b.Call().Role
-		if o.Kind != "Unit" {
-			role = journal.TaskRole(o.Name)
-		}
-		if !essential(role) || memcg && inPod[o] {
-			continue
-		}
-		known := !memcg || isPlaced[o]
-		if victim == nil || known && !placed || known == placed && b.First().Before(victim.First()) {
-			victim, placed = b, known
-		}
-	}
-	return victim, placed
-}
-
-func incidentDiskFull(in *Incident) *incidentFinding {
-	return in.limitFinding("DiskFull", signature.DiskFull, 0.75, "A file system that the runtime or the kubelet writes to is full.",
-		"A file system was full; the log does not show that the runtime or the kubelet uses it.")
-}
-
-func incidentFilesExhausted(in *Incident) *incidentFinding {
-	return in.limitFinding("FilesExhausted", signature.FilesExhausted, 0.7, "The runtime, a shim or the kubelet has run out of file descriptors.",
-		"A process has run out of file descriptors; the log does not show that the runtime did.")
-}
-
-// limitFinding is a finding of a resource that ran out, by words that any program uses: own is for the runtime and the kubelet, others for
-// the rest.
-func (in *Incident) limitFinding(code, record string, confidence float64, own, others string) *incidentFinding {
-	if in.records(record) == nil {
-		return nil
-	}
-	runtime, kubelet := false, int64(0)
-	for _, b := range in.each(record) {
-		c := b.Call()
-		switch {
-		case c.Role == journal.RoleRuntime, c.Role == journal.RoleShim, c.Role == journal.RoleOCI, c.Everywhere, b.Object().Kind == "Filesystem" && ofRuntime(b.Object().ID):
-			runtime = true
-		case c.Role == journal.RoleKubelet:
-			kubelet += b.Count
-		}
-	}
-	f := newIncidentFinding(code, hostTier, confidence, own)
-	switch {
-	case runtime:
-	case kubelet > 1:
-		f.addFor("the kubelet itself says so")
-	case kubelet == 1:
-		f.Confidence, f.Summary = lateConfidence, others
-		f.addAgainst("the kubelet says so in a single record, which tells of no file of the runtime")
-	default:
-		f.Confidence, f.Summary = 0.3, others
-		f.addAgainst("another program says so, of no file of the runtime or the kubelet")
-	}
-	f.addFor(in.found(record)...)
-	in.lowerIfLate(f, record)
-	return f
-}
-
-// ofRuntime reports whether a path is where runtimes and kubelets keep their files.
-func ofRuntime(path string) bool {
-	return slices.ContainsFunc([]string{
-		"/var/lib/containers", "/var/lib/containerd", "/var/lib/docker", "/var/lib/kubelet", "/var/lib/rancher", "/var/snap/microk8s",
-		"/run", "/var/run", "/var/log/pods", "/var/log/containers",
-	}, func(dir string) bool { return path == dir || strings.HasPrefix(path, dir+"/") })
-}
-
-// incidentClockJumped is for a machine that was suspended, which loses its connections. A step of the wall clock alone does not make PLEG
-// unhealthy: the kubelet measures the age on the monotonic clock.
-func incidentClockJumped(in *Incident) *incidentFinding {
-	during := func(t time.Time) bool { return !t.IsZero() && !t.Before(*in.begin()) && !t.After(*in.Start) }
-	for _, b := range in.each(signature.MachineSuspended) {
-		if in.Start != nil && (during(b.First()) || during(b.Last())) {
-			return newIncidentFinding("ClockJumped", hostTier, 0.6, "The machine was suspended while PLEG became unhealthy.").
-				addFor(in.found(signature.MachineSuspended)...)
-		}
-	}
-	f := newIncidentFinding("ClockJumped", symptomTier, 0.2, "The wall clock was set; that alone does not make PLEG unhealthy.").
-		addFor(in.found(signature.ClockChanged)...)
-	for _, s := range in.Stalls {
-		if s.SpreadSeconds >= 30 {
-			f.addFor(fmt.Sprintf("within one stall, time of day and stated age drift apart by %.0f s", s.SpreadSeconds))
-			break
-		}
-	}
-	if len(f.Evidence.For) == 0 {
-		return nil
-	}
-	return f.addAgainst("the kubelet measures the age on the monotonic clock")
-}
-
 // incidentInspectHang is for status calls of single pods or containers that do not come back.
 func incidentInspectHang(in *Incident) *incidentFinding {
 	if in.inspectLate == 0 && (in.peak == 0 && !in.relistsHung() || in.down || in.lists > 0) {
@@ -253,8 +17,7 @@ func incidentInspectHang(in *Incident) *incidentFinding {
 	}
 	f := newIncidentFinding("InspectHang", objectTier, 0.25, "Single pods or containers cannot be inspected; the relist waits two minutes for each.")
 	if in.inspectLate > 0 {
-		f.Confidence += 0.5
-		f.addFor(in.found(signature.InspectFailed)...)
+		f.raise(0.5, in.found(signature.InspectFailed)...)
 		if slices.ContainsFunc(in.culprits(), func(c journal.Culprit) bool { return c.Example == signature.InspectFailed }) {
 			f.Confidence += 0.05
 		}
@@ -269,12 +32,10 @@ func incidentInspectHang(in *Incident) *incidentFinding {
 		}
 		f.addFor(in.relistsText())
 	case in.peak > 0:
-		f.Confidence += 0.1
-		f.addFor(fmt.Sprintf("the worst age is near %d times the 2 min deadline of a call: %d calls hung one after the other", in.peak, in.peak))
+		f.raise(0.1, fmt.Sprintf("the worst age is near %d times the 2 min deadline of a call: %d calls hung one after the other", in.peak, in.peak))
 	}
 	if in.listsLate > 0 || in.down {
-		f.Confidence -= 0.4
-		f.addAgainst("lists or the status do not come back either, so the trouble is wider than these objects")
+		f.lower(0.4, "lists or the status do not come back either, so the trouble is wider than these objects")
 	}
 	return f
 }
@@ -293,8 +54,7 @@ func incidentShimStuck(in *Incident) *incidentFinding {
 		f.Confidence += 0.2
 	}
 	if in.listsLate > 0 && in.down {
-		f.Confidence -= 0.1
-		f.addAgainst("the whole runtime hangs; stopping containers fails in its wake")
+		f.lower(0.1, "the whole runtime hangs; stopping containers fails in its wake")
 	}
 	return f
 }
@@ -333,8 +93,7 @@ func incidentTooManyExited(in *Incident) *incidentFinding {
 	f := newIncidentFinding("TooManyExited", objectTier, 0.35, "Dead containers or sandboxes are not removed and pile up.").
 		addFor(in.found(signature.ContainerGCFailed, signature.RemoveFailed)...).addMissing("how many there are")
 	if tooLarge {
-		f.Confidence += 0.25
-		f.addFor("the lists have grown too large to be sent")
+		f.raise(0.25, "the lists have grown too large to be sent")
 	}
 	return f
 }
@@ -346,16 +105,13 @@ func incidentCNIHung(in *Incident) *incidentFinding {
 	}
 	f := newIncidentFinding("CNIHung", objectTier, 0.25, "CNI plugins fail or hang: pods cannot be set up or torn down.").addFor(in.found(signature.CNIFailed)...)
 	if in.late(signature.CNIFailed) > 0 {
-		f.Confidence += 0.25
-		f.addFor("they miss their deadline")
+		f.raise(0.25, "they miss their deadline")
 	}
 	if in.down && in.lists == 0 {
-		f.Confidence += 0.2
-		f.addFor("the runtime's status hangs and no list is on record as failing, as when CNI's lock is held")
+		f.raise(0.2, "the runtime's status hangs and no list is on record as failing, as when CNI's lock is held")
 	}
 	if in.listsLate > 0 {
-		f.Confidence -= 0.15
-		f.addAgainst("the lists hang too, and these do not wait for CNI")
+		f.lower(0.15, "the lists hang too, and these do not wait for CNI")
 	}
 	return f
 }
@@ -425,22 +181,18 @@ func incidentRuntimeDown(in *Incident) *incidentFinding {
 	}
 	switch {
 	case in.answeredAgain():
-		f.Confidence -= 0.4
-		f.addAgainst("something listens again, though not as a CRI runtime: " + in.found(signature.CRIUnsupported)[0])
+		f.lower(0.4, "something listens again, though not as a CRI runtime: " + in.found(signature.CRIUnsupported)[0])
 	case in.down:
-		f.Confidence += 0.1
-		f.addFor(listedDown)
+		f.raise(0.1, listedDown)
 	}
 	if started := in.records(signature.RuntimeStarted); started != nil && (stopped == nil || started.last.After(stopped.last)) {
 		again = "the runtime was started again" + in.when(started.first, started.last)
 	}
 	if again != "" {
-		f.Confidence -= 0.15
-		f.addAgainst(again)
+		f.lower(0.15, again)
 	}
 	if in.allLate > in.refused {
-		f.Confidence -= 0.2
-		f.addAgainst("calls rather missed their deadline than were refused: " + recordCount(in.allLate))
+		f.lower(0.2, "calls rather missed their deadline than were refused: " + recordCount(in.allLate))
 	}
 	return f
 }
@@ -456,19 +208,16 @@ func incidentRuntimeUnsupported(in *Incident) *incidentFinding {
 		addFor(in.found(signature.CRIUnsupported)...)
 	unimplemented := func(c journal.Call) bool { return c.Code == "Unimplemented" }
 	if in.calls(unimplemented, signature.RelistFailed, signature.ListFailed) > 0 {
-		f.Confidence += 0.4
-		f.addFor("the lists of every relist fail with it")
+		f.raise(0.4, "the lists of every relist fail with it")
 	}
 	if in.down && in.answeredAgain() {
-		f.Confidence += 0.1
-		f.addFor(listedDown)
+		f.raise(0.1, listedDown)
 	}
 	switch {
 	case in.refused > 0 && in.answeredAgain():
 		f.addFor(in.refusals() + ": before that, when nothing listened, as while the daemon is started again")
 	case in.refused > 0:
-		f.Confidence -= 0.4
-		f.addAgainst("calls were refused after that: " + in.refusals())
+		f.lower(0.4, "calls were refused after that: " + in.refusals())
 	}
 	return f
 }
@@ -487,12 +236,10 @@ func incidentRuntimeNotReady(in *Incident) *incidentFinding {
 		}
 	}
 	if in.statusLate+in.listsLate > 0 {
-		f.Confidence -= 0.3
-		f.addAgainst("calls missed their deadline as well")
+		f.lower(0.3, "calls missed their deadline as well")
 	}
 	if in.refused > 0 {
-		f.Confidence -= 0.3
-		f.addAgainst("calls were refused as well")
+		f.lower(0.3, "calls were refused as well")
 	}
 	return f
 }
@@ -506,8 +253,7 @@ func incidentRuntimeHung(in *Incident) *incidentFinding {
 		f.Summary = "The runtime accepted calls and answered none: it hung as a whole."
 	}
 	if slices.Contains(in.Reasons, reasonRuntimeDown) {
-		f.Confidence += 0.1
-		f.addFor(listedDown + " beside PLEG: neither status nor lists have succeeded")
+		f.raise(0.1, listedDown + " beside PLEG: neither status nor lists have succeeded")
 	}
 	f.addFor(in.found(signature.RuntimeIsDown, signature.SanityCheckFailed)...)
 	if in.statusLate+in.listsLate == 0 {
@@ -520,8 +266,7 @@ func incidentRuntimeHung(in *Incident) *incidentFinding {
 		return f.addMissing("records of failing calls: those that miss their deadline show a runtime that hangs, refused ones one that is not running")
 	}
 	if in.listsLate > 0 {
-		f.Confidence += 0.25
-		f.addFor(in.found(signature.RelistFailed, signature.ListFailed)...)
+		f.raise(0.25, in.found(signature.RelistFailed, signature.ListFailed)...)
 	} else if in.lists == 0 {
 		f.addMissing("records of the failing lists, which would show how they fail")
 	}
@@ -598,8 +343,7 @@ func incidentRuntimeSlow(in *Incident) *incidentFinding {
 		f.Confidence += 0.15
 	}
 	if in.relistsScattered() {
-		f.Confidence += 0.2
-		f.addFor(in.relistsText())
+		f.raise(0.2, in.relistsText())
 	}
 	return f
 }
@@ -617,8 +361,7 @@ func incidentRelistOverloaded(in *Incident) *incidentFinding {
 		f.Confidence += 0.15
 	}
 	if in.relistsScattered() {
-		f.Confidence += 0.2
-		f.addFor(in.relistsText())
+		f.raise(0.2, in.relistsText())
 	}
 	if near {
 		f.addFor("the age stays near the threshold: at most " + in.age().Round(time.Second).String())
@@ -637,24 +380,20 @@ func incidentKubeletStalled(in *Incident) *incidentFinding {
 		{0.15, []string{signature.WatchdogWithheld, signature.WatchdogTimeout}},
 	} {
 		if in.count(sign.codes...) > 0 {
-			f.Confidence += sign.confidence
-			f.addFor(in.found(sign.codes...)...)
+			f.raise(sign.confidence, in.found(sign.codes...)...)
 		}
 	}
 	if in.LongestPause > 12*time.Second && in.SkipLines >= 3 { // more than twice what is due
-		f.Confidence += 0.2
-		f.addFor(fmt.Sprintf("the skip lines, due every 5 s, pause for %s: the kubelet itself did not run, or records are missing", roughly(in.LongestPause)))
+		f.raise(0.2, fmt.Sprintf("the skip lines, due every 5 s, pause for %s: the kubelet itself did not run, or records are missing", roughly(in.LongestPause)))
 	}
 	if in.Standstill != nil {
 		in.addStandstill(f)
 	} else if in.failing == 0 && !in.down && in.age() > 10*time.Minute {
-		f.Confidence += 0.3
-		f.addFor(fmt.Sprintf("the age grows to %s and no call is on record as failing, though a hung one would be every 2 min", in.age().Round(time.Second)))
+		f.raise(0.3, fmt.Sprintf("the age grows to %s and no call is on record as failing, though a hung one would be every 2 min", in.age().Round(time.Second)))
 		f.addMissing("whether the log holds all of the kubelet's lines")
 	}
 	if f.Confidence > 0 && in.failing > 0 && in.Standstill == nil {
-		f.Confidence -= 0.3
-		f.addAgainst("calls to the runtime fail: " + recordCount(in.failing))
+		f.lower(0.3, "calls to the runtime fail: " + recordCount(in.failing))
 	}
 	if f.Confidence < 0.15 {
 		return nil
@@ -671,8 +410,7 @@ func (in *Incident) addStandstill(f *incidentFinding) {
 		f.addFor("of the kubelet the log holds nothing that kdiag knows" + in.when(s.From, s.To))
 	}
 	if s.Others {
-		f.Confidence += 0.1
-		f.addFor("other parts of the node wrote meanwhile")
+		f.raise(0.1, "other parts of the node wrote meanwhile")
 		return
 	}
 	f.addMissing("what else on the node wrote meanwhile: a machine that stands still as a whole looks the same")
@@ -691,8 +429,7 @@ func incidentKubeletCrashLooping(in *Incident) *incidentFinding {
 	f := newIncidentFinding("KubeletCrashLooping", kubeletTier, 0.3, "The kubelet starts again and again.").
 		addFor(in.found(signature.KubeletFatal, signature.UnitRestarted)...)
 	if starts >= 3 {
-		f.Confidence += 0.2
-		f.addFor(fmt.Sprintf("it was started %d times around the episode", starts))
+		f.raise(0.2, fmt.Sprintf("it was started %d times around the episode", starts))
 	}
 	return f
 }
