@@ -171,7 +171,6 @@ func TestMonotonicOnly(t *testing.T) {
 }
 
 func TestOffsetAbove(t *testing.T) {
-	table := offsets()
 	for _, tt := range []struct{ diff, zone, late time.Duration }{
 		{0, 0, 0},
 		{time.Second, 0, -time.Second}, // the outer stamp was cut to whole seconds
@@ -179,12 +178,12 @@ func TestOffsetAbove(t *testing.T) {
 		{5*time.Hour + 44*time.Minute, 5*time.Hour + 45*time.Minute, time.Minute},
 		{-5*time.Hour - time.Minute, -5 * time.Hour, time.Minute},
 	} {
-		zone, late, ok := offsetAbove(table, tt.diff.Microseconds())
+		zone, late, ok := offsetAbove(tt.diff.Microseconds())
 		if !ok || zone != tt.zone.Microseconds() || late != tt.late.Microseconds() {
 			t.Errorf("offsetAbove(%v) = %v, late %v, %v", tt.diff, zone, late, ok)
 		}
 	}
-	if _, _, ok := offsetAbove(table, 20*hour); ok {
+	if _, _, ok := offsetAbove(20 * hour); ok {
 		t.Error("20 h is no zone")
 	}
 }
