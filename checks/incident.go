@@ -135,7 +135,6 @@ type Incident struct {
 type incidentRecords struct {
 	count       int64
 	first, last time.Time // zero where the log has no times
-	title       string
 	bursts      []*journal.Burst
 }
 
@@ -374,12 +373,6 @@ func (in *Incident) found(codes ...string) []string {
 
 // describe is found for some of the records of a code.
 func (in *Incident) describe(code string, v *incidentRecords) string {
-	what := code
-	for _, s := range signature.Catalogue() {
-		if s.Code == code {
-			what = cmp.Or(s.Title, code)
-		}
-	}
 	var extra []string
 	if names := objectNames(v); names != "" {
 		extra = append(extra, names)
@@ -394,7 +387,7 @@ func (in *Incident) describe(code string, v *incidentRecords) string {
 	if longest >= 1 {
 		extra = append(extra, "up to "+roughly(time.Duration(longest*float64(time.Second))))
 	}
-	text := what + ": " + recordCount(v.count) + in.when(v.first, v.last)
+	text := cmp.Or(v.bursts[0].Title, code) + ": " + recordCount(v.count) + in.when(v.first, v.last)
 	if len(extra) > 0 {
 		text += " (" + strings.Join(extra, "; ") + ")"
 	}
@@ -461,7 +454,7 @@ func (in *Incident) lowerForStandstill(all []*incidentFinding) {
 	for _, f := range all {
 		switch f.Code {
 		case "RuntimeHung", "ListHang", "InspectHang", "RuntimeSlow", "RelistOverloaded", "ShimStuck":
-			f.limit(0.3, "the kubelet itself stood still for " + roughly(in.Standstill.Late) + " or more, which explains the age, and calls that missed their deadline meanwhile")
+			f.limit(0.3, "the kubelet itself stood still for "+roughly(in.Standstill.Late)+" or more, which explains the age, and calls that missed their deadline meanwhile")
 		}
 	}
 }

@@ -135,7 +135,7 @@ func incidentOOMKilled(in *Incident) *incidentFinding {
 	}
 	f.Summary = "The kernel killed the runtime, a shim or the kubelet to free memory."
 	if begin := in.begin(); begin != nil && victim.First().After(begin.Add(beginSlack)) {
-		f.limit(lateConfidence, "that was " + roughly(victim.First().Sub(*begin)) + " after the last good relist, so it is no root")
+		f.limit(lateConfidence, "that was "+roughly(victim.First().Sub(*begin))+" after the last good relist, so it is no root")
 	}
 	return f
 }
@@ -240,4 +240,3 @@ func incidentClockJumped(in *Incident) *incidentFinding {
 	}
 	return f.addAgainst("the kubelet measures the age on the monotonic clock")
 }
-

@@ -181,7 +181,7 @@ func incidentRuntimeDown(in *Incident) *incidentFinding {
 	}
 	switch {
 	case in.answeredAgain():
-		f.lower(0.4, "something listens again, though not as a CRI runtime: " + in.found(signature.CRIUnsupported)[0])
+		f.lower(0.4, "something listens again, though not as a CRI runtime: "+in.found(signature.CRIUnsupported)[0])
 	case in.down:
 		f.raise(0.1, listedDown)
 	}
@@ -192,7 +192,7 @@ func incidentRuntimeDown(in *Incident) *incidentFinding {
 		f.lower(0.15, again)
 	}
 	if in.allLate > in.refused {
-		f.lower(0.2, "calls rather missed their deadline than were refused: " + recordCount(in.allLate))
+		f.lower(0.2, "calls rather missed their deadline than were refused: "+recordCount(in.allLate))
 	}
 	return f
 }
@@ -217,7 +217,7 @@ func incidentRuntimeUnsupported(in *Incident) *incidentFinding {
 	case in.refused > 0 && in.answeredAgain():
 		f.addFor(in.refusals() + ": before that, when nothing listened, as while the daemon is started again")
 	case in.refused > 0:
-		f.lower(0.4, "calls were refused after that: " + in.refusals())
+		f.lower(0.4, "calls were refused after that: "+in.refusals())
 	}
 	return f
 }
@@ -253,7 +253,7 @@ func incidentRuntimeHung(in *Incident) *incidentFinding {
 		f.Summary = "The runtime accepted calls and answered none: it hung as a whole."
 	}
 	if slices.Contains(in.Reasons, reasonRuntimeDown) {
-		f.raise(0.1, listedDown + " beside PLEG: neither status nor lists have succeeded")
+		f.raise(0.1, listedDown+" beside PLEG: neither status nor lists have succeeded")
 	}
 	f.addFor(in.found(signature.RuntimeIsDown, signature.SanityCheckFailed)...)
 	if in.statusLate+in.listsLate == 0 {
@@ -393,7 +393,7 @@ func incidentKubeletStalled(in *Incident) *incidentFinding {
 		f.addMissing("whether the log holds all of the kubelet's lines")
 	}
 	if f.Confidence > 0 && in.failing > 0 && in.Standstill == nil {
-		f.lower(0.3, "calls to the runtime fail: " + recordCount(in.failing))
+		f.lower(0.3, "calls to the runtime fail: "+recordCount(in.failing))
 	}
 	if f.Confidence < 0.15 {
 		return nil

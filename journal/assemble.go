@@ -27,7 +27,7 @@ func assemble(sources []*logSource, opts *Options, keep bool) *Report {
 	}
 	r.Notes = append(r.Notes, flaps(r.Episodes)...)
 	r.Signatures = h.counts(sources)
-	r.Events = h.events(r.Episodes)
+	r.Events = h.events()
 	r.Failing = h.stillFailing(hosts, r.Episodes, ends(sources, opts.Until))
 	h.describe(r, sources, opts.Since)
 	if slices.ContainsFunc(h.bursts, func(b Burst) bool { return b.Code == signature.LogsSuppressed }) {

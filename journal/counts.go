@@ -94,7 +94,7 @@ func (h *history) counts(sources []*logSource) []Count {
 			t.Subjects = append(t.Subjects, *s)
 		}
 		slices.SortFunc(t.Subjects, func(a, b SubjectCount) int {
-			return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.ID, b.ID))
+			return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.ID, b.ID), byTime(a.First, b.First, 0))
 		})
 		t.Subjects = t.Subjects[:min(len(t.Subjects), topSubjects)]
 		out = append(out, t.Count)

@@ -2,7 +2,6 @@ package journal
 
 import (
 	"cmp"
-	"math"
 	"slices"
 	"time"
 
@@ -25,9 +24,9 @@ func (h *history) event(b *Burst) Event {
 	return e
 }
 
-// events lists what happened beside the unhealthy records, by time, at most maxEvents. When there are more, the same
-// thing is told once for a longer time, and what lies far from every episode and marks nothing goes first.
-func (h *history) events(episodes []Episode) []Event {
+// events lists what happened beside the unhealthy records, by time, at most maxEvents. When there are more, those of a kind
+// become one event for a longer and longer time, in the end one of each signature.
+func (h *history) events() []Event {
 	all := []Event{}
 	for i := range h.bursts {
 		if h.bursts[i].Code != signature.SyncLoopActive {
@@ -37,17 +36,13 @@ func (h *history) events(episodes []Episode) []Event {
 	for gap := 10 * time.Second; len(all) > maxEvents && gap < 1000*time.Hour; gap *= 4 {
 		all = mergeEvents(all, gap, gap > time.Minute)
 	}
-	if len(all) > maxEvents {
-		slices.SortStableFunc(all, func(a, b Event) int { return cmp.Compare(weight(b, episodes), weight(a, episodes)) })
-		all = all[:maxEvents]
-	}
 	slices.SortStableFunc(all, func(a, b Event) int {
 		if a.At == nil && b.At == nil {
 			return 0
 		}
 		return cmp.Or(byTime(a.At, b.At, 0), cmp.Compare(a.Code, b.Code), cmp.Compare(a.Subject, b.Subject))
 	})
-	return all
+	return all[:min(len(all), maxEvents)]
 }
 
 // mergeEvents joins events of one code and subject that follow each other within gap; of one code alone if loose.
@@ -88,28 +83,4 @@ func (e *Event) Join(o Event) {
 		end := o.End()
 		e.Until = &end
 	}
-}
-
-// weight is how much an event matters: its marker, and how near it is to an episode.
-func weight(e Event, episodes []Episode) int {
-	w := 0
-	switch signature.Marker(e.Marker) {
-	case signature.Start, signature.Stop, signature.Restart, signature.Recovery:
-		w = 40
-	case signature.Error:
-		w = 20
-	}
-	near := time.Duration(math.MaxInt64)
-	for i := range episodes {
-		if ep := &episodes[i]; ep.Start != nil && e.At != nil {
-			near = min(near, max(ep.Start.Sub(e.End()), e.At.Sub(*ep.End), 0))
-		}
-	}
-	switch {
-	case near <= 10*time.Minute:
-		w += 50
-	case near <= time.Hour:
-		w += 15
-	}
-	return w
 }

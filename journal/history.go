@@ -167,7 +167,7 @@ func (h *history) take(s *logSource, source uint16, keep bool) {
 	for _, b := range mergeBursts(bursts, s.matches.gap) {
 		resolve(&b.first)
 		resolve(&b.last)
-		b.source = source
+		b.source, b.Title = source, h.catalogue[b.Code].Title
 		if h.window.admits(&b.last) || h.window.admits(&b.first) {
 			if t, ok := b.last.at(); ok && h.window.side(t) > 0 {
 				b.last.inner = h.window.until.UnixMicro() // the burst goes on behind the range

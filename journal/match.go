@@ -103,6 +103,7 @@ type burstKey struct {
 // A Burst is one or more records of the same kind about the same object in short order.
 type Burst struct {
 	burstKey
+	Title       string // of the signature
 	Count       int64
 	Seconds     float64 // largest that the records state, such as for how long a task was blocked
 	first, last timestamp
