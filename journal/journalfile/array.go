@@ -24,7 +24,7 @@ func (l *list) whole() bool { return l.n == l.want }
 
 // mainList is the list of all entries of the file.
 func (m *image) mainList() *list {
-	l := &list{m: m, want: m.head.Entries}
+	l := &list{m: m, want: m.head.entries}
 	l.chain(m.head.entryArray)
 	return l
 }

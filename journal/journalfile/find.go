@@ -83,8 +83,8 @@ func headTime(name string) uint64 {
 		return never
 	}
 	h, err := parseHeader(b[:n])
-	if err != nil || h.HeadRealtime == 0 {
+	if err != nil || h.headRealtime == 0 {
 		return never
 	}
-	return h.HeadRealtime
+	return h.headRealtime
 }

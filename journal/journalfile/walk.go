@@ -106,7 +106,7 @@ func (w *walker) last(off uint64) bool {
 
 func (w *walker) why(off uint64) string {
 	switch {
-	case w.end < w.m.head.Size && w.end == w.m.size() && w.m.resync(off, w.end) == w.end:
+	case w.end < w.m.head.size && w.end == w.m.size() && w.m.resync(off, w.end) == w.end:
 		return whyCut
 	case off+8 <= w.end && w.m.u64(off) == 0:
 		return whyZeros
