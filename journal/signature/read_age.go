@@ -12,25 +12,25 @@ const (
 )
 
 // readAge reads what a skip line or a node condition says about PLEG and what it lists beside it.
-func readAge(s string, h *Hit) {
+func readAge(s string, m *Match) {
 	list, skipping := after(s, "kipping pod synchronization")
-	h.Condition = !skipping && isCondition(s)
+	m.Condition = !skipping && isCondition(s)
 	if !skipping {
 		list = s
 	}
-	h.Reasons = reasons(reasonList(list, skipping))
+	m.Reasons = reasons(reasonList(list, skipping))
 	rest, ok := after(list, seen)
 	if !ok {
-		h.Never = strings.Contains(s, "pleg has yet to be successful")
+		m.Never = strings.Contains(s, "pleg has yet to be successful")
 		rest = list
 	} else if age, ok := duration(rest); ok {
-		h.Never = age >= math.MaxInt64/time.Hour*time.Hour
-		if h.HasAge = !h.Never; h.HasAge {
-			h.Age = age
+		m.Never = age >= math.MaxInt64/time.Hour*time.Hour
+		if m.HasAge = !m.Never; m.HasAge {
+			m.Age = age
 		}
 	}
 	if rest, ok = after(rest, threshold); ok {
-		h.Threshold, _ = duration(rest)
+		m.Threshold, _ = duration(rest)
 	}
 }
 

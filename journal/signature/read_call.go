@@ -25,7 +25,7 @@ func isPlainRPC(word, rest string) bool {
 	case "Status", "Version":
 		return strings.HasPrefix(rest, " from ")
 	case "Exec", "Attach":
-		return strings.HasPrefix(rest, " ") && strings.Contains(rest[:min(len(rest), near)], fromRuntime)
+		return strings.HasPrefix(rest, " ") && strings.Contains(rest[:min(len(rest), near)], "from runtime service failed")
 	}
 	return false
 }

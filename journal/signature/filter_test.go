@@ -180,7 +180,7 @@ func BenchmarkMatch(b *testing.B) {
 	} {
 		b.Run(name, func(b *testing.B) {
 			msg := []byte(line)
-			var dst []Hit
+			var dst []Match
 			b.ReportAllocs()
 			for b.Loop() {
 				dst = m.Match(msg, dst[:0])
