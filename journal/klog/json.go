@@ -8,6 +8,25 @@ import (
 	"strings"
 )
 
+// A Message is a text with key and value pairs.
+type Message struct {
+	Text  string
+	Pairs []Pair // in the order in which they were written
+}
+
+// A Pair is a key and its value: strings without quotes and escapes, anything else as written.
+type Pair struct{ Key, Value string }
+
+// Get returns the value of a key; of several, the last, as klog does.
+func (m Message) Get(key string) (string, bool) {
+	for i := len(m.Pairs) - 1; i >= 0; i-- {
+		if m.Pairs[i].Key == key {
+			return m.Pairs[i].Value, true
+		}
+	}
+	return "", false
+}
+
 // ParseJSON parses a line of klog's JSON format: {"ts":1757010283211.4668,"caller":"kubelet/kubelet.go:2460","msg":"...",...}.
 // ts counts milliseconds; documentation shows seconds, and values too small for milliseconds are taken as such, those too
 // large as micro- or nanoseconds. Other loggers of the same library write it as text. There is no severity: records with

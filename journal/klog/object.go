@@ -94,3 +94,27 @@ func skipSpace(b []byte, i int) int {
 	}
 	return i
 }
+
+// balanced returns the length of a value that begins with a brace or bracket, or a word before one: to the brace that
+// closes it, quoted strings skipped. A value that is not closed goes to the end.
+func balanced(b []byte) int {
+	depth := 0
+	for i := 0; i < len(b); i++ {
+		switch b[i] {
+		case '"':
+			n, _ := quotedLength(b[i:])
+			i += n - 1
+		case '{', '[', '(':
+			depth++
+		case '}', ']', ')':
+			if depth--; depth <= 0 {
+				return i + 1
+			}
+		case ' ':
+			if depth == 0 {
+				return i
+			}
+		}
+	}
+	return len(b)
+}
