@@ -19,6 +19,7 @@ const (
 	kindJSON
 	kindPretty  // journalctl -o json-pretty
 	kindVerbose // journalctl -o verbose
+	kindExport  // journalctl -o export
 	kindLogrus
 	kindDmesg
 	kindKmsg
@@ -95,6 +96,8 @@ func begin(b []byte) (k kind, sure bool) {
 		}
 	case b[0] == '-' && bytes.HasPrefix(b, []byte(heartbeat)):
 		return kindYAML, true
+	case b[0] == '_' && exportBegins(b):
+		return kindExport, true
 	case digit(b[0]):
 		if k, sure, ok := beginDigit(b); ok {
 			return k, sure

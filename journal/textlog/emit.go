@@ -30,7 +30,7 @@ func (s *scanner) close() {
 func (s *scanner) finish(c open) {
 	due := s.samples.due(s.opts.SampleEvery)
 	if !due && !s.opts.All && !s.worth(c) {
-		s.samples.last(c)
+		s.samples.tail = c
 		return
 	}
 	p := s.parse(c)
@@ -44,7 +44,7 @@ func (s *scanner) finish(c open) {
 	if p.Sample || s.opts.All || !stamped(p.Record) {
 		return
 	}
-	s.samples.last(c)
+	s.samples.tail = c
 }
 
 // contained gives the records that one record holds, and reports whether there are any.
@@ -124,10 +124,9 @@ func (s *scanner) parse(c open) *peeling {
 	raw := s.assemble(c)
 	r := &Record{Line: c.line, Offset: s.base + int64(c.start), Raw: raw, Boot: s.boot}
 	p := &peeling{Record: r, columns: s.columns}
-	switch c.kind {
-	case kindVerbose:
-		s.verbose(p, raw)
-	default:
+	if c.kind == kindVerbose || c.kind == kindExport {
+		s.entry(p, raw, c.kind)
+	} else {
 		p.peel(raw)
 	}
 	s.ofNode(c.kind, p)
@@ -143,7 +142,7 @@ func (s *scanner) found(r *Record) bool {
 func (s *scanner) offer(r *Record, due bool) {
 	found := s.found(r)
 	if due && stamped(r) {
-		s.samples.taken()
+		s.samples.begun, s.samples.since = true, 0
 		r.Sample = !found
 	} else if !found && !s.opts.All {
 		return

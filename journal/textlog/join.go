@@ -17,6 +17,9 @@ type wrap struct {
 func (s *scanner) assemble(c open) []byte {
 	raw := bytes.Trim(s.buf[c.start:c.end], "\x00")
 	raw = bytes.TrimRight(raw, "\r\n")
+	if c.kind == kindExport {
+		return raw
+	}
 	if c.lines > 1 && c.kind != kindVerbose {
 		lines := bytes.Split(raw, []byte("\n"))
 		for i := range lines {
@@ -50,7 +53,7 @@ func (s *scanner) foresee() {
 			s.wrap.learn(group, 0)
 		}
 		group = group[:0]
-		if k != none && k != kindPretty && k != kindVerbose {
+		if k != none && k != kindPretty && k != kindVerbose && k != kindExport {
 			group = append(group, line)
 		}
 	}

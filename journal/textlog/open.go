@@ -7,10 +7,13 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"sync"
 
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
 	"github.com/ulikunitz/xz"
+	"golang.org/x/text/encoding/unicode"
+	"golang.org/x/text/transform"
 )
 
 // zstdWindow is how much a zstd stream may ask to keep in memory.
@@ -103,6 +106,15 @@ func unpack(r io.Reader) (io.ReadCloser, string, error) {
 	}{decodeUTF16(bufio.NewReaderSize(a, 4<<10)), a}, compression, nil
 }
 
+// decodeUTF16 returns the text of br in UTF-8, without a byte order mark. Redirections on Windows write UTF-16.
+func decodeUTF16(br *bufio.Reader) io.Reader {
+	head, _ := br.Peek(3)
+	if !bytes.HasPrefix(head, []byte("\xef\xbb\xbf")) && !bytes.HasPrefix(head, []byte("\xff\xfe")) && !bytes.HasPrefix(head, []byte("\xfe\xff")) {
+		return br
+	}
+	return transform.NewReader(br, unicode.BOMOverride(transform.Nop))
+}
+
 // skippable reports whether a zstd stream begins with a frame that carries no data.
 func skippable(head []byte) bool {
 	return len(head) >= 4 && head[0]&0xf0 == 0x50 && head[1] == 0x2a && head[2] == 0x4d && head[3] == 0x18
@@ -125,4 +137,77 @@ func (g *guarded) Read(p []byte) (n int, err error) {
 		err = fmt.Errorf("damaged %s data: %w", g.name, err)
 	}
 	return n, err
+}
+
+// aheadBlock and aheadBlocks bound what is unpacked ahead of the search, so that both run at the same time. Unpackers return
+// a few kB at a time; with full blocks the goroutines wake each other rarely.
+const (
+	aheadBlock  = 1 << 20
+	aheadBlocks = 3
+)
+
+// An ahead reads in a goroutine until it is closed.
+type ahead struct {
+	full  chan block // has room for all blocks, so sending never waits
+	empty chan []byte
+	done  sync.WaitGroup
+	under io.Closer
+	cur   block
+	rest  []byte // of cur
+}
+
+// A block is the result of one read.
+type block struct {
+	buf []byte
+	err error
+}
+
+func readAhead(r io.Reader, under io.Closer) *ahead {
+	a := &ahead{full: make(chan block, aheadBlocks), empty: make(chan []byte, aheadBlocks), under: under}
+	for range aheadBlocks {
+		a.empty <- nil // allocated when it is needed: a small log needs only one
+	}
+	a.done.Go(func() {
+		defer close(a.full)
+		for buf := range a.empty {
+			if buf == nil {
+				buf = make([]byte, aheadBlock)
+			}
+			n, err := io.ReadFull(r, buf[:aheadBlock])
+			if err == io.ErrUnexpectedEOF {
+				err = io.EOF
+			}
+			a.full <- block{buf[:n], err}
+			if err != nil {
+				return
+			}
+		}
+	})
+	return a
+}
+
+func (a *ahead) Read(p []byte) (int, error) {
+	for len(a.rest) == 0 {
+		if a.cur.err != nil {
+			return 0, a.cur.err
+		}
+		if a.cur.buf != nil {
+			a.empty <- a.cur.buf
+		}
+		var ok bool
+		if a.cur, ok = <-a.full; !ok {
+			return 0, io.ErrClosedPipe
+		}
+		a.rest = a.cur.buf
+	}
+	n := copy(p, a.rest)
+	a.rest = a.rest[n:]
+	return n, nil
+}
+
+// Close ends the goroutine. It waits for a read of the stream below that is in progress.
+func (a *ahead) Close() error {
+	close(a.empty)
+	a.done.Wait()
+	return a.under.Close()
 }

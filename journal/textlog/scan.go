@@ -106,15 +106,12 @@ func (s *scanner) format() string {
 
 // scan reads all lines.
 func (s *scanner) scan() error {
-	for !s.eof && !s.told() {
+	for !s.eof && !s.opts.Live && s.end < prescan {
 		if err := s.fill(); err != nil {
 			return err
 		}
 	}
 	s.foresee()
-	if exported(s.buf[:s.end]) {
-		return s.scanExport()
-	}
 	for !s.stop {
 		n := bytes.IndexByte(s.buf[s.pos:s.end], '\n')
 		switch {
@@ -136,15 +133,6 @@ func (s *scanner) scan() error {
 		}
 	}
 	return nil
-}
-
-// told reports whether enough of the stream was read to tell its form: of a live one no more than the name of a field.
-func (s *scanner) told() bool {
-	if s.opts.Live {
-		head := bytes.TrimLeft(s.buf[:s.end], "\r\n")
-		return len(head) >= len("__REALTIME_TIMESTAMP=") || bytes.IndexByte(head, '\n') >= 0
-	}
-	return s.end >= prescan
 }
 
 // drain takes what is left at the end of the stream.
@@ -182,7 +170,7 @@ func (s *scanner) fill() error {
 		}
 		n, err = s.r.Read(s.buf[s.end:])
 	}
-	if n == 0 && err == nil && s.pos == s.end {
+	if n == 0 && err == nil && s.pos == s.end && (s.cur.kind != kindExport || s.exportEnded()) {
 		s.close() // whatever was to continue the last record would be here
 	}
 	s.end += n
@@ -211,7 +199,11 @@ func (s *scanner) fill() error {
 
 // shift drops the first n bytes of the buffer.
 func (s *scanner) shift(n int) {
-	s.samples.keep(s.buf, s.base, n)
+	if s.samples.tail.lines > 0 && s.samples.tail.start < n {
+		s.lastSample()
+	}
+	s.samples.tail.start -= n
+	s.samples.tail.end -= n
 	copy(s.buf, s.buf[n:s.end])
 	s.end -= n
 	s.pos -= n
@@ -222,6 +214,38 @@ func (s *scanner) shift(n int) {
 	s.escape.shift(n)
 	s.colour.shift(n)
 	s.octal.shift(n)
+}
+
+// samples decides which records are given for their stamps alone: the first that has a stamp, every n-th, and the last of the
+// stream or of a full buffer.
+type samples struct {
+	since  int // records since the last one
+	begun  bool
+	format string
+	tail   open // the record that was passed over last, if it is in the buffer
+}
+
+// due counts a record and reports whether it is one to give.
+func (m *samples) due(every int) bool {
+	if every <= 0 {
+		return false
+	}
+	m.since++
+	m.tail = open{}
+	return !m.begun || m.since >= every
+}
+
+// lastSample gives the record that was passed over last.
+func (s *scanner) lastSample() {
+	tail := s.samples.tail
+	s.samples.tail = open{}
+	if s.opts.SampleEvery <= 0 || s.opts.All || s.stop || tail.lines == 0 {
+		return
+	}
+	if p := s.parse(tail); stamped(p.Record) && !s.found(p.Record) {
+		p.Sample = true
+		s.give(p.Record)
+	}
 }
 
 // A finder knows where something comes next in the buffer.

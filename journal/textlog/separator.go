@@ -2,6 +2,7 @@ package textlog
 
 import (
 	"bytes"
+	"time"
 
 	"github.com/kdiag/kdiag/journal/klog"
 )
@@ -69,7 +70,7 @@ func (s *scanner) headerEnd(after []byte) {
 // header notes the year and the zone of a head, the first one of the stream.
 func (s *scanner) header(stamp klog.Stamp, zone string) {
 	if stamp.Known && stamp.Year && s.stats.HeaderYear == 0 {
-		s.stats.HeaderYear = stampYear(stamp)
+		s.stats.HeaderYear = time.UnixMicro(stamp.Micros).UTC().Year()
 		s.stats.HeaderZone = zone
 	}
 }

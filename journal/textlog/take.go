@@ -11,6 +11,10 @@ import (
 func (s *scanner) take(from, to int) {
 	s.stats.Lines++
 	line := s.buf[from:to]
+	if s.cur.kind == kindExport && s.inExport(line) {
+		s.follow(from, to)
+		return
+	}
 	k := none
 	if s.cur.kind != kindVerbose && s.cur.kind != kindPretty {
 		k = quick(line, s.cur.kind)
@@ -143,12 +147,12 @@ func (s *scanner) follow(from, to int) {
 		return
 	}
 	switch {
-	case !empty && garbage(line):
+	case !empty && s.cur.kind != kindExport && garbage(line):
 		s.close()
 		s.stats.Unparsed++
 		s.stats.addRange(Range{Offset: s.base + int64(from), Bytes: int64(to - from), Why: "bytes that are no text"})
 	case s.cur.lines > 0 && to-s.cur.start <= s.opts.MaxRecord:
-		if !empty || s.cur.kind == kindPretty || s.cur.kind == kindVerbose {
+		if !empty || s.cur.kind == kindPretty || s.cur.kind == kindVerbose || s.cur.kind == kindExport {
 			s.cur.end = to
 			s.cur.lines++
 		}
