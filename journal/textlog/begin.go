@@ -97,7 +97,7 @@ func begin(b []byte) (k kind, sure bool) {
 	case b[0] == '-' && bytes.HasPrefix(b, []byte(heartbeat)):
 		return kindYAML, true
 	case b[0] == '_' && exportBegins(b):
-		return kindExport, true
+		return kindExport, false
 	case digit(b[0]):
 		if k, sure, ok := beginDigit(b); ok {
 			return k, sure

@@ -25,8 +25,8 @@ func conditionRow(b []byte) (s klog.Stamp, ok bool) {
 		word, rest := cut(b)
 		switch string(word) {
 		case "True", "False", "Unknown":
-			s, _, ok = parseDescribed(rest)
-			return s, ok
+			const layout = "Mon, 02 Jan 2006 15:04:05 -0700"
+			return parseDate(string(rest[:min(len(rest), len(layout))]), layout)
 		}
 		b = rest
 	}
