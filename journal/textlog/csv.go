@@ -38,15 +38,13 @@ func rowStart(b []byte) (s klog.Stamp, rest []byte, ok bool) {
 	return s, b[n:], ok
 }
 
-// beginRow is begin for what rowStart takes. Only a quoted column, or one that begins like a record, makes it sure: the text
+// rowHead is the head of what rowStart takes. Only a quoted column, or one that begins like a record, makes it sure: the text
 // of a record may have times and commas.
-func beginRow(b []byte) (sure, ok bool) {
-	_, rest, ok := rowStart(b)
-	if !ok {
-		return false, false
-	}
-	after := rest[1:]
-	return b[0] == '"' || after[0] == '"' || known(after), true
+func rowHead(b []byte, s klog.Stamp, rest []byte) head {
+	sure := b[0] == '"' || rest[1] == '"' || known(rest[1:])
+	return head{kind: kindRow, sure: sure, open: func(p *peeling, _ []byte) ([]byte, string, bool) {
+		return p.row(s, rest), "csv", true
+	}}
 }
 
 // row takes a row of a table with commas, as CloudWatch, Kibana, Grafana and Azure export it, and returns the column with the

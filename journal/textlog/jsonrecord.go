@@ -70,12 +70,6 @@ func member(fields []klog.Field, key string) (klog.Field, bool) {
 	return klog.Field{}, false
 }
 
-// carries reports whether a text is a line with a beginning of its own.
-func carries(b []byte) bool {
-	k, sure := begin(b)
-	return sure && k != kindDescribe
-}
-
 // journalJSON takes the fields of an entry and returns its message.
 func (p *peeling) journalJSON(fields []klog.Field) []byte {
 	message := ""

@@ -3,7 +3,6 @@ package textlog
 import (
 	"bytes"
 	"strconv"
-	"strings"
 
 	"github.com/kdiag/kdiag/journal/klog"
 )
@@ -22,26 +21,26 @@ func parsePriority(b []byte) (rest []byte, pri int, ok bool) {
 	return rest[1:], pri, true
 }
 
-// rfc5424 takes the header of RFC 5424 behind its version off b: stamp, host, program, process, message id and structured data.
-func (p *peeling) rfc5424(b []byte) []byte {
+// rfc5424 parses the header of RFC 5424 behind its version: stamp, host, program, process, message id and structured data.
+func rfc5424(b []byte) (s klog.Stamp, by sender, msg []byte) {
 	var f [5]string
 	for i := range f {
 		word, rest := cut(b)
-		f[i], b = string(word), rest
+		if string(word) != "-" {
+			f[i] = string(word)
+		}
+		b = rest
 	}
-	if s, _, ok := klog.ParseISO([]byte(f[0])); ok {
-		p.stamp(s)
-	}
-	p.Host, p.Identifier = dash(f[1]), dash(f[2])
-	p.Kernel = p.Kernel || p.Identifier == "kernel"
-	p.PID, _ = strconv.Atoi(f[3])
+	s, _, _ = klog.ParseISO([]byte(f[0]))
+	by = sender{host: f[1], identifier: f[2]}
+	by.pid, _ = strconv.Atoi(f[3])
 	if b = trimBlanks(b); len(b) > 0 && b[0] == '-' {
-		return bytes.TrimPrefix(trimBlanks(b[1:]), []byte("\xef\xbb\xbf"))
+		b = b[1:]
 	}
 	for len(b) > 0 && b[0] == '[' {
 		b = b[elementLength(b):]
 	}
-	return bytes.TrimPrefix(trimBlanks(b), []byte("\xef\xbb\xbf"))
+	return s, by, bytes.TrimPrefix(trimBlanks(b), []byte("\xef\xbb\xbf"))
 }
 
 // elementLength returns the length of an element of structured data, [id name="value" ...].
@@ -58,13 +57,6 @@ func elementLength(b []byte) int {
 		}
 	}
 	return len(b)
-}
-
-func dash(s string) string {
-	if s == "-" {
-		return ""
-	}
-	return strings.Clone(s)
 }
 
 // parseCRI parses what follows the stamp of a container's log: " stderr F message"; P marks a part of a line.

@@ -63,11 +63,12 @@ func (s *scanner) alone(line []byte) bool {
 }
 
 // condition takes a condition of a node in YAML.
-func (p *peeling) condition(b []byte) {
+func (p *peeling) condition(b []byte) (rest []byte, name string, more bool) {
 	when, _ := cut(b[len(heartbeat):])
 	if s, ok := writtenTime(string(bytes.Trim(when, "'\""))); ok {
 		p.stamp(s)
 	}
+	return b, "yaml", false
 }
 
 // ofNode gives a condition the name of its node, which stands before it: kubectl's YAML and indented JSON come in parts.
