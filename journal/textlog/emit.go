@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/kdiag/kdiag/journal/klog"
 )
@@ -47,15 +48,40 @@ func (s *scanner) finish(c open) {
 	s.samples.tail = c
 }
 
-// contained gives the records that one record holds, and reports whether there are any.
+// contained gives the records that one record holds, and reports whether there are any. If none of them contains a literal,
+// but the whole does, the whole is given.
 func (s *scanner) contained(p *peeling, due bool) bool {
-	switch {
-	case p.lines != nil:
-		s.several(p, due)
-	case len(p.list) > 0:
-		s.listed(p, due)
-	default:
+	if len(p.list) == 0 {
 		return false
+	}
+	if s.opts.Next != nil && s.found(p.Record) && !slices.ContainsFunc(p.list, func(l listed) bool {
+		text := []byte(l.text)
+		return s.opts.Next(text) >= 0 || s.unescaped(text)
+	}) {
+		s.offer(p.Record, due)
+		return true
+	}
+	base := *p.Record
+	base.Message = nil
+	for _, l := range p.list {
+		r := base
+		r.Raw = bytes.TrimRight([]byte(l.text), "\r\n")
+		if s.stop || len(r.Raw) == 0 {
+			continue
+		}
+		if strings.HasPrefix(l.text, "{") {
+			r.Format = strings.TrimSuffix(strings.TrimSuffix(base.Format, "json"), "+")
+		}
+		inner := &peeling{Record: &r, layers: min(p.layers+1, maxLayers-2)}
+		inner.peel(r.Raw)
+		if !r.Outer.Known {
+			r.Outer = l.outer
+		}
+		r.Host = cmp.Or(r.Host, l.host)
+		if !s.contained(inner, due) {
+			s.offer(&r, due)
+		}
+		due = false
 	}
 	return true
 }
@@ -160,38 +186,6 @@ func (s *scanner) give(r *Record) {
 }
 
 func stamped(r *Record) bool { return r.Outer.Known || r.Inner.Known }
-
-// several gives the records that one escaped text holds.
-func (s *scanner) several(p *peeling, due bool) {
-	base := *p.Record
-	for rest := p.lines; len(rest) > 0 && !s.stop; {
-		n := nextBeginning(rest)
-		r := base
-		r.Raw = slices.Clone(bytes.TrimRight(rest[:n], "\r\n"))
-		rest = rest[n:]
-		if len(r.Raw) == 0 {
-			continue
-		}
-		inner := &peeling{Record: &r, layers: min(p.layers+1, maxLayers-1)}
-		inner.peel(r.Raw)
-		s.offer(&r, due)
-		due = false
-	}
-}
-
-// nextBeginning returns where the second record of a text begins.
-func nextBeginning(b []byte) int {
-	for i := 0; ; {
-		n := bytes.IndexByte(b[i:], '\n')
-		if n < 0 {
-			return len(b)
-		}
-		i += n + 1
-		if k, sure := begin(b[i:]); sure && k != kindDescribe && k != kindPretty {
-			return i
-		}
-	}
-}
 
 // A part is the beginning of a message that containers' logs split, by stream.
 type part struct {

@@ -14,11 +14,10 @@ const maxLayers = 6
 // A peeling takes the layers off one record.
 type peeling struct {
 	*Record
-	partial bool   // the rest of the message is in a record that follows
-	stream  string // of which output of a container it is a part
-	split   []byte // what a container's log carries of the message
-	lines   []byte // what was unescaped and holds several records
-	list    []listed
+	partial bool     // the rest of the message is in a record that follows
+	stream  string   // of which output of a container it is a part
+	split   []byte   // what a container's log carries of the message
+	list    []listed // the records, if there are several
 	columns columns
 	layers  int
 }
@@ -89,12 +88,6 @@ func (p *peeling) apply(h *head) {
 	}
 }
 
-// objects opens a list of JSON objects.
-func (p *peeling) objects(b []byte) (rest []byte, name string, more bool) {
-	p.list = list(nil, klog.Field{Value: string(b), Kind: '['}, listed{}, 0)
-	return b, "json", false
-}
-
 // stamp takes a stamp of a transport: the outermost counts, unless it only counts from the start of the machine.
 func (p *peeling) stamp(s klog.Stamp) {
 	switch {
@@ -153,21 +146,36 @@ func (p *peeling) quoted(b []byte) (rest []byte, name string, more bool) {
 	return b, "", false
 }
 
-// inner returns unescaped text to go on with. If it holds several records, they are kept in lines.
+// inner returns unescaped text to go on with. If it holds several records, they are kept in list.
 func (p *peeling) inner(s string) []byte {
 	text := []byte(strings.TrimRight(s, "\r\n"))
 	if coloured(text) {
 		text = stripColour(make([]byte, 0, len(text)), text)
 	}
+	var records []listed
 	for rest := text; ; {
-		i := bytes.IndexByte(rest, '\n')
-		if i < 0 {
+		n := nextBeginning(rest)
+		if n == len(rest) && records == nil {
 			return text
 		}
-		rest = rest[i+1:]
-		if k, sure := begin(rest); sure && k != kindDescribe && k != kindPretty {
-			p.lines = text
+		records = append(records, listed{text: string(rest[:n])})
+		if rest = rest[n:]; len(rest) == 0 {
+			p.list = records
 			return nil
+		}
+	}
+}
+
+// nextBeginning returns where the second record of a text begins.
+func nextBeginning(b []byte) int {
+	for i := 0; ; {
+		n := bytes.IndexByte(b[i:], '\n')
+		if n < 0 {
+			return len(b)
+		}
+		i += n + 1
+		if k, sure := begin(b[i:]); sure && k != kindDescribe && k != kindPretty {
+			return i
 		}
 	}
 }

@@ -103,7 +103,7 @@ func nodeName(f klog.Field, depth int) string {
 		return ""
 	}
 	fields, _, _ := klog.ParseObject([]byte(f.Value))
-	if name := hostOf(fields); name != "" {
+	if _, name := about(fields); name != "" {
 		return name
 	}
 	for _, member := range fields {
