@@ -121,26 +121,19 @@ func (s *scanner) unescaped(raw []byte) bool {
 	if s.opts.Next == nil {
 		return false
 	}
-	b := raw
-	if coloured(b) {
-		b = stripColour(make([]byte, 0, len(b)), b)
-		if s.opts.Next(b) >= 0 {
-			return true
-		}
+	b := stripColour(raw)
+	if len(b) < len(raw) && s.opts.Next(b) >= 0 {
+		return true
 	}
 	for range 3 {
 		if bytes.IndexByte(b, '\\') < 0 {
 			return false
 		}
 		s.plain = klog.Unescape(s.plain[:0], b)
-		if bytes.IndexByte(s.plain, 0x1b) >= 0 {
-			s.plain = stripColour(s.plain[:0], s.plain)
-		}
-		if s.opts.Next(s.plain) >= 0 {
+		s.scratch = append(s.scratch[:0], stripColour(s.plain)...)
+		if b = s.scratch; s.opts.Next(b) >= 0 {
 			return true
 		}
-		s.scratch = append(s.scratch[:0], s.plain...)
-		b = s.scratch
 	}
 	return false
 }

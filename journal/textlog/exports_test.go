@@ -151,7 +151,7 @@ func TestStripColour(t *testing.T) {
 		"\x1b[31ma\x1b[0m": "a", "#033[1;31ma#033[K": "a", `\x1b[31ma\\u001b[0m"`: `a"`, `\\\e[1mb`: "b", `issue #033[draft]`: `issue #033[draft]`,
 		`C:\x1b[list]`: `C:\x1b[list]`, `a\\b\"`: `a\\b\"`, "a\x1b": "a", `#`: `#`,
 	} {
-		if got := string(stripColour(nil, []byte(in))); got != want {
+		if got := string(stripColour([]byte(in))); got != want {
 			t.Errorf("%q: %q, want %q", in, got, want)
 		}
 		if want != in && !coloured([]byte(in)) {

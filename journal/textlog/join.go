@@ -29,10 +29,7 @@ func (s *scanner) assemble(c open) []byte {
 		raw = s.joined
 	}
 	// Codes go last: a wrap may have cut them, too.
-	if coloured(raw) {
-		raw = stripColour(make([]byte, 0, len(raw)), raw)
-	}
-	return unmarked(raw)
+	return unmarked(stripColour(raw))
 }
 
 // prescan is how much of a stream is looked at to see how it was wrapped, in bytes.
@@ -44,7 +41,7 @@ func (s *scanner) foresee() {
 	var group [][]byte
 	for line := range bytes.SplitSeq(s.buf[:min(s.end, prescan)], []byte("\n")) {
 		line = bytes.TrimRight(line, "\r")
-		k, _ := begin(stripColour(nil, line[:min(len(line), 512)]))
+		k, _ := begin(stripColour(line[:min(len(line), 512)]))
 		if k == none && len(group) > 0 && len(line) > 0 {
 			group = append(group, line)
 			continue

@@ -76,9 +76,7 @@ func (s *scanner) entry(p *peeling, raw []byte, k kind) {
 	if len(message) > 1 {
 		p.Raw = s.join(nil, message, joining{lead: lead})
 	}
-	if coloured(p.Raw) {
-		p.Raw = stripColour(make([]byte, 0, len(p.Raw)), p.Raw)
-	}
+	p.Raw = stripColour(p.Raw)
 	p.peel(p.Raw)
 }
 

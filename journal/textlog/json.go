@@ -95,9 +95,12 @@ func journalValue(f klog.Field) string {
 	case f.Kind == '[':
 		var text []byte
 		for e := range klog.Elements([]byte(f.Value)) {
-			n, err := strconv.ParseUint(e.Value, 10, 8)
-			if e.Kind != '0' || err != nil {
+			if e.Kind != '0' {
 				return journalValue(e)
+			}
+			n, err := strconv.ParseUint(e.Value, 10, 8)
+			if err != nil {
+				break
 			}
 			text = append(text, byte(n))
 		}

@@ -148,10 +148,7 @@ func (p *peeling) quoted(b []byte) (rest []byte, name string, more bool) {
 
 // inner returns unescaped text to go on with. If it holds several records, they are kept in list.
 func (p *peeling) inner(s string) []byte {
-	text := []byte(strings.TrimRight(s, "\r\n"))
-	if coloured(text) {
-		text = stripColour(make([]byte, 0, len(text)), text)
-	}
+	text := stripColour([]byte(strings.TrimRight(s, "\r\n")))
 	var records []listed
 	for rest := text; ; {
 		n := nextBeginning(rest)

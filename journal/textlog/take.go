@@ -44,10 +44,7 @@ const separates = kind(255)
 // classify decides what a line is that does not look like the record before it.
 func (s *scanner) classify(line []byte) kind {
 	b := bytes.TrimRight(bytes.TrimLeft(line, "\x00"), "\r")
-	if coloured(b) {
-		s.scratch = stripColour(s.scratch[:0], b)
-		b = s.scratch
-	}
+	b = stripColour(b)
 	switch s.cur.kind {
 	case kindPretty:
 		if t := bytes.TrimSpace(line); string(s.lastByte()) == "}" && (string(t) == "{" || len(t) == 0) {

@@ -27,10 +27,7 @@ func (s *scanner) again(c open) {
 		if n := bytes.IndexByte(s.buf[from:c.end], '\n'); n >= 0 {
 			to = from + n
 		}
-		b := bytes.TrimRight(s.buf[from:to], "\r")
-		if coloured(b) {
-			b = stripColour(make([]byte, 0, len(b)), b)
-		}
+		b := stripColour(bytes.TrimRight(s.buf[from:to], "\r"))
 		k, sure := begin(b)
 		switch {
 		case cur.lines > 0 && (sure || k != none && k == cur.kind) && k != kindPretty && k != kindVerbose:
