@@ -2,6 +2,8 @@ package textlog
 
 import (
 	"bytes"
+	"encoding/csv"
+	"slices"
 	"strings"
 
 	"github.com/kdiag/kdiag/journal/klog"
@@ -50,16 +52,11 @@ func rowHead(b []byte, s klog.Stamp, rest []byte) head {
 // row takes a row of a table with commas, as CloudWatch, Kibana, Grafana and Azure export it, and returns the column with the
 // line: the first that begins like a record, else the longest.
 func (p *peeling) row(s klog.Stamp, rest []byte) []byte {
-	if p.columns.utc {
-		s.Zone = true
-	}
+	s.Zone = s.Zone || p.columns.utc
 	p.stamp(s)
-	comma := rest[0]
 	best, rank := "", 0
-	for i := 1; len(rest) > 0 && rest[0] == comma; i++ {
-		var column string
-		column, rest = cell(rest[1:], comma)
-		if i == p.columns.host && column != "" {
+	for i, column := range cells(rest[1:], rest[0]) {
+		if i+1 == p.columns.host && column != "" {
 			p.Host = column
 		}
 		r := 1
@@ -75,55 +72,35 @@ func (p *peeling) row(s klog.Stamp, rest []byte) []byte {
 	return p.inner(best)
 }
 
-// cell parses a column: text up to the comma, or text in quotes with quotes doubled within.
-func cell(b []byte, comma byte) (text string, rest []byte) {
-	if len(b) == 0 || b[0] != '"' {
-		n := bytes.IndexByte(b, comma)
-		if n < 0 {
-			n = len(b)
-		}
-		return string(b[:n]), b[n:]
-	}
-	for i := 1; i < len(b); i++ {
-		if b[i] != '"' {
-			continue
-		}
-		if i+1 < len(b) && b[i+1] == '"' {
-			i++
-			continue
-		}
-		return strings.ReplaceAll(string(b[1:i]), `""`, `"`), b[i+1:]
-	}
-	return strings.ReplaceAll(string(b[1:]), `""`, `"`), nil
+// cells returns the columns of a row. What is not quite CSV is read leniently.
+func cells(row []byte, comma byte) []string {
+	r := csv.NewReader(bytes.NewReader(row))
+	r.Comma, r.LazyQuotes = rune(comma), true
+	columns, _ := r.Read()
+	return columns
 }
 
-// columnHead reads the names of a table's columns: a time first, and somewhere a line.
+// columnHead reads the names of the columns of a table: a time first, and somewhere a line.
 func (s *scanner) columnHead(line []byte) bool {
-	comma := byte(',')
-	if bytes.IndexByte(line, comma) < 0 {
-		comma = ';'
+	n := bytes.IndexAny(line, ",;")
+	if n < 0 {
+		return false
 	}
 	var c columns
-	var lines bool
-	rest := line
-	for i := 0; ; i++ {
-		var name string
-		name, rest = cell(rest, comma)
-		name, utc := strings.CutSuffix(strings.ToLower(name), " [utc]")
-		if i == 0 && !timeColumn(name) {
-			return false
-		}
-		c.utc = c.utc || i == 0 && (utc || name == "@timestamp" && bytes.Contains(line, []byte("@message"))) // CloudWatch
+	first, utc := strings.CutSuffix(strings.ToLower(string(bytes.Trim(line[:n], `"`))), " [utc]")
+	if !timeColumn(first) {
+		return false
+	}
+	names := cells(bytes.ToLower(line), line[n])
+	c.utc = utc || first == "@timestamp" && slices.Contains(names, "@message") // CloudWatch
+	lines := false
+	for i, name := range names {
 		switch name {
 		case "computer", "host", "hostname", "node", "instance":
 			c.host = i
 		case "line", "message", "@message", "body", "_raw", "msg", "text", "log", "logmessage", "logentry", "syslogmessage", "textpayload":
 			lines = true
 		}
-		if len(rest) == 0 || rest[0] != comma {
-			break
-		}
-		rest = rest[1:]
 	}
 	if lines {
 		s.columns = c

@@ -14,7 +14,7 @@ func (s *scanner) separator(line []byte) bool {
 	if len(line) == 0 || len(line) > 400 {
 		return false
 	}
-	if len(line) < 300 && (bytes.IndexByte(line, ',') > 0 || bytes.IndexByte(line, ';') > 0) && s.columnHead(line) {
+	if s.columnHead(line) {
 		return true
 	}
 	switch line[0] {
