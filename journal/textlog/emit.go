@@ -86,34 +86,39 @@ func (s *scanner) contained(p *peeling, due bool) bool {
 	return true
 }
 
-// worth reports whether a record may bear a literal: its text does, or an escape, colour code or line end may hide one.
+// worth reports whether a record may contain a literal: its text does, or an escape, a colour code, a line end or a part that
+// is in another record may hide one.
 func (s *scanner) worth(c open) bool {
-	buf := s.buf[:s.end]
-	if c.lines > 1 || s.hit.next(buf, c.start) < c.end || s.colour.next(buf, c.start) < c.end || s.octal.next(buf, c.start) < c.end {
+	if c.lines > 1 || s.hit.next(s.buf[:s.end], c.start) < c.end {
 		return true
 	}
-	raw := buf[c.start:c.end]
+	raw := s.buf[c.start:c.end]
 	switch c.kind {
-	case kindCRI:
-		return len(s.parts) > 0 || bytes.Contains(raw[:min(len(raw), 60)], []byte(" P"))
-	case kindISO:
-		if len(s.parts) > 0 || bytes.Contains(raw[19:min(len(raw), 60)], []byte(" P ")) {
+	case kindCRI, kindISO:
+		if len(s.parts) > 0 || bytes.Contains(raw[19:min(len(raw), 60)], []byte(" P")) {
 			return true
 		}
 	case kindRow:
-		return bytes.Contains(raw, []byte(`""`)) || s.escape.next(buf, c.start) < c.end
+		if bytes.Contains(raw, []byte(`""`)) {
+			return true
+		}
 	case kindJSON:
-		if len(s.parts) > 0 || bytes.Contains(raw, []byte(`":[`)) || bytes.HasPrefix(raw, []byte(`{"log"`)) {
-			return s.unescaped(raw) || s.jsonHides(raw)
+		if len(s.parts) > 0 || bytes.Contains(raw, []byte(`"MESSAGE":[`)) ||
+			bytes.HasPrefix(raw, []byte(`{"log"`)) && !bytes.Contains(raw, []byte(`\n",`)) {
+			return true
 		}
 	}
-	return s.escape.next(buf, c.start) < c.end && s.unescaped(raw)
+	return s.hides(c) && s.unescaped(raw)
 }
 
-// jsonHides reports whether the message of a JSON line does not stand in it as text, or not all of it.
-func (s *scanner) jsonHides(raw []byte) bool {
-	return len(s.parts) > 0 || bytes.Contains(raw, []byte(`"MESSAGE":[`)) ||
-		bytes.HasPrefix(raw, []byte(`{"log"`)) && !bytes.Contains(raw, []byte(`\n",`))
+// hides reports whether a record has a byte that begins an escape or a colour code.
+func (s *scanner) hides(c open) bool {
+	for i := range s.odd {
+		if s.odd[i].next(s.buf[:s.end], c.start) < c.end {
+			return true
+		}
+	}
+	return false
 }
 
 // unescaped reports whether a literal shows when escapes are undone, up to three levels of them.

@@ -25,10 +25,8 @@ type scanner struct {
 	err  error // why the stream ended
 	stop bool  // the receiver wants no more
 
-	hit    finder // the next literal
-	escape finder // the next backslash
-	colour finder // the next escape character of a terminal
-	octal  finder // the same as rsyslog writes it
+	hit finder    // the next literal
+	odd [3]finder // the next byte of each kind that may begin an escape or a colour code
 
 	cur     open    // the record that is not closed yet
 	parent  *Record // of lines that continue a record which became too long
@@ -78,10 +76,9 @@ func Scan(ctx context.Context, r io.Reader, opts Options, yield func(*Record) bo
 	s.buf = make([]byte, opts.MaxRecord+opts.Longest+blockSize)
 	s.hit.find = opts.Next
 	s.hit.overlap = max(opts.Longest-1, 0)
-	s.escape.find = func(b []byte) int { return bytes.IndexByte(b, '\\') }
-	s.colour.find = func(b []byte) int { return bytes.IndexByte(b, 0x1b) }
-	s.octal.find = func(b []byte) int { return bytes.Index(b, []byte(octalEscape)) }
-	s.octal.overlap = len(octalEscape) - 1
+	for i, c := range [...]byte{'\\', 0x1b, octalEscape[0]} {
+		s.odd[i].find = func(b []byte) int { return bytes.IndexByte(b, c) }
+	}
 	if err = s.scan(); err == nil {
 		err = s.err
 	}
@@ -177,8 +174,9 @@ func (s *scanner) fill() error {
 	if keep = s.pos; s.cur.lines > 0 {
 		keep = s.cur.start
 	}
-	for _, f := range [...]*finder{&s.hit, &s.escape, &s.colour, &s.octal} {
-		f.extend(s.buf[:s.end], from, keep)
+	s.hit.extend(s.buf[:s.end], from, keep)
+	for i := range s.odd {
+		s.odd[i].extend(s.buf[:s.end], from, keep)
 	}
 	if s.opts.Progress != nil {
 		s.opts.Progress(s.base + int64(s.end))
@@ -210,10 +208,10 @@ func (s *scanner) shift(n int) {
 	s.base += int64(n)
 	s.cur.start -= n
 	s.cur.end -= n
-	s.hit.shift(n)
-	s.escape.shift(n)
-	s.colour.shift(n)
-	s.octal.shift(n)
+	s.hit.at -= n
+	for i := range s.odd {
+		s.odd[i].at -= n
+	}
 }
 
 // samples decides which records are given for their stamps alone: the first that has a stamp, every n-th, and the last of the
@@ -282,5 +280,3 @@ func (f *finder) extend(buf []byte, old, keep int) {
 		f.search(buf, max(keep, old-f.overlap))
 	}
 }
-
-func (f *finder) shift(n int) { f.at -= n }
