@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// BenchmarkSearch searches the journal in the directory $KDIAG_JOURNAL for the unhealthy records of the kubelet with their
-// times: file after file on one core, and two files at a time, as kdiag reads.
+// BenchmarkSearch searches the journal in the directory $KDIAG_JOURNAL for the unhealthy records of the kubelet with
+// their times: file after file on one core, and two files at a time, as kdiag reads.
 func BenchmarkSearch(b *testing.B) {
 	dir := os.Getenv("KDIAG_JOURNAL")
 	if dir == "" {

@@ -13,8 +13,8 @@ import (
 	"github.com/ulikunitz/xz"
 )
 
-// builder writes journal files as journald lays them out: small ones, in every mode. systemd 252 itself only writes ZSTD;
-// with this journalctl can be asked what it reads in files with XZ and LZ4.
+// builder writes journal files as journald lays them out: small ones, in every mode. systemd 252 itself only writes
+// ZSTD; with this journalctl can be asked what it reads in files with XZ and LZ4.
 type builder struct {
 	b        []byte
 	compact  bool

@@ -11,10 +11,11 @@ type Entry struct {
 	Monotonic uint64 // microseconds since the machine started
 	Boot      ID
 	Offset    uint64 // of the entry in the file, or of the text if Unindexed
-	// Message is the text: the value of the field MESSAGE. With a Match it is the value that matched. Empty if there is none.
+	// Message is the text: the value of the field MESSAGE. With a Match it is the value that matched. Empty if there is
+	// none.
 	Message []byte
-	// Unindexed is set if the text was found in a damaged file, but no entry that it belongs to: there are no times, no boot
-	// and no other fields. Such entries are handed over whatever Since, Until and Boot are.
+	// Unindexed is set if the text was found in a damaged file, but no entry that it belongs to: there are no times, no
+	// boot and no other fields. Such entries are handed over whatever Since, Until and Boot are.
 	Unindexed bool
 
 	file   *File
@@ -36,8 +37,8 @@ func (f *File) fill(e *Entry, o object) {
 	}
 }
 
-// Labels returns the fields that are not compressed, FIELD=value, in the order of the file. The fields that name a sender
-// are among them: journald compresses only long ones.
+// Labels returns the fields that are not compressed, FIELD=value, in the order of the file. The fields that name a
+// sender are among them: journald compresses only long ones.
 func (e *Entry) Labels() iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
 		if e.Unindexed || e.file == nil {

@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// Has reports whether the file has an entry with field=value, such as those of one unit. It asks the index of the file. The
-// error is ErrIndex if that is damaged, ErrFault if the file could not be read.
+// Has reports whether the file has an entry with field=value, such as those of one unit. It asks the index of the
+// file. The error is ErrIndex if that is damaged, ErrFault if the file could not be read.
 func (f *File) Has(field, value string) (found bool, err error) {
 	if f.empty {
 		return false, nil
@@ -29,8 +29,8 @@ func (f *File) Has(field, value string) (found bool, err error) {
 	return found, nil
 }
 
-// values calls visit with the DATA objects of all values of a field, newest first, until visit returns false. It reports
-// whether the chain of the field could be followed to its end.
+// values calls visit with the DATA objects of all values of a field, newest first, until visit returns false. It
+// reports whether the chain of the field could be followed to its end.
 //
 // No hash function is needed: the table of fields is short enough to look at all of it, and each FIELD object begins a
 // chain of the values that it ever had.

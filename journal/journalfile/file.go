@@ -21,8 +21,8 @@ type File struct {
 	unpack unpacker
 }
 
-// Open opens the journal file at path. It never blocks: a FIFO, a device or a directory is ErrNotJournal. A file without a
-// single byte but zeros opens as an empty one.
+// Open opens the journal file at path. It never blocks: a FIFO, a device or a directory is ErrNotJournal. A file
+// without a single byte but zeros opens as an empty one.
 func Open(path string) (*File, error) {
 	fd, err := openRegular(path)
 	if err != nil {

@@ -55,8 +55,9 @@ func (w *follower) problem(err error) {
 	}
 }
 
-// Follow hands over entries as they are written, until ctx ends (its error is returned) or yield returns false. It follows
-// rotation: an archived file is read to its end, then its successor. Entries that arrive together are handed over in order.
+// Follow hands over entries as they are written, until ctx ends (its error is returned) or yield returns false. It
+// follows rotation: an archived file is read to its end, then its successor. Entries that arrive together are handed
+// over in order.
 func Follow(ctx context.Context, opts FollowOptions, yield func(*Entry) bool) error {
 	opts.Poll = cmp.Or(opts.Poll, 500*time.Millisecond)
 	w := &follower{opts: opts, reported: make(map[string]bool), read: make(map[ID]uint64)}

@@ -12,8 +12,8 @@ type Query struct {
 	// Since and Until bound the journal's own time, in microseconds since 1970, UTC; 0 is open. Until is exclusive.
 	Since, Until uint64
 	Boot         ID // one boot only, unless zero
-	// Match tests the text of a message; nil takes every entry, also those without a message. It must be safe for use by as
-	// many goroutines as there are searches with it.
+	// Match tests the text of a message; nil takes every entry, also those without a message. It must be safe for use by
+	// as many goroutines as there are searches with it.
 	Match func(message []byte) bool
 }
 
@@ -131,8 +131,8 @@ func (s *search) run() {
 	s.safely(s.settle)
 }
 
-// byIndex takes the entries through the main entry array. That is the way to all of them, and the shorter one to those of
-// a narrow window of time. It reports false if the walk is shorter, or if something on the way is broken.
+// byIndex takes the entries through the main entry array. That is the way to all of them, and the shorter one to
+// those of a narrow window of time. It reports false if the walk is shorter, or if something on the way is broken.
 func (s *search) byIndex() bool {
 	m := s.f.img
 	l := m.mainList()
@@ -169,8 +169,8 @@ func (s *search) byIndex() bool {
 	return true
 }
 
-// narrow reports whether n of all entries are few enough to fetch their messages one by one. Measured on a million entries:
-// that takes 0.46 microseconds for each, the walk 0.30 for each of all.
+// narrow reports whether n of all entries are few enough to fetch their messages one by one. Measured on a million
+// entries: that takes 0.46 microseconds for each, the walk 0.30 for each of all.
 func narrow(n, all uint64) bool { return n*2 < all }
 
 // safely runs one step. It returns false if the map failed under it; the place is then among the unreadable ranges, and

@@ -1,7 +1,7 @@
 package journalfile
 
-// walker goes through the objects of a file in the order in which they were written. It returns an object only once it has
-// seen that what follows is one too, so a damaged size does not lead it astray unnoticed.
+// walker goes through the objects of a file in the order in which they were written. It returns an object only once
+// it has seen that what follows is one too, so a damaged size does not lead it astray unnoticed.
 type walker struct {
 	m    *image
 	end  uint64

@@ -7,10 +7,11 @@ import (
 	"sync"
 )
 
-// The filter looks at six bytes at every seventh place of a text and at nothing else. Wherever a literal stands, one of
-// seven neighbouring places inside it is looked at, so it suffices to know the seven groups of six bytes of one window of
-// each literal. The looks do not depend on each other, as the shifts of Wu and Manber's algorithm do, so the processor does
-// several at once. Six bytes are rare enough in other text; four were not. BenchmarkNext compares it with other ways.
+// The filter looks at six bytes at every seventh place of a text and at nothing else. Wherever a literal stands, one
+// of seven neighbouring places inside it is looked at, so it suffices to know the seven groups of six bytes of one
+// window of each literal. The looks do not depend on each other, as the shifts of Wu and Manber's algorithm do, so
+// the processor does several at once. Six bytes are rare enough in other text; four were not. BenchmarkNext compares
+// it with other ways.
 const (
 	gramLen  = 6
 	loadLen  = 8 // bytes that one look loads
@@ -21,16 +22,17 @@ const (
 	gramBits = 13 // room for 8192 groups, of which a catalogue takes less than half
 )
 
-// ordinary is what healthy nodes log all day. Windows of literals are chosen to look unlike it. It decides speed, not what
-// is found.
+// ordinary is what healthy nodes log all day. Windows of literals are chosen to look unlike it. It decides speed, not
+// what is found.
 //
 //go:embed ordinary.log
 var ordinary string
 
 // A filter finds a set of literals.
 type filter struct {
-	// maybe has a bit for each value of slot() that a group of bytes of a window has: 32 KiB, which fit in the first cache.
-	maybe    [1 << slotBits / 64]uint64
+	// maybe has a bit for each value of slot() that a group of bytes of a window has: 32 KiB, which fit in the first
+	// cache.
+	maybe [1 << slotBits / 64]uint64
 	// grams is a hash table of the groups, each at the first free place at or after its own. A map takes a tenth longer.
 	grams    [1 << gramBits]gramPlaces
 	literals []string

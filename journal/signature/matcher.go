@@ -44,17 +44,17 @@ func NewMatcher(except ...string) *Matcher {
 	return m
 }
 
-// Longest returns the length in bytes of the longest literal. Blocks of a text that are searched one by one must overlap
-// by one byte less.
+// Longest returns the length in bytes of the longest literal. Blocks of a text that are searched one by one must
+// overlap by one byte less.
 func (m *Matcher) Longest() int { return m.filter.longest }
 
-// Next returns the offset of the first literal of any signature in b, or -1. The record around the literal may still match
-// no signature.
+// Next returns the offset of the first literal of any signature in b, or -1. The record around the literal may still
+// match no signature.
 func (m *Matcher) Next(b []byte) int { return m.filter.next(b) }
 
-// Match appends the signatures that a record matches to dst, each once, by lane and code. The record is a message, with or
-// without the header of klog and the prefixes of its transport. All matches of one record have the same facts, and share
-// Reasons. Output of kdiag matches nothing: it quotes what it has read.
+// Match appends the signatures that a record matches to dst, each once, by lane and code. The record is a message,
+// with or without the header of klog and the prefixes of its transport. All matches of one record have the same
+// facts, and share Reasons. Output of kdiag matches nothing: it quotes what it has read.
 func (m *Matcher) Match(msg []byte, dst []Match) []Match {
 	var matched [maxEntries]bool
 	var tried [maxLiterals]uint8
@@ -150,8 +150,8 @@ func containsAny(s string, list []string) bool {
 	return false
 }
 
-// leads reports whether a verb of systemd precedes an offset, with only the name and description of a unit between, as in
-// "systemd[1]: Started kubelet.service - kubelet: The Kubernetes Node Agent.".
+// leads reports whether a verb of systemd precedes an offset, with only the name and description of a unit between,
+// as in "systemd[1]: Started kubelet.service - kubelet: The Kubernetes Node Agent.".
 func leads(s string, at int, verb string) bool {
 	const longestName = 100 // bytes of the verb and the name
 	from := max(0, at-longestName)
@@ -170,7 +170,8 @@ func own(s string) bool {
 	if !strings.Contains(s, "kdiag") {
 		return false
 	}
-	if trimmed := strings.TrimLeft(s, " \t"); strings.HasPrefix(trimmed, "kdiag") && (len(trimmed) == 5 || !isWord(trimmed[5])) {
+	after, first := strings.CutPrefix(strings.TrimLeft(s, " \t"), "kdiag")
+	if first && (after == "" || !isWord(after[0])) {
 		return true
 	}
 	head := s[:min(len(s), prefix)]

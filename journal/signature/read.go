@@ -24,7 +24,7 @@ var readers = []reader{
 		m.GRPCCode, m.ErrorText = grpcError(text)
 	}},
 	{"object", readObjects}, // container, sandbox, pod
-	{"unhealthy", func(text, _ string, m *Match) { readAge(text, m) }},       // age, threshold, reasons, whether it is a condition
+	{"unhealthy", func(text, _ string, m *Match) { readAge(text, m) }},       // age, threshold, reasons, condition
 	{"task", func(text, _ string, m *Match) { readKernelTask(text, m) }},     // kernel task: name, pid, seconds
 	{"victim", func(text, _ string, m *Match) { readOOM(text, m) }},          // of the OOM killer: name, pid, constraint
 	{"server", func(text, _ string, m *Match) { m.Path = fileServer(text) }}, // of a network file system
@@ -80,8 +80,8 @@ func leadingInt(s string) int64 {
 	return n
 }
 
-// field returns the value of a key, in any of these forms: key="value", key=value, key={...}, "key":"value", and the same inside a
-// string that escapes its quotes. Escapes inside the value are left as they are.
+// field returns the value of a key, in any of these forms: key="value", key=value, key={...}, "key":"value", and the
+// same inside a string that escapes its quotes. Escapes inside the value are left as they are.
 func field(s, key string) string {
 	for i := 0; ; {
 		j := strings.Index(s[i:], key)
@@ -107,7 +107,8 @@ func field(s, key string) string {
 	}
 }
 
-// value returns the value that s begins with: a quoted string at any level of escaping, an object in braces, or a bare word.
+// value returns the value that s begins with: a quoted string at any level of escaping, an object in braces, or a
+// bare word.
 func value(s string) string {
 	open := strings.TrimLeft(s, `\`)
 	level := len(s) - len(open)

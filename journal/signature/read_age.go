@@ -34,14 +34,15 @@ func readAge(s string, m *Match) {
 	}
 }
 
-// isCondition reports whether a record is a condition of the node: of its status setters, of an event, or a row of kubectl describe.
+// isCondition reports whether a record is a condition of the node: of its status setters, of an event, or a row of
+// kubectl describe.
 func isCondition(s string) bool {
-	return strings.Contains(s, "ode became not ready") || strings.Contains(s, "KubeletNotReady") || strings.Contains(s, "Type:Ready")
+	return containsAny(s, []string{"ode became not ready", "KubeletNotReady", "Type:Ready"})
 }
 
-// duration reads the duration that s begins with, as Go prints it: 27h14m51.413818128s, 3m0s, 850ms, 12µs. It may be wrapped: a
-// newline and spaces are passed over. A duration whose last unit has been cut off is not read, unless the cut is
-// in the fraction of its seconds, which costs little.
+// duration reads the duration that s begins with, as Go prints it: 27h14m51.413818128s, 3m0s, 850ms, 12µs. It may be
+// wrapped: a newline and spaces are passed over. A duration whose last unit has been cut off is not read, unless the
+// cut is in the fraction of its seconds, which costs little.
 func duration(s string) (time.Duration, bool) {
 	total, any := time.Duration(0), false
 	i := skipWrap(s, 0)
@@ -84,7 +85,8 @@ func duration(s string) (time.Duration, bool) {
 	return 0, any && total == math.MaxInt64
 }
 
-// skipWrap passes over the break of a wrapped line: a newline and the blanks around it. A blank without a newline ends a duration.
+// skipWrap passes over the break of a wrapped line: a newline and the blanks around it. A blank without a newline
+// ends a duration.
 func skipWrap(s string, i int) int {
 	if i < len(s) && s[i] > ' ' {
 		return i

@@ -119,9 +119,12 @@ func fileServer(s string) string {
 	return ""
 }
 
-// deviceOf reads the device that a complaint of the kernel names: "dev sda1", "(dm-0)", "device nvme0n1", "waiting for eth0", "nvme nvme0:".
+// deviceOf reads the device that a complaint of the kernel names: "dev sda1", "(dm-0)", "device nvme0n1", "waiting
+// for eth0", "nvme nvme0:".
 func deviceOf(s string) string {
-	for _, mark := range []string{", dev ", "on dev ", "on device ", "(device ", "waiting for ", "XFS (", "EXT4-fs (", "nvme nvme"} {
+	for _, mark := range []string{
+		", dev ", "on dev ", "on device ", "(device ", "waiting for ", "XFS (", "EXT4-fs (", "nvme nvme",
+	} {
 		rest, ok := after(s, mark)
 		if !ok {
 			continue

@@ -5,8 +5,8 @@ import "strings"
 // minID is the shortest id that is taken for one where nothing but its look says so: docker's short form.
 const minID = 12
 
-// staticUID is how long the uid of a static pod is: an MD5 sum in hexadecimal (applyDefaults in pkg/kubelet/config/common.go).
-// No runtime gives ids of that length.
+// staticUID is how long the uid of a static pod is: an MD5 sum in hexadecimal (applyDefaults in
+// pkg/kubelet/config/common.go). No runtime gives ids of that length.
 const staticUID = 32
 
 // readObjects reads the container, sandbox and pod that a record names.
@@ -64,7 +64,8 @@ func readFullName(s string, m *Match) {
 			begin--
 		}
 		name, namespace, ok := strings.Cut(s[begin:i], "_")
-		if !ok || end == len(s) || s[end] != ')' || end-i < 4 || name == "" || namespace == "" || strings.Contains(namespace, "_") {
+		closed := end < len(s) && s[end] == ')' && end-i >= 4
+		if !ok || !closed || name == "" || namespace == "" || strings.Contains(namespace, "_") {
 			continue
 		}
 		m.Pod, m.Namespace, m.PodUID = keep(name), keep(namespace), keep(s[i+1:end])
@@ -77,8 +78,8 @@ func isNameByte(c byte) bool {
 	return c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c == '.' || c == '-' || c == '_'
 }
 
-// readMetadata reads &PodSandboxMetadata{Name:a,Uid:b,Namespace:c,Attempt:0,}, also in the text form of protobuf, and the name in
-// &ContainerMetadata{Name:a,Attempt:0,}.
+// readMetadata reads &PodSandboxMetadata{Name:a,Uid:b,Namespace:c,Attempt:0,}, also in the text form of protobuf, and
+// the name in &ContainerMetadata{Name:a,Attempt:0,}.
 func readMetadata(s string, m *Match) {
 	for _, mark := range [...]string{"PodSandboxMetadata", "RunPodSandbox for n"} {
 		if rest, ok := after(s, mark); ok && m.Pod == "" {
@@ -98,8 +99,8 @@ func metadata(s, key string) string {
 	return keep(upTo(strings.TrimLeft(rest, `\"`), `,\" }`))
 }
 
-// readReserved reads names that runtimes make of a pod's: container_pod_namespace_uid_attempt, pod_namespace_uid_attempt, both with
-// or without k8s_ in front.
+// readReserved reads names that runtimes make of a pod's: container_pod_namespace_uid_attempt,
+// pod_namespace_uid_attempt, both with or without k8s_ in front.
 func readReserved(s string, m *Match) {
 	for _, mark := range [...]string{"reserve container name ", "reserve sandbox name ", "ctr name ", "pod name "} {
 		rest, ok := after(s, mark)
@@ -123,8 +124,8 @@ func readReserved(s string, m *Match) {
 	}
 }
 
-// readLoosePod reads "PLEG: Ignoring events for pod name/namespace: ..." of kubelets up to 1.20: the name comes first there. It
-// reads the uid of "Error syncing pod uid (...)" too.
+// readLoosePod reads "PLEG: Ignoring events for pod name/namespace: ..." of kubelets up to 1.20: the name comes first
+// there. It reads the uid of "Error syncing pod uid (...)" too.
 func readLoosePod(s string, m *Match) {
 	if rest, ok := after(s, "PLEG: "); ok && m.Pod == "" {
 		if _, rest, ok = strings.Cut(rest, "pod "); ok {
@@ -176,7 +177,8 @@ func nextID(s string, from int) (begin, end int) {
 			letter = letter || isLetter
 			hex = hex && (isLetter || isDigit(s[j]))
 		}
-		if hex && j-i >= minID && j-i <= 64 && (letter || j-i == 64) && (i == 0 || s[i-1] != '/') && (j == len(s) || s[j] != '/') {
+		inPath := i > 0 && s[i-1] == '/' || j < len(s) && s[j] == '/'
+		if n := j - i; hex && n >= minID && n <= 64 && (letter || n == 64) && !inPath {
 			return i, j
 		}
 		i = j

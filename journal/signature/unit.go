@@ -105,8 +105,8 @@ func span(s string) float64 {
 	return seconds
 }
 
-// unitOf returns the unit that a record is about, and its role. The nearest name that ends before an offset comes first, since systemd's
-// messages begin with it. Where only the description of a known unit stands, it returns that.
+// unitOf returns the unit that a record is about, and its role. The nearest name that ends before an offset comes
+// first, since systemd's messages begin with it. Where only the description of a known unit stands, it returns that.
 func unitOf(s string, at int) (name string, role Lane) {
 	for _, part := range []string{s[:min(at, len(s))], s} {
 		name = unitBefore(part)
@@ -136,7 +136,8 @@ func UnitLane(name string) Lane {
 	return lane
 }
 
-// supervisedUnit reads the program in supervisord's "success: kubelet entered RUNNING state" and "exited: docker (exit status 2)".
+// supervisedUnit reads the program in supervisord's "success: kubelet entered RUNNING state" and "exited: docker
+// (exit status 2)".
 func supervisedUnit(s string) (name string, role Lane) {
 	_, rest, _ := strings.Cut(s, ": ")
 	name = upTo(rest, " ,\n")

@@ -2,6 +2,7 @@ package textlog
 
 import (
 	"bytes"
+	"html"
 	"regexp"
 	"strings"
 )
@@ -9,9 +10,10 @@ import (
 // octalEscape is how rsyslog writes the first two bytes of a colour code.
 const octalEscape = "#033["
 
-// controls matches the control sequences of a terminal: as a terminal gets them, or a colour code or the erasing of a line
-// with the escape character written as \x1b, \033, \u001b or \e, with any number of backslashes, or #033.
-var controls = regexp.MustCompile(`\x1b(?:[\[\]][^@-~\x07\n]*[@-~\x07\n]?|[^\[\]]?)|(?:#033|\\+(?:x1[bB]|033|u001[bB]|e))\[[0-9;]*[mK]`)
+// controls matches the control sequences of a terminal: as a terminal gets them, or a colour code or the erasing of a
+// line with the escape character written as \x1b, \033, \u001b or \e, with any number of backslashes, or #033.
+var controls = regexp.MustCompile(`\x1b(?:[\[\]][^@-~\x07\n]*[@-~\x07\n]?|[^\[\]]?)` +
+	`|(?:#033|\\+(?:x1[bB]|033|u001[bB]|e))\[[0-9;]*[mK]`)
 
 // coloured reports whether b may have control sequences.
 func coloured(b []byte) bool {
@@ -40,8 +42,11 @@ func stripColour(b []byte) []byte {
 
 // unmarked returns a text of the source of a web page as the page shows it: all its quotes are entities.
 func unmarked(b []byte) []byte {
-	if bytes.IndexByte(b, '&') < 0 || bytes.IndexByte(b, '"') >= 0 || !bytes.Contains(b, []byte("&quot;")) && !bytes.Contains(b, []byte("&#34;")) {
+	if bytes.IndexByte(b, '&') < 0 || bytes.IndexByte(b, '"') >= 0 {
 		return b
 	}
-	return []byte(strings.NewReplacer("&quot;", `"`, "&#34;", `"`, "&lt;", "<", "&gt;", ">", "&#39;", "'", "&amp;", "&").Replace(string(b)))
+	if page := html.UnescapeString(string(b)); strings.Contains(page, `"`) {
+		return []byte(page)
+	}
+	return b
 }

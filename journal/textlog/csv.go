@@ -9,7 +9,7 @@ import (
 	"github.com/kdiag/kdiag/journal/klog"
 )
 
-// columns is what the head of a table with commas says.
+// columns is what the head of a CSV table says.
 type columns struct {
 	host int  // the column of the host, 0 none: the first is the time
 	utc  bool // the times are in UTC
@@ -33,15 +33,16 @@ func rowStart(b []byte) (s klog.Stamp, rest []byte, ok bool) {
 		return s, nil, false
 	}
 	after := b[n+1:]
-	if b[0] != '"' && len(after) > 3 && len(bytes.Trim(after[:3], "0123456789")) == 0 && after[3] != ',' && after[3] != ';' {
-		return s, nil, false // decimals
+	decimals := b[0] != '"' && len(after) > 3 && len(bytes.Trim(after[:3], "0123456789")) == 0
+	if decimals && after[3] != ',' && after[3] != ';' {
+		return s, nil, false
 	}
 	s, ok = writtenTime(string(bytes.Trim(b[:n], `"`)))
 	return s, b[n:], ok
 }
 
-// rowHead is the head of what rowStart takes. Only a quoted column, or one that begins like a record, makes it sure: the text
-// of a record may have times and commas.
+// rowHead is the head of what rowStart takes. Only a quoted column, or one that begins like a record, makes it sure:
+// the text of a record may have times and commas.
 func rowHead(b []byte, s klog.Stamp, rest []byte) head {
 	sure := b[0] == '"' || rest[1] == '"' || known(rest[1:])
 	return head{kind: kindRow, sure: sure, open: func(p *peeling, _ []byte) ([]byte, string, bool) {
@@ -49,8 +50,8 @@ func rowHead(b []byte, s klog.Stamp, rest []byte) head {
 	}}
 }
 
-// row takes a row of a table with commas, as CloudWatch, Kibana, Grafana and Azure export it, and returns the column with the
-// line: the first that begins like a record, else the longest.
+// row takes a row of a table with commas, as CloudWatch, Kibana, Grafana and Azure export it, and returns the column
+// with the line: the first that begins like a record, else the longest.
 func (p *peeling) row(s klog.Stamp, rest []byte) []byte {
 	s.Zone = s.Zone || p.columns.utc
 	p.stamp(s)
@@ -98,7 +99,8 @@ func (s *scanner) columnHead(line []byte) bool {
 		switch name {
 		case "computer", "host", "hostname", "node", "instance":
 			c.host = i
-		case "line", "message", "@message", "body", "_raw", "msg", "text", "log", "logmessage", "logentry", "syslogmessage", "textpayload":
+		case "line", "message", "@message", "body", "_raw", "msg", "text", "log", "logmessage", "logentry",
+			"syslogmessage", "textpayload":
 			lines = true
 		}
 	}

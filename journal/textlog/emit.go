@@ -10,7 +10,7 @@ import (
 	"github.com/kdiag/kdiag/journal/klog"
 )
 
-// close ends the record that is open, and gives it if it is asked for.
+// close ends the record that is open, and yields it if it is selected.
 func (s *scanner) close() {
 	c := s.cur
 	s.cur = open{}
@@ -21,13 +21,13 @@ func (s *scanner) close() {
 	case c.kind == kindBare:
 		s.bare(c)
 	case c.held && s.torn(c):
-		s.again(c)
+		s.splitTorn(c)
 	default:
 		s.finish(c)
 	}
 }
 
-// finish gives a record that has a beginning, if it is asked for.
+// finish yields a record that has a beginning, if it is selected.
 func (s *scanner) finish(c open) {
 	due := s.samples.due(s.opts.SampleEvery)
 	if !due && !s.opts.All && !s.worth(c) {
@@ -48,8 +48,8 @@ func (s *scanner) finish(c open) {
 	s.samples.tail = c
 }
 
-// contained gives the records that one record holds, and reports whether there are any. If none of them contains a literal,
-// but the whole does, the whole is given.
+// contained yields the records that one record contains, and reports whether there are any. If none of them contains a
+// literal, but the whole does, the whole is yielded.
 func (s *scanner) contained(p *peeling, due bool) bool {
 	if len(p.list) == 0 {
 		return false
@@ -86,8 +86,8 @@ func (s *scanner) contained(p *peeling, due bool) bool {
 	return true
 }
 
-// worth reports whether a record may contain a literal: its text does, or an escape, a colour code, a line end or a part that
-// is in another record may hide one.
+// worth reports whether a record may contain a literal: its text does, or an escape, a colour code, a line end or a
+// part that is in another record may hide one.
 func (s *scanner) worth(c open) bool {
 	if c.lines > 1 || s.hit.next(s.buf[:s.end], c.start) < c.end {
 		return true
@@ -143,7 +143,7 @@ func (s *scanner) unescaped(raw []byte) bool {
 	return false
 }
 
-// parse puts an open record together and takes it apart.
+// parse joins the lines of an open record and unwraps it.
 func (s *scanner) parse(c open) *peeling {
 	raw := s.assemble(c)
 	r := &Record{Line: c.line, Offset: s.base + int64(c.start), Raw: raw, Boot: s.boot}
@@ -153,16 +153,16 @@ func (s *scanner) parse(c open) *peeling {
 	} else {
 		p.peel(raw)
 	}
-	s.ofNode(c.kind, p)
+	s.nameNode(c.kind, p)
 	return p
 }
 
-// found reports whether a record bears a literal.
+// found reports whether a record contains a literal.
 func (s *scanner) found(r *Record) bool {
 	return s.opts.Next != nil && (s.opts.Next(r.Message) >= 0 || s.opts.Next(r.Raw) >= 0 || s.unescaped(r.Raw))
 }
 
-// offer gives a record if it is asked for; due says that a sample is.
+// offer yields a record if it is selected; due is set if a sample is.
 func (s *scanner) offer(r *Record, due bool) {
 	found := s.found(r)
 	if due && stamped(r) {
@@ -171,10 +171,10 @@ func (s *scanner) offer(r *Record, due bool) {
 	} else if !found && !s.opts.All {
 		return
 	}
-	s.give(r)
+	s.emit(r)
 }
 
-func (s *scanner) give(r *Record) {
+func (s *scanner) emit(r *Record) {
 	if !r.Sample {
 		s.given[r.Format]++
 	} else if s.samples.format == "" {
@@ -191,7 +191,7 @@ type part struct {
 	text   []byte
 }
 
-// part puts split messages together and reports whether the record is not complete yet, or was given as the end of one.
+// part joins split messages. It reports whether the record is a part of one.
 func (s *scanner) part(p *peeling) bool {
 	held := s.parts[p.stream]
 	if p.stream == "" || held == nil && !p.partial {
@@ -216,9 +216,11 @@ func (s *scanner) part(p *peeling) bool {
 	return true
 }
 
-// lastParts gives the messages whose ends are missing, in the order in which they begin.
+// lastParts yields the messages whose ends are missing, in the order in which they begin.
 func (s *scanner) lastParts() {
-	held := slices.SortedFunc(maps.Values(s.parts), func(a, b *part) int { return cmp.Compare(a.record.Offset, b.record.Offset) })
+	held := slices.SortedFunc(maps.Values(s.parts), func(a, b *part) int {
+		return cmp.Compare(a.record.Offset, b.record.Offset)
+	})
 	clear(s.parts)
 	for _, p := range held {
 		if !s.stop {

@@ -19,7 +19,7 @@ import (
 // maxFiles bounds the log files of one directory.
 const maxFiles = 100_000
 
-// A logFile is a file that may be a log, and what tells its place in time.
+// A logFile is a file that may be a log, with what orders it in time.
 type logFile struct {
 	path  string
 	group string    // the name without what rotation adds: files of one log have it in common
@@ -28,12 +28,12 @@ type logFile struct {
 	mtime time.Time
 }
 
-// Files returns the log files below a directory, those of one log in the order of time: by the first stamp in them where both
-// have one with year and zone, else by the date that rotation put into the name, else by rotation's number, else by
-// their time of change. Logs follow each other by name. A symbolic link that leads to a regular file is read once, under the
-// name of its target if that is below the directory. FIFOs, devices and sockets are never opened. Left out are files whose
-// names say that they are no logs (journal files, databases, archives, programs), and klog's files for WARNING and above
-// beside one for INFO, which has all their lines.
+// Files returns the log files below a directory, those of one log in the order of time: by the first stamp in them
+// where both have one with year and zone, else by the date that rotation put into the name, else by rotation's
+// number, else by their time of change. Logs follow each other by name. A symbolic link that leads to a regular file
+// is read once, under the name of its target if that is below the directory. FIFOs, devices and sockets are never
+// opened. Files whose names show that they are not logs (journal files, databases, archives, programs) are left out,
+// and so are the files of klog for WARNING and above beside one for INFO, which has all their lines.
 func Files(dir string) ([]string, error) {
 	var found []logFile
 	var seen []os.FileInfo
@@ -60,7 +60,8 @@ func Files(dir string) ([]string, error) {
 	}
 	for _, path := range links {
 		st, err := os.Stat(path)
-		if err != nil || !st.Mode().IsRegular() || slices.ContainsFunc(seen, func(o os.FileInfo) bool { return os.SameFile(o, st) }) {
+		same := func(o os.FileInfo) bool { return os.SameFile(o, st) }
+		if err != nil || !st.Mode().IsRegular() || slices.ContainsFunc(seen, same) {
 			continue
 		}
 		found, seen = append(found, newLogFile(path, st)), append(seen, st)
@@ -129,8 +130,10 @@ func plausible(path string, d fs.DirEntry) bool {
 		return false
 	}
 	for _, end := range [...]string{
-		".journal", ".journal~", ".db", ".sqlite", ".sqlite3", ".tar", ".tgz", ".zip", ".deb", ".rpm", ".so", ".exe", ".dll", ".png", ".jpg",
-		".pem", ".key", ".crt", ".yaml", ".yml", ".go", ".html", ".swp", ".lock", ".pid", ".sock", ".tar.gz", ".tar.xz", ".tar.zst", ".tar.bz2", ".metrics",
+		".journal", ".journal~", ".db", ".sqlite", ".sqlite3", ".tar", ".tgz", ".zip", ".deb", ".rpm", ".so", ".exe",
+		".dll", ".png", ".jpg",
+		".pem", ".key", ".crt", ".yaml", ".yml", ".go", ".html", ".swp", ".lock", ".pid", ".sock", ".tar.gz", ".tar.xz",
+		".tar.zst", ".tar.bz2", ".metrics",
 	} {
 		if strings.HasSuffix(name, end) {
 			return false
@@ -140,7 +143,8 @@ func plausible(path string, d fs.DirEntry) bool {
 	case "wtmp", "btmp", "lastlog", "faillog", "tallylog", "readme", "readme.md", "index.tsv":
 		return false
 	}
-	return !strings.HasPrefix(name, "wtmp-") && !strings.HasPrefix(name, "btmp-") && filepath.Base(filepath.Dir(path)) != "sa"
+	sysstat := filepath.Base(filepath.Dir(path)) == "sa"
+	return !strings.HasPrefix(name, "wtmp-") && !strings.HasPrefix(name, "btmp-") && !sysstat
 }
 
 // Names that rotation makes, without the packer's suffix.
@@ -178,7 +182,7 @@ func newLogFile(path string, st os.FileInfo) logFile {
 	return f
 }
 
-// firstInstant returns the first instant that a file states with year and zone near its beginning.
+// firstInstant returns the first time with year and zone near the beginning of a file.
 func firstInstant(path string) time.Time {
 	r, _, err := Open(path)
 	if err != nil {

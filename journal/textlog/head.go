@@ -27,13 +27,13 @@ const (
 	kindDescribe
 	kindQuoted
 	kindCaller // klog without its header
-	kindLed    // klog behind text that is not known
+	kindBehind // klog behind text that is not known
 	kindRow    // of a table with commas, a time first
 	kindYAML   // a condition of a node
 	kindBare   // a line without a beginning
 )
 
-// A head is one wrapping around a message, as recognised at the beginning of a text, and what it says of the message.
+// A head is one wrapping around a message, as recognised at the beginning of a text, with the facts that it states.
 type head struct {
 	kind kind // none if it may be unwrapped but does not begin a record
 	sure bool // a line in the middle of a wrapped record does not look the same
@@ -60,7 +60,8 @@ func quick(b []byte, last kind) kind {
 	}
 	switch last {
 	case kindSyslog:
-		if b[3] == ' ' && b[6] == ' ' && b[9] == ':' && b[12] == ':' && b[15] == ' ' && letter(b[0]) && digit(b[5]) && digit(b[7]) {
+		if b[3] == ' ' && b[6] == ' ' && b[9] == ':' && b[12] == ':' && b[15] == ' ' &&
+			letter(b[0]) && digit(b[5]) && digit(b[7]) {
 			return kindSyslog
 		}
 	case kindISO:
@@ -70,15 +71,16 @@ func quick(b []byte, last kind) kind {
 	case kindJSON:
 		return none // the text of a wrapped object may begin like any record
 	}
-	if b[5] == ' ' && b[8] == ':' && b[11] == ':' && b[14] == '.' && digit(b[1]) && digit(b[4]) && digit(b[6]) && digit(b[15]) &&
+	if b[5] == ' ' && b[8] == ':' && b[11] == ':' && b[14] == '.' &&
+		digit(b[1]) && digit(b[4]) && digit(b[6]) && digit(b[15]) &&
 		(b[0] == 'I' || b[0] == 'E' || b[0] == 'W' || b[0] == 'F') {
 		return kindKlog
 	}
 	return none
 }
 
-// begin returns in which form a line begins a record, none if it does not. sure is false where a line in the middle of a
-// wrapped record may look the same.
+// begin returns in which form a line begins a record, none if it does not. sure is false where a line in the middle
+// of a wrapped record may look the same.
 func begin(b []byte) (k kind, sure bool) {
 	if b = trimBlanks(b); len(b) < 4 {
 		if string(b) == "{" {
@@ -206,7 +208,8 @@ func objects(b []byte) bool {
 	return len(rest) > 0 && rest[0] == '{' && jsonBegins(rest)
 }
 
-// quotedHead recognises what begins with a quote: a row of a table, a line as a string, a member of JSON with such a value.
+// quotedHead recognises what begins with a quote: a row of a table, a line as a string, a member of JSON with such a
+// value.
 func quotedHead(b []byte) head {
 	if s, rest, ok := rowStart(b); ok {
 		return rowHead(b, s, rest)
@@ -253,7 +256,8 @@ func digitHead(b []byte) (h head, ok bool) {
 	if len(b) > 8 && bytes.IndexByte(b[:min(len(b), 60)], ';') > 0 {
 		if r, ok := Kmsg(b); ok {
 			return head{
-				kind: kindKmsg, sure: true, name: "kmsg", rest: r.Message, last: true, stamp: r.Outer, kernel: r.Kernel, severity: r.Severity,
+				kind: kindKmsg, sure: true, name: "kmsg", rest: r.Message, last: true,
+				stamp: r.Outer, kernel: r.Kernel, severity: r.Severity,
 			}, true
 		}
 	}
@@ -303,7 +307,7 @@ func level(b []byte) bool {
 // otherHead recognises what has no stamp in front.
 func otherHead(b []byte) head {
 	if host, rest, ok := parseNode(b); ok {
-		h := head{kind: kindLed, sure: true, sender: sender{host: host}, rest: rest}
+		h := head{kind: kindBehind, sure: true, sender: sender{host: host}, rest: rest}
 		if rest[0] == '{' {
 			h.kind = kindJSON
 		}
@@ -313,10 +317,11 @@ func otherHead(b []byte) head {
 		return head{kind: kindDmesg, sure: true, rest: rest, severity: severity, kernel: bytes.HasPrefix(b, []byte("kern"))}
 	}
 	if file, line, msg, ok := klog.ParseBareCaller(b); ok {
-		return head{kind: kindCaller, sure: true, name: "klog", rest: msg, last: true, program: &klog.Header{File: file, Line: line}}
+		program := &klog.Header{File: file, Line: line}
+		return head{kind: kindCaller, sure: true, name: "klog", rest: msg, last: true, program: program}
 	}
 	if n := klogWithin(b); n > 0 {
-		return head{kind: kindLed, sure: true, name: "text", rest: b[n:]}
+		return head{kind: kindBehind, sure: true, name: "text", rest: b[n:]}
 	}
 	if s, ok := parseDescribe(b); ok {
 		return head{kind: kindDescribe, sure: true, name: "describe", rest: b, last: true, stamp: s}
@@ -348,7 +353,8 @@ func klogWithin(b []byte) int {
 func cutHeader(line []byte) bool {
 	tail := line[max(0, len(line)-80):]
 	for i := 0; i+6 < len(tail); i++ {
-		if (i == 0 || tail[i-1] == ' ' || tail[i-1] == '"') && tail[i+5] == ' ' && bytes.IndexByte([]byte("IWEF"), tail[i]) >= 0 &&
+		first := i == 0 || tail[i-1] == ' ' || tail[i-1] == '"'
+		if first && tail[i+5] == ' ' && bytes.IndexByte([]byte("IWEF"), tail[i]) >= 0 &&
 			digit(tail[i+1]) && digit(tail[i+2]) && digit(tail[i+3]) && digit(tail[i+4]) {
 			_, _, ok := klog.ParseHeader(tail[i:])
 			return !ok

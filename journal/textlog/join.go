@@ -35,9 +35,9 @@ func (s *scanner) assemble(c open) []byte {
 // prescan is how much of a stream is looked at to see how it was wrapped, in bytes.
 const prescan = 64 << 10
 
-// foresee learns from the beginning of a stream how its lines are wrapped, so that its first records are joined as well as those
-// that follow.
-func (s *scanner) foresee() {
+// learnWrap learns from the beginning of a stream how its lines are wrapped, so that its first records are joined as
+// well as those that follow.
+func (s *scanner) learnWrap() {
 	var group [][]byte
 	for line := range bytes.SplitSeq(s.buf[:min(s.end, prescan)], []byte("\n")) {
 		line = bytes.TrimRight(line, "\r")
@@ -133,7 +133,7 @@ func (s *scanner) seam(dst, right []byte, at seamed) []byte {
 		bytes.HasPrefix(right, []byte("goroutine ")) {
 		return append(append(dst, '\n'), right...)
 	}
-	if glue, text, ok := s.whole(dst, own, trimmed); ok {
+	if glue, text, ok := s.joinLiteral(dst, own, trimmed); ok {
 		return append(append(dst, glue...), text...)
 	}
 	left := dst[max(0, len(dst)-1):]
@@ -146,14 +146,16 @@ func (s *scanner) seam(dst, right []byte, at seamed) []byte {
 		return append(dst, own...)
 	case len(trimmed) == 0:
 		return dst
-	case midToken(dst, trimmed) || len(own) == len(right) && len(trimmed) == len(right) && wordByte(left[0]) && wordByte(trimmed[0]):
+	case midToken(dst, trimmed),
+		len(own) == len(right) && len(trimmed) == len(right) && wordByte(left[0]) && wordByte(trimmed[0]):
 		return append(dst, trimmed...)
 	}
 	return append(append(dst, ' '), trimmed...)
 }
 
-// whole tries the ways to join two lines and returns the first that makes a literal whole which the line end cuts.
-func (s *scanner) whole(left, own, trimmed []byte) (glue string, text []byte, ok bool) {
+// joinLiteral tries the ways to join two lines and returns the first that makes a literal whole which the line end
+// cuts.
+func (s *scanner) joinLiteral(left, own, trimmed []byte) (glue string, text []byte, ok bool) {
 	if s.opts.Next == nil || s.opts.Longest < 2 {
 		return "", nil, false
 	}

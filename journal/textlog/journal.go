@@ -16,8 +16,8 @@ func exportBegins(line []byte) bool {
 		bytes.HasPrefix(line, []byte("__SEQNUM="))
 }
 
-// inExport reports whether a line belongs to the export entry that is open. An empty line ends an entry, but may also be part
-// of a binary value.
+// inExport reports whether a line belongs to the export entry that is open. An empty line ends an entry, but may also
+// be part of a binary value.
 func (s *scanner) inExport(line []byte) bool {
 	line = trimBlanks(line)
 	return !exportBegins(line) || !bytes.HasPrefix(line, []byte("__CURSOR=")) && !s.exportEnded()
@@ -28,8 +28,8 @@ func (s *scanner) exportEnded() bool {
 	return bytes.HasSuffix(bytes.TrimRight(s.buf[s.cur.start:s.cur.end], "\r"), []byte("\n"))
 }
 
-// entry takes the fields of an entry of journalctl -o export, a line NAME=value, or NAME and a binary value, or of -o verbose:
-// a head with the time, then NAME=value behind four blanks. Other lines continue the value before them.
+// entry takes the fields of an entry of journalctl -o export, a line NAME=value, or NAME and a binary value, or of -o
+// verbose: a head with the time, then NAME=value behind four blanks. Other lines continue the value before them.
 func (s *scanner) entry(p *peeling, raw []byte, k kind) {
 	lead := len("MESSAGE=")
 	p.Format = "journal-export"

@@ -9,7 +9,7 @@ import (
 	"github.com/kdiag/kdiag/journal/klog"
 )
 
-// json opens one JSON object: of the journal, docker, klog, logrus, or of a collector that carries a line in a member.
+// json opens one JSON object: of the journal, docker, klog, or of a collector that has a line in a member.
 func (p *peeling) json(b []byte) (rest []byte, name string, more bool) {
 	fields, _, ok := klog.ParseObject(b)
 	if !ok {
@@ -40,7 +40,8 @@ func (p *peeling) objects(b []byte) (rest []byte, name string, more bool) {
 	return b, "json", false
 }
 
-// objectWithin opens a JSON object that ends the text b and carries lines, as Ansible prints what a command wrote.
+// objectWithin opens a JSON object at the end of the text b that contains lines, as Ansible prints the output of a
+// command.
 func (p *peeling) objectWithin(b []byte) (text []byte, ok bool) {
 	n := bytes.Index(b[:min(len(b), maxLead)], []byte(` {"`))
 	if n < 0 {
@@ -89,7 +90,8 @@ func (p *peeling) journalJSON(fields []klog.Field) []byte {
 	return p.inner(message)
 }
 
-// journalValue returns the value of a field: a string, an array of bytes if it is not text, or the first of several values.
+// journalValue returns the value of a field: a string, an array of bytes if it is not text, or the first of several
+// values.
 func journalValue(f klog.Field) string {
 	switch {
 	case f.Kind == '[':
@@ -124,7 +126,7 @@ func (p *peeling) dockerJSON(fields []klog.Field, log string) []byte {
 	return p.inner(log)
 }
 
-// carried finds the member that carries a line, in the object or in objects within it, and takes its stamp.
+// carried finds the member that contains a line, in the object or in objects within it, and takes its stamp.
 func (p *peeling) carried(fields []klog.Field, depth int) (string, bool) {
 	s, host := about(fields)
 	p.stamp(s)
@@ -150,7 +152,7 @@ func (p *peeling) carried(fields []klog.Field, depth int) (string, bool) {
 	return "", false
 }
 
-// messageJSON writes a record of a logger of JSON as klog would: the message, then what else it says.
+// messageJSON writes a record of a JSON logger as klog would: the message, then the other members.
 func (p *peeling) messageJSON(fields []klog.Field, text string) []byte {
 	m := klog.Message{Text: text}
 	for _, f := range fields {
@@ -186,16 +188,16 @@ func structured(m klog.Message) []byte {
 // maxNesting bounds how deep records are looked for in lists of lists.
 const maxNesting = 8
 
-// A listed record is one of several in a text, with what the objects around it say of it.
+// A listed record is one of several in a text, with the time and host of the objects around it.
 type listed struct {
 	text  string // an object, or a line
 	outer klog.Stamp
 	host  string
 }
 
-// list appends the records in a value of JSON: of exports of CloudWatch, Elasticsearch, Loki, and of what kubectl writes. Each
-// object that carries a line is one, each condition of a node, each pair of a time and a line, and each string that begins
-// like a record. around is what the objects around the value say.
+// list appends the records in a value of JSON: of exports of CloudWatch, Elasticsearch, Loki, and of what kubectl
+// writes. Each object that contains a line is one, each condition of a node, each pair of a time and a line, and each
+// string that begins like a record. around has the time and host of the objects around the value.
 func list(dst []listed, f klog.Field, around listed, depth int) []listed {
 	if depth == maxNesting {
 		return dst
@@ -239,9 +241,12 @@ func list(dst []listed, f klog.Field, around listed, depth int) []listed {
 	return dst
 }
 
-// lineMembers are the names under which collectors keep a line.
+// lineMembers are the members in which collectors have a line.
 func lineMembers() [14]string {
-	return [...]string{"message", "msg", "line", "Message", "_raw", "text", "event", "body", "textPayload", "@message", "log", "MESSAGE", "stdout", "stderr"}
+	return [...]string{
+		"message", "msg", "line", "Message", "_raw", "text", "event", "body", "textPayload", "@message", "log", "MESSAGE",
+		"stdout", "stderr",
+	}
 }
 
 // recordObject reports whether an object is a record: one of them, or a condition of a node.
@@ -254,8 +259,8 @@ func recordObject(fields []klog.Field) bool {
 	return has(fields, "__REALTIME_TIMESTAMP")
 }
 
-// about returns the first time that an object states, and the host that it names: a member of its own, or the name of a node.
-// Other objects of Kubernetes have names, too.
+// about returns the first time that an object states, and the host that it names: a member of its own, or the name of
+// a node. Other objects of Kubernetes have names, too.
 func about(fields []klog.Field) (s klog.Stamp, host string) {
 	for _, f := range fields {
 		switch f.Key {

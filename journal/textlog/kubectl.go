@@ -7,7 +7,7 @@ import (
 )
 
 // parseDescribe parses a row of kubectl describe node or kubectl get events: a condition, whole or without its first
-// columns, or an event. The stamp is LastHeartbeatTime; the ages of events count from a moment that nothing tells.
+// columns, or an event. The stamp is LastHeartbeatTime; the ages of events count from an unknown time.
 func parseDescribe(b []byte) (s klog.Stamp, ok bool) {
 	b = trimBlanks(b)
 	if len(b) == 0 || len(b) > 64<<10 {
@@ -97,15 +97,15 @@ func reasonRow(b []byte) bool {
 // heartbeat begins a condition of a node in YAML: kubectl sorts the members of an object.
 const heartbeat = "- lastHeartbeatTime: "
 
-// yamlName follows the lines of an object in YAML to its name.
-type yamlName struct {
+// nodeNames follows the lines of an object in YAML to its name.
+type nodeNames struct {
 	node   string // the last one
 	within bool   // metadata
 	indent int    // of "metadata:"
 }
 
 // read looks at a line that begins no record.
-func (y *yamlName) read(line []byte) {
+func (y *nodeNames) read(line []byte) {
 	text := bytes.TrimLeft(line, " -")
 	if string(bytes.TrimRight(text, " \r")) == "metadata:" {
 		y.within, y.indent = true, len(line)-len(text)
@@ -126,8 +126,8 @@ func (y *yamlName) read(line []byte) {
 func indent(line []byte) int { return len(line) - len(trimBlanks(line)) }
 
 // alone reports whether the open record ends before a line that begins none: it is a line without a beginning, or a
-// condition in YAML, and the line does not stand further right. Such a line, too, must bear a literal, or be cut in one, to
-// be continued: else it is prose.
+// condition in YAML, and the line is not indented more. A line without a beginning is continued only if it contains a
+// literal, or is cut in one: otherwise it is prose.
 func (s *scanner) alone(line []byte) bool {
 	if s.cur.kind != kindBare && s.cur.kind != kindYAML {
 		return false
@@ -146,7 +146,7 @@ func (s *scanner) alone(line []byte) bool {
 	case s.opts.Next(rec) >= 0:
 		return false
 	}
-	_, _, cut := s.whole(bytes.TrimRight(rec, "\r"), trimmed, trimmed)
+	_, _, cut := s.joinLiteral(bytes.TrimRight(rec, "\r"), trimmed, trimmed)
 	return !cut
 }
 
@@ -159,8 +159,8 @@ func (p *peeling) condition(b []byte) (rest []byte, name string, more bool) {
 	return b, "yaml", false
 }
 
-// ofNode gives a condition the name of its node, which stands before it: kubectl's YAML and indented JSON come in parts.
-func (s *scanner) ofNode(k kind, p *peeling) {
+// nameNode gives a condition the name of its node, which precedes it: kubectl prints YAML and indented JSON in parts.
+func (s *scanner) nameNode(k kind, p *peeling) {
 	if k != kindPretty && k != kindYAML && k != kindBare {
 		return
 	}

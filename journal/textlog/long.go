@@ -2,10 +2,11 @@ package textlog
 
 import "bytes"
 
-// What is given of a line beyond its limit: so much before and behind a literal.
+// What is yielded of a line beyond its limit, in bytes before and behind a literal.
 const before, behind = 256, 2048
 
-// long takes a line that is longer than a record may be: its beginning as usual, of the rest what surrounds each literal.
+// long takes a line that is longer than a record may be: its beginning as a record, of the rest what surrounds each
+// literal.
 func (s *scanner) long() error {
 	if s.cur.lines > 0 {
 		s.close()
@@ -15,7 +16,8 @@ func (s *scanner) long() error {
 	s.cur.lines = min(s.cur.lines, 1)
 	var head Record
 	if s.cur.lines > 0 {
-		head = *s.parse(open{kind: s.cur.kind, start: from, end: from + min(s.opts.MaxRecord, 4096), line: s.stats.Lines, lines: 1}).Record
+		begin := open{kind: s.cur.kind, start: from, end: from + min(s.opts.MaxRecord, 4096), line: s.stats.Lines, lines: 1}
+		head = *s.parse(begin).Record
 	} else {
 		head = Record{Line: s.stats.Lines, Format: "bare"}
 	}
@@ -31,7 +33,7 @@ func (s *scanner) long() error {
 	return err
 }
 
-// windows gives what surrounds each literal up to the end of the line, and leaves pos there.
+// windows yields what surrounds each literal up to the end of the line, and leaves pos there.
 func (s *scanner) windows(head *Record) error {
 	floor := s.base + int64(s.pos)
 	for {
@@ -57,7 +59,7 @@ func (s *scanner) windows(head *Record) error {
 			r.Offset = s.base + int64(start)
 			floor = s.base + int64(to)
 			if !garbage(r.Raw) { // the stretch is reported anyway
-				s.give(&r)
+				s.emit(&r)
 			}
 			s.pos = to
 		case whole:

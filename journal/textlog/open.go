@@ -19,8 +19,8 @@ import (
 // zstdWindow is how much a zstd stream may ask to keep in memory.
 const zstdWindow = 128 << 20
 
-// Open opens a log file and returns its text, unpacked if its content says that it is compressed, and how it was: gzip, xz,
-// zstd, bzip2, or empty. Text in UTF-16 that says so in its first two bytes comes as UTF-8.
+// Open opens a log file and returns its text, unpacked if it is compressed, and the compression: gzip, xz, zstd,
+// bzip2, or empty. Text in UTF-16 that begins with a byte order mark is returned in UTF-8.
 func Open(path string) (io.ReadCloser, string, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -55,7 +55,7 @@ func (o *opened) Close() error {
 	return o.file.Close()
 }
 
-// plain marks a reader whose text is taken as it is.
+// plain marks a reader that must not be unpacked.
 type plain struct{ io.Reader }
 
 // unpack returns the text in r.
@@ -86,7 +86,8 @@ func unpack(r io.Reader) (io.ReadCloser, string, error) {
 	case bytes.HasPrefix(head, []byte{0x28, 0xb5, 0x2f, 0xfd}) || skippable(head):
 		compression = "zstd"
 		var z *zstd.Decoder
-		z, err = zstd.NewReader(br, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(zstdWindow), zstd.WithDecoderLowmem(true))
+		z, err = zstd.NewReader(br,
+			zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(zstdWindow), zstd.WithDecoderLowmem(true))
 		if err == nil {
 			packed = z.IOReadCloser()
 		}
@@ -109,10 +110,12 @@ func unpack(r io.Reader) (io.ReadCloser, string, error) {
 // decodeUTF16 returns the text of br in UTF-8, without a byte order mark. Redirections on Windows write UTF-16.
 func decodeUTF16(br *bufio.Reader) io.Reader {
 	head, _ := br.Peek(3)
-	if !bytes.HasPrefix(head, []byte("\xef\xbb\xbf")) && !bytes.HasPrefix(head, []byte("\xff\xfe")) && !bytes.HasPrefix(head, []byte("\xfe\xff")) {
-		return br
+	for _, mark := range [...]string{"\xef\xbb\xbf", "\xff\xfe", "\xfe\xff"} {
+		if bytes.HasPrefix(head, []byte(mark)) {
+			return transform.NewReader(br, unicode.BOMOverride(transform.Nop))
+		}
 	}
-	return transform.NewReader(br, unicode.BOMOverride(transform.Nop))
+	return br
 }
 
 // skippable reports whether a zstd stream begins with a frame that carries no data.
@@ -120,7 +123,7 @@ func skippable(head []byte) bool {
 	return len(head) >= 4 && head[0]&0xf0 == 0x50 && head[1] == 0x2a && head[2] == 0x4d && head[3] == 0x18
 }
 
-// guarded reads an unpacker that may panic on hostile input, and names it in errors.
+// guarded reads from an unpacker, which may panic on hostile input, and names it in errors.
 type guarded struct {
 	r    io.Reader
 	name string
@@ -139,8 +142,8 @@ func (g *guarded) Read(p []byte) (n int, err error) {
 	return n, err
 }
 
-// aheadBlock and aheadBlocks bound what is unpacked ahead of the search, so that both run at the same time. Unpackers return
-// a few kB at a time; with full blocks the goroutines wake each other rarely.
+// aheadBlock and aheadBlocks bound what is unpacked ahead of the search, so that both run at the same time. Unpackers
+// return a few kB at a time; with full blocks the goroutines wake each other rarely.
 const (
 	aheadBlock  = 1 << 20
 	aheadBlocks = 3

@@ -16,7 +16,7 @@ type peeling struct {
 	*Record
 	partial bool     // the rest of the message is in a record that follows
 	stream  string   // of which output of a container it is a part
-	split   []byte   // what a container's log carries of the message
+	split   []byte   // what the log of a container has of the message
 	list    []listed // the records, if there are several
 	columns columns
 	layers  int
@@ -56,14 +56,14 @@ func (p *peeling) unwrap(b []byte) (rest []byte, name string, more bool) {
 	switch {
 	case h.open != nil:
 		return h.open(p, b)
-	case h.kind == none && h.last || h.kind == kindDescribe || h.kind == kindLed && h.name != "":
+	case h.kind == none && h.last || h.kind == kindDescribe || h.kind == kindBehind && h.name != "":
 		if text, ok := p.objectWithin(b); ok {
 			return text, "text", true
 		}
 		if h.kind == kindDescribe && p.layers > 0 {
 			return b, "", false
 		}
-		if h.kind == kindLed && p.layers > 0 {
+		if h.kind == kindBehind && p.layers > 0 {
 			h.name = ""
 		}
 	}
@@ -71,10 +71,12 @@ func (p *peeling) unwrap(b []byte) (rest []byte, name string, more bool) {
 	return h.rest, h.name, !h.last
 }
 
-// apply takes what a head says of the message.
+// apply takes the facts of a head.
 func (p *peeling) apply(h *head) {
 	p.stamp(h.stamp)
-	p.Host, p.Identifier, p.PID = cmp.Or(h.sender.host, p.Host), cmp.Or(h.sender.identifier, p.Identifier), cmp.Or(h.sender.pid, p.PID)
+	p.Host = cmp.Or(h.sender.host, p.Host)
+	p.Identifier = cmp.Or(h.sender.identifier, p.Identifier)
+	p.PID = cmp.Or(h.sender.pid, p.PID)
 	p.Severity = cmp.Or(p.Severity, h.severity)
 	p.Kernel = p.Kernel || h.kernel || h.sender.identifier == "kernel" ||
 		h.kind == kindDmesg && h.name == "dmesg" && (p.Identifier == "" || p.Identifier == "kernel")

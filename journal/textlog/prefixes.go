@@ -21,7 +21,8 @@ func parsePriority(b []byte) (rest []byte, pri int, ok bool) {
 	return rest[1:], pri, true
 }
 
-// rfc5424 parses the header of RFC 5424 behind its version: stamp, host, program, process, message id and structured data.
+// rfc5424 parses the header of RFC 5424 behind its version: stamp, host, program, process, message id and structured
+// data.
 func rfc5424(b []byte) (s klog.Stamp, by sender, msg []byte) {
 	var f [5]string
 	for i := range f {
@@ -126,9 +127,9 @@ func bracketISO(b []byte) (s klog.Stamp, rest []byte, ok bool) {
 	return s, trimBlanks(bytes.TrimPrefix(rest[1:], []byte(":"))), true
 }
 
-// Kmsg parses one record of /dev/kmsg, `6,339,5140900,-;NET: Registered protocol family 10`: priority and facility, number,
-// µs since the machine started, flags, text, and lines of key=value behind a blank, which are left out (the kernel's
-// Documentation/ABI/testing/dev-kmsg). The slices of the record are parts of b.
+// Kmsg parses one record of /dev/kmsg, `6,339,5140900,-;NET: Registered protocol family 10`: priority and facility,
+// number, µs since the machine started, flags, text, and lines of key=value behind a blank, which are left out (the
+// kernel's Documentation/ABI/testing/dev-kmsg). The slices of the record are parts of b.
 func Kmsg(b []byte) (Record, bool) {
 	head, text, ok := bytes.Cut(b, []byte(";"))
 	parts := bytes.Split(head, []byte(","))
@@ -161,14 +162,14 @@ func severityOfPriority(p int) byte {
 	return 'I'
 }
 
-// A sender is what stands between a transport's stamp and the message.
+// A sender is what precedes the message behind the stamp of a transport.
 type sender struct {
 	host, identifier string
 	pid              int
 }
 
-// parseSender parses "host identifier[pid]: ", without the host or the pid if they are missing, and LogDNA's "host file "
-// before a klog header. sure is false if b may as well be the message itself.
+// parseSender parses "host identifier[pid]: ", without the host or the pid if they are missing, and LogDNA's "host
+// file " before a klog header. sure is false if b may as well be the message itself.
 func parseSender(b []byte) (s sender, msg []byte, sure bool) {
 	if known(b) {
 		return s, b, true
@@ -193,9 +194,10 @@ func parseSender(b []byte) (s sender, msg []byte, sure bool) {
 		return sender{host: host}, rest, true
 	}
 	// An identifier may have blanks in it if a pid follows.
-	if i := bytes.Index(rest[:min(len(rest), 120)], []byte(": ")); i > 0 || bytes.HasSuffix(rest[:min(len(rest), 120)], []byte(":")) {
+	near := rest[:min(len(rest), 120)]
+	if i := bytes.Index(near, []byte(": ")); i > 0 || bytes.HasSuffix(near, []byte(":")) {
 		if i < 0 {
-			i = min(len(rest), 120) - 1
+			i = len(near) - 1
 		}
 		if name, pid, ok := identifier(rest[:i+1]); ok {
 			return sender{host, name, pid}, bytes.TrimPrefix(rest[i+1:], []byte(" ")), true

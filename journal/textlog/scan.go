@@ -23,7 +23,7 @@ type scanner struct {
 	base int64 // offset of buf[0]
 	eof  bool
 	err  error // why the stream ended
-	stop bool  // the receiver wants no more
+	stop bool  // yield returned false
 
 	hit finder    // the next literal
 	odd [3]finder // the next byte of each kind that may begin an escape or a colour code
@@ -32,7 +32,7 @@ type scanner struct {
 	parent  *Record // of lines that continue a record which became too long
 	boot    string
 	columns columns
-	yaml    yamlName
+	yaml    nodeNames
 	given   map[string]int64 // records by format
 	parts   map[string]*part
 	wrap    wrap
@@ -51,8 +51,8 @@ type open struct {
 	held       bool // it has taken a line that begins like a record
 }
 
-// Scan reads records from r, which may be compressed, and calls yield with each that Options ask for, until yield returns
-// false. Damaged compression, bytes that are no text and lines that are too long are reported in Stats; the error
+// Scan reads records from r, which may be compressed, and calls yield with each that opts selects, until yield returns
+// false. Damaged compression, bytes that are not text and lines that are too long are reported in Stats; the error
 // is that of r or of ctx. Memory is bounded by a few times MaxRecord.
 func Scan(ctx context.Context, r io.Reader, opts Options, yield func(*Record) bool) (Stats, error) {
 	if opts.MaxRecord <= 0 {
@@ -108,7 +108,7 @@ func (s *scanner) scan() error {
 			return err
 		}
 	}
-	s.foresee()
+	s.learnWrap()
 	for !s.stop {
 		n := bytes.IndexByte(s.buf[s.pos:s.end], '\n')
 		switch {
@@ -214,8 +214,8 @@ func (s *scanner) shift(n int) {
 	}
 }
 
-// samples decides which records are given for their stamps alone: the first that has a stamp, every n-th, and the last of the
-// stream or of a full buffer.
+// samples decides which records are yielded for their stamps alone: the first that has a stamp, every n-th, and the
+// last of the stream or of a full buffer.
 type samples struct {
 	since  int // records since the last one
 	begun  bool
@@ -223,7 +223,7 @@ type samples struct {
 	tail   open // the record that was passed over last, if it is in the buffer
 }
 
-// due counts a record and reports whether it is one to give.
+// due counts a record and reports whether it is to be yielded.
 func (m *samples) due(every int) bool {
 	if every <= 0 {
 		return false
@@ -233,7 +233,7 @@ func (m *samples) due(every int) bool {
 	return !m.begun || m.since >= every
 }
 
-// lastSample gives the record that was passed over last.
+// lastSample yields the record that was passed over last.
 func (s *scanner) lastSample() {
 	tail := s.samples.tail
 	s.samples.tail = open{}
@@ -242,7 +242,7 @@ func (s *scanner) lastSample() {
 	}
 	if p := s.parse(tail); stamped(p.Record) && !s.found(p.Record) {
 		p.Sample = true
-		s.give(p.Record)
+		s.emit(p.Record)
 	}
 }
 

@@ -12,8 +12,8 @@ import (
 // firstCount is the smallest count of µs since 1970 that is taken for a time, in September 2001.
 const firstCount = 1_000_000_000_000_000
 
-// writtenTime parses a time that stands alone, in a member of JSON or a column: ISO 8601, a count since 1970, or a date as
-// web pages print it. The month comes first unless it cannot.
+// writtenTime parses a time that stands alone, in a member of JSON or a column: ISO 8601, a count since 1970, or a
+// date as web pages print it. The month comes first unless it cannot.
 func writtenTime(text string) (klog.Stamp, bool) {
 	b := []byte(strings.TrimSpace(text))
 	if s, rest, ok := klog.ParseISO(b); ok {
@@ -81,8 +81,8 @@ func parseMonthDay(b []byte) (s klog.Stamp, rest []byte, ok bool) {
 	return s, trimBlanks(bytes.TrimPrefix(rest, []byte(":"))), true
 }
 
-// month returns the number of the name of a month, 0 if it is none. Names are those of the locales that journalctl is seen in, as
-// strftime's %b writes them; Chinese, Japanese and Korean count the months, as in "9月".
+// month returns the number of the name of a month, 0 if it is none. Names are those of the locales that journalctl is
+// seen in, as strftime's %b writes them; Chinese, Japanese and Korean count the months, as in "9月".
 func month(b []byte) int {
 	const english = "JanFebMarAprMayJunJulAugSepOctNovDec"
 	if i := strings.Index(english, string(b)); len(b) == 3 && i >= 0 && i%3 == 0 {

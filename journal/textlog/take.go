@@ -31,7 +31,7 @@ func (s *scanner) take(from, to int) {
 		s.close()
 		s.parent = nil
 		if k != kindYAML && k != kindPretty {
-			s.yaml = yamlName{}
+			s.yaml = nodeNames{}
 		}
 		s.stats.Records++
 		s.cur = open{kind: k, start: from, end: to, line: s.stats.Lines, lines: 1}
@@ -89,10 +89,11 @@ func (s *scanner) cutHeader() bool {
 	return s.cur.kind != kindCaller && cutHeader(bytes.TrimRight(first, "\r"))
 }
 
-// maxJSONLines bounds how many lines a wrapped JSON object may have before any beginning ends it: it was cut, not wrapped.
+// maxJSONLines bounds how many lines a wrapped JSON object may have before any beginning ends it: it was cut, not
+// wrapped.
 const maxJSONLines = 200
 
-// inJSON reports whether a line that begins like k stands inside the JSON object of the record. Objects of one log
+// inJSON reports whether a line that begins like k is inside the JSON object of the record. Objects of one log
 // begin with the same key, or with one of the journal's.
 func (s *scanner) inJSON(k kind, b []byte) bool {
 	if s.cur.kind != kindJSON && k != kindJSON || s.cur.lines > maxJSONLines {
@@ -110,8 +111,9 @@ func (s *scanner) inJSON(k kind, b []byte) bool {
 	if at != 0 && object != 0 || len(b) < 4 {
 		return false // both have the same kind of text in front
 	}
-	if _, n, ok := klog.ParseObject(b[max(at, 0):]); ok && b[max(at, 0)+n-1] == '}' && len(bytes.TrimSpace(b[max(at, 0)+n:])) == 0 {
-		return false // whole: the one before was cut
+	whole := b[max(at, 0):]
+	if _, n, ok := klog.ParseObject(whole); ok && whole[n-1] == '}' && len(bytes.TrimSpace(whole[n:])) == 0 {
+		return false // the one before was cut
 	}
 	key := bytes.TrimLeft(b[at+1:], " ")
 	if len(key) > 1 && (key[1] == '_' || key[1] >= 'A' && key[1] <= 'Z') {
@@ -147,7 +149,7 @@ func (s *scanner) follow(from, to int) {
 	case !empty && s.cur.kind != kindExport && garbage(line):
 		s.close()
 		s.stats.Unparsed++
-		s.stats.addRange(Range{Offset: s.base + int64(from), Bytes: int64(to - from), Why: "bytes that are no text"})
+		s.stats.addRange(Range{Offset: s.base + int64(from), Bytes: int64(to - from), Why: "bytes that are not text"})
 	case s.cur.lines > 0 && to-s.cur.start <= s.opts.MaxRecord:
 		if !empty || s.cur.kind == kindPretty || s.cur.kind == kindVerbose || s.cur.kind == kindExport {
 			s.cur.end = to
@@ -165,7 +167,7 @@ func (s *scanner) follow(from, to int) {
 	}
 }
 
-// overlong closes a record that goes on beyond what is kept; the lines that follow keep its stamps.
+// overlong closes a record that is longer than the limit; the lines that follow get its stamps.
 func (s *scanner) overlong() {
 	r := s.parse(s.cur)
 	parent := *r.Record
@@ -174,7 +176,7 @@ func (s *scanner) overlong() {
 	s.parent = &parent
 }
 
-// bare takes a line without a beginning, with those that continue it, as a record of its own.
+// bare yields a line without a beginning, with those that continue it, as a record.
 func (s *scanner) bare(c open) {
 	if s.parent == nil {
 		s.stats.Unparsed++
@@ -196,11 +198,11 @@ func (s *scanner) bare(c open) {
 		s.stats.Unparsed--
 	}
 	if found || s.opts.All {
-		s.give(p.Record)
+		s.emit(p.Record)
 	}
 }
 
-// garbage reports whether a line is no text: an eighth of it control characters, or a third of it not UTF-8 nor any text of eight bits.
+// garbage reports whether a line is not text: an eighth of it are control characters, or a third of it is not UTF-8.
 func garbage(line []byte) bool {
 	b := line[:min(len(line), 1024)]
 	control, broken := 0, 0
@@ -235,8 +237,8 @@ func (s *scanner) torn(c open) bool {
 	return !ok || raw[n+size-1] != '}' || len(bytes.Trim(rest, "],")) > 0
 }
 
-// again takes the lines of a record as several, where they begin like one.
-func (s *scanner) again(c open) {
+// splitTorn takes the lines of a record as several, where they begin like one.
+func (s *scanner) splitTorn(c open) {
 	cur := open{kind: c.kind, start: c.start, line: c.line}
 	for from, line := c.start, c.line; from < c.end; line++ {
 		to := c.end
