@@ -54,7 +54,7 @@ type collector struct {
 	lastHost  string
 	buf       []signature.Match
 	tried     []signature.Match // by match
-	passed    int64           // records of the units asked for
+	passed    int64             // records of the units asked for
 }
 
 // maxDated bounds the conditions whose text is kept to date stamps.

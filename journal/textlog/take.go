@@ -93,15 +93,16 @@ func (s *scanner) cutHeader() bool {
 // wrapped.
 const maxJSONLines = 200
 
-// inJSON reports whether a line that begins like k is inside the JSON object of the record. Objects of one log
-// begin with the same key, or with one of the journal's.
+// inJSON reports whether a line that begins like k is inside the JSON object of the record. If the object turns out to
+// be cut, splitTorn undoes it.
 func (s *scanner) inJSON(k kind, b []byte) bool {
 	if s.cur.kind != kindJSON && k != kindJSON || s.cur.lines > maxJSONLines {
 		return false
 	}
 	rec := bytes.TrimRight(s.buf[s.cur.start:s.cur.end], " \t\r\n")
 	object := bytes.IndexByte(rec[:min(len(rec), 200)], '{')
-	if object < 0 || !jsonBegins(rec[object:]) || bytes.HasSuffix(rec, []byte("}")) || bytes.HasSuffix(rec, []byte(">")) {
+	closed := bytes.HasSuffix(rec, []byte("}")) || bytes.HasSuffix(rec, []byte(">"))
+	if object < 0 || !jsonBegins(rec[object:]) || closed {
 		return false
 	}
 	if k != kindJSON {
@@ -115,12 +116,7 @@ func (s *scanner) inJSON(k kind, b []byte) bool {
 	if _, n, ok := klog.ParseObject(whole); ok && whole[n-1] == '}' && len(bytes.TrimSpace(whole[n:])) == 0 {
 		return false // the one before was cut
 	}
-	key := bytes.TrimLeft(b[at+1:], " ")
-	if len(key) > 1 && (key[1] == '_' || key[1] >= 'A' && key[1] <= 'Z') {
-		return false
-	}
-	n := bytes.IndexByte(key[1:], '"')
-	return n < 0 || !bytes.HasPrefix(bytes.TrimLeft(rec[object+1:], " "), key[:n+2])
+	return true
 }
 
 // lastByte returns the last byte of the record that is not blank.
