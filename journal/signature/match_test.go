@@ -1,12 +1,10 @@
 package signature
 
 import (
-	"bufio"
 	"bytes"
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -42,38 +40,6 @@ func TestLines(t *testing.T) {
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("line %d with prefix %q (-want +got)\n%s\n%s", n+1, prefix, record, diff)
 			}
-		}
-	}
-}
-
-// TestCorpus counts PLEG records in excerpts of real logs.
-func TestCorpus(t *testing.T) {
-	index, err := os.ReadFile(filepath.Join("..", "testdata", "corpus", "index.tsv"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	m := NewMatcher()
-	for _, line := range strings.Split(strings.TrimSpace(string(index)), "\n")[1:] {
-		columns := strings.Split(line, "\t")
-		name := columns[0]
-		want, err := strconv.Atoi(columns[8]) // pleg_lines
-		if err != nil {
-			t.Fatal(err)
-		}
-		text, err := os.ReadFile(filepath.Join("..", "testdata", "corpus", name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		got := 0
-		for sc := bufio.NewScanner(bytes.NewReader(text)); sc.Scan(); {
-			for _, h := range m.Match(sc.Bytes(), nil) {
-				if h.Signature.Code == PLEGNotHealthy {
-					got++
-				}
-			}
-		}
-		if got != want {
-			t.Errorf("%s: %d records say that PLEG is not healthy, want %d", name, got, want)
 		}
 	}
 }

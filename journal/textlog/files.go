@@ -171,7 +171,12 @@ func newLogFile(path string) logFile {
 
 // firstInstant returns the first time with year and zone near the beginning of a file.
 func firstInstant(path string) time.Time {
-	r, _, err := Open(path)
+	f, err := os.Open(path)
+	if err != nil {
+		return time.Time{}
+	}
+	defer f.Close()
+	r, _, err := unpack(f)
 	if err != nil {
 		return time.Time{}
 	}

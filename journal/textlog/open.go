@@ -6,7 +6,6 @@ import (
 	"compress/bzip2"
 	"fmt"
 	"io"
-	"os"
 	"sync"
 
 	"github.com/klauspost/compress/gzip"
@@ -19,52 +18,13 @@ import (
 // zstdWindow is how much a zstd stream may ask to keep in memory.
 const zstdWindow = 128 << 20
 
-// Open opens a log file and returns its text, unpacked if it is compressed, and the compression: gzip, xz, zstd,
-// bzip2, or empty. Text in UTF-16 that begins with a byte order mark is returned in UTF-8.
-func Open(path string) (io.ReadCloser, string, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, "", err
-	}
-	st, err := f.Stat()
-	if err == nil && st.IsDir() {
-		err = fmt.Errorf("reading %s: is a directory", path)
-	}
-	if err != nil {
-		_ = f.Close()
-		return nil, "", err
-	}
-	r, compression, err := unpack(f)
-	if err != nil {
-		_ = f.Close()
-		return nil, compression, fmt.Errorf("reading %s: %w", path, err)
-	}
-	return &opened{Reader: r, unpacker: r, file: f, compression: compression}, compression, nil
-}
-
-// opened is a file and what unpacks it.
-type opened struct {
-	io.Reader
-	unpacker    io.ReadCloser
-	file        *os.File
-	compression string
-}
-
-func (o *opened) Close() error {
-	_ = o.unpacker.Close()
-	return o.file.Close()
-}
-
 // plain marks a reader that must not be unpacked.
 type plain struct{ io.Reader }
 
-// unpack returns the text in r.
+// unpack returns the text in r, and how it was compressed: gzip, xz, zstd, bzip2, or empty.
 func unpack(r io.Reader) (io.ReadCloser, string, error) {
 	if p, ok := r.(plain); ok {
 		return io.NopCloser(p.Reader), "", nil
-	}
-	if o, ok := r.(*opened); ok {
-		return io.NopCloser(o.Reader), o.compression, nil
 	}
 	br := bufio.NewReaderSize(r, 256<<10)
 	head, err := br.Peek(6)
