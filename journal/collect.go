@@ -58,9 +58,9 @@ type collector struct {
 	afterUnhealthy bool
 	pending        *mark // the latest proof that the loop runs, not kept yet
 	hosts          map[string]string
-	buf            []signature.Hit
-	tried          []signature.Hit // by match
-	passed         int64           // records of the units asked for
+	buf            []signature.Match
+	tried          []signature.Match // by match
+	passed         int64             // records of the units asked for
 }
 
 // Bounds of what is kept beside the matches.
@@ -132,7 +132,7 @@ func (c *collector) take(r *record) {
 func (c *collector) descending() bool { return c.downs > 2*c.ups }
 
 // keep keeps one match of a record.
-func (c *collector) keep(h *signature.Hit, r *record, m timestamp) {
+func (c *collector) keep(h *signature.Match, r *record, m timestamp) {
 	code := h.Signature.Code
 	switch code {
 	case signature.SyncLoopActive:
@@ -231,7 +231,7 @@ func (c *collector) syncLoop(r *record, m timestamp) {
 }
 
 // unhealthy keeps an unhealthy record.
-func (c *collector) unhealthy(h *signature.Hit, r *record, m timestamp) {
+func (c *collector) unhealthy(h *signature.Match, r *record, m timestamp) {
 	if c.found != nil {
 		c.found.Add(1)
 	}

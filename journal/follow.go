@@ -101,7 +101,6 @@ func (f *following) journals(ctx context.Context, names []string, began time.Tim
 	take := entryTaker(c)
 	opts := journalfile.FollowOptions{Files: names, Query: f.query(c)}
 	opts.Query.Since, opts.Query.Until = uint64(began.UnixMicro()), 0
-	opts.From.Realtime = uint64(began.UnixMicro())
 	// Files of one directory, as journald's are, are followed by way of it: then new ones are seen too.
 	dir := filepath.Dir(names[0])
 	if !slices.ContainsFunc(names, func(n string) bool { return filepath.Dir(n) != dir }) {

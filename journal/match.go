@@ -41,7 +41,7 @@ type unhealthy struct {
 }
 
 // newUnhealthy makes a match of an unhealthy record.
-func newUnhealthy(h *signature.Hit, m timestamp, pid int, host string) unhealthy {
+func newUnhealthy(h *signature.Match, m timestamp, pid int, host string) unhealthy {
 	u := unhealthy{timestamp: m, pid: int32(pid), lines: 1, host: host}
 	if h.HasAge {
 		u.age, u.kind = int64(h.Age), u.kind|hasAge
@@ -169,7 +169,7 @@ func (c Call) Innocent() bool {
 }
 
 // callOf is what a match says beside its object.
-func callOf(h *signature.Hit, r *record) Call {
+func callOf(h *signature.Match, r *record) Call {
 	c := Call{
 		RPC: h.RPC, Code: h.GRPCCode, Text: h.ErrorText[:min(len(h.ErrorText), 100)], Size: h.Size, Limit: h.Limit, Sending: h.Sending,
 		Role: laneRole(h.Role), Constraint: h.Constraint, Owner: h.Owner,
@@ -184,7 +184,7 @@ func callOf(h *signature.Hit, r *record) Call {
 }
 
 // objectOf is the object that a match names, the most particular one first.
-func objectOf(h *signature.Hit) Object {
+func objectOf(h *signature.Match) Object {
 	o := Object{Namespace: h.Namespace, Pod: h.Pod, PodUID: h.PodUID}
 	switch {
 	case h.ContainerID != "":

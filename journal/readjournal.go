@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"time"
 
 	"github.com/kdiag/kdiag/journal/journalfile"
 	"github.com/kdiag/kdiag/journal/klog"
@@ -192,12 +191,9 @@ func senderFields() []string {
 	return []string{"_SYSTEMD_UNIT", "UNIT", "SYSLOG_IDENTIFIER", "_SYSTEMD_USER_UNIT", "CONTAINER_NAME"}
 }
 
-// holds reports whether a journal has records with a value of a field, or cannot tell. It asks the index.
+// holds reports whether a journal has records with a value of a field, or cannot tell.
 func holds(f *journalfile.File, field, value string) bool {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
-	defer cancel()
-	found := false
-	_, err := f.Of(ctx, field, value, journalfile.Query{All: true}, func(*journalfile.Entry) bool { found = true; return false })
+	found, err := f.Has(field, value)
 	return found || err != nil
 }
 
