@@ -220,3 +220,13 @@ type Definition struct {
 	Sources  []string // threads, files and papers where the facts come from
 	RootOf   []string // codes of causes that are consequences of this one when both are found
 }
+
+// The verdicts of a log. What was not read may hold the incident that was not found: then " YET" follows the second and the third.
+const (
+	LogUnknown   = "UNKNOWN"          // nothing could be looked at
+	LogClear     = "NOTHING FOUND"    // looked at, and no incident found
+	LogBroken    = "NO PLEG INCIDENT" // but records of a broken node
+	LogRecovered = "RECOVERED"        // incidents, and all of them have ended
+	LogFailing   = "FAILING"          // no incident that goes on, but relists that fail until the log ends
+	LogUnhealthy = "UNHEALTHY"        // an incident whose end the log does not show
+)

@@ -13,7 +13,7 @@ import (
 // year is the longest time that a number of seconds is taken for.
 const year = 365 * 24 * time.Hour
 
-// Duration formats a duration with the precision that a person needs: 368us, 35ms, 1.2s, 2m4s, 5h3m. A negative
+// Duration formats a duration with the precision that a person needs: 368us, 35ms, 1.2s, 2m4s, 5h3m, 3d4h. A negative
 // duration is 0s.
 func Duration(d time.Duration) string {
 	switch {
@@ -30,12 +30,22 @@ func Duration(d time.Duration) string {
 	case d < time.Minute-50*time.Millisecond:
 		return decimal(d.Seconds()) + "s"
 	}
-	s := d.Round(time.Second).String()
-	if strings.HasSuffix(s, "m0s") {
-		s = strings.TrimSuffix(s, "0s")
+	const day = 24 * time.Hour
+	switch s := d.Round(time.Second); {
+	case s < time.Hour:
+		return pair(s, time.Minute, "m", time.Second, "s")
+	case s < day:
+		return pair(s, time.Hour, "h", time.Minute, "m")
+	default:
+		return pair(s, day, "d", time.Hour, "h")
 	}
-	if strings.HasSuffix(s, "h0m") {
-		s = strings.TrimSuffix(s, "0m")
+}
+
+// pair formats a duration in two units, and leaves the smaller one out when it is zero.
+func pair(d, large time.Duration, largeName string, small time.Duration, smallName string) string {
+	s := strconv.FormatInt(int64(d/large), 10) + largeName
+	if rest := d % large / small; rest > 0 {
+		s += strconv.FormatInt(int64(rest), 10) + smallName
 	}
 	return s
 }

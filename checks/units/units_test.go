@@ -12,7 +12,7 @@ func TestFormats(t *testing.T) {
 		"6.4ms": Duration(6400 * time.Microsecond), "10ms": Duration(9960 * time.Microsecond), "789ms": Duration(789 * time.Millisecond),
 		"1.2s": Duration(1210 * time.Millisecond), "5s": Duration(5 * time.Second), "59.9s": Duration(59900 * time.Millisecond),
 		"1m": Duration(time.Minute), "2m4s": Duration(124 * time.Second), "5h3m": Duration(5*time.Hour + 3*time.Minute), "1h": Duration(time.Hour),
-		"2.5s": Seconds(2.5), "8760h": Seconds(math.Inf(1)),
+		"2.5s": Seconds(2.5), "3d4h": Duration(76 * time.Hour), "365d": Seconds(math.Inf(1)),
 		"999": Number(999), "1,234": Number(1234), "-20,000": Number(-20000), "18,446,744,073,709,551,615": Number(uint64(math.MaxUint64)),
 		"1 container": Count(1, "container"), "20,000 containers": Count(20000, "container"), "0 sandboxes": Count(0, "sandbox"),
 		"once": Times(1), "twice": Times(2), "3 times": Times(3),

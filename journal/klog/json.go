@@ -8,12 +8,32 @@ import (
 	"strings"
 )
 
-// ParseJSON parses a line of klog's JSON format: {"ts":1757010283211.4668,"caller":"kubelet/kubelet.go:2460","msg":"...",...}.
-// ts counts milliseconds; documentation shows seconds, and values too small for milliseconds are taken as such, those too
-// large as micro- or nanoseconds. Other loggers of the same library write it as text. There is no severity: records with
-// "v" are information, the others errors, unless "level" says it. Objects and arrays become one pair each, as compact
-// JSON; an object with just a name and a namespace becomes namespace/name. ok is false for JSON that has no msg, or neither
-// a time nor a caller.
+// A Message is a text with key and value pairs.
+type Message struct {
+	Text  string
+	Pairs []Pair // in the order in which they were written
+}
+
+// A Pair is a key and its value: strings without quotes and escapes, anything else as written.
+type Pair struct{ Key, Value string }
+
+// Get returns the value of a key; of several, the last, as klog does.
+func (m Message) Get(key string) (string, bool) {
+	for i := len(m.Pairs) - 1; i >= 0; i-- {
+		if m.Pairs[i].Key == key {
+			return m.Pairs[i].Value, true
+		}
+	}
+	return "", false
+}
+
+// ParseJSON parses a line of klog's JSON format:
+// {"ts":1757010283211.4668,"caller":"kubelet/kubelet.go:2460","msg":"...",...}. ts counts milliseconds; documentation
+// shows seconds, and values too small for milliseconds are taken as such, those too large as micro- or nanoseconds.
+// Other loggers of the same library write it as text. There is no severity: records with "v" are information, the
+// others errors, unless "level" says it. Objects and arrays become one pair each, as compact JSON; an object with
+// just a name and a namespace becomes namespace/name. ok is false for JSON that has no msg, or neither a time nor a
+// caller.
 func ParseJSON(b []byte) (h Header, m Message, ok bool) {
 	fields, _, ok := ParseObject(b)
 	if !ok {
@@ -68,8 +88,8 @@ func parseTS(f Field) Stamp {
 	return s
 }
 
-// ParseEpoch parses a number that counts from 1970 in seconds, milli-, micro- or nanoseconds, which its size tells apart, with
-// decimals or without.
+// ParseEpoch parses a number that counts from 1970 in seconds, milli-, micro- or nanoseconds, which its size tells
+// apart, with decimals or without.
 func ParseEpoch(number string) (s Stamp, ok bool) {
 	v, err := strconv.ParseFloat(number, 64)
 	if err != nil || math.IsNaN(v) || v <= 0 || v >= 1e19 {

@@ -80,8 +80,8 @@ func seeds(f *testing.F) {
 	}
 }
 
-// FuzzScan wants the same records however a reader cuts the text, every line counted, and each literal found that stands
-// in one line.
+// FuzzScan wants the same records however a reader cuts the text, every line counted, and each literal found that
+// stands in one line.
 func FuzzScan(f *testing.F) {
 	seeds(f)
 	f.Fuzz(func(t *testing.T, b []byte) {

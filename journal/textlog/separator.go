@@ -2,18 +2,19 @@ package textlog
 
 import (
 	"bytes"
+	"time"
 
 	"github.com/kdiag/kdiag/journal/klog"
 )
 
-// separator reports whether a line stands between records, and notes what it says of them: journalctl's remarks, the head
-// of klog's files, table heads, and marks of what was left out.
+// separator reports whether a line separates records, and reads what it says about them: remarks of journalctl, the
+// head of the files of klog, heads of tables, and marks of what was left out.
 func (s *scanner) separator(line []byte) bool {
 	line = bytes.TrimSpace(line)
 	if len(line) == 0 || len(line) > 400 {
 		return false
 	}
-	if len(line) < 300 && (bytes.IndexByte(line, ',') > 0 || bytes.IndexByte(line, ';') > 0) && s.columnHead(line) {
+	if s.columnHead(line) {
 		return true
 	}
 	switch line[0] {
@@ -32,7 +33,8 @@ func (s *scanner) separator(line []byte) bool {
 	return false
 }
 
-// remark reads "-- Logs begin at Mon 2019-02-11 09:26:20 UTC, end at ... --", "-- Boot 0123... --", "-- Reboot --", "-- cursor: ...".
+// remark reads "-- Logs begin at Mon 2019-02-11 09:26:20 UTC, end at ... --", "-- Boot 0123... --", "-- Reboot --",
+// "-- cursor: ...".
 func (s *scanner) remark(line []byte) bool {
 	rest, ok := bytes.CutPrefix(line, []byte("-- "))
 	if !ok {
@@ -69,7 +71,7 @@ func (s *scanner) headerEnd(after []byte) {
 // header notes the year and the zone of a head, the first one of the stream.
 func (s *scanner) header(stamp klog.Stamp, zone string) {
 	if stamp.Known && stamp.Year && s.stats.HeaderYear == 0 {
-		s.stats.HeaderYear = stampYear(stamp)
+		s.stats.HeaderYear = time.UnixMicro(stamp.Micros).UTC().Year()
 		s.stats.HeaderZone = zone
 	}
 }

@@ -66,7 +66,6 @@ func TestCanaryGoldens(t *testing.T) {
 			{"text.txt", Options{}},
 			{"ascii.txt", Options{ASCII: true, Width: 60}},
 			{"json.json", Options{Format: JSON}},
-			{"yaml.yaml", Options{Format: YAML}},
 			{"brief.txt", Options{Format: Brief}},
 		} {
 			var b strings.Builder

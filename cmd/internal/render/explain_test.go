@@ -35,10 +35,7 @@ func TestExplain(t *testing.T) {
 		o    Options
 	}{
 		{"text.txt", Options{}},
-		{"color.txt", Options{Color: true}},
-		{"ascii60.txt", Options{ASCII: true, Width: 60}},
 		{"brief.txt", Options{Format: Brief}},
-		{"yaml", Options{Format: YAML}},
 		{"json", Options{Format: JSON}},
 	} {
 		var one, all strings.Builder

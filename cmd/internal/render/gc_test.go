@@ -146,7 +146,6 @@ func TestGCGoldens(t *testing.T) {
 			{"ascii120.txt", Options{Width: 120, ASCII: true}},
 			{"brief.txt", Options{Format: Brief}},
 			{"json", Options{Format: JSON}},
-			{"yaml", Options{Format: YAML}},
 		} {
 			got, err := d.print(v.o)
 			if err != nil {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/kdiag/kdiag/cmd/internal/cli"
 	"github.com/kdiag/kdiag/crictl"
+	"github.com/kdiag/kdiag/crictl/deadline"
 	"github.com/kdiag/kdiag/crictl/gc"
 )
 
@@ -189,7 +190,7 @@ func (t *Target) manifests(ctx context.Context, env cli.Env, src Sources) ([]str
 func (t *Target) pods(ctx context.Context, env cli.Env, src Sources) ([]gc.KubeletPod, error) {
 	switch {
 	case src.Pods != "":
-		return abandon(ctx, func() ([]gc.KubeletPod, error) { return podsFromFile(src.Pods, env.Now()) })
+		return deadline.Run(ctx, func(context.Context) ([]gc.KubeletPod, error) { return podsFromFile(src.Pods, env.Now()) })
 	case t.Simulated():
 		return nil, errors.New("the runtime is simulated")
 	case t.Kubelet == nil:
@@ -219,19 +220,6 @@ func readOnlyPods(ctx context.Context, addr string) ([]gc.KubeletPod, error) {
 		return nil, fmt.Errorf("%s: %s", url, resp.Status)
 	}
 	return parsePods(resp.Body)
-}
-
-// abandon runs what may hang on a dead disk and gives it up with ctx.
-func abandon[T any](ctx context.Context, look func() (T, error)) (T, error) {
-	type answer struct {
-		value T
-		err   error
-	}
-	a, err := cli.Await(ctx, func(context.Context) answer {
-		v, err := look()
-		return answer{v, err}
-	})
-	return a.value, errors.Join(err, a.err)
 }
 
 func podsFromFile(name string, now time.Time) ([]gc.KubeletPod, error) {

@@ -14,6 +14,7 @@ import (
 	"github.com/kdiag/kdiag/checks/host"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
 	"github.com/kdiag/kdiag/crictl"
+	"github.com/kdiag/kdiag/crictl/deadline"
 	"github.com/kdiag/kdiag/journal"
 	"github.com/kdiag/kdiag/plegbench"
 )
@@ -131,19 +132,14 @@ func lookAtHost(ctx context.Context, env cli.Env, t *Target, timeout time.Durati
 		out <- hostView{missing: "the runtime is simulated"}
 		return out
 	}
-	type answer struct {
-		list []host.Process
-		err  error
-	}
 	go func() {
 		ctx, cancel := context.WithTimeout(ctx, timeout)
 		defer cancel()
-		a, err := cli.Await(ctx, func(ctx context.Context) answer {
-			list, err := host.Processes(ctx, env.Root)
-			return answer{list, err}
+		list, err := deadline.Run(ctx, func(ctx context.Context) ([]host.Process, error) {
+			return host.Processes(ctx, env.Root)
 		})
-		view := hostView{list: a.list}
-		if err = errors.Join(err, a.err); err != nil {
+		view := hostView{list: list}
+		if err != nil {
 			view.missing = fmt.Sprintf("processes of this host: %v", err)
 		}
 		out <- view
@@ -163,10 +159,7 @@ func (t *Target) hints(ctx context.Context, root string) []plegbench.Hint {
 		}
 		return list
 	}
-	objects, err := cli.Await(ctx, func(ctx context.Context) []host.Object { return host.Objects(ctx, root) })
-	if err != nil {
-		return nil
-	}
+	objects, _ := deadline.Run(ctx, func(ctx context.Context) ([]host.Object, error) { return host.Objects(ctx, root), nil })
 	for _, o := range objects {
 		list = append(list, plegbench.Hint{
 			Kind: o.Kind, ID: o.ID, Name: o.Name,

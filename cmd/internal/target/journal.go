@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/kdiag/kdiag/checks/judge"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
+	"github.com/kdiag/kdiag/crictl/deadline"
 	"github.com/kdiag/kdiag/journal"
 )
 
@@ -41,24 +43,23 @@ func lookAtJournal(ctx context.Context, env cli.Env, f *cli.Flags, window time.D
 	asking, _ := f.Budget()
 	timeout := min(asking/journalShare, journalTimeout)
 	now := env.Now()
-	type answer struct {
-		report *journal.Report
-		err    error
-	}
 	go func() {
 		ctx, cancel := context.WithTimeout(ctx, timeout)
 		defer cancel()
-		a, err := cli.Await(ctx, func(ctx context.Context) answer {
+		report, err := deadline.Run(ctx, func(ctx context.Context) (*journal.Report, error) {
 			report, err := read(ctx, env.Root, now.Add(-window))
-			return answer{report, err}
+			if report != nil {
+				judge.Journal(report)
+			}
+			return report, err
 		})
-		view := journalView{report: a.report}
-		switch err = errors.Join(err, a.err); {
+		view := journalView{report: report}
+		switch {
 		case errors.Is(err, context.DeadlineExceeded):
 			view.missing = fmt.Sprintf("it took longer than %v", timeout.Round(time.Millisecond))
 		case err != nil:
 			view.missing = shorten(err.Error())
-		case a.report == nil:
+		case report == nil:
 			view.missing = "there is none"
 		}
 		if view.report != nil && view.report.GeneratedAt.IsZero() {

@@ -1,0 +1,125 @@
+package target
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/kdiag/kdiag/cmd/internal/cli"
+	"github.com/kdiag/kdiag/crictl"
+	"github.com/kdiag/kdiag/crictl/deadline"
+	"github.com/kdiag/kdiag/crictl/fake"
+)
+
+func (t *Target) simulate(ctx context.Context, name string) error {
+	scenario, err := Scenario(ctx, name)
+	if err != nil {
+		return err
+	}
+	server, err := fake.New(scenario)
+	if err != nil {
+		return &cli.UsageError{Problem: err.Error(), Hint: "kdiag pleg --simulate help lists the scenarios"}
+	}
+	dir, err := socketDir()
+	if err != nil {
+		return err
+	}
+	path := filepath.Join(dir, "cri.sock")
+	// The runtime outlives ctx until Close: a node does not go away because kdiag's time is up.
+	stop, err := fake.Listen(context.WithoutCancel(ctx), server, path)
+	if err != nil {
+		_ = os.RemoveAll(dir)
+		return fmt.Errorf("starting the embedded runtime: %w", err)
+	}
+	t.Endpoint = crictl.Endpoint{
+		URL: "unix://" + path, Source: crictl.SourceSimulated,
+		Reason: "the embedded runtime in scenario " + scenario.Name,
+	}
+	t.fake, t.scenario = server, name
+	t.close = append(t.close, func() { stop(); _ = os.RemoveAll(dir) })
+	return nil
+}
+
+// socketDir makes a folder for a socket whose path fits the 107 bytes that the kernel allows.
+func socketDir() (string, error) {
+	base := os.TempDir()
+	if len(base) > 60 {
+		base = "/tmp"
+	}
+	dir, err := os.MkdirTemp(base, "kdiag-")
+	if err != nil {
+		return "", fmt.Errorf("making a folder for the embedded runtime's socket: %w", err)
+	}
+	return dir, nil
+}
+
+// Scenario returns a built-in scenario by its name, or reads one from a file. What contains a slash or a dot is a file.
+// Reading ends with ctx, whatever kind of file it is.
+func Scenario(ctx context.Context, name string) (fake.Scenario, error) {
+	if s, ok := fake.Builtin(name); ok {
+		return s, nil
+	}
+	if !strings.ContainsAny(name, "/.") {
+		return fake.Scenario{}, &cli.UsageError{
+			Problem: fmt.Sprintf("there is no scenario %q", name),
+			Hint:    "kdiag pleg --simulate help lists them; a file needs a path, such as ./mine.yaml",
+		}
+	}
+	data, err := readScenario(ctx, name)
+	if err != nil {
+		return fake.Scenario{}, &cli.UsageError{
+			Problem: "reading the scenario: " + err.Error(),
+			Hint:    "kdiag pleg --simulate help lists the built-in scenarios",
+		}
+	}
+	s, err := fake.Parse(data)
+	if err != nil {
+		return fake.Scenario{}, &cli.UsageError{
+			Problem: fmt.Sprintf("%s: %v", name, err),
+			Hint:    "kdiag runtime serve --help shows the format",
+		}
+	}
+	if s.Name == "" {
+		s.Name = name
+	}
+	return s, nil
+}
+
+// maxScenario bounds a scenario file, in bytes. The built-in ones have a few thousand.
+const maxScenario = 4 << 20
+
+// readScenario reads a file, unless it is a device or a pipe, which may never end.
+func readScenario(ctx context.Context, name string) ([]byte, error) {
+	return deadline.Run(ctx, func(context.Context) ([]byte, error) {
+		info, err := os.Stat(name)
+		if err != nil {
+			return nil, err
+		}
+		if !info.Mode().IsRegular() {
+			return nil, fmt.Errorf("%s is not a regular file", name)
+		}
+		f, err := os.Open(name)
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		data, err := io.ReadAll(io.LimitReader(f, maxScenario+1))
+		if len(data) > maxScenario {
+			return nil, fmt.Errorf("%s is larger than %d bytes", name, maxScenario)
+		}
+		return data, err
+	})
+}
+
+// PrintScenarios lists the built-in scenarios, a line each.
+func PrintScenarios(w io.Writer) error {
+	for _, s := range fake.Builtins() {
+		if _, err := fmt.Fprintf(w, "%-20s %s\n", s.Name, s.Summary); err != nil {
+			return err
+		}
+	}
+	return nil
+}

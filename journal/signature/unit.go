@@ -1,0 +1,174 @@
+package signature
+
+import "strings"
+
+// unitNames are the systemd units that are, or hold, a kubelet or a container runtime, and the descriptions by which
+// systemd names them in its messages.
+func unitNames() []unitName {
+	return []unitName{
+		{"kubelet.service", Kubelet},
+		{"kubelite.service", Kubelet},
+		{"snap application microk8s.daemon-kube", Kubelet},
+		{"snap.kubelet-eks.daemon.service", Kubelet},
+		{"snap.kubelet.daemon.service", Kubelet},
+		{"snap application kubelet", Kubelet},
+		{"Kubernetes Node Agent", Kubelet},
+		{"Kubernetes Kubelet", Kubelet},
+		{"k3s.service", Kubelet},
+		{"k3s-agent.service", Kubelet},
+		{"Lightweight Kubernetes", Kubelet},
+		{"rke2-server.service", Kubelet},
+		{"rke2-agent.service", Kubelet},
+		{"Rancher Kubernetes Engine", Kubelet},
+		{"k0scontroller.service", Kubelet},
+		{"k0sworker.service", Kubelet},
+		{"Zero Friction Kubernetes", Kubelet},
+		{"edgecore.service", Kubelet},
+		{"origin-node.service", Kubelet},
+		{"atomic-openshift-node", Kubelet},
+		{"hyperkube.service", Kubelet},
+		{"containerd.service", Runtime},
+		{"cri-docker.service", Runtime},
+		{"containerd container runtime", Runtime},
+		{"snap application microk8s.daemon-containerd", Runtime},
+		{"docker.service", Runtime},
+		{"Docker Application Container", Runtime},
+		{"crio.service", Runtime},
+		{"Container Runtime Interface for OCI", Runtime},
+		{"Open Container Initiative Daemon", Runtime},
+		{"CRI Interface for Docker", Runtime},
+	}
+}
+
+// A unitName is a unit's name, or a part of it or of its description, and what the unit is.
+type unitName struct {
+	text string
+	role Lane
+}
+
+// longUnitNames returns the names that are long enough to be searched for. The other units have a description that is.
+func longUnitNames() []string {
+	var out []string
+	for _, n := range unitNames() {
+		if len(n.text) >= window {
+			out = append(out, n.text)
+		}
+	}
+	return out
+}
+
+// unitSuffixes are the kinds of units that processes run in.
+func unitSuffixes() []string { return []string{".service", ".scope", ".slice"} }
+
+// readUnitOf reads systemd's message about a unit: its name, what it is, how it ended, and counters.
+func readUnit(s string, m *Match) {
+	m.Unit, m.Role = unitOf(s, len(s))
+	if rest, ok := after(s, " messages from "); ok {
+		unit := upTo(strings.TrimRight(rest, ". \n"), " \n")
+		if _, last, ok := cutLast(unit, "/"); ok {
+			unit = last
+		}
+		m.Unit, m.Role = keep(unit), roleOf(unit)
+	}
+	if before, rest, ok := strings.Cut(s, "uppressed "); ok && len(before) > 0 {
+		m.Count = leadingInt(rest)
+	}
+	if rest, ok := after(s, "restart counter is at "); ok {
+		m.Count = leadingInt(rest)
+	}
+	if rest, ok := after(s, "process exited, "); ok {
+		m.ErrorText = errorText(upTo(rest, "\n"))
+	} else if rest, ok := after(s, "result '"); ok {
+		m.ErrorText = errorText(upTo(rest, "'\n"))
+	}
+	if rest, ok := after(s, "timeout (limit "); ok {
+		m.Seconds = span(upTo(rest, ")"))
+	}
+}
+
+// span reads a time span in seconds as systemd prints it, such as "1min 30s" or "500ms".
+func span(s string) float64 {
+	seconds := 0.0
+	for _, part := range strings.Fields(s) {
+		n := float64(leadingInt(part))
+		switch strings.TrimLeft(part, "0123456789.") {
+		case "h":
+			seconds += 3600 * n
+		case "min":
+			seconds += 60 * n
+		case "s":
+			seconds += n
+		case "ms":
+			seconds += n / 1000
+		}
+	}
+	return seconds
+}
+
+// unitOf returns the unit that a record is about, and its role. The nearest name that ends before an offset comes
+// first, since systemd's messages begin with it. Where only the description of a known unit stands, it returns that.
+func unitOf(s string, at int) (name string, role Lane) {
+	for _, part := range []string{s[:min(at, len(s))], s} {
+		name = unitBefore(part)
+		if role = roleOf(name); role != "" {
+			return keep(name), role
+		}
+	}
+	for _, n := range unitNames() {
+		if strings.Contains(s, n.text) && !strings.HasSuffix(n.text, ".service") {
+			return n.text, n.role
+		}
+	}
+	for _, verb := range []string{"Started Kubelet", "Stopped Kubelet", "Stopping Kubelet", "Failed to start Kubelet"} {
+		if strings.Contains(s, verb) {
+			return "Kubelet", Kubelet
+		}
+	}
+	if _, program, ok := strings.Cut(s, " INFO "); ok {
+		return supervisedUnit(program)
+	}
+	return keep(name), ""
+}
+
+// UnitLane tells what a unit is, Kubelet, Runtime or empty, by its name or its description.
+func UnitLane(name string) Lane {
+	_, lane := unitOf(name, len(name))
+	return lane
+}
+
+// supervisedUnit reads the program in supervisord's "success: kubelet entered RUNNING state" and "exited: docker
+// (exit status 2)".
+func supervisedUnit(s string) (name string, role Lane) {
+	_, rest, _ := strings.Cut(s, ": ")
+	name = upTo(rest, " ,\n")
+	return keep(name), roleOf(name + ".service")
+}
+
+// unitBefore returns the last unit name in s.
+func unitBefore(s string) string {
+	end := -1
+	for _, suffix := range unitSuffixes() {
+		if i := strings.LastIndex(s, suffix); i >= 0 {
+			end = max(end, i+len(suffix))
+		}
+	}
+	if end < 0 {
+		return ""
+	}
+	begin := end
+	for begin > 0 && (isWord(s[begin-1]) || strings.IndexByte(`.-@:\`, s[begin-1]) >= 0) {
+		begin--
+	}
+	return strings.Trim(s[begin:end], ":")
+}
+
+// roleOf tells what a unit is by its name.
+func roleOf(name string) Lane {
+	name = strings.TrimPrefix(name, "snap.microk8s.daemon-")
+	for _, n := range unitNames() {
+		if name == n.text {
+			return n.role
+		}
+	}
+	return ""
+}
