@@ -374,7 +374,7 @@ func TestUnsupported(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return readText(t, journal.Options{Inputs: []journal.Input{{Path: "../journal/testdata/kubelet/unsupported.log"}}, Until: end, Year: 2026})
+		return readText(t, journal.Options{Inputs: []journal.Input{{Path: "../../journal/testdata/kubelet/unsupported.log"}}, Until: end, Year: 2026})
 	}
 	for _, tt := range []struct {
 		name, until string
@@ -503,7 +503,7 @@ func TestPeakAge(t *testing.T) {
 // A kubelet that was stopped (SIGSTOP) for 4 min 34 s: it writes nothing, then one skip line with an age that a loop which runs reports 87 s
 // earlier.
 func TestStoppedKubelet(t *testing.T) {
-	r := readText(t, journal.Options{Inputs: []journal.Input{{Path: "../journal/testdata/kubelet/stopped.log"}}})
+	r := readText(t, journal.Options{Inputs: []journal.Input{{Path: "../../journal/testdata/kubelet/stopped.log"}}})
 	if len(r.Episodes) != 2 || r.Episodes[1].Kind != journal.Incident || !r.Episodes[1].Recovered {
 		t.Fatalf("want a start and an incident that ended%s", causesOf(r))
 	}
