@@ -50,7 +50,7 @@ func recogniseNetworkNotReady(f *facts.Facts) *Finding {
 	if why := cniEvidence(f, &e); why != "" {
 		summary += "; " + why
 	}
-	step = raised(step, logOfNetwork(f, &e))
+	step = raised(step, fromLog(f, &e.For, signsOfNetwork()...))
 	c := newFinding(checks.Critical, step, summary, e)
 	c.Subject = facts.SocketSubject(f)
 	if !f.Target.OtherEndpoint {

@@ -39,7 +39,7 @@ func recogniseTooManyExited(f *facts.Facts) *Finding {
 	}
 	e := exitedEvidence(f, c, share)
 	addCompleteness(f, &e)
-	step := raised(checks.Certain, logOfRemovals(f, &e))
+	step := raised(checks.Certain, fromLog(f, &e.For, signsOfRemovals()...))
 	switch {
 	case !f.Log.SameRuntime:
 		Addf(&e.Missing, "why they were not removed: the kubelet's and the runtime's logs were not read")
