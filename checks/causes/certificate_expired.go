@@ -22,7 +22,7 @@ var certificateExpired = Definition{
 	Roots: []Root{
 		{Code: ClockJumped, When: validByServerClock},
 	},
-	Recognise: RecogniseCertificateExpired,
+	Recognise: recogniseCertificateExpired,
 	FromLog:   loggedCertificateExpired,
 }
 
@@ -67,7 +67,7 @@ func byWrongClock(f *facts.Facts, c kubelet.Certificate) bool {
 	return clockSkew(f).Abs() > time.Minute && !IsInvalid(c, f.Now.Add(clockSkew(f)))
 }
 
-func RecogniseCertificateExpired(f *facts.Facts) *Finding {
+func recogniseCertificateExpired(f *facts.Facts) *Finding {
 	c, found := invalidCertificate(f, facts.ClientCertificate)
 	severity := checks.Critical
 	effect := "the API server refuses it"

@@ -22,7 +22,7 @@ const CgroupFrozen = "CgroupFrozen"
 var cgroupFrozen = Definition{
 	Code:      CgroupFrozen,
 	Claims:    []string{"host.freezer"},
-	Recognise: RecogniseCgroupFrozen,
+	Recognise: recogniseCgroupFrozen,
 }
 
 // frozenName names whose group it is.
@@ -30,7 +30,7 @@ func frozenName(f *facts.Facts, g host.FrozenCgroup) string {
 	return cmp.Or(facts.OwnerLabel(f, g.Owner), facts.Clean(g.Path))
 }
 
-func RecogniseCgroupFrozen(f *facts.Facts) *Finding {
+func recogniseCgroupFrozen(f *facts.Facts) *Finding {
 	frozen := f.Tasks.Frozen
 	if len(frozen) == 0 {
 		return nil

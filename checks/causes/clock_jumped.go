@@ -20,8 +20,8 @@ var clockJumped = Definition{
 	FromLog:   loggedClockJumped,
 }
 
-// Forwards says which way a clock went.
-func Forwards(by time.Duration) string {
+// forwards says which way a clock went.
+func forwards(by time.Duration) string {
 	if by < 0 {
 		return units.Duration(-by) + " back"
 	}
@@ -46,7 +46,7 @@ func recogniseClockJumped(f *facts.Facts) *Finding {
 	}
 	if now {
 		step = checks.Certain
-		summary = fmt.Sprintf("the wall clock went %s within %s while kdiag looked", Forwards(by), units.Duration(c.Over))
+		summary = fmt.Sprintf("the wall clock went %s within %s while kdiag looked", forwards(by), units.Duration(c.Over))
 		Addf(&e.For, "%s", summary)
 	}
 	if f.Seen.Clock.OK && !c.Synchronised {
@@ -56,7 +56,7 @@ func recogniseClockJumped(f *facts.Facts) *Finding {
 		Addf(&e.For, "the machine slept for %s since it booted", units.Duration(c.Suspended))
 	}
 	if s := f.Seen.Server.Value; s.SkewKnown && s.Skew.Abs() >= f.Limits.Node.ClockSkew {
-		Addf(&e.For, "the API server's clock is %s of this one", Forwards(s.Skew))
+		Addf(&e.For, "the API server's clock is %s of this one", forwards(s.Skew))
 	}
 	missing(f.Seen.Clock, &e, "the clock itself")
 	out := newFinding(checks.Warning, step, summary, e)

@@ -72,13 +72,13 @@ func addHolderLines(f *facts.Facts, e *checks.Evidence, holders []consumer, ever
 	for _, h := range holders {
 		Addf(&e.For, "%s", h.line)
 	}
-	if everywhere && f.Seen.Holders.OK && OfCulprit(holders) == "" {
+	if everywhere && f.Seen.Holders.OK && ofCulprit(holders) == "" {
 		Addf(&e.For, "no pod, unit or process has a tenth of %s", of)
 	}
 }
 
-// OfCulprit ends a summary with who has much; nothing where nobody has.
-func OfCulprit(holders []consumer) string {
+// ofCulprit ends a summary with who has much; nothing where nobody has.
+func ofCulprit(holders []consumer) string {
 	if len(holders) == 0 || !holders[0].hasMuch() {
 		return ""
 	}

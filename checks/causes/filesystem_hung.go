@@ -25,8 +25,8 @@ var filesystemHung = Definition{
 	FromLog:   loggedFilesystemHung,
 }
 
-// Hurts reports whether a mount is one that the kubelet or the runtime uses, so that it hangs with it.
-func Hurts(f *facts.Facts, m host.Mount) bool {
+// hurts reports whether a mount is one that the kubelet or the runtime uses, so that it hangs with it.
+func hurts(f *facts.Facts, m host.Mount) bool {
 	return m.PodUID != "" || m.Driver != "" || !m.Network || strings.Contains(m.Point, "/kubelet/")
 }
 
@@ -39,8 +39,8 @@ func recogniseFilesystemHung(f *facts.Facts) *Finding {
 	var e checks.Evidence
 	severity, step := checks.Warning, checks.Strong
 	for _, m := range mounts[:min(len(mounts), facts.MaxRelated)] {
-		Addf(&e.For, "%s", MountLine(f, m))
-		if m.Hung && Hurts(f, m) {
+		Addf(&e.For, "%s", mountLine(f, m))
+		if m.Hung && hurts(f, m) {
 			severity = checks.Critical
 		}
 	}
@@ -86,8 +86,8 @@ func mountName(m host.Mount) string {
 	return fmt.Sprintf("%s (%s%s)", facts.Clean(m.Point), facts.Clean(cmp.Or(m.Type, "unknown type")), from)
 }
 
-// MountLine says what became of asking a mount, and whose it is.
-func MountLine(f *facts.Facts, m host.Mount) string {
+// mountLine says what became of asking a mount, and whose it is.
+func mountLine(f *facts.Facts, m host.Mount) string {
 	line := mountName(m)
 	if m.Hung {
 		line += " has not answered for " + units.Duration(m.Waiting)

@@ -22,7 +22,7 @@ var kernelHung = Definition{
 		{Code: FilesystemHung, When: anyMountHangs},
 	},
 	Past:      true,
-	Recognise: RecogniseKernelHung,
+	Recognise: recogniseKernelHung,
 	FromLog:   loggedKernelHung,
 }
 
@@ -45,7 +45,7 @@ func processNamed(f *facts.Facts, t facts.LogTask) *host.Process {
 	return nil
 }
 
-func RecogniseKernelHung(f *facts.Facts) *Finding {
+func recogniseKernelHung(f *facts.Facts) *Finding {
 	if !f.Log.Read || f.Target.Simulated {
 		return nil
 	}

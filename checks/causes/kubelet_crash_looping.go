@@ -33,7 +33,7 @@ var kubeletCrashLooping = Definition{
 		{Code: FilesExhausted, When: kubeletOutOfFiles},
 		{Code: InotifyExhausted, When: inotifyGone},
 	},
-	Recognise: RecogniseKubeletCrashLooping,
+	Recognise: recogniseKubeletCrashLooping,
 	FromLog:   loggedKubeletCrashLooping,
 }
 
@@ -55,7 +55,7 @@ func restartsByUnit(f *facts.Facts) facts.Restarts {
 	return r
 }
 
-func RecogniseKubeletCrashLooping(f *facts.Facts) *Finding {
+func recogniseKubeletCrashLooping(f *facts.Facts) *Finding {
 	r, within := f.Log.Restarts, "in the last "+units.Duration(f.Log.Window)
 	if r.Count < facts.LoopRestarts {
 		r, within = restartsByUnit(f), "since somebody started its unit"

@@ -32,7 +32,7 @@ var kubeletDown = Definition{
 		{Code: InotifyExhausted, When: inotifyGone},
 	},
 	OnPurpose: kubeletStoppedInOrder,
-	Recognise: RecogniseKubeletDown,
+	Recognise: recogniseKubeletDown,
 }
 
 // UnitDown reports whether a unit is not running and systemd will not start it by itself.
@@ -40,7 +40,7 @@ func UnitDown(u *host.Unit) bool {
 	return u != nil && (u.Active == "failed" || u.Active == "inactive")
 }
 
-func RecogniseKubeletDown(f *facts.Facts) *Finding {
+func recogniseKubeletDown(f *facts.Facts) *Finding {
 	u := f.Agent.Unit
 	unit := UnitDown(u) && !f.Agent.Runs && (u.Active == "failed" || u.Enabled == "enabled" || f.Agent.IsNode)
 	if !unit && !f.Agent.Gone {

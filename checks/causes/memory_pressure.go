@@ -26,7 +26,7 @@ func recogniseMemoryPressure(f *facts.Facts) *Finding {
 	}
 	var e checks.Evidence
 	step := memoryEvidence(f, &e)
-	holders := MemoryHolders(f)
+	holders := memoryHolders(f)
 	addHolderLines(f, &e, holders, f.Pressure.MemoryLow, "the memory")
 	n := f.Seen
 	missing(n.Memory, &e, "memory that is available (/proc/meminfo)")
@@ -42,7 +42,7 @@ func recogniseMemoryPressure(f *facts.Facts) *Finding {
 	if step == checks.Fair && len(holders) > 0 {
 		step = checks.Strong
 	}
-	c := newFinding(severity, step, summary+memoryLine(f)+OfCulprit(holders), e)
+	c := newFinding(severity, step, summary+memoryLine(f)+ofCulprit(holders), e)
 	c.Subject = &checks.Subject{Kind: "Node", Name: "memory"}
 	c.blame(holders)
 	c.Advise = func(string) []checks.NextStep { return stepsWhenMemoryShort(f, holders) }
@@ -103,9 +103,9 @@ func isMuchMemory(f *facts.Facts, n uint64) bool {
 	return facts.Share(n, f.Seen.Memory.Value.Total) >= facts.MuchHeld
 }
 
-// MemoryHolders are who has most of the memory: pods, units, and then processes. Where there is plenty it is who waits for it at a
+// memoryHolders are who has most of the memory: pods, units, and then processes. Where there is plenty it is who waits for it at a
 // limit of its own, since who has most does no harm.
-func MemoryHolders(f *facts.Facts) []consumer {
+func memoryHolders(f *facts.Facts) []consumer {
 	seen, total := f.Seen.Holders.Value, f.Seen.Memory.Value.Total
 	if !f.Pressure.MemoryLow {
 		return stalledGroups(f)

@@ -46,7 +46,7 @@ func recogniseNetworkNotReady(f *facts.Facts) *Finding {
 	case condition.Status:
 		return nil
 	default:
-		Addf(&e.For, "%s", ConditionLine(condition))
+		Addf(&e.For, "%s", conditionLine(condition))
 		summary = fmt.Sprintf("the runtime's network is not ready: %s", conditionWhy(condition))
 	}
 	if why := cniEvidence(f, &e); why != "" {

@@ -25,7 +25,7 @@ var oomKilled = Definition{
 		{Code: MemoryPressure, When: memoryIsLow},
 	},
 	Past:      true,
-	Recognise: RecogniseOOMKilled,
+	Recognise: recogniseOOMKilled,
 	FromLog:   loggedOOMKilled,
 }
 
@@ -34,7 +34,7 @@ func oomHits(f *facts.Facts, r facts.Role) bool {
 	return slices.ContainsFunc(f.Log.OOMVictims, func(v facts.LogTask) bool { return v.Role() == r }) || len(facts.UnitsOf(f, signature.UnitOOMKilled, r)) > 0
 }
 
-func RecogniseOOMKilled(f *facts.Facts) *Finding {
+func recogniseOOMKilled(f *facts.Facts) *Finding {
 	if !f.Log.Read || f.Target.Simulated {
 		return nil
 	}

@@ -44,7 +44,7 @@ func recognisePIDsExhausted(f *facts.Facts) *Finding {
 	if zombies.Zombies >= f.Limits.Node.Zombies && len(parents) > 0 {
 		Addf(&e.For, "%s; %s are children of %s (pid %d)%s", units.Count(zombies.Zombies, "zombie"), units.Number(parents[0].Count), facts.Clean(parents[0].Name), parents[0].PID, facts.OwnerSuffix(f, parents[0].Owner))
 	}
-	holders := PIDHolders(f, main)
+	holders := pidHolders(f, main)
 	addHolderLines(f, &e, holders, main.Group.Path == "", "the processes and threads")
 	if l := facts.Logged(f, signature.ForkRejected); l != nil && strings.Contains(l.Example, main.Group.Path) { // others may be at theirs
 		logEvidence(f, &e, signature.ForkRejected)
@@ -52,7 +52,7 @@ func recognisePIDsExhausted(f *facts.Facts) *Finding {
 	logEvidence(f, &e, signature.ForkFailed)
 	missing(f.Seen.PIDs, &e, "further limits on processes")
 	missing(f.Seen.Holders, &e, "who has the processes")
-	c := newFinding(severity, checks.Certain, main.Line+OfCulprit(holders), e)
+	c := newFinding(severity, checks.Certain, main.Line+ofCulprit(holders), e)
 	c.Subject = pidSubject(f, main)
 	for _, l := range limits[1:min(len(limits), facts.MaxRelated+1)] {
 		c.Related = append(c.Related, *pidSubject(f, l))
@@ -69,8 +69,8 @@ func pidSubject(f *facts.Facts, l facts.PIDLimit) *checks.Subject {
 	return new(groupSubject(f, l.Group.Path, l.Group.Owner))
 }
 
-// PIDHolders are who has most of the processes that count for a limit: control groups, and then processes by their names.
-func PIDHolders(f *facts.Facts, l facts.PIDLimit) []consumer {
+// pidHolders are who has most of the processes that count for a limit: control groups, and then processes by their names.
+func pidHolders(f *facts.Facts, l facts.PIDLimit) []consumer {
 	seen := f.Seen.Holders.Value
 	var out []consumer
 	for _, g := range seen.PIDs {

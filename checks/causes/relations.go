@@ -49,7 +49,7 @@ func anyMountHangs(f *facts.Facts) bool {
 
 // usedMountHangs reports whether a mount hangs that the runtime or a pod uses.
 func usedMountHangs(f *facts.Facts) bool {
-	return slices.ContainsFunc(f.Disk.SilentMounts, func(m host.Mount) bool { return m.Hung && Hurts(f, m) })
+	return slices.ContainsFunc(f.Disk.SilentMounts, func(m host.Mount) bool { return m.Hung && hurts(f, m) })
 }
 
 // podMountHangs reports whether a mount hangs of a pod whose status calls hang, or of no known pod.

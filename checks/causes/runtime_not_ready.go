@@ -78,7 +78,7 @@ func conditionFalse(f *facts.Facts) *Finding {
 	case condition.Status:
 		return nil
 	}
-	Addf(&e.For, "%s", ConditionLine(condition))
+	Addf(&e.For, "%s", conditionLine(condition))
 	return newFinding(checks.Critical, raised(checks.Certain, logOfDown(f, &e)),
 		fmt.Sprintf("%s says that it is not ready: %s", f.Target.Daemon.Label, conditionWhy(condition)), e)
 }
@@ -179,8 +179,8 @@ func notReadyWith(f *facts.Facts, c *Finding) *Finding {
 	return c
 }
 
-// ConditionLine writes a condition as the kubelet does: RuntimeReady=false reason:X message:Y.
-func ConditionLine(c crictl.Condition) string {
+// conditionLine writes a condition as the kubelet does: RuntimeReady=false reason:X message:Y.
+func conditionLine(c crictl.Condition) string {
 	line := fmt.Sprintf("%s=%t", facts.Clean(c.Type), c.Status)
 	if c.Reason != "" {
 		line += " reason:" + facts.Clean(c.Reason)

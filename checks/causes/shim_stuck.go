@@ -23,7 +23,7 @@ var shimStuck = Definition{
 		{Code: CgroupFrozen, When: shimInFreeze},
 	},
 	OnPurpose: shimIsStopped,
-	Recognise: RecogniseShimStuck,
+	Recognise: recogniseShimStuck,
 	FromLog:   loggedShimStuck,
 }
 
@@ -38,7 +38,7 @@ func stuckShimIDs(f *facts.Facts) []string {
 	return ids
 }
 
-func RecogniseShimStuck(f *facts.Facts) *Finding {
+func recogniseShimStuck(f *facts.Facts) *Finding {
 	if !f.Seen.Tasks.OK {
 		return nil // kdiag was not asked to look at the host
 	}

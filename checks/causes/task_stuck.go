@@ -24,7 +24,7 @@ var taskStuck = Definition{
 		{Code: CgroupFrozen, When: taskInFreeze},
 		{Code: KernelHung, When: kernelNamesTask},
 	},
-	Recognise: RecogniseTaskStuck,
+	Recognise: recogniseTaskStuck,
 	FromLog:   loggedTaskStuck,
 }
 
@@ -33,7 +33,7 @@ func TaskName(f *facts.Facts, t host.BlockedTask) string {
 	return fmt.Sprintf("%s (pid %d)%s", facts.Clean(t.Name), t.PID, facts.OwnerSuffix(f, t.Owner))
 }
 
-func RecogniseTaskStuck(f *facts.Facts) *Finding {
+func recogniseTaskStuck(f *facts.Facts) *Finding {
 	stuck := f.Tasks.Stuck
 	if len(stuck) == 0 {
 		return nil

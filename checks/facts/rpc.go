@@ -104,23 +104,6 @@ const (
 	Failed                  // the last call was answered with an error
 )
 
-// String says the outcome in a few words.
-func (o Outcome) String() string {
-	switch o {
-	case Answered:
-		return "answers"
-	case Hung:
-		return "hangs"
-	case Stalled:
-		return "stalls"
-	case Flaky:
-		return "fails on and off"
-	case Failed:
-		return "fails"
-	}
-	return "was not asked"
-}
-
 // Alive reports whether the RPC is answered now.
 func (o Outcome) Alive() bool { return o == Answered || o == Stalled || o == Flaky }
 

@@ -26,10 +26,8 @@ func Checks() []Check {
 	)
 }
 
-// Results reads the checks out of what was collected, in the order of Checks, without those that the command does not look
+// results reads the checks out of what was collected, in the order of Checks, without those that the command does not look
 // at. It is pure.
-func Results(in *facts.Input) []checks.Result { return results(judged(in)) }
-
 func results(j judgement) []checks.Result {
 	var out []checks.Result
 	for _, c := range Checks() {

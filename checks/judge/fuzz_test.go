@@ -151,7 +151,7 @@ func randomFacts(r *rand.Rand, text string) *facts.Input {
 		func(f *facts.Input) { f.Measurement.Sandboxes = nil }, func(f *facts.Input) { f.Measurement.Interrupted = text },
 		func(f *facts.Input) { f.Runtime = checks.Runtime{Endpoint: text, Name: text} }, func(f *facts.Input) { f.Measurement.Connect.PeerPID = r.IntN(3) },
 		func(f *facts.Input) { f.Measurement.Connect.State = crictl.ConnectState(text) },
-		ProcessesOf(host.Process{PID: r.IntN(9), Name: text, Role: host.RoleOCI, ObjectID: "container1-0", State: 'D', Started: now().Add(-time.Hour)}),
+		processesOf(host.Process{PID: r.IntN(9), Name: text, Role: host.RoleOCI, ObjectID: "container1-0", State: 'D', Started: now().Add(-time.Hour)}),
 		randomNode(r), randomNode(r), func(f *facts.Input) { f.JournalProblem = text }, randomJournal(r, text), randomJournal(r, text), randomJournal(r, text),
 		socket(crictl.ConnectSilent, text), func(f *facts.Input) { f.Measurement = nil },
 	}

@@ -159,12 +159,12 @@ func TestJournalRoots(t *testing.T) {
 func TestKernelTasksNow(t *testing.T) {
 	shim := host.Process{PID: 5000, PPID: 1, Name: "containerd-shim", Role: host.RoleShim, State: 'D', Wchan: "rpc_wait_bit_killable", Started: now().Add(-time.Hour)}
 	log := said(signs(signature.HungTask, 3, 6*time.Minute, 2*time.Minute, blockedShim, "containerd-shim:5000"))
-	stuck := only(t, node(log, ProcessesOf(shim)), causes.KernelHung)
+	stuck := only(t, node(log, processesOf(shim)), causes.KernelHung)
 	if !mentions(stuck.Evidence.For, "containerd-shim (pid 5000) is still in uninterruptible sleep") {
 		t.Errorf("%q", stuck.Evidence.For)
 	}
 	shim.State = 'S'
-	gone := only(t, node(log, ProcessesOf(shim)), causes.KernelHung)
+	gone := only(t, node(log, processesOf(shim)), causes.KernelHung)
 	if !mentions(gone.Evidence.Against, "the kernel has let it go") || gone.Confidence >= stuck.Confidence || gone.Severity != checks.Warning || stuck.Severity != checks.Critical {
 		t.Errorf("%q, %.2f against %.2f", gone.Evidence.Against, gone.Confidence, stuck.Confidence)
 	}

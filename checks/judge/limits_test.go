@@ -29,7 +29,7 @@ func TestBoundaries(t *testing.T) {
 		return figures(func(s *plegbench.Summary) { s.ProjectedAgeSeconds = new(d.Seconds()) })
 	}
 	plugin := func(d time.Duration) tweak {
-		return ProcessesOf(host.Process{PID: 7, Name: "bridge", Role: host.RoleCNI, State: 'S', Started: now().Add(-d)})
+		return processesOf(host.Process{PID: 7, Name: "bridge", Role: host.RoleCNI, State: 'S', Started: now().Add(-d)})
 	}
 	list := func(d time.Duration) tweak { return takes(d/2, facts.RPCSandboxes, facts.RPCContainers) }
 	for _, tt := range []struct {

@@ -343,21 +343,15 @@ func TestLookIsNeverOK(t *testing.T) {
 		"hung":    func(n *facts.Node) { n.Memory.OK, n.Memory.Hung = false, true },
 		"nothing": func(n *facts.Node) { n.Memory = facts.Reading[host.Memory]{} },
 	} {
-		for _, r := range Results(node(seen(change))) {
-			if r.ID == "host.memory" && (r.Status != checks.StatusUnknown || r.Summary == "") {
-				t.Errorf("%s: %s %q", name, r.Status, r.Summary)
-			}
+		if r := lineOf(node(seen(change)), "host.memory"); r.Status != checks.StatusUnknown || r.Summary == "" {
+			t.Errorf("%s: %s %q", name, r.Status, r.Summary)
 		}
 	}
-	for _, r := range Results(node(seen(func(n *facts.Node) { n.Memory.OK, n.Memory.Value.Available = false, 1 }))) {
-		if r.ID == "host.memory" && r.Status != checks.StatusWarning {
-			t.Errorf("trouble in a part is trouble: %s %q", r.Status, r.Summary)
-		}
+	if r := lineOf(node(seen(func(n *facts.Node) { n.Memory.OK, n.Memory.Value.Available = false, 1 })), "host.memory"); r.Status != checks.StatusWarning {
+		t.Errorf("trouble in a part is trouble: %s %q", r.Status, r.Summary)
 	}
-	for _, r := range Results(node(seen(func(n *facts.Node) { n.Memory.Skipped = true }))) {
-		if r.ID == "host.memory" && r.Status != checks.StatusSkipped {
-			t.Errorf("%s %q", r.Status, r.Summary)
-		}
+	if r := lineOf(node(seen(func(n *facts.Node) { n.Memory.Skipped = true })), "host.memory"); r.Status != checks.StatusSkipped {
+		t.Errorf("%s %q", r.Status, r.Summary)
 	}
 }
 

@@ -239,7 +239,7 @@ func TestStuckCauses(t *testing.T) {
 	stopped := func(n *facts.Node) { n.Tasks.Value.Stopped = []host.Process{shimProcess('T')} }
 	oldRunc := host.Process{PID: 5001, PPID: 5000, Name: "runc", Role: host.RoleOCI, ObjectID: "container1-0", State: 'S', Started: now().Add(-facts.LongOCI)}
 	withRunc := func(f *facts.Input) { f.Processes = append(f.Processes, oldRunc) }
-	shimmed := ProcessesOf(daemonProcess(), kubeletProcess('S'), shimProcess('S'))
+	shimmed := processesOf(daemonProcess(), kubeletProcess('S'), shimProcess('S'))
 	orphan := func(id string, age time.Duration) tweak {
 		return func(f *facts.Input) {
 			f.Processes = append(f.Processes, host.Process{PID: 6000, Name: "containerd-shim", Role: host.RoleShim, ObjectID: id, State: 'S', Started: now().Add(-age)})
@@ -407,11 +407,11 @@ func TestCausesLearnFromTheNode(t *testing.T) {
 		u := n.Systemd.Value.Runtime
 		u.Active, u.Sub, u.Result, u.Restarts, u.Since = "failed", "failed", "oom-kill", 4, now().Add(-time.Minute)
 	}
-	down := only(t, node(socket(crictl.ConnectRefused, "refused"), surfaces(unit), ProcessesOf(kubeletProcess('S'))), causes.RuntimeDown)
+	down := only(t, node(socket(crictl.ConnectRefused, "refused"), surfaces(unit), processesOf(kubeletProcess('S'))), causes.RuntimeDown)
 	if !mentions(down.Evidence.For, "containerd.service is failed (failed, oom-kill) since 03:08:26, restarted 4 times") || !mentions(down.Evidence.For, "OOM killer ended it") {
 		t.Errorf("RuntimeDown: %q", down.Evidence.For)
 	}
-	other := only(t, node(socket(crictl.ConnectRefused, "refused"), surfaces(unit, func(n *facts.Node) { n.Systemd.Value.Runtime.Name = "crio.service" }), ProcessesOf(kubeletProcess('S'))), causes.RuntimeDown)
+	other := only(t, node(socket(crictl.ConnectRefused, "refused"), surfaces(unit, func(n *facts.Node) { n.Systemd.Value.Runtime.Name = "crio.service" }), processesOf(kubeletProcess('S'))), causes.RuntimeDown)
 	if mentions(other.Evidence.For, "systemd") {
 		t.Errorf("the unit of another runtime: %q", other.Evidence.For)
 	}

@@ -19,7 +19,7 @@ import (
 func TestInspectHangNamesTheCulprit(t *testing.T) {
 	shim := host.Process{PID: 5000, Name: "containerd-shim", Role: host.RoleShim, ObjectID: "sandbox1", State: 'S'}
 	runc := host.Process{PID: 5001, Name: "runc", Role: host.RoleOCI, ObjectID: "container1-0", State: 'S', Started: now().Add(-4 * time.Minute)}
-	c := only(t, node(statusHangs("container1-0"), ProcessesOf(shim, runc)), causes.InspectHang)
+	c := only(t, node(statusHangs("container1-0"), processesOf(shim, runc)), causes.InspectHang)
 	want := &checks.Subject{
 		Kind: facts.KindContainer, ID: "container1-0", Name: "app0", Namespace: "web", Pod: "checkout-1", PodUID: "uid-1",
 		Processes: []checks.Process{
@@ -93,11 +93,11 @@ func TestRelistArithmetic(t *testing.T) {
 
 func TestListHangNamesTheHolder(t *testing.T) {
 	runc := host.Process{PID: 5001, Name: "runc", Role: host.RoleOCI, ObjectID: "container1-0", State: 'S', Started: now().Add(-4 * time.Minute)}
-	c := only(t, node(hangs(facts.RPCContainers), statusHangs("container1-0"), ProcessesOf(runc)), causes.ListHang)
+	c := only(t, node(hangs(facts.RPCContainers), statusHangs("container1-0"), processesOf(runc)), causes.ListHang)
 	if c.Subject.ID != "container1-0" || !strings.Contains(c.Summary, "web/checkout-1 (app0)") || !strings.Contains(c.Summary, "UpdateContainerResources") {
 		t.Errorf("subject %+v, summary %q", c.Subject, c.Summary)
 	}
-	alone := only(t, node(hangs(facts.RPCContainers), ProcessesOf(runc)), causes.ListHang)
+	alone := only(t, node(hangs(facts.RPCContainers), processesOf(runc)), causes.ListHang)
 	if alone.Subject.Kind != "Process" || alone.Subject.ID != "5001" {
 		t.Errorf("subject %+v", alone.Subject)
 	}

@@ -40,7 +40,7 @@ func TestPattern(t *testing.T) {
 		{"everything but Version hangs", []tweak{hangs(everyRPC()[1:]...)}, []string{causes.RuntimeHung}},
 		{"Version late, the rest not in time", []tweak{hangs(everyRPC()[1:]...), takes(2*time.Second, facts.RPCVersion)}, []string{causes.RuntimeSlow}},
 		{"Status hangs", []tweak{hangs(facts.RPCStatus)}, []string{causes.CNIHung}},
-		{"CNI plugin stuck", []tweak{ProcessesOf(stuckCNI)}, []string{causes.CNIHung}},
+		{"CNI plugin stuck", []tweak{processesOf(stuckCNI)}, []string{causes.CNIHung}},
 		{"ListContainers hangs", []tweak{hangs(facts.RPCContainers)}, []string{causes.ListHang}},
 		{"ListContainers and one status hang", []tweak{hangs(facts.RPCContainers), statusHangs("container1-0")}, []string{causes.ListHang}},
 		{"ListPodSandbox hangs, containers not asked", []tweak{hangs(facts.RPCSandboxes)}, []string{causes.ListHang}},
@@ -118,7 +118,7 @@ func TestPairs(t *testing.T) {
 		},
 		{
 			"network not ready and a plugin stuck",
-			[]tweak{condition(1, false), ProcessesOf(stuckCNI)},
+			[]tweak{condition(1, false), processesOf(stuckCNI)},
 			[]string{causes.CNIHung, causes.NetworkNotReady},
 			[]string{"", causes.CNIHung},
 		},

@@ -227,8 +227,8 @@ func socket(state crictl.ConnectState, text string) tweak {
 	}
 }
 
-// ProcessesOf replaces the processes of the host.
-func ProcessesOf(ps ...host.Process) tweak { return func(f *facts.Input) { f.Processes = ps } }
+// processesOf replaces the processes of the host.
+func processesOf(ps ...host.Process) tweak { return func(f *facts.Input) { f.Processes = ps } }
 
 // daemonIn puts the runtime's process into a state.
 func daemonIn(state byte, wchan string) tweak {
@@ -284,4 +284,11 @@ func lineOf(in *facts.Input, id string) checks.Result {
 		}
 	}
 	return checks.Result{}
+}
+
+// Results reads the checks, and VerdictOf sums up as a report of kdiag node does.
+func Results(in *facts.Input) []checks.Result { return results(judged(in)) }
+
+func VerdictOf(in *facts.Input, all []checks.Cause) checks.Verdict {
+	return verdict(facts.New(in), all, scopeSweep)
 }

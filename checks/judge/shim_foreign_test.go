@@ -83,7 +83,7 @@ func TestForeignShim(t *testing.T) {
 // TestForeignShimIsNoRoot has a list that hangs beside another runtime's stopped shim, and one beside a shim that may be ours.
 func TestForeignShimIsNoRoot(t *testing.T) {
 	shim := shimProcess('T')
-	f := node(surfaces(func(n *facts.Node) { n.Tasks.Value.Stopped = []host.Process{shim} }), ProcessesOf(daemonProcess(), kubeletProcess('S'), shim), hangs(facts.RPCContainers))
+	f := node(surfaces(func(n *facts.Node) { n.Tasks.Value.Stopped = []host.Process{shim} }), processesOf(daemonProcess(), kubeletProcess('S'), shim), hangs(facts.RPCContainers))
 	if got := chain(f); !strings.Contains(got, "ListHang critical < ShimStuck") {
 		t.Errorf("a shim of the list of sandboxes: %q", got)
 	}
@@ -92,7 +92,7 @@ func TestForeignShimIsNoRoot(t *testing.T) {
 	}
 	// The status of a container hangs; the stopped shim serves nothing that is listed.
 	shim.ObjectID = "other"
-	f = node(surfaces(func(n *facts.Node) { n.Tasks.Value.Stopped = []host.Process{shim} }), ProcessesOf(daemonProcess(), kubeletProcess('S'), shim), statusHangs("container1-0"))
+	f = node(surfaces(func(n *facts.Node) { n.Tasks.Value.Stopped = []host.Process{shim} }), processesOf(daemonProcess(), kubeletProcess('S'), shim), statusHangs("container1-0"))
 	if got := codes(Judge(f)); slices.Contains(got, causes.ShimStuck) {
 		t.Errorf("found %v", got)
 	}

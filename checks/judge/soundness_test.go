@@ -149,10 +149,8 @@ func TestProjectionCheck(t *testing.T) {
 		{"lists alone are too slow", []tweak{func(f *facts.Input) { f.Measurement.Sweep = plegbench.Sweep{} }, takes(50*time.Second, facts.RPCSandboxes, facts.RPCContainers)}, checks.StatusCritical},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			for _, r := range Results(node(tt.tweaks...)) {
-				if r.ID == "relist.projection" && r.Status != tt.want {
-					t.Errorf("%s: %s, want %s", r.Status, r.Summary, tt.want)
-				}
+			if r := lineOf(node(tt.tweaks...), "relist.projection"); r.Status != tt.want {
+				t.Errorf("%s: %s, want %s", r.Status, r.Summary, tt.want)
 			}
 		})
 	}
@@ -180,18 +178,14 @@ func TestProcessStates(t *testing.T) {
 	} {
 		p := host.Process{PID: 7, Name: "p", Role: tt.role, State: tt.state, Lasting: tt.lasting, Started: now().Add(-time.Second)}
 		f := node(func(f *facts.Input) { f.Measurement.Connect.PeerPID, f.Processes = p.PID, append(f.Processes, p) })
-		for _, r := range Results(f) {
-			if r.ID == "host.processes" && r.Status != tt.want {
-				t.Errorf("%s in %c: %s (%s), want %s", tt.role, tt.state, r.Status, r.Summary, tt.want)
-			}
+		if r := lineOf(f, "host.processes"); r.Status != tt.want {
+			t.Errorf("%s in %c: %s (%s), want %s", tt.role, tt.state, r.Status, r.Summary, tt.want)
 		}
 	}
 	// One beside the runtime that was asked and answered stops no pod of this node's.
 	docker := host.Process{PID: 7, Name: "dockerd", Role: host.RoleRuntime, State: 'T'}
-	for _, r := range Results(node(func(f *facts.Input) { f.Processes = append(f.Processes, docker) })) {
-		if r.ID == "host.processes" && r.Status != checks.StatusWarning {
-			t.Errorf("another runtime: %s (%s), want a warning", r.Status, r.Summary)
-		}
+	if r := lineOf(node(func(f *facts.Input) { f.Processes = append(f.Processes, docker) }), "host.processes"); r.Status != checks.StatusWarning {
+		t.Errorf("another runtime: %s (%s), want a warning", r.Status, r.Summary)
 	}
 }
 
@@ -289,10 +283,8 @@ func TestImageCallsAlone(t *testing.T) {
 		if c.Severity != tt.severity || strings.Contains(c.Summary, "disk is not watched") != tt.blind {
 			t.Errorf("%v: %s, %q", tt.names, c.Severity, c.Summary)
 		}
-		for _, r := range Results(f) {
-			if r.ID == "image.service" && r.Status != tt.check {
-				t.Errorf("%v: %s", tt.names, r.Status)
-			}
+		if r := lineOf(f, "image.service"); r.Status != tt.check {
+			t.Errorf("%v: %s", tt.names, r.Status)
 		}
 	}
 }

@@ -111,12 +111,12 @@ func TestNothingIsKilledForAnAnswer(t *testing.T) {
 	runc := host.Process{PID: 5001, Name: "runc", Role: host.RoleOCI, ObjectID: "container0-1", State: 'D', Lasting: true, Started: now().Add(-4 * time.Minute)}
 	shim := host.Process{PID: 5000, Name: "containerd-shim", Role: host.RoleShim, ObjectID: "sandbox0", State: 'S'}
 	for name, f := range map[string]*facts.Input{
-		"slow": node(ProcessesOf(runc, shim), func(f *facts.Input) { f.Measurement.Sweep.Inspections[4].Call.Elapsed = 3 * time.Second }),
-		"failing": node(ProcessesOf(runc, shim), func(f *facts.Input) {
+		"slow": node(processesOf(runc, shim), func(f *facts.Input) { f.Measurement.Sweep.Inspections[4].Call.Elapsed = 3 * time.Second }),
+		"failing": node(processesOf(runc, shim), func(f *facts.Input) {
 			c := &f.Measurement.Sweep.Inspections[4].Call
 			c.Code, c.Err = crictl.Internal, "bucket missing"
 		}),
-		"behind the image service": node(ProcessesOf(runc, shim), hangs(facts.RPCImages), statusHangs("container0-1")),
+		"behind the image service": node(processesOf(runc, shim), hangs(facts.RPCImages), statusHangs("container0-1")),
 	} {
 		named := Judge(f)
 		i := slices.IndexFunc(named, func(c checks.Cause) bool { return c.Code == causes.InspectHang })
@@ -140,7 +140,7 @@ func TestNothingIsKilledForAnAnswer(t *testing.T) {
 func TestOneLookIsNoReboot(t *testing.T) {
 	for _, lasting := range []bool{false, true} {
 		runc := host.Process{PID: 5001, Name: "runc", Role: host.RoleOCI, ObjectID: "container1-0", State: 'D', Lasting: lasting}
-		c := only(t, node(statusHangs("container1-0"), ProcessesOf(runc)), causes.InspectHang)
+		c := only(t, node(statusHangs("container1-0"), processesOf(runc)), causes.InspectHang)
 		if hasStep(c, "systemctl reboot") != lasting || hasStep(c, "ps -o pid,stat,wchan:32,etime,comm -p 5001") == lasting {
 			t.Errorf("lasting %v: %+v", lasting, c.NextSteps)
 		}
@@ -157,7 +157,7 @@ func TestListHangKillsOne(t *testing.T) {
 	oci := func(pid int, id string, age time.Duration) host.Process {
 		return host.Process{PID: pid, Name: "runc", Role: host.RoleOCI, ObjectID: id, State: 'S', Started: now().Add(-age)}
 	}
-	all := ProcessesOf(oci(1, "x", time.Hour), oci(51, "container1-0", time.Minute), oci(52, "container2-0", 9*time.Minute), oci(53, "container2-1", 4*time.Minute))
+	all := processesOf(oci(1, "x", time.Hour), oci(51, "container1-0", time.Minute), oci(52, "container2-0", 9*time.Minute), oci(53, "container2-1", 4*time.Minute))
 	for _, tt := range []struct {
 		name   string
 		tweaks []tweak
@@ -182,8 +182,8 @@ func TestConmonIsNotKilled(t *testing.T) {
 	conmon := host.Process{PID: 6000, Name: "conmon", Role: host.RoleShim, ObjectID: "container1-0", State: 'S'}
 	pods := host.Process{PID: 6001, Name: "conmonrs", Role: host.RoleShim, ObjectID: "sandbox1", State: 'S'}
 	for _, f := range []*facts.Input{
-		node(statusHangs("container1-0"), ProcessesOf(conmon, pods)),
-		node(hangs(facts.RPCContainers), statusHangs("container1-0"), ProcessesOf(conmon, pods)),
+		node(statusHangs("container1-0"), processesOf(conmon, pods)),
+		node(hangs(facts.RPCContainers), statusHangs("container1-0"), processesOf(conmon, pods)),
 	} {
 		steps := Judge(f)[0].NextSteps
 		if kills := commands(steps, "kill -KILL"); len(kills) > 0 {
@@ -194,7 +194,7 @@ func TestConmonIsNotKilled(t *testing.T) {
 		}
 	}
 	conmon.State = 'T'
-	c := only(t, node(statusHangs("container1-0"), ProcessesOf(conmon)), causes.InspectHang)
+	c := only(t, node(statusHangs("container1-0"), processesOf(conmon)), causes.InspectHang)
 	if !hasStep(c, "kill -CONT 6000") {
 		t.Errorf("a stopped conmon may be continued: %+v", c.NextSteps)
 	}

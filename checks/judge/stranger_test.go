@@ -200,7 +200,7 @@ func TestRuntimeDownKeepsKubeletDown(t *testing.T) {
 		n.Systemd = facts.Reading[host.Systemd]{Skipped: true, Missing: facts.NoSystemd}
 		n.Health = good(kubelet.Health{Ping: &kubelet.Answer{URL: "http://127.0.0.1:10248/healthz", Err: "connection refused"}})
 	})
-	shims := ProcessesOf(host.Process{PID: 50, Name: "containerd-shim", Role: host.RoleShim, State: 'S'}, host.Process{PID: 51, Name: "containerd-shim", Role: host.RoleShim, State: 'S'})
+	shims := processesOf(host.Process{PID: 50, Name: "containerd-shim", Role: host.RoleShim, State: 'S'}, host.Process{PID: 51, Name: "containerd-shim", Role: host.RoleShim, State: 'S'})
 	for _, state := range []crictl.ConnectState{crictl.ConnectMissing, crictl.ConnectRefused} {
 		f := node(socket(state, "gone"), shims, noKubelet, gone)
 		named := Judge(f)
@@ -228,7 +228,7 @@ func TestStepsWithoutSystemd(t *testing.T) {
 		f    *facts.Input
 		want []string
 	}{
-		"down": {node(socket(crictl.ConnectRefused, "refused"), seen(without), ProcessesOf()), []string{
+		"down": {node(socket(crictl.ConnectRefused, "refused"), seen(without), processesOf()), []string{
 			"grep -rlsw containerd /etc/init.d /etc/runit /etc/sv /etc/s6 /etc/service /etc/inittab: " + checks.TouchesRuntime,
 		}},
 		"hung": {node(hangs(everyRPC()...), seen(without)), []string{

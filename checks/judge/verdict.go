@@ -18,13 +18,9 @@ const (
 	scopeSweep               // the status of all that runs as well
 )
 
-// VerdictOf sums up. A critical cause makes unhealthy, whatever else could not be seen; warnings make degraded. Without
+// verdict sums up. A critical cause makes unhealthy, whatever else could not be seen; warnings make degraded. Without
 // causes the answer is healthy only if Version, Status and both lists were answered each time, the status of everything
 // that runs came, the socket is the kubelet's, and nothing interrupted the measurement; else it is unknown.
-func VerdictOf(in *facts.Input, all []checks.Cause) checks.Verdict {
-	return verdict(facts.New(in), all, scopeSweep)
-}
-
 func verdict(f *facts.Facts, causes []checks.Cause, want scope) checks.Verdict {
 	if slices.ContainsFunc(causes, func(c checks.Cause) bool { return c.Severity == checks.Critical }) {
 		return checks.Unhealthy

@@ -72,35 +72,29 @@ func probe[T any](p Probe, field func(*facts.Node) *facts.Reading[T], read func(
 	return p
 }
 
-// A Runner runs probes. What hangs is left behind, and not begun again by the next run as long as it hangs.
-type Runner struct {
-	probes []Probe
-	mu     sync.Mutex
-	since  map[string]time.Time // of the looks that have not returned
-}
-
-// NewRunner returns a runner of all probes.
-func NewRunner() *Runner { return &Runner{probes: Probes(), since: map[string]time.Time{}} }
-
 // Run makes the looks that are wanted, all at once as far as their dependencies allow, and returns when all have ended, or
 // were left behind: at the latest when ctx ends.
-func (r *Runner) Run(ctx context.Context, s Input, wanted func(Probe) bool) *facts.Node {
+func Run(ctx context.Context, s Input, wanted func(Probe) bool) *facts.Node {
+	return run(ctx, Probes(), s, wanted)
+}
+
+func run(ctx context.Context, probes []Probe, s Input, wanted func(Probe) bool) *facts.Node {
 	var (
 		mu   sync.Mutex
 		node facts.Node
 		all  sync.WaitGroup
 	)
-	ended := make(map[string]chan struct{}, len(r.probes))
-	for _, p := range r.probes {
+	ended := make(map[string]chan struct{}, len(probes))
+	for _, p := range probes {
 		ended[p.ID] = make(chan struct{})
 	}
-	for _, p := range r.probes {
+	for _, p := range probes {
 		if !wanted(p) {
 			p.without(&node, facts.Reading[struct{}]{Skipped: true, Missing: facts.NotWanted})
 			close(ended[p.ID])
 		}
 	}
-	for _, p := range r.probes {
+	for _, p := range probes {
 		if !wanted(p) {
 			continue
 		}
@@ -115,7 +109,7 @@ func (r *Runner) Run(ctx context.Context, s Input, wanted func(Probe) bool) *fac
 			mu.Lock()
 			seen := node
 			mu.Unlock()
-			note := r.look(ctx, p, &s, seen)
+			note := look(ctx, p, &s, seen)
 			mu.Lock()
 			defer mu.Unlock()
 			note(&node)
@@ -135,11 +129,8 @@ const (
 )
 
 // look makes one look and returns how to note it.
-func (r *Runner) look(ctx context.Context, p Probe, s *Input, seen facts.Node) func(*facts.Node) {
+func look(ctx context.Context, p Probe, s *Input, seen facts.Node) func(*facts.Node) {
 	began := time.Now()
-	if since, hangs := r.begin(p.ID, began); hangs {
-		return leftBehind(p, began.Sub(since))
-	}
 	limit, cancel := context.WithTimeout(ctx, p.Limit)
 	defer cancel()
 	end, _ := limit.Deadline()
@@ -147,7 +138,6 @@ func (r *Runner) look(ctx context.Context, p Probe, s *Input, seen facts.Node) f
 	defer cancelEarly()
 	done := make(chan func(*facts.Node, time.Duration), 1)
 	go func() {
-		defer r.end(p.ID)
 		defer func() {
 			if v := recover(); v != nil {
 				done <- func(n *facts.Node, took time.Duration) {
@@ -183,21 +173,4 @@ func leftBehind(p Probe, waiting time.Duration) func(*facts.Node) {
 		p.without(n, facts.Reading[struct{}]{Hung: true, Missing: "outstanding for " + units.Duration(waiting), Took: waiting})
 		n.Hung = append(n.Hung, p.ID)
 	}
-}
-
-// begin notes that a look begins, unless an earlier one is still at it: then it says since when.
-func (r *Runner) begin(id string, now time.Time) (time.Time, bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if since, hangs := r.since[id]; hangs {
-		return since, true
-	}
-	r.since[id] = now
-	return now, false
-}
-
-func (r *Runner) end(id string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.since, id)
 }

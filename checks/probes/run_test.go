@@ -25,8 +25,6 @@ func clockLook(read func(context.Context) (host.Clock, error)) Probe {
 		func(ctx context.Context, _ *Input, _ facts.Node) (host.Clock, error) { return read(ctx) })
 }
 
-func runner(probes ...Probe) *Runner { return &Runner{probes: probes, since: map[string]time.Time{}} }
-
 func everything(Probe) bool { return true }
 
 func TestRun(t *testing.T) {
@@ -62,7 +60,7 @@ func TestRun(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				n := runner(clockLook(tt.clock)).Run(t.Context(), Input{}, everything)
+				n := run(t.Context(), []Probe{clockLook(tt.clock)}, Input{}, everything)
 				if diff := cmp.Diff(tt.want, n.Clock); diff != "" {
 					t.Error(diff)
 				}
@@ -89,7 +87,7 @@ func TestRunDepends(t *testing.T) {
 				return host.Memory{Total: 1}, nil
 			})
 			began := time.Now()
-			n := runner(memory, clock).Run(t.Context(), Input{}, everything)
+			n := run(t.Context(), []Probe{memory, clock}, Input{}, everything)
 			if !n.Memory.OK || saw.OK != (hang < 2*time.Second) || saw.Hung == saw.OK {
 				t.Errorf("clock hangs %v: memory %+v saw %+v", hang, n.Memory, saw)
 			}
@@ -114,7 +112,7 @@ func TestRunEnds(t *testing.T) {
 			return host.Memory{}, nil
 		})
 		began := time.Now()
-		n := runner(clock, memory).Run(ctx, Input{}, everything)
+		n := run(ctx, []Probe{clock, memory}, Input{}, everything)
 		if took := time.Since(began); took != time.Second || !n.Clock.Hung || n.Memory.Hung || n.Memory.OK {
 			t.Errorf("after %v: clock %+v, memory %+v; want the one that had a second to hang, and not the other", took, n.Clock, n.Memory)
 		}
@@ -129,7 +127,7 @@ func TestRunInterrupted(t *testing.T) {
 		release := make(chan struct{})
 		clock := clockLook(func(context.Context) (host.Clock, error) { <-release; return host.Clock{}, nil })
 		time.AfterFunc(300*time.Millisecond, cancel)
-		n := runner(clock).Run(ctx, Input{}, everything)
+		n := run(ctx, []Probe{clock}, Input{}, everything)
 		want := facts.Reading[host.Clock]{Missing: "the command ended first", Took: 300 * time.Millisecond}
 		if diff := cmp.Diff(want, n.Clock); diff != "" || len(n.Hung) > 0 {
 			t.Errorf("hung %v, clock (-want +got):\n%s", n.Hung, diff)
@@ -146,41 +144,16 @@ func TestRunHandsIn(t *testing.T) {
 			time.Sleep(50 * time.Millisecond)
 			return host.Clock{MaxError: 1}, ctx.Err()
 		})
-		n := runner(clock).Run(t.Context(), Input{}, everything)
+		n := run(t.Context(), []Probe{clock}, Input{}, everything)
 		if n.Clock.Value.MaxError != 1 || n.Clock.Hung {
 			t.Errorf("clock %+v", n.Clock)
 		}
 	})
 }
 
-// TestRunSingleFlight wants a look that hangs to be begun once, and the next run to say since when.
-func TestRunSingleFlight(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		begun := 0
-		release := make(chan struct{})
-		r := runner(clockLook(func(context.Context) (host.Clock, error) {
-			begun++
-			<-release
-			return host.Clock{Offset: 7}, nil
-		}))
-		r.Run(t.Context(), Input{}, everything)
-		time.Sleep(time.Minute)
-		n := r.Run(t.Context(), Input{}, everything)
-		synctest.Wait()
-		if begun != 1 || !n.Clock.Hung || n.Clock.Took != 62*time.Second {
-			t.Errorf("begun %d times; second run %+v", begun, n.Clock)
-		}
-		close(release)
-		synctest.Wait()
-		if n = r.Run(t.Context(), Input{}, everything); begun != 2 || !n.Clock.OK {
-			t.Errorf("begun %d times; third run %+v", begun, n.Clock)
-		}
-	})
-}
-
 // TestRunLeavesOut wants what is not wanted to be skipped, with the reason.
 func TestRunLeavesOut(t *testing.T) {
-	n := runner(clockLook(nil)).Run(t.Context(), Input{}, func(Probe) bool { return false })
+	n := run(t.Context(), []Probe{clockLook(nil)}, Input{}, func(Probe) bool { return false })
 	if !n.Clock.Skipped || n.Clock.Missing == "" || n.Clock.OK {
 		t.Errorf("%+v", n.Clock)
 	}

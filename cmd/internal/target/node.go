@@ -44,7 +44,7 @@ func lookAtNode(ctx context.Context, env cli.Env, t *Target, looks Looks) <-chan
 		s.KubeletPID = t.Kubelet.PID
 	}
 	go func() {
-		out <- probes.NewRunner().Run(ctx, s, func(p probes.Probe) bool { return looks.All || p.Cheap })
+		out <- probes.Run(ctx, s, func(p probes.Probe) bool { return looks.All || p.Cheap })
 	}()
 	return out
 }
