@@ -28,7 +28,8 @@ func DefaultLimits() Limits {
 	return Limits{
 		// A healthy runtime answers in milliseconds, the kubelet waits two minutes. Five seconds is far from both.
 		RPCTimeout: 5 * time.Second,
-		// A list of 5,000 exited containers takes 38 ms on two cores, and decoding one of 100,000 takes 75 ms (docs/bench).
+		// A list of 5,000 exited containers takes 38 ms on two cores, and decoding one of 100,000 takes 75 ms
+		// (docs/bench).
 		SlowList:     time.Second,
 		VerySlowList: 10 * time.Second,
 		// Status calls are answered from memory or one database read: microseconds to a few milliseconds.
@@ -47,9 +48,9 @@ func DefaultLimits() Limits {
 		LargeEntry: 2 << 10,
 		// A CNI plugin works for seconds at most; the kubelet gives a whole sandbox four minutes.
 		CNIPluginTooLong: time.Minute,
-		// Three of the longest relists that still pass (3m), and two kills by the watchdog (one every five minutes or so);
-		// what is older says little about now. journal.Recent reads five minutes more, for what led to the first of it, and what is
-		// counted and printed is all that was read.
+		// Three of the longest relists that still pass (3m), and two kills by the watchdog (one every five minutes or
+		// so); what is older says little about now. journal.Recent reads five minutes more, for what led to the first
+		// of it, and what is counted and printed is all that was read.
 		JournalWindow: 15 * time.Minute,
 		Node:          DefaultNodeLimits(),
 	}

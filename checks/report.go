@@ -1,5 +1,5 @@
-// Package checks is the vocabulary of a diagnosis: reports, causes, evidence, results of checks, thresholds. It is plain data;
-// what was seen is in checks/facts, what is recognised in checks/causes, and the judge in checks/judge.
+// Package checks is the vocabulary of a diagnosis: reports, causes, evidence, results of checks, thresholds. It is
+// plain data; what was seen is in checks/facts, what is recognised in checks/causes, and the judge in checks/judge.
 package checks
 
 import (
@@ -221,7 +221,8 @@ type Definition struct {
 	RootOf   []string // codes of causes that are consequences of this one when both are found
 }
 
-// The verdicts of a log. What was not read may hold the incident that was not found: then " YET" follows the second and the third.
+// The verdicts of a log. What was not read may hold the incident that was not found: then " YET" follows the second
+// and the third.
 const (
 	LogUnknown   = "UNKNOWN"          // nothing could be looked at
 	LogClear     = "NOTHING FOUND"    // looked at, and no incident found

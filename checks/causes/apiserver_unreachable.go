@@ -78,7 +78,8 @@ func recogniseAPIServerUnreachable(f *facts.Facts) *Finding {
 	return c
 }
 
-// serverEvidence adds what kdiag itself saw of the API server, and returns in a few words what is wrong with the way to it.
+// serverEvidence adds what kdiag itself saw of the API server, and returns in a few words what is wrong with the way
+// to it.
 func serverEvidence(f *facts.Facts, e *checks.Evidence) string {
 	look := f.Seen.Server
 	s := look.Value
@@ -111,8 +112,8 @@ func serverEvidence(f *facts.Facts, e *checks.Evidence) string {
 	return "the way is free, and the kubelet does not use it"
 }
 
-// apiServerSeen is the cause as kdiag sees it itself, where the log tells of no outage: the API server cannot be reached, or is reached
-// and has no fresh lease of this node.
+// apiServerSeen is the cause as kdiag sees it itself, where the log tells of no outage: the API server cannot be
+// reached, or is reached and has no fresh lease of this node.
 func apiServerSeen(f *facts.Facts) *Finding {
 	look := f.Seen.Server
 	s := look.Value
@@ -163,8 +164,8 @@ func apiWhy(record string) string {
 	return ""
 }
 
-// apiServer returns host and port of the API server, safe to paste, as the kubeconfig names it now, else as the log does, which may tell of
-// an earlier one; empty when neither does.
+// apiServer returns host and port of the API server, safe to paste, as the kubeconfig names it now, else as the log
+// does, which may tell of an earlier one; empty when neither does.
 func apiServer(f *facts.Facts) string {
 	names := []string{f.Seen.Server.Value.URL}
 	for _, code := range []string{signature.APIServerFailed, signature.Unauthorized} {

@@ -1,6 +1,7 @@
 // Package causes holds every cause that kdiag knows, three files each: NAME.go recognises it in the facts, says what
-// explains it and advises; NAME.md documents it for kdiag explain and docs/causes.md; testdata/NAME holds a recorded case.
-// The list of causes is made from these files (make generate). Package judge relates what is found and writes the report.
+// explains it and advises; NAME.md documents it for kdiag explain and docs/causes.md; testdata/NAME holds a recorded
+// case. The list of causes is made from these files (make generate). Package judge relates what is found and writes
+// the report.
 package causes
 
 import (
@@ -26,8 +27,8 @@ type Definition struct {
 	Past bool
 	// Recognise returns what the facts show of the cause, nil if they do not show it.
 	Recognise func(*facts.Facts) *Finding
-	// FromLog returns what a log alone shows of the cause around an incident, nil if it shows nothing; nil for a cause that no
-	// log shows.
+	// FromLog returns what a log alone shows of the cause around an incident, nil if it shows nothing; nil for a
+	// cause that no log shows.
 	FromLog func(*Incident) *LogFinding
 }
 
@@ -40,7 +41,8 @@ type Finding struct {
 	Evidence checks.Evidence
 	Subject  *checks.Subject
 	Related  []checks.Subject
-	// Advise returns the next steps. root is the code of the cause that is to be repaired first, empty if there is none.
+	// Advise returns the next steps. root is the code of the cause that is to be repaired first, empty if there is
+	// none.
 	Advise func(root string) []checks.NextStep
 }
 

@@ -31,8 +31,8 @@ func IsInvalid(c kubelet.Certificate, at time.Time) bool {
 	return c.Err == "" && (!c.NotAfter.IsZero() && at.After(c.NotAfter) || !c.NotBefore.IsZero() && at.Before(c.NotBefore))
 }
 
-// invalidCertificate returns a certificate of a role that is not valid now. Of several for the same purpose one that is valid will
-// do: then there is none.
+// invalidCertificate returns a certificate of a role that is not valid now. Of several for the same purpose one that
+// is valid will do: then there is none.
 func invalidCertificate(f *facts.Facts, role string) (kubelet.Certificate, bool) {
 	var bad kubelet.Certificate
 	found := false
@@ -48,8 +48,9 @@ func invalidCertificate(f *facts.Facts, role string) (kubelet.Certificate, bool)
 	return bad, found
 }
 
-// IsSelfMade reports whether a certificate is the one that the kubelet signs for itself when it is given none (kubelet.crt in its folder
-// of certificates). It makes it once, for a year, and nobody can verify it before or after.
+// IsSelfMade reports whether a certificate is the one that the kubelet signs for itself when it is given none
+// (kubelet.crt in its folder of certificates). It makes it once, for a year, and nobody can verify it before or
+// after.
 func IsSelfMade(f *facts.Facts, c kubelet.Certificate) bool {
 	return c.Role == facts.ServingCertificate && path.Base(c.Path) == "kubelet.crt" && f.Seen.Settings.Value.TLSCertFile == ""
 }

@@ -32,8 +32,8 @@ func CgroupDrivers(f *facts.Facts) (kubelet, runtime string, known bool) {
 	return kubelet, runtime, n.Settings.OK && n.RuntimeDriver.OK && slices.Contains(drivers, kubelet) && slices.Contains(drivers, runtime)
 }
 
-// kubepods returns the drivers that made the control groups of all pods, by their names: both, where the driver was changed since
-// the node booted.
+// kubepods returns the drivers that made the control groups of all pods, by their names: both, where the driver was
+// changed since the node booted.
 func kubepods(f *facts.Facts) []string {
 	var made []string
 	for _, g := range f.Seen.PIDs.Value.Cgroups {
@@ -47,8 +47,8 @@ func kubepods(f *facts.Facts) []string {
 	return made
 }
 
-// followsRuntime reports whether the kubelet uses the driver that the runtime says, whatever its settings say: it is told to, or it is seen
-// to have.
+// followsRuntime reports whether the kubelet uses the driver that the runtime says, whatever its settings say: it is
+// told to, or it is seen to have.
 func followsRuntime(f *facts.Facts, runtime string) bool {
 	on, set := f.Seen.Settings.Value.FeatureGates["KubeletCgroupDriverFromCRI"]
 	made := kubepods(f)

@@ -12,8 +12,8 @@ import (
 	"github.com/kdiag/kdiag/checks/units"
 )
 
-// safeCgroup matches the paths of control groups that may stand in a command, in single quotes: systemd escapes with backslashes,
-// containerd puts colons between.
+// safeCgroup matches the paths of control groups that may stand in a command, in single quotes: systemd escapes with
+// backslashes, containerd puts colons between.
 var safeCgroup = regexp.MustCompile(`^/[A-Za-z0-9._:@\\/-]+$`)
 
 // CgroupFrozen is the code of this cause.

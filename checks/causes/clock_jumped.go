@@ -28,8 +28,8 @@ func forwards(by time.Duration) string {
 	return units.Duration(by) + " ahead"
 }
 
-// recogniseClockJumped needs a jump that was seen, or one in the log beside trouble that it may have made: a clock is set at each
-// boot, and laptops sleep.
+// recogniseClockJumped needs a jump that was seen, or one in the log beside trouble that it may have made: a clock is
+// set at each boot, and laptops sleep.
 func recogniseClockJumped(f *facts.Facts) *Finding {
 	by, now := f.Usage.ClockJump, f.Usage.ClockJumped
 	last := facts.LastOf(f, signature.ClockChanged, signature.MachineSuspended)
@@ -71,8 +71,8 @@ func recogniseClockJumped(f *facts.Facts) *Finding {
 	return out
 }
 
-// loggedClockJumped is for a machine that was suspended, which loses its connections. A step of the wall clock alone does not make PLEG
-// unhealthy: the kubelet measures the age on the monotonic clock.
+// loggedClockJumped is for a machine that was suspended, which loses its connections. A step of the wall clock alone
+// does not make PLEG unhealthy: the kubelet measures the age on the monotonic clock.
 func loggedClockJumped(in *Incident) *LogFinding {
 	during := func(t time.Time) bool { return !t.IsZero() && !t.Before(*in.begin()) && !t.After(*in.Start) }
 	for _, b := range in.each(signature.MachineSuspended) {

@@ -102,7 +102,8 @@ func stepsWhenCNIHung(f *facts.Facts, old []host.Process) []checks.NextStep {
 	return s.Done()
 }
 
-// loggedCNIHung: the runtime's status takes CNI's lock, so a hung plugin makes the kubelet call the runtime down while lists answer.
+// loggedCNIHung: the runtime's status takes CNI's lock, so a hung plugin makes the kubelet call the runtime down
+// while lists answer.
 func loggedCNIHung(in *Incident) *LogFinding {
 	if in.count(signature.CNIFailed) == 0 {
 		return nil

@@ -49,8 +49,8 @@ func safeDir(dir string) bool { return safeCgroup.MatchString(dir) && !strings.C
 // hasMuch reports whether a holder is a culprit.
 func (h consumer) hasMuch() bool { return h.share >= facts.MuchHeld }
 
-// worthNaming keeps the pods that have some, and of all others who has much. Those who have much come first, groups before the
-// processes in them.
+// worthNaming keeps the pods that have some, and of all others who has much. Those who have much come first, groups
+// before the processes in them.
 func worthNaming(all []consumer) []consumer {
 	all = slices.DeleteFunc(all, func(h consumer) bool {
 		return !h.hasMuch() && (h.share < facts.SomeHeld || h.subject.Kind == "Process" || h.owner.PodUID == "")
@@ -85,8 +85,8 @@ func ofCulprit(holders []consumer) string {
 	return "; " + holders[0].brief
 }
 
-// blame names who has a part of what is short: as the subject, where that is the node or a group of many and somebody has much, and
-// beside it.
+// blame names who has a part of what is short: as the subject, where that is the node or a group of many and somebody
+// has much, and beside it.
 func (c *Finding) blame(holders []consumer) {
 	for i, h := range holders {
 		many := c.Subject.Kind == "Node" || c.Subject.Kind == "Cgroup" && c.Subject.ID == "" && c.Subject.PodUID == ""
@@ -107,7 +107,8 @@ func shown(holders []consumer) bool {
 	return slices.ContainsFunc(holders, func(h consumer) bool { return h.show.Command != "" })
 }
 
-// addHolders adds what shows each of the first holders, and what ends one that has much. Replaced says of a pod what comes after it.
+// addHolders adds what shows each of the first holders, and what ends one that has much. Replaced says of a pod what
+// comes after it.
 func addHolders(f *facts.Facts, s *Steps, holders []consumer, replaced string) {
 	for _, h := range holders[:min(len(holders), facts.MostNamed)] {
 		if h.show.Command != "" {

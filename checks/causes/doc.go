@@ -35,8 +35,8 @@ func Docs() []checks.Definition {
 	return docs
 }
 
-// Doc returns the documentation of a cause, by its code as Lookup takes it. It panics where a page cannot be read, which a
-// test excludes: the pages are part of the program.
+// Doc returns the documentation of a cause, by its code as Lookup takes it. It panics where a page cannot be read,
+// which a test excludes: the pages are part of the program.
 func Doc(code string) (checks.Definition, bool) {
 	d, ok := Lookup(code)
 	if !ok {

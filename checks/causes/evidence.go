@@ -86,8 +86,8 @@ func missingPatience(f *facts.Facts, e *checks.Evidence) {
 	}
 }
 
-// pressureEvidence adds what tells a starved daemon from a broken one, or that it was not read. It points neither way: a daemon
-// may be broken on a node that starves.
+// pressureEvidence adds what tells a starved daemon from a broken one, or that it was not read. It points neither
+// way: a daemon may be broken on a node that starves.
 func pressureEvidence(f *facts.Facts, e *checks.Evidence) {
 	if line := pressureLine(f); line != "" {
 		e.For = append(e.For, line)
@@ -135,7 +135,8 @@ func isAlive(o facts.Outcome) bool { return o.Alive() }
 
 func isHanging(o facts.Outcome) bool { return o == facts.Hung }
 
-// sweepLine says how the answered status calls went: "212 other status calls were answered, p99 3 ms"; empty without any.
+// sweepLine says how the answered status calls went: "212 other status calls were answered, p99 3 ms"; empty without
+// any.
 func sweepLine(f *facts.Facts) string {
 	n := f.Sweep.Answered
 	if n == 0 {

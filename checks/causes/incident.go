@@ -204,12 +204,13 @@ const (
 	// callDeadline is the kubelet's default deadline of most calls to the runtime (runtimeRequestTimeout in
 	// pkg/kubelet/apis/config/v1beta1/defaults.go).
 	callDeadline = 2 * time.Minute
-	// maxHungCalls is up to how many hung calls an age can count: beyond, being near a multiple of the deadline is chance.
+	// maxHungCalls is up to how many hung calls an age can count: beyond, being near a multiple of the deadline is
+	// chance.
 	maxHungCalls = 6
 )
 
-// hungCalls returns how many hung calls the worst age counts. Only a stall that ended has a worst age; where a log is cut, its
-// last record has just an age.
+// hungCalls returns how many hung calls the worst age counts. Only a stall that ended has a worst age; where a log is
+// cut, its last record has just an age.
 func (in *Incident) hungCalls() int {
 	// An age counts calls from 30 s beyond the threshold on: every stall passes the threshold itself, which is near a
 	// multiple of the deadline when it is 10 min.
@@ -236,7 +237,8 @@ func deadlinesIn(relist time.Duration) int {
 	return int(n)
 }
 
-// relistsHung reports whether hung calls account for the length of each relist. Two that agree by chance are one in 400.
+// relistsHung reports whether hung calls account for the length of each relist. Two that agree by chance are one in
+// 400.
 func (in *Incident) relistsHung() bool {
 	return len(in.Relists) >= 2 && !slices.ContainsFunc(in.Relists, func(d time.Duration) bool { return deadlinesIn(d) == 0 })
 }
@@ -283,7 +285,8 @@ const (
 	// beginSlack is how long after the anchor what holds up the next relist may have begun: relists are 1 s apart
 	// (relistPeriod in pkg/kubelet/kubelet.go), and one on a full node takes some seconds.
 	beginSlack = 30 * time.Second
-	// lateConfidence is the most that a cause is worth which began after the incident: less than "the logs do not say why".
+	// lateConfidence is the most that a cause is worth which began after the incident: less than "the logs do not say
+	// why".
 	lateConfidence = 0.35
 )
 
@@ -410,8 +413,8 @@ func roughly(d time.Duration) string {
 	return fmt.Sprintf("%.0f s", d.Seconds())
 }
 
-// lowerForStandstill takes from causes what a kubelet that stood still explains: nobody asked the runtime, and calls that were under
-// way missed their deadline by that alone.
+// LowerForStandstill takes from causes what a kubelet that stood still explains: nobody asked the runtime, and calls
+// that were under way missed their deadline by that alone.
 func (in *Incident) LowerForStandstill(all []*LogFinding) {
 	for _, f := range all {
 		switch f.Code {
@@ -421,7 +424,7 @@ func (in *Incident) LowerForStandstill(all []*LogFinding) {
 	}
 }
 
-// unexplained is the finding where nothing deeper was found.
+// Unexplained is the finding where nothing deeper was found.
 func (in *Incident) Unexplained() *LogFinding {
 	summary := "The kubelet says that PLEG is not healthy, and the logs do not say why."
 	if in.Kind == journal.Failing {
@@ -435,7 +438,7 @@ func (in *Incident) Unexplained() *LogFinding {
 		AddMissing("records of failing calls, of the runtime or of the kernel that would explain it; that there are none proves nothing: many details are only logged at -v=4")
 }
 
-// unseen words what could not be looked at: lanes of which nothing was read, and holes.
+// Unseen words what could not be looked at: lanes of which nothing was read, and holes.
 func (in *Incident) Unseen() []string {
 	var out []string
 	if !in.Lanes[string(signature.Runtime)] {
@@ -453,8 +456,8 @@ func (in *Incident) Unseen() []string {
 // maxCulprits bounds the objects named in an incident.
 const maxCulprits = 10
 
-// culprits lists the objects that failing calls around an incident name: those that inspections name first, because these
-// hold up PLEG itself, then by how often.
+// Culprits lists the objects that failing calls around an incident name: those that inspections name first, because
+// these hold up PLEG itself, then by how often.
 func (in *Incident) Culprits() []journal.Culprit {
 	type entry struct {
 		journal.Culprit

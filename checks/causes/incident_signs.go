@@ -25,9 +25,9 @@ func essential(r journal.Role) bool {
 	return r == journal.RoleRuntime || r == journal.RoleShim || r == journal.RoleKubelet
 }
 
-// essentialVictim returns the first part of runtime or kubelet that was killed for memory, and whether the log says which cgroup was
-// out of memory; victims of which it does go first. What dies by the limit of a pod is of that pod, whatever its name is: docker in
-// docker, kind, builds.
+// essentialVictim returns the first part of runtime or kubelet that was killed for memory, and whether the log says
+// which cgroup was out of memory; victims of which it does go first. What dies by the limit of a pod is of that pod,
+// whatever its name is: docker in docker, kind, builds.
 func (in *Incident) essentialVictim() (victim *journal.Burst, placed bool) {
 	inPod, isPlaced := map[journal.Object]bool{}, map[journal.Object]bool{}
 	for _, b := range in.each(signature.OOMInvoked, signature.OOMKill) {
@@ -51,8 +51,8 @@ func (in *Incident) essentialVictim() (victim *journal.Burst, placed bool) {
 	return victim, placed
 }
 
-// limitFinding is a finding of a resource that ran out, by words that any program uses: own is for the runtime and the kubelet, others for
-// the rest.
+// limitFinding is a finding of a resource that ran out, by words that any program uses: own is for the runtime and
+// the kubelet, others for the rest.
 func (in *Incident) limitFinding(code, record string, confidence float64, own, others string) *LogFinding {
 	if in.records(record) == nil {
 		return nil
@@ -92,8 +92,8 @@ func ofRuntime(path string) bool {
 	}, func(dir string) bool { return path == dir || strings.HasPrefix(path, dir+"/") })
 }
 
-// runtimeEnd is how systemd reports that the runtime's unit ended by itself, before the incident or at its beginning, and how it was
-// started again.
+// runtimeEnd is how systemd reports that the runtime's unit ended by itself, before the incident or at its beginning,
+// and how it was started again.
 func (in *Incident) runtimeEnd() (ended []string, again string) {
 	var last time.Time
 	for _, code := range []string{signature.UnitFailed, signature.UnitOOMKilled} {
@@ -112,7 +112,8 @@ func (in *Incident) runtimeEnd() (ended []string, again string) {
 	return ended, again
 }
 
-// answeredAgain reports whether the last record of a socket that does not speak CRI v1 comes after the last refused call.
+// answeredAgain reports whether the last record of a socket that does not speak CRI v1 comes after the last refused
+// call.
 func (in *Incident) answeredAgain() bool {
 	unsupported, refused := in.records(signature.CRIUnsupported), in.records(signature.RuntimeUnreachable)
 	return unsupported != nil && (refused == nil || unsupported.last.After(refused.last))

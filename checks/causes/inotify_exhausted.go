@@ -20,12 +20,12 @@ var inotifyExhausted = Definition{
 	FromLog:   loggedInotifyExhausted,
 }
 
-// inotifyOfStart is how many instances and watches a runtime or a kubelet wants at its start, at most: some for configuration, manifests and
-// certificates, and for the cgroups that it watches.
+// inotifyOfStart is how many instances and watches a runtime or a kubelet wants at its start, at most: some for
+// configuration, manifests and certificates, and for the cgroups that it watches.
 const inotifyOfStart = 16
 
-// inotifyRoom is how many instances must be left for a limit that is nearly reached not to matter yet: a full node of 110
-// pods starts no more shims than that.
+// inotifyRoom is how many instances must be left for a limit that is nearly reached not to matter yet: a full node of
+// 110 pods starts no more shims than that.
 const inotifyRoom = 128
 
 func recogniseInotifyExhausted(f *facts.Facts) *Finding {

@@ -26,7 +26,8 @@ var ioStall = Definition{
 	FromLog:   loggedIOStall,
 }
 
-// stalledByPressure reports whether pressure and a slow disk of the node's agree, where no writes were timed to decide it.
+// stalledByPressure reports whether pressure and a slow disk of the node's agree, where no writes were timed to
+// decide it.
 func stalledByPressure(f *facts.Facts) bool {
 	l := f.Limits.Node
 	io := f.Seen.Pressure.Value.IO

@@ -37,8 +37,9 @@ var kubeletCrashLooping = Definition{
 	FromLog:   loggedKubeletCrashLooping,
 }
 
-// restartsByUnit is what systemd's own count says where the log does not: it counts since somebody started the unit, which may be
-// weeks ago, so it speaks for a loop only while the unit is about to be started again, or was a moment ago.
+// restartsByUnit is what systemd's own count says where the log does not: it counts since somebody started the unit,
+// which may be weeks ago, so it speaks for a loop only while the unit is about to be started again, or was a moment
+// ago.
 func restartsByUnit(f *facts.Facts) facts.Restarts {
 	u := f.Agent.Unit
 	if u == nil || u.Restarts < facts.LoopRestarts {

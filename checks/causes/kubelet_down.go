@@ -98,7 +98,8 @@ func unitSummary(f *facts.Facts, u *host.Unit) string {
 	return fmt.Sprintf("%s is stopped%s: no kubelet runs, and nobody starts it", name, since)
 }
 
-// UnitLine says what systemd knows of a unit: kubelet.service is failed (failed, exit-code) since 02:51:10, exit status 1.
+// UnitLine says what systemd knows of a unit: kubelet.service is failed (failed, exit-code) since 02:51:10, exit
+// status 1.
 func UnitLine(f *facts.Facts, u *host.Unit) string {
 	line := fmt.Sprintf("%s is %s (%s", facts.Clean(u.Name), facts.Clean(u.Active), facts.Clean(u.Sub))
 	if u.Result != "" && u.Result != "success" {

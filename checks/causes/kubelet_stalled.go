@@ -39,8 +39,8 @@ func ServerWaitsLine(f *facts.Facts) string {
 	return fmt.Sprintf("%s did not answer in %s, and the ping did: the kubelet may wait for the API server, which it asks whether kdiag may come in", facts.Clean(a.URL), units.Duration(a.Took))
 }
 
-// plegStands reports whether the last good relist is older than the threshold by the kubelet's metric. Where its log says that relists
-// finish, only too late, it does not stand.
+// plegStands reports whether the last good relist is older than the threshold by the kubelet's metric. Where its log
+// says that relists finish, only too late, it does not stand.
 func plegStands(f *facts.Facts) (time.Duration, bool) {
 	age, known := f.Agent.PLEGAge, f.Agent.PLEGKnown
 	if now := f.Log.PLEGNow; now != nil && len(now.Stalls) > 1 {

@@ -183,7 +183,8 @@ func addStreaming(f *facts.Facts, st *Steps, blind bool) {
 	}
 }
 
-// addHeaviest adds the way from the largest entry to its owner and, for a kubelet that is blind and so acts on no deletion, out of the list.
+// addHeaviest adds the way from the largest entry to its owner and, for a kubelet that is blind and so acts on no
+// deletion, out of the list.
 func addHeaviest(f *facts.Facts, st *Steps, s facts.ListSize, blind bool) {
 	heavy := heaviestEntries(f, s.RPC)
 	if len(heavy) == 0 {
@@ -230,8 +231,9 @@ type podLoad struct {
 	Runs  bool // something of it does
 }
 
-// heaviestPods returns what takes most of a list, the largest first, and how many of them must go until the list is below its limit; 0 where that
-// is not known. Where the dead alone are enough, nothing that runs is among them. What the kubelet has from a file would come back.
+// heaviestPods returns what takes most of a list, the largest first, and how many of them must go until the list is
+// below its limit; 0 where that is not known. Where the dead alone are enough, nothing that runs is among them. What
+// the kubelet has from a file would come back.
 func heaviestPods(f *facts.Facts, s facts.ListSize) (loads []podLoad, enough int) {
 	by := map[string]*podLoad{}
 	add := func(id string, pod *crictl.Pod, size uint32, runs bool) {
@@ -275,8 +277,8 @@ func heaviestPods(f *facts.Facts, s facts.ListSize) (loads []podLoad, enough int
 	return loads, 0
 }
 
-// addRemoval adds the removal of one pod by its sandbox: StopPodSandbox and RemovePodSandbox need no list. many says how many must go; it is
-// empty for the pods after the first.
+// addRemoval adds the removal of one pod by its sandbox: StopPodSandbox and RemovePodSandbox need no list. many says
+// how many must go; it is empty for the pods after the first.
 func addRemoval(f *facts.Facts, st *Steps, l podLoad, many string) {
 	first, then := "Likewise the next largest.", "Likewise."
 	switch {

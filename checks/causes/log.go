@@ -113,7 +113,8 @@ func fromLog(f *facts.Facts, lines *[]string, signs ...logSign) bool {
 	return agrees
 }
 
-// logOfDown adds what the log holds of a runtime that does not answer, or answers nothing good, and reports whether it agrees.
+// logOfDown adds what the log holds of a runtime that does not answer, or answers nothing good, and reports whether
+// it agrees.
 func logOfDown(f *facts.Facts, e *checks.Evidence) bool {
 	missingJournal(f, e)
 	agrees := fromLog(f, &e.For, signsOfDown()...)
@@ -168,7 +169,8 @@ func logOfCNI(f *facts.Facts, e *checks.Evidence, statusHangs bool) bool {
 	return fromLog(f, &e.For, signsOfCNI()...) || agrees
 }
 
-// logOfPLEG adds what the kubelet says of PLEG, in its metrics and in its log, and reports whether it calls it unhealthy now.
+// logOfPLEG adds what the kubelet says of PLEG, in its metrics and in its log, and reports whether it calls it
+// unhealthy now.
 func logOfPLEG(f *facts.Facts, e *checks.Evidence) bool {
 	late := false
 	if age, known := f.Agent.PLEGAge, f.Agent.PLEGKnown; known && !f.Target.OtherEndpoint && age > f.Calls.Threshold {
@@ -184,9 +186,9 @@ func logOfPLEG(f *facts.Facts, e *checks.Evidence) bool {
 	return late || f.Log.PLEGNow != nil
 }
 
-// logOfCalm adds evidence against trouble that stops a relist: the kubelet's loop was at work a moment ago, and its log
-// tells of nothing. While PLEG or Status fail the loop skips, and while a list hangs it stands still at its housekeeping
-// (every 2 s), so its lines cannot come then. That no line came proves nothing and is not asked.
+// logOfCalm adds evidence against trouble that stops a relist: the kubelet's loop was at work a moment ago, and its
+// log tells of nothing. While PLEG or Status fail the loop skips, and while a list hangs it stands still at its
+// housekeeping (every 2 s), so its lines cannot come then. That no line came proves nothing and is not asked.
 func logOfCalm(f *facts.Facts, e *checks.Evidence) {
 	if !f.Log.SameRuntime {
 		return

@@ -103,8 +103,8 @@ func isMuchMemory(f *facts.Facts, n uint64) bool {
 	return facts.Share(n, f.Seen.Memory.Value.Total) >= facts.MuchHeld
 }
 
-// memoryHolders are who has most of the memory: pods, units, and then processes. Where there is plenty it is who waits for it at a
-// limit of its own, since who has most does no harm.
+// memoryHolders are who has most of the memory: pods, units, and then processes. Where there is plenty it is who
+// waits for it at a limit of its own, since who has most does no harm.
 func memoryHolders(f *facts.Facts) []consumer {
 	seen, total := f.Seen.Holders.Value, f.Seen.Memory.Value.Total
 	if !f.Pressure.MemoryLow {

@@ -72,7 +72,8 @@ func recogniseNetworkNotReady(f *facts.Facts) *Finding {
 	return c
 }
 
-// PassedOver reports whether the first file cannot be used and the runtime takes another one: containerd does not, CRI-O does.
+// PassedOver reports whether the first file cannot be used and the runtime takes another one: containerd does not,
+// CRI-O does.
 func PassedOver(f *facts.Facts, c kubelet.CNI) bool {
 	return c.Problem != "" && len(c.Others) > 0 && f.Target.Unit == "crio"
 }
@@ -90,7 +91,8 @@ func cniFolders(f *facts.Facts) []string {
 	return folders
 }
 
-// cniEvidence adds what lies in the folders of the network's configuration, and returns what is wrong with it in a few words.
+// cniEvidence adds what lies in the folders of the network's configuration, and returns what is wrong with it in a
+// few words.
 func cniEvidence(f *facts.Facts, e *checks.Evidence) string {
 	look := f.Seen.CNI
 	n := look.Value

@@ -11,8 +11,8 @@ import (
 	"github.com/kdiag/kdiag/journal/signature"
 )
 
-// manyOOMs is how many times the kernel must have killed for memory in the window before it is the node's trouble and not
-// that of one container with a limit.
+// manyOOMs is how many times the kernel must have killed for memory in the window before it is the node's trouble and
+// not that of one container with a limit.
 const manyOOMs = 3
 
 // OOMKilled is the code of this cause.

@@ -69,7 +69,8 @@ func pidSubject(f *facts.Facts, l facts.PIDLimit) *checks.Subject {
 	return new(groupSubject(f, l.Group.Path, l.Group.Owner))
 }
 
-// pidHolders are who has most of the processes that count for a limit: control groups, and then processes by their names.
+// pidHolders are who has most of the processes that count for a limit: control groups, and then processes by their
+// names.
 func pidHolders(f *facts.Facts, l facts.PIDLimit) []consumer {
 	seen := f.Seen.Holders.Value
 	var out []consumer

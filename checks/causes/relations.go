@@ -28,8 +28,8 @@ func fullUnder(short []facts.Shortage, role string) bool {
 
 func diskFails(f *facts.Facts) bool { return len(f.Disk.Failing) > 0 }
 
-// diskStands reports whether a disk is so slow, or fails so, that calls hang on it. A mount that hangs explains hung calls
-// better than a slow disk does.
+// diskStands reports whether a disk is so slow, or fails so, that calls hang on it. A mount that hangs explains hung
+// calls better than a slow disk does.
 func diskStands(f *facts.Facts) bool {
 	slow := slices.ContainsFunc(f.Disk.Writes, func(w facts.WriteLatency) bool {
 		severity, _ := w.Severity(f.Limits.Node)
@@ -96,7 +96,8 @@ func runtimeHardlyRuns(f *facts.Facts) bool {
 	return throttledBut(f, host.RoleKubelet, f.Limits.Node.ThrottledCritical)
 }
 
-// throttledBut reports whether a group other than that of one daemon is throttled in at least such a share of its periods.
+// throttledBut reports whether a group other than that of one daemon is throttled in at least such a share of its
+// periods.
 func throttledBut(f *facts.Facts, other host.Role, least float64) bool {
 	return slices.ContainsFunc(f.Pressure.Throttled, func(t host.Throttling) bool { return t.Role != other && facts.ThrottledShare(t) >= least })
 }
@@ -129,7 +130,8 @@ func inotifyGone(f *facts.Facts) bool {
 	return short(instances) || short(watches)
 }
 
-// livingCgroups reports whether there are enough living control groups to slow down whoever reads them; dying ones cost memory only.
+// livingCgroups reports whether there are enough living control groups to slow down whoever reads them; dying ones
+// cost memory only.
 func livingCgroups(f *facts.Facts) bool { return f.Seen.Cgroups.Value.Total >= f.Limits.Node.Cgroups }
 
 func stuckThat(f *facts.Facts, want func(host.BlockedTask) bool) bool {

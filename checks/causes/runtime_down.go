@@ -108,7 +108,8 @@ func shimsWithout(f *facts.Facts, n int) string {
 	return fmt.Sprintf("%s %s without a daemon", units.Count(n, "shim"), units.Plural(n, "runs", "run"))
 }
 
-// downByUnit adds what systemd says of the runtime's unit. One that was restarted many times did not come down by itself once.
+// downByUnit adds what systemd says of the runtime's unit. One that was restarted many times did not come down by
+// itself once.
 func downByUnit(f *facts.Facts, e *checks.Evidence) {
 	u := f.Target.RuntimeUnit
 	if u == nil {

@@ -83,7 +83,8 @@ func conditionFalse(f *facts.Facts) *Finding {
 		fmt.Sprintf("%s says that it is not ready: %s", f.Target.Daemon.Label, conditionWhy(condition)), e)
 }
 
-// erring recognises a runtime whose Status or lists come back as errors, other than those that have a cause of their own.
+// erring recognises a runtime whose Status or lists come back as errors, other than those that have a cause of their
+// own.
 func erring(f *facts.Facts) *Finding {
 	if _, gone := f.Calls.Gone, f.Calls.WentAway; gone {
 		return nil
@@ -202,8 +203,9 @@ func conditionWhy(c crictl.Condition) string {
 	return "no reason given"
 }
 
-// loggedRuntimeNotReady is for a runtime that answers Status and says itself that it is not ready. Such an answer does not count
-// as a good status, so "container runtime is down" appears after 30 s too (pkg/kubelet/kubelet.go, updateRuntimeUp).
+// loggedRuntimeNotReady is for a runtime that answers Status and says itself that it is not ready. Such an answer
+// does not count as a good status, so "container runtime is down" appears after 30 s too (pkg/kubelet/kubelet.go,
+// updateRuntimeUp).
 func loggedRuntimeNotReady(in *Incident) *LogFinding {
 	if in.count(signature.RuntimeNotReadyReported) == 0 {
 		return nil

@@ -107,8 +107,8 @@ func addPlugin(f *facts.Facts, s *Steps) {
 		`Is "cri" among disabled_plugins? Take it out there, and restart containerd. If the plugin is in error, its log says what to repair.`)
 }
 
-// loggedRuntimeUnsupported is for a socket that answers every call, but not as CRI v1: containerd without its CRI plugin, another program, a
-// runtime that is too old. Relists fail at once, each second, and so does the status.
+// loggedRuntimeUnsupported is for a socket that answers every call, but not as CRI v1: containerd without its CRI
+// plugin, another program, a runtime that is too old. Relists fail at once, each second, and so does the status.
 func loggedRuntimeUnsupported(in *Incident) *LogFinding {
 	if in.unsupported == 0 {
 		return nil

@@ -34,8 +34,9 @@ func (s *Steps) Add(touches, command, why string) {
 	*s = append(*s, checks.NextStep{Why: why, Command: command, Touches: touches})
 }
 
-// NameNode puts the node's name into the steps of causes, which write "$(hostname)" for it. Few nodes have a kubeconfig that may drain them,
-// so what is said here is pasted elsewhere: on a control plane node it would drain that one.
+// NameNode puts the node's name into the steps of causes, which write "$(hostname)" for it. Few nodes have a
+// kubeconfig that may drain them, so what is said here is pasted elsewhere: on a control plane node it would drain
+// that one.
 func NameNode(f *facts.Facts, causes []checks.Cause) []checks.Cause {
 	name := facts.NodeName(f)
 	for _, c := range causes {
@@ -195,7 +196,8 @@ func addKill(f *facts.Facts, s *Steps, p host.Process, what string) {
 	}
 }
 
-// addDeletePod adds the deletion of one pod. A static pod lives as long as its manifest: only its mirror can be deleted.
+// addDeletePod adds the deletion of one pod. A static pod lives as long as its manifest: only its mirror can be
+// deleted.
 func addDeletePod(f *facts.Facts, s *Steps, i plegbench.Inspection) {
 	if !facts.Safe(i.Pod.Namespace, i.Pod.Name) {
 		return

@@ -9,8 +9,8 @@ import (
 	"github.com/kdiag/kdiag/checks/host"
 )
 
-// WithoutSystemd gives the steps that ask systemd for something another form where systemd does not run. Where it was not looked for,
-// or does not answer, they stay.
+// WithoutSystemd gives the steps that ask systemd for something another form where systemd does not run. Where it was
+// not looked for, or does not answer, they stay.
 func WithoutSystemd(f *facts.Facts, causes []checks.Cause) []checks.Cause {
 	for i := range causes {
 		causes[i].NextSteps = PlainSteps(f, causes[i].NextSteps)

@@ -25,7 +25,7 @@ func failing(f *Facts) []string {
 	return lines
 }
 
-// A latency is what timed writes in one folder took.
+// A WriteLatency is what timed writes in one folder took.
 type WriteLatency struct {
 	Writes      host.Writes
 	median, max time.Duration
@@ -95,8 +95,8 @@ func QuickWrites(f *Facts) bool {
 	})
 }
 
-// readOnly returns the file systems of runtime, kubelet or logs that cannot be written: the kernel remounts one after an error. On
-// a system whose root is an image, what the node needs lies elsewhere.
+// readOnly returns the file systems of runtime, kubelet or logs that cannot be written: the kernel remounts one after
+// an error. On a system whose root is an image, what the node needs lies elsewhere.
 func readOnly(f *Facts) []host.Space {
 	var out []host.Space
 	for _, s := range f.Seen.Spaces.Value {
@@ -143,7 +143,8 @@ func DiskLine(d host.Disk) string {
 // Rate writes bytes per second without the unit of time.
 func Rate(bytes float64) string { return units.Size(uint64(min(max(bytes, 0), 1<<50))) }
 
-// muchWritten is the rate from which a process is worth naming: an SSD takes a hundred times as much, a throttled disk a few times.
+// muchWritten is the rate from which a process is worth naming: an SSD takes a hundred times as much, a throttled
+// disk a few times.
 const muchWritten = 1 << 20
 
 // topWriters returns the processes that write most, at most three.

@@ -1,5 +1,5 @@
-// Package facts holds what was collected about a node (Input) and all that follows from it (Facts), worked out once by New from
-// small pure functions, one file for each area. It decides nothing: packages causes and judge do.
+// Package facts holds what was collected about a node (Input) and all that follows from it (Facts), worked out once
+// by New from small pure functions, one file for each area. It decides nothing: packages causes and judge do.
 package facts
 
 import (
@@ -24,8 +24,8 @@ type Input struct {
 	Peer        *host.Process          // who listens on the socket, where that is none of Processes; nil when it is one, or not known
 	NotTaken    []crictl.Tried         // processes that call themselves kubelet and were not taken for the node's
 	NoSystemd   bool                   // something else than systemd runs this host
-	// Journal is what the node's own logs say of the last minutes (Limits.JournalWindow). It supports, contradicts, dates
-	// and names; what the runtime answers now decides. Nil when the logs were not read.
+	// Journal is what the node's own logs say of the last minutes (Limits.JournalWindow). It supports, contradicts,
+	// dates and names; what the runtime answers now decides. Nil when the logs were not read.
 	Journal        *journal.Report
 	JournalProblem string // why the logs could not be read; empty when they were, or when nobody asked for them
 	// Node is what was seen of the host and of the kubelet besides; nil when only the runtime was asked.
@@ -67,7 +67,8 @@ func New(in *Input) *Facts {
 	return f
 }
 
-// deriveRuntime works out what follows from the answers of the runtime and from the logs. A line may use those before it.
+// deriveRuntime works out what follows from the answers of the runtime and from the logs. A line may use those before
+// it.
 func deriveRuntime(f *Facts) {
 	f.Agent.Runs = kubeletRuns(f)
 	f.Agent.NotSeen = noKubeletSeen(f)

@@ -9,14 +9,15 @@ import (
 	"github.com/kdiag/kdiag/checks/host"
 )
 
-// A freeze is a control group that is frozen itself, and those with tasks that stand still with it.
+// A Freeze is a control group that is frozen itself, and those with tasks that stand still with it.
 type Freeze struct {
 	host.FrozenCgroup                     // Tasks are those of all
 	Held              []host.FrozenCgroup // perhaps itself
 }
 
-// frozenCgroups returns the freezes that matter to the node: those that hold pods, or the units of runtime and kubelet. Of a tree only
-// the top is named, which a pod's group may lie far below. Those that hold daemons come first.
+// frozenCgroups returns the freezes that matter to the node: those that hold pods, or the units of runtime and
+// kubelet. Of a tree only the top is named, which a pod's group may lie far below. Those that hold daemons come
+// first.
 func frozenCgroups(f *Facts) []Freeze {
 	var out []Freeze
 	all := f.Seen.Cgroups.Value.Frozen
@@ -57,8 +58,8 @@ func freezerOf(all []host.FrozenCgroup, g host.FrozenCgroup) (top host.FrozenCgr
 	return top, ok
 }
 
-// isForeign reports whether a group is that of a container that the runtime does not list and that is in no pod: docker's own, say, which
-// somebody may pause.
+// isForeign reports whether a group is that of a container that the runtime does not list and that is in no pod:
+// docker's own, say, which somebody may pause.
 func isForeign(f *Facts, g host.FrozenCgroup) bool {
 	if g.ObjectID == "" || g.PodUID != "" || strings.Contains(g.Path, "kubepods") || f.Measurement == nil || !f.Calls.BothLists {
 		return false
@@ -83,7 +84,8 @@ func (z Freeze) HoldsAllPods() bool {
 	})
 }
 
-// HoldsAllPods reports whether a group is the one above those of all pods; below --cgroup-root it has another name in front.
+// HoldsAllPods reports whether a group is the one above those of all pods; below --cgroup-root it has another name in
+// front.
 func HoldsAllPods(g host.FrozenCgroup) bool {
 	base := path.Base(g.Path)
 	return base == "kubepods" || base == "kubepods.slice" || strings.HasSuffix(base, "-kubepods.slice")

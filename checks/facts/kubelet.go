@@ -17,8 +17,9 @@ const LeaseGrace = 40 * time.Second
 // leastTries is how many failures make an outage: lease and status are each tried every ten seconds.
 const leastTries = 3
 
-// apiOutage returns the time for which the kubelet has not reached the API server, if it does not now and a blip cannot
-// explain it. Where the lease is fresh, it is not the API server that fails but what it does not allow, such as to list a Secret.
+// apiOutage returns the time for which the kubelet has not reached the API server, if it does not now and a blip
+// cannot explain it. Where the lease is fresh, it is not the API server that fails but what it does not allow, such
+// as to list a Secret.
 func apiOutage(f *Facts) (Interval, bool) {
 	s, now := Ongoing(f, APIFresh, signature.APIServerFailed, signature.Unauthorized)
 	if !now || f.Agent.LeaseFresh || s.To.Sub(s.From) < LeaseGrace || s.Records < leastTries {
@@ -36,8 +37,9 @@ func leaseStale(f *Facts) bool {
 	return s.OK && s.Value.LeaseRead && s.Value.LeaseAge > LeaseGrace
 }
 
-// apiQuiet reports whether the kubelet's log would tell of an API server that the kubelet does not reach, and does not. Leases and status that
-// fail are logged as errors, whatever its verbosity. One that does not run logs nothing, and one that has just started has had no time to fail.
+// apiQuiet reports whether the kubelet's log would tell of an API server that the kubelet does not reach, and does
+// not. Leases and status that fail are logged as errors, whatever its verbosity. One that does not run logs nothing,
+// and one that has just started has had no time to fail.
 func apiQuiet(f *Facts) bool {
 	if status, _ := LogUnread(f); status != "" || f.Log.KubeletElsewhere != "" || f.Agent.NotSeen || f.Agent.Stopped != nil {
 		return false
@@ -71,14 +73,14 @@ func kubeletUnitSeen(f *Facts) *host.Unit { return f.Seen.Systemd.Value.Kubelet 
 // kubeletRuns reports whether a kubelet is among the processes.
 func kubeletRuns(f *Facts) bool { return f.Kubelet != nil || len(ProcessesOf(f, host.RoleKubelet)) > 0 }
 
-// noKubeletSeen reports whether the processes of the host were read and no kubelet is among them. A host that shows no process of
-// a runtime either may be a container's view of itself.
+// noKubeletSeen reports whether the processes of the host were read and no kubelet is among them. A host that shows
+// no process of a runtime either may be a container's view of itself.
 func noKubeletSeen(f *Facts) bool {
 	return f.HostMissing == "" && len(f.Processes) > 0 && !f.Agent.Runs
 }
 
-// isNode reports whether a kubelet was set up on this host: it has settings, or a certificate, or a health port, which is not asked
-// where there are none of its files.
+// isNode reports whether a kubelet was set up on this host: it has settings, or a certificate, or a health port,
+// which is not asked where there are none of its files.
 func isNode(f *Facts) bool {
 	n := f.Seen
 	return len(n.Settings.Value.Files) > 0 || n.Health.Value.Ping != nil || slices.ContainsFunc(n.Certificates.Value, func(c kubelet.Certificate) bool {
@@ -92,8 +94,9 @@ func healthRefused(f *Facts) bool {
 	return p != nil && p.Status == 0 && !p.Hung && strings.Contains(strings.ToLower(p.Err), "refused")
 }
 
-// kubeletGone reports whether a node has no kubelet, where no service manager tells of its unit: there is none, it does not answer, or it has
-// no unit of a name that kdiag knows. A kubelet under another name may run where kdiag does not see it, so nobody may listen then.
+// kubeletGone reports whether a node has no kubelet, where no service manager tells of its unit: there is none, it
+// does not answer, or it has no unit of a name that kdiag knows. A kubelet under another name may run where kdiag
+// does not see it, so nobody may listen then.
 func kubeletGone(f *Facts) bool {
 	n := f.Seen
 	if p := n.Health.Value.Ping; p != nil && !f.Agent.HealthRefused {
@@ -105,8 +108,9 @@ func kubeletGone(f *Facts) bool {
 	return f.Agent.NotSeen && f.Agent.IsNode
 }
 
-// KubeletStartup is how long a kubelet may take before it opens its health port. It does so after it has read its settings and
-// found the runtime, within seconds; five minutes is also what its own check allows a loop (SyncLoopHealthCheck).
+// KubeletStartup is how long a kubelet may take before it opens its health port. It does so after it has read its
+// settings and found the runtime, within seconds; five minutes is also what its own check allows a loop
+// (SyncLoopHealthCheck).
 const KubeletStartup = 5 * time.Minute
 
 // runtimeWell reports whether the runtime answered all that a relist needs: then it is not what the kubelet waits for.
@@ -148,8 +152,8 @@ func loopStands(f *Facts) bool {
 	return a != nil && !a.Denied && a.Status >= 500
 }
 
-// serverWaits reports whether the kubelet's server hangs while its ping answers: then it may wait for the API server, which it asks
-// whether kdiag may come in, and no more is known of the loop.
+// serverWaits reports whether the kubelet's server hangs while its ping answers: then it may wait for the API server,
+// which it asks whether kdiag may come in, and no more is known of the loop.
 func serverWaits(f *Facts) bool {
 	h := f.Seen.Health.Value
 	return h.SyncLoop != nil && h.SyncLoop.Hung && h.Ping != nil && h.Ping.Status == 200

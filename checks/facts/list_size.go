@@ -41,7 +41,7 @@ func refusedList(f *Facts) (crictl.Call, bool) {
 	return calls[i], true
 }
 
-// A listSize is how large the larger list is, against the limit that applies.
+// A ListSize is how large the larger list is, against the limit that applies.
 type ListSize struct {
 	RPC     string
 	Bytes   int // 0 when only the refusal is known
@@ -113,7 +113,7 @@ func ErrorSizes(c crictl.Call) (n, limit int) {
 	return n, limit
 }
 
-// A listEntry is what a list holds of one container or sandbox.
+// A ListEntry is what a list holds of one container or sandbox.
 type ListEntry struct {
 	Kind, ID, Name string
 	Pod            crictl.Pod

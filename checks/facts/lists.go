@@ -24,7 +24,7 @@ func (c Census) NewestOf() string {
 	return fmt.Sprintf("each but %s is the newest", units.Number(c.BeyondNewest+c.OldSandboxes))
 }
 
-// A heap is what has piled up under one pod: dead containers of one name, or dead sandboxes.
+// A PodCount is what has piled up under one pod: dead containers of one name, or dead sandboxes.
 type PodCount struct {
 	Pod    crictl.Pod
 	Name   string // the container's name; empty for sandboxes
@@ -32,7 +32,7 @@ type PodCount struct {
 	Newest time.Time
 }
 
-// A census counts what no longer runs.
+// A Census counts what no longer runs.
 type Census struct {
 	Exited        int
 	ExitedBytes   int // of the exited containers' entries

@@ -13,7 +13,8 @@ import (
 	"github.com/kdiag/kdiag/journal/signature"
 )
 
-// LogUnread says why the journal tells nothing, and with which status a check that needs it ends; no status when it was read.
+// LogUnread says why the journal tells nothing, and with which status a check that needs it ends; no status when it
+// was read.
 func LogUnread(f *Facts) (checks.Status, string) {
 	switch {
 	case f.Target.Simulated:
@@ -41,8 +42,8 @@ func KubeletLogs(f *Facts) bool {
 // OwnLog is the file in which RKE2 has its kubelet log, and nowhere else.
 const OwnLog = "/var/lib/rancher/rke2/agent/logs/kubelet.log"
 
-// kubeletElsewhere says why the kubelet's silence in what was read means nothing: it logs elsewhere. Empty where its log was read, as far as
-// can be told.
+// kubeletElsewhere says why the kubelet's silence in what was read means nothing: it logs elsewhere. Empty where its
+// log was read, as far as can be told.
 func kubeletElsewhere(f *Facts) string {
 	if f.Journal == nil || KubeletLogs(f) {
 		return ""
@@ -74,8 +75,8 @@ const (
 // hears reports whether there is a journal to be asked.
 func hears(f *Facts) bool { return f.Journal != nil }
 
-// hearsKubelet reports whether what the kubelet says in the journal is about the runtime that was asked: not when that is
-// kdiag's own, or another socket than the kubelet's.
+// hearsKubelet reports whether what the kubelet says in the journal is about the runtime that was asked: not when
+// that is kdiag's own, or another socket than the kubelet's.
 func hearsKubelet(f *Facts) bool { return f.Log.Read && !f.Target.Simulated && !f.Target.OtherEndpoint }
 
 // journalAt is the moment up to which the journal was read; the measurement goes on after it.
@@ -86,8 +87,8 @@ func journalAt(f *Facts) time.Time {
 	return f.Journal.GeneratedAt
 }
 
-// journalFrom is the moment from which on the journal was read: of its first record where that is known, since more may have
-// been read than was asked for, and a journal that was rotated holds less.
+// journalFrom is the moment from which on the journal was read: of its first record where that is known, since more
+// may have been read than was asked for, and a journal that was rotated holds less.
 func journalFrom(f *Facts) time.Time {
 	if f.Journal != nil && f.Journal.From != nil && f.Journal.From.Before(f.Log.At) {
 		return *f.Journal.From
@@ -159,8 +160,8 @@ func FirstExample(f *Facts, codes ...string) string {
 	return ""
 }
 
-// Quote makes a record safe to print and short enough for a line of evidence. Its beginning says what failed and its end
-// why, so what is left out is in the middle.
+// Quote makes a record safe to print and short enough for a line of evidence. Its beginning says what failed and its
+// end why, so what is left out is in the middle.
 func Quote(f *Facts, record string) string {
 	const first, last = 100, 80
 	s := []rune(strings.TrimSpace(record))
@@ -193,14 +194,15 @@ func until(e journal.Event) time.Time {
 	return *e.At
 }
 
-// A spell is a time in which records of some kind came without a long pause.
+// An Interval is a time in which records of some kind came without a long pause.
 type Interval struct {
 	From, To time.Time
 	Records  int64
 }
 
-// Spells returns the times in which records of the signatures came with no pause longer than gap, by time. They are made
-// of the events of the timeline; of a signature that has none there, first, last and number of its records must do.
+// Spells returns the times in which records of the signatures came with no pause longer than gap, by time. They are
+// made of the events of the timeline; of a signature that has none there, first, last and number of its records must
+// do.
 func Spells(f *Facts, gap time.Duration, codes ...string) []Interval {
 	var parts []Interval
 	for _, code := range codes {
@@ -240,8 +242,8 @@ func Spells(f *Facts, gap time.Duration, codes ...string) []Interval {
 	return out
 }
 
-// occasions counts how often records of a signature came, those within pause of each other once. Without a timeline each
-// record counts.
+// occasions counts how often records of a signature came, those within pause of each other once. Without a timeline
+// each record counts.
 func occasions(f *Facts, pause time.Duration, code string) int {
 	if len(eventsOf(f, code)) > 0 {
 		return len(Spells(f, pause, code))
@@ -285,8 +287,8 @@ func incidents(f *Facts) []journal.Episode {
 	return some
 }
 
-// plegNow returns the incident that is going on: the kubelet said so within its own cadence, and nothing has shown since
-// that its loop runs again.
+// plegNow returns the incident that is going on: the kubelet said so within its own cadence, and nothing has shown
+// since that its loop runs again.
 func plegNow(f *Facts) *journal.Episode {
 	all := f.Log.Incidents
 	if len(all) == 0 {
@@ -308,8 +310,8 @@ func longest(incidents []journal.Episode) time.Duration {
 	return worst
 }
 
-// PLEGLine says what the kubelet itself says of PLEG in the journal; empty when it says nothing. Of several incidents it
-// says how many, of one that goes on since when.
+// PLEGLine says what the kubelet itself says of PLEG in the journal; empty when it says nothing. Of several incidents
+// it says how many, of one that goes on since when.
 func PLEGLine(f *Facts) string {
 	all := f.Log.Incidents
 	if len(all) == 0 {

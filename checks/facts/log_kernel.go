@@ -84,8 +84,8 @@ func nodeVictims(f *Facts) []string {
 	return names
 }
 
-// oomBeforePLEG reports whether the newest incident of PLEG may come from a victim that the node cannot do without: killed
-// before it ended, and not long before its last good relist began.
+// oomBeforePLEG reports whether the newest incident of PLEG may come from a victim that the node cannot do without:
+// killed before it ended, and not long before its last good relist began.
 func oomBeforePLEG(f *Facts) bool {
 	const before = 2 * time.Minute // a relist that runs into what was left behind waits as long for its first call
 	all, last := f.Log.Incidents, LastOf(f, signature.OOMKill, signature.UnitOOMKilled)

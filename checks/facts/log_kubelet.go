@@ -8,8 +8,8 @@ import (
 	"github.com/kdiag/kdiag/journal/signature"
 )
 
-// The number of restarts in the window from which a kubelet is in a loop, and how old the last may be for the loop to go
-// on: the watchdog's kills, the slowest loop there is, come every five to six minutes.
+// The number of restarts in the window from which a kubelet is in a loop, and how old the last may be for the loop to
+// go on: the watchdog's kills, the slowest loop there is, come every five to six minutes.
 const (
 	LoopRestarts = 3
 	LoopFresh    = 6 * time.Minute
@@ -23,8 +23,8 @@ type Restarts struct {
 	Line  string // how it is known
 }
 
-// kubeletRestarts counts restarts: systemd's own count of those that it scheduled, else deaths that a start follows. Stops
-// and starts alone are somebody's wish.
+// kubeletRestarts counts restarts: systemd's own count of those that it scheduled, else deaths that a start follows.
+// Stops and starts alone are somebody's wish.
 func kubeletRestarts(f *Facts) Restarts {
 	var r Restarts
 	for _, u := range UnitsOf(f, signature.UnitRestarted, RoleKubelet) {

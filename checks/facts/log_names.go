@@ -14,7 +14,8 @@ import (
 // taskWithPID finds a task and its pid as the kernel and kdiag write them: runc:4711, runc (pid 4711), runc[4711].
 var taskWithPID = regexp.MustCompile(`^(.+?)(?::|\s*\[|\s*\(pid[ :]*|\s+pid[ :=]*)(\d{1,10})[\])]?$`)
 
-// A task is a process as the journal names it: by the 15 bytes that the kernel keeps of its name, and perhaps by its pid.
+// A LogTask is a process as the journal names it: by the 15 bytes that the kernel keeps of its name, and perhaps by
+// its pid.
 type LogTask struct {
 	Name string
 	PID  int // 0 when not known
@@ -46,7 +47,7 @@ func (t LogTask) Label() string {
 	return Clean(t.Name) + " (pid " + strconv.Itoa(t.PID) + ")"
 }
 
-// A role is what a task or unit is to the node.
+// A Role is what a task or unit is to the node.
 type Role = journal.Role
 
 const (
@@ -57,8 +58,8 @@ const (
 	RoleKubelet = journal.RoleKubelet
 )
 
-// Role tells tasks apart that the node cannot do without. A task called systemd may be any user's, and is none of them; nor is a daemon in a
-// pod. A shim in a pod is the node's still: CRI-O puts conmon there.
+// Role tells tasks apart that the node cannot do without. A task called systemd may be any user's, and is none of
+// them; nor is a daemon in a pod. A shim in a pod is the node's still: CRI-O puts conmon there.
 func (t LogTask) Role() Role {
 	r := journal.TaskRole(t.Name)
 	if r == journal.RoleInit || t.InPod && (r == RoleRuntime || r == RoleKubelet) {
@@ -97,8 +98,8 @@ func UnitsOf(f *Facts, code string, want Role) []journal.SubjectCount {
 	return slices.DeleteFunc(subjectsOf(f, code), func(s journal.SubjectCount) bool { return UnitRole(s.ID) != want })
 }
 
-// taskOf reads the task out of what records of a signature name. Counts name a process by its pid and the timeline by its
-// name: the two are of one process when they begin with the same record.
+// taskOf reads the task out of what records of a signature name. Counts name a process by its pid and the timeline by
+// its name: the two are of one process when they begin with the same record.
 func taskOf(f *Facts, code string, s journal.SubjectCount) LogTask {
 	t := TaskIn(s.ID)
 	t.InPod = s.InPod
@@ -166,8 +167,8 @@ type named struct {
 	journal.SubjectCount
 }
 
-// namedByKubelet returns the objects whose status the kubelet has asked for in vain, as far as it still may: each relist
-// tries again, and waits for each call.
+// namedByKubelet returns the objects whose status the kubelet has asked for in vain, as far as it still may: each
+// relist tries again, and waits for each call.
 func namedByKubelet(f *Facts) []named {
 	var some []named
 	for _, s := range subjectsOf(f, signature.InspectFailed) {

@@ -12,8 +12,8 @@ func isDead(m host.Mount) bool {
 	return m.Hung || Says(m.Err, "stale file handle", "stale nfs file handle", "transport endpoint is not connected", "host is down", "input/output error")
 }
 
-// deadMounts returns the mounts that the node depends on others for, and that do not answer or say that nobody is there: those of pods
-// first, silent ones before broken ones.
+// deadMounts returns the mounts that the node depends on others for, and that do not answer or say that nobody is
+// there: those of pods first, silent ones before broken ones.
 func deadMounts(f *Facts) []host.Mount {
 	var out []host.Mount
 	for _, m := range f.Seen.Mounts.Value.Probed {

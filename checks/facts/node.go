@@ -8,8 +8,8 @@ import (
 	"github.com/kdiag/kdiag/checks/units"
 )
 
-// seen returns what was seen of the node. Where nobody looked, and where the runtime is kdiag's own and this host is not its
-// node, every look is empty; an empty value speaks for no cause.
+// seen returns what was seen of the node. Where nobody looked, and where the runtime is kdiag's own and this host is
+// not its node, every look is empty; an empty value speaks for no cause.
 func seen(f *Facts) *Node {
 	if f.Node == nil || f.Target.Simulated {
 		return &Node{}
@@ -32,7 +32,7 @@ func (l Reading[T]) Why() string {
 	return "it was not looked at"
 }
 
-// A Look is what became of one look at the node. Could not look is never ok.
+// A Reading is what became of one look at the node. Could not look is never ok.
 type Reading[T any] struct {
 	Value T
 	// OK says that Value is whole. A look that failed may have brought a part of it.
@@ -52,8 +52,8 @@ type SandboxImage struct {
 	Absent bool // it is not on the node
 }
 
-// Node is what was seen of the host and of the kubelet's own surfaces. A command that looks at the cheap things only leaves
-// the others skipped.
+// Node is what was seen of the host and of the kubelet's own surfaces. A command that looks at the cheap things only
+// leaves the others skipped.
 type Node struct {
 	Pressure  Reading[host.Pressure]
 	Memory    Reading[host.Memory]

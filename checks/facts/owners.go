@@ -65,8 +65,8 @@ func OwnedBy(f *Facts, o host.Owner) checks.Subject {
 	return s
 }
 
-// OwnerLabel names whom a process belongs to: web/checkout-1 (app), containerd.service, the runtime; empty for any other
-// process of the host.
+// OwnerLabel names whom a process belongs to: web/checkout-1 (app), containerd.service, the runtime; empty for any
+// other process of the host.
 func OwnerLabel(f *Facts, o host.Owner) string {
 	switch s := OwnedBy(f, o); {
 	case s.Pod != "" && s.Name != "":

@@ -14,8 +14,8 @@ func onlyImageList(f *Facts) bool {
 	return f.RPC[RPCImages].Outcome == Hung && f.RPC[RPCImageFs].Outcome.Alive()
 }
 
-// Sizes from which a list's time may be its size's: 5,000 exited containers come in 38 ms (docs/bench), 8 microseconds each.
-// Sixty times that is still honest on a loaded node; below 5,000 objects a slow list never is.
+// Sizes from which a list's time may be its size's: 5,000 exited containers come in 38 ms (docs/bench), 8
+// microseconds each. Sixty times that is still honest on a loaded node; below 5,000 objects a slow list never is.
 const (
 	ManyObjects       = 5000
 	honestPerObject   = 500 * time.Microsecond
@@ -80,7 +80,7 @@ func allSlow(f *Facts) bool {
 	return seen > 1
 }
 
-// A hang is the way in which a whole runtime does not answer.
+// A Hang is the way in which a whole runtime does not answer.
 type Hang uint8
 
 const (
@@ -140,8 +140,8 @@ func mostHang(f *Facts) bool {
 	return len(hungs) > ManyOfStatuses && float64(len(hungs)) >= MostOfStatuses*float64(len(all))
 }
 
-// imagesHold reports whether the image store explains the hung status calls: image calls hang, and so do containers, which
-// may need the store, but no sandbox, which never does.
+// imagesHold reports whether the image store explains the hung status calls: image calls hang, and so do containers,
+// which may need the store, but no sandbox, which never does.
 func imagesHold(f *Facts) bool {
 	if f.RPC[RPCImages].Outcome != Hung && f.RPC[RPCImageFs].Outcome != Hung {
 		return false
@@ -173,7 +173,7 @@ func crawls(f *Facts) bool {
 	return ok && allHang(f) && d >= max(f.Limits.RPCTimeout, f.Limits.SlowList)/SlowCompanyFactor
 }
 
-// A silence is a time in which a runtime that had been answering answered nothing.
+// A Stall is a time in which a runtime that had been answering answered nothing.
 type Stall struct {
 	From      time.Time
 	For       time.Duration // how long nothing came, as far as it was watched
@@ -181,8 +181,8 @@ type Stall struct {
 	Recovered bool          // calls were answered after it
 }
 
-// silence finds the first time after the probes in which calls hung and nothing at all was answered, not even a pulse. One
-// hung object does not make a silence, because others are answered beside it.
+// silence finds the first time after the probes in which calls hung and nothing at all was answered, not even a
+// pulse. One hung object does not make a silence, because others are answered beside it.
 func silence(f *Facts) (Stall, bool) {
 	calls := laterCalls(f)
 	first := firstHung(calls)

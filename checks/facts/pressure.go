@@ -10,7 +10,8 @@ import (
 
 func ThrottledShare(t host.Throttling) float64 { return Share(min(t.Throttled, t.Periods), t.Periods) }
 
-// throttled returns the control groups of runtime and kubelet, and those above them, that were kept from running for much of the time, the worst first.
+// throttled returns the control groups of runtime and kubelet, and those above them, that were kept from running for
+// much of the time, the worst first.
 func throttled(f *Facts) []host.Throttling {
 	l := f.Limits.Node
 	var out []host.Throttling

@@ -39,7 +39,8 @@ const (
 	ConditionNetworkReady = "NetworkReady"
 )
 
-// unimplemented returns a call that shows that CRI v1 is not served: Version, Status or a list is answered with Unimplemented.
+// unimplemented returns a call that shows that CRI v1 is not served: Version, Status or a list is answered with
+// Unimplemented.
 func unimplemented(f *Facts) (crictl.Call, bool) {
 	if !f.Calls.Connected || f.Calls.AnyList {
 		return crictl.Call{}, false
@@ -92,7 +93,7 @@ func sweepSummary(f *Facts) *plegbench.SweepSummary {
 	return f.Summary.Sweep
 }
 
-// An outcome is what became of all calls of one RPC over a whole measurement.
+// An Outcome is what became of all calls of one RPC over a whole measurement.
 type Outcome uint8
 
 const (
@@ -117,7 +118,7 @@ const (
 	RPCImageFs    = "ImageFsInfo"
 )
 
-// An rpc is all calls of one RPC, in the order in which they were made.
+// An RPC is all calls of one RPC, in the order in which they were made.
 type RPC struct {
 	Name    string
 	Calls   []crictl.Call
@@ -354,7 +355,8 @@ func bothLists(f *Facts) bool {
 	return sandboxes && containers
 }
 
-// CutOff says of an RPC without an outcome for how long it had been asked when the command ended; nothing if it was not asked.
+// CutOff says of an RPC without an outcome for how long it had been asked when the command ended; nothing if it was
+// not asked.
 func CutOff(f *Facts, name string) string {
 	for _, c := range f.Measurement.Probes {
 		if canonical(c.Method) == name && c.Code == crictl.Canceled && c.Elapsed > 0 {

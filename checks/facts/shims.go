@@ -10,8 +10,8 @@ import (
 	"github.com/kdiag/kdiag/journal/signature"
 )
 
-// ShimSettled is the age from which a shim and its sandbox must know of each other: the lists and the processes are not read at the
-// same moment, and a sandbox takes seconds to set up.
+// ShimSettled is the age from which a shim and its sandbox must know of each other: the lists and the processes are
+// not read at the same moment, and a sandbox takes seconds to set up.
 const ShimSettled = 2 * time.Minute
 
 // stoppedShims returns the shims that a signal or a tracer stopped, but for those of another runtime.
@@ -32,7 +32,8 @@ func everyStoppedShim(f *Facts) []host.Process {
 	return out
 }
 
-// IsForeignShim reports whether a shim serves what the runtime that was asked does not list, without anything that names it as trouble.
+// IsForeignShim reports whether a shim serves what the runtime that was asked does not list, without anything that
+// names it as trouble.
 func IsForeignShim(f *Facts, p host.Process) bool {
 	return p.Role == host.RoleShim && p.ObjectID != "" && AgeOf(f, p) >= ShimSettled && f.Shims.Comparable && !IsListed(f, p.ObjectID) && !IsNamedBad(f, p.ObjectID)
 }
@@ -53,14 +54,14 @@ func IsListed(f *Facts, id string) bool {
 		m.Containers != nil && slices.ContainsFunc(m.Containers.Containers, func(c crictl.Container) bool { return c.ID == id }))
 }
 
-// A shimGap is where the processes of the host and the lists of the runtime do not agree.
+// A ShimGap is where the processes of the host and the lists of the runtime do not agree.
 type ShimGap struct {
 	Orphans  []host.Process      // shims whose object the runtime does not list
 	Shimless []crictl.PodSandbox // ready, and without a shim
 }
 
-// shimGap compares shims and lists. Both must be whole, and old enough to know of each other. CRI-O runs sandboxes without any
-// process, and a shim of each container: there only shims of one object each are compared.
+// shimGap compares shims and lists. Both must be whole, and old enough to know of each other. CRI-O runs sandboxes
+// without any process, and a shim of each container: there only shims of one object each are compared.
 func shimGap(f *Facts) (ShimGap, bool) {
 	var g ShimGap
 	m, shims := f.Measurement, ProcessesOf(f, host.RoleShim)
@@ -103,8 +104,8 @@ func shimGap(f *Facts) (ShimGap, bool) {
 	return g, true
 }
 
-// IsNamedBad reports whether the kubelet's log or a status call names an object as one that does not obey. Without that, a shim
-// that is not listed may be another tool's.
+// IsNamedBad reports whether the kubelet's log or a status call names an object as one that does not obey. Without
+// that, a shim that is not listed may be another tool's.
 func IsNamedBad(f *Facts, id string) bool {
 	for _, code := range []string{signature.StopFailed, signature.RemoveFailed, signature.InspectFailed} {
 		for _, s := range subjectsOf(f, code) {

@@ -22,7 +22,7 @@ func WhatIsShort(f *Facts) host.Shortage {
 	return short
 }
 
-// A shortage is a file system that is short of space, or of inodes.
+// A Shortage is a file system that is short of space, or of inodes.
 type Shortage struct {
 	Space  host.Space
 	Signal string // the kubelet's eviction signal that it is below; empty for none
@@ -33,8 +33,8 @@ type Shortage struct {
 	Written bool
 }
 
-// Severity of a full file system that the node needs is critical: nothing can be started there. Below a threshold the kubelet
-// evicts pods, which makes room or does not.
+// Severity of a full file system that the node needs is critical: nothing can be started there. Below a threshold the
+// kubelet evicts pods, which makes room or does not.
 func (s Shortage) Severity() checks.Severity {
 	if s.Full && Needed(s.Space.Folders) {
 		return checks.Critical
@@ -70,8 +70,8 @@ func rest(free, total uint64) string {
 	return "under 0.1 %"
 }
 
-// shortages returns the file systems that are short of space or of inodes, the full ones first. One that cannot be written
-// is never called full: an image that is mounted read-only has nothing free by nature.
+// shortages returns the file systems that are short of space or of inodes, the full ones first. One that cannot be
+// written is never called full: an image that is mounted read-only has nothing free by nature.
 func shortages(f *Facts, inodes bool) []Shortage {
 	var out []Shortage
 	for _, s := range f.Seen.Spaces.Value {
@@ -113,7 +113,8 @@ func ShortOf(f *Facts, inodes bool) []Shortage {
 	return f.Disk.Short
 }
 
-// ofRuntime leaves out the folders of other runtimes than the one that was asked: no kubelet watches that of docker's containerd beside its own.
+// ofRuntime leaves out the folders of other runtimes than the one that was asked: no kubelet watches that of docker's
+// containerd beside its own.
 func ofRuntime(f *Facts, folders []host.Folder) []host.Folder {
 	d := f.Target.Daemon
 	asked := func(o host.Folder) bool { return o.PID == d.PID }
@@ -123,8 +124,8 @@ func ofRuntime(f *Facts, folders []host.Folder) []host.Folder {
 	return slices.DeleteFunc(slices.Clone(folders), func(o host.Folder) bool { return o.PID != 0 && !asked(o) })
 }
 
-// lacksSpaceForInodes reports whether a file system that makes its inodes out of free space (XFS) has none left of it: statfs
-// shows few free inodes then, and what is short is space.
+// lacksSpaceForInodes reports whether a file system that makes its inodes out of free space (XFS) has none left of
+// it: statfs shows few free inodes then, and what is short is space.
 func lacksSpaceForInodes(f *Facts, s host.Space) bool {
 	return s.Type == "xfs" && isFull(f, false, s.Free, s.Size)
 }
@@ -139,8 +140,8 @@ func isFull(f *Facts, inodes bool, free, total uint64) bool {
 	return free < min(uint64(l.FullShare*float64(total)), least) || free == 0
 }
 
-// evictionOf returns the eviction signal of the kubelet that a file system is below, with its threshold. A tmpfs is none of
-// those that the kubelet watches, and where no kubelet runs nobody evicts.
+// evictionOf returns the eviction signal of the kubelet that a file system is below, with its threshold. A tmpfs is
+// none of those that the kubelet watches, and where no kubelet runs nobody evicts.
 func evictionOf(f *Facts, s host.Space, inodes bool, free, total uint64) (string, string) {
 	if f.Seen.Settings.Skipped || s.Type == "tmpfs" || s.Type == "ramfs" {
 		return "", ""
@@ -165,8 +166,8 @@ func evictionOf(f *Facts, s host.Space, inodes bool, free, total uint64) (string
 	return "", ""
 }
 
-// EvictionBelow returns the amount below which this kubelet evicts pods for a signal, and how it is written; 0 where that is
-// turned off. Without its settings the kubelet's defaults stand.
+// EvictionBelow returns the amount below which this kubelet evicts pods for a signal, and how it is written; 0 where
+// that is turned off. Without its settings the kubelet's defaults stand.
 func EvictionBelow(f *Facts, signal string, total uint64) (uint64, string) {
 	l, settings := f.Limits.Node, f.Seen.Settings.Value
 	if slices.Contains(settings.EvictionOff, signal) {
@@ -185,8 +186,8 @@ func EvictionBelow(f *Facts, signal string, total uint64) (uint64, string) {
 	return uint64(part * float64(total)), units.Percent(part)
 }
 
-// Amount reads a threshold of the kubelet's settings: a percentage of the total, or a quantity such as 100Mi; 0 when it is
-// neither.
+// Amount reads a threshold of the kubelet's settings: a percentage of the total, or a quantity such as 100Mi; 0 when
+// it is neither.
 func Amount(written string, total uint64) uint64 {
 	factor := 1.0
 	s := strings.TrimSpace(written)
@@ -218,8 +219,8 @@ func Amount(written string, total uint64) uint64 {
 	return uint64(n * factor)
 }
 
-// addRefused adds the file systems on which a timed write found no room. Where the inodes are all used it is they that are
-// missing, though the kernel has one word for both.
+// addRefused adds the file systems on which a timed write found no room. Where the inodes are all used it is they
+// that are missing, though the kernel has one word for both.
 func addRefused(f *Facts, short []Shortage, inodes bool) []Shortage {
 	at := func(space host.Space) int {
 		return slices.IndexFunc(short, func(s Shortage) bool { return s.Space.Mount == space.Mount })

@@ -119,8 +119,8 @@ func Related(f *Facts, rest []plegbench.Inspection) []checks.Subject {
 	return subjects
 }
 
-// IsConmon reports whether a process watches one container for CRI-O. It is no shim of a pod: the container outlives it,
-// unsupervised.
+// IsConmon reports whether a process watches one container for CRI-O. It is no shim of a pod: the container outlives
+// it, unsupervised.
 func IsConmon(p host.Process) bool { return strings.HasPrefix(p.Name, "conmon") }
 
 // ProcessLabel names a process: runc (pid 4720).

@@ -71,7 +71,7 @@ const (
 	leastForGone = 2 // one object may always have ended
 )
 
-// A roll is what became of the status calls about running containers and ready sandboxes.
+// A SweepCounts is what became of the status calls about running containers and ready sandboxes.
 type SweepCounts struct {
 	All, Asked, Answered, Gone int
 }

@@ -8,7 +8,8 @@ func systemdSilent(f *Facts) bool {
 	return !l.Value.Answered && (l.Value.Hung || l.Hung && !l.OK)
 }
 
-// busSilent reports whether systemd answers on its own socket, and not over the message bus by which runc and the kubelet ask it.
+// busSilent reports whether systemd answers on its own socket, and not over the message bus by which runc and the
+// kubelet ask it.
 func busSilent(f *Facts) bool {
 	s := f.Seen.Systemd.Value
 	return s.Answered && s.BusHung && !s.BusAnswered

@@ -33,8 +33,8 @@ func wentAway(f *Facts) (crictl.Call, bool) {
 	return gone, true
 }
 
-// runtimeUnitSeen returns the unit of the runtime that was asked, as systemd describes it; nil when it is another runtime's, or there
-// is none.
+// runtimeUnitSeen returns the unit of the runtime that was asked, as systemd describes it; nil when it is another
+// runtime's, or there is none.
 func runtimeUnitSeen(f *Facts) *host.Unit {
 	u := f.Seen.Systemd.Value.Runtime
 	if u == nil || u.Load == "not-found" || f.Target.Unit != "" && !slices.Contains(strings.Fields(f.Target.Unit), strings.TrimSuffix(u.Name, ".service")) {
@@ -43,15 +43,15 @@ func runtimeUnitSeen(f *Facts) *host.Unit {
 	return u
 }
 
-// NamedTTRPC reports whether the socket that a person named is containerd's for its shims, which lies beside the one for CRI and has its
-// name in front: then nothing was learnt of the runtime.
+// NamedTTRPC reports whether the socket that a person named is containerd's for its shims, which lies beside the one
+// for CRI and has its name in front: then nothing was learnt of the runtime.
 func NamedTTRPC(f *Input) bool {
 	source := crictl.Source(f.Runtime.EndpointSource)
 	return f.Measurement != nil && f.Measurement.Connect.TTRPC && (source == crictl.SourceFlag || source == crictl.SourceEnv)
 }
 
-// CRISocketBeside says where the CRI socket is of which this is the ttrpc socket: containerd names that one after it unless it is told
-// otherwise (services/server/config in containerd).
+// CRISocketBeside says where the CRI socket is of which this is the ttrpc socket: containerd names that one after it
+// unless it is told otherwise (services/server/config in containerd).
 func CRISocketBeside(endpoint string) string {
 	if cri, ok := strings.CutSuffix(endpoint, ".ttrpc"); ok {
 		return "its CRI socket is " + Clean(cri)
@@ -59,7 +59,7 @@ func CRISocketBeside(endpoint string) string {
 	return "its CRI socket is usually unix:///run/containerd/containerd.sock"
 }
 
-// A daemon is the runtime's own process and what the service manager calls it.
+// A Daemon is the runtime's own process and what the service manager calls it.
 type Daemon struct {
 	Process *host.Process // nil when it is not known
 	Guessed bool          // Process was not named by the socket but found by its role
@@ -102,7 +102,8 @@ func daemon(f *Facts) Daemon {
 	return d
 }
 
-// impostor returns the process that holds the socket where it is no runtime: neither its name is one's, nor did it answer as one.
+// impostor returns the process that holds the socket where it is no runtime: neither its name is one's, nor did it
+// answer as one.
 func impostor(f *Facts) *host.Process {
 	p := f.Peer
 	if p == nil || p.PID <= 1 || p.Role == host.RoleRuntime || p.Role == host.RoleKubelet || f.RPC[RPCVersion].Outcome.Alive() {
@@ -146,8 +147,8 @@ func IsStopped(p *host.Process) bool { return p.State == 'T' || p.State == 't' }
 
 func IsUninterruptible(p *host.Process) bool { return p.State == 'D' }
 
-// BeyondSignals reports whether the daemon is in uninterruptible sleep for good as far as can be seen: in two looks, and
-// with nobody behind its socket. One that answers the transport has threads that run, and a signal reaches it.
+// BeyondSignals reports whether the daemon is in uninterruptible sleep for good as far as can be seen: in two looks,
+// and with nobody behind its socket. One that answers the transport has threads that run, and a signal reaches it.
 func BeyondSignals(f *Facts, p *host.Process) bool {
 	return p != nil && IsUninterruptible(p) && p.Lasting && f.Target.NobodyServes
 }
@@ -264,7 +265,7 @@ func socketPath(f *Facts) string {
 	return Clean(strings.TrimPrefix(f.Runtime.Endpoint, "unix://"))
 }
 
-// subject names the daemon as a culprit: its process if it is known, else its unit, else the socket.
+// DaemonSubject names the daemon as a culprit: its process if it is known, else its unit, else the socket.
 func DaemonSubject(f *Facts) *checks.Subject {
 	d := f.Target.Daemon
 	switch {
@@ -331,8 +332,8 @@ func RuntimeOf(f *Facts) checks.Runtime {
 	}
 }
 
-// NodeName is the name under which the cluster knows this node: that of its settings, else that of its certificate; empty where neither is
-// known.
+// NodeName is the name under which the cluster knows this node: that of its settings, else that of its certificate;
+// empty where neither is known.
 func NodeName(f *Facts) string {
 	n := f.Seen
 	if name := n.Settings.Value.NodeName; name != "" {
@@ -355,8 +356,8 @@ func CrictlCommand(f *Facts, args string) string {
 	return "crictl -r " + f.Runtime.Endpoint + " -t 60s " + args
 }
 
-// KdiagCommand builds a kdiag command line for the endpoint that was measured. What is said of a simulation never acts on the node
-// at hand.
+// KdiagCommand builds a kdiag command line for the endpoint that was measured. What is said of a simulation never
+// acts on the node at hand.
 func KdiagCommand(f *Facts, args string) string {
 	if f.Target.Simulated {
 		return "kdiag " + args + " --simulate " + cmp.Or(f.Runtime.Simulate, "SCENARIO")
@@ -390,8 +391,8 @@ func otherEndpoint(f *Facts) bool {
 	return plain(f.Kubelet.Endpoint) != plain(f.Runtime.Endpoint)
 }
 
-// wrongSocket reports whether the socket that was asked is not the kubelet's and was not asked for by name: then what it
-// says is no verdict on the node. Who gives --runtime-endpoint wants to know about that socket.
+// wrongSocket reports whether the socket that was asked is not the kubelet's and was not asked for by name: then what
+// it says is no verdict on the node. Who gives --runtime-endpoint wants to know about that socket.
 func wrongSocket(f *Facts) bool {
 	return f.Target.OtherEndpoint && f.Runtime.EndpointSource != string(crictl.SourceFlag)
 }

@@ -39,8 +39,8 @@ func Corroboration(f *Facts, t host.BlockedTask) string {
 	return ""
 }
 
-// HeldBy returns the hung status call about the object or pod of a task. Where the shim of that pod is stopped, it is the shim that the
-// call waits for, and not what a process of the container does.
+// HeldBy returns the hung status call about the object or pod of a task. Where the shim of that pod is stopped, it is
+// the shim that the call waits for, and not what a process of the container does.
 func HeldBy(f *Facts, t host.BlockedTask) (plegbench.Inspection, bool) {
 	i, ok := HungObjectOf(f, t.Owner)
 	stopped := slices.ContainsFunc(f.Shims.Stopped, func(p host.Process) bool { return serves(OwnerOf(p), i) })
@@ -56,8 +56,8 @@ func taskWeight(t host.BlockedTask) int {
 	return i
 }
 
-// stuckTasks returns the blocked tasks of runtime, kubelet, shims and containers that something else calls stuck as well, those
-// first with which most waits. A frozen task is none: it is the freeze that holds it.
+// stuckTasks returns the blocked tasks of runtime, kubelet, shims and containers that something else calls stuck as
+// well, those first with which most waits. A frozen task is none: it is the freeze that holds it.
 func stuckTasks(f *Facts) []host.BlockedTask {
 	var stuck []host.BlockedTask
 	for _, t := range f.Seen.Tasks.Value.Blocked {
@@ -69,8 +69,9 @@ func stuckTasks(f *Facts) []host.BlockedTask {
 	return stuck
 }
 
-// isFrozen reports whether a task lies in a frozen control group. Since Linux 6.1 one that was asleep stays where it slept, in state D, and no
-// function of its stack tells (kernel/freezer.c). In a group that has not stopped whole, one that waits for something known holds that up.
+// isFrozen reports whether a task lies in a frozen control group. Since Linux 6.1 one that was asleep stays where it
+// slept, in state D, and no function of its stack tells (kernel/freezer.c). In a group that has not stopped whole,
+// one that waits for something known holds that up.
 func isFrozen(f *Facts, t host.BlockedTask) bool {
 	return slices.ContainsFunc(f.Seen.Cgroups.Value.Frozen, func(g host.FrozenCgroup) bool {
 		switch {
@@ -87,7 +88,7 @@ func isFrozen(f *Facts, t host.BlockedTask) bool {
 	})
 }
 
-// A wait is what a task in uninterruptible sleep waits for, as far as the kernel functions that it is in tell.
+// A Wait is what a task in uninterruptible sleep waits for, as far as the kernel functions that it is in tell.
 type Wait uint8
 
 const (
@@ -114,8 +115,8 @@ func (w Wait) String() string {
 	}[w]
 }
 
-// waits lists the beginnings of kernel functions that tell what a task waits for. What is further down a stack comes first: a file
-// system that waits for a block device waits in the functions of both.
+// waits lists the beginnings of kernel functions that tell what a task waits for. What is further down a stack comes
+// first: a file system that waits for a block device waits in the functions of both.
 func waits() []struct {
 	wait     Wait
 	prefixes []string
@@ -129,7 +130,8 @@ func waits() []struct {
 		{WaitFUSE, []string{"fuse_", "__fuse_", "request_wait_answer", "virtio_fs_"}},
 		{WaitWatcher, []string{"fanotify_"}},
 		{WaitChild, []string{"wait_for_vfork_done"}},
-		// netdev_run_todo is a function of the kernel (net/core/dev.c): it waits for what still refers to a network device.
+		// netdev_run_todo is a function of the kernel (net/core/dev.c): it waits for what still refers to a network
+		// device.
 		{WaitNetns, []string{"copy_net_ns", "setup_net", "cleanup_net", "netdev_run_todo", "netdev_wait_allrefs", "unregister_netdevice", "rtnl_lock", "rtnetlink_rcv"}},
 		{WaitMemory, []string{"mem_cgroup_", "try_charge", "try_to_free_", "throttle_direct_reclaim", "do_try_to_free", "shrink_"}},
 		{WaitDisk, []string{
@@ -157,8 +159,8 @@ func WaitOf(t host.BlockedTask) Wait {
 	return WaitUnknown
 }
 
-// waitsInFork reports whether a task waits in the function that forks itself: only vfork does, where the compiler has made one function
-// of it and wait_for_vfork_done. A lock that a fork waits for has functions of its own.
+// waitsInFork reports whether a task waits in the function that forks itself: only vfork does, where the compiler has
+// made one function of it and wait_for_vfork_done. A lock that a fork waits for has functions of its own.
 func waitsInFork(t host.BlockedTask) bool {
 	innermost := t.Wchan
 	if len(t.Stack) > 0 {
@@ -167,8 +169,8 @@ func waitsInFork(t host.BlockedTask) bool {
 	return slices.Contains([]string{"kernel_clone", "_do_fork", "do_fork"}, innermost)
 }
 
-// IsKillable reports whether a task waits so that SIGKILL, and no other signal, reaches it: the kernel's functions for it say so in
-// their names (TASK_KILLABLE; state D in /proc all the same).
+// IsKillable reports whether a task waits so that SIGKILL, and no other signal, reaches it: the kernel's functions
+// for it say so in their names (TASK_KILLABLE; state D in /proc all the same).
 func IsKillable(t host.BlockedTask) bool {
 	return strings.HasSuffix(t.Wchan, "_killable") || t.Wchan == "wait_for_vfork_done" || waitsInFork(t)
 }

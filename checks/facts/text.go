@@ -15,10 +15,12 @@ import (
 )
 
 const (
-	// MuchHeld is the share of all memory, or of all processes, from which who has it is a culprit. Memory is short when less than a
-	// tenth is available, and processes are when a fifth or a tenth of the limit is left: giving back as much could end it alone.
+	// MuchHeld is the share of all memory, or of all processes, from which who has it is a culprit. Memory is short
+	// when less than a tenth is available, and processes are when a fifth or a tenth of the limit is left: giving
+	// back as much could end it alone.
 	MuchHeld = 0.1
-	// SomeHeld is the share from which a pod is named beside others. On a full node of a hundred like pods each has as much.
+	// SomeHeld is the share from which a pod is named beside others. On a full node of a hundred like pods each has
+	// as much.
 	SomeHeld = 0.01
 )
 
@@ -94,7 +96,8 @@ func InPod(f *Facts, s checks.Subject, uid string) checks.Subject {
 	return s
 }
 
-// FoldersLine names the folders on a file system, those of the runtime first: /var/lib/containerd (runtime) and /var/log (logs).
+// FoldersLine names the folders on a file system, those of the runtime first: /var/lib/containerd (runtime) and
+// /var/log (logs).
 func FoldersLine(folders []host.Folder) string {
 	var words []string
 	for _, f := range byRole(folders) {

@@ -46,7 +46,7 @@ func inotifyOfRoot(f *Facts) (host.Usage, host.Usage) {
 	return host.Usage{Max: n.MaxInstances}, host.Usage{Max: n.MaxWatches}
 }
 
-// A pidLimit is a limit on processes and threads that is nearly used up.
+// A PIDLimit is a limit on processes and threads that is nearly used up.
 type PIDLimit struct {
 	name  string
 	Line  string

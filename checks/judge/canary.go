@@ -14,8 +14,8 @@ import (
 	"github.com/kdiag/kdiag/crictl/canary"
 )
 
-// slowStep is how long a step may take before it is slow: the whole start of a pod has 5 s, image pulls apart, at the 99th
-// percentile (pod startup latency in the scalability SLOs of Kubernetes).
+// slowStep is how long a step may take before it is slow: the whole start of a pod has 5 s, image pulls apart, at the
+// 99th percentile (pod startup latency in the scalability SLOs of Kubernetes).
 const slowStep = 5 * time.Second
 
 // CanaryFacts are what a canary is judged by.
@@ -99,8 +99,8 @@ func (f *CanaryFacts) housekept() bool {
 	return f.Kubelet != nil && !facts.New(&facts.Input{Runtime: f.Runtime, Kubelet: f.Kubelet}).Target.OtherEndpoint
 }
 
-// looksUpPod reports whether a canary failed because its network add-on asks the API server for the pod or its namespace: Calico does
-// (CmdAddK8s in cni-plugin/pkg/k8s), and Multus.
+// looksUpPod reports whether a canary failed because its network add-on asks the API server for the pod or its
+// namespace: Calico does (CmdAddK8s in cni-plugin/pkg/k8s), and Multus.
 func (f *CanaryFacts) looksUpPod(failed *checks.CanaryStep) bool {
 	return failed != nil && f.CNI && failed.Name == "RunPodSandbox" && strings.Contains(failed.Error, canary.Namespace) && facts.Says(failed.Error, `" not found`, "forbidden")
 }

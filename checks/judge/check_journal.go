@@ -51,8 +51,8 @@ func unheard(f *facts.Facts) *checks.Result {
 	return new(result(status, "%s", why))
 }
 
-// nothingOf is the result when the journal has nothing bad to say about the kubelet: a kubelet that does not log there is
-// not known to be well.
+// nothingOf is the result when the journal has nothing bad to say about the kubelet: a kubelet that does not log
+// there is not known to be well.
 func nothingOf(f *facts.Facts, good string) checks.Result {
 	if !facts.KubeletLogs(f) && f.Kubelet == nil {
 		return result(checks.StatusSkipped, "no kubelet speaks in the journal, and none was seen on this host")

@@ -246,7 +246,8 @@ func replaced(f *facts.Facts, all []kubelet.Certificate) (old *kubelet.Certifica
 	return &all[i], slices.Delete(slices.Clone(all), i, i+1)
 }
 
-// endsSoon reports whether a certificate should have been renewed by now: the kubelet does so by nine tenths of its life.
+// endsSoon reports whether a certificate should have been renewed by now: the kubelet does so by nine tenths of its
+// life.
 func endsSoon(f *facts.Facts, c kubelet.Certificate) bool {
 	return c.NotAfter.Sub(f.Now) < min(f.Limits.Node.CertificateSoon, c.NotAfter.Sub(c.NotBefore)/10)
 }

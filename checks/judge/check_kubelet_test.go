@@ -11,7 +11,8 @@ import (
 	"github.com/kdiag/kdiag/checks/kubelet"
 )
 
-// TestKubeletChecks wants the checks of the kubelet and its runtime's unit to say why they could not look, and what does not stay up.
+// TestKubeletChecks wants the checks of the kubelet and its runtime's unit to say why they could not look, and what
+// does not stay up.
 func TestKubeletChecks(t *testing.T) {
 	unasked := surfaces(health(func(h *kubelet.Health) {
 		*h = kubelet.Health{Ping: h.Ping, Missing: "no kubelet runs here"}

@@ -11,8 +11,9 @@ import (
 	"github.com/kdiag/kdiag/checks/facts"
 )
 
-// Checks returns everything that kdiag looks at, in the order in which it is shown: the cause before its consequences, so
-// from the kernel upwards, then the runtime from the socket inwards, the kubelet, and what the logs say.
+// Checks returns everything that kdiag looks at, in the order in which it is shown: the cause before its
+// consequences, so from the kernel upwards, then the runtime from the socket inwards, the kubelet, and what the logs
+// say.
 func Checks() []Check {
 	return slices.Concat(
 		hostResourceChecks(),
@@ -26,8 +27,8 @@ func Checks() []Check {
 	)
 }
 
-// results reads the checks out of what was collected, in the order of Checks, without those that the command does not look
-// at. It is pure.
+// results reads the checks out of what was collected, in the order of Checks, without those that the command does not
+// look at. It is pure.
 func results(j judgement) []checks.Result {
 	var out []checks.Result
 	for _, c := range Checks() {
@@ -107,8 +108,8 @@ type Check struct {
 // onlyRuntime is what the checks of the node say to who asked the runtime alone.
 const onlyRuntime = "the node was not looked at: only the runtime was asked"
 
-// reading returns how a check reads one reading of the node. judge reads the value, or the part of it that was had: trouble in
-// a part is trouble, and a part without trouble is never ok.
+// reading returns how a check reads one reading of the node. judge reads the value, or the part of it that was had:
+// trouble in a part is trouble, and a part without trouble is never ok.
 func reading[T any](pick func(*facts.Node) facts.Reading[T], judge func(*facts.Facts, T) checks.Result) func(*facts.Facts) checks.Result {
 	return func(f *facts.Facts) checks.Result {
 		switch {

@@ -30,8 +30,8 @@ func NewReport(h checks.Header, in *facts.Input) *checks.Report {
 	}
 }
 
-// withoutJournal returns the facts without what the node's logs say: the verdict on a socket, or on a series of relists, is
-// not one on the node.
+// withoutJournal returns the facts without what the node's logs say: the verdict on a socket, or on a series of
+// relists, is not one on the node.
 func withoutJournal(in *facts.Input) *facts.Input {
 	if in == nil {
 		return nil
@@ -41,8 +41,8 @@ func withoutJournal(in *facts.Input) *facts.Input {
 	return &alone
 }
 
-// NewRuntimeProbe judges the facts and makes the document of kdiag runtime. That probe asks for no status of containers,
-// so the verdict does not wait for them.
+// NewRuntimeProbe judges the facts and makes the document of kdiag runtime. That probe asks for no status of
+// containers, so the verdict does not wait for them.
 func NewRuntimeProbe(h checks.Header, in *facts.Input) *checks.RuntimeProbe {
 	j := judged(withoutJournal(in))
 	f, all := j.facts, noNil(j.causes)
@@ -103,8 +103,8 @@ func NewRelistBenchmark(h checks.Header, in *facts.Input) *checks.RelistBenchmar
 	return b
 }
 
-// kubeletStands says that the kubelet is stopped and so makes no relists of its own: a benchmark measures the runtime, and says
-// nothing of the kubelet else.
+// kubeletStands says that the kubelet is stopped and so makes no relists of its own: a benchmark measures the
+// runtime, and says nothing of the kubelet else.
 func kubeletStands(f *facts.Facts) string {
 	if f == nil {
 		return ""

@@ -183,7 +183,8 @@ func TestMemoryOfNoProcess(t *testing.T) {
 	}
 }
 
-// TestEndOfHolders holds what is to be done about each kind of holder, and that no text of a node becomes a part of a command.
+// TestEndOfHolders holds what is to be done about each kind of holder, and that no text of a node becomes a part of a
+// command.
 func TestEndOfHolders(t *testing.T) {
 	static := func(f *facts.Input) {
 		for i := range f.Measurement.Sandboxes.Sandboxes {

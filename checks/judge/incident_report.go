@@ -13,8 +13,8 @@ import (
 	"github.com/kdiag/kdiag/journal"
 )
 
-// Journal fills in what a report of a log comes to: the causes of its incidents, verdict, findings, problems and next steps. An
-// incident without surroundings, as in a report that was saved, keeps its causes.
+// Journal fills in what a report of a log comes to: the causes of its incidents, verdict, findings, problems and next
+// steps. An incident without surroundings, as in a report that was saved, keeps its causes.
 func Journal(r *journal.Report) {
 	incidents, open := 0, false
 	for i := range r.Episodes {
@@ -225,8 +225,8 @@ func (l *logJudge) subjects(what, cause string, fits func(journal.SubjectCount) 
 	}
 }
 
-// kubeletEnds judges how often the kubelet ended by itself or was killed. A loop is added at once; what happened now and then is
-// returned. systemd's restarts count best: each death writes several records of the other kinds.
+// kubeletEnds judges how often the kubelet ended by itself or was killed. A loop is added at once; what happened now
+// and then is returned. systemd's restarts count best: each death writes several records of the other kinds.
 func (l *logJudge) kubeletEnds() []journal.Finding {
 	kubelet := func(s journal.SubjectCount) bool { return journal.UnitRole(s.ID) == journal.RoleKubelet }
 	for _, kind := range []struct{ code, what, unit string }{
@@ -268,8 +268,8 @@ func (l *logJudge) kubeletEnds() []journal.Finding {
 	return nil
 }
 
-// apiServer adds that the kubelet and the API server do not come together. An expired certificate also makes calls fail:
-// it is told once.
+// apiServer adds that the kubelet and the API server do not come together. An expired certificate also makes calls
+// fail: it is told once.
 func (l *logJudge) apiServer() {
 	const cause = "APIServerUnreachable"
 	if c := l.count("CertificateExpired"); c.Count > 0 {
@@ -347,8 +347,8 @@ func logSteps(r *journal.Report) []journal.NextStep {
 	return steps
 }
 
-// journalctlCommand returns the command that shows the records around an incident, those of the kernel included. Its times are
-// in UTC, which every version of journalctl reads in the same way.
+// journalctlCommand returns the command that shows the records around an incident, those of the kernel included. Its
+// times are in UTC, which every version of journalctl reads in the same way.
 func journalctlCommand(sources []journal.Source, from, to time.Time) string {
 	const before, after = 10 * time.Minute, 2 * time.Minute
 	quote := func(t time.Time) string { return "'" + t.UTC().Truncate(time.Second).Format(time.DateTime) + " UTC'" }
@@ -359,7 +359,8 @@ func journalctlCommand(sources []journal.Source, from, to time.Time) string {
 	return command + " -o short-precise --since " + quote(from.Add(-before)) + " --until " + quote(to.Add(after))
 }
 
-// copiedJournal returns the folder of journal files that are not the node's own; empty when they are, or lie in several.
+// copiedJournal returns the folder of journal files that are not the node's own; empty when they are, or lie in
+// several.
 func copiedJournal(sources []journal.Source) string {
 	dir := ""
 	for _, s := range sources {

@@ -10,8 +10,8 @@ import (
 	"github.com/kdiag/kdiag/journal"
 )
 
-// readLog judges messages that stand at seconds after midnight, written "seconds message" or "seconds@sender message", in the order
-// given. Those without a sender are the kubelet's.
+// readLog judges messages that stand at seconds after midnight, written "seconds message" or "seconds@sender
+// message", in the order given. Those without a sender are the kubelet's.
 func readLog(t *testing.T, messages ...string) *journal.Report {
 	t.Helper()
 	var b strings.Builder
@@ -366,8 +366,8 @@ func TestCulprit(t *testing.T) {
 	}
 }
 
-// containerd was started again without its CRI plugin under a kubelet that runs: half a second of refused calls, then calls that are answered
-// with "unknown service".
+// containerd was started again without its CRI plugin under a kubelet that runs: half a second of refused calls, then
+// calls that are answered with "unknown service".
 func TestUnsupported(t *testing.T) {
 	read := func(until string) *journal.Report {
 		end, err := time.Parse(time.RFC3339, "2026-11-22T"+until+"Z")
@@ -434,7 +434,8 @@ func TestRefusedAndUnsupported(t *testing.T) {
 	}
 }
 
-// stall returns the skip lines of a relist that begins at an anchor and lasts some seconds, as the sync loop writes them.
+// stall returns the skip lines of a relist that begins at an anchor and lasts some seconds, as the sync loop writes
+// them.
 func stallLines(anchor, lasts float64) []string {
 	var out []string
 	pause := 0.1
@@ -500,8 +501,8 @@ func TestPeakAge(t *testing.T) {
 	}
 }
 
-// A kubelet that was stopped (SIGSTOP) for 4 min 34 s: it writes nothing, then one skip line with an age that a loop which runs reports 87 s
-// earlier.
+// A kubelet that was stopped (SIGSTOP) for 4 min 34 s: it writes nothing, then one skip line with an age that a loop
+// which runs reports 87 s earlier.
 func TestStoppedKubelet(t *testing.T) {
 	r := readText(t, journal.Options{Inputs: []journal.Input{{Path: "../../journal/testdata/kubelet/stopped.log"}}})
 	if len(r.Episodes) != 2 || r.Episodes[1].Kind != journal.Incident || !r.Episodes[1].Recovered {
@@ -519,7 +520,8 @@ func TestStoppedKubelet(t *testing.T) {
 	}
 }
 
-// A first record that comes lateCall tells of a loop that stood still only if it is the loop's first, and nothing else says what it waited for.
+// A first record that comes lateCall tells of a loop that stood still only if it is the loop's first, and nothing
+// else says what it waited for.
 func TestStandstill(t *testing.T) {
 	skip := func(anchor, age float64, beside string) string {
 		text := fmt.Sprintf("PLEG is not healthy: pleg was last seen active %v ago; threshold is 3m0s", time.Duration(age*float64(time.Second)))

@@ -71,11 +71,6 @@ func recovered(at time.Duration) func(*journal.Episode) {
 // starting makes an episode the start-up of a kubelet.
 func starting(e *journal.Episode) { e.Kind, e.MaxLastSeenSeconds, e.Anchor = journal.Startup, 0, nil }
 
-// names adds an object that failing calls of an episode name.
-func names(k journal.Culprit) func(*journal.Episode) {
-	return func(e *journal.Episode) { e.Culprits = append(e.Culprits, k) }
-}
-
 // The records that tests repeat, as a kubelet, systemd and the kernel write them.
 const (
 	refusedRelist  = `"GenericPLEG: Unable to retrieve pods" err="rpc error: code = Unavailable desc = connection error: desc = \"transport: Error while dialing: dial unix /run/containerd/containerd.sock: connect: connection refused\""`

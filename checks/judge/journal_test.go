@@ -42,8 +42,8 @@ func inPod(r *journal.Report) {
 	}
 }
 
-// TestJournalCauses holds, for each cause that the logs tell, what makes it, what lifts or lowers it, and what only looks
-// like it.
+// TestJournalCauses holds, for each cause that the logs tell, what makes it, what lifts or lowers it, and what only
+// looks like it.
 func TestJournalCauses(t *testing.T) {
 	kubelet := host.Process{PID: 812, Name: "kubelet", Role: host.RoleKubelet, State: 'S', Started: now().Add(-40 * time.Second)}
 	old := kubelet
@@ -186,7 +186,8 @@ func TestNoCauseWithoutItsSignal(t *testing.T) {
 	}
 }
 
-// TestNoJournalNoWord wants the causes of a node whose journal is calm, or was not to be had, to be those of one without.
+// TestNoJournalNoWord wants the causes of a node whose journal is calm, or was not to be had, to be those of one
+// without.
 func TestNoJournalNoWord(t *testing.T) {
 	for name, f := range gallery() {
 		if f.Journal != nil {

@@ -1,6 +1,7 @@
-// Package judge turns collected facts into a report: it recognises each cause once, relates the causes to each other by
-// the data of their definitions, and advises (judge.go); it reads the checks, whose line is that of the worst cause that
-// claims it (checks.go, check_*.go); and it makes the documents that the commands print (documents.go). It is pure.
+// Package judge turns collected facts into a report: it recognises each cause once, relates the causes to each other
+// by the data of their definitions, and advises (judge.go); it reads the checks, whose line is that of the worst
+// cause that claims it (checks.go, check_*.go); and it makes the documents that the commands print (documents.go). It
+// is pure.
 package judge
 
 import (
@@ -19,12 +20,13 @@ type judgement struct {
 	causes []checks.Cause   // the root before its consequences
 }
 
-// Judge names the causes that were collected facts show, most likely first and root before consequence; nil when there are
-// none. It is pure: equal input gives equal causes. Every cause is recognised once, related to the others by the data of its
-// definition, and advised with its root known.
+// Judge names the causes that were collected facts show, most likely first and root before consequence; nil when
+// there are none. It is pure: equal input gives equal causes. Every cause is recognised once, related to the others
+// by the data of its definition, and advised with its root known.
 //
-// The root is the earliest signal that does not depend on the runtime: the disk before the shim, the mount before the task
-// that waits in it, the certificate before the API server that refuses it. Of a chain each cause names the link before it.
+// The root is the earliest signal that does not depend on the runtime: the disk before the shim, the mount before the
+// task that waits in it, the certificate before the API server that refuses it. Of a chain each cause names the link
+// before it.
 func Judge(in *facts.Input) []checks.Cause { return judged(in).causes }
 
 func judged(in *facts.Input) judgement {
@@ -87,8 +89,8 @@ func relate(f *facts.Facts, defs map[string]causes.Definition, found []causes.Fi
 	return relations
 }
 
-// nearest returns the first of the roots of a cause that could be no root of another of them: of a mount that holds a task
-// that holds a status call, the task.
+// nearest returns the first of the roots of a cause that could be no root of another of them: of a mount that holds a
+// task that holds a status call, the task.
 func nearest(defs map[string]causes.Definition, roots []string) string {
 	for _, r := range roots {
 		if !slices.ContainsFunc(roots, func(other string) bool {
@@ -112,8 +114,8 @@ func raiseRoots(found []causes.Finding, roots map[string]relation) {
 	}
 }
 
-// advise makes the causes of the findings, with their next steps. Where the root is to be repaired first, a restart is for
-// what stays after that.
+// advise makes the causes of the findings, with their next steps. Where the root is to be repaired first, a restart
+// is for what stays after that.
 func advise(defs map[string]causes.Definition, found []causes.Finding, roots map[string]relation) []checks.Cause {
 	var all []checks.Cause
 	for _, x := range found {

@@ -22,7 +22,8 @@ func sizes(bytes ...uint32) tweak {
 	}
 }
 
-// TestWayOutOfALargeList wants the way out of a list of large entries by id: a kubelet that is blind acts on no deletion.
+// TestWayOutOfALargeList wants the way out of a list of large entries by id: a kubelet that is blind acts on no
+// deletion.
 func TestWayOutOfALargeList(t *testing.T) {
 	const mib = 1 << 20
 	static := func(f *facts.Input) {

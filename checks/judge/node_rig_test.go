@@ -76,7 +76,8 @@ func times10(d time.Duration) []time.Duration {
 	return out
 }
 
-// notSeen gives the node looks that brought nothing: as a user without rights has them, or on a kernel without these files.
+// notSeen gives the node looks that brought nothing: as a user without rights has them, or on a kernel without these
+// files.
 func notSeen(f *facts.Input) {
 	f.Node = &facts.Node{}
 	walkNode(reflect.ValueOf(f.Node).Elem(), func(field string, v reflect.Value) {

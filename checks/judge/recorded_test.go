@@ -18,7 +18,8 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the recorded reports")
 
-// gallery returns the recorded cases by name, each read anew: one for each cause, beside its page, and those of this package that show none.
+// gallery returns the recorded cases by name, each read anew: one for each cause, beside its page, and those of this
+// package that show none.
 func gallery() map[string]*facts.Input {
 	all := map[string]*facts.Input{}
 	for _, pattern := range []string{"../causes/testdata/*/facts.json", "testdata/*/facts.json"} {
@@ -63,7 +64,8 @@ func TestRecordedCases(t *testing.T) {
 	}
 }
 
-// TestEveryCauseIsRecorded wants a case for each cause in the folder that is named as its page, and checks for its claims.
+// TestEveryCauseIsRecorded wants a case for each cause in the folder that is named as its page, and checks for its
+// claims.
 func TestEveryCauseIsRecorded(t *testing.T) {
 	all := gallery()
 	var ids []string

@@ -41,7 +41,8 @@ func TestOverloadedNow(t *testing.T) {
 	}
 }
 
-// TestOverloadedOnce has a few slow calls among many quick ones. The median times the number would be another figure than the projection.
+// TestOverloadedOnce has a few slow calls among many quick ones. The median times the number would be another figure
+// than the projection.
 func TestOverloadedOnce(t *testing.T) {
 	f := node(pods(300, 3), swept, func(f *facts.Input) {
 		for i := range f.Measurement.Sweep.Inspections {

@@ -80,7 +80,8 @@ func TestForeignShim(t *testing.T) {
 	}
 }
 
-// TestForeignShimIsNoRoot has a list that hangs beside another runtime's stopped shim, and one beside a shim that may be ours.
+// TestForeignShimIsNoRoot has a list that hangs beside another runtime's stopped shim, and one beside a shim that may
+// be ours.
 func TestForeignShimIsNoRoot(t *testing.T) {
 	shim := shimProcess('T')
 	f := node(surfaces(func(n *facts.Node) { n.Tasks.Value.Stopped = []host.Process{shim} }), processesOf(daemonProcess(), kubeletProcess('S'), shim), hangs(facts.RPCContainers))

@@ -227,7 +227,8 @@ func TestPulseTellsObjectsFromDaemon(t *testing.T) {
 	}
 }
 
-// TestShortDeadlineIsNotSure compares each hang under a deadline that may be too short with the same under the usual one.
+// TestShortDeadlineIsNotSure compares each hang under a deadline that may be too short with the same under the usual
+// one.
 func TestShortDeadlineIsNotSure(t *testing.T) {
 	for _, tt := range []struct {
 		name   string

@@ -264,7 +264,8 @@ func TestLimitOfTheRuntime(t *testing.T) {
 	}
 }
 
-// TestCleanUpNamesNumbers wants the clean-up of dead sandboxes with their number, and no number that is not known to be all.
+// TestCleanUpNamesNumbers wants the clean-up of dead sandboxes with their number, and no number that is not known to
+// be all.
 func TestCleanUpNamesNumbers(t *testing.T) {
 	dead := func(f *facts.Input) {
 		m := f.Measurement

@@ -191,7 +191,8 @@ func TestNamedTTRPC(t *testing.T) {
 	}
 }
 
-// TestRuntimeDownKeepsKubeletDown has containerd ended, which takes its socket away, and a kubelet that ended for want of it.
+// TestRuntimeDownKeepsKubeletDown has containerd ended, which takes its socket away, and a kubelet that ended for
+// want of it.
 func TestRuntimeDownKeepsKubeletDown(t *testing.T) {
 	noKubelet := func(f *facts.Input) {
 		f.Kubelet, f.Runtime.EndpointReason = nil, "containerRuntimeEndpoint in /var/lib/kubelet/config.yaml, of a kubelet that does not run"

@@ -19,18 +19,19 @@ const (
 	patientOne = 5 * time.Second
 )
 
-// writesTimed is how many writes are timed: enough for a median, and less than half a second on a slow disk (50 ms each).
+// writesTimed is how many writes are timed: enough for a median, and less than half a second on a slow disk (50 ms
+// each).
 const writesTimed = 8
 
 // foldersTimed bounds the folders that are written to: docker's and k3s's beside the one that was asked for.
 const foldersTimed = 4
 
-// throttleLook is the time between the two looks at cpu.stat: twenty periods of 100 ms. Shorter ones would call the start of a pod
-// starvation. Only where a quota holds the runtime or the kubelet is it waited for.
+// throttleLook is the time between the two looks at cpu.stat: twenty periods of 100 ms. Shorter ones would call the
+// start of a pod starvation. Only where a quota holds the runtime or the kubelet is it waited for.
 const throttleLook = 2 * time.Second
 
-// The units that a kubelet and a runtime may have, in the order in which they are looked for. The snaps are those of EKS on Ubuntu and of
-// Charmed Kubernetes.
+// The units that a kubelet and a runtime may have, in the order in which they are looked for. The snaps are those of
+// EKS on Ubuntu and of Charmed Kubernetes.
 func kubeletUnits() []string {
 	return []string{
 		"kubelet.service", "k3s.service", "k3s-agent.service", "rke2-server.service", "rke2-agent.service",

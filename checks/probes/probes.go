@@ -1,5 +1,5 @@
-// Package probes reads the host, the kubelet and the runtime for kdiag node and kdiag pleg. Each probe measures one thing into
-// facts.Node; one that hangs is left behind. Probes judge nothing.
+// Package probes reads the host, the kubelet and the runtime for kdiag node and kdiag pleg. Each probe measures one
+// thing into facts.Node; one that hangs is left behind. Probes judge nothing.
 package probes
 
 // Probes returns every look at the node besides the runtime's socket and the logs, those first that others wait for.

@@ -30,8 +30,8 @@ type Input struct {
 	Between time.Duration
 }
 
-// A Probe is one look at the node: a value with its documentation. It measures; what it found is judged by the checks and
-// causes.
+// A Probe is one look at the node: a value with its documentation. It measures; what it found is judged by the checks
+// and causes.
 type Probe struct {
 	ID    string
 	Text  string        // what it reads
@@ -72,8 +72,8 @@ func probe[T any](p Probe, field func(*facts.Node) *facts.Reading[T], read func(
 	return p
 }
 
-// Run makes the looks that are wanted, all at once as far as their dependencies allow, and returns when all have ended, or
-// were left behind: at the latest when ctx ends.
+// Run makes the looks that are wanted, all at once as far as their dependencies allow, and returns when all have
+// ended, or were left behind: at the latest when ctx ends.
 func Run(ctx context.Context, s Input, wanted func(Probe) bool) *facts.Node {
 	return run(ctx, Probes(), s, wanted)
 }
@@ -123,8 +123,8 @@ func run(ctx context.Context, probes []Probe, s Input, wanted func(Probe) bool) 
 const (
 	// handIn is how long before it is left behind a look is told to end, so that what it has seen by then is not lost.
 	handIn = 100 * time.Millisecond
-	// leastHang is the shortest time that a look hangs for. One that began late, when the command's time was nearly up, says
-	// nothing by not having ended.
+	// leastHang is the shortest time that a look hangs for. One that began late, when the command's time was nearly
+	// up, says nothing by not having ended.
 	leastHang = time.Second
 )
 

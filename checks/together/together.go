@@ -3,8 +3,9 @@ package together
 
 import "sync"
 
-// A Group is a number of parts, each in a goroutine of its own, where nobody could catch what it panics with: the program would end. So
-// Wait panics with it instead, in the goroutine of the look, and its runner makes a finding of it. The zero Group is ready.
+// A Group is a number of parts, each in a goroutine of its own, where nobody could catch what it panics with: the
+// program would end. So Wait panics with it instead, in the goroutine of the look, and its runner makes a finding of
+// it. The zero Group is ready.
 type Group struct {
 	parts sync.WaitGroup
 	first sync.Once
