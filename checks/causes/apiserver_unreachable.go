@@ -50,14 +50,16 @@ func recogniseAPIServerUnreachable(f *facts.Facts) *Finding {
 			why = apiWhy(c.Example)
 		}
 	}
-	Addf(&e.For, "%s of the kubelet towards the API server %s, the last at %s", units.Count(int(s.Records), "failing call"), facts.SinceText(f, s.From), facts.ClockText(f, s.To))
+	Addf(&e.For, "%s of the kubelet towards the API server %s, the last at %s",
+		units.Count(int(s.Records), "failing call"), facts.SinceText(f, s.From), facts.ClockText(f, s.To))
 	if example != "" {
 		Addf(&e.For, "in its words: %s", example)
 	}
 	step := checks.Strong
 	if facts.ContainsAny(example, []string{"node status", "lease"}) {
 		step = checks.Certain
-		Addf(&e.For, "lease or node status are among them: after %s the control plane calls the node Unknown (NodeStatusUnknown)", units.Duration(facts.LeaseGrace))
+		Addf(&e.For, "lease or node status are among them: after %s the control plane calls the node Unknown "+
+			"(NodeStatusUnknown)", units.Duration(facts.LeaseGrace))
 	} else {
 		Addf(&e.Missing, "whether lease and node status are among the calls that fail: the first record is of another")
 	}
@@ -66,13 +68,15 @@ func recogniseAPIServerUnreachable(f *facts.Facts) *Finding {
 		Addf(&e.For, "certificates: %s", facts.Quote(f, c.Example))
 	} else if c := facts.Logged(f, signature.Unauthorized); c != nil && facts.Fresh(f, c.Last, facts.APIFresh) {
 		why = "it does not accept the kubelet's credentials"
-		Addf(&e.For, "the API server answers Unauthorized, last at %s%s: it is reached, and refuses", facts.ClockText(f, facts.TimeOr(c.Last, s.To)), Often(c.Count))
+		Addf(&e.For, "the API server answers Unauthorized, last at %s%s: it is reached, and refuses",
+			facts.ClockText(f, facts.TimeOr(c.Last, s.To)), Often(c.Count))
 	}
 	if f.Calls.Connected && f.Calls.BothLists {
 		Addf(&e.For, "the runtime answers: this is not PLEG")
 	}
 	why = cmp.Or(why, serverEvidence(f, &e))
-	c := newFinding(checks.Critical, step, fmt.Sprintf("the kubelet has not reached the API server %s: %s", facts.SinceText(f, s.From), cmp.Or(why, "its calls fail")), e)
+	c := newFinding(checks.Critical, step, fmt.Sprintf("the kubelet has not reached the API server %s: %s",
+		facts.SinceText(f, s.From), cmp.Or(why, "its calls fail")), e)
 	c.Subject = facts.KubeletSubject(f)
 	c.Advise = func(string) []checks.NextStep { return stepsWhenUnreachable(f, apiServer(f)) }
 	return c
@@ -92,7 +96,8 @@ func serverEvidence(f *facts.Facts, e *checks.Evidence) string {
 		return ""
 	}
 	if s.LeaseRead {
-		Addf(&e.For, "the node's lease was renewed %s ago; the kubelet renews it every 10 s", units.Duration(s.LeaseAge))
+		Addf(&e.For, "the node's lease was renewed %s ago; the kubelet renews it every 10 s",
+			units.Duration(s.LeaseAge))
 	}
 	if d := s.Skew.Abs(); s.SkewKnown && d > time.Minute {
 		Addf(&e.For, "the API server's clock differs by %s: certificates and tokens may be invalid for one of the two", units.Duration(d))
@@ -108,7 +113,8 @@ func serverEvidence(f *facts.Facts, e *checks.Evidence) string {
 		Addf(&e.For, "kdiag reaches %s, which answers %d: it is not ready", facts.Clean(s.URL), s.Status)
 		return "it is not ready"
 	}
-	Addf(&e.For, "kdiag reaches %s in %s (HTTP %d): the way is free", facts.Clean(s.URL), units.Duration(s.Took), s.Status)
+	Addf(&e.For, "kdiag reaches %s in %s (HTTP %d): the way is free", facts.Clean(s.URL), units.Duration(s.Took),
+		s.Status)
 	return "the way is free, and the kubelet does not use it"
 }
 
@@ -127,10 +133,12 @@ func apiServerSeen(f *facts.Facts) *Finding {
 	summary := "the API server of this node cannot be reached: " + why
 	if !away {
 		step = checks.Certain
-		summary = fmt.Sprintf("the kubelet has not renewed the node's lease for %s: %s", units.Duration(s.LeaseAge), why)
+		summary = fmt.Sprintf("the kubelet has not renewed the node's lease for %s: %s", units.Duration(s.LeaseAge),
+			why)
 	} else if f.Agent.APIQuiet {
 		severity, step = checks.Warning, checks.Fair
-		Addf(&e.Against, "the kubelet's log tells of no failing call towards the API server, and it logs each lease and status that fails: it may go through a proxy that only its own environment names (HTTPS_PROXY)")
+		Addf(&e.Against, "the kubelet's log tells of no failing call towards the API server, and it logs each "+
+			"lease and status that fails: it may go through a proxy that only its own environment names (HTTPS_PROXY)")
 	}
 	missingJournal(f, &e)
 	c := newFinding(severity, step, summary, e)
@@ -184,7 +192,8 @@ func apiServer(f *facts.Facts) string {
 func stepsWhenUnreachable(f *facts.Facts, server string) []checks.NextStep {
 	var s Steps
 	if server != "" {
-		s.Add(checks.TouchesNothing, "curl -sk --max-time 5 -w '%{http_code}\\n' https://"+server+"/healthz", "Is the way free? ok, or 401 or 403, says yes.")
+		s.Add(checks.TouchesNothing, "curl -sk --max-time 5 -w '%{http_code}\\n' https://"+server+"/healthz",
+			"Is the way free? ok, or 401 or 403, says yes.")
 		switch name, _, _ := strings.Cut(server, ":"); {
 		case !facts.Safe(name):
 		case net.ParseIP(name) != nil:
@@ -193,9 +202,13 @@ func stepsWhenUnreachable(f *facts.Facts, server string) []checks.NextStep {
 			s.Add(checks.TouchesNothing, "getent hosts "+name, "Does its name resolve?")
 		}
 	}
-	s.Add(checks.TouchesNothing, facts.KubeletLog(f)+" | grep -E 'node status|lease|x509|Unauthorized' | tail -n 20", "How exactly do the calls fail, and since when?")
-	s.Add(checks.TouchesNothing, "openssl x509 -noout -subject -enddate -in /var/lib/kubelet/pki/kubelet-client-current.pem", "Has the kubelet's client certificate expired?")
-	s.Add(checks.TouchesNothing, `kubectl get lease -n kube-node-lease "$(hostname)" -o yaml`, "From a machine that reaches the API server: when was the lease renewed last? Are other nodes Unknown too?")
-	s.Add(checks.TouchesKubelet, "systemctl restart "+f.Target.KubeletUnit, "Only if the way is free and the calls still fail: it drops a dead connection and reads its credentials anew.")
+	s.Add(checks.TouchesNothing, facts.KubeletLog(f)+" | grep -E 'node status|lease|x509|Unauthorized' | tail -n 20",
+		"How exactly do the calls fail, and since when?")
+	s.Add(checks.TouchesNothing,
+		"openssl x509 -noout -subject -enddate -in /var/lib/kubelet/pki/kubelet-client-current.pem", "Has the kubelet's client certificate expired?")
+	s.Add(checks.TouchesNothing, `kubectl get lease -n kube-node-lease "$(hostname)" -o yaml`,
+		"From a machine that reaches the API server: when was the lease renewed last? Are other nodes Unknown too?")
+	s.Add(checks.TouchesKubelet, "systemctl restart "+f.Target.KubeletUnit,
+		"Only if the way is free and the calls still fail: it drops a dead connection and reads its credentials anew.")
 	return s.Done()
 }

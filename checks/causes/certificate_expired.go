@@ -28,7 +28,8 @@ var certificateExpired = Definition{
 
 // IsInvalid reports whether a certificate is not valid at a moment.
 func IsInvalid(c kubelet.Certificate, at time.Time) bool {
-	return c.Err == "" && (!c.NotAfter.IsZero() && at.After(c.NotAfter) || !c.NotBefore.IsZero() && at.Before(c.NotBefore))
+	return c.Err == "" && (!c.NotAfter.IsZero() && at.After(c.NotAfter) || !c.NotBefore.IsZero() &&
+		at.Before(c.NotBefore))
 }
 
 // invalidCertificate returns a certificate of a role that is not valid now. Of several for the same purpose one that
@@ -52,7 +53,8 @@ func invalidCertificate(f *facts.Facts, role string) (kubelet.Certificate, bool)
 // (kubelet.crt in its folder of certificates). It makes it once, for a year, and nobody can verify it before or
 // after.
 func IsSelfMade(f *facts.Facts, c kubelet.Certificate) bool {
-	return c.Role == facts.ServingCertificate && path.Base(c.Path) == "kubelet.crt" && f.Seen.Settings.Value.TLSCertFile == ""
+	return c.Role == facts.ServingCertificate && path.Base(c.Path) == "kubelet.crt" &&
+		f.Seen.Settings.Value.TLSCertFile == ""
 }
 
 // clockSkew returns by how much the API server's clock is ahead of this one.
@@ -85,18 +87,23 @@ func recogniseCertificateExpired(f *facts.Facts) *Finding {
 	var e checks.Evidence
 	summary := fmt.Sprintf("the kubelet's %s certificate expired at %s: %s", c.Role, Stamp(c.NotAfter), effect)
 	if f.Now.Before(c.NotBefore) {
-		summary = fmt.Sprintf("the kubelet's %s certificate is not valid before %s: %s", c.Role, Stamp(c.NotBefore), effect)
+		summary = fmt.Sprintf("the kubelet's %s certificate is not valid before %s: %s", c.Role, Stamp(c.NotBefore),
+			effect)
 	}
-	Addf(&e.For, "%s (%s) is valid from %s to %s; it is %s", facts.Clean(c.Path), cmp.Or(facts.Clean(c.Subject), "without a name"), Stamp(c.NotBefore), Stamp(c.NotAfter), Stamp(f.Now))
+	Addf(&e.For, "%s (%s) is valid from %s to %s; it is %s", facts.Clean(c.Path),
+		cmp.Or(facts.Clean(c.Subject), "without a name"), Stamp(c.NotBefore), Stamp(c.NotAfter), Stamp(f.Now))
 	if byWrongClock(f, c) {
 		summary += "; by the API server's clock it is valid"
-		Addf(&e.For, "the API server's clock differs by %s, and by it the certificate is valid: this node's clock is wrong", units.Duration(clockSkew(f).Abs()))
+		Addf(&e.For, "the API server's clock differs by %s, and by it the certificate is valid: this node's clock "+
+			"is wrong", units.Duration(clockSkew(f).Abs()))
 	}
 	step := certificateEvidence(f, &e, c)
 	cause := newFinding(severity, step, summary, e)
 	cause.Subject = &checks.Subject{Kind: "Certificate", ID: facts.Clean(c.Path), Name: facts.Clean(c.Subject)}
-	if other, also := invalidCertificate(f, facts.ServingCertificate); also && !IsSelfMade(f, other) && c.Role == facts.ClientCertificate {
-		cause.Related = []checks.Subject{{Kind: "Certificate", ID: facts.Clean(other.Path), Name: facts.Clean(other.Subject)}}
+	if other, also := invalidCertificate(f, facts.ServingCertificate); also && !IsSelfMade(f, other) &&
+		c.Role == facts.ClientCertificate {
+		cause.Related = []checks.Subject{{Kind: "Certificate", ID: facts.Clean(other.Path),
+			Name: facts.Clean(other.Subject)}}
 	}
 	cause.Advise = func(string) []checks.NextStep { return stepsWhenExpired(f, c) }
 	return cause
@@ -120,7 +127,8 @@ func certificateEvidence(f *facts.Facts, e *checks.Evidence, c kubelet.Certifica
 	case s.Status == 401:
 		Addf(&e.For, "the API server answers 401 Unauthorized")
 	case f.Agent.LeaseFresh:
-		Addf(&e.Against, "the node's lease was renewed %s ago: the kubelet still has a connection, or another certificate", units.Duration(s.LeaseAge))
+		Addf(&e.Against, "the node's lease was renewed %s ago: the kubelet still has a connection, or another "+
+			"certificate", units.Duration(s.LeaseAge))
 		return checks.Strong
 	}
 	return checks.Certain
@@ -132,21 +140,28 @@ func Stamp(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC"
 func stepsWhenExpired(f *facts.Facts, c kubelet.Certificate) []checks.NextStep {
 	var s Steps
 	if facts.SafePath.MatchString(c.Path) {
-		s.Add(checks.TouchesNothing, "openssl x509 -noout -subject -issuer -dates -in "+c.Path+"; date -u", "Is now between the two dates?")
+		s.Add(checks.TouchesNothing, "openssl x509 -noout -subject -issuer -dates -in "+c.Path+"; date -u",
+			"Is now between the two dates?")
 	}
-	s.Add(checks.TouchesNothing, "timedatectl; chronyc tracking", "Is the clock right? A wrong clock makes a good certificate invalid.")
-	s.Add(checks.TouchesNothing, "kubectl get csr --sort-by=.metadata.creationTimestamp | tail", "From a machine that reaches the API server: does a request of this node wait for approval?")
-	s.Add(checks.TouchesNothing, facts.KubeletLog(f)+" | grep -iE 'certificate|x509|csr' | tail -n 20", "What did the kubelet say when it tried to renew it?")
+	s.Add(checks.TouchesNothing, "timedatectl; chronyc tracking",
+		"Is the clock right? A wrong clock makes a good certificate invalid.")
+	s.Add(checks.TouchesNothing, "kubectl get csr --sort-by=.metadata.creationTimestamp | tail",
+		"From a machine that reaches the API server: does a request of this node wait for approval?")
+	s.Add(checks.TouchesNothing, facts.KubeletLog(f)+" | grep -iE 'certificate|x509|csr' | tail -n 20",
+		"What did the kubelet say when it tried to renew it?")
 	if byWrongClock(f, c) {
-		s.Add(checks.TouchesNode, "chronyc makestep", "Sets the clock at once. Whatever measures by it (tokens, timers, databases) sees the jump.")
+		s.Add(checks.TouchesNode, "chronyc makestep",
+			"Sets the clock at once. Whatever measures by it (tokens, timers, databases) sees the jump.")
 		return s.Done()
 	}
 	if c.Role == facts.ClientCertificate {
 		s.Add(checks.TouchesKubelet, "systemctl restart "+f.Target.KubeletUnit,
-			"Only after a new certificate or a valid bootstrap kubeconfig is in place: without one the kubelet does not come up again.")
+			"Only after a new certificate or a valid bootstrap kubeconfig is in place: without one the kubelet "+
+				"does not come up again.")
 		return s.Done()
 	}
-	s.Add(checks.TouchesKubelet, "systemctl restart "+f.Target.KubeletUnit, "After its request was approved, or its old files were moved away. Containers go on running.")
+	s.Add(checks.TouchesKubelet, "systemctl restart "+f.Target.KubeletUnit,
+		"After its request was approved, or its old files were moved away. Containers go on running.")
 	return s.Done()
 }
 
@@ -165,7 +180,8 @@ func loggedCertificateExpired(in *Incident) *LogFinding {
 	case own:
 		summary = "The kubelet's own certificate has expired: the API server does not accept it."
 	case server:
-		summary = "The API server's certificate has expired, or this node's clock is wrong: the kubelet does not accept it."
+		summary = "The API server's certificate has expired, or this node's clock is wrong: the kubelet does not " +
+			"accept it."
 	}
 	return newLogFinding("CertificateExpired", SymptomTier, 0.2, summary).
 		addFor(in.found(signature.CertificateExpired)...).addAgainst("PLEG does not talk to the API server")

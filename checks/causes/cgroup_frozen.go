@@ -38,7 +38,8 @@ func recogniseCgroupFrozen(f *facts.Facts) *Finding {
 	var e checks.Evidence
 	severity := checks.Warning
 	for _, z := range frozen {
-		Addf(&e.For, "%s is frozen, with %s in it; CRI has no call that does so", facts.Clean(z.Path), units.Count(z.Tasks, "task"))
+		Addf(&e.For, "%s is frozen, with %s in it; CRI has no call that does so", facts.Clean(z.Path),
+			units.Count(z.Tasks, "task"))
 		if z.Freezing {
 			Addf(&e.For, "not all its tasks have stopped yet: one in uninterruptible sleep holds that up")
 		}
@@ -60,7 +61,9 @@ func recogniseCgroupFrozen(f *facts.Facts) *Finding {
 	}
 	e.For = facts.Head(e.For, facts.MaxRelated)
 	missing(f.Seen.Cgroups, &e, "other control groups")
-	summary := fmt.Sprintf("the control group of %s is frozen: its %s %s not run", frozenName(f, frozen[0].FrozenCgroup), units.Count(frozen[0].Tasks, "task"), units.Plural(frozen[0].Tasks, "does", "do"))
+	summary := fmt.Sprintf("the control group of %s is frozen: its %s %s not run",
+		frozenName(f, frozen[0].FrozenCgroup), units.Count(frozen[0].Tasks, "task"), units.Plural(frozen[0].Tasks,
+			"does", "do"))
 	if n := len(frozen) - 1; n > 0 {
 		summary += fmt.Sprintf("; %s more", units.Count(n, "group"))
 	}
@@ -89,13 +92,16 @@ func stepsWhenFrozen(f *facts.Facts, frozen []facts.Freeze) []checks.NextStep {
 		if !safeCgroup.MatchString(g.Path) || strings.Contains(g.Path, "..") {
 			continue
 		}
-		s.Add(checks.TouchesNothing, fmt.Sprintf("cat '%s%s/%s'", mount, g.Path, file), "Is it still frozen? A checkpoint or a change of devices freezes for moments.")
+		s.Add(checks.TouchesNothing, fmt.Sprintf("cat '%s%s/%s'", mount, g.Path, file),
+			"Is it still frozen? A checkpoint or a change of devices freezes for moments.")
 		touches := checks.TouchesPod
 		if g.HoldsDaemons() {
 			touches = checks.TouchesRuntime
 		}
-		s.Add(touches, fmt.Sprintf("echo %s > '%s%s/%s'", frozenWord, mount, g.Path, file), "Thaws it; its tasks go on where they were, and nothing is lost.")
+		s.Add(touches, fmt.Sprintf("echo %s > '%s%s/%s'", frozenWord, mount, g.Path, file),
+			"Thaws it; its tasks go on where they were, and nothing is lost.")
 	}
-	s.Add(checks.TouchesNothing, "journalctl --no-pager --since -1h | grep -iE 'freez|frozen|paus' | tail -n 20", "Who froze it, and when?")
+	s.Add(checks.TouchesNothing, "journalctl --no-pager --since -1h | grep -iE 'freez|frozen|paus' | tail -n 20",
+		"Who froze it, and when?")
 	return s.Done()
 }

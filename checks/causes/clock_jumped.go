@@ -33,20 +33,23 @@ func forwards(by time.Duration) string {
 func recogniseClockJumped(f *facts.Facts) *Finding {
 	by, now := f.Usage.ClockJump, f.Usage.ClockJumped
 	last := facts.LastOf(f, signature.ClockChanged, signature.MachineSuspended)
-	if f.Target.Simulated || !now && (last == nil || len(f.Log.Incidents) == 0 || facts.Logged(f, signature.MachineBooted) != nil) {
+	if f.Target.Simulated || !now && (last == nil || len(f.Log.Incidents) == 0 ||
+		facts.Logged(f, signature.MachineBooted) != nil) {
 		return nil
 	}
 	c := f.Seen.Clock.Value
 	var e checks.Evidence
 	step, summary := checks.Fair, ""
 	if last != nil {
-		summary = "the clock was set or the machine slept, last at " + facts.ClockText(f, *last) + ", around the time at which PLEG was unhealthy"
+		summary = "the clock was set or the machine slept, last at " + facts.ClockText(f, *last) +
+			", around the time at which PLEG was unhealthy"
 		logEvidence(f, &e, signature.ClockChanged)
 		logEvidence(f, &e, signature.MachineSuspended)
 	}
 	if now {
 		step = checks.Certain
-		summary = fmt.Sprintf("the wall clock went %s within %s while kdiag looked", forwards(by), units.Duration(c.Over))
+		summary = fmt.Sprintf("the wall clock went %s within %s while kdiag looked", forwards(by),
+			units.Duration(c.Over))
 		Addf(&e.For, "%s", summary)
 	}
 	if f.Seen.Clock.OK && !c.Synchronised {
@@ -64,8 +67,11 @@ func recogniseClockJumped(f *facts.Facts) *Finding {
 	out.Advise = func(string) []checks.NextStep {
 		var s Steps
 		s.Add(checks.TouchesNothing, "date -u; timedatectl", "Is the time right now, and does an NTP client keep it?")
-		s.Add(checks.TouchesNothing, "journalctl --no-pager --since -1h | grep -E 'Time has been changed|clock was stepped|time jump|PM: suspend|time reset'", "Who moved it, when, and by how much?")
-		s.Add(checks.TouchesNothing, "chronyc tracking || timedatectl timesync-status", "How far is it off by the NTP client's own word?")
+		s.Add(checks.TouchesNothing,
+			"journalctl --no-pager --since -1h | grep -E 'Time has been changed|clock was stepped|time jump|PM: "+
+				"suspend|time reset'", "Who moved it, when, and by how much?")
+		s.Add(checks.TouchesNothing, "chronyc tracking || timedatectl timesync-status",
+			"How far is it off by the NTP client's own word?")
 		return s.Done()
 	}
 	return out
@@ -77,11 +83,13 @@ func loggedClockJumped(in *Incident) *LogFinding {
 	during := func(t time.Time) bool { return !t.IsZero() && !t.Before(*in.begin()) && !t.After(*in.Start) }
 	for _, b := range in.each(signature.MachineSuspended) {
 		if in.Start != nil && (during(b.First()) || during(b.Last())) {
-			return newLogFinding("ClockJumped", hostTier, 0.6, "The machine was suspended while PLEG became unhealthy.").
+			return newLogFinding("ClockJumped", hostTier, 0.6,
+				"The machine was suspended while PLEG became unhealthy.").
 				addFor(in.found(signature.MachineSuspended)...)
 		}
 	}
-	f := newLogFinding("ClockJumped", SymptomTier, 0.2, "The wall clock was set; that alone does not make PLEG unhealthy.").
+	f := newLogFinding("ClockJumped", SymptomTier, 0.2,
+		"The wall clock was set; that alone does not make PLEG unhealthy.").
 		addFor(in.found(signature.ClockChanged)...)
 	for _, s := range in.Stalls {
 		if s.SpreadSeconds >= 30 {

@@ -25,7 +25,8 @@ var cniHung = Definition{
 }
 
 func recogniseCNIHung(f *facts.Facts) *Finding {
-	if !f.Calls.Connected || f.Pattern.Hang != facts.HangNone || !f.Calls.AnyList || f.RPC[facts.RPCVersion].Outcome == facts.Hung {
+	if !f.Calls.Connected || f.Pattern.Hang != facts.HangNone || !f.Calls.AnyList ||
+		f.RPC[facts.RPCVersion].Outcome == facts.Hung {
 		return nil
 	}
 	statusHangs := f.RPC[facts.RPCStatus].Outcome == facts.Hung
@@ -48,17 +49,20 @@ func recogniseCNIHung(f *facts.Facts) *Finding {
 		}
 	}
 	for _, p := range old {
-		Addf(&e.For, "CNI plugin %s has been at work for %s (%s)", facts.ProcessLabel(p), units.Duration(facts.AgeOf(f, p)), facts.StateOf(p))
+		Addf(&e.For, "CNI plugin %s has been at work for %s (%s)", facts.ProcessLabel(p),
+			units.Duration(facts.AgeOf(f, p)), facts.StateOf(p))
 	}
 	missingHost(f, &e)
 	if len(old) > 0 {
 		step = checks.Certain
-		summary = fmt.Sprintf("CNI plugin %s has been at work for %s", facts.ProcessLabel(old[0]), units.Duration(facts.AgeOf(f, old[0])))
+		summary = fmt.Sprintf("CNI plugin %s has been at work for %s", facts.ProcessLabel(old[0]),
+			units.Duration(facts.AgeOf(f, old[0])))
 		if statusHangs {
 			summary += ", and Status hangs behind it"
 		}
 	} else if f.HostMissing == "" && !f.Target.Simulated {
-		Addf(&e.Against, "no CNI plugin has been at work on this host for more than %s", units.Duration(f.Limits.CNIPluginTooLong))
+		Addf(&e.Against, "no CNI plugin has been at work on this host for more than %s",
+			units.Duration(f.Limits.CNIPluginTooLong))
 	}
 	step = raised(step, logOfCNI(f, &e, statusHangs))
 	c := newFinding(severity, step, summary, e)
@@ -83,17 +87,21 @@ func stepsWhenCNIHung(f *facts.Facts, old []host.Process) []checks.NextStep {
 	var s Steps
 	addCapture(f, &s)
 	if len(old) == 0 {
-		s.Add(checks.TouchesNothing, "ps -eo pid,ppid,stat,etime,comm --sort=-etime | grep -iE 'cni|calico|cilium|flannel|bridge|loopback|multus|weave|ipam'",
+		s.Add(checks.TouchesNothing,
+			"ps -eo pid,ppid,stat,etime,comm --sort=-etime | grep -iE "+
+				"'cni|calico|cilium|flannel|bridge|loopback|multus|weave|ipam'",
 			"Which plugin has been at work for longer than a minute?")
 	}
 	for _, p := range old[:min(len(old), 3)] {
-		s.Add(checks.TouchesNothing, fmt.Sprintf("cat /proc/%d/stack /proc/%d/wchan", p.PID, p.PID), "What does the plugin wait for?")
+		s.Add(checks.TouchesNothing, fmt.Sprintf("cat /proc/%d/stack /proc/%d/wchan", p.PID, p.PID),
+			"What does the plugin wait for?")
 		switch {
 		case facts.IsUninterruptible(&p):
 		case facts.IsStopped(&p):
 			addKill(f, &s, p, "the sandbox")
 		default:
-			s.Add(checks.TouchesProcess, fmt.Sprintf("kill -TERM %d", p.PID), "Ends the one operation; the kubelet tries it again. Use -KILL if it stays.")
+			s.Add(checks.TouchesProcess, fmt.Sprintf("kill -TERM %d", p.PID),
+				"Ends the one operation; the kubelet tries it again. Use -KILL if it stays.")
 		}
 	}
 	s.Add(checks.TouchesNothing, `kubectl get pods -A -o wide --field-selector spec.nodeName="$(hostname)"`,
@@ -108,7 +116,8 @@ func loggedCNIHung(in *Incident) *LogFinding {
 	if in.count(signature.CNIFailed) == 0 {
 		return nil
 	}
-	f := newLogFinding("CNIHung", objectTier, 0.25, "CNI plugins fail or hang: pods cannot be set up or torn down.").addFor(in.found(signature.CNIFailed)...)
+	f := newLogFinding("CNIHung", objectTier, 0.25,
+		"CNI plugins fail or hang: pods cannot be set up or torn down.").addFor(in.found(signature.CNIFailed)...)
 	if in.late(signature.CNIFailed) > 0 {
 		f.raise(0.25, "they miss their deadline")
 	}

@@ -24,7 +24,8 @@ type consumer struct {
 
 // groupHolder describes a control group.
 func groupHolder(f *facts.Facts, path string, o host.Owner) consumer {
-	return consumer{name: cmp.Or(facts.OwnerLabel(f, o), facts.Clean(path)), owner: o, subject: groupSubject(f, path, o)}
+	return consumer{name: cmp.Or(facts.OwnerLabel(f, o), facts.Clean(path)), owner: o,
+		subject: groupSubject(f, path, o)}
 }
 
 // groupSubject names a control group as a culprit: the unit, or the group with its pod.
@@ -32,14 +33,16 @@ func groupSubject(f *facts.Facts, path string, o host.Owner) checks.Subject {
 	if o.Unit != "" {
 		return checks.Subject{Kind: "Unit", Name: facts.Clean(o.Unit)}
 	}
-	return facts.InPod(f, checks.Subject{Kind: "Cgroup", ID: facts.Clean(o.ObjectID), Name: facts.Clean(path)}, o.PodUID)
+	return facts.InPod(f, checks.Subject{Kind: "Cgroup", ID: facts.Clean(o.ObjectID), Name: facts.Clean(path)},
+		o.PodUID)
 }
 
 // processHolder describes a process.
 func processHolder(f *facts.Facts, pid int, name string, o host.Owner) consumer {
 	return consumer{
 		name: fmt.Sprintf("%s (pid %d)%s", facts.Clean(name), pid, facts.OwnerSuffix(f, o)), owner: o,
-		subject: facts.InPod(f, checks.Subject{Kind: "Process", ID: fmt.Sprint(pid), Name: facts.Clean(name)}, o.PodUID),
+		subject: facts.InPod(f, checks.Subject{Kind: "Process", ID: fmt.Sprint(pid), Name: facts.Clean(name)},
+			o.PodUID),
 	}
 }
 
@@ -122,9 +125,11 @@ func addHolders(f *facts.Facts, s *Steps, holders []consumer, replaced string) {
 			addEndOfPod(f, s, h.owner.PodUID, replaced)
 		case !facts.Safe(unit):
 		case strings.HasPrefix(unit, "session-") && strings.HasSuffix(unit, ".scope"):
-			s.Add(checks.TouchesProcess, "systemctl kill --signal=SIGKILL "+unit, "Ends all that was started in this login, and nothing else.")
+			s.Add(checks.TouchesProcess, "systemctl kill --signal=SIGKILL "+unit,
+				"Ends all that was started in this login, and nothing else.")
 		default:
-			s.Add(checks.TouchesNothing, "systemctl status --no-pager "+unit, "What is it, since when does it run, and does it grow? A restart of it is its owner's to decide.")
+			s.Add(checks.TouchesNothing, "systemctl status --no-pager "+unit,
+				"What is it, since when does it run, and does it grow? A restart of it is its owner's to decide.")
 		}
 	}
 }
@@ -134,9 +139,13 @@ func addEndOfPod(f *facts.Facts, s *Steps, uid, replaced string) {
 	logs := cmp.Or(f.Seen.Settings.Value.PodLogsDir, "/var/log/pods")
 	switch pod := facts.OwnedBy(f, host.Owner{PodUID: uid}); {
 	case pod.Pod == "" && facts.Safe(uid) && facts.SafePath.MatchString(logs):
-		s.Add(checks.TouchesNothing, fmt.Sprintf("ls -d %s/*_%s", logs, uid), "Which pod is it? The runtime's lists do not say; the folder of its logs is called after namespace, name and UID.")
+		s.Add(checks.TouchesNothing, fmt.Sprintf("ls -d %s/*_%s", logs, uid),
+			"Which pod is it? The runtime's lists do not say; the folder of its logs is called after namespace, "+
+				"name and UID.")
 	case facts.IsStaticPod(f, uid):
-		s.Add(checks.TouchesNothing, "ls -l /etc/kubernetes/manifests", "A static pod: kubectl delete does nothing to it. It ends when its manifest leaves the kubelet's folder, usually this one.")
+		s.Add(checks.TouchesNothing, "ls -l /etc/kubernetes/manifests",
+			"A static pod: kubectl delete does nothing to it. It ends when its manifest leaves the kubelet's "+
+				"folder, usually this one.")
 	default:
 		addDeletePodByUID(f, s, uid, replaced)
 	}

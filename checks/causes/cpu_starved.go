@@ -29,13 +29,15 @@ func recogniseCPUStarved(f *facts.Facts) *Finding {
 	}
 	l := f.Limits.Node
 	var e checks.Evidence
-	severity, step, summary := checks.Warning, checks.Fair, "more tasks want to run than there are CPUs, and the runtime is slow"
+	severity, step, summary := checks.Warning, checks.Fair, "more tasks want to run than there are CPUs, and the "+
+		"runtime is slow"
 	if len(throttled) > 0 {
 		step = checks.Strong
 		if slow {
 			step = checks.Certain
 		}
-		summary = fmt.Sprintf("the CPU limit of %s stops it in %s of the time slices", facts.Clean(throttled[0].Path), units.Percent(facts.ThrottledShare(throttled[0])))
+		summary = fmt.Sprintf("the CPU limit of %s stops it in %s of the time slices", facts.Clean(throttled[0].Path),
+			units.Percent(facts.ThrottledShare(throttled[0])))
 	}
 	for _, t := range throttled {
 		if facts.ThrottledShare(t) >= l.ThrottledCritical {
@@ -72,13 +74,17 @@ func recogniseCPUStarved(f *facts.Facts) *Finding {
 	}
 	c.Advise = func(string) []checks.NextStep {
 		var s Steps
-		s.Add(checks.TouchesNothing, "grep . /proc/pressure/cpu; vmstat 1 5", "Does it go on? r is who wants to run, st is what the machine beneath takes.")
+		s.Add(checks.TouchesNothing, "grep . /proc/pressure/cpu; vmstat 1 5",
+			"Does it go on? r is who wants to run, st is what the machine beneath takes.")
 		s.Add(checks.TouchesNothing, "ps -eo pid,pcpu,etime,comm --sort=-pcpu | head -n 15", "Who uses the CPUs?")
 		if facts.Safe(unit) {
-			s.Add(checks.TouchesNothing, "systemctl show "+unit+" -p CPUQuotaPerSecUSec -p Slice -p CPUWeight", "Where does the limit come from: this unit, or the slice above it?")
-			s.Add(checks.TouchesScheduler, "systemctl set-property --runtime "+unit+" CPUQuota=", "Takes the limit off the unit until the next boot, without a restart.")
+			s.Add(checks.TouchesNothing, "systemctl show "+unit+" -p CPUQuotaPerSecUSec -p Slice -p CPUWeight",
+				"Where does the limit come from: this unit, or the slice above it?")
+			s.Add(checks.TouchesScheduler, "systemctl set-property --runtime "+unit+" CPUQuota=",
+				"Takes the limit off the unit until the next boot, without a restart.")
 		}
-		s.Add(checks.TouchesScheduler, `kubectl cordon "$(hostname)"`, "No new pod should start here while the daemons wait for CPU.")
+		s.Add(checks.TouchesScheduler, `kubectl cordon "$(hostname)"`,
+			"No new pod should start here while the daemons wait for CPU.")
 		return s.Done()
 	}
 	return c

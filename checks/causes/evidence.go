@@ -21,9 +21,11 @@ func processEvidence(f *facts.Facts, e *checks.Evidence, ids ...string) {
 	for _, p := range facts.ProcessesServing(f, ids...) {
 		switch {
 		case p.Role == host.RoleOCI && facts.AgeOf(f, p) >= facts.LongOCI:
-			e.For = append(e.For, fmt.Sprintf("%s has been at work on it for %s (%s)", facts.ProcessLabel(p), units.Duration(facts.AgeOf(f, p)), facts.StateOf(p)))
+			e.For = append(e.For, fmt.Sprintf("%s has been at work on it for %s (%s)", facts.ProcessLabel(p),
+				units.Duration(facts.AgeOf(f, p)), facts.StateOf(p)))
 		case facts.IsStopped(&p), facts.IsUninterruptible(&p):
-			e.For = append(e.For, fmt.Sprintf("%s, its %s, is in state %q", facts.ProcessLabel(p), p.Role, facts.StateOf(p)))
+			e.For = append(e.For, fmt.Sprintf("%s, its %s, is in state %q", facts.ProcessLabel(p), p.Role,
+				facts.StateOf(p)))
 		}
 	}
 }
@@ -74,14 +76,16 @@ func patientStep(f *facts.Facts, step float64) float64 {
 // missingDeadline notes that kdiag gave up long before a kubelet would.
 func missingDeadline(f *facts.Facts, e *checks.Evidence) {
 	if t, whole := f.Limits.RPCTimeout, f.Calls.KubeletTimeout; t < whole {
-		Addf(&e.Missing, "whether it comes within the kubelet's own deadline of %s: kdiag waited %s", units.Duration(whole), units.Duration(t))
+		Addf(&e.Missing, "whether it comes within the kubelet's own deadline of %s: kdiag waited %s",
+			units.Duration(whole), units.Duration(t))
 	}
 }
 
 // missingPatience notes that the deadline was too short to tell slow from hung.
 func missingPatience(f *facts.Facts, e *checks.Evidence) {
 	if t := f.Limits.RPCTimeout; f.Calls.Impatient {
-		Addf(&e.Missing, "whether more time would have brought an answer: a deadline of %s cannot tell slow from hung; "+
+		Addf(&e.Missing, "whether more time would have brought an answer: a deadline of %s cannot tell slow from "+
+			"hung; "+
 			"--rpc-timeout %s can", units.Duration(t), checks.DefaultLimits().RPCTimeout)
 	}
 }
@@ -163,7 +167,8 @@ func RelistArithmetic(f *facts.Facts, pods int) string {
 		fmt.Fprintf(&b, "under the threshold of %s in 1.36, though every other pod's update waits as long; "+
 			"older kubelets inspect a failing pod twice: %s, over", units.Duration(limit), units.Duration(2*once))
 	default:
-		fmt.Fprintf(&b, "under the threshold of %s, though every other pod's update waits as long", units.Duration(limit))
+		fmt.Fprintf(&b, "under the threshold of %s, though every other pod's update waits as long",
+			units.Duration(limit))
 	}
 	return b.String()
 }
@@ -188,6 +193,7 @@ func logEvidence(f *facts.Facts, e *checks.Evidence, code string) bool {
 	if c == nil || f.Target.Simulated {
 		return false
 	}
-	Addf(&e.For, "the log says so %s in the last %s: %s", units.Times(int(min(c.Count, 1<<31))), units.Duration(f.Log.Window), facts.Quote(f, c.Example))
+	Addf(&e.For, "the log says so %s in the last %s: %s", units.Times(int(min(c.Count, 1<<31))),
+		units.Duration(f.Log.Window), facts.Quote(f, c.Example))
 	return true
 }

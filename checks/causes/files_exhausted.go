@@ -40,7 +40,8 @@ func recogniseFilesExhausted(f *facts.Facts) *Finding {
 	for _, p := range hoarders {
 		s, _ := facts.Rank(l, facts.Used(p.Usage))
 		severity = facts.Worse(severity, s)
-		line := fmt.Sprintf("%s (pid %d), the %s, has %s files open", facts.Clean(p.Name), p.PID, facts.Clean(string(p.Role)), facts.UsageText(p.Usage))
+		line := fmt.Sprintf("%s (pid %d), the %s, has %s files open", facts.Clean(p.Name), p.PID,
+			facts.Clean(string(p.Role)), facts.UsageText(p.Usage))
 		summary = cmp.Or(summary, line)
 		if p.Hard > p.Max {
 			line += "; its soft limit may be raised to " + units.Number(p.Hard)
@@ -58,9 +59,13 @@ func recogniseFilesExhausted(f *facts.Facts) *Finding {
 			if p.PID <= 1 {
 				continue
 			}
-			s.Add(checks.TouchesNothing, fmt.Sprintf("ls -l /proc/%d/fd | awk '{print $NF}' | sed 's/[0-9]*//g' | sort | uniq -c | sort -rn | head", p.PID), "What are they: sockets, pipes, or files of what? A restart takes this evidence.")
+			s.Add(checks.TouchesNothing,
+				fmt.Sprintf("ls -l /proc/%d/fd | awk '{print $NF}' | sed 's/[0-9]*//g' | sort | uniq -c | sort "+
+					"-rn | head", p.PID), "What are they: sockets, pipes, or files of what? A restart takes this "+
+					"evidence.")
 			if p.Hard > p.Max {
-				s.Add(checks.TouchesProcess, fmt.Sprintf("prlimit --pid %d --nofile=%d:%d", p.PID, p.Hard, p.Hard), "Raises the soft limit of the running process. Nothing restarts; a leak goes on.")
+				s.Add(checks.TouchesProcess, fmt.Sprintf("prlimit --pid %d --nofile=%d:%d", p.PID, p.Hard, p.Hard),
+					"Raises the soft limit of the running process. Nothing restarts; a leak goes on.")
 			}
 			if p.Role == host.RoleRuntime {
 				addCapture(f, &s)
@@ -74,6 +79,7 @@ func recogniseFilesExhausted(f *facts.Facts) *Finding {
 }
 
 func loggedFilesExhausted(in *Incident) *LogFinding {
-	return in.limitFinding("FilesExhausted", signature.FilesExhausted, 0.7, "The runtime, a shim or the kubelet has run out of file descriptors.",
+	return in.limitFinding("FilesExhausted", signature.FilesExhausted, 0.7,
+		"The runtime, a shim or the kubelet has run out of file descriptors.",
 		"A process has run out of file descriptors; the log does not show that the runtime did.")
 }

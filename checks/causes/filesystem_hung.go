@@ -49,14 +49,16 @@ func recogniseFilesystemHung(f *facts.Facts) *Finding {
 	}
 	witness := logEvidence(f, &e, signature.NFSNotResponding)
 	if facts.Logged(f, signature.NFSRecovered) != nil && witness {
-		if last, bad := facts.LastOf(f, signature.NFSRecovered), facts.LastOf(f, signature.NFSNotResponding); last != nil && bad != nil && last.After(*bad) {
+		if last, bad := facts.LastOf(f, signature.NFSRecovered), facts.LastOf(f,
+			signature.NFSNotResponding); last != nil && bad != nil && last.After(*bad) {
 			Addf(&e.Against, "the kernel's log says that a server answered again at %s", facts.ClockText(f, *last))
 		}
 	}
 	for _, t := range f.Seen.Tasks.Value.Blocked {
 		if w := facts.WaitOf(t); (w == facts.WaitNetworkFS || w == facts.WaitFUSE) && len(e.For) < facts.MaxRelated {
 			witness = true
-			Addf(&e.For, "%s (pid %d)%s waits for %s in %s", facts.Clean(t.Name), t.PID, facts.OwnerSuffix(f, t.Owner), w, cmp.Or(facts.WaitsIn(t), "the kernel"))
+			Addf(&e.For, "%s (pid %d)%s waits for %s in %s", facts.Clean(t.Name), t.PID,
+				facts.OwnerSuffix(f, t.Owner), w, cmp.Or(facts.WaitsIn(t), "the kernel"))
 		}
 	}
 	if !main.Hung || witness || main.Waiting >= f.Limits.Node.MountWaiting {
@@ -66,7 +68,8 @@ func recogniseFilesystemHung(f *facts.Facts) *Finding {
 	}
 	missing(f.Seen.Mounts, &e, "the other mounts")
 	if left := f.Seen.Mounts.Value.Left; left > 0 {
-		Addf(&e.Missing, "%s not asked", units.Plural(left, "1 further mount was", units.Number(left)+" further mounts were"))
+		Addf(&e.Missing, "%s not asked", units.Plural(left, "1 further mount was",
+			units.Number(left)+" further mounts were"))
 	}
 	c := newFinding(severity, step, mountSummary(f, mounts), e)
 	for _, m := range mounts[:min(len(mounts), facts.MaxRelated+1)] {
@@ -121,7 +124,8 @@ func mountSummary(f *facts.Facts, mounts []host.Mount) string {
 }
 
 func mountSubject(f *facts.Facts, m host.Mount) checks.Subject {
-	return facts.InPod(f, checks.Subject{Kind: "Filesystem", ID: facts.Clean(m.Source), Name: facts.Clean(m.Point)}, m.PodUID)
+	return facts.InPod(f, checks.Subject{Kind: "Filesystem", ID: facts.Clean(m.Source), Name: facts.Clean(m.Point)},
+		m.PodUID)
 }
 
 // serverOf is the server in the source of a network mount, safe to paste; empty when there is none.
@@ -139,26 +143,35 @@ func serverOf(m host.Mount) string {
 
 func stepsWhenMountHung(f *facts.Facts, mounts []host.Mount) []checks.NextStep {
 	var s Steps
-	s.Add(checks.TouchesNothing, "journalctl --no-pager -k --since -1h | grep -iE 'not responding|server .* OK|timed out|fuse|ceph|cifs'", "Since when, and which server? Do not restart the kubelet while this lasts: it may never come up (kubernetes/kubernetes#122318).")
-	s.Add(checks.TouchesNothing, "ps -eo pid,stat,wchan:32,etime,comm | awk '$2 ~ /^D/'", "Who waits in it? No signal but KILL reaches them, and that only in some file systems.")
+	s.Add(checks.TouchesNothing,
+		"journalctl --no-pager -k --since -1h | grep -iE 'not responding|server .* OK|timed out|fuse|ceph|cifs'", "Since when, and which server? Do not restart the kubelet while this lasts: it may never come up (kubernetes/kubernetes#122318).")
+	s.Add(checks.TouchesNothing, "ps -eo pid,stat,wchan:32,etime,comm | awk '$2 ~ /^D/'",
+		"Who waits in it? No signal but KILL reaches them, and that only in some file systems.")
 	for _, m := range mounts[:min(len(mounts), 3)] {
 		if server := serverOf(m); server != "" {
-			s.Add(checks.TouchesNothing, "ping -c 3 -W 2 "+server, "Can the server be reached? Bringing it back frees everything and loses nothing.")
+			s.Add(checks.TouchesNothing, "ping -c 3 -W 2 "+server,
+				"Can the server be reached? Bringing it back frees everything and loses nothing.")
 		}
 		if !facts.SafePath.MatchString(m.Point) {
 			continue
 		}
-		s.Add(checks.TouchesNothing, "stat -f "+m.Point+" & sleep 5; jobs", "Still running after five seconds, it hangs. It waits in the background: nothing may end it. Enter no path below it in a shell.")
+		s.Add(checks.TouchesNothing, "stat -f "+m.Point+" & sleep 5; jobs",
+			"Still running after five seconds, it hangs. It waits in the background: nothing may end it. Enter no "+
+				"path below it in a shell.")
 		if m.Network {
-			s.Add(checks.TouchesPod, "umount -f "+m.Point, "Fails what waits on "+facts.Clean(m.Point)+" with an error. Only when the server does not come back: unwritten data of the volume is lost.")
-			s.Add(checks.TouchesPod, "umount -l "+m.Point, "Hides the mount from whoever comes next, where -f was not enough. What waits already goes on waiting.")
+			s.Add(checks.TouchesPod, "umount -f "+m.Point,
+				"Fails what waits on "+facts.Clean(m.Point)+" with an error. Only when the server does not come "+
+					"back: unwritten data of the volume is lost.")
+			s.Add(checks.TouchesPod, "umount -l "+m.Point,
+				"Hides the mount from whoever comes next, where -f was not enough. What waits already goes on waiting.")
 		}
 		addDeletePodByUID(f, &s, m.PodUID, "The pod of the mount. It ends only after the mount answers or is gone.")
 	}
 	if !mounts[0].Hung {
 		return s.Done()
 	}
-	addNode(&s, "The last resort, for tasks that wait in the kernel for good. A clean shutdown may hang in the same mount.")
+	addNode(&s, "The last resort, for tasks that wait in the kernel for good. A clean shutdown may hang in the "+
+		"same mount.")
 	return s.Done()
 }
 
@@ -167,7 +180,8 @@ func loggedFilesystemHung(in *Incident) *LogFinding {
 	if lost == nil {
 		return nil
 	}
-	f := newLogFinding("FilesystemHung", hostTier, 0.8, "A network file server does not answer: whatever touches its mounts waits.").
+	f := newLogFinding("FilesystemHung", hostTier, 0.8,
+		"A network file server does not answer: whatever touches its mounts waits.").
 		addFor(in.found(signature.NFSNotResponding, signature.MountFailed)...)
 	in.lowerIfLate(f, signature.NFSNotResponding)
 	back := in.records(signature.NFSRecovered)

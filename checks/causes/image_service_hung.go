@@ -25,7 +25,8 @@ var imageServiceHung = Definition{
 }
 
 func recogniseImageServiceHung(f *facts.Facts) *Finding {
-	if !f.Calls.Connected || f.Pattern.Hang != facts.HangNone || !f.Calls.AnyList || f.RPC[facts.RPCVersion].Outcome == facts.Hung {
+	if !f.Calls.Connected || f.Pattern.Hang != facts.HangNone || !f.Calls.AnyList ||
+		f.RPC[facts.RPCVersion].Outcome == facts.Hung {
 		return nil
 	}
 	var e checks.Evidence
@@ -74,7 +75,8 @@ func imageServiceFails(f *facts.Facts) *Finding {
 	}
 	Addf(&e.Against, "the calls are answered, with an error: no lock is held")
 	c := newFinding(checks.Warning, checks.Strong,
-		fmt.Sprintf("%s %s with an error: image garbage collection and eviction are blind", units.List(fails), units.Plural(len(fails), "comes back", "come back")), e)
+		fmt.Sprintf("%s %s with an error: image garbage collection and eviction are blind", units.List(fails),
+			units.Plural(len(fails), "comes back", "come back")), e)
 	return imageCause(f, c, fails)
 }
 
@@ -87,7 +89,8 @@ func imageCause(f *facts.Facts, c *Finding, names []string) *Finding {
 		var s Steps
 		addCapture(f, &s)
 		s.Add(checks.TouchesNothing, facts.CrictlCommand(f, "imagefsinfo"), "Does it still hang, with more patience?")
-		s.Add(checks.TouchesNothing, "systemctl list-units --no-pager '*snapshotter*' '*stargz*' '*nydus*'", "Is there a remote snapshotter? Restart it before the runtime.")
+		s.Add(checks.TouchesNothing, "systemctl list-units --no-pager '*snapshotter*' '*stargz*' '*nydus*'",
+			"Is there a remote snapshotter? Restart it before the runtime.")
 		AddDisk(f, &s, "Is the disk under the image store full?")
 		s.Add(checks.TouchesScheduler, `kubectl cordon "$(hostname)"`, "No new pod can start here meanwhile.")
 		addRestart(f, &s)

@@ -192,7 +192,10 @@ func (in *Incident) late(codes ...string) int64 {
 
 // anyTask reports whether records of the codes name a process that fits.
 func (in *Incident) anyTask(fits func(string) bool, codes ...string) bool {
-	return slices.ContainsFunc(in.each(codes...), func(b *journal.Burst) bool { return b.Object().Kind == "Process" && fits(b.Object().Name) })
+	return slices.ContainsFunc(in.each(codes...), func(b *journal.Burst) bool {
+		return b.Object().Kind == "Process" &&
+			fits(b.Object().Name)
+	})
 }
 
 // age is the worst age that a record of the incident states.
@@ -215,7 +218,8 @@ func (in *Incident) hungCalls() int {
 	// An age counts calls from 30 s beyond the threshold on: every stall passes the threshold itself, which is near a
 	// multiple of the deadline when it is 10 min.
 	threshold := cmp.Or(time.Duration(in.ThresholdSeconds*float64(time.Second)), 3*time.Minute)
-	ended := in.Recovered || len(in.Stalls) > 1 && in.Stalls[len(in.Stalls)-1].MaxLastSeenSeconds < in.MaxLastSeenSeconds
+	ended := in.Recovered || len(in.Stalls) > 1 &&
+		in.Stalls[len(in.Stalls)-1].MaxLastSeenSeconds < in.MaxLastSeenSeconds
 	n := int(math.Round(in.age().Seconds() / callDeadline.Seconds()))
 	if !ended || in.age() < threshold+30*time.Second || n < 2 || n > maxHungCalls {
 		return 0
@@ -240,7 +244,8 @@ func deadlinesIn(relist time.Duration) int {
 // relistsHung reports whether hung calls account for the length of each relist. Two that agree by chance are one in
 // 400.
 func (in *Incident) relistsHung() bool {
-	return len(in.Relists) >= 2 && !slices.ContainsFunc(in.Relists, func(d time.Duration) bool { return deadlinesIn(d) == 0 })
+	return len(in.Relists) >= 2 &&
+		!slices.ContainsFunc(in.Relists, func(d time.Duration) bool { return deadlinesIn(d) == 0 })
 }
 
 // relistsScattered reports whether relists take long, each for another time, so that no deadline accounts for them.
@@ -303,7 +308,8 @@ func writtenAfter(b *journal.Burst) time.Duration {
 	case signature.OOMKill, signature.UnitOOMKilled, signature.UnitFailed, signature.UnitStopped, signature.RuntimeStopped:
 		return 0 // happens when it is written
 	case signature.NFSNotResponding, signature.BlockIOError:
-		return 3 * time.Minute // written once all repetitions have failed: timeo=600, retrans=2 of nfs(5); 30 s a try for disks
+		// written once all repetitions have failed: timeo=600, retrans=2 of nfs(5); 30 s a try for disks
+		return 3 * time.Minute
 	}
 	return 2 * time.Minute // a lasting state, of which somebody writes when it next gets in the way
 }
@@ -322,7 +328,8 @@ func (in *Incident) lowerIfLate(f *LogFinding, codes ...string) {
 	if begin == nil || earliest.IsZero() || !earliest.After(begin.Add(beginSlack)) {
 		return
 	}
-	f.limit(lateConfidence, fmt.Sprintf("it began %s or more after the last good relist, so it is no root", roughly(earliest.Sub(*begin))))
+	f.limit(lateConfidence, fmt.Sprintf("it began %s or more after the last good relist, so it is no root",
+		roughly(earliest.Sub(*begin))))
 }
 
 // found words how often and when records of a code occur, such as "relist failed: 3 records, 00:51:11 to 00:55:11 UTC".
@@ -435,7 +442,8 @@ func (in *Incident) Unexplained() *LogFinding {
 		text += ", no failing call among them"
 	}
 	return newLogFinding("PLEGUnhealthy", SymptomTier, 0.4, summary).addFor(text).
-		AddMissing("records of failing calls, of the runtime or of the kernel that would explain it; that there are none proves nothing: many details are only logged at -v=4")
+		AddMissing("records of failing calls, of the runtime or of the kernel that would explain it; that there " +
+			"are none proves nothing: many details are only logged at -v=4")
 }
 
 // Unseen words what could not be looked at: lanes of which nothing was read, and holes.
@@ -472,7 +480,8 @@ func (in *Incident) Culprits() []journal.Culprit {
 		e := byObject[o]
 		if e == nil {
 			e = &entry{at: b.First(), Culprit: journal.Culprit{
-				Kind: o.Kind, ID: journal.Clean(o.ID, 200), Name: journal.Clean(o.Name, 200), Namespace: journal.Clean(o.Namespace, 100),
+				Kind: o.Kind, ID: journal.Clean(o.ID, 200), Name: journal.Clean(o.Name,
+					200), Namespace: journal.Clean(o.Namespace, 100),
 				Pod: journal.Clean(o.Pod, 260), PodUID: journal.Clean(o.PodUID, 64), Example: b.Code,
 			}}
 			byObject[o] = e
@@ -493,7 +502,8 @@ func (in *Incident) Culprits() []journal.Culprit {
 		return 1
 	}
 	slices.SortFunc(all, func(a, b *entry) int {
-		return cmp.Or(cmp.Compare(inspected(a), inspected(b)), cmp.Compare(b.Records, a.Records), a.at.Compare(b.at), cmp.Compare(a.ID, b.ID),
+		return cmp.Or(cmp.Compare(inspected(a), inspected(b)), cmp.Compare(b.Records, a.Records), a.at.Compare(b.at),
+			cmp.Compare(a.ID, b.ID),
 			cmp.Compare(a.Name, b.Name), cmp.Compare(a.Pod, b.Pod))
 	})
 	var out []journal.Culprit

@@ -104,7 +104,8 @@ func (in *Incident) runtimeEnd() (ended []string, again string) {
 			}
 		}
 	}
-	for _, v := range []*incidentRecords{in.ofRole(signature.UnitStarted, journal.RoleRuntime), in.records(signature.RuntimeStarted)} {
+	for _, v := range []*incidentRecords{in.ofRole(signature.UnitStarted, journal.RoleRuntime),
+		in.records(signature.RuntimeStarted)} {
 		if ended != nil && v != nil && v.last.After(last) {
 			again = "the runtime was started again" + in.when(v.first, v.last)
 		}
@@ -161,8 +162,10 @@ func (in *Incident) movingText() string {
 func (in *Incident) addStandstill(f *LogFinding) {
 	s := in.Standstill
 	f.Confidence += 0.75
-	f.Summary = fmt.Sprintf("The kubelet itself stood still for %s or more: by so much its first record of the trouble is late.", roughly(s.Late))
-	f.addFor(fmt.Sprintf("the first record states an age of %s: a loop that runs reports it every 5 s from %s on", s.Age.Round(time.Second), s.Due.Round(time.Second)))
+	f.Summary = fmt.Sprintf("The kubelet itself stood still for %s or more: by so much its first record of the "+
+		"trouble is late.", roughly(s.Late))
+	f.addFor(fmt.Sprintf("the first record states an age of %s: a loop that runs reports it every 5 s from %s on",
+		s.Age.Round(time.Second), s.Due.Round(time.Second)))
 	if !s.From.IsZero() {
 		f.addFor("of the kubelet the log holds nothing that kdiag knows" + in.when(s.From, s.To))
 	}

@@ -26,9 +26,12 @@ func recogniseInodesExhausted(f *facts.Facts) *Finding {
 		var s Steps
 		folder := main.Folder()
 		s.Add(checks.TouchesNothing, "df -i "+folder+"; df -h "+folder, "Inodes or space?")
-		s.Add(checks.TouchesNothing, "ionice -c3 du --inodes -x --max-depth=3 "+folder+" | sort -n | tail -n 20", "Where are the files? It reads every directory: minutes on a large disk.")
-		s.Add(checks.TouchesNothing, facts.KdiagCommand(f, "gc-exited"), "The plan for dead containers beyond the newest: what may go, and why.")
-		s.Add(checks.TouchesScheduler, `kubectl cordon "$(hostname)"`, "No new pod should be placed here while no file can be made.")
+		s.Add(checks.TouchesNothing, "ionice -c3 du --inodes -x --max-depth=3 "+folder+" | sort -n | tail -n 20",
+			"Where are the files? It reads every directory: minutes on a large disk.")
+		s.Add(checks.TouchesNothing, facts.KdiagCommand(f, "gc-exited"),
+			"The plan for dead containers beyond the newest: what may go, and why.")
+		s.Add(checks.TouchesScheduler, `kubectl cordon "$(hostname)"`,
+			"No new pod should be placed here while no file can be made.")
 		return s.Done()
 	}
 	return c

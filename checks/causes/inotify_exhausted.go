@@ -56,26 +56,34 @@ func recogniseInotifyExhausted(f *facts.Facts) *Finding {
 			continue
 		}
 		for _, p := range u.Top[:min(len(u.Top), facts.MostNamed)] {
-			Addf(&e.For, "%s (pid %d)%s holds %s", facts.Clean(p.Name), p.PID, facts.OwnerSuffix(f, p.Owner), units.Count(p.Instances, "instance"))
-			subjects = append(subjects, facts.InPod(f, checks.Subject{Kind: "Process", ID: strconv.Itoa(p.PID), Name: facts.Clean(p.Name)}, p.PodUID))
+			Addf(&e.For, "%s (pid %d)%s holds %s", facts.Clean(p.Name), p.PID, facts.OwnerSuffix(f, p.Owner),
+				units.Count(p.Instances, "instance"))
+			subjects = append(subjects, facts.InPod(f, checks.Subject{Kind: "Process", ID: strconv.Itoa(p.PID),
+				Name: facts.Clean(p.Name)}, p.PodUID))
 		}
 	}
 	logEvidence(f, &e, signature.InotifyExhausted)
 	if n.Unread > 0 {
-		Addf(&e.Missing, "instances of %s whose descriptors could not be read: there may be more than counted", units.Plural(n.Unread, "1 process", units.Number(n.Unread)+" processes"))
+		Addf(&e.Missing, "instances of %s whose descriptors could not be read: there may be more than counted",
+			units.Plural(n.Unread, "1 process", units.Number(n.Unread)+" processes"))
 	}
 	missing(f.Seen.Inotify, &e, "inotify of all processes")
 	c := newFinding(facts.Worse(i, w), checks.Certain, summary, e)
 	c.Subject, c.Related = &checks.Subject{Kind: "Node", Name: sysctl}, subjects
 	c.Advise = func(string) []checks.NextStep {
 		var s Steps
-		s.Add(checks.TouchesNothing, "find /proc/[0-9]*/fd -lname anon_inode:inotify 2>/dev/null | cut -d/ -f3 | sort | uniq -c | sort -rn | head", "Which processes hold the instances?")
-		s.Add(checks.TouchesScheduler, fmt.Sprintf("sysctl -w %s=%d", sysctl, raised), "Raises the limit at once, until the next boot. It takes memory only for what is used. Then put it into /etc/sysctl.d.")
+		s.Add(checks.TouchesNothing,
+			"find /proc/[0-9]*/fd -lname anon_inode:inotify 2>/dev/null | cut -d/ -f3 | sort | uniq -c | sort -rn "+
+				"| head", "Which processes hold the instances?")
+		s.Add(checks.TouchesScheduler, fmt.Sprintf("sysctl -w %s=%d", sysctl, raised),
+			"Raises the limit at once, until the next boot. It takes memory only for what is used. Then put it "+
+				"into /etc/sysctl.d.")
 		return s.Done()
 	}
 	return c
 }
 
 func loggedInotifyExhausted(in *Incident) *LogFinding {
-	return in.hostFinding("InotifyExhausted", 0.55, "The node has run out of inotify instances or watches.", signature.InotifyExhausted)
+	return in.hostFinding("InotifyExhausted", 0.55, "The node has run out of inotify instances or watches.",
+		signature.InotifyExhausted)
 }

@@ -58,12 +58,14 @@ func hungObjects(f *facts.Facts, hungs []plegbench.Inspection) *Finding {
 	all := len(f.Sweep.Made)
 	var e checks.Evidence
 	addHungObjects(f, &e, main, rest)
-	Addf(&e.For, "%s of %s status calls hung, in %s", units.Number(len(hungs)), units.Number(all), units.Count(facts.PodsOf(hungs), "pod"))
+	Addf(&e.For, "%s of %s status calls hung, in %s", units.Number(len(hungs)), units.Number(all),
+		units.Count(facts.PodsOf(hungs), "pod"))
 	addCalls(f, &e.For, isAlive, facts.RPCSandboxes, facts.RPCContainers)
 	e.For = append(e.For, RelistArithmetic(f, facts.PodsOf(hungs)))
 	processEvidence(f, &e, main.ID, main.SandboxID)
 	if p50, ok := f.Sweep.Median, f.Sweep.Timed; ok && f.Limits.SlowStatus > 0 && p50 >= f.Limits.SlowStatus {
-		Addf(&e.Against, "the other status calls take %s in the median: these may be the slowest of a slow runtime", units.Duration(p50))
+		Addf(&e.Against, "the other status calls take %s in the median: these may be the slowest of a slow runtime",
+			units.Duration(p50))
 	}
 	if f.RPC[facts.RPCImages].Outcome == facts.Hung && !f.Pattern.ImagesHold {
 		Addf(&e.Against, "ListImages hangs too: the image store's lock may hold both")
@@ -76,7 +78,8 @@ func hungObjects(f *facts.Facts, hungs []plegbench.Inspection) *Finding {
 	missingJournal(f, &e)
 	named := logOfObject(f, &e, plegObjects(append([]plegbench.Inspection{main}, rest...))...)
 	pleg := logOfPLEG(f, &e)
-	c := newFinding(checks.Critical, raised(patientStep(f, checks.Certain), named || pleg), hungObjectsSummary(f, main, rest), e)
+	c := newFinding(checks.Critical, raised(patientStep(f, checks.Certain), named || pleg),
+		hungObjectsSummary(f, main, rest), e)
 	s := facts.SubjectOf(f, main)
 	c.Subject, c.Related = &s, facts.Related(f, rest)
 	c.Advise = func(root string) []checks.NextStep { return stepsWhenInspectHangs(f, main, rest, root) }
@@ -99,14 +102,20 @@ func hungObjectsSummary(f *facts.Facts, main plegbench.Inspection, rest []plegbe
 	case hungs == all && all == 1:
 		return fmt.Sprintf("the status of %s does not come%s; no other was asked", facts.Label(main), within)
 	case f.Sweep.Answered == 0:
-		return fmt.Sprintf("no status call is answered%s: %s of %s hang, the first that of %s; the lists answer", within, units.Number(hungs), units.Number(all), facts.Label(main))
-	case pods > 1 && !slices.ContainsFunc(f.Sweep.Made, func(i plegbench.Inspection) bool { return i.Kind == main.Kind && facts.IsAnswered(i) }):
-		return fmt.Sprintf("no %s call is answered%s: %s of %s status calls hang, the first that of %s; the lists answer", cmp.Or(main.Call.Method, "such"),
+		return fmt.Sprintf("no status call is answered%s: %s of %s hang, the first that of %s; the lists answer",
+			within, units.Number(hungs), units.Number(all), facts.Label(main))
+	case pods > 1 && !slices.ContainsFunc(f.Sweep.Made,
+		func(i plegbench.Inspection) bool { return i.Kind == main.Kind && facts.IsAnswered(i) }):
+		return fmt.Sprintf("no %s call is answered%s: %s of %s status calls hang, the first that of %s; the lists "+
+			"answer", cmp.Or(main.Call.Method, "such"),
 			within, units.Number(hungs), units.Number(all), facts.Label(main))
 	case pods > 1 && float64(hungs) >= facts.MostOfStatuses*float64(all):
-		return fmt.Sprintf("%s of %s status calls do not come%s, the first that of %s; the lists answer", units.Number(hungs), units.Number(all), within, facts.Label(main))
-	case f.RPC[facts.RPCStatus].Outcome.Alive() && f.RPC[facts.RPCImages].Outcome.Alive() && f.RPC[facts.RPCImageFs].Outcome.Alive():
-		return fmt.Sprintf("the status of %s%s does not come%s; everything else answers", facts.Label(main), others, within)
+		return fmt.Sprintf("%s of %s status calls do not come%s, the first that of %s; the lists answer",
+			units.Number(hungs), units.Number(all), within, facts.Label(main))
+	case f.RPC[facts.RPCStatus].Outcome.Alive() && f.RPC[facts.RPCImages].Outcome.Alive() &&
+		f.RPC[facts.RPCImageFs].Outcome.Alive():
+		return fmt.Sprintf("the status of %s%s does not come%s; everything else answers", facts.Label(main), others,
+			within)
 	}
 	return fmt.Sprintf("the status of %s%s does not come%s; that of others does", facts.Label(main), others, within)
 }
@@ -116,13 +125,16 @@ func hungObjectsSummary(f *facts.Facts, main plegbench.Inspection, rest []plegbe
 func failingObjects(f *facts.Facts, bad []plegbench.Inspection) *Finding {
 	main, rest := facts.MainCulprit(bad)
 	var e checks.Evidence
-	Addf(&e.For, "%s of %s: %s: %s", main.Call.Method, facts.Label(main), facts.Clean(string(main.Call.Code)), facts.Clean(main.Call.Err))
-	Addf(&e.For, "%s of %s status calls failed; the kubelet keeps the events of these pods back and tries again in each relist",
+	Addf(&e.For, "%s of %s: %s: %s", main.Call.Method, facts.Label(main), facts.Clean(string(main.Call.Code)),
+		facts.Clean(main.Call.Err))
+	Addf(&e.For, "%s of %s status calls failed; the kubelet keeps the events of these pods back and tries again "+
+		"in each relist",
 		units.Number(len(bad)), units.Number(len(f.Sweep.Made)))
 	Addf(&e.Against, "the calls are answered: a relist does not wait for them")
 	missingHost(f, &e)
 	missingSweep(f, &e)
-	c := newFinding(checks.Warning, checks.Strong, fmt.Sprintf("the status of %s comes back with an error", facts.Label(main)), e)
+	c := newFinding(checks.Warning, checks.Strong, fmt.Sprintf("the status of %s comes back with an error",
+		facts.Label(main)), e)
 	s := facts.SubjectOf(f, main)
 	c.Subject, c.Related = &s, facts.Related(f, rest)
 	c.Advise = func(string) []checks.NextStep { return stepsWhenInspectAnswers(f, main) }
@@ -136,22 +148,29 @@ func slowObject(f *facts.Facts) *Finding {
 	if limit <= 0 || !ok || p50 >= limit/4 {
 		return nil
 	}
-	slow := facts.InspectionsThat(f, func(i plegbench.Inspection) bool { return i.Call.OK() && i.Call.Elapsed >= limit })
+	slow := facts.InspectionsThat(f, func(i plegbench.Inspection) bool {
+		return i.Call.OK() &&
+			i.Call.Elapsed >= limit
+	})
 	if len(slow) == 0 || facts.PodsOf(slow) > facts.ManyOfStatuses {
 		return nil
 	}
-	slices.SortStableFunc(slow, func(a, b plegbench.Inspection) int { return int((b.Call.Elapsed - a.Call.Elapsed) / time.Millisecond) })
+	slices.SortStableFunc(slow,
+		func(a, b plegbench.Inspection) int { return int((b.Call.Elapsed - a.Call.Elapsed) / time.Millisecond) })
 	main, rest := slow[0], slow[1:]
 	var e checks.Evidence
-	Addf(&e.For, "%s of %s took %s; the median is %s", main.Call.Method, facts.Label(main), units.Duration(main.Call.Elapsed), units.Duration(p50))
+	Addf(&e.For, "%s of %s took %s; the median is %s", main.Call.Method, facts.Label(main),
+		units.Duration(main.Call.Elapsed), units.Duration(p50))
 	if len(rest) > 0 {
-		Addf(&e.For, "%s took longer than %s as well", units.Count(len(rest), "other status call"), units.Duration(limit))
+		Addf(&e.For, "%s took longer than %s as well", units.Count(len(rest), "other status call"),
+			units.Duration(limit))
 	}
 	Addf(&e.Against, "it does answer")
 	processEvidence(f, &e, main.ID, main.SandboxID)
 	missingHost(f, &e)
 	missingSweep(f, &e)
-	c := newFinding(checks.Warning, checks.Strong, fmt.Sprintf("the status of %s takes %s, that of others %s", facts.Label(main),
+	c := newFinding(checks.Warning, checks.Strong, fmt.Sprintf("the status of %s takes %s, that of others %s",
+		facts.Label(main),
 		units.Duration(main.Call.Elapsed), units.Duration(p50)), e)
 	s := facts.SubjectOf(f, main)
 	c.Subject, c.Related = &s, facts.Related(f, rest)
@@ -159,7 +178,8 @@ func slowObject(f *facts.Facts) *Finding {
 	return c
 }
 
-func stepsWhenInspectHangs(f *facts.Facts, main plegbench.Inspection, rest []plegbench.Inspection, root string) []checks.NextStep {
+func stepsWhenInspectHangs(f *facts.Facts, main plegbench.Inspection, rest []plegbench.Inspection,
+	root string) []checks.NextStep {
 	var s Steps
 	addCapture(f, &s)
 	addInspect(f, &s, main, "Ask once more for this object alone: does it still hang?")
@@ -173,9 +193,11 @@ func stepsWhenInspectHangs(f *facts.Facts, main plegbench.Inspection, rest []ple
 		addProcesses(f, &s, i)
 	}
 	addRestart(f, &s)
-	blocked := slices.DeleteFunc(facts.ProcessesServing(f, main.ID, main.SandboxID), func(p host.Process) bool { return !facts.IsUninterruptible(&p) })
+	blocked := slices.DeleteFunc(facts.ProcessesServing(f, main.ID, main.SandboxID),
+		func(p host.Process) bool { return !facts.IsUninterruptible(&p) })
 	if slices.ContainsFunc(blocked, func(p host.Process) bool { return p.Lasting }) {
-		addNode(&s, "Its process was in uninterruptible sleep in two looks: if what it waits for does not come back, only a reboot ends it.")
+		addNode(&s, "Its process was in uninterruptible sleep in two looks: if what it waits for does not come "+
+			"back, only a reboot ends it.")
 	} else if len(blocked) > 0 {
 		addLookAgain(&s, blocked[0])
 	}
@@ -217,10 +239,12 @@ func loggedInspectHang(in *Incident) *LogFinding {
 	if in.inspectLate == 0 && (in.peak == 0 && !in.relistsHung() || in.down || in.lists > 0) {
 		return nil
 	}
-	f := newLogFinding("InspectHang", objectTier, 0.25, "Single pods or containers cannot be inspected; the relist waits two minutes for each.")
+	f := newLogFinding("InspectHang", objectTier, 0.25,
+		"Single pods or containers cannot be inspected; the relist waits two minutes for each.")
 	if in.inspectLate > 0 {
 		f.raise(0.5, in.found(signature.InspectFailed)...)
-		if slices.ContainsFunc(in.Culprits(), func(c journal.Culprit) bool { return c.Example == signature.InspectFailed }) {
+		if slices.ContainsFunc(in.Culprits(),
+			func(c journal.Culprit) bool { return c.Example == signature.InspectFailed }) {
 			f.Confidence += 0.05
 		}
 	} else {
@@ -234,7 +258,8 @@ func loggedInspectHang(in *Incident) *LogFinding {
 		}
 		f.addFor(in.relistsText())
 	case in.peak > 0:
-		f.raise(0.1, fmt.Sprintf("the worst age is near %d times the 2 min deadline of a call: %d calls hung one after the other", in.peak, in.peak))
+		f.raise(0.1, fmt.Sprintf("the worst age is near %d times the 2 min deadline of a call: %d calls hung one "+
+			"after the other", in.peak, in.peak))
 	}
 	if in.listsLate > 0 || in.down {
 		f.lower(0.4, "lists or the status do not come back either, so the trouble is wider than these objects")

@@ -70,11 +70,13 @@ func recogniseIOStall(f *facts.Facts) *Finding {
 			return nil
 		}
 		severity, step = checks.Warning, checks.Fair
-		summary = fmt.Sprintf("requests to disk %s take %s, and tasks wait for them", facts.Clean(f.Disk.Slow[0].Name), units.Duration(facts.Await(f.Disk.Slow[0])))
+		summary = fmt.Sprintf("requests to disk %s take %s, and tasks wait for them",
+			facts.Clean(f.Disk.Slow[0].Name), units.Duration(facts.Await(f.Disk.Slow[0])))
 	}
 	stallEvidence(f, &e)
 	if writers := f.Disk.Writers; len(writers) > 0 && len(failing) == 0 {
-		summary += fmt.Sprintf("; most is written by %s, %s/s", facts.WriterLabel(f, writers[0]), facts.Rate(writers[0].BytesPerSecond))
+		summary += fmt.Sprintf("; most is written by %s, %s/s", facts.WriterLabel(f, writers[0]),
+			facts.Rate(writers[0].BytesPerSecond))
 	}
 	c := newFinding(severity, step, summary, e)
 	c.Subject, c.Related = stallSubjects(f)
@@ -110,9 +112,11 @@ func stallEvidence(f *facts.Facts, e *checks.Evidence) {
 		Addf(&e.For, "%s writes %s/s", facts.WriterLabel(f, w), facts.Rate(w.BytesPerSecond))
 	}
 	t := n.Tasks.Value
-	blocked := slices.DeleteFunc(slices.Clone(t.Blocked), func(b host.BlockedTask) bool { return strings.HasPrefix(b.Name, host.ChildArgument) })
+	blocked := slices.DeleteFunc(slices.Clone(t.Blocked),
+		func(b host.BlockedTask) bool { return strings.HasPrefix(b.Name, host.ChildArgument) })
 	if t.BlockedMoments+len(blocked) > 0 {
-		Addf(&e.For, "%s in uninterruptible sleep for a moment, %s for longer", units.Count(t.BlockedMoments, "task"), units.Number(len(blocked)))
+		Addf(&e.For, "%s in uninterruptible sleep for a moment, %s for longer", units.Count(t.BlockedMoments, "task"),
+			units.Number(len(blocked)))
 	}
 	for _, code := range []string{signature.BlockIOError, signature.FilesystemError, signature.NameReserved} {
 		logEvidence(f, e, code)
@@ -139,7 +143,8 @@ func stallSubjects(f *facts.Facts) (*checks.Subject, []checks.Subject) {
 		out = append(out, checks.Subject{Kind: "Disk", Name: facts.Clean(d.Name)})
 	}
 	for _, w := range f.Disk.Writers {
-		out = append(out, facts.InPod(f, checks.Subject{Kind: "Process", ID: strconv.Itoa(w.PID), Name: facts.Clean(w.Name)}, w.PodUID))
+		out = append(out, facts.InPod(f, checks.Subject{Kind: "Process", ID: strconv.Itoa(w.PID),
+			Name: facts.Clean(w.Name)}, w.PodUID))
 	}
 	if len(out) == 0 {
 		return &checks.Subject{Kind: "Node", Name: "disks"}, nil
@@ -149,13 +154,19 @@ func stallSubjects(f *facts.Facts) (*checks.Subject, []checks.Subject) {
 
 func stepsWhenStalled(f *facts.Facts, failing bool) []checks.NextStep {
 	var s Steps
-	s.Add(checks.TouchesNothing, "grep . /proc/pressure/io; iostat -x 1 5", "Does it go on, and at which device? Read w_await and f_await, not %util.")
-	s.Add(checks.TouchesNothing, "journalctl --no-pager -k --since -1h | grep -iE 'I/O error|read-only|blocked for more than|reset controller'", "Does the disk fail, or is it only slow?")
-	s.Add(checks.TouchesNothing, "ps -eo pid,stat,wchan:32,etime,comm | awk '$2 ~ /^D/'", "Who waits for it now? The same tasks each time are stuck, others each time are queued.")
+	s.Add(checks.TouchesNothing, "grep . /proc/pressure/io; iostat -x 1 5",
+		"Does it go on, and at which device? Read w_await and f_await, not %util.")
+	s.Add(checks.TouchesNothing,
+		"journalctl --no-pager -k --since -1h | grep -iE 'I/O error|read-only|blocked for more than|reset controller'", "Does the disk fail, or is it only slow?")
+	s.Add(checks.TouchesNothing, "ps -eo pid,stat,wchan:32,etime,comm | awk '$2 ~ /^D/'",
+		"Who waits for it now? The same tasks each time are stuck, others each time are queued.")
 	if failing {
-		s.Add(checks.TouchesNothing, "grep -E ' ro[, ]' /proc/mounts", "Which file systems are read-only? The kernel remounts one after errors.")
+		s.Add(checks.TouchesNothing, "grep -E ' ro[, ]' /proc/mounts",
+			"Which file systems are read-only? The kernel remounts one after errors.")
 		if memory, disk := readOnlyMemory(f); memory != "" {
-			s.Add(checks.TouchesRuntime, "mount -o remount,rw "+memory, "A tmpfs has no disk that could be damaged: somebody made it read-only, and what runs goes on when it is not.")
+			s.Add(checks.TouchesRuntime, "mount -o remount,rw "+memory,
+				"A tmpfs has no disk that could be damaged: somebody made it read-only, and what runs goes on "+
+					"when it is not.")
 			if !disk {
 				return s.Done()
 			}
@@ -165,16 +176,21 @@ func stepsWhenStalled(f *facts.Facts, failing bool) []checks.NextStep {
 	}
 	for _, l := range f.Disk.Writes {
 		if mount := l.Writes.Mount; l.Writes.Hung && facts.SafePath.MatchString(mount) {
-			s.Add(checks.TouchesRuntime, "fsfreeze -u "+mount, "Only if those who wait do so in percpu_rwsem_wait: a backup or a snapshot froze the file system and did not thaw it. They go on, and nothing is lost.")
+			s.Add(checks.TouchesRuntime, "fsfreeze -u "+mount,
+				"Only if those who wait do so in percpu_rwsem_wait: a backup or a snapshot froze the file system "+
+					"and did not thaw it. They go on, and nothing is lost.")
 		}
 	}
 	for _, w := range f.Disk.Writers {
 		if w.PID > 1 {
-			s.Add(checks.TouchesNothing, fmt.Sprintf("cat /proc/%d/io /proc/%d/cgroup", w.PID, w.PID), "What does "+facts.WriterLabel(f, w)+" write, and for whom?")
-			addDeletePodByUID(f, &s, w.PodUID, "Stops the heaviest writer, if its work can wait. Its replacement may write as much on another node.")
+			s.Add(checks.TouchesNothing, fmt.Sprintf("cat /proc/%d/io /proc/%d/cgroup", w.PID, w.PID),
+				"What does "+facts.WriterLabel(f, w)+" write, and for whom?")
+			addDeletePodByUID(f, &s, w.PodUID,
+				"Stops the heaviest writer, if its work can wait. Its replacement may write as much on another node.")
 		}
 	}
-	s.Add(checks.TouchesScheduler, `kubectl cordon "$(hostname)"`, "Each new pod pulls and unpacks images on the same disk.")
+	s.Add(checks.TouchesScheduler, `kubectl cordon "$(hostname)"`,
+		"Each new pod pulls and unpacks images on the same disk.")
 	return s.Done()
 }
 
@@ -197,13 +213,15 @@ func loggedIOStall(in *Incident) *LogFinding {
 		return f
 	}
 	f := newLogFinding("IOStall", hostTier, 0.1, "Much points to a disk that is slow or overloaded.")
-	for _, code := range []string{signature.DiskScanSlow, signature.NameReserved, signature.RuntimeStalled, signature.HousekeepingSlow} {
+	for _, code := range []string{signature.DiskScanSlow, signature.NameReserved, signature.RuntimeStalled,
+		signature.HousekeepingSlow} {
 		if in.count(code) > 0 {
 			f.raise(0.13, in.found(code)...)
 		}
 	}
 	writer := func(name string) bool {
-		return slices.ContainsFunc([]string{"jbd2", "xfs", "kworker", "dm_", "btrfs", "ext4"}, func(p string) bool { return strings.HasPrefix(name, p) })
+		return slices.ContainsFunc([]string{"jbd2", "xfs", "kworker", "dm_", "btrfs", "ext4"},
+			func(p string) bool { return strings.HasPrefix(name, p) })
 	}
 	if in.anyTask(writer, signature.HungTask) {
 		f.raise(0.4, "the kernel reports writers of a file system as stuck")

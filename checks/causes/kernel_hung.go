@@ -146,15 +146,21 @@ func hungTaskStates(f *facts.Facts, e *checks.Evidence, tasks []facts.LogTask) {
 
 func stepsWhenKernelHung(f *facts.Facts, tasks []facts.LogTask, lasts bool) []checks.NextStep {
 	var s Steps
-	s.Add(checks.TouchesNothing, "journalctl --no-pager -k --since -1h | grep -E -A 20 'blocked for more than|soft lockup|rcu.*stall' | tail -n 100", "The call traces: which lock, mount or device do the tasks wait for?")
+	s.Add(checks.TouchesNothing,
+		"journalctl --no-pager -k --since -1h | grep -E -A 20 'blocked for more than|soft lockup|rcu.*stall' | "+
+			"tail -n 100", "The call traces: which lock, mount or device do the tasks wait for?")
 	for _, t := range tasks[:min(len(tasks), 2)] {
 		if t.PID > 1 {
-			s.Add(checks.TouchesNothing, fmt.Sprintf("cat /proc/%d/stack /proc/%d/wchan; grep State /proc/%d/status", t.PID, t.PID, t.PID), "Does "+t.Label()+" still wait there?")
+			s.Add(checks.TouchesNothing, fmt.Sprintf("cat /proc/%d/stack /proc/%d/wchan; grep State /proc/%d/status",
+				t.PID, t.PID, t.PID), "Does "+t.Label()+" still wait there?")
 		}
 	}
-	s.Add(checks.TouchesNothing, "ps -eo stat,pid,wchan:32,etime,comm | grep '^D'", "Look a few times: the same tasks in the same place are stuck.")
-	s.Add(checks.TouchesNothing, "grep . /proc/pressure/io", "Can the disks not keep up? some avg10 near 100 says so, and that the tasks may go on by themselves.")
-	s.Add(checks.TouchesNothing, "echo w > /proc/sysrq-trigger; journalctl --no-pager -k -n 200", "Keep the evidence: the stacks of all blocked tasks, which a reboot destroys.")
+	s.Add(checks.TouchesNothing, "ps -eo stat,pid,wchan:32,etime,comm | grep '^D'",
+		"Look a few times: the same tasks in the same place are stuck.")
+	s.Add(checks.TouchesNothing, "grep . /proc/pressure/io",
+		"Can the disks not keep up? some avg10 near 100 says so, and that the tasks may go on by themselves.")
+	s.Add(checks.TouchesNothing, "echo w > /proc/sysrq-trigger; journalctl --no-pager -k -n 200",
+		"Keep the evidence: the stacks of all blocked tasks, which a reboot destroys.")
 	if !lasts {
 		return s.Done()
 	}

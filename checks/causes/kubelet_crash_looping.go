@@ -91,9 +91,11 @@ func recogniseKubeletCrashLooping(f *facts.Facts) *Finding {
 			Addf(&e.For, "%s has been running for only %s", facts.ProcessLabel(p), units.Duration(a))
 		}
 	}
-	if ready := facts.Logged(f, signature.NodeReady); severity == checks.Critical && ready != nil && ready.First != nil && r.Last != nil && ready.First.After(*r.Last) {
+	if ready := facts.Logged(f, signature.NodeReady); severity == checks.Critical && ready != nil &&
+		ready.First != nil && r.Last != nil && ready.First.After(*r.Last) {
 		severity = checks.Warning
-		Addf(&e.Against, "the node became ready at %s, after the last restart and never before: a kubelet that has not joined yet restarts until it has its settings", facts.ClockText(f, *ready.First))
+		Addf(&e.Against, "the node became ready at %s, after the last restart and never before: a kubelet that "+
+			"has not joined yet restarts until it has its settings", facts.ClockText(f, *ready.First))
 	}
 	missingHost(f, &e)
 	c := newFinding(severity, step, fmt.Sprintf("the kubelet was restarted %s %s%s: %s",
@@ -115,11 +117,13 @@ func whatEndsKubelet(f *facts.Facts, e *checks.Evidence) string {
 	}
 	if f.Log.Watchdog {
 		note("systemd's watchdog killed it, because its loop stood still",
-			"systemd's watchdog timed out: the kubelet feeds it only while its sync loop runs (WatchdogSec in its unit, 1.32 and later)")
+			"systemd's watchdog timed out: the kubelet feeds it only while its sync loop runs (WatchdogSec in its "+
+				"unit, 1.32 and later)")
 	}
 	if c := facts.Logged(f, signature.KubeletFatal); c != nil {
 		text := facts.Quote(f, lastWords(c.Example))
-		note("it ends itself with: "+text, "the kubelet's own last words, first of %s: %s", units.Count(int(c.Count), "record"), text)
+		note("it ends itself with: "+text, "the kubelet's own last words, first of %s: %s",
+			units.Count(int(c.Count), "record"), text)
 	}
 	if u := f.Agent.Unit; why == "" && u != nil && u.Result != "" && u.Result != "success" {
 		why = "systemd says " + facts.Clean(u.Result)
@@ -153,18 +157,26 @@ func lastWords(record string) string {
 func stepsWhenCrashLooping(f *facts.Facts) []checks.NextStep {
 	var s Steps
 	unit := f.Target.KubeletUnit
-	s.Add(checks.TouchesNothing, "systemctl status --no-pager "+unit, "Is it up at this moment, since when, and how did it end last?")
-	s.Add(checks.TouchesNothing, facts.KubeletLog(f)+" | grep -E ' [EF][0-9]{4} |atchdog|process exited' | tail -n 50", "The last words before each end: the first error of each life is the cause.")
+	s.Add(checks.TouchesNothing, "systemctl status --no-pager "+unit,
+		"Is it up at this moment, since when, and how did it end last?")
+	s.Add(checks.TouchesNothing,
+		facts.KubeletLog(f)+" | grep -E ' [EF][0-9]{4} |atchdog|process exited' | tail -n 50", "The last words before each end: the first error of each life is the cause.")
 	if oomHits(f, facts.RoleKubelet) {
-		s.Add(checks.TouchesNothing, "journalctl --no-pager -k --since -1h | grep -iE 'oom|out of memory'", "Who used the memory when the kernel chose the kubelet?")
+		s.Add(checks.TouchesNothing, "journalctl --no-pager -k --since -1h | grep -iE 'oom|out of memory'",
+			"Who used the memory when the kernel chose the kubelet?")
 	}
 	if f.Log.Watchdog {
-		s.Add(checks.TouchesNothing, "systemctl show "+unit+" -p WatchdogUSec -p NRestarts", "How long may its loop stand still before systemd kills it?")
-		s.Add(checks.TouchesNothing, facts.KdiagCommand(f, "pleg --deep"), "The loop stands still for a call to the runtime: which one hangs?")
+		s.Add(checks.TouchesNothing, "systemctl show "+unit+" -p WatchdogUSec -p NRestarts",
+			"How long may its loop stand still before systemd kills it?")
+		s.Add(checks.TouchesNothing, facts.KdiagCommand(f, "pleg --deep"),
+			"The loop stands still for a call to the runtime: which one hangs?")
 	}
-	s.Add(checks.TouchesNothing, "kdiag journal --since -1h", "Starts, ends and what happened between them, as a timeline.")
+	s.Add(checks.TouchesNothing, "kdiag journal --since -1h",
+		"Starts, ends and what happened between them, as a timeline.")
 	if !f.Log.Watchdog {
-		s.Add(checks.TouchesKubelet, "systemctl reset-failed "+unit+"; systemctl start "+unit, "Only after the repair, when systemd has given up starting it: the first clears its count, the second starts it.")
+		s.Add(checks.TouchesKubelet, "systemctl reset-failed "+unit+"; systemctl start "+unit,
+			"Only after the repair, when systemd has given up starting it: the first clears its count, the second "+
+				"starts it.")
 	}
 	return s.Done()
 }

@@ -93,7 +93,8 @@ func unitSummary(f *facts.Facts, u *host.Unit) string {
 	case u.Result == "start-limit-hit":
 		return fmt.Sprintf("systemd has given up starting %s%s: it ended too often", name, since)
 	case u.Active == "failed":
-		return fmt.Sprintf("%s has failed%s (%s): no kubelet runs", name, since, cmp.Or(facts.Clean(u.Result), "no reason given"))
+		return fmt.Sprintf("%s has failed%s (%s): no kubelet runs", name, since,
+			cmp.Or(facts.Clean(u.Result), "no reason given"))
 	}
 	return fmt.Sprintf("%s is stopped%s: no kubelet runs, and nobody starts it", name, since)
 }
@@ -130,20 +131,26 @@ func stateSince(f *facts.Facts, u *host.Unit) string {
 func stepsWhenKubeletDown(f *facts.Facts, u *host.Unit) []checks.NextStep {
 	var s Steps
 	if u == nil && f.Seen.Systemd.Value.Answered {
-		s.Add(checks.TouchesNothing, "systemctl list-unit-files --no-pager | grep -iE 'kube|k3s|rke2|k0s'", "What starts the kubelet of this node? Its unit has none of the usual names; or a container is its home (docker ps -a).")
+		s.Add(checks.TouchesNothing, "systemctl list-unit-files --no-pager | grep -iE 'kube|k3s|rke2|k0s'",
+			"What starts the kubelet of this node? Its unit has none of the usual names; or a container is its "+
+				"home (docker ps -a).")
 		return s.Done()
 	}
 	unit := f.Target.KubeletUnit
-	s.Add(checks.TouchesNothing, "systemctl status --no-pager "+unit, "Is it down at this moment, since when, and how did it end?")
-	s.Add(checks.TouchesNothing, "journalctl --no-pager -n 100 -u "+unit, "Its last words: repair what they name before it is started again.")
+	s.Add(checks.TouchesNothing, "systemctl status --no-pager "+unit,
+		"Is it down at this moment, since when, and how did it end?")
+	s.Add(checks.TouchesNothing, "journalctl --no-pager -n 100 -u "+unit,
+		"Its last words: repair what they name before it is started again.")
 	if f.Seen.SilentMount() {
-		s.Add(checks.TouchesNothing, "kdiag explain FilesystemHung", "A mount does not answer: free it first. A kubelet that starts may wait for it without end.")
+		s.Add(checks.TouchesNothing, "kdiag explain FilesystemHung",
+			"A mount does not answer: free it first. A kubelet that starts may wait for it without end.")
 		return s.Done()
 	}
 	start := "systemctl reset-failed " + unit + "; systemctl start " + unit
 	if u != nil && u.Load == "masked" {
 		start = "systemctl unmask " + unit + "; systemctl start " + unit
 	}
-	s.Add(checks.TouchesKubelet, start, "Starts it. Containers that run are kept; what ended it will end it again unless it is repaired.")
+	s.Add(checks.TouchesKubelet, start,
+		"Starts it. Containers that run are kept; what ended it will end it again unless it is repaired.")
 	return s.Done()
 }

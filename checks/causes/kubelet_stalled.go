@@ -36,7 +36,8 @@ var kubeletStalled = Definition{
 
 func ServerWaitsLine(f *facts.Facts) string {
 	a := f.Seen.Health.Value.SyncLoop
-	return fmt.Sprintf("%s did not answer in %s, and the ping did: the kubelet may wait for the API server, which it asks whether kdiag may come in", facts.Clean(a.URL), units.Duration(a.Took))
+	return fmt.Sprintf("%s did not answer in %s, and the ping did: the kubelet may wait for the API server, which "+
+		"it asks whether kdiag may come in", facts.Clean(a.URL), units.Duration(a.Took))
 }
 
 // plegStands reports whether the last good relist is older than the threshold by the kubelet's metric. Where its log
@@ -58,15 +59,19 @@ func recogniseKubeletStalled(f *facts.Facts) *Finding {
 	switch p, late := f.Agent.Stopped, f.Agent.NeverCameUp; {
 	case p != nil:
 		step = checks.Certain
-		summary = fmt.Sprintf("%s is %s: the kubelet does nothing until it is continued", facts.ProcessLabel(*p), p.StateWord())
+		summary = fmt.Sprintf("%s is %s: the kubelet does nothing until it is continued", facts.ProcessLabel(*p),
+			p.StateWord())
 		Addf(&e.For, "%s is %s: a signal or a tracer stopped it", facts.ProcessLabel(*p), facts.StateOf(*p))
 	case late != nil:
-		summary = fmt.Sprintf("%s has been running for %s and has never come up: nothing listens on its health port", facts.ProcessLabel(*late), units.Duration(facts.AgeOf(f, *late)))
+		summary = fmt.Sprintf("%s has been running for %s and has never come up: nothing listens on its health port",
+			facts.ProcessLabel(*late), units.Duration(facts.AgeOf(f, *late)))
 		Addf(&e.For, "%s: %s", facts.Clean(ping.URL), facts.Clean(ping.Err))
-		Addf(&e.Missing, "whether its health port is another one, or was closed: the settings that kdiag read say %s", cmp.Or(facts.Clean(f.Seen.Settings.Value.HealthzAddress), "nothing of it"))
+		Addf(&e.Missing, "whether its health port is another one, or was closed: the settings that kdiag read say %s",
+			cmp.Or(facts.Clean(f.Seen.Settings.Value.HealthzAddress), "nothing of it"))
 	case ping != nil && ping.Hung && f.Agent.Runs:
 		summary = "the kubelet accepts connections on its health port and does not answer the ping"
-		Addf(&e.For, "%s did not answer in %s; it needs nothing but a process that runs", facts.Clean(ping.URL), units.Duration(ping.Took))
+		Addf(&e.For, "%s did not answer in %s; it needs nothing but a process that runs", facts.Clean(ping.URL),
+			units.Duration(ping.Took))
 	case !f.Pattern.Well:
 		return nil // then it waits for the runtime, as it must
 	case f.Agent.LoopStands:
@@ -76,7 +81,8 @@ func recogniseKubeletStalled(f *facts.Facts) *Finding {
 		if age < f.Calls.Threshold+2*f.Calls.KubeletTimeout {
 			step = checks.Fair // two calls that hung and have come back meanwhile look the same
 		}
-		summary = fmt.Sprintf("the kubelet's last good relist began %s ago, and the runtime answers everything", units.Duration(age))
+		summary = fmt.Sprintf("the kubelet's last good relist began %s ago, and the runtime answers everything",
+			units.Duration(age))
 	default:
 		return nil
 	}
@@ -110,7 +116,8 @@ func standstillEvidence(f *facts.Facts, e *checks.Evidence) {
 		}
 	}
 	if f.Calls.Connected && f.Calls.BothLists {
-		Addf(&e.For, "kdiag's own lists were answered in %s", units.Duration(f.RPC[facts.RPCSandboxes].Last().Elapsed+f.RPC[facts.RPCContainers].Last().Elapsed))
+		Addf(&e.For, "kdiag's own lists were answered in %s",
+			units.Duration(f.RPC[facts.RPCSandboxes].Last().Elapsed+f.RPC[facts.RPCContainers].Last().Elapsed))
 	}
 	logOfPLEG(f, e)
 	if all := f.Log.Incidents; f.Log.SameRuntime && len(all) > 0 {
@@ -125,23 +132,28 @@ func standstillEvidence(f *facts.Facts, e *checks.Evidence) {
 func stepsWhenKubeletStalled(f *facts.Facts, root string) []checks.NextStep {
 	var s Steps
 	if p := f.Agent.Stopped; p != nil && p.PID > 1 {
-		s.Add(checks.TouchesNothing, fmt.Sprintf("grep -E 'State|TracerPid' /proc/%d/status", p.PID), "Is it still stopped, and does a debugger hold it?")
+		s.Add(checks.TouchesNothing, fmt.Sprintf("grep -E 'State|TracerPid' /proc/%d/status", p.PID),
+			"Is it still stopped, and does a debugger hold it?")
 		s.Add(checks.TouchesProcess, fmt.Sprintf("kill -CONT %d", p.PID), "The kubelet goes on; nothing is lost.")
 		return s.Done()
 	}
-	s.Add(checks.TouchesNothing, `kubectl get --raw "/api/v1/nodes/$(hostname)/proxy/debug/pprof/goroutine?debug=2"`, "Keep the evidence: what do relist and sync loop wait for? A restart destroys it.")
-	s.Add(checks.TouchesNothing, "ps -eLo stat,pid,tid,wchan:32,etime,comm | grep '^D'", "Does a mount or a disk hold one of its threads? Then a restarted kubelet may not come up.")
+	s.Add(checks.TouchesNothing, `kubectl get --raw "/api/v1/nodes/$(hostname)/proxy/debug/pprof/goroutine?debug=2"`,
+		"Keep the evidence: what do relist and sync loop wait for? A restart destroys it.")
+	s.Add(checks.TouchesNothing, "ps -eLo stat,pid,tid,wchan:32,etime,comm | grep '^D'",
+		"Does a mount or a disk hold one of its threads? Then a restarted kubelet may not come up.")
 	s.Add(checks.TouchesNothing, facts.KubeletLog(f)+" | tail -n 50", "What did it do last?")
 	if root != "" || f.Seen.SilentMount() {
 		return s.Done()
 	}
-	s.Add(checks.TouchesKubelet, "systemctl restart "+f.Target.KubeletUnit, "Containers go on running. Not while a mount hangs: a kubelet that starts may wait for it without end.")
+	s.Add(checks.TouchesKubelet, "systemctl restart "+f.Target.KubeletUnit,
+		"Containers go on running. Not while a mount hangs: a kubelet that starts may wait for it without end.")
 	return s.Done()
 }
 
 // loggedKubeletStalled: the runtime is not on record as failing, and the kubelet's own loops stand.
 func loggedKubeletStalled(in *Incident) *LogFinding {
-	f := newLogFinding("KubeletStalled", kubeletTier, 0, "The kubelet's own loops stand still, while no call to the runtime is on record as failing.")
+	f := newLogFinding("KubeletStalled", kubeletTier, 0,
+		"The kubelet's own loops stand still, while no call to the runtime is on record as failing.")
 	for _, sign := range []struct {
 		confidence float64
 		codes      []string
@@ -154,12 +166,14 @@ func loggedKubeletStalled(in *Incident) *LogFinding {
 		}
 	}
 	if in.LongestPause > 12*time.Second && in.SkipLines >= 3 { // more than twice what is due
-		f.raise(0.2, fmt.Sprintf("the skip lines, due every 5 s, pause for %s: the kubelet itself did not run, or records are missing", roughly(in.LongestPause)))
+		f.raise(0.2, fmt.Sprintf("the skip lines, due every 5 s, pause for %s: the kubelet itself did not run, or "+
+			"records are missing", roughly(in.LongestPause)))
 	}
 	if in.Standstill != nil {
 		in.addStandstill(f)
 	} else if in.failing == 0 && !in.down && in.age() > 10*time.Minute {
-		f.raise(0.3, fmt.Sprintf("the age grows to %s and no call is on record as failing, though a hung one would be every 2 min", in.age().Round(time.Second)))
+		f.raise(0.3, fmt.Sprintf("the age grows to %s and no call is on record as failing, though a hung one "+
+			"would be every 2 min", in.age().Round(time.Second)))
 		f.AddMissing("whether the log holds all of the kubelet's lines")
 	}
 	if f.Confidence > 0 && in.failing > 0 && in.Standstill == nil {

@@ -72,14 +72,17 @@ func listHolder(f *facts.Facts, lists []facts.RPC, e *checks.Evidence) *Finding 
 		}
 		s := facts.SubjectOf(f, main)
 		subject, others = &s, facts.Related(f, rest)
-		summary = fmt.Sprintf("%s %s for %s: its status lock is held (in containerd by UpdateContainerResources or exit handling)",
+		summary = fmt.Sprintf("%s %s for %s: its status lock is held (in containerd by UpdateContainerResources "+
+			"or exit handling)",
 			name, units.Plural(len(lists), "waits", "wait"), facts.Label(main))
 	default:
 		if old := facts.OldProcesses(f, host.RoleOCI, facts.LongOCI); len(old) > 0 {
-			Addf(&e.For, "%s has been at work for %s (%s), on %s", facts.ProcessLabel(old[0]), units.Duration(facts.AgeOf(f, old[0])), facts.StateOf(old[0]), objectOf(old[0]))
+			Addf(&e.For, "%s has been at work for %s (%s), on %s", facts.ProcessLabel(old[0]),
+				units.Duration(facts.AgeOf(f, old[0])), facts.StateOf(old[0]), objectOf(old[0]))
 			s := facts.ProcessSubject(f, old[0])
 			subject = &s
-			summary = fmt.Sprintf("%s %s, probably for %s, at work for %s", name, units.Plural(len(lists), "waits", "wait"),
+			summary = fmt.Sprintf("%s %s, probably for %s, at work for %s", name,
+				units.Plural(len(lists), "waits", "wait"),
 				facts.ProcessLabel(old[0]), units.Duration(facts.AgeOf(f, old[0])))
 		}
 		missingHolder(f, e)
@@ -119,17 +122,21 @@ func missingHolder(f *facts.Facts, e *checks.Evidence) {
 		}
 	}
 	if asked == 0 {
-		Addf(&e.Missing, "which container holds the lock: without the list, and without ids from the host, none could be asked")
+		Addf(&e.Missing, "which container holds the lock: without the list, and without ids from the host, none "+
+			"could be asked")
 		return
 	}
-	Addf(&e.Against, "the status of %s was asked and none hung: the holder is not among them", units.Count(asked, "container"))
+	Addf(&e.Against, "the status of %s was asked and none hung: the holder is not among them",
+		units.Count(asked, "container"))
 }
 
 // addHungObjects adds the hung status calls: the main one, how many more, and how the others did.
 func addHungObjects(f *facts.Facts, e *checks.Evidence, main plegbench.Inspection, rest []plegbench.Inspection) {
-	line := fmt.Sprintf("%s of %s did not answer in %s", main.Call.Method, facts.Label(main), units.Duration(main.Call.Elapsed))
+	line := fmt.Sprintf("%s of %s did not answer in %s", main.Call.Method, facts.Label(main),
+		units.Duration(main.Call.Elapsed))
 	if main.Call.Method == "" {
-		line = fmt.Sprintf("the status of %s did not arrive in %s", facts.Label(main), units.Duration(main.Call.Elapsed))
+		line = fmt.Sprintf("the status of %s did not arrive in %s", facts.Label(main),
+			units.Duration(main.Call.Elapsed))
 	}
 	if s := sweepLine(f); s != "" {
 		line += "; " + s
@@ -163,7 +170,9 @@ func stepsWhenListHangs(f *facts.Facts) []checks.NextStep {
 		addKill(f, &s, old[0], objectOf(old[0])) // the oldest: the others may well wait behind it
 	}
 	if len(hungs) == 0 {
-		s.Add(checks.TouchesNothing, "ps -eo pid,ppid,stat,wchan:32,etime,comm --sort=-etime | grep -E 'runc|crun'", "A create, start, kill, update or delete at work for more than ten seconds is the likely holder; an exec or run lives as long as what it runs.")
+		s.Add(checks.TouchesNothing, "ps -eo pid,ppid,stat,wchan:32,etime,comm --sort=-etime | grep -E 'runc|crun'",
+			"A create, start, kill, update or delete at work for more than ten seconds is the likely holder; an "+
+				"exec or run lives as long as what it runs.")
 	}
 	addRestart(f, &s)
 	return s.Done()
@@ -173,7 +182,8 @@ func loggedListHang(in *Incident) *LogFinding {
 	if in.listsLate == 0 || in.count(signature.MessageTooLarge) > 0 {
 		return nil
 	}
-	f := newLogFinding("ListHang", runtimeTier, 0.75, "The lists of pods or containers do not come back, as when one container's lock is held.").
+	f := newLogFinding("ListHang", runtimeTier, 0.75,
+		"The lists of pods or containers do not come back, as when one container's lock is held.").
 		addFor(in.found(signature.RelistFailed, signature.ListFailed)...)
 	switch {
 	case in.down || in.statusLate > 0:

@@ -42,7 +42,8 @@ func recogniseListTooLarge(f *facts.Facts) *Finding {
 	sizeEvidence(f, &e, s)
 	if f.Lists.Streamed {
 		severity = checks.Warning
-		Addf(&e.Against, "the kubelet streams its lists (CRIListStreaming), and the runtime offers it: only other clients are limited")
+		Addf(&e.Against, "the kubelet streams its lists (CRIListStreaming), and the runtime offers it: only other "+
+			"clients are limited")
 	}
 	agrees := logOfSize(f, &e, s.Over() && !f.Lists.Streamed)
 	if s.Over() && logOfPLEG(f, &e) {
@@ -60,11 +61,14 @@ func recogniseListTooLarge(f *facts.Facts) *Finding {
 func sizeSummary(f *facts.Facts, s facts.ListSize) string {
 	switch {
 	case s.Over() && f.Lists.Streamed:
-		return fmt.Sprintf("the answer of %s is over the limit of %s; the kubelet streams it, others cannot read it", s.RPC, units.Size(s.Limit))
+		return fmt.Sprintf("the answer of %s is over the limit of %s; the kubelet streams it, others cannot read it",
+			s.RPC, units.Size(s.Limit))
 	case s.Over():
-		return fmt.Sprintf("the answer of %s is over the limit of %s: the kubelet is blind, and so is its garbage collection", s.RPC, units.Size(s.Limit))
+		return fmt.Sprintf("the answer of %s is over the limit of %s: the kubelet is blind, and so is its garbage "+
+			"collection", s.RPC, units.Size(s.Limit))
 	}
-	return fmt.Sprintf("the answer of %s fills %s of the message limit of %s; over it the kubelet goes blind", s.RPC, units.Percent(s.Share()), units.Size(s.Limit))
+	return fmt.Sprintf("the answer of %s fills %s of the message limit of %s; over it the kubelet goes blind", s.RPC,
+		units.Percent(s.Share()), units.Size(s.Limit))
 }
 
 func sizeEvidence(f *facts.Facts, e *checks.Evidence, s facts.ListSize) {
@@ -77,10 +81,12 @@ func sizeEvidence(f *facts.Facts, e *checks.Evidence, s facts.ListSize) {
 		if s.AtLeast {
 			least = "at least "
 		}
-		Addf(&e.For, "%s is %s%s, %s of %s", s.RPC, least, units.Size(s.Bytes), units.Percent(s.Share()), units.Size(s.Limit))
+		Addf(&e.For, "%s is %s%s, %s of %s", s.RPC, least, units.Size(s.Bytes), units.Percent(s.Share()),
+			units.Size(s.Limit))
 	}
 	if s.Refused == nil && s.Over() && !f.Lists.Streamed {
-		Addf(&e.For, "the runtime sends it and kdiag receives it, but the kubelet's client does not: the kubelet's side limits (\"received message larger than max\")")
+		Addf(&e.For, "the runtime sends it and kdiag receives it, but the kubelet's client does not: the "+
+			"kubelet's side limits (\"received message larger than max\")")
 	}
 	if mean := facts.MeanEntry(f, s.RPC); mean > 0 {
 		of := "container"
@@ -94,9 +100,11 @@ func sizeEvidence(f *facts.Facts, e *checks.Evidence, s facts.ListSize) {
 		e.For = append(e.For, line)
 	}
 	if f.Lists.LargeEntries {
-		what := "entries of ordinary containers are 0.9 to 1.8 KB: here labels and annotations make the list large, not the number of containers"
+		what := "entries of ordinary containers are 0.9 to 1.8 KB: here labels and annotations make the list " +
+			"large, not the number of containers"
 		if s.RPC == facts.RPCSandboxes {
-			what = "a sandbox carries all labels and annotations of its pod: here they make the list large, not the number of pods"
+			what = "a sandbox carries all labels and annotations of its pod: here they make the list large, not " +
+				"the number of pods"
 		}
 		Addf(&e.For, "%s", what)
 		for _, h := range heaviestEntries(f, s.RPC) {
@@ -118,11 +126,14 @@ func limitSide(c crictl.Call) string {
 		case limit == 0:
 			return sending + " stops it"
 		case limit > crictl.DefaultMessageLimit:
-			return fmt.Sprintf("%s of %s stops it; the kubelet's %s was passed long before, so raising it helps no kubelet", sending, units.Size(limit), units.Size(crictl.DefaultMessageLimit))
+			return fmt.Sprintf("%s of %s stops it; the kubelet's %s was passed long before, so raising it helps "+
+				"no kubelet", sending, units.Size(limit), units.Size(crictl.DefaultMessageLimit))
 		case limit == crictl.DefaultMessageLimit:
-			return fmt.Sprintf("%s of %s stops it, which is the kubelet's too: raising it helps no kubelet", sending, units.Size(limit))
+			return fmt.Sprintf("%s of %s stops it, which is the kubelet's too: raising it helps no kubelet", sending,
+				units.Size(limit))
 		}
-		return fmt.Sprintf("%s of %s stops it, before the kubelet's %s is reached", sending, units.Size(limit), units.Size(crictl.DefaultMessageLimit))
+		return fmt.Sprintf("%s of %s stops it, before the kubelet's %s is reached", sending, units.Size(limit),
+			units.Size(crictl.DefaultMessageLimit))
 	}
 	return "\"received\": the client's receive limit stops it, the runtime would send more"
 }
@@ -167,7 +178,8 @@ func stepsWhenTooLarge(f *facts.Facts, s facts.ListSize) []checks.NextStep {
 			}
 		}
 	}
-	st.Add(checks.TouchesNothing, facts.CrictlCommand(f, "ps -q | wc -l"), "Where the dead make the list large, that of running containers alone still works.")
+	st.Add(checks.TouchesNothing, facts.CrictlCommand(f, "ps -q | wc -l"),
+		"Where the dead make the list large, that of running containers alone still works.")
 	if s.Refused != nil {
 		addLimitOfRuntime(f, &st)
 	}
@@ -178,8 +190,11 @@ func stepsWhenTooLarge(f *facts.Facts, s facts.ListSize) []checks.NextStep {
 // addStreaming adds the way out that removes nothing, for a kubelet that is blind and does not have the gate on.
 func addStreaming(f *facts.Facts, st *Steps, blind bool) {
 	if blind && (f.Kubelet == nil || !f.Kubelet.CRIListStreaming) {
-		st.Add(checks.TouchesNothing, `kubectl get node "$(hostname)" -o wide`, "Which versions? A kubelet 1.36 with containerd 2.4 or CRI-O 1.36 has a way out that removes nothing: the feature gate "+
-			"CRIListStreaming (alpha, off by default) in the kubelet's configuration, and a restart of the kubelet.")
+		st.Add(checks.TouchesNothing, `kubectl get node "$(hostname)" -o wide`,
+			"Which versions? A kubelet 1.36 with containerd 2.4 or CRI-O 1.36 has a way out that removes nothing: "+
+				"the feature gate "+
+				"CRIListStreaming (alpha, off by default) in the kubelet's configuration, and a restart of the "+
+				"kubelet.")
 	}
 }
 
@@ -195,13 +210,16 @@ func addHeaviest(f *facts.Facts, st *Steps, s facts.ListSize, blind bool) {
 		if e.Kind == facts.KindSandbox {
 			list = "pods"
 		}
-		st.Add(checks.TouchesNothing, facts.CrictlCommand(f, list+" --id "+e.ID+" -o json"), "Which label or annotation is so large? A list by id still works.")
+		st.Add(checks.TouchesNothing, facts.CrictlCommand(f, list+" --id "+e.ID+" -o json"),
+			"Which label or annotation is so large? A list by id still works.")
 		if facts.Safe(e.Pod.Namespace, e.Pod.Name) {
 			why := "Who owns it? Take what is large out of the workload's pod template; new pods are smaller."
 			if blind {
-				why += " The old ones stay here until they are removed by id: a kubelet whose PLEG is unhealthy acts on no deletion and no rollout."
+				why += " The old ones stay here until they are removed by id: a kubelet whose PLEG is unhealthy " +
+					"acts on no deletion and no rollout."
 			}
-			st.Add(checks.TouchesNothing, fmt.Sprintf("kubectl get pod -n %s %s -o yaml", e.Pod.Namespace, e.Pod.Name), why)
+			st.Add(checks.TouchesNothing, fmt.Sprintf("kubectl get pod -n %s %s -o yaml", e.Pod.Namespace,
+				e.Pod.Name), why)
 		}
 	}
 	if !blind {
@@ -211,7 +229,8 @@ func addHeaviest(f *facts.Facts, st *Steps, s facts.ListSize, blind bool) {
 	loads, enough := heaviestPods(f, s)
 	many := "A few at a time, until kdiag pleg finds the list below its limit."
 	if enough > 0 {
-		many = fmt.Sprintf("Once about %s %s gone, the largest first, the list is below its limit: a few at a time, then kdiag pleg again.",
+		many = fmt.Sprintf("Once about %s %s gone, the largest first, the list is below its limit: a few at a "+
+			"time, then kdiag pleg again.",
 			units.Count(enough, "such pod"), units.Plural(enough, "is", "are"))
 	}
 	for _, l := range loads[:min(len(loads), facts.MostNamed)] {
@@ -219,7 +238,8 @@ func addHeaviest(f *facts.Facts, st *Steps, s facts.ListSize, blind bool) {
 		many = ""
 	}
 	if len(loads) > facts.MostNamed && facts.Safe(loads[0].Pod.Namespace) {
-		st.Add(checks.TouchesNothing, facts.CrictlCommand(f, "pods --label io.kubernetes.pod.namespace="+loads[0].Pod.Namespace), "Which ids have the other sandboxes of that namespace? A list by label still works.")
+		st.Add(checks.TouchesNothing,
+			facts.CrictlCommand(f, "pods --label io.kubernetes.pod.namespace="+loads[0].Pod.Namespace), "Which ids have the other sandboxes of that namespace? A list by label still works.")
 	}
 }
 
@@ -268,7 +288,10 @@ func heaviestPods(f *facts.Facts, s facts.ListSize) (loads []podLoad, enough int
 			loads = append(loads, *l)
 		}
 	}
-	slices.SortFunc(loads, func(a, b podLoad) int { return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.ID, b.ID)) })
+	slices.SortFunc(loads, func(a, b podLoad) int {
+		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes),
+			cmp.Compare(a.ID, b.ID))
+	})
 	for i, l := range loads {
 		if over -= l.Bytes; over <= 0 {
 			return loads, i + 1
@@ -284,8 +307,10 @@ func addRemoval(f *facts.Facts, st *Steps, l podLoad, many string) {
 	switch {
 	case many == "":
 	case l.Runs:
-		first = "First in the API, or the kubelet makes it anew as it was. Here nothing happens before its sandbox is removed."
-		then = "Ends all containers of that pod at once, without their grace period, and removes it; it needs no list. " + many
+		first = "First in the API, or the kubelet makes it anew as it was. Here nothing happens before its " +
+			"sandbox is removed."
+		then = "Ends all containers of that pod at once, without their grace period, and removes it; it needs no " +
+			"list. " + many
 	default:
 		then = "Removes what is left of a pod that no longer runs; it needs no list. " + many
 	}
@@ -294,7 +319,8 @@ func addRemoval(f *facts.Facts, st *Steps, l podLoad, many string) {
 		return
 	}
 	if facts.Safe(l.Pod.Namespace, l.Pod.Name) {
-		st.Add(checks.TouchesPod, fmt.Sprintf("kubectl delete pod -n %s %s --wait=false", l.Pod.Namespace, l.Pod.Name), first)
+		st.Add(checks.TouchesPod, fmt.Sprintf("kubectl delete pod -n %s %s --wait=false", l.Pod.Namespace,
+			l.Pod.Name), first)
 	}
 	st.Add(checks.TouchesPod, facts.CrictlCommand(f, "rmp -f "+l.ID), then)
 }
@@ -321,7 +347,8 @@ func loggedListTooLarge(in *Incident) *LogFinding {
 	if in.records(signature.MessageTooLarge) == nil {
 		return nil
 	}
-	f := newLogFinding("ListTooLarge", objectTier, 0.93, "The answer to a list is larger than gRPC lets through, so no relist can succeed.")
+	f := newLogFinding("ListTooLarge", objectTier, 0.93,
+		"The answer to a list is larger than gRPC lets through, so no relist can succeed.")
 	for _, b := range in.each(signature.MessageTooLarge) {
 		if c := b.Call(); c.Size != 0 {
 			side := "the kubelet refuses to receive it"

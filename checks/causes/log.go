@@ -35,8 +35,10 @@ type logSign struct {
 // The signs of a cause, in the order in which they are named.
 func signsOfDown() []logSign {
 	return []logSign{
-		{code: signature.RuntimeIsDown, now: true, agrees: true, text: `the kubelet logs "container runtime is down" (30 s and more without a good Status)`},
-		{code: signature.RuntimeNotReadyReported, now: true, agrees: true, text: `the kubelet logs "container runtime not ready"`},
+		{code: signature.RuntimeIsDown, now: true, agrees: true,
+			text: `the kubelet logs "container runtime is down" (30 s and more without a good Status)`},
+		{code: signature.RuntimeNotReadyReported, now: true, agrees: true,
+			text: `the kubelet logs "container runtime not ready"`},
 		{code: signature.RelistFailed, now: true, agrees: true, text: "the kubelet's own relists fail"},
 	}
 }
@@ -44,7 +46,8 @@ func signsOfDown() []logSign {
 func signsOfSlow() []logSign {
 	return []logSign{
 		{code: signature.HousekeepingSlow, text: "the kubelet's housekeeping, which lists twice, took too long"},
-		{code: signature.NameReserved, text: "the runtime was still at work on a creation that the kubelet had given up and tried again"},
+		{code: signature.NameReserved,
+			text: "the runtime was still at work on a creation that the kubelet had given up and tried again"},
 		{code: signature.RuntimeStalled, text: "the runtime logs that creations are stuck at one stage"},
 	}
 }
@@ -59,7 +62,8 @@ func signsOfImages() []logSign {
 
 func signsOfRemovals() []logSign {
 	return []logSign{
-		{code: signature.ContainerGCFailed, agrees: true, quote: true, text: "the kubelet's garbage collection of containers fails"},
+		{code: signature.ContainerGCFailed, agrees: true, quote: true,
+			text: "the kubelet's garbage collection of containers fails"},
 		{code: signature.RemoveFailed, agrees: true, quote: true, text: "removals fail"},
 		{code: signature.StopFailed, agrees: true, quote: true, text: "stops fail"},
 	}
@@ -150,7 +154,8 @@ func logOfSlow(f *facts.Facts, e *checks.Evidence) bool {
 	}
 	pleg := logOfPLEG(f, e)
 	if now := f.Log.PLEGNow; now != nil && len(now.Stalls) > 1 {
-		Addf(&e.For, "its relists finish, but late: the last good one began anew %s in that time", units.Times(len(now.Stalls)-1))
+		Addf(&e.For, "its relists finish, but late: the last good one began anew %s in that time",
+			units.Times(len(now.Stalls)-1))
 	}
 	fromLog(f, &e.For, signsOfSlow()...)
 	return pleg
@@ -162,7 +167,8 @@ func logOfCNI(f *facts.Facts, e *checks.Evidence, statusHangs bool) bool {
 	if statusHangs {
 		agrees = fromLog(f, &e.For, signsOfDown()[0])
 		if now := f.Log.PLEGNow; now != nil && f.Log.SameRuntime {
-			Addf(&e.Against, "the kubelet says that PLEG is not healthy either, %s: more than Status fails for it", facts.SinceText(f, *now.Start))
+			Addf(&e.Against, "the kubelet says that PLEG is not healthy either, %s: more than Status fails for it",
+				facts.SinceText(f, *now.Start))
 			agrees = false
 		}
 	}
@@ -175,7 +181,8 @@ func logOfPLEG(f *facts.Facts, e *checks.Evidence) bool {
 	late := false
 	if age, known := f.Agent.PLEGAge, f.Agent.PLEGKnown; known && !f.Target.OtherEndpoint && age > f.Calls.Threshold {
 		late = true
-		Addf(&e.For, "the kubelet's own metric: its last good relist began %s ago; the threshold is %s", units.Duration(age), units.Duration(f.Calls.Threshold))
+		Addf(&e.For, "the kubelet's own metric: its last good relist began %s ago; the threshold is %s",
+			units.Duration(age), units.Duration(f.Calls.Threshold))
 	}
 	if !f.Log.SameRuntime {
 		return late
@@ -194,11 +201,14 @@ func logOfCalm(f *facts.Facts, e *checks.Evidence) {
 		return
 	}
 	active := facts.LastOf(f, signature.SyncLoopActive)
-	trouble := facts.LastOf(f, signature.PLEGNotHealthy, signature.RuntimeIsDown, signature.RelistFailed, signature.ListFailed, signature.SanityCheckFailed)
-	if !facts.Fresh(f, active, facts.SkipFresh) || facts.Fresh(f, trouble, facts.SkipFresh) || trouble != nil && trouble.After(*active) {
+	trouble := facts.LastOf(f, signature.PLEGNotHealthy, signature.RuntimeIsDown, signature.RelistFailed,
+		signature.ListFailed, signature.SanityCheckFailed)
+	if !facts.Fresh(f, active, facts.SkipFresh) || facts.Fresh(f, trouble, facts.SkipFresh) || trouble != nil &&
+		trouble.After(*active) {
 		return
 	}
-	Addf(&e.Against, "the kubelet's loop was at work at %s, and its log tells of no trouble now: this began only then, or is over for the kubelet", facts.ClockText(f, *active))
+	Addf(&e.Against, "the kubelet's loop was at work at %s, and its log tells of no trouble now: this began only "+
+		"then, or is over for the kubelet", facts.ClockText(f, *active))
 }
 
 // logOfStops adds what systemd and the kernel say of the end of the runtime's daemon.
@@ -215,13 +225,15 @@ func logOfStops(f *facts.Facts, e *checks.Evidence) {
 	} {
 		for _, u := range facts.UnitsOf(f, how.code, facts.RoleRuntime) {
 			if u.Last != nil {
-				Addf(&e.For, "the journal: %s %s at %s%s", facts.Clean(u.ID), how.what, facts.ClockText(f, *u.Last), Often(u.Count))
+				Addf(&e.For, "the journal: %s %s at %s%s", facts.Clean(u.ID), how.what, facts.ClockText(f, *u.Last),
+					Often(u.Count))
 				return
 			}
 		}
 	}
 	if last := facts.LastOf(f, signature.RuntimeStopped); last != nil {
-		Addf(&e.For, "the journal: the runtime stopped at %s: %s", facts.ClockText(f, *last), facts.FirstExample(f, signature.RuntimeStopped))
+		Addf(&e.For, "the journal: the runtime stopped at %s: %s", facts.ClockText(f, *last),
+			facts.FirstExample(f, signature.RuntimeStopped))
 	}
 }
 

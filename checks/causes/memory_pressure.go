@@ -71,7 +71,8 @@ func memoryEvidence(f *facts.Facts, e *checks.Evidence) float64 {
 		if !f.Pressure.MemoryLow {
 			line, step = &e.Against, checks.Fair
 		}
-		Addf(line, "%s of %s (%s) are available", units.Size(m.Available), units.Size(m.Total), units.Percent(facts.Share(m.Available, m.Total)))
+		Addf(line, "%s of %s (%s) are available", units.Size(m.Available), units.Size(m.Total),
+			units.Percent(facts.Share(m.Available, m.Total)))
 		if least, written := facts.EvictionBelow(f, "memory.available", m.Total); m.Available < least {
 			Addf(&e.For, "below the kubelet's memory.available<%s, at which it evicts pods", written)
 		}
@@ -94,7 +95,8 @@ func memoryEvidence(f *facts.Facts, e *checks.Evidence) float64 {
 		Addf(&e.For, "%s are held by the kernel itself (SUnreclaim)", units.Size(m.SlabUnreclaimable))
 	}
 	if isMuchMemory(f, m.Shmem) {
-		Addf(&e.For, "%s are tmpfs or shared memory (Shmem): an emptyDir of medium Memory, /dev/shm; files in it count though no process has them open", units.Size(m.Shmem))
+		Addf(&e.For, "%s are tmpfs or shared memory (Shmem): an emptyDir of medium Memory, /dev/shm; files in it "+
+			"count though no process has them open", units.Size(m.Shmem))
 	}
 	return step
 }
@@ -125,12 +127,16 @@ func memoryHolders(f *facts.Facts) []consumer {
 		case g.Shmem >= most:
 			h.line += "; " + units.Size(g.Shmem) + " are tmpfs or shared memory"
 		case g.Files >= most:
-			h.line += "; " + units.Size(g.Files) + " are pages of files, which the kernel can drop and the kubelet counts (kubernetes/kubernetes#43916)"
+			h.line += "; " + units.Size(g.Files) +
+				" are pages of files, which the kernel can drop and the kubelet counts (kubernetes/kubernetes#43916)"
 		}
 		if safeDir(g.Dir) {
 			h.show = checks.NextStep{
-				Command: fmt.Sprintf("grep -E '^(anon|file|shmem|slab|total_rss|total_cache|total_shmem) ' '%s/memory.stat'", g.Dir),
-				Why:     "What is it that " + h.name + " has? anon and rss are memory of its processes, shmem is tmpfs, file and cache are pages of files.",
+				Command: fmt.Sprintf("grep -E '^(anon|file|shmem|slab|total_rss|total_cache|total_shmem) ' "+
+					"'%s/memory.stat'", g.Dir),
+				Why: "What is it that " + h.name +
+					" has? anon and rss are memory of its processes, shmem is tmpfs, file and cache are pages of " +
+					"files.",
 			}
 		}
 		out = append(out, h)
@@ -157,11 +163,13 @@ func stalledGroups(f *facts.Facts) []consumer {
 		}
 		h := groupHolder(f, g.Path, g.Owner)
 		h.share, h.brief = 1, fmt.Sprintf("it is %s, where nothing ran in %.0f%%", h.name, g.Full.Avg10)
-		h.line = fmt.Sprintf("for want of memory nothing ran in %s in %s (memory.pressure)", h.name, facts.PressureText(g.Full))
+		h.line = fmt.Sprintf("for want of memory nothing ran in %s in %s (memory.pressure)", h.name,
+			facts.PressureText(g.Full))
 		if safeDir(g.Dir) {
 			h.show = checks.NextStep{
-				Command: fmt.Sprintf("(cd '%s' && grep -s . memory.pressure memory.events memory.max */memory.max)", g.Dir),
-				Why:     "At which limit does " + h.name + " wait, and how often was it reached (max)?",
+				Command: fmt.Sprintf("(cd '%s' && grep -s . memory.pressure memory.events memory.max */memory.max)",
+					g.Dir),
+				Why: "At which limit does " + h.name + " wait, and how often was it reached (max)?",
 			}
 		}
 		out = append(out, h)
@@ -171,26 +179,32 @@ func stalledGroups(f *facts.Facts) []consumer {
 
 func stepsWhenMemoryShort(f *facts.Facts, holders []consumer) []checks.NextStep {
 	var s Steps
-	s.Add(checks.TouchesNothing, "grep . /proc/pressure/memory; free -m", "Does it go on? Look at available, not at free.")
-	replaced := "Ends it, and what it has is free again. Its replacement may take as much on another node: it needs a limit, or a larger one."
+	s.Add(checks.TouchesNothing, "grep . /proc/pressure/memory; free -m",
+		"Does it go on? Look at available, not at free.")
+	replaced := "Ends it, and what it has is free again. Its replacement may take as much on another node: it " +
+		"needs a limit, or a larger one."
 	if !f.Pressure.MemoryLow {
 		replaced = "Ends the thrashing until its replacement is as far: it needs a larger limit, or less to do."
 	}
 	addHolders(f, &s, holders, replaced)
 	m := f.Seen.Memory.Value
 	if isMuchMemory(f, m.Shmem) {
-		s.Add(checks.TouchesNothing, "df -t tmpfs --output=used,target | sort -rn | head -n 10", "Which tmpfs holds it? The folder of an emptyDir names the pod by its UID.")
+		s.Add(checks.TouchesNothing, "df -t tmpfs --output=used,target | sort -rn | head -n 10",
+			"Which tmpfs holds it? The folder of an emptyDir names the pod by its UID.")
 	}
 	if isMuchMemory(f, m.SlabUnreclaimable) {
 		s.Add(checks.TouchesNothing, "slabtop -o -s c | head -n 20", "Of what does the kernel hold so much?")
 	}
 	if !shown(holders) {
 		s.Add(checks.TouchesNothing, "ps -eo pid,rss,etime,comm --sort=-rss | head -n 15", "Who holds most of it?")
-		s.Add(checks.TouchesNothing, facts.CrictlCommand(f, "stats"), "Which containers hold it? On a node that thrashes it may take long.")
-		s.Add(checks.TouchesNothing, "cat /sys/fs/cgroup/kubepods*/memory.pressure /sys/fs/cgroup/system.slice/memory.pressure", "Is it the pods, or the system's own services (cgroup v2)?")
+		s.Add(checks.TouchesNothing, facts.CrictlCommand(f, "stats"),
+			"Which containers hold it? On a node that thrashes it may take long.")
+		s.Add(checks.TouchesNothing,
+			"cat /sys/fs/cgroup/kubepods*/memory.pressure /sys/fs/cgroup/system.slice/memory.pressure", "Is it the pods, or the system's own services (cgroup v2)?")
 	}
 	if f.Pressure.MemoryLow {
-		s.Add(checks.TouchesScheduler, `kubectl cordon "$(hostname)"`, "No new pod should start here while memory is short.")
+		s.Add(checks.TouchesScheduler, `kubectl cordon "$(hostname)"`,
+			"No new pod should start here while memory is short.")
 	}
 	return s.Done()
 }

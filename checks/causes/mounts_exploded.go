@@ -30,7 +30,8 @@ func recogniseMountsExploded(f *facts.Facts) *Finding {
 	if t.Total >= l.MountsCritical {
 		severity = checks.Critical
 	}
-	Addf(&e.For, "%s in the host's table, %s of them below the kubelet's folder", units.Count(t.Total, "mount"), units.Number(t.Kubelet))
+	Addf(&e.For, "%s in the host's table, %s of them below the kubelet's folder", units.Count(t.Total, "mount"),
+		units.Number(t.Kubelet))
 	types := slices.SortedFunc(maps.Keys(t.ByType), func(a, b string) int {
 		return cmp.Or(cmp.Compare(t.ByType[b], t.ByType[a]), cmp.Compare(a, b))
 	})
@@ -48,10 +49,14 @@ func recogniseMountsExploded(f *facts.Facts) *Finding {
 	c.Subject = &checks.Subject{Kind: "Node", Name: "mount table"}
 	c.Advise = func(string) []checks.NextStep {
 		var s Steps
-		s.Add(checks.TouchesNothing, "awk '{print $5}' /proc/1/mountinfo | cut -d/ -f1-6 | sort | uniq -c | sort -rn | head", "Below which folder are they, so whose are they?")
-		s.Add(checks.TouchesNothing, "awk '{print $5}' /proc/1/mountinfo | sort | uniq -c | sort -rn | head", "Which place is mounted many times over? That is a leak.")
-		s.Add(checks.TouchesNothing, "ps -o pid,pcpu,etime,comm -p 1", "How much of a CPU does systemd use to read them?")
-		s.Add(checks.TouchesScheduler, `kubectl cordon "$(hostname)"`, "Each new pod adds mounts, and each mount makes all of them be read again.")
+		s.Add(checks.TouchesNothing,
+			"awk '{print $5}' /proc/1/mountinfo | cut -d/ -f1-6 | sort | uniq -c | sort -rn | head", "Below which folder are they, so whose are they?")
+		s.Add(checks.TouchesNothing, "awk '{print $5}' /proc/1/mountinfo | sort | uniq -c | sort -rn | head",
+			"Which place is mounted many times over? That is a leak.")
+		s.Add(checks.TouchesNothing, "ps -o pid,pcpu,etime,comm -p 1",
+			"How much of a CPU does systemd use to read them?")
+		s.Add(checks.TouchesScheduler, `kubectl cordon "$(hostname)"`,
+			"Each new pod adds mounts, and each mount makes all of them be read again.")
 		return s.Done()
 	}
 	return c

@@ -61,9 +61,11 @@ func recogniseNetworkNotReady(f *facts.Facts) *Finding {
 	c.Advise = func(string) []checks.NextStep {
 		var s Steps
 		if !f.Target.OtherEndpoint {
-			s.Add(checks.TouchesNothing, "ls -l "+strings.Join(cniFolders(f), " "), "Is there a configuration, and the plugin that it names?")
+			s.Add(checks.TouchesNothing, "ls -l "+strings.Join(cniFolders(f), " "),
+				"Is there a configuration, and the plugin that it names?")
 		}
-		s.Add(checks.TouchesNothing, facts.CrictlCommand(f, "info"), "What the runtime says about its network, and which configuration it loaded.")
+		s.Add(checks.TouchesNothing, facts.CrictlCommand(f, "info"),
+			"What the runtime says about its network, and which configuration it loaded.")
 		s.Add(checks.TouchesNothing, `kubectl get pods -A -o wide --field-selector spec.nodeName="$(hostname)"`,
 			"Does the network add-on run here? It writes the configuration.")
 		addRestart(f, &s)
@@ -97,7 +99,8 @@ func cniEvidence(f *facts.Facts, e *checks.Evidence) string {
 	look := f.Seen.CNI
 	n := look.Value
 	if f.Target.OtherEndpoint {
-		Addf(&e.Missing, "where this runtime has its CNI configuration: it is not the kubelet's, and its own settings were not read")
+		Addf(&e.Missing, "where this runtime has its CNI configuration: it is not the kubelet's, and its own "+
+			"settings were not read")
 		return ""
 	}
 	if !look.OK {
@@ -108,18 +111,21 @@ func cniEvidence(f *facts.Facts, e *checks.Evidence) string {
 		Addf(&e.For, "%s", facts.Clean(n.Problem))
 		return "no configuration is in " + facts.Clean(n.ConfDir)
 	case PassedOver(f, n):
-		Addf(&e.For, "%s cannot be used: CRI-O passes over it and tries %s", facts.Clean(n.File), facts.Clean(units.List(facts.Head(n.Others, facts.MostNamed))))
+		Addf(&e.For, "%s cannot be used: CRI-O passes over it and tries %s", facts.Clean(n.File),
+			facts.Clean(units.List(facts.Head(n.Others, facts.MostNamed))))
 	case n.Problem != "":
 		Addf(&e.For, "no configuration in %s can be used: %s", facts.Clean(n.ConfDir), facts.Clean(n.Problem))
 		return "no configuration in " + facts.Clean(n.ConfDir) + " can be used"
 	case len(n.Missing) > 0:
 		plugins := facts.Clean(units.List(facts.Head(n.Missing, facts.MostNamed)))
-		Addf(&e.For, "%s needs %s, which %s not in %s", facts.Clean(n.File), plugins, units.Plural(len(n.Missing), "is", "are"), facts.Clean(strings.Join(n.BinDirs, " or ")))
+		Addf(&e.For, "%s needs %s, which %s not in %s", facts.Clean(n.File), plugins,
+			units.Plural(len(n.Missing), "is", "are"), facts.Clean(strings.Join(n.BinDirs, " or ")))
 		return "the plugin " + facts.Clean(n.Missing[0]) + " is not there"
 	case look.OK && n.File != "" && len(n.BinDirs) == 0:
 		Addf(&e.Missing, "the plugins that %s names: none of their usual folders is there", facts.Clean(n.File))
 	case look.OK && n.File != "":
-		Addf(&e.For, "the configuration %s and its plugins (%s) are there: what is wrong is behind them", facts.Clean(n.File), facts.Clean(units.List(facts.Head(n.Plugins, facts.MaxRelated))))
+		Addf(&e.For, "the configuration %s and its plugins (%s) are there: what is wrong is behind them",
+			facts.Clean(n.File), facts.Clean(units.List(facts.Head(n.Plugins, facts.MaxRelated))))
 	}
 	return ""
 }

@@ -31,7 +31,8 @@ var oomKilled = Definition{
 
 // oomHits reports whether the OOM killer hit a task or unit of a role.
 func oomHits(f *facts.Facts, r facts.Role) bool {
-	return slices.ContainsFunc(f.Log.OOMVictims, func(v facts.LogTask) bool { return v.Role() == r }) || len(facts.UnitsOf(f, signature.UnitOOMKilled, r)) > 0
+	return slices.ContainsFunc(f.Log.OOMVictims, func(v facts.LogTask) bool { return v.Role() == r }) ||
+		len(facts.UnitsOf(f, signature.UnitOOMKilled, r)) > 0
 }
 
 func recogniseOOMKilled(f *facts.Facts) *Finding {
@@ -53,7 +54,8 @@ func recogniseOOMKilled(f *facts.Facts) *Finding {
 	case global:
 		summary = "the node ran out of memory, and the kernel killed " + victimsLine(f)
 	default:
-		summary = fmt.Sprintf("the kernel killed for memory %s in the last %s: %s", units.Times(kills), units.Duration(f.Log.Window), victimsLine(f))
+		summary = fmt.Sprintf("the kernel killed for memory %s in the last %s: %s", units.Times(kills),
+			units.Duration(f.Log.Window), victimsLine(f))
 		Addf(&e.Against, "none of the victims is the runtime, the kubelet or a shim")
 	}
 	if last := facts.LastOf(f, signature.OOMKill, signature.UnitOOMKilled); last != nil {
@@ -139,13 +141,17 @@ func taskSubjects(f *facts.Facts, all []facts.LogTask) (*checks.Subject, []check
 
 func stepsWhenOOM(f *facts.Facts) []checks.NextStep {
 	var s Steps
-	s.Add(checks.TouchesNothing, "journalctl --no-pager -k --since -1h | grep -iE 'invoked oom-killer|oom-kill:|out of memory'", "Who asked for memory, who was killed, and was it one cgroup or the whole node?")
-	s.Add(checks.TouchesNothing, "grep . /proc/pressure/memory; free -m", "Is memory still short? full avg10 over 5 says so.")
+	s.Add(checks.TouchesNothing,
+		"journalctl --no-pager -k --since -1h | grep -iE 'invoked oom-killer|oom-kill:|out of memory'", "Who asked for memory, who was killed, and was it one cgroup or the whole node?")
+	s.Add(checks.TouchesNothing, "grep . /proc/pressure/memory; free -m",
+		"Is memory still short? full avg10 over 5 says so.")
 	s.Add(checks.TouchesNothing, "ps -eo pid,rss,etime,comm --sort=-rss | head -n 15", "Who holds most of it now?")
 	if oomHits(f, facts.RoleRuntime) && f.Target.Unit != "" {
-		s.Add(checks.TouchesNothing, "systemctl show "+f.Target.Unit+" -p MemoryMax -p MemoryCurrent -p OOMScoreAdjust", "Does the runtime's unit have a limit of its own?")
+		s.Add(checks.TouchesNothing,
+			"systemctl show "+f.Target.Unit+" -p MemoryMax -p MemoryCurrent -p OOMScoreAdjust", "Does the runtime's unit have a limit of its own?")
 	}
-	s.Add(checks.TouchesScheduler, `kubectl cordon "$(hostname)"`, "No new pod should start here while memory is short.")
+	s.Add(checks.TouchesScheduler, `kubectl cordon "$(hostname)"`,
+		"No new pod should start here while memory is short.")
 	return s.Done()
 }
 
@@ -154,7 +160,8 @@ func loggedOOMKilled(in *Incident) *LogFinding {
 	if in.count(codes...) == 0 {
 		return nil
 	}
-	f := newLogFinding("OOMKilled", hostTier, 0.35, "The kernel killed processes to free memory.").addFor(in.found(codes...)...)
+	f := newLogFinding("OOMKilled", hostTier, 0.35,
+		"The kernel killed processes to free memory.").addFor(in.found(codes...)...)
 	victim, placed := in.essentialVictim()
 	switch {
 	case victim == nil:
@@ -171,7 +178,8 @@ func loggedOOMKilled(in *Incident) *LogFinding {
 	}
 	f.Summary = "The kernel killed the runtime, a shim or the kubelet to free memory."
 	if begin := in.begin(); begin != nil && victim.First().After(begin.Add(beginSlack)) {
-		f.limit(lateConfidence, "that was "+roughly(victim.First().Sub(*begin))+" after the last good relist, so it is no root")
+		f.limit(lateConfidence, "that was "+roughly(victim.First().Sub(*begin))+" after the last good relist, so "+
+			"it is no root")
 	}
 	return f
 }

@@ -42,11 +42,14 @@ func recognisePIDsExhausted(f *facts.Facts) *Finding {
 	zombies := f.Seen.Tasks.Value
 	parents := zombies.ZombiesByParent
 	if zombies.Zombies >= f.Limits.Node.Zombies && len(parents) > 0 {
-		Addf(&e.For, "%s; %s are children of %s (pid %d)%s", units.Count(zombies.Zombies, "zombie"), units.Number(parents[0].Count), facts.Clean(parents[0].Name), parents[0].PID, facts.OwnerSuffix(f, parents[0].Owner))
+		Addf(&e.For, "%s; %s are children of %s (pid %d)%s", units.Count(zombies.Zombies, "zombie"),
+			units.Number(parents[0].Count), facts.Clean(parents[0].Name), parents[0].PID, facts.OwnerSuffix(f,
+				parents[0].Owner))
 	}
 	holders := pidHolders(f, main)
 	addHolderLines(f, &e, holders, main.Group.Path == "", "the processes and threads")
-	if l := facts.Logged(f, signature.ForkRejected); l != nil && strings.Contains(l.Example, main.Group.Path) { // others may be at theirs
+	// others may be at theirs
+	if l := facts.Logged(f, signature.ForkRejected); l != nil && strings.Contains(l.Example, main.Group.Path) {
 		logEvidence(f, &e, signature.ForkRejected)
 	}
 	logEvidence(f, &e, signature.ForkFailed)
@@ -76,7 +79,8 @@ func pidHolders(f *facts.Facts, l facts.PIDLimit) []consumer {
 	var out []consumer
 	for _, g := range seen.PIDs {
 		h := groupHolder(f, g.Path, g.Owner)
-		h.share, h.brief = facts.Share(g.Current, l.There), fmt.Sprintf("%s has %s of them", h.name, units.Number(g.Current))
+		h.share, h.brief = facts.Share(g.Current, l.There), fmt.Sprintf("%s has %s of them", h.name,
+			units.Number(g.Current))
 		h.line = fmt.Sprintf("%s, %s", h.brief, units.Percent(h.share))
 		switch {
 		case g.Max > 0:
@@ -85,12 +89,14 @@ func pidHolders(f *facts.Facts, l facts.PIDLimit) []consumer {
 			h.line += ", and no limit"
 		}
 		if safeDir(g.Dir) {
-			h.show = checks.NextStep{Command: fmt.Sprintf("grep . '%s'/pids.*", g.Dir), Why: "Does the number of " + h.name + " grow? Look twice."}
+			h.show = checks.NextStep{Command: fmt.Sprintf("grep . '%s'/pids.*", g.Dir), Why: "Does the number of " +
+				h.name + " grow? Look twice."}
 		}
 		out = append(out, h)
 	}
 	for _, c := range seen.Crowds {
-		if z := f.Seen.Tasks.Value.ZombiesByParent; len(z) == 0 || z[0].PID != c.PID || z[0].Count < f.Limits.Node.Zombies {
+		if z := f.Seen.Tasks.Value.ZombiesByParent; len(z) == 0 || z[0].PID != c.PID ||
+			z[0].Count < f.Limits.Node.Zombies {
 			out = append(out, crowdHolder(f, c, l.There))
 		}
 	}
@@ -112,14 +118,16 @@ func crowdHolder(f *facts.Facts, c host.Crowd, all uint64) consumer {
 		}
 	case c.PID > 0:
 		h = processHolder(f, c.PID, c.Parent, c.Owner)
-		h.line = fmt.Sprintf("%s processes called %s have %s, %s; most are children of %s", units.Number(c.Processes), name, units.Count(c.Threads, "thread"), part, h.name)
+		h.line = fmt.Sprintf("%s processes called %s have %s, %s; most are children of %s", units.Number(c.Processes),
+			name, units.Count(c.Threads, "thread"), part, h.name)
 		h.show = checks.NextStep{
 			Command: fmt.Sprintf("ps -o pid,nlwp,stat,etime,comm --ppid %d | tail -n 15", c.PID),
 			Why:     "What has " + h.name + " started, and does it wait for them?",
 		}
 	default:
 		h = consumer{name: "processes called " + name, subject: checks.Subject{Kind: "Process", Name: name}}
-		h.line = fmt.Sprintf("%s processes called %s have %s, %s; no parent has most of them", units.Number(c.Processes), name, units.Count(c.Threads, "thread"), part)
+		h.line = fmt.Sprintf("%s processes called %s have %s, %s; no parent has most of them",
+			units.Number(c.Processes), name, units.Count(c.Threads, "thread"), part)
 		if facts.Safe(c.Name) {
 			h.show = checks.NextStep{
 				Command: "ps -o pid,ppid,nlwp,stat,etime -C " + c.Name + " | tail -n 15",
@@ -145,29 +153,38 @@ func pidsDir(f *facts.Facts, g host.CgroupUsage) string {
 func stepsWhenPIDsExhausted(f *facts.Facts, limits []facts.PIDLimit, holders []consumer) []checks.NextStep {
 	var s Steps
 	if dir := pidsDir(f, limits[0].Group); dir != "" {
-		s.Add(checks.TouchesNothing, fmt.Sprintf("grep . '%s'/pids.*", dir), "How many are there, against which limit, and how often was a fork refused?")
+		s.Add(checks.TouchesNothing, fmt.Sprintf("grep . '%s'/pids.*", dir),
+			"How many are there, against which limit, and how often was a fork refused?")
 	}
 	if !limits[0].Pod {
-		s.Add(checks.TouchesNothing, "cat /proc/sys/kernel/pid_max /proc/sys/kernel/threads-max /proc/loadavg", "How many threads are there (behind the slash), against which limit?")
+		s.Add(checks.TouchesNothing, "cat /proc/sys/kernel/pid_max /proc/sys/kernel/threads-max /proc/loadavg",
+			"How many threads are there (behind the slash), against which limit?")
 	}
-	addHolders(f, &s, holders, "Ends them all. Its replacement starts with none, and may get there again: it needs a limit (podPidsLimit).")
+	addHolders(f, &s, holders,
+		"Ends them all. Its replacement starts with none, and may get there again: it needs a limit (podPidsLimit).")
 	if !shown(holders) {
 		s.Add(checks.TouchesNothing, "ps -eo nlwp,pid,ppid,stat,comm --sort=-nlwp | head -n 15", "Who has the threads?")
 	}
 	if z := f.Seen.Tasks.Value.ZombiesByParent; len(z) > 0 && z[0].PID > 1 && z[0].Count >= f.Limits.Node.Zombies {
-		s.Add(checks.TouchesNothing, "cat /proc/"+strconv.Itoa(z[0].PID)+"/cgroup", fmt.Sprintf("%s (pid %d) does not wait for its children: whose is it? Zombies go when their parent ends.", facts.Clean(z[0].Name), z[0].PID))
+		s.Add(checks.TouchesNothing, "cat /proc/"+strconv.Itoa(z[0].PID)+"/cgroup",
+			fmt.Sprintf("%s (pid %d) does not wait for its children: whose is it? Zombies go when their parent ends.",
+				facts.Clean(z[0].Name), z[0].PID))
 		addDeletePodByUID(f, &s, z[0].PodUID, "Ends the parent of the zombies, and with it the zombies.")
 	}
 	for _, l := range limits[:min(len(limits), 3)] {
 		switch unit := strings.TrimSpace(l.Group.Unit); {
 		case l.Pod:
-			addDeletePodByUID(f, &s, l.Group.PodUID, "The pod at its limit. Its replacement starts with no threads, and may get there again.")
+			addDeletePodByUID(f, &s, l.Group.PodUID,
+				"The pod at its limit. Its replacement starts with no threads, and may get there again.")
 		case l.Group.Path == "":
-			s.Add(checks.TouchesScheduler, "sysctl -w kernel.pid_max=4194304", "Raises the node's limit until the next boot, where that is the one reached. The leak goes on.")
+			s.Add(checks.TouchesScheduler, "sysctl -w kernel.pid_max=4194304",
+				"Raises the node's limit until the next boot, where that is the one reached. The leak goes on.")
 		case facts.Safe(unit):
-			s.Add(checks.TouchesScheduler, "systemctl set-property --runtime "+unit+" TasksMax=infinity", "Takes the limit off the unit until the next boot, without a restart.")
+			s.Add(checks.TouchesScheduler, "systemctl set-property --runtime "+unit+" TasksMax=infinity",
+				"Takes the limit off the unit until the next boot, without a restart.")
 		case pidsDir(f, l.Group) != "":
-			s.Add(checks.TouchesScheduler, fmt.Sprintf("echo max > '%s/pids.max'", pidsDir(f, l.Group)), "Takes the limit off the control group until the next boot, without a restart.")
+			s.Add(checks.TouchesScheduler, fmt.Sprintf("echo max > '%s/pids.max'", pidsDir(f, l.Group)),
+				"Takes the limit off the control group until the next boot, without a restart.")
 		}
 	}
 	if !limits[0].Pod {
@@ -177,5 +194,6 @@ func stepsWhenPIDsExhausted(f *facts.Facts, limits []facts.PIDLimit, holders []c
 }
 
 func loggedPIDsExhausted(in *Incident) *LogFinding {
-	return in.hostFinding("PIDsExhausted", 0.75, "New processes or threads cannot be started.", signature.ForkFailed, signature.ForkRejected)
+	return in.hostFinding("PIDsExhausted", 0.75, "New processes or threads cannot be started.", signature.ForkFailed,
+		signature.ForkRejected)
 }

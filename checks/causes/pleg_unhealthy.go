@@ -65,7 +65,8 @@ func recognisePLEGUnhealthy(f *facts.Facts) *Finding {
 			step = checks.Certain
 			Addf(&e.Against, "its loop is at work again")
 		default:
-			Addf(&e.Missing, "whether it recovered: after %s the kubelet says nothing of it, for good or bad", facts.ClockText(f, *last.End))
+			Addf(&e.Missing, "whether it recovered: after %s the kubelet says nothing of it, for good or bad",
+				facts.ClockText(f, *last.End))
 		}
 	}
 	e.For = append(e.For, facts.PLEGLine(f))
@@ -92,11 +93,14 @@ func plegNowSummary(f *facts.Facts, now journal.Episode) string {
 	_, fails := facts.Ongoing(f, f.Log.RetryPause, signature.RelistFailed)
 	switch {
 	case fails:
-		return fmt.Sprintf("the kubelet says %s that PLEG is not healthy: its lists fail, though the runtime answers now", facts.SinceText(f, *now.Start))
+		return fmt.Sprintf("the kubelet says %s that PLEG is not healthy: its lists fail, though the runtime "+
+			"answers now", facts.SinceText(f, *now.Start))
 	case len(now.Stalls) > 1:
-		return fmt.Sprintf("the kubelet says %s that PLEG is not healthy: relists finish, but too late%s", facts.SinceText(f, *now.Start), age)
+		return fmt.Sprintf("the kubelet says %s that PLEG is not healthy: relists finish, but too late%s",
+			facts.SinceText(f, *now.Start), age)
 	case now.Anchor != nil:
-		return fmt.Sprintf("the kubelet says that PLEG is not healthy: the last good relist began at %s, and none has come since", facts.ClockText(f, *now.Anchor))
+		return fmt.Sprintf("the kubelet says that PLEG is not healthy: the last good relist began at %s, and none "+
+			"has come since", facts.ClockText(f, *now.Anchor))
 	}
 	return fmt.Sprintf("the kubelet says %s that PLEG is not healthy%s", facts.SinceText(f, *now.Start), age)
 }
@@ -105,9 +109,11 @@ func plegNowSummary(f *facts.Facts, now journal.Episode) string {
 func plegPastSummary(f *facts.Facts, all []journal.Episode) string {
 	last := all[len(all)-1]
 	if len(all) == 1 {
-		return fmt.Sprintf("PLEG was not healthy from %s to %s, and is well now", facts.ClockText(f, *last.Start), facts.ClockText(f, *last.End))
+		return fmt.Sprintf("PLEG was not healthy from %s to %s, and is well now", facts.ClockText(f, *last.Start),
+			facts.ClockText(f, *last.End))
 	}
-	return fmt.Sprintf("PLEG flaps: it was not healthy %s in the last %s, last until %s", units.Times(len(all)), units.Duration(f.Log.Window), facts.ClockText(f, *last.End))
+	return fmt.Sprintf("PLEG flaps: it was not healthy %s in the last %s, last until %s", units.Times(len(all)),
+		units.Duration(f.Log.Window), facts.ClockText(f, *last.End))
 }
 
 // plegDetails adds what the log holds beside the unhealthy lines of an incident.
@@ -115,8 +121,10 @@ func plegDetails(f *facts.Facts, e *checks.Evidence, last journal.Episode) {
 	if n := len(last.Stalls); n > 1 {
 		Addf(&e.For, "%s one after the other: relists finish, and each takes too long", units.Count(n, "stall"))
 	}
-	if k := HungCalls(units.ToDuration(last.MaxLastSeenSeconds), f.Calls.KubeletTimeout, f.Calls.Threshold); k > 0 && (last.Recovered || len(last.Stalls) > 1) {
-		Addf(&e.For, "the worst age is a little over %d x %s, the deadline of one call: %s hung, one after the other", k, units.Duration(f.Calls.KubeletTimeout), units.Count(k, "call"))
+	if k := HungCalls(units.ToDuration(last.MaxLastSeenSeconds), f.Calls.KubeletTimeout, f.Calls.Threshold); k > 0 &&
+		(last.Recovered || len(last.Stalls) > 1) {
+		Addf(&e.For, "the worst age is a little over %d x %s, the deadline of one call: %s hung, one after the other",
+			k, units.Duration(f.Calls.KubeletTimeout), units.Count(k, "call"))
 	}
 	if last.Flaps > 1 {
 		Addf(&e.For, "it returns at a regular interval; this was the %s time", Ordinal(last.Flaps))
@@ -175,17 +183,24 @@ func culpritLabel(k journal.Culprit) string {
 
 func stepsWhenPLEGUnhealthy(f *facts.Facts, now bool) []checks.NextStep {
 	var s Steps
-	s.Add(checks.TouchesNothing, "kdiag journal --since -1h", "The episodes with their anchors, and what runtime and kernel said at the time.")
-	s.Add(checks.TouchesNothing, facts.KubeletLog(f)+" | grep -E 'PLEG|Unable to retrieve|DeadlineExceeded|took longer'",
+	s.Add(checks.TouchesNothing, "kdiag journal --since -1h",
+		"The episodes with their anchors, and what runtime and kernel said at the time.")
+	s.Add(checks.TouchesNothing,
+		facts.KubeletLog(f)+" | grep -E 'PLEG|Unable to retrieve|DeadlineExceeded|took longer'",
 		"Which calls fail, and which ids do they name? One id that returns is the culprit.")
-	s.Add(checks.TouchesNothing, facts.KdiagCommand(f, "relist --count 60"), "Are single relists slow, or does one call hang now and then?")
+	s.Add(checks.TouchesNothing, facts.KdiagCommand(f, "relist --count 60"),
+		"Are single relists slow, or does one call hang now and then?")
 	AddPressure(f, &s)
 	if now {
-		s.Add(checks.TouchesNothing, `kubectl get --raw "/api/v1/nodes/$(hostname)/proxy/debug/pprof/goroutine?debug=2"`,
+		s.Add(checks.TouchesNothing,
+			`kubectl get --raw "/api/v1/nodes/$(hostname)/proxy/debug/pprof/goroutine?debug=2"`,
 			"Keep the evidence: what does the kubelet's relist wait for? A restart destroys it.")
-		s.Add(checks.TouchesNothing, "ps -eo pid,stat,wchan:32,etime,comm | awk '$2 ~ /^D/'", "Does a mount hang? Then a restarted kubelet may not come up.")
-		s.Add(checks.TouchesKubelet, "systemctl restart "+f.Target.KubeletUnit, "Only if the runtime answers everything and PLEG stays unhealthy. Containers go on running.")
+		s.Add(checks.TouchesNothing, "ps -eo pid,stat,wchan:32,etime,comm | awk '$2 ~ /^D/'",
+			"Does a mount hang? Then a restarted kubelet may not come up.")
+		s.Add(checks.TouchesKubelet, "systemctl restart "+f.Target.KubeletUnit,
+			"Only if the runtime answers everything and PLEG stays unhealthy. Containers go on running.")
 	}
-	s.Add(checks.TouchesScheduler, `kubectl cordon "$(hostname)"`, "Keeps new pods away while it lasts or flaps; each makes the next relist longer.")
+	s.Add(checks.TouchesScheduler, `kubectl cordon "$(hostname)"`,
+		"Keeps new pods away while it lasts or flaps; each makes the next relist longer.")
 	return s.Done()
 }

@@ -56,7 +56,8 @@ func usedMountHangs(f *facts.Facts) bool {
 func podMountHangs(f *facts.Facts) bool {
 	hungs := f.Sweep.Hung
 	return usedMountHangs(f) && (len(hungs) == 0 || slices.ContainsFunc(f.Disk.SilentMounts, func(m host.Mount) bool {
-		return m.Hung && (m.PodUID == "" || slices.ContainsFunc(hungs, func(i plegbench.Inspection) bool { return i.Pod.UID == m.PodUID }))
+		return m.Hung && (m.PodUID == "" ||
+			slices.ContainsFunc(hungs, func(i plegbench.Inspection) bool { return i.Pod.UID == m.PodUID }))
 	}))
 }
 
@@ -99,7 +100,10 @@ func runtimeHardlyRuns(f *facts.Facts) bool {
 // throttledBut reports whether a group other than that of one daemon is throttled in at least such a share of its
 // periods.
 func throttledBut(f *facts.Facts, other host.Role, least float64) bool {
-	return slices.ContainsFunc(f.Pressure.Throttled, func(t host.Throttling) bool { return t.Role != other && facts.ThrottledShare(t) >= least })
+	return slices.ContainsFunc(f.Pressure.Throttled, func(t host.Throttling) bool {
+		return t.Role != other &&
+			facts.ThrottledShare(t) >= least
+	})
 }
 
 func runtimeCannotFork(f *facts.Facts) bool { return cannotFork(f, facts.RoleKubelet) }
@@ -110,7 +114,8 @@ func kubeletCannotFork(f *facts.Facts) bool { return cannotFork(f, facts.RoleRun
 func cannotFork(f *facts.Facts, other facts.Role) bool {
 	return slices.ContainsFunc(f.Usage.PIDs, func(l facts.PIDLimit) bool {
 		g := host.FrozenCgroup{Path: l.Group.Path, Owner: l.Group.Owner}
-		return !l.Pod && l.Share >= f.Limits.Node.LimitCritical && facts.CgroupRole(g) != other && !facts.HoldsAllPods(g)
+		return !l.Pod && l.Share >= f.Limits.Node.LimitCritical && facts.CgroupRole(g) != other &&
+			!facts.HoldsAllPods(g)
 	})
 }
 
@@ -171,7 +176,11 @@ func taskHoldsList(f *facts.Facts) bool {
 }
 
 func shimHoldsCall(f *facts.Facts) bool {
-	return slices.ContainsFunc(f.Shims.Stopped, func(p host.Process) bool { _, ok := facts.HungObjectOf(f, facts.OwnerOf(p)); return ok })
+	return slices.ContainsFunc(f.Shims.Stopped, func(p host.Process) bool {
+		_,
+			ok := facts.HungObjectOf(f, facts.OwnerOf(p))
+		return ok
+	})
 }
 
 func shimHoldsList(f *facts.Facts) bool {
@@ -208,7 +217,10 @@ func shimInFreeze(f *facts.Facts) bool {
 
 func kernelNamesTask(f *facts.Facts) bool {
 	return stuckThat(f, func(t host.BlockedTask) bool {
-		return slices.ContainsFunc(f.Log.HungTasks, func(k facts.LogTask) bool { return k.PID > 0 && (k.PID == t.PID || k.PID == t.TID) })
+		return slices.ContainsFunc(f.Log.HungTasks, func(k facts.LogTask) bool {
+			return k.PID > 0 &&
+				(k.PID == t.PID || k.PID == t.TID)
+		})
 	})
 }
 

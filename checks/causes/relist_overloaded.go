@@ -29,7 +29,8 @@ var relistOverloaded = Definition{
 
 func recogniseRelistOverloaded(f *facts.Facts) *Finding {
 	s := f.Summary
-	if s == nil || !f.Calls.Connected || f.Pattern.Hang != facts.HangNone || len(f.Calls.HungLists) > 0 || len(f.Sweep.Hung) > 0 {
+	if s == nil || !f.Calls.Connected || f.Pattern.Hang != facts.HangNone || len(f.Calls.HungLists) > 0 ||
+		len(f.Sweep.Hung) > 0 {
 		return nil
 	}
 	limit := f.Calls.Threshold
@@ -53,17 +54,22 @@ func recogniseRelistOverloaded(f *facts.Facts) *Finding {
 	switch {
 	case now > limit:
 		severity, step = checks.Critical, checks.Certain
-		summary = fmt.Sprintf("one relist of the kubelet takes %s now, over the threshold of %s", units.Duration(now), units.Duration(limit))
+		summary = fmt.Sprintf("one relist of the kubelet takes %s now, over the threshold of %s", units.Duration(now),
+			units.Duration(limit))
 	case age > limit:
 		severity, step = checks.Critical, checks.Certain
-		summary = fmt.Sprintf("one relist of the kubelet takes %s now; until the next one's lists are in, PLEG was last seen active %s ago, over the threshold of %s",
+		summary = fmt.Sprintf("one relist of the kubelet takes %s now; until the next one's lists are in, PLEG "+
+			"was last seen active %s ago, over the threshold of %s",
 			units.Duration(now), units.Duration(age), units.Duration(limit))
 	case now >= near:
-		summary = fmt.Sprintf("one relist of the kubelet takes %s now, %s of the threshold", units.Duration(now), units.Percent(ratio(now, limit)))
+		summary = fmt.Sprintf("one relist of the kubelet takes %s now, %s of the threshold", units.Duration(now),
+			units.Percent(ratio(now, limit)))
 	case churn >= near:
-		summary = fmt.Sprintf("when a tenth of the pods change at once, one relist takes %s: %s of the threshold", units.Duration(churn), units.Percent(ratio(churn, limit)))
+		summary = fmt.Sprintf("when a tenth of the pods change at once, one relist takes %s: %s of the threshold",
+			units.Duration(churn), units.Percent(ratio(churn, limit)))
 	default:
-		summary = fmt.Sprintf("after a restart of the kubelet, the first relist takes %s: %s of the threshold", units.Duration(cold), units.Percent(ratio(cold, limit)))
+		summary = fmt.Sprintf("after a restart of the kubelet, the first relist takes %s: %s of the threshold",
+			units.Duration(cold), units.Percent(ratio(cold, limit)))
 	}
 	e := overloadEvidence(f, now, near)
 	switch {
@@ -94,12 +100,14 @@ func overloadEvidence(f *facts.Facts, now, near time.Duration) checks.Evidence {
 	var e checks.Evidence
 	// The median times the number would leave out the slow calls, which are most of the time on a busy disk.
 	if n, cold := f.Lists.Objects, Optional(f.Summary.ColdSeconds); n > 0 && cold > 0 {
-		Addf(&e.For, "%s, inspected one after the other at %s each on average, make %s", units.Count(n, "object"), units.Duration(cold/time.Duration(n)), units.Duration(cold))
+		Addf(&e.For, "%s, inspected one after the other at %s each on average, make %s", units.Count(n, "object"),
+			units.Duration(cold/time.Duration(n)), units.Duration(cold))
 	}
 	addProjection(f, &e)
 	Addf(&e.For, "no call hung: the time is the sum of many, not one")
 	if now < near {
-		Addf(&e.Against, "now, with few pods changing, a relist takes %s: this does not make PLEG unhealthy at the moment", units.Duration(now))
+		Addf(&e.Against, "now, with few pods changing, a relist takes %s: this does not make PLEG unhealthy at "+
+			"the moment", units.Duration(now))
 	}
 	missingKubelet(f, &e)
 	missingSweep(f, &e)
@@ -108,10 +116,14 @@ func overloadEvidence(f *facts.Facts, now, near time.Duration) checks.Evidence {
 
 func stepsWhenOverloaded(f *facts.Facts) []checks.NextStep {
 	var s Steps
-	s.Add(checks.TouchesNothing, facts.KdiagCommand(f, "relist --count 20"), "Is one status always this slow, or in bursts?")
+	s.Add(checks.TouchesNothing, facts.KdiagCommand(f, "relist --count 20"),
+		"Is one status always this slow, or in bursts?")
 	AddPressure(f, &s)
-	s.Add(checks.TouchesNothing, `kubectl get pods -A -o wide --field-selector spec.nodeName="$(hostname)"`, "How many pods, and what is rolling out?")
-	s.Add(checks.TouchesScheduler, `kubectl cordon "$(hostname)"`, "Keeps further pods away while it is near the threshold; a restart of the kubelet would inspect all pods at once.")
+	s.Add(checks.TouchesNothing, `kubectl get pods -A -o wide --field-selector spec.nodeName="$(hostname)"`,
+		"How many pods, and what is rolling out?")
+	s.Add(checks.TouchesScheduler, `kubectl cordon "$(hostname)"`,
+		"Keeps further pods away while it is near the threshold; a restart of the kubelet would inspect all pods "+
+			"at once.")
 	return s.Done()
 }
 
@@ -122,7 +134,8 @@ func loggedRelistOverloaded(in *Incident) *LogFinding {
 	if in.failing > 0 || in.down || in.relistsHung() || !moving && !in.relistsScattered() && (!near || !in.Recovered) {
 		return nil
 	}
-	f := newLogFinding("RelistOverloaded", runtimeTier, 0.3, "Relists end late and no failing call is on record; perhaps there are many pods.").
+	f := newLogFinding("RelistOverloaded", runtimeTier, 0.3,
+		"Relists end late and no failing call is on record; perhaps there are many pods.").
 		addFor(in.movingText()).AddMissing("the number of pods, and how long one inspection takes")
 	if moving {
 		f.Confidence += 0.15

@@ -93,7 +93,8 @@ func downByProcesses(f *facts.Facts, e *checks.Evidence) {
 		}
 		return
 	}
-	Addf(&e.Against, "%s is running: it is still starting, or listens on another socket", facts.ProcessLabel(daemons[0]))
+	Addf(&e.Against, "%s is running: it is still starting, or listens on another socket",
+		facts.ProcessLabel(daemons[0]))
 }
 
 // orphanedShims counts the shims of a host on which no runtime daemon runs.
@@ -148,20 +149,24 @@ func endpointEvidence(f *facts.Facts, e *checks.Evidence) {
 func stepsWhenDown(f *facts.Facts) []checks.NextStep {
 	var s Steps
 	if f.Runtime.EndpointSource == string(crictl.SourceFlag) && f.Measurement.Connect.State == crictl.ConnectMissing {
-		s.Add(checks.TouchesNothing, "kdiag pleg", "Was the path typed right? Without --runtime-endpoint kdiag asks the kubelet's own runtime.")
+		s.Add(checks.TouchesNothing, "kdiag pleg",
+			"Was the path typed right? Without --runtime-endpoint kdiag asks the kubelet's own runtime.")
 	}
 	AddService(f, &s)
 	if facts.SafeEndpoint.MatchString(f.Runtime.Endpoint) {
-		s.Add(checks.TouchesNothing, "ls -l "+f.Target.SocketPath+"; ss -xlp | grep -F "+f.Target.SocketPath, "Is there a socket, and does a process listen on it?")
+		s.Add(checks.TouchesNothing, "ls -l "+f.Target.SocketPath+"; ss -xlp | grep -F "+f.Target.SocketPath,
+			"Is there a socket, and does a process listen on it?")
 	}
 	AddDisk(f, &s, "A full disk is the commonest reason why the daemon does not start again.")
 	switch unit := f.Target.Unit; {
 	case unit == "", f.Target.OtherEndpoint:
 	case f.Target.RestartsKubelet:
-		s.Add(checks.TouchesKubelet, "systemctl restart "+unit, "Starts runtime and kubelet, which share this unit; containers that run are kept.")
+		s.Add(checks.TouchesKubelet, "systemctl restart "+unit,
+			"Starts runtime and kubelet, which share this unit; containers that run are kept.")
 	case unit == facts.UnitsCRIDockerd:
 		s.Add(checks.TouchesRuntime, "systemctl start "+facts.UnitDocker+"; systemctl restart "+facts.UnitCRIDocker,
-			"Starts docker if it does not run, and cri-dockerd anew. Do not restart a docker that runs: without live restore that stops all containers.")
+			"Starts docker if it does not run, and cri-dockerd anew. Do not restart a docker that runs: without "+
+				"live restore that stops all containers.")
 	case unit == facts.UnitDocker:
 		addRestartDocker(&s)
 	default:
@@ -196,7 +201,8 @@ func loggedRuntimeDown(in *Incident) *LogFinding {
 	case in.down:
 		f.raise(0.1, listedDown)
 	}
-	if started := in.records(signature.RuntimeStarted); started != nil && (stopped == nil || started.last.After(stopped.last)) {
+	if started := in.records(signature.RuntimeStarted); started != nil &&
+		(stopped == nil || started.last.After(stopped.last)) {
 		again = "the runtime was started again" + in.when(started.first, started.last)
 	}
 	if again != "" {

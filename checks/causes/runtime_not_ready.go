@@ -57,7 +57,8 @@ func notInitialised(f *facts.Facts) *Finding {
 	}
 	var e checks.Evidence
 	Addf(&e.For, "%s", facts.CallLine(call))
-	Addf(&e.For, "calls are refused in %s with a message of its own: it is starting, not hung", units.Duration(call.Elapsed))
+	Addf(&e.For, "calls are refused in %s with a message of its own: it is starting, not hung",
+		units.Duration(call.Elapsed))
 	return newFinding(checks.Critical, raised(checks.Certain, logOfDown(f, &e)),
 		fmt.Sprintf("%s is starting: it serves its socket but has not loaded its state yet", f.Target.Daemon.Label), e)
 }
@@ -74,7 +75,8 @@ func conditionFalse(f *facts.Facts) *Finding {
 	case !ok:
 		Addf(&e.For, "Status answered with %s and none of them is RuntimeReady; the kubelet takes that for not ready",
 			units.Count(len(status.Conditions), "condition"))
-		return newFinding(checks.Critical, raised(checks.Strong, logOfDown(f, &e)), fmt.Sprintf("%s does not report RuntimeReady", f.Target.Daemon.Label), e)
+		return newFinding(checks.Critical, raised(checks.Strong, logOfDown(f, &e)),
+			fmt.Sprintf("%s does not report RuntimeReady", f.Target.Daemon.Label), e)
 	case condition.Status:
 		return nil
 	}
@@ -91,7 +93,8 @@ func erring(f *facts.Facts) *Finding {
 	}
 	var e checks.Evidence
 	names := []string{}
-	severity := checks.Warning // for Version alone: a node status misses its runtime's name, a kubelet that restarts does not come up
+	// for Version alone: a node status misses its runtime's name, a kubelet that restarts does not come up
+	severity := checks.Warning
 	for _, name := range []string{facts.RPCStatus, facts.RPCSandboxes, facts.RPCContainers, facts.RPCVersion} {
 		r := f.RPC[name]
 		if r.Outcome != facts.Failed || hasOwnCause(r.Last()) {
@@ -132,12 +135,14 @@ func unsteady(f *facts.Facts) *Finding {
 			continue
 		}
 		fails, calls = fails+r.FailedCalls(), calls+len(r.Calls)
-		Addf(&e.For, "%s of %s failed, later ones were answered: %s", units.Number(r.FailedCalls()), units.Count(len(r.Calls), name+" call"), facts.CallLine(r.Calls[i]))
+		Addf(&e.For, "%s of %s failed, later ones were answered: %s", units.Number(r.FailedCalls()),
+			units.Count(len(r.Calls), name+" call"), facts.CallLine(r.Calls[i]))
 	}
 	refused, all := f.Sweep.Refused, len(f.Sweep.Made)
 	if len(refused) > 0 {
 		fails, calls = fails+len(refused), calls+all
-		Addf(&e.For, "%s of %s failed, as without a runtime or with one that is starting: %s", units.Number(len(refused)), units.Count(all, "status call"),
+		Addf(&e.For, "%s of %s failed, as without a runtime or with one that is starting: %s",
+			units.Number(len(refused)), units.Count(all, "status call"),
 			facts.CallLine(refused[0].Call))
 	}
 	switch {
@@ -145,11 +150,13 @@ func unsteady(f *facts.Facts) *Finding {
 		return nil
 	case len(refused) > 0 && f.Sweep.Answered == 0, len(refused) > 1 && !answersAfter(f, refused[0].Call.Start):
 		return newFinding(checks.Critical, raised(checks.Strong, logOfDown(f, &e)),
-			fmt.Sprintf("%s answered lists and refuses status calls: it is starting, or was restarted while it was measured", f.Target.Daemon.Label), e)
+			fmt.Sprintf("%s answered lists and refuses status calls: it is starting, or was restarted while it "+
+				"was measured", f.Target.Daemon.Label), e)
 	}
 	Addf(&e.Against, "other calls are answered")
 	return newFinding(checks.Warning, checks.Strong,
-		fmt.Sprintf("%s failed %s of %s while it was measured: restarted?", f.Target.Daemon.Label, units.Number(fails), units.Count(calls, "call")), e)
+		fmt.Sprintf("%s failed %s of %s while it was measured: restarted?", f.Target.Daemon.Label,
+			units.Number(fails), units.Count(calls, "call")), e)
 }
 
 // answersAfter reports whether a call that was made after a moment was answered.
@@ -169,7 +176,8 @@ func notReadyWith(f *facts.Facts, c *Finding) *Finding {
 		s.Add(checks.TouchesNothing, facts.CrictlCommand(f, "info"), "The conditions in the runtime's own words.")
 		AddService(f, &s)
 		s.Add(checks.TouchesNothing, facts.KdiagCommand(f, "runtime"),
-			"Look again. While it is still loading its state, wait: that takes minutes with tens of thousands of containers, and a restart begins it anew.")
+			"Look again. While it is still loading its state, wait: that takes minutes with tens of thousands of "+
+				"containers, and a restart begins it anew.")
 		looks := len(s)
 		addRestart(f, &s)
 		for i := range s[looks:] {
@@ -210,7 +218,8 @@ func loggedRuntimeNotReady(in *Incident) *LogFinding {
 	if in.count(signature.RuntimeNotReadyReported) == 0 {
 		return nil
 	}
-	f := newLogFinding("RuntimeNotReady", runtimeTier, 0.7, "The runtime answers, and says itself that it is not ready.").
+	f := newLogFinding("RuntimeNotReady", runtimeTier, 0.7,
+		"The runtime answers, and says itself that it is not ready.").
 		addFor(in.found(signature.RuntimeNotReadyReported)...)
 	for _, r := range in.Reasons {
 		if strings.Contains(r, "RuntimeReady=false") {

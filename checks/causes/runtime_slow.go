@@ -65,33 +65,40 @@ func verySlow(f *facts.Facts, list time.Duration, slowList bool) bool {
 	if !slowList {
 		return false
 	}
-	return f.Limits.VerySlowList > 0 && list >= f.Limits.VerySlowList || f.Pattern.AllSlow && list >= f.Limits.RPCTimeout/2
+	return f.Limits.VerySlowList > 0 && list >= f.Limits.VerySlowList || f.Pattern.AllSlow &&
+		list >= f.Limits.RPCTimeout/2
 }
 
-func slowSummary(f *facts.Facts, list time.Duration, slowList bool, status time.Duration, slowStatus, stall bool) string {
+func slowSummary(f *facts.Facts, list time.Duration, slowList bool, status time.Duration, slowStatus,
+	stall bool) string {
 	name := f.Target.Daemon.Label
 	switch {
 	case f.Pattern.Crawls:
 		d, _ := f.RPC[facts.RPCVersion].Fastest()
-		return fmt.Sprintf("%s crawls: Version took %s, and nothing else came within %s", name, units.Duration(d), units.Duration(f.Limits.RPCTimeout))
+		return fmt.Sprintf("%s crawls: Version took %s, and nothing else came within %s", name, units.Duration(d),
+			units.Duration(f.Limits.RPCTimeout))
 	case stall:
 		return fmt.Sprintf("%s stops answering for seconds at a time and then goes on", name)
 	case slowList && slowStatus:
-		return fmt.Sprintf("%s answers, but slowly: %s for the two lists, %s for one status call", name, units.Duration(list), units.Duration(status))
+		return fmt.Sprintf("%s answers, but slowly: %s for the two lists, %s for one status call", name,
+			units.Duration(list), units.Duration(status))
 	case slowStatus:
 		return fmt.Sprintf("%s answers, but slowly: %s for one status call in the median", name, units.Duration(status))
 	}
 	return fmt.Sprintf("%s answers, but slowly: %s for the two lists of one relist", name, units.Duration(list))
 }
 
-func slowEvidence(f *facts.Facts, list time.Duration, slowList bool, status time.Duration, slowStatus bool) checks.Evidence {
+func slowEvidence(f *facts.Facts, list time.Duration, slowList bool, status time.Duration,
+	slowStatus bool) checks.Evidence {
 	var e checks.Evidence
 	if n := f.Lists.Objects; slowList {
 		line := fmt.Sprintf("the two lists of one relist take %s in the median", units.Duration(list))
 		if n > 0 && n < facts.ManyObjects {
-			line += fmt.Sprintf(" for %s: that is never size, but a lock, the disk or the CPU", units.Count(n, "object"))
+			line += fmt.Sprintf(" for %s: that is never size, but a lock, the disk or the CPU",
+				units.Count(n, "object"))
 		} else if n > 0 {
-			line += fmt.Sprintf(" for %s, %s each: more than size explains", units.Count(n, "object"), units.Duration(list/time.Duration(n)))
+			line += fmt.Sprintf(" for %s, %s each: more than size explains", units.Count(n, "object"),
+				units.Duration(list/time.Duration(n)))
 		}
 		e.For = append(e.For, line)
 	}
@@ -104,17 +111,20 @@ func slowEvidence(f *facts.Facts, list time.Duration, slowList bool, status time
 	}
 	for _, name := range []string{facts.RPCSandboxes, facts.RPCContainers} {
 		if r := f.RPC[name]; r.Outcome == facts.Stalled {
-			Addf(&e.For, "%s of %s did not answer within the deadline, the others did", units.Number(r.HungCalls()), units.Count(len(r.Calls), name+" call"))
+			Addf(&e.For, "%s of %s did not answer within the deadline, the others did", units.Number(r.HungCalls()),
+				units.Count(len(r.Calls), name+" call"))
 		}
 	}
 	if s, ok := f.Pattern.Stall, f.Pattern.Stalled; ok && s.Recovered {
-		Addf(&e.For, "nothing was answered for %s (%s hung), then calls were answered again", units.Duration(s.For), units.Count(s.Hung, "call"))
+		Addf(&e.For, "nothing was answered for %s (%s hung), then calls were answered again", units.Duration(s.For),
+			units.Count(s.Hung, "call"))
 	}
 	if r := f.RPC[facts.RPCVersion]; r.Outcome == facts.Hung && f.Calls.AnyList {
 		Addf(&e.For, "%s, later calls were answered", facts.CallLine(r.Last()))
 	}
 	if d, ok := f.RPC[facts.RPCVersion].Fastest(); ok && d >= f.Limits.SlowList/facts.SlowCompanyFactor {
-		Addf(&e.For, "Version, which touches nothing but the CPU, took %s: the daemon hardly gets to run", units.Duration(d))
+		Addf(&e.For, "Version, which touches nothing but the CPU, took %s: the daemon hardly gets to run",
+			units.Duration(d))
 	} else if ok && !f.Pattern.Stalls {
 		Addf(&e.Against, "Version took %s: the daemon itself gets to run", units.Duration(d))
 	}
@@ -141,24 +151,29 @@ func addProjection(f *facts.Facts, e *checks.Evidence) {
 func stepsWhenSlow(f *facts.Facts) []checks.NextStep {
 	var s Steps
 	AddPressure(f, &s)
-	s.Add(checks.TouchesNothing, "ps -eo stat,pid,wchan:32,comm | grep '^D'", "Many processes in D state wait for a disk or a mount; the function says which.")
+	s.Add(checks.TouchesNothing, "ps -eo stat,pid,wchan:32,comm | grep '^D'",
+		"Many processes in D state wait for a disk or a mount; the function says which.")
 	s.Add(checks.TouchesNothing, facts.KdiagCommand(f, "relist --count 20"), "Is it slow all the time, or in bursts?")
 	addCapture(f, &s)
-	s.Add(checks.TouchesScheduler, `kubectl cordon "$(hostname)"`, "Each new pod makes the next relist longer; keep them away until it is quick again.")
+	s.Add(checks.TouchesScheduler, `kubectl cordon "$(hostname)"`,
+		"Each new pod makes the next relist longer; keep them away until it is quick again.")
 	addRestart(f, &s)
 	return s.Done()
 }
 
 // loggedRuntimeSlow is for relists that end, but late, with other signs of slowness.
 func loggedRuntimeSlow(in *Incident) *LogFinding {
-	signs := in.count(signature.HousekeepingSlow, signature.RuntimeStalled, signature.ExecFailed, signature.StatsFailed, signature.NameReserved)
+	signs := in.count(signature.HousekeepingSlow, signature.RuntimeStalled, signature.ExecFailed,
+		signature.StatsFailed, signature.NameReserved)
 	moving := len(in.Stalls) >= 2
 	if !moving && (signs == 0 || in.lateLists() > 1) || in.down {
 		return nil
 	}
-	f := newLogFinding("RuntimeSlow", runtimeTier, 0.25, "Relists end, but the runtime answers too slowly for them to end in time.").
+	f := newLogFinding("RuntimeSlow", runtimeTier, 0.25,
+		"Relists end, but the runtime answers too slowly for them to end in time.").
 		addFor(in.movingText()).
-		addFor(in.found(signature.HousekeepingSlow, signature.RuntimeStalled, signature.StatsFailed, signature.NameReserved)...)
+		addFor(in.found(signature.HousekeepingSlow, signature.RuntimeStalled, signature.StatsFailed,
+			signature.NameReserved)...)
 	if moving {
 		f.Confidence += 0.2
 	}

@@ -30,7 +30,8 @@ func recogniseRuntimeUnsupported(f *facts.Facts) *Finding {
 	var e checks.Evidence
 	var summary string
 	if f.Measurement.Connect.TTRPC {
-		summary = fmt.Sprintf("%s is containerd's ttrpc socket, for its shims: no kubelet can use it", f.Target.SocketPath)
+		summary = fmt.Sprintf("%s is containerd's ttrpc socket, for its shims: no kubelet can use it",
+			f.Target.SocketPath)
 		Addf(&e.For, "it does not answer HTTP/2, and answers ttrpc; %s", facts.CRISocketBeside(f.Runtime.Endpoint))
 	} else if connect := f.Measurement.Connect; connect.State == crictl.ConnectForeign {
 		summary = fmt.Sprintf("what listens on %s does not speak gRPC", f.Target.SocketPath)
@@ -50,7 +51,8 @@ func recogniseRuntimeUnsupported(f *facts.Facts) *Finding {
 		if !found {
 			return nil
 		}
-		summary = fmt.Sprintf("%s speaks gRPC, but serves no CRI v1: plugin disabled or not loaded, too old, or the wrong socket", f.Target.Daemon.Label)
+		summary = fmt.Sprintf("%s speaks gRPC, but serves no CRI v1: plugin disabled or not loaded, too old, or "+
+			"the wrong socket", f.Target.Daemon.Label)
 		Addf(&e.For, "%s", facts.CallLine(call))
 		addCalls(f, &e.Against, isAlive, facts.RPCStatus, facts.RPCSandboxes, facts.RPCContainers)
 	}
@@ -77,7 +79,8 @@ func stepsWhenUnsupported(f *facts.Facts) []checks.NextStep {
 	if grpc && !strings.Contains(f.Target.Unit, "crio") {
 		addPlugin(f, &s)
 	}
-	s.Add(checks.TouchesNothing, "grep -n containerRuntimeEndpoint /var/lib/kubelet/config.yaml", "Which socket does the kubelet use?")
+	s.Add(checks.TouchesNothing, "grep -n containerRuntimeEndpoint /var/lib/kubelet/config.yaml",
+		"Which socket does the kubelet use?")
 	if grpc {
 		AddDisk(f, &s, "Is the disk full? Then the CRI plugin does not load, and the answer is the same.")
 	}
@@ -114,7 +117,8 @@ func loggedRuntimeUnsupported(in *Incident) *LogFinding {
 		return nil
 	}
 	f := newLogFinding("RuntimeUnsupported", runtimeTier, 0.35,
-		"Something listens on the runtime's socket that does not speak CRI v1: the runtime's CRI plugin is disabled, or it is another program.").
+		"Something listens on the runtime's socket that does not speak CRI v1: the runtime's CRI plugin is "+
+			"disabled, or it is another program.").
 		addFor(in.found(signature.CRIUnsupported)...)
 	unimplemented := func(c journal.Call) bool { return c.Code == "Unimplemented" }
 	if in.calls(unimplemented, signature.RelistFailed, signature.ListFailed) > 0 {

@@ -53,7 +53,8 @@ func addEvidence(s facts.Shortage, e *checks.Evidence, inodes bool) {
 		Addf(&e.Against, "timed writes there went through, from what is reserved for root perhaps (ext4 keeps 5 %%)")
 	}
 	if s.Signal != "" {
-		Addf(&e.For, "below the kubelet's %s<%s: it says DiskPressure, evicts pods, and takes no new ones", s.Signal, s.Below)
+		Addf(&e.For, "below the kubelet's %s<%s: it says DiskPressure, evicts pods, and takes no new ones", s.Signal,
+			s.Below)
 	}
 	if len(s.Space.Folders) > 0 {
 		Addf(&e.For, "on it lie %s", facts.FoldersLine(s.Space.Folders))

@@ -83,7 +83,8 @@ func addCapture(f *facts.Facts, s *Steps) {
 	comm, where := "", ""
 	switch {
 	case name == "containerd", d.Process == nil && f.Target.Unit == "containerd":
-		comm, where = "containerd", "its log and /tmp/containerd.PID.stacks.log (with PrivateTmp below /tmp/systemd-private-*)"
+		comm, where = "containerd", "its log and /tmp/containerd.PID.stacks.log (with PrivateTmp below "+
+			"/tmp/systemd-private-*)"
 	case name == "crio", name == "cri-o":
 		comm, where = "crio", "/tmp/crio-goroutine-stacks-*.log"
 	case name == "dockerd":
@@ -95,7 +96,8 @@ func addCapture(f *facts.Facts, s *Steps) {
 	if d.Process != nil {
 		command = fmt.Sprintf("kill -USR1 %d", d.PID)
 	}
-	s.Add(checks.TouchesNothing, command, "Keep the evidence: the daemon dumps its goroutines into "+where+". A restart destroys it.")
+	s.Add(checks.TouchesNothing, command,
+		"Keep the evidence: the daemon dumps its goroutines into "+where+". A restart destroys it.")
 }
 
 // AddPressure adds a look at whether the host starves, where kdiag has not looked.
@@ -104,7 +106,8 @@ func AddPressure(f *facts.Facts, s *Steps) {
 		return
 	}
 	s.Add(checks.TouchesNothing, "grep . /proc/pressure/*",
-		"Is the host starving? io full over 20, memory full over 5 or cpu some over 60 in avg10 makes the daemon a victim.")
+		"Is the host starving? io full over 20, memory full over 5 or cpu some over 60 in avg10 makes the daemon "+
+			"a victim.")
 }
 
 // AddDisk adds a look at the disks that the runtime needs: its root folder, which may be a disk of its own, and /run.
@@ -119,20 +122,24 @@ func AddDisk(f *facts.Facts, s *Steps, why string) {
 // addLookAgain adds a further look at a process that was seen in uninterruptible sleep, which may be the moment's.
 func addLookAgain(s *Steps, p host.Process) {
 	s.Add(checks.TouchesNothing, fmt.Sprintf("ps -o pid,stat,wchan:32,etime,comm -p %d", p.PID),
-		fmt.Sprintf("Look again, a few times: whoever uses a busy disk is in D for moments. Is %s still in D, in the same place?", facts.ProcessLabel(p)))
+		fmt.Sprintf("Look again, a few times: whoever uses a busy disk is in D for moments. Is %s still in D, in "+
+			"the same place?", facts.ProcessLabel(p)))
 }
 
 // addRestart adds the restart of the runtime's unit, the last resort short of the node.
 func addRestart(f *facts.Facts, s *Steps) {
 	unit := f.Target.Unit
 	switch {
-	case unit == "", f.Target.OtherEndpoint: // the kubelet's own runtime may be well, and restarts of any other cure no node
+	// the kubelet's own runtime may be well, and restarts of any other cure no node
+	case unit == "", f.Target.OtherEndpoint:
 	case f.Target.RestartsKubelet:
 		s.Add(checks.TouchesKubelet, "systemctl restart "+unit,
-			"The unit runs runtime and kubelet together; containers survive it. While a mount hangs, a restarted kubelet may not come up.")
+			"The unit runs runtime and kubelet together; containers survive it. While a mount hangs, a restarted "+
+				"kubelet may not come up.")
 	case unit == facts.UnitsCRIDockerd:
 		s.Add(checks.TouchesRuntime, "systemctl restart "+facts.UnitCRIDocker,
-			"Restarts cri-dockerd alone: docker and its containers are not touched. Leave the kubelet alone: it recovers by itself.")
+			"Restarts cri-dockerd alone: docker and its containers are not touched. Leave the kubelet alone: it "+
+				"recovers by itself.")
 		if !f.Target.NobodyServes { // else cri-dockerd itself is at fault
 			addRestartDocker(s)
 		}
@@ -140,7 +147,8 @@ func addRestart(f *facts.Facts, s *Steps) {
 		addRestartDocker(s)
 	default:
 		s.Add(checks.TouchesRuntime, "systemctl restart "+unit,
-			"Running containers survive it, execs and pulls do not. Dump first. Leave the kubelet alone: it recovers by itself, "+
+			"Running containers survive it, execs and pulls do not. Dump first. Leave the kubelet alone: it "+
+				"recovers by itself, "+
 				"and restarted while a mount hangs it may not come up.")
 	}
 }
@@ -148,7 +156,8 @@ func addRestart(f *facts.Facts, s *Steps) {
 // addRestartDocker adds the restart of docker, which unlike that of other runtimes ends what runs.
 func addRestartDocker(s *Steps) {
 	s.Add(checks.TouchesNode, "systemctl restart "+facts.UnitDocker,
-		"Stops all containers unless docker info shows Live Restore Enabled: true. Only if docker itself does not answer (docker ps hangs).")
+		"Stops all containers unless docker info shows Live Restore Enabled: true. Only if docker itself does not "+
+			"answer (docker ps hangs).")
 }
 
 // addProcesses adds the smallest interventions for one object: its stuck runc, then its shim, then its pod.
@@ -162,7 +171,8 @@ func addProcesses(f *facts.Facts, s *Steps, i plegbench.Inspection) {
 		if facts.IsConmon(p) && !facts.IsStopped(&p) {
 			if i.Kind == facts.KindContainer && p.ObjectID == i.ID && facts.Safe(i.ID) {
 				s.Add(checks.TouchesPod, facts.CrictlCommand(f, "stop "+i.ID),
-					fmt.Sprintf("Stops the container of %s; it may hang as well. Do not kill %s: the container would run on with nobody watching it.", what, facts.ProcessLabel(p)))
+					fmt.Sprintf("Stops the container of %s; it may hang as well. Do not kill %s: the container "+
+						"would run on with nobody watching it.", what, facts.ProcessLabel(p)))
 			}
 			continue
 		}
@@ -172,7 +182,8 @@ func addProcesses(f *facts.Facts, s *Steps, i plegbench.Inspection) {
 
 // addStack adds a look at where a process waits.
 func addStack(s *Steps, p host.Process, what string) {
-	s.Add(checks.TouchesNothing, fmt.Sprintf("cat /proc/%d/stack /proc/%d/wchan; grep State /proc/%d/status", p.PID, p.PID, p.PID),
+	s.Add(checks.TouchesNothing, fmt.Sprintf("cat /proc/%d/stack /proc/%d/wchan; grep State /proc/%d/status", p.PID,
+		p.PID, p.PID),
 		fmt.Sprintf("Where does %s of %s wait? Name the lock, mount or device.", facts.ProcessLabel(p), what))
 }
 
@@ -181,7 +192,8 @@ func addKill(f *facts.Facts, s *Steps, p host.Process, what string) {
 	switch {
 	case p.PID <= 1:
 	case facts.IsStopped(&p):
-		s.Add(checks.TouchesProcess, fmt.Sprintf("kill -CONT %d", p.PID), facts.ProcessLabel(p)+" is stopped; nothing is lost by continuing it.")
+		s.Add(checks.TouchesProcess, fmt.Sprintf("kill -CONT %d", p.PID),
+			facts.ProcessLabel(p)+" is stopped; nothing is lost by continuing it.")
 	case facts.IsUninterruptible(&p):
 		return // no signal reaches it
 	case p.Role == host.RoleOCI:
@@ -189,7 +201,8 @@ func addKill(f *facts.Facts, s *Steps, p host.Process, what string) {
 			return // at work, not stuck
 		}
 		s.Add(checks.TouchesProcess, fmt.Sprintf("kill -KILL %d", p.PID),
-			fmt.Sprintf("Ends only the stuck %s; the shim reports an error and the lock is freed.", facts.ProcessLabel(p)))
+			fmt.Sprintf("Ends only the stuck %s; the shim reports an error and the lock is freed.",
+				facts.ProcessLabel(p)))
 	case p.Role == host.RoleShim && !facts.IsConmon(p):
 		s.Add(checks.TouchesPod, fmt.Sprintf("kill -KILL %d", p.PID),
 			fmt.Sprintf("Ends the shim of %s: all containers of that pod are lost, nothing else is.", what))
@@ -204,17 +217,20 @@ func addDeletePod(f *facts.Facts, s *Steps, i plegbench.Inspection) {
 	}
 	if facts.IsStatic(f, i) {
 		s.Add(checks.TouchesNothing, "ls -l /etc/kubernetes/manifests",
-			"A static pod: kubectl delete does nothing to it. It ends when its manifest leaves the kubelet's folder, usually this one.")
+			"A static pod: kubectl delete does nothing to it. It ends when its manifest leaves the kubelet's "+
+				"folder, usually this one.")
 		return
 	}
 	s.Add(checks.TouchesPod, fmt.Sprintf("kubectl delete pod -n %s %s --wait=false", i.Pod.Namespace, i.Pod.Name),
-		"A Deployment's replacement can start on another node meanwhile; that of a StatefulSet or DaemonSet waits until this one is gone. Here the stop may hang as well.")
+		"A Deployment's replacement can start on another node meanwhile; that of a StatefulSet or DaemonSet waits "+
+			"until this one is gone. Here the stop may hang as well.")
 }
 
 // addNode adds the last rungs of the ladder.
 func addNode(s *Steps, why string) {
 	s.Add(checks.TouchesScheduler, `kubectl cordon "$(hostname)"`, "Keeps new pods away while this lasts.")
-	s.Add(checks.TouchesNode, `kubectl drain "$(hostname)" --ignore-daemonsets --delete-emptydir-data --timeout=5m`, "Moves away what can still be moved. --delete-emptydir-data loses the data in emptyDir volumes.")
+	s.Add(checks.TouchesNode, `kubectl drain "$(hostname)" --ignore-daemonsets --delete-emptydir-data --timeout=5m`,
+		"Moves away what can still be moved. --delete-emptydir-data loses the data in emptyDir volumes.")
 	s.Add(checks.TouchesNode, "systemctl reboot", why)
 }
 
@@ -222,12 +238,15 @@ func addNode(s *Steps, why string) {
 func AddService(f *facts.Facts, s *Steps) {
 	unit := f.Target.Unit
 	if pid := f.Target.Daemon.PID; unit == "" && pid > 1 {
-		s.Add(checks.TouchesNothing, fmt.Sprintf("ls -l /proc/%d/exe; cat /proc/%d/cgroup; ps -o pid,ppid,user,lstart,stat,comm -p %d", pid, pid, pid),
+		s.Add(checks.TouchesNothing,
+			fmt.Sprintf("ls -l /proc/%d/exe; cat /proc/%d/cgroup; ps -o pid,ppid,user,lstart,stat,comm -p %d", pid,
+				pid, pid),
 			"What is it that holds the socket, and who started it?")
 		return
 	}
 	if unit == "" {
-		s.Add(checks.TouchesNothing, "ss -xlp", "Which process listens on which socket? The runtime's unit is not known here.")
+		s.Add(checks.TouchesNothing, "ss -xlp",
+			"Which process listens on which socket? The runtime's unit is not known here.")
 		return
 	}
 	s.Add(checks.TouchesNothing, "systemctl status --no-pager "+unit, "Is the unit running, and since when?")

@@ -116,21 +116,30 @@ func stepsWhenTaskStuck(f *facts.Facts, stuck []host.BlockedTask, root string) [
 			continue
 		}
 		tid := max(t.TID, t.PID)
-		s.Add(checks.TouchesNothing, fmt.Sprintf("cat /proc/%d/task/%d/stack /proc/%d/task/%d/wchan; grep State /proc/%d/task/%d/status", t.PID, tid, t.PID, tid, t.PID, tid),
-			"Does "+TaskName(f, t)+" still wait there? Do not touch files of its mounts with a shell: that shell would hang as well.")
+		s.Add(checks.TouchesNothing,
+			fmt.Sprintf("cat /proc/%d/task/%d/stack /proc/%d/task/%d/wchan; grep State /proc/%d/task/%d/status",
+				t.PID, tid, t.PID, tid, t.PID, tid),
+			"Does "+TaskName(f, t)+" still wait there? Do not touch files of its mounts with a shell: that shell "+
+				"would hang as well.")
 		if w := facts.WaitOf(t); w == facts.WaitNetworkFS || w == facts.WaitFUSE || w == facts.WaitUnmount {
-			s.Add(checks.TouchesNothing, fmt.Sprintf("grep -E ' (nfs|cifs|ceph|fuse|9p)' /proc/%d/mounts", t.PID), "Which mounts over the network does it see? Reading the table does not hang.")
+			s.Add(checks.TouchesNothing, fmt.Sprintf("grep -E ' (nfs|cifs|ceph|fuse|9p)' /proc/%d/mounts", t.PID),
+				"Which mounts over the network does it see? Reading the table does not hang.")
 		}
 		if facts.IsKillable(t) && t.Role == "" {
-			s.Add(checks.TouchesPod, fmt.Sprintf("kill -KILL %d", t.PID), "It waits killably: SIGKILL ends this process of "+cmp.Or(facts.OwnerLabel(f, t.Owner), "the host")+", no other signal does.")
+			s.Add(checks.TouchesPod, fmt.Sprintf("kill -KILL %d", t.PID),
+				"It waits killably: SIGKILL ends this process of "+cmp.Or(facts.OwnerLabel(f, t.Owner),
+					"the host")+", no other signal does.")
 		}
 	}
-	s.Add(checks.TouchesNothing, "ps -eLo stat,pid,tid,wchan:32,etime,comm | grep '^D'", "Look a few times: the same tasks in the same place are stuck, changing ones are a busy disk.")
-	s.Add(checks.TouchesNothing, "echo w > /proc/sysrq-trigger; journalctl --no-pager -k -n 200", "Keep the evidence: the stacks of all blocked tasks, which a reboot destroys.")
+	s.Add(checks.TouchesNothing, "ps -eLo stat,pid,tid,wchan:32,etime,comm | grep '^D'",
+		"Look a few times: the same tasks in the same place are stuck, changing ones are a busy disk.")
+	s.Add(checks.TouchesNothing, "echo w > /proc/sysrq-trigger; journalctl --no-pager -k -n 200",
+		"Keep the evidence: the stacks of all blocked tasks, which a reboot destroys.")
 	if root != "" {
 		return s.Done()
 	}
-	addNode(&s, "No signal ends what waits uninterruptibly: if what it waits for does not come back, only a reboot does.")
+	addNode(&s, "No signal ends what waits uninterruptibly: if what it waits for does not come back, only a "+
+		"reboot does.")
 	return s.Done()
 }
 
@@ -138,6 +147,7 @@ func loggedTaskStuck(in *Incident) *LogFinding {
 	if in.count(signature.ProcessBlocked) == 0 {
 		return nil
 	}
-	return newLogFinding("TaskStuck", objectTier, 0.6, "A container's process cannot be killed: it waits in the kernel.").
+	return newLogFinding("TaskStuck", objectTier, 0.6,
+		"A container's process cannot be killed: it waits in the kernel.").
 		addFor(in.found(signature.ProcessBlocked)...)
 }

@@ -36,7 +36,8 @@ func recogniseTooManyExited(f *facts.Facts) *Finding {
 	}
 	share := float64(c.ExitedBytes) / float64(f.Lists.MessageLimit)
 	severity := checks.Warning
-	if l.ExitedCritical > 0 && max(c.Exited, c.DeadSandboxes) >= l.ExitedCritical || l.SizeCritical > 0 && share >= l.SizeCritical {
+	if l.ExitedCritical > 0 && max(c.Exited, c.DeadSandboxes) >= l.ExitedCritical || l.SizeCritical > 0 &&
+		share >= l.SizeCritical {
 		severity = checks.Critical
 	}
 	e := exitedEvidence(f, c, share)
@@ -46,7 +47,8 @@ func recogniseTooManyExited(f *facts.Facts) *Finding {
 	case !f.Log.SameRuntime:
 		Addf(&e.Missing, "why they were not removed: the kubelet's and the runtime's logs were not read")
 	case step == checks.Certain:
-		Addf(&e.Missing, "why they were not removed: the log of the last %s says nothing of it", units.Duration(f.Log.Window))
+		Addf(&e.Missing, "why they were not removed: the log of the last %s says nothing of it",
+			units.Duration(f.Log.Window))
 	}
 	cause := newFinding(severity, step, exitedSummary(c, manyExited), e)
 	cause.Subject, cause.Related = heapSubjects(c)
@@ -64,7 +66,8 @@ func exitedSummary(c facts.Census, manyExited bool) string {
 	what := units.Count(c.Exited, "exited container")
 	heaps := c.Containers
 	if !manyExited {
-		what, heaps = units.Plural(c.DeadSandboxes, "1 dead sandbox", units.Number(c.DeadSandboxes)+" dead sandboxes"), c.Sandboxes
+		what, heaps = units.Plural(c.DeadSandboxes, "1 dead sandbox",
+			units.Number(c.DeadSandboxes)+" dead sandboxes"), c.Sandboxes
 	}
 	s := what + " pile up"
 	if len(heaps) > 0 && heaps[0].Count > 1 && heaps[0].Pod.Name != "" {
@@ -82,19 +85,22 @@ func exitedEvidence(f *facts.Facts, c facts.Census, share float64) checks.Eviden
 	if f.Summary != nil && f.Summary.Containers != nil {
 		running = ", " + units.Number(f.Summary.Containers.Running) + " running"
 	}
-	Addf(&e.For, "%s%s, %s dead sandboxes", units.Count(c.Exited, "exited container"), running, units.Number(c.DeadSandboxes))
+	Addf(&e.For, "%s%s, %s dead sandboxes", units.Count(c.Exited, "exited container"), running,
+		units.Number(c.DeadSandboxes))
 	var rubbish []string
 	if c.BeyondNewest > 0 {
 		rubbish = append(rubbish, units.Count(c.BeyondNewest, "container")+" beyond the newest of their pod and name")
 	}
 	if c.OldSandboxes > 0 {
-		rubbish = append(rubbish, units.Plural(c.OldSandboxes, "1 dead sandbox", units.Number(c.OldSandboxes)+" dead sandboxes")+" beyond the newest of their pod")
+		rubbish = append(rubbish, units.Plural(c.OldSandboxes, "1 dead sandbox",
+			units.Number(c.OldSandboxes)+" dead sandboxes")+" beyond the newest of their pod")
 	}
 	if len(rubbish) > 0 {
 		Addf(&e.For, "%s: the kubelet's own garbage collection would be allowed to remove them", units.List(rubbish))
 	}
 	if c.MostlyNewest() {
-		Addf(&e.For, "%s of its pod and name: records of completed pods still in the API, or of deleted pods whose removal fails", c.NewestOf())
+		Addf(&e.For, "%s of its pod and name: records of completed pods still in the API, or of deleted pods "+
+			"whose removal fails", c.NewestOf())
 		Addf(&e.Missing, "whether their pods still exist: the API was not asked")
 	}
 	for _, h := range c.Containers[:min(len(c.Containers), facts.MostNamed)] {
@@ -103,10 +109,12 @@ func exitedEvidence(f *facts.Facts, c facts.Census, share float64) checks.Eviden
 		}
 	}
 	if c.ExitedBytes > 0 {
-		Addf(&e.For, "their entries fill %s of the kubelet's message limit of %s (%s)", units.Percent(share), units.Size(f.Lists.MessageLimit), units.Size(c.ExitedBytes))
+		Addf(&e.For, "their entries fill %s of the kubelet's message limit of %s (%s)", units.Percent(share),
+			units.Size(f.Lists.MessageLimit), units.Size(c.ExitedBytes))
 	}
 	if c.LastHour > 0 {
-		Addf(&e.For, "%s of them %s created in the last hour", units.Number(c.LastHour), units.Plural(c.LastHour, "was", "were"))
+		Addf(&e.For, "%s of them %s created in the last hour", units.Number(c.LastHour),
+			units.Plural(c.LastHour, "was", "were"))
 	} else if c.Exited > 0 && len(c.Containers) > 0 {
 		Addf(&e.Against, "none of them was created in the last hour: they do not grow now")
 	}
@@ -150,12 +158,16 @@ func stepsWhenExited(f *facts.Facts, c facts.Census) []checks.NextStep {
 	if f.Target.RestartsKubelet {
 		unit = f.Target.Unit
 	}
-	s.Add(checks.TouchesNothing, "journalctl --no-pager -u "+unit+" --since -1h | grep -E 'garbage collection failed|Failed to (stop|remove)|StopPodSandbox|RemovePodSandbox'",
+	s.Add(checks.TouchesNothing,
+		"journalctl --no-pager -u "+unit+" --since -1h | grep -E 'garbage collection failed|Failed to "+
+			"(stop|remove)|StopPodSandbox|RemovePodSandbox'",
 		"Why are they not removed? Repair that first. StopPodSandbox that fails is nearly always a CNI DEL that fails.")
-	s.Add(checks.TouchesNothing, facts.KdiagCommand(f, "exited --watch 60s"), "Do they grow, how did they end, and when is the limit reached? Works beyond the limit too.")
+	s.Add(checks.TouchesNothing, facts.KdiagCommand(f, "exited --watch 60s"),
+		"Do they grow, how did they end, and when is the limit reached? Works beyond the limit too.")
 	addCleanUp(f, &s, c)
 	if c.MostlyNewest() {
-		s.Add(checks.TouchesNothing, `kubectl get pods -A --field-selector status.phase=Succeeded,spec.nodeName="$(hostname)"`, "Which completed pods are still in the API and keep their records here? If there are few, the records are of deleted pods whose removal fails: the kubelet's log says why.")
+		s.Add(checks.TouchesNothing,
+			`kubectl get pods -A --field-selector status.phase=Succeeded,spec.nodeName="$(hostname)"`, "Which completed pods are still in the API and keep their records here? If there are few, the records are of deleted pods whose removal fails: the kubelet's log says why.")
 		addCompletedPods(f, &s, c)
 	}
 	return s.Done()
@@ -169,18 +181,22 @@ func addCleanUp(f *facts.Facts, s *Steps, c facts.Census) {
 		parts = append(parts, units.Count(c.BeyondNewest, "container"))
 	}
 	if c.OldSandboxes > 0 {
-		parts = append(parts, units.Plural(c.OldSandboxes, "1 dead sandbox", units.Number(c.OldSandboxes)+" dead sandboxes"))
+		parts = append(parts, units.Plural(c.OldSandboxes, "1 dead sandbox",
+			units.Number(c.OldSandboxes)+" dead sandboxes"))
 	}
 	if len(parts) == 0 {
 		return
 	}
 	what, most := units.List(parts), ""
-	if m := f.Measurement; m.Containers != nil && !m.Containers.Complete || m.Sandboxes != nil && !m.Sandboxes.Complete {
+	if m := f.Measurement; m.Containers != nil && !m.Containers.Complete || m.Sandboxes != nil &&
+		!m.Sandboxes.Complete {
 		most = " and more"
 	}
-	s.Add(checks.TouchesNothing, facts.KdiagCommand(f, "gc-exited"), fmt.Sprintf("The plan for what is beyond the newest, %s%s: what may go, what stays, and why.", what, most))
+	s.Add(checks.TouchesNothing, facts.KdiagCommand(f, "gc-exited"),
+		fmt.Sprintf("The plan for what is beyond the newest, %s%s: what may go, what stays, and why.", what, most))
 	s.Add(checks.TouchesExited, facts.KdiagCommand(f, "gc-exited --yes --audit gc-exited.jsonl"), fmt.Sprintf(
-		"Removes %s, as far as the kubelet would be allowed to: oldest first, each looked at right before, no faster than the runtime stays quick. "+
+		"Removes %s, as far as the kubelet would be allowed to: oldest first, each looked at right before, no "+
+			"faster than the runtime stays quick. "+
 			"The newest of each pod and name stays, and so do all logs. Never crictl rm -a.", what+most))
 }
 
@@ -197,14 +213,19 @@ func addCompletedPods(f *facts.Facts, s *Steps, c facts.Census) {
 	if !facts.Safe(top) {
 		return
 	}
-	s.Add(checks.TouchesExited, fmt.Sprintf(`kubectl delete pods -n %s --field-selector status.phase=Succeeded,spec.nodeName="$(hostname)"`, top),
-		"Only if that list shows these pods and nobody needs them any more: deletes the completed pods of the namespace that has most records; their logs go with them, the kubelet then removes the records.")
-	s.Add(checks.TouchesNothing, fmt.Sprintf("kubectl get jobs,cronjobs -n %s", top), "Set ttlSecondsAfterFinished on Jobs, and lower the history limits of CronJobs, so that it does not come back.")
+	s.Add(checks.TouchesExited,
+		fmt.Sprintf(`kubectl delete pods -n %s --field-selector status.phase=Succeeded,spec.nodeName="$(hostname)"`,
+			top),
+		"Only if that list shows these pods and nobody needs them any more: deletes the completed pods of the "+
+			"namespace that has most records; their logs go with them, the kubelet then removes the records.")
+	s.Add(checks.TouchesNothing, fmt.Sprintf("kubectl get jobs,cronjobs -n %s", top),
+		"Set ttlSecondsAfterFinished on Jobs, and lower the history limits of CronJobs, so that it does not come back.")
 }
 
 func loggedTooManyExited(in *Incident) *LogFinding {
 	tooLarge := in.count(signature.MessageTooLarge) > 0
-	if in.count(signature.ContainerGCFailed, signature.RemoveFailed) == 0 || !tooLarge && in.count(signature.RemoveFailed) < 5 {
+	if in.count(signature.ContainerGCFailed, signature.RemoveFailed) == 0 || !tooLarge &&
+		in.count(signature.RemoveFailed) < 5 {
 		return nil
 	}
 	f := newLogFinding("TooManyExited", objectTier, 0.35, "Dead containers or sandboxes are not removed and pile up.").

@@ -89,46 +89,49 @@ type Pattern struct {
 
 // Log is what the logs of the node hold.
 type Log struct {
-	APIOutage        Interval // the time for which the kubelet has not reached the API server
-	APIOut           bool
-	At               time.Time         // the moment up to which the journal was read
-	From             time.Time         // the moment from which on the journal was read
-	HungTasks        []LogTask         // the tasks that the kernel reports as hung
-	Incidents        []journal.Episode // the episodes of the journal in which PLEG was unhealthy and whose time is known
-	KubeletElsewhere string            // why the kubelet's silence in what was read means nothing: it logs elsewhere
-	Named            []named           // the objects whose status the kubelet has asked for in vain
-	NodeVictims      []string          // the victims that the node cannot do without
-	OOMBeforePLEG    bool              // the newest incident of PLEG may come from a victim that the node cannot do without
-	OOMGlobal        bool              // a kill was for want of memory on the whole node, as far as the journal says
-	OOMKills         int               // kills
-	OOMVictims       []LogTask         // the tasks that the kernel killed for memory, each once
-	PLEGNow          *journal.Episode  // the incident that is going on
-	Read             bool              // there is a journal to be asked
-	Restarts         Restarts          // restarts
-	RetryPause       time.Duration     // how long the kubelet may be silent about a call that hangs again and again
-	SameRuntime      bool              // what the kubelet says in the journal is about the runtime that was asked
-	Watchdog         bool              // systemd's watchdog ended the kubelet, which means that its loop stood still
-	Window           time.Duration     // how far back the journal was read, in whole minutes
+	APIOutage Interval // the time for which the kubelet has not reached the API server
+	APIOut    bool
+	At        time.Time // the moment up to which the journal was read
+	From      time.Time // the moment from which on the journal was read
+	HungTasks []LogTask // the tasks that the kernel reports as hung
+	// the episodes of the journal in which PLEG was unhealthy and whose time is known
+	Incidents        []journal.Episode
+	KubeletElsewhere string   // why the kubelet's silence in what was read means nothing: it logs elsewhere
+	Named            []named  // the objects whose status the kubelet has asked for in vain
+	NodeVictims      []string // the victims that the node cannot do without
+	// the newest incident of PLEG may come from a victim that the node cannot do without
+	OOMBeforePLEG bool
+	OOMGlobal     bool             // a kill was for want of memory on the whole node, as far as the journal says
+	OOMKills      int              // kills
+	OOMVictims    []LogTask        // the tasks that the kernel killed for memory, each once
+	PLEGNow       *journal.Episode // the incident that is going on
+	Read          bool             // there is a journal to be asked
+	Restarts      Restarts         // restarts
+	RetryPause    time.Duration    // how long the kubelet may be silent about a call that hangs again and again
+	SameRuntime   bool             // what the kubelet says in the journal is about the runtime that was asked
+	Watchdog      bool             // systemd's watchdog ended the kubelet, which means that its loop stood still
+	Window        time.Duration    // how far back the journal was read, in whole minutes
 }
 
 // Agent is the state of the kubelet.
 type Agent struct {
-	APIQuiet      bool          // the kubelet's log would tell of an API server that the kubelet does not reach
-	Gone          bool          // a node has no kubelet, where no service manager tells of its unit
-	HealthRefused bool          // nothing listens on the kubelet's health port
-	IsNode        bool          // a kubelet was set up on this host
-	LeaseFresh    bool          // the kubelet has renewed the node's lease a moment ago
-	LeaseStale    bool          // the node's lease is older than the control plane waits for it
-	LoopStands    bool          // the kubelet itself says that its loop stands still
-	NetworkReady  bool          // the runtime says that its network is ready
-	NeverCameUp   *host.Process // the kubelet's process when it has been running for long and nothing listens on its health port
-	NotSeen       bool          // the processes of the host were read and no kubelet is among them
-	PLEGAge       time.Duration // how long ago the last good relist of the kubelet began, by its own metric
-	PLEGKnown     bool
-	Runs          bool          // a kubelet is among the processes
-	ServerWaits   bool          // the kubelet's server hangs while its ping answers
-	Stopped       *host.Process // the kubelet's process when a signal or a tracer stopped it
-	Unit          *host.Unit    // the kubelet's unit as systemd describes it
+	APIQuiet      bool // the kubelet's log would tell of an API server that the kubelet does not reach
+	Gone          bool // a node has no kubelet, where no service manager tells of its unit
+	HealthRefused bool // nothing listens on the kubelet's health port
+	IsNode        bool // a kubelet was set up on this host
+	LeaseFresh    bool // the kubelet has renewed the node's lease a moment ago
+	LeaseStale    bool // the node's lease is older than the control plane waits for it
+	LoopStands    bool // the kubelet itself says that its loop stands still
+	NetworkReady  bool // the runtime says that its network is ready
+	// the kubelet's process when it has been running for long and nothing listens on its health port
+	NeverCameUp *host.Process
+	NotSeen     bool          // the processes of the host were read and no kubelet is among them
+	PLEGAge     time.Duration // how long ago the last good relist of the kubelet began, by its own metric
+	PLEGKnown   bool
+	Runs        bool          // a kubelet is among the processes
+	ServerWaits bool          // the kubelet's server hangs while its ping answers
+	Stopped     *host.Process // the kubelet's process when a signal or a tracer stopped it
+	Unit        *host.Unit    // the kubelet's unit as systemd describes it
 }
 
 // Shims are the shims, and how they match the lists.
@@ -143,8 +146,9 @@ type Shims struct {
 
 // Tasks are what stands still.
 type Tasks struct {
-	Frozen []Freeze           // the freezes that matter to the node
-	Stuck  []host.BlockedTask // the blocked tasks of runtime, kubelet, shims and containers that something else calls stuck as well
+	Frozen []Freeze // the freezes that matter to the node
+	// the blocked tasks of runtime, kubelet, shims and containers that something else calls stuck as well
+	Stuck []host.BlockedTask
 }
 
 // Disk is the state of disks, file systems and mounts.
@@ -166,7 +170,8 @@ type Pressure struct {
 	MemoryLow      bool            // little of the node's memory is available
 	MemorySeverity checks.Severity // how severe the shortage is; false when there is none
 	MemoryShort    bool
-	Throttled      []host.Throttling // the control groups of runtime and kubelet, and those above them, that were kept from running for much of the time
+	// the control groups of runtime and kubelet, and those above them, that were kept from running for much of the time
+	Throttled []host.Throttling
 }
 
 // Usage is which limits and counts are near their end.

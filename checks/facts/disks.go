@@ -15,7 +15,8 @@ import (
 func failing(f *Facts) []string {
 	var lines []string
 	for _, s := range f.Disk.ReadOnly {
-		lines = append(lines, fmt.Sprintf("the file system of %s cannot be written: it is mounted read-only", Shortage{Space: s}.Name()))
+		lines = append(lines, fmt.Sprintf("the file system of %s cannot be written: it is mounted read-only",
+			Shortage{Space: s}.Name()))
 	}
 	for _, l := range f.Disk.Writes {
 		if Says(l.Writes.Err, "input/output error", "read-only file system") {
@@ -62,10 +63,12 @@ func (l WriteLatency) Line() string {
 	where := Clean(l.Writes.Folder.Path)
 	switch {
 	case l.Writes.Hung && len(l.Writes.Times) == 0:
-		return fmt.Sprintf("a write of 4 KiB with fsync into %s has not ended after %s", where, units.Duration(l.Writes.Waiting))
+		return fmt.Sprintf("a write of 4 KiB with fsync into %s has not ended after %s", where,
+			units.Duration(l.Writes.Waiting))
 	case l.Writes.Hung:
 		return fmt.Sprintf("%s of 4 KiB with fsync into %s took %s (median), and the next has not ended after %s",
-			units.Count(len(l.Writes.Times), "write"), where, units.Duration(l.median), units.Duration(l.Writes.Waiting))
+			units.Count(len(l.Writes.Times),
+				"write"), where, units.Duration(l.median), units.Duration(l.Writes.Waiting))
 	case len(l.Writes.Times) == 0:
 		return fmt.Sprintf("a write of 4 KiB with fsync into %s failed: %s", where, Clean(l.Writes.Err))
 	}
@@ -131,8 +134,10 @@ func Await(d host.Disk) time.Duration { return max(d.ReadAwait, d.WriteAwait) }
 
 // DiskLine says what a disk does.
 func DiskLine(d host.Disk) string {
-	line := fmt.Sprintf("%s: a read takes %s and a write %s in the mean, busy for %s of %s, %s in flight, %s/s written and %s/s read",
-		Clean(d.Name), units.Duration(d.ReadAwait), units.Duration(d.WriteAwait), units.Percent(min(d.Utilisation, 1)), units.Duration(d.Over), units.Count(d.InFlight, "request"),
+	line := fmt.Sprintf("%s: a read takes %s and a write %s in the mean, busy for %s of %s, %s in flight, %s/s "+
+		"written and %s/s read",
+		Clean(d.Name), units.Duration(d.ReadAwait), units.Duration(d.WriteAwait), units.Percent(min(d.Utilisation,
+			1)), units.Duration(d.Over), units.Count(d.InFlight, "request"),
 		Rate(d.WriteBytesPerSecond), Rate(d.ReadBytesPerSecond))
 	if len(d.Folders) > 0 {
 		line += "; on it lie " + FoldersLine(d.Folders)
@@ -161,5 +166,6 @@ func topWriters(f *Facts) []host.Writer {
 
 // WriterLabel names a process that writes, and whose it is.
 func WriterLabel(f *Facts, w host.Writer) string {
-	return fmt.Sprintf("%s (pid %d)", Clean(w.Name), w.PID) + OwnerSuffix(f, host.Owner{PodUID: w.PodUID, ObjectID: w.ObjectID})
+	return fmt.Sprintf("%s (pid %d)", Clean(w.Name), w.PID) +
+		OwnerSuffix(f, host.Owner{PodUID: w.PodUID, ObjectID: w.ObjectID})
 }

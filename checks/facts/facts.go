@@ -21,9 +21,10 @@ type Input struct {
 	Summary     *plegbench.Summary     // nil with Measurement
 	Processes   []host.Process         // runtime daemons, shims, OCI runtimes and CNI plugins on this host
 	HostMissing string                 // why Processes could not be read; empty when they were
-	Peer        *host.Process          // who listens on the socket, where that is none of Processes; nil when it is one, or not known
-	NotTaken    []crictl.Tried         // processes that call themselves kubelet and were not taken for the node's
-	NoSystemd   bool                   // something else than systemd runs this host
+	// who listens on the socket, where that is none of Processes; nil when it is one, or not known
+	Peer      *host.Process
+	NotTaken  []crictl.Tried // processes that call themselves kubelet and were not taken for the node's
+	NoSystemd bool           // something else than systemd runs this host
 	// Journal is what the node's own logs say of the last minutes (Limits.JournalWindow). It supports, contradicts,
 	// dates and names; what the runtime answers now decides. Nil when the logs were not read.
 	Journal        *journal.Report
@@ -36,8 +37,9 @@ type Input struct {
 // Facts are what was collected and all that follows from it, each worked out once by New.
 type Facts struct {
 	Input
-	RPC      map[string]RPC // the calls by RPC
-	Seen     *Node          // what was seen of the node; empty where nobody looked, and where the runtime is kdiag's own
+	RPC map[string]RPC // the calls by RPC
+	// what was seen of the node; empty where nobody looked, and where the runtime is kdiag's own
+	Seen     *Node
 	Target   Target
 	Calls    Calls
 	Sweep    Sweep

@@ -22,7 +22,8 @@ func frozenCgroups(f *Facts) []Freeze {
 	var out []Freeze
 	all := f.Seen.Cgroups.Value.Frozen
 	for _, g := range all {
-		if g.Tasks == 0 || isForeign(f, g) || !IsOurs(g.Owner) && !strings.Contains(g.Path, "kubepods") && UnitRole(g.Unit) == RoleOther {
+		if g.Tasks == 0 || isForeign(f, g) || !IsOurs(g.Owner) && !strings.Contains(g.Path, "kubepods") &&
+			UnitRole(g.Unit) == RoleOther {
 			continue
 		}
 		top, ok := freezerOf(all, g)
@@ -61,7 +62,8 @@ func freezerOf(all []host.FrozenCgroup, g host.FrozenCgroup) (top host.FrozenCgr
 // isForeign reports whether a group is that of a container that the runtime does not list and that is in no pod:
 // docker's own, say, which somebody may pause.
 func isForeign(f *Facts, g host.FrozenCgroup) bool {
-	if g.ObjectID == "" || g.PodUID != "" || strings.Contains(g.Path, "kubepods") || f.Measurement == nil || !f.Calls.BothLists {
+	if g.ObjectID == "" || g.PodUID != "" || strings.Contains(g.Path, "kubepods") || f.Measurement == nil ||
+		!f.Calls.BothLists {
 		return false
 	}
 	return OwnedBy(f, g.Owner).Pod == ""
@@ -69,7 +71,8 @@ func isForeign(f *Facts, g host.FrozenCgroup) bool {
 
 // HoldsDaemons reports whether the runtime, the kubelet, or all pods stand still: the node is then at stake.
 func (z Freeze) HoldsDaemons() bool {
-	return z.HoldsAllPods() || slices.ContainsFunc(z.Held, func(g host.FrozenCgroup) bool { return CgroupRole(g) != RoleOther })
+	return z.HoldsAllPods() ||
+		slices.ContainsFunc(z.Held, func(g host.FrozenCgroup) bool { return CgroupRole(g) != RoleOther })
 }
 
 // HoldsAllPods reports whether the group above those of all pods is the frozen one, or lies in it.

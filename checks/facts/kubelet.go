@@ -41,11 +41,13 @@ func leaseStale(f *Facts) bool {
 // not. Leases and status that fail are logged as errors, whatever its verbosity. One that does not run logs nothing,
 // and one that has just started has had no time to fail.
 func apiQuiet(f *Facts) bool {
-	if status, _ := LogUnread(f); status != "" || f.Log.KubeletElsewhere != "" || f.Agent.NotSeen || f.Agent.Stopped != nil {
+	if status, _ := LogUnread(f); status != "" || f.Log.KubeletElsewhere != "" || f.Agent.NotSeen ||
+		f.Agent.Stopped != nil {
 		return false
 	}
 	young := func(p host.Process) bool { return !p.Started.IsZero() && AgeOf(f, p) < APIFresh }
-	return !slices.ContainsFunc(ProcessesOf(f, host.RoleKubelet), young) && !Fresh(f, LastOf(f, signature.APIServerFailed, signature.Unauthorized), APIFresh)
+	return !slices.ContainsFunc(ProcessesOf(f, host.RoleKubelet), young) &&
+		!Fresh(f, LastOf(f, signature.APIServerFailed, signature.Unauthorized), APIFresh)
 }
 
 // TimeOr is a time that may be missing.
@@ -83,9 +85,10 @@ func noKubeletSeen(f *Facts) bool {
 // which is not asked where there are none of its files.
 func isNode(f *Facts) bool {
 	n := f.Seen
-	return len(n.Settings.Value.Files) > 0 || n.Health.Value.Ping != nil || slices.ContainsFunc(n.Certificates.Value, func(c kubelet.Certificate) bool {
-		return c.Err == "" && !c.NotAfter.IsZero()
-	})
+	return len(n.Settings.Value.Files) > 0 || n.Health.Value.Ping != nil ||
+		slices.ContainsFunc(n.Certificates.Value, func(c kubelet.Certificate) bool {
+			return c.Err == "" && !c.NotAfter.IsZero()
+		})
 }
 
 // healthRefused reports whether nothing listens on the kubelet's health port.

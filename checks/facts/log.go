@@ -49,12 +49,14 @@ func kubeletElsewhere(f *Facts) string {
 		return ""
 	}
 	only := func(is func(journal.Source) bool) bool {
-		return len(f.Journal.Sources) > 0 && !slices.ContainsFunc(f.Journal.Sources, func(s journal.Source) bool { return !is(s) })
+		return len(f.Journal.Sources) > 0 && !slices.ContainsFunc(f.Journal.Sources,
+			func(s journal.Source) bool { return !is(s) })
 	}
 	switch {
 	case only(func(s journal.Source) bool { return s.Format == "kmsg" || s.Problem != "" }):
 		return "only the kernel's log was read"
-	case strings.HasPrefix(f.Target.KubeletUnit, "rke2-") && only(func(s journal.Source) bool { return !strings.HasSuffix(s.Name, OwnLog) || s.Problem != "" }):
+	case strings.HasPrefix(f.Target.KubeletUnit, "rke2-") &&
+		only(func(s journal.Source) bool { return !strings.HasSuffix(s.Name, OwnLog) || s.Problem != "" }):
 		return "RKE2's kubelet logs into " + OwnLog + ", which was not read"
 	}
 	return ""
@@ -329,13 +331,15 @@ func PLEGLine(f *Facts) string {
 			line += age
 		}
 		if len(all) > 1 {
-			line += fmt.Sprintf("; before, it was so %s in the last %s", units.Times(len(all)-1), units.Duration(f.Log.Window))
+			line += fmt.Sprintf("; before, it was so %s in the last %s", units.Times(len(all)-1),
+				units.Duration(f.Log.Window))
 		}
 		return line
 	}
 	last := all[len(all)-1]
 	if len(all) == 1 {
-		return fmt.Sprintf("the kubelet said that PLEG was not healthy from %s to %s%s", ClockText(f, *last.Start), ClockText(f, *last.End), age)
+		return fmt.Sprintf("the kubelet said that PLEG was not healthy from %s to %s%s", ClockText(f, *last.Start),
+			ClockText(f, *last.End), age)
 	}
 	return fmt.Sprintf("the kubelet said %s in the last %s that PLEG was not healthy, last until %s%s",
 		units.Times(len(all)), units.Duration(f.Log.Window), ClockText(f, *last.End), age)

@@ -39,7 +39,10 @@ func tasksOf(f *Facts, codes ...string) []LogTask {
 		if t.Name == "" && t.PID == 0 {
 			return
 		}
-		i := slices.IndexFunc(out, func(o LogTask) bool { return o.Name == t.Name && (o.PID == t.PID || o.PID == 0 || t.PID == 0) })
+		i := slices.IndexFunc(out, func(o LogTask) bool {
+			return o.Name == t.Name &&
+				(o.PID == t.PID || o.PID == 0 || t.PID == 0)
+		})
 		if i < 0 {
 			out = append(out, t)
 		} else {

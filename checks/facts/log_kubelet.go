@@ -29,7 +29,8 @@ func kubeletRestarts(f *Facts) Restarts {
 	var r Restarts
 	for _, u := range UnitsOf(f, signature.UnitRestarted, RoleKubelet) {
 		if n := int(u.Count) / linesOfRestart(f); n > r.Count {
-			r = Restarts{n, u.Last, fmt.Sprintf("systemd restarted %s %s in the last %s", Clean(u.ID), units.Times(n), units.Duration(f.Log.Window))}
+			r = Restarts{n, u.Last, fmt.Sprintf("systemd restarted %s %s in the last %s", Clean(u.ID), units.Times(n),
+				units.Duration(f.Log.Window))}
 		}
 	}
 	started := LastOf(f, signature.KubeletStarted, signature.SyncLoopStarted)
@@ -37,7 +38,9 @@ func kubeletRestarts(f *Facts) Restarts {
 		return r
 	}
 	if n := occasions(f, endPause, signature.KubeletFatal); n > r.Count {
-		r = Restarts{n, LastOf(f, signature.KubeletFatal), fmt.Sprintf("the kubelet ended itself %s in the last %s, and was started again", units.Times(n), units.Duration(f.Log.Window))}
+		r = Restarts{n, LastOf(f, signature.KubeletFatal),
+			fmt.Sprintf("the kubelet ended itself %s in the last %s, and was started again", units.Times(n),
+				units.Duration(f.Log.Window))}
 	}
 	kills := 0
 	var last *time.Time
@@ -46,14 +49,16 @@ func kubeletRestarts(f *Facts) Restarts {
 		last = u.Last
 	}
 	if kills > r.Count {
-		r = Restarts{kills, last, fmt.Sprintf("systemd's watchdog ended the kubelet %s in the last %s", units.Times(kills), units.Duration(f.Log.Window))}
+		r = Restarts{kills, last, fmt.Sprintf("systemd's watchdog ended the kubelet %s in the last %s",
+			units.Times(kills), units.Duration(f.Log.Window))}
 	}
 	return r
 }
 
 // linesOfRestart is how many lines systemd writes of one restart: versions 236 to 245 announce it before they count it.
 func linesOfRestart(f *Facts) int {
-	if c := Logged(f, signature.UnitRestarted); c != nil && ContainsAny(c.Example, []string{"restartsec=", "hold-off time over"}) {
+	if c := Logged(f, signature.UnitRestarted); c != nil &&
+		ContainsAny(c.Example, []string{"restartsec=", "hold-off time over"}) {
 		return 2
 	}
 	return 1

@@ -181,7 +181,8 @@ func namedByKubelet(f *Facts) []named {
 			continue
 		}
 		for _, k := range e.Culprits { // counts name the first few objects, episodes more of them
-			if k.Example == signature.InspectFailed && k.ID != "" && !slices.ContainsFunc(some, func(n named) bool { return n.Is(k.ID) }) {
+			if k.Example == signature.InspectFailed && k.ID != "" &&
+				!slices.ContainsFunc(some, func(n named) bool { return n.Is(k.ID) }) {
 				some = append(some, named{k.ID, journal.SubjectCount{Kind: k.Kind, ID: k.ID, Count: int64(k.Records)}})
 			}
 		}

@@ -9,7 +9,8 @@ import (
 
 // isDead reports whether a mount's answer was that nobody is behind it.
 func isDead(m host.Mount) bool {
-	return m.Hung || Says(m.Err, "stale file handle", "stale nfs file handle", "transport endpoint is not connected", "host is down", "input/output error")
+	return m.Hung || Says(m.Err, "stale file handle", "stale nfs file handle", "transport endpoint is not connected",
+		"host is down", "input/output error")
 }
 
 // deadMounts returns the mounts that the node depends on others for, and that do not answer or say that nobody is
@@ -45,7 +46,8 @@ func silentMounts(f *Facts) []host.Mount {
 			if point == "" && len(s.Folders) > 0 {
 				point = byRole(s.Folders)[0].Path
 			}
-			out = append(out, host.Mount{Point: point, Type: s.Type, Source: s.Source, Asked: true, Hung: true, Waiting: s.Waiting})
+			out = append(out, host.Mount{Point: point, Type: s.Type, Source: s.Source, Asked: true, Hung: true,
+				Waiting: s.Waiting})
 		}
 	}
 	return out

@@ -24,7 +24,8 @@ func IsOurs(o host.Owner) bool { return o.Role != "" || o.ObjectID != "" || o.Po
 
 // serves reports whether a process belongs to the object of a status call, or to its pod.
 func serves(o host.Owner, i plegbench.Inspection) bool {
-	return o.ObjectID != "" && (o.ObjectID == i.ID || o.ObjectID == i.SandboxID) || o.PodUID != "" && o.PodUID == i.Pod.UID
+	return o.ObjectID != "" && (o.ObjectID == i.ID || o.ObjectID == i.SandboxID) || o.PodUID != "" &&
+		o.PodUID == i.Pod.UID
 }
 
 // HungObjectOf returns the hung status call about the object or pod that a process belongs to.

@@ -36,7 +36,8 @@ func slowStatuses(f *Facts) bool {
 
 // isSlow reports whether the runtime answers, but slowly or with pauses.
 func isSlow(f *Facts) bool {
-	return f.Calls.Connected && f.Pattern.Hang == HangNone && (f.Pattern.SlowLists || f.Pattern.SlowStatuses || f.Pattern.Stalls)
+	return f.Calls.Connected && f.Pattern.Hang == HangNone &&
+		(f.Pattern.SlowLists || f.Pattern.SlowStatuses || f.Pattern.Stalls)
 }
 
 // listMedian returns the median time of one relist's lists.
@@ -146,7 +147,10 @@ func imagesHold(f *Facts) bool {
 	if f.RPC[RPCImages].Outcome != Hung && f.RPC[RPCImageFs].Outcome != Hung {
 		return false
 	}
-	return !slices.ContainsFunc(f.Sweep.Made, func(i plegbench.Inspection) bool { return isHung(i) && i.Kind == KindSandbox })
+	return !slices.ContainsFunc(f.Sweep.Made, func(i plegbench.Inspection) bool {
+		return isHung(i) &&
+			i.Kind == KindSandbox
+	})
 }
 
 // allHang reports whether every RPC that needs the runtime's state hangs. Version is a constant of the daemon: that it

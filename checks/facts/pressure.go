@@ -20,7 +20,10 @@ func throttled(f *Facts) []host.Throttling {
 			out = append(out, t)
 		}
 	}
-	slices.SortStableFunc(out, func(a, b host.Throttling) int { return cmp.Compare(ThrottledShare(b), ThrottledShare(a)) })
+	slices.SortStableFunc(out, func(a, b host.Throttling) int {
+		return cmp.Compare(ThrottledShare(b),
+			ThrottledShare(a))
+	})
 	return out
 }
 
@@ -34,7 +37,8 @@ func crowded(f *Facts) bool {
 func memoryLow(f *Facts) bool {
 	l, m := f.Limits.Node, f.Seen.Memory.Value
 	least, _ := EvictionBelow(f, "memory.available", m.Total)
-	return m.Total > 0 && (Share(m.Available, m.Total) < l.MemoryLow && m.Available < l.MemoryLowBytes || m.Available < least)
+	return m.Total > 0 && (Share(m.Available, m.Total) < l.MemoryLow && m.Available < l.MemoryLowBytes ||
+		m.Available < least)
 }
 
 // memoryRank is how severe the shortage is; false when there is none.

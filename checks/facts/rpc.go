@@ -71,7 +71,8 @@ func CallLine(c crictl.Call) string {
 	if c.Err == "" {
 		return fmt.Sprintf("%s failed after %s: %s", name, units.Duration(c.Elapsed), Clean(string(c.Code)))
 	}
-	return fmt.Sprintf("%s failed after %s: %s: %s", name, units.Duration(c.Elapsed), Clean(string(c.Code)), Clean(c.Err))
+	return fmt.Sprintf("%s failed after %s: %s: %s", name, units.Duration(c.Elapsed), Clean(string(c.Code)),
+		Clean(c.Err))
 }
 
 // statusesAnswered returns how many status calls brought a status.
@@ -390,10 +391,12 @@ func ConnectProblem(c crictl.Connect) string {
 func (r SweepCounts) Problems() []string {
 	var lines []string
 	if n := r.All - r.Asked; n > 0 {
-		lines = append(lines, fmt.Sprintf("the status of %s of %s that run was not asked", units.Number(n), units.Count(r.All, "object")))
+		lines = append(lines, fmt.Sprintf("the status of %s of %s that run was not asked", units.Number(n),
+			units.Count(r.All, "object")))
 	}
 	if n := r.Asked - r.Answered - r.Gone; n > 0 {
-		lines = append(lines, fmt.Sprintf("the status of %s of %s that run was not answered", units.Number(n), units.Count(r.All, "object")))
+		lines = append(lines, fmt.Sprintf("the status of %s of %s that run was not answered", units.Number(n),
+			units.Count(r.All, "object")))
 	}
 	if r.Disagrees() {
 		lines = append(lines, r.Disagreement())

@@ -16,7 +16,8 @@ const ShimSettled = 2 * time.Minute
 
 // stoppedShims returns the shims that a signal or a tracer stopped, but for those of another runtime.
 func stoppedShims(f *Facts) []host.Process {
-	return slices.DeleteFunc(slices.Clone(f.Shims.EveryStopped), func(p host.Process) bool { return IsForeignShim(f, p) })
+	return slices.DeleteFunc(slices.Clone(f.Shims.EveryStopped),
+		func(p host.Process) bool { return IsForeignShim(f, p) })
 }
 
 // everyStoppedShim returns those of other runtimes as well.
@@ -35,7 +36,8 @@ func everyStoppedShim(f *Facts) []host.Process {
 // IsForeignShim reports whether a shim serves what the runtime that was asked does not list, without anything that
 // names it as trouble.
 func IsForeignShim(f *Facts, p host.Process) bool {
-	return p.Role == host.RoleShim && p.ObjectID != "" && AgeOf(f, p) >= ShimSettled && f.Shims.Comparable && !IsListed(f, p.ObjectID) && !IsNamedBad(f, p.ObjectID)
+	return p.Role == host.RoleShim && p.ObjectID != "" && AgeOf(f, p) >= ShimSettled && f.Shims.Comparable &&
+		!IsListed(f, p.ObjectID) && !IsNamedBad(f, p.ObjectID)
 }
 
 // listsCompare reports whether the lists are whole, and of the runtime that the shims of this host can be held against.
@@ -44,14 +46,17 @@ func listsCompare(f *Facts) bool {
 		return false
 	}
 	m := f.Measurement
-	return m.Sandboxes != nil && m.Containers != nil && m.Sandboxes.Complete && m.Containers.Complete && f.Calls.BothLists
+	return m.Sandboxes != nil && m.Containers != nil && m.Sandboxes.Complete && m.Containers.Complete &&
+		f.Calls.BothLists
 }
 
 // IsListed reports whether the runtime lists a sandbox or container of an id.
 func IsListed(f *Facts, id string) bool {
 	m := f.Measurement
-	return m != nil && (m.Sandboxes != nil && slices.ContainsFunc(m.Sandboxes.Sandboxes, func(s crictl.PodSandbox) bool { return s.ID == id }) ||
-		m.Containers != nil && slices.ContainsFunc(m.Containers.Containers, func(c crictl.Container) bool { return c.ID == id }))
+	return m != nil && (m.Sandboxes != nil && slices.ContainsFunc(m.Sandboxes.Sandboxes,
+		func(s crictl.PodSandbox) bool { return s.ID == id }) ||
+		m.Containers != nil && slices.ContainsFunc(m.Containers.Containers,
+			func(c crictl.Container) bool { return c.ID == id }))
 }
 
 // A ShimGap is where the processes of the host and the lists of the runtime do not agree.
@@ -125,8 +130,10 @@ func IsNamedBad(f *Facts, id string) bool {
 // gapCulprits returns what the comparison finds and something else confirms.
 func gapCulprits(f *Facts) ShimGap {
 	g, _ := f.Shims.Gap, f.Shims.Compared
-	g.Orphans = slices.DeleteFunc(slices.Clone(g.Orphans), func(p host.Process) bool { return !IsNamedBad(f, p.ObjectID) })
-	g.Shimless = slices.DeleteFunc(slices.Clone(g.Shimless), func(s crictl.PodSandbox) bool { return !IsNamedBad(f, s.ID) })
+	g.Orphans = slices.DeleteFunc(slices.Clone(g.Orphans),
+		func(p host.Process) bool { return !IsNamedBad(f, p.ObjectID) })
+	g.Shimless = slices.DeleteFunc(slices.Clone(g.Shimless),
+		func(s crictl.PodSandbox) bool { return !IsNamedBad(f, s.ID) })
 	return g
 }
 

@@ -57,9 +57,11 @@ func (s Shortage) Name() string {
 // Left says what is left of space or inodes.
 func (s Shortage) Left(inodes bool) string {
 	if inodes {
-		return fmt.Sprintf("%s of %s inodes are free (%s)", units.Number(s.Space.InodesFree), units.Number(s.Space.Inodes), rest(s.Space.InodesFree, s.Space.Inodes))
+		return fmt.Sprintf("%s of %s inodes are free (%s)", units.Number(s.Space.InodesFree),
+			units.Number(s.Space.Inodes), rest(s.Space.InodesFree, s.Space.Inodes))
 	}
-	return fmt.Sprintf("%s of %s are free (%s)", units.Size(s.Space.Free), units.Size(s.Space.Size), rest(s.Space.Free, s.Space.Size))
+	return fmt.Sprintf("%s of %s are free (%s)", units.Size(s.Space.Free), units.Size(s.Space.Size),
+		rest(s.Space.Free, s.Space.Size))
 }
 
 // rest writes which share is left, and none as none.
@@ -156,7 +158,8 @@ func evictionOf(f *Facts, s host.Space, inodes bool, free, total uint64) (string
 		case host.FolderRuntime:
 			signal = "imagefs" + word
 		case host.FolderKubelet:
-		default: // nodefs is the file system of --root-dir alone (RootFsInfo in pkg/kubelet/cadvisor), whatever else lies elsewhere
+		// nodefs is the file system of --root-dir alone (RootFsInfo in pkg/kubelet/cadvisor), whatever else lies elsewhere
+		default:
 			continue
 		}
 		if least, written := EvictionBelow(f, signal, total); free < least {
@@ -233,7 +236,8 @@ func addRefused(f *Facts, short []Shortage, inodes bool) []Shortage {
 		if !Says(w.Err, "no space left on device", "disk quota exceeded") {
 			continue
 		}
-		if inodes != (space.Inodes > 0 && isFull(f, true, space.InodesFree, space.Inodes) && !lacksSpaceForInodes(f, space)) {
+		if inodes != (space.Inodes > 0 && isFull(f, true, space.InodesFree, space.Inodes) &&
+			!lacksSpaceForInodes(f, space)) {
 			continue
 		}
 		if i := at(space); i >= 0 {

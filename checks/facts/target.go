@@ -20,7 +20,8 @@ func wentAway(f *Facts) (crictl.Call, bool) {
 	if !f.Calls.Connected {
 		return crictl.Call{}, false
 	}
-	gone, found := CallError(f, crictl.Unavailable, "connection refused", "no such file", "reading from server", "transport is closing",
+	gone, found := CallError(f, crictl.Unavailable, "connection refused", "no such file", "reading from server",
+		"transport is closing",
 		"connection reset", "broken pipe", "eof")
 	if !found {
 		return crictl.Call{}, false
@@ -37,7 +38,8 @@ func wentAway(f *Facts) (crictl.Call, bool) {
 // runtime's, or there is none.
 func runtimeUnitSeen(f *Facts) *host.Unit {
 	u := f.Seen.Systemd.Value.Runtime
-	if u == nil || u.Load == "not-found" || f.Target.Unit != "" && !slices.Contains(strings.Fields(f.Target.Unit), strings.TrimSuffix(u.Name, ".service")) {
+	if u == nil || u.Load == "not-found" || f.Target.Unit != "" &&
+		!slices.Contains(strings.Fields(f.Target.Unit), strings.TrimSuffix(u.Name, ".service")) {
 		return nil
 	}
 	return u
@@ -47,7 +49,8 @@ func runtimeUnitSeen(f *Facts) *host.Unit {
 // for CRI and has its name in front: then nothing was learnt of the runtime.
 func NamedTTRPC(f *Input) bool {
 	source := crictl.Source(f.Runtime.EndpointSource)
-	return f.Measurement != nil && f.Measurement.Connect.TTRPC && (source == crictl.SourceFlag || source == crictl.SourceEnv)
+	return f.Measurement != nil && f.Measurement.Connect.TTRPC &&
+		(source == crictl.SourceFlag || source == crictl.SourceEnv)
 }
 
 // CRISocketBeside says where the CRI socket is of which this is the ttrpc socket: containerd names that one after it
@@ -106,7 +109,8 @@ func daemon(f *Facts) Daemon {
 // answer as one.
 func impostor(f *Facts) *host.Process {
 	p := f.Peer
-	if p == nil || p.PID <= 1 || p.Role == host.RoleRuntime || p.Role == host.RoleKubelet || f.RPC[RPCVersion].Outcome.Alive() {
+	if p == nil || p.PID <= 1 || p.Role == host.RoleRuntime || p.Role == host.RoleKubelet ||
+		f.RPC[RPCVersion].Outcome.Alive() {
 		return nil
 	}
 	return p
@@ -234,7 +238,8 @@ const (
 func RootFolder(f *Facts) string {
 	e, at := f.Runtime.Endpoint, f.Target.Daemon
 	for _, d := range f.Seen.Folders.Value {
-		if d.Role == host.FolderRuntime && d.PID == at.PID && at.PID != 0 && !at.Guessed && SafePath.MatchString(d.Path) {
+		if d.Role == host.FolderRuntime && d.PID == at.PID && at.PID != 0 && !at.Guessed &&
+			SafePath.MatchString(d.Path) {
 			return d.Path
 		}
 	}
@@ -290,7 +295,8 @@ func SocketSubject(f *Facts) *checks.Subject {
 
 // ProcessOf describes a process of the host for a report.
 func ProcessOf(f *Facts, p host.Process) checks.Process {
-	out := checks.Process{PID: p.PID, Name: Clean(p.Name), Role: string(p.Role), State: Clean(p.StateWord()), Wchan: Clean(p.Wchan)}
+	out := checks.Process{PID: p.PID, Name: Clean(p.Name), Role: string(p.Role), State: Clean(p.StateWord()),
+		Wchan: Clean(p.Wchan)}
 	if a := AgeOf(f, p); a > 0 {
 		out.Age = units.Duration(a)
 	}
@@ -350,7 +356,8 @@ func NodeName(f *Facts) string {
 // CrictlCommand builds a crictl command line for the endpoint that was measured. crictl gives up after two seconds
 // unless told otherwise, which is too short for a large list.
 func CrictlCommand(f *Facts, args string) string {
-	if f.Target.Simulated || f.Runtime.EndpointSource == "crictl.yaml" || !SafeEndpoint.MatchString(f.Runtime.Endpoint) {
+	if f.Target.Simulated || f.Runtime.EndpointSource == "crictl.yaml" ||
+		!SafeEndpoint.MatchString(f.Runtime.Endpoint) {
 		return "crictl -t 60s " + args
 	}
 	return "crictl -r " + f.Runtime.Endpoint + " -t 60s " + args

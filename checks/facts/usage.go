@@ -40,7 +40,8 @@ func inotifyOfRoot(f *Facts) (host.Usage, host.Usage) {
 	n := f.Seen.Inotify.Value
 	for _, u := range n.Users {
 		if u.UID == 0 {
-			return host.Usage{Current: uint64(max(u.Instances, 0)), Max: n.MaxInstances}, host.Usage{Current: uint64(max(u.Watches, 0)), Max: n.MaxWatches}
+			return host.Usage{Current: uint64(max(u.Instances, 0)),
+				Max: n.MaxInstances}, host.Usage{Current: uint64(max(u.Watches, 0)), Max: n.MaxWatches}
 		}
 	}
 	return host.Usage{Max: n.MaxInstances}, host.Usage{Max: n.MaxWatches}
@@ -68,9 +69,11 @@ func pidLimits(f *Facts) []PIDLimit {
 	p := f.Seen.PIDs.Value
 	threads := uint64(max(p.Tasks, 0))
 	add(PIDLimit{name: "threads of the node are near kernel.pid_max"}, host.Usage{Current: threads, Max: p.PIDMax})
-	add(PIDLimit{name: "threads of the node are near kernel.threads-max"}, host.Usage{Current: threads, Max: p.ThreadsMax})
+	add(PIDLimit{name: "threads of the node are near kernel.threads-max"},
+		host.Usage{Current: threads, Max: p.ThreadsMax})
 	for _, g := range p.Cgroups {
-		name := "processes and threads" + cmp.Or(OwnerSuffix(f, g.Owner), " in "+Clean(g.Path)) + " are near the limit of their control group"
+		name := "processes and threads" + cmp.Or(OwnerSuffix(f, g.Owner), " in "+Clean(g.Path)) +
+			" are near the limit of their control group"
 		add(PIDLimit{name: name, Pod: g.PodUID != "" || g.ObjectID != "", Group: g}, g.Usage)
 	}
 	slices.SortStableFunc(out, func(a, b PIDLimit) int {

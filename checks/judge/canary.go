@@ -34,7 +34,8 @@ type CanaryFacts struct {
 // NewCanaryReport judges a canary and makes the document of kdiag canary.
 func NewCanaryReport(h checks.Header, f CanaryFacts) *checks.CanaryReport {
 	r := &checks.CanaryReport{
-		Header: fill(h, checks.KindCanaryReport, &facts.Facts{}), Runtime: facts.RuntimeOf(facts.New(&facts.Input{Runtime: f.Runtime})), Status: checks.Unknown, Network: "host",
+		Header: fill(h, checks.KindCanaryReport,
+			&facts.Facts{}), Runtime: facts.RuntimeOf(facts.New(&facts.Input{Runtime: f.Runtime})), Status: checks.Unknown, Network: "host",
 		Steps: []checks.CanaryStep{}, CleanedUp: true, NextSteps: []checks.NextStep{},
 	}
 	if f.CNI {
@@ -102,7 +103,8 @@ func (f *CanaryFacts) housekept() bool {
 // looksUpPod reports whether a canary failed because its network add-on asks the API server for the pod or its
 // namespace: Calico does (CmdAddK8s in cni-plugin/pkg/k8s), and Multus.
 func (f *CanaryFacts) looksUpPod(failed *checks.CanaryStep) bool {
-	return failed != nil && f.CNI && failed.Name == "RunPodSandbox" && strings.Contains(failed.Error, canary.Namespace) && facts.Says(failed.Error, `" not found`, "forbidden")
+	return failed != nil && f.CNI && failed.Name == "RunPodSandbox" &&
+		strings.Contains(failed.Error, canary.Namespace) && facts.Says(failed.Error, `" not found`, "forbidden")
 }
 
 // verdict judges the course. What spoiled it makes it say nothing of the runtime, unless it could not be cleaned up.
@@ -114,7 +116,8 @@ func (f *CanaryFacts) verdict(steps []checks.CanaryStep) (checks.Verdict, string
 	}
 	switch {
 	case f.Connect.State == crictl.ConnectDenied:
-		return checks.Unknown, f.Runtime.Endpoint + " may not be opened by this user: run kdiag as root (sudo kdiag ...)"
+		return checks.Unknown, f.Runtime.Endpoint +
+			" may not be opened by this user: run kdiag as root (sudo kdiag ...)"
 	case f.Result.Spoiled == canary.Interrupt:
 		return checks.Unknown, "the canary was interrupted"
 	case name == facts.RPCVersion:
@@ -126,7 +129,8 @@ func (f *CanaryFacts) verdict(steps []checks.CanaryStep) (checks.Verdict, string
 	case f.Result.Spoiled == canary.ByImage:
 		return checks.Unknown, "the image " + facts.Clean(f.Result.Image) + " cannot be run so: " + why
 	case f.Result.Spoiled == canary.ByOther && f.housekept():
-		return checks.Unknown, "something else stopped the canary's sandbox before " + name + ", as a running kubelet does with pods that it does not know"
+		return checks.Unknown, "something else stopped the canary's sandbox before " + name +
+			", as a running kubelet does with pods that it does not know"
 	case f.Result.Spoiled == canary.ByOther:
 		return checks.Unhealthy, "the canary's sandbox did not stay up: " + name + " failed: " + why
 	case failed != nil && failed.Hung:
@@ -145,7 +149,8 @@ func (f *CanaryFacts) verdict(steps []checks.CanaryStep) (checks.Verdict, string
 		}
 	}
 	if len(slow) > 0 {
-		return checks.Degraded, units.List(slow) + "; a pod's whole start should take less than " + units.Duration(slowStep)
+		return checks.Degraded, units.List(slow) + "; a pod's whole start should take less than " +
+			units.Duration(slowStep)
 	}
 	return checks.Healthy, "a new sandbox and container went through their whole life"
 }
@@ -155,7 +160,8 @@ func (f *CanaryFacts) problems() []string {
 	var lines []string
 	res := f.Result
 	if res.Attempts > 1 {
-		causes.Addf(&lines, "%s had its sandbox stopped by something else: a running kubelet stops pods that it does not know every 2 s",
+		causes.Addf(&lines, "%s had its sandbox stopped by something else: a running kubelet stops pods that it "+
+			"does not know every 2 s",
 			units.Count(res.Attempts-1, "earlier attempt"))
 	}
 	if !res.CleanedUp && len(res.Left) == 0 {
@@ -192,16 +198,22 @@ func (f *CanaryFacts) nextSteps(r *checks.CanaryReport) []checks.NextStep {
 		s.Add(checks.TouchesNothing, facts.CrictlCommand(known, "images"), "Which images are on the node?")
 		s.Add(checks.TouchesPod, f.Again+" --pull", "Or let the runtime pull it, which also tries the registry.")
 	case f.Result.Spoiled == canary.NoImage, f.Result.Spoiled == canary.ByImage:
-		s.Add(checks.TouchesNothing, facts.CrictlCommand(known, "images"), "Which images are on the node? Name one that holds sleep with --image, or its program after --.")
+		s.Add(checks.TouchesNothing, facts.CrictlCommand(known, "images"),
+			"Which images are on the node? Name one that holds sleep with --image, or its program after --.")
 	case f.Result.Spoiled == canary.ByOther && f.housekept():
-		s.Add(checks.TouchesPod, f.Again, "Try again: a canary that takes less than 2 s often gets through between two rounds of the kubelet.")
+		s.Add(checks.TouchesPod, f.Again,
+			"Try again: a canary that takes less than 2 s often gets through between two rounds of the kubelet.")
 	case f.looksUpPod(failed):
-		s.Add(checks.TouchesPod, facts.KdiagCommand(known, "canary"), "Tries everything but the network. Only a pod from the API server tries that one as well.")
+		s.Add(checks.TouchesPod, facts.KdiagCommand(known, "canary"),
+			"Tries everything but the network. Only a pod from the API server tries that one as well.")
 	case failed != nil && failed.Name == "RunPodSandbox" && f.CNI:
-		s.Add(checks.TouchesPod, facts.KdiagCommand(known, "canary"), "Does it work on the host's network? Then CNI is what fails.")
-		s.Add(checks.TouchesNothing, "ls -l /etc/cni/net.d /opt/cni/bin", "Is there a network configuration, and are its plugins there?")
+		s.Add(checks.TouchesPod, facts.KdiagCommand(known, "canary"),
+			"Does it work on the host's network? Then CNI is what fails.")
+		s.Add(checks.TouchesNothing, "ls -l /etc/cni/net.d /opt/cni/bin",
+			"Is there a network configuration, and are its plugins there?")
 	case failed != nil && failed.Name == "PullImage":
-		s.Add(checks.TouchesNothing, facts.CrictlCommand(known, "images"), "Is there another image on the node to use with --image?")
+		s.Add(checks.TouchesNothing, facts.CrictlCommand(known, "images"),
+			"Is there another image on the node to use with --image?")
 	}
 	if failed != nil && !failed.Hung && r.Status == checks.Unhealthy && f.Result.Spoiled == "" {
 		addForStep(known, &s, failed)
@@ -240,10 +252,14 @@ func addForStep(f *facts.Facts, s *causes.Steps, failed *checks.CanaryStep) {
 		return
 	}
 	if run && facts.Says(failed.Error, "sandbox image", "pause") {
-		s.Add(checks.TouchesNothing, facts.CrictlCommand(f, "images"), "Is the sandbox image that the error names on the node? If not, and it cannot be pulled, import it: ctr -n k8s.io images import FILE.")
+		s.Add(checks.TouchesNothing, facts.CrictlCommand(f, "images"),
+			"Is the sandbox image that the error names on the node? If not, and it cannot be pulled, import it: "+
+				"ctr -n k8s.io images import FILE.")
 	}
-	if create || facts.Says(failed.Error, "read-only file system", "no space left", "quota exceeded", "input/output error") {
-		causes.AddDisk(f, s, "Is there space for what the runtime writes: its root folder, and the state of what runs below /run?")
+	if create || facts.Says(failed.Error, "read-only file system", "no space left", "quota exceeded",
+		"input/output error") {
+		causes.AddDisk(f, s, "Is there space for what the runtime writes: its root folder, and the state of what "+
+			"runs below /run?")
 		s.Add(checks.TouchesNothing, "grep -E ' ro[, ]' /proc/mounts", "Is one of them read-only?")
 	}
 	causes.AddService(f, s)

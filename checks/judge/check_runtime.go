@@ -18,58 +18,70 @@ func runtimeChecks() []Check {
 		{
 			ID:    "runtime.endpoint",
 			Title: "which socket is asked, and why",
-			Text: "The socket comes from --runtime-endpoint, $CONTAINER_RUNTIME_ENDPOINT, the running kubelet, /etc/crictl.yaml or the well-known paths, in this order; where neither a kubelet nor a socket is there, " +
+			Text: "The socket comes from --runtime-endpoint, $CONTAINER_RUNTIME_ENDPOINT, the running kubelet, " +
+				"/etc/crictl.yaml or the well-known paths, in this order; where neither a kubelet nor a socket is " +
+				"there, " +
 				"from what the kubelet's files or the command lines of running shims name. " +
-				"A verdict on a socket that the kubelet does not use says nothing about the node, so a difference is a warning.",
+				"A verdict on a socket that the kubelet does not use says nothing about the node, so a difference " +
+				"is a warning.",
 			read: readRuntimeEndpoint,
 		},
 		{
 			ID:    "runtime.connect",
 			Title: "the socket accepts and speaks HTTP/2",
-			Text: "Connects and exchanges the HTTP/2 preface, before any RPC. A gRPC server answers it from its transport, so this tells a process that runs from one " +
+			Text: "Connects and exchanges the HTTP/2 preface, before any RPC. A gRPC server answers it from its " +
+				"transport, so this tells a process that runs from one " +
 				"that is stopped, and a full listen queue from a refusal.",
 			read: readRuntimeConnect,
 		},
 		{
 			ID:    "runtime.version",
 			Title: "the runtime names itself",
-			Text: "Version is a constant of the daemon: it needs no lock and no disk. Slow, it says that the daemon does not get to run; Unimplemented, that CRI v1 is not " +
+			Text: "Version is a constant of the daemon: it needs no lock and no disk. Slow, it says that the " +
+				"daemon does not get to run; Unimplemented, that CRI v1 is not " +
 				"served. The kubelet asks for it with each node status.",
 			read: readRuntimeVersion,
 		},
 		{
 			ID:    "runtime.status",
 			Title: "Status is answered, and RuntimeReady",
-			Text: "The kubelet asks every five seconds; after 30 s without a good answer it calls the runtime down. In containerd Status waits for the CNI lock, so it may " +
+			Text: "The kubelet asks every five seconds; after 30 s without a good answer it calls the runtime " +
+				"down. In containerd Status waits for the CNI lock, so it may " +
 				"hang alone. containerd and CRI-O always say RuntimeReady=true.",
 			read: readRuntimeStatus,
 		},
 		{
 			ID:    "runtime.network",
 			Title: "the runtime's network is ready",
-			Text: "NetworkReady is false while there is no usable CNI configuration. The node is NotReady then, but PLEG is not involved, and pods on the host's " +
+			Text: "NetworkReady is false while there is no usable CNI configuration. The node is NotReady then, " +
+				"but PLEG is not involved, and pods on the host's " +
 				"network still start.",
 			read: readRuntimeNetwork,
 		},
 		{
 			ID:    "runtime.lists",
 			Title: "both lists of a relist are answered in time",
-			Text: "A relist begins with ListPodSandbox and ListContainers, unfiltered. If either fails or hangs, PLEG's clock stands still, and after three minutes the " +
+			Text: "A relist begins with ListPodSandbox and ListContainers, unfiltered. If either fails or hangs, " +
+				"PLEG's clock stands still, and after three minutes the " +
 				"node is NotReady. Both are served from memory: milliseconds are normal.",
 			read: readRuntimeLists,
 		},
 		{
 			ID:    "runtime.inspect",
 			Title: "the status of every pod and container is answered",
-			Text: "Asks for the status of sandboxes and containers one by one, without verbose, as the kubelet does for pods that change. One that hangs costs each relist " +
+			Text: "Asks for the status of sandboxes and containers one by one, without verbose, as the kubelet " +
+				"does for pods that change. One that hangs costs each relist " +
 				"two minutes. NotFound is the ordinary race with a removal.",
 			read: readRuntimeInspect,
 		},
 		{
 			ID:    "image.service",
 			Title: "image calls are answered",
-			Text: "ListImages and ImageFsInfo. PLEG does not need them, so a node stays Ready without them, but no new container starts, the disk is not watched, and a " +
-				"kubelet that restarts does not come up. Warns when the image that sandboxes are made of (pause) is not on the node: the runtime then pulls it before each new pod, and no pod starts where that fails.",
+			Text: "ListImages and ImageFsInfo. PLEG does not need them, so a node stays Ready without them, but " +
+				"no new container starts, the disk is not watched, and a " +
+				"kubelet that restarts does not come up. Warns when the image that sandboxes are made of (pause) " +
+				"is not on the node: the runtime then pulls it before each new pod, and no pod starts where " +
+				"that fails.",
 			read: readImageService,
 		},
 	}
@@ -103,10 +115,12 @@ func readRuntimeConnect(f *facts.Facts) checks.Result {
 	case crictl.ConnectBacklogged:
 		return took(result(checks.StatusCritical, "the listen queue is full: nothing is accepted"), c.Elapsed)
 	case crictl.ConnectSilent:
-		return took(result(checks.StatusCritical, "accepts, and says nothing for %s", units.Duration(c.Elapsed)), c.Elapsed)
+		return took(result(checks.StatusCritical, "accepts, and says nothing for %s", units.Duration(c.Elapsed)),
+			c.Elapsed)
 	case crictl.ConnectForeign:
 		if c.TTRPC {
-			return took(result(checks.StatusCritical, "it is containerd's ttrpc socket, for its shims; %s", facts.CRISocketBeside(f.Runtime.Endpoint)), c.Elapsed)
+			return took(result(checks.StatusCritical, "it is containerd's ttrpc socket, for its shims; %s",
+				facts.CRISocketBeside(f.Runtime.Endpoint)), c.Elapsed)
 		}
 		return took(result(checks.StatusCritical, "what listens is no gRPC server"), c.Elapsed)
 	}
@@ -123,7 +137,8 @@ func readRuntimeVersion(f *facts.Facts) checks.Result {
 		if v.Name == "" {
 			return result(status, "answered, without a name")
 		}
-		return result(status, "%s %s, CRI %s", v.Name, cmp.Or(v.Version, "of unknown version"), cmp.Or(v.APIVersion, "of unknown version"))
+		return result(status, "%s %s, CRI %s", v.Name, cmp.Or(v.Version, "of unknown version"),
+			cmp.Or(v.APIVersion, "of unknown version"))
 	})
 }
 
@@ -186,11 +201,13 @@ func readRuntimeLists(f *facts.Facts) checks.Result {
 	line := fmt.Sprintf("%s in %s", held(f), units.Duration(p50))
 	switch {
 	case stalls > 0:
-		return took(result(checks.StatusCritical, "%s, but %s did not answer", line, units.Count(stalls, "list call")), p50)
+		return took(result(checks.StatusCritical, "%s, but %s did not answer", line,
+			units.Count(stalls, "list call")), p50)
 	case f.Limits.VerySlowList > 0 && p50 >= f.Limits.VerySlowList:
 		return took(result(checks.StatusCritical, "%s", line), p50)
 	case errors > 0:
-		return took(result(checks.StatusWarning, "%s, but %s failed before", line, units.Count(errors, "list call")), p50)
+		return took(result(checks.StatusWarning, "%s, but %s failed before", line, units.Count(errors, "list call")),
+			p50)
 	case f.Limits.SlowList > 0 && p50 >= f.Limits.SlowList:
 		return took(result(checks.StatusWarning, "%s", line), p50)
 	}
@@ -211,7 +228,8 @@ func held(f *facts.Facts) string {
 			}
 		}
 	}
-	return fmt.Sprintf("%s, %s (%s running)", units.Plural(sandboxes, "1 sandbox", units.Number(sandboxes)+" sandboxes"), units.Count(containers, "container"), units.Number(running))
+	return fmt.Sprintf("%s, %s (%s running)", units.Plural(sandboxes, "1 sandbox",
+		units.Number(sandboxes)+" sandboxes"), units.Count(containers, "container"), units.Number(running))
 }
 
 func readRuntimeInspect(f *facts.Facts) checks.Result {
@@ -225,13 +243,16 @@ func readRuntimeInspect(f *facts.Facts) checks.Result {
 		}
 		return result(checks.StatusUnknown, "no status was asked")
 	}
-	hungs, bad := f.Sweep.Hung, facts.InspectionsThat(f, func(i plegbench.Inspection) bool { return facts.IsFailed(i) || facts.IsRefused(i) })
+	hungs, bad := f.Sweep.Hung, facts.InspectionsThat(f,
+		func(i plegbench.Inspection) bool { return facts.IsFailed(i) || facts.IsRefused(i) })
 	running := f.Sweep.Running
 	switch {
 	case len(hungs) > 0:
-		return took(result(checks.StatusCritical, "%s of %s hung, the first of %s", units.Number(len(hungs)), units.Number(len(all)), facts.Label(hungs[0])), hungs[0].Call.Elapsed)
+		return took(result(checks.StatusCritical, "%s of %s hung, the first of %s", units.Number(len(hungs)),
+			units.Number(len(all)), facts.Label(hungs[0])), hungs[0].Call.Elapsed)
 	case len(bad) > 0:
-		return result(checks.StatusWarning, "%s of %s failed, the first of %s: %s", units.Number(len(bad)), units.Number(len(all)), facts.Label(bad[0]), facts.Clean(bad[0].Call.Err))
+		return result(checks.StatusWarning, "%s of %s failed, the first of %s: %s", units.Number(len(bad)),
+			units.Number(len(all)), facts.Label(bad[0]), facts.Clean(bad[0].Call.Err))
 	case running.Disagrees():
 		return result(checks.StatusWarning, "%s", running.Disagreement())
 	}
@@ -290,10 +311,12 @@ func readImageService(f *facts.Facts) checks.Result {
 		}
 	}
 	if asked == 0 {
-		return result(checks.StatusUnknown, "%s", cmp.Or(facts.CutOff(f, facts.RPCImages), "image calls were not asked before the time was up"))
+		return result(checks.StatusUnknown, "%s", cmp.Or(facts.CutOff(f, facts.RPCImages),
+			"image calls were not asked before the time was up"))
 	}
 	if image := f.Seen.SandboxImage; image.OK && image.Value.Absent {
-		return took(result(checks.StatusWarning, "the sandbox image %s is not on this node: no pod starts unless the runtime can pull it", facts.Clean(image.Value.Name)), slowest)
+		return took(result(checks.StatusWarning,
+			"the sandbox image %s is not on this node: no pod starts unless the runtime can pull it", facts.Clean(image.Value.Name)), slowest)
 	}
 	return took(result(checks.StatusOK, "%sanswered in %s", images, units.Duration(slowest)), slowest)
 }

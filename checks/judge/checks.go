@@ -50,7 +50,8 @@ func worst(found []causes.Finding, id string) *causes.Finding {
 	var out *causes.Finding
 	for i, x := range found {
 		d, _ := causes.Lookup(x.Code)
-		if slices.Contains(d.Claims, id) && (out == nil || x.Severity == checks.Critical && out.Severity != checks.Critical) {
+		if slices.Contains(d.Claims, id) && (out == nil || x.Severity == checks.Critical &&
+			out.Severity != checks.Critical) {
 			out = &found[i]
 		}
 	}
@@ -90,7 +91,8 @@ func readRPC(f *facts.Facts, name string, good func() checks.Result) checks.Resu
 	r := f.RPC[name]
 	switch r.Outcome {
 	case facts.NotAsked:
-		return result(checks.StatusUnknown, "%s", cmp.Or(facts.CutOff(f, name), name+" was not asked before the time was up"))
+		return result(checks.StatusUnknown, "%s", cmp.Or(facts.CutOff(f, name),
+			name+" was not asked before the time was up"))
 	case facts.Hung, facts.Failed:
 		return took(result(checks.StatusCritical, "%s", facts.CallLine(r.Last())), r.Last().Elapsed)
 	}
@@ -110,7 +112,8 @@ const onlyRuntime = "the node was not looked at: only the runtime was asked"
 
 // reading returns how a check reads one reading of the node. judge reads the value, or the part of it that was had:
 // trouble in a part is trouble, and a part without trouble is never ok.
-func reading[T any](pick func(*facts.Node) facts.Reading[T], judge func(*facts.Facts, T) checks.Result) func(*facts.Facts) checks.Result {
+func reading[T any](pick func(*facts.Node) facts.Reading[T],
+	judge func(*facts.Facts, T) checks.Result) func(*facts.Facts) checks.Result {
 	return func(f *facts.Facts) checks.Result {
 		switch {
 		case f.Target.Simulated:

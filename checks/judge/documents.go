@@ -60,13 +60,15 @@ func NewRuntimeProbe(h checks.Header, in *facts.Input) *checks.RuntimeProbe {
 	}
 	if m.Status != nil {
 		for _, c := range m.Status.Conditions {
-			p.Conditions = append(p.Conditions, checks.Condition{Type: facts.Clean(c.Type), Status: c.Status, Reason: facts.Clean(c.Reason), Message: facts.Clean(c.Message)})
+			p.Conditions = append(p.Conditions, checks.Condition{Type: facts.Clean(c.Type), Status: c.Status,
+				Reason: facts.Clean(c.Reason), Message: facts.Clean(c.Message)})
 		}
 	}
 	for _, c := range m.Probes {
 		p.RPCs = append(p.RPCs, checks.RPC{
 			Name: facts.Clean(c.Method), Seconds: c.Elapsed.Seconds(), Code: facts.Clean(string(c.Code)), Error: facts.Clean(c.Err),
-			Bytes: measured(c.Bytes, c.OK()), Items: measured(c.Items, c.OK() && c.Method != facts.RPCVersion && c.Method != facts.RPCStatus),
+			Bytes: measured(c.Bytes, c.OK()), Items: measured(c.Items, c.OK() && c.Method != facts.RPCVersion &&
+				c.Method != facts.RPCStatus),
 		})
 	}
 	return p
@@ -87,7 +89,8 @@ func NewRelistBenchmark(h checks.Header, in *facts.Input) *checks.RelistBenchmar
 		problems = append(problems, line)
 	}
 	b := &checks.RelistBenchmark{
-		Header: fill(h, checks.KindRelistBenchmark, f), Runtime: facts.RuntimeOf(f), Status: v, Causes: all, Relist: summary(f),
+		Header: fill(h, checks.KindRelistBenchmark,
+			f), Runtime: facts.RuntimeOf(f), Status: v, Causes: all, Relist: summary(f),
 		RPCs: []plegbench.RPCSummary{}, Samples: []checks.RelistSample{}, Problems: problems,
 	}
 	if f.Measurement == nil {
@@ -111,7 +114,8 @@ func kubeletStands(f *facts.Facts) string {
 	}
 	for _, p := range facts.ProcessesOf(f, host.RoleKubelet) {
 		if facts.IsStopped(&p) {
-			return facts.ProcessLabel(p) + " is " + p.StateWord() + " and makes no relists of its own; these are kdiag's: kdiag pleg looks at the kubelet"
+			return facts.ProcessLabel(p) + " is " + p.StateWord() +
+				" and makes no relists of its own; these are kdiag's: kdiag pleg looks at the kubelet"
 		}
 	}
 	return ""
@@ -121,7 +125,8 @@ func kubeletStands(f *facts.Facts) string {
 func sampleOf(s plegbench.Sample) checks.RelistSample {
 	out := checks.RelistSample{
 		At: s.At, Seconds: max(s.Elapsed(), time.Duration(0)).Seconds(),
-		Containers: measured(s.Containers.Items, s.Containers.OK()), Bytes: measured(max(s.Sandboxes.Bytes, s.Containers.Bytes), s.OK()),
+		Containers: measured(s.Containers.Items, s.Containers.OK()), Bytes: measured(max(s.Sandboxes.Bytes,
+			s.Containers.Bytes), s.OK()),
 	}
 	switch {
 	case !s.Sandboxes.OK():

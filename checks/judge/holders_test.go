@@ -35,7 +35,8 @@ func shortOfPIDs(h host.Holders) tweak {
 
 // group is the control group of a pod that has so much.
 func group(uid string, has uint64) host.Holder {
-	return host.Holder{Path: "/kubepods/pod" + uid, Dir: "/sys/fs/cgroup/kubepods/pod" + uid, Usage: host.Usage{Current: has}, Owner: host.Owner{PodUID: uid}}
+	return host.Holder{Path: "/kubepods/pod" + uid, Dir: "/sys/fs/cgroup/kubepods/pod" + uid,
+		Usage: host.Usage{Current: has}, Owner: host.Owner{PodUID: uid}}
 }
 
 // unit is the control group of a unit that has so much.
@@ -52,13 +53,17 @@ func TestShortage(t *testing.T) {
 	}{
 		{"all well", seen(), host.Shortage{}},
 		{"nothing was seen", notSeen, host.Shortage{}},
-		{"a tenth is available", seen(func(n *facts.Node) { n.Memory.Value.Available = n.Memory.Value.Total/10 + 1 }), host.Shortage{}},
-		{"less is available, and nothing waits", seen(func(n *facts.Node) { n.Memory.Value.Available = n.Memory.Value.Total/10 - 1 }), host.Shortage{Memory: true}},
+		{"a tenth is available", seen(func(n *facts.Node) { n.Memory.Value.Available = n.Memory.Value.Total/10 + 1 }),
+			host.Shortage{}},
+		{"less is available, and nothing waits",
+			seen(func(n *facts.Node) { n.Memory.Value.Available = n.Memory.Value.Total/10 - 1 }), host.Shortage{Memory: true}},
 		{"little, and everybody waits", shortOfMemory(host.Holders{}), host.Shortage{Memory: true}},
-		{"plenty, and somebody waits", seen(func(n *facts.Node) { n.Pressure.Value.Memory.Full = some(20) }), host.Shortage{Stalled: true}},
+		{"plenty, and somebody waits", seen(func(n *facts.Node) { n.Pressure.Value.Memory.Full = some(20) }),
+			host.Shortage{Stalled: true}},
 		{"processes of the node", seen(func(n *facts.Node) { n.PIDs.Value.Tasks = 30_000 }), host.Shortage{PIDs: true}},
 		{"processes of all pods", seen(func(n *facts.Node) {
-			n.PIDs.Value.Cgroups = []host.CgroupUsage{{Path: "/kubepods.slice", Usage: host.Usage{Current: 90, Max: 100}}}
+			n.PIDs.Value.Cgroups = []host.CgroupUsage{{Path: "/kubepods.slice",
+				Usage: host.Usage{Current: 90, Max: 100}}}
 		}), host.Shortage{PIDs: true, Below: "/kubepods.slice"}},
 		{"simulated", func(f *facts.Input) {
 			shortOfPIDs(host.Holders{})(f)
@@ -90,35 +95,56 @@ func TestCulprits(t *testing.T) {
 		tweak tweak
 		want  []string // the subject, then the others
 	}{
-		{"a pod with a tenth", shortOfMemory(host.Holders{Memory: []host.Holder{group("uid-1", 10*gib)}}), []string{"Cgroup checkout-1"}},
-		{"a pod with less", shortOfMemory(host.Holders{Memory: []host.Holder{group("uid-1", 10*gib-1)}}), []string{"Node memory", "Cgroup checkout-1"}},
-		{"one of a hundred like pods", shortOfMemory(host.Holders{Memory: []host.Holder{group("uid-1", gib-1)}}), []string{"Node memory"}},
-		{"a unit with a tenth", shortOfMemory(host.Holders{Memory: []host.Holder{unit("etcd.service", 10*gib)}}), []string{"Unit etcd.service"}},
-		{"a unit with less", shortOfMemory(host.Holders{Memory: []host.Holder{unit("etcd.service", 10*gib-1)}}), []string{"Node memory"}},
-		{"a pod and its process", shortOfMemory(host.Holders{Memory: []host.Holder{group("uid-1", 20*gib)}, Resident: resident(19 * gib)}), []string{"Cgroup checkout-1", "Process java"}},
-		{"a process, and groups that are not known", shortOfMemory(host.Holders{Resident: resident(19 * gib)}), []string{"Process java"}},
-		{"a small pod and a large process", shortOfMemory(host.Holders{Memory: []host.Holder{group("uid-2", 9*gib)}, Resident: resident(19 * gib)}), []string{"Process java", "Cgroup checkout-2"}},
+		{"a pod with a tenth", shortOfMemory(host.Holders{Memory: []host.Holder{group("uid-1", 10*gib)}}),
+			[]string{"Cgroup checkout-1"}},
+		{"a pod with less", shortOfMemory(host.Holders{Memory: []host.Holder{group("uid-1", 10*gib-1)}}),
+			[]string{"Node memory", "Cgroup checkout-1"}},
+		{"one of a hundred like pods", shortOfMemory(host.Holders{Memory: []host.Holder{group("uid-1", gib-1)}}),
+			[]string{"Node memory"}},
+		{"a unit with a tenth", shortOfMemory(host.Holders{Memory: []host.Holder{unit("etcd.service", 10*gib)}}),
+			[]string{"Unit etcd.service"}},
+		{"a unit with less", shortOfMemory(host.Holders{Memory: []host.Holder{unit("etcd.service", 10*gib-1)}}),
+			[]string{"Node memory"}},
+		{"a pod and its process", shortOfMemory(host.Holders{Memory: []host.Holder{group("uid-1", 20*gib)},
+			Resident: resident(19 * gib)}), []string{"Cgroup checkout-1", "Process java"}},
+		{"a process, and groups that are not known", shortOfMemory(host.Holders{Resident: resident(19 * gib)}),
+			[]string{"Process java"}},
+		{"a small pod and a large process", shortOfMemory(host.Holders{Memory: []host.Holder{group("uid-2", 9*gib)},
+			Resident: resident(19 * gib)}), []string{"Process java", "Cgroup checkout-2"}},
 		{"a process with less", shortOfMemory(host.Holders{Resident: resident(10*gib - 1)}), []string{"Node memory"}},
 		{"plenty is available", seen(func(n *facts.Node) {
 			n.Pressure.Value.Memory.Full = some(20)
 			n.Holders = good(host.Holders{
-				Memory:  []host.Holder{group("uid-1", 20*gib)}, // does no harm
-				Stalled: []host.StalledGroup{{Path: "/kubepods/poduid-2", Full: some(5), Owner: host.Owner{PodUID: "uid-2"}}, {Path: "/x", Full: some(4.9)}},
+				Memory: []host.Holder{group("uid-1", 20*gib)}, // does no harm
+				Stalled: []host.StalledGroup{{Path: "/kubepods/poduid-2", Full: some(5),
+					Owner: host.Owner{PodUID: "uid-2"}}, {Path: "/x", Full: some(4.9)}},
 			})
 		}), []string{"Cgroup checkout-2"}},
 
-		{"a pod of the node's processes", shortOfPIDs(host.Holders{PIDs: []host.Holder{group("uid-1", 100)}}), []string{"Cgroup checkout-1"}},
-		{"a pod with less of them", shortOfPIDs(host.Holders{PIDs: []host.Holder{group("uid-1", 99)}}), []string{"Node process table", "Cgroup checkout-1"}},
-		{"a parent of many", shortOfPIDs(host.Holders{Crowds: []host.Crowd{{Name: "sh", Processes: 100, Threads: 100, PID: 7, Parent: "cron"}}}), []string{"Process cron"}},
-		{"a name", shortOfPIDs(host.Holders{Crowds: []host.Crowd{{Name: "sh", Processes: 100, Threads: 100}}}), []string{"Process sh"}},
-		{"a name with fewer", shortOfPIDs(host.Holders{Crowds: []host.Crowd{{Name: "sh", Processes: 99, Threads: 99}}}), []string{"Node process table"}},
+		{"a pod of the node's processes", shortOfPIDs(host.Holders{PIDs: []host.Holder{group("uid-1", 100)}}),
+			[]string{"Cgroup checkout-1"}},
+		{"a pod with less of them", shortOfPIDs(host.Holders{PIDs: []host.Holder{group("uid-1", 99)}}),
+			[]string{"Node process table", "Cgroup checkout-1"}},
+		{"a parent of many", shortOfPIDs(host.Holders{Crowds: []host.Crowd{{Name: "sh", Processes: 100, Threads: 100,
+			PID: 7, Parent: "cron"}}}), []string{"Process cron"}},
+		{"a name", shortOfPIDs(host.Holders{Crowds: []host.Crowd{{Name: "sh", Processes: 100, Threads: 100}}}),
+			[]string{"Process sh"}},
+		{"a name with fewer", shortOfPIDs(host.Holders{Crowds: []host.Crowd{{Name: "sh", Processes: 99,
+			Threads: 99}}}), []string{"Node process table"}},
 		{"a parent of zombies, which are said already, and another", func(f *facts.Input) {
-			shortOfPIDs(host.Holders{Crowds: []host.Crowd{{Name: "sh", Processes: 500, Threads: 500, PID: 8, Parent: "node"}, {Name: "sh", Processes: 400, Threads: 400, PID: 7, Parent: "cron"}}})(f)
-			f.Node.Tasks.Value.Zombies, f.Node.Tasks.Value.ZombiesByParent = 1000, []host.ZombieParent{{PID: 8, Name: "node", Count: 1000}}
+			shortOfPIDs(host.Holders{Crowds: []host.Crowd{{Name: "sh", Processes: 500, Threads: 500, PID: 8,
+				Parent: "node"}, {Name: "sh", Processes: 400, Threads: 400, PID: 7, Parent: "cron"}}})(f)
+			f.Node.Tasks.Value.Zombies, f.Node.Tasks.Value.ZombiesByParent = 1000, []host.ZombieParent{{PID: 8,
+				Name: "node", Count: 1000}}
 		}, []string{"Process cron"}},
-		{"all pods at their limit", limit(host.CgroupUsage{Path: "/kubepods"}, host.Holders{PIDs: []host.Holder{group("uid-1", 900)}}), []string{"Cgroup checkout-1", "Cgroup /kubepods"}},
-		{"a unit at its limit", limit(host.CgroupUsage{Path: "/s/etcd.service", Owner: host.Owner{Unit: "etcd.service"}}, host.Holders{Crowds: []host.Crowd{{Name: "sh", Processes: 1, Threads: 900, PID: 7}}}), []string{"Unit etcd.service", "Process sh"}},
-		{"a pod at its limit", limit(host.CgroupUsage{Path: "/kubepods/poduid-2", Owner: host.Owner{PodUID: "uid-2"}}, host.Holders{PIDs: []host.Holder{group("uid-2", 900)}}), []string{"Cgroup checkout-2", "Cgroup checkout-2"}},
+		{"all pods at their limit", limit(host.CgroupUsage{Path: "/kubepods"},
+			host.Holders{PIDs: []host.Holder{group("uid-1", 900)}}), []string{"Cgroup checkout-1", "Cgroup /kubepods"}},
+		{"a unit at its limit", limit(host.CgroupUsage{Path: "/s/etcd.service",
+			Owner: host.Owner{Unit: "etcd.service"}}, host.Holders{Crowds: []host.Crowd{{Name: "sh", Processes: 1,
+			Threads: 900, PID: 7}}}), []string{"Unit etcd.service", "Process sh"}},
+		{"a pod at its limit", limit(host.CgroupUsage{Path: "/kubepods/poduid-2", Owner: host.Owner{PodUID: "uid-2"}},
+			host.Holders{PIDs: []host.Holder{group("uid-2",
+				900)}}), []string{"Cgroup checkout-2", "Cgroup checkout-2"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			named := Judge(node(tt.tweak))
@@ -127,7 +153,8 @@ func TestCulprits(t *testing.T) {
 			}
 			var got []string
 			for _, s := range append([]checks.Subject{*named[0].Subject}, named[0].Related...) {
-				got = append(got, s.Kind+" "+stdcmp.Or(stdcmp.Or(map[bool]string{true: s.Pod}[s.Kind == "Cgroup"], s.Name), s.ID))
+				got = append(got, s.Kind+" "+stdcmp.Or(stdcmp.Or(map[bool]string{true: s.Pod}[s.Kind == "Cgroup"],
+					s.Name), s.ID))
 			}
 			if diff := cmp.Diff(tt.want, got); diff != "" {
 				t.Error(diff)
@@ -168,7 +195,8 @@ func TestMemoryOfNoProcess(t *testing.T) {
 		set                 func(*host.Memory, uint64)
 	}{
 		{"tmpfs", "tmpfs or shared memory (Shmem)", "df -t tmpfs", func(m *host.Memory, n uint64) { m.Shmem = n }},
-		{"kernel", "held by the kernel itself (SUnreclaim)", "slabtop", func(m *host.Memory, n uint64) { m.SlabUnreclaimable = n }},
+		{"kernel", "held by the kernel itself (SUnreclaim)", "slabtop",
+			func(m *host.Memory, n uint64) { m.SlabUnreclaimable = n }},
 	} {
 		for bytes, want := range map[uint64]bool{10 << 30: true, 10<<30 - 1: false} {
 			f := node(shortOfMemory(host.Holders{}), func(f *facts.Input) { tt.set(&f.Node.Memory.Value, bytes) })
@@ -176,7 +204,8 @@ func TestMemoryOfNoProcess(t *testing.T) {
 			if got := mentions(c.Evidence.For, tt.line); got != want {
 				t.Errorf("%s, %d bytes: said %v", tt.name, bytes, got)
 			}
-			if got := slices.ContainsFunc(c.NextSteps, func(s checks.NextStep) bool { return strings.HasPrefix(s.Command, tt.command) }); got != want {
+			if got := slices.ContainsFunc(c.NextSteps,
+				func(s checks.NextStep) bool { return strings.HasPrefix(s.Command, tt.command) }); got != want {
 				t.Errorf("%s, %d bytes: a step %v", tt.name, bytes, got)
 			}
 		}
@@ -203,10 +232,18 @@ func TestEndOfHolders(t *testing.T) {
 	}{
 		{"a pod", group("uid-1", 90<<30), nil, "one pod: kubectl delete pod -n web checkout-1"},
 		{"a static pod", group("uid-1", 90<<30), static, "nothing: ls -l /etc/kubernetes/manifests"},
-		{"a pod that is not listed", group("0f4f4cd2-7b1a", 90<<30), nil, "nothing: ls -d /var/log/pods/*_0f4f4cd2-7b1a"},
-		{"the same without lists", group("uid-1", 90<<30), func(f *facts.Input) { f.Measurement.Sandboxes, f.Measurement.Containers = nil, nil }, "nothing: ls -d /var/log/pods/*_uid-1"},
-		{"and logs elsewhere", group("uid-9", 90<<30), func(f *facts.Input) { f.Node.Settings.Value.PodLogsDir = "/data/logs" }, "nothing: ls -d /data/logs/*_uid-9"},
-		{"a login", unit("session-3.scope", 90<<30), nil, "one process: systemctl kill --signal=SIGKILL session-3.scope"},
+		{"a pod that is not listed", group("0f4f4cd2-7b1a", 90<<30), nil,
+			"nothing: ls -d /var/log/pods/*_0f4f4cd2-7b1a"},
+		{"the same without lists", group("uid-1", 90<<30),
+			func(f *facts.Input) {
+				f.Measurement.Sandboxes, f.Measurement.Containers = nil,
+					nil
+			}, "nothing: ls -d /var/log/pods/*_uid-1"},
+		{"and logs elsewhere", group("uid-9", 90<<30),
+			func(f *facts.Input) { f.Node.Settings.Value.PodLogsDir = "/data/logs" }, "nothing: ls -d " +
+				"/data/logs/*_uid-9"},
+		{"a login", unit("session-3.scope", 90<<30), nil,
+			"one process: systemctl kill --signal=SIGKILL session-3.scope"},
 		{"a unit", unit("fluentd.service", 90<<30), nil, "nothing: systemctl status --no-pager fluentd.service"},
 		{"hostile", evil, nil, ""},
 		{"outside", up, nil, ""},
@@ -221,7 +258,8 @@ func TestEndOfHolders(t *testing.T) {
 				all = append(all, s.Touches+": "+s.Command)
 			}
 			said := strings.Join(all, "\n")
-			if tt.want != "" && !strings.Contains(said, tt.want) || tt.want == "" && (strings.Contains(said, "reboot") || strings.Contains(said, "a b") || strings.Contains(said, "..")) {
+			if tt.want != "" && !strings.Contains(said, tt.want) || tt.want == "" &&
+				(strings.Contains(said, "reboot") || strings.Contains(said, "a b") || strings.Contains(said, "..")) {
 				t.Errorf("want %q:\n%s", tt.want, said)
 			}
 		})
@@ -235,8 +273,9 @@ func TestHoldersProbe(t *testing.T) {
 		seen facts.Node
 		want string
 	}{
-		"well":  {*node(seen()).Node, "neither memory nor processes are short"},
-		"short": {*node(shortOfMemory(host.Holders{})).Node, fmt.Sprintf("open %s/proc/1/mountinfo: no such file or directory", root)},
+		"well": {*node(seen()).Node, "neither memory nor processes are short"},
+		"short": {*node(shortOfMemory(host.Holders{})).Node,
+			fmt.Sprintf("open %s/proc/1/mountinfo: no such file or directory", root)},
 	} {
 		var n facts.Node
 		probes.HoldersProbe().Start(t.Context(), &probes.Input{Root: root}, tt.seen)(&n, 0)

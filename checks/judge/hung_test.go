@@ -52,11 +52,13 @@ func TestStoppedDaemonIsNamed(t *testing.T) {
 		{"the socket names it", []tweak{silent, daemonIn('T', "do_signal_stop")}},
 		{"the socket names nobody", []tweak{socket(crictl.ConnectBacklogged, ""), daemonIn('T', "")}},
 		{"traced", []tweak{silent, daemonIn('t', "")}},
-		{"socket activation", []tweak{silent, daemonIn('T', ""), func(f *facts.Input) { f.Measurement.Connect.PeerPID = 1 }}},
+		{"socket activation", []tweak{silent, daemonIn('T', ""),
+			func(f *facts.Input) { f.Measurement.Connect.PeerPID = 1 }}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c := only(t, node(tt.tweaks...), causes.RuntimeHung)
-			if !strings.HasPrefix(c.Summary, "containerd (pid 4711) is stopped") || !strings.Contains(c.Summary, "SIGSTOP") {
+			if !strings.HasPrefix(c.Summary, "containerd (pid 4711) is stopped") ||
+				!strings.Contains(c.Summary, "SIGSTOP") {
 				t.Errorf("summary %q", c.Summary)
 			}
 			if c.NextSteps[0].Command != "kill -CONT 4711" {
@@ -71,7 +73,8 @@ func TestStoppedDaemonIsNamed(t *testing.T) {
 
 func TestPeerOutranksGuess(t *testing.T) {
 	docker := host.Process{PID: 900, Name: "dockerd", Role: host.RoleRuntime, State: 'T'}
-	c := only(t, node(hangs(everyRPC()...), func(f *facts.Input) { f.Processes = append(f.Processes, docker) }), causes.RuntimeHung)
+	c := only(t, node(hangs(everyRPC()...), func(f *facts.Input) { f.Processes = append(f.Processes, docker) }),
+		causes.RuntimeHung)
 	if c.Subject.ID != "4711" || strings.Contains(c.Summary, "stopped (SIGSTOP)") {
 		t.Errorf("subject %+v, summary %q", c.Subject, c.Summary)
 	}
@@ -115,7 +118,10 @@ func TestUninterruptibleDaemon(t *testing.T) {
 
 // hasStep reports whether a cause has a step whose command begins so.
 func hasStep(c checks.Cause, command string) bool {
-	return slices.ContainsFunc(c.NextSteps, func(s checks.NextStep) bool { return strings.HasPrefix(s.Command, command) })
+	return slices.ContainsFunc(c.NextSteps, func(s checks.NextStep) bool {
+		return strings.HasPrefix(s.Command,
+			command)
+	})
 }
 
 func TestDeadlockedIsNotStopped(t *testing.T) {
@@ -175,8 +181,10 @@ func TestFrozenMidway(t *testing.T) {
 	}{
 		{"in the sweep", []tweak{frozenFrom(time.Second)}, []string{causes.RuntimeHung}},
 		{"between relists", []tweak{frozenFrom(300 * time.Millisecond)}, []string{causes.RuntimeHung}},
-		{"for a while", []tweak{late(10*time.Second, "container2-0", "container2-1"), frozenBetween(time.Second, 5*time.Second)}, []string{causes.RuntimeSlow}},
-		{"three objects of one pod, nobody else left", []tweak{statusHangs("sandbox2", "container2-0", "container2-1")}, []string{causes.InspectHang}},
+		{"for a while", []tweak{late(10*time.Second, "container2-0", "container2-1"),
+			frozenBetween(time.Second, 5*time.Second)}, []string{causes.RuntimeSlow}},
+		{"three objects of one pod, nobody else left",
+			[]tweak{statusHangs("sandbox2", "container2-0", "container2-1")}, []string{causes.InspectHang}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if diff := cmp.Diff(tt.want, codes(Judge(node(tt.tweaks...)))); diff != "" {
@@ -227,10 +235,13 @@ func TestFrozenBetweenSamples(t *testing.T) {
 		at := now()
 		hang := crictl.Call{Method: "ListPodSandbox", Start: at, Elapsed: time.Second, Code: crictl.DeadlineExceeded}
 		m.Samples = append(m.Samples, plegbench.Sample{At: at, Sandboxes: hang})
-		m.Pulses = []crictl.Call{{Method: "Version", Start: at.Add(time.Second / 2), Elapsed: time.Second, Code: crictl.DeadlineExceeded}}
-		m.Sweep = plegbench.Sweep{Total: m.Sweep.Total, Reach: "stopped because the runtime no longer answered anything, Version included"}
+		m.Pulses = []crictl.Call{{Method: "Version", Start: at.Add(time.Second / 2), Elapsed: time.Second,
+			Code: crictl.DeadlineExceeded}}
+		m.Sweep = plegbench.Sweep{Total: m.Sweep.Total,
+			Reach: "stopped because the runtime no longer answered anything, Version included"}
 		if recovers {
-			ok := crictl.Call{Method: "ListPodSandbox", Start: at.Add(3 * time.Second), Elapsed: time.Millisecond, Code: crictl.OK}
+			ok := crictl.Call{Method: "ListPodSandbox", Start: at.Add(3 * time.Second), Elapsed: time.Millisecond,
+				Code: crictl.OK}
 			m.Samples = append(m.Samples, plegbench.Sample{At: ok.Start, Sandboxes: ok, Containers: ok})
 		}
 		return f

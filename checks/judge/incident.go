@@ -23,7 +23,10 @@ func judgeIncident(e *journal.Episode) []journal.Cause {
 	if in.Standstill != nil {
 		in.LowerForStandstill(all)
 	}
-	if !slices.ContainsFunc(all, func(f *causes.LogFinding) bool { return f.Tier < causes.SymptomTier && f.Confidence >= 0.4 }) {
+	if !slices.ContainsFunc(all, func(f *causes.LogFinding) bool {
+		return f.Tier < causes.SymptomTier &&
+			f.Confidence >= 0.4
+	}) {
 		all = append(all, in.Unexplained())
 	}
 	// What is likely and can be the root of others goes first, then by confidence.

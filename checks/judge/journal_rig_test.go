@@ -31,9 +31,11 @@ func ago(d time.Duration) *time.Time { return new(readAt().Add(-d)) }
 // signs adds n records of a signature, the first and the last so long ago, about subjects.
 func signs(code string, n int64, first, last time.Duration, example string, subjects ...string) entry {
 	return func(r *journal.Report) {
-		c := journal.Count{Code: code, Title: "x", Lane: string(signature.Kubelet), Count: n, First: ago(first), Last: ago(last), Example: example}
+		c := journal.Count{Code: code, Title: "x", Lane: string(signature.Kubelet), Count: n, First: ago(first),
+			Last: ago(last), Example: example}
 		for _, s := range subjects {
-			c.Subjects = append(c.Subjects, journal.SubjectCount{Kind: "Container", ID: s, Count: n, First: ago(first), Last: ago(last)})
+			c.Subjects = append(c.Subjects, journal.SubjectCount{Kind: "Container", ID: s, Count: n,
+				First: ago(first), Last: ago(last)})
 		}
 		r.Signatures = append(r.Signatures, c)
 	}
@@ -42,7 +44,8 @@ func signs(code string, n int64, first, last time.Duration, example string, subj
 // burst adds an event of a signature to the timeline.
 func burst(code string, n int64, from, to time.Duration, subject string) entry {
 	return func(r *journal.Report) {
-		r.Events = append(r.Events, journal.Event{At: ago(from), Until: ago(to), Count: n, Code: code, What: code, Subject: subject})
+		r.Events = append(r.Events, journal.Event{At: ago(from), Until: ago(to), Count: n, Code: code, What: code,
+			Subject: subject})
 	}
 }
 
@@ -50,14 +53,17 @@ func burst(code string, n int64, from, to time.Duration, subject string) entry {
 func incident(from, to time.Duration, changes ...func(*journal.Episode)) entry {
 	return func(r *journal.Report) {
 		e := journal.Episode{
-			Kind: journal.Incident, Start: ago(from), End: ago(to), Anchor: ago(from + 3*time.Minute), Seconds: (from - to).Seconds(),
-			Lines: int((from-to)/(5*time.Second)) + 1, MaxLastSeenSeconds: (from - to + 3*time.Minute).Seconds(), ThresholdSeconds: 180,
+			Kind: journal.Incident, Start: ago(from), End: ago(to), Anchor: ago(from +
+				3*time.Minute), Seconds: (from - to).Seconds(),
+			Lines: int((from-to)/(5*time.Second)) + 1, MaxLastSeenSeconds: (from - to +
+				3*time.Minute).Seconds(), ThresholdSeconds: 180,
 		}
 		for _, change := range changes {
 			change(&e)
 		}
 		r.Episodes = append(r.Episodes, e)
-		signs(signature.PLEGNotHealthy, int64(e.Lines), from, to, `"Skipping pod synchronization" err="PLEG is not healthy: pleg was last seen active 3m1.2s ago; threshold is 3m0s"`)(r)
+		signs(signature.PLEGNotHealthy, int64(e.Lines), from, to,
+			`"Skipping pod synchronization" err="PLEG is not healthy: pleg was last seen active 3m1.2s ago; threshold is 3m0s"`)(r)
 	}
 }
 

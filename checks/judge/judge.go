@@ -123,7 +123,8 @@ func advise(defs map[string]causes.Definition, found []causes.Finding, roots map
 		e := x.Evidence
 		e.For, e.Against, e.Missing = noNil(e.For), noNil(e.Against), noNil(e.Missing)
 		c := checks.Cause{
-			Code: x.Code, Severity: x.Severity, Confidence: checks.Confidence(x.Step, e), Summary: x.Summary, Evidence: e,
+			Code: x.Code, Severity: x.Severity, Confidence: checks.Confidence(x.Step,
+				e), Summary: x.Summary, Evidence: e,
 			Subject: x.Subject, Related: x.Related, CausedBy: root.causedBy, NextSteps: []checks.NextStep{},
 		}
 		if x.Advise != nil {
@@ -131,7 +132,8 @@ func advise(defs map[string]causes.Definition, found []causes.Finding, roots map
 		}
 		if root.causedBy != "" && !defs[root.causedBy].Past {
 			for i, s := range c.NextSteps {
-				if slices.Contains([]string{checks.TouchesRuntime, checks.TouchesKubelet, checks.TouchesNode}, s.Touches) {
+				if slices.Contains([]string{checks.TouchesRuntime, checks.TouchesKubelet, checks.TouchesNode},
+					s.Touches) {
 					c.NextSteps[i].Why = "Only if it stays when " + root.causedBy + " is over. " + s.Why
 				}
 			}

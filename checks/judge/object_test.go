@@ -18,7 +18,8 @@ import (
 
 func TestInspectHangNamesTheCulprit(t *testing.T) {
 	shim := host.Process{PID: 5000, Name: "containerd-shim", Role: host.RoleShim, ObjectID: "sandbox1", State: 'S'}
-	runc := host.Process{PID: 5001, Name: "runc", Role: host.RoleOCI, ObjectID: "container1-0", State: 'S', Started: now().Add(-4 * time.Minute)}
+	runc := host.Process{PID: 5001, Name: "runc", Role: host.RoleOCI, ObjectID: "container1-0", State: 'S',
+		Started: now().Add(-4 * time.Minute)}
 	c := only(t, node(statusHangs("container1-0"), processesOf(shim, runc)), causes.InspectHang)
 	want := &checks.Subject{
 		Kind: facts.KindContainer, ID: "container1-0", Name: "app0", Namespace: "web", Pod: "checkout-1", PodUID: "uid-1",
@@ -39,7 +40,8 @@ func TestInspectHangNamesTheCulprit(t *testing.T) {
 	if diff := cmp.Diff([]string{"kill -KILL 5001: one process", "kill -KILL 5000: one pod"}, kills); diff != "" {
 		t.Error(diff)
 	}
-	if !mentions(c.Evidence.For, "ContainerStatus of web/checkout-1 (app0) did not answer in 5s", "8 other status calls were answered") {
+	if !mentions(c.Evidence.For, "ContainerStatus of web/checkout-1 (app0) did not answer in 5s",
+		"8 other status calls were answered") {
 		t.Errorf("evidence %q", c.Evidence.For)
 	}
 	if !mentions(c.Evidence.For, "runc (pid 5001)", "4m") {
@@ -77,13 +79,17 @@ func TestRelistArithmetic(t *testing.T) {
 		f    *facts.Input
 		want string
 	}{
-		{1, node(), "a relist of the kubelet that inspects this pod waits 2m for it (2m a pod): under the threshold of 3m in 1.36, though every other " +
+		{1, node(), "a relist of the kubelet that inspects this pod waits 2m for it (2m a pod): under the " +
+			"threshold of 3m in 1.36, though every other " +
 			"pod's update waits as long; older kubelets inspect a failing pod twice: 4m, over"},
-		{2, node(), "a relist of the kubelet that inspects these 2 pods waits 4m for it (2m a pod): over the threshold of 3m"},
-		{1, node(func(f *facts.Input) { f.Kubelet.EventedPLEG = true }), "a relist of the kubelet that inspects this pod waits 2m for it (2m a pod): under the " +
-			"threshold of 10m, though every other pod's update waits as long"},
-		{1, node(func(f *facts.Input) { f.Kubelet.RequestTimeout = 10 * time.Minute }), "a relist of the kubelet that inspects this pod waits 10m for it (10m a pod): " +
-			"over the threshold of 3m"},
+		{2, node(), "a relist of the kubelet that inspects these 2 pods waits 4m for it (2m a pod): over the " +
+			"threshold of 3m"},
+		{1, node(func(f *facts.Input) { f.Kubelet.EventedPLEG = true }),
+			"a relist of the kubelet that inspects this pod waits 2m for it (2m a pod): under the " +
+				"threshold of 10m, though every other pod's update waits as long"},
+		{1, node(func(f *facts.Input) { f.Kubelet.RequestTimeout = 10 * time.Minute }),
+			"a relist of the kubelet that inspects this pod waits 10m for it (10m a pod): " +
+				"over the threshold of 3m"},
 	} {
 		if diff := cmp.Diff(tt.want, causes.RelistArithmetic(facts.New(tt.f), tt.pods)); diff != "" {
 			t.Error(diff)
@@ -92,9 +98,11 @@ func TestRelistArithmetic(t *testing.T) {
 }
 
 func TestListHangNamesTheHolder(t *testing.T) {
-	runc := host.Process{PID: 5001, Name: "runc", Role: host.RoleOCI, ObjectID: "container1-0", State: 'S', Started: now().Add(-4 * time.Minute)}
+	runc := host.Process{PID: 5001, Name: "runc", Role: host.RoleOCI, ObjectID: "container1-0", State: 'S',
+		Started: now().Add(-4 * time.Minute)}
 	c := only(t, node(hangs(facts.RPCContainers), statusHangs("container1-0"), processesOf(runc)), causes.ListHang)
-	if c.Subject.ID != "container1-0" || !strings.Contains(c.Summary, "web/checkout-1 (app0)") || !strings.Contains(c.Summary, "UpdateContainerResources") {
+	if c.Subject.ID != "container1-0" || !strings.Contains(c.Summary, "web/checkout-1 (app0)") ||
+		!strings.Contains(c.Summary, "UpdateContainerResources") {
 		t.Errorf("subject %+v, summary %q", c.Subject, c.Summary)
 	}
 	alone := only(t, node(hangs(facts.RPCContainers), processesOf(runc)), causes.ListHang)
@@ -111,7 +119,8 @@ func TestFailingAndSlowObjects(t *testing.T) {
 		c := &f.Measurement.Sweep.Inspections[4].Call
 		c.Code, c.Err = crictl.Internal, "getting container spec: bucket\x07 missing"
 	}), causes.InspectHang)
-	slow := only(t, node(func(f *facts.Input) { f.Measurement.Sweep.Inspections[4].Call.Elapsed = 3 * time.Second }), causes.InspectHang)
+	slow := only(t, node(func(f *facts.Input) { f.Measurement.Sweep.Inspections[4].Call.Elapsed = 3 * time.Second }),
+		causes.InspectHang)
 	for _, c := range []checks.Cause{failing, slow} {
 		if c.Severity != checks.Warning || c.Subject.ID != "container0-1" {
 			t.Errorf("%s %+v", c.Severity, c.Subject)
@@ -136,7 +145,8 @@ func TestExitedEvidence(t *testing.T) {
 			t.Errorf("no line with %q in %q", words, c.Evidence.For)
 		}
 	}
-	want := []string{"kdiag gc-exited: " + checks.TouchesNothing, "kdiag gc-exited --yes --audit gc-exited.jsonl: " + checks.TouchesExited}
+	want := []string{"kdiag gc-exited: " + checks.TouchesNothing, "kdiag gc-exited --yes --audit gc-exited.jsonl: " +
+		checks.TouchesExited}
 	if diff := cmp.Diff(want, commands(c.NextSteps, "gc-exited")); diff != "" {
 		t.Error(diff)
 	}
@@ -144,14 +154,23 @@ func TestExitedEvidence(t *testing.T) {
 		t.Errorf("step %+v", step)
 	}
 	kept := only(t, node(exited(2000, 1, 1000)), causes.TooManyExited)
-	if !mentions(kept.Evidence.For, "each is the newest of its pod and name: records of completed pods still in the API, or of deleted pods whose removal fails") {
+	if !mentions(kept.Evidence.For,
+		"each is the newest of its pod and name: records of completed pods still in the API, or of deleted pods "+
+			"whose removal fails") {
 		t.Errorf("for %q", kept.Evidence.For)
 	}
-	if !mentions(kept.Evidence.Missing, "whether their pods still exist") || len(kept.Evidence.Against) > 0 || strings.Contains(kept.Summary, "still exist") {
+	if !mentions(kept.Evidence.Missing, "whether their pods still exist") || len(kept.Evidence.Against) > 0 ||
+		strings.Contains(kept.Summary, "still exist") {
 		t.Errorf("%q, against %q, missing %q", kept.Summary, kept.Evidence.Against, kept.Evidence.Missing)
 	}
-	deletion := slices.IndexFunc(kept.NextSteps, func(s checks.NextStep) bool { return strings.HasPrefix(s.Command, "kubectl delete pods") })
-	look := slices.IndexFunc(kept.NextSteps, func(s checks.NextStep) bool { return strings.HasPrefix(s.Command, "kubectl get pods") })
+	deletion := slices.IndexFunc(kept.NextSteps, func(s checks.NextStep) bool {
+		return strings.HasPrefix(s.Command,
+			"kubectl delete pods")
+	})
+	look := slices.IndexFunc(kept.NextSteps, func(s checks.NextStep) bool {
+		return strings.HasPrefix(s.Command,
+			"kubectl get pods")
+	})
 	if look < 0 || deletion < look || !strings.HasPrefix(kept.NextSteps[deletion].Why, "Only if") {
 		t.Errorf("a deletion that no look comes before: %+v", kept.NextSteps)
 	}
@@ -163,16 +182,20 @@ func TestExitedEvidence(t *testing.T) {
 }
 
 func TestTooLargeSaysWhichSide(t *testing.T) {
-	server := only(t, node(fails(crictl.ResourceExhausted, "grpc: trying to send message larger than max (26300000 vs. 16777216)", facts.RPCContainers)), causes.ListTooLarge)
-	client := only(t, node(fails(crictl.ResourceExhausted, "grpc: received message larger than max (926300000 vs. 536870912)", facts.RPCContainers)), causes.ListTooLarge)
-	if !mentions(server.Evidence.For, "the runtime's own send limit of 16 MiB", "which is the kubelet's too") || !mentions(server.Evidence.For, "25.1 MiB, 157%") {
+	server := only(t, node(fails(crictl.ResourceExhausted,
+		"grpc: trying to send message larger than max (26300000 vs. 16777216)", facts.RPCContainers)), causes.ListTooLarge)
+	client := only(t, node(fails(crictl.ResourceExhausted,
+		"grpc: received message larger than max (926300000 vs. 536870912)", facts.RPCContainers)), causes.ListTooLarge)
+	if !mentions(server.Evidence.For, "the runtime's own send limit of 16 MiB", "which is the kubelet's too") ||
+		!mentions(server.Evidence.For, "25.1 MiB, 157%") {
 		t.Errorf("server: %q", server.Evidence.For)
 	}
 	if !mentions(client.Evidence.For, "the client's receive limit") || !mentions(client.Evidence.For, "of 16 MiB") {
 		t.Errorf("client: %q", client.Evidence.For)
 	}
 	heavy := only(t, node(exited(800, 1, 30000)), causes.ListTooLarge)
-	if len(heavy.Related) != facts.MostNamed || !mentions(heavy.Evidence.For, "29.3 KiB for each entry of batch/report-0 (job)") {
+	if len(heavy.Related) != facts.MostNamed || !mentions(heavy.Evidence.For,
+		"29.3 KiB for each entry of batch/report-0 (job)") {
 		t.Errorf("related %+v, evidence %q", heavy.Related, heavy.Evidence.For)
 	}
 	pods := only(t, node(func(f *facts.Input) {
@@ -182,7 +205,9 @@ func TestTooLargeSaysWhichSide(t *testing.T) {
 		}
 		measureLists(f)
 	}), causes.ListTooLarge)
-	if len(pods.Related) == 0 || pods.Related[0].Kind != facts.KindSandbox || !mentions(pods.Evidence.For, "5 MiB for each entry of sandbox of web/checkout-1") || mentions(pods.Evidence.For, "container's entry") {
+	if len(pods.Related) == 0 || pods.Related[0].Kind != facts.KindSandbox ||
+		!mentions(pods.Evidence.For, "5 MiB for each entry of sandbox of web/checkout-1") ||
+		mentions(pods.Evidence.For, "container's entry") {
 		t.Errorf("related %+v, evidence %q", pods.Related, pods.Evidence.For)
 	}
 	if first := pods.NextSteps[0].Command; !strings.Contains(first, "pods --id sandbox0 -o json") {
@@ -206,7 +231,10 @@ func TestStaticPod(t *testing.T) {
 		}
 		statusHangs(f.Measurement.Containers.Containers[0].ID)(f)
 		steps := only(t, f, causes.InspectHang).NextSteps
-		deletes := slices.ContainsFunc(steps, func(s checks.NextStep) bool { return strings.HasPrefix(s.Command, "kubectl delete pod") })
+		deletes := slices.ContainsFunc(steps, func(s checks.NextStep) bool {
+			return strings.HasPrefix(s.Command,
+				"kubectl delete pod")
+		})
 		if static := source == "file" || source == "http"; deletes == static {
 			t.Errorf("config source %q: kubectl delete pod among the steps: %v", source, deletes)
 		}

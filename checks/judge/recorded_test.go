@@ -91,7 +91,8 @@ func TestEveryCauseIsRecorded(t *testing.T) {
 				t.Errorf("%s claims %s, which is no check", d.Code, id)
 			}
 		}
-		if doc, ok := causes.Doc(d.Code); !ok || doc.Title == "" || doc.Means == "" || len(doc.Confirm) == 0 || len(doc.Fix) == 0 || doc.Mistaken == "" || len(doc.Sources) == 0 {
+		if doc, ok := causes.Doc(d.Code); !ok || doc.Title == "" || doc.Means == "" || len(doc.Confirm) == 0 ||
+			len(doc.Fix) == 0 || doc.Mistaken == "" || len(doc.Sources) == 0 {
 			t.Errorf("the page of %s is not whole: %+v", d.Code, doc)
 		}
 		for _, r := range slices.Concat(d.Roots, d.Hidden) {

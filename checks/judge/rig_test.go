@@ -31,7 +31,8 @@ func node(tweaks ...tweak) *facts.Input {
 		Sandboxes:  &crictl.PodSandboxList{Mode: crictl.ModeUnary, Complete: true},
 		Containers: &crictl.ContainerList{Mode: crictl.ModeUnary, Complete: true},
 	}
-	for _, name := range []string{facts.RPCVersion, facts.RPCStatus, facts.RPCSandboxes, facts.RPCContainers, facts.RPCImages, facts.RPCImageFs} {
+	for _, name := range []string{facts.RPCVersion, facts.RPCStatus, facts.RPCSandboxes, facts.RPCContainers,
+		facts.RPCImages, facts.RPCImageFs} {
 		m.Probes = append(m.Probes, call(name, "", 0, 2*time.Millisecond))
 	}
 	m.Samples = []plegbench.Sample{{At: m.Started, Sandboxes: m.Probes[2], Containers: m.Probes[3]}}
@@ -43,12 +44,14 @@ func node(tweaks ...tweak) *facts.Input {
 		})
 	}
 	f := &facts.Input{
-		Now:         now(),
-		Runtime:     checks.Runtime{Endpoint: "unix:///run/containerd/containerd.sock", EndpointSource: "kubelet", EndpointReason: "the running kubelet (pid 812)"},
+		Now: now(),
+		Runtime: checks.Runtime{Endpoint: "unix:///run/containerd/containerd.sock", EndpointSource: "kubelet",
+			EndpointReason: "the running kubelet (pid 812)"},
 		Kubelet:     &crictl.Kubelet{PID: 812, Name: "kubelet", Endpoint: "unix:///run/containerd/containerd.sock"},
 		Measurement: m,
-		Processes:   []host.Process{{PID: 4711, PPID: 1, Name: "containerd", Role: host.RoleRuntime, State: 'S', Wchan: "ep_poll", Started: now().Add(-72 * time.Hour)}},
-		Limits:      checks.DefaultLimits(),
+		Processes: []host.Process{{PID: 4711, PPID: 1, Name: "containerd", Role: host.RoleRuntime, State: 'S',
+			Wchan: "ep_poll", Started: now().Add(-72 * time.Hour)}},
+		Limits: checks.DefaultLimits(),
 	}
 	pods(3, 2)(f)
 	sweep(f)
@@ -63,7 +66,8 @@ func node(tweaks ...tweak) *facts.Input {
 
 // call is an answered call, at since the start of the measurement.
 func call(method, object string, at, took time.Duration) crictl.Call {
-	return crictl.Call{Method: method, Object: object, Start: now().Add(at - 2*time.Second), Elapsed: took, Code: crictl.OK}
+	return crictl.Call{Method: method, Object: object, Start: now().Add(at - 2*time.Second), Elapsed: took,
+		Code: crictl.OK}
 }
 
 // lost turns a call into one that hung.
@@ -81,7 +85,8 @@ func pods(n, containers int) tweak {
 			pod := &crictl.Pod{Namespace: "web", Name: fmt.Sprintf("checkout-%d", p), UID: fmt.Sprintf("uid-%d", p)}
 			id := fmt.Sprintf("sandbox%d", p)
 			created := now().Add(-24 * time.Hour).UnixNano()
-			m.Sandboxes.Sandboxes = append(m.Sandboxes.Sandboxes, crictl.PodSandbox{ID: id, Pod: pod, CreatedAt: created, Size: 900})
+			m.Sandboxes.Sandboxes = append(m.Sandboxes.Sandboxes,
+				crictl.PodSandbox{ID: id, Pod: pod, CreatedAt: created, Size: 900})
 			for c := range containers {
 				m.Containers.Containers = append(m.Containers.Containers, crictl.Container{
 					ID: fmt.Sprintf("container%d-%d", p, c), SandboxID: id, Name: fmt.Sprintf("app%d", c), Pod: pod,
@@ -250,8 +255,10 @@ func exited(total, perHeap int, bytes uint32) tweak {
 		for i := range total {
 			h := i / perHeap
 			m.Containers.Containers = append(m.Containers.Containers, crictl.Container{
-				ID: fmt.Sprintf("dead%d", i), SandboxID: fmt.Sprintf("gone%d", h), Name: "job", State: crictl.ContainerExited, Size: bytes,
-				Pod:       &crictl.Pod{Namespace: "batch", Name: fmt.Sprintf("report-%d", h), UID: fmt.Sprintf("job-%d", h)},
+				ID: fmt.Sprintf("dead%d", i), SandboxID: fmt.Sprintf("gone%d",
+					h), Name: "job", State: crictl.ContainerExited, Size: bytes,
+				Pod: &crictl.Pod{Namespace: "batch", Name: fmt.Sprintf("report-%d", h),
+					UID: fmt.Sprintf("job-%d", h)},
 				CreatedAt: now().Add(-time.Duration(i) * time.Minute).UnixNano(), Attempt: uint32(i % perHeap),
 			})
 		}

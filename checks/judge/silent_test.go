@@ -28,7 +28,8 @@ func resultOf(t *testing.T, f *facts.Input, id string) checks.Result {
 }
 
 func TestReadOnlyState(t *testing.T) {
-	run := host.Space{Folders: []host.Folder{{Path: "/run/containerd", Role: host.FolderState}}, Mount: "/run", Type: "tmpfs", Source: "tmpfs", Size: 1 << 30, Free: 1 << 29, ReadOnly: true}
+	run := host.Space{Folders: []host.Folder{{Path: "/run/containerd", Role: host.FolderState}}, Mount: "/run",
+		Type: "tmpfs", Source: "tmpfs", Size: 1 << 30, Free: 1 << 29, ReadOnly: true}
 	for _, tt := range []struct {
 		name   string
 		spaces []host.Space
@@ -44,13 +45,15 @@ func TestReadOnlyState(t *testing.T) {
 			for _, s := range c.NextSteps {
 				commands = append(commands, s.Command)
 			}
-			if c.Severity != checks.Critical || !strings.Contains(c.Summary, "read-only") || !slices.Contains(commands, "mount -o remount,rw /run") {
+			if c.Severity != checks.Critical || !strings.Contains(c.Summary, "read-only") ||
+				!slices.Contains(commands, "mount -o remount,rw /run") {
 				t.Errorf("%s, %q, %q", c.Severity, c.Summary, commands)
 			}
 			if slices.Contains(commands, "systemctl reboot") != tt.reboot {
 				t.Errorf("a reboot is proposed %v, want %v", !tt.reboot, tt.reboot)
 			}
-			if got := resultOf(t, f, "host.writes"); got.Status != checks.StatusCritical || !strings.Contains(got.Summary, "read-only") {
+			if got := resultOf(t, f, "host.writes"); got.Status != checks.StatusCritical ||
+				!strings.Contains(got.Summary, "read-only") {
 				t.Errorf("host.writes: %s %q", got.Status, got.Summary)
 			}
 		})
@@ -65,8 +68,10 @@ func TestSandboxImage(t *testing.T) {
 		summary string
 	}{
 		{"there", good(facts.SandboxImage{Name: "registry.k8s.io/pause:3.10"}), checks.StatusOK, "answered in"},
-		{"not there", good(facts.SandboxImage{Name: "registry.k8s.io/pause:3.10", Absent: true}), checks.StatusWarning, "the sandbox image registry.k8s.io/pause:3.10 is not on this node"},
-		{"not known", facts.Reading[facts.SandboxImage]{Missing: "x", Value: facts.SandboxImage{Absent: true}}, checks.StatusOK, "answered in"},
+		{"not there", good(facts.SandboxImage{Name: "registry.k8s.io/pause:3.10", Absent: true}),
+			checks.StatusWarning, "the sandbox image registry.k8s.io/pause:3.10 is not on this node"},
+		{"not known", facts.Reading[facts.SandboxImage]{Missing: "x", Value: facts.SandboxImage{Absent: true}},
+			checks.StatusOK, "answered in"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got := resultOf(t, node(seen(func(n *facts.Node) { n.SandboxImage = tt.image })), "image.service")
@@ -88,7 +93,8 @@ func TestCutOff(t *testing.T) {
 	})
 	want := []string{
 		"the measurement ended early: interrupted", "Version had not answered after 2s, when the command ended", "Status was not asked",
-		"ListPodSandbox had not answered after 2s, when the command ended", "ListContainers had not answered after 2s, when the command ended",
+		"ListPodSandbox had not answered after 2s, when the command ended", "ListContainers had not answered " +
+			"after 2s, when the command ended",
 	}
 	if got := unseen(facts.New(f), scopeProbes); !cmp.Equal(want, got) {
 		t.Error(cmp.Diff(want, got))
@@ -101,11 +107,13 @@ func TestCutOff(t *testing.T) {
 func TestBenchmarkOfAStoppedKubelet(t *testing.T) {
 	with := func(state byte) []string {
 		f := node(func(f *facts.Input) {
-			f.Processes = append(f.Processes, host.Process{PID: 81, Name: "kubelet", Role: host.RoleKubelet, State: state})
+			f.Processes = append(f.Processes, host.Process{PID: 81, Name: "kubelet", Role: host.RoleKubelet,
+				State: state})
 		})
 		return NewRelistBenchmark(checks.Header{}, f).Problems
 	}
-	if got := with('T'); len(got) != 1 || !strings.Contains(got[0], "(pid 81) is stopped and makes no relists of its own") {
+	if got := with('T'); len(got) != 1 ||
+		!strings.Contains(got[0], "(pid 81) is stopped and makes no relists of its own") {
 		t.Errorf("stopped: %q", got)
 	}
 	if got := with('S'); len(got) != 0 {

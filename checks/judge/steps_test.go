@@ -59,7 +59,8 @@ func TestEventedNodeIsHealthy(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	// Its metric is no word of a relist.
-	if r := lineOf(node(surfaces(), evented), "kubelet.metrics"); r.Status != checks.StatusOK || strings.Contains(r.Summary, "began") {
+	if r := lineOf(node(surfaces(), evented), "kubelet.metrics"); r.Status != checks.StatusOK ||
+		strings.Contains(r.Summary, "began") {
 		t.Errorf("%+v", r)
 	}
 	for _, tt := range []struct {
@@ -88,18 +89,23 @@ func TestRestartOfDocker(t *testing.T) {
 		want   []string
 	}{
 		{"docker may be at fault", []tweak{hangs(everyRPC()...), at(endpointDockerd)}, []string{shim, docker}},
-		{"cri-dockerd is silent itself", []tweak{socket(crictl.ConnectSilent, ""), at(endpointDockerd)}, []string{shim}},
-		{"nothing listens", []tweak{socket(crictl.ConnectRefused, "refused"), at(endpointDockerd)}, []string{"systemctl start docker; " + shim}},
+		{"cri-dockerd is silent itself", []tweak{socket(crictl.ConnectSilent, ""), at(endpointDockerd)},
+			[]string{shim}},
+		{"nothing listens", []tweak{socket(crictl.ConnectRefused, "refused"), at(endpointDockerd)},
+			[]string{"systemctl start docker; " + shim}},
 		{"docker's containerd", []tweak{hangs(everyRPC()...), at(endpointDocker)}, []string{docker}},
-		{"docker's containerd is down", []tweak{socket(crictl.ConnectRefused, "refused"), at(endpointDocker)}, []string{docker}},
-		{"CRI-O", []tweak{hangs(everyRPC()...), at(endpointCRIO)}, []string{"systemctl restart crio: " + checks.TouchesRuntime}},
+		{"docker's containerd is down", []tweak{socket(crictl.ConnectRefused, "refused"), at(endpointDocker)},
+			[]string{docker}},
+		{"CRI-O", []tweak{hangs(everyRPC()...), at(endpointCRIO)},
+			[]string{"systemctl restart crio: " + checks.TouchesRuntime}},
 	} {
 		c := Judge(node(tt.tweaks...))[0]
 		if diff := cmp.Diff(tt.want, commands(c.NextSteps, "systemctl restart")); diff != "" {
 			t.Errorf("%s: %s", tt.name, diff)
 		}
 		for _, s := range c.NextSteps {
-			if s.Command == "systemctl restart docker" && !strings.Contains(s.Why, "Stops all containers unless docker info shows Live Restore Enabled: true") {
+			if s.Command == "systemctl restart docker" &&
+				!strings.Contains(s.Why, "Stops all containers unless docker info shows Live Restore Enabled: true") {
 				t.Errorf("%s: %q", tt.name, s.Why)
 			}
 		}
@@ -108,10 +114,12 @@ func TestRestartOfDocker(t *testing.T) {
 
 // TestNothingIsKilledForAnAnswer wants only looks where no call is held up, or where another cause holds it up.
 func TestNothingIsKilledForAnAnswer(t *testing.T) {
-	runc := host.Process{PID: 5001, Name: "runc", Role: host.RoleOCI, ObjectID: "container0-1", State: 'D', Lasting: true, Started: now().Add(-4 * time.Minute)}
+	runc := host.Process{PID: 5001, Name: "runc", Role: host.RoleOCI, ObjectID: "container0-1", State: 'D',
+		Lasting: true, Started: now().Add(-4 * time.Minute)}
 	shim := host.Process{PID: 5000, Name: "containerd-shim", Role: host.RoleShim, ObjectID: "sandbox0", State: 'S'}
 	for name, f := range map[string]*facts.Input{
-		"slow": node(processesOf(runc, shim), func(f *facts.Input) { f.Measurement.Sweep.Inspections[4].Call.Elapsed = 3 * time.Second }),
+		"slow": node(processesOf(runc, shim),
+			func(f *facts.Input) { f.Measurement.Sweep.Inspections[4].Call.Elapsed = 3 * time.Second }),
 		"failing": node(processesOf(runc, shim), func(f *facts.Input) {
 			c := &f.Measurement.Sweep.Inspections[4].Call
 			c.Code, c.Err = crictl.Internal, "bucket missing"
@@ -139,13 +147,16 @@ func TestNothingIsKilledForAnAnswer(t *testing.T) {
 // TestOneLookIsNoReboot wants a reboot for an object's process only where two looks agree.
 func TestOneLookIsNoReboot(t *testing.T) {
 	for _, lasting := range []bool{false, true} {
-		runc := host.Process{PID: 5001, Name: "runc", Role: host.RoleOCI, ObjectID: "container1-0", State: 'D', Lasting: lasting}
+		runc := host.Process{PID: 5001, Name: "runc", Role: host.RoleOCI, ObjectID: "container1-0", State: 'D',
+			Lasting: lasting}
 		c := only(t, node(statusHangs("container1-0"), processesOf(runc)), causes.InspectHang)
-		if hasStep(c, "systemctl reboot") != lasting || hasStep(c, "ps -o pid,stat,wchan:32,etime,comm -p 5001") == lasting {
+		if hasStep(c, "systemctl reboot") != lasting ||
+			hasStep(c, "ps -o pid,stat,wchan:32,etime,comm -p 5001") == lasting {
 			t.Errorf("lasting %v: %+v", lasting, c.NextSteps)
 		}
 		for _, s := range c.NextSteps {
-			if strings.Contains(s.Command, "--delete-emptydir-data") && !strings.Contains(s.Why, "loses the data in emptyDir volumes") {
+			if strings.Contains(s.Command, "--delete-emptydir-data") &&
+				!strings.Contains(s.Why, "loses the data in emptyDir volumes") {
 				t.Errorf("%+v", s)
 			}
 		}
@@ -155,23 +166,29 @@ func TestOneLookIsNoReboot(t *testing.T) {
 // TestListHangKillsOne wants the processes of the named object, or the single oldest, never all that are old.
 func TestListHangKillsOne(t *testing.T) {
 	oci := func(pid int, id string, age time.Duration) host.Process {
-		return host.Process{PID: pid, Name: "runc", Role: host.RoleOCI, ObjectID: id, State: 'S', Started: now().Add(-age)}
+		return host.Process{PID: pid, Name: "runc", Role: host.RoleOCI, ObjectID: id, State: 'S',
+			Started: now().Add(-age)}
 	}
-	all := processesOf(oci(1, "x", time.Hour), oci(51, "container1-0", time.Minute), oci(52, "container2-0", 9*time.Minute), oci(53, "container2-1", 4*time.Minute))
+	all := processesOf(oci(1, "x", time.Hour), oci(51, "container1-0", time.Minute),
+		oci(52, "container2-0", 9*time.Minute), oci(53, "container2-1", 4*time.Minute))
 	for _, tt := range []struct {
 		name   string
 		tweaks []tweak
 		want   []string
 	}{
-		{"named", []tweak{hangs(facts.RPCContainers), statusHangs("container1-0"), all}, []string{"kill -KILL 51: one process"}},
-		{"not named", []tweak{hangs(facts.RPCContainers), all, func(f *facts.Input) { f.Processes = f.Processes[1:] }}, []string{"kill -KILL 52: one process"}},
-		{"the whole runtime", []tweak{hangs(everyRPC()...), all, func(f *facts.Input) { f.Processes = f.Processes[1:] }}, []string{"kill -KILL 52: one process"}},
+		{"named", []tweak{hangs(facts.RPCContainers), statusHangs("container1-0"), all},
+			[]string{"kill -KILL 51: one process"}},
+		{"not named", []tweak{hangs(facts.RPCContainers), all,
+			func(f *facts.Input) { f.Processes = f.Processes[1:] }}, []string{"kill -KILL 52: one process"}},
+		{"the whole runtime", []tweak{hangs(everyRPC()...), all,
+			func(f *facts.Input) { f.Processes = f.Processes[1:] }}, []string{"kill -KILL 52: one process"}},
 	} {
 		c := Judge(node(tt.tweaks...))[0]
 		if diff := cmp.Diff(tt.want, commands(c.NextSteps, "kill -KILL")); diff != "" {
 			t.Errorf("%s: %s", tt.name, diff)
 		}
-		if ps := commands(c.NextSteps, "ps -eo pid,ppid"); c.Code == causes.ListHang && (len(ps) == 1) != (tt.name == "not named") {
+		if ps := commands(c.NextSteps, "ps -eo pid,ppid"); c.Code == causes.ListHang &&
+			(len(ps) == 1) != (tt.name == "not named") {
 			t.Errorf("%s: %q", tt.name, ps)
 		}
 	}
@@ -189,7 +206,8 @@ func TestConmonIsNotKilled(t *testing.T) {
 		if kills := commands(steps, "kill -KILL"); len(kills) > 0 {
 			t.Errorf("%q", kills)
 		}
-		if stops := commands(steps, " stop container1-0"); len(stops) != 1 || !strings.HasSuffix(stops[0], checks.TouchesPod) {
+		if stops := commands(steps, " stop container1-0"); len(stops) != 1 ||
+			!strings.HasSuffix(stops[0], checks.TouchesPod) {
 			t.Errorf("%q", stops)
 		}
 	}
@@ -243,7 +261,8 @@ func TestVersionIsNotSaidToHang(t *testing.T) {
 
 func TestLimitOfTheRuntime(t *testing.T) {
 	refused := func(limit int) tweak {
-		return fails(crictl.ResourceExhausted, fmt.Sprintf("grpc: trying to send message larger than max (90000000 vs. %d)", limit), facts.RPCContainers)
+		return fails(crictl.ResourceExhausted,
+			fmt.Sprintf("grpc: trying to send message larger than max (90000000 vs. %d)", limit), facts.RPCContainers)
 	}
 	for _, tt := range []struct {
 		endpoint string
@@ -251,14 +270,17 @@ func TestLimitOfTheRuntime(t *testing.T) {
 		line     string
 		grep     string
 	}{
-		{endpointCRIO, 83886080, "own send limit of 80 MiB stops it; the kubelet's 16 MiB was passed long before", "grep -rnE 'grpc_max_(send|recv)_msg_size' /etc/crio"},
-		{"unix:///run/containerd/containerd.sock", 4 << 20, "own send limit of 4 MiB stops it, before the kubelet's 16 MiB is reached", "grep -rnE 'max_(send|recv)_message_size' /etc/containerd"},
+		{endpointCRIO, 83886080, "own send limit of 80 MiB stops it; the kubelet's 16 MiB was passed long before",
+			"grep -rnE 'grpc_max_(send|recv)_msg_size' /etc/crio"},
+		{"unix:///run/containerd/containerd.sock", 4 << 20,
+			"own send limit of 4 MiB stops it, before the kubelet's 16 MiB is reached", "grep -rnE 'max_(send|recv)_message_size' /etc/containerd"},
 	} {
 		c := only(t, node(refused(tt.limit), at(tt.endpoint)), causes.ListTooLarge)
 		if !mentions(c.Evidence.For, tt.line) {
 			t.Errorf("%q, want %q", c.Evidence.For, tt.line)
 		}
-		if diff := cmp.Diff([]string{tt.grep + ": " + checks.TouchesNothing}, commands(c.NextSteps, "max_(")); diff != "" {
+		if diff := cmp.Diff([]string{tt.grep + ": " + checks.TouchesNothing},
+			commands(c.NextSteps, "max_(")); diff != "" {
 			t.Error(diff)
 		}
 	}
@@ -295,7 +317,8 @@ func TestCleanUpNamesNumbers(t *testing.T) {
 		t.Errorf("all are the newest, so there is nothing to remove: %q", got)
 	}
 	flagged := only(t, node(dead, func(f *facts.Input) { f.Runtime.EndpointSource = "flag" }), causes.TooManyExited)
-	want := []string{"kdiag gc-exited --yes --audit gc-exited.jsonl --runtime-endpoint unix:///run/containerd/containerd.sock: " + checks.TouchesExited}
+	want := []string{"kdiag gc-exited --yes --audit gc-exited.jsonl --runtime-endpoint " +
+		"unix:///run/containerd/containerd.sock: " + checks.TouchesExited}
 	if diff := cmp.Diff(want, commands(flagged.NextSteps, "--yes")); diff != "" {
 		t.Error(diff)
 	}
@@ -313,18 +336,25 @@ func TestStepsNameTheNode(t *testing.T) {
 		hinted  bool
 		profile string
 	}{
-		{"as its settings have it", surfaces(named("ip-10-0-1-5.ec2.internal")), "kubectl cordon ip-10-0-1-5.ec2.internal", false, `kubectl get --raw "/api/v1/nodes/ip-10-0-1-5.ec2.internal/proxy/debug/pprof/goroutine?debug=2"`},
-		{"as its certificate has it", surfaces(named("")), "kubectl cordon node-7", false, `kubectl get --raw "/api/v1/nodes/node-7/proxy/debug/pprof/goroutine?debug=2"`},
-		{"nobody knows it", surfaces(named(""), uncertain), `kubectl cordon "$(hostname)"`, true, `kubectl get --raw "/api/v1/nodes/$(hostname)/proxy/debug/pprof/goroutine?debug=2"`},
-		{"a name that no shell should see", surfaces(named("x; reboot"), uncertain), `kubectl cordon "$(hostname)"`, true, `kubectl get --raw "/api/v1/nodes/$(hostname)/proxy/debug/pprof/goroutine?debug=2"`},
-		{"the node was not looked at", func(*facts.Input) {}, `kubectl cordon "$(hostname)"`, true, `kubectl get --raw "/api/v1/nodes/$(hostname)/proxy/debug/pprof/goroutine?debug=2"`},
+		{"as its settings have it", surfaces(named("ip-10-0-1-5.ec2.internal")),
+			"kubectl cordon ip-10-0-1-5.ec2.internal", false, `kubectl get --raw "/api/v1/nodes/ip-10-0-1-5.ec2.internal/proxy/debug/pprof/goroutine?debug=2"`},
+		{"as its certificate has it", surfaces(named("")), "kubectl cordon node-7", false,
+			`kubectl get --raw "/api/v1/nodes/node-7/proxy/debug/pprof/goroutine?debug=2"`},
+		{"nobody knows it", surfaces(named(""), uncertain), `kubectl cordon "$(hostname)"`, true,
+			`kubectl get --raw "/api/v1/nodes/$(hostname)/proxy/debug/pprof/goroutine?debug=2"`},
+		{"a name that no shell should see", surfaces(named("x; reboot"), uncertain), `kubectl cordon "$(hostname)"`,
+			true, `kubectl get --raw "/api/v1/nodes/$(hostname)/proxy/debug/pprof/goroutine?debug=2"`},
+		{"the node was not looked at", func(*facts.Input) {}, `kubectl cordon "$(hostname)"`, true,
+			`kubectl get --raw "/api/v1/nodes/$(hostname)/proxy/debug/pprof/goroutine?debug=2"`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c := only(t, node(tt.tweak, said(incident(2*time.Minute, 4*time.Second))), causes.PLEGUnhealthy)
-			if got := commands(c.NextSteps, "cordon"); !slices.Equal(got, []string{tt.drain + ": " + checks.TouchesScheduler}) {
+			if got := commands(c.NextSteps, "cordon"); !slices.Equal(got,
+				[]string{tt.drain + ": " + checks.TouchesScheduler}) {
 				t.Errorf("%q", got)
 			}
-			if got := commands(c.NextSteps, "pprof"); !slices.Equal(got, []string{tt.profile + ": " + checks.TouchesNothing}) {
+			if got := commands(c.NextSteps, "pprof"); !slices.Equal(got,
+				[]string{tt.profile + ": " + checks.TouchesNothing}) {
 				t.Errorf("%q", got)
 			}
 			for _, s := range c.NextSteps {
@@ -348,7 +378,8 @@ func TestRuntimeNotReadyWaits(t *testing.T) {
 		for _, s := range c.NextSteps {
 			switch {
 			case s.Touches == checks.TouchesNothing:
-				waits = waits || s.Command == "kdiag runtime" && strings.Contains(s.Why, "wait: ") && strings.Contains(s.Why, "a restart begins it anew")
+				waits = waits || s.Command == "kdiag runtime" && strings.Contains(s.Why, "wait: ") &&
+					strings.Contains(s.Why, "a restart begins it anew")
 			case !waits || !strings.HasPrefix(s.Why, "Only if it is not loading its state, or that never ends. "):
 				t.Errorf("%s: %q: %q", name, s.Command, s.Why)
 			}

@@ -46,7 +46,8 @@ func elsewhere(f *facts.Input) {
 }
 
 func networkDown(f *facts.Input) {
-	f.Measurement.Status.Conditions[1] = crictl.Condition{Type: "NetworkReady", Reason: "NetworkPluginNotReady", Message: "cni plugin not initialized"}
+	f.Measurement.Status.Conditions[1] = crictl.Condition{Type: "NetworkReady", Reason: "NetworkPluginNotReady",
+		Message: "cni plugin not initialized"}
 }
 
 // TestWhoHoldsTheSocket has sockets that are not the runtime's of the node. What is well is not restarted for them.
@@ -131,12 +132,13 @@ func TestWhoHoldsTheSocket(t *testing.T) {
 		},
 		{
 			"CRI disabled",
-			[]tweak{fails(crictl.Unimplemented, "unknown service runtime.v1.RuntimeService", everyRPC()...), func(f *facts.Input) {
-				f.Processes = slices.Clone(f.Processes)
-				f.Processes[0].Config = "/srv/c.toml"
-			}, seen(func(n *facts.Node) {
-				n.Folders = good([]host.Folder{{Path: "/srv/c", Role: host.FolderRuntime, PID: 4711}})
-			})},
+			[]tweak{fails(crictl.Unimplemented, "unknown service runtime.v1.RuntimeService", everyRPC()...),
+				func(f *facts.Input) {
+					f.Processes = slices.Clone(f.Processes)
+					f.Processes[0].Config = "/srv/c.toml"
+				}, seen(func(n *facts.Node) {
+					n.Folders = good([]host.Folder{{Path: "/srv/c", Role: host.FolderRuntime, PID: 4711}})
+				})},
 			causes.RuntimeUnsupported,
 			"serves no CRI v1",
 			[]string{"/etc/containerd", "/var/lib/containerd"},
@@ -168,10 +170,12 @@ func TestWhoHoldsTheSocket(t *testing.T) {
 // TestNetworkOfAnotherRuntime has the kubelet's network in order, which says nothing of that of another runtime.
 func TestNetworkOfAnotherRuntime(t *testing.T) {
 	cni := seen(func(n *facts.Node) {
-		n.CNI = good(kubelet.CNI{ConfDir: "/etc/cni/net.d", BinDirs: []string{"/opt/cni/bin"}, File: "10-ptp.conflist", Plugins: []string{"ptp"}})
+		n.CNI = good(kubelet.CNI{ConfDir: "/etc/cni/net.d", BinDirs: []string{"/opt/cni/bin"},
+			File: "10-ptp.conflist", Plugins: []string{"ptp"}})
 	})
 	c := only(t, node(cni, networkDown, elsewhere), causes.NetworkNotReady)
-	if !mentions(c.Evidence.Missing, "where this runtime has its CNI configuration") || mentions(c.Evidence.For, "10-ptp.conflist") || c.Subject.Kind != "Socket" {
+	if !mentions(c.Evidence.Missing, "where this runtime has its CNI configuration") ||
+		mentions(c.Evidence.For, "10-ptp.conflist") || c.Subject.Kind != "Socket" {
 		t.Errorf("%+v, %+v", c.Evidence, c.Subject)
 	}
 	if c := only(t, node(cni, networkDown), causes.NetworkNotReady); !mentions(c.Evidence.For, "10-ptp.conflist") {
@@ -183,9 +187,11 @@ func TestNamedTTRPC(t *testing.T) {
 	for _, source := range []crictl.Source{crictl.SourceFlag, crictl.SourceEnv} {
 		f := node(ttrpc(source))
 		if named := Judge(f); len(named) != 0 || !facts.NamedTTRPC(f) || VerdictOf(f, named) != checks.Unknown {
-			t.Errorf("%s: causes %v; a socket that was named by mistake tells nothing of the node", source, codes(named))
+			t.Errorf("%s: causes %v; a socket that was named by mistake tells nothing of the node", source,
+				codes(named))
 		}
-		if got, want := facts.CRISocketBeside(f.Runtime.Endpoint), "its CRI socket is unix:///run/containerd/containerd.sock"; got != want {
+		if got, want := facts.CRISocketBeside(f.Runtime.Endpoint), "its CRI socket is "+
+			"unix:///run/containerd/containerd.sock"; got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
 	}
@@ -195,13 +201,16 @@ func TestNamedTTRPC(t *testing.T) {
 // want of it.
 func TestRuntimeDownKeepsKubeletDown(t *testing.T) {
 	noKubelet := func(f *facts.Input) {
-		f.Kubelet, f.Runtime.EndpointReason = nil, "containerRuntimeEndpoint in /var/lib/kubelet/config.yaml, of a kubelet that does not run"
+		f.Kubelet, f.Runtime.EndpointReason = nil, "containerRuntimeEndpoint in /var/lib/kubelet/config.yaml, of "+
+			"a kubelet that does not run"
 	}
 	gone := seen(func(n *facts.Node) {
 		n.Systemd = facts.Reading[host.Systemd]{Skipped: true, Missing: facts.NoSystemd}
-		n.Health = good(kubelet.Health{Ping: &kubelet.Answer{URL: "http://127.0.0.1:10248/healthz", Err: "connection refused"}})
+		n.Health = good(kubelet.Health{Ping: &kubelet.Answer{URL: "http://127.0.0.1:10248/healthz",
+			Err: "connection refused"}})
 	})
-	shims := processesOf(host.Process{PID: 50, Name: "containerd-shim", Role: host.RoleShim, State: 'S'}, host.Process{PID: 51, Name: "containerd-shim", Role: host.RoleShim, State: 'S'})
+	shims := processesOf(host.Process{PID: 50, Name: "containerd-shim", Role: host.RoleShim, State: 'S'},
+		host.Process{PID: 51, Name: "containerd-shim", Role: host.RoleShim, State: 'S'})
 	for _, state := range []crictl.ConnectState{crictl.ConnectMissing, crictl.ConnectRefused} {
 		f := node(socket(state, "gone"), shims, noKubelet, gone)
 		named := Judge(f)
@@ -211,7 +220,8 @@ func TestRuntimeDownKeepsKubeletDown(t *testing.T) {
 		if named[1].CausedBy != causes.RuntimeDown {
 			t.Errorf("%s: caused by %q", state, named[1].CausedBy)
 		}
-		if c := named[0]; !strings.Contains(c.Summary, "2 shims run without a daemon") || !mentions(c.Evidence.For, "config.yaml, of a kubelet that does not run") {
+		if c := named[0]; !strings.Contains(c.Summary, "2 shims run without a daemon") ||
+			!mentions(c.Evidence.For, "config.yaml, of a kubelet that does not run") {
 			t.Errorf("%s: %q, %q", state, c.Summary, c.Evidence.For)
 		}
 	}
@@ -230,10 +240,12 @@ func TestStepsWithoutSystemd(t *testing.T) {
 		want []string
 	}{
 		"down": {node(socket(crictl.ConnectRefused, "refused"), seen(without), processesOf()), []string{
-			"grep -rlsw containerd /etc/init.d /etc/runit /etc/sv /etc/s6 /etc/service /etc/inittab: " + checks.TouchesRuntime,
+			"grep -rlsw containerd /etc/init.d /etc/runit /etc/sv /etc/s6 /etc/service /etc/inittab: " +
+				checks.TouchesRuntime,
 		}},
 		"hung": {node(hangs(everyRPC()...), seen(without)), []string{
-			"grep -rlsw containerd /etc/init.d /etc/runit /etc/sv /etc/s6 /etc/service /etc/inittab: " + checks.TouchesRuntime,
+			"grep -rlsw containerd /etc/init.d /etc/runit /etc/sv /etc/s6 /etc/service /etc/inittab: " +
+				checks.TouchesRuntime,
 		}},
 	} {
 		c := Judge(tt.f)[0]
@@ -268,7 +280,8 @@ func TestNoCommandNamesSystemd(t *testing.T) {
 	hung := alone(hangs(everyRPC()...))
 	slow := alone(takes(3*time.Second, everyRPC()...))
 	failed := NewCanaryReport(checks.Header{}, CanaryFacts{
-		NoSystemd: true, Runtime: checks.Runtime{Endpoint: "unix:///run/containerd/containerd.sock", EndpointSource: "flag"},
+		NoSystemd: true, Runtime: checks.Runtime{Endpoint: "unix:///run/containerd/containerd.sock",
+			EndpointSource: "flag"},
 		Result: canaryRun(canaryFailure(0, canary.Failed, "Unknown: read-only file system")),
 	})
 	steps := map[string][]checks.NextStep{
@@ -287,7 +300,10 @@ func TestNoCommandNamesSystemd(t *testing.T) {
 		}
 	}
 	// With systemd they do, and a simulated runtime plays a node that has it.
-	simulated := alone(hangs(everyRPC()...), func(f *facts.Input) { f.Runtime.EndpointSource, f.Processes = string(crictl.SourceSimulated), nil })
+	simulated := alone(hangs(everyRPC()...), func(f *facts.Input) {
+		f.Runtime.EndpointSource,
+			f.Processes = string(crictl.SourceSimulated), nil
+	})
 	for name, f := range map[string]*facts.Input{"systemd": node(hangs(everyRPC()...)), "simulated": simulated} {
 		if len(commands(Judge(f)[0].NextSteps, "systemctl restart containerd")) != 1 {
 			t.Errorf("%s: %+v", name, Judge(f)[0].NextSteps)
@@ -300,7 +316,8 @@ func TestKubeletsNotTaken(t *testing.T) {
 		f.NotTaken = []crictl.Tried{{What: "kubelet (pid 7)", Why: "runs as user 65534, and a node's kubelet as root"}}
 	})
 	r := NewReport(checks.Header{}, f)
-	if r.Status != checks.Healthy || !mentions(r.Problems, "not taken for this node's kubelet: kubelet (pid 7): runs as user 65534") {
+	if r.Status != checks.Healthy ||
+		!mentions(r.Problems, "not taken for this node's kubelet: kubelet (pid 7): runs as user 65534") {
 		t.Errorf("%s, problems %q", r.Status, r.Problems)
 	}
 }

@@ -40,7 +40,8 @@ func kubeletUnits() []string {
 }
 
 func runtimeUnits() []string {
-	return []string{"containerd.service", "crio.service", "cri-docker.service", "snap.microk8s.daemon-containerd.service", "docker.service"}
+	return []string{"containerd.service", "crio.service", "cri-docker.service",
+		"snap.microk8s.daemon-containerd.service", "docker.service"}
 }
 
 // populationID is what most looks at processes begin with.
@@ -49,7 +50,8 @@ const populationID = "host.population"
 func populationProbe() Probe {
 	return probe(Probe{
 		ID: populationID, Limit: patientOne, Cheap: true,
-		Text: "/proc/PID/stat of every process, and which of them are the runtime, the kubelet, shims and what those run. Read once for all that follow.",
+		Text: "/proc/PID/stat of every process, and which of them are the runtime, the kubelet, shims and what " +
+			"those run. Read once for all that follow.",
 	}, func(n *facts.Node) *facts.Reading[host.Population] { return &n.Population },
 		func(ctx context.Context, s *Input, _ facts.Node) (host.Population, error) {
 			return host.ReadPopulation(ctx, s.Root)
@@ -59,10 +61,12 @@ func populationProbe() Probe {
 func foldersProbe() Probe {
 	return probe(Probe{
 		ID: "host.folders", Limit: quickLook, Cheap: true, After: []string{populationID, "kubelet.settings"},
-		Text: "Where the runtime keeps its containers and images (the folder of the database that its daemon has open, else the usual ones), the kubelet its pods, and both their logs.",
+		Text: "Where the runtime keeps its containers and images (the folder of the database that its daemon has " +
+			"open, else the usual ones), the kubelet its pods, and both their logs.",
 	}, func(n *facts.Node) *facts.Reading[[]host.Folder] { return &n.Folders },
 		func(_ context.Context, s *Input, seen facts.Node) ([]host.Folder, error) {
-			return host.Folders(s.Root, seen.Population.Value, seen.Settings.Value.RootDir, seen.Settings.Value.PodLogsDir), nil
+			return host.Folders(s.Root, seen.Population.Value, seen.Settings.Value.RootDir,
+				seen.Settings.Value.PodLogsDir), nil
 		})
 }
 
@@ -87,7 +91,8 @@ func memoryProbe() Probe {
 func spacesProbe() Probe {
 	return probe(Probe{
 		ID: "host.spaces", Limit: patientOne, Cheap: true, After: []string{"host.folders"},
-		Text: "Space and inodes of the file systems under the runtime's, the kubelet's and the logs' folders (statfs, in a child process, since a dead file system never answers).",
+		Text: "Space and inodes of the file systems under the runtime's, the kubelet's and the logs' folders " +
+			"(statfs, in a child process, since a dead file system never answers).",
 	}, func(n *facts.Node) *facts.Reading[[]host.Space] { return &n.Spaces },
 		func(ctx context.Context, s *Input, seen facts.Node) ([]host.Space, error) {
 			return host.ReadSpaces(ctx, s.Root, seen.Folders.Value, s.Child)
@@ -97,10 +102,12 @@ func spacesProbe() Probe {
 func writesProbe() Probe {
 	return probe(Probe{
 		ID: "host.writes", Limit: patientOne, After: []string{"host.folders"}, Needs: "root",
-		Text: "Writes of 4 KiB with fsync into an unlinked file in the runtime's folder, timed one by one in a child process. This is the only thing that kdiag writes; nothing is left of it.",
+		Text: "Writes of 4 KiB with fsync into an unlinked file in the runtime's folder, timed one by one in a " +
+			"child process. This is the only thing that kdiag writes; nothing is left of it.",
 	}, func(n *facts.Node) *facts.Reading[[]host.Writes] { return &n.Writes },
 		func(ctx context.Context, s *Input, seen facts.Node) ([]host.Writes, error) {
-			folders := slices.DeleteFunc(slices.Clone(seen.Folders.Value), func(f host.Folder) bool { return f.Role != host.FolderRuntime })
+			folders := slices.DeleteFunc(slices.Clone(seen.Folders.Value),
+				func(f host.Folder) bool { return f.Role != host.FolderRuntime })
 			if len(folders) == 0 {
 				return nil, skip{"no folder of a runtime was found"}
 			}
@@ -138,7 +145,9 @@ func writersProbe() Probe {
 func mountsProbe() Probe {
 	return probe(Probe{
 		ID: "host.mounts", Limit: patientOne, Cheap: true, After: []string{"kubelet.settings"}, Needs: "root",
-		Text: "Every mount below the kubelet's folder, and every one over the network, is asked for an answer in a child process. One that hangs is named; its child is left behind, and the next run starts no second one.",
+		Text: "Every mount below the kubelet's folder, and every one over the network, is asked for an answer in " +
+			"a child process. One that hangs is named; its child is left behind, and the next run starts no " +
+			"second one.",
 	}, func(n *facts.Node) *facts.Reading[host.MountTable] { return &n.Mounts },
 		func(ctx context.Context, s *Input, seen facts.Node) (host.MountTable, error) {
 			return host.ProbeMounts(ctx, s.Root, cmp.Or(seen.Settings.Value.RootDir, defaultKubeletDir), s.Child)
@@ -148,7 +157,8 @@ func mountsProbe() Probe {
 func tasksProbe() Probe {
 	return probe(Probe{
 		ID: "host.tasks", Limit: 2 * patientOne, Cheap: true, After: []string{populationID},
-		Text:  "Processes and threads in uninterruptible sleep in two looks, with the kernel function and stack that they wait in, and whose they are; zombies by parent; stopped daemons and shims.",
+		Text: "Processes and threads in uninterruptible sleep in two looks, with the kernel function and stack " +
+			"that they wait in, and whose they are; zombies by parent; stopped daemons and shims.",
 		Needs: "root for the stacks",
 	}, func(n *facts.Node) *facts.Reading[host.Tasks] { return &n.Tasks },
 		func(ctx context.Context, s *Input, seen facts.Node) (host.Tasks, error) {
@@ -159,7 +169,8 @@ func tasksProbe() Probe {
 func pidsProbe() Probe {
 	return probe(Probe{
 		ID: "host.pids", Limit: quickLook, Cheap: true, After: []string{populationID},
-		Text: "Processes and threads against kernel.pid_max, threads-max and the pids limits of the runtime's, the kubelet's and the pods' cgroups.",
+		Text: "Processes and threads against kernel.pid_max, threads-max and the pids limits of the runtime's, " +
+			"the kubelet's and the pods' cgroups.",
 	}, func(n *facts.Node) *facts.Reading[host.PIDs] { return &n.PIDs },
 		func(ctx context.Context, s *Input, seen facts.Node) (host.PIDs, error) {
 			return host.ReadPIDs(ctx, s.Root, seen.Population.Value)
@@ -168,8 +179,11 @@ func pidsProbe() Probe {
 
 func HoldersProbe() Probe {
 	return probe(Probe{
-		ID: "host.holders", Limit: 2 * patientOne, Cheap: true, After: []string{populationID, "kubelet.settings", "host.pressure", "host.memory", "host.pids"},
-		Text: "Only where memory or processes are short: who has most of them, by control group (pods, units) and by process. The working set of a group is what the kubelet counts, its usage less the file pages that were not used lately.",
+		ID: "host.holders", Limit: 2 * patientOne, Cheap: true, After: []string{populationID, "kubelet.settings",
+			"host.pressure", "host.memory", "host.pids"},
+		Text: "Only where memory or processes are short: who has most of them, by control group (pods, units) and " +
+			"by process. The working set of a group is what the kubelet counts, its usage less the file pages " +
+			"that were not used lately.",
 	}, func(n *facts.Node) *facts.Reading[host.Holders] { return &n.Holders },
 		func(ctx context.Context, s *Input, seen facts.Node) (host.Holders, error) {
 			short := facts.WhatIsShort(facts.New(&facts.Input{Node: &seen}))
@@ -193,7 +207,8 @@ func filesProbe() Probe {
 func inotifyProbe() Probe {
 	return probe(Probe{
 		ID: "host.inotify", Limit: patientOne, After: []string{populationID}, Needs: "root",
-		Text: "inotify instances and watches by user, against fs.inotify.max_user_instances: on cgroup v2 each shim takes one.",
+		Text: "inotify instances and watches by user, against fs.inotify.max_user_instances: on cgroup v2 each " +
+			"shim takes one.",
 	}, func(n *facts.Node) *facts.Reading[host.Inotify] { return &n.Inotify },
 		func(ctx context.Context, s *Input, seen facts.Node) (host.Inotify, error) {
 			return host.ReadInotify(ctx, s.Root, seen.Population.Value)
@@ -213,7 +228,8 @@ func conntrackProbe() Probe {
 func cgroupsProbe() Probe {
 	return probe(Probe{
 		ID: "host.cgroups", Limit: patientOne, Cheap: true, After: []string{populationID},
-		Text: "How many cgroups there are and how many are dying, which are frozen, and how much CPU the quota of the runtime's and the kubelet's takes from them.",
+		Text: "How many cgroups there are and how many are dying, which are frozen, and how much CPU the quota of " +
+			"the runtime's and the kubelet's takes from them.",
 	}, func(n *facts.Node) *facts.Reading[host.Cgroups] { return &n.Cgroups },
 		func(ctx context.Context, s *Input, seen facts.Node) (host.Cgroups, error) {
 			return host.ReadCgroups(ctx, s.Root, seen.Population.Value, throttleLook)
@@ -223,7 +239,8 @@ func cgroupsProbe() Probe {
 func clockProbe() Probe {
 	return probe(Probe{
 		ID: "host.clock", Limit: quickLook, Cheap: true,
-		Text: "The wall clock against the monotonic one, time suspended since boot, and whether an NTP client keeps it (adjtimex).",
+		Text: "The wall clock against the monotonic one, time suspended since boot, and whether an NTP client " +
+			"keeps it (adjtimex).",
 	}, func(n *facts.Node) *facts.Reading[host.Clock] { return &n.Clock },
 		func(ctx context.Context, s *Input, _ facts.Node) (host.Clock, error) {
 			return host.ReadClock(ctx, s.Between)

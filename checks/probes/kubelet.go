@@ -32,7 +32,8 @@ func healthProbe() Probe {
 	return probe(Probe{
 		// Its time is for a slow refusal, and then the read-only port.
 		ID: "kubelet.health", Limit: 2 * patientOne, Cheap: true, After: []string{"kubelet.settings"},
-		Text: "The kubelet's health port, which answers as long as its process runs, and, where a credential allows, its server: /healthz with syncloop, /metrics, /pods. Where no kubelet runs and one was set up, " +
+		Text: "The kubelet's health port, which answers as long as its process runs, and, where a credential " +
+			"allows, its server: /healthz with syncloop, /metrics, /pods. Where no kubelet runs and one was set up, " +
 			"whether anybody listens on its health port.",
 		Needs: "for the server a token, a certificate, or the read-only port",
 	}, func(n *facts.Node) *facts.Reading[kubelet.Health] { return &n.Health },
@@ -65,7 +66,9 @@ func certificatesProbe() Probe {
 func serverProbe() Probe {
 	return probe(Probe{
 		ID: "kubelet.apiserver", Limit: patientOne, After: []string{"kubelet.settings"}, Needs: "root, to read the kubelet's kubeconfig",
-		Text: "The API server that the kubelet reports to: reached or not, its certificate, its clock, and the age of this node's lease. The only connection of kdiag's that leaves the node; --no-api-server leaves it out.",
+		Text: "The API server that the kubelet reports to: reached or not, its certificate, its clock, and the " +
+			"age of this node's lease. The only connection of kdiag's that leaves the node; --no-api-server " +
+			"leaves it out.",
 	}, func(n *facts.Node) *facts.Reading[kubelet.Server] { return &n.Server },
 		func(ctx context.Context, s *Input, seen facts.Node) (kubelet.Server, error) {
 			switch {
@@ -92,7 +95,8 @@ func cniProbe() Probe {
 
 func driverProbe() Probe {
 	return probe(Probe{
-		ID: "runtime.driver", Limit: patientOne, Cheap: true, Needs: "a runtime that answers RuntimeConfig (containerd 2.0, CRI-O 1.28)",
+		ID: "runtime.driver", Limit: patientOne, Cheap: true, Needs: "a runtime that answers RuntimeConfig " +
+			"(containerd 2.0, CRI-O 1.28)",
 		Text: "Which cgroup driver the runtime says to use.",
 	}, func(n *facts.Node) *facts.Reading[string] { return &n.RuntimeDriver },
 		func(ctx context.Context, s *Input, _ facts.Node) (string, error) {
@@ -105,8 +109,10 @@ func driverProbe() Probe {
 
 func sandboxImageProbe() Probe {
 	return probe(Probe{
-		ID: "runtime.sandboximage", Limit: patientOne, Needs: "a runtime that says it in a verbose Status (containerd 1, CRI-O)",
-		Text: "Which image the runtime makes sandboxes of (sandboxImage of its configuration), and whether that is on the node (ImageStatus).",
+		ID: "runtime.sandboximage", Limit: patientOne, Needs: "a runtime that says it in a verbose Status " +
+			"(containerd 1, CRI-O)",
+		Text: "Which image the runtime makes sandboxes of (sandboxImage of its configuration), and whether that " +
+			"is on the node (ImageStatus).",
 	}, func(n *facts.Node) *facts.Reading[facts.SandboxImage] { return &n.SandboxImage },
 		func(ctx context.Context, s *Input, _ facts.Node) (facts.SandboxImage, error) {
 			if s.SandboxImage == nil {

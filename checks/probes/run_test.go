@@ -16,12 +16,14 @@ import (
 
 // memoryLook and clockLook are probes that a test makes do what it wants.
 func memoryLook(after []string, read func(context.Context, facts.Node) (host.Memory, error)) Probe {
-	return probe(Probe{ID: "memory", Limit: 2 * time.Second, After: after}, func(n *facts.Node) *facts.Reading[host.Memory] { return &n.Memory },
+	return probe(Probe{ID: "memory", Limit: 2 * time.Second, After: after},
+		func(n *facts.Node) *facts.Reading[host.Memory] { return &n.Memory },
 		func(ctx context.Context, _ *Input, seen facts.Node) (host.Memory, error) { return read(ctx, seen) })
 }
 
 func clockLook(read func(context.Context) (host.Clock, error)) Probe {
-	return probe(Probe{ID: "clock", Limit: 2 * time.Second}, func(n *facts.Node) *facts.Reading[host.Clock] { return &n.Clock },
+	return probe(Probe{ID: "clock", Limit: 2 * time.Second},
+		func(n *facts.Node) *facts.Reading[host.Clock] { return &n.Clock },
 		func(ctx context.Context, _ *Input, _ facts.Node) (host.Clock, error) { return read(ctx) })
 }
 
@@ -37,7 +39,10 @@ func TestRun(t *testing.T) {
 	}{
 		{"found", fine, facts.Reading[host.Clock]{Value: host.Clock{Synchronised: true}, OK: true}, nil},
 		{
-			"a part", func(context.Context) (host.Clock, error) { return host.Clock{MaxError: 1}, errors.New("no permission") },
+			"a part", func(context.Context) (host.Clock, error) {
+				return host.Clock{MaxError: 1},
+					errors.New("no permission")
+			},
 			facts.Reading[host.Clock]{Value: host.Clock{MaxError: 1}, Missing: "no permission"},
 			nil,
 		},
@@ -52,7 +57,12 @@ func TestRun(t *testing.T) {
 			nil,
 		},
 		{
-			"late", func(ctx context.Context) (host.Clock, error) { <-ctx.Done(); time.Sleep(time.Second); return fine(ctx) },
+			"late", func(ctx context.Context) (host.Clock,
+				error) {
+				<-ctx.Done()
+				time.Sleep(time.Second)
+				return fine(ctx)
+			},
 			facts.Reading[host.Clock]{Hung: true, Missing: "outstanding for 2s", Took: 2 * time.Second},
 			[]string{"clock"},
 		},
@@ -114,7 +124,8 @@ func TestRunEnds(t *testing.T) {
 		began := time.Now()
 		n := run(ctx, []Probe{clock, memory}, Input{}, everything)
 		if took := time.Since(began); took != time.Second || !n.Clock.Hung || n.Memory.Hung || n.Memory.OK {
-			t.Errorf("after %v: clock %+v, memory %+v; want the one that had a second to hang, and not the other", took, n.Clock, n.Memory)
+			t.Errorf("after %v: clock %+v, memory %+v; want the one that had a second to hang, and not the other",
+				took, n.Clock, n.Memory)
 		}
 		close(release)
 	})
