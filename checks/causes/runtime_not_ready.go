@@ -161,7 +161,12 @@ func unsteady(f *facts.Facts) *Finding {
 
 // answersAfter reports whether a call that was made after a moment was answered.
 func answersAfter(f *facts.Facts, t time.Time) bool {
-	return slices.ContainsFunc(f.Calls.All, func(c crictl.Call) bool { return c.OK() && c.Start.After(t) })
+	for c := range facts.EveryCall(f) {
+		if c.OK() && c.Start.After(t) {
+			return true
+		}
+	}
+	return false
 }
 
 // hasOwnCause reports whether an error belongs to RuntimeUnsupported, ListTooLarge, or to no cause of the runtime.

@@ -29,11 +29,10 @@ type Target struct {
 
 // Calls are the RPCs as a whole.
 type Calls struct {
-	All            []crictl.Call // all calls of a measurement that were made, whatever their RPC
-	AnyList        bool          // at least one of the two lists is answered
-	BothLists      bool          // both lists were answered, or, refused for their size, were had in parts
-	Connected      bool          // the socket was there and spoke HTTP/2, so that RPCs mean something
-	Gone           crictl.Call   // the call that found the runtime gone, if nothing was answered after it
+	AnyList        bool        // at least one of the two lists is answered
+	BothLists      bool        // both lists were answered, or, refused for their size, were had in parts
+	Connected      bool        // the socket was there and spoke HTTP/2, so that RPCs mean something
+	Gone           crictl.Call // the call that found the runtime gone, if nothing was answered after it
 	WentAway       bool
 	HungLists      []RPC         // the lists that hang now, in the order in which a relist asks for them
 	Impatient      bool          // the deadline was so short that a slow runtime may only look hung

@@ -108,7 +108,6 @@ func deriveRuntime(f *Facts) {
 	f.Sweep.Running = seenRunning(f)
 	f.Sweep.Summary = sweepSummary(f)
 	f.Sweep.Median, f.Sweep.Timed = statusMedian(f)
-	f.Calls.All = everyCall(f)
 	f.Calls.Gone, f.Calls.WentAway = wentAway(f)
 	f.Lists.Census = takeCensus(f)
 	f.Lists.MessageLimit = messageLimit(f)

@@ -3,6 +3,7 @@ package facts
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 	"time"
@@ -250,21 +251,28 @@ func anyList(f *Facts) bool {
 	return f.RPC[RPCSandboxes].Outcome.Alive() || f.RPC[RPCContainers].Outcome.Alive()
 }
 
-// everyCall returns all calls of a measurement that were made, whatever their RPC.
-func everyCall(f *Facts) []crictl.Call {
-	var calls []crictl.Call
-	for _, name := range []string{RPCVersion, RPCStatus, RPCSandboxes, RPCContainers, RPCImages, RPCImageFs} {
-		calls = append(calls, f.RPC[name].Calls...)
+// EveryCall yields all calls of a measurement that were made, whatever their RPC. They may be a hundred thousand, so no
+// list of them is kept.
+func EveryCall(f *Facts) iter.Seq[crictl.Call] {
+	return func(yield func(crictl.Call) bool) {
+		for _, name := range []string{RPCVersion, RPCStatus, RPCSandboxes, RPCContainers, RPCImages, RPCImageFs} {
+			for _, c := range f.RPC[name].Calls {
+				if !yield(c) {
+					return
+				}
+			}
+		}
+		for _, i := range f.Sweep.Made {
+			if !yield(i.Call) {
+				return
+			}
+		}
 	}
-	for _, i := range f.Sweep.Made {
-		calls = append(calls, i.Call)
-	}
-	return calls
 }
 
 // CallError returns the first call whose error has the code and one of the phrases; no phrase matches any text.
 func CallError(f *Facts, code crictl.Code, phrases ...string) (crictl.Call, bool) {
-	for _, c := range f.Calls.All {
+	for c := range EveryCall(f) {
 		if c.Code == code && ContainsAny(c.Err, phrases) {
 			return c, true
 		}

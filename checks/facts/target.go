@@ -26,7 +26,7 @@ func wentAway(f *Facts) (crictl.Call, bool) {
 	if !found {
 		return crictl.Call{}, false
 	}
-	for _, c := range f.Calls.All {
+	for c := range EveryCall(f) {
 		if c.OK() && c.Start.Add(c.Elapsed).After(gone.Start.Add(gone.Elapsed)) {
 			return crictl.Call{}, false
 		}
