@@ -95,8 +95,8 @@ func (r *Rules) Judge(method string, about func() Target) Verdict {
 	return v
 }
 
-// Struck returns the number of the fault that strikes, among the faults as they were given, and whether one does.
-func (v Verdict) Struck() (number int, ok bool) {
+// Fault returns the number of the fault that strikes, among the faults as they were given, and whether one does.
+func (v Verdict) Fault() (number int, ok bool) {
 	if v.fault == nil {
 		return 0, false
 	}
@@ -118,7 +118,7 @@ func (v Verdict) Oversize() int {
 // status. It returns nil if the call goes on, and ErrEnded if the rules end while it waits.
 func (v Verdict) Wait(ctx context.Context) error {
 	if v.fault != nil {
-		if err := v.rules.suffer(ctx, v.fault); err != nil {
+		if err := v.rules.injectFault(ctx, v.fault); err != nil {
 			return err
 		}
 	}
@@ -143,8 +143,8 @@ func (v Verdict) PerItem(ctx context.Context, n int) error {
 	return sleep(ctx, v.rules.done, wait)
 }
 
-// suffer does what the fault does before the call is handled. It returns nil if the call goes on after it.
-func (r *Rules) suffer(ctx context.Context, f *faultRule) error {
+// injectFault does what the fault does before the call is handled. It returns nil if the call goes on after it.
+func (r *Rules) injectFault(ctx context.Context, f *faultRule) error {
 	switch {
 	case f.Hang && !f.Thaw:
 		return hang(ctx, r.done)

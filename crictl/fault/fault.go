@@ -1,14 +1,13 @@
-// Package fault is a proxy on a unix socket in front of a real CRI runtime that makes calls go wrong as data says.
+// Package fault is a proxy on a unix socket in front of a real CRI runtime. It injects faults into calls as data describes.
 //
-// What no fault strikes passes as it is: every RPC of both services, streams and newer ones that are not known here; the
-// bytes of each message, metadata, status codes with their details, deadlines and cancellation. A runtime that is
-// down is passed on as Unavailable. The faults are those of the embedded runtime (fake.Fault, fake.Latency), judged by the
-// same rules: calls hang, are late, fail, lose their connection or get an answer that is too large, by RPC, by object and over
-// time.
+// A call without a fault passes unchanged: every RPC of both services, streams and unknown newer ones; the bytes of each
+// message, metadata, status codes with their details, deadlines and cancellation. A runtime that is down shows as Unavailable.
+// The faults are those of the embedded runtime (fake.Fault, fake.Latency), applied by the same rules: calls hang, are delayed,
+// fail, lose their connection or get an answer that is too large, by RPC, by object and over time.
 //
-// Names of objects are learnt from what passes through and, for ids that have not been seen, asked of the runtime. What is
-// left out: the addresses of streaming servers (exec, attach, port-forward) in answers are not rewritten, so
-// those connections go around the proxy; and the caller's user agent is replaced by that of this one.
+// Names of objects are taken from the calls that pass through; for ids that have not been seen, the runtime is asked. The
+// addresses of streaming servers (exec, attach, port-forward) in answers are not rewritten, so those connections go around the
+// proxy. The caller's user agent is replaced.
 package fault
 
 import (
@@ -40,26 +39,26 @@ const (
 	connWindow    = 32 << 20
 )
 
-// socketMode lets nobody but the user who runs the proxy use it: whoever may speak to the runtime is as good as root.
+// socketMode restricts the socket to the user who runs the proxy: access to the runtime is as good as root.
 const socketMode = 0o600
 
-// Config says where a Proxy stands and what it does at first.
+// Config is the configuration of a Proxy.
 type Config struct {
 	Backend string // the runtime's socket: a path or unix:// and a path
 	Listen  string // the proxy's own, likewise
 	Faults  []fake.Fault
 	Latency []fake.Latency
-	Log     func(Strike) // told of each fault that strikes; nil for nobody. It must not block
+	Log     func(Injection) // called for each fault that is injected; nil for none. It must not block
 }
 
 // A Proxy is one socket in front of another. Its methods may be called by several goroutines.
 type Proxy struct {
 	methods    map[string]method
-	log        func(Strike)
+	log        func(Injection)
 	conn       *grpc.ClientConn // to the runtime
 	server     *grpc.Server
 	conns      fake.Conns // of callers
-	book       *book
+	objects    *objectCache
 	stats      stats
 	rules      atomic.Pointer[ruleSet]
 	conditions atomic.Pointer[[]fake.Condition]
@@ -74,7 +73,7 @@ type Proxy struct {
 	serving sync.WaitGroup
 }
 
-// A ruleSet is what is in force until the next.
+// A ruleSet is in force until SetFaults replaces it.
 type ruleSet struct {
 	*fake.Rules
 	faults []fake.Fault
@@ -88,7 +87,7 @@ func New(cfg Config) (*Proxy, error) {
 		methods: criMethods(), log: cfg.Log, path: strings.TrimPrefix(cfg.Listen, "unix://"), broken: make(chan error, 1),
 	}
 	if p.log == nil {
-		p.log = func(Strike) {}
+		p.log = func(Injection) {}
 	}
 	if err := p.SetFaults(cfg.Faults, cfg.Latency); err != nil {
 		return nil, err
@@ -104,7 +103,7 @@ func New(cfg Config) (*Proxy, error) {
 		p.socket.Unlink()
 		return nil, errors.Join(err, p.socket.Close())
 	}
-	p.book = newBook(runtimeapi.NewRuntimeServiceClient(p.conn))
+	p.objects = newObjectCache(runtimeapi.NewRuntimeServiceClient(p.conn))
 	p.server = grpc.NewServer(
 		grpc.ForceServerCodecV2(rawCodec{}), grpc.UnknownServiceHandler(p.handle), grpc.WaitForHandlers(true),
 		grpc.MaxRecvMsgSize(math.MaxInt32), grpc.MaxSendMsgSize(math.MaxInt32),
@@ -187,8 +186,8 @@ func (p *Proxy) SetConditions(conditions []fake.Condition) {
 	p.conditions.Store(&conditions)
 }
 
-// SetDown plays a daemon that has died: the socket's file stays, nobody listens, and all connections are cut, calls with
-// them. SetDown(false) makes the socket anew; it is an error if another has taken its place.
+// SetDown simulates a daemon that has died: the socket's file stays, nothing listens, and all connections are cut with their
+// calls. SetDown(false) makes the socket again; it is an error if another has taken its place.
 func (p *Proxy) SetDown(down bool) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

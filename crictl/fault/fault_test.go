@@ -155,8 +155,8 @@ func TestNewObjects(t *testing.T) {
 		}
 	}
 	want := map[string]fault.Count{
-		"RunPodSandbox": {Calls: 2, Struck: 1}, "CreateContainer": {Calls: 3, Struck: 2}, "StartContainer": {Calls: 1, Struck: 1},
-		"StopPodSandbox": {Calls: 2, Struck: 1}, "RemoveContainer": {Calls: 1}, "RemovePodSandbox": {Calls: 1},
+		"RunPodSandbox": {Calls: 2, Faulted: 1}, "CreateContainer": {Calls: 3, Faulted: 2}, "StartContainer": {Calls: 1, Faulted: 1},
+		"StopPodSandbox": {Calls: 2, Faulted: 1}, "RemoveContainer": {Calls: 1}, "RemovePodSandbox": {Calls: 1},
 	}
 	if diff := cmp.Diff(want, f.Stats()); diff != "" {
 		t.Errorf("stats (-want +got):\n%s", diff)
@@ -262,9 +262,9 @@ func TestLatency(t *testing.T) {
 
 // TestSetFaults: a call that hangs goes on when the fault is taken back, and is struck anew by another.
 func TestSetFaults(t *testing.T) {
-	struck := make(chan fault.Strike, 10)
+	struck := make(chan fault.Injection, 10)
 	f := startWith(t, fault.Config{
-		Backend: runtime(t, shop()), Faults: []fake.Fault{{RPC: "*", Hang: true}}, Log: func(s fault.Strike) { struck <- s },
+		Backend: runtime(t, shop()), Faults: []fake.Fault{{RPC: "*", Hang: true}}, Log: func(s fault.Injection) { struck <- s },
 	})
 	for _, test := range []struct {
 		faults []fake.Fault
@@ -281,7 +281,7 @@ func TestSetFaults(t *testing.T) {
 		}
 		got := make(chan codes.Code, 1)
 		go func() { got <- f.version(t) }()
-		want := fault.Strike{RPC: "Version", Fault: fake.Fault{RPC: "*", Hang: true}}
+		want := fault.Injection{RPC: "Version", Fault: fake.Fault{RPC: "*", Hang: true}}
 		if diff := cmp.Diff(want, <-struck); diff != "" {
 			t.Errorf("strike (-want +got):\n%s", diff)
 		}
@@ -296,9 +296,9 @@ func TestSetFaults(t *testing.T) {
 
 // TestEndReleasesHungCalls: Run ends although a call hangs without a deadline.
 func TestEndReleasesHungCalls(t *testing.T) {
-	struck := make(chan fault.Strike, 1)
+	struck := make(chan fault.Injection, 1)
 	f := startWith(t, fault.Config{
-		Backend: runtime(t, shop()), Faults: []fake.Fault{{RPC: "*", Hang: true}}, Log: func(s fault.Strike) { struck <- s },
+		Backend: runtime(t, shop()), Faults: []fake.Fault{{RPC: "*", Hang: true}}, Log: func(s fault.Injection) { struck <- s },
 	})
 	got := make(chan codes.Code, 1)
 	go func() { got <- f.version(t) }()
@@ -361,7 +361,7 @@ func TestSetDown(t *testing.T) {
 				t.Errorf("a call when it goes down: %v", err)
 			}
 		})
-		for f.Stats()["Status"].Struck <= round {
+		for f.Stats()["Status"].Faulted <= round {
 			_ = f.version(t) // until the call hangs
 		}
 		for range 2 {

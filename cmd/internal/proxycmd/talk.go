@@ -69,7 +69,7 @@ func latency(l fake.Latency) string {
 }
 
 // strike says that a fault has struck.
-func (t *talk) strike(s fault.Strike) {
+func (t *talk) strike(s fault.Injection) {
 	t.say("kdiag: %s fault %d strikes %s%s", time.Since(t.start).Round(time.Millisecond), s.Number+1, s.RPC, whom(s.Target))
 }
 
@@ -101,16 +101,16 @@ func summary(out io.Writer, stats map[string]fault.Count) error {
 	var all fault.Count
 	for name, c := range stats {
 		lines = append(lines, line{name, c})
-		all.Calls, all.Struck = all.Calls+c.Calls, all.Struck+c.Struck
+		all.Calls, all.Faulted = all.Calls+c.Calls, all.Faulted+c.Faulted
 	}
 	slices.SortFunc(lines, func(a, b line) int {
-		return cmp.Or(b.Struck-a.Struck, b.Calls-a.Calls, strings.Compare(a.name, b.name))
+		return cmp.Or(b.Faulted-a.Faulted, b.Calls-a.Calls, strings.Compare(a.name, b.name))
 	})
 	if _, err := fmt.Fprintf(out, "%-28s %8s %8s\n", "RPC", "calls", "struck"); err != nil {
 		return err
 	}
 	for _, l := range append(lines, line{"all", all}) {
-		if _, err := fmt.Fprintf(out, "%-28.60s %8d %8d\n", l.name, l.Calls, l.Struck); err != nil {
+		if _, err := fmt.Fprintf(out, "%-28.60s %8d %8d\n", l.name, l.Calls, l.Faulted); err != nil {
 			return err
 		}
 	}
