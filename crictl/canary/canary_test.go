@@ -54,7 +54,7 @@ func TestRun(t *testing.T) {
 	})
 }
 
-// TestFaults breaks each call in both ways. Whatever fails, the rest of the course is left out, the clean-up is not, and what
+// TestFaults breaks each call in both ways. Whatever fails, the rest of the run is left out, the clean-up is not, and what
 // is not known to be gone is not called so.
 func TestFaults(t *testing.T) {
 	for _, tt := range []struct {
@@ -123,7 +123,7 @@ func TestFaults(t *testing.T) {
 func TestLateSandbox(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cri := serve(t, []string{box})
-		c := &course{cri: cri, opts: options(), res: &Result{}, making: Hung, pod: newPod(options(), choice{id: "x"}, time.Now(), false)}
+		c := &canaryRun{cri: cri, opts: options(), res: &Result{}, making: Hung, pod: newPod(options(), choice{id: "x"}, time.Now(), false)}
 		c.opts.Progress = func(string) {}
 		go func() {
 			time.Sleep(time.Second)
