@@ -18,7 +18,7 @@ const (
 	// stoppedTimeout is how long to wait, after a failed step, for a sandbox that another client may be stopping: its containers
 	// end first.
 	stoppedTimeout = time.Second
-	lookEvery       = 100 * time.Millisecond
+	lookEvery      = 100 * time.Millisecond
 	// A container that a signal has ended has 128 and the signal's number as its exit code.
 	exitKilled, exitTerminated = 128 + 9, 128 + 15
 	// interruptGrace is how long a call that creates something may go on after an interrupt. When it returns, its object is

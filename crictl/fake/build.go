@@ -148,7 +148,7 @@ func (b *builder) shape(g *PodGroup, c *ContainerGroup, sb *sandbox) *shape {
 			labelPodUID:        sb.meta.GetUid(),
 		},
 		annots: map[string]string{
-			annotationHash:          containerHash(image, c.Name),
+			annotationHash:          fmt.Sprintf("%x", number(1<<32, image, c.Name)),
 			annotationMessagePath:   "/dev/termination-log",
 			annotationMessagePolicy: "File",
 			annotationGracePeriod:   "30",

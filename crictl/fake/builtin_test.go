@@ -171,18 +171,6 @@ func TestStatusesSatisfyKubelets(t *testing.T) {
 	}
 }
 
-func TestContainerHash(t *testing.T) {
-	// The first is the kubelet's own unit test's, the second was observed.
-	for _, test := range []struct{ image, name, want string }{
-		{"foo/image:v1", "test_container", "8e45cbd0"},
-		{"busybox:1", "c", "1aaabc84"},
-	} {
-		if got := containerHash(test.image, test.name); got != test.want {
-			t.Errorf("hash of %s in %s is %s, want %s", test.name, test.image, got, test.want)
-		}
-	}
-}
-
 // TestInspectHangNamesTheContainer holds the scenario to what the contract and the README say of it.
 func TestInspectHangNamesTheContainer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

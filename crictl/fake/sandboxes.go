@@ -74,16 +74,15 @@ func (r *runtimeService) RunPodSandbox(
 		}
 	}
 	sb := &sandbox{
-		id:        st.nextID("sandbox"),
-		meta:      meta,
-		labels:    config.GetLabels(),
-		annots:    config.GetAnnotations(),
-		handler:   req.GetRuntimeHandler(),
-		logDir:    config.GetLogDirectory(),
-		options:   options,
-		created:   time.Now().UnixNano(),
-		resources: config.GetLinux().GetResources(),
-		ready:     true,
+		id:      st.nextID("sandbox"),
+		meta:    meta,
+		labels:  config.GetLabels(),
+		annots:  config.GetAnnotations(),
+		handler: req.GetRuntimeHandler(),
+		logDir:  config.GetLogDirectory(),
+		options: options,
+		created: time.Now().UnixNano(),
+		ready:   true,
 	}
 	sb.tail = appendMap(appendMap(nil, 5, sb.labels), 6, sb.annots)
 	if options.GetNetwork() != runtimeapi.NamespaceMode_NODE {
@@ -177,22 +176,19 @@ func (r *runtimeService) PodSandboxStatus(
 		resp.Info = verbose(map[string]any{
 			"simulated": true, "pid": 0, "image": pauseImage, "runtimeType": runtimeType, "runtimeHandler": sb.handler,
 			"containers": len(sb.containers), "logDirectory": sb.logDir,
-			"memoryLimitInBytes": sb.resources.GetMemoryLimitInBytes(), "cpuShares": sb.resources.GetCpuShares(),
 		})
 	}
 	return resp, nil
 }
 
-// UpdatePodSandboxResources notes a sandbox's resources.
+// UpdatePodSandboxResources has no effect.
 func (r *runtimeService) UpdatePodSandboxResources(
 	_ context.Context, req *runtimeapi.UpdatePodSandboxResourcesRequest,
 ) (*runtimeapi.UpdatePodSandboxResourcesResponse, error) {
-	r.store.mu.Lock()
-	defer r.store.mu.Unlock()
-	sb, err := r.store.sandboxes.find(req.GetPodSandboxId())
-	if err != nil {
+	r.store.mu.RLock()
+	defer r.store.mu.RUnlock()
+	if _, err := r.store.sandboxes.find(req.GetPodSandboxId()); err != nil {
 		return nil, notFoundOr(err, "pod sandbox")
 	}
-	sb.resources = req.GetResources()
 	return &runtimeapi.UpdatePodSandboxResourcesResponse{}, nil
 }

@@ -35,7 +35,7 @@ const (
 
 var errNotFound = errors.New("not found")
 
-// A sandbox is one pod sandbox. All fields but the last three are fixed once it is in the store.
+// A sandbox is one pod sandbox. All fields but the last two are fixed once it is in the store.
 type sandbox struct {
 	id      string
 	meta    *runtimeapi.PodSandboxMetadata
@@ -49,8 +49,7 @@ type sandbox struct {
 	tail    []byte // labels and annotations as list entries carry them
 
 	ready      bool
-	containers []*container                        // in the order of their creation
-	resources  *runtimeapi.LinuxContainerResources // as last given by the kubelet
+	containers []*container // in the order of their creation
 }
 
 // A shape is what all instances of one container of one pod share. It is never changed.
