@@ -96,7 +96,7 @@ func TestEntrySize(t *testing.T) {
 	s, _ := Builtin("healthy")
 	c := serve(t, s)
 	for container := range c.server.store.containers.all() {
-		if n := len(container.appendWire(nil)); n < 700 || n > 1000 {
+		if n := len(container.encoded()); n < 700 || n > 1000 {
 			t.Errorf("%s of %s has an entry of %d bytes, want 700 to 1000", container.name, container.sandbox.meta.GetName(), n)
 		}
 	}

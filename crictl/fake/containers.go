@@ -79,7 +79,6 @@ func (st *store) shapeOf(config *runtimeapi.ContainerConfig, sb *sandbox) (*shap
 	if sh.exitAfter, sh.exitWith, err = exitOf(sh.annots, sb.annots); err != nil {
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
-	sh.encode()
 	return sh, nil
 }
 
@@ -121,7 +120,7 @@ func (r *runtimeService) StartContainer(
 	if err := c.openLog(); err != nil {
 		return nil, err
 	}
-	c.state = runtimeapi.ContainerState_CONTAINER_RUNNING
+	c.state, c.wire = runtimeapi.ContainerState_CONTAINER_RUNNING, nil
 	c.started = time.Now().UnixNano()
 	if c.exitAfter > 0 && !st.closed {
 		c.timer = time.AfterFunc(c.exitAfter, func() {

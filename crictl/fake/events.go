@@ -20,7 +20,9 @@ type broker struct {
 	subs map[chan *runtimeapi.ContainerEventResponse]struct{}
 }
 
-func newBroker() *broker { return &broker{subs: map[chan *runtimeapi.ContainerEventResponse]struct{}{}} }
+func newBroker() *broker {
+	return &broker{subs: map[chan *runtimeapi.ContainerEventResponse]struct{}{}}
+}
 
 func (b *broker) subscribe() chan *runtimeapi.ContainerEventResponse {
 	sub := make(chan *runtimeapi.ContainerEventResponse, eventBacklog)

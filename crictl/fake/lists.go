@@ -74,8 +74,8 @@ func (e *entries) send(ctx context.Context, send func(wire []byte) error) error 
 }
 
 func (st *store) listContainers(f *runtimeapi.ContainerFilter) *entries {
-	st.mu.RLock()
-	defer st.mu.RUnlock()
+	st.mu.Lock()
+	defer st.mu.Unlock()
 	build := func() *entries { return encode(st.filterContainers(f)) }
 	if f.GetId() == "" && f.GetPodSandboxId() == "" && f.GetState() == nil && len(f.GetLabelSelector()) == 0 {
 		return st.containerList.get(build)
@@ -84,8 +84,8 @@ func (st *store) listContainers(f *runtimeapi.ContainerFilter) *entries {
 }
 
 func (st *store) listSandboxes(f *runtimeapi.PodSandboxFilter) *entries {
-	st.mu.RLock()
-	defer st.mu.RUnlock()
+	st.mu.Lock()
+	defer st.mu.Unlock()
 	build := func() *entries { return encode(st.filterSandboxes(f)) }
 	if f.GetId() == "" && f.GetState() == nil && len(f.GetLabelSelector()) == 0 {
 		return st.sandboxList.get(build)

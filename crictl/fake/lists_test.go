@@ -10,52 +10,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/testing/protocmp"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
-
-// twin is the container's list entry by the generated types.
-func (c *container) twin() *runtimeapi.Container {
-	return &runtimeapi.Container{
-		Id: c.id, PodSandboxId: c.sandbox.id, Metadata: &runtimeapi.ContainerMetadata{Name: c.name, Attempt: c.attempt},
-		Image: c.image, ImageRef: c.imageID, ImageId: c.imageID, State: c.state, CreatedAt: c.created,
-		Labels: c.labels, Annotations: c.annotations(),
-	}
-}
-
-func (sb *sandbox) twin() *runtimeapi.PodSandbox {
-	return &runtimeapi.PodSandbox{
-		Id: sb.id, Metadata: sb.meta, State: sb.state(), CreatedAt: sb.created, Labels: sb.labels, Annotations: sb.annots,
-		RuntimeHandler: sb.handler,
-	}
-}
-
-// TestEntriesMatchGeneratedEncoder holds the hand-written encoder against the generated types, for what the scenarios make and what
-// RPCs make.
-func TestEntriesMatchGeneratedEncoder(t *testing.T) {
-	c := serve(t, small())
-	c.start(t, map[string]string{"empty": "", "": "no key", "long": strings.Repeat("x", 300)})
-	var wantContainers []*runtimeapi.Container
-	for container := range c.server.store.containers.all() {
-		wantContainers = append(wantContainers, container.twin())
-	}
-	if diff := cmp.Diff(wantContainers, c.containers(t, nil), protocmp.Transform()); diff != "" {
-		t.Errorf("containers (-want +got):\n%s", diff)
-	}
-	var wantSandboxes []*runtimeapi.PodSandbox
-	for sb := range c.server.store.sandboxes.all() {
-		wantSandboxes = append(wantSandboxes, sb.twin())
-	}
-	if diff := cmp.Diff(wantSandboxes, c.sandboxes(t, nil), protocmp.Transform()); diff != "" {
-		t.Errorf("sandboxes (-want +got):\n%s", diff)
-	}
-	// Sizes must be those that a runtime with the generated encoder would send: they are judged.
-	want := proto.Size(&runtimeapi.ListContainersResponse{Containers: wantContainers})
-	if got := len(c.server.store.listContainers(nil).wire); got != want {
-		t.Errorf("the list has %d bytes, want %d", got, want)
-	}
-}
 
 func TestContainerFilters(t *testing.T) {
 	c := serve(t, small())

@@ -84,7 +84,6 @@ func (r *runtimeService) RunPodSandbox(
 		created: time.Now().UnixNano(),
 		ready:   true,
 	}
-	sb.tail = appendMap(appendMap(nil, 5, sb.labels), 6, sb.annots)
 	if options.GetNetwork() != runtimeapi.NamespaceMode_NODE {
 		sb.address = podAddress(st.sandboxes.len() + st.made)
 	}

@@ -45,8 +45,7 @@ type sandbox struct {
 	logDir  string
 	address string // empty on the host's network
 	options *runtimeapi.NamespaceOption
-	created int64  // Unix nanoseconds, as CRI gives it
-	tail    []byte // labels and annotations as list entries carry them
+	created int64 // Unix nanoseconds, as CRI gives it
 
 	ready      bool
 	containers []*container // in the order of their creation
@@ -66,8 +65,6 @@ type shape struct {
 	resources *runtimeapi.LinuxContainerResources
 	exitAfter time.Duration // after the start; 0 means that the container runs until it is stopped
 	exitWith  int32         // its exit code then
-	tail      []byte        // labels as list entries carry them
-	annotTail []byte        // annotations likewise
 }
 
 // A container is one instance of a shape.
@@ -84,6 +81,7 @@ type container struct {
 	exitCode int32
 	reason   string
 	update   *runtimeapi.LinuxContainerResources // set by UpdateContainerResources
+	wire     []byte                              // its list entry; nil after a change of state
 	timer    *time.Timer                         // ends it by itself; nil without exitAfter
 }
 
@@ -111,7 +109,7 @@ func (c *container) log() string {
 
 // exit records the end of a running container.
 func (c *container) exit(now time.Time, code int32) {
-	c.state = runtimeapi.ContainerState_CONTAINER_EXITED
+	c.state, c.wire = runtimeapi.ContainerState_CONTAINER_EXITED, nil
 	c.finished = max(now.UnixNano(), c.started)
 	c.exitCode = code
 	c.reason = exitReason(code)
