@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
@@ -394,15 +393,6 @@ func TestDiscoverInterrupted(t *testing.T) {
 	_, err := Discover(ctx, DiscoverOptions{Root: newTree(t).root})
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
-	}
-}
-
-func TestDiscoverReadsKubeletWithFlag(t *testing.T) {
-	h := newTree(t)
-	h.process("77", "kubelet", "/usr/bin/kubelet", "--runtime-request-timeout=45s")
-	d, err := Discover(t.Context(), DiscoverOptions{Root: h.root, Flag: "/run/x.sock"})
-	if err != nil || d.Kubelet == nil || d.Kubelet.RequestTimeout != 45*time.Second {
-		t.Errorf("got %+v, %v", d.Kubelet, err)
 	}
 }
 

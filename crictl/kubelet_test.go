@@ -210,17 +210,6 @@ func TestKubeletForbiddenConfig(t *testing.T) {
 	}
 }
 
-func TestTwoKubelets(t *testing.T) {
-	h := newTree(t)
-	h.process("70", "kubelet", "kubelet")
-	h.process("9", "kubelet", "kubelet")
-	d := &discovery{root: h.root}
-	d.findKubelet(t.Context())
-	if d.Kubelet.PID != 9 || len(d.aboutKubelet) != 1 || !strings.Contains(d.aboutKubelet[0].What, "70") {
-		t.Errorf("got %+v, %+v", d.Kubelet, d.aboutKubelet)
-	}
-}
-
 func TestOpenKubelet(t *testing.T) {
 	h := newTree(t)
 	h.process("7", "k3s-agent", "k3s", "agent", "--data-dir=/d", "--kubelet-arg=rotate_certificates", "--kubelet-arg=max-pods=9",

@@ -322,23 +322,3 @@ func TestProbeDenied(t *testing.T) {
 		t.Errorf("got %+v", got)
 	}
 }
-
-func TestFailedConnect(t *testing.T) {
-	canceled, cancel := context.WithCancel(t.Context())
-	cancel()
-	for _, tc := range []struct {
-		ctx  context.Context
-		err  error
-		want ConnectState
-	}{
-		{t.Context(), &os.PathError{Op: "stat", Path: "/x", Err: unix.EACCES}, ConnectDenied},
-		{t.Context(), &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", unix.EACCES)}, ConnectDenied},
-		{t.Context(), &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", unix.EPERM)}, ConnectDenied},
-		{t.Context(), &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", unix.EMFILE)}, ConnectFailed},
-		{canceled, &net.OpError{Op: "dial", Err: context.Canceled}, ConnectCanceled},
-	} {
-		if got := failedConnect(tc.ctx, tc.err); got.State != tc.want || got.Err == "" || strings.Contains(got.Err, "dial") && tc.ctx != canceled {
-			t.Errorf("%v: got %+v, want %s", tc.err, got, tc.want)
-		}
-	}
-}

@@ -132,17 +132,6 @@ func TestStopEndsSilentClients(t *testing.T) {
 	}
 }
 
-func TestListenEndsWithContext(t *testing.T) {
-	path := socketPath(t)
-	ctx, cancel := context.WithCancel(t.Context())
-	stop := mustListen(t, ctx, newServer(t, SocketListen), path)
-	cancel()
-	stop() // waits for the end that the context began
-	if exists(path) {
-		t.Error("the socket is still there")
-	}
-}
-
 func TestListenReplacesStaleSocketsOnly(t *testing.T) {
 	t.Run("stale", func(t *testing.T) {
 		path := socketPath(t)

@@ -123,17 +123,6 @@ func TestSendLimit(t *testing.T) {
 	}
 }
 
-func TestReceiveLimit(t *testing.T) {
-	s := small()
-	s.Limits.Receive = 100
-	c := serve(t, s)
-	filter := &runtimeapi.ContainerFilter{LabelSelector: map[string]string{"k": strings.Repeat("v", 200)}}
-	_, err := c.ListContainers(t.Context(), &runtimeapi.ListContainersRequest{Filter: filter})
-	if codeOf(err) != codes.ResourceExhausted {
-		t.Errorf("a request over the limit: %v", err)
-	}
-}
-
 func TestStreamContainers(t *testing.T) {
 	s := Scenario{Name: "many", Streaming: true, Pods: []PodGroup{
 		{Name: "p", Age: Duration(time.Hour), Containers: []ContainerGroup{{Name: "c", Exited: 2*streamBatch + 1}}},

@@ -37,27 +37,6 @@ func TestStatusAndVersion(t *testing.T) {
 	must(c.UpdateRuntimeConfig(t.Context(), &runtimeapi.UpdateRuntimeConfigRequest{}))(t)
 }
 
-func TestVerboseInfoIsJSON(t *testing.T) {
-	c := serve(t, small())
-	infos := map[string]map[string]string{
-		"container": must(c.ContainerStatus(t.Context(), &runtimeapi.ContainerStatusRequest{
-			ContainerId: c.idOf(t, "app"), Verbose: true,
-		}))(t).GetInfo(),
-		"sandbox": must(c.PodSandboxStatus(t.Context(), &runtimeapi.PodSandboxStatusRequest{
-			PodSandboxId: c.sandboxes(t, nil)[0].GetId(), Verbose: true,
-		}))(t).GetInfo(),
-		"image": must(c.images.ImageStatus(t.Context(), &runtimeapi.ImageStatusRequest{
-			Image: &runtimeapi.ImageSpec{Image: "app:1"}, Verbose: true,
-		}))(t).GetInfo(),
-	}
-	for what, info := range infos {
-		var fields map[string]any
-		if err := json.Unmarshal([]byte(info["info"]), &fields); err != nil || fields["simulated"] != true {
-			t.Errorf("info of a %s: %q (%v)", what, info["info"], err)
-		}
-	}
-}
-
 func TestImages(t *testing.T) {
 	c := serve(t, small())
 	ask := func(name string) *runtimeapi.Image {

@@ -199,19 +199,6 @@ func TestDeeds(t *testing.T) {
 	}
 }
 
-// TestOversizeChangesNothing: an answer that is padded says the same to a caller who takes it.
-func TestOversizeChangesNothing(t *testing.T) {
-	f := start(t, runtime(t, shop()), fake.Fault{RPC: "ListContainers", Oversize: 1 << 20})
-	raw := tell(t.Context(), f.conn, "/runtime.v1.RuntimeService/ListContainers", nil)
-	if len(raw.Messages) != 1 || len(raw.Messages[0]) != 1<<20 {
-		t.Errorf("messages of %d bytes", len(raw.Messages[0]))
-	}
-	list, err := f.ListContainers(t.Context(), &runtimeapi.ListContainersRequest{})
-	if err != nil || len(list.GetContainers()) != 3 {
-		t.Errorf("%d containers, %v", len(list.GetContainers()), err)
-	}
-}
-
 // TestDropCutsTheConnection: other calls on it die too, and what was asked for has been done.
 func TestDropCutsTheConnection(t *testing.T) {
 	backend := runtime(t, shop())
@@ -236,27 +223,6 @@ func TestDropCutsTheConnection(t *testing.T) {
 	answer, err := runtimeapi.NewRuntimeServiceClient(dial(t, backend)).ContainerStatus(t.Context(), &runtimeapi.ContainerStatusRequest{ContainerId: id})
 	if err != nil || answer.GetStatus().GetState() != runtimeapi.ContainerState_CONTAINER_EXITED {
 		t.Errorf("the container: %v, %v", answer.GetStatus().GetState(), err)
-	}
-}
-
-func TestLatency(t *testing.T) {
-	f := startWith(t, fault.Config{Backend: runtime(t, shop()), Latency: []fake.Latency{
-		{RPC: "ListContainers", PerItem: long}, {RPC: "ListPodSandbox", PerItem: 1}, {RPC: "ContainerStatus", Base: long},
-	}})
-	ctx, cancel := context.WithTimeout(t.Context(), short)
-	defer cancel()
-	if _, err := f.ListContainers(ctx, &runtimeapi.ListContainersRequest{}); status.Code(err) != codes.DeadlineExceeded {
-		t.Errorf("an hour for each container: %v", err)
-	}
-	none := &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{Id: "none"}}
-	if _, err := f.ListContainers(t.Context(), none); err != nil {
-		t.Errorf("an hour for each of none: %v", err)
-	}
-	if list, err := f.ListPodSandbox(t.Context(), &runtimeapi.ListPodSandboxRequest{}); err != nil || len(list.GetItems()) != 2 {
-		t.Errorf("%v, %v", list, err)
-	}
-	if got := f.status(t, "x", short); got != codes.DeadlineExceeded {
-		t.Errorf("an hour for a status: %s", got)
 	}
 }
 
