@@ -82,8 +82,9 @@ func (c *Client) ListImages(ctx context.Context) Call {
 	return call
 }
 
-// SandboxImage asks the runtime for the image that sandboxes are made of: sandboxImage of its configuration, in the details
-// of a verbose Status (containerd 1, CRI-O). The name is empty where the runtime does not say, as containerd 2 does not.
+// SandboxImage asks the runtime for the image that sandboxes are made of: sandboxImage of its configuration, in the
+// details of a verbose Status (containerd 1, CRI-O). The name is empty where the runtime does not say, as containerd
+// 2 does not.
 func (c *Client) SandboxImage(ctx context.Context) (string, Call) {
 	resp := &runtimeapi.StatusResponse{}
 	call := c.ask(ctx, runtimeapi.RuntimeService_Status_FullMethodName, "",
@@ -105,7 +106,8 @@ func (c *Client) HasImage(ctx context.Context, name string) (bool, Call) {
 // maxImageName bounds the name of an image, in bytes: a registry's host, 255 of repository, a tag of 128 and a digest.
 const maxImageName = 1024
 
-// SandboxImageIn reads sandboxImage out of a runtime's configuration as JSON: "config" in the details of a verbose Status.
+// SandboxImageIn reads sandboxImage out of a runtime's configuration as JSON: "config" in the details of a verbose
+// Status.
 func SandboxImageIn(config string) string {
 	var c struct{ SandboxImage string }
 	if err := json.Unmarshal([]byte(config), &c); err != nil || len(c.SandboxImage) > maxImageName {
@@ -123,8 +125,8 @@ func (c *Client) ImageFsInfo(ctx context.Context) Call {
 	return call
 }
 
-// CgroupDriver asks the runtime which cgroup driver it wants the kubelet to use: cgroupfs or systemd. Runtimes older than
-// the question (containerd before 2.0) answer Unimplemented. The driver is empty unless the call is OK.
+// CgroupDriver asks the runtime which cgroup driver it wants the kubelet to use: cgroupfs or systemd. Runtimes older
+// than the question (containerd before 2.0) answer Unimplemented. The driver is empty unless the call is OK.
 func (c *Client) CgroupDriver(ctx context.Context) (string, Call) {
 	resp := &runtimeapi.RuntimeConfigResponse{}
 	call := c.ask(ctx, runtimeapi.RuntimeService_RuntimeConfig_FullMethodName, "",

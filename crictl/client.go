@@ -19,9 +19,9 @@ import (
 const (
 	// DefaultRPCTimeout is the deadline of one call. A healthy runtime answers every read within milliseconds.
 	DefaultRPCTimeout = 5 * time.Second
-	// DefaultReceiveLimit is above every limit in the field (kubelet 16 MiB, CRI-O's server 80 MiB), so that kdiag still
-	// sees a list to which the kubelet is blind. Beyond it filtered lists stand in: a message is held in memory as a
-	// whole, and a sick node may not have more.
+	// DefaultReceiveLimit is above every limit in the field (kubelet 16 MiB, CRI-O's server 80 MiB), so that kdiag
+	// still sees a list to which the kubelet is blind. Beyond it filtered lists stand in: a message is held in memory
+	// as a whole, and a sick node may not have more.
 	DefaultReceiveLimit = 128 << 20
 )
 
@@ -29,7 +29,7 @@ const (
 const (
 	reconnectBase = 10 * time.Millisecond
 	reconnectMax  = 500 * time.Millisecond
-	// connectPatience is how long a connection may wait for the server's first word. It is longer than any command:
+	// connectPatience is how long a connection may wait for the server's first frame. It is longer than any command:
 	// a frozen runtime must show as calls that miss their deadline, and when it thaws it answers this very connection.
 	// When it dies instead, the kernel resets the connection, so nothing is lost by waiting.
 	connectPatience = 24 * time.Hour
@@ -39,7 +39,7 @@ const (
 	streamWindow = 16 << 20
 	connWindow   = 32 << 20
 	readBuffer   = 128 << 10
-	// closePatience bounds Close: gRPC tries to say goodbye to a peer that may not read.
+	// closePatience bounds Close: gRPC sends a last frame to a peer that may not read.
 	closePatience = 250 * time.Millisecond
 )
 
@@ -90,8 +90,7 @@ func Dial(endpoint string, opts Options) (*Client, error) {
 	return c, err
 }
 
-// Close ends the connection. It returns within a quarter of a second even when the runtime does not read; what is left
-// of the connection then ends by itself.
+// Close closes the connection. It returns within closePatience even when the runtime does not read.
 func (c *Client) Close() error {
 	c.closed.Store(true)
 	ctx, cancel := context.WithTimeout(context.Background(), closePatience)

@@ -12,9 +12,9 @@ import (
 // A Dialer connects to the unix socket at path. Tests replace it to reach a runtime in the same process.
 type Dialer func(ctx context.Context, path string) (net.Conn, error)
 
-// NewConn prepares a gRPC connection to the runtime at endpoint without connecting. A nil dial connects to the socket. retry
-// sets the pauses between attempts to connect; options are added last. The error is an *EndpointError when endpoint is not a
-// unix socket address.
+// NewConn prepares a gRPC connection to the runtime at endpoint without connecting. A nil dial connects to the
+// socket. retry sets the pauses between attempts to connect; options are added last. The error is an *EndpointError
+// when endpoint is not a unix socket address.
 func NewConn(endpoint string, dial Dialer, retry grpc.ConnectParams, options ...grpc.DialOption) (*grpc.ClientConn, error) {
 	url, err := ParseEndpoint(endpoint)
 	if err != nil {

@@ -18,16 +18,17 @@ var (
 	errUTF8 = errors.New("a string is not valid UTF-8")
 )
 
-// maxEntries bounds a list before memory is allocated for it. An entry that has only an id takes 66 bytes, so a real list
-// of that many would exceed 256 MiB; without the bound, a message of empty entries would take 40 times its size.
+// maxEntries bounds a list before memory is allocated for it. An entry that has only an id takes 66 bytes, so a real
+// list of that many would exceed 256 MiB; without the bound, a message of empty entries would take 40 times its size.
 const maxEntries = 4 << 20
 
 // idLength is the length of the ids of containerd and CRI-O: 32 random bytes in hexadecimal.
 const idLength = 64
 
-// A listDecoder collects the entries of list messages: of one unary response, of the messages of a stream, or of several
-// filtered responses. It accepts and rejects what the generated types accept and reject, and the entries hold what those
-// types would hold: unknown fields are skipped, the last of a repeated scalar or map key wins, embedded messages merge.
+// A listDecoder collects the entries of list messages: of one unary response, of the messages of a stream, or of
+// several filtered responses. It accepts and rejects what the generated types accept and reject, and the entries hold
+// what those types would hold: unknown fields are skipped, the last of a repeated scalar or map key wins, embedded
+// messages merge.
 type listDecoder[T any] struct {
 	entries []T
 	intern  *interner

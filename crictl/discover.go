@@ -23,8 +23,8 @@ const CrictlConfig = "/etc/crictl.yaml"
 // kubeletConfigFile is where kubeadm writes the kubelet's configuration.
 const kubeletConfigFile = "/var/lib/kubelet/config.yaml"
 
-// kubeletEnvFiles are where kubeadm and the packages put the kubelet's command line, in the order in which its unit joins them
-// (the drop-in 10-kubeadm.conf of the kubelet's package): a later one wins.
+// kubeletEnvFiles are where kubeadm and the packages put the kubelet's command line, in the order in which its unit
+// joins them (the drop-in 10-kubeadm.conf of the kubelet's package): a later one wins.
 func kubeletEnvFiles() []string {
 	return []string{"/var/lib/kubelet/kubeadm-flags.env", "/etc/default/kubelet", "/etc/sysconfig/kubelet"}
 }
@@ -62,14 +62,14 @@ func (e *NoEndpointError) Error() string {
 	return fmt.Sprintf("no container runtime endpoint found, in %d places looked at", len(e.Tried))
 }
 
-// Discover chooses the runtime's endpoint from the first of these sources that names one: the flag; the environment; the
-// running kubelet's settings; /etc/crictl.yaml; the first well-known socket that exists; the default of a running kubelet that
-// names none; the settings of a kubelet that does not run; the address given to the running shims. It checks only that
-// well-known sockets exist; that another one is missing is for Probe to find out.
+// Discover chooses the runtime's endpoint from the first of these sources that names one: the flag; the environment;
+// the running kubelet's settings; /etc/crictl.yaml; the first well-known socket that exists; the default of a running
+// kubelet that names none; the settings of a kubelet that does not run; the address given to the running shims. It
+// checks only that well-known sockets exist; that another one is missing is for Probe to find out.
 //
-// The settings of the running kubelet are read in any case. The error is an *EndpointError when the flag or the variable is not
-// the address of a unix socket, a *NoEndpointError when nothing was found, or the context's; the Discovery then holds what was
-// learnt.
+// The settings of the running kubelet are read in any case. The error is an *EndpointError when the flag or the
+// variable is not the address of a unix socket, a *NoEndpointError when nothing was found, or the context's; the
+// Discovery then holds what was learnt.
 func Discover(ctx context.Context, opts DiscoverOptions) (Discovery, error) {
 	d := &discovery{root: cmp.Or(opts.Root, "/")}
 	d.findKubelet(ctx)
@@ -204,8 +204,8 @@ func (d *discovery) fromWellKnown(ctx context.Context) bool {
 	return false
 }
 
-// fromDefault takes the kubelet's default if a kubelet runs that names no endpoint: the socket is missing because the runtime is
-// down, which is worth reporting.
+// fromDefault takes the kubelet's default if a kubelet runs that names no endpoint: the socket is missing because the
+// runtime is down, which is worth reporting.
 func (d *discovery) fromDefault() bool {
 	if d.Kubelet == nil || d.Kubelet.Endpoint != "" {
 		return false
@@ -214,8 +214,8 @@ func (d *discovery) fromDefault() bool {
 		"default of "+d.Kubelet.title()+", which names no endpoint, and no well-known socket exists")
 }
 
-// fromStopped takes what a kubelet and a runtime that have ended left: a kubelet without a runtime exits, and containerd removes
-// its socket when it ends, but shims go on.
+// fromStopped takes what a kubelet and a runtime that have ended left: a kubelet without a runtime exits, and
+// containerd removes its socket when it ends, but shims go on.
 func (d *discovery) fromStopped(ctx context.Context) bool {
 	e, err := within(ctx, func() (Endpoint, error) { return d.stopped(ctx) })
 	if err != nil {
@@ -262,8 +262,9 @@ func envArgs(text string) (args []string) {
 	return args
 }
 
-// shimAddress returns the address of the runtime that most of containerd's shims of Kubernetes were given, and how many were. It
-// is on their command line (-namespace k8s.io -address /run/containerd/containerd.sock). Those of other users do not count.
+// shimAddress returns the address of the runtime that most of containerd's shims of Kubernetes were given, and how
+// many were. It is on their command line (-namespace k8s.io -address /run/containerd/containerd.sock). Those of other
+// users do not count.
 func shimAddress(ctx context.Context, root string) (url string, shims int, err error) {
 	all, err := processes(ctx, root, func(comm string) bool { return strings.HasPrefix(comm, "containerd-shim") })
 	counts := map[string]int{}

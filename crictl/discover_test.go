@@ -310,7 +310,8 @@ func TestDiscoverBadValues(t *testing.T) {
 	}
 }
 
-// TestDiscoverFollowsLinksBelowItsRoot has links with absolute targets where a host has them, below a root that is not ours.
+// TestDiscoverFollowsLinksBelowItsRoot has links with absolute targets where a host has them, below a root that is
+// not ours.
 func TestDiscoverFollowsLinksBelowItsRoot(t *testing.T) {
 	outside := filepath.Join(t.TempDir(), "outside.yaml")
 	if err := os.WriteFile(outside, []byte("runtime-endpoint: /run/outside.sock\n"), 0o600); err != nil {

@@ -51,8 +51,8 @@ func (e *EndpointError) Error() string {
 	return fmt.Sprintf("runtime endpoint %q%s %s", e.Value, from, e.Problem)
 }
 
-// ParseEndpoint reads the address of a unix socket: /run/x.sock, unix:/run/x.sock or unix:///run/x.sock, and returns the
-// last form. The error is an *EndpointError. Whether the socket exists is not checked.
+// ParseEndpoint reads the address of a unix socket: /run/x.sock, unix:/run/x.sock or unix:///run/x.sock, and returns
+// the last form. The error is an *EndpointError. Whether the socket exists is not checked.
 func ParseEndpoint(s string) (url string, err error) {
 	bad := func(problem, hint string) (string, error) {
 		return "", &EndpointError{Value: s, Problem: problem, Hint: hint}
@@ -97,7 +97,7 @@ func ParseEndpoint(s string) (url string, err error) {
 // pathOf returns the path of a URL that ParseEndpoint returned.
 func pathOf(url string) string { return strings.TrimPrefix(url, unixScheme) }
 
-// otherScheme says what an address is that is not that of a unix socket; empty for what may be a path.
+// otherScheme describes an address that is not that of a unix socket; empty for what may be a path.
 func otherScheme(s string) (problem string) {
 	for _, known := range []struct{ scheme, problem string }{
 		{"tcp:", "is a TCP address"},

@@ -7,13 +7,13 @@ import (
 )
 
 const (
-	// fillTimeouts bounds all filtered calls of one list, in RPC timeouts. Each of them makes the runtime walk through all its
-	// containers, so there may not be one for each of many sandboxes.
+	// fillTimeouts bounds all filtered calls of one list, in RPC timeouts. Each of them makes the runtime walk
+	// through all its containers, so there may not be one for each of many sandboxes.
 	fillTimeouts = 4
 	// fillFailures is how many filtered calls may fail before the rest is left out.
 	fillFailures = 3
-	// fillShare is the part of the size that a refusal named that must have come in by smaller lists for them to count as
-	// complete. The rest is what changed meanwhile.
+	// fillShare is the part of the size that a refusal named that must have come in by smaller lists for them to
+	// count as complete. The rest is what changed meanwhile.
 	fillShare = 0.99
 )
 
@@ -25,9 +25,9 @@ type filling struct {
 	complete bool
 }
 
-// fill puts a list together from filtered ones: by state, and what is then still too large by sandbox or pod. The states come in
-// the order of an object's life, so that one which moves on meanwhile is seen twice rather than not at all. refused is the call
-// that was refused for its size, if any. It reports whether the list is complete.
+// fill puts a list together from filtered ones: by state, and what is then still too large by sandbox or pod. The
+// states come in the order of an object's life, so that one which moves on meanwhile is seen twice rather than not at
+// all. refused is the call that was refused for its size, if any. It reports whether the list is complete.
 func (l *lister[T]) fill(ctx context.Context, f Filter, refused Call) bool {
 	p := &filling{until: time.Now().Add(fillTimeouts * l.c.timeout), complete: true}
 	type part struct {

@@ -17,8 +17,8 @@ import (
 	"github.com/kdiag/kdiag/crictl/kubeletconfig"
 )
 
-// lookTimeout bounds each look at the host: the search for the kubelet, each configuration file, each socket. Reading /proc or a
-// file can hang on a node with stuck processes or a dead disk; the next source may still answer.
+// lookTimeout bounds each look at the host: the search for the kubelet, each configuration file, each socket. Reading
+// /proc or a file can hang on a node with stuck processes or a dead disk; the next source may still answer.
 const lookTimeout = 2 * time.Second
 
 // within runs one look at the host within lookTimeout.
@@ -28,9 +28,9 @@ func within[T any](ctx context.Context, look func() (T, error)) (T, error) {
 	return deadline.Run(ctx, func(context.Context) (T, error) { return look() })
 }
 
-// InRoot opens a name with base as its root, for symbolic links too: kubelet-client-current.pem is a link with an absolute
-// target, which would lead out of a host's root that is mounted at /host. Only a handle is opened, so a FIFO does not block;
-// look gets a path that leads through the handle.
+// InRoot opens a name with base as its root, for symbolic links too: kubelet-client-current.pem is a link with an
+// absolute target, which would lead out of a host's root that is mounted at /host. Only a handle is opened, so a FIFO
+// does not block; look gets a path that leads through the handle.
 func InRoot(base, name string, look func(path string) error) error {
 	dir, err := unix.Open(base, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -55,8 +55,8 @@ type view struct {
 	dir   string
 }
 
-// viewOf returns the files of a process: through its own root, which is the right one when it runs in a container, and through
-// the host's, for users who may not look through another's. Without a pid it is the host's view.
+// viewOf returns the files of a process: through its own root, which is the right one when it runs in a container,
+// and through the host's, for users who may not look through another's. Without a pid it is the host's view.
 func viewOf(root string, pid int) view {
 	if pid == 0 {
 		return view{bases: []string{root}, dir: root}
@@ -65,7 +65,8 @@ func viewOf(root string, pid int) view {
 	return view{bases: []string{filepath.Join(proc, "root"), root}, dir: filepath.Join(proc, "cwd")}
 }
 
-// look calls do with a path to name below each base until one call succeeds. Its error is worded for people, without the name.
+// look calls do with a path to name below each base until one call succeeds. Its error is worded for people, without
+// the name.
 func (v view) look(name string, do func(path string) error) error {
 	bases := v.bases
 	if !filepath.IsAbs(name) {

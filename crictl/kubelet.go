@@ -14,8 +14,8 @@ import (
 	"github.com/kdiag/kdiag/crictl/kubeletconfig"
 )
 
-// A Kubelet is what the running kubelet's arguments and configuration set that matters for judging a relist. Zero values mean
-// that they set nothing, and the kubelet's defaults hold.
+// A Kubelet is what the running kubelet's arguments and configuration set that matters for judging a relist. Zero
+// values mean that they set nothing, and the kubelet's defaults hold.
 type Kubelet struct {
 	PID              int
 	Name             string        // of the process: kubelet, k3s-server, ...
@@ -31,8 +31,8 @@ type Kubelet struct {
 
 // A Collection holds the settings by which a kubelet keeps and removes what is left of pods, and where it has them.
 type Collection struct {
-	// DeadPerContainer is --maximum-dead-containers-per-container; nil when not set, for which the kubelet takes 1. Below 0 it
-	// removes nothing of a pod that it knows.
+	// DeadPerContainer is --maximum-dead-containers-per-container; nil when not set, for which the kubelet takes 1.
+	// Below 0 it removes nothing of a pod that it knows.
 	DeadPerContainer *int
 	MinAge           time.Duration // --minimum-container-ttl-duration, counted from a container's creation
 	RootDir          string        // --root-dir; empty means /var/lib/kubelet
@@ -53,8 +53,8 @@ type process struct {
 	status string
 }
 
-// processes returns the host's processes whose name want accepts, by number. Of others only comm is read: it is the one file
-// that never waits for a lock of the process.
+// processes returns the host's processes whose name want accepts, by number. Of others only comm is read: it is the
+// one file that never waits for a lock of the process.
 func processes(ctx context.Context, root string, want func(comm string) bool) ([]process, error) {
 	entries, err := os.ReadDir(filepath.Join(root, "proc"))
 	if err != nil {
@@ -112,9 +112,9 @@ func (p *process) statusFields(key string) []string {
 	return nil
 }
 
-// notOurs says why a process cannot be a kubelet or shim of this node by its user; empty when it can. They run as root, or as
-// this process's user in a rootless installation (kubernetes#92863). The real and the effective user both count, since anybody
-// may start a program that becomes root under another name; they are the first two numbers of
+// notOurs returns why a process cannot be a kubelet or shim of this node, by its user; empty when it can. They run as
+// root, or as this process's user in a rootless installation (kubernetes#92863). The real and the effective user both
+// count, since anybody may start a program that becomes root under another name; they are the first two numbers of
 //
 //	Uid:	0	0	0	0
 func (p *process) notOurs() string {
@@ -140,8 +140,8 @@ type KubeletProcess struct {
 	problem string   // why not all arguments are known
 }
 
-// OpenKubelet reads the arguments of a process that is, or contains, a kubelet. root is the host's root directory as this
-// process sees it.
+// OpenKubelet reads the arguments of a process that is, or contains, a kubelet. root is the host's root directory as
+// this process sees it.
 func OpenKubelet(root string, pid int) (*KubeletProcess, error) {
 	p, ok := readProcess(root, pid, mayBeKubelet)
 	if k := newKubeletProcess(root, p); ok && k != nil {
@@ -300,9 +300,9 @@ func (d *discovery) findKubelet(ctx context.Context) {
 	d.Kubelet = k
 }
 
-// chooseKubelet prefers a process that is a kubelet to one that contains or starts one, and the oldest by number. Kubelets in pid
-// namespaces below this one belong to other nodes (kind, k3d) on this kernel; their sockets are not at the same path here. Any
-// user may call a process kubelet: those of others than root are passed over.
+// chooseKubelet prefers a process that is a kubelet to one that contains or starts one, and the oldest by number.
+// Kubelets in pid namespaces below this one belong to other nodes (kind, k3d) on this kernel; their sockets are not
+// at the same path here. Any user may call a process kubelet: those of others than root are passed over.
 func (d *discovery) chooseKubelet(all []*KubeletProcess) (chosen *KubeletProcess) {
 	slices.SortStableFunc(all, func(a, b *KubeletProcess) int { return a.rank - b.rank })
 	for _, p := range all {

@@ -8,9 +8,10 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// ListPodSandbox lists the pod sandboxes that match f. With mode "" it uses the streaming RPC if the runtime has it, else the
-// unary one, and where the answer is larger than a message may be it puts the list together from filtered ones. A mode that is
-// given is the only one used; ModeUnary is the plain call that a kubelet makes. The result is never nil.
+// ListPodSandbox lists the pod sandboxes that match f. With mode "" it uses the streaming RPC if the runtime has it,
+// else the unary one, and where the answer is larger than a message may be it puts the list together from filtered
+// ones. A mode that is given is the only one used; ModeUnary is the plain call that a kubelet makes. The result is
+// never nil.
 func (c *Client) ListPodSandbox(ctx context.Context, f Filter, mode ListMode) *PodSandboxList {
 	return c.listPodSandbox(ctx, f, mode, true)
 }
@@ -48,8 +49,8 @@ type lister[T any] struct {
 	size                      func(*T) int
 	// byState returns filters that together match what f matches, one for each state.
 	byState func(f Filter) []Filter
-	// byObject returns the same, one for each sandbox or pod, and whether all of those are known. It is nil where such filters may
-	// not be used: it makes the other list.
+	// byObject returns the same, one for each sandbox or pod, and whether all of those are known. It is nil where
+	// such filters may not be used: it makes the other list.
 	byObject func(ctx context.Context, f Filter) (filters []Filter, complete bool)
 
 	mode     ListMode
@@ -86,8 +87,8 @@ func (c *Client) sandboxLister(split bool) *lister[PodSandbox] {
 			if f.ID != "" || f.Labels[LabelPodUID] != "" {
 				return nil, false
 			}
-			// A sandbox filter can name a pod. The pods are known from the containers and from the sandboxes of the other state; those
-			// without any container are missed, which shows in the size.
+			// A sandbox filter can name a pod. The pods are known from the containers and from the sandboxes of the
+			// other state; those without any container are missed, which shows in the size.
 			containers := c.listContainers(ctx, Filter{}, "", false)
 			l.calls = append(l.calls, containers.Calls...)
 			for _, uid := range podUIDs(l.decoder.entries, containers.Containers) {
@@ -164,8 +165,8 @@ func (l *lister[T]) run(ctx context.Context, f Filter, mode ListMode, noStream *
 	l.dedupe()
 }
 
-// bytes is the size of the whole list as one message: the sum of its entries, or, of an incomplete list, the size that a refusal
-// named if that is more.
+// bytes is the size of the whole list as one message: the sum of its entries, or, of an incomplete list, the size
+// that a refusal named if that is more.
 func (l *lister[T]) bytes() int {
 	n := l.sizeFrom(0)
 	for _, call := range l.calls {
@@ -200,8 +201,8 @@ func (l *lister[T]) sizeFrom(first int) int {
 	return n
 }
 
-// dedupe keeps the last entry of each id. Filtered lists are taken one after the other, so what changes its state in between is
-// in two of them.
+// dedupe keeps the last entry of each id. Filtered lists are taken one after the other, so what changes its state in
+// between is in two of them.
 func (l *lister[T]) dedupe() {
 	at := make(map[string]int, len(l.decoder.entries))
 	kept := l.decoder.entries[:0]
@@ -216,7 +217,8 @@ func (l *lister[T]) dedupe() {
 	l.decoder.entries = kept
 }
 
-// sandboxFilter is f for a sandbox list. The zero Filter gives an empty message, not none, as the kubelet's relist sends.
+// sandboxFilter is f for a sandbox list. The zero Filter gives an empty message, not none, as the kubelet's relist
+// sends.
 func sandboxFilter(f Filter) *runtimeapi.PodSandboxFilter {
 	out := &runtimeapi.PodSandboxFilter{Id: f.ID, LabelSelector: f.Labels}
 	if f.Ready != nil {

@@ -96,10 +96,10 @@ func (c *Client) measure(parent context.Context, req request, into decoder, do f
 	return call
 }
 
-// classifyEnd tells apart what DeadlineExceeded and Canceled may mean: the command came to its end (Canceled), nothing
-// was answered in time (DeadlineExceeded), or the runtime gave up on something of its own long before our deadline: that
-// is ByRuntime, or Unknown for a Canceled of its own. A runtime that honours the deadline which gRPC sends along may end
-// the call a moment before this side does; the last tenth of the time therefore counts as reached.
+// classifyEnd distinguishes the meanings of DeadlineExceeded and Canceled: the whole command ended (Canceled), there
+// was no answer in time (DeadlineExceeded), or the runtime returned the code long before our deadline (ByRuntime for
+// DeadlineExceeded, Unknown for Canceled). A runtime that honours the deadline that gRPC sends may end the call
+// slightly before this side does; so the last tenth of the time counts as reached.
 func (c *Client) classifyEnd(
 	call *Call, text string, parent, ctx context.Context, deadline time.Time, timeout time.Duration,
 ) string {

@@ -35,9 +35,9 @@ const (
 	ConnectCanceled   ConnectState = "interrupted" // the command ended first
 )
 
-// A Connect is what a socket did when it was probed: connect(2), then the HTTP/2 connection preface, as far as that went. A
-// gRPC server sends its SETTINGS frame from the transport, without any handler of the runtime. So ConnectOK with hung RPCs
-// means a process that runs and is deadlocked, and ConnectSilent one that is stopped.
+// A Connect is what a socket did when it was probed: connect(2), then the HTTP/2 connection preface, as far as that
+// went. A gRPC server sends its SETTINGS frame from the transport, without any handler of the runtime. So ConnectOK
+// with hung RPCs means a process that runs and is deadlocked, and ConnectSilent one that is stopped.
 type Connect struct {
 	State     ConnectState
 	Elapsed   time.Duration // until the outcome was known
@@ -60,8 +60,9 @@ const (
 	backlogTries = 3
 )
 
-// Probe looks at a socket's file, connects, and waits for the server's first HTTP/2 frame. It makes no RPC. The context bounds
-// it, or DefaultRPCTimeout if the context has no deadline: when that is reached after connecting, the socket is ConnectSilent.
+// Probe looks at a socket's file, connects, and waits for the server's first HTTP/2 frame. It makes no RPC. The
+// context bounds it, or DefaultRPCTimeout if the context has no deadline: when that is reached after connecting, the
+// socket is ConnectSilent.
 func Probe(ctx context.Context, endpoint string) Connect {
 	start := time.Now()
 	if _, ok := ctx.Deadline(); !ok {
@@ -111,7 +112,8 @@ func probe(ctx context.Context, endpoint string) Connect {
 	return c
 }
 
-// connect dials and tries again while the listen queue is full: Go connects without blocking, so a full queue shows as EAGAIN.
+// connect dials and tries again while the listen queue is full: Go connects without blocking, so a full queue shows
+// as EAGAIN.
 func connect(ctx context.Context, path string, tries int) (net.Conn, error) {
 	for ; ; tries-- {
 		conn, err := dialUnix(ctx, path)
@@ -198,26 +200,29 @@ func foreign(first []byte, err string) Connect {
 	return c
 }
 
-// isSettings reports whether b begins with the header of a server's first frame, which must be SETTINGS: a length that is a
-// multiple of six and at most 16 KiB, type 4, not an acknowledgement, stream 0 with any value of the reserved bit.
+// isSettings reports whether b begins with the header of a server's first frame, which must be SETTINGS: a length
+// that is a multiple of six and at most 16 KiB, type 4, not an acknowledgement, stream 0 with any value of the
+// reserved bit.
 func isSettings(b []byte) bool {
 	length := int(b[0])<<16 | int(b[1])<<8 | int(b[2])
 	return length%6 == 0 && length <= 16<<10 && b[3] == 4 && b[4]&1 == 0 && binary.BigEndian.Uint32(b[5:])<<1 == 0
 }
 
-// ttrpcDelay is how long a server may take to answer before it is asked whether it speaks ttrpc. A gRPC server answers in less.
+// ttrpcDelay is how long a server may take to answer before it is asked whether it speaks ttrpc. A gRPC server
+// answers in less.
 const ttrpcDelay = 500 * time.Millisecond
 
-// A message of ttrpc begins with four bytes of length, four of the stream, one of the type and one of flags (channel.go in
-// github.com/containerd/ttrpc). The question is a request without content, for which a server has no service; the answer's
-// header has the same stream and the type of a response.
+// A message of ttrpc begins with four bytes of length, four of the stream, one of the type and one of flags
+// (channel.go in github.com/containerd/ttrpc). The question is a request without content, for which a server has no
+// service; the answer's header has the same stream and the type of a response.
 const (
 	ttrpcQuestion = "\x00\x00\x00\x00\x00\x00\x00\x01\x01\x00"
 	ttrpcAnswer   = "\x00\x00\x00\x01\x02" // from the fifth byte on
 )
 
-// speaksTTRPC asks in ttrpc on another connection, once the server has been silent for ttrpcDelay. containerd's socket for its
-// shims takes HTTP/2's hello for the header of a message of 1.3 GB, waits for the rest of it, and so looks stopped.
+// speaksTTRPC asks in ttrpc on another connection, once the server has been silent for ttrpcDelay. containerd's
+// socket for its shims takes HTTP/2's hello for the header of a message of 1.3 GB, waits for the rest of it, and so
+// looks stopped.
 func speaksTTRPC(ctx context.Context, path string) bool {
 	select {
 	case <-ctx.Done():

@@ -276,8 +276,8 @@ func TestProbe(t *testing.T) {
 	}
 }
 
-// TestProbeLate wants the answer also where the conversation takes its time to end with the context: a busy machine is no path lookup
-// that hangs.
+// TestProbeLate wants the answer also where the conversation takes its time to end with the context: a busy machine
+// is no path lookup that hangs.
 func TestProbeLate(t *testing.T) {
 	d := newDue(t)
 	d.late = 2 * closePatience

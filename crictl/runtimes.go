@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// An Installation is a container runtime as its package, or a distribution of Kubernetes, sets it up on a node. It holds the
-// names by which the rest of kdiag recognises it.
+// An Installation is a container runtime as its package, or a distribution of Kubernetes, sets it up on a node. It
+// holds the names by which the rest of kdiag recognises it.
 type Installation struct {
 	Name      string   // for people: "CRI-O"
 	Sockets   []string // paths of the CRI socket, the usual one first
@@ -80,8 +80,8 @@ func IsWellKnown(endpoint string) bool {
 	return ok
 }
 
-// KubeletUnits returns the systemd units that run a kubelet, in the order in which to look for them. The snaps are those of
-// MicroK8s, EKS on Ubuntu and Charmed Kubernetes.
+// KubeletUnits returns the systemd units that run a kubelet, in the order in which to look for them. The snaps are
+// those of MicroK8s, EKS on Ubuntu and Charmed Kubernetes.
 func KubeletUnits() []string {
 	units := []string{"kubelet.service"}
 	for _, in := range Installations() {

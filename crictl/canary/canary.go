@@ -1,9 +1,9 @@
 // Package canary creates, starts, stops and removes one pod sandbox with one container, and times each call.
 //
-// A running kubelet kills unknown sandboxes: every 2 s its housekeeping compares the ready sandboxes of the runtime with its
-// pods, by the UID in their metadata, and stops the others (HandlePodCleanups in pkg/kubelet/kubelet_pods.go). No label
-// prevents that. So a canary is quick, notices when another client stopped its sandbox, and then tries again: right after a
-// round of housekeeping there are nearly two seconds until the next.
+// A running kubelet kills unknown sandboxes: every 2 s its housekeeping compares the ready sandboxes of the runtime
+// with its pods, by the UID in their metadata, and stops the others (HandlePodCleanups in
+// pkg/kubelet/kubelet_pods.go). No label prevents that. So a canary is quick, notices when another client stopped its
+// sandbox, and then tries again: right after a round of housekeeping there are nearly two seconds until the next.
 package canary
 
 import (
@@ -83,8 +83,8 @@ type Earlier struct {
 	Err     string   // of the last that failed, or of looking for them
 }
 
-// Run runs a canary. It returns within Options.Course plus Options.Cleanup, whatever hangs. When ctx ends, it stops and cleans
-// up.
+// Run runs a canary. It returns within Options.Course plus Options.Cleanup, whatever hangs. When ctx ends, it stops
+// and cleans up.
 func Run(ctx context.Context, cri *remote.Service, opts Options) *Result {
 	if opts.Progress == nil {
 		opts.Progress = func(string) {}

@@ -18,8 +18,8 @@ import (
 const (
 	// maxEarlier bounds how many leftovers one run removes.
 	maxEarlier = 10
-	// lateTimeout is how long to look for a sandbox whose creation timed out, and which may appear all the same; and how long to
-	// try to remove it while the runtime still works on it.
+	// lateTimeout is how long to look for a sandbox whose creation timed out, and which may appear all the same; and
+	// how long to try to remove it while the runtime still works on it.
 	lateTimeout = 3 * time.Second
 	// logTimeout bounds work on the folder of the logs, whose disk may hang.
 	logTimeout = 2 * time.Second
@@ -78,8 +78,8 @@ func (c *canaryRun) cleanUp(ctx context.Context) {
 	}
 }
 
-// end stops and removes a sandbox. If the stop hangs, the removal would too. A stop that fails, and works when it is repeated,
-// met another client's.
+// end stops and removes a sandbox. If the stop hangs, the removal would too. A stop that fails, and works when it is
+// repeated, met another client's.
 func (c *canaryRun) end(ctx context.Context, id string) bool {
 	gone := func(err error) error {
 		if remote.IsNotFound(err) {
@@ -93,8 +93,8 @@ func (c *canaryRun) end(ctx context.Context, id string) bool {
 	case s.Outcome == Hung, s.Outcome == Cut:
 		return false
 	case s.Outcome == Failed && c.res.Spoiled == "" && stop(ctx) == nil:
-		// A kubelet stops unknown sandboxes at the same time, and of two clients that tear down one network the later finds half of
-		// it gone. A problem of the network itself shows again in the next attempt.
+		// A kubelet stops unknown sandboxes at the same time, and of two clients that tear down one network the later
+		// finds half of it gone. A problem of the network itself shows again in the next attempt.
 		c.res.Spoiled = ByOther
 	}
 	givenUp := slices.ContainsFunc(c.res.Steps, func(s Step) bool { return s.Outcome == Hung || s.Outcome == Cut })
@@ -113,8 +113,8 @@ func (c *canaryRun) end(ctx context.Context, id string) bool {
 	})
 }
 
-// find looks for the sandbox of a RunPodSandbox that returned no id. If the runtime answered with an error, one list is enough;
-// if the call timed out, the sandbox may still appear, and its absence proves nothing.
+// find looks for the sandbox of a RunPodSandbox that returned no id. If the runtime answered with an error, one list
+// is enough; if the call timed out, the sandbox may still appear, and its absence proves nothing.
 func (c *canaryRun) find(ctx context.Context) (id string, sure bool) {
 	answered := c.making == Failed
 	ctx, cancel := context.WithTimeout(ctx, max(lateTimeout, c.opts.RPCTimeout))

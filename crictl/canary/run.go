@@ -15,14 +15,14 @@ import (
 const (
 	// execTimeout is for the program of ExecSync, which ends at once: on a busy node it may be slow without being sick.
 	execTimeout = 10 * time.Second
-	// stoppedTimeout is how long to wait, after a failed step, for a sandbox that another client may be stopping: its containers
-	// end first.
+	// stoppedTimeout is how long to wait, after a failed step, for a sandbox that another client may be stopping: its
+	// containers end first.
 	stoppedTimeout = time.Second
 	lookEvery      = 100 * time.Millisecond
 	// A container that a signal has ended has 128 and the signal's number as its exit code.
 	exitKilled, exitTerminated = 128 + 9, 128 + 15
-	// interruptGrace is how long a call that creates something may go on after an interrupt. When it returns, its object is
-	// known and the runtime is no longer busy with it.
+	// interruptGrace is how long a call that creates something may go on after an interrupt. When it returns, its
+	// object is known and the runtime is no longer busy with it.
 	interruptGrace = 2 * time.Second
 )
 
@@ -158,7 +158,8 @@ func patiently(call func(context.Context) error) func(context.Context) error {
 	}
 }
 
-// run creates the sandbox. Runtimes that cannot be asked for their cgroup driver (containerd before 2.0) name it in their error.
+// run creates the sandbox. Runtimes that cannot be asked for their cgroup driver (containerd before 2.0) name it in
+// their error.
 func (c *canaryRun) run(interrupted context.Context) bool {
 	ctx, cancel := patient(interrupted)
 	defer cancel()
@@ -230,8 +231,8 @@ func (c *canaryRun) running() bool {
 	return c.last().Name == "ExecSync" || c.last().Name == "ListContainerStats"
 }
 
-// stoppedByOther reports whether another client stops or has stopped the sandbox: its containers are killed first, and on a
-// busy node the rest takes seconds.
+// stoppedByOther reports whether another client stops or has stopped the sandbox: its containers are killed first,
+// and on a busy node the rest takes seconds.
 func (c *canaryRun) stoppedByOther(ctx context.Context, containerID string) bool {
 	ctx, cancel := context.WithTimeout(ctx, stoppedTimeout)
 	defer cancel()

@@ -136,8 +136,8 @@ func (r *runtimeService) StartContainer(
 	return &runtimeapi.StartContainerResponse{}, nil
 }
 
-// StopContainer ends a container at once: as by SIGTERM, or without a grace period as by SIGKILL. One that has ended, never
-// ran or is not there is no error.
+// StopContainer ends a container at once: as by SIGTERM, or without a grace period as by SIGKILL. One that has ended,
+// never ran or is not there is no error.
 func (r *runtimeService) StopContainer(
 	_ context.Context, req *runtimeapi.StopContainerRequest,
 ) (*runtimeapi.StopContainerResponse, error) {
@@ -157,8 +157,8 @@ func (r *runtimeService) StopContainer(
 	return &runtimeapi.StopContainerResponse{}, nil
 }
 
-// RemoveContainer removes a container, and kills it first if it runs, as CRI wants it. A container that does not exist is no
-// error.
+// RemoveContainer removes a container, and kills it first if it runs, as CRI requires. A container that does not
+// exist is no error.
 func (r *runtimeService) RemoveContainer(
 	_ context.Context, req *runtimeapi.RemoveContainerRequest,
 ) (*runtimeapi.RemoveContainerResponse, error) {
@@ -252,8 +252,8 @@ func (r *runtimeService) ReopenContainerLog(
 	return &runtimeapi.ReopenContainerLogResponse{}, nil
 }
 
-// openLog makes the log of a container that was made by RPC, in a folder that its client has made, as runtimes do. It stays
-// empty. The logs of a scenario's own containers exist in their statuses only.
+// openLog makes the log of a container that was made by RPC, in a folder that its client has made, as runtimes do. It
+// stays empty. The logs of a scenario's own containers exist in their statuses only.
 func (c *container) openLog() error {
 	if c.counted || c.logPath == "" {
 		return nil

@@ -13,8 +13,8 @@ import (
 // maxScenarioBytes bounds the text of a scenario. The largest built-in one has 6 KB.
 const maxScenarioBytes = 4 << 20
 
-// decodeStrict reads a YAML or JSON document. Unknown and repeated keys are errors. Errors have one line and quote of the
-// document nothing but names of fields: a file that was named by mistake may hold secrets.
+// decodeStrict reads a YAML or JSON document. Unknown and repeated keys are errors. Errors have one line and quote of
+// the document nothing but names of fields: a file that was named by mistake may hold secrets.
 func decodeStrict(data []byte, into any) error {
 	if len(data) > maxScenarioBytes {
 		return fmt.Errorf("%d bytes are too many: at most %d", len(data), maxScenarioBytes)

@@ -58,8 +58,8 @@ func (b *broker) publish(event *runtimeapi.ContainerEventResponse) {
 	}
 }
 
-// publish tells the subscribers what became of the sandbox or the container with that id. Like containerd it sends the
-// status of the sandbox and all its containers along. The caller holds mu, so events keep the order of the changes.
+// publish sends an event about the sandbox or the container with that id. Like containerd's, it contains the status
+// of the sandbox and of all its containers. The caller holds mu, so events keep the order of the changes.
 func (st *store) publish(sb *sandbox, id string, kind runtimeapi.ContainerEventType) {
 	if !st.events.wanted() {
 		return

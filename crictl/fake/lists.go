@@ -9,8 +9,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// The list responses are sent as unknown fields of an empty message: protobuf copies those to the wire as they are, so an
-// encoded list needs no decoding and encoding to pass through the generated types.
+// The list responses are sent as unknown fields of an empty message: protobuf copies those to the wire as they are,
+// so an encoded list needs no decoding and encoding to pass through the generated types.
 
 // ListContainers lists the containers that the filter lets through.
 func (r *runtimeService) ListContainers(
@@ -93,8 +93,8 @@ func (st *store) listSandboxes(f *runtimeapi.PodSandboxFilter) *entries {
 	return build()
 }
 
-// filterContainers returns the containers that match all parts of the filter. As in containerd, ids may be shortened, and
-// one that names nothing or several matches nothing. The caller holds mu.
+// filterContainers returns the containers that match all parts of the filter. As in containerd, ids may be shortened,
+// and one that names nothing or several matches nothing. The caller holds mu.
 func (st *store) filterContainers(f *runtimeapi.ContainerFilter) []*container {
 	var in *sandbox
 	if id := f.GetPodSandboxId(); id != "" {

@@ -155,7 +155,8 @@ func TestStreamContainers(t *testing.T) {
 	}
 }
 
-// TestStreams asks every streaming list: the unimplemented ones say so on the first Recv, as gRPC does for unknown methods.
+// TestStreams asks every streaming list: the unimplemented ones say so on the first Recv, as gRPC does for unknown
+// methods.
 func TestStreams(t *testing.T) {
 	open := map[string]func(*testing.T, *client) (int, error){
 		"StreamContainers": func(t *testing.T, c *client) (int, error) {

@@ -140,8 +140,8 @@ func TestNewRefusesWhatParseRefuses(t *testing.T) {
 	}
 }
 
-// FuzzParse: whatever the text, Parse ends with a scenario that New accepts as far as validation goes and that survives being written and read, or with an
-// error of one line.
+// FuzzParse: whatever the text, Parse ends with a scenario that New accepts as far as validation goes and that
+// survives being written and read, or with an error of one line.
 func FuzzParse(f *testing.F) {
 	for _, name := range Names() {
 		text, _ := builtinText(name)

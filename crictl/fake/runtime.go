@@ -90,7 +90,8 @@ func (r *runtimeService) UpdateRuntimeConfig(
 	return &runtimeapi.UpdateRuntimeConfigResponse{}, nil
 }
 
-// ExecSync runs nothing: in a running container every command ends with exit code 0 and no output, so exec probes succeed.
+// ExecSync runs nothing: in a running container every command ends with exit code 0 and no output, so exec probes
+// succeed.
 func (r *runtimeService) ExecSync(_ context.Context, req *runtimeapi.ExecSyncRequest) (*runtimeapi.ExecSyncResponse, error) {
 	if _, err := r.mustRun(req.GetContainerId()); err != nil {
 		return nil, err

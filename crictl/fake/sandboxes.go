@@ -48,7 +48,7 @@ func (sb *sandbox) status() *runtimeapi.PodSandboxStatus {
 	}
 }
 
-// RunPodSandbox makes a ready sandbox.
+// RunPodSandbox creates a ready sandbox.
 func (r *runtimeService) RunPodSandbox(
 	_ context.Context, req *runtimeapi.RunPodSandboxRequest,
 ) (*runtimeapi.RunPodSandboxResponse, error) {
@@ -93,7 +93,7 @@ func (r *runtimeService) RunPodSandbox(
 	return &runtimeapi.RunPodSandboxResponse{PodSandboxId: sb.id}, nil
 }
 
-// networkFor fails for pods that need a network which the scenario says is not there.
+// networkFor fails for pods that need a network if the scenario has none.
 func (r *runtimeService) networkFor(options *runtimeapi.NamespaceOption) error {
 	if options.GetNetwork() == runtimeapi.NamespaceMode_NODE {
 		return nil
@@ -106,7 +106,7 @@ func (r *runtimeService) networkFor(options *runtimeapi.NamespaceOption) error {
 	return nil
 }
 
-// StopPodSandbox ends a sandbox and all that runs in it. One that is not there is stopped already.
+// StopPodSandbox stops a sandbox and its containers. A sandbox that does not exist is no error.
 func (r *runtimeService) StopPodSandbox(
 	_ context.Context, req *runtimeapi.StopPodSandboxRequest,
 ) (*runtimeapi.StopPodSandboxResponse, error) {
@@ -134,8 +134,8 @@ func (st *store) stopSandbox(sb *sandbox) {
 	}
 }
 
-// RemovePodSandbox removes a sandbox and its containers, by force if they run, as CRI wants it. One that is not there is
-// removed already.
+// RemovePodSandbox removes a sandbox and its containers, by force if they run, as CRI requires. A sandbox that does
+// not exist is no error.
 func (r *runtimeService) RemovePodSandbox(
 	_ context.Context, req *runtimeapi.RemovePodSandboxRequest,
 ) (*runtimeapi.RemovePodSandboxResponse, error) {

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// A table holds objects by id and keeps their order, so that lists are the same in every run. The zero table is ready to
-// use. It does no locking.
+// A table holds objects by id and keeps their order, so that lists are the same in every run. The zero table is ready
+// to use. It does no locking.
 type table[T any] struct {
 	byID map[string]*row[T]
 	rows []*row[T] // in the order in which they were added, removed ones among them until they are half of it

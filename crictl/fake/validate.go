@@ -114,11 +114,11 @@ func (f *Fault) validate() error {
 	case f.For > f.Every:
 		return errors.New(".for: longer than every")
 	}
-	return f.validateDeed()
+	return f.validateAction()
 }
 
-// validateDeed checks what the fault does to a call, apart from when and to whom.
-func (f *Fault) validateDeed() error {
+// validateAction checks what the fault does to a call, apart from when and to which.
+func (f *Fault) validateAction() error {
 	switch {
 	case f.Oversize < 0 || f.Oversize > MaxOversize:
 		return fmt.Errorf(".oversize: not between 1 and %d bytes", MaxOversize)
@@ -197,7 +197,7 @@ func (c *ContainerGroup) validate() error {
 	return nil
 }
 
-// containerState returns the CRI state of a scenario's word for it; the empty word means running.
+// containerState returns the CRI state of a scenario's name for it; the empty name means running.
 func containerState(word string) (runtimeapi.ContainerState, bool) {
 	switch word {
 	case "", "running":

@@ -8,8 +8,9 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// listField is the field number of the entries in all list responses, unary and streamed: ListContainersResponse.containers,
-// StreamPodSandboxesResponse.pod_sandboxes and so on are all field 1 of runtime.v1's api.proto.
+// listField is the field number of the entries in all list responses, unary and streamed:
+// ListContainersResponse.containers, StreamPodSandboxesResponse.pod_sandboxes and so on are all field 1 of
+// runtime.v1's api.proto.
 const listField = 1
 
 // streamBatch is the number of entries in one message of a streaming list, as in containerd.
@@ -58,8 +59,8 @@ func (e *entries) batches() [][]byte {
 	return all
 }
 
-// An encodedList keeps the unfiltered list until something changes, so that a node's 100,000 containers cost a copy, not an
-// encoding, per call.
+// An encodedList keeps the unfiltered list until something changes, so that a node's 100,000 containers cost a copy,
+// not an encoding, per call.
 type encodedList struct {
 	mu   sync.Mutex
 	list *entries
@@ -71,7 +72,8 @@ func (l *encodedList) drop() {
 	l.list = nil
 }
 
-// get returns the kept list, or the one that encode makes. The caller holds the store's lock, so that nothing changes in between.
+// get returns the kept list, or the one that encode makes. The caller holds the store's lock, so that nothing changes
+// in between.
 func (l *encodedList) get(encode func() *entries) *entries {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -81,8 +83,8 @@ func (l *encodedList) get(encode func() *entries) *entries {
 	return l.list
 }
 
-// encoded returns the container as lists carry it. The caller holds the store's lock for writing: encoding again what has not
-// changed would cost ten times as much as all the rest of a list.
+// encoded returns the container as lists carry it. The caller holds the store's lock for writing: encoding again what
+// has not changed would cost ten times as much as all the rest of a list.
 func (c *container) encoded() []byte {
 	if c.wire == nil {
 		c.wire = marshal(&runtimeapi.Container{

@@ -78,8 +78,8 @@ func (c *call) sendRest(backend grpc.ClientStream) {
 	}
 }
 
-// judge injects the fault that the rules have for the call, before it goes to the runtime. A call that waits when the rules
-// change is judged again.
+// judge injects the fault that the rules have for the call, before it goes to the runtime. A call that waits when the
+// rules change is judged again.
 func (c *call) judge(ctx context.Context) (fake.Verdict, error) {
 	for {
 		set := c.proxy.rules.Load()

@@ -1,13 +1,15 @@
-// Package fault is a proxy on a unix socket in front of a real CRI runtime. It injects faults into calls as data describes.
+// Package fault is a proxy on a unix socket in front of a real CRI runtime. It injects faults into calls as data
+// describes.
 //
-// A call without a fault passes unchanged: every RPC of both services, streams and unknown newer ones; the bytes of each
-// message, metadata, status codes with their details, deadlines and cancellation. A runtime that is down shows as Unavailable.
-// The faults are those of the embedded runtime (fake.Fault, fake.Latency), applied by the same rules: calls hang, are delayed,
-// fail, lose their connection or get an answer that is too large, by RPC, by object and over time.
+// A call without a fault passes unchanged: every RPC of both services, streams and unknown newer ones; the bytes of
+// each message, metadata, status codes with their details, deadlines and cancellation. A runtime that is down shows
+// as Unavailable. The faults are those of the embedded runtime (fake.Fault, fake.Latency), applied by the same rules:
+// calls hang, are delayed, fail, lose their connection or get an answer that is too large, by RPC, by object and over
+// time.
 //
-// Names of objects are taken from the calls that pass through; for ids that have not been seen, the runtime is asked. The
-// addresses of streaming servers (exec, attach, port-forward) in answers are not rewritten, so those connections go around the
-// proxy. The caller's user agent is replaced.
+// Names of objects are taken from the calls that pass through; for ids that have not been seen, the runtime is asked.
+// The addresses of streaming servers (exec, attach, port-forward) in answers are not rewritten, so those connections
+// go around the proxy. The caller's user agent is replaced.
 package fault
 
 import (
@@ -29,8 +31,8 @@ import (
 	"github.com/kdiag/kdiag/crictl/fake"
 )
 
-// Tuning of the connection to the runtime, which is on this host. The pauses between attempts to reach one that went away
-// are short, so that its return shows at once; the windows let large lists pass without waiting.
+// Tuning of the connection to the runtime, which is on this host. The pauses between attempts to reach one that went
+// away are short, so that its return shows at once; the windows let large lists pass without waiting.
 const (
 	reconnectBase = 10 * time.Millisecond
 	reconnectMax  = 500 * time.Millisecond
@@ -80,8 +82,8 @@ type ruleSet struct {
 	done   chan struct{}
 }
 
-// New makes a proxy and its socket, mode 0600. A stale socket file is replaced if nobody listens on it; any other file is left
-// alone and an error. The times of faults count from now. Callers wait until Run, which must follow.
+// New makes a proxy and its socket, mode 0600. A stale socket file is replaced if nobody listens on it; any other
+// file is left alone and an error. The times of faults count from now. Callers wait until Run, which must follow.
 func New(cfg Config) (*Proxy, error) {
 	p := &Proxy{
 		methods: criMethods(), log: cfg.Log, path: strings.TrimPrefix(cfg.Listen, "unix://"), broken: make(chan error, 1),
@@ -123,8 +125,8 @@ func dial(endpoint string) (*grpc.ClientConn, error) {
 	)
 }
 
-// Run serves until ctx ends; then all calls end, and the socket is removed. It is to be called once. An error means that the
-// socket broke.
+// Run serves until ctx ends; then all calls end, and the socket is removed. It is to be called once. An error means
+// that the socket broke.
 func (p *Proxy) Run(ctx context.Context) error {
 	p.mu.Lock()
 	p.running = true
@@ -163,8 +165,8 @@ func (p *Proxy) serve() {
 	})
 }
 
-// SetFaults replaces all faults and latencies. Their times count from now; calls that wait under the old ones are judged
-// by the new. The error names the first field that is wrong, and then nothing has changed.
+// SetFaults replaces all faults and latencies. Their times count from now; calls that wait under the old ones are
+// judged by the new. The error names the first field that is wrong, and then nothing has changed.
 func (p *Proxy) SetFaults(faults []fake.Fault, latency []fake.Latency) error {
 	done := make(chan struct{})
 	rules, err := fake.NewRules(faults, latency, time.Now(), done)
@@ -186,8 +188,8 @@ func (p *Proxy) SetConditions(conditions []fake.Condition) {
 	p.conditions.Store(&conditions)
 }
 
-// SetDown simulates a daemon that has died: the socket's file stays, nothing listens, and all connections are cut with their
-// calls. SetDown(false) makes the socket again; it is an error if another has taken its place.
+// SetDown simulates a daemon that has died: the socket's file stays, nothing listens, and all connections are cut
+// with their calls. SetDown(false) makes the socket again; it is an error if another has taken its place.
 func (p *Proxy) SetDown(down bool) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

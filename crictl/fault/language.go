@@ -11,8 +11,9 @@ import (
 	"github.com/kdiag/kdiag/crictl/fake"
 )
 
-// Parse reads one fault as it is written on a command line: the RPC, then what goes wrong, with which object and when, between
-// commas. The RPC is a name or a pattern. A value with a comma in it is written in double quotes, as in Go.
+// Parse reads one fault as it is written on a command line: the RPC, then what goes wrong, with which object and
+// when, between commas. The RPC is a name or a pattern. A value with a comma in it is written in double quotes, as in
+// Go.
 //
 //	ContainerStatus,hang,pod=web-*,from=10s,until=1m
 //	RunPodSandbox,error="Unavailable: not now, later",first=3

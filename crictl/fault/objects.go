@@ -18,7 +18,8 @@ const (
 	askTimeout = 2 * time.Second
 )
 
-// An objectCache resolves ids to names, from the calls that pass through and, where that is not enough, by asking the runtime.
+// An objectCache resolves ids to names, from the calls that pass through and, where that is not enough, by asking the
+// runtime.
 type objectCache struct {
 	runtime runtimeapi.RuntimeServiceClient
 

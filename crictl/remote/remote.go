@@ -1,6 +1,6 @@
-// Package remote is the CRI client of a kubelet: the calls with the kubelet's own deadlines, message limit, checks of the
-// answers, metrics and log lines. kdiag's probes use package crictl instead, whose calls are measured and bounded for a
-// person who waits.
+// Package remote is the CRI client of a kubelet: the calls with the kubelet's own deadlines, message limit, checks of
+// the answers, metrics and log lines. kdiag's probes use package crictl instead, whose calls are measured and bounded
+// for a person who waits.
 package remote
 
 import (
@@ -111,8 +111,8 @@ func (s *Service) failed(err error, what string, kv ...any) error {
 	return err
 }
 
-// failedQuietly logs an error unless the same one was logged for the same object within the last minute, so that a hanging
-// object does not flood the log.
+// failedQuietly logs an error unless the same one was logged for the same object within the last minute, so that a
+// hanging object does not flood the log.
 func (s *Service) failedQuietly(err error, id, what string, kv ...any) error {
 	if err != nil && s.shouldLog(what+id, err.Error()) {
 		s.log.WithCallDepth(1).Error(err, what+" failed", kv...)

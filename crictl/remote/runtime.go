@@ -28,7 +28,8 @@ func (s *Service) Version(ctx context.Context) (resp *runtimeapi.VersionResponse
 	return resp, err
 }
 
-// Status asks for the runtime's conditions. An answer without RuntimeReady and NetworkReady is an error, as for the kubelet.
+// Status asks for the runtime's conditions. An answer without RuntimeReady and NetworkReady is an error, as for the
+// kubelet.
 func (s *Service) Status(ctx context.Context) (status *runtimeapi.RuntimeStatus, err error) {
 	err = s.call(ctx, "status", s.timeout, func(ctx context.Context) error {
 		resp, err := s.runtime.Status(ctx, &runtimeapi.StatusRequest{})
@@ -45,8 +46,8 @@ func (s *Service) Status(ctx context.Context) (status *runtimeapi.RuntimeStatus,
 	return status, err
 }
 
-// SandboxImage returns the image that sandboxes are made of. It is empty where the runtime does not say, as containerd 2, which
-// pins it instead.
+// SandboxImage returns the image that sandboxes are made of. It is empty where the runtime does not say, as
+// containerd 2, which pins it instead.
 func (s *Service) SandboxImage(ctx context.Context) (image string, err error) {
 	err = s.call(ctx, "status", s.timeout, func(ctx context.Context) error {
 		resp, err := s.runtime.Status(ctx, &runtimeapi.StatusRequest{Verbose: true})
@@ -155,8 +156,8 @@ func (s *Service) StartContainer(ctx context.Context, id string) error {
 	})
 }
 
-// StopContainer stops a container, and kills it after the grace period, which CRI counts in whole seconds. The deadline is that
-// much longer.
+// StopContainer stops a container, and kills it after the grace period, which CRI counts in whole seconds. The
+// deadline is that much longer.
 func (s *Service) StopContainer(ctx context.Context, id string, grace time.Duration) error {
 	return s.call(ctx, "stop_container", s.timeout+grace, func(ctx context.Context) error {
 		_, err := s.runtime.StopContainer(ctx, &runtimeapi.StopContainerRequest{
@@ -213,8 +214,8 @@ func checkContainer(status *runtimeapi.ContainerStatus) error {
 	return nil
 }
 
-// ExecSync runs a command in a container and returns what it wrote and its exit code. The deadline is that of other calls
-// beyond the timeout; there is none if the timeout is 0, as with the kubelet's lifecycle hooks.
+// ExecSync runs a command in a container and returns what it wrote and its exit code. The deadline is that of other
+// calls beyond the timeout; there is none if the timeout is 0, as with the kubelet's lifecycle hooks.
 func (s *Service) ExecSync(ctx context.Context, id string, command []string, timeout time.Duration) (resp *runtimeapi.ExecSyncResponse, err error) {
 	deadline := forever
 	if timeout > 0 {
