@@ -93,7 +93,7 @@ func TestImports(t *testing.T) {
 		{"crictl/canary", []string{"crictl", "crictl/remote"}},
 		{"crictl/deadline", nil},
 		{"crictl/fake", nil},
-		{"crictl/fault", []string{"crictl/fake"}},
+		{"crictl/fault", []string{"crictl"}},
 		{"crictl/gc", []string{"crictl"}},
 		{"crictl/remote", []string{"crictl"}},
 		{"checks/host", []string{"checks/together", "crictl/deadline"}},

@@ -40,16 +40,6 @@ func flagFields() map[string]string {
 	}
 }
 
-// switches are those of them that need no value.
-func switches() []string {
-	return []string{"serialize-image-pulls", "rotate-certificates", "rotate-server-certificates"}
-}
-
-// ownFlags are those that have no field.
-func ownFlags() []string {
-	return []string{"config", "config-dir", "root-dir", "cert-dir", "kubeconfig", "hostname-override", "data-dir"}
-}
-
 // ReadSettings reads what the kubelet with this pid runs with: its configuration file, under its drop-ins, under its flags,
 // over the kubelet's defaults. Settings with an error are a part: not all files could be read, as their Problems say.
 func ReadSettings(ctx context.Context, root string, pid int) (Settings, error) {
@@ -57,7 +47,7 @@ func ReadSettings(ctx context.Context, root string, pid int) (Settings, error) {
 	if err != nil {
 		return Settings{}, fmt.Errorf("reading the kubelet's arguments: %w", err)
 	}
-	flags := process.Flags(switches(), append(slices.Collect(maps.Keys(flagFields())), ownFlags()...)...)
+	flags := process.Flags("data-dir")
 	s := Settings{PID: pid}
 	if p := process.Problem(); p != "" {
 		s.Problems = append(s.Problems, oneLine(p))
@@ -72,7 +62,7 @@ func ReadSettings(ctx context.Context, root string, pid int) (Settings, error) {
 		unread += s.lay(all, configFile, doc)
 	}
 	if dir := last(flags["config-dir"]); dir != "" {
-		names, err := process.DropIns(dir)
+		names, err := process.Files().DropIns(dir)
 		if err != nil {
 			s.Problems = append(s.Problems, oneLine(dir)+" "+reasonOf(err))
 			unread++
@@ -81,7 +71,7 @@ func ReadSettings(ctx context.Context, root string, pid int) (Settings, error) {
 			if ctx.Err() != nil {
 				return s, fmt.Errorf("reading the kubelet's drop-ins: %w", ctx.Err())
 			}
-			unread += s.lay(all, name, doc)
+			unread += s.lay(all, filepath.Join(dir, name), doc)
 		}
 	}
 	layFlags(doc, flags)

@@ -13,21 +13,21 @@ import (
 )
 
 const (
-	// execPatience is how long the program of ExecSync may take, which ends at once: on a busy node that is slow, not sick.
-	execPatience = 10 * time.Second
-	// stoppedPatience is how long to wait, after a step has failed, for a sandbox that somebody else may be stopping: its
+	// execTimeout is for the program of ExecSync, which ends at once: on a busy node it may be slow without being sick.
+	execTimeout = 10 * time.Second
+	// stoppedTimeout is how long to wait, after a failed step, for a sandbox that another client may be stopping: its
 	// containers end first.
-	stoppedPatience = time.Second
-	lookEvery       = 100 * time.Millisecond
+	stoppedTimeout = time.Second
+	lookEvery      = 100 * time.Millisecond
 	// A container that a signal has ended has 128 and the signal's number as its exit code.
 	exitKilled, exitTerminated = 128 + 9, 128 + 15
-	// interruptGrace is how long a call that makes something may go on after an interrupt. When it is not cut short, it is
-	// known what there is to remove, and the runtime is not busy with it any more.
+	// interruptGrace is how long a call that creates something may go on after an interrupt. When it returns, its
+	// object is known and the runtime is no longer busy with it.
 	interruptGrace = 2 * time.Second
 )
 
-// A course is one canary on its way.
-type course struct {
+// A canaryRun is one canary that is running.
+type canaryRun struct {
 	cri    *remote.Service
 	opts   Options
 	res    *Result
@@ -36,8 +36,8 @@ type course struct {
 	making Outcome // of RunPodSandbox; empty when it was not called
 }
 
-// step makes one timed call and reports whether the next may follow.
-func (c *course) step(ctx context.Context, name string, call func(context.Context) error) bool {
+// step makes one timed call and reports whether it succeeded.
+func (c *canaryRun) step(ctx context.Context, name string, call func(context.Context) error) bool {
 	c.opts.Progress(name)
 	start := time.Now()
 	err := call(ctx)
@@ -48,11 +48,10 @@ func (c *course) step(ctx context.Context, name string, call func(context.Contex
 }
 
 // last is the step that was made last.
-func (c *course) last() *Step { return &c.res.Steps[len(c.res.Steps)-1] }
+func (c *canaryRun) last() *Step { return &c.res.Steps[len(c.res.Steps)-1] }
 
-// prepare does what changes nothing but what earlier canaries left: it asks the runtime who it is, removes those, and finds
-// the image.
-func (c *course) prepare(ctx context.Context) bool {
+// prepare asks for the runtime's version, removes earlier canaries, and finds the image.
+func (c *canaryRun) prepare(ctx context.Context) bool {
 	ok := c.step(ctx, "Version", func(ctx context.Context) error {
 		v, err := c.cri.Version(ctx)
 		c.res.Version = crictl.Version{
@@ -78,8 +77,8 @@ func (c *course) prepare(ctx context.Context) bool {
 	return ok && c.choice.id != ""
 }
 
-// namedImage finds the image that was asked for, or pulls it where that is allowed.
-func (c *course) namedImage(ctx context.Context) bool {
+// namedImage finds the requested image, or pulls it if that is allowed.
+func (c *canaryRun) namedImage(ctx context.Context) bool {
 	var image *runtimeapi.Image
 	find := func(ctx context.Context) (err error) {
 		image, err = c.cri.ImageStatus(ctx, c.opts.Image)
@@ -103,16 +102,16 @@ func (c *course) namedImage(ctx context.Context) bool {
 	return c.choice.id != ""
 }
 
-// take notes which image is to be run, if there is one.
-func (c *course) take(image choice) {
+// take records the image to run, if there is one.
+func (c *canaryRun) take(image choice) {
 	c.choice, c.res.Image = image, image.name
 	if image.id == "" {
 		c.res.Spoiled = NoImage
 	}
 }
 
-// live makes the sandbox and the container, uses them, and ends the container again.
-func (c *course) live(ctx context.Context) {
+// live creates the sandbox and the container, uses them, and removes the container.
+func (c *canaryRun) live(ctx context.Context) {
 	c.res.SandboxID, c.making = "", ""
 	if ctx.Err() != nil {
 		return
@@ -150,7 +149,7 @@ func (c *course) live(ctx context.Context) {
 	}
 }
 
-// patiently makes a call patient.
+// patiently makes a call with the context of patient.
 func patiently(call func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) error {
 		ctx, cancel := patient(ctx)
@@ -159,8 +158,9 @@ func patiently(call func(context.Context) error) func(context.Context) error {
 	}
 }
 
-// run makes the sandbox. Runtimes that do not tell their cgroup driver (containerd before 2.0) tell it in their refusal.
-func (c *course) run(interrupted context.Context) bool {
+// run creates the sandbox. Runtimes that cannot be asked for their cgroup driver (containerd before 2.0) name it in
+// their error.
+func (c *canaryRun) run(interrupted context.Context) bool {
 	ctx, cancel := patient(interrupted)
 	defer cancel()
 	run := func(ctx context.Context) (err error) {
@@ -177,7 +177,7 @@ func (c *course) run(interrupted context.Context) bool {
 	return ok && interrupted.Err() == nil
 }
 
-// patient returns a context that outlives an interrupt by a moment, but not a deadline.
+// patient returns a context that outlives an interrupt of ctx by interruptGrace, but not its deadline.
 func patient(ctx context.Context) (context.Context, context.CancelFunc) {
 	soft, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {
@@ -190,15 +190,15 @@ func patient(ctx context.Context) (context.Context, context.CancelFunc) {
 	return soft, func() { stop(); cancel() }
 }
 
-func (c *course) exec(ctx context.Context, id string) error {
-	resp, err := c.cri.ExecSync(ctx, id, []string{execProgram}, execPatience)
+func (c *canaryRun) exec(ctx context.Context, id string) error {
+	resp, err := c.cri.ExecSync(ctx, id, []string{execProgram}, execTimeout)
 	if err == nil && resp.GetExitCode() != 0 {
 		return fmt.Errorf("the program ended with exit code %d", resp.GetExitCode())
 	}
 	return err
 }
 
-func (c *course) stats(ctx context.Context, id string) error {
+func (c *canaryRun) stats(ctx context.Context, id string) error {
 	stats, err := c.cri.ListContainerStats(ctx, &runtimeapi.ContainerStatsFilter{Id: id})
 	if err == nil && len(stats) == 0 {
 		return errors.New("the answer does not hold the container")
@@ -206,8 +206,8 @@ func (c *course) stats(ctx context.Context, id string) error {
 	return err
 }
 
-// excuse looks for a reason of a failed step that is not the runtime's, and reports whether the course may go on.
-func (c *course) excuse(ctx context.Context, containerID string) bool {
+// excuse looks for a reason for a failed step other than the runtime, and reports whether the run may go on.
+func (c *canaryRun) excuse(ctx context.Context, containerID string) bool {
 	s := c.last()
 	if s.Outcome != Failed {
 		return false
@@ -226,15 +226,15 @@ func (c *course) excuse(ctx context.Context, containerID string) bool {
 	return false
 }
 
-// running reports whether the last step was one of those for which the container must run.
-func (c *course) running() bool {
+// running reports whether the last step needs a running container.
+func (c *canaryRun) running() bool {
 	return c.last().Name == "ExecSync" || c.last().Name == "ListContainerStats"
 }
 
-// stoppedByOther reports whether the sandbox, which this course has not stopped, is not ready any more, or will not be: its
-// containers are killed first, and on a busy node the rest takes seconds.
-func (c *course) stoppedByOther(ctx context.Context, containerID string) bool {
-	ctx, cancel := context.WithTimeout(ctx, stoppedPatience)
+// stoppedByOther reports whether another client stops or has stopped the sandbox: its containers are killed first,
+// and on a busy node the rest takes seconds.
+func (c *canaryRun) stoppedByOther(ctx context.Context, containerID string) bool {
+	ctx, cancel := context.WithTimeout(ctx, stoppedTimeout)
 	defer cancel()
 	for {
 		if c.running() && c.killed(ctx, containerID) {
@@ -252,8 +252,8 @@ func (c *course) stoppedByOther(ctx context.Context, containerID string) bool {
 	}
 }
 
-// killed reports whether a signal ended the container that this course has not stopped, and not one of the kernel for want of memory.
-func (c *course) killed(ctx context.Context, containerID string) bool {
+// killed reports whether another client ended the container with a signal. A kill for lack of memory does not count.
+func (c *canaryRun) killed(ctx context.Context, containerID string) bool {
 	status, err := c.cri.ContainerStatus(ctx, containerID)
 	if err != nil || status.GetState() != runtimeapi.ContainerState_CONTAINER_EXITED || status.GetReason() == "OOMKilled" {
 		return false
@@ -261,8 +261,8 @@ func (c *course) killed(ctx context.Context, containerID string) bool {
 	return status.GetExitCode() == exitKilled || status.GetExitCode() == exitTerminated
 }
 
-// noteEnd adds to a failed step that the container has ended by itself.
-func (c *course) noteEnd(ctx context.Context, s *Step, containerID string) {
+// noteEnd adds to a failed step that the container has exited.
+func (c *canaryRun) noteEnd(ctx context.Context, s *Step, containerID string) {
 	status, err := c.cri.ContainerStatus(ctx, containerID)
 	if err != nil || status.GetState() != runtimeapi.ContainerState_CONTAINER_EXITED {
 		return
