@@ -22,7 +22,9 @@ func (p *peeling) json(b []byte) (rest []byte, name string, more bool) {
 		return p.dockerJSON(fields, log.Value), "docker", true
 	}
 	if h, m, ok := klog.ParseJSON(b); ok {
-		p.program(h)
+		if h.Stamp.Known {
+			p.Inner = h.Stamp
+		}
 		return structured(m), "klog-json", false
 	}
 	if text, ok := p.carried(fields, 0); ok {
@@ -157,9 +159,7 @@ func (p *peeling) messageJSON(fields []klog.Field, text string) []byte {
 	m := klog.Message{Text: text}
 	for _, f := range fields {
 		switch f.Key {
-		case "level", "severity":
-			p.Severity = klog.SeverityOf(f.Value)
-		case "message", "msg", "time", "ts", "timestamp", "@timestamp", "metadata":
+		case "level", "severity", "message", "msg", "time", "ts", "timestamp", "@timestamp", "metadata":
 		default:
 			m.Pairs = append(m.Pairs, klog.Pair{Key: f.Key, Value: f.Value})
 		}
