@@ -60,7 +60,7 @@ func longUnitNames() []string {
 // unitSuffixes are the kinds of units that processes run in.
 func unitSuffixes() []string { return []string{".service", ".scope", ".slice"} }
 
-// readUnitOf reads systemd's message about a unit: its name, what it is, how it ended, and counters.
+// readUnitOf reads systemd's message about a unit: its name, what it is, and how it ended.
 func readUnit(s string, m *Match) {
 	m.Unit, m.Role = unitOf(s, len(s))
 	if rest, ok := after(s, " messages from "); ok {
@@ -69,12 +69,6 @@ func readUnit(s string, m *Match) {
 			unit = last
 		}
 		m.Unit, m.Role = keep(unit), roleOf(unit)
-	}
-	if before, rest, ok := strings.Cut(s, "uppressed "); ok && len(before) > 0 {
-		m.Count = leadingInt(rest)
-	}
-	if rest, ok := after(s, "restart counter is at "); ok {
-		m.Count = leadingInt(rest)
 	}
 	if rest, ok := after(s, "process exited, "); ok {
 		m.ErrorText = errorText(upTo(rest, "\n"))
