@@ -15,7 +15,7 @@ const rpcTimeout = 2 * time.Minute
 // maxHungCalls is up to how many hung calls an age can count: beyond, being near a multiple of the deadline is chance.
 const maxHungCalls = 6
 
-// What a bracket list says beside PLEG, as signature.Hit.Reasons has it.
+// What a bracket list says beside PLEG, as signature.Match.Reasons has it.
 const (
 	reasonDown    = "container runtime is down"
 	reasonPending = "container runtime status check may not have completed yet"

@@ -52,9 +52,9 @@ type collector struct {
 	codes     map[string]uint16
 	hosts     map[string]uint16
 	lastHost  string
-	buf       []signature.Hit
-	tried     []signature.Hit // by match
-	passed    int64           // records of the units asked for
+	buf       []signature.Match
+	tried     []signature.Match // by match
+	passed    int64             // records of the units asked for
 }
 
 // maxDated bounds the conditions whose text is kept to date stamps.
@@ -139,7 +139,7 @@ func (c *collector) order(m *moment) {
 func (c *collector) descending() bool { return c.downs > 2*c.ups }
 
 // hit keeps one signature of a record.
-func (c *collector) hit(h *signature.Hit, r *record, m moment) {
+func (c *collector) hit(h *signature.Match, r *record, m moment) {
 	code := h.Signature.Code
 	switch code {
 	case signature.SyncLoopActive:
@@ -194,7 +194,7 @@ func (c *collector) side(m moment) int8 {
 }
 
 // liveEvent is the event of one hit, for following a log.
-func liveEvent(h *signature.Hit, m moment) Event {
+func liveEvent(h *signature.Match, m moment) Event {
 	e := Event{
 		Count: 1, Lane: string(h.Signature.Lane), Code: h.Signature.Code, Marker: string(h.Signature.Marker),
 		What: h.Signature.Title, Subject: clean(subjectOf(h).label(), 120),
@@ -265,7 +265,7 @@ func (c *collector) sync(r *record, m moment) {
 }
 
 // pleg keeps an unhealthy record.
-func (c *collector) pleg(h *signature.Hit, r *record, m moment) {
+func (c *collector) pleg(h *signature.Match, r *record, m moment) {
 	if c.found != nil {
 		c.found.Add(1)
 	}
@@ -318,7 +318,7 @@ func splitReasons(s string) []string {
 }
 
 // detailOf is what a hit says of the call that failed, and of whom it is about.
-func detailOf(h *signature.Hit, r *record) detail {
+func detailOf(h *signature.Match, r *record) detail {
 	text := h.ErrorText
 	if len(text) > 100 {
 		text = text[:100]
@@ -335,7 +335,7 @@ func detailOf(h *signature.Hit, r *record) detail {
 }
 
 // subjectOf is the object that a hit names, the most particular one first.
-func subjectOf(h *signature.Hit) subject {
+func subjectOf(h *signature.Match) subject {
 	s := subject{Namespace: h.Namespace, Pod: h.Pod, PodUID: h.PodUID}
 	switch {
 	case h.ContainerID != "":

@@ -111,7 +111,6 @@ func (f *following) journals(ctx context.Context, names []string, began time.Tim
 	q := f.query(c)
 	q.Since, q.Until = uint64(began.UnixMicro()), 0
 	opts := journalfile.FollowOptions{Files: names, Query: q}
-	opts.From.Realtime = uint64(began.UnixMicro())
 	if dir := commonDir(names); dir != "" {
 		opts.Dir, opts.Files = dir, nil
 	}

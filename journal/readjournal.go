@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"time"
 
 	"github.com/kdiag/kdiag/journal/journalfile"
 	"github.com/kdiag/kdiag/journal/klog"
@@ -197,12 +196,9 @@ func knowsUnit(f *journalfile.File, unit string) bool {
 	return false
 }
 
-// knows reports whether a journal has records with a value of a field, or cannot tell. It asks the index.
+// knows reports whether a journal has records with a value of a field, or cannot tell.
 func knows(f *journalfile.File, field, value string) bool {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
-	defer cancel()
-	known := false
-	_, err := f.Of(ctx, field, value, journalfile.Query{All: true}, func(*journalfile.Entry) bool { known = true; return false })
+	known, err := f.Has(field, value)
 	return known || err != nil
 }
 

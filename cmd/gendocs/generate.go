@@ -134,21 +134,21 @@ func checkPage(list []checks.Check, probes []checks.Probe) []byte {
 
 func signaturePage(list []signature.Signature) []byte {
 	var b bytes.Buffer
-	b.WriteString("# Signatures\n\nWhat `kdiag journal` looks for in the logs of a node, made by `make generate`. The code is what stands in its report.\n")
+	b.WriteString("# Signatures\n\nWhat `kdiag journal` looks for in the logs of a node, made by `make generate` from journal/signature/catalogue. " +
+		"The code is what stands in its report.\n")
 	lane := signature.Lane("")
 	for _, s := range list {
 		if s.Lane != lane {
 			lane = s.Lane
 			fmt.Fprintf(&b, "\n## %s\n", sentenceCase(string(lane)))
 		}
-		fmt.Fprintf(&b, "\n### %s\n\n%s. %s\n", s.Code, sentenceCase(s.Title), s.Means)
-		if s.Versions != "" {
-			fmt.Fprintf(&b, "\nVersions: %s\n", s.Versions)
-		}
+		fmt.Fprintf(&b, "\n### %s\n\n%s. %s\n\n    %s\n", s.Code, sentenceCase(s.Title), s.Means, s.Example)
+		fmt.Fprintf(&b, "\nVersions: %s\n", s.Versions)
 		if len(s.Implies) > 0 {
 			fmt.Fprintf(&b, "\nPoints to: %s\n", strings.Join(s.Implies, ", "))
 		}
 		fmt.Fprintf(&b, "\nBegins with or contains: `%s`\n", strings.Join(s.Literals, "`, `"))
+		fmt.Fprintf(&b, "\nSources: %s\n", strings.Join(s.Sources, ", "))
 	}
 	return b.Bytes()
 }

@@ -9,8 +9,8 @@ type segment struct {
 	n     uint64
 }
 
-// list is the entries of a file or of one DATA object, in the order in which they were logged. journald stores the first
-// entry of a DATA object in the object itself, and the rest in a chain of arrays that grow.
+// list is the entries of a file or of one DATA object, in the order in which they were logged. journald stores the
+// first entry of a DATA object in the object itself, and the rest in a chain of arrays that grow.
 type list struct {
 	m      *image
 	inline uint64 // offset of the first entry, 0 if the arrays hold all
@@ -24,7 +24,7 @@ func (l *list) whole() bool { return l.n == l.want }
 
 // mainList is the list of all entries of the file.
 func (m *image) mainList() *list {
-	l := &list{m: m, want: m.head.Entries}
+	l := &list{m: m, want: m.head.entries}
 	l.chain(m.head.entryArray)
 	return l
 }
@@ -84,10 +84,10 @@ func (l *list) entry(i uint64) (object, bool) {
 // stride is how far apart the entries are that window looks at to see whether time runs forward in a list.
 const stride = 256
 
-// window returns the index range of the list that holds all entries with since <= realtime < until; 0 is open. Inside it
-// there may be others. Entries are not always sorted by time: a clock that was set back repeats itself. window therefore
-// samples the list first, and returns all of it if the samples are out of order. Otherwise nothing is further than one
-// stride from its place, apart from a clock that was wrong for less than a stride.
+// window returns the index range of the list that holds all entries with since <= realtime < until; 0 is open. Inside
+// it there may be others. Entries are not always sorted by time: a clock that was set back repeats itself. window
+// therefore samples the list first, and returns all of it if the samples are out of order. Otherwise nothing is
+// further than one stride from its place, apart from a clock that was wrong for less than a stride.
 func (l *list) window(since, until uint64) (lo, hi uint64) {
 	if since == 0 && until == 0 || l.n == 0 {
 		return 0, l.n

@@ -13,8 +13,8 @@ import (
 	"github.com/ulikunitz/xz"
 )
 
-// builder writes journal files as journald lays them out: small ones, in every mode. systemd 252 itself only writes ZSTD;
-// with this journalctl can be asked what it reads in files with XZ and LZ4.
+// builder writes journal files as journald lays them out: small ones, in every mode. systemd 252 itself only writes
+// ZSTD; with this journalctl can be asked what it reads in files with XZ and LZ4.
 type builder struct {
 	b        []byte
 	compact  bool
@@ -44,7 +44,7 @@ func newBuilder(compact, keyed bool, pack byte) *builder {
 		flags |= flagKeyed
 	}
 	binary.LittleEndian.PutUint32(w.b[12:], flags)
-	w.b[16] = byte(Online)
+	w.b[16] = byte(online)
 	for i := range 16 {
 		w.b[24+i], w.b[40+i], w.b[72+i] = byte(i+1), byte(i+0x21), byte(i+0x41)
 	}

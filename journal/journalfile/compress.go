@@ -127,8 +127,8 @@ func decodeXZ(dst, raw []byte) ([]byte, error) {
 	return w.Bytes(), nil
 }
 
-// xzFits reports whether raw begins like an XZ stream whose first block has one LZMA2 filter with a dictionary of at most
-// unpackMax. systemd writes a dictionary of 1 MiB; the decoder allocates what the stream asks for, up to 4 GiB.
+// xzFits reports whether raw begins like an XZ stream whose first block has one LZMA2 filter with a dictionary of at
+// most unpackMax. systemd writes a dictionary of 1 MiB; the decoder allocates what the stream asks for, up to 4 GiB.
 func xzFits(raw []byte) bool {
 	const block = 12 // behind the stream header
 	if len(raw) < block+8 || !bytes.HasPrefix(raw, []byte("\xfd7zXZ\x00")) {
@@ -158,8 +158,8 @@ func xzFits(raw []byte) bool {
 	return len(rest) >= 3 && rest[0] == lzma2 && rest[1] == props && rest[2] <= dict64MiB
 }
 
-// packed returns the compression that the first bytes of a payload show, 0 if none. No field name begins like this, so it
-// finds objects that lost their flag.
+// packed returns the compression that the first bytes of a payload show, 0 if none. No field name begins like this,
+// so it finds objects that lost their flag.
 func packed(first uint64) byte {
 	const zstdMagic, xzMagic = 0xFD2FB528, 0x5A587A37FD
 	switch {

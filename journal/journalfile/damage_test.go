@@ -82,8 +82,8 @@ func TestDamage(t *testing.T) {
 		intact bool // nothing is unreadable
 	}{
 		{"none", func(b []byte) []byte { return b }, true},
-		{"left online", func(b []byte) []byte { b[16] = byte(Online); return b }, true},
-		{"zeros at the end", func(b []byte) []byte { b[16] = byte(Online); return append(b, make([]byte, 8<<20)...) }, true},
+		{"left online", func(b []byte) []byte { b[16] = byte(online); return b }, true},
+		{"zeros at the end", func(b []byte) []byte { b[16] = byte(online); return append(b, make([]byte, 8<<20)...) }, true},
 		{"cut to half", func(b []byte) []byte { return b[:len(b)/2] }, false},
 		{"cut to an odd size", func(b []byte) []byte { return b[:len(b)/3|5] }, false},
 		{"tail cut", func(b []byte) []byte { return b[:len(b)-4700] }, false},

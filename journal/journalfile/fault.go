@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// protect runs fn and survives a fault in the map: another process cut the file, or the disk could not deliver a page. It
-// returns the offset of the byte that could not be read. Any other panic goes its way.
+// protect runs fn and survives a fault in the map: another process cut the file, or the disk could not deliver a
+// page. It returns the offset of the byte that could not be read. Any other panic goes its way.
 //
 // The setting is per goroutine, so every way into the map comes through here; what a caller does with the bytes of an
 // entry inside its callback is covered too.
@@ -55,8 +55,8 @@ func (f *File) shrink(off uint64) Range {
 	return Range{Offset: int64(off &^ (page - 1)), Bytes: int64(page), Why: whyFault}
 }
 
-// releaseStep is how much of a file a search leaves mapped behind it, so that a large file does not count as memory of the
-// process in full. The pages stay in the page cache.
+// releaseStep is how much of a file a search leaves mapped behind it, so that a large file does not count as memory
+// of the process in full. The pages stay in the page cache.
 const releaseStep = 16 << 20
 
 // release gives back the mapped pages between from and to. They come back by themselves when they are read again.

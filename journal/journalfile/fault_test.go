@@ -50,15 +50,11 @@ func TestTruncatedBeforeUse(t *testing.T) {
 			return errors.Join(err, ErrFault)
 		},
 		"All": func(f *File) error {
-			_, err := f.Search(t.Context(), Query{All: true}, func(*Entry) bool { return true })
+			_, err := f.Search(t.Context(), Query{}, func(*Entry) bool { return true })
 			return errors.Join(err, ErrFault)
 		},
-		"Of": func(f *File) error {
-			_, err := f.Of(t.Context(), "_SYSTEMD_UNIT", "kubelet.service", Query{}, func(*Entry) bool { return true })
-			return err
-		},
-		"Merge": func(f *File) error {
-			_, err := Merge(t.Context(), []*File{f, f}, Query{}, func(*Entry) bool { return true })
+		"Has": func(f *File) error {
+			_, err := f.Has("MESSAGE", "none")
 			return err
 		},
 		"Boots": func(f *File) error {
@@ -90,5 +86,5 @@ func TestProtectPassesPanics(t *testing.T) {
 			t.Errorf("recovered %v, want mine", r)
 		}
 	}()
-	_, _ = f.Search(t.Context(), Query{All: true}, func(*Entry) bool { panic("mine") })
+	_, _ = f.Search(t.Context(), Query{}, func(*Entry) bool { panic("mine") })
 }

@@ -21,8 +21,8 @@ type File struct {
 	unpack unpacker
 }
 
-// Open opens the journal file at path. It never blocks: a FIFO, a device or a directory is ErrNotJournal. A file without a
-// single byte but zeros opens as an empty one.
+// Open opens the journal file at path. It never blocks: a FIFO, a device or a directory is ErrNotJournal. A file
+// without a single byte but zeros opens as an empty one.
 func Open(path string) (*File, error) {
 	fd, err := openRegular(path)
 	if err != nil {
@@ -66,7 +66,7 @@ func (f *File) mapFile() error {
 	}
 	f.size = info.Size()
 	if f.size == 0 {
-		f.empty, f.img = true, newImage(nil, Header{})
+		f.empty, f.img = true, newImage(nil, header{})
 		return nil
 	}
 	if f.size > math.MaxInt {
@@ -98,7 +98,7 @@ func (f *File) mapFile() error {
 func (f *File) load(b []byte) error {
 	h, err := parseHeader(b)
 	if errors.Is(err, ErrNotJournal) && allZero(b) {
-		f.empty, f.img = true, newImage(b, Header{})
+		f.empty, f.img = true, newImage(b, header{})
 		return nil
 	}
 	if err != nil {
@@ -123,12 +123,6 @@ func allZero(b []byte) bool {
 	return true
 }
 
-// fromBytes makes a File of b, for tests and fuzzing.
-func fromBytes(b []byte) (*File, error) {
-	f := &File{path: "memory", size: int64(len(b))}
-	return f, f.load(b)
-}
-
 // Close releases the map. Entries that were handed out are invalid from then on.
 func (f *File) Close() error {
 	if f.fd == nil {
@@ -138,22 +132,12 @@ func (f *File) Close() error {
 		_ = unix.Munmap(f.img.b[:cap(f.img.b)])
 		f.mapped = false
 	}
-	f.img = newImage(nil, Header{})
+	f.img = newImage(nil, header{})
 	f.empty = true
 	fd := f.fd
 	f.fd = nil
 	return fd.Close()
 }
-
-// Path is the name under which the file was opened.
-func (f *File) Path() string { return f.path }
-
-// Header returns what the file says about itself, as of Open or the last Refresh. It is the zero Header if the file is
-// empty.
-func (f *File) Header() Header { return f.img.head }
-
-// Empty reports whether the file has no header: no bytes at all, or only zeros.
-func (f *File) Empty() bool { return f.empty }
 
 // Refresh reads the header anew and maps what was added to the file. It reports whether there are more entries than
 // before.
@@ -165,7 +149,7 @@ func (f *File) Refresh() (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	before := f.img.head.Entries
+	before := f.img.head.entries
 	if info.Size() != f.size || !f.mapped {
 		err = f.mapFile()
 	} else if off, faulted := f.protect(func() { err = f.load(f.img.b) }); faulted {
@@ -174,5 +158,5 @@ func (f *File) Refresh() (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("reading %s again: %w", f.path, err)
 	}
-	return f.img.head.Entries != before, nil
+	return f.img.head.entries != before, nil
 }

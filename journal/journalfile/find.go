@@ -11,8 +11,8 @@ import (
 )
 
 // Find returns the journal files in a directory and in the directories directly below it: journald keeps one for each
-// machine id, and one more for each namespace. The order is by the time of the first entry. It returns what it found also
-// if a directory could not be read, with the error.
+// machine id, and one more for each namespace. The order is by the time of the first entry. It returns what it found
+// also if a directory could not be read, with the error.
 func Find(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -83,8 +83,8 @@ func headTime(name string) uint64 {
 		return never
 	}
 	h, err := parseHeader(b[:n])
-	if err != nil || h.HeadRealtime == 0 {
+	if err != nil || h.headRealtime == 0 {
 		return never
 	}
-	return h.HeadRealtime
+	return h.headRealtime
 }

@@ -1,6 +1,7 @@
 package journalfile
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"sort"
 	"strings"
 	"time"
 
@@ -17,17 +17,15 @@ import (
 
 // FollowOptions says what to follow.
 type FollowOptions struct {
-	// Dir is a journal directory, of which all files are followed, also those that appear later. Files are single files,
-	// instead: the successor of one that is rotated is opened under the same name.
+	// Dir is a journal directory, of which all files are followed, also those that appear later. Without Dir, Files are
+	// followed: when one of them is rotated, its successor is opened under the same name.
 	Dir   string
 	Files []string
-	// From is the last entry that is known already. With only its Realtime set everything later is handed over; the zero
-	// Cursor means from now on.
-	From  Cursor
+	// Query selects entries. Those that are in the files already are handed over if Query.Since is set.
 	Query Query
 	// Poll is how often to look even if the kernel announces nothing; 0 is half a second.
 	Poll time.Duration
-	// Problem, if set, is told once of each file or directory that cannot be read. Following goes on without it.
+	// Problem, if set, is called once for each file or directory that cannot be read. Following continues without it.
 	Problem func(error)
 }
 
@@ -47,26 +45,24 @@ type follower struct {
 	read     map[ID]uint64 // how many entries of these were handed over
 	started  bool
 	notify   *fsnotify.Watcher
-	told     map[string]bool // problems that were reported
+	reported map[string]bool // problems
 }
 
 func (w *follower) problem(err error) {
-	if w.opts.Problem != nil && err != nil && !w.told[err.Error()] && len(w.told) < 1000 {
-		w.told[err.Error()] = true
+	if w.opts.Problem != nil && err != nil && !w.reported[err.Error()] && len(w.reported) < 1000 {
+		w.reported[err.Error()] = true
 		w.opts.Problem(err)
 	}
 }
 
-// Follow hands over entries as they are written, until ctx ends (its error is returned) or yield returns false. It keeps
-// up with rotation: an archived file is read to its end, then its successor. Entries that come in together are merged in
-// order.
+// Follow hands over entries as they are written, until ctx ends (its error is returned) or yield returns false. It
+// follows rotation: an archived file is read to its end, then its successor. Entries that arrive together are handed
+// over in order.
 func Follow(ctx context.Context, opts FollowOptions, yield func(*Entry) bool) error {
-	if opts.Poll <= 0 {
-		opts.Poll = 500 * time.Millisecond
-	}
-	w := &follower{opts: opts, told: make(map[string]bool), read: make(map[ID]uint64)}
+	opts.Poll = cmp.Or(opts.Poll, 500*time.Millisecond)
+	w := &follower{opts: opts, reported: make(map[string]bool), read: make(map[ID]uint64)}
 	defer w.close()
-	// Without inotify (its instances are limited per user) polling alone does it, a little later.
+	// Without inotify, whose instances are limited per user, polling finds the same a little later.
 	if n, err := fsnotify.NewWatcher(); err == nil {
 		w.notify = n
 	}
@@ -86,7 +82,7 @@ func Follow(ctx context.Context, opts FollowOptions, yield func(*Entry) bool) er
 			return err
 		}
 		if rescan {
-			w.problem(w.scan()) // a directory or file that cannot be opened now may be there again at the next tick
+			w.problem(w.scan()) // a directory or file that cannot be opened now is tried again at the next tick
 		}
 	}
 }
@@ -100,7 +96,7 @@ func (w *follower) close() {
 	}
 }
 
-// wait waits for something to happen. It reports whether names may have changed.
+// wait waits until something may have changed. It reports whether names may have.
 func (w *follower) wait(ctx context.Context, tick <-chan time.Time) (rescan bool, err error) {
 	var events chan fsnotify.Event
 	var problems chan error
@@ -142,7 +138,7 @@ func (w *follower) watch(names []string) {
 	slices.Sort(dirs)
 	for _, d := range slices.Compact(dirs) {
 		if !slices.Contains(w.notify.WatchList(), filepath.Clean(d)) {
-			_ = w.notify.Add(d) // polling sees it too
+			_ = w.notify.Add(d) // polling finds the changes too
 		}
 	}
 }
@@ -178,7 +174,7 @@ func (w *follower) scan() error {
 			w.files = append(w.files, t)
 			i = len(w.files) - 1
 		}
-		seen[w.files[i]] = !strings.HasSuffix(name, "~") // journald has given up a file of that name
+		seen[w.files[i]] = !strings.HasSuffix(name, "~") // journald does not write to a file of that name any more
 	}
 	for _, t := range w.files {
 		t.gone = !seen[t]
@@ -202,71 +198,64 @@ func (w *follower) open(name string) (*tailed, error) {
 		return nil, err
 	}
 	t := &tailed{f: f, info: info}
-	if n, ok := w.read[f.img.head.FileID]; ok || w.started {
+	if n, ok := w.read[f.img.head.fileID]; ok || w.started {
 		t.next = n // what appeared after the beginning is new from its first entry on
 		return t, nil
 	}
-	if _, faulted := f.protect(func() { t.next = w.begin(f) }); faulted {
+	if _, faulted := f.protect(func() {
+		if l := f.img.mainList(); w.opts.Query.Since == 0 {
+			t.next = l.n
+		} else {
+			t.next, _ = l.window(w.opts.Query.Since, 0)
+		}
+	}); faulted {
 		_ = f.Close() // the fault says more
 		return nil, fmt.Errorf("reading %s: %w", name, ErrFault)
 	}
 	return t, nil
 }
 
-// begin returns the index of the first entry behind From.
-func (w *follower) begin(f *File) uint64 {
-	l := f.img.mainList()
-	if w.opts.From == (Cursor{}) {
-		return l.n
-	}
-	var e Entry
-	return uint64(sort.Search(int(l.n), func(i int) bool {
-		o, ok := l.entry(uint64(i))
-		if !ok {
-			return false
-		}
-		f.fill(&e, o)
-		return w.opts.From.Compare(e.Cursor()) < 0
-	}))
-}
-
-// drain hands over what the files have got, in order, and lets go of those that are finished. It reports whether yield
+// drain hands over the new entries of all files, in order, and closes files that are finished. It reports whether yield
 // wants more.
-func (w *follower) drain(ctx context.Context, yield func(*Entry) bool) (bool, error) {
-	var readers []*reader
-	var rest []*tailed
+func (w *follower) drain(ctx context.Context, yield func(*Entry) bool) (more bool, err error) {
+	var fresh []Entry
+	var open []*tailed
 	for _, t := range w.files {
-		l, err := t.refresh()
-		if err != nil {
-			// What another process cut or broke is over; a successor of that name is found by the scan.
+		if fresh, err = t.advance(&w.opts.Query, fresh); err != nil {
+			// Another process cut or broke the file; the scan finds a successor of that name.
 			w.problem(err)
 			w.finish(t)
 			continue
 		}
-		rest = append(rest, t)
-		if l != nil && l.n > t.next {
-			readers = append(readers, newReader(t.f, t.next, l.n, l))
-			t.next = l.n
+		open = append(open, t)
+	}
+	w.files = open
+	slices.SortStableFunc(fresh, func(a, b Entry) int {
+		if a.file.img.head.seqnumID == b.file.img.head.seqnumID {
+			return cmp.Compare(a.seqnum, b.seqnum)
+		}
+		return cmp.Compare(a.Realtime, b.Realtime)
+	})
+	more = true
+	for i := 0; i < len(fresh) && more && ctx.Err() == nil; i++ {
+		e := &fresh[i]
+		if _, faulted := e.file.protect(func() {
+			if text, _ := e.file.message(e.obj, w.opts.Query.Match); text != nil || w.opts.Query.Match == nil {
+				e.Message = text
+				more = yield(e)
+			}
+		}); faulted {
+			w.problem(fmt.Errorf("reading %s: %w", e.file.path, ErrFault))
 		}
 	}
-	w.files = rest
-	more := true
-	err := merge(ctx, readers, w.opts.Query, new(Stats), func(e *Entry) bool {
-		more = yield(e)
-		return more
-	})
-	if ctx.Err() != nil || !more {
-		return more, ctx.Err()
-	}
-	w.problem(err)
 	w.files = slices.DeleteFunc(w.files, func(t *tailed) bool {
-		over := t.gone || t.f.img.head.State == Archived
+		over := t.gone || t.f.img.head.state == archived
 		if over {
 			w.finish(t)
 		}
 		return over
 	})
-	return true, nil
+	return more, ctx.Err()
 }
 
 func (w *follower) finish(t *tailed) {
@@ -274,21 +263,30 @@ func (w *follower) finish(t *tailed) {
 		t.info = info
 	}
 	w.finished = append(w.finished, t.info)
-	w.read[t.f.img.head.FileID] = t.next
+	w.read[t.f.img.head.fileID] = t.next
 	_ = t.f.Close() // was only read
 }
 
-// refresh looks at the file again and returns its list of entries, nil if there is none yet.
-func (t *tailed) refresh() (*list, error) {
+// advance appends the new entries of the file that q admits.
+func (t *tailed) advance(q *Query, fresh []Entry) ([]Entry, error) {
 	if _, err := t.f.Refresh(); err != nil && !errors.Is(err, fs.ErrClosed) {
-		return nil, err
+		return fresh, err
 	}
 	if t.f.empty {
-		return nil, nil
+		return fresh, nil
 	}
-	var l *list
-	if _, faulted := t.f.protect(func() { l = t.f.img.mainList() }); faulted {
-		return nil, ErrFault
+	before := len(fresh)
+	_, faulted := t.f.protect(func() {
+		l := t.f.img.mainList()
+		for ; t.next < l.n; t.next++ {
+			if o, ok := l.entry(t.next); ok && q.admits(t.f.img.realtime(o), t.f.img.boot(o)) {
+				fresh = append(fresh, Entry{})
+				t.f.fill(&fresh[len(fresh)-1], o)
+			}
+		}
+	})
+	if faulted {
+		return fresh[:before], fmt.Errorf("reading %s: %w", t.f.path, ErrFault)
 	}
-	return l, nil
+	return fresh, nil
 }

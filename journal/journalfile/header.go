@@ -18,7 +18,7 @@ var (
 	ErrFault = errors.New("file shrank or failed while it was read")
 )
 
-// Incompatible flags of journal-def.h: who does not know one of them cannot read the file.
+// Incompatible flags of journal-def.h: a reader that does not know one of them cannot read the file.
 const (
 	flagXZ      = 1
 	flagLZ4     = 2
@@ -28,57 +28,33 @@ const (
 	flagsKnown  = flagXZ | flagLZ4 | flagKeyed | flagZSTD | flagCompact
 )
 
-// A State says how a file was left.
-type State byte
-
-// The states of journal-def.h. A machine that lost power leaves its files online.
+// The states that journald leaves a file in. A machine that lost power leaves its files online.
 const (
-	Offline  State = 0
-	Online   State = 1 // being written, or not closed cleanly
-	Archived State = 2 // rotated: it will not grow any more
+	online   = 1 // being written, or not closed cleanly
+	archived = 2 // rotated: it will not grow any more
 )
-
-func (s State) String() string {
-	switch s {
-	case Offline:
-		return "offline"
-	case Online:
-		return "online"
-	case Archived:
-		return "archived"
-	}
-	return fmt.Sprintf("state %d", byte(s))
-}
 
 // An ID is one of the 128-bit ids of systemd.
 type ID = [16]byte
 
-// Header is what a file says about itself in its first bytes. Times are microseconds since 1970, UTC.
-type Header struct {
-	Compatible   uint32
-	Incompatible uint32 // bits: 1 XZ, 2 LZ4, 4 keyed hash, 8 ZSTD, 16 compact
-	State        State
-	FileID       ID // stays the same when the file is renamed
-	MachineID    ID
-	SeqnumID     ID // sequence numbers count within it, across files
-	Entries      uint64
-	HeadSeqnum   uint64
-	TailSeqnum   uint64
-	HeadRealtime uint64
-	TailRealtime uint64
-	Data         uint64 // DATA objects; 0 in files of a systemd before 187
-	Size         uint64 // of header and arena: what the file should have
-
-	headerSize  uint64
-	fieldTable  uint64 // offset of the first bucket of the hash table of fields
-	fieldBytes  uint64
-	tailObject  uint64
-	entryArray  uint64
-	countsKnown bool // the header is long enough to hold Data
+// header is what the first bytes of a file state. Times are microseconds since 1970, UTC.
+type header struct {
+	incompatible uint32 // flags
+	state        byte
+	fileID       ID // stays the same when the file is renamed
+	seqnumID     ID // sequence numbers count within it, across files
+	entries      uint64
+	headRealtime uint64
+	tailRealtime uint64
+	data         uint64 // DATA objects; 0 in files of a systemd before 187
+	size         uint64 // of header and arena: what the file should have
+	headerSize   uint64
+	fieldTable   uint64 // offset of the first bucket of the hash table of fields
+	fieldBytes   uint64
+	tailObject   uint64
+	entryArray   uint64
+	countsKnown  bool // the header is long enough to hold data
 }
-
-// Compact reports whether offsets are stored in 32 bits.
-func (h Header) Compact() bool { return h.Incompatible&flagCompact != 0 }
 
 const (
 	// headerMin is the size of the header of the oldest files, header_size of systemd 183.
@@ -88,56 +64,52 @@ const (
 )
 
 // parseHeader reads the header at the beginning of b.
-func parseHeader(b []byte) (Header, error) {
+func parseHeader(b []byte) (header, error) {
 	if len(b) < 8 || string(b[:8]) != "LPKSHHRH" {
-		return Header{}, ErrNotJournal
+		return header{}, ErrNotJournal
 	}
 	if len(b) < headerMin {
-		return Header{}, fmt.Errorf("%w: cut off after %d bytes, within its header", ErrNotJournal, len(b))
+		return header{}, fmt.Errorf("%w: cut off after %d bytes, within its header", ErrNotJournal, len(b))
 	}
 	le := binary.LittleEndian
-	h := Header{
-		Compatible:   le.Uint32(b[8:]),
-		Incompatible: le.Uint32(b[12:]),
-		State:        State(b[16]),
-		FileID:       ID(b[24:40]),
-		MachineID:    ID(b[40:56]),
-		SeqnumID:     ID(b[72:88]),
+	h := header{
+		incompatible: le.Uint32(b[12:]),
+		state:        b[16],
+		fileID:       ID(b[24:40]),
+		seqnumID:     ID(b[72:88]),
 		headerSize:   le.Uint64(b[88:]),
 		fieldTable:   le.Uint64(b[120:]),
 		fieldBytes:   le.Uint64(b[128:]),
 		tailObject:   le.Uint64(b[136:]),
-		Entries:      le.Uint64(b[152:]),
-		TailSeqnum:   le.Uint64(b[160:]),
-		HeadSeqnum:   le.Uint64(b[168:]),
+		entries:      le.Uint64(b[152:]),
 		entryArray:   le.Uint64(b[176:]),
-		HeadRealtime: le.Uint64(b[184:]),
-		TailRealtime: le.Uint64(b[192:]),
+		headRealtime: le.Uint64(b[184:]),
+		tailRealtime: le.Uint64(b[192:]),
 	}
-	if unknown := h.Incompatible &^ flagsKnown; unknown != 0 {
-		return Header{}, fmt.Errorf("%w: incompatible flags %#x", ErrUnknownFormat, unknown)
+	if unknown := h.incompatible &^ flagsKnown; unknown != 0 {
+		return header{}, fmt.Errorf("%w: incompatible flags %#x", ErrUnknownFormat, unknown)
 	}
 	if h.headerSize < headerMin || h.headerSize > headerMax {
-		return Header{}, fmt.Errorf("%w: its header claims a size of %d bytes", ErrNotJournal, h.headerSize)
+		return header{}, fmt.Errorf("%w: its header claims a size of %d bytes", ErrNotJournal, h.headerSize)
 	}
 	if arena := le.Uint64(b[96:]); arena < 1<<62 {
-		h.Size = h.headerSize + arena
+		h.size = h.headerSize + arena
 	}
 	if h.headerSize >= 216 && len(b) >= 216 {
-		h.Data, h.countsKnown = le.Uint64(b[208:]), true
+		h.data, h.countsKnown = le.Uint64(b[208:]), true
 	}
 	return h, nil
 }
 
 // dates reports whether a time can be one of the file's. Clocks are set by hours, and by decades when a machine starts
 // without one; what a damaged bit makes of a time is mostly further away.
-func (h Header) dates(realtime uint64) bool {
+func (h header) dates(realtime uint64) bool {
 	const slack = 40 * 366 * 24 * 3600 * 1_000_000
-	return !h.spans() || realtime <= h.TailRealtime+slack && realtime+slack >= h.HeadRealtime
+	return !h.spans() || realtime <= h.tailRealtime+slack && realtime+slack >= h.headRealtime
 }
 
 // spans reports whether the head and tail times can be believed as the bounds of all entries.
-func (h Header) spans() bool {
+func (h header) spans() bool {
 	const latest = 1 << 53 // the year 2255, in microseconds
-	return h.Entries > 0 && h.HeadRealtime > 0 && h.HeadRealtime <= h.TailRealtime && h.TailRealtime < latest
+	return h.entries > 0 && h.headRealtime > 0 && h.headRealtime <= h.tailRealtime && h.tailRealtime < latest
 }

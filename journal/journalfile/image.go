@@ -37,15 +37,15 @@ const (
 // image is the content of a file. Whoever reads from it checks bounds first, through the functions here.
 type image struct {
 	b       []byte
-	head    Header
+	head    header
 	payload uint64 // where in a DATA object its payload begins: 64, in compact files 72
 	item    uint64 // size of an item of an entry: 16, in compact files 4
 	ref     uint64 // size of an item of an entry array: 8, in compact files 4
 }
 
-func newImage(b []byte, h Header) *image {
+func newImage(b []byte, h header) *image {
 	m := &image{b: b, head: h, payload: 64, item: 16, ref: 8}
-	if h.Compact() {
+	if h.incompatible&flagCompact != 0 {
 		m.payload, m.item, m.ref = 72, 4, 4
 	}
 	return m

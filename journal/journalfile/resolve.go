@@ -46,11 +46,11 @@ func (s *search) resolve(o object, text []byte) {
 	if s.done() || stray == 0 && l.whole() && l.want > 0 {
 		return
 	}
-	if l.want == 0 && m.head.State == Online && o.off >= s.tail {
+	if l.want == 0 && m.head.state == online && o.off >= s.tail {
 		return // being written just now: its entry follows
 	}
 	p := pending{data: o, found: slices.Clone(s.found), want: max(1, l.want)}
-	if p.want > max(1, m.head.Entries) { // not even the count can be believed
+	if p.want > max(1, m.head.entries) { // not even the count can be believed
 		p.want = max(1, uint64(len(p.found)))
 	}
 	if len(s.pending) == pendingMax {
@@ -63,7 +63,7 @@ func (s *search) resolve(o object, text []byte) {
 // deliver hands over one entry of a matching text, which is the nth of its items, if it is wanted and new.
 func (s *search) deliver(e object, text []byte, nth int) {
 	m := s.f.img
-	if s.q.everything() || e.off <= s.mark || !s.q.admits(m.realtime(e), m.boot(e)) || s.earlier(e, nth) {
+	if s.q.Match == nil || e.off <= s.mark || !s.q.admits(m.realtime(e), m.boot(e)) || s.earlier(e, nth) {
 		return
 	}
 	s.hand(e, text)
@@ -157,6 +157,6 @@ func (s *search) conclude(p pending) {
 		return
 	}
 	s.stats.Unresolved += int64(p.want)
-	s.entry = Entry{Offset: p.data.off, Message: text, Unindexed: true, SeqnumID: s.f.img.head.SeqnumID, file: s.f}
+	s.entry = Entry{Offset: p.data.off, Message: text, Unindexed: true, file: s.f}
 	s.stopped = !s.yield(&s.entry)
 }

@@ -2,8 +2,9 @@ package journalfile
 
 import "bytes"
 
-// salvage goes over a damaged file a second time, for messages that the walk could not see: in the holes between objects,
-// in objects whose type was damaged, and inside objects whose damaged size happens to end where another one begins.
+// salvage goes over a damaged file a second time, for messages that the walk could not see: in the holes between
+// objects, in objects whose type was damaged, and inside objects whose damaged size happens to end where another one
+// begins.
 func (s *search) salvage() {
 	m := s.f.img
 	for _, h := range s.holes {
@@ -75,8 +76,8 @@ func (s *search) scan(from, to uint64) {
 // textMax bounds a text of unknown size: journald's LineMax is 48 KiB.
 const textMax = 64 << 10
 
-// mend corrects the end of a text whose size is a little wrong. Behind a text come the zeros up to the next word, and then
-// an object, whose first byte is its type; text has neither.
+// mend corrects the end of a text whose size is a little wrong. Behind a text come the zeros up to the next word, and
+// then an object, whose first byte is its type; text has neither.
 func (m *image) mend(o object, text []byte) []byte {
 	from, limit := o.off+m.payload+messageLen, min(m.size(), o.off+o.size+textMax)
 	for end := o.off + o.size; end < limit && m.b[end] != 0 && (end&7 != 0 || m.b[end] > kindTag); end++ {
@@ -88,8 +89,8 @@ func (m *image) mend(o object, text []byte) []byte {
 	return text
 }
 
-// scanText tries a text at off, that ends before to, and returns the end of what it took. Its own size is tried first, then
-// the text up to the first zero, because text has none: either can be what the damage spared.
+// scanText tries a text at off, that ends before to, and returns the end of what it took. Its own size is tried
+// first, then the text up to the first zero, because text has none: either can be what the damage spared.
 func (s *search) scanText(off, to uint64) uint64 {
 	m := s.f.img
 	if off < m.head.headerSize+m.payload || m.b[off-1] != 0 {
@@ -124,8 +125,8 @@ func (s *search) scanText(off, to uint64) uint64 {
 	return off
 }
 
-// scanPacked tries a compressed payload at off. If its own size is wrong it tries the eight sizes that reach to the end of the
-// hole, which differ by padding.
+// scanPacked tries a compressed payload at off. If its own size is wrong it tries the eight sizes that reach to the
+// end of the hole, which differ by padding.
 func (s *search) scanPacked(off, to uint64, flag byte) {
 	m := s.f.img
 	if off < m.head.headerSize+m.payload {

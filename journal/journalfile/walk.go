@@ -1,7 +1,7 @@
 package journalfile
 
-// walker goes through the objects of a file in the order in which they were written. It returns an object only once it has
-// seen that what follows is one too, so a damaged size does not lead it astray unnoticed.
+// walker goes through the objects of a file in the order in which they were written. It returns an object only once
+// it has seen that what follows is one too, so a damaged size does not lead it astray unnoticed.
 type walker struct {
 	m    *image
 	end  uint64
@@ -106,7 +106,7 @@ func (w *walker) last(off uint64) bool {
 
 func (w *walker) why(off uint64) string {
 	switch {
-	case w.end < w.m.head.Size && w.end == w.m.size() && w.m.resync(off, w.end) == w.end:
+	case w.end < w.m.head.size && w.end == w.m.size() && w.m.resync(off, w.end) == w.end:
 		return whyCut
 	case off+8 <= w.end && w.m.u64(off) == 0:
 		return whyZeros

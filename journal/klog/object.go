@@ -15,9 +15,9 @@ type Field struct {
 // maxFields bounds the members of one object.
 const maxFields = 4096
 
-// ParseObject parses the members of the JSON object at the beginning of b, in order, and returns how many bytes it takes.
-// An object that is cut gives the members that are there, the last one cut; what is no JSON any more ends it. ok is false
-// if there is no member at all.
+// ParseObject parses the members of the JSON object at the beginning of b, in order, and returns how many bytes it
+// takes. An object that is cut gives the members that are there, the last one cut; what is no JSON any more ends it.
+// ok is false if there is no member at all.
 func ParseObject(b []byte) (fields []Field, n int, ok bool) {
 	i := skipSpace(b, 0)
 	if i >= len(b) || b[i] != '{' {
@@ -49,8 +49,8 @@ func ParseObject(b []byte) (fields []Field, n int, ok bool) {
 	return fields, i, len(fields) > 0
 }
 
-// Elements gives the elements of the JSON array at the beginning of b, in order, as fields without a key. An array that is
-// cut gives those that are there; what is no JSON any more ends it.
+// Elements gives the elements of the JSON array at the beginning of b, in order, as fields without a key. An array
+// that is cut gives those that are there; what is no JSON any more ends it.
 func Elements(b []byte) iter.Seq[Field] {
 	return func(yield func(Field) bool) {
 		i := skipSpace(b, 0)
@@ -93,4 +93,28 @@ func skipSpace(b []byte, i int) int {
 		i++
 	}
 	return i
+}
+
+// balanced returns the length of a value that begins with a brace or bracket, or a word before one: to the brace that
+// closes it, quoted strings skipped. A value that is not closed goes to the end.
+func balanced(b []byte) int {
+	depth := 0
+	for i := 0; i < len(b); i++ {
+		switch b[i] {
+		case '"':
+			n, _ := quotedLength(b[i:])
+			i += n - 1
+		case '{', '[', '(':
+			depth++
+		case '}', ']', ')':
+			if depth--; depth <= 0 {
+				return i + 1
+			}
+		case ' ':
+			if depth == 0 {
+				return i
+			}
+		}
+	}
+	return len(b)
 }

@@ -6,9 +6,9 @@ import (
 	"unicode/utf8"
 )
 
-// Unquote takes the quotes and escapes off a string of Go or JSON at the beginning of b. A string that is cut gives what
-// is there, with closed false, and so does text that is no string: nothing. Escapes that neither language knows stay as
-// they are.
+// Unquote takes the quotes and escapes off a string of Go or JSON at the beginning of b. A string that is cut gives
+// what is there, with closed false, and so does text that is no string: nothing. Escapes that neither language knows
+// stay as they are.
 func Unquote(b []byte) (s string, rest []byte, closed bool) {
 	if len(b) == 0 || b[0] != '"' {
 		return "", b, false
@@ -72,8 +72,8 @@ func appendControl(dst []byte, c byte) []byte {
 	return append(dst, '\\', c)
 }
 
-// appendHex appends the byte or rune of an escape such as \x1b, \u003c or \U0001f600 at the beginning of b, with its second
-// half if it is the first of a surrogate pair, and returns how many bytes of b it took.
+// appendHex appends the byte or rune of an escape such as \x1b, \u003c or \U0001f600 at the beginning of b, with its
+// second half if it is the first of a surrogate pair, and returns how many bytes of b it took.
 func appendHex(dst, b []byte, digits int) (out []byte, n int) {
 	v, ok := hex(b, digits)
 	if !ok {

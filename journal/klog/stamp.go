@@ -2,22 +2,116 @@ package klog
 
 import "time"
 
-// A Stamp is a time as a log wrote it, with what it left out. The zero Stamp is no time.
+// A Stamp is a time as a log has it, which may lack the year or the zone. The zero Stamp is no time.
 type Stamp struct {
-	// Micros is the clock's reading in microseconds since 1970 as if the clock showed UTC. Without a year it is taken in
-	// year 0 of the count, 1972, which has a February 29.
+	// Micros is the reading of the clock in microseconds since 1970, as if the clock showed UTC. Without a year it is
+	// counted in BaseYear.
 	Micros    int64
 	Known     bool  // there is a stamp
 	Year      bool  // the year was written
 	Zone      bool  // the offset from UTC was written, or the stamp counts from an instant
 	Offset    int32 // seconds east of UTC, if Zone
-	Monotonic bool  // Micros counts from the machine's start: no date at all
+	Monotonic bool  // Micros counts from the start of the machine: there is no date
 }
 
-// Instant returns the time if the stamp says it without anything to assume.
+// Instant returns the time if the stamp has a date, a year and a zone.
 func (s Stamp) Instant() (time.Time, bool) {
 	if !s.Known || !s.Year || !s.Zone || s.Monotonic {
 		return time.Time{}, false
 	}
 	return time.UnixMicro(s.Micros - int64(s.Offset)*1e6), true
+}
+
+// BaseYear is the year in which stamps without a year are counted. It has a February 29.
+const BaseYear = 1972
+
+// Date returns the microseconds from 1970 to the beginning of a day, as if the clock showed UTC.
+func Date(year, month, day int) int64 {
+	return time.Date(year, time.Month(month), day, 0, 0, 0, 0, time.UTC).UnixMicro()
+}
+
+// Clock parses a time of day, hh:mm:ss with any number of decimals after a dot or comma, and returns its microseconds.
+func Clock(b []byte) (micros int64, rest []byte, ok bool) {
+	if len(b) < 8 || b[2] != ':' || b[5] != ':' {
+		return 0, nil, false
+	}
+	h, m, s := two(b), two(b[3:]), two(b[6:])
+	if h < 0 || h > 23 || m < 0 || m > 59 || s < 0 || s > 60 {
+		return 0, nil, false
+	}
+	micros, rest = int64(h*3600+m*60+s)*1e6, b[8:]
+	if len(rest) < 2 || (rest[0] != '.' && rest[0] != ',') || !digit(rest[1]) {
+		return micros, rest, true
+	}
+	unit := int64(100_000)
+	for rest = rest[1:]; len(rest) > 0 && digit(rest[0]); rest = rest[1:] {
+		micros += int64(rest[0]-'0') * unit
+		unit /= 10
+	}
+	return micros, rest, true
+}
+
+// daysOf returns how many days a month of 1 to 12 can have.
+func daysOf(month int) int {
+	switch month {
+	case 2:
+		return 29
+	case 4, 6, 9, 11:
+		return 30
+	}
+	return 31
+}
+
+// two returns the number of two decimal digits, -1 if there are not two.
+func two(b []byte) int {
+	if len(b) < 2 || !digit(b[0]) || !digit(b[1]) {
+		return -1
+	}
+	return int(b[0]-'0')*10 + int(b[1]-'0')
+}
+
+func digit(c byte) bool { return c >= '0' && c <= '9' }
+
+// ParseISO parses a date and time of ISO 8601 or RFC 3339: 2006-01-02T15:04:05, with a T or a blank between, with any
+// number of decimals, and with or without a zone such as Z, +08:00, +0800 or +08. The date may have slashes instead.
+func ParseISO(b []byte) (s Stamp, rest []byte, ok bool) {
+	if len(b) < 19 || (b[4] != '-' && b[4] != '/') || b[7] != b[4] || (b[10] != 'T' && b[10] != ' ') {
+		return Stamp{}, nil, false
+	}
+	c, y, month, day := two(b), two(b[2:]), two(b[5:]), two(b[8:])
+	if c < 0 || y < 0 || month < 1 || month > 12 || day < 1 || day > daysOf(month) {
+		return Stamp{}, nil, false
+	}
+	clock, rest, ok := Clock(b[11:])
+	if !ok {
+		return Stamp{}, nil, false
+	}
+	s = Stamp{Micros: Date(c*100+y, month, day) + clock, Known: true, Year: true}
+	s.Offset, rest, s.Zone = ParseOffset(rest)
+	return s, rest, true
+}
+
+// ParseOffset parses Z, +hh:mm, +hhmm or +hh and returns the seconds east of UTC.
+func ParseOffset(b []byte) (seconds int32, rest []byte, ok bool) {
+	if len(b) > 0 && b[0] == 'Z' {
+		return 0, b[1:], true
+	}
+	if len(b) < 3 || (b[0] != '+' && b[0] != '-') {
+		return 0, b, false
+	}
+	h, m := two(b[1:]), 0
+	rest = b[3:]
+	if len(rest) >= 3 && rest[0] == ':' && two(rest[1:]) >= 0 {
+		m, rest = two(rest[1:]), rest[3:]
+	} else if two(rest) >= 0 {
+		m, rest = two(rest), rest[2:]
+	}
+	if h < 0 || h > 15 || m > 59 {
+		return 0, b, false
+	}
+	seconds = int32(h*3600 + m*60)
+	if b[0] == '-' {
+		seconds = -seconds
+	}
+	return seconds, rest, true
 }

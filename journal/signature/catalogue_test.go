@@ -1,41 +1,50 @@
 package signature
 
 import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 )
 
-// causes are the codes of kdiag explain.
-func causes() []string {
-	return strings.Fields(`RuntimeDown RuntimeHung RuntimeSlow RuntimeNotReady RuntimeUnsupported NetworkNotReady CNIHung ListHang InspectHang
-		ImageServiceHung TooManyExited ListTooLarge RelistOverloaded KubeletDown KubeletCrashLooping KubeletStalled PLEGUnhealthy CertificateExpired
-		APIServerUnreachable DiskFull InodesExhausted IOStall FilesystemHung MemoryPressure OOMKilled CPUStarved PIDsExhausted FilesExhausted
-		InotifyExhausted TaskStuck ShimStuck CgroupFrozen SystemdWedged KernelHung CgroupDriverMismatch MountsExploded CgroupsLeaked ClockJumped`)
+// causeCodes returns the codes that docs/causes.md documents.
+func causeCodes(t *testing.T) []string {
+	t.Helper()
+	page, err := os.ReadFile("../../docs/causes.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	for _, m := range regexp.MustCompile(`(?m)^## (\w+)`).FindAllStringSubmatch(string(page), -1) {
+		out = append(out, m[1])
+	}
+	return out
 }
 
-func TestCatalogueIsComplete(t *testing.T) {
+// TestCatalogue checks each entry, and that its example matches it.
+func TestCatalogue(t *testing.T) {
+	causes := causeCodes(t)
 	markers := []Marker{"", Start, Stop, Restart, Error, Warning, Recovery}
 	seen := map[string]bool{}
-	last := ""
+	m := NewMatcher()
 	for _, s := range Catalogue() {
 		if seen[s.Code] {
 			t.Errorf("%s: twice", s.Code)
 		}
 		seen[s.Code] = true
-		if place := string(s.Lane) + " " + s.Code; place < last {
-			t.Errorf("%s after %s", place, last)
-		} else {
-			last = place
+		if !slices.Contains(markers, s.Marker) {
+			t.Errorf("%s: marker %q", s.Code, s.Marker)
 		}
-		if !slices.Contains([]Lane{Kubelet, Runtime, Kernel, Node}, s.Lane) || !slices.Contains(markers, s.Marker) {
-			t.Errorf("%s: lane %q, marker %q", s.Code, s.Lane, s.Marker)
-		}
-		for what, text := range map[string]string{"Title": s.Title, "Means": s.Means, "Versions": s.Versions} {
+		for name, text := range map[string]string{"title": s.Title, "means": s.Means, "versions": s.Versions} {
 			if len(text) < 4 {
-				t.Errorf("%s: %s says nothing: %q", s.Code, what, text)
+				t.Errorf("%s: %s is missing: %q", s.Code, name, text)
 			}
 		}
 		if !strings.HasSuffix(s.Means, ".") || strings.HasSuffix(s.Title, ".") || len(s.Title) > 60 {
@@ -45,8 +54,8 @@ func TestCatalogueIsComplete(t *testing.T) {
 			t.Errorf("%s: %d sources, %d literals", s.Code, len(s.Sources), len(s.Literals))
 		}
 		for _, c := range s.Implies {
-			if !slices.Contains(causes(), c) {
-				t.Errorf("%s implies %s, which is no cause", s.Code, c)
+			if !slices.Contains(causes, c) {
+				t.Errorf("%s implies %s, which is not in docs/causes.md", s.Code, c)
 			}
 		}
 		for _, l := range s.Literals {
@@ -54,58 +63,71 @@ func TestCatalogueIsComplete(t *testing.T) {
 				t.Errorf("%s: %q is shorter than %d bytes and would not be found", s.Code, l, window)
 			}
 		}
-	}
-	if !seen[PLEGNotHealthy] {
-		t.Error("no PLEGNotHealthy")
+		if got := codes(m.Match([]byte(s.Example), nil)); !slices.Contains(got, s.Code) {
+			t.Errorf("%s: its example matches %v", s.Code, got)
+		}
 	}
 	if len(seen) > maxEntries {
 		t.Errorf("%d signatures; the matcher has room for %d", len(seen), maxEntries)
 	}
-	if n := len(unique(entries())); n > maxLiterals {
+	if n := len(literalsOf(entries())); n > maxLiterals {
 		t.Errorf("%d literals; the matcher has room for %d", n, maxLiterals)
 	}
 }
 
-// TestCatalogueIsOnesOwn wants each caller to be free to change its copy.
-func TestCatalogueIsOnesOwn(t *testing.T) {
-	a := Catalogue()
-	a[0].Literals[0] = "changed"
-	if Catalogue()[0].Literals[0] == "changed" {
-		t.Error("a change shows in the next copy")
+// TestCodes wants an entry for each constant of codes.go.
+func TestCodes(t *testing.T) {
+	file, err := parser.ParseFile(token.NewFileSet(), "codes.go", nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	ast.Inspect(file, func(node ast.Node) bool {
+		if lit, ok := node.(*ast.BasicLit); ok {
+			code, err := strconv.Unquote(lit.Value)
+			n++
+			if err != nil || !slices.ContainsFunc(Catalogue(), func(s Signature) bool { return s.Code == code }) {
+				t.Errorf("%s is not in the catalogue", lit.Value)
+			}
+		}
+		return true
+	})
+	if n == 0 {
+		t.Error("codes.go has no codes")
 	}
 }
 
-// bearing builds the shortest record that a form describes.
-func bearing(f form) string {
+// sampleOf builds the shortest record that a form describes with one of its texts.
+func sampleOf(f form, text string) string {
 	var b strings.Builder
-	if len(f.lead) > 0 {
-		b.WriteString(f.lead[0])
+	if len(f.Verbs) > 0 {
+		b.WriteString(f.Verbs[0])
 	}
-	if f.role && len(f.lead) == 0 {
+	if f.OurUnit && len(f.Verbs) == 0 {
 		b.WriteString("kubelet.service: ")
 	}
-	if len(f.rpcs) > 0 {
-		b.WriteString(f.rpcs[0] + " ")
+	if len(f.RPCs) > 0 {
+		b.WriteString(f.RPCs[0] + " ")
 	}
-	b.WriteString(f.has)
-	for _, s := range f.and {
+	b.WriteString(text)
+	for _, s := range f.And {
 		b.WriteString(" " + s)
 	}
-	if len(f.or) > 0 {
-		b.WriteString(" " + f.or[0])
+	if len(f.Or) > 0 {
+		b.WriteString(" " + f.Or[0])
 	}
 	return b.String()
 }
 
-func codes(hits []Hit) []string {
+func codes(matches []Match) []string {
 	out := []string{}
-	for _, h := range hits {
-		out = append(out, h.Signature.Code)
+	for _, m := range matches {
+		out = append(out, m.Signature.Code)
 	}
 	return out
 }
 
-// TestEveryForm tries each form of each signature, and each text that rules it out.
+// TestEveryForm tries each text of each form of each signature, and each condition that rules it out.
 func TestEveryForm(t *testing.T) {
 	for _, e := range entries() {
 		var others []string
@@ -115,42 +137,42 @@ func TestEveryForm(t *testing.T) {
 			}
 		}
 		m := NewMatcher(others...)
-		for _, f := range e.forms {
-			for _, record := range []string{bearing(f), "Mar 05 10:11:12 n systemd[1]: " + bearing(f), "x\n" + bearing(f) + "\n"} {
-				if got := codes(m.Match([]byte(record), nil)); !cmp.Equal(got, []string{e.Code}) {
-					t.Errorf("%s: %q bears %v", e.Code, record, got)
+		for _, f := range e.Forms {
+			for _, text := range f.Texts {
+				sample := sampleOf(f, text)
+				for _, record := range []string{sample, "Mar 05 10:11:12 n systemd[1]: " + sample, "x\n" + sample + "\n"} {
+					if got := codes(m.Match([]byte(record), nil)); !cmp.Equal(got, []string{e.Code}) {
+						t.Errorf("%s: %q matches %v", e.Code, record, got)
+					}
 				}
-			}
-			for _, not := range f.not {
-				record := []byte(bearing(f) + " " + not)
-				if got := m.Match(record, nil); len(got) > 0 && !otherForm(e, f, string(record)) {
-					t.Errorf("%s: %q is ruled out, yet bears it", e.Code, record)
+				var wrong []string
+				for _, not := range f.Not {
+					wrong = append(wrong, sample+" "+not)
 				}
-			}
-			if len(f.rpcs) > 0 {
-				record := "GetContainerEvents " + f.has
-				if got := m.Match([]byte(record), nil); len(got) > 0 {
-					t.Errorf("%s: %q bears it, whatever the call", e.Code, record)
+				if len(f.RPCs) > 0 {
+					wrong = append(wrong, "GetContainerEvents "+text)
 				}
-			}
-			if f.role {
-				record := strings.NewReplacer("kubelet.service", "foo.service").Replace(bearing(f))
-				if len(f.lead) == 0 && len(m.Match([]byte(record), nil)) > 0 {
-					t.Errorf("%s: %q bears it, whatever the unit", e.Code, record)
+				if f.OurUnit && len(f.Verbs) == 0 {
+					wrong = append(wrong, strings.ReplaceAll(sample, "kubelet.service", "foo.service"))
+				}
+				for _, record := range wrong {
+					if got := m.Match([]byte(record), nil); len(got) > 0 && !otherForm(e, f, record) {
+						t.Errorf("%s: %q is ruled out, yet matches", e.Code, record)
+					}
 				}
 			}
 		}
 	}
 }
 
-// otherForm reports whether another form of the entry has its literal in the record.
+// otherForm reports whether the record contains a text of another form of the entry.
 func otherForm(e entry, not form, record string) bool {
-	return slices.ContainsFunc(e.forms, func(f form) bool {
-		return !cmp.Equal(f, not, cmp.AllowUnexported(form{})) && strings.Contains(record, f.has)
+	return slices.ContainsFunc(e.Forms, func(f form) bool {
+		return !cmp.Equal(f, not) && slices.ContainsFunc(f.Texts, func(s string) bool { return strings.Contains(record, s) })
 	})
 }
 
-func TestLeave(t *testing.T) {
+func TestExcept(t *testing.T) {
 	m := NewMatcher(SyncLoopActive, PLEGNotHealthy)
 	for _, s := range []string{`"SyncLoop ADD" source="api"`, "PLEG is not healthy: x"} {
 		if m.Next([]byte(s)) >= 0 || len(m.Match([]byte(s), nil)) > 0 {

@@ -1,11 +1,10 @@
 package signature
 
-// Codes of the kubelet lane.
+// Codes that Go code refers to. A signature that only reports list needs no constant.
 const (
 	PLEGNotHealthy          = "PLEGNotHealthy"
 	EventedPLEGFull         = "EventedPLEGFull"
 	RuntimeIsDown           = "RuntimeIsDown"
-	StatusCheckPending      = "StatusCheckPending"
 	RuntimeNotReadyReported = "RuntimeNotReadyReported"
 	NetworkNotReady         = "NetworkNotReady"
 	SanityCheckFailed       = "SanityCheckFailed"
@@ -30,43 +29,31 @@ const (
 	ImageGCFailed           = "ImageGCFailed"
 	LogRotateFailed         = "LogRotateFailed"
 	MountFailed             = "MountFailed"
-	NodeNotReady            = "NodeNotReady"
 	NodeReady               = "NodeReady"
 	KubeletStarted          = "KubeletStarted"
 	SyncLoopStarted         = "SyncLoopStarted"
 	RuntimeModulesStarted   = "RuntimeModulesStarted"
 	SyncLoopActive          = "SyncLoopActive"
 	KubeletFatal            = "KubeletFatal"
-	CgroupDriverMismatch    = "CgroupDriverMismatch"
 	WatchdogWithheld        = "WatchdogWithheld"
 	APIServerFailed         = "APIServerFailed"
 	CertificateExpired      = "CertificateExpired"
 	Unauthorized            = "Unauthorized"
 	EvictionPressure        = "EvictionPressure"
 	EvictionBlind           = "EvictionBlind"
-	NodeShutdown            = "NodeShutdown"
-)
 
-// Codes of the runtime lane.
-const (
 	RuntimeStarted    = "RuntimeStarted"
 	RuntimeStopped    = "RuntimeStopped"
 	RuntimeCallFailed = "RuntimeCallFailed"
 	NameReserved      = "NameReserved"
-	ShimDisconnected  = "ShimDisconnected"
 	ShimUnresponsive  = "ShimUnresponsive"
 	ExitEventFailed   = "ExitEventFailed"
 	KillFailed        = "KillFailed"
 	CNIFailed         = "CNIFailed"
 	CNINotInitialized = "CNINotInitialized"
-	RuntimeRecovering = "RuntimeRecovering"
 	RuntimeStalled    = "RuntimeStalled"
 	ProcessBlocked    = "ProcessBlocked"
-	GoroutineDump     = "GoroutineDump"
-)
 
-// Codes of the kernel lane.
-const (
 	HungTask         = "HungTask"
 	SoftLockup       = "SoftLockup"
 	RCUStall         = "RCUStall"
@@ -80,10 +67,7 @@ const (
 	ForkRejected     = "ForkRejected"
 	MachineSuspended = "MachineSuspended"
 	MachineBooted    = "MachineBooted"
-)
 
-// Codes of the node lane.
-const (
 	UnitStarted         = "UnitStarted"
 	UnitStopped         = "UnitStopped"
 	UnitFailed          = "UnitFailed"
@@ -97,5 +81,4 @@ const (
 	LogsSuppressed      = "LogsSuppressed"
 	ClockChanged        = "ClockChanged"
 	SystemdUnresponsive = "SystemdUnresponsive"
-	MachineStopping     = "MachineStopping"
 )

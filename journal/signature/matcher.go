@@ -12,53 +12,54 @@ type Matcher struct {
 	uses    [][]use // by literal
 }
 
-// A use is one form that a literal belongs to.
+// A use is one form that a literal belongs to, by its places in Matcher.entries and in its entry.
 type use struct{ entry, form int }
 
 const (
-	// maxEntries and maxLiterals bound the catalogue: sets of them stand on the stack.
+	// maxEntries and maxLiterals bound the catalogue: sets of them are on the stack.
 	maxEntries  = 256
 	maxLiterals = 1024
-	// maxTries bounds the work for a record that repeats a literal. Where it stands matters to few forms.
+	// maxTries bounds the work for a record that repeats a literal. The offset of a literal matters to few forms.
 	maxTries = 4
 )
 
-// NewMatcher returns a matcher for all signatures but those whose codes are given.
-func NewMatcher(leave ...string) *Matcher {
+// NewMatcher returns a matcher for all signatures except those with the given codes.
+func NewMatcher(except ...string) *Matcher {
 	m := &Matcher{}
-	m.entries = slices.DeleteFunc(entries(), func(e entry) bool { return slices.Contains(leave, e.Code) })
-	literals := unique(m.entries)
+	m.entries = slices.DeleteFunc(slices.Clone(entries()), func(e entry) bool { return slices.Contains(except, e.Code) })
+	literals := literalsOf(m.entries)
 	index := map[string]int{}
 	for i, l := range literals {
 		index[l] = i
 	}
 	m.uses = make([][]use, len(literals))
 	for e, entry := range m.entries {
-		for f, form := range entry.forms {
-			l := index[form.has]
-			m.uses[l] = append(m.uses[l], use{e, f})
+		for f, form := range entry.Forms {
+			for _, text := range form.Texts {
+				m.uses[index[text]] = append(m.uses[index[text]], use{e, f})
+			}
 		}
 	}
 	m.filter = newFilter(literals)
 	return m
 }
 
-// Longest returns the length in bytes of the longest literal. Blocks of a text that are searched one by one must overlap by one
-// byte less.
+// Longest returns the length in bytes of the longest literal. Blocks of a text that are searched one by one must
+// overlap by one byte less.
 func (m *Matcher) Longest() int { return m.filter.longest }
 
-// Next returns the offset of the first literal of any signature in b, or -1. It is a filter: the record around the literal may
-// still bear no signature.
+// Next returns the offset of the first literal of any signature in b, or -1. The record around the literal may still
+// match no signature.
 func (m *Matcher) Next(b []byte) int { return m.filter.next(b) }
 
-// Match appends the signatures that a record bears to dst, each once, by lane and code. The record is a message, with or
-// without klog's header and the prefixes of its transport. All hits of one record carry the same facts, and share
-// Reasons. kdiag's own output bears none: it quotes what it has read.
-func (m *Matcher) Match(msg []byte, dst []Hit) []Hit {
-	var borne [maxEntries]bool
+// Match appends the signatures that a record matches to dst, each once, by lane and code. The record is a message,
+// with or without the header of klog and the prefixes of its transport. All matches of one record have the same
+// facts, and share Reasons. Output of kdiag matches nothing: it quotes what it has read.
+func (m *Matcher) Match(msg []byte, dst []Match) []Match {
+	var matched [maxEntries]bool
 	var tried [maxLiterals]uint8
 	r := record{}
-	n, what := 0, reading(0)
+	n, reads := 0, uint(0)
 	m.filter.each(msg, func(literal, start int) {
 		if tried[literal] == maxTries {
 			return
@@ -68,9 +69,9 @@ func (m *Matcher) Match(msg []byte, dst []Hit) []Hit {
 			r.text = string(msg)
 		}
 		for _, u := range m.uses[literal] {
-			if e := &m.entries[u.entry]; !borne[u.entry] && e.forms[u.form].bears(&r, start) {
-				borne[u.entry] = true
-				what |= e.reads
+			if e := &m.entries[u.entry]; !matched[u.entry] && e.Forms[u.form].matches(&r, start) {
+				matched[u.entry] = true
+				reads |= e.reads
 				n++
 			}
 		}
@@ -78,14 +79,26 @@ func (m *Matcher) Match(msg []byte, dst []Hit) []Hit {
 	if n == 0 || own(r.text) {
 		return dst
 	}
-	var facts Hit
-	read(&r, what, &facts)
+	first := len(dst)
 	for i := 0; n > 0; i++ {
-		if borne[i] {
-			facts.Signature = &m.entries[i].Signature
-			dst = append(dst, facts)
+		if matched[i] {
+			dst = append(dst, Match{Signature: &m.entries[i].Signature})
 			n--
 		}
+	}
+	facts, rpc := &dst[first], ""
+	if reads&readersOfCalls != 0 {
+		rpc = r.call()
+	}
+	for i := 0; reads>>i != 0; i++ {
+		if reads>>i&1 != 0 {
+			readers[i].read(r.text, rpc, facts)
+		}
+	}
+	for i := first + 1; i < len(dst); i++ {
+		signature := dst[i].Signature
+		dst[i] = *facts
+		dst[i].Signature = signature
 	}
 	return dst
 }
@@ -105,40 +118,44 @@ func (r *record) call() string {
 	return r.rpc
 }
 
-// bears reports whether a record that contains the form's literal at an offset meets its conditions.
-func (f *form) bears(r *record, at int) bool {
-	if len(f.rpcs) > 0 && !slices.Contains(f.rpcs, r.call()) {
+// matches reports whether a record that contains one of the form's texts at an offset meets its conditions.
+func (f *form) matches(r *record, at int) bool {
+	switch {
+	case len(f.RPCs) > 0 && !slices.Contains(f.RPCs, r.call()):
+		return false
+	case len(f.Or) > 0 && !containsAny(r.text, f.Or), len(f.Not) > 0 && containsAny(r.text, f.Not):
 		return false
 	}
-	for _, s := range f.and {
+	for _, s := range f.And {
 		if !strings.Contains(r.text, s) {
 			return false
 		}
 	}
-	for _, s := range f.not {
-		if strings.Contains(r.text, s) {
-			return false
-		}
-	}
-	if len(f.or) > 0 && !slices.ContainsFunc(f.or, func(s string) bool { return strings.Contains(r.text, s) }) {
+	if len(f.Verbs) > 0 && !slices.ContainsFunc(f.Verbs, func(s string) bool { return leads(r.text, at, s) }) {
 		return false
 	}
-	if len(f.lead) > 0 && !slices.ContainsFunc(f.lead, func(s string) bool { return leads(r.text, at, s) }) {
-		return false
-	}
-	if f.role {
+	if f.OurUnit {
 		_, role := unitOf(r.text, at)
 		return role != ""
 	}
 	return true
 }
 
-// leads reports whether one of systemd's words stands before an offset with nothing but a unit's name and description between, as in
-// "systemd[1]: Started kubelet.service - kubelet: The Kubernetes Node Agent.".
-func leads(s string, at int, lead string) bool {
-	const longestName = 100 // bytes of the word and the name
+func containsAny(s string, list []string) bool {
+	for _, sub := range list {
+		if strings.Contains(s, sub) {
+			return true
+		}
+	}
+	return false
+}
+
+// leads reports whether a verb of systemd precedes an offset, with only the name and description of a unit between,
+// as in "systemd[1]: Started kubelet.service - kubelet: The Kubernetes Node Agent.".
+func leads(s string, at int, verb string) bool {
+	const longestName = 100 // bytes of the verb and the name
 	from := max(0, at-longestName)
-	i := strings.LastIndex(s[from:at], lead)
+	i := strings.LastIndex(s[from:at], verb)
 	if i < 0 || strings.ContainsAny(s[from+i:at], "\n\"=") {
 		return false
 	}
@@ -146,13 +163,15 @@ func leads(s string, at int, lead string) bool {
 	return i == 0 || strings.IndexByte(" \n\"=", s[i-1]) >= 0
 }
 
-// own reports whether a record is kdiag's: by the name that begins it or stands in its prefix, or by the kind of its document.
+// own reports whether kdiag wrote a record: its name is at the beginning or in the prefix, or the record is one of its
+// documents.
 func own(s string) bool {
 	const prefix = 120 // bytes that the prefix of a transport takes at most
 	if !strings.Contains(s, "kdiag") {
 		return false
 	}
-	if trimmed := strings.TrimLeft(s, " \t"); strings.HasPrefix(trimmed, "kdiag") && (len(trimmed) == 5 || !isWord(trimmed[5])) {
+	after, first := strings.CutPrefix(strings.TrimLeft(s, " \t"), "kdiag")
+	if first && (after == "" || !isWord(after[0])) {
 		return true
 	}
 	head := s[:min(len(s), prefix)]

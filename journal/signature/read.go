@@ -11,46 +11,33 @@ const (
 	maxError = 200 // bytes of an error text
 )
 
-// read fills in what a record says, as far as its signature wants it.
-func read(r *record, what reading, h *Hit) {
-	if what&readUnhealthy != 0 {
-		readAge(r.text, h)
-	}
-	if what&readCall != 0 {
-		h.RPC = r.call()
-		h.GRPCCode, h.ErrorText = grpcError(r.text)
-	}
-	if what&readObject != 0 {
-		readObjects(r.text, r.call(), h)
-	}
-	if what&readTask != 0 {
-		readKernelTask(r.text, h)
-	}
-	if what&readVictim != 0 {
-		readOOM(r.text, h)
-	}
-	if what&readServer != 0 {
-		h.Path = fileServer(r.text)
-	}
-	if what&readDevice != 0 {
-		h.Device = deviceOf(r.text)
-	}
-	if what&readPath != 0 {
-		h.Path = pathOf(r.text)
-	}
-	if what&readUnit != 0 {
-		readUnitOf(r.text, h)
-	}
-	if what&readSizes != 0 {
-		h.Size, h.Limit, h.Sending = sizes(r.text)
-	}
-	if what&readTook != 0 {
-		h.Seconds = took(r.text)
-	}
-	if what&readOwner != 0 {
-		h.Owner = ownerOf(r.text)
-	}
+// A reader takes one kind of facts out of a record, which names rpc. An entry of the catalogue names its readers.
+type reader struct {
+	name string
+	read func(text, rpc string, m *Match)
 }
+
+// readers are called in this order: a later one may overwrite a fact.
+var readers = []reader{
+	{"call", func(text, rpc string, m *Match) { // RPC, gRPC code, text of the error
+		m.RPC = rpc
+		m.GRPCCode, m.ErrorText = grpcError(text)
+	}},
+	{"object", readObjects}, // container, sandbox, pod
+	{"unhealthy", func(text, _ string, m *Match) { readAge(text, m) }},       // age, threshold, reasons, condition
+	{"task", func(text, _ string, m *Match) { readKernelTask(text, m) }},     // kernel task: name, pid, seconds
+	{"victim", func(text, _ string, m *Match) { readOOM(text, m) }},          // of the OOM killer: name, pid, constraint
+	{"server", func(text, _ string, m *Match) { m.Path = fileServer(text) }}, // of a network file system
+	{"device", func(text, _ string, m *Match) { m.Device = deviceOf(text) }}, // block device, network device, file system
+	{"path", func(text, _ string, m *Match) { m.Path = pathOf(text) }},       // file or cgroup
+	{"unit", func(text, _ string, m *Match) { readUnit(text, m) }},           // systemd unit, its role, how it ended
+	{"sizes", func(text, _ string, m *Match) { m.Size, m.Limit, m.Sending = sizes(text) }},
+	{"took", func(text, _ string, m *Match) { m.Seconds = took(text) }},
+	{"owner", func(text, _ string, m *Match) { m.Owner = ownerOf(text) }}, // of a certificate
+}
+
+// readersOfCalls are the bits of the readers that use rpc.
+const readersOfCalls = 1<<0 | 1<<1
 
 func isWord(c byte) bool {
 	return c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c == '_'
@@ -93,8 +80,8 @@ func leadingInt(s string) int64 {
 	return n
 }
 
-// field returns the value of a key, in any of these forms: key="value", key=value, key={...}, "key":"value", and the same inside a
-// string that escapes its quotes. Escapes inside the value are left as they are.
+// field returns the value of a key, in any of these forms: key="value", key=value, key={...}, "key":"value", and the
+// same inside a string that escapes its quotes. Escapes inside the value are left as they are.
 func field(s, key string) string {
 	for i := 0; ; {
 		j := strings.Index(s[i:], key)
@@ -120,7 +107,8 @@ func field(s, key string) string {
 	}
 }
 
-// value returns the value that s begins with: a quoted string at any level of escaping, an object in braces, or a bare word.
+// value returns the value that s begins with: a quoted string at any level of escaping, an object in braces, or a
+// bare word.
 func value(s string) string {
 	open := strings.TrimLeft(s, `\`)
 	level := len(s) - len(open)

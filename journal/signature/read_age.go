@@ -12,36 +12,37 @@ const (
 )
 
 // readAge reads what a skip line or a node condition says about PLEG and what it lists beside it.
-func readAge(s string, h *Hit) {
+func readAge(s string, m *Match) {
 	list, skipping := after(s, "kipping pod synchronization")
-	h.Condition = !skipping && isCondition(s)
+	m.Condition = !skipping && isCondition(s)
 	if !skipping {
 		list = s
 	}
-	h.Reasons = reasons(reasonList(list, skipping))
+	m.Reasons = reasons(reasonList(list, skipping))
 	rest, ok := after(list, seen)
 	if !ok {
-		h.Never = strings.Contains(s, "pleg has yet to be successful")
+		m.Never = strings.Contains(s, "pleg has yet to be successful")
 		rest = list
 	} else if age, ok := duration(rest); ok {
-		h.Never = age >= math.MaxInt64/time.Hour*time.Hour
-		if h.HasAge = !h.Never; h.HasAge {
-			h.Age = age
+		m.Never = age >= math.MaxInt64/time.Hour*time.Hour
+		if m.HasAge = !m.Never; m.HasAge {
+			m.Age = age
 		}
 	}
 	if rest, ok = after(rest, threshold); ok {
-		h.Threshold, _ = duration(rest)
+		m.Threshold, _ = duration(rest)
 	}
 }
 
-// isCondition reports whether a record is a condition of the node: of its status setters, of an event, or a row of kubectl describe.
+// isCondition reports whether a record is a condition of the node: of its status setters, of an event, or a row of
+// kubectl describe.
 func isCondition(s string) bool {
-	return strings.Contains(s, "ode became not ready") || strings.Contains(s, "KubeletNotReady") || strings.Contains(s, "Type:Ready")
+	return containsAny(s, []string{"ode became not ready", "KubeletNotReady", "Type:Ready"})
 }
 
-// duration reads the duration that s begins with, as Go prints it: 27h14m51.413818128s, 3m0s, 850ms, 12µs. It may be wrapped: a
-// newline and spaces are passed over. A duration whose last unit has been cut off is not read, unless the cut is
-// in the fraction of its seconds, which costs little.
+// duration reads the duration that s begins with, as Go prints it: 27h14m51.413818128s, 3m0s, 850ms, 12µs. It may be
+// wrapped: a newline and spaces are passed over. A duration whose last unit has been cut off is not read, unless the
+// cut is in the fraction of its seconds, which costs little.
 func duration(s string) (time.Duration, bool) {
 	total, any := time.Duration(0), false
 	i := skipWrap(s, 0)
@@ -84,7 +85,8 @@ func duration(s string) (time.Duration, bool) {
 	return 0, any && total == math.MaxInt64
 }
 
-// skipWrap passes over the break of a wrapped line: a newline and the blanks around it. A blank without a newline ends a duration.
+// skipWrap passes over the break of a wrapped line: a newline and the blanks around it. A blank without a newline
+// ends a duration.
 func skipWrap(s string, i int) int {
 	if i < len(s) && s[i] > ' ' {
 		return i

@@ -8,11 +8,16 @@ import (
 // isRPC reports whether a word is a call of the CRI that the kubelet makes.
 func isRPC(word string) bool {
 	switch word {
-	case "RunPodSandbox", "StopPodSandbox", "RemovePodSandbox", "PodSandboxStatus", "ListPodSandbox", "CreateContainer", "StartContainer", "StopContainer",
-		"RemoveContainer", "ListContainers", "ContainerStatus", "UpdateContainerResources", "UpdatePodSandboxResources", "ReopenContainerLog", "ExecSync",
-		"PortForward", "ContainerStats", "ListContainerStats", "PodSandboxStats", "ListPodSandboxStats", "ListPodSandboxMetrics", "UpdateRuntimeConfig",
-		"CheckpointContainer", "GetContainerEvents", "RuntimeConfig", "ListImages", "ImageStatus", "PullImage", "RemoveImage", "ImageFsInfo",
-		"StreamPodSandboxes", "StreamContainers", "StreamContainerStats", "StreamPodSandboxStats", "StreamPodSandboxMetrics", "StreamImages":
+	case "RunPodSandbox", "StopPodSandbox", "RemovePodSandbox", "PodSandboxStatus", "ListPodSandbox",
+		"CreateContainer", "StartContainer", "StopContainer",
+		"RemoveContainer", "ListContainers", "ContainerStatus", "UpdateContainerResources", "UpdatePodSandboxResources",
+		"ReopenContainerLog", "ExecSync",
+		"PortForward", "ContainerStats", "ListContainerStats", "PodSandboxStats", "ListPodSandboxStats",
+		"ListPodSandboxMetrics", "UpdateRuntimeConfig",
+		"CheckpointContainer", "GetContainerEvents", "RuntimeConfig", "ListImages", "ImageStatus", "PullImage",
+		"RemoveImage", "ImageFsInfo",
+		"StreamPodSandboxes", "StreamContainers", "StreamContainerStats", "StreamPodSandboxStats",
+		"StreamPodSandboxMetrics", "StreamImages":
 		return true
 	}
 	return false
@@ -25,7 +30,7 @@ func isPlainRPC(word, rest string) bool {
 	case "Status", "Version":
 		return strings.HasPrefix(rest, " from ")
 	case "Exec", "Attach":
-		return strings.HasPrefix(rest, " ") && strings.Contains(rest[:min(len(rest), near)], fromRuntime)
+		return strings.HasPrefix(rest, " ") && strings.Contains(rest[:min(len(rest), near)], "from runtime service failed")
 	}
 	return false
 }
@@ -48,10 +53,12 @@ func rpcName(s string) string {
 	return ""
 }
 
-// codeName returns gRPC's name of a code, which a record gives by name or, old kubelets, by number; empty if there is none such.
+// codeName returns gRPC's name of a code, which a record gives by name or, old kubelets, by number; empty if there is
+// none such.
 func codeName(word string) string {
 	names := [...]string{
-		"OK", "Canceled", "Unknown", "InvalidArgument", "DeadlineExceeded", "NotFound", "AlreadyExists", "PermissionDenied", "ResourceExhausted", "FailedPrecondition",
+		"OK", "Canceled", "Unknown", "InvalidArgument", "DeadlineExceeded", "NotFound", "AlreadyExists",
+		"PermissionDenied", "ResourceExhausted", "FailedPrecondition",
 		"Aborted", "OutOfRange", "Unimplemented", "Internal", "Unavailable", "DataLoss", "Unauthenticated",
 	}
 	if word != "" && isDigit(word[0]) {
@@ -68,7 +75,8 @@ func codeName(word string) string {
 	return ""
 }
 
-// grpcError returns the code and the text of the first gRPC error in a record. A record without one may have an error= or err=.
+// grpcError returns the code and the text of the first gRPC error in a record. A record without one may have an
+// error= or err=.
 func grpcError(s string) (code, text string) {
 	rest, ok := after(s, "code = ")
 	if !ok {
@@ -88,8 +96,8 @@ func grpcError(s string) (code, text string) {
 	return code, errorText(enclosed(desc))
 }
 
-// enclosed returns what stands before the quote that ends the string which s is the rest of. Quotes inside come in pairs, at any
-// level of escaping; one that opens follows a blank or an opening sign.
+// enclosed returns what stands before the quote that ends the string which s is the rest of. Quotes inside come in
+// pairs, at any level of escaping; one that opens follows a blank or an opening sign.
 func enclosed(s string) string {
 	depth := 0
 	for i := 0; i < len(s) && i < 8*maxError; i++ {

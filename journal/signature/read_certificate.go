@@ -11,12 +11,13 @@ const (
 	APIServer    Party = "API server"
 )
 
-// ownerOf tells whose certificate has expired. An alert that comes from remote, and words of a client certificate, are about the
-// kubelet's own; what the kubelet fails to verify, in a call to the API, is the server's. Registries and others are nobody's.
+// ownerOf tells whose certificate has expired. An alert that comes from remote, and words of a client certificate,
+// are about the kubelet's own; what the kubelet fails to verify, in a call to the API, is the server's. Registries
+// and others are nobody's.
 //
 //	remote error: tls: expired certificate
-//	part of the existing bootstrap client certificate in /etc/kubernetes/kubelet.conf is expired: 2026-11-19 00:00:00 +0000 UTC
-//	Get "https://10.0.0.1:6443/api/v1/nodes/n1": tls: failed to verify certificate: x509: certificate has expired or is not yet valid
+//	part of the existing bootstrap client certificate in /etc/kubernetes/kubelet.conf is expired: 2026-11-19 ...
+//	Get "https://10.0.0.1:6443/api/v1/nodes/n1": tls: ... x509: certificate has expired or is not yet valid
 func ownerOf(s string) Party {
 	switch {
 	case strings.Contains(s, "remote error: tls: expired certificate"), strings.Contains(s, "client certificate"):

@@ -9,36 +9,36 @@ import "strings"
 //	Detected process (4711) blocked in uninterruptible sleep for more than 60 seconds for container 0a1b
 //
 // A task's name may contain colons and blanks; the last colon before "blocked" ends it.
-func readKernelTask(s string, h *Hit) {
+func readKernelTask(s string, m *Match) {
 	before, rest, blocked := strings.Cut(s, " blocked ")
 	if blocked {
 		if _, n, ok := strings.Cut(rest, "more than "); ok {
-			h.Seconds = float64(leadingInt(n))
+			m.Seconds = float64(leadingInt(n))
 		}
 		if _, pid, ok := strings.Cut(before, "etected process ("); ok {
-			h.PID = int(leadingInt(pid))
+			m.PID = int(leadingInt(pid))
 			return
 		}
 		if _, task, ok := cutLast(before, "task "); ok {
-			readNamePID(task, h)
+			readNamePID(task, m)
 		}
 		return
 	}
 	if rest, ok := after(s, "stuck for "); ok {
-		h.Seconds = float64(leadingInt(rest))
+		m.Seconds = float64(leadingInt(rest))
 		if _, task, ok := strings.Cut(rest, "["); ok {
 			if i := strings.LastIndexByte(upTo(task, "\n"), ']'); i >= 0 {
-				readNamePID(task[:i], h)
+				readNamePID(task[:i], m)
 			}
 		}
 	}
 }
 
 // readNamePID reads name:pid.
-func readNamePID(s string, h *Hit) {
+func readNamePID(s string, m *Match) {
 	name, pid, ok := cutLast(s, ":")
 	if ok && pid != "" && isDigit(pid[0]) {
-		h.Process, h.PID = keep(name), int(leadingInt(pid))
+		m.Process, m.PID = keep(name), int(leadingInt(pid))
 	}
 }
 
@@ -57,32 +57,32 @@ func cutLast(s, sep string) (before, rest string, ok bool) {
 //	Out of memory: Kill process 4711 (java) score 900 or sacrifice child
 //	oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),...,task_memcg=/kubepods/...,task=java,pid=4711,uid=0
 //	java invoked oom-killer: gfp_mask=0xcc0(GFP_KERNEL), order=0, oom_score_adj=994
-func readOOM(s string, h *Hit) {
+func readOOM(s string, m *Match) {
 	if i := strings.Index(s, "ut of memory"); i >= 0 {
-		h.Constraint = "global"
+		m.Constraint = "global"
 		if strings.Contains(s[:i], "cgroup") {
-			h.Constraint = "memcg"
+			m.Constraint = "memcg"
 		}
 		if _, rest, ok := strings.Cut(s[i:], " process "); ok {
-			h.PID = int(leadingInt(rest))
+			m.PID = int(leadingInt(rest))
 			if _, name, ok := strings.Cut(rest, "("); ok {
-				h.Process = keep(victimName(name))
+				m.Process = keep(victimName(name))
 			}
 		}
 		return
 	}
 	if rest, ok := after(s, "oom-kill:constraint="); ok {
-		h.Constraint = "global"
+		m.Constraint = "global"
 		if strings.HasPrefix(rest, "CONSTRAINT_MEMCG") {
-			h.Constraint = "memcg"
+			m.Constraint = "memcg"
 		}
 		// The task's name comes last but for pid and uid, and may itself contain a comma.
 		if _, task, ok := cutLast(rest, ",task="); ok {
 			name, pid, _ := strings.Cut(task, ",pid=")
-			h.Process, h.PID = keep(name), int(leadingInt(pid))
+			m.Process, m.PID = keep(name), int(leadingInt(pid))
 		}
 		if _, cgroup, ok := strings.Cut(rest, "task_memcg="); ok {
-			h.Path = keep(upTo(cgroup, ", \n"))
+			m.Path = keep(upTo(cgroup, ", \n"))
 		}
 		return
 	}
@@ -93,7 +93,7 @@ func readOOM(s string, h *Hit) {
 		if _, name, ok := cutLast(before, "] "); ok {
 			before = name
 		}
-		h.Process = keep(before)
+		m.Process = keep(before)
 	}
 }
 
@@ -119,9 +119,12 @@ func fileServer(s string) string {
 	return ""
 }
 
-// deviceOf reads the device that a complaint of the kernel names: "dev sda1", "(dm-0)", "device nvme0n1", "waiting for eth0", "nvme nvme0:".
+// deviceOf reads the device that a complaint of the kernel names: "dev sda1", "(dm-0)", "device nvme0n1", "waiting
+// for eth0", "nvme nvme0:".
 func deviceOf(s string) string {
-	for _, mark := range []string{", dev ", "on dev ", "on device ", "(device ", "waiting for ", "XFS (", "EXT4-fs (", "nvme nvme"} {
+	for _, mark := range []string{
+		", dev ", "on dev ", "on device ", "(device ", "waiting for ", "XFS (", "EXT4-fs (", "nvme nvme",
+	} {
 		rest, ok := after(s, mark)
 		if !ok {
 			continue

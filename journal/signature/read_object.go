@@ -5,25 +5,25 @@ import "strings"
 // minID is the shortest id that is taken for one where nothing but its look says so: docker's short form.
 const minID = 12
 
-// staticUID is how long the uid of a static pod is: an MD5 sum in hexadecimal (applyDefaults in pkg/kubelet/config/common.go).
-// No runtime gives ids of that length.
+// staticUID is how long the uid of a static pod is: an MD5 sum in hexadecimal (applyDefaults in
+// pkg/kubelet/config/common.go). No runtime gives ids of that length.
 const staticUID = 32
 
 // readObjects reads the container, sandbox and pod that a record names.
-func readObjects(s, rpc string, h *Hit) {
-	h.ContainerID = containerID(field(s, "containerID"))
-	h.SandboxID = keep(field(s, "podSandboxID"))
-	h.PodUID = keep(field(s, "podUID"))
-	if h.PodUID == "" {
-		h.PodUID = keep(field(s, "podID"))
+func readObjects(s, rpc string, m *Match) {
+	m.ContainerID = containerID(field(s, "containerID"))
+	m.SandboxID = keep(field(s, "podSandboxID"))
+	m.PodUID = keep(field(s, "podUID"))
+	if m.PodUID == "" {
+		m.PodUID = keep(field(s, "podID"))
 	}
-	h.Container = keep(field(s, "containerName"))
-	readPodField(s, h)
-	readFullName(s, h)
-	readMetadata(s, h)
-	readReserved(s, h)
-	readLoosePod(s, h)
-	readLooseIDs(s, rpc, h)
+	m.Container = keep(field(s, "containerName"))
+	readPodField(s, m)
+	readFullName(s, m)
+	readMetadata(s, m)
+	readReserved(s, m)
+	readLoosePod(s, m)
+	readLooseIDs(s, rpc, m)
 }
 
 // containerID reads an id as the kubelet prints it: bare, with the runtime in front (containerd://id), or as an object.
@@ -38,19 +38,19 @@ func containerID(v string) string {
 }
 
 // readPodField reads pod="namespace/name", pod="name_namespace(uid)" and pod={"name":"a","namespace":"b"}.
-func readPodField(s string, h *Hit) {
+func readPodField(s string, m *Match) {
 	v := field(s, "pod")
 	if strings.HasPrefix(v, "{") {
-		h.Pod, h.Namespace = keep(field(v, "name")), keep(field(v, "namespace"))
+		m.Pod, m.Namespace = keep(field(v, "name")), keep(field(v, "namespace"))
 		return
 	}
 	if namespace, name, ok := strings.Cut(v, "/"); ok && !strings.Contains(name, "/") {
-		h.Pod, h.Namespace = keep(name), keep(namespace)
+		m.Pod, m.Namespace = keep(name), keep(namespace)
 	}
 }
 
 // readFullName reads name_namespace(uid), the kubelet's usual form of a pod in free text.
-func readFullName(s string, h *Hit) {
+func readFullName(s string, m *Match) {
 	for i := 0; i < len(s); i++ {
 		if s[i] != '(' || i == 0 {
 			continue
@@ -64,10 +64,11 @@ func readFullName(s string, h *Hit) {
 			begin--
 		}
 		name, namespace, ok := strings.Cut(s[begin:i], "_")
-		if !ok || end == len(s) || s[end] != ')' || end-i < 4 || name == "" || namespace == "" || strings.Contains(namespace, "_") {
+		closed := end < len(s) && s[end] == ')' && end-i >= 4
+		if !ok || !closed || name == "" || namespace == "" || strings.Contains(namespace, "_") {
 			continue
 		}
-		h.Pod, h.Namespace, h.PodUID = keep(name), keep(namespace), keep(s[i+1:end])
+		m.Pod, m.Namespace, m.PodUID = keep(name), keep(namespace), keep(s[i+1:end])
 		return
 	}
 }
@@ -77,16 +78,16 @@ func isNameByte(c byte) bool {
 	return c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c == '.' || c == '-' || c == '_'
 }
 
-// readMetadata reads &PodSandboxMetadata{Name:a,Uid:b,Namespace:c,Attempt:0,}, also in the text form of protobuf, and the name in
-// &ContainerMetadata{Name:a,Attempt:0,}.
-func readMetadata(s string, h *Hit) {
+// readMetadata reads &PodSandboxMetadata{Name:a,Uid:b,Namespace:c,Attempt:0,}, also in the text form of protobuf, and
+// the name in &ContainerMetadata{Name:a,Attempt:0,}.
+func readMetadata(s string, m *Match) {
 	for _, mark := range [...]string{"PodSandboxMetadata", "RunPodSandbox for n"} {
-		if rest, ok := after(s, mark); ok && h.Pod == "" {
-			h.Pod, h.Namespace, h.PodUID = metadata(rest, "ame:"), metadata(rest, "amespace:"), metadata(rest, "id:")
+		if rest, ok := after(s, mark); ok && m.Pod == "" {
+			m.Pod, m.Namespace, m.PodUID = metadata(rest, "ame:"), metadata(rest, "amespace:"), metadata(rest, "id:")
 		}
 	}
-	if rest, ok := after(s, "ContainerMetadata"); ok && h.Container == "" {
-		h.Container = metadata(rest, "ame:")
+	if rest, ok := after(s, "ContainerMetadata"); ok && m.Container == "" {
+		m.Container = metadata(rest, "ame:")
 	}
 }
 
@@ -98,9 +99,9 @@ func metadata(s, key string) string {
 	return keep(upTo(strings.TrimLeft(rest, `\"`), `,\" }`))
 }
 
-// readReserved reads names that runtimes make of a pod's: container_pod_namespace_uid_attempt, pod_namespace_uid_attempt, both with
-// or without k8s_ in front.
-func readReserved(s string, h *Hit) {
+// readReserved reads names that runtimes make of a pod's: container_pod_namespace_uid_attempt,
+// pod_namespace_uid_attempt, both with or without k8s_ in front.
+func readReserved(s string, m *Match) {
 	for _, mark := range [...]string{"reserve container name ", "reserve sandbox name ", "ctr name ", "pod name "} {
 		rest, ok := after(s, mark)
 		if !ok {
@@ -109,56 +110,56 @@ func readReserved(s string, h *Hit) {
 		name := upTo(strings.TrimLeft(rest, `\"`), `\" :`)
 		parts := strings.Split(strings.TrimPrefix(name, "k8s_"), "_")
 		if len(parts) == 5 {
-			h.Container, parts = keep(parts[0]), parts[1:]
+			m.Container, parts = keep(parts[0]), parts[1:]
 		}
 		if len(parts) == 4 {
-			h.Pod, h.Namespace, h.PodUID = keep(parts[0]), keep(parts[1]), keep(parts[2])
+			m.Pod, m.Namespace, m.PodUID = keep(parts[0]), keep(parts[1]), keep(parts[2])
 		}
-		if begin, end := nextID(rest, len(name)); begin >= 0 && h.Container == "" {
-			h.SandboxID = strings.Clone(rest[begin:end])
+		if begin, end := nextID(rest, len(name)); begin >= 0 && m.Container == "" {
+			m.SandboxID = strings.Clone(rest[begin:end])
 		} else if begin >= 0 {
-			h.ContainerID = strings.Clone(rest[begin:end])
+			m.ContainerID = strings.Clone(rest[begin:end])
 		}
 		return
 	}
 }
 
-// readLoosePod reads "PLEG: Ignoring events for pod name/namespace: ..." of kubelets up to 1.20: the name comes first there. It
-// reads the uid of "Error syncing pod uid (...)" too.
-func readLoosePod(s string, h *Hit) {
-	if rest, ok := after(s, "PLEG: "); ok && h.Pod == "" {
+// readLoosePod reads "PLEG: Ignoring events for pod name/namespace: ..." of kubelets up to 1.20: the name comes first
+// there. It reads the uid of "Error syncing pod uid (...)" too.
+func readLoosePod(s string, m *Match) {
+	if rest, ok := after(s, "PLEG: "); ok && m.Pod == "" {
 		if _, rest, ok = strings.Cut(rest, "pod "); ok {
 			name, namespace, ok := strings.Cut(upTo(rest, " :\"\n"), "/")
 			if ok && name != "" {
-				h.Pod, h.Namespace = keep(name), keep(namespace)
+				m.Pod, m.Namespace = keep(name), keep(namespace)
 			}
 		}
 	}
-	if rest, ok := after(s, "rror syncing pod "); ok && h.PodUID == "" {
+	if rest, ok := after(s, "rror syncing pod "); ok && m.PodUID == "" {
 		if uid := upTo(rest, " ,\""); strings.Count(uid, "-") == 4 {
-			h.PodUID = keep(uid)
+			m.PodUID = keep(uid)
 		}
 	}
 }
 
 // readLooseIDs takes words that look like ids. What stands before one says what it is, else the call does.
-func readLooseIDs(s, rpc string, h *Hit) {
+func readLooseIDs(s, rpc string, m *Match) {
 	const most = 16 // words looked at
-	for i, n := 0, 0; i < len(s) && n < most && (h.ContainerID == "" || h.SandboxID == ""); {
+	for i, n := 0, 0; i < len(s) && n < most && (m.ContainerID == "" || m.SandboxID == ""); {
 		begin, end := nextID(s, i)
 		if begin < 0 {
 			return
 		}
 		i, n = end, n+1
 		id := s[begin:end]
-		if id == h.ContainerID || id == h.SandboxID || id == h.PodUID || len(id) == staticUID {
+		if id == m.ContainerID || id == m.SandboxID || id == m.PodUID || len(id) == staticUID {
 			continue
 		}
 		switch kind := idKind(s[:begin], rpc); {
-		case kind == sandboxKind && h.SandboxID == "":
-			h.SandboxID = strings.Clone(id)
-		case kind == containerKind && h.ContainerID == "":
-			h.ContainerID = strings.Clone(id)
+		case kind == sandboxKind && m.SandboxID == "":
+			m.SandboxID = strings.Clone(id)
+		case kind == containerKind && m.ContainerID == "":
+			m.ContainerID = strings.Clone(id)
 		}
 	}
 }
@@ -176,7 +177,8 @@ func nextID(s string, from int) (begin, end int) {
 			letter = letter || isLetter
 			hex = hex && (isLetter || isDigit(s[j]))
 		}
-		if hex && j-i >= minID && j-i <= 64 && (letter || j-i == 64) && (i == 0 || s[i-1] != '/') && (j == len(s) || s[j] != '/') {
+		inPath := i > 0 && s[i-1] == '/' || j < len(s) && s[j] == '/'
+		if n := j - i; hex && n >= minID && n <= 64 && (letter || n == 64) && !inPath {
 			return i, j
 		}
 		i = j

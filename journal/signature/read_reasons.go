@@ -13,8 +13,8 @@ const (
 
 const plegReason = "PLEG is not healthy"
 
-// knownReason returns the reason that a list begins with, empty if it begins with none that the kubelet is known to give, and whether
-// that is all of it that matters: what follows only repeats or varies.
+// knownReason returns the reason that a list begins with, empty if it begins with none that the kubelet is known to
+// give, and whether that is all of it that matters: what follows only repeats or varies.
 func knownReason(list string) (reason string, whole bool) {
 	if list == "" || strings.IndexByte("cEPrCnm", list[0]) < 0 {
 		return "", false
@@ -43,8 +43,8 @@ func knownReason(list string) (reason string, whole bool) {
 	return "", false
 }
 
-// reasons returns what the kubelet lists beside PLEG as reasons for standing still or being NotReady, in order, each once. Lists
-// are written in four ways:
+// reasons returns what the kubelet lists beside PLEG as reasons for standing still or being NotReady, in order, each
+// once. Lists are written in four ways:
 //
 //	[a b]      to 1.13
 //	[a., b.]   1.14
@@ -73,7 +73,8 @@ func reasons(list string) []string {
 	return out
 }
 
-// reasonEnd returns where the first reason of a list ends, at or after an offset: at a comma and a blank, or where a known reason begins.
+// reasonEnd returns where the first reason of a list ends, at or after an offset: at a comma and a blank, or where a
+// known reason begins.
 func reasonEnd(list string, from int) int {
 	for i := from; i < len(list); i++ {
 		if list[i] != ' ' && list[i] != ',' {
@@ -89,8 +90,8 @@ func reasonEnd(list string, from int) int {
 	return len(list)
 }
 
-// reasonList returns the part of a record that lists reasons; empty if it has none. Of a skip line s is what follows "skipping pod
-// synchronization".
+// reasonList returns the part of a record that lists reasons; empty if it has none. Of a skip line s is what follows
+// "skipping pod synchronization".
 func reasonList(s string, skipping bool) string {
 	if rest, ok := strings.CutPrefix(s, " - "); skipping && ok {
 		return bracketed(rest)
@@ -104,14 +105,15 @@ func reasonList(s string, skipping bool) string {
 		}
 	}
 	for _, key := range [...]string{"err", "message"} {
-		if v := field(s, key); strings.Contains(v, plegReason) || strings.Contains(v, "ontainer runtime ") || strings.Contains(v, "network not ready") {
+		if v := field(s, key); containsAny(v, []string{plegReason, "ontainer runtime ", "network not ready"}) {
 			return v
 		}
 	}
 	return ""
 }
 
-// bracketed returns the list that s begins with: up to its bracket; without one, to the end of the line or of the condition.
+// bracketed returns the list that s begins with: up to its bracket; without one, to the end of the line or of the
+// condition.
 func bracketed(s string) string {
 	s = strings.TrimLeft(s, " ")
 	if strings.HasPrefix(s, "[") {

@@ -1,6 +1,8 @@
 package signature
 
-// A Lane is the part of a node that a record speaks of.
+import "time"
+
+// A Lane is the part of a node that a record is about.
 type Lane string
 
 // The lanes.
@@ -11,7 +13,7 @@ const (
 	Node    Lane = "node"
 )
 
-// A Marker says how a timeline shows a record. The empty Marker is not shown by itself.
+// A Marker is how a timeline shows a record. Records with the empty Marker are not shown.
 type Marker string
 
 // The markers.
@@ -27,65 +29,58 @@ const (
 // A Signature is one meaning of log records, with its documentation.
 type Signature struct {
 	Code     string
-	Lane     Lane
+	Lane     Lane `yaml:"-"`
 	Marker   Marker
 	Title    string   // a few words for a table
-	Means    string   // what it tells a person, in a sentence or two
+	Means    string   // what it means, in a sentence or two
 	Versions string   // which versions print it, and how the wording changed
-	Implies  []string // cause codes of kdiag explain that it is evidence for; empty if it names none by itself
-	Literals []string // texts of which a record bears at least one; further conditions may apply
-	Sources  []string // files of the programs that print it
+	Implies  []string // codes of the causes that it is evidence for; empty if it is evidence for none by itself
+	Literals []string `yaml:"-"` // texts of which a record contains at least one; further conditions may apply
+	Sources  []string // source files of the programs that print it
+	Example  string   // a record
 }
 
-// An entry is a signature with the rules by which records bear it.
-type entry struct {
-	Signature
-	forms []form
-	reads reading
-}
+// A Match is one signature that a record matches, with what the record names. A field that the record does not have, or
+// has in a form that could not be read, is zero.
+type Match struct {
+	Signature *Signature
 
-// A form is one wording. A record bears it if it contains has and meets all other conditions.
-type form struct {
-	has  string
-	and  []string // all of these too
-	or   []string // at least one of these too, if there are any
-	not  []string // none of these
-	rpcs []string // the CRI call that the record names is one of these, if there are any
-	lead []string // one of these begins the message that has stands in, if there are any: systemd's verbs
-	role bool     // the systemd unit that the record names is a kubelet or a runtime
-}
+	// Age is the X of "last seen active X ago": the time since the last successful relist began, on the monotonic clock.
+	Age    time.Duration
+	HasAge bool
+	// Never is set if no relist has succeeded since the kubelet started: "yet to be successful", or, before 1.13, the
+	// largest duration that Go can print.
+	Never     bool
+	Threshold time.Duration // the X of "threshold is X"
+	Condition bool          // the record is a condition of the node, not the line of the sync loop
+	Reasons   []string      // what else the record lists beside PLEG, such as "container runtime is down"
 
-// A reading says what is to be read out of a record that bears a signature.
-type reading uint16
+	RPC       string // CRI call, such as ListContainers
+	GRPCCode  string // gRPC's name of the code, such as DeadlineExceeded, also if the record has its number
+	ErrorText string // text of the error, at most 200 bytes
 
-const (
-	readUnhealthy reading = 1 << iota // age, threshold, reasons, whether it is a node condition
-	readCall                          // RPC, gRPC code, error text
-	readObject                        // container, sandbox, pod
-	readTask                          // kernel task: name, pid, seconds
-	readVictim                        // OOM victim: name, pid, constraint
-	readServer                        // network file server
-	readDevice                        // block device, network device, file system
-	readPath                          // file or cgroup
-	readUnit                          // systemd unit, its role and counters
-	readSizes                         // sizes of a message that is too large
-	readTook                          // how long something took
-	readOwner                         // whose certificate it is
-)
+	ContainerID string
+	SandboxID   string
+	Pod         string
+	Namespace   string
+	PodUID      string
+	Container   string // its name
 
-// all tells how plain literals match: each by itself.
-func all(literals ...string) []form {
-	forms := make([]form, len(literals))
-	for i, l := range literals {
-		forms[i].has = l
-	}
-	return forms
-}
+	Process    string  // kernel task, or process
+	PID        int     // of Process
+	Seconds    float64 // how long it was blocked, or took
+	Constraint string  // OOM kill: memcg (the limit of a cgroup) or global (the node is out of memory)
 
-// unless adds texts that rule out the forms.
-func unless(not []string, forms []form) []form {
-	for i := range forms {
-		forms[i].not = append(forms[i].not[:len(forms[i].not):len(forms[i].not)], not...)
-	}
-	return forms
+	Path   string // mount, file or cgroup; for a network file system, its server
+	Device string // block or network device
+	Unit   string // systemd unit, or its description if the record has only that
+	Role   Lane   // what Unit is: Kubelet, Runtime, or empty
+
+	// Owner is the owner of the certificate that has expired: KubeletParty for the client certificate of the kubelet,
+	// APIServer for the serving certificate of the API server; empty if the text does not tell.
+	Owner Party
+
+	Size    int64 // message too large: its bytes
+	Limit   int64 // message too large: the limit in bytes
+	Sending bool  // message too large: the sender, which is the runtime, refused it
 }

@@ -2,13 +2,20 @@ package textlog
 
 import (
 	"bytes"
+	"html"
+	"regexp"
 	"strings"
 )
 
 // octalEscape is how rsyslog writes the first two bytes of a colour code.
 const octalEscape = "#033["
 
-// coloured reports whether b may have colour codes: as a terminal gets them, or written with escapes.
+// controls matches the control sequences of a terminal: as a terminal gets them, or a colour code or the erasing of a
+// line with the escape character written as \x1b, \033, \u001b or \e, with any number of backslashes, or #033.
+var controls = regexp.MustCompile(`\x1b(?:[\[\]][^@-~\x07\n]*[@-~\x07\n]?|[^\[\]]?)` +
+	`|(?:#033|\\+(?:x1[bB]|033|u001[bB]|e))\[[0-9;]*[mK]`)
+
+// coloured reports whether b may have control sequences.
 func coloured(b []byte) bool {
 	if bytes.IndexByte(b, 0x1b) >= 0 || bytes.Contains(b, []byte(octalEscape)) {
 		return true
@@ -17,7 +24,7 @@ func coloured(b []byte) bool {
 	if n < 0 {
 		return false
 	}
-	for _, name := range escapeNames() {
+	for _, name := range [...]string{"x1b[", "x1B[", "033[", "u001b[", "u001B[", "e["} {
 		if bytes.Contains(b[n:], []byte(name)) {
 			return true
 		}
@@ -25,82 +32,21 @@ func coloured(b []byte) bool {
 	return false
 }
 
-// escapeNames are the escape character behind a backslash, and the bracket of a code.
-func escapeNames() [6]string {
-	return [...]string{"x1b[", "x1B[", "033[", "u001b[", "u001B[", "e["}
-}
-
-// stripColour appends b to dst without a terminal's control sequences. dst may be b[:0].
-func stripColour(dst, b []byte) []byte {
-	for i := 0; i < len(b); i++ {
-		switch b[i] {
-		case '#', '\\':
-			if n := written(b[i:]); n > 0 {
-				i += n - 1
-				continue
-			}
-			if b[i] == '\\' { // it and what it escapes, but not the next escape
-				dst = append(dst, b[i])
-				if i+1 < len(b) && b[i+1] == '\\' {
-					i++
-					dst = append(dst, b[i])
-				}
-				continue
-			}
-		case 0x1b:
-			i = sequence(b, i)
-			continue
-		}
-		dst = append(dst, b[i])
-	}
-	return dst
-}
-
-// sequence returns the last byte of the control sequence at b[i].
-func sequence(b []byte, i int) int {
-	if i++; i >= len(b) || b[i] != '[' && b[i] != ']' {
-		return i
-	}
-	for i++; i < len(b) && (b[i] < '@' || b[i] > '~') && b[i] != 0x07 && b[i] != '\n'; i++ {
-		continue
-	}
-	return i
-}
-
-// written returns the length of a code that is written with an escape at the beginning of b, with all its backslashes, 0 if there is
-// none. Of what else control sequences do, logs have but the erasing of a line.
-func written(b []byte) int {
-	n := 0
-	if bytes.HasPrefix(b, []byte(octalEscape)) {
-		n = len(octalEscape)
-	} else {
-		for n < len(b) && b[n] == '\\' {
-			n++
-		}
-		name := ""
-		for _, try := range escapeNames() {
-			if n > 0 && bytes.HasPrefix(b[n:], []byte(try)) {
-				name = try
-			}
-		}
-		if name == "" {
-			return 0
-		}
-		n += len(name)
-	}
-	for n < len(b) && (digit(b[n]) || b[n] == ';') {
-		n++
-	}
-	if n < len(b) && (b[n] == 'm' || b[n] == 'K') {
-		return n + 1
-	}
-	return 0
-}
-
-// unmarked returns a text of a web page's source as the page shows it: all its quotes are entities.
-func unmarked(b []byte) []byte {
-	if bytes.IndexByte(b, '&') < 0 || bytes.IndexByte(b, '"') >= 0 || !bytes.Contains(b, []byte("&quot;")) && !bytes.Contains(b, []byte("&#34;")) {
+// stripColour returns b without control sequences: b itself if it has none.
+func stripColour(b []byte) []byte {
+	if !coloured(b) {
 		return b
 	}
-	return []byte(strings.NewReplacer("&quot;", `"`, "&#34;", `"`, "&lt;", "<", "&gt;", ">", "&#39;", "'", "&amp;", "&").Replace(string(b)))
+	return controls.ReplaceAll(b, nil)
+}
+
+// unmarked returns a text of the source of a web page as the page shows it: all its quotes are entities.
+func unmarked(b []byte) []byte {
+	if bytes.IndexByte(b, '&') < 0 || bytes.IndexByte(b, '"') >= 0 {
+		return b
+	}
+	if page := html.UnescapeString(string(b)); strings.Contains(page, `"`) {
+		return []byte(page)
+	}
+	return b
 }

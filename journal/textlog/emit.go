@@ -5,11 +5,12 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/kdiag/kdiag/journal/klog"
 )
 
-// close ends the record that is open, and gives it if it is asked for.
+// close ends the record that is open, and yields it if it is selected.
 func (s *scanner) close() {
 	c := s.cur
 	s.cur = open{}
@@ -20,17 +21,17 @@ func (s *scanner) close() {
 	case c.kind == kindBare:
 		s.bare(c)
 	case c.held && s.torn(c):
-		s.again(c)
+		s.splitTorn(c)
 	default:
 		s.finish(c)
 	}
 }
 
-// finish gives a record that has a beginning, if it is asked for.
+// finish yields a record that has a beginning, if it is selected.
 func (s *scanner) finish(c open) {
 	due := s.samples.due(s.opts.SampleEvery)
 	if !due && !s.opts.All && !s.worth(c) {
-		s.samples.last(c)
+		s.samples.tail = c
 		return
 	}
 	p := s.parse(c)
@@ -44,50 +45,80 @@ func (s *scanner) finish(c open) {
 	if p.Sample || s.opts.All || !stamped(p.Record) {
 		return
 	}
-	s.samples.last(c)
+	s.samples.tail = c
 }
 
-// contained gives the records that one record holds, and reports whether there are any.
+// contained yields the records that one record contains, and reports whether there are any. If none of them contains a
+// literal, but the whole does, the whole is yielded.
 func (s *scanner) contained(p *peeling, due bool) bool {
-	switch {
-	case p.lines != nil:
-		s.several(p, due)
-	case len(p.list) > 0:
-		s.listed(p, due)
-	default:
+	if len(p.list) == 0 {
 		return false
+	}
+	if s.opts.Next != nil && s.found(p.Record) && !slices.ContainsFunc(p.list, func(l listed) bool {
+		text := []byte(l.text)
+		return s.opts.Next(text) >= 0 || s.unescaped(text)
+	}) {
+		s.offer(p.Record, due)
+		return true
+	}
+	base := *p.Record
+	base.Message = nil
+	for _, l := range p.list {
+		r := base
+		r.Raw = bytes.TrimRight([]byte(l.text), "\r\n")
+		if s.stop || len(r.Raw) == 0 {
+			continue
+		}
+		if strings.HasPrefix(l.text, "{") {
+			r.Format = strings.TrimSuffix(strings.TrimSuffix(base.Format, "json"), "+")
+		}
+		inner := &peeling{Record: &r, layers: min(p.layers+1, maxLayers-2)}
+		inner.peel(r.Raw)
+		if !r.Outer.Known {
+			r.Outer = l.outer
+		}
+		r.Host = cmp.Or(r.Host, l.host)
+		if !s.contained(inner, due) {
+			s.offer(&r, due)
+		}
+		due = false
 	}
 	return true
 }
 
-// worth reports whether a record may bear a literal: its text does, or an escape, colour code or line end may hide one.
+// worth reports whether a record may contain a literal: its text does, or an escape, a colour code, a line end or a
+// part that is in another record may hide one.
 func (s *scanner) worth(c open) bool {
-	buf := s.buf[:s.end]
-	if c.lines > 1 || s.hit.next(buf, c.start) < c.end || s.colour.next(buf, c.start) < c.end || s.octal.next(buf, c.start) < c.end {
+	if c.lines > 1 || s.hit.next(s.buf[:s.end], c.start) < c.end {
 		return true
 	}
-	raw := buf[c.start:c.end]
+	raw := s.buf[c.start:c.end]
 	switch c.kind {
-	case kindCRI:
-		return len(s.parts) > 0 || bytes.Contains(raw[:min(len(raw), 60)], []byte(" P"))
-	case kindISO:
-		if len(s.parts) > 0 || bytes.Contains(raw[19:min(len(raw), 60)], []byte(" P ")) {
+	case kindCRI, kindISO:
+		if len(s.parts) > 0 || bytes.Contains(raw[19:min(len(raw), 60)], []byte(" P")) {
 			return true
 		}
 	case kindRow:
-		return bytes.Contains(raw, []byte(`""`)) || s.escape.next(buf, c.start) < c.end
+		if bytes.Contains(raw, []byte(`""`)) {
+			return true
+		}
 	case kindJSON:
-		if len(s.parts) > 0 || bytes.Contains(raw, []byte(`":[`)) || bytes.HasPrefix(raw, []byte(`{"log"`)) {
-			return s.unescaped(raw) || s.jsonHides(raw)
+		if len(s.parts) > 0 || bytes.Contains(raw, []byte(`"MESSAGE":[`)) ||
+			bytes.HasPrefix(raw, []byte(`{"log"`)) && !bytes.Contains(raw, []byte(`\n",`)) {
+			return true
 		}
 	}
-	return s.escape.next(buf, c.start) < c.end && s.unescaped(raw)
+	return s.hides(c) && s.unescaped(raw)
 }
 
-// jsonHides reports whether the message of a JSON line does not stand in it as text, or not all of it.
-func (s *scanner) jsonHides(raw []byte) bool {
-	return len(s.parts) > 0 || bytes.Contains(raw, []byte(`"MESSAGE":[`)) ||
-		bytes.HasPrefix(raw, []byte(`{"log"`)) && !bytes.Contains(raw, []byte(`\n",`))
+// hides reports whether a record has a byte that begins an escape or a colour code.
+func (s *scanner) hides(c open) bool {
+	for i := range s.odd {
+		if s.odd[i].next(s.buf[:s.end], c.start) < c.end {
+			return true
+		}
+	}
+	return false
 }
 
 // unescaped reports whether a literal shows when escapes are undone, up to three levels of them.
@@ -95,63 +126,55 @@ func (s *scanner) unescaped(raw []byte) bool {
 	if s.opts.Next == nil {
 		return false
 	}
-	b := raw
-	if coloured(b) {
-		b = stripColour(make([]byte, 0, len(b)), b)
-		if s.opts.Next(b) >= 0 {
-			return true
-		}
+	b := stripColour(raw)
+	if len(b) < len(raw) && s.opts.Next(b) >= 0 {
+		return true
 	}
 	for range 3 {
 		if bytes.IndexByte(b, '\\') < 0 {
 			return false
 		}
 		s.plain = klog.Unescape(s.plain[:0], b)
-		if bytes.IndexByte(s.plain, 0x1b) >= 0 {
-			s.plain = stripColour(s.plain[:0], s.plain)
-		}
-		if s.opts.Next(s.plain) >= 0 {
+		s.scratch = append(s.scratch[:0], stripColour(s.plain)...)
+		if b = s.scratch; s.opts.Next(b) >= 0 {
 			return true
 		}
-		s.scratch = append(s.scratch[:0], s.plain...)
-		b = s.scratch
 	}
 	return false
 }
 
-// parse puts an open record together and takes it apart.
+// parse joins the lines of an open record and unwraps it.
 func (s *scanner) parse(c open) *peeling {
 	raw := s.assemble(c)
 	r := &Record{Line: c.line, Offset: s.base + int64(c.start), Raw: raw, Boot: s.boot}
 	p := &peeling{Record: r, columns: s.columns}
-	switch c.kind {
-	case kindVerbose:
-		s.verbose(p, raw)
-	default:
+	if c.kind == kindVerbose || c.kind == kindExport {
+		s.entry(p, raw, c.kind)
+	} else {
 		p.peel(raw)
 	}
-	s.ofNode(c.kind, p)
+	s.nameNode(c.kind, p)
 	return p
 }
 
-// found reports whether a record bears a literal.
+// found reports whether a record contains a literal.
 func (s *scanner) found(r *Record) bool {
 	return s.opts.Next != nil && (s.opts.Next(r.Message) >= 0 || s.opts.Next(r.Raw) >= 0 || s.unescaped(r.Raw))
 }
 
-// offer gives a record if it is asked for; due says that a sample is.
+// offer yields a record if it is selected; due is set if a sample is.
 func (s *scanner) offer(r *Record, due bool) {
 	found := s.found(r)
 	if due && stamped(r) {
-		s.samples.taken()
+		s.samples.begun, s.samples.since = true, 0
 		r.Sample = !found
 	} else if !found && !s.opts.All {
 		return
 	}
-	s.give(r)
+	s.emit(r)
 }
 
-func (s *scanner) give(r *Record) {
+func (s *scanner) emit(r *Record) {
 	if !r.Sample {
 		s.given[r.Format]++
 	} else if s.samples.format == "" {
@@ -162,45 +185,13 @@ func (s *scanner) give(r *Record) {
 
 func stamped(r *Record) bool { return r.Outer.Known || r.Inner.Known }
 
-// several gives the records that one escaped text holds.
-func (s *scanner) several(p *peeling, due bool) {
-	base := *p.Record
-	for rest := p.lines; len(rest) > 0 && !s.stop; {
-		n := nextBeginning(rest)
-		r := base
-		r.Raw = slices.Clone(bytes.TrimRight(rest[:n], "\r\n"))
-		rest = rest[n:]
-		if len(r.Raw) == 0 {
-			continue
-		}
-		inner := &peeling{Record: &r, layers: min(p.layers+1, maxLayers-1)}
-		inner.peel(r.Raw)
-		s.offer(&r, due)
-		due = false
-	}
-}
-
-// nextBeginning returns where the second record of a text begins.
-func nextBeginning(b []byte) int {
-	for i := 0; ; {
-		n := bytes.IndexByte(b[i:], '\n')
-		if n < 0 {
-			return len(b)
-		}
-		i += n + 1
-		if k, sure := begin(b[i:]); sure && k != kindDescribe && k != kindPretty {
-			return i
-		}
-	}
-}
-
 // A part is the beginning of a message that containers' logs split, by stream.
 type part struct {
 	record Record
 	text   []byte
 }
 
-// part puts split messages together and reports whether the record is not complete yet, or was given as the end of one.
+// part joins split messages. It reports whether the record is a part of one.
 func (s *scanner) part(p *peeling) bool {
 	held := s.parts[p.stream]
 	if p.stream == "" || held == nil && !p.partial {
@@ -225,9 +216,11 @@ func (s *scanner) part(p *peeling) bool {
 	return true
 }
 
-// lastParts gives the messages whose ends are missing, in the order in which they begin.
+// lastParts yields the messages whose ends are missing, in the order in which they begin.
 func (s *scanner) lastParts() {
-	held := slices.SortedFunc(maps.Values(s.parts), func(a, b *part) int { return cmp.Compare(a.record.Offset, b.record.Offset) })
+	held := slices.SortedFunc(maps.Values(s.parts), func(a, b *part) int {
+		return cmp.Compare(a.record.Offset, b.record.Offset)
+	})
 	clear(s.parts)
 	for _, p := range held {
 		if !s.stop {

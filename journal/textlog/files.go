@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -19,21 +20,20 @@ import (
 // maxFiles bounds the log files of one directory.
 const maxFiles = 100_000
 
-// A logFile is a file that may be a log, and what tells its place in time.
+// A logFile is a file that may be a log, with what orders it in time.
 type logFile struct {
 	path  string
 	group string    // the name without what rotation adds: files of one log have it in common
 	when  time.Time // by its first stamp if that has a year and a zone, else by a date in its name
 	turn  int       // number that rotation has given: higher is older; -1 for the live file
-	mtime time.Time
 }
 
-// Files returns the log files below a directory, those of one log in the order of time: by the first stamp in them where both
-// have one with year and zone, else by the date that rotation put into the name, else by rotation's number, else by
-// their time of change. Logs follow each other by name. A symbolic link that leads to a regular file is read once, under the
-// name of its target if that is below the directory. FIFOs, devices and sockets are never opened. Left out are files whose
-// names say that they are no logs (journal files, databases, archives, programs), and klog's files for WARNING and above
-// beside one for INFO, which has all their lines.
+// Files returns the log files below a directory, those of one log in the order of time: by the first stamp in them
+// where both have one with year and zone, else by the date that rotation put into the name, else by the number
+// of the rotation. Logs follow each other by name. A symbolic link that leads to a regular file
+// is read once, under the name of its target if that is below the directory. FIFOs, devices and sockets are never
+// opened. Files whose names show that they are not logs (journal files, databases, archives, programs) are left out,
+// and so are the files of klog for WARNING and above beside one for INFO, which has all their lines.
 func Files(dir string) ([]string, error) {
 	var found []logFile
 	var seen []os.FileInfo
@@ -50,7 +50,7 @@ func Files(dir string) ([]string, error) {
 			links = append(links, path)
 		case d.Type().IsRegular():
 			if st, err := d.Info(); err == nil {
-				found, seen = append(found, newLogFile(path, st)), append(seen, st)
+				found, seen = append(found, newLogFile(path)), append(seen, st)
 			}
 		}
 		return nil
@@ -60,22 +60,18 @@ func Files(dir string) ([]string, error) {
 	}
 	for _, path := range links {
 		st, err := os.Stat(path)
-		if err != nil || !st.Mode().IsRegular() || slices.ContainsFunc(seen, func(o os.FileInfo) bool { return os.SameFile(o, st) }) {
+		same := func(o os.FileInfo) bool { return os.SameFile(o, st) }
+		if err != nil || !st.Mode().IsRegular() || slices.ContainsFunc(seen, same) {
 			continue
 		}
-		found, seen = append(found, newLogFile(path, st)), append(seen, st)
+		found, seen = append(found, newLogFile(path)), append(seen, st)
 	}
 	groups := map[string][]logFile{}
 	for _, f := range withoutCopies(found) {
 		groups[f.group] = append(groups[f.group], f)
 	}
-	names := make([]string, 0, len(groups))
-	for name := range groups {
-		names = append(names, name)
-	}
-	slices.Sort(names)
 	var paths []string
-	for _, name := range names {
+	for _, name := range slices.Sorted(maps.Keys(groups)) {
 		for _, f := range sortLogs(groups[name]) {
 			paths = append(paths, f.path)
 		}
@@ -103,21 +99,13 @@ func withoutCopies(found []logFile) []logFile {
 
 // sortLogs puts the files of one log in order. One rule is used for all of them, so that the order is one.
 func sortLogs(files []logFile) []logFile {
-	dated, turned := true, true
-	for _, f := range files {
-		dated = dated && (!f.when.IsZero() || f.turn < 0)
-		turned = turned && f.turn != 0
-	}
+	dated := !slices.ContainsFunc(files, func(f logFile) bool { return f.when.IsZero() && f.turn >= 0 })
 	slices.SortStableFunc(files, func(a, b logFile) int {
-		switch {
-		case dated && !a.when.IsZero() && !b.when.IsZero():
-			return cmp.Or(a.when.Compare(b.when), cmp.Compare(b.turn, a.turn), strings.Compare(a.path, b.path))
-		case dated && a.when.IsZero() != b.when.IsZero():
-			return cmp.Compare(b.turn, a.turn) // the live file has no date
-		case turned:
-			return cmp.Or(cmp.Compare(b.turn, a.turn), strings.Compare(a.path, b.path))
+		when := 0
+		if dated && !a.when.IsZero() && !b.when.IsZero() { // the live file may have no date
+			when = a.when.Compare(b.when)
 		}
-		return cmp.Or(a.mtime.Compare(b.mtime), strings.Compare(a.path, b.path))
+		return cmp.Or(when, cmp.Compare(b.turn, a.turn), strings.Compare(a.path, b.path))
 	})
 	return files
 }
@@ -129,8 +117,10 @@ func plausible(path string, d fs.DirEntry) bool {
 		return false
 	}
 	for _, end := range [...]string{
-		".journal", ".journal~", ".db", ".sqlite", ".sqlite3", ".tar", ".tgz", ".zip", ".deb", ".rpm", ".so", ".exe", ".dll", ".png", ".jpg",
-		".pem", ".key", ".crt", ".yaml", ".yml", ".go", ".html", ".swp", ".lock", ".pid", ".sock", ".tar.gz", ".tar.xz", ".tar.zst", ".tar.bz2", ".metrics",
+		".journal", ".journal~", ".db", ".sqlite", ".sqlite3", ".tar", ".tgz", ".zip", ".deb", ".rpm", ".so", ".exe",
+		".dll", ".png", ".jpg",
+		".pem", ".key", ".crt", ".yaml", ".yml", ".go", ".html", ".swp", ".lock", ".pid", ".sock", ".tar.gz", ".tar.xz",
+		".tar.zst", ".tar.bz2", ".metrics",
 	} {
 		if strings.HasSuffix(name, end) {
 			return false
@@ -140,7 +130,8 @@ func plausible(path string, d fs.DirEntry) bool {
 	case "wtmp", "btmp", "lastlog", "faillog", "tallylog", "readme", "readme.md", "index.tsv":
 		return false
 	}
-	return !strings.HasPrefix(name, "wtmp-") && !strings.HasPrefix(name, "btmp-") && filepath.Base(filepath.Dir(path)) != "sa"
+	sysstat := filepath.Base(filepath.Dir(path)) == "sa"
+	return !strings.HasPrefix(name, "wtmp-") && !strings.HasPrefix(name, "btmp-") && !sysstat
 }
 
 // Names that rotation makes, without the packer's suffix.
@@ -168,8 +159,8 @@ func rotation(name string) (group string, turn int, when time.Time) {
 	return name, -1, time.Time{}
 }
 
-func newLogFile(path string, st os.FileInfo) logFile {
-	f := logFile{path: path, mtime: st.ModTime()}
+func newLogFile(path string) logFile {
+	f := logFile{path: path}
 	group, turn, when := rotation(filepath.Base(path))
 	f.group, f.turn, f.when = filepath.Join(filepath.Dir(path), group), turn, when
 	if first := firstInstant(path); !first.IsZero() {
@@ -178,9 +169,14 @@ func newLogFile(path string, st os.FileInfo) logFile {
 	return f
 }
 
-// firstInstant returns the first instant that a file states with year and zone near its beginning.
+// firstInstant returns the first time with year and zone near the beginning of a file.
 func firstInstant(path string) time.Time {
-	r, _, err := Open(path)
+	f, err := os.Open(path)
+	if err != nil {
+		return time.Time{}
+	}
+	defer f.Close()
+	r, _, err := unpack(f)
 	if err != nil {
 		return time.Time{}
 	}

@@ -17,6 +17,9 @@ type wrap struct {
 func (s *scanner) assemble(c open) []byte {
 	raw := bytes.Trim(s.buf[c.start:c.end], "\x00")
 	raw = bytes.TrimRight(raw, "\r\n")
+	if c.kind == kindExport {
+		return raw
+	}
 	if c.lines > 1 && c.kind != kindVerbose {
 		lines := bytes.Split(raw, []byte("\n"))
 		for i := range lines {
@@ -26,22 +29,19 @@ func (s *scanner) assemble(c open) []byte {
 		raw = s.joined
 	}
 	// Codes go last: a wrap may have cut them, too.
-	if coloured(raw) {
-		raw = stripColour(make([]byte, 0, len(raw)), raw)
-	}
-	return unmarked(raw)
+	return unmarked(stripColour(raw))
 }
 
 // prescan is how much of a stream is looked at to see how it was wrapped, in bytes.
 const prescan = 64 << 10
 
-// foresee learns from the beginning of a stream how its lines are wrapped, so that its first records are joined as well as those
-// that follow.
-func (s *scanner) foresee() {
+// learnWrap learns from the beginning of a stream how its lines are wrapped, so that its first records are joined as
+// well as those that follow.
+func (s *scanner) learnWrap() {
 	var group [][]byte
 	for line := range bytes.SplitSeq(s.buf[:min(s.end, prescan)], []byte("\n")) {
 		line = bytes.TrimRight(line, "\r")
-		k, _ := begin(stripColour(nil, line[:min(len(line), 512)]))
+		k, _ := begin(stripColour(line[:min(len(line), 512)]))
 		if k == none && len(group) > 0 && len(line) > 0 {
 			group = append(group, line)
 			continue
@@ -50,7 +50,7 @@ func (s *scanner) foresee() {
 			s.wrap.learn(group, 0)
 		}
 		group = group[:0]
-		if k != none && k != kindPretty && k != kindVerbose {
+		if k != none && k != kindPretty && k != kindVerbose && k != kindExport {
 			group = append(group, line)
 		}
 	}
@@ -133,7 +133,7 @@ func (s *scanner) seam(dst, right []byte, at seamed) []byte {
 		bytes.HasPrefix(right, []byte("goroutine ")) {
 		return append(append(dst, '\n'), right...)
 	}
-	if glue, text, ok := s.whole(dst, own, trimmed); ok {
+	if glue, text, ok := s.joinLiteral(dst, own, trimmed); ok {
 		return append(append(dst, glue...), text...)
 	}
 	left := dst[max(0, len(dst)-1):]
@@ -146,14 +146,16 @@ func (s *scanner) seam(dst, right []byte, at seamed) []byte {
 		return append(dst, own...)
 	case len(trimmed) == 0:
 		return dst
-	case midToken(dst, trimmed) || len(own) == len(right) && len(trimmed) == len(right) && wordByte(left[0]) && wordByte(trimmed[0]):
+	case midToken(dst, trimmed),
+		len(own) == len(right) && len(trimmed) == len(right) && wordByte(left[0]) && wordByte(trimmed[0]):
 		return append(dst, trimmed...)
 	}
 	return append(append(dst, ' '), trimmed...)
 }
 
-// whole tries the ways to join two lines and returns the first that makes a literal whole which the line end cuts.
-func (s *scanner) whole(left, own, trimmed []byte) (glue string, text []byte, ok bool) {
+// joinLiteral tries the ways to join two lines and returns the first that makes a literal whole which the line end
+// cuts.
+func (s *scanner) joinLiteral(left, own, trimmed []byte) (glue string, text []byte, ok bool) {
 	if s.opts.Next == nil || s.opts.Longest < 2 {
 		return "", nil, false
 	}

@@ -13,7 +13,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// A script is a stream that is being written: each Read gives the next text, and an empty one says that nothing has come.
+// A script is a stream that is being written: each Read gives the next text, and an empty one says that nothing has
+// come.
 type script []string
 
 func (s *script) Read(b []byte) (int, error) {

@@ -2,10 +2,11 @@ package textlog
 
 import "bytes"
 
-// What is given of a line beyond its limit: so much before and behind a literal.
+// What is yielded of a line beyond its limit, in bytes before and behind a literal.
 const before, behind = 256, 2048
 
-// long takes a line that is longer than a record may be: its beginning as usual, of the rest what surrounds each literal.
+// long takes a line that is longer than a record may be: its beginning as a record, of the rest what surrounds each
+// literal.
 func (s *scanner) long() error {
 	if s.cur.lines > 0 {
 		s.close()
@@ -15,7 +16,8 @@ func (s *scanner) long() error {
 	s.cur.lines = min(s.cur.lines, 1)
 	var head Record
 	if s.cur.lines > 0 {
-		head = *s.parse(open{kind: s.cur.kind, start: from, end: from + min(s.opts.MaxRecord, 4096), line: s.stats.Lines, lines: 1}).Record
+		begin := open{kind: s.cur.kind, start: from, end: from + min(s.opts.MaxRecord, 4096), line: s.stats.Lines, lines: 1}
+		head = *s.parse(begin).Record
 	} else {
 		head = Record{Line: s.stats.Lines, Format: "bare"}
 	}
@@ -31,58 +33,44 @@ func (s *scanner) long() error {
 	return err
 }
 
-// windows gives what surrounds each literal up to the end of the line, and leaves pos there.
+// windows yields what surrounds each literal up to the end of the line, and leaves pos there.
 func (s *scanner) windows(head *Record) error {
 	floor := s.base + int64(s.pos)
-	for {
-		limit := s.end
+	for !s.stop {
 		n := bytes.IndexByte(s.buf[s.pos:s.end], '\n')
+		if n < 0 && !s.eof && s.end-s.pos < before+2*behind { // room for a window
+			if err := s.fill(); err != nil {
+				return err
+			}
+			continue
+		}
+		limit, last := s.end, s.end-behind // of the line; of the places at which a window fits
 		if n >= 0 {
 			limit = s.pos + n
 		}
-		whole := n >= 0 || s.eof
-		hit := limit
+		if n >= 0 || s.eof {
+			last = limit
+		}
+		hit := last
 		if s.opts.Next != nil {
-			if at := s.hit.next(s.buf[:s.end], s.pos); at < limit {
-				hit = at
-			}
+			hit = min(last, s.hit.next(s.buf[:s.end], s.pos))
 		}
-		switch {
-		case hit < limit && (whole || hit+behind <= limit):
-			to := min(hit+behind, limit)
-			r := *head
-			start := max(hit-before, int(floor-s.base), 0)
-			r.Raw = s.buf[start:to]
-			r.Message = r.Raw
-			r.Offset = s.base + int64(start)
-			floor = s.base + int64(to)
-			if !garbage(r.Raw) { // the stretch is reported anyway
-				s.give(&r)
+		if hit == last {
+			if last == limit {
+				s.pos = limit
+				return nil
 			}
-			s.pos = to
-		case whole:
-			s.pos = limit
-			return nil
-		default:
-			if hit == limit {
-				s.pos = max(s.pos, limit-s.hit.overlap)
-			}
-			if err := s.fillKeeping(before); err != nil {
-				return err
-			}
+			s.pos = last - before
+			continue
 		}
-		if s.stop {
-			return nil
+		r := *head
+		start, to := max(hit-before, int(floor-s.base), 0), min(hit+behind, limit)
+		r.Raw = s.buf[start:to]
+		r.Message, r.Offset = r.Raw, s.base+int64(start)
+		s.pos, floor = to, s.base+int64(to)
+		if !garbage(r.Raw) { // the stretch is reported anyway
+			s.emit(&r)
 		}
 	}
-}
-
-// fillKeeping is fill, with some bytes before pos kept.
-func (s *scanner) fillKeeping(n int) error {
-	pos := s.pos
-	s.pos = max(0, pos-n)
-	back := pos - s.pos
-	err := s.fill()
-	s.pos += back
-	return err
+	return nil
 }

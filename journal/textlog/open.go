@@ -6,62 +6,25 @@ import (
 	"compress/bzip2"
 	"fmt"
 	"io"
-	"os"
+	"sync"
 
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
 	"github.com/ulikunitz/xz"
+	"golang.org/x/text/encoding/unicode"
+	"golang.org/x/text/transform"
 )
 
 // zstdWindow is how much a zstd stream may ask to keep in memory.
 const zstdWindow = 128 << 20
 
-// Open opens a log file and returns its text, unpacked if its content says that it is compressed, and how it was: gzip, xz,
-// zstd, bzip2, or empty. Text in UTF-16 that says so in its first two bytes comes as UTF-8.
-func Open(path string) (io.ReadCloser, string, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, "", err
-	}
-	st, err := f.Stat()
-	if err == nil && st.IsDir() {
-		err = fmt.Errorf("reading %s: is a directory", path)
-	}
-	if err != nil {
-		_ = f.Close()
-		return nil, "", err
-	}
-	r, compression, err := unpack(f)
-	if err != nil {
-		_ = f.Close()
-		return nil, compression, fmt.Errorf("reading %s: %w", path, err)
-	}
-	return &opened{Reader: r, unpacker: r, file: f, compression: compression}, compression, nil
-}
-
-// opened is a file and what unpacks it.
-type opened struct {
-	io.Reader
-	unpacker    io.ReadCloser
-	file        *os.File
-	compression string
-}
-
-func (o *opened) Close() error {
-	_ = o.unpacker.Close()
-	return o.file.Close()
-}
-
-// plain marks a reader whose text is taken as it is.
+// plain marks a reader that must not be unpacked.
 type plain struct{ io.Reader }
 
-// unpack returns the text in r.
+// unpack returns the text in r, and how it was compressed: gzip, xz, zstd, bzip2, or empty.
 func unpack(r io.Reader) (io.ReadCloser, string, error) {
 	if p, ok := r.(plain); ok {
 		return io.NopCloser(p.Reader), "", nil
-	}
-	if o, ok := r.(*opened); ok {
-		return io.NopCloser(o.Reader), o.compression, nil
 	}
 	br := bufio.NewReaderSize(r, 256<<10)
 	head, err := br.Peek(6)
@@ -83,7 +46,8 @@ func unpack(r io.Reader) (io.ReadCloser, string, error) {
 	case bytes.HasPrefix(head, []byte{0x28, 0xb5, 0x2f, 0xfd}) || skippable(head):
 		compression = "zstd"
 		var z *zstd.Decoder
-		z, err = zstd.NewReader(br, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(zstdWindow), zstd.WithDecoderLowmem(true))
+		z, err = zstd.NewReader(br,
+			zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(zstdWindow), zstd.WithDecoderLowmem(true))
 		if err == nil {
 			packed = z.IOReadCloser()
 		}
@@ -103,12 +67,23 @@ func unpack(r io.Reader) (io.ReadCloser, string, error) {
 	}{decodeUTF16(bufio.NewReaderSize(a, 4<<10)), a}, compression, nil
 }
 
+// decodeUTF16 returns the text of br in UTF-8, without a byte order mark. Redirections on Windows write UTF-16.
+func decodeUTF16(br *bufio.Reader) io.Reader {
+	head, _ := br.Peek(3)
+	for _, mark := range [...]string{"\xef\xbb\xbf", "\xff\xfe", "\xfe\xff"} {
+		if bytes.HasPrefix(head, []byte(mark)) {
+			return transform.NewReader(br, unicode.BOMOverride(transform.Nop))
+		}
+	}
+	return br
+}
+
 // skippable reports whether a zstd stream begins with a frame that carries no data.
 func skippable(head []byte) bool {
 	return len(head) >= 4 && head[0]&0xf0 == 0x50 && head[1] == 0x2a && head[2] == 0x4d && head[3] == 0x18
 }
 
-// guarded reads an unpacker that may panic on hostile input, and names it in errors.
+// guarded reads from an unpacker, which may panic on hostile input, and names it in errors.
 type guarded struct {
 	r    io.Reader
 	name string
@@ -125,4 +100,77 @@ func (g *guarded) Read(p []byte) (n int, err error) {
 		err = fmt.Errorf("damaged %s data: %w", g.name, err)
 	}
 	return n, err
+}
+
+// aheadBlock and aheadBlocks bound what is unpacked ahead of the search, so that both run at the same time. Unpackers
+// return a few kB at a time; with full blocks the goroutines wake each other rarely.
+const (
+	aheadBlock  = 1 << 20
+	aheadBlocks = 3
+)
+
+// An ahead reads in a goroutine until it is closed.
+type ahead struct {
+	full  chan block // has room for all blocks, so sending never waits
+	empty chan []byte
+	done  sync.WaitGroup
+	under io.Closer
+	cur   block
+	rest  []byte // of cur
+}
+
+// A block is the result of one read.
+type block struct {
+	buf []byte
+	err error
+}
+
+func readAhead(r io.Reader, under io.Closer) *ahead {
+	a := &ahead{full: make(chan block, aheadBlocks), empty: make(chan []byte, aheadBlocks), under: under}
+	for range aheadBlocks {
+		a.empty <- nil // allocated when it is needed: a small log needs only one
+	}
+	a.done.Go(func() {
+		defer close(a.full)
+		for buf := range a.empty {
+			if buf == nil {
+				buf = make([]byte, aheadBlock)
+			}
+			n, err := io.ReadFull(r, buf[:aheadBlock])
+			if err == io.ErrUnexpectedEOF {
+				err = io.EOF
+			}
+			a.full <- block{buf[:n], err}
+			if err != nil {
+				return
+			}
+		}
+	})
+	return a
+}
+
+func (a *ahead) Read(p []byte) (int, error) {
+	for len(a.rest) == 0 {
+		if a.cur.err != nil {
+			return 0, a.cur.err
+		}
+		if a.cur.buf != nil {
+			a.empty <- a.cur.buf
+		}
+		var ok bool
+		if a.cur, ok = <-a.full; !ok {
+			return 0, io.ErrClosedPipe
+		}
+		a.rest = a.cur.buf
+	}
+	n := copy(p, a.rest)
+	a.rest = a.rest[n:]
+	return n, nil
+}
+
+// Close ends the goroutine. It waits for a read of the stream below that is in progress.
+func (a *ahead) Close() error {
+	close(a.empty)
+	a.done.Wait()
+	return a.under.Close()
 }

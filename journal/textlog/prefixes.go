@@ -3,12 +3,9 @@ package textlog
 import (
 	"bytes"
 	"strconv"
-	"strings"
 
 	"github.com/kdiag/kdiag/journal/klog"
 )
-
-func caller(file string, line int) string { return file + ":" + strconv.Itoa(line) }
 
 // parsePriority parses "<30>" of syslog.
 func parsePriority(b []byte) (rest []byte, pri int, ok bool) {
@@ -22,26 +19,27 @@ func parsePriority(b []byte) (rest []byte, pri int, ok bool) {
 	return rest[1:], pri, true
 }
 
-// rfc5424 takes the header of RFC 5424 behind its version off b: stamp, host, program, process, message id and structured data.
-func (p *peeling) rfc5424(b []byte) []byte {
+// rfc5424 parses the header of RFC 5424 behind its version: stamp, host, program, process, message id and structured
+// data.
+func rfc5424(b []byte) (s klog.Stamp, by sender, msg []byte) {
 	var f [5]string
 	for i := range f {
 		word, rest := cut(b)
-		f[i], b = string(word), rest
+		if string(word) != "-" {
+			f[i] = string(word)
+		}
+		b = rest
 	}
-	if s, _, ok := klog.ParseISO([]byte(f[0])); ok {
-		p.stamp(s)
-	}
-	p.Host, p.Identifier = dash(f[1]), dash(f[2])
-	p.Kernel = p.Kernel || p.Identifier == "kernel"
-	p.PID, _ = strconv.Atoi(f[3])
+	s, _, _ = klog.ParseISO([]byte(f[0]))
+	by = sender{host: f[1], identifier: f[2]}
+	by.pid, _ = strconv.Atoi(f[3])
 	if b = trimBlanks(b); len(b) > 0 && b[0] == '-' {
-		return bytes.TrimPrefix(trimBlanks(b[1:]), []byte("\xef\xbb\xbf"))
+		b = b[1:]
 	}
 	for len(b) > 0 && b[0] == '[' {
 		b = b[elementLength(b):]
 	}
-	return bytes.TrimPrefix(trimBlanks(b), []byte("\xef\xbb\xbf"))
+	return s, by, bytes.TrimPrefix(trimBlanks(b), []byte("\xef\xbb\xbf"))
 }
 
 // elementLength returns the length of an element of structured data, [id name="value" ...].
@@ -58,13 +56,6 @@ func elementLength(b []byte) int {
 		}
 	}
 	return len(b)
-}
-
-func dash(s string) string {
-	if s == "-" {
-		return ""
-	}
-	return strings.Clone(s)
 }
 
 // parseCRI parses what follows the stamp of a container's log: " stderr F message"; P marks a part of a line.
@@ -97,29 +88,26 @@ func parseNode(b []byte) (host string, rest []byte, ok bool) {
 	if known(rest) {
 		return string(b[:n]), rest, true
 	}
-	if _, _, ok := parseFacility(rest); ok {
+	if _, ok := parseFacility(rest); ok {
 		return string(b[:n]), rest, true
 	}
 	return "", nil, false
 }
 
 // parseFacility parses "kern  :info  : " before the bracket of dmesg -x and talosctl dmesg.
-func parseFacility(b []byte) (severity byte, rest []byte, ok bool) {
+func parseFacility(b []byte) (rest []byte, ok bool) {
 	facility, after, ok := bytes.Cut(b[:min(len(b), 40)], []byte(":"))
 	level, after, ok2 := bytes.Cut(after, []byte(":"))
 	if !ok || !ok2 || len(after) == 0 {
-		return 0, nil, false
+		return nil, false
 	}
 	switch string(bytes.TrimSpace(facility)) {
 	case "kern", "user", "daemon", "syslog", "auth", "authpriv", "cron", "mail":
 	default:
-		return 0, nil, false
+		return nil, false
 	}
 	rest = trimBlanks(b[len(facility)+len(level)+2:])
-	if len(rest) == 0 || rest[0] != '[' {
-		return 0, nil, false
-	}
-	return klog.SeverityOf(string(bytes.TrimSpace(level))), rest, true
+	return rest, len(rest) > 0 && rest[0] == '['
 }
 
 // bracketISO parses "[2023-07-03T19:59:01.123Z]: " of talosctl dmesg, and the same without the colon.
@@ -133,3 +121,118 @@ func bracketISO(b []byte) (s klog.Stamp, rest []byte, ok bool) {
 	}
 	return s, trimBlanks(bytes.TrimPrefix(rest[1:], []byte(":"))), true
 }
+
+// Kmsg parses one record of /dev/kmsg, `6,339,5140900,-;NET: Registered protocol family 10`: priority and facility,
+// number, µs since the machine started, flags, text, and lines of key=value behind a blank, which are left out (the
+// kernel's Documentation/ABI/testing/dev-kmsg). The slices of the record are parts of b.
+func Kmsg(b []byte) (Record, bool) {
+	head, text, ok := bytes.Cut(b, []byte(";"))
+	parts := bytes.Split(head, []byte(","))
+	if !ok || len(head) > 100 || len(parts) < 4 {
+		return Record{}, false
+	}
+	pri, err1 := strconv.ParseUint(string(parts[0]), 10, 16)
+	_, err2 := strconv.ParseUint(string(parts[1]), 10, 64)
+	micros, err3 := strconv.ParseInt(string(parts[2]), 10, 63)
+	if err1 != nil || err2 != nil || err3 != nil || micros < 0 {
+		return Record{}, false
+	}
+	text, _, _ = bytes.Cut(text, []byte("\n"))
+	return Record{
+		Raw: b, Message: text, Monotonic: micros, Kernel: pri>>3 == 0,
+		Outer: klog.Stamp{Micros: micros, Known: true, Monotonic: true}, Format: "kmsg",
+	}, true
+}
+
+// A sender is what precedes the message behind the stamp of a transport.
+type sender struct {
+	host, identifier string
+	pid              int
+}
+
+// parseSender parses "host identifier[pid]: ", without the host or the pid if they are missing, and LogDNA's "host
+// file " before a klog header. sure is false if b may as well be the message itself.
+func parseSender(b []byte) (s sender, msg []byte, sure bool) {
+	if known(b) {
+		return s, b, true
+	}
+	n := bytes.IndexByte(b[:min(len(b), 300)], ' ')
+	if n < 0 {
+		n = len(b)
+	}
+	if name, pid, ok := identifier(b[:n]); ok {
+		s.identifier, s.pid = name, pid
+		rest := trimBlanks(b[n:])
+		if pid == 0 && !known(rest) {
+			return s, b, true // the word may belong to the message
+		}
+		return s, rest, true
+	}
+	if n == 0 || n == len(b) || bytes.ContainsAny(b[:n], "[]{}()=\"'<>,;") || bytes.HasSuffix(b[:n], []byte(":")) {
+		return s, b, false
+	}
+	host, rest := string(b[:n]), trimBlanks(b[n:])
+	if known(rest) {
+		return sender{host: host}, rest, true
+	}
+	// An identifier may have blanks in it if a pid follows.
+	near := rest[:min(len(rest), 120)]
+	if i := bytes.Index(near, []byte(": ")); i > 0 || bytes.HasSuffix(near, []byte(":")) {
+		if i < 0 {
+			i = len(near) - 1
+		}
+		if name, pid, ok := identifier(rest[:i+1]); ok {
+			return sender{host, name, pid}, bytes.TrimPrefix(rest[i+1:], []byte(" ")), true
+		}
+	}
+	if i := bytes.IndexByte(rest, ' '); i > 0 && i < 100 && known(trimBlanks(rest[i:])) {
+		return sender{host: host, identifier: string(bytes.TrimSuffix(rest[:i], []byte(":")))}, trimBlanks(rest[i:]), true
+	}
+	return s, b, false
+}
+
+// identifier parses "kubelet[1450]:" or "systemd:".
+func identifier(b []byte) (name string, pid int, ok bool) {
+	b, ok = bytes.CutSuffix(b, []byte(":"))
+	if !ok || len(b) == 0 || len(b) > 100 {
+		return "", 0, false
+	}
+	if open := bytes.LastIndexByte(b, '['); open > 0 && b[len(b)-1] == ']' {
+		n, rest, ok := number(b[open+1 : len(b)-1])
+		if ok && len(rest) == 0 && !bytes.ContainsAny(b[:open], "\"={}:") {
+			return string(b[:open]), n, true
+		}
+		return "", 0, false
+	}
+	if bytes.ContainsAny(b, " \t\"={}[]<>,;:") {
+		return "", 0, false
+	}
+	return string(b), 0, true
+}
+
+// known reports whether b begins like a record of a program: klog text, JSON, logrus.
+func known(b []byte) bool {
+	if len(b) < 6 {
+		return false
+	}
+	switch b[0] {
+	case 'I', 'W', 'E', 'F':
+		return klog.Begins(b)
+	case '?':
+		return bytes.HasPrefix(b, []byte("??? ")) && klog.Begins(b[4:])
+	case '{':
+		return jsonBegins(b)
+	case 't':
+		return bytes.HasPrefix(b, []byte(`time="`))
+	}
+	return false
+}
+
+// jsonBegins reports whether b begins like a JSON object with a member.
+func jsonBegins(b []byte) bool {
+	rest := bytes.TrimLeft(b[1:], " \t")
+	return len(rest) > 2 && rest[0] == '"' && (letter(rest[1]) || rest[1] == '_' || rest[1] == '@') &&
+		bytes.IndexByte(rest[1:min(len(rest), 80)], '"') > 0
+}
+
+func letter(c byte) bool { return c|0x20 >= 'a' && c|0x20 <= 'z' }

@@ -10,45 +10,44 @@ type Record struct {
 	// Message is Raw without what transports put before it, colour codes and a klog header. If the record was JSON or
 	// quoted, escapes are undone; klog's JSON is written as its structured text: "msg" key="value".
 	Message []byte
-	Outer   klog.Stamp // of the transport: journald, syslog, docker, CRI; of a condition that kubectl describes, its last heartbeat
-	Inner   klog.Stamp // of the program: klog, logrus, JSON
-	// Host, Identifier, Unit and Boot are empty if nothing says them. PID is the transport's.
+	// Outer is the stamp of the transport: journald, syslog, docker, CRI; of a condition of a node, its last heartbeat.
+	Outer klog.Stamp
+	Inner klog.Stamp // of the program: klog, logrus, JSON
+	// Host, Identifier, Unit and Boot are empty if unknown. PID is that of the transport.
 	Host, Identifier, Unit, Boot string
 	PID                          int
-	Kernel                       bool   // written by the kernel
-	Severity                     byte   // I W E F, 0 unknown
-	Caller                       string // source file and line, "kubelet.go:1879"
-	InnerPID                     int    // in klog's header
+	Kernel                       bool // written by the kernel
+	InnerPID                     int  // in klog's header
 	// Format names the layers from the outside in, such as "syslog+klog", "docker+klog", "cri+klog", "journal-json+klog",
 	// "klog-json", "logrus", "dmesg", "describe", "bare".
 	Format    string
 	Monotonic int64 // µs since the machine started, 0 unknown
-	Sample    bool  // bears no literal; given for its stamps
+	Sample    bool  // contains no literal; yielded for its stamps
 }
 
-// Options says what Scan gives.
+// Options selects what Scan yields.
 type Options struct {
-	// Next returns where the first text worth a look begins, or -1; Longest is the length of the longest such text in
-	// bytes. Only records that have one are given, and samples. Without Next, no record has one.
+	// Next returns where the first literal in a text begins, or -1; Longest is the length of the longest literal in bytes.
+	// Only records that contain one are yielded, and samples. Without Next, no record contains one.
 	Next    func([]byte) int
 	Longest int
-	// All gives every record.
+	// All yields every record.
 	All bool
-	// Live says that the text is still being written: nothing is read ahead, and it is not decompressed. A Read that
-	// returns nothing, and no error, says that nothing more has come yet; then the last record is given too.
+	// Live is set if the text is still being written: nothing is read ahead, and it is not decompressed. When a Read
+	// returns neither bytes nor an error, nothing more has been written yet, and the last record is yielded too.
 	Live bool
-	// SampleEvery gives also every n-th record that has a stamp, and the first and the last. 0 gives none.
+	// SampleEvery yields also every n-th record that has a stamp, and the first and the last. 0 yields none.
 	SampleEvery int
-	// MaxRecord bounds a record, in bytes; 0 is 1 MiB. What a longer line says beyond is given as records of what
-	// surrounds each text.
+	// MaxRecord bounds a record, in bytes; 0 is 1 MiB. Of the rest of a longer line, what surrounds each
+	// literal is yielded as a record.
 	MaxRecord int
-	// Progress, if set, is told now and then how many bytes of the unpacked stream were read.
+	// Progress, if set, is called now and then with the number of bytes of the unpacked stream that were read.
 	Progress func(read int64)
 }
 
 const defaultMaxRecord = 1 << 20
 
-// Stats says what Scan has seen.
+// Stats is what Scan has read.
 type Stats struct {
 	Lines int64 // lines, the last one with or without a line feed
 	Bytes int64 // of the unpacked stream, in UTF-8
@@ -56,16 +55,14 @@ type Stats struct {
 	// bare ones with a literal in them.
 	Unparsed    int64
 	Records     int64  // beginnings seen
-	Format      string // of most of the records that were given; of the first sample if there was none
+	Format      string // of most of the records that were yielded; of the first sample if there was none
 	Compression string // gzip, xz, zstd, bzip2, or empty
-	// Truncated lists what could not be read in full: lines longer than MaxRecord, bytes that are no text, damaged
+	// Truncated lists what could not be read in full: lines longer than MaxRecord, bytes that are not text, damaged
 	// compression. At most 1,000; neighbours are put together.
 	Truncated []Range
-	// HeaderYear, HeaderHost and HeaderZone are what a head such as klog's "Log file created at:" or journalctl's
-	// "-- Logs begin at" says; 0 or empty if there is none. HeaderZone is as written, such as "UTC" or "CEST".
+	// HeaderYear is the year in a head such as "Log file created at:" of klog or "-- Logs begin at" of journalctl; 0 if there
+	// is none.
 	HeaderYear int
-	HeaderHost string
-	HeaderZone string
 }
 
 // A Range is a stretch of the unpacked stream. Bytes is -1 if its length is unknown.
@@ -80,7 +77,8 @@ const maxRanges = 1000
 func (s *Stats) addRange(r Range) {
 	if n := len(s.Truncated); n > 0 {
 		last := &s.Truncated[n-1]
-		if last.Why == r.Why && last.Bytes >= 0 && r.Offset >= last.Offset && (r.Offset-(last.Offset+last.Bytes) <= 1 || n == maxRanges) {
+		near := r.Offset-(last.Offset+last.Bytes) <= 1 || n == maxRanges
+		if last.Why == r.Why && last.Bytes >= 0 && r.Offset >= last.Offset && near {
 			last.Bytes = r.Offset + r.Bytes - last.Offset
 			return
 		}

@@ -23,18 +23,16 @@ type scanner struct {
 	base int64 // offset of buf[0]
 	eof  bool
 	err  error // why the stream ended
-	stop bool  // the receiver wants no more
+	stop bool  // yield returned false
 
-	hit    finder // the next literal
-	escape finder // the next backslash
-	colour finder // the next escape character of a terminal
-	octal  finder // the same as rsyslog writes it
+	hit finder    // the next literal
+	odd [3]finder // the next byte of each kind that may begin an escape or a colour code
 
 	cur     open    // the record that is not closed yet
 	parent  *Record // of lines that continue a record which became too long
 	boot    string
 	columns columns
-	yaml    yamlName
+	yaml    nodeNames
 	given   map[string]int64 // records by format
 	parts   map[string]*part
 	wrap    wrap
@@ -53,8 +51,8 @@ type open struct {
 	held       bool // it has taken a line that begins like a record
 }
 
-// Scan reads records from r, which may be compressed, and calls yield with each that Options ask for, until yield returns
-// false. Damaged compression, bytes that are no text and lines that are too long are reported in Stats; the error
+// Scan reads records from r, which may be compressed, and calls yield with each that opts selects, until yield returns
+// false. Damaged compression, bytes that are not text and lines that are too long are reported in Stats; the error
 // is that of r or of ctx. Memory is bounded by a few times MaxRecord.
 func Scan(ctx context.Context, r io.Reader, opts Options, yield func(*Record) bool) (Stats, error) {
 	if opts.MaxRecord <= 0 {
@@ -78,10 +76,9 @@ func Scan(ctx context.Context, r io.Reader, opts Options, yield func(*Record) bo
 	s.buf = make([]byte, opts.MaxRecord+opts.Longest+blockSize)
 	s.hit.find = opts.Next
 	s.hit.overlap = max(opts.Longest-1, 0)
-	s.escape.find = func(b []byte) int { return bytes.IndexByte(b, '\\') }
-	s.colour.find = func(b []byte) int { return bytes.IndexByte(b, 0x1b) }
-	s.octal.find = func(b []byte) int { return bytes.Index(b, []byte(octalEscape)) }
-	s.octal.overlap = len(octalEscape) - 1
+	for i, c := range [...]byte{'\\', 0x1b, octalEscape[0]} {
+		s.odd[i].find = func(b []byte) int { return bytes.IndexByte(b, c) }
+	}
 	if err = s.scan(); err == nil {
 		err = s.err
 	}
@@ -106,15 +103,12 @@ func (s *scanner) format() string {
 
 // scan reads all lines.
 func (s *scanner) scan() error {
-	for !s.eof && !s.told() {
+	for !s.eof && !s.opts.Live && s.end < prescan {
 		if err := s.fill(); err != nil {
 			return err
 		}
 	}
-	s.foresee()
-	if exported(s.buf[:s.end]) {
-		return s.scanExport()
-	}
+	s.learnWrap()
 	for !s.stop {
 		n := bytes.IndexByte(s.buf[s.pos:s.end], '\n')
 		switch {
@@ -136,15 +130,6 @@ func (s *scanner) scan() error {
 		}
 	}
 	return nil
-}
-
-// told reports whether enough of the stream was read to tell its form: of a live one no more than the name of a field.
-func (s *scanner) told() bool {
-	if s.opts.Live {
-		head := bytes.TrimLeft(s.buf[:s.end], "\r\n")
-		return len(head) >= len("__REALTIME_TIMESTAMP=") || bytes.IndexByte(head, '\n') >= 0
-	}
-	return s.end >= prescan
 }
 
 // drain takes what is left at the end of the stream.
@@ -182,15 +167,16 @@ func (s *scanner) fill() error {
 		}
 		n, err = s.r.Read(s.buf[s.end:])
 	}
-	if n == 0 && err == nil && s.pos == s.end {
+	if n == 0 && err == nil && s.pos == s.end && (s.cur.kind != kindExport || s.exportEnded()) {
 		s.close() // whatever was to continue the last record would be here
 	}
 	s.end += n
 	if keep = s.pos; s.cur.lines > 0 {
 		keep = s.cur.start
 	}
-	for _, f := range [...]*finder{&s.hit, &s.escape, &s.colour, &s.octal} {
-		f.extend(s.buf[:s.end], from, keep)
+	s.hit.extend(s.buf[:s.end], from, keep)
+	for i := range s.odd {
+		s.odd[i].extend(s.buf[:s.end], from, keep)
 	}
 	if s.opts.Progress != nil {
 		s.opts.Progress(s.base + int64(s.end))
@@ -211,17 +197,53 @@ func (s *scanner) fill() error {
 
 // shift drops the first n bytes of the buffer.
 func (s *scanner) shift(n int) {
-	s.samples.keep(s.buf, s.base, n)
+	if s.samples.tail.lines > 0 && s.samples.tail.start < n {
+		s.lastSample()
+	}
+	s.samples.tail.start -= n
+	s.samples.tail.end -= n
 	copy(s.buf, s.buf[n:s.end])
 	s.end -= n
 	s.pos -= n
 	s.base += int64(n)
 	s.cur.start -= n
 	s.cur.end -= n
-	s.hit.shift(n)
-	s.escape.shift(n)
-	s.colour.shift(n)
-	s.octal.shift(n)
+	s.hit.at -= n
+	for i := range s.odd {
+		s.odd[i].at -= n
+	}
+}
+
+// samples decides which records are yielded for their stamps alone: the first that has a stamp, every n-th, and the
+// last of the stream or of a full buffer.
+type samples struct {
+	since  int // records since the last one
+	begun  bool
+	format string
+	tail   open // the record that was passed over last, if it is in the buffer
+}
+
+// due counts a record and reports whether it is to be yielded.
+func (m *samples) due(every int) bool {
+	if every <= 0 {
+		return false
+	}
+	m.since++
+	m.tail = open{}
+	return !m.begun || m.since >= every
+}
+
+// lastSample yields the record that was passed over last.
+func (s *scanner) lastSample() {
+	tail := s.samples.tail
+	s.samples.tail = open{}
+	if s.opts.SampleEvery <= 0 || s.opts.All || s.stop || tail.lines == 0 {
+		return
+	}
+	if p := s.parse(tail); stamped(p.Record) && !s.found(p.Record) {
+		p.Sample = true
+		s.emit(p.Record)
+	}
 }
 
 // A finder knows where something comes next in the buffer.
@@ -258,5 +280,3 @@ func (f *finder) extend(buf []byte, old, keep int) {
 		f.search(buf, max(keep, old-f.overlap))
 	}
 }
-
-func (f *finder) shift(n int) { f.at -= n }

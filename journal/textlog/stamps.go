@@ -4,9 +4,128 @@ import (
 	"bytes"
 	"math"
 	"strings"
+	"time"
 
 	"github.com/kdiag/kdiag/journal/klog"
 )
+
+// firstCount is the smallest count of µs since 1970 that is taken for a time, in September 2001.
+const firstCount = 1_000_000_000_000_000
+
+// writtenTime parses a time that stands alone, in a member of JSON or a column: ISO 8601, a count since 1970, or a
+// date as web pages print it. The month comes first unless it cannot.
+func writtenTime(text string) (klog.Stamp, bool) {
+	b := []byte(strings.TrimSpace(text))
+	if s, rest, ok := klog.ParseISO(b); ok {
+		if word, more := cut(trimBlanks(rest)); string(word) == "UTC" && len(more) == 0 {
+			s.Zone = true
+		}
+		return s, true
+	}
+	if len(b) >= 10 && len(b) <= 20 && digit(b[0]) && len(bytes.Trim(b, "0123456789.")) == 0 {
+		s, ok := klog.ParseEpoch(string(b))
+		return s, ok && s.Micros >= firstCount
+	}
+	return parseDate(string(b),
+		"Jan 2, 2006 @ 15:04:05", "Jan 2, 2006, 3:04:05 PM", "Jan 2, 2006, 15:04:05", // Kibana
+		"1/2/2006, 3:04:05 PM", "1/2/2006, 15:04:05", "2/1/2006, 3:04:05 PM", "2/1/2006, 15:04:05") // the portal of Azure
+}
+
+// parseDate parses a date in the first of the layouts of package time that fits. The seconds may have decimals.
+func parseDate(text string, layouts ...string) (klog.Stamp, bool) {
+	for _, layout := range layouts {
+		t, err := time.Parse(layout, text)
+		if err != nil {
+			continue
+		}
+		s := klog.Stamp{Known: true, Year: t.Year() >= 1970, Zone: strings.HasSuffix(layout, "-0700")}
+		if _, offset := t.Zone(); s.Zone {
+			s.Offset = int32(offset)
+		}
+		if t.Year() == 0 { // the layout has no year
+			t = t.AddDate(klog.BaseYear, 0, 0)
+		}
+		s.Micros = t.UnixMicro() + int64(s.Offset)*1e6
+		return s, s.Year || t.Year() == klog.BaseYear
+	}
+	return klog.Stamp{}, false
+}
+
+// parseMonthDay parses "Jul  3 19:59:01.293068", as syslog and journalctl write it, also with a year behind the day. A
+// month in a language that is not known makes a stamp that is not Known.
+func parseMonthDay(b []byte) (s klog.Stamp, rest []byte, ok bool) {
+	n := bytes.IndexByte(b[:min(len(b), 25)], ' ')
+	if n < 2 {
+		return s, nil, false
+	}
+	day, rest, ok := number(bytes.TrimLeft(b[n:], " "))
+	if !ok || day < 1 || day > 31 || len(rest) < 9 || rest[0] != ' ' {
+		return s, nil, false
+	}
+	rest = rest[1:]
+	year := klog.BaseYear
+	if y, after, ok := number(rest); ok && y >= 1970 && y < 10000 && len(after) > 8 && after[0] == ' ' {
+		s.Year, year, rest = true, y, after[1:]
+	}
+	clock, rest, ok := klog.Clock(rest)
+	if !ok || (len(rest) > 0 && rest[0] != ' ' && rest[0] != ':') {
+		return s, nil, false
+	}
+	m := month(b[:n])
+	if m == 0 && bytes.ContainsAny(b[:n], "0123456789:=[]{}()\"/") {
+		return s, nil, false
+	}
+	if m > 0 {
+		s.Known, s.Micros = true, klog.Date(year, m, day)+clock
+	}
+	return s, trimBlanks(bytes.TrimPrefix(rest, []byte(":"))), true
+}
+
+// month returns the number of the name of a month, 0 if it is none. Names are those of the locales that journalctl is
+// seen in, as strftime's %b writes them; Chinese, Japanese and Korean count the months, as in "9月".
+func month(b []byte) int {
+	const english = "JanFebMarAprMayJunJulAugSepOctNovDec"
+	if i := strings.Index(english, string(b)); len(b) == 3 && i >= 0 && i%3 == 0 {
+		return i/3 + 1
+	}
+	for _, sign := range [...]string{"月", "월"} {
+		if n, ok := bytes.CutSuffix(b, []byte(sign)); ok {
+			if v, rest, ok := number(n); ok && len(rest) == 0 && v >= 1 && v <= 12 {
+				return v
+			}
+		}
+	}
+	name := strings.TrimSuffix(strings.ToLower(string(b)), ".")
+	for _, list := range monthNames {
+		for i, m := range strings.Fields(list) {
+			if m == name {
+				return i + 1
+			}
+		}
+	}
+	return 0
+}
+
+// monthNames are the abbreviated months of languages, without dots and in lower case.
+var monthNames = [...]string{
+	"jan feb mar apr may jun jul aug sep oct nov dec",
+	"jan feb mär apr mai jun jul aug sep okt nov dez",
+	"jänner feber märz april mai juni juli august sept okt nov dez",
+	"janv févr mars avril mai juin juil août sept oct nov déc",
+	"ene feb mar abr may jun jul ago sep oct nov dic",
+	"gen feb mar apr mag giu lug ago set ott nov dic",
+	"jan fev mar abr mai jun jul ago set out nov dez",
+	"jan feb mrt apr mei jun jul aug sep okt nov dec",
+	"jan feb mars april maj juni juli aug sept okt nov des",
+	"sty lut mar kwi maj cze lip sie wrz paź lis gru",
+	"led úno bře dub kvě čen čec srp zář říj lis pro",
+	"янв фев мар апр май июн июл авг сен окт ноя дек",
+	"янв фев мар апр мая июн июл авг сент окт нояб дек",
+	"січ лют бер кві тра чер лип сер вер жов лис гру",
+	"oca şub mar nis may haz tem ağu eyl eki kas ara",
+	"jan febr márc ápr máj jún júl aug szept okt nov dec",
+	"tammi helmi maalis huhti touko kesä heinä elo syys loka marras joulu",
+}
 
 // parseWeekday parses "Mon 2023-07-03 19:59:01.293068 CST", as journalctl -o short-full and its heads write it.
 func parseWeekday(b []byte) (s klog.Stamp, zone string, rest []byte, ok bool) {
@@ -73,7 +192,7 @@ func parseBracket(b []byte) (s klog.Stamp, rest []byte, ok bool) {
 		}
 		return klog.Stamp{Micros: int64(sec)*1e6 + int64(frac), Known: true, Monotonic: true}, rest, true
 	}
-	if s, ok := parseDmesgDate(in); ok {
+	if s, ok := parseDate(string(in), "Mon Jan _2 15:04:05 2006", "Jan_2 15:04"); ok {
 		return s, rest, true
 	}
 	if len(in) > 2 && in[0] == '+' && digit(in[1]) && bytes.IndexByte(in, '.') > 0 {
@@ -82,41 +201,18 @@ func parseBracket(b []byte) (s klog.Stamp, rest []byte, ok bool) {
 	return s, nil, false
 }
 
-// parseDmesgDate parses "Mon Nov 21 04:50:00 2026" of dmesg -T and "Nov21 04:50" of dmesg -e.
-func parseDmesgDate(in []byte) (s klog.Stamp, ok bool) {
-	f := bytes.Fields(in)
-	switch {
-	case len(f) == 5 && month(f[1]) > 0:
-		day, _, ok1 := number(f[2])
-		clock, _, ok2 := klog.Clock(f[3])
-		year, _, ok3 := number(f[4])
-		if ok1 && ok2 && ok3 && day >= 1 && day <= 31 && year >= 1970 && year < 10000 {
-			return klog.Stamp{Micros: klog.Date(year, month(f[1]), day) + clock, Known: true, Year: true}, true
-		}
-	case len(f) == 2 && len(f[0]) == 5 && month(f[0][:3]) > 0:
-		day, _, ok1 := number(f[0][3:])
-		clock, _, ok2 := klog.Clock(append(bytes.Clone(f[1]), ":00"...))
-		if ok1 && ok2 && day >= 1 && day <= 31 {
-			return klog.Stamp{Micros: klog.Date(klog.BaseYear, month(f[0][:3]), day) + clock, Known: true}, true
-		}
-	}
-	return s, false
-}
+func trimBlanks(b []byte) []byte { return bytes.TrimLeft(b, " \t") }
 
-// parseDescribed parses "Fri, 28 Jun 2019 10:19:21 +0800", as kubectl describe writes it.
-func parseDescribed(b []byte) (s klog.Stamp, rest []byte, ok bool) {
-	const shape = "Mon, 02 Jan 2006 15:04:05 -0700"
-	if len(b) < len(shape) || b[3] != ',' || b[4] != ' ' {
-		return s, nil, false
+func digit(c byte) bool { return c >= '0' && c <= '9' }
+
+// number parses leading decimal digits, at most 18.
+func number(b []byte) (n int, rest []byte, ok bool) {
+	i := 0
+	for ; i < len(b) && digit(b[i]); i++ {
+		if i == 18 || n > math.MaxInt/10-1 { // the second where an int has 32 bits
+			return 0, nil, false
+		}
+		n = n*10 + int(b[i]-'0')
 	}
-	day, _, ok1 := number(b[5:7])
-	m := englishMonth(b[8:11])
-	year, _, ok2 := number(b[12:16])
-	clock, rest, ok3 := klog.Clock(b[17:])
-	if !ok1 || !ok2 || !ok3 || m == 0 || day < 1 || day > 31 || len(rest) < 6 {
-		return s, nil, false
-	}
-	s = klog.Stamp{Micros: klog.Date(year, m, day) + clock, Known: true, Year: true}
-	s.Offset, rest, s.Zone = klog.ParseOffset(trimBlanks(rest))
-	return s, rest, s.Zone
+	return n, b[i:], i > 0
 }

@@ -11,6 +11,10 @@ import (
 func (s *scanner) take(from, to int) {
 	s.stats.Lines++
 	line := s.buf[from:to]
+	if s.cur.kind == kindExport && s.inExport(line) {
+		s.follow(from, to)
+		return
+	}
 	k := none
 	if s.cur.kind != kindVerbose && s.cur.kind != kindPretty {
 		k = quick(line, s.cur.kind)
@@ -27,7 +31,7 @@ func (s *scanner) take(from, to int) {
 		s.close()
 		s.parent = nil
 		if k != kindYAML && k != kindPretty {
-			s.yaml = yamlName{}
+			s.yaml = nodeNames{}
 		}
 		s.stats.Records++
 		s.cur = open{kind: k, start: from, end: to, line: s.stats.Lines, lines: 1}
@@ -40,10 +44,7 @@ const separates = kind(255)
 // classify decides what a line is that does not look like the record before it.
 func (s *scanner) classify(line []byte) kind {
 	b := bytes.TrimRight(bytes.TrimLeft(line, "\x00"), "\r")
-	if coloured(b) {
-		s.scratch = stripColour(s.scratch[:0], b)
-		b = s.scratch
-	}
+	b = stripColour(b)
 	switch s.cur.kind {
 	case kindPretty:
 		if t := bytes.TrimSpace(line); string(s.lastByte()) == "}" && (string(t) == "{" || len(t) == 0) {
@@ -88,18 +89,20 @@ func (s *scanner) cutHeader() bool {
 	return s.cur.kind != kindCaller && cutHeader(bytes.TrimRight(first, "\r"))
 }
 
-// maxJSONLines bounds how many lines a wrapped JSON object may have before any beginning ends it: it was cut, not wrapped.
+// maxJSONLines bounds how many lines a wrapped JSON object may have before any beginning ends it: it was cut, not
+// wrapped.
 const maxJSONLines = 200
 
-// inJSON reports whether a line that begins like k stands inside the JSON object of the record. Objects of one log
-// begin with the same key, or with one of the journal's.
+// inJSON reports whether a line that begins like k is inside the JSON object of the record. If the object turns out to
+// be cut, splitTorn undoes it.
 func (s *scanner) inJSON(k kind, b []byte) bool {
 	if s.cur.kind != kindJSON && k != kindJSON || s.cur.lines > maxJSONLines {
 		return false
 	}
 	rec := bytes.TrimRight(s.buf[s.cur.start:s.cur.end], " \t\r\n")
 	object := bytes.IndexByte(rec[:min(len(rec), 200)], '{')
-	if object < 0 || !jsonBegins(rec[object:]) || bytes.HasSuffix(rec, []byte("}")) || bytes.HasSuffix(rec, []byte(">")) {
+	closed := bytes.HasSuffix(rec, []byte("}")) || bytes.HasSuffix(rec, []byte(">"))
+	if object < 0 || !jsonBegins(rec[object:]) || closed {
 		return false
 	}
 	if k != kindJSON {
@@ -109,15 +112,11 @@ func (s *scanner) inJSON(k kind, b []byte) bool {
 	if at != 0 && object != 0 || len(b) < 4 {
 		return false // both have the same kind of text in front
 	}
-	if _, n, ok := klog.ParseObject(b[max(at, 0):]); ok && b[max(at, 0)+n-1] == '}' && len(bytes.TrimSpace(b[max(at, 0)+n:])) == 0 {
-		return false // whole: the one before was cut
+	whole := b[max(at, 0):]
+	if _, n, ok := klog.ParseObject(whole); ok && whole[n-1] == '}' && len(bytes.TrimSpace(whole[n:])) == 0 {
+		return false // the one before was cut
 	}
-	key := bytes.TrimLeft(b[at+1:], " ")
-	if len(key) > 1 && (key[1] == '_' || key[1] >= 'A' && key[1] <= 'Z') {
-		return false
-	}
-	n := bytes.IndexByte(key[1:], '"')
-	return n < 0 || !bytes.HasPrefix(bytes.TrimLeft(rec[object+1:], " "), key[:n+2])
+	return true
 }
 
 // lastByte returns the last byte of the record that is not blank.
@@ -143,12 +142,12 @@ func (s *scanner) follow(from, to int) {
 		return
 	}
 	switch {
-	case !empty && garbage(line):
+	case !empty && s.cur.kind != kindExport && garbage(line):
 		s.close()
 		s.stats.Unparsed++
-		s.stats.addRange(Range{Offset: s.base + int64(from), Bytes: int64(to - from), Why: "bytes that are no text"})
+		s.stats.addRange(Range{Offset: s.base + int64(from), Bytes: int64(to - from), Why: "bytes that are not text"})
 	case s.cur.lines > 0 && to-s.cur.start <= s.opts.MaxRecord:
-		if !empty || s.cur.kind == kindPretty || s.cur.kind == kindVerbose {
+		if !empty || s.cur.kind == kindPretty || s.cur.kind == kindVerbose || s.cur.kind == kindExport {
 			s.cur.end = to
 			s.cur.lines++
 		}
@@ -164,7 +163,7 @@ func (s *scanner) follow(from, to int) {
 	}
 }
 
-// overlong closes a record that goes on beyond what is kept; the lines that follow keep its stamps.
+// overlong closes a record that is longer than the limit; the lines that follow get its stamps.
 func (s *scanner) overlong() {
 	r := s.parse(s.cur)
 	parent := *r.Record
@@ -173,14 +172,12 @@ func (s *scanner) overlong() {
 	s.parent = &parent
 }
 
-// bare takes a line without a beginning, with those that continue it, as a record of its own.
+// bare yields a line without a beginning, with those that continue it, as a record.
 func (s *scanner) bare(c open) {
 	if s.parent == nil {
 		s.stats.Unparsed++
 	}
-	buf := s.buf[:s.end]
-	if !s.opts.All && c.lines == 1 && s.hit.next(buf, c.start) >= c.end && s.escape.next(buf, c.start) >= c.end &&
-		s.colour.next(buf, c.start) >= c.end && s.octal.next(buf, c.start) >= c.end {
+	if !s.opts.All && c.lines == 1 && s.hit.next(s.buf[:s.end], c.start) >= c.end && !s.hides(c) {
 		return
 	}
 	p := s.parse(c)
@@ -197,11 +194,11 @@ func (s *scanner) bare(c open) {
 		s.stats.Unparsed--
 	}
 	if found || s.opts.All {
-		s.give(p.Record)
+		s.emit(p.Record)
 	}
 }
 
-// garbage reports whether a line is no text: an eighth of it control characters, or a third of it not UTF-8 nor any text of eight bits.
+// garbage reports whether a line is not text: an eighth of it are control characters, or a third of it is not UTF-8.
 func garbage(line []byte) bool {
 	b := line[:min(len(line), 1024)]
 	control, broken := 0, 0
@@ -221,4 +218,42 @@ func garbage(line []byte) bool {
 		i += n
 	}
 	return control > 0 && control*8 > len(b) || broken*3 > len(b)
+}
+
+// torn reports whether the object of a record that has taken lines which begin like records does not close: it was cut,
+// and they are records.
+func (s *scanner) torn(c open) bool {
+	raw := s.assemble(c)
+	n := bytes.IndexByte(raw[:min(len(raw), 200)], '{')
+	if n < 0 {
+		return true
+	}
+	_, size, ok := klog.ParseObject(raw[n:])
+	rest := bytes.TrimSpace(raw[n:][size:])
+	return !ok || raw[n+size-1] != '}' || len(bytes.Trim(rest, "],")) > 0
+}
+
+// splitTorn takes the lines of a record as several, where they begin like one.
+func (s *scanner) splitTorn(c open) {
+	cur := open{kind: c.kind, start: c.start, line: c.line}
+	for from, line := c.start, c.line; from < c.end; line++ {
+		to := c.end
+		if n := bytes.IndexByte(s.buf[from:c.end], '\n'); n >= 0 {
+			to = from + n
+		}
+		b := stripColour(bytes.TrimRight(s.buf[from:to], "\r"))
+		k, sure := begin(b)
+		switch {
+		case cur.lines > 0 && (sure || k != none && k == cur.kind) && k != kindPretty && k != kindVerbose:
+			s.finish(cur)
+			s.stats.Records++
+			cur = open{kind: k, start: from, end: to, line: line, lines: 1}
+		case cur.lines == 0 || len(bytes.TrimSpace(b)) > 0:
+			cur.end, cur.lines = to, cur.lines+1
+		}
+		from = to + 1
+	}
+	if !s.stop {
+		s.finish(cur)
+	}
 }

@@ -53,7 +53,8 @@ func agree(t *testing.T, m *Matcher, b []byte) {
 	}
 }
 
-// TestNextEveryLiteral tries each literal at each alignment, at the very beginning and the very end, and cut by one byte.
+// TestNextEveryLiteral tries each literal at each alignment, at the very beginning and the very end, and cut by one
+// byte.
 func TestNextEveryLiteral(t *testing.T) {
 	m := NewMatcher()
 	for _, l := range m.filter.literals {
@@ -180,7 +181,7 @@ func BenchmarkMatch(b *testing.B) {
 	} {
 		b.Run(name, func(b *testing.B) {
 			msg := []byte(line)
-			var dst []Hit
+			var dst []Match
 			b.ReportAllocs()
 			for b.Loop() {
 				dst = m.Match(msg, dst[:0])

@@ -2,32 +2,81 @@ package signature
 
 import "strings"
 
+// unitNames are the systemd units that are, or hold, a kubelet or a container runtime, and the descriptions by which
+// systemd names them in its messages.
+func unitNames() []unitName {
+	return []unitName{
+		{"kubelet.service", Kubelet},
+		{"kubelite.service", Kubelet},
+		{"snap application microk8s.daemon-kube", Kubelet},
+		{"snap.kubelet-eks.daemon.service", Kubelet},
+		{"snap.kubelet.daemon.service", Kubelet},
+		{"snap application kubelet", Kubelet},
+		{"Kubernetes Node Agent", Kubelet},
+		{"Kubernetes Kubelet", Kubelet},
+		{"k3s.service", Kubelet},
+		{"k3s-agent.service", Kubelet},
+		{"Lightweight Kubernetes", Kubelet},
+		{"rke2-server.service", Kubelet},
+		{"rke2-agent.service", Kubelet},
+		{"Rancher Kubernetes Engine", Kubelet},
+		{"k0scontroller.service", Kubelet},
+		{"k0sworker.service", Kubelet},
+		{"Zero Friction Kubernetes", Kubelet},
+		{"edgecore.service", Kubelet},
+		{"origin-node.service", Kubelet},
+		{"atomic-openshift-node", Kubelet},
+		{"hyperkube.service", Kubelet},
+		{"containerd.service", Runtime},
+		{"cri-docker.service", Runtime},
+		{"containerd container runtime", Runtime},
+		{"snap application microk8s.daemon-containerd", Runtime},
+		{"docker.service", Runtime},
+		{"Docker Application Container", Runtime},
+		{"crio.service", Runtime},
+		{"Container Runtime Interface for OCI", Runtime},
+		{"Open Container Initiative Daemon", Runtime},
+		{"CRI Interface for Docker", Runtime},
+	}
+}
+
+// A unitName is a unit's name, or a part of it or of its description, and what the unit is.
+type unitName struct {
+	text string
+	role Lane
+}
+
+// longUnitNames returns the names that are long enough to be searched for. The other units have a description that is.
+func longUnitNames() []string {
+	var out []string
+	for _, n := range unitNames() {
+		if len(n.text) >= window {
+			out = append(out, n.text)
+		}
+	}
+	return out
+}
+
 // unitSuffixes are the kinds of units that processes run in.
 func unitSuffixes() []string { return []string{".service", ".scope", ".slice"} }
 
-// readUnitOf reads systemd's message about a unit: its name, what it is, how it ended, and counters.
-func readUnitOf(s string, h *Hit) {
-	h.Unit, h.Role = unitOf(s, len(s))
+// readUnitOf reads systemd's message about a unit: its name, what it is, and how it ended.
+func readUnit(s string, m *Match) {
+	m.Unit, m.Role = unitOf(s, len(s))
 	if rest, ok := after(s, " messages from "); ok {
 		unit := upTo(strings.TrimRight(rest, ". \n"), " \n")
 		if _, last, ok := cutLast(unit, "/"); ok {
 			unit = last
 		}
-		h.Unit, h.Role = keep(unit), roleOf(unit)
-	}
-	if before, rest, ok := strings.Cut(s, "uppressed "); ok && len(before) > 0 {
-		h.Count = leadingInt(rest)
-	}
-	if rest, ok := after(s, "restart counter is at "); ok {
-		h.Count = leadingInt(rest)
+		m.Unit, m.Role = keep(unit), roleOf(unit)
 	}
 	if rest, ok := after(s, "process exited, "); ok {
-		h.ErrorText = errorText(upTo(rest, "\n"))
+		m.ErrorText = errorText(upTo(rest, "\n"))
 	} else if rest, ok := after(s, "result '"); ok {
-		h.ErrorText = errorText(upTo(rest, "'\n"))
+		m.ErrorText = errorText(upTo(rest, "'\n"))
 	}
 	if rest, ok := after(s, "timeout (limit "); ok {
-		h.Seconds = span(upTo(rest, ")"))
+		m.Seconds = span(upTo(rest, ")"))
 	}
 }
 
@@ -50,8 +99,8 @@ func span(s string) float64 {
 	return seconds
 }
 
-// unitOf returns the unit that a record is about, and its role. The nearest name that ends before an offset comes first, since systemd's
-// messages begin with it. Where only the description of a known unit stands, it returns that.
+// unitOf returns the unit that a record is about, and its role. The nearest name that ends before an offset comes
+// first, since systemd's messages begin with it. Where only the description of a known unit stands, it returns that.
 func unitOf(s string, at int) (name string, role Lane) {
 	for _, part := range []string{s[:min(at, len(s))], s} {
 		name = unitBefore(part)
@@ -81,7 +130,8 @@ func UnitLane(name string) Lane {
 	return lane
 }
 
-// supervisedUnit reads the program in supervisord's "success: kubelet entered RUNNING state" and "exited: docker (exit status 2)".
+// supervisedUnit reads the program in supervisord's "success: kubelet entered RUNNING state" and "exited: docker
+// (exit status 2)".
 func supervisedUnit(s string) (name string, role Lane) {
 	_, rest, _ := strings.Cut(s, ": ")
 	name = upTo(rest, " ,\n")

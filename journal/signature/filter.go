@@ -1,16 +1,17 @@
 package signature
 
 import (
-	"cmp"
+	_ "embed"
 	"encoding/binary"
 	"math"
-	"slices"
+	"sync"
 )
 
-// The prefilter looks at six bytes at every seventh place of a text and nowhere else. Wherever a literal stands, one of
-// seven neighbouring places inside it is looked at, so it suffices to know the seven groups of six bytes of a window of
-// each literal. The looks do not wait for each other, as the shifts of Wu and Manber's algorithm do, so that the processor
-// does several at once. Six bytes are rare enough in text that is not meant; four were not.
+// The filter looks at six bytes at every seventh place of a text and at nothing else. Wherever a literal stands, one
+// of seven neighbouring places inside it is looked at, so it suffices to know the seven groups of six bytes of one
+// window of each literal. The looks do not depend on each other, as the shifts of Wu and Manber's algorithm do, so
+// the processor does several at once. Six bytes are rare enough in other text; four were not. BenchmarkNext compares
+// it with other ways.
 const (
 	gramLen  = 6
 	loadLen  = 8 // bytes that one look loads
@@ -18,30 +19,36 @@ const (
 	window   = stride + gramLen - 1 // the shortest literal
 	maxStart = 48                   // a window begins at most here in its literal
 	slotBits = 18
-	gramBits = 13 // room for 8192 groups, of which a catalogue takes a quarter
+	gramBits = 13 // room for 8192 groups, of which a catalogue takes less than half
 )
+
+// ordinary is what healthy nodes log all day. Windows of literals are chosen to look unlike it. It decides speed, not
+// what is found.
+//
+//go:embed ordinary.log
+var ordinary string
 
 // A filter finds a set of literals.
 type filter struct {
-	// maybe has a bit for each value of slot() that a window's group of bytes takes: 32 KiB, which stay in the first cache.
+	// maybe has a bit for each value of slot() that a group of bytes of a window has: 32 KiB, which fit in the first
+	// cache.
 	maybe [1 << slotBits / 64]uint64
-	// grams holds the groups themselves, each at the first free place after its own.
-	grams    [1 << gramBits]gramSpan
-	places   []place
+	// grams is a hash table of the groups, each at the first free place at or after its own. A map takes a tenth longer.
+	grams    [1 << gramBits]gramPlaces
 	literals []string
 	longest  int
 }
 
-// A gramSpan says where in filter.places the places of a group of bytes are. A group is never zero, since no literal holds zeros.
-type gramSpan struct {
-	gram     uint64
-	from, to int32
+// gramPlaces are the places of one group of bytes. A group is never zero: no literal has six zeros.
+type gramPlaces struct {
+	gram   uint64
+	places []place
 }
 
-// A place says that a group of bytes stands in a literal at an offset.
+// A place is where a group of bytes is in a literal.
 type place struct{ literal, offset int }
 
-// golden is 2^64 divided by the golden ratio: multiples of it spread well.
+// golden is 2^64 divided by the golden ratio: its multiples are spread evenly.
 const golden = 0x9e3779b97f4a7c15
 
 // slot returns the place of a group of bytes in the table of bits.
@@ -60,39 +67,31 @@ func gramOf(s string) uint64 {
 // newFilter makes a filter of literals, each at least window bytes long.
 func newFilter(literals []string) *filter {
 	f := &filter{literals: literals}
-	common := gramCounts(ordinary)
-	found := map[uint64][]place{}
 	for i, l := range literals {
 		f.longest = max(f.longest, len(l))
-		at := quietest(l, common)
+		at := rarest(l)
 		for off := at; off < at+stride; off++ {
 			g := gramOf(l[off:])
-			found[g] = append(found[g], place{i, off})
+			p := f.find(g)
+			p.gram, p.places = g, append(p.places, place{i, off})
+			f.maybe[slot(g)/64] |= 1 << (slot(g) % 64)
 		}
-	}
-	for g, places := range found {
-		f.maybe[slot(g)/64] |= 1 << (slot(g) % 64)
-		i := g * golden >> (64 - gramBits)
-		for f.grams[i].gram != 0 {
-			i = (i + 1) % (1 << gramBits)
-		}
-		f.grams[i] = gramSpan{g, int32(len(f.places)), int32(len(f.places) + len(places))}
-		f.places = append(f.places, places...)
 	}
 	return f
 }
 
-// gramCounts counts the groups of six bytes in a text.
-func gramCounts(text string) map[uint64]int {
-	counts := map[uint64]int{}
-	for i := 0; i+gramLen <= len(text); i++ {
-		counts[gramOf(text[i:])]++
+// ordinaryGrams counts the groups of six bytes in ordinary text.
+var ordinaryGrams = sync.OnceValue(func() map[uint64]int {
+	counts := make(map[uint64]int, len(ordinary))
+	for i := 0; i+gramLen <= len(ordinary); i++ {
+		counts[gramOf(ordinary[i:])]++
 	}
 	return counts
-}
+})
 
-// quietest returns where the window of a literal begins that ordinary log text resembles least.
-func quietest(literal string, common map[uint64]int) int {
+// rarest returns where the window of a literal begins that is least like ordinary text.
+func rarest(literal string) int {
+	common := ordinaryGrams()
 	best, bestAt := math.MaxInt, 0
 	for at := 0; at+window <= len(literal) && at <= maxStart; at++ {
 		sum := 0
@@ -106,13 +105,13 @@ func quietest(literal string, common map[uint64]int) int {
 	return bestAt
 }
 
-// bit returns 1 if b may begin with a group of bytes of a window, with 0 or more other bits set.
+// bit returns a number whose lowest bit is 1 if b may begin with a group of bytes of a window.
 func (f *filter) bit(b []byte) uint64 {
 	h := slot(gramAt(b))
 	return f.maybe[h/64] >> (h % 64)
 }
 
-// possible returns the next place at or after i, in steps of stride, whose six bytes may belong to a literal; -1 if there is none.
+// possible returns the next place at or after i, in steps of stride, whose six bytes may belong to a literal, or -1.
 func (f *filter) possible(b []byte, i int) int {
 	const steps = 8
 	const block = (steps-1)*stride + loadLen
@@ -146,7 +145,7 @@ func (f *filter) at(b []byte, i int, yield func(literal, start int)) {
 		copy(last[:], g)
 		g = last[:]
 	}
-	for _, p := range f.placesOf(gramAt(g)) {
+	for _, p := range f.find(gramAt(g)).places {
 		start := i - p.offset
 		l := f.literals[p.literal]
 		if start >= 0 && start+len(l) <= len(b) && string(b[start:start+len(l)]) == l {
@@ -155,14 +154,13 @@ func (f *filter) at(b []byte, i int, yield func(literal, start int)) {
 	}
 }
 
-// placesOf returns where in the literals a group of bytes stands.
-func (f *filter) placesOf(gram uint64) []place {
-	for i := gram * golden >> (64 - gramBits); f.grams[i].gram != 0; i = (i + 1) % (1 << gramBits) {
-		if s := &f.grams[i]; s.gram == gram {
-			return f.places[s.from:s.to]
-		}
+// find returns the place of a group in the table, a free one if it is not there.
+func (f *filter) find(gram uint64) *gramPlaces {
+	i := gram * golden >> (64 - gramBits)
+	for f.grams[i].gram != gram && f.grams[i].gram != 0 {
+		i = (i + 1) % (1 << gramBits)
 	}
-	return nil
+	return &f.grams[i]
 }
 
 // next returns where the first literal in b begins, -1 if there is none.
@@ -182,22 +180,9 @@ func (f *filter) next(b []byte) int {
 	return first
 }
 
-// each calls yield with each literal in b and where it begins. A literal that stands several times is yielded several times.
+// each calls yield with each literal in b and where it begins, as often as it occurs.
 func (f *filter) each(b []byte, yield func(literal, start int)) {
 	for i := f.possible(b, 0); i >= 0; i = f.possible(b, i+stride) {
 		f.at(b, i, yield)
 	}
-}
-
-// byLength sorts literals so that equal catalogues make equal filters.
-func byLength(a, b string) int { return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b)) }
-
-// unique returns the literals of all entries, each once.
-func unique(all []entry) []string {
-	var out []string
-	for _, e := range all {
-		out = append(out, e.Literals...)
-	}
-	slices.SortFunc(out, byLength)
-	return slices.Compact(out)
 }

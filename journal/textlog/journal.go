@@ -1,0 +1,129 @@
+package textlog
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/binary"
+	"strconv"
+
+	"github.com/kdiag/kdiag/journal/klog"
+)
+
+// exportBegins reports whether a line is the first of an entry in the journal's export format (systemd's
+// JOURNAL_EXPORT_FORMATS), which is an address field.
+func exportBegins(line []byte) bool {
+	return bytes.HasPrefix(line, []byte("__CURSOR=")) || bytes.HasPrefix(line, []byte("__REALTIME_TIMESTAMP=")) ||
+		bytes.HasPrefix(line, []byte("__SEQNUM="))
+}
+
+// inExport reports whether a line belongs to the export entry that is open. An empty line ends an entry, but may also
+// be part of a binary value.
+func (s *scanner) inExport(line []byte) bool {
+	line = trimBlanks(line)
+	return !exportBegins(line) || !bytes.HasPrefix(line, []byte("__CURSOR=")) && !s.exportEnded()
+}
+
+// exportEnded reports whether the last line of the export entry that is open is empty.
+func (s *scanner) exportEnded() bool {
+	return bytes.HasSuffix(bytes.TrimRight(s.buf[s.cur.start:s.cur.end], "\r"), []byte("\n"))
+}
+
+// entry takes the fields of an entry of journalctl -o export, a line NAME=value, or NAME and a binary value, or of -o
+// verbose: a head with the time, then NAME=value behind four blanks. Other lines continue the value before them.
+func (s *scanner) entry(p *peeling, raw []byte, k kind) {
+	lead := len("MESSAGE=")
+	p.Format = "journal-export"
+	if k == kindVerbose {
+		lead += 4
+		p.Format = "journal-verbose"
+		if stamp, _, _, ok := parseWeekday(trimBlanks(raw)); ok {
+			p.stamp(stamp)
+		}
+		_, raw, _ = bytes.Cut(raw, []byte("\n"))
+	}
+	var message [][]byte
+	last := ""
+	for len(raw) > 0 {
+		line, rest, _ := bytes.Cut(raw, []byte("\n"))
+		line = bytes.TrimRight(line, "\r")
+		field := trimBlanks(line)
+		name, value, ok := bytes.Cut(field, []byte("="))
+		if ok = ok && fieldName(name); !ok && k == kindExport && fieldName(field) {
+			name = field
+			value, rest, ok = binaryValue(rest)
+		}
+		raw = rest
+		if !ok && k == kindExport && len(line) > 0 {
+			s.wrap.flush = s.wrap.flush || line[0] != ' '
+		}
+		switch {
+		case !ok && last == "MESSAGE" && len(line) > 0:
+			message = append(message, line)
+		case !ok:
+		case string(name) != "MESSAGE":
+			p.field(string(name), string(value))
+		case message == nil:
+			message = [][]byte{value}
+		}
+		if ok {
+			last = string(name)
+		}
+	}
+	p.Raw, p.layers = nil, 1
+	if len(message) > 0 {
+		p.Raw = message[0]
+	}
+	if len(message) > 1 {
+		p.Raw = s.join(nil, message, joining{lead: lead})
+	}
+	p.Raw = stripColour(p.Raw)
+	p.peel(p.Raw)
+}
+
+// binaryValue parses eight bytes of length, the value, and a line feed. ok is false if no length that fits is there.
+func binaryValue(b []byte) (value, rest []byte, ok bool) {
+	if len(b) < 8 {
+		return nil, b, false
+	}
+	n := binary.LittleEndian.Uint64(b)
+	if n > uint64(len(b)-8) {
+		return nil, b, false
+	}
+	return b[8 : 8+n], bytes.TrimPrefix(b[8+n:], []byte("\n")), true
+}
+
+// fieldName reports whether b may be the name of a field: capitals, digits and underscores, 64 at most.
+func fieldName(b []byte) bool {
+	return len(b) > 0 && len(b) <= 64 && !digit(b[0]) && len(bytes.Trim(b, "ABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789")) == 0
+}
+
+// field takes a field of the journal (systemd.journal-fields(7)) into a record. MESSAGE is the caller's.
+func (r *Record) field(name, value string) {
+	number, err := strconv.ParseInt(value, 10, 64)
+	switch name {
+	case "__REALTIME_TIMESTAMP":
+		if err == nil && number > 0 {
+			r.Outer = klog.Stamp{Micros: number, Known: true, Year: true, Zone: true}
+		}
+	case "__MONOTONIC_TIMESTAMP":
+		r.Monotonic = max(number, 0)
+	case "_HOSTNAME":
+		r.Host = value
+	case "SYSLOG_IDENTIFIER":
+		r.Identifier = value
+	case "_COMM":
+		r.Identifier = cmp.Or(r.Identifier, value)
+	case "_SYSTEMD_UNIT":
+		r.Unit = cmp.Or(r.Unit, value)
+	case "UNIT": // systemd itself, about a unit
+		r.Unit = value
+	case "_PID":
+		r.PID = int(number)
+	case "SYSLOG_PID":
+		r.PID = cmp.Or(r.PID, int(number))
+	case "_BOOT_ID":
+		r.Boot = value
+	case "_TRANSPORT":
+		r.Kernel = value == "kernel"
+	}
+}
