@@ -23,7 +23,7 @@ import (
 	"github.com/kdiag/kdiag/plegbench/syncloop/volumemanager"
 )
 
-// A CleanupConfig says what to remove: all that syncLoops with this node name left.
+// A CleanupConfig selects what to remove: everything that syncLoops with this node name left.
 type CleanupConfig struct {
 	Endpoint        string
 	NodeName        string
@@ -37,8 +37,8 @@ type Cleaned struct {
 	Folders               []string // without those that were inside of another
 }
 
-// Cleanup stops and removes the sandboxes and containers that bear the node's name, unmounts and removes its volumes, and removes
-// its folders of pods and logs, and their cgroups. It goes on after an error, and returns all of them; run again it takes up what is left.
+// Cleanup stops and removes the sandboxes and containers with the node's name, unmounts and removes its volumes, and removes its
+// folders of pods and logs, and their cgroups. It continues after errors, and returns all of them.
 func Cleanup(ctx context.Context, cfg CleanupConfig) (Cleaned, error) {
 	if cfg.Timeout == 0 {
 		cfg.Timeout = 30 * time.Second
@@ -82,9 +82,8 @@ func Cleanup(ctx context.Context, cfg CleanupConfig) (Cleaned, error) {
 // atOnce is how many sandboxes are removed at a time: stopping one waits for processes to end.
 const atOnce = 8
 
-// attemptPause is between two attempts to remove a sandbox. A container that ends just then makes some runtimes fail to stop it
-// (containerd 1.6: "ttrpc: closed"), and one that is being started or removed cannot be removed. Later they can; on a busy machine
-// that is no matter of a second.
+// attemptPause is the pause between two attempts to remove a sandbox. Some runtimes fail to stop a container that is just ending
+// (containerd 1.6: "ttrpc: closed"), or to remove one that is being started or removed.
 const attemptPause = 200 * time.Millisecond
 
 func removeSandbox(ctx context.Context, service *remote.Service, id string) error {
@@ -97,8 +96,10 @@ func removeSandbox(ctx context.Context, service *remote.Service, id string) erro
 	return nil
 }
 
-// removeSandboxes stops and removes sandboxes, each with attempts that begin within so long, and returns how many went.
-func removeSandboxes(ctx context.Context, service *remote.Service, within time.Duration, sandboxes []*runtimeapi.PodSandbox) (int, error) {
+// removeSandboxes stops and removes sandboxes and returns how many it removed. within bounds the attempts for each.
+func removeSandboxes(
+	ctx context.Context, service *remote.Service, within time.Duration, sandboxes []*runtimeapi.PodSandbox,
+) (int, error) {
 	problems := make([]error, len(sandboxes))
 	var g errgroup.Group
 	g.SetLimit(atOnce)
@@ -116,17 +117,12 @@ func removeSandboxes(ctx context.Context, service *remote.Service, within time.D
 			}
 		})
 	}
-	err := errors.Join(g.Wait(), errors.Join(problems...))
-	failed := 0
-	for _, p := range problems {
-		if p != nil {
-			failed++
-		}
-	}
-	return len(sandboxes) - failed, err
+	_ = g.Wait() // the errors are in problems
+	failed := slices.DeleteFunc(problems, func(err error) bool { return err == nil })
+	return len(sandboxes) - len(failed), errors.Join(failed...)
 }
 
-// folders are those that there are of a syncLoop, the outer ones before those inside of them.
+// folders are the existing folders of a syncLoop, outer ones before inner ones.
 func (c *CleanupConfig) folders() []string {
 	return slices.DeleteFunc([]string{
 		c.RootDir, c.LogDir, filepath.Join(c.RootDir, "pods"), filepath.Join(c.LogDir, "pods"), filepath.Join(c.LogDir, "containers"),
@@ -138,7 +134,7 @@ func missing(path string) bool {
 	return errors.Is(err, fs.ErrNotExist)
 }
 
-// gone are those of the folders that are there no more, but for what was inside of another.
+// gone are those of the folders that no longer exist, except folders inside of another one.
 func gone(folders []string) []string {
 	var out []string
 	for _, f := range folders {
@@ -150,7 +146,8 @@ func gone(folders []string) []string {
 	return out
 }
 
-// removeFolders removes the pods' cgroups, what the parts make below the two folders, and the folders themselves if nothing else is in them.
+// removeFolders removes the pods' cgroups, what the parts create below the two folders, and the folders themselves if they are
+// empty then.
 func removeFolders(cfg CleanupConfig, uids map[types.UID]bool) error {
 	volumes := volumemanager.New(volumemanager.Config{
 		RootDir: cfg.RootDir, NodeName: cfg.NodeName, Log: logr.Discard(),
@@ -164,7 +161,7 @@ func removeFolders(cfg CleanupConfig, uids map[types.UID]bool) error {
 		problems = append(problems, removeLogs(cfg.LogDir, cfg.NodeName))
 	}
 	for _, dir := range []string{filepath.Join(cfg.RootDir, "pods"), cfg.LogDir, cfg.RootDir} {
-		_ = os.Remove(dir) // what holds something else stays
+		_ = os.Remove(dir) // unless something else is in it
 	}
 	return errors.Join(problems...)
 }

@@ -7,17 +7,16 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/klog/v2"
 
 	"github.com/kdiag/kdiag/plegbench/syncloop/pod"
 	"github.com/kdiag/kdiag/plegbench/syncloop/podworkers"
 )
 
-// HandlePodCleanups compares what is desired, what has a worker and what runs, and mends what no event will mend: it ends what
-// nobody wants, starts again what was added while it ended, and removes what is left of pods that are gone
-// (pkg/kubelet/kubelet_pods.go upstream). It lists the runtime twice, on the loop's goroutine.
+// HandlePodCleanups is the housekeeping. It compares the desired pods, the workers and what runs: it ends pods that are not desired,
+// restarts pods that were added again while they ended, and removes what is left of pods that are gone
+// (pkg/kubelet/kubelet_pods.go upstream). It makes two lists, on the loop's goroutine.
 func (s *SyncLoop) HandlePodCleanups(ctx context.Context) error {
-	desired, mirrors := s.pods.PodsAndMirrors()
+	desired, mirrors := s.pods.Pods(), s.pods.Mirrors()
 	working := s.workers.SyncKnownPods(desired)
 	running, err := s.runtime.GetPods(ctx, false)
 	if err != nil {
@@ -28,10 +27,8 @@ func (s *SyncLoop) HandlePodCleanups(ctx context.Context) error {
 	for _, p := range slices.Concat(desired, mirrors) {
 		wanted[p.UID] = true
 	}
-	known := maps.Clone(wanted) // to the workers as well
-	for uid := range working {
-		known[uid] = true
-	}
+	known := maps.Clone(wanted) // or known to the workers
+	maps.Copy(known, working)
 	alive := maps.Clone(known) // or known to the runtime alone
 	for _, r := range running {
 		alive[r.UID] = true
@@ -72,9 +69,9 @@ func (s *SyncLoop) mayProbe(desired []*v1.Pod) map[types.UID]bool {
 }
 
 // restart gives a worker to each desired pod that has none: one whose UID was used again while the earlier pod ended.
-func (s *SyncLoop) restart(desired []*v1.Pod, working map[types.UID]podworkers.WorkState) {
+func (s *SyncLoop) restart(desired []*v1.Pod, working map[types.UID]bool) {
 	for _, p := range desired {
-		if _, ok := working[p.UID]; ok || pod.IsTerminal(p.Status.Phase) {
+		if working[p.UID] || pod.IsTerminal(p.Status.Phase) {
 			continue
 		}
 		if s.status.Known(p.UID) && s.workers.ShouldPodBeFinished(p.UID) {
@@ -91,15 +88,10 @@ func (s *SyncLoop) deleteOrphanedMirrors(ctx context.Context) {
 	if s.mirrors == nil {
 		return
 	}
-	for _, name := range s.pods.OrphanedMirrorNames() {
-		if s.workers.IsPodForMirrorPodTerminatingByFullName(name) {
-			continue
+	for _, mirror := range s.pods.OrphanedMirrors() {
+		if !s.workers.IsPodForMirrorPodTerminatingByFullName(pod.FullName(mirror)) && s.mirrors.Delete(ctx, mirror, nil) {
+			s.log.V(3).Info("Deleted mirror pod", "podName", pod.FullName(mirror))
 		}
-		if _, err := s.mirrors.Delete(ctx, name, nil); err != nil {
-			s.log.Error(err, "Encountered error when deleting mirror pod", "podName", name)
-			continue
-		}
-		s.log.V(3).Info("Deleted mirror pod", "podName", name)
 	}
 }
 
@@ -122,13 +114,11 @@ func (s *SyncLoop) cleanDead(uid types.UID, exited string) {
 		s.log.V(4).Info("Pod status could not be read, not removing its dead containers", "podUID", uid, "err", err)
 		return
 	}
-	all := false
 	if p, ok := s.pods.PodByUID(uid); ok {
 		api, known := s.status.PodStatus(uid)
-		all = known && api.Phase == v1.PodFailed && api.Reason == evicted || p.DeletionTimestamp != nil && s.workers.ShouldPodContentBeRemoved(uid)
-		if all {
-			s.log.V(4).Info("Removing all dead containers of a pod", "pod", klog.KObj(p))
+		if known && api.Phase == v1.PodFailed && api.Reason == evicted || p.DeletionTimestamp != nil && s.workers.ShouldPodContentBeRemoved(uid) {
+			exited = "" // all of them
 		}
 	}
-	s.deletor.DeleteContainersInPod(exited, status, all)
+	s.garbage.DeleteContainersInPod(exited, status)
 }

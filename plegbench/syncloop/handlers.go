@@ -21,7 +21,7 @@ func (s *SyncLoop) HandlePodAdditions(pods []*v1.Pod) {
 		return a.CreationTimestamp.Compare(b.CreationTimestamp.Time)
 	})
 	for _, p := range pods {
-		s.pods.AddPod(p)
+		s.pods.UpdatePod(p)
 		if pod.IsMirror(p) {
 			s.mirrorChanged(p, start)
 			continue
@@ -119,7 +119,7 @@ func (s *SyncLoop) HandlePodReconcile(pods []*v1.Pod) {
 		}
 		if p.Status.Reason == evicted {
 			if known, err := s.cache.Get(p.UID); err == nil {
-				s.deletor.DeleteContainersInPod("", known, true)
+				s.garbage.DeleteContainersInPod("", known)
 			}
 		}
 	}

@@ -127,7 +127,6 @@ type Status struct {
 	Reason       string // Completed, Error, OOMKilled
 	Message      string // of the runtime, and the termination message
 	SandboxID    string
-	StopSignal   string
 }
 
 // A PodStatus is what the runtime knows of one pod. The zero value but for the UID means that it knows nothing.

@@ -32,7 +32,7 @@ func (liveBut) ShouldPodRuntimeBeRemoved(types.UID) bool       { return false }
 func makePod(ctx context.Context, cri *remote.Service, logs, uid, owner string, n int) error {
 	host := &runtimeapi.NamespaceOption{Network: runtimeapi.NamespaceMode_NODE}
 	labels := map[string]string{container.PodNameLabel: uid, container.PodNamespaceLabel: "ns", container.PodUIDLabel: uid, container.OwnerLabel: owner}
-	dir := filepath.Join(logs, "ns_"+uid+"_"+uid)
+	dir := container.PodLogs(logs, "ns", uid, types.UID(uid))
 	config := &runtimeapi.PodSandboxConfig{
 		Metadata: &runtimeapi.PodSandboxMetadata{Name: uid, Namespace: "ns", Uid: uid}, Labels: labels, LogDirectory: dir,
 		Linux: &runtimeapi.LinuxPodSandboxConfig{SecurityContext: &runtimeapi.LinuxSandboxSecurityContext{NamespaceOptions: host}},
@@ -99,7 +99,7 @@ func TestEndToEndCollects500(t *testing.T) {
 		t.Fatal(err)
 	}
 	collector := gc.New(gc.Config{
-		CRI: cri, Pods: liveBut("uid-9"), Policy: gc.Policy{MaxPerContainer: 1, Max: -1}, SourcesReady: func() bool { return true }, NodeName: "n",
+		CRI: cri, Pods: liveBut("uid-9"), Keep: 1, SourcesReady: func() bool { return true }, NodeName: "n",
 		LogDir: logDir, Log: logr.Discard(), Recorder: record.NewFakeRecorder(10), Metrics: metrics.New(prometheus.NewRegistry(), prometheus.NewRegistry()),
 	})
 	if err := collector.Collect(t.Context()); err != nil {
@@ -126,11 +126,11 @@ func TestEndToEndCollects500(t *testing.T) {
 	if err != nil || len(sandboxes) != 10 {
 		t.Errorf("%d sandboxes, %v", len(sandboxes), err)
 	}
-	logs, err := filepath.Glob(filepath.Join(logDir, "*_uid-[0-9]", "c", "*"))
+	logs, err := filepath.Glob(filepath.Join(logDir, "pods", "*_uid-[0-9]", "c", "*"))
 	if err != nil || len(logs) != 9 {
 		t.Errorf("%d logs are left, %v", len(logs), err)
 	}
-	if _, err := os.Stat(filepath.Join(logDir, "ns_uid-9_uid-9")); !os.IsNotExist(err) {
+	if _, err := os.Stat(container.PodLogs(logDir, "ns", "uid-9", "uid-9")); !os.IsNotExist(err) {
 		t.Errorf("the logs of the pod that is gone: %v", err)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
 	"github.com/kdiag/kdiag/plegbench/syncloop/pod"
@@ -15,7 +16,7 @@ type PodActions struct {
 	CreateSandbox bool   // a new sandbox is made
 	SandboxID     string // to start in, or the one that is replaced; empty if there is none
 	Attempt       uint32 // of the sandbox
-	Why           string // why the sandbox is not good, as the kubelet's log says it; empty if it is
+	Why           string // the kubelet's log line for a sandbox that has to be replaced; empty otherwise
 
 	ContainersToKill  []Kill // not with KillPod
 	InitToStart       []int
@@ -35,7 +36,7 @@ type Kill struct {
 type killReason string
 
 const (
-	reasonUnknown       killReason = "Unknown"
+	reasonUnknown       killReason = "" // any other
 	reasonStartupProbe  killReason = "StartupProbe"
 	reasonLivenessProbe killReason = "LivenessProbe"
 	reasonPostStart     killReason = "FailedPostStartHook"
@@ -63,7 +64,7 @@ func (a *PodActions) kill(s *container.Status, reason killReason, format string,
 type actionInput struct {
 	pod               *v1.Pod
 	status            *container.PodStatus
-	liveness, startup Verdict
+	liveness, startup ProbeResult
 }
 
 // computePodActions decides what a pod needs, as the kubelet's function of that name does
@@ -74,7 +75,7 @@ func computePodActions(in actionInput) PodActions {
 		in.startOver(&a)
 		return a
 	}
-	// They are started even while the pod is not initialised, and never again.
+	// Ephemeral containers start even while the pod is not initialised, and never again.
 	for i := range in.pod.Spec.EphemeralContainers {
 		if in.status.Find(in.pod.Spec.EphemeralContainers[i].Name) == nil {
 			a.EphemeralToStart = append(a.EphemeralToStart, i)
@@ -95,10 +96,10 @@ func computePodActions(in actionInput) PodActions {
 	return a
 }
 
-// startOver decides for a pod whose sandbox is missing or no good: all of it is killed, and begins again unless it is done.
+// startOver decides for a pod without a usable sandbox: all of it is killed, and starts again unless the pod is done.
 func (in actionInput) startOver(a *PodActions) {
 	spec := &in.pod.Spec
-	// A pod that had containers once and may not restart is only killed. Without any, creating it never succeeded.
+	// A pod that had containers and may not restart is only killed. Without any, creating it never succeeded.
 	if spec.RestartPolicy == v1.RestartPolicyNever && a.Attempt != 0 && len(in.status.ContainerStatuses) != 0 {
 		a.CreateSandbox = false
 		return
@@ -108,7 +109,7 @@ func (in actionInput) startOver(a *PodActions) {
 	for i := range spec.Containers {
 		c := &spec.Containers[i]
 		s := in.status.Find(c.Name)
-		if pod.RestartPolicy(in.pod, c) != v1.RestartPolicyOnFailure || !succeeded(s) {
+		if pod.RestartPolicy(in.pod, c) != v1.RestartPolicyOnFailure || (s == nil || s.State != container.Exited || s.ExitCode != 0) {
 			start = append(start, i)
 		}
 		created = created || s != nil && s.State != container.Unknown
@@ -134,7 +135,7 @@ func (in actionInput) regular(a *PodActions, i int) bool {
 		}
 		a.ContainersToStart = append(a.ContainersToStart, i)
 		if s != nil && s.State == container.Unknown {
-			// It may run: two of a kind must not.
+			// It may run, and two instances must not.
 			a.kill(s, reasonUnknown, "Container is in %q state, try killing it before restart", s.State)
 		}
 		return false
@@ -160,7 +161,53 @@ func (in actionInput) regular(a *PodActions, i int) bool {
 	return false
 }
 
-func hasFailed(v Verdict, id container.ID) bool {
+func hasFailed(v ProbeResult, id container.ID) bool {
 	failed, known := v(id)
 	return known && failed
+}
+
+// sandboxChanged decides whether a pod's newest sandbox is usable (pkg/kubelet/kuberuntime/util/util.go).
+func sandboxChanged(pod *v1.Pod, status *container.PodStatus) PodActions {
+	if len(status.SandboxStatuses) == 0 {
+		return PodActions{KillPod: true, CreateSandbox: true, Why: "No sandbox for pod can be found. Need to start a new one"}
+	}
+	newest := status.SandboxStatuses[0]
+	ready := 0
+	for _, s := range status.SandboxStatuses {
+		if s.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY {
+			ready++
+		}
+	}
+	a := PodActions{
+		KillPod: true, CreateSandbox: true, SandboxID: newest.GetId(), Attempt: newest.GetMetadata().GetAttempt() + 1,
+	}
+	switch {
+	case ready > 1:
+		a.Why = "Multiple sandboxes are ready for Pod. Need to reconcile them"
+	case newest.GetState() != runtimeapi.PodSandboxState_SANDBOX_READY:
+		a.Why = "No ready sandbox for pod can be found. Need to start a new one"
+	case newest.GetLinux().GetNamespaces().GetOptions().GetNetwork() != networkMode(pod):
+		a.Why, a.SandboxID = "Sandbox for pod has changed. Need to start a new one", ""
+	case !pod.Spec.HostNetwork && newest.GetNetwork() != nil && newest.GetNetwork().GetIp() == "":
+		a.Why = "Sandbox for pod has no IP address. Need to start a new one"
+	default:
+		return PodActions{SandboxID: a.SandboxID, Attempt: a.Attempt - 1}
+	}
+	return a
+}
+
+// ShouldStart is the kubelet's ShouldContainerBeRestarted: it reports whether a container that may not run is to be started. s is
+// its newest instance, or nil.
+func ShouldStart(p *v1.Pod, c *v1.Container, s *container.Status) bool {
+	switch {
+	case p.DeletionTimestamp != nil:
+		return false
+	case s == nil: // never started, or collected
+		return true
+	case s.State == container.Running:
+		return false
+	case s.State == container.Exited:
+		return pod.Restarts(p, c, int32(s.ExitCode))
+	}
+	return true // created or unknown
 }

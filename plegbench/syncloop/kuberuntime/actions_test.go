@@ -42,7 +42,7 @@ func has(sandbox *runtimeapi.PodSandboxStatus, containers ...*container.Status) 
 }
 
 // verdicts are failures of the containers with these names, or with a plus sign in front of the name, successes.
-func verdicts(failed ...string) Verdict {
+func verdicts(failed ...string) ProbeResult {
 	return func(id container.ID) (bool, bool) {
 		for _, n := range failed {
 			if id.ID == "id-"+n {

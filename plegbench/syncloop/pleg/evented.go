@@ -3,6 +3,7 @@ package pleg
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -40,13 +41,13 @@ type EventedConfig struct {
 // An Evented follows the runtime's events, above a Generic that relists seldom. After five losses of the stream, in all its
 // life, it gives up and has the Generic relist each second.
 type Evented struct {
-	cfg   EventedConfig
+	EventedConfig
 	inUse atomic.Bool
 }
 
 // NewEvented returns an Evented, which does nothing until it is run. The Generic has to be run beside it.
 func NewEvented(cfg EventedConfig) *Evented {
-	return &Evented{cfg: cfg}
+	return &Evented{EventedConfig: cfg}
 }
 
 // Run follows the events until ctx ends. Having fallen back it only waits.
@@ -56,7 +57,7 @@ func (e *Evented) Run(ctx context.Context) error {
 	streaming, stop := context.WithCancel(ctx)
 	defer stop()
 	// Between the stream and the inspections is room for as many events as in the channel of our own.
-	received := make(chan *runtimeapi.ContainerEventResponse, cap(e.cfg.Generic.events))
+	received := make(chan *runtimeapi.ContainerEventResponse, cap(e.Generic.events))
 	var wg sync.WaitGroup
 	wg.Go(func() { e.process(streaming, received) })
 	wg.Go(func() { e.refresh(streaming) })
@@ -64,9 +65,9 @@ func (e *Evented) Run(ctx context.Context) error {
 	stop()
 	wg.Wait()
 	if ctx.Err() == nil {
-		e.cfg.Log.V(4).Info("Fall back to Generic PLEG relisting since Evented PLEG is not working")
+		e.Log.V(4).Info("Fall back to Generic PLEG relisting since Evented PLEG is not working")
 		e.use(false)
-		e.cfg.Generic.setPeriod(e.cfg.FallbackPeriod, e.cfg.FallbackThreshold)
+		e.Generic.setPeriod(e.FallbackPeriod, e.FallbackThreshold)
 		<-ctx.Done()
 	}
 	return ctx.Err()
@@ -78,24 +79,24 @@ func (e *Evented) InUse() bool { return e.inUse.Load() }
 // Healthy fails, with the kubelet's text, only while the channel of events is full. As the kubelet's, it writes the present over the
 // time of the last relist in kubelet_pleg_last_seen_seconds, after a fall-back too.
 func (e *Evented) Healthy() error {
-	if n := len(e.cfg.Generic.events); n == cap(e.cfg.Generic.events) {
+	if n := len(e.Generic.events); n == cap(e.Generic.events) {
 		return fmt.Errorf("EventedPLEG: pleg event channel capacity is full with %v events", n)
 	}
-	e.cfg.Generic.cfg.Metrics.PLEGLastSeen.Set(float64(time.Now().Unix()))
+	e.Generic.Metrics.PLEGLastSeen.Set(float64(time.Now().Unix()))
 	return nil
 }
 
 func (e *Evented) use(on bool) {
 	e.inUse.Store(on)
-	e.cfg.Generic.cfg.Cache.takeOnlyNewer(on)
+	e.Generic.Cache.takeOnlyNewer(on)
 }
 
 // watch reads the stream, again and again and without a pause, until it was lost five times or ctx ends. A stream that the
 // runtime ends without an error is lost too: CRI-O does so when its events are off.
 func (e *Evented) watch(ctx context.Context, received chan<- *runtimeapi.ContainerEventResponse) {
-	m := e.cfg.Generic.cfg.Metrics
+	m := e.Generic.Metrics
 	for range maxStreamLosses {
-		err := e.cfg.Stream.GetContainerEvents(ctx, m.EventedPLEGConnections.Inc, func(ev *runtimeapi.ContainerEventResponse) {
+		err := e.Stream.GetContainerEvents(ctx, m.EventedPLEGConnections.Inc, func(ev *runtimeapi.ContainerEventResponse) {
 			select {
 			case received <- ev:
 			case <-ctx.Done():
@@ -105,15 +106,15 @@ func (e *Evented) watch(ctx context.Context, received chan<- *runtimeapi.Contain
 			return
 		}
 		m.EventedPLEGErrors.Inc()
-		e.cfg.Generic.Relist(ctx) // whatever happened while there was no stream
-		e.cfg.Log.V(4).Info("Evented PLEG: Failed to get container events, retrying: ", "err", err)
+		e.Generic.Relist(ctx) // whatever happened while there was no stream
+		e.Log.V(4).Info("Evented PLEG: Failed to get container events, retrying: ", "err", err)
 	}
 }
 
 // refresh declares the cache fresh now and then, so that a worker whose pod had no event is not kept until the next relist.
 func (e *Evented) refresh(ctx context.Context) {
 	for {
-		e.cfg.Generic.cfg.Cache.UpdateTime(time.Now())
+		e.Generic.Cache.UpdateTime(time.Now())
 		select {
 		case <-ctx.Done():
 			return
@@ -137,14 +138,14 @@ func (e *Evented) process(ctx context.Context, received <-chan *runtimeapi.Conta
 func (e *Evented) handle(ctx context.Context, ev *runtimeapi.ContainerEventResponse) {
 	sandbox := ev.GetPodSandboxStatus()
 	if sandbox == nil || sandbox.Metadata == nil {
-		e.cfg.Log.Error(nil, "Evented PLEG: received ContainerEventResponse with nil PodSandboxStatus or PodSandboxStatus.Metadata",
-			"containerEventResponse", said(ev))
+		e.Log.Error(nil, "Evented PLEG: received ContainerEventResponse with nil PodSandboxStatus or PodSandboxStatus.Metadata",
+			"containerID", ev.ContainerId)
 		return
 	}
-	if e.cfg.Owner != "" && sandbox.Labels[container.OwnerLabel] != e.cfg.Owner {
+	if e.Owner != "" && sandbox.Labels[container.OwnerLabel] != e.Owner {
 		return
 	}
-	e.cfg.Generic.cfg.Metrics.EventedPLEGLatency.Observe(time.Since(time.Unix(0, ev.CreatedAt)).Seconds())
+	e.Generic.Metrics.EventedPLEGLatency.Observe(time.Since(time.Unix(0, ev.CreatedAt)).Seconds())
 	uid := types.UID(sandbox.Metadata.Uid)
 	if ev.ContainerEventType == runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT {
 		if sandbox.Id == ev.ContainerId {
@@ -154,19 +155,19 @@ func (e *Evented) handle(ctx context.Context, ev *runtimeapi.ContainerEventRespo
 		return
 	}
 	for _, out := range eventsOf(uid, ev) {
-		if !e.cfg.Generic.put(out) {
-			e.cfg.Log.Error(nil, "Evented PLEG: Event channel is full, discarded pod lifecycle event")
+		if !e.Generic.put(out) {
+			e.Log.Error(nil, "Evented PLEG: Event channel is full, discarded pod lifecycle event")
 		}
 	}
-	if log := e.cfg.Log.V(4); log.Enabled() {
-		log.Info(logged(ev.ContainerEventType), "event", said(ev))
-	}
+	kind := strings.TrimSuffix(strings.TrimPrefix(ev.ContainerEventType.String(), "CONTAINER_"), "_EVENT")
+	// Not the whole event: annotations may contain a pod's environment.
+	e.Log.V(4).Info("Received Container "+kind[:1]+strings.ToLower(kind[1:])+" Event", "podUID", uid, "containerID", ev.ContainerId)
 }
 
 // sandboxGone forgets a pod whose sandbox was removed. A pod that has another is inspected instead: an empty status would
 // have its worker start it a second time.
 func (e *Evented) sandboxGone(ctx context.Context, uid types.UID, id string) {
-	status, err := e.cfg.Generic.cfg.Cache.Get(uid)
+	status, err := e.Generic.Cache.Get(uid)
 	if err == nil {
 		for _, sb := range status.SandboxStatuses {
 			if sb.GetId() != id {
@@ -175,22 +176,22 @@ func (e *Evented) sandboxGone(ctx context.Context, uid types.UID, id string) {
 			}
 		}
 	}
-	e.cfg.Generic.cfg.Cache.Delete(uid)
+	e.Generic.Cache.Delete(uid)
 }
 
 // inspect writes a pod's status to the cache and reports whether it is new. A pod that cannot be had now is left to an
 // on-demand relist.
 func (e *Evented) inspect(ctx context.Context, uid types.UID) bool {
 	at := time.Now()
-	pod, err := e.cfg.Generic.cfg.Runtime.GetPod(ctx, uid)
+	pod, err := e.Generic.Runtime.GetPod(ctx, uid)
 	if err == nil && pod != nil {
-		updated, err := e.cfg.Generic.writeStatus(ctx, uid, pod, at)
+		updated, err := e.Generic.writeStatus(ctx, uid, pod, at)
 		if err == nil {
 			return updated
 		}
 	}
-	e.cfg.Generic.RequestReinspect(uid)
-	e.cfg.Generic.RequestRelist(uid)
+	e.Generic.RequestReinspect(uid)
+	e.Generic.RequestRelist(uid)
 	return false
 }
 
@@ -208,37 +209,4 @@ func eventsOf(uid types.UID, ev *runtimeapi.ContainerEventResponse) []Event {
 		}
 	}
 	return nil
-}
-
-// said is what the log shows of an event. The kubelet shows all of it, with annotations, which hold the environment of a pod that was
-// applied with kubectl and the commands of hooks.
-func said(ev *runtimeapi.ContainerEventResponse) string {
-	out := &runtimeapi.ContainerEventResponse{
-		ContainerId: ev.ContainerId, ContainerEventType: ev.ContainerEventType, CreatedAt: ev.CreatedAt,
-	}
-	if s := ev.PodSandboxStatus; s != nil {
-		out.PodSandboxStatus = &runtimeapi.PodSandboxStatus{
-			Id: s.Id, Metadata: s.Metadata, State: s.State, CreatedAt: s.CreatedAt, Network: s.Network, Labels: s.Labels,
-		}
-	}
-	for _, c := range ev.ContainersStatuses {
-		out.ContainersStatuses = append(out.ContainersStatuses, &runtimeapi.ContainerStatus{
-			Id: c.GetId(), Metadata: c.GetMetadata(), State: c.GetState(), CreatedAt: c.GetCreatedAt(), StartedAt: c.GetStartedAt(),
-			FinishedAt: c.GetFinishedAt(), ExitCode: c.GetExitCode(), Reason: c.GetReason(),
-		})
-	}
-	return out.String()
-}
-
-// logged is the kubelet's line for an event.
-func logged(t runtimeapi.ContainerEventType) string {
-	switch t {
-	case runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT:
-		return "Received Container Started Event"
-	case runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT:
-		return "Received Container Stopped Event"
-	case runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT:
-		return "Received Container Deleted Event"
-	}
-	return "Received Container Created Event"
 }

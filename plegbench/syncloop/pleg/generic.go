@@ -34,7 +34,7 @@ type GenericConfig struct {
 
 // A Generic finds changes by listing everything, again and again.
 type Generic struct {
-	cfg      GenericConfig
+	GenericConfig
 	events   chan Event
 	requests chan request
 	rearm    chan struct{} // the period has changed: relist now
@@ -60,15 +60,15 @@ type request struct {
 // NewGeneric returns a Generic that has never listed anything.
 func NewGeneric(cfg GenericConfig) *Generic {
 	return &Generic{
-		cfg:       cfg,
-		events:    make(chan Event, cmp.Or(cfg.Capacity, defaultCapacity)),
-		requests:  make(chan request, requestCapacity),
-		rearm:     make(chan struct{}, 1),
-		relisting: make(chan struct{}, 1),
-		records:   map[types.UID]*record{},
-		period:    cfg.Period,
-		threshold: cfg.Threshold,
-		reinspect: map[types.UID]bool{},
+		GenericConfig: cfg,
+		events:        make(chan Event, cmp.Or(cfg.Capacity, defaultCapacity)),
+		requests:      make(chan request, requestCapacity),
+		rearm:         make(chan struct{}, 1),
+		relisting:     make(chan struct{}, 1),
+		records:       map[types.UID]*record{},
+		period:        cfg.Period,
+		threshold:     cfg.Threshold,
+		reinspect:     map[types.UID]bool{},
 	}
 }
 
@@ -106,13 +106,13 @@ func (g *Generic) Run(ctx context.Context) error {
 
 // RequestRelist asks for a relist of one pod, soon. It never blocks: when 200 requests wait, it is dropped.
 func (g *Generic) RequestRelist(uid types.UID) {
-	if !g.cfg.OnDemand {
+	if !g.OnDemand {
 		return
 	}
 	select {
 	case g.requests <- request{uid, time.Now()}:
 	default:
-		g.cfg.Log.Error(nil, "Relist request channel full; dropping relist request", "podUID", uid)
+		g.Log.Error(nil, "Relist request channel full; dropping relist request", "podUID", uid)
 	}
 }
 
@@ -136,7 +136,7 @@ func (g *Generic) Healthy() error {
 	if last.IsZero() {
 		return errNoRelist
 	}
-	g.cfg.Metrics.PLEGLastSeen.Set(float64(last.Unix()))
+	g.Metrics.PLEGLastSeen.Set(float64(last.Unix()))
 	if age := time.Since(last); age > threshold {
 		return fmt.Errorf("pleg was last seen active %v ago; threshold is %v", age, threshold)
 	}

@@ -17,15 +17,15 @@ func (g *Generic) Relist(ctx context.Context) {
 		return
 	}
 	defer g.release()
-	g.cfg.Log.V(5).Info("GenericPLEG: Relisting")
+	g.Log.V(5).Info("GenericPLEG: Relisting")
 	start := g.begin()
 	defer g.end(start)
-	pods, err := g.cfg.Runtime.GetPods(ctx, true)
+	pods, err := g.Runtime.GetPods(ctx, true)
 	if ctx.Err() != nil {
 		return // the end of the syncLoop is no failure
 	}
 	if err != nil {
-		g.cfg.Log.Error(err, "GenericPLEG: Unable to retrieve pods")
+		g.Log.Error(err, "GenericPLEG: Unable to retrieve pods")
 		g.mu.Lock()
 		g.seen.Failures++
 		g.mu.Unlock()
@@ -38,7 +38,7 @@ func (g *Generic) Relist(ctx context.Context) {
 	}
 	g.dropStrayMarks()
 	// Also if some inspections failed: those pods' errors are in the cache, as new as the rest.
-	g.cfg.Cache.UpdateTime(start)
+	g.Cache.UpdateTime(start)
 }
 
 // relistPod does for one pod what Relist does for all, but leaves the time of the last relist alone: it says nothing of
@@ -48,15 +48,15 @@ func (g *Generic) relistPod(ctx context.Context, uid types.UID) {
 		return
 	}
 	defer g.release()
-	g.cfg.Log.V(5).Info("GenericPLEG: Relisting Pod", "podUID", uid)
+	g.Log.V(5).Info("GenericPLEG: Relisting Pod", "podUID", uid)
 	start := time.Now()
-	defer func() { g.cfg.Metrics.PLEGPodRelistDuration.Observe(time.Since(start).Seconds()) }()
-	pod, err := g.cfg.Runtime.GetPod(ctx, uid)
+	defer func() { g.Metrics.PLEGPodRelistDuration.Observe(time.Since(start).Seconds()) }()
+	pod, err := g.Runtime.GetPod(ctx, uid)
 	if err == nil && pod == nil {
 		err = errNoPod
 	}
 	if err != nil {
-		g.cfg.Log.Error(err, "GenericPLEG: Unable to retrieve pod", "podUID", uid)
+		g.Log.Error(err, "GenericPLEG: Unable to retrieve pod", "podUID", uid)
 		return
 	}
 	r := g.records[uid]
@@ -66,7 +66,7 @@ func (g *Generic) relistPod(ctx context.Context, uid types.UID) {
 	}
 	r.current = pod
 	g.reconcile(ctx, uid, r, start)
-	g.cfg.Cache.SetObservedTime(uid, start)
+	g.Cache.SetObservedTime(uid, start)
 }
 
 // errNoPod is the kubelet's text of a pod that the runtime does not have.
@@ -88,7 +88,7 @@ func (g *Generic) begin() time.Time {
 	defer g.mu.Unlock()
 	start := time.Now()
 	if !g.seen.LastRelist.IsZero() {
-		g.cfg.Metrics.PLEGRelistInterval.Observe(start.Sub(g.seen.LastRelist).Seconds())
+		g.Metrics.PLEGRelistInterval.Observe(start.Sub(g.seen.LastRelist).Seconds())
 	}
 	g.seen.InProgressSince = start
 	return start
@@ -96,7 +96,7 @@ func (g *Generic) begin() time.Time {
 
 func (g *Generic) end(start time.Time) {
 	took := time.Since(start)
-	g.cfg.Metrics.PLEGRelistDuration.Observe(took.Seconds())
+	g.Metrics.PLEGRelistDuration.Observe(took.Seconds())
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.seen.InProgressSince = time.Time{}
@@ -121,9 +121,9 @@ func (g *Generic) listed(start time.Time, pods []*container.Pod) {
 			}
 		}
 	}
-	g.cfg.Metrics.RunningPods.Set(float64(ready))
+	g.Metrics.RunningPods.Set(float64(ready))
 	for s, n := range states {
-		g.cfg.Metrics.RunningContainers.WithLabelValues(string(s)).Set(float64(n))
+		g.Metrics.RunningContainers.WithLabelValues(string(s)).Set(float64(n))
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -150,7 +150,7 @@ func (g *Generic) reconcile(ctx context.Context, uid types.UID, r *record, at ti
 	for _, id := range r.ids() {
 		from, to := stateOf(r.old, id), stateOf(r.current, id)
 		if from != to {
-			g.cfg.Log.V(4).Info("GenericPLEG", "podUID", uid, "containerID", id, "oldState", from, "newState", to)
+			g.Log.V(4).Info("GenericPLEG", "podUID", uid, "containerID", id, "oldState", from, "newState", to)
 		}
 		events = append(events, computeEvents(uid, id, from, to)...)
 	}
@@ -163,7 +163,7 @@ func (g *Generic) reconcile(ctx context.Context, uid types.UID, r *record, at ti
 	}
 	updated, err := g.writeStatus(ctx, uid, r.current, at)
 	if err != nil {
-		g.cfg.Log.V(4).Info("PLEG: Ignoring events for pod", "pod", ref(r.current), "err", err)
+		g.Log.V(4).Info("PLEG: Ignoring events for pod", "pod", ref(r.current), "err", err)
 		g.RequestReinspect(uid)
 		return
 	}
@@ -188,43 +188,40 @@ func ref(p *container.Pod) klog.ObjectRef {
 // writeStatus inspects a listed pod and stores what it finds, errors too. It reports whether the cache took it.
 func (g *Generic) writeStatus(ctx context.Context, uid types.UID, pod *container.Pod, at time.Time) (updated bool, err error) {
 	if pod == nil {
-		g.cfg.Log.V(4).Info("PLEG: Delete status for pod", "podUID", uid)
-		g.cfg.Cache.Delete(uid)
+		g.Log.V(4).Info("PLEG: Delete status for pod", "podUID", uid)
+		g.Cache.Delete(uid)
 		return true, nil
 	}
-	status, err := g.cfg.Runtime.GetPodStatus(ctx, pod)
+	status, err := g.Runtime.GetPodStatus(ctx, pod)
 	if err != nil {
-		g.cfg.Log.Error(err, "PLEG: Write status", "pod", ref(pod))
+		g.Log.Error(err, "PLEG: Write status", "pod", ref(pod))
 	} else {
-		if before, beforeErr := g.cfg.Cache.Get(uid); beforeErr == nil {
+		if before, beforeErr := g.Cache.Get(uid); beforeErr == nil {
 			status.IPs = keptIPs(status, before)
 		}
-		g.cfg.Log.V(4).Info("PLEG: Write status", "pod", ref(pod))
-		if g.cfg.Cache.onlyNewer() {
+		g.Log.V(4).Info("PLEG: Write status", "pod", ref(pod))
+		if g.Cache.onlyNewer() {
 			at = status.TimeStamp // comparable with that of the events' statuses, where the relist's start is not
 		}
 	}
-	return g.cfg.Cache.Set(uid, status, err, at), err
+	return g.Cache.Set(uid, status, err, at), err
 }
 
 // send puts events into the channel. What does not fit is lost for good, since the record has moved on.
 func (g *Generic) send(uid types.UID, events []Event) {
-	var exits map[string]int
 	for _, e := range events {
 		if e.Type == ContainerChanged {
 			continue
 		}
 		if !g.put(e) {
-			g.cfg.Log.Error(nil, "Event channel is full, discard this relist() cycle event")
+			g.Log.Error(nil, "Event channel is full, discard this relist() cycle event")
 		}
-		if e.Type != ContainerDied {
-			continue
-		}
-		if exits == nil {
-			exits = g.exitCodes(uid)
-		}
-		if code, ok := exits[e.Data]; ok {
-			g.cfg.Log.V(2).Info("Generic (PLEG): container finished", "podID", uid, "containerID", e.Data, "exitCode", code)
+		if status, err := g.Cache.Get(uid); err == nil && e.Type == ContainerDied {
+			for _, c := range status.ContainerStatuses {
+				if c.ID.ID == e.Data {
+					g.Log.V(2).Info("Generic (PLEG): container finished", "podID", uid, "containerID", e.Data, "exitCode", c.ExitCode)
+				}
+			}
 		}
 	}
 }
@@ -235,22 +232,12 @@ func (g *Generic) put(e Event) bool {
 	case g.events <- e:
 		return true
 	default:
-		g.cfg.Metrics.PLEGDiscardEvents.Inc()
+		g.Metrics.PLEGDiscardEvents.Inc()
 		g.mu.Lock()
 		g.seen.Discarded++
 		g.mu.Unlock()
 		return false
 	}
-}
-
-func (g *Generic) exitCodes(uid types.UID) map[string]int {
-	codes := map[string]int{}
-	if status, err := g.cfg.Cache.Get(uid); err == nil {
-		for _, c := range status.ContainerStatuses {
-			codes[c.ID.ID] = c.ExitCode
-		}
-	}
-	return codes
 }
 
 // takeMark consumes the mark of RequestReinspect. A mark that comes during the inspection is left for the next relist.

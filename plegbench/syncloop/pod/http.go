@@ -3,6 +3,7 @@ package pod
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -10,13 +11,14 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"syscall"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// HTTPRequest is the request of an HTTP probe or hook of a container. host is where it goes if the action names none;
-// userAgent is said unless the pod's own headers say another.
+// HTTPRequest makes the request of an HTTP probe or hook of a container. host and userAgent are used if the action has none.
 func HTTPRequest(ctx context.Context, get *v1.HTTPGetAction, c *v1.Container, host, userAgent string) (*http.Request, error) {
 	port, err := Port(get.Port, c)
 	if err != nil {
@@ -24,7 +26,7 @@ func HTTPRequest(ctx context.Context, get *v1.HTTPGetAction, c *v1.Container, ho
 	}
 	u, err := url.Parse(get.Path)
 	if err != nil {
-		u = &url.URL{Path: get.Path} // it was accepted so; the server may know better
+		u = &url.URL{Path: get.Path} // the server may understand it
 	}
 	u.Scheme = cmp.Or(strings.ToLower(string(get.Scheme)), "http")
 	u.Host = net.JoinHostPort(cmp.Or(get.Host, host), strconv.Itoa(port))
@@ -47,7 +49,7 @@ func HTTPRequest(ctx context.Context, get *v1.HTTPGetAction, c *v1.Container, ho
 	return req, nil
 }
 
-// Port is a port by its number, by its name among the container's, or by its number as a string.
+// Port resolves a port: a number, a number as a string, or the name of one of the container's ports.
 func Port(port intstr.IntOrString, c *v1.Container) (int, error) {
 	n := port.IntValue()
 	if port.Type == intstr.String {
@@ -64,14 +66,33 @@ func Port(port intstr.IntOrString, c *v1.Container) (int, error) {
 	return n, nil
 }
 
-// SameHost follows a server only to itself, at most ten times: another host is none of the container. It is for
-// http.Client.CheckRedirect.
-func SameHost(req *http.Request, via []*http.Request) error {
-	if req.URL.Hostname() != via[0].URL.Hostname() {
-		return http.ErrUseLastResponse
+// HTTPClient makes the client of a probe or hook: each request has its own connection, any certificate is accepted, and redirects
+// are followed only on the same host, at most ten times. A timeout of 0 means none.
+func HTTPClient(timeout time.Duration) *http.Client {
+	return &http.Client{
+		Timeout: timeout,
+		Transport: &http.Transport{
+			TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true, DisableCompression: true,
+			DialContext: Dialer().DialContext, ForceAttemptHTTP2: true,
+		},
+		CheckRedirect: func(req *http.Request, via []*http.Request) error {
+			if req.URL.Hostname() != via[0].URL.Hostname() {
+				return http.ErrUseLastResponse
+			}
+			if len(via) >= 10 {
+				return errors.New("stopped after 10 redirects")
+			}
+			return nil
+		},
 	}
-	if len(via) >= 10 {
-		return errors.New("stopped after 10 redirects")
-	}
-	return nil
+}
+
+// Dialer makes connections whose port is free again a second after their end, instead of a minute: a node with many probes would
+// run out of ports (pkg/probe/dialer_others.go upstream).
+func Dialer() *net.Dialer {
+	return &net.Dialer{Control: func(_, _ string, c syscall.RawConn) error {
+		return c.Control(func(fd uintptr) {
+			_ = syscall.SetsockoptLinger(int(fd), syscall.SOL_SOCKET, syscall.SO_LINGER, &syscall.Linger{Onoff: 1, Linger: 1})
+		})
+	}}
 }

@@ -19,17 +19,18 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
 
+	"k8s.io/utils/exec"
+
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
 	"github.com/kdiag/kdiag/plegbench/syncloop/metrics"
 )
 
 var errBroken = errors.New("runtime is broken")
 
-// An exit is a command's end with a code.
-type exit int
-
-func (e exit) Error() string   { return fmt.Sprintf("exited with %d", int(e)) }
-func (e exit) ExitStatus() int { return int(e) }
+// exit is the error of a command that exited with a code.
+func exit(code int) error {
+	return exec.CodeExitError{Err: fmt.Errorf("exited with %d", code), Code: code}
+}
 
 // A stage is a Manager with the status and the exec that a test gives it.
 type stage struct {
@@ -184,16 +185,16 @@ func TestLiveness(t *testing.T) {
 		s.AddPod(p)
 		s.AddPod(p) // is there already
 		s.pass(period)
-		if diff := cmp.Diff([]string{"a Success"}, drained(s.cfg.Liveness)); diff != "" {
+		if diff := cmp.Diff([]string{"a Success"}, drained(s.Liveness)); diff != "" {
 			t.Error(diff)
 		}
 		s.set(exit(1))
 		s.pass(2 * period)
-		if got := drained(s.cfg.Liveness); got != nil {
+		if got := drained(s.Liveness); got != nil {
 			t.Errorf("below the threshold of 3 came %v", got)
 		}
 		s.pass(period)
-		if diff := cmp.Diff([]string{"a Failure"}, drained(s.cfg.Liveness)); diff != "" {
+		if diff := cmp.Diff([]string{"a Failure"}, drained(s.Liveness)); diff != "" {
 			t.Error(diff)
 		}
 		if diff := cmp.Diff([]string{
@@ -209,10 +210,10 @@ func TestLiveness(t *testing.T) {
 		s.change(func(st *v1.PodStatus) { st.ContainerStatuses[0].ContainerID = "containerd://b" })
 		s.set(nil)
 		s.pass(period)
-		if diff := cmp.Diff([]string{"b Success"}, drained(s.cfg.Liveness)); diff != "" {
+		if diff := cmp.Diff([]string{"b Success"}, drained(s.Liveness)); diff != "" {
 			t.Error(diff)
 		}
-		if _, ok := s.cfg.Liveness.Get(container.ID{Type: "containerd", ID: "a"}); ok {
+		if _, ok := s.Liveness.Get(container.ID{Type: "containerd", ID: "a"}); ok {
 			t.Error("the old instance has a result still")
 		}
 	})
@@ -231,16 +232,16 @@ func TestReadiness(t *testing.T) {
 		s.status = live("a", true)
 		s.mu.Unlock()
 		s.pass(5 * time.Second)
-		if diff := cmp.Diff([]string{"a Failure"}, drained(s.cfg.Readiness)); diff != "" {
+		if diff := cmp.Diff([]string{"a Failure"}, drained(s.Readiness)); diff != "" {
 			t.Error(diff) // until it has succeeded twice
 		}
 		s.pass(5 * time.Second)
-		if diff := cmp.Diff([]string{"a Success"}, drained(s.cfg.Readiness)); diff != "" {
+		if diff := cmp.Diff([]string{"a Success"}, drained(s.Readiness)); diff != "" {
 			t.Error(diff)
 		}
 		s.set(exit(1))
 		s.pass(5 * time.Second)
-		if diff := cmp.Diff([]string{"a Failure"}, drained(s.cfg.Readiness)); diff != "" {
+		if diff := cmp.Diff([]string{"a Failure"}, drained(s.Readiness)); diff != "" {
 			t.Error(diff)
 		}
 		before := s.count()
@@ -259,7 +260,7 @@ func TestStartup(t *testing.T) {
 	perform(t, p, live("a", false), func(t *testing.T, s *stage) {
 		s.set(exit(1))
 		s.pass(2 * period)
-		if diff := cmp.Diff([][]string{{"a UNKNOWN"}, {"a Success"}}, [][]string{drained(s.cfg.Startup), drained(s.cfg.Liveness)}); diff != "" {
+		if diff := cmp.Diff([][]string{{"a UNKNOWN"}, {"a Success"}}, [][]string{drained(s.Startup), drained(s.Liveness)}); diff != "" {
 			t.Error(diff)
 		}
 		for _, e := range s.events() {
@@ -269,7 +270,7 @@ func TestStartup(t *testing.T) {
 		}
 		s.set(nil)
 		s.pass(period)
-		if diff := cmp.Diff([]string{"a Success"}, drained(s.cfg.Startup)); diff != "" {
+		if diff := cmp.Diff([]string{"a Success"}, drained(s.Startup)); diff != "" {
 			t.Error(diff)
 		}
 		before := s.count()
@@ -290,7 +291,7 @@ func TestStartupFails(t *testing.T) {
 	perform(t, p, live("a", false), func(t *testing.T, s *stage) {
 		s.set(exit(1))
 		s.pass(10 * period)
-		if diff := cmp.Diff([]string{"a UNKNOWN", "a Failure"}, drained(s.cfg.Startup)); diff != "" {
+		if diff := cmp.Diff([]string{"a UNKNOWN", "a Failure"}, drained(s.Startup)); diff != "" {
 			t.Error(diff)
 		}
 		if s.count() != 2 {
@@ -319,7 +320,7 @@ func TestErrorsAreNoResult(t *testing.T) {
 	p := newPod(func(c *v1.Container) { c.ReadinessProbe = execProbe(nil) })
 	perform(t, p, live("a", true), func(t *testing.T, s *stage) {
 		s.pass(period)
-		drained(s.cfg.Readiness)
+		drained(s.Readiness)
 		s.set(errBroken)
 		before := s.count()
 		s.pass(period)
@@ -330,7 +331,7 @@ func TestErrorsAreNoResult(t *testing.T) {
 			t.Error(diff)
 		}
 		s.pass(10 * period)
-		if got := drained(s.cfg.Readiness); got != nil {
+		if got := drained(s.Readiness); got != nil {
 			t.Errorf("errors made %v", got)
 		}
 	})
@@ -357,7 +358,7 @@ func TestContainerEnds(t *testing.T) {
 					st.ContainerStatuses[0].State = v1.ContainerState{Terminated: &v1.ContainerStateTerminated{ExitCode: tt.code}}
 				})
 				s.pass(period)
-				if diff := cmp.Diff([]string{"a Failure", "a Success", "a Failure"}, drained(s.cfg.Readiness)); diff != "" {
+				if diff := cmp.Diff([]string{"a Failure", "a Success", "a Failure"}, drained(s.Readiness)); diff != "" {
 					t.Error(diff)
 				}
 				if got := s.worker("u1", "app", readiness) != nil; got != tt.stays {
@@ -403,7 +404,7 @@ func TestPodEnds(t *testing.T) {
 				if diff := cmp.Diff(tt.want, left(s)); diff != "" {
 					t.Error(diff)
 				}
-				_, ok := s.cfg.Readiness.Get(container.ID{Type: "containerd", ID: "a"})
+				_, ok := s.Readiness.Get(container.ID{Type: "containerd", ID: "a"})
 				if n := series(s.metrics.ProbesTotal); tt.want == nil && (ok || n != 0) {
 					t.Errorf("left behind: result %v, %d counters", ok, n)
 				}
@@ -419,7 +420,7 @@ func TestDeletedPod(t *testing.T) {
 	p.DeletionTimestamp = new(metav1.Now())
 	perform(t, p, live("a", false), func(t *testing.T, s *stage) {
 		s.pass(period)
-		if diff := cmp.Diff([]string{"a UNKNOWN", "a Success"}, drained(s.cfg.Startup)); diff != "" {
+		if diff := cmp.Diff([]string{"a UNKNOWN", "a Success"}, drained(s.Startup)); diff != "" {
 			t.Error(diff)
 		}
 		if s.worker("u1", "app", liveness) != nil || s.worker("u1", "app", readiness) == nil {
@@ -441,7 +442,7 @@ func TestBackPressure(t *testing.T) {
 		if got := s.count(); got != updatesCap {
 			t.Errorf("%d probes with nobody to tell", got) // the first update was not a probe's, and one probe is stuck
 		}
-		if got := len(drained(s.cfg.Readiness)); got < updatesCap {
+		if got := len(drained(s.Readiness)); got < updatesCap {
 			t.Errorf("%d updates", got)
 		}
 		before := s.count()

@@ -110,7 +110,7 @@ func TestHTTP(t *testing.T) {
 			text: "Probe terminated redirects, Response body: <a href=\"http://192.0.2.1/\">Found</a>.\n\n",
 		},
 		{name: "long", get: v1.HTTPGetAction{Path: "/long"}, want: success, text: strings.Repeat("x", mostOutput)},
-		{name: "headers", get: v1.HTTPGetAction{Path: "/headers"}, want: success, text: "127.0.0.1:" + port.String() + "|kube-probe/kdiag|[*/*]|[]"},
+		{name: "headers", get: v1.HTTPGetAction{Path: "/headers"}, want: success, text: "127.0.0.1:" + port.String() + "|kube-probe/1.36|[*/*]|[]"},
 		{name: "own headers", get: v1.HTTPGetAction{Path: "headers", HTTPHeaders: []v1.HTTPHeader{
 			{Name: "Host", Value: "shop"}, {Name: "User-Agent", Value: "me"}, {Name: "Accept", Value: ""},
 		}}, want: success, text: "shop|me|[]|[]"},
@@ -220,7 +220,7 @@ func TestGRPC(t *testing.T) {
 	var answer error
 	h := v1.ProbeHandler{GRPC: &v1.GRPCAction{Port: 50051, Service: new("orders")}}
 	ask := func(w *worker) {
-		w.m.cfg.GRPC = func(_ context.Context, addr, service string, timeout time.Duration) error {
+		w.m.GRPC = func(_ context.Context, addr, service string, timeout time.Duration) error {
 			asked = fmt.Sprint(addr, " ", service, " ", timeout)
 			return answer
 		}
@@ -253,7 +253,7 @@ func TestExec(t *testing.T) {
 			got, text, err := once(t, v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{"echo", "$(WORD)"}}}, func(w *worker) {
 				w.container.Env = []v1.EnvVar{{Name: "WORD", Value: "hi"}}
 				w.id = container.ID{Type: "containerd", ID: "a"}
-				w.m.cfg.Exec = func(_ context.Context, id container.ID, command []string, timeout time.Duration) ([]byte, error) {
+				w.m.Exec = func(_ context.Context, id container.ID, command []string, timeout time.Duration) ([]byte, error) {
 					if got := fmt.Sprint(id, command, timeout); got != "containerd://a [echo hi] 20s" {
 						t.Errorf("ran %s", got)
 					}
@@ -277,7 +277,7 @@ func TestNoHandler(t *testing.T) {
 func TestEndIsNoFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t, live("a", true))
-		s.cfg.Exec = func(ctx context.Context, _ container.ID, _ []string, _ time.Duration) ([]byte, error) {
+		s.Exec = func(ctx context.Context, _ container.ID, _ []string, _ time.Duration) ([]byte, error) {
 			<-ctx.Done()
 			return nil, ctx.Err()
 		}
