@@ -22,13 +22,11 @@ import (
 
 // Why an image is not there; the texts are the reasons of waiting containers.
 var (
-	ErrImagePull           = errors.New("ErrImagePull")
-	ErrImagePullBackOff    = errors.New("ImagePullBackOff")
-	ErrImageNeverPull      = errors.New("ErrImageNeverPull")
-	ErrImageInspect        = errors.New("ImageInspectError")
-	ErrInvalidImageName    = errors.New("InvalidImageName")
-	ErrRegistryUnavailable = errors.New("RegistryUnavailable")       // begins the runtime's error
-	ErrSignatureValidation = errors.New("SignatureValidationFailed") // likewise
+	ErrImagePull        = errors.New("ErrImagePull")
+	ErrImagePullBackOff = errors.New("ImagePullBackOff")
+	ErrImageNeverPull   = errors.New("ErrImageNeverPull")
+	ErrImageInspect     = errors.New("ImageInspectError")
+	ErrInvalidImageName = errors.New("InvalidImageName")
 )
 
 // A Puller is the part of the runtime's image service that pulls.
@@ -127,9 +125,8 @@ func (m *Manager) EnsureImage(
 	ref, size, took, err := m.pull(ctx, spec, auth, sandbox)
 	if err != nil {
 		warn("Failed", "Failed to pull image %q: %v", c.Image, err)
-		reason, message = explain(c.Image, err)
-		m.failed(key, reason.Error()+": "+message)
-		return "", reason, message
+		m.failed(key, fmt.Sprintf("%v: %v", ErrImagePull, err))
+		return "", ErrImagePull, err.Error()
 	}
 	m.Recorder.Eventf(object, v1.EventTypeNormal, "Pulled",
 		"Successfully pulled image %q in %v (%v including waiting). Image size: %v bytes.",
@@ -166,18 +163,6 @@ func (m *Manager) pull(
 		size = image.GetSize()
 	}
 	return ref, size, time.Since(start), nil
-}
-
-// explain turns the error of a pull into the reason and the message of a waiting container. Runtimes begin the text of some errors
-// with a reason (k8s.io/cri-api/pkg/errors).
-func explain(image string, err error) (reason error, message string) {
-	if rest, ok := strings.CutPrefix(err.Error(), ErrRegistryUnavailable.Error()); ok {
-		return ErrRegistryUnavailable, fmt.Sprintf("image pull failed for %s because the registry is unavailable%s", image, rest)
-	}
-	if rest, ok := strings.CutPrefix(err.Error(), ErrSignatureValidation.Error()); ok {
-		return ErrSignatureValidation, fmt.Sprintf("image pull failed for %s because the signature validation failed%s", image, rest)
-	}
-	return ErrImagePull, err.Error()
 }
 
 func (m *Manager) lastError(key string) string {

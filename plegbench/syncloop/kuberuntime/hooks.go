@@ -12,7 +12,6 @@ import (
 	"k8s.io/utils/exec"
 
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
-	"github.com/kdiag/kdiag/plegbench/syncloop/pod"
 )
 
 // Exec runs a command in a container and returns what it wrote, standard output first. The error is an exec.ExitError if the
@@ -41,8 +40,6 @@ func (m *Manager) runHook(
 		if out, err = m.Exec(ctx, id, h.Exec.Command, 0); err != nil {
 			kind, message = fmt.Sprintf("Exec lifecycle hook (%v)", h.Exec.Command), fmt.Sprintf(", message: %q", out)
 		}
-	case h.HTTPGet != nil:
-		kind, err = fmt.Sprintf("HTTP lifecycle hook (%s)", h.HTTPGet.Path), m.httpHook(ctx, p, c, h.HTTPGet)
 	case h.Sleep != nil:
 		kind = fmt.Sprintf("Sleep lifecycle hook (%d)", h.Sleep.Seconds)
 		select {
@@ -50,7 +47,7 @@ func (m *Manager) runHook(
 		case <-ctx.Done():
 			err = errors.New("container terminated before sleep hook finished")
 		}
-	default: // a tcpSocket hook was never supported
+	default: // HTTP; a tcpSocket hook was never supported upstream either
 		err = fmt.Errorf("invalid handler: %v", h)
 		m.Log.Error(err, "Cannot run handler")
 		return fmt.Sprintf("Cannot run handler: %v", err), err
@@ -61,42 +58,4 @@ func (m *Manager) runHook(
 	message = fmt.Sprintf("%s for Container %q in Pod %q failed - error: %v%s", kind, c.Name, describe(p), err, message)
 	m.Log.V(1).Info("Lifecycle hook for Container in Pod failed", "containerName", c.Name, "pod", klog.KObj(p), "message", message)
 	return message, err
-}
-
-// hookAgent and hookTimeout are those of the hooks' HTTP requests. 0 is no timeout: the grace period bounds a preStop hook.
-const (
-	hookAgent   = "kube-lifecycle/1.36"
-	hookTimeout = 0
-)
-
-// httpHook sends a hook's request. Every answer is a success, whatever its status.
-func (m *Manager) httpHook(ctx context.Context, p *v1.Pod, c *v1.Container, get *v1.HTTPGetAction) error {
-	host := get.Host
-	if host == "" {
-		var err error
-		if host, err = m.podIP(ctx, p); err != nil {
-			return err
-		}
-	}
-	req, err := pod.HTTPRequest(ctx, get, c, host, hookAgent)
-	if err != nil {
-		return err
-	}
-	resp, err := pod.HTTPClient(hookTimeout).Do(req)
-	if err != nil {
-		return err
-	}
-	return resp.Body.Close()
-}
-
-// podIP asks the runtime for a pod's address.
-func (m *Manager) podIP(ctx context.Context, p *v1.Pod) (string, error) {
-	listed, err := m.GetPod(ctx, p.UID)
-	if err == nil && len(listed.Sandboxes) > 0 {
-		st, err := m.CRI.PodSandboxStatus(ctx, listed.Sandboxes[0].ID.ID)
-		if ips := sandboxIPs(st); err != nil || len(ips) > 0 {
-			return first(ips), err
-		}
-	}
-	return "", errors.Join(fmt.Errorf("the sandbox of pod %s has no address to send the hook's request to", describe(p)), err)
 }

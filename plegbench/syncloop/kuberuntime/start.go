@@ -20,17 +20,10 @@ import (
 	"github.com/kdiag/kdiag/plegbench/syncloop/pod"
 )
 
-// A starting is a container that SyncPod starts.
-type starting struct {
-	container *v1.Container
-	kind      string // container, init container or ephemeral container
-	target    string // the container whose processes an ephemeral one sees, or empty
-}
-
 // startContainer pulls, creates and starts a container and runs its postStart hook. reason is nil, or the waiting reason of the
 // container's status; message explains it.
-func (s *syncing) startContainer(ctx context.Context, st starting) (message string, reason error) {
-	c, id := st.container, ""
+func (s *syncing) startContainer(ctx context.Context, c *v1.Container) (message string, reason error) {
+	id := ""
 	failed := func(reason error, message string) (string, error) {
 		s.event(s.pod, c, id, v1.EventTypeWarning, "Failed", "Error: "+message)
 		return message, reason
@@ -40,7 +33,7 @@ func (s *syncing) startContainer(ctx context.Context, st starting) (message stri
 		s.event(s.pod, c, "", v1.EventTypeWarning, "Failed", "Error: "+plain(reason))
 		return message, reason
 	}
-	config, err := s.containerConfig(ctx, st, ref)
+	config, err := s.containerConfig(ctx, c, ref)
 	if err != nil {
 		return failed(ErrCreateContainerConfig, plain(err))
 	}
@@ -83,17 +76,13 @@ func (s *syncing) postStart(ctx context.Context, c *v1.Container, id container.I
 }
 
 // containerConfig is the argument of CreateContainer.
-func (s *syncing) containerConfig(ctx context.Context, st starting, ref string) (*runtimeapi.ContainerConfig, error) {
-	c := st.container
+func (s *syncing) containerConfig(ctx context.Context, c *v1.Container, ref string) (*runtimeapi.ContainerConfig, error) {
 	image, err := s.CRI.ImageStatus(ctx, c.Image)
 	if err != nil {
 		return nil, err
 	}
 	security, err := s.containerSecurity(s.pod, c, image)
 	if err != nil {
-		return nil, err
-	}
-	if err := s.joinTarget(security, st.target); err != nil {
 		return nil, err
 	}
 	env, err := s.environment(ctx, s.pod, c, s.ips)
@@ -118,22 +107,6 @@ func (s *syncing) containerConfig(ctx context.Context, st starting, ref string) 
 		Stdin:   c.Stdin, StdinOnce: c.StdinOnce, Tty: c.TTY,
 		Linux: &runtimeapi.LinuxContainerConfig{Resources: s.linuxResources(s.pod, c), SecurityContext: security},
 	}, nil
-}
-
-// joinTarget puts an ephemeral container into the process namespace of the container that it names, unless the containers of the
-// pod share a namespace anyway.
-func (s *syncing) joinTarget(security *runtimeapi.LinuxContainerSecurityContext, name string) error {
-	if name == "" {
-		return nil
-	}
-	target := s.status.Find(name)
-	if target == nil {
-		return fmt.Errorf("unable to find target container %v", name)
-	}
-	if o := security.GetNamespaceOptions(); o.GetPid() == runtimeapi.NamespaceMode_CONTAINER {
-		o.Pid, o.TargetId = runtimeapi.NamespaceMode_TARGET, target.ID.ID
-	}
-	return nil
 }
 
 // restartCount is one more than that of the container's newest instance or, if the runtime lost its state, than that of its

@@ -120,7 +120,14 @@ func (s *syncing) removeInit(ctx context.Context) {
 func (s *syncing) createSandbox(ctx context.Context) (bool, error) {
 	key, name := klog.KObj(s.pod), describe(s.pod)
 	s.Metrics.StartedPods.Inc()
-	id, message, err := s.runSandbox(ctx)
+	var id string
+	handler := runtimeHandler(s.pod)
+	err := makeDir(s.config.GetLogDirectory())
+	if err == nil {
+		start := time.Now()
+		id, err = s.CRI.RunPodSandbox(ctx, s.config, handler)
+		s.Metrics.RunPodSandboxDuration.WithLabelValues(handler).Observe(time.Since(start).Seconds())
+	}
 	if err != nil && s.TerminationRequested(s.pod.UID) {
 		// Whatever removes a pod's volumes or network during the creation makes the creation fail, too.
 		s.Log.V(4).Info("Pod was deleted and sandbox failed to be created", "pod", key, "podUID", s.pod.UID)
@@ -129,7 +136,9 @@ func (s *syncing) createSandbox(ctx context.Context) (bool, error) {
 	}
 	if err != nil {
 		s.Metrics.StartedPodsErrors.Inc()
-		s.result.add(ActionCreateSandbox, name, ErrCreatePodSandbox, message)
+		s.Metrics.RunPodSandboxErrors.WithLabelValues(handler).Inc()
+		s.Log.Error(err, "Failed to create sandbox for pod", "pod", key)
+		s.result.add(ActionCreateSandbox, name, ErrCreatePodSandbox, fmt.Sprintf("Failed to create sandbox for pod %q: %v", name, err))
 		s.Log.Error(err, "CreatePodSandbox for pod failed", "pod", key)
 		s.Recorder.Eventf(s.pod, v1.EventTypeWarning, "FailedCreatePodSandBox", "Failed to create pod sandbox: %v", err)
 		return false, nil
@@ -155,44 +164,42 @@ func (s *syncing) createSandbox(ctx context.Context) (bool, error) {
 func (s *syncing) startAll(ctx context.Context) {
 	spec := &s.pod.Spec
 	for _, i := range s.actions.EphemeralToStart {
-		e := &spec.EphemeralContainers[i]
-		c := v1.Container(e.EphemeralContainerCommon)
-		s.start(ctx, starting{container: &c, kind: "ephemeral container", target: e.TargetContainerName})
+		c := v1.Container(spec.EphemeralContainers[i].EphemeralContainerCommon)
+		s.start(ctx, "ephemeral container", &c)
 	}
 	for _, i := range s.actions.InitToStart {
 		c := &spec.InitContainers[i]
-		if !s.start(ctx, starting{container: c, kind: "init container"}) && !pod.IsSidecar(c) {
+		if !s.start(ctx, "init container", c) && !pod.IsSidecar(c) {
 			s.Log.V(4).Info("Failed to initialize the pod, as the init container failed to start, aborting",
 				"initContainerName", c.Name, "pod", klog.KObj(s.pod))
 			return
 		}
 	}
 	for _, i := range s.actions.ContainersToStart {
-		s.start(ctx, starting{container: &spec.Containers[i], kind: "container"})
+		s.start(ctx, "container", &spec.Containers[i])
 	}
 }
 
 // start starts one container, unless it has to wait after a crash, and records the result.
-func (s *syncing) start(ctx context.Context, st starting) bool {
-	c := st.container
+func (s *syncing) start(ctx context.Context, kind string, c *v1.Container) bool {
 	if message := s.backsOff(c); message != "" {
 		s.result.add(ActionStartContainer, c.Name, ErrCrashLoopBackOff, message)
 		return false
 	}
-	kind := strings.ReplaceAll(st.kind, " ", "_")
-	s.Metrics.StartedContainers.WithLabelValues(kind).Inc()
-	message, reason := s.startContainer(ctx, st)
+	label := strings.ReplaceAll(kind, " ", "_")
+	s.Metrics.StartedContainers.WithLabelValues(label).Inc()
+	message, reason := s.startContainer(ctx, c)
 	s.result.add(ActionStartContainer, c.Name, reason, message)
 	if reason == nil {
 		return true
 	}
-	s.Metrics.StartedContainersErrors.WithLabelValues(kind, reason.Error()).Inc()
+	s.Metrics.StartedContainersErrors.WithLabelValues(label, reason.Error()).Inc()
 	if reason.Error() == "ImagePullBackOff" { // waiting is no error
-		s.Log.V(3).Info("Container start failed in pod", "containerType", st.kind, "container", c.Name, "pod", klog.KObj(s.pod),
+		s.Log.V(3).Info("Container start failed in pod", "containerType", kind, "container", c.Name, "pod", klog.KObj(s.pod),
 			"containerMessage", message, "err", reason)
 		return false
 	}
-	err := fmt.Errorf("%s %s start failed in pod %s: %w: %s", st.kind, c.Name, describe(s.pod), reason, message)
+	err := fmt.Errorf("%s %s start failed in pod %s: %w: %s", kind, c.Name, describe(s.pod), reason, message)
 	s.Log.WithName("UnhandledError").Error(err, "Unhandled Error")
 	return false
 }
@@ -226,22 +233,4 @@ func backOffKey(pod *v1.Pod, c *v1.Container) string {
 	h := fnv.New64a()
 	fmt.Fprint(h, pod.Name, "/", pod.Namespace, "/", pod.UID, "/", c.Name, "/", c.Image, "/", c.Resources.String())
 	return strconv.FormatUint(h.Sum64(), 16)
-}
-
-// runSandbox creates the pod's log folder and its sandbox. message explains an error.
-func (s *syncing) runSandbox(ctx context.Context) (id, message string, err error) {
-	if err := makeDir(s.config.GetLogDirectory()); err != nil {
-		s.Log.Error(err, "Failed to create log directory for pod", "pod", klog.KObj(s.pod))
-		return "", fmt.Sprintf("Failed to create log directory for pod %q: %v", describe(s.pod), err), err
-	}
-	handler := runtimeHandler(s.pod)
-	start := time.Now()
-	id, err = s.CRI.RunPodSandbox(ctx, s.config, handler)
-	s.Metrics.RunPodSandboxDuration.WithLabelValues(handler).Observe(time.Since(start).Seconds())
-	if err != nil {
-		s.Metrics.RunPodSandboxErrors.WithLabelValues(handler).Inc()
-		s.Log.Error(err, "Failed to create sandbox for pod", "pod", klog.KObj(s.pod))
-		return "", fmt.Sprintf("Failed to create sandbox for pod %q: %v", describe(s.pod), err), err
-	}
-	return id, "", nil
 }

@@ -404,20 +404,3 @@ func TestRestartCountFromLogs(t *testing.T) {
 	r.SyncPod(t.Context(), p, r.now(t, p), nil)
 	same(t, "log path", "main/5.log", r.cri.configs["main"].GetLogPath())
 }
-
-func TestEphemeralTarget(t *testing.T) {
-	r := newRig(t)
-	p := testPod("main")
-	r.SyncPod(t.Context(), p, r.now(t, p), nil)
-	p.Spec.EphemeralContainers = []v1.EphemeralContainer{
-		{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "debug", Image: "image:1"}, TargetContainerName: "main"},
-		{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "lost", Image: "image:1"}, TargetContainerName: "nobody"},
-	}
-	st := r.now(t, p)
-	failsWith(t, `failed to "StartContainer" for "lost" with CreateContainerConfigError: "unable to find target container nobody"`,
-		r.SyncPod(t.Context(), p, st, nil))
-	o := r.cri.configs["debug"].GetLinux().GetSecurityContext().GetNamespaceOptions()
-	if o.GetPid() != runtimeapi.NamespaceMode_TARGET || o.GetTargetId() != st.Find("main").ID.ID {
-		t.Errorf("namespaces %v", o)
-	}
-}

@@ -5,9 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
-	"net/http"
 	"strconv"
 	"strings"
 	"time"
@@ -79,19 +77,19 @@ func (w *worker) once(ctx context.Context, st *v1.PodStatus) (outcome, string, e
 		}
 		return w.exec(ctx, pod.ExpandAll(p.Exec.Command, env), timeout)
 	case p.HTTPGet != nil:
-		req, err := pod.HTTPRequest(ctx, p.HTTPGet, w.container, st.PodIP, userAgent)
+		req, err := request(ctx, p.HTTPGet, w.container, st.PodIP)
 		if err != nil {
 			return unknown, "", err
 		}
 		return get(req, timeout)
 	case p.TCPSocket != nil:
-		port, err := pod.Port(p.TCPSocket.Port, w.container)
+		port, err := portOf(p.TCPSocket.Port, w.container)
 		if err != nil {
 			return unknown, "", err
 		}
-		dialer := pod.Dialer()
-		dialer.Timeout = timeout
-		conn, err := dialer.DialContext(ctx, "tcp", net.JoinHostPort(cmp.Or(p.TCPSocket.Host, st.PodIP), strconv.Itoa(port)))
+		d := dialer()
+		d.Timeout = timeout
+		conn, err := d.DialContext(ctx, "tcp", net.JoinHostPort(cmp.Or(p.TCPSocket.Host, st.PodIP), strconv.Itoa(port)))
 		if err != nil {
 			return failure, err.Error(), nil
 		}
@@ -124,24 +122,4 @@ func (w *worker) exec(ctx context.Context, command []string, timeout time.Durati
 		return failure, fmt.Sprintf("command timed out: %q timed out after %s", strings.Join(command, " "), timeout), nil
 	}
 	return unknown, "", err
-}
-
-// get sends a request. An answer from 200 to 399 is a success; no answer is a failure like a bad one.
-func get(req *http.Request, timeout time.Duration) (outcome, string, error) {
-	resp, err := pod.HTTPClient(timeout).Do(req)
-	if err != nil {
-		return failure, err.Error(), nil
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, mostOutput))
-	switch {
-	case err != nil:
-		return failure, "", err
-	case resp.StatusCode < http.StatusOK, resp.StatusCode >= http.StatusBadRequest:
-		// The body is left out: it may contain what events must not show.
-		return failure, fmt.Sprintf("HTTP probe failed with statuscode: %d", resp.StatusCode), nil
-	case resp.StatusCode >= http.StatusMultipleChoices:
-		return warning, fmt.Sprintf("Probe terminated redirects, Response body: %s", body), nil
-	}
-	return success, string(body), nil
 }

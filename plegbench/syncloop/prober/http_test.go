@@ -1,4 +1,4 @@
-package pod
+package prober
 
 import (
 	"net/http"
@@ -21,10 +21,10 @@ func TestHTTPRequest(t *testing.T) {
 		host   string
 		header http.Header
 	}{
-		{get, "https://192.0.2.1:81/a?b=1", "", http.Header{"User-Agent": {"agent"}, "Accept": {"*/*"}}},
+		{get, "https://192.0.2.1:81/a?b=1", "", http.Header{"User-Agent": {userAgent}, "Accept": {"*/*"}}},
 		{own, "https://other:81/a?b=1", "shop", http.Header{"Host": {"shop"}, "User-Agent": {"me"}, "X": {"1", "2"}}},
 	} {
-		req, err := HTTPRequest(t.Context(), &tt.get, c, "192.0.2.1", "agent")
+		req, err := request(t.Context(), &tt.get, c, "192.0.2.1")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -43,7 +43,7 @@ func TestPort(t *testing.T) {
 		intstr.FromInt32(80): 80, intstr.FromString("web"): 81, intstr.FromString("82"): 82,
 		intstr.FromInt32(0): 0, intstr.FromInt32(65536): 0, intstr.FromString("grpc"): 0,
 	} {
-		got, err := Port(in, c)
+		got, err := portOf(in, c)
 		if got != want || (err != nil) != (want == 0) || err != nil && err.Error() != "invalid port number: "+in.String() {
 			t.Errorf("%s: %d, %v", in.String(), got, err)
 		}
@@ -55,7 +55,7 @@ func FuzzHTTPRequest(f *testing.F) {
 		f.Add(path)
 	}
 	f.Fuzz(func(t *testing.T, path string) {
-		req, err := HTTPRequest(t.Context(), &v1.HTTPGetAction{Path: path, Port: intstr.FromInt32(80)}, &v1.Container{}, "192.0.2.1", "a")
+		req, err := request(t.Context(), &v1.HTTPGetAction{Path: path, Port: intstr.FromInt32(80)}, &v1.Container{}, "192.0.2.1")
 		// A path that looks like a whole URL may lose the host, which is a failure; it cannot choose another.
 		if err == nil && req.URL.Host != "" && req.URL.Host != "192.0.2.1:80" {
 			t.Errorf("%q goes to %s", path, req.URL.Host)

@@ -1,4 +1,4 @@
-package pod
+package prober
 
 import (
 	"cmp"
@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/url"
@@ -18,9 +19,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// HTTPRequest makes the request of an HTTP probe or hook of a container. host and userAgent are used if the action has none.
-func HTTPRequest(ctx context.Context, get *v1.HTTPGetAction, c *v1.Container, host, userAgent string) (*http.Request, error) {
-	port, err := Port(get.Port, c)
+// request makes the request of an HTTP probe of a container. host is used if the action has none.
+func request(ctx context.Context, get *v1.HTTPGetAction, c *v1.Container, host string) (*http.Request, error) {
+	port, err := portOf(get.Port, c)
 	if err != nil {
 		return nil, err
 	}
@@ -49,8 +50,8 @@ func HTTPRequest(ctx context.Context, get *v1.HTTPGetAction, c *v1.Container, ho
 	return req, nil
 }
 
-// Port resolves a port: a number, a number as a string, or the name of one of the container's ports.
-func Port(port intstr.IntOrString, c *v1.Container) (int, error) {
+// portOf resolves a port: a number, a number as a string, or the name of one of the container's ports.
+func portOf(port intstr.IntOrString, c *v1.Container) (int, error) {
 	n := port.IntValue()
 	if port.Type == intstr.String {
 		for _, p := range c.Ports {
@@ -66,14 +67,14 @@ func Port(port intstr.IntOrString, c *v1.Container) (int, error) {
 	return n, nil
 }
 
-// HTTPClient makes the client of a probe or hook: each request has its own connection, any certificate is accepted, and redirects
-// are followed only on the same host, at most ten times. A timeout of 0 means none.
-func HTTPClient(timeout time.Duration) *http.Client {
-	return &http.Client{
+// get sends a request, on a connection of its own, whatever certificate the server has. An answer from 200 to 399 is a success; no
+// answer is a failure like a bad one. Redirects are followed only on the same host.
+func get(req *http.Request, timeout time.Duration) (outcome, string, error) {
+	client := &http.Client{
 		Timeout: timeout,
 		Transport: &http.Transport{
 			TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true, DisableCompression: true,
-			DialContext: Dialer().DialContext, ForceAttemptHTTP2: true,
+			DialContext: dialer().DialContext, ForceAttemptHTTP2: true,
 		},
 		CheckRedirect: func(req *http.Request, via []*http.Request) error {
 			if req.URL.Hostname() != via[0].URL.Hostname() {
@@ -85,11 +86,27 @@ func HTTPClient(timeout time.Duration) *http.Client {
 			return nil
 		},
 	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return failure, err.Error(), nil
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, mostOutput))
+	switch {
+	case err != nil:
+		return failure, "", err
+	case resp.StatusCode < http.StatusOK, resp.StatusCode >= http.StatusBadRequest:
+		// The body is left out: it may contain what events must not show.
+		return failure, fmt.Sprintf("HTTP probe failed with statuscode: %d", resp.StatusCode), nil
+	case resp.StatusCode >= http.StatusMultipleChoices:
+		return warning, fmt.Sprintf("Probe terminated redirects, Response body: %s", body), nil
+	}
+	return success, string(body), nil
 }
 
-// Dialer makes connections whose port is free again a second after their end, instead of a minute: a node with many probes would
+// dialer makes connections whose port is free again a second after their end, instead of a minute: a node with many probes would
 // run out of ports (pkg/probe/dialer_others.go upstream).
-func Dialer() *net.Dialer {
+func dialer() *net.Dialer {
 	return &net.Dialer{Control: func(_, _ string, c syscall.RawConn) error {
 		return c.Control(func(fd uintptr) {
 			_ = syscall.SetsockoptLinger(int(fd), syscall.SOL_SOCKET, syscall.SO_LINGER, &syscall.Linger{Onoff: 1, Linger: 1})
