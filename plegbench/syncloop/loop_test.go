@@ -11,7 +11,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
@@ -253,17 +252,6 @@ func TestLoopWithoutSources(t *testing.T) {
 		synctest.Wait()
 		if diff := cmp.Diff([]string{"add a", "saw file"}, r.took()); diff != "" {
 			t.Errorf("housekeeping ran: %s", diff)
-		}
-	})
-}
-
-func TestLoopClosedChannel(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t)
-		r.log = logr.Discard()
-		close(r.updates)
-		if err := r.loop.run(t.Context()); !errors.Is(err, errUpdatesClosed) {
-			t.Error(err)
 		}
 	})
 }

@@ -204,24 +204,6 @@ func TestCollectUnknown(t *testing.T) {
 	}
 }
 
-func TestCollectSandboxFailures(t *testing.T) {
-	r := &runtime{
-		sandboxes: []*runtimeapi.PodSandbox{sandbox("s0", "p", false, 0), sandbox("s1", "p", false, 1), sandbox("s2", "p", false, 2)},
-		fail:      map[string]bool{"StopPodSandbox s0": true, "RemovePodSandbox s1": true},
-	}
-	c, _, lines := collector(r, pods{}, nil)
-	if err := c.Collect(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	want := []string{
-		`"msg"="Failed to stop sandbox before removing" "error"="refused: StopPodSandbox s0" "sandboxID"="s0"`,
-		`"msg"="Failed to remove sandbox" "error"="refused: RemovePodSandbox s1" "sandboxID"="s1"`,
-	}
-	if diff := gocmp.Diff(want, lines()); diff != "" {
-		t.Error(diff)
-	}
-}
-
 func write(t *testing.T, path string) {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {

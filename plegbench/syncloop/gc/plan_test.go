@@ -55,51 +55,6 @@ func names(all []*runtimeapi.Container) []string {
 	return out
 }
 
-func TestChooseContainers(t *testing.T) {
-	node := []*runtimeapi.Container{
-		listed("a3", "p", "a", running, 3), listed("a2", "p", "a", exited, 2), listed("a1", "p", "a", exited, 1), listed("a0", "p", "a", exited, 0),
-		listed("b1", "p", "b", unknown, 1), listed("b0", "p", "b", created, 0),
-		listed("c1", "q", "a", exited, 9), listed("c0", "q", "a", exited, 8),
-	}
-	for name, tt := range map[string]struct {
-		keep      int
-		removable func(types.UID) bool
-		want      []string
-	}{
-		"the newest of each stays": {1, among(), []string{"a0", "b0", "a1", "c0"}},
-		"two stay":                 {2, among(), []string{"a0"}},
-		"none stays":               {0, among(), []string{"a0", "b0", "a1", "b1", "a2", "c0", "c1"}},
-		"a removable pod":          {9, among("q"), []string{"c0", "c1"}},
-	} {
-		if diff := gocmp.Diff(tt.want, names(chooseContainers(node, tt.keep, tt.removable))); diff != "" {
-			t.Errorf("%s: %s", name, diff)
-		}
-	}
-}
-
-func TestChooseSandboxes(t *testing.T) {
-	sandboxes := []*runtimeapi.PodSandbox{
-		sandbox("p2", "p", true, 2), sandbox("p1", "p", false, 1), sandbox("p0", "p", false, 0), // p0 has a container
-		sandbox("q1", "q", false, 1), sandbox("q0", "q", false, 0),
-		sandbox("r0", "r", true, 0),
-	}
-	containers := []*runtimeapi.Container{{Id: "c", PodSandboxId: "p0", State: exited}}
-	for name, tt := range map[string]struct {
-		removable func(types.UID) bool
-		want      []string
-	}{
-		"none is removable": {among(), []string{"q0", "p1"}},
-		"two are":           {among("q", "r"), []string{"q0", "q1", "p1"}},
-	} {
-		got := chooseSandboxes(sandboxes, containers, tt.removable)
-		slices.Sort(got)
-		slices.Sort(tt.want)
-		if diff := gocmp.Diff(tt.want, got); diff != "" {
-			t.Errorf("%s: %s", name, diff)
-		}
-	}
-}
-
 // naiveContainers states the rule without sorting: a dead container goes if its pod is removable, or if keep newer ones are dead.
 func naiveContainers(all []*runtimeapi.Container, keep int, removable func(types.UID) bool) []string {
 	var gone []string

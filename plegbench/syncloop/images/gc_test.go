@@ -88,14 +88,6 @@ func newGC(t *testing.T, s *store, change func(*GCConfig)) (*GC, *record.FakeRec
 	return g, recorder, lines
 }
 
-func TestNewGCRejects(t *testing.T) {
-	for _, c := range []GCConfig{{High: 101, Low: 80}, {High: 80, Low: 85}, {High: 80, Low: -1}} {
-		if _, err := NewGC(c); err == nil {
-			t.Errorf("%d and %d are taken", c.High, c.Low)
-		}
-	}
-}
-
 // At 90 of 100 the longest unused go until 80 is reached; what is used, pinned or new stays.
 func TestCollect(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -190,22 +182,6 @@ func TestCollectFails(t *testing.T) {
 	}
 }
 
-func TestDeleteUnused(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := &store{size: 100, used: map[string]bool{"b": true}, images: []*runtimeapi.Image{sized("a", 1), sized("b", 1), sized("c", 1)}}
-		g, _, _ := newGC(t, s, nil)
-		g.monitor(t.Context())
-		time.Sleep(time.Second)
-		s.images = append(s.images, sized("young", 1))
-		if err := g.DeleteUnused(t.Context()); err != nil {
-			t.Error(err)
-		}
-		if diff := gocmp.Diff([]string{"a", "c"}, s.removed); diff != "" {
-			t.Error(diff)
-		}
-	})
-}
-
 // A run lists each 30 s, collects each 5 m, tells of a second failure in a row by an event, and ends with its context.
 func TestRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -239,18 +215,6 @@ func TestRun(t *testing.T) {
 			if !slices.ContainsFunc(*lines, func(l string) bool { return strings.Contains(l, want) }) {
 				t.Errorf("no line %q in %q", want, *lines)
 			}
-		}
-	})
-}
-
-func TestRunDisabled(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := &store{size: 100, disk: 99, images: []*runtimeapi.Image{sized("a", 1)}}
-		g, _, _ := newGC(t, s, func(c *GCConfig) { c.High = 100 })
-		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
-		defer cancel()
-		if err := g.Run(ctx); err != nil || len(s.removed) != 0 {
-			t.Errorf("removed %v, %v", s.removed, err)
 		}
 	})
 }

@@ -198,21 +198,6 @@ func TestBackOff(t *testing.T) {
 	})
 }
 
-// What went wrong with pods that are gone is not kept for ever.
-func TestForget(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRegistry()
-		r.pull = func(context.Context, string, string) error { return errors.New("no") }
-		m, _ := newManager(r, nil)
-		m.EnsureImage(t.Context(), testPod("1"), &v1.Container{Image: "bad:1"}, nil, nil)
-		time.Sleep(time.Hour)
-		m.EnsureImage(t.Context(), testPod("2"), &v1.Container{Image: "bad:1"}, nil, nil)
-		if len(m.last) != 1 {
-			t.Errorf("%v is kept", m.last)
-		}
-	})
-}
-
 func TestParallelPulls(t *testing.T) {
 	three := int32(3)
 	for name, tt := range map[string]struct {

@@ -46,20 +46,6 @@ func FuzzWithTag(f *testing.F) {
 	})
 }
 
-func TestPolicy(t *testing.T) {
-	for image, want := range map[string]v1.PullPolicy{
-		"x": v1.PullAlways, "x:latest": v1.PullAlways, "x:1": v1.PullIfNotPresent, "x@" + digest: v1.PullIfNotPresent,
-	} {
-		name, err := withTag(image)
-		if got := policy(&v1.Container{}, name); got != want || err != nil {
-			t.Errorf("policy of %s = %s, %v, want %s", image, got, err, want)
-		}
-		if got := policy(&v1.Container{ImagePullPolicy: v1.PullNever}, name); got != v1.PullNever {
-			t.Errorf("policy of %s = %s, though it is set to Never", image, got)
-		}
-	}
-}
-
 func secret(text string) v1.Secret {
 	return v1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "s"}, Type: v1.SecretTypeDockerConfigJson,

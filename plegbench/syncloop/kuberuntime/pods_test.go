@@ -154,23 +154,6 @@ func TestGetPodStatus(t *testing.T) {
 	})
 }
 
-func TestSandboxIPs(t *testing.T) {
-	for _, tt := range []struct {
-		name string
-		net  *runtimeapi.PodSandboxNetworkStatus
-		want []string
-	}{
-		{"no network", nil, nil},
-		{"host network", &runtimeapi.PodSandboxNetworkStatus{}, nil},
-		{
-			"two", &runtimeapi.PodSandboxNetworkStatus{Ip: "10.0.0.1", AdditionalIps: []*runtimeapi.PodIP{{Ip: "fd00::1"}}},
-			[]string{"10.0.0.1", "fd00::1"},
-		},
-	} {
-		same(t, tt.name, tt.want, sandboxIPs(&runtimeapi.PodSandboxStatus{Network: tt.net}))
-	}
-}
-
 func TestTerminationMessage(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) string {

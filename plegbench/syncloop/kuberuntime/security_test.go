@@ -40,6 +40,9 @@ func TestResources(t *testing.T) {
 			"least", limits("0", "1Gi", "1m", ""),
 			&runtimeapi.LinuxContainerResources{CpuShares: 2, CpuPeriod: 100000, CpuQuota: 1000, OomScoreAdj: 3},
 		},
+		{"guaranteed", limits("2", "1Gi", "2", "1Gi"), &runtimeapi.LinuxContainerResources{
+			CpuShares: 2048, CpuPeriod: 100000, CpuQuota: 200000, MemoryLimitInBytes: 1 << 30, OomScoreAdj: -997,
+		}},
 		{"most", limits("1000", "", "", ""), &runtimeapi.LinuxContainerResources{CpuShares: 262144, CpuPeriod: 100000, OomScoreAdj: 999}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -54,26 +57,6 @@ func TestResources(t *testing.T) {
 	p := testPod("main")
 	if got := r.linuxResources(p, &p.Spec.Containers[0]); got.GetUnified()["memory.oom.group"] != "1" {
 		t.Errorf("with cgroup v2: %v", got)
-	}
-}
-
-func TestOOMScore(t *testing.T) {
-	burstable, guaranteed, critical := testPod("main"), testPod("main"), testPod("main")
-	burstable.Spec.Containers[0].Resources = limits("", "256Mi", "", "")
-	guaranteed.Spec.Containers[0].Resources = limits("1", "256Mi", "1", "256Mi")
-	critical.Spec.Priority, critical.Spec.PriorityClassName = new(int32(2000001000)), "system-node-critical"
-	for _, tt := range []struct {
-		name     string
-		pod      *v1.Pod
-		capacity int64
-		want     int64
-	}{
-		{"guaranteed", guaranteed, 1 << 30, -997}, {"best effort", testPod("main"), 1 << 30, 1000}, {"burstable", burstable, 1 << 30, 750},
-		{"critical", critical, 1 << 30, -997}, {"unknown capacity", burstable, 0, 1000},
-	} {
-		if got := oomScore(tt.pod, &tt.pod.Spec.Containers[0], tt.capacity); got != tt.want {
-			t.Errorf("%s: %d, want %d", tt.name, got, tt.want)
-		}
 	}
 }
 

@@ -209,17 +209,3 @@ func TestEventedFallsBack(t *testing.T) {
 		}
 	})
 }
-
-func TestEventedHealth(t *testing.T) {
-	b := newBench(t, func(c *GenericConfig) { c.Capacity = 1 })
-	e := NewEvented(EventedConfig{Generic: b.Generic, Log: b.log.logger()})
-	b.put(Event{})
-	want := "EventedPLEG: pleg event channel capacity is full with 1 events"
-	if err := e.Healthy(); err == nil || err.Error() != want {
-		t.Errorf("%v, want %s", err, want)
-	}
-	e.handle(t.Context(), event(runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT, "p", "a", ""))
-	if got := value(t, b.metrics.PLEGDiscardEvents); got != 2 {
-		t.Errorf("discarded %v", got)
-	}
-}

@@ -127,20 +127,3 @@ func TestReconcileMirror(t *testing.T) {
 		})
 	}
 }
-
-func TestSame(t *testing.T) {
-	for _, c := range []struct {
-		name   string
-		mirror *v1.Pod
-		want   bool
-	}{
-		{"same", mirror("web", "m", "s"), true},
-		{"other hash", mirror("web", "m", "x"), false},
-		{"other name", mirror("other", "m", "s"), false},
-		{"no mirror", made("web", "m"), false},
-	} {
-		if got := same(static("web", "s"), c.mirror); got != c.want {
-			t.Errorf("%s: %v", c.name, got)
-		}
-	}
-}

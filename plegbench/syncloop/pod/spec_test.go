@@ -44,12 +44,6 @@ func TestRestarts(t *testing.T) {
 	}
 }
 
-func TestRestartPolicyOfNothing(t *testing.T) {
-	if got := RestartPolicy(&v1.Pod{}, &v1.Container{}); got != v1.RestartPolicyAlways {
-		t.Errorf("got %q", got)
-	}
-}
-
 func TestReference(t *testing.T) {
 	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "shop", UID: "1", ResourceVersion: "7"}, Spec: v1.PodSpec{
 		InitContainers: []v1.Container{{Name: "i"}}, Containers: []v1.Container{{Name: "c"}},

@@ -7,12 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
-
-	"github.com/kdiag/kdiag/plegbench/syncloop/container"
 )
 
 func TestEffectiveGrace(t *testing.T) {
@@ -54,40 +49,6 @@ func TestEffectiveGrace(t *testing.T) {
 	}
 }
 
-func TestWhyEnd(t *testing.T) {
-	now := metav1.Now()
-	failed, deleted := testPod("p"), testPod("p")
-	failed.Status.Phase = v1.PodFailed
-	deleted.DeletionTimestamp = &now
-	type answer struct {
-		Why              string
-		Deleted, Evicted bool
-	}
-	tests := map[string]struct {
-		o    UpdateOptions
-		want answer
-	}{
-		"update":  {UpdateOptions{Type: Update, Pod: testPod("p")}, answer{}},
-		"orphan":  {UpdateOptions{Type: Kill, RunningPod: &container.Pod{}}, answer{"Pod is orphaned and must be torn down", true, false}},
-		"deleted": {UpdateOptions{Type: Update, Pod: deleted}, answer{"Pod is marked for graceful deletion, begin teardown", true, false}},
-		"failed":  {UpdateOptions{Type: Sync, Pod: failed}, answer{"Pod is in a terminal phase (success/failed), begin teardown", false, false}},
-		"removed": {UpdateOptions{Type: Kill, Pod: testPod("p")}, answer{"Pod is being removed by the kubelet, begin teardown", false, false}},
-		"evicted": {
-			UpdateOptions{Type: Kill, Pod: testPod("p"), Kill: &KillOptions{Evict: true}},
-			answer{"Pod is being evicted by the kubelet, begin teardown", false, true},
-		},
-	}
-	for name, tt := range tests {
-		t.Run(name, func(t *testing.T) {
-			var got answer
-			got.Why, got.Deleted, got.Evicted = whyEnd(&tt.o)
-			if diff := cmp.Diff(tt.want, got); diff != "" {
-				t.Error(diff)
-			}
-		})
-	}
-}
-
 func TestRequeueAfter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		in := func(s int) error {
@@ -118,36 +79,4 @@ func TestRequeueAfter(t *testing.T) {
 			}
 		}
 	})
-}
-
-func TestWorkQueue(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		q := New(Config{}).Queue
-		q.Enqueue("late", 3*time.Second)
-		q.Enqueue("now", 0)
-		q.Enqueue("again", 0)
-		q.Enqueue("again", time.Hour)
-		if diff := cmp.Diff(map[types.UID]bool{"now": true}, q.Ready()); diff != "" {
-			t.Error(diff)
-		}
-		time.Sleep(3 * time.Second)
-		if diff := cmp.Diff(map[types.UID]bool{"late": true}, q.Ready()); diff != "" {
-			t.Error(diff)
-		}
-		if got := q.Ready(); len(got) > 0 {
-			t.Errorf("twice: %v", got)
-		}
-	})
-}
-
-func TestIdle(t *testing.T) {
-	if !idle(&container.PodStatus{ContainerStatuses: []*container.Status{{State: container.Exited}}}) {
-		t.Error("an exited container is idle")
-	}
-	if idle(&container.PodStatus{ContainerStatuses: []*container.Status{{State: container.Running}}}) {
-		t.Error("a running container is not")
-	}
-	if idle(&container.PodStatus{SandboxStatuses: readySandbox()}) {
-		t.Error("a ready sandbox is not")
-	}
 }

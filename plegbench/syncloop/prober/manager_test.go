@@ -13,7 +13,6 @@ import (
 	"github.com/go-logr/logr/funcr"
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
-	dto "github.com/prometheus/client_model/go"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -286,20 +285,6 @@ func TestStartup(t *testing.T) {
 	})
 }
 
-func TestStartupFails(t *testing.T) {
-	p := newPod(func(c *v1.Container) { c.StartupProbe = execProbe(func(p *v1.Probe) { p.FailureThreshold = 2 }) })
-	perform(t, p, live("a", false), func(t *testing.T, s *stage) {
-		s.set(exit(1))
-		s.pass(10 * period)
-		if diff := cmp.Diff([]string{"a UNKNOWN", "a Failure"}, drained(s.Startup)); diff != "" {
-			t.Error(diff)
-		}
-		if s.count() != 2 {
-			t.Errorf("%d probes for a threshold of 2", s.count())
-		}
-	})
-}
-
 func TestInitialDelay(t *testing.T) {
 	p := newPod(func(c *v1.Container) {
 		c.LivenessProbe = execProbe(func(p *v1.Probe) { p.InitialDelaySeconds, p.PeriodSeconds = 60, 1 })
@@ -453,42 +438,9 @@ func TestBackPressure(t *testing.T) {
 	})
 }
 
-func TestAfterTheEnd(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newStage(t, live("a", true))
-		s.cancel()
-		synctest.Wait()
-		s.AddPod(newPod(func(c *v1.Container) { c.LivenessProbe = execProbe(nil) }))
-		if s.worker("u1", "app", liveness) != nil {
-			t.Error("a worker was started after the end")
-		}
-	})
-}
-
 // series counts the series that a collector has.
 func series(c prometheus.Collector) int {
 	ch := make(chan prometheus.Metric, 100)
 	c.Collect(ch)
 	return len(ch)
-}
-
-func TestMetrics(t *testing.T) {
-	p := newPod(func(c *v1.Container) {
-		c.LivenessProbe = execProbe(func(p *v1.Probe) { p.FailureThreshold = 100 })
-	})
-	perform(t, p, live("a", true), func(t *testing.T, s *stage) {
-		s.pass(2 * period)
-		s.set(exit(1))
-		s.pass(3 * period)
-		get := func(result string) float64 {
-			var m dto.Metric
-			if err := s.metrics.ProbesTotal.WithLabelValues("Liveness", result, "app", "web", "shop", "u1").Write(&m); err != nil {
-				t.Fatal(err)
-			}
-			return m.GetCounter().GetValue()
-		}
-		if get("successful") != 2 || get("failed") != 3 || series(s.metrics.ProbesDuration) != 1 {
-			t.Errorf("%v successful, %v failed", get("successful"), get("failed"))
-		}
-	})
 }

@@ -15,7 +15,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -267,12 +266,6 @@ func TestExec(t *testing.T) {
 	}
 }
 
-func TestNoHandler(t *testing.T) {
-	if got, _, err := once(t, v1.ProbeHandler{}, nil); got != unknown || err == nil || err.Error() != "missing probe handler for shop/web:app" {
-		t.Errorf("got %s, %v", got, err)
-	}
-}
-
 // A probe that the syncLoop's end cuts short is nobody's failure.
 func TestEndIsNoFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -302,30 +295,6 @@ func TestWarning(t *testing.T) {
 	got, err := w.try(t.Context(), &v1.PodStatus{PodIP: "127.0.0.1"})
 	if events := s.events(); err != nil || got != Success || len(events) != 1 || !strings.HasPrefix(events[0], "Warning ProbeWarning Readiness probe warning: Probe terminated") {
 		t.Errorf("got %s, %v, %v", got, err, events)
-	}
-}
-
-func TestResults(t *testing.T) {
-	r := NewResults()
-	id := container.ID{Type: "containerd", ID: "a"}
-	if _, ok := r.Get(id); ok {
-		t.Error("a result out of nothing")
-	}
-	for _, result := range []Result{Unknown, Success, Success, Failure} {
-		r.Set(t.Context(), id, "u1", result)
-	}
-	r.Remove(id)
-	r.Set(t.Context(), id, "u1", Failure)
-	if diff := cmp.Diff([]string{"a UNKNOWN", "a Success", "a Failure", "a Failure"}, drained(r)); diff != "" {
-		t.Error(diff)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	for i := range 2 * updatesCap {
-		r.Set(ctx, id, "u1", []Result{Success, Failure}[i%2]) // does not hang with a full channel
-	}
-	if got, ok := r.Get(id); !ok || got != Failure {
-		t.Errorf("the last result is %s", got)
 	}
 }
 
