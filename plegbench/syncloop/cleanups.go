@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -33,7 +34,11 @@ func (s *SyncLoop) HandlePodCleanups(ctx context.Context) error {
 	for _, r := range running {
 		alive[r.UID] = true
 	}
-	s.prober.CleanupPods(s.mayProbe(desired))
+	probed := map[types.UID]bool{}
+	for _, p := range desired {
+		probed[p.UID] = !s.workers.IsPodKnownTerminated(p.UID)
+	}
+	s.prober.CleanupPods(probed)
 	s.status.RemoveOrphanedStatuses(wanted)
 	if err := s.volumes.CleanupOrphans(alive); err != nil {
 		s.log.Error(err, "Failed cleaning up orphaned pod directories")
@@ -57,30 +62,18 @@ func (s *SyncLoop) HandlePodCleanups(ctx context.Context) error {
 	return nil
 }
 
-// mayProbe are the pods whose probes may go on.
-func (s *SyncLoop) mayProbe(desired []*v1.Pod) map[types.UID]bool {
-	out := make(map[types.UID]bool, len(desired))
-	for _, p := range desired {
-		if !s.workers.IsPodKnownTerminated(p.UID) {
-			out[p.UID] = true
-		}
-	}
-	return out
-}
-
-// restart gives a worker to each desired pod that has none: one whose UID was used again while the earlier pod ended.
+// restart creates the worker of each desired pod that has none: its UID was used again while the earlier pod ended.
 func (s *SyncLoop) restart(desired []*v1.Pod, working map[types.UID]bool) {
 	for _, p := range desired {
 		if working[p.UID] || pod.IsTerminal(p.Status.Phase) {
 			continue
 		}
 		if s.status.Known(p.UID) && s.workers.ShouldPodBeFinished(p.UID) {
-			continue // it has ended, and its source has not taken it back yet
+			continue // it has ended, and is not yet removed from its source
 		}
-		s.log.V(3).Info("Pod will be restarted because it is in the desired set and not known to the pod workers (likely due to UID reuse)",
-			"podUID", p.UID)
+		s.log.V(3).Info("Pod will be restarted because it is in the desired set and not known to the pod workers", "podUID", p.UID)
 		s.metrics.RestartedPods.WithLabelValues(word(pod.IsStatic(p), "true", "")).Inc()
-		s.workers.UpdatePod(podworkers.UpdateOptions{Type: podworkers.Create, Pod: p, MirrorPod: s.mirrorOf(p)})
+		s.update(podworkers.Create, p, time.Time{})
 	}
 }
 
@@ -107,7 +100,7 @@ func (s *SyncLoop) count(desired, mirrors []*v1.Pod) {
 	s.metrics.MirrorPods.Set(float64(len(mirrors)))
 }
 
-// cleanDead removes the dead containers beyond the newest of a container that has just died.
+// cleanDead removes the older dead instances of a container that has just died.
 func (s *SyncLoop) cleanDead(uid types.UID, exited string) {
 	status, err := s.cache.Get(uid)
 	if err != nil {

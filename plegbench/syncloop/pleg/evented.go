@@ -184,7 +184,7 @@ func (e *Evented) sandboxGone(ctx context.Context, uid types.UID, id string) {
 func (e *Evented) inspect(ctx context.Context, uid types.UID) bool {
 	at := time.Now()
 	pod, err := e.Generic.Runtime.GetPod(ctx, uid)
-	if err == nil && pod != nil {
+	if err == nil {
 		updated, err := e.Generic.writeStatus(ctx, uid, pod, at)
 		if err == nil {
 			return updated

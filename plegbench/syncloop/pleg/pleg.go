@@ -39,7 +39,7 @@ type Event struct {
 type Runtime interface {
 	// GetPods lists all pods, or only what runs of them.
 	GetPods(ctx context.Context, all bool) ([]*container.Pod, error)
-	// GetPod lists one pod. A pod that the runtime does not have is an error, or nil.
+	// GetPod lists one pod. It is an error if the runtime does not have it.
 	GetPod(ctx context.Context, uid types.UID) (*container.Pod, error)
 	// GetPodStatus inspects each sandbox and container of a listed pod.
 	GetPodStatus(ctx context.Context, pod *container.Pod) (*container.PodStatus, error)
