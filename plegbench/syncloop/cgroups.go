@@ -19,10 +19,10 @@ import (
 // cgroupMount is where the cgroups are mounted: version 2 itself, or a folder for each hierarchy of version 1.
 const cgroupMount = "/sys/fs/cgroup"
 
-// cgroupParent is a pod's cgroup in the form of CRI's cgroup_parent: below kubepods, and below the cgroup of its class if that is
-// not Guaranteed. For systemd it is the name of a slice, which contains those above it (pkg/kubelet/cm upstream). root is the
-// kubelet's --cgroup-root. On a node with a kubelet it must not be the kubelet's, which kills all pods below its root that it does
-// not know. Without a UID it is the cgroup of all pods.
+// cgroupParent is a pod's cgroup in the form of CRI's cgroup_parent: below kubepods, and below the cgroup of its class
+// if that is not Guaranteed. For systemd it is the name of a slice, which contains those above it (pkg/kubelet/cm
+// upstream). root is the kubelet's --cgroup-root. On a node with a kubelet it must not be the kubelet's, which kills
+// all pods below its root that it does not know. Without a UID it is the cgroup of all pods.
 func cgroupParent(root string, systemd bool, class v1.PodQOSClass, uid types.UID) string {
 	parts := append(strings.FieldsFunc(root, func(r rune) bool { return r == '/' }), "kubepods")
 	if uid != "" {
@@ -60,8 +60,8 @@ func (s *SyncLoop) removeCgroups(uid types.UID) {
 	s.log.V(4).Info("Pod termination removed cgroups", "podUID", uid)
 }
 
-// cgroupRoots is the file in the root directory with the cgroup roots that were used, one per line. Cleanup needs it, since the
-// configuration may have changed.
+// cgroupRoots is the file in the root directory with the cgroup roots that were used, one per line. Cleanup needs it,
+// since the configuration may have changed.
 const cgroupRoots = "io.kdiag.syncloop.cgroups"
 
 func readCgroupRoots(rootDir string) ([]string, error) {
@@ -84,8 +84,8 @@ func noteCgroupRoot(rootDir, root string) error {
 	return nil
 }
 
-// forgetCgroups removes the cgroups of pods, those above them, and the file. At the top of the hierarchy kubepods may be that of a
-// kubelet, and stays.
+// forgetCgroups removes the cgroups of pods, those above them, and the file. At the top of the hierarchy kubepods may
+// be that of a kubelet, and stays.
 func forgetCgroups(mount, rootDir string, uids map[types.UID]bool) error {
 	roots, err := readCgroupRoots(rootDir)
 	if err != nil {
@@ -112,8 +112,7 @@ func forgetCgroups(mount, rootDir string, uids map[types.UID]bool) error {
 	return nil
 }
 
-// removePodCgroups removes the cgroups with a pod's UID, whatever its class and the driver, in all hierarchies, as far as they are
-// empty.
+// removePodCgroups removes the empty cgroups with a pod's UID in all hierarchies, for all classes and both drivers.
 func removePodCgroups(mount, root string, uid types.UID) {
 	if uid == "" || string(uid) != filepath.Base(string(uid)) || !filepath.IsLocal(string(uid)) {
 		return // the UID comes from outside
@@ -125,8 +124,8 @@ func removePodCgroups(mount, root string, uid types.UID) {
 	}
 }
 
-// removeTrees removes the empty folders at path and below it, the deepest first, in all hierarchies. The kernel refuses to remove a
-// cgroup that is in use.
+// removeTrees removes the empty folders at path and below it, the deepest first, in all hierarchies. The kernel refuses
+// to remove a cgroup that is in use.
 func removeTrees(mount, path string) {
 	for _, h := range hierarchies(mount) {
 		var dirs []string

@@ -37,8 +37,8 @@ type Cleaned struct {
 	Folders               []string // without those that were inside of another
 }
 
-// Cleanup stops and removes the sandboxes and containers with the node's name, unmounts and removes its volumes, and removes its
-// folders of pods and logs, and their cgroups. It continues after errors, and returns all of them.
+// Cleanup stops and removes the sandboxes and containers with the node's name, unmounts and removes its volumes, and
+// removes its folders of pods and logs, and their cgroups. It continues after errors, and returns all of them.
 func Cleanup(ctx context.Context, cfg CleanupConfig) (Cleaned, error) {
 	if cfg.Timeout == 0 {
 		cfg.Timeout = 30 * time.Second
@@ -52,7 +52,8 @@ func Cleanup(ctx context.Context, cfg CleanupConfig) (Cleaned, error) {
 	containers, listErr := service.ListContainers(ctx, &runtimeapi.ContainerFilter{LabelSelector: label})
 	sandboxes, err := service.ListPodSandbox(ctx, &runtimeapi.PodSandboxFilter{LabelSelector: label})
 	if listErr != nil && err != nil {
-		return done, errors.Join(fmt.Errorf("listing what node %s has on %s: %w", cfg.NodeName, cfg.Endpoint, listErr), service.Close())
+		err := fmt.Errorf("listing what node %s has on %s: %w", cfg.NodeName, cfg.Endpoint, listErr)
+		return done, errors.Join(err, service.Close())
 	}
 	problems := []error{listErr, err}
 	uids := map[types.UID]bool{}
@@ -82,8 +83,8 @@ func Cleanup(ctx context.Context, cfg CleanupConfig) (Cleaned, error) {
 // atOnce is how many sandboxes are removed at a time: stopping one waits for processes to end.
 const atOnce = 8
 
-// attemptPause is the pause between two attempts to remove a sandbox. Some runtimes fail to stop a container that is just ending
-// (containerd 1.6: "ttrpc: closed"), or to remove one that is being started or removed.
+// attemptPause is the pause between two attempts to remove a sandbox. Some runtimes fail to stop a container that is
+// just ending (containerd 1.6: "ttrpc: closed"), or to remove one that is being started or removed.
 const attemptPause = 200 * time.Millisecond
 
 func removeSandbox(ctx context.Context, service *remote.Service, id string) error {
@@ -125,7 +126,8 @@ func removeSandboxes(
 // folders are the existing folders of a syncLoop, outer ones before inner ones.
 func (c *CleanupConfig) folders() []string {
 	return slices.DeleteFunc([]string{
-		c.RootDir, c.LogDir, filepath.Join(c.RootDir, "pods"), filepath.Join(c.LogDir, "pods"), filepath.Join(c.LogDir, "containers"),
+		c.RootDir, c.LogDir, filepath.Join(c.RootDir, "pods"),
+		filepath.Join(c.LogDir, "pods"), filepath.Join(c.LogDir, "containers"),
 	}, missing)
 }
 
@@ -146,8 +148,8 @@ func gone(folders []string) []string {
 	return out
 }
 
-// removeFolders removes the pods' cgroups, what the parts create below the two folders, and the folders themselves if they are
-// empty then.
+// removeFolders removes the pods' cgroups, what the parts create below the two folders, and the folders themselves if
+// they are empty then.
 func removeFolders(cfg CleanupConfig, uids map[types.UID]bool) error {
 	volumes := volumemanager.New(volumemanager.Config{
 		RootDir: cfg.RootDir, NodeName: cfg.NodeName, Log: logr.Discard(),

@@ -13,8 +13,8 @@ import (
 	"github.com/kdiag/kdiag/plegbench/syncloop/podworkers"
 )
 
-// HandlePodCleanups is the housekeeping. It compares the desired pods, the workers and what runs: it ends pods that are not desired,
-// restarts pods that were added again while they ended, and removes what is left of pods that are gone
+// HandlePodCleanups is the housekeeping. It compares the desired pods, the workers and what runs: it ends pods that are
+// not desired, restarts pods that were added again while they ended, and removes what is left of pods that are gone
 // (pkg/kubelet/kubelet_pods.go upstream). It makes two lists, on the loop's goroutine.
 func (s *SyncLoop) HandlePodCleanups(ctx context.Context) error {
 	desired, mirrors := s.pods.Pods(), s.pods.Mirrors()
@@ -71,7 +71,8 @@ func (s *SyncLoop) restart(desired []*v1.Pod, working map[types.UID]bool) {
 		if s.status.Known(p.UID) && s.workers.ShouldPodBeFinished(p.UID) {
 			continue // it has ended, and is not yet removed from its source
 		}
-		s.log.V(3).Info("Pod will be restarted because it is in the desired set and not known to the pod workers", "podUID", p.UID)
+		s.log.V(3).Info("Pod will be restarted because it is in the desired set and not known to the pod workers",
+			"podUID", p.UID)
 		s.metrics.RestartedPods.WithLabelValues(word(pod.IsStatic(p), "true", "")).Inc()
 		s.update(podworkers.Create, p, time.Time{})
 	}
@@ -109,7 +110,8 @@ func (s *SyncLoop) cleanDead(uid types.UID, exited string) {
 	}
 	if p, ok := s.pods.PodByUID(uid); ok {
 		api, known := s.status.PodStatus(uid)
-		if known && api.Phase == v1.PodFailed && api.Reason == evicted || p.DeletionTimestamp != nil && s.workers.ShouldPodContentBeRemoved(uid) {
+		if known && api.Phase == v1.PodFailed && api.Reason == evicted ||
+			p.DeletionTimestamp != nil && s.workers.ShouldPodContentBeRemoved(uid) {
 			exited = "" // all of them
 		}
 	}

@@ -64,8 +64,8 @@ func startBox(t *testing.T, opts nodebox.Options) *nodebox.Containerd {
 	return box
 }
 
-// newNode makes a node whose syncLoop is not started. Its periods are shortened by a factor, but for the deadline of a call. After
-// the test all that is left of it is removed, and looked for.
+// newNode makes a node whose syncLoop is not started. Its periods are shortened by a factor, but for the deadline of a
+// call. After the test all that is left of it is removed, and looked for.
 func newNode(t *testing.T, faster float64) *node {
 	t.Helper()
 	n := &node{t: t, box: startBox(t, nodebox.Options{Network: true}), log: &journal{}}

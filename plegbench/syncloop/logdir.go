@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// logMark is the file in the log folder with the name of the node that it belongs to. The collector removes the logs of pods that it
-// does not know: the folder must be one node's alone.
+// logMark is the file in the log folder with the name of the node that it belongs to. The collector removes the logs of
+// pods that it does not know: the folder must be one node's alone.
 const logMark = "io.kdiag.syncloop"
 
 // ErrForeignLogs is for a log folder with the logs of another program, such as a real kubelet's /var/log.
@@ -52,5 +52,6 @@ func removeLogs(dir, node string) error {
 		return err
 	}
 	return errors.Join(
-		os.RemoveAll(filepath.Join(dir, "pods")), os.RemoveAll(filepath.Join(dir, "containers")), os.Remove(filepath.Join(dir, logMark)))
+		os.RemoveAll(filepath.Join(dir, "pods")), os.RemoveAll(filepath.Join(dir, "containers")),
+		os.Remove(filepath.Join(dir, logMark)))
 }

@@ -167,7 +167,8 @@ func TestLoopDispatch(t *testing.T) {
 	}
 }
 
-// While the runtime is in trouble the loop drains nothing, says so with growing pauses, and leaves its monitor as it was.
+// While the runtime is in trouble the loop drains nothing, says so with growing pauses, and leaves its monitor as it
+// was.
 func TestLoopSkips(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
@@ -263,8 +264,8 @@ func TestPeriodsFaster(t *testing.T) {
 	}
 }
 
-// A shorter CrashLoopBackOff changes neither when it begins anew nor how long a failed pull waits (newCrashLoopBackOff in
-// pkg/kubelet/kubelet.go).
+// A shorter CrashLoopBackOff changes neither when it begins anew nor how long a failed pull waits (newCrashLoopBackOff
+// in pkg/kubelet/kubelet.go).
 func TestPeriodsFor(t *testing.T) {
 	k, _, err := kubeletconfig.Load("", nil)
 	if err != nil {

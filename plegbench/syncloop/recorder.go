@@ -12,15 +12,15 @@ import (
 	"github.com/kdiag/kdiag/plegbench/syncloop/apiserver"
 )
 
-// A Recorder takes the events of a node: into the log, and to the API server if there is one. It is safe for use by several
-// goroutines.
+// A Recorder writes the events of a node to the log, and to the API server if there is one. It is safe for use by
+// several goroutines.
 type Recorder struct {
 	log  logr.Logger
 	next record.EventRecorder // nil without an API server
 	stop func()
 }
 
-// NewRecorder makes a Recorder. A nil sink stands for no API server. Shutdown ends what it starts.
+// NewRecorder makes a Recorder. sink is nil without an API server.
 func NewRecorder(sink record.EventSink, nodeName string, log logr.Logger) *Recorder {
 	r := &Recorder{log: log, stop: func() {}}
 	if sink != nil {
@@ -32,10 +32,10 @@ func NewRecorder(sink record.EventSink, nodeName string, log logr.Logger) *Recor
 	return r
 }
 
-// Shutdown ends the sending of events.
+// Shutdown stops sending events.
 func (r *Recorder) Shutdown() { r.stop() }
 
-// Event takes an event.
+// Event records an event.
 func (r *Recorder) Event(object runtime.Object, kind, reason, message string) {
 	r.log.V(3).Info("Event occurred", "object", nameOf(object), "type", kind, "reason", reason, "message", message)
 	if r.next != nil {
@@ -57,12 +57,14 @@ func nameOf(object runtime.Object) string {
 	return name
 }
 
-// Eventf formats the message of an event and takes it.
+// Eventf records an event with a formatted message.
 func (r *Recorder) Eventf(object runtime.Object, kind, reason, format string, args ...any) {
 	r.Event(object, kind, reason, fmt.Sprintf(format, args...))
 }
 
-// AnnotatedEventf takes an event whose annotations matter to the API server alone.
-func (r *Recorder) AnnotatedEventf(object runtime.Object, _ map[string]string, kind, reason, format string, args ...any) {
+// AnnotatedEventf records an event without its annotations.
+func (r *Recorder) AnnotatedEventf(
+	object runtime.Object, _ map[string]string, kind, reason, format string, args ...any,
+) {
 	r.Event(object, kind, reason, fmt.Sprintf(format, args...))
 }

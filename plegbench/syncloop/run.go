@@ -11,8 +11,8 @@ import (
 	"github.com/kdiag/kdiag/plegbench/syncloop/eviction/oom"
 )
 
-// Run runs until ctx ends, which is no error, or until a part fails. It leaves the pods running: the next syncLoop with the same
-// node name adopts them. Run may be called once.
+// Run runs until ctx ends, which is no error, or until a part fails. It leaves the pods running: the next syncLoop with
+// the same node name adopts them. Run may be called once.
 func (s *SyncLoop) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	start := func(run func(context.Context) error) { g.Go(func() error { return run(ctx) }) }
@@ -61,7 +61,9 @@ func (s *SyncLoop) evict(ctx context.Context) error {
 
 // watchOOM reports kills by the kernel. It is not fatal if the kernel's log cannot be read.
 func (s *SyncLoop) watchOOM(ctx context.Context) error {
-	err := oom.Watch(ctx, oom.Config{Kmsg: s.cfg.Kmsg, Recorder: s.recorder, Node: s.cfg.NodeName, Log: s.log, Metrics: s.metrics})
+	err := oom.Watch(ctx, oom.Config{
+		Kmsg: s.cfg.Kmsg, Recorder: s.recorder, Node: s.cfg.NodeName, Log: s.log, Metrics: s.metrics,
+	})
 	if err != nil && ctx.Err() == nil {
 		s.log.Error(err, "Unable to watch the kernel log for OOM kills", "path", s.cfg.Kmsg)
 	}

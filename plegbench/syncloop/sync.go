@@ -18,8 +18,8 @@ import (
 	"github.com/kdiag/kdiag/plegbench/syncloop/status"
 )
 
-// SyncPod does what one pod needs now. The pod's worker calls it again and again. It takes the kubelet's steps, in the kubelet's
-// order (pkg/kubelet/kubelet.go).
+// SyncPod does what one pod needs now. The pod's worker calls it again and again. It takes the kubelet's steps, in the
+// kubelet's order (pkg/kubelet/kubelet.go).
 func (s *SyncLoop) SyncPod(
 	ctx context.Context, update podworkers.UpdateType, p, mirror *v1.Pod, running *container.PodStatus,
 ) (isTerminal bool, err error) {
@@ -203,7 +203,9 @@ func (s *SyncLoop) apiStatus(p *v1.Pod, running *container.PodStatus, isTerminal
 }
 
 // killPodNow ends a pod for an eviction and waits for it, somewhat longer than its grace period.
-func (s *SyncLoop) killPodNow(ctx context.Context, p *v1.Pod, evict bool, grace *int64, override func(*v1.PodStatus)) error {
+func (s *SyncLoop) killPodNow(
+	ctx context.Context, p *v1.Pod, evict bool, grace *int64, override func(*v1.PodStatus),
+) error {
 	seconds := int64(v1.DefaultTerminationGracePeriodSeconds)
 	if p.Spec.TerminationGracePeriodSeconds != nil {
 		seconds = *p.Spec.TerminationGracePeriodSeconds

@@ -38,7 +38,7 @@ import (
 	"github.com/kdiag/kdiag/plegbench/syncloop/volumemanager"
 )
 
-// A Client is what the parts ask an API server for; an apiserver.Client is one.
+// A Client makes the API server calls of all parts; apiserver.Client implements it.
 type Client interface {
 	config.Client
 	nodestatus.Client
@@ -184,8 +184,8 @@ func New(ctx context.Context, cfg Config) (*SyncLoop, error) {
 	return s, nil
 }
 
-// takeCgroupDriver asks the runtime for its cgroup driver, as a kubelet does since 1.28. Without an answer the configured one is
-// used.
+// takeCgroupDriver asks the runtime for its cgroup driver, as a kubelet does since 1.28. Without an answer the
+// configured one is used.
 func (s *SyncLoop) takeCgroupDriver(ctx context.Context) {
 	config, err := s.service.RuntimeConfig(ctx)
 	if err != nil || config.GetLinux() == nil {

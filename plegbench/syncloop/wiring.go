@@ -84,8 +84,8 @@ func (s *SyncLoop) wireCollectors() error {
 	return nil
 }
 
-// imagesInUse returns the images of all containers on the node, also of those of other programs, and the sandboxes' image, which
-// not all runtimes pin.
+// imagesInUse returns the images of all containers on the node, also of those of other programs, and the sandboxes'
+// image, which not all runtimes pin.
 func (s *SyncLoop) imagesInUse(ctx context.Context) (map[string]bool, error) {
 	sandbox, err := s.service.SandboxImage(ctx)
 	if err != nil {

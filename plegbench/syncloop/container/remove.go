@@ -36,11 +36,11 @@ type Remover interface {
 	RemoveContainer(ctx context.Context, id string) error
 }
 
-// Remove removes a dead container, its log below a folder like /var/log, and the link to it. The log goes first: a container whose
-// log could not be removed is tried again, a log without its container would not be.
+// Remove removes a dead container, its log below a folder like /var/log, and the link to it. The log goes first: a
+// container whose log could not be removed is tried again, a log without its container would not be.
 func Remove(ctx context.Context, cri Remover, logDir, id string) error {
 	var status *runtimeapi.ContainerStatus
-	for range 2 { // the kubelet asks twice, for the log and for the link
+	for range 2 { // the kubelet calls it twice, for the log and for the link
 		var err error
 		if status, err = cri.ContainerStatus(ctx, id); err != nil {
 			return fmt.Errorf("getting the status of container %q: %w", id, err)

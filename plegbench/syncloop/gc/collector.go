@@ -1,6 +1,6 @@
-// Package gc removes what is left of pods that ended: dead containers but for the newest, sandboxes, logs. It is the kubelet's
-// container garbage collector (pkg/kubelet/kuberuntime/kuberuntime_gc.go) and its deletor, which removes containers after another
-// one of the same name has ended (pkg/kubelet/pod_container_deletor.go).
+// Package gc removes what is left of pods that ended: dead containers but for the newest, sandboxes, logs. It is the
+// kubelet's container garbage collector (pkg/kubelet/kuberuntime/kuberuntime_gc.go) and its deletor, which removes
+// containers after another one of the same name has ended (pkg/kubelet/pod_container_deletor.go).
 //
 // It touches only what has container.OwnerLabel with the node's name.
 package gc
@@ -42,8 +42,8 @@ type CRI interface {
 
 // Pods answers from the state of the pod workers.
 type Pods interface {
-	// ShouldPodContentBeRemoved reports whether everything of a pod may be removed: it was evicted, or deleted and has terminated,
-	// or no worker knows it.
+	// ShouldPodContentBeRemoved reports whether everything of a pod may be removed: it was evicted, or deleted and has
+	// terminated, or no worker knows it.
 	ShouldPodContentBeRemoved(uid types.UID) bool
 	// ShouldPodRuntimeBeRemoved reports whether a pod has terminated.
 	ShouldPodRuntimeBeRemoved(uid types.UID) bool
@@ -154,13 +154,10 @@ func (c *Collector) remove(ctx context.Context, id string) error {
 // A unit is all instances of one container of one pod, the kubelet's evictUnit.
 type unit struct{ uid, name string }
 
-// chooseContainers returns the dead containers to remove: first all of pods that are removable, then of each other unit all but the
-// newest keep; each oldest first.
+// chooseContainers returns the dead containers to remove: first all of pods that are removable, then of each other unit
+// all but the newest keep; each oldest first.
 func chooseContainers(all []*runtimeapi.Container, keep int, removable func(types.UID) bool) []*runtimeapi.Container {
-	all = slices.SortedFunc(slices.Values(all), func(a, b *runtimeapi.Container) int {
-		return cmp.Or(cmp.Compare(b.GetCreatedAt(), a.GetCreatedAt()), cmp.Compare(b.GetMetadata().GetAttempt(), a.GetMetadata().GetAttempt()),
-			cmp.Compare(b.GetId(), a.GetId()))
-	})
+	all = slices.SortedFunc(slices.Values(all), newerFirst)
 	kept := map[unit]int{}
 	var gone, surplus []*runtimeapi.Container
 	for _, d := range all {
@@ -206,13 +203,12 @@ func (c *Collector) sandboxes(ctx context.Context, removable func(types.UID) boo
 	return nil
 }
 
-// chooseSandboxes returns the sandboxes to remove, oldest first: those that are not ready and have no container, except the newest
-// sandbox of each pod that is not removable.
-func chooseSandboxes(all []*runtimeapi.PodSandbox, containers []*runtimeapi.Container, removable func(types.UID) bool) []string {
-	all = slices.SortedFunc(slices.Values(all), func(a, b *runtimeapi.PodSandbox) int {
-		return cmp.Or(cmp.Compare(b.GetCreatedAt(), a.GetCreatedAt()), cmp.Compare(b.GetMetadata().GetAttempt(), a.GetMetadata().GetAttempt()),
-			cmp.Compare(b.GetId(), a.GetId()))
-	})
+// chooseSandboxes returns the sandboxes to remove, oldest first: those that are not ready and have no container, except
+// the newest sandbox of each pod that is not removable.
+func chooseSandboxes(
+	all []*runtimeapi.PodSandbox, containers []*runtimeapi.Container, removable func(types.UID) bool,
+) []string {
+	all = slices.SortedFunc(slices.Values(all), newerFirst)
 	occupied := map[string]bool{}
 	for _, d := range containers {
 		occupied[d.GetPodSandboxId()] = true
@@ -230,6 +226,14 @@ func chooseSandboxes(all []*runtimeapi.PodSandbox, containers []*runtimeapi.Cont
 	}
 	slices.Reverse(ids)
 	return ids
+}
+
+// newerFirst compares containers or sandboxes by their creation. The ids make the order total.
+func newerFirst[T interface {
+	GetCreatedAt() int64
+	GetId() string
+}](a, b T) int {
+	return cmp.Or(cmp.Compare(b.GetCreatedAt(), a.GetCreatedAt()), cmp.Compare(b.GetId(), a.GetId()))
 }
 
 // logs removes the log directories of pods that are removable, and then links whose log is gone.

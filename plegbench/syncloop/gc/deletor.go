@@ -7,7 +7,8 @@ import (
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
 )
 
-// RunDeletor removes the containers that DeleteContainersInPod asks for, one at a time, until ctx ends. Its error is always nil.
+// RunDeletor removes the containers that DeleteContainersInPod asks for, one at a time, until ctx ends. Its error is
+// always nil.
 func (c *Collector) RunDeletor(ctx context.Context) error {
 	for {
 		select {
@@ -21,9 +22,9 @@ func (c *Collector) RunDeletor(ctx context.Context) error {
 	}
 }
 
-// DeleteContainersInPod asks for the removal of dead containers of a pod without waiting for the next pass: those with the name of
-// the container with this id, except the newest; or all if id is empty. It never blocks; what does not fit into the queue is left
-// to the next pass.
+// DeleteContainersInPod asks for the removal of dead containers of a pod without waiting for the next pass: those with
+// the name of the container with this id, except the newest; or all if id is empty. It never blocks; what does not fit
+// into the queue is left to the next pass.
 func (c *Collector) DeleteContainersInPod(id string, status *container.PodStatus) {
 	for _, old := range c.surplus(id, status) {
 		select {

@@ -28,7 +28,8 @@ type liveBut string
 func (p liveBut) ShouldPodContentBeRemoved(uid types.UID) bool { return string(p) == string(uid) }
 func (liveBut) ShouldPodRuntimeBeRemoved(types.UID) bool       { return false }
 
-// makePod makes a sandbox with n attempts of one container, which never ran: the sandbox is stopped before they are started.
+// makePod makes a sandbox with n attempts of one container, which never ran: the sandbox is stopped before they are
+// started.
 func makePod(ctx context.Context, cri *remote.Service, logs, uid, owner string, n int) error {
 	host := &runtimeapi.NamespaceOption{Network: runtimeapi.NamespaceMode_NODE}
 	labels := map[string]string{container.PodNameLabel: uid, container.PodNamespaceLabel: "ns", container.PodUIDLabel: uid, container.OwnerLabel: owner}
@@ -71,8 +72,8 @@ func makePod(ctx context.Context, cri *remote.Service, logs, uid, owner string, 
 	return nil
 }
 
-// 500 exited containers of ten pods are collected to the newest of each. A pod that is gone loses all, its logs too; another
-// node's loses nothing.
+// 500 exited containers of ten pods are collected to the newest of each. A pod that is gone loses all, its logs too;
+// another node's loses nothing.
 func TestEndToEndCollects500(t *testing.T) {
 	nodebox.Need(t, nodebox.Missing(false))
 	box, err := nodebox.Start(t.Context(), nodebox.Options{})

@@ -55,7 +55,8 @@ func names(all []*runtimeapi.Container) []string {
 	return out
 }
 
-// naiveContainers states the rule without sorting: a dead container goes if its pod is removable, or if keep newer ones are dead.
+// naiveContainers states the rule without sorting: a dead container goes if its pod is removable, or if keep newer ones
+// are dead.
 func naiveContainers(all []*runtimeapi.Container, keep int, removable func(types.UID) bool) []string {
 	var gone []string
 	for _, c := range all {

@@ -21,7 +21,8 @@ import (
 	"github.com/kdiag/kdiag/plegbench/syncloop/metrics"
 )
 
-// listShare is how much more often than the images are collected their list is read for the node's status: 30 s to 5 minutes.
+// listShare is how much more often than the images are collected their list is read for the node's status: 30 s to 5
+// minutes.
 const listShare = 10
 
 // A Store is the part of the runtime's image service that lists and removes.
@@ -33,7 +34,8 @@ type Store interface {
 // GCConfig configures a GC.
 type GCConfig struct {
 	Service Store
-	// InUse returns the ids and references of the images that containers use, dead ones as well. An error stops the pass.
+	// InUse returns the ids and references of the images that containers use, dead ones as well. An error stops the
+	// pass.
 	InUse func(ctx context.Context) (map[string]bool, error)
 	// Disk returns the size of the file system with the images, and what is free of it, in bytes.
 	Disk      func(ctx context.Context) (capacity, available uint64, err error)
@@ -131,8 +133,8 @@ func (g *GC) monitor(ctx context.Context) {
 	}
 }
 
-// detect notes which images are there and in use. It returns those that are neither in use nor pinned, the longest unused first,
-// then the longest known. Images that the first call finds count as always having been there.
+// detect notes which images are there and in use. It returns those that are neither in use nor pinned, the longest
+// unused first, then the longest known. Images that the first call finds count as always having been there.
 func (g *GC) detect(ctx context.Context) ([]image, error) {
 	all, err := g.Service.ListImages(ctx)
 	if err != nil {
@@ -170,8 +172,8 @@ func (g *GC) detect(ctx context.Context) ([]image, error) {
 	return free, nil
 }
 
-// CollectNow makes one pass: if the disk is as full as High, it removes images until the disk is as full as Low. It is an error if
-// it does not get there.
+// CollectNow makes one pass: if the disk is as full as High, it removes images until the disk is as full as Low. It is
+// an error if it does not get there.
 func (g *GC) CollectNow(ctx context.Context) error {
 	free, err := g.detect(ctx)
 	if err != nil {
@@ -216,8 +218,8 @@ func (g *GC) DeleteUnused(ctx context.Context) error {
 	return err
 }
 
-// remove removes images in order, except those younger than MinAge, which may have been pulled for a container that is about to
-// start, until so many bytes are freed. An image that cannot be removed does not stop it.
+// remove removes images in order, except those younger than MinAge, which may have been pulled for a container that is
+// about to start, until so many bytes are freed. An image that cannot be removed does not stop it.
 func (g *GC) remove(ctx context.Context, free []image, bytes int64) (freed int64, err error) {
 	var failed []error
 	for _, i := range free {

@@ -1,6 +1,6 @@
-// Package images makes sure that the images of containers are present, and removes those that no container uses: the kubelet's
-// image manager (pkg/kubelet/images/image_manager.go) and its image garbage collector (image_gc_manager.go). docs/syncloop.md
-// lists what is left out.
+// Package images makes sure that the images of containers are present, and removes those that no container uses: the
+// kubelet's image manager (pkg/kubelet/images/image_manager.go) and its image garbage collector (image_gc_manager.go).
+// docs/syncloop.md lists what is left out.
 package images
 
 import (
@@ -55,8 +55,8 @@ type Manager struct {
 	Config
 	backOff *flowcontrol.Backoff    // by pod UID and image
 	limiter flowcontrol.RateLimiter // nil: no limit
-	// slots limits the pulls under way; nil: no bound. A single slot is the kubelet's serial queue: pulls have no deadline, so one
-	// that hangs stops all later ones and the pod workers that wait for them.
+	// slots limits the pulls under way; nil: no bound. A single slot is the kubelet's serial queue: pulls have no
+	// deadline, so one that hangs stops all later ones and the pod workers that wait for them.
 	slots chan struct{}
 
 	mu   sync.Mutex
@@ -78,8 +78,8 @@ func New(cfg Config) *Manager {
 	return m
 }
 
-// EnsureImage makes sure that a container's image is present and returns the runtime's reference to it. If it is not, reason is one
-// of the errors above, or the error of a pull secret, and message explains it.
+// EnsureImage makes sure that a container's image is present and returns the runtime's reference to it. If it is not,
+// reason is one of the errors above, or the error of a pull secret, and message explains it.
 //
 //lint:ignore ST1008 a waiting container has a reason and a message, in this order
 func (m *Manager) EnsureImage(
@@ -106,7 +106,8 @@ func (m *Manager) EnsureImage(
 				"Container image %q already present on machine and can be accessed by the pod", c.Image)
 			return image.GetId(), nil, ""
 		case wanted == v1.PullNever:
-			return "", ErrImageNeverPull, warn("ErrImageNeverPull", "Container image %q is not present with pull policy of Never", c.Image)
+			return "", ErrImageNeverPull,
+				warn("ErrImageNeverPull", "Container image %q is not present with pull policy of Never", c.Image)
 		}
 	}
 	auth, err := credentials(pullSecrets, name)
@@ -134,7 +135,8 @@ func (m *Manager) EnsureImage(
 	return ref, nil, ""
 }
 
-// pull waits for a slot and then pulls. took does not include the wait; size, in bytes, is 0 if the runtime does not know it.
+// pull waits for a slot and then pulls. took does not include the wait; size, in bytes, is 0 if the runtime does not
+// know it.
 func (m *Manager) pull(
 	ctx context.Context, spec *runtimeapi.ImageSpec, auth *runtimeapi.AuthConfig, sandbox *runtimeapi.PodSandboxConfig,
 ) (ref string, size uint64, took time.Duration, err error) {

@@ -168,7 +168,8 @@ func TestEnsureImage(t *testing.T) {
 	}
 }
 
-// A sync each second meets the pulls at 0, 10, 30, 70, 150, 310 and from then on every 300 s; each pod and image by itself.
+// A sync each second meets the pulls at 0, 10, 30, 70, 150, 310 and from then on every 300 s; each pod and image by
+// itself.
 func TestBackOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRegistry()

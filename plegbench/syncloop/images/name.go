@@ -11,11 +11,12 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// reference is the grammar of image names: [host[:port]/]path[:tag][@digest]. It is compiled when it is first used, since few
-// commands need it.
+// reference is the grammar of image names: [host[:port]/]path[:tag][@digest]. It is compiled when it is first used,
+// since few commands need it.
 var reference = sync.OnceValue(func() *regexp.Regexp {
 	const component = `[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*`
-	return regexp.MustCompile(`^(?:([a-zA-Z0-9.\[\]:-]+)/)?` + component + `(?:/` + component + `)*(:\w[\w.-]{0,127})?(@sha\d+:[0-9a-f]{64,128})?$`)
+	return regexp.MustCompile(`^(?:([a-zA-Z0-9.\[\]:-]+)/)?` + component + `(?:/` + component + `)*` +
+		`(:\w[\w.-]{0,127})?(@sha\d+:[0-9a-f]{64,128})?$`)
 })
 
 // withTag returns an image's name with the tag latest if it has neither a tag nor a digest.
@@ -41,8 +42,8 @@ func policy(c *v1.Container, name string) v1.PullPolicy {
 	return v1.PullIfNotPresent
 }
 
-// credentials returns the first entry of the secrets for the registry of an image, or nil. Entries are matched by the registry's
-// host alone.
+// credentials returns the first entry of the secrets for the registry of an image, or nil. Entries are matched by the
+// registry's host alone.
 func credentials(secrets []v1.Secret, image string) (*runtimeapi.AuthConfig, error) {
 	host, _, ok := strings.Cut(image, "/")
 	if !ok || !strings.ContainsAny(host, ".:") && host != "localhost" {

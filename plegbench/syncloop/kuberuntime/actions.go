@@ -12,8 +12,8 @@ import (
 
 // PodActions are what a pod needs now. Containers are given by their index in the spec.
 type PodActions struct {
-	KillPod       bool   // all containers and sandboxes are stopped first
-	CreateSandbox bool   // a new sandbox is made
+	KillPod       bool   // stop all containers and sandboxes first
+	CreateSandbox bool   // create a new sandbox
 	SandboxID     string // to start in, or the one that is replaced; empty if there is none
 	Attempt       uint32 // of the sandbox
 	Why           string // the kubelet's log line for a sandbox that has to be replaced; empty otherwise
@@ -24,15 +24,15 @@ type PodActions struct {
 	EphemeralToStart  []int
 }
 
-// A Kill is a container that must end, alone.
+// A Kill is a single container that has to be killed.
 type Kill struct {
 	ID      container.ID
 	Name    string
-	Message string // the event's
+	Message string // of the event
 	Reason  killReason
 }
 
-// A killReason decides about the grace period.
+// A killReason determines the grace period.
 type killReason string
 
 const (
@@ -49,18 +49,19 @@ func (a PodActions) String() string {
 		a.KillPod, a.CreateSandbox, a.Attempt, a.InitToStart, a.ContainersToStart, a.EphemeralToStart, a.ContainersToKill)
 }
 
-// end makes the actions those of a pod that is done: it is killed and nothing is started. Starting a sidecar or an ephemeral
-// container would keep it alive, in a sandbox that is about to be stopped.
+// end makes the actions those of a pod that is done: it is killed and nothing is started, not even a sidecar or an
+// ephemeral container.
 func (a *PodActions) end() {
 	a.KillPod = true
 	a.ContainersToKill, a.InitToStart, a.ContainersToStart, a.EphemeralToStart = nil, nil, nil, nil
 }
 
 func (a *PodActions) kill(s *container.Status, reason killReason, format string, args ...any) {
-	a.ContainersToKill = append(a.ContainersToKill, Kill{ID: s.ID, Name: s.Name, Message: fmt.Sprintf(format, args...), Reason: reason})
+	k := Kill{ID: s.ID, Name: s.Name, Message: fmt.Sprintf(format, args...), Reason: reason}
+	a.ContainersToKill = append(a.ContainersToKill, k)
 }
 
-// actionInput is all that the decision depends on.
+// actionInput is the input of computePodActions.
 type actionInput struct {
 	pod               *v1.Pod
 	status            *container.PodStatus
@@ -109,7 +110,8 @@ func (in actionInput) startOver(a *PodActions) {
 	for i := range spec.Containers {
 		c := &spec.Containers[i]
 		s := in.status.Find(c.Name)
-		if pod.RestartPolicy(in.pod, c) != v1.RestartPolicyOnFailure || (s == nil || s.State != container.Exited || s.ExitCode != 0) {
+		succeeded := s != nil && s.State == container.Exited && s.ExitCode == 0
+		if pod.RestartPolicy(in.pod, c) != v1.RestartPolicyOnFailure || !succeeded {
 			start = append(start, i)
 		}
 		created = created || s != nil && s.State != container.Unknown
@@ -125,7 +127,7 @@ func (in actionInput) startOver(a *PodActions) {
 	a.ContainersToStart = start
 }
 
-// regular decides on one regular container of an initialised pod. It returns whether the container runs and is kept.
+// regular decides on one regular container of an initialised pod. It returns whether the container keeps running.
 func (in actionInput) regular(a *PodActions, i int) bool {
 	c := &in.pod.Spec.Containers[i]
 	s := in.status.Find(c.Name)
@@ -145,7 +147,7 @@ func (in actionInput) regular(a *PodActions, i int) bool {
 	switch {
 	case s.Hash != ContainerHash(c):
 		message = fmt.Sprintf("Container %s definition changed", c.Name)
-		restart = true // whatever the policy: it is another container
+		restart = true // with any policy, since it is another container
 	case hasFailed(in.liveness, s.ID):
 		message, reason = fmt.Sprintf("Container %s failed liveness probe", c.Name), reasonLivenessProbe
 	case hasFailed(in.startup, s.ID):
@@ -196,8 +198,8 @@ func sandboxChanged(pod *v1.Pod, status *container.PodStatus) PodActions {
 	return a
 }
 
-// ShouldStart is the kubelet's ShouldContainerBeRestarted: it reports whether a container that may not run is to be started. s is
-// its newest instance, or nil.
+// ShouldStart is the kubelet's ShouldContainerBeRestarted: it reports whether a container that may not run is to be
+// started. s is its newest instance, or nil.
 func ShouldStart(p *v1.Pod, c *v1.Container, s *container.Status) bool {
 	switch {
 	case p.DeletionTimestamp != nil:

@@ -69,8 +69,7 @@ func hostname(p *v1.Pod) string {
 	return host
 }
 
-// runtimeHandler is the name of the pod's RuntimeClass. No API server is asked for the class: by convention it is named like its
-// handler.
+// runtimeHandler is the name of the pod's RuntimeClass, which by convention is that of its handler.
 func runtimeHandler(p *v1.Pod) string {
 	if p.Spec.RuntimeClassName == nil {
 		return ""
@@ -88,7 +87,8 @@ func (m *Manager) dns(p *v1.Pod) *runtimeapi.DNSConfig {
 		return nil
 	case len(m.ClusterDNS) == 0:
 		m.Recorder.Eventf(p, v1.EventTypeWarning, "MissingClusterDNS",
-			"pod: %q. kubelet does not have ClusterDNS IP configured and cannot create Pod using %q policy. Falling back to %q policy.",
+			"pod: %q. kubelet does not have ClusterDNS IP configured and cannot create Pod using %q policy. "+
+				"Falling back to %q policy.",
 			pod.Format(p), v1.DNSClusterFirst, v1.DNSDefault)
 		return nil
 	default:
@@ -111,7 +111,7 @@ func (m *Manager) dns(p *v1.Pod) *runtimeapi.DNSConfig {
 	return dns
 }
 
-// networkMode is the network namespace that a pod wants.
+// networkMode is the network namespace of a pod.
 func networkMode(p *v1.Pod) runtimeapi.NamespaceMode {
 	if p.Spec.HostNetwork {
 		return runtimeapi.NamespaceMode_NODE
@@ -180,8 +180,8 @@ func containerAnnotations(p *v1.Pod, c *v1.Container, restarts int) map[string]s
 	return a
 }
 
-// ContainerHash is the hash by which a changed container is recognised: since Kubernetes 1.32 of its name and image only
-// (pkg/kubelet/container/helpers.go). It is FNV-1a over a printed form of the JSON's bytes, not over the JSON.
+// ContainerHash is the hash by which a changed container is recognised: since Kubernetes 1.32 of its name and image
+// only (pkg/kubelet/container/helpers.go). It is FNV-1a over a printed form of the JSON's bytes, not over the JSON.
 func ContainerHash(c *v1.Container) uint64 {
 	spec, err := json.Marshal(map[string]string{"image": c.Image, "name": c.Name})
 	if err != nil {
@@ -223,15 +223,17 @@ func supplementalGroups(p *v1.PodSecurityContext) []int64 {
 	return append([]int64{*p.FSGroup}, p.SupplementalGroups...)
 }
 
-// containerSecurity is the security context of a container. image is nil or as the runtime has it: its user counts if the pod
-// names none.
+// containerSecurity is the security context of a container. image is nil or as the runtime has it: its user counts if
+// the pod names none.
 func (m *Manager) containerSecurity(
 	p *v1.Pod, c *v1.Container, image *runtimeapi.Image,
 ) (*runtimeapi.LinuxContainerSecurityContext, error) {
 	own, pod := cmp.Or(c.SecurityContext, &v1.SecurityContext{}), podSecurityOf(p)
 	s := &runtimeapi.LinuxContainerSecurityContext{
-		Privileged: isTrue(own.Privileged), ReadonlyRootfs: isTrue(own.ReadOnlyRootFilesystem), NamespaceOptions: namespaces(p),
-		RunAsUser: int64Value(cmp.Or(own.RunAsUser, pod.RunAsUser)), RunAsGroup: int64Value(cmp.Or(own.RunAsGroup, pod.RunAsGroup)),
+		Privileged: isTrue(own.Privileged), ReadonlyRootfs: isTrue(own.ReadOnlyRootFilesystem),
+		NamespaceOptions:   namespaces(p),
+		RunAsUser:          int64Value(cmp.Or(own.RunAsUser, pod.RunAsUser)),
+		RunAsGroup:         int64Value(cmp.Or(own.RunAsGroup, pod.RunAsGroup)),
 		SupplementalGroups: supplementalGroups(pod), MaskedPaths: maskedPaths(), ReadonlyPaths: readonlyPaths(),
 		NoNewPrivs: own.AllowPrivilegeEscalation != nil && !*own.AllowPrivilegeEscalation,
 		Seccomp:    &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Unconfined},
@@ -244,7 +246,8 @@ func (m *Manager) containerSecurity(
 		}
 	case image.GetUid() == nil && image.GetUsername() != "":
 		s.RunAsUsername = image.GetUsername()
-		refused = fmt.Sprintf("container has runAsNonRoot and image has non-numeric user (%s), cannot verify user is non-root", s.RunAsUsername)
+		refused = "container has runAsNonRoot and image has non-numeric user (" + s.RunAsUsername +
+			"), cannot verify user is non-root"
 	default:
 		s.RunAsUser = &runtimeapi.Int64Value{Value: image.GetUid().GetValue()}
 		if s.RunAsUser.Value == 0 {
@@ -279,8 +282,9 @@ func texts(capabilities []v1.Capability) (out []string) {
 // (pkg/securitycontext/util.go upstream).
 func maskedPaths() []string {
 	return []string{
-		"/proc/asound", "/proc/acpi", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats", "/proc/timer_list",
-		"/proc/timer_stats", "/proc/sched_debug", "/proc/scsi", "/sys/firmware", "/sys/devices/virtual/powercap",
+		"/proc/asound", "/proc/acpi", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats",
+		"/proc/timer_list", "/proc/timer_stats", "/proc/sched_debug", "/proc/scsi", "/sys/firmware",
+		"/sys/devices/virtual/powercap",
 	}
 }
 
@@ -323,8 +327,8 @@ const (
 	bestEffortOOMScore = 1000
 )
 
-// oomScore says which processes the kernel kills first when memory runs out. Of burstable pods it prefers containers that request
-// a small part of the node's memory, given in bytes.
+// oomScore is the kernel's preference for killing a container when memory runs out. It is higher for burstable
+// containers that request a smaller part of the node's memory. capacity is in bytes.
 func oomScore(p *v1.Pod, c *v1.Container, capacity int64) int64 {
 	class := pod.QOSClass(p)
 	switch {

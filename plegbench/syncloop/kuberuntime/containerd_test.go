@@ -154,8 +154,8 @@ func (n *node) logUntil(t *testing.T, file, text string, times int) {
 	}
 }
 
-// TestEndToEndPodLifecycle takes a pod with an init container, a sidecar and a main container from nothing to running, through
-// a crash and a change, to its end.
+// TestEndToEndPodLifecycle takes a pod with an init container, a sidecar and a main container from nothing to running,
+// through a crash and a change, to its end.
 func TestEndToEndPodLifecycle(t *testing.T) {
 	n := startNode(t)
 	grace, always := int64(2), v1.ContainerRestartPolicyAlways

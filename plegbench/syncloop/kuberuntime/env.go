@@ -19,9 +19,11 @@ import (
 	"github.com/kdiag/kdiag/plegbench/syncloop/volumemanager/downward"
 )
 
-// environment is a container's: that of envFrom, overridden by that of env, whose values may refer to earlier variables as
+// environment is a container's environment: envFrom, overridden by env, whose values may refer to earlier variables as
 // $(NAME).
-func (m *Manager) environment(ctx context.Context, p *v1.Pod, c *v1.Container, ips []string) (map[string]string, error) {
+func (m *Manager) environment(
+	ctx context.Context, p *v1.Pod, c *v1.Container, ips []string,
+) (map[string]string, error) {
 	env := map[string]string{}
 	for _, from := range c.EnvFrom {
 		var data map[string]string
@@ -116,7 +118,8 @@ func unlessOptional(optional *bool, err error) error {
 	return err
 }
 
-// field is the text of a field of the pod: those of volumes, and those that are known only once the pod has its addresses.
+// field is the text of a field of the pod: those of volumes, and those that are known only once the pod has its
+// addresses.
 func (m *Manager) field(p *v1.Pod, ips []string, path string) (string, error) {
 	if p.Spec.HostNetwork {
 		ips = m.HostIPs
@@ -156,8 +159,8 @@ func keyValues(env map[string]string) []*runtimeapi.KeyValue {
 
 const hostsPath = "/etc/hosts"
 
-// mounts are a container's volumes, /etc/hosts unless the container brings its own, and the file of the termination message. On
-// the node's network the runtime provides /etc/hosts.
+// mounts are a container's volumes, /etc/hosts unless the container brings its own, and the file of the termination
+// message. On the node's network the runtime provides /etc/hosts.
 func (m *Manager) mounts(p *v1.Pod, c *v1.Container, ips []string) ([]*runtimeapi.Mount, error) {
 	if !filepath.IsLocal(c.Name) || c.Name != filepath.Base(c.Name) || c.Name == "." {
 		return nil, fmt.Errorf("container name %q is no name of a folder", c.Name)
@@ -204,7 +207,9 @@ func (m *Manager) mounts(p *v1.Pod, c *v1.Container, ips []string) ([]*runtimeap
 		if err := write(path, "", 0o666); err != nil {
 			return nil, err
 		}
-		mounts = append(mounts, &runtimeapi.Mount{ContainerPath: absolute(c.TerminationMessagePath), HostPath: path, SelinuxRelabel: true})
+		mounts = append(mounts, &runtimeapi.Mount{
+			ContainerPath: absolute(c.TerminationMessagePath), HostPath: path, SelinuxRelabel: true,
+		})
 	}
 	return mounts, nil
 }

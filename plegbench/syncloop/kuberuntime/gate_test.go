@@ -11,7 +11,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// TestNewPodsOneByOne wants a pod to keep its place from its sandbox to its first container, and to leave it to the next then.
+// TestNewPodsOneByOne wants a pod to keep its place from its sandbox to its first container, and to leave it to the
+// next then.
 func TestNewPodsOneByOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)

@@ -14,8 +14,8 @@ import (
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
 )
 
-// Exec runs a command in a container and returns what it wrote, standard output first. The error is an exec.ExitError if the
-// command ran but exited with another code than 0. A timeout of 0 means none.
+// Exec runs a command in a container and returns what it wrote, standard output first. The error is an exec.ExitError
+// if the command ran but exited with another code than 0. A timeout of 0 means none.
 func (m *Manager) Exec(ctx context.Context, id container.ID, cmd []string, timeout time.Duration) ([]byte, error) {
 	resp, err := m.CRI.ExecSync(ctx, id.ID, cmd, timeout)
 	if err != nil {
@@ -56,6 +56,7 @@ func (m *Manager) runHook(
 		return "", nil
 	}
 	message = fmt.Sprintf("%s for Container %q in Pod %q failed - error: %v%s", kind, c.Name, describe(p), err, message)
-	m.Log.V(1).Info("Lifecycle hook for Container in Pod failed", "containerName", c.Name, "pod", klog.KObj(p), "message", message)
+	m.Log.V(1).Info("Lifecycle hook for Container in Pod failed",
+		"containerName", c.Name, "pod", klog.KObj(p), "message", message)
 	return message, err
 }

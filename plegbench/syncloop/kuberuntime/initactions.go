@@ -15,13 +15,13 @@ type initStep int
 const (
 	waits    initStep = iota // it runs, or is about to
 	finishes                 // it succeeded, or is a sidecar that has started
-	fails                    // it failed for good, and the pod with it
+	fails                    // it failed and is not restarted, so that the pod fails
 )
 
 // initContainers decides on the init containers and returns whether the pod is initialised.
 //
-// It goes from the last to the first. The last one with a status shows how far the pod is: those before it have succeeded, even if
-// they were collected since. Of those only sidecars still matter.
+// It goes from the last to the first. The last one with a status shows how far the pod is: those before it have
+// succeeded, even if they were collected since. Of those only sidecars still matter.
 func (in actionInput) initContainers(a *PodActions) bool {
 	all := in.pod.Spec.InitContainers
 	if len(all) == 0 {
@@ -62,8 +62,8 @@ func (in actionInput) initContainers(a *PodActions) bool {
 	return initialised
 }
 
-// regularAlive reports whether a regular container proves that the init containers are done. One that exited does not: it may
-// belong to an earlier sandbox.
+// regularAlive reports whether a regular container proves that the init containers are done. One that exited does not:
+// it may belong to an earlier sandbox.
 func (in actionInput) regularAlive() bool {
 	return slices.ContainsFunc(in.pod.Spec.Containers, func(c v1.Container) bool {
 		s := in.status.Find(c.Name)
@@ -102,7 +102,8 @@ func (in actionInput) initContainer(a *PodActions, i int, s *container.Status) i
 	return waits
 }
 
-// sidecar decides on a sidecar that runs. The next container waits for its startup probe, but not for its liveness probe.
+// sidecar decides on a sidecar that runs. The next container waits for its startup probe, but not for its liveness
+// probe.
 func (in actionInput) sidecar(a *PodActions, i int, s *container.Status) initStep {
 	c := &in.pod.Spec.InitContainers[i]
 	if c.StartupProbe != nil {

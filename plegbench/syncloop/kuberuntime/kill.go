@@ -20,11 +20,12 @@ import (
 	"github.com/kdiag/kdiag/plegbench/syncloop/pod"
 )
 
-// leastGrace, in seconds, is what every container gets to end by itself, whatever was asked for.
+// leastGrace, in seconds, is the least grace period of every container.
 const leastGrace = 2
 
-// KillPod stops all of a pod's running containers at the same time, sidecars after the regular ones, and then its sandboxes, even
-// if a container could not be stopped. grace, in seconds, overrides the pod's own. pod is nil if only the runtime knows it.
+// KillPod stops all of a pod's running containers at the same time, sidecars after the regular ones, and then its
+// sandboxes, even if a container could not be stopped. grace, in seconds, overrides the pod's own. pod is nil if only
+// the runtime knows it.
 func (m *Manager) KillPod(ctx context.Context, pod *v1.Pod, running *container.Pod, grace *int64) Result {
 	order := newStopOrder(pod, running.Containers)
 	errs := make([]error, len(running.Containers))
@@ -58,8 +59,8 @@ func (m *Manager) KillPod(ctx context.Context, pod *v1.Pod, running *container.P
 	return r
 }
 
-// killContainer stops one container. Its preStop hook, the wait for its turn among sidecars and its own end share the grace
-// period. grace is nil or overrides it.
+// killContainer stops one container. Its preStop hook, the wait for its turn among sidecars and its own end share the
+// grace period. grace is nil or overrides it.
 func (m *Manager) killContainer(ctx context.Context, pod *v1.Pod, k Kill, grace *int64, order *stopOrder) error {
 	pod, c, err := m.specOf(ctx, pod, k)
 	if err != nil {
@@ -69,7 +70,6 @@ func (m *Manager) killContainer(ctx context.Context, pod *v1.Pod, k Kill, grace 
 	left := graceOf(pod, c, k.Reason)
 	if grace != nil {
 		left = *grace
-		m.Log.V(3).Info("Killing container with a grace period override", append(about(pod, k.Name, k.ID), "gracePeriod", left)...)
 	}
 	if c.Lifecycle != nil && c.Lifecycle.PreStop != nil && left > 0 {
 		left -= m.preStop(ctx, pod, c, k.ID, left)
@@ -113,13 +113,14 @@ func (m *Manager) specOf(ctx context.Context, p *v1.Pod, k Kill) (*v1.Pod, *v1.C
 		k.Name, k.ID, describe(p), k.Message)
 }
 
-// restoreSpec builds, from a container's labels and annotations, as much of its pod as killing it takes. What is missing or
-// unreadable stays empty.
+// restoreSpec builds, from a container's labels and annotations, as much of its pod as killing it takes. What is
+// missing or unreadable stays empty.
 func restoreSpec(s *runtimeapi.ContainerStatus) (*v1.Pod, *v1.Container) {
 	labels := s.GetLabels()
 	read := func(key string, into any) bool { return json.Unmarshal([]byte(s.GetAnnotations()[key]), into) == nil }
 	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{
-		UID: types.UID(labels[container.PodUIDLabel]), Name: labels[container.PodNameLabel], Namespace: labels[container.PodNamespaceLabel],
+		UID:  types.UID(labels[container.PodUIDLabel]),
+		Name: labels[container.PodNameLabel], Namespace: labels[container.PodNamespaceLabel],
 	}}
 	c := &v1.Container{Name: labels[container.ContainerNameLabel]}
 	var seconds int64
@@ -152,8 +153,8 @@ func graceOf(pod *v1.Pod, c *v1.Container, reason killReason) int64 {
 	return *pod.Spec.TerminationGracePeriodSeconds
 }
 
-// preStop runs a hook, at most for the grace period, and returns the whole seconds that it took. After that the container is
-// stopped in any case.
+// preStop runs a hook, at most for the grace period, and returns the whole seconds that it took. After that the
+// container is stopped in any case.
 func (m *Manager) preStop(ctx context.Context, pod *v1.Pod, c *v1.Container, id container.ID, grace int64) int64 {
 	keys := about(pod, c.Name, id)
 	start := time.Now()
@@ -171,8 +172,8 @@ func (m *Manager) preStop(ctx context.Context, pod *v1.Pod, c *v1.Container, id 
 	return int64(time.Since(start) / time.Second)
 }
 
-// A stopOrder orders the end of a pod with sidecars: they end after all regular containers, and each after those that were started
-// after it. nil orders nothing.
+// A stopOrder orders the end of a pod with sidecars: they end after all regular containers, and each after those that
+// were started after it. nil orders nothing.
 type stopOrder struct {
 	over    map[string]chan struct{}   // closed when a container has ended, or does not run
 	waitFor map[string][]chan struct{} // by sidecar

@@ -1,9 +1,9 @@
-// Package kuberuntime makes the runtime run what a pod asks for. One pure function decides what has to be killed, created and
-// started; the rest does it through CRI in the kubelet's order, with the kubelet's labels, log paths, events and log lines
+// Package kuberuntime runs pods on the runtime. One pure function decides what has to be killed, created and started;
+// the rest does it through CRI in the kubelet's order, with the kubelet's labels, log paths, events and log lines
 // (pkg/kubelet/kuberuntime upstream). It also returns what the runtime has of each pod.
 //
-// Everything that it creates has container.OwnerLabel, and everything without that label is ignored. Sandboxes are stopped but
-// never removed: package gc does that. docs/syncloop.md lists what is left out.
+// Everything that it creates has container.OwnerLabel, and everything without that label is ignored. Sandboxes are
+// stopped but never removed: package gc does that. docs/syncloop.md lists what is left out.
 package kuberuntime
 
 import (
@@ -40,8 +40,8 @@ type CRI interface {
 	ImageStatus(ctx context.Context, image string) (*runtimeapi.Image, error)
 }
 
-// Images makes sure that a container's image is present. reason is nil or one of the waiting reasons, such as ErrImagePull;
-// message explains it.
+// Images makes sure that a container's image is present. reason is nil or one of the waiting reasons, such as
+// ErrImagePull; message explains it.
 type Images interface {
 	EnsureImage(ctx context.Context, pod *v1.Pod, c *v1.Container, pullSecrets []v1.Secret,
 		sandbox *runtimeapi.PodSandboxConfig) (ref string, reason error, message string)
@@ -65,7 +65,8 @@ type Objects interface {
 	Secret(ctx context.Context, namespace, name string) (*v1.Secret, error)
 }
 
-// A ProbeResult returns the result of the probes of one kind for a running container. known is false until there is one.
+// A ProbeResult returns the result of the probes of one kind for a running container. known is false until there is
+// one.
 type ProbeResult func(id container.ID) (failed, known bool)
 
 // Config configures a Manager. All fields are required, except ClusterDNS and ClusterDomain.
@@ -89,10 +90,10 @@ type Config struct {
 	ClusterDNS     []string // addresses of the cluster's name servers; empty: pods use the node's
 	ClusterDomain  string   // like cluster.local
 	MemoryCapacity int64    // of the node in bytes, for the OOM scores
-	CgroupV2       bool     // the node has the unified hierarchy; then the kernel kills all processes of a container together
+	CgroupV2       bool     // the kernel kills all processes of a container together
 	SeccompDefault bool     // RuntimeDefault instead of Unconfined for containers without a profile
 
-	// CgroupParent returns a pod's cgroup in the form that the cgroup driver wants.
+	// CgroupParent returns a pod's cgroup in the form of the cgroup driver.
 	CgroupParent func(pod *v1.Pod) string
 	// Allocatable returns the node's resources, which stand for the limits of containers without any.
 	Allocatable func() v1.ResourceList
@@ -115,9 +116,9 @@ func New(c Config) *Manager {
 	return &Manager{Config: c, reduced: logreduction.NewLogReduction(time.Minute), starting: newGate()}
 }
 
-// NewBackOff makes the back-off of containers that ended: the first restart is immediate, the second waits first, and each
-// further one twice as long, up to most: 10 s and 5 minutes in the kubelet. A container that ended later than reset (10 minutes)
-// after the last decision to restart it starts over.
+// NewBackOff makes the back-off of containers that ended: the first restart is immediate, the second waits first, and
+// each further one twice as long, up to most: 10 s and 5 minutes in the kubelet. A container that ended later than
+// reset (10 minutes) after the last decision to restart it starts over.
 func NewBackOff(first, most, reset time.Duration) *flowcontrol.Backoff {
 	b := flowcontrol.NewBackOff(first, most)
 	b.HasExpiredFunc = func(ended, decided time.Time, _ time.Duration) bool { return ended.Sub(decided) > reset }

@@ -20,8 +20,8 @@ import (
 	"github.com/kdiag/kdiag/plegbench/syncloop/pod"
 )
 
-// startContainer pulls, creates and starts a container and runs its postStart hook. reason is nil, or the waiting reason of the
-// container's status; message explains it.
+// startContainer pulls, creates and starts a container and runs its postStart hook. reason is nil, or the waiting
+// reason of the container's status; message explains it.
 func (s *syncing) startContainer(ctx context.Context, c *v1.Container) (message string, reason error) {
 	id := ""
 	failed := func(reason error, message string) (string, error) {
@@ -76,7 +76,9 @@ func (s *syncing) postStart(ctx context.Context, c *v1.Container, id container.I
 }
 
 // containerConfig is the argument of CreateContainer.
-func (s *syncing) containerConfig(ctx context.Context, c *v1.Container, ref string) (*runtimeapi.ContainerConfig, error) {
+func (s *syncing) containerConfig(
+	ctx context.Context, c *v1.Container, ref string,
+) (*runtimeapi.ContainerConfig, error) {
 	image, err := s.CRI.ImageStatus(ctx, c.Image)
 	if err != nil {
 		return nil, err
@@ -109,8 +111,8 @@ func (s *syncing) containerConfig(ctx context.Context, c *v1.Container, ref stri
 	}, nil
 }
 
-// restartCount is one more than that of the container's newest instance or, if the runtime lost its state, than that of its
-// newest log, so that no log is overwritten.
+// restartCount is one more than that of the container's newest instance or, if the runtime lost its state, than that of
+// its newest log, so that no log is overwritten.
 func (s *syncing) restartCount(c *v1.Container) int {
 	if old := s.status.Find(c.Name); old != nil {
 		return old.RestartCount + 1
@@ -151,9 +153,9 @@ func (m *Manager) event(p *v1.Pod, c *v1.Container, id, kind, reason, message st
 	m.Recorder.Event(pod.Reference(p, c), kind, reason, message)
 }
 
-// startsPerCPU bounds how many pods and further containers start at a time; startCounts is how long a start counts. Starting
-// takes CPU and disk: more at a time make each of them slower and all of them later (docs/bench). A start that takes longer waits
-// for something else, and must not delay others.
+// startsPerCPU bounds how many pods and further containers start at a time; startCounts is how long a start counts.
+// Starting takes CPU and disk: more at a time make each of them slower and all of them later (docs/bench). A start that
+// takes longer waits for something else, and must not delay others.
 const (
 	startsPerCPU = 4
 	startCounts  = 3 * time.Second
@@ -164,8 +166,8 @@ type gate chan struct{}
 
 func newGate() gate { return make(gate, startsPerCPU*runtime.GOMAXPROCS(0)) }
 
-// enter waits for a place, or for the end of ctx, and returns a function that leaves it. After startCounts the place is free again
-// in any case.
+// enter waits for a place, or for the end of ctx, and returns a function that leaves it. After startCounts the place is
+// free again in any case.
 func (g gate) enter(ctx context.Context) (leave func()) {
 	select {
 	case g <- struct{}{}:

@@ -25,8 +25,8 @@ import (
 // ErrPodNotFound is GetPod's error when the runtime has nothing of a pod. Its text is the kubelet's.
 var ErrPodNotFound = errors.New("pod sandboxes not found")
 
-// GetPods returns the pods of this node's syncLoop, the newest first: all of them, or only those that are ready or running. It
-// makes two lists; if the first fails, the second is not made.
+// GetPods returns the pods of this node's syncLoop, the newest first: all of them, or only those that are ready or
+// running. It makes two lists; if the first fails, the second is not made.
 func (m *Manager) GetPods(ctx context.Context, all bool) ([]*container.Pod, error) {
 	sandboxes, containers := &runtimeapi.PodSandboxFilter{}, &runtimeapi.ContainerFilter{}
 	if !all {
@@ -53,7 +53,8 @@ func (m *Manager) GetPods(ctx context.Context, all bool) ([]*container.Pod, erro
 // GetPod returns one pod as the runtime has it now, or ErrPodNotFound.
 func (m *Manager) GetPod(ctx context.Context, uid types.UID) (*container.Pod, error) {
 	label := map[string]string{container.PodUIDLabel: string(uid)}
-	pods, _, err := m.list(ctx, &runtimeapi.PodSandboxFilter{LabelSelector: label}, &runtimeapi.ContainerFilter{LabelSelector: label})
+	pods, _, err := m.list(ctx,
+		&runtimeapi.PodSandboxFilter{LabelSelector: label}, &runtimeapi.ContainerFilter{LabelSelector: label})
 	if err != nil {
 		return nil, err
 	}
@@ -66,8 +67,8 @@ func (m *Manager) GetPod(ctx context.Context, uid types.UID) (*container.Pod, er
 // Foreign returns how many pods without this node's label the last full list had.
 func (m *Manager) Foreign() int { return int(m.foreign.Load()) }
 
-// list makes the two lists and groups them by pod. Pods without this node's label are only counted. A container whose sandbox is
-// gone makes a pod all the same: it may run.
+// list makes the two lists and groups them by pod. Pods without this node's label are only counted. A container whose
+// sandbox is gone makes a pod all the same: it may run.
 func (m *Manager) list(
 	ctx context.Context, sf *runtimeapi.PodSandboxFilter, cf *runtimeapi.ContainerFilter,
 ) (pods map[types.UID]*container.Pod, foreign int, err error) {
@@ -87,7 +88,9 @@ func (m *Manager) list(
 		}
 		p := pods[types.UID(uid)]
 		if p == nil {
-			p = &container.Pod{UID: types.UID(uid), Name: labels[container.PodNameLabel], Namespace: labels[container.PodNamespaceLabel]}
+			p = &container.Pod{
+				UID: types.UID(uid), Name: labels[container.PodNameLabel], Namespace: labels[container.PodNamespaceLabel],
+			}
 			pods[p.UID] = p
 		}
 		return p
@@ -134,8 +137,9 @@ func number(annotations map[string]string, key string, base int) uint64 {
 	return n
 }
 
-// GetPodStatus asks for the status of each of a pod's sandboxes and then of each of its containers, one after the other. What
-// vanished since the lists is left out; any other error ends it. Termination messages are read from the node's files.
+// GetPodStatus gets the status of each of a pod's sandboxes and then of each of its containers, one after the other. It
+// leaves out what vanished since the lists; any other error ends it. Termination messages are read from the node's
+// files.
 func (m *Manager) GetPodStatus(ctx context.Context, p *container.Pod) (*container.PodStatus, error) {
 	st := &container.PodStatus{UID: p.UID, Name: p.Name, Namespace: p.Namespace, TimeStamp: time.Now()}
 	name := p.FullName() + "(" + string(p.UID) + ")"
@@ -168,7 +172,9 @@ func (m *Manager) GetPodStatus(ctx context.Context, p *container.Pod) (*containe
 		status.SandboxID = c.SandboxID
 		st.ContainerStatuses = append(st.ContainerStatuses, status)
 	}
-	slices.SortStableFunc(st.ContainerStatuses, func(a, b *container.Status) int { return b.CreatedAt.Compare(a.CreatedAt) })
+	slices.SortStableFunc(st.ContainerStatuses, func(a, b *container.Status) int {
+		return b.CreatedAt.Compare(a.CreatedAt)
+	})
 	m.reduced.ClearID(name)
 	return st, nil
 }
@@ -190,7 +196,8 @@ func (m *Manager) status(s *runtimeapi.ContainerStatus) *container.Status {
 		out.FinishedAt, out.ExitCode = time.Unix(0, s.GetFinishedAt()), int(s.GetExitCode())
 		out.Reason, out.Message = s.GetReason(), s.GetMessage()
 		// A container that could not even be started has no log.
-		fromLog := annotations[container.TerminationMessagePolicyAnnotation] == string(v1.TerminationMessageFallbackToLogsOnError) &&
+		policy := v1.TerminationMessagePolicy(annotations[container.TerminationMessagePolicyAnnotation])
+		fromLog := policy == v1.TerminationMessageFallbackToLogsOnError &&
 			out.ExitCode != 0 && out.Reason != "ContainerCannotRun"
 		if text := terminationMessage(s, fromLog); text != "" {
 			out.Message = strings.TrimPrefix(out.Message+": "+text, ": ")
@@ -226,16 +233,18 @@ const (
 	messageBytes = 4096 // of the file
 	logLines     = 80   // of the log
 	logBytes     = 2048
-	// logWindow is how much of a log's end is read. A line of containerd has at most 16 KiB, so a line that the window cuts
-	// matters only if the lines after it are far more than enough.
+	// logWindow is how much of a log's end is read. A line of containerd has at most 16 KiB, so a line that the window
+	// cuts matters only if the lines after it are far more than enough.
 	logWindow = 256 << 10
 )
 
-// terminationMessage is what a container left when it ended: its file, which is mounted into it, or with fromLog, if the file is
-// empty, the end of its log.
+// terminationMessage is what a container left when it ended: its file, which is mounted into it, or with fromLog, if
+// the file is empty, the end of its log.
 func terminationMessage(s *runtimeapi.ContainerStatus, fromLog bool) string {
 	path := s.GetAnnotations()[container.TerminationMessagePathAnnotation]
-	i := slices.IndexFunc(s.GetMounts(), func(m *runtimeapi.Mount) bool { return path != "" && m.GetContainerPath() == path })
+	i := slices.IndexFunc(s.GetMounts(), func(m *runtimeapi.Mount) bool {
+		return path != "" && m.GetContainerPath() == path
+	})
 	if i >= 0 {
 		file := s.GetMounts()[i].GetHostPath()
 		switch data, err := readEnd(file, messageBytes); {
@@ -272,8 +281,8 @@ func readEnd(path string, most int64) ([]byte, error) {
 	return io.ReadAll(io.NewSectionReader(f, max(0, info.Size()-most), most))
 }
 
-// logEnd returns the end of what a container wrote, from the end of its log in CRI's format: a time, a stream, tags and text. The
-// tag P marks a part of a line. Lines of another form are skipped.
+// logEnd returns the end of what a container wrote, from the end of its log in CRI's format: a time, a stream, tags and
+// text. The tag P marks a part of a line. Lines of another form are skipped.
 //
 //	2016-10-06T00:17:09.669794202Z stdout P the beginning
 //	2016-10-06T00:17:09.669794203Z stderr F and the end of a line
@@ -285,7 +294,8 @@ func logEnd(data []byte) []byte {
 		if len(parts) < 4 {
 			continue
 		}
-		if tag, _, _ := bytes.Cut(parts[2], []byte(runtimeapi.LogTagDelimiter)); runtimeapi.LogTag(tag) == runtimeapi.LogTagPartial {
+		tag, _, _ := bytes.Cut(parts[2], []byte(runtimeapi.LogTagDelimiter))
+		if runtimeapi.LogTag(tag) == runtimeapi.LogTagPartial {
 			parts[3] = bytes.TrimSuffix(parts[3], []byte("\n"))
 		}
 		out = append(out, parts[3]...)

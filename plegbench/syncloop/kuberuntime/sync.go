@@ -32,9 +32,11 @@ type syncing struct {
 	leave     func() // leaves the gate, which a new pod's sandbox and first container pass together; nil once that is done
 }
 
-// SyncPod does what the pod needs now, given what the runtime had at the time of status. It does not wait for containers to end
-// or to become ready: the next SyncPod continues. pullSecrets are the pod's.
-func (m *Manager) SyncPod(ctx context.Context, pod *v1.Pod, status *container.PodStatus, pullSecrets []v1.Secret) Result {
+// SyncPod does what the pod needs now, given what the runtime had at the time of status. It does not wait for
+// containers to end or to become ready: the next SyncPod continues. pullSecrets are the pod's.
+func (m *Manager) SyncPod(
+	ctx context.Context, pod *v1.Pod, status *container.PodStatus, pullSecrets []v1.Secret,
+) Result {
 	s := &syncing{Manager: m, pod: pod, status: status, secrets: pullSecrets, ips: status.IPs}
 	s.actions = computePodActions(actionInput{pod: pod, status: status, liveness: m.Liveness, startup: m.Startup})
 	s.logActions()
@@ -53,7 +55,8 @@ func (s *syncing) logActions() {
 	}
 	s.Log.V(3).Info("computePodActions got for pod", "podActions", a, "pod", pod)
 	if a.CreateSandbox && a.SandboxID != "" {
-		s.Recorder.Event(s.pod, v1.EventTypeNormal, "SandboxChanged", "Pod sandbox changed, it will be killed and re-created.")
+		s.Recorder.Event(s.pod, v1.EventTypeNormal, "SandboxChanged",
+			"Pod sandbox changed, it will be killed and re-created.")
 	}
 }
 
@@ -97,8 +100,8 @@ func (s *syncing) killUnwanted(ctx context.Context) bool {
 	return true
 }
 
-// removeInit removes dead instances of init containers: all but the newest of each name, and the newest as well if the pod starts
-// anew.
+// removeInit removes dead instances of init containers: all but the newest of each name, and the newest as well if the
+// pod starts anew.
 func (s *syncing) removeInit(ctx context.Context) {
 	seen := map[string]bool{}
 	for _, st := range s.status.ContainerStatuses {
@@ -138,7 +141,8 @@ func (s *syncing) createSandbox(ctx context.Context) (bool, error) {
 		s.Metrics.StartedPodsErrors.Inc()
 		s.Metrics.RunPodSandboxErrors.WithLabelValues(handler).Inc()
 		s.Log.Error(err, "Failed to create sandbox for pod", "pod", key)
-		s.result.add(ActionCreateSandbox, name, ErrCreatePodSandbox, fmt.Sprintf("Failed to create sandbox for pod %q: %v", name, err))
+		s.result.add(ActionCreateSandbox, name, ErrCreatePodSandbox,
+			fmt.Sprintf("Failed to create sandbox for pod %q: %v", name, err))
 		s.Log.Error(err, "CreatePodSandbox for pod failed", "pod", key)
 		s.Recorder.Eventf(s.pod, v1.EventTypeWarning, "FailedCreatePodSandBox", "Failed to create pod sandbox: %v", err)
 		return false, nil
@@ -159,8 +163,8 @@ func (s *syncing) createSandbox(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// startAll starts ephemeral, init and regular containers, in this order. If one fails the others are started all the same, except
-// after an init container.
+// startAll starts ephemeral, init and regular containers, in this order. If one fails the others are started all the
+// same, except after an init container.
 func (s *syncing) startAll(ctx context.Context) {
 	spec := &s.pod.Spec
 	for _, i := range s.actions.EphemeralToStart {

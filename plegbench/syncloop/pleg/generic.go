@@ -20,14 +20,14 @@ const (
 	requestCapacity = 200
 )
 
-// A GenericConfig is what a Generic is made of.
+// A GenericConfig configures a Generic.
 type GenericConfig struct {
 	Runtime   Runtime
 	Cache     *Cache
 	Log       logr.Logger
 	Metrics   *metrics.Metrics
 	Period    time.Duration // from the end of a relist to the next: 1 s
-	Threshold time.Duration // without a relist for longer it is unhealthy: 3 minutes
+	Threshold time.Duration // it is unhealthy without a relist for longer: 3 minutes
 	Capacity  int           // of the event channel; 0 is 1000
 	OnDemand  bool          // honour RequestRelist, as from Kubernetes 1.36 on
 }
@@ -72,8 +72,8 @@ func NewGeneric(cfg GenericConfig) *Generic {
 // Events is the channel of events, the same one for a Generic and the Evented above it. Nobody closes it.
 func (g *Generic) Events() <-chan Event { return g.events }
 
-// Run relists at once and then each period, counted from the end of a relist, until ctx ends. A relist of all pods that is
-// due goes before requests for single pods.
+// Run relists at once and then each period, counted from the end of a relist, until ctx ends. A relist of all pods that
+// is due goes before requests for single pods.
 func (g *Generic) Run(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -124,8 +124,8 @@ func (g *Generic) RequestReinspect(uid types.UID) {
 var errNoRelist = errors.New("pleg has yet to be successful")
 
 // Healthy returns nil, or an error with the kubelet's text. It depends on the start of the last relist whose two lists
-// succeeded; slow inspections only delay the next one. As in the kubelet, kubelet_pleg_last_seen_seconds is set here and
-// nowhere else.
+// succeeded; slow inspections only delay the next one. As in the kubelet, kubelet_pleg_last_seen_seconds is set here
+// and nowhere else.
 func (g *Generic) Healthy() error {
 	g.mu.Lock()
 	last, threshold := g.seen.LastRelist, g.threshold

@@ -280,7 +280,8 @@ func TestOnDemandQueue(t *testing.T) {
 	}
 }
 
-// However often and whenever it is listed, and whichever inspections fail, the events replayed give what runs in the end.
+// However often and whenever it is listed, and whichever inspections fail, the events replayed give what runs in the
+// end.
 func FuzzReplayReachesState(f *testing.F) {
 	for seed := range uint64(5) {
 		f.Add(seed, 200)

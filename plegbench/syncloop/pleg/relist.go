@@ -77,8 +77,8 @@ func (g *Generic) end(start time.Time) {
 	g.seen.Relists++
 }
 
-// listed records the success of the lists, from which health counts, before any pod is inspected. As upstream, the gauge
-// of a state without containers keeps its value.
+// listed records the success of the lists, from which health counts, before any pod is inspected. As upstream, the
+// gauge of a state without containers keeps its value.
 func (g *Generic) listed(start time.Time, pods []*container.Pod) {
 	for _, r := range g.records {
 		r.current = nil
@@ -154,7 +154,9 @@ func ref(p *container.Pod) klog.ObjectRef {
 }
 
 // writeStatus inspects a listed pod and stores the result, errors too. It reports whether the cache accepted it.
-func (g *Generic) writeStatus(ctx context.Context, uid types.UID, pod *container.Pod, at time.Time) (updated bool, err error) {
+func (g *Generic) writeStatus(
+	ctx context.Context, uid types.UID, pod *container.Pod, at time.Time,
+) (updated bool, err error) {
 	if pod == nil {
 		g.Log.V(4).Info("PLEG: Delete status for pod", "podUID", uid)
 		g.Cache.Delete(uid)
@@ -175,7 +177,7 @@ func (g *Generic) writeStatus(ctx context.Context, uid types.UID, pod *container
 	return g.Cache.Set(uid, status, err, at), err
 }
 
-// send puts events into the channel. What does not fit is lost for good, since the record has moved on.
+// send puts events into the channel. Events that do not fit are lost, since the record is already updated.
 func (g *Generic) send(uid types.UID, events []Event) {
 	for _, e := range events {
 		if e.Type == ContainerChanged {

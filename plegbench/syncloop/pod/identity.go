@@ -1,5 +1,5 @@
-// Package pod holds the desired state: the pods that this node should run, with static pods and their mirrors kept apart. It also
-// has what several parts of the syncLoop derive from a pod's object.
+// Package pod holds the desired state: the pods that this node should run, with static pods and their mirrors kept
+// apart. It also has what several parts of the syncLoop derive from a pod's object.
 package pod
 
 import (
@@ -21,7 +21,8 @@ const (
 	APIServerSource = "api"
 )
 
-// systemCriticalPriority is the least priority of pods that are never evicted (scheduling.SystemCriticalPriority upstream).
+// systemCriticalPriority is the least priority of pods that are never evicted (scheduling.SystemCriticalPriority
+// upstream).
 const systemCriticalPriority = 2_000_000_000
 
 // FullName is name_namespace, which a static pod and its mirror have in common.

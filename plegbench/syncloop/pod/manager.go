@@ -9,9 +9,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// A Manager is the desired state: the pods that the sources last sent. A static pod and its mirror at the API server have one full
-// name and different UIDs, and are kept apart (basicManager in pkg/kubelet/pod/pod_manager.go upstream). A Manager is safe for use
-// by several goroutines; nobody may change its pods.
+// A Manager is the desired state: the pods that the sources last sent. A static pod and its mirror at the API server
+// have one full name and different UIDs, and are kept apart (basicManager in pkg/kubelet/pod/pod_manager.go upstream).
+// A Manager is safe for use by several goroutines. Its pods must not be changed.
 type Manager struct {
 	mu         sync.RWMutex
 	pods       map[types.UID]*v1.Pod
@@ -23,7 +23,8 @@ type Manager struct {
 // NewManager returns a manager without pods.
 func NewManager() *Manager {
 	return &Manager{
-		pods: map[types.UID]*v1.Pod{}, byName: map[string]*v1.Pod{}, mirrors: map[string]*v1.Pod{}, translated: map[types.UID]types.UID{},
+		pods: map[types.UID]*v1.Pod{}, byName: map[string]*v1.Pod{}, mirrors: map[string]*v1.Pod{},
+		translated: map[types.UID]types.UID{},
 	}
 }
 
@@ -93,8 +94,8 @@ func (m *Manager) PodOf(mirror *v1.Pod) (*v1.Pod, bool) {
 	return p, ok
 }
 
-// TranslateUID turns the UID of a mirror, which the API server knows, into that of its static pod. Other UIDs are returned as they
-// are.
+// TranslateUID turns the UID of a mirror, which the API server knows, into that of its static pod. Other UIDs are
+// returned as they are.
 func (m *Manager) TranslateUID(uid types.UID) types.UID {
 	m.mu.RLock()
 	defer m.mu.RUnlock()

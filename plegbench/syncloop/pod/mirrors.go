@@ -39,9 +39,9 @@ func same(static, mirror *v1.Pod) bool {
 	return ok && FullName(static) == FullName(mirror) && hash == static.Annotations[ConfigHashAnnotation]
 }
 
-// Reconcile makes sure that a static pod has its mirror: one of another version, or one that is being deleted, is deleted and
-// created anew. Errors are logged; the next sync of the pod tries again (tryReconcileMirrorPods in pkg/kubelet/kubelet.go
-// upstream). mirror is nil if there is none.
+// Reconcile makes sure that a static pod has its mirror: one of another version, or one that is being deleted, is
+// deleted and created anew. Errors are logged; the next sync of the pod tries again (tryReconcileMirrorPods in
+// pkg/kubelet/kubelet.go upstream). mirror is nil if there is none.
 func (m *Mirrors) Reconcile(ctx context.Context, static, mirror *v1.Pod) {
 	if mirror != nil {
 		if mirror.DeletionTimestamp == nil && same(static, mirror) {
@@ -55,9 +55,11 @@ func (m *Mirrors) Reconcile(ctx context.Context, static, mirror *v1.Pod) {
 	node := m.node()
 	switch {
 	case node == nil || node.UID == "":
-		m.log.Error(nil, "No need to create a mirror pod, since failed to get node info from the cluster", "node", klog.KRef("", m.nodeName))
+		m.log.Error(nil, "No need to create a mirror pod, since failed to get node info from the cluster",
+			"node", klog.KRef("", m.nodeName))
 	case node.DeletionTimestamp != nil:
-		m.log.Info("No need to create a mirror pod, since node has been removed from the cluster", "node", klog.KRef("", m.nodeName))
+		m.log.Info("No need to create a mirror pod, since node has been removed from the cluster",
+			"node", klog.KRef("", m.nodeName))
 	default:
 		m.log.Info("Creating a mirror pod for static pod", "pod", klog.KObj(static))
 		if err := m.create(ctx, static, node.UID); err != nil {
@@ -86,8 +88,8 @@ func (m *Mirrors) create(ctx context.Context, static *v1.Pod, node types.UID) er
 	return err
 }
 
-// Delete deletes a mirror at once, without a grace period, since it has no containers. With a UID it deletes only the mirror of
-// that UID. It reports whether it did; what fails is logged, and housekeeping tries again.
+// Delete deletes a mirror at once, without a grace period, since it has no containers. With a UID it deletes only the
+// mirror of that UID. It reports whether it did; what fails is logged, and housekeeping tries again.
 func (m *Mirrors) Delete(ctx context.Context, mirror *v1.Pod, uid *types.UID) bool {
 	m.log.V(2).Info("Deleting a mirror pod", "pod", klog.KObj(mirror), "podUID", mirror.UID)
 	err := m.client.DeletePod(ctx, mirror.Namespace, mirror.Name, metav1.DeleteOptions{

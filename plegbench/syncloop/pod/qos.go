@@ -7,8 +7,9 @@ import (
 )
 
 // QOSClass is the class of a pod that its status has, or the one that its requests and limits make it
-// (pkg/apis/core/v1/helper/qos upstream): BestEffort without any of CPU and memory, Guaranteed if every container limits both and
-// requests what it limits, else Burstable. Resources of the pod as a whole replace those of the containers.
+// (pkg/apis/core/v1/helper/qos upstream): BestEffort without any of CPU and memory, Guaranteed if every container
+// limits both and requests what it limits, else Burstable. Resources of the pod as a whole replace those of the
+// containers.
 func QOSClass(p *v1.Pod) v1.PodQOSClass {
 	if p.Status.QOSClass != "" {
 		return p.Status.QOSClass
@@ -26,7 +27,8 @@ func QOSClass(p *v1.Pod) v1.PodQOSClass {
 	switch {
 	case len(requests) == 0 && len(limits) == 0:
 		return v1.PodQOSBestEffort
-	case guaranteed && len(requests) == 2 && requests.Cpu().Cmp(*limits.Cpu()) == 0 && requests.Memory().Cmp(*limits.Memory()) == 0:
+	case guaranteed && len(requests) == 2 &&
+		requests.Cpu().Cmp(*limits.Cpu()) == 0 && requests.Memory().Cmp(*limits.Memory()) == 0:
 		return v1.PodQOSGuaranteed
 	}
 	return v1.PodQOSBurstable

@@ -31,8 +31,8 @@ func RestartPolicy(p *v1.Pod, c *v1.Container) v1.RestartPolicy {
 	return p.Spec.RestartPolicy
 }
 
-// Restarts reports whether a container is started again after it exited with that code: if one of its rules matches the code, or
-// else by its policy.
+// Restarts reports whether a container is started again after it exited with that code: if one of its rules matches the
+// code, or else by its policy.
 func Restarts(p *v1.Pod, c *v1.Container, exitCode int32) bool {
 	if c.RestartPolicy != nil && slices.ContainsFunc(c.RestartPolicyRules, func(r v1.ContainerRestartRule) bool {
 		if r.ExitCodes == nil {

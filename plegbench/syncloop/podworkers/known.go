@@ -9,9 +9,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// SyncKnownPods takes the desired pods. It ends workers of other pods, forgets pods that have ended and are not desired or were
-// created again meanwhile, and returns those that still have a worker. A desired pod without a worker has to be created again. From
-// the first call on, pods without a worker are known not to run.
+// SyncKnownPods takes the desired pods. It ends workers of other pods, forgets pods that have ended and are not desired
+// or were created again meanwhile, and returns those that still have a worker. A desired pod without a worker has to be
+// created again. From the first call on, pods without a worker are known not to run.
 func (w *Workers) SyncKnownPods(desired []*v1.Pod) map[types.UID]bool {
 	known := make(map[types.UID]bool, len(desired))
 	for _, p := range desired {
@@ -31,12 +31,13 @@ func (w *Workers) SyncKnownPods(desired []*v1.Pod) map[types.UID]bool {
 	return out
 }
 
-// forget removes a pod that has ended, or never began, and reports whether it did. Other pods that are not desired are brought to
-// their end.
+// forget removes a pod that has ended, or never began, and reports whether it did. Other pods that are not desired are
+// brought to their end.
 func (w *Workers) forget(k *worker, orphan bool) bool {
 	switch {
 	case k.finished, orphan && k.startedAt.IsZero() && !k.observedRuntime:
-		w.cfg.Log.V(4).Info("Pod has been terminated and is no longer known to the kubelet, remove all history", "podUID", k.uid)
+		w.cfg.Log.V(4).Info("Pod has been terminated and is no longer known to the kubelet, remove all history",
+			"podUID", k.uid)
 		delete(w.workers, k.uid)
 		w.retire(k)
 		return true
@@ -95,8 +96,8 @@ func (w *Workers) ShouldPodContentBeRemoved(uid types.UID) bool {
 	return w.ask(uid, func(k *worker) bool { return k.evicted || k.deleted && k.terminated() }, synced)
 }
 
-// IsPodForMirrorPodTerminatingByFullName reports whether the static pod of that full name is terminating. Its mirror has to stay
-// until then.
+// IsPodForMirrorPodTerminatingByFullName reports whether the static pod of that full name is terminating. Its mirror
+// has to stay until then.
 func (w *Workers) IsPodForMirrorPodTerminatingByFullName(name string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -131,6 +132,8 @@ func (w *Workers) Snapshot() []WorkerState {
 		}
 		out = append(out, s)
 	}
-	slices.SortFunc(out, func(a, b WorkerState) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID)) })
+	slices.SortFunc(out, func(a, b WorkerState) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))
+	})
 	return out
 }

@@ -1,8 +1,9 @@
-// Package podworkers runs one goroutine for each pod. It syncs the pod again and again, then stops its containers, and at last
-// cleans up after it; it never goes back a step. The package follows pkg/kubelet/pod_workers.go; a Syncer does the steps.
+// Package podworkers runs one goroutine for each pod. It syncs the pod again and again, then stops its containers, and
+// at last cleans up after it; it never goes back a step. The package follows pkg/kubelet/pod_workers.go; a Syncer does
+// the steps.
 //
-// All updates of a pod go through UpdatePod, which never blocks: of the updates during a step only the newest is kept. Before each
-// step the worker waits for a status newer than its last step, without a deadline.
+// All updates of a pod go through UpdatePod, which never blocks: of the updates during a step only the newest is kept.
+// Before each step the worker waits for a status newer than its last step, without a deadline.
 package podworkers
 
 import (
@@ -21,7 +22,8 @@ import (
 	"github.com/kdiag/kdiag/plegbench/syncloop/metrics"
 )
 
-// An UpdateType is the reason of an update. Its text is the label operation_type of kubelet_pod_worker_duration_seconds.
+// An UpdateType is the reason of an update. Its text is the label operation_type of
+// kubelet_pod_worker_duration_seconds.
 type UpdateType string
 
 // The types of updates.
@@ -44,19 +46,20 @@ type UpdateOptions struct {
 
 // KillOptions say how a pod ends.
 type KillOptions struct {
-	Completed      chan<- struct{}     // closed once the containers have ended, or at once where there is nothing to end
+	Completed      chan<- struct{}     // closed once the containers have ended
 	Evict          bool                // the node evicts it
 	StatusOverride func(*v1.PodStatus) // changes the reported status from now on
 	GraceOverride  *int64              // seconds; it can only make the grace period shorter
 }
 
-// A Syncer does the work of each step. A step that fails is repeated later. ctx ends when the pod's termination begins or gets
-// more urgent.
+// A Syncer does the work of each step. A step that fails is repeated later. ctx ends when the pod's termination begins
+// or gets more urgent.
 type Syncer interface {
 	// SyncPod does what the pod needs now. terminal reports that its containers have ended by themselves, for good.
 	SyncPod(ctx context.Context, t UpdateType, pod, mirror *v1.Pod, status *container.PodStatus) (terminal bool, err error)
 	// SyncTerminatingPod stops the containers. Without an error none runs any more. grace is in seconds, never nil.
-	SyncTerminatingPod(ctx context.Context, pod *v1.Pod, status *container.PodStatus, grace *int64, override func(*v1.PodStatus)) error
+	SyncTerminatingPod(ctx context.Context, pod *v1.Pod, status *container.PodStatus, grace *int64,
+		override func(*v1.PodStatus)) error
 	// SyncTerminatingRuntimePod stops the containers of a pod that only the runtime knows.
 	SyncTerminatingRuntimePod(ctx context.Context, running *container.Pod) error
 	// SyncTerminatedPod cleans up after the containers have ended.
@@ -71,10 +74,11 @@ type StatusCache interface {
 	GetNewerThan(ctx context.Context, uid types.UID, t time.Time) (*container.PodStatus, error)
 }
 
-// ErrNetworkNotReady is the error of a sync that waits for the node's network, or the beginning of its text.
+// ErrNetworkNotReady is the error of a sync that waits for the node's network. The text of other errors may contain its
+// text.
 var ErrNetworkNotReady = errors.New("network is not ready")
 
-// A Config is what Workers are made of.
+// A Config configures Workers.
 type Config struct {
 	Syncer           Syncer
 	Cache            StatusCache
@@ -90,18 +94,18 @@ type Config struct {
 type Workers struct {
 	cfg    Config
 	Queue  *WorkQueue      // pods to be synced later
-	base   context.Context // of all goroutines, until Run's context has ended
+	base   context.Context // of all goroutines
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 
 	mu            sync.Mutex // guards what follows, and every worker
 	workers       map[types.UID]*worker
 	startedStatic map[string]types.UID   // full name to the one static pod of that name that may run
-	waitingStatic map[string][]types.UID // full name to those that came later, oldest first
+	waitingStatic map[string][]types.UID // full name to later ones, oldest first
 	podsSynced    bool                   // SyncKnownPods was called: pods without a worker do not run
 }
 
-// New returns Workers without any pod. Updates are taken from now on; Run sees to their end.
+// New makes Workers, which accept updates at once. Run ends them.
 func New(cfg Config) *Workers {
 	cfg.ResyncInterval = cmp.Or(cfg.ResyncInterval, time.Minute)
 	cfg.BackOff = cmp.Or(cfg.BackOff, 10*time.Second)

@@ -11,8 +11,9 @@ import (
 	"github.com/kdiag/kdiag/plegbench/syncloop/pod"
 )
 
-// UpdatePod hands an update to the pod's worker, which is started if there is none. It decides whether the pod's termination
-// begins, and never blocks. Updates of a pod that has ended are ignored until SyncKnownPods has forgotten it.
+// UpdatePod hands an update to the pod's worker, which is started if there is none. It decides whether the pod's
+// termination begins, and never blocks. Updates of a pod that has ended are ignored until SyncKnownPods has forgotten
+// it.
 func (w *Workers) UpdatePod(o UpdateOptions) {
 	var uid types.UID
 	var ref klog.ObjectRef
@@ -69,7 +70,8 @@ func (w *Workers) UpdatePod(o UpdateOptions) {
 	}
 }
 
-// newWorker makes the worker of a new pod. A pod that had already ended when this process began has only to be cleaned up.
+// newWorker makes the worker of a new pod. A pod that had already ended when this process began has only to be cleaned
+// up.
 func (w *Workers) newWorker(uid types.UID, ref klog.ObjectRef, p *v1.Pod) *worker {
 	now := time.Now()
 	k := &worker{uid: uid, ref: ref, name: ref.Name + "_" + ref.Namespace, gone: true, since: now}
@@ -82,8 +84,8 @@ func (w *Workers) newWorker(uid types.UID, ref klog.ObjectRef, p *v1.Pod) *worke
 	return k
 }
 
-// takeKill applies the kill options of an update, and reports whether the grace period got shorter. They have no effect before
-// termination was requested and after the containers have ended.
+// takeKill applies the kill options of an update, and reports whether the grace period got shorter. They have no effect
+// before termination was requested and after the containers have ended.
 func (k *worker) takeKill(o *UpdateOptions) (shortened bool) {
 	kill := o.Kill
 	o.Kill = nil
@@ -105,7 +107,7 @@ func (k *worker) takeKill(o *UpdateOptions) (shortened bool) {
 	return shortened
 }
 
-// complete closes the channel of somebody who waits for an end that needs no waiting.
+// complete closes the channel of kill options that have no effect.
 func complete(kill *KillOptions) {
 	if kill != nil && kill.Completed != nil {
 		close(kill.Completed)
@@ -126,8 +128,8 @@ func (w *Workers) ensureRunning(k *worker, p *v1.Pod) {
 	w.wg.Go(func() { w.run(k, wake) })
 }
 
-// mayStart reports whether a pod may be synced for the first time: now, or ever. A static pod waits for an earlier one of the same
-// full name, and one that has to end before it began never starts.
+// mayStart reports whether a pod may be synced for the first time: now, or ever. A static pod waits for an earlier one
+// of the same full name, and one that has to end before it began never starts.
 func (w *Workers) mayStart(k *worker, p *v1.Pod) (now, ever bool) {
 	if !pod.IsStatic(p) {
 		return true, true

@@ -36,27 +36,27 @@ type worker struct {
 	ctx    context.Context // of the step under way
 	cancel context.CancelFunc
 
-	pending *UpdateOptions // not yet seen by the goroutine
-	active  *UpdateOptions // what the goroutine saw last
+	pending *UpdateOptions // not yet taken by the goroutine
+	active  *UpdateOptions // last taken by the goroutine
 
 	startedAt     time.Time // allowed to sync
 	terminatingAt time.Time // termination was requested
 	terminatedAt  time.Time // no container runs any more
 
-	startedTerminating bool // the goroutine has seen the request
-	deleted            bool // gone from its source, or about to
+	startedTerminating bool // the goroutine has taken the request
+	deleted            bool // removed from its source, or being deleted
 	evicted            bool
 	finished           bool // nothing is left to be done
 	restartRequested   bool // created again, under the same UID, after termination was requested
-	observedRuntime    bool // the runtime had it before any source
+	observedRuntime    bool // it was killed as an orphan
 
 	grace     int64 // seconds; 0 until termination is requested
 	completed []chan<- struct{}
-	override  func(*v1.PodStatus) // the last one given
+	override  func(*v1.PodStatus) // the last one
 
 	waiting bool      // in the cache
-	working bool      // on an update, or has one pending
-	since   time.Time // of the last change of what it does
+	working bool      // handles an update, or has one pending
+	since   time.Time // of the last change of waiting or working
 }
 
 func (k *worker) step() Step {
@@ -85,7 +85,8 @@ func (k *worker) notify() {
 	}
 }
 
-// retire ends the goroutine, at the latest when it takes its next update, and closes the channels of those who wait.
+// retire ends the goroutine, at the latest when it takes its next update, and closes the channels that wait for the
+// pod's end.
 func (k *worker) retire() {
 	if !k.gone {
 		k.gone = true
@@ -98,7 +99,7 @@ func (k *worker) retire() {
 	k.working = false
 }
 
-// release closes the channels of those who wait for the end of the containers.
+// release closes the channels that wait for the end of the containers.
 func (k *worker) release() {
 	for _, ch := range k.completed {
 		close(ch)
@@ -117,8 +118,8 @@ func (k *worker) replay() {
 	k.notify()
 }
 
-// remember makes an update the active one, to be replayed as a sync without a start time. The mirror is not needed, since only the
-// later steps are replayed.
+// remember makes an update the active one, to be replayed as a sync without a start time. The mirror is not needed,
+// since only the later steps are replayed.
 func (k *worker) remember(o UpdateOptions) {
 	k.active = &UpdateOptions{Type: Sync, Pod: o.Pod, RunningPod: o.RunningPod}
 }
@@ -133,8 +134,8 @@ func (k *worker) spec() *v1.Pod {
 	return nil
 }
 
-// effectiveGrace is the grace period, in seconds, of a pod whose last one was previous, or 0 if it had none yet: the shortest of
-// those requested, or else the one in the pod's spec, and at least one second. shortened reports a change.
+// effectiveGrace is the grace period, in seconds, of a pod whose last one was previous, or 0 if it had none yet: the
+// shortest of those requested, or else the one in the pod's spec, and at least one second. shortened reports a change.
 func effectiveGrace(previous int64, p *v1.Pod, override *int64) (grace int64, shortened bool) {
 	grace = previous
 	asked := false

@@ -67,8 +67,8 @@ func portOf(port intstr.IntOrString, c *v1.Container) (int, error) {
 	return n, nil
 }
 
-// get sends a request, on a connection of its own, whatever certificate the server has. An answer from 200 to 399 is a success; no
-// answer is a failure like a bad one. Redirects are followed only on the same host.
+// get sends a request, on a connection of its own, whatever certificate the server has. An answer from 200 to 399 is a
+// success; no answer is a failure like a bad one. Redirects are followed only on the same host.
 func get(req *http.Request, timeout time.Duration) (outcome, string, error) {
 	client := &http.Client{
 		Timeout: timeout,
@@ -104,8 +104,8 @@ func get(req *http.Request, timeout time.Duration) (outcome, string, error) {
 	return success, string(body), nil
 }
 
-// dialer makes connections whose port is free again a second after their end, instead of a minute: a node with many probes would
-// run out of ports (pkg/probe/dialer_others.go upstream).
+// dialer makes connections whose port is free again a second after their end, instead of a minute: a node with many
+// probes would run out of ports (pkg/probe/dialer_others.go upstream).
 func dialer() *net.Dialer {
 	return &net.Dialer{Control: func(_, _ string, c syscall.RawConn) error {
 		return c.Control(func(fd uintptr) {

@@ -1,5 +1,6 @@
-// Package prober probes containers: one goroutine for each liveness, readiness and startup probe of a container. The results go
-// into Results, from which the syncLoop reads the changes. The rules are those of pkg/kubelet/prober and pkg/probe upstream.
+// Package prober probes containers: one goroutine for each liveness, readiness and startup probe of a container. The
+// results go into Results, from which the syncLoop reads the changes. The rules are those of pkg/kubelet/prober and
+// pkg/probe upstream.
 package prober
 
 import (
@@ -21,8 +22,9 @@ import (
 // A Config is what New needs.
 type Config struct {
 	Liveness, Readiness, Startup *Results
-	// Exec runs a command in a container and returns what it wrote. The error is an exec.ExitError if the command exited with
-	// another code than 0, DeadlineExceeded of gRPC if it took too long, or any other if it could not be run.
+	// Exec runs a command in a container and returns what it wrote. The error is an exec.ExitError if the command
+	// exited with another code than 0, DeadlineExceeded of gRPC if it took too long, or any other if it could not be
+	// run.
 	Exec func(ctx context.Context, id container.ID, command []string, timeout time.Duration) ([]byte, error)
 	// GRPC calls a health service. Its error is the message of the failure.
 	GRPC func(ctx context.Context, addr, service string, timeout time.Duration) error
@@ -204,8 +206,8 @@ func (m *Manager) isStarted(p *v1.Pod, c *v1.ContainerStatus) bool {
 	return c.Started != nil && *c.Started || m.worker(p.UID, c.Name, startup) == nil
 }
 
-// isReady reports whether a started container's readiness probe, if it has one, has succeeded. If it has not, it is run again
-// at once.
+// isReady reports whether a started container's readiness probe, if it has one, has succeeded. If it has not, it is run
+// again at once.
 func (m *Manager) isReady(p *v1.Pod, spec *v1.Container, c *v1.ContainerStatus) bool {
 	if c.State.Running == nil {
 		return false
@@ -221,11 +223,12 @@ func (m *Manager) isReady(p *v1.Pod, spec *v1.Container, c *v1.ContainerStatus) 
 	if spec == nil || !m.adopted(c) {
 		return w == nil
 	}
-	// It ran before this syncLoop: until it is probed it stays as ready as its pod was, so that a restart of the syncLoop does not
-	// take it out of service.
-	return (w == nil || !known) && (spec.ReadinessProbe == nil || slices.ContainsFunc(p.Status.Conditions, func(c v1.PodCondition) bool {
+	// It ran before this syncLoop: until it is probed it stays as ready as its pod was, so that a restart of the
+	// syncLoop does not take it out of service.
+	wasReady := slices.ContainsFunc(p.Status.Conditions, func(c v1.PodCondition) bool {
 		return c.Type == v1.PodReady && c.Status == v1.ConditionTrue
-	}))
+	})
+	return (w == nil || !known) && (spec.ReadinessProbe == nil || wasReady)
 }
 
 // adoptedBefore is how long before the Manager a container must have started to count as adopted.

@@ -28,9 +28,9 @@ const (
 )
 
 const (
-	mostTries  = 3                 // in a row, of a probe that cannot be run (maxProbeRetries upstream); a failure is not tried again
+	mostTries  = 3                 // of a probe that cannot be run (maxProbeRetries upstream); a failure is not retried
 	mostOutput = 10 << 10          // bytes of a container's answer
-	userAgent  = "kube-probe/1.36" // servers look for its beginning
+	userAgent  = "kube-probe/1.36" // servers match its beginning
 )
 
 // try runs the probe, again if it cannot be run, and records an event for everything but success.
@@ -43,7 +43,9 @@ func (w *worker) try(ctx context.Context, st *v1.PodStatus) (Result, error) {
 			break
 		}
 	}
-	keys := []any{"probeType", w.key.kind, "pod", w.ref, "podUID", w.key.uid, "containerName", w.container.Name, "probeResult", out}
+	keys := []any{
+		"probeType", w.key.kind, "pod", w.ref, "podUID", w.key.uid, "containerName", w.container.Name, "probeResult", out,
+	}
 	switch {
 	case ctx.Err() != nil:
 		return Unknown, ctx.Err() // the end of the syncLoop, not a result

@@ -37,8 +37,8 @@ type Update struct {
 	Result      Result
 }
 
-// updatesCap is how many changes wait for the syncLoop (pkg/kubelet/prober/results upstream). If it reads no more of them, the
-// probes block.
+// updatesCap is how many changes wait for the syncLoop (pkg/kubelet/prober/results upstream). If it reads no more of
+// them, the probes block.
 const updatesCap = 20
 
 // Results are the results of one kind of probe, by container. They are safe for use by several goroutines.

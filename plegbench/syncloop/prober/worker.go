@@ -150,8 +150,8 @@ func statusOf(st *v1.PodStatus, name string) *v1.ContainerStatus {
 	return nil
 }
 
-// newInstance begins with a new instance of the container. One that ran before this syncLoop gets no initial result, so that it
-// keeps the one in the pod's status.
+// newInstance begins with a new instance of the container. One that ran before this syncLoop gets no initial result, so
+// that it keeps the one in the pod's status.
 func (w *worker) newInstance(ctx context.Context, c *v1.ContainerStatus) {
 	w.results.Remove(w.id)
 	w.id = container.ParseID(c.ContainerID)
