@@ -274,16 +274,20 @@ func (n *node) running(name string) map[string]string {
 	return out
 }
 
-// event complains unless an event with this reason was recorded for a pod whose message holds the text.
+// event complains unless an event with this reason is recorded for a pod, within a second, whose message holds the text.
 func (n *node) event(name, reason, text string) error {
-	about := fmt.Sprintf(`"Event occurred" object="%s/%s-%s" type=`, namespace, name, e2eNode)
+	about := fmt.Sprintf(`"Event occurred" object="%s/%s-%s" `, namespace, name, e2eNode)
 	quoted := strconv.Quote(text)
-	for _, line := range n.log.lines(about) {
-		if strings.Contains(line, fmt.Sprintf(" reason=%q message=", reason)) && strings.Contains(line, quoted[1:len(quoted)-1]) {
-			return nil
+	for deadline := time.Now().Add(time.Second); ; time.Sleep(20 * time.Millisecond) { // the recorder's goroutine logs it
+		for _, line := range n.log.lines(about) {
+			if strings.Contains(line, fmt.Sprintf(" reason=%q message=", reason)) && strings.Contains(line, quoted[1:len(quoted)-1]) {
+				return nil
+			}
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("no event %s of %s says %q", reason, name, text)
 		}
 	}
-	return fmt.Errorf("no event %s of %s says %q", reason, name, text)
 }
 
 // A journal keeps the log of a syncLoop.

@@ -30,9 +30,9 @@ func (m *Manager) environment(
 		var err error
 		switch {
 		case from.ConfigMapRef != nil:
-			data, err = m.configMap(ctx, p.Namespace, from.ConfigMapRef.Name, from.ConfigMapRef.Optional)
+			data, err = m.object(ctx, "ConfigMap", p.Namespace, from.ConfigMapRef.Name, from.ConfigMapRef.Optional)
 		case from.SecretRef != nil:
-			data, err = m.secret(ctx, p.Namespace, from.SecretRef.Name, from.SecretRef.Optional)
+			data, err = m.object(ctx, "Secret", p.Namespace, from.SecretRef.Name, from.SecretRef.Optional)
 		}
 		if err != nil {
 			return nil, err
@@ -42,11 +42,10 @@ func (m *Manager) environment(
 		}
 	}
 	for _, e := range c.Env {
-		if e.ValueFrom == nil {
-			env[e.Name] = pod.Expand(e.Value, env)
-			continue
+		value, ok, err := pod.Expand(e.Value, env), true, error(nil)
+		if e.ValueFrom != nil {
+			value, ok, err = m.value(ctx, p, c, ips, &e)
 		}
-		value, ok, err := m.value(ctx, p, c, ips, &e)
 		if err != nil {
 			return nil, err
 		}
@@ -61,7 +60,6 @@ func (m *Manager) environment(
 func (m *Manager) value(
 	ctx context.Context, p *v1.Pod, c *v1.Container, ips []string, e *v1.EnvVar,
 ) (value string, ok bool, err error) {
-	var data map[string]string
 	var kind, name, key string
 	var optional *bool
 	switch from := e.ValueFrom; {
@@ -74,14 +72,13 @@ func (m *Manager) value(
 	case from.ConfigMapKeyRef != nil:
 		ref := from.ConfigMapKeyRef
 		kind, name, key, optional = "ConfigMap", ref.Name, ref.Key, ref.Optional
-		data, err = m.configMap(ctx, p.Namespace, name, optional)
 	case from.SecretKeyRef != nil:
 		ref := from.SecretKeyRef
 		kind, name, key, optional = "Secret", ref.Name, ref.Key, ref.Optional
-		data, err = m.secret(ctx, p.Namespace, name, optional)
 	default:
 		return "", false, fmt.Errorf("the source of environment variable %s is not supported", e.Name)
 	}
+	data, err := m.object(ctx, kind, p.Namespace, name, optional)
 	if err != nil {
 		return "", false, err
 	}
@@ -91,31 +88,29 @@ func (m *Manager) value(
 	return value, ok, nil
 }
 
-func (m *Manager) configMap(ctx context.Context, namespace, name string, optional *bool) (map[string]string, error) {
-	object, err := m.Objects.ConfigMap(ctx, namespace, name)
-	if err != nil {
-		return nil, unlessOptional(optional, err)
+// object returns the data of a ConfigMap or Secret, nil if it is optional and missing.
+func (m *Manager) object(
+	ctx context.Context, kind, namespace, name string, optional *bool,
+) (data map[string]string, err error) {
+	if kind == "ConfigMap" {
+		var object *v1.ConfigMap
+		if object, err = m.Objects.ConfigMap(ctx, namespace, name); err == nil {
+			return object.Data, nil
+		}
+	} else {
+		var object *v1.Secret
+		if object, err = m.Objects.Secret(ctx, namespace, name); err == nil {
+			data = map[string]string{}
+			for k, v := range object.Data {
+				data[k] = string(v)
+			}
+			return data, nil
+		}
 	}
-	return object.Data, nil
-}
-
-func (m *Manager) secret(ctx context.Context, namespace, name string, optional *bool) (map[string]string, error) {
-	object, err := m.Objects.Secret(ctx, namespace, name)
-	if err != nil {
-		return nil, unlessOptional(optional, err)
-	}
-	data := map[string]string{}
-	for k, v := range object.Data {
-		data[k] = string(v)
-	}
-	return data, nil
-}
-
-func unlessOptional(optional *bool, err error) error {
 	if isTrue(optional) && apierrors.IsNotFound(err) {
-		return nil
+		return nil, nil
 	}
-	return err
+	return nil, err
 }
 
 // field is the text of a field of the pod: those of volumes, and those that are known only once the pod has its
