@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kdiag/kdiag/crictl/remote"
@@ -106,19 +107,13 @@ func removeSandboxes(
 	g.SetLimit(atOnce)
 	for i, s := range sandboxes {
 		g.Go(func() error {
-			for began := time.Now(); ; {
+			return wait.PollUntilContextTimeout(ctx, attemptPause, within, true, func(context.Context) (bool, error) {
 				problems[i] = removeSandbox(ctx, service, s.GetId())
-				if problems[i] == nil || time.Since(began) >= within || ctx.Err() != nil {
-					return nil
-				}
-				select {
-				case <-time.After(attemptPause):
-				case <-ctx.Done():
-				}
-			}
+				return problems[i] == nil, nil
+			})
 		})
 	}
-	_ = g.Wait() // the errors are in problems
+	_ = g.Wait() // the errors of the last attempts are in problems
 	failed := slices.DeleteFunc(problems, func(err error) bool { return err == nil })
 	return len(sandboxes) - len(failed), errors.Join(failed...)
 }
