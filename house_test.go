@@ -114,9 +114,9 @@ func TestImports(t *testing.T) {
 		{"plegbench/syncloop/metrics", nil},
 		// A play has all of a node: runtime, proxy and syncLoop.
 		{"plegbench/syncloop/reproduce", []string{"crictl/fake", "crictl/fault", "crictl/remote", "plegbench/syncloop"}},
-		{"plegbench/syncloop/gc", []string{"crictl", "plegbench/syncloop/container", "plegbench/syncloop/metrics"}},
-		{"plegbench/syncloop/runoptions", []string{
-			"plegbench/syncloop/container", "plegbench/syncloop/kuberuntime", "plegbench/syncloop/pod", "plegbench/syncloop/volumemanager/downward",
+		{"plegbench/syncloop/kuberuntime", []string{
+			"crictl/remote", "plegbench/syncloop/container", "plegbench/syncloop/metrics", "plegbench/syncloop/pod",
+			"plegbench/syncloop/volumemanager/downward",
 		}},
 		{"plegbench/syncloop/volumemanager", []string{
 			"plegbench/syncloop/container", "plegbench/syncloop/metrics", "plegbench/syncloop/pod", "plegbench/syncloop/volumemanager/downward",
@@ -136,7 +136,7 @@ func TestImports(t *testing.T) {
 	}
 	// The managers of the syncLoop do not know each other: they share the nouns, and the root wires them.
 	for _, manager := range []string{
-		"config", "eviction", "images", "kuberuntime", "logs", "nodestatus", "pleg", "podworkers", "prober", "server", "stats", "status",
+		"config", "eviction", "gc", "images", "nodestatus", "pleg", "podworkers", "prober", "server", "stats", "status",
 	} {
 		allowed = append(allowed, struct {
 			in  string
