@@ -2,6 +2,7 @@ package gc
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -61,16 +62,30 @@ func TestCensus(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
-	newest := func(n int) (ids []string) {
-		for _, c := range Newest(w.node, n) {
-			ids = append(ids, c.ID)
+}
+
+// TestCounts wants one grouping for exited containers, dead sandboxes and what a plan removes.
+func TestCounts(t *testing.T) {
+	w := censusWorld()
+	w.node.Containers = append(w.node.Containers, crictl.Container{ID: "x", State: exited, CreatedAt: ago(hour)})
+	short := func(all []PodCount) (out []string) {
+		for _, c := range all {
+			out = append(out, fmt.Sprintf("%s/%s %d, newest %s", c.Pod, c.Container, c.Count, c.NewestID))
 		}
-		return ids
+		return out
 	}
-	if diff := cmp.Diff([]string{"c"}, newest(1)); diff != "" {
+	groups := CountExited(w.node.Containers)
+	if diff := cmp.Diff([]string{"web/app 3, newest c", "/ 1, newest x", "old/job 1, newest e"}, short(groups)); diff != "" {
 		t.Error(diff)
 	}
-	if diff := cmp.Diff([]string{"c", "e"}, newest(9)); diff != "" {
+	if got := BeyondNewest(groups); got != 2 {
+		t.Errorf("%d beyond the newest", got)
+	}
+	if diff := cmp.Diff([]string{"old/ 2, newest s2"}, short(CountDead(w.node.Sandboxes))); diff != "" {
+		t.Error(diff)
+	}
+	plan := Make(w.node, Rules{}, noon())
+	if diff := cmp.Diff([]string{"web/app 2, newest b", "old/ 1, newest s3"}, short(plan.Count())); diff != "" {
 		t.Error(diff)
 	}
 }

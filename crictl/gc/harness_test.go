@@ -68,7 +68,7 @@ func look(t *testing.T, c *crictl.Client, rules Rules) (Node, Plan) {
 	}
 	n := Node{Sandboxes: sandboxes.Sandboxes, Containers: containers.Containers}
 	candidates, asked := Candidates(n, rules, time.Now()), 0
-	ends, missed := Look(t.Context(), c, candidates, func(n int) { asked = n })
+	ends, missed := ReadEnds(t.Context(), c, candidates, func(n int) { asked = n })
 	if asked != len(candidates) {
 		t.Fatalf("told of %d of %d", asked, len(candidates))
 	}

@@ -53,10 +53,10 @@ func TestMake(t *testing.T) {
 		{name: "pod by uid", world: loop(), rules: Rules{Pod: "uid-web"}, want: []string{"c5", "c4"}, kept: []Kept{{KeptNewest, 1}}},
 		{name: "labels that nobody looked up", world: loop(), rules: Rules{Labels: map[string]string{"a": "b"}}, want: []string{}, kept: []Kept{{KeptNewest, 1}, {KeptUnselected, 2}}},
 		{name: "labels", world: with(loop(), func(w *world) { w.node.Selected = map[string]bool{"uid-web": true} }), rules: Rules{Labels: map[string]string{"a": "b"}}, want: []string{"c5", "c4"}, kept: []Kept{{KeptNewest, 1}}},
-		{name: "sandbox not listed", world: with(loop(), func(w *world) { w.node.Sandboxes = nil }), want: []string{}, kept: []Kept{{KeptForeign, 3}}},
-		{name: "no uid", world: with(loop(), func(w *world) { w.pod("web").UID = "" }), want: []string{}, kept: []Kept{{KeptForeign, 3}}},
-		{name: "listed twice", world: loop().container("c5", "s", "web", "app", running, 5*hour), want: []string{"c4"}, kept: []Kept{{KeptForeign, 1}, {KeptNewest, 1}}},
-		{name: "sandbox of another pod", world: loop().sandbox("t", "other", crictl.SandboxReady, hour).container("x", "t", "web", "app", exited, 7*hour), want: []string{"c5", "c4"}, kept: []Kept{{KeptForeign, 1}, {KeptNewest, 1}}},
+		{name: "sandbox not listed", world: with(loop(), func(w *world) { w.node.Sandboxes = nil }), want: []string{}, kept: []Kept{{KeptNotKubelet, 3}}},
+		{name: "no uid", world: with(loop(), func(w *world) { w.pod("web").UID = "" }), want: []string{}, kept: []Kept{{KeptNotKubelet, 3}}},
+		{name: "listed twice", world: loop().container("c5", "s", "web", "app", running, 5*hour), want: []string{"c4"}, kept: []Kept{{KeptNotKubelet, 1}, {KeptNewest, 1}}},
+		{name: "sandbox of another pod", world: loop().sandbox("t", "other", crictl.SandboxReady, hour).container("x", "t", "web", "app", exited, 7*hour), want: []string{"c5", "c4"}, kept: []Kept{{KeptNotKubelet, 1}, {KeptNewest, 1}}},
 
 		{name: "init with main", world: initial("app", running), want: []string{"i1"}, kept: []Kept{{KeptNewest, 1}}},
 		{name: "init only, by name", world: initial("my-init", running), want: []string{}, kept: []Kept{{KeptNewest, 1}, {KeptStarting, 1}}},
@@ -79,7 +79,7 @@ func TestMake(t *testing.T) {
 		{name: "part of a list", world: with(dead(), func(w *world) { w.node.Partial = true }), want: []string{}, kept: []Kept{{KeptPartial, 2}}},
 		{name: "young sandbox", world: dead(), rules: Rules{MinAge: 10 * hour}, want: []string{}, kept: []Kept{{KeptLastOfPod, 1}, {KeptYoung, 1}}},
 		{name: "sandbox from the future is not the newest", world: dead().sandbox("f", "web", crictl.SandboxReady, -hour), want: []string{"s1"}, kept: []Kept{{KeptLastOfPod, 1}}},
-		{name: "sandbox listed twice", world: dead().sandbox("s1", "web", crictl.SandboxReady, 9*hour), want: []string{}, kept: []Kept{{KeptForeign, 1}, {KeptLastOfPod, 1}}},
+		{name: "sandbox listed twice", world: dead().sandbox("s1", "web", crictl.SandboxReady, 9*hour), want: []string{}, kept: []Kept{{KeptNotKubelet, 1}, {KeptLastOfPod, 1}}},
 		{name: "limit over both", world: dead().container("c", "s1", "web", "app", exited, 8*hour).container("d", "s2", "web", "app", exited, 7*hour), rules: Rules{Limit: 1}, want: []string{"c"}, kept: []Kept{{KeptNewest, 1}, {KeptOccupied, 1}, {KeptLimit, 1}}},
 	}
 	for _, tt := range tests {
@@ -101,7 +101,7 @@ func TestMakeVictim(t *testing.T) {
 		container("a", "s", "web", "app", exited, 2*hour).container("b", "s", "web", "app", exited, hour)
 	got := Make(w.node, Rules{}, noon())
 	want := Plan{
-		Remove: []Victim{{
+		Remove: []Candidate{{
 			Kind: KindContainer, ID: "a", Namespace: "default", Pod: "web", PodUID: "uid-web", Container: "app",
 			CreatedAt: time.Unix(0, ago(2*hour)), FinishedAt: noon().Add(-2*hour + time.Minute), Bytes: 1000,
 			Why: "exited; a newer exited instance of it stays",
@@ -125,7 +125,7 @@ func TestNarrow(t *testing.T) {
 	if diff := cmp.Diff([]string{"a"}, ids(got)); diff != "" {
 		t.Errorf("removes (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff([]Skipped{{ID: "b", Why: skipNotPlanned}}, skipped); diff != "" {
+	if diff := cmp.Diff([]Skipped{{ID: "b", Why: notPlanned}}, skipped); diff != "" {
 		t.Errorf("skips (-want +got):\n%s", diff)
 	}
 	later.Containers[0].CreatedAt++ // another container of the same id

@@ -110,7 +110,7 @@ func removalPlan(b *testing.B, client *crictl.Client) gc.Plan {
 		Sandboxes:  client.ListPodSandbox(b.Context(), crictl.Filter{}, "").Sandboxes,
 		Containers: client.ListContainers(b.Context(), crictl.Filter{}, "").Containers,
 	}
-	ends, _ := gc.Look(b.Context(), client, gc.Candidates(node, gc.Rules{}, time.Now()), nil)
+	ends, _ := gc.ReadEnds(b.Context(), client, gc.Candidates(node, gc.Rules{}, time.Now()), nil)
 	node.Finished = func(id string) (time.Time, bool) { e, ok := ends[id]; return e.FinishedAt, ok }
 	return gc.Make(node, gc.Rules{}, time.Now())
 }

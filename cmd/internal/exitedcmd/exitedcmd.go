@@ -172,9 +172,14 @@ func once(ctx context.Context, env cli.Env, opts *options, t *target.Target) (ta
 	if look.Problem != "" {
 		return look, datedCensus{}
 	}
-	ids := gc.Newest(look.Node, maxEnds)
-	ends, _ := gc.Look(ctx, t.Client, ids, func(asked int) {
-		progress.Update(plegbench.Progress{Phase: "inspect", Done: asked, Total: len(ids)})
+	var newest []gc.Candidate
+	for _, c := range gc.CountExited(look.Node.Containers) {
+		if c.PodUID != "" && len(newest) < maxEnds {
+			newest = append(newest, gc.Candidate{ID: c.NewestID, PodUID: c.PodUID})
+		}
+	}
+	ends, _ := gc.ReadEnds(ctx, t.Client, newest, func(asked int) {
+		progress.Update(plegbench.Progress{Phase: "inspect", Done: asked, Total: len(newest)})
 	})
 	return look, datedCensus{gc.TakeCensus(look.Node, ends, crictl.DefaultMessageLimit, env.Now()), at}
 }

@@ -29,7 +29,7 @@ type GCReport struct {
 
 // The rows of the tables of a plan and a result; JSON has all.
 const (
-	topVictims = 15
+	topRemovals = 15
 	topWhys    = 10
 )
 
@@ -58,7 +58,7 @@ func gcWord(r *GCReport) string {
 		return "PLAN"
 	case r.Stopped != "":
 		return "STOPPED"
-	case len(r.Failed)+len(r.LogsFailed)+r.Left+r.EndsMissed > 0:
+	case len(r.Failed)+r.Left+r.EndsMissed > 0:
 		return "PARTLY"
 	}
 	return "DONE"
@@ -76,7 +76,7 @@ func gcSentence(c cleaner, r *GCReport) string {
 		return "nothing may go; " + count(r.Plan.Keep) + " dead stay" + missed
 	}
 	if r.DryRun {
-		return victims(r.Plan.Remove) + " may go" + missed + ", " + count(r.Plan.Keep) + " stay; " + size(float64(r.Plan.Bytes)) + " less in the lists"
+		return candidates(r.Plan.Remove) + " may go" + missed + ", " + count(r.Plan.Keep) + " stay; " + size(float64(r.Plan.Bytes)) + " less in the lists"
 	}
 	text := "removed " + count(r.Removed) + " of " + count(len(r.Plan.Remove))
 	if r.Speed != nil && r.Seconds > 0 && r.Removed > 0 {
@@ -97,8 +97,8 @@ func gcSentence(c cleaner, r *GCReport) string {
 	return text
 }
 
-// victims counts them by kind.
-func victims(all []gc.Victim) string {
+// candidates counts them by kind.
+func candidates(all []gc.Candidate) string {
 	containers := 0
 	for i := range all {
 		if all[i].Kind == gc.KindContainer {
@@ -139,7 +139,6 @@ func (p *page) cleanup(r *GCReport) {
 	p.stuck(r.Stuck)
 	p.reasonsOf("Skipped", plain("-"), skipped(r.Skipped))
 	p.reasonsOf("Failed", span{"!", &p.ink.bad}, failed(r.Failed))
-	p.reasonsOf("Removed, but not their logs", span{"!", &p.ink.warn}, failed(r.LogsFailed))
 	p.stays(r.Plan)
 	p.unknowns(r.Notes)
 	if len(r.NextSteps) > 0 {
@@ -178,7 +177,7 @@ func (p *page) planned(r *GCReport) {
 		p.steps(r.NextSteps, true, map[string]bool{})
 		return
 	}
-	p.victimTable(r)
+	p.removalTable(r)
 	p.reasonsOf("Not from the older plan", plain("-"), skipped(r.Skipped))
 	p.stays(r.Plan)
 	p.unknowns(r.Notes)
@@ -211,60 +210,24 @@ func (p *page) gcHeadline(r *GCReport, style *lipgloss.Style) {
 	p.flow(lead, columns(word)+2, plain(gcSentence(p.cleaner, r)))
 }
 
-// A heap is what goes of one container of one pod, or of its sandboxes.
-type heap struct {
-	namespace, pod, container string
-	count                     int
-	oldest, newest            time.Time
-}
-
-// heapsOf groups victims, most first.
-func heapsOf(all []gc.Victim) []heap {
-	type key struct{ uid, container string }
-	at := map[key]int{}
-	var heaps []heap
-	for i := range all {
-		v := &all[i]
-		k := key{v.PodUID, v.Container}
-		j, ok := at[k]
-		if !ok {
-			j = len(heaps)
-			at[k] = j
-			heaps = append(heaps, heap{namespace: v.Namespace, pod: v.Pod, container: v.Container, oldest: v.CreatedAt})
-		}
-		h := &heaps[j]
-		h.count++
-		if v.CreatedAt.Before(h.oldest) {
-			h.oldest = v.CreatedAt
-		}
-		if v.CreatedAt.After(h.newest) {
-			h.newest = v.CreatedAt
-		}
-	}
-	slices.SortStableFunc(heaps, func(a, b heap) int { return cmp.Compare(b.count, a.count) })
-	return heaps
-}
-
-func (p *page) victimTable(r *GCReport) {
-	heaps := heapsOf(r.Plan.Remove)
-	if len(heaps) == 0 {
+func (p *page) removalTable(r *GCReport) {
+	all := r.Plan.Count()
+	if len(all) == 0 {
 		return
 	}
 	p.heading("May go")
-	shown := heaps[:min(len(heaps), topVictims)]
+	shown := all[:min(len(all), topRemovals)]
 	t := table{indent: 2, align: "lrrl", head: []string{"pod (container)", "count", "made", ""}}
-	for _, h := range shown {
-		container := h.container
-		if container == "" {
-			container = "sandbox"
-		}
+	for i := range shown {
+		c := &shown[i]
+		name := p.unitName(c.Namespace, c.Pod, cmp.Or(c.Container, "sandbox"))
 		t.rows = append(t.rows, []span{
-			plain(p.unitName(h.namespace, h.pod, container)), plain(count(h.count)), plain(agoRange(r.GeneratedAt, h.oldest, h.newest)),
-			plain(p.glyph.bar(float64(h.count), float64(shown[0].count), min(20, p.width/5))),
+			plain(name), plain(count(c.Count)), plain(agoRange(r.GeneratedAt, c.Oldest, c.Newest)),
+			plain(p.glyph.bar(float64(c.Count), float64(shown[0].Count), min(20, p.width/5))),
 		})
 	}
 	p.table(t)
-	p.more(len(heaps)-len(shown), "of these", "of these")
+	p.more(len(all)-len(shown), "of these", "of these")
 }
 
 // agoRange says how long ago the oldest and the newest were made.

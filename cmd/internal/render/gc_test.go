@@ -54,13 +54,13 @@ func sampleCensus() *ExitedCensus {
 func samplePlan() gc.Plan {
 	var plan gc.Plan
 	for i := range 30 {
-		plan.Remove = append(plan.Remove, gc.Victim{
+		plan.Remove = append(plan.Remove, gc.Candidate{
 			Kind: gc.KindContainer, ID: strings.Repeat("a", 60) + "0001", Namespace: "batch", Pod: "thumbnails-28901", PodUID: "u1", Container: "resize",
 			Attempt: uint32(i), CreatedAt: before(time.Duration(100-i) * time.Hour), FinishedAt: before(time.Duration(99-i) * time.Hour),
 			Why: "exited; a newer exited instance of it stays",
 		})
 	}
-	plan.Remove = append(plan.Remove, gc.Victim{
+	plan.Remove = append(plan.Remove, gc.Candidate{
 		Kind: gc.KindSandbox, ID: strings.Repeat("b", 64), Namespace: "batch", Pod: "thumbnails-28901", PodUID: "u1", CreatedAt: before(200 * time.Hour),
 		Why: "not ready, without containers, not the newest of its pod",
 	})
@@ -123,13 +123,12 @@ func gcDocuments() []document {
 				{Why: "what the pods that do not answer wait for:", Command: again[0], Touches: checks.TouchesNothing},
 				{Why: "for what is left, once that is mended (the runtime's log says why removals fail):", Command: again[1], Touches: checks.TouchesExited},
 			}
-			r.LogsFailed = []gc.Failed{{ID: "c5", Error: "its log is not below /var/log/pods"}}
 		})},
 		{"gc-down", run, of(func(r *GCReport) {
-			r.Plan, r.Down, r.Problems = gc.NoPlan(), true, []string{"the runtime did not answer Version within 5s"}
+			r.Plan, r.Down, r.Problems = gc.Plan{}, true, []string{"the runtime did not answer Version within 5s"}
 		})},
 		{"gc-unknown", run, of(func(r *GCReport) {
-			r.Plan = gc.NoPlan()
+			r.Plan = gc.Plan{}
 			r.Problems = []string{"no runtime socket was found; name one with --runtime-endpoint", "does not exist: /run/crio/crio.sock"}
 		})},
 	}
