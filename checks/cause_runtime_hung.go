@@ -102,7 +102,7 @@ func (f *Facts) hungEvidence(how hang) Evidence {
 			addf(&e.For, "it answered at first; then %s in a row hung and nothing was answered for %s", count(s.Hung, "call"), duration(s.For))
 		}
 		if f.stoppedForGood() {
-			pulse := f.Measurement.Pulses[len(f.Measurement.Pulses)-1]
+			pulse := f.Measurement.Liveness[len(f.Measurement.Liveness)-1]
 			addf(&e.For, "Version, which needs no lock and was answered at first, did not answer in %s when it was asked again", duration(pulse.Elapsed))
 		}
 	case hangMost:

@@ -56,7 +56,7 @@ func TestMeasureCancel(t *testing.T) {
 				if m.Interrupted != tt.want || took(m) != tt.at {
 					t.Errorf("interrupted %q after %v, want %q after %v", m.Interrupted, took(m), tt.want, tt.at)
 				}
-				for _, c := range append(m.Probes, m.Pulses...) {
+				for _, c := range append(m.Probes, m.Liveness...) {
 					if c.Hung() {
 						t.Errorf("%s counts as hung", c.Method)
 					}

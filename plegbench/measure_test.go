@@ -126,8 +126,8 @@ func TestMeasureHealthy(t *testing.T) {
 				t.Errorf("%s %s: %s %s", i.Kind, i.ID, i.Call.Code, i.Call.Err)
 			}
 		}
-		if m.Interrupted != "" || len(m.Pulses) != 0 || len(m.ChangedPods) != 0 || m.Version == nil || m.Status == nil {
-			t.Errorf("interrupted %q, pulses %v, changed %v, version %v", m.Interrupted, m.Pulses, m.ChangedPods, m.Version)
+		if m.Interrupted != "" || len(m.Liveness) != 0 || len(m.ChangedPods) != 0 || m.Version == nil || m.Status == nil {
+			t.Errorf("interrupted %q, liveness %v, changed %v, version %v", m.Interrupted, m.Liveness, m.ChangedPods, m.Version)
 		}
 		if got := took(m); got != 4*defaultPause {
 			t.Errorf("took %v, want only the pauses", got)
@@ -186,8 +186,8 @@ func TestMeasureSlow(t *testing.T) {
 				t.Errorf("%s: %s", c.Method, c.Code)
 			}
 		}
-		if len(m.Samples) != 5 || m.Sweep.Reach != "all 6" || len(hungIDs(m)) != 0 || len(m.Pulses) != 0 || m.Interrupted != "" {
-			t.Errorf("%d samples, reach %q, pulses %v, interrupted %q", len(m.Samples), m.Sweep.Reach, m.Pulses, m.Interrupted)
+		if len(m.Samples) != 5 || m.Sweep.Reach != "all 6" || len(hungIDs(m)) != 0 || len(m.Liveness) != 0 || m.Interrupted != "" {
+			t.Errorf("%d samples, reach %q, liveness %v, interrupted %q", len(m.Samples), m.Sweep.Reach, m.Liveness, m.Interrupted)
 		}
 	})
 }

@@ -36,7 +36,7 @@ func smallMeasurement() *Measurement {
 			call("ListImages", time.Millisecond, crictl.Unavailable),
 			call("ImageFsInfo", time.Millisecond, crictl.Canceled),
 		},
-		Pulses: []crictl.Call{call("Version", 3*time.Millisecond, crictl.OK)},
+		Liveness: []crictl.Call{call("Version", 3*time.Millisecond, crictl.OK)},
 		Samples: []Sample{
 			sampleOf(0, 10*time.Millisecond, 20*time.Millisecond),
 			sampleOf(time.Second, 10*time.Millisecond, 30*time.Millisecond),

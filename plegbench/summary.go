@@ -38,7 +38,7 @@ type Summary struct {
 	ContainersAtLimit  *int             `json:"containersAtLimit,omitempty"`  // how many of them fill the limit
 	Sandboxes          *SandboxCounts   `json:"sandboxes,omitempty"`          // by state
 	Containers         *ContainerCounts `json:"containers,omitempty"`         // by state
-	ExitedBeyondNewest *int             `json:"exitedBeyondNewest,omitempty"` // exited containers that are not the newest dead one of their pod and name
+	ExitedBeyondNewest *int             `json:"exitedBeyondNewest,omitempty"` // exited containers that are not the newest exited one of their pod and name
 }
 
 // A ListSummary summarises timed relists: both lists together.
