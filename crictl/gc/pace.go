@@ -11,9 +11,10 @@ const (
 	slowFactor = 1.7
 	// tailFactor bounds the slowest probe of the quiet runtime by the median, in case of an outlier.
 	tailFactor = 10
-	// probeWindow is how many probes decide together, by their median: a runtime that collects its garbage makes single
-	// probes slow whatever the pace.
-	probeWindow = 3
+	// climbWindow and probeWindow are how many probes decide together, by their median, before the first slow ones and
+	// after: a runtime that collects its garbage makes single probes slow whatever the pace.
+	climbWindow = 3
+	probeWindow = 5
 	// leastUsual stands for what is quicker: below it the noise of the scheduler is larger than the probe. relistShare is
 	// the part of another client's relist by which a probe may be late without harm.
 	leastUsual  = time.Millisecond
@@ -29,11 +30,11 @@ const (
 )
 
 // A pace decides how many removals may run at a time. It doubles the width until the side probe becomes slow, halves it
-// whenever that happens, and grows by one otherwise. At a width of 1, a slow probe pauses all removals.
+// whenever that happens, and else lets it grow by half. At a width of 1, slow probes pause all removals.
 type pace struct {
 	most   int
 	width  int           // removals at a time; 0 is a pause
-	slowed bool          // the width was halved before: it then grows by one
+	slowed bool          // the width was halved before
 	least  time.Duration // the usual time is never taken to be less than this
 	slow   time.Duration // a probe that takes longer is slow
 	recent []time.Duration
@@ -96,7 +97,7 @@ func (p *pace) probed(took time.Duration, ok, idle bool) {
 		p.recover(idle)
 		return
 	}
-	if len(p.recent) < probeWindow {
+	if len(p.recent) < climbWindow || p.slowed && len(p.recent) < probeWindow {
 		return
 	}
 	slow := median(p.recent) > p.slow
@@ -107,7 +108,7 @@ func (p *pace) probed(took time.Duration, ok, idle bool) {
 	case slow:
 		p.halve()
 	case p.slowed:
-		p.width = min(p.most, p.width+1)
+		p.width = min(p.most, p.width+(p.width+1)/2)
 	default:
 		p.width = min(p.most, 2*p.width)
 	}

@@ -29,7 +29,7 @@ const (
 	tick          = 10 * time.Millisecond // of everything that waits for a time
 	progressEvery = 100 * time.Millisecond
 	grace         = 10 * time.Second // for the calls in flight when a run is stopped
-	quietProbes   = 10               // of the quiet runtime before the first removal
+	quietProbes   = 20               // of the quiet runtime before the first removal
 	quietGap      = 5 * time.Millisecond
 	// The next probe comes probeShare times as long after a probe as that took, within these bounds.
 	probeShare     = 10
