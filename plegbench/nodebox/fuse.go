@@ -9,9 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A DeadFuse is a file system whose server reads what it is asked and never answers, as one does that waits for a bucket
-// behind a dead network. Who asks it sleeps until the connection is cut; no signal ends that, since the server has the
-// question already.
+// A DeadFuse is a file system whose server reads requests and never answers, like one whose backend is unreachable. A
+// process that uses it sleeps until the connection is cut; no signal ends that, because the server has the request already.
 type DeadFuse struct {
 	Dev *os.File // the server's side, /dev/fuse; closed, and with the mount gone, the connection is cut
 }
