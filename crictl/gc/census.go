@@ -254,11 +254,13 @@ func (c *Census) countSandboxes(node *Node) {
 			c.States.ReadySandboxes++
 			continue
 		}
-		c.States.DeadSandboxes++
-		c.SandboxBytes += int64(s.Size)
 		if !occupied[s.ID] {
 			c.States.EmptySandboxes++
 		}
+	}
+	for _, g := range CountDead(node.Sandboxes) {
+		c.States.DeadSandboxes += g.Count
+		c.SandboxBytes += g.Bytes
 	}
 	c.Sandboxes = c.States.DeadSandboxes
 }
