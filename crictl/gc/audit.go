@@ -34,13 +34,7 @@ type AuditRecord struct {
 	Made  *Identity `json:"runtime,omitempty"` // of a start
 	Count int       `json:"count,omitempty"`   // of a start: candidates; of an end: removed
 
-	Kind      string `json:"kind,omitempty"`
-	ID        string `json:"id,omitempty"`
-	Namespace string `json:"namespace,omitempty"`
-	Pod       string `json:"pod,omitempty"`
-	PodUID    string `json:"podUID,omitempty"`
-	Container string `json:"container,omitempty"`
-	Attempt   uint32 `json:"attempt,omitempty"`
+	*Candidate // of a removal
 }
 
 // An Audit is a file of what was removed, one JSON object per line. Bytes that are in the file are never changed: runs only
@@ -118,10 +112,7 @@ func (a *Audit) recognise(size int64) error {
 
 // removed records that a candidate was removed, and returns once the record is on the disk.
 func (a *Audit) removed(c *Candidate) error {
-	return a.write(AuditRecord{
-		At: time.Now(), Event: auditRemoved, Kind: c.Kind, ID: c.ID, Namespace: c.Namespace, Pod: c.Pod, PodUID: c.PodUID,
-		Container: c.Container, Attempt: c.Attempt,
-	})
+	return a.write(AuditRecord{At: time.Now(), Event: auditRemoved, Candidate: c})
 }
 
 // write appends a record and syncs it.

@@ -57,7 +57,10 @@ func TestAudit(t *testing.T) {
 	}
 	var events []string
 	for _, r := range auditRecords(t, path) {
-		events = append(events, r.Event+r.ID)
+		if r.Candidate != nil {
+			r.Event += r.ID
+		}
+		events = append(events, r.Event)
 	}
 	if got, want := strings.Join(events, " "), "start removeda start removeds1 end"; got != want {
 		t.Errorf("records %q, want %q", got, want)

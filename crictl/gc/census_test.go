@@ -1,9 +1,7 @@
 package gc
 
 import (
-	"encoding/json"
 	"fmt"
-	"strings"
 	"testing"
 	"time"
 
@@ -96,39 +94,6 @@ func TestCensusKnowsNoPods(t *testing.T) {
 	got := TakeCensus(w.node, nil, 0, noon())
 	if got.LivenessKnown || len(got.GonePods) != 0 || got.Unattributable != 1 || got.ShareOfLimit != 0 {
 		t.Errorf("%+v", got)
-	}
-}
-
-// TestJSONNames pins the names that the command line's contract gives.
-func TestJSONNames(t *testing.T) {
-	w := censusWorld()
-	census := TakeCensus(w.node, map[string]End{"c": {ExitCode: 1, Reason: "Error"}}, 1, noon())
-	report := Report{DryRun: true, Plan: somePlan(), Result: Result{Skipped: []Skipped{{}}, Failed: []Failed{{}}, Speed: &Speed{}}}
-	for _, tt := range []struct {
-		value any
-		names []string
-	}{
-		{census, []string{
-			"total", "sandboxes", "byPod", "namespace", "pod", "podUID", "container", "count", "oldest", "newest", "lastReason",
-			"lastExitCode", "byNamespace", "byReason",
-		}},
-		{report, []string{
-			"dryRun", "plan", "remove", "kind", "id", "namespace", "pod", "container", "createdAt", "finishedAt", "why", "keep",
-			"removed", "skipped", "failed", "error", "seconds", "perSecond",
-		}},
-	} {
-		text, err := json.Marshal(tt.value)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, name := range tt.names {
-			if !strings.Contains(string(text), `"`+name+`":`) {
-				t.Errorf("%T has no %q:\n%s", tt.value, name, text)
-			}
-		}
-		if strings.Contains(string(text), "null") {
-			t.Errorf("%T has a null:\n%s", tt.value, text)
-		}
 	}
 }
 

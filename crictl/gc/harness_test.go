@@ -92,8 +92,8 @@ func left(t *testing.T, c *crictl.Client) map[string]bool {
 	return out
 }
 
-// verify checks a result against what the runtime holds now: nothing is claimed that is not so, every victim is accounted
-// for once, and nothing but victims has gone.
+// verify checks a result against what the runtime holds now: nothing is claimed that is not so, every candidate is accounted
+// for once, and nothing but candidates has gone.
 func verify(t *testing.T, before Node, plan Plan, r Result, after map[string]bool) {
 	t.Helper()
 	planned := map[string]bool{}
@@ -106,12 +106,12 @@ func verify(t *testing.T, before Node, plan Plan, r Result, after map[string]boo
 	}
 	for _, k := range before.Containers {
 		if !planned[k.ID] && !after[k.ID] {
-			t.Errorf("container %s (%s) has gone, and was no victim", k.ID, k.State)
+			t.Errorf("container %s (%s) has gone, and was no candidate", k.ID, k.State)
 		}
 	}
 	for _, s := range before.Sandboxes {
 		if !planned[s.ID] && !after[s.ID] {
-			t.Errorf("sandbox %s (%s) has gone, and was no victim", s.ID, s.State)
+			t.Errorf("sandbox %s (%s) has gone, and was no candidate", s.ID, s.State)
 		}
 	}
 	if got := r.Removed + len(r.Skipped) + len(r.Failed) + r.Left; got != len(plan.Remove) {

@@ -117,13 +117,13 @@ func apply(n Node, p Plan) Node {
 }
 
 func TestMakeAgainstNaive(t *testing.T) {
-	victims := 0
+	candidates := 0
 	for seed := range uint64(2500) {
 		r := rand.New(rand.NewPCG(seed, 4))
 		w, rules := random(r)
 		plan := Make(w.node, rules, noon())
 		got := ids(plan)
-		victims += len(got)
+		candidates += len(got)
 		slices.Sort(got)
 		want := append([]string{}, naive(w.node, rules, noon())...)
 		if diff := cmp.Diff(want, got); diff != "" {
@@ -149,12 +149,12 @@ func TestMakeAgainstNaive(t *testing.T) {
 		}
 		for _, v := range plan.Remove {
 			if v.Kind == KindContainer && !candidates[v.ID] {
-				t.Fatalf("seed %d: %s is a victim and no candidate", seed, v.ID)
+				t.Fatalf("seed %d: %s is a candidate and no candidate", seed, v.ID)
 			}
 		}
 	}
-	if victims < 2_000 {
-		t.Errorf("only %d victims in all: the nodes are too tame", victims)
+	if candidates < 2_000 {
+		t.Errorf("only %d candidates in all: the nodes are too tame", candidates)
 	}
 }
 

@@ -122,8 +122,8 @@ func TestNarrow(t *testing.T) {
 	later := w.node
 	later.Containers = slices.Clone(later.Containers[:2]) // c went away by other hands: b is the newest now
 	got, skipped := Narrow(older, Make(later, Rules{}, noon()))
-	if diff := cmp.Diff([]string{"a"}, ids(got)); diff != "" {
-		t.Errorf("removes (-want +got):\n%s", diff)
+	if diff := cmp.Diff([]string{"a"}, ids(got)); diff != "" || older.Bytes != 2000 || got.Bytes != 1000 {
+		t.Errorf("removes %d bytes of %d (-want +got):\n%s", got.Bytes, older.Bytes, diff)
 	}
 	if diff := cmp.Diff([]Skipped{{ID: "b", Why: notPlanned}}, skipped); diff != "" {
 		t.Errorf("skips (-want +got):\n%s", diff)

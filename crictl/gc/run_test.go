@@ -2,7 +2,6 @@ package gc
 
 import (
 	"context"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -23,7 +22,7 @@ func TestRun(t *testing.T) {
 		c := serve(t, flood(10, 40))
 		before, plan := look(t, c, Rules{})
 		if want := 10*39 + 10; len(plan.Remove) != want {
-			t.Fatalf("%d victims, want %d", len(plan.Remove), want)
+			t.Fatalf("%d candidates, want %d", len(plan.Remove), want)
 		}
 		var last Progress
 		got, err := Run(t.Context(), c, plan, Options{Progress: func(p Progress) { last = p }})
@@ -66,7 +65,7 @@ func TestRunOrder(t *testing.T) {
 		}
 		for i, v := range plan.Remove[1:] {
 			if before := plan.Remove[i]; before.Kind == v.Kind && v.CreatedAt.Before(before.CreatedAt) || before.Kind == KindSandbox && v.Kind == KindContainer {
-				t.Errorf("victim %d comes too late", i+1)
+				t.Errorf("candidate %d comes too late", i+1)
 			}
 		}
 	})
@@ -128,6 +127,7 @@ func TestRunLooksAgain(t *testing.T) {
 	})
 }
 
+// TestRunSandboxWithContainers puts a sandbox that holds containers into the plan.
 func TestRunSandboxWithContainers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := serve(t, fake.Scenario{Name: "gc", Pods: []fake.PodGroup{{Name: "p", NotReady: true, Containers: []fake.ContainerGroup{{Name: "app"}}}}})
@@ -256,31 +256,4 @@ func TestRunRate(t *testing.T) {
 			t.Errorf("%v per second with a limit of 20", got.PerSecond)
 		}
 	})
-}
-
-func TestRunRealSocket(t *testing.T) {
-	srv, err := fake.New(flood(4, 20))
-	if err != nil {
-		t.Fatal(err)
-	}
-	path := filepath.Join(t.TempDir(), "cri.sock")
-	stop, err := fake.Listen(t.Context(), srv, path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer stop()
-	c, err := crictl.Dial(path, crictl.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = c.Close() }()
-	before, plan := look(t, c, Rules{})
-	got, err := Run(t.Context(), c, plan, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	verify(t, before, plan, got, left(t, c))
-	if got.Removed != len(plan.Remove) {
-		t.Errorf("%+v", got)
-	}
 }

@@ -38,7 +38,7 @@ func BenchmarkMake100000(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		if p := Make(n, Rules{}, noon()); len(p.Remove) != 500*198 {
-			b.Fatalf("%d victims", len(p.Remove))
+			b.Fatalf("%d candidates", len(p.Remove))
 		}
 	}
 }

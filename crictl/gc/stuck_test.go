@@ -205,19 +205,7 @@ func TestMakeUnasked(t *testing.T) {
 	}
 }
 
-// TestNarrowBytes wants the bytes of what is left of an older plan, not of all of it.
-func TestNarrowBytes(t *testing.T) {
-	w := newWorld().sandbox("s", "web", crictl.SandboxReady, 9*hour).
-		container("a", "s", "web", "app", exited, 4*hour).container("b", "s", "web", "app", exited, 3*hour).
-		container("c", "s", "web", "app", exited, 2*hour)
-	older := Make(w.node, Rules{}, noon())
-	w.node.Containers = w.node.Containers[:2]
-	if got, _ := Narrow(older, Make(w.node, Rules{}, noon())); older.Bytes != 2000 || got.Bytes != 1000 {
-		t.Errorf("%d bytes of %d", got.Bytes, older.Bytes)
-	}
-}
-
-// TestRunFreshFirst wants a victim that failed to be tried again only after the others were tried.
+// TestRunFreshFirst wants a candidate that failed to be tried again only after the others were tried.
 func TestRunFreshFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, plan := look(t, serve(t, flood(4, 40)), Rules{})
