@@ -33,8 +33,8 @@ func (s *Summary) size(m *Measurement) {
 	s.ResponseRPC, s.ResponseBytes, s.ResponseTruncated = rpc, new(larger.bytes), larger.part || !containers.known
 }
 
-// entryBytes is the size of the containers' entries. An incomplete list may state the size of all, which must not be divided
-// among the part that arrived.
+// entryBytes is the size of the containers' entries. An incomplete list may state the size of all, which must not be
+// divided among the part that arrived.
 func entryBytes(l *crictl.ContainerList) int {
 	n := 0
 	for i := range l.Containers {

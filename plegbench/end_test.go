@@ -92,7 +92,8 @@ func TestMeasureDeadlineWithAllAsked(t *testing.T) {
 	s := node(2, 0)
 	s.Faults = []fake.Fault{hang("ContainerStatus", fake.Object{})}
 	inBubble(t, s, time.Minute, Options{}, func(t *testing.T, m *Measurement) {
-		want := "2 of 4: stopped early, " + errTimeUp.Error() + "; 2 calls were still without an answer, the oldest after 29.3s"
+		want := "2 of 4: stopped early, " + errTimeUp.Error() +
+			"; 2 calls were still without an answer, the oldest after 29.3s"
 		if m.Sweep.Reach != want || m.Interrupted != errTimeUp.Error() || len(hungIDs(m)) != 0 {
 			t.Errorf("reach %q, want %q; interrupted %q", m.Sweep.Reach, want, m.Interrupted)
 		}

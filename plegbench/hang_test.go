@@ -126,7 +126,8 @@ func TestMeasureAllHung(t *testing.T) {
 						t.Errorf("%s: %s, want hung", c.Method, c.Code)
 					}
 				}
-				if m.Connect.State != state || len(m.Probes) != 6 || len(m.Samples) != 1 || len(m.Sweep.Inspections) != 0 || hinted {
+				if m.Connect.State != state || len(m.Probes) != 6 || len(m.Samples) != 1 || len(m.Sweep.Inspections) != 0 ||
+					hinted {
 					t.Errorf("connect %s, %d probes, %d samples, %d inspections, hints asked: %v",
 						m.Connect.State, len(m.Probes), len(m.Samples), len(m.Sweep.Inspections), hinted)
 				}
@@ -146,8 +147,14 @@ func TestMeasureFrozenInTheMiddle(t *testing.T) {
 		reach  string
 		within time.Duration
 	}{
-		{"between two samples", 120 * time.Millisecond, "relist", "stopped because the runtime no longer answered", rpcTimeout + stallAfter},
-		{"in the sweep", 400 * time.Millisecond, "inspect", "stopped because the runtime no longer answered", rpcTimeout + stallAfter},
+		{
+			"between two samples", 120 * time.Millisecond, "relist", "stopped because the runtime no longer answered",
+			rpcTimeout + stallAfter,
+		},
+		{
+			"in the sweep", 400 * time.Millisecond, "inspect", "stopped because the runtime no longer answered",
+			rpcTimeout + stallAfter,
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -212,7 +219,8 @@ func TestMeasureListHang(t *testing.T) {
 	})
 }
 
-// hintsOf lists the same scenario without its faults, as looking at the host would. Identifiers do not depend on faults.
+// hintsOf lists the same scenario without its faults, as looking at the host would. Identifiers do not depend on
+// faults.
 func hintsOf(t *testing.T, s fake.Scenario) (hints []Hint) {
 	t.Helper()
 	s.Faults = nil

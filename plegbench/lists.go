@@ -73,8 +73,8 @@ func lastCall(calls []crictl.Call) crictl.Call {
 	return calls[len(calls)-1]
 }
 
-// refused reports whether another mode may give the same list: the runtime answers, but not with all of it. Trying again
-// is useless when the runtime hangs, is not there, does not know the call or does not allow it.
+// refused reports whether another mode may give the same list: the runtime answers, but not with all of it. Trying
+// again is useless when the runtime hangs, is not there, does not know the call or does not allow it.
 func refused(c crictl.Call) bool {
 	switch c.Code {
 	case crictl.ResourceExhausted, crictl.Internal, crictl.Unknown:

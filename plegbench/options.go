@@ -83,8 +83,8 @@ func orDefault[T int | time.Duration](v, def T) T {
 	return v
 }
 
-// stall is the time after which a call no longer holds up the next ones. It is shorter than the RPC timeout, so that the
-// runtime's liveness is checked before the call is given up.
+// stall is the time after which a call no longer holds up the next ones. It is shorter than the RPC timeout, so that
+// the runtime's liveness is checked before the call is given up.
 func (o Options) stall() time.Duration { return min(stallAfter, o.RPCTimeout/2) }
 
 // smallSeries is the most samples, without For, of a series that may end early because somebody waits for the answer. A

@@ -67,7 +67,8 @@ func (m *Measurement) Stopped() bool {
 	return len(m.Liveness) > 0 && m.Liveness[len(m.Liveness)-1].Hung() && slices.ContainsFunc(m.Probes, answered)
 }
 
-// A Sample is one relist: both lists, one after the other. The two lists of the first sample were requested in parallel.
+// A Sample is one relist: both lists, one after the other. The two lists of the first sample were requested in
+// parallel.
 type Sample struct {
 	At         time.Time
 	Sandboxes  crictl.Call

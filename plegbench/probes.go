@@ -8,8 +8,8 @@ import (
 	"github.com/kdiag/kdiag/crictl"
 )
 
-// headStart is how long the probe of the socket may take before the first RPC is sent. A socket that is missing, refuses or
-// may not be opened fails at once; one that does not answer must not cost a deadline.
+// headStart is how long the probe of the socket may take before the first RPC is sent. A socket that is missing,
+// refuses or may not be opened fails at once; one that does not answer must not cost a deadline.
 const headStart = 100 * time.Millisecond
 
 // probe probes the socket and makes every read-only RPC once. It returns false when no further call can be answered.
@@ -119,7 +119,10 @@ func (r *run) asks(ctx context.Context, mode crictl.ListMode, first *Sample) []f
 		},
 		func() reply {
 			got := r.sandboxes(ctx, mode, true)
-			return reply{call: got.call, keep: func() { m.Sandboxes, first.Sandboxes, first.Mode = got.list, got.call, got.mode }}
+			return reply{call: got.call, keep: func() {
+				m.Sandboxes, first.Sandboxes, first.Mode = got.list, got.call,
+					got.mode
+			}}
 		},
 		func() reply {
 			got := r.containers(ctx, mode, true)

@@ -40,8 +40,8 @@ type podCost struct {
 	unknown bool // cost leaves out objects of a kind of which no status was answered
 }
 
-// means are the mean times of answered status calls, of sandboxes and of containers. Without an answer the time of a kind
-// is unknown; what failed at once does not count.
+// means are the mean times of answered status calls, of sandboxes and of containers. Without an answer the time of a
+// kind is unknown; what failed at once does not count.
 type means struct {
 	sandbox, container           time.Duration
 	sandboxKnown, containerKnown bool
@@ -178,8 +178,8 @@ func meanAnswered(inspections []Inspection) means {
 	}
 }
 
-// callCost is how long the kubelet would have waited for a call. One that was cut short would have taken at least as long as
-// it did, and as others do on the mean.
+// callCost is how long the kubelet would have waited for a call. One that was cut short would have taken at least as
+// long as it did, and as others do on the mean.
 func (p *projection) callCost(c crictl.Call, mean time.Duration) time.Duration {
 	switch {
 	case p.hangs(c):
@@ -233,9 +233,11 @@ func kubeletOrder(a, b object) int {
 	return cmp.Or(cmp.Compare(b.attempt, a.attempt), cmp.Compare(b.created, a.created), strings.Compare(a.id, b.id))
 }
 
-// walk inspects one pod's objects in turn and returns the time until the end or the first error, and whether part of it is
-// unknown. What hangs is known: it costs the kubelet's deadline.
-func (p *projection) walk(objects []object, calls map[string]crictl.Call, typical means) (sum time.Duration, unknown bool) {
+// walk inspects one pod's objects in turn and returns the time until the end or the first error, and whether part of it
+// is unknown. What hangs is known: it costs the kubelet's deadline.
+func (p *projection) walk(objects []object, calls map[string]crictl.Call, typical means) (sum time.Duration,
+	unknown bool,
+) {
 	for _, o := range objects {
 		mean, known := typical.of(o.container)
 		call, asked := calls[o.id]

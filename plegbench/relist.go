@@ -102,7 +102,8 @@ type listing struct {
 	containers *crictl.ContainerList
 }
 
-// sample makes both lists, one after the other as the kubelet does, and checks whether the runtime lives when they stall.
+// sample makes both lists, one after the other as the kubelet does, and checks whether the runtime lives when they
+// stall.
 func (r *run) sample(ctx context.Context) Sample {
 	lists := make(chan listing, 1)
 	go func() { lists <- r.list(ctx, r.mode) }()
@@ -137,7 +138,10 @@ func (r *run) sample(ctx context.Context) Sample {
 // list makes both lists, the second only when the first was answered.
 func (r *run) list(ctx context.Context, mode crictl.ListMode) listing {
 	sandboxes := r.sandboxes(ctx, mode, false)
-	l := listing{sample: Sample{At: sandboxes.call.Start, Mode: sandboxes.mode, Sandboxes: sandboxes.call}, sandboxes: sandboxes.list}
+	l := listing{
+		sample:    Sample{At: sandboxes.call.Start, Mode: sandboxes.mode, Sandboxes: sandboxes.call},
+		sandboxes: sandboxes.list,
+	}
 	if sandboxes.call.OK() {
 		containers := r.containers(ctx, mode, false)
 		l.sample.Containers, l.containers = containers.call, containers.list

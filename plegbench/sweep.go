@@ -201,7 +201,8 @@ func (s *sweeper) done(res result) {
 		s.givenUp++
 		s.hung++
 	case res.call.Code == crictl.Canceled:
-		// gRPC compares the clock itself and can be slightly ahead of ctx's timer, in which time hundreds of calls would start.
+		// gRPC compares the clock itself and can be slightly ahead of ctx's timer, in which time hundreds of calls
+		// would start.
 		s.stopped = stopEnded
 	default:
 		s.stalled = 0
@@ -229,8 +230,8 @@ func (s *sweeper) report() {
 }
 
 // A livenessCall is a Version call made beside others that stall. Version needs nothing but a server that serves: a
-// runtime that hangs on one container's lock answers it, one that was stopped or is deadlocked does not. It is cancelled
-// when what stalled was answered after all.
+// runtime that hangs on one container's lock answers it, one that was stopped or is deadlocked does not. It is
+// cancelled when what stalled was answered after all.
 type livenessCall struct {
 	call   <-chan crictl.Call // receives the call when it has ended
 	cancel context.CancelFunc

@@ -41,7 +41,10 @@ func (t target) inspection() Inspection {
 		return Inspection{Kind: KindPodSandbox, ID: s.ID, SandboxID: s.ID, Pod: *s.Pod, State: s.State.String()}
 	case t.container != nil:
 		c := t.container
-		return Inspection{Kind: KindContainer, ID: c.ID, SandboxID: c.SandboxID, Name: c.Name, Pod: *c.Pod, State: c.State.String()}
+		return Inspection{
+			Kind: KindContainer, ID: c.ID, SandboxID: c.SandboxID, Name: c.Name, Pod: *c.Pod,
+			State: c.State.String(),
+		}
 	}
 	h := t.hint
 	i := Inspection{Kind: h.Kind, ID: h.ID, SandboxID: t.sandboxID, Name: h.Name, Pod: h.Pod, State: StateHinted}
@@ -51,9 +54,9 @@ func (t target) inspection() Inspection {
 	return i
 }
 
-// targets returns what to inspect, in order: ready sandboxes, running containers and the newest exited, all of which are
-// musts; then hinted objects that the lists lack, containers that were created or are unknown,
-// sandboxes that are not ready, and the rest of the exited. Within each, the newest come first. Either list may be nil.
+// targets returns what to inspect, in order: ready sandboxes, running containers and the newest exited, all of which
+// are musts; then hinted objects that the lists lack, containers that were created or are unknown, sandboxes that are
+// not ready, and the rest of the exited. Within each, the newest come first. Either list may be nil.
 func targets(sandboxes *crictl.PodSandboxList, containers *crictl.ContainerList, hints []Hint, newest int) []target {
 	var ready, notReady, running, exited, odd []target
 	if sandboxes != nil {
@@ -86,7 +89,8 @@ func targets(sandboxes *crictl.PodSandboxList, containers *crictl.ContainerList,
 	for i := range newest {
 		exited[i].must = true
 	}
-	return slices.Concat(ready, running, exited[:newest], hinted(hints, sandboxes, containers), odd, notReady, exited[newest:])
+	return slices.Concat(ready, running, exited[:newest], hinted(hints, sandboxes, containers), odd, notReady,
+		exited[newest:])
 }
 
 // hinted returns the hints that incomplete lists lack, sandboxes first.

@@ -92,7 +92,10 @@ func TestChangedPods(t *testing.T) {
 			c.containers.Containers[0], c.containers.Containers[1] = c.containers.Containers[1], c.containers.Containers[0]
 		}, nil},
 		{"exited", func(c *snapshot) { c.containers.Containers[0].State = crictl.ContainerExited }, []string{"uid-a"}},
-		{"created and unknown are one to the PLEG", func(c *snapshot) { c.containers.Containers[1].State = crictl.ContainerUnknown }, nil},
+		{
+			"created and unknown are one to the PLEG",
+			func(c *snapshot) { c.containers.Containers[1].State = crictl.ContainerUnknown }, nil,
+		},
 		{"sandbox died", func(c *snapshot) { c.sandboxes.Sandboxes[1].State = crictl.SandboxNotReady }, []string{"uid-b"}},
 		{"went", func(c *snapshot) { c.containers.Containers = c.containers.Containers[1:] }, []string{"uid-a"}},
 		{"came", func(c *snapshot) {

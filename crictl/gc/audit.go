@@ -37,16 +37,16 @@ type AuditRecord struct {
 	*Candidate // of a removal
 }
 
-// An Audit is a file of what was removed, one JSON object per line. Bytes that are in the file are never changed: runs only
-// append.
+// An Audit is a file of what was removed, one JSON object per line. Bytes that are in the file are never changed: runs
+// only append.
 type Audit struct {
 	mu   sync.Mutex
 	file *os.File
 }
 
-// OpenAudit opens or creates the audit file at path, for a run that removes at most count candidates. It reserves the space
-// and syncs a first record, so that a full or read-only disk is an error before anything is removed. A file that has content
-// and does not begin with an audit record is refused and left as it is.
+// OpenAudit opens or creates the audit file at path, for a run that removes at most count candidates. It reserves the
+// space and syncs a first record, so that a full or read-only disk is an error before anything is removed. A file that
+// has content and does not begin with an audit record is refused and left as it is.
 func OpenAudit(path string, made Identity, count int, now time.Time) (*Audit, error) {
 	fd, err := unix.Open(path, unix.O_RDWR|unix.O_CREAT|unix.O_APPEND|unix.O_CLOEXEC|unix.O_NONBLOCK, 0o600)
 	if err != nil {
@@ -97,7 +97,8 @@ func (a *Audit) recognise(size int64) error {
 		return err
 	}
 	var first AuditRecord
-	if json.Unmarshal(line, &first) != nil || first.Event != auditStart && first.Event != auditRemoved && first.Event != auditEnd {
+	if json.Unmarshal(line, &first) != nil || first.Event != auditStart && first.Event != auditRemoved &&
+		first.Event != auditEnd {
 		return errors.New("it is no audit file of kdiag, and is left as it is")
 	}
 	last := make([]byte, 1)
@@ -129,8 +130,8 @@ func (a *Audit) write(record AuditRecord) error {
 	return nil
 }
 
-// Close records the end of the run and returns the space that is left of what was reserved. removed is how many candidates
-// were removed.
+// Close records the end of the run and returns the space that is left of what was reserved. removed is how many
+// candidates were removed.
 func (a *Audit) Close(removed int, now time.Time) error {
 	err := a.write(AuditRecord{At: now, Event: auditEnd, Count: removed})
 	if info, statErr := a.file.Stat(); statErr == nil && err == nil {

@@ -35,11 +35,13 @@ func TestAudit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := OpenAudit(path, here(), 10, noon()); err == nil || !strings.Contains(err.Error(), "another run writes to it") {
+	if _, err := OpenAudit(path, here(), 10, noon()); err == nil ||
+		!strings.Contains(err.Error(), "another run writes to it") {
 		t.Errorf("a second run on the same file: %v", err)
 	}
 	plan := somePlan()
-	if err := errors.Join(a.removed(&plan.Remove[0]), a.removed(&plan.Remove[1]), a.file.Close()); err != nil { // as SIGKILL does
+	// as SIGKILL does
+	if err := errors.Join(a.removed(&plan.Remove[0]), a.removed(&plan.Remove[1]), a.file.Close()); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Truncate(path, int64(len(get(t, path))-7)); err != nil {
@@ -88,7 +90,8 @@ func TestAuditRefused(t *testing.T) {
 			t.Errorf("%s: %v, want %q", path, err, want)
 		}
 	}
-	if _, err := OpenAudit(filepath.Join(dir, "full"), here(), math.MaxInt>>21, noon()); err == nil || !strings.Contains(err.Error(), "setting") {
+	if _, err := OpenAudit(filepath.Join(dir, "full"), here(), math.MaxInt>>21, noon()); err == nil ||
+		!strings.Contains(err.Error(), "setting") {
 		t.Errorf("more room than any disk has: %v", err)
 	}
 	for i, text := range []string{
@@ -97,7 +100,8 @@ func TestAuditRefused(t *testing.T) {
 	} {
 		path := filepath.Join(dir, fmt.Sprint(i))
 		put(t, path, text)
-		if _, err := OpenAudit(path, here(), 1, noon()); err == nil || !strings.Contains(err.Error(), "it is no audit file of kdiag") {
+		if _, err := OpenAudit(path, here(), 1, noon()); err == nil ||
+			!strings.Contains(err.Error(), "it is no audit file of kdiag") {
 			t.Errorf("%.40q: %v", text, err)
 		}
 		if got := get(t, path); got != text {

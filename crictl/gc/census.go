@@ -25,8 +25,9 @@ type PodCount struct {
 	Gone         bool   `json:"gone,omitempty"` // the pod no longer exists
 }
 
-// CountExited groups exited containers by pod and container name, the kubelet's evict unit; the largest group comes first.
-// All but one of each group are beyond the newest. Containers that no kubelet made are in a group without a PodUID.
+// CountExited groups exited containers by pod and container name, the kubelet's evict unit; the largest group comes
+// first. All but one of each group are beyond the newest. Containers that no kubelet made are in a group without a
+// PodUID.
 func CountExited(all []crictl.Container) []PodCount {
 	var g grouping
 	for i := range all {
@@ -117,9 +118,10 @@ type Census struct {
 	States      StateCounts      `json:"states"`
 	ByPod       []PodCount       `json:"byPod"`       // as CountExited returns them, without those that no kubelet made
 	ByNamespace []NamespaceCount `json:"byNamespace"` // most first
-	ByReason    []ReasonCount    `json:"byReason"`    // of the newest of each pod and container whose end is known; most first
-	ByAge       []AgeCount       `json:"byAge"`       // exited containers by the time since their creation; youngest first
-	GonePods    []GonePod        `json:"gonePods"`    // pods that no longer exist, and still have something here
+	// of the newest of each pod and container whose end is known; most first
+	ByReason []ReasonCount `json:"byReason"`
+	ByAge    []AgeCount    `json:"byAge"`    // exited containers by the time since their creation; youngest first
+	GonePods []GonePod     `json:"gonePods"` // pods that no longer exist, and still have something here
 	// Bytes is the size of the exited containers' entries in the runtime's list, ListBytes that of the whole list.
 	Bytes          int64   `json:"bytes"`
 	SandboxBytes   int64   `json:"sandboxBytes"` // of the entries of sandboxes that are not ready, in their list
@@ -162,8 +164,8 @@ type ReasonCount struct {
 	Exited   int    `json:"exited"` // exited containers of those units
 }
 
-// An AgeCount counts exited containers that were created less than UpToSeconds ago and not in an earlier bucket. The last
-// has no bound: 0.
+// An AgeCount counts exited containers that were created less than UpToSeconds ago and not in an earlier bucket. The
+// last has no bound: 0.
 type AgeCount struct {
 	UpToSeconds float64 `json:"upToSeconds,omitempty"`
 	Count       int     `json:"count"`
@@ -188,7 +190,8 @@ func ageBounds() []time.Duration {
 // the kubelet accepts, see crictl.DefaultMessageLimit.
 func TakeCensus(node Node, ends map[string]End, limit int64, now time.Time) Census {
 	c := Census{
-		LimitBytes: limit, Partial: node.Partial, ByPod: []PodCount{}, ByNamespace: []NamespaceCount{}, ByReason: []ReasonCount{},
+		LimitBytes: limit, Partial: node.Partial, ByPod: []PodCount{}, ByNamespace: []NamespaceCount{},
+		ByReason:      []ReasonCount{},
 		LivenessKnown: node.Pods != nil && node.Pods.complete,
 	}
 	c.countContainers(&node, now)

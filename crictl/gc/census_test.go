@@ -73,7 +73,8 @@ func TestCounts(t *testing.T) {
 		return out
 	}
 	groups := CountExited(w.node.Containers)
-	if diff := cmp.Diff([]string{"web/app 3, newest c", "/ 1, newest x", "old/job 1, newest e"}, short(groups)); diff != "" {
+	if diff := cmp.Diff([]string{"web/app 3, newest c", "/ 1, newest x", "old/job 1, newest e"},
+		short(groups)); diff != "" {
 		t.Error(diff)
 	}
 	if got := BeyondNewest(groups); got != 2 {
@@ -107,9 +108,24 @@ func TestGrow(t *testing.T) {
 		over          float64
 		want          *Growth
 	}{
-		{"grows", base, more, 60, &Growth{Seconds: 60, Containers: 10, Sandboxes: 1, Bytes: 100, ContainersPerDay: 14400, BytesPerDay: 144000, SecondsToLimit: seconds(540)}},
-		{"shrinks", more, base, 60, &Growth{Seconds: 60, Containers: -10, Sandboxes: -1, Bytes: -100, ContainersPerDay: -14400, BytesPerDay: -144000}},
-		{"over the limit", base, Census{Total: 100, Sandboxes: 5, ListBytes: 2000, LimitBytes: 2000}, 1, &Growth{Seconds: 1, Bytes: 1000, BytesPerDay: 86400000, SecondsToLimit: seconds(0)}},
+		{
+			"grows", base, more, 60, &Growth{
+				Seconds: 60, Containers: 10, Sandboxes: 1, Bytes: 100, ContainersPerDay: 14400,
+				BytesPerDay: 144000, SecondsToLimit: seconds(540),
+			},
+		},
+		{
+			"shrinks", more, base, 60, &Growth{
+				Seconds: 60, Containers: -10, Sandboxes: -1, Bytes: -100,
+				ContainersPerDay: -14400, BytesPerDay: -144000,
+			},
+		},
+		{
+			"over the limit", base,
+			Census{Total: 100, Sandboxes: 5, ListBytes: 2000, LimitBytes: 2000},
+			1,
+			&Growth{Seconds: 1, Bytes: 1000, BytesPerDay: 86400000, SecondsToLimit: seconds(0)},
+		},
 		{"no time", base, more, 0, nil},
 		{"a part only", base, Census{Partial: true}, 60, nil},
 	}

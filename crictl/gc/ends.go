@@ -31,13 +31,16 @@ type Missed struct {
 	First string // the first error; empty when the time was up
 }
 
-// ReadEnds asks for the ends of containers, in the order given, until ctx ends. The result lacks the ends that could not
-// be read, which Missed counts, and those of containers that no longer exist, which it does not. progress, if not nil, is
-// called with the number of containers asked for; it must not block.
+// ReadEnds asks for the ends of containers, in the order given, until ctx ends. The result lacks the ends that could
+// not be read, which Missed counts, and those of containers that no longer exist, which it does not. progress, if not
+// nil, is called with the number of containers asked for; it must not block.
 func ReadEnds(
 	ctx context.Context, client *crictl.Client, of []Candidate, progress func(asked int),
 ) (map[string]End, Missed) {
-	r := endReader{of: of, ends: make(map[string]End, len(of)), pods: map[string]int{}, silent: map[string]bool{}, progress: progress}
+	r := endReader{
+		of: of, ends: make(map[string]End, len(of)), pods: map[string]int{}, silent: map[string]bool{},
+		progress: progress,
+	}
 	var wg sync.WaitGroup
 	for range min(endCalls, len(of)) {
 		wg.Go(func() {

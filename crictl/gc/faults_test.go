@@ -54,7 +54,8 @@ func downtimes() []faultTest {
 			faults: []fake.Fault{{RPC: "*", Error: "Unavailable: connection refused", From: second(0.6), Until: second(9)}},
 			check: func(t *testing.T, plan Plan, r Result) {
 				if r.Removed+len(r.Skipped) != len(plan.Remove) || r.Pauses == 0 {
-					t.Errorf("%d removed, %d skipped, %d failed %v, %d pauses", r.Removed, len(r.Skipped), len(r.Failed), r.Failed, r.Pauses)
+					t.Errorf("%d removed, %d skipped, %d failed %v, %d pauses", r.Removed, len(r.Skipped), len(r.Failed), r.Failed,
+						r.Pauses)
 				}
 			},
 		},
@@ -100,7 +101,8 @@ func failures() []faultTest {
 			check: func(t *testing.T, plan Plan, r Result) {
 				if len(r.Failed) < enoughRefusals || len(r.Failed) > 2*enoughRefusals || r.Removed != 0 || r.Left == 0 ||
 					r.Stopped != "the runtime refuses removals: RemoveContainer: PermissionDenied: read only" {
-					t.Errorf("%d removed, %d failed, %d skipped, %d left, stopped %q", r.Removed, len(r.Failed), len(r.Skipped), r.Left, r.Stopped)
+					t.Errorf("%d removed, %d failed, %d skipped, %d left, stopped %q", r.Removed, len(r.Failed), len(r.Skipped),
+						r.Left, r.Stopped)
 				}
 			},
 		},
@@ -128,8 +130,11 @@ func failures() []faultTest {
 			},
 		},
 		{
-			name:   "one container hangs",
-			faults: []fake.Fault{{RPC: "RemoveContainer", Object: fake.Object{Pod: "loop-1", Container: "app"}, Hang: true, First: 1}},
+			name: "one container hangs",
+			faults: []fake.Fault{{
+				RPC: "RemoveContainer", Object: fake.Object{Pod: "loop-1", Container: "app"}, Hang: true,
+				First: 1,
+			}},
 			check: func(t *testing.T, plan Plan, r Result) {
 				if r.Removed != len(plan.Remove) {
 					t.Errorf("%d of %d removed: %v", r.Removed, len(plan.Remove), r.Failed)

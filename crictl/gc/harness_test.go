@@ -53,7 +53,12 @@ func flood(pods, exited int, faults ...fake.Fault) fake.Scenario {
 		Faults: faults,
 		Pods: []fake.PodGroup{
 			{Name: "loop", Count: pods / 2, DeadBefore: 1, Containers: []fake.ContainerGroup{{Name: "app", Exited: exited}}},
-			{Name: "down", Count: pods - pods/2, DeadBefore: 1, Containers: []fake.ContainerGroup{{Name: "app", State: "exited", Exited: exited - 1}}},
+			{
+				Name: "down", Count: pods - pods/2, DeadBefore: 1, Containers: []fake.ContainerGroup{{
+					Name:  "app",
+					State: "exited", Exited: exited - 1,
+				}},
+			},
 		},
 	}
 }
@@ -92,8 +97,8 @@ func left(t *testing.T, c *crictl.Client) map[string]bool {
 	return out
 }
 
-// verify checks a result against what the runtime holds now: nothing is claimed that is not so, every candidate is accounted
-// for once, and nothing but candidates has gone.
+// verify checks a result against what the runtime holds now: nothing is claimed that is not so, every candidate is
+// accounted for once, and nothing but candidates has gone.
 func verify(t *testing.T, before Node, plan Plan, r Result, after map[string]bool) {
 	t.Helper()
 	planned := map[string]bool{}
@@ -115,7 +120,8 @@ func verify(t *testing.T, before Node, plan Plan, r Result, after map[string]boo
 		}
 	}
 	if got := r.Removed + len(r.Skipped) + len(r.Failed) + r.Left; got != len(plan.Remove) {
-		t.Errorf("%d removed + %d skipped + %d failed + %d left = %d, of %d planned", r.Removed, len(r.Skipped), len(r.Failed), r.Left, got, len(plan.Remove))
+		t.Errorf("%d removed + %d skipped + %d failed + %d left = %d, of %d planned", r.Removed, len(r.Skipped),
+			len(r.Failed), r.Left, got, len(plan.Remove))
 	}
 	if r.Removed > gone {
 		t.Errorf("%d are said to be removed, and %d have gone", r.Removed, gone)
@@ -133,6 +139,7 @@ func audit(t *testing.T, count int) *Audit {
 
 func here() Identity {
 	return Identity{
-		MachineID: "0123456789abcdef", BootID: "boot-1", Endpoint: "unix:///run/fake.sock", RuntimeName: "containerd", RuntimeVersion: "v2.1.4",
+		MachineID: "0123456789abcdef", BootID: "boot-1", Endpoint: "unix:///run/fake.sock", RuntimeName: "containerd",
+		RuntimeVersion: "v2.1.4",
 	}
 }

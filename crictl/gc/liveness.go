@@ -15,8 +15,8 @@ type KubeletPod struct {
 	Main      []string // names of spec.containers; init containers and sidecars are not among them
 }
 
-// Evidence is what was read about the pods of a node. Each of the three parts is complete or missing; the Without field of
-// a missing part holds the reason.
+// Evidence is what was read about the pods of a node. Each of the three parts is complete or missing; the Without field
+// of a missing part holds the reason.
 type Evidence struct {
 	Pods        []KubeletPod // the whole answer of the kubelet's /pods
 	PodsWithout string       // why there is none, such as "not authorised"; empty when Pods is complete
@@ -70,9 +70,10 @@ func NewLiveness(e *Evidence) *Liveness {
 // Missing lists the evidence that is missing, and why. As long as some is missing, no pod counts as gone.
 func (l *Liveness) Missing() []string { return slices.Clone(l.missing) }
 
-// Gone reports whether it is proven that a pod no longer exists: all evidence is there, and none of it contains the pod.
-// fromAPI means that the pod came from the API server, by the annotation of its sandboxes. Any other pod may be a static
-// one, whose UID the kubelet derives from the manifest and the API server does not know, so for it the name counts too.
+// Gone reports whether it is proven that a pod no longer exists: all evidence is there, and none of it contains the
+// pod. fromAPI means that the pod came from the API server, by the annotation of its sandboxes. Any other pod may be a
+// static one, whose UID the kubelet derives from the manifest and the API server does not know, so for it the name
+// counts too.
 func (l *Liveness) Gone(pod crictl.Pod, fromAPI bool) bool {
 	if !l.complete || pod.UID == "" || l.byUID[pod.UID] != nil || l.dirs[pod.UID] {
 		return false
@@ -80,8 +81,8 @@ func (l *Liveness) Gone(pod crictl.Pod, fromAPI bool) bool {
 	return fromAPI || !l.byName[[2]string{pod.Namespace, pod.Name}] && !l.named(pod.Name)
 }
 
-// named reports whether a manifest may name the pod. The kubelet appends "-" and the node's name, which may contain dashes
-// and dots itself, to the name in the manifest.
+// named reports whether a manifest may name the pod. The kubelet appends "-" and the node's name, which may contain
+// dashes and dots itself, to the name in the manifest.
 func (l *Liveness) named(pod string) bool {
 	for at := range len(pod) {
 		if pod[at] == '-' && l.manifests[pod[:at]] {

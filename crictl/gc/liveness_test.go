@@ -54,7 +54,8 @@ func TestGone(t *testing.T) {
 		t.Error("nothing is known, and a pod is gone")
 	}
 	e := without(func(e *Evidence) { e.PodsWithout, e.DirsWithout = "401", "hangs" })
-	if diff := cmp.Diff([]string{"the kubelet's pods: 401", "the pod directories: hangs"}, NewLiveness(&e).Missing()); diff != "" {
+	if diff := cmp.Diff([]string{"the kubelet's pods: 401", "the pod directories: hangs"},
+		NewLiveness(&e).Missing()); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -88,7 +89,8 @@ func TestReadPodDirs(t *testing.T) {
 func TestReadManifests(t *testing.T) {
 	root := t.TempDir()
 	dir := filepath.Join(root, "manifests")
-	put(t, filepath.Join(dir, "etcd.yaml"), "apiVersion: v1\nkind: Pod\nmetadata:\n  name: etcd\nspec:\n  containers:\n  - name: 'main'\n    hostname: h\n")
+	put(t, filepath.Join(dir, "etcd.yaml"),
+		"apiVersion: v1\nkind: Pod\nmetadata:\n  name: etcd\nspec:\n  containers:\n  - name: 'main'\n    hostname: h\n")
 	put(t, filepath.Join(dir, "api.json"), `{"kind":"Pod","metadata":{"name" : "Kube-API"}}`)
 	put(t, filepath.Join(dir, "flow.yml"), "metadata: {name: &n flow, namespace: x}\n")
 	put(t, filepath.Join(dir, ".hidden"), "name: hidden")

@@ -39,7 +39,10 @@ func random(r *rand.Rand) (*world, Rules) {
 		}
 	}
 	if r.IntN(2) == 0 {
-		w.node.Pods = NewLiveness(&Evidence{Dirs: []string{"uid-p0"}, Pods: []KubeletPod{{UID: "uid-p1", Main: []string{"app"}}}})
+		w.node.Pods = NewLiveness(&Evidence{
+			Dirs: []string{"uid-p0"},
+			Pods: []KubeletPod{{UID: "uid-p1", Main: []string{"app"}}},
+		})
 	}
 	w.node.Partial = r.IntN(6) == 0
 	w.node.Kubelet.Keep = []int{0, 0, 1, 2, -1}[r.IntN(5)]
@@ -57,7 +60,10 @@ func random(r *rand.Rand) (*world, Rules) {
 func naive(n Node, rules Rules, now time.Time) []string {
 	keep := max(1, n.Kubelet.Keep, rules.Keep)
 	gone := func(uid, name string) bool {
-		return rules.IgnorePodLiveness || n.Pods != nil && n.Pods.Gone(crictl.Pod{UID: uid, Name: name, Namespace: "default"}, true)
+		return rules.IgnorePodLiveness || n.Pods != nil && n.Pods.Gone(crictl.Pod{
+			UID: uid, Name: name,
+			Namespace: "default",
+		}, true)
 	}
 	future := func(ns int64) bool { return ns > now.UnixNano() }
 	sandboxOf := func(c crictl.Container) bool {
@@ -92,9 +98,12 @@ func naive(n Node, rules Rules, now time.Time) []string {
 		}
 	}
 	for _, s := range n.Sandboxes {
-		occupied := slices.ContainsFunc(n.Containers, func(c crictl.Container) bool { return c.SandboxID == s.ID && !removed[c.ID] })
+		occupied := slices.ContainsFunc(n.Containers, func(c crictl.Container) bool {
+			return c.SandboxID == s.ID && !removed[c.ID]
+		})
 		newest := !slices.ContainsFunc(n.Sandboxes, func(o crictl.PodSandbox) bool {
-			return o.Pod.UID == s.Pod.UID && !future(o.CreatedAt) && (o.CreatedAt > s.CreatedAt || o.CreatedAt == s.CreatedAt && o.ID > s.ID)
+			return o.Pod.UID == s.Pod.UID && !future(o.CreatedAt) && (o.CreatedAt > s.CreatedAt ||
+				o.CreatedAt == s.CreatedAt && o.ID > s.ID)
 		})
 		if s.State == crictl.SandboxNotReady && !n.Partial && !occupied && !future(s.CreatedAt) && selected(s.Pod) &&
 			(!newest || gone(s.Pod.UID, s.Pod.Name)) && now.Sub(s.Created()) >= rules.MinAge {

@@ -24,8 +24,8 @@ const (
 	leastStall  = 500 * time.Millisecond
 	// recovered is how many quick probes in a row end a pause.
 	recovered = 2
-	// relearn is how many slow probes in a row, while nothing is being removed, become the new measure: then it is not this
-	// run that slows the runtime.
+	// relearn is how many slow probes in a row, while nothing is being removed, become the new measure: then it is not
+	// this run that slows the runtime.
 	relearn = 10
 )
 
@@ -86,7 +86,8 @@ func (p *pace) halve() {
 	}
 }
 
-// probed takes the duration of a side probe; ok is false for an error or no answer, idle true when no removal was running.
+// probed takes the duration of a side probe; ok is false for an error or no answer, idle true when no removal was
+// running.
 func (p *pace) probed(took time.Duration, ok, idle bool) {
 	if !ok {
 		p.pause("the runtime does not answer")

@@ -29,7 +29,10 @@ func TestPace(t *testing.T) {
 		{"one quick probe is no recovery", []time.Duration{-1, 10 * ms, 18 * ms, 10 * ms}, 0, 1},
 		{"two are", []time.Duration{-1, 10 * ms, 10 * ms}, 1, 1},
 		{"a pause counts once", []time.Duration{-1, -1, 18 * ms, -1}, 0, 1},
-		{"what is slow without removals is the new measure", slices.Concat([]time.Duration{-1}, times(relearn+recovered, 90*ms)), 1, 1},
+		{
+			"what is slow without removals is the new measure", slices.Concat([]time.Duration{-1}, times(relearn+recovered,
+				90*ms)), 1, 1,
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -52,8 +55,8 @@ func TestPace(t *testing.T) {
 	}
 }
 
-// TestPaceMeasure wants a probe to be slow relative to the quiet ones, but not within the scheduler's noise, and not where
-// another client's relist, which takes much longer, would not notice.
+// TestPaceMeasure wants a probe to be slow relative to the quiet ones, but not within the scheduler's noise, and not
+// where another client's relist, which takes much longer, would not notice.
 func TestPaceMeasure(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -74,8 +77,8 @@ func TestPaceMeasure(t *testing.T) {
 	}
 }
 
-// TestPaceBears drives a pace against a runtime whose probes take longer the more removals run: the width stays about where
-// probes become slow, whatever the runtime's own noise.
+// TestPaceBears drives a pace against a runtime whose probes take longer the more removals run: the width stays about
+// where probes become slow, whatever the runtime's own noise.
 func TestPaceBears(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for _, bears := range []int{2, 5, 12} {

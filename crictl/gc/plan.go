@@ -4,9 +4,9 @@
 // Choosing is pure: Make takes the two lists, the times at which the containers ended and what is known about the pods,
 // and returns a Plan. A plan never removes more than the kubelet's own collector may (kuberuntime_gc.go): only exited
 // containers, never the newest of a pod UID and container name, init containers and sidecars included, and a pod counts
-// as gone only when the kubelet's pods, its pod directories and its static manifests all lack it. Run removes: it checks
-// each candidate again right before the removal, times a small list on the side, and records each removal in an audit
-// file on the disk before it counts it.
+// as gone only when the kubelet's pods, its pod directories and its static manifests all lack it. Run removes: it
+// checks each candidate again right before the removal, times a small list on the side, and records each removal in an
+// audit file on the disk before it counts it.
 //
 // The package leaves out images, logs, and the symbolic links in /var/log/containers, all of which the kubelet looks
 // after. It kills nothing: a container that runs, or whose state is unknown, is never a candidate.
@@ -26,13 +26,16 @@ const (
 
 // Rules narrow what may be removed. The zero value allows what the kubelet would be allowed to remove.
 type Rules struct {
-	Keep      int               `json:"keep,omitempty"`                 // newest exited instances kept per pod UID and container name; counts only above the kubelet's own number
-	MinAge    time.Duration     `json:"minAgeNanoseconds,omitempty"`    // keep what ended less than this ago
-	OlderThan time.Duration     `json:"olderThanNanoseconds,omitempty"` // only what ended more than this ago
-	Namespace string            `json:"namespace,omitempty"`            // only this namespace
-	Pod       string            `json:"pod,omitempty"`                  // only pods of this name, or the one with this UID
-	Labels    map[string]string `json:"labels,omitempty"`               // only pods with these labels; Node.Selected names those
-	Limit     int               `json:"limit,omitempty"`                // at most so many candidates, the oldest; 0 means all
+	// newest exited instances kept per pod UID and container name; counts only above the kubelet's own number
+	Keep      int           `json:"keep,omitempty"`
+	MinAge    time.Duration `json:"minAgeNanoseconds,omitempty"`    // keep what ended less than this ago
+	OlderThan time.Duration `json:"olderThanNanoseconds,omitempty"` // only what ended more than this ago
+	Namespace string        `json:"namespace,omitempty"`            // only this namespace
+	Pod       string        `json:"pod,omitempty"`                  // only pods of this name, or the one with this UID
+	// only pods with these labels; Node.Selected names those
+	Labels map[string]string `json:"labels,omitempty"`
+	// at most so many candidates, the oldest; 0 means all
+	Limit int `json:"limit,omitempty"`
 
 	// IgnorePodLiveness treats every pod as gone: a pod that is only starting may lose older records of its init
 	// containers, and a live pod without containers its last sandbox. It is the only rule that widens the plan.
@@ -122,7 +125,8 @@ func keptOrder() []string {
 	}
 }
 
-// Make returns what may be removed of a node. It depends on nothing but its arguments: the same node gives the same plan.
+// Make returns what may be removed of a node. It depends on nothing but its arguments: the same node gives the same
+// plan.
 func Make(node Node, rules Rules, now time.Time) Plan {
 	p := newPlanner(&node, rules, now)
 	p.containers()
@@ -130,8 +134,8 @@ func Make(node Node, rules Rules, now time.Time) Plan {
 	return p.finish()
 }
 
-// Candidates returns the containers that may be removed if they ended early enough, oldest first: pass them to ReadEnds,
-// and its answer to Make as Node.Finished. No other container can be part of the plan.
+// Candidates returns the containers that may be removed if they ended early enough, oldest first: pass them to
+// ReadEnds, and its answer to Make as Node.Finished. No other container can be part of the plan.
 func Candidates(node Node, rules Rules, now time.Time) []Candidate {
 	rules.Limit = 0
 	p := newPlanner(&node, rules, now)
@@ -150,7 +154,8 @@ type Skipped struct {
 }
 
 // Narrow returns the part of an older plan that a plan made now would remove too, and what that leaves out. An older
-// plan must be narrowed before it is run: what stayed beside a candidate then may be gone now, and the candidate the newest.
+// plan must be narrowed before it is run: what stayed beside a candidate then may be gone now, and the candidate the
+// newest.
 func Narrow(older, now Plan) (Plan, []Skipped) {
 	type key struct {
 		kind, id string

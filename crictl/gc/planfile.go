@@ -38,18 +38,21 @@ type PlanFile struct {
 // WritePlan writes a plan file.
 func WritePlan(w io.Writer, plan Plan, made Identity, now time.Time) error {
 	if made.MachineID == "" || made.BootID == "" || made.Endpoint == "" {
-		return errors.New("writing the plan: the node's machine id, boot id or endpoint is not known, so it could not be checked later")
+		return errors.New("writing the plan: the node's machine id, boot id or endpoint is unknown")
 	}
 	enc := json.NewEncoder(w)
 	enc.SetIndent("", " ")
-	if err := enc.Encode(PlanFile{APIVersion: planAPIVersion, Kind: planKind, CreatedAt: now, Made: made, Plan: plan}); err != nil {
+	if err := enc.Encode(PlanFile{
+		APIVersion: planAPIVersion, Kind: planKind, CreatedAt: now, Made: made,
+		Plan: plan,
+	}); err != nil {
 		return fmt.Errorf("writing the plan: %w", err)
 	}
 	return nil
 }
 
-// ReadPlan reads a plan file, and fails if it was made for another node, boot or runtime. The plan must still be narrowed
-// by one made now, see Narrow: the file may have been edited.
+// ReadPlan reads a plan file, and fails if it was made for another node, boot or runtime. The plan must still be
+// narrowed by one made now, see Narrow: the file may have been edited.
 func ReadPlan(r io.Reader, here Identity) (*PlanFile, error) {
 	text, err := io.ReadAll(io.LimitReader(r, maxPlanFile+1))
 	switch {
@@ -65,11 +68,14 @@ func ReadPlan(r io.Reader, here Identity) (*PlanFile, error) {
 	made := &file.Made
 	switch {
 	case file.APIVersion != planAPIVersion || file.Kind != planKind:
-		return nil, fmt.Errorf("reading the plan: not a plan file: it is %q %q, not %q %q", file.APIVersion, file.Kind, planAPIVersion, planKind)
+		return nil, fmt.Errorf("reading the plan: not a plan file: it is %q %q, not %q %q", file.APIVersion, file.Kind,
+			planAPIVersion, planKind)
 	case made.MachineID == "" || made.MachineID != here.MachineID:
-		return nil, fmt.Errorf("the plan was made on another node: machine id %s there, %s here", made.MachineID, here.MachineID)
+		return nil, fmt.Errorf("the plan was made on another node: machine id %s there, %s here", made.MachineID,
+			here.MachineID)
 	case made.BootID == "" || made.BootID != here.BootID:
-		return nil, fmt.Errorf("the node has booted since the plan was made: boot id %s then, %s now; make a new plan", made.BootID, here.BootID)
+		return nil, fmt.Errorf("the node has booted since the plan was made: boot id %s then, %s now; make a new plan",
+			made.BootID, here.BootID)
 	case made.Endpoint == "" || made.Endpoint != here.Endpoint || made.RuntimeName != here.RuntimeName:
 		return nil, fmt.Errorf("the plan was made for another runtime: %s at %s there, %s at %s here",
 			made.RuntimeName, made.Endpoint, here.RuntimeName, here.Endpoint)

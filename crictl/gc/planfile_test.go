@@ -12,7 +12,8 @@ import (
 )
 
 func somePlan() Plan {
-	w := newWorld().sandbox("s1", "web<&>", crictl.SandboxNotReady, 9*hour).sandbox("s2", "web<&>", crictl.SandboxReady, 8*hour).
+	w := newWorld().sandbox("s1", "web<&>", crictl.SandboxNotReady, 9*hour).sandbox("s2", "web<&>", crictl.SandboxReady,
+		8*hour).
 		container("a", "s2", "web<&>", "app", exited, 2*hour).container("b", "s2", "web<&>", "app", exited, hour)
 	return Make(w.node, Rules{Keep: 1, MinAge: time.Minute, Labels: map[string]string{}}, noon())
 }
@@ -34,7 +35,8 @@ func TestPlanFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	again, err := ReadPlan(strings.NewReader(planFile(t)), here())
-	if diff := cmp.Diff(file, again); err != nil || diff != "" || len(file.Plan.Remove) != 2 || file.Plan.Rules.MinAge != time.Minute {
+	if diff := cmp.Diff(file, again); err != nil || diff != "" || len(file.Plan.Remove) != 2 ||
+		file.Plan.Rules.MinAge != time.Minute {
 		t.Errorf("%v, %+v\n%s", err, file, diff)
 	}
 	if err := WritePlan(&bytes.Buffer{}, Plan{}, Identity{}, noon()); err == nil {

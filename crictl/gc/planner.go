@@ -65,7 +65,8 @@ func newPlanner(node *Node, rules Rules, now time.Time) *planner {
 	return p
 }
 
-// keepNewest is how many exited instances of a unit stay: what the kubelet keeps, at least 1, or more if more was asked.
+// keepNewest is how many exited instances of a unit stay: what the kubelet keeps, at least 1, or more if more was
+// asked.
 func keepNewest(kubelet, asked int) int {
 	if kubelet < 0 {
 		return -1
@@ -131,9 +132,9 @@ func (p *planner) pod(c *crictl.Container) *podView {
 }
 
 // isMain reports whether a container shows that its pod is past its init containers. The kubelet writes nothing onto
-// containers that distinguishes an init container from a main one, so the pod's spec decides where it is known. Elsewhere
-// the name is a hint: it can only keep more. The newest instance of an init container stays in any case, and that is the
-// one by which the kubelet knows that it has run.
+// containers that distinguishes an init container from a main one, so the pod's spec decides where it is known.
+// Elsewhere the name is a hint: it can only keep more. The newest instance of an init container stays in any case, and
+// that is the one by which the kubelet knows that it has run.
 func (p *planner) isMain(c *crictl.Container) bool {
 	if c.State != crictl.ContainerRunning && c.State != crictl.ContainerExited {
 		return false
@@ -286,8 +287,8 @@ func (p *planner) sandboxes() {
 	}
 }
 
-// judgeSandbox returns why a sandbox that is not ready stays. CRI reports no end of a sandbox, so its age counts from its
-// creation; the kubelet requires no age here at all.
+// judgeSandbox returns why a sandbox that is not ready stays. CRI reports no end of a sandbox, so its age counts from
+// its creation; the kubelet requires no age here at all.
 func (p *planner) judgeSandbox(i int) string {
 	s, v := &p.node.Sandboxes[i], p.views[i]
 	switch {

@@ -124,8 +124,8 @@ func (r *run) removeSandbox(ctx context.Context, j *job) outcome {
 	return j.answered(r.client.RemovePodSandbox(ctx, c.ID))
 }
 
-// unchecked is the outcome of a failed call before the removal. A candidate that is not found after its removal was asked
-// for has been removed by that.
+// unchecked is the outcome of a failed call before the removal. A candidate that is not found after its removal was
+// asked for has been removed by that.
 func (j *job) unchecked(call crictl.Call) outcome {
 	switch {
 	case call.Code == crictl.NotFound && j.unsure:

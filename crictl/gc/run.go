@@ -39,8 +39,8 @@ const (
 	firstBackOff   = 400 * time.Millisecond
 	podRounds      = 5 // of unanswered calls in a row before the rest of a pod is given up
 	mostSandboxes  = 8 // at a time: stopping one runs CNI plugins, which take locks of the host
-	// lateAfter is how long a call may take before its pod gets no further ones meanwhile, and mostLate how many such calls
-	// do not count against the pace's width: pods that hang must not hold up the others.
+	// lateAfter is how long a call may take before its pod gets no further ones meanwhile, and mostLate how many such
+	// calls do not count against the pace's width: pods that hang must not hold up the others.
 	lateAfter = 2 * time.Second
 	mostLate  = 8
 	// enoughRefusals are so many refusals, without a single removal, that the runtime allows no removals at all: a socket
@@ -50,8 +50,8 @@ const (
 	lastCheckTime  = time.Second
 )
 
-// A Failed is a candidate of which it cannot be claimed that it was removed, and why. What was asked for and not answered
-// is among them.
+// A Failed is a candidate of which it cannot be claimed that it was removed, and why. What was asked for and not
+// answered is among them.
 type Failed struct {
 	ID    string `json:"id"`
 	Error string `json:"error"`
@@ -100,13 +100,13 @@ type Progress struct {
 	TimeLeft                        time.Duration // at that rate; 0 when unknown
 }
 
-// Run removes what the plan lists: the containers, oldest first, then the sandboxes. Each is checked again right before.
-// The error is why nothing could be begun, or that the audit file failed; what became of the candidates is in the Result
-// in any case.
+// Run removes what the plan lists: the containers, oldest first, then the sandboxes. Each is checked again right
+// before. The error is why nothing could be begun, or that the audit file failed; what became of the candidates is in
+// the Result in any case.
 //
-// When ctx is cancelled no new call is made, and Run waits for the calls in flight for at most 10 seconds. When ctx has a
-// deadline the run ends by it, and stops removing a little earlier, so that what was asked for and not answered can be
-// checked once more. A runtime that does not answer is waited for until ctx ends.
+// When ctx is cancelled no new call is made, and Run waits for the calls in flight for at most 10 seconds. When ctx has
+// a deadline the run ends by it, and stops removing a little earlier, so that what was asked for and not answered can
+// be checked once more. A runtime that does not answer is waited for until ctx ends.
 func Run(ctx context.Context, client *crictl.Client, plan Plan, opts Options) (Result, error) {
 	r := newRun(client, &plan, opts)
 	if len(plan.Remove) == 0 {
@@ -149,8 +149,8 @@ func Run(ctx context.Context, client *crictl.Client, plan Plan, opts Options) (R
 	return r.finish(), r.auditErr
 }
 
-// A run is the state of one Run. Its loop is the only goroutine that changes it; removals and probes are goroutines that
-// report to it.
+// A run is the state of one Run. Its loop is the only goroutine that changes it; removals and probes are goroutines
+// that report to it.
 type run struct {
 	client  *crictl.Client
 	opts    Options
@@ -203,7 +203,8 @@ type podState struct {
 func newRun(client *crictl.Client, plan *Plan, opts Options) *run {
 	opts.Concurrency, opts.Rate = cmp.Or(opts.Concurrency, 32), cmp.Or(opts.Rate, DefaultRate)
 	r := &run{
-		client: client, opts: opts, begun: time.Now(), total: len(plan.Remove), minAge: max(plan.Rules.MinAge, plan.Rules.OlderThan),
+		client: client, opts: opts, begun: time.Now(), total: len(plan.Remove),
+		minAge:  max(plan.Rules.MinAge, plan.Rules.OlderThan),
 		limiter: rate.NewLimiter(rate.Limit(opts.Rate), 1+int(2*tick.Seconds()*opts.Rate)),
 		results: make(chan outcome, opts.Concurrency+mostLate), probes: make(chan crictl.Call, 1),
 		running: map[*job]bool{}, pods: map[string]*podState{}, result: Result{Skipped: []Skipped{}, Failed: []Failed{}},
@@ -232,7 +233,8 @@ func (r *run) quiet(ctx context.Context) (probes []time.Duration, relist time.Du
 	for len(probes) < quietProbes {
 		call := r.probe(ctx)
 		if !call.OK() {
-			return nil, 0, fmt.Errorf("asking the runtime for a small list before anything is removed: %s: %s", call.Code, call.Err)
+			return nil, 0, fmt.Errorf("asking the runtime for a small list before anything is removed: %s: %s", call.Code,
+				call.Err)
 		}
 		probes = append(probes, call.Elapsed)
 		select {
@@ -393,8 +395,8 @@ func (r *run) again(out outcome) {
 	}
 }
 
-// miss notes that a call was not answered although the runtime answers others. Only when the calls of several pods are not
-// answered is that held against the pace.
+// miss notes that a call was not answered although the runtime answers others. Only when the calls of several pods are
+// not answered is that held against the pace.
 func (r *run) miss(j *job, now time.Time) {
 	p := j.pod
 	if p.misses == 0 || !j.begun.Before(p.missed) {
@@ -406,7 +408,8 @@ func (r *run) miss(j *job, now time.Time) {
 	}
 }
 
-// giveUp takes jobs out of the queue for good. One whose removal was asked for is checked once more at the end of the run.
+// giveUp takes jobs out of the queue for good. One whose removal was asked for is checked once more at the end of the
+// run.
 func (r *run) giveUp(which func(*job) bool) {
 	r.queue = slices.DeleteFunc(r.queue, func(j *job) bool {
 		switch {

@@ -64,7 +64,8 @@ func TestRunOrder(t *testing.T) {
 			t.Errorf("order (-want +got):\n%s", diff)
 		}
 		for i, v := range plan.Remove[1:] {
-			if before := plan.Remove[i]; before.Kind == v.Kind && v.CreatedAt.Before(before.CreatedAt) || before.Kind == KindSandbox && v.Kind == KindContainer {
+			if before := plan.Remove[i]; before.Kind == v.Kind && v.CreatedAt.Before(before.CreatedAt) ||
+				before.Kind == KindSandbox && v.Kind == KindContainer {
 				t.Errorf("candidate %d comes too late", i+1)
 			}
 		}
@@ -104,7 +105,8 @@ func TestRunLooksAgain(t *testing.T) {
 			}
 		}
 		change(0, "it is running now", func(v *Candidate) { v.ID = run })
-		change(1, "it is another container of the same id: created at another time", func(v *Candidate) { v.CreatedAt = v.CreatedAt.Add(time.Second) })
+		change(1, "it is another container of the same id: created at another time",
+			func(v *Candidate) { v.CreatedAt = v.CreatedAt.Add(time.Second) })
 		change(2, "it is another container of the same id: of another pod or name", func(v *Candidate) { v.PodUID = "x" })
 		change(3, "it is another container of the same id: of another pod or name", func(v *Candidate) { v.Container = "x" })
 		change(4, "gone already", func(v *Candidate) { v.ID = "nobody" })
@@ -130,7 +132,10 @@ func TestRunLooksAgain(t *testing.T) {
 // TestRunSandboxWithContainers puts a sandbox that holds containers into the plan.
 func TestRunSandboxWithContainers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := serve(t, fake.Scenario{Name: "gc", Pods: []fake.PodGroup{{Name: "p", NotReady: true, Containers: []fake.ContainerGroup{{Name: "app"}}}}})
+		c := serve(t, fake.Scenario{Name: "gc", Pods: []fake.PodGroup{{
+			Name: "p", NotReady: true,
+			Containers: []fake.ContainerGroup{{Name: "app"}},
+		}}})
 		before, _ := look(t, c, Rules{})
 		s := before.Sandboxes[0]
 		plan := Plan{Remove: []Candidate{{Kind: KindSandbox, ID: s.ID, PodUID: s.Pod.UID, CreatedAt: s.Created()}}}
@@ -178,8 +183,10 @@ func TestRunInterrupted(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(rest.Remove) != len(plan.Remove)-got.Removed || second.Removed != len(rest.Remove) || len(second.Skipped) != 0 {
-			t.Errorf("%d planned, of %d of which %d are gone; the second run: %+v", len(rest.Remove), len(plan.Remove), got.Removed, second)
+		if len(rest.Remove) != len(plan.Remove)-got.Removed || second.Removed != len(rest.Remove) ||
+			len(second.Skipped) != 0 {
+			t.Errorf("%d planned, of %d of which %d are gone; the second run: %+v", len(rest.Remove), len(plan.Remove),
+				got.Removed, second)
 		}
 		recorded := map[string]bool{}
 		for _, r := range auditRecords(t, a.file.Name()) {
@@ -201,9 +208,15 @@ func TestRunBeforeAnything(t *testing.T) {
 			ctx    func() context.Context
 			want   string
 		}{
-			"down":      {faults: []fake.Fault{{RPC: "ListContainers", Error: "Unavailable: nobody"}}, want: "Unavailable: nobody"},
-			"hung":      {faults: []fake.Fault{{RPC: "ListContainers", Hang: true}}, want: "DeadlineExceeded"},
-			"cancelled": {ctx: func() context.Context { ctx, cancel := context.WithCancel(t.Context()); cancel(); return ctx }, want: "cancel"},
+			"down": {
+				faults: []fake.Fault{{RPC: "ListContainers", Error: "Unavailable: nobody"}},
+				want:   "Unavailable: nobody",
+			},
+			"hung": {faults: []fake.Fault{{RPC: "ListContainers", Hang: true}}, want: "DeadlineExceeded"},
+			"cancelled": {
+				ctx:  func() context.Context { ctx, cancel := context.WithCancel(t.Context()); cancel(); return ctx },
+				want: "cancel",
+			},
 		} {
 			c := serve(t, flood(2, 5, tt.faults...))
 			ctx := t.Context()

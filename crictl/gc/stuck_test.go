@@ -115,7 +115,8 @@ func TestReadEndsStuckPod(t *testing.T) {
 				own++
 			}
 		}
-		if own < 30 || len(ends) != len(ask)-own || missed.Count != own || !strings.Contains(missed.First, "DeadlineExceeded") {
+		if own < 30 || len(ends) != len(ask)-own || missed.Count != own ||
+			!strings.Contains(missed.First, "DeadlineExceeded") {
 			t.Errorf("%d ends of %d, %d of the pod, missed %+v", len(ends), len(ask), own, missed)
 		}
 	})
@@ -138,7 +139,8 @@ func TestReadEndsNoAnswers(t *testing.T) {
 	})
 }
 
-// TestRunAuditHangs lets the disk of the audit file hang: the run ends on time, and claims nothing that is not recorded.
+// TestRunAuditHangs lets the disk of the audit file hang: the run ends on time, and claims nothing that is not
+// recorded.
 func TestRunAuditHangs(t *testing.T) {
 	c := serve(t, flood(4, 40))
 	before, plan := look(t, c, Rules{})
@@ -147,7 +149,8 @@ func TestRunAuditHangs(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	if err := errors.Join(w.SetWriteDeadline(time.Now().Add(50*ms)), fill(w), w.SetWriteDeadline(time.Time{})); err != nil {
+	if err := errors.Join(w.SetWriteDeadline(time.Now().Add(50*ms)), fill(w),
+		w.SetWriteDeadline(time.Time{})); err != nil {
 		t.Fatal(err)
 	}
 	defer w.Close() // ends the writes that were left behind
@@ -155,7 +158,8 @@ func TestRunAuditHangs(t *testing.T) {
 	defer cancel()
 	start := time.Now()
 	got, err := Run(ctx, c, plan, Options{Audit: &Audit{file: w}})
-	if took := time.Since(start); err == nil || took > 3*time.Second || got.Removed != 0 || len(got.Failed) == 0 || len(got.Failed) > 32+mostLate {
+	if took := time.Since(start); err == nil || took > 3*time.Second || got.Removed != 0 || len(got.Failed) == 0 ||
+		len(got.Failed) > 32+mostLate {
 		t.Errorf("%v in %v: %d removed, %d failed", err, took, got.Removed, len(got.Failed))
 	}
 	for _, f := range got.Failed {
@@ -177,7 +181,8 @@ func fill(w *os.File) error {
 	}
 }
 
-// TestMakeUnasked wants the reasons of what nobody asked the end of: too young by its creation, beyond the limit, or not known.
+// TestMakeUnasked wants the reasons of what nobody asked the end of: too young by its creation, beyond the limit, or
+// not known.
 func TestMakeUnasked(t *testing.T) {
 	w := newWorld().sandbox("s", "web", crictl.SandboxReady, 90*hour).
 		container("a", "s", "web", "app", exited, 40*hour).container("b", "s", "web", "app", exited, 30*hour).

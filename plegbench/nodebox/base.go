@@ -35,7 +35,8 @@ func baseTree(ctx context.Context, cacheDir string) (string, error) {
 		return "", fmt.Errorf("locking the cache of boxes: %w", err)
 	}
 	defer lock.Close()
-	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil { // another waits at most as long as it takes to make it
+	// another waits at most as long as it takes to make it
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
 		return "", fmt.Errorf("locking the cache of boxes: %w", err)
 	}
 	tree := filepath.Join(cacheDir, baseName)

@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lockOwner creates the file that shows that a box's owner lives: it is locked as long as the owner keeps it open. It gets its
-// name after it was locked, because another owner may sweep at any moment.
+// lockOwner creates the file that shows that a box's owner lives: it is locked as long as the owner keeps it open. It
+// gets its name after it was locked, because another owner may sweep at any moment.
 func lockOwner(name string) (*os.File, error) {
 	f, err := os.OpenFile(name+".new", os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -32,8 +32,8 @@ func lockOwner(name string) (*os.File, error) {
 	return f, nil
 }
 
-// sweep cleans up after owners that died without Close. What it cannot remove is left for the next time. The folders are
-// those in parent whose names begin with prefix.
+// sweep cleans up after owners that died without Close. What it cannot remove is left for the next time. The folders
+// are those in parent whose names begin with prefix.
 func sweep(parent, prefix string, clean func(dir string) error) {
 	dirs, _ := filepath.Glob(filepath.Join(parent, prefix+"*"))
 	for _, dir := range dirs {
@@ -59,8 +59,8 @@ func own(name string) bool {
 	return unix.Lstat(name, &st) == nil && st.Mode&unix.S_IFMT != unix.S_IFLNK && int(st.Uid) == os.Geteuid()
 }
 
-// clean removes all that belongs to the box in a folder, as found in the folder and in /proc, so that it works for a dead
-// owner's box as well.
+// clean removes all that belongs to the box in a folder, as found in the folder and in /proc, so that it works for a
+// dead owner's box as well.
 func clean(ctx context.Context, dir string) error {
 	l := layout{dir}
 	// Processes first, since they could still change things; then what is found through the folder while it is mounted.

@@ -7,8 +7,8 @@ import (
 	"os"
 )
 
-// stubPlugin is a CNI plugin that gives every sandbox the same address and touches no interface, which is enough for the
-// runtime. While the file hang exists, ADD and DEL do not return.
+// stubPlugin is a CNI plugin that gives every sandbox the same address and touches no interface, which is enough for
+// the runtime. While the file hang exists, ADD and DEL do not return.
 const stubPlugin = `#!%[1]s sh
 case "$CNI_COMMAND" in
 VERSION)
@@ -45,8 +45,8 @@ func (l layout) writeCNI() error {
 
 // HangCNI makes every run of the CNI plugin hang from now on, as a plugin does whose daemon is gone. It needs
 // Options.Network. containerd 1.6 goes on answering Status then, with NetworkReady=true, also when the configuration is
-// written anew: the only signs are sandboxes that do not come up, and the plugin's processes, which outlive the deadline
-// of their caller.
+// written anew: the only signs are sandboxes that do not come up, and the plugin's processes, which outlive the
+// deadline of their caller.
 func (c *Containerd) HangCNI() error {
 	if err := os.WriteFile(c.hang(), nil, 0o644); err != nil {
 		return fmt.Errorf("making the CNI plugin hang: %w", err)

@@ -48,8 +48,8 @@ func (l layout) tasks() string { return l.path("state/io.containerd.runtime.v2.t
 // sandboxes is where the CRI plugin keeps a folder for each sandbox that was not removed.
 func (l layout) sandboxes() string { return l.path("root/" + PluginCRI + "/sandboxes") }
 
-// shimSocket is where the shim of a sandbox listens: a folder that no configuration changes, and a digest of the daemon's
-// socket, the namespace and the sandbox.
+// shimSocket is where the shim of a sandbox listens: a folder that no configuration changes, and a digest of the
+// daemon's socket, the namespace and the sandbox.
 func (l layout) shimSocket(sandboxID string) string {
 	sum := sha256.Sum256([]byte(filepath.Join(l.socket(), "k8s.io", sandboxID)))
 	return "/run/containerd/s/" + hex.EncodeToString(sum[:])

@@ -17,7 +17,8 @@ import (
 	"github.com/kdiag/kdiag/crictl"
 )
 
-// How long the steps of a private containerd's life may take. Two busy cores take a tenth of it; a disk that others write to, more.
+// How long the steps of a private containerd's life may take. Two busy cores take a tenth of it; a disk that others
+// write to, more.
 const (
 	startPatience = 3 * time.Minute
 	stopPatience  = 2 * time.Minute
@@ -100,8 +101,8 @@ func (c *Containerd) launch(ctx context.Context) error {
 	return nil
 }
 
-// await waits until Version is answered, or the daemon ends. A containerd without its CRI plugin answers that it does not
-// know the service.
+// await waits until Version is answered, or the daemon ends. A containerd without its CRI plugin answers that it does
+// not know the service.
 func (c *Containerd) await(ctx context.Context, cmd *exec.Cmd, done <-chan struct{}) error {
 	want := crictl.OK
 	if slices.Contains(c.opts.DisabledPlugins, PluginCRI) {
@@ -147,7 +148,8 @@ func (c *Containerd) load(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if _, err := run(ctx, "ctr", "--address", c.socket(), "--namespace", "k8s.io", "images", "import", c.images()); err != nil {
+	if _, err := run(ctx, "ctr", "--address", c.socket(), "--namespace", "k8s.io", "images", "import",
+		c.images()); err != nil {
 		return err
 	}
 	return awaitImages(ctx, c.Endpoint())

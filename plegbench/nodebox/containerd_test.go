@@ -108,12 +108,16 @@ func TestNodeRunsPods(t *testing.T) {
 	}
 	mustRun(t, c, Pods{Count: 2, Containers: 2, State: crictl.ContainerRunning, Padding: 1000})
 	mustRun(t, c, Pods{Count: 1, Containers: 1, State: crictl.ContainerCreated, Prefix: "new"})
-	networked := mustRun(t, c, Pods{Count: 1, Containers: 1, State: crictl.ContainerRunning, Prefix: "net", PodNetwork: true})
+	networked := mustRun(t, c, Pods{
+		Count: 1, Containers: 1, State: crictl.ContainerRunning, Prefix: "net",
+		PodNetwork: true,
+	})
 	ran := mustRun(t, c, Pods{Count: 1, Containers: 1, Attempts: 2, State: crictl.ContainerExited, Prefix: "ran"})
 	if _, err := c.MakeExited(t.Context(), 103); err != nil {
 		t.Fatal(err)
 	}
-	if st, call := client.ContainerStatus(t.Context(), ran[0].Containers[1].ID); !call.OK() || st.ExitCode != 0 || st.StartedAt.IsZero() {
+	if st, call := client.ContainerStatus(t.Context(), ran[0].Containers[1].ID); !call.OK() || st.ExitCode != 0 ||
+		st.StartedAt.IsZero() {
 		t.Errorf("status of a container that ran: %+v, %+v", st, call)
 	}
 	got := states(t, client)
@@ -121,7 +125,8 @@ func TestNodeRunsPods(t *testing.T) {
 		t.Errorf("states of containers: %v, want 5 running, 1 created, 105 exited", got)
 	}
 	list := client.ListContainers(t.Context(), crictl.Filter{SandboxID: networked[0].ID}, crictl.ModeUnary)
-	if len(list.Containers) != 1 || list.Containers[0].Pod.Name != "net-0" || list.Containers[0].ID != networked[0].Containers[0].ID {
+	if len(list.Containers) != 1 || list.Containers[0].Pod.Name != "net-0" ||
+		list.Containers[0].ID != networked[0].Containers[0].ID {
 		t.Errorf("containers of the pod with a network: %+v", list.Containers)
 	}
 

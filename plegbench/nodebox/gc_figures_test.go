@@ -24,9 +24,10 @@ const removeRounds = 3
 // A remover removes containers in some way and returns when they have gone.
 type remover func(b *testing.B, client *crictl.Client, plan gc.Plan)
 
-// BenchmarkRemoveExited removes 2,000 exited containers (KDIAG_BENCH_REMOVE changes the number) from a containerd on the
-// disk: at kdiag's own pace, with fixed numbers at a time, and by crictl rm, if CRICTL names one. Beside it a second client makes
-// relists as a kubelet does; its percentiles are those before and during the removal. Run with -benchtime 1x.
+// BenchmarkRemoveExited removes 2,000 exited containers (KDIAG_BENCH_REMOVE changes the number) from a containerd on
+// the disk: at kdiag's own pace, with fixed numbers at a time, and by crictl rm, if CRICTL names one. Beside it a
+// second client makes relists as a kubelet does; its percentiles are those before and during the removal. Run with
+// -benchtime 1x.
 func BenchmarkRemoveExited(b *testing.B) {
 	n := 2000
 	if v, err := strconv.Atoi(os.Getenv("KDIAG_BENCH_REMOVE")); err == nil && v > 0 {

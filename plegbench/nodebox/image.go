@@ -60,8 +60,8 @@ type descriptor struct {
 	Annotations map[string]string `json:"annotations,omitempty"`
 }
 
-// writeImages writes one OCI image archive with all images over one layer that contains the given program: a tar file with
-// oci-layout, index.json, and each blob at blobs/sha256/<digest>. The same program gives the same bytes.
+// writeImages writes one OCI image archive with all images over one layer that contains the given program: a tar file
+// with oci-layout, index.json, and each blob at blobs/sha256/<digest>. The same program gives the same bytes.
 func writeImages(w io.Writer, program string) error {
 	binary, err := os.ReadFile(program)
 	if err != nil {
@@ -110,7 +110,10 @@ func (a *archive) image(img image, layer descriptor) descriptor {
 		"schemaVersion": 2, "mediaType": manifestType, "config": config, "layers": []descriptor{layer},
 	}))
 	_, tag, _ := strings.Cut(img.name, ":")
-	manifest.Annotations = map[string]string{"io.containerd.image.name": img.name, "org.opencontainers.image.ref.name": tag}
+	manifest.Annotations = map[string]string{
+		"io.containerd.image.name":          img.name,
+		"org.opencontainers.image.ref.name": tag,
+	}
 	return manifest
 }
 

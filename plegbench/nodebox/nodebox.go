@@ -3,15 +3,15 @@
 // A Containerd is a private containerd with its CRI plugin: its own folder, socket, images and pods, next to whatever
 // else runs on the machine. It needs root and Debian's packages containerd, runc and busybox-static. A Box is a whole
 // node with systemd, journald, D-Bus and containerd in a systemd-nspawn container; it needs debootstrap and
-// systemd-container too, and a package archive the first time. Missing returns what this machine lacks. Only tests and the
-// benchmarks of docs/bench use this package.
+// systemd-container too, and a package archive the first time. Missing returns what this machine lacks. Only tests and
+// the benchmarks of docs/bench use this package.
 //
 // Faults are real: the daemon is frozen, stopped or killed, a shim is stopped, a CNI plugin does not return. No image
 // registry is reached; images are built from the machine's own busybox. Close leaves no process, mount or file behind,
 // also when the daemon is frozen or dead. If the owner dies first, the next Start cleans up after it.
 //
-// A box has no kubelet, no pod networking (a stub plugin gives an address without an interface), and no limits that need
-// systemd's cgroup driver.
+// A box has no kubelet, no pod networking (a stub plugin gives an address without an interface), and no limits that
+// need systemd's cgroup driver.
 package nodebox
 
 import (
@@ -64,8 +64,8 @@ func Need(t testing.TB, missing string) {
 	}
 }
 
-// poll calls done every few milliseconds until it returns true, ctx ends or patience is over. The error then wraps the last
-// one of done.
+// poll calls done every few milliseconds until it returns true, ctx ends or patience is over. The error then wraps the
+// last one of done.
 func poll(ctx context.Context, patience time.Duration, what string, done func() (bool, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

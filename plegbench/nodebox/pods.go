@@ -64,9 +64,9 @@ func (c *Containerd) RunPods(ctx context.Context, p Pods) ([]Pod, error) {
 	return RunPods(ctx, c.Endpoint(), p)
 }
 
-// MakeExited creates n exited containers that never ran, a hundred attempts of one container in each pod, like crash loops
-// without garbage collection. A thousand take about ten seconds. Their sandboxes are not ready. For containers that ran,
-// in ready sandboxes, use RunPods with Attempts and ContainerExited, which takes eight times as long.
+// MakeExited creates n exited containers that never ran, a hundred attempts of one container in each pod, like crash
+// loops without garbage collection. A thousand take about ten seconds. Their sandboxes are not ready. For containers
+// that ran, in ready sandboxes, use RunPods with Attempts and ContainerExited, which takes eight times as long.
 func (c *Containerd) MakeExited(ctx context.Context, n int) ([]Pod, error) {
 	// containerd keeps the files of a container's output open until it is removed or the daemon restarts, and may run
 	// out of them after some four thousand.
@@ -101,11 +101,14 @@ func (c *Containerd) MakeExited(ctx context.Context, n int) ([]Pod, error) {
 func (c *Containerd) MakeLargeList(ctx context.Context, bytes int) ([]Pod, error) {
 	const padding, perPod = 128 << 10, 16
 	count := (bytes/padding + perPod) / perPod
-	return c.RunPods(ctx, Pods{Count: count, Containers: perPod, Padding: padding, State: crictl.ContainerCreated, Prefix: "large"})
+	return c.RunPods(ctx, Pods{
+		Count: count, Containers: perPod, Padding: padding, State: crictl.ContainerCreated,
+		Prefix: "large",
+	})
 }
 
-// RunPods creates pods in the runtime at endpoint and returns them in the order of their numbers, when every container has
-// the wanted state. After an error it returns those that were created.
+// RunPods creates pods in the runtime at endpoint and returns them in the order of their numbers, when every container
+// has the wanted state. After an error it returns those that were created.
 func RunPods(ctx context.Context, endpoint string, p Pods) ([]Pod, error) {
 	client, err := crictl.Dial(endpoint, crictl.Options{RPCTimeout: runPatience})
 	if err != nil {

@@ -111,8 +111,8 @@ func cgroupProcs(dir string) []int {
 	return pids
 }
 
-// spawn starts a process in its own session, because an interrupt from the terminal is for its owner, who cleans up. Its
-// output is appended to a file. The channel is closed when it has ended.
+// spawn starts a process in its own session, because an interrupt from the terminal is for its owner, who cleans up.
+// Its output is appended to a file. The channel is closed when it has ended.
 func spawn(cmd *exec.Cmd, output string) (<-chan struct{}, error) {
 	log, err := os.OpenFile(output, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {

@@ -18,7 +18,8 @@ const (
 	lockedAfter   = 5 * time.Second // a status that is not answered by then is locked, also on a busy machine
 )
 
-// FreezeShim stops the shim of a sandbox with SIGSTOP. containerd 1.6 still answers every list and status from memory; StartContainer, StopContainer, StopPodSandbox and updates hang.
+// FreezeShim stops the shim of a sandbox with SIGSTOP. containerd 1.6 still answers every list and status from memory;
+// StartContainer, StopContainer, StopPodSandbox and updates hang.
 func (c *Containerd) FreezeShim(ctx context.Context, sandboxID string) error {
 	pid, err := c.Shim(sandboxID)
 	if err != nil {
@@ -53,8 +54,8 @@ func (c *Containerd) Shim(sandboxID string) (int, error) {
 	return 0, fmt.Errorf("sandbox %s has no shim", sandboxID)
 }
 
-// Wedge causes the real fault behind a ListContainers that hangs while everything else answers: the shim is frozen, and an
-// update of the container's resources waits for it with the container's status locked. ContainerStatus of this one
+// Wedge causes the real fault behind a ListContainers that hangs while everything else answers: the shim is frozen, and
+// an update of the container's resources waits for it with the container's status locked. ContainerStatus of this one
 // container hangs, and every list that holds it, until release is called, before Close.
 func (c *Containerd) Wedge(ctx context.Context, sandboxID, containerID string) (release func() error, err error) {
 	if err := c.FreezeShim(ctx, sandboxID); err != nil {

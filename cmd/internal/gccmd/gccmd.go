@@ -45,12 +45,12 @@ func NewCommand(env cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "gc-exited",
 		Short: "Remove exited containers and dead sandboxes the way the kubelet would be allowed to; a plan unless --yes",
-		Long: `Plan, and with --yes remove, what the kubelet's own garbage collection would be allowed to remove, never more. Works where
-the kubelet gets no list because it is over 16 MiB.
+		Long: `Plan, and with --yes remove, what the kubelet's own garbage collection would be allowed to remove, never more.
+Works where the kubelet gets no list because it is over 16 MiB.
 
 Only exited containers are removed. The newest of each pod and container name stays, and so do all whose end is not
-known. Dead sandboxes are removed that hold no containers and are not the newest of their pod; they are stopped first, so
-that the network is torn down. A pod counts as gone only when the kubelet's pods, its pod folders and its static
+known. Dead sandboxes are removed that hold no containers and are not the newest of their pod; they are stopped first,
+so that the network is torn down. A pod counts as gone only when the kubelet's pods, its pod folders and its static
 manifests all agree. Logs stay.
 
 Each object is checked again right before its removal. A small list is timed meanwhile, and fewer are removed at a time
@@ -85,7 +85,7 @@ func (o *options) addFlags(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.BoolVar(&o.yes, "yes", false, "remove without asking")
 	fs.IntVar(&o.Keep, "keep", 0,
-		"keep so many of the newest of each pod and container name (default: the kubelet's setting, which it can only raise)")
+		"keep so many of the newest of each pod and container name (default: the kubelet's setting; can only raise it)")
 	fs.DurationVar(&o.MinAge, "min-age", 0, "remove nothing that ended less than this ago")
 	fs.DurationVar(&o.OlderThan, "older-than", 0, "only what ended more than this ago")
 	fs.StringVar(&o.Namespace, "namespace", "", "only pods of this namespace")
@@ -93,16 +93,17 @@ func (o *options) addFlags(cmd *cobra.Command) {
 	fs.StringToStringVar(&o.Labels, "label", nil, "only pods with this label, key=value; may be given more than once")
 	fs.IntVar(&o.Limit, "limit", 0, "remove at most so many, the oldest (default: all)")
 	fs.StringVar(&o.liveness, "ignore-pod-liveness", "",
-		"treat every pod as gone; asks again, and explains the risk. With --yes it must be --ignore-pod-liveness="+livenessKnown)
+		"treat every pod as gone; asks again, and explains the risk. With --yes give --ignore-pod-liveness="+livenessKnown)
 	fs.Lookup("ignore-pod-liveness").NoOptDefVal = livenessAsk
 	fs.StringVar(&o.plan, "plan", "", "write the plan to this file, and remove nothing")
 	fs.StringVar(&o.apply, "apply", "", "remove what of the plan in this file may still be removed")
-	fs.StringVar(&o.audit, "audit", "", "append what was removed to this file, one JSON object per line; runs may share a file")
+	fs.StringVar(&o.audit, "audit", "",
+		"append what was removed to this file, one JSON object per line; runs may share a file")
 	fs.Float64Var(&o.rate, "rate", gc.DefaultRate, "remove at most so many per second")
 }
 
-// narrowing are the flags that make a plan, besides those that name the runtime and the sources of pods. A plan in a file
-// has its own.
+// narrowing are the flags that make a plan, besides those that name the runtime and the sources of pods. A plan in a
+// file has its own.
 func narrowing() []string {
 	return []string{"keep", "min-age", "older-than", "namespace", "pod", "label", "limit"}
 }
@@ -118,7 +119,7 @@ func (o *options) check(cmd *cobra.Command) error {
 	rules := []rule{
 		{
 			o.Keep < 0 || o.Keep == 0 && changed("keep"), "--keep must be at least 1",
-			"the newest of each pod and container always stays: it holds the restart count, and shows that an init container has run",
+			"the newest of each pod and container always stays: it holds the restart count and shows that an init container ran",
 		},
 		{o.MinAge < 0, "--min-age must not be negative", "for example --min-age 10m"},
 		{o.OlderThan < 0, "--older-than must not be negative", "for example --older-than 24h"},
@@ -144,7 +145,10 @@ func (o *options) check(cmd *cobra.Command) error {
 	}
 	for _, name := range []string{"plan", "apply", "audit", "namespace", "pod"} {
 		f := cmd.Flags().Lookup(name)
-		rules = append(rules, rule{f.Changed && f.Value.String() == "", "--" + name + " is empty", "leave it out, or give it a value"})
+		rules = append(rules, rule{
+			f.Changed && f.Value.String() == "", "--" + name + " is empty",
+			"leave it out, or give it a value",
+		})
 	}
 	for _, name := range narrowing() {
 		rules = append(rules, rule{
@@ -177,8 +181,8 @@ type commands struct {
 	pleg  string // kdiag pleg for the same runtime
 }
 
-// remove returns the command that removes what a plan lists. file is that of --plan or --apply, risky whether it was made
-// with --ignore-pod-liveness.
+// remove returns the command that removes what a plan lists. file is that of --plan or --apply, risky whether it was
+// made with --ignore-pod-liveness.
 func (o *options) remove(file string, risky bool) string {
 	line, audit := o.next.plan, o.audit
 	if file != "" {

@@ -68,12 +68,15 @@ func (s *session) close() {
 	}
 }
 
-// run prepares a plan, and saves it, asks about it, removes what it lists, or prints it. within has the command's deadline.
+// run prepares a plan, and saves it, asks about it, removes what it lists, or prints it. within has the command's
+// deadline.
 func (s *session) run(ctx, within context.Context) error {
 	var dest *cli.Destination
 	if s.opts.plan != "" {
 		var err error
-		dest, err = disk(within, "--plan", func() (*cli.Destination, error) { return cli.OpenDestination("--plan", s.opts.plan) })
+		dest, err = disk(within, "--plan", func() (*cli.Destination, error) {
+			return cli.OpenDestination("--plan", s.opts.plan)
+		})
 		if err != nil {
 			return err
 		}
@@ -164,13 +167,15 @@ func (s *session) readPlan(ctx context.Context) error {
 	})
 	if err != nil {
 		return &cli.UsageError{
-			Problem: "--apply " + name + ": " + err.Error(), Hint: "kdiag gc-exited --plan FILE writes a plan; nothing was removed",
+			Problem: "--apply " + name + ": " + err.Error(),
+			Hint:    "kdiag gc-exited --plan FILE writes a plan; nothing was removed",
 		}
 	}
 	switch risky := older.Plan.Rules.IgnorePodLiveness; {
 	case risky && s.opts.yes && s.opts.liveness != livenessKnown:
 		return &cli.UsageError{
-			Problem: "the plan in " + name + " was made with --ignore-pod-liveness", Hint: "give it again: --ignore-pod-liveness=" + livenessKnown,
+			Problem: "the plan in " + name + " was made with --ignore-pod-liveness",
+			Hint:    "give it again: --ignore-pod-liveness=" + livenessKnown,
 		}
 	case !risky && s.opts.liveness != "":
 		s.say("the plan in %s was made without --ignore-pod-liveness, so that changes nothing here", name)
@@ -205,11 +210,13 @@ func (s *session) makePlan(ctx context.Context, progress *render.Progress) {
 		note("the runtime did not say of %d containers when they ended, so they stay: %s", missed.Count, missed.First)
 	}
 	if s.look.Keep != "" && rules.Keep == 0 {
-		note("how many of each container the kubelet keeps is not known: %s; %d is taken, --keep N for more", s.look.Keep, plan.Newest)
+		note("how many of each container the kubelet keeps is not known: %s; %d is taken, --keep N for more",
+			s.look.Keep, plan.Newest)
 	}
 }
 
-// readEnds asks for the ends of the candidates, oldest first: of all, or with a limit in batches until enough may be removed.
+// readEnds asks for the ends of the candidates, oldest first: of all, or with a limit in batches until enough may be
+// removed.
 func (s *session) readEnds(ctx context.Context, rules gc.Rules, progress *render.Progress) gc.Missed {
 	ask := slices.DeleteFunc(gc.Candidates(s.look.Node, rules, s.env.Now()), func(c gc.Candidate) bool {
 		_, known := s.ends[c.ID]
@@ -259,7 +266,8 @@ func (s *session) save(ctx context.Context, dest *cli.Destination) error {
 	if _, err := disk(ctx, "--plan", func() (any, error) { return nil, dest.Write(buf.Bytes()) }); err != nil {
 		return err
 	}
-	s.say("the plan is in %s; %s removes what of it may still go", s.opts.plan, s.opts.remove(s.opts.plan, s.opts.liveness != ""))
+	s.say("the plan is in %s; %s removes what of it may still go",
+		s.opts.plan, s.opts.remove(s.opts.plan, s.opts.liveness != ""))
 	return s.print(cli.ExitHealthy)
 }
 
@@ -363,8 +371,8 @@ func (s *session) notePause(now gc.Progress) {
 }
 
 // acquire keeps other runs away from the runtime from now on. The lock file is beside the socket: who can reach the one
-// can reach the other, also from within a container, where the folder may have another name, so the file's name does not
-// depend on that. Where nothing can be written there it is in /run/lock.
+// can reach the other, also from within a container, where the folder may have another name, so the file's name does
+// not depend on that. Where nothing can be written there it is in /run/lock.
 func (s *session) acquire() error {
 	if s.lock != nil {
 		return nil
@@ -383,7 +391,10 @@ func (s *session) acquire() error {
 	}
 	switch {
 	case errors.Is(err, gc.ErrLocked):
-		return &cli.HintError{Err: err, Code: cli.ExitUnknown, Hint: "wait for it, or stop it with SIGINT: it then ends after the calls in flight"}
+		return &cli.HintError{
+			Err: err, Code: cli.ExitUnknown,
+			Hint: "wait for it, or stop it with SIGINT: it then ends after the calls in flight",
+		}
 	case err != nil:
 		return &cli.HintError{Err: err, Code: cli.ExitUnknown, Hint: "nothing was removed"}
 	}
@@ -391,8 +402,8 @@ func (s *session) acquire() error {
 	return nil
 }
 
-// disk runs what may block on a dead disk. It waits a little longer than ctx, because what was removed should be recorded
-// then too.
+// disk runs what may block on a dead disk. It waits a little longer than ctx, because what was removed should be
+// recorded then too.
 func disk[T any](ctx context.Context, flag string, f func() (T, error)) (T, error) {
 	grace := 2 * time.Second // after an interrupt
 	if end, ok := ctx.Deadline(); ok {

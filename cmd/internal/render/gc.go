@@ -19,18 +19,20 @@ type GCReport struct {
 	checks.Header
 	Runtime checks.Runtime `json:"runtime"`
 	gc.Report
-	Missing    []string          `json:"missing"`              // evidence on which pods exist that could not be had, and why
-	EndsMissed int               `json:"endsMissed,omitempty"` // containers that stay because the runtime did not say when they ended
-	Notes      []string          `json:"notes"`                // what the plan is made without
-	Problems   []string          `json:"problems"`             // what kept kdiag from working
-	Down       bool              `json:"-"`                    // and that was the runtime's fault
+	// evidence on which pods exist that could not be had, and why
+	Missing []string `json:"missing"`
+	// containers that stay because the runtime did not say when they ended
+	EndsMissed int               `json:"endsMissed,omitempty"`
+	Notes      []string          `json:"notes"`    // what the plan is made without
+	Problems   []string          `json:"problems"` // what kept kdiag from working
+	Down       bool              `json:"-"`        // and that was the runtime's fault
 	NextSteps  []checks.NextStep `json:"nextSteps,omitempty"`
 }
 
 // The rows of the tables of a plan and a result; JSON has all.
 const (
 	topRemovals = 15
-	topWhys    = 10
+	topWhys     = 10
 )
 
 // GC prints the answer of kdiag gc-exited.
@@ -42,12 +44,12 @@ func GC(w io.Writer, r *GCReport, o Options) error {
 	})
 }
 
-// Plan prints what a person is asked about: the plan as text, without the end that says how to run it.
+// Plan prints the plan as text, before the question whether to remove it: without the command to run it.
 func Plan(w io.Writer, r *GCReport, o Options) error {
 	return print(w, "plan", o, view{doc: r, text: func(p *page) { p.planned(r) }})
 }
 
-// gcWord is the verdict on a clean-up.
+// gcWord is the verdict on a clean-up in one word.
 func gcWord(r *GCReport) string {
 	switch {
 	case len(r.Problems) > 0 && r.Down:
@@ -76,7 +78,8 @@ func gcSentence(c cleaner, r *GCReport) string {
 		return "nothing may go; " + count(r.Plan.Keep) + " dead stay" + missed
 	}
 	if r.DryRun {
-		return candidates(r.Plan.Remove) + " may go" + missed + ", " + count(r.Plan.Keep) + " stay; " + size(float64(r.Plan.Bytes)) + " less in the lists"
+		return candidates(r.Plan.Remove) + " may go" + missed + ", " + count(r.Plan.Keep) + " stay; " +
+			size(float64(r.Plan.Bytes)) + " less in the lists"
 	}
 	text := "removed " + count(r.Removed) + " of " + count(len(r.Plan.Remove))
 	if r.Speed != nil && r.Seconds > 0 && r.Removed > 0 {
@@ -97,7 +100,7 @@ func gcSentence(c cleaner, r *GCReport) string {
 	return text
 }
 
-// candidates counts them by kind.
+// candidates describes candidates by their number and kind.
 func candidates(all []gc.Candidate) string {
 	containers := 0
 	for i := range all {
@@ -191,8 +194,9 @@ func (p *page) planned(r *GCReport) {
 }
 
 // LivenessRisk says what --ignore-pod-liveness risks.
-const LivenessRisk = "A pod that still exists may lose its last sandbox, and with it its address and its record; one that is only starting may " +
-	"lose older records of its init containers. The kubelet then makes a new sandbox for a pod that should run, and runs its init containers again."
+const LivenessRisk = "A pod that still exists may lose its last sandbox, and with it its address and its record; one " +
+	"that is only starting may lose older records of its init containers. The kubelet then makes a new sandbox for a pod " +
+	"that should run, and runs its init containers again."
 
 func (p *page) runtimeOnly(r checks.Runtime) {
 	if r.Endpoint != "" {
@@ -230,7 +234,7 @@ func (p *page) removalTable(r *GCReport) {
 	p.more(len(all)-len(shown), "of these", "of these")
 }
 
-// agoRange says how long ago the oldest and the newest were made.
+// agoRange describes how long ago the oldest and the newest were created.
 func agoRange(now, oldest, newest time.Time) string {
 	from, to := duration(now.Sub(oldest).Seconds()), duration(now.Sub(newest).Seconds())
 	if from == to {
@@ -239,7 +243,7 @@ func agoRange(now, oldest, newest time.Time) string {
 	return from + " to " + to + glue + "ago"
 }
 
-// stays counts what a plan keeps, by reason.
+// stays writes what a plan keeps, by reason.
 func (p *page) stays(plan gc.Plan) {
 	if len(plan.KeptBy) == 0 {
 		return
@@ -262,10 +266,11 @@ func keptWhy(plan *gc.Plan, why string) string {
 	case plan.Rules.Keep == plan.Newest:
 		return "among the newest " + count(plan.Newest) + " of its pod and container name, as --keep says"
 	}
-	return "among the newest " + count(plan.Newest) + " of its pod and container name, as many as the kubelet is set to keep"
+	return "among the newest " + count(plan.Newest) +
+		" of its pod and container name, as many as the kubelet is set to keep"
 }
 
-// unknowns writes what a plan was made without.
+// unknowns writes what was unknown when the plan was made.
 func (p *page) unknowns(all []string) {
 	if len(all) == 0 {
 		return
@@ -276,7 +281,7 @@ func (p *page) unknowns(all []string) {
 	}
 }
 
-// nextSteps writes the commands that go on from here.
+// nextSteps writes the commands to run next.
 func (p *page) nextSteps(all []checks.NextStep) {
 	for _, s := range all {
 		p.flow([]span{plain("  ")}, 2, plain(p.prose(s.Why)))
@@ -284,7 +289,7 @@ func (p *page) nextSteps(all []checks.NextStep) {
 	}
 }
 
-// stuck names the pods whose removals were not answered.
+// stuck writes the pods whose removals were not answered.
 func (p *page) stuck(all []gc.Stuck) {
 	if len(all) == 0 {
 		return
@@ -292,7 +297,8 @@ func (p *page) stuck(all []gc.Stuck) {
 	p.heading("Did not answer")
 	shown := all[:min(len(all), topWhys)]
 	for _, s := range shown {
-		p.item(2, span{"!", &p.ink.bad}, "pod "+p.prose(s.Namespace)+"/"+p.prose(s.Pod)+": "+timesWord(s.Rounds)+" in a row, such as for "+shortID(p.prose(s.ID)))
+		pod := "pod " + p.prose(s.Namespace) + "/" + p.prose(s.Pod)
+		p.item(2, span{"!", &p.ink.bad}, pod+": "+timesWord(s.Rounds)+" in a row, such as for "+shortID(p.prose(s.ID)))
 	}
 	p.more(len(all)-len(shown), "pod", "pods")
 }
