@@ -34,20 +34,20 @@ type Summary struct {
 	ResponseRPC        string `json:"responseRPC,omitempty"`   // the list whose answer is the larger
 	ResponseBytes      *int   `json:"responseBytes,omitempty"` // its size as one unary message
 	ResponseLimitBytes int    `json:"responseLimitBytes"`      // what the kubelet's client receives
-	// the size is a lower bound: part of the list, or the whole list of containers, is missing
+	// ResponseTruncated means that the size is a lower bound: part of a list, or the list of containers, is missing.
 	ResponseTruncated bool             `json:"responseTruncated,omitempty"`
 	BytesPerContainer *float64         `json:"bytesPerContainer,omitempty"` // mean size of a container's entry
 	ContainersAtLimit *int             `json:"containersAtLimit,omitempty"` // how many of them fill the limit
 	Sandboxes         *SandboxCounts   `json:"sandboxes,omitempty"`         // by state
 	Containers        *ContainerCounts `json:"containers,omitempty"`        // by state
-	// exited containers that are not the newest exited one of their pod and name
+	// ExitedBeyondNewest counts the exited containers that are not the newest exited one of their pod and name.
 	ExitedBeyondNewest *int `json:"exitedBeyondNewest,omitempty"`
 }
 
 // A ListSummary summarises timed relists: both lists together.
 type ListSummary struct {
 	Samples int `json:"samples"`
-	// quantiles by nearest rank over answered samples; absent when none was
+	// P50Seconds and the other quantiles are by nearest rank over answered samples; absent when none was answered.
 	P50Seconds *float64 `json:"p50Seconds,omitempty"`
 	P90Seconds *float64 `json:"p90Seconds,omitempty"`
 	P99Seconds *float64 `json:"p99Seconds,omitempty"`
@@ -109,9 +109,9 @@ type RPCSummary struct {
 type Forecast struct {
 	BytesPerContainer *float64 `json:"bytesPerContainer,omitempty"`
 	ContainersAtLimit *int     `json:"containersAtLimit,omitempty"`
-	// growth of the larger list over the series; negative when it shrinks
+	// BytesPerSecond is the growth of the larger list over the series; negative when it shrinks.
 	BytesPerSecond *float64 `json:"bytesPerSecond,omitempty"`
 	SecondsToLimit *float64 `json:"secondsToLimit,omitempty"` // until it is ResponseLimitBytes large
-	// until slower lists alone take the projected age to the threshold
+	// SecondsToThreshold is when slower lists alone take the projected age to the threshold.
 	SecondsToThreshold *float64 `json:"secondsToThreshold,omitempty"`
 }

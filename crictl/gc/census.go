@@ -118,7 +118,7 @@ type Census struct {
 	States      StateCounts      `json:"states"`
 	ByPod       []PodCount       `json:"byPod"`       // as CountExited returns them, without those that no kubelet made
 	ByNamespace []NamespaceCount `json:"byNamespace"` // most first
-	// of the newest of each pod and container whose end is known; most first
+	// ByReason counts how the newest of each pod and container ended, where that is known; most first.
 	ByReason []ReasonCount `json:"byReason"`
 	ByAge    []AgeCount    `json:"byAge"`    // exited containers by the time since their creation; youngest first
 	GonePods []GonePod     `json:"gonePods"` // pods that no longer exist, and still have something here

@@ -26,16 +26,16 @@ const (
 
 // Rules narrow what may be removed. The zero value allows what the kubelet would be allowed to remove.
 type Rules struct {
-	// newest exited instances kept per pod UID and container name; counts only above the kubelet's own number
+	// Keep is how many of the newest exited instances are kept per pod UID and container name. It counts only above the
+	// kubelet's own number.
 	Keep      int           `json:"keep,omitempty"`
 	MinAge    time.Duration `json:"minAgeNanoseconds,omitempty"`    // keep what ended less than this ago
 	OlderThan time.Duration `json:"olderThanNanoseconds,omitempty"` // only what ended more than this ago
 	Namespace string        `json:"namespace,omitempty"`            // only this namespace
 	Pod       string        `json:"pod,omitempty"`                  // only pods of this name, or the one with this UID
-	// only pods with these labels; Node.Selected names those
+	// Labels selects pods with these labels, as listed in Node.Selected.
 	Labels map[string]string `json:"labels,omitempty"`
-	// at most so many candidates, the oldest; 0 means all
-	Limit int `json:"limit,omitempty"`
+	Limit  int               `json:"limit,omitempty"` // at most so many candidates, the oldest; 0 means all
 
 	// IgnorePodLiveness treats every pod as gone: a pod that is only starting may lose older records of its init
 	// containers, and a live pod without containers its last sandbox. It is the only rule that widens the plan.

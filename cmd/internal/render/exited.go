@@ -15,9 +15,9 @@ type ExitedCensus struct {
 	checks.Header
 	Runtime    checks.Runtime `json:"runtime"`
 	Status     checks.Verdict `json:"status"`
-	*gc.Census                // nil when the lists could not be had
-	Missing    []string       `json:"missing"`        // evidence on which pods exist that could not be had, and why
-	Problems   []string       `json:"problems"`       // what kept kdiag from looking
+	*gc.Census                // nil when the lists could not be read
+	Missing    []string       `json:"missing"`        // evidence on which pods exist that could not be read, and why
+	Problems   []string       `json:"problems"`       // why there is no census, or only a part
 	Next       string         `json:"next,omitempty"` // the command that shows what of it may go
 	// NextSteps are for when there is no census.
 	NextSteps []checks.NextStep `json:"nextSteps,omitempty"`

@@ -19,12 +19,12 @@ type GCReport struct {
 	checks.Header
 	Runtime checks.Runtime `json:"runtime"`
 	gc.Report
-	// evidence on which pods exist that could not be had, and why
+	// Missing is the evidence on which pods exist that could not be read, and why.
 	Missing []string `json:"missing"`
-	// containers that stay because the runtime did not say when they ended
+	// EndsMissed counts containers that stay because the runtime did not report when they ended.
 	EndsMissed int               `json:"endsMissed,omitempty"`
-	Notes      []string          `json:"notes"`    // what the plan is made without
-	Problems   []string          `json:"problems"` // what kept kdiag from working
+	Notes      []string          `json:"notes"`    // what was unknown when the plan was made
+	Problems   []string          `json:"problems"` // why there is no plan
 	Down       bool              `json:"-"`        // and that was the runtime's fault
 	NextSteps  []checks.NextStep `json:"nextSteps,omitempty"`
 }
