@@ -22,6 +22,8 @@ const (
 	untouched                 // the run was stopped before the runtime was asked
 )
 
+const unrecordedWhy = "it was removed, but the audit file does not say so: "
+
 // An outcome is the end of one attempt.
 type outcome struct {
 	job     *job

@@ -112,14 +112,13 @@ func Run(ctx context.Context, client *crictl.Client, plan Plan, opts Options) (R
 	if len(plan.Remove) == 0 {
 		return r.finish(), nil
 	}
-	patience, end := grace, time.Now().Add(1<<62)
-	if d, ok := ctx.Deadline(); ok {
-		reserve := min(max(time.Until(d)/20, 50*time.Millisecond), 2*time.Second)
-		patience, end = reserve/2, d
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithDeadline(ctx, d.Add(-reserve))
-		defer cancel()
+	end, ok := ctx.Deadline()
+	if !ok {
+		end = time.Now().Add(1 << 62)
 	}
+	reserve := min(max(time.Until(end)/20, 50*time.Millisecond), 2*time.Second)
+	ctx, cancelSoon := context.WithDeadline(ctx, end.Add(-reserve))
+	defer cancelSoon()
 	quiet, relist, err := r.quiet(ctx)
 	if err != nil {
 		r.result.Left = len(plan.Remove)
@@ -130,7 +129,9 @@ func Run(ctx context.Context, client *crictl.Client, plan Plan, opts Options) (R
 	defer r.cancel()
 	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
-	defer context.AfterFunc(r.ctx, func() { time.AfterFunc(patience, cancel) })()
+	defer context.AfterFunc(r.ctx, func() { // half of the reserve is for the check at the end
+		time.AfterFunc(min(grace, time.Until(end)-reserve/2), cancel)
+	})()
 	r.loop(work)
 	switch err := r.ctx.Err(); {
 	case r.result.Stopped != "" || err == nil:
@@ -338,7 +339,7 @@ func (r *run) settle(out outcome) {
 		r.done(j)
 		r.result.Removed++
 	case unrecorded:
-		r.fail(j, "it was removed, but the audit file does not say so: "+out.why)
+		r.fail(j, unrecordedWhy+out.why)
 		r.auditErr = errors.New(out.why)
 		r.stop("the audit file cannot be written")
 	case changed:
@@ -459,6 +460,8 @@ func (r *run) close(ctx context.Context) {
 		switch outs[i].verdict {
 		case removed:
 			r.result.Removed++
+		case unrecorded:
+			r.fail(j, unrecordedWhy+outs[i].why)
 		case untouched, changed:
 			r.fail(j, "its removal was asked for, and it is still there: "+j.err)
 		default:

@@ -200,6 +200,24 @@ func TestRunInterrupted(t *testing.T) {
 	})
 }
 
+// TestRunInterruptedSlow interrupts a run whose removals take seconds, long before its deadline: they are waited for.
+func TestRunInterruptedSlow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		before, plan := look(t, serve(t, flood(4, 40)), Rules{})
+		c := serve(t, flood(4, 40, fake.Fault{RPC: "RemoveContainer", Delay: second(4)}))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		time.AfterFunc(6*time.Second, cancel)
+		got, err := Run(ctx, c, plan, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		gone := len(before.Containers) + len(before.Sandboxes) - len(left(t, c))
+		if got.Stopped != "interrupted" || got.Removed != gone || got.Removed < 4 || len(got.Failed) != 0 {
+			t.Errorf("%d removed, %d gone, failed %v, stopped %q", got.Removed, gone, got.Failed, got.Stopped)
+		}
+	})
+}
+
 func TestRunBeforeAnything(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, plan := look(t, serve(t, flood(2, 5)), Rules{})

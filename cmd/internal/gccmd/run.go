@@ -32,7 +32,8 @@ type session struct {
 	older  *gc.PlanFile // of --apply
 	lock   io.Closer
 	doc    *render.GCReport
-	paused string // the last reason of a pause that was written to stderr
+	paused time.Time // since when the run pauses; zero if it does not
+	noted  bool      // whether that was written to stderr
 }
 
 func run(ctx context.Context, env cli.Env, opts *options) error {
@@ -357,17 +358,21 @@ func (s *session) remove(ctx, within context.Context) error {
 	return s.print(cli.ExitHealthy)
 }
 
-// notePause writes to a stderr that is no terminal when a run pauses and when it continues.
+// notePause writes to a stderr that is no terminal when a run pauses for more than a second, and when it continues.
 func (s *session) notePause(now gc.Progress) {
-	if s.env.ErrTTY || now.Paused == s.paused {
-		return
+	switch {
+	case s.env.ErrTTY:
+	case now.Paused == "":
+		if s.noted {
+			s.say("going on (%d of %d removed)", now.Removed, now.Total)
+		}
+		s.paused, s.noted = time.Time{}, false
+	case s.paused.IsZero():
+		s.paused = time.Now()
+	case !s.noted && time.Since(s.paused) > time.Second:
+		s.noted = true
+		s.say("paused: %s (%d of %d removed)", now.Paused, now.Removed, now.Total)
 	}
-	s.paused = now.Paused
-	line := "going on"
-	if now.Paused != "" {
-		line = "paused: " + now.Paused
-	}
-	s.say("%s (%d of %d removed)", line, now.Removed, now.Total)
 }
 
 // acquire keeps other runs away from the runtime from now on. The lock file is beside the socket: who can reach the one
