@@ -141,10 +141,8 @@ func Run(ctx context.Context, client *crictl.Client, plan Plan, opts Options) (R
 		r.result.Stopped = "interrupted"
 	}
 	r.cancel() // what follows removes nothing
-	if late := time.Now().Add(lastCheckTime); late.Before(end) {
-		end = late
-	}
-	check, cancelCheck := context.WithDeadline(context.WithoutCancel(ctx), end)
+	last := min(lastCheckTime, time.Until(end))
+	check, cancelCheck := context.WithTimeout(context.WithoutCancel(ctx), last)
 	defer cancelCheck()
 	r.close(check)
 	return r.finish(), r.auditErr
