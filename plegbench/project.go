@@ -12,7 +12,7 @@ import (
 // Churn: how many pods change at once in a rollout. A tenth of a node is what deployments and drains move together; on
 // a small node it is a handful.
 const (
-	churnShare = 10 // one in so many
+	churnShare = 10 // one pod in ten
 	churnLeast = 10
 )
 

@@ -43,7 +43,7 @@ const (
 	// calls do not count against the pace's width: pods that hang must not hold up the others.
 	lateAfter = 2 * time.Second
 	mostLate  = 8
-	// enoughRefusals are so many refusals, without a single removal, that the runtime allows no removals at all: a socket
+	// enoughRefusals is after how many refusals without a removal the run stops: the runtime allows none, like a socket
 	// for reading, or a proxy.
 	enoughRefusals = 8
 	lastChecks     = 8 // at a time, at the end of a run

@@ -122,7 +122,7 @@ func TestReadEndsStuckPod(t *testing.T) {
 	})
 }
 
-// TestReadEndsNoAnswers stops asking a runtime that answers for nobody.
+// TestReadEndsNoAnswers stops when the runtime answers for no container.
 func TestReadEndsNoAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, plan := look(t, serve(t, stuckPod()), Rules{})
@@ -181,7 +181,7 @@ func fill(w *os.File) error {
 	}
 }
 
-// TestMakeUnasked wants the reasons of what nobody asked the end of: too young by its creation, beyond the limit, or
+// TestMakeUnasked wants the reasons of what has no known end: too young by its creation, beyond the limit, or
 // not known.
 func TestMakeUnasked(t *testing.T) {
 	w := newWorld().sandbox("s", "web", crictl.SandboxReady, 90*hour).

@@ -89,7 +89,7 @@ func (b *Box) Endpoint() string {
 	return "unix:///proc/" + strconv.Itoa(b.Leader()) + "/root/run/containerd/containerd.sock"
 }
 
-// Boot starts the node and returns when systemd says that it is running and CRI has its images. The node outlives ctx.
+// Boot starts the node and returns when systemd is running and CRI has its images. The node outlives ctx.
 func (b *Box) Boot(ctx context.Context) error {
 	if err := b.boot(ctx); err != nil {
 		return fmt.Errorf("booting a box: %w; its console ends with:\n%s", err, tail(b.path("console")))

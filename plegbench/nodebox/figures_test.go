@@ -151,7 +151,7 @@ func BenchmarkNodePleg(b *testing.B) {
 	}
 }
 
-// program benchmarks a whole process: its time, its CPU time and its peak memory. Exit code 1 says that kdiag found
+// program benchmarks a whole process: its time, its CPU time and its peak memory. Exit code 1 means that kdiag found
 // something, which is as good as 0 here.
 func program(b *testing.B, name string, env []string, args ...string) {
 	b.Run(name, func(b *testing.B) {

@@ -124,7 +124,7 @@ func paced(b *testing.B, client *crictl.Client, plan gc.Plan) {
 	b.ReportMetric(float64(result.Most), "most-at-a-time")
 }
 
-// fixed removes with so many workers, which look at each container before, as the paced run does.
+// fixed removes with a fixed number of workers, which check each container before, as the paced run does.
 func fixed(workers int) remover {
 	return func(b *testing.B, client *crictl.Client, plan gc.Plan) {
 		ids := make(chan string)

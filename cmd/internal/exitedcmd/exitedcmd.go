@@ -155,7 +155,7 @@ func take(ctx context.Context, env cli.Env, opts *options) (doc *render.ExitedCe
 			doc.Status = checks.Unknown
 		}
 	}
-	if ctx.Err() != nil && doc.Status == checks.Healthy { // as the exit code says: what was asked for was not seen
+	if ctx.Err() != nil && doc.Status == checks.Healthy { // like the exit code: the second census is missing
 		doc.Status = checks.Unknown
 	}
 	return doc, 0, nil

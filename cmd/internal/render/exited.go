@@ -164,7 +164,7 @@ func (p *page) ending(reason string, code int32) string {
 
 func (p *page) namespaces(all []gc.NamespaceCount) {
 	if len(all) < 2 {
-		return // the pods' names say it
+		return // the names of the pods show it
 	}
 	p.heading("By namespace")
 	shown := all[:min(len(all), topNamespaces)]

@@ -193,7 +193,7 @@ func (p *page) planned(r *GCReport) {
 	p.runtimeOnly(r.Runtime)
 }
 
-// LivenessRisk says what --ignore-pod-liveness risks.
+// LivenessRisk describes the risk of --ignore-pod-liveness.
 const LivenessRisk = "A pod that still exists may lose its last sandbox, and with it its address and its record; one " +
 	"that is only starting may lose older records of its init containers. The kubelet then makes a new sandbox for a pod " +
 	"that should run, and runs its init containers again."
