@@ -13,9 +13,9 @@ import (
 	"github.com/kdiag/kdiag/crictl/fake"
 )
 
-// stuckPod is a node with 20 crash-looping pods and one whose containers are the oldest.
+// stuckPod is a node with 10 crash-looping pods and one whose containers are the oldest.
 func stuckPod(faults ...fake.Fault) fake.Scenario {
-	s := flood(20, 40, faults...)
+	s := flood(10, 20, faults...)
 	s.Pods = append(s.Pods, fake.PodGroup{
 		Namespace: "batch", Name: "stuck", Age: second(480 * 3600),
 		Containers: []fake.ContainerGroup{{Name: "load", Exited: 40, Every: second(5 * 3600)}},
