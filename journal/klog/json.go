@@ -26,11 +26,12 @@ func (m Message) Get(key string) (string, bool) {
 	return "", false
 }
 
-// ParseJSON parses a line of klog's JSON format: {"ts":1757010283211.4668,"caller":"kubelet/kubelet.go:2460","msg":"...",...}.
-// ts counts milliseconds; documentation shows seconds, and values too small for milliseconds are taken as such, those too
-// large as micro- or nanoseconds. Other loggers of the same library write it as text. Objects and arrays become one pair
-// each, as compact JSON; an object with just a name and a namespace becomes namespace/name. ok is false for JSON that has no
-// msg, or neither a time nor a caller.
+// ParseJSON parses a line of klog's JSON format:
+// {"ts":1757010283211.4668,"caller":"kubelet/kubelet.go:2460","msg":"...",...}. ts counts milliseconds; documentation
+// shows seconds, and values too small for milliseconds are taken as such, those too large as micro- or nanoseconds.
+// Other loggers of the same library write it as text. Objects and arrays become one pair each, as compact JSON; an
+// object with just a name and a namespace becomes namespace/name. ok is false for JSON that has no msg, or neither a
+// time nor a caller.
 func ParseJSON(b []byte) (h Header, m Message, ok bool) {
 	fields, _, ok := ParseObject(b)
 	if !ok {

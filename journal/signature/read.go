@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Bounds of what a hit keeps of a record.
+// Bounds of what a match keeps of a record.
 const (
 	maxName  = 253 // bytes of an id, a name or a path
 	maxError = 200 // bytes of an error text

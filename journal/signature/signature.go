@@ -77,7 +77,7 @@ type Match struct {
 	Role   Lane   // what Unit is: Kubelet, Runtime, or empty
 
 	// Owner is the owner of the certificate that has expired: KubeletParty for the client certificate of the kubelet,
-	// APIServer for the serving certificate of the API server; empty if the text does not tell.
+	// APIServer for the serving certificate of the API server; empty if the text does not show it.
 	Owner Party
 
 	Size    int64 // message too large: its bytes

@@ -124,7 +124,7 @@ func unitOf(s string, at int) (name string, role Lane) {
 	return keep(name), ""
 }
 
-// UnitLane tells what a unit is, Kubelet, Runtime or empty, by its name or its description.
+// UnitLane returns what a unit is, Kubelet, Runtime or empty, by its name or its description.
 func UnitLane(name string) Lane {
 	_, lane := unitOf(name, len(name))
 	return lane
@@ -156,7 +156,7 @@ func unitBefore(s string) string {
 	return strings.Trim(s[begin:end], ":")
 }
 
-// roleOf tells what a unit is by its name.
+// roleOf returns what a unit is by its name.
 func roleOf(name string) Lane {
 	name = strings.TrimPrefix(name, "snap.microk8s.daemon-")
 	for _, n := range unitNames() {

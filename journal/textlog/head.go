@@ -91,7 +91,7 @@ func begin(b []byte) (k kind, sure bool) {
 	return h.kind, h.sure
 }
 
-// carries reports whether a text is a line with a beginning of its own.
+// carries reports whether a text begins like a record, and surely so.
 func carries(b []byte) bool {
 	k, sure := begin(b)
 	return sure && k != kindDescribe

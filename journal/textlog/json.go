@@ -167,7 +167,7 @@ func (p *peeling) messageJSON(fields []klog.Field, text string) []byte {
 	return structured(m)
 }
 
-// structured writes a message as klog writes it in text. errCauses repeats what err says.
+// structured writes a message as klog writes it in text. errCauses repeats err.
 func structured(m klog.Message) []byte {
 	_, err := m.Get("err")
 	out := strconv.AppendQuote(make([]byte, 0, 256), m.Text)
@@ -259,7 +259,7 @@ func recordObject(fields []klog.Field) bool {
 	return has(fields, "__REALTIME_TIMESTAMP")
 }
 
-// about returns the first time that an object states, and the host that it names: a member of its own, or the name of
+// about returns the first time that an object states, and the host that it names: one of its members, or the name of
 // a node. Other objects of Kubernetes have names, too.
 func about(fields []klog.Field) (s klog.Stamp, host string) {
 	for _, f := range fields {

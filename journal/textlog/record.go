@@ -60,8 +60,8 @@ type Stats struct {
 	// Truncated lists what could not be read in full: lines longer than MaxRecord, bytes that are not text, damaged
 	// compression. At most 1,000; neighbours are put together.
 	Truncated []Range
-	// HeaderYear is the year in a head such as "Log file created at:" of klog or "-- Logs begin at" of journalctl; 0 if there
-	// is none.
+	// HeaderYear is the year in a head such as "Log file created at:" of klog or "-- Logs begin at" of journalctl; 0 if
+	// there is none.
 	HeaderYear int
 }
 

@@ -7,7 +7,7 @@ import (
 	"github.com/kdiag/kdiag/journal/klog"
 )
 
-// separator reports whether a line separates records, and reads what it says about them: remarks of journalctl, the
+// separator reports whether a line separates records, and reads what it states about them: remarks of journalctl, the
 // head of the files of klog, heads of tables, and marks of what was left out.
 func (s *scanner) separator(line []byte) bool {
 	line = bytes.TrimSpace(line)
