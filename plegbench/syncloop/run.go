@@ -21,7 +21,6 @@ func (s *SyncLoop) Run(ctx context.Context) error {
 	start(s.status.Run)
 	start(s.workers.Run)
 	start(s.prober.Run)
-	start(s.volumes.Run)
 	start(s.pleg.Run)
 	if s.evented != nil {
 		start(s.evented.Run)
