@@ -245,19 +245,18 @@ func (w workersLater) CouldHaveRunningContainers(uid types.UID) bool {
 }
 
 func (s *SyncLoop) wireSources() {
-	references := s.cfg.Objects != ""
 	var names []string
 	if s.cfg.Manifests != "" {
 		names = append(names, pod.FileSource)
 		s.sources = append(s.sources, config.NewFile(config.FileConfig{
-			Path: s.cfg.Manifests, NodeName: s.cfg.NodeName, Interval: s.cfg.Periods.FileCheck, AllowReferences: references, Log: s.log,
+			Path: s.cfg.Manifests, NodeName: s.cfg.NodeName, Interval: s.cfg.Periods.FileCheck, Log: s.log,
 		}))
 	}
 	if s.cfg.ManifestURL != "" {
 		names = append(names, pod.HTTPSource)
 		s.sources = append(s.sources, config.NewHTTP(config.HTTPConfig{
 			URL: s.cfg.ManifestURL, Header: s.cfg.ManifestHeader, NodeName: s.cfg.NodeName,
-			Interval: s.cfg.Periods.HTTPCheck, AllowReferences: references, Log: s.log,
+			Interval: s.cfg.Periods.HTTPCheck, Log: s.log,
 		}))
 	}
 	if s.cfg.Client != nil {

@@ -22,8 +22,8 @@ import (
 	"github.com/kdiag/kdiag/plegbench/syncloop/pod"
 )
 
-// errObject is that a manifest holds one of the objects that pods refer to.
-var errObject = errors.New("this is what pods refer to, not a pod")
+// errObject is for a manifest with an object that pods refer to.
+var errObject = errors.New("this is a ConfigMap or Secret, not a pod")
 
 // ParsePod reads one pod in YAML or JSON and completes it as the kubelet completes a static pod: the API's defaults, a UID
 // from its content and origin, the node's name behind its own, namespace default, bound to the node, phase Pending. Of
@@ -62,7 +62,7 @@ func parse(data []byte, source, origin, nodeName string) ([]*v1.Pod, error) {
 			pods = append(pods, &o.Items[i])
 		}
 	case *v1.ConfigMap, *v1.Secret:
-		return nil, fmt.Errorf("%s: %w: keep it out of the folder of manifests", origin, errObject)
+		return nil, fmt.Errorf("%s: %w", origin, errObject)
 	default:
 		return nil, fmt.Errorf("%s: %s", origin, notPods(kind))
 	}
