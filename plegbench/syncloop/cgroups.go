@@ -14,20 +14,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kdiag/kdiag/plegbench/syncloop/runoptions"
-	"github.com/kdiag/kdiag/plegbench/syncloop/stats"
 )
 
 // cgroupMount is where the cgroups are mounted: version 2 itself, or a folder for each hierarchy of version 1.
 const cgroupMount = "/sys/fs/cgroup"
-
-// podCgroup is the cgroup of a pod in the form of CRI's cgroup_parent; empty for a pod that is not known.
-func (s *SyncLoop) podCgroup(uid types.UID) string {
-	p, ok := s.pods.PodByUID(uid)
-	if !ok {
-		return ""
-	}
-	return s.options.CgroupParent(p)
-}
 
 // removeCgroups removes what runtimes leave of the cgroups of a pod that has ended.
 func (s *SyncLoop) removeCgroups(uid types.UID) {
@@ -121,7 +111,7 @@ func removePodCgroups(mount, root string, uid types.UID) {
 		for _, class := range []v1.PodQOSClass{v1.PodQOSGuaranteed, v1.PodQOSBurstable, v1.PodQOSBestEffort} {
 			p := &v1.Pod{Status: v1.PodStatus{QOSClass: class}}
 			p.UID = uid
-			removeTrees(mount, stats.CgroupPath(options.CgroupParent(p)))
+			removeTrees(mount, cgroupPath(options.CgroupParent(p)))
 		}
 	}
 }
@@ -156,4 +146,19 @@ func removeEmpty(root string) {
 	for _, dir := range slices.Backward(dirs) {
 		_ = os.Remove(dir)
 	}
+}
+
+// cgroupPath is the path of CRI's cgroup_parent: a path as it is, or the name of a systemd slice, which lies in those that its
+// dashes name: kubepods-besteffort.slice in kubepods.slice.
+func cgroupPath(parent string) string {
+	if strings.Contains(parent, "/") || !strings.HasSuffix(parent, ".slice") {
+		return parent
+	}
+	var path string
+	for i, r := range parent {
+		if r == '-' {
+			path = filepath.Join(path, parent[:i]+".slice")
+		}
+	}
+	return filepath.Join(path, parent)
 }

@@ -70,9 +70,8 @@ type Config struct {
 	Address        string // the server's, on loopback; empty: no server
 	Kmsg           string // the kernel's log, for the OOM watcher; empty: none
 
-	Log          logr.Logger
-	SetVerbosity func(level string) error // of the log, for the server; may be nil
-	Recorder     record.EventRecorder
+	Log      logr.Logger
+	Recorder record.EventRecorder
 	// Notify is told what happens, from several goroutines; nil for nobody. It must not block.
 	Notify func(Event)
 }

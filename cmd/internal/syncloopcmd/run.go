@@ -102,7 +102,6 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 		return err
 	}
 	defer recorder.Shutdown()
-	cfg.SetVerbosity = func(level string) error { return logging.Verbosity().Set(level) }
 	s, err := syncloop.New(ctx, cfg)
 	if err != nil {
 		return notStarted(ctx, t, err)
