@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/kdiag/kdiag/plegbench/syncloop/eviction/oom"
+	"github.com/kdiag/kdiag/plegbench/syncloop/eviction"
 )
 
 // Run works until ctx ends, or until a part cannot go on, whose error it returns; the end of ctx is none. What runs in the
@@ -63,7 +63,7 @@ func (s *SyncLoop) afterReady(run func(context.Context) error) func(context.Cont
 
 // watchOOM tells of kills by the kernel. A kernel log that cannot be read is said once and costs nothing else.
 func (s *SyncLoop) watchOOM(ctx context.Context) error {
-	err := oom.Watch(ctx, oom.Config{Kmsg: s.cfg.Kmsg, Recorder: s.recorder, Node: s.cfg.NodeName, Log: s.log, Metrics: s.metrics})
+	err := eviction.WatchOOM(ctx, eviction.OOMConfig{Kmsg: s.cfg.Kmsg, Recorder: s.recorder, NodeName: s.cfg.NodeName, Log: s.log, Metrics: s.metrics})
 	if err != nil && ctx.Err() == nil {
 		s.log.Error(err, "Unable to watch the kernel log for OOM kills", "path", s.cfg.Kmsg)
 	}

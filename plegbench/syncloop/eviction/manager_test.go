@@ -279,23 +279,6 @@ func TestWhoIsEvicted(t *testing.T) {
 	})
 }
 
-func TestEvictsOverLimit(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n := twoPods()
-		for _, p := range n.pods {
-			p.Spec.Containers[0].Resources.Limits = v1.ResourceList{v1.ResourceEphemeralStorage: resource.MustParse("5")}
-		}
-		m, _ := n.manager(nil)
-		run(t, m, 500*time.Millisecond)
-		if diff := cmp.Diff([]string{"small 1s", "large 1s"}, n.killed); diff != "" {
-			t.Error(diff)
-		}
-		if n.status.Message != "Pod ephemeral local storage usage exceeds the total limit of containers 5. " || n.status.Conditions != nil {
-			t.Errorf("status %+v", n.status)
-		}
-	})
-}
-
 func TestAdmit(t *testing.T) {
 	mem, dsk := []v1.NodeConditionType{v1.NodeMemoryPressure}, []v1.NodeConditionType{v1.NodeDiskPressure}
 	both := []v1.NodeConditionType{v1.NodeMemoryPressure, v1.NodeDiskPressure}

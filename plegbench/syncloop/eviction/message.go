@@ -50,7 +50,7 @@ func explain(p *v1.Pod, s *statsapi.PodStats, t Threshold, o observations) (mess
 	}
 }
 
-// containerUsage is nil for a resource that is not told by container, or where a figure is missing.
+// containerUsage is nil for a resource that has no figure for each container, or where the figure is missing.
 func containerUsage(c *statsapi.ContainerStats, name v1.ResourceName) *resource.Quantity {
 	switch {
 	case name == v1.ResourceMemory && c.Memory != nil && c.Memory.WorkingSetBytes != nil:
@@ -60,45 +60,3 @@ func containerUsage(c *statsapi.ContainerStats, name v1.ResourceName) *resource.
 	}
 	return nil
 }
-
-// Signals of pods that exceed limits of their own, as the metric has them.
-const (
-	emptyDirLimit  = "emptydirfs.limit"
-	podLimit       = "ephemeralpodfs.limit"
-	containerLimit = "ephemeralcontainerfs.limit"
-)
-
-// overLimit says which of its limits of local storage a pod exceeds: of a volume, of all, of a container. The signal is
-// empty when it exceeds none.
-func overLimit(p *v1.Pod, s *statsapi.PodStats, dedicatedImageFs bool) (signal, message string) {
-	for i := range p.Spec.Volumes {
-		v := &p.Spec.Volumes[i]
-		if v.EmptyDir == nil || v.EmptyDir.SizeLimit == nil || v.EmptyDir.SizeLimit.Sign() <= 0 {
-			continue
-		}
-		for j := range s.VolumeStats {
-			if s.VolumeStats[j].Name == v.Name && exceeds(bytesOf(&s.VolumeStats[j].FsStats), *v.EmptyDir.SizeLimit) {
-				return emptyDirLimit, fmt.Sprintf("Usage of EmptyDir volume %q exceeds the limit %q. ", v.Name, v.EmptyDir.SizeLimit)
-			}
-		}
-	}
-	if most, ok := limit(p, v1.ResourceEphemeralStorage); ok && exceeds(bytesOf(s.EphemeralStorage), most) {
-		return podLimit, fmt.Sprintf("Pod ephemeral local storage usage exceeds the total limit of containers %s. ", &most)
-	}
-	for i := range s.Containers {
-		c := &s.Containers[i]
-		used := bytesOf(c.Logs)
-		if !dedicatedImageFs {
-			used += bytesOf(c.Rootfs)
-		}
-		for j := range p.Spec.Containers {
-			most := p.Spec.Containers[j].Resources.Limits[v1.ResourceEphemeralStorage]
-			if p.Spec.Containers[j].Name == c.Name && !most.IsZero() && exceeds(used, most) {
-				return containerLimit, fmt.Sprintf("Container %s exceeded its local ephemeral storage limit %q. ", c.Name, &most)
-			}
-		}
-	}
-	return "", ""
-}
-
-func exceeds(used int64, limit resource.Quantity) bool { return limit.CmpInt64(used) < 0 }

@@ -4,8 +4,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
@@ -46,43 +44,5 @@ func TestExplain(t *testing.T) {
 		if diff := cmp.Diff(tt.notes, notes); diff != "" {
 			t.Errorf("%s: %s", name, diff)
 		}
-	}
-}
-
-func TestOverLimit(t *testing.T) {
-	limited := func(container, volume string) *v1.Pod {
-		p := testPod("p", 0, "", "")
-		if container != "" {
-			p.Spec.Containers[0].Resources.Limits = v1.ResourceList{v1.ResourceEphemeralStorage: resource.MustParse(container)}
-		}
-		if volume != "" {
-			p.Spec.Volumes[0].EmptyDir.SizeLimit = quantity(volume)
-		}
-		return p
-	}
-	for name, tt := range map[string]struct {
-		pod       *v1.Pod
-		dedicated bool
-		want      [2]string
-	}{
-		"none":                {limited("", ""), false, [2]string{}},
-		"within":              {limited("100", "50"), false, [2]string{}},
-		"volume":              {limited("1", "49"), false, [2]string{emptyDirLimit, `Usage of EmptyDir volume "local" exceeds the limit "49". `}},
-		"pod":                 {limited("99", ""), false, [2]string{podLimit, "Pod ephemeral local storage usage exceeds the total limit of containers 99. "}},
-		"a volume of no size": {limited("", "0"), false, [2]string{}},
-	} {
-		s := figures("p", 0, 0, 30, 20, 50)
-		signal, message := overLimit(tt.pod, &s, tt.dedicated)
-		if diff := cmp.Diff(tt.want, [2]string{signal, message}); diff != "" {
-			t.Errorf("%s: %s", name, diff)
-		}
-	}
-	s := figures("p", 0, 0, 30, 20, 0)
-	s.EphemeralStorage = nil
-	if signal, message := overLimit(limited("49", ""), &s, false); signal != containerLimit || message != `Container c exceeded its local ephemeral storage limit "49". ` {
-		t.Error(signal, message)
-	}
-	if signal, _ := overLimit(limited("49", ""), &s, true); signal != "" {
-		t.Error(signal)
 	}
 }

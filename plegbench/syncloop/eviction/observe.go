@@ -19,19 +19,13 @@ type observation struct {
 
 type observations map[Signal]observation
 
-// observe takes the signals from a summary. What the summary does not tell is missing.
+// observe takes the signals from a summary. What the summary lacks is missing.
 func observe(s *statsapi.Summary) observations {
 	o := observations{}
 	o.memory(MemoryAvailable, s.Node.Memory)
-	for i := range s.Node.SystemContainers {
-		if c := &s.Node.SystemContainers[i]; c.Name == statsapi.SystemContainerPods {
-			o.memory(AllocatableMemoryAvailable, c.Memory)
-		}
-	}
 	o.fs(NodeFsAvailable, NodeFsInodesFree, s.Node.Fs)
 	if r := s.Node.Runtime; r != nil {
 		o.fs(ImageFsAvailable, ImageFsInodesFree, r.ImageFs)
-		o.fs(ContainerFsAvailable, ContainerFsInodesFree, r.ContainerFs)
 	}
 	if r := s.Node.Rlimit; r != nil && r.MaxPID != nil && r.NumOfRunningProcesses != nil {
 		o.add(PIDAvailable, *r.MaxPID-*r.NumOfRunningProcesses, *r.MaxPID, resource.DecimalSI, r.Time)
@@ -119,13 +113,7 @@ func (s state) next(all []Threshold, o observations, now time.Time) (n state, st
 		}
 	}
 	slices.SortStableFunc(starved, func(a, b int) int {
-		rank := func(i int) int {
-			if all[i].Signal.resource() == v1.ResourceMemory {
-				return 0
-			}
-			return 1
-		}
-		return rank(a) - rank(b)
+		return trueFirst(all[a].Signal == MemoryAvailable, all[b].Signal == MemoryAvailable)
 	})
 	return n, starved, early
 }

@@ -155,16 +155,6 @@ func request(p *v1.Pod, name v1.ResourceName) resource.Quantity {
 	return total
 }
 
-// limit is what a pod's containers may use together; not ok when none of them has a limit.
-func limit(p *v1.Pod, name v1.ResourceName) (total resource.Quantity, ok bool) {
-	total = largest(p, func(c *v1.Container) resource.Quantity {
-		q, has := c.Resources.Limits[name]
-		ok = ok || has
-		return q
-	})
-	return total, ok
-}
-
 // largest is the most that a pod's containers come to at any time of its life.
 func largest(p *v1.Pod, of func(*v1.Container) resource.Quantity) resource.Quantity {
 	var sidecars, starting, running resource.Quantity

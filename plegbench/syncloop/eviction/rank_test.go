@@ -66,12 +66,10 @@ func TestRank(t *testing.T) {
 		want      string
 	}{
 		{MemoryAvailable, false, "unseen besteffort burst important guaranteed"},
-		{AllocatableMemoryAvailable, false, "unseen besteffort burst important guaranteed"},
 		{PIDAvailable, false, "guaranteed besteffort burst important unseen"},
 		{NodeFsAvailable, false, "unseen burst besteffort important guaranteed"},
 		{NodeFsAvailable, true, "unseen besteffort important burst guaranteed"},
 		{ImageFsAvailable, true, "unseen burst besteffort guaranteed important"},
-		{ContainerFsAvailable, false, "unseen burst besteffort important guaranteed"},
 		{NodeFsInodesFree, false, "unseen guaranteed burst besteffort important"},
 		{ImageFsInodesFree, true, "unseen burst guaranteed besteffort important"},
 	} {
