@@ -22,7 +22,6 @@ import (
 	"k8s.io/klog/v2/textlogger"
 
 	"github.com/kdiag/kdiag/cmd/internal/cli"
-	"github.com/kdiag/kdiag/cmd/internal/render"
 	"github.com/kdiag/kdiag/cmd/internal/target"
 	"github.com/kdiag/kdiag/crictl/kubeletconfig"
 	"github.com/kdiag/kdiag/plegbench/syncloop"
@@ -80,7 +79,7 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 		return cleanup(ctx, env, opts, t.Endpoint.URL)
 	}
 	debug.SetGCPercent(garbagePercent)
-	newest := &ring{}
+	newest := &logLines{}
 	out, closeLog, err := opts.openLog(env, newest)
 	if err != nil {
 		return err
@@ -110,10 +109,7 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 		_, _ = fmt.Fprintf(env.Err, "kdiag: serving http://%s: /healthz /pods /metrics /stats/summary /configz /debug/pprof\n", a)
 	}
 	if opts.tui {
-		v := &viewer{
-			term: screen, snapshot: s.Snapshot, log: newest, err: env.Err,
-			opts: render.Options{Color: env.Color("auto"), ASCII: env.ASCII()},
-		}
+		v := &viewer{term: screen, snapshot: s.Snapshot, log: newest, err: env.Err, color: env.Color("auto")}
 		err = v.run(ctx, s.Run)
 	} else {
 		err = s.Run(ctx)
@@ -146,7 +142,7 @@ func (o *options) complete(env cli.Env) error {
 
 // openLog opens the log. It goes to standard error unless it is given a file. With the view nothing of it may reach the screen:
 // newest keeps the lines that the view shows.
-func (o *options) openLog(env cli.Env, newest *ring) (io.Writer, func(), error) {
+func (o *options) openLog(env cli.Env, newest *logLines) (io.Writer, func(), error) {
 	if o.logFile == "" {
 		if o.tui {
 			return newest, func() {}, nil
