@@ -53,7 +53,7 @@ func (o *options) checkFiles() error {
 		{"objects", o.objects, "a folder", []func(fs.FileMode) bool{dir}, false},
 		{"config", o.config, "a regular file", []func(fs.FileMode) bool{file}, false},
 		{"kubeconfig", o.kubeconfig, "a regular file", []func(fs.FileMode) bool{file}, false},
-		{"status-file", o.statusFile, "a file in a folder that you may write to", []func(fs.FileMode) bool{file, device}, true},
+		{"status-file", o.statusFile, "a file in a folder that you may write to", []func(fs.FileMode) bool{file}, true},
 		{"log-file", o.logFile, "a file in a folder that you may write to", []func(fs.FileMode) bool{file, device}, true},
 	} {
 		if f.path == "" {

@@ -29,7 +29,10 @@ const (
 )
 
 // errTries is the text of the kubelet's line about a node that could not be reported.
-var errTries = errors.New("update node status exceeds retry count")
+var (
+	errTries = errors.New("update node status exceeds retry count")
+	errLease = fmt.Errorf("failed %d attempts to update lease", leaseTries)
+)
 
 // enter waits for the turn; it reports false when ctx ended first.
 func (m *Manager) enter(ctx context.Context) bool {

@@ -1,11 +1,10 @@
-// Package status computes what a pod's status shall say, and brings it to the API server, to a file, or to both. The rules are
-// those of pkg/kubelet/kubelet_pods.go and pkg/kubelet/status upstream. Left out are in-place resize, dynamic resource
-// allocation, restarts of all containers of a pod at once, and the statuses of volume mounts and container users.
+// Package status computes the status of pods, and reports it to the API server, to a file, or to both. The rules are those of
+// pkg/kubelet/kubelet_pods.go and pkg/kubelet/status upstream. Left out are in-place resize, dynamic resource allocation, dual-stack
+// addresses, restarts of all containers of a pod at once, and the statuses of volume mounts and container users.
 package status
 
 import (
 	"cmp"
-	"net/netip"
 	"slices"
 	"time"
 
@@ -104,25 +103,16 @@ func startedInSandbox(p *v1.Pod, st *container.PodStatus) bool {
 	})
 }
 
-// setIPs sets the pod's addresses, that of the node's own family first, one of each family, and the node's. A pod on the
-// host's network has the node's addresses.
+// setIPs sets the pod's addresses and the node's. A pod on the host's network has the node's addresses.
 func setIPs(st *v1.PodStatus, p *v1.Pod, ips, hostIPs []string) {
-	first4 := len(hostIPs) == 0 || isIPv4(hostIPs[0])
-	for _, four := range []bool{first4, !first4} {
-		if i := slices.IndexFunc(ips, func(ip string) bool { return validIP(ip) && isIPv4(ip) == four }); i >= 0 {
-			st.PodIPs = append(st.PodIPs, v1.PodIP{IP: ips[i]})
-		}
-	}
 	for _, ip := range hostIPs {
 		st.HostIPs = append(st.HostIPs, v1.HostIP{IP: ip})
 	}
-	if p.Spec.HostNetwork && len(hostIPs) > 0 {
-		if len(st.PodIPs) == 0 {
-			st.PodIPs = []v1.PodIP{{IP: hostIPs[0]}}
-		}
-		if len(hostIPs) == 2 && len(st.PodIPs) == 1 && isIPv4(st.PodIPs[0].IP) != isIPv4(hostIPs[1]) {
-			st.PodIPs = append(st.PodIPs, v1.PodIP{IP: hostIPs[1]})
-		}
+	if p.Spec.HostNetwork && len(ips) == 0 {
+		ips = hostIPs
+	}
+	for _, ip := range ips {
+		st.PodIPs = append(st.PodIPs, v1.PodIP{IP: ip})
 	}
 	if len(st.HostIPs) > 0 {
 		st.HostIP = st.HostIPs[0].IP
@@ -130,16 +120,6 @@ func setIPs(st *v1.PodStatus, p *v1.Pod, ips, hostIPs []string) {
 	if len(st.PodIPs) > 0 {
 		st.PodIP = st.PodIPs[0].IP
 	}
-}
-
-func validIP(s string) bool {
-	_, err := netip.ParseAddr(s)
-	return err == nil
-}
-
-func isIPv4(s string) bool {
-	ip, err := netip.ParseAddr(s)
-	return err == nil && ip.Unmap().Is4()
 }
 
 // conditions are those that others set, as they are in the pod, and the kubelet's own.

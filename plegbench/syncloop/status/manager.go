@@ -1,7 +1,6 @@
 package status
 
 import (
-	"cmp"
 	"context"
 	"slices"
 	"sync"
@@ -165,31 +164,6 @@ func (m *Manager) forget(uid types.UID) {
 	m.wakeUp()
 }
 
-// An Entry is a pod's status as the Manager has it.
-type Entry struct {
-	Namespace, Name string
-	UID             types.UID
-	Version         uint64 // counts the changes, from 1
-	Finished        bool   // the node has nothing left of the pod
-	Status          v1.PodStatus
-}
-
-// Snapshot is every status, by namespace, name and UID.
-func (m *Manager) Snapshot() []Entry {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	out := make([]Entry, 0, len(m.pods))
-	for uid, c := range m.pods {
-		out = append(out, Entry{
-			Namespace: c.namespace, Name: c.name, UID: uid, Version: c.version, Finished: c.finished, Status: *c.status.DeepCopy(),
-		})
-	}
-	slices.SortFunc(out, func(a, b Entry) int {
-		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))
-	})
-	return out
-}
-
 // SetContainerReadiness takes what a readiness probe found, with what follows for the pod's conditions.
 func (m *Manager) SetContainerReadiness(uid types.UID, id container.ID, isReady bool) {
 	m.change(uid, id, "readiness", func(p *v1.Pod, st *v1.PodStatus, c *v1.ContainerStatus) bool {
@@ -222,13 +196,9 @@ func (m *Manager) change(
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	p, ok := m.cfg.Pods.PodByUID(uid)
-	if !ok {
-		m.cfg.Log.V(4).Info("Pod has been deleted, no need to update "+what, "podUID", uid)
-		return
-	}
-	old, ok := m.pods[p.UID]
-	if !ok {
-		m.cfg.Log.Info("Container "+what+" changed before pod has synced", "pod", klog.KObj(p), "containerID", id.String())
+	old, known := m.pods[uid]
+	if !ok || !known {
+		m.cfg.Log.V(4).Info("Container "+what+" changed of a pod that is gone or not synced yet", "podUID", uid, "containerID", id.String())
 		return
 	}
 	st := *old.status.DeepCopy()
@@ -239,8 +209,6 @@ func (m *Manager) change(
 		}
 		if apply(p, &st, &list[i]) {
 			m.update(p, st, false, false)
-		} else {
-			m.cfg.Log.V(4).Info("Container "+what+" unchanged", "pod", klog.KObj(p), "containerID", id.String())
 		}
 		return
 	}

@@ -158,7 +158,7 @@ func TestReport(t *testing.T) {
 		if got.Phase != v1.PodRunning || got.ObservedGeneration != 7 || got.StartTime == nil || condition(got.Conditions, "lb") == nil {
 			t.Errorf("status %+v", got)
 		}
-		if e := w.Snapshot(); len(e) != 1 || e[0].Version != 1 || e[0].Name != "web" || e[0].Finished {
+		if e := w.pods["u1"]; len(w.pods) != 1 || e.version != 1 || e.name != "web" || e.finished {
 			t.Errorf("snapshot %+v", e)
 		}
 
@@ -364,12 +364,11 @@ func TestProbesAndStatus(t *testing.T) {
 			}
 		}
 		w.SetContainerStartup("u1", id, false)
-		if st, _ := w.PodStatus("u1"); *st.ContainerStatuses[0].Started || w.Snapshot()[0].Version != 3 {
-			t.Errorf("version %d, %+v", w.Snapshot()[0].Version, st.ContainerStatuses[0])
+		if st, _ := w.PodStatus("u1"); *st.ContainerStatuses[0].Started || w.pods["u1"].version != 3 {
+			t.Errorf("version %d, %+v", w.pods["u1"].version, st.ContainerStatuses[0])
 		}
 		for _, want := range []string{
-			"Pod has been deleted, no need to update readiness", "Container readiness changed before pod has synced",
-			"Container readiness changed for unknown container", "Container readiness unchanged", "Container startup unchanged",
+			"Container readiness changed of a pod that is gone or not synced yet", "Container readiness changed for unknown container",
 		} {
 			if !strings.Contains(w.log.String(), want) {
 				t.Errorf("no line %q in %s", want, w.log)
@@ -388,7 +387,7 @@ func TestRefusedAndKept(t *testing.T) {
 	}
 	w.TerminatePod(p)
 	w.SetPodStatus(p, v1.PodStatus{Phase: v1.PodFailed})
-	if e := w.Snapshot()[0]; !e.Finished {
+	if e := w.pods["u1"]; !e.finished {
 		t.Error("a pod that had ended has not any more")
 	}
 	w.RemoveOrphanedStatuses(map[types.UID]bool{"u1": true})

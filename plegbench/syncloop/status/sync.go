@@ -202,6 +202,7 @@ func merge(api *v1.Pod, st v1.PodStatus, couldRun bool, now time.Time) v1.PodSta
 			out.Conditions = append(out.Conditions, c)
 		}
 	}
+	foreign(&out, old)
 	ends := !pod.IsTerminal(old.Phase) && pod.IsTerminal(st.Phase)
 	for _, c := range st.Conditions {
 		switch {
@@ -213,7 +214,6 @@ func merge(api *v1.Pod, st v1.PodStatus, couldRun bool, now time.Time) v1.PodSta
 			out.Conditions = setCondition(out.Conditions, c)
 		}
 	}
-	foreign(&out, old)
 	if ends && couldRun {
 		out.Phase, out.Reason, out.Message = old.Phase, old.Reason, old.Message
 	}

@@ -105,8 +105,7 @@ func normalizeState(s *v1.ContainerState, most int) {
 	}
 }
 
-// equal reports whether two normalized statuses say the same in all that is the kubelet's: of conditions its own, without
-// their times.
+// equal reports whether two normalized statuses are the same where the kubelet decides: of conditions its own, without their times.
 func equal(a, b *v1.PodStatus) bool {
 	mine, yours := ownConditions(a), ownConditions(b)
 	if len(mine) != len(yours) {
