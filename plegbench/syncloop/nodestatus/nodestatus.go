@@ -2,7 +2,6 @@ package nodestatus
 
 import (
 	"context"
-	"fmt"
 	"runtime"
 	"sync"
 	"time"
@@ -60,20 +59,19 @@ type Config struct {
 	Recorder       record.EventRecorder
 }
 
-// A Manager keeps one node's status. Node is safe for use by several goroutines.
+// A Manager keeps one node's status. Node is safe for use by several goroutines. Left out are the events of reboots and of nodes
+// that become unschedulable, and the correction of labels at a second registration.
 type Manager struct {
 	cfg  Config
 	ref  *v1.ObjectReference
 	turn chan struct{} // holds a token while somebody computes or reports; guards what follows
 
-	registered    bool
-	stored        *v1.Node // as the API server last gave it, or as last computed without one
-	lastReport    time.Time
-	delay         time.Duration // added to Report, so that the nodes of a cluster do not all report at one time
-	unschedulable bool
-	rebooted      bool // said so
-	runtimeName   string
-	lastReady     v1.ConditionStatus
+	registered  bool
+	stored      *v1.Node // as the API server last gave it, or as last computed without one
+	lastReport  time.Time
+	delay       time.Duration // added to Report, so that the nodes of a cluster do not all report at one time
+	runtimeName string
+	lastReady   v1.ConditionStatus
 
 	mu   sync.Mutex
 	view *v1.Node // as last computed
@@ -133,14 +131,6 @@ func (m *Manager) compute(ctx context.Context, before *v1.Node) *v1.Node {
 		node.Status.Images = m.cfg.Images()
 	}
 	m.setConditions(node)
-	if node.Spec.Unschedulable != m.unschedulable {
-		m.unschedulable = node.Spec.Unschedulable
-		event := "NodeSchedulable"
-		if m.unschedulable {
-			event = "NodeNotSchedulable"
-		}
-		m.event(event)
-	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.view = node
@@ -150,11 +140,6 @@ func (m *Manager) compute(ctx context.Context, before *v1.Node) *v1.Node {
 func (m *Manager) setMachine(node *v1.Node) {
 	info, machine := &node.Status.NodeInfo, m.cfg.Machine
 	info.MachineID, info.SystemUUID = machine.MachineID, machine.SystemUUID
-	if info.BootID != "" && info.BootID != machine.BootID && !m.rebooted {
-		m.rebooted = true
-		m.cfg.Recorder.Eventf(m.ref, v1.EventTypeWarning, "Rebooted", "%s",
-			fmt.Sprintf("Node %s has been rebooted, boot id: %s", m.cfg.NodeName, machine.BootID))
-	}
 	info.BootID = machine.BootID
 	info.OperatingSystem, info.Architecture = runtime.GOOS, runtime.GOARCH
 	if node.Status.Capacity == nil {

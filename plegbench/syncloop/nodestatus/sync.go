@@ -82,7 +82,7 @@ func (m *Manager) update(ctx context.Context, try int) error {
 		stored, err := m.cfg.Client.GetNode(callCtx, m.cfg.NodeName)
 		if err == nil {
 			m.stored = stored
-		} else if try > 0 || m.stored == nil {
+		} else if try > 0 || m.stored == nil || apierrors.IsNotFound(err) {
 			return fmt.Errorf("error getting node %q: %w", m.cfg.NodeName, err)
 		}
 	}
@@ -167,8 +167,7 @@ func (m *Manager) initial() *v1.Node {
 	}
 }
 
-// tryRegister creates the node, or mends the default labels of one that is there. Its other labels and taints are the
-// cluster's by now.
+// tryRegister creates the node, or takes the one that is there with the labels and taints that it has.
 func (m *Manager) tryRegister(ctx context.Context, node *v1.Node) bool {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -187,22 +186,6 @@ func (m *Manager) tryRegister(ctx context.Context, node *v1.Node) bool {
 	}
 	m.cfg.Log.Info("Node was previously registered", "node", klog.KObj(node))
 	m.stored = stored
-	mended := stored.DeepCopy()
-	if mended.Labels == nil {
-		mended.Labels = map[string]string{}
-	}
-	for _, label := range []string{v1.LabelHostname, v1.LabelOSStable, v1.LabelArchStable, betaOS, betaArch} {
-		mended.Labels[label] = node.Labels[label]
-	}
-	if maps.Equal(mended.Labels, stored.Labels) {
-		return true
-	}
-	report := m.lastReport
-	if err := m.report(ctx, stored, mended); err != nil {
-		m.cfg.Log.Error(err, "Unable to reconcile node with API server,error updating node", "node", klog.KObj(node))
-		return false
-	}
-	m.lastReport = report // the status was not part of it
 	return true
 }
 

@@ -214,7 +214,7 @@ func (r *run) withLoop(ctx context.Context) error {
 	if len(r.usual) > 0 {
 		text += "; that the runtime says NetworkReady=false is hidden from it, because its pods need no CNI"
 	}
-	r.timeline.tell(Started, text)
+	r.timeline.event(Started, text)
 	go func() { ended <- r.loop.Run(running) }()
 	err = r.play(ctx)
 	stop()
@@ -245,12 +245,12 @@ func (r *run) loopConfig() (syncloop.Config, error) {
 	return syncloop.Config{
 		Endpoint: "unix://" + r.folder.path("proxy.sock"), NodeName: r.folder.node(), RootDir: r.folder.path("root"), LogDir: r.folder.path("log"),
 		Kubelet: k, Periods: syncloop.PeriodsFor(k).Faster(r.cfg.Speed), Manifests: r.folder.path("manifests"),
-		Log: log, Recorder: recorder, Notify: r.told,
+		Log: log, Recorder: recorder, Notify: r.notified,
 	}, nil
 }
 
-// told takes what the syncLoop tells. The beginning of a skip comes with the log's line.
-func (r *run) told(e syncloop.Event) {
+// notified takes the events of the syncLoop. The beginning of a skip comes with the log's line.
+func (r *run) notified(e syncloop.Event) {
 	switch e.What {
 	case "ready":
 		r.timeline.condition(true, e.Detail)
@@ -274,7 +274,7 @@ func (r *run) clean(ctx context.Context) error {
 		return fmt.Errorf("cleaning up: left in the runtime: %s", strings.Join(append(sandboxes, containers...), ", "))
 	}
 	r.cleaned = true
-	r.timeline.tell(CleanedUp, fmt.Sprintf("%d sandboxes and their containers are removed, nothing is left", done.Sandboxes))
+	r.timeline.event(CleanedUp, fmt.Sprintf("%d sandboxes and their containers are removed, nothing is left", done.Sandboxes))
 	return nil
 }
 

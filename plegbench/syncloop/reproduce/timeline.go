@@ -64,14 +64,14 @@ type timeline struct {
 	message  string          // of the Ready condition then
 }
 
-// tell adds an event.
-func (t *timeline) tell(what What, detail string) {
+// event adds an event.
+func (t *timeline) event(what What, detail string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.add(what, detail)
 }
 
-// add is tell for those who hold mu. The listener is called in the order of the events.
+// add is event for callers that hold mu. The listener is called in the order of the events.
 func (t *timeline) add(what What, detail string) {
 	e := Event{At: time.Now(), What: what, Detail: detail, Fault: t.fault, NodeReady: t.ready}
 	if !t.first.IsZero() {
