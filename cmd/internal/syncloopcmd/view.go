@@ -8,8 +8,6 @@ import (
 	"time"
 	"unicode"
 
-	v1 "k8s.io/api/core/v1"
-
 	"github.com/kdiag/kdiag/plegbench/syncloop"
 	"github.com/kdiag/kdiag/plegbench/syncloop/pod"
 	"github.com/kdiag/kdiag/plegbench/syncloop/podworkers"
@@ -186,9 +184,9 @@ func (v view) conditions(add func(...span)) {
 	for _, c := range v.Conditions {
 		state := span{fmt.Sprintf("         %s %s for %s, %s: %s", c.Type, c.Status, short(v.since(c.LastTransitionTime.Time)), c.Reason, c.Message), red}
 		switch {
-		case c.Type == v1.NodeReady && c.Status == v1.ConditionTrue:
+		case c.Type == "Ready" && c.Status == "True":
 			state.ink = good
-		case c.Type != v1.NodeReady && c.Status == v1.ConditionFalse:
+		case c.Type != "Ready" && c.Status == "False":
 			continue
 		}
 		add(state)
