@@ -91,7 +91,7 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 	}
 	logging := textlogger.NewConfig(textlogger.Output(out), textlogger.Verbosity(verbosity))
 	log := textlogger.NewLogger(logging)
-	klog.SetLogger(log) // what client-go says goes the same way
+	klog.SetLogger(log) // the log of client-go goes there too
 	if len(noEffect) > 0 {
 		_, _ = fmt.Fprintf(env.Err, "kdiag: settings without effect in a syncloop: %s\n", strings.Join(noEffect, ", "))
 	}

@@ -30,7 +30,7 @@ type Client struct {
 	events     rest.Interface // of core as well
 }
 
-// Limits are those of a kubelet's clients. Its heartbeats have none: a node that has much to say is not taken for dead.
+// Limits are those of a kubelet's clients. Its heartbeats have none, so that a busy node is not taken for dead.
 type Limits struct {
 	QPS        float32 // kubeAPIQPS
 	Burst      int     // kubeAPIBurst

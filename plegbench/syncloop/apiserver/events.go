@@ -12,7 +12,7 @@ import (
 // sent meanwhile are dropped there.
 const eventTimeout = 10 * time.Second
 
-// Events writes events, as client-go's record wants it (record.EventSink).
+// Events writes events; it is a record.EventSink of client-go.
 type Events struct{ client *Client }
 
 // Events is where events go.

@@ -30,7 +30,7 @@ const (
 	Reconcile           // pods of which only the status changed, which is the kubelet's own to write
 )
 
-// String returns the word of the kubelet's log lines: ADD, UPDATE, DELETE, REMOVE, RECONCILE.
+// String returns the operation as in the kubelet's log lines: ADD, UPDATE, DELETE, REMOVE, RECONCILE.
 func (o Op) String() string {
 	return [...]string{"ADD", "UPDATE", "DELETE", "REMOVE", "RECONCILE"}[o]
 }
@@ -48,7 +48,7 @@ const updatesCap = 50
 // Config is what a Mux needs.
 type Config struct {
 	Log      logr.Logger
-	Recorder record.EventRecorder // told of pods that are ignored
+	Recorder record.EventRecorder // gets an event for each pod that is ignored
 	Sources  []string             // that must have delivered a list before anything may be removed
 }
 
@@ -123,7 +123,7 @@ func byName(a, b *v1.Pod) int {
 	return strings.Compare(pod.Format(a)+"/"+string(a.UID), pod.Format(b)+"/"+string(b.UID))
 }
 
-// unique drops pods whose name stands earlier in the same list.
+// unique drops pods with a name that occurs earlier in the same list.
 func (m *Mux) unique(source string, pods []*v1.Pod) []*v1.Pod {
 	names := map[string]bool{}
 	var kept []*v1.Pod

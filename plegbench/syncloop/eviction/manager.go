@@ -141,7 +141,7 @@ func (m *Manager) pass(ctx context.Context) (*v1.Pod, error) {
 	pods := m.cfg.Pods()
 	summary, err := m.cfg.Summary(ctx)
 	if err != nil {
-		m.cfg.Log.Error(err, "Eviction manager: failed to get summary stats") // and nobody is evicted until there are some
+		m.cfg.Log.Error(err, "Eviction manager: failed to get summary stats") // no pod is evicted without them
 		return nil, nil
 	}
 	seen, stats, now := observe(summary), statsByUID(summary), time.Now()
@@ -179,8 +179,8 @@ func (m *Manager) pass(ctx context.Context) (*v1.Pod, error) {
 	ranked := rank(pods, stats, t.Signal, m.dedicated)
 	m.cfg.Log.Info("Eviction manager: pods ranked for eviction", "pods", klog.KObjSlice(ranked))
 	for _, p := range ranked {
-		message, annotations := explain(p, stats[string(p.UID)], t, seen)
-		if m.evict(ctx, p, m.grace(p, t), string(t.Signal), message, annotations) {
+		message := explain(p, stats[string(p.UID)], t, seen)
+		if m.evict(ctx, p, m.grace(p, t), string(t.Signal), message) {
 			return p, nil
 		}
 	}
@@ -220,12 +220,12 @@ func (m *Manager) reclaim(ctx context.Context, signal Signal) bool {
 }
 
 // evict ends a pod, unless it is critical. That the pod does not end in time changes nothing: it is evicted.
-func (m *Manager) evict(ctx context.Context, p *v1.Pod, grace int64, signal, message string, annotations map[string]string) bool {
+func (m *Manager) evict(ctx context.Context, p *v1.Pod, grace int64, signal, message string) bool {
 	if pod.IsCritical(p) {
 		m.cfg.Log.Error(nil, "Eviction manager: cannot evict a critical pod", "pod", klog.KObj(p))
 		return false
 	}
-	m.cfg.Recorder.AnnotatedEventf(p, annotations, v1.EventTypeWarning, evicted, "%s", message)
+	m.cfg.Recorder.Event(p, v1.EventTypeWarning, evicted, message)
 	m.cfg.Log.V(3).Info("Evicting pod", "pod", klog.KObj(p), "podUID", p.UID, "message", message)
 	err := m.cfg.Kill(ctx, p, true, &grace, func(s *v1.PodStatus) {
 		s.Phase, s.Reason, s.Message = v1.PodFailed, evicted, message
@@ -240,7 +240,7 @@ func (m *Manager) evict(ctx context.Context, p *v1.Pod, grace int64, signal, mes
 	return true
 }
 
-// setDisrupted tells controllers that the pod did not fail by itself.
+// setDisrupted sets the condition by which controllers see that the pod did not fail by itself.
 func setDisrupted(s *v1.PodStatus, message string, generation int64) {
 	c := v1.PodCondition{
 		Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: v1.PodReasonTerminationByKubelet, Message: message,

@@ -328,16 +328,3 @@ func TestAdmitSaysWhy(t *testing.T) {
 		}
 	})
 }
-
-func TestSetDisrupted(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := v1.PodStatus{Conditions: []v1.PodCondition{{Type: v1.PodReady}, {Type: v1.DisruptionTarget, Status: v1.ConditionFalse}}}
-		setDisrupted(&s, "first", 1)
-		at := s.Conditions[1].LastTransitionTime
-		time.Sleep(time.Minute)
-		setDisrupted(&s, "second", 2)
-		if c := s.Conditions[1]; len(s.Conditions) != 2 || c.Status != v1.ConditionTrue || c.Message != "second" || !c.LastTransitionTime.Equal(&at) || at.IsZero() {
-			t.Errorf("%+v", s.Conditions)
-		}
-	})
-}

@@ -3,33 +3,24 @@ package eviction
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// Keys of the annotations of an eviction's event.
-const (
-	offendingContainers = "offending_containers"
-	offendingUsage      = "offending_containers_usage"
-	starvedResource     = "starved_resource"
-)
-
-// explain says why a pod is evicted, as its status and the event have it: the first of the thresholds, and the containers
-// that use more than they asked for.
-func explain(p *v1.Pod, s *statsapi.PodStats, t Threshold, o observations) (message string, annotations map[string]string) {
+// explain is the reason for an eviction, for the pod's status and the event: the threshold, and the containers that use more
+// than they asked for.
+func explain(p *v1.Pod, s *statsapi.PodStats, t Threshold, o observations) string {
 	starved := t.Signal.resource()
-	message = fmt.Sprintf("The node was low on resource: %v. ", starved)
+	message := fmt.Sprintf("The node was low on resource: %v. ", starved)
 	if seen, ok := o[t.Signal]; ok {
 		quantity := t.Value.of(seen.capacity)
 		message += fmt.Sprintf("Threshold quantity: %v, available: %v. ", &quantity, seen.available)
 	}
 	if s == nil {
-		return message, nil
+		return message
 	}
-	var names, used []string
 	containers := slices.Concat(p.Spec.Containers, p.Spec.InitContainers)
 	for i := range s.Containers {
 		at := slices.IndexFunc(containers, func(c v1.Container) bool { return c.Name == s.Containers[i].Name })
@@ -43,11 +34,8 @@ func explain(p *v1.Pod, s *statsapi.PodStats, t Threshold, o observations) (mess
 		}
 		message += fmt.Sprintf("Container %s was using %s, request is %s, has larger consumption of %v. ",
 			s.Containers[i].Name, usage, &requested, starved)
-		names, used = append(names, s.Containers[i].Name), append(used, usage.String())
 	}
-	return message, map[string]string{
-		offendingContainers: strings.Join(names, ","), offendingUsage: strings.Join(used, ","), starvedResource: string(starved),
-	}
+	return message
 }
 
 // containerUsage is nil for a resource that has no figure for each container, or where the figure is missing.

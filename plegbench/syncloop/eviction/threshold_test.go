@@ -93,10 +93,3 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
-
-func TestThresholdText(t *testing.T) {
-	hard := Threshold{Signal: MemoryAvailable, Value: amount("100Mi"), Grace: time.Minute}
-	if got := hard.String(); got != "threshold(signal=memory.available, operator=LessThan, value={100Mi 0}, gracePeriod=1m0s)" {
-		t.Error(got)
-	}
-}

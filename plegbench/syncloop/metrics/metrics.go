@@ -120,7 +120,7 @@ func New(main, probes prometheus.Registerer) *Metrics {
 	}
 }
 
-// Observe takes the end of a CRI call, as remote.Options.Observe wants it.
+// Observe counts a CRI call; it is for remote.Options.Observe.
 func (m *Metrics) Observe(operation string, took time.Duration, err error) {
 	m.RuntimeOperations.WithLabelValues(operation).Inc()
 	m.RuntimeOperationsDuration.WithLabelValues(operation).Observe(took.Seconds())

@@ -26,11 +26,11 @@ type Client interface {
 	UpdateLease(ctx context.Context, lease *coordinationv1.Lease) (*coordinationv1.Lease, error)
 }
 
-// Config is what a Manager is made of. What may be nil or zero says so.
+// Config is what a Manager needs. Fields are required unless they say what nil or zero means.
 type Config struct {
 	Client   Client // nil: no API server; the node is computed and kept only
 	NodeName string
-	Register bool // create the node's object; otherwise wait until somebody has
+	Register bool // create the node's object; otherwise wait until it exists
 	Labels   map[string]string
 	Taints   []v1.Taint
 
@@ -51,7 +51,7 @@ type Config struct {
 	Port           int32                            // of the server; 0: none
 	Images         func() []v1.ContainerImage       // from memory, largest first; nil: none
 	Pressure       func() (memory, disk, pid bool)  // nil: none
-	OnReadyChange  func(ready bool, message string) // the first status counts as a change; nil: nobody
+	OnReadyChange  func(ready bool, message string) // the first status counts as a change; may be nil
 	Frequency      time.Duration                    // nodeStatusUpdateFrequency
 	Report         time.Duration                    // nodeStatusReportFrequency
 	LeaseSeconds   int32                            // nodeLeaseDurationSeconds. Renewed at a quarter of it.
@@ -64,7 +64,7 @@ type Config struct {
 type Manager struct {
 	cfg  Config
 	ref  *v1.ObjectReference
-	turn chan struct{} // holds a token while somebody computes or reports; guards what follows
+	turn chan struct{} // holds a token during a computation or report; guards the fields below
 
 	registered  bool
 	stored      *v1.Node // as the API server last gave it, or as last computed without one
@@ -181,8 +181,8 @@ func (m *Manager) setConditions(node *v1.Node) {
 	case changed && ready.Status == v1.ConditionTrue:
 		m.event("NodeReady")
 	case changed:
-		// The kubelet compares with the API server's condition, so that one without an API server never prints this line.
-		// Here the last computed condition takes its place: whoever reads the log wants the moment.
+		// The kubelet compares with the API server's condition and without an API server never prints this line. Here the
+		// last computed condition takes its place, so that the log has the moment.
 		m.event("NodeNotReady")
 		m.cfg.Log.Info("Node became not ready", "node", klog.KObj(node), "condition", ready)
 	}

@@ -18,7 +18,7 @@ type UpdaterConfig struct {
 	// Status is the CRI call, not verbose, with its own deadline (2 m in a kubelet).
 	Status func(ctx context.Context) (*runtimeapi.RuntimeStatus, error)
 	Period time.Duration // between the end of a call and the next: 5 s
-	// OnReady is called once, when the runtime has first said that it is ready and before its clock starts: a kubelet starts
+	// OnReady is called once, when the runtime is first ready and before its clock starts: a kubelet starts
 	// then what needs the runtime. It may be nil.
 	OnReady func(ctx context.Context)
 	Log     logr.Logger
@@ -27,7 +27,7 @@ type UpdaterConfig struct {
 // An Updater asks the runtime for its Status and keeps a RuntimeState (updateRuntimeUp in pkg/kubelet/kubelet.go).
 type Updater struct {
 	cfg      UpdaterConfig
-	turn     chan struct{} // holds a token while somebody asks
+	turn     chan struct{} // holds a token during a call
 	expected atomic.Bool
 	once     sync.Once
 }

@@ -15,7 +15,7 @@ import (
 )
 
 // folderPrefix begins the name of each run's folder, which is the name of its node as well: whatever the run makes in a runtime
-// bears it, and whoever finds the folder knows what to remove.
+// has it as a label, so that the folder identifies what to remove.
 const folderPrefix = "kdiag-reproduce-"
 
 // A folder holds all files of one run. As long as its lock is held the run lives.
@@ -85,7 +85,7 @@ func Cleanup(ctx context.Context, parent string) (syncloop.Cleaned, error) {
 		lock, err := locked(filepath.Join(dir, "lock"))
 		switch {
 		case errors.Is(err, unix.EWOULDBLOCK), errors.Is(err, fs.ErrPermission), errors.Is(err, unix.ENOTDIR):
-			continue // it lives, is somebody else's, or is no folder
+			continue // its run is alive, it is another user's, or it is not a folder
 		case err != nil:
 			problems = append(problems, err)
 			continue

@@ -68,7 +68,7 @@ func (r *run) injectFault(ctx context.Context) error {
 		return until(s.Hold)
 	}()
 	if ctx.Err() != nil {
-		r.stop() // first: what the end of the fault lets go on is none of the incident's then
+		r.stop() // first, so that what the end of the fault releases is not part of the incident
 	}
 	return errors.Join(err, r.setFault(context.WithoutCancel(ctx), false))
 }
@@ -181,7 +181,7 @@ func (r *run) look(ctx context.Context, pause time.Duration) error {
 	}
 }
 
-// fail notes what did not go as the scenario says. An interrupt is returned instead.
+// fail records a difference from the scenario. An interrupt is returned instead.
 func (r *run) fail(ctx context.Context, what string, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()

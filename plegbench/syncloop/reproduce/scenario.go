@@ -24,7 +24,7 @@ type Scenario struct {
 	Times int           // how often the fault comes; 0 means once
 	Pause time.Duration // between the times
 
-	NotReady string // what the Ready condition's message must say; empty if the node must stay Ready
+	NotReady string // part of the Ready condition's message; empty if the node must stay Ready
 	Why      string // why the node turns NotReady, or does not
 	MinPods  int    // fewer do not show it; 0 means 2
 }
@@ -36,7 +36,7 @@ type Step struct {
 	Pod int // for Die: its number
 }
 
-// An Action is what a Step does. It is done at the runtime itself, past the proxy: containers die whether or not somebody looks.
+// An Action is what a Step does. It is done at the runtime itself, past the proxy: containers die whether or not anything works.
 type Action string
 
 // The actions.
@@ -73,7 +73,7 @@ func Find(name string) (Scenario, bool) {
 	return s, true
 }
 
-// whole are the scenarios in which the runtime as a whole is away, or says that it is not well.
+// whole are the scenarios in which the runtime as a whole is away, or reports that it is not ready.
 func whole() []Scenario {
 	const down = "container runtime is down"
 	hang := []fake.Fault{{RPC: "*", Hang: true}}
@@ -169,7 +169,7 @@ func parts() []Scenario {
 	}
 }
 
-// tooLarge is what gRPC says of an answer of containerd that is over the limit.
+// tooLarge is gRPC's error for an answer of containerd over the limit.
 const tooLarge = "ResourceExhausted: grpc: trying to send message larger than max (17196646 vs. 16777216)"
 
 // slow are those in which everything is answered.

@@ -14,23 +14,23 @@ import (
 	"github.com/kdiag/kdiag/plegbench/syncloop/pleg"
 )
 
-// When silence counts as an event, at the kubelet's own pace. A relist of a healthy node takes well below a second, and the next one
+// After these times a stall counts as an event, at the kubelet's own pace. A relist of a healthy node takes well below a second, and the next one
 // starts a second later.
 const (
 	stuckAfter  = 30 * time.Second
 	silentAfter = 10 * time.Second
 )
 
-// A watch looks at what nobody tells of: relists that do not end, deaths that nobody notices, pods that run again.
+// A watch finds what no log line reports: relists that do not end, deaths that go unnoticed, pods that run again.
 type watch struct {
 	timeline *timeline
 	speed    float64
 	node     string
 
 	mu     sync.Mutex
-	stuck  time.Time // start of the relist that was said to be stuck
+	stuck  time.Time // start of the relist that was reported as stuck
 	deaths []*death
-	silent time.Time // the last death that was said to have passed in silence; others near it are not said
+	silent time.Time // the last death that was reported as unnoticed; others near it are not reported
 	late   bool      // the pod that was added is not running yet
 }
 
@@ -38,7 +38,7 @@ type watch struct {
 type death struct {
 	pod, id string
 	at      time.Time
-	noticed bool // PLEG has told of it
+	noticed bool // PLEG has reported it
 	reborn  bool // the pod runs again
 }
 
@@ -59,7 +59,7 @@ func (w *watch) died(pod, id string) {
 	w.deaths = append(w.deaths, &death{pod: pod, id: id, at: time.Now()})
 }
 
-// logged finds the deaths that the loop hears of from PLEG.
+// logged finds the deaths that PLEG reports to the loop.
 func (w *watch) logged(msg string, kv []any) {
 	if msg != "SyncLoop (PLEG): event for pod" {
 		return

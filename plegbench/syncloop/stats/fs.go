@@ -101,7 +101,7 @@ func runtimeFs(u *runtimeapi.FilesystemUsage) (*statsapi.FsStats, error) {
 	return out, nil
 }
 
-// part is a share of a file system: its size and what is free, with a use of its own.
+// part is a share of a file system: its size and what is free, with its own usage.
 func part(whole *statsapi.FsStats, at metav1.Time, used, inodes *uint64) *statsapi.FsStats {
 	out := &statsapi.FsStats{Time: at, UsedBytes: used, InodesUsed: inodes}
 	if whole != nil {

@@ -50,7 +50,7 @@ const (
 type Provider struct {
 	cfg    Config
 	proc   procfs.FS
-	turn   chan struct{} // holds a token while somebody measures; guards what follows
+	turn   chan struct{} // holds a token during a measurement; guards the fields below
 	last   *statsapi.Summary
 	lastAt time.Time
 	cpu    map[string]cpuSample // by container id, pod UID or node

@@ -86,7 +86,7 @@ func unobserved(p *v1.Pod, spec *v1.Container, before *v1.ContainerStatus) v1.Co
 	return st
 }
 
-// convert turns what the runtime says of one instance into a status.
+// convert turns the runtime's status of one instance into a container status.
 func convert(c *container.Status, before *v1.ContainerStatus) v1.ContainerStatus {
 	st := v1.ContainerStatus{
 		Name: c.Name, Image: c.Image, ImageID: c.ImageRef, ContainerID: c.ID.String(), RestartCount: int32(c.RestartCount),
@@ -123,7 +123,7 @@ func convert(c *container.Status, before *v1.ContainerStatus) v1.ContainerStatus
 	return st
 }
 
-// settleInit reports whether nothing more is to be said of an init container: it has succeeded, or it must have, since a
+// settleInit reports whether the status of an init container is complete: it has succeeded, or it must have, since a
 // regular container was made after it.
 func settleInit(in *GenerateInput, spec *v1.Container, st *v1.ContainerStatus) bool {
 	c := in.PodStatus.Find(spec.Name)

@@ -27,7 +27,7 @@ type Item struct {
 	Status   v1.PodStatus `json:"status"`
 }
 
-// Metadata says which pod it is.
+// Metadata identifies the pod.
 type Metadata struct {
 	Namespace string    `json:"namespace"`
 	Name      string    `json:"name"`

@@ -22,7 +22,7 @@ type GenerateInput struct {
 	Terminal  bool         // its containers have ended and will not be started again
 	// StartError is why a container could not be started the last time; ok is false if it could.
 	StartError func(name string) (reason error, message string, ok bool)
-	// ShouldStart says whether the next sync will start a container, whose newest instance it is given, nil if there is none. It is
+	// ShouldStart reports whether the next sync will start a container, whose newest instance it is given, nil if there is none. It is
 	// asked only if there is a StartError.
 	ShouldStart func(*v1.Pod, *v1.Container, *container.Status) bool
 	// UpdateProbes fills in started and ready of each container. Nil leaves them false.
@@ -131,7 +131,7 @@ func conditions(in *GenerateInput, st *v1.PodStatus) []v1.PodCondition {
 			out = append(out, c)
 		}
 	}
-	// An eviction sets this one once, and no state of a container tells it again.
+	// An eviction sets this one once, and it does not follow from any container's state.
 	if c := condition(in.Old.Conditions, v1.DisruptionTarget); c != nil {
 		out = setCondition(out, *c)
 	}
@@ -170,7 +170,7 @@ func newCondition(p *v1.Pod, t v1.PodConditionType, is v1.ConditionStatus, reaso
 	return v1.PodCondition{Type: t, ObservedGeneration: p.Generation, Status: is, Reason: reason, Message: message}
 }
 
-// unknownStatus is the end of a container that the runtime lost: nobody knows how it went, so it counts as killed.
+// unknownStatus is the end of a container that the runtime lost: its exit code is unknown, so it counts as killed.
 func unknownStatus(message string) *v1.ContainerStateTerminated {
 	return &v1.ContainerStateTerminated{Reason: "ContainerStatusUnknown", Message: message, ExitCode: 137}
 }

@@ -31,7 +31,7 @@ type Pods interface {
 	TranslateUID(uid types.UID) types.UID // a mirror's into that of its static pod, any other into itself
 }
 
-// Deletion says what the pod workers know of a pod.
+// Deletion is what the pod workers know of a pod.
 type Deletion interface {
 	CouldHaveRunningContainers(uid types.UID) bool
 }
@@ -116,7 +116,7 @@ func (m *Manager) SetPodStatus(p *v1.Pod, st v1.PodStatus) {
 	m.update(p, st, p.DeletionTimestamp != nil, false)
 }
 
-// SetSandboxReady says that a pod's sandbox has its network, before its images are pulled (OnPodSandboxReady in
+// SetSandboxReady records that a pod's sandbox has its network, before its images are pulled (OnPodSandboxReady in
 // pkg/kubelet/kubelet.go).
 func (m *Manager) SetSandboxReady(p *v1.Pod) {
 	st, known := m.PodStatus(p.UID)
@@ -189,7 +189,7 @@ func (m *Manager) SetContainerStartup(uid types.UID, id container.ID, started bo
 	})
 }
 
-// change applies what a probe found to a copy of the status, and takes it if apply says that it is news.
+// change applies what a probe found to a copy of the status, and takes it if apply reports a change.
 func (m *Manager) change(
 	uid types.UID, id container.ID, what string, apply func(*v1.Pod, *v1.PodStatus, *v1.ContainerStatus) bool,
 ) {
@@ -215,7 +215,7 @@ func (m *Manager) change(
 	m.cfg.Log.Info("Container "+what+" changed for unknown container", "pod", klog.KObj(p), "containerID", id.String())
 }
 
-// update takes a status into the cache if it says something new, or anyway if forced, and has it reported. The lock is held.
+// update stores a status if it differs from the last one, or if forced, and has it reported. The lock is held.
 func (m *Manager) update(p *v1.Pod, st v1.PodStatus, force, finished bool) {
 	old, known := m.pods[p.UID]
 	before := old.status

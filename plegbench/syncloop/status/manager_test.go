@@ -284,26 +284,6 @@ func TestDeletion(t *testing.T) {
 	}
 }
 
-// A deletion that could not be sent is sent again by a full pass, though the status is there already.
-func TestDeletionAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := newPod(deleted)
-		w := newWorld(p)
-		w.desired = []*v1.Pod{p}
-		trouble := true
-		w.api.PrependReactor("delete", "pods", func(clienttesting.Action) (bool, runtime.Object, error) { return trouble, nil, errors.New("boom") })
-		w.SetPodStatus(p, done(p, 0))
-		w.TerminatePod(p)
-		w.runFor(t, time.Second)
-		p.Status = w.status(t) // the watch brings it back
-		trouble = false
-		w.runFor(t, interval+time.Second)
-		if w.Known("u1") {
-			t.Errorf("not deleted; log: %s", w.log)
-		}
-	})
-}
-
 func TestStaticPod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPod(static)

@@ -97,7 +97,7 @@ func (m *Manager) differs(api *v1.Pod, st v1.PodStatus) bool {
 	return true
 }
 
-// canBeDeleted reports whether nothing speaks against removing a pod from the API server: somebody has asked for it, the
+// canBeDeleted reports whether a pod can be removed from the API server: its deletion was requested, the
 // API server has its terminal phase, and the node has nothing left of it. Mirrors are deleted elsewhere.
 func canBeDeleted(api *v1.Pod, finished bool) bool {
 	return api.DeletionTimestamp != nil && !pod.IsMirror(api) && pod.IsTerminal(api.Status.Phase) && finished
@@ -161,7 +161,7 @@ func (m *Manager) patch(ctx context.Context, api *v1.Pod, c change) (*v1.Pod, er
 }
 
 // makePatch is the patch that turns the status of a pod into another. It names the UID, so that a pod of the same name that
-// came since is left alone; it is empty if it says nothing else.
+// came since is left alone; it is empty if it holds nothing else.
 func makePatch(api *v1.Pod, st v1.PodStatus) (patch []byte, empty bool, err error) {
 	before, err := json.Marshal(v1.Pod{Status: api.Status})
 	if err != nil {
@@ -191,7 +191,7 @@ func (m *Manager) remove(ctx context.Context, api *v1.Pod, uid types.UID) {
 	m.forget(uid)
 }
 
-// merge is a status as the API server shall have it: with the conditions and fields that others wrote there, and not
+// merge is a status as the API server should have it: with the conditions and fields that others wrote there, and not
 // terminal while a container of the pod may still run, since others take that for the node having let go of the pod.
 func merge(api *v1.Pod, st v1.PodStatus, couldRun bool, now time.Time) v1.PodStatus {
 	old := &api.Status

@@ -50,7 +50,7 @@ func end(c *v1.ContainerStatus) {
 	}
 }
 
-// hasInitialized reports whether a pod's regular containers were ever started, or had come to be, as its status tells.
+// hasInitialized reports whether a pod's regular containers were ever started, as its status shows.
 func hasInitialized(p *v1.Pod) bool {
 	if len(p.Spec.InitContainers) == 0 {
 		return true

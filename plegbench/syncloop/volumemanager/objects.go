@@ -117,7 +117,7 @@ type FileObjects struct{ dir string }
 // NewFileObjects makes FileObjects of a folder, which need not exist yet.
 func NewFileObjects(dir string) *FileObjects { return &FileObjects{dir} }
 
-// ConfigMap returns a config map. If it is not there, and files could not be read, the error says which.
+// ConfigMap returns a config map. If it is not there, and files could not be read, the error names them.
 func (o *FileObjects) ConfigMap(_ context.Context, namespace, name string) (*v1.ConfigMap, error) {
 	c := &v1.ConfigMap{}
 	return c, o.find("ConfigMap", namespace, name, c)

@@ -111,7 +111,7 @@ func mountsBelow(dir string) (paths []string, err error) {
 	return paths, nil
 }
 
-// removeVolumes removes the volumes below a pod's folder, whoever made them: an earlier run may have. It returns the names of
+// removeVolumes removes the volumes below a pod's folder, also those that an earlier run made. It returns the names of
 // those that are still there, for example because something is mounted inside.
 func removeVolumes(dir string) (left []string, err error) {
 	if dir, err = filepath.EvalSymlinks(dir); errors.Is(err, fs.ErrNotExist) {
