@@ -122,7 +122,8 @@ func socket(ctx context.Context, endpoint string) (string, error) {
 	return url, err
 }
 
-// create makes a file, or empties the one that is there; a device such as /dev/null will do. To open a pipe may last for ever.
+// create makes a file, or empties the one that is there; a device such as /dev/null will do. To open a pipe may last
+// for ever.
 func create(name string) (*os.File, error) {
 	if info, err := os.Stat(name); err == nil && !info.Mode().IsRegular() && info.Mode()&fs.ModeCharDevice == 0 {
 		return nil, fmt.Errorf("%s is there and is no regular file", name)

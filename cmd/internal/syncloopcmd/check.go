@@ -40,8 +40,8 @@ func (o *options) check(cmd *cobra.Command) error {
 	return o.checkFiles()
 }
 
-// checkFiles checks that inputs exist and that files are files, or for the log a device such as /dev/null: opening a pipe may
-// last forever. A kubelet waits for a missing folder of manifests; here it is probably a typing error.
+// checkFiles checks that inputs exist and that files are files, or for the log a device such as /dev/null: opening a
+// pipe may last forever. A kubelet waits for a missing folder of manifests; here it is probably a typing error.
 func (o *options) checkFiles() error {
 	dir, file, device := fs.FileMode.IsDir, fs.FileMode.IsRegular, func(m fs.FileMode) bool { return m&fs.ModeCharDevice != 0 }
 	for _, f := range []struct {
@@ -96,8 +96,8 @@ func knock(ctx context.Context, endpoint string) error {
 	return err
 }
 
-// notStarted adds the next step to the error of a syncLoop that could not be made. It asks the runtime once more, to distinguish a
-// runtime that does not answer from bad settings.
+// notStarted adds the next step to the error of a syncLoop that could not be made. It asks the runtime once more, to
+// distinguish a runtime that does not answer from bad settings.
 func notStarted(ctx context.Context, t *target.Target, err error) error {
 	switch {
 	case ctx.Err() != nil:

@@ -31,11 +31,12 @@ import (
 // defaultVerbosity shows what most distributions' kubelets show.
 const defaultVerbosity = 2
 
-// garbagePercent makes the collector work more often than usual: a syncLoop holds little and lives long, so that memory is
-// worth more than the time.
+// garbagePercent makes the collector work more often than usual: a syncLoop holds little and lives long, so that
+// memory is worth more than the time.
 const garbagePercent = 40
 
-// cgroupRoot keeps the pods' cgroups apart from those of a real kubelet, which ends pods below its own that it does not know.
+// cgroupRoot keeps the pods' cgroups apart from those of a real kubelet, which ends pods below its own that it does
+// not know.
 const cgroupRoot = "/kdiag-syncloop"
 
 func run(ctx context.Context, env cli.Env, opts options) error {
@@ -140,8 +141,8 @@ func (o *options) complete(env cli.Env) error {
 	return err
 }
 
-// openLog opens the log. It goes to standard error unless it is given a file. With the view nothing of it may reach the screen:
-// newest keeps the lines that the view shows.
+// openLog opens the log. It goes to standard error unless it is given a file. With the view nothing of it may reach
+// the screen: newest keeps the lines that the view shows.
 func (o *options) openLog(env cli.Env, newest *logLines) (io.Writer, func(), error) {
 	if o.logFile == "" {
 		if o.tui {

@@ -70,8 +70,8 @@ type viewer struct {
 	paused bool
 }
 
-// run works, and shows it, until a key ends it, ctx ends or work does. The screen is restored before work has ended: a runtime
-// that hangs may take minutes.
+// run works, and shows it, until a key ends it, ctx ends or work does. The screen is restored before work has ended:
+// a runtime that hangs may take minutes.
 func (v *viewer) run(ctx context.Context, work func(context.Context) error) error {
 	restore, err := v.term.raw()
 	if err != nil {
@@ -193,8 +193,8 @@ func (v *viewer) draw() error {
 	return err
 }
 
-// logLines is a writer that keeps the newest lines. It is safe for use by several goroutines; each write is one line or more, as
-// klog's are.
+// logLines is a writer that keeps the newest lines. It is safe for use by several goroutines; each write is one line
+// or more, as klog's are.
 type logLines struct {
 	mu    sync.Mutex
 	lines []string

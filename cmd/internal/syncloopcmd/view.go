@@ -42,8 +42,8 @@ const (
 	good ink = 32
 )
 
-// lines draws the view for a terminal of width columns and height lines. Each line is one column narrower: some terminals erase
-// the last column together with what is behind it.
+// lines draws the view for a terminal of width columns and height lines. Each line is one column narrower: some
+// terminals erase the last column together with what is behind it.
 func (v view) lines(width, height int, color bool) []string {
 	var top [][]span
 	add := func(spans ...span) { top = append(top, spans) }

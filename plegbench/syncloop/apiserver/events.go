@@ -8,8 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// eventTimeout bounds a call about an event: its callers, of client-go's record, hand no context down. Events that cannot be
-// sent meanwhile are dropped there.
+// eventTimeout bounds a call about an event: its callers, of client-go's record, hand no context down. Events that
+// cannot be sent meanwhile are dropped there.
 const eventTimeout = 10 * time.Second
 
 // Events writes events; it is a record.EventSink of client-go.

@@ -1,6 +1,6 @@
-// Package config holds the sources of pods (manifest files, a URL, the API server) and the mux that turns their full lists
-// into updates for the syncLoop. A source sends all its pods each time, and the mux compares them by UID with what that source
-// had before (pkg/kubelet/config upstream).
+// Package config holds the sources of pods (manifest files, a URL, the API server) and the mux that turns their full
+// lists into updates for the syncLoop. A source sends all its pods each time, and the mux compares them by UID with
+// what that source had before (pkg/kubelet/config upstream).
 package config
 
 import (
@@ -72,8 +72,8 @@ func New(cfg Config) *Mux {
 // Updates is the stream of changes. It is never closed.
 func (m *Mux) Updates() <-chan PodUpdate { return m.updates }
 
-// SeenAllSources reports whether every configured source has delivered a list and the syncLoop has handled an update from each:
-// seen holds those. Before that, a pod that no source has may still come.
+// SeenAllSources reports whether every configured source has delivered a list and the syncLoop has handled an update
+// from each: seen holds those. Before that, a pod that no source has may still come.
 func (m *Mux) SeenAllSources(seen map[string]bool) bool {
 	m.cfg.Log.V(5).Info("Looking for sources, have seen", "sources", m.cfg.Sources, "seenSources", seen)
 	m.mu.Lock()
@@ -86,8 +86,8 @@ func (m *Mux) SeenAllSources(seen map[string]bool) bool {
 	return true
 }
 
-// Apply takes the full list of one source and sends what changed. It blocks while the channel of updates is full, until ctx
-// ends; what was not sent by then is lost. The pods must not be changed afterwards.
+// Apply takes the full list of one source and sends what changed. It blocks while the channel of updates is full,
+// until ctx ends; what was not sent by then is lost. The pods must not be changed afterwards.
 func (m *Mux) Apply(ctx context.Context, source string, pods []*v1.Pod) {
 	select {
 	case m.turn <- struct{}{}:

@@ -83,8 +83,8 @@ func defaultHTTPGet(h *v1.HTTPGetAction) {
 	}
 }
 
-// latest reports an image whose tag is latest, which it also is without tag and digest. The colon of a registry's port stands
-// before a slash.
+// latest reports an image whose tag is latest, which it also is without tag and digest. The colon of a registry's
+// port stands before a slash.
 func latest(image string) bool {
 	name, _, digest := strings.Cut(image, "@")
 	_, tag, tagged := strings.Cut(name[strings.LastIndex(name, "/")+1:], ":")

@@ -31,8 +31,9 @@ type FileConfig struct {
 	Log      logr.Logger
 }
 
-// File is the source of manifest files. A file that cannot be read as a pod counts as absent: at the next reading its pod is
-// missing from the list, and is then stopped. The kubelet does the same. Files with ConfigMaps and Secrets are ignored.
+// File is the source of manifest files. A file that cannot be read as a pod counts as absent: at the next reading its
+// pod is missing from the list, and is then stopped. The kubelet does the same. Files with ConfigMaps and Secrets are
+// ignored.
 type File struct {
 	cfg  FileConfig
 	pods map[string]*v1.Pod // by namespace/name: of two files with pods of one name the last counts
@@ -50,8 +51,8 @@ func (f *File) Name() string { return pod.FileSource }
 
 var errMissing = errors.New("path does not exist, ignoring")
 
-// Run reads the path at once, at each interval, and a changed file when inotify reports it, and sends all pods each time. It
-// ends with ctx, whose error it returns. A watch that broke is made again with the next reading.
+// Run reads the path at once, at each interval, and a changed file when inotify reports it, and sends all pods each
+// time. It ends with ctx, whose error it returns. A watch that broke is made again with the next reading.
 func (f *File) Run(ctx context.Context, send func([]*v1.Pod)) error {
 	f.cfg.Log.V(1).Info("Watching path", "path", f.cfg.Path)
 	watcher, err := fsnotify.NewWatcher()
@@ -174,7 +175,8 @@ func readAtMost(r io.Reader) ([]byte, error) {
 	return data, err
 }
 
-// changed handles an event of inotify. A file that cannot be parsed leaves its pod as it is until the next reading of all.
+// changed handles an event of inotify. A file that cannot be parsed leaves its pod as it is until the next reading of
+// all.
 func (f *File) changed(e fsnotify.Event, send func([]*v1.Pod)) error {
 	switch {
 	case strings.HasPrefix(filepath.Base(e.Name), "."):

@@ -152,7 +152,8 @@ func TestFileChanged(t *testing.T) {
 	step(a, fsnotify.Remove, "", "")
 }
 
-// TestFileWatches changes a folder, which is noticed before the next full reading, and replaces it, which is noticed with it.
+// TestFileWatches changes a folder, which is noticed before the next full reading, and replaces it, which is noticed
+// with it.
 func TestFileWatches(t *testing.T) {
 	const interval = 2 * time.Second
 	dir := filepath.Join(t.TempDir(), "manifests")

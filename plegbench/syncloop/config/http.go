@@ -41,8 +41,8 @@ func NewHTTP(cfg HTTPConfig) *HTTP {
 // Name is the source's name.
 func (h *HTTP) Name() string { return pod.HTTPSource }
 
-// Run asks at once and then at each interval, and sends all pods whenever the answer changed. It ends with ctx, whose error
-// it returns. After four failures in a row it logs them at a higher verbosity only.
+// Run asks at once and then at each interval, and sends all pods whenever the answer changed. It ends with ctx, whose
+// error it returns. After four failures in a row it logs them at a higher verbosity only.
 func (h *HTTP) Run(ctx context.Context, send func([]*v1.Pod)) error {
 	h.cfg.Log.V(1).Info("Watching URL", "URL", h.cfg.URL)
 	for {

@@ -25,10 +25,10 @@ import (
 // errObject is for a manifest with an object that pods refer to.
 var errObject = errors.New("this is a ConfigMap or Secret, not a pod")
 
-// ParsePod reads one pod in YAML or JSON and completes it as the kubelet completes a static pod: the API's defaults, a UID
-// from its content and origin, the node's name behind its own, namespace default, bound to the node, phase Pending. Of
-// several YAML documents only the first counts, and unknown fields are ignored; the kubelet does both. source is
-// "file" or "http" and origin the path or URL, with which every error begins.
+// ParsePod reads one pod in YAML or JSON and completes it as the kubelet completes a static pod: the API's defaults,
+// a UID from its content and origin, the node's name behind its own, namespace default, bound to the node, phase
+// Pending. Of several YAML documents only the first counts, and unknown fields are ignored; the kubelet does both.
+// source is "file" or "http" and origin the path or URL, with which every error begins.
 func ParsePod(data []byte, source, origin, nodeName string) (*v1.Pod, error) {
 	pods, err := parse(data, source, origin, nodeName)
 	switch {

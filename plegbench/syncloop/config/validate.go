@@ -10,9 +10,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// validate refuses pods that no part of the syncLoop could handle: without names that can be part of a path, without containers,
-// or with a restart policy that does not exist. The API's other rules (pkg/apis/core/validation upstream) are not checked; what
-// breaks them fails where it is used.
+// validate refuses pods that no part of the syncLoop could handle: without names that can be part of a path, without
+// containers, or with a restart policy that does not exist. The API's other rules (pkg/apis/core/validation upstream)
+// are not checked; what breaks them fails where it is used.
 func validate(p *v1.Pod) error {
 	var errs []string
 	check := func(field, value string, rule func(string) []string) {

@@ -1,9 +1,9 @@
 // Package eviction ends pods before the node runs out of memory, disk or processes: the kubelet's eviction manager
-// (pkg/kubelet/eviction). Thresholds, the order of the pods and the texts are pure functions; the manager asks for the figures and
-// acts. The package also watches the kernel's log for processes that the kernel itself has killed.
+// (pkg/kubelet/eviction). Thresholds, the order of the pods and the texts are pure functions; the manager asks for
+// the figures and acts. The package also watches the kernel's log for processes that the kernel itself has killed.
 //
-// Left out are the kernel's own notifications of memory thresholds, the thresholds of allocatable memory and containerfs, and
-// pods that exceed limits of their own on local storage.
+// Left out are the kernel's own notifications of memory thresholds, the thresholds of allocatable memory and
+// containerfs, and pods that exceed limits of their own on local storage.
 package eviction
 
 import (
@@ -43,7 +43,8 @@ type Reclaim struct {
 type Config struct {
 	Summary func(ctx context.Context) (*statsapi.Summary, error)
 	Pods    func() []*v1.Pod // that may have something running
-	// Kill ends a pod and returns when it has ended, or when that takes too long, with an error. override completes its status.
+	// Kill ends a pod and returns when it has ended, or when that takes too long, with an error. override completes
+	// its status.
 	Kill func(ctx context.Context, p *v1.Pod, evict bool, grace *int64, override func(*v1.PodStatus)) error
 	// CleanedUp reports whether nothing of an evicted pod uses resources any more.
 	CleanedUp func(p *v1.Pod) bool
@@ -79,8 +80,8 @@ func New(cfg Config) *Manager {
 	return &Manager{cfg: cfg, node: &v1.ObjectReference{Kind: "Node", Name: cfg.NodeName, UID: types.UID(cfg.NodeName)}}
 }
 
-// Run makes a pass each Period until ctx ends; after an eviction it waits until the pod is cleaned up, and goes on at once.
-// Its error is always nil. It belongs after the runtime's first answer.
+// Run makes a pass each Period until ctx ends; after an eviction it waits until the pod is cleaned up, and goes on at
+// once. Its error is always nil. It belongs after the runtime's first answer.
 func (m *Manager) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		gone, err := m.pass(ctx)

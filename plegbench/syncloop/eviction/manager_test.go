@@ -159,8 +159,8 @@ func TestEvictsForMemory(t *testing.T) {
 	})
 }
 
-// A soft threshold waits, and gives the pod what it asks for within the bound. After an eviction the next pass waits for the
-// pod's end, and then does not wait.
+// A soft threshold waits, and gives the pod what it asks for within the bound. After an eviction the next pass waits
+// for the pod's end, and then does not wait.
 func TestSoftAndCleanup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := twoPods()

@@ -9,8 +9,8 @@ import (
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// explain is the reason for an eviction, for the pod's status and the event: the threshold, and the containers that use more
-// than they asked for.
+// explain is the reason for an eviction, for the pod's status and the event: the threshold, and the containers that
+// use more than they asked for.
 func explain(p *v1.Pod, s *statsapi.PodStats, t Threshold, o observations) string {
 	starved := t.Signal.resource()
 	message := fmt.Sprintf("The node was low on resource: %v. ", starved)

@@ -52,8 +52,8 @@ func (o observations) add(signal Signal, available, capacity int64, format resou
 	o[signal] = observation{resource.NewQuantity(available, format), resource.NewQuantity(capacity, format), at.Time}
 }
 
-// met returns the thresholds of which less is left than they ask for, by index. With reclaim their least amount to reclaim
-// comes on top.
+// met returns the thresholds of which less is left than they ask for, by index. With reclaim their least amount to
+// reclaim comes on top.
 func met(all []Threshold, o observations, reclaim bool) map[int]bool {
 	out := map[int]bool{}
 	for i, t := range all {
@@ -80,9 +80,9 @@ type state struct {
 	seen     observations
 }
 
-// next weighs an observation. It returns the new state, the thresholds that now call for an eviction, memory first, and
-// those that are met but not yet for long enough. A threshold whose figures are no newer than those of the last pass calls
-// for nothing: what was done then may not show yet.
+// next weighs an observation. It returns the new state, the thresholds that now call for an eviction, memory first,
+// and those that are met but not yet for long enough. A threshold whose figures are no newer than those of the last
+// pass calls for nothing: what was done then may not show yet.
 func (s state) next(all []Threshold, o observations, now time.Time) (n state, starved, early []int) {
 	found := met(all, o, false)
 	for i := range met(all, o, true) {

@@ -29,9 +29,9 @@ type OOMConfig struct {
 	Metrics  *metrics.Metrics
 }
 
-// WatchOOM reports the processes that the kernel kills from now on because the whole system is out of memory, until ctx ends
-// (pkg/kubelet/oom upstream). Containers that reach their own limit are reported by the runtime, with the reason OOMKilled. It
-// returns an error if the kernel's log cannot be read.
+// WatchOOM reports the processes that the kernel kills from now on because the whole system is out of memory, until
+// ctx ends (pkg/kubelet/oom upstream). Containers that reach their own limit are reported by the runtime, with the
+// reason OOMKilled. It returns an error if the kernel's log cannot be read.
 func WatchOOM(ctx context.Context, cfg OOMConfig) error {
 	return watchKills(ctx, cfg.Kmsg, cfg.report)
 }
@@ -89,7 +89,8 @@ func watchKills(ctx context.Context, kmsg string, found func(kill)) error {
 
 var oomKill = regexp.MustCompile(`^oom-kill:constraint=.*?,(?:oom_memcg=(.*),|global_oom,)task_memcg=.*,task=(.*),pid=([0-9]+),uid=`)
 
-// parseKill reads a record of /dev/kmsg (Documentation/ABI/testing/dev-kmsg) as Linux writes it for each kill since 5.0:
+// parseKill reads a record of /dev/kmsg (Documentation/ABI/testing/dev-kmsg) as Linux writes it for each kill since
+// 5.0:
 //
 //	6,2,2,-;oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=ID,mems_allowed=0,oom_memcg=/kubepods/pod1,task_memcg=/kubepods/pod1/c,task=node,pid=42,uid=0
 //

@@ -31,9 +31,9 @@ type standing struct {
 	over     int64 // its usage beyond its request; may be negative
 }
 
-// rank puts the pods in the order of their eviction: first those without figures, then those that use more than they asked
-// for, then those of lower priority, then those that are further beyond their request. Processes cannot be asked for, so
-// for them priority comes first.
+// rank puts the pods in the order of their eviction: first those without figures, then those that use more than they
+// asked for, then those of lower priority, then those that are further beyond their request. Processes cannot be
+// asked for, so for them priority comes first.
 func rank(pods []*v1.Pod, stats podStats, signal Signal, dedicatedImageFs bool) []*v1.Pod {
 	all := make([]standing, 0, len(pods))
 	for _, p := range pods {

@@ -11,7 +11,8 @@ import (
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 )
 
-// A pressure is one of the conditions that the eviction manager decides, with its texts (nodestatus/setters.go upstream).
+// A pressure is one of the conditions that the eviction manager decides, with its texts (nodestatus/setters.go
+// upstream).
 type pressure struct {
 	kind    v1.NodeConditionType
 	yes, no words
@@ -79,7 +80,8 @@ func readyCondition(capacity v1.ResourceList, now metav1.Time, errs ...error) v1
 	return c
 }
 
-// setReady writes the Ready condition. It changed only if there was one with another status: a node's first is no change.
+// setReady writes the Ready condition. It changed only if there was one with another status: a node's first is no
+// change.
 func setReady(conditions []v1.NodeCondition, ready v1.NodeCondition) (_ []v1.NodeCondition, written v1.NodeCondition, changed bool) {
 	ready.LastTransitionTime = ready.LastHeartbeatTime
 	i := find(conditions, v1.NodeReady)

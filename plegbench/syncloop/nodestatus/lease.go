@@ -11,7 +11,8 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Numbers of k8s.io/component-helpers/apimachinery/lease upstream, whose controller is not used: it takes the whole clientset.
+// Numbers of k8s.io/component-helpers/apimachinery/lease upstream, whose controller is not used: it takes the whole
+// clientset.
 const (
 	leaseTries     = 5
 	leaseFirst     = 200 * time.Millisecond // pause after a try to make the lease, doubling
@@ -19,8 +20,8 @@ const (
 	leasesPerLease = 4 // renewals within its duration (nodeLeaseRenewIntervalFraction is 0.25)
 )
 
-// keepLease renews the node's lease. It never waits for the runtime: a node whose runtime hangs becomes NotReady, but not
-// Unknown.
+// keepLease renews the node's lease. It never waits for the runtime: a node whose runtime hangs becomes NotReady, but
+// not Unknown.
 func (m *Manager) keepLease(ctx context.Context) error {
 	var lease *coordinationv1.Lease
 	period := time.Duration(m.cfg.LeaseSeconds) * time.Second / leasesPerLease
@@ -65,8 +66,8 @@ func (m *Manager) renew(ctx context.Context, base *coordinationv1.Lease) *coordi
 	return nil
 }
 
-// ensureLease reads the lease, or creates it, until that has worked. It returns nil when the node is not there yet, or when
-// ctx has ended.
+// ensureLease reads the lease, or creates it, until that has worked. It returns nil when the node is not there yet,
+// or when ctx has ended.
 func (m *Manager) ensureLease(ctx context.Context) (lease *coordinationv1.Lease, created bool) {
 	for pause := leaseFirst; ; pause = min(2*pause, leaseMost) {
 		lease, created, err := m.tryLease(ctx)

@@ -59,8 +59,8 @@ type Config struct {
 	Recorder       record.EventRecorder
 }
 
-// A Manager keeps one node's status. Node is safe for use by several goroutines. Left out are the events of reboots and of nodes
-// that become unschedulable, and the correction of labels at a second registration.
+// A Manager keeps one node's status. Node is safe for use by several goroutines. Left out are the events of reboots
+// and of nodes that become unschedulable, and the correction of labels at a second registration.
 type Manager struct {
 	cfg  Config
 	ref  *v1.ObjectReference
@@ -88,8 +88,8 @@ func New(cfg Config) *Manager {
 // passJitter is the random part of the pause between passes, and between renewals of the lease.
 const passJitter = 0.04
 
-// Run computes and reports the node's status until ctx ends, whose error it returns: each 10 s, each 100 ms until the node is
-// first ready, and, on its own, the lease, which never waits for the runtime.
+// Run computes and reports the node's status until ctx ends, whose error it returns: each 10 s, each 100 ms until the
+// node is first ready, and, on its own, the lease, which never waits for the runtime.
 func (m *Manager) Run(ctx context.Context) error {
 	m.cfg.Recorder.Eventf(m.ref, v1.EventTypeNormal, "Starting", "Starting kubelet.")
 	g, ctx := errgroup.WithContext(ctx)
@@ -104,16 +104,16 @@ func (m *Manager) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// Node is the node as last computed, whether or not it could be reported. It is nil before the first pass, and it must not
-// be changed.
+// Node is the node as last computed, whether or not it could be reported. It is nil before the first pass, and it
+// must not be changed.
 func (m *Manager) Node() *v1.Node {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.view
 }
 
-// compute is the node after one pass over a copy of before. The setters' order is the kubelet's, and it matters: Version,
-// which asks the runtime, comes before Ready. A pass that is cut short by the end of ctx judges nothing.
+// compute is the node after one pass over a copy of before. The setters' order is the kubelet's, and it matters:
+// Version, which asks the runtime, comes before Ready. A pass that is cut short by the end of ctx judges nothing.
 func (m *Manager) compute(ctx context.Context, before *v1.Node) *v1.Node {
 	node := before.DeepCopy()
 	if node.Labels == nil {
@@ -181,8 +181,8 @@ func (m *Manager) setConditions(node *v1.Node) {
 	case changed && ready.Status == v1.ConditionTrue:
 		m.event("NodeReady")
 	case changed:
-		// The kubelet compares with the API server's condition and without an API server never prints this line. Here the
-		// last computed condition takes its place, so that the log has the moment.
+		// The kubelet compares with the API server's condition and without an API server never prints this line. Here
+		// the last computed condition takes its place, so that the log has the moment.
 		m.event("NodeNotReady")
 		m.cfg.Log.Info("Node became not ready", "node", klog.KObj(node), "condition", ready)
 	}

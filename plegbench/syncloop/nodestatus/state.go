@@ -26,8 +26,8 @@ type healthCheck struct {
 	check func() error
 }
 
-// NewRuntimeState makes a state in which nothing is known yet. Without a good Status for the time down (30 s in a kubelet,
-// maxWaitForContainerRuntime) the runtime is down.
+// NewRuntimeState makes a state in which nothing is known yet. Without a good Status for the time down (30 s in a
+// kubelet, maxWaitForContainerRuntime) the runtime is down.
 func NewRuntimeState(down time.Duration) *RuntimeState {
 	return &RuntimeState{down: down, network: errors.New("network state unknown")}
 }

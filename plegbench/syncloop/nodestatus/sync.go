@@ -72,9 +72,9 @@ func (m *Manager) pass(ctx context.Context) {
 	m.cfg.Log.Error(errTries, "Unable to update node status")
 }
 
-// update computes the node and reports it if more than heartbeats changed or it was long ago. The node is read from the API
-// server each time, and the first try goes on from what is remembered if that fails, so that a node is judged without an API
-// server as well. The kubelet's first try reads what a watch has brought.
+// update computes the node and reports it if more than heartbeats changed or it was long ago. The node is read from
+// the API server each time, and the first try goes on from what is remembered if that fails, so that a node is judged
+// without an API server as well. The kubelet's first try reads what a watch has brought.
 func (m *Manager) update(ctx context.Context, try int) error {
 	if m.cfg.Client != nil {
 		callCtx, cancel := context.WithTimeout(ctx, callTimeout)
@@ -189,8 +189,8 @@ func (m *Manager) tryRegister(ctx context.Context, node *v1.Node) bool {
 	return true
 }
 
-// fast tries each 100 ms whether the node has become ready, and reports that at once, so that a node does not wait for 10 s
-// after its start. It ends when the node is ready, or after 120 s.
+// fast tries each 100 ms whether the node has become ready, and reports that at once, so that a node does not wait
+// for 10 s after its start. It ends when the node is ready, or after 120 s.
 func (m *Manager) fast(ctx context.Context) error {
 	start := time.Now()
 	for !m.fastPass(ctx, time.Since(start) >= fastFor) {

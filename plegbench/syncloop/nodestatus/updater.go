@@ -35,8 +35,8 @@ type Updater struct {
 // NewUpdater makes an Updater that has not asked yet.
 func NewUpdater(cfg UpdaterConfig) *Updater { return &Updater{cfg: cfg, turn: make(chan struct{}, 1)} }
 
-// ExpectReady makes the lines about a runtime or network that is not ready visible: until the node has first been ready,
-// or 120 s have passed, they are details of a normal start, and logged at V(4).
+// ExpectReady makes the lines about a runtime or network that is not ready visible: until the node has first been
+// ready, or 120 s have passed, they are details of a normal start, and logged at V(4).
 func (u *Updater) ExpectReady() { u.expected.Store(true) }
 
 // Run asks at once and then 5 s after each answer, until ctx ends.

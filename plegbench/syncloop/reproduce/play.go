@@ -145,8 +145,8 @@ func (r *run) well(ctx context.Context) error {
 	return nil
 }
 
-// await looks around until a condition holds or its time, at the kubelet's pace and some more, is over. Its error is what was still
-// missing.
+// await looks around until a condition holds or its time, at the kubelet's pace and some more, is over. Its error is
+// what was still missing.
 func (r *run) await(ctx context.Context, within time.Duration, until func(context.Context) error) error {
 	deadline := time.Now().Add(r.real(within) + least)
 	for {

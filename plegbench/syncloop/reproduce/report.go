@@ -17,7 +17,8 @@ type Report struct {
 	Events   []Event `json:"events"`
 
 	NotReadyExpected bool `json:"notReadyExpected"`
-	// From the first fault to the first NotReady, in this run and at a kubelet's own pace. Absent if the node stayed Ready.
+	// From the first fault to the first NotReady, in this run and at a kubelet's own pace. Absent if the node stayed
+	// Ready.
 	NotReadyAfterSeconds        *float64 `json:"notReadyAfterSeconds,omitempty"`
 	NotReadyAfterKubeletSeconds *float64 `json:"notReadyAfterKubeletSeconds,omitempty"`
 	Reason                      string   `json:"reason,omitempty"`  // of the Ready condition then

@@ -1,8 +1,8 @@
-// Package reproduce plays an incident from end to end: a runtime, the fault proxy before it, a syncLoop with some pods, the fault
-// and its end, until all is well again. What it makes it removes, whatever happens.
+// Package reproduce plays an incident from end to end: a runtime, the fault proxy before it, a syncLoop with some
+// pods, the fault and its end, until all is well again. What it makes it removes, whatever happens.
 //
-// The runtime is the embedded one or a real one; on a real one it runs additional pods on an image that is present, and the fault is
-// in the proxy only, so that other clients of the runtime are not affected.
+// The runtime is the embedded one or a real one; on a real one it runs additional pods on an image that is present,
+// and the fault is in the proxy only, so that other clients of the runtime are not affected.
 package reproduce
 
 import (
@@ -73,8 +73,8 @@ type run struct {
 	cleaned   bool
 }
 
-// Run plays the scenario. The error is one of the surroundings, or the end of ctx; differences from the scenario are in the report,
-// which is nil only if nothing could be begun.
+// Run plays the scenario. The error is one of the surroundings, or the end of ctx; differences from the scenario are
+// in the report, which is nil only if nothing could be begun.
 func Run(ctx context.Context, cfg Config) (*Report, error) {
 	if cfg.Pods == 0 {
 		cfg.Pods = defaultPods

@@ -7,7 +7,8 @@ import (
 	"github.com/kdiag/kdiag/crictl/fake"
 )
 
-// A Scenario is an incident as data. All its times are at a kubelet's own pace; a run shortens them with the kubelet's periods.
+// A Scenario is an incident as data. All its times are at a kubelet's own pace; a run shortens them with the
+// kubelet's periods.
 type Scenario struct {
 	Name    string
 	Summary string // one line: what goes wrong
@@ -36,7 +37,8 @@ type Step struct {
 	Pod int // for Die: its number
 }
 
-// An Action is what a Step does. It is done at the runtime itself, past the proxy: containers die whether or not anything works.
+// An Action is what a Step does. It is done at the runtime itself, past the proxy: containers die whether or not
+// anything works.
 type Action string
 
 // The actions.
@@ -185,8 +187,8 @@ func slow() []Scenario {
 			Why: "two lists take 140s, so between two relists more than 3m pass: PLEG flaps, and no call ever reaches its deadline",
 		},
 		{
-			// A relist may come between the deaths, most of all when periods are short. Either it has more than two pods to inspect, one
-			// and a half minutes each, or the next one has at least four.
+			// A relist may come between the deaths, most of all when periods are short. Either it has more than two
+			// pods to inspect, one and a half minutes each, or the next one has at least four.
 			Name: "relist-overloaded", Summary: "all pods change at once, and each status takes 45s", Hold: 7 * time.Minute, MinPods: 6,
 			Latency: []fake.Latency{{RPC: "ContainerStatus", Base: 45 * second}, {RPC: "PodSandboxStatus", Base: 45 * second}},
 			Steps:   []Step{{At: time.Second, Do: DieAll}}, NotReady: stale,

@@ -14,8 +14,8 @@ import (
 	"github.com/kdiag/kdiag/plegbench/syncloop/pleg"
 )
 
-// After these times a stall counts as an event, at the kubelet's own pace. A relist of a healthy node takes well below a second, and the next one
-// starts a second later.
+// After these times a stall counts as an event, at the kubelet's own pace. A relist of a healthy node takes well
+// below a second, and the next one starts a second later.
 const (
 	stuckAfter  = 30 * time.Second
 	silentAfter = 10 * time.Second

@@ -1,6 +1,6 @@
-// Package server is the kubelet's HTTP server on loopback, and therefore without its authentication: health, pods, metrics, the
-// summary of usage, the configuration and profiles. Left out are logs, exec, attach, port forward, checkpoints, cAdvisor's and
-// the resource metrics.
+// Package server is the kubelet's HTTP server on loopback, and therefore without its authentication: health, pods,
+// metrics, the summary of usage, the configuration and profiles. Left out are logs, exec, attach, port forward,
+// checkpoints, cAdvisor's and the resource metrics.
 package server
 
 import (
@@ -149,8 +149,8 @@ func (s *Server) routes() *http.ServeMux {
 	return mux
 }
 
-// healthz serves all checks at /healthz and each at /healthz/NAME (k8s.io/apiserver/pkg/server/healthz upstream). Of a check
-// that failed, only its own path shows the reason.
+// healthz serves all checks at /healthz and each at /healthz/NAME (k8s.io/apiserver/pkg/server/healthz upstream). Of
+// a check that failed, only its own path shows the reason.
 func (s *Server) healthz(mux *http.ServeMux) {
 	well := func() error { return nil }
 	checks := []struct {

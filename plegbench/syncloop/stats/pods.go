@@ -97,8 +97,8 @@ func (p *Provider) container(c *runtimeapi.Container, s *runtimeapi.ContainerSta
 	return out
 }
 
-// storage adds the pod's local volumes, and the sum of what it has on the node's disk: writable layers, logs and volumes, but not
-// volumes on another file system, such as one in memory.
+// storage adds the pod's local volumes, and the sum of what it has on the node's disk: writable layers, logs and
+// volumes, but not volumes on another file system, such as one in memory.
 func (p *Provider) storage(out *statsapi.PodStats, rootFs *statsapi.FsStats) {
 	var bytes, inodes uint64
 	add := func(b, i *uint64) { bytes, inodes = bytes+*cmp.Or(b, new(uint64)), inodes+*cmp.Or(i, new(uint64)) }

@@ -1,6 +1,6 @@
-// Package stats measures the node and the pods of a syncLoop (pkg/kubelet/stats upstream): proc for the node, CRI for containers
-// and the image file system, and the disk for logs and volumes. Left out are cgroups, which would show what is charged to a pod
-// but not to its containers, network, swap of the node, and accelerators.
+// Package stats measures the node and the pods of a syncLoop (pkg/kubelet/stats upstream): proc for the node, CRI for
+// containers and the image file system, and the disk for logs and volumes. Left out are cgroups, which would show
+// what is charged to a pod but not to its containers, network, swap of the node, and accelerators.
 package stats
 
 import (
@@ -72,8 +72,8 @@ func New(cfg Config) (*Provider, error) {
 	return &Provider{cfg: cfg, proc: proc, turn: make(chan struct{}, 1), cpu: map[string]cpuSample{}, sizes: map[string]size{}}, nil
 }
 
-// Summary measures, or returns what was measured less than 10 s ago, which must not be changed. It fails if any part cannot be
-// measured, as upstream: while a runtime hangs there are no stats, and therefore no evictions.
+// Summary measures, or returns what was measured less than 10 s ago, which must not be changed. It fails if any part
+// cannot be measured, as upstream: while a runtime hangs there are no stats, and therefore no evictions.
 func (p *Provider) Summary(ctx context.Context) (*statsapi.Summary, error) {
 	select {
 	case p.turn <- struct{}{}:
@@ -110,7 +110,8 @@ func (p *Provider) Summary(ctx context.Context) (*statsapi.Summary, error) {
 	return p.last, nil
 }
 
-// node reads the node from proc. Memory in use is MemTotal - MemFree, as libcontainer has it for the root cgroup of version 2.
+// node reads the node from proc. Memory in use is MemTotal - MemFree, as libcontainer has it for the root cgroup of
+// version 2.
 func (p *Provider) node() (*statsapi.NodeStats, error) {
 	now := metav1.Now()
 	stat, err := p.proc.Stat()

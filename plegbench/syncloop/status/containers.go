@@ -17,7 +17,8 @@ const (
 	podInitializing   = "PodInitializing"
 )
 
-// containerStatuses are the statuses of containers of one kind: of init containers as the spec has them, of others by name.
+// containerStatuses are the statuses of containers of one kind: of init containers as the spec has them, of others by
+// name.
 func containerStatuses(in *GenerateInput, specs []v1.Container, old []v1.ContainerStatus, isInit bool) []v1.ContainerStatus {
 	runtime := slices.Clone(in.PodStatus.ContainerStatuses)
 	slices.SortStableFunc(runtime, func(a, b *container.Status) int { return b.CreatedAt.Compare(a.CreatedAt) })
@@ -42,8 +43,8 @@ func sortByName(in []v1.ContainerStatus) {
 	slices.SortFunc(in, func(a, b v1.ContainerStatus) int { return cmp.Compare(a.Name, b.Name) })
 }
 
-// observed is a container's status by the newest two of its instances that the runtime has, newest first in runtime; or, if
-// it has none, by what was known before.
+// observed is a container's status by the newest two of its instances that the runtime has, newest first in runtime;
+// or, if it has none, by what was known before.
 func observed(p *v1.Pod, spec *v1.Container, runtime []*container.Status, before *v1.ContainerStatus) v1.ContainerStatus {
 	var seen []*container.Status
 	for _, c := range runtime {

@@ -1,6 +1,7 @@
-// Package status computes the status of pods, and reports it to the API server, to a file, or to both. The rules are those of
-// pkg/kubelet/kubelet_pods.go and pkg/kubelet/status upstream. Left out are in-place resize, dynamic resource allocation, dual-stack
-// addresses, restarts of all containers of a pod at once, and the statuses of volume mounts and container users.
+// Package status computes the status of pods, and reports it to the API server, to a file, or to both. The rules are
+// those of pkg/kubelet/kubelet_pods.go and pkg/kubelet/status upstream. Left out are in-place resize, dynamic
+// resource allocation, dual-stack addresses, restarts of all containers of a pod at once, and the statuses of volume
+// mounts and container users.
 package status
 
 import (
@@ -22,8 +23,8 @@ type GenerateInput struct {
 	Terminal  bool         // its containers have ended and will not be started again
 	// StartError is why a container could not be started the last time; ok is false if it could.
 	StartError func(name string) (reason error, message string, ok bool)
-	// ShouldStart reports whether the next sync will start a container, whose newest instance it is given, nil if there is none. It is
-	// asked only if there is a StartError.
+	// ShouldStart reports whether the next sync will start a container, whose newest instance it is given, nil if
+	// there is none. It is asked only if there is a StartError.
 	ShouldStart func(*v1.Pod, *v1.Container, *container.Status) bool
 	// UpdateProbes fills in started and ready of each container. Nil leaves them false.
 	UpdateProbes func(*v1.Pod, *v1.PodStatus)
@@ -69,7 +70,8 @@ func ephemeral(p *v1.Pod) []v1.Container {
 	return out
 }
 
-// setPhase sets the phase with its reason and message. A phase that was terminal once, here or at the API server, stays.
+// setPhase sets the phase with its reason and message. A phase that was terminal once, here or at the API server,
+// stays.
 func setPhase(st *v1.PodStatus, in *GenerateInput) {
 	p := in.Pod
 	st.Phase = phase(p, slices.Concat(st.ContainerStatuses, st.InitContainerStatuses), in.Terminal, startedInSandbox(p, in.PodStatus))
@@ -92,8 +94,8 @@ func setPhase(st *v1.PodStatus, in *GenerateInput) {
 	}
 }
 
-// startedInSandbox reports whether a regular container was ever made in the sandbox that is ready now: then the pod has been
-// initialized, whatever its sidecars do.
+// startedInSandbox reports whether a regular container was ever made in the sandbox that is ready now: then the pod
+// has been initialized, whatever its sidecars do.
 func startedInSandbox(p *v1.Pod, st *container.PodStatus) bool {
 	if len(st.SandboxStatuses) == 0 || container.SandboxState(st.SandboxStatuses[0].GetState()) != container.Running {
 		return false

@@ -105,8 +105,8 @@ func (m *Manager) report(ctx context.Context, all bool) {
 	}
 }
 
-// SetPodStatus takes a pod's new status. It is refused if a container would come back from an end that its restart policy
-// makes final.
+// SetPodStatus takes a pod's new status. It is refused if a container would come back from an end that its restart
+// policy makes final.
 func (m *Manager) SetPodStatus(p *v1.Pod, st v1.PodStatus) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

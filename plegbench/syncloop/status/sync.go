@@ -25,8 +25,8 @@ type change struct {
 	cached
 }
 
-// syncBatch sends, one after the other, the statuses whose version the API server does not have. A full pass also sends those
-// that it has otherwise than they should be, and looks for pods that can be deleted.
+// syncBatch sends, one after the other, the statuses whose version the API server does not have. A full pass also
+// sends those that it has otherwise than they should be, and looks for pods that can be deleted.
 func (m *Manager) syncBatch(ctx context.Context, all bool) {
 	for _, c := range m.due(all) {
 		if ctx.Err() != nil {
@@ -69,8 +69,8 @@ func (m *Manager) due(all bool) []change {
 	return out
 }
 
-// reported is the pod as the API server has it, with its UID there. ok is false for a static pod without a mirror. The pod is
-// nil if it is not desired any more.
+// reported is the pod as the API server has it, with its UID there. ok is false for a static pod without a mirror.
+// The pod is nil if it is not desired any more.
 func (m *Manager) reported(uid types.UID) (apiUID types.UID, api *v1.Pod, ok bool) {
 	p, known := m.cfg.Pods.PodByUID(uid)
 	if !known {
@@ -103,8 +103,8 @@ func canBeDeleted(api *v1.Pod, finished bool) bool {
 	return api.DeletionTimestamp != nil && !pod.IsMirror(api) && pod.IsTerminal(api.Status.Phase) && finished
 }
 
-// syncPod brings one status to the API server, and deletes the pod there if that is all that was waited for. What fails is
-// tried again by the next full pass.
+// syncPod brings one status to the API server, and deletes the pod there if that is all that was waited for. What
+// fails is tried again by the next full pass.
 func (m *Manager) syncPod(ctx context.Context, c change) {
 	ref := klog.KRef(c.namespace, c.name)
 	api, err := m.cfg.Client.GetPod(ctx, c.namespace, c.name)
@@ -160,8 +160,8 @@ func (m *Manager) patch(ctx context.Context, api *v1.Pod, c change) (*v1.Pod, er
 	return patched, nil
 }
 
-// makePatch is the patch that turns the status of a pod into another. It names the UID, so that a pod of the same name that
-// came since is left alone; it is empty if it holds nothing else.
+// makePatch is the patch that turns the status of a pod into another. It names the UID, so that a pod of the same
+// name that came since is left alone; it is empty if it holds nothing else.
 func makePatch(api *v1.Pod, st v1.PodStatus) (patch []byte, empty bool, err error) {
 	before, err := json.Marshal(v1.Pod{Status: api.Status})
 	if err != nil {

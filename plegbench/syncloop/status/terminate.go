@@ -32,7 +32,8 @@ func finish(p *v1.Pod, st *v1.PodStatus) {
 			end(&st.ContainerStatuses[i])
 		}
 	}
-	// The init containers after the last one that ever ran were not started; the first one counts as started in any case.
+	// The init containers after the last one that ever ran were not started; the first one counts as started in any
+	// case.
 	last := 0
 	for i := range st.InitContainerStatuses {
 		if c := &st.InitContainerStatuses[i]; c.State.Waiting == nil || c.LastTerminationState.Terminated != nil {

@@ -146,8 +146,8 @@ func choose(kind string, data map[string][]byte, items []v1.KeyToPath, optional 
 	return p, nil
 }
 
-// dataLink points to the folder with the files. What a container sees are links through it, so that renaming another link
-// over it changes all files at once (pkg/volume/util/atomic_writer.go upstream).
+// dataLink points to the folder with the files. What a container sees are links through it, so that renaming another
+// link over it changes all files at once (pkg/volume/util/atomic_writer.go upstream).
 const dataLink = "..data"
 
 // write makes the volume at root hold the payload, in one instant. If it does already, nothing is written.

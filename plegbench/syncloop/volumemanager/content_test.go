@@ -10,7 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// visible reads what a container would see: the files by the names at the top that do not begin with dots, and their modes.
+// visible reads what a container would see: the files by the names at the top that do not begin with dots, and their
+// modes.
 func visible(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	got := map[string]string{}

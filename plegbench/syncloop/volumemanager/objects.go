@@ -81,8 +81,8 @@ func (o *APIObjects) Secret(ctx context.Context, namespace, name string) (*v1.Se
 	return s, notFound("secret", name, err)
 }
 
-// ServiceAccountToken asks for a token when there is none yet, or when four fifths of the life of the earlier one, or a day, have
-// passed. If that fails the earlier one is kept until it expires.
+// ServiceAccountToken asks for a token when there is none yet, or when four fifths of the life of the earlier one, or
+// a day, have passed. If that fails the earlier one is kept until it expires.
 func (o *APIObjects) ServiceAccountToken(
 	ctx context.Context, namespace, name string, request *authenticationv1.TokenRequest,
 ) (string, error) {
@@ -110,8 +110,9 @@ func (o *APIObjects) ServiceAccountToken(
 	return fresh.text, nil
 }
 
-// FileObjects takes objects from the .yaml, .yml and .json files of one folder, each with one or more documents. Documents of
-// other kinds are ignored, so that the folder may be that of the manifests. The files are read again each time.
+// FileObjects takes objects from the .yaml, .yml and .json files of one folder, each with one or more documents.
+// Documents of other kinds are ignored, so that the folder may be that of the manifests. The files are read again
+// each time.
 type FileObjects struct{ dir string }
 
 // NewFileObjects makes FileObjects of a folder, which need not exist yet.

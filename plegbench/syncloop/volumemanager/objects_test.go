@@ -37,8 +37,8 @@ func TestAPIObjects(t *testing.T) {
 	}
 }
 
-// TestTokenLife asks for a token of one hour again and again: it is the same for 48 minutes, then a new one, and the old one
-// while no new one can be had, as long as it lasts.
+// TestTokenLife asks for a token of one hour again and again: it is the same for 48 minutes, then a new one, and the
+// old one while no new one can be had, as long as it lasts.
 func TestTokenLife(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.New()

@@ -61,8 +61,8 @@ func kindOf(v *v1.Volume) (kind, error) {
 	return kind{}, errors.New("no volume plugin matched")
 }
 
-// makeDir makes a volume's folder, open to all as upstream's are: the folders above it restrict access. A volume in memory is a
-// tmpfs. What an earlier run made stays as it is.
+// makeDir makes a volume's folder, open to all as upstream's are: the folders above it restrict access. A volume in
+// memory is a tmpfs. What an earlier run made stays as it is.
 func makeDir(dir string, k kind) error {
 	if err := os.MkdirAll(filepath.Dir(dir), 0o750); err != nil {
 		return err
@@ -178,8 +178,8 @@ func used(pod *v1.Pod) []string {
 	return slices.Compact(names)
 }
 
-// nested are the folders that a volume must have because another volume is mounted inside of it: the runtime cannot make them
-// where containers may only read (pkg/volume/util/nested_volumes.go upstream).
+// nested are the folders that a volume must have because another volume is mounted inside of it: the runtime cannot
+// make them where containers may only read (pkg/volume/util/nested_volumes.go upstream).
 func nested(pod *v1.Pod, volume string) []string {
 	var dirs []string
 	for c := range containers(pod) {

@@ -1,9 +1,10 @@
-// Package volumemanager makes the volumes of pods and removes them: emptyDir on disk and in memory, hostPath, configMap, secret,
-// and what an API server adds to each pod (projected with a token, and fields of the pod's metadata), in the kubelet's folders.
+// Package volumemanager makes the volumes of pods and removes them: emptyDir on disk and in memory, hostPath,
+// configMap, secret, and what an API server adds to each pod (projected with a token, and fields of the pod's
+// metadata), in the kubelet's folders.
 //
-// Volumes of all other kinds end the mount at once. Left out are fsGroup, subPath and resource fields. Each pod's worker makes
-// and removes the pod's volumes itself: there is no reconciler between desired and actual state (pkg/kubelet/volumemanager
-// upstream).
+// Volumes of all other kinds end the mount at once. Left out are fsGroup, subPath and resource fields. Each pod's
+// worker makes and removes the pod's volumes itself: there is no reconciler between desired and actual state
+// (pkg/kubelet/volumemanager upstream).
 package volumemanager
 
 import (
@@ -27,7 +28,8 @@ import (
 	"github.com/kdiag/kdiag/plegbench/syncloop/metrics"
 )
 
-// Times of the kubelet (pkg/kubelet/volumemanager/volume_manager.go, pkg/util/goroutinemap/exponentialbackoff upstream).
+// Times of the kubelet (pkg/kubelet/volumemanager/volume_manager.go, pkg/util/goroutinemap/exponentialbackoff
+// upstream).
 const (
 	mountTimeout = 2*time.Minute + 3*time.Second
 	poll         = 300 * time.Millisecond
@@ -35,8 +37,8 @@ const (
 	lastRetry    = 2*time.Minute + 2*time.Second
 )
 
-// ownerMark is the file in a pod's folder that holds our node's name. Folders without it are never touched: the root directory
-// may be that of a real kubelet.
+// ownerMark is the file in a pod's folder that holds our node's name. Folders without it are never touched: the root
+// directory may be that of a real kubelet.
 const ownerMark = container.OwnerLabel
 
 // Config is what a Manager needs. All fields are required.
@@ -95,9 +97,9 @@ func (m *Manager) podDir(uid types.UID) string {
 	return filepath.Join(m.cfg.RootDir, "pods", string(uid))
 }
 
-// WaitForAttachAndMount makes the pod's folders and the volumes that its containers use, and updates the files in volumes that
-// are there. Volumes that cannot be made yet are tried again, less and less often, for 2m3s; volumes that can never be made end it
-// at once. The error's text is the kubelet's.
+// WaitForAttachAndMount makes the pod's folders and the volumes that its containers use, and updates the files in
+// volumes that are there. Volumes that cannot be made yet are tried again, less and less often, for 2m3s; volumes
+// that can never be made end it at once. The error's text is the kubelet's.
 func (m *Manager) WaitForAttachAndMount(ctx context.Context, pod *v1.Pod) error {
 	if err := m.makeDataDirs(pod.UID); err != nil {
 		return fmt.Errorf("error making pod data directories: %w", err)
@@ -155,8 +157,8 @@ func volumeNamed(pod *v1.Pod, name string) *v1.Volume {
 	return &pod.Spec.Volumes[i]
 }
 
-// setUp makes or updates a volume if it is time to try, and reports whether the volume is there. It stays there if it cannot be
-// updated.
+// setUp makes or updates a volume if it is time to try, and reports whether the volume is there. It stays there if it
+// cannot be updated.
 func (m *Manager) setUp(ctx context.Context, pod *v1.Pod, v *v1.Volume) (there bool) {
 	m.mu.Lock()
 	p := m.pods[pod.UID]
@@ -249,8 +251,8 @@ func isName(name string) bool {
 	return filepath.IsLocal(name) && name == filepath.Base(name) && name != "."
 }
 
-// WaitForUnmount unmounts and removes the pod's volumes with their content. Its other folders are left to CleanupOrphans. What
-// cannot be removed is tried again for 2m3s; the error then names it.
+// WaitForUnmount unmounts and removes the pod's volumes with their content. Its other folders are left to
+// CleanupOrphans. What cannot be removed is tried again for 2m3s; the error then names it.
 func (m *Manager) WaitForUnmount(ctx context.Context, pod *v1.Pod) error {
 	m.cfg.Log.V(3).Info("Waiting for volumes to unmount for pod", "pod", klog.KObj(pod))
 	m.mu.Lock()
@@ -285,8 +287,8 @@ func (m *Manager) PodDirs() []types.UID {
 
 var errVolumesLeft = errors.New("volumes are not cleaned up")
 
-// CleanupOrphans removes the folders of all pods but those of keep, which must hold every pod with a worker. A pod whose volumes
-// are set up, or below whose folder something is mounted, is left alone.
+// CleanupOrphans removes the folders of all pods but those of keep, which must hold every pod with a worker. A pod
+// whose volumes are set up, or below whose folder something is mounted, is left alone.
 func (m *Manager) CleanupOrphans(keep map[types.UID]bool) error {
 	var problems []error
 	found := 0
