@@ -79,7 +79,7 @@ func TestImports(t *testing.T) {
 		{"k8s.io/client-go", []string{"plegbench/syncloop", "cmd/internal/syncloopcmd"}},
 		{"k8s.io/client-go/kubernetes", []string{"plegbench/syncloop/apiserver/fake"}},
 		{"k8s.io/klog", []string{"plegbench/syncloop", "cmd/internal/syncloopcmd"}},
-		{"k8s.io/kubelet", []string{"checks/kubelet", "plegbench/syncloop", "cmd/internal/syncloopcmd"}},
+		{"k8s.io/kubelet", []string{"checks/kubelet", "plegbench/syncloop"}},
 		{"github.com/containernetworking/", []string{"checks/kubelet"}},
 		{"log/slog", []string{"cmd/internal"}},
 	}

@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kdiag/kdiag/plegbench/syncloop/pod"
-	"github.com/kdiag/kdiag/plegbench/syncloop/stats"
 )
 
 // cgroupMount is where the cgroups are mounted: version 2 itself, or a folder for each hierarchy of version 1.
@@ -99,7 +98,7 @@ func forgetCgroups(mount, rootDir string, uids map[types.UID]bool) error {
 			continue
 		}
 		for _, systemd := range []bool{false, true} {
-			pods := stats.CgroupPath(cgroupParent(root, systemd, "", ""))
+			pods := cgroupPath(cgroupParent(root, systemd, "", ""))
 			removeTrees(mount, pods)
 			for _, h := range hierarchies(mount) {
 				_ = os.Remove(filepath.Join(h, filepath.Dir(pods))) // unless something else is in it
@@ -119,7 +118,7 @@ func removePodCgroups(mount, root string, uid types.UID) {
 	}
 	for _, systemd := range []bool{false, true} {
 		for _, class := range []v1.PodQOSClass{v1.PodQOSGuaranteed, v1.PodQOSBurstable, v1.PodQOSBestEffort} {
-			removeTrees(mount, stats.CgroupPath(cgroupParent(root, systemd, class, uid)))
+			removeTrees(mount, cgroupPath(cgroupParent(root, systemd, class, uid)))
 		}
 	}
 }
@@ -149,4 +148,19 @@ func hierarchies(mount string) []string {
 		out = append(out, filepath.Join(mount, e.Name()))
 	}
 	return out
+}
+
+// cgroupPath is the path of CRI's cgroup_parent: a path as it is, or the name of a systemd slice, which lies in those that its
+// dashes name: kubepods-besteffort.slice in kubepods.slice.
+func cgroupPath(parent string) string {
+	if strings.Contains(parent, "/") || !strings.HasSuffix(parent, ".slice") {
+		return parent
+	}
+	var path string
+	for i, r := range parent {
+		if r == '-' {
+			path = filepath.Join(path, parent[:i]+".slice")
+		}
+	}
+	return filepath.Join(path, parent)
 }

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/kdiag/kdiag/plegbench/syncloop/eviction/oom"
+	"github.com/kdiag/kdiag/plegbench/syncloop/eviction"
 )
 
 // Run runs until ctx ends, which is no error, or until a part fails. It leaves the pods running: the next syncLoop with
@@ -21,7 +21,6 @@ func (s *SyncLoop) Run(ctx context.Context) error {
 	start(s.status.Run)
 	start(s.workers.Run)
 	start(s.prober.Run)
-	start(s.volumes.Run)
 	start(s.pleg.Run)
 	if s.evented != nil {
 		start(s.evented.Run)
@@ -61,9 +60,7 @@ func (s *SyncLoop) evict(ctx context.Context) error {
 
 // watchOOM reports kills by the kernel. It is not fatal if the kernel's log cannot be read.
 func (s *SyncLoop) watchOOM(ctx context.Context) error {
-	err := oom.Watch(ctx, oom.Config{
-		Kmsg: s.cfg.Kmsg, Recorder: s.recorder, Node: s.cfg.NodeName, Log: s.log, Metrics: s.metrics,
-	})
+	err := eviction.WatchOOM(ctx, eviction.OOMConfig{Kmsg: s.cfg.Kmsg, Recorder: s.recorder, NodeName: s.cfg.NodeName, Log: s.log, Metrics: s.metrics})
 	if err != nil && ctx.Err() == nil {
 		s.log.Error(err, "Unable to watch the kernel log for OOM kills", "path", s.cfg.Kmsg)
 	}

@@ -72,9 +72,8 @@ type Config struct {
 	Address        string // the server's, on loopback; empty: no server
 	Kmsg           string // the kernel's log, for the OOM watcher; empty: none
 
-	Log          logr.Logger
-	SetVerbosity func(level string) error // of the log, for the server; may be nil
-	Recorder     record.EventRecorder
+	Log      logr.Logger
+	Recorder record.EventRecorder
 	// Notify is called with each event, by several goroutines. It must not block, and may be nil.
 	Notify func(Event)
 }
@@ -250,19 +249,18 @@ func (w lateWorkers) CouldHaveRunningContainers(uid types.UID) bool {
 }
 
 func (s *SyncLoop) wireSources() {
-	references := s.cfg.Objects != ""
 	var names []string
 	if s.cfg.Manifests != "" {
 		names = append(names, pod.FileSource)
 		s.sources = append(s.sources, config.NewFile(config.FileConfig{
-			Path: s.cfg.Manifests, NodeName: s.cfg.NodeName, Interval: s.cfg.Periods.FileCheck, AllowReferences: references, Log: s.log,
+			Path: s.cfg.Manifests, NodeName: s.cfg.NodeName, Interval: s.cfg.Periods.FileCheck, Log: s.log,
 		}))
 	}
 	if s.cfg.ManifestURL != "" {
 		names = append(names, pod.HTTPSource)
 		s.sources = append(s.sources, config.NewHTTP(config.HTTPConfig{
 			URL: s.cfg.ManifestURL, Header: s.cfg.ManifestHeader, NodeName: s.cfg.NodeName,
-			Interval: s.cfg.Periods.HTTPCheck, AllowReferences: references, Log: s.log,
+			Interval: s.cfg.Periods.HTTPCheck, Log: s.log,
 		}))
 	}
 	if s.cfg.Client != nil {
@@ -292,8 +290,7 @@ func (s *SyncLoop) wireRuntime() {
 		s.objects = volumemanager.NewAPIObjects(s.cfg.Client)
 	}
 	s.volumes = volumemanager.New(volumemanager.Config{
-		RootDir: s.cfg.RootDir, Objects: s.objects, Allocatable: s.allocatable, Refresh: p.Resync,
-		NodeName: s.cfg.NodeName, Recorder: s.recorder, Log: s.log, Metrics: s.metrics,
+		RootDir: s.cfg.RootDir, Objects: s.objects, NodeName: s.cfg.NodeName, Recorder: s.recorder, Log: s.log, Metrics: s.metrics,
 	})
 	s.backOff = kuberuntime.NewBackOff(p.CrashFirst, p.CrashMost, p.CrashReset)
 	result := func(results *prober.Results) kuberuntime.ProbeResult {

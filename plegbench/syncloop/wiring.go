@@ -5,7 +5,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
@@ -51,8 +50,7 @@ func (s *SyncLoop) wireCollectors() error {
 	})
 	var err error
 	s.stats, err = stats.New(stats.Config{
-		CRI: s.service, NodeName: s.cfg.NodeName, Root: "/", CgroupRoot: "sys/fs/cgroup",
-		RootDir: s.cfg.RootDir, LogDir: filepath.Join(s.cfg.LogDir, "pods"), PodCgroup: s.podCgroup,
+		CRI: s.service, NodeName: s.cfg.NodeName, Root: "/", RootDir: s.cfg.RootDir, LogDir: filepath.Join(s.cfg.LogDir, "pods"),
 	})
 	if err != nil {
 		return err
@@ -217,17 +215,12 @@ func (s *SyncLoop) wireServer() error {
 	if s.cfg.Address == "" {
 		return nil
 	}
-	resource := prometheus.NewRegistry()
-	if err := resource.Register(stats.NewCollector(s.stats.Summary, s.cfg.Periods.Request, s.log)); err != nil {
-		return err
-	}
 	var err error
 	s.server, err = server.New(server.Config{
-		Address: s.cfg.Address, Checks: []server.Check{{Name: "syncloop", Check: s.loop.healthy}},
-		Pods: s.PodsWithStatus, RunningPods: func(ctx context.Context) ([]*container.Pod, error) { return s.runtime.GetPods(ctx, false) },
-		Summary: s.stats.Summary, Metrics: s.registry, Probes: s.probes, Resource: resource,
-		NoDebugging: !s.cfg.Kubelet.EnableDebuggingHandlers, NoProfiling: !s.cfg.Kubelet.EnableProfilingHandler,
-		Configz: s.cfg.Kubelet, SetVerbosity: s.cfg.SetVerbosity, Requests: s.metrics.HTTPRequests, Log: s.log,
+		Address: s.cfg.Address, Healthy: s.loop.healthy, Pods: s.PodsWithStatus,
+		RunningPods: func(ctx context.Context) ([]*container.Pod, error) { return s.runtime.GetPods(ctx, false) },
+		Summary:     s.stats.Summary, Metrics: s.registry, Probes: s.probes,
+		Configz: s.cfg.Kubelet, Debugging: s.cfg.Kubelet.EnableDebuggingHandlers, Profiling: s.cfg.Kubelet.EnableProfilingHandler, Log: s.log,
 	})
 	return err
 }

@@ -45,8 +45,7 @@ type Metrics struct {
 	Evictions              *prometheus.CounterVec // eviction_signal
 	ImageGarbageCollected  *prometheus.CounterVec // reason
 	ContainerGCRemoved     prometheus.Counter
-	NodeName               *prometheus.GaugeVec // node
-	HTTPRequests           *prometheus.CounterVec
+	NodeName               *prometheus.GaugeVec     // node
 	ProbesTotal            *prometheus.CounterVec   // served at /metrics/probes
 	ProbesDuration         *prometheus.HistogramVec // likewise
 	OOMEvents              prometheus.Counter
@@ -103,7 +102,6 @@ func New(main, probes prometheus.Registerer) *Metrics {
 		ImageGarbageCollected:  m.counterVec("image_garbage_collected_total", "Number of images removed by image garbage collection.", "reason"),
 		ContainerGCRemoved:     m.counter("container_garbage_collected_total", "Number of containers removed by container garbage collection."),
 		NodeName:               m.gaugeVec("node_name", "The node's name. The value is always 1.", "node"),
-		HTTPRequests:           m.counterVec("http_requests_total", "Number of HTTP requests.", "path", "method", "code"),
 		OOMEvents:              m.counter("oom_events_total", "Number of out-of-memory kills of the whole system."),
 		OrphanVolumesCleaned:   m.gauge("orphan_pod_cleaned_volumes", "Orphaned pods whose volumes were cleaned in the last sweep."),
 		OrphanVolumesCleanFail: m.gauge("orphan_pod_cleaned_volumes_errors", "Orphaned pods whose volumes could not be cleaned in the last sweep."),
@@ -115,7 +113,7 @@ func New(main, probes prometheus.Registerer) *Metrics {
 	}
 }
 
-// Observe takes the end of a CRI call, as remote.Options.Observe wants it.
+// Observe counts a CRI call; it is for remote.Options.Observe.
 func (m *Metrics) Observe(operation string, took time.Duration, err error) {
 	m.RuntimeOperations.WithLabelValues(operation).Inc()
 	m.RuntimeOperationsDuration.WithLabelValues(operation).Observe(took.Seconds())

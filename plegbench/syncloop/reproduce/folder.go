@@ -14,8 +14,8 @@ import (
 	"github.com/kdiag/kdiag/plegbench/syncloop"
 )
 
-// folderPrefix begins the name of each run's folder, which is the name of its node as well: whatever the run makes in a runtime
-// bears it, and whoever finds the folder knows what to remove.
+// folderPrefix begins the name of each run's folder, which is the name of its node as well: whatever the run makes in
+// a runtime has it as a label, so that the folder identifies what to remove.
 const folderPrefix = "kdiag-reproduce-"
 
 // A folder holds all files of one run. As long as its lock is held the run lives.
@@ -63,7 +63,8 @@ func (f *folder) close() error {
 	return errors.Join(os.RemoveAll(f.dir), f.lock.Close())
 }
 
-// locked opens a file and locks it, which ends with the process at the latest. A file that another process has locked is an error.
+// locked opens a file and locks it, which ends with the process at the latest. A file that another process has locked
+// is an error.
 func locked(name string) (*os.File, error) {
 	file, err := os.OpenFile(name, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -75,8 +76,8 @@ func locked(name string) (*os.File, error) {
 	return file, nil
 }
 
-// Cleanup removes what killed runs of this user have left, in their runtimes and below parent, and returns what it removed. Runs that
-// live are left alone. It goes on after an error, and returns all of them.
+// Cleanup removes what killed runs of this user have left, in their runtimes and below parent, and returns what it
+// removed. Runs that live are left alone. It goes on after an error, and returns all of them.
 func Cleanup(ctx context.Context, parent string) (syncloop.Cleaned, error) {
 	var done syncloop.Cleaned
 	dirs, err := filepath.Glob(filepath.Join(parent, folderPrefix+"*"))
@@ -85,7 +86,7 @@ func Cleanup(ctx context.Context, parent string) (syncloop.Cleaned, error) {
 		lock, err := locked(filepath.Join(dir, "lock"))
 		switch {
 		case errors.Is(err, unix.EWOULDBLOCK), errors.Is(err, fs.ErrPermission), errors.Is(err, unix.ENOTDIR):
-			continue // it lives, is somebody else's, or is no folder
+			continue // its run is alive, it is another user's, or it is not a folder
 		case err != nil:
 			problems = append(problems, err)
 			continue
