@@ -22,9 +22,7 @@ type Metrics struct {
 	RunningPods       prometheus.Gauge
 	RunningContainers *prometheus.GaugeVec // container_state
 	DesiredPods       *prometheus.GaugeVec // static
-	ActivePods        *prometheus.GaugeVec // static
 	MirrorPods        prometheus.Gauge
-	WorkingPods       *prometheus.GaugeVec // lifecycle, config, static
 	OrphanedPods      prometheus.Counter
 	RestartedPods     *prometheus.CounterVec // static
 
@@ -77,9 +75,7 @@ func New(main, probes prometheus.Registerer) *Metrics {
 		RunningPods:       m.gauge("running_pods", "Number of pods that have a running pod sandbox."),
 		RunningContainers: m.gaugeVec("running_containers", "Number of containers by state.", "container_state"),
 		DesiredPods:       m.gaugeVec("desired_pods", "The number of pods the node is being instructed to run.", "static"),
-		ActivePods:        m.gaugeVec("active_pods", "The number of pods that are considered active.", "static"),
 		MirrorPods:        m.gauge("mirror_pods", "The number of mirror pods to try to keep at the API server."),
-		WorkingPods:       m.gaugeVec("working_pods", "Number of pods with a worker, by the step they are in.", "lifecycle", "config", "static"),
 		OrphanedPods:      m.counter("orphaned_runtime_pods_total", "Pods that run and that no worker knew."),
 		RestartedPods:     m.counterVec("restarted_pods_total", "Pods that were added again after they had terminated.", "static"),
 
