@@ -2,7 +2,6 @@ package reproduce
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -24,11 +23,6 @@ type folder struct {
 	lock *os.File
 }
 
-// owed is what is kept in a folder for the case that its run is killed.
-type owed struct {
-	Endpoint string `json:"endpoint"` // of the runtime; empty for the embedded one, which dies with its run
-}
-
 func newFolder(parent, endpoint string) (*folder, error) {
 	if len(parent) > 60 {
 		parent = "/tmp" // a socket's path has at most 107 bytes
@@ -38,10 +32,7 @@ func newFolder(parent, endpoint string) (*folder, error) {
 		return nil, fmt.Errorf("making a folder for the run: %w", err)
 	}
 	f := &folder{dir: dir}
-	data, err := json.Marshal(owed{endpoint})
-	if err == nil {
-		err = os.WriteFile(f.path("owed.json"), data, 0o600)
-	}
+	err = os.WriteFile(f.path("endpoint"), []byte(endpoint), 0o600) // for the clean-up after a run that was killed
 	if err == nil {
 		err = os.Mkdir(f.path("manifests"), 0o700)
 	}
@@ -108,23 +99,16 @@ func Cleanup(ctx context.Context, parent string) (syncloop.Cleaned, error) {
 	return done, errors.Join(problems...)
 }
 
-// settle removes from the runtime what the folder's run owes it.
+// settle removes from the runtime what the folder's run left there. The embedded runtime ended with its run.
 func (f *folder) settle(ctx context.Context) (syncloop.Cleaned, error) {
-	var o owed
-	data, err := os.ReadFile(f.path("owed.json"))
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return syncloop.Cleaned{}, nil // killed before it made anything
-	case err != nil:
-		return syncloop.Cleaned{}, err
-	}
-	if err := json.Unmarshal(data, &o); err != nil {
-		return syncloop.Cleaned{}, fmt.Errorf("owed.json: %w", err)
-	}
-	if o.Endpoint == "" {
+	endpoint, err := os.ReadFile(f.path("endpoint"))
+	if errors.Is(err, fs.ErrNotExist) { // killed before it made anything
 		return syncloop.Cleaned{}, nil
 	}
-	return f.clean(ctx, o.Endpoint)
+	if err != nil || len(endpoint) == 0 {
+		return syncloop.Cleaned{}, err
+	}
+	return f.clean(ctx, string(endpoint))
 }
 
 // clean removes what the run made in a runtime, with its cgroups.

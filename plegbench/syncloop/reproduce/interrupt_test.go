@@ -23,7 +23,7 @@ func TestInterrupt(t *testing.T) {
 	s.Hold = 2 * time.Hour // the interrupt ends it, however late that comes
 	const speed = 60
 	ctx, interrupt := context.WithCancel(t.Context())
-	report, err := Run(ctx, Config{Scenario: s, Speed: speed, Dir: dir, Notify: func(e Event) {
+	report, err := Run(ctx, Config{Scenario: s, Pods: 2, Speed: speed, Dir: dir, Notify: func(e Event) {
 		// After 30 s; the runtime counts as down soon, and a pass over the node's status hangs for 2 m. On a busy
 		// machine a relist may be stuck before the fault as well.
 		if e.What == RelistStuck && e.Fault {

@@ -131,14 +131,14 @@ func (r *run) well(ctx context.Context) error {
 		return err
 	}
 	if !r.timeline.well() {
-		return notYet("the node is not Ready")
+		return errors.New("the node is not Ready")
 	}
 	if r.flooded == 0 {
 		return nil
 	}
 	n, err := r.floodLeft(ctx)
 	if err != nil || n > 1 {
-		return errors.Join(err, notYet(fmt.Sprintf("%d exited containers are left", n)))
+		return errors.Join(err, fmt.Errorf("%d exited containers are left", n))
 	}
 	r.timeline.event(Collected, fmt.Sprintf("%d exited containers are collected; the newest stays", r.flooded-n))
 	r.flooded = 0

@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"sync"
 	"time"
@@ -25,15 +24,15 @@ import (
 	"github.com/kdiag/kdiag/plegbench/syncloop"
 )
 
-// A Config is what to play. Scenario and Speed are required.
+// A Config is what to play. Scenario, Pods, Speed and Dir are required.
 type Config struct {
 	Scenario Scenario
 	Endpoint string    // of a real runtime; empty: the embedded one
-	Pods     int       // 0 means 6
-	Exited   int       // how many containers a flood makes; 0 means 200
+	Pods     int       // at least 2 and the scenario's MinPods
+	Exited   int       // how many containers a flood makes
 	Image    string    // of the pods, one that runs by itself; empty: one that is there already
 	Speed    float64   // shortens all times of the kubelet's and the scenario's
-	Dir      string    // where to make the folder of the run; empty: that of temporary files
+	Dir      string    // where to make the folder of the run
 	Log      io.Writer // takes the kubelet's log; nil: discarded
 	Notify   func(Event)
 	// Fault replaces what the scenario does at the proxy, such as by freezing the runtime's process. It may be nil.
@@ -41,8 +40,6 @@ type Config struct {
 }
 
 const (
-	defaultPods   = 6
-	defaultExited = 200
 	// least is what a phase may take beside its time at the kubelet's pace, for a busy machine.
 	least = 20 * time.Second
 	// cleaning bounds the clean-up, which happens also after an interrupt.
@@ -76,15 +73,6 @@ type run struct {
 // Run plays the scenario. The error is one of the surroundings, or the end of ctx; differences from the scenario are
 // in the report, which is nil only if nothing could be begun.
 func Run(ctx context.Context, cfg Config) (*Report, error) {
-	if cfg.Pods == 0 {
-		cfg.Pods = defaultPods
-	}
-	if cfg.Exited == 0 {
-		cfg.Exited = defaultExited
-	}
-	if cfg.Dir == "" {
-		cfg.Dir = os.TempDir()
-	}
 	if cfg.Log == nil {
 		cfg.Log = io.Discard
 	}

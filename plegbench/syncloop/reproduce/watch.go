@@ -1,6 +1,7 @@
 package reproduce
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -151,10 +152,5 @@ func (w *watch) settled(pods []*v1.Pod, want int) error {
 	if len(wait) == 0 {
 		return nil
 	}
-	return notYet(strings.Join(wait, ", "))
+	return errors.New(strings.Join(wait, ", "))
 }
-
-// A notYet is what a run waits for.
-type notYet string
-
-func (n notYet) Error() string { return string(n) }
