@@ -44,15 +44,6 @@ func (s *SyncLoop) cgroupParent(p *v1.Pod) string {
 	return cgroupParent(k.CgroupRoot, k.CgroupDriver == "systemd", pod.QOSClass(p), p.UID)
 }
 
-// podCgroup is cgroupParent of a pod by its UID; empty for an unknown pod.
-func (s *SyncLoop) podCgroup(uid types.UID) string {
-	p, ok := s.pods.PodByUID(uid)
-	if !ok {
-		return ""
-	}
-	return s.cgroupParent(p)
-}
-
 // removeCgroups removes what runtimes leave of the cgroups of a pod that has ended.
 func (s *SyncLoop) removeCgroups(uid types.UID) {
 	removePodCgroups(cgroupMount, s.cfg.Kubelet.CgroupRoot, uid)
