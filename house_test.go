@@ -88,16 +88,17 @@ func TestImports(t *testing.T) {
 		in  string
 		may []string
 	}{
-		{"crictl", nil},
+		{"crictl", []string{"crictl/deadline"}},
 		{"crictl/canary", []string{"crictl", "crictl/remote"}},
+		{"crictl/deadline", nil},
 		{"crictl/fake", nil},
 		{"crictl/fault", []string{"crictl/fake"}},
 		{"crictl/gc", []string{"crictl"}},
 		{"crictl/remote", []string{"crictl"}},
-		{"checks/host", []string{"checks/together"}},
+		{"checks/host", []string{"checks/together", "crictl/deadline"}},
 		{"checks/kubelet", []string{"checks/together", "crictl", "plegbench/syncloop/kubeletconfig"}},
 		{"checks/together", nil},
-		{"journal", []string{"journal"}},
+		{"journal", []string{"crictl/deadline", "journal"}},
 		{"journal/klog", nil},
 		{"journal/signature", nil},
 		{"journal/journalfile", nil},

@@ -1,0 +1,85 @@
+package deadline_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/kdiag/kdiag/crictl/deadline"
+)
+
+func TestRun(t *testing.T) {
+	errCause := errors.New("the command ends")
+	hang := func(context.Context) (int, error) {
+		time.Sleep(time.Hour)
+		return 1, nil
+	}
+	for _, tt := range []struct {
+		name    string
+		f       func(context.Context) (int, error)
+		grace   time.Duration
+		want    int
+		wantErr []error
+		took    time.Duration
+	}{
+		{"result", func(context.Context) (int, error) { return 7, nil }, 0, 7, nil, 0},
+		{"result and error", func(context.Context) (int, error) { return 7, os.ErrNotExist }, 0, 7, []error{os.ErrNotExist}, 0},
+		{"hang", hang, 0, 0, []error{deadline.ErrAbandoned, errCause}, time.Second},
+		{"hang, with grace", hang, time.Minute, 0, []error{deadline.ErrAbandoned, errCause}, time.Second + time.Minute},
+		{"partial result within the grace", func(ctx context.Context) (int, error) {
+			<-ctx.Done()
+			time.Sleep(time.Millisecond)
+			return 3, ctx.Err()
+		}, time.Minute, 3, []error{context.DeadlineExceeded}, time.Second + time.Millisecond},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, errCause)
+				defer cancel()
+				began := time.Now()
+				got, err := deadline.RunGrace(ctx, tt.grace, tt.f)
+				if got != tt.want || (err == nil) != (len(tt.wantErr) == 0) {
+					t.Errorf("RunGrace() = %d, %v; want %d, %v", got, err, tt.want, tt.wantErr)
+				}
+				for _, want := range tt.wantErr {
+					if !errors.Is(err, want) {
+						t.Errorf("RunGrace() error = %v, does not wrap %v", err, want)
+					}
+				}
+				if took := time.Since(began); took != tt.took {
+					t.Errorf("RunGrace() took %s, want %s", took, tt.took)
+				}
+				time.Sleep(2 * time.Hour) // until the abandoned f ends
+			})
+		})
+	}
+}
+
+// TestRunPanic covers a panic before the deadline and one of work that was abandoned long ago: neither may end the program.
+func TestRunPanic(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, err := deadline.Run(t.Context(), func(context.Context) (string, error) { panic("boom") })
+		var p *deadline.PanicError
+		if !errors.As(err, &p) || p.Value != "boom" || len(p.Stack) == 0 {
+			t.Errorf("Run() error = %v, want a PanicError with value and stack", err)
+		}
+		if got, want := fmt.Sprint(err), "internal error: boom"; got != want {
+			t.Errorf("Error() = %q, want %q", got, want)
+		}
+
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err = deadline.Run(ctx, func(context.Context) (string, error) {
+			time.Sleep(time.Minute)
+			panic("late")
+		})
+		if !errors.Is(err, deadline.ErrAbandoned) {
+			t.Errorf("Run() error = %v, want ErrAbandoned", err)
+		}
+		time.Sleep(time.Hour) // past the late panic
+	})
+}
