@@ -1,7 +1,6 @@
 package checks
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -36,36 +35,6 @@ func group(uid string, has uint64) host.Holder {
 // unit is the control group of a unit that has so much.
 func unit(name string, has uint64) host.Holder {
 	return host.Holder{Path: "/system.slice/" + name, Usage: host.Usage{Current: has}, Owner: host.Owner{Unit: name}}
-}
-
-// TestShortage holds when a look at the holders is worth it: never on a node that is well.
-func TestShortage(t *testing.T) {
-	for _, tt := range []struct {
-		name  string
-		tweak tweak
-		want  host.Shortage
-	}{
-		{"all well", seen(), host.Shortage{}},
-		{"nothing was seen", unseen, host.Shortage{}},
-		{"a tenth is available", seen(func(n *Node) { n.Memory.Value.Available = n.Memory.Value.Total/10 + 1 }), host.Shortage{}},
-		{"less is available, and nothing waits", seen(func(n *Node) { n.Memory.Value.Available = n.Memory.Value.Total/10 - 1 }), host.Shortage{Memory: true}},
-		{"little, and everybody waits", shortOfMemory(host.Holders{}), host.Shortage{Memory: true}},
-		{"plenty, and somebody waits", seen(func(n *Node) { n.Pressure.Value.Memory.Full = some(20) }), host.Shortage{Stalled: true}},
-		{"processes of the node", seen(func(n *Node) { n.PIDs.Value.Tasks = 30_000 }), host.Shortage{PIDs: true}},
-		{"processes of all pods", seen(func(n *Node) {
-			n.PIDs.Value.Cgroups = []host.CgroupUsage{{Path: "/kubepods.slice", Usage: host.Usage{Current: 90, Max: 100}}}
-		}), host.Shortage{PIDs: true, Below: "/kubepods.slice"}},
-		{"simulated", func(f *Facts) {
-			shortOfPIDs(host.Holders{})(f)
-			f.Runtime.EndpointSource = "simulated"
-		}, host.Shortage{}},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			if diff := cmp.Diff(tt.want, node(tt.tweak).shortage()); diff != "" {
-				t.Error(diff)
-			}
-		})
-	}
 }
 
 // TestCulprits holds who of the holders is named, and who of them as the culprit.
@@ -216,23 +185,5 @@ func TestEndOfHolders(t *testing.T) {
 				t.Errorf("want %q:\n%s", tt.want, said)
 			}
 		})
-	}
-}
-
-// TestHoldersProbe wants the look to read nothing where nothing is short.
-func TestHoldersProbe(t *testing.T) {
-	root := t.TempDir() // nothing is there: every read fails
-	for name, tt := range map[string]struct {
-		seen Node
-		want string
-	}{
-		"well":  {*node(seen()).Node, "neither memory nor processes are short"},
-		"short": {*node(shortOfMemory(host.Holders{})).Node, fmt.Sprintf("open %s/proc/1/mountinfo: no such file or directory", root)},
-	} {
-		var n Node
-		holdersProbe().start(t.Context(), &Surroundings{Root: root}, tt.seen)(&n, 0)
-		if n.Holders.OK || !strings.Contains(n.Holders.Missing, tt.want) || n.Holders.Skipped != (name == "well") {
-			t.Errorf("%s: %+v", name, n.Holders)
-		}
 	}
 }

@@ -74,7 +74,7 @@ func TestReadTasksReal(t *testing.T) {
 	var tasks Tasks
 	var zombies int
 	for range 1000 { // until it is there and the children have ended
-		tasks = patiently(t, func() (Tasks, error) { return ReadTasks(t.Context(), hostPeople(t), 100*time.Millisecond) })
+		tasks = retried(t, func() (Tasks, error) { return ReadTasks(t.Context(), hostPeople(t), 100*time.Millisecond) })
 		zombies = 0
 		for _, parent := range tasks.ZombiesByParent {
 			if parent.PID == os.Getpid() {
@@ -119,8 +119,8 @@ func cgroupOfOurs(t *testing.T, controller, below string) (cgroup, dir string, h
 		unavailable(t, "needs the controller %s", controller)
 	}
 	cgroup = "/kdiag-test-" + strconv.Itoa(os.Getpid()) + controller + below
-	dir, _ = h.dir("/", cgroup)
-	top, _ := h.dir("/", cgroup[:len(cgroup)-len(below)])
+	dir, _ = h.dir(cgroup)
+	top, _ := h.dir(cgroup[:len(cgroup)-len(below)])
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		unavailable(t, "needs a cgroup of its own: %v", err)
 	}
@@ -171,7 +171,7 @@ func TestReadCgroupsReal(t *testing.T) {
 	t.Cleanup(func() { set(file, thawed) })
 	var last Cgroups
 	for range 1000 { // until the kernel has frozen it
-		last = patiently(t, func() (Cgroups, error) { return ReadCgroups(t.Context(), "/", hostPeople(t), 0) })
+		last = retried(t, func() (Cgroups, error) { return ReadCgroups(t.Context(), "/", hostPeople(t), 0) })
 		i := slices.IndexFunc(last.Frozen, func(f FrozenCgroup) bool { return f.Path == cgroup })
 		if i >= 0 && last.Frozen[i] == (FrozenCgroup{Path: cgroup, Self: true, Tasks: 1}) {
 			t.Logf("%+v", last)
@@ -199,7 +199,7 @@ func TestReadPIDsReal(t *testing.T) {
 	})
 	var last PIDs
 	for range 1000 { // until a fork has been refused
-		last = patiently(t, func() (PIDs, error) { return ReadPIDs(t.Context(), "/", hostPeople(t)) })
+		last = retried(t, func() (PIDs, error) { return ReadPIDs(t.Context(), "/", hostPeople(t)) })
 		i := slices.IndexFunc(last.Cgroups, func(c CgroupUsage) bool { return c.Path == cgroup })
 		if i >= 0 && last.Cgroups[i].Events > 0 {
 			c := last.Cgroups[i]
@@ -232,7 +232,7 @@ func TestReadInotifyReal(t *testing.T) {
 			}
 		}
 	}
-	got := patiently(t, func() (Inotify, error) { return ReadInotify(t.Context(), "/", hostPeople(t)) })
+	got := retried(t, func() (Inotify, error) { return ReadInotify(t.Context(), "/", hostPeople(t)) })
 	i := slices.IndexFunc(got.Users, func(u InotifyUser) bool { return u.UID == os.Geteuid() })
 	if i < 0 || got.Users[i].Instances < instances || got.Users[i].Watches < 2*instances || got.MaxInstances == 0 {
 		t.Fatalf("%+v, want %d instances with two watches each of this user", got, instances)
@@ -245,7 +245,7 @@ func TestReadInotifyReal(t *testing.T) {
 
 func TestReadFilesReal(t *testing.T) {
 	cmd := play(t, "crio", "wait-for-stdin")
-	got := patiently(t, func() (Files, error) { return ReadFiles(t.Context(), "/", hostPeople(t)) })
+	got := retried(t, func() (Files, error) { return ReadFiles(t.Context(), "/", hostPeople(t)) })
 	i := slices.IndexFunc(got.Processes, func(p ProcessFiles) bool { return p.PID == cmd.Process.Pid })
 	if i < 0 || got.System.Current == 0 {
 		t.Fatalf("ReadFiles = %+v, want process %d", got, cmd.Process.Pid)
@@ -277,11 +277,11 @@ func TestReadConntrackReal(t *testing.T) {
 // hostPeople is the processes of this machine.
 func hostPeople(t *testing.T) Population {
 	t.Helper()
-	return patiently(t, func() (Population, error) { return ReadPopulation(t.Context(), "/") })
+	return retried(t, func() (Population, error) { return ReadPopulation(t.Context(), "/") })
 }
 
-// patiently makes a look again that had no time on a busy machine, which looks at all of this machine's processes do not get for ever.
-func patiently[T any](t *testing.T, look func() (T, error)) T {
+// retried makes a look again that had no time on a busy machine, which looks at all of this machine's processes do not get for ever.
+func retried[T any](t *testing.T, look func() (T, error)) T {
 	t.Helper()
 	var got T
 	var err error

@@ -15,12 +15,10 @@ var knownNames = []struct {
 	role Role
 }{
 	{"containerd", RoleRuntime},
-	{"docker-containerd", RoleRuntime},
 	{"crio", RoleRuntime},
 	{"dockerd", RoleRuntime},
 	{"cri-dockerd", RoleRuntime},
 	{"containerd-shim*", RoleShim},
-	{"docker-containerd-shim*", RoleShim},
 	{"conmon", RoleShim},
 	{"conmonrs", RoleShim},
 	{"runc", RoleOCI},
@@ -47,18 +45,6 @@ var cniPlugins = []string{
 	"istio-cni", "kube-ovn", "linkerd-cni", "loopback", "macvlan", "multus", "multus-shim", "ovn-k8s-cni-overlay", "ovs",
 	"portmap", "ptp", "sbr", "sriov", "static", "tap", "terway", "tuning", "vlan", "vrf", "weave-ipam", "weave-net",
 	"whereabouts",
-}
-
-// suspectName reports whether a process with this comm can have a role by its name. It may say yes too often, since
-// comm is cut; identify decides.
-func suspectName(comm string) bool {
-	for _, k := range knownNames {
-		prefix, wild := strings.CutSuffix(k.name, "*")
-		if comm == cut(prefix) || wild && strings.HasPrefix(comm, cut(prefix)) {
-			return true
-		}
-	}
-	return false
 }
 
 // identify works out a process's role and the sandbox or container that it serves from its comm and its arguments,
@@ -89,46 +75,23 @@ func identify(comm string, argv []string, parent Role) (Role, string) {
 }
 
 // lives reports whether an OCI runtime's process lives as long as a container or what is executed in it, so that its age
-// says nothing: it waits for the end of what it started. A detached one ends as soon as that runs. "runc init" waits
+// tells nothing: it waits for the end of what it started. A detached one ends as soon as that runs. "runc init" waits
 // until the container is started, which may be never; only while the one that made it is there is it part of its work.
 func lives(argv []string, parent Role) bool {
-	command, rest := subcommand(argv)
-	switch command {
-	case "exec", "run", "restore":
-		return !detached(rest)
-	case "wait", "events":
-		return true
-	case "init":
+	commands := []string{"exec", "run", "restore", "wait", "events", "init"}
+	i := slices.IndexFunc(argv, func(arg string) bool { return slices.Contains(commands, arg) })
+	if i < 0 {
+		return false
+	}
+	if argv[i] == "init" {
 		return parent != RoleOCI
 	}
-	return false
-}
-
-// ociValueFlags are the global flags of OCI runtimes that take a value as an argument of its own.
-var ociValueFlags = []string{
-	"root", "log", "log-format", "log-level", "criu", "rootless", "cgroup-manager", "debug-log", "debug-log-format",
-	"panic-log", "platform", "network", "overlay2", "file-access",
-}
-
-// subcommand returns the first argument of an OCI runtime that is no global flag or value of one, and what follows it.
-func subcommand(argv []string) (string, []string) {
-	for i := 1; i < len(argv); i++ {
-		flag := strings.TrimLeft(argv[i], "-")
-		if flag == argv[i] {
-			return flag, argv[i+1:]
-		}
-		if slices.Contains(ociValueFlags, flag) {
-			i++
-		}
+	args := argv[i:]
+	if end := slices.IndexFunc(args, isID); end >= 0 {
+		args = args[:end] // what follows is the command that is run
 	}
-	return "", nil
-}
-
-// detached reports whether --detach stands before the container's id; what follows the id is the command that is run.
-func detached(args []string) bool {
-	end := slices.IndexFunc(args, isID)
-	return end >= 0 && slices.ContainsFunc(args[:end], func(arg string) bool {
-		return slices.Contains([]string{"-d", "-detach", "--detach", "--detach=true"}, arg)
+	return !slices.ContainsFunc(args, func(arg string) bool {
+		return arg == "-d" || strings.HasPrefix(strings.TrimLeft(arg, "-"), "detach")
 	})
 }
 
@@ -150,10 +113,11 @@ func programName(comm string, argv []string, parent Role) string {
 	return comm
 }
 
+// roleOfName returns the role of a program's name, which the kernel may have cut.
 func roleOfName(name string) Role {
 	for _, k := range knownNames {
 		prefix, wild := strings.CutSuffix(k.name, "*")
-		if name == k.name || wild && strings.HasPrefix(name, prefix) {
+		if name == prefix || wild && (strings.HasPrefix(name, prefix) || len(name) == commLen && strings.HasPrefix(prefix, name)) {
 			return k.role
 		}
 	}
@@ -217,21 +181,20 @@ func shimObject(argv []string) string {
 	return ""
 }
 
-// flagValue finds -name V, --name V, -name=V or --name=V.
-func flagValue(argv []string, name string) (string, bool) {
+// flagValue finds the last -name V, --name V, -name=V or --name=V of one of the names.
+func flagValue(argv []string, names ...string) (value string, ok bool) {
 	for i, arg := range argv {
 		flag := strings.TrimPrefix(strings.TrimPrefix(arg, "-"), "-")
-		if flag == arg {
-			continue
-		}
-		if flag == name && i+1 < len(argv) {
-			return argv[i+1], true
-		}
-		if v, ok := strings.CutPrefix(flag, name+"="); ok {
-			return v, true
+		name, joined, isJoined := strings.Cut(flag, "=")
+		switch {
+		case flag == arg || !slices.Contains(names, name):
+		case isJoined:
+			value, ok = joined, true
+		case i+1 < len(argv):
+			value, ok = argv[i+1], true
 		}
 	}
-	return "", false
+	return value, ok
 }
 
 // lastID returns the last argument that is a container id: OCI runtimes take it after their flags, sometimes followed
@@ -266,4 +229,5 @@ func plausibleID(s string) bool {
 	return true
 }
 
+// cut is what the kernel keeps of a process's name.
 func cut(name string) string { return name[:min(len(name), commLen)] }

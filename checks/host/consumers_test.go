@@ -1,13 +1,9 @@
 package host
 
 import (
-	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
-	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -68,6 +64,7 @@ func TestMemoryHolders(t *testing.T) {
 		{"version 1, cgroupfs", func(n *node) {
 			n.write("proc/1/mountinfo", string(fixture(n.t, "mountinfo-hybrid")))
 			memory := cg2 + "/memory"
+			n.write(cg2+"/pids/cgroup.procs", "")
 			n.memoryInV1(memory, 9000, 0, 0, "9223372036854771712")
 			n.memoryInV1(memory+"/kubepods", 8000, 0, 0, "9223372036854771712")
 			n.memoryInV1(memory+"/kubepods/burstable/pod"+podUID, 900, 100, 700, "1073741824")
@@ -87,7 +84,7 @@ func TestMemoryHolders(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			n := newNode(t)
 			tt.build(n)
-			got, err := ReadHolders(t.Context(), n.root, n.people(), Shortage{Memory: true})
+			got, err := ReadHolders(t.Context(), n.root, n.people(), Pressure{}, PIDs{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -111,11 +108,15 @@ func TestPIDHolders(t *testing.T) {
 		n.pidsIn(point+"/kubepods.slice/kubepods-pod2.slice", 100, "1024", 0)
 		n.write(point+"/kubepods.slice/kubepods-pod2.slice/cgroup.procs", "50\n")
 		n.pidsIn(point+"/system.slice/kubelet.service", 30, "max", 0)
+		for _, file := range []string{"/memory.current", "/memory/x.service/memory.usage_in_bytes"} {
+			n.write(cg2+"/system.slice/kubelet.service"+file, "1\n") // who has memory is known, and gone by the second look
+			n.write(cg2+file, "1\n")
+		}
 		n.process(40, 1, "node", 'S', "node")
 		n.write("proc/40/cgroup", "8:pids:"+container+"\n0::"+container+"\n")
 		n.process(41, 40, "sh", 'Z', "")
 		n.process(42, 40, "sh", 'Z', "")
-		n.write("proc/50/stat", strings.Replace(statLine(50, "java", 'S', 1, 5), strings.Repeat(" 0", 17)+" 5 ", strings.Repeat(" 0", 15)+" 90 0 5 ", 1))
+		n.write("proc/50/stat", statLineOf(stat{pid: 50, ppid: 1, comm: "java", state: 'S', start: 5, threads: 90}))
 		return n
 	}
 	crowds := []Crowd{
@@ -145,7 +146,11 @@ func TestPIDHolders(t *testing.T) {
 		} {
 			t.Run(tree.name+", "+tt.name, func(t *testing.T) {
 				n := build(t, tree.mounts, tree.point)
-				got, err := ReadHolders(t.Context(), n.root, n.people(), Shortage{PIDs: true, Below: tt.below})
+				near := PIDs{Tasks: 1, PIDMax: 100, Cgroups: []CgroupUsage{{Path: "/far", Usage: Usage{1, 100}}}}
+				if tt.below != "" {
+					near.Cgroups = append(near.Cgroups, CgroupUsage{Path: tt.below, Usage: Usage{90, 100}})
+				}
+				got, err := ReadHolders(t.Context(), n.root, n.people(), Pressure{}, near)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -167,7 +172,9 @@ func TestStalledGroups(t *testing.T) {
 	stalled("/kubepods.slice/kubepods-pod1.slice", "96.50")
 	stalled("/kubepods.slice/kubepods-pod2.slice", "0.00")
 	stalled("/system.slice/cron.service", "2.00")
-	got, err := ReadHolders(t.Context(), n.root, n.people(), Shortage{Stalled: true})
+	n.write(cg2+"/system.slice/cron.service/memory.current", "1\n")
+	waits := Pressure{Memory: &Stall{Full: Averages{Avg10: 1}}}
+	got, err := ReadHolders(t.Context(), n.root, n.people(), waits, PIDs{})
 	full := Averages{Avg60: 8, Avg300: 1, Total: 2 * time.Microsecond}
 	pod, cron := full, full
 	pod.Avg10, cron.Avg10 = 96.5, 2
@@ -180,38 +187,63 @@ func TestStalledGroups(t *testing.T) {
 	}
 }
 
-// TestHoldersUnknown holds that what cannot be told is an error, and that nobody else is named instead.
+// TestTightest wants a limit of the node or its services before that of a pod, and the fullest of each.
+func TestTightest(t *testing.T) {
+	group := func(path string, current uint64, pod string) CgroupUsage {
+		return CgroupUsage{Path: path, Usage: Usage{current, 100}, Owner: Owner{PodUID: pod}}
+	}
+	for _, tt := range []struct {
+		name string
+		pids PIDs
+		want string
+	}{
+		{"nothing", PIDs{}, ""},
+		{"none is near", PIDs{Tasks: 10, PIDMax: 100, Cgroups: []CgroupUsage{group("/a", 79, "")}}, ""},
+		{"a pod", PIDs{Tasks: 10, PIDMax: 100, Cgroups: []CgroupUsage{group("/a", 80, "1"), group("/b", 90, "2")}}, "/b"},
+		{"a service", PIDs{Tasks: 10, PIDMax: 100, Cgroups: []CgroupUsage{group("/a", 99, "1"), group("/b", 80, "")}}, "/b"},
+		{"the node is nearer", PIDs{Tasks: 95, ThreadsMax: 100, Cgroups: []CgroupUsage{group("/b", 90, "")}}, ""},
+		{"the node and a pod", PIDs{Tasks: 85, PIDMax: 100, Cgroups: []CgroupUsage{group("/b", 99, "1")}}, ""},
+	} {
+		if got := tt.pids.tightest(); got != tt.want {
+			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
+		}
+	}
+}
+
+// TestHoldersUnknown wants an error for what is not known, and nobody else named instead.
 func TestHoldersUnknown(t *testing.T) {
+	waits := Pressure{Memory: &Stall{Full: Averages{Avg10: 1}}}
+	below := func(path string) PIDs { return PIDs{Cgroups: []CgroupUsage{{Path: path, Usage: Usage{9, 10}}}} }
 	for _, tt := range []struct {
 		name   string
 		mounts string
-		short  Shortage
+		pids   PIDs
 		err    string
 	}{
-		{"no control groups", "22 27 0:21 / /proc rw,relatime - proc proc rw\n", Shortage{Memory: true}, "none among the mounts"},
-		{"no memory controller", "32 31 0:29 / /sys/fs/cgroup/pids rw - cgroup cgroup rw,pids\n", Shortage{Memory: true}, "no hierarchy has the memory controller"},
-		{"memory is not turned on", mountinfoV2, Shortage{Memory: true}, "no control group has memory.current"},
-		{"no pids controller", "32 31 0:29 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n", Shortage{PIDs: true}, "no hierarchy has the pids controller"},
-		{"version 1 does not say who waits", "32 31 0:29 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n", Shortage{Stalled: true}, "version 1 do not say"},
-		{"no PSI", mountinfoV2, Shortage{Stalled: true}, "no control group has memory.pressure"},
-		{"a group that is gone", mountinfoV2, Shortage{PIDs: true, Below: "/kubepods/podgone"}, "no such file"},
-		{"a group that leads away", mountinfoV2, Shortage{PIDs: true, Below: "/../../../proc"}, "outside of what is mounted"},
+		{"no control groups", "22 27 0:21 / /proc rw,relatime - proc proc rw\n", PIDs{}, "none among the mounts"},
+		{"no memory controller", "32 31 0:29 / /sys/fs/cgroup/pids rw - cgroup cgroup rw,pids\n", PIDs{}, "no hierarchy has the memory controller"},
+		{"memory is not turned on", mountinfoV2, PIDs{}, "no control group has memory.current"},
+		{"no pids controller", "32 31 0:29 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n", PIDs{}, "no hierarchy has the pids controller"},
+		{"version 1 does not tell who waits", "32 31 0:29 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n", PIDs{}, "version 1 do not tell"},
+		{"no PSI", mountinfoV2, PIDs{}, "no control group has memory.pressure"},
+		{"a group that is gone", mountinfoV2, below("/kubepods/podgone"), "no such file"},
+		{"a group that leads away", mountinfoV2, below("/../../../proc"), "outside of what is mounted"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			n := newNode(t)
 			n.write("proc/1/mountinfo", tt.mounts)
 			n.write(cg2+"/system.slice/a.service/cgroup.procs", "")
 			n.process(40, 1, "node", 'S', "node")
-			got, err := ReadHolders(t.Context(), n.root, n.people(), tt.short)
+			got, err := ReadHolders(t.Context(), n.root, n.people(), waits, tt.pids)
 			if err == nil || !strings.Contains(err.Error(), tt.err) {
 				t.Errorf("error %v, want %q", err, tt.err)
 			}
-			if tt.short.Below != "" && len(got.Crowds) > 0 {
+			if len(tt.pids.Cgroups) > 0 && len(got.Crowds) > 0 {
 				t.Errorf("not in the group: %+v", got.Crowds)
 			}
 		})
 	}
-	if _, err := ReadHolders(t.Context(), t.TempDir(), Population{}, Shortage{Memory: true}); !errors.Is(err, errNoPopulation) {
+	if _, err := ReadHolders(t.Context(), t.TempDir(), Population{}, Pressure{}, PIDs{}); err == nil || !strings.Contains(err.Error(), "could not be listed") {
 		t.Errorf("no processes: %v", err)
 	}
 }
@@ -221,14 +253,11 @@ func TestHoldersLeaveBehind(t *testing.T) {
 	n := newNode(t)
 	n.write("proc/1/mountinfo", mountinfoV2)
 	n.memoryIn(cg2+"/system.slice/a.service", 10, 0, 0, "max")
-	n.write("proc/40/stat", rssLine(40, "java", 1000))
-	fifo := filepath.Join(n.root, cg2, "system.slice/a.service/memory.stat")
-	if err := errors.Join(os.Remove(fifo), syscall.Mkfifo(fifo, 0o600)); err != nil {
-		t.Fatal(err)
-	}
+	n.write("proc/40/stat", statLineOf(stat{pid: 40, ppid: 1, comm: "java", state: 'S', start: 5, rss: 1000 * os.Getpagesize()}))
 	people := n.people()
-	got, err := ReadHolders(untilRead(t, fifo), n.root, people, Shortage{Memory: true})
-	if err == nil || !strings.Contains(err.Error(), "a.service does not end") {
+	fifo := n.fifo(cg2 + "/system.slice/a.service/memory.stat")
+	got, err := ReadHolders(untilRead(t, fifo), n.root, people, Pressure{}, PIDs{})
+	if err == nil || !strings.Contains(err.Error(), "a.service: no answer in time") {
 		t.Errorf("error %v", err)
 	}
 	if len(got.Resident) != 1 || got.Memory != nil {
@@ -236,24 +265,18 @@ func TestHoldersLeaveBehind(t *testing.T) {
 	}
 }
 
-// rssLine writes a /proc/PID/stat line of a process with so many resident pages.
-func rssLine(pid int, comm string, pages int) string {
-	line := strings.Fields(statLine(pid, comm, 'S', 1, 5))
-	line[24-1] = strconv.Itoa(pages)
-	return strings.Join(line, " ") + "\n"
-}
-
 func TestResident(t *testing.T) {
 	n := newNode(t)
 	for pid, pages := range map[int]int{10: 7, 11: 900, 12: 0, 13: 30, 14: 30} {
-		n.write(fmt.Sprintf("proc/%d/stat", pid), rssLine(pid, fmt.Sprint("p", pid), pages))
+		st := stat{pid: pid, ppid: 1, comm: fmt.Sprint("p", pid), state: 'S', start: 5, rss: pages * os.Getpagesize()}
+		n.write(fmt.Sprintf("proc/%d/stat", pid), statLineOf(st))
 	}
 	page := uint64(os.Getpagesize())
 	n.write("proc/1/mountinfo", mountinfoV2)
 	n.memoryIn(cg2+"/system.slice/a.service", 1, 0, 0, "max")
 	n.write("proc/11/cgroup", "0::/system.slice/a.service\n")
 	want := []ResidentMemory{{PID: 11, Name: "p11", Bytes: 900 * page, Owner: Owner{Unit: "a.service"}}, {PID: 13, Name: "p13", Bytes: 30 * page}, {PID: 14, Name: "p14", Bytes: 30 * page}}
-	got, err := ReadHolders(t.Context(), n.root, n.people(), Shortage{Memory: true})
+	got, err := ReadHolders(t.Context(), n.root, n.people(), Pressure{}, PIDs{})
 	if diff := cmp.Diff(want, got.Resident); diff != "" || err != nil {
 		t.Errorf("%v (-want +got):\n%s", err, diff)
 	}
@@ -315,17 +338,5 @@ func TestHeaviestReadsFew(t *testing.T) {
 	}
 	if diff := cmp.Diff([]string{"97", "96", "95"}, names); diff != "" || read != 5 {
 		t.Errorf("%d were read: %s", read, diff)
-	}
-}
-
-func TestExploreIsBounded(t *testing.T) {
-	n := newNode(t)
-	for i := range 5 {
-		n.write(fmt.Sprintf("tree/%d/file", i), "")
-	}
-	seen := 0
-	err := explore(t.Context(), &position{}, filepath.Join(n.root, "tree"), 3, func(string, string, int) bool { seen++; return true })
-	if seen != 3 || err == nil || !strings.Contains(err.Error(), "more than 3") {
-		t.Errorf("%d seen, %v", seen, err)
 	}
 }
