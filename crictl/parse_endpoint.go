@@ -73,6 +73,9 @@ func ParseEndpoint(s string) (url string, err error) {
 	return unixScheme + p, nil
 }
 
+// pathOf is the path of a URL that ParseEndpoint returned.
+func pathOf(url string) string { return strings.TrimPrefix(url, unixScheme) }
+
 // foreignScheme recognises addresses that are not of unix sockets. Both results are empty for what may be a path.
 func foreignScheme(s string) (problem, hint string) {
 	const local = "kdiag asks the runtime of the node that it runs on, through a unix socket such as " +

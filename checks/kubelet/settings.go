@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/kdiag/kdiag/crictl"
-	"github.com/kdiag/kdiag/plegbench/syncloop/kubeletconfig"
+	"github.com/kdiag/kdiag/crictl/kubeletconfig"
 )
 
 const (
@@ -232,12 +232,9 @@ func decodeConfig(doc map[string]any) (*kubeletconfigv1beta1.KubeletConfiguratio
 // fill sets what the configuration says, and where it is silent the kubelet's default
 // (pkg/kubelet/apis/config/v1beta1/defaults.go upstream).
 func (s *Settings) fill(c *kubeletconfigv1beta1.KubeletConfiguration) error {
-	d, _, err := kubeletconfig.Load("", nil)
-	if err != nil {
-		return fmt.Errorf("making the kubelet's defaults: %w", err)
-	}
+	d := kubeletconfig.Defaults()
 	s.Endpoint = oneLine(cmp.Or(c.ContainerRuntimeEndpoint, d.ContainerRuntimeEndpoint))
-	s.RequestTimeout = cmp.Or(c.RuntimeRequestTimeout, d.RuntimeRequestTimeout).Duration
+	s.RequestTimeout = cmp.Or(c.RuntimeRequestTimeout.Duration, d.RuntimeRequestTimeout.Duration)
 	if c.MaxParallelImagePulls != nil {
 		s.ParallelPulls = *c.MaxParallelImagePulls
 	}
@@ -259,9 +256,9 @@ func (s *Settings) fill(c *kubeletconfigv1beta1.KubeletConfiguration) error {
 		s.PodPidsLimit = max(-1, *c.PodPidsLimit)
 	}
 	s.fillEviction(c, d.EvictionHard)
-	s.NodeStatusEvery = cmp.Or(c.NodeStatusUpdateFrequency, d.NodeStatusUpdateFrequency).Duration
+	s.NodeStatusEvery = cmp.Or(c.NodeStatusUpdateFrequency.Duration, d.NodeStatusUpdateFrequency.Duration)
 	s.LeaseSeconds = cmp.Or(c.NodeLeaseDurationSeconds, d.NodeLeaseDurationSeconds)
-	s.SyncFrequency = cmp.Or(c.SyncFrequency, d.SyncFrequency).Duration
+	s.SyncFrequency = cmp.Or(c.SyncFrequency.Duration, d.SyncFrequency.Duration)
 	s.fillAddresses(c)
 	s.RotateClient, s.RotateServing = c.RotateCertificates, c.ServerTLSBootstrap
 	s.TLSCertFile = c.TLSCertFile

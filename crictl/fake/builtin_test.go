@@ -51,7 +51,7 @@ func (c *client) count(t *testing.T) count {
 			n.NotReady++
 		}
 	}
-	for container := range c.server.store.containers.objects() { // not by RPC: it may hang or be too large
+	for container := range c.server.store.containers.all() { // not by RPC: it may hang or be too large
 		switch container.state {
 		case runtimeapi.ContainerState_CONTAINER_CREATED:
 			n.Created++
@@ -95,7 +95,7 @@ func TestBuiltinContents(t *testing.T) {
 func TestEntrySize(t *testing.T) {
 	s, _ := Builtin("healthy")
 	c := serve(t, s)
-	for container := range c.server.store.containers.objects() {
+	for container := range c.server.store.containers.all() {
 		if n := len(container.appendWire(nil)); n < 700 || n > 1000 {
 			t.Errorf("%s of %s has an entry of %d bytes, want 700 to 1000", container.name, container.sandbox.meta.GetName(), n)
 		}

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc/status"
@@ -225,4 +227,29 @@ func sleep(ctx context.Context, done <-chan struct{}, d time.Duration) error {
 	case <-done:
 		return ErrEnded
 	}
+}
+
+// A latencyRule is a latency with its calls counted.
+type latencyRule struct {
+	Latency
+	number int // among the latencies
+	calls  atomic.Uint64
+}
+
+// goldenRatio spreads successive multiples evenly over [0, 1) however many there are.
+const goldenRatio = 0.6180339887498949
+
+// next returns how long a call of that method waits before it is handled. The jitter of a call about one sandbox or
+// container depends on the object, so that the order of concurrent calls does not matter; that of other calls depends on
+// their number.
+func (l *latencyRule) next(method string, about func() Target) time.Duration {
+	wait := time.Duration(l.Base)
+	if l.Jitter == 0 {
+		return wait
+	}
+	if id := about().ID; id != "" {
+		return wait + time.Duration(number(uint64(l.Jitter)+1, method, id, strconv.Itoa(l.number)))
+	}
+	_, share := math.Modf(float64(l.calls.Add(1)) * goldenRatio)
+	return wait + time.Duration(share*float64(l.Jitter))
 }

@@ -115,7 +115,7 @@ func (st *store) filterContainers(f *runtimeapi.ContainerFilter) []*container {
 	case in != nil:
 		all = slices.Values(in.containers)
 	default:
-		all = st.containers.objects()
+		all = st.containers.all()
 	}
 	var found []*container
 	for c := range all {
@@ -146,7 +146,7 @@ func (st *store) filterSandboxes(f *runtimeapi.PodSandboxFilter) []*sandbox {
 		}
 		return found
 	}
-	for _, sb := range st.sandboxes.all() {
+	for sb := range st.sandboxes.all() {
 		keep(sb)
 	}
 	return found

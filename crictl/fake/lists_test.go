@@ -37,14 +37,14 @@ func TestEntriesMatchGeneratedEncoder(t *testing.T) {
 	c := serve(t, small())
 	c.start(t, map[string]string{"empty": "", "": "no key", "long": strings.Repeat("x", 300)})
 	var wantContainers []*runtimeapi.Container
-	for container := range c.server.store.containers.objects() {
+	for container := range c.server.store.containers.all() {
 		wantContainers = append(wantContainers, container.twin())
 	}
 	if diff := cmp.Diff(wantContainers, c.containers(t, nil), protocmp.Transform()); diff != "" {
 		t.Errorf("containers (-want +got):\n%s", diff)
 	}
 	var wantSandboxes []*runtimeapi.PodSandbox
-	for sb := range c.server.store.sandboxes.objects() {
+	for sb := range c.server.store.sandboxes.all() {
 		wantSandboxes = append(wantSandboxes, sb.twin())
 	}
 	if diff := cmp.Diff(wantSandboxes, c.sandboxes(t, nil), protocmp.Transform()); diff != "" {
@@ -221,26 +221,13 @@ func TestStreams(t *testing.T) {
 			r, err := must(c.StreamPodSandboxes(t.Context(), &runtimeapi.StreamPodSandboxesRequest{}))(t).Recv()
 			return len(r.GetPodSandboxes()), err
 		},
-		"StreamContainerStats": func(t *testing.T, c *client) (int, error) {
-			r, err := must(c.StreamContainerStats(t.Context(), &runtimeapi.StreamContainerStatsRequest{}))(t).Recv()
-			return len(r.GetContainerStats()), err
-		},
-		"StreamPodSandboxStats": func(t *testing.T, c *client) (int, error) {
-			r, err := must(c.StreamPodSandboxStats(t.Context(), &runtimeapi.StreamPodSandboxStatsRequest{}))(t).Recv()
-			return len(r.GetPodSandboxStats()), err
-		},
-		"StreamPodSandboxMetrics": func(t *testing.T, c *client) (int, error) {
-			r, err := must(c.StreamPodSandboxMetrics(t.Context(), &runtimeapi.StreamPodSandboxMetricsRequest{}))(t).Recv()
-			return len(r.GetPodSandboxMetrics()), err
-		},
 		"StreamImages": func(t *testing.T, c *client) (int, error) {
 			r, err := must(c.images.StreamImages(t.Context(), &runtimeapi.StreamImagesRequest{}))(t).Recv()
 			return len(r.GetImages()), err
 		},
 	}
 	want := map[string]int{
-		"StreamContainers": 5, "StreamPodSandboxes": 3, "StreamContainerStats": 1, "StreamPodSandboxStats": 1,
-		"StreamPodSandboxMetrics": 1, "StreamImages": 3,
+		"StreamContainers": 5, "StreamPodSandboxes": 3, "StreamImages": 3,
 	}
 	s := small()
 	without := serve(t, s)

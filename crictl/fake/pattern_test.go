@@ -84,7 +84,7 @@ func (c *client) probe() map[string]func(context.Context) error {
 	if c.server.scenario.Name == "runtime-hung" {
 		inspected = "" // everything would be in its list
 	}
-	for sb := range c.server.store.sandboxes.objects() {
+	for sb := range c.server.store.sandboxes.all() {
 		name := sb.meta.GetNamespace() + "/" + sb.meta.GetName()
 		if _, done := calls["first sandbox"]; !done {
 			name = "first sandbox"
@@ -96,7 +96,7 @@ func (c *client) probe() map[string]func(context.Context) error {
 			return err
 		}
 	}
-	for container := range c.server.store.containers.objects() {
+	for container := range c.server.store.containers.all() {
 		meta := container.sandbox.meta
 		name := meta.GetNamespace() + "/" + meta.GetName() + "/" + container.name
 		if _, done := calls["first container"]; !done {

@@ -16,7 +16,7 @@ func (s *Server) Records() []Record {
 	s.store.mu.RLock()
 	defer s.store.mu.RUnlock()
 	var list []Record
-	for c := range s.store.containers.objects() {
+	for c := range s.store.containers.all() {
 		if !c.running() {
 			continue
 		}

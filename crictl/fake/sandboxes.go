@@ -67,7 +67,7 @@ func (r *runtimeService) RunPodSandbox(
 	st := r.store
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	for _, other := range st.sandboxes.all() {
+	for other := range st.sandboxes.all() {
 		if other.meta.GetUid() == meta.GetUid() && other.meta.GetAttempt() == meta.GetAttempt() &&
 			other.meta.GetName() == meta.GetName() && other.meta.GetNamespace() == meta.GetNamespace() {
 			return nil, status.Errorf(codes.AlreadyExists, "attempt %d of this pod is sandbox %s", meta.GetAttempt(), other.id)

@@ -1,6 +1,10 @@
 package fake
 
-import "time"
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+)
 
 // A Scenario is a runtime as data: what it holds, how fast it answers and what goes wrong when. The same YAML or JSON
 // serves --simulate, kdiag runtime serve, scripts and tests.
@@ -62,6 +66,26 @@ const (
 
 // A Duration is a time.Duration that reads and writes as "250ms" in YAML and JSON.
 type Duration time.Duration
+
+// String returns the duration as Go writes it, such as "250ms".
+func (d Duration) String() string { return time.Duration(d).String() }
+
+// MarshalJSON writes the duration as a string such as "250ms".
+func (d Duration) MarshalJSON() ([]byte, error) { return json.Marshal(d.String()) }
+
+// UnmarshalJSON reads a string such as "250ms" or "1h30m". A number is an error, because it has no unit.
+func (d *Duration) UnmarshalJSON(data []byte) error {
+	var text string
+	if err := json.Unmarshal(data, &text); err != nil {
+		text = string(data)
+	}
+	parsed, err := time.ParseDuration(text)
+	if err != nil {
+		return fmt.Errorf("%q is not a duration such as 250ms or 1h30m", text)
+	}
+	*d = Duration(parsed)
+	return nil
+}
 
 // A Latency is how long matching RPCs take before they answer.
 type Latency struct {

@@ -194,7 +194,7 @@ func (st *store) close() {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	st.closed = true
-	for _, c := range st.containers.all() {
+	for c := range st.containers.all() {
 		if c.timer != nil {
 			c.timer.Stop()
 		}

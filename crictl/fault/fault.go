@@ -24,9 +24,9 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
-	"google.golang.org/grpc/credentials/insecure"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/kdiag/kdiag/crictl"
 	"github.com/kdiag/kdiag/crictl/fake"
 )
 
@@ -100,7 +100,7 @@ func New(cfg Config) (*Proxy, error) {
 	if p.socket, err = fake.Bind(p.path, socketMode); err != nil {
 		return nil, err
 	}
-	if p.conn, err = dial(strings.TrimPrefix(cfg.Backend, "unix://")); err != nil {
+	if p.conn, err = dial(cfg.Backend); err != nil {
 		p.socket.Unlink()
 		return nil, errors.Join(err, p.socket.Close())
 	}
@@ -112,29 +112,16 @@ func New(cfg Config) (*Proxy, error) {
 	return p, nil
 }
 
-func dial(path string) (*grpc.ClientConn, error) {
-	conn, err := grpc.NewClient("passthrough:///runtime",
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithAuthority("localhost"), // what gRPC sends for a unix target
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
-			var d net.Dialer
-			return d.DialContext(ctx, "unix", path)
-		}),
-		grpc.WithDisableServiceConfig(),
-		grpc.WithDisableRetry(),
-		grpc.WithIdleTimeout(0),
+func dial(endpoint string) (*grpc.ClientConn, error) {
+	retry := grpc.ConnectParams{
+		Backoff:           backoff.Config{BaseDelay: reconnectBase, Multiplier: 1.6, Jitter: 0.2, MaxDelay: reconnectMax},
+		MinConnectTimeout: reconnectLeft,
+	}
+	return crictl.NewConn(endpoint, nil, retry,
 		grpc.WithStaticStreamWindowSize(streamWindow),
 		grpc.WithStaticConnWindowSize(connWindow),
-		grpc.WithConnectParams(grpc.ConnectParams{
-			Backoff:           backoff.Config{BaseDelay: reconnectBase, Multiplier: 1.6, Jitter: 0.2, MaxDelay: reconnectMax},
-			MinConnectTimeout: reconnectLeft,
-		}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(math.MaxInt32), grpc.MaxCallSendMsgSize(math.MaxInt32)),
 	)
-	if err != nil {
-		return nil, fmt.Errorf("preparing a connection to %s: %w", path, err)
-	}
-	return conn, nil
 }
 
 // Run serves until ctx ends; then all calls end, and the socket is removed. It is to be called once. An error means that the

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"google.golang.org/grpc"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kdiag/kdiag/crictl"
@@ -118,11 +117,10 @@ func checkSandbox(status *runtimeapi.PodSandboxStatus) error {
 	return nil
 }
 
-// ListPodSandbox lists the sandboxes that the filter lets through. The entries are shared with other lists, before and after:
-// they must not be changed.
+// ListPodSandbox lists the sandboxes that the filter lets through.
 func (s *Service) ListPodSandbox(ctx context.Context, filter *runtimeapi.PodSandboxFilter) (items []*runtimeapi.PodSandbox, err error) {
 	err = s.call(ctx, "list_podsandbox", s.timeout, func(ctx context.Context) error {
-		resp, err := s.runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{Filter: filter}, grpc.ForceCodecV2(s.sandboxCodec(filter)))
+		resp, err := s.runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{Filter: filter})
 		items = resp.GetItems()
 		return s.failed(err, "ListPodSandbox with filter from runtime service", "filter", filter)
 	})
@@ -176,11 +174,10 @@ func (s *Service) RemoveContainer(ctx context.Context, id string) error {
 	})
 }
 
-// ListContainers lists the containers that the filter lets through. The entries are shared with other lists, before and after:
-// they must not be changed.
+// ListContainers lists the containers that the filter lets through.
 func (s *Service) ListContainers(ctx context.Context, filter *runtimeapi.ContainerFilter) (items []*runtimeapi.Container, err error) {
 	err = s.call(ctx, "list_containers", s.timeout, func(ctx context.Context) error {
-		resp, err := s.runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{Filter: filter}, grpc.ForceCodecV2(s.containerCodec(filter)))
+		resp, err := s.runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{Filter: filter})
 		items = resp.GetContainers()
 		return s.failed(err, "ListContainers with filter from runtime service", "filter", filter)
 	})

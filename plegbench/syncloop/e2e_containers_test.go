@@ -22,7 +22,7 @@ import (
 func TestEndToEndContainers(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, 20)
-	n.cfg.Kubelet.ContainerLogMaxSize, n.cfg.Kubelet.ContainerLogMaxFiles = chattySize, new(int32(3))
+	n.cfg.Kubelet.ContainerLogMaxSize, n.cfg.Kubelet.ContainerLogMaxFiles = chattySize, 3
 	web := newWeb(t)
 	pods := slices.Concat(crashing(), probed(web.port), ordered(), withoutImages(), chatty(), []*v1.Pod{n.withVolumes(), grpcProbed(t)})
 	for _, p := range pods {

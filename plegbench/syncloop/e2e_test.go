@@ -26,7 +26,6 @@ import (
 	"github.com/kdiag/kdiag/plegbench/nodebox"
 	"github.com/kdiag/kdiag/plegbench/syncloop"
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
-	"github.com/kdiag/kdiag/plegbench/syncloop/kubeletconfig"
 )
 
 const (
@@ -70,12 +69,12 @@ func newNode(t *testing.T, faster float64) *node {
 	t.Helper()
 	n := &node{t: t, box: startBox(t, nodebox.Options{Network: true}), log: &journal{}}
 	dir := t.TempDir()
-	kubelet, _, err := kubeletconfig.Load("", map[string][]string{"cgroup-root": {filepath.Base(n.box.Dir())}})
+	kubelet, _, err := syncloop.LoadKubelet("", map[string][]string{"cgroup-root": {filepath.Base(n.box.Dir())}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	kubelet.EvictionHard = map[string]string{"memory.available": "1Mi"} // how full the disk of the tests is must not matter
-	kubelet.ImageGCHighThresholdPercent = new(int32(100))
+	kubelet.ImageGCHighThresholdPercent = 100
 	log := textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(n.log), textlogger.Verbosity(4)))
 	n.cfg = syncloop.Config{
 		Endpoint: n.box.Endpoint(), NodeName: e2eNode, Kubelet: kubelet, Periods: syncloop.PeriodsFor(kubelet).Faster(faster),

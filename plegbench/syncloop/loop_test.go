@@ -19,7 +19,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kdiag/kdiag/plegbench/syncloop/config"
-	"github.com/kdiag/kdiag/plegbench/syncloop/kubeletconfig"
 	"github.com/kdiag/kdiag/plegbench/syncloop/pleg"
 	"github.com/kdiag/kdiag/plegbench/syncloop/prober"
 )
@@ -278,7 +277,7 @@ func TestPeriodsFaster(t *testing.T) {
 // A shorter CrashLoopBackOff changes neither when it begins anew nor how long a failed pull waits (newCrashLoopBackOff in
 // pkg/kubelet/kubelet.go).
 func TestPeriodsFor(t *testing.T) {
-	k, _, err := kubeletconfig.Load("", nil)
+	k, _, err := LoadKubelet("", nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,7 +3,7 @@ package syncloop
 import (
 	"time"
 
-	kubeletconfigv1beta1 "k8s.io/kubelet/config/v1beta1"
+	"github.com/kdiag/kdiag/crictl/kubeletconfig"
 )
 
 // Periods are the kubelet's times. Each constant's place upstream is pkg/kubelet/kubelet.go unless it says otherwise.
@@ -71,8 +71,8 @@ func (p Periods) Faster(factor float64) Periods {
 	return p
 }
 
-// PeriodsFor are the periods of a kubelet with this configuration, which must have its defaults.
-func PeriodsFor(k *kubeletconfigv1beta1.KubeletConfiguration) Periods {
+// PeriodsFor are the periods of a kubelet with this configuration.
+func PeriodsFor(k *kubeletconfig.Config) Periods {
 	p := DefaultPeriods()
 	p.Request, p.Resync = k.RuntimeRequestTimeout.Duration, k.SyncFrequency.Duration
 	p.FileCheck, p.HTTPCheck = k.FileCheckFrequency.Duration, k.HTTPCheckFrequency.Duration

@@ -16,8 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
-	kubeletconfigv1beta1 "k8s.io/kubelet/config/v1beta1"
 
+	"github.com/kdiag/kdiag/crictl/kubeletconfig"
 	"github.com/kdiag/kdiag/crictl/remote"
 	"github.com/kdiag/kdiag/plegbench/syncloop/config"
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
@@ -55,7 +55,7 @@ type Config struct {
 	NodeName string
 	RootDir  string // like /var/lib/kubelet
 	LogDir   string // like /var/log: pods and containers are below
-	Kubelet  *kubeletconfigv1beta1.KubeletConfiguration
+	Kubelet  *kubeletconfig.Config
 	Periods  Periods
 
 	Manifests      string // folder or file; empty: none
@@ -301,12 +301,12 @@ func (s *SyncLoop) wireRuntime() {
 	})
 	s.options = runoptions.New(runoptions.Config{
 		NodeName: s.cfg.NodeName, Volumes: s.volumes, Objects: s.objects, RootDir: s.cfg.RootDir, HostIPs: func() []string { return s.hostIPs },
-		Allocatable: s.allocatable, ClusterDNS: k.ClusterDNS, ClusterDomain: k.ClusterDomain, ResolvConf: *k.ResolverConfig,
+		Allocatable: s.allocatable, ClusterDNS: k.ClusterDNS, ClusterDomain: k.ClusterDomain, ResolvConf: k.ResolverConfig,
 		SystemdCgroups: k.CgroupDriver == "systemd", CgroupRoot: k.CgroupRoot, SELinux: exists("/sys/fs/selinux/enforce"), Recorder: s.recorder, Log: s.log,
 	})
 	s.images = images.New(images.Config{
 		Service: s.service, Recorder: s.recorder, Log: s.log, Metrics: s.metrics,
-		Serialize: *k.SerializeImagePulls, MaxParallel: k.MaxParallelImagePulls, QPS: float32(*k.RegistryPullQPS), Burst: int(k.RegistryBurst),
+		Serialize: k.SerializeImagePulls, MaxParallel: &k.MaxParallelImagePulls, QPS: float32(k.RegistryPullQPS), Burst: int(k.RegistryBurst),
 		BackOff: p.PullFirst, MaxBackOff: p.PullMost,
 	})
 	s.backOff = kuberuntime.NewBackoff(p.CrashFirst, p.CrashMost, p.CrashReset)
@@ -320,7 +320,7 @@ func (s *SyncLoop) wireRuntime() {
 		CRI: s.service, Images: s.images, Options: s.options, Liveness: verdict(s.liveness), Startup: verdict(s.startup),
 		Recorder: s.recorder, Log: s.log, Metrics: s.metrics,
 		NodeName: s.cfg.NodeName, RuntimeName: s.name, RootDir: s.cfg.RootDir, LogDir: s.cfg.LogDir,
-		MemoryCapacity: int64(s.machine.Memory), CgroupV2: exists("/sys/fs/cgroup/cgroup.controllers"), SeccompDefault: *k.SeccompDefault,
+		MemoryCapacity: int64(s.machine.Memory), CgroupV2: exists("/sys/fs/cgroup/cgroup.controllers"), SeccompDefault: k.SeccompDefault,
 		SandboxReady:         s.status.SetSandboxReady,
 		TerminationRequested: func(uid types.UID) bool { return s.workers.IsPodTerminationRequested(uid) },
 	})

@@ -30,7 +30,7 @@ func (s *SyncLoop) wirePLEG() {
 		Runtime: s.runtime, Cache: s.cache, Log: s.log, Metrics: s.metrics,
 		Period: p.Relist, Threshold: p.RelistThreshold, OnDemand: onDemand || !set,
 	}
-	evented := gates["EventedPLEG"]
+	evented := s.cfg.Kubelet.Gate("EventedPLEG")
 	if evented {
 		generic.Period, generic.Threshold = p.EventedRelist, p.EventedThreshold
 	}
@@ -57,7 +57,7 @@ func (s *SyncLoop) wireCollectors() error {
 	var err error
 	s.logs, err = logs.New(logs.Config{
 		CRI: s.service, NodeName: s.cfg.NodeName, LogDir: filepath.Join(s.cfg.LogDir, "pods"), MaxSize: k.ContainerLogMaxSize,
-		MaxFiles: int(*k.ContainerLogMaxFiles), Workers: int(*k.ContainerLogMaxWorkers), Period: p.LogMonitor, Log: s.log,
+		MaxFiles: int(k.ContainerLogMaxFiles), Workers: int(k.ContainerLogMaxWorkers), Period: p.LogMonitor, Log: s.log,
 	})
 	if err != nil {
 		return err
@@ -71,7 +71,7 @@ func (s *SyncLoop) wireCollectors() error {
 	}
 	s.imageGC, err = images.NewGC(images.GCConfig{
 		Service: s.service, InUse: s.imagesInUse, Disk: s.stats.ImageDisk,
-		High: int(*k.ImageGCHighThresholdPercent), Low: int(*k.ImageGCLowThresholdPercent),
+		High: int(k.ImageGCHighThresholdPercent), Low: int(k.ImageGCLowThresholdPercent),
 		MinAge: k.ImageMinimumGCAge.Duration, MaxAge: k.ImageMaximumGCAge.Duration, Period: p.ImageGC,
 		NodeName: s.cfg.NodeName, Log: s.log, Recorder: s.recorder, Metrics: s.metrics,
 	})
@@ -136,8 +136,12 @@ func (s *SyncLoop) wireNode() {
 		State: s.state, Status: s.service.Status, Period: p.RuntimeStatus, Log: s.log,
 		OnReady: func(context.Context) { close(s.ready) },
 	})
+	var taints []v1.Taint
+	for _, t := range k.RegisterWithTaints {
+		taints = append(taints, v1.Taint{Key: t.Key, Value: t.Value, Effect: v1.TaintEffect(t.Effect)})
+	}
 	s.node = nodestatus.New(nodestatus.Config{
-		Client: s.cfg.Client, NodeName: s.cfg.NodeName, Register: s.cfg.Register, Labels: s.cfg.Labels, Taints: k.RegisterWithTaints,
+		Client: s.cfg.Client, NodeName: s.cfg.NodeName, Register: s.cfg.Register, Labels: s.cfg.Labels, Taints: taints,
 		RuntimeErrors: s.state.RuntimeErrors, NetworkErrors: s.state.NetworkErrors,
 		UpdateRuntime: s.updater.Update, ExpectReady: s.updater.ExpectReady,
 		Version: func(ctx context.Context) (name, version string, err error) {
@@ -237,7 +241,7 @@ func (s *SyncLoop) wireServer() error {
 		Address: s.cfg.Address, Checks: []server.Check{{Name: "syncloop", Check: s.loop.healthy}},
 		Pods: s.PodsWithStatus, RunningPods: func(ctx context.Context) ([]*container.Pod, error) { return s.runtime.GetPods(ctx, false) },
 		Summary: s.stats.Summary, Metrics: s.registry, Probes: s.probes, Resource: resource,
-		NoDebugging: isFalse(s.cfg.Kubelet.EnableDebuggingHandlers), NoProfiling: isFalse(s.cfg.Kubelet.EnableProfilingHandler),
+		NoDebugging: !s.cfg.Kubelet.EnableDebuggingHandlers, NoProfiling: !s.cfg.Kubelet.EnableProfilingHandler,
 		Configz: s.cfg.Kubelet, SetVerbosity: s.cfg.SetVerbosity, Requests: s.metrics.HTTPRequests, Log: s.log,
 	})
 	return err
@@ -255,6 +259,3 @@ func (s *SyncLoop) PodsWithStatus() []*v1.Pod {
 	}
 	return out
 }
-
-// isFalse reports whether a setting that is true by default was made false.
-func isFalse(setting *bool) bool { return setting != nil && !*setting }

@@ -6,7 +6,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
 
-	"github.com/kdiag/kdiag/plegbench/syncloop/kubeletconfig"
+	"github.com/kdiag/kdiag/plegbench/syncloop"
 )
 
 // TestShortFlags wants what is short for a flag of the kubelet's to mean the same.
@@ -33,7 +33,7 @@ func TestShortFlags(t *testing.T) {
 			if err := opts.check(cmd); err != nil {
 				t.Fatal(err)
 			}
-			got, _, err := kubeletconfig.Load("", opts.kubelet)
+			got, _, err := syncloop.LoadKubelet("", opts.kubelet)
 			if err != nil {
 				t.Fatal(err)
 			}

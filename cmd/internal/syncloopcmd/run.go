@@ -1,6 +1,7 @@
 package syncloopcmd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,14 +20,13 @@ import (
 	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/textlogger"
-	kubeletconfigv1beta1 "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/kdiag/kdiag/cmd/internal/cli"
 	"github.com/kdiag/kdiag/cmd/internal/render"
 	"github.com/kdiag/kdiag/cmd/internal/target"
+	"github.com/kdiag/kdiag/crictl/kubeletconfig"
 	"github.com/kdiag/kdiag/plegbench/syncloop"
 	"github.com/kdiag/kdiag/plegbench/syncloop/apiserver"
-	"github.com/kdiag/kdiag/plegbench/syncloop/kubeletconfig"
 )
 
 // defaultVerbosity shows what most distributions' kubelets show.
@@ -46,7 +46,7 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 	if err := opts.complete(env); err != nil {
 		return err
 	}
-	kubelet, unsupported, err := kubeletconfig.Load(opts.config, opts.kubelet)
+	kubelet, noEffect, err := syncloop.LoadKubelet(opts.config, opts.kubelet)
 	if err != nil {
 		return &cli.UsageError{Problem: err.Error(), Hint: "kdiag syncloop --help lists the flags that are taken; a file is a KubeletConfiguration of kubelet.config.k8s.io/v1beta1"}
 	}
@@ -63,8 +63,8 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 		}
 	}
 	opts.Timeout, opts.RPCTimeout = cli.DefaultTimeout, cli.DefaultRPCTimeout
-	if opts.Endpoint == "" && kubelet.ContainerRuntimeEndpoint != "" && len(opts.kubelet["container-runtime-endpoint"]) > 0 {
-		opts.Endpoint = kubelet.ContainerRuntimeEndpoint
+	if opts.Simulate == "" || len(opts.kubelet["container-runtime-endpoint"]) > 0 {
+		opts.Endpoint = cmp.Or(opts.Endpoint, kubelet.ContainerRuntimeEndpoint)
 	}
 	t, err := target.Open(ctx, env, &opts.Flags)
 	if err != nil {
@@ -93,8 +93,8 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 	logging := textlogger.NewConfig(textlogger.Output(out), textlogger.Verbosity(verbosity))
 	log := textlogger.NewLogger(logging)
 	klog.SetLogger(log) // what client-go says goes the same way
-	for _, u := range unsupported {
-		_, _ = fmt.Fprintf(env.Err, "kdiag: %s has no effect here: %s\n", u.Field, u.Why)
+	if len(noEffect) > 0 {
+		_, _ = fmt.Fprintf(env.Err, "kdiag: settings without effect in a syncloop: %s\n", strings.Join(noEffect, ", "))
 	}
 	_, _ = fmt.Fprintf(env.Err, "kdiag: node %s on %s (%s)\n", opts.nodeName, t.Endpoint.URL, t.Endpoint.Reason)
 	cfg, recorder, err := opts.syncloopConfig(kubelet, t.Endpoint.URL, log)
@@ -166,7 +166,7 @@ func (o *options) openLog(env cli.Env, newest *ring) (io.Writer, func(), error) 
 }
 
 func (o *options) syncloopConfig(
-	kubelet *kubeletconfigv1beta1.KubeletConfiguration, endpoint string, log logr.Logger,
+	kubelet *kubeletconfig.Config, endpoint string, log logr.Logger,
 ) (syncloop.Config, *syncloop.Recorder, error) {
 	if kubelet.CgroupRoot == "" {
 		kubelet.CgroupRoot = cgroupRoot
@@ -179,7 +179,7 @@ func (o *options) syncloopConfig(
 		Endpoint: endpoint, NodeName: o.nodeName, RootDir: o.rootDir, LogDir: o.logDir, Kubelet: kubelet,
 		Periods:   syncloop.PeriodsFor(kubelet).Faster(o.speed),
 		Manifests: o.manifests, ManifestURL: kubelet.StaticPodURL, ManifestHeader: http.Header(kubelet.StaticPodURLHeader),
-		Objects: o.objects, Register: *kubelet.RegisterNode, Labels: labels, StatusFile: o.statusFile,
+		Objects: o.objects, Register: kubelet.RegisterNode, Labels: labels, StatusFile: o.statusFile,
 		Version: target.Version(), Address: net.JoinHostPort(kubelet.Address, strconv.Itoa(int(kubelet.Port))), Kmsg: "/dev/kmsg", Log: log,
 	}
 	if cfg.Manifests == "" {
@@ -198,7 +198,7 @@ func (o *options) syncloopConfig(
 	return cfg, recorder, nil
 }
 
-func client(kubeconfig string, kubelet *kubeletconfigv1beta1.KubeletConfiguration) (*apiserver.Client, error) {
+func client(kubeconfig string, kubelet *kubeletconfig.Config) (*apiserver.Client, error) {
 	bad := func(problem string) error {
 		return &cli.UsageError{Problem: "--kubeconfig: " + problem, Hint: "kubectl --kubeconfig " + kubeconfig + " get nodes shows whether it works"}
 	}
@@ -214,8 +214,8 @@ func client(kubeconfig string, kubelet *kubeletconfigv1beta1.KubeletConfiguratio
 	}
 	rest.ContentType, rest.UserAgent = kubelet.ContentType, "kdiag-syncloop/"+target.Version()
 	return apiserver.New(rest, apiserver.Limits{
-		QPS: float32(*kubelet.KubeAPIQPS), Burst: int(kubelet.KubeAPIBurst),
-		EventQPS: float32(*kubelet.EventRecordQPS), EventBurst: int(kubelet.EventBurst),
+		QPS: float32(kubelet.KubeAPIQPS), Burst: int(kubelet.KubeAPIBurst),
+		EventQPS: float32(kubelet.EventRecordQPS), EventBurst: int(kubelet.EventBurst),
 	})
 }
 

@@ -10,7 +10,7 @@ import (
 
 	"github.com/kdiag/kdiag/cmd/internal/cli"
 	"github.com/kdiag/kdiag/crictl/fake"
-	"github.com/kdiag/kdiag/plegbench/syncloop/kubeletconfig"
+	"github.com/kdiag/kdiag/crictl/kubeletconfig"
 )
 
 type options struct {
@@ -85,13 +85,13 @@ func (o *options) addFlags(cmd *cobra.Command) {
 	fs.BoolVar(&o.cleanup, "cleanup", false, "remove all pods and folders that a syncloop with this node name left, and end")
 	fs.StringSliceVar(&o.labels, "node-labels", nil, "labels to register the node with, as key=value")
 	for _, f := range kubeletconfig.Flags() {
-		if fs.Lookup(f.Name) == nil {
+		if f.Usage != "" {
 			short := ""
 			if f.Name == "v" {
 				short = f.Name // -v 4, as a kubelet takes it
 			}
 			fs.VarP(&kubeletFlag{flag: f, given: o.kubelet}, f.Name, short, f.Usage)
-			if f.Kind == kubeletconfig.Bool {
+			if f.Kind == kubeletconfig.Switch {
 				fs.Lookup(f.Name).NoOptDefVal = "true"
 			}
 		}
@@ -121,11 +121,11 @@ func (f *kubeletFlag) String() string {
 
 func (f *kubeletFlag) Type() string {
 	switch f.flag.Kind {
-	case kubeletconfig.Bool:
+	case kubeletconfig.Switch:
 		return "bool"
-	case kubeletconfig.Int:
+	case kubeletconfig.Number:
 		return "int"
-	case kubeletconfig.Duration:
+	case kubeletconfig.Period:
 		return "duration"
 	}
 	return "string"

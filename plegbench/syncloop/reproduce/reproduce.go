@@ -23,7 +23,6 @@ import (
 	"github.com/kdiag/kdiag/crictl/fault"
 	"github.com/kdiag/kdiag/crictl/remote"
 	"github.com/kdiag/kdiag/plegbench/syncloop"
-	"github.com/kdiag/kdiag/plegbench/syncloop/kubeletconfig"
 )
 
 // A Config says what to play. Scenario and Speed are required.
@@ -229,12 +228,11 @@ func (r *run) withLoop(ctx context.Context) error {
 
 // loopConfig is that of a kubelet that collects no images and evicts nobody: the runtime may be in use.
 func (r *run) loopConfig() (syncloop.Config, error) {
-	k, _, err := kubeletconfig.Load("", nil)
+	k, _, err := syncloop.LoadKubelet("", nil)
 	if err != nil {
 		return syncloop.Config{}, err
 	}
-	never := int32(100)
-	k.ImageGCHighThresholdPercent, k.EvictionHard, k.EvictionSoft = &never, map[string]string{}, map[string]string{}
+	k.ImageGCHighThresholdPercent, k.EvictionHard, k.EvictionSoft = 100, map[string]string{}, map[string]string{}
 	if r.cfg.Endpoint != "" {
 		k.CgroupRoot = "/" + r.folder.node() // apart from a kubelet's, and easily removed
 	}

@@ -1,0 +1,265 @@
+// Package kubeletconfig reads the settings of a kubelet: its configuration file, the drop-ins over it and the flags over
+// both, by the kubelet's rules. Files are read through functions of the caller, because a kubelet may run below another root.
+// Other fields of KubeletConfiguration than those of Config are only named.
+package kubeletconfig
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+	kjson "sigs.k8s.io/json"
+	"sigs.k8s.io/yaml"
+)
+
+// Bounds on what is read. Files that tools write have some kilobytes.
+const (
+	maxFile    = 2 << 20 // bytes
+	maxDropIns = 100     // files
+)
+
+// Files give access to the host's files as the kubelet's process sees them.
+type Files struct {
+	Read    func(name string) ([]byte, error)
+	DropIns func(dir string) ([]string, error) // as the function DropIns
+}
+
+// HostFiles reads the files of this process's own root.
+func HostFiles() Files { return Files{ReadFile, DropIns} }
+
+// ReadFile reads a regular file of at most 2 MiB. It does not wait where a pipe stands in the file's place.
+func ReadFile(path string) ([]byte, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, errors.New("is not a regular file")
+	}
+	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err == nil && len(data) > maxFile {
+		return nil, fmt.Errorf("is larger than %d bytes", maxFile)
+	}
+	return data, err
+}
+
+// DropIns lists the files of a --config-dir in the order in which the kubelet applies them: those that end in .conf, also in
+// folders below, by name. The names are relative to dir.
+func DropIns(dir string) (names []string, err error) {
+	// The slash makes WalkDir follow a folder that is a symbolic link.
+	err = filepath.WalkDir(dir+"/", func(path string, e fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if !e.IsDir() && filepath.Ext(path) == ".conf" {
+			name, err := filepath.Rel(dir, path)
+			if err != nil {
+				return err
+			}
+			names = append(names, name)
+		}
+		if len(names) > maxDropIns {
+			return fmt.Errorf("holds more than %d drop-ins", maxDropIns)
+		}
+		return nil
+	})
+	return names, err
+}
+
+// Settings are what a kubelet runs with.
+type Settings struct {
+	Config            // complete with the kubelet's defaults
+	Files    []string // that were read, in order
+	Other    []string // fields that are set and that Config does not have, with dots inside other fields
+	Problems []Problem
+
+	set map[string]any
+}
+
+// A Problem is a file, flag or field that could not be used. The rest of the settings holds without it.
+type Problem struct {
+	Where string // a file's name, a flag as --name, or a field
+	Err   error  // reads as the rest of the sentence: "is not a regular file"
+	File  bool   // Where is a file or folder, none of whose settings are known
+}
+
+func (p Problem) Error() string { return p.Where + " " + p.Err.Error() }
+
+// IsSet reports whether a file or flag sets a field of KubeletConfiguration.
+func (s *Settings) IsSet(field string) bool {
+	_, ok := s.set[field]
+	return ok
+}
+
+// Read reads the files that the flags --config and --config-dir name, and puts the flags over them. Flags are as ParseFlags
+// returns them.
+func Read(flags map[string][]string, files Files) *Settings {
+	s := &Settings{set: map[string]any{}}
+	file := Last(flags, "config")
+	if file != "" {
+		s.apply(file, files)
+		s.resolvePaths(filepath.Dir(file))
+	}
+	if dir := Last(flags, "config-dir"); dir != "" {
+		names, err := files.DropIns(dir)
+		if err != nil {
+			s.Problems = append(s.Problems, Problem{dir, err, true})
+		}
+		for _, name := range names {
+			s.apply(filepath.Join(dir, name), files)
+		}
+	}
+	s.decode(s.applyFlags(flags))
+	return s
+}
+
+// apply merges one file into what is set, by RFC 7396 as the kubelet does (mergeKubeletConfigurations in
+// cmd/kubelet/app/server.go upstream).
+func (s *Settings) apply(name string, files Files) {
+	data, err := files.Read(name)
+	var doc map[string]any
+	if err == nil {
+		doc, err = parse(data)
+	}
+	if err != nil {
+		s.Problems = append(s.Problems, Problem{name, err, true})
+		return
+	}
+	s.Files = append(s.Files, name)
+	mergePatch(s.set, doc)
+}
+
+// parse reads a KubeletConfiguration as YAML or JSON.
+func parse(data []byte) (map[string]any, error) {
+	var doc map[string]any
+	if err := yaml.Unmarshal(data, &doc); err != nil {
+		text := strings.TrimPrefix(err.Error(), "error converting YAML to JSON: ")
+		if strings.Contains(text, "cannot unmarshal") { // names types of Go
+			text = "it has no fields"
+		}
+		return nil, errors.New("is not a KubeletConfiguration: " + text)
+	}
+	if kind, ok := doc["kind"].(string); ok && kind != "KubeletConfiguration" {
+		return nil, fmt.Errorf("is a %q, not a KubeletConfiguration", kind)
+	}
+	delete(doc, "apiVersion")
+	delete(doc, "kind")
+	return doc, nil
+}
+
+// mergePatch applies patch to doc by RFC 7396: maps are merged, null removes, everything else replaces.
+func mergePatch(doc, patch map[string]any) {
+	for key, value := range patch {
+		inner, isMap := value.(map[string]any)
+		switch {
+		case value == nil:
+			delete(doc, key)
+		case isMap:
+			below, ok := doc[key].(map[string]any)
+			if !ok {
+				below = map[string]any{}
+				doc[key] = below
+			}
+			mergePatch(below, inner)
+		default:
+			doc[key] = value
+		}
+	}
+}
+
+// resolvePaths resolves relative paths of the configuration file against its folder.
+func (s *Settings) resolvePaths(dir string) {
+	for _, field := range []string{"staticPodPath", "resolvConf", "podLogsDir", "tlsCertFile"} {
+		if path, ok := s.set[field].(string); ok && path != "" && !filepath.IsAbs(path) {
+			s.set[field] = filepath.Join(dir, path)
+		}
+	}
+}
+
+// decode fills Config. Each field is decoded for itself, so that a bad one is named and costs no other. from holds the flags
+// that set a field.
+func (s *Settings) decode(from map[string]string) {
+	defaults := Defaults()
+	s.Config = defaults
+	s.EvictionHard = nil // json would merge into it
+	for _, field := range slices.Sorted(maps.Keys(s.set)) {
+		value := s.set[field]
+		if isZero(value) && !slices.Contains(zeroCounts(), field) {
+			continue
+		}
+		data, err := json.Marshal(map[string]any{field: value})
+		if err == nil {
+			var unknown []error
+			unknown, err = kjson.UnmarshalStrict(data, &s.Config, kjson.DisallowUnknownFields)
+			for _, u := range unknown {
+				if f, ok := errors.AsType[kjson.FieldError](u); ok {
+					s.Other = append(s.Other, f.FieldPath())
+				}
+			}
+		}
+		if err == nil {
+			continue
+		}
+		if strings.HasPrefix(err.Error(), "json: cannot unmarshal") { // the rest names types of Go
+			err = errors.New("has a value of the wrong type")
+		} else {
+			err = fmt.Errorf("is wrong: %w", err)
+		}
+		where := field
+		if flag := from[field]; flag != "" {
+			where = flag
+		}
+		s.Problems = append(s.Problems, Problem{where, err, false})
+	}
+	if s.EvictionHard == nil || s.MergeDefaultEvictionSettings {
+		maps.Copy(defaults.EvictionHard, s.EvictionHard)
+		s.EvictionHard = defaults.EvictionHard
+	}
+	if !s.IsSet("serializeImagePulls") {
+		s.SerializeImagePulls = s.MaxParallelImagePulls < 2
+	}
+	if isZero(s.set["nodeStatusReportFrequency"]) && !isZero(s.set["nodeStatusUpdateFrequency"]) {
+		s.NodeStatusReportFrequency = s.NodeStatusUpdateFrequency
+	}
+}
+
+// isZero reports a value that means the same as its absence in most fields. Files that tools write are full of them.
+func isZero(value any) bool {
+	switch v := value.(type) {
+	case nil:
+		return true
+	case bool:
+		return !v
+	case float64:
+		return v == 0
+	case int64:
+		return v == 0
+	case string:
+		d, err := time.ParseDuration(v)
+		return v == "" || err == nil && d == 0
+	case map[string]any:
+		for _, inner := range v {
+			if !isZero(inner) {
+				return false
+			}
+		}
+		return true
+	case []any:
+		return len(v) == 0
+	}
+	return false
+}
