@@ -1,7 +1,6 @@
 package kubelet
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -36,17 +35,13 @@ const (
 
 // ReadCNI loads the network configuration as containerd does: of all files in the folder whose names end in .conf, .conflist
 // or .json the first by name, and if that one is broken none (go-cni's loadFromConfDir; CRI-O passes over broken files).
-// Without a folder it takes the first of the well-known ones that holds a file, without folders of plugins all well-known
-// ones that are there. Where none is, no plugin is called missing.
-func ReadCNI(ctx context.Context, root, confDir string, binDirs []string) (CNI, error) {
+// The folder is the first of the well-known ones that holds a file, the folders of plugins are all well-known ones that
+// exist. Where none does, no plugin is called missing.
+func ReadCNI(ctx context.Context, root string) (CNI, error) {
 	host := seenBy(root, 0)
-	dirs := confDirs()
-	if confDir != "" {
-		dirs = []string{confDir}
-	}
-	c := CNI{ConfDir: cmp.Or(confDir, usualConfDir)}
+	c := CNI{ConfDir: usualConfDir}
 	var names []string
-	for _, dir := range dirs {
+	for _, dir := range confDirs() {
 		found, err := confFiles(host, dir)
 		if err != nil && reasonOf(err) != absent {
 			return c, fmt.Errorf("reading network configurations: %s %s", oneLine(dir), reasonOf(err))
@@ -56,9 +51,13 @@ func ReadCNI(ctx context.Context, root, confDir string, binDirs []string) (CNI, 
 			break
 		}
 	}
-	c.findPluginDirs(host, binDirs)
+	for _, dir := range pluginDirs() {
+		if info, err := host.stat(dir); err == nil && info.IsDir() {
+			c.BinDirs = append(c.BinDirs, dir)
+		}
+	}
 	if len(names) == 0 {
-		c.Problem = "there is no network configuration in " + strings.Join(dirs, ", ")
+		c.Problem = "there is no network configuration in " + strings.Join(confDirs(), ", ")
 		return c, ctx.Err()
 	}
 	c.File = oneLine(names[0])
@@ -95,18 +94,6 @@ func confFiles(host files, dir string) ([]string, error) {
 		}
 	}
 	return names, err
-}
-
-func (c *CNI) findPluginDirs(host files, given []string) {
-	c.BinDirs = given
-	if len(given) > 0 {
-		return
-	}
-	for _, dir := range pluginDirs() {
-		if info, err := host.stat(dir); err == nil && info.IsDir() {
-			c.BinDirs = append(c.BinDirs, dir)
-		}
-	}
 }
 
 // parseNetwork reads a file: a list of plugins, or, unless it is named .conflist, a single plugin.
