@@ -379,7 +379,11 @@ func TestDiscoverNothing(t *testing.T) {
 	if !errors.As(err, &e) {
 		t.Fatalf("got %v", err)
 	}
-	if want := 4 + len(wellKnown()); len(e.Tried) != want || len(d.Tried) != want {
+	want := 4
+	for _, in := range Installations() {
+		want += len(in.Sockets)
+	}
+	if len(e.Tried) != want || len(d.Tried) != want {
 		t.Errorf("%d places tried, want %d: %+v", len(e.Tried), want, e.Tried)
 	}
 }
@@ -410,12 +414,8 @@ func FuzzCrictlConfig(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		endpoint, err := parseCrictlConfig(data)
-		if err != nil && endpoint != "" {
+		if endpoint, err := parseCrictlConfig(data); err != nil && endpoint != "" {
 			t.Errorf("both %q and %v", endpoint, err)
-		}
-		if c, err := parseKubeletConfig(data); err == nil && len(data) == 0 && c.endpoint != "" {
-			t.Errorf("an empty file gave %q", c.endpoint)
 		}
 	})
 }

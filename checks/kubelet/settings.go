@@ -35,14 +35,7 @@ func ReadSettings(ctx context.Context, root string, pid int) (Settings, error) {
 	if err != nil {
 		return Settings{}, fmt.Errorf("reading the kubelet's arguments: %w", err)
 	}
-	names, switches := []string{"data-dir"}, []string{}
-	for _, f := range kubeletconfig.Flags() {
-		names = append(names, f.Name)
-		if f.Kind == kubeletconfig.Switch {
-			switches = append(switches, f.Name)
-		}
-	}
-	flags := process.Flags(switches, names...)
+	flags := process.Flags("data-dir")
 	s := Settings{PID: pid}
 	if p := process.Problem(); p != "" {
 		s.Problems = append(s.Problems, oneLine(p))
@@ -51,7 +44,7 @@ func ReadSettings(ctx context.Context, root string, pid int) (Settings, error) {
 	if strings.HasPrefix(process.Name(), "k3s") {
 		s.Problems = append(s.Problems, k3s(all, flags))
 	}
-	read := kubeletconfig.Read(flags, kubeletconfig.Files{Read: all.read, DropIns: all.dropIns})
+	read := kubeletconfig.Read(flags, process.Files())
 	for _, name := range read.Files {
 		s.Files = append(s.Files, oneLine(name))
 	}

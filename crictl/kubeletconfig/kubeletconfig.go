@@ -99,10 +99,11 @@ type Problem struct {
 
 func (p Problem) Error() string { return p.Where + " " + p.Err.Error() }
 
-// IsSet reports whether a file or flag sets a field of KubeletConfiguration.
+// IsSet reports whether a file or flag sets a field of KubeletConfiguration. A zero value that means the same as its absence
+// does not count: kubeadm writes containerRuntimeEndpoint: "".
 func (s *Settings) IsSet(field string) bool {
-	_, ok := s.set[field]
-	return ok
+	value, ok := s.set[field]
+	return ok && (!isZero(value) || slices.Contains(zeroCounts(), field))
 }
 
 // Read reads the files that the flags --config and --config-dir name, and puts the flags over them. Flags are as ParseFlags
