@@ -31,18 +31,6 @@ type Folder struct {
 	PID  int    // of the runtime's daemon that has its database open there; 0 when none was seen
 }
 
-// usualRoots are where runtimes keep containers and images by default.
-var usualRoots = []string{
-	"/var/lib/containerd", "/var/lib/containers/storage", "/var/lib/docker", "/var/lib/rancher/k3s/agent/containerd",
-	"/var/lib/rancher/rke2/agent/containerd", "/var/lib/k0s/containerd", "/var/snap/microk8s/common/var/lib/containerd",
-}
-
-// usualStates are where runtimes keep the state of what runs by default.
-var usualStates = []string{
-	"/run/containerd", "/run/k3s/containerd", "/run/k0s/containerd", "/var/snap/microk8s/common/run/containerd",
-	"/run/crio", "/run/containers/storage",
-}
-
 // Folders returns the folders that matter to the node. The runtime's is where its daemon has its database open, else each
 // of the usual ones that exists; the kubelet's and the logs' are given, or the defaults. Nothing below them is read.
 func Folders(root string, people Population, kubeletDir, logsDir string) []Folder {
@@ -54,7 +42,7 @@ func Folders(root string, people Population, kubeletDir, logsDir string) []Folde
 		}
 	}
 	if len(all) == 0 {
-		for _, dir := range existing(root, usualRoots) {
+		for _, dir := range existing(root, people.names.DataDirs) {
 			all = append(all, Folder{Path: dir, Role: FolderRuntime})
 		}
 	}
@@ -102,7 +90,7 @@ func stateFolders(root string, people Population) []string {
 	if len(all) > 0 {
 		return all
 	}
-	return existing(root, usualStates)
+	return existing(root, people.names.StateDirs)
 }
 
 func existing(root string, dirs []string) []string {

@@ -277,7 +277,7 @@ func TestReadConntrackReal(t *testing.T) {
 // hostPeople is the processes of this machine.
 func hostPeople(t *testing.T) Population {
 	t.Helper()
-	return retried(t, func() (Population, error) { return ReadPopulation(t.Context(), "/") })
+	return retried(t, func() (Population, error) { return ReadPopulation(t.Context(), "/", testNames) })
 }
 
 // retried makes a look again that had no time on a busy machine, which looks at all of this machine's processes do not get for ever.

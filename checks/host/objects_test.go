@@ -72,7 +72,7 @@ func TestObjects(t *testing.T) {
 }
 
 func TestObjectsOfNothing(t *testing.T) {
-	if got := (Population{root: t.TempDir()}).Objects(t.Context()); len(got) != 0 {
+	if got := (Population{root: t.TempDir(), names: testNames}).Objects(t.Context()); len(got) != 0 {
 		t.Errorf("Objects of an empty root = %v", got)
 	}
 	ctx, cancel := context.WithCancel(t.Context())

@@ -88,6 +88,7 @@ func readStat(p procfs.Proc) (st stat, err error) {
 // reader that needs processes filters it. The zero value is a population that could not be read.
 type Population struct {
 	root    string
+	names   Names
 	proc    procfs.FS
 	boot    time.Time // zero when not known
 	all     map[int]stat
@@ -102,11 +103,12 @@ type Population struct {
 // Reading the command line of a process whose memory map is locked never returns. So processes in uninterruptible sleep
 // get their roles by name alone, and so do all that were not reached within gatherPatience: the error names where the
 // reader was abandoned. Processes that vanish or may not be read are left out, without an error.
-func ReadPopulation(ctx context.Context, root string) (Population, error) {
+func ReadPopulation(ctx context.Context, root string, names Names) (Population, error) {
 	p, err := within(ctx, func(at *position) (Population, error) { return listProcesses(ctx, at, root) })
 	if err != nil {
 		return Population{missing: err}, err
 	}
+	p.names = names
 	roles := p.rolesByName()
 	byName := maps.Clone(p.roles)
 	type candidate struct {
@@ -119,11 +121,11 @@ func ReadPopulation(ctx context.Context, root string) (Population, error) {
 			return candidate{p.describe(st, first.Role, ""), nil}, named
 		}
 		parent := roles[st.ppid]
-		if roleOfName(st.comm) == "" && (parent == "" || parent == RoleKubelet) {
+		if names.role(st.comm) == "" && (parent == "" || parent == RoleKubelet) {
 			return candidate{}, false
 		}
 		argv := p.args(at, st)
-		role, id := identify(st.comm, argv, parent)
+		role, id := names.identify(st.comm, argv, parent)
 		if role == "" || p.foreign(st, role, roles) {
 			delete(roles, st.pid)
 			return candidate{}, true
@@ -179,7 +181,7 @@ func listProcesses(ctx context.Context, at *position, root string) (Population, 
 func (p Population) rolesByName() map[int]Role {
 	roles := map[int]Role{}
 	for _, st := range p.order() {
-		role, _ := identify(st.comm, nil, roles[st.ppid])
+		role, _ := p.names.identify(st.comm, nil, roles[st.ppid])
 		if role == "" {
 			continue
 		}
@@ -233,7 +235,7 @@ func (p Population) One(pid int) (Process, error) {
 	if err := errors.Join(err, errStat); err != nil {
 		return Process{}, fmt.Errorf("reading process %d: %w", pid, err)
 	}
-	role, _ := identify(st.comm, nil, "")
+	role, _ := p.names.identify(st.comm, nil, "")
 	return Process{
 		PID: pid, PPID: st.ppid, Name: st.comm, Role: role, State: st.state, Wchan: wchan(one), Started: p.started(st.start),
 	}, nil

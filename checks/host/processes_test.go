@@ -15,6 +15,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
+var testNames = Names{
+	Runtimes: []string{"containerd", "crio", "dockerd", "cri-dockerd"}, Shims: []string{"containerd-shim*", "conmon", "conmonrs"},
+	DataDirs: []string{"/var/lib/containerd"}, StateDirs: []string{"/run/containerd"},
+}
+
 // A node is a fixture tree of a node's files.
 type node struct {
 	t    testing.TB
@@ -24,7 +29,7 @@ type node struct {
 // people is what there is to see of the node's processes.
 func (n *node) people() Population {
 	n.t.Helper()
-	people, err := ReadPopulation(n.t.Context(), n.root)
+	people, err := ReadPopulation(n.t.Context(), n.root, testNames)
 	if err != nil {
 		n.t.Fatal(err)
 	}
@@ -88,7 +93,7 @@ func started(pid int) time.Time { return time.Unix(1000+int64(pid), 0) }
 
 // read makes the scan and returns the processes with a role.
 func (n *node) read() ([]Process, error) {
-	people, err := ReadPopulation(n.t.Context(), n.root)
+	people, err := ReadPopulation(n.t.Context(), n.root, testNames)
 	return people.Processes(), err
 }
 
@@ -161,7 +166,7 @@ func TestProcessesWithoutProc(t *testing.T) {
 	cancel()
 	n = newNode(t)
 	n.process(50, 1, "containerd", 'S', "/usr/bin/containerd")
-	if _, err := ReadPopulation(ctx, n.root); !errors.Is(err, context.Canceled) {
+	if _, err := ReadPopulation(ctx, n.root, testNames); !errors.Is(err, context.Canceled) {
 		t.Errorf("with a canceled context: error %v, want %v", err, context.Canceled)
 	}
 }
@@ -239,7 +244,7 @@ func TestProcessesBlocked(t *testing.T) {
 	n.process(71, 70, "runc", 'S', "runc kill "+idB)
 	n.process(72, 1, "conmon", 'D', "-")
 	n.fifo("proc/72/cmdline")
-	people, err := ReadPopulation(untilRead(t, n.fifo("proc/70/cmdline")), n.root)
+	people, err := ReadPopulation(untilRead(t, n.fifo("proc/70/cmdline")), n.root, testNames)
 	if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "cmdline of process 70 (containerd-shim)") {
 		t.Errorf("error %v, want one that names the command line that was being read", err)
 	}

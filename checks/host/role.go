@@ -9,32 +9,22 @@ import (
 // commLen is the length at which the kernel cuts a process's name: TASK_COMM_LEN without its NUL.
 const commLen = 15
 
-// knownNames are the program names that have a role wherever they run. A name ending in * stands for all that begin so.
-var knownNames = []struct {
-	name string
-	role Role
-}{
-	{"containerd", RoleRuntime},
-	{"crio", RoleRuntime},
-	{"dockerd", RoleRuntime},
-	{"cri-dockerd", RoleRuntime},
-	{"containerd-shim*", RoleShim},
-	{"conmon", RoleShim},
-	{"conmonrs", RoleShim},
-	{"runc", RoleOCI},
-	{"runc:[*", RoleOCI}, // runc init calls itself runc:[1:CHILD] and runc:[2:INIT]; see lives
-	{"crun", RoleOCI},
-	{"youki", RoleOCI},
-	{"youki:[*", RoleOCI},
-	{"runsc", RoleOCI},
-	{"nvidia-container-runtime*", RoleOCI}, // a wrapper around runc, and its hook
-	{"kubelet", RoleKubelet},
-	{"k3s-server", RoleKubelet},
-	{"k3s-agent", RoleKubelet},
-	{"kubelite", RoleKubelet},
-	{"microshift", RoleKubelet},
-	{"k3s", RoleKubelet},       // only with the argument server or agent
-	{"hyperkube", RoleKubelet}, // only with the argument kubelet
+// Names are what runtimes are recognised by.
+type Names struct {
+	Runtimes  []string // processes of the daemons, as in /proc/PID/comm
+	Shims     []string // of their shims; a name ending in * stands for all that begin so
+	DataDirs  []string // where they keep containers and images by default
+	StateDirs []string // where they keep the state of what runs by default
+}
+
+// otherNames are the program names with other roles, as in Names.
+func otherNames() map[Role][]string {
+	return map[Role][]string{
+		// runc init calls itself runc:[1:CHILD] and runc:[2:INIT]; see lives. The last is a wrapper around runc, and its hook.
+		RoleOCI: {"runc", "runc:[*", "crun", "youki", "youki:[*", "runsc", "nvidia-container-runtime*"},
+		// k3s only with the argument server or agent, hyperkube only with the argument kubelet.
+		RoleKubelet: {"kubelet", "k3s-server", "k3s-agent", "kubelite", "microshift", "k3s", "hyperkube"},
+	}
 }
 
 // cniPlugins are names of plugins that are believed only where the parent is a runtime or another plugin: as names of
@@ -49,11 +39,11 @@ var cniPlugins = []string{
 
 // identify works out a process's role and the sandbox or container that it serves from its comm and its arguments,
 // which may be missing. The parent's role is "" when it has none.
-func identify(comm string, argv []string, parent Role) (Role, string) {
+func (n Names) identify(comm string, argv []string, parent Role) (Role, string) {
 	if isCNI(comm, argv, parent) {
 		return RoleCNI, ""
 	}
-	switch role := roleOfName(programName(comm, argv, parent)); role {
+	switch role := n.role(programName(comm, argv, parent)); role {
 	case RoleRuntime:
 		// containerd has subcommands that are no daemon; shims run "containerd publish" for every event.
 		if slices.Contains(argv, "publish") || slices.Contains(argv, "config") || slices.Contains(argv, "oci-hook") {
@@ -113,12 +103,16 @@ func programName(comm string, argv []string, parent Role) string {
 	return comm
 }
 
-// roleOfName returns the role of a program's name, which the kernel may have cut.
-func roleOfName(name string) Role {
-	for _, k := range knownNames {
-		prefix, wild := strings.CutSuffix(k.name, "*")
-		if name == prefix || wild && (strings.HasPrefix(name, prefix) || len(name) == commLen && strings.HasPrefix(prefix, name)) {
-			return k.role
+// role returns the role of a program's name, which the kernel may have cut.
+func (n Names) role(name string) Role {
+	all := otherNames()
+	all[RoleRuntime], all[RoleShim] = n.Runtimes, n.Shims
+	for role, names := range all {
+		if slices.ContainsFunc(names, func(known string) bool {
+			prefix, wild := strings.CutSuffix(known, "*")
+			return name == prefix || wild && (strings.HasPrefix(name, prefix) || len(name) == commLen && strings.HasPrefix(prefix, name))
+		}) {
+			return role
 		}
 	}
 	return ""

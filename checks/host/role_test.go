@@ -84,11 +84,11 @@ func TestIdentify(t *testing.T) {
 			if tt.args != "" {
 				argv = strings.Split(tt.args, " ")
 			}
-			role, id := identify(tt.comm, argv, tt.parent)
+			role, id := testNames.identify(tt.comm, argv, tt.parent)
 			if role != tt.role || id != tt.id {
 				t.Errorf("identify(%q, %q, %q) = %q, %q, want %q, %q", tt.comm, argv, tt.parent, role, id, tt.role, tt.id)
 			}
-			if role != "" && role != RoleCNI && tt.parent == "" && roleOfName(tt.comm) == "" {
+			if role != "" && role != RoleCNI && tt.parent == "" && testNames.role(tt.comm) == "" {
 				t.Errorf("roleOfName(%q) is empty, so a %s would never be looked at", tt.comm, role)
 			}
 		})
@@ -102,7 +102,7 @@ func FuzzIdentify(f *testing.F) {
 	f.Add("3", "\x00\x00", "oci")
 	f.Add("bridge", "/opt/cni/bin/bridge", "runtime")
 	f.Fuzz(func(t *testing.T, comm, cmdline, parent string) {
-		role, id := identify(comm, strings.Split(strings.TrimRight(cmdline, "\x00"), "\x00"), Role(parent))
+		role, id := testNames.identify(comm, strings.Split(strings.TrimRight(cmdline, "\x00"), "\x00"), Role(parent))
 		if id != "" && !plausibleID(id) {
 			t.Errorf("identify(%q, %q) gives the id %q, which is none", comm, cmdline, id)
 		}

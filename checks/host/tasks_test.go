@@ -124,7 +124,7 @@ func TestReadTasksKeepsWhatItHas(t *testing.T) {
 }
 
 func TestReadTasksWithoutProc(t *testing.T) {
-	people, err := ReadPopulation(t.Context(), t.TempDir())
+	people, err := ReadPopulation(t.Context(), t.TempDir(), testNames)
 	if !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("without /proc: %v", err)
 	}
@@ -141,7 +141,7 @@ func TestReadTasksBudget(t *testing.T) {
 	n := newNode(t)
 	n.threaded(10, 1, "java", "java", 'D', 11, 12)
 	n.threaded(20, 1, "kubelet", "kubelet", 'D', 21, 22)
-	people, err := ReadPopulation(t.Context(), n.root)
+	people, err := ReadPopulation(t.Context(), n.root, testNames)
 	if err != nil {
 		t.Fatal(err)
 	}

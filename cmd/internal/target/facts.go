@@ -123,7 +123,7 @@ func scanProcesses(ctx context.Context, root string) func(context.Context) (host
 		defer cancel()
 		var err error
 		s, err = cli.Await(ctx, func(ctx context.Context) scan {
-			people, err := host.ReadPopulation(ctx, root)
+			people, err := host.ReadPopulation(ctx, root, runtimeNames())
 			return scan{people, err}
 		})
 		s.err = errors.Join(err, s.err)
@@ -136,6 +136,18 @@ func scanProcesses(ctx context.Context, root string) func(context.Context) (host
 			return host.Population{}, ctx.Err()
 		}
 	}
+}
+
+// runtimeNames returns what the runtimes of the known installations are recognised by.
+func runtimeNames() host.Names {
+	var n host.Names
+	for _, in := range crictl.Installations() {
+		n.Runtimes = append(n.Runtimes, in.Processes...)
+		n.Shims = append(n.Shims, in.Shims...)
+		n.DataDirs = append(n.DataDirs, in.DataDir)
+		n.StateDirs = append(n.StateDirs, in.StateDir)
+	}
+	return n
 }
 
 // hostMissing words why there is no list of processes, or not all of it.
