@@ -169,9 +169,9 @@ func holdersProbe() Probe {
 	return probe(Probe{
 		ID: "host.holders", Limit: patientOne, Cheap: true, After: []string{populationID, "host.pressure", "host.pids"},
 		Text: "Who has most of the memory and of the processes, by control group (pods, units) and by process. The working set of a group is what the kubelet counts, its usage less the file pages that were not used lately.",
-	}, func(n *Node) *Look[host.Holders] { return &n.Holders },
-		func(ctx context.Context, s *Surroundings, seen Node) (host.Holders, error) {
-			return host.ReadHolders(ctx, s.Root, seen.Population.Value, seen.Pressure.Value, seen.PIDs.Value)
+	}, func(n *Node) *Look[host.Consumers] { return &n.Holders },
+		func(ctx context.Context, s *Surroundings, seen Node) (host.Consumers, error) {
+			return host.ReadConsumers(ctx, s.Root, seen.Population.Value, seen.Pressure.Value, seen.PIDs.Value)
 		})
 }
 

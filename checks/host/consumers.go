@@ -18,8 +18,8 @@ const (
 	nearLimit = 0.8
 	// maxUsages bounds the pods that are kept, the fullest first.
 	maxUsages = 50
-	// mostHolders is how many of a kind are named: pods, other groups, processes, names of processes.
-	mostHolders = 3
+	// mostConsumers is how many of a kind are named: pods, other groups, processes, names of processes.
+	mostConsumers = 3
 	// maxGroups bounds the groups that are read. A node of 250 pods and 300 units has about 600: what is inside of a pod or a
 	// unit counts for it.
 	maxGroups = 4000
@@ -48,18 +48,18 @@ type CgroupUsage struct {
 	Owner
 }
 
-// Holders are who has most of the memory and most of the processes, and who waits for memory.
-type Holders struct {
-	Memory   []Holder         // pods, and groups that belong to none, three of each; most first
-	Resident []ResidentMemory // processes, most first
-	Stalled  []StalledGroup   // pods and others that wait for memory, most first
-	PIDs     []Holder         // as Memory
-	Crowds   []Crowd          // processes by name, most threads first
+// Consumers are who has most of the memory and most of the processes, and who waits for memory.
+type Consumers struct {
+	Memory        []Consumer       // pods, and groups that belong to none, three of each; most first
+	Resident      []ResidentMemory // processes, most first
+	Stalled       []StalledGroup   // pods and others that wait for memory, most first
+	PIDs          []Consumer       // as Memory
+	ProcessGroups []ProcessGroup   // processes by name, most threads first
 }
 
-// A Holder is a control group with what is in it and below it: of memory the working set in bytes, as the kubelet counts it, of
+// A Consumer is a control group with what is in it and below it: of memory the working set in bytes, as the kubelet counts it, of
 // processes their threads too. Max is the limit of the group itself.
-type Holder struct {
+type Consumer struct {
 	Path string // as in /proc/PID/cgroup
 	Dir  string // the folder of its files on the host, such as /sys/fs/cgroup/memory/kubepods/pod1b2c
 	Usage
@@ -71,7 +71,7 @@ type Holder struct {
 // A StalledGroup is a control group in which at times nobody runs for want of memory.
 type StalledGroup struct {
 	Path string
-	Dir  string   // as of a Holder
+	Dir  string   // as of a Consumer
 	Full Averages // memory.pressure, which version 2 has, and a hybrid for what is in its unified hierarchy
 	Owner
 }
@@ -84,8 +84,8 @@ type ResidentMemory struct {
 	Owner
 }
 
-// A Crowd is the processes of one name, or all threads of the kernel.
-type Crowd struct {
+// A ProcessGroup is the processes of one name, or all threads of the kernel.
+type ProcessGroup struct {
 	Name               string
 	Processes, Threads int
 	// PID is the one process, or the parent of more than half of several; 0 where there is none. The owner is that one's.
@@ -201,14 +201,14 @@ func (p PIDs) tightest() string {
 	}).Path
 }
 
-// ReadHolders finds who has most of the memory, and of the processes in the cgroup whose limit is nearest, or else on the
+// ReadConsumers finds who has most of the memory, and of the processes in the cgroup whose limit is nearest, or else on the
 // node. Where the pressure shows that somebody waits for memory it finds who. With an error there may be a part of it.
-func ReadHolders(ctx context.Context, root string, people Population, pressure Pressure, pids PIDs) (Holders, error) {
+func ReadConsumers(ctx context.Context, root string, people Population, pressure Pressure, pids PIDs) (Consumers, error) {
 	below := pids.tightest()
 	short, cancel := context.WithTimeout(ctx, gatherPatience)
 	defer cancel()
 	type groups struct {
-		Holders
+		Consumers
 		members map[int]bool // of the cgroup below; nil for the whole node
 	}
 	found, err := within(short, func(at *position) (groups, error) {
@@ -218,31 +218,31 @@ func ReadHolders(ctx context.Context, root string, people Population, pressure P
 		}
 		var g groups
 		var errs [4]error
-		g.Memory, errs[0] = all.memoryHolders(short, at, root)
+		g.Memory, errs[0] = all.memoryConsumers(short, at, root)
 		if m := pressure.Memory; m != nil && m.Full.Avg10 > 0 {
 			g.Stalled, errs[1] = all.stalled(short, at, root)
 		}
-		g.PIDs, errs[2] = all.pidHolders(short, at, root, below)
+		g.PIDs, errs[2] = all.pidConsumers(short, at, root, below)
 		if below != "" {
 			g.members, errs[3] = all.members(short, at, root, below)
 		}
 		return g, errors.Join(errs[:]...)
 	})
-	h := found.Holders
+	h := found.Consumers
 	h.Resident = people.resident()
 	if below == "" || found.members != nil {
-		h.Crowds = people.crowds(found.members)
+		h.ProcessGroups = people.processGroups(found.members)
 	}
 	return h, errors.Join(people.gap(), err, people.own(ctx, &h))
 }
 
 // own adds what the processes belong to.
-func (p Population) own(ctx context.Context, h *Holders) error {
+func (p Population) own(ctx context.Context, h *Consumers) error {
 	var pids []int
 	for _, r := range h.Resident {
 		pids = append(pids, r.PID)
 	}
-	for _, c := range h.Crowds {
+	for _, c := range h.ProcessGroups {
 		if c.PID > 0 {
 			pids = append(pids, c.PID)
 		}
@@ -251,15 +251,15 @@ func (p Population) own(ctx context.Context, h *Holders) error {
 	for i := range h.Resident {
 		h.Resident[i].Owner = owners[h.Resident[i].PID]
 	}
-	for i := range h.Crowds {
-		h.Crowds[i].Owner = owners[h.Crowds[i].PID]
+	for i := range h.ProcessGroups {
+		h.ProcessGroups[i].Owner = owners[h.ProcessGroups[i].PID]
 	}
 	return err
 }
 
-// memoryHolders finds who has most memory. The working set is the usage less the file pages that were not used lately, as
+// memoryConsumers finds who has most memory. The working set is the usage less the file pages that were not used lately, as
 // the kubelet has it from cAdvisor (setMemoryStats in container/libcontainer/handler.go).
-func (all hierarchies) memoryHolders(ctx context.Context, at *position, root string) ([]Holder, error) {
+func (all hierarchies) memoryConsumers(ctx context.Context, at *position, root string) ([]Consumer, error) {
 	h, ok := all.of("memory")
 	if !ok {
 		return nil, errors.New("finding who has memory: no hierarchy has the memory controller")
@@ -268,11 +268,11 @@ func (all hierarchies) memoryHolders(ctx context.Context, at *position, root str
 	if !h.unified {
 		usage, limit, total = "memory.usage_in_bytes", "memory.limit_in_bytes", "total_" // with what is below
 	}
-	groups, err := h.holders(ctx, at, root, "", usage)
+	groups, err := h.consumers(ctx, at, root, "", usage)
 	if err == nil && len(groups) == 0 {
 		err = fmt.Errorf("finding who has memory: no control group has %s", usage)
 	}
-	return heaviest(groups, func(g *Holder) bool {
+	return heaviest(groups, func(g *Consumer) bool {
 		dir := filepath.Join(root, g.Dir)
 		at.enter("%s", dir)
 		stat, err := readSmall(dir, "memory.stat")
@@ -298,7 +298,7 @@ func (all hierarchies) stalled(ctx context.Context, at *position, root string) (
 	}
 	var list []StalledGroup
 	known := false
-	err := h.tenants(ctx, at, root, "", func(cgroup, dir string) {
+	err := h.ownerGroups(ctx, at, root, "", func(cgroup, dir string) {
 		s, err := readStall(filepath.Join(root, dir, "memory.pressure"))
 		if err != nil {
 			return
@@ -311,19 +311,19 @@ func (all hierarchies) stalled(ctx context.Context, at *position, root string) (
 	if err == nil && !known {
 		err = errors.New("finding who waits for memory: no control group has memory.pressure")
 	}
-	return top(list, mostHolders, func(a, b StalledGroup) int {
+	return top(list, mostConsumers, func(a, b StalledGroup) int {
 		return cmp.Or(cmp.Compare(b.Full.Avg10, a.Full.Avg10), cmp.Compare(a.Path, b.Path))
 	}), err
 }
 
-// pidHolders finds who has most processes and threads, among all groups or those below one.
-func (all hierarchies) pidHolders(ctx context.Context, at *position, root, below string) ([]Holder, error) {
+// pidConsumers finds who has most processes and threads, among all groups or those below one.
+func (all hierarchies) pidConsumers(ctx context.Context, at *position, root, below string) ([]Consumer, error) {
 	h, ok := all.of("pids")
 	if !ok {
 		return nil, errors.New("finding who has processes: no hierarchy has the pids controller")
 	}
-	groups, err := h.holders(ctx, at, root, below, "pids.current")
-	return heaviest(groups, func(g *Holder) bool {
+	groups, err := h.consumers(ctx, at, root, below, "pids.current")
+	return heaviest(groups, func(g *Consumer) bool {
 		g.Max, _ = readUint(root, g.Dir, "pids.max")
 		return true
 	}), err
@@ -349,27 +349,27 @@ func (all hierarchies) members(ctx context.Context, at *position, root, cgroup s
 	return members, err
 }
 
-// holders returns the tenants, of all or below one group, with the number in one of their files.
-func (h hierarchy) holders(ctx context.Context, at *position, root, below, file string) ([]Holder, error) {
-	var list []Holder
-	err := h.tenants(ctx, at, root, below, func(cgroup, dir string) {
+// consumers returns the ownerGroups, of all or below one group, with the number in one of their files.
+func (h hierarchy) consumers(ctx context.Context, at *position, root, below, file string) ([]Consumer, error) {
+	var list []Consumer
+	err := h.ownerGroups(ctx, at, root, below, func(cgroup, dir string) {
 		if n, err := readUint(root, dir, file); err == nil && n > 0 {
-			list = append(list, Holder{Path: cgroup, Dir: dir, Usage: Usage{Current: n}, Owner: ownerOfCgroup(cgroup)})
+			list = append(list, Consumer{Path: cgroup, Dir: dir, Usage: Usage{Current: n}, Owner: ownerOfCgroup(cgroup)})
 		}
 	})
 	return list, err
 }
 
-// tenants visits the groups that are worth a name, of all or below one, with their folders on the host: pods, containers,
+// ownerGroups visits the groups that are worth a name, of all or below one, with their folders on the host: pods, containers,
 // units, and others that hold no more groups. What is inside of one counts for it.
-func (h hierarchy) tenants(ctx context.Context, at *position, root, below string, visit func(cgroup, dir string)) error {
+func (h hierarchy) ownerGroups(ctx context.Context, at *position, root, below string, visit func(cgroup, dir string)) error {
 	folder, err := h.folder(below)
 	if err != nil {
 		return err
 	}
 	return walk(ctx, at, filepath.Join(root, folder), maxGroups, func(inside, _ string, children int) bool {
 		cgroup := path.Join("/", below, inside)
-		if inside == "/" || children > 0 && !isTenant(cgroup) {
+		if inside == "/" || children > 0 && !isOwnerGroup(cgroup) {
 			return true
 		}
 		visit(cgroup, path.Join(folder, inside))
@@ -389,9 +389,9 @@ func (h hierarchy) folder(cgroup string) (string, error) {
 	return dir, nil
 }
 
-// isTenant reports whether a group is that of a pod, a container or a unit. Slices, and the groups of a quality of service,
+// isOwnerGroup reports whether a group is that of a pod, a container or a unit. Slices, and the groups of a quality of service,
 // only hold others.
-func isTenant(cgroup string) bool {
+func isOwnerGroup(cgroup string) bool {
 	base := path.Base(cgroup)
 	return isUnit(base) || idOfCgroup(base) != "" || inKubepods(cgroup) && uidOfCgroup(base) != ""
 }
@@ -399,19 +399,19 @@ func isTenant(cgroup string) bool {
 // heaviest returns the three pods that have most, and the three of the others. Complete reads what else there is to know of a
 // group, which may make it lighter and never heavier; it is done for as few as that takes, since the kernel adds up memory.stat
 // only when it is read.
-func heaviest(groups []Holder, complete func(*Holder) bool) []Holder {
-	byCurrent := func(a, b Holder) int { return cmp.Or(cmp.Compare(b.Current, a.Current), cmp.Compare(a.Path, b.Path)) }
+func heaviest(groups []Consumer, complete func(*Consumer) bool) []Consumer {
+	byCurrent := func(a, b Consumer) int { return cmp.Or(cmp.Compare(b.Current, a.Current), cmp.Compare(a.Path, b.Path)) }
 	slices.SortFunc(groups, byCurrent)
-	var pods, others []Holder
+	var pods, others []Consumer
 	for _, g := range groups {
 		list := &others
 		if g.PodUID != "" {
 			list = &pods
 		}
-		if full := len(*list) == mostHolders; full && g.Current <= (*list)[mostHolders-1].Current || !complete(&g) {
+		if full := len(*list) == mostConsumers; full && g.Current <= (*list)[mostConsumers-1].Current || !complete(&g) {
 			continue
 		}
-		*list = top(append(*list, g), mostHolders, byCurrent)
+		*list = top(append(*list, g), mostConsumers, byCurrent)
 	}
 	list := append(pods, others...)
 	slices.SortFunc(list, byCurrent)
@@ -426,12 +426,12 @@ func (p Population) resident() []ResidentMemory {
 			list = append(list, ResidentMemory{PID: pid, Name: st.comm, Bytes: uint64(st.rss)})
 		}
 	}
-	return top(list, mostHolders, func(a, b ResidentMemory) int { return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), a.PID-b.PID) })
+	return top(list, mostConsumers, func(a, b ResidentMemory) int { return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), a.PID-b.PID) })
 }
 
-// crowds groups processes by name, all or the members of a group. A leak of threads is one process, a broken server one parent
+// processGroups groups processes by name, all or the members of a group. A leak of threads is one process, a broken server one parent
 // of many, a fork bomb one name with parents of the same.
-func (p Population) crowds(members map[int]bool) []Crowd {
+func (p Population) processGroups(members map[int]bool) []ProcessGroup {
 	byName := map[string][]stat{}
 	for pid, st := range p.all {
 		name := st.comm
@@ -442,9 +442,9 @@ func (p Population) crowds(members map[int]bool) []Crowd {
 			byName[name] = append(byName[name], st)
 		}
 	}
-	var list []Crowd
+	var list []ProcessGroup
 	for name, processes := range byName {
-		c := Crowd{Name: name, Processes: len(processes), PID: processes[0].pid}
+		c := ProcessGroup{Name: name, Processes: len(processes), PID: processes[0].pid}
 		if len(processes) > 1 {
 			c.PID = commonParent(processes)
 			c.Parent = p.all[c.PID].comm
@@ -454,7 +454,7 @@ func (p Population) crowds(members map[int]bool) []Crowd {
 		}
 		list = append(list, c)
 	}
-	return top(list, mostHolders, func(a, b Crowd) int { return cmp.Or(b.Threads-a.Threads, cmp.Compare(a.Name, b.Name)) })
+	return top(list, mostConsumers, func(a, b ProcessGroup) int { return cmp.Or(b.Threads-a.Threads, cmp.Compare(a.Name, b.Name)) })
 }
 
 // commonParent returns the parent of more than half of the processes, 0 for none.

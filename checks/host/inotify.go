@@ -23,8 +23,8 @@ const (
 	maxOpenOfOne = 50_000
 	// maxMarks bounds what is read of one instance: a line of about a hundred bytes for each watch.
 	maxMarks = 16 << 20
-	// maxHolders bounds the processes that are named for each user.
-	maxHolders = 10
+	// maxInotifyTop bounds the processes that are named for each user.
+	maxInotifyTop = 10
 )
 
 // Inotify is the use of inotify by user, against fs.inotify.max_user_instances and max_user_watches.
@@ -124,7 +124,7 @@ func (p Population) inotify(ctx context.Context, at *position) Inotify {
 	}
 	for _, uid := range slices.Sorted(maps.Keys(byUser)) {
 		u := *byUser[uid]
-		u.Top = top(u.Top, maxHolders, func(a, b InotifyProcess) int { return cmp.Or(b.Instances-a.Instances, a.PID-b.PID) })
+		u.Top = top(u.Top, maxInotifyTop, func(a, b InotifyProcess) int { return cmp.Or(b.Instances-a.Instances, a.PID-b.PID) })
 		total.Users = append(total.Users, u)
 	}
 	slices.SortStableFunc(total.Users, func(a, b InotifyUser) int { return b.Instances - a.Instances })

@@ -347,7 +347,7 @@ func FuzzReadStat(f *testing.F) {
 		n := newNode(t)
 		n.write("proc/9/stat", line)
 		p := n.people()
-		p.crowds(nil)
+		p.processGroups(nil)
 		p.byWorth()
 		if st, ok := p.all[9]; ok && (st.pid != 9 || st.ppid < 0) {
 			t.Errorf("%q is %+v", line, st)
