@@ -69,7 +69,7 @@ func TestImports(t *testing.T) {
 		{"os/exec", []string{"checks/host", "journal", "plegbench/nodebox"}},
 		{"github.com/klauspost/compress", []string{"journal"}},
 		{"github.com/godbus/", []string{"checks/host"}},
-		{"github.com/coreos/go-systemd/", []string{"checks/host", "journal"}},
+		{"github.com/coreos/go-systemd/", []string{"checks/host", "crictl/kubeletconfig", "journal"}},
 		{"github.com/pierrec/lz4", []string{"journal/journalfile"}},
 		{"github.com/ulikunitz/xz", []string{"journal"}},
 		{"github.com/fsnotify/fsnotify", []string{"journal", "plegbench/syncloop/config"}},

@@ -161,7 +161,7 @@ func apart(root string, pid int, kind string) bool {
 }
 
 // AskPing asks the health port of a kubelet that was set up on this host and is not among its processes: the one that its
-// configuration file names, else the default. That nobody listens there is an answer too. On a host without a kubelet's files
+// unit or its configuration file names, else the default. That nobody listens there is an answer too. On a host without a kubelet's files
 // the error is ErrNoNode.
 func AskPing(ctx context.Context, root string) (Health, error) {
 	all := seenBy(root, 0)
@@ -174,8 +174,13 @@ func AskPing(ctx context.Context, root string) (Health, error) {
 	if apart(root, 1, "net") {
 		return Health{}, errors.New("asking the kubelet: kdiag is not in the host's network namespace")
 	}
+	from := kubeletconfig.Files{Read: all.read, DropIns: all.dropIns}
+	flags := kubeletconfig.ParseFlags(kubeletconfig.UnitArgs("kubelet.service", from))
+	if len(flags["config"]) == 0 {
+		flags["config"] = []string{defaultConfig}
+	}
 	var s Settings
-	s.fill(&kubeletconfig.Read(map[string][]string{"config": {defaultConfig}}, kubeletconfig.Files{Read: all.read}).Config)
+	s.fill(&kubeletconfig.Read(flags, from).Config)
 	h := Health{Missing: "no kubelet runs here"}
 	if s.HealthzAddress != "" {
 		h.Ping = askPlain(ctx, s.HealthzAddress, "/healthz")
