@@ -233,28 +233,16 @@ func ReadConsumers(ctx context.Context, root string, people Population, pressure
 	if below == "" || found.members != nil {
 		h.ProcessGroups = people.processGroups(found.members)
 	}
-	return h, errors.Join(people.gap(), err, people.own(ctx, &h))
-}
-
-// own adds what the processes belong to.
-func (p Population) own(ctx context.Context, h *Consumers) error {
-	var pids []int
-	for _, r := range h.Resident {
-		pids = append(pids, r.PID)
-	}
-	for _, c := range h.ProcessGroups {
-		if c.PID > 0 {
-			pids = append(pids, c.PID)
-		}
-	}
-	owners, err := p.owners(ctx, pids)
+	owners := map[*Owner]int{}
 	for i := range h.Resident {
-		h.Resident[i].Owner = owners[h.Resident[i].PID]
+		owners[&h.Resident[i].Owner] = h.Resident[i].PID
 	}
 	for i := range h.ProcessGroups {
-		h.ProcessGroups[i].Owner = owners[h.ProcessGroups[i].PID]
+		if h.ProcessGroups[i].PID > 0 {
+			owners[&h.ProcessGroups[i].Owner] = h.ProcessGroups[i].PID
+		}
 	}
-	return err
+	return h, errors.Join(people.gap(), err, people.setOwners(ctx, owners))
 }
 
 // memoryConsumers finds who has most memory. The working set is the usage less the file pages that were not used lately, as

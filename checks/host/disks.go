@@ -235,14 +235,13 @@ func ReadWriters(ctx context.Context, people Population, between time.Duration) 
 		return nil, err
 	}
 	writers := topWriters(before, after, over)
-	var pids []int
-	for _, w := range writers {
-		pids = append(pids, w.PID)
+	owners, pids := make([]Owner, len(writers)), map[*Owner]int{}
+	for i, w := range writers {
+		pids[&owners[i]] = w.PID
 	}
-	owners, err := people.owners(ctx, pids)
-	for i := range writers {
+	err = people.setOwners(ctx, pids)
+	for i, o := range owners {
 		w := &writers[i]
-		o := owners[w.PID]
 		w.Name, w.Role, w.ObjectID, w.PodUID = people.all[w.PID].comm, o.Role, o.ObjectID, o.PodUID
 	}
 	if denied > 0 {

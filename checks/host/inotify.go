@@ -70,19 +70,13 @@ func ReadInotify(ctx context.Context, root string, people Population) (Inotify, 
 		missing = errors.Join(missing, fmt.Errorf("counting inotify instances: %w", err))
 	}
 	seen.Users, seen.Unread = counted.Users, counted.Unread
-	var pids []int
-	for _, user := range seen.Users {
-		for _, process := range user.Top {
-			pids = append(pids, process.PID)
-		}
-	}
-	owners, err := people.owners(ctx, pids)
+	pids := map[*Owner]int{}
 	for _, user := range seen.Users {
 		for i := range user.Top {
-			user.Top[i].Owner = owners[user.Top[i].PID]
+			pids[&user.Top[i].Owner] = user.Top[i].PID
 		}
 	}
-	return seen, errors.Join(missing, err)
+	return seen, errors.Join(missing, people.setOwners(ctx, pids))
 }
 
 // inotify adds up what the processes of each user hold. The kernel charges an instance to the effective user.

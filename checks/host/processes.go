@@ -445,17 +445,18 @@ func (p Population) rank(st stat) int {
 	return len(roles) + 1
 }
 
-// owners returns what processes belong to: by their role, and by their cgroups as far as those can be read.
-func (p Population) owners(ctx context.Context, pids []int) (map[int]Owner, error) {
-	owners, err := gather(ctx, pids, func(at *position, pid int) (Owner, bool) {
+// setOwners sets each owner to what its process belongs to: by the process's role, and by its cgroups as far as those can be
+// read.
+func (p Population) setOwners(ctx context.Context, pids map[*Owner]int) error {
+	owners, err := gather(ctx, slices.Compact(slices.Sorted(maps.Values(pids))), func(at *position, pid int) (Owner, bool) {
 		return ownerOfCgroups(p.cgroups(at, pid)), !p.all[pid].kernel
 	})
-	for _, pid := range pids {
-		o, known := owners[pid], p.roles[pid]
-		o.Role, o.ObjectID = known.Role, cmp.Or(known.ObjectID, o.ObjectID)
-		owners[pid] = o
+	for owner, pid := range pids {
+		*owner = owners[pid]
+		known := p.roles[pid]
+		owner.Role, owner.ObjectID = known.Role, cmp.Or(known.ObjectID, owner.ObjectID)
 	}
-	return owners, err
+	return err
 }
 
 // configArg returns the file behind -c or --config, which containerd and CRI-O share, unless it is relative.

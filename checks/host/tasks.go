@@ -194,31 +194,28 @@ func stayed(first, second suspect) bool {
 
 // explain adds owners and stacks, as far as they can be read.
 func (p Population) explain(ctx context.Context, tasks *Tasks) error {
+	pids := map[*Owner]int{}
+	for i := range tasks.Blocked {
+		pids[&tasks.Blocked[i].Owner] = tasks.Blocked[i].PID
+	}
+	for i := range tasks.ZombiesByParent {
+		pids[&tasks.ZombiesByParent[i].Owner] = tasks.ZombiesByParent[i].PID
+	}
 	type thread struct{ pid, tid int }
 	var threads []thread
-	var pids []int
 	for _, task := range tasks.Blocked {
 		threads = append(threads, thread{task.PID, task.TID})
-		pids = append(pids, task.PID)
-	}
-	for _, parent := range tasks.ZombiesByParent {
-		pids = append(pids, parent.PID)
 	}
 	// A stack waits for an exec of its process to end (lock_trace in fs/proc/base.c).
-	stacks, noStacks := gather(ctx, threads, func(at *position, t thread) ([]string, bool) {
+	stacks, err := gather(ctx, threads, func(at *position, t thread) ([]string, bool) {
 		at.enter("the stack of task %d of process %d (%s)", t.tid, t.pid, p.all[t.pid].comm)
 		b, err := readSmall(p.root, "proc", strconv.Itoa(t.pid), "task", strconv.Itoa(t.tid), "stack")
 		return parseStack(b), err == nil
 	})
-	owners, noOwners := p.owners(ctx, pids)
-	for i := range tasks.Blocked {
-		task := &tasks.Blocked[i]
-		task.Owner, task.Stack = owners[task.PID], stacks[thread{task.PID, task.TID}]
+	for i, t := range threads {
+		tasks.Blocked[i].Stack = stacks[t]
 	}
-	for i := range tasks.ZombiesByParent {
-		tasks.ZombiesByParent[i].Owner = owners[tasks.ZombiesByParent[i].PID]
-	}
-	return errors.Join(noStacks, noOwners)
+	return errors.Join(err, p.setOwners(ctx, pids))
 }
 
 // parseStack reads the functions of a kernel stack, without their addresses and offsets:
