@@ -17,9 +17,9 @@ const maxFrozen = 200
 // Cgroups is the state of the control groups.
 type Cgroups struct {
 	Version      int            // 1 or 2; 1 also for a hybrid
-	Total        int            // cgroups: version 2 from cgroup.stat, version 1 the largest of /proc/cgroups, the dying among them
+	Total        int            // cgroups, the dying ones included
 	ByController map[string]int // version 1: num_cgroups of /proc/cgroups
-	Dying        int            // removed, yet held by memory that is still charged; -1 when the kernel does not count them
+	Dying        int            // removed, yet held by charged memory; -1 when the kernel does not count them
 	Frozen       []FrozenCgroup
 	Throttled    []Throttling // runtime's and kubelet's, and those above them; only where there is a quota
 }
@@ -148,8 +148,8 @@ func readFreezer(dir string) (FrozenCgroup, bool) {
 	return FrozenCgroup{Self: self == 1, Freezing: state == "FREEZING", Tasks: countTasks(dir, "tasks")}, true
 }
 
-// readFreeze reads the freezer of version 2 (since Linux 5.2), where a task in uninterruptible sleep keeps a cgroup from
-// being frozen.
+// readFreeze reads the freezer of version 2 (since Linux 5.2), where a task in uninterruptible sleep keeps a cgroup
+// from being frozen.
 func readFreeze(dir string) (FrozenCgroup, bool) {
 	events, errEvents := readSmall(dir, "cgroup.events")
 	self, errSelf := readUint(dir, "cgroup.freeze")
@@ -180,8 +180,8 @@ type throttler struct {
 	at    time.Time
 }
 
-// throttlers finds the cgroups with a quota that the runtime and the kubelet are in: their own or one above, since a limit
-// on the slice throttles too.
+// throttlers finds the cgroups with a quota that the runtime and the kubelet are in: their own or one above, since a
+// limit on the slice throttles too.
 func (p Population) throttlers(at *position, cpu hierarchy) []throttler {
 	var list []throttler
 	for _, g := range p.daemonGroups(at, cpu, "cpu") {

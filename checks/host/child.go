@@ -19,8 +19,8 @@ import (
 
 // How children are used.
 const (
-	// patience is how long one probe may take until it counts as hung: a dead server answers after minutes or never, and one
-	// that is merely far away within milliseconds.
+	// patience is how long one probe may take until it counts as hung: a dead server answers after minutes or never,
+	// and one that is merely far away within milliseconds.
 	patience = 1500 * time.Millisecond
 	// maxChildren are the children of one kind at a time, those that are stuck from earlier runs among them.
 	maxChildren = 8
@@ -48,14 +48,15 @@ type running struct {
 	ended chan struct{} // closed when the process is gone
 }
 
-// start starts a child that does verb to each path in turn. It has its own session, and nothing of this process but the
-// pipe: a terminal or a pipe that waits for kdiag's end does not wait for a child that is stuck. If this process is killed,
-// so is the child.
+// start starts a child that does verb to each path in turn. It has its own session, and nothing of this process but
+// the pipe: a terminal or a pipe that waits for kdiag's end does not wait for a child that is stuck. If this process
+// is killed, so is the child.
 func (c Child) start(verb, base string, paths []string) (*running, error) {
 	if c.program == "" {
 		return nil, errors.New("starting a child: no program was given")
 	}
-	// A supervisor may wait for the end of a pipe that it handed down. What a Go program opens itself is not passed on anyway.
+	// A supervisor may wait for the end of a pipe that it handed down. What a Go program opens itself is not passed
+	// on anyway.
 	for _, name := range names("/proc/self/fd") {
 		if fd, err := strconv.Atoi(name); err == nil && fd > 2 {
 			syscall.CloseOnExec(fd)
@@ -86,8 +87,8 @@ func (c Child) start(verb, base string, paths []string) (*running, error) {
 // errSilent is the error of a child that has not written in time.
 var errSilent = errors.New("no answer in time")
 
-// next reads the next line of the child, and waits for it no longer than until by, or until ctx ends. After errSilent it
-// may be called again.
+// next reads the next line of the child, and waits for it no longer than until by, or until ctx ends. After errSilent
+// it may be called again.
 func (p *running) next(ctx context.Context, by time.Time) (reply, error) {
 	stop := context.AfterFunc(ctx, func() { _ = p.pipe.SetReadDeadline(time.Unix(1, 0)) })
 	defer stop()
@@ -136,8 +137,9 @@ type outcome struct {
 // A spot is what is probed, by its paths. The first is asked; a child of an earlier run may wait in any of them.
 type spot []string
 
-// An inquiry probes several spots by children: by one as long as all is well. When one hangs, its child is killed, and what
-// it had not started is shared out among several. A child that the kill does not end keeps its place among maxChildren.
+// An inquiry probes several spots by children: by one as long as all is well. When one hangs, its child is killed,
+// and what it had not started is shared out among several. A child that the kill does not end keeps its place among
+// maxChildren.
 type inquiry struct {
 	child     Child
 	people    Population
@@ -310,8 +312,8 @@ type earlier struct {
 }
 
 // stuckChildren finds the children that earlier runs left behind: processes of this user and of this process's PID
-// namespace that have the name of one, of which a thread is in uninterruptible sleep. A process in a container can have any
-// name, and is in another namespace.
+// namespace that have the name of one, of which a thread is in uninterruptible sleep. A process in a container can
+// have any name, and is in another namespace.
 func (p Population) stuckChildren() []earlier {
 	own, _ := os.Readlink("/proc/self/ns/pid")
 	var found []earlier
@@ -335,8 +337,8 @@ func (p Population) stuckChildren() []earlier {
 	return found
 }
 
-// stuckIn finds what a child waits in. When its first thread is not the one that is stuck, that is dead by then, and only
-// the others have the arguments still.
+// stuckIn finds what a child waits in. When its first thread is not the one that is stuck, that is dead by then, and
+// only the others have the arguments still.
 func (p Population) stuckIn(pid, index int) (earlier, bool) {
 	var argv []string
 	blocked := false

@@ -19,8 +19,8 @@ const (
 	verbWrite = "write" // a write of 4 KiB with fsync
 )
 
-// ChildArgument is the first argument of a kdiag that is a disposable child. Its main hands the arguments that follow to
-// Serve before it does anything else, and exits with what that returns:
+// ChildArgument is the first argument of a kdiag that is a disposable child. Its main hands the arguments that follow
+// to Serve before it does anything else, and exits with what that returns:
 //
 //	if len(os.Args) > 1 && os.Args[1] == host.ChildArgument {
 //		os.Exit(host.Serve(os.Args[2:], os.Stdout))
@@ -36,8 +36,8 @@ type reply struct {
 	Inodes, InodesFree uint64
 }
 
-// Serve is the other side of Child: a process that does to each path in turn what can hang. It opens nothing but them and
-// the file of its name, by which a later run finds it if it stays behind. It returns the exit code.
+// Serve is the other side of Child: a process that does to each path in turn what can hang. It opens nothing but them
+// and the file of its name, by which a later run finds it if it stays behind. It returns the exit code.
 func Serve(args []string, out io.Writer) int {
 	const usage = 64
 	if len(args) < 2 {
@@ -49,7 +49,7 @@ func Serve(args []string, out io.Writer) int {
 	}
 	lines := json.NewEncoder(out)
 	for i, name := range args[2:] {
-		// The name is the first thread's, whichever runs this. Without /proc nobody looks for it either.
+		// The name is the first thread's, whichever runs this. Without /proc no later run searches for it.
 		_ = os.WriteFile("/proc/self/comm", []byte(childName(i)), 0)
 		if lines.Encode(reply{Begun: true}) != nil {
 			return 1
@@ -61,8 +61,8 @@ func Serve(args []string, out io.Writer) int {
 	return 0
 }
 
-// look asks a file system for its size, as df does, and for the attributes of a folder, as ls does; of those a server is
-// asked rather than the cache. O_PATH opens nothing on the file system itself.
+// look asks a file system for its size, as df does, and for the attributes of a folder, as ls does; of those a server
+// is asked rather than the cache. O_PATH opens nothing on the file system itself.
 func look(name string) (got reply) {
 	began := time.Now()
 	defer func() { got.Took = time.Since(began) }()
@@ -83,14 +83,15 @@ func look(name string) (got reply) {
 		Size: bytesOf(st.Blocks, unit), Free: bytesOf(st.Bavail, unit),
 		Inodes: st.Files, InodesFree: min(st.Ffree, st.Files),
 	}
-	err = unix.Statx(fd, "", unix.AT_EMPTY_PATH|unix.AT_STATX_FORCE_SYNC|unix.AT_NO_AUTOMOUNT, unix.STATX_BASIC_STATS, &unix.Statx_t{})
+	const flags = unix.AT_EMPTY_PATH | unix.AT_STATX_FORCE_SYNC | unix.AT_NO_AUTOMOUNT
+	err = unix.Statx(fd, "", flags, unix.STATX_BASIC_STATS, &unix.Statx_t{})
 	if err != nil {
 		got.Err = err.Error()
 	}
 	return got
 }
 
-// bytesOf is the size of so many blocks. A file system in user space may say any number.
+// bytesOf is the size of a number of blocks. A file system in user space may return any number.
 func bytesOf(blocks, unit uint64) uint64 {
 	over, size := bits.Mul64(blocks, unit)
 	if over > 0 {

@@ -14,19 +14,19 @@ import (
 )
 
 const (
-	// nearLimit is the share of its limit from which a cgroup is worth keeping, and worth asking who is in it.
+	// nearLimit is the share of its limit from which a cgroup is kept, and from which its processes are counted.
 	nearLimit = 0.8
 	// maxUsages bounds the pods that are kept, the fullest first.
 	maxUsages = 50
 	// mostConsumers is how many of a kind are named: pods, other groups, processes, names of processes.
 	mostConsumers = 3
-	// maxGroups bounds the groups that are read. A node of 250 pods and 300 units has about 600: what is inside of a pod or a
-	// unit counts for it.
+	// maxGroups bounds the groups that are read. A node of 250 pods and 300 units has about 600: what is inside of a
+	// pod or a unit counts for it.
 	maxGroups = 4000
 	// maxMembers bounds what is read of the process ids in one group, in bytes: more than a hundred thousand of them.
 	maxMembers = 1 << 20
-	// noMemoryLimit is a limit of memory in version 1 from which on there is none: the largest number, rounded down to pages of
-	// any size (PAGE_COUNTER_MAX of the kernel's include/linux/page_counter.h).
+	// noMemoryLimit is a limit of memory in version 1 from which on there is none: the largest number, rounded down
+	// to pages of any size (PAGE_COUNTER_MAX of the kernel's include/linux/page_counter.h).
 	noMemoryLimit = math.MaxInt64 &^ (1<<20 - 1)
 	// kernelThreads is the name under which the kernel's threads are counted together, each of which has another name.
 	kernelThreads = "kernel threads"
@@ -48,7 +48,7 @@ type CgroupUsage struct {
 	Owner
 }
 
-// Consumers are who has most of the memory and most of the processes, and who waits for memory.
+// Consumers are the largest consumers of memory and processes, and the groups that wait for memory.
 type Consumers struct {
 	Memory        []Consumer       // pods, and groups that belong to none, three of each; most first
 	Resident      []ResidentMemory // processes, most first
@@ -57,8 +57,8 @@ type Consumers struct {
 	ProcessGroups []ProcessGroup   // processes by name, most threads first
 }
 
-// A Consumer is a control group with what is in it and below it: of memory the working set in bytes, as the kubelet counts it, of
-// processes their threads too. Max is the limit of the group itself.
+// A Consumer is a control group with what is in it and below it: of memory the working set in bytes, as the kubelet
+// counts it, of processes their threads too. Max is the limit of the group itself.
 type Consumer struct {
 	Path string // as in /proc/PID/cgroup
 	Dir  string // the folder of its files on the host, such as /sys/fs/cgroup/memory/kubepods/pod1b2c
@@ -68,7 +68,7 @@ type Consumer struct {
 	Owner
 }
 
-// A StalledGroup is a control group in which at times nobody runs for want of memory.
+// A StalledGroup is a control group in which at times no task runs because all wait for memory.
 type StalledGroup struct {
 	Path string
 	Dir  string   // as of a Consumer
@@ -88,7 +88,8 @@ type ResidentMemory struct {
 type ProcessGroup struct {
 	Name               string
 	Processes, Threads int
-	// PID is the one process, or the parent of more than half of several; 0 where there is none. The owner is that one's.
+	// PID is the one process, or the parent of more than half of several; 0 where there is none. The owner is that
+	// one's.
 	PID    int
 	Parent string // the name of that parent
 	Owner
@@ -111,7 +112,9 @@ func ReadPIDs(ctx context.Context, root string, people Population) (PIDs, error)
 	if p.ThreadsMax, err = readUint(root, "proc/sys/kernel/threads-max"); err != nil {
 		return PIDs{}, fmt.Errorf("reading the limit of threads: %w", err)
 	}
-	p.Cgroups, err = within(ctx, func(at *position) ([]CgroupUsage, error) { return readPIDCgroups(ctx, at, root, people) })
+	p.Cgroups, err = within(ctx, func(at *position) ([]CgroupUsage, error) {
+		return readPIDCgroups(ctx, at, root, people)
+	})
 	return p, err
 }
 
@@ -186,8 +189,8 @@ func byShare(a, b CgroupUsage) int {
 	return cmp.Or(cmp.Compare(b.share(), a.share()), cmp.Compare(b.Events, a.Events), cmp.Compare(a.Path, b.Path))
 }
 
-// tightest returns the cgroup whose limit is nearest, where one is near: one of a pod only if no other is, and none where a
-// limit of the whole node is nearer.
+// tightest returns the cgroup whose limit is nearest, where one is near: one of a pod only if no other is, and none
+// where a limit of the whole node is nearer.
 func (p PIDs) tightest() string {
 	threads := uint64(max(p.Tasks, 0))
 	list := []CgroupUsage{{Usage: Usage{threads, p.PIDMax}}, {Usage: Usage{threads, p.ThreadsMax}}}
@@ -201,9 +204,12 @@ func (p PIDs) tightest() string {
 	}).Path
 }
 
-// ReadConsumers finds who has most of the memory, and of the processes in the cgroup whose limit is nearest, or else on the
-// node. Where the pressure shows that somebody waits for memory it finds who. With an error there may be a part of it.
-func ReadConsumers(ctx context.Context, root string, people Population, pressure Pressure, pids PIDs) (Consumers, error) {
+// ReadConsumers finds the largest consumers of memory, and of processes in the cgroup whose limit is nearest, or else
+// on the node. Where the pressure shows that tasks wait for memory it finds the groups that wait. With an error there
+// may be a part of it.
+func ReadConsumers(
+	ctx context.Context, root string, people Population, pressure Pressure, pids PIDs,
+) (Consumers, error) {
 	below := pids.tightest()
 	short, cancel := context.WithTimeout(ctx, gatherPatience)
 	defer cancel()
@@ -245,8 +251,8 @@ func ReadConsumers(ctx context.Context, root string, people Population, pressure
 	return h, errors.Join(people.gap(), err, people.setOwners(ctx, owners))
 }
 
-// memoryConsumers finds who has most memory. The working set is the usage less the file pages that were not used lately, as
-// the kubelet has it from cAdvisor (setMemoryStats in container/libcontainer/handler.go).
+// memoryConsumers finds the groups with most memory. The working set is the usage less the file pages that were not
+// used lately, as the kubelet has it from cAdvisor (setMemoryStats in container/libcontainer/handler.go).
 func (all hierarchies) memoryConsumers(ctx context.Context, at *position, root string) ([]Consumer, error) {
 	h, ok := all.of("memory")
 	if !ok {
@@ -278,7 +284,7 @@ func (all hierarchies) memoryConsumers(ctx context.Context, at *position, root s
 	}), err
 }
 
-// stalled finds who waits for memory.
+// stalled finds the groups that wait for memory.
 func (all hierarchies) stalled(ctx context.Context, at *position, root string) ([]StalledGroup, error) {
 	h, ok := all.unified()
 	if !ok {
@@ -304,7 +310,7 @@ func (all hierarchies) stalled(ctx context.Context, at *position, root string) (
 	}), err
 }
 
-// pidConsumers finds who has most processes and threads, among all groups or those below one.
+// pidConsumers finds the groups with most processes and threads, among all or below one.
 func (all hierarchies) pidConsumers(ctx context.Context, at *position, root, below string) ([]Consumer, error) {
 	h, ok := all.of("pids")
 	if !ok {
@@ -337,7 +343,7 @@ func (all hierarchies) members(ctx context.Context, at *position, root, cgroup s
 	return members, err
 }
 
-// consumers returns the ownerGroups, of all or below one group, with the number in one of their files.
+// consumers returns the owner groups, of all or below one group, with the number in one of their files.
 func (h hierarchy) consumers(ctx context.Context, at *position, root, below, file string) ([]Consumer, error) {
 	var list []Consumer
 	err := h.ownerGroups(ctx, at, root, below, func(cgroup, dir string) {
@@ -348,9 +354,11 @@ func (h hierarchy) consumers(ctx context.Context, at *position, root, below, fil
 	return list, err
 }
 
-// ownerGroups visits the groups that are worth a name, of all or below one, with their folders on the host: pods, containers,
-// units, and others that hold no more groups. What is inside of one counts for it.
-func (h hierarchy) ownerGroups(ctx context.Context, at *position, root, below string, visit func(cgroup, dir string)) error {
+// ownerGroups visits the groups that are worth a name, of all or below one, with their folders on the host: pods,
+// containers, units, and others that hold no more groups. What is inside of one counts for it.
+func (h hierarchy) ownerGroups(
+	ctx context.Context, at *position, root, below string, visit func(cgroup, dir string),
+) error {
 	folder, err := h.folder(below)
 	if err != nil {
 		return err
@@ -377,16 +385,16 @@ func (h hierarchy) folder(cgroup string) (string, error) {
 	return dir, nil
 }
 
-// isOwnerGroup reports whether a group is that of a pod, a container or a unit. Slices, and the groups of a quality of service,
-// only hold others.
+// isOwnerGroup reports whether a group is that of a pod, a container or a unit. Slices, and the groups of a quality
+// of service, only hold others.
 func isOwnerGroup(cgroup string) bool {
 	base := path.Base(cgroup)
 	return isUnit(base) || idOfCgroup(base) != "" || inKubepods(cgroup) && uidOfCgroup(base) != ""
 }
 
-// heaviest returns the three pods that have most, and the three of the others. Complete reads what else there is to know of a
-// group, which may make it lighter and never heavier; it is done for as few as that takes, since the kernel adds up memory.stat
-// only when it is read.
+// heaviest returns the three pods that have most, and the three of the others. Complete reads what else there is to
+// know of a group, which may make it lighter and never heavier; it is done for as few as that takes, since the kernel
+// adds up memory.stat only when it is read.
 func heaviest(groups []Consumer, complete func(*Consumer) bool) []Consumer {
 	byCurrent := func(a, b Consumer) int { return cmp.Or(cmp.Compare(b.Current, a.Current), cmp.Compare(a.Path, b.Path)) }
 	slices.SortFunc(groups, byCurrent)
@@ -414,11 +422,13 @@ func (p Population) resident() []ResidentMemory {
 			list = append(list, ResidentMemory{PID: pid, Name: st.comm, Bytes: uint64(st.rss)})
 		}
 	}
-	return top(list, mostConsumers, func(a, b ResidentMemory) int { return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), a.PID-b.PID) })
+	return top(list, mostConsumers, func(a, b ResidentMemory) int {
+		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), a.PID-b.PID)
+	})
 }
 
-// processGroups groups processes by name, all or the members of a group. A leak of threads is one process, a broken server one parent
-// of many, a fork bomb one name with parents of the same.
+// processGroups groups processes by name, all or the members of a group. A leak of threads is one process, a broken
+// server one parent of many, a fork bomb one name with parents of the same.
 func (p Population) processGroups(members map[int]bool) []ProcessGroup {
 	byName := map[string][]stat{}
 	for pid, st := range p.all {
@@ -442,7 +452,9 @@ func (p Population) processGroups(members map[int]bool) []ProcessGroup {
 		}
 		list = append(list, c)
 	}
-	return top(list, mostConsumers, func(a, b ProcessGroup) int { return cmp.Or(b.Threads-a.Threads, cmp.Compare(a.Name, b.Name)) })
+	return top(list, mostConsumers, func(a, b ProcessGroup) int {
+		return cmp.Or(b.Threads-a.Threads, cmp.Compare(a.Name, b.Name))
+	})
 }
 
 // commonParent returns the parent of more than half of the processes, 0 for none.

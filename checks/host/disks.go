@@ -59,7 +59,7 @@ func number(d blockdevice.Diskstats) string {
 
 // ReadDisks reads root/proc/diskstats twice and returns the devices that had something to do or that folders lie on.
 // Partitions are part of their disk; a device mapper's device and the disks below it are all returned. An error beside
-// disks tells why it is not known which folders lie on them.
+// disks is why it is not known which folders lie on them.
 func ReadDisks(ctx context.Context, root string, folders []Folder, between time.Duration) ([]Disk, error) {
 	began := time.Now()
 	before, err := readDiskCounters(root)
@@ -185,8 +185,8 @@ func (all diskCounters) device(name string) string {
 	return number(d)
 }
 
-// disksUnder returns the names of a device and of those that it is made of: the disk of a partition, the slaves of a device
-// mapper or a RAID.
+// disksUnder returns the names of a device and of those that it is made of: the disk of a partition, the slaves of a
+// device mapper or a RAID.
 func disksUnder(root, device string, disks diskCounters) []string {
 	const most = 32 // devices; also ends a circle, which sysfs has none of
 	var found []string
@@ -215,8 +215,8 @@ func disksUnder(root, device string, disks diskCounters) []string {
 	return found
 }
 
-// ReadWriters reads twice what each process has written, and returns who wrote most. An error beside writers tells that
-// the numbers of some processes may not be read.
+// ReadWriters reads twice what each process has written, and returns who wrote most. With an error beside writers, the
+// numbers of some processes may not be read.
 func ReadWriters(ctx context.Context, people Population, between time.Duration) ([]Writer, error) {
 	if people.all == nil {
 		return nil, people.gap()
@@ -245,13 +245,14 @@ func ReadWriters(ctx context.Context, people Population, between time.Duration) 
 		w.Name, w.Role, w.ObjectID, w.PodUID = people.all[w.PID].comm, o.Role, o.ObjectID, o.PodUID
 	}
 	if denied > 0 {
-		err = errors.Join(err, fmt.Errorf("reading what processes wrote: no permission for %d of %d", denied, denied+len(after)))
+		all := denied + len(after)
+		err = errors.Join(err, fmt.Errorf("reading what processes wrote: no permission for %d of %d", denied, all))
 	}
 	return writers, err
 }
 
-// written returns how many bytes each process has written to disks since it began, without those that were truncated away
-// before, and the number of processes whose counters may not be read.
+// written returns how many bytes each process has written to disks since it began, without those that were truncated
+// away before, and the number of processes whose counters may not be read.
 func (p Population) written(ctx context.Context) (all map[int]uint64, denied int, err error) {
 	all = map[int]uint64{}
 	for _, pid := range slices.Sorted(maps.Keys(p.all)) {

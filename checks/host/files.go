@@ -56,7 +56,8 @@ func ReadFiles(ctx context.Context, root string, people Population) (Files, erro
 			}
 		}
 		if denied > 0 {
-			err = errors.Join(err, fmt.Errorf("counting open files: no permission for %d of %d processes", denied, denied+len(f.Processes)))
+			all := denied + len(f.Processes)
+			err = errors.Join(err, fmt.Errorf("counting open files: no permission for %d of %d processes", denied, all))
 		}
 		return f, err
 	})

@@ -31,8 +31,9 @@ type Folder struct {
 	PID  int    // of the runtime's daemon that has its database open there; 0 when none was seen
 }
 
-// Folders returns the folders that matter to the node. The runtime's is where its daemon has its database open, else each
-// of the usual ones that exists; the kubelet's and the logs' are given, or the defaults. Nothing below them is read.
+// Folders returns the folders that matter to the node. The runtime's is where its daemon has its database open, else
+// each of the usual ones that exists; the kubelet's and the logs' are given, or the defaults. Nothing below them is
+// read.
 func Folders(root string, people Population, kubeletDir, logsDir string) []Folder {
 	var all []Folder
 	for _, p := range people.of(RoleRuntime) {
@@ -74,8 +75,8 @@ func containerdRoot(root string, pid int) string {
 	return ""
 }
 
-// stateFolders finds where runtimes keep the state of what runs: each shim of containerd has its working directory there.
-// Without such a shim it is each of the usual places that exists.
+// stateFolders finds where runtimes keep the state of what runs: each shim of containerd has its working directory
+// there. Without such a shim it is each of the usual places that exists.
 func stateFolders(root string, people Population) []string {
 	var all []string
 	shims := people.of(RoleShim)
@@ -83,7 +84,8 @@ func stateFolders(root string, people Population) []string {
 		cwd := filepath.Join(root, "proc", strconv.Itoa(shim.PID), "cwd")
 		target, err := os.Readlink(cwd)
 		base, _, ok := strings.Cut(target, "/"+taskDir+"/")
-		if err == nil && ok && filepath.IsAbs(base) && !slices.Contains(all, base) && sameFile(cwd, filepath.Join(root, target)) {
+		found := err == nil && ok && filepath.IsAbs(base) && !slices.Contains(all, base)
+		if found && sameFile(cwd, filepath.Join(root, target)) {
 			all = append(all, base)
 		}
 	}

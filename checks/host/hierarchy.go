@@ -13,8 +13,8 @@ import (
 	"github.com/prometheus/procfs"
 )
 
-// maxCgroups bounds a walk. A node with 110 pods of three containers each has about 600 control groups; twenty thousand are
-// a leak, which their number shows better than their names.
+// maxCgroups bounds a walk. A node with 110 pods of three containers each has about 600 control groups; twenty
+// thousand are a leak, which their number shows better than their names.
 const maxCgroups = 20_000
 
 // A hierarchy is a tree of control groups and where it is mounted.
@@ -74,8 +74,8 @@ func readHierarchy(root, controller string) (hierarchy, error) {
 	return h, nil
 }
 
-// version is 2 where the unified hierarchy alone is mounted at the usual place, which is what the kubelet and runc go by
-// (IsCgroup2UnifiedMode), and 1 otherwise, a hybrid included.
+// version is 2 where the unified hierarchy alone is mounted at the usual place, which is what the kubelet and runc go
+// by (IsCgroup2UnifiedMode), and 1 otherwise, a hybrid included.
 func (all hierarchies) version() int {
 	if slices.ContainsFunc(all, func(h hierarchy) bool { return h.unified && h.point == "/sys/fs/cgroup" }) {
 		return 2
@@ -114,7 +114,8 @@ func (h hierarchy) dir(cgroup string) (string, bool) {
 // cgroupOf finds the cgroup that a process has in the hierarchy among all of the process.
 func (h hierarchy) cgroupOf(all []procfs.Cgroup, controller string) string {
 	for _, c := range all {
-		if h.unified && c.HierarchyID == 0 && len(c.Controllers) == 0 || !h.unified && slices.Contains(c.Controllers, controller) {
+		unified := c.HierarchyID == 0 && len(c.Controllers) == 0
+		if h.unified && unified || !h.unified && slices.Contains(c.Controllers, controller) {
 			return strings.TrimSuffix(c.Path, " (deleted)")
 		}
 	}
@@ -152,8 +153,8 @@ func (p Population) daemonGroups(at *position, h hierarchy, controller string) [
 	return append(own, above...)
 }
 
-// walk visits the cgroups of a folder, itself as / and those near it first, each with its path, its folder and how many lie
-// in it. Those are visited too unless visit returns false. It is an error that there are more than most.
+// walk visits the cgroups of a folder, itself as / and those near it first, each with its path, its folder and how
+// many lie in it. Those are visited too unless visit returns false. It is an error that there are more than most.
 func walk(
 	ctx context.Context, at *position, folder string, most int, visit func(cgroup, dir string, children int) bool,
 ) error {
@@ -186,8 +187,8 @@ func walk(
 	return nil
 }
 
-// ownerOfCgroups returns the first owner among the cgroups of a process. A container or a pod in one hierarchy counts for
-// more than a unit in another: version 1 lets a process be in different places.
+// ownerOfCgroups returns the first owner among the cgroups of a process. A container or a pod in one hierarchy counts
+// for more than a unit in another: version 1 lets a process be in different places.
 func ownerOfCgroups(all []procfs.Cgroup) Owner {
 	var unit Owner
 	for _, c := range all {
@@ -224,8 +225,8 @@ func ownerOfCgroup(cgroup string) Owner {
 	return o
 }
 
-// idOfCgroup returns the container that a cgroup's name holds, alone or in the name of a systemd scope, where runtimes put
-// a prefix before the id.
+// idOfCgroup returns the container that a cgroup's name holds, alone or in the name of a systemd scope, where
+// runtimes put a prefix before the id.
 func idOfCgroup(base string) string {
 	base = strings.TrimSuffix(base, ".scope")
 	for _, prefix := range []string{"cri-containerd-", "crio-conmon-", "crio-", "docker-", "libpod-"} {
@@ -264,8 +265,8 @@ func isUnit(base string) bool {
 	return strings.HasSuffix(base, ".service") || strings.HasSuffix(base, ".scope")
 }
 
-// isKubepods reports whether a cgroup is the one that holds all pods: /kubepods, /kubepods.slice, or below --cgroup-root
-// /kubelet/kubepods and /kubelet.slice/kubelet-kubepods.slice (cgroup_manager_linux.go of the kubelet).
+// isKubepods reports whether a cgroup is the one that holds all pods: /kubepods, /kubepods.slice, or below
+// --cgroup-root /kubelet/kubepods and /kubelet.slice/kubelet-kubepods.slice (cgroup_manager_linux.go of the kubelet).
 func isKubepods(cgroup string) bool {
 	base := path.Base(cgroup)
 	return base == "kubepods" || base == "kubepods.slice" || strings.HasSuffix(base, "-kubepods.slice")

@@ -1,9 +1,9 @@
-// Package host reads the state of a node from /proc, /sys, its mounts and systemd, below one root folder, without changing
-// anything.
+// Package host reads the state of a node from /proc, /sys, its mounts and systemd, below one root folder, without
+// changing anything.
 //
-// Reads can hang on a sick node. They are bounded in size, and what can block in the kernel runs in a goroutine that is
-// abandoned at the deadline, or in a child process (ADR 0010). No command line and no environment of a container's process
-// leaves the package.
+// Reads can hang on a sick node. They are bounded in size, and what can block in the kernel runs in a goroutine that
+// is abandoned at the deadline, or in a child process (ADR 0010). No command line and no environment of a container's
+// process leaves the package.
 package host
 
 // A Role is what a process is to a container runtime.
@@ -12,7 +12,7 @@ type Role string
 // The roles that kdiag distinguishes.
 const (
 	RoleRuntime Role = "runtime" // containerd, crio, dockerd, cri-dockerd: the daemon itself
-	RoleShim    Role = "shim"    // containerd-shim*, parent of a sandbox's containers, and conmon*, which watches one container
+	RoleShim    Role = "shim"    // containerd-shim*, for all containers of a sandbox, and conmon*, for one container
 	RoleOCI     Role = "oci"     // runc, crun, youki, runsc at work on one container
 	RoleCNI     Role = "cni"     // a CNI plugin started by the runtime
 	RoleKubelet Role = "kubelet"

@@ -49,9 +49,9 @@ type InotifyProcess struct {
 	Owner
 }
 
-// ReadInotify counts the inotify instances of each user and what they watch. No file of the kernel has these numbers, so
-// every descriptor of every process is read, those of the runtime, the kubelet and the shims first. An instance that a
-// child inherited counts in both. With an error there may be a part of it.
+// ReadInotify counts the inotify instances of each user and what they watch. No file of the kernel has these numbers,
+// so every descriptor of every process is read, those of the runtime, the kubelet and the shims first. An instance
+// that a child inherited counts in both. With an error there may be a part of it.
 func ReadInotify(ctx context.Context, root string, people Population) (Inotify, error) {
 	var seen Inotify
 	var err error
@@ -118,7 +118,9 @@ func (p Population) inotify(ctx context.Context, at *position) Inotify {
 	}
 	for _, uid := range slices.Sorted(maps.Keys(byUser)) {
 		u := *byUser[uid]
-		u.Top = top(u.Top, maxInotifyTop, func(a, b InotifyProcess) int { return cmp.Or(b.Instances-a.Instances, a.PID-b.PID) })
+		u.Top = top(u.Top, maxInotifyTop, func(a, b InotifyProcess) int {
+			return cmp.Or(b.Instances-a.Instances, a.PID-b.PID)
+		})
 		total.Users = append(total.Users, u)
 	}
 	slices.SortStableFunc(total.Users, func(a, b InotifyUser) int { return b.Instances - a.Instances })
@@ -127,7 +129,8 @@ func (p Population) inotify(ctx context.Context, at *position) Inotify {
 
 type inotifyCount struct{ instances, watches int }
 
-// countInotify reads up to limit descriptors of a process. It is whole when there are no more, and when the process is gone.
+// countInotify reads up to limit descriptors of a process. It is whole when there are no more, and when the process
+// is gone.
 func countInotify(dir string, limit int) (count inotifyCount, looked int, whole bool) {
 	f, err := os.Open(filepath.Join(dir, "fd"))
 	if err != nil {

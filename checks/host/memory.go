@@ -49,8 +49,8 @@ func ReadMemory(root string) (Memory, error) {
 	}, nil
 }
 
-// Pressure is the time lost waiting for a resource (PSI, /proc/pressure). A resource that this kernel does not account for
-// is nil: PSI needs CONFIG_PSI, and psi=1 where the distribution turned it off.
+// Pressure is the time lost waiting for a resource (PSI, /proc/pressure). A resource that this kernel does not
+// account for is nil: PSI needs CONFIG_PSI, and psi=1 where the distribution turned it off.
 type Pressure struct {
 	CPU, Memory, IO *Stall
 }
@@ -98,8 +98,8 @@ func readStall(file string) (*Stall, error) {
 	return parseStall(b)
 }
 
-// parseStall parses what kernel/sched/psi.c writes. procfs reads the files of /proc/pressure only, and not those of control
-// groups:
+// parseStall parses what kernel/sched/psi.c writes. procfs reads the files of /proc/pressure only, and not those of
+// control groups:
 //
 //	some avg10=0.22 avg60=0.17 avg300=1.11 total=58761459
 //	full avg10=0.00 avg60=0.13 avg300=0.96 total=57261459

@@ -63,7 +63,8 @@ func parseMountLine(line string) (mountLine, error) {
 	}
 	readOnly := func(options string) bool { return slices.Contains(strings.Split(options, ","), "ro") }
 	return mountLine{
-		device: f[2], root: escapes.Replace(f[3]), point: point, kind: escapes.Replace(of[0]), source: escapes.Replace(of[1]), options: of[2],
+		device: f[2], root: escapes.Replace(f[3]), point: point,
+		kind: escapes.Replace(of[0]), source: escapes.Replace(of[1]), options: of[2],
 		readOnly: readOnly(f[5]) || readOnly(of[2]),
 	}, nil
 }
@@ -124,8 +125,8 @@ func below(name, dir string) bool {
 // remote reports whether answers of a file system depend on another machine or on a process.
 func remote(kind string) bool {
 	return strings.HasPrefix(kind, "fuse.") || slices.Contains([]string{
-		"9p", "afs", "beegfs", "ceph", "cifs", "coda", "fuse", "fuseblk", "gfs2", "glusterfs", "gpfs", "lustre", "ncpfs", "nfs",
-		"nfs4", "ocfs2", "orangefs", "pvfs2", "smb3", "smbfs", "virtiofs", "wekafs",
+		"9p", "afs", "beegfs", "ceph", "cifs", "coda", "fuse", "fuseblk", "gfs2", "glusterfs", "gpfs", "lustre", "ncpfs",
+		"nfs", "nfs4", "ocfs2", "orangefs", "pvfs2", "smb3", "smbfs", "virtiofs", "wekafs",
 	}, kind)
 }
 
@@ -133,15 +134,15 @@ func remote(kind string) bool {
 func inMemory(kind string) bool {
 	return slices.Contains([]string{
 		"binfmt_misc", "bpf", "cgroup", "cgroup2", "configfs", "debugfs", "devpts", "devtmpfs", "efivarfs", "fusectl",
-		"hugetlbfs", "mqueue", "nfsd", "nsfs", "proc", "pstore", "ramfs", "rpc_pipefs", "securityfs", "selinuxfs", "sysfs", "tmpfs",
-		"tracefs",
+		"hugetlbfs", "mqueue", "nfsd", "nsfs", "proc", "pstore", "ramfs", "rpc_pipefs", "securityfs", "selinuxfs", "sysfs",
+		"tmpfs", "tracefs",
 	}, kind)
 }
 
 // maxLinks is how many symbolic links a path may lead through, as in the kernel (MAXSYMLINKS).
 const maxLinks = 40
 
-// resolve follows the symbolic links of a path of the host's, as the host would, and says whether there is such a file.
+// resolve follows the symbolic links of a path as the host would, and reports whether the file exists.
 // Below base the host's files are seen. Nothing on a file system that can hang is looked at: from the first of those on
 // the path is taken as it is.
 func (t mountTable) resolve(base, name string) (string, bool) {
@@ -180,8 +181,9 @@ func (t mountTable) resolve(base, name string) (string, bool) {
 	return done, true
 }
 
-// hostBase returns the folder below which the host's files are seen as the host sees them. In a privileged pod that is the
-// root of the host's first process: mounts made after the pod began are there, which a volume of the host's root lacks.
+// hostBase returns the folder below which the host's files are seen as the host sees them. In a privileged pod that
+// is the root of the host's first process: mounts made after the pod began are there, which a volume of the host's
+// root lacks.
 func hostBase(root string) string {
 	if filepath.Clean(root) == "/" {
 		return "/"

@@ -13,7 +13,8 @@ import (
 const (
 	// maxProbed bounds the file systems that are probed, and the mounts that are returned.
 	maxProbed = 500
-	// writesTime is how long new writes are started: on a disk so slow that this is not enough for all, some are enough.
+	// writesTime is how long new writes are started: on a disk so slow that this is not enough for all, some are
+	// enough.
 	writesTime = 2 * time.Second
 )
 
@@ -29,7 +30,7 @@ type Mount struct {
 
 	Asked   bool
 	Took    time.Duration // until it answered
-	Err     string        // what it answered, when that was an error: stale file handle, transport endpoint is not connected
+	Err     string        // an error that it answered: stale file handle, ...
 	Hung    bool          // no answer in time
 	Waiting time.Duration // for how long a probe has been waiting, earlier runs of kdiag included
 	PID     int           // kdiag's process that waits in it, 0 for none
@@ -44,13 +45,15 @@ type MountTable struct {
 	Left    int     // that were not probed because there are too many, or the time was up
 }
 
-// ProbeMounts counts the host's mounts, and probes those below the kubelet's folder and those over the network. A file
-// system that is mounted several times is probed once. Those that have nothing behind them to wait for (tmpfs, proc, ...)
-// are not probed, nor is autofs, which that would trigger.
+// ProbeMounts counts the host's mounts, and probes those below the kubelet's folder and those over the network. A
+// file system that is mounted several times is probed once. Those that have nothing behind them to wait for (tmpfs,
+// proc, ...) are not probed, nor is autofs, which that would trigger.
 //
 // The fuse mounts of other users answer root with "permission denied" unless they were made with allow_other: that is
-// an answer. An error beside a table tells that no child could be started.
-func ProbeMounts(ctx context.Context, root string, people Population, kubeletDir string, child Child) (MountTable, error) {
+// an answer. With an error beside a table, no child could be started.
+func ProbeMounts(
+	ctx context.Context, root string, people Population, kubeletDir string, child Child,
+) (MountTable, error) {
 	table, err := readMounts(root)
 	if err != nil {
 		return MountTable{}, err
@@ -87,8 +90,8 @@ func ProbeMounts(ctx context.Context, root string, people Population, kubeletDir
 	return result, err
 }
 
-// probable returns the mounts to probe, by file system: those over the network first. Of those that there is no room for
-// it returns the number of mounts.
+// probable returns the mounts to probe, by file system: those over the network first. Of those that there is no room
+// for it returns the number of mounts.
 func (t mountTable) probable(kubeletDir string) (systems [][]mountLine, left int) {
 	index := map[string]int{}
 	for _, network := range []bool{true, false} {
@@ -130,7 +133,8 @@ func mountOf(m mountLine, kubeletDir string, o outcome) Mount {
 	return v
 }
 
-// volumeOf reads from a mount point whose volume it is (pkg/kubelet/kubelet_getters.go, pkg/volume/csi/csi_attacher.go):
+// volumeOf reads from a mount point whose volume it is (pkg/kubelet/kubelet_getters.go,
+// pkg/volume/csi/csi_attacher.go):
 //
 //	pods/UID/volumes/kubernetes.io~csi/NAME/mount
 //	pods/UID/volume-subpaths/NAME/CONTAINER/0
@@ -181,9 +185,9 @@ type Space struct {
 	Waiting    time.Duration // for how long a hung statfs has been waiting, earlier runs of kdiag included
 }
 
-// ReadSpaces returns the file systems that the folders lie on, in the order of the folders. Symbolic links are followed
-// as the host would; a folder that does not exist is left out. An error beside spaces tells that not all were asked: the
-// Err of those tells it too.
+// ReadSpaces returns the file systems that the folders lie on, in the order of the folders. Symbolic links are
+// followed as the host would; a folder that does not exist is left out. With an error beside spaces, not all were
+// asked, and those have an Err.
 func ReadSpaces(ctx context.Context, root string, people Population, folders []Folder, child Child) ([]Space, error) {
 	table, err := readMounts(root)
 	if err != nil {
@@ -206,8 +210,8 @@ func ReadSpaces(ctx context.Context, root string, people Population, folders []F
 	return spaces, err
 }
 
-// group puts the folders together by the file system that they lie on, of which it returns the mount points too: one that
-// is bound to several places is asked once.
+// group puts the folders together by the file system that they lie on, of which it returns the mount points too: one
+// that is bound to several places is asked once.
 func (t mountTable) group(base string, folders []Folder) (spaces []Space, spots []spot) {
 	var devices []string
 	for _, f := range folders {
@@ -244,10 +248,12 @@ type Writes struct {
 	Waiting time.Duration
 }
 
-// TimeWrites times up to n writes in a folder of the host's, each into its own file without a name, in a child. It stops at
-// the first that fails: Err tells why, such as a file system that is full or mounted read-only. One that has not ended when
-// ctx nearly has hangs, and none is started where one of an earlier run still does.
-func TimeWrites(ctx context.Context, root string, people Population, folder Folder, n int, child Child) (Writes, error) {
+// TimeWrites times up to n writes in a folder of the host's, each into its own file without a name, in a child. It
+// stops at the first that fails: Err is the reason, such as a file system that is full or mounted read-only. One that
+// has not ended when ctx nearly has hangs, and none is started where one of an earlier run still does.
+func TimeWrites(
+	ctx context.Context, root string, people Population, folder Folder, n int, child Child,
+) (Writes, error) {
 	w := Writes{Folder: folder}
 	table, err := readMounts(root)
 	if err != nil {
@@ -260,7 +266,9 @@ func TimeWrites(ctx context.Context, root string, people Population, folder Fold
 	}
 	m, _ := table.of(name)
 	w.Mount = m.point
-	q := &inquiry{child: child, people: people, root: root, verb: verbWrite, patience: time.Minute, samePlace: true, enough: writesTime}
+	q := &inquiry{
+		child: child, people: people, root: root, verb: verbWrite, patience: time.Minute, samePlace: true, enough: writesTime,
+	}
 	outcomes, err := q.ask(ctx, slices.Repeat([]spot{{name}}, n))
 	for _, o := range outcomes {
 		if o.asked && !o.hung && o.reply.Err == "" {

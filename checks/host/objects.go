@@ -29,7 +29,7 @@ const (
 )
 
 // An Object is a sandbox or container that the host knows of. Fields other than Kind and ID are empty where the host's
-// files do not tell.
+// files do not have them.
 type Object struct {
 	Kind      string // KindPodSandbox or KindContainer
 	ID        string
@@ -39,12 +39,13 @@ type Object struct {
 	PodUID    string
 }
 
-// Objects returns the sandboxes and containers that the host knows without asking the runtime, for when the runtime's lists
-// hang: from the links in /var/log/containers, the bundles in the runtimes' state directories and the command lines of the
-// shims. Some of them may be gone from the runtime by now; dead containers are known as long as their log is linked.
+// Objects returns the sandboxes and containers that the host knows without asking the runtime, for when the runtime's
+// lists hang: from the links in /var/log/containers, the bundles in the runtimes' state directories and the command
+// lines of the shims. Some of them may be gone from the runtime by now; dead containers are known as long as their
+// log is linked.
 //
-// The order is by namespace, pod, kind (the sandbox first), name and id. When ctx ends first, the result is what was found
-// until then.
+// The order is by namespace, pod, kind (the sandbox first), name and id. When ctx ends first, the result is what was
+// found until then.
 func (p Population) Objects(ctx context.Context) []Object {
 	sources := []func() []Object{func() []Object { return logObjects(p.root) }}
 	for _, dir := range stateFolders(p.root, p) {
@@ -93,7 +94,8 @@ func (p Population) sandboxes() []Object {
 	return list
 }
 
-// logObjects reads the links that the kubelet makes in /var/log/containers, to .../<namespace>_<pod>_<uid>/<container>/0.log.
+// logObjects reads the links that the kubelet makes in /var/log/containers, to
+// .../<namespace>_<pod>_<uid>/<container>/0.log.
 func logObjects(root string) []Object {
 	dir := filepath.Join(root, "var/log/containers")
 	var list []Object
@@ -140,8 +142,8 @@ func bundles(dir string) []Object {
 }
 
 // parseBundle takes the names from the annotations that containerd's CRI plugin and CRI-O write into a specification.
-// One of neither is not of Kubernetes: the result's ID is empty. The container's environment, which is in the same file, is
-// skipped.
+// One of neither is not of Kubernetes: the result's ID is empty. The container's environment, which is in the same
+// file, is skipped.
 func parseBundle(id string, config []byte) Object {
 	var spec struct {
 		Annotations map[string]string `json:"annotations"`

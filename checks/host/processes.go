@@ -40,8 +40,8 @@ type Process struct {
 	// nothing, since every user of a busy disk is in that state for moments.
 	Lasting bool
 
-	// BlockedThreads counts the threads in uninterruptible sleep, the main one included. The daemons are Go programs, of
-	// which State and Wchan show the main thread only, which is hardly ever the one that is stuck.
+	// BlockedThreads counts the threads in uninterruptible sleep, the main one included. The daemons are Go programs,
+	// of which State and Wchan show the main thread only, which is hardly ever the one that is stuck.
 	BlockedThreads int
 	BlockedIn      string // kernel function that the first of them waits in; empty when there is none or it is not known
 }
@@ -49,7 +49,8 @@ type Process struct {
 // StateWord returns the process state in words, such as "stopped" or "uninterruptible sleep".
 func (p Process) StateWord() string {
 	word, ok := map[byte]string{
-		'R': "running", 'S': "sleeping", 'D': "uninterruptible sleep", 'T': "stopped", 't': "stopped by a tracer", 'Z': "zombie", 'I': "idle",
+		'R': "running", 'S': "sleeping", 'D': "uninterruptible sleep", 'T': "stopped", 't': "stopped by a tracer",
+		'Z': "zombie", 'I': "idle",
 	}[p.State]
 	if !ok {
 		return "state " + string(rune(p.State))
@@ -84,8 +85,8 @@ func readStat(p procfs.Proc) (st stat, err error) {
 	}, nil
 }
 
-// A Population is the processes of a node at one moment, and which of them have a role. It is read once in a run, and every
-// reader that needs processes filters it. The zero value is a population that could not be read.
+// A Population is the processes of a node at one moment, and which of them have a role. It is read once in a run, and
+// every reader that needs processes filters it. The zero value is a population that could not be read.
 type Population struct {
 	root    string
 	names   Names
@@ -97,8 +98,9 @@ type Population struct {
 	missing error            // why some roles are not known
 }
 
-// ReadPopulation reads stat of every process, which no lock can delay, and then the command lines of those that may have a
-// role. Processes inside containers have none unless they serve a container: a containerd in a pod is not this node's.
+// ReadPopulation reads stat of every process, which no lock can delay, and then the command lines of those that may
+// have a role. Processes inside containers have none unless they serve a container: a containerd in a pod is not this
+// node's.
 //
 // Reading the command line of a process whose memory map is locked never returns. So processes in uninterruptible sleep
 // get their roles by name alone, and so do all that were not reached within gatherPatience: the error names where the
@@ -111,6 +113,7 @@ func ReadPopulation(ctx context.Context, root string, names Names) (Population, 
 	p.names = names
 	roles := p.rolesByName()
 	byName := maps.Clone(p.roles)
+	all := p // a goroutine that is abandoned goes on with it
 	type candidate struct {
 		Process
 		argv []string
@@ -118,20 +121,20 @@ func ReadPopulation(ctx context.Context, root string, names Names) (Population, 
 	found, err := gather(ctx, p.order(), func(at *position, st stat) (candidate, bool) {
 		first, named := byName[st.pid]
 		if st.state == 'D' {
-			return candidate{p.describe(st, first.Role, ""), nil}, named
+			return candidate{all.describe(st, first.Role, ""), nil}, named
 		}
 		parent := roles[st.ppid]
 		if names.role(st.comm) == "" && (parent == "" || parent == RoleKubelet) {
 			return candidate{}, false
 		}
-		argv := p.args(at, st)
+		argv := all.args(at, st)
 		role, id := names.identify(st.comm, argv, parent)
-		if role == "" || p.foreign(st, role, roles) {
+		if role == "" || all.foreign(st, role, roles) {
 			delete(roles, st.pid)
 			return candidate{}, true
 		}
 		roles[st.pid] = role
-		c := candidate{p.describe(st, role, cmp.Or(id, p.object(at, st, role))), argv}
+		c := candidate{all.describe(st, role, cmp.Or(id, all.object(at, st, role))), argv}
 		if role == RoleRuntime {
 			c.Config = configArg(argv)
 		}
@@ -162,7 +165,9 @@ func listProcesses(ctx context.Context, at *position, root string) (Population, 
 	if err != nil {
 		return Population{}, fmt.Errorf("listing processes: %w", err)
 	}
-	p := Population{root: root, proc: proc, all: make(map[int]stat, len(list)), roles: map[int]Process{}, argv: map[int][]string{}}
+	p := Population{
+		root: root, proc: proc, all: make(map[int]stat, len(list)), roles: map[int]Process{}, argv: map[int][]string{},
+	}
 	if system, err := proc.Stat(); err == nil && system.BootTime > 0 {
 		p.boot = time.Unix(int64(system.BootTime), 0)
 	}
@@ -177,7 +182,7 @@ func listProcesses(ctx context.Context, at *position, root string) (Population, 
 	return p, nil
 }
 
-// rolesByName fills in the roles that names alone tell, and returns them too.
+// rolesByName fills in the roles by names alone, and returns them, with those of processes that are not this node's.
 func (p Population) rolesByName() map[int]Role {
 	roles := map[int]Role{}
 	for _, st := range p.order() {
@@ -200,8 +205,8 @@ func (p Population) Processes() []Process {
 	return p.of(RoleRuntime, RoleKubelet, RoleShim, RoleOCI, RoleCNI)
 }
 
-// Again reads the processes that have a role once more, and marks those whose uninterruptible sleep lasts. What could not be
-// read again before ctx ended is as it was at first, and the error tells so.
+// Again reads the processes that have a role once more, and marks those whose uninterruptible sleep lasts. What could
+// not be read again before ctx ended is as it was at first, with an error.
 func (p Population) Again(ctx context.Context) ([]Process, error) {
 	if p.all == nil {
 		return nil, p.gap()
@@ -227,7 +232,7 @@ func (p Population) Again(ctx context.Context) ([]Process, error) {
 	return slices.DeleteFunc(first, func(p Process) bool { return p.PID == 0 }), errors.Join(p.missing, err)
 }
 
-// One returns what /proc/PID/stat says of a process, with its role as far as its name alone tells. It never waits for the
+// One returns what /proc/PID/stat holds of a process, with its role by its name alone. It never waits for the
 // process.
 func (p Population) One(pid int) (Process, error) {
 	one, err := p.proc.Proc(pid)
@@ -313,10 +318,10 @@ func (p Population) ancestors(st stat) []stat {
 	return chain
 }
 
-// foreign reports whether a daemon or shim is not this node's, whatever its name. It runs in a container (a shim is among
-// its ancestors), or it is neither root's nor this user's: anybody may start a program that becomes root under another
-// name, so the real user counts too. A kubelet in a container counts unless it has its own pid namespace: then it belongs
-// to another node (kind, k3d).
+// foreign reports whether a daemon or shim is not this node's, whatever its name. It runs in a container (a shim is
+// among its ancestors), or it is neither root's nor this user's: anybody may start a program that becomes root under
+// another name, so the real user counts too. A kubelet in a container counts unless it has its own pid namespace:
+// then it belongs to another node (kind, k3d).
 func (p Population) foreign(st stat, role Role, roles map[int]Role) bool {
 	if role != RoleKubelet && role != RoleRuntime && role != RoleShim {
 		return false
@@ -332,11 +337,13 @@ func (p Population) foreign(st stat, role Role, roles map[int]Role) bool {
 			return err == nil && len(status.NSpids) > 1
 		}
 	}
-	return role != RoleKubelet && slices.ContainsFunc(p.ancestors(st), func(a stat) bool { return roles[a.pid] == RoleShim })
+	inContainer := func(a stat) bool { return roles[a.pid] == RoleShim }
+	return role != RoleKubelet && slices.ContainsFunc(p.ancestors(st), inContainer)
 }
 
-// object finds the sandbox or container of a process that does not name it in its arguments. A CNI plugin gets it in its
-// environment, which holds the pod's ids and nothing of the pod's own environment; "runc init" joins the container's cgroup.
+// object finds the sandbox or container of a process that does not name it in its arguments. A CNI plugin gets it in
+// its environment, which holds the pod's ids and none of the pod's environment; "runc init" joins the container's
+// cgroup.
 func (p Population) object(at *position, st stat, role Role) string {
 	one, err := p.proc.Proc(st.pid)
 	if err != nil {
@@ -357,8 +364,9 @@ func (p Population) object(at *position, st stat, role Role) string {
 	return ""
 }
 
-// inherit gives an OCI runtime's process without an object that of the nearest OCI runtime or shim above it: "runc init" is
-// the child of "runc create ID" or "runc exec ID", and the arguments of one in uninterruptible sleep were not read.
+// inherit gives an OCI runtime's process without an object that of the nearest OCI runtime or shim above it: "runc
+// init" is the child of "runc create ID" or "runc exec ID", and the arguments of one in uninterruptible sleep were
+// not read.
 func (p Population) inherit() {
 	for pid, process := range p.roles {
 		if process.Role != RoleOCI {
@@ -445,10 +453,11 @@ func (p Population) rank(st stat) int {
 	return len(roles) + 1
 }
 
-// setOwners sets each owner to what its process belongs to: by the process's role, and by its cgroups as far as those can be
-// read.
+// setOwners sets each owner to what its process belongs to: by the process's role, and by its cgroups as far as those
+// can be read.
 func (p Population) setOwners(ctx context.Context, pids map[*Owner]int) error {
-	owners, err := gather(ctx, slices.Compact(slices.Sorted(maps.Values(pids))), func(at *position, pid int) (Owner, bool) {
+	each := slices.Compact(slices.Sorted(maps.Values(pids)))
+	owners, err := gather(ctx, each, func(at *position, pid int) (Owner, bool) {
 		return ownerOfCgroups(p.cgroups(at, pid)), !p.all[pid].kernel
 	})
 	for owner, pid := range pids {
@@ -469,12 +478,13 @@ func configArg(argv []string) string {
 }
 
 // Hidden returns an error when this user does not see the processes of others below root/proc. Mounted with hidepid
-// (Documentation/filesystems/proc.rst, 4.1), proc shows a process only to users who may trace it, and process 1 is root's.
+// (Documentation/filesystems/proc.rst, 4.1), proc shows a process only to users who may trace it, and process 1 is
+// root's.
 func Hidden(root string) error {
 	proc := filepath.Join(root, "proc")
 	_, errSelf := os.Stat(filepath.Join(proc, "self"))
 	if _, err := readSmall(proc, "1/stat"); err == nil || errSelf != nil {
 		return nil
 	}
-	return fmt.Errorf("looking at the processes: /proc is mounted with hidepid, and user %d sees only those of its own", os.Geteuid())
+	return fmt.Errorf("listing processes: /proc is mounted with hidepid, and user %d sees only its own", os.Geteuid())
 }

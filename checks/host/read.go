@@ -37,9 +37,9 @@ func (p *position) String() string {
 	return "its start"
 }
 
-// within runs read in its own goroutine and waits for it no longer than ctx lives. A read that does not end is abandoned:
-// /proc/PID/cgroup and /proc/cgroups wait for the lock of all control groups, /proc/PID/cmdline for the memory map of the
-// process, and the fdinfo of an inotify instance for the lock of its marks.
+// within runs read in its own goroutine and waits for it no longer than ctx lives. A read that does not end is
+// abandoned: /proc/PID/cgroup and /proc/cgroups wait for the lock of all control groups, /proc/PID/cmdline for the
+// memory map of the process, and the fdinfo of an inotify instance for the lock of its marks.
 func within[T any](ctx context.Context, read func(at *position) (T, error)) (T, error) {
 	at := &position{}
 	v, err := deadline.RunGrace(ctx, lastMoment, func(context.Context) (T, error) { return read(at) })
@@ -52,7 +52,9 @@ func within[T any](ctx context.Context, read func(at *position) (T, error)) (T, 
 
 // gather calls ask for one key after the other in a goroutine that may be abandoned, and returns the values of the keys
 // for which ask returned true within gatherPatience. The error names what was being read.
-func gather[K comparable, V any](ctx context.Context, keys []K, ask func(at *position, key K) (V, bool)) (map[K]V, error) {
+func gather[K comparable, V any](
+	ctx context.Context, keys []K, ask func(at *position, key K) (V, bool),
+) (map[K]V, error) {
 	var mu sync.Mutex
 	values := make(map[K]V, len(keys))
 	ctx, cancel := context.WithTimeout(ctx, gatherPatience)

@@ -20,7 +20,8 @@ type Names struct {
 // otherNames are the program names with other roles, as in Names.
 func otherNames() map[Role][]string {
 	return map[Role][]string{
-		// runc init calls itself runc:[1:CHILD] and runc:[2:INIT]; see lives. The last is a wrapper around runc, and its hook.
+		// runc init calls itself runc:[1:CHILD] and runc:[2:INIT]; see lives. The last is a wrapper around runc, and
+		// its hook.
 		RoleOCI: {"runc", "runc:[*", "crun", "youki", "youki:[*", "runsc", "nvidia-container-runtime*"},
 		// k3s only with the argument server or agent, hyperkube only with the argument kubelet.
 		RoleKubelet: {"kubelet", "k3s-server", "k3s-agent", "kubelite", "microshift", "k3s", "hyperkube"},
@@ -64,9 +65,10 @@ func (n Names) identify(comm string, argv []string, parent Role) (Role, string) 
 	return "", ""
 }
 
-// lives reports whether an OCI runtime's process lives as long as a container or what is executed in it, so that its age
-// tells nothing: it waits for the end of what it started. A detached one ends as soon as that runs. "runc init" waits
-// until the container is started, which may be never; only while the one that made it is there is it part of its work.
+// lives reports whether an OCI runtime's process lives as long as a container or what is executed in it, so that its
+// age means nothing: it waits for the end of what it started. A detached one ends as soon as that runs. "runc init"
+// waits until the container is started, which may be never; only while the one that made it is there is it part of
+// its work.
 func lives(argv []string, parent Role) bool {
 	commands := []string{"exec", "run", "restore", "wait", "events", "init"}
 	i := slices.IndexFunc(argv, func(arg string) bool { return slices.Contains(commands, arg) })
@@ -110,7 +112,8 @@ func (n Names) role(name string) Role {
 	for role, names := range all {
 		if slices.ContainsFunc(names, func(known string) bool {
 			prefix, wild := strings.CutSuffix(known, "*")
-			return name == prefix || wild && (strings.HasPrefix(name, prefix) || len(name) == commLen && strings.HasPrefix(prefix, name))
+			isCut := len(name) == commLen && strings.HasPrefix(prefix, name)
+			return name == prefix || wild && (strings.HasPrefix(name, prefix) || isCut)
 		}) {
 			return role
 		}

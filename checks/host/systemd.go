@@ -86,9 +86,9 @@ func FindSystemd(root string) error {
 	return nil
 }
 
-// AskSystemd asks the service manager for its state, over its own socket, which needs root and no message bus, and over
-// the system bus. Of each list of units it describes the one that this host uses. That nothing answers in time is a result
-// and no error. Where another manager runs the host, the error is ErrNoSystemd.
+// AskSystemd asks the service manager for its state, over its own socket, which needs root and no message bus, and
+// over the system bus. Of each list of units it describes the one that this host uses. That nothing answers in time
+// is a result and no error. Where another manager runs the host, the error is ErrNoSystemd.
 func AskSystemd(ctx context.Context, root string, kubeletUnits, runtimeUnits []string) (Systemd, error) {
 	if err := FindSystemd(root); err != nil {
 		return Systemd{}, err
@@ -165,7 +165,7 @@ func (c *conn) open() {
 	}
 	c.took = time.Since(began)
 	c.answered = c.err == nil
-	// A socket whose queue of connections is full has nobody who takes them.
+	// On a socket whose queue of connections is full nobody accepts them.
 	c.hung = !c.answered && (c.ctx.Err() != nil && c.took >= leastHang || errors.Is(c.err, syscall.EAGAIN))
 }
 
@@ -241,7 +241,7 @@ func (c *conn) count(s *Systemd) error {
 	return nil
 }
 
-// countUnits counts the scopes, and what is loaded though nothing of it runs: where transient units leak, those pile up
+// countUnits counts the scopes, and the units that are loaded and do not run: where transient units leak, those pile up
 // (systemd before 247).
 func countUnits(units []systemd.UnitStatus) (scopes, inactive int) {
 	for _, u := range units {
@@ -255,7 +255,8 @@ func countUnits(units []systemd.UnitStatus) (scopes, inactive int) {
 	return scopes, inactive
 }
 
-// inUse describes that of the units which this host uses: several may be installed, as the server's and the agent's of RKE2 are.
+// inUse describes that of the units which this host uses: several may be installed, as the server's and the agent's
+// of RKE2 are.
 func (c *conn) inUse(names []string) (*Unit, error) {
 	var best *Unit
 	for _, name := range names {
@@ -267,7 +268,9 @@ func (c *conn) inUse(names []string) (*Unit, error) {
 			continue
 		}
 		// One by one, since a service's environment and command line are properties too.
-		for _, of := range []string{"Result", "NRestarts", "MainPID", "ExecMainStatus", "WatchdogUSec", "TasksMax", "LimitNOFILE"} {
+		for _, of := range []string{
+			"Result", "NRestarts", "MainPID", "ExecMainStatus", "WatchdogUSec", "TasksMax", "LimitNOFILE",
+		} {
 			p, err := c.GetServicePropertyContext(c.ctx, name, of)
 			answer, answered := errors.AsType[dbus.Error](err)
 			switch {
@@ -314,8 +317,8 @@ func newUnit(name string, properties map[string]any) Unit {
 	return u
 }
 
-// idleness ranks units for the same purpose: the lower, the more likely it is this host's. One that runs, or is about to, comes before
-// one that failed, one that starts at boot, one that is only installed, and one that is masked.
+// idleness ranks units for the same purpose: the lower, the more likely it is this host's. One that runs, or is about
+// to, comes before one that failed, one that starts at boot, one that is only installed, and one that is masked.
 func (u *Unit) idleness() int {
 	switch {
 	case u.Load != "loaded":

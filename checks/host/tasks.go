@@ -15,8 +15,8 @@ import (
 const (
 	// maxThreadReads bounds the threads that are read one by one, at about 20 microseconds each.
 	maxThreadReads = 50_000
-	// maxSuspects bounds the threads in uninterruptible sleep that are read again. A dead file server under a busy node has
-	// hundreds.
+	// maxSuspects bounds the threads in uninterruptible sleep that are read again. A dead file server under a busy
+	// node has hundreds.
 	maxSuspects = 2000
 	maxBlocked  = 100 // lasting ones that are kept
 	maxParents  = 10  // of zombies, that are named
@@ -29,7 +29,7 @@ type Tasks struct {
 	Processes, Threads int
 	Blocked            []BlockedTask // lasting; those of the runtime, the kubelet, shims and containers first
 	BlockedMore        int           // beyond those in Blocked: lasting, or too many to be read twice
-	BlockedMoments     int           // in uninterruptible sleep in the first read only, or elsewhere by the second: a busy disk, not a hang
+	BlockedMoments     int           // in uninterruptible sleep for a moment: a busy disk, not a hang
 	Unread             int           // processes whose threads were not read one by one, or not all
 	Zombies            int
 	ZombiesByParent    []ZombieParent // most first, bounded
@@ -42,7 +42,7 @@ type BlockedTask struct {
 	Name     string
 	Kernel   bool     // a kernel thread
 	Wchan    string   // kernel function that it waits in
-	Stack    []string // functions from /proc/PID/task/TID/stack, innermost first, without addresses; nil when it may not be read
+	Stack    []string // functions, innermost first, without addresses; nil when it may not be read
 	Started  time.Time
 	Owner
 }
@@ -55,13 +55,13 @@ type ZombieParent struct {
 	Owner
 }
 
-// ReadTasks looks at all processes, and twice at the threads in uninterruptible sleep. One that has not been switched to
-// in between is blocked, as the kernel's own watch for hung tasks has it (kernel/hung_task.c); where the number of
+// ReadTasks looks at all processes, and twice at the threads in uninterruptible sleep. One that has not been switched
+// to in between is blocked, as the kernel's own watch for hung tasks has it (kernel/hung_task.c); where the number of
 // switches cannot be read, the same place has to do.
 //
-// Only the thread's own file tells whether it sleeps so, and in a daemon written in Go it is hardly ever the main one. So
-// the threads are read one by one: first those of processes with a role, then those of containers, then the others, up to
-// maxThreads of a process and maxThreadReads in all. A process of one thread costs nothing more.
+// Only the thread's own file shows whether it sleeps so, and in a daemon written in Go it is hardly ever the main
+// one. So the threads are read one by one: first those of processes with a role, then those of containers, then the
+// others, up to maxThreads of a process and maxThreadReads in all. A process of one thread costs nothing more.
 //
 // Stacks and cgroups, which can block, are read last; when that does not end, all the rest is there, with an error.
 func ReadTasks(ctx context.Context, people Population, between time.Duration) (Tasks, error) {
@@ -104,7 +104,9 @@ func (p Population) summary() Tasks {
 	for pid, count := range parents {
 		t.ZombiesByParent = append(t.ZombiesByParent, ZombieParent{PID: pid, Name: p.all[pid].comm, Count: count})
 	}
-	t.ZombiesByParent = top(t.ZombiesByParent, maxParents, func(a, b ZombieParent) int { return cmp.Or(b.Count-a.Count, a.PID-b.PID) })
+	t.ZombiesByParent = top(t.ZombiesByParent, maxParents, func(a, b ZombieParent) int {
+		return cmp.Or(b.Count-a.Count, a.PID-b.PID)
+	})
 	return t
 }
 

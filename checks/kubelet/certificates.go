@@ -28,9 +28,9 @@ const (
 )
 
 // ReadCertificates reads the certificate by which the API server knows the kubelet, and the one with which it serves.
-// Where no kubelet runs (PID 0), those are read that it would start with where kubeadm puts them. Private keys, which stand
-// in the same files, are passed over. A kubelet with a token or a program for a credential has no client certificate; one
-// that rotates it may have two, that of its kubeconfig first.
+// Where no kubelet runs (PID 0), those are read that it would start with where kubeadm puts them. Private keys, which
+// stand in the same files, are passed over. A kubelet with a token or a program for a credential has no client
+// certificate; one that rotates it may have two, that of its kubeconfig first.
 func ReadCertificates(ctx context.Context, root string, s Settings) ([]Certificate, error) {
 	all := seenBy(root, s.PID)
 	var out []Certificate
@@ -63,7 +63,7 @@ func ReadCertificates(ctx context.Context, root string, s Settings) ([]Certifica
 	}
 	out = append(out, serving)
 	if s.PID == 0 && !slices.ContainsFunc(out, func(c Certificate) bool { return c.Err != absent }) {
-		return nil, errors.New("reading certificates: no kubelet runs that would name its own, and there are none where kubeadm puts them")
+		return nil, errors.New("reading certificates: no kubelet runs, and there are none where kubeadm puts them")
 	}
 	return out, nil
 }
@@ -88,8 +88,8 @@ func newCertificate(role, path string, data []byte, err error) Certificate {
 // errNoClientCertificate is the error for a kubelet with another credential, or with none.
 var errNoClientCertificate = errors.New("the kubelet has no client certificate")
 
-// clientPEM reads the client certificate: in the file that the kubeconfig names, or in the kubeconfig itself, else where the
-// kubelet keeps the one that it was given.
+// clientPEM reads the client certificate: in the file that the kubeconfig names, or in the kubeconfig itself, else
+// where the kubelet keeps the one that it was given.
 func clientPEM(all files, s *Settings) (path string, data []byte, err error) {
 	name := s.Kubeconfig
 	if s.PID == 0 {

@@ -30,17 +30,21 @@ const (
 	maxBody       = 32 << 20 // bytes; /metrics of a kubelet with 500 pods has some 2 MiB, /pods some 10
 )
 
-// AskHealth asks the kubelet for its health: the health port, which sees neither PLEG nor runtime, and the server on 10250
-// with the operator's credential, else with the node's own certificate; where neither is let in, the read-only port. A node is
-// mostly not allowed to read itself: then the server answers 403, and Missing tells so.
+// otherNetwork is why nothing is asked where 127.0.0.1 is another place.
+const otherNetwork = "the kubelet is in another network namespace than kdiag; run kdiag with the host's network"
+
+// AskHealth asks the kubelet for its health: the health port, which sees neither PLEG nor runtime, and the server on
+// 10250 with the operator's credential, else with the node's own certificate; where neither is let in, the read-only
+// port. A node is mostly not allowed to read itself: then the server answers 403, which Missing holds.
 //
-// Only addresses of this node are asked, and not from within another network namespace, where 127.0.0.1 is another place.
+// Only addresses of this node are asked, and not from within another network namespace, where 127.0.0.1 is another
+// place.
 func AskHealth(ctx context.Context, root string, s Settings, given Credentials) (Health, error) {
 	if s.PID == 0 {
 		return Health{}, errors.New("asking the kubelet: no kubelet runs here")
 	}
 	if apart(root, s.PID, "net") {
-		return Health{}, errors.New("asking the kubelet: it is in another network namespace than kdiag; run kdiag with the host's network")
+		return Health{}, errors.New("asking the kubelet: " + otherNetwork)
 	}
 	ping := make(chan *Answer, 1)
 	go func() {
@@ -89,7 +93,9 @@ func (c serverClient) askBoth(ctx context.Context, s Settings) (Health, error) {
 	if h.Credential != "" || h.Full.Hung || errHost != nil {
 		return h, nil
 	}
-	readOnly := serverClient{client: newClient(nil), base: "http://" + host, credential: "read-only port", timeout: answerTimeout}
+	readOnly := serverClient{
+		client: newClient(nil), base: "http://" + host, credential: "read-only port", timeout: answerTimeout,
+	}
 	defer readOnly.client.CloseIdleConnections()
 	open, err := readOnly.askAll(ctx, nil)
 	if err != nil || open.Full.Status == 0 {
@@ -119,8 +125,8 @@ func (h *Health) checkAccess(credential string) {
 	h.Credential, h.Unread = "", nil
 }
 
-// newServerClient chooses the credential for 10250. The server's certificate is not verified: the kubelet mostly signs it
-// itself, and the address is one of this node, of which we are root.
+// newServerClient chooses the credential for 10250. The server's certificate is not verified: the kubelet mostly
+// signs it itself, and the address is one of this node, of which we are root.
 func newServerClient(root string, s Settings, given Credentials) (serverClient, error) {
 	host, err := onNode(s.Address)
 	if err != nil {
@@ -143,7 +149,8 @@ func newServerClient(root string, s Settings, given Credentials) (serverClient, 
 		own := filepath.Join(s.CertDir, clientFile)
 		u := user{Certificate: own, Key: own}
 		if s.Kubeconfig != "" {
-			if _, named, err := readKubeconfig(all, s.Kubeconfig); err == nil && (named.Certificate != "" || len(named.CertificateData) > 0) {
+			_, named, err := readKubeconfig(all, s.Kubeconfig)
+			if err == nil && (named.Certificate != "" || len(named.CertificateData) > 0) {
 				u = current(all, &s, named)
 			}
 		}
@@ -175,8 +182,8 @@ func givenPair(given Credentials) (tls.Certificate, error) {
 	return pair, nil
 }
 
-// askAll asks everything side by side. Settings are compared when they are given: the read-only port has no /configz. The
-// error is that of a fault of kdiag's in reading an answer.
+// askAll asks everything side by side. Settings are compared when they are given: the read-only port has no /configz.
+// The error is that of a fault of kdiag's in reading an answer.
 func (c serverClient) askAll(ctx context.Context, s *Settings) (Health, error) {
 	h := Health{Credential: c.credential}
 	parts := []struct {
@@ -232,8 +239,8 @@ func (c serverClient) health(ctx context.Context, path string) *Answer {
 	a := &Answer{URL: c.base + path}
 	r, err := c.get(ctx, path, maxHealthBody)
 	a.Took, a.Status = r.took, r.status
-	// The kubelet asks the API server whether we are let in. Where it could not, it answers 500, which tells nothing of the
-	// kubelet (InstallAuthFilter in pkg/kubelet/server/server.go).
+	// The kubelet asks the API server whether we are let in. Where it could not, it answers 500, which means nothing
+	// about the kubelet (InstallAuthFilter in pkg/kubelet/server/server.go).
 	couldNotAsk := r.status == http.StatusInternalServerError && bytes.HasPrefix(r.body, []byte("Authorization error"))
 	a.Denied = r.status == http.StatusUnauthorized || r.status == http.StatusForbidden || couldNotAsk
 	if r.status == http.StatusOK || r.status >= http.StatusInternalServerError {
@@ -282,9 +289,9 @@ func parsePods(body io.Reader) (*Pods, error) {
 	return pods, nil
 }
 
-// compareConfigz names the settings that /configz, what the kubelet runs with, has otherwise than its files and flags. The
-// cgroup driver is not compared: since Kubernetes 1.36 /configz shows that of the runtime, whatever the files say
-// (getCgroupDriverFromCRI runs before initConfigz in cmd/kubelet/app/server.go upstream).
+// compareConfigz names the settings that /configz, what the kubelet runs with, has otherwise than its files and
+// flags. The cgroup driver is not compared: since Kubernetes 1.36 /configz shows that of the runtime, whatever the
+// files say (getCgroupDriverFromCRI runs before initConfigz in cmd/kubelet/app/server.go upstream).
 func compareConfigz(body io.Reader, s *Settings) ([]Difference, error) {
 	var doc struct {
 		Config json.RawMessage `json:"kubeletconfig"`
@@ -307,7 +314,7 @@ func compareConfigz(body io.Reader, s *Settings) ([]Difference, error) {
 	var out []Difference
 	add := func(name string, running, configured any) {
 		if running != configured {
-			out = append(out, Difference{Name: name, Running: oneLine(fmt.Sprint(running)), Configured: oneLine(fmt.Sprint(configured))})
+			out = append(out, Difference{name, oneLine(fmt.Sprint(running)), oneLine(fmt.Sprint(configured))})
 		}
 	}
 	add("containerRuntimeEndpoint", live.Endpoint, s.Endpoint)

@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"os"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -107,9 +106,6 @@ func whyNoAnswer(err error) (tlsError, other string) {
 }
 
 func isTimeout(err error) bool {
-	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, unix.ETIMEDOUT) {
-		return true
-	}
-	timeout, ok := errors.AsType[net.Error](err)
+	timeout, ok := errors.AsType[net.Error](err) // which context.DeadlineExceeded and unix.ETIMEDOUT are too
 	return ok && timeout.Timeout()
 }

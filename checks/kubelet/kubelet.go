@@ -1,5 +1,5 @@
-// Package kubelet reads a kubelet's settings, health, metrics, pods and certificates, asks the API server that it reports to,
-// and reads the network configuration that its runtime needs.
+// Package kubelet reads a kubelet's settings, health, metrics, pods and certificates, asks the API server that it
+// reports to, and reads the network configuration that its runtime needs.
 //
 // Nothing is changed, and nothing here needs the API server. Callers bound each read; no secret leaves the package.
 package kubelet
@@ -62,8 +62,8 @@ type Answer struct {
 	Took   time.Duration
 	Body   string // of a health check, first lines; empty for all else
 	Err    string
-	// Hung is set when no answer came in time. On 10250 it may be the API server that hangs: the kubelet asks it who we are,
-	// and whether we are let in.
+	// Hung is set when no answer came in time. On 10250 it may be the API server that hangs: the kubelet asks it who
+	// we are, and whether we are let in.
 	Hung   bool
 	Denied bool // 401 or 403: no credential allows it; or 500: the kubelet could not ask the API server whether one does
 }
@@ -75,8 +75,8 @@ type Health struct {
 	SyncLoop *Answer // 10250 /healthz/syncloop
 	Metrics  *Metrics
 	Pods     *Pods
-	// Differs are settings that the kubelet runs with although its files and flags, as they are now, have others: it has not
-	// been restarted since.
+	// Differs are settings that the kubelet runs with although its files and flags, as they are now, have others: it
+	// has not been restarted since.
 	Differs    []Difference
 	Unread     []string // what of it could not be read, and why
 	Credential string   // what opened 10250: token, certificate, node certificate, read-only port; empty for nothing

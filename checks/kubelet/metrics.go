@@ -32,8 +32,8 @@ const (
 	maxOperations  = 100     // the kubelet knows some 40
 )
 
-// parseMetrics reads a few families out of the text format. Lines of other families, nearly all of a kubelet's, are passed
-// over as they arrive and never parsed.
+// parseMetrics reads a few families out of the text format. Lines of other families, nearly all of a kubelet's, are
+// passed over as they arrive and never parsed.
 func parseMetrics(body io.Reader) (*Metrics, error) {
 	wanted, err := filterMetrics(body)
 	if err != nil {
@@ -109,8 +109,8 @@ func instant(seconds float64) time.Time {
 	return time.Unix(int64(whole), int64(part*1e9)).UTC()
 }
 
-// quantile estimates as Prometheus does: evenly spread within a bucket, and infinite above the last finite one, which for
-// the relist is 10 s. It is 0 without samples.
+// quantile estimates as Prometheus does: evenly spread within a bucket, and infinite above the last finite one, which
+// for the relist is 10 s. It is 0 without samples.
 func quantile(q float64, h *dto.Histogram) float64 {
 	rank := q * float64(h.GetSampleCount())
 	if !(rank > 0) {

@@ -15,22 +15,23 @@ import (
 )
 
 const (
-	// serverTimeout is how long the API server may take for one answer. The kubelet itself gives it 10 s to renew a lease.
+	// serverTimeout is how long the API server may take for one answer. The kubelet itself gives it 10 s to renew a
+	// lease.
 	serverTimeout = 4 * time.Second
 	// maxSkewTrip is the slowest answer whose Date gives the server's time to a second or two.
 	maxSkewTrip = 2 * time.Second
 	maxAnswer   = 256 << 10 // bytes of an answer that is read whole; a lease has some 2 KiB
 )
 
-// AskServer asks the API server that the kubelet's kubeconfig names whether it is ready, and, as this node, for the node's
-// lease. It is the only connection that leaves the node. Environment variables name no proxy here: the kubeconfig's proxy-url does.
-// Programs that give credentials are not run, and then the lease may not be read.
+// AskServer asks the API server that the kubelet's kubeconfig names whether it is ready, and, as this node, for the
+// node's lease. It is the only connection that leaves the node. Environment variables name no proxy here: the
+// kubeconfig's proxy-url does. Programs that give credentials are not run, and then the lease may not be read.
 func AskServer(ctx context.Context, root string, s Settings) (Server, error) {
 	if s.Kubeconfig == "" {
 		return Server{}, errors.New("asking the API server: the kubelet has no kubeconfig")
 	}
 	if apart(root, s.PID, "net") {
-		return Server{}, errors.New("asking the API server: the kubelet is in another network namespace than kdiag; run kdiag with the host's network")
+		return Server{}, errors.New("asking the API server: " + otherNetwork)
 	}
 	all := seenBy(root, s.PID)
 	cluster, u, err := readKubeconfig(all, s.Kubeconfig)
@@ -140,7 +141,8 @@ func apiClient(all files, c cluster) (*http.Client, *tls.Config, error) {
 	return client, conf, nil
 }
 
-// credential adds the node's certificate to the handshake, or returns its token; else the problem tells why there is neither.
+// credential adds the node's certificate to the handshake, or returns its token; else the problem is why there is
+// neither.
 func credential(all files, u user, conf *tls.Config) (token, problem string) {
 	switch {
 	case len(u.CertificateData) > 0 || u.Certificate != "":

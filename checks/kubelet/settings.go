@@ -25,11 +25,11 @@ const (
 	defaultK3sDir = "/var/lib/rancher/k3s"
 )
 
-// ErrNoNode is the error on a host that has nothing of a kubelet's.
+// ErrNoNode is the error on a host without a kubelet's process or files.
 var ErrNoNode = errors.New("no kubelet runs here, and none was set up where kubeadm does it")
 
-// ReadSettings reads what the kubelet with this pid runs with: its configuration file, under its drop-ins, under its flags,
-// over the kubelet's defaults. Settings with an error are a part: not all could be read, as their Problems tell.
+// ReadSettings reads what the kubelet with this pid runs with: its configuration file, under its drop-ins, under its
+// flags, over the kubelet's defaults. With an error they are a part; their Problems are why.
 func ReadSettings(ctx context.Context, root string, pid int) (Settings, error) {
 	process, err := crictl.OpenKubelet(root, pid)
 	if err != nil {
@@ -61,7 +61,8 @@ func ReadSettings(ctx context.Context, root string, pid int) (Settings, error) {
 	s.NodeName = nodeName(all, &s, cmp.Or(kubeletconfig.Last(flags, "hostname-override"), hostName(all, root, pid)))
 	s.Harmful = harmful(&s)
 	if hasRancherEviction(&s) {
-		s.Own = "evictionHard names imagefs.available and nodefs.available alone, as K3s and RKE2 have it by default: nothing is evicted for want of memory or inodes"
+		s.Own = "evictionHard names imagefs.available and nodefs.available alone, as K3s and RKE2 have it by default: " +
+			"nothing is evicted for want of memory or inodes"
 	}
 	if len(read.Problems) > 0 {
 		return s, fmt.Errorf("reading the kubelet's configuration: %s", strings.Join(s.Problems, "; "))
@@ -69,8 +70,8 @@ func ReadSettings(ctx context.Context, root string, pid int) (Settings, error) {
 	return s, ctx.Err()
 }
 
-// k3s adds the flags that K3s gives to the kubelet in its process and that have well-known values. It returns the problem that
-// there are more.
+// k3s adds the flags that K3s gives to the kubelet in its process and that have well-known values. It returns the
+// problem that there are more.
 func k3s(all files, flags map[string][]string) (problem string) {
 	agent := filepath.Join(cmp.Or(kubeletconfig.Last(flags, "data-dir"), defaultK3sDir), "agent")
 	for flag, name := range map[string]string{
@@ -81,10 +82,11 @@ func k3s(all files, flags map[string][]string) (problem string) {
 			flags[flag] = []string{path}
 		}
 	}
-	if len(flags["config-dir"]) == 0 && len(flags["eviction-hard"]) == 0 { // a K3s before 1.32, which hands over flags alone
+	if len(flags["config-dir"]) == 0 && len(flags["eviction-hard"]) == 0 { // a K3s before 1.32 hands over flags alone
 		flags["eviction-hard"] = []string{"imagefs.available<5%,nodefs.available<5%"}
 	}
-	return "K3s hands settings to its kubelet inside its process: what is in no file and no argument is shown with the kubelet's default"
+	return "K3s hands settings to its kubelet inside its process: " +
+		"what is in no file and no argument is shown with the kubelet's default"
 }
 
 // fill copies what is shown and judged.
@@ -126,8 +128,8 @@ func disabled(threshold string) bool {
 	return threshold == "100%" || strings.TrimLeft(strings.TrimSuffix(threshold, "%"), "0.") == ""
 }
 
-// nodeName is the name that the kubelet registers: that of its client certificate, which the API server goes by, else that
-// of its flag, else the host's, in small letters.
+// nodeName is the name that the kubelet registers: that of its client certificate, which the API server goes by, else
+// that of its flag, else the host's, in small letters.
 func nodeName(all files, s *Settings, otherwise string) string {
 	if _, pem, err := clientPEM(all, s); err == nil {
 		if leaf, err := parseCertificate(pem); err == nil {
@@ -139,8 +141,8 @@ func nodeName(all files, s *Settings, otherwise string) string {
 	return strings.ToLower(oneLine(otherwise))
 }
 
-// hostName is the host's name as the kubelet sees it. The kernel shows each reader the name of the reader's UTS namespace: to
-// a pod, the pod's. There the file has to do from which the host takes its name at boot.
+// hostName is the host's name as the kubelet sees it. The kernel shows each reader the name of the reader's UTS
+// namespace: to a pod, the pod's. There the file has to do from which the host takes its name at boot.
 func hostName(all files, root string, pid int) string {
 	name := "/proc/sys/kernel/hostname"
 	if apart(root, pid, "uts") {
@@ -160,12 +162,13 @@ func apart(root string, pid int, kind string) bool {
 	return err == nil && ours != theirs
 }
 
-// AskPing asks the health port of a kubelet that was set up on this host and is not among its processes: the one that its
-// unit or its configuration file names, else the default. That nobody listens there is an answer too. On a host without a kubelet's files
-// the error is ErrNoNode.
+// AskPing asks the health port of a kubelet that was set up on this host and is not among its processes: the one that
+// its unit or its configuration file names, else the default. That nobody listens there is an answer too. On a host
+// without a kubelet's files the error is ErrNoNode.
 func AskPing(ctx context.Context, root string) (Health, error) {
 	all := seenBy(root, 0)
-	if !slices.ContainsFunc([]string{defaultConfig, defaultKubeconfig, filepath.Join(defaultCertDir, clientFile)}, func(name string) bool {
+	setUp := []string{defaultConfig, defaultKubeconfig, filepath.Join(defaultCertDir, clientFile)}
+	if !slices.ContainsFunc(setUp, func(name string) bool {
 		info, err := all.stat(name)
 		return err == nil && info.Mode().IsRegular()
 	}) {

@@ -13,11 +13,15 @@ import (
 
 // unitDirs are where systemd looks for units (systemd.unit(5)), the most important first.
 func unitDirs() []string {
-	return []string{"/etc/systemd/system", "/run/systemd/system", "/usr/local/lib/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system"}
+	return []string{
+		"/etc/systemd/system", "/run/systemd/system", "/usr/local/lib/systemd/system", "/usr/lib/systemd/system",
+		"/lib/systemd/system",
+	}
 }
 
-// UnitArgs returns the arguments with which a systemd service is started, by its unit file and drop-ins, with the program
-// first. Variables that Environment and EnvironmentFile set are replaced; others are empty. Without a unit there are none.
+// UnitArgs returns the arguments with which a systemd service is started, by its unit file and drop-ins, with the
+// program first. Variables that Environment and EnvironmentFile set are replaced; others are empty. Without a unit
+// there are none.
 func UnitArgs(name string, files Files) []string {
 	var sources []string
 	dropIns := map[string]string{}
@@ -74,8 +78,8 @@ func setVariables(env map[string]string, assignments []string) {
 	}
 }
 
-// words splits a value as systemd does: at white space outside of quotes, which are removed. A backslash at the end of a line
-// joins it with the next.
+// words splits a value as systemd does: at white space outside of quotes, which are removed. A backslash at the end
+// of a line joins it with the next.
 func words(value string) []string {
 	var list []string
 	var word strings.Builder
