@@ -3,12 +3,15 @@ package host
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/procfs"
 )
 
 const mountinfoV2 = "22 27 0:21 / /proc rw,relatime shared:5 - proc proc rw\n" +
@@ -60,14 +63,22 @@ func TestHierarchyDir(t *testing.T) {
 		{"/", "x", ""},
 	}
 	for _, tt := range tests {
-		got, ok := hierarchy{point: "/sys/fs/cgroup", base: tt.base}.dir("/host", tt.cgroup)
+		got, ok := hierarchy{point: "/host/sys/fs/cgroup", base: tt.base}.dir(tt.cgroup)
 		if got != tt.want || ok != (tt.want != "") {
 			t.Errorf("folder of %q below %q = %q, %v; want %q", tt.cgroup, tt.base, got, ok, tt.want)
 		}
 	}
 }
 
-func TestCgroupIn(t *testing.T) {
+// cgroupsOf reads the lines of a /proc/PID/cgroup.
+func cgroupsOf(t testing.TB, lines string) []procfs.Cgroup {
+	n := newNode(t)
+	n.process(7, 1, "x", 'S', "x")
+	n.write("proc/7/cgroup", lines)
+	return n.people().cgroups(&position{}, 7)
+}
+
+func TestCgroupOf(t *testing.T) {
 	const hybrid = "8:pids:/system.slice/kubelet.service\n3:cpu,cpuacct:/a:b\n1:name=systemd:/s\n0::/u\n"
 	tests := []struct {
 		controller string
@@ -81,11 +92,11 @@ func TestCgroupIn(t *testing.T) {
 		{"memory", false, ""},
 	}
 	for _, tt := range tests {
-		if got, ok := (hierarchy{unified: tt.unified}).cgroupIn([]byte(hybrid), tt.controller); got != tt.want || ok != (tt.want != "") {
-			t.Errorf("cgroup for %s, unified %v = %q, %v; want %q", tt.controller, tt.unified, got, ok, tt.want)
+		if got := (hierarchy{unified: tt.unified}).cgroupOf(cgroupsOf(t, hybrid), tt.controller); got != tt.want {
+			t.Errorf("cgroup for %s, unified %v = %q; want %q", tt.controller, tt.unified, got, tt.want)
 		}
 	}
-	if got, _ := (hierarchy{unified: true}).cgroupIn([]byte("0::/gone.service (deleted)\n"), "cpu"); got != "/gone.service" {
+	if got := (hierarchy{unified: true}).cgroupOf(cgroupsOf(t, "0::/gone.service (deleted)\n"), "cpu"); got != "/gone.service" {
 		t.Errorf("of a removed cgroup: %q", got)
 	}
 }
@@ -105,6 +116,14 @@ func TestOwnerOfCgroup(t *testing.T) {
 		{"/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1b_2c.slice", Owner{PodUID: "1b-2c"}},
 		{"/kubepods.slice/kubepods-pod1b_2c.slice/cri-containerd-" + idA + ".scope", Owner{ObjectID: idA, PodUID: "1b-2c"}},
 		{"/kubepods/pod7/" + idA + "/system.slice/sshd.service", Owner{ObjectID: idA, PodUID: "7", Unit: "sshd.service"}},
+		{"/kubepods.slice/kubepods-pod1.slice/crio-" + idA + ".scope/container", Owner{ObjectID: idA, PodUID: "1"}},
+		{
+			"/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-burstable.slice/kubelet-kubepods-burstable-pod1b2c_3d.slice/cri-containerd-" + idA + ".scope",
+			Owner{ObjectID: idA, PodUID: "1b2c-3d"},
+		},
+		{"/docker/" + idB + "/kubelet/kubepods/pod7/" + idA, Owner{ObjectID: idA, PodUID: "7"}}, // in a node of kind
+		{"/system.slice/kubepods-pod1.slice:cri-containerd:" + idA, Owner{ObjectID: idA}},
+		{"/k8s.io/" + idA, Owner{ObjectID: idA}},
 	}
 	for _, tt := range tests {
 		if got := ownerOfCgroup(tt.cgroup); got != tt.want {
@@ -112,10 +131,10 @@ func TestOwnerOfCgroup(t *testing.T) {
 		}
 	}
 	lines := "9:pids:/system.slice/containerd.service\n4:memory:/kubepods/pod7/" + idA + "\n"
-	if got, want := ownerOfCgroups([]byte(lines)), (Owner{ObjectID: idA, PodUID: "7"}); got != want {
+	if got, want := ownerOfCgroups(cgroupsOf(t, lines)), (Owner{ObjectID: idA, PodUID: "7"}); got != want {
 		t.Errorf("owner of %q = %+v, want %+v", lines, got, want)
 	}
-	if got, want := ownerOfCgroups([]byte("9:pids:/\n1:name=systemd:/system.slice/x.service\n")), (Owner{Unit: "x.service"}); got != want {
+	if got, want := ownerOfCgroups(cgroupsOf(t, "9:pids:/\n1:name=systemd:/system.slice/x.service\n")), (Owner{Unit: "x.service"}); got != want {
 		t.Errorf("owner = %+v, want %+v", got, want)
 	}
 }
@@ -140,27 +159,33 @@ func TestWalk(t *testing.T) {
 	for _, dir := range []string{"b/y", "a/x/deep", "a/w"} {
 		n.write("cg/"+dir+"/cgroup.procs", "")
 	}
-	h := hierarchy{point: "/cg"}
 	var got []string
-	visit := func(cgroup, dir string) {
-		got = append(got, cgroup)
-		if !strings.HasSuffix(dir, path.Join("cg", cgroup)) {
-			t.Errorf("folder of %s: %s", cgroup, dir)
-		}
+	seen := func(ctx context.Context, folder string, most int) error {
+		got = nil
+		return walk(ctx, &position{}, filepath.Join(n.root, folder), most, func(cgroup, dir string, children int) bool {
+			got = append(got, fmt.Sprint(cgroup, " ", children))
+			if !strings.HasSuffix(dir, path.Join("cg", cgroup)) {
+				t.Errorf("folder of %s: %s", cgroup, dir)
+			}
+			return cgroup != "/b"
+		})
 	}
-	if seen, err := h.walk(t.Context(), &position{}, n.root, visit); err != nil || seen != 7 {
-		t.Errorf("walk = %d, %v", seen, err)
+	if err := seen(t.Context(), "cg", 100); err != nil {
+		t.Error(err)
 	}
-	if diff := cmp.Diff([]string{"/", "/a", "/b", "/a/w", "/a/x", "/b/y", "/a/x/deep"}, got); diff != "" {
+	if diff := cmp.Diff([]string{"/ 2", "/a 2", "/b 1", "/a/w 0", "/a/x 1", "/a/x/deep 0"}, got); diff != "" {
 		t.Errorf("those near the root come first (-want +got):\n%s", diff)
+	}
+	if err := seen(t.Context(), "cg", 3); len(got) != 3 || err == nil || !strings.Contains(err.Error(), "more than 3") {
+		t.Errorf("of too many: %v, %v", got, err)
+	}
+	if err := seen(t.Context(), "none", 3); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("of nothing: %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := h.walk(ctx, &position{}, n.root, visit); !errors.Is(err, context.Canceled) {
-		t.Errorf("walk with a canceled context: %v", err)
-	}
-	if _, err := (hierarchy{point: "/none"}).walk(t.Context(), &position{}, n.root, visit); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("walk of nothing: %v", err)
+	if err := seen(ctx, "cg", 3); !errors.Is(err, context.Canceled) {
+		t.Errorf("with a canceled context: %v", err)
 	}
 }
 
@@ -169,20 +194,20 @@ func FuzzParseHierarchies(f *testing.F) {
 	f.Add(fixture(f, "mountinfo-hybrid"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		for _, h := range parseHierarchies(b) {
-			if dir, ok := h.dir("/host", "/../x"); ok {
+			if dir, ok := h.dir("/../x"); ok {
 				t.Errorf("%+v leads to %s", h, dir)
 			}
 		}
 	})
 }
 
-func FuzzOwnerOfCgroups(f *testing.F) {
-	f.Add([]byte("0::/kubepods.slice/kubepods-pod1.slice/crio-" + idA + ".scope\n"))
-	f.Add([]byte("1:name=systemd:/system.slice/kubelet.service (deleted)\n"))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		o := ownerOfCgroups(b)
+func FuzzOwnerOfCgroup(f *testing.F) {
+	f.Add("/kubepods.slice/kubepods-pod1.slice/crio-" + idA + ".scope")
+	f.Add("/system.slice/kubelet.service (deleted)")
+	f.Fuzz(func(t *testing.T, cgroup string) {
+		o := ownerOfCgroup(cgroup)
 		if o.ObjectID != "" && !isID(o.ObjectID) || o.Unit != "" && !isUnit(o.Unit) {
-			t.Errorf("ownerOfCgroups(%q) = %+v", b, o)
+			t.Errorf("ownerOfCgroup(%q) = %+v", cgroup, o)
 		}
 	})
 }

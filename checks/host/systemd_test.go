@@ -12,6 +12,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	systemd "github.com/coreos/go-systemd/v22/dbus"
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -39,24 +40,24 @@ func TestNewUnit(t *testing.T) {
 }
 
 func TestCountUnits(t *testing.T) {
-	scopes, inactive := countUnits([]listedUnit{
-		{Name: "cri-containerd-" + idA + ".scope", Load: "loaded", Active: "active", Sub: "running"},
-		{Name: "run-r1.scope", Load: "loaded", Active: "inactive", Sub: "dead"},
-		{Name: "kubelet.service", Load: "loaded", Active: "active", Sub: "running"},
-		{Name: "syslog.service", Load: "not-found", Active: "inactive", Sub: "dead"},
+	scopes, inactive := countUnits([]systemd.UnitStatus{
+		{Name: "cri-containerd-" + idA + ".scope", LoadState: "loaded", ActiveState: "active", SubState: "running"},
+		{Name: "run-r1.scope", LoadState: "loaded", ActiveState: "inactive", SubState: "dead"},
+		{Name: "kubelet.service", LoadState: "loaded", ActiveState: "active", SubState: "running"},
+		{Name: "syslog.service", LoadState: "not-found", ActiveState: "inactive", SubState: "dead"},
 	})
 	if scopes != 2 || inactive != 1 {
 		t.Errorf("%d scopes, %d inactive; want 2 and 1", scopes, inactive)
 	}
 }
 
-func TestHear(t *testing.T) {
-	well := func() *line { return &line{answered: true, took: time.Millisecond, version: "252"} }
-	hung := func() *line { return &line{hung: true, took: answerPatience, err: syscall.EAGAIN} }
-	gone := func() *line { return &line{err: syscall.ENOENT} }
+func TestCompareConns(t *testing.T) {
+	well := func() *conn { return &conn{answered: true, took: time.Millisecond, version: "252"} }
+	hung := func() *conn { return &conn{hung: true, took: answerPatience, err: syscall.EAGAIN} }
+	gone := func() *conn { return &conn{err: syscall.ENOENT} }
 	tests := []struct {
 		name         string
-		private, bus *line
+		private, bus *conn
 		want         Systemd
 		goOn, err    bool
 	}{
@@ -70,12 +71,12 @@ func TestHear(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			got, line, err := hear(tt.private, tt.bus)
+			got, c, err := compareConns(tt.private, tt.bus)
 			if diff := cmp.Diff(tt.want, got); diff != "" {
-				t.Errorf("hear (-want +got):\n%s", diff)
+				t.Errorf("compareConns (-want +got):\n%s", diff)
 			}
-			if (line != nil) != tt.goOn || (err != nil) != tt.err {
-				t.Errorf("line %v, error %v", line, err)
+			if (c != nil) != tt.goOn || (err != nil) != tt.err {
+				t.Errorf("connection %v, error %v", c, err)
 			}
 		})
 	}

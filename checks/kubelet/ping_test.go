@@ -39,6 +39,18 @@ func TestAskPing(t *testing.T) {
 	if h, err := AskPing(t.Context(), root); err != nil || h.Ping == nil || h.Ping.Status != http.StatusOK {
 		t.Errorf("with somebody at its port: %+v, %v", h.Ping, err)
 	}
+	setUp("healthzPort: 1\n")
+	unit := filepath.Join(root, "etc/systemd/system/kubelet.service")
+	if err := errors.Join(os.MkdirAll(filepath.Dir(unit), 0o755), os.WriteFile(unit, []byte("[Service]\nExecStart=kubelet --healthz-port="+port+"\n"), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	if h, err := AskPing(t.Context(), root); err != nil || h.Ping == nil || h.Ping.Status != http.StatusOK {
+		t.Errorf("with the port in its unit: %+v, %v", h.Ping, err)
+	}
+	if err := os.Remove(unit); err != nil {
+		t.Fatal(err)
+	}
+	setUp("healthzPort: " + port + "\n")
 	server.Close()
 	if h, err := AskPing(t.Context(), root); err != nil || h.Ping == nil || h.Ping.Status != 0 || !strings.Contains(h.Ping.Err, "refused") {
 		t.Errorf("with nobody at its port: %+v, %v", h.Ping, err)

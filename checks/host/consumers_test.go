@@ -1,13 +1,9 @@
 package host
 
 import (
-	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
-	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -34,14 +30,14 @@ const (
 	podName = "0f4f4cd2_7b1a_4d4c_9b3f_b0c1d2e3f405"
 )
 
-func TestMemoryHolders(t *testing.T) {
+func TestMemoryConsumers(t *testing.T) {
 	slice := func(qos, uid string) string {
 		return "/kubepods.slice/kubepods-" + qos + ".slice/kubepods-" + qos + "-pod" + uid + ".slice"
 	}
 	for _, tt := range []struct {
 		name  string
 		build func(*node)
-		want  []Holder
+		want  []Consumer
 	}{
 		{"version 2, systemd", func(n *node) {
 			n.write("proc/1/mountinfo", mountinfoV2)
@@ -58,7 +54,7 @@ func TestMemoryHolders(t *testing.T) {
 			n.memoryIn(cg2+"/user.slice/user-0.slice/user@0.service/app.slice", 119, 0, 0, "max")
 			n.write(cg2+"/system.slice/gone.service/memory.current", "999999999999\n")
 			n.memoryIn(cg2+"/init.scope", 0, 0, 0, "max")
-		}, []Holder{
+		}, []Consumer{
 			{Path: slice("burstable", podName), Dir: "/" + cg2 + slice("burstable", podName), Usage: Usage{800 << 20, 1 << 30}, Shmem: 700 << 20, Files: 11, Owner: Owner{PodUID: podUID}},
 			{Path: "/kubepods.slice/kubepods-pod2.slice", Dir: "/" + cg2 + "/kubepods.slice/kubepods-pod2.slice", Usage: Usage{300 << 20, 0}, Files: 11, Owner: Owner{PodUID: "2"}},
 			{Path: "/system.slice/containerd.service", Dir: "/" + cg2 + "/system.slice/containerd.service", Usage: Usage{250 << 20, 0}, Files: 11, Owner: Owner{Unit: "containerd.service"}},
@@ -68,6 +64,7 @@ func TestMemoryHolders(t *testing.T) {
 		{"version 1, cgroupfs", func(n *node) {
 			n.write("proc/1/mountinfo", string(fixture(n.t, "mountinfo-hybrid")))
 			memory := cg2 + "/memory"
+			n.write(cg2+"/pids/cgroup.procs", "")
 			n.memoryInV1(memory, 9000, 0, 0, "9223372036854771712")
 			n.memoryInV1(memory+"/kubepods", 8000, 0, 0, "9223372036854771712")
 			n.memoryInV1(memory+"/kubepods/burstable/pod"+podUID, 900, 100, 700, "1073741824")
@@ -77,7 +74,7 @@ func TestMemoryHolders(t *testing.T) {
 			n.memoryInV1(memory+"/kubelet", 50, 0, 0, "9223372036854771712")
 			n.memoryInV1(memory+"/docker/"+idB, 60, 0, 0, "9223372036854771712")
 			n.memoryInV1(memory+"/docker/"+idB+"/inside", 59, 0, 0, "9223372036854771712")
-		}, []Holder{
+		}, []Consumer{
 			{Path: "/kubepods/burstable/pod" + podUID, Dir: "/" + cg2 + "/memory/kubepods/burstable/pod" + podUID, Usage: Usage{800 << 20, 1 << 30}, Shmem: 700 << 20, Files: 11, Owner: Owner{PodUID: podUID}},
 			{Path: "/docker/" + idB, Dir: "/" + cg2 + "/memory/docker/" + idB, Usage: Usage{60 << 20, 0}, Files: 11, Owner: Owner{ObjectID: idB}},
 			{Path: "/kubelet", Dir: "/" + cg2 + "/memory/kubelet", Usage: Usage{50 << 20, 0}, Files: 11},
@@ -87,18 +84,18 @@ func TestMemoryHolders(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			n := newNode(t)
 			tt.build(n)
-			got, err := ReadHolders(t.Context(), n.root, n.people(), Shortage{Memory: true})
+			got, err := ReadConsumers(t.Context(), n.root, n.people(), Pressure{}, PIDs{})
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(Holders{Memory: tt.want}, got); diff != "" {
-				t.Errorf("ReadHolders (-want +got):\n%s", diff)
+			if diff := cmp.Diff(Consumers{Memory: tt.want}, got); diff != "" {
+				t.Errorf("ReadConsumers (-want +got):\n%s", diff)
 			}
 		})
 	}
 }
 
-func TestPIDHolders(t *testing.T) {
+func TestPIDConsumers(t *testing.T) {
 	const pod = "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1_a.slice"
 	container := pod + "/cri-containerd-" + idA + ".scope"
 	build := func(t *testing.T, mounts, point string) *node {
@@ -111,14 +108,18 @@ func TestPIDHolders(t *testing.T) {
 		n.pidsIn(point+"/kubepods.slice/kubepods-pod2.slice", 100, "1024", 0)
 		n.write(point+"/kubepods.slice/kubepods-pod2.slice/cgroup.procs", "50\n")
 		n.pidsIn(point+"/system.slice/kubelet.service", 30, "max", 0)
+		for _, file := range []string{"/memory.current", "/memory/x.service/memory.usage_in_bytes"} {
+			n.write(cg2+"/system.slice/kubelet.service"+file, "1\n") // who has memory is known, and gone by the second look
+			n.write(cg2+file, "1\n")
+		}
 		n.process(40, 1, "node", 'S', "node")
 		n.write("proc/40/cgroup", "8:pids:"+container+"\n0::"+container+"\n")
 		n.process(41, 40, "sh", 'Z', "")
 		n.process(42, 40, "sh", 'Z', "")
-		n.write("proc/50/stat", strings.Replace(statLine(50, "java", 'S', 1, 5), strings.Repeat(" 0", 17)+" 5 ", strings.Repeat(" 0", 15)+" 90 0 5 ", 1))
+		n.write("proc/50/stat", statLineOf(stat{pid: 50, ppid: 1, comm: "java", state: 'S', start: 5, threads: 90}))
 		return n
 	}
-	crowds := []Crowd{
+	processGroups := []ProcessGroup{
 		{Name: "java", Processes: 1, Threads: 90, PID: 50},
 		{Name: "sh", Processes: 2, Threads: 2, PID: 40, Parent: "node", Owner: Owner{ObjectID: idA, PodUID: "1-a"}},
 		{Name: "node", Processes: 1, Threads: 1, PID: 40, Owner: Owner{ObjectID: idA, PodUID: "1-a"}},
@@ -127,30 +128,34 @@ func TestPIDHolders(t *testing.T) {
 		{"version 1", string(fixture(t, "mountinfo-hybrid")), cg2 + "/pids"},
 		{"version 2", mountinfoV2, cg2},
 	} {
-		holder := func(path string, current, limit uint64, o Owner) Holder {
-			return Holder{Path: path, Dir: "/" + tree.point + path, Usage: Usage{current, limit}, Owner: o}
+		consumer := func(path string, current, limit uint64, o Owner) Consumer {
+			return Consumer{Path: path, Dir: "/" + tree.point + path, Usage: Usage{current, limit}, Owner: o}
 		}
-		inContainer := holder(container, 399, 512, Owner{ObjectID: idA, PodUID: "1-a"})
-		pods := []Holder{
-			holder(pod, 400, 0, Owner{PodUID: "1-a"}), holder("/kubepods.slice/kubepods-pod2.slice", 100, 1024, Owner{PodUID: "2"}),
+		inContainer := consumer(container, 399, 512, Owner{ObjectID: idA, PodUID: "1-a"})
+		pods := []Consumer{
+			consumer(pod, 400, 0, Owner{PodUID: "1-a"}), consumer("/kubepods.slice/kubepods-pod2.slice", 100, 1024, Owner{PodUID: "2"}),
 		}
 		for _, tt := range []struct {
 			name, below string
-			want        Holders
+			want        Consumers
 		}{
-			{"of the node", "", Holders{PIDs: append(pods, holder("/system.slice/kubelet.service", 30, 0, Owner{Unit: "kubelet.service"})), Crowds: crowds}},
-			{"of all pods", "/kubepods.slice", Holders{PIDs: pods, Crowds: crowds}},
-			{"of a pod", pod, Holders{PIDs: []Holder{inContainer}, Crowds: crowds[1:]}},
-			{"of a container", container, Holders{Crowds: crowds[1:]}},
+			{"of the node", "", Consumers{PIDs: append(pods, consumer("/system.slice/kubelet.service", 30, 0, Owner{Unit: "kubelet.service"})), ProcessGroups: processGroups}},
+			{"of all pods", "/kubepods.slice", Consumers{PIDs: pods, ProcessGroups: processGroups}},
+			{"of a pod", pod, Consumers{PIDs: []Consumer{inContainer}, ProcessGroups: processGroups[1:]}},
+			{"of a container", container, Consumers{ProcessGroups: processGroups[1:]}},
 		} {
 			t.Run(tree.name+", "+tt.name, func(t *testing.T) {
 				n := build(t, tree.mounts, tree.point)
-				got, err := ReadHolders(t.Context(), n.root, n.people(), Shortage{PIDs: true, Below: tt.below})
+				near := PIDs{Tasks: 1, PIDMax: 100, Cgroups: []CgroupUsage{{Path: "/far", Usage: Usage{1, 100}}}}
+				if tt.below != "" {
+					near.Cgroups = append(near.Cgroups, CgroupUsage{Path: tt.below, Usage: Usage{90, 100}})
+				}
+				got, err := ReadConsumers(t.Context(), n.root, n.people(), Pressure{}, near)
 				if err != nil {
 					t.Fatal(err)
 				}
 				if diff := cmp.Diff(tt.want, got); diff != "" {
-					t.Errorf("ReadHolders (-want +got):\n%s", diff)
+					t.Errorf("ReadConsumers (-want +got):\n%s", diff)
 				}
 			})
 		}
@@ -167,99 +172,117 @@ func TestStalledGroups(t *testing.T) {
 	stalled("/kubepods.slice/kubepods-pod1.slice", "96.50")
 	stalled("/kubepods.slice/kubepods-pod2.slice", "0.00")
 	stalled("/system.slice/cron.service", "2.00")
-	got, err := ReadHolders(t.Context(), n.root, n.people(), Shortage{Stalled: true})
+	n.write(cg2+"/system.slice/cron.service/memory.current", "1\n")
+	waits := Pressure{Memory: &Stall{Full: Averages{Avg10: 1}}}
+	got, err := ReadConsumers(t.Context(), n.root, n.people(), waits, PIDs{})
 	full := Averages{Avg60: 8, Avg300: 1, Total: 2 * time.Microsecond}
 	pod, cron := full, full
 	pod.Avg10, cron.Avg10 = 96.5, 2
-	want := Holders{Stalled: []StalledGroup{
+	want := Consumers{Stalled: []StalledGroup{
 		{Path: "/kubepods.slice/kubepods-pod1.slice", Dir: "/" + cg2 + "/kubepods.slice/kubepods-pod1.slice", Full: pod, Owner: Owner{PodUID: "1"}},
 		{Path: "/system.slice/cron.service", Dir: "/" + cg2 + "/system.slice/cron.service", Full: cron, Owner: Owner{Unit: "cron.service"}},
 	}}
 	if diff := cmp.Diff(want, got); diff != "" || err != nil {
-		t.Errorf("ReadHolders: %v (-want +got):\n%s", err, diff)
+		t.Errorf("ReadConsumers: %v (-want +got):\n%s", err, diff)
 	}
 }
 
-// TestHoldersUnknown holds that what cannot be told is an error, and that nobody else is named instead.
-func TestHoldersUnknown(t *testing.T) {
+// TestTightest wants a limit of the node or its services before that of a pod, and the fullest of each.
+func TestTightest(t *testing.T) {
+	group := func(path string, current uint64, pod string) CgroupUsage {
+		return CgroupUsage{Path: path, Usage: Usage{current, 100}, Owner: Owner{PodUID: pod}}
+	}
+	for _, tt := range []struct {
+		name string
+		pids PIDs
+		want string
+	}{
+		{"nothing", PIDs{}, ""},
+		{"none is near", PIDs{Tasks: 10, PIDMax: 100, Cgroups: []CgroupUsage{group("/a", 79, "")}}, ""},
+		{"a pod", PIDs{Tasks: 10, PIDMax: 100, Cgroups: []CgroupUsage{group("/a", 80, "1"), group("/b", 90, "2")}}, "/b"},
+		{"a service", PIDs{Tasks: 10, PIDMax: 100, Cgroups: []CgroupUsage{group("/a", 99, "1"), group("/b", 80, "")}}, "/b"},
+		{"the node is nearer", PIDs{Tasks: 95, ThreadsMax: 100, Cgroups: []CgroupUsage{group("/b", 90, "")}}, ""},
+		{"the node and a pod", PIDs{Tasks: 85, PIDMax: 100, Cgroups: []CgroupUsage{group("/b", 99, "1")}}, ""},
+	} {
+		if got := tt.pids.tightest(); got != tt.want {
+			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
+		}
+	}
+}
+
+// TestConsumersUnknown wants an error for what is not known, and nobody else named instead.
+func TestConsumersUnknown(t *testing.T) {
+	waits := Pressure{Memory: &Stall{Full: Averages{Avg10: 1}}}
+	below := func(path string) PIDs { return PIDs{Cgroups: []CgroupUsage{{Path: path, Usage: Usage{9, 10}}}} }
 	for _, tt := range []struct {
 		name   string
 		mounts string
-		short  Shortage
+		pids   PIDs
 		err    string
 	}{
-		{"no control groups", "22 27 0:21 / /proc rw,relatime - proc proc rw\n", Shortage{Memory: true}, "none among the mounts"},
-		{"no memory controller", "32 31 0:29 / /sys/fs/cgroup/pids rw - cgroup cgroup rw,pids\n", Shortage{Memory: true}, "no hierarchy has the memory controller"},
-		{"memory is not turned on", mountinfoV2, Shortage{Memory: true}, "no control group has memory.current"},
-		{"no pids controller", "32 31 0:29 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n", Shortage{PIDs: true}, "no hierarchy has the pids controller"},
-		{"version 1 does not say who waits", "32 31 0:29 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n", Shortage{Stalled: true}, "version 1 do not say"},
-		{"no PSI", mountinfoV2, Shortage{Stalled: true}, "no control group has memory.pressure"},
-		{"a group that is gone", mountinfoV2, Shortage{PIDs: true, Below: "/kubepods/podgone"}, "no such file"},
-		{"a group that leads away", mountinfoV2, Shortage{PIDs: true, Below: "/../../../proc"}, "outside of what is mounted"},
+		{"no control groups", "22 27 0:21 / /proc rw,relatime - proc proc rw\n", PIDs{}, "none among the mounts"},
+		{"no memory controller", "32 31 0:29 / /sys/fs/cgroup/pids rw - cgroup cgroup rw,pids\n", PIDs{}, "no hierarchy has the memory controller"},
+		{"memory is not turned on", mountinfoV2, PIDs{}, "no control group has memory.current"},
+		{"no pids controller", "32 31 0:29 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n", PIDs{}, "no hierarchy has the pids controller"},
+		{"version 1 does not tell who waits", "32 31 0:29 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n", PIDs{}, "version 1 do not tell"},
+		{"no PSI", mountinfoV2, PIDs{}, "no control group has memory.pressure"},
+		{"a group that is gone", mountinfoV2, below("/kubepods/podgone"), "no such file"},
+		{"a group that leads away", mountinfoV2, below("/../../../proc"), "outside of what is mounted"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			n := newNode(t)
 			n.write("proc/1/mountinfo", tt.mounts)
 			n.write(cg2+"/system.slice/a.service/cgroup.procs", "")
 			n.process(40, 1, "node", 'S', "node")
-			got, err := ReadHolders(t.Context(), n.root, n.people(), tt.short)
+			got, err := ReadConsumers(t.Context(), n.root, n.people(), waits, tt.pids)
 			if err == nil || !strings.Contains(err.Error(), tt.err) {
 				t.Errorf("error %v, want %q", err, tt.err)
 			}
-			if tt.short.Below != "" && len(got.Crowds) > 0 {
-				t.Errorf("not in the group: %+v", got.Crowds)
+			if len(tt.pids.Cgroups) > 0 && len(got.ProcessGroups) > 0 {
+				t.Errorf("not in the group: %+v", got.ProcessGroups)
 			}
 		})
 	}
-	if _, err := ReadHolders(t.Context(), t.TempDir(), Population{}, Shortage{Memory: true}); !errors.Is(err, errNoPopulation) {
+	if _, err := ReadConsumers(t.Context(), t.TempDir(), Population{}, Pressure{}, PIDs{}); err == nil || !strings.Contains(err.Error(), "could not be listed") {
 		t.Errorf("no processes: %v", err)
 	}
 }
 
-// TestHoldersLeaveBehind wants the processes named though a file of a control group never ends, which is what a FIFO shows.
-func TestHoldersLeaveBehind(t *testing.T) {
+// TestConsumersLeaveBehind wants the processes named though a file of a control group never ends, which is what a FIFO shows.
+func TestConsumersLeaveBehind(t *testing.T) {
 	n := newNode(t)
 	n.write("proc/1/mountinfo", mountinfoV2)
 	n.memoryIn(cg2+"/system.slice/a.service", 10, 0, 0, "max")
-	n.write("proc/40/stat", rssLine(40, "java", 1000))
-	fifo := filepath.Join(n.root, cg2, "system.slice/a.service/memory.stat")
-	if err := errors.Join(os.Remove(fifo), syscall.Mkfifo(fifo, 0o600)); err != nil {
-		t.Fatal(err)
-	}
+	n.write("proc/40/stat", statLineOf(stat{pid: 40, ppid: 1, comm: "java", state: 'S', start: 5, rss: 1000 * os.Getpagesize()}))
 	people := n.people()
-	got, err := ReadHolders(untilRead(t, fifo), n.root, people, Shortage{Memory: true})
-	if err == nil || !strings.Contains(err.Error(), "a.service does not end") {
+	fifo := n.fifo(cg2 + "/system.slice/a.service/memory.stat")
+	got, err := ReadConsumers(untilRead(t, fifo), n.root, people, Pressure{}, PIDs{})
+	if err == nil || !strings.Contains(err.Error(), "a.service: no answer in time") {
 		t.Errorf("error %v", err)
 	}
 	if len(got.Resident) != 1 || got.Memory != nil {
-		t.Errorf("ReadHolders = %+v, want the process alone", got)
+		t.Errorf("ReadConsumers = %+v, want the process alone", got)
 	}
-}
-
-// rssLine writes a /proc/PID/stat line of a process with so many resident pages.
-func rssLine(pid int, comm string, pages int) string {
-	line := strings.Fields(statLine(pid, comm, 'S', 1, 5))
-	line[24-1] = strconv.Itoa(pages)
-	return strings.Join(line, " ") + "\n"
 }
 
 func TestResident(t *testing.T) {
 	n := newNode(t)
 	for pid, pages := range map[int]int{10: 7, 11: 900, 12: 0, 13: 30, 14: 30} {
-		n.write(fmt.Sprintf("proc/%d/stat", pid), rssLine(pid, fmt.Sprint("p", pid), pages))
+		st := stat{pid: pid, ppid: 1, comm: fmt.Sprint("p", pid), state: 'S', start: 5, rss: pages * os.Getpagesize()}
+		n.write(fmt.Sprintf("proc/%d/stat", pid), statLineOf(st))
 	}
 	page := uint64(os.Getpagesize())
 	n.write("proc/1/mountinfo", mountinfoV2)
 	n.memoryIn(cg2+"/system.slice/a.service", 1, 0, 0, "max")
 	n.write("proc/11/cgroup", "0::/system.slice/a.service\n")
 	want := []ResidentMemory{{PID: 11, Name: "p11", Bytes: 900 * page, Owner: Owner{Unit: "a.service"}}, {PID: 13, Name: "p13", Bytes: 30 * page}, {PID: 14, Name: "p14", Bytes: 30 * page}}
-	got, err := ReadHolders(t.Context(), n.root, n.people(), Shortage{Memory: true})
+	got, err := ReadConsumers(t.Context(), n.root, n.people(), Pressure{}, PIDs{})
 	if diff := cmp.Diff(want, got.Resident); diff != "" || err != nil {
 		t.Errorf("%v (-want +got):\n%s", err, diff)
 	}
 }
 
-func TestCrowds(t *testing.T) {
+func TestProcessGroups(t *testing.T) {
 	bomb := func(n int) []stat { // each the child of the one before
 		var list []stat
 		for i := range n {
@@ -272,14 +295,14 @@ func TestCrowds(t *testing.T) {
 		name    string
 		all     []stat
 		members map[int]bool
-		want    []Crowd
+		want    []ProcessGroup
 	}{
 		{"nobody", nil, nil, nil},
-		{"a fork bomb", bomb(9), nil, []Crowd{{Name: "bash", Processes: 9, Threads: 9}}},
-		{"half of them have one parent", []stat{{pid: 5, ppid: 4, comm: "x"}, {pid: 6, ppid: 4, comm: "x"}, {pid: 7, ppid: 3, comm: "x"}, {pid: 8, ppid: 2, comm: "x"}}, nil, []Crowd{{Name: "x", Processes: 4, Threads: 4}}},
-		{"more than half do", []stat{{pid: 5, ppid: 4, comm: "x"}, {pid: 6, ppid: 4, comm: "x"}, {pid: 7, ppid: 3, comm: "x"}}, nil, []Crowd{{Name: "x", Processes: 3, Threads: 3, PID: 4}}},
-		{"threads of the kernel", []stat{kernel(2, "kthreadd"), kernel(7, "kworker/0:1"), kernel(8, "nfsd")}, nil, []Crowd{{Name: "kernel threads", Processes: 3, Threads: 3, PID: 2, Parent: "kthreadd"}}},
-		{"a leak of threads among the members", append(bomb(9), stat{pid: 7, ppid: 1, comm: "java", threads: 5}), map[int]bool{7: true, 100: true}, []Crowd{{Name: "java", Processes: 1, Threads: 5, PID: 7}, {Name: "bash", Processes: 1, Threads: 1, PID: 100}}},
+		{"a fork bomb", bomb(9), nil, []ProcessGroup{{Name: "bash", Processes: 9, Threads: 9}}},
+		{"half of them have one parent", []stat{{pid: 5, ppid: 4, comm: "x"}, {pid: 6, ppid: 4, comm: "x"}, {pid: 7, ppid: 3, comm: "x"}, {pid: 8, ppid: 2, comm: "x"}}, nil, []ProcessGroup{{Name: "x", Processes: 4, Threads: 4}}},
+		{"more than half do", []stat{{pid: 5, ppid: 4, comm: "x"}, {pid: 6, ppid: 4, comm: "x"}, {pid: 7, ppid: 3, comm: "x"}}, nil, []ProcessGroup{{Name: "x", Processes: 3, Threads: 3, PID: 4}}},
+		{"threads of the kernel", []stat{kernel(2, "kthreadd"), kernel(7, "kworker/0:1"), kernel(8, "nfsd")}, nil, []ProcessGroup{{Name: "kernel threads", Processes: 3, Threads: 3, PID: 2, Parent: "kthreadd"}}},
+		{"a leak of threads among the members", append(bomb(9), stat{pid: 7, ppid: 1, comm: "java", threads: 5}), map[int]bool{7: true, 100: true}, []ProcessGroup{{Name: "java", Processes: 1, Threads: 5, PID: 7}, {Name: "bash", Processes: 1, Threads: 1, PID: 100}}},
 		{"nobody of it is left", bomb(9), map[int]bool{}, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -287,7 +310,7 @@ func TestCrowds(t *testing.T) {
 			for _, st := range tt.all {
 				p.all[st.pid] = st
 			}
-			if diff := cmp.Diff(tt.want, p.crowds(tt.members), cmp.Transformer("nil", func(c []Crowd) []Crowd { return append([]Crowd(nil), c...) })); diff != "" {
+			if diff := cmp.Diff(tt.want, p.processGroups(tt.members), cmp.Transformer("nil", func(c []ProcessGroup) []ProcessGroup { return append([]ProcessGroup(nil), c...) })); diff != "" {
 				t.Error(diff)
 			}
 		})
@@ -297,12 +320,12 @@ func TestCrowds(t *testing.T) {
 // TestHeaviestReadsFew wants the right three although the order of the usages is not that of the working sets, without a look at those
 // that cannot be among them.
 func TestHeaviestReadsFew(t *testing.T) {
-	var groups []Holder
+	var groups []Consumer
 	for i := range 100 {
-		groups = append(groups, Holder{Path: fmt.Sprint(i), Usage: Usage{Current: uint64(i)}})
+		groups = append(groups, Consumer{Path: fmt.Sprint(i), Usage: Usage{Current: uint64(i)}})
 	}
 	read := 0
-	got := heaviest(groups, func(g *Holder) bool {
+	got := heaviest(groups, func(g *Consumer) bool {
 		read++
 		if g.Path == "99" {
 			g.Current = 1
@@ -315,17 +338,5 @@ func TestHeaviestReadsFew(t *testing.T) {
 	}
 	if diff := cmp.Diff([]string{"97", "96", "95"}, names); diff != "" || read != 5 {
 		t.Errorf("%d were read: %s", read, diff)
-	}
-}
-
-func TestExploreIsBounded(t *testing.T) {
-	n := newNode(t)
-	for i := range 5 {
-		n.write(fmt.Sprintf("tree/%d/file", i), "")
-	}
-	seen := 0
-	err := explore(t.Context(), &position{}, filepath.Join(n.root, "tree"), 3, func(string, string, int) bool { seen++; return true })
-	if seen != 3 || err == nil || !strings.Contains(err.Error(), "more than 3") {
-		t.Errorf("%d seen, %v", seen, err)
 	}
 }

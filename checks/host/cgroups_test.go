@@ -69,7 +69,6 @@ func TestReadCgroupsHybrid(t *testing.T) {
 		n.write(cpu+"cpu.stat", "nr_periods 5\nnr_throttled 1\nthrottled_time 1000000\n")
 		n.write(cpu+"cpu.cfs_quota_us", "20000\n")
 		n.write(cpu+"cpu.cfs_period_us", "100000\n")
-		n.write("sys/fs/cgroup/memory/kubepods/tasks", "")
 		freezer := "sys/fs/cgroup/freezer/kubepods/burstable/pod7/" + idA + "/"
 		n.write(freezer+"freezer.state", "FROZEN\n")
 		n.write(freezer+"freezer.self_freezing", "1\n")
@@ -82,7 +81,7 @@ func TestReadCgroupsHybrid(t *testing.T) {
 			t.Fatal(err)
 		}
 		want := Cgroups{
-			Version: 1, Total: 31, Dying: 29, // 31 memory cgroups, of which 2 are there
+			Version: 1, Total: 31, Dying: -1,
 			ByController: map[string]int{"cpuset": 1, "cpu": 1, "cpuacct": 1, "blkio": 1, "memory": 31, "devices": 1, "freezer": 1, "pids": 1},
 			Frozen: []FrozenCgroup{
 				{Path: "/kubepods/burstable/pod7/" + idA, Self: true, Tasks: 3, Owner: Owner{ObjectID: idA, PodUID: "7"}},
@@ -107,34 +106,47 @@ func TestReadCgroupsWithout(t *testing.T) {
 	}
 }
 
-func TestParseFreezers(t *testing.T) {
+func TestReadFreezers(t *testing.T) {
+	v1 := func(state, self string) map[string]string {
+		return map[string]string{"freezer.state": state, "freezer.self_freezing": self, "tasks": "1\n2\n"}
+	}
+	v2 := func(events, self string) map[string]string {
+		return map[string]string{"cgroup.events": events, "cgroup.freeze": self, "cgroup.threads": "1\n2\n"}
+	}
 	tests := []struct {
-		name string
-		got  func() (freeze, bool)
-		want freeze
-		ok   bool
+		name  string
+		files map[string]string
+		read  func(string) (FrozenCgroup, bool)
+		want  FrozenCgroup
+		ok    bool
 	}{
-		{"thawed", func() (freeze, bool) { return parseFreezer([]byte("THAWED\n"), 0) }, freeze{}, false},
-		{"frozen", func() (freeze, bool) { return parseFreezer([]byte("FROZEN\n"), 1) }, freeze{true, true}, true},
-		{"frozen from above", func() (freeze, bool) { return parseFreezer([]byte("FROZEN\n"), 0) }, freeze{false, true}, true},
-		{"freezing", func() (freeze, bool) { return parseFreezer([]byte("FREEZING\n"), 1) }, freeze{true, false}, true},
-		{"v2 thawed", func() (freeze, bool) { return parseFreeze([]byte("populated 1\nfrozen 0\n"), 0) }, freeze{}, false},
-		{"v2 frozen", func() (freeze, bool) { return parseFreeze([]byte("populated 1\nfrozen 1\n"), 1) }, freeze{true, true}, true},
-		{"v2 before 5.2", func() (freeze, bool) { return parseFreeze([]byte("populated 1\n"), 0) }, freeze{}, false},
+		{"thawed", v1("THAWED\n", "0"), readFreezer, FrozenCgroup{}, false},
+		{"frozen", v1("FROZEN\n", "1"), readFreezer, FrozenCgroup{Self: true, Tasks: 2}, true},
+		{"frozen from above", v1("FROZEN\n", "0"), readFreezer, FrozenCgroup{Tasks: 2}, true},
+		{"freezing", v1("FREEZING\n", "1"), readFreezer, FrozenCgroup{Self: true, Freezing: true, Tasks: 2}, true},
+		{"v2 thawed", v2("populated 1\nfrozen 0\n", "0"), readFreeze, FrozenCgroup{}, false},
+		{"v2 frozen", v2("populated 1\nfrozen 1\n", "1"), readFreeze, FrozenCgroup{Self: true, Tasks: 2}, true},
+		{"v2 freezing", v2("populated 1\nfrozen 0\n", "1"), readFreeze, FrozenCgroup{Self: true, Freezing: true, Tasks: 2}, true},
+		{"v2 before 5.2", map[string]string{"cgroup.events": "populated 1\n"}, readFreeze, FrozenCgroup{}, false},
+		{"the root", nil, readFreeze, FrozenCgroup{}, false},
 	}
 	for _, tt := range tests {
-		if got, ok := tt.got(); got != tt.want || ok != tt.ok {
+		n := newNode(t)
+		for name, content := range tt.files {
+			n.write(name, content)
+		}
+		if got, ok := tt.read(n.root); got != tt.want || ok != tt.ok {
 			t.Errorf("%s: %+v, %v; want %+v, %v", tt.name, got, ok, tt.want, tt.ok)
 		}
 	}
 }
 
 func TestParseCPU(t *testing.T) {
-	for in, want := range map[string]float64{
-		"max 100000\n": 0, "50000 100000\n": 0.5, "200000 100000": 2, "": 0, "5 0": 0, "-1 100000": 0, "5": 0,
+	for in, want := range map[[2]string]float64{
+		{"max", "100000\n"}: 0, {"50000", "100000\n"}: 0.5, {"200000", "100000"}: 2, {"", ""}: 0, {"5", "0"}: 0, {"-1", "100000"}: 0,
 	} {
-		if got := parseCPUMax([]byte(in)); got != want {
-			t.Errorf("parseCPUMax(%q) = %v, want %v", in, got, want)
+		if got := cores(in[0], in[1]); got != want {
+			t.Errorf("cores(%q) = %v, want %v", in, got, want)
 		}
 	}
 	if got, want := parseCPUStat([]byte("nr_periods 5\nnr_throttled 1\nthrottled_time 1000000\n")), (quota{0, 5, 1, time.Millisecond}); got != want {
@@ -149,20 +161,15 @@ func FuzzParseCPU(f *testing.F) {
 	f.Add([]byte("nr_periods 5\nnr_throttled 1\nthrottled_usec 18446744073709551615\n"))
 	f.Add([]byte("max 100000\n"))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if q, c := parseCPUStat(b), parseCPUMax(b); q.lost < 0 || c < 0 {
+		if q, c := parseCPUStat(b), cores(string(b), "100000"); q.lost < 0 || c < 0 {
 			t.Errorf("of %q: %+v, %v cores", b, q, c)
 		}
 	})
 }
 
-func FuzzParseControllers(f *testing.F) {
-	f.Add(fixture(f, "cgroups"))
+func FuzzParseCgroupStat(f *testing.F) {
+	f.Add([]byte("nr_descendants 612\nnr_dying_descendants 18446744073709551615\n"))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		for name, n := range parseControllers(b) {
-			if n < 0 || name == "" {
-				t.Errorf("parseControllers(%q): %q has %d", b, name, n)
-			}
-		}
 		if total, dying := parseCgroupStat(b); total < 0 || dying < -1 {
 			t.Errorf("parseCgroupStat(%q) = %d, %d", b, total, dying)
 		}
