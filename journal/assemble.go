@@ -1,107 +1,83 @@
 package journal
 
 import (
-	"cmp"
+	"fmt"
+	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/kdiag/kdiag/journal/signature"
 )
 
 // assemble makes the report of what was read.
-func assemble(parts []*part, p *pool, opts *Options, keep bool) *Report {
-	f := gather(parts, p, opts.Since, opts.Until, keep)
+func assemble(sources []*logSource, opts *Options, keep bool) *Report {
+	h := newHistory(sources, opts, keep)
 	r := &Report{
-		APIVersion: APIVersion, Kind: "JournalReport", GeneratedAt: opts.now().UTC(),
-		Episodes: []Episode{}, Signatures: []Count{}, Events: []Event{}, Sources: []Source{}, Unreadable: []Unreadable{},
+		APIVersion: APIVersion, Kind: "JournalReport", GeneratedAt: opts.now().UTC(), Zone: h.zone, Notes: []string{},
+		Episodes: []Episode{}, Signatures: []Count{}, Events: []Event{}, Sources: []Source{}, Unreadable: []Unreadable{}, Problems: []string{},
 	}
-	hosts := f.hostList()
-	for _, h := range hosts {
-		r.Episodes = append(r.Episodes, f.episodes(h)...)
+	hosts := h.hosts()
+	for _, host := range hosts {
+		r.Episodes = append(r.Episodes, h.episodes(host)...)
 	}
-	slices.SortStableFunc(r.Episodes, func(a, b Episode) int {
-		switch {
-		case a.Start == nil && b.Start == nil:
-			return 0
-		case a.Start == nil:
-			return 1
-		case b.Start == nil:
-			return -1
-		}
-		return a.Start.Compare(*b.Start)
-	})
+	slices.SortStableFunc(r.Episodes, func(a, b Episode) int { return byTime(a.Start, b.Start, 0) })
 	if len(hosts) == 1 {
-		r.Host = clean(p.nameOf(hosts[0]), 253)
+		r.Host = Clean(hosts[0], 253)
 	}
 	r.Notes = append(r.Notes, flaps(r.Episodes)...)
-	r.Signatures = f.counts(parts)
-	r.Events = f.events(r.Episodes)
-	r.Failing = f.stillFailing(hosts, r.Episodes, f.ends(parts, opts.Until))
-	sources(r, parts, f, opts.Since)
-	r.Notes = append(r.Notes, f.notes()...)
-	if r.Notes == nil {
-		r.Notes = []string{}
+	r.Signatures = h.counts(sources)
+	r.Events = h.events()
+	r.Failing = h.stillFailing(hosts, r.Episodes, ends(sources, opts.Until))
+	h.describe(r, sources, opts.Since)
+	if slices.ContainsFunc(h.bursts, func(b Burst) bool { return b.Code == signature.LogsSuppressed }) {
+		r.Notes = append(r.Notes, "journald suppressed records of a unit that wrote too many: there are holes in what was read")
+	}
+	if h.outside > 0 {
+		r.Notes = append(r.Notes, fmt.Sprintf("unhealthy records without a time were left out, because a range of time was asked for: %d", h.outside))
 	}
 	return r
 }
 
-// hostList returns the hosts of the unhealthy records, else of all, sorted.
-func (f *facts) hostList() []uint16 {
-	had := map[uint16]bool{}
-	for _, h := range f.pleg {
-		had[h.host] = true
+// hosts returns the hosts of the unhealthy records, else of all, sorted.
+func (h *history) hosts() []string {
+	var out []string
+	for _, u := range h.unhealthy {
+		out = append(out, u.host)
 	}
-	if len(had) == 0 {
-		for i := range f.bursts {
-			had[f.bursts[i].host] = true
+	if len(out) == 0 {
+		for i := range h.bursts {
+			out = append(out, h.bursts[i].host)
 		}
 	}
-	out := make([]uint16, 0, len(had))
-	for h := range had {
-		out = append(out, h)
-	}
-	slices.SortFunc(out, func(a, b uint16) int { return cmp.Compare(f.pool.nameOf(a), f.pool.nameOf(b)) })
-	return out
+	slices.Sort(out)
+	return slices.Compact(out)
 }
 
 // episodes finds the episodes of one host.
-func (f *facts) episodes(host uint16) []Episode {
-	var hits []*plegHit
-	for _, h := range f.pleg {
-		if h.host == host {
-			hits = append(hits, h)
-		}
-	}
-	if len(hits) == 0 {
-		return nil
-	}
-	marks := f.marks(host)
-	g := group(sequence(hits, marks, f.sights, f.descending))
-	startup := g.settle(func(from, to int64) bool {
+func (h *history) episodes(host string) []Episode {
+	all := slices.DeleteFunc(slices.Clone(h.unhealthy), func(u *unhealthy) bool { return u.host != host })
+	marks := h.marksOf(host)
+	g := group(sequence(all, marks, h.stamps, h.descending), func(from, to int64) bool {
 		_, ok := firstMark(marks, from, to, false)
 		return ok
 	})
-	chains := g.chains()
+	relists := g.relists()
 	var out []Episode
-	for i := range g.runs {
-		r := &g.runs[i]
-		if len(r.recs) == 0 {
-			continue
-		}
-		s := g.span(r)
-		e := g.episode(r, s)
-		if startup[i] {
-			e.Kind = Startup
-		}
-		e.Host = clean(f.pool.nameOf(host), 253)
-		e.Reasons = f.reasons(g, r)
-		f.recover(&e, g, r, s, marks)
-		e.Restarts = f.restarts(g, r, s, host)
+	for _, b := range g.episodes {
+		in := b.interval()
+		e := b.episode(in)
+		e.Host = Clean(host, 253)
+		e.Reasons = b.reasons()
+		h.recover(&e, b, in, marks)
+		e.Restarts = h.restarts(b, in, host)
 		if e.Kind == Incident {
-			c := f.newCase(&e, host, s, g, r)
-			c.relists = r.of(chains)
-			e.Causes = c.causes()
-			e.Culprits = f.culprits(c.bursts)
+			e.Surroundings = h.surroundings(host, b, in)
+			for _, s := range b.stalls {
+				if len(relists[s]) > len(e.Surroundings.Relists) {
+					e.Surroundings.Relists = relists[s]
+				}
+			}
 		}
 		out = append(out, e)
 	}
@@ -109,17 +85,17 @@ func (f *facts) episodes(host uint16) []Episode {
 }
 
 // reasons collects what the records list beside PLEG, in order of appearance.
-func (f *facts) reasons(g *grouping, r *run) []string {
+func (e *episodeBuilder) reasons() []string {
 	var out []string
-	had := map[uint16]bool{}
-	for _, i := range r.recs {
-		n := g.recs[i].reasons
-		if had[n] {
+	last := ""
+	for _, r := range e.recs {
+		all := value(r.reasons)
+		if all == last {
 			continue
 		}
-		had[n] = true
-		for _, reason := range splitReasons(f.pool.nameOf(n)) {
-			if reason = clean(reason, 200); reason != "" && !slices.Contains(out, reason) {
+		last = all
+		for _, reason := range strings.Split(all, separator) {
+			if reason = Clean(reason, 200); reason != "" && !slices.Contains(out, reason) {
 				out = append(out, reason)
 			}
 		}
@@ -127,51 +103,34 @@ func (f *facts) reasons(g *grouping, r *run) []string {
 	return out
 }
 
-// notes words what limits the answer.
-func (f *facts) notes() []string {
-	var out []string
-	for i := range f.bursts {
-		if f.code(&f.bursts[i]) == signature.LogsSuppressed {
-			out = append(out, "journald suppressed records of a unit that wrote too many: there are holes in what was read")
-			break
-		}
-	}
-	if f.outside > 0 {
-		out = append(out, "unhealthy records without a time were left out, because a range of time was asked for: "+times(f.outside))
-	}
-	return out
-}
-
-// sources fills in what was read, with how times were understood. What a text or the kernel's buffer holds of the time before the range was
+// describe fills in what was read, with how times were understood. What a text or the kernel's buffer holds of the time before the range was
 // passed over, and the range is what was read of it, also when nothing was written since.
-func sources(r *Report, parts []*part, f *facts, since time.Time) {
-	noted := map[string]bool{}
+func (h *history) describe(r *Report, sources []*logSource, since time.Time) {
 	note := func(s string) {
-		if s != "" && !noted[s] {
-			noted[s] = true
+		if !slices.Contains(r.Notes, s) {
 			r.Notes = append(r.Notes, s)
 		}
 	}
-	for i, p := range parts {
-		s := p.source
-		if p.cal != nil && s.Format != formatJournal {
+	for i, l := range sources {
+		s := l.Source
+		if s.Format != formatJournal {
 			var text string
-			if s.Zone, s.Year, text = p.cal.describe(); text != "" && len(p.store.pleg)+len(p.store.bursts) > 0 {
+			if s.Zone, s.Year, text = l.cal.describe(); text != "" && len(l.matches.unhealthy)+len(l.matches.bursts) > 0 {
 				note(s.Name + ": " + text)
 			}
-			if s.Year != "" && s.Year != "written" && len(p.store.pleg) > 0 {
+			if s.Year != "" && s.Year != "written" && len(l.matches.unhealthy) > 0 {
 				note(s.Name + ": no year is written; taken " + s.Year)
 			}
-		}
-		for _, m := range f.sights[uint16(i)] {
-			if t, ok := m.at(); ok && s.Format != formatJournal {
-				if !since.IsZero() {
-					t = max(t, since.UnixMicro())
+			for _, m := range h.stamps[uint16(i)] {
+				if t, ok := m.at(); ok {
+					if !since.IsZero() {
+						t = max(t, since.UnixMicro())
+					}
+					s.From, s.To = earlier(s.From, timeOf(t)), later(s.To, timeOf(t))
 				}
-				s.From, s.To = earlier(s.From, timeOf(t)), later(s.To, timeOf(t))
 			}
 		}
-		if p.store.dropped > 0 {
+		if l.matches.dropped {
 			note(s.Name + ": more unhealthy records than can be kept one by one; they are counted, but some stalls may be missing")
 		}
 		r.Lines += s.Lines
@@ -180,17 +139,62 @@ func sources(r *Report, parts []*part, f *facts, since time.Time) {
 		r.From, r.To = earlier(r.From, s.From), later(r.To, s.To)
 		r.Sources = append(r.Sources, s)
 	}
-	if f.startsInTrouble(r) {
-		note("what was read begins inside an episode: its first records may be missing")
+	// The first episode was under way when the log began.
+	if len(r.Episodes) > 0 && r.From != nil && r.Episodes[0].Start != nil && r.Episodes[0].Kind == Incident {
+		first := h.unhealthy[0]
+		if r.Episodes[0].Start.Sub(*r.From) < 10*time.Second && first.kind&hasAge != 0 && !first.fresh() {
+			note("what was read begins inside an episode: its first records may be missing")
+		}
 	}
 }
 
-// startsInTrouble reports whether the first episode was under way when the log begins.
-func (f *facts) startsInTrouble(r *Report) bool {
-	if len(r.Episodes) == 0 || r.From == nil || r.Episodes[0].Start == nil || r.Episodes[0].Kind != Incident {
+// Episodes are flapping from this many on, if each returns after the median interval give or take this share of it.
+const (
+	flapsFrom   = 3
+	flapsSpread = 0.4
+	flapsApart  = time.Hour // farther apart, returning is chance, or a daily job that the times show by themselves
+)
+
+// flaps numbers incidents that return at a regular interval, and returns a note about each series.
+func flaps(episodes []Episode) []string {
+	var notes []string
+	for i := 0; i < len(episodes); {
+		j := i + 1
+		for j < len(episodes) && sameSeries(episodes[i:j], &episodes[j]) {
+			j++
+		}
+		n := j - i
+		if n < flapsFrom || episodes[i].Kind != Incident {
+			i++
+			continue
+		}
+		for k := range n {
+			episodes[i+k].Flaps = k + 1
+		}
+		every := (episodes[j-1].Start.Sub(*episodes[i].Start) / time.Duration(n-1)).Seconds()
+		text := fmt.Sprintf("%.0f s", every)
+		if every >= 90 {
+			text = fmt.Sprintf("%.0f min", every/60)
+		}
+		notes = append(notes, fmt.Sprintf("flapping: %d episodes, one every ~%s; for a person this is one incident", n, text))
+		i = j
+	}
+	return notes
+}
+
+// sameSeries reports whether an episode goes on with a series at about its interval.
+func sameSeries(series []Episode, next *Episode) bool {
+	last := &series[len(series)-1]
+	if last.Kind != Incident || next.Kind != Incident || last.Start == nil || next.Start == nil || last.Host != next.Host {
 		return false
 	}
-	e := &r.Episodes[0]
-	first := f.pleg[0]
-	return e.Start.Sub(*r.From) < 10*time.Second && first.kind&hasAge != 0 && !first.fresh()
+	d := next.Start.Sub(*last.Start)
+	if d <= 0 || d > flapsApart {
+		return false
+	}
+	if len(series) == 1 {
+		return true
+	}
+	mean := last.Start.Sub(*series[0].Start) / time.Duration(len(series)-1)
+	return math.Abs(float64(d-mean)) <= flapsSpread*float64(max(d, mean))
 }

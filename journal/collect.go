@@ -1,12 +1,11 @@
 package journal
 
 import (
-	"bytes"
 	"slices"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
+	"unique"
 
 	"github.com/kdiag/kdiag/journal/klog"
 	"github.com/kdiag/kdiag/journal/signature"
@@ -19,7 +18,7 @@ func newMatchers() *matchers {
 	return &matchers{full: signature.NewMatcher(), lean: signature.NewMatcher(signature.SyncLoopActive)}
 }
 
-// A record is what the collector takes, whatever format it came from. It is valid during the call only.
+// A record is what a source gives, whatever its format is. It is valid during the call only.
 type record struct {
 	msg          []byte
 	inner, outer klog.Stamp
@@ -28,41 +27,51 @@ type record struct {
 	host         string
 	senders      []string // units and identifiers, empty ones included
 	pid          int      // as the program itself says, else as the outer prefix says
-	sample       bool     // given for its stamps; nothing was looked for in it yet
+	sample       bool     // given for its stamps; it was not searched yet
 }
 
-// A collector turns the records of one source into hits.
+// A logSource is one source as it was read, with what is known of its stamps.
+type logSource struct {
+	Source
+	matches *matches
+	hint    calendarHint
+	texts   []dated
+	cal     *calendar
+
+	blind   bool // it was read, and tells nothing
+	skipped bool // a journal file that by its header holds nothing of the time asked for
+}
+
+// A collector turns the records of one source into matches.
 type collector struct {
-	pool      *pool
-	m         *matchers
-	part      *part
-	units     []string
-	everySync bool // see Options
-	window    limits
-	found     *atomic.Int64
-	onEvent   func(Event) // nil, or told of each hit
+	*logSource
+	m       *matchers
+	opts    *Options
+	units   []string
+	found   *atomic.Int64
+	onEvent func(Event) // nil, or called with each match
 
-	active    atomic.Pointer[signature.Matcher]
-	seq       uint32
-	last      int64
-	ups       int
-	downs     int
-	afterPLEG bool
-	pending   *syncHit
-	codes     map[string]uint16
-	hosts     map[string]uint16
-	lastHost  string
-	buf       []signature.Match
-	tried     []signature.Match // by match
-	passed    int64             // records of the units asked for
+	active         atomic.Pointer[signature.Matcher]
+	seq            uint32
+	last           int64
+	ups, downs     int // how often time went up and down from record to record
+	afterUnhealthy bool
+	pending        *mark // the latest proof that the loop runs, not kept yet
+	hosts          map[string]string
+	buf            []signature.Match
+	tried          []signature.Match // by match
+	passed         int64             // records of the units asked for
 }
 
-// maxDated bounds the conditions whose text is kept to date stamps.
-const maxDated = 256
+// Bounds of what is kept beside the matches.
+const (
+	maxDated = 256    // conditions whose text is kept to date stamps
+	maxHosts = 16_000 // names
+)
 
-func newCollector(p *pool, m *matchers, pt *part, units []string, found *atomic.Int64) *collector {
-	c := &collector{pool: p, m: m, part: pt, found: found, codes: map[string]uint16{}, hosts: map[string]uint16{}}
-	for _, u := range units {
+func newCollector(s *logSource, m *matchers, opts *Options, found *atomic.Int64) *collector {
+	c := &collector{logSource: s, m: m, opts: opts, found: found, hosts: map[string]string{}}
+	for _, u := range opts.Units {
 		c.units = append(c.units, strings.TrimSuffix(u, ".service"))
 	}
 	c.active.Store(m.full)
@@ -85,278 +94,161 @@ func (c *collector) match(b []byte) bool {
 
 // wanted reports whether a record is of the units asked for. Records that name no sender pass.
 func (c *collector) wanted(r *record) bool {
-	if len(c.units) == 0 {
-		return true
-	}
 	named := false
 	for _, s := range r.senders {
-		if s == "" {
-			continue
-		}
-		named = true
-		if slices.Contains(c.units, strings.TrimSuffix(s, ".service")) {
+		if s != "" && slices.Contains(c.units, strings.TrimSuffix(s, ".service")) {
 			return true
 		}
+		named = named || s != ""
 	}
-	return !named
+	return !named || len(c.units) == 0
 }
 
 // take takes one record.
 func (c *collector) take(r *record) {
 	c.seq++
-	m := newMoment(r.inner, r.outer, r.mono)
+	m := newTimestamp(r)
 	m.seq = c.seq
-	if r.boot != "" {
-		m.boot = c.pool.name(r.boot)
+	if t, ok := m.raw(); ok {
+		if c.last != 0 && t > c.last {
+			c.ups++
+		} else if c.last != 0 && t < c.last {
+			c.downs++
+		}
+		c.last = t
 	}
-	c.order(&m)
-	c.part.store.sight(m)
+	c.matches.stamp(m)
 	if r.sample && c.next(r.msg) < 0 || !c.wanted(r) {
 		return
 	}
 	c.passed++
 	c.buf = c.m.full.Match(r.msg, c.buf[:0])
 	for i := range c.buf {
-		c.hit(&c.buf[i], r, m)
+		c.keep(&c.buf[i], r, m)
 	}
-}
-
-// order notices logs that run backwards.
-func (c *collector) order(m *moment) {
-	t, ok := m.raw()
-	if !ok {
-		return
-	}
-	if c.last != 0 && t > c.last {
-		c.ups++
-	} else if c.last != 0 && t < c.last {
-		c.downs++
-	}
-	c.last = t
 }
 
 // descending reports whether the source is newest first, by what was seen of it.
 func (c *collector) descending() bool { return c.downs > 2*c.ups }
 
-// hit keeps one signature of a record.
-func (c *collector) hit(h *signature.Match, r *record, m moment) {
+// keep keeps one match of a record.
+func (c *collector) keep(h *signature.Match, r *record, m timestamp) {
 	code := h.Signature.Code
 	switch code {
 	case signature.SyncLoopActive:
-		c.sync(r, m)
+		c.syncLoop(r, m)
 		return
 	case signature.PLEGNotHealthy:
-		c.pleg(h, r, m)
+		c.unhealthy(h, r, m)
 	default:
-		s, d := subjectOf(h), detailOf(h, r)
 		k := burstKey{
-			code: c.code(code), host: c.host(r.host), subject: c.pool.subject(s), detail: c.pool.detail(d),
-			pid: int32(r.pid), side: c.side(m),
+			Code: code, host: c.host(r.host), object: unique.Make(objectOf(h)), call: unique.Make(callOf(h, r)), PID: int32(r.pid), side: c.side(m),
 		}
-		c.part.store.add(k, m, float32(h.Seconds))
+		c.matches.add(k, m, h.Seconds)
 	}
-	if id := c.code(code); c.wantsExample(c.part.store.examples[id], m) {
-		c.part.store.examples[id] = example{at: m, text: clean(string(r.msg[:min(len(r.msg), 4*exampleLength)]), exampleLength)}
+	// The example is the first record in the range asked for. What lies in it is a guess until all stamps are known, and counts looks again.
+	if ex := c.matches.examples[code]; ex.text == "" || c.side(ex.at) != 0 && c.side(m) == 0 {
+		c.matches.examples[code] = example{at: m, text: Clean(string(r.msg[:min(len(r.msg), 4*exampleLength)]), exampleLength)}
 	}
-	if c.onEvent != nil {
-		c.onEvent(liveEvent(h, m))
+	if c.onEvent == nil {
+		return
 	}
-}
-
-// wantsExample reports whether a record should take the place of the example of its code: the first of the range asked for. What lies in it
-// is a guess until all stamps are known, and counts looks again.
-func (c *collector) wantsExample(ex example, m moment) bool {
-	return ex.text == "" || c.side(ex.at) != 0 && c.side(m) == 0
+	e := Event{
+		At: liveTime(m), Count: 1, Lane: string(h.Signature.Lane), Code: code, Marker: string(h.Signature.Marker),
+		What: h.Signature.Title, Subject: Clean(objectOf(h).Label(), 120),
+	}
+	if h.HasAge {
+		e.What += ", last seen active " + h.Age.Round(time.Millisecond).String() + " ago"
+	}
+	c.onEvent(e)
 }
 
 // side tells on which side of the range asked for a record lies, as its source's hint has its stamp: -1 before, 1 after, 0 within or unknown.
-func (c *collector) side(m moment) int8 {
+func (c *collector) side(m timestamp) int8 {
+	w := c.opts.window()
 	t, year, zone := m.outer, m.has(outerYear), m.has(outerZone)
 	if m.has(innerKnown) {
 		t, year, zone = m.inner, m.has(innerYear), m.has(innerZone)
 	}
-	if c.window.open() || !m.has(innerKnown) && !m.has(outerKnown) {
+	if w.open() || m.flags&(innerKnown|outerKnown) == 0 {
 		return 0
 	}
 	if !year {
-		t = nearYear(t, c.part.hint.notAfter.UnixMicro())
+		t = nearYear(t, c.hint.notAfter.UnixMicro())
 	}
 	if !zone {
-		t = inLocation(t, c.part.hint.loc)
+		t = inLocation(t, c.hint.loc)
 	}
-	switch {
-	case !c.window.since.IsZero() && t < c.window.since.UnixMicro():
-		return -1
-	case !c.window.until.IsZero() && t > c.window.until.UnixMicro():
-		return 1
-	}
-	return 0
-}
-
-// liveEvent is the event of one hit, for following a log.
-func liveEvent(h *signature.Match, m moment) Event {
-	e := Event{
-		Count: 1, Lane: string(h.Signature.Lane), Code: h.Signature.Code, Marker: string(h.Signature.Marker),
-		What: h.Signature.Title, Subject: clean(subjectOf(h).label(), 120),
-	}
-	e.At = liveTime(m)
-	if h.HasAge {
-		e.What += ", last seen active " + h.Age.Round(time.Millisecond).String() + " ago"
-	}
-	return e
+	return w.side(t)
 }
 
 // liveTime is when a record came in, for following a log: as its outer stamp says, or else now.
-func liveTime(m moment) *time.Time {
+func liveTime(m timestamp) *time.Time {
 	if m.has(outerKnown | outerYear | outerZone) {
 		return timeOf(m.outer)
 	}
 	return timeOf(time.Now().UnixMicro())
 }
 
-func (c *collector) code(code string) uint16 {
-	id, ok := c.codes[code]
+// host returns a name of a host that does not share the memory of the record.
+func (c *collector) host(name string) string {
+	known, ok := c.hosts[name]
 	if !ok {
-		id = c.pool.name(code)
-		c.codes[code] = id
-	}
-	return id
-}
-
-func (c *collector) host(name string) uint16 {
-	id, ok := c.hosts[name]
-	if !ok {
-		id = c.pool.name(name)
-		if len(c.hosts) < maxNames {
-			c.hosts[strings.Clone(name)] = id
+		known = strings.Clone(name)
+		if len(c.hosts) < maxHosts {
+			c.hosts[known] = known
 		}
 	}
-	return id
+	return known
 }
 
-// hostName returns the name of a host as a string, mostly one that is known already.
-func (c *collector) hostName(b []byte) string {
-	if c.lastHost != string(b) {
-		c.lastHost = string(b)
+// hostOf is host for a name that is mostly known already.
+func (c *collector) hostOf(name []byte) string {
+	if known, ok := c.hosts[string(name)]; ok {
+		return known
 	}
-	return c.lastHost
+	return c.host(string(name))
 }
 
-// sync keeps the proofs that the loop runs next to unhealthy records, and stops looking for more.
-func (c *collector) sync(r *record, m moment) {
-	h := syncHit{moment: m, pid: int32(r.pid), host: c.host(r.host)}
-	if c.afterPLEG {
-		c.part.store.addSync(h)
+// syncLoop keeps the proofs that the loop runs next to unhealthy records, and stops looking for more.
+func (c *collector) syncLoop(r *record, m timestamp) {
+	h := mark{timestamp: m, code: signature.SyncLoopActive, pid: int32(r.pid), host: c.host(r.host)}
+	if c.afterUnhealthy {
+		c.matches.addMark(h)
+		if c.onEvent != nil {
+			c.onEvent(Event{
+				At: liveTime(m), Count: 1, Lane: string(signature.Kubelet), Code: h.code, Marker: string(signature.Recovery),
+				What: "the sync loop runs again",
+			})
+		}
 	}
-	if c.onEvent != nil && c.afterPLEG {
-		c.onEvent(Event{
-			At: liveTime(m), Count: 1, Lane: string(signature.Kubelet), Code: signature.SyncLoopActive, Marker: string(signature.Recovery),
-			What: "the sync loop runs again",
-		})
-	}
-	c.pending, c.afterPLEG = &h, false
-	if c.everySync {
-		c.part.store.add(burstKey{code: c.code(signature.SyncLoopActive), host: h.host, pid: h.pid}, m, 0)
-		return
-	}
-	if !c.descending() {
+	c.pending, c.afterUnhealthy = &h, false
+	if c.opts.everySync {
+		c.matches.add(burstKey{Code: h.code, host: h.host, PID: h.pid}, m, 0)
+	} else if !c.descending() {
 		c.active.Store(c.m.lean)
 	}
 }
 
-// pleg keeps an unhealthy record.
-func (c *collector) pleg(h *signature.Match, r *record, m moment) {
+// unhealthy keeps an unhealthy record.
+func (c *collector) unhealthy(h *signature.Match, r *record, m timestamp) {
 	if c.found != nil {
 		c.found.Add(1)
 	}
 	if t, ok := conditionTime(r.msg); ok {
 		switch {
-		case m.has(innerKnown) && len(c.part.texts) < maxDated:
-			c.part.texts = append(c.part.texts, dated{seq: m.seq, inner: m.inner, year: m.has(innerYear), instant: t})
+		case m.has(innerKnown) && len(c.texts) < maxDated:
+			c.texts = append(c.texts, dated{seq: m.seq, inner: m.inner, year: m.has(innerYear), instant: t})
 		case !m.has(innerKnown) && !m.has(outerKnown):
 			m.outer, m.flags = t, m.flags|outerKnown|outerYear|outerZone
-			c.part.store.sight(m)
+			c.matches.stamp(m)
 		}
 	}
-	p := plegHit{moment: m, pid: int32(r.pid), lines: 1, host: c.host(r.host)}
-	if h.HasAge {
-		p.age, p.kind = int64(h.Age), p.kind|hasAge
-	}
-	if h.Never {
-		p.kind |= never
-	}
-	if h.Condition {
-		p.kind |= condition
-	}
-	if s := int64(h.Threshold / time.Second); s > 0 && s < 1<<16 {
-		p.threshold = uint16(s)
-	}
-	if us, ok := m.raw(); ok && us%second == 0 {
-		p.kind |= coarse
-	}
-	if slices.Contains(h.Reasons, reasonPending) {
-		p.kind |= pending
-	}
-	p.reasons = c.pool.name(joinReasons(h.Reasons))
-	c.part.store.addPLEG(p)
+	c.matches.addUnhealthy(newUnhealthy(h, m, r.pid, c.host(r.host)))
 	if c.pending != nil {
-		c.part.store.addSync(*c.pending) // in a log that runs backwards, this one came after
+		c.matches.addMark(*c.pending) // in a log that runs backwards, this one came after
 		c.pending = nil
 	}
-	c.afterPLEG = true
+	c.afterUnhealthy = true
 	c.active.Store(c.m.full)
-}
-
-// joinReasons and splitReasons keep a list of reasons as one text, which the pool numbers.
-func joinReasons(list []string) string { return strings.Join(list, "\x1f") }
-
-func splitReasons(s string) []string {
-	if s == "" {
-		return nil
-	}
-	return strings.Split(s, "\x1f")
-}
-
-// detailOf is what a hit says of the call that failed, and of whom it is about.
-func detailOf(h *signature.Match, r *record) detail {
-	text := h.ErrorText
-	if len(text) > 100 {
-		text = text[:100]
-	}
-	d := detail{
-		RPC: h.RPC, Code: h.GRPCCode, Text: text, Size: h.Size, Limit: h.Limit, Sending: h.Sending,
-		Role: laneRole(h.Role), Constraint: h.Constraint, Placed: h.Constraint != "" && h.Path != "", Pods: h.Constraint != "" && ofPods(h.Path), Owner: h.Owner,
-	}
-	if anyonesWords(h.Signature.Code) {
-		d.Role = senderRole(r)
-		d.Everywhere = bytes.Contains(r.msg, []byte("too many open files in system")) // ENFILE; EMFILE has no more words
-	}
-	return d
-}
-
-// subjectOf is the object that a hit names, the most particular one first.
-func subjectOf(h *signature.Match) subject {
-	s := subject{Namespace: h.Namespace, Pod: h.Pod, PodUID: h.PodUID}
-	switch {
-	case h.ContainerID != "":
-		s.Kind, s.ID, s.Name = "Container", h.ContainerID, h.Container
-	case h.SandboxID != "":
-		s.Kind, s.ID = "PodSandbox", h.SandboxID
-	case h.Process != "":
-		s.Kind, s.Name = "Process", h.Process
-		if h.PID != 0 {
-			s.ID = strconv.Itoa(h.PID)
-		}
-	case h.Path != "":
-		s.Kind, s.ID = "Filesystem", h.Path
-	case h.Device != "":
-		s.Kind, s.ID = "Device", h.Device
-	case h.Unit != "":
-		s.Kind, s.ID = "Unit", h.Unit
-	case h.Pod != "" || h.PodUID != "":
-		s.Kind, s.Name = "Pod", h.Container
-	default:
-		return subject{}
-	}
-	return s
 }

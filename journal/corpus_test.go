@@ -90,9 +90,6 @@ func brief(r *Report) string {
 	var b strings.Builder
 	for _, e := range r.Episodes {
 		fmt.Fprintf(&b, "\n  %s %v..%v lines=%d worst=%gs recovered=%v by %q stalls=%d flaps=%d", e.Kind, e.Start, e.End, e.Lines, e.MaxLastSeenSeconds, e.Recovered, e.RecoveredBy, len(e.Stalls), e.Flaps)
-		for _, c := range e.Causes {
-			fmt.Fprintf(&b, "\n    %s %.2f %v", c.Code, c.Confidence, c.Evidence.For)
-		}
 	}
 	return b.String()
 }

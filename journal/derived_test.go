@@ -86,8 +86,8 @@ func TestReal(t *testing.T) {
 	if got := e.Start.Format(clock) + " " + e.End.Format(clock); got != "11-21 00:52:12 11-21 00:56:07" {
 		t.Errorf("from, to: %s", got)
 	}
-	if !r.Episodes[0].Recovered || !e.Recovered || e.MaxLastSeenSeconds != 418.98149847 || e.Causes[0].Code != "RuntimeHung" || len(e.Stalls) != 0 {
-		t.Errorf("want worst age 418.98149847, recovered, by a hung runtime, of one stall%s", brief(r))
+	if !r.Episodes[0].Recovered || !e.Recovered || e.MaxLastSeenSeconds != 418.98149847 || len(e.Stalls) != 0 {
+		t.Errorf("want worst age 418.98149847, recovered, of one stall%s", brief(r))
 	}
 	if got := e.Anchor.Format("15:04:05.000"); got != "00:49:08.541" {
 		t.Errorf("the relist that got stuck began at %s, want 00:49:08.541", got)

@@ -3,6 +3,7 @@ package journal
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -18,14 +19,18 @@ import (
 // formatJournal is the format of sources that are systemd journal files.
 const formatJournal = "journal"
 
-// A job is one thing to read.
+// A job is one thing to read, and what reading it came to.
 type job struct {
 	name    string
 	path    string
 	kind    jobKind
-	input   Input // Stream
+	reader  io.Reader // of a stream
 	size    int64
 	changed time.Time
+
+	source *logSource // nil: nothing was read
+	bad    []Unreadable
+	err    error
 }
 
 type jobKind int
@@ -44,64 +49,65 @@ type refusal struct {
 }
 
 // discover finds what there is to read. What cannot be looked at stands in the refusals.
-func discover(inputs []Input) ([]job, []refusal) {
+func discover(inputs []Input) ([]*job, []refusal) {
 	if len(inputs) == 0 {
 		inputs = []Input{{Kind: Root, Path: "/"}}
 	}
-	var jobs []job
+	var jobs []*job
 	var refused []refusal
+	had := map[string]bool{}
 	for _, in := range inputs {
+		if in.Path == "" || in.Path == "-" {
+			in.Path = "standard input"
+		}
 		found, err := expand(in)
 		if err != nil {
-			refused = append(refused, refusal{name: inputName(in), err: err})
+			refused = append(refused, refusal{name: in.Path, err: err})
 		}
-		jobs = append(jobs, found...)
+		for _, j := range found {
+			if j.path == "" || !had[j.path] {
+				had[j.path] = true
+				jobs = append(jobs, j)
+			}
+		}
 	}
-	had := map[string]bool{}
-	jobs = slices.DeleteFunc(jobs, func(j job) bool {
-		again := j.path != "" && had[j.path]
-		had[j.path] = true
-		return again
-	})
 	return jobs, refused
 }
 
-func inputName(in Input) string {
-	if in.Path == "" || in.Path == "-" {
-		return "standard input"
-	}
-	return in.Path
-}
-
 // expand turns an input into files.
-func expand(in Input) ([]job, error) {
+func expand(in Input) ([]*job, error) {
 	switch in.Kind {
 	case Stream:
-		return []job{{name: inputName(in), kind: jobStream, input: in}}, nil
+		return []*job{{name: in.Path, kind: jobStream, reader: in.Reader}}, nil
 	case Glob:
-		return globbed(in.Path)
+		names, err := filepath.Glob(in.Path)
+		if err != nil {
+			return nil, fmt.Errorf("pattern %q: %w", in.Path, err)
+		}
+		if len(names) == 0 {
+			if _, err := os.Lstat(in.Path); err != nil {
+				return nil, ErrNoMatch
+			}
+			names = []string{in.Path} // a name with characters of a pattern
+		}
+		return files(names)
 	case Directory:
 		return directory(in.Path)
 	case Root:
 		return node(in.Path)
 	}
-	return path(in.Path)
-}
-
-// path is one file or directory.
-func path(name string) ([]job, error) {
-	info, err := os.Stat(name)
+	info, err := os.Stat(in.Path)
 	switch {
 	case err != nil:
 		return nil, plain(err)
 	case info.IsDir():
-		return directory(name)
+		return directory(in.Path)
 	}
-	j, err := file(name)
+	j, err := file(in.Path)
 	if err != nil {
 		return nil, err
 	}
-	return []job{j}, nil
+	return []*job{j}, nil
 }
 
 // plain takes the name of the system call off an error; the caller names the file.
@@ -113,58 +119,46 @@ func plain(err error) error {
 	return err
 }
 
-// file tells by its first bytes what a regular file is.
-func file(name string) (job, error) {
-	j := job{name: name, path: name, kind: jobText}
+// isJournal reports whether a file is a journal by its name.
+func isJournal(name string) bool {
+	return strings.HasSuffix(name, ".journal") || strings.HasSuffix(name, ".journal~")
+}
+
+// file finds out by its first bytes what a regular file is.
+func file(name string) (*job, error) {
 	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe nobody writes to must not hold us up
 	if err != nil {
-		return j, plain(err)
+		return nil, plain(err)
 	}
-	defer f.Close()
+	defer f.Close() // was only read
 	info, err := f.Stat()
-	if err != nil {
-		return j, plain(err)
+	switch {
+	case err != nil:
+		return nil, plain(err)
+	case !info.Mode().IsRegular():
+		return nil, errors.New("not a regular file")
 	}
-	if !info.Mode().IsRegular() {
-		return j, errors.New("not a regular file")
-	}
-	j.size, j.changed = info.Size(), info.ModTime()
 	head := make([]byte, 8)
 	n, err := f.ReadAt(head, 0)
-	if n == 0 && err != nil {
-		if info.Size() == 0 {
-			return j, ErrEmpty
-		}
-		return j, plain(err)
+	switch {
+	case n == 0 && info.Size() == 0:
+		return nil, ErrEmpty
+	case n == 0:
+		return nil, plain(err)
 	}
-	if string(head[:n]) == "LPKSHHRH" || strings.HasSuffix(name, ".journal") || strings.HasSuffix(name, ".journal~") {
+	j := &job{name: name, path: name, kind: jobText, size: info.Size(), changed: info.ModTime()}
+	if string(head[:n]) == "LPKSHHRH" || isJournal(name) {
 		j.kind = jobJournal
 	}
 	return j, nil
 }
 
-// globbed is all files that a pattern matches, in the order of their names.
-func globbed(pattern string) ([]job, error) {
-	names, err := filepath.Glob(pattern)
-	if err != nil {
-		return nil, fmt.Errorf("pattern %q: %w", pattern, err)
-	}
-	if len(names) == 0 {
-		if _, err := os.Lstat(pattern); err == nil {
-			names = []string{pattern}
-		} else {
-			return nil, ErrNoMatch
-		}
-	}
-	return files(names)
-}
-
-// files looks at several files. One that cannot be read does not keep the others from being read.
-func files(names []string) ([]job, error) {
-	var jobs []job
+// files looks at several files or directories. One that cannot be read does not keep the others from being read.
+func files(names []string) ([]*job, error) {
+	var jobs []*job
 	var errs []error
 	for _, n := range names {
-		found, err := path(n)
+		found, err := expand(Input{Path: n})
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", n, err))
 		}
@@ -174,84 +168,69 @@ func files(names []string) ([]job, error) {
 }
 
 // directory is a journal directory, a directory of text logs, or both.
-func directory(dir string) ([]job, error) {
-	if info, err := os.Stat(dir); err != nil {
+func directory(dir string) ([]*job, error) {
+	info, err := os.Stat(dir)
+	switch {
+	case err != nil:
 		return nil, plain(err)
-	} else if !info.IsDir() {
+	case !info.IsDir():
 		return nil, errors.New("not a directory")
 	}
-	journals, jerr := journalfile.Find(dir)
-	texts, terr := textlog.Files(dir)
-	if jerr != nil && terr != nil {
-		return nil, plain(jerr)
+	journals, err := journalfile.Find(dir)
+	texts, textErr := textlog.Files(dir)
+	if err != nil && textErr != nil {
+		return nil, plain(err)
 	}
-	texts = slices.DeleteFunc(texts, func(n string) bool {
-		return slices.Contains(journals, n) || strings.HasSuffix(n, ".journal") || strings.HasSuffix(n, ".journal~")
-	})
-	jobs, err := files(append(journals, texts...))
-	var kept []error
-	if err != nil {
-		kept = append(kept, err)
-	}
-	if len(jobs) == 0 && len(kept) == 0 {
+	jobs, err := files(append(journals, slices.DeleteFunc(texts, isJournal)...))
+	if len(jobs) == 0 && err == nil {
 		return nil, ErrNoLogs
 	}
-	return jobs, errors.Join(kept...)
+	return jobs, err
 }
 
 // ownLog is where RKE2's kubelet writes, and nowhere else. Older ones beside it, which rotation left, are not read.
 const ownLog = "var/lib/rancher/rke2/agent/logs/kubelet.log"
 
-// node is the logs of a machine whose root is mounted somewhere: those of the system, and of a kubelet that has a file of its own.
-func node(root string) ([]job, error) {
+// node is the logs of a machine whose root is mounted somewhere: its journal, else its text logs; the kernel's buffer of this machine
+// where no journal has it; and a kubelet's own file.
+func node(root string) ([]*job, error) {
 	if _, err := os.Stat(root); err != nil {
 		return nil, plain(err)
 	}
-	jobs, denied := system(root)
-	own, err := file(filepath.Join(root, ownLog))
-	switch {
-	case err == nil:
-		jobs = append(jobs, own)
-	case denied == nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, ErrEmpty):
-		denied = fmt.Errorf("%s: %w", own.name, err)
+	var jobs []*job
+	var denied error // the first
+	deny := func(name string, err error) {
+		if err = plain(err); err != nil && denied == nil && !errors.Is(err, fs.ErrNotExist) {
+			denied = fmt.Errorf("%s: %w", name, err)
+		}
 	}
-	return jobs, denied
-}
-
-// system is the journal of a machine, else its text logs and the kernel's ring.
-func system(root string) ([]job, error) {
-	var names []string
-	var denied error
+	add := func(names []string) {
+		found, err := files(names)
+		jobs = append(jobs, found...)
+		if denied == nil {
+			denied = err
+		}
+	}
 	for _, dir := range journalDirs(root) {
-		found, err := journalfile.Find(dir)
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			denied = fmt.Errorf("%s: %w", dir, plain(err))
-		}
-		names = append(names, found...)
+		names, err := journalfile.Find(dir)
+		deny(dir, err)
+		add(names)
 	}
-	jobs, err := files(names)
-	if err != nil && denied == nil {
-		denied = err
+	journal := len(jobs) > 0
+	if !journal {
+		dir := filepath.Join(root, "var/log")
+		texts, err := textlog.Files(dir)
+		deny(dir, err)
+		add(slices.DeleteFunc(texts, func(n string) bool { return !systemLog(filepath.Base(n)) }))
 	}
-	if len(jobs) > 0 {
-		if j, ok := ring(); ok && filepath.Clean(root) == "/" && !hasKernel(jobs) {
-			jobs = append(jobs, j)
-		}
-		return jobs, denied
+	if j, ok := ring(); ok && filepath.Clean(root) == "/" && !(journal && hasKernel(jobs)) {
+		jobs = append(jobs, j)
 	}
-	texts, err := textlog.Files(filepath.Join(root, "var/log"))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) && denied == nil {
-		denied = plain(err)
-	}
-	texts = slices.DeleteFunc(texts, func(n string) bool { return !systemLog(filepath.Base(n)) })
-	jobs, err = files(texts)
-	if err != nil && denied == nil {
-		denied = err
-	}
-	if filepath.Clean(root) == "/" {
-		if j, ok := ring(); ok {
-			jobs = append(jobs, j)
-		}
+	own := filepath.Join(root, ownLog)
+	if j, err := file(own); err == nil {
+		jobs = append(jobs, j)
+	} else if !errors.Is(err, ErrEmpty) {
+		deny(own, err)
 	}
 	if len(jobs) == 0 && denied == nil {
 		denied = ErrNoJournal
@@ -268,31 +247,27 @@ func journalDirs(root string) []string {
 	for _, base := range []string{"var/log/journal", "run/log/journal"} {
 		dir := filepath.Join(root, base)
 		own, globErr := filepath.Glob(filepath.Join(dir, machine+"*"))
-		if err == nil && len(machine) == 32 && globErr == nil && len(own) > 0 {
-			dirs = append(dirs, own...)
-			continue
+		if err != nil || len(machine) != 32 || globErr != nil || len(own) == 0 {
+			own = []string{dir}
 		}
-		dirs = append(dirs, dir)
+		dirs = append(dirs, own...)
 	}
 	return dirs
 }
 
 // systemLog reports whether a file under /var/log can hold records of kubelet, runtime or kernel.
 func systemLog(base string) bool {
-	for _, p := range []string{"syslog", "messages", "kern.log", "daemon.log", "kubelet", "containerd", "crio", "docker", "k3s", "rke2"} {
-		if strings.HasPrefix(base, p) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc([]string{"syslog", "messages", "kern.log", "daemon.log", "kubelet", "containerd", "crio", "docker", "k3s", "rke2"},
+		func(prefix string) bool { return strings.HasPrefix(base, prefix) })
 }
 
 // ring is the kernel's own buffer, if it may be read.
-func ring() (job, bool) {
-	f, err := os.OpenFile("/dev/kmsg", os.O_RDONLY|syscall.O_NONBLOCK, 0)
+func ring() (*job, bool) {
+	const name = "/dev/kmsg"
+	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
-		return job{}, false
+		return nil, false
 	}
-	f.Close()
-	return job{name: "/dev/kmsg", path: "/dev/kmsg", kind: jobKmsg}, true
+	_ = f.Close() // was only opened
+	return &job{name: name, path: name, kind: jobKmsg}, true
 }

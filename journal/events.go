@@ -2,7 +2,6 @@ package journal
 
 import (
 	"cmp"
-	"math"
 	"slices"
 	"time"
 
@@ -13,12 +12,11 @@ import (
 const maxEvents = 500
 
 // event makes the report's form of a burst.
-func (f *facts) event(b *burst) Event {
-	code := f.code(b)
-	sig := f.catalogue[code]
+func (h *history) event(b *Burst) Event {
+	sig := h.catalogue[b.Code]
 	e := Event{
-		At: b.first.instant(), Count: int64(b.count), Lane: string(sig.Lane), Code: code, Marker: string(sig.Marker),
-		What: sig.Title, Subject: clean(f.pool.subjectOf(b.subject).label(), 120),
+		At: b.first.instant(), Count: b.Count, Lane: string(sig.Lane), Code: b.Code, Marker: string(sig.Marker),
+		What: sig.Title, Subject: Clean(b.Object().Label(), 120),
 	}
 	if until := b.last.instant(); until != nil && e.At != nil && until.After(*e.At) {
 		e.Until = until
@@ -26,102 +24,63 @@ func (f *facts) event(b *burst) Event {
 	return e
 }
 
-// events lists what happened beside the unhealthy records, by time, at most maxEvents. When there are more, the same
-// thing is told once for a longer time, and what lies far from every episode and marks nothing goes first.
-func (f *facts) events(episodes []Episode) []Event {
-	var all []Event
-	for i := range f.bursts {
-		code := f.code(&f.bursts[i])
-		if code != signature.SyncLoopActive && code != signature.PLEGNotHealthy {
-			all = append(all, f.event(&f.bursts[i]))
+// events lists what happened beside the unhealthy records, by time, at most maxEvents. When there are more, those of a kind
+// become one event for a longer and longer time, in the end one of each signature.
+func (h *history) events() []Event {
+	all := []Event{}
+	for i := range h.bursts {
+		if h.bursts[i].Code != signature.SyncLoopActive {
+			all = append(all, h.event(&h.bursts[i]))
 		}
 	}
 	for gap := 10 * time.Second; len(all) > maxEvents && gap < 1000*time.Hour; gap *= 4 {
 		all = mergeEvents(all, gap, gap > time.Minute)
 	}
-	if len(all) > maxEvents {
-		slices.SortStableFunc(all, func(a, b Event) int { return cmp.Compare(weight(b, episodes), weight(a, episodes)) })
-		all = all[:maxEvents]
-	}
-	sortEvents(all)
-	if all == nil {
-		all = []Event{}
-	}
-	return all
+	slices.SortStableFunc(all, func(a, b Event) int {
+		if a.At == nil && b.At == nil {
+			return 0
+		}
+		return cmp.Or(byTime(a.At, b.At, 0), cmp.Compare(a.Code, b.Code), cmp.Compare(a.Subject, b.Subject))
+	})
+	return all[:min(len(all), maxEvents)]
 }
 
 // mergeEvents joins events of one code and subject that follow each other within gap; of one code alone if loose.
 func mergeEvents(all []Event, gap time.Duration, loose bool) []Event {
-	type key struct{ code, subject string }
-	open := map[key]int{}
+	open := map[[2]string]int{}
 	kept := all[:0]
 	for _, e := range all {
-		k := key{code: e.Code, subject: e.Subject}
+		k := [2]string{e.Code, e.Subject}
 		if loose {
-			k.subject = ""
+			k[1] = ""
 		}
 		i, ok := open[k]
-		if !ok || e.At != nil && kept[i].At != nil && e.At.Sub(kept[i].end()) > gap {
+		if !ok || e.At != nil && kept[i].At != nil && e.At.Sub(kept[i].End()) > gap {
 			open[k] = len(kept)
 			kept = append(kept, e)
 			continue
 		}
-		p := &kept[i]
-		p.Count += e.Count
-		if p.Subject != e.Subject {
-			p.Subject = ""
-		}
-		if e.At != nil && p.At != nil {
-			if end := e.end(); end.After(p.end()) {
-				p.Until = &end
-			}
-		}
+		kept[i].Join(e)
 	}
 	return kept
 }
 
-func (e *Event) end() time.Time {
+// End is when an event with a time ended.
+func (e *Event) End() time.Time {
 	if e.Until != nil {
 		return *e.Until
 	}
 	return *e.At
 }
 
-// weight is how much an event matters: its marker, and how near it is to an episode.
-func weight(e Event, episodes []Episode) int {
-	w := 0
-	switch signature.Marker(e.Marker) {
-	case signature.Start, signature.Stop, signature.Restart, signature.Recovery:
-		w += 40
-	case signature.Error:
-		w += 20
+// Join adds the records of another event of the same code.
+func (e *Event) Join(o Event) {
+	e.Count += o.Count
+	if e.Subject != o.Subject {
+		e.Subject = ""
 	}
-	near := time.Duration(math.MaxInt64)
-	for i := range episodes {
-		if ep := &episodes[i]; ep.Start != nil && e.At != nil {
-			d := max(ep.Start.Sub(e.end()), e.At.Sub(*ep.End), 0)
-			near = min(near, d)
-		}
+	if o.At != nil && e.At != nil && o.End().After(e.End()) {
+		end := o.End()
+		e.Until = &end
 	}
-	switch {
-	case near <= 10*time.Minute:
-		w += 50
-	case near <= time.Hour:
-		w += 15
-	}
-	return w
-}
-
-func sortEvents(all []Event) {
-	slices.SortStableFunc(all, func(a, b Event) int {
-		switch {
-		case a.At == nil && b.At == nil:
-			return 0
-		case a.At == nil:
-			return 1
-		case b.At == nil:
-			return -1
-		}
-		return cmp.Or(a.At.Compare(*b.At), cmp.Compare(a.Code, b.Code), cmp.Compare(a.Subject, b.Subject))
-	})
 }

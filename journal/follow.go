@@ -3,6 +3,8 @@ package journal
 import (
 	"context"
 	"errors"
+	"io"
+	"path/filepath"
 	"slices"
 	"sync"
 	"time"
@@ -17,133 +19,118 @@ const reportEvery = time.Second
 // A following is one run of Follow.
 type following struct {
 	*reading
-	mu      sync.Mutex
-	refused []refusal
-	update  func(*Report, Event)
-	report  *Report
-	made    time.Time
+	mu     sync.Mutex // guards everything below, jobs and the collectors' sources
+	update func(*Report, Event)
+	last   *Report
+	made   time.Time
 }
 
 // Follow reads what is there, calls update once with the report of it and the zero Event, then for each event as it
-// comes in, until the context ends, and once more with the whole report and the zero Event. That is no error. It survives rotation: journal files give way to their successors,
-// text files that are renamed, cut or created anew are opened again. Calls of update follow one another.
+// comes in, until the context ends, and once more with the whole report and the zero Event. The end of the context is no
+// error. It survives rotation: journal files give way to their successors, text files that are renamed, cut or created
+// anew are opened again. Calls of update follow one another.
 func Follow(ctx context.Context, opts Options, update func(*Report, Event)) error {
 	jobs, refused := discover(opts.Inputs)
-	streams := slices.ContainsFunc(jobs, func(j job) bool { return j.kind == jobStream })
-	r := newReading(&opts, slices.DeleteFunc(slices.Clone(jobs), func(j job) bool { return j.kind == jobStream }), newMatchers())
+	stream := func(j *job) bool { return j.kind == jobStream }
+	r := newReading(&opts, slices.DeleteFunc(slices.Clone(jobs), stream), refused)
 	if err := r.findBoot(ctx); err != nil {
 		return err
 	}
 	r.live = true
 	began := opts.now()
 	r.run(ctx)
-	if err := r.verdict(ctx, refused); err != nil && !streams && ctx.Err() == nil {
+	if err := r.verdict(ctx); err != nil && !slices.ContainsFunc(jobs, stream) && ctx.Err() == nil {
 		return err
 	}
-	f := &following{reading: r, refused: refused, update: update}
-	f.mu.Lock()
-	f.report, f.made = r.report(refused), time.Now()
-	update(f.report, Event{})
-	f.mu.Unlock()
+	f := &following{reading: r, update: update}
+	f.event(Event{})
 	return f.follow(ctx, jobs, began)
 }
 
 // follow watches all jobs at the same time.
-func (f *following) follow(ctx context.Context, jobs []job, began time.Time) error {
+func (f *following) follow(ctx context.Context, jobs []*job, began time.Time) error {
 	var wg sync.WaitGroup
 	var journals []string
-	errs := make(chan error, len(jobs)+1)
-	for i := range jobs {
-		j := &jobs[i]
+	errs := make([]error, len(jobs)+1)
+	for i, j := range jobs {
 		switch j.kind {
 		case jobJournal:
 			journals = append(journals, j.path)
 		case jobText:
-			wg.Go(func() { errs <- f.tail(ctx, j) })
+			wg.Go(func() { errs[i] = f.tail(ctx, j) })
 		case jobStream:
-			wg.Go(func() { errs <- f.stream(ctx, j) })
+			wg.Go(func() { errs[i] = f.lines(ctx, j, newPipeReader(ctx, j.reader, true)) })
 		case jobKmsg: // its records come by the journal or a text log as well
 		}
 	}
 	if len(journals) > 0 {
-		wg.Go(func() { errs <- f.journals(ctx, journals, began) })
+		wg.Go(func() { errs[len(jobs)] = f.journals(ctx, journals, began) })
 	}
 	wg.Wait()
-	f.report = f.reading.report(f.refused)
-	f.update(f.report, Event{})
-	close(errs)
-	var all []error
-	for err := range errs {
-		if err != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
-			all = append(all, err)
-		}
+	f.made = time.Time{}
+	f.event(Event{})
+	return errors.Join(slices.DeleteFunc(errs, func(err error) bool {
+		return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+	})...)
+}
+
+// event hands one event on, with the report so far. The caller holds the lock, once several goroutines read.
+func (f *following) event(e Event) {
+	if now := time.Now(); now.Sub(f.made) >= reportEvery {
+		f.last, f.made = f.report(), now
 	}
-	return errors.Join(all...)
+	f.update(f.last, e)
 }
 
 // collector adds a source that grows.
-func (f *following) collector(j *job, format string) *collector {
+func (f *following) collector(name, format string) *collector {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	p := &part{store: newStore(), source: Source{Name: clean(j.name, 1024), Format: format}, hint: f.hint(&job{name: j.name})}
-	f.parts = append(f.parts, p)
-	f.fails = append(f.fails, nil)
-	f.bad = append(f.bad, nil)
-	f.jobs = append(f.jobs, *j)
-	c := newCollector(f.pool, f.m, p, f.opts.Units, &f.found)
-	c.onEvent, c.window = f.event, limits{since: f.opts.Since, until: f.opts.Until}
+	j := &job{name: name}
+	j.source = f.newSource(j)
+	j.source.Format = format
+	f.jobs = append(f.jobs, j)
+	c := newCollector(j.source, f.m, f.opts, &f.found)
+	c.onEvent = f.event
 	return c
-}
-
-// event hands one event on, with the report so far. The caller holds the lock.
-func (f *following) event(e Event) {
-	now := time.Now()
-	if now.Sub(f.made) >= reportEvery {
-		f.report, f.made = f.reading.report(f.refused), now
-	}
-	f.update(f.report, e)
 }
 
 // journals follows journal files: those that were read, and their successors.
 func (f *following) journals(ctx context.Context, names []string, began time.Time) error {
-	c := f.collector(&job{name: "journal"}, formatJournal)
+	c := f.collector("journal", formatJournal)
 	take := entryTaker(c)
-	q := f.query(c)
-	q.Since, q.Until = uint64(began.UnixMicro()), 0
-	opts := journalfile.FollowOptions{Files: names, Query: q}
-	if dir := commonDir(names); dir != "" {
+	opts := journalfile.FollowOptions{Files: names, Query: f.query(c)}
+	opts.Query.Since, opts.Query.Until = uint64(began.UnixMicro()), 0
+	// Files of one directory, as journald's are, are followed by way of it: then new ones are seen too.
+	dir := filepath.Dir(names[0])
+	if !slices.ContainsFunc(names, func(n string) bool { return filepath.Dir(n) != dir }) {
 		opts.Dir, opts.Files = dir, nil
 	}
 	return journalfile.Follow(ctx, opts, func(e *journalfile.Entry) bool {
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		c.part.source.Lines++
+		c.Lines++
 		take(e)
 		return true
 	})
 }
 
-// stream reads a pipe as it fills.
-func (f *following) stream(ctx context.Context, j *job) error {
-	return f.live(ctx, j, Input{Reader: newPipeReader(ctx, j.input.Reader, true)})
-}
-
-// live reads records as they come in.
-func (f *following) live(ctx context.Context, j *job, in Input) error {
-	c := f.collector(j, "")
+// lines reads records of text as they come in.
+func (f *following) lines(ctx context.Context, j *job, in io.Reader) error {
+	c := f.collector(j.name, "")
 	take := textTaker(c)
 	opts := textlog.Options{Next: c.next, Longest: c.m.full.Longest(), All: true, Live: true}
-	stats, err := textlog.Scan(ctx, in.Reader, opts, func(t *textlog.Record) bool {
+	stats, err := textlog.Scan(ctx, in, opts, func(t *textlog.Record) bool {
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		c.part.source.Lines++
-		c.part.source.Format = t.Format
+		c.Lines++
+		c.Format = t.Format
 		t.Sample = c.next(t.Message) < 0
 		take(t)
 		return ctx.Err() == nil
 	})
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	c.part.source.Lines, c.part.source.Bytes, c.part.source.Unparsed = stats.Lines, stats.Bytes, stats.Unparsed
+	c.Lines, c.Bytes, c.Unparsed = stats.Lines, stats.Bytes, stats.Unparsed
 	return err
 }

@@ -16,7 +16,7 @@ func mkfifo(name string) error { return syscall.Mkfifo(name, 0o600) }
 // at writes an unhealthy line n seconds later, with the age grown as much.
 func at(n int) string {
 	d := 183*time.Second + time.Duration(n)*time.Second
-	s := strings.Replace(unhealthy, "3m3.949212651s", d.String(), 1)
+	s := strings.Replace(unhealthyLine, "3m3.949212651s", d.String(), 1)
 	return strings.Replace(s, "00:52:12", time.Date(0, 1, 1, 0, 52, 12+n, 0, time.UTC).Format("15:04:05"), 1)
 }
 

@@ -42,7 +42,7 @@ func (r *reading) journalctl(ctx context.Context, j *job, c *collector) error {
 	}
 	_, scanErr := r.scan(ctx, j.name, out, c)
 	err = cmd.Wait()
-	c.part.source.Format = "journalctl"
+	c.Format = "journalctl"
 	switch {
 	case ctx.Err() != nil:
 		return fmt.Errorf("journalctl: %w", ctx.Err())

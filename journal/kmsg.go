@@ -23,11 +23,10 @@ func (r *reading) kmsg(j *job, c *collector) error {
 	}
 	defer syscall.Close(fd) // was only read
 	take := textTaker(c)
-	s := &c.part.source
-	s.Format = "kmsg"
+	c.Format = "kmsg"
 	b := make([]byte, 64<<10)
 	booted := r.booted()
-	for s.Lines < maxKmsg {
+	for c.Lines < maxKmsg {
 		n, err := syscall.Read(fd, b)
 		switch {
 		case errors.Is(err, syscall.EAGAIN) || err == nil && n == 0 || errors.Is(err, io.EOF):
@@ -37,11 +36,11 @@ func (r *reading) kmsg(j *job, c *collector) error {
 		case err != nil:
 			return os.NewSyscallError("reading", err)
 		}
-		s.Lines++
-		s.Bytes += int64(n)
+		c.Lines++
+		c.Bytes += int64(n)
 		rec, ok := textlog.Kmsg(b[:n])
 		if !ok {
-			s.Unparsed++
+			c.Unparsed++
 			continue
 		}
 		if booted != 0 {

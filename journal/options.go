@@ -87,3 +87,6 @@ func (o *Options) local() *time.Location {
 	}
 	return time.Local
 }
+
+// window is the range of time that was asked for.
+func (o *Options) window() window { return window{o.Since, o.Until} }

@@ -14,40 +14,33 @@ const workers = 2
 
 // A reading is one run of Read.
 type reading struct {
-	opts  *Options
-	pool  *pool
-	m     *matchers
-	jobs  []job
-	parts []*part // of each job; nil: not read
-	bad   [][]Unreadable
-	fails []error
-	boot  *bootFilter
-	live  bool // more is to come
+	opts    *Options
+	m       *matchers
+	jobs    []*job
+	refused []refusal
+	boot    *bootFilter
+	live    bool // more is to come
 
-	bytes atomic.Int64
-	total int64
-	found atomic.Int64
-	told  sync.Mutex
+	bytes    atomic.Int64
+	total    int64
+	found    atomic.Int64
+	progress sync.Mutex // held while Options.Progress runs
 }
 
-// Read reads logs and tells what they know. The error says why nothing could be looked at; then the report holds no more
+// Read reads logs and returns what they hold of PLEG. The error says why nothing could be looked at; then the report holds no more
 // than the sources and what is wrong with them. What could not be read beside other things stands in the report.
 func Read(ctx context.Context, opts Options) (*Report, error) {
 	jobs, refused := discover(opts.Inputs)
-	r := newReading(&opts, jobs, newMatchers())
+	r := newReading(&opts, jobs, refused)
 	if err := r.findBoot(ctx); err != nil {
-		return r.report(refused), err
+		return r.report(), err
 	}
 	r.run(ctx)
-	report := r.report(refused)
-	return report, r.verdict(ctx, refused)
+	return r.report(), r.verdict(ctx)
 }
 
-func newReading(opts *Options, jobs []job, m *matchers) *reading {
-	r := &reading{
-		opts: opts, pool: &pool{}, m: m, jobs: jobs,
-		parts: make([]*part, len(jobs)), bad: make([][]Unreadable, len(jobs)), fails: make([]error, len(jobs)),
-	}
+func newReading(opts *Options, jobs []*job, refused []refusal) *reading {
+	r := &reading{opts: opts, m: newMatchers(), jobs: jobs, refused: refused}
 	for _, j := range jobs {
 		r.total += j.size
 	}
@@ -60,16 +53,10 @@ func (r *reading) run(ctx context.Context) {
 	var wg sync.WaitGroup
 	for range min(workers, len(r.jobs)) {
 		wg.Go(func() {
-			for {
-				i := int(next.Add(1)) - 1
-				if i >= len(r.jobs) {
-					return
+			for i := int(next.Add(1)) - 1; i < len(r.jobs); i = int(next.Add(1)) - 1 {
+				if r.jobs[i].err = ctx.Err(); r.jobs[i].err == nil {
+					r.one(ctx, r.jobs[i])
 				}
-				if ctx.Err() != nil {
-					r.fails[i] = ctx.Err()
-					continue
-				}
-				r.one(ctx, i)
 			}
 		})
 	}
@@ -77,43 +64,50 @@ func (r *reading) run(ctx context.Context) {
 }
 
 // one reads one job.
-func (r *reading) one(ctx context.Context, i int) {
-	j := &r.jobs[i]
-	p := &part{store: newStore(), source: Source{Name: clean(j.name, 1024)}, hint: r.hint(j)}
-	c := newCollector(r.pool, r.m, p, r.opts.Units, &r.found)
-	c.everySync, c.window = r.opts.everySync, limits{since: r.opts.Since, until: r.opts.Until}
-	var err error
+func (r *reading) one(ctx context.Context, j *job) {
+	s := r.newSource(j)
+	c := newCollector(s, r.m, r.opts, &r.found)
 	switch j.kind {
 	case jobJournal:
-		r.bad[i], err = r.journal(ctx, j, c)
+		j.bad, j.err = r.journal(ctx, j, c)
 	case jobKmsg:
-		err = r.kmsg(j, c)
+		j.err = r.kmsg(j, c)
 	default:
-		r.bad[i], err = r.text(ctx, j, c)
+		j.bad, j.err = r.text(ctx, j, c)
 	}
-	p.hint.descending = c.descending()
-	r.fails[i] = err
+	s.hint.descending = c.descending()
 	// What was read before something went wrong counts.
-	if err == nil || p.source.Lines > 0 {
-		r.parts[i] = p
+	if j.err == nil || s.Lines > 0 {
+		j.source = s
 	}
+	err := j.err
 	if err == nil {
-		err = r.blind(p, r.bad[i])
-		p.blind = err != nil
+		err = r.blind(s, j.bad)
+		s.blind = err != nil
 	}
 	if err != nil {
-		p.source.Problem = problem(err)
+		s.Problem = problem(err)
 	}
 }
 
+// newSource returns a source with what is known of its stamps before it is read.
+func (r *reading) newSource(j *job) *logSource {
+	s := &logSource{Source: Source{Name: Clean(j.name, 1024)}, matches: newMatches()}
+	s.hint = calendarHint{
+		loc: r.opts.local(), lastYear: r.opts.Year, notAfter: r.opts.now(), notHow: "as the last in which its records do not lie in the future",
+	}
+	if !j.changed.IsZero() && j.changed.Before(s.hint.notAfter) {
+		s.hint.notAfter, s.hint.notHow = j.changed, "by the time of the file"
+	}
+	return s
+}
+
 // blind says why a source that was read to its end tells nothing at all, so that finding nothing in it means nothing.
-func (r *reading) blind(p *part, bad []Unreadable) error {
-	s := &p.source
-	known := len(p.store.pleg) + len(p.store.bursts) + len(p.store.sights)
+func (r *reading) blind(s *logSource, bad []Unreadable) error {
 	switch {
-	case p.skipped || known > 0:
+	case s.skipped || len(s.matches.unhealthy)+len(s.matches.bursts)+len(s.matches.stamps) > 0:
 		return nil
-	case s.Lines == 0 && len(bad) > 0 && r.opts.Since.IsZero() && r.opts.Until.IsZero():
+	case s.Lines == 0 && len(bad) > 0 && r.opts.window().open():
 		return fmt.Errorf("nothing in it can be read: %s", bad[0].Why)
 	case s.Lines > 0 && s.Unparsed == s.Lines:
 		return ErrNotLog
@@ -121,23 +115,14 @@ func (r *reading) blind(p *part, bad []Unreadable) error {
 	return nil
 }
 
-// hint is what is known of a source's stamps before it is read.
-func (r *reading) hint(j *job) calendarHint {
-	h := calendarHint{loc: r.opts.local(), lastYear: r.opts.Year, notAfter: r.opts.now(), notHow: "as the last in which its records do not lie in the future"}
-	if !j.changed.IsZero() && j.changed.Before(h.notAfter) {
-		h.notAfter, h.notHow = j.changed, "by the time of the file"
-	}
-	return h
-}
-
-// progress tells how far the reading is, when n more bytes of a source have been read.
-func (r *reading) progress(name string, n int64) {
+// advance reports the progress, when n more bytes of a source have been read.
+func (r *reading) advance(name string, n int64) {
 	at := r.bytes.Add(n)
 	if r.opts.Progress == nil {
 		return
 	}
-	r.told.Lock()
-	defer r.told.Unlock()
+	r.progress.Lock()
+	defer r.progress.Unlock()
 	r.opts.Progress(Progress{Source: name, Read: at, Total: r.total, Records: r.found.Load()})
 }
 
@@ -149,81 +134,63 @@ func problem(err error) string {
 	case errors.Is(err, context.Canceled):
 		return "not read to its end: interrupted"
 	}
-	return clean(err.Error(), 500)
+	return Clean(err.Error(), 500)
 }
 
 // report assembles what was read.
-func (r *reading) report(refused []refusal) *Report {
-	var parts []*part
-	skipped := 0
-	for _, p := range r.parts {
+func (r *reading) report() *Report {
+	var sources []*logSource
+	var bad []Unreadable
+	var unread, skipped []Source
+	for _, j := range r.jobs {
+		bad = append(bad, j.bad...)
 		switch {
-		case p == nil:
-		case p.skipped:
-			skipped++
-		default:
-			parts = append(parts, p)
+		case j.source == nil && j.err != nil:
+			unread = append(unread, Source{Name: Clean(j.name, 1024), Problem: problem(j.err)})
+		case j.source != nil && j.source.skipped: // it was looked at: its header says enough
+			skipped = append(skipped, Source{Name: Clean(j.name, 1024), Format: formatJournal})
+		case j.source != nil:
+			sources = append(sources, j.source)
 		}
 	}
-	report := assemble(parts, r.pool, r.opts, r.live)
-	for _, list := range r.bad {
-		report.Unreadable = append(report.Unreadable, list...)
+	for _, f := range r.refused {
+		unread = append(unread, Source{Name: Clean(f.name, 1024), Problem: problem(f.err)})
 	}
-	for i, err := range r.fails {
-		if err != nil && r.parts[i] == nil {
-			report.Sources = append(report.Sources, Source{Name: clean(r.jobs[i].name, 1024), Problem: problem(err)})
+	report := assemble(sources, r.opts, r.live)
+	report.Unreadable = append(report.Unreadable, bad...)
+	if report.Sources = append(report.Sources, unread...); len(report.Sources) == 0 {
+		report.Sources = append(report.Sources, skipped...)
+	}
+	note := func(is bool, format string, args ...any) {
+		if is {
+			report.Notes = append(report.Notes, fmt.Sprintf(format, args...))
 		}
 	}
-	for _, f := range refused {
-		report.Sources = append(report.Sources, Source{Name: clean(f.name, 1024), Problem: problem(f.err)})
+	note(len(skipped) > 0, "journal files that hold nothing of the time asked for: %d, not listed", len(skipped))
+	note(report.Lines == 0 && !r.opts.window().open(), "nothing that was read lies in the range of time asked for")
+	note(r.boot != nil && r.boot.texts, "text logs do not tell boots apart; all of them was read")
+	for _, u := range r.opts.Units {
+		note(r.unknownUnit(u), "unit %s has never logged in the journal that was read", Clean(u, 200))
 	}
-	if len(report.Sources) == 0 {
-		for i, p := range r.parts {
-			if p != nil && p.skipped { // it was looked at: its header says enough
-				report.Sources = append(report.Sources, Source{Name: clean(r.jobs[i].name, 1024), Format: formatJournal})
-			}
-		}
-	}
-	if skipped > 0 {
-		report.Notes = append(report.Notes, fmt.Sprintf("journal files that hold nothing of the time asked for: %d, not listed", skipped))
-	}
-	report.Notes = append(report.Notes, r.notes(report)...)
 	return report
 }
 
-// notes words what was looked for and is not there.
-func (r *reading) notes(report *Report) []string {
-	var out []string
-	if report.Lines == 0 && (!r.opts.Since.IsZero() || !r.opts.Until.IsZero()) {
-		out = append(out, "nothing that was read lies in the range of time asked for")
-	}
-	if r.boot != nil && r.boot.texts {
-		out = append(out, "text logs do not tell boots apart; all of them was read")
-	}
-	for _, u := range r.opts.Units {
-		if r.silentUnit(u) {
-			out = append(out, fmt.Sprintf("unit %s has never logged in the journal that was read", clean(u, 200)))
-		}
-	}
-	return out
-}
-
 // verdict is nil if something could be looked at.
-func (r *reading) verdict(ctx context.Context, refused []refusal) error {
+func (r *reading) verdict(ctx context.Context) error {
 	var errs []error
-	for i, err := range r.fails {
-		if p := r.parts[i]; (err == nil || p != nil) && !(p != nil && p.blind) {
-			if r.jobs[i].kind != jobKmsg || r.opts.everySync {
-				return nil
-			}
+	for _, j := range r.jobs {
+		err := j.err
+		switch {
+		case j.source != nil && !j.source.blind && (j.kind != jobKmsg || r.opts.everySync):
+			return nil
+		case j.source != nil && !j.source.blind:
 			err = ErrNoJournal // what the kernel says is not what the kubelet says
+		case err == nil:
+			err = errors.New(j.source.Problem)
 		}
-		if err == nil {
-			err = errors.New(r.parts[i].source.Problem)
-		}
-		errs = append(errs, fmt.Errorf("reading %s: %w", r.jobs[i].name, err))
+		errs = append(errs, fmt.Errorf("reading %s: %w", j.name, err))
 	}
-	for _, f := range refused {
+	for _, f := range r.refused {
 		errs = append(errs, fmt.Errorf("reading %s: %w", f.name, f.err))
 	}
 	if len(errs) == 0 {
@@ -239,7 +206,7 @@ func (r *reading) verdict(ctx context.Context, refused []refusal) error {
 // and its cause lie before.
 const recentLead = 5 * time.Minute
 
-// Recent reads what the logs of the machine whose root is given say of the time since an instant. It goes by the index of
+// Recent reads what the logs of the machine whose root is given hold of the time since an instant. It goes by the index of
 // the journal, so that a large one costs no more than a small one, and ends with the context. The report covers a few
 // minutes more, for what led to what happened since.
 func Recent(ctx context.Context, root string, since time.Time) (*Report, error) {

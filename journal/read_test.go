@@ -16,7 +16,7 @@ import (
 	"github.com/kdiag/kdiag/journal/signature"
 )
 
-const unhealthy = `E1121 00:52:12.490297   30256 kubelet.go:2661] "Skipping pod synchronization" err="PLEG is not healthy: pleg was last seen active 3m3.949212651s ago; threshold is 3m0s"` + "\n"
+const unhealthyLine = `E1121 00:52:12.490297   30256 kubelet.go:2661] "Skipping pod synchronization" err="PLEG is not healthy: pleg was last seen active 3m3.949212651s ago; threshold is 3m0s"` + "\n"
 
 // put writes a file into a new folder.
 func put(t testing.TB, name, text string) string {
@@ -67,7 +67,7 @@ func TestReadRefuses(t *testing.T) {
 
 func TestReadPartly(t *testing.T) {
 	r, err := Read(t.Context(), Options{Now: now, Local: time.UTC, Inputs: []Input{
-		{Path: "/nonexistent"}, {Kind: Stream, Path: "-", Reader: strings.NewReader(unhealthy)},
+		{Path: "/nonexistent"}, {Kind: Stream, Path: "-", Reader: strings.NewReader(unhealthyLine)},
 	}})
 	if err != nil || len(r.Episodes) != 1 || len(r.Sources) != 2 || r.Sources[1].Problem == "" {
 		t.Errorf("error %v, sources %+v, episodes:%s", err, r.Sources, brief(r))
@@ -75,7 +75,7 @@ func TestReadPartly(t *testing.T) {
 }
 
 func TestReadNothingFound(t *testing.T) {
-	r, err := Read(t.Context(), Options{Now: now, Inputs: []Input{{Path: put(t, "a.log", strings.ReplaceAll(unhealthy, "PLEG", "peg"))}}})
+	r, err := Read(t.Context(), Options{Now: now, Inputs: []Input{{Path: put(t, "a.log", strings.ReplaceAll(unhealthyLine, "PLEG", "peg"))}}})
 	if err != nil || len(r.Episodes) != 0 || r.Lines != 1 {
 		t.Errorf("error %v, %d lines%s", err, r.Lines, brief(r))
 	}
@@ -86,7 +86,7 @@ func TestReadNothingFound(t *testing.T) {
 }
 
 func TestReadRange(t *testing.T) {
-	name := put(t, "a.log", unhealthy)
+	name := put(t, "a.log", unhealthyLine)
 	at := time.Date(2026, 11, 21, 0, 52, 12, 0, time.UTC)
 	for _, tt := range []struct {
 		since, until time.Time
@@ -106,7 +106,7 @@ func TestReadRange(t *testing.T) {
 // TestReadFrom wants no time to be told as read that lies before the range, which the kernel's buffer and a text begin long before.
 func TestReadFrom(t *testing.T) {
 	at := time.Date(2026, 11, 21, 0, 52, 12, 490297000, time.UTC)
-	name := put(t, "a.log", strings.Replace(unhealthy, "E1121 00:52", "E1120 22:11", 1)+unhealthy)
+	name := put(t, "a.log", strings.Replace(unhealthyLine, "E1121 00:52", "E1120 22:11", 1)+unhealthyLine)
 	for _, tt := range []struct {
 		name            string
 		since, from, to time.Time
@@ -123,7 +123,7 @@ func TestReadFrom(t *testing.T) {
 }
 
 func TestReadUnits(t *testing.T) {
-	text := "Nov 21 00:52:12 n1 kubelet[1]: " + unhealthy
+	text := "Nov 21 00:52:12 n1 kubelet[1]: " + unhealthyLine
 	for unit, want := range map[string]int{"kubelet": 1, "kubelet.service": 1, "containerd": 0} {
 		r, err := Read(t.Context(), Options{Now: now, Units: []string{unit}, Inputs: []Input{{Path: put(t, "a.log", text)}}})
 		if err != nil || len(r.Episodes) != want {
@@ -135,7 +135,7 @@ func TestReadUnits(t *testing.T) {
 func TestReadEndsWithContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err := Read(ctx, Options{Now: now, Inputs: []Input{{Path: put(t, "a.log", unhealthy)}}})
+	_, err := Read(ctx, Options{Now: now, Inputs: []Input{{Path: put(t, "a.log", unhealthyLine)}}})
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v", err)
 	}
@@ -146,7 +146,7 @@ func TestReadRoot(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(root, "var/log"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	for name, text := range map[string]string{"messages": unhealthy, "apt.log": unhealthy + unhealthy} {
+	for name, text := range map[string]string{"messages": unhealthyLine, "apt.log": unhealthyLine + unhealthyLine} {
 		if err := os.WriteFile(filepath.Join(root, "var/log", name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -159,7 +159,7 @@ func TestReadRoot(t *testing.T) {
 	if err := os.MkdirAll(filepath.Dir(own), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(own, []byte(unhealthy), 0o600); err != nil {
+	if err := os.WriteFile(own, []byte(unhealthyLine), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	r, err = Recent(t.Context(), strings.TrimSuffix(own, ownLog), time.Time{})
@@ -198,16 +198,15 @@ func TestReadJournalRange(t *testing.T) {
 }
 
 func FuzzRead(f *testing.F) {
-	f.Add([]byte(unhealthy))
-	f.Add([]byte("Jul 03 19:59:01 n1 kubelet[1]: " + unhealthy + "Jan 01 00:00:00 n2 kubelet[2]: " + unhealthy))
+	f.Add([]byte(unhealthyLine))
+	f.Add([]byte("Jul 03 19:59:01 n1 kubelet[1]: " + unhealthyLine + "Jan 01 00:00:00 n2 kubelet[2]: " + unhealthyLine))
 	f.Add([]byte(`10.0.0.1: {"ts":1757010283211.4668,"caller":"kubelet/kubelet.go:2460","msg":"Skipping pod synchronization","err":"PLEG is not healthy: pleg has yet to be successful"}` + "\n"))
-	m := newMatchers()
 	f.Fuzz(func(t *testing.T, b []byte) {
 		opts := Options{Now: now, Local: time.UTC, Inputs: []Input{{Kind: Stream, Path: "-", Reader: bytes.NewReader(b)}}}
 		jobs, _ := discover(opts.Inputs)
-		reading := newReading(&opts, jobs, m)
+		reading := newReading(&opts, jobs, nil)
 		reading.run(t.Context())
-		r := reading.report(nil)
+		r := reading.report()
 		n := 0
 		for _, e := range r.Episodes {
 			n += e.Lines

@@ -35,22 +35,14 @@ func (r *reading) findBoot(ctx context.Context) error {
 		return fmt.Errorf("boot %q: %w; give 0, -1 and so on, or a boot ID of 32 digits", r.opts.Boot, ErrNoBoot)
 	}
 	var all []journalfile.Boot
-	for i := range r.jobs {
-		if r.jobs[i].kind != jobJournal {
-			r.boot.texts = true
-			continue
-		}
-		f, err := journalfile.Open(r.jobs[i].path)
-		if err != nil {
-			continue // told when it is read
-		}
+	eachJournal(r.jobs, func(f *journalfile.File) bool {
 		boots, err := f.Boots(ctx)
-		_ = f.Close() // was only read
-		if err != nil {
-			continue
+		if err == nil {
+			all = append(all, boots...)
 		}
-		all = append(all, boots...)
-	}
+		return false
+	})
+	r.boot.texts = slices.ContainsFunc(r.jobs, func(j *job) bool { return j.kind != jobJournal })
 	slices.SortFunc(all, func(a, b journalfile.Boot) int { return cmp.Compare(a.First, b.First) })
 	var order []journalfile.ID
 	for _, b := range all {
@@ -84,7 +76,7 @@ func (r *reading) query(c *collector) journalfile.Query {
 
 // journal reads one journal file.
 func (r *reading) journal(ctx context.Context, j *job, c *collector) ([]Unreadable, error) {
-	c.part.source.Format = formatJournal
+	c.Format = formatJournal
 	f, err := journalfile.Open(j.path)
 	switch {
 	case errors.Is(err, journalfile.ErrUnknownFormat):
@@ -95,20 +87,18 @@ func (r *reading) journal(ctx context.Context, j *job, c *collector) ([]Unreadab
 	defer f.Close() // was only read
 	take := entryTaker(c)
 	stats, err := f.Search(ctx, r.query(c), func(e *journalfile.Entry) bool { take(e); return true })
-	s := &c.part.source
-	s.Lines, s.Bytes = stats.Entries, stats.Bytes
-	c.part.skipped = stats.Skipped
+	c.Lines, c.Bytes, c.skipped = stats.Entries, stats.Bytes, stats.Skipped
 	if stats.From != 0 {
-		s.From, s.To = timeOf(int64(stats.From)), timeOf(int64(stats.To))
+		c.From, c.To = timeOf(int64(stats.From)), timeOf(int64(stats.To))
 	}
 	var bad []Unreadable
 	for _, u := range stats.Unreadable {
-		bad = append(bad, Unreadable{Source: s.Name, Offset: u.Offset, Bytes: u.Bytes, Why: u.Why})
+		bad = append(bad, Unreadable{Source: c.Name, Offset: u.Offset, Bytes: u.Bytes, Why: u.Why})
 	}
 	if n := stats.Unresolved; n > 0 {
-		s.Problem = fmt.Sprintf("damaged: %d records could not be found", n)
+		c.Problem = fmt.Sprintf("damaged: %d records could not be found", n)
 	}
-	r.progress(j.name, j.size)
+	r.advance(j.name, j.size)
 	if err != nil && ctx.Err() != nil {
 		err = ctx.Err()
 	}
@@ -118,6 +108,7 @@ func (r *reading) journal(ctx context.Context, j *job, c *collector) ([]Unreadab
 // entryTaker returns a function that hands entries of a journal to the collector.
 func entryTaker(c *collector) func(*journalfile.Entry) {
 	var r record
+	fields := senderFields()
 	boots := map[journalfile.ID]string{}
 	return func(e *journalfile.Entry) {
 		r = record{msg: e.Message, mono: int64(e.Monotonic), senders: r.senders[:0]}
@@ -134,11 +125,11 @@ func entryTaker(c *collector) func(*journalfile.Entry) {
 			name, value, _ := bytes.Cut(field, []byte("="))
 			switch string(name) {
 			case "_HOSTNAME":
-				r.host = c.hostName(value)
+				r.host = c.hostOf(value)
 			case "_PID":
 				r.pid, _ = strconv.Atoi(string(value))
-			case "_SYSTEMD_UNIT", "UNIT", "SYSLOG_IDENTIFIER", "_SYSTEMD_USER_UNIT", "CONTAINER_NAME":
-				if len(c.units) > 0 { // nobody else asks who sent it
+			default:
+				if len(c.units) > 0 && slices.Contains(fields, string(name)) { // nobody else asks who sent it
 					r.senders = append(r.senders, string(value))
 				}
 			}
@@ -165,58 +156,48 @@ func innerOf(r *record) {
 	}
 }
 
-// silentUnit reports whether no journal that was read has ever heard of a unit. Without a journal nobody knows.
-func (r *reading) silentUnit(unit string) bool {
+// eachJournal opens the journal files among the jobs, the newest first, until stop returns true, and reports whether it did. What
+// cannot be opened is reported when it is read.
+func eachJournal(jobs []*job, stop func(*journalfile.File) bool) bool {
+	for _, j := range slices.Backward(jobs) {
+		if j.kind != jobJournal {
+			continue
+		}
+		f, err := journalfile.Open(j.path)
+		if err != nil {
+			continue
+		}
+		done := stop(f)
+		_ = f.Close() // was only read
+		if done {
+			return true
+		}
+	}
+	return false
+}
+
+// unknownUnit reports whether no journal that was read has ever had a record of a unit or identifier. Without a journal nobody knows.
+func (r *reading) unknownUnit(unit string) bool {
 	looked := false
-	for i := range r.jobs {
-		if r.jobs[i].kind != jobJournal || r.parts[i] == nil {
-			continue
-		}
-		f, err := journalfile.Open(r.jobs[i].path)
-		if err != nil {
-			return false
-		}
-		known := knowsUnit(f, unit)
-		_ = f.Close() // was only read
-		if known {
-			return false
-		}
+	known := eachJournal(r.jobs, func(f *journalfile.File) bool {
 		looked = true
-	}
-	return looked
+		return slices.ContainsFunc(senderFields(), func(field string) bool { return holds(f, field, unit) || holds(f, field, unit+".service") })
+	})
+	return looked && !known
 }
 
-// knowsUnit reports whether a journal has records of a unit or identifier, or cannot tell.
-func knowsUnit(f *journalfile.File, unit string) bool {
-	for _, field := range []string{"_SYSTEMD_UNIT", "UNIT", "SYSLOG_IDENTIFIER", "_SYSTEMD_USER_UNIT", "CONTAINER_NAME"} {
-		if knows(f, field, unit) || knows(f, field, unit+".service") {
-			return true
-		}
-	}
-	return false
+// senderFields are the fields of a journal that name who wrote an entry.
+func senderFields() []string {
+	return []string{"_SYSTEMD_UNIT", "UNIT", "SYSLOG_IDENTIFIER", "_SYSTEMD_USER_UNIT", "CONTAINER_NAME"}
 }
 
-// knows reports whether a journal has records with a value of a field, or cannot tell.
-func knows(f *journalfile.File, field, value string) bool {
-	known, err := f.Has(field, value)
-	return known || err != nil
+// holds reports whether a journal has records with a value of a field, or cannot tell.
+func holds(f *journalfile.File, field, value string) bool {
+	found, err := f.Has(field, value)
+	return found || err != nil
 }
 
-// hasKernel reports whether one of the journal files holds messages of the kernel, or cannot tell. The newest is asked first.
-func hasKernel(jobs []job) bool {
-	for i := len(jobs) - 1; i >= 0; i-- {
-		if jobs[i].kind != jobJournal {
-			continue
-		}
-		f, err := journalfile.Open(jobs[i].path)
-		if err != nil {
-			continue // told when it is read
-		}
-		known := knows(f, "_TRANSPORT", "kernel")
-		_ = f.Close() // was only read
-		if known {
-			return true
-		}
-	}
-	return false
+// hasKernel reports whether one of the journal files holds messages of the kernel, or cannot tell.
+func hasKernel(jobs []*job) bool {
+	return eachJournal(jobs, func(f *journalfile.File) bool { return holds(f, "_TRANSPORT", "kernel") })
 }

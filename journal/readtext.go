@@ -23,7 +23,7 @@ const sniffed = 4096
 func (r *reading) text(ctx context.Context, j *job, c *collector) ([]Unreadable, error) {
 	var in io.Reader
 	if j.kind == jobStream {
-		in = newPipeReader(ctx, j.input.Reader, false) // a Read that waits for more must not outlast ctx
+		in = newPipeReader(ctx, j.reader, false) // a Read that waits for more must not outlast ctx
 	}
 	if j.kind == jobText {
 		f, err := os.OpenFile(j.path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
@@ -49,13 +49,12 @@ func (r *reading) text(ctx context.Context, j *job, c *collector) ([]Unreadable,
 		return nil, errors.New("a journal file; give its name, it cannot be read from a pipe")
 	}
 	stats, err := r.scan(ctx, j.name, b, c)
-	s := &c.part.source
 	var bad []Unreadable
 	for _, t := range stats.Truncated {
-		bad = append(bad, Unreadable{Source: s.Name, Offset: t.Offset, Bytes: t.Bytes, Why: t.Why})
+		bad = append(bad, Unreadable{Source: c.Name, Offset: t.Offset, Bytes: t.Bytes, Why: t.Why})
 	}
 	if err == nil && looksBinary && stats.Compression == "" && c.passed == 0 {
-		s.Lines = 0
+		c.Lines = 0
 		return bad, ErrBinary
 	}
 	if err != nil && ctx.Err() != nil {
@@ -66,21 +65,20 @@ func (r *reading) text(ctx context.Context, j *job, c *collector) ([]Unreadable,
 
 // scan reads one text to its end.
 func (r *reading) scan(ctx context.Context, name string, in io.Reader, c *collector) (textlog.Stats, error) {
-	var told int64
+	var done int64
 	opts := textlog.Options{
 		Next: c.next, Longest: c.m.full.Longest(), SampleEvery: sampleEvery,
 		Progress: func(read int64) {
-			r.progress(name, read-told)
-			told = read
+			r.advance(name, read-done)
+			done = read
 		},
 	}
 	take := textTaker(c)
 	stats, err := textlog.Scan(ctx, in, opts, func(t *textlog.Record) bool { take(t); return true })
-	s := &c.part.source
-	s.Lines, s.Bytes, s.Unparsed = stats.Lines, stats.Bytes, stats.Unparsed
-	s.Format, s.Compressed = stats.Format, stats.Compression
+	c.Lines, c.Bytes, c.Unparsed = stats.Lines, stats.Bytes, stats.Unparsed
+	c.Format, c.Compressed = stats.Format, stats.Compression
 	if stats.HeaderYear != 0 {
-		c.part.hint.year, c.part.hint.yearHow = stats.HeaderYear, "by a header in the log"
+		c.hint.year, c.hint.yearHow = stats.HeaderYear, "by a header in the log"
 	}
 	return stats, err
 }

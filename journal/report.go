@@ -1,6 +1,9 @@
 package journal
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // APIVersion is the version of the JSON document. Fields may be added within it, never renamed.
 const APIVersion = "kdiag/v1"
@@ -26,6 +29,35 @@ type Report struct {
 	Unparsed   int64        `json:"unparsed"`   // records in a form that kdiag does not know
 	Unreadable []Unreadable `json:"unreadable"`
 	Notes      []string     `json:"notes,omitempty"` // what was assumed, or limits the answer, for a person
+
+	// What checks.JudgeJournal makes of the above. Reading leaves it empty.
+	Status    string     `json:"status,omitempty"`    // healthy, degraded, unhealthy or unknown
+	Verdict   string     `json:"verdict,omitempty"`   // in a word or three, such as RECOVERED
+	Partial   bool       `json:"partial,omitempty"`   // the reading was cut short
+	Findings  []Finding  `json:"findings,omitempty"`  // what broke the node where there is no incident, most serious first
+	Problems  []string   `json:"problems"`            // the findings, and what was not read, in a sentence each
+	NextSteps []NextStep `json:"nextSteps,omitempty"` // commands that only read
+
+	Zone *time.Location `json:"-"` // of the clock that the logs were written by, as far as one is known; else UTC
+}
+
+// A Finding is something that breaks a node without making PLEG unhealthy.
+type Finding struct {
+	Code    string     `json:"code"`    // of the signature, or better words
+	Cause   string     `json:"cause"`   // for kdiag explain
+	Summary string     `json:"summary"` // a clause without a time
+	Count   int64      `json:"count"`
+	Unit    string     `json:"unit"` // what is counted: record or time
+	First   *time.Time `json:"first,omitempty"`
+	Last    *time.Time `json:"last,omitempty"`
+	Ongoing bool       `json:"ongoing,omitempty"` // until the log ends
+	Words   string     `json:"words,omitempty"`   // the error of the first record
+}
+
+// A NextStep is a command, and why to run it.
+type NextStep struct {
+	Why     string `json:"why"`
+	Command string `json:"command"`
 }
 
 // The kinds of episodes.
@@ -55,9 +87,13 @@ type Episode struct {
 	Stalls             []Stall    `json:"stalls,omitempty"`   // more than one: relists finish, but slowly
 	Reasons            []string   `json:"reasons,omitempty"`  // what else the records list beside PLEG, such as "container runtime is down"
 	Restarts           []Event    `json:"restarts,omitempty"` // of kubelet and runtime, inside the episode
-	Culprits           []Culprit  `json:"culprits,omitempty"` // objects that failing calls name, most often named first
-	Causes             []Cause    `json:"causes"`             // most likely first
 	Flaps              int        `json:"flaps,omitempty"`    // position in a series of episodes that return at a regular interval, from 1
+
+	// Surroundings are facts for whoever judges why an incident happened; nil for the start of a kubelet.
+	Surroundings *Surroundings `json:"-"`
+	// Culprits and Causes are what checks.JudgeJournal makes of them.
+	Culprits []Culprit `json:"culprits,omitempty"` // objects that failing calls name, most often named first
+	Causes   []Cause   `json:"causes"`             // most likely first
 }
 
 // A Stall is one relist that did not finish in time: all records with the same anchor.
@@ -154,4 +190,54 @@ type Unreadable struct {
 	Offset int64  `json:"offset"`
 	Bytes  int64  `json:"bytes"`
 	Why    string `json:"why"`
+}
+
+// Incidents returns the episodes in which PLEG was not healthy, without the starts of a kubelet.
+func (r *Report) Incidents() []Episode {
+	return slices.DeleteFunc(slices.Clone(r.Episodes), func(e Episode) bool { return e.Kind != Incident })
+}
+
+// MainIncident returns the index of the incident that matters most: the last that has not ended, else the one with the worst age; -1 without any.
+func MainIncident(incidents []Episode) int {
+	worst := -1
+	for i, e := range slices.Backward(incidents) {
+		if !e.Recovered {
+			return i
+		}
+		if worst < 0 || e.MaxLastSeenSeconds > incidents[worst].MaxLastSeenSeconds {
+			worst = i
+		}
+	}
+	return worst
+}
+
+// Headline returns what a report is about before all: an incident that has not ended, else what fails at the end, else the worst
+// incident. It is nil without any.
+func (r *Report) Headline() *Episode {
+	incidents := r.Incidents()
+	main := MainIncident(incidents)
+	switch {
+	case r.Failing != nil && (main < 0 || incidents[main].Recovered):
+		return r.Failing
+	case main < 0:
+		return nil
+	}
+	return &incidents[main]
+}
+
+// Span returns from when to when an episode lasted, as far as the log shows: from the anchor to the recovery. It is false without times.
+func (e *Episode) Span() (from, to time.Time, ok bool) {
+	if e.Start == nil {
+		return from, to, false
+	}
+	from, to = *e.Start, *e.Start
+	for _, t := range []*time.Time{e.End, e.Anchor, e.RecoveredAt} {
+		if t != nil && t.Before(from) {
+			from = *t
+		}
+		if t != nil && t.After(to) {
+			to = *t
+		}
+	}
+	return from, to, true
 }

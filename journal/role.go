@@ -56,13 +56,7 @@ func UnitRole(name string) Role {
 
 // laneRole is the role of a unit as package signature has it.
 func laneRole(lane signature.Lane) Role {
-	switch lane {
-	case signature.Kubelet:
-		return RoleKubelet
-	case signature.Runtime:
-		return RoleRuntime
-	}
-	return RoleOther
+	return map[signature.Lane]Role{signature.Kubelet: RoleKubelet, signature.Runtime: RoleRuntime}[lane]
 }
 
 // senderRole tells who wrote a record, by its unit or identifier. A record that names no sender but bears a stamp of the
@@ -84,18 +78,3 @@ func senderRole(r *record) Role {
 	}
 	return RoleOther
 }
-
-// anyonesWords reports whether records of a signature are in words that any program uses, so that it matters whose they are.
-func anyonesWords(code string) bool {
-	switch code {
-	case signature.DiskFull, signature.FilesExhausted:
-		return true
-	}
-	return false
-}
-
-// vital reports whether a role is one that all containers of a node, or one of them, cannot do without.
-func vital(r Role) bool { return r == RoleRuntime || r == RoleShim || r == RoleKubelet }
-
-// ofPods reports whether a cgroup belongs to pods.
-func ofPods(cgroup string) bool { return strings.Contains(cgroup, "kubepods") }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"os"
-	"path/filepath"
 	"time"
 )
 
@@ -125,7 +124,7 @@ func (t *tailReader) replaced() bool {
 
 // tail follows a text file from its present end on, over renames and cuts.
 func (f *following) tail(ctx context.Context, j *job) error {
-	at := f.readSoFar(j)
+	at := readSoFar(j)
 	if at < 0 {
 		return nil
 	}
@@ -145,7 +144,7 @@ func (f *following) tail(ctx context.Context, j *job) error {
 		}
 		_, err = file.Seek(at, io.SeekStart)
 		if err == nil {
-			err = f.live(ctx, j, Input{Reader: &tailReader{ctx: ctx, f: file, path: j.path, at: at}})
+			err = f.lines(ctx, j, &tailReader{ctx: ctx, f: file, path: j.path, at: at})
 		}
 		_ = file.Close() // was only read
 		if ctx.Err() != nil {
@@ -159,30 +158,12 @@ func (f *following) tail(ctx context.Context, j *job) error {
 }
 
 // readSoFar returns how much of a file the first reading took, or -1 if it is compressed, and so will not grow.
-func (f *following) readSoFar(j *job) int64 {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for i := range f.jobs {
-		if f.jobs[i].path == j.path && f.parts[i] != nil {
-			if f.parts[i].source.Compressed != "" {
-				return -1
-			}
-			return f.parts[i].source.Bytes
-		}
+func readSoFar(j *job) int64 {
+	switch {
+	case j.source == nil:
+		return 0
+	case j.source.Compressed != "":
+		return -1
 	}
-	return 0
-}
-
-// commonDir returns the directory that all files lie in, or directly below, as journald's do; "" if there is none.
-func commonDir(names []string) string {
-	if len(names) == 0 {
-		return ""
-	}
-	dir := filepath.Dir(names[0])
-	for _, n := range names[1:] {
-		if filepath.Dir(n) != dir {
-			return ""
-		}
-	}
-	return dir
+	return j.source.Bytes
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/checks/judge"
 	"github.com/kdiag/kdiag/cmd/internal/answer"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
 	"github.com/kdiag/kdiag/cmd/internal/render"
@@ -28,7 +29,7 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 	if err != nil {
 		return err
 	}
-	report := checks.NewCanaryReport(target.Header(env, checks.KindCanaryReport), *facts)
+	report := judge.NewCanaryReport(target.Header(env, checks.KindCanaryReport), *facts)
 	if err := render.Canary(env.Out, report, answer.Render(env, &opts.Flags)); err != nil {
 		return err
 	}
@@ -36,8 +37,8 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 }
 
 // take opens the runtime and runs the canary. The error is one of usage, or of kdiag itself.
-func take(ctx context.Context, env cli.Env, opts *options) (*checks.CanaryFacts, error) {
-	facts := &checks.CanaryFacts{CNI: opts.cni, Asked: opts.image, Again: opts.again}
+func take(ctx context.Context, env cli.Env, opts *options) (*judge.CanaryFacts, error) {
+	facts := &judge.CanaryFacts{CNI: opts.cni, Asked: opts.image, Again: opts.again}
 	asking, rpc := opts.Budget()
 	start := env.Now()
 	t, err := target.Open(ctx, env, &opts.Flags)

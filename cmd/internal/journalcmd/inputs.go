@@ -3,7 +3,6 @@ package journalcmd
 import (
 	"io"
 	"os"
-	"sync"
 	"time"
 
 	"github.com/kdiag/kdiag/cmd/internal/cli"
@@ -31,10 +30,10 @@ func inputs(env cli.Env, o *options, files []string) (list []journal.Input, own 
 	if o.root != "" {
 		list = append(list, journal.Input{Kind: journal.Root, Path: o.root})
 	}
-	if len(list) > 0 {
+	switch {
+	case len(list) > 0:
 		return list, false
-	}
-	if holdsText(env.In) {
+	case holdsText(env.In):
 		return []journal.Input{{Kind: journal.Stream, Path: stdinName, Reader: waiting(env)}}, false
 	}
 	return []journal.Input{{Kind: journal.Root, Path: env.Root}}, true
@@ -55,30 +54,21 @@ func holdsText(in io.Reader) bool {
 // patience is how long a pipe may be silent before a person is told what kdiag waits for.
 const patience = 3 * time.Second
 
-// A waitingReader says what it waits for when its first bytes are long in coming.
+// A waitingReader prints what it waits for when its first bytes are long in coming.
 type waitingReader struct {
-	in    io.Reader
-	say   func()
-	first sync.Once
+	io.Reader
+	notice *time.Timer
 }
 
 func waiting(env cli.Env) io.Reader {
-	return &waitingReader{in: env.In, say: func() {
+	return &waitingReader{env.In, time.AfterFunc(patience, func() {
 		_, _ = io.WriteString(env.Err, "kdiag: waiting for log text on standard input\n"+
 			"  hint: kdiag journal </dev/null reads this node's own logs\n")
-	}}
+	})}
 }
 
-func (w *waitingReader) Read(b []byte) (n int, err error) {
-	read := false
-	w.first.Do(func() {
-		timer := time.AfterFunc(patience, w.say)
-		defer timer.Stop()
-		n, err = w.in.Read(b)
-		read = true
-	})
-	if read {
-		return n, err
-	}
-	return w.in.Read(b)
+func (w *waitingReader) Read(b []byte) (int, error) {
+	n, err := w.Reader.Read(b)
+	w.notice.Stop()
+	return n, err
 }

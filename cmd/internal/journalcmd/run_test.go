@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/kdiag/kdiag/cmd/internal/cli"
@@ -142,31 +141,6 @@ func TestPageIsKept(t *testing.T) {
 	if left, _ := filepath.Glob(filepath.Join(filepath.Dir(name), ".kdiag-*")); len(left) > 0 {
 		t.Errorf("left behind: %v", left)
 	}
-}
-
-// TestAwait leaves work behind that does not end, but not before it had a moment to.
-func TestAwait(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		for _, tt := range []struct {
-			takes time.Duration
-			want  bool
-		}{{time.Second, true}, {10*time.Second + cli.Margin/2, true}, {time.Hour, false}} {
-			ctx, cancel := context.WithTimeoutCause(t.Context(), 10*time.Second, errOutOfTime)
-			begun := time.Now()
-			r, err := await(ctx, func() outcome {
-				time.Sleep(tt.takes)
-				return outcome{found(), nil}
-			})
-			cancel()
-			if (r != nil) != tt.want || tt.want == errors.Is(err, errOutOfTime) {
-				t.Errorf("work of %v: %v, %v", tt.takes, r, err)
-			}
-			if took := time.Since(begun); took > 10*time.Second+cli.Margin {
-				t.Errorf("took %v", took)
-			}
-		}
-		time.Sleep(time.Hour)
-	})
 }
 
 func TestRangeNote(t *testing.T) {

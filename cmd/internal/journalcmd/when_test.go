@@ -16,26 +16,19 @@ func threeAtNight() time.Time {
 
 func TestParseWhen(t *testing.T) {
 	for text, want := range map[string]string{
-		"now":                           "2026-11-21T03:12:09+08:00",
 		"today":                         "2026-11-21T00:00:00+08:00",
 		"Yesterday":                     "2026-11-20T00:00:00+08:00",
 		"2026-11-20T19:12:09Z":          "2026-11-20T19:12:09Z",
 		"2026-11-20T19:12:09.250+01:00": "2026-11-20T19:12:09.25+01:00",
 		"2026-11-20 19:12:09":           "2026-11-20T19:12:09+08:00",
-		"2026-11-20 19:12:09 UTC":       "2026-11-20T19:12:09Z",
-		"2026-11-20 19:12:09+02:00":     "2026-11-20T19:12:09+02:00",
 		"2026-11-20 19:12":              "2026-11-20T19:12:00+08:00",
-		"2026-11-20T19:12":              "2026-11-20T19:12:00+08:00",
 		"2026-11-20":                    "2026-11-20T00:00:00+08:00",
 		"03:12":                         "2026-11-21T03:12:00+08:00",
-		"03:12:09":                      "2026-11-21T03:12:09+08:00",
-		"03:12:10":                      "2026-11-20T03:12:10+08:00", // it has not been that late today
+		"03:13":                         "2026-11-20T03:13:00+08:00", // it has not been that late today
 		"23:50":                         "2026-11-20T23:50:00+08:00",
 		"-15m":                          "2026-11-21T02:57:09+08:00",
 		"15m ago":                       "2026-11-21T02:57:09+08:00",
 		"2h 30m ago":                    "2026-11-21T00:42:09+08:00",
-		"-1d":                           "2026-11-20T03:12:09+08:00",
-		"-1w1d12h":                      "2026-11-12T15:12:09+08:00",
 		" -90s ":                        "2026-11-21T03:10:39+08:00",
 	} {
 		got, err := parseWhen(text, threeAtNight())
@@ -48,7 +41,7 @@ func TestParseWhen(t *testing.T) {
 		}
 	}
 	for _, text := range []string{
-		"", "soon", "15m", "-", "ago", "--5m", "-5", "-5x", "-5m ago", "25:00", "2026-13-01", "-999999d", "-99999999h", "1d2w ago",
+		"", "soon", "now", "15m", "-", "ago", "-1d", "03:12:09", "--5m", "-5", "-5x", "-5m ago", "25:00", "2026-13-01", "-999999d", "-99999999h", "1d2w ago",
 		"2026-11-20 19:12:09 CET", "-1dd", "-d",
 	} {
 		if got, err := parseWhen(text, threeAtNight()); err == nil {
@@ -72,7 +65,7 @@ func TestLastClockAcrossASwitch(t *testing.T) {
 func TestParseZone(t *testing.T) {
 	at := time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC)
 	for text, want := range map[string]string{
-		"+08:00": "20:00 +0800", "-0330": "08:30 -0330", "+05": "17:00 +0500", "UTC": "12:00 +0000", "Z": "12:00 +0000", "+00:00": "12:00 +0000",
+		"+08:00": "20:00 +0800", "-03:30": "08:30 -0330", "UTC": "12:00 +0000", "Z": "12:00 +0000", "+00:00": "12:00 +0000",
 	} {
 		zone, err := parseZone(text)
 		if err != nil {
@@ -93,7 +86,7 @@ func TestParseZone(t *testing.T) {
 func TestParseRange(t *testing.T) {
 	for _, tt := range []struct{ since, until, problem string }{
 		{"-15m", "", ""},
-		{"", "now", ""},
+		{"", "03:12", ""},
 		{"yesterday", "today", ""},
 		{"soon", "", `--since: "soon" is no time`},
 		{"", "later", `--until: "later" is no time`},
@@ -116,7 +109,7 @@ func TestParseRange(t *testing.T) {
 
 // FuzzParseWhen checks that no text is taken for a time far off, and that what is printed is read again.
 func FuzzParseWhen(f *testing.F) {
-	for _, s := range []string{"-15m", "2h ago", "03:12", "yesterday", "2026-11-21 03:12:09", "2026-11-21T03:12:09Z", "-1w2d3h", "\x00"} {
+	for _, s := range []string{"-15m", "2h ago", "03:12", "yesterday", "2026-11-21 03:12:09", "2026-11-21T03:12:09Z", "\x00"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {

@@ -1,23 +1,15 @@
 package render
 
 import (
+	"cmp"
 	"io"
 	"math"
 	"time"
 
+	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/checks/units"
 	"github.com/kdiag/kdiag/journal"
 )
-
-// Printable returns a string from outside in one line in which nothing acts on a terminal.
-func Printable(s string) string { return cleaner{}.prose(s) }
-
-// JournalHeadline prints only the first lines of a report in text: how it is now.
-func JournalHeadline(w io.Writer, r *journal.Report, o Options) error {
-	o.Format = Text
-	return print(w, "journal report", o, view{text: func(p *page) {
-		p.journalTop(r, calendarOf(r))
-	}})
-}
 
 // A JournalFollower prints a growing report as it grows: a line for each event, and one for each change of an incident.
 type JournalFollower struct {
@@ -57,9 +49,9 @@ func (f *JournalFollower) Update(r *journal.Report, e journal.Event) error {
 	}
 	c.days, c.years = false, false
 	if e.Code != "" && e.Code != plegNotHealthy {
-		p.followLine(c.stamp(e.At), span{p.prose(e.Lane), nil}, p.markSpan(e.Marker), p.eventLine(e, c))
+		p.followLine(c.stamp(e.At), span{p.prose(e.Lane), nil}, p.eventSign(e.Marker), p.eventLine(e, c))
 	}
-	f.incidents(p, incidentsOf(r), c)
+	f.incidents(p, r.Incidents(), c)
 	if p.out.Len() == 0 {
 		return nil
 	}
@@ -74,7 +66,7 @@ const plegNotHealthy = "PLEGNotHealthy"
 func (f *JournalFollower) begin(p *page, r *journal.Report, c calendar) {
 	p.journalTop(r, c)
 	p.flow(nil, 0, plain("Following; Ctrl-C ends."))
-	for _, e := range incidentsOf(r) {
+	for _, e := range r.Incidents() {
 		f.known = append(f.known, followedOf(e))
 	}
 }
@@ -100,16 +92,16 @@ func (f *JournalFollower) incidents(p *page, incidents []journal.Episode, c cale
 		now := followedOf(e)
 		if i == len(f.known) {
 			f.known = append(f.known, followed{minutes: now.minutes})
-			p.followLine(c.stamp(e.Start), p.stateSpan(journalUnhealthy), plain(""), begun(e, c))
+			p.followLine(c.stamp(e.Start), p.state(checks.LogUnhealthy, checks.Unhealthy), plain(""), begun(e, c))
 		}
 		was := &f.known[i]
 		switch {
 		case now.recovered && !was.recovered:
-			p.followLine(c.stamp(cmpOr(e.RecoveredAt, e.End)), p.stateSpan(journalRecovered), plain(""), p.ended(e))
+			p.followLine(c.stamp(cmp.Or(e.RecoveredAt, e.End)), p.state(checks.LogRecovered, checks.Degraded), plain(""), p.ended(e))
 		case !now.recovered && was.recovered:
-			p.followLine(c.stamp(e.End), p.stateSpan(journalUnhealthy), plain(""), "again, age "+age(e))
+			p.followLine(c.stamp(e.End), p.state(checks.LogUnhealthy, checks.Unhealthy), plain(""), "again, age "+age(e))
 		case now.minutes > was.minutes:
-			p.followLine(c.stamp(e.End), p.stateSpan(journalUnhealthy), plain(""), p.still(e))
+			p.followLine(c.stamp(e.End), p.state(checks.LogUnhealthy, checks.Unhealthy), plain(""), p.still(e))
 		}
 		*was = now
 	}
@@ -124,12 +116,12 @@ func begun(e journal.Episode, c calendar) string {
 }
 
 func (p *page) still(e journal.Episode) string {
-	text := "still not healthy, age " + age(e) + ", " + plural(e.Lines, "record")
+	text := "still not healthy, age " + age(e) + ", " + units.Count(e.Lines, "record")
 	return text + p.likely(e)
 }
 
 func (p *page) ended(e journal.Episode) string {
-	return "after " + lasted(e) + ", worst age " + age(e) + ", " + plural(e.Lines, "record") + p.likely(e)
+	return "after " + lasted(e) + ", worst age " + age(e) + ", " + units.Count(e.Lines, "record") + p.likely(e)
 }
 
 func (p *page) likely(e journal.Episode) string {
@@ -139,13 +131,10 @@ func (p *page) likely(e journal.Episode) string {
 	return "; " + p.prose(e.Causes[0].Code) + " " + confidence(e.Causes[0].Confidence)
 }
 
-func (p *page) stateSpan(s journalState) span {
-	style := p.ink.journal(s)
-	return span{s.word(), &style}
-}
-
-func (p *page) markSpan(kind string) span {
-	return span{string(newSceneGlyphs(p.ascii).mark(kind)), p.markStyle(kind)}
+// state is the verdict of an incident.
+func (p *page) state(word string, v checks.Verdict) span {
+	style := p.ink.verdict(v)
+	return span{word, &style}
 }
 
 // followLine writes when, who or how bad, and what.

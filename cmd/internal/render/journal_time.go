@@ -1,6 +1,7 @@
 package render
 
 import (
+	"slices"
 	"time"
 
 	"github.com/kdiag/kdiag/journal"
@@ -16,42 +17,16 @@ type calendar struct {
 }
 
 func calendarOf(r *journal.Report) calendar {
-	all := moments(r)
 	c := calendar{zone: time.UTC}
-	if len(all) == 0 {
-		return c
+	if r.Zone != nil {
+		c.zone = r.Zone
 	}
-	c.zone = zoneOf(r, all[0])
-	first, last := all[0], all[0]
-	for _, t := range all {
-		if t.Before(first) {
-			first = t
-		}
-		if t.After(last) {
-			last = t
-		}
+	if all := moments(r); len(all) > 0 {
+		first, last := slices.MinFunc(all, time.Time.Compare), slices.MaxFunc(all, time.Time.Compare)
+		c.days = c.date(first) != c.date(last)
+		c.years = first.In(c.zone).Year() != last.In(c.zone).Year()
 	}
-	c.days = c.date(first) != c.date(last)
-	c.years = first.In(c.zone).Year() != last.In(c.zone).Year()
 	return c
-}
-
-// zoneOf returns the zone that the log is written in, as far as a source says, else that of a time of the report.
-func zoneOf(r *journal.Report, any time.Time) *time.Location {
-	for _, s := range r.Sources {
-		if len(s.Zone) < len("+08:00") {
-			continue
-		}
-		at, err := time.Parse("-07:00", s.Zone[:len("+08:00")])
-		if err != nil {
-			continue
-		}
-		if _, offset := at.Zone(); offset != 0 {
-			return time.FixedZone("", offset)
-		}
-		return time.UTC
-	}
-	return any.Location()
 }
 
 // moments returns the times that a report's pictures and lines show.
@@ -83,9 +58,9 @@ func (c calendar) zoneName(at time.Time) string {
 	return at.Format("-07:00")
 }
 
-func (c calendar) date(t time.Time) string { return t.In(c.zone).Format("2006-01-02") }
+func (c calendar) date(t time.Time) string { return t.In(c.zone).Format(time.DateOnly) }
 
-func (c calendar) clock(t time.Time) string { return t.In(c.zone).Format("15:04:05") }
+func (c calendar) clock(t time.Time) string { return t.In(c.zone).Format(time.TimeOnly) }
 
 // stamp returns a moment, or a dash for none.
 func (c calendar) stamp(t *time.Time) string {
@@ -107,10 +82,9 @@ func (c calendar) span(from, to *time.Time) string {
 	switch {
 	case from == nil && to == nil:
 		return ""
-	case from == nil || to == nil || c.stamp(from) == c.stamp(to):
-		if from == nil {
-			from = to
-		}
+	case from == nil:
+		return c.stamp(to)
+	case to == nil || c.stamp(from) == c.stamp(to):
 		return c.stamp(from)
 	case c.date(*from) == c.date(*to):
 		return c.stamp(from) + " to " + c.clock(*to)
@@ -123,9 +97,22 @@ func (c calendar) full(t time.Time) string {
 	return c.date(t) + glue + c.clock(t) + glue + c.zoneName(t)
 }
 
+// after returns a moment after another in as few words as tell when it was.
+func (c calendar) after(from, to *time.Time) string {
+	if c.date(*from) == c.date(*to) {
+		return c.clock(*to)
+	}
+	return c.full(*to)
+}
+
+// short returns a moment with its day and zone in few columns.
+func (c calendar) short(t time.Time) string {
+	return t.In(c.zone).Format("Jan" + glue + "02" + glue + "15:04:05Z07:00")
+}
+
 // within returns a calendar for the lines about one episode, whose heading has said the day.
 func (c calendar) within(e journal.Episode) calendar {
-	if from, to, ok := trouble(e); ok && c.date(from) == c.date(to) {
+	if from, to, ok := e.Span(); ok && c.date(from) == c.date(to) {
 		c.day = c.date(from)
 	}
 	return c
@@ -162,11 +149,9 @@ func tickSteps() []time.Duration {
 	}
 }
 
-// gapBetweenTicks is how far labels of an axis stand apart at least, in characters.
-const gapBetweenTicks = 4
-
 // ticks returns the marks of an axis that is width characters long.
 func (c calendar) ticks(from, to time.Time, width int) []tick {
+	const between, most = 4, 400 // characters between labels at least; ticks
 	length := to.Sub(from)
 	if length <= 0 {
 		return nil
@@ -174,21 +159,22 @@ func (c calendar) ticks(from, to time.Time, width int) []tick {
 	steps := tickSteps()
 	step := steps[len(steps)-1]
 	for _, s := range steps {
-		need := time.Duration(len(labelLayout(s)) + gapBetweenTicks)
-		if float64(width)*float64(s) >= float64(need)*float64(length) {
+		if float64(width)*float64(s) >= float64(len(labelLayout(s))+between)*float64(length) {
 			step = s
 			break
 		}
 	}
 	_, offset := from.In(c.zone).Zone()
 	local := time.Duration(offset) * time.Second
-	const mostTicks = 400
 	var all []tick
-	for at := from.Add(local).Truncate(step).Add(-local); !at.After(to) && len(all) < mostTicks; at = at.Add(step) {
-		if at.Before(from) {
-			continue
+	for at := from.Add(local).Truncate(step).Add(-local); !at.After(to) && len(all) < most; at = at.Add(step) {
+		layout := labelLayout(step)
+		if c.days && step < 24*time.Hour && at.Add(local).Truncate(24*time.Hour).Equal(at.Add(local)) {
+			layout = "Jan 02" // midnight is named by the day that it begins
 		}
-		all = append(all, tick{at, c.label(at, step)})
+		if !at.Before(from) {
+			all = append(all, tick{at, at.In(c.zone).Format(layout)})
+		}
 	}
 	return all
 }
@@ -196,20 +182,11 @@ func (c calendar) ticks(from, to time.Time, width int) []tick {
 func labelLayout(step time.Duration) string {
 	switch {
 	case step < time.Minute:
-		return "15:04:05"
+		return time.TimeOnly
 	case step < 24*time.Hour:
 		return "15:04"
 	case step < 300*24*time.Hour:
 		return "Jan 02"
 	}
-	return "2006-01-02"
-}
-
-// label names a tick; midnight is named by the day that it begins.
-func (c calendar) label(at time.Time, step time.Duration) string {
-	local := at.In(c.zone)
-	if c.days && step < 24*time.Hour && local.Hour() == 0 && local.Minute() == 0 && local.Second() == 0 {
-		return local.Format("Jan 02")
-	}
-	return local.Format(labelLayout(step))
+	return time.DateOnly
 }

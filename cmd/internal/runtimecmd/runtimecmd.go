@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/checks/judge"
 	"github.com/kdiag/kdiag/cmd/internal/answer"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
 	"github.com/kdiag/kdiag/cmd/internal/render"
@@ -52,7 +53,7 @@ func run(ctx context.Context, env cli.Env, flags cli.Flags) error {
 	if err != nil {
 		return err
 	}
-	probe := checks.NewRuntimeProbe(target.Header(env, "RuntimeProbe"), facts)
+	probe := judge.NewRuntimeProbe(target.Header(env, "RuntimeProbe"), facts)
 	probe.Problems = append(problems, probe.Problems...)
 	if err := render.RuntimeProbe(env.Out, probe, answer.Render(env, &flags)); err != nil {
 		return err

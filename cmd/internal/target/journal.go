@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/kdiag/kdiag/checks/judge"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
 	"github.com/kdiag/kdiag/crictl/deadline"
 	"github.com/kdiag/kdiag/journal"
@@ -46,7 +47,11 @@ func lookAtJournal(ctx context.Context, env cli.Env, f *cli.Flags, window time.D
 		ctx, cancel := context.WithTimeout(ctx, timeout)
 		defer cancel()
 		report, err := deadline.Run(ctx, func(ctx context.Context) (*journal.Report, error) {
-			return read(ctx, env.Root, now.Add(-window))
+			report, err := read(ctx, env.Root, now.Add(-window))
+			if report != nil {
+				judge.Journal(report)
+			}
+			return report, err
 		})
 		view := journalView{report: report}
 		switch {

@@ -1,0 +1,175 @@
+package journal
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kdiag/kdiag/journal/klog"
+)
+
+// report assembles records that stand at seconds after zero, written "seconds message" or "seconds@sender message", in the
+// order given.
+func report(t *testing.T, messages ...string) *Report {
+	t.Helper()
+	opts := &Options{Now: now, Local: time.UTC}
+	s := &logSource{matches: newMatches(), Source: Source{Name: "test"}, hint: calendarHint{loc: time.UTC, notAfter: now()}}
+	c := newCollector(s, newMatchers(), opts, nil)
+	for _, m := range messages {
+		sec, text, _ := strings.Cut(m, " ")
+		sec, sender, _ := strings.Cut(sec, "@")
+		sec, host, _ := strings.Cut(sec, "/")
+		d, err := time.ParseDuration(sec + "s")
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := klog.Stamp{Micros: zero + d.Microseconds(), Known: true, Year: true, Zone: true}
+		c.take(&record{msg: []byte(text), inner: s, outer: s, pid: 1, host: cmp.Or(host, "n1"), senders: []string{sender}})
+	}
+	return assemble([]*logSource{s}, opts, false)
+}
+
+// skips are n skip lines, five seconds apart, of a stall that began at an anchor; beside is what else they list.
+func skips(anchor float64, n int, beside string) []string {
+	var out []string
+	for k := range n {
+		age := time.Duration((183 + 5*float64(k)) * float64(time.Second))
+		text := fmt.Sprintf("PLEG is not healthy: pleg was last seen active %v ago; threshold is 3m0s", age)
+		if beside != "" {
+			text = "[" + beside + ", " + text + "]"
+		}
+		out = append(out, fmt.Sprintf(`%.3f "Skipping pod synchronization" err="%s"`, anchor+age.Seconds(), text))
+	}
+	return out
+}
+
+const late = `err="rpc error: code = DeadlineExceeded desc = context deadline exceeded"`
+
+func TestRecovery(t *testing.T) {
+	const ready = `kubelet_node_status.go:486] "Recording event message for node" node="n1" event="NodeReady"`
+	const sync = `"SyncLoop UPDATE" source="api" pods=["ns/p"]`
+	failing := `"GenericPLEG: Unable to retrieve pods" ` + late
+	tests := []struct {
+		name  string
+		after []string
+		by    string
+		want  bool
+	}{
+		{"the loop runs", []string{"1240 " + sync}, "SyncLoopActive", true},
+		{"the node is ready", []string{"1240 " + ready}, "NodeReady", true},
+		{"the node was ready before", nil, "", false},
+		{"ready while the runtime still fails", []string{"1239 " + failing, "1240 " + ready, "1245 " + failing}, "", false},
+		{"the kubelet goes on without skip lines", []string{`1400 "Failed to update lease" err="Put \"https://10.0.0.1:6443/apis\": dial tcp 10.0.0.1:6443: connect: connection refused"`}, "", true},
+		{"the log ends soon", []string{`1240 "Failed to update lease" err="Put \"https://10.0.0.1:6443/apis\": dial tcp 10.0.0.1:6443: connect: connection refused"`}, "", false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			r := report(t, append(append([]string{"900 " + sync, "901 " + ready}, skips(1000, 10, "")...), tt.after...)...)
+			e := r.Episodes[0]
+			if len(r.Episodes) != 1 || e.Recovered != tt.want || e.RecoveredBy != tt.by || e.Recovered != (e.RecoveredAt != nil) {
+				t.Errorf("recovered %v at %v by %q, want %v by %q", e.Recovered, e.RecoveredAt, e.RecoveredBy, tt.want, tt.by)
+			}
+		})
+	}
+}
+
+// The kubelet has had a relist but no status: it was started while the runtime hung.
+func TestRestartInside(t *testing.T) {
+	r := report(t, skips(1000, 4, "container runtime status check may not have completed yet")...)
+	if e := r.Episodes[0]; len(e.Restarts) != 1 || e.Restarts[0].Code != "KubeletStarted" || e.Kind != Incident {
+		t.Errorf("restarts %+v of kind %s", e.Restarts, e.Kind)
+	}
+}
+
+func TestMovingAnchors(t *testing.T) {
+	r := report(t, append(skips(1000, 3, ""), skips(1020, 3, "")...)...)
+	if n := len(r.Episodes[0].Stalls); len(r.Episodes) != 1 || n != 2 {
+		t.Errorf("%d episodes with %d stalls, want one with two%s", len(r.Episodes), n, brief(r))
+	}
+}
+
+func TestHosts(t *testing.T) {
+	var messages []string
+	for i, host := range []string{"n1", "n2", "n1.example.org", "n2"} {
+		messages = append(messages, fmt.Sprintf("%d/%s PLEG is not healthy: pleg was last seen active 3m5s ago; threshold is 3m0s", i, host))
+	}
+	r := report(t, messages...)
+	if len(r.Episodes) != 2 || r.Episodes[0].Lines != 2 || r.Episodes[0].Host != "n1" || r.Episodes[1].Host != "n2" || r.Host != "" {
+		t.Errorf("two hosts in one log:%s", brief(r))
+	}
+}
+
+// Times of day in words are in the zone of the log.
+func TestZone(t *testing.T) {
+	zone := time.FixedZone("", 8*3600)
+	text := `Nov 21 20:06:28 n1 kubelet[1]: E1121 20:06:28.500000       1 kubelet.go:1] "Skipping pod synchronization" err="PLEG is not healthy: pleg was last seen active 3m3.5s ago; threshold is 3m0s"` + "\n"
+	r, err := Read(t.Context(), Options{Now: now, Local: zone, Inputs: []Input{{Path: put(t, "zone.log", text)}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := r.Episodes[0].Start.In(r.Episodes[0].Surroundings.Zone).Format(time.TimeOnly + " -07:00"); got != "20:06:28 +08:00" {
+		t.Errorf("the episode begins at %s", got)
+	}
+}
+
+func TestFailing(t *testing.T) {
+	const refused = ` "GenericPLEG: Unable to retrieve pods" err="rpc error: code = Unavailable desc = connection error: desc = \"transport: Error while dialing: dial unix /run/x.sock: connect: connection refused\""`
+	fails := func(from, n int) []string {
+		var out []string
+		for i := range n {
+			out = append(out, fmt.Sprintf("%d%s", from+i, refused))
+		}
+		return out
+	}
+	const sync = ` "SyncLoop (PLEG): event for pod" pod="ns/p" event={"ID":"a","Type":"ContainerDied","Data":"b"}`
+	old := append(skips(0, 3, ""), "200"+sync)
+	for _, tt := range []struct {
+		name     string
+		messages []string
+		want     bool
+	}{
+		{"relists fail", fails(1000, 10), true},
+		{"beside an incident that ended", append(old, fails(1000, 10)...), true},
+		{"once or twice", fails(1000, 2), false},
+		{"the log goes on", append(fails(1000, 10), `1030 "SyncLoop ADD" source="file" pods=["a/b"]`), false},
+		{"an incident goes on", append(fails(1000, 10), skips(825, 1, "")...), false},
+		{"the loop does no work", []string{
+			`1000 "Skipping pod synchronization" err="container runtime is down"`, `1005 "Skipping pod synchronization" err="container runtime is down"`,
+			`1010 "Skipping pod synchronization" err="container runtime is down"`,
+		}, true},
+	} {
+		r := report(t, tt.messages...)
+		if got := r.Failing != nil; got != tt.want {
+			t.Errorf("%s: %+v, want %v%s", tt.name, r.Failing, tt.want, brief(r))
+		}
+		if e := r.Failing; e != nil && (e.Kind != Failing || e.Lines < failingFrom || e.Start.UnixMicro() != zero+1000*second) {
+			t.Errorf("%s: %+v", tt.name, e)
+		}
+	}
+}
+
+// Of a text few stamps are looked at: where the range ends inside it, it is read up to there all the same.
+func TestFailingEndsInside(t *testing.T) {
+	var b strings.Builder
+	begin := time.Date(2026, 11, 20, 3, 0, 0, 0, time.UTC)
+	at := func(s int) string { return begin.Add(time.Duration(s) * time.Second).Format("0102 15:04:05.000000") }
+	for s := range 10 {
+		fmt.Fprintf(&b, "E%s 1234 generic.go:312] \"GenericPLEG: Unable to retrieve pods\" err=\"rpc error: code = Unavailable desc = connection error\"\n", at(s))
+	}
+	for s := range 20 {
+		fmt.Fprintf(&b, "I%s 1234 prober.go:107] \"Probe failed\" probeType=\"Readiness\"\n", at(20+10*s))
+	}
+	for _, tt := range []struct {
+		until time.Duration
+		want  bool
+	}{{15 * time.Second, true}, {time.Minute, false}, {time.Hour, false}} {
+		r, err := Read(t.Context(), Options{
+			Inputs: []Input{{Kind: Stream, Reader: strings.NewReader(b.String())}}, Now: now, Local: time.UTC, Until: begin.Add(tt.until),
+		})
+		if err != nil || (r.Failing != nil) != tt.want {
+			t.Errorf("until %v: failing %+v, want %v; %v", tt.until, r.Failing, tt.want, err)
+		}
+	}
+}
