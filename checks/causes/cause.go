@@ -26,6 +26,9 @@ type Definition struct {
 	Past bool
 	// Recognise returns what the facts show of the cause, nil if they do not show it.
 	Recognise func(*facts.Facts) *Finding
+	// FromLog returns what a log alone shows of the cause around an incident, nil if it shows nothing; nil for a cause that no
+	// log shows.
+	FromLog func(*Incident) *LogFinding
 }
 
 // A Finding is a cause that was recognised in the facts, before it is related to others.

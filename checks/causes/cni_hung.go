@@ -7,6 +7,7 @@ import (
 	"github.com/kdiag/kdiag/checks/facts"
 	"github.com/kdiag/kdiag/checks/host"
 	"github.com/kdiag/kdiag/checks/units"
+	"github.com/kdiag/kdiag/journal/signature"
 )
 
 // CNIHung is the code of this cause.
@@ -20,6 +21,7 @@ var cniHung = Definition{
 		{Code: KernelHung},
 	},
 	Recognise: recogniseCNIHung,
+	FromLog:   loggedCNIHung,
 }
 
 func recogniseCNIHung(f *facts.Facts) *Finding {
@@ -98,4 +100,22 @@ func stepsWhenCNIHung(f *facts.Facts, old []host.Process) []checks.NextStep {
 		"Is the network add-on's pod on this node well? Plugins wait for its daemon; deleting that pod restarts it.")
 	addRestart(f, &s)
 	return s.Done()
+}
+
+// loggedCNIHung: the runtime's status takes CNI's lock, so a hung plugin makes the kubelet call the runtime down while lists answer.
+func loggedCNIHung(in *Incident) *LogFinding {
+	if in.count(signature.CNIFailed) == 0 {
+		return nil
+	}
+	f := newLogFinding("CNIHung", objectTier, 0.25, "CNI plugins fail or hang: pods cannot be set up or torn down.").addFor(in.found(signature.CNIFailed)...)
+	if in.late(signature.CNIFailed) > 0 {
+		f.raise(0.25, "they miss their deadline")
+	}
+	if in.down && in.lists == 0 {
+		f.raise(0.2, "the runtime's status hangs and no list is on record as failing, as when CNI's lock is held")
+	}
+	if in.listsLate > 0 {
+		f.lower(0.15, "the lists hang too, and these do not wait for CNI")
+	}
+	return f
 }

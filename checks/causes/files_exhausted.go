@@ -19,6 +19,7 @@ var filesExhausted = Definition{
 	Code:      FilesExhausted,
 	Claims:    []string{"host.files"},
 	Recognise: recogniseFilesExhausted,
+	FromLog:   loggedFilesExhausted,
 }
 
 func recogniseFilesExhausted(f *facts.Facts) *Finding {
@@ -70,4 +71,9 @@ func recogniseFilesExhausted(f *facts.Facts) *Finding {
 		return s.Done()
 	}
 	return c
+}
+
+func loggedFilesExhausted(in *Incident) *LogFinding {
+	return in.limitFinding("FilesExhausted", signature.FilesExhausted, 0.7, "The runtime, a shim or the kubelet has run out of file descriptors.",
+		"A process has run out of file descriptors; the log does not show that the runtime did.")
 }

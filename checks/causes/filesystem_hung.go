@@ -22,6 +22,7 @@ var filesystemHung = Definition{
 		{Code: IOStall, When: diskStands},
 	},
 	Recognise: recogniseFilesystemHung,
+	FromLog:   loggedFilesystemHung,
 }
 
 // Hurts reports whether a mount is one that the kubelet or the runtime uses, so that it hangs with it.
@@ -159,4 +160,31 @@ func stepsWhenMountHung(f *facts.Facts, mounts []host.Mount) []checks.NextStep {
 	}
 	addNode(&s, "The last resort, for tasks that wait in the kernel for good. A clean shutdown may hang in the same mount.")
 	return s.Done()
+}
+
+func loggedFilesystemHung(in *Incident) *LogFinding {
+	lost := in.records(signature.NFSNotResponding)
+	if lost == nil {
+		return nil
+	}
+	f := newLogFinding("FilesystemHung", hostTier, 0.8, "A network file server does not answer: whatever touches its mounts waits.").
+		addFor(in.found(signature.NFSNotResponding, signature.MountFailed)...)
+	in.lowerIfLate(f, signature.NFSNotResponding)
+	back := in.records(signature.NFSRecovered)
+	if back == nil || back.last.Before(lost.last) {
+		return f
+	}
+	again := "it answered again" + in.when(back.first, back.last)
+	f.Summary = "A network file server did not answer for a while: whatever touched its mounts waited."
+	switch begin := in.begin(); {
+	case begin != nil && back.last.Before(*begin):
+		f.Confidence = min(f.Confidence, 0.2)
+		f.Summary = "A network file server did not answer for a while, and did again before the trouble began."
+		f.addAgainst(again)
+	case in.RecoveredAt != nil && back.last.Sub(*in.RecoveredAt).Abs() <= callDeadline:
+		f.addFor(again + ", and so did PLEG")
+	default:
+		f.limit(0.45, again)
+	}
+	return f
 }

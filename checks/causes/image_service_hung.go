@@ -38,7 +38,7 @@ func recogniseImageServiceHung(f *facts.Facts) *Finding {
 	addCalls(f, &e.Against, isHanging, facts.RPCStatus, facts.RPCSandboxes, facts.RPCContainers)
 	missingPatience(f, &e)
 	Addf(&e.Missing, "which process holds the image store: snapshotters and pulls were not looked at")
-	agrees := logOfImages(f, &e)
+	agrees := fromLog(f, &e.For, signsOfImages()...)
 	if f.Pattern.OnlyImageList {
 		return imageCause(f, newFinding(checks.Warning, raised(checks.Strong, agrees),
 			"ListImages hangs while ImageFsInfo answers: unused images are not removed, and pulls may hang as well", e), hangs)

@@ -7,6 +7,7 @@ import (
 	"github.com/kdiag/kdiag/checks/facts"
 	"github.com/kdiag/kdiag/checks/host"
 	"github.com/kdiag/kdiag/checks/units"
+	"github.com/kdiag/kdiag/journal"
 	"github.com/kdiag/kdiag/journal/signature"
 )
 
@@ -22,6 +23,7 @@ var kernelHung = Definition{
 	},
 	Past:      true,
 	Recognise: RecogniseKernelHung,
+	FromLog:   loggedKernelHung,
 }
 
 // kernelSigns are the signatures of a kernel that hangs, in the order in which a report names them.
@@ -158,4 +160,18 @@ func stepsWhenKernelHung(f *facts.Facts, tasks []facts.LogTask, lasts bool) []ch
 	}
 	addNode(&s, "Only a reboot ends a task that the kernel never lets go of; disks that are merely slow need none.")
 	return s.Done()
+}
+
+func loggedKernelHung(in *Incident) *LogFinding {
+	codes := []string{signature.HungTask, signature.SoftLockup, signature.RCUStall}
+	f := in.hostFinding("KernelHung", 0.75, "The kernel reports tasks or CPUs that do not move.", codes...)
+	blocks := func(name string) bool {
+		r := journal.TaskRole(name)
+		return essential(r) || r == journal.RoleOCI || r == journal.RoleInit
+	}
+	if f != nil && in.anyTask(blocks, signature.HungTask, signature.SoftLockup) {
+		f.raise(0.15, "the stuck task belongs to the runtime, a container's shim or the kubelet")
+		in.lowerIfLate(f, codes...)
+	}
+	return f
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/facts"
@@ -33,6 +34,7 @@ var kubeletCrashLooping = Definition{
 		{Code: InotifyExhausted, When: inotifyGone},
 	},
 	Recognise: RecogniseKubeletCrashLooping,
+	FromLog:   loggedKubeletCrashLooping,
 }
 
 // restartsByUnit is what systemd's own count says where the log does not: it counts since somebody started the unit, which may be
@@ -164,4 +166,22 @@ func stepsWhenCrashLooping(f *facts.Facts) []checks.NextStep {
 		s.Add(checks.TouchesKubelet, "systemctl reset-failed "+unit+"; systemctl start "+unit, "Only after the repair, when systemd has given up starting it: the first clears its count, the second starts it.")
 	}
 	return s.Done()
+}
+
+func loggedKubeletCrashLooping(in *Incident) *LogFinding {
+	starts, last, pid := 0, time.Time{}, int32(0) // one start writes several records, of one process
+	for _, b := range in.each(signature.KubeletStarted) {
+		if t := b.First(); !t.IsZero() && (t.Sub(last) > 10*time.Second || pid != 0 && b.PID != 0 && b.PID != pid) {
+			starts, last, pid = starts+1, t, b.PID
+		}
+	}
+	if in.count(signature.KubeletFatal) == 0 && starts < 3 {
+		return nil
+	}
+	f := newLogFinding("KubeletCrashLooping", kubeletTier, 0.3, "The kubelet starts again and again.").
+		addFor(in.found(signature.KubeletFatal, signature.UnitRestarted)...)
+	if starts >= 3 {
+		f.raise(0.2, fmt.Sprintf("it was started %d times around the episode", starts))
+	}
+	return f
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/kdiag/kdiag/checks/facts"
 	"github.com/kdiag/kdiag/checks/host"
 	"github.com/kdiag/kdiag/checks/units"
+	"github.com/kdiag/kdiag/journal/signature"
 )
 
 // KubeletStalled is the code of this cause.
@@ -30,6 +31,7 @@ var kubeletStalled = Definition{
 	},
 	OnPurpose: kubeletIsStopped,
 	Recognise: recogniseKubeletStalled,
+	FromLog:   loggedKubeletStalled,
 }
 
 func ServerWaitsLine(f *facts.Facts) string {
@@ -135,4 +137,36 @@ func stepsWhenKubeletStalled(f *facts.Facts, root string) []checks.NextStep {
 	}
 	s.Add(checks.TouchesKubelet, "systemctl restart "+f.Target.KubeletUnit, "Containers go on running. Not while a mount hangs: a kubelet that starts may wait for it without end.")
 	return s.Done()
+}
+
+// loggedKubeletStalled: the runtime is not on record as failing, and the kubelet's own loops stand.
+func loggedKubeletStalled(in *Incident) *LogFinding {
+	f := newLogFinding("KubeletStalled", kubeletTier, 0, "The kubelet's own loops stand still, while no call to the runtime is on record as failing.")
+	for _, sign := range []struct {
+		confidence float64
+		codes      []string
+	}{
+		{0.55, []string{signature.PLEGChannelFull, signature.EventedPLEGFull}},
+		{0.15, []string{signature.WatchdogWithheld, signature.WatchdogTimeout}},
+	} {
+		if in.count(sign.codes...) > 0 {
+			f.raise(sign.confidence, in.found(sign.codes...)...)
+		}
+	}
+	if in.LongestPause > 12*time.Second && in.SkipLines >= 3 { // more than twice what is due
+		f.raise(0.2, fmt.Sprintf("the skip lines, due every 5 s, pause for %s: the kubelet itself did not run, or records are missing", roughly(in.LongestPause)))
+	}
+	if in.Standstill != nil {
+		in.addStandstill(f)
+	} else if in.failing == 0 && !in.down && in.age() > 10*time.Minute {
+		f.raise(0.3, fmt.Sprintf("the age grows to %s and no call is on record as failing, though a hung one would be every 2 min", in.age().Round(time.Second)))
+		f.AddMissing("whether the log holds all of the kubelet's lines")
+	}
+	if f.Confidence > 0 && in.failing > 0 && in.Standstill == nil {
+		f.lower(0.3, "calls to the runtime fail: "+recordCount(in.failing))
+	}
+	if f.Confidence < 0.15 {
+		return nil
+	}
+	return f
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/kdiag/kdiag/checks/facts"
 	"github.com/kdiag/kdiag/checks/units"
 	"github.com/kdiag/kdiag/crictl"
+	"github.com/kdiag/kdiag/journal/signature"
 	"github.com/kdiag/kdiag/plegbench"
 )
 
@@ -24,6 +25,7 @@ var listTooLarge = Definition{
 		{Code: TooManyExited, When: manySmallEntries},
 	},
 	Recognise: recogniseListTooLarge,
+	FromLog:   loggedListTooLarge,
 }
 
 func recogniseListTooLarge(f *facts.Facts) *Finding {
@@ -311,4 +313,22 @@ func addLimitOfRuntime(f *facts.Facts, st *Steps) {
 	case unit == "containerd":
 		st.Add(checks.TouchesNothing, containerd+"/etc/containerd", why)
 	}
+}
+
+func loggedListTooLarge(in *Incident) *LogFinding {
+	if in.records(signature.MessageTooLarge) == nil {
+		return nil
+	}
+	f := newLogFinding("ListTooLarge", objectTier, 0.93, "The answer to a list is larger than gRPC lets through, so no relist can succeed.")
+	for _, b := range in.each(signature.MessageTooLarge) {
+		if c := b.Call(); c.Size != 0 {
+			side := "the kubelet refuses to receive it"
+			if c.Sending {
+				side = "the runtime refuses to send it"
+			}
+			f.addFor(fmt.Sprintf("%d bytes against a limit of %d: %s", c.Size, c.Limit, side))
+			break
+		}
+	}
+	return f.addFor(in.found(signature.RelistFailed, signature.MessageTooLarge)...)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/kdiag/kdiag/checks/facts"
 	"github.com/kdiag/kdiag/checks/kubelet"
 	"github.com/kdiag/kdiag/checks/units"
+	"github.com/kdiag/kdiag/journal/signature"
 )
 
 // NetworkNotReady is the code of this cause.
@@ -22,6 +23,7 @@ var networkNotReady = Definition{
 		{Code: CNIHung},
 	},
 	Recognise: recogniseNetworkNotReady,
+	FromLog:   loggedNetworkNotReady,
 }
 
 func recogniseNetworkNotReady(f *facts.Facts) *Finding {
@@ -50,7 +52,7 @@ func recogniseNetworkNotReady(f *facts.Facts) *Finding {
 	if why := cniEvidence(f, &e); why != "" {
 		summary += "; " + why
 	}
-	step = raised(step, logOfNetwork(f, &e))
+	step = raised(step, fromLog(f, &e.For, signsOfNetwork()...))
 	c := newFinding(checks.Critical, step, summary, e)
 	c.Subject = facts.SocketSubject(f)
 	if !f.Target.OtherEndpoint {
@@ -118,4 +120,13 @@ func cniEvidence(f *facts.Facts, e *checks.Evidence) string {
 		Addf(&e.For, "the configuration %s and its plugins (%s) are there: what is wrong is behind them", facts.Clean(n.File), facts.Clean(units.List(facts.Head(n.Plugins, facts.MaxRelated))))
 	}
 	return ""
+}
+
+func loggedNetworkNotReady(in *Incident) *LogFinding {
+	codes := []string{signature.NetworkNotReady, signature.CNINotInitialized}
+	if in.count(codes...) == 0 {
+		return nil
+	}
+	return newLogFinding("NetworkNotReady", SymptomTier, 0.25, "The runtime has no working pod network.").
+		addFor(in.found(codes...)...).addAgainst("a missing network does not make PLEG unhealthy")
 }

@@ -26,6 +26,7 @@ var oomKilled = Definition{
 	},
 	Past:      true,
 	Recognise: RecogniseOOMKilled,
+	FromLog:   loggedOOMKilled,
 }
 
 // oomHits reports whether the OOM killer hit a task or unit of a role.
@@ -146,4 +147,31 @@ func stepsWhenOOM(f *facts.Facts) []checks.NextStep {
 	}
 	s.Add(checks.TouchesScheduler, `kubectl cordon "$(hostname)"`, "No new pod should start here while memory is short.")
 	return s.Done()
+}
+
+func loggedOOMKilled(in *Incident) *LogFinding {
+	codes := []string{signature.OOMKill, signature.UnitOOMKilled}
+	if in.count(codes...) == 0 {
+		return nil
+	}
+	f := newLogFinding("OOMKilled", hostTier, 0.35, "The kernel killed processes to free memory.").addFor(in.found(codes...)...)
+	victim, placed := in.essentialVictim()
+	switch {
+	case victim == nil:
+		f.addAgainst("no part of the runtime or the kubelet is among the victims that are named")
+		in.lowerIfLate(f, codes...)
+		return f
+	case !placed:
+		f.Confidence = 0.55
+		f.addFor("a victim is named like a part of the runtime or the kubelet")
+		f.AddMissing("the cgroup that ran out of memory: a container may run a program of that name")
+	default:
+		f.Confidence = 0.8
+		f.addFor("a part of the runtime or the kubelet is among the victims")
+	}
+	f.Summary = "The kernel killed the runtime, a shim or the kubelet to free memory."
+	if begin := in.begin(); begin != nil && victim.First().After(begin.Add(beginSlack)) {
+		f.limit(lateConfidence, "that was "+roughly(victim.First().Sub(*begin))+" after the last good relist, so it is no root")
+	}
+	return f
 }

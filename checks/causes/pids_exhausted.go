@@ -19,6 +19,7 @@ var pidsExhausted = Definition{
 	Code:      PIDsExhausted,
 	Claims:    []string{"host.pids"},
 	Recognise: recognisePIDsExhausted,
+	FromLog:   loggedPIDsExhausted,
 }
 
 func recognisePIDsExhausted(f *facts.Facts) *Finding {
@@ -172,4 +173,8 @@ func stepsWhenPIDsExhausted(f *facts.Facts, limits []facts.PIDLimit, holders []c
 		s.Add(checks.TouchesScheduler, `kubectl cordon "$(hostname)"`, "No new pod can start here.")
 	}
 	return s.Done()
+}
+
+func loggedPIDsExhausted(in *Incident) *LogFinding {
+	return in.hostFinding("PIDsExhausted", 0.75, "New processes or threads cannot be started.", signature.ForkFailed, signature.ForkRejected)
 }

@@ -24,6 +24,7 @@ var relistOverloaded = Definition{
 		{Code: MountsExploded},
 	},
 	Recognise: recogniseRelistOverloaded,
+	FromLog:   loggedRelistOverloaded,
 }
 
 func recogniseRelistOverloaded(f *facts.Facts) *Finding {
@@ -112,4 +113,25 @@ func stepsWhenOverloaded(f *facts.Facts) []checks.NextStep {
 	s.Add(checks.TouchesNothing, `kubectl get pods -A -o wide --field-selector spec.nodeName="$(hostname)"`, "How many pods, and what is rolling out?")
 	s.Add(checks.TouchesScheduler, `kubectl cordon "$(hostname)"`, "Keeps further pods away while it is near the threshold; a restart of the kubelet would inspect all pods at once.")
 	return s.Done()
+}
+
+// loggedRelistOverloaded is for relists that end late while nothing fails.
+func loggedRelistOverloaded(in *Incident) *LogFinding {
+	near := in.age() > 0 && in.age() < 3*time.Minute+45*time.Second && in.ThresholdSeconds <= 180
+	moving := len(in.Stalls) >= 2
+	if in.failing > 0 || in.down || in.relistsHung() || !moving && !in.relistsScattered() && (!near || !in.Recovered) {
+		return nil
+	}
+	f := newLogFinding("RelistOverloaded", runtimeTier, 0.3, "Relists end late and no failing call is on record; perhaps there are many pods.").
+		addFor(in.movingText()).AddMissing("the number of pods, and how long one inspection takes")
+	if moving {
+		f.Confidence += 0.15
+	}
+	if in.relistsScattered() {
+		f.raise(0.2, in.relistsText())
+	}
+	if near {
+		f.addFor("the age stays near the threshold: at most " + in.age().Round(time.Second).String())
+	}
+	return f.addFor("no failing call is on record")
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/kdiag/kdiag/checks/host"
 	"github.com/kdiag/kdiag/checks/units"
 	"github.com/kdiag/kdiag/crictl"
+	"github.com/kdiag/kdiag/journal/signature"
 )
 
 // RuntimeDown is the code of this cause.
@@ -26,6 +27,7 @@ var runtimeDown = Definition{
 	},
 	OnPurpose: runtimeStoppedInOrder,
 	Recognise: recogniseRuntimeDown,
+	FromLog:   loggedRuntimeDown,
 }
 
 func recogniseRuntimeDown(f *facts.Facts) *Finding {
@@ -169,4 +171,38 @@ func stepsWhenDown(f *facts.Facts) []checks.NextStep {
 		s.Add(checks.TouchesRuntime, command, "Starts the daemon; containers that run are kept.")
 	}
 	return s.Done()
+}
+
+func loggedRuntimeDown(in *Incident) *LogFinding {
+	stopped := in.records(signature.RuntimeStopped)
+	ended, again := in.runtimeEnd()
+	if in.refused == 0 && stopped == nil && ended == nil {
+		return nil
+	}
+	f := newLogFinding("RuntimeDown", runtimeTier, 0.55, "The runtime's daemon is not running.").
+		addFor(in.found(signature.RuntimeStopped)...).addFor(ended...)
+	if in.refused > 0 {
+		f.Confidence += 0.2
+		f.Summary = "Nothing listens on the runtime's socket: the daemon is not running."
+		f.addFor(in.refusals())
+	} else if ended != nil {
+		f.Confidence += 0.05
+		in.lowerIfLate(f, signature.UnitFailed, signature.UnitOOMKilled)
+	}
+	switch {
+	case in.answeredAgain():
+		f.lower(0.4, "something listens again, though not as a CRI runtime: "+in.found(signature.CRIUnsupported)[0])
+	case in.down:
+		f.raise(0.1, listedDown)
+	}
+	if started := in.records(signature.RuntimeStarted); started != nil && (stopped == nil || started.last.After(stopped.last)) {
+		again = "the runtime was started again" + in.when(started.first, started.last)
+	}
+	if again != "" {
+		f.lower(0.15, again)
+	}
+	if in.allLate > in.refused {
+		f.lower(0.2, "calls rather missed their deadline than were refused: "+recordCount(in.allLate))
+	}
+	return f
 }

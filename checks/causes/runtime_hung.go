@@ -2,11 +2,13 @@ package causes
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/facts"
 	"github.com/kdiag/kdiag/checks/host"
 	"github.com/kdiag/kdiag/checks/units"
+	"github.com/kdiag/kdiag/journal/signature"
 )
 
 // RuntimeHung is the code of this cause.
@@ -30,6 +32,7 @@ var runtimeHung = Definition{
 	},
 	OnPurpose: daemonIsStopped,
 	Recognise: recogniseRuntimeHung,
+	FromLog:   loggedRuntimeHung,
 }
 
 func recogniseRuntimeHung(f *facts.Facts) *Finding {
@@ -212,4 +215,36 @@ func stepsWhenHung(f *facts.Facts, d facts.Daemon) []checks.NextStep {
 	}
 	addRestart(f, &s)
 	return s.Done()
+}
+
+func loggedRuntimeHung(in *Incident) *LogFinding {
+	if !in.down && in.statusLate == 0 || in.refused > in.allLate {
+		return nil
+	}
+	f := newLogFinding("RuntimeHung", runtimeTier, 0.5, "The runtime accepts calls and answers none: it hangs as a whole.")
+	if in.Recovered {
+		f.Summary = "The runtime accepted calls and answered none: it hung as a whole."
+	}
+	if slices.Contains(in.Reasons, reasonRuntimeDown) {
+		f.raise(0.1, listedDown+" beside PLEG: neither status nor lists have succeeded")
+	}
+	f.addFor(in.found(signature.RuntimeIsDown, signature.SanityCheckFailed)...)
+	if in.statusLate+in.listsLate == 0 {
+		ended, again := in.runtimeEnd()
+		if in.count(signature.RuntimeNotReadyReported, signature.RuntimeStopped) > 0 || in.unsupported > 0 || in.Standstill != nil || ended != nil && again == "" {
+			return nil // what is known says why there is no good status
+		}
+		f.Confidence = min(f.Confidence, 0.45)
+		f.Summary = "The runtime's status has not succeeded for 30 s; the log does not say whether it hangs or is not running."
+		return f.AddMissing("records of failing calls: those that miss their deadline show a runtime that hangs, refused ones one that is not running")
+	}
+	if in.listsLate > 0 {
+		f.raise(0.25, in.found(signature.RelistFailed, signature.ListFailed)...)
+	} else if in.lists == 0 {
+		f.AddMissing("records of the failing lists, which would show how they fail")
+	}
+	if in.statusLate > 0 {
+		f.Confidence += 0.05
+	}
+	return f
 }

@@ -3,12 +3,14 @@ package causes
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/facts"
 	"github.com/kdiag/kdiag/checks/units"
 	"github.com/kdiag/kdiag/crictl"
+	"github.com/kdiag/kdiag/journal/signature"
 )
 
 // RuntimeNotReady is the code of this cause.
@@ -25,6 +27,7 @@ var runtimeNotReady = Definition{
 		{Code: FilesExhausted, When: runtimeOutOfFiles},
 	},
 	Recognise: recogniseRuntimeNotReady,
+	FromLog:   loggedRuntimeNotReady,
 }
 
 func recogniseRuntimeNotReady(f *facts.Facts) *Finding {
@@ -197,4 +200,26 @@ func conditionWhy(c crictl.Condition) string {
 		return facts.Clean(c.Reason)
 	}
 	return "no reason given"
+}
+
+// loggedRuntimeNotReady is for a runtime that answers Status and says itself that it is not ready. Such an answer does not count
+// as a good status, so "container runtime is down" appears after 30 s too (pkg/kubelet/kubelet.go, updateRuntimeUp).
+func loggedRuntimeNotReady(in *Incident) *LogFinding {
+	if in.count(signature.RuntimeNotReadyReported) == 0 {
+		return nil
+	}
+	f := newLogFinding("RuntimeNotReady", runtimeTier, 0.7, "The runtime answers, and says itself that it is not ready.").
+		addFor(in.found(signature.RuntimeNotReadyReported)...)
+	for _, r := range in.Reasons {
+		if strings.Contains(r, "RuntimeReady=false") {
+			f.addFor("the kubelet lists \"" + r + "\"")
+		}
+	}
+	if in.statusLate+in.listsLate > 0 {
+		f.lower(0.3, "calls missed their deadline as well")
+	}
+	if in.refused > 0 {
+		f.lower(0.3, "calls were refused as well")
+	}
+	return f
 }

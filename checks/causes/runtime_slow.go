@@ -7,6 +7,7 @@ import (
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/facts"
 	"github.com/kdiag/kdiag/checks/units"
+	"github.com/kdiag/kdiag/journal/signature"
 )
 
 // RuntimeSlow is the code of this cause.
@@ -28,6 +29,7 @@ var runtimeSlow = Definition{
 		{Code: CgroupsLeaked, When: livingCgroups},
 	},
 	Recognise: recogniseRuntimeSlow,
+	FromLog:   loggedRuntimeSlow,
 }
 
 func recogniseRuntimeSlow(f *facts.Facts) *Finding {
@@ -145,4 +147,26 @@ func stepsWhenSlow(f *facts.Facts) []checks.NextStep {
 	s.Add(checks.TouchesScheduler, `kubectl cordon "$(hostname)"`, "Each new pod makes the next relist longer; keep them away until it is quick again.")
 	addRestart(f, &s)
 	return s.Done()
+}
+
+// loggedRuntimeSlow is for relists that end, but late, with other signs of slowness.
+func loggedRuntimeSlow(in *Incident) *LogFinding {
+	signs := in.count(signature.HousekeepingSlow, signature.RuntimeStalled, signature.ExecFailed, signature.StatsFailed, signature.NameReserved)
+	moving := len(in.Stalls) >= 2
+	if !moving && (signs == 0 || in.lateLists() > 1) || in.down {
+		return nil
+	}
+	f := newLogFinding("RuntimeSlow", runtimeTier, 0.25, "Relists end, but the runtime answers too slowly for them to end in time.").
+		addFor(in.movingText()).
+		addFor(in.found(signature.HousekeepingSlow, signature.RuntimeStalled, signature.StatsFailed, signature.NameReserved)...)
+	if moving {
+		f.Confidence += 0.2
+	}
+	if signs > 0 {
+		f.Confidence += 0.15
+	}
+	if in.relistsScattered() {
+		f.raise(0.2, in.relistsText())
+	}
+	return f
 }

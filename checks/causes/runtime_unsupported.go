@@ -7,6 +7,8 @@ import (
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/facts"
 	"github.com/kdiag/kdiag/crictl"
+	"github.com/kdiag/kdiag/journal"
+	"github.com/kdiag/kdiag/journal/signature"
 )
 
 // RuntimeUnsupported is the code of this cause.
@@ -18,6 +20,7 @@ var runtimeUnsupported = Definition{
 		{Code: InotifyExhausted, When: inotifyGone},
 	},
 	Recognise: recogniseRuntimeUnsupported,
+	FromLog:   loggedRuntimeUnsupported,
 }
 
 func recogniseRuntimeUnsupported(f *facts.Facts) *Finding {
@@ -102,4 +105,29 @@ func addPlugin(f *facts.Facts, s *Steps) {
 	}
 	s.Add(checks.TouchesNothing, fmt.Sprintf("grep -n disabled_plugins %s; %s plugins ls | grep -w cri", file, ctr),
 		`Is "cri" among disabled_plugins? Take it out there, and restart containerd. If the plugin is in error, its log says what to repair.`)
+}
+
+// loggedRuntimeUnsupported is for a socket that answers every call, but not as CRI v1: containerd without its CRI plugin, another program, a
+// runtime that is too old. Relists fail at once, each second, and so does the status.
+func loggedRuntimeUnsupported(in *Incident) *LogFinding {
+	if in.unsupported == 0 {
+		return nil
+	}
+	f := newLogFinding("RuntimeUnsupported", runtimeTier, 0.35,
+		"Something listens on the runtime's socket that does not speak CRI v1: the runtime's CRI plugin is disabled, or it is another program.").
+		addFor(in.found(signature.CRIUnsupported)...)
+	unimplemented := func(c journal.Call) bool { return c.Code == "Unimplemented" }
+	if in.calls(unimplemented, signature.RelistFailed, signature.ListFailed) > 0 {
+		f.raise(0.4, "the lists of every relist fail with it")
+	}
+	if in.down && in.answeredAgain() {
+		f.raise(0.1, listedDown)
+	}
+	switch {
+	case in.refused > 0 && in.answeredAgain():
+		f.addFor(in.refusals() + ": before that, when nothing listened, as while the daemon is started again")
+	case in.refused > 0:
+		f.lower(0.4, "calls were refused after that: "+in.refusals())
+	}
+	return f
 }

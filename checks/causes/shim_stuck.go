@@ -7,6 +7,7 @@ import (
 	"github.com/kdiag/kdiag/checks/facts"
 	"github.com/kdiag/kdiag/checks/host"
 	"github.com/kdiag/kdiag/checks/units"
+	"github.com/kdiag/kdiag/journal/signature"
 )
 
 // ShimStuck is the code of this cause.
@@ -23,6 +24,7 @@ var shimStuck = Definition{
 	},
 	OnPurpose: shimIsStopped,
 	Recognise: RecogniseShimStuck,
+	FromLog:   loggedShimStuck,
 }
 
 // stuckShimIDs returns the ids that the shims serve of which ShimStuck speaks.
@@ -123,4 +125,23 @@ func stepsWhenShimStuck(f *facts.Facts, stopped []host.Process, gap facts.ShimGa
 		addRestart(f, &s)
 	}
 	return s.Done()
+}
+
+func loggedShimStuck(in *Incident) *LogFinding {
+	codes := []string{signature.ShimUnresponsive, signature.KillFailed, signature.ExitEventFailed}
+	if in.count(codes...) == 0 && in.objectsLate == 0 {
+		return nil
+	}
+	f := newLogFinding("ShimStuck", objectTier, 0.3, "A container's shim or its process does not react.").
+		addFor(in.found(append(codes, signature.StopFailed)...)...)
+	if in.count(signature.ShimUnresponsive) > 0 {
+		f.Confidence += 0.35
+	}
+	if in.count(signature.KillFailed, signature.ExitEventFailed) > 0 {
+		f.Confidence += 0.2
+	}
+	if in.listsLate > 0 && in.down {
+		f.lower(0.1, "the whole runtime hangs; stopping containers fails in its wake")
+	}
+	return f
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/kdiag/kdiag/checks/facts"
 	"github.com/kdiag/kdiag/checks/host"
 	"github.com/kdiag/kdiag/checks/units"
+	"github.com/kdiag/kdiag/journal/signature"
 )
 
 // SystemdWedged is the code of this cause.
@@ -21,6 +22,7 @@ var systemdWedged = Definition{
 		{Code: CgroupsLeaked, When: livingCgroups},
 	},
 	Recognise: recogniseSystemdWedged,
+	FromLog:   loggedSystemdWedged,
 }
 
 func recogniseSystemdWedged(f *facts.Facts) *Finding {
@@ -108,4 +110,8 @@ func stepsWhenBusSilent(f *facts.Facts, root string) []checks.NextStep {
 	}
 	addNode(&s, "Only when the bus stays silent. Do not restart dbus on a node that is to live on: what is connected to it may not come back.")
 	return s.Done()
+}
+
+func loggedSystemdWedged(in *Incident) *LogFinding {
+	return in.hostFinding("SystemdWedged", 0.75, "systemd or its bus does not answer; runc waits for it.", signature.SystemdUnresponsive)
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/kdiag/kdiag/checks/facts"
 	"github.com/kdiag/kdiag/checks/host"
 	"github.com/kdiag/kdiag/checks/units"
+	"github.com/kdiag/kdiag/journal/signature"
 )
 
 // TaskStuck is the code of this cause.
@@ -24,6 +25,7 @@ var taskStuck = Definition{
 		{Code: KernelHung, When: kernelNamesTask},
 	},
 	Recognise: RecogniseTaskStuck,
+	FromLog:   loggedTaskStuck,
 }
 
 // TaskName names a blocked task: java (pid 7011) of web/checkout-1 (app).
@@ -130,4 +132,12 @@ func stepsWhenTaskStuck(f *facts.Facts, stuck []host.BlockedTask, root string) [
 	}
 	addNode(&s, "No signal ends what waits uninterruptibly: if what it waits for does not come back, only a reboot does.")
 	return s.Done()
+}
+
+func loggedTaskStuck(in *Incident) *LogFinding {
+	if in.count(signature.ProcessBlocked) == 0 {
+		return nil
+	}
+	return newLogFinding("TaskStuck", objectTier, 0.6, "A container's process cannot be killed: it waits in the kernel.").
+		addFor(in.found(signature.ProcessBlocked)...)
 }

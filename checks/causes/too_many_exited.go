@@ -6,6 +6,7 @@ import (
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/facts"
 	"github.com/kdiag/kdiag/checks/units"
+	"github.com/kdiag/kdiag/journal/signature"
 )
 
 // TooManyExited is the code of this cause.
@@ -19,6 +20,7 @@ var tooManyExited = Definition{
 		{Code: InodesExhausted, When: runtimeInodesGone},
 	},
 	Recognise: recogniseTooManyExited,
+	FromLog:   loggedTooManyExited,
 }
 
 func recogniseTooManyExited(f *facts.Facts) *Finding {
@@ -39,7 +41,7 @@ func recogniseTooManyExited(f *facts.Facts) *Finding {
 	}
 	e := exitedEvidence(f, c, share)
 	addCompleteness(f, &e)
-	step := raised(checks.Certain, logOfRemovals(f, &e))
+	step := raised(checks.Certain, fromLog(f, &e.For, signsOfRemovals()...))
 	switch {
 	case !f.Log.SameRuntime:
 		Addf(&e.Missing, "why they were not removed: the kubelet's and the runtime's logs were not read")
@@ -198,4 +200,17 @@ func addCompletedPods(f *facts.Facts, s *Steps, c facts.Census) {
 	s.Add(checks.TouchesExited, fmt.Sprintf(`kubectl delete pods -n %s --field-selector status.phase=Succeeded,spec.nodeName="$(hostname)"`, top),
 		"Only if that list shows these pods and nobody needs them any more: deletes the completed pods of the namespace that has most records; their logs go with them, the kubelet then removes the records.")
 	s.Add(checks.TouchesNothing, fmt.Sprintf("kubectl get jobs,cronjobs -n %s", top), "Set ttlSecondsAfterFinished on Jobs, and lower the history limits of CronJobs, so that it does not come back.")
+}
+
+func loggedTooManyExited(in *Incident) *LogFinding {
+	tooLarge := in.count(signature.MessageTooLarge) > 0
+	if in.count(signature.ContainerGCFailed, signature.RemoveFailed) == 0 || !tooLarge && in.count(signature.RemoveFailed) < 5 {
+		return nil
+	}
+	f := newLogFinding("TooManyExited", objectTier, 0.35, "Dead containers or sandboxes are not removed and pile up.").
+		addFor(in.found(signature.ContainerGCFailed, signature.RemoveFailed)...).AddMissing("how many there are")
+	if tooLarge {
+		f.raise(0.25, "the lists have grown too large to be sent")
+	}
+	return f
 }

@@ -33,7 +33,7 @@ func TestJournalAsEvidence(t *testing.T) {
 		points int    // 1: for, -1: against, 0: neither
 		say    string // in that side
 	}{
-		{"down, and the kubelet says so", causes.RuntimeDown, []tweak{socket(crictl.ConnectRefused, "refused")}, []entry{down, signs(signature.RelistFailed, 180, 3*time.Minute, time.Second, refusedRelist)}, 1, `"container runtime is down" since 03:06:24`},
+		{"down, and the kubelet says so", causes.RuntimeDown, []tweak{socket(crictl.ConnectRefused, "refused")}, []entry{down, signs(signature.RelistFailed, 180, 3*time.Minute, time.Second, refusedRelist)}, 1, `"container runtime is down" (30 s and more without a good Status) since 03:06:24`},
 		{"down, its relists", causes.RuntimeDown, []tweak{socket(crictl.ConnectRefused, "refused")}, []entry{signs(signature.RelistFailed, 180, 3*time.Minute, time.Second, refusedRelist)}, 1, "relists fail since 03:06:24, the first with Unavailable"},
 		{"down for longer than is read", causes.RuntimeDown, []tweak{socket(crictl.ConnectRefused, "refused")}, []entry{signs(signature.RelistFailed, 900, 15*time.Minute, time.Second, refusedRelist)}, 1, "relists fail for all of the last 15m"},
 		{"down, and the kubelet works", causes.RuntimeDown, []tweak{socket(crictl.ConnectRefused, "refused")}, []entry{active}, -1, "its log tells of no trouble"},
@@ -48,7 +48,7 @@ func TestJournalAsEvidence(t *testing.T) {
 		{"object, another named long ago", causes.InspectHang, []tweak{statusHangs("container1-0")}, []entry{inspect(8*time.Minute, "0123456789abcdef")}, 0, ""},
 		{"too large, and refused there", causes.ListTooLarge, []tweak{exited(800, 1, 30000)}, []entry{signs(signature.MessageTooLarge, 40, 3*time.Minute, time.Second, "rpc error: code = ResourceExhausted desc = grpc: received message larger than max (26300000 vs. 16777216)")}, 1, "26300000 against 16777216 bytes, by the receiver's limit"},
 		{"too large, and the kubelet works", causes.ListTooLarge, []tweak{exited(800, 1, 30000)}, []entry{active}, -1, "no trouble"},
-		{"network", causes.NetworkNotReady, []tweak{condition(1, false)}, []entry{signs(signature.NetworkNotReady, 60, 5*time.Minute, 4*time.Second, "x")}, 1, "the kubelet says so too, since 03:04:24"},
+		{"network", causes.NetworkNotReady, []tweak{condition(1, false)}, []entry{signs(signature.NetworkNotReady, 60, 5*time.Minute, 4*time.Second, "x")}, 1, "the kubelet logs it too since 03:04:24"},
 		{"CNI, down alone", causes.CNIHung, []tweak{hangs(facts.RPCStatus)}, []entry{down}, 1, "container runtime is down"},
 		{"down, stopped", causes.RuntimeDown, []tweak{socket(crictl.ConnectRefused, "refused")}, []entry{signs(signature.UnitFailed, 1, time.Minute, time.Minute, "containerd.service: Failed with result 'exit-code'.", "containerd.service")}, 1, "containerd.service failed at 03:08:24"},
 		{"images", causes.ImageServiceHung, []tweak{hangs(facts.RPCImages, facts.RPCImageFs)}, []entry{signs(signature.ImageServiceFailed, 3, 9*time.Minute, time.Minute, "x")}, 1, "image calls fail as well"},

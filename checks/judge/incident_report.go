@@ -64,7 +64,7 @@ func Journal(r *journal.Report) {
 
 func judgeEpisode(e *journal.Episode) {
 	if e.Surroundings != nil {
-		e.Causes, e.Culprits = judgeIncident(e), newIncident(e).culprits()
+		e.Causes, e.Culprits = judgeIncident(e), causes.NewIncident(e).Culprits()
 	}
 }
 
@@ -118,7 +118,7 @@ func logFindings(r *journal.Report) []journal.Finding {
 		if c := l.count(kernel.code); c.Count > 0 {
 			var names []string
 			for _, s := range c.Subjects {
-				names = addTexts(names, []string{s.Name})
+				names = causes.AddTexts(names, []string{s.Name})
 			}
 			if len(names) > 0 {
 				kernel.what += ": " + strings.Join(names[:min(len(names), 3)], ", ")
