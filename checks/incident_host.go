@@ -13,10 +13,13 @@ import (
 // incidentRecognisers are one function for each cause that a log can show.
 func incidentRecognisers() []func(*Incident) *incidentFinding {
 	return []func(*Incident) *incidentFinding{
-		incidentKernelHung, incidentIOStall, incidentPIDsExhausted, incidentInotifyExhausted, incidentSystemdWedged, incidentFilesystemHung,
+		incidentKernelHung, incidentIOStall, incidentPIDsExhausted, incidentInotifyExhausted, incidentSystemdWedged,
+		incidentFilesystemHung,
 		incidentOOMKilled, incidentDiskFull, incidentFilesExhausted, incidentClockJumped,
-		incidentInspectHang, incidentShimStuck, incidentTaskStuck, incidentListTooLarge, incidentTooManyExited, incidentCNIHung, incidentNetworkNotReady,
-		incidentRuntimeDown, incidentRuntimeUnsupported, incidentRuntimeNotReady, incidentRuntimeHung, incidentListHang, incidentRuntimeSlow,
+		incidentInspectHang, incidentShimStuck, incidentTaskStuck, incidentListTooLarge, incidentTooManyExited,
+		incidentCNIHung, incidentNetworkNotReady,
+		incidentRuntimeDown, incidentRuntimeUnsupported, incidentRuntimeNotReady, incidentRuntimeHung,
+		incidentListHang, incidentRuntimeSlow,
 		incidentRelistOverloaded, incidentKubeletStalled, incidentKubeletCrashLooping, incidentCertificateExpired,
 	}
 }
@@ -57,13 +60,15 @@ func incidentIOStall(in *Incident) *incidentFinding {
 		return f
 	}
 	f := newIncidentFinding("IOStall", hostTier, 0.1, "Much points to a disk that is slow or overloaded.")
-	for _, code := range []string{signature.DiskScanSlow, signature.NameReserved, signature.RuntimeStalled, signature.HousekeepingSlow} {
+	for _, code := range []string{signature.DiskScanSlow, signature.NameReserved, signature.RuntimeStalled,
+		signature.HousekeepingSlow} {
 		if in.count(code) > 0 {
 			f.raise(0.13, in.found(code)...)
 		}
 	}
 	writer := func(name string) bool {
-		return slices.ContainsFunc([]string{"jbd2", "xfs", "kworker", "dm_", "btrfs", "ext4"}, func(p string) bool { return strings.HasPrefix(name, p) })
+		return slices.ContainsFunc([]string{"jbd2", "xfs", "kworker", "dm_", "btrfs", "ext4"},
+			func(p string) bool { return strings.HasPrefix(name, p) })
 	}
 	if in.anyTask(writer, signature.HungTask) {
 		f.raise(0.4, "the kernel reports writers of a file system as stuck")
@@ -75,15 +80,18 @@ func incidentIOStall(in *Incident) *incidentFinding {
 }
 
 func incidentPIDsExhausted(in *Incident) *incidentFinding {
-	return in.hostFinding("PIDsExhausted", 0.75, "New processes or threads cannot be started.", signature.ForkFailed, signature.ForkRejected)
+	return in.hostFinding("PIDsExhausted", 0.75, "New processes or threads cannot be started.", signature.ForkFailed,
+		signature.ForkRejected)
 }
 
 func incidentInotifyExhausted(in *Incident) *incidentFinding {
-	return in.hostFinding("InotifyExhausted", 0.55, "The node has run out of inotify instances or watches.", signature.InotifyExhausted)
+	return in.hostFinding("InotifyExhausted", 0.55, "The node has run out of inotify instances or watches.",
+		signature.InotifyExhausted)
 }
 
 func incidentSystemdWedged(in *Incident) *incidentFinding {
-	return in.hostFinding("SystemdWedged", 0.75, "systemd or its bus does not answer; runc waits for it.", signature.SystemdUnresponsive)
+	return in.hostFinding("SystemdWedged", 0.75, "systemd or its bus does not answer; runc waits for it.",
+		signature.SystemdUnresponsive)
 }
 
 func incidentFilesystemHung(in *Incident) *incidentFinding {
@@ -91,7 +99,8 @@ func incidentFilesystemHung(in *Incident) *incidentFinding {
 	if lost == nil {
 		return nil
 	}
-	f := newIncidentFinding("FilesystemHung", hostTier, 0.8, "A network file server does not answer: whatever touches its mounts waits.").
+	f := newIncidentFinding("FilesystemHung", hostTier, 0.8,
+		"A network file server does not answer: whatever touches its mounts waits.").
 		addFor(in.found(signature.NFSNotResponding, signature.MountFailed)...)
 	in.lowerIfLate(f, signature.NFSNotResponding)
 	back := in.records(signature.NFSRecovered)
@@ -118,7 +127,8 @@ func incidentOOMKilled(in *Incident) *incidentFinding {
 	if in.count(codes...) == 0 {
 		return nil
 	}
-	f := newIncidentFinding("OOMKilled", hostTier, 0.35, "The kernel killed processes to free memory.").addFor(in.found(codes...)...)
+	f := newIncidentFinding("OOMKilled", hostTier, 0.35,
+		"The kernel killed processes to free memory.").addFor(in.found(codes...)...)
 	victim, placed := in.essentialVictim()
 	switch {
 	case victim == nil:
@@ -140,9 +150,9 @@ func incidentOOMKilled(in *Incident) *incidentFinding {
 	return f
 }
 
-// essentialVictim returns the first part of runtime or kubelet that was killed for memory, and whether the log says which cgroup was
-// out of memory; victims of which it does go first. What dies by the limit of a pod is of that pod, whatever its name is: docker in
-// docker, kind, builds.
+// essentialVictim returns the first part of runtime or kubelet that was killed for memory, and whether the log says
+// which cgroup was out of memory; victims of which it does go first. What dies by the limit of a pod is of that pod,
+// whatever its name is: docker in docker, kind, builds.
 func (in *Incident) essentialVictim() (victim *journal.Burst, placed bool) {
 	inPod, isPlaced := map[journal.Object]bool{}, map[journal.Object]bool{}
 	for _, b := range in.each(signature.OOMInvoked, signature.OOMKill) {
@@ -167,17 +177,19 @@ func (in *Incident) essentialVictim() (victim *journal.Burst, placed bool) {
 }
 
 func incidentDiskFull(in *Incident) *incidentFinding {
-	return in.limitFinding("DiskFull", signature.DiskFull, 0.75, "A file system that the runtime or the kubelet writes to is full.",
+	return in.limitFinding("DiskFull", signature.DiskFull, 0.75,
+		"A file system that the runtime or the kubelet writes to is full.",
 		"A file system was full; the log does not show that the runtime or the kubelet uses it.")
 }
 
 func incidentFilesExhausted(in *Incident) *incidentFinding {
-	return in.limitFinding("FilesExhausted", signature.FilesExhausted, 0.7, "The runtime, a shim or the kubelet has run out of file descriptors.",
+	return in.limitFinding("FilesExhausted", signature.FilesExhausted, 0.7,
+		"The runtime, a shim or the kubelet has run out of file descriptors.",
 		"A process has run out of file descriptors; the log does not show that the runtime did.")
 }
 
-// limitFinding is a finding of a resource that ran out, by words that any program uses: own is for the runtime and the kubelet, others for
-// the rest.
+// limitFinding is a finding of a resource that ran out, by words that any program uses: own is for the runtime and
+// the kubelet, others for the rest.
 func (in *Incident) limitFinding(code, record string, confidence float64, own, others string) *incidentFinding {
 	if in.records(record) == nil {
 		return nil
@@ -186,7 +198,8 @@ func (in *Incident) limitFinding(code, record string, confidence float64, own, o
 	for _, b := range in.each(record) {
 		c := b.Call()
 		switch {
-		case c.Role == journal.RoleRuntime, c.Role == journal.RoleShim, c.Role == journal.RoleOCI, c.Everywhere, b.Object().Kind == "Filesystem" && ofRuntime(b.Object().ID):
+		case c.Role == journal.RoleRuntime, c.Role == journal.RoleShim, c.Role == journal.RoleOCI, c.Everywhere,
+			b.Object().Kind == "Filesystem" && ofRuntime(b.Object().ID):
 			runtime = true
 		case c.Role == journal.RoleKubelet:
 			kubelet += b.Count
@@ -212,22 +225,25 @@ func (in *Incident) limitFinding(code, record string, confidence float64, own, o
 // ofRuntime reports whether a path is where runtimes and kubelets keep their files.
 func ofRuntime(path string) bool {
 	return slices.ContainsFunc([]string{
-		"/var/lib/containers", "/var/lib/containerd", "/var/lib/docker", "/var/lib/kubelet", "/var/lib/rancher", "/var/snap/microk8s",
+		"/var/lib/containers", "/var/lib/containerd", "/var/lib/docker", "/var/lib/kubelet", "/var/lib/rancher",
+		"/var/snap/microk8s",
 		"/run", "/var/run", "/var/log/pods", "/var/log/containers",
 	}, func(dir string) bool { return path == dir || strings.HasPrefix(path, dir+"/") })
 }
 
-// incidentClockJumped is for a machine that was suspended, which loses its connections. A step of the wall clock alone does not make PLEG
-// unhealthy: the kubelet measures the age on the monotonic clock.
+// incidentClockJumped is for a machine that was suspended, which loses its connections. A step of the wall clock
+// alone does not make PLEG unhealthy: the kubelet measures the age on the monotonic clock.
 func incidentClockJumped(in *Incident) *incidentFinding {
 	during := func(t time.Time) bool { return !t.IsZero() && !t.Before(*in.begin()) && !t.After(*in.Start) }
 	for _, b := range in.each(signature.MachineSuspended) {
 		if in.Start != nil && (during(b.First()) || during(b.Last())) {
-			return newIncidentFinding("ClockJumped", hostTier, 0.6, "The machine was suspended while PLEG became unhealthy.").
+			return newIncidentFinding("ClockJumped", hostTier, 0.6,
+				"The machine was suspended while PLEG became unhealthy.").
 				addFor(in.found(signature.MachineSuspended)...)
 		}
 	}
-	f := newIncidentFinding("ClockJumped", symptomTier, 0.2, "The wall clock was set; that alone does not make PLEG unhealthy.").
+	f := newIncidentFinding("ClockJumped", symptomTier, 0.2,
+		"The wall clock was set; that alone does not make PLEG unhealthy.").
 		addFor(in.found(signature.ClockChanged)...)
 	for _, s := range in.Stalls {
 		if s.SpreadSeconds >= 30 {

@@ -15,7 +15,8 @@ func incidentInspectHang(in *Incident) *incidentFinding {
 	if in.inspectLate == 0 && (in.peak == 0 && !in.relistsHung() || in.down || in.lists > 0) {
 		return nil
 	}
-	f := newIncidentFinding("InspectHang", objectTier, 0.25, "Single pods or containers cannot be inspected; the relist waits two minutes for each.")
+	f := newIncidentFinding("InspectHang", objectTier, 0.25,
+		"Single pods or containers cannot be inspected; the relist waits two minutes for each.")
 	if in.inspectLate > 0 {
 		f.raise(0.5, in.found(signature.InspectFailed)...)
 		if slices.ContainsFunc(in.culprits(), func(c journal.Culprit) bool { return c.Example == signature.InspectFailed }) {
@@ -63,7 +64,8 @@ func incidentTaskStuck(in *Incident) *incidentFinding {
 	if in.count(signature.ProcessBlocked) == 0 {
 		return nil
 	}
-	return newIncidentFinding("TaskStuck", objectTier, 0.6, "A container's process cannot be killed: it waits in the kernel.").
+	return newIncidentFinding("TaskStuck", objectTier, 0.6,
+		"A container's process cannot be killed: it waits in the kernel.").
 		addFor(in.found(signature.ProcessBlocked)...)
 }
 
@@ -71,7 +73,8 @@ func incidentListTooLarge(in *Incident) *incidentFinding {
 	if in.records(signature.MessageTooLarge) == nil {
 		return nil
 	}
-	f := newIncidentFinding("ListTooLarge", objectTier, 0.93, "The answer to a list is larger than gRPC lets through, so no relist can succeed.")
+	f := newIncidentFinding("ListTooLarge", objectTier, 0.93,
+		"The answer to a list is larger than gRPC lets through, so no relist can succeed.")
 	for _, b := range in.each(signature.MessageTooLarge) {
 		if c := b.Call(); c.Size != 0 {
 			side := "the kubelet refuses to receive it"
@@ -87,10 +90,12 @@ func incidentListTooLarge(in *Incident) *incidentFinding {
 
 func incidentTooManyExited(in *Incident) *incidentFinding {
 	tooLarge := in.count(signature.MessageTooLarge) > 0
-	if in.count(signature.ContainerGCFailed, signature.RemoveFailed) == 0 || !tooLarge && in.count(signature.RemoveFailed) < 5 {
+	if in.count(signature.ContainerGCFailed, signature.RemoveFailed) == 0 || !tooLarge &&
+		in.count(signature.RemoveFailed) < 5 {
 		return nil
 	}
-	f := newIncidentFinding("TooManyExited", objectTier, 0.35, "Dead containers or sandboxes are not removed and pile up.").
+	f := newIncidentFinding("TooManyExited", objectTier, 0.35,
+		"Dead containers or sandboxes are not removed and pile up.").
 		addFor(in.found(signature.ContainerGCFailed, signature.RemoveFailed)...).addMissing("how many there are")
 	if tooLarge {
 		f.raise(0.25, "the lists have grown too large to be sent")
@@ -98,12 +103,14 @@ func incidentTooManyExited(in *Incident) *incidentFinding {
 	return f
 }
 
-// incidentCNIHung: the runtime's status takes CNI's lock, so a hung plugin makes the kubelet call the runtime down while lists answer.
+// incidentCNIHung: the runtime's status takes CNI's lock, so a hung plugin makes the kubelet call the runtime down
+// while lists answer.
 func incidentCNIHung(in *Incident) *incidentFinding {
 	if in.count(signature.CNIFailed) == 0 {
 		return nil
 	}
-	f := newIncidentFinding("CNIHung", objectTier, 0.25, "CNI plugins fail or hang: pods cannot be set up or torn down.").addFor(in.found(signature.CNIFailed)...)
+	f := newIncidentFinding("CNIHung", objectTier, 0.25,
+		"CNI plugins fail or hang: pods cannot be set up or torn down.").addFor(in.found(signature.CNIFailed)...)
 	if in.late(signature.CNIFailed) > 0 {
 		f.raise(0.25, "they miss their deadline")
 	}
@@ -125,8 +132,8 @@ func incidentNetworkNotReady(in *Incident) *incidentFinding {
 		addFor(in.found(codes...)...).addAgainst("a missing network does not make PLEG unhealthy")
 }
 
-// runtimeEnd is how systemd reports that the runtime's unit ended by itself, before the incident or at its beginning, and how it was
-// started again.
+// runtimeEnd is how systemd reports that the runtime's unit ended by itself, before the incident or at its beginning,
+// and how it was started again.
 func (in *Incident) runtimeEnd() (ended []string, again string) {
 	var last time.Time
 	for _, code := range []string{signature.UnitFailed, signature.UnitOOMKilled} {
@@ -137,7 +144,8 @@ func (in *Incident) runtimeEnd() (ended []string, again string) {
 			}
 		}
 	}
-	for _, v := range []*incidentRecords{in.ofRole(signature.UnitStarted, journal.RoleRuntime), in.records(signature.RuntimeStarted)} {
+	for _, v := range []*incidentRecords{in.ofRole(signature.UnitStarted, journal.RoleRuntime),
+		in.records(signature.RuntimeStarted)} {
 		if ended != nil && v != nil && v.last.After(last) {
 			again = "the runtime was started again" + in.when(v.first, v.last)
 		}
@@ -145,7 +153,8 @@ func (in *Incident) runtimeEnd() (ended []string, again string) {
 	return ended, again
 }
 
-// answeredAgain reports whether the last record of a socket that does not speak CRI v1 comes after the last refused call.
+// answeredAgain reports whether the last record of a socket that does not speak CRI v1 comes after the last refused
+// call.
 func (in *Incident) answeredAgain() bool {
 	unsupported, refused := in.records(signature.CRIUnsupported), in.records(signature.RuntimeUnreachable)
 	return unsupported != nil && (refused == nil || unsupported.last.After(refused.last))
@@ -185,7 +194,8 @@ func incidentRuntimeDown(in *Incident) *incidentFinding {
 	case in.down:
 		f.raise(0.1, listedDown)
 	}
-	if started := in.records(signature.RuntimeStarted); started != nil && (stopped == nil || started.last.After(stopped.last)) {
+	if started := in.records(signature.RuntimeStarted); started != nil &&
+		(stopped == nil || started.last.After(stopped.last)) {
 		again = "the runtime was started again" + in.when(started.first, started.last)
 	}
 	if again != "" {
@@ -197,8 +207,8 @@ func incidentRuntimeDown(in *Incident) *incidentFinding {
 	return f
 }
 
-// incidentRuntimeUnsupported is for a socket that answers every call, but not as CRI v1: containerd without its CRI plugin, another program, a
-// runtime that is too old. Relists fail at once, each second, and so does the status.
+// incidentRuntimeUnsupported is for a socket that answers every call, but not as CRI v1: containerd without its CRI
+// plugin, another program, a runtime that is too old. Relists fail at once, each second, and so does the status.
 func incidentRuntimeUnsupported(in *Incident) *incidentFinding {
 	if in.unsupported == 0 {
 		return nil
@@ -222,13 +232,15 @@ func incidentRuntimeUnsupported(in *Incident) *incidentFinding {
 	return f
 }
 
-// incidentRuntimeNotReady is for a runtime that answers Status and says itself that it is not ready. Such an answer does not count
-// as a good status, so "container runtime is down" appears after 30 s too (pkg/kubelet/kubelet.go, updateRuntimeUp).
+// incidentRuntimeNotReady is for a runtime that answers Status and says itself that it is not ready. Such an answer
+// does not count as a good status, so "container runtime is down" appears after 30 s too (pkg/kubelet/kubelet.go,
+// updateRuntimeUp).
 func incidentRuntimeNotReady(in *Incident) *incidentFinding {
 	if in.count(signature.RuntimeNotReadyReported) == 0 {
 		return nil
 	}
-	f := newIncidentFinding("RuntimeNotReady", runtimeTier, 0.7, "The runtime answers, and says itself that it is not ready.").
+	f := newIncidentFinding("RuntimeNotReady", runtimeTier, 0.7,
+		"The runtime answers, and says itself that it is not ready.").
 		addFor(in.found(signature.RuntimeNotReadyReported)...)
 	for _, r := range in.Reasons {
 		if strings.Contains(r, "RuntimeReady=false") {
@@ -248,7 +260,8 @@ func incidentRuntimeHung(in *Incident) *incidentFinding {
 	if !in.down && in.statusLate == 0 || in.refused > in.allLate {
 		return nil
 	}
-	f := newIncidentFinding("RuntimeHung", runtimeTier, 0.5, "The runtime accepts calls and answers none: it hangs as a whole.")
+	f := newIncidentFinding("RuntimeHung", runtimeTier, 0.5,
+		"The runtime accepts calls and answers none: it hangs as a whole.")
 	if in.Recovered {
 		f.Summary = "The runtime accepted calls and answered none: it hung as a whole."
 	}
@@ -258,7 +271,8 @@ func incidentRuntimeHung(in *Incident) *incidentFinding {
 	f.addFor(in.found(signature.RuntimeIsDown, signature.SanityCheckFailed)...)
 	if in.statusLate+in.listsLate == 0 {
 		ended, again := in.runtimeEnd()
-		if in.count(signature.RuntimeNotReadyReported, signature.RuntimeStopped) > 0 || in.unsupported > 0 || in.Standstill != nil || ended != nil && again == "" {
+		if in.count(signature.RuntimeNotReadyReported, signature.RuntimeStopped) > 0 || in.unsupported > 0 ||
+			in.Standstill != nil || ended != nil && again == "" {
 			return nil // what is known says why there is no good status
 		}
 		f.Confidence = min(f.Confidence, 0.45)
@@ -280,7 +294,8 @@ func incidentListHang(in *Incident) *incidentFinding {
 	if in.listsLate == 0 || in.count(signature.MessageTooLarge) > 0 {
 		return nil
 	}
-	f := newIncidentFinding("ListHang", runtimeTier, 0.75, "The lists of pods or containers do not come back, as when one container's lock is held.").
+	f := newIncidentFinding("ListHang", runtimeTier, 0.75,
+		"The lists of pods or containers do not come back, as when one container's lock is held.").
 		addFor(in.found(signature.RelistFailed, signature.ListFailed)...)
 	switch {
 	case in.down || in.statusLate > 0:
@@ -328,14 +343,17 @@ func (in *Incident) movingText() string {
 
 // incidentRuntimeSlow is for relists that end, but late, with other signs of slowness.
 func incidentRuntimeSlow(in *Incident) *incidentFinding {
-	signs := in.count(signature.HousekeepingSlow, signature.RuntimeStalled, signature.ExecFailed, signature.StatsFailed, signature.NameReserved)
+	signs := in.count(signature.HousekeepingSlow, signature.RuntimeStalled, signature.ExecFailed,
+		signature.StatsFailed, signature.NameReserved)
 	moving := len(in.Stalls) >= 2
 	if !moving && (signs == 0 || in.lateLists() > 1) || in.down {
 		return nil
 	}
-	f := newIncidentFinding("RuntimeSlow", runtimeTier, 0.25, "Relists end, but the runtime answers too slowly for them to end in time.").
+	f := newIncidentFinding("RuntimeSlow", runtimeTier, 0.25,
+		"Relists end, but the runtime answers too slowly for them to end in time.").
 		addFor(in.movingText()).
-		addFor(in.found(signature.HousekeepingSlow, signature.RuntimeStalled, signature.StatsFailed, signature.NameReserved)...)
+		addFor(in.found(signature.HousekeepingSlow, signature.RuntimeStalled, signature.StatsFailed,
+			signature.NameReserved)...)
 	if moving {
 		f.Confidence += 0.2
 	}
@@ -355,7 +373,8 @@ func incidentRelistOverloaded(in *Incident) *incidentFinding {
 	if in.failing > 0 || in.down || in.relistsHung() || !moving && !in.relistsScattered() && (!near || !in.Recovered) {
 		return nil
 	}
-	f := newIncidentFinding("RelistOverloaded", runtimeTier, 0.3, "Relists end late and no failing call is on record; perhaps there are many pods.").
+	f := newIncidentFinding("RelistOverloaded", runtimeTier, 0.3,
+		"Relists end late and no failing call is on record; perhaps there are many pods.").
 		addFor(in.movingText()).addMissing("the number of pods, and how long one inspection takes")
 	if moving {
 		f.Confidence += 0.15
@@ -371,7 +390,8 @@ func incidentRelistOverloaded(in *Incident) *incidentFinding {
 
 // incidentKubeletStalled: the runtime is not on record as failing, and the kubelet's own loops stand.
 func incidentKubeletStalled(in *Incident) *incidentFinding {
-	f := newIncidentFinding("KubeletStalled", kubeletTier, 0, "The kubelet's own loops stand still, while no call to the runtime is on record as failing.")
+	f := newIncidentFinding("KubeletStalled", kubeletTier, 0,
+		"The kubelet's own loops stand still, while no call to the runtime is on record as failing.")
 	for _, sign := range []struct {
 		confidence float64
 		codes      []string
@@ -405,7 +425,8 @@ func (in *Incident) addStandstill(f *incidentFinding) {
 	s := in.Standstill
 	f.Confidence += 0.75
 	f.Summary = fmt.Sprintf("The kubelet itself stood still for %s or more: by so much its first record of the trouble is late.", roughly(s.Late))
-	f.addFor(fmt.Sprintf("the first record states an age of %s: a loop that runs reports it every 5 s from %s on", s.Age.Round(time.Second), s.Due.Round(time.Second)))
+	f.addFor(fmt.Sprintf("the first record states an age of %s: a loop that runs reports it every 5 s from %s on",
+		s.Age.Round(time.Second), s.Due.Round(time.Second)))
 	if !s.From.IsZero() {
 		f.addFor("of the kubelet the log holds nothing that kdiag knows" + in.when(s.From, s.To))
 	}

@@ -11,8 +11,8 @@ import (
 // tailPoll is how often a text file is looked at while it is followed. A skip line comes every 5 s.
 const tailPoll = 250 * time.Millisecond
 
-// A tailReader reads a file as it grows. It ends when the file has given way to another under its name, when it was cut,
-// or with the context.
+// A tailReader reads a file as it grows. It ends when the file has given way to another under its name, when it was
+// cut, or with the context.
 type tailReader struct {
 	ctx  context.Context
 	f    *os.File
@@ -47,8 +47,8 @@ func (t *tailReader) Read(b []byte) (int, error) {
 	}
 }
 
-// A pipeReader reads a pipe as it fills until ctx ends. If asked to, it returns nothing when nothing has come for a moment.
-// The goroutine that waits for the pipe is left behind when the context ends first.
+// A pipeReader reads a pipe as it fills until ctx ends. If asked to, it returns nothing when nothing has come for a
+// moment. The goroutine that waits for the pipe is left behind when the context ends first.
 type pipeReader struct {
 	ctx  context.Context
 	come chan []byte
