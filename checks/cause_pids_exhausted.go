@@ -162,7 +162,7 @@ func (f *Facts) pidHolders(l pidLimit) []holder {
 		}
 		out = append(out, h)
 	}
-	for _, c := range seen.Crowds {
+	for _, c := range seen.ProcessGroups {
 		if z := f.seen().Tasks.Value.ZombiesByParent; len(z) == 0 || z[0].PID != c.PID || z[0].Count < f.nodeLimits().Zombies {
 			out = append(out, f.crowdHolder(c, l.there))
 		}
@@ -171,7 +171,7 @@ func (f *Facts) pidHolders(l pidLimit) []holder {
 }
 
 // crowdHolder describes the processes of one name: one with many threads, the children of one parent, or a fork bomb.
-func (f *Facts) crowdHolder(c host.Crowd, all uint64) holder {
+func (f *Facts) crowdHolder(c host.ProcessGroup, all uint64) holder {
 	name, threads := clean(c.Name), uint64(max(c.Threads, 0))
 	part := units.Percent(share(threads, all))
 	var h holder

@@ -103,7 +103,7 @@ func (f *Facts) hungEvidence(how hang) Evidence {
 			addf(&e.For, "it answered at first; then %s in a row hung and nothing was answered for %s", units.Count(s.Hung, "call"), units.Duration(s.For))
 		}
 		if f.stoppedForGood() {
-			pulse := f.Measurement.Pulses[len(f.Measurement.Pulses)-1]
+			pulse := f.Measurement.Liveness[len(f.Measurement.Liveness)-1]
 			addf(&e.For, "Version, which needs no lock and was answered at first, did not answer in %s when it was asked again", units.Duration(pulse.Elapsed))
 		}
 	case hangMost:

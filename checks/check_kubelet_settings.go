@@ -29,7 +29,9 @@ func readKubeletSettings(f *Facts) Result {
 			}
 			return result(StatusWarning, "%s is %s: %s%s", clean(h.Name), or(clean(h.Value), "empty"), strings.TrimSuffix(clean(h.Harm), "."), more)
 		case len(differs) > 0:
-			return result(StatusWarning, "%s: %s", clean(differs[0].Name), clean(differs[0].Harm))
+			d := differs[0]
+			return result(StatusWarning, "the kubelet runs with %s %s; its files and flags have %s, and take effect with a restart",
+				clean(d.Name), clean(d.Running), clean(d.Configured))
 		}
 		own := ""
 		if s.Own != "" {

@@ -17,16 +17,6 @@ const (
 	someHeld = 0.01
 )
 
-// shortage says what there is so little of that who has it is worth a look.
-func (f *Facts) shortage() host.Shortage {
-	_, pressed := f.memoryRank()
-	short := host.Shortage{Memory: f.memoryLow(), Stalled: pressed && !f.memoryLow()}
-	if limits := f.pidLimits(); len(limits) > 0 {
-		short.PIDs, short.Below = true, limits[0].group.Path
-	}
-	return short
-}
-
 // A holder is somebody who has a part of what is short: a control group, a process, or the processes of one name.
 type holder struct {
 	name    string

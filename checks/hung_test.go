@@ -224,7 +224,7 @@ func TestFrozenBetweenSamples(t *testing.T) {
 		at := now()
 		hang := crictl.Call{Method: "ListPodSandbox", Start: at, Elapsed: time.Second, Code: crictl.DeadlineExceeded}
 		m.Samples = append(m.Samples, plegbench.Sample{At: at, Sandboxes: hang})
-		m.Pulses = []crictl.Call{{Method: "Version", Start: at.Add(time.Second / 2), Elapsed: time.Second, Code: crictl.DeadlineExceeded}}
+		m.Liveness = []crictl.Call{{Method: "Version", Start: at.Add(time.Second / 2), Elapsed: time.Second, Code: crictl.DeadlineExceeded}}
 		m.Sweep = plegbench.Sweep{Total: m.Sweep.Total, Reach: "stopped because the runtime no longer answered anything, Version included"}
 		if recovers {
 			ok := crictl.Call{Method: "ListPodSandbox", Start: at.Add(3 * time.Second), Elapsed: time.Millisecond, Code: crictl.OK}

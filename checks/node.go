@@ -46,7 +46,7 @@ type Node struct {
 	Clock     Look[host.Clock]
 	Systemd   Look[host.Systemd]
 	// Holders are who has most of the memory, or of the processes, where those are short.
-	Holders Look[host.Holders]
+	Holders Look[host.Consumers]
 
 	Settings     Look[kubelet.Settings]
 	Health       Look[kubelet.Health]

@@ -55,7 +55,7 @@ func seen(changes ...func(*Node)) tweak {
 			Clock:     good(host.Clock{Synchronised: true, MaxError: 20 * time.Millisecond, Suspended: 9 * time.Hour, Over: 2 * time.Second}),
 			Systemd:   good(host.Systemd{Answered: true, Took: 4 * time.Millisecond, Version: "257", State: "running", Units: 400, Scopes: 20}),
 			Settings:  good(kubelet.Settings{PID: 812}),
-			Holders:   Look[host.Holders]{Skipped: true, Missing: "neither memory nor processes are short"},
+			Holders:   Look[host.Consumers]{Skipped: true, Missing: "neither memory nor processes are short"},
 		}
 		for _, change := range changes {
 			change(n)
@@ -160,8 +160,8 @@ func hostGallery() map[string]*Facts {
 		"memory-pressure": node(takes(3*time.Second, everyRPC()...), seen(func(n *Node) {
 			n.Memory.Value.Available = 90 << 20
 			n.Pressure.Value.Memory = &host.Stall{Some: some(60), Full: some(38)}
-			n.Holders = good(host.Holders{
-				Memory: []host.Holder{
+			n.Holders = good(host.Consumers{
+				Memory: []host.Consumer{
 					{Path: podGroup, Dir: "/sys/fs/cgroup" + podGroup, Usage: host.Usage{Current: 14 << 30, Max: 16 << 30}, Owner: host.Owner{PodUID: "uid-1"}},
 					{Path: "/system.slice/fluentd.service", Dir: "/sys/fs/cgroup/system.slice/fluentd.service", Usage: host.Usage{Current: 4 << 30}, Owner: host.Owner{Unit: "fluentd.service"}},
 					{Path: "/kubepods.slice/kubepods-poduid_9.slice", Dir: "/sys/fs/cgroup/kubepods.slice/kubepods-poduid_9.slice", Usage: host.Usage{Current: 2 << 30}, Files: 3 << 29, Owner: host.Owner{PodUID: "uid-9"}},
@@ -177,13 +177,13 @@ func hostGallery() map[string]*Facts {
 			n.Memory.Value = host.Memory{Total: 32 << 30, Available: 90 << 20, Shmem: 20 << 30, SlabUnreclaimable: 4 << 30}
 			n.Pressure.Value.Memory = &host.Stall{Some: some(60), Full: some(6)}
 			n.Cgroups.Value.Version = 1
-			n.Holders = good(host.Holders{Memory: []host.Holder{
+			n.Holders = good(host.Consumers{Memory: []host.Consumer{
 				{Path: "/kubepods/poduid-9", Dir: "/sys/fs/cgroup/memory/kubepods/poduid-9", Usage: host.Usage{Current: 21 << 30}, Shmem: 20 << 30, Owner: host.Owner{PodUID: "uid-9"}},
 			}})
 		})),
 		"memory-at-a-limit": node(seen(func(n *Node) {
 			n.Pressure.Value.Memory = &host.Stall{Some: some(60), Full: some(38)}
-			n.Holders = good(host.Holders{Stalled: []host.StalledGroup{
+			n.Holders = good(host.Consumers{Stalled: []host.StalledGroup{
 				{Path: podGroup, Dir: "/sys/fs/cgroup" + podGroup, Full: some(96), Owner: host.Owner{PodUID: "uid-1"}},
 				{Path: "/system.slice/cron.service", Dir: "/sys/fs/cgroup/system.slice/cron.service", Full: some(2), Owner: host.Owner{Unit: "cron.service"}},
 			}})
@@ -199,26 +199,26 @@ func hostGallery() map[string]*Facts {
 			n.PIDs.Value.Tasks = 32100
 			n.Tasks.Value.Zombies = 29000
 			n.Tasks.Value.ZombiesByParent = []host.ZombieParent{{PID: 8100, Name: "node", Count: 28990, Owner: owner}}
-			n.Holders = good(host.Holders{
-				PIDs: []host.Holder{
+			n.Holders = good(host.Consumers{
+				PIDs: []host.Consumer{
 					{Path: "/kubepods/poduid-2", Dir: "/sys/fs/cgroup/kubepods/poduid-2", Usage: host.Usage{Current: 29040}, Owner: host.Owner{PodUID: "uid-2"}},
 					{Path: podGroup, Dir: "/sys/fs/cgroup" + podGroup, Usage: host.Usage{Current: 800, Max: 4096}, Owner: host.Owner{PodUID: "uid-1"}},
 				},
-				Crowds: []host.Crowd{{Name: "sh", Processes: 28990, Threads: 28990, PID: 8100, Parent: "node", Owner: owner}},
+				ProcessGroups: []host.ProcessGroup{{Name: "sh", Processes: 28990, Threads: 28990, PID: 8100, Parent: "node", Owner: owner}},
 			})
 		})),
 		"pids-fork-bomb": node(seen(func(n *Node) {
 			n.PIDs.Value.Tasks = 32100
-			n.Holders = good(host.Holders{
-				PIDs:   []host.Holder{{Path: "/user.slice/user-1000.slice/session-3.scope", Dir: "/sys/fs/cgroup/user.slice/user-1000.slice/session-3.scope", Usage: host.Usage{Current: 30000}, Owner: host.Owner{Unit: "session-3.scope"}}},
-				Crowds: []host.Crowd{{Name: "bash", Processes: 29990, Threads: 29990}},
+			n.Holders = good(host.Consumers{
+				PIDs:          []host.Consumer{{Path: "/user.slice/user-1000.slice/session-3.scope", Dir: "/sys/fs/cgroup/user.slice/user-1000.slice/session-3.scope", Usage: host.Usage{Current: 30000}, Owner: host.Owner{Unit: "session-3.scope"}}},
+				ProcessGroups: []host.ProcessGroup{{Name: "bash", Processes: 29990, Threads: 29990}},
 			})
 		})),
 		"pids-pod": node(seen(func(n *Node) {
 			n.PIDs.Value.Cgroups = append(n.PIDs.Value.Cgroups, host.CgroupUsage{Path: "/kubepods/poduid-2", Usage: host.Usage{Current: 1024, Max: 1024}, Events: 311, Owner: host.Owner{PodUID: "uid-2"}})
-			n.Holders = good(host.Holders{
-				PIDs:   []host.Holder{{Path: "/kubepods/poduid-2/container2-0", Dir: "/sys/fs/cgroup/kubepods/poduid-2/container2-0", Usage: host.Usage{Current: 1023}, Owner: owner}},
-				Crowds: []host.Crowd{{Name: "java", Processes: 1, Threads: 1000, PID: 7020, Owner: owner}},
+			n.Holders = good(host.Consumers{
+				PIDs:          []host.Consumer{{Path: "/kubepods/poduid-2/container2-0", Dir: "/sys/fs/cgroup/kubepods/poduid-2/container2-0", Usage: host.Usage{Current: 1023}, Owner: owner}},
+				ProcessGroups: []host.ProcessGroup{{Name: "java", Processes: 1, Threads: 1000, PID: 7020, Owner: owner}},
 			})
 		})),
 		"files-exhausted": node(seen(func(n *Node) { n.Files.Value.Processes[0].Current = 1020 })),

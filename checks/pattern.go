@@ -145,7 +145,7 @@ func (f *Facts) silence() (silence, bool) {
 			others++
 		}
 	}
-	for _, p := range f.Measurement.Pulses {
+	for _, p := range f.Measurement.Liveness {
 		switch {
 		case !p.OK() || !p.Start.After(s.From):
 		case p.Start.Before(until):
@@ -169,7 +169,7 @@ func (f *Facts) stoppedForGood() bool {
 	if !m.Stopped() {
 		return false
 	}
-	pulse := m.Pulses[len(m.Pulses)-1]
+	pulse := m.Liveness[len(m.Liveness)-1]
 	return !slices.ContainsFunc(f.laterCalls(), func(c timed) bool {
 		return c.call.OK() && c.call.Start.Add(c.call.Elapsed).After(pulse.Start)
 	})

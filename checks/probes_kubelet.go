@@ -85,7 +85,7 @@ func cniProbe() Probe {
 		Text: "The CNI configuration that the runtime would load, and whether the programs that it names are there.",
 	}, func(n *Node) *Look[kubelet.CNI] { return &n.CNI },
 		func(ctx context.Context, s *Surroundings, _ Node) (kubelet.CNI, error) {
-			return kubelet.ReadCNI(ctx, s.Root, "", nil)
+			return kubelet.ReadCNI(ctx, s.Root)
 		})
 }
 

@@ -16,7 +16,9 @@ import (
 
 // Surroundings are what the probes need besides the host's own files.
 type Surroundings struct {
-	Root        string              // the host's file system as this process sees it
+	Root string // the host's file system as this process sees it
+	// Population waits for the one scan of /proc of this run.
+	Population  func(context.Context) (host.Population, error)
 	Child       host.Child          // how to start a disposable child for what may hang in the kernel
 	KubeletPID  int                 // 0: no kubelet runs, or none may be seen
 	Credentials kubelet.Credentials // for the kubelet's server

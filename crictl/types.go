@@ -92,7 +92,7 @@ type PodSandbox struct {
 // Created returns CreatedAt as a time.
 func (s *PodSandbox) Created() time.Time { return time.Unix(0, s.CreatedAt) }
 
-// A ListMode says how a list was obtained.
+// A ListMode is the way in which a list was obtained.
 type ListMode string
 
 // The ways to a list, in the order in which they are tried.

@@ -54,8 +54,8 @@ func TestRun(t *testing.T) {
 	})
 }
 
-// TestFaults breaks each call in both ways. Whatever fails, the rest of the course is left out, the clean-up is not, and what
-// is not known to be gone is not called so.
+// TestFaults breaks each call in both ways. Whatever fails, the rest of the run is left out, the clean-up is not, and
+// what is not known to be gone is not called so.
 func TestFaults(t *testing.T) {
 	for _, tt := range []struct {
 		rpc         string
@@ -123,7 +123,7 @@ func TestFaults(t *testing.T) {
 func TestLateSandbox(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cri := serve(t, []string{box})
-		c := &course{cri: cri, opts: options(), res: &Result{}, making: Hung, pod: newPod(options(), choice{id: "x"}, time.Now(), false)}
+		c := &canaryRun{cri: cri, opts: options(), res: &Result{}, making: Hung, pod: newPod(options(), choice{id: "x"}, time.Now(), false)}
 		c.opts.Progress = func(string) {}
 		go func() {
 			time.Sleep(time.Second)
@@ -136,7 +136,8 @@ func TestLateSandbox(t *testing.T) {
 	})
 }
 
-// TestBusySandbox removes a sandbox whose StartContainer was given up: the runtime refuses at first, as containerd does.
+// TestBusySandbox removes a sandbox whose StartContainer was given up: the runtime refuses at first, as containerd
+// does.
 func TestBusySandbox(t *testing.T) {
 	const refusal = "Unknown: container is in starting state, can't be removed"
 	for _, tt := range []struct {
@@ -209,7 +210,8 @@ func TestInterruptHung(t *testing.T) {
 	})
 }
 
-// TestHousekeeping stops the sandbox under the canary as a kubelet does, in the first rounds or in all. It begins with the containers.
+// TestHousekeeping stops the sandbox under the canary as a kubelet does, in the first rounds or in all. It begins
+// with the containers.
 func TestHousekeeping(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
@@ -267,8 +269,8 @@ func killContainers(t *testing.T, cri *remote.Service) {
 	}
 }
 
-// TestStopTwice has the stop of the clean-up fail, as it does beside a kubelet that stops the sandbox at the same time: the network is
-// half taken down. What works when it is made again is no word about the runtime.
+// TestStopTwice has the stop of the clean-up fail, as it does beside a kubelet that stops the sandbox at the same
+// time: the network is half taken down. What works when it is made again is no word about the runtime.
 func TestStopTwice(t *testing.T) {
 	for _, tt := range []struct {
 		name            string

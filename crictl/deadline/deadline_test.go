@@ -59,7 +59,8 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// TestRunPanic covers a panic before the deadline and one of work that was abandoned long ago: neither may end the program.
+// TestRunPanic covers a panic before the deadline and one of work that was abandoned long ago: neither may end the
+// program.
 func TestRunPanic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, err := deadline.Run(t.Context(), func(context.Context) (string, error) { panic("boom") })

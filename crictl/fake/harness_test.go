@@ -98,7 +98,8 @@ func (c *client) sandboxes(t *testing.T, f *runtimeapi.PodSandboxFilter) []*runt
 	return must(c.ListPodSandbox(t.Context(), &runtimeapi.ListPodSandboxRequest{Filter: f}))(t).GetItems()
 }
 
-// start runs a sandbox with one created container in it and returns both ids. The container's log is main/0.log in a folder of its own.
+// start runs a sandbox with one created container in it and returns both ids. The container's log is main/0.log in a
+// folder of its own.
 func (c *client) start(t *testing.T, annotations map[string]string) (sandboxID, containerID string) {
 	t.Helper()
 	logs := t.TempDir()

@@ -6,7 +6,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// A Target is whom a call is about. The zero Target is a call about the whole runtime, or about something unknown.
+// A Target is the object of a call. The zero Target means the whole runtime, or an unknown object.
 type Target struct {
 	ID        string // full id of the sandbox or container; empty for one that the call is about to make
 	Namespace string
@@ -35,8 +35,8 @@ func matches(pattern, text string) bool {
 	return err == nil && ok
 }
 
-// TargetOf finds out whom a request is about, given what is known of ids. Lists are about the whole runtime, whatever their
-// filters name: runtimes serve them from memory and filter at the end.
+// TargetOf returns the object of a request; sandbox and container resolve ids. Lists are about the whole runtime
+// whatever they filter: runtimes serve them from memory and filter at the end.
 func TargetOf(req any, sandbox, container func(id string) Target) Target {
 	switch req := req.(type) {
 	case *runtimeapi.RunPodSandboxRequest:
@@ -56,7 +56,7 @@ func TargetOf(req any, sandbox, container func(id string) Target) Target {
 	return Target{}
 }
 
-// target finds out whom a request is about.
+// target returns the object of a request.
 func (st *store) target(req any) Target {
 	st.mu.RLock()
 	defer st.mu.RUnlock()

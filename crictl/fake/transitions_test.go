@@ -45,7 +45,7 @@ func TestTransitions(t *testing.T) {
 		{"created", "remove", remove, codes.OK, gone},
 		{"running", "start", start, codes.FailedPrecondition, running},
 		{"running", "stop", stop, codes.OK, exited},
-		{"running", "remove", remove, codes.FailedPrecondition, running},
+		{"running", "remove", remove, codes.OK, gone},
 		{"exited", "start", start, codes.FailedPrecondition, exited},
 		{"exited", "stop", stop, codes.OK, exited},
 		{"exited", "remove", remove, codes.OK, gone},

@@ -127,7 +127,7 @@ func TestEndToEnd(t *testing.T) {
 	if list, err := f.ListPodSandbox(t.Context(), &runtimeapi.ListPodSandboxRequest{}); err != nil || len(list.GetItems()) != 0 {
 		t.Errorf("left: %v, %v", list, err)
 	}
-	if got := f.Stats()["StopPodSandbox"]; got.Struck != 1 || got.Calls < 3 {
+	if got := f.Stats()["StopPodSandbox"]; got.Faulted != 1 || got.Calls < 3 {
 		t.Errorf("stats: %+v", got)
 	}
 	if _, ok := f.Stats()["RunPodSandbox"]; !ok {

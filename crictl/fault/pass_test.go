@@ -261,7 +261,7 @@ func TestSocket(t *testing.T) {
 		cancel()
 		return p.Run(ctx)
 	}
-	if err := again(f.path); err == nil || !strings.Contains(err.Error(), "somebody listens there already") {
+	if err := again(f.path); err == nil || !strings.Contains(err.Error(), "another process listens there already") {
 		t.Errorf("a second proxy on one socket: %v", err)
 	}
 	f.stop()

@@ -11,8 +11,8 @@ import (
 	"github.com/kdiag/kdiag/crictl/fake"
 )
 
-// Timeouts of a canary, where they differ from those of reads: making a sandbox takes a few disk writes, processes and CNI,
-// so what takes five seconds may be slow and not hung.
+// Timeouts of a canary, where they differ from those of reads: making a sandbox takes a few disk writes, processes
+// and CNI, so what takes five seconds may be slow and not hung.
 const (
 	defaultTimeout    = time.Minute
 	defaultRPCTimeout = 10 * time.Second

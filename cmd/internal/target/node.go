@@ -26,14 +26,16 @@ type Looks struct {
 const betweenLooks = 500 * time.Millisecond
 
 // lookAtNode makes the looks beside everything else. It answers before the command's time is up, whatever hangs.
-func lookAtNode(ctx context.Context, env cli.Env, t *Target, looks Looks) <-chan *checks.Node {
+func lookAtNode(
+	ctx context.Context, env cli.Env, t *Target, people func(context.Context) (host.Population, error), looks Looks,
+) <-chan *checks.Node {
 	out := make(chan *checks.Node, 1)
 	if t.Simulated() || !looks.All && !looks.Cheap {
 		out <- nil
 		return out
 	}
 	s := checks.Surroundings{
-		Root: env.Root, Child: host.NewChild(env.Self), Credentials: looks.Credentials, APIServer: looks.APIServer,
+		Root: env.Root, Population: people, Child: host.NewChild(env.Self), Credentials: looks.Credentials, APIServer: looks.APIServer,
 		Between: betweenLooks,
 	}
 	if t.Client != nil {
