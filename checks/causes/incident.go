@@ -192,7 +192,9 @@ func (in *Incident) late(codes ...string) int64 {
 
 // anyTask reports whether records of the codes name a process that fits.
 func (in *Incident) anyTask(fits func(string) bool, codes ...string) bool {
-	return slices.ContainsFunc(in.each(codes...), func(b *journal.Burst) bool { return b.Object().Kind == "Process" && fits(b.Object().Name) })
+	return slices.ContainsFunc(in.each(codes...), func(b *journal.Burst) bool {
+		return b.Object().Kind == "Process" && fits(b.Object().Name)
+	})
 }
 
 // age is the worst age that a record of the incident states.
@@ -204,12 +206,13 @@ const (
 	// callDeadline is the kubelet's default deadline of most calls to the runtime (runtimeRequestTimeout in
 	// pkg/kubelet/apis/config/v1beta1/defaults.go).
 	callDeadline = 2 * time.Minute
-	// maxHungCalls is up to how many hung calls an age can count: beyond, being near a multiple of the deadline is chance.
+	// maxHungCalls is up to how many hung calls an age can count: beyond, being near a multiple of the deadline is
+	// chance.
 	maxHungCalls = 6
 )
 
-// hungCalls returns how many hung calls the worst age counts. Only a stall that ended has a worst age; where a log is cut, its
-// last record has just an age.
+// hungCalls returns how many hung calls the worst age counts. Only a stall that ended has a worst age; where a log is
+// cut, its last record has just an age.
 func (in *Incident) hungCalls() int {
 	// An age counts calls from 30 s beyond the threshold on: every stall passes the threshold itself, which is near a
 	// multiple of the deadline when it is 10 min.
@@ -236,9 +239,11 @@ func deadlinesIn(relist time.Duration) int {
 	return int(n)
 }
 
-// relistsHung reports whether hung calls account for the length of each relist. Two that agree by chance are one in 400.
+// relistsHung reports whether hung calls account for the length of each relist. Two that agree by chance are one in
+// 400.
 func (in *Incident) relistsHung() bool {
-	return len(in.Relists) >= 2 && !slices.ContainsFunc(in.Relists, func(d time.Duration) bool { return deadlinesIn(d) == 0 })
+	return len(in.Relists) >= 2 && !slices.ContainsFunc(in.Relists,
+		func(d time.Duration) bool { return deadlinesIn(d) == 0 })
 }
 
 // relistsScattered reports whether relists take long, each for another time, so that no deadline accounts for them.
@@ -283,7 +288,8 @@ const (
 	// beginSlack is how long after the anchor what holds up the next relist may have begun: relists are 1 s apart
 	// (relistPeriod in pkg/kubelet/kubelet.go), and one on a full node takes some seconds.
 	beginSlack = 30 * time.Second
-	// lateConfidence is the most that a cause is worth which began after the incident: less than "the logs do not say why".
+	// lateConfidence is the most that a cause is worth which began after the incident: less than "the logs do not say
+	// why".
 	lateConfidence = 0.35
 )
 
@@ -297,7 +303,8 @@ func writtenAfter(b *journal.Burst) time.Duration {
 		return 2 * max(stated, time.Minute)
 	case signature.SoftLockup:
 		return max(stated, 20*time.Second)
-	case signature.OOMKill, signature.UnitOOMKilled, signature.UnitFailed, signature.UnitStopped, signature.RuntimeStopped:
+	case signature.OOMKill, signature.UnitOOMKilled, signature.UnitFailed, signature.UnitStopped,
+		signature.RuntimeStopped:
 		return 0 // happens when it is written
 	case signature.NFSNotResponding, signature.BlockIOError:
 		return 3 * time.Minute // written once all repetitions have failed: timeo=600, retrans=2 of nfs(5); 30 s a try for disks
@@ -319,7 +326,8 @@ func (in *Incident) lowerIfLate(f *LogFinding, codes ...string) {
 	if begin == nil || earliest.IsZero() || !earliest.After(begin.Add(beginSlack)) {
 		return
 	}
-	f.limit(lateConfidence, fmt.Sprintf("it began %s or more after the last good relist, so it is no root", roughly(earliest.Sub(*begin))))
+	f.limit(lateConfidence, fmt.Sprintf("it began %s or more after the last good relist, so it is no root",
+		roughly(earliest.Sub(*begin))))
 }
 
 // found words how often and when records of a code occur, such as "relist failed: 3 records, 00:51:11 to 00:55:11 UTC".
@@ -469,8 +477,9 @@ func (in *Incident) Culprits() []journal.Culprit {
 		e := byObject[o]
 		if e == nil {
 			e = &entry{at: b.First(), Culprit: journal.Culprit{
-				Kind: o.Kind, ID: journal.Clean(o.ID, 200), Name: journal.Clean(o.Name, 200), Namespace: journal.Clean(o.Namespace, 100),
-				Pod: journal.Clean(o.Pod, 260), PodUID: journal.Clean(o.PodUID, 64), Example: b.Code,
+				Kind: o.Kind, ID: journal.Clean(o.ID, 200), Name: journal.Clean(o.Name, 200),
+				Namespace: journal.Clean(o.Namespace, 100),
+				Pod:       journal.Clean(o.Pod, 260), PodUID: journal.Clean(o.PodUID, 64), Example: b.Code,
 			}}
 			byObject[o] = e
 		}
@@ -490,7 +499,8 @@ func (in *Incident) Culprits() []journal.Culprit {
 		return 1
 	}
 	slices.SortFunc(all, func(a, b *entry) int {
-		return cmp.Or(cmp.Compare(inspected(a), inspected(b)), cmp.Compare(b.Records, a.Records), a.at.Compare(b.at), cmp.Compare(a.ID, b.ID),
+		return cmp.Or(cmp.Compare(inspected(a), inspected(b)), cmp.Compare(b.Records, a.Records), a.at.Compare(b.at),
+			cmp.Compare(a.ID, b.ID),
 			cmp.Compare(a.Name, b.Name), cmp.Compare(a.Pod, b.Pod))
 	})
 	var out []journal.Culprit
@@ -503,10 +513,13 @@ func (in *Incident) Culprits() []journal.Culprit {
 // blames reports whether failing records of a signature speak against the object that they name.
 func blames(code string) bool {
 	switch code {
-	case signature.InspectFailed, signature.StopFailed, signature.RemoveFailed, signature.CreateFailed, signature.UpdateFailed, signature.ExecFailed,
+	case signature.InspectFailed, signature.StopFailed, signature.RemoveFailed, signature.CreateFailed,
+		signature.UpdateFailed, signature.ExecFailed,
 		signature.PodSyncFailed, signature.RuntimeCallFailed, signature.NameReserved, signature.ShimUnresponsive,
-		signature.ExitEventFailed, signature.KillFailed, signature.RuntimeStalled, signature.ProcessBlocked, signature.HungTask,
-		signature.SoftLockup, signature.OOMKill, signature.NFSNotResponding, signature.FilesystemError, signature.BlockIOError,
+		signature.ExitEventFailed, signature.KillFailed, signature.RuntimeStalled, signature.ProcessBlocked,
+		signature.HungTask,
+		signature.SoftLockup, signature.OOMKill, signature.NFSNotResponding, signature.FilesystemError,
+		signature.BlockIOError,
 		signature.NetdeviceLeak, signature.MountFailed:
 		return true
 	}

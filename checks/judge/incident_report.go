@@ -99,11 +99,14 @@ func logFindings(r *journal.Report) []journal.Finding {
 	loop := len(l.all) > 0
 	l.lasting("RuntimeIsDown", longSkip, "RuntimeHung",
 		"the kubelet's loop did no work: the runtime's status had not succeeded for 30 s and more (container runtime is down)")
-	l.subjects("the runtime ended with a failure: %s", "RuntimeDown", func(s journal.SubjectCount) bool { return journal.UnitRole(s.ID) == journal.RoleRuntime }, "UnitFailed")
-	l.lasting("RuntimeNotReadyReported", longSkip, "RuntimeNotReady", "the runtime said of itself that it was not ready")
+	l.subjects("the runtime ended with a failure: %s", "RuntimeDown",
+		func(s journal.SubjectCount) bool { return journal.UnitRole(s.ID) == journal.RoleRuntime }, "UnitFailed")
+	l.lasting("RuntimeNotReadyReported", longSkip, "RuntimeNotReady",
+		"the runtime said of itself that it was not ready")
 	// Shims and OCI runtimes are left out: their death is that of one pod.
 	l.subjects("the kernel killed %s for want of memory", "OOMKilled", func(s journal.SubjectCount) bool {
-		return slices.ContainsFunc([]journal.Role{journal.TaskRole(cmp.Or(s.Name, s.ID)), journal.UnitRole(cmp.Or(s.Name, s.ID))}, func(role journal.Role) bool {
+		return slices.ContainsFunc([]journal.Role{journal.TaskRole(cmp.Or(s.Name, s.ID)),
+			journal.UnitRole(cmp.Or(s.Name, s.ID))}, func(role journal.Role) bool {
 			return role == journal.RoleKubelet || role == journal.RoleRuntime
 		})
 	}, "OOMKill", "UnitOOMKilled")
@@ -127,9 +130,11 @@ func logFindings(r *journal.Report) []journal.Finding {
 		}
 	}
 	if !loop { // in a loop each start logs it
-		l.lasting("StatusCheckPending", longPending, "RuntimeHung", "the kubelet's loop did no work: the runtime had not given its status since the kubelet started")
+		l.lasting("StatusCheckPending", longPending, "RuntimeHung",
+			"the kubelet's loop did no work: the runtime had not given its status since the kubelet started")
 	}
-	l.lasting("NetworkNotReady", longNetwork, "NetworkNotReady", "the network of pods was not ready: no pod with a network of its own can start")
+	l.lasting("NetworkNotReady", longNetwork, "NetworkNotReady",
+		"the network of pods was not ready: no pod with a network of its own can start")
 	l.apiServer()
 	return append(l.all, ends...)
 }
@@ -152,7 +157,8 @@ func (l *logJudge) count(code string) journal.Count {
 
 // add adds a finding of all records of a signature.
 func (l *logJudge) add(c journal.Count, cause, what string) *journal.Finding {
-	f := journal.Finding{Code: c.Code, Cause: cause, Summary: what, Count: c.Count, Unit: "record", First: c.First, Last: c.Last}
+	f := journal.Finding{Code: c.Code, Cause: cause, Summary: what, Count: c.Count, Unit: "record", First: c.First,
+		Last: c.Last}
 	f.Ongoing = l.ongoing(f)
 	l.all = append(l.all, f)
 	return &l.all[len(l.all)-1]
@@ -160,7 +166,8 @@ func (l *logJudge) add(c journal.Count, cause, what string) *journal.Finding {
 
 // ongoing reports whether something that lasted goes on until the log ends.
 func (l *logJudge) ongoing(f journal.Finding) bool {
-	return f.First != nil && f.Last != nil && l.r.To != nil && l.r.To.Sub(*f.Last) < oneStretch && f.Last.Sub(*f.First) >= longSkip
+	return f.First != nil && f.Last != nil && l.r.To != nil && l.r.To.Sub(*f.Last) < oneStretch &&
+		f.Last.Sub(*f.First) >= longSkip
 }
 
 // lasting adds the longest stretch of records of a signature if it is long enough, and returns it.
@@ -225,8 +232,8 @@ func (l *logJudge) subjects(what, cause string, fits func(journal.SubjectCount) 
 	}
 }
 
-// kubeletEnds judges how often the kubelet ended by itself or was killed. A loop is added at once; what happened now and then is
-// returned. systemd's restarts count best: each death writes several records of the other kinds.
+// kubeletEnds judges how often the kubelet ended by itself or was killed. A loop is added at once; what happened now
+// and then is returned. systemd's restarts count best: each death writes several records of the other kinds.
 func (l *logJudge) kubeletEnds() []journal.Finding {
 	kubelet := func(s journal.SubjectCount) bool { return journal.UnitRole(s.ID) == journal.RoleKubelet }
 	for _, kind := range []struct{ code, what, unit string }{
@@ -253,7 +260,8 @@ func (l *logJudge) kubeletEnds() []journal.Finding {
 		if c.Count == 0 {
 			continue
 		}
-		f := journal.Finding{Code: "kubelet ended", Cause: "KubeletCrashLooping", Summary: kind.what, Count: c.Count, Unit: kind.unit, First: c.First, Last: c.Last}
+		f := journal.Finding{Code: "kubelet ended", Cause: "KubeletCrashLooping", Summary: kind.what, Count: c.Count,
+			Unit: kind.unit, First: c.First, Last: c.Last}
 		f.Ongoing = l.ongoing(f)
 		f.Words = errorWords(l.count("KubeletFatal").Example)
 		if failed := l.count("UnitFailed").Example; f.Words == "" && journal.UnitRole(failed) == journal.RoleKubelet {
@@ -268,8 +276,8 @@ func (l *logJudge) kubeletEnds() []journal.Finding {
 	return nil
 }
 
-// apiServer adds that the kubelet and the API server do not come together. An expired certificate also makes calls fail:
-// it is told once.
+// apiServer adds that the kubelet and the API server do not come together. An expired certificate also makes calls
+// fail: it is told once.
 func (l *logJudge) apiServer() {
 	const cause = "APIServerUnreachable"
 	if c := l.count("CertificateExpired"); c.Count > 0 {
@@ -322,13 +330,15 @@ func logSteps(r *journal.Report) []journal.NextStep {
 		}
 	}
 	records := func(from, to time.Time) {
-		steps = append(steps, journal.NextStep{Why: "All records of that time in the node's journal (times in UTC)", Command: journalctlCommand(r.Sources, from, to)})
+		steps = append(steps, journal.NextStep{Why: "All records of that time in the node's journal (times in UTC)",
+			Command: journalctlCommand(r.Sources, from, to)})
 	}
 	e := r.Headline()
 	if e == nil {
 		for _, f := range r.Findings[:min(len(r.Findings), 1)] {
 			explain("What this looks like, how to confirm it, and what helps", f.Cause)
-			steps = append(steps, journal.NextStep{Why: "On the node: whether it still is so, and what is behind it", Command: "kdiag pleg"})
+			steps = append(steps, journal.NextStep{Why: "On the node: whether it still is so, and what is behind it",
+				Command: "kdiag pleg"})
 			if f.First != nil && f.Last != nil {
 				records(*f.First, *f.Last)
 			}
@@ -347,8 +357,8 @@ func logSteps(r *journal.Report) []journal.NextStep {
 	return steps
 }
 
-// journalctlCommand returns the command that shows the records around an incident, those of the kernel included. Its times are
-// in UTC, which every version of journalctl reads in the same way.
+// journalctlCommand returns the command that shows the records around an incident, those of the kernel included. Its
+// times are in UTC, which every version of journalctl reads in the same way.
 func journalctlCommand(sources []journal.Source, from, to time.Time) string {
 	const before, after = 10 * time.Minute, 2 * time.Minute
 	quote := func(t time.Time) string { return "'" + t.UTC().Truncate(time.Second).Format(time.DateTime) + " UTC'" }
@@ -359,7 +369,8 @@ func journalctlCommand(sources []journal.Source, from, to time.Time) string {
 	return command + " -o short-precise --since " + quote(from.Add(-before)) + " --until " + quote(to.Add(after))
 }
 
-// copiedJournal returns the folder of journal files that are not the node's own; empty when they are, or lie in several.
+// copiedJournal returns the folder of journal files that are not the node's own; empty when they are, or lie in
+// several.
 func copiedJournal(sources []journal.Source) string {
 	dir := ""
 	for _, s := range sources {
@@ -367,7 +378,8 @@ func copiedJournal(sources []journal.Source) string {
 			continue
 		}
 		d := path.Dir(s.Name)
-		if strings.HasPrefix(d, "/var/log/journal") || strings.HasPrefix(d, "/run/log/journal") || dir != "" && d != dir {
+		if strings.HasPrefix(d, "/var/log/journal") || strings.HasPrefix(d, "/run/log/journal") || dir != "" &&
+			d != dir {
 			return ""
 		}
 		dir = d

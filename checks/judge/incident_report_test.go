@@ -26,7 +26,8 @@ func counted(code string, n int64, from, to, example string, subjects ...journal
 		e.At, e.Until = c.First, c.Last
 	}
 	return &journal.Report{
-		Lines: 100, From: at3("02:00:00"), To: at3("04:00:00"), Signatures: []journal.Count{c}, Events: []journal.Event{e},
+		Lines: 100, From: at3("02:00:00"), To: at3("04:00:00"), Signatures: []journal.Count{c},
+		Events: []journal.Event{e},
 	}
 }
 
@@ -35,7 +36,8 @@ func unitSubject(name string, n int64) journal.SubjectCount {
 }
 
 func taskSubject(name string) journal.SubjectCount {
-	return journal.SubjectCount{Kind: "Process", ID: "900", Name: name, Count: 1, First: at3("03:00:00"), Last: at3("03:00:00")}
+	return journal.SubjectCount{Kind: "Process", ID: "900", Name: name, Count: 1, First: at3("03:00:00"),
+		Last: at3("03:00:00")}
 }
 
 func merged(all ...*journal.Report) *journal.Report {
@@ -70,18 +72,21 @@ func findingText(f journal.Finding) string {
 func TestLogFindings(t *testing.T) {
 	skips := counted("RuntimeIsDown", 114, "03:00:30", "03:09:55", "")
 	crashes := merged(counted("UnitRestarted", 6, "03:00:00", "03:10:00", "", unitSubject("kubelet.service", 6)),
-		counted("KubeletFatal", 6, "03:00:00", "03:10:00", `"command failed" err="failed to run Kubelet: \"swap\" is on" x="y"`))
+		counted("KubeletFatal", 6, "03:00:00", "03:10:00",
+			`"command failed" err="failed to run Kubelet: \"swap\" is on" x="y"`))
 	startup := counted("StatusCheckPending", 18, "03:00:00", "03:09:00", "")
 	incident := *skips
 	incident.Episodes = []journal.Episode{{Kind: journal.Incident, Start: at3("03:00:00"), End: at3("03:05:00")}}
 	apart := counted("RuntimeIsDown", 3, "02:10:00", "03:50:00", "")
 	apart.Events = []journal.Event{
-		{Code: "RuntimeIsDown", Count: 2, At: at3("02:10:00"), Until: at3("02:10:05")}, {Code: "RuntimeIsDown", Count: 1, At: at3("03:50:00")},
+		{Code: "RuntimeIsDown", Count: 2, At: at3("02:10:00"), Until: at3("02:10:05")},
+		{Code: "RuntimeIsDown", Count: 1, At: at3("03:50:00")},
 	}
 	unshown := counted("RuntimeIsDown", 3, "02:10:00", "03:50:00", "")
 	unshown.Events = nil
 	toTheEnd := counted("RuntimeIsDown", 600, "03:10:00", "03:59:58", "")
-	ended := counted("UnitFailed", 2, "03:00:00", "03:00:00", "containerd.service: Main process exited, code=killed", unitSubject("containerd.service", 2))
+	ended := counted("UnitFailed", 2, "03:00:00", "03:00:00", "containerd.service: Main process exited, code=killed",
+		unitSubject("containerd.service", 2))
 	killed := counted("OOMKill", 1, "03:00:00", "03:00:00", "", taskSubject("mysqld"), taskSubject("containerd"))
 	api := counted("APIServerFailed", 80, "03:00:00", "03:04:34", "")
 	expired := func(text string) *journal.Report {
@@ -106,25 +111,35 @@ func TestLogFindings(t *testing.T) {
 		{"a loop of crashes, and the starts in it", merged(startup, crashes), []string{
 			"03:00:00 to 03:10:00, 6 times: the kubelet ended, and systemd started it again. In its words: failed to run Kubelet: \"swap\" is on",
 		}},
-		{"one crash is less than a runtime that is away", merged(counted("KubeletFatal", 1, "03:00:00", "03:00:00", "bad flag"), skips), []string{
-			"03:00:30 to 03:09:55, 114 records: the kubelet's", "03:00:00, 1 record: the kubelet gave up. In its words: bad flag",
-		}},
-		{"systemd's watchdog", counted("WatchdogTimeout", 3, "03:00:00", "03:10:00", "", unitSubject("kubelet.service", 3)), []string{"03:00:00 to 03:10:00, 3 times: systemd's watchdog killed"}},
+		{"one crash is less than a runtime that is away",
+			merged(counted("KubeletFatal", 1, "03:00:00", "03:00:00", "bad flag"), skips), []string{
+				"03:00:30 to 03:09:55, 114 records: the kubelet's",
+				"03:00:00, 1 record: the kubelet gave up. In its words: bad flag",
+			}},
+		{"systemd's watchdog", counted("WatchdogTimeout", 3, "03:00:00", "03:10:00", "",
+			unitSubject("kubelet.service", 3)), []string{"03:00:00 to 03:10:00, 3 times: systemd's watchdog killed"}},
 		{"another unit", counted("UnitRestarted", 9, "03:00:00", "03:10:00", "", unitSubject("app.service", 9)), nil},
 		{"the runtime ended", ended, []string{
 			"03:00:00 to 03:10:00, 2 records: the runtime ended with a failure: containerd.service. In its words: containerd.service: Main process exited, code=killed",
 		}},
 		{"killed for memory", killed, []string{"03:00:00, 1 record: the kernel killed containerd for want of memory"}},
-		{"another's death", counted("OOMKill", 1, "03:00:00", "03:00:00", "", taskSubject("runc:[2:INIT]"), taskSubject("docker-entrypoi")), nil},
-		{"a hung task", counted("HungTask", 2, "03:00:00", "03:02:00", "", taskSubject("jbd2/sda1-8")), []string{"03:00:00 to 03:02:00, 2 records: the kernel reported blocked tasks: jbd2/sda1-8"}},
-		{"no network", counted("NetworkNotReady", 60, "03:00:00", "03:04:55", ""), []string{"03:00:00 to 03:04:55, 60 records: the network of pods"}},
+		{"another's death", counted("OOMKill", 1, "03:00:00", "03:00:00", "", taskSubject("runc:[2:INIT]"),
+			taskSubject("docker-entrypoi")), nil},
+		{"a hung task", counted("HungTask", 2, "03:00:00", "03:02:00", "", taskSubject("jbd2/sda1-8")),
+			[]string{"03:00:00 to 03:02:00, 2 records: the kernel reported blocked tasks: jbd2/sda1-8"}},
+		{"no network", counted("NetworkNotReady", 60, "03:00:00", "03:04:55", ""),
+			[]string{"03:00:00 to 03:04:55, 60 records: the network of pods"}},
 		{"no network at boot", counted("NetworkNotReady", 6, "03:00:00", "03:00:40", ""), nil},
-		{"an unready runtime", counted("RuntimeNotReadyReported", 20, "03:00:00", "03:02:00", ""), []string{"03:00:00 to 03:02:00, 20 records: the runtime said of itself"}},
-		{"relists that fail", counted("RelistFailed", 20, "03:00:00", "03:00:20", ""), []string{"03:00:00 to 03:00:20, 20 records: relists failed"}},
+		{"an unready runtime", counted("RuntimeNotReadyReported", 20, "03:00:00", "03:02:00", ""),
+			[]string{"03:00:00 to 03:02:00, 20 records: the runtime said of itself"}},
+		{"relists that fail", counted("RelistFailed", 20, "03:00:00", "03:00:20", ""),
+			[]string{"03:00:00 to 03:00:20, 20 records: relists failed"}},
 		{"no API server", api, []string{"03:00:00 to 03:04:34, 80 records: calls of the kubelet to the API server failed"}},
 		{"the server's certificate", merged(api, expired("x509: tls: failed to verify certificate: x509: certificate has expired")), []string{"03:00:00 to 03:03:23, 30 records: the kubelet met an expired certificate"}},
-		{"the kubelet's certificate", expired("remote error: tls: expired certificate"), []string{"03:00:00 to 03:03:23, 30 records: the kubelet's own certificate"}},
-		{"some certificate", expired("x509: certificate has expired"), []string{"03:00:00 to 03:03:23, 30 records: a certificate has expired"}},
+		{"the kubelet's certificate", expired("remote error: tls: expired certificate"),
+			[]string{"03:00:00 to 03:03:23, 30 records: the kubelet's own certificate"}},
+		{"some certificate", expired("x509: certificate has expired"),
+			[]string{"03:00:00 to 03:03:23, 30 records: a certificate has expired"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			Journal(tt.r)
@@ -147,13 +162,15 @@ func TestLogFindings(t *testing.T) {
 // TestFindingsExplained wants every finding to lead to a cause that can be explained.
 func TestFindingsExplained(t *testing.T) {
 	for _, code := range []string{
-		"RuntimeIsDown", "StatusCheckPending", "RuntimeNotReadyReported", "RelistFailed", "HungTask", "SoftLockup", "RCUStall", "NetworkNotReady",
+		"RuntimeIsDown", "StatusCheckPending", "RuntimeNotReadyReported", "RelistFailed", "HungTask", "SoftLockup",
+		"RCUStall", "NetworkNotReady",
 		"CertificateExpired", "Unauthorized", "APIServerFailed", "KubeletFatal",
 	} {
 		r := counted(code, 60, "03:00:00", "03:09:55", "")
 		Journal(r)
 		steps := r.NextSteps
-		if len(steps) != 3 || !strings.HasPrefix(steps[0].Command, "kdiag explain ") || steps[1].Command != "kdiag pleg" ||
+		if len(steps) != 3 || !strings.HasPrefix(steps[0].Command, "kdiag explain ") ||
+			steps[1].Command != "kdiag pleg" ||
 			!strings.HasPrefix(steps[2].Command, "journalctl ") {
 			t.Errorf("%s: steps %+v", code, steps)
 		}
