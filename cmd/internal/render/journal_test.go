@@ -451,11 +451,11 @@ func TestReadingProgress(t *testing.T) {
 	p := NewProgress(io.Discard, false, 80)
 	p.ASCII = true
 	p.Reading("/var/log/journal/0f/system.journal", 333<<20, 666<<20, 12)
-	if got, want := p.line(0), "| reading system.journal  ########........  333.0 MiB of 666.0 MiB  12 found"; got != want {
+	if got, want := p.line(0), "| reading system.journal  ########........  333 MiB of 666 MiB  12 found"; got != want {
 		t.Errorf("got  %q\nwant %q", got, want)
 	}
 	p.Reading("-", 1<<20, 0, 0)
-	if got, want := p.line(0), "| reading standard input  1.0 MiB"; got != want {
+	if got, want := p.line(0), "| reading standard input  1 MiB"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
