@@ -10,10 +10,8 @@ import (
 // Version asks for the runtime's name and version. The Version is nil unless the call is OK.
 func (c *Client) Version(ctx context.Context) (*Version, Call) {
 	resp := &runtimeapi.VersionResponse{}
-	call := c.unary(ctx, request{
-		method: runtimeapi.RuntimeService_Version_FullMethodName,
-		msg:    &runtimeapi.VersionRequest{Version: kubeletAPIVersion},
-	}, &message{Message: resp})
+	call := c.ask(ctx, runtimeapi.RuntimeService_Version_FullMethodName, "",
+		&runtimeapi.VersionRequest{Version: kubeletAPIVersion}, resp)
 	if !call.OK() {
 		return nil, call
 	}
@@ -30,10 +28,8 @@ const kubeletAPIVersion = "0.1.0"
 // Status asks for the runtime's conditions, without the verbose details. The Status is nil unless the call is OK.
 func (c *Client) Status(ctx context.Context) (*Status, Call) {
 	resp := &runtimeapi.StatusResponse{}
-	call := c.unary(ctx, request{
-		method: runtimeapi.RuntimeService_Status_FullMethodName,
-		msg:    &runtimeapi.StatusRequest{},
-	}, &message{Message: resp})
+	call := c.ask(ctx, runtimeapi.RuntimeService_Status_FullMethodName, "",
+		&runtimeapi.StatusRequest{}, resp)
 	if !call.OK() {
 		return nil, call
 	}
@@ -44,11 +40,8 @@ func (c *Client) Status(ctx context.Context) (*Status, Call) {
 // runtime ask the shim. The status is nil unless the call is OK.
 func (c *Client) PodSandboxStatus(ctx context.Context, id string) (*PodSandboxStatus, Call) {
 	resp := &runtimeapi.PodSandboxStatusResponse{}
-	call := c.unary(ctx, request{
-		method: runtimeapi.RuntimeService_PodSandboxStatus_FullMethodName,
-		object: id,
-		msg:    &runtimeapi.PodSandboxStatusRequest{PodSandboxId: id},
-	}, &message{Message: resp})
+	call := c.ask(ctx, runtimeapi.RuntimeService_PodSandboxStatus_FullMethodName, id,
+		&runtimeapi.PodSandboxStatusRequest{PodSandboxId: id}, resp)
 	if !call.OK() {
 		return nil, call
 	}
@@ -62,11 +55,8 @@ func (c *Client) PodSandboxStatus(ctx context.Context, id string) (*PodSandboxSt
 // the call is OK.
 func (c *Client) ContainerStatus(ctx context.Context, id string) (*ContainerStatus, Call) {
 	resp := &runtimeapi.ContainerStatusResponse{}
-	call := c.unary(ctx, request{
-		method: runtimeapi.RuntimeService_ContainerStatus_FullMethodName,
-		object: id,
-		msg:    &runtimeapi.ContainerStatusRequest{ContainerId: id},
-	}, &message{Message: resp})
+	call := c.ask(ctx, runtimeapi.RuntimeService_ContainerStatus_FullMethodName, id,
+		&runtimeapi.ContainerStatusRequest{ContainerId: id}, resp)
 	if !call.OK() {
 		return nil, call
 	}
@@ -86,22 +76,19 @@ func withoutStatus(call Call) Call {
 // ListImages asks for all images and counts them.
 func (c *Client) ListImages(ctx context.Context) Call {
 	resp := &runtimeapi.ListImagesResponse{}
-	call := c.unary(ctx, request{
-		method: runtimeapi.ImageService_ListImages_FullMethodName,
-		msg:    &runtimeapi.ListImagesRequest{},
-	}, &message{Message: resp})
+	call := c.ask(ctx, runtimeapi.ImageService_ListImages_FullMethodName, "",
+		&runtimeapi.ListImagesRequest{}, resp)
 	call.Items = len(resp.GetImages())
 	return call
 }
 
-// SandboxImage asks the runtime for the image that sandboxes are made of: sandboxImage of its configuration, in the details
-// of a verbose Status (containerd 1, CRI-O). The name is empty where the runtime does not say, as containerd 2 does not.
+// SandboxImage asks the runtime for the image that sandboxes are made of: sandboxImage of its configuration, in the
+// details of a verbose Status (containerd 1, CRI-O). The name is empty where the runtime does not say, as containerd
+// 2 does not.
 func (c *Client) SandboxImage(ctx context.Context) (string, Call) {
 	resp := &runtimeapi.StatusResponse{}
-	call := c.unary(ctx, request{
-		method: runtimeapi.RuntimeService_Status_FullMethodName,
-		msg:    &runtimeapi.StatusRequest{Verbose: true},
-	}, &message{Message: resp})
+	call := c.ask(ctx, runtimeapi.RuntimeService_Status_FullMethodName, "",
+		&runtimeapi.StatusRequest{Verbose: true}, resp)
 	if !call.OK() {
 		return "", call
 	}
@@ -111,18 +98,16 @@ func (c *Client) SandboxImage(ctx context.Context) (string, Call) {
 // HasImage asks whether an image of this name is on the node.
 func (c *Client) HasImage(ctx context.Context, name string) (bool, Call) {
 	resp := &runtimeapi.ImageStatusResponse{}
-	call := c.unary(ctx, request{
-		method: runtimeapi.ImageService_ImageStatus_FullMethodName,
-		object: name,
-		msg:    &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: name}},
-	}, &message{Message: resp})
+	call := c.ask(ctx, runtimeapi.ImageService_ImageStatus_FullMethodName, name,
+		&runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: name}}, resp)
 	return call.OK() && resp.GetImage().GetId() != "", call
 }
 
 // maxImageName bounds the name of an image, in bytes: a registry's host, 255 of repository, a tag of 128 and a digest.
 const maxImageName = 1024
 
-// SandboxImageIn reads sandboxImage out of a runtime's configuration as JSON: "config" in the details of a verbose Status.
+// SandboxImageIn reads sandboxImage out of a runtime's configuration as JSON: "config" in the details of a verbose
+// Status.
 func SandboxImageIn(config string) string {
 	var c struct{ SandboxImage string }
 	if err := json.Unmarshal([]byte(config), &c); err != nil || len(c.SandboxImage) > maxImageName {
@@ -134,22 +119,18 @@ func SandboxImageIn(config string) string {
 // ImageFsInfo asks for the usage of the image file systems and counts them.
 func (c *Client) ImageFsInfo(ctx context.Context) Call {
 	resp := &runtimeapi.ImageFsInfoResponse{}
-	call := c.unary(ctx, request{
-		method: runtimeapi.ImageService_ImageFsInfo_FullMethodName,
-		msg:    &runtimeapi.ImageFsInfoRequest{},
-	}, &message{Message: resp})
+	call := c.ask(ctx, runtimeapi.ImageService_ImageFsInfo_FullMethodName, "",
+		&runtimeapi.ImageFsInfoRequest{}, resp)
 	call.Items = len(resp.GetImageFilesystems()) + len(resp.GetContainerFilesystems())
 	return call
 }
 
-// CgroupDriver asks the runtime which cgroup driver it wants the kubelet to use: cgroupfs or systemd. Runtimes older than
-// the question (containerd before 2.0) answer Unimplemented. The driver is empty unless the call is OK.
+// CgroupDriver asks the runtime which cgroup driver it wants the kubelet to use: cgroupfs or systemd. Runtimes older
+// than the question (containerd before 2.0) answer Unimplemented. The driver is empty unless the call is OK.
 func (c *Client) CgroupDriver(ctx context.Context) (string, Call) {
 	resp := &runtimeapi.RuntimeConfigResponse{}
-	call := c.unary(ctx, request{
-		method: runtimeapi.RuntimeService_RuntimeConfig_FullMethodName,
-		msg:    &runtimeapi.RuntimeConfigRequest{},
-	}, &message{Message: resp})
+	call := c.ask(ctx, runtimeapi.RuntimeService_RuntimeConfig_FullMethodName, "",
+		&runtimeapi.RuntimeConfigRequest{}, resp)
 	if !call.OK() || resp.GetLinux() == nil {
 		return "", call
 	}

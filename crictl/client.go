@@ -1,27 +1,27 @@
 package crictl
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"net"
-	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
-	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/kdiag/kdiag/crictl/deadline"
 )
 
 // Defaults of Options.
 const (
 	// DefaultRPCTimeout is the deadline of one call. A healthy runtime answers every read within milliseconds.
 	DefaultRPCTimeout = 5 * time.Second
-	// DefaultReceiveLimit is above every limit in the field (kubelet 16 MiB, CRI-O's server 80 MiB), so that kdiag still
-	// sees a list to which the kubelet is blind. Beyond it filtered lists stand in: a message is held in memory as a
-	// whole, and a sick node may not have more.
+	// DefaultReceiveLimit is above every limit in the field (kubelet 16 MiB, CRI-O's server 80 MiB), so that kdiag
+	// still sees a list to which the kubelet is blind. Beyond it filtered lists stand in: a message is held in memory
+	// as a whole, and a sick node may not have more.
 	DefaultReceiveLimit = 128 << 20
 )
 
@@ -29,7 +29,7 @@ const (
 const (
 	reconnectBase = 10 * time.Millisecond
 	reconnectMax  = 500 * time.Millisecond
-	// connectPatience is how long a connection may wait for the server's first word. It is longer than any command:
+	// connectPatience is how long a connection may wait for the server's first frame. It is longer than any command:
 	// a frozen runtime must show as calls that miss their deadline, and when it thaws it answers this very connection.
 	// When it dies instead, the kernel resets the connection, so nothing is lost by waiting.
 	connectPatience = 24 * time.Hour
@@ -39,7 +39,7 @@ const (
 	streamWindow = 16 << 20
 	connWindow   = 32 << 20
 	readBuffer   = 128 << 10
-	// closePatience bounds Close: gRPC tries to say goodbye to a peer that may not read.
+	// closePatience bounds Close: gRPC sends a last frame to a peer that may not read.
 	closePatience = 250 * time.Millisecond
 )
 
@@ -48,7 +48,7 @@ type Options struct {
 	RPCTimeout   time.Duration // deadline of one call; 0 means DefaultRPCTimeout
 	ReceiveLimit int           // largest message received, in bytes; 0 means DefaultReceiveLimit
 	// Dialer replaces the connection to the unix socket, for a runtime in this process. It is given the socket's path.
-	Dialer func(ctx context.Context, path string) (net.Conn, error)
+	Dialer Dialer
 }
 
 // A Client asks one runtime. It is safe for use by several goroutines and keeps one connection, made at the first call
@@ -56,8 +56,7 @@ type Options struct {
 type Client struct {
 	conn    *grpc.ClientConn
 	timeout time.Duration
-	path    string // of the socket
-	dial    func(ctx context.Context, path string) (net.Conn, error)
+	dial    Dialer
 	// noStream remembers per list that the runtime answered its streaming RPC with Unimplemented.
 	noSandboxStream   atomic.Bool
 	noContainerStream atomic.Bool
@@ -68,69 +67,46 @@ type Client struct {
 // Dial prepares a client for the socket at endpoint. It makes no connection: whatever is wrong with the socket shows in
 // the first call. The error is an *EndpointError when endpoint is not a unix socket address.
 func Dial(endpoint string, opts Options) (*Client, error) {
-	url, err := ParseEndpoint(endpoint)
-	if err != nil {
-		return nil, err
-	}
-	c := &Client{timeout: opts.RPCTimeout, path: strings.TrimPrefix(url, unixScheme), dial: opts.Dialer}
-	if c.timeout <= 0 {
-		c.timeout = DefaultRPCTimeout
-	}
-	limit := opts.ReceiveLimit
-	if limit <= 0 {
-		limit = DefaultReceiveLimit
-	}
+	limit := cmp.Or(opts.ReceiveLimit, DefaultReceiveLimit)
+	c := &Client{timeout: cmp.Or(opts.RPCTimeout, DefaultRPCTimeout), dial: opts.Dialer}
 	if c.dial == nil {
 		c.dial = dialUnix
 	}
-	// The target is a constant because the dialer knows the path; passthrough keeps DNS and its service config out.
-	c.conn, err = grpc.NewClient("passthrough:///runtime",
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithAuthority("localhost"), // what gRPC sends for a unix target, and what the kubelet therefore sends
-		grpc.WithContextDialer(c.connect),
-		grpc.WithDisableServiceConfig(),
-		grpc.WithDisableRetry(),
-		grpc.WithIdleTimeout(0),
+	retry := grpc.ConnectParams{
+		Backoff:           backoff.Config{BaseDelay: reconnectBase, Multiplier: 1.6, Jitter: 0.2, MaxDelay: reconnectMax},
+		MinConnectTimeout: connectPatience,
+	}
+	var err error
+	c.conn, err = NewConn(endpoint, c.connect, retry,
 		grpc.WithReadBufferSize(readBuffer),
 		grpc.WithStaticStreamWindowSize(streamWindow),
 		grpc.WithStaticConnWindowSize(connWindow),
-		grpc.WithConnectParams(grpc.ConnectParams{
-			Backoff:           backoff.Config{BaseDelay: reconnectBase, Multiplier: 1.6, Jitter: 0.2, MaxDelay: reconnectMax},
-			MinConnectTimeout: connectPatience,
-		}),
 		grpc.WithDefaultCallOptions(
 			grpc.MaxCallRecvMsgSize(limit),
 			grpc.ForceCodecV2(codec{}),
 			grpc.WaitForReady(false), // a refused connection is an answer: Unavailable at once, not a hang
 		),
 	)
-	if err != nil {
-		return nil, fmt.Errorf("preparing a client for %s: %w", url, err)
-	}
-	return c, nil
+	return c, err
 }
 
-// Close ends the connection. It returns within a quarter of a second even when the runtime does not read; what is left
-// of the connection then ends by itself.
+// Close closes the connection. It returns within closePatience even when the runtime does not read.
 func (c *Client) Close() error {
 	c.closed.Store(true)
-	done := make(chan error, 1)
-	go func() { done <- c.conn.Close() }()
-	timer := time.NewTimer(closePatience)
-	defer timer.Stop()
-	select {
-	case err := <-done:
-		return err
-	case <-timer.C:
+	ctx, cancel := context.WithTimeout(context.Background(), closePatience)
+	defer cancel()
+	_, err := deadline.Run(ctx, func(context.Context) (struct{}, error) { return struct{}{}, c.conn.Close() })
+	if errors.Is(err, deadline.ErrAbandoned) {
 		return nil
 	}
+	return err
 }
 
 // connect makes one connection and remembers why it could not. A full listen queue is not an error but a wait: the
 // process behind the socket has stopped accepting, so calls must miss their deadlines as with any hung runtime.
-func (c *Client) connect(ctx context.Context, _ string) (net.Conn, error) {
+func (c *Client) connect(ctx context.Context, path string) (net.Conn, error) {
 	for {
-		conn, err := c.dial(ctx, c.path)
+		conn, err := c.dial(ctx, path)
 		if err == nil {
 			c.dialErr.Store(nil)
 			return conn, nil
@@ -146,9 +122,4 @@ func (c *Client) connect(ctx context.Context, _ string) (net.Conn, error) {
 		case <-time.After(backlogRetry):
 		}
 	}
-}
-
-func dialUnix(ctx context.Context, path string) (net.Conn, error) {
-	var d net.Dialer
-	return d.DialContext(ctx, "unix", path)
 }

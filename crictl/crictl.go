@@ -1,13 +1,13 @@
 // Package crictl is a CRI v1 client for a node that may be sick.
 //
-// It finds the runtime's socket and remembers why it chose it (Discover), tells apart the ways in which a socket can
-// be useless (Probe), and then makes the kubelet's read-only calls one at a time, each with a deadline and each
-// measured (Client, Call). The two unfiltered lists, which grow with the node's trouble, are decoded straight from
-// the wire into compact structs instead of the generated types.
+// Discover finds the runtime's socket and records why it chose it, Probe distinguishes the ways in which a socket can
+// fail, and a Client makes the kubelet's read-only calls one at a time, each with a deadline and each measured as a
+// Call. The two unfiltered lists, which can be huge on a sick node, are decoded from the wire into compact structs
+// instead of the generated types.
 //
 // The package judges nothing: a hang, a refusal or an oversized answer is data in a Call or a Connect, not an error.
-// It leaves out exec, attach, port forwarding, statistics and image pulls. Of the calls that change the runtime's
-// state it has the few that a canary and the removal of exited containers need.
+// It has no exec, attach, port forwarding, statistics and image pulls, and of the calls that change the runtime's
+// state only those that the removal of exited containers and tests need.
 package crictl
 
 import "time"

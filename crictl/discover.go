@@ -1,11 +1,17 @@
 package crictl
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"slices"
 	"strings"
-	"time"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/kdiag/kdiag/crictl/kubeletconfig"
 )
 
 // EndpointEnv is the environment variable that names the runtime's socket, the same as crictl's.
@@ -14,11 +20,16 @@ const EndpointEnv = "CONTAINER_RUNTIME_ENDPOINT"
 // CrictlConfig is where crictl keeps its configuration.
 const CrictlConfig = "/etc/crictl.yaml"
 
-// lookTimeout bounds each look at the host: the search for the kubelet, each configuration file, each socket. Reading
-// /proc or a file can hang on a node with stuck processes or a dead disk; the next source may still answer.
-const lookTimeout = 2 * time.Second
+// kubeletConfigFile is where kubeadm writes the kubelet's configuration.
+const kubeletConfigFile = "/var/lib/kubelet/config.yaml"
 
-// DiscoverOptions say where to look for an endpoint.
+// kubeletEnvFiles are where kubeadm and the packages put the kubelet's command line, in the order in which its unit
+// joins them (the drop-in 10-kubeadm.conf of the kubelet's package): a later one wins.
+func kubeletEnvFiles() []string {
+	return []string{"/var/lib/kubelet/kubeadm-flags.env", "/etc/default/kubelet", "/etc/sysconfig/kubelet"}
+}
+
+// DiscoverOptions tell Discover where to look.
 type DiscoverOptions struct {
 	Flag   string              // --runtime-endpoint; empty when not given
 	Getenv func(string) string // nil means an empty environment
@@ -29,19 +40,19 @@ type DiscoverOptions struct {
 type Tried struct {
 	Source Source
 	What   string // the flag, variable, process, file or socket
-	Why    string // why it gave none, such as "not set"
+	Why    string // such as "not set"
 }
 
 // A Discovery is the endpoint that was found, what was tried before it, and the kubelet that runs here.
 type Discovery struct {
 	Endpoint Endpoint
-	Kubelet  *Kubelet // nil when none runs on this host or none may be seen
+	Kubelet  *Kubelet // nil when none runs on this host or none is visible
 	Tried    []Tried  // in the order tried
-	// NotTaken are processes that call themselves kubelet on this host and were not taken for the node's, and why.
+	// NotTaken are processes that are named like a kubelet and are not the node's, and why.
 	NotTaken []Tried
 }
 
-// A NoEndpointError says that no source gave an endpoint.
+// A NoEndpointError reports that no source gave an endpoint.
 type NoEndpointError struct {
 	Tried []Tried
 }
@@ -51,27 +62,43 @@ func (e *NoEndpointError) Error() string {
 	return fmt.Sprintf("no container runtime endpoint found, in %d places looked at", len(e.Tried))
 }
 
-// Discover chooses the runtime's endpoint: the flag, else the environment, else what the running kubelet was told, else
-// /etc/crictl.yaml, else the first well-known socket that exists, else the default of a kubelet that runs and says
-// nothing, else what a kubelet that does not run was told, or what the shims of a runtime that does not run were. Only the well-known sockets are looked at; that a chosen one does not exist is for Probe to find out.
+// Discover chooses the runtime's endpoint from the first of these sources that names one: the flag; the environment;
+// the running kubelet's settings; /etc/crictl.yaml; the first well-known socket that exists; the default of a running
+// kubelet that names none; the settings of a kubelet that does not run; the address given to the running shims. It
+// checks only that well-known sockets exist; that another one is missing is for Probe to find out.
 //
-// The settings of the running kubelet are read in any case. The error is an *EndpointError when the flag or the variable
-// is no address of a unix socket, a *NoEndpointError when nothing was found, or the context's; the Discovery holds what
-// was learnt until then.
+// The settings of the running kubelet are read in any case. The error is an *EndpointError when the flag or the
+// variable is not the address of a unix socket, a *NoEndpointError when nothing was found, or the context's; the
+// Discovery then holds what was learnt.
 func Discover(ctx context.Context, opts DiscoverOptions) (Discovery, error) {
-	if opts.Root == "" {
-		opts.Root = "/"
+	d := &discovery{root: cmp.Or(opts.Root, "/")}
+	d.findKubelet(ctx)
+	env := ""
+	if opts.Getenv != nil {
+		env = opts.Getenv(EndpointEnv)
 	}
-	d := &discovery{root: opts.Root}
-	defaultURL := d.findKubelet(ctx)
-	found, err := d.choose(ctx, opts)
-	if err == nil && !found {
-		found = d.useDefault(defaultURL) || d.fromLeft(ctx)
+	for _, given := range []struct {
+		source              Source
+		what, value, reason string
+	}{
+		{SourceFlag, "--runtime-endpoint", opts.Flag, "given with --runtime-endpoint"},
+		{SourceEnv, "$" + EndpointEnv, env, "given by the environment variable " + EndpointEnv},
+	} {
+		if given.value == "" {
+			d.reject(given.source, given.what, "not set")
+			continue
+		}
+		// A person chose this one: falling back to another runtime would surprise.
+		url, err := ParseEndpoint(given.value)
+		if bad, ok := errors.AsType[*EndpointError](err); ok {
+			bad.Source = given.source
+			return d.Discovery, bad
+		}
+		d.Endpoint = Endpoint{URL: url, Source: given.source, Reason: given.reason}
+		return d.Discovery, nil
 	}
 	switch {
-	case err != nil:
-		return d.Discovery, err
-	case found:
+	case d.fromKubelet(), d.fromConfig(ctx), d.fromWellKnown(ctx), d.fromDefault(), d.fromStopped(ctx):
 		return d.Discovery, nil
 	case ctx.Err() != nil:
 		return d.Discovery, fmt.Errorf("looking for the runtime's endpoint: %w", ctx.Err())
@@ -87,31 +114,13 @@ type discovery struct {
 	aboutKubelet []Tried
 }
 
-func (d *discovery) choose(ctx context.Context, opts DiscoverOptions) (found bool, err error) {
-	for _, g := range []struct {
-		source      Source
-		what, value string
-		reason      string
-	}{
-		{SourceFlag, "--runtime-endpoint", opts.Flag, "given with --runtime-endpoint"},
-		{SourceEnv, "$" + EndpointEnv, getenv(opts.Getenv, EndpointEnv), "given by the environment variable " + EndpointEnv},
-	} {
-		if g.value == "" {
-			d.reject(g.source, g.what, "not set")
-			continue
-		}
-		// A person gave this one. Going on to another runtime behind his back would be wrong.
-		url, err := ParseEndpoint(g.value)
-		if err != nil {
-			return false, withSource(err, g.source)
-		}
-		return d.use(Endpoint{URL: url, Source: g.source, Reason: g.reason}), nil
+// take takes an endpoint if value is one.
+func (d *discovery) take(source Source, what, value, reason string) bool {
+	url, err := ParseEndpoint(value)
+	if bad, ok := errors.AsType[*EndpointError](err); ok {
+		return d.reject(source, what, printable(fmt.Sprintf("its endpoint %q %s", bad.Value, bad.Problem), errLimit))
 	}
-	return d.fromKubelet() || d.fromConfig(ctx) || d.fromWellKnown(ctx), nil
-}
-
-func (d *discovery) use(e Endpoint) bool {
-	d.Endpoint = e
+	d.Endpoint = Endpoint{URL: url, Source: source, Reason: reason}
 	return true
 }
 
@@ -120,28 +129,22 @@ func (d *discovery) reject(source Source, what, why string) bool {
 	return false
 }
 
-// fromKubelet takes what the running kubelet was told.
+// fromKubelet takes the endpoint of the running kubelet.
 func (d *discovery) fromKubelet() bool {
 	d.Tried = append(d.Tried, d.aboutKubelet...)
 	k := d.Kubelet
-	if k == nil {
-		if len(d.aboutKubelet) == 0 {
-			return d.reject(SourceKubelet, "the running kubelet", "no kubelet runs on this host")
-		}
+	switch {
+	case k == nil && len(d.aboutKubelet) > 0:
 		return false
+	case k == nil:
+		return d.reject(SourceKubelet, "the running kubelet", "no kubelet runs on this host")
+	case k.Endpoint == "" && k.Unreadable != "":
+		return d.reject(SourceKubelet, k.title(), "its arguments name no endpoint, and "+k.Unreadable)
+	case k.Endpoint == "":
+		return d.reject(SourceKubelet, k.title(), "neither its arguments nor its configuration file name an endpoint")
 	}
-	if k.Endpoint == "" {
-		why := "neither its arguments nor its configuration file name an endpoint"
-		if k.Unreadable != "" {
-			why = "its arguments name no endpoint, and " + k.Unreadable
-		}
-		return d.reject(SourceKubelet, k.title(), why)
-	}
-	url, err := ParseEndpoint(k.Endpoint)
-	if err != nil {
-		return d.reject(SourceKubelet, k.EndpointFrom+" of "+k.title(), printable(problemOf(err), errLimit))
-	}
-	return d.use(Endpoint{URL: url, Source: SourceKubelet, Reason: k.EndpointFrom + " of " + k.title()})
+	where := k.EndpointFrom + " of " + k.title()
+	return d.take(SourceKubelet, where, k.Endpoint, where)
 }
 
 func (k *Kubelet) title() string {
@@ -153,100 +156,132 @@ func (k *Kubelet) title() string {
 
 // fromConfig takes runtime-endpoint of /etc/crictl.yaml.
 func (d *discovery) fromConfig(ctx context.Context) bool {
-	value, err := bounded(ctx, lookTimeout, func() (value string, err error) {
-		err = InRoot(d.root, CrictlConfig, func(path string) error {
-			data, err := readFile(path)
-			if err == nil {
-				value, err = parseCrictlConfig(data)
-			}
-			return err
-		})
-		return value, err
+	value, err := within(ctx, func() (string, error) {
+		data, err := viewOf(d.root, 0).read(CrictlConfig)
+		if err != nil {
+			return "", err
+		}
+		return parseCrictlConfig(data)
 	})
-	if err != nil {
+	switch {
+	case err != nil:
 		return d.reject(SourceConfig, CrictlConfig, reasonOf(err))
-	}
-	if value == "" {
+	case value == "":
 		return d.reject(SourceConfig, CrictlConfig, "has no runtime-endpoint")
 	}
-	url, err := ParseEndpoint(value)
-	if err != nil {
-		return d.reject(SourceConfig, CrictlConfig, printable(problemOf(err), errLimit))
-	}
-	return d.use(Endpoint{URL: url, Source: SourceConfig, Reason: "runtime-endpoint in " + CrictlConfig})
+	return d.take(SourceConfig, CrictlConfig, value, "runtime-endpoint in "+CrictlConfig)
 }
 
-// useDefault takes the kubelet's own default when it runs, names no endpoint, and no other source gave one: the socket
-// is missing because the runtime is down, and that is worth saying.
-func (d *discovery) useDefault(url string) bool {
-	if d.Kubelet == nil || d.Kubelet.Endpoint != "" || url == "" {
+// parseCrictlConfig reads the one key of crictl's configuration that matters here. Other keys are ignored.
+//
+//	runtime-endpoint: unix:///run/containerd/containerd.sock
+//	timeout: 10
+func parseCrictlConfig(data []byte) (endpoint string, err error) {
+	var c struct {
+		RuntimeEndpoint string `json:"runtime-endpoint"`
+	}
+	if err := yaml.Unmarshal(data, &c); err != nil {
+		return "", fmt.Errorf("is malformed: %w", err)
+	}
+	return c.RuntimeEndpoint, nil
+}
+
+// fromWellKnown takes the first well-known socket that exists.
+func (d *discovery) fromWellKnown(ctx context.Context) bool {
+	for _, in := range Installations() {
+		for _, path := range in.Sockets {
+			mode, err := within(ctx, func() (fs.FileMode, error) { return statSocket(d.root, path) })
+			switch {
+			case err != nil:
+				d.reject(SourceWellKnown, path, reasonOf(err))
+			case mode.Type() != fs.ModeSocket:
+				d.reject(SourceWellKnown, path, "is "+kindOf(mode)+", not a socket")
+			default:
+				return d.take(SourceWellKnown, path, path, "the first well-known socket that exists, that of "+in.Name)
+			}
+		}
+	}
+	return false
+}
+
+// fromDefault takes the kubelet's default if a kubelet runs that names no endpoint: the socket is missing because the
+// runtime is down, which is worth reporting.
+func (d *discovery) fromDefault() bool {
+	if d.Kubelet == nil || d.Kubelet.Endpoint != "" {
 		return false
 	}
-	return d.use(Endpoint{
-		URL: url, Source: SourceKubelet,
-		Reason: "default of " + d.Kubelet.title() + ", which names no endpoint, and no well-known socket exists",
-	})
+	return d.take(SourceKubelet, d.Kubelet.title(), kubeletconfig.Defaults().ContainerRuntimeEndpoint,
+		"default of "+d.Kubelet.title()+", which names no endpoint, and no well-known socket exists")
 }
 
-func getenv(get func(string) string, name string) string {
-	if get == nil {
-		return ""
+// fromStopped takes what a kubelet and a runtime that have ended left: a kubelet without a runtime exits, and
+// containerd removes its socket when it ends, but shims go on.
+func (d *discovery) fromStopped(ctx context.Context) bool {
+	e, err := within(ctx, func() (Endpoint, error) { return d.stopped(ctx) })
+	if err != nil {
+		return d.reject(SourceKubelet, kubeletConfigFile, reasonOf(err))
 	}
-	return get(name)
+	d.Endpoint = e
+	return e.URL != ""
 }
 
-func withSource(err error, s Source) error {
-	var e *EndpointError
-	if errors.As(err, &e) {
-		e.Source = s
+func (d *discovery) stopped(ctx context.Context) (Endpoint, error) {
+	host := viewOf(d.root, 0)
+	value, from := "", "containerRuntimeEndpoint in "+kubeletConfigFile
+	s := kubeletconfig.Read(map[string][]string{"config": {kubeletConfigFile}}, host.files())
+	if s.IsSet("containerRuntimeEndpoint") {
+		value = s.ContainerRuntimeEndpoint
 	}
-	return err
+	for _, name := range kubeletEnvFiles() {
+		data, _ := host.read(name)
+		flags := kubeletconfig.ParseFlags(envArgs(string(data)))
+		if flag := kubeletconfig.Last(flags, "container-runtime-endpoint"); flag != "" {
+			value, from = flag, "--container-runtime-endpoint in "+name
+		}
+	}
+	if url, err := ParseEndpoint(value); err == nil {
+		return Endpoint{URL: url, Source: SourceKubelet, Reason: from + ", of a kubelet that does not run"}, nil
+	}
+	url, shims, err := shimAddress(ctx, d.root)
+	if shims == 0 {
+		return Endpoint{}, err
+	}
+	return Endpoint{
+		URL: url, Source: SourceWellKnown,
+		Reason: fmt.Sprintf("the address given to %d running shims of Kubernetes; no well-known socket exists", shims),
+	}, nil
 }
 
-// problemOf is an EndpointError without the words "runtime endpoint".
-func problemOf(err error) string {
-	var e *EndpointError
-	if errors.As(err, &e) {
-		return fmt.Sprintf("its endpoint %q %s", e.Value, e.Problem)
+// envArgs returns the words of the values in a file of environment variables: KUBELET_KUBEADM_ARGS="--a=b --c=d".
+func envArgs(text string) (args []string) {
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		if _, value, ok := strings.Cut(line, "="); ok && !strings.HasPrefix(line, "#") {
+			args = append(args, strings.Fields(strings.Trim(value, `"'`))...)
+		}
 	}
-	return err.Error()
+	return args
 }
 
-// errStuck says that the host did not answer within lookTimeout.
-var errStuck = errors.New("looking there did not come back in time")
-
-// bounded runs look in a goroutine of its own and gives up after d or with ctx. A look that hangs in the kernel is left
-// behind; it cannot be stopped. A panic of the look is an error.
-func bounded[T any](ctx context.Context, d time.Duration, look func() (T, error)) (T, error) {
-	type result struct {
-		value T
-		err   error
+// shimAddress returns the address of the runtime that most of containerd's shims of Kubernetes were given, and how
+// many were. It is on their command line (-namespace k8s.io -address /run/containerd/containerd.sock). Those of other
+// users do not count.
+func shimAddress(ctx context.Context, root string) (url string, shims int, err error) {
+	all, err := processes(ctx, root, func(comm string) bool { return strings.HasPrefix(comm, "containerd-shim") })
+	counts := map[string]int{}
+	for _, p := range all {
+		i, j := slices.Index(p.argv, "-namespace"), slices.Index(p.argv, "-address")
+		if p.notOurs() != "" || i < 0 || j < 0 || max(i, j)+1 >= len(p.argv) || p.argv[i+1] != "k8s.io" {
+			continue
+		}
+		if u, err := ParseEndpoint(p.argv[j+1]); err == nil {
+			counts[u]++
+		}
 	}
-	done := make(chan result, 1)
-	go func() {
-		var r result
-		defer func() {
-			if v := recover(); v != nil {
-				r.err = fmt.Errorf("a fault of kdiag's own: %v", v)
-			}
-			done <- r
-		}()
-		r.value, r.err = look()
-	}()
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	var zero T
-	select {
-	case r := <-done:
-		return r.value, r.err
-	case <-timer.C:
-		return zero, errStuck
-	case <-ctx.Done():
-		return zero, fmt.Errorf("interrupted: %w", ctx.Err())
+	for u, n := range counts {
+		if n > shims || n == shims && u < url {
+			url, shims = u, n
+		}
 	}
-}
-
-// oneLine joins the lines of an error of another package and makes it printable.
-func oneLine(s string) string {
-	return printable(strings.Join(strings.Fields(s), " "), errLimit)
+	return url, shims, err
 }

@@ -48,7 +48,7 @@ func (in *interner) newChunk(n int) {
 	in.chunk.Grow(n)
 }
 
-// copy returns b as a string of its own, cut from the chunk.
+// copy returns b as a string, cut from the chunk.
 func (in *interner) copy(b []byte) string {
 	if len(b) == 0 {
 		return ""
@@ -71,7 +71,8 @@ func (in *interner) name(b []byte) string {
 	return s
 }
 
-// pod returns the one Pod of these facts. A UID that comes with two names, which no kubelet makes, gives a Pod each time.
+// pod returns the one Pod of these facts. A UID that comes with two names, which no kubelet makes, gives a Pod each
+// time.
 func (in *interner) pod(namespace, name, uid []byte) *Pod {
 	if len(namespace) == 0 && len(name) == 0 && len(uid) == 0 {
 		return in.none

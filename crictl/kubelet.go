@@ -2,146 +2,95 @@ package crictl
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
+
+	"github.com/kdiag/kdiag/crictl/kubeletconfig"
 )
 
-// maxCmdline bounds a process's arguments. k3s and kubelet command lines have a few kilobytes.
+// A Kubelet is what the running kubelet's arguments and configuration set that matters for judging a relist. Zero
+// values mean that they set nothing, and the kubelet's defaults hold.
+type Kubelet struct {
+	PID              int
+	Name             string        // of the process: kubelet, k3s-server, ...
+	ConfigPath       string        // --config, as the kubelet sees it
+	Endpoint         string        // --container-runtime-endpoint or containerRuntimeEndpoint
+	EndpointFrom     string        // which of the two, or "built-in default" for a distribution that embeds its kubelet
+	RequestTimeout   time.Duration // runtimeRequestTimeout; 0 means the default, 2m
+	EventedPLEG      bool          // feature gate
+	CRIListStreaming bool          // feature gate
+	Collection       Collection    // garbage collection, and where its pods come from
+	Unreadable       string        // what of it could not be read, and why; empty when all could
+}
+
+// A Collection holds the settings by which a kubelet keeps and removes what is left of pods, and where it has them.
+type Collection struct {
+	// DeadPerContainer is --maximum-dead-containers-per-container; nil when not set, for which the kubelet takes 1.
+	// Below 0 it removes nothing of a pod that it knows.
+	DeadPerContainer *int
+	MinAge           time.Duration // --minimum-container-ttl-duration, counted from a container's creation
+	RootDir          string        // --root-dir; empty means /var/lib/kubelet
+	StaticPodPath    string        // staticPodPath or --pod-manifest-path; empty when it runs no static pods from files
+	StaticPodURL     string        // staticPodURL or --manifest-url; empty when it runs no static pods from there
+	PodLogsDir       string        // podLogsDir; empty means /var/log/pods
+	ReadOnlyPort     int           // of its HTTP server without authentication; 0 means none
+}
+
+// maxCmdline bounds a process's arguments. Command lines of k3s and the kubelet have a few kilobytes.
 const maxCmdline = 256 << 10
 
-// A kubeletProcess is a process that is, or contains, a kubelet.
-type kubeletProcess struct {
-	pid     int
-	name    string   // comm
-	args    []string // of the kubelet: for one that is embedded, what its host process hands to it
-	kind    embedding
-	pidNS   int    // pid namespaces below ours that it is in: 0 for a process of this host
-	alien   string // why it is not this node's kubelet whatever it calls itself: another user's; empty when it may be
-	problem string // why its arguments are not all known
+// A process is one of the host's, with what of /proc/PID is readable to everybody.
+type process struct {
+	pid    int
+	name   string // comm, which the kernel cuts at 15 bytes
+	argv   []string
+	status string
 }
 
-// findKubelet looks for the running kubelet and reads its settings. It returns the endpoint that holds when the kubelet
-// names none.
-func (d *discovery) findKubelet(ctx context.Context) (defaultURL string) {
-	type finding struct {
-		process         *kubeletProcess
-		tried, notTaken []Tried
-	}
-	f, err := bounded(ctx, lookTimeout, func() (finding, error) {
-		all, err := kubeletProcesses(ctx, d.root)
-		if err != nil {
-			return finding{}, err
-		}
-		p, tried, notTaken := chooseKubelet(all)
-		return finding{p, tried, notTaken}, nil
-	})
-	d.aboutKubelet, d.NotTaken = f.tried, f.notTaken
-	if err != nil {
-		d.aboutKubelet = append(d.aboutKubelet, Tried{SourceKubelet, "the running kubelet", "/proc: " + reasonOf(err)})
-		return ""
-	}
-	if f.process == nil {
-		return ""
-	}
-	k := kubeletOf(f.process)
-	s, err := bounded(ctx, lookTimeout, func() (kubeletSettings, error) {
-		return readKubeletSettings(d.root, f.process), nil
-	})
-	if err != nil {
-		k.Unreadable = "its configuration file: " + reasonOf(err)
-	}
-	s.fill(k)
-	if k.Endpoint == "" && f.process.kind.socket != "" {
-		k.Endpoint = unixScheme + f.process.kind.socket
-		k.EndpointFrom = "built-in default"
-	}
-	d.Kubelet = k
-	return unixScheme + wellKnown()[0].path
-}
-
-func kubeletOf(p *kubeletProcess) *Kubelet {
-	return &Kubelet{PID: p.pid, Name: p.name, Unreadable: p.problem}
-}
-
-// kubeletProcesses reads /proc under root for kubelets. Only comm is read of other processes: it is the one file there
-// that never waits for a lock of the process.
-func kubeletProcesses(ctx context.Context, root string) ([]kubeletProcess, error) {
+// processes returns the host's processes whose name want accepts, by number. Of others only comm is read: it is the
+// one file that never waits for a lock of the process.
+func processes(ctx context.Context, root string, want func(comm string) bool) ([]process, error) {
 	entries, err := os.ReadDir(filepath.Join(root, "proc"))
 	if err != nil {
 		return nil, err
 	}
-	var out []kubeletProcess
+	var out []process
 	for _, e := range entries {
-		pid, err := strconv.Atoi(e.Name())
-		if err != nil || pid <= 0 {
-			continue
-		}
 		if ctx.Err() != nil {
 			return out, ctx.Err()
 		}
-		if p, ok := readKubeletProcess(root, pid); ok {
-			out = append(out, p)
+		if pid, err := strconv.Atoi(e.Name()); err == nil && pid > 0 {
+			if p, ok := readProcess(root, pid, want); ok {
+				out = append(out, p)
+			}
 		}
 	}
+	slices.SortFunc(out, func(a, b process) int { return a.pid - b.pid })
 	return out, nil
 }
 
-func readKubeletProcess(root string, pid int) (kubeletProcess, bool) {
+func readProcess(root string, pid int, want func(comm string) bool) (process, bool) {
 	dir := filepath.Join(root, "proc", strconv.Itoa(pid))
-	comm, err := readUpTo(filepath.Join(dir, "comm"), 256)
-	if err != nil || !mayBeKubelet(string(comm)) {
-		return kubeletProcess{}, false // gone meanwhile, or another program
-	}
-	cmdline, err := readUpTo(filepath.Join(dir, "cmdline"), maxCmdline)
-	if err != nil {
-		return kubeletProcess{}, false
-	}
+	comm, err := os.ReadFile(filepath.Join(dir, "comm"))
 	name := strings.TrimSpace(string(comm))
-	kind, args, ok := kubeletArgs(name, splitCmdline(cmdline))
-	if !ok {
-		return kubeletProcess{}, false
+	if err != nil || !want(name) {
+		return process{}, false // gone meanwhile, or another program
 	}
-	status, _ := readUpTo(filepath.Join(dir, "status"), 64<<10)
-	p := kubeletProcess{pid: pid, name: name, args: args, kind: kind, pidNS: pidNamespaces(status), alien: alienUser(status, os.Geteuid())}
-	p.readArgsFile(root)
-	return p, true
+	cmdline, err := os.ReadFile(filepath.Join(dir, "cmdline"))
+	if err != nil || len(cmdline) > maxCmdline {
+		return process{}, false
+	}
+	status, _ := os.ReadFile(filepath.Join(dir, "status"))
+	return process{pid: pid, name: name, argv: splitCmdline(cmdline), status: string(status)}, true
 }
 
-// chooseKubelet prefers a process that is a kubelet to one that contains or starts one, and the oldest by number.
-// Kubelets in pid namespaces of their own belong to other nodes (kind, k3d) that share this kernel; their sockets are
-// not at the same path here. Any user may call a process kubelet: those of others than root are passed over.
-func chooseKubelet(all []kubeletProcess) (chosen *kubeletProcess, tried, notTaken []Tried) {
-	slices.SortStableFunc(all, func(a, b kubeletProcess) int {
-		if a.kind.rank != b.kind.rank {
-			return a.kind.rank - b.kind.rank
-		}
-		return a.pid - b.pid
-	})
-	for i := range all {
-		p := &all[i]
-		what := fmt.Sprintf("%s (pid %d)", printable(p.name, errLimit), p.pid)
-		switch {
-		case p.pidNS > 0:
-			tried = append(tried, Tried{SourceKubelet, what, "runs in a pid namespace of its own, as that of another node"})
-		case p.alien != "":
-			notTaken = append(notTaken, Tried{SourceKubelet, what, p.alien})
-		case chosen == nil:
-			chosen = p
-		case p.kind.rank == chosen.kind.rank:
-			notTaken = append(notTaken, Tried{
-				SourceKubelet, what,
-				fmt.Sprintf("more than one kubelet runs here; pid %d was taken", chosen.pid),
-			})
-		}
-	}
-	return chosen, append(tried, notTaken...), notTaken
-}
-
-// splitCmdline splits what /proc/PID/cmdline holds. A process that wrote its own title has blanks instead of NULs.
+// splitCmdline splits the contents of /proc/PID/cmdline. A process that wrote its own title has blanks instead of NULs.
 func splitCmdline(data []byte) []string {
 	text := strings.TrimRight(string(data), "\x00")
 	if text == "" {
@@ -153,39 +102,277 @@ func splitCmdline(data []byte) []string {
 	return strings.Split(text, "\x00")
 }
 
-// alienUser says why a process is no kubelet of this node by whose it is; empty when it may be. A kubelet is root's. One without
-// root (kubernetes#92863) is that of a user, and of interest where he runs kdiag himself. Both the real and the effective user count,
-// since anybody may start a program that becomes root under another name; they are the first two of the line of /proc/PID/status
-//
-//	Uid:	0	0	0	0
-func alienUser(status []byte, self int) string {
-	for line := range strings.Lines(string(status)) {
-		rest, ok := strings.CutPrefix(line, "Uid:")
-		if !ok {
-			continue
-		}
-		ids := strings.Fields(rest)
-		for _, id := range ids[:min(len(ids), 2)] {
-			if uid, err := strconv.Atoi(id); err != nil || uid != 0 && uid != self {
-				return "runs as user " + printable(id, errLimit) + ", and a node's kubelet as root"
-			}
-		}
-		if len(ids) >= 2 {
-			return ""
+// statusFields returns the values of a line of /proc/PID/status.
+func (p *process) statusFields(key string) []string {
+	for line := range strings.Lines(p.status) {
+		if rest, ok := strings.CutPrefix(line, key); ok {
+			return strings.Fields(rest)
 		}
 	}
-	return "could not be asked whose it is"
+	return nil
 }
 
-// pidNamespaces counts the pid namespaces below the reader's that a process is in, from the line of /proc/PID/status
-// that gives its number in each:
+// notOurs returns why a process cannot be a kubelet or shim of this node, by its user; empty when it can. They run as
+// root, or as this process's user in a rootless installation (kubernetes#92863). The real and the effective user both
+// count, since anybody may start a program that becomes root under another name; they are the first two numbers of
 //
-//	NSpid:	4711	1
-func pidNamespaces(status []byte) int {
-	for line := range strings.Lines(string(status)) {
-		if rest, ok := strings.CutPrefix(line, "NSpid:"); ok {
-			return max(0, len(strings.Fields(rest))-1)
+//	Uid:	0	0	0	0
+func (p *process) notOurs() string {
+	ids := p.statusFields("Uid:")
+	if len(ids) < 2 {
+		return "its user could not be read"
+	}
+	for _, id := range ids[:2] {
+		if uid, err := strconv.Atoi(id); err != nil || uid != 0 && uid != os.Geteuid() {
+			return "runs as user " + printable(id, errLimit) + ", and a node's kubelet as root"
 		}
 	}
-	return 0
+	return ""
+}
+
+// A KubeletProcess is a process that is, or contains, a kubelet.
+type KubeletProcess struct {
+	process
+	root    string
+	args    []string // of the kubelet: for an embedded one, those that its host process hands on
+	rank    int      // see kubeletHost
+	socket  string   // endpoint that a distribution gives to its kubelet; empty for a kubelet proper
+	problem string   // why not all arguments are known
+}
+
+// OpenKubelet reads the arguments of a process that is, or contains, a kubelet. root is the host's root directory as
+// this process sees it.
+func OpenKubelet(root string, pid int) (*KubeletProcess, error) {
+	p, ok := readProcess(root, pid, mayBeKubelet)
+	if k := newKubeletProcess(root, p); ok && k != nil {
+		return k, nil
+	}
+	return nil, errors.New("no kubelet runs under this number, or its arguments may not be read")
+}
+
+// Name returns the name of the process: kubelet, k3s-server, ...
+func (k *KubeletProcess) Name() string { return k.name }
+
+// Problem returns why not all of its arguments are known; empty when they are.
+func (k *KubeletProcess) Problem() string { return k.problem }
+
+// Socket returns the endpoint that a distribution gives to the kubelet in its process; empty for a kubelet proper.
+func (k *KubeletProcess) Socket() string { return k.socket }
+
+// Flags returns the kubelet's flags as kubeletconfig.Read takes them, and more flags with a value.
+func (k *KubeletProcess) Flags(more ...string) map[string][]string {
+	return kubeletconfig.ParseFlags(k.args, more...)
+}
+
+// Files returns the host's files as the kubelet sees them.
+func (k *KubeletProcess) Files() kubeletconfig.Files { return viewOf(k.root, k.pid).files() }
+
+// mayBeKubelet reports whether the arguments of a process of this name are worth reading.
+func mayBeKubelet(comm string) bool {
+	return slices.ContainsFunc(kubeletHosts(), func(h kubeletHost) bool { return strings.Contains(comm, h.program) })
+}
+
+// newKubeletProcess returns nil for a process that is no kubelet and contains none.
+func newKubeletProcess(root string, p process) *KubeletProcess {
+	if len(p.argv) == 0 {
+		return nil // a zombie, or a kernel thread of that name
+	}
+	program, args, verb := filepath.Base(p.argv[0]), p.argv[1:], ""
+	if i := slices.IndexFunc(args, func(a string) bool { return !strings.HasPrefix(a, "-") }); i >= 0 {
+		verb = args[i]
+	}
+	i := slices.IndexFunc(kubeletHosts(), func(h kubeletHost) bool {
+		// k3s calls its process k3s-server or k3s-agent.
+		return program == h.program || p.name == h.program || h.rank > 0 && strings.HasPrefix(p.name, h.program+"-")
+	})
+	if i < 0 {
+		return nil
+	}
+	h := kubeletHosts()[i]
+	k := &KubeletProcess{process: p, root: root, args: args, rank: h.rank}
+	named := strings.TrimPrefix(p.name, h.program+"-")
+	if len(h.verbs) > 0 && !slices.Contains(h.verbs, verb) && !slices.Contains(h.verbs, named) {
+		return nil
+	}
+	for _, in := range Installations() {
+		if in.Name == h.inst {
+			k.socket = unixScheme + in.Sockets[0]
+		}
+	}
+	switch h.program {
+	case "hyperkube":
+		k.args = args[slices.Index(args, verb)+1:]
+	case "k0s":
+		if verb == "controller" && !slices.Contains(args, "--enable-worker") && !slices.Contains(args, "--single") {
+			return nil
+		}
+		k.args = handedOn(args)
+	case "k3s", "rke2":
+		if slices.Contains(args, "--disable-agent") {
+			return nil
+		}
+		if slices.Contains(args, "--docker") {
+			k.socket = unixScheme + "/run/k3s/cri-dockerd/cri-dockerd.sock"
+		}
+		k.args = handedOn(args)
+	case "kubelite":
+		k.readArgsFile()
+	}
+	return k
+}
+
+// handedOn returns the arguments that a distribution's process hands on to the kubelet in it:
+//
+//	k3s server --container-runtime-endpoint unix:///run/x.sock --kubelet-arg=feature-gates=EventedPLEG=true
+//
+// gives --container-runtime-endpoint=unix:///run/x.sock and --feature-gates=EventedPLEG=true.
+func handedOn(args []string) (out []string) {
+	flags := kubeletconfig.ParseFlags(args, "kubelet-arg", "kubelet-extra-args", "data-dir")
+	for _, name := range []string{"container-runtime-endpoint", "data-dir"} {
+		if v := kubeletconfig.Last(flags, name); v != "" {
+			out = append(out, "--"+name+"="+v)
+		}
+	}
+	for _, v := range slices.Concat(flags["kubelet-arg"], flags["kubelet-extra-args"]) {
+		for arg := range strings.FieldsSeq(v) {
+			out = append(out, "--"+strings.TrimLeft(arg, "-"))
+		}
+	}
+	return out
+}
+
+// readArgsFile follows MicroK8s's --kubelet-args-file, which holds one argument per line and two variables of snap:
+//
+//	--config=${SNAP_DATA}/args/kubelet-config.yaml
+func (k *KubeletProcess) readArgsFile() {
+	name := kubeletconfig.Last(k.Flags("kubelet-args-file"), "kubelet-args-file")
+	if name == "" {
+		return
+	}
+	data, err := viewOf(k.root, k.pid).read(name)
+	if err != nil {
+		k.problem = printable(name, errLimit) + " " + err.Error()
+		return
+	}
+	snapData := filepath.Dir(filepath.Dir(name))
+	common := filepath.Join(filepath.Dir(snapData), "common")
+	expand := strings.NewReplacer("${SNAP_DATA}", snapData, "$SNAP_DATA", snapData, "${SNAP_COMMON}", common,
+		"$SNAP_COMMON", common)
+	k.args = nil
+	for line := range strings.Lines(string(data)) {
+		line = strings.TrimSpace(line)
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		flag, value, joined := strings.Cut(expand.Replace(line), " ")
+		k.args = append(k.args, flag)
+		if joined {
+			k.args = append(k.args, strings.Trim(strings.TrimSpace(value), `"'`))
+		}
+	}
+}
+
+// findKubelet looks for the running kubelet and reads its settings.
+func (d *discovery) findKubelet(ctx context.Context) {
+	all, err := within(ctx, func() (found []*KubeletProcess, err error) {
+		all, err := processes(ctx, d.root, mayBeKubelet)
+		for _, p := range all {
+			if k := newKubeletProcess(d.root, p); k != nil {
+				found = append(found, k)
+			}
+		}
+		return found, err
+	})
+	if err != nil {
+		d.aboutKubelet = append(d.aboutKubelet, Tried{SourceKubelet, "the running kubelet", "/proc: " + reasonOf(err)})
+		return
+	}
+	chosen := d.chooseKubelet(all)
+	if chosen == nil {
+		return
+	}
+	k, err := within(ctx, func() (*Kubelet, error) { return chosen.settings(), nil })
+	if err != nil {
+		k = &Kubelet{PID: chosen.pid, Name: chosen.name, Unreadable: "its configuration file: " + reasonOf(err)}
+	}
+	if k.Endpoint == "" && chosen.socket != "" {
+		k.Endpoint, k.EndpointFrom = chosen.socket, "built-in default"
+	}
+	d.Kubelet = k
+}
+
+// chooseKubelet prefers a process that is a kubelet to one that contains or starts one, and the oldest by number.
+// Kubelets in pid namespaces below this one belong to other nodes (kind, k3d) on this kernel; their sockets are not
+// at the same path here. Any user may call a process kubelet: those of others than root are passed over.
+func (d *discovery) chooseKubelet(all []*KubeletProcess) (chosen *KubeletProcess) {
+	slices.SortStableFunc(all, func(a, b *KubeletProcess) int { return a.rank - b.rank })
+	for _, p := range all {
+		what := fmt.Sprintf("%s (pid %d)", printable(p.name, errLimit), p.pid)
+		why := p.notOurs()
+		switch {
+		case len(p.statusFields("NSpid:")) > 1:
+			d.aboutKubelet = append(d.aboutKubelet, Tried{SourceKubelet, what,
+				"runs in a pid namespace of its own, as that of another node"})
+			continue
+		case why != "":
+		case chosen == nil:
+			chosen = p
+			continue
+		case p.rank != chosen.rank:
+			continue
+		default:
+			why = fmt.Sprintf("more than one kubelet runs here; pid %d was taken", chosen.pid)
+		}
+		d.NotTaken = append(d.NotTaken, Tried{SourceKubelet, what, why})
+	}
+	d.aboutKubelet = append(d.aboutKubelet, d.NotTaken...)
+	return chosen
+}
+
+// settings reads what the kubelet runs with.
+func (k *KubeletProcess) settings() *Kubelet {
+	flags := k.Flags()
+	s := kubeletconfig.Read(flags, k.Files())
+	out := &Kubelet{
+		PID: k.pid, Name: k.name, ConfigPath: kubeletconfig.Last(flags, "config"),
+		EventedPLEG: s.Gate("EventedPLEG"), CRIListStreaming: s.Gate("CRIListStreaming"),
+		Collection: Collection{
+			RootDir:       kubeletconfig.Last(flags, "root-dir"),
+			StaticPodPath: s.StaticPodPath, StaticPodURL: s.StaticPodURL, ReadOnlyPort: int(s.ReadOnlyPort),
+		},
+	}
+	if s.IsSet("containerRuntimeEndpoint") {
+		out.Endpoint, out.EndpointFrom = s.ContainerRuntimeEndpoint, "containerRuntimeEndpoint in the configuration file"
+		if kubeletconfig.Last(flags, "container-runtime-endpoint") != "" {
+			out.EndpointFrom = "--container-runtime-endpoint"
+		}
+	}
+	if s.IsSet("runtimeRequestTimeout") {
+		out.RequestTimeout = s.RuntimeRequestTimeout.Duration
+	}
+	if s.IsSet("podLogsDir") {
+		out.Collection.PodLogsDir = s.PodLogsDir
+	}
+	var problems []string
+	if k.problem != "" {
+		problems = append(problems, k.problem)
+	}
+	for _, p := range s.Problems {
+		problems = append(problems, printable(p.Error(), errLimit))
+	}
+	if v := kubeletconfig.Last(flags, "maximum-dead-containers-per-container"); v != "" {
+		if n, err := strconv.Atoi(v); err == nil {
+			out.Collection.DeadPerContainer = &n
+		} else {
+			problems = append(problems, "--maximum-dead-containers-per-container is not a number")
+		}
+	}
+	if v := kubeletconfig.Last(flags, "minimum-container-ttl-duration"); v != "" {
+		var err error
+		if out.Collection.MinAge, err = time.ParseDuration(v); err != nil {
+			problems = append(problems, "--minimum-container-ttl-duration is not a duration")
+		}
+	}
+	out.Unreadable = strings.Join(problems, "; ")
+	return out
 }

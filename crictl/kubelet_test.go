@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/kdiag/kdiag/crictl/kubeletconfig"
 )
 
 func TestKubelet(t *testing.T) {
@@ -64,11 +66,12 @@ func TestKubelet(t *testing.T) {
 		{
 			name: "bad numbers for garbage collection are said",
 			host: func(h tree) {
-				h.process("812", "kubelet", "kubelet", "--maximum-dead-containers-per-container=many", "--minimum-container-ttl-duration=2")
+				h.process("812", "kubelet", "kubelet", "--maximum-dead-containers-per-container=many",
+					"--minimum-container-ttl-duration=2")
 			},
 			want: &Kubelet{
-				PID: 812, Name: "kubelet", Unreadable: "--maximum-dead-containers-per-container is no number; " +
-					"--minimum-container-ttl-duration is no duration",
+				PID: 812, Name: "kubelet", Unreadable: "--maximum-dead-containers-per-container is not a number; " +
+					"--minimum-container-ttl-duration is not a duration",
 			},
 		},
 		{
@@ -108,9 +111,8 @@ func TestKubelet(t *testing.T) {
 			},
 			want: &Kubelet{
 				PID: 812, Name: "kubelet", ConfigPath: "/k.yaml", Endpoint: "/run/a",
-				EndpointFrom: "containerRuntimeEndpoint in the configuration file",
-				Unreadable: `/k.yaml has a runtimeRequestTimeout that is no duration: time: invalid duration "later"; ` +
-					"/none does not exist; --runtime-request-timeout is no duration",
+				EndpointFrom: "containerRuntimeEndpoint in the configuration file", RequestTimeout: 2 * time.Minute,
+				Unreadable: `/none does not exist; --runtime-request-timeout is wrong: "soon" is not a duration, such as 1m30s`,
 			},
 		},
 		{
@@ -160,7 +162,8 @@ func TestKubelet(t *testing.T) {
 		{
 			name: "MicroK8s's arguments in a file",
 			host: func(h tree) {
-				h.process("5", "kubelite", "/snap/microk8s/6000/kubelite", "--kubelet-args-file=/var/snap/microk8s/6000/args/kubelet")
+				h.process("5", "kubelite", "/snap/microk8s/6000/kubelite",
+					"--kubelet-args-file=/var/snap/microk8s/6000/args/kubelet")
 				h.file("var/snap/microk8s/6000/args/kubelet",
 					"# made by snap\n--config=${SNAP_DATA}/k.yaml\n--container-runtime-endpoint ${SNAP_COMMON}/run/containerd.sock\n")
 				h.file("var/snap/microk8s/6000/k.yaml", "runtimeRequestTimeout: 9s\n")
@@ -192,17 +195,6 @@ func TestKubelet(t *testing.T) {
 	}
 }
 
-func TestKubeletOversizedConfig(t *testing.T) {
-	h := newTree(t)
-	h.process("5", "kubelet", "kubelet", "--config=/k.yaml")
-	h.file("k.yaml", strings.Repeat("#", maxConfig+1))
-	d := &discovery{root: h.root}
-	d.findKubelet(t.Context())
-	if want := "/k.yaml is larger than 1048576 bytes"; d.Kubelet.Unreadable != want {
-		t.Errorf("got %q", d.Kubelet.Unreadable)
-	}
-}
-
 func TestKubeletForbiddenConfig(t *testing.T) {
 	if !asNobody(t) {
 		return
@@ -220,43 +212,74 @@ func TestKubeletForbiddenConfig(t *testing.T) {
 	}
 }
 
-func TestTwoKubelets(t *testing.T) {
+func TestOpenKubelet(t *testing.T) {
 	h := newTree(t)
-	h.process("70", "kubelet", "kubelet")
+	h.process("7", "k3s-agent", "k3s", "agent", "--data-dir=/d", "--kubelet-arg=rotate_certificates",
+		"--kubelet-arg=max-pods=9",
+		"--kubelet-arg=config-dir=/k.d")
+	h.process("8", "kubelite", "kubelite", "--kubelet-args-file=/none")
 	h.process("9", "kubelet", "kubelet")
-	d := &discovery{root: h.root}
-	d.findKubelet(t.Context())
-	if d.Kubelet.PID != 9 || len(d.aboutKubelet) != 1 || !strings.Contains(d.aboutKubelet[0].What, "70") {
-		t.Errorf("got %+v, %+v", d.Kubelet, d.aboutKubelet)
+	h.file("k.d/20.conf", "")
+	h.file("k.d/10/5.conf", "")
+	k, err := OpenKubelet(h.root, 7)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// A switch does not take the next argument for its value.
+	want := map[string][]string{"rotate-certificates": {"true"}, "max-pods": {"9"}, "config-dir": {"/k.d"},
+		"data-dir": {"/d"}}
+	if diff := cmp.Diff(want, k.Flags("data-dir")); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+	names, err := k.Files().DropIns("/k.d")
+	if diff := cmp.Diff([]string{"10/5.conf", "20.conf"}, names); diff != "" || err != nil {
+		t.Errorf("error %v (-want +got)\n%s", err, diff)
+	}
+	if k.Name() != "k3s-agent" || k.Socket() != "unix:///run/k3s/containerd/containerd.sock" || k.Problem() != "" {
+		t.Errorf("got %s, %s, %s", k.Name(), k.Socket(), k.Problem())
+	}
+	if k, err := OpenKubelet(h.root, 8); err != nil || k.Problem() != "/none does not exist" {
+		t.Errorf("%+v, error %v", k, err)
+	}
+	if k, err := OpenKubelet(h.root, 9); err != nil || k.Socket() != "" {
+		t.Errorf("%+v, error %v", k, err)
+	}
+	if _, err := OpenKubelet(h.root, 10); err == nil {
+		t.Error("opened a process that does not exist")
 	}
 }
 
+// FuzzKubeletArgs feeds command lines, files of variables and process statuses, none of which kdiag controls.
 func FuzzKubeletArgs(f *testing.F) {
 	for _, s := range []string{
 		"kubelet\x00--config=/a\x00--config\x00/b\x00", "kubelet --config /a", "", "\x00\x00", "k3s\x00server\x00--kubelet-arg=config=/x\x00",
 		"kubelet\x00--\x00--config=/a", "kubelet\x00--config", "hyperkube\x00kubelet\x00--feature-gates=A=true,B,=,C=x",
 		"k0s\x00worker\x00--kubelet-extra-args=--config=/x --v=3\x00",
 	} {
-		f.Add([]byte(s), "kubelet")
+		f.Add(s, "kubelet", "A=\"--container-runtime-endpoint=unix:///run/x.sock\"", "Uid:\t0\t0\t0\t0\n")
 	}
-	f.Fuzz(func(t *testing.T, cmdline []byte, comm string) {
-		_, args, ok := kubeletArgs(comm, splitCmdline(cmdline))
-		if !ok {
-			return
-		}
-		// Both forms of a flag must give the same values.
-		joined := parseFlags(args, "config", "feature-gates")
-		var rewritten []string
-		for _, name := range []string{"config", "feature-gates"} {
-			for _, v := range joined[name] {
-				rewritten = append(rewritten, "--"+name, v)
+	f.Fuzz(func(t *testing.T, cmdline, comm, env, status string) {
+		if k := newKubeletProcess("/none", process{name: comm, argv: splitCmdline([]byte(cmdline))}); k != nil {
+			// Both forms of a flag must give the same values.
+			joined := k.Flags()
+			var rewritten []string
+			for name, values := range joined {
+				for _, v := range values {
+					rewritten = append(rewritten, "--"+name+"="+v)
+				}
+			}
+			if diff := cmp.Diff(joined, kubeletconfig.ParseFlags(rewritten)); diff != "" {
+				t.Errorf("(-joined +apart)\n%s", diff)
 			}
 		}
-		if diff := cmp.Diff(joined, parseFlags(rewritten, "config", "feature-gates")); diff != "" {
-			t.Errorf("(-joined +apart)\n%s", diff)
+		for _, arg := range envArgs(env) {
+			if arg == "" || strings.ContainsAny(arg, " \n") {
+				t.Errorf("argument %q", arg)
+			}
 		}
-		for _, v := range joined["feature-gates"] {
-			parseGates(v)
+		p := process{status: status}
+		if why := p.notOurs(); why == "" && !strings.Contains(status, "Uid:") || strings.ContainsAny(why, "\x00\x1b\n") {
+			t.Errorf("%q: %q", status, why)
 		}
 	})
 }

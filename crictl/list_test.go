@@ -362,7 +362,8 @@ func TestListFailures(t *testing.T) {
 					return oversize(ctx, req, send)
 				},
 			},
-			calls: []string{"StreamContainers Unimplemented", "ListContainers ResourceExhausted", "ListContainers DeadlineExceeded"},
+			calls: []string{"StreamContainers Unimplemented", "ListContainers ResourceExhausted",
+				"ListContainers DeadlineExceeded"},
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -402,21 +403,6 @@ func TestListStreamBatchTooLarge(t *testing.T) {
 		}
 		if diff := cmp.Diff(wantIDs(n), ids(list)); diff != "" {
 			t.Error(diff)
-		}
-	})
-}
-
-// TestListRemembersPerList checks that a runtime may stream one list and not the other.
-func TestListRemembersPerList(t *testing.T) {
-	n := crowdedNode(2, 2)
-	synctest.Test(t, func(t *testing.T) {
-		h := n.streaming(t, 2)
-		delete(h, "StreamContainers")
-		c := newClient(t, Options{}, h)
-		c.ListContainers(t.Context(), Filter{}, "")
-		list := c.ListPodSandbox(t.Context(), Filter{}, "")
-		if list.Mode != ModeStream || len(list.Sandboxes) != 2 || list.Bytes != proto.Size(n.listSandboxes(nil)) {
-			t.Errorf("got mode %s, %d sandboxes, %d bytes", list.Mode, len(list.Sandboxes), list.Bytes)
 		}
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"path"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -28,6 +29,11 @@ func (c *Client) unary(ctx context.Context, req request, into decoder) Call {
 	return c.measure(ctx, req, into, func(ctx context.Context, r *reply) error {
 		return c.conn.Invoke(ctx, req.method, req.msg, r)
 	})
+}
+
+// ask makes one unary call with generated types. object is the id that the call is about, or empty.
+func (c *Client) ask(ctx context.Context, method, object string, msg, resp proto.Message) Call {
+	return c.unary(ctx, request{method: method, object: object, msg: msg}, &message{Message: resp})
 }
 
 // stream makes one server-streaming call, feeds every message to the decoder and measures the whole. One deadline holds
@@ -55,7 +61,9 @@ func (c *Client) stream(ctx context.Context, req request, into decoder) Call {
 	})
 }
 
-func (c *Client) measure(parent context.Context, req request, into decoder, do func(context.Context, *reply) error) Call {
+func (c *Client) measure(
+	parent context.Context, req request, into decoder, do func(context.Context, *reply) error,
+) Call {
 	timeout := req.timeout
 	if timeout <= 0 {
 		timeout = c.timeout
@@ -82,7 +90,7 @@ func (c *Client) measure(parent context.Context, req request, into decoder, do f
 	case st.Code() == codes.DeadlineExceeded || st.Code() == codes.Canceled:
 		text = c.classifyEnd(&call, text, parent, ctx, deadline, timeout)
 	case st.Code() == codes.ResourceExhausted:
-		if size, _, ok := refusedSize(text); ok {
+		if size, ok := refusedSize(text); ok {
 			call.Bytes = size
 		}
 	}
@@ -90,10 +98,10 @@ func (c *Client) measure(parent context.Context, req request, into decoder, do f
 	return call
 }
 
-// classifyEnd tells apart what DeadlineExceeded and Canceled may mean: the command came to its end (Canceled), nothing
-// was answered in time (DeadlineExceeded), or the runtime gave up on something of its own long before our deadline: that
-// is ByRuntime, or Unknown for a Canceled of its own. A runtime that honours the deadline which gRPC sends along may end
-// the call a moment before this side does; the last tenth of the time therefore counts as reached.
+// classifyEnd distinguishes the meanings of DeadlineExceeded and Canceled: the whole command ended (Canceled), there
+// was no answer in time (DeadlineExceeded), or the runtime returned the code long before our deadline (ByRuntime for
+// DeadlineExceeded, Unknown for Canceled). A runtime that honours the deadline that gRPC sends may end the call
+// slightly before this side does; so the last tenth of the time counts as reached.
 func (c *Client) classifyEnd(
 	call *Call, text string, parent, ctx context.Context, deadline time.Time, timeout time.Duration,
 ) string {
@@ -126,32 +134,17 @@ func (c *Client) classifyEnd(
 	return text
 }
 
-// refusedSize reads size and limit out of gRPC's two refusals:
+// refusedSize reads the size out of gRPC's two refusals:
 //
 //	trying to send message larger than max (20971520 vs. 16777216)
 //	grpc: received message larger than max (20971520 vs. 16777216)
-func refusedSize(text string) (size, limit int, ok bool) {
-	_, rest, found := strings.Cut(text, "larger than max (")
-	if !found {
-		return 0, 0, false
+func refusedSize(text string) (size int, ok bool) {
+	m := regexp.MustCompile(`larger than max \((\d+) vs\. \d+\)`).FindStringSubmatch(text)
+	if m == nil {
+		return 0, false
 	}
-	rest, _, found = strings.Cut(rest, ")")
-	if !found {
-		return 0, 0, false
-	}
-	a, b, found := strings.Cut(rest, " vs. ")
-	if !found {
-		return 0, 0, false
-	}
-	size, err := strconv.Atoi(a)
-	if err != nil || size < 0 {
-		return 0, 0, false
-	}
-	limit, err = strconv.Atoi(b)
-	if err != nil || limit < 0 {
-		return 0, 0, false
-	}
-	return size, limit, true
+	size, err := strconv.Atoi(m[1])
+	return size, err == nil
 }
 
 // oversized reports whether the call failed because its answer was larger than one side's message limit. A

@@ -15,7 +15,8 @@ func assemble(sources []*logSource, opts *Options, keep bool) *Report {
 	h := newHistory(sources, opts, keep)
 	r := &Report{
 		APIVersion: APIVersion, Kind: "JournalReport", GeneratedAt: opts.now().UTC(), Zone: h.zone, Notes: []string{},
-		Episodes: []Episode{}, Signatures: []Count{}, Events: []Event{}, Sources: []Source{}, Unreadable: []Unreadable{}, Problems: []string{},
+		Episodes: []Episode{}, Signatures: []Count{}, Events: []Event{}, Sources: []Source{},
+		Unreadable: []Unreadable{}, Problems: []string{},
 	}
 	hosts := h.hosts()
 	for _, host := range hosts {
@@ -103,8 +104,8 @@ func (e *episodeBuilder) reasons() []string {
 	return out
 }
 
-// describe fills in what was read, with how times were understood. What a text or the kernel's buffer holds of the time before the range was
-// passed over, and the range is what was read of it, also when nothing was written since.
+// describe fills in what was read, with how times were understood. What a text or the kernel's buffer holds of the
+// time before the range was passed over, and the range is what was read of it, also when nothing was written since.
 func (h *history) describe(r *Report, sources []*logSource, since time.Time) {
 	note := func(s string) {
 		if !slices.Contains(r.Notes, s) {
@@ -115,7 +116,8 @@ func (h *history) describe(r *Report, sources []*logSource, since time.Time) {
 		s := l.Source
 		if s.Format != formatJournal {
 			var text string
-			if s.Zone, s.Year, text = l.cal.describe(); text != "" && len(l.matches.unhealthy)+len(l.matches.bursts) > 0 {
+			if s.Zone, s.Year, text = l.cal.describe(); text != "" &&
+				len(l.matches.unhealthy)+len(l.matches.bursts) > 0 {
 				note(s.Name + ": " + text)
 			}
 			if s.Year != "" && s.Year != "written" && len(l.matches.unhealthy) > 0 {
@@ -176,7 +178,8 @@ func flaps(episodes []Episode) []string {
 		if every >= 90 {
 			text = fmt.Sprintf("%.0f min", every/60)
 		}
-		notes = append(notes, fmt.Sprintf("flapping: %d episodes, one every ~%s; for a person this is one incident", n, text))
+		notes = append(notes, fmt.Sprintf("flapping: %d episodes, one every ~%s; for a person this is one incident",
+			n, text))
 		i = j
 	}
 	return notes
@@ -185,7 +188,8 @@ func flaps(episodes []Episode) []string {
 // sameSeries reports whether an episode goes on with a series at about its interval.
 func sameSeries(series []Episode, next *Episode) bool {
 	last := &series[len(series)-1]
-	if last.Kind != Incident || next.Kind != Incident || last.Start == nil || next.Start == nil || last.Host != next.Host {
+	if last.Kind != Incident || next.Kind != Incident || last.Start == nil || next.Start == nil ||
+		last.Host != next.Host {
 		return false
 	}
 	d := next.Start.Sub(*last.Start)

@@ -12,7 +12,8 @@ import (
 const (
 	// sane is how far the two stamps of one record may lie apart, in µs, before the inner one is taken for a misprint.
 	sane = 26 * hour
-	// latenessPunctual is how far an outer stamp may lie after the inner one, in µs, for the pair to fix the zone by itself.
+	// latenessPunctual is how far an outer stamp may lie after the inner one, in µs, for the pair to fix the zone by
+	// itself.
 	latenessPunctual = 3 * second
 	latenessMost     = hour       // later than this, a line is rather of another zone
 	earliness        = 2 * second // an outer stamp in whole seconds may seem earlier by truncation
@@ -176,7 +177,8 @@ func (c *calendar) place(seq uint32) int {
 	return max(0, sort.Search(len(c.base), func(i int) bool { return c.base[i].seq > seq })-1)
 }
 
-// zones learns the zone of inner stamps from the outer ones and from the text of conditions, and that of outer stamps from the inner ones.
+// zones learns the zone of inner stamps from the outer ones and from the text of conditions, and that of outer stamps
+// from the inner ones.
 func (c *calendar) zones(texts []dated, hint calendarHint) {
 	var diffs []int64
 	bareInner, zoned, bareOuter := false, false, false
@@ -229,7 +231,8 @@ func (c *calendar) zones(texts []dated, hint calendarHint) {
 	c.outerZone()
 }
 
-// outerZone relates outer stamps without a zone to the inner ones of the same records: what they are ahead is the zone plus lateness.
+// outerZone relates outer stamps without a zone to the inner ones of the same records: what they are ahead is the
+// zone plus lateness.
 func (c *calendar) outerZone() {
 	for i, m := range c.base {
 		if !m.has(innerKnown|outerKnown) || m.has(outerZone) || !m.has(innerZone) && !c.zone.known {
@@ -332,13 +335,15 @@ func (c *calendar) describe() (zone, year, note string) {
 // offsets are the differences from UTC that clocks have somewhere, in minutes, ascending.
 func offsets() []int64 {
 	return []int64{
-		-720, -660, -600, -570, -540, -480, -420, -360, -300, -240, -210, -180, -120, -60, 0, 60, 120, 180, 210, 240, 270, 300, 330, 345,
+		-720, -660, -600, -570, -540, -480, -420, -360, -300, -240, -210, -180, -120, -60, 0, 60, 120, 180, 210, 240,
+		270, 300, 330, 345,
 		360, 390, 420, 480, 525, 540, 570, 600, 630, 660, 720, 765, 780, 825, 840,
 	}
 }
 
-// offsetAbove returns the smallest offset, in µs, that is at least diff, and how much larger it is. An outer stamp is never
-// earlier than the inner one, so the difference inner minus outer is at most the zone: what it lacks is lateness.
+// offsetAbove returns the smallest offset, in µs, that is at least diff, and how much larger it is. An outer stamp is
+// never earlier than the inner one, so the difference inner minus outer is at most the zone: what it lacks is
+// lateness.
 func offsetAbove(diff int64) (zone, late int64, ok bool) {
 	for _, m := range offsets() {
 		if zone = m * minute; zone >= diff-earliness {

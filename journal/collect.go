@@ -81,8 +81,8 @@ func newCollector(s *logSource, m *matchers, opts *Options, found *atomic.Int64)
 // next is the prefilter: where in a text the first literal of a signature stands.
 func (c *collector) next(b []byte) int { return c.active.Load().Next(b) }
 
-// match tests one message of a journal. It asks for signatures, not only for their literals: going from a message to the
-// entries that it belongs to costs more.
+// match tests one message of a journal. It asks for signatures, not only for their literals: going from a message to
+// the entries that it belongs to costs more.
 func (c *collector) match(b []byte) bool {
 	m := c.active.Load()
 	if m.Next(b) < 0 {
@@ -142,13 +142,16 @@ func (c *collector) keep(h *signature.Match, r *record, m timestamp) {
 		c.unhealthy(h, r, m)
 	default:
 		k := burstKey{
-			Code: code, host: c.host(r.host), object: unique.Make(objectOf(h)), call: unique.Make(callOf(h, r)), PID: int32(r.pid), side: c.side(m),
+			Code: code, host: c.host(r.host), object: unique.Make(objectOf(h)), call: unique.Make(callOf(h, r)),
+			PID: int32(r.pid), side: c.side(m),
 		}
 		c.matches.add(k, m, h.Seconds)
 	}
-	// The example is the first record in the range asked for. What lies in it is a guess until all stamps are known, and counts looks again.
+	// The example is the first record in the range asked for. What lies in it is a guess until all stamps are known,
+	// and counts looks again.
 	if ex := c.matches.examples[code]; ex.text == "" || c.side(ex.at) != 0 && c.side(m) == 0 {
-		c.matches.examples[code] = example{at: m, text: Clean(string(r.msg[:min(len(r.msg), 4*exampleLength)]), exampleLength)}
+		c.matches.examples[code] = example{at: m, text: Clean(string(r.msg[:min(len(r.msg), 4*exampleLength)]),
+			exampleLength)}
 	}
 	if c.onEvent == nil {
 		return
@@ -163,7 +166,8 @@ func (c *collector) keep(h *signature.Match, r *record, m timestamp) {
 	c.onEvent(e)
 }
 
-// side tells on which side of the range asked for a record lies, as its source's hint has its stamp: -1 before, 1 after, 0 within or unknown.
+// side tells on which side of the range asked for a record lies, as its source's hint has its stamp: -1 before, 1
+// after, 0 within or unknown.
 func (c *collector) side(m timestamp) int8 {
 	w := c.opts.window()
 	t, year, zone := m.outer, m.has(outerYear), m.has(outerZone)
@@ -217,8 +221,9 @@ func (c *collector) syncLoop(r *record, m timestamp) {
 		c.matches.addMark(h)
 		if c.onEvent != nil {
 			c.onEvent(Event{
-				At: liveTime(m), Count: 1, Lane: string(signature.Kubelet), Code: h.code, Marker: string(signature.Recovery),
-				What: "the sync loop runs again",
+				At: liveTime(m), Count: 1, Lane: string(signature.Kubelet), Code: h.code,
+				Marker: string(signature.Recovery),
+				What:   "the sync loop runs again",
 			})
 		}
 	}

@@ -37,7 +37,8 @@ func corpus(t testing.TB) []truth {
 		if len(col) < 12 || col[0] == "file" {
 			continue
 		}
-		tr := truth{file: filepath.Join("testdata/corpus", col[0]), recovered: col[11], startup: strings.Contains(sc.Text(), "START-UP ONLY")}
+		tr := truth{file: filepath.Join("testdata/corpus", col[0]), recovered: col[11],
+			startup: strings.Contains(sc.Text(), "START-UP ONLY")}
 		tr.lines, _ = strconv.ParseInt(col[8], 10, 64)
 		tr.worst, _ = time.ParseDuration(col[9])
 		tr.episodes, _ = strconv.Atoi(col[10])
@@ -89,7 +90,8 @@ func worst(r *Report) float64 {
 func brief(r *Report) string {
 	var b strings.Builder
 	for _, e := range r.Episodes {
-		fmt.Fprintf(&b, "\n  %s %v..%v lines=%d worst=%gs recovered=%v by %q stalls=%d flaps=%d", e.Kind, e.Start, e.End, e.Lines, e.MaxLastSeenSeconds, e.Recovered, e.RecoveredBy, len(e.Stalls), e.Flaps)
+		fmt.Fprintf(&b, "\n  %s %v..%v lines=%d worst=%gs recovered=%v by %q stalls=%d flaps=%d", e.Kind, e.Start,
+			e.End, e.Lines, e.MaxLastSeenSeconds, e.Recovered, e.RecoveredBy, len(e.Stalls), e.Flaps)
 	}
 	return b.String()
 }
@@ -111,7 +113,8 @@ func TestCorpus(t *testing.T) {
 				if want := tr.recovered == "yes"; e.Recovered != want {
 					t.Errorf("recovered: %v, the index says %q", e.Recovered, tr.recovered)
 				}
-				// An excerpt that shows nothing but the first line of a kubelet is a start, also where its note knows more.
+				// An excerpt that shows nothing but the first line of a kubelet is a start, also where its note knows
+				// more.
 				if want := tr.startup || tr.worst == 0; (e.Kind == Startup) != want {
 					t.Errorf("kind %s, want start-up: %v", e.Kind, want)
 				}

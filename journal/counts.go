@@ -43,7 +43,8 @@ func (h *history) counts(sources []*logSource) []Count {
 		t := tallies[code]
 		if t == nil {
 			sig := h.catalogue[code]
-			t = &tally{Count: Count{Code: code, Title: sig.Title, Lane: string(sig.Lane)}, subjects: map[Object]*SubjectCount{}}
+			t = &tally{Count: Count{Code: code, Title: sig.Title, Lane: string(sig.Lane)},
+				subjects: map[Object]*SubjectCount{}}
 			tallies[code] = t
 		}
 		t.Count.Count += n
@@ -94,12 +95,16 @@ func (h *history) counts(sources []*logSource) []Count {
 			t.Subjects = append(t.Subjects, *s)
 		}
 		slices.SortFunc(t.Subjects, func(a, b SubjectCount) int {
-			return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.ID, b.ID), byTime(a.First, b.First, 0))
+			return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.ID, b.ID),
+				byTime(a.First, b.First, 0))
 		})
 		t.Subjects = t.Subjects[:min(len(t.Subjects), topSubjects)]
 		out = append(out, t.Count)
 	}
-	slices.SortFunc(out, func(a, b Count) int { return cmp.Or(byTime(a.First, b.First, 0), cmp.Compare(a.Code, b.Code)) })
+	slices.SortFunc(out, func(a, b Count) int {
+		return cmp.Or(byTime(a.First, b.First, 0),
+			cmp.Compare(a.Code, b.Code))
+	})
 	return out
 }
 

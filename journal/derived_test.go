@@ -39,7 +39,8 @@ func TestDerived(t *testing.T) {
 			for i, e := range r.Episodes {
 				got := ""
 				if e.Start != nil {
-					got = e.Start.Truncate(time.Second).Format(time.RFC3339) + " " + e.End.Truncate(time.Second).Format(time.RFC3339)
+					got = e.Start.Truncate(time.Second).Format(time.RFC3339) + " " +
+						e.End.Truncate(time.Second).Format(time.RFC3339)
 				}
 				if got != want[i] || e.Flaps != i+1 || e.Kind != Incident {
 					t.Errorf("episode %d: %s, flap %d, want %s", i, got, e.Flaps, want[i])
@@ -94,8 +95,8 @@ func TestReal(t *testing.T) {
 	}
 }
 
-// BenchmarkGenerated reads the large generated journal below $KDIAG_JOURNAL and holds the report against its truth, the file
-// $KDIAG_JOURNAL_TRUTH.
+// BenchmarkGenerated reads the large generated journal below $KDIAG_JOURNAL and holds the report against its truth,
+// the file $KDIAG_JOURNAL_TRUTH.
 func BenchmarkGenerated(t *testing.B) {
 	dir, truthFile := os.Getenv("KDIAG_JOURNAL"), os.Getenv("KDIAG_JOURNAL_TRUTH")
 	if dir == "" || truthFile == "" {
@@ -123,12 +124,14 @@ func BenchmarkGenerated(t *testing.B) {
 		r = readFile(t, dir)
 	}
 	if r.Lines != truth.Entries || lines(r) != truth.Lines || len(r.Episodes) != len(truth.Episodes) {
-		t.Fatalf("%d entries, %d lines, %d episodes; want %d, %d, %d%s", r.Lines, lines(r), len(r.Episodes), truth.Entries, truth.Lines, len(truth.Episodes), brief(r))
+		t.Fatalf("%d entries, %d lines, %d episodes; want %d, %d, %d%s", r.Lines, lines(r), len(r.Episodes),
+			truth.Entries, truth.Lines, len(truth.Episodes), brief(r))
 	}
 	for i, want := range truth.Episodes {
 		e := r.Episodes[i]
 		age, _ := time.ParseDuration(want.Worst)
-		if e.Start.UnixMicro() != want.Start || e.End.UnixMicro() != want.End || e.Lines != want.Lines || math.Abs(e.MaxLastSeenSeconds-age.Seconds()) > 1e-9 {
+		if e.Start.UnixMicro() != want.Start || e.End.UnixMicro() != want.End || e.Lines != want.Lines ||
+			math.Abs(e.MaxLastSeenSeconds-age.Seconds()) > 1e-9 {
 			t.Errorf("episode %d: %+v, want %+v", i, e, want)
 		}
 	}

@@ -191,8 +191,8 @@ func directory(dir string) ([]*job, error) {
 // ownLog is where RKE2's kubelet writes, and nowhere else. Older ones beside it, which rotation left, are not read.
 const ownLog = "var/lib/rancher/rke2/agent/logs/kubelet.log"
 
-// node is the logs of a machine whose root is mounted somewhere: its journal, else its text logs; the kernel's buffer of this machine
-// where no journal has it; and a kubelet's own file.
+// node is the logs of a machine whose root is mounted somewhere: its journal, else its text logs; the kernel's buffer
+// of this machine where no journal has it; and a kubelet's own file.
 func node(root string) ([]*job, error) {
 	if _, err := os.Stat(root); err != nil {
 		return nil, plain(err)
@@ -257,7 +257,8 @@ func journalDirs(root string) []string {
 
 // systemLog reports whether a file under /var/log can hold records of kubelet, runtime or kernel.
 func systemLog(base string) bool {
-	return slices.ContainsFunc([]string{"syslog", "messages", "kern.log", "daemon.log", "kubelet", "containerd", "crio", "docker", "k3s", "rke2"},
+	return slices.ContainsFunc([]string{"syslog", "messages", "kern.log", "daemon.log", "kubelet", "containerd",
+		"crio", "docker", "k3s", "rke2"},
 		func(prefix string) bool { return strings.HasPrefix(base, prefix) })
 }
 

@@ -24,8 +24,8 @@ func (h *history) event(b *Burst) Event {
 	return e
 }
 
-// events lists what happened beside the unhealthy records, by time, at most maxEvents. When there are more, those of a kind
-// become one event for a longer and longer time, in the end one of each signature.
+// events lists what happened beside the unhealthy records, by time, at most maxEvents. When there are more, those of
+// a kind become one event for a longer and longer time, in the end one of each signature.
 func (h *history) events() []Event {
 	all := []Event{}
 	for i := range h.bursts {

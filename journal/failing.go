@@ -8,16 +8,17 @@ import (
 )
 
 const (
-	// failingPause is how long, in µs, nothing may fail for the failing to be over. Relists that fail at once do so each second, and a loop
-	// that does no work says so every 5 s (relistPeriod and syncLoop in pkg/kubelet/kubelet.go): two lines may be missing.
+	// failingPause is how long, in µs, nothing may fail for the failing to be over. Relists that fail at once do so
+	// each second, and a loop that does no work says so every 5 s (relistPeriod and syncLoop in
+	// pkg/kubelet/kubelet.go): two lines may be missing.
 	failingPause = 15 * second
 	// failingFrom is how many records are no accident.
 	failingFrom = 3
 )
 
-// failing finds what fails at the end of what was read, before it makes PLEG unhealthy by its age, or beside that: relists that do not get
-// their lists, and a loop that does no work. It returns nil where an incident that has not ended says so, or nothing fails. ends tells up to
-// when each source was read.
+// failing finds what fails at the end of what was read, before it makes PLEG unhealthy by its age, or beside that:
+// relists that do not get their lists, and a loop that does no work. It returns nil where an incident that has not
+// ended says so, or nothing fails. ends tells up to when each source was read.
 func (h *history) failing(host string, incidents []Episode, ends []*time.Time) *Episode {
 	if n := len(incidents); n > 0 && incidents[n-1].Kind == Incident && !incidents[n-1].Recovered {
 		return nil
@@ -38,12 +39,14 @@ func (h *history) failing(host string, incidents []Episode, ends []*time.Time) *
 		return nil
 	}
 	return &Episode{
-		Kind: Failing, Start: timeOf(in.start), End: timeOf(in.end), Seconds: float64(in.end-in.start) / 1e6, Lines: int(records),
-		Host: Clean(host, 253), Causes: []Cause{}, Surroundings: h.surroundings(host, &episodeBuilder{}, in),
+		Kind: Failing, Start: timeOf(in.start), End: timeOf(in.end), Seconds: float64(in.end-in.start) / 1e6,
+		Lines: int(records),
+		Host:  Clean(host, 253), Causes: []Cause{}, Surroundings: h.surroundings(host, &episodeBuilder{}, in),
 	}
 }
 
-// ends returns up to when each source was read: a journal by its entries, a text by the last stamp in it, both no farther than was asked for.
+// ends returns up to when each source was read: a journal by its entries, a text by the last stamp in it, both no
+// farther than was asked for.
 func ends(sources []*logSource, until time.Time) []*time.Time {
 	out := make([]*time.Time, len(sources))
 	for i, s := range sources {

@@ -26,9 +26,9 @@ type following struct {
 }
 
 // Follow reads what is there, calls update once with the report of it and the zero Event, then for each event as it
-// comes in, until the context ends, and once more with the whole report and the zero Event. The end of the context is no
-// error. It survives rotation: journal files give way to their successors, text files that are renamed, cut or created
-// anew are opened again. Calls of update follow one another.
+// comes in, until the context ends, and once more with the whole report and the zero Event. The end of the context is
+// no error. It survives rotation: journal files give way to their successors, text files that are renamed, cut or
+// created anew are opened again. Calls of update follow one another.
 func Follow(ctx context.Context, opts Options, update func(*Report, Event)) error {
 	jobs, refused := discover(opts.Inputs)
 	stream := func(j *job) bool { return j.kind == jobStream }

@@ -43,10 +43,11 @@ func TestFollowRotation(t *testing.T) {
 	done := make(chan error, 1)
 	var last *Report
 	go func() {
-		done <- Follow(ctx, Options{Inputs: []Input{{Path: name}}, Now: now, Local: time.UTC}, func(r *Report, e Event) {
-			last = r
-			events <- e
-		})
+		done <- Follow(ctx, Options{Inputs: []Input{{Path: name}}, Now: now, Local: time.UTC},
+			func(r *Report, e Event) {
+				last = r
+				events <- e
+			})
 	}()
 	wait := func(code string) {
 		t.Helper()
@@ -89,7 +90,8 @@ func TestFollowStream(t *testing.T) {
 	seen := make(chan struct{}, 10)
 	done := make(chan error, 1)
 	go func() {
-		done <- Follow(ctx, Options{Inputs: []Input{{Kind: Stream, Path: "-", Reader: in}}, Now: now, Local: time.UTC}, func(_ *Report, e Event) {
+		done <- Follow(ctx, Options{Inputs: []Input{{Kind: Stream, Path: "-", Reader: in}}, Now: now,
+			Local: time.UTC}, func(_ *Report, e Event) {
 			if e.Code == "PLEGNotHealthy" {
 				seen <- struct{}{}
 			}

@@ -152,7 +152,8 @@ func group(all []*unhealthy, ended func(from, to int64) bool) *grouping {
 			prev := all[i-1]
 			before := owner[prev]
 			switch {
-			case before.continues(prev, r), untimedSame(prev, r), prev.kind&r.kind&never != 0 && prev.pid == r.pid && joins(prev, r):
+			case before.continues(prev, r), untimedSame(prev, r), prev.kind&r.kind&never != 0 && prev.pid == r.pid &&
+				joins(prev, r):
 				s, e = before, before.episode
 			case joins(prev, r):
 				e = before.episode
@@ -186,7 +187,8 @@ func (g *grouping) sameAnchor(r *unhealthy) *stallBuilder {
 	return nil
 }
 
-// untimedSame reports whether two records without a time, which follow each other in the text, are of one stall: the age rises.
+// untimedSame reports whether two records without a time, which follow each other in the text, are of one stall: the
+// age rises.
 func untimedSame(prev, r *unhealthy) bool {
 	return (!r.timed || !prev.timed) && prev.kind&r.kind&hasAge != 0 && r.age >= prev.age && r.source == prev.source
 }
@@ -231,7 +233,8 @@ const startupLasts = 3 * minute
 // that nothing has ended: systemd stops a service for up to 90 s, and starts it again after its RestartSec.
 const startupInside = 5 * minute
 
-// settle decides which episodes of one host are a kubelet's start, and puts a start that stands inside an incident into it.
+// settle decides which episodes of one host are a kubelet's start, and puts a start that stands inside an incident
+// into it.
 func (g *grouping) settle(ended func(from, to int64) bool) {
 	var out []*episodeBuilder
 	var last *episodeBuilder // the last incident
@@ -240,7 +243,8 @@ func (g *grouping) settle(ended func(from, to int64) bool) {
 		if in.neverOnly && last != nil && in.timed {
 			was := last.interval()
 			gap := in.clockStart - was.clockEnd
-			if was.timed && gap >= 0 && gap <= startupInside && e.recs[0].pid != last.recs[len(last.recs)-1].pid && !ended(was.clockEnd, in.clockStart) {
+			if was.timed && gap >= 0 && gap <= startupInside && e.recs[0].pid != last.recs[len(last.recs)-1].pid &&
+				!ended(was.clockEnd, in.clockStart) {
 				for _, s := range e.stalls {
 					s.episode = last
 				}
@@ -333,8 +337,8 @@ func (e *episodeBuilder) interval() interval {
 // clockStepSeconds is how far apart the anchors of one stall must lie for the wall clock to have been set meanwhile.
 const clockStepSeconds = 30
 
-// stepped reports whether the wall clock was set during an episode of one stall. The ages in its records were not touched by that:
-// the kubelet measures them by a clock that runs evenly.
+// stepped reports whether the wall clock was set during an episode of one stall. The ages in its records were not
+// touched by that: the kubelet measures them by a clock that runs evenly.
 func stepped(e *Episode) bool {
 	return len(e.Stalls) == 1 && e.Stalls[0].SpreadSeconds >= clockStepSeconds
 }
@@ -377,7 +381,8 @@ func (e *episodeBuilder) stallList() []Stall {
 		}
 		first, last := s.recs[0], s.recs[len(s.recs)-1]
 		out = append(out, Stall{
-			Anchor: *timeOf(first.anchor(first.inner)), First: *timeOf(first.inner), Last: *timeOf(last.inner), Lines: lines,
+			Anchor: *timeOf(first.anchor(first.inner)), First: *timeOf(first.inner), Last: *timeOf(last.inner),
+			Lines:              lines,
 			MaxLastSeenSeconds: time.Duration(s.maxAge).Seconds(), SpreadSeconds: float64(s.max-s.min) / 1e6,
 		})
 	}

@@ -64,14 +64,20 @@ func TestGroup(t *testing.T) {
 	}{
 		{"one stall", func(s *unhealthyLog) { s.flap(0, 20, 0) }, "| 20"},
 		{"the back-off is no gap", func(s *unhealthyLog) { s.flap(0, 3, 0) }, "| 3"},
-		{"three short flaps", func(s *unhealthyLog) { s.flap(0, 5, 0); s.flap(241, 5, 0); s.flap(482, 5, 0) }, "| 5| 5| 5"},
+		{"three short flaps", func(s *unhealthyLog) { s.flap(0, 5, 0); s.flap(241, 5, 0); s.flap(482, 5, 0) },
+			"| 5| 5| 5"},
 		{"slow relists without a pause move the anchor", func(s *unhealthyLog) {
 			s.add(200, 200, 0)
 			s.add(205, 205, 0)
 			s.add(210, 190, 0)
 			s.add(215, 195, 0)
 		}, "| 2 2"},
-		{"a hole in the middle of a stall", func(s *unhealthyLog) { s.add(190, 190, 0); s.add(195, 195, 0); s.add(4000, 4000, 0) }, "| 3"},
+		{"a hole in the middle of a stall", func(s *unhealthyLog) {
+			s.add(190, 190, 0)
+			s.add(195, 195,
+				0)
+			s.add(4000, 4000, 0)
+		}, "| 3"},
 		{"single conditions minutes apart are flaps", func(s *unhealthyLog) {
 			for _, at := range []float64{0, 481, 1082, 1803, 2644} {
 				s.add(at, 187, condition)
@@ -96,8 +102,14 @@ func TestGroup(t *testing.T) {
 			s.add(3780.5, 180.5, 0)
 			s.add(3780.9, 180.9, 0)
 		}, "| 4"},
-		{"the clock goes back between flaps", func(s *unhealthyLog) { s.flap(0, 5, 0); s.flap(241, 5, -600); s.flap(482, 5, -600) }, "| 5| 5| 5"},
-		{"the clock goes back between flaps, so that the second seems to lie inside the first", func(s *unhealthyLog) { s.flap(0, 20, 0); s.flap(341, 5, -300) }, "| 20| 5"},
+		{"the clock goes back between flaps", func(s *unhealthyLog) {
+			s.flap(0, 5, 0)
+			s.flap(241, 5,
+				-600)
+			s.flap(482, 5, -600)
+		}, "| 5| 5| 5"},
+		{"the clock goes back between flaps, so that the second seems to lie inside the first",
+			func(s *unhealthyLog) { s.flap(0, 20, 0); s.flap(341, 5, -300) }, "| 20| 5"},
 		{"whole seconds only", func(s *unhealthyLog) {
 			for k := range 4 {
 				s.add(float64(200+5*k), 200.7+5*float64(k), coarse)
@@ -109,8 +121,17 @@ func TestGroup(t *testing.T) {
 			s.add(-1, 181, 0)
 			s.add(-1, 186, 0)
 		}, "| 2| 2"},
-		{"no times: start-up lines of one process", func(s *unhealthyLog) { s.add(-1, 0, never); s.add(-1, 0, never) }, "| 2"},
-		{"ages missing: the two-minute rule", func(s *unhealthyLog) { s.add(0, 0, 0); s.add(119, 0, 0); s.add(240, 0, 0) }, "| 1 1| 1"},
+		{"no times: start-up lines of one process", func(s *unhealthyLog) {
+			s.add(-1, 0, never)
+			s.add(-1, 0,
+				never)
+		}, "| 2"},
+		{"ages missing: the two-minute rule", func(s *unhealthyLog) {
+			s.add(0, 0, 0)
+			s.add(119, 0, 0)
+			s.add(240, 0,
+				0)
+		}, "| 1 1| 1"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -188,9 +209,12 @@ func TestSettle(t *testing.T) {
 				never(s, float64(20*k), int32(1+k))
 			}
 		}, false, []string{"incident 14"}},
-		{"restarted within an incident", func(s *unhealthyLog) { s.flap(0, 12, 0); never(s, 470, 2) }, false, []string{"incident 13"}},
-		{"restarted after it had ended", func(s *unhealthyLog) { s.flap(0, 12, 0); never(s, 470, 2) }, true, []string{"incident 12", "startup 1"}},
-		{"restarted an hour later", func(s *unhealthyLog) { s.flap(0, 12, 0); never(s, 4000, 2) }, false, []string{"incident 12", "startup 1"}},
+		{"restarted within an incident", func(s *unhealthyLog) { s.flap(0, 12, 0); never(s, 470, 2) }, false,
+			[]string{"incident 13"}},
+		{"restarted after it had ended", func(s *unhealthyLog) { s.flap(0, 12, 0); never(s, 470, 2) }, true,
+			[]string{"incident 12", "startup 1"}},
+		{"restarted an hour later", func(s *unhealthyLog) { s.flap(0, 12, 0); never(s, 4000, 2) }, false,
+			[]string{"incident 12", "startup 1"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -216,7 +240,8 @@ func TestDedupe(t *testing.T) {
 	d := s.add(0, 0, never)
 	e := s.add(0, 0, never) // the same words twice in one source are two records
 	got := dedupe(s.records)
-	if diff := cmp.Diff([]uint32{a.seq, c.seq, d.seq, e.seq}, []uint32{got[0].seq, got[1].seq, got[2].seq, got[3].seq}); len(got) != 4 || diff != "" {
+	if diff := cmp.Diff([]uint32{a.seq, c.seq, d.seq, e.seq},
+		[]uint32{got[0].seq, got[1].seq, got[2].seq, got[3].seq}); len(got) != 4 || diff != "" {
 		t.Errorf("%d records: %s", len(got), diff)
 	}
 }
@@ -244,7 +269,8 @@ func TestThin(t *testing.T) {
 func TestBurstsStayBounded(t *testing.T) {
 	st := newMatches()
 	for i := range 3 * maxBursts {
-		st.add(burstKey{Code: "x", object: unique.Make(Object{ID: strconv.Itoa(i)})}, timestamp{inner: int64(i) * second, flags: innerKnown, seq: uint32(i)}, 0)
+		st.add(burstKey{Code: "x", object: unique.Make(Object{ID: strconv.Itoa(i)})},
+			timestamp{inner: int64(i) * second, flags: innerKnown, seq: uint32(i)}, 0)
 	}
 	n := int64(0)
 	for _, b := range st.bursts {

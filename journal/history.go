@@ -31,7 +31,8 @@ type history struct {
 // set, so that more can be added to them later.
 func newHistory(sources []*logSource, opts *Options, keep bool) *history {
 	h := &history{
-		catalogue: map[string]signature.Signature{}, stamps: map[uint16][]timestamp{}, descending: map[uint16]bool{}, window: opts.window(),
+		catalogue: map[string]signature.Signature{}, stamps: map[uint16][]timestamp{}, descending: map[uint16]bool{},
+		window: opts.window(),
 	}
 	for _, s := range signature.Catalogue() {
 		h.catalogue[s.Code] = s
@@ -53,7 +54,8 @@ func newHistory(sources []*logSource, opts *Options, keep bool) *history {
 	})
 	h.unhealthy = dedupe(h.unhealthy)
 	slices.SortStableFunc(h.bursts, func(a, b Burst) int {
-		return byTime(a.first.instant(), b.first.instant(), cmp.Or(cmp.Compare(a.source, b.source), cmp.Compare(a.first.seq, b.first.seq)))
+		return byTime(a.first.instant(), b.first.instant(),
+			cmp.Or(cmp.Compare(a.source, b.source), cmp.Compare(a.first.seq, b.first.seq)))
 	})
 	h.index()
 	slices.SortStableFunc(h.marks, func(a, b mark) int { return cmp.Compare(a.inner, b.inner) })
@@ -143,7 +145,8 @@ func (h *history) take(s *logSource, source uint16, keep bool) {
 		if !ok || m.has(resolved) {
 			return
 		}
-		if late := m.outer - t; m.mono != 0 && m.has(outerKnown|outerYear|outerZone) && late > 0 && late <= latenessMost {
+		if late := m.outer - t; m.mono != 0 && m.has(outerKnown|outerYear|outerZone) && late > 0 &&
+			late <= latenessMost {
 			m.mono = max(1, m.mono-late) // the monotonic stamp is as late as the outer one
 		}
 		m.inner, m.outer, m.flags = t, 0, m.flags|resolved
@@ -239,7 +242,8 @@ func (h *history) index() {
 // around returns the bursts of one host that touch a range of time, by their beginning.
 func (h *history) around(host string, from, to int64) []*Burst {
 	var out []*Burst
-	for i := sort.Search(h.timed, func(i int) bool { return h.reach[i] >= from }); i < h.timed && h.bursts[i].first.inner <= to; i++ {
+	for i := sort.Search(h.timed, func(i int) bool { return h.reach[i] >= from }); i < h.timed &&
+		h.bursts[i].first.inner <= to; i++ {
 		b := &h.bursts[i]
 		if last, _ := b.last.at(); b.of(host) && max(b.first.inner, last) >= from {
 			out = append(out, b)
@@ -266,7 +270,9 @@ func dedupe(all []*unhealthy) []*unhealthy {
 		if u.kind&hasAge == 0 {
 			k.at = t
 		}
-		if slices.ContainsFunc(seen[k], func(o *unhealthy) bool { return o.source != u.source && abs(o.inner-t) <= 2*second }) {
+		if slices.ContainsFunc(seen[k], func(o *unhealthy) bool {
+			return o.source != u.source && abs(o.inner-t) <= 2*second
+		}) {
 			return true
 		}
 		seen[k] = append(seen[k], u)

@@ -14,11 +14,13 @@ func hang(between string) string {
 	begin := time.Date(0, 11, 20, 3, 3, 0, 0, time.UTC)
 	for n := range 60 {
 		fmt.Fprintf(&b, "E%s 1234 kubelet.go:2661] \"Skipping pod synchronization\" err=\"PLEG is not healthy: pleg was last seen active %s ago; threshold is 3m0s\"\n",
-			begin.Add(time.Duration(n)*5*time.Second).Format("0102 15:04:05.000000"), 181*time.Second+time.Duration(n)*5*time.Second)
+			begin.Add(time.Duration(n)*5*time.Second).Format("0102 15:04:05.000000"),
+			181*time.Second+time.Duration(n)*5*time.Second)
 	}
 	b.WriteString(between)
 	for n := range 60 {
-		fmt.Fprintf(&b, "I%s 1234 prober.go:107] \"Probe failed\" probeType=\"Readiness\"\n", begin.Add(5*time.Minute+time.Duration(n)*10*time.Second).Format("0102 15:04:05.000000"))
+		fmt.Fprintf(&b, "I%s 1234 prober.go:107] \"Probe failed\" probeType=\"Readiness\"\n",
+			begin.Add(5*time.Minute+time.Duration(n)*10*time.Second).Format("0102 15:04:05.000000"))
 	}
 	return b.String()
 }
@@ -37,14 +39,16 @@ func TestHonestEnds(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			r, err := Read(t.Context(), Options{
-				Inputs: []Input{{Kind: Stream, Reader: strings.NewReader(tt.text)}}, Now: now, Local: time.UTC, Until: tt.until,
+				Inputs: []Input{{Kind: Stream, Reader: strings.NewReader(tt.text)}}, Now: now, Local: time.UTC,
+				Until: tt.until,
 			})
 			if err != nil || len(r.Episodes) != 1 || r.Episodes[0].Recovered != tt.recovered {
 				t.Errorf("%v, %+v; want one episode, recovered %v", err, r.Episodes, tt.recovered)
 			}
 		})
 	}
-	_, err := Read(t.Context(), Options{Inputs: []Input{{Kind: Stream, Reader: strings.NewReader("hello\nworld\n")}}, Now: now})
+	_, err := Read(t.Context(), Options{Inputs: []Input{{Kind: Stream, Reader: strings.NewReader("hello\nworld\n")}},
+		Now: now})
 	if !errors.Is(err, ErrNotLog) && (err == nil || !strings.Contains(err.Error(), ErrNotLog.Error())) {
 		t.Errorf("a text that is no log: %v, want %v", err, ErrNotLog)
 	}

@@ -12,8 +12,8 @@ import (
 // childDeadline bounds a journalctl that reads a file of a format unknown to us.
 const childDeadline = 30 * time.Second
 
-// journalctl reads a journal file by way of systemd's own program, in its export format. It is only asked where the file
-// has a format that package journalfile does not know.
+// journalctl reads a journal file by way of systemd's own program, in its export format. It is only asked where the
+// file has a format that package journalfile does not know.
 func (r *reading) journalctl(ctx context.Context, j *job, c *collector) error {
 	limit := r.opts.Deadline
 	if limit <= 0 {
@@ -47,7 +47,8 @@ func (r *reading) journalctl(ctx context.Context, j *job, c *collector) error {
 	case ctx.Err() != nil:
 		return fmt.Errorf("journalctl: %w", ctx.Err())
 	case err != nil:
-		return fmt.Errorf("a journal of a format that kdiag does not know; journalctl: %s: %w", strings.TrimSpace(said.String()), err)
+		return fmt.Errorf("a journal of a format that kdiag does not know; journalctl: %s: %w",
+			strings.TrimSpace(said.String()), err)
 	}
 	return scanErr
 }

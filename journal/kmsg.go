@@ -31,7 +31,8 @@ func (r *reading) kmsg(j *job, c *collector) error {
 		switch {
 		case errors.Is(err, syscall.EAGAIN) || err == nil && n == 0 || errors.Is(err, io.EOF):
 			return nil
-		case errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.EINTR): // overwritten meanwhile: the next one is there
+		case errors.Is(err, syscall.EPIPE) || errors.Is(err,
+			syscall.EINTR): // overwritten meanwhile: the next one is there
 			continue
 		case err != nil:
 			return os.NewSyscallError("reading", err)
@@ -54,8 +55,8 @@ func (r *reading) kmsg(j *job, c *collector) error {
 	return nil
 }
 
-// booted is when the kernel's clock stood at zero, in microseconds since 1970; 0: unknown. That clock stands still while the machine is
-// suspended, so after a suspend older records seem younger than they are, by as much.
+// booted is when the kernel's clock stood at zero, in microseconds since 1970; 0: unknown. That clock stands still
+// while the machine is suspended, so after a suspend older records seem younger than they are, by as much.
 func (r *reading) booted() int64 {
 	var up unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &up); err != nil {

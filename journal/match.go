@@ -153,7 +153,8 @@ type Call struct {
 func (c Call) Refused() bool {
 	text := strings.ToLower(c.Text)
 	for _, words := range []string{
-		"connection refused", "no such file or directory", "cannot connect to the docker", "cannot connect to docker", "is the docker daemon running",
+		"connection refused", "no such file or directory", "cannot connect to the docker", "cannot connect to docker",
+		"is the docker daemon running",
 	} {
 		if strings.Contains(text, words) {
 			return true
@@ -165,14 +166,16 @@ func (c Call) Refused() bool {
 // Innocent reports whether a call failed before it came to the object that it names: on a socket where nothing listens,
 // or something that does not speak CRI.
 func (c Call) Innocent() bool {
-	return c.Code == "Unavailable" && c.Refused() || c.Code == "Unimplemented" && strings.Contains(strings.ToLower(c.Text), "unknown service")
+	return c.Code == "Unavailable" && c.Refused() || c.Code == "Unimplemented" &&
+		strings.Contains(strings.ToLower(c.Text), "unknown service")
 }
 
 // callOf is what a match says beside its object.
 func callOf(h *signature.Match, r *record) Call {
 	c := Call{
-		RPC: h.RPC, Code: h.GRPCCode, Text: h.ErrorText[:min(len(h.ErrorText), 100)], Size: h.Size, Limit: h.Limit, Sending: h.Sending,
-		Role: laneRole(h.Role), Constraint: h.Constraint, Owner: h.Owner,
+		RPC: h.RPC, Code: h.GRPCCode, Text: h.ErrorText[:min(len(h.ErrorText), 100)], Size: h.Size, Limit: h.Limit,
+		Sending: h.Sending,
+		Role:    laneRole(h.Role), Constraint: h.Constraint, Owner: h.Owner,
 		Placed: h.Constraint != "" && h.Path != "", Pods: h.Constraint != "" && strings.Contains(h.Path, "kubepods"),
 	}
 	switch h.Signature.Code {

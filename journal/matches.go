@@ -80,8 +80,8 @@ func (s *matches) thin() {
 func sameStall(a, b *unhealthy) bool {
 	ta, aok := a.raw()
 	tb, bok := b.raw()
-	return aok && bok && a.pid == b.pid && a.host == b.host && a.kind == b.kind && a.source == b.source && a.kind&hasAge != 0 &&
-		abs(a.anchor(ta)-b.anchor(tb)) <= anchorTolerance
+	return aok && bok && a.pid == b.pid && a.host == b.host && a.kind == b.kind && a.source == b.source &&
+		a.kind&hasAge != 0 && abs(a.anchor(ta)-b.anchor(tb)) <= anchorTolerance
 }
 
 // addMark keeps a proof that the loop runs.
@@ -126,8 +126,8 @@ func (s *matches) add(k burstKey, m timestamp, seconds float64) {
 	s.bursts = append(s.bursts, one)
 }
 
-// shrink halves the bursts: those farther and farther apart become one. As many kinds as bursts are no longer told apart by
-// their objects.
+// shrink halves the bursts: those farther and farther apart become one. As many kinds as bursts are no longer told
+// apart by their objects.
 func (s *matches) shrink() {
 	for len(s.bursts) > maxBursts/2 {
 		if s.gap *= 6; s.gap > 1<<60 {

@@ -37,7 +37,8 @@ type Options struct {
 	Local *time.Location   // zone of stamps that say none and that nothing dates; nil: time.Local
 	Year  int              // year of the last record of logs without years; 0: by what the logs say, else by Now
 
-	// Deadline bounds the child process that reads a journal of an unknown format; 0: 30 s. The rest ends with the context.
+	// Deadline bounds the child process that reads a journal of an unknown format; 0: 30 s. The rest ends with the
+	// context.
 	Deadline time.Duration
 
 	everySync bool // count each record that proves that the sync loop runs; there are very many
@@ -54,7 +55,8 @@ type Progress struct {
 	Records int64  // records found so far that say that PLEG is not healthy
 }
 
-// What can be wrong with an input. Read wraps these and the errors of package fs; a command tells them apart with errors.Is.
+// What can be wrong with an input. Read wraps these and the errors of package fs; a command tells them apart with
+// errors.Is.
 var (
 	// ErrNoLogs means that a directory holds neither journal files nor text logs.
 	ErrNoLogs = errors.New("no journal files and no text logs")

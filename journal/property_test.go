@@ -93,8 +93,10 @@ func TestIncidentsSurvive(t *testing.T) {
 		check := func(what string, files ...string) {
 			t.Helper()
 			r := readFile(t, files...)
-			if len(r.Episodes) != n || slices.ContainsFunc(r.Episodes, func(e Episode) bool { return e.Kind != Incident || !e.Recovered }) {
-				t.Errorf("seed %d: %s: %d episodes, want %d recovered incidents%s", seed, what, len(r.Episodes), n, brief(r))
+			if len(r.Episodes) != n || slices.ContainsFunc(r.Episodes,
+				func(e Episode) bool { return e.Kind != Incident || !e.Recovered }) {
+				t.Errorf("seed %d: %s: %d episodes, want %d recovered incidents%s", seed, what, len(r.Episodes), n,
+					brief(r))
 			}
 		}
 		check("as it is", write(t, "log", log))
@@ -108,8 +110,10 @@ func TestIncidentsSurvive(t *testing.T) {
 			check(fmt.Sprintf("clock back 20 min at %d", anywhere), write(t, "log", step(anywhere, -20*time.Minute)))
 			check(fmt.Sprintf("clock forward 1 h at %d", anywhere), write(t, "log", step(anywhere, time.Hour)))
 			within := skips[rng.IntN(len(skips))]
-			check(fmt.Sprintf("clock forward 1 h within a stall, at %d", within), write(t, "log", step(within, time.Hour)))
-			check(fmt.Sprintf("clock back 1 h within a stall, at %d", within), write(t, "log", step(within, -time.Hour)))
+			check(fmt.Sprintf("clock forward 1 h within a stall, at %d", within),
+				write(t, "log", step(within, time.Hour)))
+			check(fmt.Sprintf("clock back 1 h within a stall, at %d", within),
+				write(t, "log", step(within, -time.Hour)))
 		}
 		twice := write(t, "kubelet.log", log)
 		check("in two sources", twice, write(t, "syslog", log))

@@ -27,8 +27,9 @@ type reading struct {
 	progress sync.Mutex // held while Options.Progress runs
 }
 
-// Read reads logs and returns what they hold of PLEG. The error says why nothing could be looked at; then the report holds no more
-// than the sources and what is wrong with them. What could not be read beside other things stands in the report.
+// Read reads logs and returns what they hold of PLEG. The error says why nothing could be looked at; then the report
+// holds no more than the sources and what is wrong with them. What could not be read beside other things stands in
+// the report.
 func Read(ctx context.Context, opts Options) (*Report, error) {
 	jobs, refused := discover(opts.Inputs)
 	r := newReading(&opts, jobs, refused)
@@ -94,7 +95,8 @@ func (r *reading) one(ctx context.Context, j *job) {
 func (r *reading) newSource(j *job) *logSource {
 	s := &logSource{Source: Source{Name: Clean(j.name, 1024)}, matches: newMatches()}
 	s.hint = calendarHint{
-		loc: r.opts.local(), lastYear: r.opts.Year, notAfter: r.opts.now(), notHow: "as the last in which its records do not lie in the future",
+		loc: r.opts.local(), lastYear: r.opts.Year, notAfter: r.opts.now(),
+		notHow: "as the last in which its records do not lie in the future",
 	}
 	if !j.changed.IsZero() && j.changed.Before(s.hint.notAfter) {
 		s.hint.notAfter, s.hint.notHow = j.changed, "by the time of the file"
@@ -202,13 +204,13 @@ func (r *reading) verdict(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// recentLead is how much older than wanted records are read for Recent, because the anchor of a stall, its first records
-// and its cause lie before.
+// recentLead is how much older than wanted records are read for Recent, because the anchor of a stall, its first
+// records and its cause lie before.
 const recentLead = 5 * time.Minute
 
-// Recent reads what the logs of the machine whose root is given hold of the time since an instant. It goes by the index of
-// the journal, so that a large one costs no more than a small one, and ends with the context. The report covers a few
-// minutes more, for what led to what happened since.
+// Recent reads what the logs of the machine whose root is given hold of the time since an instant. It goes by the
+// index of the journal, so that a large one costs no more than a small one, and ends with the context. The report
+// covers a few minutes more, for what led to what happened since.
 func Recent(ctx context.Context, root string, since time.Time) (*Report, error) {
 	if !since.IsZero() {
 		since = since.Add(-recentLead)

@@ -75,7 +75,8 @@ func TestReadPartly(t *testing.T) {
 }
 
 func TestReadNothingFound(t *testing.T) {
-	r, err := Read(t.Context(), Options{Now: now, Inputs: []Input{{Path: put(t, "a.log", strings.ReplaceAll(unhealthyLine, "PLEG", "peg"))}}})
+	r, err := Read(t.Context(), Options{Now: now, Inputs: []Input{{Path: put(t, "a.log",
+		strings.ReplaceAll(unhealthyLine, "PLEG", "peg"))}}})
 	if err != nil || len(r.Episodes) != 0 || r.Lines != 1 {
 		t.Errorf("error %v, %d lines%s", err, r.Lines, brief(r))
 	}
@@ -96,14 +97,16 @@ func TestReadRange(t *testing.T) {
 		{at.Add(time.Second), time.Time{}, 0},
 		{time.Time{}, at, 0},
 	} {
-		r, err := Read(t.Context(), Options{Now: now, Local: time.UTC, Since: tt.since, Until: tt.until, Inputs: []Input{{Path: name}}})
+		r, err := Read(t.Context(), Options{Now: now, Local: time.UTC, Since: tt.since, Until: tt.until,
+			Inputs: []Input{{Path: name}}})
 		if err != nil || len(r.Episodes) != tt.want {
 			t.Errorf("%v to %v: %d episodes, want %d; %v", tt.since, tt.until, len(r.Episodes), tt.want, err)
 		}
 	}
 }
 
-// TestReadFrom wants no time to be told as read that lies before the range, which the kernel's buffer and a text begin long before.
+// TestReadFrom wants no time to be told as read that lies before the range, which the kernel's buffer and a text
+// begin long before.
 func TestReadFrom(t *testing.T) {
 	at := time.Date(2026, 11, 21, 0, 52, 12, 490297000, time.UTC)
 	name := put(t, "a.log", strings.Replace(unhealthyLine, "E1121 00:52", "E1120 22:11", 1)+unhealthyLine)
@@ -125,7 +128,8 @@ func TestReadFrom(t *testing.T) {
 func TestReadUnits(t *testing.T) {
 	text := "Nov 21 00:52:12 n1 kubelet[1]: " + unhealthyLine
 	for unit, want := range map[string]int{"kubelet": 1, "kubelet.service": 1, "containerd": 0} {
-		r, err := Read(t.Context(), Options{Now: now, Units: []string{unit}, Inputs: []Input{{Path: put(t, "a.log", text)}}})
+		r, err := Read(t.Context(), Options{Now: now, Units: []string{unit},
+			Inputs: []Input{{Path: put(t, "a.log", text)}}})
 		if err != nil || len(r.Episodes) != want {
 			t.Errorf("%s: %d episodes, want %d; %v", unit, len(r.Episodes), want, err)
 		}
@@ -192,7 +196,8 @@ func TestReadJournalRange(t *testing.T) {
 			}
 		})
 	}
-	if _, err := Read(t.Context(), Options{Now: now, Boot: "-7", Inputs: []Input{{Path: name}}}); !errors.Is(err, ErrNoBoot) {
+	if _, err := Read(t.Context(), Options{Now: now, Boot: "-7", Inputs: []Input{{Path: name}}}); !errors.Is(err,
+		ErrNoBoot) {
 		t.Errorf("a boot that is not there: %v", err)
 	}
 }
@@ -202,7 +207,8 @@ func FuzzRead(f *testing.F) {
 	f.Add([]byte("Jul 03 19:59:01 n1 kubelet[1]: " + unhealthyLine + "Jan 01 00:00:00 n2 kubelet[2]: " + unhealthyLine))
 	f.Add([]byte(`10.0.0.1: {"ts":1757010283211.4668,"caller":"kubelet/kubelet.go:2460","msg":"Skipping pod synchronization","err":"PLEG is not healthy: pleg has yet to be successful"}` + "\n"))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		opts := Options{Now: now, Local: time.UTC, Inputs: []Input{{Kind: Stream, Path: "-", Reader: bytes.NewReader(b)}}}
+		opts := Options{Now: now, Local: time.UTC, Inputs: []Input{{Kind: Stream, Path: "-",
+			Reader: bytes.NewReader(b)}}}
 		jobs, _ := discover(opts.Inputs)
 		reading := newReading(&opts, jobs, nil)
 		reading.run(t.Context())
@@ -223,11 +229,12 @@ func FuzzRead(f *testing.F) {
 	})
 }
 
-// TestReadRangeExactly wants counts, and the record that stands for them, to be of the range that was asked for, also where records follow each
-// other closely across its ends.
+// TestReadRangeExactly wants counts, and the record that stands for them, to be of the range that was asked for, also
+// where records follow each other closely across its ends.
 func TestReadRangeExactly(t *testing.T) {
 	kernel := func(pid int, at string) string {
-		return fmt.Sprintf("%s n1 kernel: Memory cgroup out of memory: Killed process %d (java) total-vm:1kB\n", at, pid)
+		return fmt.Sprintf("%s n1 kernel: Memory cgroup out of memory: Killed process %d (java) total-vm:1kB\n", at,
+			pid)
 	}
 	const klogLine = "E1121 00:5%d:0%d.000000 1 generic.go:312] \"GenericPLEG: Unable to retrieve pods\" err=\"try %d\"\n"
 	kills, relists := "", ""
@@ -245,8 +252,10 @@ func TestReadRangeExactly(t *testing.T) {
 		{"with years", kills, "Killed process 103", 3},
 		{"without", relists, "try 3", 5},
 	} {
-		r, err := Read(t.Context(), Options{Now: now, Local: time.UTC, Since: since, Until: until, Inputs: []Input{{Path: put(t, "a.log", tt.text)}}})
-		if err != nil || len(r.Signatures) != 1 || r.Signatures[0].Count != tt.count || !strings.Contains(r.Signatures[0].Example, tt.example) {
+		r, err := Read(t.Context(), Options{Now: now, Local: time.UTC, Since: since, Until: until,
+			Inputs: []Input{{Path: put(t, "a.log", tt.text)}}})
+		if err != nil || len(r.Signatures) != 1 || r.Signatures[0].Count != tt.count ||
+			!strings.Contains(r.Signatures[0].Example, tt.example) {
 			t.Errorf("%s: %+v, want %d like %q; %v", tt.name, r.Signatures, tt.count, tt.example, err)
 		}
 	}
@@ -255,7 +264,8 @@ func TestReadRangeExactly(t *testing.T) {
 // TestKilledInPod wants a victim's control group to be told, which stands in another record than its end.
 func TestKilledInPod(t *testing.T) {
 	for cgroup, want := range map[string]bool{
-		"/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1.slice/cri-containerd-0a.scope": true, "/system.slice/docker.service": false,
+		"/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1.slice/cri-containerd-0a.scope": true,
+		"/system.slice/docker.service": false,
 	} {
 		text := "Nov 21 00:52:12 n1 kernel: oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=x,mems_allowed=0,oom_memcg=" + cgroup + ",task_memcg=" + cgroup + ",task=dockerd,pid=30123,uid=0\n" +
 			"Nov 21 00:52:12 n1 kernel: Memory cgroup out of memory: Killed process 30123 (dockerd) total-vm:9000000kB, anon-rss:2000000kB\n"

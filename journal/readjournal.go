@@ -58,8 +58,8 @@ func (r *reading) findBoot(ctx context.Context) error {
 	return nil
 }
 
-// query is the range of time and the boot that were asked for, as a journal file wants them. Records are wanted by their
-// own time, and can have been written to the journal up to an hour later.
+// query is the range of time and the boot that were asked for, as a journal file wants them. Records are wanted by
+// their own time, and can have been written to the journal up to an hour later.
 func (r *reading) query(c *collector) journalfile.Query {
 	q := journalfile.Query{Match: c.match}
 	if !r.opts.Since.IsZero() {
@@ -149,15 +149,16 @@ func innerOf(r *record) {
 		}
 		return
 	}
-	if i := bytes.IndexByte(msg[:min(len(msg), 64)], '{'); i >= 0 && bytes.HasSuffix(bytes.TrimSpace(msg), []byte("}")) {
+	if i := bytes.IndexByte(msg[:min(len(msg), 64)], '{'); i >= 0 &&
+		bytes.HasSuffix(bytes.TrimSpace(msg), []byte("}")) {
 		if h, _, ok := klog.ParseJSON(msg[i:]); ok {
 			r.inner = h.Stamp
 		}
 	}
 }
 
-// eachJournal opens the journal files among the jobs, the newest first, until stop returns true, and reports whether it did. What
-// cannot be opened is reported when it is read.
+// eachJournal opens the journal files among the jobs, the newest first, until stop returns true, and reports whether
+// it did. What cannot be opened is reported when it is read.
 func eachJournal(jobs []*job, stop func(*journalfile.File) bool) bool {
 	for _, j := range slices.Backward(jobs) {
 		if j.kind != jobJournal {
@@ -176,12 +177,16 @@ func eachJournal(jobs []*job, stop func(*journalfile.File) bool) bool {
 	return false
 }
 
-// unknownUnit reports whether no journal that was read has ever had a record of a unit or identifier. Without a journal nobody knows.
+// unknownUnit reports whether no journal that was read has ever had a record of a unit or identifier. Without a
+// journal nobody knows.
 func (r *reading) unknownUnit(unit string) bool {
 	looked := false
 	known := eachJournal(r.jobs, func(f *journalfile.File) bool {
 		looked = true
-		return slices.ContainsFunc(senderFields(), func(field string) bool { return holds(f, field, unit) || holds(f, field, unit+".service") })
+		return slices.ContainsFunc(senderFields(), func(field string) bool {
+			return holds(f, field, unit) ||
+				holds(f, field, unit+".service")
+		})
 	})
 	return looked && !known
 }

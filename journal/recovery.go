@@ -18,7 +18,9 @@ const failingNear = 15 * second
 
 // marksOf returns the records of one host that can end an episode. sequence gives them their clock.
 func (h *history) marksOf(host string) []mark {
-	out := slices.DeleteFunc(slices.Clone(h.marks), func(m mark) bool { return m.host != host && m.host != "" && host != "" })
+	out := slices.DeleteFunc(slices.Clone(h.marks), func(m mark) bool {
+		return m.host != host && m.host != "" && host != ""
+	})
 	for i := range h.bursts {
 		b := &h.bursts[i]
 		if b.Code != signature.NodeReady && b.Code != signature.RuntimeModulesStarted || !b.of(host) {
@@ -33,7 +35,8 @@ func (h *history) marksOf(host string) []mark {
 	return out
 }
 
-// failingAt reports whether the runtime fails right before and after an instant, or right before the end of what is known.
+// failingAt reports whether the runtime fails right before and after an instant, or right before the end of what is
+// known.
 func (h *history) failingAt(host string, at int64) bool {
 	before, after := false, len(h.reach) == 0 || h.reach[len(h.reach)-1] <= at
 	for _, b := range h.around(host, at-failingNear, at+failingNear) {
@@ -46,11 +49,13 @@ func (h *history) failingAt(host string, at int64) bool {
 	return before && after
 }
 
-// firstMark returns the first mark between two readings of the clock that ends an episode of this kind. marks are by clock.
+// firstMark returns the first mark between two readings of the clock that ends an episode of this kind. marks are by
+// clock.
 func firstMark(marks []mark, after, before int64, startup bool) (mark, bool) {
-	for i := sort.Search(len(marks), func(i int) bool { return marks[i].clock > after }); i < len(marks) && marks[i].clock < before; i++ {
-		if startup || marks[i].code != signature.RuntimeModulesStarted {
-			return marks[i], true
+	first := sort.Search(len(marks), func(i int) bool { return marks[i].clock > after })
+	for _, m := range marks[first:] {
+		if m.clock < before && (startup || m.code != signature.RuntimeModulesStarted) {
+			return m, true
 		}
 	}
 	return mark{}, false
@@ -79,7 +84,8 @@ func (h *history) recover(e *Episode, b *episodeBuilder, in interval, marks []ma
 		return
 	}
 	due := in.end + backoffMost/1000 // when the next skip line was due, the loop was past it
-	// After a step of the clock, later stamps are not later records. journald reports records that it dropped with the next one that it keeps.
+	// After a step of the clock, later stamps are not later records. journald reports records that it dropped with
+	// the next one that it keeps.
 	dropped := func(b *Burst) bool { return b.Code == signature.LogsSuppressed }
 	if b.endsInSkips() && !stepped(e) && !slices.ContainsFunc(h.around(last.host, in.end, due+quiet), dropped) &&
 		h.livesOn(last, due+quiet, before, b.next != nil && b.next.pid == last.pid && anchor > last.inner) {
@@ -113,8 +119,14 @@ func (h *history) livesOn(last *unhealthy, after, before int64, relisted bool) b
 		t, ok := m.at()
 		return ok && t >= after && t < before
 	}
-	return slices.ContainsFunc(h.around(last.host, after, before), func(b *Burst) bool { return b.PID == last.pid && within(&b.last) }) ||
-		slices.ContainsFunc(h.stamps[last.source], func(m timestamp) bool { return within(&m) && m.boot == last.boot && m.has(innerKnown) })
+	for _, b := range h.around(last.host, after, before) {
+		if b.PID == last.pid && within(&b.last) {
+			return true
+		}
+	}
+	return slices.ContainsFunc(h.stamps[last.source], func(m timestamp) bool {
+		return within(&m) && m.boot == last.boot && m.has(innerKnown)
+	})
 }
 
 // recoverUntimed looks for a mark behind the last record in the text, where nothing has a time.
@@ -137,7 +149,8 @@ func (h *history) restarts(e *episodeBuilder, in interval, host string) []Event 
 		for _, b := range h.around(host, in.start, in.end+1) {
 			switch b.Code {
 			case signature.KubeletStarted, signature.RuntimeStarted, signature.RuntimeStopped,
-				signature.UnitStarted, signature.UnitStopped, signature.UnitRestarted, signature.WatchdogTimeout, signature.UnitFailed:
+				signature.UnitStarted, signature.UnitStopped, signature.UnitRestarted, signature.WatchdogTimeout,
+				signature.UnitFailed:
 				ev := h.event(b)
 				started = started || ev.Lane == string(signature.Kubelet) && ev.Marker == string(signature.Start)
 				if n := len(out); n > 0 && out[n-1].Code == ev.Code && ev.At.Sub(*out[n-1].At) < 10*time.Second {
@@ -151,7 +164,8 @@ func (h *history) restarts(e *episodeBuilder, in interval, host string) []Event 
 	if started {
 		return out
 	}
-	restart := Event{Count: 1, Lane: string(signature.Kubelet), Code: signature.KubeletStarted, Marker: string(signature.Restart), Subject: "kubelet"}
+	restart := Event{Count: 1, Lane: string(signature.Kubelet), Code: signature.KubeletStarted,
+		Marker: string(signature.Restart), Subject: "kubelet"}
 	for n := 1; n < len(e.recs); n++ {
 		if a, b := e.recs[n-1], e.recs[n]; a.pid != b.pid && a.pid != 0 && b.pid != 0 && a.source == b.source {
 			restart.At, restart.What = b.instant(), "another kubelet process writes from here on"

@@ -21,7 +21,8 @@ type Report struct {
 	From     *time.Time `json:"from,omitempty"`
 	To       *time.Time `json:"to,omitempty"`
 	Episodes []Episode  `json:"episodes"` // by time
-	// Failing is what fails at the end of what was read though PLEG is not called unhealthy there, or not yet: that takes 3 minutes.
+	// Failing is what fails at the end of what was read though PLEG is not called unhealthy there, or not yet: that
+	// takes 3 minutes.
 	Failing    *Episode     `json:"failing,omitempty"`
 	Signatures []Count      `json:"signatures"` // by first occurrence, then code
 	Events     []Event      `json:"events"`     // what happened beside the unhealthy records, by time; bounded
@@ -197,7 +198,8 @@ func (r *Report) Incidents() []Episode {
 	return slices.DeleteFunc(slices.Clone(r.Episodes), func(e Episode) bool { return e.Kind != Incident })
 }
 
-// MainIncident returns the index of the incident that matters most: the last that has not ended, else the one with the worst age; -1 without any.
+// MainIncident returns the index of the incident that matters most: the last that has not ended, else the one with
+// the worst age; -1 without any.
 func MainIncident(incidents []Episode) int {
 	worst := -1
 	for i, e := range slices.Backward(incidents) {
@@ -211,8 +213,8 @@ func MainIncident(incidents []Episode) int {
 	return worst
 }
 
-// Headline returns what a report is about before all: an incident that has not ended, else what fails at the end, else the worst
-// incident. It is nil without any.
+// Headline returns what a report is about before all: an incident that has not ended, else what fails at the end,
+// else the worst incident. It is nil without any.
 func (r *Report) Headline() *Episode {
 	incidents := r.Incidents()
 	main := MainIncident(incidents)
@@ -225,7 +227,8 @@ func (r *Report) Headline() *Episode {
 	return &incidents[main]
 }
 
-// Span returns from when to when an episode lasted, as far as the log shows: from the anchor to the recovery. It is false without times.
+// Span returns from when to when an episode lasted, as far as the log shows: from the anchor to the recovery. It is
+// false without times.
 func (e *Episode) Span() (from, to time.Time, ok bool) {
 	if e.Start == nil {
 		return from, to, false

@@ -10,12 +10,13 @@ import (
 	"github.com/kdiag/kdiag/journal/klog"
 )
 
-// report assembles records that stand at seconds after zero, written "seconds message" or "seconds@sender message", in the
-// order given.
+// report assembles records that stand at seconds after zero, written "seconds message" or "seconds@sender message",
+// in the order given.
 func report(t *testing.T, messages ...string) *Report {
 	t.Helper()
 	opts := &Options{Now: now, Local: time.UTC}
-	s := &logSource{matches: newMatches(), Source: Source{Name: "test"}, hint: calendarHint{loc: time.UTC, notAfter: now()}}
+	s := &logSource{matches: newMatches(), Source: Source{Name: "test"},
+		hint: calendarHint{loc: time.UTC, notAfter: now()}}
 	c := newCollector(s, newMatchers(), opts, nil)
 	for _, m := range messages {
 		sec, text, _ := strings.Cut(m, " ")
@@ -26,7 +27,8 @@ func report(t *testing.T, messages ...string) *Report {
 			t.Fatal(err)
 		}
 		s := klog.Stamp{Micros: zero + d.Microseconds(), Known: true, Year: true, Zone: true}
-		c.take(&record{msg: []byte(text), inner: s, outer: s, pid: 1, host: cmp.Or(host, "n1"), senders: []string{sender}})
+		c.take(&record{msg: []byte(text), inner: s, outer: s, pid: 1, host: cmp.Or(host, "n1"),
+			senders: []string{sender}})
 	}
 	return assemble([]*logSource{s}, opts, false)
 }
@@ -60,16 +62,20 @@ func TestRecovery(t *testing.T) {
 		{"the loop runs", []string{"1240 " + sync}, "SyncLoopActive", true},
 		{"the node is ready", []string{"1240 " + ready}, "NodeReady", true},
 		{"the node was ready before", nil, "", false},
-		{"ready while the runtime still fails", []string{"1239 " + failing, "1240 " + ready, "1245 " + failing}, "", false},
+		{"ready while the runtime still fails", []string{"1239 " + failing, "1240 " + ready, "1245 " + failing}, "",
+			false},
 		{"the kubelet goes on without skip lines", []string{`1400 "Failed to update lease" err="Put \"https://10.0.0.1:6443/apis\": dial tcp 10.0.0.1:6443: connect: connection refused"`}, "", true},
 		{"the log ends soon", []string{`1240 "Failed to update lease" err="Put \"https://10.0.0.1:6443/apis\": dial tcp 10.0.0.1:6443: connect: connection refused"`}, "", false},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			r := report(t, append(append([]string{"900 " + sync, "901 " + ready}, skips(1000, 10, "")...), tt.after...)...)
+			r := report(t, append(append([]string{"900 " + sync, "901 " + ready}, skips(1000, 10, "")...),
+				tt.after...)...)
 			e := r.Episodes[0]
-			if len(r.Episodes) != 1 || e.Recovered != tt.want || e.RecoveredBy != tt.by || e.Recovered != (e.RecoveredAt != nil) {
-				t.Errorf("recovered %v at %v by %q, want %v by %q", e.Recovered, e.RecoveredAt, e.RecoveredBy, tt.want, tt.by)
+			if len(r.Episodes) != 1 || e.Recovered != tt.want || e.RecoveredBy != tt.by ||
+				e.Recovered != (e.RecoveredAt != nil) {
+				t.Errorf("recovered %v at %v by %q, want %v by %q", e.Recovered, e.RecoveredAt, e.RecoveredBy,
+					tt.want, tt.by)
 			}
 		})
 	}
@@ -96,7 +102,8 @@ func TestHosts(t *testing.T) {
 		messages = append(messages, fmt.Sprintf("%d/%s PLEG is not healthy: pleg was last seen active 3m5s ago; threshold is 3m0s", i, host))
 	}
 	r := report(t, messages...)
-	if len(r.Episodes) != 2 || r.Episodes[0].Lines != 2 || r.Episodes[0].Host != "n1" || r.Episodes[1].Host != "n2" || r.Host != "" {
+	if len(r.Episodes) != 2 || r.Episodes[0].Lines != 2 || r.Episodes[0].Host != "n1" || r.Episodes[1].Host != "n2" ||
+		r.Host != "" {
 		t.Errorf("two hosts in one log:%s", brief(r))
 	}
 }
@@ -109,7 +116,8 @@ func TestZone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := r.Episodes[0].Start.In(r.Episodes[0].Surroundings.Zone).Format(time.TimeOnly + " -07:00"); got != "20:06:28 +08:00" {
+	if got := r.Episodes[0].Start.In(r.Episodes[0].Surroundings.Zone).Format(time.TimeOnly +
+		" -07:00"); got != "20:06:28 +08:00" {
 		t.Errorf("the episode begins at %s", got)
 	}
 }
@@ -136,7 +144,8 @@ func TestFailing(t *testing.T) {
 		{"the log goes on", append(fails(1000, 10), `1030 "SyncLoop ADD" source="file" pods=["a/b"]`), false},
 		{"an incident goes on", append(fails(1000, 10), skips(825, 1, "")...), false},
 		{"the loop does no work", []string{
-			`1000 "Skipping pod synchronization" err="container runtime is down"`, `1005 "Skipping pod synchronization" err="container runtime is down"`,
+			`1000 "Skipping pod synchronization" err="container runtime is down"`,
+			`1005 "Skipping pod synchronization" err="container runtime is down"`,
 			`1010 "Skipping pod synchronization" err="container runtime is down"`,
 		}, true},
 	} {
@@ -144,7 +153,8 @@ func TestFailing(t *testing.T) {
 		if got := r.Failing != nil; got != tt.want {
 			t.Errorf("%s: %+v, want %v%s", tt.name, r.Failing, tt.want, brief(r))
 		}
-		if e := r.Failing; e != nil && (e.Kind != Failing || e.Lines < failingFrom || e.Start.UnixMicro() != zero+1000*second) {
+		if e := r.Failing; e != nil && (e.Kind != Failing || e.Lines < failingFrom ||
+			e.Start.UnixMicro() != zero+1000*second) {
 			t.Errorf("%s: %+v", tt.name, e)
 		}
 	}
@@ -166,7 +176,8 @@ func TestFailingEndsInside(t *testing.T) {
 		want  bool
 	}{{15 * time.Second, true}, {time.Minute, false}, {time.Hour, false}} {
 		r, err := Read(t.Context(), Options{
-			Inputs: []Input{{Kind: Stream, Reader: strings.NewReader(b.String())}}, Now: now, Local: time.UTC, Until: begin.Add(tt.until),
+			Inputs: []Input{{Kind: Stream, Reader: strings.NewReader(b.String())}}, Now: now, Local: time.UTC,
+			Until: begin.Add(tt.until),
 		})
 		if err != nil || (r.Failing != nil) != tt.want {
 			t.Errorf("until %v: failing %+v, want %v; %v", tt.until, r.Failing, tt.want, err)

@@ -31,9 +31,11 @@ func TaskRole(name string) Role {
 		return RoleShim
 	case has("runc", "crun"):
 		return RoleOCI
-	case slices.Contains([]string{"containerd", "dockerd", "dockerd-current", "dockerd-ce", "docker", "crio", "cri-dockerd"}, name):
+	case slices.Contains([]string{"containerd", "dockerd", "dockerd-current", "dockerd-ce", "docker", "crio",
+		"cri-dockerd"}, name):
 		return RoleRuntime
-	case slices.Contains([]string{"kubelet", "kubelite", "hyperkube", "edgecore", "k3s", "rke2", "k0s"}, name), has("k3s-", "rke2-"):
+	case slices.Contains([]string{"kubelet", "kubelite", "hyperkube", "edgecore", "k3s", "rke2", "k0s"}, name),
+		has("k3s-", "rke2-"):
 		return RoleKubelet
 	case name == "systemd":
 		return RoleInit
@@ -41,13 +43,15 @@ func TaskRole(name string) Role {
 	return RoleOther
 }
 
-// UnitRole tells whose a systemd unit is: RoleRuntime, RoleKubelet or RoleOther. It goes by the unit's name or, where systemd logs
-// only that, by its description. Most units bear the name of their program, k3s with a suffix that its installer was told.
+// UnitRole tells whose a systemd unit is: RoleRuntime, RoleKubelet or RoleOther. It goes by the unit's name or, where
+// systemd logs only that, by its description. Most units bear the name of their program, k3s with a suffix that its
+// installer was told.
 func UnitRole(name string) Role {
 	if r := laneRole(signature.UnitLane(name)); r != RoleOther {
 		return r
 	}
-	program := strings.TrimPrefix(strings.TrimSuffix(strings.ToLower(strings.TrimSpace(name)), ".service"), "snap.microk8s.daemon-")
+	program := strings.TrimPrefix(strings.TrimSuffix(strings.ToLower(strings.TrimSpace(name)), ".service"),
+		"snap.microk8s.daemon-")
 	if r := TaskRole(program); (r == RoleRuntime || r == RoleKubelet) && !strings.Contains(program, ".") {
 		return r
 	}
@@ -59,8 +63,8 @@ func laneRole(lane signature.Lane) Role {
 	return map[signature.Lane]Role{signature.Kubelet: RoleKubelet, signature.Runtime: RoleRuntime}[lane]
 }
 
-// senderRole tells who wrote a record, by its unit or identifier. A record that names no sender but bears a stamp of the
-// program's own is of a log that one program writes, and such a log is mostly the kubelet's.
+// senderRole tells who wrote a record, by its unit or identifier. A record that names no sender but bears a stamp of
+// the program's own is of a log that one program writes, and such a log is mostly the kubelet's.
 func senderRole(r *record) Role {
 	named := false
 	for _, s := range r.senders {

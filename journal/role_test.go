@@ -4,15 +4,21 @@ import "testing"
 
 func TestUnitRole(t *testing.T) {
 	for name, want := range map[string]Role{
-		"kubelet.service": RoleKubelet, "kubelet": RoleKubelet, "Kubelet": RoleKubelet, "Kubernetes Kubelet": RoleKubelet,
+		"kubelet.service": RoleKubelet, "kubelet": RoleKubelet, "Kubelet": RoleKubelet,
+		"Kubernetes Kubelet":                 RoleKubelet,
 		"kubelet: The Kubernetes Node Agent": RoleKubelet, "snap.microk8s.daemon-kubelite.service": RoleKubelet,
-		"k3s-agent.service": RoleKubelet, "k3s-lab.service": RoleKubelet, "rke2-server": RoleKubelet, "k0sworker.service": RoleKubelet,
-		"atomic-openshift-node.service": RoleKubelet, "snap.kubelet-eks.daemon.service": RoleKubelet, "snap.kubelet.daemon.service": RoleKubelet,
+		"k3s-agent.service": RoleKubelet, "k3s-lab.service": RoleKubelet, "rke2-server": RoleKubelet,
+		"k0sworker.service":             RoleKubelet,
+		"atomic-openshift-node.service": RoleKubelet, "snap.kubelet-eks.daemon.service": RoleKubelet,
+		"snap.kubelet.daemon.service":                     RoleKubelet,
 		"Service for snap application kubelet-eks.daemon": RoleKubelet, "Lightweight Kubernetes": RoleKubelet,
-		"containerd.service": RoleRuntime, "containerd container runtime": RoleRuntime, "docker": RoleRuntime, "crio": RoleRuntime,
+		"containerd.service": RoleRuntime, "containerd container runtime": RoleRuntime, "docker": RoleRuntime,
+		"crio":               RoleRuntime,
 		"cri-docker.service": RoleRuntime, "snap.microk8s.daemon-containerd.service": RoleRuntime,
-		"cri-containerd-12.scope": RoleOther, "k3s-lab.socket": RoleOther, "kubepods.slice": RoleOther, "docker.socket": RoleOther, "sshd.service": RoleOther,
-		"containerd-nydus-grpc.service": RoleOther, "kubelet-csr-approver.service": RoleOther, "systemd": RoleOther, "conmon": RoleOther, "": RoleOther,
+		"cri-containerd-12.scope": RoleOther, "k3s-lab.socket": RoleOther, "kubepods.slice": RoleOther,
+		"docker.socket": RoleOther, "sshd.service": RoleOther,
+		"containerd-nydus-grpc.service": RoleOther, "kubelet-csr-approver.service": RoleOther, "systemd": RoleOther,
+		"conmon": RoleOther, "": RoleOther,
 	} {
 		if got := UnitRole(name); got != want {
 			t.Errorf("%q: %d, want %d", name, got, want)
@@ -22,10 +28,13 @@ func TestUnitRole(t *testing.T) {
 
 func TestTaskRole(t *testing.T) {
 	want := map[string]Role{
-		"containerd": RoleRuntime, "dockerd": RoleRuntime, "docker": RoleRuntime, "crio": RoleRuntime, "cri-dockerd": RoleRuntime,
+		"containerd": RoleRuntime, "dockerd": RoleRuntime, "docker": RoleRuntime, "crio": RoleRuntime,
+		"cri-dockerd":     RoleRuntime,
 		"containerd-shim": RoleShim, "docker-containe": RoleShim, "conmon": RoleShim, "conmon: /usr": RoleShim,
-		"runc": RoleOCI, "runc:[2:INIT]": RoleOCI, "kubelet": RoleKubelet, "k3s-server": RoleKubelet, "systemd": RoleInit,
-		"docker-entrypoi": RoleOther, "docker-proxy": RoleOther, "systemd-journal": RoleOther, "java": RoleOther, "": RoleOther,
+		"runc": RoleOCI, "runc:[2:INIT]": RoleOCI, "kubelet": RoleKubelet, "k3s-server": RoleKubelet,
+		"systemd":         RoleInit,
+		"docker-entrypoi": RoleOther, "docker-proxy": RoleOther, "systemd-journal": RoleOther, "java": RoleOther,
+		"": RoleOther,
 	}
 	for name, r := range want {
 		if got := TaskRole(name); got != r {

@@ -13,15 +13,17 @@ const (
 	stepBackSame = 2 * second  // between unhealthy records of one process, which klog writes one after the other
 )
 
-// sequence gives the unhealthy records of one host, and the marks, their clock and puts them in its order. stamps are the
-// resolved timestamps of all sources, by source, in the order of the text; descending tells which sources are newest first.
+// sequence gives the unhealthy records of one host, and the marks, their clock and puts them in its order. stamps are
+// the resolved timestamps of all sources, by source, in the order of the text; descending tells which sources are
+// newest first.
 func sequence(all []*unhealthy, marks []mark, stamps map[uint16][]timestamp, descending map[uint16]bool) []*unhealthy {
 	bySource := map[uint16][]item{}
 	for _, u := range all {
 		bySource[u.source] = append(bySource[u.source], item{timestamp: &u.timestamp, unhealthy: u})
 	}
 	for i := range marks {
-		bySource[marks[i].source] = append(bySource[marks[i].source], item{timestamp: &marks[i].timestamp, mark: &marks[i]})
+		bySource[marks[i].source] = append(bySource[marks[i].source],
+			item{timestamp: &marks[i].timestamp, mark: &marks[i]})
 	}
 	boots := bootOffsets(all, stamps)
 	var out []*unhealthy
@@ -81,8 +83,8 @@ func bootOffsets(all []*unhealthy, stamps map[uint16][]timestamp) map[bootKey]in
 			see(&list[i])
 		}
 	}
-	// A monotonic clock that contradicts the records was made up, as by a converter. Two records that have one anchor by the
-	// wall clock show that the age grew as time did; a true monotonic clock agrees.
+	// A monotonic clock that contradicts the records was made up, as by a converter. Two records that have one anchor
+	// by the wall clock show that the age grew as time did; a true monotonic clock agrees.
 	last := map[bootKey]*unhealthy{}
 	for _, u := range all {
 		t, ok := u.at()

@@ -14,8 +14,8 @@ const (
 	lookAfter  = 2 * minute  // after the last unhealthy record
 )
 
-// Surroundings are the records around an incident, and what the order of its own records shows: facts for whoever judges
-// why it happened.
+// Surroundings are the records around an incident, and what the order of its own records shows: facts for whoever
+// judges why it happened.
 type Surroundings struct {
 	Bursts       []*Burst        // of the host, by time
 	SkipLines    int             // unhealthy records that the sync loop wrote
@@ -37,7 +37,8 @@ type Standstill struct {
 // RuntimeCalls are the signatures of failing calls to the runtime.
 func RuntimeCalls() []string {
 	return []string{
-		signature.RelistFailed, signature.ListFailed, signature.InspectFailed, signature.StopFailed, signature.RemoveFailed,
+		signature.RelistFailed, signature.ListFailed, signature.InspectFailed, signature.StopFailed,
+		signature.RemoveFailed,
 		signature.CreateFailed, signature.SanityCheckFailed, signature.StatsFailed, signature.ImageServiceFailed,
 		signature.ContainerGCFailed, signature.LogRotateFailed, signature.ExecFailed, signature.RuntimeUnreachable,
 	}
@@ -68,7 +69,8 @@ func (h *history) surroundings(host string, e *episodeBuilder, in interval) *Sur
 			continue
 		}
 		s.SkipLines += int(max(1, r.lines))
-		if n := len(skips); n > 0 && skips[n-1].lines <= 1 && r.timed && skips[n-1].timed && r.pid == skips[n-1].pid && r.step == skips[n-1].step {
+		if n := len(skips); n > 0 && skips[n-1].lines <= 1 && r.timed && skips[n-1].timed &&
+			r.pid == skips[n-1].pid && r.step == skips[n-1].step {
 			s.LongestPause = max(s.LongestPause, time.Duration(r.clock-skips[n-1].clock)*time.Microsecond)
 		}
 		skips = append(skips, r)
@@ -78,17 +80,19 @@ func (h *history) surroundings(host string, e *episodeBuilder, in interval) *Sur
 }
 
 const (
-	// standsFrom is how much later than it was due the first skip line must come for the loop to have stood still. A pass of a
-	// loop that is only busy takes seconds (housekeeping in pkg/kubelet/kubelet.go warns from 1 s on).
+	// standsFrom is how much later than it was due the first skip line must come for the loop to have stood still. A
+	// pass of a loop that is only busy takes seconds (housekeeping in pkg/kubelet/kubelet.go warns from 1 s on).
 	standsFrom = 30 * time.Second
-	// wakes is how long, in µs, after a standstill its traces appear: calls whose deadline has passed meanwhile fail at once.
+	// wakes is how long, in µs, after a standstill its traces appear: calls whose deadline has passed meanwhile fail
+	// at once.
 	wakes = 2 * second
 )
 
-// standstill finds out whether the kubelet's loop stood still before the first skip line. The loop looks at the age before each pass, at
-// least every 5 s once it skips, so the first line of a stall has an age of the threshold and a few seconds. One that is much older is the
-// first all the same if the loop's back-off begins with it: the next line comes 100 ms later, or the loop does work again at
-// once. In the middle of a stall it would sleep for 5 s (syncLoop in pkg/kubelet/kubelet.go).
+// standstill finds out whether the kubelet's loop stood still before the first skip line. The loop looks at the age
+// before each pass, at least every 5 s once it skips, so the first line of a stall has an age of the threshold and a
+// few seconds. One that is much older is the first all the same if the loop's back-off begins with it: the next line
+// comes 100 ms later, or the loop does work again at once. In the middle of a stall it would sleep for 5 s (syncLoop
+// in pkg/kubelet/kubelet.go).
 func (h *history) standstill(s *Surroundings, skips []*unhealthy) *Standstill {
 	if len(skips) == 0 {
 		return nil
@@ -96,7 +100,8 @@ func (h *history) standstill(s *Surroundings, skips []*unhealthy) *Standstill {
 	first := skips[0]
 	at := first.inner
 	st := &Standstill{
-		Late: time.Duration(first.age - first.limit() - backoffMost), Age: time.Duration(first.age), Due: time.Duration(first.limit()), To: first.time(),
+		Late: time.Duration(first.age - first.limit() - backoffMost), Age: time.Duration(first.age),
+		Due: time.Duration(first.limit()), To: first.time(),
 	}
 	if first.kind&hasAge == 0 || first.kind&never != 0 || !first.timed || st.Late < standsFrom || !h.begins(skips) {
 		return nil
@@ -108,7 +113,8 @@ func (h *history) standstill(s *Surroundings, skips []*unhealthy) *Standstill {
 		end, ok := b.last.at()
 		inside := ok && begin < at-wakes && end > anchor
 		switch {
-		case inside && (b.Code == signature.RuntimeIsDown || b.Code == signature.HousekeepingSlow || slices.Contains(RuntimeCalls(), b.Code)):
+		case inside && (b.Code == signature.RuntimeIsDown || b.Code == signature.HousekeepingSlow ||
+			slices.Contains(RuntimeCalls(), b.Code)):
 			return nil // the kubelet's loops ran, or the log shows what they waited for
 		case ok && end < at-wakes && b.PID != 0 && b.PID == first.pid:
 			from = max(from, end)
@@ -144,15 +150,15 @@ const (
 	// relistPeriod is how long after the end of a relist the kubelet begins the next, in µs (wait.Until in
 	// pkg/kubelet/kubelet.go).
 	relistPeriod = second
-	// directSlack is how long, in µs, after the last unhealthy record of a stall the next anchor may lie with no good relist
-	// in between: the record comes up to 5 s before the relist ends, then the pause of relistPeriod passes.
+	// directSlack is how long, in µs, after the last unhealthy record of a stall the next anchor may lie with no good
+	// relist in between: the record comes up to 5 s before the relist ends, then the pause of relistPeriod passes.
 	directSlack = 6*second + 500_000
 	// maxChain bounds how many relists are looked at together.
 	maxChain = 64
 )
 
-// relists returns for each stall the lengths of the relists that followed each other directly, of the chain that it belongs
-// to. Short stalls that return are one trouble, and only together do they show what shape it has.
+// relists returns for each stall the lengths of the relists that followed each other directly, of the chain that it
+// belongs to. Short stalls that return are one trouble, and only together do they show what shape it has.
 func (g *grouping) relists() map[*stallBuilder][]time.Duration {
 	order := slices.DeleteFunc(slices.Clone(g.stalls), func(s *stallBuilder) bool { return !s.timed })
 	slices.SortStableFunc(order, func(a, b *stallBuilder) int { return cmp.Compare(a.anchor, b.anchor) })
@@ -175,5 +181,6 @@ func (g *grouping) relists() map[*stallBuilder][]time.Duration {
 func (s *stallBuilder) direct(next *stallBuilder) bool {
 	from, to := s.recs[len(s.recs)-1], next.recs[0]
 	wait := next.anchor - from.clock // stamps may count whole seconds
-	return from.pid == to.pid && from.source == to.source && from.step == to.step && wait >= -second && wait <= directSlack
+	return from.pid == to.pid && from.source == to.source && from.step == to.step && wait >= -second &&
+		wait <= directSlack
 }

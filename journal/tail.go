@@ -11,39 +11,33 @@ import (
 // tailPoll is how often a text file is looked at while it is followed. A skip line comes every 5 s.
 const tailPoll = 250 * time.Millisecond
 
-// A tailReader reads a file as it grows. It ends when the file has given way to another under its name, when it was cut,
-// or with the context.
+// A tailReader reads a file as it grows. It ends when the file has given way to another under its name, when it was
+// cut, or with the context.
 type tailReader struct {
 	ctx  context.Context
 	f    *os.File
 	path string
 	at   int64
-	idle bool // the last Read told that there was nothing
+	idle bool // the last Read returned nothing
 }
 
-// Read waits for something to read. When nothing has come for a moment it says so, once, by returning nothing.
+// Read waits for something to read. When nothing has come for a moment it returns nothing, once.
 func (t *tailReader) Read(b []byte) (int, error) {
 	for polls := 0; ; polls++ {
+		replaced := t.replaced() // what was written before that is still in the old file
 		n, err := t.f.Read(b)
 		t.at += int64(n)
-		if n > 0 {
+		switch {
+		case n > 0:
 			t.idle = false
 			return n, nil
-		}
-		if polls == 1 && err == io.EOF && !t.idle && !t.replaced() {
+		case err != nil && !errors.Is(err, io.EOF):
+			return 0, err
+		case replaced:
+			return 0, io.EOF
+		case polls == 1 && !t.idle:
 			t.idle = true
 			return 0, nil
-		}
-		if err != nil && !errors.Is(err, io.EOF) {
-			return 0, err
-		}
-		if t.replaced() {
-			// What was written between the last look and the rename is still in the old file.
-			if n, _ := t.f.Read(b); n > 0 {
-				t.at += int64(n)
-				return n, nil
-			}
-			return 0, io.EOF
 		}
 		select {
 		case <-t.ctx.Done():
@@ -53,15 +47,14 @@ func (t *tailReader) Read(b []byte) (int, error) {
 	}
 }
 
-// A pipeReader reads a pipe as it fills until ctx ends, and says by returning nothing, if asked to, when nothing has come for
-// a moment. The goroutine
-// that waits for the pipe is left behind when the context ends first.
+// A pipeReader reads a pipe as it fills until ctx ends. If asked to, it returns nothing when nothing has come for a
+// moment. The goroutine that waits for the pipe is left behind when the context ends first.
 type pipeReader struct {
 	ctx  context.Context
 	come chan []byte
 	err  error // why the pipe ended; set before come is closed
 	rest []byte
-	tell bool // say so when nothing comes
+	tell bool // return nothing when nothing comes
 	idle bool
 }
 

@@ -24,8 +24,8 @@ const (
 	resolved // inner is the instant in microseconds since 1970 UTC; nothing else counts any more
 )
 
-// A timestamp is when a record was written, by all of its stamps, small enough to keep hundreds of thousands. Stamps with
-// a zone are UTC already; those without a year count in 1972, as in [klog.Stamp].
+// A timestamp is when a record was written, by all of its stamps, small enough to keep hundreds of thousands. Stamps
+// with a zone are UTC already; those without a year count in 1972, as in [klog.Stamp].
 type timestamp struct {
 	inner  int64                 // the program's own stamp; µs
 	outer  int64                 // the stamp of journald, syslog or the container runtime; µs

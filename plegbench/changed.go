@@ -8,23 +8,23 @@ import (
 	"github.com/kdiag/kdiag/crictl"
 )
 
-// A census is what one whole sample saw.
-type census struct {
+// A snapshot is the content of one complete sample.
+type snapshot struct {
 	at         time.Time
 	sandboxes  *crictl.PodSandboxList
 	containers *crictl.ContainerList
 }
 
-// A series remembers as few censuses as it takes to say what changed over the last relist period, because each may be
-// tens of megabytes large. A kubelet would compare neighbours a period apart.
+// A series keeps as few snapshots as are needed to find what changed over the last relist period, because each may be
+// tens of megabytes large. A kubelet compares snapshots a period apart.
 type series struct {
-	anchor census // at least a period older than next, or the first
-	next   census // becomes the anchor once it is a period old
-	last   census
+	anchor snapshot // at least a period older than next, or the first
+	next   snapshot // becomes the anchor once it is a period old
+	last   snapshot
 }
 
-// add takes the next census.
-func (s *series) add(c census) {
+// add takes the next snapshot.
+func (s *series) add(c snapshot) {
 	switch {
 	case s.anchor.at.IsZero():
 		s.anchor, s.next = c, c
@@ -34,7 +34,7 @@ func (s *series) add(c census) {
 	s.last = c
 }
 
-// changed returns the UIDs of the pods that differ between the anchor and the last census, sorted.
+// changed returns the UIDs of the pods that differ between the anchor and the last snapshot, sorted.
 func (s *series) changed() []string {
 	if s.anchor.at.Equal(s.last.at) {
 		return nil
@@ -42,15 +42,15 @@ func (s *series) changed() []string {
 	return changedPods(s.anchor, s.last)
 }
 
-// seen is the state of a sandbox or container and the pod that it belongs to.
-type seen struct {
+// A podState is the state of a sandbox or container, and its pod.
+type podState struct {
 	pod   string
 	state uint8
 }
 
-// changedPods compares two censuses by identifier, as the kubelet compares pod records, for which sandboxes are
+// changedPods compares two snapshots by identifier, as the kubelet compares pod records, for which sandboxes are
 // containers.
-func changedPods(a, b census) []string {
+func changedPods(a, b snapshot) []string {
 	before := a.states()
 	pods := map[string]struct{}{}
 	for id, now := range b.states() {
@@ -69,20 +69,20 @@ func changedPods(a, b census) []string {
 	return slices.Sorted(maps.Keys(pods))
 }
 
-// states maps the identifiers of a census to states, as the PLEG tells them apart.
-func (c census) states() map[string]seen {
-	m := make(map[string]seen, len(c.sandboxes.Sandboxes)+len(c.containers.Containers))
+// states maps the identifiers of a snapshot to states, as the PLEG distinguishes them.
+func (c snapshot) states() map[string]podState {
+	m := make(map[string]podState, len(c.sandboxes.Sandboxes)+len(c.containers.Containers))
 	for i := range c.sandboxes.Sandboxes {
 		s := &c.sandboxes.Sandboxes[i]
-		m[s.ID] = seen{pod: s.Pod.UID, state: uint8(s.State)}
+		m[s.ID] = podState{pod: s.Pod.UID, state: uint8(s.State)}
 	}
 	for i := range c.containers.Containers {
 		s := &c.containers.Containers[i]
 		state := s.State
-		if state == crictl.ContainerCreated { // the PLEG knows created as unknown
+		if state == crictl.ContainerCreated { // for the PLEG, created is unknown
 			state = crictl.ContainerUnknown
 		}
-		m[s.ID] = seen{pod: s.Pod.UID, state: uint8(state)}
+		m[s.ID] = podState{pod: s.Pod.UID, state: uint8(state)}
 	}
 	return m
 }

@@ -2,9 +2,10 @@ package plegbench
 
 import (
 	"github.com/kdiag/kdiag/crictl"
+	"github.com/kdiag/kdiag/crictl/gc"
 )
 
-// size fills in how large the lists are as messages, and how many containers would fill one.
+// size sets how large the lists are as messages, and how many containers would fill one.
 func (s *Summary) size(m *Measurement) {
 	var sandboxes, containers response
 	if l := m.Sandboxes; l != nil {
@@ -32,8 +33,8 @@ func (s *Summary) size(m *Measurement) {
 	s.ResponseRPC, s.ResponseBytes, s.ResponseTruncated = rpc, new(larger.bytes), larger.part || !containers.known
 }
 
-// entryBytes is the size of the containers' entries. A list that is not complete may know the size of the whole, which
-// must not be shared out among the part that arrived.
+// entryBytes is the size of the containers' entries. An incomplete list may state the size of all, which must not be
+// divided among the part that arrived.
 func entryBytes(l *crictl.ContainerList) int {
 	n := 0
 	for i := range l.Containers {
@@ -49,14 +50,14 @@ type response struct {
 	part  bool // bytes is a lower bound
 }
 
-// refused takes in the size that gRPC states when it refuses a message as too large: it is that of the whole list.
+// refused takes the size that gRPC states when it refuses a message as too large: that of the whole list.
 func (r *response) refused(c crictl.Call) {
 	if c.Code == crictl.ResourceExhausted && c.Bytes > 0 {
 		*r = response{bytes: max(r.bytes, c.Bytes), known: true}
 	}
 }
 
-// count fills in how many there are of what, from the lists that arrived whole.
+// count sets the numbers of objects by state, from the lists that are complete.
 func (s *Summary) count(m *Measurement) {
 	if l := m.Sandboxes; l != nil && l.Complete {
 		s.Sandboxes = &SandboxCounts{}
@@ -70,7 +71,7 @@ func (s *Summary) count(m *Measurement) {
 	}
 	if l := m.Containers; l != nil && l.Complete {
 		s.Containers = countContainers(l.Containers)
-		s.ExitedBeyondNewest = new(exitedBeyondNewest(l.Containers))
+		s.ExitedBeyondNewest = new(gc.BeyondNewest(gc.CountExited(l.Containers)))
 	}
 }
 
@@ -89,39 +90,4 @@ func countContainers(containers []crictl.Container) *ContainerCounts {
 		}
 	}
 	return n
-}
-
-// exitedBeyondNewest counts the exited containers that a kubelet's garbage collection would remove, or ought to have
-// removed: of each pod and container name it keeps the newest that does not run. This is kuberuntime_gc.go.
-func exitedBeyondNewest(containers []crictl.Container) int {
-	type instance struct{ uid, name string }
-	newest := map[instance]*crictl.Container{}
-	exited := 0
-	for i := range containers {
-		c := &containers[i]
-		if c.State == crictl.ContainerRunning {
-			continue
-		}
-		if c.State == crictl.ContainerExited {
-			exited++
-		}
-		key := instance{c.Pod.UID, c.Name}
-		if best := newest[key]; best == nil || newer(c, best) {
-			newest[key] = c
-		}
-	}
-	for _, c := range newest {
-		if c.State == crictl.ContainerExited {
-			exited--
-		}
-	}
-	return exited
-}
-
-// newer orders instances of one container.
-func newer(a, b *crictl.Container) bool {
-	if a.CreatedAt != b.CreatedAt {
-		return a.CreatedAt > b.CreatedAt
-	}
-	return a.Attempt > b.Attempt
 }

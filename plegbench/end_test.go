@@ -56,7 +56,7 @@ func TestMeasureCancel(t *testing.T) {
 				if m.Interrupted != tt.want || took(m) != tt.at {
 					t.Errorf("interrupted %q after %v, want %q after %v", m.Interrupted, took(m), tt.want, tt.at)
 				}
-				for _, c := range append(m.Probes, m.Pulses...) {
+				for _, c := range append(m.Probes, m.Liveness...) {
 					if c.Hung() {
 						t.Errorf("%s counts as hung", c.Method)
 					}
@@ -92,7 +92,8 @@ func TestMeasureDeadlineWithAllAsked(t *testing.T) {
 	s := node(2, 0)
 	s.Faults = []fake.Fault{hang("ContainerStatus", fake.Object{})}
 	inBubble(t, s, time.Minute, Options{}, func(t *testing.T, m *Measurement) {
-		want := "2 of 4: stopped early, " + errTimeUp.Error() + "; 2 calls were still without an answer, the oldest after 29.3s"
+		want := "2 of 4: stopped early, " + errTimeUp.Error() +
+			"; 2 calls were still without an answer, the oldest after 29.3s"
 		if m.Sweep.Reach != want || m.Interrupted != errTimeUp.Error() || len(hungIDs(m)) != 0 {
 			t.Errorf("reach %q, want %q; interrupted %q", m.Sweep.Reach, want, m.Interrupted)
 		}

@@ -11,7 +11,7 @@ const (
 	forecastPoints = 5
 	forecastFit    = 0.5 // the share of the variance that the line must explain
 	forecastT      = 4.0 // the slope, in multiples of its own standard error
-	forecastSteps  = 3   // by so many more samples the list must have grown than have shrunk
+	forecastSteps  = 3   // how many more samples must show growth than shrinkage
 )
 
 // ForecastOf extends the growth over the samples to the message limit and to the threshold, as s has them. It is pure.

@@ -50,11 +50,18 @@ func TestForecast(t *testing.T) {
 			BytesPerSecond: new(1000.0), SecondsToLimit: new(0.0),
 		}},
 		// The age is 100 s and grows twice as fast as the lists, which take 10 ms more each second.
-		{"slower lists", growing(11, constant, func(i int) time.Duration { return time.Duration(i) * 10 * time.Millisecond }), Forecast{
+		{"slower lists", growing(11, constant,
+			func(i int) time.Duration { return time.Duration(i) * 10 * time.Millisecond }), Forecast{
 			SecondsToThreshold: new((180 - 100) / 0.02),
 		}},
-		{"a slow spell at the end", growing(60, constant, func(i int) time.Duration { return time.Duration(1+i/50*2) * time.Second }), Forecast{}},
-		{"faster lists", growing(11, constant, func(i int) time.Duration { return time.Second - time.Duration(i)*10*time.Millisecond }), Forecast{}},
+		{
+			"a slow spell at the end", growing(60, constant,
+				func(i int) time.Duration { return time.Duration(1+i/50*2) * time.Second }), Forecast{},
+		},
+		{
+			"faster lists", growing(11, constant,
+				func(i int) time.Duration { return time.Second - time.Duration(i)*10*time.Millisecond }), Forecast{},
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -13,10 +13,10 @@ import (
 
 func TestMeasureOneHung(t *testing.T) {
 	tests := []struct {
-		name   string
-		fault  fake.Fault
-		want   string
-		pulses int
+		name     string
+		fault    fake.Fault
+		want     string
+		liveness int
 	}{
 		{"container", hang("ContainerStatus", fake.Object{Pod: "web-7"}), "Container web-7", 1},
 		{"sandbox", hang("PodSandboxStatus", fake.Object{Pod: "web-7"}), "PodSandbox web-7", 1},
@@ -30,8 +30,8 @@ func TestMeasureOneHung(t *testing.T) {
 				if got := strings.Join(hungIDs(m), ", "); got != tt.want {
 					t.Errorf("hung: %s, want %s", got, tt.want)
 				}
-				if m.Sweep.Reach != "all 100" || m.Stopped() || len(m.Pulses) != tt.pulses {
-					t.Errorf("reach %q, stopped %v, %d pulses", m.Sweep.Reach, m.Stopped(), len(m.Pulses))
+				if m.Sweep.Reach != "all 100" || m.Stopped() || len(m.Liveness) != tt.liveness {
+					t.Errorf("reach %q, stopped %v, %d liveness calls", m.Sweep.Reach, m.Stopped(), len(m.Liveness))
 				}
 				if got := took(m); got > rpcTimeout+time.Second {
 					t.Errorf("took %v: the hung call delayed others", got)
@@ -65,16 +65,16 @@ func TestMeasureTakesNoPulseWhileOthersAnswer(t *testing.T) {
 		s.Faults = append(s.Faults, hang("PodSandboxStatus", fake.Object{Pod: pod}))
 	}
 	inBubble(t, s, rpcTimeout, Options{}, func(t *testing.T, m *Measurement) {
-		if n := len(hungIDs(m)); n != 5 || len(m.Pulses) != 0 {
-			t.Errorf("%d hung, %d pulses", n, len(m.Pulses))
+		if n := len(hungIDs(m)); n != 5 || len(m.Liveness) != 0 {
+			t.Errorf("%d hung, %d liveness calls", n, len(m.Liveness))
 		}
 	})
 }
 
 func TestSweeperHasSlot(t *testing.T) {
-	flights := func(young, stalled int) (fs []flight) {
+	calls := func(young, stalled int) (fs []pendingCall) {
 		for i := range young + stalled {
-			fs = append(fs, flight{index: i, stalled: i >= young})
+			fs = append(fs, pendingCall{index: i, stalled: i >= young})
 		}
 		return fs
 	}
@@ -84,11 +84,11 @@ func TestSweeperHasSlot(t *testing.T) {
 		want    bool
 	}{
 		{"idle", sweeper{}, true},
-		{"one below the bound", sweeper{flights: flights(7, 10)}, true},
-		{"all slots taken", sweeper{flights: flights(8, 0)}, false},
-		{"too many out", sweeper{flights: flights(2, 30)}, false},
-		{"pulse out", sweeper{pulse: &pulse{}}, false},
-		{"pulse due", sweeper{silent: 8}, false},
+		{"one below the bound", sweeper{calls: calls(7, 10)}, true},
+		{"all slots taken", sweeper{calls: calls(8, 0)}, false},
+		{"too many out", sweeper{calls: calls(2, 30)}, false},
+		{"liveness check running", sweeper{liveness: &livenessCall{}}, false},
+		{"liveness check due", sweeper{stalled: 8}, false},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -126,7 +126,8 @@ func TestMeasureAllHung(t *testing.T) {
 						t.Errorf("%s: %s, want hung", c.Method, c.Code)
 					}
 				}
-				if m.Connect.State != state || len(m.Probes) != 6 || len(m.Samples) != 1 || len(m.Sweep.Inspections) != 0 || hinted {
+				if m.Connect.State != state || len(m.Probes) != 6 || len(m.Samples) != 1 || len(m.Sweep.Inspections) != 0 ||
+					hinted {
 					t.Errorf("connect %s, %d probes, %d samples, %d inspections, hints asked: %v",
 						m.Connect.State, len(m.Probes), len(m.Samples), len(m.Sweep.Inspections), hinted)
 				}
@@ -146,8 +147,14 @@ func TestMeasureFrozenInTheMiddle(t *testing.T) {
 		reach  string
 		within time.Duration
 	}{
-		{"between two samples", 120 * time.Millisecond, "relist", "stopped because the runtime no longer answered", rpcTimeout + stallAfter},
-		{"in the sweep", 400 * time.Millisecond, "inspect", "stopped because the runtime no longer answered", rpcTimeout + stallAfter},
+		{
+			"between two samples", 120 * time.Millisecond, "relist", "stopped because the runtime no longer answered",
+			rpcTimeout + stallAfter,
+		},
+		{
+			"in the sweep", 400 * time.Millisecond, "inspect", "stopped because the runtime no longer answered",
+			rpcTimeout + stallAfter,
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -212,7 +219,8 @@ func TestMeasureListHang(t *testing.T) {
 	})
 }
 
-// hintsOf lists the same scenario without its faults, as looking at the host would. Identifiers do not depend on faults.
+// hintsOf lists the same scenario without its faults, as looking at the host would. Identifiers do not depend on
+// faults.
 func hintsOf(t *testing.T, s fake.Scenario) (hints []Hint) {
 	t.Helper()
 	s.Faults = nil

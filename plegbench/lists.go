@@ -6,7 +6,7 @@ import (
 	"github.com/kdiag/kdiag/crictl"
 )
 
-// kubeletMode is the way in which the kubelet at hand would list at first.
+// kubeletMode is the mode in which the kubelet would list at first.
 func (r *run) kubeletMode() crictl.ListMode {
 	if r.opts.Streaming {
 		return crictl.ModeStream
@@ -14,10 +14,10 @@ func (r *run) kubeletMode() crictl.ListMode {
 	return crictl.ModeUnary
 }
 
-// An obtained is one list, got in whatever way, and what a kubelet would have met.
+// An obtained is one list, in whichever mode it arrived, and the call that a kubelet would have made.
 type obtained[L any] struct {
-	list *L              // nil when nothing could be had
-	call crictl.Call     // the kubelet's outcome hangs on it
+	list *L              // nil when no list arrived
+	call crictl.Call     // decides the kubelet's outcome
 	mode crictl.ListMode // of call
 }
 
@@ -44,7 +44,7 @@ func (r *run) containers(ctx context.Context, mode crictl.ListMode, search bool)
 }
 
 // obtain lists as a kubelet would: by mode, and when the runtime does not know streams, unary. With search, a list that
-// is refused is obtained by stream, or else by filtered lists, to have the facts to which that kubelet is blind.
+// is refused is obtained by stream, or else by filtered lists, to have the facts that this kubelet does not get.
 func obtain[L any](mode crictl.ListMode, search bool, ask func(crictl.ListMode) (*L, crictl.Call, bool)) obtained[L] {
 	list, call, _ := ask(mode)
 	if mode == crictl.ModeStream && call.Code == crictl.Unimplemented {
@@ -73,8 +73,8 @@ func lastCall(calls []crictl.Call) crictl.Call {
 	return calls[len(calls)-1]
 }
 
-// refused reports whether another way to the same list may work: the runtime answers, but not with the whole. Nothing
-// is gained by asking again a runtime that hangs, is not there, does not know the call or does not allow it.
+// refused reports whether another mode may give the same list: the runtime answers, but not with all of it. Trying
+// again is useless when the runtime hangs, is not there, does not know the call or does not allow it.
 func refused(c crictl.Call) bool {
 	switch c.Code {
 	case crictl.ResourceExhausted, crictl.Internal, crictl.Unknown:

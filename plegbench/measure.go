@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	// stallAfter is the time after which a call counts as not answering for the purpose of going on without it. It is far
+	// stallAfter is the time after which a call no longer holds up the next ones. It is far
 	// above a healthy answer (tens of microseconds to 20 ms) and well below any deadline.
 	stallAfter = time.Second
 
@@ -21,7 +21,7 @@ const (
 var errTimeUp = errors.New("the time for the whole command was up")
 
 // Measure measures the runtime behind endpoint, of which client is a client. It always returns, at the latest shortly
-// before ctx's deadline, with what it has got; whatever the runtime fails to do is data in the Measurement.
+// before ctx's deadline, with what it has measured; every failure of the runtime is data in the Measurement.
 //
 // A runtime that answers nothing at all costs one RPC deadline, and one that stops answering in the middle another
 // and a second.
@@ -42,7 +42,7 @@ func Measure(ctx context.Context, endpoint string, client *crictl.Client, opts O
 	return r.m
 }
 
-// A run is one Measure under way. Its fields belong to Measure's goroutine; others only send to it.
+// A run is the state of one Measure. Its fields belong to Measure's goroutine; others only send to it.
 type run struct {
 	opts     Options
 	client   *crictl.Client
@@ -50,10 +50,10 @@ type run struct {
 	m        *Measurement
 
 	mode    crictl.ListMode // of the samples, once the first has shown what the runtime has
-	history series          // censuses to compare
-	gone    bool            // nothing useful is answered, or not any more, so no more is asked
+	history series          // snapshots to compare
+	gone    bool            // nothing useful is answered, or not any more, so no more calls are made
 	hung    int             // calls so far without an answer, for Progress
-	cut     bool            // something was left undone, or given up, because ctx ended
+	cut     bool            // something was left out or abandoned because ctx ended
 }
 
 // withMargin returns ctx with a deadline a little earlier.
@@ -66,8 +66,8 @@ func withMargin(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithDeadlineCause(ctx, deadline.Add(-margin), errTimeUp)
 }
 
-// whyEnded says in words why ctx is done, or is about to be: calls that go by the clock, here or in the runtime, can be ahead
-// of ctx's timer by a moment.
+// whyEnded returns why ctx is done, or is about to be: calls that compare the clock themselves can end slightly before
+// ctx's timer fires.
 func whyEnded(ctx context.Context) string {
 	cause := context.Cause(ctx)
 	switch {
@@ -97,8 +97,8 @@ func (r *run) progress(phase string, done, total int) {
 	}
 }
 
-// answered reports whether the runtime did what the call asked, or said that the object is not there, which is normal
-// for what was removed in the meantime.
+// answered reports whether the call succeeded or its object was not found, which is normal for what was removed in the
+// meantime.
 func answered(c crictl.Call) bool { return c.OK() || c.Code == crictl.NotFound }
 
 // failed reports whether the call was answered with an error, or could not be delivered.

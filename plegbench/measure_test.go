@@ -20,7 +20,9 @@ const rpcTimeout = 5 * time.Second
 
 // inBubble measures a runtime in a synctest bubble, where waiting takes no time and every goroutine that Measure leaves
 // behind fails the test.
-func inBubble(t *testing.T, scenario fake.Scenario, timeout time.Duration, opts Options, check func(*testing.T, *Measurement)) {
+func inBubble(t *testing.T, scenario fake.Scenario, timeout time.Duration, opts Options,
+	check func(*testing.T, *Measurement),
+) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		client := serve(t, scenario, timeout)
@@ -126,8 +128,8 @@ func TestMeasureHealthy(t *testing.T) {
 				t.Errorf("%s %s: %s %s", i.Kind, i.ID, i.Call.Code, i.Call.Err)
 			}
 		}
-		if m.Interrupted != "" || len(m.Pulses) != 0 || len(m.ChangedPods) != 0 || m.Version == nil || m.Status == nil {
-			t.Errorf("interrupted %q, pulses %v, changed %v, version %v", m.Interrupted, m.Pulses, m.ChangedPods, m.Version)
+		if m.Interrupted != "" || len(m.Liveness) != 0 || len(m.ChangedPods) != 0 || m.Version == nil || m.Status == nil {
+			t.Errorf("interrupted %q, liveness %v, changed %v, version %v", m.Interrupted, m.Liveness, m.ChangedPods, m.Version)
 		}
 		if got := took(m); got != 4*defaultPause {
 			t.Errorf("took %v, want only the pauses", got)
@@ -161,7 +163,10 @@ func TestMeasureClosedSocket(t *testing.T) {
 
 // Whoever refuses every call is asked no more, even where the host knows containers.
 func TestMeasureRefusals(t *testing.T) {
-	for _, answer := range []string{"Unavailable: server is not initialized yet", "Unimplemented: unknown service runtime.v1.RuntimeService"} {
+	for _, answer := range []string{
+		"Unavailable: server is not initialized yet",
+		"Unimplemented: unknown service runtime.v1.RuntimeService",
+	} {
 		code, _, _ := strings.Cut(answer, ":")
 		t.Run(code, func(t *testing.T) {
 			s := node(2, 0)
@@ -186,15 +191,20 @@ func TestMeasureSlow(t *testing.T) {
 				t.Errorf("%s: %s", c.Method, c.Code)
 			}
 		}
-		if len(m.Samples) != 5 || m.Sweep.Reach != "all 6" || len(hungIDs(m)) != 0 || len(m.Pulses) != 0 || m.Interrupted != "" {
-			t.Errorf("%d samples, reach %q, pulses %v, interrupted %q", len(m.Samples), m.Sweep.Reach, m.Pulses, m.Interrupted)
+		if len(m.Samples) != 5 || m.Sweep.Reach != "all 6" || len(hungIDs(m)) != 0 || len(m.Liveness) != 0 ||
+			m.Interrupted != "" {
+			t.Errorf("%d samples, reach %q, liveness %v, interrupted %q", len(m.Samples), m.Sweep.Reach, m.Liveness,
+				m.Interrupted)
 		}
 	})
 }
 
 func TestMeasureRemovedMeanwhile(t *testing.T) {
 	s := node(5, 0)
-	s.Faults = []fake.Fault{{RPC: "ContainerStatus", Object: fake.Object{Pod: "web-2"}, Error: "NotFound: no such container"}}
+	s.Faults = []fake.Fault{{
+		RPC: "ContainerStatus", Object: fake.Object{Pod: "web-2"},
+		Error: "NotFound: no such container",
+	}}
 	inBubble(t, s, rpcTimeout, Options{}, func(t *testing.T, m *Measurement) {
 		sweep := Summarize(m, nil).Sweep
 		if sweep.Failed != 0 || sweep.Hung != 0 || sweep.Inspected != 10 || m.Sweep.Reach != "all 10" {

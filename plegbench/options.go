@@ -7,7 +7,7 @@ import (
 	"github.com/kdiag/kdiag/crictl"
 )
 
-// Options say how much to measure. The zero value is what kdiag pleg does.
+// Options control how much is measured. The zero value is that of kdiag pleg.
 type Options struct {
 	// Samples is the number of relists, the first of which is the pair of lists among the probes. Default 5, or no
 	// bound when For is set.
@@ -16,35 +16,35 @@ type Options struct {
 	For time.Duration
 	// Pause is the time between two samples. Default 50 ms; a kubelet pauses for RelistPeriod.
 	Pause time.Duration
-	// Record takes all samples that were asked for, however slow and however alike. Without it, and without For, up to
-	// ten samples end as soon as they teach nothing new or eat the time of the status calls.
+	// Record takes all samples, however slow. Without it, and without For, a series of up to ten samples ends early when
+	// further ones would fail the same way or take the time of the status calls.
 	Record bool
-	// Streaming lists by the streaming RPCs, as a kubelet with the feature gate CRIListStreaming does.
+	// Streaming uses the streaming RPCs, as a kubelet with the feature gate CRIListStreaming does.
 	Streaming bool
 
 	// Concurrency is the number of status calls made at a time. Default 4. A call that has not answered within a second
 	// no longer counts, so that hung calls never delay the rest.
 	Concurrency int
-	// Deep asks for the status of everything until the context's deadline, whatever SweepBudget says.
+	// Deep inspects everything until the context's deadline, regardless of SweepBudget.
 	Deep bool
-	// Newest is how many of the newest exited containers are asked about before SweepBudget matters. Default 50.
+	// Newest is how many of the newest exited containers are inspected regardless of SweepBudget. Default 50.
 	Newest int
-	// SweepBudget is the time after which no further object is asked about, running ones and the newest exited
-	// excepted. Default 10 s.
+	// SweepBudget is the time after which no further object is inspected, except running ones and the newest exited.
+	// Default 10 s.
 	SweepBudget time.Duration
 	// NoSweep leaves out all status calls.
 	NoSweep bool
 
 	// RPCTimeout bounds Probe, as the client's own bounds each call. Default 5 s.
 	RPCTimeout time.Duration
-	// Probe knocks at the socket. Default crictl.Probe; something else for a runtime that is not behind a socket.
+	// Probe probes the socket. Default crictl.Probe; another function for a runtime that is not behind a socket.
 	Probe func(ctx context.Context, endpoint string) crictl.Connect
 
-	// Hints finds sandboxes and containers without the runtime's help. It is asked when a list fails, and left behind
-	// when it takes longer than two seconds. May be nil.
+	// Hints finds sandboxes and containers on the host. It is called when a list fails, and abandoned when it takes
+	// longer than two seconds. May be nil.
 	Hints func(context.Context) []Hint
 
-	// Progress and OnSample are told what happens, from one goroutine at a time. They must not block. May be nil.
+	// Progress and OnSample are called from one goroutine at a time. They must not block. May be nil.
 	Progress func(Progress)
 	OnSample func(Sample)
 }
@@ -83,12 +83,12 @@ func orDefault[T int | time.Duration](v, def T) T {
 	return v
 }
 
-// stall is the time after which a call counts as not answering for the purpose of going on without it: short of the
-// deadline, so that the runtime's pulse is taken before a call is given up.
+// stall is the time after which a call no longer holds up the next ones. It is shorter than the RPC timeout, so that
+// the runtime's liveness is checked before the call is given up.
 func (o Options) stall() time.Duration { return min(stallAfter, o.RPCTimeout/2) }
 
-// A smallSeries is at most this many samples without For: somebody waits for an answer, so sampling stops early when it
-// would learn nothing new or eat the time of the status calls. A longer series is a recording, which goes on.
+// smallSeries is the most samples, without For, of a series that may end early because somebody waits for the answer. A
+// longer series is a recording.
 const smallSeries = 10
 
 // brief reports whether the samples are a small series.

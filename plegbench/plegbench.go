@@ -1,11 +1,11 @@
-// Package plegbench measures from outside what the kubelet's PLEG does inside, and works out what it must cost there.
+// Package plegbench measures from outside what the kubelet's PLEG does, and computes what it costs the kubelet.
 //
-// Measure knocks at the socket, asks every read-only RPC once, times several relists (ListPodSandbox, then
+// Measure probes the socket, makes every read-only RPC once, times several relists (ListPodSandbox, then
 // ListContainers, unfiltered, as pleg/generic.go makes them) and then asks for the status of sandboxes and containers
 // one by one, a few at a time, each with its own deadline. Summarize is the arithmetic over that: percentiles, and the
-// time that the kubelet's own relist, which is serial and waits two minutes for a call that hangs, would take.
+// duration of the kubelet's own relist, which is serial and waits two minutes for a call that hangs.
 //
-// It compares nothing with a threshold and prints nothing.
+// The package compares nothing with a threshold and prints nothing.
 package plegbench
 
 import (
@@ -15,7 +15,7 @@ import (
 	"github.com/kdiag/kdiag/crictl"
 )
 
-// The kubelet's constants that a relist is held against, from pkg/kubelet/kubelet.go and its default configuration.
+// The kubelet's constants with which a relist is compared, from pkg/kubelet/kubelet.go and its default configuration.
 const (
 	RelistPeriod           = time.Second      // pause after a relist before the next
 	RelistThreshold        = 3 * time.Minute  // PLEG is unhealthy when the last successful relist started longer ago
@@ -24,7 +24,7 @@ const (
 	RequestTimeout         = 2 * time.Minute  // runtimeRequestTimeout, the deadline of one status or list call
 )
 
-// A Measurement is everything that was seen of a runtime. Nothing in it is judged. Parts that were not reached, because
+// A Measurement is everything that was measured of a runtime, without a verdict. Parts that were not reached, because
 // the runtime did not answer or the time was up, are nil or empty.
 type Measurement struct {
 	Started time.Time
@@ -34,15 +34,15 @@ type Measurement struct {
 	Version *crictl.Version // nil when Version was not answered
 	Status  *crictl.Status  // nil when Status was not answered
 
-	// Probes holds one Call for each RPC asked once, side by side, each with the RPC deadline: Version, Status,
+	// Probes holds one Call for each RPC made once, in parallel, each with the RPC deadline: Version, Status,
 	// ListPodSandbox, ListContainers, ListImages, ImageFsInfo.
 	Probes []crictl.Call
 
 	Samples []Sample // relists in the order made; the first is the pair of lists among Probes
 
-	// Pulses are further Version calls, made whenever lists or status calls had gone unanswered for a second, to tell a
-	// runtime that stands still from one that hangs on some of its objects. Empty when nothing ever stalled.
-	Pulses []crictl.Call
+	// Liveness are further Version calls, made when lists or status calls had been unanswered for a second, to distinguish
+	// a stopped runtime from one that hangs on some of its objects. Empty when nothing stalled.
+	Liveness []crictl.Call
 
 	// Sandboxes and Containers are the newest lists that arrived; nil when none did. When the runtime refuses the list
 	// that the kubelet asks for, they come from streams or filtered lists.
@@ -56,18 +56,19 @@ type Measurement struct {
 
 	Sweep Sweep
 
-	// Interrupted says why the measurement ended before it was whole: the command's deadline or a signal. Empty when
-	// it is whole.
+	// Interrupted is why the measurement ended before it was complete: the command's deadline or a signal. Empty when
+	// it is complete.
 	Interrupted string
 }
 
-// Stopped reports whether the runtime answered at first and then fell silent as a whole: Version too was no longer
-// answered when it was asked again.
+// Stopped reports whether the runtime answered at first and then nothing any more: Version too was not answered when
+// it was called again.
 func (m *Measurement) Stopped() bool {
-	return len(m.Pulses) > 0 && m.Pulses[len(m.Pulses)-1].Hung() && slices.ContainsFunc(m.Probes, answered)
+	return len(m.Liveness) > 0 && m.Liveness[len(m.Liveness)-1].Hung() && slices.ContainsFunc(m.Probes, answered)
 }
 
-// A Sample is one relist: both lists, one after the other. The two lists of the first sample were asked side by side.
+// A Sample is one relist: both lists, one after the other. The two lists of the first sample were requested in
+// parallel.
 type Sample struct {
 	At         time.Time
 	Sandboxes  crictl.Call
@@ -88,7 +89,7 @@ type Sweep struct {
 	Reach       string       // how far it went and why it stopped: "all 214", or "1,800 of 20,450: " and the reason
 }
 
-// An Inspection is one PodSandboxStatus or ContainerStatus call and whom it was about.
+// An Inspection is one PodSandboxStatus or ContainerStatus call and its object.
 type Inspection struct {
 	Kind      string // "PodSandbox" or "Container"
 	ID        string
@@ -99,7 +100,7 @@ type Inspection struct {
 	Call      crictl.Call
 }
 
-// A Hint is a container or sandbox that the host knows of. When a list hangs, hints are what is left to ask about.
+// A Hint is a container or sandbox that was found on the host. When a list hangs, only hints can be inspected.
 type Hint struct {
 	Kind string // "PodSandbox" or "Container"
 	ID   string
@@ -107,7 +108,7 @@ type Hint struct {
 	Pod  crictl.Pod
 }
 
-// Progress is told to whoever watches a measurement.
+// Progress is the state of a measurement, for Options.Progress.
 type Progress struct {
 	Phase string // "connect", "probe", "relist", "inspect"
 	Done  int

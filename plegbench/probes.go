@@ -8,30 +8,30 @@ import (
 	"github.com/kdiag/kdiag/crictl"
 )
 
-// headStart is what knocking at the socket gets before the first RPC is sent. A socket that is missing, refuses or may
-// not be opened says so at once; one that is silent must not cost a deadline of its own.
+// headStart is how long the probe of the socket may take before the first RPC is sent. A socket that is missing,
+// refuses or may not be opened fails at once; one that does not answer must not cost a deadline.
 const headStart = 100 * time.Millisecond
 
-// probe knocks and asks every read-only RPC once. It returns false when there is nobody to ask anything else.
+// probe probes the socket and makes every read-only RPC once. It returns false when no further call can be answered.
 func (r *run) probe(ctx context.Context) bool {
 	r.progress("connect", 0, 1)
-	knock := r.knock(ctx)
+	socket := r.probeSocket(ctx)
 	timer := time.NewTimer(headStart)
 	defer timer.Stop()
 	select {
-	case r.m.Connect = <-knock:
+	case r.m.Connect = <-socket:
 		r.progress("connect", 1, 1)
 		if closed(r.m.Connect) {
 			return false
 		}
-		knock = nil
+		socket = nil
 	case <-timer.C:
 	}
-	return r.askOnce(ctx, knock)
+	return r.askOnce(ctx, socket)
 }
 
-// knock probes the socket on the side.
-func (r *run) knock(ctx context.Context) <-chan crictl.Connect {
+// probeSocket probes the socket in its own goroutine.
+func (r *run) probeSocket(ctx context.Context) <-chan crictl.Connect {
 	done := make(chan crictl.Connect, 1)
 	go func() {
 		ctx, cancel := context.WithTimeout(ctx, r.opts.RPCTimeout)
@@ -41,7 +41,7 @@ func (r *run) knock(ctx context.Context) <-chan crictl.Connect {
 	return done
 }
 
-// closed reports whether a socket lets no RPC in, so that RPCs would only repeat it.
+// closed reports whether RPCs through the socket can only fail in the same way.
 func closed(c crictl.Connect) bool {
 	switch c.State {
 	case crictl.ConnectMissing, crictl.ConnectRefused, crictl.ConnectDenied, crictl.ConnectNotSocket:
@@ -50,16 +50,16 @@ func closed(c crictl.Connect) bool {
 	return c.TTRPC
 }
 
-// A reply is the outcome of one of the probes. keep stores what it brought and is called on Measure's goroutine.
+// A reply is the outcome of one of the probes. keep stores its result and is called on Measure's goroutine.
 type reply struct {
 	at   int // place among Probes
 	call crictl.Call
 	keep func()
 }
 
-// askOnce asks every read-only RPC, side by side, while the knock, if it is still out, goes on. It returns false when
-// the socket turned out closed after all.
-func (r *run) askOnce(ctx context.Context, knock <-chan crictl.Connect) bool {
+// askOnce makes every read-only RPC in parallel, while the probe of the socket may still run. It returns false when the
+// socket turned out to be closed.
+func (r *run) askOnce(ctx context.Context, socket <-chan crictl.Connect) bool {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	first := Sample{At: time.Now(), Mode: r.kubeletMode()}
@@ -74,7 +74,7 @@ func (r *run) askOnce(ctx context.Context, knock <-chan crictl.Connect) bool {
 	}
 	probes := make([]crictl.Call, len(asks))
 	r.progress("probe", 0, len(asks))
-	for done := 0; done < len(asks) || knock != nil; {
+	for done := 0; done < len(asks) || socket != nil; {
 		select {
 		case rep := <-replies:
 			done++
@@ -82,8 +82,8 @@ func (r *run) askOnce(ctx context.Context, knock <-chan crictl.Connect) bool {
 			rep.keep()
 			r.note(rep.call)
 			r.progress("probe", done, len(asks))
-		case r.m.Connect = <-knock:
-			knock = nil
+		case r.m.Connect = <-socket:
+			socket = nil
 			if closed(r.m.Connect) {
 				return false
 			}
@@ -95,7 +95,7 @@ func (r *run) askOnce(ctx context.Context, knock <-chan crictl.Connect) bool {
 	return true
 }
 
-// spoke reports whether the call drew an answer out of a CRI runtime, an error included. Unavailable comes from gRPC or
+// spoke reports whether a CRI runtime answered the call, be it with an error. Unavailable comes from gRPC or
 // from a runtime that is still starting, Unimplemented from a server that is no CRI runtime.
 func spoke(c crictl.Call) bool {
 	switch c.Code {
@@ -119,7 +119,10 @@ func (r *run) asks(ctx context.Context, mode crictl.ListMode, first *Sample) []f
 		},
 		func() reply {
 			got := r.sandboxes(ctx, mode, true)
-			return reply{call: got.call, keep: func() { m.Sandboxes, first.Sandboxes, first.Mode = got.list, got.call, got.mode }}
+			return reply{call: got.call, keep: func() {
+				m.Sandboxes, first.Sandboxes, first.Mode = got.list, got.call,
+					got.mode
+			}}
 		},
 		func() reply {
 			got := r.containers(ctx, mode, true)

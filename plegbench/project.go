@@ -12,11 +12,11 @@ import (
 // Churn: how many pods change at once in a rollout. A tenth of a node is what deployments and drains move together; on
 // a small node it is a handful.
 const (
-	churnShare = 10 // one in so many
+	churnShare = 10 // one pod in ten
 	churnLeast = 10
 )
 
-// A projection is the arithmetic of a kubelet's relist over a measurement. Everything in a
+// A projection computes the duration of a kubelet's relist from a measurement. Everything in a
 // relist is serial: both lists, then, pod by pod, the status of its sandboxes and then of its containers. An answer
 // other than OK and NotFound ends the pod's inspection and has it inspected again in the next relist.
 type projection struct {
@@ -30,7 +30,7 @@ type projection struct {
 type listCost struct {
 	cost     time.Duration
 	known    bool
-	answered bool // else cost was in vain
+	answered bool // else the relist ended there
 }
 
 // A podCost is what inspecting one pod costs.
@@ -40,8 +40,8 @@ type podCost struct {
 	unknown bool // cost leaves out objects of a kind of which no status was answered
 }
 
-// means are the mean times of answered status calls, of sandboxes and of containers. Without an answer the time of a kind
-// is not known, and what failed at once says nothing about it.
+// means are the mean times of answered status calls, of sandboxes and of containers. Without an answer the time of a
+// kind is unknown; what failed at once does not count.
 type means struct {
 	sandbox, container           time.Duration
 	sandboxKnown, containerKnown bool
@@ -65,7 +65,7 @@ func newProjection(m *Measurement, timeout time.Duration) *projection {
 }
 
 // relistLists returns the median over the samples of what their lists would cost a kubelet. Samples whose lists failed
-// at once or were cut short say nothing about time.
+// at once or were cut short do not count.
 func (p *projection) relistLists(samples []Sample) listCost {
 	var costs []listCost
 	for _, s := range samples {
@@ -93,12 +93,12 @@ func (p *projection) listCost(s Sample) listCost {
 	return listCost{}
 }
 
-// hangs reports whether the kubelet would have waited for the call in vain.
+// hangs reports whether the call would have reached the kubelet's timeout.
 func (p *projection) hangs(c crictl.Call) bool {
 	return c.Hung() || answered(c) && c.Elapsed >= p.timeout
 }
 
-// inspections fills in the cost of every pod: first as if every object cost the mean of its kind, then corrected by
+// inspections sets the cost of every pod: first as if every object cost the mean of its kind, then corrected by
 // those that were asked about. Only for pods whose inspection ends early does the order of the calls matter.
 func (p *projection) inspections(m *Measurement) {
 	p.pods = map[string]*podCost{}
@@ -178,8 +178,8 @@ func meanAnswered(inspections []Inspection) means {
 	}
 }
 
-// callCost is what the kubelet would have waited for a call. One that was cut short would have taken at least as long as
-// it did, and as others do on the mean.
+// callCost is how long the kubelet would have waited for a call. One that was cut short would have taken at least as
+// long as it did, and as others do on the mean.
 func (p *projection) callCost(c crictl.Call, mean time.Duration) time.Duration {
 	switch {
 	case p.hangs(c):
@@ -233,9 +233,11 @@ func kubeletOrder(a, b object) int {
 	return cmp.Or(cmp.Compare(b.attempt, a.attempt), cmp.Compare(b.created, a.created), strings.Compare(a.id, b.id))
 }
 
-// walk asks about one pod's objects in turn and returns the time until the end or the first error, and whether part of
-// it is not known. What hangs is known: it costs the kubelet's deadline.
-func (p *projection) walk(objects []object, calls map[string]crictl.Call, typical means) (sum time.Duration, unknown bool) {
+// walk inspects one pod's objects in turn and returns the time until the end or the first error, and whether part of it
+// is unknown. What hangs is known: it costs the kubelet's deadline.
+func (p *projection) walk(objects []object, calls map[string]crictl.Call, typical means) (sum time.Duration,
+	unknown bool,
+) {
 	for _, o := range objects {
 		mean, known := typical.of(o.container)
 		call, asked := calls[o.id]
@@ -264,8 +266,8 @@ func (p *projection) known() bool {
 	return true
 }
 
-// now is a relist that inspects what changed and what could not be inspected before. ok is false when nothing is known of
-// the lists, or of one of those pods.
+// now is a relist that inspects what changed and what could not be inspected before. ok is false when the cost of the
+// lists, or of one of those pods, is unknown.
 func (p *projection) now() (cost time.Duration, ok bool) {
 	if !p.lists.known || p.lists.answered && p.pods == nil {
 		return 0, false

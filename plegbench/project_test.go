@@ -157,7 +157,8 @@ func randomMeasurement(rng *rand.Rand) *Measurement {
 		}
 		for range rng.Intn(5) {
 			created++
-			containers = append(containers, containerOf(fmt.Sprintf("c%d", created), pod, "app", crictl.ContainerState(rng.Intn(4)), created))
+			containers = append(containers, containerOf(fmt.Sprintf("c%d", created), pod, "app",
+				crictl.ContainerState(rng.Intn(4)), created))
 		}
 		if rng.Intn(4) == 0 {
 			m.ChangedPods = append(m.ChangedPods, podNamed(pod).UID)
@@ -334,7 +335,10 @@ func TestProjectionOfLists(t *testing.T) {
 // not nothing.
 func TestProjectionWithoutAnswers(t *testing.T) {
 	type figures struct{ Projected, Churn, Cold, Older float64 } // -1: absent
-	lists := Sample{Sandboxes: call("ListPodSandbox", 10*time.Millisecond, crictl.OK), Containers: call("ListContainers", 10*time.Millisecond, crictl.OK)}
+	lists := Sample{
+		Sandboxes:  call("ListPodSandbox", 10*time.Millisecond, crictl.OK),
+		Containers: call("ListContainers", 10*time.Millisecond, crictl.OK),
+	}
 	for _, tt := range []struct {
 		name      string
 		pods      int
@@ -351,10 +355,16 @@ func TestProjectionWithoutAnswers(t *testing.T) {
 		{"sandboxes alone", 1, crictl.OK, "", nil, figures{0.02, -1, -1, -1}},
 		{"containers alone", 1, "", crictl.OK, nil, figures{0.02, -1, -1, -1}},
 		{"refused", 1, crictl.Unavailable, crictl.Unavailable, nil, figures{-1, -1, -1, -1}},
-		{"all hang, which is known", 1, crictl.DeadlineExceeded, crictl.DeadlineExceeded, nil, figures{120.02, 120.02, 120.02, 240.06}},
+		{
+			"all hang, which is known", 1, crictl.DeadlineExceeded, crictl.DeadlineExceeded, nil,
+			figures{120.02, 120.02, 120.02, 240.06},
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			m := &Measurement{Samples: []Sample{lists}, Sandboxes: sandboxList(), Containers: containerList(), ChangedPods: tt.changed}
+			m := &Measurement{
+				Samples: []Sample{lists}, Sandboxes: sandboxList(), Containers: containerList(),
+				ChangedPods: tt.changed,
+			}
 			if tt.pods > 0 {
 				s, c := sandboxOf("s", "a", crictl.SandboxReady, 1), containerOf("c", "a", "app", crictl.ContainerRunning, 2)
 				m.Sandboxes, m.Containers = sandboxList(s), containerList(c)
@@ -366,7 +376,10 @@ func TestProjectionWithoutAnswers(t *testing.T) {
 				}
 			}
 			s := Summarize(m, nil)
-			got := figures{orAbsent(s.ProjectedSeconds), orAbsent(s.ChurnSeconds), orAbsent(s.ColdSeconds), orAbsent(s.OlderProjectedSeconds)}
+			got := figures{
+				orAbsent(s.ProjectedSeconds), orAbsent(s.ChurnSeconds), orAbsent(s.ColdSeconds),
+				orAbsent(s.OlderProjectedSeconds),
+			}
 			if diff := cmp.Diff(tt.want, got, approximately); diff != "" {
 				t.Error(diff)
 			}

@@ -10,7 +10,7 @@ import (
 	"github.com/kdiag/kdiag/crictl"
 )
 
-// unfinished counts the musts that were not asked about, or whose call was cut short.
+// unfinished counts the musts that were not inspected, or whose call was cut short.
 func (s *sweeper) unfinished() int {
 	n := 0
 	for i, t := range s.targets {
@@ -26,7 +26,7 @@ func (s *sweeper) cutShort() bool {
 	return (s.ctx.Err() != nil || s.stopped == stopEnded) && s.unfinished() > 0
 }
 
-// reach says how far the sweep went and why it stopped.
+// reach describes how far the sweep went and why it stopped.
 func (s *sweeper) reach() string {
 	total, asked := len(s.targets), len(s.asked)
 	if total == 0 {
@@ -54,7 +54,7 @@ func (s *sweeper) finished() int {
 	return n
 }
 
-// nothing says why there was nothing to ask about.
+// nothing describes why there was nothing to inspect.
 func (s *sweeper) nothing() string {
 	switch {
 	case s.m.Sandboxes != nil && s.m.Containers != nil:
@@ -70,7 +70,7 @@ func (s *sweeper) nothing() string {
 	return "nothing: without the lists, no sandbox or container is known"
 }
 
-// why gives the reason for a sweep that is not whole.
+// why describes why a sweep is incomplete.
 func (s *sweeper) why() string {
 	switch s.stopped {
 	case stopGone:
@@ -86,7 +86,7 @@ func (s *sweeper) why() string {
 	return "stopped early, " + whyEnded(s.ctx)
 }
 
-// musts names what was asked about first.
+// musts names what was inspected first.
 func (s *sweeper) musts() string {
 	var ready, running, exited int
 	for _, t := range s.targets {
@@ -113,7 +113,7 @@ func (s *sweeper) musts() string {
 	return b.String()
 }
 
-// stalledAtEnd tells of calls that were cut short, but only after they had stalled: they may hang, or not.
+// stalledAtEnd describes the calls that had stalled before they were cut short: they may hang, or not.
 func (s *sweeper) stalledAtEnd() string {
 	n := 0
 	var longest time.Duration

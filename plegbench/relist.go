@@ -34,14 +34,14 @@ func (r *run) took(s Sample) {
 	r.m.Samples = append(r.m.Samples, s)
 	r.mode = s.Mode
 	if s.OK() && r.m.Sandboxes != nil && r.m.Containers != nil {
-		r.history.add(census{at: s.At, sandboxes: r.m.Sandboxes, containers: r.m.Containers})
+		r.history.add(snapshot{at: s.At, sandboxes: r.m.Sandboxes, containers: r.m.Containers})
 	}
 	if r.opts.OnSample != nil {
 		r.opts.OnSample(s)
 	}
 }
 
-// another decides whether to take one more sample.
+// another reports whether to take one more sample.
 func (r *run) another(ctx context.Context) bool {
 	samples := r.m.Samples
 	n := len(samples)
@@ -78,7 +78,7 @@ func leavesTime(ctx context.Context, started time.Time, length time.Duration) bo
 func hungSample(s Sample) bool { return s.Sandboxes.Hung() || s.Containers.Hung() }
 
 // hopeless reports whether the next sample will most likely end as this one did: a list hung, or is larger than a
-// message may be, which is work for a sick runtime and teaches nothing more.
+// message may be. Repeating it would only load a sick runtime.
 func hopeless(s Sample) bool {
 	return hungSample(s) || s.Sandboxes.Code == crictl.ResourceExhausted || s.Containers.Code == crictl.ResourceExhausted
 }
@@ -95,14 +95,15 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// A listing is what one sample brought.
+// A listing is the result of one sample.
 type listing struct {
 	sample     Sample
 	sandboxes  *crictl.PodSandboxList
 	containers *crictl.ContainerList
 }
 
-// sample makes both lists, one after the other as the kubelet does, and takes the runtime's pulse when they stall.
+// sample makes both lists, one after the other as the kubelet does, and checks whether the runtime lives when they
+// stall.
 func (r *run) sample(ctx context.Context) Sample {
 	lists := make(chan listing, 1)
 	go func() { lists <- r.list(ctx, r.mode) }()
@@ -112,12 +113,12 @@ func (r *run) sample(ctx context.Context) Sample {
 	select {
 	case got = <-lists:
 	case <-timer.C:
-		pulse := r.startPulse(ctx)
+		liveness := r.startLiveness(ctx)
 		got = <-lists
 		if got.sample.OK() {
-			pulse.cancel() // slow, not silent
+			liveness.cancel() // slow, but it answers
 		} else {
-			r.beat(<-pulse.call)
+			r.live(<-liveness.call)
 		}
 	}
 	s := got.sample
@@ -137,7 +138,10 @@ func (r *run) sample(ctx context.Context) Sample {
 // list makes both lists, the second only when the first was answered.
 func (r *run) list(ctx context.Context, mode crictl.ListMode) listing {
 	sandboxes := r.sandboxes(ctx, mode, false)
-	l := listing{sample: Sample{At: sandboxes.call.Start, Mode: sandboxes.mode, Sandboxes: sandboxes.call}, sandboxes: sandboxes.list}
+	l := listing{
+		sample:    Sample{At: sandboxes.call.Start, Mode: sandboxes.mode, Sandboxes: sandboxes.call},
+		sandboxes: sandboxes.list,
+	}
 	if sandboxes.call.OK() {
 		containers := r.containers(ctx, mode, false)
 		l.sample.Containers, l.containers = containers.call, containers.list

@@ -37,7 +37,7 @@ func SummarizeRPCs(m *Measurement) []RPCSummary {
 	for _, c := range m.Probes {
 		add(c)
 	}
-	for _, c := range m.Pulses {
+	for _, c := range m.Liveness {
 		add(c)
 	}
 	for i, s := range m.Samples {

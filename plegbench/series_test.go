@@ -114,7 +114,12 @@ func TestMeasureSeries(t *testing.T) {
 		{"for", nil, Options{For: 10 * time.Second, Pause: time.Second, NoSweep: true}, 10, 0},
 		{"for, bounded by samples", nil, Options{For: 10 * time.Second, Pause: time.Second, Samples: 3, NoSweep: true}, 3, 0},
 		{"many samples", nil, Options{Samples: 25, NoSweep: true}, 25, 0},
-		{"a small series stops after two hung", []fake.Fault{hungLists}, Options{Samples: 10, Pause: 500 * time.Millisecond}, 4, 2},
+		{
+			"a small series stops after two hung",
+			[]fake.Fault{hungLists},
+			Options{Samples: 10, Pause: 500 * time.Millisecond},
+			4, 2,
+		},
 		{"a long one goes on", []fake.Fault{hungLists}, Options{Samples: 12, Pause: 500 * time.Millisecond}, 12, 4},
 	}
 	for _, tt := range tests {
@@ -132,7 +137,8 @@ func TestMeasureSeries(t *testing.T) {
 					}
 				}
 				if len(m.Samples) != tt.want || hung != tt.hung || m.Interrupted != "" {
-					t.Errorf("%d samples, %d of them hung; want %d and %d; interrupted %q", len(m.Samples), hung, tt.want, tt.hung, m.Interrupted)
+					t.Errorf("%d samples, %d of them hung; want %d and %d; interrupted %q", len(m.Samples), hung, tt.want, tt.hung,
+						m.Interrupted)
 				}
 			})
 		})

@@ -53,7 +53,8 @@ func listSummary(samples []Sample) *ListSummary {
 		}
 	}
 	d := newDistribution(times)
-	l.P50Seconds, l.P90Seconds, l.P99Seconds, l.MaxSeconds = d.seconds(0.50), d.seconds(0.90), d.seconds(0.99), d.seconds(1)
+	l.P50Seconds, l.P90Seconds, l.P99Seconds, l.MaxSeconds = d.seconds(0.50), d.seconds(0.90), d.seconds(0.99),
+		d.seconds(1)
 	return l
 }
 

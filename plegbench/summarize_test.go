@@ -36,7 +36,7 @@ func smallMeasurement() *Measurement {
 			call("ListImages", time.Millisecond, crictl.Unavailable),
 			call("ImageFsInfo", time.Millisecond, crictl.Canceled),
 		},
-		Pulses: []crictl.Call{call("Version", 3*time.Millisecond, crictl.OK)},
+		Liveness: []crictl.Call{call("Version", 3*time.Millisecond, crictl.OK)},
 		Samples: []Sample{
 			sampleOf(0, 10*time.Millisecond, 20*time.Millisecond),
 			sampleOf(time.Second, 10*time.Millisecond, 30*time.Millisecond),
@@ -48,7 +48,10 @@ func smallMeasurement() *Measurement {
 		ChangedPods: []string{"uid-a"},
 	}
 	elapsed := map[string]time.Duration{"s-a": 2, "s-b": 4, "a1": 10, "a0": 20, "b3": 30}
-	code := map[string]crictl.Code{"bi": crictl.DeadlineExceeded, "a0": crictl.NotFound, "bu": crictl.Unknown, "bc": crictl.Canceled}
+	code := map[string]crictl.Code{
+		"bi": crictl.DeadlineExceeded, "a0": crictl.NotFound, "bu": crictl.Unknown,
+		"bc": crictl.Canceled,
+	}
 	for _, t := range targets(sandboxes, containers, nil, 50) {
 		_, id := t.age()
 		if elapsed[id] == 0 && code[id] == "" {
@@ -156,7 +159,10 @@ func TestSummarizeLeavesOutWhatIsNotKnown(t *testing.T) {
 }
 
 func TestSummarizeResponse(t *testing.T) {
-	refusal := Sample{Sandboxes: call("ListPodSandbox", 0, crictl.OK), Containers: call("ListContainers", 0, crictl.ResourceExhausted)}
+	refusal := Sample{
+		Sandboxes:  call("ListPodSandbox", 0, crictl.OK),
+		Containers: call("ListContainers", 0, crictl.ResourceExhausted),
+	}
 	refusal.Containers.Bytes = 20 << 20
 	busy := refusal
 	busy.Containers.Bytes = 0
@@ -173,9 +179,16 @@ func TestSummarizeResponse(t *testing.T) {
 	}{
 		{"refused and not known otherwise", Measurement{Samples: []Sample{refusal}}, "ListContainers", 20 << 20, false},
 		{"refused, and a part", Measurement{Samples: []Sample{refusal}, Containers: part}, "ListContainers", 20 << 20, false},
-		{"a part, and no size was said", Measurement{Samples: []Sample{busy}, Containers: part}, "ListContainers", 1000, true},
+		{
+			"a part, and no size was said", Measurement{Samples: []Sample{busy}, Containers: part}, "ListContainers", 1000, true,
+		},
 		{"exhausted otherwise", Measurement{Samples: []Sample{busy}}, "", -1, false},
-		{"sandboxes are larger", Measurement{Sandboxes: manySandboxes, Containers: containerList()}, "ListPodSandbox", 5000, false},
+		{
+			"sandboxes are larger",
+			Measurement{Sandboxes: manySandboxes, Containers: containerList()},
+			"ListPodSandbox", 5000,
+			false,
+		},
 		{"only sandboxes are known", Measurement{Sandboxes: manySandboxes}, "ListPodSandbox", 5000, true},
 	}
 	for _, tt := range tests {

@@ -14,7 +14,8 @@ type Summary struct {
 	// relist. Absent when the lists failed otherwise, for then no relist gets anywhere, however fast.
 	ProjectedSeconds *float64 `json:"projectedSeconds,omitempty"`
 	// ChurnSeconds is the same with a tenth of the pods, and at least ten, changing at once, as in a rollout: that many
-	// average pods, and those whose status hangs or fails. Absent when the lists do not answer, or no status of a kind was answered.
+	// average pods, and those whose status hangs or fails. Absent when the lists do not answer, or no status of a kind
+	// was answered.
 	ChurnSeconds *float64 `json:"churnSeconds,omitempty"`
 	// ColdSeconds is the same with every pod inspected, as after a restart of the kubelet. Absent when the lists do not
 	// answer, or no status of a kind was answered.
@@ -30,21 +31,24 @@ type Summary struct {
 	// RequestTimeoutSeconds is the kubelet's deadline for one call, at which a hung call is counted.
 	RequestTimeoutSeconds float64 `json:"requestTimeoutSeconds"`
 
-	ResponseRPC        string           `json:"responseRPC,omitempty"`        // the list whose answer is the larger
-	ResponseBytes      *int             `json:"responseBytes,omitempty"`      // its size as one unary message
-	ResponseLimitBytes int              `json:"responseLimitBytes"`           // what the kubelet's client receives
-	ResponseTruncated  bool             `json:"responseTruncated,omitempty"`  // the size is a lower bound: part of the list, or the whole list of containers, is missing
-	BytesPerContainer  *float64         `json:"bytesPerContainer,omitempty"`  // mean size of a container's entry
-	ContainersAtLimit  *int             `json:"containersAtLimit,omitempty"`  // how many of them fill the limit
-	Sandboxes          *SandboxCounts   `json:"sandboxes,omitempty"`          // by state
-	Containers         *ContainerCounts `json:"containers,omitempty"`         // by state
-	ExitedBeyondNewest *int             `json:"exitedBeyondNewest,omitempty"` // exited containers that are not the newest dead one of their pod and name
+	ResponseRPC        string `json:"responseRPC,omitempty"`   // the list whose answer is the larger
+	ResponseBytes      *int   `json:"responseBytes,omitempty"` // its size as one unary message
+	ResponseLimitBytes int    `json:"responseLimitBytes"`      // what the kubelet's client receives
+	// ResponseTruncated means that the size is a lower bound: part of a list, or the list of containers, is missing.
+	ResponseTruncated bool             `json:"responseTruncated,omitempty"`
+	BytesPerContainer *float64         `json:"bytesPerContainer,omitempty"` // mean size of a container's entry
+	ContainersAtLimit *int             `json:"containersAtLimit,omitempty"` // how many of them fill the limit
+	Sandboxes         *SandboxCounts   `json:"sandboxes,omitempty"`         // by state
+	Containers        *ContainerCounts `json:"containers,omitempty"`        // by state
+	// ExitedBeyondNewest counts the exited containers that are not the newest exited one of their pod and name.
+	ExitedBeyondNewest *int `json:"exitedBeyondNewest,omitempty"`
 }
 
 // A ListSummary summarises timed relists: both lists together.
 type ListSummary struct {
-	Samples    int      `json:"samples"`
-	P50Seconds *float64 `json:"p50Seconds,omitempty"` // quantiles by nearest rank over answered samples; absent when none was
+	Samples int `json:"samples"`
+	// P50Seconds and the other quantiles are by nearest rank over answered samples; absent when none was answered.
+	P50Seconds *float64 `json:"p50Seconds,omitempty"`
 	P90Seconds *float64 `json:"p90Seconds,omitempty"`
 	P99Seconds *float64 `json:"p99Seconds,omitempty"`
 	MaxSeconds *float64 `json:"maxSeconds,omitempty"`
@@ -53,7 +57,8 @@ type ListSummary struct {
 
 // A SweepSummary summarises the status calls.
 type SweepSummary struct {
-	Inspected      int      `json:"inspected"` // asked, answered or hung; calls that the end of the command cut short are left out
+	// asked, answered or hung; calls that the end of the command cut short are left out
+	Inspected      int      `json:"inspected"`
 	Total          int      `json:"total"`
 	Hung           int      `json:"hung"`
 	Failed         int      `json:"failed,omitempty"`     // answered with an error other than NotFound
@@ -102,9 +107,11 @@ type RPCSummary struct {
 // A Forecast extends today's growth to the limits. Growth is the slope of a straight line fitted to the samples, and
 // absent unless they span five seconds and the line explains them; see ForecastOf.
 type Forecast struct {
-	BytesPerContainer  *float64 `json:"bytesPerContainer,omitempty"`
-	ContainersAtLimit  *int     `json:"containersAtLimit,omitempty"`
-	BytesPerSecond     *float64 `json:"bytesPerSecond,omitempty"`     // growth of the larger list over the series; negative when it shrinks
-	SecondsToLimit     *float64 `json:"secondsToLimit,omitempty"`     // until it is ResponseLimitBytes large
-	SecondsToThreshold *float64 `json:"secondsToThreshold,omitempty"` // until slower lists alone take the projected age to the threshold
+	BytesPerContainer *float64 `json:"bytesPerContainer,omitempty"`
+	ContainersAtLimit *int     `json:"containersAtLimit,omitempty"`
+	// BytesPerSecond is the growth of the larger list over the series; negative when it shrinks.
+	BytesPerSecond *float64 `json:"bytesPerSecond,omitempty"`
+	SecondsToLimit *float64 `json:"secondsToLimit,omitempty"` // until it is ResponseLimitBytes large
+	// SecondsToThreshold is when slower lists alone take the projected age to the threshold.
+	SecondsToThreshold *float64 `json:"secondsToThreshold,omitempty"`
 }

@@ -9,11 +9,10 @@ import (
 )
 
 // maxOutstanding is how many status calls may be without an answer, under way or given up, before no more are made.
-// Each of them holds a handler in the runtime, whose locks may outlive our deadline, and the thirty-third would tell
-// nothing that thirty-two do not.
+// Each of them occupies a handler in the runtime, whose locks may outlive our deadline.
 const maxOutstanding = 32
 
-// inspect asks for the status of objects one by one, a few at a time.
+// inspect requests the status of objects, a few at a time.
 func (r *run) inspect(ctx context.Context) {
 	if r.opts.NoSweep {
 		r.m.Sweep.Reach = "not asked for"
@@ -30,7 +29,7 @@ func (r *run) inspect(ctx context.Context) {
 		began:   time.Now(),
 		results: make(chan result, maxOutstanding),
 	}
-	s.tell()
+	s.report()
 	s.sweep()
 	r.m.Sweep = Sweep{Total: len(s.targets), Inspections: s.asked, Reach: s.reach()}
 	r.cut = r.cut || s.cutShort()
@@ -43,20 +42,20 @@ type sweeper struct {
 	targets []target
 	began   time.Time
 
-	asked   []Inspection // of targets[:len(asked)]
-	flights []flight     // calls that have not returned, in the order in which they were made
-	results chan result  // has room for every flight, so that senders never wait
-	stopped stopReason   // why no more is asked; goOn while more is
+	asked   []Inspection  // of targets[:len(asked)]
+	calls   []pendingCall // that have not returned, in the order in which they were made
+	results chan result   // has room for every call, so that senders never wait
+	stopped stopReason    // why no more calls are made; goOn while they are
 
 	returned int // calls that have returned
 	givenUp  int // of those, at their deadline
-	silent   int // calls that stalled since the last one that was answered
+	stalled  int // calls that stalled since the last one that was answered
 
-	pulse *pulse // nil when none is out
+	liveness *livenessCall // nil when none is out
 }
 
-// A flight is a call that has not returned.
-type flight struct {
+// A pendingCall is a call that has not returned.
+type pendingCall struct {
 	index   int // in asked
 	since   time.Time
 	stalled bool // out for longer than stall, so that it no longer takes a slot
@@ -68,8 +67,8 @@ type result struct {
 	call  crictl.Call
 }
 
-// sweep runs until everything is asked or a reason to stop comes up, and every call has returned. Calls return at their
-// deadline at the latest, which is the client's business.
+// sweep runs until everything is inspected or there is a reason to stop, and every call has returned. The client ends
+// calls at their deadline at the latest.
 func (s *sweeper) sweep() {
 	timer := time.NewTimer(s.opts.stall())
 	defer timer.Stop()
@@ -78,8 +77,8 @@ func (s *sweeper) sweep() {
 		for s.hasSlot() && s.mayAsk() {
 			s.ask()
 		}
-		s.takePulse()
-		if len(s.flights) == 0 && s.pulse == nil {
+		s.checkLiveness()
+		if len(s.calls) == 0 && s.liveness == nil {
 			return
 		}
 		s.wait(timer)
@@ -88,44 +87,44 @@ func (s *sweeper) sweep() {
 
 // wait sleeps until something returns or the next call stalls.
 func (s *sweeper) wait(timer *time.Timer) {
-	var pulse <-chan crictl.Call
-	if s.pulse != nil {
-		pulse = s.pulse.call
+	var liveness <-chan crictl.Call
+	if s.liveness != nil {
+		liveness = s.liveness.call
 	}
 	var stalls <-chan time.Time
-	if i := slices.IndexFunc(s.flights, func(f flight) bool { return !f.stalled }); i >= 0 {
-		timer.Reset(time.Until(s.flights[i].since.Add(s.opts.stall())))
+	if i := slices.IndexFunc(s.calls, func(f pendingCall) bool { return !f.stalled }); i >= 0 {
+		timer.Reset(time.Until(s.calls[i].since.Add(s.opts.stall())))
 		stalls = timer.C
 	}
 	select {
 	case res := <-s.results:
-		s.land(res)
-	case call := <-pulse:
-		s.pulse = nil
-		s.silent = 0
-		s.beat(call)
+		s.done(res)
+	case call := <-liveness:
+		s.liveness = nil
+		s.stalled = 0
+		s.live(call)
 	case <-stalls:
 	}
 }
 
-// markStalled takes the slots from calls that have been out for long.
+// markStalled frees the slots of calls that have stalled.
 func (s *sweeper) markStalled() {
-	for i := range s.flights {
-		f := &s.flights[i]
+	for i := range s.calls {
+		f := &s.calls[i]
 		if !f.stalled && time.Since(f.since) >= s.opts.stall() {
 			f.stalled = true
-			s.silent++
+			s.stalled++
 		}
 	}
 }
 
-// hasSlot reports whether another call may be out now. None is made while the pulse is being taken, or ought to be.
+// hasSlot reports whether another call may be made now. None is made while the liveness is being checked, or is to be.
 func (s *sweeper) hasSlot() bool {
-	if s.pulse != nil || s.silent >= s.opts.Concurrency || len(s.flights) >= maxOutstanding {
+	if s.liveness != nil || s.stalled >= s.opts.Concurrency || len(s.calls) >= maxOutstanding {
 		return false
 	}
 	young := 0
-	for _, f := range s.flights {
+	for _, f := range s.calls {
 		if !f.stalled {
 			young++
 		}
@@ -136,7 +135,7 @@ func (s *sweeper) hasSlot() bool {
 // stalledNow counts the calls out that have stalled.
 func (s *sweeper) stalledNow() int {
 	n := 0
-	for _, f := range s.flights {
+	for _, f := range s.calls {
 		if f.stalled {
 			n++
 		}
@@ -144,7 +143,7 @@ func (s *sweeper) stalledNow() int {
 	return n
 }
 
-// A stopReason says why a sweep asks nothing more.
+// A stopReason is why a sweep makes no further calls.
 type stopReason int
 
 const (
@@ -156,7 +155,7 @@ const (
 	stopBudgeted            // the time for what is not a must is up
 )
 
-// mayAsk reports whether the next target is to be asked about, and records why not.
+// mayAsk reports whether the next target is to be inspected, and records why not.
 func (s *sweeper) mayAsk() bool {
 	next := len(s.asked)
 	switch {
@@ -175,12 +174,12 @@ func (s *sweeper) mayAsk() bool {
 	return s.stopped == goOn
 }
 
-// ask sends the next target's call on its way.
+// ask starts the next target's call.
 func (s *sweeper) ask() {
 	index := len(s.asked)
 	i := s.targets[index].inspection()
 	s.asked = append(s.asked, i)
-	s.flights = append(s.flights, flight{index: index, since: time.Now()})
+	s.calls = append(s.calls, pendingCall{index: index, since: time.Now()})
 	go func() {
 		var call crictl.Call
 		if i.Kind == KindPodSandbox {
@@ -192,39 +191,67 @@ func (s *sweeper) ask() {
 	}()
 }
 
-// land takes in a returned call.
-func (s *sweeper) land(res result) {
+// done takes a returned call.
+func (s *sweeper) done(res result) {
 	s.asked[res.index].Call = res.call
-	s.flights = slices.DeleteFunc(s.flights, func(f flight) bool { return f.index == res.index })
+	s.calls = slices.DeleteFunc(s.calls, func(f pendingCall) bool { return f.index == res.index })
 	s.returned++
 	switch {
 	case res.call.Hung():
 		s.givenUp++
 		s.hung++
 	case res.call.Code == crictl.Canceled:
-		// gRPC looks at the clock and can be ahead of ctx's timer by a moment, in which hundreds of calls would be made.
+		// gRPC compares the clock itself and can be slightly ahead of ctx's timer, in which time hundreds of calls
+		// would start.
 		s.stopped = stopEnded
 	default:
-		s.silent = 0
-		if s.pulse != nil {
-			s.pulse.cancel()
-			s.pulse = nil
+		s.stalled = 0
+		if s.liveness != nil {
+			s.liveness.cancel()
+			s.liveness = nil
 		}
 	}
-	s.tell()
+	s.report()
 }
 
-// takePulse asks for the version when as many calls as there are slots have stalled in a row, or when all that is left
-// has: either the runtime as a whole fell silent, and then nothing is gained by asking on, or those objects hang.
-func (s *sweeper) takePulse() {
-	if s.pulse != nil || s.gone || s.silent == 0 || s.ctx.Err() != nil {
+// checkLiveness calls Version when as many calls as there are slots have stalled in a row, or all that are left have:
+// either the runtime as a whole stopped answering, and then further calls are useless, or those objects hang.
+func (s *sweeper) checkLiveness() {
+	if s.liveness != nil || s.gone || s.stalled == 0 || s.ctx.Err() != nil {
 		return
 	}
-	if s.silent >= s.opts.Concurrency || s.stalledNow() == len(s.flights) {
-		s.pulse = s.startPulse(s.ctx)
+	if s.stalled >= s.opts.Concurrency || s.stalledNow() == len(s.calls) {
+		s.liveness = s.startLiveness(s.ctx)
 	}
 }
 
-func (s *sweeper) tell() {
+func (s *sweeper) report() {
 	s.progress("inspect", s.returned, len(s.targets))
+}
+
+// A livenessCall is a Version call made beside others that stall. Version needs nothing but a server that serves: a
+// runtime that hangs on one container's lock answers it, one that was stopped or is deadlocked does not. It is
+// cancelled when what stalled was answered after all.
+type livenessCall struct {
+	call   <-chan crictl.Call // receives the call when it has ended
+	cancel context.CancelFunc
+}
+
+// startLiveness calls Version beside the calls in flight.
+func (r *run) startLiveness(ctx context.Context) *livenessCall {
+	ctx, cancel := context.WithCancel(ctx)
+	call := make(chan crictl.Call, 1)
+	go func() {
+		defer cancel()
+		_, c := r.client.Version(ctx)
+		call <- c
+	}()
+	return &livenessCall{call: call, cancel: cancel}
+}
+
+// live records a finished liveness call. A runtime that does not even answer Version gets no further calls.
+func (r *run) live(c crictl.Call) {
+	r.m.Liveness = append(r.m.Liveness, c)
+	r.note(c)
+	r.gone = !c.OK()
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/kdiag/kdiag/crictl"
+	"github.com/kdiag/kdiag/crictl/deadline"
 )
 
 // Kinds of an Inspection and a Hint.
@@ -16,20 +17,20 @@ const (
 	KindContainer  = "Container"
 )
 
-// StateHinted is the state of an Inspection of which only the host knew.
+// StateHinted is the state of an Inspection whose object was found on the host only.
 const StateHinted = "hinted"
 
-// hintTime is what looking for hints may take.
+// hintTime is how long the search for hints may take.
 const hintTime = 2 * time.Second
 
-// A target is one object to ask about: exactly one of the pointers is set. Inspections, which are ten times as large,
+// A target is one object to inspect: exactly one of the pointers is set. Inspections, which are ten times as large,
 // are made only of targets that are reached.
 type target struct {
 	sandbox   *crictl.PodSandbox
 	container *crictl.Container
 	hint      *Hint
-	sandboxID string // of a hinted container, where the sandbox list tells it; what serves it on the host goes by that
-	must      bool   // asked about whatever SweepBudget says
+	sandboxID string // of a hinted container, where the sandbox list contains it; its shim goes by that
+	must      bool   // inspected regardless of SweepBudget
 }
 
 // inspection returns the inspection of t, without its call.
@@ -40,7 +41,10 @@ func (t target) inspection() Inspection {
 		return Inspection{Kind: KindPodSandbox, ID: s.ID, SandboxID: s.ID, Pod: *s.Pod, State: s.State.String()}
 	case t.container != nil:
 		c := t.container
-		return Inspection{Kind: KindContainer, ID: c.ID, SandboxID: c.SandboxID, Name: c.Name, Pod: *c.Pod, State: c.State.String()}
+		return Inspection{
+			Kind: KindContainer, ID: c.ID, SandboxID: c.SandboxID, Name: c.Name, Pod: *c.Pod,
+			State: c.State.String(),
+		}
 	}
 	h := t.hint
 	i := Inspection{Kind: h.Kind, ID: h.ID, SandboxID: t.sandboxID, Name: h.Name, Pod: h.Pod, State: StateHinted}
@@ -50,9 +54,9 @@ func (t target) inspection() Inspection {
 	return i
 }
 
-// targets returns what there is to ask about, in order: ready sandboxes, running containers and the newest exited, all
-// of which are musts; then hinted objects of which the lists say nothing, containers that were created or are unknown,
-// sandboxes that are not ready, and the rest of the exited. Within each, the newest come first. Either list may be nil.
+// targets returns what to inspect, in order: ready sandboxes, running containers and the newest exited, all of which
+// are musts; then hinted objects that the lists lack, containers that were created or are unknown, sandboxes that are
+// not ready, and the rest of the exited. Within each, the newest come first. Either list may be nil.
 func targets(sandboxes *crictl.PodSandboxList, containers *crictl.ContainerList, hints []Hint, newest int) []target {
 	var ready, notReady, running, exited, odd []target
 	if sandboxes != nil {
@@ -85,10 +89,11 @@ func targets(sandboxes *crictl.PodSandboxList, containers *crictl.ContainerList,
 	for i := range newest {
 		exited[i].must = true
 	}
-	return slices.Concat(ready, running, exited[:newest], hinted(hints, sandboxes, containers), odd, notReady, exited[newest:])
+	return slices.Concat(ready, running, exited[:newest], hinted(hints, sandboxes, containers), odd, notReady,
+		exited[newest:])
 }
 
-// hinted returns the hints that the lists leave open, sandboxes first.
+// hinted returns the hints that incomplete lists lack, sandboxes first.
 func hinted(hints []Hint, sandboxes *crictl.PodSandboxList, containers *crictl.ContainerList) []target {
 	if len(hints) == 0 {
 		return nil
@@ -150,7 +155,7 @@ func (t target) age() (created int64, id string) {
 	return t.container.CreatedAt, t.container.ID
 }
 
-// hints asks for hints when a list left something open.
+// hints searches for hints when a list is missing or incomplete.
 func (r *run) hints(ctx context.Context) []Hint {
 	s, c := r.m.Sandboxes, r.m.Containers
 	whole := s != nil && s.Complete && c != nil && c.Complete
@@ -159,12 +164,9 @@ func (r *run) hints(ctx context.Context) []Hint {
 	}
 	ctx, cancel := context.WithTimeout(ctx, hintTime)
 	defer cancel()
-	found := make(chan []Hint, 1)
-	go func() { found <- r.opts.Hints(ctx) }()
-	select {
-	case h := <-found:
-		return h
-	case <-ctx.Done():
-		return nil
+	found, err := deadline.Run(ctx, func(ctx context.Context) ([]Hint, error) { return r.opts.Hints(ctx), nil })
+	if err != nil {
+		return nil // hints are optional
 	}
+	return found
 }

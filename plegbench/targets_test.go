@@ -73,8 +73,8 @@ func TestTargets(t *testing.T) {
 }
 
 func TestChangedPods(t *testing.T) {
-	base := func() census {
-		return census{
+	base := func() snapshot {
+		return snapshot{
 			sandboxes: sandboxList(sandboxOf("s-a", "a", crictl.SandboxReady, 1), sandboxOf("s-b", "b", crictl.SandboxReady, 1)),
 			containers: containerList(
 				containerOf("c-a", "a", "app", crictl.ContainerRunning, 1),
@@ -84,18 +84,21 @@ func TestChangedPods(t *testing.T) {
 	}
 	tests := []struct {
 		name   string
-		change func(*census)
+		change func(*snapshot)
 		want   []string
 	}{
-		{"nothing", func(*census) {}, nil},
-		{"order", func(c *census) {
+		{"nothing", func(*snapshot) {}, nil},
+		{"order", func(c *snapshot) {
 			c.containers.Containers[0], c.containers.Containers[1] = c.containers.Containers[1], c.containers.Containers[0]
 		}, nil},
-		{"exited", func(c *census) { c.containers.Containers[0].State = crictl.ContainerExited }, []string{"uid-a"}},
-		{"created and unknown are one to the PLEG", func(c *census) { c.containers.Containers[1].State = crictl.ContainerUnknown }, nil},
-		{"sandbox died", func(c *census) { c.sandboxes.Sandboxes[1].State = crictl.SandboxNotReady }, []string{"uid-b"}},
-		{"went", func(c *census) { c.containers.Containers = c.containers.Containers[1:] }, []string{"uid-a"}},
-		{"came", func(c *census) {
+		{"exited", func(c *snapshot) { c.containers.Containers[0].State = crictl.ContainerExited }, []string{"uid-a"}},
+		{
+			"created and unknown are one to the PLEG",
+			func(c *snapshot) { c.containers.Containers[1].State = crictl.ContainerUnknown }, nil,
+		},
+		{"sandbox died", func(c *snapshot) { c.sandboxes.Sandboxes[1].State = crictl.SandboxNotReady }, []string{"uid-b"}},
+		{"went", func(c *snapshot) { c.containers.Containers = c.containers.Containers[1:] }, []string{"uid-a"}},
+		{"came", func(c *snapshot) {
 			c.sandboxes.Sandboxes = append(c.sandboxes.Sandboxes, sandboxOf("s-c", "c", crictl.SandboxReady, 1))
 			c.containers.Containers = append(c.containers.Containers, containerOf("c-2", "b", "app", crictl.ContainerRunning, 1))
 		}, []string{"uid-b", "uid-c"}},
@@ -129,7 +132,7 @@ func TestSeriesWindow(t *testing.T) {
 	for _, tt := range tests {
 		var s series
 		for i := range tt.n {
-			s.add(census{at: t0.Add(time.Duration(i) * tt.every), sandboxes: sandboxList(), containers: containerList()})
+			s.add(snapshot{at: t0.Add(time.Duration(i) * tt.every), sandboxes: sandboxList(), containers: containerList()})
 		}
 		if got := s.last.at.Sub(s.anchor.at); got != tt.want {
 			t.Errorf("%d samples, one every %v: compares over %v, want %v", tt.n, tt.every, got, tt.want)

@@ -193,8 +193,7 @@ func (in *Incident) late(codes ...string) int64 {
 // anyTask reports whether records of the codes name a process that fits.
 func (in *Incident) anyTask(fits func(string) bool, codes ...string) bool {
 	return slices.ContainsFunc(in.each(codes...), func(b *journal.Burst) bool {
-		return b.Object().Kind == "Process" &&
-			fits(b.Object().Name)
+		return b.Object().Kind == "Process" && fits(b.Object().Name)
 	})
 }
 
@@ -244,8 +243,8 @@ func deadlinesIn(relist time.Duration) int {
 // relistsHung reports whether hung calls account for the length of each relist. Two that agree by chance are one in
 // 400.
 func (in *Incident) relistsHung() bool {
-	return len(in.Relists) >= 2 &&
-		!slices.ContainsFunc(in.Relists, func(d time.Duration) bool { return deadlinesIn(d) == 0 })
+	return len(in.Relists) >= 2 && !slices.ContainsFunc(in.Relists,
+		func(d time.Duration) bool { return deadlinesIn(d) == 0 })
 }
 
 // relistsScattered reports whether relists take long, each for another time, so that no deadline accounts for them.
@@ -305,7 +304,8 @@ func writtenAfter(b *journal.Burst) time.Duration {
 		return 2 * max(stated, time.Minute)
 	case signature.SoftLockup:
 		return max(stated, 20*time.Second)
-	case signature.OOMKill, signature.UnitOOMKilled, signature.UnitFailed, signature.UnitStopped, signature.RuntimeStopped:
+	case signature.OOMKill, signature.UnitOOMKilled, signature.UnitFailed, signature.UnitStopped,
+		signature.RuntimeStopped:
 		return 0 // happens when it is written
 	case signature.NFSNotResponding, signature.BlockIOError:
 		// written once all repetitions have failed: timeo=600, retrans=2 of nfs(5); 30 s a try for disks
@@ -480,9 +480,9 @@ func (in *Incident) Culprits() []journal.Culprit {
 		e := byObject[o]
 		if e == nil {
 			e = &entry{at: b.First(), Culprit: journal.Culprit{
-				Kind: o.Kind, ID: journal.Clean(o.ID, 200), Name: journal.Clean(o.Name,
-					200), Namespace: journal.Clean(o.Namespace, 100),
-				Pod: journal.Clean(o.Pod, 260), PodUID: journal.Clean(o.PodUID, 64), Example: b.Code,
+				Kind: o.Kind, ID: journal.Clean(o.ID, 200), Name: journal.Clean(o.Name, 200),
+				Namespace: journal.Clean(o.Namespace, 100),
+				Pod:       journal.Clean(o.Pod, 260), PodUID: journal.Clean(o.PodUID, 64), Example: b.Code,
 			}}
 			byObject[o] = e
 		}
@@ -516,10 +516,13 @@ func (in *Incident) Culprits() []journal.Culprit {
 // blames reports whether failing records of a signature speak against the object that they name.
 func blames(code string) bool {
 	switch code {
-	case signature.InspectFailed, signature.StopFailed, signature.RemoveFailed, signature.CreateFailed, signature.UpdateFailed, signature.ExecFailed,
+	case signature.InspectFailed, signature.StopFailed, signature.RemoveFailed, signature.CreateFailed,
+		signature.UpdateFailed, signature.ExecFailed,
 		signature.PodSyncFailed, signature.RuntimeCallFailed, signature.NameReserved, signature.ShimUnresponsive,
-		signature.ExitEventFailed, signature.KillFailed, signature.RuntimeStalled, signature.ProcessBlocked, signature.HungTask,
-		signature.SoftLockup, signature.OOMKill, signature.NFSNotResponding, signature.FilesystemError, signature.BlockIOError,
+		signature.ExitEventFailed, signature.KillFailed, signature.RuntimeStalled, signature.ProcessBlocked,
+		signature.HungTask,
+		signature.SoftLockup, signature.OOMKill, signature.NFSNotResponding, signature.FilesystemError,
+		signature.BlockIOError,
 		signature.NetdeviceLeak, signature.MountFailed:
 		return true
 	}

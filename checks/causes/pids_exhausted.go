@@ -94,7 +94,7 @@ func pidHolders(f *facts.Facts, l facts.PIDLimit) []consumer {
 		}
 		out = append(out, h)
 	}
-	for _, c := range seen.Crowds {
+	for _, c := range seen.ProcessGroups {
 		if z := f.Seen.Tasks.Value.ZombiesByParent; len(z) == 0 || z[0].PID != c.PID ||
 			z[0].Count < f.Limits.Node.Zombies {
 			out = append(out, crowdHolder(f, c, l.There))
@@ -104,7 +104,7 @@ func pidHolders(f *facts.Facts, l facts.PIDLimit) []consumer {
 }
 
 // crowdHolder describes the processes of one name: one with many threads, the children of one parent, or a fork bomb.
-func crowdHolder(f *facts.Facts, c host.Crowd, all uint64) consumer {
+func crowdHolder(f *facts.Facts, c host.ProcessGroup, all uint64) consumer {
 	name, threads := facts.Clean(c.Name), uint64(max(c.Threads, 0))
 	part := units.Percent(facts.Share(threads, all))
 	var h consumer

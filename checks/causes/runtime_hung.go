@@ -104,7 +104,7 @@ func hungEvidence(f *facts.Facts, how facts.Hang) checks.Evidence {
 				units.Count(s.Hung, "call"), units.Duration(s.For))
 		}
 		if f.Pattern.StoppedForGood {
-			pulse := f.Measurement.Pulses[len(f.Measurement.Pulses)-1]
+			pulse := f.Measurement.Liveness[len(f.Measurement.Liveness)-1]
 			Addf(&e.For, "Version, which needs no lock and was answered at first, did not answer in %s when it "+
 				"was asked again", units.Duration(pulse.Elapsed))
 		}

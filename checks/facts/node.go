@@ -71,7 +71,7 @@ type Node struct {
 	Clock     Reading[host.Clock]
 	Systemd   Reading[host.Systemd]
 	// Holders are who has most of the memory, or of the processes, where those are short.
-	Holders Reading[host.Holders]
+	Holders Reading[host.Consumers]
 
 	Settings     Reading[kubelet.Settings]
 	Health       Reading[kubelet.Health]

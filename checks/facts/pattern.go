@@ -221,7 +221,7 @@ func silence(f *Facts) (Stall, bool) {
 			others++
 		}
 	}
-	for _, p := range f.Measurement.Pulses {
+	for _, p := range f.Measurement.Liveness {
 		switch {
 		case !p.OK() || !p.Start.After(s.From):
 		case p.Start.Before(until):
@@ -245,7 +245,7 @@ func stoppedForGood(f *Facts) bool {
 	if m == nil || !m.Stopped() {
 		return false
 	}
-	pulse := m.Pulses[len(m.Pulses)-1]
+	pulse := m.Liveness[len(m.Liveness)-1]
 	return !slices.ContainsFunc(laterCalls(f), func(c timed) bool {
 		return c.call.OK() && c.call.Start.Add(c.call.Elapsed).After(pulse.Start)
 	})

@@ -12,16 +12,6 @@ import (
 	"github.com/kdiag/kdiag/checks/units"
 )
 
-// Shortage says what there is so little of that who has it is worth a look.
-func WhatIsShort(f *Facts) host.Shortage {
-	_, pressed := f.Pressure.MemorySeverity, f.Pressure.MemoryShort
-	short := host.Shortage{Memory: f.Pressure.MemoryLow, Stalled: pressed && !f.Pressure.MemoryLow}
-	if limits := f.Usage.PIDs; len(limits) > 0 {
-		short.PIDs, short.Below = true, limits[0].Group.Path
-	}
-	return short
-}
-
 // A Shortage is a file system that is short of space, or of inodes.
 type Shortage struct {
 	Space  host.Space

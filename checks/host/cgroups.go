@@ -1,13 +1,25 @@
 package host
 
-import "time"
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// maxFrozen bounds the frozen cgroups that are kept: those near the root first, which freeze the others.
+const maxFrozen = 200
 
 // Cgroups is the state of the control groups.
 type Cgroups struct {
 	Version      int            // 1 or 2; 1 also for a hybrid
-	Total        int            // cgroups: version 2 from cgroup.stat, version 1 the largest of /proc/cgroups, the dying among them
+	Total        int            // cgroups, the dying ones included
 	ByController map[string]int // version 1: num_cgroups of /proc/cgroups
-	Dying        int            // removed, yet held by memory that is still charged; -1 when the kernel does not say
+	Dying        int            // removed, yet held by charged memory; -1 when the kernel does not count them
 	Frozen       []FrozenCgroup
 	Throttled    []Throttling // runtime's and kubelet's, and those above them; only where there is a quota
 }
@@ -16,19 +28,223 @@ type Cgroups struct {
 type FrozenCgroup struct {
 	Path string
 	Self bool // frozen itself, not by a parent
-	// Freezing says that not all its tasks have stopped yet: one in uninterruptible sleep keeps version 2 from it.
+	// Freezing is set when not all its tasks have stopped yet: one in uninterruptible sleep keeps version 2 from it.
 	Freezing bool
 	Tasks    int // threads
 	Owner
 }
 
-// Throttling is what the CPU controller took away from a cgroup between two looks at cpu.stat.
+// Throttling is what the CPU controller took away from a cgroup between two reads of cpu.stat.
 type Throttling struct {
 	Path      string
 	Quota     float64       // cores that it may use; 0 for no limit
 	Periods   uint64        // periods that passed
 	Throttled uint64        // of them, throttled
 	Lost      time.Duration // time that its tasks waited
-	Over      time.Duration // between the looks
+	Over      time.Duration // between the reads
 	Owner
+}
+
+// ReadCgroups reads how many control groups there are, which of them are frozen, and what the CPU controller takes away
+// from the runtime and the kubelet between two reads. With an error there may be a part of it.
+func ReadCgroups(ctx context.Context, root string, people Population, between time.Duration) (Cgroups, error) {
+	return within(ctx, func(at *position) (Cgroups, error) {
+		all, err := readHierarchies(root)
+		if err != nil {
+			return Cgroups{}, err
+		}
+		cpu, _ := all.of("cpu")
+		throttlers := people.throttlers(at, cpu)
+		c := Cgroups{Version: all.version(), Dying: -1}
+		err = errors.Join(people.gap(), c.count(at, people, all), c.findFrozen(ctx, at, root, all))
+		if len(throttlers) == 0 {
+			return c, err
+		}
+		if e := pause(ctx, between-time.Since(throttlers[0].at)); e != nil {
+			return c, errors.Join(err, fmt.Errorf("looking at cpu.stat again: %w", e))
+		}
+		for _, t := range throttlers {
+			if q, ok := readQuota(t.dir, cpu.unified); ok {
+				c.Throttled = append(c.Throttled, t.until(q))
+			}
+		}
+		return c, err
+	})
+}
+
+// count reads how many cgroups there are. Version 1 does not count the dying ones apart.
+func (c *Cgroups) count(at *position, people Population, all hierarchies) error {
+	if c.Version == 2 {
+		h, _ := all.unified()
+		b, err := readSmall(people.root, h.point, "cgroup.stat")
+		if err != nil {
+			return fmt.Errorf("counting cgroups: %w", err)
+		}
+		c.Total, c.Dying = parseCgroupStat(b)
+		return nil
+	}
+	at.enter("the number of cgroups")
+	controllers, err := people.proc.CgroupSummarys()
+	if err != nil {
+		return fmt.Errorf("counting cgroups: %w", err)
+	}
+	c.ByController = map[string]int{}
+	for _, controller := range controllers {
+		if controller.Hierarchy > 0 { // else it is not mounted in version 1
+			c.ByController[controller.SubsysName] = controller.Cgroups
+			c.Total = max(c.Total, controller.Cgroups)
+		}
+	}
+	return nil
+}
+
+// parseCgroupStat reads cgroup.stat of version 2. The kernel counts the dying since Linux 4.14.
+func parseCgroupStat(b []byte) (total, dying int) {
+	const most = 1_000_000_000 // so that an absurd number fits
+	dying = -1
+	if n, ok := keyed(b, "nr_descendants"); ok {
+		total = int(min(n, most))
+	}
+	if n, ok := keyed(b, "nr_dying_descendants"); ok {
+		dying = int(min(n, most))
+	}
+	return total, dying
+}
+
+// findFrozen finds the frozen cgroups of every hierarchy that can freeze: a hybrid has two.
+func (c *Cgroups) findFrozen(ctx context.Context, at *position, root string, all hierarchies) error {
+	var failed error
+	for _, h := range all {
+		read := readFreezer
+		if h.unified {
+			read = readFreeze
+		} else if freezer, _ := all.of("freezer"); freezer.point != h.point {
+			continue
+		}
+		err := walk(ctx, at, filepath.Join(root, h.point), maxCgroups, func(cgroup, dir string, _ int) bool {
+			f, ok := read(dir)
+			f.Path, f.Owner = cgroup, ownerOfCgroup(cgroup)
+			// One without tasks that is not frozen itself lies between one that is and those with tasks.
+			if ok && len(c.Frozen) < maxFrozen && (f.Self || f.Tasks > 0) {
+				c.Frozen = append(c.Frozen, f)
+			}
+			return true
+		})
+		if err != nil {
+			failed = errors.Join(failed, fmt.Errorf("looking for frozen cgroups: %w", err))
+		}
+	}
+	return failed
+}
+
+// readFreezer reads the freezer of version 1. False for a cgroup that runs, and for the root, which has none.
+func readFreezer(dir string) (FrozenCgroup, bool) {
+	b, _ := readSmall(dir, "freezer.state")
+	state := string(bytes.TrimSpace(b))
+	if state != "FROZEN" && state != "FREEZING" {
+		return FrozenCgroup{}, false
+	}
+	self, _ := readUint(dir, "freezer.self_freezing")
+	return FrozenCgroup{Self: self == 1, Freezing: state == "FREEZING", Tasks: countTasks(dir, "tasks")}, true
+}
+
+// readFreeze reads the freezer of version 2 (since Linux 5.2), where a task in uninterruptible sleep keeps a cgroup
+// from being frozen.
+func readFreeze(dir string) (FrozenCgroup, bool) {
+	events, errEvents := readSmall(dir, "cgroup.events")
+	self, errSelf := readUint(dir, "cgroup.freeze")
+	frozen, _ := keyed(events, "frozen")
+	if errEvents != nil || errSelf != nil || self != 1 && frozen != 1 {
+		return FrozenCgroup{}, false
+	}
+	return FrozenCgroup{Self: self == 1, Freezing: frozen != 1, Tasks: countTasks(dir, "cgroup.threads")}, true
+}
+
+// countTasks counts the threads in a cgroup, as far as 64 KiB of their ids go.
+func countTasks(dir, file string) int {
+	b, _ := readSmall(dir, file)
+	return len(strings.Fields(string(b)))
+}
+
+// A quota is what a cgroup may use of the CPU, and what was taken away from it since it was made.
+type quota struct {
+	cores              float64 // 0 for no limit
+	periods, throttled uint64
+	lost               time.Duration
+}
+
+// A throttler is a cgroup with a quota that the runtime or the kubelet is in.
+type throttler struct {
+	daemonGroup
+	first quota
+	at    time.Time
+}
+
+// throttlers finds the cgroups with a quota that the runtime and the kubelet are in: their own or one above, since a
+// limit on the slice throttles too.
+func (p Population) throttlers(at *position, cpu hierarchy) []throttler {
+	var list []throttler
+	for _, g := range p.daemonGroups(at, cpu, "cpu") {
+		if q, ok := readQuota(g.dir, cpu.unified); ok && q.cores > 0 {
+			list = append(list, throttler{g, q, time.Now()})
+		}
+	}
+	return list
+}
+
+// until returns what was taken away since the first read.
+func (t throttler) until(now quota) Throttling {
+	o := ownerOfCgroup(t.cgroup)
+	o.Role = t.role
+	return Throttling{
+		Path: t.cgroup, Quota: now.cores, Over: time.Since(t.at), Owner: o,
+		Periods:   now.periods - min(t.first.periods, now.periods),
+		Throttled: now.throttled - min(t.first.throttled, now.throttled),
+		Lost:      max(now.lost-t.first.lost, 0),
+	}
+}
+
+func readQuota(dir string, unified bool) (quota, bool) {
+	b, err := readSmall(dir, "cpu.stat")
+	if err != nil {
+		return quota{}, false
+	}
+	q := parseCPUStat(b)
+	if unified { // cpu.max has both: "50000 100000", or "max 100000" for no limit
+		b, err = readSmall(dir, "cpu.max")
+		limit, period, _ := strings.Cut(string(b), " ")
+		q.cores = cores(limit, period)
+		return q, err == nil
+	}
+	limit, errLimit := readSmall(dir, "cpu.cfs_quota_us")
+	period, errPeriod := readSmall(dir, "cpu.cfs_period_us")
+	q.cores = cores(string(limit), string(period))
+	return q, errLimit == nil && errPeriod == nil
+}
+
+// parseCPUStat reads cpu.stat. The time lost is in microseconds in version 2 and in nanoseconds in version 1.
+func parseCPUStat(b []byte) quota {
+	const century = 100 * 365 * 24 * time.Hour
+	var q quota
+	q.periods, _ = keyed(b, "nr_periods")
+	q.throttled, _ = keyed(b, "nr_throttled")
+	if us, ok := keyed(b, "throttled_usec"); ok {
+		q.lost = time.Duration(min(us, uint64(century/time.Microsecond))) * time.Microsecond
+	} else if ns, ok := keyed(b, "throttled_time"); ok {
+		q.lost = time.Duration(min(ns, uint64(century)))
+	}
+	return q
+}
+
+// cores divides a quota by its period, both in microseconds. For no limit, version 1 has -1 and version 2 max.
+func cores(limit, period string) float64 {
+	l, err := strconv.ParseInt(strings.TrimSpace(limit), 10, 64)
+	if err != nil || l <= 0 {
+		return 0
+	}
+	p, err := strconv.ParseInt(strings.TrimSpace(period), 10, 64)
+	if err != nil || p <= 0 {
+		return 0
+	}
+	return float64(l) / float64(p)
 }

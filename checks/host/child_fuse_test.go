@@ -80,7 +80,7 @@ func testChild(t *testing.T) Child {
 func left(t *testing.T, dir string) []earlier {
 	t.Helper()
 	var in []earlier
-	for _, e := range stuckChildren(t.Context(), "/") {
+	for _, e := range hostPeople(t).stuckChildren() {
 		if strings.HasPrefix(e.path, dir) {
 			in = append(in, e)
 		}

@@ -31,7 +31,7 @@ func TestProbeMountsReal(t *testing.T) {
 
 	var pid int
 	for run := range 3 {
-		table, err := ProbeMounts(limited(t), "/", dir, testChild(t))
+		table, err := ProbeMounts(limited(t), "/", hostPeople(t), dir, testChild(t))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -117,7 +117,7 @@ func TestProbeMountsManyDead(t *testing.T) {
 		all = append(all, newDeadFuse(t, filepath.Join(dir, fmt.Sprintf("pods/uid/volumes/kubernetes.io~csi/v%02d/mount", i))))
 	}
 	for run := range 2 {
-		table, err := ProbeMounts(limited(t), "/", dir, testChild(t))
+		table, err := ProbeMounts(limited(t), "/", hostPeople(t), dir, testChild(t))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -144,14 +144,14 @@ func TestProbeMountsManyDead(t *testing.T) {
 func TestNoChild(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "kubelet")
 	newDeadFuse(t, dir)
-	if _, err := ProbeMounts(limited(t), "/", dir, Child{}); err == nil {
+	if _, err := ProbeMounts(limited(t), "/", hostPeople(t), dir, Child{}); err == nil {
 		t.Error("ProbeMounts without a child succeeds")
 	}
-	spaces, err := ReadSpaces(limited(t), "/", []Folder{{Path: dir}}, Child{})
+	spaces, err := ReadSpaces(limited(t), "/", hostPeople(t), []Folder{{Path: dir}}, Child{})
 	if err == nil || len(spaces) != 1 || spaces[0].Err == "" {
 		t.Errorf("ReadSpaces without a child = %+v, %v", spaces, err)
 	}
-	if _, err := TimeWrites(limited(t), "/", Folder{Path: dir}, 1, Child{}); err == nil {
+	if _, err := TimeWrites(limited(t), "/", hostPeople(t), Folder{Path: dir}, 1, Child{}); err == nil {
 		t.Error("TimeWrites without a child succeeds")
 	}
 }
@@ -171,7 +171,7 @@ func TestTimeWritesReal(t *testing.T) {
 	}{
 		{well, 8, ""}, {full, 0, "no space left on device"}, {readOnly, 0, "read-only file system"}, {filepath.Join(dir, "none"), 0, "there is no such folder"},
 	} {
-		w, err := TimeWrites(limited(t), "/", Folder{Path: tt.folder}, 8, testChild(t))
+		w, err := TimeWrites(limited(t), "/", hostPeople(t), Folder{Path: tt.folder}, 8, testChild(t))
 		if err != nil || len(w.Times) != tt.times || w.Err != tt.err || w.Hung {
 			t.Errorf("TimeWrites(%s) = %+v, %v; want %d times and %q", tt.folder, w, err, tt.times, tt.err)
 		}
@@ -210,7 +210,7 @@ func TestFrozenReal(t *testing.T) {
 	var waited time.Duration
 	for run := range 2 {
 		ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second) // it waits as long as it may; the child's start is part of that
-		w, err := TimeWrites(ctx, "/", folder, 8, testChild(t))
+		w, err := TimeWrites(ctx, "/", hostPeople(t), folder, 8, testChild(t))
 		cancel()
 		if err != nil || !w.Hung || w.Waiting <= waited || w.Mount != point || len(w.Times) != 0 {
 			t.Errorf("run %d: TimeWrites = %+v, %v", run, w, err)
@@ -220,7 +220,7 @@ func TestFrozenReal(t *testing.T) {
 			t.Errorf("run %d leaves %d children, want 1", run, n)
 		}
 	}
-	spaces, err := ReadSpaces(limited(t), "/", []Folder{folder}, testChild(t))
+	spaces, err := ReadSpaces(limited(t), "/", hostPeople(t), []Folder{folder}, testChild(t))
 	if err != nil || len(spaces) != 1 || spaces[0].Hung || spaces[0].Size == 0 {
 		t.Errorf("ReadSpaces = %+v, %v", spaces, err)
 	}
@@ -254,7 +254,7 @@ func TestReadSpacesReal(t *testing.T) {
 		{Path: filepath.Join(dir, "none"), Role: "root"},
 	}
 	for range 2 {
-		spaces, err := ReadSpaces(limited(t), "/", folders, testChild(t))
+		spaces, err := ReadSpaces(limited(t), "/", hostPeople(t), folders, testChild(t))
 		if err != nil || len(spaces) != 3 {
 			t.Fatalf("ReadSpaces = %+v, %v, want three", spaces, err)
 		}

@@ -3,7 +3,6 @@ package host
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"math/bits"
 	"os"
@@ -15,24 +14,30 @@ import (
 
 // What a child does with each of its paths.
 const (
-	verbSpace = "space" // statfs, and a look at the folder
-	verbMount = "mount" // the same, of the mounts that pods and networks bring; counted apart
+	verbSpace = "space" // statfs and statx of the folder
+	verbMount = "mount" // the same, of the mounts of pods and networks; counted apart
 	verbWrite = "write" // a write of 4 KiB with fsync
 )
 
-// A reply is a line that a child writes: that it begins with a path, or what became of it.
+// ChildArgument is the first argument of a kdiag that is a disposable child. Its main hands the arguments that follow
+// to Serve before it does anything else, and exits with what that returns:
+//
+//	if len(os.Args) > 1 && os.Args[1] == host.ChildArgument {
+//		os.Exit(host.Serve(os.Args[2:], os.Stdout))
+//	}
+const ChildArgument = "kdiag-probe"
+
+// A reply is a line that a child writes: that it begins with a path, or the result for it.
 type reply struct {
-	Index              int
-	Begun              bool
+	Begun              bool `json:",omitempty"`
 	Took               time.Duration
 	Err                string
 	Size, Free         uint64 // bytes
 	Inodes, InodesFree uint64
-	Device             string // major:minor of what was looked at
 }
 
-// Serve is the other side of Child: a process that does to each path in turn what can hang. It opens nothing but them and
-// its own name, by which a later run finds it should it stay behind. It returns the exit code.
+// Serve is the other side of Child: a process that does to each path in turn what can hang. It opens nothing but them
+// and the file of its name, by which a later run finds it if it stays behind. It returns the exit code.
 func Serve(args []string, out io.Writer) int {
 	const usage = 64
 	if len(args) < 2 {
@@ -44,22 +49,20 @@ func Serve(args []string, out io.Writer) int {
 	}
 	lines := json.NewEncoder(out)
 	for i, name := range args[2:] {
-		// The name is the first thread's, whichever runs this. Without /proc nobody looks for it either.
+		// The name is the first thread's, whichever runs this. Without /proc no later run searches for it.
 		_ = os.WriteFile("/proc/self/comm", []byte(childName(i)), 0)
-		if lines.Encode(reply{Index: i, Begun: true}) != nil {
+		if lines.Encode(reply{Begun: true}) != nil {
 			return 1
 		}
-		got := do(filepath.Join(args[1], name))
-		got.Index = i
-		if lines.Encode(got) != nil {
+		if lines.Encode(do(filepath.Join(args[1], name))) != nil {
 			return 1
 		}
 	}
 	return 0
 }
 
-// look asks a file system for its size, as df does, and for the attributes of a folder, as ls does; a server is asked
-// rather than the cache of what it said. O_PATH opens nothing on the file system itself.
+// look asks a file system for its size, as df does, and for the attributes of a folder, as ls does; of those a server
+// is asked rather than the cache. O_PATH opens nothing on the file system itself.
 func look(name string) (got reply) {
 	began := time.Now()
 	defer func() { got.Took = time.Since(began) }()
@@ -80,19 +83,15 @@ func look(name string) (got reply) {
 		Size: bytesOf(st.Blocks, unit), Free: bytesOf(st.Bavail, unit),
 		Inodes: st.Files, InodesFree: min(st.Ffree, st.Files),
 	}
-	var attributes unix.Statx_t
-	err = unix.Statx(fd, "", unix.AT_EMPTY_PATH|unix.AT_STATX_FORCE_SYNC|unix.AT_NO_AUTOMOUNT, unix.STATX_BASIC_STATS, &attributes)
-	switch {
-	case errors.Is(err, unix.ENOSYS): // before Linux 4.11
-	case err != nil:
+	const flags = unix.AT_EMPTY_PATH | unix.AT_STATX_FORCE_SYNC | unix.AT_NO_AUTOMOUNT
+	err = unix.Statx(fd, "", flags, unix.STATX_BASIC_STATS, &unix.Statx_t{})
+	if err != nil {
 		got.Err = err.Error()
-	default:
-		got.Device = fmt.Sprintf("%d:%d", attributes.Dev_major, attributes.Dev_minor)
 	}
 	return got
 }
 
-// bytesOf is the size of so many blocks. A file system in user space may say any number.
+// bytesOf is the size of a number of blocks. A file system in user space may return any number.
 func bytesOf(blocks, unit uint64) uint64 {
 	over, size := bits.Mul64(blocks, unit)
 	if over > 0 {
@@ -121,16 +120,11 @@ func timeWrite(folder string) reply {
 	if err != nil {
 		return reply{Err: err.Error(), Took: time.Since(began)}
 	}
-	got := reply{Took: time.Since(began)}
-	var st unix.Stat_t
-	if unix.Fstat(fd, &st) == nil {
-		got.Device = fmt.Sprintf("%d:%d", unix.Major(st.Dev), unix.Minor(st.Dev))
-	}
-	return got
+	return reply{Took: time.Since(began)}
 }
 
-// writeName is the file on file systems that have no O_TMPFILE (NFS, vfat, overlay before Linux 6.3). It has no name but for
-// a moment; should the process be killed in it, the next one takes it away.
+// writeName is the file on file systems that have no O_TMPFILE (NFS, vfat, overlay before Linux 6.3). It has a
+// name for a moment only; if the process is killed in it, the next one removes it.
 const writeName = ".kdiag-timed-write"
 
 // openUnlinked makes a file without a name.

@@ -10,27 +10,27 @@ import (
 
 // A Clock is the state of the wall clock.
 type Clock struct {
-	Synchronised bool          // the kernel's word (adjtimex): an NTP client keeps it
+	Synchronised bool          // by adjtimex: an NTP client keeps it
 	Offset       time.Duration // what the client still corrects
 	MaxError     time.Duration
 	Suspended    time.Duration // since boot: CLOCK_BOOTTIME less CLOCK_MONOTONIC
-	// Jumped is by how much the wall clock went further than the monotonic one between the two looks of this run.
+	// Jumped is by how much more the wall clock advanced than the monotonic one between the two reads of this run.
 	Jumped time.Duration
-	Over   time.Duration // between the looks
+	Over   time.Duration // between the reads
 }
 
-// clockState is what adjtimex(2) tells of the kernel's clock discipline.
+// clockState is what adjtimex(2) returns of the kernel's clock discipline.
 type clockState struct {
 	status           int32
 	offset, maxError int64
 }
 
-// instants are three clocks read as nearly at once as it goes, each since its own beginning.
+// instants are three clocks read as close together as possible, each since its own epoch.
 type instants struct {
 	wall, monotonic, boot time.Duration
 }
 
-// clockOf is the state that two looks amount to.
+// clockOf returns the state that two reads amount to.
 func clockOf(s clockState, before, after instants) Clock {
 	unit := time.Microsecond
 	if s.status&unix.STA_NANO != 0 { // of the offset only; the error is in microseconds always
@@ -47,7 +47,7 @@ func clockOf(s clockState, before, after instants) Clock {
 	}
 }
 
-// ReadClock looks at the clocks twice. They are the machine's, in whatever container kdiag runs. While chrony or ntpd
+// ReadClock reads the clocks twice. They are the machine's, in whatever container kdiag runs. While chrony or ntpd
 // slews, the two clocks are slewed alike and Jumped stays next to nothing; a step shows in full.
 func ReadClock(ctx context.Context, between time.Duration) (Clock, error) {
 	before, err := readInstants()
@@ -91,16 +91,4 @@ func readInstants() (instants, error) {
 		}
 	}
 	return best, nil
-}
-
-// pause waits between two looks, and ends early with an error when ctx does.
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

@@ -1,9 +1,7 @@
 package host
 
 import (
-	"context"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -49,17 +47,4 @@ func TestReadClockReal(t *testing.T) {
 	if c.Over < time.Millisecond || c.Jumped.Abs() > time.Hour || c.Suspended < -time.Second {
 		t.Errorf("ReadClock = %+v", c)
 	}
-}
-
-func TestPause(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		if err := pause(ctx, time.Millisecond); err != nil {
-			t.Error(err)
-		}
-		if err := pause(ctx, time.Hour); err == nil {
-			t.Error("the end of the context is no error")
-		}
-	})
 }

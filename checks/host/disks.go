@@ -2,15 +2,28 @@ package host
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"os"
+	"path"
+	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
+
+	"github.com/prometheus/procfs"
+	"github.com/prometheus/procfs/blockdevice"
 )
 
-// A Disk is a block device's work between two looks at /proc/diskstats.
+const (
+	maxDisks   = 64  // devices that are returned: those under folders first, then the busiest
+	maxWriters = 5   // processes that are returned
+	minWriting = 1e6 // bytes per second, above what a log costs
+)
+
+// A Disk is a block device's work between two reads of /proc/diskstats.
 type Disk struct {
 	Name                string  // sda, nvme0n1, dm-0
 	Utilisation         float64 // share of the time in which it had work to do, 0 to 1
@@ -21,12 +34,12 @@ type Disk struct {
 	ReadBytesPerSecond  float64
 	WriteBytesPerSecond float64
 	Queue               float64       // mean number of requests in flight
-	InFlight            int           // at the second look
+	InFlight            int           // at the second read
 	Folders             []Folder      // that lie on it, through partitions and device mapper
-	Over                time.Duration // between the looks
+	Over                time.Duration // between the reads
 }
 
-// A Writer is a process that wrote much between two looks at /proc/PID/io.
+// A Writer is a process that wrote much between two reads of /proc/PID/io.
 type Writer struct {
 	PID            int
 	Name           string
@@ -36,180 +49,247 @@ type Writer struct {
 	BytesPerSecond float64
 }
 
-// maxDisks bounds the devices that are told of: those under folders first, then the busiest.
-const maxDisks = 64
+// diskCounters are the devices of /proc/diskstats by name. Times are in milliseconds, and wrap at 32 bits.
+type diskCounters map[string]blockdevice.Diskstats
 
-// sector is the unit of diskstats, whatever the device's own is (Documentation/admin-guide/iostats.rst).
-const sector = 512
-
-// diskCounters is what is kept of a line of /proc/diskstats. Times are in milliseconds and wrap at 32 bits, the others do
-// not wrap in practice.
-type diskCounters struct {
-	device, name          string // device is major:minor
-	reads, writes         uint64 // completed
-	readSectors           uint64
-	writeSectors          uint64
-	readTime, writeTime   uint32
-	inFlight              int
-	busyTime, waitingTime uint32 // with work to do; summed over the requests
+// number is a device's major:minor.
+func number(d blockdevice.Diskstats) string {
+	return fmt.Sprintf("%d:%d", d.MajorNumber, d.MinorNumber)
 }
 
-// parseDiskLine parses a line of /proc/diskstats, of which newer kernels have more fields than these:
-//
-//	259 0 nvme0n1 109676 10176 3657042 55697 25153 101974 15643616 48366 0 30428 105867
-func parseDiskLine(line string) (diskCounters, error) {
-	f := strings.Fields(line)
-	if len(f) < 14 {
-		return diskCounters{}, fmt.Errorf("%d fields, want 14", len(f))
+// ReadDisks reads root/proc/diskstats twice and returns the devices that had something to do or that folders lie on.
+// Partitions are part of their disk; a device mapper's device and the disks below it are all returned. An error beside
+// disks is why it is not known which folders lie on them.
+func ReadDisks(ctx context.Context, root string, folders []Folder, between time.Duration) ([]Disk, error) {
+	began := time.Now()
+	before, err := readDiskCounters(root)
+	if err != nil {
+		return nil, err
 	}
-	var bad error
-	number := func(i int) uint64 {
-		n, err := strconv.ParseUint(f[i], 10, 64)
-		if err != nil {
-			bad = fmt.Errorf("field %d is %q", i+1, f[i])
+	on, under := foldersOn(root, folders, before)
+	if err := pause(ctx, between-time.Since(began)); err != nil {
+		return nil, fmt.Errorf("reading the counters of disks a second time: %w", err)
+	}
+	over := time.Since(began)
+	after, err := readDiskCounters(root)
+	if err != nil {
+		return nil, err
+	}
+	var disks []Disk
+	for name, now := range after {
+		d, ok := diskBetween(before[name], now, over)
+		d.Folders = on[name]
+		idle := d.ReadsPerSecond+d.WritesPerSecond+d.Utilisation == 0 && d.InFlight == 0
+		if ok && (!idle || len(d.Folders) > 0) && !isPartition(root, number(now)) {
+			disks = append(disks, d)
 		}
-		return n
 	}
-	d := diskCounters{
-		device: strconv.FormatUint(number(0), 10) + ":" + strconv.FormatUint(number(1), 10), name: f[2],
-		reads: number(3), readSectors: number(5), readTime: uint32(number(6)),
-		writes: number(7), writeSectors: number(9), writeTime: uint32(number(10)),
-		busyTime: uint32(number(12)), waitingTime: uint32(number(13)),
-	}
-	// A sum over CPUs, which older kernels let come out below zero and print without a sign.
-	d.inFlight = int(max(0, int32(number(11))))
-	return d, bad
+	return top(disks, maxDisks, func(a, b Disk) int {
+		return cmp.Or(
+			cmp.Compare(min(1, len(b.Folders)), min(1, len(a.Folders))),
+			cmp.Compare(b.Utilisation, a.Utilisation), cmp.Compare(a.Name, b.Name),
+		)
+	}), under
 }
 
-// parseDisks parses /proc/diskstats. A line that is not understood is left out.
-func parseDisks(b []byte) (map[string]diskCounters, error) {
-	all := map[string]diskCounters{}
-	for line := range strings.Lines(string(b)) {
-		if d, err := parseDiskLine(line); err == nil {
-			all[d.name] = d
-		}
+func readDiskCounters(root string) (diskCounters, error) {
+	disks, err := blockdevice.NewFS(filepath.Join(root, "proc"), filepath.Join(root, "proc")) // nothing of /sys is read
+	if err != nil {
+		return nil, fmt.Errorf("reading the counters of disks: %w", err)
 	}
-	if len(all) == 0 {
-		return nil, errors.New("no line was understood")
+	list, err := disks.ProcDiskstats()
+	if err == nil && len(list) == 0 {
+		err = errors.New("there are none")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the counters of disks: %w", err)
+	}
+	all := diskCounters{}
+	for _, d := range list {
+		all[d.DeviceName] = d
 	}
 	return all, nil
 }
 
-// between says what a device did between two looks; false when it was replaced by another of its name meanwhile.
-func (d diskCounters) between(before diskCounters, over time.Duration) (Disk, bool) {
-	if d.device != before.device || d.reads < before.reads || d.writes < before.writes ||
-		d.readSectors < before.readSectors || d.writeSectors < before.writeSectors || over <= 0 {
+// diskBetween returns what a device did between two reads; false when it was replaced by another of its name meanwhile.
+func diskBetween(before, now blockdevice.Diskstats, over time.Duration) (Disk, bool) {
+	if number(before) != number(now) || now.ReadIOs < before.ReadIOs || now.WriteIOs < before.WriteIOs ||
+		now.ReadSectors < before.ReadSectors || now.WriteSectors < before.WriteSectors || over <= 0 {
 		return Disk{}, false
 	}
 	seconds := over.Seconds()
-	reads, writes := float64(d.reads-before.reads), float64(d.writes-before.writes)
-	await := func(spent uint32, requests float64) time.Duration {
+	reads, writes := float64(now.ReadIOs-before.ReadIOs), float64(now.WriteIOs-before.WriteIOs)
+	await := func(now, before uint64, requests float64) time.Duration {
 		if requests == 0 {
 			return 0
 		}
-		return time.Duration(float64(spent) * float64(time.Millisecond) / requests)
+		return time.Duration(float64(uint32(now)-uint32(before)) * float64(time.Millisecond) / requests)
 	}
-	share := func(spent uint32) float64 { return float64(spent) / (seconds * 1000) }
+	share := func(now, before uint64) float64 { return float64(uint32(now)-uint32(before)) / (seconds * 1000) }
 	return Disk{
-		Name:                d.name,
-		Utilisation:         min(1, share(d.busyTime-before.busyTime)),
-		ReadAwait:           await(d.readTime-before.readTime, reads),
-		WriteAwait:          await(d.writeTime-before.writeTime, writes),
+		Name:                now.DeviceName,
+		Utilisation:         min(1, share(now.IOsTotalTicks, before.IOsTotalTicks)),
+		ReadAwait:           await(now.ReadTicks, before.ReadTicks, reads),
+		WriteAwait:          await(now.WriteTicks, before.WriteTicks, writes),
 		ReadsPerSecond:      reads / seconds,
 		WritesPerSecond:     writes / seconds,
-		ReadBytesPerSecond:  float64(d.readSectors-before.readSectors) * sector / seconds,
-		WriteBytesPerSecond: float64(d.writeSectors-before.writeSectors) * sector / seconds,
-		Queue:               share(d.waitingTime - before.waitingTime),
-		InFlight:            d.inFlight,
-		Over:                over,
+		ReadBytesPerSecond:  float64(now.ReadSectors-before.ReadSectors) * procfs.SectorSize / seconds,
+		WriteBytesPerSecond: float64(now.WriteSectors-before.WriteSectors) * procfs.SectorSize / seconds,
+		Queue:               share(now.WeightedIOTicks, before.WeightedIOTicks),
+		// A sum over CPUs, which older kernels let come out below zero and print without a sign.
+		InFlight: int(max(0, int32(now.IOsInProgress))),
+		Over:     over,
 	}, true
 }
 
-// compareDisks returns the disks that are of interest: those that were there in both looks, and that folders lie on or that
-// had something to do. on names the folders by disk; whole says of which devices partitions are not told apart.
-func compareDisks(before, after map[string]diskCounters, over time.Duration, on map[string][]Folder, whole func(diskCounters) bool) []Disk {
-	var disks []Disk
-	for name, c := range after {
-		b, ok := before[name]
+func deviceDir(root, device string) string { return filepath.Join(root, "sys/dev/block", device) }
+
+func isPartition(root, device string) bool {
+	_, err := os.Stat(filepath.Join(deviceDir(root, device), "partition"))
+	return err == nil
+}
+
+// foldersOn returns the folders that lie on each disk, by the disk's name.
+func foldersOn(root string, folders []Folder, disks diskCounters) (map[string][]Folder, error) {
+	table, err := readMounts(root)
+	if err != nil {
+		return nil, err
+	}
+	base := hostBase(root)
+	on := map[string][]Folder{}
+	for _, f := range folders {
+		name, ok := table.resolve(base, f.Path)
 		if !ok {
 			continue
 		}
-		d, ok := c.between(b, over)
-		d.Folders = on[name]
-		idle := d.ReadsPerSecond+d.WritesPerSecond+d.Utilisation == 0 && d.InFlight == 0
-		if !ok || idle && len(d.Folders) == 0 || !whole(c) {
-			continue
+		m, _ := table.of(name)
+		device := m.device
+		// btrfs, zfs and overlay have numbers that are no device's; btrfs names the device that it was mounted from.
+		if strings.HasPrefix(device, "0:") && path.IsAbs(m.source) && !remote(m.kind) {
+			source, _ := table.resolve(base, m.source)
+			device = disks.device(path.Base(source))
 		}
-		disks = append(disks, d)
+		for _, disk := range disksUnder(root, device, disks) {
+			on[disk] = append(on[disk], f)
+		}
 	}
-	slices.SortFunc(disks, func(a, b Disk) int {
-		return cmp.Or(
-			-cmp.Compare(min(1, len(a.Folders)), min(1, len(b.Folders))),
-			-cmp.Compare(a.Utilisation, b.Utilisation),
-			cmp.Compare(a.Name, b.Name),
-		)
-	})
-	return disks[:min(len(disks), maxDisks)]
+	return on, nil
 }
 
-// A written is what a process has written to disks since it began, in bytes.
-type written struct {
-	bytes     uint64
-	cancelled uint64 // of them, truncated away before they were written
+// device returns the number of a device by its name; empty for none.
+func (all diskCounters) device(name string) string {
+	d, ok := all[name]
+	if !ok {
+		return ""
+	}
+	return number(d)
 }
 
-// parseWritten parses /proc/PID/io, of which the lines are such as
-//
-//	write_bytes: 323932160
-//	cancelled_write_bytes: 0
-func parseWritten(b []byte) (written, error) {
-	var w written
-	var seen bool
-	for line := range strings.Lines(string(b)) {
-		key, value, _ := strings.Cut(line, ": ")
-		to := &w.bytes
-		switch key {
-		case "write_bytes":
-			seen = true
-		case "cancelled_write_bytes":
-			to = &w.cancelled
-		default:
+// disksUnder returns the names of a device and of those that it is made of: the disk of a partition, the slaves of a
+// device mapper or a RAID.
+func disksUnder(root, device string, disks diskCounters) []string {
+	const most = 32 // devices; also ends a circle, which sysfs has none of
+	var found []string
+	seen := map[string]bool{"": true}
+	for ahead := []string{device}; len(ahead) > 0 && len(seen) < most; ahead = ahead[1:] {
+		device := ahead[0]
+		if seen[device] {
 			continue
 		}
-		n, err := strconv.ParseUint(strings.TrimSpace(value), 10, 64)
+		seen[device] = true
+		if isPartition(root, device) {
+			// The link leads to .../block/sda/sda1.
+			link, _ := os.Readlink(deviceDir(root, device))
+			ahead = append(ahead, disks.device(path.Base(path.Dir(link))))
+			continue
+		}
+		for name, d := range disks {
+			if number(d) == device {
+				found = append(found, name)
+			}
+		}
+		for _, slave := range names(filepath.Join(deviceDir(root, device), "slaves")) {
+			ahead = append(ahead, disks.device(slave))
+		}
+	}
+	return found
+}
+
+// ReadWriters reads twice what each process has written, and returns who wrote most. With an error beside writers, the
+// numbers of some processes may not be read.
+func ReadWriters(ctx context.Context, people Population, between time.Duration) ([]Writer, error) {
+	if people.all == nil {
+		return nil, people.gap()
+	}
+	began := time.Now()
+	before, _, err := people.written(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := pause(ctx, between-time.Since(began)); err != nil {
+		return nil, fmt.Errorf("reading what processes wrote a second time: %w", err)
+	}
+	over := time.Since(began)
+	after, denied, err := people.written(ctx)
+	if err != nil {
+		return nil, err
+	}
+	writers := topWriters(before, after, over)
+	owners, pids := make([]Owner, len(writers)), map[*Owner]int{}
+	for i, w := range writers {
+		pids[&owners[i]] = w.PID
+	}
+	err = people.setOwners(ctx, pids)
+	for i, o := range owners {
+		w := &writers[i]
+		w.Name, w.Role, w.ObjectID, w.PodUID = people.all[w.PID].comm, o.Role, o.ObjectID, o.PodUID
+	}
+	if denied > 0 {
+		all := denied + len(after)
+		err = errors.Join(err, fmt.Errorf("reading what processes wrote: no permission for %d of %d", denied, all))
+	}
+	return writers, err
+}
+
+// written returns how many bytes each process has written to disks since it began, without those that were truncated
+// away before, and the number of processes whose counters may not be read.
+func (p Population) written(ctx context.Context) (all map[int]uint64, denied int, err error) {
+	all = map[int]uint64{}
+	for _, pid := range slices.Sorted(maps.Keys(p.all)) {
+		if err := ctx.Err(); err != nil {
+			return nil, 0, fmt.Errorf("reading what processes wrote: %w", err)
+		}
+		one, err := p.proc.Proc(pid)
 		if err != nil {
-			return written{}, fmt.Errorf("line %q", key)
+			continue // ended meanwhile
 		}
-		*to = n
+		io, err := one.IO()
+		switch {
+		case errors.Is(err, os.ErrPermission):
+			denied++
+		case err == nil:
+			all[pid] = io.WriteBytes - min(io.WriteBytes, uint64(max(0, io.CancelledWriteBytes)))
+		}
 	}
-	if !seen {
-		return written{}, errors.New("no line write_bytes")
+	if len(all) == 0 && denied == 0 { // CONFIG_TASK_IO_ACCOUNTING
+		return nil, 0, errors.New("reading what processes wrote: this kernel does not count it")
 	}
-	return w, nil
+	return all, denied, nil
 }
 
-// Of the writers, those that matter: few, and above what a log costs.
-const (
-	maxWriters = 5
-	minWriting = 1e6 // bytes per second
-)
-
-// topWriters returns who wrote most between two looks, most first.
-func topWriters(before, after map[int]written, over time.Duration) []Writer {
-	var top []Writer
-	for pid, a := range after {
-		b, ok := before[pid]
-		if !ok || a.bytes < b.bytes || over <= 0 { // the number belongs to another process now
+// topWriters returns who wrote most between two reads, most first.
+func topWriters(before, after map[int]uint64, over time.Duration) []Writer {
+	var writers []Writer
+	for pid, bytes := range after {
+		old, ok := before[pid]
+		if !ok || bytes < old || over <= 0 { // the number belongs to another process now
 			continue
 		}
-		wrote := a.bytes - b.bytes
-		wrote -= min(wrote, a.cancelled-min(a.cancelled, b.cancelled))
-		if rate := float64(wrote) / over.Seconds(); rate >= minWriting {
-			top = append(top, Writer{PID: pid, BytesPerSecond: rate})
+		if rate := float64(bytes-old) / over.Seconds(); rate >= minWriting {
+			writers = append(writers, Writer{PID: pid, BytesPerSecond: rate})
 		}
 	}
-	slices.SortFunc(top, func(a, b Writer) int {
-		return cmp.Or(-cmp.Compare(a.BytesPerSecond, b.BytesPerSecond), cmp.Compare(a.PID, b.PID))
+	return top(writers, maxWriters, func(a, b Writer) int {
+		return cmp.Or(cmp.Compare(b.BytesPerSecond, a.BytesPerSecond), cmp.Compare(a.PID, b.PID))
 	})
-	return top[:min(len(top), maxWriters)]
 }

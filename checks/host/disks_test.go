@@ -2,61 +2,56 @@ package host
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/procfs/blockdevice"
 )
 
 const diskLine = " 259       0 nvme0n1 109676 10176 3657042 55697 25153 101974 15643616 48366 3 30428 105867 10981 35 7565456 1774 702 28\n"
 
-func TestParseDiskLine(t *testing.T) {
-	want := diskCounters{
-		device: "259:0", name: "nvme0n1", reads: 109676, readSectors: 3657042, readTime: 55697,
-		writes: 25153, writeSectors: 15643616, writeTime: 48366, inFlight: 3, busyTime: 30428, waitingTime: 105867,
-	}
-	below := want
-	below.inFlight = 0
+func TestReadDiskCounters(t *testing.T) {
 	for _, tt := range []struct {
-		name, line string
-		want       diskCounters
-		err        string
+		name, lines string
+		want        int // disks; 0 for an error
 	}{
-		{"Linux 5.5", diskLine, want, ""},
-		{"Linux 4.9", strings.Join(strings.Fields(diskLine)[:14], " "), want, ""},
-		{"in flight below zero", strings.Replace(diskLine, " 3 ", " 4294967295 ", 1), below, ""},
-		{"cut", "259 0 nvme0n1 1 2 3 4 5 6 7 8 9 10", diskCounters{}, "13 fields"},
-		{"no number", "259 0 nvme0n1 1 2 3 4 5 6 7 8 9 x 11", diskCounters{}, `field 13 is "x"`},
+		{"Linux 5.5", diskLine, 1},
+		{"Linux 4.9", strings.Join(strings.Fields(diskLine)[:14], " ") + "\n", 1},
+		{"in flight below zero", strings.Replace(diskLine, " 3 ", " 4294967295 ", 1), 1},
+		{"recorded", string(fixture(t, "node/diskstats")), strings.Count(string(fixture(t, "node/diskstats")), "\n")},
+		{"cut", "259 0 nvme0n1 1 2 3 4 5 6 7 8 9 10\n", 0},
+		{"no number", "259 0 nvme0n1 1 2 3 4 5 6 7 8 9 x 11\n", 0},
+		{"nothing", "", 0},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			got, err := parseDiskLine(tt.line)
-			if tt.err != "" {
-				if err == nil || !strings.Contains(err.Error(), tt.err) {
-					t.Errorf("error %v, want %q", err, tt.err)
-				}
-				return
-			}
-			if diff := cmp.Diff(tt.want, got, cmp.AllowUnexported(diskCounters{})); diff != "" || err != nil {
-				t.Error(diff, err)
-			}
-		})
+		n := newNode(t)
+		n.write("proc/diskstats", tt.lines)
+		got, err := readDiskCounters(n.root)
+		if len(got) != tt.want || (err != nil) != (tt.want == 0) {
+			t.Errorf("%s: %+v, %v", tt.name, got, err)
+		}
 	}
 }
 
-func FuzzParseDisks(f *testing.F) {
-	f.Add(diskLine + "\n\n" + strings.Replace(diskLine, " 25153 ", " 25159 ", 1))
-	f.Add("254 0 vda 1 2 3 4 5 6 7 8 9 10 11\n\n\n254 0 vda 1 2 3 4 5 6 7 8 4294967295 0 0\n")
-	f.Fuzz(func(t *testing.T, in string) {
-		before, after, _ := strings.Cut(in, "\n\n")
-		a, errA := parseDisks([]byte(before))
-		b, errB := parseDisks([]byte(after))
+func FuzzDiskBetween(f *testing.F) {
+	f.Add(diskLine, strings.Replace(diskLine, " 25153 ", " 25159 ", 1))
+	f.Add("254 0 vda 1 2 3 4 5 6 7 8 9 10 11\n", "254 0 vda 1 2 3 4 5 6 7 8 4294967295 0 0\n")
+	f.Fuzz(func(t *testing.T, before, after string) {
+		n := newNode(t)
+		n.write("proc/diskstats", before)
+		a, errA := readDiskCounters(n.root)
+		n.write("proc/diskstats", after)
+		b, errB := readDiskCounters(n.root)
 		if errA != nil || errB != nil {
 			return
 		}
-		for _, d := range compareDisks(a, b, time.Second, nil, func(diskCounters) bool { return true }) {
+		for name := range b {
+			d, _ := diskBetween(a[name], b[name], time.Second)
 			if !(d.Utilisation >= 0 && d.Utilisation <= 1) || d.Queue < 0 || d.WritesPerSecond < 0 || d.WriteAwait < 0 || d.InFlight < 0 {
 				t.Errorf("%+v", d)
 			}
@@ -65,52 +60,46 @@ func FuzzParseDisks(f *testing.F) {
 }
 
 func TestDiskBetween(t *testing.T) {
-	b, err := os.ReadFile("testdata/node/diskstats")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if disks, err := parseDisks(b); err != nil || len(disks) != strings.Count(string(b), "\n") || disks["vda"].device != "254:0" {
-		t.Errorf("a real file is %+v, %v", disks, err)
-	}
-	base := diskCounters{
-		device: "8:0", name: "sda", reads: 10, readSectors: 100, readTime: 1000, writes: 20, writeSectors: 200,
-		writeTime: 2000, busyTime: 5000, waitingTime: 6000,
-	}
-	change := func(f func(*diskCounters)) diskCounters {
+	var base blockdevice.Diskstats
+	base.MajorNumber, base.DeviceName = 8, "sda"
+	base.ReadIOs, base.ReadSectors, base.ReadTicks = 10, 100, 1000
+	base.WriteIOs, base.WriteSectors, base.WriteTicks = 20, 200, 2000
+	base.IOsTotalTicks, base.WeightedIOTicks = 5000, 6000
+	change := func(f func(*blockdevice.Diskstats)) blockdevice.Diskstats {
 		d := base
 		f(&d)
 		return d
 	}
 	for _, tt := range []struct {
 		name          string
-		before, after diskCounters
+		before, after blockdevice.Diskstats
 		want          Disk
 		ok            bool
 	}{
 		{"idle", base, base, Disk{Name: "sda", Over: 2 * time.Second}, true},
-		{"at work", base, change(func(d *diskCounters) {
-			d.reads, d.readSectors, d.readTime = 14, 108, 1020
-			d.writes, d.writeSectors, d.writeTime = 30, 280, 2500
-			d.busyTime, d.waitingTime, d.inFlight = 6000, 10000, 4
+		{"at work", base, change(func(d *blockdevice.Diskstats) {
+			d.ReadIOs, d.ReadSectors, d.ReadTicks = 14, 108, 1020
+			d.WriteIOs, d.WriteSectors, d.WriteTicks = 30, 280, 2500
+			d.IOsTotalTicks, d.WeightedIOTicks, d.IOsInProgress = 6000, 10000, 4
 		}), Disk{
 			Name: "sda", Over: 2 * time.Second, Utilisation: 0.5, ReadAwait: 5 * time.Millisecond, WriteAwait: 50 * time.Millisecond,
 			ReadsPerSecond: 2, WritesPerSecond: 5, ReadBytesPerSecond: 4 * 512, WriteBytesPerSecond: 40 * 512, Queue: 2, InFlight: 4,
 		}, true},
 		{
-			"times wrap", change(func(d *diskCounters) { d.busyTime = 1<<32 - 500 }), change(func(d *diskCounters) { d.busyTime = 500 }),
+			"times wrap", change(func(d *blockdevice.Diskstats) { d.IOsTotalTicks = 1<<32 - 500 }), change(func(d *blockdevice.Diskstats) { d.IOsTotalTicks = 500 }),
 			Disk{Name: "sda", Over: 2 * time.Second, Utilisation: 0.5},
 			true,
 		},
 		{
-			"busier than time", base, change(func(d *diskCounters) { d.busyTime += 2100 }),
+			"busier than time", base, change(func(d *blockdevice.Diskstats) { d.IOsTotalTicks += 2100 }),
 			Disk{Name: "sda", Over: 2 * time.Second, Utilisation: 1},
 			true,
 		},
-		{"replaced", base, change(func(d *diskCounters) { d.writes = 0 }), Disk{}, false},
-		{"renamed", base, change(func(d *diskCounters) { d.device = "8:16" }), Disk{}, false},
+		{"replaced", base, change(func(d *blockdevice.Diskstats) { d.WriteIOs = 0 }), Disk{}, false},
+		{"renamed", base, change(func(d *blockdevice.Diskstats) { d.MinorNumber = 16 }), Disk{}, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			got, ok := tt.after.between(tt.before, 2*time.Second)
+			got, ok := diskBetween(tt.before, tt.after, 2*time.Second)
 			if diff := cmp.Diff(tt.want, got); diff != "" || ok != tt.ok {
 				t.Errorf("%v, want %v; %s", ok, tt.ok, diff)
 			}
@@ -178,26 +167,42 @@ func TestReadDisks(t *testing.T) {
 	}
 }
 
-func TestParseWritten(t *testing.T) {
-	const io = "rchar: 1\nwchar: 2\nsyscr: 3\nsyscw: 4\nread_bytes: 5\nwrite_bytes: 6\ncancelled_write_bytes: 7\n"
-	got, err := parseWritten([]byte(io))
-	if got != (written{6, 7}) || err != nil {
-		t.Errorf("parseWritten = %+v, %v", got, err)
-	}
-	for _, bad := range []string{"", "write_bytes: x\n", "cancelled_write_bytes: 7\n"} {
-		if got, err := parseWritten([]byte(bad)); err == nil {
-			t.Errorf("%q is %+v", bad, got)
+// TestReadWriters has a process that writes, one that is gone by the second look, one that writes next to nothing, and one
+// that truncates what it wrote.
+func TestReadWriters(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		wrote := func(pid, bytes, cancelled int) {
+			n.write(fmt.Sprintf("proc/%d/io", pid), fmt.Sprintf("rchar: 1\nwchar: 2\nsyscr: 3\nsyscw: 4\nread_bytes: 5\n"+
+				"write_bytes: %d\ncancelled_write_bytes: %d\n", bytes, cancelled))
 		}
+		for _, pid := range []int{7, 8, 9, 10} {
+			n.process(pid, 1, "containerd-shim", 'S', "containerd-shim-runc-v2 -id "+idB)
+			wrote(pid, 5e6, 0)
+		}
+		n.write("proc/7/cgroup", "0::/kubepods/burstable/pod11-22/"+idA+"\n")
+		go func() {
+			time.Sleep(time.Second)
+			wrote(7, 25e6, 0)
+			n.write("proc/8/io", "")
+			wrote(9, 6e6, 0)
+			wrote(10, 99e6, 98e6)
+		}()
+		got, err := ReadWriters(t.Context(), n.people(), 2*time.Second)
+		want := []Writer{{PID: 7, Name: "containerd-shim", Role: RoleShim, ObjectID: idB, PodUID: "11-22", BytesPerSecond: 1e7}}
+		if diff := cmp.Diff(want, got); diff != "" || err != nil {
+			t.Error(diff, err)
+		}
+	})
+	if got, err := ReadWriters(t.Context(), newNode(t).people(), 0); err == nil {
+		t.Errorf("of a kernel that does not count: %+v", got)
 	}
 }
 
 func TestTopWriters(t *testing.T) {
 	const mb = 1e6
-	before := map[int]written{1: {bytes: 0}, 2: {bytes: 5 * mb}, 3: {}, 4: {}, 5: {}, 6: {}, 7: {}, 8: {bytes: 9 * mb}, 9: {}}
-	after := map[int]written{
-		1: {bytes: 2 * mb}, 2: {bytes: 25 * mb}, 3: {bytes: 2*mb - 2}, 4: {bytes: 4 * mb}, 5: {bytes: 6 * mb}, 6: {bytes: 8 * mb},
-		7: {bytes: 10 * mb}, 8: {bytes: 1}, 9: {bytes: 99 * mb, cancelled: 98 * mb}, 10: {bytes: 99 * mb},
-	}
+	before := map[int]uint64{1: 0, 2: 5 * mb, 3: 0, 4: 0, 5: 0, 6: 0, 7: 0, 8: 9 * mb}
+	after := map[int]uint64{1: 2 * mb, 2: 25 * mb, 3: 2*mb - 2, 4: 4 * mb, 5: 6 * mb, 6: 8 * mb, 7: 10 * mb, 8: 1, 10: 99 * mb}
 	want := []Writer{
 		{PID: 2, BytesPerSecond: 10 * mb},
 		{PID: 7, BytesPerSecond: 5 * mb},
@@ -206,17 +211,6 @@ func TestTopWriters(t *testing.T) {
 		{PID: 4, BytesPerSecond: 2 * mb},
 	}
 	if diff := cmp.Diff(want, topWriters(before, after, 2*time.Second)); diff != "" {
-		t.Error(diff)
-	}
-}
-
-func TestWriterIdentify(t *testing.T) {
-	n := newNode(t)
-	n.write("proc/7/comm", "containerd-shim\n")
-	n.write("proc/7/cgroup", "0::/kubepods/burstable/pod11-22/"+idA+"\n")
-	w := Writer{PID: 7}
-	w.identify(n.root)
-	if diff := cmp.Diff(Writer{PID: 7, Name: "containerd-shim", Role: RoleShim, ObjectID: idA, PodUID: "11-22"}, w); diff != "" {
 		t.Error(diff)
 	}
 }

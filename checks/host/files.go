@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"math"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -15,14 +13,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxDescriptors bounds what is counted of one process's open files: fs.nr_open is 1,048,576 unless it was raised.
-const maxDescriptors = 2 << 20
+// Files is open file descriptors against the limits of the kernel and of the processes that matter.
+type Files struct {
+	System    Usage          // fs.file-nr
+	Processes []ProcessFiles // runtime and kubelet
+}
+
+// A ProcessFiles is the open files of one process; Max is its soft limit (RLIMIT_NOFILE).
+type ProcessFiles struct {
+	PID  int
+	Name string
+	Role Role
+	Usage
+	Hard uint64
+}
 
 // ReadFiles reads how many files are open on the host and in the processes of the runtime and the kubelet, against
 // their limits. With an error there may be a part of it.
 func ReadFiles(ctx context.Context, root string, people Population) (Files, error) {
 	return within(ctx, func(at *position) (Files, error) {
-		b, err := readSmall(filepath.Join(root, "proc/sys/fs/file-nr"))
+		b, err := readSmall(root, "proc/sys/fs/file-nr")
 		if err != nil {
 			return Files{}, fmt.Errorf("counting open files: %w", err)
 		}
@@ -33,122 +43,93 @@ func ReadFiles(ctx context.Context, root string, people Population) (Files, erro
 		denied := 0
 		err = people.gap()
 		for _, daemon := range people.daemons() {
-			at.enter(fmt.Sprintf("the descriptors of process %d (%s)", daemon.PID, daemon.Name))
-			p, e := readProcessFiles(filepath.Join(root, "proc", strconv.Itoa(daemon.PID)))
+			at.enter("the descriptors of process %d (%s)", daemon.PID, daemon.Name)
+			p, e := people.files(daemon)
 			switch {
-			case errors.Is(e, fs.ErrNotExist), errors.Is(e, unix.ESRCH):
-				continue // gone meanwhile
+			case errors.Is(e, fs.ErrNotExist), errors.Is(e, unix.ESRCH): // gone meanwhile
 			case errors.Is(e, fs.ErrPermission):
 				denied++
-				continue
 			case e != nil:
 				err = errors.Join(err, fmt.Errorf("counting the open files of %s: %w", daemon.Name, e))
-				continue
+			default:
+				f.Processes = append(f.Processes, p)
 			}
-			p.PID, p.Name, p.Role = daemon.PID, daemon.Name, daemon.Role
-			f.Processes = append(f.Processes, p)
 		}
 		if denied > 0 {
-			err = errors.Join(err, fmt.Errorf("counting open files: no permission for %d of %d processes", denied, denied+len(f.Processes)))
+			all := denied + len(f.Processes)
+			err = errors.Join(err, fmt.Errorf("counting open files: no permission for %d of %d processes", denied, all))
 		}
 		return f, err
 	})
 }
 
+// files reads the open files of one process. procfs reads only the soft limits.
+func (p Population) files(of Process) (ProcessFiles, error) {
+	f := ProcessFiles{PID: of.PID, Name: of.Name, Role: of.Role}
+	b, err := readSmall(p.root, "proc", strconv.Itoa(of.PID), "limits")
+	if err != nil {
+		return f, err
+	}
+	if f.Max, f.Hard, err = parseFileLimits(b); err != nil {
+		return f, err
+	}
+	one, err := p.proc.Proc(of.PID)
+	if err != nil {
+		return f, err
+	}
+	n, err := one.FileDescriptorsLen()
+	f.Current = uint64(n)
+	return f, err
+}
+
 // parseFileNr reads fs.file-nr: allocated, of them unused (always 0 since Linux 2.6), and the limit. systemd sets the
 // limit to the largest number there is, which is none.
 func parseFileNr(b []byte) (Usage, error) {
-	fields := strings.Fields(string(b))
-	if len(fields) != 3 {
-		return Usage{}, fmt.Errorf("%d fields in file-nr, want 3", len(fields))
+	var used, unused, limit uint64
+	if _, err := fmt.Sscan(string(b), &used, &unused, &limit); err != nil {
+		return Usage{}, fmt.Errorf("reading file-nr: %w", err)
 	}
-	var n [3]uint64
-	for i, field := range fields {
-		var err error
-		if n[i], err = strconv.ParseUint(field, 10, 64); err != nil {
-			return Usage{}, fmt.Errorf("field %.40q in file-nr", field)
-		}
+	if limit >= math.MaxInt64 {
+		limit = 0
 	}
-	if n[2] >= math.MaxInt64 {
-		n[2] = 0
-	}
-	return Usage{Current: n[0] - min(n[1], n[0]), Max: n[2]}, nil
-}
-
-func readProcessFiles(dir string) (ProcessFiles, error) {
-	b, err := readSmall(filepath.Join(dir, "limits"))
-	if err != nil {
-		return ProcessFiles{}, err
-	}
-	var p ProcessFiles
-	if p.Max, p.Hard, err = parseFileLimits(b); err != nil {
-		return ProcessFiles{}, err
-	}
-	p.Current, err = countDescriptors(filepath.Join(dir, "fd"))
-	return p, err
-}
-
-// countDescriptors counts a process's open files. Since Linux 6.2 the size of the folder says it (fs/proc/fd.c).
-func countDescriptors(dir string) (uint64, error) {
-	f, err := os.Open(dir)
-	if err != nil {
-		return 0, err
-	}
-	defer f.Close()
-	if info, err := f.Stat(); err == nil && info.Size() > 0 && onProc(f) {
-		return uint64(info.Size()), nil
-	}
-	n := 0
-	for n < maxDescriptors {
-		names, err := f.Readdirnames(1024)
-		n += len(names)
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			return 0, err
-		}
-	}
-	return uint64(n), nil
-}
-
-// onProc reports whether an open folder is the kernel's: the size of others means something else.
-func onProc(f *os.File) bool {
-	var fs unix.Statfs_t
-	return unix.Fstatfs(int(f.Fd()), &fs) == nil && fs.Type == unix.PROC_SUPER_MAGIC
+	return Usage{Current: used - min(unused, used), Max: limit}, nil
 }
 
 // parseFileLimits finds the soft and the hard limit of open files in /proc/PID/limits; unlimited is 0:
 //
 //	Max open files            1024                 524288               files
 func parseFileLimits(b []byte) (soft, hard uint64, err error) {
-	for line := range strings.Lines(string(b)) {
-		rest, ok := strings.CutPrefix(line, "Max open files ")
-		if !ok {
+	_, rest, ok := strings.Cut("\n"+string(b), "\nMax open files ")
+	fields := strings.Fields(rest)
+	if !ok || len(fields) < 2 {
+		return 0, 0, errors.New("no limit of open files")
+	}
+	limits := [2]uint64{}
+	for i := range limits {
+		if fields[i] == "unlimited" {
 			continue
 		}
-		fields := strings.Fields(rest)
-		if len(fields) < 2 {
-			break
+		if limits[i], err = strconv.ParseUint(fields[i], 10, 64); err != nil {
+			return 0, 0, fmt.Errorf("limit %.40q", fields[i])
 		}
-		if soft, err = parseLimit(fields[0]); err != nil {
-			return 0, 0, err
-		}
-		if hard, err = parseLimit(fields[1]); err != nil {
-			return 0, 0, err
-		}
-		return soft, hard, nil
 	}
-	return 0, 0, errors.New("no limit of open files")
+	return limits[0], limits[1], nil
 }
 
-func parseLimit(s string) (uint64, error) {
-	if s == "unlimited" {
-		return 0, nil
+// Conntrack is the table of tracked connections (net.netfilter.nf_conntrack_*); Max 0 where the module is not loaded.
+type Conntrack struct{ Usage }
+
+// ReadConntrack reads the table of tracked connections of the network namespace that kdiag runs in, which is the host's
+// in a pod with hostNetwork. Where the module is not loaded there is no table, and no error.
+func ReadConntrack(root string) (Conntrack, error) {
+	dir := filepath.Join(root, "proc/sys/net/netfilter")
+	count, err := readUint(dir, "nf_conntrack_count")
+	if errors.Is(err, fs.ErrNotExist) {
+		return Conntrack{}, nil
 	}
-	n, err := strconv.ParseUint(s, 10, 64)
-	if err != nil {
-		return 0, fmt.Errorf("limit %.40q", s)
+	limit, errLimit := readUint(dir, "nf_conntrack_max")
+	if err := errors.Join(err, errLimit); err != nil {
+		return Conntrack{}, fmt.Errorf("counting tracked connections: %w", err)
 	}
-	return n, nil
+	return Conntrack{Usage{Current: count, Max: limit}}, nil
 }

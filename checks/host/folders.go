@@ -21,55 +21,45 @@ const (
 // boltFile is the database that containerd keeps open below its root folder (metadata plugin).
 const boltFile = "/io.containerd.metadata.v1.bolt/meta.db"
 
-// usualRoots are where runtimes keep containers and images unless they are told otherwise.
-var usualRoots = []string{
-	"/var/lib/containerd", "/var/lib/containers/storage", "/var/lib/docker", "/var/lib/rancher/k3s/agent/containerd",
-	"/var/lib/rancher/rke2/agent/containerd", "/var/lib/k0s/containerd", "/var/snap/microk8s/common/var/lib/containerd",
+// maxShims bounds the shims that are asked where containerd keeps its state. A node has one or two such places.
+const maxShims = 256
+
+// A Folder is a place that matters to the node, and why.
+type Folder struct {
+	Path string // as the host sees it, such as /var/lib/containerd
+	Role string // one of the constants Folder*
+	PID  int    // of the runtime's daemon that has its database open there; 0 when none was seen
 }
 
-// usualStates are where runtimes keep the state of what runs unless they are told otherwise.
-var usualStates = []string{"/run/containerd", "/run/k3s/containerd", "/run/crio", "/run/containers/storage"}
-
-// Folders returns the folders that matter to the node. The runtime's is where its daemon has its database open, else each
-// of the usual ones that is there; the kubelet's and the logs' are given, or the defaults. Nothing below them is read.
+// Folders returns the folders that matter to the node. The runtime's is where its daemon has its database open, else
+// each of the usual ones that exists; the kubelet's and the logs' are given, or the defaults. Nothing below them is
+// read.
 func Folders(root string, people Population, kubeletDir, logsDir string) []Folder {
 	var all []Folder
-	add := func(role, path string, pid int) {
-		for _, f := range all {
-			if f.Path == path && f.Role == role {
-				return
-			}
-		}
-		all = append(all, Folder{Path: path, Role: role, PID: pid})
-	}
-	for _, p := range people.daemons() { // without them, the usual places
-		if p.Role != RoleRuntime {
-			continue
-		}
-		if dir := containerdRoot(root, p.PID); dir != "" {
-			add(FolderRuntime, dir, p.PID)
+	for _, p := range people.of(RoleRuntime) {
+		dir := containerdRoot(root, p.PID)
+		if dir != "" && !slices.ContainsFunc(all, func(f Folder) bool { return f.Path == dir }) {
+			all = append(all, Folder{Path: dir, Role: FolderRuntime, PID: p.PID})
 		}
 	}
 	if len(all) == 0 {
-		for _, dir := range usualRoots {
-			if _, err := os.Lstat(filepath.Join(root, dir)); err == nil {
-				add(FolderRuntime, dir, 0)
-			}
+		for _, dir := range existing(root, people.names.DataDirs) {
+			all = append(all, Folder{Path: dir, Role: FolderRuntime})
 		}
 	}
 	for _, dir := range stateFolders(root, people) {
-		add(FolderState, dir, 0)
+		all = append(all, Folder{Path: dir, Role: FolderState})
 	}
-	add(FolderKubelet, cmp.Or(kubeletDir, "/var/lib/kubelet"), 0)
-	add(FolderLogs, cmp.Or(logsDir, "/var/log/pods"), 0)
-	add(FolderLogs, "/var/log", 0)
-	add(FolderRoot, "/", 0)
-	return all
+	all = append(all,
+		Folder{Path: cmp.Or(kubeletDir, "/var/lib/kubelet"), Role: FolderKubelet},
+		Folder{Path: cmp.Or(logsDir, "/var/log/pods"), Role: FolderLogs}, Folder{Path: "/var/log", Role: FolderLogs},
+		Folder{Path: "/", Role: FolderRoot})
+	return slices.Compact(all) // --pod-logs-dir may be /var/log itself
 }
 
 // containerdRoot finds containerd's root folder by the database that the process has open; empty for other daemons and
-// where its descriptors may not be read. A deleted file's name says so and is none. That of a daemon in a container (docker in
-// docker, kind) means a place that is another one out here.
+// where its descriptors may not be read. The path that a daemon in a container (docker in docker, kind) sees is another
+// place on the host, so both must be one file.
 func containerdRoot(root string, pid int) string {
 	dir := filepath.Join(root, "proc", strconv.Itoa(pid), "fd")
 	for _, fd := range names(dir) {
@@ -85,22 +75,28 @@ func containerdRoot(root string, pid int) string {
 	return ""
 }
 
-// stateFolders finds where runtimes keep the state of what runs: there each shim of containerd has its working directory.
-// Where no shim says so it is each of the usual places that is there.
+// stateFolders finds where runtimes keep the state of what runs: each shim of containerd has its working directory
+// there. Without such a shim it is each of the usual places that exists.
 func stateFolders(root string, people Population) []string {
 	var all []string
-	for _, pid := range people.shims() {
-		cwd := filepath.Join(root, "proc", strconv.Itoa(pid), "cwd")
+	shims := people.of(RoleShim)
+	for _, shim := range shims[:min(len(shims), maxShims)] {
+		cwd := filepath.Join(root, "proc", strconv.Itoa(shim.PID), "cwd")
 		target, err := os.Readlink(cwd)
 		base, _, ok := strings.Cut(target, "/"+taskDir+"/")
-		if err == nil && ok && filepath.IsAbs(base) && !slices.Contains(all, base) && sameFile(cwd, filepath.Join(root, target)) {
+		found := err == nil && ok && filepath.IsAbs(base) && !slices.Contains(all, base)
+		if found && sameFile(cwd, filepath.Join(root, target)) {
 			all = append(all, base)
 		}
 	}
 	if len(all) > 0 {
 		return all
 	}
-	return slices.DeleteFunc(slices.Clone(usualStates), func(dir string) bool {
+	return existing(root, people.names.StateDirs)
+}
+
+func existing(root string, dirs []string) []string {
+	return slices.DeleteFunc(slices.Clone(dirs), func(dir string) bool {
 		_, err := os.Lstat(filepath.Join(root, dir))
 		return err != nil
 	})

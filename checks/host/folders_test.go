@@ -22,7 +22,7 @@ func TestStateFolders(t *testing.T) {
 	for _, pid := range []string{"7", "8", "9", "10"} {
 		folder(filepath.Join(root, "proc", pid))
 	}
-	people := Population{roles: map[int]Process{}}
+	people := Population{names: testNames, roles: map[int]Process{}}
 	for pid, role := range map[int]Role{7: RoleShim, 8: RoleShim, 9: RoleRuntime, 10: RoleShim} {
 		people.roles[pid] = Process{PID: pid, Role: role}
 	}

@@ -13,24 +13,45 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"syscall"
 )
 
 const (
-	// maxOpen bounds the descriptors that are looked at on the whole host, at about two microseconds each.
+	// maxOpen bounds the descriptors that are read on the whole host, at about two microseconds each.
 	maxOpen = 500_000
 	// maxOpenOfOne bounds those of one process, so that one that leaks does not hide all others.
 	maxOpenOfOne = 50_000
 	// maxMarks bounds what is read of one instance: a line of about a hundred bytes for each watch.
 	maxMarks = 16 << 20
-	// maxHolders bounds the processes that are named for each user.
-	maxHolders = 10
+	// maxInotifyTop bounds the processes that are named for each user.
+	maxInotifyTop = 10
 )
 
-// ReadInotify counts the inotify instances of each user and what they watch. There is no file that tells, so every
-// descriptor of every process is looked at, those of the runtime, the kubelet and the shims first. Unread says how many
-// processes were not, or not whole. An instance that a child inherited counts in both.
+// Inotify is the use of inotify by user, against fs.inotify.max_user_instances and max_user_watches.
+type Inotify struct {
+	MaxInstances, MaxWatches uint64
+	Users                    []InotifyUser // most instances first
+	Unread                   int           // processes whose descriptors could not be read
+}
+
+// An InotifyUser is what the processes of one user hold. Instances are counted per user of the initial user namespace.
+type InotifyUser struct {
+	UID                int
+	Instances, Watches int
+	Top                []InotifyProcess // most instances first, bounded
+}
+
+// An InotifyProcess is a process with inotify instances.
+type InotifyProcess struct {
+	PID       int
+	Name      string
+	Instances int
+	Owner
+}
+
+// ReadInotify counts the inotify instances of each user and what they watch. No file of the kernel has these numbers,
+// so every descriptor of every process is read, those of the runtime, the kubelet and the shims first. An instance
+// that a child inherited counts in both. With an error there may be a part of it.
 func ReadInotify(ctx context.Context, root string, people Population) (Inotify, error) {
 	var seen Inotify
 	var err error
@@ -44,73 +65,71 @@ func ReadInotify(ctx context.Context, root string, people Population) (Inotify, 
 	if people.all == nil {
 		return seen, fmt.Errorf("counting inotify instances: %w", missing)
 	}
-	counted, err := within(ctx, func(at *position) (Inotify, error) {
-		holders, unread := inotifyHolders(ctx, at, people)
-		return Inotify{Users: inotifyUsers(holders), Unread: unread}, ctx.Err()
-	})
+	counted, err := within(ctx, func(at *position) (Inotify, error) { return people.inotify(ctx, at), ctx.Err() })
 	if err != nil {
 		missing = errors.Join(missing, fmt.Errorf("counting inotify instances: %w", err))
 	}
 	seen.Users, seen.Unread = counted.Users, counted.Unread
-	return seen, errors.Join(missing, seen.own(ctx, people))
-}
-
-// own adds to the processes that are named whom they belong to.
-func (seen Inotify) own(ctx context.Context, people Population) error {
-	var pids []int
-	for _, user := range seen.Users {
-		for _, holder := range user.Top {
-			pids = append(pids, holder.PID)
-		}
-	}
-	owners, err := people.owners(ctx, pids)
+	pids := map[*Owner]int{}
 	for _, user := range seen.Users {
 		for i := range user.Top {
-			user.Top[i].Owner = owners[user.Top[i].PID]
+			pids[&user.Top[i].Owner] = user.Top[i].PID
 		}
 	}
-	return err
+	return seen, errors.Join(missing, people.setOwners(ctx, pids))
 }
 
-// An inotifyHolder is a process that holds inotify instances.
-type inotifyHolder struct {
-	InotifyProcess
-	uid, watches int
-}
-
-func inotifyHolders(ctx context.Context, at *position, people Population) (holders []inotifyHolder, unread int) {
+// inotify adds up what the processes of each user hold. The kernel charges an instance to the effective user.
+func (p Population) inotify(ctx context.Context, at *position) Inotify {
+	var total Inotify
+	byUser := map[int]*InotifyUser{}
 	left := maxOpen
-	for _, st := range people.byWorth() {
+	for _, st := range p.byWorth() {
 		if st.kernel || st.state == 'Z' && st.threads <= 1 {
 			continue // no descriptors
 		}
 		if ctx.Err() != nil || left <= 0 {
-			unread++
+			total.Unread++
 			continue
 		}
-		dir := filepath.Join(people.scan.proc, strconv.Itoa(st.pid))
-		at.enter(fmt.Sprintf("the descriptors of process %d (%s)", st.pid, st.comm))
-		count, looked, whole := countInotify(dir, min(left, maxOpenOfOne))
+		at.enter("the descriptors of process %d (%s)", st.pid, st.comm)
+		count, looked, whole := countInotify(filepath.Join(p.root, "proc", strconv.Itoa(st.pid)), min(left, maxOpenOfOne))
 		left -= looked
 		if !whole {
-			unread++
+			total.Unread++
 		}
 		if count.instances == 0 {
 			continue
 		}
-		uid, ok := effectiveUser(dir)
-		if !ok {
-			unread++
+		one, err := p.proc.Proc(st.pid)
+		status, errStatus := one.NewStatus()
+		if errors.Join(err, errStatus) != nil {
+			total.Unread++
 			continue
 		}
-		holders = append(holders, inotifyHolder{InotifyProcess{PID: st.pid, Name: st.comm, Instances: count.instances}, uid, count.watches})
+		uid := int(status.UIDs[1])
+		if byUser[uid] == nil {
+			byUser[uid] = &InotifyUser{UID: uid}
+		}
+		u := byUser[uid]
+		u.Instances += count.instances
+		u.Watches += count.watches
+		u.Top = append(u.Top, InotifyProcess{PID: st.pid, Name: st.comm, Instances: count.instances})
 	}
-	return holders, unread
+	for _, uid := range slices.Sorted(maps.Keys(byUser)) {
+		u := *byUser[uid]
+		u.Top = top(u.Top, maxInotifyTop, func(a, b InotifyProcess) int {
+			return cmp.Or(b.Instances-a.Instances, a.PID-b.PID)
+		})
+		total.Users = append(total.Users, u)
+	}
+	slices.SortStableFunc(total.Users, func(a, b InotifyUser) int { return b.Instances - a.Instances })
+	return total
 }
 
 type inotifyCount struct{ instances, watches int }
 
-// countInotify looks at up to limit descriptors of a process. It is whole when there are no more, and when the process
+// countInotify reads up to limit descriptors of a process. It is whole when there are no more, and when the process
 // is gone.
 func countInotify(dir string, limit int) (count inotifyCount, looked int, whole bool) {
 	f, err := os.Open(filepath.Join(dir, "fd"))
@@ -123,11 +142,10 @@ func countInotify(dir string, limit int) (count inotifyCount, looked int, whole 
 		for _, name := range names {
 			looked++
 			link, err := os.Readlink(filepath.Join(dir, "fd", name))
-			if err != nil || link != "anon_inode:inotify" {
-				continue
+			if err == nil && link == "anon_inode:inotify" {
+				count.instances++
+				count.watches += countMarks(filepath.Join(dir, "fdinfo", name))
 			}
-			count.instances++
-			count.watches += countMarks(filepath.Join(dir, "fdinfo", name))
 		}
 		if err != nil {
 			return count, looked, errors.Is(err, io.EOF) || errors.Is(err, syscall.ESRCH) || errors.Is(err, os.ErrNotExist)
@@ -156,54 +174,4 @@ func parseMarks(r io.Reader) int {
 		}
 	}
 	return n
-}
-
-// effectiveUser returns the user that the kernel charges an inotify instance to, current_euid() at the time.
-func effectiveUser(dir string) (int, bool) {
-	b, err := readSmall(filepath.Join(dir, "status"))
-	if err != nil {
-		return 0, false
-	}
-	return parseEffectiveUser(b)
-}
-
-// parseEffectiveUser finds the second of the user ids in /proc/PID/status: real, effective, saved, file system.
-func parseEffectiveUser(b []byte) (int, bool) {
-	for line := range strings.Lines(string(b)) {
-		ids, ok := strings.CutPrefix(line, "Uid:")
-		if !ok {
-			continue
-		}
-		fields := strings.Fields(ids)
-		if len(fields) != 4 {
-			return 0, false
-		}
-		uid, err := strconv.ParseUint(fields[1], 10, 32)
-		return int(uid), err == nil
-	}
-	return 0, false
-}
-
-// inotifyUsers adds up what the processes of each user hold, most instances first.
-func inotifyUsers(holders []inotifyHolder) []InotifyUser {
-	byUser := map[int]*InotifyUser{}
-	for _, h := range holders {
-		u := byUser[h.uid]
-		if u == nil {
-			u = &InotifyUser{UID: h.uid}
-			byUser[h.uid] = u
-		}
-		u.Instances += h.Instances
-		u.Watches += h.watches
-		u.Top = append(u.Top, h.InotifyProcess)
-	}
-	users := make([]InotifyUser, 0, len(byUser))
-	for _, uid := range slices.Sorted(maps.Keys(byUser)) {
-		u := *byUser[uid]
-		slices.SortFunc(u.Top, func(a, b InotifyProcess) int { return cmp.Or(b.Instances-a.Instances, a.PID-b.PID) })
-		u.Top = u.Top[:min(len(u.Top), maxHolders)]
-		users = append(users, u)
-	}
-	slices.SortStableFunc(users, func(a, b InotifyUser) int { return b.Instances - a.Instances })
-	return users
 }

@@ -69,42 +69,11 @@ func TestCountInotify(t *testing.T) {
 	}
 }
 
-func TestParseEffectiveUser(t *testing.T) {
-	tests := []struct {
-		in   string
-		want uint32
-		ok   bool
-	}{
-		{"Name:\tx\nUid:\t0\t1000\t0\t0\n", 1000, true},
-		{"Uid:\t0\t4294967295\t0\t0\n", 4294967295, true},
-		{"Uid:\t0\t-1\t0\t0\n", 0, false},
-		{"Uid:\t0\n", 0, false},
-		{"", 0, false},
-	}
-	for _, tt := range tests {
-		if got, ok := parseEffectiveUser([]byte(tt.in)); uint32(got) != tt.want || ok != tt.ok {
-			t.Errorf("parseEffectiveUser(%q) = %d, %v", tt.in, got, ok)
-		}
-	}
-	if got, ok := parseEffectiveUser(fixture(t, "status")); got != 0 || !ok {
-		t.Errorf("of a recorded status: %d, %v", got, ok)
-	}
-}
-
 func FuzzParseMarks(f *testing.F) {
 	f.Add(fixture(f, "fdinfo-inotify"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if n := parseMarks(bytes.NewReader(b)); n > bytes.Count(b, []byte("inotify wd:")) {
 			t.Errorf("parseMarks(%q) = %d", b, n)
-		}
-	})
-}
-
-func FuzzParseEffectiveUser(f *testing.F) {
-	f.Add(fixture(f, "status"))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		if uid, ok := parseEffectiveUser(b); uid < 0 || !ok && uid != 0 {
-			t.Errorf("parseEffectiveUser(%q) = %d, %v", b, uid, ok)
 		}
 	})
 }

@@ -5,12 +5,15 @@ import (
 	"fmt"
 	"math"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
+
+	"github.com/prometheus/procfs"
 )
 
-// Memory is what /proc/meminfo says, in bytes.
+const maxDuration = time.Duration(math.MaxInt64)
+
+// Memory is what /proc/meminfo holds, in bytes.
 type Memory struct {
 	Total, Available, Free uint64
 	SwapTotal, SwapFree    uint64
@@ -19,54 +22,113 @@ type Memory struct {
 	Shmem                  uint64 // tmpfs and shared memory, whether or not a process has it mapped
 }
 
-const maxDuration = time.Duration(math.MaxInt64)
-
 // ReadMemory reads root/proc/meminfo.
 func ReadMemory(root string) (Memory, error) {
-	b, err := readLimited(filepath.Join(root, "proc/meminfo"), 64<<10)
+	proc, err := procfs.NewFS(filepath.Join(root, "proc"))
 	if err != nil {
 		return Memory{}, fmt.Errorf("reading the state of memory: %w", err)
 	}
-	m, err := parseMemory(b)
+	m, err := proc.Meminfo()
+	if err == nil && (m.MemTotalBytes == nil || m.MemAvailableBytes == nil) { // MemAvailable is there since Linux 3.14
+		err = errors.New("no line MemTotal or MemAvailable")
+	}
 	if err != nil {
 		return Memory{}, fmt.Errorf("reading the state of memory: %w", err)
 	}
-	return m, nil
+	value := func(p *uint64) uint64 {
+		if p == nil {
+			return 0
+		}
+		return *p
+	}
+	return Memory{
+		Total: *m.MemTotalBytes, Available: *m.MemAvailableBytes, Free: value(m.MemFreeBytes),
+		SwapTotal: value(m.SwapTotalBytes), SwapFree: value(m.SwapFreeBytes),
+		Dirty: value(m.DirtyBytes), Writeback: value(m.WritebackBytes),
+		SlabUnreclaimable: value(m.SUnreclaimBytes), Shmem: value(m.ShmemBytes),
+	}, nil
 }
 
-// parseMemory parses /proc/meminfo, of which the lines look like
-//
-//	MemAvailable:   30144576 kB
-//
-// and kB are 1024 bytes. MemAvailable is there since Linux 3.14; nothing replaces it.
-func parseMemory(b []byte) (Memory, error) {
-	var m Memory
-	want := map[string]*uint64{
-		"MemTotal": &m.Total, "MemAvailable": &m.Available, "MemFree": &m.Free,
-		"SwapTotal": &m.SwapTotal, "SwapFree": &m.SwapFree,
-		"Dirty": &m.Dirty, "Writeback": &m.Writeback, "SUnreclaim": &m.SlabUnreclaimable, "Shmem": &m.Shmem,
+// Pressure is the time lost waiting for a resource (PSI, /proc/pressure). A resource that this kernel does not
+// account for is nil: PSI needs CONFIG_PSI, and psi=1 where the distribution turned it off.
+type Pressure struct {
+	CPU, Memory, IO *Stall
+}
+
+// A Stall is the pressure on one resource.
+type Stall struct {
+	Some Averages // at least one task waited
+	Full Averages // all tasks that were not idle waited; of the CPU only meaningful below the root cgroup
+}
+
+// Averages are shares of time in percent, 0 to 100, over the last 10, 60 and 300 seconds, and the time lost since boot.
+type Averages struct {
+	Avg10, Avg60, Avg300 float64
+	Total                time.Duration
+}
+
+// ReadPressure reads root/proc/pressure. It is an error that there is nothing of any resource.
+func ReadPressure(root string) (Pressure, error) {
+	var p Pressure
+	var first error
+	for _, r := range []struct {
+		name string
+		to   **Stall
+	}{{"cpu", &p.CPU}, {"memory", &p.Memory}, {"io", &p.IO}} {
+		// Booted with psi=0 the files are there, and reading them is EOPNOTSUPP.
+		stall, err := readStall(filepath.Join(root, "proc/pressure", r.name))
+		if err == nil {
+			*r.to = stall
+		} else if first == nil {
+			first = fmt.Errorf("reading the pressure on %s: %w", r.name, err)
+		}
 	}
+	if p == (Pressure{}) {
+		return p, first
+	}
+	return p, nil
+}
+
+// readStall reads a file of /proc/pressure, or memory.pressure of a control group.
+func readStall(file string) (*Stall, error) {
+	b, err := readSmall(file)
+	if err != nil {
+		return nil, err
+	}
+	return parseStall(b)
+}
+
+// parseStall parses what kernel/sched/psi.c writes. procfs reads the files of /proc/pressure only, and not those of
+// control groups:
+//
+//	some avg10=0.22 avg60=0.17 avg300=1.11 total=58761459
+//	full avg10=0.00 avg60=0.13 avg300=0.96 total=57261459
+//
+// Before Linux 5.13 that of the CPU had no line "full". The total is in microseconds.
+func parseStall(b []byte) (*Stall, error) {
+	var s Stall
+	to := map[string]*Averages{"some": &s.Some, "full": &s.Full}
 	for line := range strings.Lines(string(b)) {
-		key, rest, _ := strings.Cut(line, ":")
-		to := want[key]
-		if to == nil {
+		kind, rest, _ := strings.Cut(line, " ")
+		a := to[kind]
+		if a == nil {
 			continue
 		}
-		fields := strings.Fields(rest)
-		if len(fields) != 2 || fields[1] != "kB" {
-			return Memory{}, fmt.Errorf("line %q", key)
+		delete(to, kind)
+		var us uint64
+		_, err := fmt.Sscanf(rest, "avg10=%f avg60=%f avg300=%f total=%d", &a.Avg10, &a.Avg60, &a.Avg300, &us)
+		if err != nil || us > uint64(maxDuration/time.Microsecond) {
+			return nil, fmt.Errorf("malformed line %.80q", line)
 		}
-		n, err := strconv.ParseUint(fields[0], 10, 54) // in bytes it fits 64 bits
-		if err != nil {
-			return Memory{}, fmt.Errorf("line %q", key)
+		for _, share := range []float64{a.Avg10, a.Avg60, a.Avg300} {
+			if !(share >= 0 && share <= 100) { // NaN is neither
+				return nil, fmt.Errorf("malformed line %.80q", line)
+			}
 		}
-		*to = n << 10
-		delete(want, key)
+		a.Total = time.Duration(us) * time.Microsecond
 	}
-	for _, key := range []string{"MemTotal", "MemAvailable"} {
-		if want[key] != nil {
-			return Memory{}, errors.New("no line " + key)
-		}
+	if to["some"] != nil {
+		return nil, errors.New(`no line "some"`)
 	}
-	return m, nil
+	return &s, nil
 }

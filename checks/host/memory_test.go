@@ -1,35 +1,66 @@
 package host
 
 import (
-	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestParseMemory(t *testing.T) {
-	const whole = "MemTotal:       49368168 kB\nMemFree:        1024 kB\nMemAvailable:   2048 kB\nHugePages_Total:       0\n" +
-		"SwapTotal:      12 kB\nSwapFree:       11 kB\nDirty:          10 kB\nWriteback:      9 kB\nWritebackTmp:   5 kB\nSUnreclaim:     8 kB\n" +
-		"Shmem:          7 kB\nShmemHugePages: 6 kB\n"
+func TestReadMemory(t *testing.T) {
+	n := newNode(t)
+	if _, err := ReadMemory(n.root); err == nil {
+		t.Error("no file is no error")
+	}
+	n.write("proc/meminfo", "MemTotal:       49368168 kB\nMemFree:        1024 kB\nMemAvailable:   2048 kB\nHugePages_Total:       0\n"+
+		"SwapTotal:      12 kB\nSwapFree:       11 kB\nDirty:          10 kB\nWriteback:      9 kB\nWritebackTmp:   5 kB\nSUnreclaim:     8 kB\n"+
+		"Shmem:          7 kB\nShmemHugePages: 6 kB\n")
 	want := Memory{
 		Total: 49368168 << 10, Free: 1 << 20, Available: 2 << 20, SwapTotal: 12 << 10, SwapFree: 11 << 10,
 		Dirty: 10 << 10, Writeback: 9 << 10, SlabUnreclaimable: 8 << 10, Shmem: 7 << 10,
 	}
+	got, err := ReadMemory(n.root)
+	if diff := cmp.Diff(want, got); diff != "" || err != nil {
+		t.Error(diff, err)
+	}
+	for _, bad := range []string{"", "MemTotal: 5 kB\n", "MemTotal: 5 kB\nMemAvailable: x kB\n"} {
+		n.write("proc/meminfo", bad)
+		if got, err := ReadMemory(n.root); err == nil || got != (Memory{}) {
+			t.Errorf("%q is %+v, %v", bad, got, err)
+		}
+	}
+	n.write("proc/meminfo", string(fixture(t, "node/meminfo")))
+	m, err := ReadMemory(n.root)
+	if err != nil || m.Total == 0 || m.Available == 0 || m.Available > m.Total || m.SlabUnreclaimable == 0 || m.Shmem == 0 {
+		t.Errorf("of a recorded file: %+v, %v", m, err)
+	}
+}
+
+func TestParseStall(t *testing.T) {
+	const some = "some avg10=0.22 avg60=0.17 avg300=1.11 total=58761459\n"
+	whole := Stall{
+		Some: Averages{0.22, 0.17, 1.11, 58761459 * time.Microsecond},
+		Full: Averages{0, 0.13, 0.96, 57261459 * time.Microsecond},
+	}
 	for _, tt := range []struct {
 		name, in string
-		want     Memory
+		want     *Stall
 		err      string
 	}{
-		{"whole", whole, want, ""},
-		{"twice", whole + "MemTotal: 1 kB\n", want, ""},
-		{"no available", strings.Replace(whole, "MemAvailable", "MemGone", 1), Memory{}, "MemAvailable"},
-		{"another unit", strings.Replace(whole, "1024 kB", "1024 MB", 1), Memory{}, "MemFree"},
-		{"overflow", strings.Replace(whole, "1024 kB", "18446744073709551615 kB", 1), Memory{}, "MemFree"},
-		{"nothing", "", Memory{}, "MemTotal"},
+		{"whole", some + "full avg10=0.00 avg60=0.13 avg300=0.96 total=57261459\n", &whole, ""},
+		{"no full", some, &Stall{Some: whole.Some}, ""},
+		{"more to come", some + "most avg10=x\n", &Stall{Some: whole.Some}, ""},
+		{"nothing", "", nil, "no line"},
+		{"only full", "full avg10=0.00 avg60=0.13 avg300=0.96 total=57261459\n", nil, "no line"},
+		{"cut", "some avg10=0.22 avg60=0.17\n", nil, "malformed"},
+		{"too much", strings.Replace(some, "0.22", "100.01", 1), nil, "malformed"},
+		{"not a number", strings.Replace(some, "0.22", "NaN", 1), nil, "malformed"},
+		{"below zero", strings.Replace(some, "0.22", "-1", 1), nil, "malformed"},
+		{"endless", strings.Replace(some, "58761459", "18446744073709551615", 1), nil, "malformed"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			got, err := parseMemory([]byte(tt.in))
+			got, err := parseStall([]byte(tt.in))
 			if diff := cmp.Diff(tt.want, got); diff != "" {
 				t.Error(diff)
 			}
@@ -40,31 +71,24 @@ func TestParseMemory(t *testing.T) {
 	}
 }
 
-func TestReadMemory(t *testing.T) {
+func TestReadPressure(t *testing.T) {
 	n := newNode(t)
-	if _, err := ReadMemory(n.root); err == nil {
-		t.Error("no file is no error")
+	if _, err := ReadPressure(n.root); err == nil {
+		t.Error("a kernel without PSI is no error")
 	}
-	b, err := os.ReadFile("testdata/node/meminfo")
-	if err != nil {
-		t.Fatal(err)
-	}
-	n.write("proc/meminfo", string(b))
-	m, err := ReadMemory(n.root)
-	if err != nil || m.Total == 0 || m.Available == 0 || m.Available > m.Total || m.SlabUnreclaimable == 0 || m.Shmem == 0 {
-		t.Errorf("ReadMemory = %+v, %v", m, err)
+	n.write("proc/pressure/io", string(fixture(t, "node/pressure-io")))
+	p, err := ReadPressure(n.root)
+	if err != nil || p.CPU != nil || p.Memory != nil || p.IO == nil || p.IO.Some.Total == 0 {
+		t.Errorf("ReadPressure = %+v, %v", p, err)
 	}
 }
 
-func FuzzParseMemory(f *testing.F) {
-	b, err := os.ReadFile("testdata/node/meminfo")
-	if err != nil {
-		f.Fatal(err)
-	}
-	f.Add(string(b))
+func FuzzParseStall(f *testing.F) {
+	f.Add("some avg10=0.22 avg60=0.17 avg300=1.11 total=58761459\nfull avg10=0.00 avg60=0.13 avg300=0.96 total=57261459\n")
 	f.Fuzz(func(t *testing.T, in string) {
-		if m, err := parseMemory([]byte(in)); err != nil && m != (Memory{}) {
-			t.Errorf("an error beside %+v", m)
+		s, err := parseStall([]byte(in))
+		if err == nil && (s.Some.Total < 0 || !(s.Full.Avg10 >= 0 && s.Full.Avg10 <= 100)) {
+			t.Errorf("parsed to %+v", s)
 		}
 	})
 }

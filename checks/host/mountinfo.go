@@ -2,6 +2,7 @@ package host
 
 import (
 	"bufio"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -16,12 +17,11 @@ import (
 // (fs.mount-max is 100000 for each namespace).
 const (
 	maxMounts    = 20_000
-	maxTypes     = 64       // of file systems; those of fuse have names that users choose
 	maxMountLine = 64 << 10 // bytes: two paths of 4096, each byte escaped as four, and options of some pages
 )
 
-// otherTypes are the mounts of more types than are counted apart.
-const otherTypes = "other"
+// unknownType counts the lines of a mount table that are malformed.
+const unknownType = "unknown"
 
 // A mountLine is what is kept of a line of mountinfo.
 type mountLine struct {
@@ -57,37 +57,22 @@ func parseMountLine(line string) (mountLine, error) {
 	if len(f) < 6 || len(of) < 3 {
 		return mountLine{}, errors.New("too few fields in the line")
 	}
-	point := unescape(f[4])
+	point := escapes.Replace(f[4])
 	if !path.IsAbs(point) || of[0] == "" || !strings.Contains(f[2], ":") {
 		return mountLine{}, errors.New("a field of the line is none")
 	}
 	readOnly := func(options string) bool { return slices.Contains(strings.Split(options, ","), "ro") }
 	return mountLine{
-		device: f[2], root: unescape(f[3]), point: point, kind: unescape(of[0]), source: unescape(of[1]), options: of[2],
+		device: f[2], root: escapes.Replace(f[3]), point: point,
+		kind: escapes.Replace(of[0]), source: escapes.Replace(of[1]), options: of[2],
 		readOnly: readOnly(f[5]) || readOnly(of[2]),
 	}, nil
 }
 
-// unescape undoes what the kernel does to space, tab, line feed, backslash and # (fs/proc_namespace.c: mangle): \040.
-func unescape(s string) string {
-	if !strings.Contains(s, `\`) {
-		return s
-	}
-	b := make([]byte, 0, len(s))
-	for i := 0; i < len(s); i++ {
-		if s[i] == '\\' && i+3 < len(s) && isOctal(s[i+1], '3') && isOctal(s[i+2], '7') && isOctal(s[i+3], '7') {
-			b = append(b, (s[i+1]-'0')<<6|(s[i+2]-'0')<<3|(s[i+3]-'0'))
-			i += 3
-			continue
-		}
-		b = append(b, s[i])
-	}
-	return string(b)
-}
+// escapes are what the kernel writes for space, tab, line feed, backslash and # (mangle in fs/proc_namespace.c).
+var escapes = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`, `\043`, "#")
 
-func isOctal(c, most byte) bool { return '0' <= c && c <= most }
-
-// readMounts reads the host's mount table: this process's own where it runs on the host, else that of the host's first
+// readMounts reads the host's mount table: this process's where it runs on the host, else that of the host's first
 // process. A line that is not understood is counted and not kept.
 func readMounts(root string) (mountTable, error) {
 	of := "proc/1/mountinfo"
@@ -113,16 +98,8 @@ func parseMounts(r io.Reader) (mountTable, error) {
 	for lines.Scan() {
 		t.total++
 		m, err := parseMountLine(lines.Text())
-		if err != nil {
-			t.byType[otherTypes]++
-			continue
-		}
-		kind := m.kind
-		if _, known := t.byType[kind]; !known && len(t.byType) >= maxTypes {
-			kind = otherTypes
-		}
-		t.byType[kind]++
-		if len(t.lines) < maxMounts {
+		t.byType[cmp.Or(m.kind, unknownType)]++
+		if err == nil && len(t.lines) < maxMounts {
 			t.lines = append(t.lines, m)
 		}
 	}
@@ -140,15 +117,6 @@ func (t mountTable) of(name string) (mountLine, bool) {
 	return best, best.point != ""
 }
 
-// numbered returns the device number by which the files of a file system go; none for btrfs, where each subvolume has a
-// number of its own, and overlay, whose files may have those of its layers.
-func numbered(device, kind string) string {
-	if kind == "btrfs" || kind == "overlay" {
-		return ""
-	}
-	return device
-}
-
 // below reports whether a clean path is dir or lies in it.
 func below(name, dir string) bool {
 	return dir == "/" || name == dir || strings.HasPrefix(name, dir) && name[len(dir)] == '/'
@@ -157,8 +125,8 @@ func below(name, dir string) bool {
 // remote reports whether answers of a file system depend on another machine or on a process.
 func remote(kind string) bool {
 	return strings.HasPrefix(kind, "fuse.") || slices.Contains([]string{
-		"9p", "afs", "beegfs", "ceph", "cifs", "coda", "fuse", "fuseblk", "gfs2", "glusterfs", "gpfs", "lustre", "ncpfs", "nfs",
-		"nfs4", "ocfs2", "orangefs", "pvfs2", "smb3", "smbfs", "virtiofs", "wekafs",
+		"9p", "afs", "beegfs", "ceph", "cifs", "coda", "fuse", "fuseblk", "gfs2", "glusterfs", "gpfs", "lustre", "ncpfs",
+		"nfs", "nfs4", "ocfs2", "orangefs", "pvfs2", "smb3", "smbfs", "virtiofs", "wekafs",
 	}, kind)
 }
 
@@ -166,15 +134,15 @@ func remote(kind string) bool {
 func inMemory(kind string) bool {
 	return slices.Contains([]string{
 		"binfmt_misc", "bpf", "cgroup", "cgroup2", "configfs", "debugfs", "devpts", "devtmpfs", "efivarfs", "fusectl",
-		"hugetlbfs", "mqueue", "nfsd", "nsfs", "proc", "pstore", "ramfs", "rpc_pipefs", "securityfs", "selinuxfs", "sysfs", "tmpfs",
-		"tracefs",
+		"hugetlbfs", "mqueue", "nfsd", "nsfs", "proc", "pstore", "ramfs", "rpc_pipefs", "securityfs", "selinuxfs", "sysfs",
+		"tmpfs", "tracefs",
 	}, kind)
 }
 
 // maxLinks is how many symbolic links a path may lead through, as in the kernel (MAXSYMLINKS).
 const maxLinks = 40
 
-// resolve follows the symbolic links of a path of the host's, as the host would, and says whether there is such a file.
+// resolve follows the symbolic links of a path as the host would, and reports whether the file exists.
 // Below base the host's files are seen. Nothing on a file system that can hang is looked at: from the first of those on
 // the path is taken as it is.
 func (t mountTable) resolve(base, name string) (string, bool) {
@@ -213,8 +181,9 @@ func (t mountTable) resolve(base, name string) (string, bool) {
 	return done, true
 }
 
-// hostBase returns the folder below which the host's files are seen as the host sees them. In a privileged pod that is the
-// root of the host's first process: mounts made after the pod began are there, which a volume of the host's root lacks.
+// hostBase returns the folder below which the host's files are seen as the host sees them. In a privileged pod that
+// is the root of the host's first process: mounts made after the pod began are there, which a volume of the host's
+// root lacks.
 func hostBase(root string) string {
 	if filepath.Clean(root) == "/" {
 		return "/"

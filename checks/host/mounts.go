@@ -3,13 +3,22 @@ package host
 import (
 	"cmp"
 	"context"
+	"errors"
 	"path"
 	"slices"
 	"strings"
 	"time"
 )
 
-// A Mount is one line of the host's mount table, with what became of asking it for an answer.
+const (
+	// maxProbed bounds the file systems that are probed, and the mounts that are returned.
+	maxProbed = 500
+	// writesTime is how long new writes are started: on a disk so slow that this is not enough for all, some are
+	// enough.
+	writesTime = 2 * time.Second
+)
+
+// A Mount is one line of the host's mount table, with the result of probing it.
 type Mount struct {
 	Point   string
 	Type    string // nfs4, fuse.s3fs, ext4, tmpfs, ...
@@ -21,10 +30,10 @@ type Mount struct {
 
 	Asked   bool
 	Took    time.Duration // until it answered
-	Err     string        // what it answered, when that was an error: stale file handle, transport endpoint is not connected
+	Err     string        // an error that it answered: stale file handle, ...
 	Hung    bool          // no answer in time
-	Waiting time.Duration // for how long a look has been waiting, earlier runs of kdiag included
-	PID     int           // the process of kdiag's that waits in it, 0 for none
+	Waiting time.Duration // for how long a probe has been waiting, earlier runs of kdiag included
+	PID     int           // kdiag's process that waits in it, 0 for none
 }
 
 // A MountTable is the host's mounts, counted, and those that matter to the kubelet, probed.
@@ -36,16 +45,15 @@ type MountTable struct {
 	Left    int     // that were not probed because there are too many, or the time was up
 }
 
-// maxProbed bounds the file systems that are asked, and the mounts that are told of.
-const maxProbed = 500
-
-// ProbeMounts counts the host's mounts, and asks for an answer those below the kubelet's folder and those over the
-// network. A file system that is mounted several times is asked once and the answer told of each. Those that have nothing
-// behind them to wait for (tmpfs, proc, ...) are not asked, and autofs is not, which that would trigger.
+// ProbeMounts counts the host's mounts, and probes those below the kubelet's folder and those over the network. A
+// file system that is mounted several times is probed once. Those that have nothing behind them to wait for (tmpfs,
+// proc, ...) are not probed, nor is autofs, which that would trigger.
 //
 // The fuse mounts of other users answer root with "permission denied" unless they were made with allow_other: that is
-// an answer. An error beside a table says that no child could be started.
-func ProbeMounts(ctx context.Context, root, kubeletDir string, child Child) (MountTable, error) {
+// an answer. With an error beside a table, no child could be started.
+func ProbeMounts(
+	ctx context.Context, root string, people Population, kubeletDir string, child Child,
+) (MountTable, error) {
 	table, err := readMounts(root)
 	if err != nil {
 		return MountTable{}, err
@@ -62,12 +70,11 @@ func ProbeMounts(ctx context.Context, root, kubeletDir string, child Child) (Mou
 	systems, left := table.probable(kubeletDir)
 	spots := make([]spot, len(systems))
 	for i, s := range systems {
-		spots[i].device = numbered(s[0].device, s[0].kind)
 		for _, m := range slices.Backward(s) { // the last lies on top
-			spots[i].names = append(spots[i].names, m.point)
+			spots[i] = append(spots[i], m.point)
 		}
 	}
-	q := &inquiry{child: child, root: root, verb: verbMount, patience: patience}
+	q := &inquiry{child: child, people: people, root: root, verb: verbMount, patience: patience}
 	outcomes, err := q.ask(ctx, spots)
 	result.Left = left
 	for i, o := range outcomes {
@@ -79,12 +86,12 @@ func ProbeMounts(ctx context.Context, root, kubeletDir string, child Child) (Mou
 			result.Probed = append(result.Probed, mountOf(m, kubeletDir, o))
 		}
 	}
-	slices.SortStableFunc(result.Probed, func(a, b Mount) int { return cmp.Compare(rank(a), rank(b)) })
+	slices.SortStableFunc(result.Probed, func(a, b Mount) int { return cmp.Compare(a.rank(), b.rank()) })
 	return result, err
 }
 
-// probable returns the mounts that are to be asked, by file system: those over the network first. Of those that there is
-// no room for it returns the number of mounts.
+// probable returns the mounts to probe, by file system: those over the network first. Of those that there is no room
+// for it returns the number of mounts.
 func (t mountTable) probable(kubeletDir string) (systems [][]mountLine, left int) {
 	index := map[string]int{}
 	for _, network := range []bool{true, false} {
@@ -108,7 +115,7 @@ func (t mountTable) probable(kubeletDir string) (systems [][]mountLine, left int
 }
 
 // rank orders what hangs before what failed before the rest.
-func rank(m Mount) int {
+func (m Mount) rank() int {
 	switch {
 	case m.Hung:
 		return 0
@@ -121,12 +128,13 @@ func rank(m Mount) int {
 func mountOf(m mountLine, kubeletDir string, o outcome) Mount {
 	v := volumeOf(m.point, kubeletDir)
 	v.Point, v.Type, v.Source, v.Network = m.point, m.kind, m.source, remote(m.kind)
-	v.Asked, v.Hung, v.Waiting, v.PID = o.reply.Err != unseen, o.hung, o.waiting, o.pid
+	v.Asked, v.Hung, v.Waiting, v.PID = true, o.hung, o.waiting, o.pid
 	v.Took, v.Err = o.reply.Took, o.reply.Err
 	return v
 }
 
-// volumeOf reads from a mount point whose volume it is (pkg/kubelet/kubelet_getters.go, pkg/volume/csi/csi_attacher.go):
+// volumeOf reads from a mount point whose volume it is (pkg/kubelet/kubelet_getters.go,
+// pkg/volume/csi/csi_attacher.go):
 //
 //	pods/UID/volumes/kubernetes.io~csi/NAME/mount
 //	pods/UID/volume-subpaths/NAME/CONTAINER/0
@@ -160,4 +168,118 @@ func volumeOf(point, kubeletDir string) Mount {
 		return Mount{Driver: "kubernetes.io~" + at(2), Volume: path.Join(p[4:]...)}
 	}
 	return Mount{}
+}
+
+// A Space is the file system under one or more folders.
+type Space struct {
+	Folders    []Folder // that lie on it
+	Mount      string   // its mount point
+	Type       string   // ext4, xfs, overlay, tmpfs, ...
+	Source     string   // device, or what was mounted
+	Size, Free uint64   // bytes; Free is what processes other than root's may still use: statfs's f_bavail
+	Inodes     uint64   // 0 where the file system has no fixed number (btrfs, some xfs)
+	InodesFree uint64
+	ReadOnly   bool          // by the host's mount table, which shows a remount after an error too
+	Err        string        // why statfs returned nothing; empty when it did
+	Hung       bool          // statfs did not answer
+	Waiting    time.Duration // for how long a hung statfs has been waiting, earlier runs of kdiag included
+}
+
+// ReadSpaces returns the file systems that the folders lie on, in the order of the folders. Symbolic links are
+// followed as the host would; a folder that does not exist is left out. With an error beside spaces, not all were
+// asked, and those have an Err.
+func ReadSpaces(ctx context.Context, root string, people Population, folders []Folder, child Child) ([]Space, error) {
+	table, err := readMounts(root)
+	if err != nil {
+		return nil, err
+	}
+	spaces, spots := table.group(hostBase(root), folders)
+	q := &inquiry{child: child, people: people, root: root, verb: verbSpace, patience: patience}
+	outcomes, err := q.ask(ctx, spots)
+	for i, o := range outcomes {
+		s, r := &spaces[i], o.reply
+		switch {
+		case !o.asked:
+			s.Err = "not asked in the time there was"
+		case o.hung:
+			s.Hung, s.Waiting = true, o.waiting
+		default:
+			s.Size, s.Free, s.Inodes, s.InodesFree, s.Err = r.Size, r.Free, r.Inodes, r.InodesFree, r.Err
+		}
+	}
+	return spaces, err
+}
+
+// group puts the folders together by the file system that they lie on, of which it returns the mount points too: one
+// that is bound to several places is asked once.
+func (t mountTable) group(base string, folders []Folder) (spaces []Space, spots []spot) {
+	var devices []string
+	for _, f := range folders {
+		name, exists := t.resolve(base, f.Path)
+		m, mounted := t.of(name)
+		if !exists || !mounted {
+			continue
+		}
+		i := slices.Index(devices, m.device)
+		if i < 0 {
+			i = len(spaces)
+			devices = append(devices, m.device)
+			spaces = append(spaces, Space{Mount: m.point, Type: m.kind, Source: m.source, ReadOnly: m.readOnly})
+			points := spot{m.point}
+			for _, other := range t.lines {
+				if other.device == m.device && other.point != m.point {
+					points = append(points, other.point)
+				}
+			}
+			spots = append(spots, points)
+		}
+		spaces[i].Folders = append(spaces[i].Folders, f)
+	}
+	return spaces, spots
+}
+
+// Writes are timed writes of 4 KiB with fsync into a new, unlinked file in a folder, one after the other.
+type Writes struct {
+	Folder  Folder
+	Mount   string
+	Times   []time.Duration // in the order in which they were made
+	Err     string
+	Hung    bool // one did not end in time
+	Waiting time.Duration
+}
+
+// TimeWrites times up to n writes in a folder of the host's, each into its own file without a name, in a child. It
+// stops at the first that fails: Err is the reason, such as a file system that is full or mounted read-only. One that
+// has not ended when ctx nearly has hangs, and none is started where one of an earlier run still does.
+func TimeWrites(
+	ctx context.Context, root string, people Population, folder Folder, n int, child Child,
+) (Writes, error) {
+	w := Writes{Folder: folder}
+	table, err := readMounts(root)
+	if err != nil {
+		return w, err
+	}
+	name, ok := table.resolve(hostBase(root), folder.Path)
+	if !ok {
+		w.Err = "there is no such folder"
+		return w, nil
+	}
+	m, _ := table.of(name)
+	w.Mount = m.point
+	q := &inquiry{
+		child: child, people: people, root: root, verb: verbWrite, patience: time.Minute, samePlace: true, enough: writesTime,
+	}
+	outcomes, err := q.ask(ctx, slices.Repeat([]spot{{name}}, n))
+	for _, o := range outcomes {
+		if o.asked && !o.hung && o.reply.Err == "" {
+			w.Times = append(w.Times, o.reply.Took)
+			continue
+		}
+		w.Hung, w.Waiting, w.Err = o.hung, o.waiting, o.reply.Err
+		break
+	}
+	if err == nil && len(w.Times) == 0 && w.Err == "" && !w.Hung {
+		err = errors.New("timing writes: none was made in the time there was")
+	}
+	return w, err
 }

@@ -3,13 +3,12 @@ package host
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
-	"sync"
 )
 
 // The kinds of an Object.
@@ -18,15 +17,19 @@ const (
 	KindContainer  = "Container"
 )
 
-// maxEntries bounds what is read of one directory, and maxObjects what Objects returns. A node with more than this many
-// containers has been told enough about by then.
 const (
+	// maxEntries bounds what is read of one directory and what Objects returns: several times what a full node has.
 	maxEntries = 20_000
-	maxObjects = 20_000
+	// maxSpec bounds the size of an OCI specification, in bytes. Usual ones have 10 to 40 KB.
+	maxSpec = 4 << 20
+	// taskDir is where containerd keeps one bundle per running task, by namespace and id, below its state directory.
+	taskDir = "io.containerd.runtime.v2.task"
+	// crioBundles is where CRI-O keeps its bundles.
+	crioBundles = "/run/containers/storage/overlay-containers"
 )
 
 // An Object is a sandbox or container that the host knows of. Fields other than Kind and ID are empty where the host's
-// files do not say.
+// files do not have them.
 type Object struct {
 	Kind      string // KindPodSandbox or KindContainer
 	ID        string
@@ -36,89 +39,78 @@ type Object struct {
 	PodUID    string
 }
 
-// Objects returns the sandboxes and containers that the host knows without asking the runtime, so that there is
-// something to ask about when the runtime's lists hang. It looks at the runtimes' state directories, at the shims'
-// command lines, at the cgroups of the shims' children and at the links in /var/log/containers; some of what it finds
-// may be gone from the runtime by now. Dead containers are known only as long as their log is linked.
+// Objects returns the sandboxes and containers that the host knows without asking the runtime, for when the runtime's
+// lists hang: from the links in /var/log/containers, the bundles in the runtimes' state directories and the command
+// lines of the shims. Some of them may be gone from the runtime by now; dead containers are known as long as their
+// log is linked.
 //
-// The order is by namespace, pod, kind (the sandbox first), name and id. When ctx ends first, the reader is left behind
-// and the result is what was found until then.
-func Objects(ctx context.Context, root string) []Object {
-	known := &objects{byID: map[string]Object{}}
-	s := newScan(root)
-	// An error here means fewer objects, which is all that the caller would do about it.
-	_ = s.bounded(ctx, func() error {
-		known.readLogs(ctx, root)
-		known.readBundles(ctx, []string{
-			filepath.Join(root, "run/containerd", taskDir, "k8s.io"),
-			filepath.Join(root, "run/k3s/containerd", taskDir, "k8s.io"),
-			filepath.Join(root, "run/k0s/containerd", taskDir, "k8s.io"),
-			filepath.Join(root, "var/snap/microk8s/common/run/containerd", taskDir, "k8s.io"),
-			filepath.Join(root, "run/containers/storage/overlay-containers"),
-		})
-		err := s.processes(ctx)
-		known.readShims(ctx, root, s)
-		return err
-	})
-	return known.sorted()
-}
-
-// objects collects what is known of each id. Sources that know more are read first; later ones fill in what is missing.
-type objects struct {
-	mu   sync.Mutex
-	byID map[string]Object
-}
-
-func (k *objects) add(o Object) {
-	if !plausibleID(o.ID) {
-		return
+// The order is by namespace, pod, kind (the sandbox first), name and id. When ctx ends first, the result is what was
+// found until then.
+func (p Population) Objects(ctx context.Context) []Object {
+	sources := []func() []Object{func() []Object { return logObjects(p.root) }}
+	for _, dir := range stateFolders(p.root, p) {
+		sources = append(sources, func() []Object { return bundles(filepath.Join(p.root, dir, taskDir, "k8s.io")) })
 	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	old, ok := k.byID[o.ID]
-	if !ok && len(k.byID) >= maxObjects {
-		return
+	sources = append(sources, func() []Object { return bundles(filepath.Join(p.root, crioBundles)) }, p.sandboxes)
+	keys := make([]int, len(sources))
+	for i := range keys {
+		keys[i] = i
 	}
-	k.byID[o.ID] = Object{
-		Kind:      cmp.Or(old.Kind, o.Kind),
-		ID:        o.ID,
-		Name:      cmp.Or(old.Name, o.Name),
-		Namespace: cmp.Or(old.Namespace, o.Namespace),
-		Pod:       cmp.Or(old.Pod, o.Pod),
-		PodUID:    cmp.Or(old.PodUID, o.PodUID),
+	// An error here means fewer objects, and there is nothing that the caller could do about it.
+	found, _ := gather(ctx, keys, func(_ *position, i int) ([]Object, bool) { return sources[i](), true })
+	byID := map[string]Object{}
+	for i := range sources { // those that know more come first
+		for _, o := range found[i] {
+			if old, ok := byID[o.ID]; plausibleID(o.ID) && (ok || len(byID) < maxEntries) {
+				byID[o.ID] = old.or(o)
+			}
+		}
 	}
-}
-
-func (k *objects) sorted() []Object {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return slices.SortedFunc(maps.Values(k.byID), func(a, b Object) int {
+	return slices.SortedFunc(maps.Values(byID), func(a, b Object) int {
 		return cmp.Or(
-			cmp.Compare(a.Namespace, b.Namespace),
-			cmp.Compare(a.Pod, b.Pod),
-			-cmp.Compare(a.Kind, b.Kind),
-			cmp.Compare(a.Name, b.Name),
-			cmp.Compare(a.ID, b.ID),
+			cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Pod, b.Pod), -cmp.Compare(a.Kind, b.Kind),
+			cmp.Compare(a.Name, b.Name), cmp.Compare(a.ID, b.ID),
 		)
 	})
 }
 
-// readLogs reads the links that the kubelet makes in /var/log/containers.
-func (k *objects) readLogs(ctx context.Context, root string) {
-	dir := filepath.Join(root, "var/log/containers")
-	for _, name := range names(dir) {
-		if ctx.Err() != nil {
-			return
+// or fills in what is not known of an object with what another source knows.
+func (o Object) or(other Object) Object {
+	return Object{
+		Kind: cmp.Or(o.Kind, other.Kind), ID: other.ID, Name: cmp.Or(o.Name, other.Name),
+		Namespace: cmp.Or(o.Namespace, other.Namespace), Pod: cmp.Or(o.Pod, other.Pod), PodUID: cmp.Or(o.PodUID, other.PodUID),
+	}
+}
+
+// sandboxes returns the sandboxes that containerd's shims serve for Kubernetes.
+func (p Population) sandboxes() []Object {
+	var list []Object
+	for _, shim := range p.of(RoleShim) {
+		ns, ok := flagValue(p.argv[shim.PID], "namespace")
+		if !strings.HasPrefix(shim.Name, "conmon") && (!ok || ns == "k8s.io") {
+			list = append(list, Object{Kind: KindPodSandbox, ID: shim.ObjectID})
 		}
+	}
+	return list
+}
+
+// logObjects reads the links that the kubelet makes in /var/log/containers, to
+// .../<namespace>_<pod>_<uid>/<container>/0.log.
+func logObjects(root string) []Object {
+	dir := filepath.Join(root, "var/log/containers")
+	var list []Object
+	for _, name := range names(dir) {
 		o, ok := parseLogName(name)
 		if !ok {
 			continue
 		}
-		if target, err := os.Readlink(filepath.Join(dir, name)); err == nil {
-			o.PodUID = uidOfLog(target)
+		target, _ := os.Readlink(filepath.Join(dir, name))
+		if parts := strings.Split(filepath.Base(filepath.Dir(filepath.Dir(target))), "_"); len(parts) == 3 {
+			o.PodUID = parts[2]
 		}
-		k.add(o)
+		list = append(list, o)
 	}
+	return list
 }
 
 // parseLogName parses <pod>_<namespace>_<container>-<id>.log.
@@ -135,49 +127,52 @@ func parseLogName(name string) (Object, bool) {
 	return Object{Kind: KindContainer, ID: stem[dash+1:], Pod: parts[0], Namespace: parts[1], Name: parts[2]}, true
 }
 
-// uidOfLog takes the UID out of the link's target, .../<namespace>_<pod>_<uid>/<container>/<restart>.log.
-func uidOfLog(target string) string {
-	pod := filepath.Base(filepath.Dir(filepath.Dir(target)))
-	parts := strings.Split(pod, "_")
-	if len(parts) != 3 {
-		return ""
+// bundles reads a directory that holds a bundle, or its userdata as CRI-O keeps it, per id.
+func bundles(dir string) []Object {
+	var list []Object
+	for _, id := range names(dir) {
+		for _, file := range []string{"config.json", "userdata/config.json"} {
+			if b, err := readLimited(filepath.Join(dir, id, file), maxSpec); err == nil {
+				list = append(list, parseBundle(id, b))
+				break
+			}
+		}
 	}
-	return parts[2]
+	return list
 }
 
-// readShims takes the sandbox from each shim's arguments, the containers from its working directory, which lies among
-// the bundles of its containerd wherever that keeps its state, and from the cgroups of its children.
-func (k *objects) readShims(ctx context.Context, root string, s *scan) {
-	shims := map[int]string{}
-	dirs := map[string]bool{}
-	for _, p := range s.result() {
-		if p.Role != RoleShim || ctx.Err() != nil {
-			continue
-		}
-		argv := s.argv[p.PID]
-		if ns, ok := flagValue(argv, "namespace"); ok && ns != "k8s.io" {
-			continue
-		}
-		shims[p.PID] = p.ObjectID
-		k.add(shimTarget(p, argv))
-		if dir, err := os.Readlink(filepath.Join(s.proc, strconv.Itoa(p.PID), "cwd")); err == nil && strings.Contains(dir, taskDir) {
-			dirs[filepath.Join(root, filepath.Dir(dir))] = true
-		}
+// parseBundle takes the names from the annotations that containerd's CRI plugin and CRI-O write into a specification.
+// One of neither is not of Kubernetes: the result's ID is empty. The container's environment, which is in the same
+// file, is skipped.
+func parseBundle(id string, config []byte) Object {
+	var spec struct {
+		Annotations map[string]string `json:"annotations"`
 	}
-	k.readBundles(ctx, slices.Sorted(maps.Keys(dirs)))
-	for _, pid := range slices.Sorted(maps.Keys(s.all)) {
-		st := s.all[pid]
-		sandbox, ok := shims[st.ppid]
-		if !ok || ctx.Err() != nil {
-			continue
-		}
-		name := parseCgroup(s.readOf(st, "cgroup"))
-		if name.id == "" {
-			continue
-		}
-		k.add(Object{Kind: KindContainer, ID: name.id, PodUID: name.podUID})
-		if sandbox != name.id && name.podUID != "" {
-			k.add(Object{Kind: KindPodSandbox, ID: sandbox, PodUID: name.podUID})
-		}
+	if err := json.Unmarshal(config, &spec); err != nil {
+		return Object{}
 	}
+	first := func(keys ...string) string {
+		for _, key := range keys {
+			if v := spec.Annotations[key]; v != "" {
+				return v
+			}
+		}
+		return ""
+	}
+	o := Object{
+		ID:        id,
+		Namespace: first("io.kubernetes.cri.sandbox-namespace", "io.kubernetes.pod.namespace", "io.kubernetes.cri-o.Namespace"),
+		Pod:       first("io.kubernetes.cri.sandbox-name", "io.kubernetes.pod.name", "io.kubernetes.cri-o.KubeName"),
+		PodUID:    first("io.kubernetes.cri.sandbox-uid", "io.kubernetes.pod.uid"),
+	}
+	switch first("io.kubernetes.cri.container-type", "io.kubernetes.cri-o.ContainerType") {
+	case "sandbox":
+		o.Kind = KindPodSandbox
+	case "container":
+		o.Kind = KindContainer
+		o.Name = first("io.kubernetes.cri.container-name", "io.kubernetes.container.name")
+	default:
+		return Object{}
+	}
+	return o
 }

@@ -2,6 +2,9 @@ package host
 
 import (
 	"context"
+	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -18,6 +21,14 @@ func TestObjects(t *testing.T) {
 	n.link("var/log/containers/nonsense.log", "/x")
 	n.link("var/log/containers/a_b-"+id("3")+".log", "/x")
 	bundles := "run/containerd/io.containerd.runtime.v2.task/k8s.io/"
+	// in gives a shim a working directory, which below the root of the fixture is the same one.
+	in := func(pid int, bundle string) {
+		real := filepath.Join(n.root, bundle)
+		n.link(fmt.Sprintf("proc/%d/cwd", pid), real)
+		if _, err := os.Lstat(filepath.Join(n.root, filepath.Dir(real))); err != nil {
+			n.link(filepath.Dir(real), filepath.Dir(real))
+		}
+	}
 	n.write(bundles+id("a")+"/config.json", `{"annotations":{"io.kubernetes.cri.container-type":"sandbox",
 		"io.kubernetes.cri.sandbox-name":"web-1","io.kubernetes.cri.sandbox-namespace":"shop","io.kubernetes.cri.sandbox-uid":"uid-1"}}`)
 	n.write(bundles+id("1")+"/config.json", `{"process":{"env":["SECRET=x"]},"annotations":{"io.kubernetes.cri.container-type":"container",
@@ -26,53 +37,49 @@ func TestObjects(t *testing.T) {
 	n.write(bundles+"bad name/config.json", `{}`)
 	n.process(70, 1, "containerd-shim", 'S', "/usr/bin/containerd-shim-runc-v2 -namespace k8s.io -id "+id("a"))
 
+	in(70, bundles+id("a"))
+
 	// A pod of a containerd whose state lies elsewhere: found through the shim.
 	n.process(80, 1, "containerd-shim", 'S', "/usr/bin/containerd-shim-runc-v2 -namespace k8s.io -id "+id("b"))
-	n.link("proc/80/cwd", "/srv/c/io.containerd.runtime.v2.task/k8s.io/"+id("b"))
 	n.write("srv/c/io.containerd.runtime.v2.task/k8s.io/"+id("b")+"/config.json",
 		`{"annotations":{"io.kubernetes.cri.container-type":"sandbox","io.kubernetes.cri.sandbox-name":"db","io.kubernetes.cri.sandbox-namespace":"shop"}}`)
-	n.process(81, 80, "sleep", 'S', "sleep 1")
-	n.write("proc/81/cgroup", "0::/kubepods/poduid-2/"+id("b")+"\n")
-	n.process(82, 80, "mysqld", 'S', "mysqld")
-	n.write("proc/82/cgroup", "0::/kubepods/poduid-2/"+id("5")+"\n")
+	n.write("srv/c/io.containerd.runtime.v2.task/k8s.io/"+id("5")+"/config.json",
+		`{"annotations":{"io.kubernetes.cri.container-type":"container","io.kubernetes.cri.sandbox-uid":"uid-2"}}`)
+	in(80, "srv/c/io.containerd.runtime.v2.task/k8s.io/"+id("b"))
+	n.process(85, 1, "containerd-shim", 'S', "containerd-shim-runc-v2 -namespace k8s.io -id "+id("e")) // its bundle is gone
 
 	// Not of Kubernetes.
 	n.process(90, 1, "containerd-shim", 'S', "containerd-shim-runc-v2 -namespace moby -id "+id("c"))
-	n.process(91, 90, "sleep", 'S', "sleep 1")
-	n.write("proc/91/cgroup", "0::/docker/"+id("c")+"\n")
-
-	// CRI-O: a sandbox's conmon, a container's, podman's, and the userdata.
-	n.process(100, 1, "conmon", 'S', "conmon -c "+id("d")+" -n k8s_POD_job-7_batch_uid-3_0")
-	n.process(101, 1, "conmon", 'S', "conmon -c "+id("6")+" -n k8s_work_job-7_batch_uid-3_2")
 	n.process(102, 1, "conmon", 'S', "conmon -c "+id("7")+" -n happy_fish")
+
+	// CRI-O's userdata.
 	n.write("run/containers/storage/overlay-containers/"+id("8")+"/userdata/config.json",
 		`{"annotations":{"io.kubernetes.cri-o.ContainerType":"container","io.kubernetes.container.name":"side","io.kubernetes.pod.name":"job-7",
 		"io.kubernetes.pod.namespace":"batch","io.kubernetes.pod.uid":"uid-3"}}`)
 
 	want := []Object{
+		{Kind: KindPodSandbox, ID: id("e")},
 		{Kind: KindContainer, ID: id("5"), PodUID: "uid-2"},
-		{Kind: KindPodSandbox, ID: id("d"), Namespace: "batch", Pod: "job-7", PodUID: "uid-3"},
 		{Kind: KindContainer, ID: id("8"), Name: "side", Namespace: "batch", Pod: "job-7", PodUID: "uid-3"},
-		{Kind: KindContainer, ID: id("6"), Name: "work", Namespace: "batch", Pod: "job-7", PodUID: "uid-3"},
-		{Kind: KindPodSandbox, ID: id("b"), Namespace: "shop", Pod: "db", PodUID: "uid-2"},
+		{Kind: KindPodSandbox, ID: id("b"), Namespace: "shop", Pod: "db"},
 		{Kind: KindPodSandbox, ID: id("a"), Namespace: "shop", Pod: "web-1", PodUID: "uid-1"},
 		{Kind: KindContainer, ID: id("1"), Name: "app", Namespace: "shop", Pod: "web-1", PodUID: "uid-1"},
 		{Kind: KindContainer, ID: id("2"), Name: "old", Namespace: "shop", Pod: "web-1", PodUID: "uid-1"},
 	}
-	if diff := cmp.Diff(want, Objects(t.Context(), n.root)); diff != "" {
+	if diff := cmp.Diff(want, n.people().Objects(t.Context())); diff != "" {
 		t.Errorf("Objects (-want +got):\n%s", diff)
 	}
 }
 
 func TestObjectsOfNothing(t *testing.T) {
-	if got := Objects(t.Context(), t.TempDir()); len(got) != 0 {
+	if got := (Population{root: t.TempDir(), names: testNames}).Objects(t.Context()); len(got) != 0 {
 		t.Errorf("Objects of an empty root = %v", got)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	n := newNode(t)
 	n.link("var/log/containers/web-1_shop_app-"+id("1")+".log", "/x")
-	if got := Objects(ctx, n.root); len(got) != 0 {
+	if got := n.people().Objects(ctx); len(got) != 0 {
 		t.Errorf("Objects with a canceled context = %v", got)
 	}
 }

@@ -2,7 +2,6 @@ package host
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 
@@ -52,8 +51,8 @@ func TestReadPIDs(t *testing.T) {
 			Tasks: 135, PIDMax: 4194304, ThreadsMax: 192730,
 			Cgroups: []CgroupUsage{
 				{Path: "/system.slice/containerd.service", Usage: Usage{400, 0}, Owner: Owner{Role: RoleRuntime, Unit: "containerd.service"}},
-				{Path: "/system.slice", Usage: Usage{900, 1000}, Events: 2},
 				{Path: "/system.slice/kubelet.service", Usage: Usage{40, 57818}, Owner: Owner{Role: RoleKubelet, Unit: "kubelet.service"}},
+				{Path: "/system.slice", Usage: Usage{900, 1000}, Events: 2},
 				{Path: "/kubepods.slice", Usage: Usage{500, 32768}},
 				{Path: "/kubepods.slice/kubepods-pod2.slice", Usage: Usage{100, 100}, Events: 12, Owner: Owner{PodUID: "2"}},
 				{Path: "/kubepods.slice/kubepods-pod1_a.slice", Usage: Usage{90, 100}, Owner: Owner{PodUID: "1-a"}},
@@ -94,17 +93,6 @@ func TestReadPIDs(t *testing.T) {
 			t.Error("ReadPIDs of nothing: no error")
 		}
 	})
-}
-
-func TestFullest(t *testing.T) {
-	var list []CgroupUsage
-	for i := range 80 {
-		list = append(list, CgroupUsage{Path: fmt.Sprint(i), Usage: Usage{uint64(i), 100}})
-	}
-	got := fullest(list)
-	if len(got) != maxUsages || got[0].Current != 79 || !slices.IsSortedFunc(got, func(a, b CgroupUsage) int { return int(b.Current) - int(a.Current) }) {
-		t.Errorf("fullest = %d, the first %+v", len(got), got[0])
-	}
 }
 
 func TestParseLoadTasks(t *testing.T) {

@@ -2,12 +2,92 @@ package host
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/kdiag/kdiag/crictl/deadline"
 )
+
+const (
+	// gatherPatience bounds the reading of details, such as the cgroup of a process.
+	gatherPatience = 2 * time.Second
+	// lastMoment is what a reader gets after its deadline to return what it has.
+	lastMoment = 50 * time.Millisecond
+)
+
+// A position is what a reader is reading, for the error of one that was abandoned there.
+type position struct{ at atomic.Pointer[string] }
+
+func (p *position) enter(format string, args ...any) { p.at.Store(new(fmt.Sprintf(format, args...))) }
+
+func (p *position) String() string {
+	if s := p.at.Load(); s != nil {
+		return *s
+	}
+	return "its start"
+}
+
+// within runs read in its own goroutine and waits for it no longer than ctx lives. A read that does not end is
+// abandoned: /proc/PID/cgroup and /proc/cgroups wait for the lock of all control groups, /proc/PID/cmdline for the
+// memory map of the process, and the fdinfo of an inotify instance for the lock of its marks.
+func within[T any](ctx context.Context, read func(at *position) (T, error)) (T, error) {
+	at := &position{}
+	v, err := deadline.RunGrace(ctx, lastMoment, func(context.Context) (T, error) { return read(at) })
+	_, panicked := errors.AsType[*deadline.PanicError](err)
+	if panicked || errors.Is(err, deadline.ErrAbandoned) {
+		err = fmt.Errorf("reading %s: %w", at, err)
+	}
+	return v, err
+}
+
+// gather calls ask for one key after the other in a goroutine that may be abandoned, and returns the values of the keys
+// for which ask returned true within gatherPatience. The error names what was being read.
+func gather[K comparable, V any](
+	ctx context.Context, keys []K, ask func(at *position, key K) (V, bool),
+) (map[K]V, error) {
+	var mu sync.Mutex
+	values := make(map[K]V, len(keys))
+	ctx, cancel := context.WithTimeout(ctx, gatherPatience)
+	defer cancel()
+	_, err := within(ctx, func(at *position) (struct{}, error) {
+		for _, key := range keys {
+			if ctx.Err() != nil {
+				return struct{}{}, fmt.Errorf("reading %s: cut short: %w", at, ctx.Err())
+			}
+			if v, ok := ask(at, key); ok {
+				mu.Lock()
+				values[key] = v
+				mu.Unlock()
+			}
+		}
+		return struct{}{}, nil
+	})
+	mu.Lock()
+	defer mu.Unlock()
+	return maps.Clone(values), err
+}
+
+// pause waits between two reads of a counter. It returns the error of ctx if that ends first.
+func pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
 
 // readUint reads a file that holds one number. The kernel's word for no limit, max, is 0.
 func readUint(elem ...string) (uint64, error) {
@@ -16,29 +96,21 @@ func readUint(elem ...string) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	n, err := parseUint(b)
-	if err != nil {
-		return 0, fmt.Errorf("reading %s: %w", file, err)
-	}
-	return n, nil
-}
-
-func parseUint(b []byte) (uint64, error) {
 	text := string(bytes.TrimSpace(b))
 	if text == "max" {
 		return 0, nil
 	}
 	n, err := strconv.ParseUint(text, 10, 64)
 	if err != nil {
-		return 0, fmt.Errorf("%.40q is no number", text)
+		return 0, fmt.Errorf("reading %s: %.40q is not a number", file, text)
 	}
 	return n, nil
 }
 
-// readSmall reads a file of at most 64 KiB, which nearly all are.
-func readSmall(name string) ([]byte, error) { return readLimited(name, 64<<10) }
+// readSmall reads up to 64 KiB of a file, which is all of nearly every file of the kernel.
+func readSmall(elem ...string) ([]byte, error) { return readLimited(filepath.Join(elem...), 64<<10) }
 
-// readLimited returns up to limit bytes of a file of the kernel's.
+// readLimited reads up to limit bytes of a file.
 func readLimited(name string, limit int64) ([]byte, error) {
 	f, err := os.Open(name)
 	if err != nil {
@@ -48,18 +120,33 @@ func readLimited(name string, limit int64) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, limit))
 }
 
+// names lists a directory in the directory's order, up to maxEntries. A directory that does not exist has none.
+func names(dir string) []string {
+	d, err := os.Open(dir)
+	if err != nil {
+		return nil
+	}
+	defer d.Close()
+	list, _ := d.Readdirnames(maxEntries)
+	return list
+}
+
 // keyed finds the number after a key, as in the flat files of control groups:
 //
 //	nr_periods 10
 //	nr_throttled 3
 func keyed(b []byte, key string) (uint64, bool) {
 	for line := range bytes.Lines(b) {
-		value, ok := bytes.CutPrefix(line, []byte(key+" "))
-		if !ok {
-			continue
+		if value, ok := bytes.CutPrefix(line, []byte(key+" ")); ok {
+			n, err := strconv.ParseUint(string(bytes.TrimSpace(value)), 10, 64)
+			return n, err == nil
 		}
-		n, err := strconv.ParseUint(string(bytes.TrimSpace(value)), 10, 64)
-		return n, err == nil
 	}
 	return 0, false
+}
+
+// top sorts a list and returns the first n.
+func top[T any](list []T, n int, compare func(a, b T) int) []T {
+	slices.SortFunc(list, compare)
+	return list[:min(len(list), n)]
 }

@@ -2,30 +2,27 @@ package host
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 )
 
-func TestParseUint(t *testing.T) {
-	tests := []struct {
-		in   string
-		want uint64
-		err  bool
-	}{
-		{"max\n", 0, false},
-		{"4194304\n", 4194304, false},
-		{"18446744073709551615", 18446744073709551615, false},
-		{"-1\n", 0, true},
-		{"", 0, true},
-		{"\x1b[31m", 0, true},
-	}
-	for _, tt := range tests {
-		got, err := parseUint([]byte(tt.in))
-		if got != tt.want || (err != nil) != tt.err {
-			t.Errorf("parseUint(%q) = %d, %v", tt.in, got, err)
+func TestReadUint(t *testing.T) {
+	for in, want := range map[string]uint64{"max\n": 0, "4194304\n": 4194304, "18446744073709551615": 18446744073709551615} {
+		n := newNode(t)
+		n.write("file", in)
+		if got, err := readUint(n.root, "file"); got != want || err != nil {
+			t.Errorf("%q is %d, %v", in, got, err)
 		}
-		if err != nil && strings.Contains(err.Error(), "\x1b") {
-			t.Errorf("parseUint(%q): the error %v holds a control character", tt.in, err)
+	}
+	for _, in := range []string{"-1\n", "", "\x1b[31m"} {
+		n := newNode(t)
+		n.write("file", in)
+		if got, err := readUint(n.root, "file"); err == nil || strings.Contains(err.Error(), "\x1b") {
+			t.Errorf("%q is %d, %v", in, got, err)
 		}
 	}
 }
@@ -50,6 +47,63 @@ func FuzzKeyed(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte, key string) {
 		if _, ok := keyed(b, key); ok && !bytes.Contains(b, []byte(key+" ")) {
 			t.Errorf("keyed finds %q in %q", key, b)
+		}
+	})
+}
+
+// TestWithin wants the error of a read that does not end, or panics, to name what was being read, and what a read returns
+// at its deadline to be kept.
+func TestWithin(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		release := make(chan struct{})
+		_, err := within(ctx, func(at *position) (int, error) {
+			at.enter("the cgroup of process %d", 7)
+			<-release
+			return 1, nil
+		})
+		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "the cgroup of process 7") {
+			t.Errorf("of a read that does not end: %v", err)
+		}
+		close(release)
+		got, err := within(ctx, func(*position) (int, error) { return 2, ctx.Err() })
+		if got != 2 || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("of a read that ends at its deadline: %d, %v", got, err)
+		}
+		_, err = within(t.Context(), func(at *position) (int, error) {
+			at.enter("the cgroup of process %d", 7)
+			panic("boom")
+		})
+		if err == nil || !strings.Contains(err.Error(), "reading the cgroup of process 7: internal error: boom") {
+			t.Errorf("of a read that panics: %v", err)
+		}
+	})
+}
+
+func TestGather(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		got, err := gather(t.Context(), []int{1, 2, 3, 4}, func(at *position, key int) (int, bool) {
+			at.enter("number %d", key)
+			time.Sleep(time.Duration(key) * time.Second / 2)
+			return key * key, key != 2
+		})
+		if len(got) != 1 || got[1] != 1 || err == nil || !strings.Contains(err.Error(), "number 3") {
+			t.Errorf("of the first two, one of which has no value: %v, %v", got, err)
+		}
+		time.Sleep(time.Minute) // until the goroutine that was left behind has ended
+	})
+}
+
+func TestPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := pause(ctx, time.Millisecond); err != nil {
+			t.Error(err)
+		}
+		if err := pause(ctx, time.Hour); err == nil {
+			t.Error("the end of the context is no error")
 		}
 	})
 }

@@ -9,34 +9,23 @@ import (
 // commLen is the length at which the kernel cuts a process's name: TASK_COMM_LEN without its NUL.
 const commLen = 15
 
-// knownNames are the program names that have a role wherever they run. A name ending in * stands for all that begin so.
-var knownNames = []struct {
-	name string
-	role Role
-}{
-	{"containerd", RoleRuntime},
-	{"docker-containerd", RoleRuntime},
-	{"crio", RoleRuntime},
-	{"dockerd", RoleRuntime},
-	{"cri-dockerd", RoleRuntime},
-	{"containerd-shim*", RoleShim},
-	{"docker-containerd-shim*", RoleShim},
-	{"conmon", RoleShim},
-	{"conmonrs", RoleShim},
-	{"runc", RoleOCI},
-	{"runc:[*", RoleOCI}, // runc init calls itself runc:[1:CHILD] and runc:[2:INIT]; see lives
-	{"crun", RoleOCI},
-	{"youki", RoleOCI},
-	{"youki:[*", RoleOCI},
-	{"runsc", RoleOCI},
-	{"nvidia-container-runtime*", RoleOCI}, // a wrapper around runc, and its hook
-	{"kubelet", RoleKubelet},
-	{"k3s-server", RoleKubelet},
-	{"k3s-agent", RoleKubelet},
-	{"kubelite", RoleKubelet},
-	{"microshift", RoleKubelet},
-	{"k3s", RoleKubelet},       // only with the argument server or agent
-	{"hyperkube", RoleKubelet}, // only with the argument kubelet
+// Names are what runtimes are recognised by.
+type Names struct {
+	Runtimes  []string // processes of the daemons, as in /proc/PID/comm
+	Shims     []string // of their shims; a name ending in * stands for all that begin so
+	DataDirs  []string // where they keep containers and images by default
+	StateDirs []string // where they keep the state of what runs by default
+}
+
+// otherNames are the program names with other roles, as in Names.
+func otherNames() map[Role][]string {
+	return map[Role][]string{
+		// runc init calls itself runc:[1:CHILD] and runc:[2:INIT]; see lives. The last is a wrapper around runc, and
+		// its hook.
+		RoleOCI: {"runc", "runc:[*", "crun", "youki", "youki:[*", "runsc", "nvidia-container-runtime*"},
+		// k3s only with the argument server or agent, hyperkube only with the argument kubelet.
+		RoleKubelet: {"kubelet", "k3s-server", "k3s-agent", "kubelite", "microshift", "k3s", "hyperkube"},
+	}
 }
 
 // cniPlugins are names of plugins that are believed only where the parent is a runtime or another plugin: as names of
@@ -49,25 +38,13 @@ var cniPlugins = []string{
 	"whereabouts",
 }
 
-// suspectName reports whether a process with this comm can have a role by its name. It may say yes too often, since
-// comm is cut; identify decides.
-func suspectName(comm string) bool {
-	for _, k := range knownNames {
-		prefix, wild := strings.CutSuffix(k.name, "*")
-		if comm == cut(prefix) || wild && strings.HasPrefix(comm, cut(prefix)) {
-			return true
-		}
-	}
-	return false
-}
-
 // identify works out a process's role and the sandbox or container that it serves from its comm and its arguments,
 // which may be missing. The parent's role is "" when it has none.
-func identify(comm string, argv []string, parent Role) (Role, string) {
+func (n Names) identify(comm string, argv []string, parent Role) (Role, string) {
 	if isCNI(comm, argv, parent) {
 		return RoleCNI, ""
 	}
-	switch role := roleOfName(programName(comm, argv, parent)); role {
+	switch role := n.role(programName(comm, argv, parent)); role {
 	case RoleRuntime:
 		// containerd has subcommands that are no daemon; shims run "containerd publish" for every event.
 		if slices.Contains(argv, "publish") || slices.Contains(argv, "config") || slices.Contains(argv, "oci-hook") {
@@ -88,47 +65,25 @@ func identify(comm string, argv []string, parent Role) (Role, string) {
 	return "", ""
 }
 
-// lives reports whether an OCI runtime's process lives as long as a container or what is executed in it, so that its age
-// says nothing: it waits for the end of what it started. A detached one ends as soon as that runs. "runc init" waits
-// until the container is started, which may be never; only while the one that made it is there is it part of its work.
+// lives reports whether an OCI runtime's process lives as long as a container or what is executed in it, so that its
+// age means nothing: it waits for the end of what it started. A detached one ends as soon as that runs. "runc init"
+// waits until the container is started, which may be never; only while the one that made it is there is it part of
+// its work.
 func lives(argv []string, parent Role) bool {
-	command, rest := subcommand(argv)
-	switch command {
-	case "exec", "run", "restore":
-		return !detached(rest)
-	case "wait", "events":
-		return true
-	case "init":
+	commands := []string{"exec", "run", "restore", "wait", "events", "init"}
+	i := slices.IndexFunc(argv, func(arg string) bool { return slices.Contains(commands, arg) })
+	if i < 0 {
+		return false
+	}
+	if argv[i] == "init" {
 		return parent != RoleOCI
 	}
-	return false
-}
-
-// ociValueFlags are the global flags of OCI runtimes that take a value as an argument of its own.
-var ociValueFlags = []string{
-	"root", "log", "log-format", "log-level", "criu", "rootless", "cgroup-manager", "debug-log", "debug-log-format",
-	"panic-log", "platform", "network", "overlay2", "file-access",
-}
-
-// subcommand returns the first argument of an OCI runtime that is no global flag or value of one, and what follows it.
-func subcommand(argv []string) (string, []string) {
-	for i := 1; i < len(argv); i++ {
-		flag := strings.TrimLeft(argv[i], "-")
-		if flag == argv[i] {
-			return flag, argv[i+1:]
-		}
-		if slices.Contains(ociValueFlags, flag) {
-			i++
-		}
+	args := argv[i:]
+	if end := slices.IndexFunc(args, isID); end >= 0 {
+		args = args[:end] // what follows is the command that is run
 	}
-	return "", nil
-}
-
-// detached reports whether --detach stands before the container's id; what follows the id is the command that is run.
-func detached(args []string) bool {
-	end := slices.IndexFunc(args, isID)
-	return end >= 0 && slices.ContainsFunc(args[:end], func(arg string) bool {
-		return slices.Contains([]string{"-d", "-detach", "--detach", "--detach=true"}, arg)
+	return !slices.ContainsFunc(args, func(arg string) bool {
+		return arg == "-d" || strings.HasPrefix(strings.TrimLeft(arg, "-"), "detach")
 	})
 }
 
@@ -150,11 +105,17 @@ func programName(comm string, argv []string, parent Role) string {
 	return comm
 }
 
-func roleOfName(name string) Role {
-	for _, k := range knownNames {
-		prefix, wild := strings.CutSuffix(k.name, "*")
-		if name == k.name || wild && strings.HasPrefix(name, prefix) {
-			return k.role
+// role returns the role of a program's name, which the kernel may have cut.
+func (n Names) role(name string) Role {
+	all := otherNames()
+	all[RoleRuntime], all[RoleShim] = n.Runtimes, n.Shims
+	for role, names := range all {
+		if slices.ContainsFunc(names, func(known string) bool {
+			prefix, wild := strings.CutSuffix(known, "*")
+			isCut := len(name) == commLen && strings.HasPrefix(prefix, name)
+			return name == prefix || wild && (strings.HasPrefix(name, prefix) || isCut)
+		}) {
+			return role
 		}
 	}
 	return ""
@@ -217,21 +178,20 @@ func shimObject(argv []string) string {
 	return ""
 }
 
-// flagValue finds -name V, --name V, -name=V or --name=V.
-func flagValue(argv []string, name string) (string, bool) {
+// flagValue finds the last -name V, --name V, -name=V or --name=V of one of the names.
+func flagValue(argv []string, names ...string) (value string, ok bool) {
 	for i, arg := range argv {
 		flag := strings.TrimPrefix(strings.TrimPrefix(arg, "-"), "-")
-		if flag == arg {
-			continue
-		}
-		if flag == name && i+1 < len(argv) {
-			return argv[i+1], true
-		}
-		if v, ok := strings.CutPrefix(flag, name+"="); ok {
-			return v, true
+		name, joined, isJoined := strings.Cut(flag, "=")
+		switch {
+		case flag == arg || !slices.Contains(names, name):
+		case isJoined:
+			value, ok = joined, true
+		case i+1 < len(argv):
+			value, ok = argv[i+1], true
 		}
 	}
-	return "", false
+	return value, ok
 }
 
 // lastID returns the last argument that is a container id: OCI runtimes take it after their flags, sometimes followed
@@ -266,4 +226,5 @@ func plausibleID(s string) bool {
 	return true
 }
 
+// cut is what the kernel keeps of a process's name.
 func cut(name string) string { return name[:min(len(name), commLen)] }

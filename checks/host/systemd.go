@@ -1,8 +1,41 @@
 package host
 
-import "time"
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
 
-// Systemd is what the service manager says over D-Bus.
+	systemd "github.com/coreos/go-systemd/v22/dbus"
+	"github.com/godbus/dbus/v5"
+)
+
+// ErrNoSystemd is the error where the host is run by something else.
+var ErrNoSystemd = errors.New("systemd does not run this host")
+
+const (
+	// answerPatience is for the first answer. A systemd that is well answers within milliseconds; runc, which waits
+	// without end (opencontainers/runc#3904), holds up a pod as long as that takes.
+	answerPatience = 5 * time.Second
+	// leastHang is how long a connection that the end of the command cuts short must have been silent to hang.
+	leastHang = time.Second
+	// answersPatience is for all answers that follow.
+	answersPatience = 10 * time.Second
+	// maxListed bounds the units that are listed, at about 300 bytes each. Twenty thousand are a leak by their number
+	// alone; a node has hundreds.
+	maxListed = 20_000
+)
+
+// Systemd is the state of the service manager, asked over D-Bus.
 type Systemd struct {
 	Answered bool
 	Took     time.Duration // until its first answer
@@ -40,3 +73,265 @@ type Unit struct {
 	FilesMax   uint64        // LimitNOFILE
 	Enabled    string        // UnitFileState
 }
+
+// FindSystemd returns ErrNoSystemd where another manager runs the host, and nil where systemd does.
+func FindSystemd(root string) error {
+	// sd_booted(3) goes by this folder.
+	switch _, err := os.Stat(filepath.Join(root, "run/systemd/system")); {
+	case errors.Is(err, fs.ErrNotExist):
+		return ErrNoSystemd
+	case err != nil:
+		return fmt.Errorf("looking for systemd: %w", err)
+	}
+	return nil
+}
+
+// AskSystemd asks the service manager for its state, over its own socket, which needs root and no message bus, and
+// over the system bus. Of each list of units it describes the one that this host uses. That nothing answers in time
+// is a result and no error. Where another manager runs the host, the error is ErrNoSystemd.
+func AskSystemd(ctx context.Context, root string, kubeletUnits, runtimeUnits []string) (Systemd, error) {
+	if err := FindSystemd(root); err != nil {
+		return Systemd{}, err
+	}
+	private := newConn(ctx, filepath.Join(root, "run/systemd/private"), false)
+	defer private.close()
+	bus := newConn(ctx, filepath.Join(root, "run/dbus/system_bus_socket"), true)
+	defer bus.close()
+	var both sync.WaitGroup
+	both.Go(private.open)
+	both.Go(bus.open)
+	both.Wait()
+	silent := !private.answered && !private.hung && !bus.answered && !bus.hung
+	if err := ctx.Err(); err != nil && silent {
+		return Systemd{}, fmt.Errorf("asking systemd: %w", err)
+	}
+	s, c, err := compareConns(private, bus)
+	if c == nil {
+		return s, err
+	}
+	return s, c.describe(ctx, &s, kubeletUnits, runtimeUnits)
+}
+
+// compareConns returns what the two connections show of systemd, and which of them to go on with, if any.
+func compareConns(private, bus *conn) (Systemd, *conn, error) {
+	s := Systemd{
+		Answered:    private.answered || bus.answered,
+		BusAnswered: bus.answered,
+		BusHung:     bus.hung,
+		Hung:        private.hung || !private.answered && bus.hung,
+	}
+	switch {
+	case private.answered:
+		s.Took, s.Version = private.took, private.version
+		return s, private, nil
+	case bus.answered:
+		s.Took, s.Version = bus.took, bus.version
+		return s, bus, nil
+	case s.Hung:
+		s.Took = max(private.took, bus.took)
+		return s, nil, nil
+	}
+	return s, nil, fmt.Errorf("asking systemd: %w", errors.Join(private.err, bus.err))
+}
+
+// A conn is a connection to systemd. It is closed with its context, which ends every call that waits for an answer.
+type conn struct {
+	*systemd.Conn
+	socket string
+	bus    bool
+	ctx    context.Context
+	close  context.CancelFunc
+
+	answered, hung bool
+	took           time.Duration
+	version        string
+	err            error
+}
+
+func newConn(ctx context.Context, socket string, bus bool) *conn {
+	c := &conn{socket: socket, bus: bus}
+	c.ctx, c.close = context.WithCancel(ctx)
+	return c
+}
+
+// open connects and asks for the version.
+func (c *conn) open() {
+	began := time.Now()
+	late := time.AfterFunc(answerPatience, c.close)
+	defer late.Stop()
+	c.Conn, c.err = systemd.NewConnection(c.dial)
+	if c.err == nil {
+		c.version, c.err = c.property("Version")
+	}
+	c.took = time.Since(began)
+	c.answered = c.err == nil
+	// On a socket whose queue of connections is full nobody accepts them.
+	c.hung = !c.answered && (c.ctx.Err() != nil && c.took >= leastHang || errors.Is(c.err, syscall.EAGAIN))
+}
+
+func (c *conn) dial() (*dbus.Conn, error) {
+	// A path may hold what separates the parts of an address.
+	conn, err := dbus.Dial("unix:path="+dbus.EscapeBusAddressValue(c.socket), dbus.WithContext(c.ctx))
+	if op, ok := errors.AsType[*net.OpError](err); ok {
+		err = op.Err // without the socket's name once more
+	}
+	if err != nil {
+		return nil, fmt.Errorf("connecting to %s: %w", c.socket, err)
+	}
+	// The number of the user, since looking up its name could ask a directory on the network.
+	err = conn.Auth([]dbus.Auth{dbus.AuthExternal(strconv.Itoa(os.Getuid()))})
+	if err == nil && c.bus { // systemd's own socket knows no Hello
+		err = conn.Hello()
+	}
+	if err != nil {
+		conn.Close()
+		return nil, fmt.Errorf("authenticating on %s: %w", c.socket, err)
+	}
+	return conn, nil
+}
+
+// property returns a property of the manager: a string, or a number in digits. The library returns the text format of
+// GVariant, "252" in quotes or @u 42.
+func (c *conn) property(name string) (string, error) {
+	text, err := c.GetManagerProperty(name)
+	if err != nil {
+		return "", fmt.Errorf("asking systemd for %s: %w", name, err)
+	}
+	if s, err := strconv.Unquote(text); err == nil {
+		return short(s), nil
+	}
+	return short(text[strings.LastIndexByte(text, ' ')+1:]), nil
+}
+
+func (c *conn) describe(ctx context.Context, s *Systemd, kubeletUnits, runtimeUnits []string) error {
+	late := time.AfterFunc(answersPatience, c.close)
+	defer late.Stop()
+	err := c.count(s)
+	if err == nil {
+		s.Kubelet, err = c.inUse(kubeletUnits)
+	}
+	if err == nil {
+		s.Runtime, err = c.inUse(runtimeUnits)
+	}
+	if err != nil && c.ctx.Err() != nil && ctx.Err() == nil {
+		return fmt.Errorf("not all answers within %v: %w", answersPatience, err)
+	}
+	return err
+}
+
+func (c *conn) count(s *Systemd) error {
+	state, err := c.property("SystemState")
+	units, errUnits := c.property("NNames")
+	jobs, errJobs := c.property("NJobs")
+	if err := errors.Join(err, errUnits, errJobs); err != nil {
+		return err
+	}
+	s.State = state
+	s.Units, _ = strconv.Atoi(units)
+	s.Jobs, _ = strconv.Atoi(jobs)
+	if s.Units > maxListed {
+		return nil
+	}
+	list, err := c.ListUnitsContext(c.ctx)
+	if err != nil {
+		return fmt.Errorf("listing systemd's units: %w", err)
+	}
+	s.Scopes, s.Inactive = countUnits(list)
+	s.Counted = true
+	return nil
+}
+
+// countUnits counts the scopes, and the units that are loaded and do not run: where transient units leak, those pile up
+// (systemd before 247).
+func countUnits(units []systemd.UnitStatus) (scopes, inactive int) {
+	for _, u := range units {
+		if strings.HasSuffix(u.Name, ".scope") {
+			scopes++
+		}
+		if u.LoadState == "loaded" && u.ActiveState == "inactive" && u.SubState == "dead" {
+			inactive++
+		}
+	}
+	return scopes, inactive
+}
+
+// inUse describes that of the units which this host uses: several may be installed, as the server's and the agent's
+// of RKE2 are.
+func (c *conn) inUse(names []string) (*Unit, error) {
+	var best *Unit
+	for _, name := range names {
+		properties, err := c.GetUnitPropertiesContext(c.ctx, name)
+		if err != nil {
+			return nil, fmt.Errorf("asking systemd for %s: %w", name, err)
+		}
+		if properties["LoadState"] == "not-found" {
+			continue
+		}
+		// One by one, since a service's environment and command line are properties too.
+		for _, of := range []string{
+			"Result", "NRestarts", "MainPID", "ExecMainStatus", "WatchdogUSec", "TasksMax", "LimitNOFILE",
+		} {
+			p, err := c.GetServicePropertyContext(c.ctx, name, of)
+			answer, answered := errors.AsType[dbus.Error](err)
+			switch {
+			case answered && answer.Name == "org.freedesktop.DBus.Error.UnknownProperty": // NRestarts is there since systemd 235
+			case err != nil:
+				return nil, fmt.Errorf("asking systemd for %s of %s: %w", of, name, err)
+			default:
+				properties[of] = p.Value.Value()
+			}
+		}
+		if unit := newUnit(name, properties); best == nil || unit.idleness() < best.idleness() {
+			best = &unit
+		}
+	}
+	return best, nil
+}
+
+// newUnit makes a Unit of the properties (org.freedesktop.systemd1(5)). What is missing or of another type stays empty.
+func newUnit(name string, properties map[string]any) Unit {
+	text := func(name string) string {
+		s, _ := properties[name].(string)
+		return short(s)
+	}
+	limit := func(name string) uint64 { // infinity is the largest number there is
+		n, _ := properties[name].(uint64)
+		if n == math.MaxUint64 {
+			return 0
+		}
+		return n
+	}
+	u := Unit{
+		Name: name, Load: text("LoadState"), Active: text("ActiveState"), Sub: text("SubState"), Result: text("Result"),
+		Enabled: text("UnitFileState"), TasksMax: limit("TasksMax"), FilesMax: limit("LimitNOFILE"),
+	}
+	const century = uint64(100*365*24*time.Hour) / uint64(time.Microsecond)
+	if since := limit("StateChangeTimestamp"); since > 0 && since < math.MaxInt64 {
+		u.Since = time.UnixMicro(int64(since))
+	}
+	u.Watchdog = time.Duration(min(limit("WatchdogUSec"), century)) * time.Microsecond
+	restarts, _ := properties["NRestarts"].(uint32)
+	mainPID, _ := properties["MainPID"].(uint32)
+	exitStatus, _ := properties["ExecMainStatus"].(int32)
+	u.Restarts, u.MainPID, u.ExitStatus = int(restarts), int(mainPID), int(exitStatus)
+	return u
+}
+
+// idleness ranks units for the same purpose: the lower, the more likely it is this host's. One that runs, or is about
+// to, comes before one that failed, one that starts at boot, one that is only installed, and one that is masked.
+func (u *Unit) idleness() int {
+	switch {
+	case u.Load != "loaded":
+		return 4
+	case u.Active == "failed":
+		return 1
+	case u.Active != "inactive":
+		return 0
+	case u.Enabled == "enabled":
+		return 2
+	}
+	return 3
+}
+
+// short bounds a text of another process.
+func short(s string) string { return strings.ToValidUTF8(s[:min(len(s), 128)], "") }

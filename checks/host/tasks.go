@@ -1,36 +1,50 @@
 package host
 
-import "time"
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
 
-// An Owner is whom a process belongs to.
-type Owner struct {
-	Role     Role   // what it is to the runtime; empty for any other process
-	ObjectID string // sandbox or container id; empty for a process of the host
-	PodUID   string
-	Unit     string // systemd's unit from its cgroup, such as containerd.service; empty when not known
-}
+	"github.com/prometheus/procfs"
+)
 
-// A BlockedTask is a thread in uninterruptible sleep in two looks some time apart, in the same place.
-type BlockedTask struct {
-	PID, TID int
-	Name     string
-	Kernel   bool     // a kernel thread
-	Wchan    string   // kernel function that it waits in
-	Stack    []string // functions from /proc/PID/task/TID/stack, innermost first, without addresses; nil when it may not be read
-	Started  time.Time
-	Owner
-}
+const (
+	// maxThreadReads bounds the threads that are read one by one, at about 20 microseconds each.
+	maxThreadReads = 50_000
+	// maxSuspects bounds the threads in uninterruptible sleep that are read again. A dead file server under a busy
+	// node has hundreds.
+	maxSuspects = 2000
+	maxBlocked  = 100 // lasting ones that are kept
+	maxParents  = 10  // of zombies, that are named
+	maxFrames   = 32  // of a stack, innermost first
+	maxStopped  = 50  // daemons and shims that are named
+)
 
 // Tasks is what the host's processes look like as a whole.
 type Tasks struct {
 	Processes, Threads int
 	Blocked            []BlockedTask // lasting; those of the runtime, the kubelet, shims and containers first
-	BlockedMore        int           // beyond those in Blocked: lasting, or too many to be looked at twice
-	BlockedMoments     int           // in uninterruptible sleep in the first look only, or elsewhere by the second: a busy disk, not a hang
-	Unread             int           // processes whose threads were not looked at one by one, or not all
+	BlockedMore        int           // beyond those in Blocked: lasting, or too many to be read twice
+	BlockedMoments     int           // in uninterruptible sleep for a moment: a busy disk, not a hang
+	Unread             int           // processes whose threads were not read one by one, or not all
 	Zombies            int
 	ZombiesByParent    []ZombieParent // most first, bounded
 	Stopped            []Process      // runtime, kubelet, shims in state T
+}
+
+// A BlockedTask is a thread in uninterruptible sleep in two reads some time apart, in the same place.
+type BlockedTask struct {
+	PID, TID int
+	Name     string
+	Kernel   bool     // a kernel thread
+	Wchan    string   // kernel function that it waits in
+	Stack    []string // functions, innermost first, without addresses; nil when it may not be read
+	Started  time.Time
+	Owner
 }
 
 // A ZombieParent is a process that does not wait for its children.
@@ -39,4 +53,192 @@ type ZombieParent struct {
 	Name  string
 	Count int
 	Owner
+}
+
+// ReadTasks looks at all processes, and twice at the threads in uninterruptible sleep. One that has not been switched
+// to in between is blocked, as the kernel's own watch for hung tasks has it (kernel/hung_task.c); where the number of
+// switches cannot be read, the same place has to do.
+//
+// Only the thread's own file shows whether it sleeps so, and in a daemon written in Go it is hardly ever the main
+// one. So the threads are read one by one: first those of processes with a role, then those of containers, then the
+// others, up to maxThreads of a process and maxThreadReads in all. A process of one thread costs nothing more.
+//
+// Stacks and cgroups, which can block, are read last; when that does not end, all the rest is there, with an error.
+func ReadTasks(ctx context.Context, people Population, between time.Duration) (Tasks, error) {
+	err := people.gap()
+	if people.all == nil {
+		return Tasks{}, fmt.Errorf("looking at tasks: %w", err)
+	}
+	began := time.Now()
+	tasks := people.summary()
+	asleep := people.suspects(ctx, &tasks, maxThreadReads)
+	if len(asleep) > 0 {
+		if e := pause(ctx, between-time.Since(began)); e != nil {
+			return tasks, errors.Join(err, fmt.Errorf("looking at blocked tasks again: %w", e))
+		}
+	}
+	blocked := people.lasting(asleep)
+	tasks.BlockedMoments = len(asleep) - len(blocked)
+	tasks.Blocked = blocked[:min(len(blocked), maxBlocked)]
+	tasks.BlockedMore += len(blocked) - len(tasks.Blocked)
+	return tasks, errors.Join(err, people.explain(ctx, &tasks), ctx.Err())
+}
+
+// summary counts processes and threads, and finds zombies and what is stopped.
+func (p Population) summary() Tasks {
+	t := Tasks{Processes: len(p.all)}
+	parents := map[int]int{}
+	for _, st := range p.all {
+		t.Threads += max(st.threads, 1)
+		// While threads of it live, a process whose main thread has ended is no zombie that a parent could wait for.
+		if st.state == 'Z' && st.threads <= 1 {
+			t.Zombies++
+			parents[st.ppid]++
+		}
+	}
+	for _, process := range p.of(RoleRuntime, RoleKubelet, RoleShim) {
+		if process.State == 'T' && len(t.Stopped) < maxStopped {
+			t.Stopped = append(t.Stopped, process)
+		}
+	}
+	for pid, count := range parents {
+		t.ZombiesByParent = append(t.ZombiesByParent, ZombieParent{PID: pid, Name: p.all[pid].comm, Count: count})
+	}
+	t.ZombiesByParent = top(t.ZombiesByParent, maxParents, func(a, b ZombieParent) int {
+		return cmp.Or(b.Count-a.Count, a.PID-b.PID)
+	})
+	return t
+}
+
+// A suspect is a thread that was in uninterruptible sleep in the first read.
+type suspect struct {
+	BlockedTask
+	proc     procfs.Proc // of the thread
+	start    uint64
+	switches uint64 // how often it has been switched away from; 0 when not known
+}
+
+// suspects reads up to limit threads, and counts in tasks what was left out.
+func (p Population) suspects(ctx context.Context, tasks *Tasks, limit int) []suspect {
+	var list []suspect
+	for _, st := range p.byWorth() {
+		var threads procfs.Procs
+		switch {
+		case st.threads > 1 && (ctx.Err() != nil || limit <= 0):
+			tasks.Unread++
+			fallthrough // the main thread's state is known
+		case st.threads <= 1:
+			if st.state != 'D' {
+				continue
+			}
+			if one, err := p.proc.Thread(st.pid, st.pid); err == nil {
+				threads = procfs.Procs{one}
+			}
+		default:
+			threads = p.threads(st.pid)
+			threads = threads[:min(len(threads), limit)]
+			limit -= len(threads)
+			if len(threads) < st.threads {
+				tasks.Unread++
+			}
+		}
+		for _, thread := range threads {
+			t, err := readStat(thread)
+			switch {
+			case err != nil || t.state != 'D':
+			case len(list) == maxSuspects:
+				tasks.BlockedMore++
+			default:
+				list = append(list, suspect{
+					BlockedTask: BlockedTask{
+						PID: st.pid, TID: t.pid, Name: t.comm, Kernel: st.kernel, Wchan: wchan(thread), Started: p.started(t.start),
+					},
+					proc: thread, start: t.start, switches: switches(thread),
+				})
+			}
+		}
+	}
+	return list
+}
+
+// switches returns how often a thread has been switched away from, 0 when that is not known.
+func switches(thread procfs.Proc) uint64 {
+	status, err := thread.NewStatus()
+	if err != nil {
+		return 0
+	}
+	return status.TotalCtxtSwitches()
+}
+
+// lasting takes the second look and keeps the suspects that have not run since the first.
+func (p Population) lasting(suspects []suspect) []BlockedTask {
+	var list []BlockedTask
+	for _, first := range suspects {
+		st, err := readStat(first.proc)
+		if err != nil || st.state != 'D' || st.start != first.start {
+			continue
+		}
+		now := suspect{BlockedTask: BlockedTask{Wchan: wchan(first.proc)}, switches: switches(first.proc)}
+		if stayed(first, now) {
+			list = append(list, first.BlockedTask)
+		}
+	}
+	return list
+}
+
+// stayed reports whether a thread that sleeps in both reads has slept all the time in between.
+func stayed(first, second suspect) bool {
+	if first.switches > 0 && second.switches > 0 {
+		return first.switches == second.switches
+	}
+	return first.Wchan == second.Wchan
+}
+
+// explain adds owners and stacks, as far as they can be read.
+func (p Population) explain(ctx context.Context, tasks *Tasks) error {
+	pids := map[*Owner]int{}
+	for i := range tasks.Blocked {
+		pids[&tasks.Blocked[i].Owner] = tasks.Blocked[i].PID
+	}
+	for i := range tasks.ZombiesByParent {
+		pids[&tasks.ZombiesByParent[i].Owner] = tasks.ZombiesByParent[i].PID
+	}
+	type thread struct{ pid, tid int }
+	var threads []thread
+	for _, task := range tasks.Blocked {
+		threads = append(threads, thread{task.PID, task.TID})
+	}
+	// A stack waits for an exec of its process to end (lock_trace in fs/proc/base.c).
+	stacks, err := gather(ctx, threads, func(at *position, t thread) ([]string, bool) {
+		at.enter("the stack of task %d of process %d (%s)", t.tid, t.pid, p.all[t.pid].comm)
+		b, err := readSmall(p.root, "proc", strconv.Itoa(t.pid), "task", strconv.Itoa(t.tid), "stack")
+		return parseStack(b), err == nil
+	})
+	for i, t := range threads {
+		tasks.Blocked[i].Stack = stacks[t]
+	}
+	return errors.Join(err, p.setOwners(ctx, pids))
+}
+
+// parseStack reads the functions of a kernel stack, without their addresses and offsets:
+//
+//	[<0>] wait_for_vfork_done+0x30/0x60
+//	[<0>] rpc_wait_bit_killable+0x20/0xb0 [sunrpc]
+func parseStack(b []byte) []string {
+	var functions []string
+	for line := range strings.Lines(string(b)) {
+		_, frame, _ := strings.Cut(line, "] ")
+		name, _, ok := strings.Cut(strings.TrimSpace(frame), "+0x")
+		if ok && isSymbol(name) && len(functions) < maxFrames {
+			functions = append(functions, name)
+		}
+	}
+	return functions
+}
+
+// isSymbol reports whether s can be a function of the kernel, whose compilers append .isra.0 and the like.
+func isSymbol(s string) bool {
+	return s != "" && len(s) <= 128 && !strings.ContainsFunc(s, func(r rune) bool {
+		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '_' && r != '.'
+	})
 }

@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,13 +20,8 @@ const stackInNFS = "[<0>] rpc_wait_bit_killable+0x20/0xb0 [sunrpc]\n[<0>] __rpc_
 // threaded adds a process with threads, all in one state but the main one, which sleeps.
 func (n *node) threaded(pid, ppid int, comm, args string, state byte, tids ...int) {
 	n.process(pid, ppid, comm, 'S', args)
-	count := func(line string) string {
-		fields := strings.Fields(line[strings.LastIndexByte(line, ')')+1:])
-		fields[threadsField] = strconv.Itoa(1 + len(tids))
-		return line[:strings.LastIndexByte(line, ')')+1] + " " + strings.Join(fields, " ") + "\n"
-	}
 	dir := fmt.Sprintf("proc/%d/", pid)
-	line := count(statLine(pid, comm, 'S', ppid, uint64(pid)*userHZ))
+	line := statLineOf(stat{pid: pid, comm: comm, state: 'S', ppid: ppid, start: uint64(pid) * userHZ, threads: 1 + len(tids)})
 	n.write(dir+"stat", line)
 	n.write(dir+"task/"+strconv.Itoa(pid)+"/stat", line)
 	for _, tid := range tids {
@@ -63,10 +57,11 @@ func TestReadTasks(t *testing.T) {
 		n.thread(43, 43, "ls", 'D', "x", 1)
 		n.process(44, 1, "rm", 'D', "rm") // another process has its id by the second look
 		n.thread(44, 44, "rm", 'D', "x", 1)
-		n.write("proc/2/stat", "2 (kthreadd) S 0 0 0 0 -1 2129984 0 0 0 0 0 3 0 0 20 0 1 0 4 0 0\n")
-		n.write("proc/50/stat", "50 (jbd2/sda1-8) D 2 0 0 0 -1 2129984 0 0 0 0 0 3 0 0 20 0 1 0 5000 0 0\n")
+		n.write("proc/2/stat", statLineOf(stat{pid: 2, comm: "kthreadd", state: 'S', kernel: true, threads: 1}))
+		jbd2 := statLineOf(stat{pid: 50, ppid: 2, comm: "jbd2/sda1-8", state: 'D', kernel: true, threads: 1, start: 5000})
+		n.write("proc/50/stat", jbd2)
 		n.thread(50, 50, "jbd2/sda1-8", 'D', "jbd2_journal_commit", 3)
-		n.write("proc/50/task/50/stat", "50 (jbd2/sda1-8) D 2 0 0 0 -1 2129984 0 0 0 0 0 3 0 0 20 0 1 0 5000 0 0\n")
+		n.write("proc/50/task/50/stat", jbd2)
 		for pid := range 3 {
 			n.process(60+pid, 31, "child", 'Z', "")
 		}
@@ -117,12 +112,9 @@ func TestReadTasks(t *testing.T) {
 func TestReadTasksKeepsWhatItHas(t *testing.T) {
 	n := newNode(t)
 	n.threaded(20, 1, "kubelet", "kubelet", 'D', 21)
-	if err := syscall.Mkfifo(filepath.Join(n.root, "proc/20/cgroup"), 0o600); err != nil {
-		t.Fatal(err)
-	}
 	people := n.people()
-	got, err := ReadTasks(untilRead(t, filepath.Join(n.root, "proc/20/cgroup")), people, 0)
-	if err == nil || !strings.Contains(err.Error(), "the cgroup of process 20 (kubelet) does not end") {
+	got, err := ReadTasks(untilRead(t, n.fifo("proc/20/cgroup")), people, 0)
+	if err == nil || !strings.Contains(err.Error(), "reading the cgroup of process 20 (kubelet): no answer in time") {
 		t.Errorf("error %v, want one that says where the look was left behind", err)
 	}
 	want := []BlockedTask{{PID: 20, TID: 21, Name: "kubelet", Wchan: "nfs_wait", Started: started(21), Owner: Owner{Role: RoleKubelet}}}
@@ -132,7 +124,7 @@ func TestReadTasksKeepsWhatItHas(t *testing.T) {
 }
 
 func TestReadTasksWithoutProc(t *testing.T) {
-	people, err := ReadPopulation(t.Context(), t.TempDir())
+	people, err := ReadPopulation(t.Context(), t.TempDir(), testNames)
 	if !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("without /proc: %v", err)
 	}
@@ -149,53 +141,39 @@ func TestReadTasksBudget(t *testing.T) {
 	n := newNode(t)
 	n.threaded(10, 1, "java", "java", 'D', 11, 12)
 	n.threaded(20, 1, "kubelet", "kubelet", 'D', 21, 22)
-	people, err := ReadPopulation(t.Context(), n.root)
+	people, err := ReadPopulation(t.Context(), n.root, testNames)
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &watch{people: people, left: 3}
+	var tasks Tasks
 	var pids []int
-	for _, s := range w.suspects(t.Context()) {
+	for _, s := range people.suspects(t.Context(), &tasks, 3) {
 		pids = append(pids, s.PID)
 	}
-	if diff := cmp.Diff([]int{20, 20}, pids); diff != "" || w.unread != 1 {
-		t.Errorf("%d unread, suspects (-want +got):\n%s", w.unread, diff)
+	if diff := cmp.Diff([]int{20, 20}, pids); diff != "" || tasks.Unread != 1 {
+		t.Errorf("%d unread, suspects (-want +got):\n%s", tasks.Unread, diff)
 	}
 }
 
 func TestStayed(t *testing.T) {
-	in := func(wchan string, switches uint64, counted bool) suspect {
-		return suspect{BlockedTask: BlockedTask{Wchan: wchan}, switches: switches, counted: counted}
+	in := func(wchan string, switches uint64) suspect {
+		return suspect{BlockedTask: BlockedTask{Wchan: wchan}, switches: switches}
 	}
 	tests := []struct {
 		name          string
 		first, second suspect
 		want          bool
 	}{
-		{"never ran", in("a", 5, true), in("a", 5, true), true},
-		{"ran", in("a", 5, true), in("a", 6, true), false},
-		{"never ran, place hidden", in("a", 5, true), in("", 5, true), true},
-		{"same place", in("a", 0, false), in("a", 0, false), true},
-		{"elsewhere", in("a", 0, false), in("b", 0, false), false},
-		{"counted once", in("a", 5, true), in("a", 0, false), true},
+		{"never ran", in("a", 5), in("a", 5), true},
+		{"ran", in("a", 5), in("a", 6), false},
+		{"never ran, place hidden", in("a", 5), in("", 5), true},
+		{"same place", in("a", 0), in("a", 0), true},
+		{"elsewhere", in("a", 0), in("b", 0), false},
+		{"counted once", in("a", 5), in("a", 0), true},
 	}
 	for _, tt := range tests {
 		if got := stayed(tt.first, tt.second); got != tt.want {
 			t.Errorf("%s: stayed = %v", tt.name, got)
-		}
-	}
-}
-
-func TestParseSwitches(t *testing.T) {
-	if got, ok := parseSwitches(fixture(t, "status")); !ok || got == 0 {
-		t.Errorf("switches of a recorded status: %d, %v", got, ok)
-	}
-	if got, ok := parseSwitches([]byte("voluntary_ctxt_switches:\t7\nnonvoluntary_ctxt_switches:\t2\n")); !ok || got != 9 {
-		t.Errorf("switches = %d, %v; want 9", got, ok)
-	}
-	for _, in := range []string{"", "voluntary_ctxt_switches:\t7\n", "voluntary_ctxt_switches:\tx\nnonvoluntary_ctxt_switches:\t2\n"} {
-		if got, ok := parseSwitches([]byte(in)); ok {
-			t.Errorf("switches of %q = %d", in, got)
 		}
 	}
 }
@@ -225,15 +203,6 @@ func FuzzParseStack(f *testing.F) {
 			if !isSymbol(name) {
 				t.Errorf("parseStack(%q) has %q", b, name)
 			}
-		}
-	})
-}
-
-func FuzzParseSwitches(f *testing.F) {
-	f.Add(fixture(f, "status"))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		if n, ok := parseSwitches(b); !ok && n != 0 {
-			t.Errorf("parseSwitches(%q) = %d, false", b, n)
 		}
 	})
 }

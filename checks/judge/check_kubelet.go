@@ -138,7 +138,10 @@ func judgeKubeletSettings(f *facts.Facts, s kubelet.Settings) checks.Result {
 		return result(checks.StatusWarning, "%s is %s: %s%s", facts.Clean(h.Name),
 			cmp.Or(facts.Clean(h.Value), "empty"), strings.TrimSuffix(facts.Clean(h.Harm), "."), more)
 	case len(differs) > 0:
-		return result(checks.StatusWarning, "%s: %s", facts.Clean(differs[0].Name), facts.Clean(differs[0].Harm))
+		d := differs[0]
+		return result(checks.StatusWarning,
+			"the kubelet runs with %s %s; its files and flags have %s, and take effect with a restart",
+			facts.Clean(d.Name), facts.Clean(d.Running), facts.Clean(d.Configured))
 	}
 	own := ""
 	if s.Own != "" {

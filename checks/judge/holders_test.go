@@ -2,7 +2,6 @@ package judge
 
 import (
 	stdcmp "cmp"
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -13,11 +12,10 @@ import (
 	"github.com/kdiag/kdiag/checks/causes"
 	"github.com/kdiag/kdiag/checks/facts"
 	"github.com/kdiag/kdiag/checks/host"
-	"github.com/kdiag/kdiag/checks/probes"
 )
 
 // shortOfMemory is a node of 100 GiB with little left, and who has what.
-func shortOfMemory(h host.Holders) tweak {
+func shortOfMemory(h host.Consumers) tweak {
 	return seen(func(n *facts.Node) {
 		n.Memory.Value = host.Memory{Total: 100 << 30, Available: 90 << 20}
 		n.Pressure.Value.Memory.Full = some(6)
@@ -26,7 +24,7 @@ func shortOfMemory(h host.Holders) tweak {
 }
 
 // shortOfPIDs is a node with 1,000 processes, which is its limit, and who has what.
-func shortOfPIDs(h host.Holders) tweak {
+func shortOfPIDs(h host.Consumers) tweak {
 	return seen(func(n *facts.Node) {
 		n.PIDs.Value.Tasks, n.PIDs.Value.PIDMax = 1000, 1000
 		n.Holders = good(h)
@@ -34,48 +32,14 @@ func shortOfPIDs(h host.Holders) tweak {
 }
 
 // group is the control group of a pod that has so much.
-func group(uid string, has uint64) host.Holder {
-	return host.Holder{Path: "/kubepods/pod" + uid, Dir: "/sys/fs/cgroup/kubepods/pod" + uid,
+func group(uid string, has uint64) host.Consumer {
+	return host.Consumer{Path: "/kubepods/pod" + uid, Dir: "/sys/fs/cgroup/kubepods/pod" + uid,
 		Usage: host.Usage{Current: has}, Owner: host.Owner{PodUID: uid}}
 }
 
 // unit is the control group of a unit that has so much.
-func unit(name string, has uint64) host.Holder {
-	return host.Holder{Path: "/system.slice/" + name, Usage: host.Usage{Current: has}, Owner: host.Owner{Unit: name}}
-}
-
-// TestShortage holds when a look at the holders is worth it: never on a node that is well.
-func TestShortage(t *testing.T) {
-	for _, tt := range []struct {
-		name  string
-		tweak tweak
-		want  host.Shortage
-	}{
-		{"all well", seen(), host.Shortage{}},
-		{"nothing was seen", notSeen, host.Shortage{}},
-		{"a tenth is available", seen(func(n *facts.Node) { n.Memory.Value.Available = n.Memory.Value.Total/10 + 1 }),
-			host.Shortage{}},
-		{"less is available, and nothing waits",
-			seen(func(n *facts.Node) { n.Memory.Value.Available = n.Memory.Value.Total/10 - 1 }), host.Shortage{Memory: true}},
-		{"little, and everybody waits", shortOfMemory(host.Holders{}), host.Shortage{Memory: true}},
-		{"plenty, and somebody waits", seen(func(n *facts.Node) { n.Pressure.Value.Memory.Full = some(20) }),
-			host.Shortage{Stalled: true}},
-		{"processes of the node", seen(func(n *facts.Node) { n.PIDs.Value.Tasks = 30_000 }), host.Shortage{PIDs: true}},
-		{"processes of all pods", seen(func(n *facts.Node) {
-			n.PIDs.Value.Cgroups = []host.CgroupUsage{{Path: "/kubepods.slice",
-				Usage: host.Usage{Current: 90, Max: 100}}}
-		}), host.Shortage{PIDs: true, Below: "/kubepods.slice"}},
-		{"simulated", func(f *facts.Input) {
-			shortOfPIDs(host.Holders{})(f)
-			f.Runtime.EndpointSource = "simulated"
-		}, host.Shortage{}},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			if diff := cmp.Diff(tt.want, facts.WhatIsShort(facts.New(node(tt.tweak)))); diff != "" {
-				t.Error(diff)
-			}
-		})
-	}
+func unit(name string, has uint64) host.Consumer {
+	return host.Consumer{Path: "/system.slice/" + name, Usage: host.Usage{Current: has}, Owner: host.Owner{Unit: name}}
 }
 
 // TestCulprits holds who of the holders is named, and who of them as the culprit.
@@ -84,7 +48,7 @@ func TestCulprits(t *testing.T) {
 	resident := func(bytes uint64) []host.ResidentMemory {
 		return []host.ResidentMemory{{PID: 7, Name: "java", Bytes: bytes, Owner: host.Owner{PodUID: "uid-1"}}}
 	}
-	limit := func(c host.CgroupUsage, h host.Holders) tweak {
+	limit := func(c host.CgroupUsage, h host.Consumers) tweak {
 		return seen(func(n *facts.Node) {
 			c.Usage = host.Usage{Current: 1000, Max: 1000}
 			n.PIDs.Value.Cgroups, n.Holders = []host.CgroupUsage{c}, good(h)
@@ -95,55 +59,55 @@ func TestCulprits(t *testing.T) {
 		tweak tweak
 		want  []string // the subject, then the others
 	}{
-		{"a pod with a tenth", shortOfMemory(host.Holders{Memory: []host.Holder{group("uid-1", 10*gib)}}),
+		{"a pod with a tenth", shortOfMemory(host.Consumers{Memory: []host.Consumer{group("uid-1", 10*gib)}}),
 			[]string{"Cgroup checkout-1"}},
-		{"a pod with less", shortOfMemory(host.Holders{Memory: []host.Holder{group("uid-1", 10*gib-1)}}),
+		{"a pod with less", shortOfMemory(host.Consumers{Memory: []host.Consumer{group("uid-1", 10*gib-1)}}),
 			[]string{"Node memory", "Cgroup checkout-1"}},
-		{"one of a hundred like pods", shortOfMemory(host.Holders{Memory: []host.Holder{group("uid-1", gib-1)}}),
+		{"one of a hundred like pods", shortOfMemory(host.Consumers{Memory: []host.Consumer{group("uid-1", gib-1)}}),
 			[]string{"Node memory"}},
-		{"a unit with a tenth", shortOfMemory(host.Holders{Memory: []host.Holder{unit("etcd.service", 10*gib)}}),
+		{"a unit with a tenth", shortOfMemory(host.Consumers{Memory: []host.Consumer{unit("etcd.service", 10*gib)}}),
 			[]string{"Unit etcd.service"}},
-		{"a unit with less", shortOfMemory(host.Holders{Memory: []host.Holder{unit("etcd.service", 10*gib-1)}}),
+		{"a unit with less", shortOfMemory(host.Consumers{Memory: []host.Consumer{unit("etcd.service", 10*gib-1)}}),
 			[]string{"Node memory"}},
-		{"a pod and its process", shortOfMemory(host.Holders{Memory: []host.Holder{group("uid-1", 20*gib)},
+		{"a pod and its process", shortOfMemory(host.Consumers{Memory: []host.Consumer{group("uid-1", 20*gib)},
 			Resident: resident(19 * gib)}), []string{"Cgroup checkout-1", "Process java"}},
-		{"a process, and groups that are not known", shortOfMemory(host.Holders{Resident: resident(19 * gib)}),
+		{"a process, and groups that are not known", shortOfMemory(host.Consumers{Resident: resident(19 * gib)}),
 			[]string{"Process java"}},
-		{"a small pod and a large process", shortOfMemory(host.Holders{Memory: []host.Holder{group("uid-2", 9*gib)},
-			Resident: resident(19 * gib)}), []string{"Process java", "Cgroup checkout-2"}},
-		{"a process with less", shortOfMemory(host.Holders{Resident: resident(10*gib - 1)}), []string{"Node memory"}},
+		{"a small pod and a large process", shortOfMemory(host.Consumers{Memory: []host.Consumer{group("uid-2",
+			9*gib)}, Resident: resident(19 * gib)}), []string{"Process java", "Cgroup checkout-2"}},
+		{"a process with less", shortOfMemory(host.Consumers{Resident: resident(10*gib - 1)}), []string{"Node memory"}},
 		{"plenty is available", seen(func(n *facts.Node) {
 			n.Pressure.Value.Memory.Full = some(20)
-			n.Holders = good(host.Holders{
-				Memory: []host.Holder{group("uid-1", 20*gib)}, // does no harm
+			n.Holders = good(host.Consumers{
+				Memory: []host.Consumer{group("uid-1", 20*gib)}, // does no harm
 				Stalled: []host.StalledGroup{{Path: "/kubepods/poduid-2", Full: some(5),
 					Owner: host.Owner{PodUID: "uid-2"}}, {Path: "/x", Full: some(4.9)}},
 			})
 		}), []string{"Cgroup checkout-2"}},
 
-		{"a pod of the node's processes", shortOfPIDs(host.Holders{PIDs: []host.Holder{group("uid-1", 100)}}),
+		{"a pod of the node's processes", shortOfPIDs(host.Consumers{PIDs: []host.Consumer{group("uid-1", 100)}}),
 			[]string{"Cgroup checkout-1"}},
-		{"a pod with less of them", shortOfPIDs(host.Holders{PIDs: []host.Holder{group("uid-1", 99)}}),
+		{"a pod with less of them", shortOfPIDs(host.Consumers{PIDs: []host.Consumer{group("uid-1", 99)}}),
 			[]string{"Node process table", "Cgroup checkout-1"}},
-		{"a parent of many", shortOfPIDs(host.Holders{Crowds: []host.Crowd{{Name: "sh", Processes: 100, Threads: 100,
-			PID: 7, Parent: "cron"}}}), []string{"Process cron"}},
-		{"a name", shortOfPIDs(host.Holders{Crowds: []host.Crowd{{Name: "sh", Processes: 100, Threads: 100}}}),
-			[]string{"Process sh"}},
-		{"a name with fewer", shortOfPIDs(host.Holders{Crowds: []host.Crowd{{Name: "sh", Processes: 99,
-			Threads: 99}}}), []string{"Node process table"}},
+		{"a parent of many", shortOfPIDs(host.Consumers{ProcessGroups: []host.ProcessGroup{{Name: "sh",
+			Processes: 100, Threads: 100, PID: 7, Parent: "cron"}}}), []string{"Process cron"}},
+		{"a name", shortOfPIDs(host.Consumers{ProcessGroups: []host.ProcessGroup{{Name: "sh", Processes: 100,
+			Threads: 100}}}), []string{"Process sh"}},
+		{"a name with fewer", shortOfPIDs(host.Consumers{ProcessGroups: []host.ProcessGroup{{Name: "sh",
+			Processes: 99, Threads: 99}}}), []string{"Node process table"}},
 		{"a parent of zombies, which are said already, and another", func(f *facts.Input) {
-			shortOfPIDs(host.Holders{Crowds: []host.Crowd{{Name: "sh", Processes: 500, Threads: 500, PID: 8,
-				Parent: "node"}, {Name: "sh", Processes: 400, Threads: 400, PID: 7, Parent: "cron"}}})(f)
+			shortOfPIDs(host.Consumers{ProcessGroups: []host.ProcessGroup{{Name: "sh", Processes: 500, Threads: 500,
+				PID: 8, Parent: "node"}, {Name: "sh", Processes: 400, Threads: 400, PID: 7, Parent: "cron"}}})(f)
 			f.Node.Tasks.Value.Zombies, f.Node.Tasks.Value.ZombiesByParent = 1000, []host.ZombieParent{{PID: 8,
 				Name: "node", Count: 1000}}
 		}, []string{"Process cron"}},
 		{"all pods at their limit", limit(host.CgroupUsage{Path: "/kubepods"},
-			host.Holders{PIDs: []host.Holder{group("uid-1", 900)}}), []string{"Cgroup checkout-1", "Cgroup /kubepods"}},
+			host.Consumers{PIDs: []host.Consumer{group("uid-1", 900)}}), []string{"Cgroup checkout-1", "Cgroup /kubepods"}},
 		{"a unit at its limit", limit(host.CgroupUsage{Path: "/s/etcd.service",
-			Owner: host.Owner{Unit: "etcd.service"}}, host.Holders{Crowds: []host.Crowd{{Name: "sh", Processes: 1,
-			Threads: 900, PID: 7}}}), []string{"Unit etcd.service", "Process sh"}},
+			Owner: host.Owner{Unit: "etcd.service"}}, host.Consumers{ProcessGroups: []host.ProcessGroup{{Name: "sh",
+			Processes: 1, Threads: 900, PID: 7}}}), []string{"Unit etcd.service", "Process sh"}},
 		{"a pod at its limit", limit(host.CgroupUsage{Path: "/kubepods/poduid-2", Owner: host.Owner{PodUID: "uid-2"}},
-			host.Holders{PIDs: []host.Holder{group("uid-2",
+			host.Consumers{PIDs: []host.Consumer{group("uid-2",
 				900)}}), []string{"Cgroup checkout-2", "Cgroup checkout-2"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -170,15 +134,16 @@ func TestNobodyHasMuch(t *testing.T) {
 		tweak tweak
 		said  bool
 	}{
-		"memory":                   {shortOfMemory(host.Holders{Memory: []host.Holder{group("uid-1", 1)}}), true},
-		"processes":                {shortOfPIDs(host.Holders{}), true},
-		"somebody has":             {shortOfMemory(host.Holders{Memory: []host.Holder{group("uid-1", 99<<30)}}), false},
-		"a part was not looked at": {func(f *facts.Input) { shortOfMemory(host.Holders{})(f); f.Node.Holders.OK = false }, false},
+		"memory":    {shortOfMemory(host.Consumers{Memory: []host.Consumer{group("uid-1", 1)}}), true},
+		"processes": {shortOfPIDs(host.Consumers{}), true},
+		"somebody has": {shortOfMemory(host.Consumers{Memory: []host.Consumer{group("uid-1", 99<<30)}}),
+			false},
+		"a part was not looked at": {func(f *facts.Input) { shortOfMemory(host.Consumers{})(f); f.Node.Holders.OK = false }, false},
 		"nobody looked": {func(f *facts.Input) {
-			shortOfPIDs(host.Holders{})(f)
-			f.Node.Holders = facts.Reading[host.Holders]{Skipped: true}
+			shortOfPIDs(host.Consumers{})(f)
+			f.Node.Holders = facts.Reading[host.Consumers]{Skipped: true}
 		}, false},
-		"somebody waits at a limit": {seen(func(n *facts.Node) { n.Pressure.Value.Memory.Full = some(20); n.Holders = good(host.Holders{}) }), false},
+		"somebody waits at a limit": {seen(func(n *facts.Node) { n.Pressure.Value.Memory.Full = some(20); n.Holders = good(host.Consumers{}) }), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := mentions(Judge(node(tt.tweak))[0].Evidence.For, want); got != tt.said {
@@ -199,7 +164,7 @@ func TestMemoryOfNoProcess(t *testing.T) {
 			func(m *host.Memory, n uint64) { m.SlabUnreclaimable = n }},
 	} {
 		for bytes, want := range map[uint64]bool{10 << 30: true, 10<<30 - 1: false} {
-			f := node(shortOfMemory(host.Holders{}), func(f *facts.Input) { tt.set(&f.Node.Memory.Value, bytes) })
+			f := node(shortOfMemory(host.Consumers{}), func(f *facts.Input) { tt.set(&f.Node.Memory.Value, bytes) })
 			c := only(t, f, causes.MemoryPressure)
 			if got := mentions(c.Evidence.For, tt.line); got != want {
 				t.Errorf("%s, %d bytes: said %v", tt.name, bytes, got)
@@ -226,7 +191,7 @@ func TestEndOfHolders(t *testing.T) {
 	up.Dir = "/sys/fs/cgroup/../../etc"
 	for _, tt := range []struct {
 		name   string
-		holder host.Holder
+		holder host.Consumer
 		tweak  tweak
 		want   string // touches and command; of the hostile none
 	}{
@@ -249,7 +214,7 @@ func TestEndOfHolders(t *testing.T) {
 		{"outside", up, nil, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			f := node(shortOfMemory(host.Holders{Memory: []host.Holder{tt.holder}}))
+			f := node(shortOfMemory(host.Consumers{Memory: []host.Consumer{tt.holder}}))
 			if tt.tweak != nil {
 				tt.tweak(f)
 			}
@@ -263,24 +228,5 @@ func TestEndOfHolders(t *testing.T) {
 				t.Errorf("want %q:\n%s", tt.want, said)
 			}
 		})
-	}
-}
-
-// TestHoldersProbe wants the look to read nothing where nothing is short.
-func TestHoldersProbe(t *testing.T) {
-	root := t.TempDir() // nothing is there: every read fails
-	for name, tt := range map[string]struct {
-		seen facts.Node
-		want string
-	}{
-		"well": {*node(seen()).Node, "neither memory nor processes are short"},
-		"short": {*node(shortOfMemory(host.Holders{})).Node,
-			fmt.Sprintf("open %s/proc/1/mountinfo: no such file or directory", root)},
-	} {
-		var n facts.Node
-		probes.HoldersProbe().Start(t.Context(), &probes.Input{Root: root}, tt.seen)(&n, 0)
-		if n.Holders.OK || !strings.Contains(n.Holders.Missing, tt.want) || n.Holders.Skipped != (name == "well") {
-			t.Errorf("%s: %+v", name, n.Holders)
-		}
 	}
 }

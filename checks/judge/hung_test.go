@@ -235,7 +235,7 @@ func TestFrozenBetweenSamples(t *testing.T) {
 		at := now()
 		hang := crictl.Call{Method: "ListPodSandbox", Start: at, Elapsed: time.Second, Code: crictl.DeadlineExceeded}
 		m.Samples = append(m.Samples, plegbench.Sample{At: at, Sandboxes: hang})
-		m.Pulses = []crictl.Call{{Method: "Version", Start: at.Add(time.Second / 2), Elapsed: time.Second,
+		m.Liveness = []crictl.Call{{Method: "Version", Start: at.Add(time.Second / 2), Elapsed: time.Second,
 			Code: crictl.DeadlineExceeded}}
 		m.Sweep = plegbench.Sweep{Total: m.Sweep.Total,
 			Reach: "stopped because the runtime no longer answered anything, Version included"}

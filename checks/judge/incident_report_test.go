@@ -26,7 +26,8 @@ func counted(code string, n int64, from, to, example string, subjects ...journal
 		e.At, e.Until = c.First, c.Last
 	}
 	return &journal.Report{
-		Lines: 100, From: at3("02:00:00"), To: at3("04:00:00"), Signatures: []journal.Count{c}, Events: []journal.Event{e},
+		Lines: 100, From: at3("02:00:00"), To: at3("04:00:00"), Signatures: []journal.Count{c},
+		Events: []journal.Event{e},
 	}
 }
 
@@ -78,8 +79,8 @@ func TestLogFindings(t *testing.T) {
 	incident.Episodes = []journal.Episode{{Kind: journal.Incident, Start: at3("03:00:00"), End: at3("03:05:00")}}
 	apart := counted("RuntimeIsDown", 3, "02:10:00", "03:50:00", "")
 	apart.Events = []journal.Event{
-		{Code: "RuntimeIsDown", Count: 2, At: at3("02:10:00"), Until: at3("02:10:05")}, {Code: "RuntimeIsDown",
-			Count: 1, At: at3("03:50:00")},
+		{Code: "RuntimeIsDown", Count: 2, At: at3("02:10:00"), Until: at3("02:10:05")},
+		{Code: "RuntimeIsDown", Count: 1, At: at3("03:50:00")},
 	}
 	unshown := counted("RuntimeIsDown", 3, "02:10:00", "03:50:00", "")
 	unshown.Events = nil
@@ -116,8 +117,8 @@ func TestLogFindings(t *testing.T) {
 		}},
 		{"one crash is less than a runtime that is away",
 			merged(counted("KubeletFatal", 1, "03:00:00", "03:00:00", "bad flag"), skips), []string{
-				"03:00:30 to 03:09:55, 114 records: the kubelet's", "03:00:00, 1 record: the kubelet gave up. In its " +
-					"words: bad flag",
+				"03:00:30 to 03:09:55, 114 records: the kubelet's",
+				"03:00:00, 1 record: the kubelet gave up. In its words: bad flag",
 			}},
 		{"systemd's watchdog", counted("WatchdogTimeout", 3, "03:00:00", "03:10:00", "",
 			unitSubject("kubelet.service", 3)), []string{"03:00:00 to 03:10:00, 3 times: systemd's watchdog killed"}},
@@ -169,7 +170,8 @@ func TestLogFindings(t *testing.T) {
 // TestFindingsExplained wants every finding to lead to a cause that can be explained.
 func TestFindingsExplained(t *testing.T) {
 	for _, code := range []string{
-		"RuntimeIsDown", "StatusCheckPending", "RuntimeNotReadyReported", "RelistFailed", "HungTask", "SoftLockup", "RCUStall", "NetworkNotReady",
+		"RuntimeIsDown", "StatusCheckPending", "RuntimeNotReadyReported", "RelistFailed", "HungTask", "SoftLockup",
+		"RCUStall", "NetworkNotReady",
 		"CertificateExpired", "Unauthorized", "APIServerFailed", "KubeletFatal",
 	} {
 		r := counted(code, 60, "03:00:00", "03:09:55", "")

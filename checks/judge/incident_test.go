@@ -145,8 +145,8 @@ func TestBesideFrozen(t *testing.T) {
 		{"a file server was back in the middle", []string{"1020 nfs: server 10.36.3.5 not responding, still trying",
 			"1100 " + ok}, "FilesystemHung", 0.05, 0.45},
 		{"PLEG is back with the file server", []string{
-			"1020 nfs: server 10.36.3.5 not responding, still trying", "1480 " +
-				ok, `1485 "SyncLoop UPDATE" source="api" pods=["ns/p"]`,
+			"1020 nfs: server 10.36.3.5 not responding, still trying", "1480 " + ok,
+			`1485 "SyncLoop UPDATE" source="api" pods=["ns/p"]`,
 		}, "FilesystemHung", 0.8, 0.8},
 		{"an app's disk is full", []string{"1020@app write /data/x: no space left on device"}, "DiskFull", 0.05, 0.35},
 		{"the runtime's disk is full", []string{"1020@containerd write /data/x: no space left on device"}, "DiskFull",
@@ -156,7 +156,8 @@ func TestBesideFrozen(t *testing.T) {
 		{"the kubelet says once that a disk is full",
 			[]string{`1020@kubelet "Failed" err="fork/exec /usr/bin/x: no space left on device"`}, "DiskFull", 0.05, 0.35},
 		{"the kubelet goes on saying that a disk is full", []string{
-			`1020@kubelet "Failed" err="mkdir x: no space left on device"`, `1040@kubelet "Failed" err="mkdir x: no space left on device"`,
+			`1020@kubelet "Failed" err="mkdir x: no space left on device"`,
+			`1040@kubelet "Failed" err="mkdir x: no space left on device"`,
 		}, "DiskFull", 0.75, 0.75},
 		{"the kubelet cannot open one file",
 			[]string{`970@kubelet "Unable to read config path" err="open x: too many open files"`}, "FilesExhausted", 0.05, 0.35},
@@ -357,8 +358,8 @@ func TestIncidentCauses(t *testing.T) {
 			name: "a hung task long after PLEG had gone bad is no root",
 			messages: append([]string{
 				`1120 "GenericPLEG: Unable to retrieve pods" ` + lateCall,
-			}, append(skipLines(1000, 60,
-				"container runtime is down"), "1470 INFO: task nginx:987 blocked for more than 120 seconds.")...),
+			}, append(skipLines(1000, 60, "container runtime is down"),
+				"1470 INFO: task nginx:987 blocked for more than 120 seconds.")...),
 			first: "RuntimeHung", also: "KernelHung", not: "KernelHung",
 		},
 		{name: "nothing but skip lines", messages: skipLines(1000, 10, ""), first: "PLEGUnhealthy", not: "RuntimeHung"},

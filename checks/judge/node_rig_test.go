@@ -70,7 +70,7 @@ func seen(changes ...func(*facts.Node)) tweak {
 			Systemd: good(host.Systemd{Answered: true, Took: 4 * time.Millisecond, Version: "257", State: "running",
 				Units: 400, Scopes: 20}),
 			Settings: good(kubelet.Settings{PID: 812}),
-			Holders:  facts.Reading[host.Holders]{Skipped: true, Missing: "neither memory nor processes are short"},
+			Holders:  facts.Reading[host.Consumers]{Skipped: true, Missing: "neither memory nor processes are short"},
 		}
 		for _, change := range changes {
 			change(n)

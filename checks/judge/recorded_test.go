@@ -1,6 +1,7 @@
 package judge
 
 import (
+	"bytes"
 	"encoding/json"
 	"flag"
 	"os"
@@ -32,8 +33,10 @@ func gallery() map[string]*facts.Input {
 			if err != nil {
 				panic(err)
 			}
+			decoder := json.NewDecoder(bytes.NewReader(text))
+			decoder.DisallowUnknownFields() // a field that was renamed must not be lost
 			var in facts.Input
-			if err := json.Unmarshal(text, &in); err != nil {
+			if err := decoder.Decode(&in); err != nil {
 				panic(file + ": " + err.Error())
 			}
 			all[filepath.Dir(file)] = &in

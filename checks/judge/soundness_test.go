@@ -41,7 +41,7 @@ func withError(code crictl.Code, text string) func(crictl.Call) crictl.Call {
 
 // pulse is an answer to Version while status calls hang.
 func pulse(f *facts.Input) {
-	f.Measurement.Pulses = append(f.Measurement.Pulses, call(facts.RPCVersion, "", 3*time.Second, time.Millisecond))
+	f.Measurement.Liveness = append(f.Measurement.Liveness, call(facts.RPCVersion, "", 3*time.Second, time.Millisecond))
 }
 
 // sampleFails makes the container list of some relists fail.
@@ -222,7 +222,7 @@ func TestProcessStates(t *testing.T) {
 func TestPulseTellsObjectsFromDaemon(t *testing.T) {
 	dead := func(_ int, i plegbench.Inspection) bool { return i.State == "exited" }
 	latePulse := func(f *facts.Input) {
-		f.Measurement.Pulses = append(f.Measurement.Pulses,
+		f.Measurement.Liveness = append(f.Measurement.Liveness,
 			call(facts.RPCVersion, "", 10*time.Second, time.Millisecond))
 	}
 	for _, tt := range []struct {

@@ -16,7 +16,7 @@ import (
 const (
 	// defaultCertDir is --cert-dir's default.
 	defaultCertDir = "/var/lib/kubelet/pki"
-	// defaultKubeconfig is where kubeadm has it. It is looked at when no kubelet runs that would say where its own is.
+	// defaultKubeconfig is where kubeadm has it. It is read when no kubelet runs that would name its own.
 	defaultKubeconfig = "/etc/kubernetes/kubelet.conf"
 	// clientFile and servingFile are the newest pair, key and certificate, that the kubelet was given
 	// (k8s.io/client-go/util/certificate); ownFile is the one that it signs itself when it asks for none.
@@ -27,28 +27,20 @@ const (
 	nodeUser = "system:node:"
 )
 
-// ReadCertificates reads the certificate by which the kubelet is known to the API server, and the one with which it serves.
-// Where no kubelet runs (PID 0), those are read that it would start with where kubeadm puts them. Private keys, which stand
-// in the same files, are passed over. A kubelet with a token or a program for a credential has no client certificate; one that rotates it
-// may have two, that of its kubeconfig first.
+// ReadCertificates reads the certificate by which the API server knows the kubelet, and the one with which it serves.
+// Where no kubelet runs (PID 0), those are read that it would start with where kubeadm puts them. Private keys, which
+// stand in the same files, are passed over. A kubelet with a token or a program for a credential has no client
+// certificate; one that rotates it may have two, that of its kubeconfig first.
 func ReadCertificates(ctx context.Context, root string, s Settings) ([]Certificate, error) {
 	all := seenBy(root, s.PID)
 	var out []Certificate
-	client := Certificate{Role: "client", Path: oneLine(clientPath(all, &s))}
-	switch data, err := clientPEM(all, &s); {
-	case errors.Is(err, errNoClientCertificate):
-	case err != nil:
-		client.Err = oneLine(err.Error())
-		out = append(out, client)
-	default:
-		client.read(data)
-		out = append(out, client)
+	path, data, err := clientPEM(all, &s)
+	if !errors.Is(err, errNoClientCertificate) {
+		out = append(out, newCertificate("client", path, data, err))
 	}
-	if given := rotatedPath(&s); given != "" && client.Path != oneLine(given) {
+	if given := rotatedPath(&s); given != "" && path != given {
 		if data, err := all.read(given); err == nil {
-			rotated := Certificate{Role: "client", Path: oneLine(given)}
-			rotated.read(data)
-			out = append(out, rotated)
+			out = append(out, newCertificate("client", given, data, nil))
 		}
 	}
 	if ctx.Err() != nil {
@@ -62,73 +54,61 @@ func ReadCertificates(ctx context.Context, root string, s Settings) ([]Certifica
 	if s.TLSCertFile != "" {
 		names = []string{s.TLSCertFile}
 	}
-	for i, name := range names {
-		data, err := all.read(name)
-		if err != nil && i+1 < len(names) && reasonOf(err) == absent {
-			continue
+	serving := Certificate{Err: absent}
+	for _, name := range names {
+		if serving.Err == absent {
+			data, err := all.read(name)
+			serving = newCertificate("serving", name, data, err)
 		}
-		serving := Certificate{Role: "serving", Path: oneLine(name)}
-		if err != nil {
-			serving.Err = reasonOf(err)
-		} else {
-			serving.read(data)
-		}
-		out = append(out, serving)
-		break
 	}
+	out = append(out, serving)
 	if s.PID == 0 && !slices.ContainsFunc(out, func(c Certificate) bool { return c.Err != absent }) {
-		return nil, errors.New("reading certificates: no kubelet runs that would say where its own are, and there are none where kubeadm puts them")
+		return nil, errors.New("reading certificates: no kubelet runs, and there are none where kubeadm puts them")
 	}
 	return out, nil
 }
 
-func (c *Certificate) read(data []byte) {
+// newCertificate describes the certificate in a file that was read, or not.
+func newCertificate(role, path string, data []byte, err error) Certificate {
+	c := Certificate{Role: role, Path: oneLine(path)}
+	if err != nil {
+		c.Err = reasonOf(err)
+		return c
+	}
 	leaf, err := parseCertificate(data)
 	if err != nil {
 		c.Err = err.Error()
-		return
+		return c
 	}
 	c.Subject = oneLine(leaf.Subject.CommonName)
 	c.NotBefore, c.NotAfter = leaf.NotBefore, leaf.NotAfter
+	return c
 }
 
-// errNoClientCertificate says that the kubelet is known by something else.
+// errNoClientCertificate is the error for a kubelet with another credential, or with none.
 var errNoClientCertificate = errors.New("the kubelet has no client certificate")
 
-// clientPath is where the client certificate is: in the file that the kubeconfig names, or in the kubeconfig itself, else
+// clientPEM reads the client certificate: in the file that the kubeconfig names, or in the kubeconfig itself, else
 // where the kubelet keeps the one that it was given.
-func clientPath(all files, s *Settings) string {
-	if name := kubeconfigOf(s); name != "" {
-		_, u, err := readKubeconfig(all, name)
-		switch {
-		case err != nil:
-		case len(u.CertificateData) > 0:
-			return name
-		case u.Certificate != "":
-			return u.Certificate
+func clientPEM(all files, s *Settings) (path string, data []byte, err error) {
+	name := s.Kubeconfig
+	if s.PID == 0 {
+		name = cmp.Or(name, defaultKubeconfig)
+	}
+	var named user
+	unreadable := error(nil)
+	if name != "" {
+		if _, named, unreadable = readKubeconfig(all, name); len(named.CertificateData) > 0 {
+			return name, named.CertificateData, nil
 		}
 	}
-	return filepath.Join(cmp.Or(s.CertDir, defaultCertDir), clientFile)
-}
-
-// clientPEM reads what stands at clientPath.
-func clientPEM(all files, s *Settings) ([]byte, error) {
-	var none bool
-	if name := kubeconfigOf(s); name != "" {
-		_, u, err := readKubeconfig(all, name)
-		if err == nil && len(u.CertificateData) > 0 {
-			return u.CertificateData, nil
-		}
-		none = err == nil && u.Certificate == "" // a token, or a program
+	path = cmp.Or(named.Certificate, filepath.Join(cmp.Or(s.CertDir, defaultCertDir), clientFile))
+	data, err = all.read(path)
+	// A kubeconfig may have a token or a program, and a standalone kubelet has no kubeconfig.
+	if err != nil && (name == "" || unreadable == nil && named.Certificate == "") {
+		err = errNoClientCertificate
 	}
-	data, err := all.read(clientPath(all, s))
-	switch {
-	case err == nil:
-		return data, nil
-	case none || kubeconfigOf(s) == "":
-		return nil, errNoClientCertificate
-	}
-	return nil, errors.New(reasonOf(err))
+	return path, data, err
 }
 
 // rotatedPath is where a kubelet that renews its certificate keeps the newest pair; empty where none does.
@@ -139,9 +119,9 @@ func rotatedPath(s *Settings) string {
 	return filepath.Join(cmp.Or(s.CertDir, defaultCertDir), clientFile)
 }
 
-// knownBy is by what the API server knows the kubelet: one that renews its certificate goes by the newest pair until that expires, whatever
-// stands in its kubeconfig (getCurrentCertificateOrBootstrap in k8s.io/client-go/util/certificate).
-func knownBy(all files, s *Settings, named user) user {
+// current returns the credential that the kubelet uses: one that renews its certificate uses the newest pair until that
+// expires, whatever stands in its kubeconfig (getCurrentCertificateOrBootstrap in k8s.io/client-go/util/certificate).
+func current(all files, s *Settings, named user) user {
 	given := rotatedPath(s)
 	if given == "" {
 		return named
@@ -151,14 +131,6 @@ func knownBy(all files, s *Settings, named user) user {
 		return named
 	}
 	return rotated
-}
-
-// kubeconfigOf is empty for a kubelet without an API server.
-func kubeconfigOf(s *Settings) string {
-	if s.PID == 0 {
-		return cmp.Or(s.Kubeconfig, defaultKubeconfig)
-	}
-	return s.Kubeconfig
 }
 
 // clientPair is the node's own certificate with its key, for a TLS handshake.

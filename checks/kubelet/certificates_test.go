@@ -141,7 +141,7 @@ func TestReadCertificatesOfNothing(t *testing.T) {
 	got, err = ReadCertificates(t.Context(), h.root, Settings{})
 	want := []Certificate{
 		{Role: "client", Path: "/var/lib/kubelet/pki/kubelet-client-current.pem", Err: "does not exist"},
-		{Role: "serving", Path: "/var/lib/kubelet/pki/kubelet.crt", Err: "is no regular file"},
+		{Role: "serving", Path: "/var/lib/kubelet/pki/kubelet.crt", Err: "is not a regular file"},
 	}
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
 		t.Errorf("error %v (-want +got)\n%s", err, diff)
@@ -152,8 +152,7 @@ func FuzzCertificate(f *testing.F) {
 	f.Add([]byte("-----BEGIN CERTIFICATE-----\nMAA=\n-----END CERTIFICATE-----\n"))
 	f.Add([]byte("-----BEGIN RSA PRIVATE KEY-----\nMAA=\n-----END RSA PRIVATE KEY-----\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		var c Certificate
-		c.read(data)
+		c := newCertificate("client", "/x", data, nil)
 		if c.Err != oneLine(c.Err) || c.Subject != oneLine(c.Subject) || strings.Contains(c.Err, "KEY") {
 			t.Errorf("%+v", c)
 		}

@@ -1,7 +1,6 @@
 package kubelet
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,13 +14,17 @@ import (
 // usualConfDir is where the network configuration is unless a distribution has another place.
 const usualConfDir = "/etc/cni/net.d"
 
-// confDirs are where the network configuration may be: of OpenShift, whose podman leaves files of its own in the usual folder; in the usual
-// folder; of K3s and RKE2, and of MicroK8s, which give their containerd one of their own.
+// confDirs are where the network configuration may be: of OpenShift, whose podman leaves files of its own in the
+// usual folder; in the usual folder; of K3s and RKE2, and of MicroK8s, which give their containerd one of their own.
 func confDirs() []string {
-	return []string{"/etc/kubernetes/cni/net.d", usualConfDir, defaultK3sDir + "/agent/etc/cni/net.d", "/var/snap/microk8s/current/args/cni-network"}
+	return []string{
+		"/etc/kubernetes/cni/net.d", usualConfDir, defaultK3sDir + "/agent/etc/cni/net.d",
+		"/var/snap/microk8s/current/args/cni-network",
+	}
 }
 
-// pluginDirs are where plugins are: containerd's default, GKE's, OpenShift's, those of distributions, and of K3s, RKE2 and MicroK8s.
+// pluginDirs are where plugins are: containerd's default, GKE's, OpenShift's, those of distributions, and of K3s,
+// RKE2 and MicroK8s.
 func pluginDirs() []string {
 	return []string{
 		"/opt/cni/bin", "/home/kubernetes/bin", "/var/lib/cni/bin", "/usr/lib/cni", "/usr/libexec/cni", "/usr/local/lib/cni",
@@ -34,19 +37,15 @@ const (
 	maxPlugins   = 50
 )
 
-// ReadCNI loads the network configuration as containerd does: of all files in the folder whose names end in .conf, .conflist
-// or .json the first by name, and if that one is broken none (go-cni's loadFromConfDir; CRI-O passes over broken files).
-// Without a folder it takes the first of the well-known ones that holds a file, without folders of plugins all well-known
-// ones that are there. Where none is, no plugin is called missing.
-func ReadCNI(ctx context.Context, root, confDir string, binDirs []string) (CNI, error) {
+// ReadCNI loads the network configuration as containerd does: of all files in the folder whose names end in .conf,
+// .conflist or .json the first by name, and if that one is broken none (go-cni's loadFromConfDir; CRI-O passes over
+// broken files). The folder is the first of the well-known ones that holds a file, the folders of plugins are all
+// well-known ones that exist. Where none does, no plugin is called missing.
+func ReadCNI(ctx context.Context, root string) (CNI, error) {
 	host := seenBy(root, 0)
-	dirs := confDirs()
-	if confDir != "" {
-		dirs = []string{confDir}
-	}
-	c := CNI{ConfDir: cmp.Or(confDir, usualConfDir)}
+	c := CNI{ConfDir: usualConfDir}
 	var names []string
-	for _, dir := range dirs {
+	for _, dir := range confDirs() {
 		found, err := confFiles(host, dir)
 		if err != nil && reasonOf(err) != absent {
 			return c, fmt.Errorf("reading network configurations: %s %s", oneLine(dir), reasonOf(err))
@@ -56,9 +55,13 @@ func ReadCNI(ctx context.Context, root, confDir string, binDirs []string) (CNI, 
 			break
 		}
 	}
-	c.findPluginDirs(host, binDirs)
+	for _, dir := range pluginDirs() {
+		if info, err := host.stat(dir); err == nil && info.IsDir() {
+			c.BinDirs = append(c.BinDirs, dir)
+		}
+	}
 	if len(names) == 0 {
-		c.Problem = "there is no network configuration in " + strings.Join(dirs, ", ")
+		c.Problem = "there is no network configuration in " + strings.Join(confDirs(), ", ")
 		return c, ctx.Err()
 	}
 	c.File = oneLine(names[0])
@@ -90,23 +93,12 @@ func confFiles(host files, dir string) ([]string, error) {
 	entries, err := host.list(dir)
 	var names []string
 	for _, e := range entries {
-		if ext := filepath.Ext(e.Name()); !e.IsDir() && len(names) < maxConfFiles && (ext == ".conf" || ext == ".conflist" || ext == ".json") {
+		known := slices.Contains([]string{".conf", ".conflist", ".json"}, filepath.Ext(e.Name()))
+		if known && !e.IsDir() && len(names) < maxConfFiles {
 			names = append(names, e.Name())
 		}
 	}
 	return names, err
-}
-
-func (c *CNI) findPluginDirs(host files, given []string) {
-	c.BinDirs = given
-	if len(given) > 0 {
-		return
-	}
-	for _, dir := range pluginDirs() {
-		if info, err := host.stat(dir); err == nil && info.IsDir() {
-			c.BinDirs = append(c.BinDirs, dir)
-		}
-	}
 }
 
 // parseNetwork reads a file: a list of plugins, or, unless it is named .conflist, a single plugin.
@@ -164,7 +156,8 @@ func (c *CNI) fill(host files, list *libcni.NetworkConfigList) {
 	}
 }
 
-// installed reports whether a plugin's program is there and may be run. A name with a path is none that libcni would run.
+// installed reports whether a plugin's program is there and may be run. A name with a path is none that libcni would
+// run.
 func (c *CNI) installed(host files, plugin string) bool {
 	if strings.ContainsRune(plugin, filepath.Separator) {
 		return false

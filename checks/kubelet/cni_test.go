@@ -116,7 +116,7 @@ func TestReadCNI(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			h := newTree(t)
 			tc.host(h)
-			got, err := ReadCNI(t.Context(), h.root, "", nil)
+			got, err := ReadCNI(t.Context(), h.root)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -124,18 +124,6 @@ func TestReadCNI(t *testing.T) {
 				t.Errorf("(-want +got)\n%s", diff)
 			}
 		})
-	}
-}
-
-func TestReadCNIWhereTold(t *testing.T) {
-	h := newTree(t)
-	h.file("etc/cni/net.d/10-calico.conflist", calico)
-	h.file("conf/10.conf", `{"name":"n","type":"p"}`)
-	h.program("bin/p")
-	got, err := ReadCNI(t.Context(), h.root, "/conf", []string{"/none", "/bin"})
-	want := CNI{ConfDir: "/conf", BinDirs: []string{"/none", "/bin"}, File: "10.conf", Name: "n", Plugins: []string{"p"}}
-	if diff := cmp.Diff(want, got); diff != "" || err != nil {
-		t.Errorf("error %v (-want +got)\n%s", err, diff)
 	}
 }
 

@@ -2,8 +2,6 @@ package kubelet
 
 import (
 	"errors"
-	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -14,14 +12,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/kdiag/kdiag/crictl"
+	"github.com/kdiag/kdiag/crictl/kubeletconfig"
 )
 
-const (
-	// maxFile bounds a configuration file or certificate. The largest in use, a bundle of authorities, has some 300 KiB.
-	maxFile = 2 << 20
-	// maxText bounds, in runes, a text of another party that is kept.
-	maxText = 300
-)
+// maxText bounds, in runes, a text of another party that is kept.
+const maxText = 300
 
 // files reads what one process sees, or, without a process, what the host sees.
 type files struct {
@@ -29,7 +24,7 @@ type files struct {
 	cwd   string // of the process, for names that are relative
 }
 
-// seenBy are the files of a process: through its own root, which is the right one when it runs in a container, and
+// seenBy returns the files of a process: through its own root, which is the right one when it runs in a container, and
 // through the host's, for users who may not look through another's.
 func seenBy(root string, pid int) files {
 	if pid <= 0 {
@@ -39,76 +34,39 @@ func seenBy(root string, pid int) files {
 	return files{[]string{filepath.Join(proc, "root"), root}, filepath.Join(proc, "cwd")}
 }
 
-func (f files) read(name string) ([]byte, error) {
-	var data []byte
-	err := f.each(name, func(path string) (err error) {
-		data, err = readRegular(path)
-		return err
-	})
-	return data, err
-}
+func (f files) read(name string) ([]byte, error) { return each(f, name, kubeletconfig.ReadFile) }
 
-func (f files) stat(name string) (fs.FileInfo, error) {
-	var info fs.FileInfo
-	err := f.each(name, func(path string) (err error) {
-		info, err = os.Stat(path)
-		return err
-	})
-	return info, err
-}
+func (f files) stat(name string) (fs.FileInfo, error) { return each(f, name, os.Stat) }
 
-func (f files) list(dir string) ([]fs.DirEntry, error) {
-	var entries []fs.DirEntry
-	err := f.each(dir, func(path string) (err error) {
-		entries, err = os.ReadDir(path)
-		return err
-	})
-	return entries, err
-}
+func (f files) list(dir string) ([]fs.DirEntry, error) { return each(f, dir, os.ReadDir) }
 
-// each does look at a name below each base until one is there. The error is the first that says more than that it is not.
-func (f files) each(name string, look func(path string) error) error {
+func (f files) dropIns(dir string) ([]string, error) { return each(f, dir, kubeletconfig.DropIns) }
+
+// each opens a name below each base until one exists. The error is the first other than that it does not exist.
+func each[T any](f files, name string, open func(path string) (T, error)) (found T, first error) {
 	bases := f.bases
 	if !filepath.IsAbs(name) {
 		bases = []string{f.cwd}
 	}
-	var first error
 	for _, base := range bases {
-		err := crictl.InRoot(base, name, look)
+		err := crictl.InRoot(base, name, func(path string) (err error) {
+			found, err = open(path)
+			return err
+		})
 		if err == nil {
-			return nil
+			return found, nil
 		}
 		if first == nil || errors.Is(first, fs.ErrNotExist) {
 			first = err
 		}
 	}
-	return first
+	return found, first
 }
 
-func readRegular(path string) ([]byte, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, errors.New("is no regular file")
-	}
-	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
-	if err == nil && len(data) > maxFile {
-		return nil, fmt.Errorf("is larger than %d bytes", maxFile)
-	}
-	return data, err
-}
-
-// absent is what reasonOf says of a file that is not there.
+// absent is what reasonOf returns for a file that does not exist.
 const absent = "does not exist"
 
-// reasonOf words a failed look at a file, whose name stands beside it.
+// reasonOf words the error of opening a file, whose name stands before it.
 func reasonOf(err error) string {
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ENOTDIR):

@@ -20,7 +20,7 @@ func TestFilesRead(t *testing.T) {
 	h.link("../../../../../../data/target", "data/up")
 	h.link(outside, "data/out")
 	h.link("/data/loop", "data/loop")
-	h.file("data/large", strings.Repeat("x", maxFile+1))
+	h.file("data/large", strings.Repeat("x", 2<<20+1))
 	h.file("proc/7/root/data/target", "the process's own")
 	if err := unix.Mkfifo(filepath.Join(h.root, "data/fifo"), 0o600); err != nil {
 		t.Fatal(err)
@@ -29,7 +29,7 @@ func TestFilesRead(t *testing.T) {
 	for name, want := range map[string]string{
 		"/data/target": "inside", "/data/absolute": "inside", "/data/up": "inside", "/data/out": "does not exist",
 		"/data/loop": "too many levels of symbolic links", "/data/large": "is larger than 2097152 bytes",
-		"/data/fifo": "is no regular file", "/data": "is no regular file", "/data/target/x": "does not exist", "": "no such file or directory",
+		"/data/fifo": "is not a regular file", "/data": "is not a regular file", "/data/target/x": "does not exist", "": "no such file or directory",
 	} {
 		data, err := host.read(name)
 		got := string(data)

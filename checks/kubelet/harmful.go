@@ -5,24 +5,25 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 )
 
 // Beyond these a setting harms. A default, of Kubernetes or of a distribution, never does.
 const (
-	// plegThreshold is relistThreshold of pkg/kubelet/pleg upstream: one call that hangs for as long makes PLEG unhealthy.
+	// plegThreshold is relistThreshold of pkg/kubelet/pleg upstream: one call that hangs for as long makes PLEG
+	// unhealthy.
 	plegThreshold = 3 * time.Minute
 	// longestRequest is the default.
 	longestRequest = 2 * time.Minute
 	// shortestRequest is a quarter of the default. A list or a StopContainer of a busy runtime takes several seconds.
 	shortestRequest = 30 * time.Second
-	// mostPods is what EKS sets by itself on its largest machines (eni-max-pods.txt of awslabs/amazon-eks-ami). GKE allows 256, AKS and
-	// OpenShift 250; Kubernetes is tested with 110 pods on a node.
+	// mostPods is what EKS sets by itself on its largest machines (eni-max-pods.txt of awslabs/amazon-eks-ami). GKE
+	// allows 256, AKS and OpenShift 250; Kubernetes is tested with 110 pods on a node.
 	mostPods = 737
-	// longestLease is twice the default: a lease is renewed each quarter of its duration, and node-monitor-grace-period was
-	// 40 s until Kubernetes 1.31 and is 50 s since (kubernetes/kubernetes#126287), so one renewal that is late tips the node.
+	// longestLease is twice the default: a lease is renewed each quarter of its duration, and
+	// node-monitor-grace-period was 40 s until Kubernetes 1.31 and is 50 s since (kubernetes/kubernetes#126287), so
+	// one renewal that is late tips the node.
 	longestLease = 80
 	// rarestStatus is six times the default: the node's conditions are computed, and so change, no more often.
 	rarestStatus = time.Minute
@@ -36,20 +37,26 @@ func harmful(s *Settings) []Setting {
 	}
 	switch t := s.RequestTimeout; {
 	case t >= plegThreshold:
-		add("runtimeRequestTimeout", t, "A single CRI call that hangs holds the relist for %s, which alone is past PLEG's threshold of %s.", t, plegThreshold)
+		add("runtimeRequestTimeout", t,
+			"A single CRI call that hangs holds the relist for %s, which alone is past PLEG's threshold of %s.", t, plegThreshold)
 	case t > longestRequest:
 		add("runtimeRequestTimeout", t, "A CRI call that hangs holds the relist for %s instead of %s.", t, longestRequest)
 	case t < shortestRequest:
-		add("runtimeRequestTimeout", t, "Honest calls of a busy runtime are ended after %s, RunPodSandbox after twice that, and begun again.", t)
+		add("runtimeRequestTimeout", t,
+			"Honest calls of a busy runtime are ended after %s, RunPodSandbox after twice that, and begun again.", t)
 	}
 	if s.EventedPLEG {
-		add("featureGates.EventedPLEG", true, "This alpha feature has started containers twice and broken static pods (kubernetes/kubernetes#121003, "+
+		add("featureGates.EventedPLEG", true, "This alpha feature has started containers twice and broken static pods "+
+			"(kubernetes/kubernetes#121003, "+
 			"kubernetes/kubernetes#122697), and PLEG is called unhealthy after 10 minutes only.")
 	}
 	for signal, harm := range map[string]string{
-		"memory.available":  "The kubelet evicts nothing before memory runs out: the kernel kills instead, whatever it finds.",
-		"nodefs.available":  "The kubelet neither frees the disk nor evicts before it is full, and then runtime and kubelet fail with it.",
-		"nodefs.inodesFree": "The kubelet neither frees inodes nor evicts before there are none, and then no file can be made.",
+		"memory.available": "The kubelet evicts nothing before memory runs out: " +
+			"the kernel kills instead, whatever it finds.",
+		"nodefs.available": "The kubelet neither frees the disk nor evicts before it is full, " +
+			"and then runtime and kubelet fail with it.",
+		"nodefs.inodesFree": "The kubelet neither frees inodes nor evicts before there are none, " +
+			"and then no file can be made.",
 	} {
 		if slices.Contains(s.EvictionOff, signal) && !hasRancherEviction(s) {
 			value := s.EvictionHard[signal]
@@ -60,24 +67,28 @@ func harmful(s *Settings) []Setting {
 		}
 	}
 	if s.MaxPods > mostPods {
-		add("maxPods", s.MaxPods, "The relist asks for the pods that changed one after the other; Kubernetes is tested with 110 on a node.")
+		add("maxPods", s.MaxPods,
+			"The relist asks for the pods that changed one after the other; Kubernetes is tested with 110 on a node.")
 	}
 	if s.LeaseSeconds > longestLease {
 		every := time.Duration(s.LeaseSeconds) * time.Second / 4
-		add("nodeLeaseDurationSeconds", s.LeaseSeconds, "The lease is renewed each %s only, and the node is Unknown after 40 s (50 s since Kubernetes 1.32) without it.", every)
+		add("nodeLeaseDurationSeconds", s.LeaseSeconds, "The lease is renewed each %s only, "+
+			"and the node is Unknown after 40 s (50 s since Kubernetes 1.32) without it.", every)
 	}
 	if s.NodeStatusEvery > rarestStatus {
-		add("nodeStatusUpdateFrequency", s.NodeStatusEvery, "The node stays NotReady, or Ready, for up to %s after that changed.", s.NodeStatusEvery)
+		add("nodeStatusUpdateFrequency", s.NodeStatusEvery,
+			"The node stays NotReady, or Ready, for up to %s after that changed.", s.NodeStatusEvery)
 	}
 	if s.HealthzAddress == "" {
-		add("healthzPort", strconv.Itoa(0), "Health checkers that ask this port (node-problem-detector, kubeadm) take the kubelet for dead.")
+		add("healthzPort", 0,
+			"Health checkers that ask this port (node-problem-detector, kubeadm) take the kubelet for dead.")
 	}
 	slices.SortFunc(out, func(a, b Setting) int { return cmp.Compare(a.Name, b.Name) })
 	return out
 }
 
-// hasRancherEviction reports whether the thresholds are those that K3s and RKE2 give to their kubelets (kubeletArgs in pkg/daemons/agent of
-// K3s, which RKE2 uses too), whose kubeconfig tells them from others.
+// hasRancherEviction reports whether the thresholds are those that K3s and RKE2 give to their kubelets (kubeletArgs
+// in pkg/daemons/agent of K3s, which RKE2 uses too), whose kubeconfig is recognisable.
 func hasRancherEviction(s *Settings) bool {
 	return strings.HasSuffix(s.Kubeconfig, "/agent/kubelet.kubeconfig") &&
 		maps.Equal(s.EvictionHard, map[string]string{"imagefs.available": "5%", "nodefs.available": "5%"})

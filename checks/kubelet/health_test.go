@@ -238,7 +238,7 @@ func TestAskHealth(t *testing.T) {
 				return Health{
 					Ping: ok(n.ping.URL + "/healthz"), Full: ok(n.server.URL + "/healthz"), SyncLoop: ok(n.server.URL + "/healthz/syncloop"),
 					Metrics: &Metrics{}, Pods: &Pods{1, map[string]int{"Running": 1}}, Credential: "token",
-					Differs: []Setting{{"maxPods", "50", "110"}},
+					Differs: []Difference{{"maxPods", "50", "110"}},
 				}
 			},
 		},
@@ -337,12 +337,12 @@ func TestAskHealthAsksNoMoreOfOneThatHangs(t *testing.T) {
 	s := n.settings()
 	s.HealthzAddress, s.ReadOnlyAddress = "", n.readOnly.Listener.Addr().String()
 	s.Address = n.server.Listener.Addr().String()
-	d, err := openDoor(t.TempDir(), s, Credentials{Token: "x"})
+	d, err := newServerClient(t.TempDir(), s, Credentials{Token: "x"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	d.timeout = 200 * time.Millisecond
-	if got := askBoth(t.Context(), d, s); got.Credential != "" || got.Missing != "the kubelet's server: no answer in time" {
+	if got, err := d.askBoth(t.Context(), s); err != nil || got.Credential != "" || got.Missing != "the kubelet's server: no answer in time" {
 		t.Errorf("got %+v", got)
 	}
 }
@@ -363,12 +363,12 @@ func TestAskHealthFromElsewhere(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.link(ours, "proc/"+strconv.Itoa(813)+"/ns/net")
-	if elsewhere(h.root, 813) {
+	if apart(h.root, 813, "net") {
 		t.Error("our own namespace is none of another's")
 	}
 }
 
-func TestDoorBoundsABody(t *testing.T) {
+func TestBodyIsBounded(t *testing.T) {
 	endless := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		for chunk := []byte(strings.Repeat("# HELP gigantic\n", 4096)); ; {
 			if _, err := w.Write(chunk); err != nil {
@@ -377,12 +377,12 @@ func TestDoorBoundsABody(t *testing.T) {
 		}
 	}))
 	t.Cleanup(endless.Close)
-	d := door{client: newClient(nil), base: endless.URL, limit: 1 << 20, timeout: time.Minute}
+	d := serverClient{client: newClient(nil), base: endless.URL, timeout: time.Minute}
 	err := d.read(t.Context(), "/metrics", func(body io.Reader) error {
 		_, err := parseMetrics(body)
 		return err
 	})
-	if tlsError, other := whyNoAnswer(err); tlsError != "" || other != "the answer has more than 1048576 bytes" {
+	if tlsError, other := whyNoAnswer(err); tlsError != "" || other != "the answer has more than 33554432 bytes" {
 		t.Errorf("error %v", err)
 	}
 }
@@ -418,13 +418,10 @@ type broken struct{}
 
 func (broken) RoundTrip(*http.Request) (*http.Response, error) { panic("boom") }
 
-// TestAskAllPanics wants a fault in a goroutine of the look's to come out in the look's own, where the runner catches it.
+// TestAskAllPanics wants a panic in a goroutine to be an error.
 func TestAskAllPanics(t *testing.T) {
-	defer func() {
-		if v := recover(); v != "boom" {
-			t.Errorf("caught %v", v)
-		}
-	}()
-	door{client: &http.Client{Transport: broken{}}, timeout: time.Second}.askAll(t.Context(), &Health{}, nil)
-	t.Error("askAll returned")
+	c := serverClient{client: &http.Client{Transport: broken{}}, timeout: time.Second}
+	if _, err := c.askAll(t.Context(), nil); err == nil || !strings.Contains(err.Error(), "boom") {
+		t.Errorf("error %v", err)
+	}
 }

@@ -8,7 +8,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// A cluster is what a kubeconfig says of the server.
+// A cluster is what a kubeconfig has of the server.
 type cluster struct {
 	Server        string `json:"server"`
 	ServerName    string `json:"tls-server-name"`
@@ -18,7 +18,7 @@ type cluster struct {
 	Proxy         string `json:"proxy-url"`
 }
 
-// A user is by what the kubelet is known to the server. It never leaves the package.
+// A user is the kubelet's credential. It never leaves the package.
 type user struct {
 	Certificate     string `json:"client-certificate"`
 	CertificateData []byte `json:"client-certificate-data"`
@@ -26,7 +26,7 @@ type user struct {
 	KeyData         []byte `json:"client-key-data"`
 	Token           string `json:"token"`
 	TokenFile       string `json:"tokenFile"`
-	// Exec is a program that gives a credential (EKS, GKE). It is never run: kdiag starts nothing that it does not know.
+	// Exec is a program that gives a credential (EKS, GKE). It is never run.
 	Exec *struct{} `json:"exec"`
 }
 
@@ -91,7 +91,7 @@ func readKubeconfig(all files, name string) (cluster, user, error) {
 	return c, u, nil
 }
 
-// either is what stands in the file itself, else in the one that it names.
+// either returns data that stands in the kubeconfig itself, else reads the file that it names.
 func either(all files, data []byte, name string) ([]byte, error) {
 	if len(data) > 0 || name == "" {
 		return data, nil

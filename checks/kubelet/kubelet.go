@@ -1,7 +1,7 @@
-// Package kubelet looks at a kubelet through its own surfaces: its settings, its health, metrics and pods, its certificates, the
-// server that it reports to, and the network configuration that its runtime needs.
+// Package kubelet reads a kubelet's settings, health, metrics, pods and certificates, asks the API server that it
+// reports to, and reads the network configuration that its runtime needs.
 //
-// Nothing is changed, and nothing here needs the API server. Callers bound each look; no secret leaves the package.
+// Nothing is changed, and nothing here needs the API server. Callers bound each read; no secret leaves the package.
 package kubelet
 
 import "time"
@@ -16,7 +16,7 @@ type Settings struct {
 	SerializePulls  bool
 	ParallelPulls   int32 // maxParallelImagePulls; 0 for no limit
 	EventedPLEG     bool
-	CgroupDriver    string // cgroupfs or systemd: the setting, or what the runtime said where that decides
+	CgroupDriver    string // cgroupfs or systemd: the setting, or the runtime's where that decides
 	CgroupRoot      string
 	RootDir         string // /var/lib/kubelet
 	PodLogsDir      string
@@ -48,29 +48,36 @@ type Setting struct {
 	Harm  string // one sentence
 }
 
-// An Answer is what one URL of the kubelet said.
+// A Difference is a setting whose value in use is not the configured one.
+type Difference struct {
+	Name       string
+	Running    string // the value in use
+	Configured string // the value in the files and flags
+}
+
+// An Answer is what one URL of the kubelet returned.
 type Answer struct {
 	URL    string
 	Status int // HTTP; 0 when there was no answer
 	Took   time.Duration
 	Body   string // of a health check, first lines; empty for all else
 	Err    string
-	// Hung says that no answer came in time. On 10250 it may be the API server that hangs: the kubelet asks it who we are,
-	// and whether we are let in.
+	// Hung is set when no answer came in time. On 10250 it may be the API server that hangs: the kubelet asks it who
+	// we are, and whether we are let in.
 	Hung   bool
 	Denied bool // 401 or 403: no credential allows it; or 500: the kubelet could not ask the API server whether one does
 }
 
-// Health is what the kubelet says of itself.
+// Health is what the kubelet reports of itself.
 type Health struct {
 	Ping     *Answer // 10248 /healthz: answers as long as the process runs, and sees neither PLEG nor runtime
 	Full     *Answer // 10250 /healthz; nil when it was not asked
 	SyncLoop *Answer // 10250 /healthz/syncloop
 	Metrics  *Metrics
 	Pods     *Pods
-	// Differs are settings that the kubelet runs with although its files and flags, as they are now, say otherwise: it has not
-	// been restarted since. Harm is what they say.
-	Differs    []Setting
+	// Differs are settings that the kubelet runs with although its files and flags, as they are now, have others: it
+	// has not been restarted since.
+	Differs    []Difference
 	Unread     []string // what of it could not be read, and why
 	Credential string   // what opened 10250: token, certificate, node certificate, read-only port; empty for nothing
 	Missing    string   // why 10250 was not asked or did not let us in
@@ -82,7 +89,7 @@ type Credentials struct {
 	CertFile, KeyFile string
 }
 
-// Metrics are the values of /metrics that tell of PLEG and the runtime.
+// Metrics are the values of /metrics about PLEG and the runtime.
 type Metrics struct {
 	PLEGLastSeen      time.Time          // kubelet_pleg_last_seen_seconds; zero when it is absent
 	Relists           uint64             // kubelet_pleg_relist_duration_seconds_count

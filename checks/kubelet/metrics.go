@@ -8,6 +8,7 @@ import (
 	"io"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	dto "github.com/prometheus/client_model/go"
@@ -15,7 +16,7 @@ import (
 	"github.com/prometheus/common/model"
 )
 
-// The families that tell of PLEG and the runtime (pkg/kubelet/metrics/metrics.go upstream, and the Prometheus client's own).
+// The families about PLEG and the runtime (pkg/kubelet/metrics/metrics.go upstream, and the Prometheus client's own).
 const (
 	plegLastSeen   = "kubelet_pleg_last_seen_seconds"
 	relistDuration = "kubelet_pleg_relist_duration_seconds"
@@ -31,8 +32,8 @@ const (
 	maxOperations  = 100     // the kubelet knows some 40
 )
 
-// parseMetrics reads what it wants out of the text format. Lines of other families, most of what a kubelet says, are passed
-// over as they come and never parsed.
+// parseMetrics reads a few families out of the text format. Lines of other families, nearly all of a kubelet's, are
+// passed over as they arrive and never parsed.
 func parseMetrics(body io.Reader) (*Metrics, error) {
 	wanted, err := filterMetrics(body)
 	if err != nil {
@@ -68,31 +69,22 @@ func parseMetrics(body io.Reader) (*Metrics, error) {
 	return m, nil
 }
 
-// filterMetrics keeps the lines of the families that are wanted, with their types. A line that is too long is none of them.
+// filterMetrics keeps the lines of the families that are wanted, with their types.
 func filterMetrics(body io.Reader) ([]byte, error) {
 	families := []string{plegLastSeen, relistDuration, runtimeErrors, runningPods, processStart, connErrors}
 	var out []byte
-	for lines := bufio.NewReaderSize(body, maxMetricsLine); ; {
-		line, err := lines.ReadSlice('\n')
-		for errors.Is(err, bufio.ErrBufferFull) {
-			line = nil
-			_, err = lines.ReadSlice('\n')
+	lines := bufio.NewScanner(body)
+	lines.Buffer(nil, maxMetricsLine)
+	for lines.Scan() {
+		name := strings.TrimPrefix(lines.Text(), "# TYPE ")
+		if slices.ContainsFunc(families, func(f string) bool { return strings.HasPrefix(name, f) }) {
+			out = append(append(out, lines.Bytes()...), '\n')
 		}
-		name, isType := bytes.CutPrefix(line, []byte("# TYPE "))
-		if isType || !bytes.HasPrefix(line, []byte("#")) {
-			if slices.ContainsFunc(families, func(f string) bool { return bytes.HasPrefix(name, []byte(f)) }) {
-				out = append(out, line...)
-			}
-		}
-		switch {
-		case errors.Is(err, io.EOF):
-			return append(out, '\n'), nil
-		case err != nil:
-			return nil, err
-		case len(out) > maxWanted:
+		if len(out) > maxWanted {
 			return nil, fmt.Errorf("more than %d bytes of a few families", maxWanted)
 		}
 	}
+	return out, lines.Err()
 }
 
 // value is the sum of a family, which has one value in all that are read so.
@@ -117,8 +109,8 @@ func instant(seconds float64) time.Time {
 	return time.Unix(int64(whole), int64(part*1e9)).UTC()
 }
 
-// quantile estimates as Prometheus does: evenly spread within a bucket, and infinite above the last finite one, which for
-// the relist is 10 s. It is 0 without samples.
+// quantile estimates as Prometheus does: evenly spread within a bucket, and infinite above the last finite one, which
+// for the relist is 10 s. It is 0 without samples.
 func quantile(q float64, h *dto.Histogram) float64 {
 	rank := q * float64(h.GetSampleCount())
 	if !(rank > 0) {

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/kdiag/kdiag/crictl/kubeletconfig"
 )
 
 // plain are the settings of a kubelet that was told nothing.
@@ -55,9 +57,9 @@ func TestReadSettings(t *testing.T) {
 				h.process("812", "kubelet", "kubelet", "--config=/k.yaml", "--config-dir=/k.d", "--max-pods=120", "--cert-dir", "/pki",
 					"--feature-gates=EventedPLEG=false", "--eviction-hard=memory.available<1Gi,nodefs.available<5%", "--hostname-override=Other",
 					"--read-only-port=10255", "--rotate-certificates", "--root-dir=/data")
-				h.file("k.yaml", "maxPods: 100\nsyncFrequency: 10s\naddress: 10.0.0.1\nfeatureGates: {EventedPLEG: true, A: true}\nevictionHard: {a: b}\n")
+				h.file("k.yaml", "maxPods: 100\nsyncFrequency: 10s\naddress: 10.0.0.1\nfeatureGates: {EventedPLEG: true, A: true}\nevictionHard: {a: b}\ntlsCertFile: s.crt\n")
 				h.file("k.d/20.conf", "maxParallelImagePulls: 5\nsyncFrequency: 30s\n")
-				h.file("k.d/10.conf", "syncFrequency: 20s\nport: 1\nfeatureGates: {A: null, B: true}\ntlsCertFile: s.crt\n")
+				h.file("k.d/10.conf", "syncFrequency: 20s\nport: 1\nfeatureGates: {A: null, B: true}\n")
 				h.file("k.d/30.yaml", "syncFrequency: 40s\n")
 			},
 			func(s *Settings) {
@@ -188,9 +190,9 @@ func TestReadSettings(t *testing.T) {
 				s.Files, s.CgroupDriver, s.MaxPods = []string{"/k.d/3.conf"}, "systemd", 7
 				s.Problems = []string{
 					"/none.yaml does not exist",
-					"/k.d/1.conf is malformed: error converting YAML to JSON: yaml: line 1: did not find expected node content",
-					"/k.d/2.conf is a Pod, not a KubeletConfiguration",
-					`the kubelet's configuration has a value of a wrong kind: time: invalid duration "soon"`,
+					"/k.d/1.conf is not a KubeletConfiguration: yaml: line 1: did not find expected node content",
+					`/k.d/2.conf is a "Pod", not a KubeletConfiguration`,
+					`--sync-frequency is wrong: "soon" is not a duration, such as 1m30s`,
 				}
 			},
 		},
@@ -272,18 +274,10 @@ func FuzzSettings(f *testing.F) {
 		f.Add([]byte(text), "1")
 	}
 	f.Fuzz(func(t *testing.T, text []byte, flag string) {
-		doc, err := parseConfig(text)
-		if err != nil {
-			return
-		}
-		base := map[string]any{}
-		mergePatch(base, doc)
-		layFlags(base, map[string][]string{"max-pods": {flag}, "eviction-hard": {flag}, "feature-gates": {flag}, "cgroup-driver": {flag}})
-		cfg, _ := decodeConfig(base)
+		flags := map[string][]string{"config": {"/k"}, "max-pods": {flag}, "eviction-hard": {flag}, "feature-gates": {flag}, "cgroup-driver": {flag}}
+		read := kubeletconfig.Read(flags, kubeletconfig.Files{Read: func(string) ([]byte, error) { return text, nil }})
 		var s Settings
-		if err := s.fill(cfg); err != nil {
-			t.Fatal(err)
-		}
+		s.fill(&read.Config)
 		for _, text := range []string{s.Endpoint, s.CgroupDriver, s.Address, s.HealthzAddress} {
 			if text != oneLine(text) {
 				t.Errorf("%q is not fit to be shown", text)

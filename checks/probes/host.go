@@ -5,11 +5,11 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/kdiag/kdiag/checks/facts"
 	"github.com/kdiag/kdiag/checks/host"
-	"github.com/kdiag/kdiag/checks/together"
 )
 
 // The time that probes get. Reading /proc takes milliseconds; a disk that is throttled takes seconds for a write and is
@@ -54,7 +54,7 @@ func populationProbe() Probe {
 			"those run. Read once for all that follow.",
 	}, func(n *facts.Node) *facts.Reading[host.Population] { return &n.Population },
 		func(ctx context.Context, s *Input, _ facts.Node) (host.Population, error) {
-			return host.ReadPopulation(ctx, s.Root)
+			return s.Population(ctx)
 		})
 }
 
@@ -95,7 +95,7 @@ func spacesProbe() Probe {
 			"(statfs, in a child process, since a dead file system never answers).",
 	}, func(n *facts.Node) *facts.Reading[[]host.Space] { return &n.Spaces },
 		func(ctx context.Context, s *Input, seen facts.Node) ([]host.Space, error) {
-			return host.ReadSpaces(ctx, s.Root, seen.Folders.Value, s.Child)
+			return host.ReadSpaces(ctx, s.Root, seen.Population.Value, seen.Folders.Value, s.Child)
 		})
 }
 
@@ -113,9 +113,11 @@ func writesProbe() Probe {
 			}
 			folders = folders[:min(len(folders), foldersTimed)]
 			all, failed := make([]host.Writes, len(folders)), make([]error, len(folders))
-			var timing together.Group
+			var timing sync.WaitGroup
 			for i, f := range folders {
-				timing.Go(func() { all[i], failed[i] = host.TimeWrites(ctx, s.Root, f, writesTimed, s.Child) })
+				timing.Go(func() {
+					all[i], failed[i] = host.TimeWrites(ctx, s.Root, seen.Population.Value, f, writesTimed, s.Child)
+				})
 			}
 			timing.Wait()
 			return all, errors.Join(failed...)
@@ -134,23 +136,24 @@ func disksProbe() Probe {
 
 func writersProbe() Probe {
 	return probe(Probe{
-		ID: "host.writers", Limit: patientOne, Needs: "root",
+		ID: "host.writers", Limit: patientOne, After: []string{populationID}, Needs: "root",
 		Text: "/proc/PID/io twice: who writes most.",
 	}, func(n *facts.Node) *facts.Reading[[]host.Writer] { return &n.Writers },
-		func(ctx context.Context, s *Input, _ facts.Node) ([]host.Writer, error) {
-			return host.ReadWriters(ctx, s.Root, s.Between)
+		func(ctx context.Context, s *Input, seen facts.Node) ([]host.Writer, error) {
+			return host.ReadWriters(ctx, seen.Population.Value, s.Between)
 		})
 }
 
 func mountsProbe() Probe {
 	return probe(Probe{
-		ID: "host.mounts", Limit: patientOne, Cheap: true, After: []string{"kubelet.settings"}, Needs: "root",
+		ID: "host.mounts", Limit: patientOne, Cheap: true, After: []string{populationID,
+			"kubelet.settings"}, Needs: "root",
 		Text: "Every mount below the kubelet's folder, and every one over the network, is asked for an answer in " +
-			"a child process. One that hangs is named; its child is left behind, and the next run starts no " +
-			"second one.",
+			"a child process. One that hangs is named; its child is left behind, and the next run starts no second one.",
 	}, func(n *facts.Node) *facts.Reading[host.MountTable] { return &n.Mounts },
 		func(ctx context.Context, s *Input, seen facts.Node) (host.MountTable, error) {
-			return host.ProbeMounts(ctx, s.Root, cmp.Or(seen.Settings.Value.RootDir, defaultKubeletDir), s.Child)
+			return host.ProbeMounts(ctx, s.Root, seen.Population.Value,
+				cmp.Or(seen.Settings.Value.RootDir, defaultKubeletDir), s.Child)
 		})
 }
 
@@ -179,18 +182,13 @@ func pidsProbe() Probe {
 
 func HoldersProbe() Probe {
 	return probe(Probe{
-		ID: "host.holders", Limit: 2 * patientOne, Cheap: true, After: []string{populationID, "kubelet.settings",
-			"host.pressure", "host.memory", "host.pids"},
-		Text: "Only where memory or processes are short: who has most of them, by control group (pods, units) and " +
-			"by process. The working set of a group is what the kubelet counts, its usage less the file pages " +
-			"that were not used lately.",
-	}, func(n *facts.Node) *facts.Reading[host.Holders] { return &n.Holders },
-		func(ctx context.Context, s *Input, seen facts.Node) (host.Holders, error) {
-			short := facts.WhatIsShort(facts.New(&facts.Input{Node: &seen}))
-			if short == (host.Shortage{}) {
-				return host.Holders{}, skip{"neither memory nor processes are short"}
-			}
-			return host.ReadHolders(ctx, s.Root, seen.Population.Value, short)
+		ID: "host.holders", Limit: patientOne, Cheap: true, After: []string{populationID, "host.pressure", "host.pids"},
+		Text: "Who has most of the memory and of the processes, by control group (pods, units) and by process. " +
+			"The working set of a group is what the kubelet counts, its usage less the file pages that were not used " +
+			"lately.",
+	}, func(n *facts.Node) *facts.Reading[host.Consumers] { return &n.Holders },
+		func(ctx context.Context, s *Input, seen facts.Node) (host.Consumers, error) {
+			return host.ReadConsumers(ctx, s.Root, seen.Population.Value, seen.Pressure.Value, seen.PIDs.Value)
 		})
 }
 

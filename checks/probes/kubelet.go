@@ -89,7 +89,7 @@ func cniProbe() Probe {
 		Text: "The CNI configuration that the runtime would load, and whether the programs that it names are there.",
 	}, func(n *facts.Node) *facts.Reading[kubelet.CNI] { return &n.CNI },
 		func(ctx context.Context, s *Input, _ facts.Node) (kubelet.CNI, error) {
-			return kubelet.ReadCNI(ctx, s.Root, "", nil)
+			return kubelet.ReadCNI(ctx, s.Root)
 		})
 }
 

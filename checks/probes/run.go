@@ -15,9 +15,11 @@ import (
 	"github.com/kdiag/kdiag/checks/units"
 )
 
-// Input are what the probes need besides the host's own files.
+// Input is what the probes need besides the host's own files.
 type Input struct {
-	Root        string              // the host's file system as this process sees it
+	Root string // the host's file system as this process sees it
+	// Population waits for the one scan of /proc of this run.
+	Population  func(context.Context) (host.Population, error)
 	Child       host.Child          // how to start a disposable child for what may hang in the kernel
 	KubeletPID  int                 // 0: no kubelet runs, or none may be seen
 	Credentials kubelet.Credentials // for the kubelet's server

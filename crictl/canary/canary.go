@@ -1,10 +1,9 @@
-// Package canary runs one new pod sandbox and one container in it through their whole life, times each call, and
-// removes them again.
+// Package canary creates, starts, stops and removes one pod sandbox with one container, and times each call.
 //
-// A running kubelet kills what it does not know: each 2 s its housekeeping compares the ready sandboxes of the runtime with
-// its pods, by the UID in their metadata, and stops the others (HandlePodCleanups in pkg/kubelet/kubelet_pods.go). No label
-// keeps it from that, so a canary is made to be quick, notices when its sandbox was stopped by somebody else, and then
-// tries once more: right after a round of housekeeping there are nearly two seconds to the next.
+// A running kubelet kills unknown sandboxes: every 2 s its housekeeping compares the ready sandboxes of the runtime
+// with its pods, by the UID in their metadata, and stops the others (HandlePodCleanups in
+// pkg/kubelet/kubelet_pods.go). No label prevents that. So a canary is quick, notices when another client stopped its
+// sandbox, and then tries again: right after a round of housekeeping there are nearly two seconds until the next.
 package canary
 
 import (
@@ -15,10 +14,10 @@ import (
 	"github.com/kdiag/kdiag/crictl/remote"
 )
 
-// attempts is how often a canary is tried that somebody else stops. Each has nearly the whole of a housekeeping period.
+// attempts is how often a canary is tried that another client stops. Each has nearly a whole housekeeping period.
 const attempts = 3
 
-// Options say how a canary is to be.
+// Options configure a canary.
 type Options struct {
 	Image   string   // to run, by a name or id; empty picks one that is on the node
 	Pull    bool     // pull Image when it is not on the node
@@ -32,14 +31,14 @@ type Options struct {
 	Progress   func(step string)
 }
 
-// A Result is what became of a canary.
+// A Result is the outcome of a canary.
 type Result struct {
 	Version   crictl.Version // of the runtime; empty when it did not answer
 	Image     string         // that was run
 	SandboxID string         // of the last attempt; empty when none came to be
 	Attempts  int            // 0 when nothing was made
 	Steps     []Step         // of the last attempt
-	Spoiled   Spoiled        // why the canary says little about the runtime; empty when it does
+	Spoiled   Spoiled        // why the result says little about the runtime; empty when it does
 	CleanedUp bool           // nothing of it is left in the runtime
 	Left      []string       // sandboxes that are left
 	LogsLeft  string         // the folder of its logs, when it could not be removed
@@ -66,33 +65,33 @@ const (
 	Skipped Outcome = "skipped" // not possible with this image
 )
 
-// Spoiled says why a canary that failed tells nothing of the runtime.
+// Spoiled is why a failed canary says nothing about the runtime.
 type Spoiled string
 
 // What spoils a canary.
 const (
-	ByOther   Spoiled = "other"    // something else stopped or removed its sandbox: usually the kubelet
-	ByImage   Spoiled = "image"    // the image has not the program that was to run
+	ByOther   Spoiled = "other"    // another client, usually the kubelet, stopped or removed its sandbox
+	ByImage   Spoiled = "image"    // the image lacks the program to run
 	NoImage   Spoiled = "no image" // there is none to run
 	Interrupt Spoiled = "interrupted"
 )
 
-// Earlier says what became of the canaries that earlier runs left, because they were killed.
+// Earlier are the canaries left by earlier runs that were killed.
 type Earlier struct {
 	Removed []string // sandboxes
 	Failed  []string // sandboxes
 	Err     string   // of the last that failed, or of looking for them
 }
 
-// Run runs a canary. It ends within the time of the course and that of the clean-up, whatever hangs. When ctx ends, it
-// ends the course and cleans up.
+// Run runs a canary. It returns within Options.Course plus Options.Cleanup, whatever hangs. When ctx ends, it stops
+// and cleans up.
 func Run(ctx context.Context, cri *remote.Service, opts Options) *Result {
 	if opts.Progress == nil {
 		opts.Progress = func(string) {}
 	}
 	within, cancel := context.WithTimeout(ctx, opts.Course)
 	defer cancel()
-	c := &course{cri: cri, opts: opts, res: &Result{CleanedUp: true}}
+	c := &canaryRun{cri: cri, opts: opts, res: &Result{CleanedUp: true}}
 	if c.prepare(within) {
 		before := len(c.res.Steps)
 		for range attempts {

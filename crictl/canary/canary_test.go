@@ -41,7 +41,8 @@ func TestRun(t *testing.T) {
 		if name, outcome := failed(got.Steps); outcome != OK {
 			t.Errorf("%s: %s", name, outcome)
 		}
-		if !got.CleanedUp || got.Attempts != 1 || got.Spoiled != "" || got.Image != box || got.Version.RuntimeName != "containerd" {
+		if !got.CleanedUp || got.Attempts != 1 || got.Spoiled != "" || got.Image != box ||
+			got.Version.RuntimeName != "containerd" {
 			t.Errorf("%+v", got)
 		}
 		if diff := cmp.Diff(before, sandboxes(t, cri, false)); diff != "" {
@@ -54,8 +55,8 @@ func TestRun(t *testing.T) {
 	})
 }
 
-// TestFaults breaks each call in both ways. Whatever fails, the rest of the course is left out, the clean-up is not, and what
-// is not known to be gone is not called so.
+// TestFaults breaks each call in both ways. Whatever fails, the rest of the run is left out, the clean-up is not, and
+// what is not known to be gone is not called so.
 func TestFaults(t *testing.T) {
 	for _, tt := range []struct {
 		rpc         string
@@ -123,7 +124,8 @@ func TestFaults(t *testing.T) {
 func TestLateSandbox(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cri := serve(t, []string{box})
-		c := &course{cri: cri, opts: options(), res: &Result{}, making: Hung, pod: newPod(options(), choice{id: "x"}, time.Now(), false)}
+		c := &canaryRun{cri: cri, opts: options(), res: &Result{}, making: Hung,
+			pod: newPod(options(), choice{id: "x"}, time.Now(), false)}
 		c.opts.Progress = func(string) {}
 		go func() {
 			time.Sleep(time.Second)
@@ -136,7 +138,8 @@ func TestLateSandbox(t *testing.T) {
 	})
 }
 
-// TestBusySandbox removes a sandbox whose StartContainer was given up: the runtime refuses at first, as containerd does.
+// TestBusySandbox removes a sandbox whose StartContainer was given up: the runtime refuses at first, as containerd
+// does.
 func TestBusySandbox(t *testing.T) {
 	const refusal = "Unknown: container is in starting state, can't be removed"
 	for _, tt := range []struct {
@@ -150,7 +153,8 @@ func TestBusySandbox(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				cri := serve(t, []string{box},
-					fake.Fault{RPC: "StartContainer", Hang: true}, fake.Fault{RPC: "RemovePodSandbox", Error: refusal, First: tt.refused})
+					fake.Fault{RPC: "StartContainer", Hang: true}, fake.Fault{RPC: "RemovePodSandbox", Error: refusal,
+						First: tt.refused})
 				got := Run(t.Context(), cri, options())
 				if name, outcome := failed(got.Steps); name != "StartContainer" || outcome != Hung || got.CleanedUp != tt.cleaned {
 					t.Errorf("%s %s %+v", name, outcome, got)
@@ -203,13 +207,15 @@ func TestInterruptHung(t *testing.T) {
 			}
 		}
 		got := Run(ctx, cri, opts)
-		if name, outcome := failed(got.Steps); name != "RunPodSandbox" || outcome != Cut || got.CleanedUp || got.Spoiled != Interrupt {
+		if name, outcome := failed(got.Steps); name != "RunPodSandbox" || outcome != Cut || got.CleanedUp ||
+			got.Spoiled != Interrupt {
 			t.Errorf("%s %s %+v", name, outcome, got)
 		}
 	})
 }
 
-// TestHousekeeping stops the sandbox under the canary as a kubelet does, in the first rounds or in all. It begins with the containers.
+// TestHousekeeping stops the sandbox under the canary as a kubelet does, in the first rounds or in all. It begins
+// with the containers.
 func TestHousekeeping(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
@@ -267,8 +273,8 @@ func killContainers(t *testing.T, cri *remote.Service) {
 	}
 }
 
-// TestStopTwice has the stop of the clean-up fail, as it does beside a kubelet that stops the sandbox at the same time: the network is
-// half taken down. What works when it is made again is no word about the runtime.
+// TestStopTwice has the stop of the clean-up fail, as it does beside a kubelet that stops the sandbox at the same
+// time: the network is half taken down. What works when it is made again is no word about the runtime.
 func TestStopTwice(t *testing.T) {
 	for _, tt := range []struct {
 		name            string
@@ -282,7 +288,8 @@ func TestStopTwice(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				fault := fake.Fault{RPC: "StopPodSandbox", Error: "Unknown: failed to destroy network for sandbox", First: tt.first}
 				got := Run(t.Context(), serve(t, []string{box}, fault), options())
-				if name, _ := failed(got.Steps); name != tt.step || got.Attempts != tt.attempts || got.Spoiled != "" || !got.CleanedUp {
+				if name, _ := failed(got.Steps); name != tt.step || got.Attempts != tt.attempts || got.Spoiled != "" ||
+					!got.CleanedUp {
 					t.Errorf("%s fails; %+v", name, got)
 				}
 			})
@@ -359,7 +366,8 @@ func TestImages(t *testing.T) {
 		{name: "named", images: []string{"app:2", box}, image: "app:2", want: "app:2"},
 		{name: "not there", images: []string{box}, image: "nginx:1", spoiled: NoImage, want: "nginx:1"},
 		{name: "pulled", image: "nginx:1", pull: true, want: "nginx:1"},
-		{name: "pause", images: []string{"registry.k8s.io/pause:3.10"}, image: "registry.k8s.io/pause:3.10", want: "registry.k8s.io/pause:3.10", skipped: "ExecSync"},
+		{name: "pause", images: []string{"registry.k8s.io/pause:3.10"}, image: "registry.k8s.io/pause:3.10",
+			want: "registry.k8s.io/pause:3.10", skipped: "ExecSync"},
 		{
 			name: "no true", images: []string{box}, want: box, skipped: "ExecSync",
 			faults: []fake.Fault{{RPC: "ExecSync", Error: `Unknown: exec failed: "true": executable file not found in $PATH`}},
@@ -396,7 +404,8 @@ func TestImages(t *testing.T) {
 					}
 				}
 				name, outcome := failed(got.Steps)
-				if whole := tt.spoiled == "" && tt.name != "no runc"; skipped != tt.skipped || whole != (outcome == OK) && tt.spoiled != NoImage {
+				if whole := tt.spoiled == "" && tt.name != "no runc"; skipped != tt.skipped || whole != (outcome == OK) &&
+					tt.spoiled != NoImage {
 					t.Errorf("skipped %q, want %q; %s: %s", skipped, tt.skipped, name, outcome)
 				}
 			})

@@ -11,21 +11,22 @@ import (
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/kdiag/kdiag/crictl/deadline"
 	"github.com/kdiag/kdiag/crictl/remote"
 )
 
 const (
-	// mostEarlier bounds how many leftovers one run removes.
-	mostEarlier = 10
-	// latePatience is how long to look for a sandbox whose making was given up, and which may come to be all the same; and how
-	// long to try to remove it while the runtime is at work on it.
-	latePatience = 3 * time.Second
-	// logPatience is how long the folder of the logs may take, which is on a disk that may hang.
-	logPatience = 2 * time.Second
+	// maxEarlier bounds how many leftovers one run removes.
+	maxEarlier = 10
+	// lateTimeout is how long to look for a sandbox whose creation timed out, and which may appear all the same; and
+	// how long to try to remove it while the runtime still works on it.
+	lateTimeout = 3 * time.Second
+	// logTimeout bounds work on the folder of the logs, whose disk may hang.
+	logTimeout = 2 * time.Second
 )
 
-// removeEarlier removes the canaries that are left of runs that were killed.
-func (c *course) removeEarlier(ctx context.Context) {
+// removeEarlier removes the canaries of earlier runs that were killed.
+func (c *canaryRun) removeEarlier(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, c.opts.Course/3)
 	defer cancel()
 	c.opts.Progress("removing leftovers")
@@ -39,7 +40,7 @@ func (c *course) removeEarlier(ctx context.Context) {
 		if !isLeftover(s, now) {
 			continue
 		}
-		if len(e.Removed)+len(e.Failed) == mostEarlier {
+		if len(e.Removed)+len(e.Failed) == maxEarlier {
 			return
 		}
 		err := c.cri.StopPodSandbox(ctx, s.GetId())
@@ -56,8 +57,8 @@ func (c *course) removeEarlier(ctx context.Context) {
 	}
 }
 
-// cleanUp removes the sandbox, and with it the container, whatever has become of the course.
-func (c *course) cleanUp(ctx context.Context) {
+// cleanUp removes the sandbox, and with it the container, however the run ended.
+func (c *canaryRun) cleanUp(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, c.opts.Cleanup)
 	defer cancel()
 	id, sure := c.res.SandboxID, true
@@ -77,9 +78,9 @@ func (c *course) cleanUp(ctx context.Context) {
 	}
 }
 
-// end stops and removes a sandbox. What hangs in the first will hang in the second. A stop that fails and works when it is
-// made again was in somebody's way.
-func (c *course) end(ctx context.Context, id string) bool {
+// end stops and removes a sandbox. If the stop hangs, the removal would too. A stop that fails, and works when it is
+// repeated, met another client's.
+func (c *canaryRun) end(ctx context.Context, id string) bool {
 	gone := func(err error) error {
 		if remote.IsNotFound(err) {
 			return nil
@@ -92,18 +93,18 @@ func (c *course) end(ctx context.Context, id string) bool {
 	case s.Outcome == Hung, s.Outcome == Cut:
 		return false
 	case s.Outcome == Failed && c.res.Spoiled == "" && stop(ctx) == nil:
-		// A kubelet stops what it does not know at the same time, and of two that take down one network the later finds the half of
-		// it gone. Trouble of the network's own comes again in the next attempt.
+		// A kubelet stops unknown sandboxes at the same time, and of two clients that tear down one network the later
+		// finds half of it gone. A problem of the network itself shows again in the next attempt.
 		c.res.Spoiled = ByOther
 	}
 	givenUp := slices.ContainsFunc(c.res.Steps, func(s Step) bool { return s.Outcome == Hung || s.Outcome == Cut })
 	return c.step(ctx, "RemovePodSandbox", func(ctx context.Context) error {
 		for began := time.Now(); ; {
 			err := gone(c.cri.RemovePodSandbox(ctx, id))
-			if err == nil || !givenUp || time.Since(began) > latePatience || status.Code(err) == codes.DeadlineExceeded {
+			if err == nil || !givenUp || time.Since(began) > lateTimeout || status.Code(err) == codes.DeadlineExceeded {
 				return err
 			}
-			// The runtime goes on with what was given up, and does not remove a container that is starting.
+			// The runtime still works on the call that timed out, and does not remove a container that is starting.
 			select {
 			case <-ctx.Done():
 			case <-time.After(lookEvery):
@@ -112,11 +113,11 @@ func (c *course) end(ctx context.Context, id string) bool {
 	})
 }
 
-// find looks for the sandbox of a RunPodSandbox that brought no id. Where the runtime has answered that it failed, one look
-// is enough; where the call was given up, the sandbox may still come to be, and not to see it proves nothing.
-func (c *course) find(ctx context.Context) (id string, sure bool) {
+// find looks for the sandbox of a RunPodSandbox that returned no id. If the runtime answered with an error, one list
+// is enough; if the call timed out, the sandbox may still appear, and its absence proves nothing.
+func (c *canaryRun) find(ctx context.Context) (id string, sure bool) {
 	answered := c.making == Failed
-	ctx, cancel := context.WithTimeout(ctx, max(latePatience, c.opts.RPCTimeout))
+	ctx, cancel := context.WithTimeout(ctx, max(lateTimeout, c.opts.RPCTimeout))
 	defer cancel()
 	began := time.Now()
 	for {
@@ -126,7 +127,7 @@ func (c *course) find(ctx context.Context) (id string, sure bool) {
 				return s.GetId(), true
 			}
 		}
-		if err != nil || answered || time.Since(began) > latePatience {
+		if err != nil || answered || time.Since(began) > lateTimeout {
 			return "", err == nil && answered
 		}
 		select {
@@ -136,30 +137,24 @@ func (c *course) find(ctx context.Context) (id string, sure bool) {
 	}
 }
 
-// makeLogs makes the folder of the logs. Without one the canary runs all the same.
-func (c *course) makeLogs(ctx context.Context) {
+// makeLogs makes the folder of the logs. The canary also runs without one.
+func (c *canaryRun) makeLogs(ctx context.Context) {
 	folder := logFolder(c.opts.LogDir, c.pod.run)
-	if folder != "" && await(ctx, func() error { return os.Mkdir(folder, 0o700) }) {
+	if folder != "" && onDisk(ctx, func() error { return os.Mkdir(folder, 0o700) }) {
 		c.pod.sandbox.LogDirectory, c.pod.container.LogPath = folder, filepath.Base(folder)+".log"
 	}
 }
 
 // removeLogs removes the folder of a canary's logs, if there is one, and reports whether it is gone.
-func (c *course) removeLogs(ctx context.Context, run string) bool {
+func (c *canaryRun) removeLogs(ctx context.Context, run string) bool {
 	folder := logFolder(c.opts.LogDir, run)
-	return folder == "" || await(ctx, func() error { return os.RemoveAll(folder) })
+	return folder == "" || onDisk(ctx, func() error { return os.RemoveAll(folder) })
 }
 
-// await reports whether work on a disk was done in time. What hangs is left behind.
-func await(ctx context.Context, work func() error) bool {
-	ctx, cancel := context.WithTimeout(ctx, logPatience)
+// onDisk reports whether work on a disk was done in time.
+func onDisk(ctx context.Context, work func() error) bool {
+	ctx, cancel := context.WithTimeout(ctx, logTimeout)
 	defer cancel()
-	done := make(chan error, 1)
-	go func() { done <- work() }()
-	select {
-	case err := <-done:
-		return err == nil
-	case <-ctx.Done():
-		return false
-	}
+	_, err := deadline.Run(ctx, func(context.Context) (struct{}, error) { return struct{}{}, work() })
+	return err == nil
 }

@@ -12,7 +12,7 @@ import (
 // execProgram is what ExecSync runs.
 const execProgram = "true"
 
-// A choice is an image to run.
+// A choice is the image to run.
 type choice struct {
 	id   string // by which the runtime finds it; empty for no image
 	name string // for a person
@@ -28,7 +28,8 @@ const (
 	other          // may hold sleep or not
 )
 
-// choose picks the image that is most likely to run, and of its kind the smallest. The zero choice means that there is none.
+// choose picks the image that is most likely to run, and of its kind the smallest. The zero choice means that there
+// is none.
 func choose(images []*runtimeapi.Image) choice {
 	fit := slices.DeleteFunc(slices.Clone(images), func(i *runtimeapi.Image) bool { return i.GetId() == "" })
 	if len(fit) == 0 {
@@ -55,7 +56,7 @@ func choiceOf(image *runtimeapi.Image, name string) choice {
 	return choice{id: id, name: name, bare: kind == pause}
 }
 
-// nameOf is what people call an image.
+// nameOf returns the usual name of an image.
 func nameOf(image *runtimeapi.Image) string {
 	for _, names := range [][]string{image.GetRepoTags(), image.GetRepoDigests()} {
 		if len(names) > 0 && names[0] != "" {
@@ -65,7 +66,7 @@ func nameOf(image *runtimeapi.Image) string {
 	return image.GetId()
 }
 
-// kindOf tells from an image's name what it holds.
+// kindOf derives from an image's name what it contains.
 func kindOf(name string) int {
 	name, _, _ = strings.Cut(name, "@")
 	repository, tag := path.Base(name), ""

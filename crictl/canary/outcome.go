@@ -8,8 +8,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// outcomeOf tells how a call ended. A deadline that the runtime reports long before ours has passed is one of its own, so
-// an answer.
+// outcomeOf classifies the end of a call. A DeadlineExceeded long before our deadline comes from the runtime, so it
+// is an answer.
 func outcomeOf(ended, err error, elapsed, timeout time.Duration) (Outcome, string) {
 	if err == nil {
 		return OK, ""
@@ -33,13 +33,14 @@ func wantsSlice(text string) bool {
 	return strings.Contains(text, "slice:prefix:name") || strings.Contains(text, "did not receive slice as parent")
 }
 
-// lacks reports whether a runtime says that an image does not hold a program. It must name the program: a runtime whose own
-// runc is missing says nearly the same.
+// lacks reports whether an error means that the image does not contain a program. The error must name the program:
+// that of a missing runc is nearly the same.
 func lacks(text, program string) bool {
 	if program == "" || !strings.Contains(text, program) {
 		return false
 	}
-	for _, words := range []string{"executable file not found", "no such file or directory", "executable file `" + program + "` not found"} {
+	for _, words := range []string{"executable file not found", "no such file or directory",
+		"executable file `" + program + "` not found"} {
 		if strings.Contains(text, words) {
 			return true
 		}

@@ -46,7 +46,7 @@ type pod struct {
 	container *runtimeapi.ContainerConfig
 }
 
-// newPod returns an unprivileged pod without mounts that ends by itself, should nobody be left to end it.
+// newPod returns an unprivileged pod without mounts that exits by itself in case this process is killed.
 func newPod(opts Options, image choice, now time.Time, systemd bool) pod {
 	run := newRun()
 	lives := opts.Course + opts.Cleanup
@@ -100,7 +100,7 @@ func newPod(opts Options, image choice, now time.Time, systemd bool) pod {
 	return p
 }
 
-// newRun makes what tells one canary from another.
+// newRun returns the id of a canary.
 func newRun() string {
 	var b [8]byte
 	_, _ = rand.Read(b[:]) // it never fails (crypto/rand)
@@ -118,8 +118,8 @@ func logFolder(dir, run string) string {
 // longestLife bounds the expiry that an annotation may claim.
 const longestLife = 24 * time.Hour
 
-// isLeftover reports whether a sandbox is a canary whose run must have ended. One that does not say when it expires, or says
-// nonsense, is given a day.
+// isLeftover reports whether a sandbox is a canary whose run must have ended. One with a missing or absurd expiry is
+// given a day.
 func isLeftover(s *runtimeapi.PodSandbox, now time.Time) bool {
 	if s.GetId() == "" || s.GetLabels()[Label] != "true" || s.GetMetadata().GetNamespace() != Namespace {
 		return false

@@ -27,7 +27,8 @@ func TestRun(t *testing.T) {
 		took    time.Duration
 	}{
 		{"result", func(context.Context) (int, error) { return 7, nil }, 0, 7, nil, 0},
-		{"result and error", func(context.Context) (int, error) { return 7, os.ErrNotExist }, 0, 7, []error{os.ErrNotExist}, 0},
+		{"result and error", func(context.Context) (int, error) { return 7, os.ErrNotExist }, 0, 7, []error{os.ErrNotExist},
+			0},
 		{"hang", hang, 0, 0, []error{deadline.ErrAbandoned, errCause}, time.Second},
 		{"hang, with grace", hang, time.Minute, 0, []error{deadline.ErrAbandoned, errCause}, time.Second + time.Minute},
 		{"partial result within the grace", func(ctx context.Context) (int, error) {
@@ -59,7 +60,8 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// TestRunPanic covers a panic before the deadline and one of work that was abandoned long ago: neither may end the program.
+// TestRunPanic covers a panic before the deadline and one of work that was abandoned long ago: neither may end the
+// program.
 func TestRunPanic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, err := deadline.Run(t.Context(), func(context.Context) (string, error) { panic("boom") })

@@ -7,8 +7,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// BenchmarkList100k is what the server itself spends on a list of 100,000 containers: the first time, and again while nothing
-// changes.
+// BenchmarkList100k is what the server itself spends on a list of 100,000 containers: the first time, and again while
+// nothing changes.
 func BenchmarkList100k(b *testing.B) {
 	srv, err := New(Scenario{Name: "large", Pods: []PodGroup{
 		{Name: "p", Count: 100, Containers: []ContainerGroup{{Name: "c", Exited: 999}}},

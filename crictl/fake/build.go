@@ -66,7 +66,6 @@ func (b *builder) pod(g *PodGroup, n int) error {
 	created := b.start.Add(-or(time.Duration(g.Age), defaultAge))
 	labels := podLabels(g, namespace, name, uid)
 	annots := podAnnotations(g, created)
-	tail := appendMap(appendMap(nil, 5, labels), 6, annots)
 	for attempt := range g.DeadBefore + 1 {
 		last := attempt == g.DeadBefore
 		sb := &sandbox{
@@ -74,7 +73,7 @@ func (b *builder) pod(g *PodGroup, n int) error {
 			meta: &runtimeapi.PodSandboxMetadata{
 				Name: name, Uid: uid, Namespace: namespace, Attempt: uint32(attempt),
 			},
-			labels: labels, annots: annots, tail: tail,
+			labels: labels, annots: annots,
 			logDir:  "/var/log/pods/" + namespace + "_" + name + "_" + uid,
 			options: &runtimeapi.NamespaceOption{Pid: runtimeapi.NamespaceMode_CONTAINER},
 			created: created.Add(-time.Duration(g.DeadBefore-attempt) * time.Minute).UnixNano(),
@@ -148,7 +147,7 @@ func (b *builder) shape(g *PodGroup, c *ContainerGroup, sb *sandbox) *shape {
 			labelPodUID:        sb.meta.GetUid(),
 		},
 		annots: map[string]string{
-			annotationHash:          containerHash(image, c.Name),
+			annotationHash:          fmt.Sprintf("%x", number(1<<32, image, c.Name)),
 			annotationMessagePath:   "/dev/termination-log",
 			annotationMessagePolicy: "File",
 			annotationGracePeriod:   "30",
@@ -157,14 +156,7 @@ func (b *builder) shape(g *PodGroup, c *ContainerGroup, sb *sandbox) *shape {
 		logPath: sb.logDir + "/" + c.Name + "/",
 	}
 	pad(sh.annots, g.Padding)
-	sh.encode()
 	return sh
-}
-
-// encode prepares what all instances' list entries have in common.
-func (sh *shape) encode() {
-	sh.tail = appendMap(nil, 8, sh.labels)
-	sh.annotTail = appendMap(nil, 9, sh.annots)
 }
 
 // instance makes one container of a shape: attempts below c.Exited are the dead ones, the last is in the group's state.

@@ -51,7 +51,7 @@ func (c *client) count(t *testing.T) count {
 			n.NotReady++
 		}
 	}
-	for container := range c.server.store.containers.objects() { // not by RPC: it may hang or be too large
+	for container := range c.server.store.containers.all() { // not by RPC: it may hang or be too large
 		switch container.state {
 		case runtimeapi.ContainerState_CONTAINER_CREATED:
 			n.Created++
@@ -95,8 +95,8 @@ func TestBuiltinContents(t *testing.T) {
 func TestEntrySize(t *testing.T) {
 	s, _ := Builtin("healthy")
 	c := serve(t, s)
-	for container := range c.server.store.containers.objects() {
-		if n := len(container.appendWire(nil)); n < 700 || n > 1000 {
+	for container := range c.server.store.containers.all() {
+		if n := len(container.encoded()); n < 700 || n > 1000 {
 			t.Errorf("%s of %s has an entry of %d bytes, want 700 to 1000", container.name, container.sandbox.meta.GetName(), n)
 		}
 	}
@@ -145,7 +145,8 @@ func TestStatusesSatisfyKubelets(t *testing.T) {
 	for _, listed := range c.containers(t, nil) {
 		got := c.status(t, listed.GetId())
 		name := got.GetMetadata().GetName()
-		if got.GetId() != listed.GetId() || name == "" || got.GetCreatedAt() == 0 || got.GetImage().GetImage() == "" || got.GetImageRef() == "" ||
+		if got.GetId() != listed.GetId() || name == "" || got.GetCreatedAt() == 0 || got.GetImage().GetImage() == "" ||
+			got.GetImageRef() == "" ||
 			got.GetLogPath() == "" || got.GetState() != listed.GetState() {
 			t.Errorf("%s: incomplete: %v", name, got)
 		}
@@ -157,28 +158,18 @@ func TestStatusesSatisfyKubelets(t *testing.T) {
 			t.Errorf("%s in %s: created at %d, started at %d", name, got.GetState(), got.GetCreatedAt(), got.GetStartedAt())
 		}
 		exited := got.GetState() == runtimeapi.ContainerState_CONTAINER_EXITED
-		if exited != (got.GetFinishedAt() > got.GetStartedAt()) || exited && (got.GetReason() == "" || got.GetFinishedAt() > now) {
+		if exited != (got.GetFinishedAt() > got.GetStartedAt()) || exited &&
+			(got.GetReason() == "" || got.GetFinishedAt() > now) {
 			t.Errorf("%s in %s: finished at %d, reason %q", name, got.GetState(), got.GetFinishedAt(), got.GetReason())
 		}
 	}
 	for _, listed := range c.sandboxes(t, nil) {
 		got := must(c.PodSandboxStatus(t.Context(), &runtimeapi.PodSandboxStatusRequest{PodSandboxId: listed.GetId()}))(t).GetStatus()
 		meta := got.GetMetadata()
-		if got.GetId() != listed.GetId() || meta.GetName() == "" || meta.GetNamespace() == "" || meta.GetUid() == "" || got.GetCreatedAt() == 0 ||
+		if got.GetId() != listed.GetId() || meta.GetName() == "" || meta.GetNamespace() == "" || meta.GetUid() == "" ||
+			got.GetCreatedAt() == 0 ||
 			got.GetNetwork().GetIp() == "" || got.GetLinux().GetNamespaces().GetOptions() == nil {
 			t.Errorf("incomplete: %v", got)
-		}
-	}
-}
-
-func TestContainerHash(t *testing.T) {
-	// The first is the kubelet's own unit test's, the second was observed.
-	for _, test := range []struct{ image, name, want string }{
-		{"foo/image:v1", "test_container", "8e45cbd0"},
-		{"busybox:1", "c", "1aaabc84"},
-	} {
-		if got := containerHash(test.image, test.name); got != test.want {
-			t.Errorf("hash of %s in %s is %s, want %s", test.name, test.image, got, test.want)
 		}
 	}
 }

@@ -8,8 +8,8 @@ import (
 	"google.golang.org/grpc/peer"
 )
 
-// Conns keeps the connections of a gRPC server, so that they can be cut: those of one call, or all, also those that
-// never spoke, for whose first bytes gRPC waits two minutes, even when it is stopped. The zero Conns is ready.
+// Conns keeps the connections of a gRPC server so that they can be cut: the one of a call, or all of them. gRPC
+// itself waits two minutes for the first bytes of a connection, even when it is stopped. The zero Conns is ready.
 type Conns struct {
 	mu     sync.Mutex
 	open   map[*trackedConn]struct{}
@@ -60,7 +60,7 @@ func (l *trackedListener) Accept() (net.Conn, error) {
 	return conn, nil
 }
 
-// add keeps a connection, and reports whether connections are wanted.
+// add keeps a connection, and reports whether connections are accepted.
 func (c *Conns) add(conn *trackedConn) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -85,7 +85,7 @@ func (c *trackedConn) Close() error {
 	return c.Conn.Close()
 }
 
-// Close closes all connections, those to come included.
+// Close closes all connections, and new ones until Reopen.
 func (c *Conns) Close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -95,7 +95,7 @@ func (c *Conns) Close() {
 	}
 }
 
-// Reopen lets connections in again after Close.
+// Reopen accepts connections again after Close.
 func (c *Conns) Reopen() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

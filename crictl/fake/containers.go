@@ -34,7 +34,8 @@ func (r *runtimeService) CreateContainer(
 	}
 	for _, other := range sb.containers {
 		if other.name == meta.GetName() && other.attempt == meta.GetAttempt() {
-			return nil, status.Errorf(codes.AlreadyExists, "attempt %d of %q is container %s", other.attempt, other.name, other.id)
+			return nil, status.Errorf(codes.AlreadyExists, "attempt %d of %q is container %s", other.attempt, other.name,
+				other.id)
 		}
 	}
 	sh, err := st.shapeOf(req.GetConfig(), sb)
@@ -79,18 +80,17 @@ func (st *store) shapeOf(config *runtimeapi.ContainerConfig, sb *sandbox) (*shap
 	if sh.exitAfter, sh.exitWith, err = exitOf(sh.annots, sb.annots); err != nil {
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
-	sh.encode()
 	return sh, nil
 }
 
 // exitOf reads when and how a container ends by itself from its annotations, or else its sandbox's.
 func exitOf(own, pod map[string]string) (time.Duration, int32, error) {
 	read := func(key string) string { return or(own[key], pod[key]) }
-	var after Duration
+	var after time.Duration
 	var code int64
 	var err error
 	if text := read(AnnotationExitAfter); text != "" {
-		if after, err = parseDuration(text); err != nil || after <= 0 {
+		if after, err = time.ParseDuration(text); err != nil || after <= 0 {
 			return 0, 0, fmt.Errorf("annotation %s: %q is not a positive duration such as 3s", AnnotationExitAfter, text)
 		}
 	}
@@ -99,7 +99,7 @@ func exitOf(own, pod map[string]string) (time.Duration, int32, error) {
 			return 0, 0, fmt.Errorf("annotation %s: %q is not a number from 0 to 255", AnnotationExitCode, text)
 		}
 	}
-	return time.Duration(after), int32(code), nil
+	return after, int32(code), nil
 }
 
 // StartContainer makes a created container run.
@@ -121,7 +121,7 @@ func (r *runtimeService) StartContainer(
 	if err := c.openLog(); err != nil {
 		return nil, err
 	}
-	c.state = runtimeapi.ContainerState_CONTAINER_RUNNING
+	c.state, c.wire = runtimeapi.ContainerState_CONTAINER_RUNNING, nil
 	c.started = time.Now().UnixNano()
 	if c.exitAfter > 0 && !st.closed {
 		c.timer = time.AfterFunc(c.exitAfter, func() {
@@ -137,8 +137,8 @@ func (r *runtimeService) StartContainer(
 	return &runtimeapi.StartContainerResponse{}, nil
 }
 
-// StopContainer ends a container at once: as by SIGTERM, or without a grace period as by SIGKILL. One that has ended, never
-// ran or is not there is no error.
+// StopContainer ends a container at once: as by SIGTERM, or without a grace period as by SIGKILL. One that has ended,
+// never ran or is not there is no error.
 func (r *runtimeService) StopContainer(
 	_ context.Context, req *runtimeapi.StopContainerRequest,
 ) (*runtimeapi.StopContainerResponse, error) {
@@ -158,24 +158,21 @@ func (r *runtimeService) StopContainer(
 	return &runtimeapi.StopContainerResponse{}, nil
 }
 
-// RemoveContainer forgets a container that does not run. Unlike the runtimes, which kill what still runs, it refuses:
-// whoever removes running containers without stopping them has a mistake that a test should see. One that is not there
-// is no error.
+// RemoveContainer removes a container, and kills it first if it runs, as CRI requires. A container that does not
+// exist is no error.
 func (r *runtimeService) RemoveContainer(
 	_ context.Context, req *runtimeapi.RemoveContainerRequest,
 ) (*runtimeapi.RemoveContainerResponse, error) {
 	r.store.mu.Lock()
 	defer r.store.mu.Unlock()
 	c, err := r.store.containers.find(req.GetContainerId())
-	switch {
-	case errors.Is(err, errNotFound):
-		return &runtimeapi.RemoveContainerResponse{}, nil
-	case err != nil:
+	if err != nil && !errors.Is(err, errNotFound) {
 		return nil, notFoundOr(err, "removing a container")
-	case c.running():
-		return nil, status.Errorf(codes.FailedPrecondition, "container %s is running; stop it before removing it", c.id)
 	}
-	r.store.removeContainer(c)
+	if err == nil {
+		r.store.stopContainer(c, exitKilled)
+		r.store.removeContainer(c)
+	}
 	return &runtimeapi.RemoveContainerResponse{}, nil
 }
 
@@ -256,8 +253,8 @@ func (r *runtimeService) ReopenContainerLog(
 	return &runtimeapi.ReopenContainerLogResponse{}, nil
 }
 
-// openLog makes the log of a container that was made by RPC, in a folder that its client has made, as runtimes do. It stays
-// empty. The logs of a scenario's own containers exist in their statuses only.
+// openLog makes the log of a container that was made by RPC, in a folder that its client has made, as runtimes do. It
+// stays empty. The logs of a scenario's own containers exist in their statuses only.
 func (c *container) openLog() error {
 	if c.counted || c.logPath == "" {
 		return nil

@@ -13,38 +13,32 @@ import (
 // eventBacklog is how many events a subscriber may be behind. It is the size of the kubelet's own event channel.
 const eventBacklog = 1000
 
-// A broker hands container events to subscribers. It never waits for one: who falls behind by more than eventBacklog is dropped, as
-// nothing else keeps one stuck client from stopping the runtime.
+// A broker sends container events to subscribers. It never waits for one: the channel of a subscriber that is more than
+// eventBacklog behind is closed, so that a stuck client does not stop the runtime.
 type broker struct {
 	mu   sync.Mutex
-	subs map[*subscriber]struct{}
+	subs map[chan *runtimeapi.ContainerEventResponse]struct{}
 }
 
-type subscriber struct {
-	events  chan *runtimeapi.ContainerEventResponse
-	dropped chan struct{} // closed when the subscriber fell behind
+func newBroker() *broker {
+	return &broker{subs: map[chan *runtimeapi.ContainerEventResponse]struct{}{}}
 }
 
-func newBroker() *broker { return &broker{subs: map[*subscriber]struct{}{}} }
-
-func (b *broker) subscribe() *subscriber {
-	sub := &subscriber{
-		events:  make(chan *runtimeapi.ContainerEventResponse, eventBacklog),
-		dropped: make(chan struct{}),
-	}
+func (b *broker) subscribe() chan *runtimeapi.ContainerEventResponse {
+	sub := make(chan *runtimeapi.ContainerEventResponse, eventBacklog)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.subs[sub] = struct{}{}
 	return sub
 }
 
-func (b *broker) unsubscribe(sub *subscriber) {
+func (b *broker) unsubscribe(sub chan *runtimeapi.ContainerEventResponse) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	delete(b.subs, sub)
 }
 
-// wanted reports whether anybody listens, so that events that nobody reads need not be built.
+// wanted reports whether there are subscribers, so that events need not be built without any.
 func (b *broker) wanted() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -56,16 +50,16 @@ func (b *broker) publish(event *runtimeapi.ContainerEventResponse) {
 	defer b.mu.Unlock()
 	for sub := range b.subs {
 		select {
-		case sub.events <- event:
+		case sub <- event:
 		default:
 			delete(b.subs, sub)
-			close(sub.dropped)
+			close(sub)
 		}
 	}
 }
 
-// publish tells the subscribers what became of the sandbox or the container with that id. Like containerd it sends the
-// status of the sandbox and all its containers along. The caller holds mu, so events keep the order of the changes.
+// publish sends an event about the sandbox or the container with that id. Like containerd's, it contains the status
+// of the sandbox and of all its containers. The caller holds mu, so events keep the order of the changes.
 func (st *store) publish(sb *sandbox, id string, kind runtimeapi.ContainerEventType) {
 	if !st.events.wanted() {
 		return
@@ -90,12 +84,13 @@ func (r *runtimeService) GetContainerEvents(
 	defer r.store.events.unsubscribe(sub)
 	for {
 		select {
-		case event := <-sub.events:
+		case event, ok := <-sub:
+			if !ok {
+				return status.Errorf(codes.ResourceExhausted, "more than %d events were not read; list again", eventBacklog)
+			}
 			if err := stream.Send(event); err != nil {
 				return err
 			}
-		case <-sub.dropped:
-			return status.Errorf(codes.ResourceExhausted, "more than %d events were not read; list again", eventBacklog)
 		case <-stream.Context().Done():
 			return status.FromContextError(stream.Context().Err()).Err()
 		case <-r.done:

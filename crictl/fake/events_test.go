@@ -47,32 +47,8 @@ func TestEvents(t *testing.T) {
 	})
 }
 
-// TestSlowSubscriberIsDropped: one that does not read is told to list again, and the others get everything.
-func TestSlowSubscriberIsDropped(t *testing.T) {
-	b := newBroker()
-	slow, quick := b.subscribe(), b.subscribe()
-	for range eventBacklog + 1 {
-		b.publish(&runtimeapi.ContainerEventResponse{})
-		<-quick.events
-	}
-	select {
-	case <-slow.dropped:
-	default:
-		t.Error("the slow subscriber is still there")
-	}
-	select {
-	case <-quick.dropped:
-		t.Error("the quick subscriber was dropped")
-	default:
-	}
-	b.unsubscribe(slow) // as its stream does when it ends
-	b.unsubscribe(quick)
-	if b.wanted() {
-		t.Error("subscribers left")
-	}
-}
-
-// TestSlowStreamEnds is the same through gRPC: flow control stops the stream, the backlog fills, and the error says what to do.
+// TestSlowStreamEnds has a subscriber that does not read: flow control stops the stream, the backlog fills, and the
+// stream ends with an error that tells the caller to list again.
 func TestSlowStreamEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := serve(t, Scenario{Name: "empty"})

@@ -5,17 +5,19 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc/status"
 )
 
-// ErrEnded is what a call gets that waits under Rules which are no longer in force.
+// ErrEnded is the error of a call that waits under Rules that are no longer in force.
 var ErrEnded = errors.New("the rules have ended")
 
-// Rules judge calls by faults and latencies: which one strikes, and what it does. They serve the embedded runtime and
-// the proxy in front of a real one alike, and are safe for use by several goroutines.
+// Rules choose the fault and the latency of each call. The embedded runtime and the proxy both use them. They are
+// safe for use by several goroutines.
 type Rules struct {
 	start     time.Time
 	done      <-chan struct{}
@@ -30,7 +32,7 @@ type faultRule struct {
 	answer rpcError // of Fault.Error
 
 	mu    sync.Mutex
-	calls int // that matched while the fault's time was
+	calls int // that matched within the fault's time window
 }
 
 // NewRules checks faults and latencies and makes rules of them. The times of the faults count from start. When done is
@@ -66,7 +68,7 @@ func (r *Rules) NeedNames() bool {
 	return false
 }
 
-// A Verdict says what becomes of one call. The zero Verdict lets it pass.
+// A Verdict is the fault and the latency of one call. The zero Verdict has neither.
 type Verdict struct {
 	rules   *Rules
 	fault   *faultRule // nil for none
@@ -74,8 +76,8 @@ type Verdict struct {
 	perItem time.Duration
 }
 
-// Judge decides on a call of the RPC with that short name and counts it. about finds out whom it is about; it is called only
-// if a rule asks for that, and then perhaps more than once.
+// Judge chooses the fault and the latency for a call of the RPC with that short name, and counts the call. about
+// returns the object of the call; it is called only if a rule depends on it, and then perhaps more than once.
 func (r *Rules) Judge(method string, about func() Target) Verdict {
 	v := Verdict{rules: r}
 	for _, f := range r.faults {
@@ -93,15 +95,15 @@ func (r *Rules) Judge(method string, about func() Target) Verdict {
 	return v
 }
 
-// Struck returns the number of the fault that strikes, among the faults as they were given, and whether one does.
-func (v Verdict) Struck() (number int, ok bool) {
+// Fault returns the index of the fault among those given to NewRules, and whether there is one.
+func (v Verdict) Fault() (number int, ok bool) {
 	if v.fault == nil {
 		return 0, false
 	}
 	return v.fault.number, true
 }
 
-// Drop reports whether the call's connection is to be cut in place of the answer.
+// Drop reports whether to cut the call's connection instead of answering.
 func (v Verdict) Drop() bool { return v.fault != nil && v.fault.Drop }
 
 // Oversize is the size in bytes to which answers are to be padded; 0 for none.
@@ -112,11 +114,11 @@ func (v Verdict) Oversize() int {
 	return v.fault.Oversize
 }
 
-// Wait does before the call is handled what the verdict wants: it hangs, waits, or returns the fault's error as a gRPC
-// status. It returns nil if the call goes on, and ErrEnded if the rules end while it waits.
+// Wait applies the fault and the latency before the call is handled: it hangs, waits, or returns the fault's error as
+// a gRPC status. It returns nil if the call goes on, and ErrEnded if the rules end while it waits.
 func (v Verdict) Wait(ctx context.Context) error {
 	if v.fault != nil {
-		if err := v.rules.suffer(ctx, v.fault); err != nil {
+		if err := v.rules.injectFault(ctx, v.fault); err != nil {
 			return err
 		}
 	}
@@ -141,8 +143,8 @@ func (v Verdict) PerItem(ctx context.Context, n int) error {
 	return sleep(ctx, v.rules.done, wait)
 }
 
-// suffer does what the fault does before the call is handled. It returns nil if the call goes on after it.
-func (r *Rules) suffer(ctx context.Context, f *faultRule) error {
+// injectFault does what the fault does before the call is handled. It returns nil if the call goes on after it.
+func (r *Rules) injectFault(ctx context.Context, f *faultRule) error {
 	switch {
 	case f.Hang && !f.Thaw:
 		return hang(ctx, r.done)
@@ -167,7 +169,7 @@ func (f *faultRule) matches(about func() Target) bool {
 	return f.Object == (Object{}) || about().is(f.Object)
 }
 
-// take counts a matching call at that time since the start, and reports whether the fault strikes it.
+// take counts a matching call at that time since the start, and reports whether the fault applies to it.
 func (f *faultRule) take(since time.Duration) bool {
 	if !f.inForce(since) {
 		return false
@@ -178,7 +180,7 @@ func (f *faultRule) take(since time.Duration) bool {
 	return f.calls > f.After && (f.First == 0 || f.calls <= f.After+f.First)
 }
 
-// inForce reports whether the fault's time is now. It knows nothing of counts.
+// inForce reports whether the fault's time window is open. It does not look at counts.
 func (f *Fault) inForce(since time.Duration) bool {
 	from, until := time.Duration(f.From), time.Duration(f.Until)
 	if since < from || until != 0 && since >= until {
@@ -225,4 +227,29 @@ func sleep(ctx context.Context, done <-chan struct{}, d time.Duration) error {
 	case <-done:
 		return ErrEnded
 	}
+}
+
+// A latencyRule is a latency with its calls counted.
+type latencyRule struct {
+	Latency
+	number int // among the latencies
+	calls  atomic.Uint64
+}
+
+// goldenRatio spreads successive multiples evenly over [0, 1) however many there are.
+const goldenRatio = 0.6180339887498949
+
+// next returns how long a call of that method waits before it is handled. The jitter of a call about one sandbox or
+// container depends on the object, so that the order of concurrent calls does not matter; that of other calls depends
+// on their number.
+func (l *latencyRule) next(method string, about func() Target) time.Duration {
+	wait := time.Duration(l.Base)
+	if l.Jitter == 0 {
+		return wait
+	}
+	if id := about().ID; id != "" {
+		return wait + time.Duration(number(uint64(l.Jitter)+1, method, id, strconv.Itoa(l.number)))
+	}
+	_, share := math.Modf(float64(l.calls.Add(1)) * goldenRatio)
+	return wait + time.Duration(share*float64(l.Jitter))
 }

@@ -2,7 +2,6 @@ package fake
 
 import (
 	"context"
-	"slices"
 	"strings"
 	"time"
 
@@ -117,7 +116,9 @@ func fullName(name string) string {
 }
 
 // ListImages lists the images, or the one that the filter names.
-func (s *imageService) ListImages(ctx context.Context, req *runtimeapi.ListImagesRequest) (*runtimeapi.ListImagesResponse, error) {
+func (s *imageService) ListImages(
+	ctx context.Context, req *runtimeapi.ListImagesRequest,
+) (*runtimeapi.ListImagesResponse, error) {
 	list := s.listImages(req.GetFilter())
 	if err := perItem(ctx, len(list)); err != nil {
 		return nil, err
@@ -125,13 +126,15 @@ func (s *imageService) ListImages(ctx context.Context, req *runtimeapi.ListImage
 	return &runtimeapi.ListImagesResponse{Images: list}, nil
 }
 
-// StreamImages is ListImages in batches.
+// StreamImages is ListImages as a stream of one message.
 func (s *imageService) StreamImages(
 	req *runtimeapi.StreamImagesRequest, stream grpc.ServerStreamingServer[runtimeapi.StreamImagesResponse],
 ) error {
-	return sendBatches(stream.Context(), s.listImages(req.GetFilter()), func(batch []*runtimeapi.Image) error {
-		return stream.Send(&runtimeapi.StreamImagesResponse{Images: batch})
-	})
+	resp, err := s.ListImages(stream.Context(), &runtimeapi.ListImagesRequest{Filter: req.GetFilter()})
+	if err != nil {
+		return err
+	}
+	return stream.Send(&runtimeapi.StreamImagesResponse{Images: resp.GetImages()})
 }
 
 func (s *imageService) listImages(filter *runtimeapi.ImageFilter) []*runtimeapi.Image {
@@ -144,7 +147,7 @@ func (s *imageService) listImages(filter *runtimeapi.ImageFilter) []*runtimeapi.
 		}
 		return list
 	}
-	for _, i := range s.store.images.byID.all() {
+	for i := range s.store.images.byID.all() {
 		list = append(list, i.proto())
 	}
 	return list
@@ -168,7 +171,9 @@ func (s *imageService) ImageStatus(
 }
 
 // PullImage stores an image of that name. Nothing is downloaded.
-func (s *imageService) PullImage(_ context.Context, req *runtimeapi.PullImageRequest) (*runtimeapi.PullImageResponse, error) {
+func (s *imageService) PullImage(
+	_ context.Context, req *runtimeapi.PullImageRequest,
+) (*runtimeapi.PullImageResponse, error) {
 	name := req.GetImage().GetImage()
 	if name == "" || strings.ContainsAny(name, " \t\n") {
 		return nil, status.Errorf(codes.InvalidArgument, "pulling %q: not an image name", name)
@@ -191,11 +196,13 @@ func (s *imageService) RemoveImage(
 }
 
 // ImageFsInfo reports what the stored images take.
-func (s *imageService) ImageFsInfo(context.Context, *runtimeapi.ImageFsInfoRequest) (*runtimeapi.ImageFsInfoResponse, error) {
+func (s *imageService) ImageFsInfo(
+	context.Context, *runtimeapi.ImageFsInfoRequest,
+) (*runtimeapi.ImageFsInfoResponse, error) {
 	s.store.mu.RLock()
 	defer s.store.mu.RUnlock()
 	var used uint64
-	for _, i := range s.store.images.byID.all() {
+	for i := range s.store.images.byID.all() {
 		used += i.size
 	}
 	usage := &runtimeapi.FilesystemUsage{
@@ -213,17 +220,4 @@ func (s *imageService) ImageFsInfo(context.Context, *runtimeapi.ImageFsInfoReque
 // filesystem names the file system of images and writable layers.
 func (s *service) filesystem() *runtimeapi.FilesystemIdentifier {
 	return &runtimeapi.FilesystemIdentifier{Mountpoint: or(s.scenario.Runtime.ImageFS, "/")}
-}
-
-// sendBatches sends a list in messages of at most streamBatch items. An empty list is no message.
-func sendBatches[T any](ctx context.Context, list []T, send func([]T) error) error {
-	for batch := range slices.Chunk(list, streamBatch) {
-		if err := perItem(ctx, len(batch)); err != nil {
-			return err
-		}
-		if err := send(batch); err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -20,7 +20,9 @@ type interceptors struct {
 }
 
 // unary is the gRPC interceptor of the calls with one answer.
-func (i *interceptors) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+func (i *interceptors) unary(
+	ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler,
+) (any, error) {
 	ctx, verdict, err := i.before(ctx, path.Base(info.FullMethod), req)
 	if err != nil {
 		return nil, err
@@ -31,7 +33,9 @@ func (i *interceptors) unary(ctx context.Context, req any, info *grpc.UnaryServe
 
 // stream is the gRPC interceptor of the streaming calls. A runtime without streaming lists does not know the methods at
 // all: gRPC itself answers for it, whatever else hangs.
-func (i *interceptors) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+func (i *interceptors) stream(
+	srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler,
+) error {
 	service, method := path.Split(info.FullMethod)
 	if !i.streaming && method != "GetContainerEvents" {
 		return status.Errorf(codes.Unimplemented, "unknown method %s for service %s", method, path.Base(service))
@@ -39,7 +43,7 @@ func (i *interceptors) stream(srv any, stream grpc.ServerStream, info *grpc.Stre
 	return handler(srv, &ruledStream{ServerStream: stream, ctx: stream.Context(), interceptors: i, method: method})
 }
 
-// before makes a call wait or fail as the scenario wants. The context it returns carries the call's latency on to
+// before makes a call wait or fail as the scenario describes. The context it returns carries the call's latency to
 // perItem.
 func (i *interceptors) before(ctx context.Context, method string, req any) (context.Context, Verdict, error) {
 	verdict := i.rules.Judge(method, sync.OnceValue(func() Target { return i.store.target(req) }))
@@ -53,7 +57,7 @@ func (i *interceptors) before(ctx context.Context, method string, req any) (cont
 	return ctx, verdict, err
 }
 
-// after does to an answer what the fault that struck its call wants.
+// after applies the call's fault to its answer.
 func after(ctx context.Context, verdict Verdict, answer any, err error) error {
 	if verdict.Drop() {
 		CutCall(ctx)
@@ -73,7 +77,7 @@ func oversize(answer any, size int) {
 	}
 }
 
-// A ruledStream applies the rules once the request has arrived, which is the first that says whom the call is about.
+// A ruledStream applies the rules when the request has arrived, which names the object of the call.
 type ruledStream struct {
 	grpc.ServerStream
 	ctx          context.Context

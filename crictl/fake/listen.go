@@ -6,11 +6,11 @@ import (
 	"sync"
 )
 
-// Listen puts the scenario's socket at path and serves s on it. What that means is the scenario's SocketMode: a served
-// socket, none at all, one that nobody listens on, or one that accepts connections and stays silent. A stale socket file
-// at path is replaced; a file of another kind, or a socket on which somebody listens, is an error.
+// Listen makes the scenario's socket at path. Depending on the SocketMode it serves s there, makes no socket, makes
+// one that refuses connections, or one that accepts them and never answers. A stale socket file at path is replaced;
+// a file of another kind, or a socket that accepts connections, is an error.
 //
-// The socket is there when Listen returns, until stop is called or ctx ends; then it is removed and s is stopped. stop
+// The socket exists when Listen returns, until stop is called or ctx ends; then it is removed and s is stopped. stop
 // waits for that, and may be called more than once.
 func Listen(ctx context.Context, s *Server, path string) (stop func(), err error) {
 	if err := MakeWay(ctx, path); err != nil {

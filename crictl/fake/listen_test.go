@@ -132,17 +132,6 @@ func TestStopEndsSilentClients(t *testing.T) {
 	}
 }
 
-func TestListenEndsWithContext(t *testing.T) {
-	path := socketPath(t)
-	ctx, cancel := context.WithCancel(t.Context())
-	stop := mustListen(t, ctx, newServer(t, SocketListen), path)
-	cancel()
-	stop() // waits for the end that the context began
-	if exists(path) {
-		t.Error("the socket is still there")
-	}
-}
-
 func TestListenReplacesStaleSocketsOnly(t *testing.T) {
 	t.Run("stale", func(t *testing.T) {
 		path := socketPath(t)
@@ -165,8 +154,8 @@ func TestListenReplacesStaleSocketsOnly(t *testing.T) {
 		mode SocketMode
 		want string
 	}{
-		{"in use", listen, SocketListen, "somebody listens there already"},
-		{"in use, to be missing", listen, SocketMissing, "somebody listens there already"},
+		{"in use", listen, SocketListen, "another process listens there already"},
+		{"in use, to be missing", listen, SocketMissing, "another process listens there already"},
 		{"file", func(t *testing.T, path string) {
 			if err := os.WriteFile(path, []byte("precious"), 0o600); err != nil {
 				t.Fatal(err)
@@ -226,7 +215,8 @@ func TestListenPathErrors(t *testing.T) {
 	must(unixDialer(t.Context(), fits))(t)
 }
 
-// TestHungRuntimeStillShakesHands: with every RPC hung the transport answers, which tells a deadlocked daemon from a stopped one.
+// TestHungRuntimeStillShakesHands: with every RPC hung the transport answers, which tells a deadlocked daemon from a
+// stopped one.
 func TestHungRuntimeStillShakesHands(t *testing.T) {
 	s, _ := Builtin("runtime-hung")
 	srv, err := New(s)

@@ -9,8 +9,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// The list responses are sent as unknown fields of an empty message: protobuf copies those to the wire as they are, so an
-// encoded list needs no decoding and encoding to pass through the generated types.
+// The list responses are sent as unknown fields of an empty message: protobuf copies those to the wire as they are,
+// so an encoded list needs no decoding and encoding to pass through the generated types.
 
 // ListContainers lists the containers that the filter lets through.
 func (r *runtimeService) ListContainers(
@@ -74,8 +74,8 @@ func (e *entries) send(ctx context.Context, send func(wire []byte) error) error 
 }
 
 func (st *store) listContainers(f *runtimeapi.ContainerFilter) *entries {
-	st.mu.RLock()
-	defer st.mu.RUnlock()
+	st.mu.Lock()
+	defer st.mu.Unlock()
 	build := func() *entries { return encode(st.filterContainers(f)) }
 	if f.GetId() == "" && f.GetPodSandboxId() == "" && f.GetState() == nil && len(f.GetLabelSelector()) == 0 {
 		return st.containerList.get(build)
@@ -84,8 +84,8 @@ func (st *store) listContainers(f *runtimeapi.ContainerFilter) *entries {
 }
 
 func (st *store) listSandboxes(f *runtimeapi.PodSandboxFilter) *entries {
-	st.mu.RLock()
-	defer st.mu.RUnlock()
+	st.mu.Lock()
+	defer st.mu.Unlock()
 	build := func() *entries { return encode(st.filterSandboxes(f)) }
 	if f.GetId() == "" && f.GetState() == nil && len(f.GetLabelSelector()) == 0 {
 		return st.sandboxList.get(build)
@@ -93,8 +93,8 @@ func (st *store) listSandboxes(f *runtimeapi.PodSandboxFilter) *entries {
 	return build()
 }
 
-// filterContainers returns the containers that match all parts of the filter. As in containerd, ids may be shortened, and
-// one that names nothing or several matches nothing. The caller holds mu.
+// filterContainers returns the containers that match all parts of the filter. As in containerd, ids may be shortened,
+// and one that names nothing or several matches nothing. The caller holds mu.
 func (st *store) filterContainers(f *runtimeapi.ContainerFilter) []*container {
 	var in *sandbox
 	if id := f.GetPodSandboxId(); id != "" {
@@ -115,7 +115,7 @@ func (st *store) filterContainers(f *runtimeapi.ContainerFilter) []*container {
 	case in != nil:
 		all = slices.Values(in.containers)
 	default:
-		all = st.containers.objects()
+		all = st.containers.all()
 	}
 	var found []*container
 	for c := range all {
@@ -146,7 +146,7 @@ func (st *store) filterSandboxes(f *runtimeapi.PodSandboxFilter) []*sandbox {
 		}
 		return found
 	}
-	for _, sb := range st.sandboxes.all() {
+	for sb := range st.sandboxes.all() {
 		keep(sb)
 	}
 	return found

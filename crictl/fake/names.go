@@ -4,9 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
-	"hash/fnv"
 	"strings"
 )
 
@@ -33,18 +31,6 @@ func podUID(parts ...string) string {
 func number(n uint64, parts ...string) uint64 {
 	sum := digest(parts...)
 	return binary.BigEndian.Uint64(sum[:8]) % n
-}
-
-// containerHash returns the annotation io.kubernetes.container.hash as kubelets since 1.32 compute it: FNV-1a over Go's
-// %#v text of the JSON of image and name, in hexadecimal without padding.
-func containerHash(image, name string) string {
-	fields, err := json.Marshal(map[string]string{"image": image, "name": name})
-	if err != nil {
-		panic(err) // two strings always marshal
-	}
-	h := fnv.New32a()
-	fmt.Fprintf(h, "([]uint8)%v", fields)
-	return fmt.Sprintf("%x", h.Sum32())
 }
 
 // podAddress returns the n-th address of the node's pod network, 10.244.0.0/16.

@@ -5,8 +5,8 @@ import "google.golang.org/protobuf/encoding/protowire"
 // paddingField is the largest field number of protobuf. No message of CRI has it, so every decoder skips it.
 const paddingField = protowire.MaxValidNumber
 
-// Padding returns an encoded field that no message knows, of n bytes, or as few more as its own head needs. It is empty
-// when n is not positive. Appended to an encoded message it makes that larger and changes nothing that it says.
+// Padding returns an encoded unknown field of n bytes, or of a few more if its header needs them. It is empty when n
+// is not positive. Appended to an encoded message it changes the size and not the content.
 func Padding(n int) []byte {
 	if n <= 0 {
 		return nil

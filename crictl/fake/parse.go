@@ -1,6 +1,7 @@
 package fake
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 )
@@ -78,13 +79,8 @@ func ParseMischief(data []byte) (Mischief, error) {
 	var m Mischief
 	err := decodeStrict(data, &m)
 	if err == nil {
-		err = (&Scenario{Conditions: m.Conditions}).validateRuntime()
-	}
-	if err == nil {
-		err = validateLatency(m.Latency)
-	}
-	if err == nil {
-		err = validateFaults(m.Faults)
+		err = cmp.Or((&Scenario{Conditions: m.Conditions}).validateRuntime(), validateLatency(m.Latency),
+			validateFaults(m.Faults))
 	}
 	if err != nil {
 		return Mischief{}, fmt.Errorf("reading the faults: %w", err)

@@ -11,8 +11,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// TestPatterns makes the calls of a probe in every scenario that serves its socket: which of them fail is what the cause is
-// recognised by.
+// TestPatterns makes the calls of a probe in every scenario that serves its socket: which of them fail is what the
+// cause is recognised by.
 func TestPatterns(t *testing.T) {
 	hang, large := codes.DeadlineExceeded, codes.ResourceExhausted
 	type failures map[string]codes.Code
@@ -54,8 +54,8 @@ func TestPatterns(t *testing.T) {
 	}
 }
 
-// probe returns the read-only calls of a probe, and the status calls about the first sandbox and container and those that some scenario
-// hangs.
+// probe returns the read-only calls of a probe, and the status calls about the first sandbox and container and those
+// that some scenario hangs.
 func (c *client) probe() map[string]func(context.Context) error {
 	calls := map[string]func(context.Context) error{
 		"Version": c.version,
@@ -84,7 +84,7 @@ func (c *client) probe() map[string]func(context.Context) error {
 	if c.server.scenario.Name == "runtime-hung" {
 		inspected = "" // everything would be in its list
 	}
-	for sb := range c.server.store.sandboxes.objects() {
+	for sb := range c.server.store.sandboxes.all() {
 		name := sb.meta.GetNamespace() + "/" + sb.meta.GetName()
 		if _, done := calls["first sandbox"]; !done {
 			name = "first sandbox"
@@ -96,7 +96,7 @@ func (c *client) probe() map[string]func(context.Context) error {
 			return err
 		}
 	}
-	for container := range c.server.store.containers.objects() {
+	for container := range c.server.store.containers.all() {
 		meta := container.sandbox.meta
 		name := meta.GetNamespace() + "/" + meta.GetName() + "/" + container.name
 		if _, done := calls["first container"]; !done {

@@ -1,7 +1,7 @@
 package fake
 
-// A Record is what a host knows of a running container without asking the runtime: on a real node its log's name in
-// /var/log/containers says as much.
+// A Record is what a host knows about a running container without the runtime: on a real node the name of its log in
+// /var/log/containers has the same facts.
 type Record struct {
 	ID        string
 	Name      string
@@ -10,13 +10,13 @@ type Record struct {
 	PodUID    string
 }
 
-// Records returns a record of each running container, in the order in which they were made. No latency and no fault of
-// the scenario plays a part.
+// Records returns a record of each running container, in the order of their creation. Latencies and faults of the
+// scenario do not apply.
 func (s *Server) Records() []Record {
 	s.store.mu.RLock()
 	defer s.store.mu.RUnlock()
 	var list []Record
-	for c := range s.store.containers.objects() {
+	for c := range s.store.containers.all() {
 		if !c.running() {
 			continue
 		}

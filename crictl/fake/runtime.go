@@ -4,8 +4,6 @@ import (
 	"context"
 	"encoding/json"
 
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -92,51 +90,13 @@ func (r *runtimeService) UpdateRuntimeConfig(
 	return &runtimeapi.UpdateRuntimeConfigResponse{}, nil
 }
 
-// ExecSync runs nothing: in a running container every command ends with exit code 0 and no output, so exec probes succeed.
-func (r *runtimeService) ExecSync(_ context.Context, req *runtimeapi.ExecSyncRequest) (*runtimeapi.ExecSyncResponse, error) {
+// ExecSync runs nothing: in a running container every command ends with exit code 0 and no output, so exec probes
+// succeed.
+func (r *runtimeService) ExecSync(
+	_ context.Context, req *runtimeapi.ExecSyncRequest,
+) (*runtimeapi.ExecSyncResponse, error) {
 	if _, err := r.mustRun(req.GetContainerId()); err != nil {
 		return nil, err
 	}
 	return &runtimeapi.ExecSyncResponse{}, nil
-}
-
-// noProcesses is the answer to what needs a process behind the container.
-func noProcesses(what string) error {
-	return status.Errorf(codes.Unimplemented, "%s: the embedded runtime runs no processes", what)
-}
-
-// Exec is not possible.
-func (r *runtimeService) Exec(context.Context, *runtimeapi.ExecRequest) (*runtimeapi.ExecResponse, error) {
-	return nil, noProcesses("exec")
-}
-
-// Attach is not possible.
-func (r *runtimeService) Attach(context.Context, *runtimeapi.AttachRequest) (*runtimeapi.AttachResponse, error) {
-	return nil, noProcesses("attach")
-}
-
-// PortForward is not possible.
-func (r *runtimeService) PortForward(
-	context.Context, *runtimeapi.PortForwardRequest,
-) (*runtimeapi.PortForwardResponse, error) {
-	return nil, noProcesses("port-forward")
-}
-
-// CheckpointContainer is not possible.
-func (r *runtimeService) CheckpointContainer(
-	context.Context, *runtimeapi.CheckpointContainerRequest,
-) (*runtimeapi.CheckpointContainerResponse, error) {
-	return nil, noProcesses("checkpoint")
-}
-
-// CheckpointPod is not possible.
-func (r *runtimeService) CheckpointPod(
-	context.Context, *runtimeapi.CheckpointPodRequest,
-) (*runtimeapi.CheckpointPodResponse, error) {
-	return nil, noProcesses("checkpoint")
-}
-
-// RestorePod is not possible.
-func (r *runtimeService) RestorePod(context.Context, *runtimeapi.RestorePodRequest) (*runtimeapi.RestorePodResponse, error) {
-	return nil, noProcesses("restore")
 }

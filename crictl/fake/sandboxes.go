@@ -48,7 +48,7 @@ func (sb *sandbox) status() *runtimeapi.PodSandboxStatus {
 	}
 }
 
-// RunPodSandbox makes a ready sandbox.
+// RunPodSandbox creates a ready sandbox.
 func (r *runtimeService) RunPodSandbox(
 	_ context.Context, req *runtimeapi.RunPodSandboxRequest,
 ) (*runtimeapi.RunPodSandboxResponse, error) {
@@ -67,25 +67,23 @@ func (r *runtimeService) RunPodSandbox(
 	st := r.store
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	for _, other := range st.sandboxes.all() {
+	for other := range st.sandboxes.all() {
 		if other.meta.GetUid() == meta.GetUid() && other.meta.GetAttempt() == meta.GetAttempt() &&
 			other.meta.GetName() == meta.GetName() && other.meta.GetNamespace() == meta.GetNamespace() {
 			return nil, status.Errorf(codes.AlreadyExists, "attempt %d of this pod is sandbox %s", meta.GetAttempt(), other.id)
 		}
 	}
 	sb := &sandbox{
-		id:        st.nextID("sandbox"),
-		meta:      meta,
-		labels:    config.GetLabels(),
-		annots:    config.GetAnnotations(),
-		handler:   req.GetRuntimeHandler(),
-		logDir:    config.GetLogDirectory(),
-		options:   options,
-		created:   time.Now().UnixNano(),
-		resources: config.GetLinux().GetResources(),
-		ready:     true,
+		id:      st.nextID("sandbox"),
+		meta:    meta,
+		labels:  config.GetLabels(),
+		annots:  config.GetAnnotations(),
+		handler: req.GetRuntimeHandler(),
+		logDir:  config.GetLogDirectory(),
+		options: options,
+		created: time.Now().UnixNano(),
+		ready:   true,
 	}
-	sb.tail = appendMap(appendMap(nil, 5, sb.labels), 6, sb.annots)
 	if options.GetNetwork() != runtimeapi.NamespaceMode_NODE {
 		sb.address = podAddress(st.sandboxes.len() + st.made)
 	}
@@ -95,7 +93,7 @@ func (r *runtimeService) RunPodSandbox(
 	return &runtimeapi.RunPodSandboxResponse{PodSandboxId: sb.id}, nil
 }
 
-// networkFor fails for pods that need a network which the scenario says is not there.
+// networkFor fails for pods that need a network if the scenario has none.
 func (r *runtimeService) networkFor(options *runtimeapi.NamespaceOption) error {
 	if options.GetNetwork() == runtimeapi.NamespaceMode_NODE {
 		return nil
@@ -108,7 +106,7 @@ func (r *runtimeService) networkFor(options *runtimeapi.NamespaceOption) error {
 	return nil
 }
 
-// StopPodSandbox ends a sandbox and all that runs in it. One that is not there is stopped already.
+// StopPodSandbox stops a sandbox and its containers. A sandbox that does not exist is no error.
 func (r *runtimeService) StopPodSandbox(
 	_ context.Context, req *runtimeapi.StopPodSandboxRequest,
 ) (*runtimeapi.StopPodSandboxResponse, error) {
@@ -136,8 +134,8 @@ func (st *store) stopSandbox(sb *sandbox) {
 	}
 }
 
-// RemovePodSandbox removes a sandbox and its containers, by force if they run, as CRI wants it. One that is not there is
-// removed already.
+// RemovePodSandbox removes a sandbox and its containers, by force if they run, as CRI requires. A sandbox that does
+// not exist is no error.
 func (r *runtimeService) RemovePodSandbox(
 	_ context.Context, req *runtimeapi.RemovePodSandboxRequest,
 ) (*runtimeapi.RemovePodSandboxResponse, error) {
@@ -177,22 +175,19 @@ func (r *runtimeService) PodSandboxStatus(
 		resp.Info = verbose(map[string]any{
 			"simulated": true, "pid": 0, "image": pauseImage, "runtimeType": runtimeType, "runtimeHandler": sb.handler,
 			"containers": len(sb.containers), "logDirectory": sb.logDir,
-			"memoryLimitInBytes": sb.resources.GetMemoryLimitInBytes(), "cpuShares": sb.resources.GetCpuShares(),
 		})
 	}
 	return resp, nil
 }
 
-// UpdatePodSandboxResources notes a sandbox's resources.
+// UpdatePodSandboxResources has no effect.
 func (r *runtimeService) UpdatePodSandboxResources(
 	_ context.Context, req *runtimeapi.UpdatePodSandboxResourcesRequest,
 ) (*runtimeapi.UpdatePodSandboxResourcesResponse, error) {
-	r.store.mu.Lock()
-	defer r.store.mu.Unlock()
-	sb, err := r.store.sandboxes.find(req.GetPodSandboxId())
-	if err != nil {
+	r.store.mu.RLock()
+	defer r.store.mu.RUnlock()
+	if _, err := r.store.sandboxes.find(req.GetPodSandboxId()); err != nil {
 		return nil, notFoundOr(err, "pod sandbox")
 	}
-	sb.resources = req.GetResources()
 	return &runtimeapi.UpdatePodSandboxResourcesResponse{}, nil
 }

@@ -1,24 +1,28 @@
 package fake
 
-import "time"
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+)
 
-// A Scenario is a runtime as data: what it holds, how fast it answers and what goes wrong when. The same YAML or JSON
+// A Scenario describes a runtime: its contents, its latencies, and its faults over time. The same YAML or JSON
 // serves --simulate, kdiag runtime serve, scripts and tests.
 type Scenario struct {
 	Name    string `json:"name"`
 	Summary string `json:"summary"`         // one line for --simulate help
 	Cause   string `json:"cause,omitempty"` // the cause code that kdiag pleg must name; empty for healthy
 
-	// Extends names a built-in scenario to start from. Its pods and images come before those given here, its latencies and
-	// faults after them; the runtime, the conditions, the limits and the socket are taken over where they are not given
-	// here. Parse resolves it and clears it.
+	// Extends names a built-in scenario to start from. Its pods and images come before those given here, its
+	// latencies and faults after them; the runtime, the conditions, the limits and the socket are taken over where
+	// they are not given here. Parse resolves it and clears it.
 	Extends string `json:"extends,omitempty"`
 
 	Runtime    RuntimeInfo   `json:"runtime,omitempty"`
 	Conditions []Condition   `json:"conditions,omitempty"` // default RuntimeReady and NetworkReady, both true
 	Limits     MessageLimits `json:"limits,omitempty"`
 	Streaming  bool          `json:"streaming,omitempty"` // serve StreamContainers and its siblings; else Unimplemented
-	Socket     SocketMode    `json:"socket,omitempty"`    // what the socket does before any RPC; default listen
+	Socket     SocketMode    `json:"socket,omitempty"`    // behaviour of the socket before any RPC; default listen
 	Latency    []Latency     `json:"latency,omitempty"`   // first match wins; no match answers at once
 	Faults     []Fault       `json:"faults,omitempty"`    // first match in force wins
 	Pods       []PodGroup    `json:"pods,omitempty"`
@@ -30,8 +34,8 @@ type RuntimeInfo struct {
 	Name         string `json:"name,omitempty"`         // default "containerd"
 	Version      string `json:"version,omitempty"`      // default "v2.1.4"
 	CgroupDriver string `json:"cgroupDriver,omitempty"` // systemd (default) or cgroupfs
-	// ImageFS is the mount point that ImageFsInfo names. A kubelet measures the file system there, so it must exist on its
-	// host; the default is "/".
+	// ImageFS is the mount point that ImageFsInfo names. A kubelet measures the file system there, so it must exist
+	// on its host; the default is "/".
 	ImageFS string `json:"imageFs,omitempty"`
 }
 
@@ -49,7 +53,7 @@ type MessageLimits struct {
 	Receive int `json:"receive,omitempty"`
 }
 
-// A SocketMode is what the socket does before any RPC.
+// A SocketMode is the behaviour of the socket before any RPC.
 type SocketMode string
 
 // The socket modes.
@@ -57,11 +61,32 @@ const (
 	SocketListen  SocketMode = ""        // serves
 	SocketMissing SocketMode = "missing" // no socket file
 	SocketRefuse  SocketMode = "refuse"  // a stale socket file on which nothing listens
-	SocketSilent  SocketMode = "silent"  // connections succeed into the backlog and nobody ever speaks, as with a stopped daemon
+	// connections succeed into the backlog and are never answered, as with a stopped daemon
+	SocketSilent SocketMode = "silent"
 )
 
 // A Duration is a time.Duration that reads and writes as "250ms" in YAML and JSON.
 type Duration time.Duration
+
+// String returns the duration as Go writes it, such as "250ms".
+func (d Duration) String() string { return time.Duration(d).String() }
+
+// MarshalJSON writes the duration as a string such as "250ms".
+func (d Duration) MarshalJSON() ([]byte, error) { return json.Marshal(d.String()) }
+
+// UnmarshalJSON reads a string such as "250ms" or "1h30m". A number is an error, because it has no unit.
+func (d *Duration) UnmarshalJSON(data []byte) error {
+	var text string
+	if err := json.Unmarshal(data, &text); err != nil {
+		text = string(data)
+	}
+	parsed, err := time.ParseDuration(text)
+	if err != nil {
+		return fmt.Errorf("%q is not a duration such as 250ms or 1h30m", text)
+	}
+	*d = Duration(parsed)
+	return nil
+}
 
 // A Latency is how long matching RPCs take before they answer.
 type Latency struct {
@@ -74,7 +99,7 @@ type Latency struct {
 // A Fault is something that goes wrong with matching RPCs while it is in force.
 type Fault struct {
 	RPC    string `json:"rpc"`              // name or path.Match pattern
-	Object Object `json:"object,omitempty"` // whom the call must be about; empty matches every call
+	Object Object `json:"object,omitempty"` // of the call; empty matches every call
 
 	Hang  bool     `json:"hang,omitempty"`  // never answers; gives up only when the caller does
 	Thaw  bool     `json:"thaw,omitempty"`  // with Hang: a hung call goes on once its time window ends, as after SIGCONT
@@ -83,8 +108,8 @@ type Fault struct {
 
 	// Drop cuts the caller's connection in place of the answer, as when the daemon dies: the call has been handled.
 	Drop bool `json:"drop,omitempty"`
-	// Oversize pads each answer with an unknown field to at least so many bytes, so that the caller's limit strikes, unless the
-	// server's own comes first.
+	// Oversize pads each answer with an unknown field to at least so many bytes, so that it exceeds the caller's
+	// limit, unless it exceeds the server's own first.
 	Oversize int `json:"oversize,omitempty"`
 
 	From  Duration `json:"from,omitempty"`  // since the server's start
@@ -95,7 +120,8 @@ type Fault struct {
 	After int      `json:"after,omitempty"` // not the first so many matching calls
 }
 
-// An Object names whom a call is about. Set fields must all match; patterns are path.Match patterns.
+// An Object selects calls by the sandbox or container they are about. All fields that are set must match, as
+// path.Match patterns.
 type Object struct {
 	ID        string `json:"id,omitempty"` // sandbox or container id
 	Namespace string `json:"namespace,omitempty"`
@@ -111,12 +137,14 @@ type PodGroup struct {
 	Count       int               `json:"count,omitempty"` // default 1
 	Labels      map[string]string `json:"labels,omitempty"`
 	Annotations map[string]string `json:"annotations,omitempty"`
-	Padding     int               `json:"padding,omitempty"`     // bytes of one more annotation on each sandbox and container
-	NotReady    bool              `json:"notReady,omitempty"`    // the sandbox is stopped and its containers have exited
-	DeadBefore  int               `json:"deadBefore,omitempty"`  // older, stopped sandboxes of the same pod
-	HostNetwork bool              `json:"hostNetwork,omitempty"` // the sandbox has no network namespace and no address of its own
-	Age         Duration          `json:"age,omitempty"`         // of the sandbox; default 24h
-	Containers  []ContainerGroup  `json:"containers,omitempty"`
+	// bytes of one more annotation on each sandbox and container
+	Padding    int  `json:"padding,omitempty"`
+	NotReady   bool `json:"notReady,omitempty"`   // the sandbox is stopped and its containers have exited
+	DeadBefore int  `json:"deadBefore,omitempty"` // older, stopped sandboxes of the same pod
+	// the sandbox has no network namespace and no address of its own
+	HostNetwork bool             `json:"hostNetwork,omitempty"`
+	Age         Duration         `json:"age,omitempty"` // of the sandbox; default 24h
+	Containers  []ContainerGroup `json:"containers,omitempty"`
 }
 
 // A ContainerGroup is one container of each pod of a group, with the dead instances before it.

@@ -44,8 +44,8 @@ type service struct {
 	done     <-chan struct{}
 }
 
-// New makes the runtime that a scenario describes. The ages of its pods and the times of its faults count from this call. The error
-// names what is wrong with the scenario.
+// New makes the runtime that a scenario describes. The ages of its pods and the times of its faults count from this
+// call. The error names what is wrong with the scenario.
 func New(s Scenario) (*Server, error) {
 	if err := s.validate(); err != nil {
 		return nil, fmt.Errorf("scenario %q: %w", s.Name, err)
@@ -80,8 +80,8 @@ func limitOr(limit int) int {
 	return limit
 }
 
-// Serve answers RPCs on lis until Stop, and closes lis. The scenario's SocketMode plays no part; that is Listen's. It returns
-// nil after Stop.
+// Serve answers RPCs on lis until Stop, and closes lis. It ignores the scenario's SocketMode, which is for Listen. It
+// returns nil after Stop.
 func (s *Server) Serve(lis net.Listener) error {
 	if err := s.grpc.Serve(s.conns.Track(lis)); err != nil {
 		select {
@@ -104,7 +104,7 @@ func (s *Server) Stop() {
 	s.grpc.Stop()
 }
 
-// errStopping is what calls get that the server's end cuts short.
+// errStopping is the error of calls that the end of the server cuts short.
 func errStopping() error {
 	return status.Error(codes.Unavailable, "the embedded runtime is stopping")
 }

@@ -14,10 +14,10 @@ import (
 // maxSocketPath is the longest path of a unix socket on Linux: sun_path has 108 bytes, of which one ends the text.
 const maxSocketPath = 107
 
-// knockTimeout bounds the look at a socket that is there already.
-const knockTimeout = time.Second
+// connectTimeout bounds the attempt to connect to a socket that exists already.
+const connectTimeout = time.Second
 
-// A Socket listens on a unix socket and knows the file that it made. Closing it leaves the file, as a daemon that dies
+// A Socket is a listener on a unix socket and the file that it made. Closing it leaves the file, as a dying daemon
 // does.
 type Socket struct {
 	*net.UnixListener
@@ -31,7 +31,7 @@ func Bind(path string, mode fs.FileMode) (*Socket, error) {
 		if mode == 0 {
 			return nil
 		}
-		// On Linux bind(2) gives the file the mode of the socket itself, so nobody can come before a chmod.
+		// On Linux bind(2) gives the file the mode of the socket itself, so no client can connect before a chmod.
 		var failed error
 		err := raw.Control(func(fd uintptr) { failed = syscall.Fchmod(int(fd), uint32(mode.Perm())) })
 		return errors.Join(err, failed)
@@ -58,7 +58,8 @@ func (s *Socket) Unlink() {
 // MakeWay checks that a socket can be made at path. It removes nothing but a socket that refuses connections.
 func MakeWay(ctx context.Context, path string) error {
 	if len(path) > maxSocketPath {
-		return fmt.Errorf("listening on %s: the path has %d bytes, a unix socket's at most %d", path, len(path), maxSocketPath)
+		return fmt.Errorf("listening on %s: the path has %d bytes, a unix socket's at most %d", path, len(path),
+			maxSocketPath)
 	}
 	if err := clearPath(ctx, path); err != nil {
 		return fmt.Errorf("listening on %s: %w", path, err)
@@ -77,21 +78,21 @@ func clearPath(ctx context.Context, path string) error {
 	if info.Mode().Type() != fs.ModeSocket {
 		return errors.New("there is a file that is no socket; it is left alone")
 	}
-	ctx, cancel := context.WithTimeout(ctx, knockTimeout)
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
 	var dialer net.Dialer
 	conn, err := dialer.DialContext(ctx, "unix", path)
 	switch {
 	case err == nil:
-		return errors.Join(errors.New("somebody listens there already"), conn.Close())
+		return errors.Join(errors.New("another process listens there already"), conn.Close())
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return os.Remove(path)
 	}
-	return fmt.Errorf("somebody may listen there already: %w", innermost(err))
+	return fmt.Errorf("another process may listen there already: %w", innermost(err))
 }
 
-// innermost strips the operations and paths that the net and os packages wrap around the system's words, and which the
-// caller names better.
+// innermost strips the operations and paths that the net and os packages wrap around the system's error; callers add
+// their own.
 func innermost(err error) error {
 	var errno syscall.Errno
 	if errors.As(err, &errno) {

@@ -35,7 +35,7 @@ const (
 
 var errNotFound = errors.New("not found")
 
-// A sandbox is one pod sandbox. All fields but the last three are fixed once it is in the store.
+// A sandbox is one pod sandbox. All fields but the last two are fixed once it is in the store.
 type sandbox struct {
 	id      string
 	meta    *runtimeapi.PodSandboxMetadata
@@ -45,12 +45,10 @@ type sandbox struct {
 	logDir  string
 	address string // empty on the host's network
 	options *runtimeapi.NamespaceOption
-	created int64  // Unix nanoseconds, as CRI gives it
-	tail    []byte // labels and annotations as list entries carry them
+	created int64 // Unix nanoseconds, as CRI gives it
 
 	ready      bool
-	containers []*container                        // in the order of their creation
-	resources  *runtimeapi.LinuxContainerResources // as last given by the kubelet
+	containers []*container // in the order of their creation
 }
 
 // A shape is what all instances of one container of one pod share. It is never changed.
@@ -67,8 +65,6 @@ type shape struct {
 	resources *runtimeapi.LinuxContainerResources
 	exitAfter time.Duration // after the start; 0 means that the container runs until it is stopped
 	exitWith  int32         // its exit code then
-	tail      []byte        // labels as list entries carry them
-	annotTail []byte        // annotations likewise
 }
 
 // A container is one instance of a shape.
@@ -85,6 +81,7 @@ type container struct {
 	exitCode int32
 	reason   string
 	update   *runtimeapi.LinuxContainerResources // set by UpdateContainerResources
+	wire     []byte                              // its list entry; nil after a change of state
 	timer    *time.Timer                         // ends it by itself; nil without exitAfter
 }
 
@@ -112,7 +109,7 @@ func (c *container) log() string {
 
 // exit records the end of a running container.
 func (c *container) exit(now time.Time, code int32) {
-	c.state = runtimeapi.ContainerState_CONTAINER_EXITED
+	c.state, c.wire = runtimeapi.ContainerState_CONTAINER_EXITED, nil
 	c.finished = max(now.UnixNano(), c.started)
 	c.exitCode = code
 	c.reason = exitReason(code)
@@ -194,7 +191,7 @@ func (st *store) close() {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	st.closed = true
-	for _, c := range st.containers.all() {
+	for c := range st.containers.all() {
 		if c.timer != nil {
 			c.timer.Stop()
 		}

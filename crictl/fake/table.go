@@ -3,106 +3,80 @@ package fake
 import (
 	"fmt"
 	"iter"
+	"slices"
 	"strings"
 )
 
-// A table holds objects by id and keeps the order in which they came, so that lists are the same in every run. The zero
-// table is ready to use. It does no locking.
+// A table holds objects by id and keeps their order, so that lists are the same in every run. The zero table is ready
+// to use. It does no locking.
 type table[T any] struct {
-	index map[string]int // id to place in rows
-	rows  []row[T]
-	holes int // removed rows that still take a place
+	byID map[string]*row[T]
+	rows []*row[T] // in the order in which they were added, removed ones among them until they are half of it
 }
 
 type row[T any] struct {
-	id     string // empty for a hole
-	object T
+	id      string
+	object  T
+	removed bool
 }
 
-func (t *table[T]) len() int { return len(t.index) }
+func (t *table[T]) len() int { return len(t.byID) }
 
 func (t *table[T]) add(id string, object T) {
-	if t.index == nil {
-		t.index = map[string]int{}
+	if t.byID == nil {
+		t.byID = map[string]*row[T]{}
 	}
-	t.index[id] = len(t.rows)
-	t.rows = append(t.rows, row[T]{id: id, object: object})
+	r := &row[T]{id: id, object: object}
+	t.byID[id] = r
+	t.rows = append(t.rows, r)
 }
 
-func (t *table[T]) get(id string) (T, bool) {
-	i, ok := t.index[id]
-	if !ok {
-		var none T
-		return none, false
+func (t *table[T]) get(id string) (object T, ok bool) {
+	if r, ok := t.byID[id]; ok {
+		return r.object, true
 	}
-	return t.rows[i].object, true
+	return object, false
 }
 
-// find returns the object with that id, or the only one whose id begins so, as runtimes let people shorten ids. An id that
-// begins none or several is an error.
-func (t *table[T]) find(id string) (T, error) {
+// find returns the object with that id, or the only one whose id begins with it: runtimes let people shorten ids.
+func (t *table[T]) find(id string) (found T, err error) {
 	if object, ok := t.get(id); ok {
 		return object, nil
 	}
-	var found T
 	matches := 0
-	if id != "" {
-		for full, object := range t.all() {
-			if strings.HasPrefix(full, id) {
-				found = object
-				matches++
-			}
+	for _, r := range t.rows {
+		if id != "" && !r.removed && strings.HasPrefix(r.id, id) {
+			found = r.object
+			matches++
 		}
 	}
 	switch matches {
-	case 1:
-		return found, nil
 	case 0:
-		return found, fmt.Errorf("%w: no object has the id %q", errNotFound, id)
+		err = fmt.Errorf("%w: no object has the id %q", errNotFound, id)
+	case 1:
+	default:
+		err = fmt.Errorf("%d objects have an id that begins with %q", matches, id)
 	}
-	return found, fmt.Errorf("%d objects have an id that begins with %q", matches, id)
+	return found, err
 }
 
 func (t *table[T]) remove(id string) {
-	i, ok := t.index[id]
+	r, ok := t.byID[id]
 	if !ok {
 		return
 	}
-	delete(t.index, id)
-	t.rows[i] = row[T]{}
-	t.holes++
-	if t.holes > len(t.rows)/2 {
-		t.compact()
+	r.removed = true
+	delete(t.byID, id)
+	if len(t.rows) > 2*len(t.byID) {
+		t.rows = slices.DeleteFunc(t.rows, func(r *row[T]) bool { return r.removed })
 	}
 }
 
-func (t *table[T]) compact() {
-	kept := make([]row[T], 0, len(t.index))
-	for _, r := range t.rows {
-		if r.id != "" {
-			t.index[r.id] = len(kept)
-			kept = append(kept, r)
-		}
-	}
-	t.rows, t.holes = kept, 0
-}
-
-// all yields ids and objects in the order in which they were added.
-func (t *table[T]) all() iter.Seq2[string, T] {
-	return func(yield func(string, T) bool) {
-		for _, r := range t.rows {
-			if r.id != "" && !yield(r.id, r.object) {
-				return
-			}
-		}
-	}
-}
-
-// objects yields the objects alone.
-func (t *table[T]) objects() iter.Seq[T] {
+// all yields the objects in the order in which they were added.
+func (t *table[T]) all() iter.Seq[T] {
 	return func(yield func(T) bool) {
-		for _, object := range t.all() {
-			if !yield(object) {
+		for _, r := range t.rows {
+			if !r.removed && !yield(r.object) {
 				return
 			}
 		}

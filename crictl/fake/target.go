@@ -6,7 +6,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// A Target is whom a call is about. The zero Target is a call about the whole runtime, or about something unknown.
+// A Target is the object of a call. The zero Target means the whole runtime, or an unknown object.
 type Target struct {
 	ID        string // full id of the sandbox or container; empty for one that the call is about to make
 	Namespace string
@@ -23,7 +23,8 @@ func (t Target) is(o Object) bool {
 	case o.Sandbox && !t.Sandbox:
 		return false
 	}
-	return matches(o.ID, t.ID) && matches(o.Namespace, t.Namespace) && matches(o.Pod, t.Pod) && matches(o.Container, t.Container)
+	return matches(o.ID, t.ID) && matches(o.Namespace, t.Namespace) && matches(o.Pod, t.Pod) &&
+		matches(o.Container, t.Container)
 }
 
 // matches reports whether a pattern that has been checked before matches; the empty one matches everything.
@@ -35,8 +36,8 @@ func matches(pattern, text string) bool {
 	return err == nil && ok
 }
 
-// TargetOf finds out whom a request is about, given what is known of ids. Lists are about the whole runtime, whatever their
-// filters name: runtimes serve them from memory and filter at the end.
+// TargetOf returns the object of a request; sandbox and container resolve ids. Lists are about the whole runtime
+// whatever they filter: runtimes serve them from memory and filter at the end.
 func TargetOf(req any, sandbox, container func(id string) Target) Target {
 	switch req := req.(type) {
 	case *runtimeapi.RunPodSandboxRequest:
@@ -56,7 +57,7 @@ func TargetOf(req any, sandbox, container func(id string) Target) Target {
 	return Target{}
 }
 
-// target finds out whom a request is about.
+// target returns the object of a request.
 func (st *store) target(req any) Target {
 	st.mu.RLock()
 	defer st.mu.RUnlock()

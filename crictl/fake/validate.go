@@ -1,6 +1,7 @@
 package fake
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"path"
@@ -14,7 +15,6 @@ import (
 const (
 	maxObjects = 1_000_000 // sandboxes and containers
 	maxEntries = 1 << 30   // bytes of both lists
-	maxPadding = 1 << 20   // bytes of one padding annotation
 
 	// MaxOversize bounds Fault.Oversize, in bytes.
 	MaxOversize = 256 << 20
@@ -30,12 +30,7 @@ func (s *Scenario) validate() error {
 	if s.Extends != "" {
 		return errors.New("extends: resolved by Parse only")
 	}
-	for _, check := range []func() error{s.validateRuntime, s.validateRules, s.validatePods} {
-		if err := check(); err != nil {
-			return err
-		}
-	}
-	return nil
+	return cmp.Or(s.validateRuntime(), validateLatency(s.Latency), validateFaults(s.Faults), s.validatePods())
 }
 
 func (s *Scenario) validateRuntime() error {
@@ -57,19 +52,7 @@ func (s *Scenario) validateRuntime() error {
 			return fmt.Errorf("conditions[%d].type: missing", i)
 		}
 	}
-	for i, image := range s.Images {
-		if image == "" {
-			return fmt.Errorf("images[%d]: empty", i)
-		}
-	}
 	return nil
-}
-
-func (s *Scenario) validateRules() error {
-	if err := validateLatency(s.Latency); err != nil {
-		return err
-	}
-	return validateFaults(s.Faults)
 }
 
 func validateLatency(latencies []Latency) error {
@@ -131,11 +114,11 @@ func (f *Fault) validate() error {
 	case f.For > f.Every:
 		return errors.New(".for: longer than every")
 	}
-	return f.validateDeed()
+	return f.validateAction()
 }
 
-// validateDeed checks what the fault does to a call, apart from when and to whom.
-func (f *Fault) validateDeed() error {
+// validateAction checks what the fault does to a call, apart from when and to which.
+func (f *Fault) validateAction() error {
 	switch {
 	case f.Oversize < 0 || f.Oversize > MaxOversize:
 		return fmt.Errorf(".oversize: not between 1 and %d bytes", MaxOversize)
@@ -157,53 +140,30 @@ func (s *Scenario) validatePods() error {
 		if err := g.validate(); err != nil {
 			return fmt.Errorf("pods[%d]%w", i, err)
 		}
-		perPod := g.perPod()
-		objects += max(g.Count, 1) * perPod
-		if objects > maxObjects {
-			return fmt.Errorf("pods[%d]: more than %d sandboxes and containers in all", i, maxObjects)
+		perPod := 1 + g.DeadBefore
+		for _, c := range g.Containers {
+			perPod += 1 + c.Exited
 		}
-		size += max(g.Count, 1) * perPod * (entryBytes + g.Padding + g.textBytes())
-		if size > maxEntries {
+		objects += max(g.Count, 1) * perPod
+		size += max(g.Count, 1) * perPod * (entryBytes + g.Padding)
+		switch {
+		case objects > maxObjects:
+			return fmt.Errorf("pods[%d]: more than %d sandboxes and containers in all", i, maxObjects)
+		case size > maxEntries:
 			return fmt.Errorf("pods[%d]: the lists would be larger than %d MiB", i, maxEntries>>20)
 		}
 	}
 	return nil
 }
 
-// perPod counts the sandboxes and containers of each pod of a group.
-func (g *PodGroup) perPod() int {
-	n := 1 + g.DeadBefore
-	for _, c := range g.Containers {
-		n += 1 + c.Exited
-	}
-	return n
-}
-
-// textBytes bounds what a group's own texts add to each entry.
-func (g *PodGroup) textBytes() int {
-	n := 2*len(g.Name) + 2*len(g.Namespace)
-	for _, m := range []map[string]string{g.Labels, g.Annotations} {
-		for k, v := range m {
-			n += len(k) + len(v)
-		}
-	}
-	longest := 0
-	for _, c := range g.Containers {
-		longest = max(longest, len(c.Name)+len(c.Image)+len(c.Reason))
-	}
-	return n + longest
-}
-
 func (g *PodGroup) validate() error {
 	switch {
 	case g.Name == "":
 		return errors.New(".name: missing")
-	case g.Count < 0 || g.DeadBefore < 0 || g.Padding < 0:
+	case min(g.Count, g.DeadBefore, g.Padding) < 0:
 		return errors.New(": a negative count")
-	case g.Count > maxObjects || g.DeadBefore > maxObjects:
-		return fmt.Errorf(": more than %d of something", maxObjects)
-	case g.Padding > maxPadding:
-		return fmt.Errorf(".padding: more than %d bytes", maxPadding)
+	case max(g.Count, g.DeadBefore, g.Padding) > maxObjects:
+		return fmt.Errorf(": a count above %d", maxObjects)
 	case g.Age < 0:
 		return errors.New(".age: a negative duration")
 	}
@@ -221,16 +181,14 @@ func (g *PodGroup) validate() error {
 }
 
 func (c *ContainerGroup) validate() error {
-	if _, ok := containerState(c.State); !ok {
-		return fmt.Errorf(".state: unknown state %q; one of running, created, exited, unknown", c.State)
-	}
+	_, known := containerState(c.State)
 	switch {
+	case !known:
+		return fmt.Errorf(".state: unknown state %q; one of running, created, exited, unknown", c.State)
 	case c.Name == "":
 		return errors.New(".name: missing")
-	case c.Exited < 0:
-		return errors.New(".exited: a negative count")
-	case c.Exited > maxObjects:
-		return fmt.Errorf(".exited: more than %d", maxObjects)
+	case c.Exited < 0 || c.Exited > maxObjects:
+		return fmt.Errorf(".exited: not between 0 and %d", maxObjects)
 	case c.ExitCode < 0 || c.ExitCode > 255:
 		return errors.New(".exitCode: not between 0 and 255")
 	case c.Every < 0:
@@ -239,7 +197,7 @@ func (c *ContainerGroup) validate() error {
 	return nil
 }
 
-// containerState returns the CRI state of a scenario's word for it; the empty word means running.
+// containerState returns the CRI state of a scenario's name for it; the empty name means running.
 func containerState(word string) (runtimeapi.ContainerState, bool) {
 	switch word {
 	case "", "running":

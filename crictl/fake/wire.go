@@ -1,16 +1,16 @@
 package fake
 
 import (
-	"maps"
-	"slices"
-	"strconv"
 	"sync"
 
 	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// listField is the field number of the entries in all list responses, unary and streamed: ListContainersResponse.containers,
-// StreamPodSandboxesResponse.pod_sandboxes and so on are all field 1 of runtime.v1's api.proto.
+// listField is the field number of the entries in all list responses, unary and streamed:
+// ListContainersResponse.containers, StreamPodSandboxesResponse.pod_sandboxes and so on are all field 1 of
+// runtime.v1's api.proto.
 const listField = 1
 
 // streamBatch is the number of entries in one message of a streaming list, as in containerd.
@@ -35,17 +35,15 @@ func (e *entries) add(message []byte) {
 	}
 }
 
-// encode makes a list of objects. Its buffer is sized by the first of them: growing step by step would copy a large list
-// many times.
-func encode[T interface{ appendWire([]byte) []byte }](objects []T) *entries {
+// encode makes a list of objects.
+func encode[T interface{ encoded() []byte }](objects []T) *entries {
 	list := &entries{}
-	var scratch []byte
-	for i, object := range objects {
-		scratch = object.appendWire(scratch[:0])
-		if i == 0 {
-			list.wire = make([]byte, 0, len(objects)*(len(scratch)+len(scratch)/16+4))
+	for _, object := range objects {
+		entry := object.encoded()
+		if list.wire == nil { // growing step by step would copy a large list many times
+			list.wire = make([]byte, 0, len(objects)*(len(entry)+len(entry)/16+4))
 		}
-		list.add(scratch)
+		list.add(entry)
 	}
 	return list
 }
@@ -61,8 +59,8 @@ func (e *entries) batches() [][]byte {
 	return all
 }
 
-// An encodedList keeps the unfiltered list until something changes, so that a node's 100,000 containers cost a copy, not an
-// encoding, per call.
+// An encodedList keeps the unfiltered list until something changes, so that a node's 100,000 containers cost a copy,
+// not an encoding, per call.
 type encodedList struct {
 	mu   sync.Mutex
 	list *entries
@@ -74,7 +72,8 @@ func (l *encodedList) drop() {
 	l.list = nil
 }
 
-// get returns the kept list, or the one that encode makes. The caller holds the store's lock, so that nothing changes in between.
+// get returns the kept list, or the one that encode makes. The caller holds the store's lock, so that nothing changes
+// in between.
 func (l *encodedList) get(encode func() *entries) *entries {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -84,81 +83,31 @@ func (l *encodedList) get(encode func() *entries) *entries {
 	return l.list
 }
 
-// appendWire appends the container as runtime.v1.Container. Written by hand because the generated encoder needs its maps
-// built first, which costs ten times as much.
-func (c *container) appendWire(b []byte) []byte {
-	b = appendText(b, 1, c.id)
-	b = appendText(b, 2, c.sandbox.id)
-	b = appendMessage(b, 3, func(b []byte) []byte {
-		return appendNumber(appendText(b, 1, c.name), 2, uint64(c.attempt))
-	})
-	b = appendMessage(b, 4, func(b []byte) []byte {
-		return appendText(appendText(b, 1, c.image.GetImage()), 18, c.image.GetUserSpecifiedImage())
-	})
-	b = appendText(b, 5, c.imageID)
-	b = appendNumber(b, 6, uint64(c.state))
-	b = appendNumber(b, 7, uint64(c.created))
-	b = append(b, c.tail...)
-	b = append(b, c.annotTail...)
-	if c.counted {
-		b = appendPair(b, 9, annotationRestartCount, strconv.FormatUint(uint64(c.attempt), 10))
+// encoded returns the container as lists carry it. The caller holds the store's lock for writing: encoding again what
+// has not changed would cost ten times as much as all the rest of a list.
+func (c *container) encoded() []byte {
+	if c.wire == nil {
+		c.wire = marshal(&runtimeapi.Container{
+			Id: c.id, PodSandboxId: c.sandbox.id, Metadata: &runtimeapi.ContainerMetadata{Name: c.name, Attempt: c.attempt},
+			Image: c.image, ImageRef: c.imageID, ImageId: c.imageID, State: c.state, CreatedAt: c.created,
+			Labels: c.labels, Annotations: c.annotations(),
+		})
 	}
-	return appendText(b, 10, c.imageID)
+	return c.wire
 }
 
-// appendWire appends the sandbox as runtime.v1.PodSandbox.
-func (sb *sandbox) appendWire(b []byte) []byte {
-	b = appendText(b, 1, sb.id)
-	b = appendMessage(b, 2, func(b []byte) []byte {
-		b = appendText(b, 1, sb.meta.GetName())
-		b = appendText(b, 2, sb.meta.GetUid())
-		b = appendText(b, 3, sb.meta.GetNamespace())
-		return appendNumber(b, 4, uint64(sb.meta.GetAttempt()))
-	})
-	b = appendNumber(b, 3, uint64(sb.state()))
-	b = appendNumber(b, 4, uint64(sb.created))
-	b = append(b, sb.tail...)
-	return appendText(b, 7, sb.handler)
-}
-
-// appendMap appends a map<string, string> in the order of its keys.
-func appendMap(b []byte, field protowire.Number, m map[string]string) []byte {
-	for _, key := range slices.Sorted(maps.Keys(m)) {
-		b = appendPair(b, field, key, m[key])
-	}
-	return b
-}
-
-// appendPair appends one entry of a map. Its key and value are written even if they are empty, as the generated encoder does.
-func appendPair(b []byte, field protowire.Number, key, value string) []byte {
-	return appendMessage(b, field, func(b []byte) []byte {
-		b = protowire.AppendString(protowire.AppendTag(b, 1, protowire.BytesType), key)
-		return protowire.AppendString(protowire.AppendTag(b, 2, protowire.BytesType), value)
+// encoded returns the sandbox as lists carry it.
+func (sb *sandbox) encoded() []byte {
+	return marshal(&runtimeapi.PodSandbox{
+		Id: sb.id, Metadata: sb.meta, State: sb.state(), CreatedAt: sb.created, Labels: sb.labels, Annotations: sb.annots,
+		RuntimeHandler: sb.handler,
 	})
 }
 
-// appendMessage appends a message whose length is known only once it is written.
-func appendMessage(b []byte, field protowire.Number, inside func([]byte) []byte) []byte {
-	b = protowire.AppendTag(b, field, protowire.BytesType)
-	start := len(b)
-	b = inside(b)
-	length := len(b) - start
-	var prefix [10]byte
-	return slices.Insert(b, start, protowire.AppendVarint(prefix[:0], uint64(length))...)
-}
-
-// appendText appends a string field; proto3 leaves out empty ones.
-func appendText(b []byte, field protowire.Number, text string) []byte {
-	if text == "" {
-		return b
+func marshal(m proto.Message) []byte {
+	data, err := proto.Marshal(m)
+	if err != nil {
+		panic(err) // gRPC has checked what clients sent, and Parse what scenarios hold
 	}
-	return protowire.AppendString(protowire.AppendTag(b, field, protowire.BytesType), text)
-}
-
-// appendNumber appends an integer field; proto3 leaves out zeros.
-func appendNumber(b []byte, field protowire.Number, n uint64) []byte {
-	if n == 0 {
-		return b
-	}
-	return protowire.AppendVarint(protowire.AppendTag(b, field, protowire.VarintType), n)
+	return data
 }

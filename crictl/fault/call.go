@@ -16,7 +16,7 @@ import (
 	"github.com/kdiag/kdiag/crictl/fake"
 )
 
-// A call is one RPC on its way through.
+// A call is one RPC that passes through the proxy.
 type call struct {
 	proxy   *Proxy
 	server  grpc.ServerStream // towards the caller
@@ -67,7 +67,7 @@ func (p *Proxy) handle(_ any, server grpc.ServerStream) error {
 	return c.answer(backend, verdict)
 }
 
-// sendRest passes on what a caller of an unknown RPC says after its first message.
+// sendRest passes on what a caller of an unknown RPC sends after its first message.
 func (c *call) sendRest(backend grpc.ClientStream) {
 	for {
 		var next frame
@@ -78,18 +78,18 @@ func (c *call) sendRest(backend grpc.ClientStream) {
 	}
 }
 
-// judge makes the call suffer what the rules want before it goes to the runtime. A call that waits when the rules change is
-// judged again.
+// judge injects the fault that the rules have for the call, before it goes to the runtime. A call that waits when the
+// rules change is judged again.
 func (c *call) judge(ctx context.Context) (fake.Verdict, error) {
 	for {
 		set := c.proxy.rules.Load()
 		verdict := set.Judge(c.name, sync.OnceValue(func() fake.Target {
-			return c.proxy.book.target(ctx, c.request(), set.NeedNames())
+			return c.proxy.objects.target(ctx, c.request(), set.NeedNames())
 		}))
-		if number, ok := verdict.Struck(); ok {
-			c.proxy.stats.struck(c.name)
-			c.proxy.log(Strike{
-				RPC: c.name, Fault: set.faults[number], Number: number, Target: c.proxy.book.target(ctx, c.request(), false),
+		if number, ok := verdict.Fault(); ok {
+			c.proxy.stats.faulted(c.name)
+			c.proxy.log(Injection{
+				RPC: c.name, Fault: set.faults[number], Number: number, Target: c.proxy.objects.target(ctx, c.request(), false),
 			})
 		}
 		err := verdict.Wait(ctx)
@@ -99,7 +99,7 @@ func (c *call) judge(ctx context.Context) (fake.Verdict, error) {
 	}
 }
 
-// answer passes on what the runtime says, until it ends the call.
+// answer passes on the messages of the runtime until it ends the call.
 func (c *call) answer(backend grpc.ClientStream, verdict fake.Verdict) error {
 	if header, err := backend.Header(); err == nil && header != nil && !verdict.Drop() {
 		if err := c.server.SendHeader(header); err != nil {
@@ -131,7 +131,7 @@ func (c *call) pass(message *frame, verdict fake.Verdict) error {
 	p := c.proxy
 	if c.known && p.rules.Load().NeedNames() {
 		if answer := decode(c.method.answer, message.data); answer != nil {
-			p.book.learn(c.request(), answer)
+			p.objects.learn(c.request(), answer)
 		}
 	}
 	if conditions := p.conditions.Load(); conditions != nil && c.path == statusPath {

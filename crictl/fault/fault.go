@@ -1,14 +1,15 @@
-// Package fault is a proxy on a unix socket in front of a real CRI runtime that makes calls go wrong as data says.
+// Package fault is a proxy on a unix socket in front of a real CRI runtime. It injects faults into calls as data
+// describes.
 //
-// What no fault strikes passes as it is: every RPC of both services, streams and newer ones that are not known here; the
-// bytes of each message, metadata, status codes with their details, deadlines and cancellation. A runtime that is
-// down is passed on as Unavailable. The faults are those of the embedded runtime (fake.Fault, fake.Latency), judged by the
-// same rules: calls hang, are late, fail, lose their connection or get an answer that is too large, by RPC, by object and over
+// A call without a fault passes unchanged: every RPC of both services, streams and unknown newer ones; the bytes of
+// each message, metadata, status codes with their details, deadlines and cancellation. A runtime that is down shows
+// as Unavailable. The faults are those of the embedded runtime (fake.Fault, fake.Latency), applied by the same rules:
+// calls hang, are delayed, fail, lose their connection or get an answer that is too large, by RPC, by object and over
 // time.
 //
-// Names of objects are learnt from what passes through and, for ids that have not been seen, asked of the runtime. What is
-// left out: the addresses of streaming servers (exec, attach, port-forward) in answers are not rewritten, so
-// those connections go around the proxy; and the caller's user agent is replaced by that of this one.
+// Names of objects are taken from the calls that pass through; for ids that have not been seen, the runtime is asked.
+// The addresses of streaming servers (exec, attach, port-forward) in answers are not rewritten, so those connections
+// go around the proxy. The caller's user agent is replaced.
 package fault
 
 import (
@@ -24,14 +25,14 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
-	"google.golang.org/grpc/credentials/insecure"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/kdiag/kdiag/crictl"
 	"github.com/kdiag/kdiag/crictl/fake"
 )
 
-// Tuning of the connection to the runtime, which is on this host. The pauses between attempts to reach one that went away
-// are short, so that its return shows at once; the windows let large lists pass without waiting.
+// Tuning of the connection to the runtime, which is on this host. The pauses between attempts to reach one that went
+// away are short, so that its return shows at once; the windows let large lists pass without waiting.
 const (
 	reconnectBase = 10 * time.Millisecond
 	reconnectMax  = 500 * time.Millisecond
@@ -40,26 +41,26 @@ const (
 	connWindow    = 32 << 20
 )
 
-// socketMode lets nobody but the user who runs the proxy use it: whoever may speak to the runtime is as good as root.
+// socketMode restricts the socket to the user who runs the proxy: access to the runtime is as good as root.
 const socketMode = 0o600
 
-// Config says where a Proxy stands and what it does at first.
+// Config is the configuration of a Proxy.
 type Config struct {
 	Backend string // the runtime's socket: a path or unix:// and a path
 	Listen  string // the proxy's own, likewise
 	Faults  []fake.Fault
 	Latency []fake.Latency
-	Log     func(Strike) // told of each fault that strikes; nil for nobody. It must not block
+	Log     func(Injection) // called for each fault that is injected; nil for none. It must not block
 }
 
 // A Proxy is one socket in front of another. Its methods may be called by several goroutines.
 type Proxy struct {
 	methods    map[string]method
-	log        func(Strike)
+	log        func(Injection)
 	conn       *grpc.ClientConn // to the runtime
 	server     *grpc.Server
 	conns      fake.Conns // of callers
-	book       *book
+	objects    *objectCache
 	stats      stats
 	rules      atomic.Pointer[ruleSet]
 	conditions atomic.Pointer[[]fake.Condition]
@@ -74,21 +75,21 @@ type Proxy struct {
 	serving sync.WaitGroup
 }
 
-// A ruleSet is what is in force until the next.
+// A ruleSet is in force until SetFaults replaces it.
 type ruleSet struct {
 	*fake.Rules
 	faults []fake.Fault
 	done   chan struct{}
 }
 
-// New makes a proxy and its socket, mode 0600. A stale socket file is replaced if nobody listens on it; any other file is left
-// alone and an error. The times of faults count from now. Callers wait until Run, which must follow.
+// New makes a proxy and its socket, mode 0600. A stale socket file is replaced if nobody listens on it; any other
+// file is left alone and an error. The times of faults count from now. Callers wait until Run, which must follow.
 func New(cfg Config) (*Proxy, error) {
 	p := &Proxy{
 		methods: criMethods(), log: cfg.Log, path: strings.TrimPrefix(cfg.Listen, "unix://"), broken: make(chan error, 1),
 	}
 	if p.log == nil {
-		p.log = func(Strike) {}
+		p.log = func(Injection) {}
 	}
 	if err := p.SetFaults(cfg.Faults, cfg.Latency); err != nil {
 		return nil, err
@@ -100,11 +101,11 @@ func New(cfg Config) (*Proxy, error) {
 	if p.socket, err = fake.Bind(p.path, socketMode); err != nil {
 		return nil, err
 	}
-	if p.conn, err = dial(strings.TrimPrefix(cfg.Backend, "unix://")); err != nil {
+	if p.conn, err = dial(cfg.Backend); err != nil {
 		p.socket.Unlink()
 		return nil, errors.Join(err, p.socket.Close())
 	}
-	p.book = newBook(runtimeapi.NewRuntimeServiceClient(p.conn))
+	p.objects = newObjectCache(runtimeapi.NewRuntimeServiceClient(p.conn))
 	p.server = grpc.NewServer(
 		grpc.ForceServerCodecV2(rawCodec{}), grpc.UnknownServiceHandler(p.handle), grpc.WaitForHandlers(true),
 		grpc.MaxRecvMsgSize(math.MaxInt32), grpc.MaxSendMsgSize(math.MaxInt32),
@@ -112,33 +113,20 @@ func New(cfg Config) (*Proxy, error) {
 	return p, nil
 }
 
-func dial(path string) (*grpc.ClientConn, error) {
-	conn, err := grpc.NewClient("passthrough:///runtime",
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithAuthority("localhost"), // what gRPC sends for a unix target
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
-			var d net.Dialer
-			return d.DialContext(ctx, "unix", path)
-		}),
-		grpc.WithDisableServiceConfig(),
-		grpc.WithDisableRetry(),
-		grpc.WithIdleTimeout(0),
+func dial(endpoint string) (*grpc.ClientConn, error) {
+	retry := grpc.ConnectParams{
+		Backoff:           backoff.Config{BaseDelay: reconnectBase, Multiplier: 1.6, Jitter: 0.2, MaxDelay: reconnectMax},
+		MinConnectTimeout: reconnectLeft,
+	}
+	return crictl.NewConn(endpoint, nil, retry,
 		grpc.WithStaticStreamWindowSize(streamWindow),
 		grpc.WithStaticConnWindowSize(connWindow),
-		grpc.WithConnectParams(grpc.ConnectParams{
-			Backoff:           backoff.Config{BaseDelay: reconnectBase, Multiplier: 1.6, Jitter: 0.2, MaxDelay: reconnectMax},
-			MinConnectTimeout: reconnectLeft,
-		}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(math.MaxInt32), grpc.MaxCallSendMsgSize(math.MaxInt32)),
 	)
-	if err != nil {
-		return nil, fmt.Errorf("preparing a connection to %s: %w", path, err)
-	}
-	return conn, nil
 }
 
-// Run serves until ctx ends; then all calls end, and the socket is removed. It is to be called once. An error means that the
-// socket broke.
+// Run serves until ctx ends; then all calls end, and the socket is removed. It is to be called once. An error means
+// that the socket broke.
 func (p *Proxy) Run(ctx context.Context) error {
 	p.mu.Lock()
 	p.running = true
@@ -177,8 +165,8 @@ func (p *Proxy) serve() {
 	})
 }
 
-// SetFaults replaces all faults and latencies. Their times count from now; calls that wait under the old ones are judged
-// by the new. The error names the first field that is wrong, and then nothing has changed.
+// SetFaults replaces all faults and latencies. Their times count from now; calls that wait under the old ones are
+// judged by the new. The error names the first field that is wrong, and then nothing has changed.
 func (p *Proxy) SetFaults(faults []fake.Fault, latency []fake.Latency) error {
 	done := make(chan struct{})
 	rules, err := fake.NewRules(faults, latency, time.Now(), done)
@@ -200,8 +188,8 @@ func (p *Proxy) SetConditions(conditions []fake.Condition) {
 	p.conditions.Store(&conditions)
 }
 
-// SetDown plays a daemon that has died: the socket's file stays, nobody listens, and all connections are cut, calls with
-// them. SetDown(false) makes the socket anew; it is an error if another has taken its place.
+// SetDown simulates a daemon that has died: the socket's file stays, nothing listens, and all connections are cut
+// with their calls. SetDown(false) makes the socket again; it is an error if another has taken its place.
 func (p *Proxy) SetDown(down bool) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

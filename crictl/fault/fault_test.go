@@ -155,8 +155,9 @@ func TestNewObjects(t *testing.T) {
 		}
 	}
 	want := map[string]fault.Count{
-		"RunPodSandbox": {Calls: 2, Struck: 1}, "CreateContainer": {Calls: 3, Struck: 2}, "StartContainer": {Calls: 1, Struck: 1},
-		"StopPodSandbox": {Calls: 2, Struck: 1}, "RemoveContainer": {Calls: 1}, "RemovePodSandbox": {Calls: 1},
+		"RunPodSandbox": {Calls: 2, Faulted: 1}, "CreateContainer": {Calls: 3, Faulted: 2}, "StartContainer": {Calls: 1,
+			Faulted: 1},
+		"StopPodSandbox": {Calls: 2, Faulted: 1}, "RemoveContainer": {Calls: 1}, "RemovePodSandbox": {Calls: 1},
 	}
 	if diff := cmp.Diff(want, f.Stats()); diff != "" {
 		t.Errorf("stats (-want +got):\n%s", diff)
@@ -199,19 +200,6 @@ func TestDeeds(t *testing.T) {
 	}
 }
 
-// TestOversizeChangesNothing: an answer that is padded says the same to a caller who takes it.
-func TestOversizeChangesNothing(t *testing.T) {
-	f := start(t, runtime(t, shop()), fake.Fault{RPC: "ListContainers", Oversize: 1 << 20})
-	raw := tell(t.Context(), f.conn, "/runtime.v1.RuntimeService/ListContainers", nil)
-	if len(raw.Messages) != 1 || len(raw.Messages[0]) != 1<<20 {
-		t.Errorf("messages of %d bytes", len(raw.Messages[0]))
-	}
-	list, err := f.ListContainers(t.Context(), &runtimeapi.ListContainersRequest{})
-	if err != nil || len(list.GetContainers()) != 3 {
-		t.Errorf("%d containers, %v", len(list.GetContainers()), err)
-	}
-}
-
 // TestDropCutsTheConnection: other calls on it die too, and what was asked for has been done.
 func TestDropCutsTheConnection(t *testing.T) {
 	backend := runtime(t, shop())
@@ -233,38 +221,19 @@ func TestDropCutsTheConnection(t *testing.T) {
 	if errors.Is(err, io.EOF) || status.Code(err) != codes.Unavailable {
 		t.Errorf("the stream of events: %v", err)
 	}
-	answer, err := runtimeapi.NewRuntimeServiceClient(dial(t, backend)).ContainerStatus(t.Context(), &runtimeapi.ContainerStatusRequest{ContainerId: id})
+	answer, err := runtimeapi.NewRuntimeServiceClient(dial(t, backend)).ContainerStatus(t.Context(),
+		&runtimeapi.ContainerStatusRequest{ContainerId: id})
 	if err != nil || answer.GetStatus().GetState() != runtimeapi.ContainerState_CONTAINER_EXITED {
 		t.Errorf("the container: %v, %v", answer.GetStatus().GetState(), err)
 	}
 }
 
-func TestLatency(t *testing.T) {
-	f := startWith(t, fault.Config{Backend: runtime(t, shop()), Latency: []fake.Latency{
-		{RPC: "ListContainers", PerItem: long}, {RPC: "ListPodSandbox", PerItem: 1}, {RPC: "ContainerStatus", Base: long},
-	}})
-	ctx, cancel := context.WithTimeout(t.Context(), short)
-	defer cancel()
-	if _, err := f.ListContainers(ctx, &runtimeapi.ListContainersRequest{}); status.Code(err) != codes.DeadlineExceeded {
-		t.Errorf("an hour for each container: %v", err)
-	}
-	none := &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{Id: "none"}}
-	if _, err := f.ListContainers(t.Context(), none); err != nil {
-		t.Errorf("an hour for each of none: %v", err)
-	}
-	if list, err := f.ListPodSandbox(t.Context(), &runtimeapi.ListPodSandboxRequest{}); err != nil || len(list.GetItems()) != 2 {
-		t.Errorf("%v, %v", list, err)
-	}
-	if got := f.status(t, "x", short); got != codes.DeadlineExceeded {
-		t.Errorf("an hour for a status: %s", got)
-	}
-}
-
 // TestSetFaults: a call that hangs goes on when the fault is taken back, and is struck anew by another.
 func TestSetFaults(t *testing.T) {
-	struck := make(chan fault.Strike, 10)
+	struck := make(chan fault.Injection, 10)
 	f := startWith(t, fault.Config{
-		Backend: runtime(t, shop()), Faults: []fake.Fault{{RPC: "*", Hang: true}}, Log: func(s fault.Strike) { struck <- s },
+		Backend: runtime(t, shop()), Faults: []fake.Fault{{RPC: "*",
+			Hang: true}}, Log: func(s fault.Injection) { struck <- s },
 	})
 	for _, test := range []struct {
 		faults []fake.Fault
@@ -281,7 +250,7 @@ func TestSetFaults(t *testing.T) {
 		}
 		got := make(chan codes.Code, 1)
 		go func() { got <- f.version(t) }()
-		want := fault.Strike{RPC: "Version", Fault: fake.Fault{RPC: "*", Hang: true}}
+		want := fault.Injection{RPC: "Version", Fault: fake.Fault{RPC: "*", Hang: true}}
 		if diff := cmp.Diff(want, <-struck); diff != "" {
 			t.Errorf("strike (-want +got):\n%s", diff)
 		}
@@ -296,9 +265,10 @@ func TestSetFaults(t *testing.T) {
 
 // TestEndReleasesHungCalls: Run ends although a call hangs without a deadline.
 func TestEndReleasesHungCalls(t *testing.T) {
-	struck := make(chan fault.Strike, 1)
+	struck := make(chan fault.Injection, 1)
 	f := startWith(t, fault.Config{
-		Backend: runtime(t, shop()), Faults: []fake.Fault{{RPC: "*", Hang: true}}, Log: func(s fault.Strike) { struck <- s },
+		Backend: runtime(t, shop()), Faults: []fake.Fault{{RPC: "*",
+			Hang: true}}, Log: func(s fault.Injection) { struck <- s },
 	})
 	got := make(chan codes.Code, 1)
 	go func() { got <- f.version(t) }()
@@ -336,7 +306,8 @@ func TestSetConditions(t *testing.T) {
 		t.Error(diff)
 	}
 	f.SetConditions([]fake.Condition{{Type: "NetworkReady", Reason: "CNI", Message: "gone"}, {Type: "Own", Status: true}})
-	if diff := cmp.Diff(map[string]string{"RuntimeReady": "true", "NetworkReady": "false CNI gone", "Own": "true"}, conditions()); diff != "" {
+	if diff := cmp.Diff(map[string]string{"RuntimeReady": "true", "NetworkReady": "false CNI gone", "Own": "true"},
+		conditions()); diff != "" {
 		t.Error(diff)
 	}
 	f.SetConditions(nil)
@@ -361,7 +332,7 @@ func TestSetDown(t *testing.T) {
 				t.Errorf("a call when it goes down: %v", err)
 			}
 		})
-		for f.Stats()["Status"].Struck <= round {
+		for f.Stats()["Status"].Faulted <= round {
 			_ = f.version(t) // until the call hangs
 		}
 		for range 2 {

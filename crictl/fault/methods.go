@@ -51,8 +51,8 @@ func decode(t protoreflect.MessageType, data []byte) proto.Message {
 	return m
 }
 
-// itemsIn counts the entries of a list answer without decoding them. In all lists of runtime.v1, unary and streamed, they
-// are field 1.
+// itemsIn counts the entries of a list answer without decoding them. In all lists of runtime.v1, unary and streamed,
+// they are field 1.
 func itemsIn(data []byte) int {
 	n := 0
 	for len(data) > 0 {
@@ -68,7 +68,8 @@ func itemsIn(data []byte) int {
 	return n
 }
 
-// withConditions lays conditions over those of a StatusResponse, by type. What it does not understand it returns as it is.
+// withConditions lays conditions over those of a StatusResponse, by type. What it does not understand it returns as
+// it is.
 func withConditions(data []byte, conditions []fake.Condition) []byte {
 	var answer runtimeapi.StatusResponse
 	if proto.Unmarshal(data, &answer) != nil {

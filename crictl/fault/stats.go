@@ -7,18 +7,18 @@ import (
 	"github.com/kdiag/kdiag/crictl/fake"
 )
 
-// A Strike is a fault that has just struck a call, before it does anything to it.
-type Strike struct {
+// An Injection reports a fault that is about to be injected into a call.
+type Injection struct {
 	RPC    string // short name
 	Fault  fake.Fault
 	Number int         // of the fault, among those in force, from 0
-	Target fake.Target // whom the call is about, as far as it is known without asking
+	Target fake.Target // object of the call, as far as it is cached
 }
 
-// A Count is what became of the calls of one RPC.
+// A Count counts the calls of one RPC.
 type Count struct {
-	Calls  int // that came
-	Struck int // by a fault; a call is judged anew when the faults change while it waits
+	Calls   int // all
+	Faulted int // with a fault; twice where the faults changed while the call waited
 }
 
 // stats counts calls by the short name of their RPC.
@@ -30,8 +30,8 @@ type stats struct {
 // maxNames bounds the names that are counted apart: a caller may make up any. The others are counted as "...".
 const maxNames = 200
 
-func (s *stats) called(name string) { s.add(name, Count{Calls: 1}) }
-func (s *stats) struck(name string) { s.add(name, Count{Struck: 1}) }
+func (s *stats) called(name string)  { s.add(name, Count{Calls: 1}) }
+func (s *stats) faulted(name string) { s.add(name, Count{Faulted: 1}) }
 
 func (s *stats) add(name string, c Count) {
 	s.mu.Lock()
@@ -43,7 +43,7 @@ func (s *stats) add(name string, c Count) {
 		name = "..."
 	}
 	old := s.count[name]
-	s.count[name] = Count{Calls: old.Calls + c.Calls, Struck: old.Struck + c.Struck}
+	s.count[name] = Count{Calls: old.Calls + c.Calls, Faulted: old.Faulted + c.Faulted}
 }
 
 // Stats returns what has been counted so far, by the short name of the RPC.

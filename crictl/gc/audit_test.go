@@ -1,7 +1,8 @@
 package gc
 
 import (
-	"bytes"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -9,80 +10,70 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 )
 
+// auditRecords reads the records of an audit file; a line that is none is an error unless it is cut short.
+func auditRecords(t *testing.T, path string) []AuditRecord {
+	t.Helper()
+	var all []AuditRecord
+	for line := range strings.Lines(get(t, path)) {
+		var r AuditRecord
+		if err := json.Unmarshal([]byte(line), &r); err == nil {
+			all = append(all, r)
+		} else if !strings.HasPrefix(line, `{"at":`) {
+			t.Errorf("%q: %v", line, err)
+		}
+	}
+	return all
+}
+
+// TestAudit writes, tears the last line as a crash does, and goes on in the same file.
 func TestAudit(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit")
 	a, err := OpenAudit(path, here(), 10, noon())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := OpenAudit(path, here(), 10, noon()); err == nil || !strings.Contains(err.Error(), "another run writes to it") {
+	if _, err := OpenAudit(path, here(), 10, noon()); err == nil ||
+		!strings.Contains(err.Error(), "another run writes to it") {
 		t.Errorf("a second run on the same file: %v", err)
 	}
 	plan := somePlan()
-	if err := a.removed([]*Victim{&plan.Remove[0]}, noon()); err != nil {
+	// as SIGKILL does
+	if err := errors.Join(a.removed(&plan.Remove[0]), a.removed(&plan.Remove[1]), a.file.Close()); err != nil {
 		t.Fatal(err)
 	}
-	if err := a.file.Close(); err != nil { // as a SIGKILL does
+	if err := os.Truncate(path, int64(len(get(t, path))-7)); err != nil {
 		t.Fatal(err)
 	}
-	f, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
-	if err != nil {
+	before := get(t, path)
+	if a, err = OpenAudit(path, here(), 10, noon()); err != nil {
 		t.Fatal(err)
 	}
-	torn := `{"at":"2026-05-04T12:00:00Z","event":"removed","id":"to`
-	if _, err := f.WriteString("what is this?\n" + torn); err != nil {
+	if err := errors.Join(a.removed(&plan.Remove[1]), a.Close(1, noon())); err != nil {
 		t.Fatal(err)
 	}
-	if err := f.Close(); err != nil {
-		t.Fatal(err)
+	if !strings.HasPrefix(get(t, path), before) {
+		t.Error("what was in the file has changed")
 	}
-
-	a, err = OpenAudit(path, here(), 10, noon())
-	if err != nil {
-		t.Fatal(err)
+	var events []string
+	for _, r := range auditRecords(t, path) {
+		if r.Candidate != nil {
+			r.Event += r.ID
+		}
+		events = append(events, r.Event)
 	}
-	if cut, foreign := a.Mended(); cut != len(torn) || foreign != 1 {
-		t.Errorf("mended %d bytes, %d foreign lines; want %d and 1", cut, foreign, len(torn))
-	}
-	if !a.Has(plan.Remove[0].ID) || a.Has("to") {
-		t.Error("the file was read wrongly")
-	}
-	if err := a.Close(0, noon()); err != nil {
-		t.Fatal(err)
-	}
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if bytes.Contains(text, []byte{0}) || !bytes.HasSuffix(text, []byte("}\n")) {
-		t.Errorf("the file is not whole:\n%s", text)
+	if got, want := strings.Join(events, " "), "start removeda start removeds1 end"; got != want {
+		t.Errorf("records %q, want %q", got, want)
 	}
 	var stat unix.Stat_t
-	if err := unix.Stat(path, &stat); err != nil {
-		t.Fatal(err)
-	}
-	if most := int64(8 << 10); stat.Blocks*512 > most {
-		t.Errorf("%d bytes are still set aside", stat.Blocks*512)
-	}
-
-	other := here()
-	other.BootID = "boot-2"
-	a, err = OpenAudit(path, other, 10, noon())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if a.Has(plan.Remove[0].ID) {
-		t.Error("an id of another boot counts as removed")
-	}
-	if err := a.Close(0, noon()); err != nil {
-		t.Fatal(err)
+	if err := unix.Stat(path, &stat); err != nil || stat.Blocks*512 > 8<<10 {
+		t.Errorf("%d bytes are still reserved, %v", stat.Blocks*512, err)
 	}
 }
 
+// TestAuditRefused opens what is no audit file: it is refused and left as it is. So is a disk without room.
 func TestAuditRefused(t *testing.T) {
 	dir := t.TempDir()
 	pipe := filepath.Join(dir, "pipe")
@@ -99,30 +90,42 @@ func TestAuditRefused(t *testing.T) {
 			t.Errorf("%s: %v, want %q", path, err, want)
 		}
 	}
-}
-
-// TestAuditFull asks for more room than any disk has, which is how a full disk shows.
-func TestAuditFull(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "audit")
-	if _, err := OpenAudit(path, here(), math.MaxInt>>21, noon()); err == nil || !strings.Contains(err.Error(), "setting") {
-		t.Errorf("%v", err)
+	if _, err := OpenAudit(filepath.Join(dir, "full"), here(), math.MaxInt>>21, noon()); err == nil ||
+		!strings.Contains(err.Error(), "setting") {
+		t.Errorf("more room than any disk has: %v", err)
+	}
+	for i, text := range []string{
+		"my only notes, no newline at end", "my only notes\n", strings.Repeat("x", 2*maxAuditLine), planFile(t),
+		`{"at":"noon","what":"lunch"}` + "\n", `{"at":"2026-05-04T12:00:00Z","ev`,
+	} {
+		path := filepath.Join(dir, fmt.Sprint(i))
+		put(t, path, text)
+		if _, err := OpenAudit(path, here(), 1, noon()); err == nil ||
+			!strings.Contains(err.Error(), "it is no audit file of kdiag") {
+			t.Errorf("%.40q: %v", text, err)
+		}
+		if got := get(t, path); got != text {
+			t.Errorf("%.40q: %d bytes are left of %d", text, len(got), len(text))
+		}
 	}
 }
 
-func FuzzReadAudit(f *testing.F) {
-	f.Add([]byte("{\"event\":\"start\"}\n{\"event\":\"removed\",\"id\":\"a\"}\n{\"eve"))
-	f.Add([]byte("\n\n\x00\xff\n[]\n"))
-	f.Add(bytes.Repeat([]byte("x"), maxAuditLine+10))
-	f.Fuzz(func(t *testing.T, text []byte) {
-		records, whole, foreign, err := readAudit(bytes.NewReader(text))
-		if err != nil {
-			t.Fatal(err)
+// FuzzOpenAudit opens any file as an audit file: what it holds stays, and nothing is written to one that is refused.
+func FuzzOpenAudit(f *testing.F) {
+	f.Add("")
+	f.Add("{\"event\":\"start\"}\n{\"event\":\"removed\",\"id\":\"a\"}\n{\"eve")
+	f.Add("\n\n\x00\xff\n[]\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		path := filepath.Join(t.TempDir(), "audit")
+		put(t, path, text)
+		a, err := OpenAudit(path, here(), 0, noon())
+		if err == nil {
+			err = a.Close(0, noon())
+		} else if got := get(t, path); got != text {
+			t.Errorf("refused, and changed to %q", got)
 		}
-		if want := bytes.LastIndexByte(text, '\n') + 1; int(whole) != want {
-			t.Errorf("whole lines end at %d, want %d", whole, want)
-		}
-		if lines := bytes.Count(text, []byte{'\n'}); len(records)+foreign > lines {
-			t.Errorf("%d records and %d foreign of %d lines", len(records), foreign, lines)
+		if got := get(t, path); !strings.HasPrefix(got, text) || err == nil && !strings.HasSuffix(got, "}\n") {
+			t.Errorf("%q became %q", text, got)
 		}
 	})
 }
@@ -133,29 +136,18 @@ func TestLock(t *testing.T) {
 	if path == LockPath(dir, "unix:///run/b.sock") {
 		t.Error("two endpoints, one lock")
 	}
-	l, err := TakeLock(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = TakeLock(path)
-	if diff := cmp.Diff(&LockedError{Path: path, PID: os.Getpid()}, err); diff != "" {
-		t.Error(diff)
-	}
-	if want := fmt.Sprintf("process %d", os.Getpid()); err == nil || !strings.Contains(err.Error(), want) {
-		t.Errorf("%v, want %q in it", err, want)
-	}
-	if text := (&LockedError{Path: path}).Error(); strings.Contains(text, "process") {
-		t.Error(text)
-	}
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
-	l, err = TakeLock(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
+	for range 2 { // the second time after the first was released
+		l, err := TakeLock(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := fmt.Sprintf("another run removes from this runtime already: process %d (it holds %s)", os.Getpid(), path)
+		if _, err = TakeLock(path); !errors.Is(err, ErrLocked) || err.Error() != want {
+			t.Errorf("%v, want %s", err, want)
+		}
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
 	}
 	link := filepath.Join(dir, "link")
 	if err := os.Symlink(path, link); err != nil {
@@ -166,4 +158,23 @@ func TestLock(t *testing.T) {
 			t.Errorf("%s was taken for a lock", bad)
 		}
 	}
+}
+
+func put(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func get(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
 }

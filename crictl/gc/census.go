@@ -1,12 +1,113 @@
 package gc
 
-import "time"
+import (
+	"cmp"
+	"slices"
+	"time"
 
-// An End is how a container ended, from ContainerStatus.
-type End struct {
-	FinishedAt time.Time
-	ExitCode   int32
-	Reason     string // such as OOMKilled
+	"github.com/kdiag/kdiag/crictl"
+)
+
+// A PodCount counts objects of one pod: the exited instances of one of its containers, or its dead sandboxes.
+type PodCount struct {
+	Namespace string    `json:"namespace"`
+	Pod       string    `json:"pod"`
+	PodUID    string    `json:"podUID"`
+	Container string    `json:"container"` // empty for sandboxes
+	Count     int       `json:"count"`
+	Bytes     int64     `json:"bytes"`  // of their entries in the runtime's list
+	Oldest    time.Time `json:"oldest"` // by creation
+	Newest    time.Time `json:"newest"`
+	NewestID  string    `json:"newestID"`
+	// LastReason and LastExitCode are those of the newest, if its status could be read.
+	LastReason   string `json:"lastReason,omitempty"`
+	LastExitCode *int32 `json:"lastExitCode,omitempty"`
+	Gone         bool   `json:"gone,omitempty"` // the pod no longer exists
+}
+
+// CountExited groups exited containers by pod and container name, the kubelet's evict unit; the largest group comes
+// first. All but one of each group are beyond the newest. Containers that no kubelet made are in a group without a
+// PodUID.
+func CountExited(all []crictl.Container) []PodCount {
+	var g grouping
+	for i := range all {
+		if c := &all[i]; c.State == crictl.ContainerExited {
+			g.add(c.Pod, c.Name, c.ID, c.Created(), int64(c.Size))
+		}
+	}
+	return g.sorted()
+}
+
+// CountDead groups the sandboxes that are not ready by pod; the largest group comes first.
+func CountDead(all []crictl.PodSandbox) []PodCount {
+	var g grouping
+	for i := range all {
+		if s := &all[i]; s.State != crictl.SandboxReady {
+			g.add(s.Pod, "", s.ID, s.Created(), int64(s.Size))
+		}
+	}
+	return g.sorted()
+}
+
+// Count groups what a plan removes like CountExited and CountDead.
+func (p *Plan) Count() []PodCount {
+	var g grouping
+	for i := range p.Remove {
+		c := &p.Remove[i]
+		pod := crictl.Pod{UID: c.PodUID, Namespace: c.Namespace, Name: c.Pod}
+		g.add(&pod, c.Container, c.ID, c.CreatedAt, c.Bytes)
+	}
+	return g.sorted()
+}
+
+// BeyondNewest is how many of the groups' members are not the newest of their group.
+func BeyondNewest(groups []PodCount) int {
+	n := 0
+	for i := range groups {
+		n += groups[i].Count - 1
+	}
+	return n
+}
+
+// A grouping gathers PodCounts.
+type grouping struct {
+	at  map[[4]string]int // index in all
+	all []PodCount
+}
+
+func (g *grouping) add(pod *crictl.Pod, container, id string, created time.Time, bytes int64) {
+	if pod == nil {
+		pod = &crictl.Pod{}
+	}
+	key := [4]string{pod.UID, pod.Namespace, pod.Name, container}
+	i, ok := g.at[key]
+	if !ok {
+		if g.at == nil {
+			g.at = map[[4]string]int{}
+		}
+		i = len(g.all)
+		g.at[key] = i
+		g.all = append(g.all, PodCount{
+			Namespace: pod.Namespace, Pod: pod.Name, PodUID: pod.UID, Container: container, Oldest: created, Newest: created,
+		})
+	}
+	c := &g.all[i]
+	c.Count++
+	c.Bytes += bytes
+	if created.Before(c.Oldest) {
+		c.Oldest = created
+	}
+	if n := created.Compare(c.Newest); n > 0 || n == 0 && id > c.NewestID {
+		c.Newest, c.NewestID = created, id
+	}
+}
+
+func (g *grouping) sorted() []PodCount {
+	slices.SortFunc(g.all, func(a, b PodCount) int {
+		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Pod, b.Pod),
+			cmp.Compare(a.Container, b.Container), cmp.Compare(a.PodUID, b.PodUID))
+	})
+	return g.all
 }
 
 // A Census counts what has exited on a node. With apiVersion, kind and generatedAt before it, it is the ExitedCensus of
@@ -15,20 +116,21 @@ type Census struct {
 	Total       int              `json:"total"`     // exited containers
 	Sandboxes   int              `json:"sandboxes"` // that are not ready
 	States      StateCounts      `json:"states"`
-	ByPod       []PodCount       `json:"byPod"`       // most first
+	ByPod       []PodCount       `json:"byPod"`       // as CountExited returns them, without those that no kubelet made
 	ByNamespace []NamespaceCount `json:"byNamespace"` // most first
-	ByReason    []ReasonCount    `json:"byReason"`    // of the newest of each pod and container whose end is known; most first
-	ByAge       []AgeCount       `json:"byAge"`       // exited containers by the time since their creation; youngest first
-	GonePods    []GonePod        `json:"gonePods"`    // pods that no longer exist, and still have something here
-	// Bytes are what the exited containers take in the runtime's list of containers, ListBytes what the whole list takes.
+	// ByReason counts how the newest of each pod and container ended, where that is known; most first.
+	ByReason []ReasonCount `json:"byReason"`
+	ByAge    []AgeCount    `json:"byAge"`    // exited containers by the time since their creation; youngest first
+	GonePods []GonePod     `json:"gonePods"` // pods that no longer exist, and still have something here
+	// Bytes is the size of the exited containers' entries in the runtime's list, ListBytes that of the whole list.
 	Bytes          int64   `json:"bytes"`
-	SandboxBytes   int64   `json:"sandboxBytes"` // the same of sandboxes that are not ready, in their list
+	SandboxBytes   int64   `json:"sandboxBytes"` // of the entries of sandboxes that are not ready, in their list
 	ListBytes      int64   `json:"listBytes"`
 	LimitBytes     int64   `json:"limitBytes"`     // of one message
-	ShareOfLimit   float64 `json:"shareOfLimit"`   // Bytes by LimitBytes
-	ListOfLimit    float64 `json:"listOfLimit"`    // ListBytes by LimitBytes; beyond 1 the kubelet is blind
-	Partial        bool    `json:"partial"`        // a list was not complete: there may be more
-	LivenessKnown  bool    `json:"livenessKnown"`  // whether it could be told which pods are gone
+	ShareOfLimit   float64 `json:"shareOfLimit"`   // Bytes / LimitBytes
+	ListOfLimit    float64 `json:"listOfLimit"`    // ListBytes / LimitBytes; beyond 1 the kubelet gets no list
+	Partial        bool    `json:"partial"`        // a list was incomplete: there may be more
+	LivenessKnown  bool    `json:"livenessKnown"`  // whether it is known which pods are gone
 	Unattributable int     `json:"unattributable"` // exited containers without a pod UID or name
 	Growth         *Growth `json:"growth,omitempty"`
 }
@@ -44,23 +146,6 @@ type StateCounts struct {
 	EmptySandboxes  int `json:"emptySandboxes"` // not ready and without containers
 	PodsWithExited  int `json:"podsWithExited"`
 	UnitsWithExited int `json:"unitsWithExited"` // pairs of pod UID and container name
-}
-
-// A PodCount counts the exited instances of one container of one pod.
-type PodCount struct {
-	Namespace string    `json:"namespace"`
-	Pod       string    `json:"pod"`
-	PodUID    string    `json:"podUID"`
-	Container string    `json:"container"`
-	Count     int       `json:"count"`
-	Bytes     int64     `json:"bytes"`
-	Oldest    time.Time `json:"oldest"` // by creation
-	Newest    time.Time `json:"newest"`
-	NewestID  string    `json:"newestID"`
-	// LastReason and LastExitCode are those of the newest, if its status could be had.
-	LastReason   string `json:"lastReason,omitempty"`
-	LastExitCode *int32 `json:"lastExitCode,omitempty"`
-	Gone         bool   `json:"gone,omitempty"`
 }
 
 // A NamespaceCount counts exited containers and the pods that they belong to.
@@ -79,8 +164,8 @@ type ReasonCount struct {
 	Exited   int    `json:"exited"` // exited containers of those units
 }
 
-// An AgeCount counts exited containers that were made less than UpToSeconds ago and not in an earlier bar. The last has
-// no bound: 0.
+// An AgeCount counts exited containers that were created less than UpToSeconds ago and not in an earlier bucket. The
+// last has no bound: 0.
 type AgeCount struct {
 	UpToSeconds float64 `json:"upToSeconds,omitempty"`
 	Count       int     `json:"count"`
@@ -93,4 +178,197 @@ type GonePod struct {
 	PodUID     string `json:"podUID"`
 	Containers int    `json:"containers"`
 	Sandboxes  int    `json:"sandboxes"`
+}
+
+// ageBounds are the bounds of Census.ByAge: an hour, a day, a week, 30 days.
+func ageBounds() []time.Duration {
+	const day = 24 * time.Hour
+	return []time.Duration{time.Hour, day, 7 * day, 30 * day}
+}
+
+// TakeCensus counts. ends holds the ends that are known, by container id; limit is the largest message, in bytes, that
+// the kubelet accepts, see crictl.DefaultMessageLimit.
+func TakeCensus(node Node, ends map[string]End, limit int64, now time.Time) Census {
+	c := Census{
+		LimitBytes: limit, Partial: node.Partial, ByPod: []PodCount{}, ByNamespace: []NamespaceCount{},
+		ByReason:      []ReasonCount{},
+		LivenessKnown: node.Pods != nil && node.Pods.complete,
+	}
+	c.countContainers(&node, now)
+	c.countSandboxes(&node)
+	c.GonePods = gonePods(&node)
+	gone := map[string]bool{}
+	for i := range c.GonePods {
+		gone[c.GonePods[i].PodUID] = true
+	}
+	for _, u := range CountExited(node.Containers) {
+		if u.PodUID == "" || u.Container == "" {
+			c.Unattributable += u.Count
+			continue
+		}
+		u.Gone = gone[u.PodUID]
+		if end, ok := ends[u.NewestID]; ok {
+			u.LastReason, u.LastExitCode = end.Reason, &end.ExitCode
+		}
+		c.ByPod = append(c.ByPod, u)
+	}
+	c.sumUp()
+	if limit > 0 {
+		c.ShareOfLimit = float64(c.Bytes) / float64(limit)
+		c.ListOfLimit = float64(c.ListBytes) / float64(limit)
+	}
+	return c
+}
+
+func (c *Census) countContainers(node *Node, now time.Time) {
+	bounds := ageBounds()
+	c.ByAge = make([]AgeCount, len(bounds)+1)
+	for i, b := range bounds {
+		c.ByAge[i].UpToSeconds = b.Seconds()
+	}
+	for i := range node.Containers {
+		k := &node.Containers[i]
+		c.ListBytes += int64(k.Size)
+		switch k.State {
+		case crictl.ContainerCreated:
+			c.States.Created++
+		case crictl.ContainerRunning:
+			c.States.Running++
+		case crictl.ContainerExited:
+			c.States.Exited++
+			c.Bytes += int64(k.Size)
+			at, _ := slices.BinarySearch(bounds, now.Sub(k.Created())+1)
+			c.ByAge[at].Count++
+		default:
+			c.States.Unknown++
+		}
+	}
+	c.Total = c.States.Exited
+}
+
+func (c *Census) countSandboxes(node *Node) {
+	occupied := make(map[string]bool, len(node.Sandboxes))
+	for i := range node.Containers {
+		occupied[node.Containers[i].SandboxID] = true
+	}
+	for i := range node.Sandboxes {
+		s := &node.Sandboxes[i]
+		if s.State == crictl.SandboxReady {
+			c.States.ReadySandboxes++
+			continue
+		}
+		if !occupied[s.ID] {
+			c.States.EmptySandboxes++
+		}
+	}
+	for _, g := range CountDead(node.Sandboxes) {
+		c.States.DeadSandboxes += g.Count
+		c.SandboxBytes += g.Bytes
+	}
+	c.Sandboxes = c.States.DeadSandboxes
+}
+
+// sumUp derives ByNamespace and ByReason from ByPod.
+func (c *Census) sumUp() {
+	namespaces, reasons, pods := map[string]*NamespaceCount{}, map[ReasonCount]*ReasonCount{}, map[string]bool{}
+	for i := range c.ByPod {
+		u := &c.ByPod[i]
+		n := entry(namespaces, u.Namespace, NamespaceCount{Namespace: u.Namespace})
+		n.Count += u.Count
+		n.Bytes += u.Bytes
+		if !pods[u.PodUID] {
+			pods[u.PodUID] = true
+			n.Pods++
+		}
+		if u.LastExitCode != nil {
+			key := ReasonCount{Reason: u.LastReason, ExitCode: *u.LastExitCode}
+			r := entry(reasons, key, key)
+			r.Count++
+			r.Exited += u.Count
+		}
+	}
+	c.States.PodsWithExited, c.States.UnitsWithExited = len(pods), len(c.ByPod)
+	for _, n := range namespaces {
+		c.ByNamespace = append(c.ByNamespace, *n)
+	}
+	for _, r := range reasons {
+		c.ByReason = append(c.ByReason, *r)
+	}
+	slices.SortFunc(c.ByNamespace, func(a, b NamespaceCount) int {
+		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Namespace, b.Namespace))
+	})
+	slices.SortFunc(c.ByReason, func(a, b ReasonCount) int {
+		return cmp.Or(cmp.Compare(b.Exited, a.Exited), cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.ExitCode, b.ExitCode))
+	})
+}
+
+// entry returns the entry of m at key, which it adds as fresh if it is missing.
+func entry[K comparable, V any](m map[K]*V, key K, fresh V) *V {
+	if m[key] == nil {
+		m[key] = &fresh
+	}
+	return m[key]
+}
+
+// gonePods are the pods that no longer exist and of which the lists contain something, in the order of their names.
+func gonePods(node *Node) []GonePod {
+	p := newPlanner(node, Rules{}, time.Unix(1<<33, 0))
+	found := map[string]*GonePod{}
+	for _, v := range p.views {
+		if v != nil && v.gone {
+			entry(found, v.pod.UID, GonePod{Namespace: v.pod.Namespace, Pod: v.pod.Name, PodUID: v.pod.UID}).Sandboxes++
+		}
+	}
+	for i := range node.Containers {
+		if k := &node.Containers[i]; k.Pod != nil && found[k.Pod.UID] != nil {
+			found[k.Pod.UID].Containers++
+		}
+	}
+	out := make([]GonePod, 0, len(found))
+	for _, g := range found {
+		out = append(out, *g)
+	}
+	slices.SortFunc(out, func(a, b GonePod) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Pod, b.Pod), cmp.Compare(a.PodUID, b.PodUID))
+	})
+	return out
+}
+
+// A Growth is what changed between two censuses of a node.
+type Growth struct {
+	Seconds          float64 `json:"seconds"`    // between the two
+	Containers       int     `json:"containers"` // more exited ones; negative when there are fewer
+	Sandboxes        int     `json:"sandboxes"`  // more that are not ready
+	Bytes            int64   `json:"bytes"`      // by which the list of containers has grown
+	ContainersPerDay float64 `json:"containersPerDay"`
+	BytesPerDay      float64 `json:"bytesPerDay"`
+	// SecondsToLimit is when the list of containers exceeds what a message may hold, if growth continues: 0 when it
+	// does already, absent when it does not grow.
+	SecondsToLimit *float64 `json:"secondsToLimit,omitempty"`
+}
+
+// Grow compares two censuses that were taken so many seconds apart. It returns nil when no time has passed, or when one
+// of them is incomplete.
+func Grow(before, after *Census, seconds float64) *Growth {
+	if seconds <= 0 || before.Partial || after.Partial {
+		return nil
+	}
+	const day = 24 * 60 * 60 // seconds
+	g := &Growth{
+		Seconds:    seconds,
+		Containers: after.Total - before.Total,
+		Sandboxes:  after.Sandboxes - before.Sandboxes,
+		Bytes:      after.ListBytes - before.ListBytes,
+	}
+	g.ContainersPerDay = float64(g.Containers) / seconds * day
+	g.BytesPerDay = float64(g.Bytes) / seconds * day
+	left := after.LimitBytes - after.ListBytes
+	switch {
+	case after.LimitBytes <= 0:
+	case left <= 0:
+		g.SecondsToLimit = new(float64)
+	case g.Bytes > 0:
+		g.SecondsToLimit = new(float64(left) / float64(g.Bytes) * seconds)
+	}
+	return g
 }

@@ -1,8 +1,7 @@
 package gc
 
 import (
-	"encoding/json"
-	"strings"
+	"fmt"
 	"testing"
 	"time"
 
@@ -61,16 +60,31 @@ func TestCensus(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
-	newest := func(n int) (ids []string) {
-		for _, c := range Newest(w.node, n) {
-			ids = append(ids, c.ID)
+}
+
+// TestCounts wants one grouping for exited containers, dead sandboxes and what a plan removes.
+func TestCounts(t *testing.T) {
+	w := censusWorld()
+	w.node.Containers = append(w.node.Containers, crictl.Container{ID: "x", State: exited, CreatedAt: ago(hour)})
+	short := func(all []PodCount) (out []string) {
+		for _, c := range all {
+			out = append(out, fmt.Sprintf("%s/%s %d, newest %s", c.Pod, c.Container, c.Count, c.NewestID))
 		}
-		return ids
+		return out
 	}
-	if diff := cmp.Diff([]string{"c"}, newest(1)); diff != "" {
+	groups := CountExited(w.node.Containers)
+	if diff := cmp.Diff([]string{"web/app 3, newest c", "/ 1, newest x", "old/job 1, newest e"},
+		short(groups)); diff != "" {
 		t.Error(diff)
 	}
-	if diff := cmp.Diff([]string{"c", "e"}, newest(9)); diff != "" {
+	if got := BeyondNewest(groups); got != 2 {
+		t.Errorf("%d beyond the newest", got)
+	}
+	if diff := cmp.Diff([]string{"old/ 2, newest s2"}, short(CountDead(w.node.Sandboxes))); diff != "" {
+		t.Error(diff)
+	}
+	plan := Make(w.node, Rules{}, noon())
+	if diff := cmp.Diff([]string{"web/app 2, newest b", "old/ 1, newest s3"}, short(plan.Count())); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -84,39 +98,6 @@ func TestCensusKnowsNoPods(t *testing.T) {
 	}
 }
 
-// TestJSONNames pins the names that the command line's contract gives.
-func TestJSONNames(t *testing.T) {
-	w := censusWorld()
-	census := TakeCensus(w.node, map[string]End{"c": {ExitCode: 1, Reason: "Error"}}, 1, noon())
-	report := Report{DryRun: true, Plan: somePlan(), Result: Result{Skipped: []Skipped{{}}, Failed: []Failed{{}}, Speed: &Speed{}}}
-	for _, tt := range []struct {
-		value any
-		names []string
-	}{
-		{census, []string{
-			"total", "sandboxes", "byPod", "namespace", "pod", "podUID", "container", "count", "oldest", "newest", "lastReason",
-			"lastExitCode", "byNamespace", "byReason",
-		}},
-		{report, []string{
-			"dryRun", "plan", "remove", "kind", "id", "namespace", "pod", "container", "createdAt", "finishedAt", "why", "keep",
-			"removed", "skipped", "failed", "error", "seconds", "perSecond",
-		}},
-	} {
-		text, err := json.Marshal(tt.value)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, name := range tt.names {
-			if !strings.Contains(string(text), `"`+name+`":`) {
-				t.Errorf("%T has no %q:\n%s", tt.value, name, text)
-			}
-		}
-		if strings.Contains(string(text), "null") {
-			t.Errorf("%T has a null:\n%s", tt.value, text)
-		}
-	}
-}
-
 func TestGrow(t *testing.T) {
 	base := Census{Total: 100, Sandboxes: 5, ListBytes: 1000, LimitBytes: 2000}
 	more := Census{Total: 110, Sandboxes: 6, ListBytes: 1100, LimitBytes: 2000}
@@ -127,9 +108,24 @@ func TestGrow(t *testing.T) {
 		over          float64
 		want          *Growth
 	}{
-		{"grows", base, more, 60, &Growth{Seconds: 60, Containers: 10, Sandboxes: 1, Bytes: 100, ContainersPerDay: 14400, BytesPerDay: 144000, SecondsToLimit: seconds(540)}},
-		{"shrinks", more, base, 60, &Growth{Seconds: 60, Containers: -10, Sandboxes: -1, Bytes: -100, ContainersPerDay: -14400, BytesPerDay: -144000}},
-		{"over the limit", base, Census{Total: 100, Sandboxes: 5, ListBytes: 2000, LimitBytes: 2000}, 1, &Growth{Seconds: 1, Bytes: 1000, BytesPerDay: 86400000, SecondsToLimit: seconds(0)}},
+		{
+			"grows", base, more, 60, &Growth{
+				Seconds: 60, Containers: 10, Sandboxes: 1, Bytes: 100, ContainersPerDay: 14400,
+				BytesPerDay: 144000, SecondsToLimit: seconds(540),
+			},
+		},
+		{
+			"shrinks", more, base, 60, &Growth{
+				Seconds: 60, Containers: -10, Sandboxes: -1, Bytes: -100,
+				ContainersPerDay: -14400, BytesPerDay: -144000,
+			},
+		},
+		{
+			"over the limit", base,
+			Census{Total: 100, Sandboxes: 5, ListBytes: 2000, LimitBytes: 2000},
+			1,
+			&Growth{Seconds: 1, Bytes: 1000, BytesPerDay: 86400000, SecondsToLimit: seconds(0)},
+		},
 		{"no time", base, more, 0, nil},
 		{"a part only", base, Census{Partial: true}, 60, nil},
 	}

@@ -3,100 +3,111 @@ package gc
 import (
 	"context"
 	"sync"
+	"time"
 
 	"github.com/kdiag/kdiag/crictl"
 )
 
-// lookers is how many status calls Look makes at a time: a kubelet makes them one after the other, so a few at once are
-// what two kubelets would do.
-const lookers = 4
-
-// When a Look stops asking: after podMisses unanswered calls of one pod, whose other containers are then left out, since
-// one stuck lock makes all of a pod hang; and altogether when that many pods in a row have not answered, which is the
-// runtime and no pod.
 const (
+	// endCalls is how many status calls ReadEnds makes at a time: a kubelet makes them one after the other.
+	endCalls = 4
+	// podMisses is how many calls of one pod may stay unanswered before its other containers are left out: one stuck lock
+	// makes all of a pod hang.
 	podMisses = 2
+	// allMisses is how many pods in a row may not answer before ReadEnds stops: then it is the runtime and not a pod.
 	allMisses = 4
 )
 
-// A Candidate is a container whose end is to be asked for.
-type Candidate struct{ ID, PodUID string }
+// An End is how a container ended, from ContainerStatus.
+type End struct {
+	FinishedAt time.Time
+	ExitCode   int32
+	Reason     string // such as OOMKilled
+}
 
-// Missed says for how many containers a Look got no good answer, or did not ask for want of one.
+// Missed counts the containers whose end could not be read.
 type Missed struct {
 	Count int
 	First string // the first error; empty when the time was up
 }
 
-// Look asks for the ends of containers, in the order given, until ctx ends. The ends that could not be had are missing
-// in the result, and counted; containers that are gone are not. progress, if not nil, is told how many have been asked
-// for; it must not block.
-func Look(
+// ReadEnds asks for the ends of containers, in the order given, until ctx ends. The result lacks the ends that could
+// not be read, which Missed counts, and those of containers that no longer exist, which it does not. progress, if not
+// nil, is called with the number of containers asked for; it must not block.
+func ReadEnds(
 	ctx context.Context, client *crictl.Client, of []Candidate, progress func(asked int),
 ) (map[string]End, Missed) {
-	l := looking{of: of, ends: make(map[string]End, len(of)), pods: map[string]int{}, row: map[string]bool{}, progress: progress}
+	r := endReader{
+		of: of, ends: make(map[string]End, len(of)), pods: map[string]int{}, silent: map[string]bool{},
+		progress: progress,
+	}
 	var wg sync.WaitGroup
-	for range min(lookers, len(of)) {
+	for range min(endCalls, len(of)) {
 		wg.Go(func() {
-			for c, ok := l.take(ctx); ok; c, ok = l.take(ctx) {
-				st, call := client.ContainerStatus(ctx, c.ID)
-				l.put(c, st, call)
+			for c := r.next(ctx); c != nil; c = r.next(ctx) {
+				status, call := client.ContainerStatus(ctx, c.ID)
+				r.add(c, status, call)
 			}
 		})
 	}
 	wg.Wait()
-	l.missed.Count += len(of) - l.next
-	return l.ends, l.missed
+	r.missed.Count += len(of) - r.asked
+	return r.ends, r.missed
 }
 
-// A looking is the state of one Look.
-type looking struct {
+// An endReader is the state of one ReadEnds.
+type endReader struct {
 	mu       sync.Mutex
 	of       []Candidate
-	next     int
+	asked    int
 	ends     map[string]End
 	pods     map[string]int  // unanswered calls by pod UID
-	row      map[string]bool // pods that did not answer, since the last one that did
+	silent   map[string]bool // pods that did not answer, since the last one that did
 	missed   Missed
 	progress func(int)
 }
 
-// take returns the next to be asked for.
-func (l *looking) take(ctx context.Context) (Candidate, bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for l.next < len(l.of) && len(l.row) < allMisses && ctx.Err() == nil {
-		c := l.of[l.next]
-		l.next++
-		if l.progress != nil {
-			l.progress(l.next)
+// next returns the next container to ask for, nil at the end.
+func (r *endReader) next(ctx context.Context) *Candidate {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for r.asked < len(r.of) && len(r.silent) < allMisses && ctx.Err() == nil {
+		c := &r.of[r.asked]
+		r.asked++
+		if r.progress != nil {
+			r.progress(r.asked)
 		}
-		if l.pods[c.PodUID] < podMisses {
-			return c, true
+		if r.pods[c.PodUID] < podMisses {
+			return c
 		}
-		l.missed.Count++
+		r.missed.Count++
 	}
-	return Candidate{}, false
+	return nil
 }
 
-func (l *looking) put(c Candidate, st *crictl.ContainerStatus, call crictl.Call) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+func (r *endReader) add(c *Candidate, status *crictl.ContainerStatus, call crictl.Call) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	switch {
 	case call.OK():
-		clear(l.row)
-		l.pods[c.PodUID] = 0
-		if st.State == crictl.ContainerExited && st.ID == c.ID {
-			l.ends[c.ID] = End{FinishedAt: st.FinishedAt, ExitCode: st.ExitCode, Reason: st.Reason}
+		clear(r.silent)
+		r.pods[c.PodUID] = 0
+		if status.State == crictl.ContainerExited && status.ID == c.ID {
+			r.ends[c.ID] = End{FinishedAt: status.FinishedAt, ExitCode: status.ExitCode, Reason: status.Reason}
 		}
 	case call.Code == crictl.NotFound:
-		clear(l.row)
+		clear(r.silent)
 	default:
-		l.missed.Count++
-		if l.missed.First == "" && call.Code != crictl.Canceled {
-			l.missed.First = call.Method + ": " + string(call.Code) + ": " + call.Err
+		r.missed.Count++
+		if r.missed.First == "" && call.Code != crictl.Canceled {
+			r.missed.First = describe(call)
 		}
-		l.pods[c.PodUID]++
-		l.row[c.PodUID] = true
+		r.pods[c.PodUID]++
+		r.silent[c.PodUID] = true
 	}
+}
+
+// describe returns a failed call as text.
+func describe(call crictl.Call) string {
+	return call.Method + ": " + string(call.Code) + ": " + call.Err
 }

@@ -14,7 +14,6 @@ import (
 type faultTest struct {
 	name   string
 	faults []fake.Fault
-	opts   Options
 	end    time.Duration // of the context; 0 for none
 	check  func(t *testing.T, plan Plan, r Result)
 }
@@ -51,21 +50,12 @@ func downtimes() []faultTest {
 			},
 		},
 		{
-			name:   "frozen for good without a deadline",
-			faults: []fake.Fault{{RPC: "*", Hang: true, From: second(0.6)}},
-			opts:   Options{Patience: 30 * time.Second},
-			check: func(t *testing.T, plan Plan, r Result) {
-				if !strings.Contains(r.Stopped, "it was waited for 30s") {
-					t.Errorf("stopped %q", r.Stopped)
-				}
-			},
-		},
-		{
 			name:   "restarted",
 			faults: []fake.Fault{{RPC: "*", Error: "Unavailable: connection refused", From: second(0.6), Until: second(9)}},
 			check: func(t *testing.T, plan Plan, r Result) {
 				if r.Removed+len(r.Skipped) != len(plan.Remove) || r.Pauses == 0 {
-					t.Errorf("%d removed, %d skipped, %d failed %v, %d pauses", r.Removed, len(r.Skipped), len(r.Failed), r.Failed, r.Pauses)
+					t.Errorf("%d removed, %d skipped, %d failed %v, %d pauses", r.Removed, len(r.Skipped), len(r.Failed), r.Failed,
+						r.Pauses)
 				}
 			},
 		},
@@ -111,7 +101,8 @@ func failures() []faultTest {
 			check: func(t *testing.T, plan Plan, r Result) {
 				if len(r.Failed) < enoughRefusals || len(r.Failed) > 2*enoughRefusals || r.Removed != 0 || r.Left == 0 ||
 					r.Stopped != "the runtime refuses removals: RemoveContainer: PermissionDenied: read only" {
-					t.Errorf("%d removed, %d failed, %d skipped, %d left, stopped %q", r.Removed, len(r.Failed), len(r.Skipped), r.Left, r.Stopped)
+					t.Errorf("%d removed, %d failed, %d skipped, %d left, stopped %q", r.Removed, len(r.Failed), len(r.Skipped),
+						r.Left, r.Stopped)
 				}
 			},
 		},
@@ -139,8 +130,11 @@ func failures() []faultTest {
 			},
 		},
 		{
-			name:   "one container hangs",
-			faults: []fake.Fault{{RPC: "RemoveContainer", Object: fake.Object{Pod: "loop-1", Container: "app"}, Hang: true, First: 1}},
+			name: "one container hangs",
+			faults: []fake.Fault{{
+				RPC: "RemoveContainer", Object: fake.Object{Pod: "loop-1", Container: "app"}, Hang: true,
+				First: 1,
+			}},
 			check: func(t *testing.T, plan Plan, r Result) {
 				if r.Removed != len(plan.Remove) {
 					t.Errorf("%d of %d removed: %v", r.Removed, len(plan.Remove), r.Failed)
@@ -172,7 +166,7 @@ func TestRunFaults(t *testing.T) {
 					ctx, cancel = context.WithTimeout(ctx, tt.end)
 					defer cancel()
 				}
-				got, err := Run(ctx, c, plan, tt.opts)
+				got, err := Run(ctx, c, plan, Options{})
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -53,7 +53,12 @@ func flood(pods, exited int, faults ...fake.Fault) fake.Scenario {
 		Faults: faults,
 		Pods: []fake.PodGroup{
 			{Name: "loop", Count: pods / 2, DeadBefore: 1, Containers: []fake.ContainerGroup{{Name: "app", Exited: exited}}},
-			{Name: "down", Count: pods - pods/2, DeadBefore: 1, Containers: []fake.ContainerGroup{{Name: "app", State: "exited", Exited: exited - 1}}},
+			{
+				Name: "down", Count: pods - pods/2, DeadBefore: 1, Containers: []fake.ContainerGroup{{
+					Name:  "app",
+					State: "exited", Exited: exited - 1,
+				}},
+			},
 		},
 	}
 }
@@ -68,7 +73,7 @@ func look(t *testing.T, c *crictl.Client, rules Rules) (Node, Plan) {
 	}
 	n := Node{Sandboxes: sandboxes.Sandboxes, Containers: containers.Containers}
 	candidates, asked := Candidates(n, rules, time.Now()), 0
-	ends, missed := Look(t.Context(), c, candidates, func(n int) { asked = n })
+	ends, missed := ReadEnds(t.Context(), c, candidates, func(n int) { asked = n })
 	if asked != len(candidates) {
 		t.Fatalf("told of %d of %d", asked, len(candidates))
 	}
@@ -92,8 +97,8 @@ func left(t *testing.T, c *crictl.Client) map[string]bool {
 	return out
 }
 
-// verify checks a result against what the runtime holds now: nothing is claimed that is not so, every victim is accounted
-// for once, and nothing but victims has gone.
+// verify checks a result against what the runtime holds now: nothing is claimed that is not so, every candidate is
+// accounted for once, and nothing but candidates has gone.
 func verify(t *testing.T, before Node, plan Plan, r Result, after map[string]bool) {
 	t.Helper()
 	planned := map[string]bool{}
@@ -106,16 +111,17 @@ func verify(t *testing.T, before Node, plan Plan, r Result, after map[string]boo
 	}
 	for _, k := range before.Containers {
 		if !planned[k.ID] && !after[k.ID] {
-			t.Errorf("container %s (%s) has gone, and was no victim", k.ID, k.State)
+			t.Errorf("container %s (%s) has gone, and was no candidate", k.ID, k.State)
 		}
 	}
 	for _, s := range before.Sandboxes {
 		if !planned[s.ID] && !after[s.ID] {
-			t.Errorf("sandbox %s (%s) has gone, and was no victim", s.ID, s.State)
+			t.Errorf("sandbox %s (%s) has gone, and was no candidate", s.ID, s.State)
 		}
 	}
 	if got := r.Removed + len(r.Skipped) + len(r.Failed) + r.Left; got != len(plan.Remove) {
-		t.Errorf("%d removed + %d skipped + %d failed + %d left = %d, of %d planned", r.Removed, len(r.Skipped), len(r.Failed), r.Left, got, len(plan.Remove))
+		t.Errorf("%d removed + %d skipped + %d failed + %d left = %d, of %d planned", r.Removed, len(r.Skipped),
+			len(r.Failed), r.Left, got, len(plan.Remove))
 	}
 	if r.Removed > gone {
 		t.Errorf("%d are said to be removed, and %d have gone", r.Removed, gone)
@@ -133,6 +139,7 @@ func audit(t *testing.T, count int) *Audit {
 
 func here() Identity {
 	return Identity{
-		MachineID: "0123456789abcdef", BootID: "boot-1", Endpoint: "unix:///run/fake.sock", RuntimeName: "containerd", RuntimeVersion: "v2.1.4",
+		MachineID: "0123456789abcdef", BootID: "boot-1", Endpoint: "unix:///run/fake.sock", RuntimeName: "containerd",
+		RuntimeVersion: "v2.1.4",
 	}
 }

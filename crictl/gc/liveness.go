@@ -7,7 +7,7 @@ import (
 	"github.com/kdiag/kdiag/crictl"
 )
 
-// A KubeletPod is what matters here of one pod of the kubelet's /pods.
+// A KubeletPod is what is needed of one pod of the kubelet's /pods.
 type KubeletPod struct {
 	UID       string
 	Namespace string
@@ -15,8 +15,8 @@ type KubeletPod struct {
 	Main      []string // names of spec.containers; init containers and sidecars are not among them
 }
 
-// Evidence is what was found out about the pods of a node. Each of the three parts is complete or missing; what is
-// missing says why in its Without field.
+// Evidence is what was read about the pods of a node. Each of the three parts is complete or missing; the Without field
+// of a missing part holds the reason.
 type Evidence struct {
 	Pods        []KubeletPod // the whole answer of the kubelet's /pods
 	PodsWithout string       // why there is none, such as "not authorised"; empty when Pods is complete
@@ -28,7 +28,7 @@ type Evidence struct {
 	ManifestsWithout string
 }
 
-// A Liveness tells which pods are gone. Its zero value knows nothing, so no pod is.
+// A Liveness decides which pods are gone. The zero value knows nothing, so no pod is.
 type Liveness struct {
 	missing   []string
 	complete  bool
@@ -38,7 +38,7 @@ type Liveness struct {
 	manifests map[string]bool
 }
 
-// NewLiveness weighs the evidence.
+// NewLiveness combines the evidence.
 func NewLiveness(e *Evidence) *Liveness {
 	l := &Liveness{
 		byUID: map[string]*KubeletPod{}, byName: map[[2]string]bool{}, dirs: map[string]bool{}, manifests: map[string]bool{},
@@ -67,12 +67,13 @@ func NewLiveness(e *Evidence) *Liveness {
 	return l
 }
 
-// Missing says which evidence there is none of, and why. As long as something is missing no pod counts as gone.
+// Missing lists the evidence that is missing, and why. As long as some is missing, no pod counts as gone.
 func (l *Liveness) Missing() []string { return slices.Clone(l.missing) }
 
-// Gone reports whether it is proven that a pod no longer exists: all evidence is there, and none of it knows the pod.
-// fromAPI says that the pod came from the API server, by the annotation of its sandboxes. Any other pod may be a static
-// one, whose UID the kubelet makes from the manifest and the API server does not know, so for it the name counts too.
+// Gone reports whether it is proven that a pod no longer exists: all evidence is there, and none of it contains the
+// pod. fromAPI means that the pod came from the API server, by the annotation of its sandboxes. Any other pod may be a
+// static one, whose UID the kubelet derives from the manifest and the API server does not know, so for it the name
+// counts too.
 func (l *Liveness) Gone(pod crictl.Pod, fromAPI bool) bool {
 	if !l.complete || pod.UID == "" || l.byUID[pod.UID] != nil || l.dirs[pod.UID] {
 		return false
@@ -80,8 +81,8 @@ func (l *Liveness) Gone(pod crictl.Pod, fromAPI bool) bool {
 	return fromAPI || !l.byName[[2]string{pod.Namespace, pod.Name}] && !l.named(pod.Name)
 }
 
-// named reports whether a manifest may name the pod. The kubelet appends "-" and the node's name, which may hold dashes
-// and dots itself, to the name in the manifest.
+// named reports whether a manifest may name the pod. The kubelet appends "-" and the node's name, which may contain
+// dashes and dots itself, to the name in the manifest.
 func (l *Liveness) named(pod string) bool {
 	for at := range len(pod) {
 		if pod[at] == '-' && l.manifests[pod[:at]] {
@@ -91,7 +92,7 @@ func (l *Liveness) named(pod string) bool {
 	return l.manifests[pod] || l.manifests[strings.ToLower(pod)]
 }
 
-// spec returns what the kubelet says about a pod, and whether it knows it.
+// spec returns the kubelet's entry of a pod, and whether it lists the main containers.
 func (l *Liveness) spec(uid string) (*KubeletPod, bool) {
 	pod := l.byUID[uid]
 	return pod, pod != nil && len(pod.Main) > 0

@@ -1,13 +1,11 @@
 package gc
 
 import (
-	"context"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
@@ -56,18 +54,9 @@ func TestGone(t *testing.T) {
 		t.Error("nothing is known, and a pod is gone")
 	}
 	e := without(func(e *Evidence) { e.PodsWithout, e.DirsWithout = "401", "hangs" })
-	if diff := cmp.Diff([]string{"the kubelet's pods: 401", "the pod directories: hangs"}, NewLiveness(&e).Missing()); diff != "" {
+	if diff := cmp.Diff([]string{"the kubelet's pods: 401", "the pod directories: hangs"},
+		NewLiveness(&e).Missing()); diff != "" {
 		t.Error(diff)
-	}
-}
-
-func write(t *testing.T, path, text string) {
-	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
 	}
 }
 
@@ -100,11 +89,12 @@ func TestReadPodDirs(t *testing.T) {
 func TestReadManifests(t *testing.T) {
 	root := t.TempDir()
 	dir := filepath.Join(root, "manifests")
-	write(t, filepath.Join(dir, "etcd.yaml"), "apiVersion: v1\nkind: Pod\nmetadata:\n  name: etcd\nspec:\n  containers:\n  - name: 'main'\n    hostname: h\n")
-	write(t, filepath.Join(dir, "api.json"), `{"kind":"Pod","metadata":{"name" : "Kube-API"}}`)
-	write(t, filepath.Join(dir, "flow.yml"), "metadata: {name: &n flow, namespace: x}\n")
-	write(t, filepath.Join(dir, ".hidden"), "name: hidden")
-	write(t, filepath.Join(dir, "sub/below.yaml"), "name: below")
+	put(t, filepath.Join(dir, "etcd.yaml"),
+		"apiVersion: v1\nkind: Pod\nmetadata:\n  name: etcd\nspec:\n  containers:\n  - name: 'main'\n    hostname: h\n")
+	put(t, filepath.Join(dir, "api.json"), `{"kind":"Pod","metadata":{"name" : "Kube-API"}}`)
+	put(t, filepath.Join(dir, "flow.yml"), "metadata: {name: &n flow, namespace: x}\n")
+	put(t, filepath.Join(dir, ".hidden"), "name: hidden")
+	put(t, filepath.Join(dir, "sub/below.yaml"), "name: below")
 	got, err := ReadManifests(t.Context(), root, "/manifests")
 	slices.Sort(got)
 	if diff := cmp.Diff([]string{"etcd", "flow", "kube-api", "main"}, got); diff != "" || err != nil {
@@ -128,17 +118,6 @@ func TestReadManifests(t *testing.T) {
 		if err := os.Remove(path); err != nil {
 			t.Fatal(err)
 		}
-	}
-}
-
-func TestAbandonable(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
-	defer cancel()
-	release := make(chan struct{})
-	_, err := abandonable(ctx, "reading /dead", func() (int, error) { <-release; return 0, nil })
-	close(release)
-	if err == nil || !strings.HasPrefix(err.Error(), "reading /dead: no answer") {
-		t.Errorf("%v", err)
 	}
 }
 

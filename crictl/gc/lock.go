@@ -9,26 +9,12 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 
 	"golang.org/x/sys/unix"
 )
 
-// A LockedError says that another run holds the lock.
-type LockedError struct {
-	Path string
-	PID  int // of the other run; 0 when the file does not say
-}
-
-func (e *LockedError) Error() string {
-	if e.PID == 0 {
-		return "another run removes from this runtime already (it holds " + e.Path + ")"
-	}
-	return fmt.Sprintf("another run removes from this runtime already: process %d (it holds %s)", e.PID, e.Path)
-}
-
-// A Lock keeps other runs away from a runtime until Close, or until the process ends in whatever way.
-type Lock struct{ file *os.File }
+// ErrLocked is wrapped by TakeLock's error when another run holds the lock.
+var ErrLocked = errors.New("another run removes from this runtime already")
 
 // LockPath returns the name of the lock file for an endpoint below dir, such as /run/lock.
 func LockPath(dir, endpoint string) string {
@@ -36,55 +22,44 @@ func LockPath(dir, endpoint string) string {
 	return filepath.Join(dir, "kdiag-gc-"+hex.EncodeToString(sum[:6])+".lock")
 }
 
-// TakeLock takes the lock at path and writes this process's id into it. The error is a *LockedError when another run
-// holds it. The file stays when the lock is given back: to remove it would let two runs hold two files of one name.
-func TakeLock(path string) (*Lock, error) {
-	// The folder may be open to all, as /run/lock is on some systems: no symbolic link is followed.
+// TakeLock locks the file at path and writes this process's id into it. Closing the result, or the end of the process,
+// releases the lock. The error wraps ErrLocked when another run holds it. The file stays: if it were removed, two runs
+// could lock two files of one name.
+func TakeLock(path string) (io.Closer, error) {
+	// The folder may be writable by all, as /run/lock is on some systems: no symbolic link is followed.
 	fd, err := unix.Open(path, unix.O_RDWR|unix.O_CREAT|unix.O_NOFOLLOW|unix.O_CLOEXEC|unix.O_NONBLOCK, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("opening the lock %s: %w", path, err)
 	}
 	f := os.NewFile(uintptr(fd), path)
-	if err := lock(f, path); err != nil {
+	if err := lock(f); err != nil {
 		_ = f.Close() // nothing was written
 		return nil, err
 	}
-	return &Lock{file: f}, nil
+	return f, nil
 }
 
-func lock(f *os.File, path string) error {
+func lock(f *os.File) error {
 	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = errors.New("it is no regular file")
+	}
+	if err == nil {
+		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	}
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		pid := "unknown"
+		_, _ = fmt.Fscan(io.LimitReader(f, 32), &pid)
+		return fmt.Errorf("%w: process %s (it holds %s)", ErrLocked, pid, f.Name())
+	}
+	if err == nil {
+		err = f.Truncate(0)
+	}
+	if err == nil {
+		_, err = f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
+	}
 	if err != nil {
-		return fmt.Errorf("opening the lock: %w", err)
-	}
-	if !info.Mode().IsRegular() {
-		return fmt.Errorf("opening the lock %s: it is no regular file", path)
-	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); errors.Is(err, unix.EWOULDBLOCK) {
-		return &LockedError{Path: path, PID: holder(f)}
-	} else if err != nil {
-		return fmt.Errorf("locking %s: %w", path, err)
-	}
-	if err := f.Truncate(0); err != nil {
-		return fmt.Errorf("locking: %w", err)
-	}
-	if _, err := f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0); err != nil {
-		return fmt.Errorf("locking: %w", err)
+		return fmt.Errorf("locking %s: %w", f.Name(), err)
 	}
 	return nil
 }
-
-func holder(f *os.File) int {
-	text, err := io.ReadAll(io.LimitReader(f, 32))
-	if err != nil {
-		return 0
-	}
-	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
-	if err != nil || pid < 1 {
-		return 0
-	}
-	return pid
-}
-
-// Close gives the lock back.
-func (l *Lock) Close() error { return l.file.Close() }

@@ -1,3 +1,15 @@
+// Package gc chooses exited containers and dead sandboxes that may be removed, and removes them at a pace that the
+// runtime can bear.
+//
+// Choosing is pure: Make takes the two lists, the times at which the containers ended and what is known about the pods,
+// and returns a Plan. A plan never removes more than the kubelet's own collector may (kuberuntime_gc.go): only exited
+// containers, never the newest of a pod UID and container name, init containers and sidecars included, and a pod counts
+// as gone only when the kubelet's pods, its pod directories and its static manifests all lack it. Run removes: it
+// checks each candidate again right before the removal, times a small list on the side, and records each removal in an
+// audit file on the disk before it counts it.
+//
+// The package leaves out images, logs, and the symbolic links in /var/log/containers, all of which the kubelet looks
+// after. It kills nothing: a container that runs, or whose state is unknown, is never a candidate.
 package gc
 
 import (
@@ -6,28 +18,31 @@ import (
 	"github.com/kdiag/kdiag/crictl"
 )
 
-// The kinds of victims.
+// The kinds of candidates.
 const (
 	KindContainer = "Container"
 	KindSandbox   = "PodSandbox"
 )
 
-// Rules narrow what may be removed. The zero value removes what the kubelet would be allowed to.
+// Rules narrow what may be removed. The zero value allows what the kubelet would be allowed to remove.
 type Rules struct {
-	Keep      int               `json:"keep,omitempty"`                 // newest exited instances kept per pod UID and container name; counts only above the kubelet's own number
-	MinAge    time.Duration     `json:"minAgeNanoseconds,omitempty"`    // nothing that ended less than this ago
-	OlderThan time.Duration     `json:"olderThanNanoseconds,omitempty"` // only what ended more than this ago
-	Namespace string            `json:"namespace,omitempty"`            // only this namespace
-	Pod       string            `json:"pod,omitempty"`                  // only pods of this name, or the one with this UID
-	Labels    map[string]string `json:"labels,omitempty"`               // only pods with these labels; Node.Selected says which those are
-	Limit     int               `json:"limit,omitempty"`                // at most so many victims, the oldest; 0 means all
+	// Keep is how many of the newest exited instances are kept per pod UID and container name. It counts only above the
+	// kubelet's own number.
+	Keep      int           `json:"keep,omitempty"`
+	MinAge    time.Duration `json:"minAgeNanoseconds,omitempty"`    // keep what ended less than this ago
+	OlderThan time.Duration `json:"olderThanNanoseconds,omitempty"` // only what ended more than this ago
+	Namespace string        `json:"namespace,omitempty"`            // only this namespace
+	Pod       string        `json:"pod,omitempty"`                  // only pods of this name, or the one with this UID
+	// Labels selects pods with these labels, as listed in Node.Selected.
+	Labels map[string]string `json:"labels,omitempty"`
+	Limit  int               `json:"limit,omitempty"` // at most so many candidates, the oldest; 0 means all
 
 	// IgnorePodLiveness treats every pod as gone: a pod that is only starting may lose older records of its init
-	// containers, and a live pod without containers its last sandbox. It is the one rule that widens.
+	// containers, and a live pod without containers its last sandbox. It is the only rule that widens the plan.
 	IgnorePodLiveness bool `json:"ignorePodLiveness,omitempty"`
 }
 
-// A Policy is what the kubelet's own collector is set to.
+// A Policy is how the kubelet's own collector is configured.
 type Policy struct {
 	// Keep is --maximum-dead-containers-per-container. 0 means unknown or 0, for which 1 is taken; below 0 the kubelet
 	// removes nothing of a pod that it knows, and neither does the plan.
@@ -37,25 +52,25 @@ type Policy struct {
 	MinAge time.Duration
 }
 
-// A Node is what was seen of a node, the input of Make.
+// A Node is what was read of a node, the input of Make.
 type Node struct {
 	Sandboxes  []crictl.PodSandbox
 	Containers []crictl.Container
-	// Partial is set when one of the lists is not complete. Sandboxes are then all kept: a container that was not listed
+	// Partial is set when one of the lists is incomplete. Sandboxes are then all kept: a container that was not listed
 	// may be in any of them.
 	Partial bool
-	// Finished tells when a container ended, from ContainerStatus: lists carry the creation only. A container whose end
-	// is not known is kept. Candidates says for which it needs to be known.
+	// Finished returns when a container ended, from ContainerStatus: lists carry the creation only. A container whose end
+	// is unknown is kept. Candidates returns those for which it must be known.
 	Finished func(id string) (time.Time, bool)
 	Pods     *Liveness // nil means that nothing is known: every pod counts as alive
 	Kubelet  Policy
 	// Selected holds the UIDs of the pods that have Rules.Labels, which lists do not carry: the runtime is asked for the
-	// sandboxes with those labels. Not looked at without Rules.Labels; nil with them selects nothing.
+	// sandboxes with those labels. It is ignored without Rules.Labels; nil with them selects nothing.
 	Selected map[string]bool
 }
 
-// A Victim is a container or sandbox that is to be removed.
-type Victim struct {
+// A Candidate is a container or sandbox that is to be removed.
+type Candidate struct {
 	Kind       string    `json:"kind"` // KindContainer or KindSandbox
 	ID         string    `json:"id"`
 	Namespace  string    `json:"namespace,omitempty"`
@@ -65,20 +80,20 @@ type Victim struct {
 	Attempt    uint32    `json:"attempt"`
 	CreatedAt  time.Time `json:"createdAt"`
 	FinishedAt time.Time `json:"finishedAt,omitzero"` // of containers
-	Bytes      int64     `json:"bytes,omitempty"`     // that it takes in the runtime's list
+	Bytes      int64     `json:"bytes,omitempty"`     // of its entry in the runtime's list
 	Why        string    `json:"why"`
 }
 
-// A Plan says what is to be removed, and why the rest stays.
+// A Plan lists what is to be removed, and why the rest stays.
 type Plan struct {
 	// Remove holds the containers first, then the sandboxes, each oldest first: the order of the removal.
-	Remove []Victim  `json:"remove"`
-	Keep   int       `json:"keep"`   // exited containers and sandboxes that are not ready, and stay
-	KeptBy []Kept    `json:"keptBy"` // Keep by reason, in the order of the rules; reasons that kept nothing are left out
-	Bytes  int64     `json:"bytes"`  // that the victims take in the runtime's two lists
-	Newest int       `json:"newest"` // exited instances kept per pod UID and container name; 0 means all of them
-	Rules  Rules     `json:"rules"`  // by which it was made
-	MadeAt time.Time `json:"madeAt"` // the now of Make
+	Remove []Candidate `json:"remove"`
+	Keep   int         `json:"keep"`   // exited containers and sandboxes that are not ready, and stay
+	KeptBy []Kept      `json:"keptBy"` // Keep by reason, in the order of the rules; reasons that kept nothing are left out
+	Bytes  int64       `json:"bytes"`  // of the candidates' entries in the runtime's two lists
+	Newest int         `json:"newest"` // exited instances kept per pod UID and container name; 0 means all of them
+	Rules  Rules       `json:"rules"`  // by which it was made
+	MadeAt time.Time   `json:"madeAt"` // the now of Make
 }
 
 // A Kept counts what one rule kept.
@@ -87,9 +102,9 @@ type Kept struct {
 	Count int    `json:"count"`
 }
 
-// Why something is kept, in the order in which the rules are asked.
+// Why something is kept, in the order in which the rules apply.
 const (
-	KeptForeign    = "not clearly a kubelet's: without a pod UID, a name or its sandbox, or listed twice"
+	KeptNotKubelet = "not clearly a kubelet's: without a pod UID, a name or its sandbox, or listed twice"
 	KeptClock      = "made or ended in the future: the clock was set"
 	KeptNewest     = "among the newest of its pod and container name"
 	KeptStarting   = "of a pod that is not known to be gone and shows no main container yet"
@@ -105,15 +120,13 @@ const (
 // keptOrder lists all reasons in the order of the rules.
 func keptOrder() []string {
 	return []string{
-		KeptForeign, KeptClock, KeptNewest, KeptStarting, KeptPartial, KeptOccupied, KeptLastOfPod, KeptUnselected,
+		KeptNotKubelet, KeptClock, KeptNewest, KeptStarting, KeptPartial, KeptOccupied, KeptLastOfPod, KeptUnselected,
 		KeptEndUnknown, KeptYoung, KeptLimit,
 	}
 }
 
-// NoPlan is the plan for a node that could not be looked at. A Report leaves it out.
-func NoPlan() Plan { return Plan{} }
-
-// Make says what may be removed of a node. It depends on nothing but its arguments: the same node gives the same plan.
+// Make returns what may be removed of a node. It depends on nothing but its arguments: the same node gives the same
+// plan.
 func Make(node Node, rules Rules, now time.Time) Plan {
 	p := newPlanner(&node, rules, now)
 	p.containers()
@@ -121,16 +134,51 @@ func Make(node Node, rules Rules, now time.Time) Plan {
 	return p.finish()
 }
 
-// Candidates returns the containers whose end decides whether they go, oldest first: ask ContainerStatus for
-// them, and give the answers as Node.Finished. Only candidates can become victims.
+// Candidates returns the containers that may be removed if they ended early enough, oldest first: pass them to
+// ReadEnds, and its answer to Make as Node.Finished. No other container can be part of the plan.
 func Candidates(node Node, rules Rules, now time.Time) []Candidate {
 	rules.Limit = 0
 	p := newPlanner(&node, rules, now)
 	p.assumeEnded = true
 	p.containers()
-	ask := make([]Candidate, 0, len(p.plan.Remove))
-	for i := range p.plan.Remove {
-		ask = append(ask, Candidate{ID: p.plan.Remove[i].ID, PodUID: p.plan.Remove[i].PodUID})
+	return p.plan.Remove
+}
+
+// notPlanned is why a candidate of an older plan is skipped.
+const notPlanned = "the node has changed: a plan made now would keep it"
+
+// A Skipped is a candidate that was left alone, and why.
+type Skipped struct {
+	ID  string `json:"id"`
+	Why string `json:"why"`
+}
+
+// Narrow returns the part of an older plan that a plan made now would remove too, and what that leaves out. An older
+// plan must be narrowed before it is run: what stayed beside a candidate then may be gone now, and the candidate the
+// newest.
+func Narrow(older, now Plan) (Plan, []Skipped) {
+	type key struct {
+		kind, id string
+		created  int64
 	}
-	return ask
+	still := make(map[key]int64, len(now.Remove))
+	for i := range now.Remove {
+		c := &now.Remove[i]
+		still[key{c.Kind, c.ID, c.CreatedAt.UnixNano()}] = c.Bytes
+	}
+	left := make([]Candidate, 0, len(older.Remove))
+	skipped := []Skipped{}
+	older.Bytes = 0
+	for i := range older.Remove {
+		c := &older.Remove[i]
+		bytes, ok := still[key{c.Kind, c.ID, c.CreatedAt.UnixNano()}]
+		if !ok {
+			skipped = append(skipped, Skipped{ID: c.ID, Why: notPlanned})
+			continue
+		}
+		older.Bytes += bytes
+		left = append(left, *c)
+	}
+	older.Remove = left
+	return older, skipped
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/kdiag/kdiag/crictl"
@@ -29,6 +30,15 @@ type planner struct {
 	whyExited   string
 }
 
+// A podView is what the lists contain about one pod UID.
+type podView struct {
+	pod     *crictl.Pod
+	newest  int  // index of its newest sandbox; -1 when all of them are from the future
+	fromAPI bool // every sandbox carries kubernetes.io/config.source=api
+	gone    bool
+	started bool // it shows a main container that runs or ran
+}
+
 func newPlanner(node *Node, rules Rules, now time.Time) *planner {
 	p := &planner{
 		node: node, rules: rules, now: now, keep: keepNewest(node.Kubelet.Keep, rules.Keep),
@@ -39,18 +49,24 @@ func newPlanner(node *Node, rules Rules, now time.Time) *planner {
 	if node.Pods == nil {
 		node.Pods = &Liveness{}
 	}
-	p.plan = Plan{Remove: []Victim{}, Newest: max(p.keep, 0), Rules: rules, MadeAt: now}
+	p.plan = Plan{Remove: []Candidate{}, Newest: max(p.keep, 0), Rules: rules, MadeAt: now}
 	p.whyExited = fmt.Sprintf("exited; %d newer exited instances of it stay", p.keep)
 	if p.keep == 1 {
 		p.whyExited = "exited; a newer exited instance of it stays"
 	}
 	p.twice = listedTwice(node.Containers)
 	p.viewSandboxes()
-	p.viewContainers()
+	for i := range node.Containers {
+		c := &node.Containers[i]
+		if v := p.pod(c); v != nil && !v.started {
+			v.started = p.isMain(c)
+		}
+	}
 	return p
 }
 
-// keepNewest is how many exited instances of a unit stay: what the kubelet keeps, at least 1, or more if more was asked.
+// keepNewest is how many exited instances of a unit stay: what the kubelet keeps, at least 1, or more if more was
+// asked.
 func keepNewest(kubelet, asked int) int {
 	if kubelet < 0 {
 		return -1
@@ -58,7 +74,89 @@ func keepNewest(kubelet, asked int) int {
 	return max(1, kubelet, asked)
 }
 
-// containers adds the exited containers that may go.
+// listedTwice returns the ids that a list names more than once. Lists that are gathered while containers come and go
+// can do that, and then it is unknown which entry is true.
+func listedTwice(all []crictl.Container) map[string]bool {
+	seen := make(map[string]struct{}, len(all))
+	twice := map[string]bool{}
+	for i := range all {
+		if _, ok := seen[all[i].ID]; ok {
+			twice[all[i].ID] = true
+		}
+		seen[all[i].ID] = struct{}{}
+	}
+	return twice
+}
+
+// viewSandboxes gathers what the sandboxes contain about each pod, and decides whether the pod is gone.
+func (p *planner) viewSandboxes() {
+	all := p.node.Sandboxes
+	for i := range all {
+		s := &all[i]
+		if _, ok := p.sandboxByID[s.ID]; ok {
+			p.sandboxByID[s.ID] = -1
+			continue
+		}
+		p.sandboxByID[s.ID] = i
+		if s.ID == "" || s.Pod == nil || s.Pod.UID == "" {
+			continue
+		}
+		v := p.pods[s.Pod.UID]
+		if v == nil {
+			v = &podView{pod: s.Pod, newest: -1, fromAPI: true}
+			p.pods[s.Pod.UID] = v
+		}
+		p.views[i] = v
+		v.fromAPI = v.fromAPI && s.ConfigSource == "api"
+		// A sandbox from the future does not count as the newest: its time is wrong, and the true newest must stay.
+		if s.CreatedAt <= p.now.UnixNano() && (v.newest < 0 || olderSandbox(s, &all[v.newest]) > 0) {
+			v.newest = i
+		}
+	}
+	for _, v := range p.pods {
+		v.gone = p.rules.IgnorePodLiveness || p.node.Pods.Gone(*v.pod, v.fromAPI)
+		v.started = v.gone
+	}
+}
+
+// pod returns the view of a container's pod, nil for a container that is not a kubelet's.
+func (p *planner) pod(c *crictl.Container) *podView {
+	if c.Pod == nil || c.Pod.UID == "" || c.Name == "" || c.ID == "" || p.twice[c.ID] {
+		return nil
+	}
+	i, listed := p.sandboxByID[c.SandboxID]
+	if !listed || i < 0 || p.views[i] == nil || p.node.Sandboxes[i].Pod.UID != c.Pod.UID {
+		return nil
+	}
+	return p.views[i]
+}
+
+// isMain reports whether a container shows that its pod is past its init containers. The kubelet writes nothing onto
+// containers that distinguishes an init container from a main one, so the pod's spec decides where it is known.
+// Elsewhere the name is a hint: it can only keep more. The newest instance of an init container stays in any case, and
+// that is the one by which the kubelet knows that it has run.
+func (p *planner) isMain(c *crictl.Container) bool {
+	if c.State != crictl.ContainerRunning && c.State != crictl.ContainerExited {
+		return false
+	}
+	if spec, ok := p.node.Pods.spec(c.Pod.UID); ok {
+		return slices.Contains(spec.Main, c.Name)
+	}
+	return !looksInit(c.Name)
+}
+
+// looksInit reports whether a container's name is one that people give to init containers: a word of it, between
+// dashes, is "init" or begins with it (init, init-db, wait-init, initialize).
+func looksInit(name string) bool {
+	for word := range strings.SplitSeq(strings.ToLower(name), "-") {
+		if strings.HasPrefix(word, "init") {
+			return true
+		}
+	}
+	return false
+}
+
+// containers adds the exited containers that may be removed.
 func (p *planner) containers() {
 	all := p.node.Containers
 	exited := make([]int32, 0, len(all))
@@ -74,7 +172,7 @@ func (p *planner) containers() {
 	for n, i := range exited {
 		c := &all[i]
 		ended, why := p.judge(c, newest[n])
-		// Beyond the limit nobody needs to have asked for the end.
+		// Beyond the limit the end need not be known.
 		if (why == "" || why == KeptEndUnknown) && p.full() {
 			why = KeptLimit
 		}
@@ -84,7 +182,7 @@ func (p *planner) containers() {
 		}
 		p.left[c.SandboxID]--
 		p.plan.Bytes += int64(c.Size)
-		p.plan.Remove = append(p.plan.Remove, Victim{
+		p.plan.Remove = append(p.plan.Remove, Candidate{
 			Kind: KindContainer, ID: c.ID, Namespace: c.Pod.Namespace, Pod: c.Pod.Name, PodUID: c.Pod.UID, Container: c.Name,
 			Attempt: c.Attempt, CreatedAt: c.Created(), FinishedAt: ended, Bytes: int64(c.Size), Why: p.whyExited,
 		})
@@ -110,13 +208,13 @@ func (p *planner) newest(exited []int32) []bool {
 	return marks
 }
 
-// judge says why an exited container stays, or when it ended.
+// judge returns why an exited container stays, or when it ended.
 func (p *planner) judge(c *crictl.Container, newest bool) (ended time.Time, why string) {
 	v := p.pod(c)
 	young := p.now.Sub(c.Created()) < p.minAge() // whenever it ended
 	switch {
 	case v == nil:
-		return ended, KeptForeign
+		return ended, KeptNotKubelet
 	case c.CreatedAt > p.now.UnixNano():
 		return ended, KeptClock
 	case newest:
@@ -156,24 +254,20 @@ func (p *planner) full() bool {
 }
 
 func (p *planner) selected(pod *crictl.Pod) bool {
-	switch {
-	case p.rules.Namespace != "" && p.rules.Namespace != pod.Namespace,
-		p.rules.Pod != "" && p.rules.Pod != pod.Name && p.rules.Pod != pod.UID,
-		len(p.rules.Labels) > 0 && !p.node.Selected[pod.UID]:
-		return false
-	}
-	return true
+	return (p.rules.Namespace == "" || p.rules.Namespace == pod.Namespace) &&
+		(p.rules.Pod == "" || p.rules.Pod == pod.Name || p.rules.Pod == pod.UID) &&
+		(len(p.rules.Labels) == 0 || p.node.Selected[pod.UID])
 }
 
-// sandboxes adds the dead sandboxes that may go once the containers of the plan have gone.
+// sandboxes adds the dead sandboxes that may be removed after the containers of the plan.
 func (p *planner) sandboxes() {
 	var dead []int
-	for i := range p.node.Sandboxes {
-		if p.node.Sandboxes[i].State != crictl.SandboxReady {
+	all := p.node.Sandboxes
+	for i := range all {
+		if all[i].State != crictl.SandboxReady {
 			dead = append(dead, i)
 		}
 	}
-	all := p.node.Sandboxes
 	slices.SortFunc(dead, func(a, b int) int { return olderSandbox(&all[a], &all[b]) })
 	for _, i := range dead {
 		s := &all[i]
@@ -186,20 +280,20 @@ func (p *planner) sandboxes() {
 			continue
 		}
 		p.plan.Bytes += int64(s.Size)
-		p.plan.Remove = append(p.plan.Remove, Victim{
+		p.plan.Remove = append(p.plan.Remove, Candidate{
 			Kind: KindSandbox, ID: s.ID, Namespace: s.Pod.Namespace, Pod: s.Pod.Name, PodUID: s.Pod.UID,
 			Attempt: s.Attempt, CreatedAt: s.Created(), Bytes: int64(s.Size), Why: p.whySandbox(i),
 		})
 	}
 }
 
-// judgeSandbox says why a sandbox that is not ready stays. It has no end that CRI would tell, so its age counts from its
-// creation; the kubelet asks for no age here at all.
+// judgeSandbox returns why a sandbox that is not ready stays. CRI reports no end of a sandbox, so its age counts from
+// its creation; the kubelet requires no age here at all.
 func (p *planner) judgeSandbox(i int) string {
 	s, v := &p.node.Sandboxes[i], p.views[i]
 	switch {
 	case v == nil || p.sandboxByID[s.ID] < 0:
-		return KeptForeign
+		return KeptNotKubelet
 	case s.CreatedAt > p.now.UnixNano():
 		return KeptClock
 	case p.node.Partial:
@@ -237,8 +331,8 @@ func (p *planner) finish() Plan {
 	return p.plan
 }
 
-// olderContainer orders containers by creation, which is how the kubelet tells the newest (byCreated in
-// kuberuntime_gc.go); attempt and id make the order total.
+// olderContainer orders containers by creation, by which the kubelet finds the newest (byCreated in kuberuntime_gc.go);
+// attempt and id make the order total.
 func olderContainer(a, b *crictl.Container) int {
 	return cmp.Or(cmp.Compare(a.CreatedAt, b.CreatedAt), cmp.Compare(a.Attempt, b.Attempt), cmp.Compare(a.ID, b.ID))
 }

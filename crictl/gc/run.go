@@ -1,197 +1,239 @@
 package gc
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
-	"sync/atomic"
+	"slices"
+	"sync"
 	"time"
+
+	"golang.org/x/time/rate"
 
 	"github.com/kdiag/kdiag/crictl"
 )
 
-// Defaults of Options.
-const (
-	// DefaultConcurrency is the most removals at a time. Runtimes keep their records in one database, which takes one
-	// change after the other; more in flight than this only waits there.
-	DefaultConcurrency = 32
-	// DefaultRate is the most removals per second, far above what a runtime with real snapshots does.
-	DefaultRate = 500
-	// DefaultRetries is how often a victim is tried again after an error.
-	DefaultRetries = 3
-	// DefaultPatience is how long a run stands still for a runtime that does not answer.
-	DefaultPatience = 5 * time.Minute
-	// DefaultGrace is how long calls in flight may go on after the run was stopped.
-	DefaultGrace = 10 * time.Second
-)
+// DefaultRate is the most removals per second, far above what a runtime with real snapshots achieves.
+const DefaultRate = 500
 
 // Options tune a run. The zero value is good for a real node.
 type Options struct {
-	Concurrency int     // most removals at a time; 0 means DefaultConcurrency
-	Rate        float64 // most removals per second; 0 means DefaultRate
-	Retries     int     // of a victim that fails; 0 means DefaultRetries, below 0 none
-	Patience    time.Duration
-	Grace       time.Duration
+	Concurrency int            // most removals at a time; 0 means 32: more only wait for the runtime's database
+	Rate        float64        // most removals per second; 0 means DefaultRate
 	Audit       *Audit         // nil keeps no record; the caller closes it
-	Logs        *Logs          // nil leaves the logs
-	Progress    func(Progress) // called now and then from one goroutine; must not block
+	Progress    func(Progress) // called from one goroutine; must not block
 }
 
-func (o *Options) complete() {
-	o.Concurrency = orDefault(o.Concurrency, DefaultConcurrency)
-	o.Rate = orDefault(o.Rate, DefaultRate)
-	o.Retries = max(0, orDefault(o.Retries, DefaultRetries))
-	o.Patience = orDefault(o.Patience, DefaultPatience)
-	o.Grace = orDefault(o.Grace, DefaultGrace)
-}
-
-// orDefault returns v, or fallback if v is zero.
-func orDefault[T comparable](v, fallback T) T {
-	var zero T
-	if v == zero {
-		return fallback
-	}
-	return v
-}
-
-// Tuning of a run.
 const (
-	tick           = 10 * time.Millisecond // of everything that waits for a time
-	progressEvery  = 100 * time.Millisecond
-	quietProbes    = 12 // of the quiet runtime before the first removal
-	quietGap       = 5 * time.Millisecond
-	quietRelists   = 3
-	mostSandboxes  = 8                      // at a time: stopping one runs CNI plugins, which take locks of the host
-	calibrateDrain = 500 * time.Millisecond // how long removals in flight are waited for before the runtime is measured without
+	tick          = 10 * time.Millisecond // of everything that waits for a time
+	progressEvery = 100 * time.Millisecond
+	grace         = 10 * time.Second // for the calls in flight when a run is stopped
+	quietProbes   = 20               // of the quiet runtime before the first removal
+	quietGap      = 5 * time.Millisecond
+	// The next probe comes probeShare times as long after a probe as that took, within these bounds.
+	probeShare     = 10
 	probeEvery     = 50 * time.Millisecond
-	probeShare     = 10 // the side probe may be in flight a tenth of the time
 	longestBetween = time.Second
-	firstBackOff   = 200 * time.Millisecond
-	longestBackOff = 5 * time.Second
-	freeTries      = 10 // attempts of a victim that fail while the runtime is down, on top of those that count
-	lastLooks      = 8  // at a time, when the run ends
-	lastLookTime   = time.Second
-	writePatience  = time.Second // for the audit file, until nothing more is begun
-	burst          = 2 * tick    // by which the rate limit may be ahead after an idle moment
-	// enoughRefusals are so many refusals, without a single removal, that the runtime takes no removals at all: a socket
+	retries        = 3 // of a candidate that fails; doubling firstBackOff is the time before the next
+	firstBackOff   = 400 * time.Millisecond
+	podRounds      = 5 // of unanswered calls in a row before the rest of a pod is given up
+	mostSandboxes  = 8 // at a time: stopping one runs CNI plugins, which take locks of the host
+	// lateAfter is how long a call may take before its pod gets no further ones meanwhile, and mostLate how many such
+	// calls do not count against the pace's width: pods that hang must not hold up the others.
+	lateAfter = 2 * time.Second
+	mostLate  = 8
+	// enoughRefusals is after how many refusals without a removal the run stops: the runtime allows none, like a socket
 	// for reading, or a proxy.
 	enoughRefusals = 8
+	lastChecks     = 8 // at a time, at the end of a run
+	lastCheckTime  = time.Second
 )
 
-// Run removes what the plan says: the containers, oldest first, then the sandboxes. Each is looked at again right before.
-// The error says why nothing could be begun, or that the audit file failed; what became of the victims is in the Result
-// in any case.
+// A Failed is a candidate of which it cannot be claimed that it was removed, and why. What was asked for and not
+// answered is among them.
+type Failed struct {
+	ID    string `json:"id"`
+	Error string `json:"error"`
+}
+
+// A Stuck is a pod whose removals were not answered until the rest of it was given up, or the run ended.
+type Stuck struct {
+	Namespace string `json:"namespace,omitempty"`
+	Pod       string `json:"pod"`
+	PodUID    string `json:"podUID"`
+	ID        string `json:"id"`         // of a candidate whose removal was not answered
+	Rounds    int    `json:"unanswered"` // in a row; calls at the same time count once
+}
+
+// A Result is what became of a plan.
+type Result struct {
+	Removed int       `json:"removed"` // confirmed by the runtime and, with an audit file, on the disk
+	Skipped []Skipped `json:"skipped"`
+	Failed  []Failed  `json:"failed"`
+	Left    int       `json:"left"`              // not tried, because the run was stopped
+	Stopped string    `json:"stopped,omitempty"` // why the run ended before the plan was done
+	Stuck   []Stuck   `json:"stuck,omitempty"`   // the pods whose removals were not answered, in the order of their names
+	Pauses  int       `json:"pauses"`            // how often the run waited for the runtime
+	Most    int       `json:"concurrency"`       // the most removals at a time
+	*Speed
+}
+
+// A Speed is how fast a run was.
+type Speed struct {
+	Seconds   float64 `json:"seconds"`
+	PerSecond float64 `json:"perSecond"` // removals / seconds
+}
+
+// A Report is the GCReport of kdiag's JSON, without apiVersion, kind and generatedAt. A dry run has no Speed.
+type Report struct {
+	DryRun bool `json:"dryRun"`
+	Plan   Plan `json:"plan,omitzero"` // absent when there is none
+	Result
+}
+
+// A Progress is the state of a run.
+type Progress struct {
+	Total, Removed, Skipped, Failed int
+	Paused                          string        // why the run waits; empty when it does not
+	PerSecond                       float64       // over the whole run so far
+	TimeLeft                        time.Duration // at that rate; 0 when unknown
+}
+
+// Run removes what the plan lists: the containers, oldest first, then the sandboxes. Each is checked again right
+// before. The error is why nothing could be begun, or that the audit file failed; what became of the candidates is in
+// the Result in any case.
 //
-// When ctx is cancelled no new call is made, and the calls in flight are waited for as long as Options.Grace. When ctx has
-// a deadline the run ends by it, a little earlier than that so that what was asked for and not answered can be looked at
-// once more.
+// When ctx is cancelled no new call is made, and Run waits for the calls in flight for at most 10 seconds. When ctx has
+// a deadline the run ends by it, and stops removing a little earlier, so that what was asked for and not answered can
+// be checked once more. A runtime that does not answer is waited for until ctx ends.
 func Run(ctx context.Context, client *crictl.Client, plan Plan, opts Options) (Result, error) {
-	opts.complete()
-	r := newRun(ctx, client, &plan, opts)
-	defer r.cancel()
+	r := newRun(client, &plan, opts)
 	if len(plan.Remove) == 0 {
 		return r.finish(), nil
 	}
+	end, ok := ctx.Deadline()
+	if !ok {
+		end = time.Now().Add(1 << 62)
+	}
+	reserve := min(max(time.Until(end)/20, 50*time.Millisecond), 2*time.Second)
+	ctx, cancelSoon := context.WithDeadline(ctx, end.Add(-reserve))
+	defer cancelSoon()
 	quiet, relist, err := r.quiet(ctx)
 	if err != nil {
 		r.result.Left = len(plan.Remove)
 		return r.finish(), err
 	}
-	r.pace = newPacer(opts.Concurrency, quiet, relist, time.Now())
-	r.loop(ctx)
-	r.lastLook()
-	r.drain()
+	r.pace = newPace(r.opts.Concurrency, quiet, relist)
+	r.ctx, r.cancel = context.WithCancel(ctx)
+	defer r.cancel()
+	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	defer context.AfterFunc(r.ctx, func() { // half of the reserve is for the check at the end
+		time.AfterFunc(min(grace, time.Until(end)-reserve/2), cancel)
+	})()
+	r.loop(work)
+	switch err := r.ctx.Err(); {
+	case r.result.Stopped != "" || err == nil:
+	case errors.Is(err, context.DeadlineExceeded):
+		r.result.Stopped = "the deadline was reached"
+	default:
+		r.result.Stopped = "interrupted"
+	}
+	r.cancel() // what follows removes nothing
+	last := min(lastCheckTime, time.Until(end))
+	check, cancelCheck := context.WithTimeout(context.WithoutCancel(ctx), last)
+	defer cancelCheck()
+	r.close(check)
 	return r.finish(), r.auditErr
 }
 
-// A run is the state of one Run. Its loop is the only goroutine that changes it; removals, probes and the audit file's
-// writes are goroutines that report to it.
+// A run is the state of one Run. Its loop is the only goroutine that changes it; removals and probes are goroutines
+// that report to it.
 type run struct {
-	client *crictl.Client
-	plan   *Plan
-	opts   Options
-	pace   *pacer
-	begin  time.Time
+	client  *crictl.Client
+	opts    Options
+	minAge  time.Duration
+	begun   time.Time
+	pace    *pace
+	limiter *rate.Limiter
+	ctx     context.Context // removals may begin until it ends
+	cancel  context.CancelFunc
 
-	work   context.Context // of the calls: outlives the run's stop, not its end
-	cancel context.CancelFunc
-	remove remover
-	halt   atomic.Bool // asked by the removals in flight
-
-	queue   []*job // not tried yet, in order
-	sandbox []*job // follow when no container is left
-	waiting []*job // to be tried again
-	flying  map[*job]bool
-	results chan outcome
-	nextDue time.Time // of the rate limit
-	lastGo  time.Time
-
-	suspects map[string]*suspect // by pod UID
-	aside    int                 // of those in flight that the pace does not count
-	lostPods map[string]bool     // UIDs of the pods that did not answer since the last removal that was
-	open     []*job              // given up, and to be looked at once more in the end
-	usual    time.Duration       // what a removal takes, smoothed
-	resumed  time.Time           // end of the last pause
-
-	probes    chan crictl.Call
-	probing   bool
-	probeAt   time.Time // start of the probe in flight, or when the next is due
-	lastProbe time.Duration
-	pausedAt  time.Time
-
+	queue     []*job // not in flight, in order; those to be tried again at the end
+	running   map[*job]bool
+	sandboxes int // of those running
+	pods      map[string]*podState
+	open      []*job // given up without an answer: to be checked once more at the end
+	results   chan outcome
 	refusals  int
-	confirmed []*job     // removed, not yet in the audit file
-	writing   []*job     // being written to it
-	writeAt   time.Time  // since then
-	written   chan error // the end of that
 	auditErr  error
 
-	stopped    bool
-	stopLate   time.Time // when calls in flight are given up after a stop
-	soft, hard time.Time // of a ctx with a deadline: no new removals from soft on, everything ended by hard
-	result     Result
-	shown      time.Time
+	probeID string
+	probes  chan crictl.Call
+	probing bool
+	probeAt time.Time // start of the probe in flight, or when the next is due
+
+	total  int
+	result Result
+	shown  time.Time
 }
 
-func newRun(ctx context.Context, client *crictl.Client, plan *Plan, opts Options) *run {
+// A job is a candidate that is not yet removed.
+type job struct {
+	of     *Candidate
+	pod    *podState
+	tries  int
+	due    time.Time // of the next attempt
+	begun  time.Time // the last attempt
+	unsure bool      // its removal was asked for and not answered
+	err    string    // of the last attempt
+}
+
+// A podState is what a run knows about a pod. One that does not answer gets one call at a time, and in the end no more.
+type podState struct {
+	containers int        // that are not yet done
+	running    int        // calls in flight
+	misses     int        // unanswered in a row; calls at the same time count once
+	missed     time.Time  // the last time
+	last       *Candidate // then
+}
+
+func newRun(client *crictl.Client, plan *Plan, opts Options) *run {
+	opts.Concurrency, opts.Rate = cmp.Or(opts.Concurrency, 32), cmp.Or(opts.Rate, DefaultRate)
 	r := &run{
-		client: client, plan: plan, opts: opts, begin: time.Now(),
-		results: make(chan outcome, opts.Concurrency), probes: make(chan crictl.Call, 1), written: make(chan error, 1),
-		flying: map[*job]bool{}, suspects: map[string]*suspect{}, lostPods: map[string]bool{},
-		result: Result{Skipped: []Skipped{}, Failed: []Failed{}},
-	}
-	r.work, r.cancel = context.WithCancel(context.WithoutCancel(ctx))
-	r.remove = remover{
-		client: client, logs: opts.Logs, stopping: r.halt.Load, minAge: max(plan.Rules.MinAge, plan.Rules.OlderThan),
-	}
-	if end, ok := ctx.Deadline(); ok {
-		reserve := min(max(time.Until(end)/20, 50*time.Millisecond), 2*time.Second)
-		r.soft, r.hard = end.Add(-reserve), end
+		client: client, opts: opts, begun: time.Now(), total: len(plan.Remove),
+		minAge:  max(plan.Rules.MinAge, plan.Rules.OlderThan),
+		limiter: rate.NewLimiter(rate.Limit(opts.Rate), 1+int(2*tick.Seconds()*opts.Rate)),
+		results: make(chan outcome, opts.Concurrency+mostLate), probes: make(chan crictl.Call, 1),
+		running: map[*job]bool{}, pods: map[string]*podState{}, result: Result{Skipped: []Skipped{}, Failed: []Failed{}},
 	}
 	for i := range plan.Remove {
-		j := &job{victim: &plan.Remove[i]}
-		if j.victim.Kind == KindSandbox {
-			r.sandbox = append(r.sandbox, j)
-		} else {
-			r.queue = append(r.queue, j)
+		c := &plan.Remove[i]
+		j := &job{of: c, pod: entry(r.pods, c.PodUID, podState{})}
+		if c.Kind == KindContainer {
+			j.pod.containers++
 		}
+		r.queue, r.probeID = append(r.queue, j), c.ID
 	}
 	return r
 }
 
-// probe makes the side call: a list that the runtime must walk through all its containers for, as for a kubelet's
-// relist, and whose answer is small.
+// probe makes the side call: a list for which the runtime must walk all its containers, as for a kubelet's relist, and
+// whose answer is small.
 func (r *run) probe(ctx context.Context) crictl.Call {
-	list := r.client.ListContainers(ctx, crictl.Filter{ID: r.plan.Remove[0].ID}, crictl.ModeUnary)
+	list := r.client.ListContainers(ctx, crictl.Filter{ID: r.probeID}, crictl.ModeUnary)
 	return list.Calls[len(list.Calls)-1]
 }
 
-// quiet measures the runtime before anything is removed: the side probe, and the two lists of a relist, which are what
-// another client must not wait for.
+// quiet measures the runtime before the first removal: the side probe, and the two lists of a relist, for which another
+// client must not have to wait much longer. relist is 0 when those are too large for this client.
 func (r *run) quiet(ctx context.Context) (probes []time.Duration, relist time.Duration, err error) {
 	for len(probes) < quietProbes {
 		call := r.probe(ctx)
 		if !call.OK() {
-			return nil, 0, fmt.Errorf("asking the runtime for a small list before anything is removed: %s: %s", call.Code, call.Err)
+			return nil, 0, fmt.Errorf("asking the runtime for a small list before anything is removed: %s: %s", call.Code,
+				call.Err)
 		}
 		probes = append(probes, call.Elapsed)
 		select {
@@ -200,124 +242,260 @@ func (r *run) quiet(ctx context.Context) (probes []time.Duration, relist time.Du
 		case <-time.After(quietGap):
 		}
 	}
-	var relists []time.Duration
-	for range quietRelists {
-		start := time.Now()
-		if !r.client.ListPodSandbox(ctx, crictl.Filter{}, crictl.ModeUnary).Complete ||
-			!r.client.ListContainers(ctx, crictl.Filter{}, crictl.ModeUnary).Complete {
-			return probes, 0, nil // too large for this client, or in trouble: the probe alone says how the runtime is
-		}
-		relists = append(relists, time.Since(start))
+	start := time.Now()
+	if r.client.ListPodSandbox(ctx, crictl.Filter{}, crictl.ModeUnary).Complete &&
+		r.client.ListContainers(ctx, crictl.Filter{}, crictl.ModeUnary).Complete {
+		relist = time.Since(start)
 	}
-	return probes, median(relists), nil
+	return probes, relist, nil
 }
 
-// loop goes on until all is done or the run is stopped and nothing is in flight.
-func (r *run) loop(ctx context.Context) {
+// loop runs until all is done, or the run is stopped and nothing is in flight. work is the context of the calls.
+func (r *run) loop(work context.Context) {
 	ticker := time.NewTicker(tick)
 	defer ticker.Stop()
-	done := ctx.Done()
-	for !r.over() {
+	for len(r.running) > 0 || r.ctx.Err() == nil && len(r.queue) > 0 {
 		now := time.Now()
-		r.watch(now)
-		r.start(now)
-		r.record()
+		switch {
+		case r.probing && now.Sub(r.probeAt) > r.pace.stall():
+			r.pace.pause("the runtime does not answer")
+		case !r.probing && !now.Before(r.probeAt):
+			r.probing, r.probeAt = true, now
+			go func() { r.probes <- r.probe(work) }()
+		}
+		r.start(work, now)
 		r.show(now, false)
 		select {
 		case out := <-r.results:
-			r.landed(out.job)
 			r.settle(out)
 		case call := <-r.probes:
-			r.probed(call)
-		case err := <-r.written:
-			r.recorded(err)
+			r.probing = false
+			r.probeAt = time.Now().Add(min(max(probeEvery, probeShare*call.Elapsed), longestBetween))
+			r.pace.probed(call.Elapsed, call.OK(), len(r.running) == 0)
 		case <-ticker.C:
-		case <-done:
-			done = nil
-			r.stop("interrupted")
 		}
 	}
 }
 
-// landed takes a job out of those in flight.
-func (r *run) landed(j *job) {
-	delete(r.flying, j)
-	if j.aside {
-		j.aside = false
-		r.aside--
-	}
-}
-
-// over reports whether the loop has nothing left to do or wait for.
-func (r *run) over() bool {
-	if len(r.flying) > 0 {
-		return false
-	}
-	if r.stopped {
-		return true
-	}
-	return !r.heldBack() && len(r.queue)+len(r.sandbox)+len(r.waiting)+len(r.confirmed)+len(r.writing) == 0
-}
-
-// stop lets nothing new begin.
+// stop lets no further removal begin.
 func (r *run) stop(why string) {
-	if r.stopped {
-		return
-	}
-	r.stopped = true
-	r.result.Stopped = why
-	r.halt.Store(true)
-	r.stopLate = time.Now().Add(r.opts.Grace)
-	if !r.hard.IsZero() {
-		// Half of what is kept back is for the calls in flight, half for the last look.
-		if late := r.soft.Add(r.hard.Sub(r.soft) / 2); late.Before(r.stopLate) {
-			r.stopLate = late
-		}
+	if r.ctx.Err() == nil {
+		r.result.Stopped = why
+		r.cancel()
 	}
 }
 
-// watch acts on everything that becomes due by time alone.
-func (r *run) watch(now time.Time) {
-	if !r.soft.IsZero() && !now.Before(r.soft) {
-		r.stop("the deadline was reached")
+// start begins as many removals as may run now.
+func (r *run) start(work context.Context, now time.Time) {
+	for r.ctx.Err() == nil {
+		late, latePods := 0, map[*podState]bool{}
+		for j := range r.running {
+			if now.Sub(j.begun) > lateAfter {
+				late++
+				latePods[j.pod] = true
+			}
+		}
+		if len(r.running)-min(late, mostLate) >= r.pace.width {
+			return
+		}
+		i := slices.IndexFunc(r.queue, func(j *job) bool {
+			blocked := j.pod.running > 0 && (j.pod.misses > 0 || latePods[j.pod])
+			if j.of.Kind == KindSandbox {
+				blocked = blocked || j.pod.containers > 0 || r.sandboxes >= mostSandboxes
+			}
+			return !blocked && !now.Before(j.due)
+		})
+		if i < 0 || !r.limiter.AllowN(now, 1) {
+			return
+		}
+		j := r.queue[i]
+		r.queue = slices.Delete(r.queue, i, i+1)
+		j.begun = now
+		r.running[j] = true
+		r.count(j, 1)
+		r.result.Most = max(r.result.Most, len(r.running))
+		go func() { r.results <- r.attempt(work, j) }()
 	}
-	if r.stopped {
-		if !now.Before(r.stopLate) {
-			r.cancel()
+}
+
+// count adds n to the calls in flight.
+func (r *run) count(j *job, n int) {
+	j.pod.running += n
+	if j.of.Kind == KindSandbox {
+		r.sandboxes += n
+	}
+}
+
+// settle takes the end of an attempt.
+func (r *run) settle(out outcome) {
+	j := out.job
+	delete(r.running, j)
+	r.count(j, -1)
+	switch out.verdict {
+	case removed:
+		j.pod.misses = 0
+		r.done(j)
+		r.result.Removed++
+	case unrecorded:
+		r.fail(j, unrecordedWhy+out.why)
+		r.auditErr = errors.New(out.why)
+		r.stop("the audit file cannot be written")
+	case changed:
+		r.done(j)
+		r.result.Skipped = append(r.result.Skipped, Skipped{ID: j.of.ID, Why: out.why})
+	case refused:
+		r.fail(j, out.why)
+		if r.refusals++; r.refusals >= enoughRefusals && r.result.Removed == 0 {
+			r.stop("the runtime refuses removals: " + out.why)
+		}
+	case untouched:
+		r.queue = append(r.queue, j)
+	case failed, unanswered:
+		r.again(out)
+	}
+}
+
+// done takes a job out of those that its pod's sandboxes wait for.
+func (r *run) done(j *job) {
+	if j.of.Kind == KindContainer {
+		j.pod.containers--
+	}
+}
+
+func (r *run) fail(j *job, why string) {
+	r.done(j)
+	r.result.Failed = append(r.result.Failed, Failed{ID: j.of.ID, Error: why})
+}
+
+// again puts a job back into the queue, or gives it up after as many attempts as it may have.
+func (r *run) again(out outcome) {
+	j, now := out.job, time.Now()
+	r.queue = append(r.queue, j)
+	if r.ctx.Err() != nil {
+		if j.unsure {
+			j.err = out.why
 		}
 		return
 	}
+	j.err = out.why
 	switch {
-	case r.probing && now.Sub(r.probeAt) > r.pace.stall():
+	case out.down:
 		r.pace.pause("the runtime does not answer")
-	case r.pace.calibrating && len(r.flying) > r.aside && now.Sub(r.lastGo) < calibrateDrain:
-	case !r.probing && !now.Before(r.probeAt):
-		r.probing, r.probeAt = true, now
-		go func() { r.probes <- r.probe(r.work) }()
+	case out.hung && !r.pace.paused():
+		r.miss(j, now)
 	}
+	j.tries++
+	j.due = now.Add(firstBackOff << (j.tries - 1))
 	switch {
-	case !r.pace.paused():
-		if !r.pausedAt.IsZero() {
-			r.pausedAt, r.resumed = time.Time{}, now
-		}
-	case r.pausedAt.IsZero():
-		r.pausedAt = now
-		r.result.Pauses++
-	case now.Sub(r.pausedAt) > r.opts.Patience:
-		r.stop(fmt.Sprintf("%s; it was waited for %v", r.pace.reason, r.opts.Patience))
+	case j.pod.misses >= podRounds:
+		r.giveUp(func(other *job) bool { return other.pod == j.pod })
+	case j.tries > retries:
+		r.giveUp(func(other *job) bool { return other == j })
 	}
-	r.late(now)
 }
 
-// probed takes the side probe's answer and sets the time of the next.
-func (r *run) probed(call crictl.Call) {
-	now := time.Now()
-	r.probing = false
-	r.lastProbe = call.Elapsed
-	r.pace.probed(call.Elapsed, call.OK(), now)
-	between := min(max(probeEvery, probeShare*call.Elapsed), longestBetween)
-	if r.pace.calibrating {
-		between = quietGap
+// miss notes that a call was not answered although the runtime answers others. Only when the calls of several pods are
+// not answered is that held against the pace.
+func (r *run) miss(j *job, now time.Time) {
+	p := j.pod
+	if p.misses == 0 || !j.begun.Before(p.missed) {
+		p.misses++
 	}
-	r.probeAt = now.Add(between)
+	p.missed, p.last = now, j.of
+	if len(r.stuck()) > 1 {
+		r.pace.halve()
+	}
+}
+
+// giveUp takes jobs out of the queue for good. One whose removal was asked for is checked once more at the end of the
+// run.
+func (r *run) giveUp(which func(*job) bool) {
+	r.queue = slices.DeleteFunc(r.queue, func(j *job) bool {
+		switch {
+		case !which(j):
+			return false
+		case j.unsure:
+			r.done(j)
+			r.open = append(r.open, j)
+		default:
+			r.fail(j, cmp.Or(j.err, "not tried: the runtime has not answered for others of its pod"))
+		}
+		return true
+	})
+}
+
+// stuck returns the pods that did not answer, in the order of their names.
+func (r *run) stuck() []Stuck {
+	var out []Stuck
+	for uid, p := range r.pods {
+		if p.misses > 0 {
+			out = append(out, Stuck{Namespace: p.last.Namespace, Pod: p.last.Pod, PodUID: uid, ID: p.last.ID, Rounds: p.misses})
+		}
+	}
+	slices.SortFunc(out, func(a, b Stuck) int {
+		return slices.Compare([]string{a.Namespace, a.Pod, a.PodUID}, []string{b.Namespace, b.Pod, b.PodUID})
+	})
+	return out
+}
+
+// close accounts for what a stop has left, and asks once more about what was asked for and not answered.
+func (r *run) close(ctx context.Context) {
+	r.result.Stuck = r.stuck()
+	r.giveUp(func(j *job) bool { return j.unsure || j.err != "" })
+	r.result.Left = len(r.queue)
+	outs := make([]outcome, len(r.open))
+	slots := make(chan struct{}, lastChecks)
+	var wg sync.WaitGroup
+	for i, j := range r.open {
+		wg.Go(func() {
+			slots <- struct{}{}
+			defer func() { <-slots }()
+			outs[i] = r.attempt(ctx, j)
+		})
+	}
+	wg.Wait()
+	for i, j := range r.open {
+		switch outs[i].verdict {
+		case removed:
+			r.result.Removed++
+		case unrecorded:
+			r.fail(j, unrecordedWhy+outs[i].why)
+		case untouched, changed:
+			r.fail(j, "its removal was asked for, and it is still there: "+j.err)
+		default:
+			r.fail(j, "its removal was asked for and not answered, so whether it is gone is not known: "+j.err)
+		}
+	}
+}
+
+// show reports the progress, not too often.
+func (r *run) show(now time.Time, last bool) {
+	if r.opts.Progress == nil || !last && now.Sub(r.shown) < progressEvery {
+		return
+	}
+	r.shown = now
+	p := Progress{Total: r.total, Removed: r.result.Removed, Skipped: len(r.result.Skipped), Failed: len(r.result.Failed)}
+	if r.pace != nil {
+		p.Paused = r.pace.reason
+	}
+	if took := now.Sub(r.begun).Seconds(); p.Removed > 0 {
+		p.PerSecond = float64(p.Removed) / took
+		left := p.Total - p.Removed - p.Skipped - p.Failed
+		p.TimeLeft = time.Duration(float64(left) / p.PerSecond * float64(time.Second))
+	}
+	r.opts.Progress(p)
+}
+
+// finish completes the result.
+func (r *run) finish() Result {
+	now := time.Now()
+	r.result.Speed = &Speed{Seconds: now.Sub(r.begun).Seconds()}
+	if r.result.Seconds > 0 {
+		r.result.PerSecond = float64(r.result.Removed) / r.result.Seconds
+	}
+	if r.pace != nil {
+		r.result.Pauses = r.pace.pauses
+	}
+	r.show(now, true)
+	return r.result
 }

@@ -14,9 +14,15 @@ func crowd() Node {
 	const pods, each = 500, 200
 	var n Node
 	for p := range pods {
-		pod := &crictl.Pod{Namespace: "batch", Name: fmt.Sprintf("job-%04d", p), UID: fmt.Sprintf("%08d-aaaa-bbbb-cccc-000000000000", p)}
+		pod := &crictl.Pod{
+			Namespace: "batch", Name: fmt.Sprintf("job-%04d", p),
+			UID: fmt.Sprintf("%08d-aaaa-bbbb-cccc-000000000000", p),
+		}
 		sandbox := fmt.Sprintf("%064x", p)
-		n.Sandboxes = append(n.Sandboxes, crictl.PodSandbox{ID: sandbox, Pod: pod, ConfigSource: "api", CreatedAt: ago(500 * hour)})
+		n.Sandboxes = append(n.Sandboxes, crictl.PodSandbox{
+			ID: sandbox, Pod: pod, ConfigSource: "api",
+			CreatedAt: ago(500 * hour),
+		})
 		for c := range each {
 			state := exited
 			if c == each-1 {
@@ -38,7 +44,7 @@ func BenchmarkMake100000(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		if p := Make(n, Rules{}, noon()); len(p.Remove) != 500*198 {
-			b.Fatalf("%d victims", len(p.Remove))
+			b.Fatalf("%d candidates", len(p.Remove))
 		}
 	}
 }

@@ -7,8 +7,8 @@ import (
 )
 
 // A Config is the part of a KubeletConfiguration that kdiag uses. Names and meanings are upstream's
-// (staging/src/k8s.io/kubelet/config/v1beta1). The real type is not used because it links the logging, tracing and metrics
-// packages of k8s.io/component-base into every command.
+// (staging/src/k8s.io/kubelet/config/v1beta1). The real type is not used because it links the logging, tracing and
+// metrics packages of k8s.io/component-base into every command.
 type Config struct {
 	EnableServer            bool                `json:"enableServer"`
 	Address                 string              `json:"address"`
@@ -149,8 +149,8 @@ func Defaults() Config {
 	return c
 }
 
-// zeroCounts lists the fields in which 0, false or an empty value differs from no value: upstream has pointers or maps there.
-// Anywhere else the kubelet takes its default for it.
+// zeroCounts lists the fields in which 0, false or an empty value differs from no value: upstream has pointers or
+// maps there. Anywhere else the kubelet takes its default for it.
 func zeroCounts() []string {
 	return []string{
 		"enableServer", "healthzPort", "enableDebuggingHandlers", "enableProfilingHandler", "podPidsLimit", "resolvConf",

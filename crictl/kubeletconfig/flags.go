@@ -95,9 +95,9 @@ func Flags() []Flag {
 	}
 }
 
-// ParseFlags returns every value of the kubelet's flags among a command's arguments, in order, and of more flags with a
-// value. Both --flag value and --flag=value are understood, an underscore counts as a dash and "--" ends the flags, as in the
-// kubelet. Other flags are passed over, without knowing whether they take a value.
+// ParseFlags returns every value of the kubelet's flags among a command's arguments, in order, and of more flags with
+// a value. Both --flag value and --flag=value are understood, an underscore counts as a dash and "--" ends the flags,
+// as in the kubelet. Other flags are passed over, without knowing whether they take a value.
 func ParseFlags(args []string, more ...string) map[string][]string {
 	kinds := map[string]Kind{}
 	for _, f := range Flags() {
@@ -167,7 +167,8 @@ func (s *Settings) applyFlags(flags map[string][]string) (from map[string]string
 	return from
 }
 
-// parse turns the values of a flag, in the order given, into the value of its field in JSON. A period is checked with its field.
+// parse turns the values of a flag, in the order given, into the value of its field in JSON. A period is checked with
+// its field.
 func (k Kind) parse(values []string) (any, error) {
 	last := values[len(values)-1]
 	switch k {

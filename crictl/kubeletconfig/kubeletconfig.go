@@ -1,6 +1,6 @@
-// Package kubeletconfig reads the settings of a kubelet: its configuration file, the drop-ins over it and the flags over
-// both, by the kubelet's rules. Files are read through functions of the caller, because a kubelet may run below another root.
-// Other fields of KubeletConfiguration than those of Config are only named.
+// Package kubeletconfig reads the settings of a kubelet: its configuration file, the drop-ins over it and the flags
+// over both, by the kubelet's rules. Files are read through functions of the caller, because a kubelet may run below
+// another root. Other fields of KubeletConfiguration than those of Config are only named.
 package kubeletconfig
 
 import (
@@ -57,8 +57,8 @@ func ReadFile(path string) ([]byte, error) {
 	return data, err
 }
 
-// DropIns lists the files of a --config-dir in the order in which the kubelet applies them: those that end in .conf, also in
-// folders below, by name. The names are relative to dir.
+// DropIns lists the files of a --config-dir in the order in which the kubelet applies them: those that end in .conf,
+// also in folders below, by name. The names are relative to dir.
 func DropIns(dir string) (names []string, err error) {
 	// The slash makes WalkDir follow a folder that is a symbolic link.
 	err = filepath.WalkDir(dir+"/", func(path string, e fs.DirEntry, err error) error {
@@ -99,14 +99,15 @@ type Problem struct {
 
 func (p Problem) Error() string { return p.Where + " " + p.Err.Error() }
 
-// IsSet reports whether a file or flag sets a field of KubeletConfiguration.
+// IsSet reports whether a file or flag sets a field of KubeletConfiguration. A zero value that means the same as its absence
+// does not count: kubeadm writes containerRuntimeEndpoint: "".
 func (s *Settings) IsSet(field string) bool {
-	_, ok := s.set[field]
-	return ok
+	value, ok := s.set[field]
+	return ok && (!isZero(value) || slices.Contains(zeroCounts(), field))
 }
 
-// Read reads the files that the flags --config and --config-dir name, and puts the flags over them. Flags are as ParseFlags
-// returns them.
+// Read reads the files that the flags --config and --config-dir name, and puts the flags over them. Flags are as
+// ParseFlags returns them.
 func Read(flags map[string][]string, files Files) *Settings {
 	s := &Settings{set: map[string]any{}}
 	file := Last(flags, "config")
@@ -190,8 +191,8 @@ func (s *Settings) resolvePaths(dir string) {
 	}
 }
 
-// decode fills Config. Each field is decoded for itself, so that a bad one is named and costs no other. from holds the flags
-// that set a field.
+// decode fills Config. Each field is decoded for itself, so that a bad one is named and costs no other. from holds
+// the flags that set a field.
 func (s *Settings) decode(from map[string]string) {
 	defaults := Defaults()
 	s.Config = defaults

@@ -65,8 +65,8 @@ func TestRead(t *testing.T) {
 			change: func(*Config) {},
 		},
 		{
-			name:   "zeros that count",
-			files:  map[string]string{"/k.yaml": "featureGates: {PLEGOnDemandRelist: false}\nhealthzPort: 0\nregistryPullQPS: 0\nenableServer: false\nevictionHard: {}\n"},
+			name:  "zeros that count",
+			files: map[string]string{"/k.yaml": "featureGates: {PLEGOnDemandRelist: false}\nhealthzPort: 0\nregistryPullQPS: 0\nenableServer: false\nevictionHard: {}\n"},
 			change: func(c *Config) {
 				c.HealthzPort, c.RegistryPullQPS, c.EnableServer, c.EvictionHard = 0, 0, false, map[string]string{}
 				c.FeatureGates = map[string]bool{"PLEGOnDemandRelist": false}
@@ -118,10 +118,12 @@ func TestRead(t *testing.T) {
 			},
 		},
 		{
-			name:   "relative paths",
-			files:  map[string]string{"/k.yaml": "staticPodPath: manifests\npodLogsDir: ../logs\ntlsCertFile: /abs\n"},
-			args:   []string{"--resolv-conf=here"},
-			change: func(c *Config) { c.StaticPodPath, c.PodLogsDir, c.TLSCertFile, c.ResolverConfig = "/manifests", "/logs", "/abs", "here" },
+			name:  "relative paths",
+			files: map[string]string{"/k.yaml": "staticPodPath: manifests\npodLogsDir: ../logs\ntlsCertFile: /abs\n"},
+			args:  []string{"--resolv-conf=here"},
+			change: func(c *Config) {
+				c.StaticPodPath, c.PodLogsDir, c.TLSCertFile, c.ResolverConfig = "/manifests", "/logs", "/abs", "here"
+			},
 		},
 		{
 			name:   "other fields",
@@ -180,7 +182,8 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// TestFieldsAreTheKubelets wants every field to be one of the kubelet's own, with a default that the kubelet's type takes.
+// TestFieldsAreTheKubelets wants every field to be one of the kubelet's own, with a default that the kubelet's type
+// takes.
 func TestFieldsAreTheKubelets(t *testing.T) {
 	data, err := json.Marshal(Defaults())
 	if err != nil {

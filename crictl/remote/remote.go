@@ -1,13 +1,11 @@
-// Package remote is the CRI client of a kubelet: the calls with the kubelet's own deadlines, message limit, checks of the
-// answers, metrics and log lines. kdiag's probes use package crictl instead, whose calls are measured and bounded for a
-// person who waits.
+// Package remote is the CRI client of a kubelet: the calls with the kubelet's own deadlines, message limit, checks of
+// the answers, metrics and log lines. kdiag's probes use package crictl instead, whose calls are measured and bounded
+// for a person who waits.
 package remote
 
 import (
+	"cmp"
 	"context"
-	"fmt"
-	"net"
-	"strings"
 	"sync"
 	"time"
 
@@ -15,7 +13,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -45,7 +42,7 @@ type Options struct {
 	// Observe is called when a call has ended, with the kubelet's name for the operation, such as list_podsandbox.
 	Observe func(operation string, took time.Duration, err error)
 	// Dialer replaces the connection to the unix socket, for a runtime in this process. It is given the socket's path.
-	Dialer func(ctx context.Context, path string) (net.Conn, error)
+	Dialer crictl.Dialer
 }
 
 // A Service calls one runtime. It is safe for use by several goroutines.
@@ -57,15 +54,12 @@ type Service struct {
 	log     logr.Logger
 	observe func(operation string, took time.Duration, err error)
 
-	containers *memory[*runtimeapi.Container]
-	sandboxes  *memory[*runtimeapi.PodSandbox]
-
-	mu   sync.Mutex
-	said map[string]said // by object
+	mu     sync.Mutex
+	logged map[string]loggedError // by object
 }
 
-// A said is an error that was logged.
-type said struct {
+// A loggedError is an error of a status call that was logged.
+type loggedError struct {
 	text string
 	at   time.Time
 }
@@ -73,41 +67,20 @@ type said struct {
 // Dial prepares a Service for the socket at endpoint. It makes no connection: that comes with the first call, and again
 // when it breaks.
 func Dial(endpoint string, opts Options) (*Service, error) {
-	url, err := crictl.ParseEndpoint(endpoint)
-	if err != nil {
-		return nil, err
-	}
-	path := strings.TrimPrefix(url, "unix://")
-	dial := opts.Dialer
-	if dial == nil {
-		dial = func(ctx context.Context, path string) (net.Conn, error) {
-			var d net.Dialer
-			return d.DialContext(ctx, "unix", path)
-		}
-	}
-	s := &Service{
-		timeout: opts.Timeout, log: opts.Log, observe: opts.Observe, said: map[string]said{},
-		containers: newMemory(func() *runtimeapi.Container { return &runtimeapi.Container{} }),
-		sandboxes:  newMemory(func() *runtimeapi.PodSandbox { return &runtimeapi.PodSandbox{} }),
-	}
-	if s.timeout <= 0 {
-		s.timeout = DefaultTimeout
-	}
+	s := &Service{timeout: cmp.Or(opts.Timeout, DefaultTimeout), log: opts.Log, observe: opts.Observe,
+		logged: map[string]loggedError{}}
 	if s.observe == nil {
 		s.observe = func(string, time.Duration, error) {}
 	}
-	s.conn, err = grpc.NewClient("passthrough:///"+path,
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithAuthority("localhost"),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return dial(ctx, path) }),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(messageLimit)),
-		grpc.WithConnectParams(grpc.ConnectParams{
-			Backoff:           backoff.Config{BaseDelay: backoffBase, Multiplier: 1.6, Jitter: 0.2, MaxDelay: backoffMax},
-			MinConnectTimeout: connectAtLeast,
-		}),
-	)
+	retry := grpc.ConnectParams{
+		Backoff:           backoff.Config{BaseDelay: backoffBase, Multiplier: 1.6, Jitter: 0.2, MaxDelay: backoffMax},
+		MinConnectTimeout: connectAtLeast,
+	}
+	var err error
+	s.conn, err = crictl.NewConn(endpoint, opts.Dialer, retry,
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(messageLimit)))
 	if err != nil {
-		return nil, fmt.Errorf("preparing a client for %s: %w", url, err)
+		return nil, err
 	}
 	s.runtime, s.images = runtimeapi.NewRuntimeServiceClient(s.conn), runtimeapi.NewImageServiceClient(s.conn)
 	return s, nil
@@ -120,7 +93,9 @@ func (s *Service) Close() error { return s.conn.Close() }
 const forever time.Duration = -1
 
 // call makes a call within its deadline and observes it. An empty operation is not observed.
-func (s *Service) call(ctx context.Context, operation string, timeout time.Duration, do func(ctx context.Context) error) error {
+func (s *Service) call(
+	ctx context.Context, operation string, timeout time.Duration, do func(ctx context.Context) error,
+) error {
 	cancel := context.CancelFunc(func() {})
 	if timeout != forever {
 		ctx, cancel = context.WithTimeout(ctx, timeout)
@@ -140,31 +115,31 @@ func (s *Service) failed(err error, what string, kv ...any) error {
 	return err
 }
 
-// failedQuietly logs a status call's error, but not the same one of the same object again within a minute: the kubelet
-// would fill its log otherwise.
+// failedQuietly logs an error unless the same one was logged for the same object within the last minute, so that a
+// hanging object does not flood the log.
 func (s *Service) failedQuietly(err error, id, what string, kv ...any) error {
-	if err != nil && s.shouldSay(what+id, err.Error()) {
+	if err != nil && s.shouldLog(what+id, err.Error()) {
 		s.log.WithCallDepth(1).Error(err, what+" failed", kv...)
 	}
 	return err
 }
 
-func (s *Service) shouldSay(key, text string) bool {
+func (s *Service) shouldLog(key, text string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
-	if old, ok := s.said[key]; ok && old.text == text && now.Sub(old.at) < quietFor {
+	if old, ok := s.logged[key]; ok && old.text == text && now.Sub(old.at) < quietFor {
 		return false
 	}
-	if len(s.said) >= mostQuiet {
-		clear(s.said)
+	if len(s.logged) >= mostQuiet {
+		clear(s.logged)
 	}
-	s.said[key] = said{text: text, at: now}
+	s.logged[key] = loggedError{text: text, at: now}
 	return true
 }
 
-// IsNotFound reports whether the runtime does not know what was asked for, which during removals is no failure.
+// IsNotFound reports whether the runtime does not know the object, which is not a failure of a removal.
 func IsNotFound(err error) bool { return status.Code(err) == codes.NotFound }
 
-// IsDeadlineExceeded reports whether an answer did not come in time, or the runtime says so of a command that it ran.
+// IsDeadlineExceeded reports whether a call missed its deadline, or a command that the runtime ran missed its own.
 func IsDeadlineExceeded(err error) bool { return status.Code(err) == codes.DeadlineExceeded }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"google.golang.org/grpc"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kdiag/kdiag/crictl"
@@ -21,7 +20,8 @@ func (s *Service) Version(ctx context.Context) (resp *runtimeapi.VersionResponse
 		if resp, err = s.runtime.Version(ctx, &runtimeapi.VersionRequest{Version: kubeletAPIVersion}); err != nil {
 			return s.failed(err, "Version from runtime service")
 		}
-		if resp.GetVersion() == "" || resp.GetRuntimeName() == "" || resp.GetRuntimeApiVersion() == "" || resp.GetRuntimeVersion() == "" {
+		if resp.GetVersion() == "" || resp.GetRuntimeName() == "" || resp.GetRuntimeApiVersion() == "" ||
+			resp.GetRuntimeVersion() == "" {
 			return fmt.Errorf("not all fields are set in VersionResponse (%s)", resp)
 		}
 		return nil
@@ -29,7 +29,8 @@ func (s *Service) Version(ctx context.Context) (resp *runtimeapi.VersionResponse
 	return resp, err
 }
 
-// Status asks for the runtime's conditions. An answer without RuntimeReady and NetworkReady is an error, as for the kubelet.
+// Status asks for the runtime's conditions. An answer without RuntimeReady and NetworkReady is an error, as for the
+// kubelet.
 func (s *Service) Status(ctx context.Context) (status *runtimeapi.RuntimeStatus, err error) {
 	err = s.call(ctx, "status", s.timeout, func(ctx context.Context) error {
 		resp, err := s.runtime.Status(ctx, &runtimeapi.StatusRequest{})
@@ -46,8 +47,8 @@ func (s *Service) Status(ctx context.Context) (status *runtimeapi.RuntimeStatus,
 	return status, err
 }
 
-// SandboxImage returns the image that sandboxes are made of. It is empty where the runtime does not say, as containerd 2, which
-// pins it instead.
+// SandboxImage returns the image that sandboxes are made of. It is empty where the runtime does not say, as
+// containerd 2, which pins it instead.
 func (s *Service) SandboxImage(ctx context.Context) (image string, err error) {
 	err = s.call(ctx, "status", s.timeout, func(ctx context.Context) error {
 		resp, err := s.runtime.Status(ctx, &runtimeapi.StatusRequest{Verbose: true})
@@ -61,7 +62,9 @@ func (s *Service) SandboxImage(ctx context.Context) (image string, err error) {
 }
 
 // RunPodSandbox creates and starts a sandbox. Its deadline is twice that of other calls.
-func (s *Service) RunPodSandbox(ctx context.Context, config *runtimeapi.PodSandboxConfig, handler string) (id string, err error) {
+func (s *Service) RunPodSandbox(
+	ctx context.Context, config *runtimeapi.PodSandboxConfig, handler string,
+) (id string, err error) {
 	err = s.call(ctx, "run_podsandbox", 2*s.timeout, func(ctx context.Context) error {
 		resp, err := s.runtime.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: config, RuntimeHandler: handler})
 		if err != nil {
@@ -118,11 +121,12 @@ func checkSandbox(status *runtimeapi.PodSandboxStatus) error {
 	return nil
 }
 
-// ListPodSandbox lists the sandboxes that the filter lets through. The entries are shared with other lists, before and after:
-// they must not be changed.
-func (s *Service) ListPodSandbox(ctx context.Context, filter *runtimeapi.PodSandboxFilter) (items []*runtimeapi.PodSandbox, err error) {
+// ListPodSandbox lists the sandboxes that the filter lets through.
+func (s *Service) ListPodSandbox(
+	ctx context.Context, filter *runtimeapi.PodSandboxFilter,
+) (items []*runtimeapi.PodSandbox, err error) {
 	err = s.call(ctx, "list_podsandbox", s.timeout, func(ctx context.Context) error {
-		resp, err := s.runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{Filter: filter}, grpc.ForceCodecV2(s.sandboxCodec(filter)))
+		resp, err := s.runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{Filter: filter})
 		items = resp.GetItems()
 		return s.failed(err, "ListPodSandbox with filter from runtime service", "filter", filter)
 	})
@@ -157,8 +161,8 @@ func (s *Service) StartContainer(ctx context.Context, id string) error {
 	})
 }
 
-// StopContainer stops a container, and kills it after the grace period, which CRI counts in whole seconds. The deadline is that
-// much longer.
+// StopContainer stops a container, and kills it after the grace period, which CRI counts in whole seconds. The
+// deadline is that much longer.
 func (s *Service) StopContainer(ctx context.Context, id string, grace time.Duration) error {
 	return s.call(ctx, "stop_container", s.timeout+grace, func(ctx context.Context) error {
 		_, err := s.runtime.StopContainer(ctx, &runtimeapi.StopContainerRequest{
@@ -176,11 +180,12 @@ func (s *Service) RemoveContainer(ctx context.Context, id string) error {
 	})
 }
 
-// ListContainers lists the containers that the filter lets through. The entries are shared with other lists, before and after:
-// they must not be changed.
-func (s *Service) ListContainers(ctx context.Context, filter *runtimeapi.ContainerFilter) (items []*runtimeapi.Container, err error) {
+// ListContainers lists the containers that the filter lets through.
+func (s *Service) ListContainers(
+	ctx context.Context, filter *runtimeapi.ContainerFilter,
+) (items []*runtimeapi.Container, err error) {
 	err = s.call(ctx, "list_containers", s.timeout, func(ctx context.Context) error {
-		resp, err := s.runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{Filter: filter}, grpc.ForceCodecV2(s.containerCodec(filter)))
+		resp, err := s.runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{Filter: filter})
 		items = resp.GetContainers()
 		return s.failed(err, "ListContainers with filter from runtime service", "filter", filter)
 	})
@@ -216,9 +221,11 @@ func checkContainer(status *runtimeapi.ContainerStatus) error {
 	return nil
 }
 
-// ExecSync runs a command in a container and returns what it wrote and its exit code. The deadline is that of other calls
-// beyond the timeout; there is none if the timeout is 0, as with the kubelet's lifecycle hooks.
-func (s *Service) ExecSync(ctx context.Context, id string, command []string, timeout time.Duration) (resp *runtimeapi.ExecSyncResponse, err error) {
+// ExecSync runs a command in a container and returns what it wrote and its exit code. The deadline is that of other
+// calls beyond the timeout; there is none if the timeout is 0, as with the kubelet's lifecycle hooks.
+func (s *Service) ExecSync(
+	ctx context.Context, id string, command []string, timeout time.Duration,
+) (resp *runtimeapi.ExecSyncResponse, err error) {
 	deadline := forever
 	if timeout > 0 {
 		deadline = s.timeout + timeout
@@ -241,7 +248,9 @@ func (s *Service) ReopenContainerLog(ctx context.Context, id string) error {
 }
 
 // ListContainerStats returns the usage of the containers that the filter lets through.
-func (s *Service) ListContainerStats(ctx context.Context, filter *runtimeapi.ContainerStatsFilter) (stats []*runtimeapi.ContainerStats, err error) {
+func (s *Service) ListContainerStats(
+	ctx context.Context, filter *runtimeapi.ContainerStatsFilter,
+) (stats []*runtimeapi.ContainerStats, err error) {
 	err = s.call(ctx, "list_container_stats", s.timeout, func(ctx context.Context) error {
 		resp, err := s.runtime.ListContainerStats(ctx, &runtimeapi.ListContainerStatsRequest{Filter: filter})
 		stats = resp.GetStats()
@@ -261,7 +270,9 @@ func (s *Service) RuntimeConfig(ctx context.Context) (resp *runtimeapi.RuntimeCo
 
 // GetContainerEvents hands the runtime's events to yield until the stream ends, which is an error but for a cancelled
 // ctx. connected is called once the stream is open. There is no deadline.
-func (s *Service) GetContainerEvents(ctx context.Context, connected func(), yield func(*runtimeapi.ContainerEventResponse)) error {
+func (s *Service) GetContainerEvents(
+	ctx context.Context, connected func(), yield func(*runtimeapi.ContainerEventResponse),
+) error {
 	stream, err := s.runtime.GetContainerEvents(ctx, &runtimeapi.GetEventsRequest{})
 	if err != nil {
 		s.log.Error(err, "GetContainerEvents failed to get streaming client")

@@ -50,7 +50,7 @@ func (u *unpacker) payload(m *image, o object) ([]byte, error) {
 	return b, nil
 }
 
-// fresh is payload into memory of its own, for values that must outlive the next call.
+// fresh is payload into new memory, for values that are needed after the next call.
 func (u *unpacker) fresh(m *image, o object) ([]byte, error) {
 	if o.flags == 0 {
 		return m.raw(o), nil

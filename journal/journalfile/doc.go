@@ -5,11 +5,9 @@
 // DATA objects. Entry array objects list entries: one chain for the whole file, one for each DATA object. A FIELD
 // object leads to all values of one field. The layout is that of systemd's journal-def.h.
 //
-// [File.Search] does not do what journalctl does, which takes entry after entry and fetches 25 objects for each. It
-// walks the objects in file order, tests each distinct MESSAGE once, and asks only the hits for their entries. That
-// is the order in which the file was written, and it needs no index: it goes on behind damage, and reports what it
-// passed over.
+// [File.Search] does not read entry after entry and fetch 25 objects for each, as journalctl does. It walks the
+// objects in file order, tests each distinct MESSAGE once, and looks up the entries of those that match. File order is
+// the order of writing and needs no index, so the search continues behind damage and reports what it could not read.
 //
-// The package knows nothing of kubelets. It leaves out sealing (the tags are skipped, nothing is verified) and
-// catalogs.
+// Seals are not verified (tags are skipped), and catalogs are not read.
 package journalfile

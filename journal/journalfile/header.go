@@ -8,13 +8,13 @@ import (
 
 // What can be wrong with a file as a whole.
 var (
-	// ErrNotJournal says that the file is something else, or cut off within its header.
+	// ErrNotJournal means that the file is something else, or cut off within its header.
 	ErrNotJournal = errors.New("not a journal file")
-	// ErrUnknownFormat says that the file needs abilities that this package does not have: a newer systemd wrote it.
+	// ErrUnknownFormat means that a newer systemd wrote the file with features that this package does not know.
 	ErrUnknownFormat = errors.New("journal file of an unknown format")
-	// ErrIndex says that lists of entries inside the file are damaged.
+	// ErrIndex means that lists of entries inside the file are damaged.
 	ErrIndex = errors.New("damaged index")
-	// ErrFault says that the mapped file could not be read any more: it was cut while it was read, or its disk failed.
+	// ErrFault means that the mapped file could not be read any more: it was cut while it was read, or its disk failed.
 	ErrFault = errors.New("file shrank or failed while it was read")
 )
 

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// pending is a message that matched, and some of whose entries were not where it says.
+// pending is a message that matched, and of which some entries were not where its list has them.
 type pending struct {
 	data  object
 	found []uint64 // entries that were
@@ -101,7 +101,7 @@ func (s *search) settle() {
 	}
 	m := s.f.img
 	byData := make(map[uint64]int, len(s.pending))
-	var filter [1 << 16]bool // most items are no pending message; this says so faster than the map
+	var filter [1 << 16]bool // most items are no pending message; this check is faster than the map
 	for i, p := range s.pending {
 		byData[p.data.off] = i
 		filter[p.data.off>>3&0xFFFF] = true

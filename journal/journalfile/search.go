@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// A Query says which entries are wanted.
+// A Query selects entries.
 type Query struct {
 	// Since and Until bound the journal's own time, in microseconds since 1970, UTC; 0 is open. Until is exclusive.
 	Since, Until uint64
@@ -27,7 +27,7 @@ func (q *Query) admits(realtime uint64, boot ID) bool {
 type Stats struct {
 	Entries    int64   // entries within Since, Until and Boot, whether they matched or not
 	Bytes      int64   // size of the file; 0 if it was skipped
-	Skipped    bool    // the header says that nothing in the file is of the time wanted
+	Skipped    bool    // the header shows that the file has no entry of that time
 	Unreadable []Range // in the order of the file
 	// Unresolved counts the entries that matching messages should have according to their own count, and that could not be
 	// found; a file that was cut names entries behind the cut. Without a Match it counts the entries that lack a field.
@@ -266,7 +266,7 @@ func (s *search) visit(o object) {
 	first := m.u64(o.off + m.payload)
 	switch {
 	case first == messageWord:
-		o.flags = 0 // whatever its flag says: this is text
+		o.flags = 0 // whatever its flag: this is text
 	case o.flags == 0:
 		if o.flags = packed(first); o.flags == 0 {
 			return // another field

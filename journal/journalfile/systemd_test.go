@@ -173,7 +173,7 @@ func TestAgainstJournalctl(t *testing.T) {
 			for _, compress := range []string{"ZSTD", "LZ4", "XZ", "0"} {
 				t.Run(fmt.Sprintf("compact=%s/keyed=%s/%s", compact, keyed, compress), func(t *testing.T) {
 					path := filepath.Join(t.TempDir(), "x.journal")
-					// systemd before 254 ignores the variable for the compression and takes ZSTD; the option says no to all.
+					// systemd before 254 ignores the variable for the compression and takes ZSTD; the option disables all.
 					remote(t, path, exportStream(3000), "SYSTEMD_JOURNAL_COMPACT="+compact,
 						"SYSTEMD_JOURNAL_KEYED_HASH="+keyed, "SYSTEMD_JOURNAL_COMPRESS="+compress)
 					head := open(t, path).img.head

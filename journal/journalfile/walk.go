@@ -62,7 +62,7 @@ func (w *walker) stumble() (object, bool) {
 			w.have, w.off = false, w.end
 			return o, true
 		}
-		// Something is wrong with what follows, or with this one's size. What comes next tells which.
+		// Something is wrong with what follows, or with this one's size. What comes next decides.
 		found := w.m.resync(o.off+headSize, w.end)
 		w.off = found
 		w.have = found < w.end

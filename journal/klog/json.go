@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"math"
 	"strconv"
-	"strings"
 )
 
 // A Message is a text with key and value pairs.
@@ -30,53 +29,30 @@ func (m Message) Get(key string) (string, bool) {
 // ParseJSON parses a line of klog's JSON format:
 // {"ts":1757010283211.4668,"caller":"kubelet/kubelet.go:2460","msg":"...",...}. ts counts milliseconds; documentation
 // shows seconds, and values too small for milliseconds are taken as such, those too large as micro- or nanoseconds.
-// Other loggers of the same library write it as text. There is no severity: records with "v" are information, the
-// others errors, unless "level" says it. Objects and arrays become one pair each, as compact JSON; an object with
-// just a name and a namespace becomes namespace/name. ok is false for JSON that has no msg, or neither a time nor a
-// caller.
+// Other loggers of the same library write it as text. Objects and arrays become one pair each, as compact JSON; an
+// object with just a name and a namespace becomes namespace/name. ok is false for JSON that has no msg, or neither a
+// time nor a caller.
 func ParseJSON(b []byte) (h Header, m Message, ok bool) {
 	fields, _, ok := ParseObject(b)
 	if !ok {
 		return Header{}, Message{}, false
 	}
-	said, from, verbose := false, false, false
+	text, origin := false, false
 	for _, f := range fields {
 		switch f.Key {
 		case "msg":
-			m.Text, said = f.Value, f.Kind == '"'
+			m.Text, text = f.Value, f.Kind == '"'
 		case "ts":
 			h.Stamp = parseTS(f)
-			from = from || h.Stamp.Known
+			origin = origin || h.Stamp.Known
 		case "caller":
-			h.File, h.Line = splitCaller(f.Value)
-			from = true
+			origin = true
 		case "level":
-			h.Severity = SeverityOf(f.Value)
 		default:
-			verbose = verbose || f.Key == "v" && f.Kind == '0'
 			m.Pairs = append(m.Pairs, Pair{f.Key, plain(f)})
 		}
 	}
-	if h.Severity == 0 {
-		h.Severity = 'E'
-		if verbose {
-			h.Severity = 'I'
-		}
-	}
-	return h, m, said && from
-}
-
-// SeverityOf returns the klog letter of a level's name, in any case; I if it is none.
-func SeverityOf(level string) byte {
-	switch strings.ToLower(level) {
-	case "warn", "warning":
-		return 'W'
-	case "error", "err", "eror":
-		return 'E'
-	case "fatal", "panic", "dpanic", "crit", "critical", "emerg", "alert", "fata":
-		return 'F'
-	}
-	return 'I'
+	return h, m, text && origin
 }
 
 func parseTS(f Field) Stamp {
@@ -105,18 +81,6 @@ func ParseEpoch(number string) (s Stamp, ok bool) {
 		v /= 1e3
 	}
 	return Stamp{Micros: int64(math.Round(v)), Known: true, Year: true, Zone: true}, true
-}
-
-func splitCaller(s string) (file string, line int) {
-	i := strings.LastIndexByte(s, ':')
-	if i < 0 {
-		return s, 0
-	}
-	n, rest, ok := number([]byte(s[i+1:]))
-	if !ok || len(rest) > 0 {
-		return s, 0
-	}
-	return s[:i], n
 }
 
 // plain returns a value as one text.

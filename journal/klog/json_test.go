@@ -19,14 +19,14 @@ func TestParseJSON(t *testing.T) {
 	}{
 		"an error with its causes": {
 			in: `{"ts":1757010283211.4668,"caller":"kubelet/kubelet.go:2460","msg":"Skipping pod synchronization","err":"PLEG is not healthy: \"x\"","errCauses":[ {"error": "PLEG is not healthy"} ]}`,
-			h:  Header{Severity: 'E', Stamp: ts, File: "kubelet/kubelet.go", Line: 2460},
+			h:  Header{Stamp: ts},
 			m: Message{Text: "Skipping pod synchronization", Pairs: []Pair{
 				{"err", `PLEG is not healthy: "x"`}, {"errCauses", `[{"error":"PLEG is not healthy"}]`},
 			}},
 		},
 		"information about objects": {
 			in: `{"ts":1757010283.211467,"caller":"kubelet.go:1","msg":"SyncLoop","v":2,"pod":{"name":"web","namespace":"default"},"node":{"name":"n1"},"x":{"name":"a","kind":"b"},"n":-1.5e3,"none":null}`,
-			h:  Header{Severity: 'I', Stamp: ts, File: "kubelet.go", Line: 1},
+			h:  Header{Stamp: ts},
 			m: Message{Text: "SyncLoop", Pairs: []Pair{
 				{"v", "2"},
 				{"pod", "default/web"},
@@ -38,23 +38,23 @@ func TestParseJSON(t *testing.T) {
 		},
 		"level beats v": {
 			in: `{"level":"Warning","ts":1757010283211467,"msg":"m","v":0}`,
-			h:  Header{Severity: 'W', Stamp: ts},
+			h:  Header{Stamp: ts},
 			m:  Message{Text: "m", Pairs: []Pair{{"v", "0"}}},
 		},
 		"nanoseconds": {
-			in: `{"ts":1757010283211467123,"msg":"m"}`, h: Header{Severity: 'E', Stamp: ts}, m: Message{Text: "m"},
+			in: `{"ts":1757010283211467123,"msg":"m"}`, h: Header{Stamp: ts}, m: Message{Text: "m"},
 		},
 		"time as text": {
 			in: ` {"ts":"2025-09-04T20:24:43.211467+02:00","msg":"m"} `,
-			h:  Header{Severity: 'E', Stamp: Stamp{Micros: 1757010283211467 + 7200e6, Known: true, Year: true, Zone: true, Offset: 7200}},
+			h:  Header{Stamp: Stamp{Micros: 1757010283211467 + 7200e6, Known: true, Year: true, Zone: true, Offset: 7200}},
 			m:  Message{Text: "m"},
 		},
 		"caller without a line, time of nonsense": {
-			in: `{"ts":"soon","caller":"kubelet","msg":"m"}`, h: Header{Severity: 'E', File: "kubelet"}, m: Message{Text: "m"},
+			in: `{"ts":"soon","caller":"kubelet","msg":"m"}`, h: Header{}, m: Message{Text: "m"},
 		},
 		"cut": {
 			in: `{"ts":1757010283211.4668,"msg":"Skipping","err":"PLEG is not heal`,
-			h:  Header{Severity: 'E', Stamp: ts},
+			h:  Header{Stamp: ts},
 			m:  Message{Text: "Skipping", Pairs: []Pair{{"err", "PLEG is not heal"}}},
 		},
 		"no message":         {in: `{"ts":1757010283211.4668,"caller":"a.go:1"}`, bad: true},
@@ -99,7 +99,7 @@ func TestParseJSONOfCorpus(t *testing.T) {
 		}
 		lines++
 		h, m, ok := ParseJSON(line[i:])
-		if at, dated := h.Stamp.Instant(); !ok || !dated || at.UTC().Format("2006-01") != "2025-09" || h.Line == 0 || m.Text == "" {
+		if at, dated := h.Stamp.Instant(); !ok || !dated || at.UTC().Format("2006-01") != "2025-09" || m.Text == "" {
 			t.Errorf("ParseJSON(%s) = %+v, %+v, %v", line, h, m, ok)
 		}
 		if reason, _ := m.Get("err"); bytes.Contains([]byte(reason), []byte("PLEG is not healthy")) {
@@ -108,16 +108,6 @@ func TestParseJSONOfCorpus(t *testing.T) {
 	}
 	if want := bytes.Count(data, []byte(`"err":"PLEG is not healthy`)); lines == 0 || skips != want {
 		t.Errorf("%d of %d lines say that PLEG is not healthy, want %d", skips, lines, want)
-	}
-}
-
-func TestSeverityOf(t *testing.T) {
-	for level, want := range map[string]byte{
-		"info": 'I', "debug": 'I', "": 'I', "WARN": 'W', "warning": 'W', "Error": 'E', "eror": 'E', "fatal": 'F', "panic": 'F',
-	} {
-		if got := SeverityOf(level); got != want {
-			t.Errorf("SeverityOf(%q) = %c", level, got)
-		}
 	}
 }
 

@@ -121,7 +121,7 @@ func FuzzNext(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) { agree(t, m, b) })
 }
 
-// quiet returns about a megabyte of klog and containerd lines that bear nothing.
+// quiet returns about a megabyte of klog and containerd lines that match nothing.
 func quiet(m *Matcher) []byte {
 	var lines []string
 	for _, l := range strings.Split(ordinary, "\n") {

@@ -94,7 +94,7 @@ func FuzzMatch(f *testing.F) {
 				t.Fatalf("%s twice", h.Signature.Code)
 			}
 			seen[h.Signature.Code] = true
-			if h.Age < 0 || h.Threshold < 0 || h.PID < 0 || h.Seconds < 0 || h.Size < 0 || h.Limit < 0 || h.Count < 0 || h.HasAge && h.Never {
+			if h.Age < 0 || h.Threshold < 0 || h.PID < 0 || h.Seconds < 0 || h.Size < 0 || h.Limit < 0 || h.HasAge && h.Never {
 				t.Fatalf("%+v", h)
 			}
 			if len(h.Reasons) > maxReasons || len(h.ErrorText) > maxError || len(h.Pod) > maxName || len(h.Unit) > maxName || len(h.Path) > maxName {

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Bounds of what a hit keeps of a record.
+// Bounds of what a match keeps of a record.
 const (
 	maxName  = 253 // bytes of an id, a name or a path
 	maxError = 200 // bytes of an error text
@@ -30,7 +30,7 @@ var readers = []reader{
 	{"server", func(text, _ string, m *Match) { m.Path = fileServer(text) }}, // of a network file system
 	{"device", func(text, _ string, m *Match) { m.Device = deviceOf(text) }}, // block device, network device, file system
 	{"path", func(text, _ string, m *Match) { m.Path = pathOf(text) }},       // file or cgroup
-	{"unit", func(text, _ string, m *Match) { readUnit(text, m) }},           // systemd unit, its role and counters
+	{"unit", func(text, _ string, m *Match) { readUnit(text, m) }},           // systemd unit, its role, how it ended
 	{"sizes", func(text, _ string, m *Match) { m.Size, m.Limit, m.Sending = sizes(text) }},
 	{"took", func(text, _ string, m *Match) { m.Seconds = took(text) }},
 	{"owner", func(text, _ string, m *Match) { m.Owner = ownerOf(text) }}, // of a certificate

@@ -11,7 +11,7 @@ const (
 	threshold = "threshold is "
 )
 
-// readAge reads what a skip line or a node condition says about PLEG and what it lists beside it.
+// readAge reads the age and threshold of PLEG, and the other reasons, from a skip line or a node condition.
 func readAge(s string, m *Match) {
 	list, skipping := after(s, "kipping pod synchronization")
 	m.Condition = !skipping && isCondition(s)

@@ -23,7 +23,7 @@ func isRPC(word string) bool {
 	return false
 }
 
-// isPlainRPC tells the calls whose names are common words: they count only in the kubelet's own phrases.
+// isPlainRPC reports whether a word is a call whose name is a common word: it counts only in phrases of the kubelet.
 func isPlainRPC(word, rest string) bool {
 	const near = 200 // bytes to "from runtime service failed", over an id and a command
 	switch word {

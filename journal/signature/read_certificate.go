@@ -11,9 +11,9 @@ const (
 	APIServer    Party = "API server"
 )
 
-// ownerOf tells whose certificate has expired. An alert that comes from remote, and words of a client certificate,
-// are about the kubelet's own; what the kubelet fails to verify, in a call to the API, is the server's. Registries
-// and others are nobody's.
+// ownerOf returns the owner of the certificate that has expired. An alert that comes from remote, and words of a
+// client certificate, are about the kubelet's own; what the kubelet fails to verify, in a call to the API, is the
+// server's. Registries and others are nobody's.
 //
 //	remote error: tls: expired certificate
 //	part of the existing bootstrap client certificate in /etc/kubernetes/kubelet.conf is expired: 2026-11-19 ...

@@ -51,7 +51,7 @@ func cutLast(s, sep string) (before, rest string, ok bool) {
 	return s[:i], s[i+len(sep):], true
 }
 
-// readOOM reads the task and whose memory ran out:
+// readOOM reads the task and what ran out of memory:
 //
 //	Memory cgroup out of memory: Killed process 4711 (java) total-vm:...
 //	Out of memory: Kill process 4711 (java) score 900 or sacrifice child

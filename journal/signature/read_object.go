@@ -2,7 +2,7 @@ package signature
 
 import "strings"
 
-// minID is the shortest id that is taken for one where nothing but its look says so: docker's short form.
+// minID is the shortest id that is recognised by its form alone: the short form of docker.
 const minID = 12
 
 // staticUID is how long the uid of a static pod is: an MD5 sum in hexadecimal (applyDefaults in
@@ -142,7 +142,7 @@ func readLoosePod(s string, m *Match) {
 	}
 }
 
-// readLooseIDs takes words that look like ids. What stands before one says what it is, else the call does.
+// readLooseIDs takes words that look like ids. The words before one decide what it is, otherwise the call.
 func readLooseIDs(s, rpc string, m *Match) {
 	const most = 16 // words looked at
 	for i, n := 0, 0; i < len(s) && n < most && (m.ContainerID == "" || m.SandboxID == ""); {
@@ -195,7 +195,7 @@ const (
 	containerKind
 )
 
-// idKind tells from the words before an id, and from the call, what it names.
+// idKind returns what an id names, by the words before it and by the call.
 func idKind(before, rpc string) objectKind {
 	const near = 40 // bytes before the id
 	before = before[max(0, len(before)-near):]

@@ -75,10 +75,9 @@ type Match struct {
 	Device string // block or network device
 	Unit   string // systemd unit, or its description if the record has only that
 	Role   Lane   // what Unit is: Kubelet, Runtime, or empty
-	Count  int64  // restart counter; number of suppressed messages
 
 	// Owner is the owner of the certificate that has expired: KubeletParty for the client certificate of the kubelet,
-	// APIServer for the serving certificate of the API server; empty if the text does not tell.
+	// APIServer for the serving certificate of the API server; empty if the text does not show it.
 	Owner Party
 
 	Size    int64 // message too large: its bytes

@@ -60,7 +60,7 @@ func longUnitNames() []string {
 // unitSuffixes are the kinds of units that processes run in.
 func unitSuffixes() []string { return []string{".service", ".scope", ".slice"} }
 
-// readUnitOf reads systemd's message about a unit: its name, what it is, how it ended, and counters.
+// readUnitOf reads systemd's message about a unit: its name, what it is, and how it ended.
 func readUnit(s string, m *Match) {
 	m.Unit, m.Role = unitOf(s, len(s))
 	if rest, ok := after(s, " messages from "); ok {
@@ -69,12 +69,6 @@ func readUnit(s string, m *Match) {
 			unit = last
 		}
 		m.Unit, m.Role = keep(unit), roleOf(unit)
-	}
-	if before, rest, ok := strings.Cut(s, "uppressed "); ok && len(before) > 0 {
-		m.Count = leadingInt(rest)
-	}
-	if rest, ok := after(s, "restart counter is at "); ok {
-		m.Count = leadingInt(rest)
 	}
 	if rest, ok := after(s, "process exited, "); ok {
 		m.ErrorText = errorText(upTo(rest, "\n"))
@@ -130,7 +124,7 @@ func unitOf(s string, at int) (name string, role Lane) {
 	return keep(name), ""
 }
 
-// UnitLane tells what a unit is, Kubelet, Runtime or empty, by its name or its description.
+// UnitLane returns what a unit is, Kubelet, Runtime or empty, by its name or its description.
 func UnitLane(name string) Lane {
 	_, lane := unitOf(name, len(name))
 	return lane
@@ -162,7 +156,7 @@ func unitBefore(s string) string {
 	return strings.Trim(s[begin:end], ":")
 }
 
-// roleOf tells what a unit is by its name.
+// roleOf returns what a unit is by its name.
 func roleOf(name string) Lane {
 	name = strings.TrimPrefix(name, "snap.microk8s.daemon-")
 	for _, n := range unitNames() {

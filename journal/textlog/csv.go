@@ -9,7 +9,7 @@ import (
 	"github.com/kdiag/kdiag/journal/klog"
 )
 
-// columns is what the head of a CSV table says.
+// columns is what the head of a CSV table states.
 type columns struct {
 	host int  // the column of the host, 0 none: the first is the time
 	utc  bool // the times are in UTC

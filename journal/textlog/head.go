@@ -44,13 +44,12 @@ type head struct {
 	// open, if set, unwraps what takes parsing, instead of rest and last.
 	open func(p *peeling, b []byte) (rest []byte, name string, more bool)
 
-	stamp    klog.Stamp
-	sender   sender
-	severity byte
-	kernel   bool
-	program  *klog.Header
-	stream   string // of a container
-	partial  bool   // the message continues in the next record of the stream
+	stamp   klog.Stamp
+	sender  sender
+	kernel  bool
+	program klog.Header
+	stream  string // of a container
+	partial bool   // the message continues in the next record of the stream
 }
 
 // quick is begin for the forms that logs are full of: a few comparisons. It returns none if begin has to look.
@@ -92,7 +91,7 @@ func begin(b []byte) (k kind, sure bool) {
 	return h.kind, h.sure
 }
 
-// carries reports whether a text is a line with a beginning of its own.
+// carries reports whether a text begins like a record, and surely so.
 func carries(b []byte) bool {
 	k, sure := begin(b)
 	return sure && k != kindDescribe
@@ -150,7 +149,7 @@ func programHead(b []byte) head {
 	}
 	h := head{kind: kindKlog, sure: true, rest: b, last: true}
 	if program, msg, ok := klog.ParseHeader(b); ok { // else it is cut
-		h.name, h.rest, h.program = "klog", msg, &program
+		h.name, h.rest, h.program = "klog", msg, program
 	}
 	return h
 }
@@ -166,7 +165,7 @@ func (h head) sent(rest []byte) head {
 
 // priorityHead recognises what follows "<30>" of syslog: the older form, or RFC 5424.
 func priorityHead(rest []byte, pri int) head {
-	h := head{rest: rest, kernel: pri>>3 == 0, severity: severityOfPriority(pri & 7)}
+	h := head{rest: rest, kernel: pri>>3 == 0}
 	after, version1 := bytes.CutPrefix(rest, []byte("1 "))
 	if len(trimBlanks(after)) > 0 {
 		h.kind = parseHead(trimBlanks(after)).kind
@@ -257,7 +256,7 @@ func digitHead(b []byte) (h head, ok bool) {
 		if r, ok := Kmsg(b); ok {
 			return head{
 				kind: kindKmsg, sure: true, name: "kmsg", rest: r.Message, last: true,
-				stamp: r.Outer, kernel: r.Kernel, severity: r.Severity,
+				stamp: r.Outer, kernel: r.Kernel,
 			}, true
 		}
 	}
@@ -313,12 +312,11 @@ func otherHead(b []byte) head {
 		}
 		return h
 	}
-	if severity, rest, ok := parseFacility(b); ok {
-		return head{kind: kindDmesg, sure: true, rest: rest, severity: severity, kernel: bytes.HasPrefix(b, []byte("kern"))}
+	if rest, ok := parseFacility(b); ok {
+		return head{kind: kindDmesg, sure: true, rest: rest, kernel: bytes.HasPrefix(b, []byte("kern"))}
 	}
-	if file, line, msg, ok := klog.ParseBareCaller(b); ok {
-		program := &klog.Header{File: file, Line: line}
-		return head{kind: kindCaller, sure: true, name: "klog", rest: msg, last: true, program: program}
+	if msg, ok := klog.CutBareCaller(b); ok {
+		return head{kind: kindCaller, sure: true, name: "klog", rest: msg, last: true}
 	}
 	if n := klogWithin(b); n > 0 {
 		return head{kind: kindBehind, sure: true, name: "text", rest: b[n:]}

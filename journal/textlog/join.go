@@ -59,7 +59,7 @@ func (s *scanner) learnWrap() {
 	}
 }
 
-// joining says how to join the lines of a text.
+// joining is how to join the lines of a text.
 type joining struct {
 	lead  int  // characters in front of the first line that are not part of it
 	dense bool // blanks at line ends mean nothing

@@ -125,9 +125,5 @@ func (r *Record) field(name, value string) {
 		r.Boot = value
 	case "_TRANSPORT":
 		r.Kernel = value == "kernel"
-	case "PRIORITY":
-		if err == nil && r.Severity == 0 {
-			r.Severity = severityOfPriority(int(number))
-		}
 	}
 }

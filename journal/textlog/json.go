@@ -22,7 +22,9 @@ func (p *peeling) json(b []byte) (rest []byte, name string, more bool) {
 		return p.dockerJSON(fields, log.Value), "docker", true
 	}
 	if h, m, ok := klog.ParseJSON(b); ok {
-		p.program(h)
+		if h.Stamp.Known {
+			p.Inner = h.Stamp
+		}
 		return structured(m), "klog-json", false
 	}
 	if text, ok := p.carried(fields, 0); ok {
@@ -157,9 +159,7 @@ func (p *peeling) messageJSON(fields []klog.Field, text string) []byte {
 	m := klog.Message{Text: text}
 	for _, f := range fields {
 		switch f.Key {
-		case "level", "severity":
-			p.Severity = klog.SeverityOf(f.Value)
-		case "message", "msg", "time", "ts", "timestamp", "@timestamp", "metadata":
+		case "level", "severity", "message", "msg", "time", "ts", "timestamp", "@timestamp", "metadata":
 		default:
 			m.Pairs = append(m.Pairs, klog.Pair{Key: f.Key, Value: f.Value})
 		}
@@ -167,7 +167,7 @@ func (p *peeling) messageJSON(fields []klog.Field, text string) []byte {
 	return structured(m)
 }
 
-// structured writes a message as klog writes it in text. errCauses repeats what err says.
+// structured writes a message as klog writes it in text. errCauses repeats err.
 func structured(m klog.Message) []byte {
 	_, err := m.Get("err")
 	out := strconv.AppendQuote(make([]byte, 0, 256), m.Text)
@@ -259,7 +259,7 @@ func recordObject(fields []klog.Field) bool {
 	return has(fields, "__REALTIME_TIMESTAMP")
 }
 
-// about returns the first time that an object states, and the host that it names: a member of its own, or the name of
+// about returns the first time that an object states, and the host that it names: one of its members, or the name of
 // a node. Other objects of Kubernetes have names, too.
 func about(fields []klog.Field) (s klog.Stamp, host string) {
 	for _, f := range fields {

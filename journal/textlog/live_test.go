@@ -13,8 +13,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// A script is a stream that is being written: each Read gives the next text, and an empty one says that nothing has
-// come.
+// A script is a stream that is being written: each Read returns the next text; an empty one means that nothing was
+// written.
 type script []string
 
 func (s *script) Read(b []byte) (int, error) {
@@ -98,7 +98,7 @@ func TestLiveAtOnce(t *testing.T) {
 	})
 }
 
-// patient reads a pipe and tells of a silence of a second.
+// patient reads a pipe and returns no bytes after a second without any.
 type patient struct {
 	r     io.Reader
 	line  chan []byte

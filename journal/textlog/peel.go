@@ -77,16 +77,13 @@ func (p *peeling) apply(h *head) {
 	p.Host = cmp.Or(h.sender.host, p.Host)
 	p.Identifier = cmp.Or(h.sender.identifier, p.Identifier)
 	p.PID = cmp.Or(h.sender.pid, p.PID)
-	p.Severity = cmp.Or(p.Severity, h.severity)
 	p.Kernel = p.Kernel || h.kernel || h.sender.identifier == "kernel" ||
 		h.kind == kindDmesg && h.name == "dmesg" && (p.Identifier == "" || p.Identifier == "kernel")
 	if h.stream != "" {
 		p.stream, p.partial, p.split = h.stream, h.partial, h.rest
 	}
-	if h.program != nil && h.program.Stamp.Known {
-		p.program(*h.program)
-	} else if h.program != nil {
-		p.Caller = caller(h.program.File, h.program.Line)
+	if h.program.Stamp.Known {
+		p.Inner, p.InnerPID = h.program.Stamp, h.program.PID
 	}
 }
 
@@ -106,17 +103,6 @@ func (p *peeling) stamp(s klog.Stamp) {
 	}
 }
 
-// program takes a header of klog.
-func (p *peeling) program(h klog.Header) {
-	if h.Stamp.Known {
-		p.Inner = h.Stamp
-	}
-	p.Severity, p.InnerPID = h.Severity, h.PID
-	if h.File != "" {
-		p.Caller = caller(h.File, h.Line)
-	}
-}
-
 // logrus takes the stamp of a line of logrus and returns the pairs behind it.
 func (p *peeling) logrus(b []byte) (rest []byte, name string, more bool) {
 	when, rest, closed := klog.Unquote(b[len("time="):])
@@ -126,12 +112,7 @@ func (p *peeling) logrus(b []byte) (rest []byte, name string, more bool) {
 	if s, _, ok := klog.ParseISO([]byte(when)); ok {
 		p.Inner = s
 	}
-	rest = trimBlanks(rest)
-	if level, ok := bytes.CutPrefix(rest, []byte("level=")); ok {
-		word, _ := cut(level)
-		p.Severity = klog.SeverityOf(string(word))
-	}
-	return rest, "logrus", false
+	return trimBlanks(rest), "logrus", false
 }
 
 // quoted opens a string that holds a whole line.

@@ -7,8 +7,6 @@ import (
 	"github.com/kdiag/kdiag/journal/klog"
 )
 
-func caller(file string, line int) string { return file + ":" + strconv.Itoa(line) }
-
 // parsePriority parses "<30>" of syslog.
 func parsePriority(b []byte) (rest []byte, pri int, ok bool) {
 	if len(b) < 4 || b[0] != '<' {
@@ -90,29 +88,26 @@ func parseNode(b []byte) (host string, rest []byte, ok bool) {
 	if known(rest) {
 		return string(b[:n]), rest, true
 	}
-	if _, _, ok := parseFacility(rest); ok {
+	if _, ok := parseFacility(rest); ok {
 		return string(b[:n]), rest, true
 	}
 	return "", nil, false
 }
 
 // parseFacility parses "kern  :info  : " before the bracket of dmesg -x and talosctl dmesg.
-func parseFacility(b []byte) (severity byte, rest []byte, ok bool) {
+func parseFacility(b []byte) (rest []byte, ok bool) {
 	facility, after, ok := bytes.Cut(b[:min(len(b), 40)], []byte(":"))
 	level, after, ok2 := bytes.Cut(after, []byte(":"))
 	if !ok || !ok2 || len(after) == 0 {
-		return 0, nil, false
+		return nil, false
 	}
 	switch string(bytes.TrimSpace(facility)) {
 	case "kern", "user", "daemon", "syslog", "auth", "authpriv", "cron", "mail":
 	default:
-		return 0, nil, false
+		return nil, false
 	}
 	rest = trimBlanks(b[len(facility)+len(level)+2:])
-	if len(rest) == 0 || rest[0] != '[' {
-		return 0, nil, false
-	}
-	return klog.SeverityOf(string(bytes.TrimSpace(level))), rest, true
+	return rest, len(rest) > 0 && rest[0] == '['
 }
 
 // bracketISO parses "[2023-07-03T19:59:01.123Z]: " of talosctl dmesg, and the same without the colon.
@@ -144,22 +139,9 @@ func Kmsg(b []byte) (Record, bool) {
 	}
 	text, _, _ = bytes.Cut(text, []byte("\n"))
 	return Record{
-		Raw: b, Message: text, Monotonic: micros, Kernel: pri>>3 == 0, Severity: severityOfPriority(int(pri & 7)),
+		Raw: b, Message: text, Monotonic: micros, Kernel: pri>>3 == 0,
 		Outer: klog.Stamp{Micros: micros, Known: true, Monotonic: true}, Format: "kmsg",
 	}, true
-}
-
-// severityOfPriority returns klog's letter for a level of syslog.
-func severityOfPriority(p int) byte {
-	switch {
-	case p <= 2:
-		return 'F'
-	case p == 3:
-		return 'E'
-	case p == 4:
-		return 'W'
-	}
-	return 'I'
 }
 
 // A sender is what precedes the message behind the stamp of a transport.

@@ -16,10 +16,8 @@ type Record struct {
 	// Host, Identifier, Unit and Boot are empty if unknown. PID is that of the transport.
 	Host, Identifier, Unit, Boot string
 	PID                          int
-	Kernel                       bool   // written by the kernel
-	Severity                     byte   // I W E F, 0 unknown
-	Caller                       string // source file and line, "kubelet.go:1879"
-	InnerPID                     int    // in klog's header
+	Kernel                       bool // written by the kernel
+	InnerPID                     int  // in klog's header
 	// Format names the layers from the outside in, such as "syslog+klog", "docker+klog", "cri+klog", "journal-json+klog",
 	// "klog-json", "logrus", "dmesg", "describe", "bare".
 	Format    string
@@ -62,11 +60,9 @@ type Stats struct {
 	// Truncated lists what could not be read in full: lines longer than MaxRecord, bytes that are not text, damaged
 	// compression. At most 1,000; neighbours are put together.
 	Truncated []Range
-	// HeaderYear, HeaderHost and HeaderZone are from a head such as "Log file created at:" of klog or
-	// "-- Logs begin at" of journalctl; 0 or empty if there is none. HeaderZone is as written, such as "UTC" or "CEST".
+	// HeaderYear is the year in a head such as "Log file created at:" of klog or "-- Logs begin at" of journalctl; 0 if
+	// there is none.
 	HeaderYear int
-	HeaderHost string
-	HeaderZone string
 }
 
 // A Range is a stretch of the unpacked stream. Bytes is -1 if its length is unknown.

@@ -112,14 +112,14 @@ func TestUnparsed(t *testing.T) {
 }
 
 func TestHeaders(t *testing.T) {
-	for in, want := range map[string]Stats{
-		"Log file created at: 2021/03/04 05:06:07\nRunning on machine: h1\nBinary: Built with gc go1.15 for linux/amd64\n" + line: {HeaderYear: 2021, HeaderHost: "h1"},
-		"-- Logs begin at Mon 2019-12-30 09:26:20 UTC, end at Wed 2020-01-01 09:26:20 UTC. --\n" + line:                           {HeaderYear: 2020, HeaderZone: "UTC"},
-		"-- Journal begins at Mon 2019-02-11 09:26:20 CET, ends at Tue 2019-02-12 09:26:20 CET. --\n" + line:                      {HeaderYear: 2019, HeaderZone: "CET"},
+	for in, want := range map[string]int{
+		"Log file created at: 2021/03/04 05:06:07\nRunning on machine: h1\nBinary: Built with gc go1.15 for linux/amd64\n": 2021,
+		"-- Logs begin at Mon 2019-12-30 09:26:20 UTC, end at Wed 2020-01-01 09:26:20 UTC. --\n":                           2020,
+		"-- Journal begins at Mon 2019-02-11 09:26:20 CET, ends at Tue 2019-02-12 09:26:20 CET. --\n":                      2019,
 	} {
-		got, st := count(t, strings.NewReader(in), Options{All: true})
-		if st.HeaderYear != want.HeaderYear || st.HeaderHost != want.HeaderHost || st.HeaderZone != want.HeaderZone || st.Unparsed != 0 || got.Records != 1 {
-			t.Errorf("%q: %+v %+v", in[:20], st, got)
+		got, st := count(t, strings.NewReader(in+line), Options{All: true})
+		if st.HeaderYear != want || st.Unparsed != 0 || got.Records != 1 {
+			t.Errorf("%q: %+v %+v", in, st, got)
 		}
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/kdiag/kdiag/journal/klog"
 )
 
-// separator reports whether a line separates records, and reads what it says about them: remarks of journalctl, the
+// separator reports whether a line separates records, and reads what it states about them: remarks of journalctl, the
 // head of the files of klog, heads of tables, and marks of what was left out.
 func (s *scanner) separator(line []byte) bool {
 	line = bytes.TrimSpace(line)
@@ -40,14 +40,14 @@ func (s *scanner) remark(line []byte) bool {
 	if !ok {
 		return len(bytes.Trim(line, "- \t|+")) == 0 && len(line) > 1
 	}
-	for _, start := range [...]string{"Logs begin at ", "Journal begins at "} {
-		if when, ok := bytes.CutPrefix(rest, []byte(start)); ok {
-			if stamp, zone, after, ok := parseWeekday(when); ok {
-				s.header(stamp, zone)
-				s.headerEnd(after)
+	if bytes.HasPrefix(rest, []byte("Logs begin at ")) || bytes.HasPrefix(rest, []byte("Journal begins at ")) {
+		// The year in which the journal ends comes first: the records are nearer to it.
+		for n := len(rest); n > 0; n = max(0, bytes.LastIndex(rest[:n], []byte(" at "))) {
+			if stamp, _, _, ok := parseWeekday(bytes.TrimPrefix(rest[n:], []byte(" at "))); ok {
+				s.header(stamp)
 			}
-			return true
 		}
+		return true
 	}
 	if id, ok := bytes.CutPrefix(rest, []byte("Boot ")); ok {
 		s.boot = string(bytes.TrimSuffix(id, []byte(" --")))
@@ -56,23 +56,10 @@ func (s *scanner) remark(line []byte) bool {
 	return bytes.HasSuffix(line, []byte(" --")) || bytes.HasPrefix(rest, []byte("cursor: "))
 }
 
-// headerEnd prefers the year in which the journal ends: the records are nearer to it.
-func (s *scanner) headerEnd(after []byte) {
-	_, when, ok := bytes.Cut(after, []byte(" at "))
-	if !ok {
-		return
-	}
-	if stamp, zone, _, ok := parseWeekday(when); ok {
-		s.stats.HeaderYear = 0
-		s.header(stamp, zone)
-	}
-}
-
-// header notes the year and the zone of a head, the first one of the stream.
-func (s *scanner) header(stamp klog.Stamp, zone string) {
+// header takes the year of a head, the first one of the stream.
+func (s *scanner) header(stamp klog.Stamp) {
 	if stamp.Known && stamp.Year && s.stats.HeaderYear == 0 {
 		s.stats.HeaderYear = time.UnixMicro(stamp.Micros).UTC().Year()
-		s.stats.HeaderZone = zone
 	}
 }
 
@@ -80,17 +67,12 @@ func (s *scanner) header(stamp klog.Stamp, zone string) {
 func (s *scanner) fileHead(line []byte) bool {
 	if when, ok := bytes.CutPrefix(line, []byte("Log file created at: ")); ok {
 		if stamp, _, ok := klog.ParseISO(when); ok {
-			s.header(stamp, "")
+			s.header(stamp)
 		}
 		return true
 	}
-	if host, ok := bytes.CutPrefix(line, []byte("Running on machine: ")); ok {
-		if s.stats.HeaderHost == "" {
-			s.stats.HeaderHost = string(bytes.TrimSpace(host))
-		}
-		return true
-	}
-	return bytes.HasPrefix(line, []byte("Binary: Built with ")) || bytes.HasPrefix(line, []byte("Log line format: "))
+	return bytes.HasPrefix(line, []byte("Running on machine: ")) ||
+		bytes.HasPrefix(line, []byte("Binary: Built with ")) || bytes.HasPrefix(line, []byte("Log line format: "))
 }
 
 // tableHead reports whether a line is the head of one of kubectl's tables.

@@ -35,12 +35,9 @@ func baseTree(ctx context.Context, cacheDir string) (string, error) {
 		return "", fmt.Errorf("locking the cache of boxes: %w", err)
 	}
 	defer lock.Close()
-	err = poll(ctx, 2*bootPatience, "the lock on "+cacheDir, func() (bool, error) {
-		err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		return err == nil, err
-	})
-	if err != nil {
-		return "", err
+	// another waits at most as long as it takes to make it
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
+		return "", fmt.Errorf("locking the cache of boxes: %w", err)
 	}
 	tree := filepath.Join(cacheDir, baseName)
 	if HasBase(cacheDir) {

@@ -15,11 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// How long the steps of a box's life may take on two busy cores; a boot takes ten seconds there.
-const (
-	bootPatience     = 3 * time.Minute
-	poweroffPatience = 2 * time.Minute
-)
+// bootPatience is how long a boot may take on two busy cores, where ten seconds are usual.
+const bootPatience = 3 * time.Minute
 
 // boxPrefix begins the name of every whole node's folder.
 const boxPrefix = "kdiag-node-"
@@ -34,8 +31,8 @@ type Box struct {
 	dir    string
 	lock   *os.File
 	nspawn *exec.Cmd
-	done   chan struct{} // closed when nspawn has ended
-	leader int           // process id of its systemd, as the machine sees it
+	done   <-chan struct{} // closed when nspawn has ended
+	leader int             // process id of its systemd, as the machine sees it
 }
 
 // NewBox prepares a node under the folder of temporary files. cacheDir keeps the base tree for later boxes; making it
@@ -92,20 +89,15 @@ func (b *Box) Endpoint() string {
 	return "unix:///proc/" + strconv.Itoa(b.Leader()) + "/root/run/containerd/containerd.sock"
 }
 
-// Boot starts the node and returns when systemd says that it is running and CRI has its images. The node outlives ctx.
+// Boot starts the node and returns when systemd is running and CRI has its images. The node outlives ctx.
 func (b *Box) Boot(ctx context.Context) error {
 	if err := b.boot(ctx); err != nil {
-		return fmt.Errorf("booting a box: %w; its console ends with:\n%s", err, b.consoleTail())
+		return fmt.Errorf("booting a box: %w; its console ends with:\n%s", err, tail(b.path("console")))
 	}
 	return nil
 }
 
 func (b *Box) boot(ctx context.Context) error {
-	console, err := os.Create(b.path("console"))
-	if err != nil {
-		return err
-	}
-	defer console.Close()
 	cgroups, err := b.makeCgroups()
 	if err != nil {
 		return err
@@ -113,17 +105,11 @@ func (b *Box) boot(ctx context.Context) error {
 	// The shell enters the cgroups, given after the options, and becomes systemd-nspawn.
 	cmd := exec.Command("/bin/sh", append([]string{"-c", enterCgroups, "sh"}, b.nspawnArgs(cgroups)...)...)
 	cmd.Env = append(os.Environ(), "SYSTEMD_NSPAWN_API_VFS_WRITABLE=yes")
-	cmd.Stdout, cmd.Stderr = console, console
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	if err := cmd.Start(); err != nil {
+	done, err := spawn(cmd, b.path("console"))
+	if err != nil {
 		return err
 	}
-	done := make(chan struct{})
 	b.nspawn, b.done = cmd, done
-	go func() {
-		_ = cmd.Wait() // how it ended is in ProcessState
-		close(done)
-	}()
 	if err := poll(ctx, bootPatience, "systemd to be up", func() (bool, error) { return b.isRunning(ctx) }); err != nil {
 		return err
 	}
@@ -208,44 +194,26 @@ func (b *Box) Poweroff(ctx context.Context) error {
 	if err := unix.Kill(b.leader, sigPoweroff); err != nil && !errors.Is(err, unix.ESRCH) {
 		return fmt.Errorf("powering off the box: %w", err)
 	}
-	return b.awaitEnd(ctx)
-}
-
-func (b *Box) awaitEnd(ctx context.Context) error {
-	timer := time.NewTimer(poweroffPatience)
-	defer timer.Stop()
-	select {
-	case <-b.done:
+	err := awaitEnd(ctx, b.done, "the box")
+	if err == nil {
 		b.leader = 0
-		return nil
-	case <-timer.C:
-		return fmt.Errorf("the box is not off after %v", poweroffPatience)
-	case <-ctx.Done():
-		return fmt.Errorf("waiting for the box to be off: %w", ctx.Err())
 	}
+	return err
 }
 
-// Close pulls the plug, if the node still runs, and removes it. The kernel ends all processes of a box with its leader,
+// Close kills the node, if it still runs, and removes it. The kernel ends all processes of a box with its leader,
 // frozen ones as well.
 func (b *Box) Close() error {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*poweroffPatience)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*stopPatience)
 	defer cancel()
 	err := cleanBox(ctx, b.dir)
 	if b.nspawn != nil {
-		err = errors.Join(err, b.awaitEnd(ctx))
+		err = errors.Join(err, awaitEnd(ctx, b.done, "the box"))
 	}
 	if b.lock != nil {
 		b.lock.Close()
 	}
 	return err
-}
-
-func (b *Box) consoleTail() string {
-	out, err := os.ReadFile(b.path("console"))
-	if err != nil {
-		return err.Error()
-	}
-	return lastLines(string(out), 10)
 }
 
 // child returns the first child of a process; 0 when it has none.

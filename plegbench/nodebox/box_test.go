@@ -70,7 +70,8 @@ func (b *Box) must(t *testing.T, args ...string) string {
 
 func TestNodeBoxBoots(t *testing.T) {
 	b := boot(t)
-	if got := b.must(t, "systemctl", "is-active", "containerd", "systemd-journald", "dbus"); got != "active\nactive\nactive" {
+	if got := b.must(t, "systemctl", "is-active", "containerd", "systemd-journald",
+		"dbus"); got != "active\nactive\nactive" {
 		t.Errorf("units: %q, want all active", got)
 	}
 	if got := b.must(t, "cat", "/proc/1/comm"); got != "systemd" {
@@ -110,7 +111,8 @@ func TestNodeBoxBoots(t *testing.T) {
 	}
 	b.must(t, "systemctl", "kill", "--signal=CONT", "containerd")
 	b.must(t, "journalctl", "--sync")
-	if got := b.must(t, "journalctl", "--unit=containerd", "--lines=200", "--output=cat"); !strings.Contains(got, "containerd successfully booted") {
+	if got := b.must(t, "journalctl", "--unit=containerd", "--lines=200", "--output=cat"); !strings.Contains(got,
+		"containerd successfully booted") {
 		t.Errorf("the journal of containerd:\n%s", got)
 	}
 
@@ -125,7 +127,10 @@ func TestNodeBoxBoots(t *testing.T) {
 // TestNodeBoxUnplugged closes a box that runs pods, with its containerd frozen.
 func TestNodeBoxUnplugged(t *testing.T) {
 	b := boot(t)
-	if _, err := RunPods(t.Context(), b.Endpoint(), Pods{Count: 1, Containers: 1, State: crictl.ContainerRunning}); err != nil {
+	if _, err := RunPods(t.Context(), b.Endpoint(), Pods{
+		Count: 1, Containers: 1,
+		State: crictl.ContainerRunning,
+	}); err != nil {
 		t.Fatal(err)
 	}
 	b.must(t, "systemctl", "kill", "--signal=STOP", "containerd")

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// enterCgroups moves a shell into each cgroup named like the box, and then runs systemd-nspawn in its place. systemd-nspawn makes a
-// cgroup namespace of where it starts.
+// enterCgroups moves a shell into each cgroup named like the box, and then runs systemd-nspawn in its place.
+// systemd-nspawn makes a cgroup namespace of where it starts.
 const enterCgroups = `for a; do
 	case "$a" in
 	--bind=*:/sys/fs/cgroup*) a=${a#--bind=}; echo $$ > "${a%%:*}/cgroup.procs" || exit ;;

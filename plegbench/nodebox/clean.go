@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lockOwner makes the file by which others see that a box's owner lives: it is locked as long as the owner holds it. It gets its
-// name when it is locked, since another owner may sweep at any moment.
+// lockOwner creates the file that shows that a box's owner lives: it is locked as long as the owner keeps it open. It
+// gets its name after it was locked, because another owner may sweep at any moment.
 func lockOwner(name string) (*os.File, error) {
 	f, err := os.OpenFile(name+".new", os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -32,50 +32,23 @@ func lockOwner(name string) (*os.File, error) {
 	return f, nil
 }
 
-// lockDead locks the file of an owner that died. It makes none, and takes none that another has removed meanwhile with the box.
-func lockDead(name string) (*os.File, error) {
-	f, err := os.OpenFile(name, os.O_RDWR, 0)
-	if err != nil {
-		return nil, err
-	}
-	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-	if err == nil {
-		err = stillNamed(f)
-	}
-	if err != nil {
-		f.Close()
-		return nil, err
-	}
-	return f, nil
-}
-
-// stillNamed says whether an open file is there under the name by which it was opened.
-func stillNamed(f *os.File) error {
-	opened, err := f.Stat()
-	if err != nil {
-		return err
-	}
-	named, err := os.Lstat(f.Name())
-	if err == nil && !os.SameFile(opened, named) {
-		err = fmt.Errorf("%s is another file now", f.Name())
-	}
-	return err
-}
-
-// sweep cleans up after owners that died without Close. What it cannot remove is left for the next time. The folders are
-// those in parent whose names begin with prefix.
+// sweep cleans up after owners that died without Close. What it cannot remove is left for the next time. The folders
+// are those in parent whose names begin with prefix.
 func sweep(parent, prefix string, clean func(dir string) error) {
 	dirs, _ := filepath.Glob(filepath.Join(parent, prefix+"*"))
 	for _, dir := range dirs {
 		owner := filepath.Join(dir, "owner")
 		if !own(dir) || !own(owner) {
-			continue // being made, or put there by somebody else: what it says is not to be trusted
+			continue // being made, or not trustworthy because another user's
 		}
-		lock, err := lockDead(owner)
+		lock, err := os.OpenFile(owner, os.O_RDWR, 0)
 		if err != nil {
-			continue // its owner lives
+			continue
 		}
-		_ = clean(dir)
+		// Locked, its owner lives. Gone meanwhile, another has cleaned up.
+		if unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil && own(owner) {
+			_ = clean(dir)
+		}
 		lock.Close()
 	}
 }
@@ -86,11 +59,11 @@ func own(name string) bool {
 	return unix.Lstat(name, &st) == nil && st.Mode&unix.S_IFMT != unix.S_IFLNK && int(st.Uid) == os.Geteuid()
 }
 
-// clean removes all that belongs to the box in a folder. It goes by what the folder and /proc say, not by what a live
-// owner remembers.
+// clean removes all that belongs to the box in a folder, as found in the folder and in /proc, so that it works for a
+// dead owner's box as well.
 func clean(ctx context.Context, dir string) error {
 	l := layout{dir}
-	// Whoever could still change things goes first; the folder tells what to remove as long as it is mounted.
+	// Processes first, since they could still change things; then what is found through the folder while it is mounted.
 	err := killAll(ctx, l)
 	err = errors.Join(err, leftovers(l).remove(ctx), unmountBelow(dir))
 	return removeFolder(dir, err)
@@ -111,10 +84,10 @@ func removeFolder(dir string, err error) error {
 type outside struct {
 	sockets []string // of shims, in /run/containerd/s
 	cgroups []string // directories, parents before children
-	results []string // that libcni remembers
+	results []string // stored by libcni
 }
 
-// leftovers finds out what lies outside of the folder, as long as the folder can still tell.
+// leftovers finds what is outside of the folder, by what is in it.
 func leftovers(l layout) outside {
 	var o outside
 	for _, sandbox := range slices.Concat(subdirs(l.tasks()), subdirs(l.sandboxes())) {

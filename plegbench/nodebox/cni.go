@@ -7,8 +7,8 @@ import (
 	"os"
 )
 
-// stubPlugin is a CNI plugin that gives every sandbox the same address and touches no interface: enough for the
-// runtime, which only writes the address down. While the file hang exists, ADD and DEL do not return.
+// stubPlugin is a CNI plugin that gives every sandbox the same address and touches no interface, which is enough for
+// the runtime. While the file hang exists, ADD and DEL do not return.
 const stubPlugin = `#!%[1]s sh
 case "$CNI_COMMAND" in
 VERSION)
@@ -30,7 +30,7 @@ EOT
 const stubNetwork = `{"cniVersion":"0.4.0","name":%q,"plugins":[{"type":"bridge"}]}
 `
 
-// writeCNI installs the stub under the names of two real plugins, so that what looks at processes knows them. The
+// writeCNI installs the stub under the names of two real plugins, so that their processes are recognised. The
 // runtime runs loopback for every sandbox, whatever its configuration.
 func (l layout) writeCNI() error {
 	script := fmt.Sprintf(stubPlugin, busybox, l.hang())
@@ -45,8 +45,8 @@ func (l layout) writeCNI() error {
 
 // HangCNI makes every run of the CNI plugin hang from now on, as a plugin does whose daemon is gone. It needs
 // Options.Network. containerd 1.6 goes on answering Status then, with NetworkReady=true, also when the configuration is
-// written anew: the only signs are sandboxes that do not come up, and the plugin's processes, which outlive the deadline
-// of their caller.
+// written anew: the only signs are sandboxes that do not come up, and the plugin's processes, which outlive the
+// deadline of their caller.
 func (c *Containerd) HangCNI() error {
 	if err := os.WriteFile(c.hang(), nil, 0o644); err != nil {
 		return fmt.Errorf("making the CNI plugin hang: %w", err)
@@ -54,7 +54,7 @@ func (c *Containerd) HangCNI() error {
 	return nil
 }
 
-// ReleaseCNI lets hanging CNI plugins go on.
+// ReleaseCNI lets hanging CNI plugins return.
 func (c *Containerd) ReleaseCNI() error {
 	if err := os.Remove(c.hang()); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("letting the CNI plugin go on: %w", err)

@@ -10,19 +10,16 @@ import (
 	"strings"
 )
 
-// Options say how a private containerd is to be. The zero value is a healthy one without a pod network.
+// Options configure a private containerd. The zero value is a healthy one without a pod network.
 type Options struct {
 	// Parent is the folder in which the box makes its own; empty means that of temporary files. A socket's path is at
 	// most 107 bytes long, so it must be short.
 	Parent string
-	// Network gives the runtime a CNI configuration with a stub plugin. Without it the runtime has none and says
-	// NetworkReady=false; pods on the host's network run all the same.
+	// Network gives the runtime a CNI configuration with a stub plugin. Without it the runtime has none and reports
+	// NetworkReady=false; pods on the host's network still run.
 	Network bool
 	// DisabledPlugins are ids such as PluginCRI.
 	DisabledPlugins []string
-	// MaxSend and MaxReceive bound gRPC messages on the server's side, in bytes; 0 means containerd's 16 MiB. Images are
-	// loaded in messages of 1 MiB, so MaxReceive must be larger.
-	MaxSend, MaxReceive int
 	// RootSize puts the runtime's root folder on a tmpfs of this many bytes: what is written there costs no disk, and
 	// it can be filled. 0 leaves it on the file system of Parent.
 	RootSize int64
@@ -31,8 +28,8 @@ type Options struct {
 // PluginCRI is the id of containerd's CRI plugin.
 const PluginCRI = "io.containerd.grpc.v1.cri"
 
-// layout names what lies where in a box's folder. Everything of the box is below it, except the shims' sockets, which
-// containerd puts into /run/containerd/s, cgroups, and what libcni remembers in /var/lib/cni.
+// A layout contains the paths in a box's folder. Everything of the box is below it, except the shims' sockets, which
+// containerd puts into /run/containerd/s, cgroups, and what libcni stores in /var/lib/cni.
 type layout struct{ dir string }
 
 func (l layout) path(name string) string { return filepath.Join(l.dir, name) }
@@ -51,8 +48,8 @@ func (l layout) tasks() string { return l.path("state/io.containerd.runtime.v2.t
 // sandboxes is where the CRI plugin keeps a folder for each sandbox that was not removed.
 func (l layout) sandboxes() string { return l.path("root/" + PluginCRI + "/sandboxes") }
 
-// shimSocket is where the shim of a sandbox listens: a folder that no configuration changes, and a digest of the daemon's
-// socket, the namespace and the sandbox.
+// shimSocket is where the shim of a sandbox listens: a folder that no configuration changes, and a digest of the
+// daemon's socket, the namespace and the sandbox.
 func (l layout) shimSocket(sandboxID string) string {
 	sum := sha256.Sum256([]byte(filepath.Join(l.socket(), "k8s.io", sandboxID)))
 	return "/run/containerd/s/" + hex.EncodeToString(sum[:])
@@ -67,7 +64,7 @@ func (l layout) cgroup() string { return "/" + filepath.Base(l.dir) }
 // maxSocketPath is the longest path of a unix socket, in bytes: sun_path without its NUL.
 const maxSocketPath = 107
 
-// write lays out a box's folder.
+// write creates the content of a box's folder.
 func (l layout) write(opts Options) error {
 	// containerd listens on <socket>.ttrpc as well.
 	if n := len(l.socket() + ".ttrpc"); n > maxSocketPath {
@@ -93,41 +90,33 @@ func (l layout) write(opts Options) error {
 // restrict_oom_score_adj is for machines without CAP_SYS_RESOURCE, where no sandbox can lower its score. The streaming
 // server takes any free port on the loopback interface.
 func (l layout) toml(opts Options) string {
-	q := strconv.Quote
 	disabled := make([]string, len(opts.DisabledPlugins))
 	for i, p := range opts.DisabledPlugins {
-		disabled[i] = q(p)
+		disabled[i] = strconv.Quote(p)
 	}
-	var b strings.Builder
-	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
-	line("version = 2")
-	line("root = %s", q(l.root()))
-	line("state = %s", q(l.state()))
-	line("disabled_plugins = [%s]", strings.Join(disabled, ", "))
-	line("[grpc]")
-	line("  address = %s", q(l.socket()))
-	if opts.MaxSend > 0 {
-		line("  max_send_message_size = %d", opts.MaxSend)
-	}
-	if opts.MaxReceive > 0 {
-		line("  max_recv_message_size = %d", opts.MaxReceive)
-	}
-	line(`[plugins."io.containerd.internal.v1.opt"]`)
-	line("  path = %s", q(l.path("opt")))
-	line(`[plugins."io.containerd.nri.v1.nri"]`)
-	line("  disable = true")
-	line(`[plugins.%q]`, PluginCRI)
-	line("  restrict_oom_score_adj = true")
-	line("  netns_mounts_under_state_dir = true")
-	line("  sandbox_image = %s", q(ImagePause))
-	line(`  stream_server_address = "127.0.0.1"`)
-	line(`  stream_server_port = "0"`)
-	line(`  [plugins.%q.cni]`, PluginCRI)
-	line("    bin_dir = %s", q(l.path("cni/bin")))
-	line("    conf_dir = %s", q(l.path("cni/net.d")))
-	line(`  [plugins.%q.containerd.runtimes.runc]`, PluginCRI)
-	line(`    runtime_type = "io.containerd.runc.v2"`)
-	line(`    [plugins.%q.containerd.runtimes.runc.options]`, PluginCRI)
-	line("      Root = %s", q(l.path("runc")))
-	return b.String()
+	return fmt.Sprintf(`version = 2
+root = %[2]q
+state = %[3]q
+disabled_plugins = [%[4]s]
+[grpc]
+  address = %[5]q
+[plugins."io.containerd.internal.v1.opt"]
+  path = %[6]q
+[plugins."io.containerd.nri.v1.nri"]
+  disable = true
+[plugins.%[1]q]
+  restrict_oom_score_adj = true
+  netns_mounts_under_state_dir = true
+  sandbox_image = %[7]q
+  stream_server_address = "127.0.0.1"
+  stream_server_port = "0"
+  [plugins.%[1]q.cni]
+    bin_dir = %[8]q
+    conf_dir = %[9]q
+  [plugins.%[1]q.containerd.runtimes.runc]
+    runtime_type = "io.containerd.runc.v2"
+    [plugins.%[1]q.containerd.runtimes.runc.options]
+      Root = %[10]q
+`, PluginCRI, l.root(), l.state(), strings.Join(disabled, ", "), l.socket(), l.path("opt"), ImagePause,
+		l.path("cni/bin"), l.path("cni/net.d"), l.path("runc"))
 }

@@ -17,7 +17,8 @@ import (
 	"github.com/kdiag/kdiag/crictl"
 )
 
-// How long the steps of a private containerd's life may take. Two busy cores take a tenth of it; a disk that others write to, more.
+// How long the steps of a private containerd's life may take. Two busy cores take a tenth of it; a disk that others
+// write to, more.
 const (
 	startPatience = 3 * time.Minute
 	stopPatience  = 2 * time.Minute
@@ -32,7 +33,7 @@ type Containerd struct {
 	opts Options
 	lock *os.File // held locked as long as the owner lives
 	cmd  *exec.Cmd
-	done chan struct{} // closed when the daemon has been waited for
+	done <-chan struct{} // closed when the daemon has ended
 }
 
 // Start starts a private containerd and returns when its CRI plugin answers and its images are loaded, or, where the
@@ -88,31 +89,20 @@ func (c *Containerd) prepare(ctx context.Context) error {
 
 // launch starts the daemon and waits until it answers.
 func (c *Containerd) launch(ctx context.Context) error {
-	log, err := os.OpenFile(c.log(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	cmd := exec.Command("containerd", "--config", c.config())
+	done, err := spawn(cmd, c.log())
 	if err != nil {
 		return err
 	}
-	defer log.Close()
-	cmd := exec.Command("containerd", "--config", c.config())
-	cmd.Stdout, cmd.Stderr = log, log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // an interrupt from the terminal is for the owner, who cleans up
-	if err := cmd.Start(); err != nil {
-		return err
-	}
-	done := make(chan struct{})
 	c.cmd, c.done = cmd, done
-	go func() {
-		_ = cmd.Wait() // how it ended is in ProcessState
-		close(done)
-	}()
 	if err := c.await(ctx, cmd, done); err != nil {
-		return fmt.Errorf("%w; its log ends with:\n%s", err, c.logTail())
+		return fmt.Errorf("%w; its log ends with:\n%s", err, tail(c.log()))
 	}
 	return nil
 }
 
-// await waits until Version is answered, or the daemon ends. A containerd without its CRI plugin answers that it does not
-// know the service.
+// await waits until Version is answered, or the daemon ends. A containerd without its CRI plugin answers that it does
+// not know the service.
 func (c *Containerd) await(ctx context.Context, cmd *exec.Cmd, done <-chan struct{}) error {
 	want := crictl.OK
 	if slices.Contains(c.opts.DisabledPlugins, PluginCRI) {
@@ -145,7 +135,7 @@ func (c *Containerd) await(ctx context.Context, cmd *exec.Cmd, done <-chan struc
 	return err
 }
 
-// load imports the images and waits until the CRI plugin knows them. Without the plugin there is nobody to need them.
+// load imports the images and waits until the CRI plugin lists them. Without the plugin they are not needed.
 func (c *Containerd) load(ctx context.Context) error {
 	if slices.Contains(c.opts.DisabledPlugins, PluginCRI) {
 		return nil
@@ -158,13 +148,14 @@ func (c *Containerd) load(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if _, err := run(ctx, "ctr", "--address", c.socket(), "--namespace", "k8s.io", "images", "import", c.images()); err != nil {
+	if _, err := run(ctx, "ctr", "--address", c.socket(), "--namespace", "k8s.io", "images", "import",
+		c.images()); err != nil {
 		return err
 	}
 	return awaitImages(ctx, c.Endpoint())
 }
 
-// awaitImages waits until the CRI plugin knows the images that were imported, which it learns of through an event.
+// awaitImages waits until the CRI plugin lists the imported images, of which it is notified by an event.
 func awaitImages(ctx context.Context, endpoint string) error {
 	client, err := crictl.Dial(endpoint, crictl.Options{})
 	if err != nil {
@@ -214,7 +205,7 @@ func (c *Containerd) Pause(ctx context.Context) error {
 	return awaitState(ctx, c.PID(), 'T')
 }
 
-// Resume lets a frozen daemon go on.
+// Resume continues a frozen daemon.
 func (c *Containerd) Resume() error {
 	if err := c.cmd.Process.Signal(unix.SIGCONT); err != nil {
 		return fmt.Errorf("resuming containerd: %w", err)
@@ -260,16 +251,7 @@ func (c *Containerd) end(ctx context.Context, sig syscall.Signal) error {
 			return fmt.Errorf("sending %v to containerd: %w", s, err)
 		}
 	}
-	timer := time.NewTimer(stopPatience)
-	defer timer.Stop()
-	select {
-	case <-c.done:
-		return nil
-	case <-timer.C:
-		return fmt.Errorf("containerd did not end within %v of %v", stopPatience, sig)
-	case <-ctx.Done():
-		return fmt.Errorf("waiting for containerd to end: %w", ctx.Err())
-	}
+	return awaitEnd(ctx, c.done, "containerd")
 }
 
 // Restart stops the daemon if it runs and starts it again on the same folder. It finds its pods again.
@@ -285,19 +267,11 @@ func (c *Containerd) Restart(ctx context.Context) error {
 func (c *Containerd) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*stopPatience)
 	defer cancel()
-	// Graceful ends only take longer here.
+	// A graceful end would only take longer here.
 	err := c.end(ctx, unix.SIGKILL)
 	err = errors.Join(err, clean(ctx, c.dir))
 	if c.lock != nil {
 		c.lock.Close()
 	}
 	return err
-}
-
-func (c *Containerd) logTail() string {
-	b, err := os.ReadFile(c.Log())
-	if err != nil {
-		return err.Error()
-	}
-	return lastLines(string(b), 10)
 }

@@ -113,20 +113,23 @@ func BenchmarkNodeExited(b *testing.B) {
 	program(b, "process/one-list", []string{oneListEnv + "=" + c.Endpoint()}, self)
 	if kdiag := os.Getenv("KDIAG"); kdiag != "" {
 		program(b, "process/kdiag-runtime", nil, kdiag, "runtime", "--runtime-endpoint", c.Endpoint(), "-o", "json")
-		program(b, "process/kdiag-pleg", nil, kdiag, "pleg", "--runtime-endpoint", c.Endpoint(), "-o", "json", "--fail-on", "warning")
+		program(b, "process/kdiag-pleg", nil, kdiag, "pleg", "--runtime-endpoint", c.Endpoint(), "-o", "json", "--fail-on",
+			"warning")
 	}
 	crictlPath := os.Getenv("CRICTL")
 	if crictlPath == "" {
 		crictlPath, _ = exec.LookPath("crictl")
 	}
 	if crictlPath != "" {
-		program(b, "process/crictl-ps-a", nil, crictlPath, "--timeout", "60s", "--runtime-endpoint", c.Endpoint(), "--image-endpoint", c.Endpoint(), "ps", "-a")
-		program(b, "process/crictl-ps-a-json", nil, crictlPath, "--timeout", "60s", "--runtime-endpoint", c.Endpoint(), "--image-endpoint", c.Endpoint(), "ps", "-a", "-o", "json")
+		program(b, "process/crictl-ps-a", nil, crictlPath, "--timeout", "60s", "--runtime-endpoint", c.Endpoint(),
+			"--image-endpoint", c.Endpoint(), "ps", "-a")
+		program(b, "process/crictl-ps-a-json", nil, crictlPath, "--timeout", "60s", "--runtime-endpoint", c.Endpoint(),
+			"--image-endpoint", c.Endpoint(), "ps", "-a", "-o", "json")
 	}
 }
 
-// BenchmarkNodePleg times the whole of kdiag pleg and kdiag node on a healthy node with 100 containers, and pleg on a frozen
-// one.
+// BenchmarkNodePleg times the whole of kdiag pleg and kdiag node on a healthy node with 100 containers, and pleg on a
+// frozen one.
 func BenchmarkNodePleg(b *testing.B) {
 	kdiag := os.Getenv("KDIAG")
 	if kdiag == "" {
@@ -141,13 +144,14 @@ func BenchmarkNodePleg(b *testing.B) {
 	if err := c.Pause(b.Context()); err != nil {
 		b.Fatal(err)
 	}
-	program(b, "frozen-rpc-timeout-2s", nil, kdiag, "pleg", "--runtime-endpoint", c.Endpoint(), "-o", "json", "--rpc-timeout", "2s")
+	program(b, "frozen-rpc-timeout-2s", nil, kdiag, "pleg", "--runtime-endpoint", c.Endpoint(), "-o", "json",
+		"--rpc-timeout", "2s")
 	if err := c.Resume(); err != nil {
 		b.Fatal(err)
 	}
 }
 
-// program benchmarks a whole process: its time, its CPU time and its peak memory. Exit code 1 says that kdiag found
+// program benchmarks a whole process: its time, its CPU time and its peak memory. Exit code 1 means that kdiag found
 // something, which is as good as 0 here.
 func program(b *testing.B, name string, env []string, args ...string) {
 	b.Run(name, func(b *testing.B) {

@@ -7,7 +7,7 @@ import (
 )
 
 // boxFiles are the files that make a node of the base tree. Sandboxes need /etc/hosts, which the smallest system does
-// not have; layout.toml says what containerd's options are for. Containers whose process 1 ignores SIGTERM would hold
+// not have; see layout.toml for containerd's options. Containers whose process 1 ignores SIGTERM would hold
 // up a shutdown for systemd's 90 seconds. The journal outlives a boot, as on a node, where its folder exists.
 func boxFiles() map[string]string {
 	return map[string]string{

@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A DeadFuse is a file system whose server reads what it is asked and never answers, as one does that waits for a bucket
-// behind a dead network. Who asks it sleeps until the connection is cut; no signal ends that, since the server has the
-// question already.
+// A DeadFuse is a file system whose server reads requests and never answers, like one whose backend is unreachable. A
+// process that uses it sleeps until the connection is cut; no signal ends that, because the server has the request
+// already.
 type DeadFuse struct {
 	Dev *os.File // the server's side, /dev/fuse; closed, and with the mount gone, the connection is cut
 }
@@ -20,7 +20,8 @@ type DeadFuse struct {
 func OpenDeadFuse(t testing.TB) *DeadFuse {
 	t.Helper()
 	const name = "/dev/fuse"
-	fd, err := unix.Open(name, unix.O_RDWR|unix.O_CLOEXEC, 0) // os.Open would poll it, which does not work before the mount
+	// os.Open would poll it, which does not work before the mount
+	fd, err := unix.Open(name, unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
 		Need(t, "needs "+name+": "+err.Error())
 	}
@@ -32,8 +33,8 @@ func (f *DeadFuse) Options(fd uintptr) string {
 	return fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0", fd)
 }
 
-// Serve answers FUSE_INIT (include/uapi/linux/fuse.h), and nothing after that. It begins when the mount is there, since nothing can
-// be read before, and returns when the connection is cut.
+// Serve answers FUSE_INIT (include/uapi/linux/fuse.h), and nothing after that. It begins when the mount is there, since
+// nothing can be read before, and returns when the connection is cut.
 func (f *DeadFuse) Serve() {
 	const headerIn, headerOut, initOut, opInit = 40, 16, 64, 26
 	b := make([]byte, 1<<17)

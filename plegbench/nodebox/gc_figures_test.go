@@ -24,9 +24,10 @@ const removeRounds = 3
 // A remover removes containers in some way and returns when they have gone.
 type remover func(b *testing.B, client *crictl.Client, plan gc.Plan)
 
-// BenchmarkRemoveExited removes 2,000 exited containers (KDIAG_BENCH_REMOVE changes the number) from a containerd on the
-// disk: at kdiag's own pace, with fixed numbers at a time, and by crictl rm, if CRICTL names one. Beside it a second client makes
-// relists as a kubelet does; its percentiles are those before and during the removal. Run with -benchtime 1x.
+// BenchmarkRemoveExited removes 2,000 exited containers (KDIAG_BENCH_REMOVE changes the number) from a containerd on
+// the disk: at kdiag's own pace, with fixed numbers at a time, and by crictl rm, if CRICTL names one. Beside it a
+// second client makes relists as a kubelet does; its percentiles are those before and during the removal. Run with
+// -benchtime 1x.
 func BenchmarkRemoveExited(b *testing.B) {
 	n := 2000
 	if v, err := strconv.Atoi(os.Getenv("KDIAG_BENCH_REMOVE")); err == nil && v > 0 {
@@ -110,7 +111,7 @@ func removalPlan(b *testing.B, client *crictl.Client) gc.Plan {
 		Sandboxes:  client.ListPodSandbox(b.Context(), crictl.Filter{}, "").Sandboxes,
 		Containers: client.ListContainers(b.Context(), crictl.Filter{}, "").Containers,
 	}
-	ends, _ := gc.Look(b.Context(), client, gc.Candidates(node, gc.Rules{}, time.Now()), nil)
+	ends, _ := gc.ReadEnds(b.Context(), client, gc.Candidates(node, gc.Rules{}, time.Now()), nil)
 	node.Finished = func(id string) (time.Time, bool) { e, ok := ends[id]; return e.FinishedAt, ok }
 	return gc.Make(node, gc.Rules{}, time.Now())
 }
@@ -123,7 +124,7 @@ func paced(b *testing.B, client *crictl.Client, plan gc.Plan) {
 	b.ReportMetric(float64(result.Most), "most-at-a-time")
 }
 
-// fixed removes with so many workers, which look at each container before, as the paced run does.
+// fixed removes with a fixed number of workers, which check each container before, as the paced run does.
 func fixed(workers int) remover {
 	return func(b *testing.B, client *crictl.Client, plan gc.Plan) {
 		ids := make(chan string)

@@ -5,8 +5,8 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"debug/elf"
-	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -14,16 +14,16 @@ import (
 	"strings"
 )
 
-// The images that every box has. CRI finds no name without a registry host.
+// The images that every box has. CRI does not find a name without a registry host.
 const (
 	ImagePause   = "registry.k8s.io/pause:3.6" // what containerd 1.6 runs as sandbox
 	ImageBusybox = "docker.io/local/busybox:1"
 )
 
-// applets are the names under which busybox is linked in the images. The shell knows all others by itself.
+// applets are the names under which busybox is linked in the images. Its shell runs all others without a link.
 var applets = []string{"cat", "echo", "false", "ls", "sh", "sleep", "true"}
 
-// unfitBusybox says why a program cannot be the only file of an image; empty when it can.
+// unfitBusybox returns why a program cannot be the only file of an image; empty when it can.
 func unfitBusybox(path string) string {
 	f, err := elf.Open(path)
 	if err != nil {
@@ -60,67 +60,43 @@ type descriptor struct {
 	Annotations map[string]string `json:"annotations,omitempty"`
 }
 
-// writeImages writes one OCI image archive with all our images over one layer made of the given program: a tar file
+// writeImages writes one OCI image archive with all images over one layer that contains the given program: a tar file
 // with oci-layout, index.json, and each blob at blobs/sha256/<digest>. The same program gives the same bytes.
 func writeImages(w io.Writer, program string) error {
 	binary, err := os.ReadFile(program)
 	if err != nil {
 		return fmt.Errorf("reading the program of the images: %w", err)
 	}
-	layer, err := layerOf(binary)
-	if err != nil {
-		return fmt.Errorf("building the image layer: %w", err)
-	}
-	archive := newArchive(w)
-	layerDesc := archive.blob("application/vnd.oci.image.layer.v1.tar", layer)
-	var manifests []descriptor
-	for _, img := range images {
-		manifests = append(manifests, archive.image(img, layerDesc))
-	}
-	archive.file("index.json", archive.encode(map[string]any{"schemaVersion": 2, "manifests": manifests}))
-	archive.file("oci-layout", []byte(`{"imageLayoutVersion":"1.0.0"}`))
-	return archive.close()
-}
-
-// layerOf returns an uncompressed layer, so that its digest is its diff id as well.
-func layerOf(binary []byte) ([]byte, error) {
-	var buf bytes.Buffer
-	t := tar.NewWriter(&buf)
-	headers := []*tar.Header{{Typeflag: tar.TypeReg, Name: "bin/busybox", Mode: 0o755, Size: int64(len(binary))}}
+	var layer bytes.Buffer
+	l := archive{tar: tar.NewWriter(&layer)}
+	l.add(&tar.Header{Typeflag: tar.TypeReg, Name: "bin/busybox", Mode: 0o755}, binary)
 	for _, dir := range []string{"bin/", "dev/", "etc/", "proc/", "root/", "sys/", "tmp/"} {
-		headers = append(headers, &tar.Header{Typeflag: tar.TypeDir, Name: dir, Mode: 0o755})
+		l.add(&tar.Header{Typeflag: tar.TypeDir, Name: dir, Mode: 0o755}, nil)
 	}
 	for _, name := range applets {
-		headers = append(headers, &tar.Header{Typeflag: tar.TypeSymlink, Name: "bin/" + name, Linkname: "busybox", Mode: 0o777})
+		l.add(&tar.Header{Typeflag: tar.TypeSymlink, Name: "bin/" + name, Linkname: "busybox", Mode: 0o777}, nil)
 	}
-	for _, h := range headers {
-		if err := t.WriteHeader(h); err != nil {
-			return nil, err
-		}
-		if h.Typeflag == tar.TypeReg {
-			if _, err := t.Write(binary); err != nil {
-				return nil, err
-			}
-		}
+	a := archive{tar: tar.NewWriter(w), err: l.close()}
+	layerBlob := a.blob("application/vnd.oci.image.layer.v1.tar", layer.Bytes()) // uncompressed: its digest is its diff id
+	var manifests []descriptor
+	for _, img := range images {
+		manifests = append(manifests, a.image(img, layerBlob))
 	}
-	if err := t.Close(); err != nil {
-		return nil, err
+	a.file("index.json", a.encode(map[string]any{"schemaVersion": 2, "manifests": manifests}))
+	a.file("oci-layout", []byte(`{"imageLayoutVersion":"1.0.0"}`))
+	if err := a.close(); err != nil {
+		return fmt.Errorf("writing the image archive: %w", err)
 	}
-	return buf.Bytes(), nil
+	return nil
 }
 
-// An archive is an OCI image archive in the making. It keeps its first error for close.
+// An archive writes a tar file. It keeps its first error for close.
 type archive struct {
-	tar  *tar.Writer
-	seen map[string]bool
-	err  error
+	tar *tar.Writer
+	err error
 }
 
-func newArchive(w io.Writer) *archive {
-	return &archive{tar: tar.NewWriter(w), seen: map[string]bool{}}
-}
-
-// image adds the configuration and the manifest of one image, and returns the entry of the index for it.
+// image adds the configuration and the manifest of one image, and returns its entry of the index.
 func (a *archive) image(img image, layer descriptor) descriptor {
 	config := a.blob("application/vnd.oci.image.config.v1+json", a.encode(map[string]any{
 		"architecture": runtime.GOARCH,
@@ -142,39 +118,34 @@ func (a *archive) image(img image, layer descriptor) descriptor {
 }
 
 func (a *archive) blob(mediaType string, content []byte) descriptor {
-	sum := sha256.Sum256(content)
-	digest := hex.EncodeToString(sum[:])
-	if !a.seen[digest] {
-		a.seen[digest] = true
-		a.file("blobs/sha256/"+digest, content)
-	}
+	digest := fmt.Sprintf("%x", sha256.Sum256(content))
+	a.file("blobs/sha256/"+digest, content)
 	return descriptor{MediaType: mediaType, Digest: "sha256:" + digest, Size: len(content)}
 }
 
 func (a *archive) file(name string, content []byte) {
-	if a.err != nil {
-		return
-	}
-	a.err = a.tar.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o644, Size: int64(len(content))})
+	a.add(&tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o644}, content)
+}
+
+func (a *archive) add(h *tar.Header, content []byte) {
+	h.Size = int64(len(content))
 	if a.err == nil {
+		a.err = a.tar.WriteHeader(h)
+	}
+	if a.err == nil && len(content) > 0 {
 		_, a.err = a.tar.Write(content)
 	}
 }
 
 func (a *archive) encode(v any) []byte {
 	b, err := json.Marshal(v)
-	if err != nil && a.err == nil {
-		a.err = err
-	}
+	a.err = errors.Join(a.err, err)
 	return b
 }
 
 func (a *archive) close() error {
 	if a.err != nil {
-		return fmt.Errorf("writing the image archive: %w", a.err)
+		return a.err
 	}
-	if err := a.tar.Close(); err != nil {
-		return fmt.Errorf("writing the image archive: %w", err)
-	}
-	return nil
+	return a.tar.Close()
 }

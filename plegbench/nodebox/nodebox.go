@@ -3,14 +3,15 @@
 // A Containerd is a private containerd with its CRI plugin: its own folder, socket, images and pods, next to whatever
 // else runs on the machine. It needs root and Debian's packages containerd, runc and busybox-static. A Box is a whole
 // node with systemd, journald, D-Bus and containerd in a systemd-nspawn container; it needs debootstrap and
-// systemd-container too, and a package archive the first time. Missing says what this machine lacks.
+// systemd-container too, and a package archive the first time. Missing returns what this machine lacks. Only tests and
+// the benchmarks of docs/bench use this package.
 //
 // Faults are real: the daemon is frozen, stopped or killed, a shim is stopped, a CNI plugin does not return. No image
 // registry is reached; images are built from the machine's own busybox. Close leaves no process, mount or file behind,
 // also when the daemon is frozen or dead. If the owner dies first, the next Start cleans up after it.
 //
-// What a box does not have: a kubelet, pod networking (a stub plugin gives an address without an interface), and
-// limits that need systemd's cgroup driver.
+// A box has no kubelet, no pod networking (a stub plugin gives an address without an interface), and no limits that
+// need systemd's cgroup driver.
 package nodebox
 
 import (
@@ -26,8 +27,7 @@ import (
 // busybox is the static program that images are made of, as Debian's busybox-static installs it.
 const busybox = "/bin/busybox"
 
-// Missing returns what this machine lacks to run a Containerd, or a Box as well, as a sentence for a person. It is
-// empty when nothing is missing.
+// Missing returns what this machine lacks to run a Containerd, or a Box as well, as a sentence; empty for nothing.
 func Missing(needBox bool) string {
 	var lack []string
 	if os.Geteuid() != 0 {
@@ -51,8 +51,8 @@ func Missing(needBox bool) string {
 	return "a real node needs " + strings.Join(lack, ", ")
 }
 
-// Need ends a test on a machine that lacks what it takes, as Missing says it: with a failure where KDIAG_E2E is set and all tests
-// shall run, else the test is skipped. Empty, nothing is missing.
+// Need ends a test if missing, as returned by Missing, is not empty: it fails where KDIAG_E2E is set, because all tests
+// must run there, and is skipped elsewhere.
 func Need(t testing.TB, missing string) {
 	t.Helper()
 	switch {
@@ -64,8 +64,8 @@ func Need(t testing.TB, missing string) {
 	}
 }
 
-// poll calls done every few milliseconds until it says yes, and gives up when ctx ends or after patience. The error then
-// holds the last reason that done gave.
+// poll calls done every few milliseconds until it returns true, ctx ends or patience is over. The error then wraps the
+// last one of done.
 func poll(ctx context.Context, patience time.Duration, what string, done func() (bool, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -87,7 +87,7 @@ func poll(ctx context.Context, patience time.Duration, what string, done func() 
 	}
 }
 
-// run runs a command and puts what it said into the error.
+// run runs a command. The error contains the end of its output.
 func run(ctx context.Context, name string, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	out, err := cmd.CombinedOutput()

@@ -13,7 +13,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -67,18 +66,6 @@ func TestWriteImages(t *testing.T) {
 	}
 	if diff := cmp.Diff([]string{ImagePause, ImageBusybox}, names); diff != "" {
 		t.Errorf("images (-want +got):\n%s", diff)
-	}
-}
-
-func TestUnfitBusybox(t *testing.T) {
-	script := filepath.Join(t.TempDir(), "busybox")
-	if err := os.WriteFile(script, []byte("#!/bin/sh\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	for _, path := range []string{script, filepath.Join(t.TempDir(), "none")} {
-		if unfitBusybox(path) == "" {
-			t.Errorf("%s is fit to be in an image", path)
-		}
 	}
 }
 
@@ -185,17 +172,4 @@ func TestSweepBesideNewBoxes(t *testing.T) {
 	}
 	cancel()
 	sweeping.Wait()
-}
-
-func TestPoll(t *testing.T) {
-	n := 0
-	if err := poll(t.Context(), time.Minute, "three", func() (bool, error) { n++; return n == 3, nil }); err != nil || n != 3 {
-		t.Errorf("poll = %v after %d calls, want 3", err, n)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	reason := errors.New("not yet")
-	if err := poll(ctx, time.Minute, "never", func() (bool, error) { return false, reason }); !errors.Is(err, reason) {
-		t.Errorf("poll with a canceled context = %v, want the last reason", err)
-	}
 }

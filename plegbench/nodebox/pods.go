@@ -1,6 +1,7 @@
 package nodebox
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,7 +22,7 @@ const runPatience = 2 * time.Minute
 // exitPatience is how long containers that end by themselves may take to be seen as exited.
 const exitPatience = 2 * time.Minute
 
-// Pods describe pods to be run as a kubelet would. The zero value of each field is a default.
+// Pods describe pods that are created as a kubelet does. The zero value of each field is a default.
 type Pods struct {
 	Count      int                   // pods
 	Containers int                   // containers in each
@@ -32,23 +33,22 @@ type Pods struct {
 	NeverRan   bool                  // with ContainerExited: see neverRun; several times as fast
 	PodNetwork bool                  // a network namespace and CNI for each, instead of the host's network
 	Padding    int                   // bytes of an extra annotation on each container, to make lists large
-	PodPadding int                   // the same on each sandbox
 	Parallel   int                   // pods made at a time; 0 means 8
 
 	// CgroupParent and LogDirectory are where the pods' cgroups and logs go; Containerd.RunPods sets them. Without a
-	// log directory nothing is kept of what containers print.
+	// log directory the output of containers is discarded.
 	CgroupParent string
 	LogDirectory string
 }
 
-// A Pod is one that was made.
+// A Pod is one that was created.
 type Pod struct {
 	ID         string // of its sandbox
 	Config     *runtimeapi.PodSandboxConfig
 	Containers []Container
 }
 
-// A Container is one that was made.
+// A Container is one that was created.
 type Container struct {
 	ID     string
 	Name   string
@@ -58,15 +58,15 @@ type Container struct {
 // annotationPadding is the annotation that makes an entry large.
 const annotationPadding = "example.com/padding"
 
-// RunPods makes the pods in this runtime, with their cgroups and logs where Close removes them.
+// RunPods creates the pods in this runtime, with their cgroups and logs where Close removes them.
 func (c *Containerd) RunPods(ctx context.Context, p Pods) ([]Pod, error) {
 	p.CgroupParent, p.LogDirectory = c.cgroup(), c.path("logs")
 	return RunPods(ctx, c.Endpoint(), p)
 }
 
-// MakeExited leaves n exited containers that never ran, a hundred attempts of one container in each pod, as crash loops do
-// where no garbage is collected. A thousand take about ten seconds. Their sandboxes are not ready. Containers that ran,
-// in sandboxes that are ready, are had from RunPods with Attempts and ContainerExited, and take eight times as long.
+// MakeExited creates n exited containers that never ran, a hundred attempts of one container in each pod, like crash
+// loops without garbage collection. A thousand take about ten seconds. Their sandboxes are not ready. For containers
+// that ran, in ready sandboxes, use RunPods with Attempts and ContainerExited, which takes eight times as long.
 func (c *Containerd) MakeExited(ctx context.Context, n int) ([]Pod, error) {
 	// containerd keeps the files of a container's output open until it is removed or the daemon restarts, and may run
 	// out of them after some four thousand.
@@ -96,16 +96,19 @@ func (c *Containerd) MakeExited(ctx context.Context, n int) ([]Pod, error) {
 	return all, nil
 }
 
-// MakeLargeList leaves created containers with large annotations, so that the answer to an unfiltered ListContainers has
+// MakeLargeList creates containers with large annotations, so that the answer to an unfiltered ListContainers has
 // at least the given number of bytes. 20 MB take about five seconds.
 func (c *Containerd) MakeLargeList(ctx context.Context, bytes int) ([]Pod, error) {
 	const padding, perPod = 128 << 10, 16
 	count := (bytes/padding + perPod) / perPod
-	return c.RunPods(ctx, Pods{Count: count, Containers: perPod, Padding: padding, State: crictl.ContainerCreated, Prefix: "large"})
+	return c.RunPods(ctx, Pods{
+		Count: count, Containers: perPod, Padding: padding, State: crictl.ContainerCreated,
+		Prefix: "large",
+	})
 }
 
-// RunPods makes pods in the runtime at endpoint and returns them in the order of their numbers. It returns when every
-// container has the wanted state. After an error it returns those that were made.
+// RunPods creates pods in the runtime at endpoint and returns them in the order of their numbers, when every container
+// has the wanted state. After an error it returns those that were created.
 func RunPods(ctx context.Context, endpoint string, p Pods) ([]Pod, error) {
 	client, err := crictl.Dial(endpoint, crictl.Options{RPCTimeout: runPatience})
 	if err != nil {
@@ -140,20 +143,12 @@ func RunPods(ctx context.Context, endpoint string, p Pods) ([]Pod, error) {
 }
 
 func (p Pods) withDefaults() Pods {
-	if p.Namespace == "" {
-		p.Namespace = "box"
-	}
-	if p.Prefix == "" {
-		p.Prefix = "pod"
-	}
-	p.Attempts = max(p.Attempts, 1)
-	if p.Parallel <= 0 {
-		p.Parallel = 8
-	}
+	p.Namespace, p.Prefix = cmp.Or(p.Namespace, "box"), cmp.Or(p.Prefix, "pod")
+	p.Attempts, p.Parallel = cmp.Or(p.Attempts, 1), cmp.Or(p.Parallel, 8)
 	return p
 }
 
-// run makes the pod with number i.
+// run creates the pod with number i.
 func (p Pods) run(ctx context.Context, client *crictl.Client, i int) (Pod, error) {
 	pod := Pod{Config: p.sandbox(i)}
 	id, call := client.RunPodSandbox(ctx, pod.Config, "")
@@ -229,9 +224,6 @@ func (p Pods) sandbox(i int) *runtimeapi.PodSandboxConfig {
 	} else {
 		config.Linux.SecurityContext.NamespaceOptions = &runtimeapi.NamespaceOption{Network: runtimeapi.NamespaceMode_NODE}
 	}
-	if p.PodPadding > 0 {
-		config.Annotations[annotationPadding] = strings.Repeat("x", p.PodPadding)
-	}
 	return config
 }
 
@@ -292,7 +284,7 @@ func awaitExits(ctx context.Context, client *crictl.Client, pods []Pod) error {
 	return nil
 }
 
-// callError turns a call that was not answered into an error.
+// callError returns a failed call as an error.
 func callError(c crictl.Call) error {
 	return errors.New(c.Method + " for " + c.Object + ": " + string(c.Code) + ": " + c.Err)
 }

@@ -5,55 +5,32 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
 
-// killAll ends every process of a box, frozen ones as well, and looks again until there is none.
+// killAll ends the processes of a box, frozen ones as well, until there is none. Those of its containers end with their
+// cgroups.
 func killAll(ctx context.Context, l layout) error {
-	seen := map[int]bool{}
 	return poll(ctx, stopPatience, "the processes of "+l.dir+" to end", func() (bool, error) {
-		for _, pid := range boxProcesses(l.dir) {
-			seen[pid] = true
-		}
 		alive := 0
-		for pid := range seen {
-			if state := processState(pid); state == 0 || state == 'Z' {
-				delete(seen, pid) // the number may be given to another process from now on
-				continue
+		for _, pid := range processIDs() {
+			if ofBox(cmdline(pid), l.dir) { // not a zombie: that has no arguments
+				alive++
+				_ = unix.Kill(pid, unix.SIGKILL) // works on stopped processes as well; it may have ended by itself
 			}
-			alive++
-			_ = unix.Kill(pid, unix.SIGKILL) // works on stopped processes as well; it may have ended by itself
 		}
 		return alive == 0, fmt.Errorf("%d are left", alive)
 	})
 }
 
-// boxProcesses returns the processes of the box in a folder and their descendants, which are the containers.
-func boxProcesses(dir string) []int {
-	parents := map[int]int{}
-	ours := map[int]bool{}
-	for _, pid := range processIDs() {
-		_, parents[pid] = processStat(pid)
-		ours[pid] = ofBox(cmdline(pid), dir)
-	}
-	var found []int
-	for pid := range parents {
-		for p, depth := pid, 0; p > 1 && depth < 64; p, depth = parents[p], depth+1 {
-			if ours[p] {
-				found = append(found, pid)
-				break
-			}
-		}
-	}
-	return found
-}
-
-// ofBox reports whether arguments are those of the daemon, a shim, runc or a CNI plugin that works in a folder. Others
-// that name the folder, such as a pager over the log, are none of ours.
+// ofBox reports whether arguments are those of the daemon, a shim, runc or a CNI plugin that works in a folder. Other
+// processes that name the folder, such as a pager over the log, are left alone.
 func ofBox(args []byte, dir string) bool {
 	program, _, _ := bytes.Cut(args, []byte{0})
 	base := filepath.Base(string(program))
@@ -93,11 +70,6 @@ func processStat(pid int) (state byte, parent int) {
 	return fields[0][0], parent
 }
 
-func processState(pid int) byte {
-	state, _ := processStat(pid)
-	return state
-}
-
 // killBox kills the systemd of the node in a folder, and the systemd-nspawn above it.
 func killBox(ctx context.Context, dir string) error {
 	return poll(ctx, stopPatience, "the node in "+dir+" to end", func() (bool, error) {
@@ -122,7 +94,7 @@ func killBox(ctx context.Context, dir string) error {
 func awaitState(ctx context.Context, pid int, want byte) error {
 	what := fmt.Sprintf("process %d to be in state %c", pid, want)
 	return poll(ctx, stopPatience, what, func() (bool, error) {
-		state := processState(pid)
+		state, _ := processStat(pid)
 		return state == want, fmt.Errorf("it is in state %q", state)
 	})
 }
@@ -137,4 +109,46 @@ func cgroupProcs(dir string) []int {
 		}
 	}
 	return pids
+}
+
+// spawn starts a process in its own session, because an interrupt from the terminal is for its owner, who cleans up.
+// Its output is appended to a file. The channel is closed when it has ended.
+func spawn(cmd *exec.Cmd, output string) (<-chan struct{}, error) {
+	log, err := os.OpenFile(output, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	done := make(chan struct{})
+	go func() {
+		_ = cmd.Wait() // how it ended is in ProcessState
+		close(done)
+	}()
+	return done, nil
+}
+
+// awaitEnd waits until a process has ended.
+func awaitEnd(ctx context.Context, done <-chan struct{}, what string) error {
+	ctx, cancel := context.WithTimeout(ctx, stopPatience)
+	defer cancel()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("waiting for %s to end: %w", what, ctx.Err())
+	}
+}
+
+// tail returns the end of a file, for an error.
+func tail(name string) string {
+	b, err := os.ReadFile(name)
+	if err != nil {
+		return err.Error()
+	}
+	return lastLines(string(b), 10)
 }

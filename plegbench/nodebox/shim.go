@@ -13,11 +13,13 @@ import (
 	"github.com/kdiag/kdiag/crictl"
 )
 
-// wedgePatience is the deadline of the update that Wedge leaves pending. It is longer than any test.
-const wedgePatience = time.Hour
+const (
+	wedgePatience = time.Hour       // the deadline of the update that Wedge leaves pending, longer than any test
+	lockedAfter   = 5 * time.Second // a status that is not answered by then is locked, also on a busy machine
+)
 
-// FreezeShim stops the shim of a sandbox with SIGSTOP. containerd 1.6 answers every list and status all the same, from
-// memory; StartContainer, StopContainer, StopPodSandbox and updates hang.
+// FreezeShim stops the shim of a sandbox with SIGSTOP. containerd 1.6 still answers every list and status from memory;
+// StartContainer, StopContainer, StopPodSandbox and updates hang.
 func (c *Containerd) FreezeShim(ctx context.Context, sandboxID string) error {
 	pid, err := c.Shim(sandboxID)
 	if err != nil {
@@ -29,7 +31,7 @@ func (c *Containerd) FreezeShim(ctx context.Context, sandboxID string) error {
 	return awaitState(ctx, pid, 'T')
 }
 
-// ThawShim lets a frozen shim go on.
+// ThawShim resumes a frozen shim.
 func (c *Containerd) ThawShim(sandboxID string) error {
 	pid, err := c.Shim(sandboxID)
 	if err != nil {
@@ -52,8 +54,8 @@ func (c *Containerd) Shim(sandboxID string) (int, error) {
 	return 0, fmt.Errorf("sandbox %s has no shim", sandboxID)
 }
 
-// Wedge makes the real fault behind a ListContainers that hangs while all else answers: the shim is frozen, and an
-// update of the container's resources waits for it with the container's status locked. ContainerStatus of this one
+// Wedge causes the real fault behind a ListContainers that hangs while everything else answers: the shim is frozen, and
+// an update of the container's resources waits for it with the container's status locked. ContainerStatus of this one
 // container hangs, and every list that holds it, until release is called, before Close.
 func (c *Containerd) Wedge(ctx context.Context, sandboxID, containerID string) (release func() error, err error) {
 	if err := c.FreezeShim(ctx, sandboxID); err != nil {
@@ -75,44 +77,17 @@ func (c *Containerd) Wedge(ctx context.Context, sandboxID, containerID string) (
 		pending.Close()
 		return c.ThawShim(sandboxID)
 	}
-	if err := c.awaitLock(ctx, containerID); err != nil {
+	client, err := crictl.Dial(c.Endpoint(), crictl.Options{RPCTimeout: lockedAfter})
+	if err != nil {
+		return nil, errors.Join(err, release())
+	}
+	defer client.Close()
+	err = poll(ctx, startPatience, "the container's status to be locked", func() (bool, error) {
+		_, call := client.ContainerStatus(ctx, containerID)
+		return call.Hung(), callError(call)
+	})
+	if err != nil {
 		return nil, errors.Join(err, release())
 	}
 	return release, nil
-}
-
-// awaitLock waits until the status of a container is no longer answered: not while many calls are that were asked after it. A
-// deadline alone would take a busy machine for a lock.
-func (c *Containerd) awaitLock(ctx context.Context, containerID string) error {
-	client, err := crictl.Dial(c.Endpoint(), crictl.Options{RPCTimeout: runPatience})
-	if err != nil {
-		return err
-	}
-	defer client.Close()
-	return poll(ctx, startPatience, "the container's status to be locked", func() (bool, error) {
-		return overtaken(ctx, client, containerID)
-	})
-}
-
-// overtaken reports whether the status of a container is still not answered when everything asked after it was.
-func overtaken(ctx context.Context, client *crictl.Client, containerID string) (bool, error) {
-	const others, pause = 25, 20 * time.Millisecond
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	status := make(chan crictl.Call, 1)
-	go func() {
-		_, call := client.ContainerStatus(ctx, containerID)
-		status <- call
-	}()
-	for range others {
-		if _, call := client.Version(ctx); !call.OK() {
-			return false, callError(call)
-		}
-		select {
-		case call := <-status:
-			return false, errors.New("ContainerStatus: " + string(call.Code))
-		case <-time.After(pause):
-		}
-	}
-	return true, nil
 }

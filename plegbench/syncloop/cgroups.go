@@ -1,7 +1,6 @@
 package syncloop
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -13,20 +12,36 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/kdiag/kdiag/plegbench/syncloop/runoptions"
-	"github.com/kdiag/kdiag/plegbench/syncloop/stats"
+	"github.com/kdiag/kdiag/plegbench/syncloop/pod"
 )
 
 // cgroupMount is where the cgroups are mounted: version 2 itself, or a folder for each hierarchy of version 1.
 const cgroupMount = "/sys/fs/cgroup"
 
-// podCgroup is the cgroup of a pod in the form of CRI's cgroup_parent; empty for a pod that is not known.
-func (s *SyncLoop) podCgroup(uid types.UID) string {
-	p, ok := s.pods.PodByUID(uid)
-	if !ok {
-		return ""
+// cgroupParent is a pod's cgroup in the form of CRI's cgroup_parent: below kubepods, and below the cgroup of its class
+// if that is not Guaranteed. For systemd it is the name of a slice, which contains those above it (pkg/kubelet/cm
+// upstream). root is the kubelet's --cgroup-root. On a node with a kubelet it must not be the kubelet's, which kills
+// all pods below its root that it does not know. Without a UID it is the cgroup of all pods.
+func cgroupParent(root string, systemd bool, class v1.PodQOSClass, uid types.UID) string {
+	parts := append(strings.FieldsFunc(root, func(r rune) bool { return r == '/' }), "kubepods")
+	if uid != "" {
+		if class != v1.PodQOSGuaranteed {
+			parts = append(parts, strings.ToLower(string(class)))
+		}
+		parts = append(parts, "pod"+string(uid))
 	}
-	return s.options.CgroupParent(p)
+	if !systemd {
+		return "/" + strings.Join(parts, "/")
+	}
+	for i, part := range parts { // a dash separates a slice from the one above it
+		parts[i] = strings.ReplaceAll(strings.TrimSuffix(part, ".slice"), "-", "_")
+	}
+	return strings.Join(parts, "-") + ".slice"
+}
+
+func (s *SyncLoop) cgroupParent(p *v1.Pod) string {
+	k := s.cfg.Kubelet
+	return cgroupParent(k.CgroupRoot, k.CgroupDriver == "systemd", pod.QOSClass(p), p.UID)
 }
 
 // removeCgroups removes what runtimes leave of the cgroups of a pod that has ended.
@@ -35,125 +50,108 @@ func (s *SyncLoop) removeCgroups(uid types.UID) {
 	s.log.V(4).Info("Pod termination removed cgroups", "podUID", uid)
 }
 
-// cgroupNotes is the file in the root directory that remembers what a syncLoop with another configuration needs to know to
-// clean up: each cgroup root, and the topmost cgroup above the pods' that was not there before, empty if all were.
-const cgroupNotes = "io.kdiag.syncloop.cgroups"
+// cgroupRoots is the file in the root directory with the cgroup roots that were used, one per line. Cleanup needs it,
+// since the configuration may have changed.
+const cgroupRoots = "io.kdiag.syncloop.cgroups"
 
-func readCgroupNotes(rootDir string) (map[string]string, error) {
-	notes := map[string]string{}
-	data, err := os.ReadFile(filepath.Join(rootDir, cgroupNotes))
+func readCgroupRoots(rootDir string) ([]string, error) {
+	data, err := os.ReadFile(filepath.Join(rootDir, cgroupRoots))
 	if errors.Is(err, fs.ErrNotExist) {
-		return notes, nil
+		return nil, nil
 	}
-	if err == nil {
-		err = json.Unmarshal(data, &notes)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("reading which cgroups are ours: %w", err)
-	}
-	return notes, nil
+	return strings.Split(strings.TrimSuffix(string(data), "\n"), "\n"), err
 }
 
-// noteCgroups adds a cgroup root to the notes. The runtime makes what is not there when it makes the first pod.
-func noteCgroups(mount, rootDir, root string) error {
-	notes, err := readCgroupNotes(rootDir)
-	if err != nil {
-		return err
-	}
-	if _, noted := notes[root]; noted {
-		return nil
-	}
-	notes[root] = topmostMissing(mount, filepath.Join("/", root, "kubepods"))
-	data, err := json.Marshal(notes)
-	if err == nil {
-		err = os.WriteFile(filepath.Join(rootDir, cgroupNotes), data, 0o640)
+// noteCgroupRoot adds a cgroup root to the file.
+func noteCgroupRoot(rootDir, root string) error {
+	roots, err := readCgroupRoots(rootDir)
+	if err == nil && !slices.Contains(roots, root) {
+		err = os.WriteFile(filepath.Join(rootDir, cgroupRoots), []byte(strings.Join(append(roots, root), "\n")+"\n"), 0o640)
 	}
 	if err != nil {
-		return fmt.Errorf("noting which cgroups are ours: %w", err)
+		return fmt.Errorf("recording the cgroup root: %w", err)
 	}
 	return nil
 }
 
-// topmostMissing is the first of the folders on the way to path that no hierarchy has.
-func topmostMissing(mount, path string) string {
-	at := ""
-	for _, part := range strings.Split(path, "/")[1:] {
-		at += "/" + part
-		has := func(hierarchy string) bool {
-			_, err := os.Stat(filepath.Join(hierarchy, at))
-			return err == nil
-		}
-		if !slices.ContainsFunc(hierarchies(mount), has) {
-			return at
-		}
-	}
-	return ""
-}
-
-// forgetCgroups removes the cgroups of pods, and those above them that are ours, and the notes.
+// forgetCgroups removes the cgroups of pods, those above them, and the file. At the top of the hierarchy kubepods may
+// be that of a kubelet, and stays.
 func forgetCgroups(mount, rootDir string, uids map[types.UID]bool) error {
-	notes, err := readCgroupNotes(rootDir)
+	roots, err := readCgroupRoots(rootDir)
 	if err != nil {
-		return err
+		return fmt.Errorf("reading the cgroup roots: %w", err)
 	}
-	for root, made := range notes {
+	for _, root := range roots {
 		for uid := range uids {
 			removePodCgroups(mount, root, uid)
 		}
-		if made != "" {
-			removeTrees(mount, made)
+		if filepath.Join("/", root) == "/" {
+			continue
+		}
+		for _, systemd := range []bool{false, true} {
+			pods := cgroupPath(cgroupParent(root, systemd, "", ""))
+			removeTrees(mount, pods)
+			for _, h := range hierarchies(mount) {
+				_ = os.Remove(filepath.Join(h, filepath.Dir(pods))) // unless something else is in it
+			}
 		}
 	}
-	if err := os.Remove(filepath.Join(rootDir, cgroupNotes)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := os.Remove(filepath.Join(rootDir, cgroupRoots)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	return nil
 }
 
-// removePodCgroups removes the cgroups that bear a pod's UID, whichever its quality of service and the driver, in all
-// hierarchies. Only empty ones go: the kernel refuses all others.
+// removePodCgroups removes the empty cgroups with a pod's UID in all hierarchies, for all classes and both drivers.
 func removePodCgroups(mount, root string, uid types.UID) {
 	if uid == "" || string(uid) != filepath.Base(string(uid)) || !filepath.IsLocal(string(uid)) {
-		return // it came from outside, and names no cgroup of ours
+		return // the UID comes from outside
 	}
 	for _, systemd := range []bool{false, true} {
-		options := runoptions.New(runoptions.Config{CgroupRoot: root, SystemdCgroups: systemd})
 		for _, class := range []v1.PodQOSClass{v1.PodQOSGuaranteed, v1.PodQOSBurstable, v1.PodQOSBestEffort} {
-			p := &v1.Pod{Status: v1.PodStatus{QOSClass: class}}
-			p.UID = uid
-			removeTrees(mount, stats.CgroupPath(options.CgroupParent(p)))
+			removeTrees(mount, cgroupPath(cgroupParent(root, systemd, class, uid)))
 		}
 	}
 }
 
-// removeTrees removes the empty folders at path and below it, in all hierarchies.
+// removeTrees removes the empty folders at path and below it, the deepest first, in all hierarchies. The kernel refuses
+// to remove a cgroup that is in use.
 func removeTrees(mount, path string) {
 	for _, h := range hierarchies(mount) {
-		removeEmpty(filepath.Join(h, path))
+		var dirs []string
+		_ = filepath.WalkDir(filepath.Join(h, path), func(path string, d fs.DirEntry, err error) error {
+			if err == nil && d.IsDir() {
+				dirs = append(dirs, path)
+			}
+			return nil // a folder that is gone needs no removal
+		})
+		for _, dir := range slices.Backward(dirs) {
+			_ = os.Remove(dir)
+		}
 	}
 }
 
-// hierarchies are the mount itself and all folders in it: of version 2 the first is meant, of version 1 the others.
+// hierarchies are the mount itself, which is the one of version 2, and all folders in it, those of version 1.
 func hierarchies(mount string) []string {
 	out := []string{mount}
-	entries, _ := os.ReadDir(mount) // a machine without cgroups has none to look after
+	entries, _ := os.ReadDir(mount) // a machine without cgroups has none to remove
 	for _, e := range entries {
 		out = append(out, filepath.Join(mount, e.Name()))
 	}
 	return out
 }
 
-// removeEmpty removes a tree of folders, the deepest first. A folder that the kernel refuses to remove, and those above it,
-// stay.
-func removeEmpty(root string) {
-	var dirs []string
-	_ = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-		if err == nil && d.IsDir() {
-			dirs = append(dirs, path)
-		}
-		return nil // a folder that is gone needs no removal
-	})
-	for _, dir := range slices.Backward(dirs) {
-		_ = os.Remove(dir)
+// cgroupPath is the path of CRI's cgroup_parent: a path as it is, or the name of a systemd slice, which lies in those that its
+// dashes name: kubepods-besteffort.slice in kubepods.slice.
+func cgroupPath(parent string) string {
+	if strings.Contains(parent, "/") || !strings.HasSuffix(parent, ".slice") {
+		return parent
 	}
+	var path string
+	for i, r := range parent {
+		if r == '-' {
+			path = filepath.Join(path, parent[:i]+".slice")
+		}
+	}
+	return filepath.Join(path, parent)
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -68,6 +69,10 @@ func TestForgetCgroups(t *testing.T) {
 			uids: []types.UID{"u1", "u2"}, left: []string{"cpu", "memory/system"},
 		},
 		{
+			name: "slices below a root", root: "/k-diag", runs: []string{"k_diag.slice/k_diag-kubepods.slice/k_diag-kubepods-podu_1.slice"},
+			uids: []types.UID{"u-1"},
+		},
+		{
 			name: "version 2, the top is another's", before: []string{"kubepods/besteffort/podother"}, root: "",
 			runs: []string{"kubepods/besteffort/podu1", "kubepods/burstable/podu2"},
 			uids: []types.UID{"u1", "u2"}, left: []string{"kubepods/besteffort/podother", "kubepods/burstable"},
@@ -89,8 +94,8 @@ func TestForgetCgroups(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			mount, rootDir := folders(t, tt.before...), t.TempDir()
-			for range 2 { // the second start finds what the first made, and must not take it for another's
-				if err := noteCgroups(mount, rootDir, tt.root); err != nil {
+			for range 2 { // two starts
+				if err := noteCgroupRoot(rootDir, tt.root); err != nil {
 					t.Fatal(err)
 				}
 				if err := os.CopyFS(mount, os.DirFS(folders(t, tt.runs...))); err != nil && !os.IsExist(err) {
@@ -108,21 +113,26 @@ func TestForgetCgroups(t *testing.T) {
 				t.Errorf("left (-want +got):\n%s", diff)
 			}
 			if left := leaves(t, rootDir); len(left) > 0 {
-				t.Errorf("the notes are left: %v", left)
+				t.Errorf("the list of roots is left: %v", left)
 			}
 		})
 	}
 }
 
-func TestForgetCgroupsNeedsItsNotes(t *testing.T) {
-	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, cgroupNotes), []byte("{"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := forgetCgroups(t.TempDir(), dir, nil); err == nil {
-		t.Error("spoilt notes are no error")
-	}
-	if err := noteCgroups(t.TempDir(), dir, "/"); err == nil {
-		t.Error("spoilt notes are overwritten")
+func TestCgroupParent(t *testing.T) {
+	for _, tt := range []struct {
+		root    string
+		systemd bool
+		class   v1.PodQOSClass
+		want    string
+	}{
+		{"", false, v1.PodQOSBestEffort, "/kubepods/besteffort/poda-b"},
+		{"/kdiag", false, v1.PodQOSGuaranteed, "/kdiag/kubepods/poda-b"},
+		{"/", true, v1.PodQOSBurstable, "kubepods-burstable-poda_b.slice"},
+		{"/k-diag.slice", true, v1.PodQOSGuaranteed, "k_diag-kubepods-poda_b.slice"},
+	} {
+		if got := cgroupParent(tt.root, tt.systemd, tt.class, "a-b"); got != tt.want {
+			t.Errorf("%+v: %s", tt, got)
+		}
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kdiag/kdiag/crictl/remote"
@@ -23,7 +24,7 @@ import (
 	"github.com/kdiag/kdiag/plegbench/syncloop/volumemanager"
 )
 
-// A CleanupConfig says what to remove: all that syncLoops with this node name left.
+// A CleanupConfig selects what to remove: everything that syncLoops with this node name left.
 type CleanupConfig struct {
 	Endpoint        string
 	NodeName        string
@@ -37,8 +38,8 @@ type Cleaned struct {
 	Folders               []string // without those that were inside of another
 }
 
-// Cleanup stops and removes the sandboxes and containers that bear the node's name, unmounts and removes its volumes, and removes
-// its folders of pods and logs, and their cgroups. It goes on after an error, and returns all of them; run again it takes up what is left.
+// Cleanup stops and removes the sandboxes and containers with the node's name, unmounts and removes its volumes, and
+// removes its folders of pods and logs, and their cgroups. It continues after errors, and returns all of them.
 func Cleanup(ctx context.Context, cfg CleanupConfig) (Cleaned, error) {
 	if cfg.Timeout == 0 {
 		cfg.Timeout = 30 * time.Second
@@ -52,7 +53,8 @@ func Cleanup(ctx context.Context, cfg CleanupConfig) (Cleaned, error) {
 	containers, listErr := service.ListContainers(ctx, &runtimeapi.ContainerFilter{LabelSelector: label})
 	sandboxes, err := service.ListPodSandbox(ctx, &runtimeapi.PodSandboxFilter{LabelSelector: label})
 	if listErr != nil && err != nil {
-		return done, errors.Join(fmt.Errorf("listing what node %s has on %s: %w", cfg.NodeName, cfg.Endpoint, listErr), service.Close())
+		err := fmt.Errorf("listing what node %s has on %s: %w", cfg.NodeName, cfg.Endpoint, listErr)
+		return done, errors.Join(err, service.Close())
 	}
 	problems := []error{listErr, err}
 	uids := map[types.UID]bool{}
@@ -82,9 +84,8 @@ func Cleanup(ctx context.Context, cfg CleanupConfig) (Cleaned, error) {
 // atOnce is how many sandboxes are removed at a time: stopping one waits for processes to end.
 const atOnce = 8
 
-// attemptPause is between two attempts to remove a sandbox. A container that ends just then makes some runtimes fail to stop it
-// (containerd 1.6: "ttrpc: closed"), and one that is being started or removed cannot be removed. Later they can; on a busy machine
-// that is no matter of a second.
+// attemptPause is the pause between two attempts to remove a sandbox. Some runtimes fail to stop a container that is
+// just ending (containerd 1.6: "ttrpc: closed"), or to remove one that is being started or removed.
 const attemptPause = 200 * time.Millisecond
 
 func removeSandbox(ctx context.Context, service *remote.Service, id string) error {
@@ -97,39 +98,31 @@ func removeSandbox(ctx context.Context, service *remote.Service, id string) erro
 	return nil
 }
 
-// removeSandboxes stops and removes sandboxes, each with attempts that begin within so long, and returns how many went.
-func removeSandboxes(ctx context.Context, service *remote.Service, within time.Duration, sandboxes []*runtimeapi.PodSandbox) (int, error) {
+// removeSandboxes stops and removes sandboxes and returns how many it removed. within bounds the attempts for each.
+func removeSandboxes(
+	ctx context.Context, service *remote.Service, within time.Duration, sandboxes []*runtimeapi.PodSandbox,
+) (int, error) {
 	problems := make([]error, len(sandboxes))
 	var g errgroup.Group
 	g.SetLimit(atOnce)
 	for i, s := range sandboxes {
 		g.Go(func() error {
-			for began := time.Now(); ; {
+			return wait.PollUntilContextTimeout(ctx, attemptPause, within, true, func(context.Context) (bool, error) {
 				problems[i] = removeSandbox(ctx, service, s.GetId())
-				if problems[i] == nil || time.Since(began) >= within || ctx.Err() != nil {
-					return nil
-				}
-				select {
-				case <-time.After(attemptPause):
-				case <-ctx.Done():
-				}
-			}
+				return problems[i] == nil, nil
+			})
 		})
 	}
-	err := errors.Join(g.Wait(), errors.Join(problems...))
-	failed := 0
-	for _, p := range problems {
-		if p != nil {
-			failed++
-		}
-	}
-	return len(sandboxes) - failed, err
+	_ = g.Wait() // the errors of the last attempts are in problems
+	failed := slices.DeleteFunc(problems, func(err error) bool { return err == nil })
+	return len(sandboxes) - len(failed), errors.Join(failed...)
 }
 
-// folders are those that there are of a syncLoop, the outer ones before those inside of them.
+// folders are the existing folders of a syncLoop, outer ones before inner ones.
 func (c *CleanupConfig) folders() []string {
 	return slices.DeleteFunc([]string{
-		c.RootDir, c.LogDir, filepath.Join(c.RootDir, "pods"), filepath.Join(c.LogDir, "pods"), filepath.Join(c.LogDir, "containers"),
+		c.RootDir, c.LogDir, filepath.Join(c.RootDir, "pods"),
+		filepath.Join(c.LogDir, "pods"), filepath.Join(c.LogDir, "containers"),
 	}, missing)
 }
 
@@ -138,7 +131,7 @@ func missing(path string) bool {
 	return errors.Is(err, fs.ErrNotExist)
 }
 
-// gone are those of the folders that are there no more, but for what was inside of another.
+// gone are those of the folders that no longer exist, except folders inside of another one.
 func gone(folders []string) []string {
 	var out []string
 	for _, f := range folders {
@@ -150,7 +143,8 @@ func gone(folders []string) []string {
 	return out
 }
 
-// removeFolders removes the pods' cgroups, what the parts make below the two folders, and the folders themselves if nothing else is in them.
+// removeFolders removes the pods' cgroups, what the parts create below the two folders, and the folders themselves if
+// they are empty then.
 func removeFolders(cfg CleanupConfig, uids map[types.UID]bool) error {
 	volumes := volumemanager.New(volumemanager.Config{
 		RootDir: cfg.RootDir, NodeName: cfg.NodeName, Log: logr.Discard(),
@@ -164,7 +158,7 @@ func removeFolders(cfg CleanupConfig, uids map[types.UID]bool) error {
 		problems = append(problems, removeLogs(cfg.LogDir, cfg.NodeName))
 	}
 	for _, dir := range []string{filepath.Join(cfg.RootDir, "pods"), cfg.LogDir, cfg.RootDir} {
-		_ = os.Remove(dir) // what holds something else stays
+		_ = os.Remove(dir) // unless something else is in it
 	}
 	return errors.Join(problems...)
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
 )
 
-// TestCleanupTriesAgain removes a sandbox that the runtime refuses to remove while it is at work on it, and gives up on one that it
-// always refuses to remove.
+// TestCleanupTriesAgain removes a sandbox that the runtime refuses to remove while it is at work on it, and gives up on
+// one that it always refuses to remove.
 func TestCleanupTriesAgain(t *testing.T) {
 	for name, tt := range map[string]struct {
 		refused int

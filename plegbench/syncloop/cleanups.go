@@ -4,20 +4,20 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/klog/v2"
 
 	"github.com/kdiag/kdiag/plegbench/syncloop/pod"
 	"github.com/kdiag/kdiag/plegbench/syncloop/podworkers"
 )
 
-// HandlePodCleanups compares what is desired, what has a worker and what runs, and mends what no event will mend: it ends what
-// nobody wants, starts again what was added while it ended, and removes what is left of pods that are gone
-// (pkg/kubelet/kubelet_pods.go upstream). It lists the runtime twice, on the loop's goroutine.
+// HandlePodCleanups is the housekeeping. It compares the desired pods, the workers and what runs: it ends pods that are
+// not desired, restarts pods that were added again while they ended, and removes what is left of pods that are gone
+// (pkg/kubelet/kubelet_pods.go upstream). It makes two lists, on the loop's goroutine.
 func (s *SyncLoop) HandlePodCleanups(ctx context.Context) error {
-	desired, mirrors := s.pods.PodsAndMirrors()
+	desired, mirrors := s.pods.Pods(), s.pods.Mirrors()
 	working := s.workers.SyncKnownPods(desired)
 	running, err := s.runtime.GetPods(ctx, false)
 	if err != nil {
@@ -28,15 +28,17 @@ func (s *SyncLoop) HandlePodCleanups(ctx context.Context) error {
 	for _, p := range slices.Concat(desired, mirrors) {
 		wanted[p.UID] = true
 	}
-	known := maps.Clone(wanted) // to the workers as well
-	for uid := range working {
-		known[uid] = true
-	}
+	known := maps.Clone(wanted) // or known to the workers
+	maps.Copy(known, working)
 	alive := maps.Clone(known) // or known to the runtime alone
 	for _, r := range running {
 		alive[r.UID] = true
 	}
-	s.prober.CleanupPods(s.mayProbe(desired))
+	probed := map[types.UID]bool{}
+	for _, p := range desired {
+		probed[p.UID] = !s.workers.IsPodKnownTerminated(p.UID)
+	}
+	s.prober.CleanupPods(probed)
 	s.status.RemoveOrphanedStatuses(wanted)
 	if err := s.volumes.CleanupOrphans(alive); err != nil {
 		s.log.Error(err, "Failed cleaning up orphaned pod directories")
@@ -60,30 +62,19 @@ func (s *SyncLoop) HandlePodCleanups(ctx context.Context) error {
 	return nil
 }
 
-// mayProbe are the pods whose probes may go on.
-func (s *SyncLoop) mayProbe(desired []*v1.Pod) map[types.UID]bool {
-	out := make(map[types.UID]bool, len(desired))
+// restart creates the worker of each desired pod that has none: its UID was used again while the earlier pod ended.
+func (s *SyncLoop) restart(desired []*v1.Pod, working map[types.UID]bool) {
 	for _, p := range desired {
-		if !s.workers.IsPodKnownTerminated(p.UID) {
-			out[p.UID] = true
-		}
-	}
-	return out
-}
-
-// restart gives a worker to each desired pod that has none: one whose UID was used again while the earlier pod ended.
-func (s *SyncLoop) restart(desired []*v1.Pod, working map[types.UID]podworkers.WorkState) {
-	for _, p := range desired {
-		if _, ok := working[p.UID]; ok || pod.IsTerminal(p.Status.Phase) {
+		if working[p.UID] || pod.IsTerminal(p.Status.Phase) {
 			continue
 		}
 		if s.status.Known(p.UID) && s.workers.ShouldPodBeFinished(p.UID) {
-			continue // it has ended, and its source has not taken it back yet
+			continue // it has ended, and is not yet removed from its source
 		}
-		s.log.V(3).Info("Pod will be restarted because it is in the desired set and not known to the pod workers (likely due to UID reuse)",
+		s.log.V(3).Info("Pod will be restarted because it is in the desired set and not known to the pod workers",
 			"podUID", p.UID)
 		s.metrics.RestartedPods.WithLabelValues(word(pod.IsStatic(p), "true", "")).Inc()
-		s.workers.UpdatePod(podworkers.UpdateOptions{Type: podworkers.Create, Pod: p, MirrorPod: s.mirrorOf(p)})
+		s.update(podworkers.Create, p, time.Time{})
 	}
 }
 
@@ -91,15 +82,10 @@ func (s *SyncLoop) deleteOrphanedMirrors(ctx context.Context) {
 	if s.mirrors == nil {
 		return
 	}
-	for _, name := range s.pods.OrphanedMirrorNames() {
-		if s.workers.IsPodForMirrorPodTerminatingByFullName(name) {
-			continue
+	for _, mirror := range s.pods.OrphanedMirrors() {
+		if !s.workers.IsPodForMirrorPodTerminatingByFullName(pod.FullName(mirror)) && s.mirrors.Delete(ctx, mirror, nil) {
+			s.log.V(3).Info("Deleted mirror pod", "podName", pod.FullName(mirror))
 		}
-		if _, err := s.mirrors.Delete(ctx, name, nil); err != nil {
-			s.log.Error(err, "Encountered error when deleting mirror pod", "podName", name)
-			continue
-		}
-		s.log.V(3).Info("Deleted mirror pod", "podName", name)
 	}
 }
 
@@ -115,20 +101,19 @@ func (s *SyncLoop) count(desired, mirrors []*v1.Pod) {
 	s.metrics.MirrorPods.Set(float64(len(mirrors)))
 }
 
-// cleanDead removes the dead containers beyond the newest of a container that has just died.
+// cleanDead removes the older dead instances of a container that has just died.
 func (s *SyncLoop) cleanDead(uid types.UID, exited string) {
 	status, err := s.cache.Get(uid)
 	if err != nil {
 		s.log.V(4).Info("Pod status could not be read, not removing its dead containers", "podUID", uid, "err", err)
 		return
 	}
-	all := false
 	if p, ok := s.pods.PodByUID(uid); ok {
 		api, known := s.status.PodStatus(uid)
-		all = known && api.Phase == v1.PodFailed && api.Reason == evicted || p.DeletionTimestamp != nil && s.workers.ShouldPodContentBeRemoved(uid)
-		if all {
-			s.log.V(4).Info("Removing all dead containers of a pod", "pod", klog.KObj(p))
+		if known && api.Phase == v1.PodFailed && api.Reason == evicted ||
+			p.DeletionTimestamp != nil && s.workers.ShouldPodContentBeRemoved(uid) {
+			exited = "" // all of them
 		}
 	}
-	s.deletor.DeleteContainersInPod(exited, status, all)
+	s.garbage.DeleteContainersInPod(exited, status)
 }

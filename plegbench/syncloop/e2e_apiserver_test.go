@@ -38,10 +38,10 @@ type server struct {
 	deletePod func(ctx context.Context, name string) error
 }
 
-// With an API server in front of a real runtime: the node reports itself, pods that are bound to it run, static ones have
-// mirrors, and a deletion ends when the containers have ended. The API server is one in memory, and, when KUBECONFIG_E2E names
-// an administrator's kubeconfig, also a real one, to which the node comes as a member of system:nodes; it is to have no other use,
-// since what the test finds in its namespace is removed.
+// With an API server in front of a real runtime: the node reports itself, pods that are bound to it run, static ones
+// have mirrors, and a deletion ends when the containers have ended. The API server is one in memory, and, when
+// KUBECONFIG_E2E names an administrator's kubeconfig, also a real one, to which the node comes as a member of
+// system:nodes; it is to have no other use, since what the test finds in its namespace is removed.
 func TestEndToEndAPIServer(t *testing.T) {
 	t.Parallel()
 	t.Run("in memory", func(t *testing.T) {
@@ -56,7 +56,8 @@ func TestEndToEndAPIServer(t *testing.T) {
 	}
 }
 
-// serverInMemory is client-go's, with what it lacks: UIDs, tokens, and pods that stay until the node has let go of them.
+// serverInMemory is client-go's, with what it lacks: UIDs, tokens, and pods that stay until the node has let go of
+// them.
 func serverInMemory() server {
 	client := fake.New()
 	client.PrependReactor("create", "*", func(a clienttesting.Action) (bool, kruntime.Object, error) {

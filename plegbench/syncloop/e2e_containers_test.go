@@ -22,9 +22,8 @@ import (
 func TestEndToEndContainers(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, 20)
-	n.cfg.Kubelet.ContainerLogMaxSize, n.cfg.Kubelet.ContainerLogMaxFiles = chattySize, 3
 	web := newWeb(t)
-	pods := slices.Concat(crashing(), probed(web.port), ordered(), withoutImages(), chatty(), []*v1.Pod{n.withVolumes(), grpcProbed(t)})
+	pods := slices.Concat(crashing(), probed(web.port), ordered(), withoutImages(), []*v1.Pod{n.withVolumes(), grpcProbed(t)})
 	for _, p := range pods {
 		n.apply(p)
 	}
@@ -38,7 +37,6 @@ func TestEndToEndContainers(t *testing.T) {
 	n.sub("liveness", func() { n.checkLiveness() })
 	n.sub("readiness", func() { n.checkReadiness(web) })
 	n.sub("gRPC", func() { n.checkGRPC() })
-	n.sub("log rotation", func() { n.checkLogs() })
 }
 
 // A web is a server whose answer to probes can be chosen.

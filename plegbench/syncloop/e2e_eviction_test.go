@@ -19,8 +19,9 @@ import (
 	"github.com/kdiag/kdiag/plegbench/syncloop/apiserver/fake"
 )
 
-// The disk of the pods' volumes is a small one of its own. When somebody fills it, the pod goes that uses more of it than it asked
-// for; then there is enough, and the others stay: one of lower priority that asked for what it uses, and one that uses nothing.
+// The disk of the pods' volumes is a small one of its own. When somebody fills it, the pod goes that uses more of it
+// than it asked for; then there is enough, and the others stay: one of lower priority that asked for what it uses, and
+// one that uses nothing.
 func TestEndToEndEviction(t *testing.T) {
 	t.Parallel()
 	nodebox.Need(t, nodebox.Missing(false))
@@ -148,7 +149,8 @@ func (n *node) checkEvicted(p *v1.Pod) {
 	if !hasCondition(p, v1.DisruptionTarget) {
 		n.t.Errorf("no DisruptionTarget among %+v", p.Status.Conditions)
 	}
-	want := fmt.Sprintf(`object="%s/%s" type="Warning" reason="Evicted" message=%q`, namespace, p.Name, p.Status.Message)
+	want := fmt.Sprintf(`object="%s/%s" fieldPath="" kind="Pod" apiVersion="v1" type="Warning" reason="Evicted" message=%q`,
+		namespace, p.Name, p.Status.Message)
 	if events := n.log.lines(` reason="Evicted" `); len(events) != 1 || !strings.Contains(events[0], want) {
 		n.t.Errorf("events %q, want one with %s", events, want)
 	}

@@ -37,8 +37,8 @@ func grpcProbed(t *testing.T) *v1.Pod {
 	return p
 }
 
-// unclaimedPort is a port that is free and below those that the kernel gives away by itself (ip_local_port_range, from 32768 on), so
-// that no connection and no other test takes it before the server does.
+// unclaimedPort is a port that is free and below those that the kernel gives away by itself (ip_local_port_range, from
+// 32768 on), so that no connection and no other test takes it before the server does.
 func unclaimedPort(t *testing.T) int32 {
 	t.Helper()
 	for range 1000 {

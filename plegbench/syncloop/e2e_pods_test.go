@@ -189,8 +189,7 @@ func (n *node) checkServer(pods int) {
 		var summary statsapi.Summary
 		n.get("/stats/summary", &summary)
 		for _, p := range summary.Pods {
-			// The number of processes is known of a pod's own cgroup only.
-			if p.CPU == nil || p.Memory == nil || p.ProcessStats == nil || *p.ProcessStats.ProcessCount < 2 || len(p.Containers) != 1 {
+			if p.CPU == nil || p.Memory == nil || len(p.Containers) != 1 || p.Containers[0].Rootfs == nil {
 				return fmt.Errorf("%s: %+v", p.PodRef.Name, p)
 			}
 		}

@@ -22,8 +22,8 @@ import (
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
 )
 
-// A syncLoop that is started again takes over what runs and ends what is not wanted any more; so it does with a containerd that is
-// started again. What others run on the same socket is left alone.
+// A syncLoop that is started again takes over what runs and ends what is not wanted any more; so it does with a
+// containerd that is started again. What others run on the same socket is left alone.
 func TestEndToEndRestarts(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, 20)
@@ -170,8 +170,9 @@ func TestEndToEndFrozenRuntime(t *testing.T) {
 	}
 }
 
-// The runtime's events alone drive the pods, for the next relist is minutes away: a start, a death, a crash loop, the end of a pod, a
-// death while no syncLoop ran. A runtime that has no events, or is started again, makes the evented PLEG fall back to relisting.
+// The runtime's events alone drive the pods, for the next relist is minutes away: a start, a death, a crash loop, the
+// end of a pod, a death while no syncLoop ran. A runtime that has no events, or is started again, makes the evented
+// PLEG fall back to relisting.
 func TestEndToEndEventedPLEG(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, 20)
@@ -294,8 +295,8 @@ func TestEndToEnd500ExitedContainers(t *testing.T) {
 	})
 }
 
-// makeExited makes a sandbox with attempts of one container that never ran: the sandbox is stopped before they are started, which
-// is several times as fast as to wait for their end.
+// makeExited makes a sandbox with attempts of one container that never ran: the sandbox is stopped before they are
+// started, which is several times as fast as to wait for their end.
 func (n *node) makeExited(ctx context.Context, uid string, attempts int) error {
 	host := &runtimeapi.NamespaceOption{Network: runtimeapi.NamespaceMode_NODE}
 	name := "pod-" + uid + "-" + e2eNode

@@ -63,8 +63,8 @@ func startBox(t *testing.T, opts nodebox.Options) *nodebox.Containerd {
 	return box
 }
 
-// newNode makes a node whose syncLoop is not started. Its periods are shortened by a factor, but for the deadline of a call. After
-// the test all that is left of it is removed, and looked for.
+// newNode makes a node whose syncLoop is not started. Its periods are shortened by a factor, but for the deadline of a
+// call. After the test all that is left of it is removed, and looked for.
 func newNode(t *testing.T, faster float64) *node {
 	t.Helper()
 	n := &node{t: t, box: startBox(t, nodebox.Options{Network: true}), log: &journal{}}
@@ -273,16 +273,20 @@ func (n *node) running(name string) map[string]string {
 	return out
 }
 
-// event complains unless an event with this reason was recorded for a pod whose message holds the text.
+// event complains unless an event with this reason is recorded for a pod, within a second, whose message holds the text.
 func (n *node) event(name, reason, text string) error {
-	about := fmt.Sprintf(`"Event occurred" object="%s/%s-%s" type=`, namespace, name, e2eNode)
+	about := fmt.Sprintf(`"Event occurred" object="%s/%s-%s" `, namespace, name, e2eNode)
 	quoted := strconv.Quote(text)
-	for _, line := range n.log.lines(about) {
-		if strings.Contains(line, fmt.Sprintf(" reason=%q message=", reason)) && strings.Contains(line, quoted[1:len(quoted)-1]) {
-			return nil
+	for deadline := time.Now().Add(time.Second); ; time.Sleep(20 * time.Millisecond) { // the recorder's goroutine logs it
+		for _, line := range n.log.lines(about) {
+			if strings.Contains(line, fmt.Sprintf(" reason=%q message=", reason)) && strings.Contains(line, quoted[1:len(quoted)-1]) {
+				return nil
+			}
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("no event %s of %s says %q", reason, name, text)
 		}
 	}
-	return fmt.Errorf("no event %s of %s says %q", reason, name, text)
 }
 
 // A journal keeps the log of a syncLoop.

@@ -37,11 +37,11 @@ const (
 	allRunIn  = 2 * time.Minute       // for all containers to run
 )
 
-// BenchmarkPods runs 100 pods of one sleeping container on the host's network (KDIAG_BENCH_PODS changes the number) on a
-// containerd on the disk: by bare CRI calls with fixed numbers of pods at a time, by kdiag syncloop, and by a kubelet. The
-// last two have the same configuration and get the same manifests: once before their process starts, which counts from
-// there, and once when they have settled without any. A time ends when CRI lists all containers as running. It is done
-// three times (KDIAG_BENCH_ROUNDS). Run with -benchtime 1x.
+// BenchmarkPods runs 100 pods of one sleeping container on the host's network (KDIAG_BENCH_PODS changes the number) on
+// a containerd on the disk: by bare CRI calls with fixed numbers of pods at a time, by kdiag syncloop, and by a
+// kubelet. The last two have the same configuration and get the same manifests: once before their process starts, which
+// counts from there, and once when they have settled without any. A time ends when CRI lists all containers as running.
+// It is done three times (KDIAG_BENCH_ROUNDS). Run with -benchtime 1x.
 func BenchmarkPods(b *testing.B) {
 	if missing := nodebox.Missing(false); missing != "" {
 		b.Skip(missing)
@@ -93,8 +93,8 @@ func BenchmarkPods(b *testing.B) {
 	}
 }
 
-// benchKubelet runs pods by a syncLoop or a kubelet and reports the time, the memory, the CPU time until rest and how long
-// it takes to remove all.
+// benchKubelet runs pods by a syncLoop or a kubelet and reports the time, the memory, the CPU time until rest and how
+// long it takes to remove all.
 func benchKubelet(b *testing.B, k *kubelet, client *crictl.Client, pods int, appear bool) {
 	begin := k.start
 	if appear {
@@ -125,10 +125,10 @@ func benchKubelet(b *testing.B, k *kubelet, client *crictl.Client, pods int, app
 }
 
 // BenchmarkIdleRelist makes 200 relists of 500 pods with 1,000 containers in which nothing changes, and reports this
-// process's CPU time for each: lists, decoding, comparison, metrics and garbage collection, in user and in kernel mode. The
-// runtime is the embedded one in another process, whose CPU time does not count. A syncLoop has made the pods there, so
-// that each entry has the labels and annotations of a real one. The relists follow each other without the pause of a second,
-// so that caches are warmer than in life. Run with -benchtime 1x.
+// process's CPU time for each: lists, decoding, comparison, metrics and garbage collection, in user and in kernel mode.
+// The runtime is the embedded one in another process, whose CPU time does not count. A syncLoop has made the pods
+// there, so that each entry has the labels and annotations of a real one. The relists follow each other without the
+// pause of a second, so that caches are warmer than in life. Run with -benchtime 1x.
 func BenchmarkIdleRelist(b *testing.B) {
 	const pods, each, relists = 500, 2, 200
 	kdiag := os.Getenv("KDIAG")
@@ -279,7 +279,8 @@ func freePort(b *testing.B) int {
 	return l.Addr().(*net.TCPAddr).Port
 }
 
-// keepHost has put back what a kubelet does to its host: it sets sysctls, mounts its folder on itself and leaves links to logs.
+// keepHost has put back what a kubelet does to its host: it sets sysctls, mounts its folder on itself and leaves links
+// to logs.
 func keepHost(b *testing.B, root string) {
 	for _, name := range []string{"kernel/panic", "kernel/panic_on_oops", "vm/overcommit_memory"} {
 		value, err := os.ReadFile("/proc/sys/" + name)

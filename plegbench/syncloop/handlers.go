@@ -1,7 +1,6 @@
 package syncloop
 
 import (
-	"errors"
 	"slices"
 	"time"
 
@@ -13,17 +12,23 @@ import (
 	"github.com/kdiag/kdiag/plegbench/syncloop/status"
 )
 
-// HandlePodAdditions takes pods that a source has and that were not there before, oldest first, so that a node that comes
-// back admits what it had before what is new.
+// update hands a pod with its mirror to its worker.
+func (s *SyncLoop) update(t podworkers.UpdateType, p *v1.Pod, start time.Time) {
+	mirror, _ := s.pods.MirrorOf(p)
+	s.workers.UpdatePod(podworkers.UpdateOptions{Type: t, Pod: p, MirrorPod: mirror, StartTime: start})
+}
+
+// HandlePodAdditions handles pods that a source has and that were not there before, oldest first, so that a node that
+// comes back admits earlier pods first.
 func (s *SyncLoop) HandlePodAdditions(pods []*v1.Pod) {
 	start := time.Now()
 	pods = slices.SortedStableFunc(slices.Values(pods), func(a, b *v1.Pod) int {
 		return a.CreationTimestamp.Compare(b.CreationTimestamp.Time)
 	})
 	for _, p := range pods {
-		s.pods.AddPod(p)
+		s.pods.UpdatePod(p)
 		if pod.IsMirror(p) {
-			s.mirrorChanged(p, start)
+			s.mirrorChanged(podworkers.Update, p, start)
 			continue
 		}
 		if !s.workers.IsPodTerminationRequested(p.UID) && !pod.IsTerminal(p.Status.Phase) {
@@ -32,7 +37,7 @@ func (s *SyncLoop) HandlePodAdditions(pods []*v1.Pod) {
 				continue
 			}
 		}
-		s.workers.UpdatePod(podworkers.UpdateOptions{Type: podworkers.Create, Pod: p, MirrorPod: s.mirrorOf(p), StartTime: start})
+		s.update(podworkers.Create, p, start)
 	}
 }
 
@@ -45,96 +50,75 @@ func (s *SyncLoop) reject(p *v1.Pod, reason, message string) {
 	})
 }
 
-// mirrorChanged syncs the static pod behind a mirror pod that came, changed or went.
-func (s *SyncLoop) mirrorChanged(mirror *v1.Pod, start time.Time) {
-	static, ok := s.pods.PodOf(mirror)
-	if !ok {
-		s.log.V(4).Info("Unable to find pod for mirror pod, skipping", "mirrorPod", klog.KObj(mirror), "mirrorPodUID", mirror.UID)
+// mirrorChanged updates the static pod of a mirror that was added, changed or removed.
+func (s *SyncLoop) mirrorChanged(t podworkers.UpdateType, mirror *v1.Pod, start time.Time) {
+	if static, ok := s.pods.PodOf(mirror); ok {
+		s.update(t, static, start)
 		return
 	}
-	s.workers.UpdatePod(podworkers.UpdateOptions{Type: podworkers.Update, Pod: static, MirrorPod: s.mirrorOf(static), StartTime: start})
+	s.log.V(4).Info("Unable to find pod for mirror pod, skipping", "mirrorPod", klog.KObj(mirror))
 }
 
-func (s *SyncLoop) mirrorOf(p *v1.Pod) *v1.Pod {
-	mirror, _ := s.pods.MirrorOf(p)
-	return mirror
-}
-
-// HandlePodUpdates takes pods whose desired state changed; a deletion is one too.
+// HandlePodUpdates handles pods whose desired state changed; a deletion is such a change, too.
 func (s *SyncLoop) HandlePodUpdates(pods []*v1.Pod) {
 	start := time.Now()
 	for _, p := range pods {
 		s.pods.UpdatePod(p)
 		if pod.IsMirror(p) {
-			s.mirrorChanged(p, start)
+			s.mirrorChanged(podworkers.Update, p, start)
 			continue
 		}
-		s.workers.UpdatePod(podworkers.UpdateOptions{Type: podworkers.Update, Pod: p, MirrorPod: s.mirrorOf(p), StartTime: start})
+		s.update(podworkers.Update, p, start)
 	}
 }
 
-// HandlePodRemoves takes pods that their source does not have any more.
+// HandlePodRemoves handles pods that their source no longer has. Until all sources were seen, housekeeping decides
+// later whether another source has them.
 func (s *SyncLoop) HandlePodRemoves(pods []*v1.Pod) {
 	start := time.Now()
 	for _, p := range pods {
-		static, isMirror := s.pods.PodOf(p)
 		s.pods.RemovePod(p)
-		if pod.IsMirror(p) {
-			if isMirror {
-				s.workers.UpdatePod(podworkers.UpdateOptions{Type: podworkers.Update, Pod: static, StartTime: start})
-			}
-			continue
-		}
-		if err := s.deletePod(p); err != nil {
-			s.log.V(2).Info("Failed to delete pod", "pod", klog.KObj(p), "err", err)
+		switch {
+		case pod.IsMirror(p):
+			s.mirrorChanged(podworkers.Update, p, start)
+		case !s.sourcesReady():
+			s.log.V(2).Info("Failed to delete pod", "pod", klog.KObj(p),
+				"err", "skipping delete because sources aren't ready yet")
+		default:
+			s.workers.UpdatePod(podworkers.UpdateOptions{Type: podworkers.Kill, Pod: p})
 		}
 	}
 }
 
-var errSourcesNotReady = errors.New("skipping delete because sources aren't ready yet")
-
-// deletePod ends a pod that nobody wants any more. Before all sources were seen, a pod that seems unwanted may only not have been
-// told of yet; housekeeping comes back to it.
-func (s *SyncLoop) deletePod(p *v1.Pod) error {
-	if !s.sourcesReady() {
-		return errSourcesNotReady
-	}
-	s.workers.UpdatePod(podworkers.UpdateOptions{Type: podworkers.Kill, Pod: p})
-	return nil
-}
-
-// HandlePodReconcile takes pods whose status at the API server differs from what was reported.
+// HandlePodReconcile handles pods whose status at the API server differs from the reported one.
 func (s *SyncLoop) HandlePodReconcile(pods []*v1.Pod) {
 	start := time.Now()
 	for _, p := range pods {
 		s.pods.UpdatePod(p)
 		if pod.IsMirror(p) {
-			if static, ok := s.pods.PodOf(p); ok {
-				s.workers.UpdatePod(podworkers.UpdateOptions{Type: podworkers.Sync, Pod: static, MirrorPod: p, StartTime: start})
-			}
+			s.mirrorChanged(podworkers.Sync, p, start)
 			continue
 		}
 		if status.NeedsReadinessSync(p) {
-			s.workers.UpdatePod(podworkers.UpdateOptions{Type: podworkers.Sync, Pod: p, MirrorPod: s.mirrorOf(p), StartTime: start})
+			s.update(podworkers.Sync, p, start)
 		}
 		if p.Status.Reason == evicted {
 			if known, err := s.cache.Get(p.UID); err == nil {
-				s.deletor.DeleteContainersInPod("", known, true)
+				s.garbage.DeleteContainersInPod("", known)
 			}
 		}
 	}
 }
 
-// evicted is the reason of pods that an eviction ended.
+// evicted is the reason in the status of evicted pods.
 const evicted = "Evicted"
 
-// HandlePodSyncs takes pods that something happened to, or whose time has come.
+// HandlePodSyncs handles pods that something happened to, or that are due. Mirrors are never synced themselves.
 func (s *SyncLoop) HandlePodSyncs(pods []*v1.Pod) {
 	start := time.Now()
 	for _, p := range pods {
-		if pod.IsMirror(p) {
-			continue // the static pod is synced, never its mirror
+		if !pod.IsMirror(p) {
+			s.update(podworkers.Sync, p, start)
 		}
-		s.workers.UpdatePod(podworkers.UpdateOptions{Type: podworkers.Sync, Pod: p, MirrorPod: s.mirrorOf(p), StartTime: start})
 	}
 }

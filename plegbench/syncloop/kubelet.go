@@ -14,10 +14,10 @@ import (
 	"github.com/kdiag/kdiag/crictl/kubeletconfig"
 )
 
-// LoadKubelet reads the kubelet's configuration file, none if its name is empty, and puts the kubelet's flags over it, by name
-// with the values in the order given. It also returns the fields that are set and that a syncLoop does not act on. What cannot
-// be read, understood or valid is an error. Unlike a kubelet, a syncLoop serves on loopback only, at any free port unless one
-// is set, and has no default endpoint.
+// LoadKubelet reads the kubelet's configuration file, none if its name is empty, and puts the kubelet's flags over
+// it, by name with the values in the order given. It also returns the fields that are set and that a syncLoop does
+// not act on. What cannot be read, understood or valid is an error. Unlike a kubelet, a syncLoop serves on loopback
+// only, at any free port unless one is set, and has no default endpoint.
 func LoadKubelet(file string, flags map[string][]string) (c *kubeletconfig.Config, noEffect []string, err error) {
 	if file != "" {
 		if file, err = filepath.Abs(file); err != nil {
@@ -58,7 +58,8 @@ func LoadKubelet(file string, flags map[string][]string) (c *kubeletconfig.Confi
 // leastLogMonitor is the kubelet's least for containerLogMonitorInterval.
 const leastLogMonitor = 3 * time.Second
 
-// validate refuses what the kubelet refuses of the settings that a syncLoop acts on (pkg/kubelet/apis/config/validation upstream).
+// validate refuses what the kubelet refuses of the settings that a syncLoop acts on
+// (pkg/kubelet/apis/config/validation upstream).
 func validate(c *kubeletconfig.Config) error {
 	_, size := resource.ParseQuantity(c.ContainerLogMaxSize)
 	low, high := c.ImageGCLowThresholdPercent, c.ImageGCHighThresholdPercent

@@ -9,12 +9,12 @@ import (
 	"strings"
 )
 
-// logMark is the file in the log folder that holds the name of the node whose logs are there. The collector takes logs of pods
-// that it does not know for left over, and removes them: the folder must be one node's alone.
+// logMark is the file in the log folder with the name of the node that it belongs to. The collector removes the logs of
+// pods that it does not know: the folder must be one node's alone.
 const logMark = "io.kdiag.syncloop"
 
-// ErrForeignLogs is for a log folder with the logs of somebody else, such as a real kubelet's /var/log.
-var ErrForeignLogs = errors.New("it holds the logs of others, which would be taken for left over")
+// ErrForeignLogs is for a log folder with the logs of another program, such as a real kubelet's /var/log.
+var ErrForeignLogs = errors.New("it has logs of another program, which would be removed as left-overs")
 
 // claimLogs makes the log folder this node's.
 func claimLogs(dir, node string) error {
@@ -24,7 +24,7 @@ func claimLogs(dir, node string) error {
 	case owner == node:
 		return nil
 	case owner != "":
-		return fmt.Errorf("log folder %s: it is that of node %s", dir, owner)
+		return fmt.Errorf("log folder %s: it belongs to node %s", dir, owner)
 	}
 	for _, name := range []string{"pods", "containers"} {
 		if entries, _ := os.ReadDir(filepath.Join(dir, name)); len(entries) > 0 {
@@ -52,5 +52,6 @@ func removeLogs(dir, node string) error {
 		return err
 	}
 	return errors.Join(
-		os.RemoveAll(filepath.Join(dir, "pods")), os.RemoveAll(filepath.Join(dir, "containers")), os.Remove(filepath.Join(dir, logMark)))
+		os.RemoveAll(filepath.Join(dir, "pods")), os.RemoveAll(filepath.Join(dir, "containers")),
+		os.Remove(filepath.Join(dir, logMark)))
 }

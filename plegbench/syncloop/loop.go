@@ -16,8 +16,8 @@ import (
 	"github.com/kdiag/kdiag/plegbench/syncloop/prober"
 )
 
-// A handler does what the loop's channels ask for. All its methods are called by the loop's own goroutine, one after the
-// other (SyncHandler in pkg/kubelet/kubelet.go upstream).
+// A handler handles what comes through the loop's channels. The loop's goroutine calls its methods one after the other
+// (SyncHandler in pkg/kubelet/kubelet.go upstream).
 type handler interface {
 	HandlePodAdditions(pods []*v1.Pod)
 	HandlePodUpdates(pods []*v1.Pod)
@@ -27,7 +27,7 @@ type handler interface {
 	HandlePodCleanups(ctx context.Context) error
 }
 
-// A loop is the syncLoop: one goroutine that turns what comes in by its channels into calls of its handler.
+// A loop is the syncLoop: one goroutine that reads its channels and calls its handler.
 type loop struct {
 	handler handler
 	log     logr.Logger
@@ -35,7 +35,7 @@ type loop struct {
 
 	runtimeErrors func() error
 	pods          func(uid types.UID) (*v1.Pod, bool) // the desired ones
-	due           func() []*v1.Pod                    // whose time has come
+	due           func() []*v1.Pod                    // that have to be synced now
 	cleanDead     func(uid types.UID, exited string)  // removes surplus dead containers after a ContainerDied
 	sourcesReady  func() bool
 	sawSource     func(source string)
@@ -47,7 +47,7 @@ type loop struct {
 	livenessCh    <-chan prober.Update
 	readinessCh   <-chan prober.Update
 	startupCh     <-chan prober.Update
-	notify        func(what, detail string) // of the timeline; may be nil
+	notify        func(what, detail string) // adds an event to the timeline
 	lastTurn      atomic.Int64              // unix nanoseconds of the monitor; 0 before the first turn
 	skippingSince atomic.Int64              // unix nanoseconds; 0 while it does not skip
 	turns         atomic.Int64
@@ -56,8 +56,8 @@ type loop struct {
 // errUpdatesClosed ends a loop whose config channel was closed.
 var errUpdatesClosed = errors.New("the channel of pod updates is closed")
 
-// run turns until ctx ends. While the runtime is in trouble it drains no channel at all, with growing pauses, and leaves the
-// monitor as it is: that is what makes a node with a hung runtime stand still.
+// run loops until ctx ends. While the runtime has errors it reads no channel at all, with growing pauses, and does not
+// update the monitor: this is how a hung runtime stops a node.
 func (l *loop) run(ctx context.Context) error {
 	l.log.Info("Starting kubelet main sync loop")
 	tick := time.NewTicker(l.periods.Sync)
@@ -68,14 +68,18 @@ func (l *loop) run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		if err := l.runtimeErrors(); err != nil {
 			l.log.Error(err, "Skipping pod synchronization")
-			l.skips(err)
+			if l.skippingSince.CompareAndSwap(0, time.Now().UnixNano()) {
+				l.notify("skip", err.Error())
+			}
 			if !sleep(ctx, pause) {
 				break
 			}
 			pause = min(2*pause, l.periods.SkipMost)
 			continue
 		}
-		l.resumes()
+		if since := l.skippingSince.Swap(0); since != 0 {
+			l.notify("resume", time.Since(time.Unix(0, since)).Round(time.Millisecond).String())
+		}
 		pause = l.periods.SkipFirst
 		l.lastTurn.Store(time.Now().UnixNano())
 		if !l.iterate(ctx, tick.C, housekeeping.C) {
@@ -87,24 +91,6 @@ func (l *loop) run(ctx context.Context) error {
 	return ctx.Err()
 }
 
-func (l *loop) skips(err error) {
-	if l.skippingSince.CompareAndSwap(0, time.Now().UnixNano()) {
-		l.tell("skip", err.Error())
-	}
-}
-
-func (l *loop) resumes() {
-	if since := l.skippingSince.Swap(0); since != 0 {
-		l.tell("resume", time.Since(time.Unix(0, since)).Round(time.Millisecond).String())
-	}
-}
-
-func (l *loop) tell(what, detail string) {
-	if l.notify != nil {
-		l.notify(what, detail)
-	}
-}
-
 func sleep(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-ctx.Done():
@@ -114,8 +100,8 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// iterate takes one thing out of one ready channel, a random one if several are (syncLoopIteration upstream). It returns
-// false when the loop must end.
+// iterate reads one ready channel, a random one if several are ready (syncLoopIteration upstream). It returns false if
+// the loop has to end.
 func (l *loop) iterate(ctx context.Context, tick, housekeeping <-chan time.Time) bool {
 	select {
 	case <-ctx.Done():
@@ -168,7 +154,7 @@ func (l *loop) update(u config.PodUpdate) {
 		log.Info("SyncLoop REMOVE", "source", u.Source, "pods", pods)
 		l.handler.HandlePodRemoves(u.Pods)
 	case config.Delete:
-		// A deletion is an update: the pod ends within its grace period, and only then is it removed.
+		// A deletion is an update: the pod is removed only after it has ended within its grace period.
 		log.Info("SyncLoop DELETE", "source", u.Source, "pods", pods)
 		l.handler.HandlePodUpdates(u.Pods)
 	case config.Reconcile:
@@ -204,11 +190,11 @@ func (l *loop) probed(u prober.Update, probe, status string) {
 	l.handler.HandlePodSyncs([]*v1.Pod{p})
 }
 
-// errHousekeeping is the text of the kubelet's line about a slow housekeeping.
+// errHousekeeping has the text of the kubelet's log line about a slow housekeeping.
 var errHousekeeping = errors.New("housekeeping took too long")
 
-// housekeep cleans up on the loop's own goroutine, with two lists of the runtime: a runtime that hangs stops the loop
-// right here, before any health check notices.
+// housekeep cleans up on the loop's goroutine, with two lists of the runtime: a runtime that hangs stops the loop here,
+// before any health check fails.
 func (l *loop) housekeep(ctx context.Context) {
 	if !l.sourcesReady() {
 		l.log.V(4).Info("SyncLoop (housekeeping, skipped): sources aren't ready yet")
@@ -226,7 +212,7 @@ func (l *loop) housekeep(ctx context.Context) {
 	l.log.V(4).Info("SyncLoop (housekeeping) end", "duration", took)
 }
 
-// healthy is the check behind /healthz/syncloop. It never fails before the loop's first turn.
+// healthy is the check of /healthz/syncloop. It never fails before the loop's first turn.
 func (l *loop) healthy() error {
 	last := l.lastTurn.Load()
 	if last != 0 && time.Since(time.Unix(0, last)) > max(2*l.periods.Resync, l.periods.LoopStuck) {

@@ -11,7 +11,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
@@ -167,7 +166,8 @@ func TestLoopDispatch(t *testing.T) {
 	}
 }
 
-// While the runtime is in trouble the loop drains nothing, says so with growing pauses, and leaves its monitor as it was.
+// While the runtime is in trouble the loop drains nothing, says so with growing pauses, and leaves its monitor as it
+// was.
 func TestLoopSkips(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
@@ -256,17 +256,6 @@ func TestLoopWithoutSources(t *testing.T) {
 	})
 }
 
-func TestLoopClosedChannel(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t)
-		r.log = logr.Discard()
-		close(r.updates)
-		if err := r.loop.run(t.Context()); !errors.Is(err, errUpdatesClosed) {
-			t.Error(err)
-		}
-	})
-}
-
 func TestPeriodsFaster(t *testing.T) {
 	p := DefaultPeriods().Faster(60)
 	if p.RelistThreshold != 3*time.Second || p.Request != 2*time.Second || p.SkipFirst != leastPeriod {
@@ -274,8 +263,8 @@ func TestPeriodsFaster(t *testing.T) {
 	}
 }
 
-// A shorter CrashLoopBackOff changes neither when it begins anew nor how long a failed pull waits (newCrashLoopBackOff in
-// pkg/kubelet/kubelet.go).
+// A shorter CrashLoopBackOff changes neither when it begins anew nor how long a failed pull waits (newCrashLoopBackOff
+// in pkg/kubelet/kubelet.go).
 func TestPeriodsFor(t *testing.T) {
 	k, _, err := LoadKubelet("", nil)
 	if err != nil {

@@ -17,10 +17,12 @@ func (s *SyncLoop) nodeImages() []v1.ContainerImage {
 	return largestImages(s.imageGC.Images(), int(s.cfg.Kubelet.NodeStatusMaxImages))
 }
 
-// largestImages are the most images, the largest first, each with some of its names, digests before tags. Less than zero stands
-// for all.
+// largestImages are the most images, the largest first, each with some of its names, digests before tags. Less than
+// zero stands for all.
 func largestImages(all []*runtimeapi.Image, most int) []v1.ContainerImage {
-	all = slices.SortedStableFunc(slices.Values(all), func(a, b *runtimeapi.Image) int { return cmp.Compare(b.GetSize(), a.GetSize()) })
+	all = slices.SortedStableFunc(slices.Values(all), func(a, b *runtimeapi.Image) int {
+		return cmp.Compare(b.GetSize(), a.GetSize())
+	})
 	if most >= 0 {
 		all = all[:min(most, len(all))]
 	}

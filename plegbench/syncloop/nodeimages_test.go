@@ -26,7 +26,8 @@ func TestLargestImages(t *testing.T) {
 	}
 }
 
-// TestImagesInUse wants the image of a container and that of the sandboxes, which none of the node's containers uses, to be kept.
+// TestImagesInUse wants the image of a container and that of the sandboxes, which none of the node's containers uses,
+// to be kept.
 func TestImagesInUse(t *testing.T) {
 	_, service := serveFake(t, fake.Scenario{Name: "images", Pods: []fake.PodGroup{{
 		Namespace: "web", Name: "shop", Containers: []fake.ContainerGroup{{Name: "app", Image: "docker.io/library/app:1"}},

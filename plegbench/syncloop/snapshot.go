@@ -11,7 +11,7 @@ import (
 	"github.com/kdiag/kdiag/plegbench/syncloop/podworkers"
 )
 
-// A Snapshot is what a syncLoop is at, for those who watch. Taking one never waits for the runtime.
+// A Snapshot is the state of a syncLoop, for a view. Taking one never waits for the runtime.
 type Snapshot struct {
 	At      time.Time
 	Node    string
@@ -21,7 +21,7 @@ type Snapshot struct {
 	PLEG    pleg.Snapshot
 	Workers []podworkers.WorkerState
 	Pods    []*v1.Pod // with their statuses, by namespace and name
-	Foreign int       // pods of others on the same runtime, in the last relist
+	Foreign int       // pods of other programs in the last relist
 
 	Conditions []v1.NodeCondition // of the node
 }
@@ -29,23 +29,24 @@ type Snapshot struct {
 // A SourceState is one source of pods.
 type SourceState struct {
 	Name string
-	Seen bool // the loop has handled an update of it
+	Seen bool // the loop has handled one of its updates
 }
 
 // A LoopState is the syncLoop's own.
 type LoopState struct {
 	Turns         int64
 	LastTurn      time.Time // zero before the first
-	SkippingSince time.Time // zero while it turns
-	Why           string    // it skips
-	Updates       int       // that wait in the channel from the sources
+	SkippingSince time.Time // zero while it does not skip
+	Why           string    // the error that makes it skip
+	Updates       int       // waiting in the channel from the sources
 }
 
 // Snapshot takes one.
 func (s *SyncLoop) Snapshot() Snapshot {
 	out := Snapshot{
 		At: time.Now(), Node: s.cfg.NodeName, Runtime: s.name + " " + s.version,
-		Loop: s.loop.state(), PLEG: s.pleg.Snapshot(), Workers: s.workers.Snapshot(), Pods: s.PodsWithStatus(), Foreign: s.runtime.Foreign(),
+		Loop: s.loop.state(), PLEG: s.pleg.Snapshot(), Workers: s.workers.Snapshot(),
+		Pods: s.PodsWithStatus(), Foreign: s.runtime.Foreign(),
 	}
 	s.mu.Lock()
 	for _, source := range s.sources {
@@ -69,7 +70,8 @@ func (l *loop) state() LoopState {
 		return time.Unix(0, nanoseconds)
 	}
 	out := LoopState{
-		Turns: l.turns.Load(), LastTurn: at(l.lastTurn.Load()), SkippingSince: at(l.skippingSince.Load()), Updates: len(l.updates),
+		Turns: l.turns.Load(), LastTurn: at(l.lastTurn.Load()), SkippingSince: at(l.skippingSince.Load()),
+		Updates: len(l.updates),
 	}
 	if !out.SkippingSince.IsZero() {
 		if err := l.runtimeErrors(); err != nil {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
@@ -17,8 +18,8 @@ import (
 	"github.com/kdiag/kdiag/plegbench/syncloop/status"
 )
 
-// SyncPod brings one pod nearer to what it should be. It is called by the pod's worker, again and again, and does in each call
-// what the kubelet's does, in its order (pkg/kubelet/kubelet.go).
+// SyncPod does what one pod needs now. The pod's worker calls it again and again. It takes the kubelet's steps, in the
+// kubelet's order (pkg/kubelet/kubelet.go).
 func (s *SyncLoop) SyncPod(
 	ctx context.Context, update podworkers.UpdateType, p, mirror *v1.Pod, running *container.PodStatus,
 ) (isTerminal bool, err error) {
@@ -48,13 +49,33 @@ func (s *SyncLoop) SyncPod(
 		return false, err
 	}
 	s.prober.AddPod(p)
-	// What has begun at the runtime is seen to its end: a call that is given up halfway leaves behind what nobody knows of.
-	result := s.runtime.SyncPod(context.WithoutCancel(ctx), p, running, s.pullSecrets(ctx, p), s.backOff)
-	s.reasons.set(p.UID, result)
+	// Not cancelled with ctx: a call that is cancelled halfway would leave behind objects that nobody knows.
+	result := s.runtime.SyncPod(context.WithoutCancel(ctx), p, running, s.pullSecrets(ctx, p))
+	s.setReasons(p.UID, result)
 	if result.Err == nil && result.Changed() {
 		s.pleg.RequestRelist(p.UID)
 	}
+	if !result.Until.IsZero() {
+		return false, &podworkers.BackOffError{Err: result.Err, Until: result.Until}
+	}
 	return false, result.Err
+}
+
+// setReasons records which containers could not be started. A container that was not tried keeps its reason.
+func (s *SyncLoop) setReasons(uid types.UID, result kuberuntime.Result) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, a := range result.Actions {
+		switch {
+		case a.Action != kuberuntime.ActionStartContainer:
+		case a.Err == nil:
+			delete(s.reasons[uid], a.Target)
+		case s.reasons[uid] == nil:
+			s.reasons[uid] = map[string]startResult{a.Target: {a.Err, a.Message}}
+		default:
+			s.reasons[uid][a.Target] = startResult{a.Err, a.Message}
+		}
+	}
 }
 
 // pullSecrets are the pod's imagePullSecrets that are there. A missing one is not fatal: the image may be public.
@@ -96,7 +117,11 @@ func (s *SyncLoop) SyncTerminatingPod(
 	if err != nil {
 		return err
 	}
-	if names := runningNames(now); len(names) > 0 {
+	var names []string
+	for _, c := range now.Running() {
+		names = append(names, c.Name)
+	}
+	if slices.Sort(names); len(names) > 0 {
 		return fmt.Errorf("detected running containers after a successful KillPod, CRI violation: %v", names)
 	}
 	api = s.apiStatus(p, now, true)
@@ -107,32 +132,23 @@ func (s *SyncLoop) SyncTerminatingPod(
 	return nil
 }
 
-// statusNow asks the runtime, past the cache.
+// statusNow asks the runtime, not the cache.
 func (s *SyncLoop) statusNow(ctx context.Context, p *v1.Pod) (*container.PodStatus, error) {
 	listed, err := s.runtime.GetPod(ctx, p.UID)
 	if errors.Is(err, kuberuntime.ErrPodNotFound) {
 		return &container.PodStatus{UID: p.UID, Name: p.Name, Namespace: p.Namespace}, nil
 	}
-	if err != nil {
-		return nil, fmt.Errorf("unable to read pod status prior to final pod termination: %w", err)
+	var now *container.PodStatus
+	if err == nil {
+		now, err = s.runtime.GetPodStatus(ctx, listed)
 	}
-	now, err := s.runtime.GetPodStatus(ctx, listed)
 	if err != nil {
 		return nil, fmt.Errorf("unable to read pod status prior to final pod termination: %w", err)
 	}
 	return now, nil
 }
 
-func runningNames(st *container.PodStatus) []string {
-	var names []string
-	for _, c := range st.Running() {
-		names = append(names, c.Name)
-	}
-	slices.Sort(names)
-	return names
-}
-
-// orphanGrace is the grace period, in seconds, of pods that run and that nobody wants.
+// orphanGrace is the grace period, in seconds, of running pods that are not desired.
 const orphanGrace = 1
 
 // SyncTerminatingRuntimePod stops a pod of which only the runtime knows.
@@ -146,20 +162,21 @@ func (s *SyncLoop) SyncTerminatingRuntimePod(ctx context.Context, running *conta
 	return nil
 }
 
-// SyncTerminatedPod clears up after a pod that does not run any more. Its containers and sandboxes are left to the
-// collector.
+// SyncTerminatedPod cleans up after a pod that no longer runs. Package gc removes its containers and sandboxes.
 func (s *SyncLoop) SyncTerminatedPod(ctx context.Context, p *v1.Pod, running *container.PodStatus) error {
 	s.status.SetPodStatus(p, s.apiStatus(p, running, true))
 	if err := s.volumes.WaitForUnmount(ctx, p); err != nil {
 		return err
 	}
 	s.removeCgroups(p.UID)
-	s.reasons.forget(p.UID)
+	s.mu.Lock()
+	delete(s.reasons, p.UID)
+	s.mu.Unlock()
 	s.status.TerminatePod(p)
 	return nil
 }
 
-// apiStatus is the status that a pod shall show. isTerminal says that its containers are known to have ended.
+// apiStatus computes the status of a pod for the API. isTerminal reports that its containers are known to have ended.
 func (s *SyncLoop) apiStatus(p *v1.Pod, running *container.PodStatus, isTerminal bool) v1.PodStatus {
 	old, ok := s.status.PodStatus(p.UID)
 	if !ok {
@@ -171,8 +188,13 @@ func (s *SyncLoop) apiStatus(p *v1.Pod, running *container.PodStatus, isTerminal
 	}
 	return status.Generate(status.GenerateInput{
 		Pod: p, PodStatus: running, Old: old, Terminal: isTerminal || s.workers.IsPodKnownTerminated(p.UID),
-		//lint:ignore ST1008 the reason is what is asked for, not how the asking went
-		StartError:   func(name string) (error, string, bool) { return s.reasons.get(p.UID, name) },
+		//lint:ignore ST1008 the reason is the result, not an error of the call
+		StartError: func(name string) (error, string, bool) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			r, ok := s.reasons[p.UID][name]
+			return r.reason, r.message, ok
+		},
 		ShouldStart:  kuberuntime.ShouldStart,
 		UpdateProbes: s.prober.UpdatePodStatus,
 		HostIPs:      s.hostIPs,
@@ -181,7 +203,9 @@ func (s *SyncLoop) apiStatus(p *v1.Pod, running *container.PodStatus, isTerminal
 }
 
 // killPodNow ends a pod for an eviction and waits for it, somewhat longer than its grace period.
-func (s *SyncLoop) killPodNow(ctx context.Context, p *v1.Pod, evict bool, grace *int64, override func(*v1.PodStatus)) error {
+func (s *SyncLoop) killPodNow(
+	ctx context.Context, p *v1.Pod, evict bool, grace *int64, override func(*v1.PodStatus),
+) error {
 	seconds := int64(v1.DefaultTerminationGracePeriodSeconds)
 	if p.Spec.TerminationGracePeriodSeconds != nil {
 		seconds = *p.Spec.TerminationGracePeriodSeconds

@@ -1,3 +1,6 @@
+// Package syncloop is a small kubelet that runs pods on a real CRI runtime through the same machinery as the real one:
+// pod sources feed the loop, pod workers compute what each pod needs and do it, PLEG lists every container each second
+// and turns changes into events. docs/syncloop.md maps each part to the kubelet's.
 package syncloop
 
 import (
@@ -15,6 +18,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
+	"k8s.io/client-go/util/flowcontrol"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kdiag/kdiag/crictl/kubeletconfig"
@@ -25,21 +29,19 @@ import (
 	"github.com/kdiag/kdiag/plegbench/syncloop/gc"
 	"github.com/kdiag/kdiag/plegbench/syncloop/images"
 	"github.com/kdiag/kdiag/plegbench/syncloop/kuberuntime"
-	"github.com/kdiag/kdiag/plegbench/syncloop/logs"
 	"github.com/kdiag/kdiag/plegbench/syncloop/metrics"
 	"github.com/kdiag/kdiag/plegbench/syncloop/nodestatus"
 	"github.com/kdiag/kdiag/plegbench/syncloop/pleg"
 	"github.com/kdiag/kdiag/plegbench/syncloop/pod"
 	"github.com/kdiag/kdiag/plegbench/syncloop/podworkers"
 	"github.com/kdiag/kdiag/plegbench/syncloop/prober"
-	"github.com/kdiag/kdiag/plegbench/syncloop/runoptions"
 	"github.com/kdiag/kdiag/plegbench/syncloop/server"
 	"github.com/kdiag/kdiag/plegbench/syncloop/stats"
 	"github.com/kdiag/kdiag/plegbench/syncloop/status"
 	"github.com/kdiag/kdiag/plegbench/syncloop/volumemanager"
 )
 
-// A Client is what the parts ask an API server for; an apiserver.Client is one.
+// A Client makes the API server calls of all parts; apiserver.Client implements it.
 type Client interface {
 	config.Client
 	nodestatus.Client
@@ -70,18 +72,17 @@ type Config struct {
 	Address        string // the server's, on loopback; empty: no server
 	Kmsg           string // the kernel's log, for the OOM watcher; empty: none
 
-	Log          logr.Logger
-	SetVerbosity func(level string) error // of the log, for the server; may be nil
-	Recorder     record.EventRecorder
-	// Notify is told what happens, from several goroutines; nil for nobody. It must not block.
+	Log      logr.Logger
+	Recorder record.EventRecorder
+	// Notify is called with each event, by several goroutines. It must not block, and may be nil.
 	Notify func(Event)
 }
 
-// An Event is a turn in the life of a syncLoop, for a timeline.
+// An Event is an event in the life of a syncLoop, for a timeline.
 type Event struct {
 	At     time.Time
-	What   string // skip, resume, ready, not-ready, relist-failed, status-failed, orphan
-	Detail string // the kubelet's own words where it has some
+	What   string // skip, resume, ready, not-ready or orphan
+	Detail string // the kubelet's text where it has one
 }
 
 // A SyncLoop is a small kubelet.
@@ -93,7 +94,7 @@ type SyncLoop struct {
 	registry *prometheus.Registry
 	probes   *prometheus.Registry
 	hostIPs  []string
-	name     string // of the runtime, as Version says it
+	name     string // of the runtime, as Version returns it
 	version  string
 	machine  nodestatus.Machine
 
@@ -106,37 +107,40 @@ type SyncLoop struct {
 	sources                      []source
 	cache                        *pleg.Cache
 	pleg                         *pleg.Generic
-	evented                      *pleg.Evented // nil unless asked for
+	evented                      *pleg.Evented // nil unless configured
 	workers                      *podworkers.Workers
 	runtime                      *kuberuntime.Manager
-	backOff                      *kuberuntime.Backoff
-	images                       *images.Manager
+	backOff                      *flowcontrol.Backoff
 	imageGC                      *images.GC
 	garbage                      *gc.Collector
-	deletor                      *gc.Deletor
-	logs                         *logs.Manager
 	prober                       *prober.Manager
 	liveness, readiness, startup *prober.Results
 	status                       *status.Manager
 	volumes                      *volumemanager.Manager
 	objects                      volumemanager.Objects
-	options                      *runoptions.Options
 	evictor                      *eviction.Manager
 	stats                        *stats.Provider
 	server                       *server.Server // nil without an address
 	updater                      *nodestatus.Updater
-	ready                        chan struct{} // closed when the runtime has first said that it is ready
+	ready                        chan struct{} // closed when the runtime is ready for the first time
 	loop                         *loop
-	reasons                      reasons
 
-	mu   sync.Mutex
-	seen map[string]bool // sources of which the loop has handled an update
+	mu      sync.Mutex
+	seen    map[string]bool                      // sources of which the loop has handled an update
+	reasons map[types.UID]map[string]startResult // by pod and container: the last failure to start it
 }
 
-// New asks the runtime for its version, as a kubelet does before anything else, and wires the parts. Nothing runs until Run.
+// A startResult is why a container could not be started, for the pod's status (reasonCache upstream).
+type startResult struct {
+	reason  error
+	message string
+}
+
+// New asks the runtime for its version, as a kubelet does first of all, and connects the parts. Nothing runs until Run.
 func New(ctx context.Context, cfg Config) (*SyncLoop, error) {
 	s := &SyncLoop{
-		cfg: cfg, log: cfg.Log, recorder: cfg.Recorder, seen: map[string]bool{}, ready: make(chan struct{}),
+		cfg: cfg, log: cfg.Log, recorder: cfg.Recorder, seen: map[string]bool{},
+		reasons: map[types.UID]map[string]startResult{}, ready: make(chan struct{}),
 		registry: prometheus.NewRegistry(), probes: prometheus.NewRegistry(),
 	}
 	if err := os.MkdirAll(cfg.RootDir, 0o750); err != nil {
@@ -145,7 +149,7 @@ func New(ctx context.Context, cfg Config) (*SyncLoop, error) {
 	if err := claimLogs(cfg.LogDir, cfg.NodeName); err != nil {
 		return nil, err
 	}
-	if err := noteCgroups(cgroupMount, cfg.RootDir, cfg.Kubelet.CgroupRoot); err != nil {
+	if err := noteCgroupRoot(cfg.RootDir, cfg.Kubelet.CgroupRoot); err != nil {
 		return nil, err
 	}
 	s.metrics = metrics.New(s.registry, s.probes)
@@ -182,8 +186,8 @@ func New(ctx context.Context, cfg Config) (*SyncLoop, error) {
 	return s, nil
 }
 
-// takeCgroupDriver asks the runtime for its cgroup driver, as a kubelet does since 1.28. One that does not know the call leaves the
-// configured one.
+// takeCgroupDriver asks the runtime for its cgroup driver, as a kubelet does since 1.28. Without an answer the
+// configured one is used.
 func (s *SyncLoop) takeCgroupDriver(ctx context.Context) {
 	config, err := s.service.RuntimeConfig(ctx)
 	if err != nil || config.GetLinux() == nil {
@@ -198,20 +202,20 @@ func (s *SyncLoop) takeCgroupDriver(ctx context.Context) {
 	s.cfg.Kubelet.CgroupDriver = driver
 }
 
-// A source hands over all its pods, again and again.
+// A source sends all its pods, again and again.
 type source interface {
 	Name() string
 	Run(ctx context.Context, send func([]*v1.Pod)) error
 }
 
-// wire makes the parts and gives them to each other. None of them knows another but through an interface of its own.
+// wire makes the parts and connects them.
 func (s *SyncLoop) wire() error {
 	s.state = nodestatus.NewRuntimeState(s.cfg.Periods.RuntimeDown)
 	s.cache = pleg.NewCache()
 	s.pods = pod.NewManager()
 	s.liveness, s.readiness, s.startup = prober.NewResults(), prober.NewResults(), prober.NewResults()
 	s.status = status.New(status.Config{
-		Client: s.cfg.Client, File: s.cfg.StatusFile, Pods: s.pods, Deletion: workersLater{s},
+		Client: s.cfg.Client, File: s.cfg.StatusFile, Pods: s.pods, Deletion: lateWorkers{s},
 		Log: s.log, Metrics: s.metrics, Interval: s.cfg.Periods.StatusManager,
 	})
 	s.wireSources()
@@ -237,27 +241,26 @@ func (s *SyncLoop) wire() error {
 	return nil
 }
 
-// workersLater hands questions on to the workers, which are made after those who ask.
-type workersLater struct{ *SyncLoop }
+// lateWorkers are the workers for a part that is made before them.
+type lateWorkers struct{ *SyncLoop }
 
-func (w workersLater) CouldHaveRunningContainers(uid types.UID) bool {
+func (w lateWorkers) CouldHaveRunningContainers(uid types.UID) bool {
 	return w.workers.CouldHaveRunningContainers(uid)
 }
 
 func (s *SyncLoop) wireSources() {
-	references := s.cfg.Objects != ""
 	var names []string
 	if s.cfg.Manifests != "" {
 		names = append(names, pod.FileSource)
 		s.sources = append(s.sources, config.NewFile(config.FileConfig{
-			Path: s.cfg.Manifests, NodeName: s.cfg.NodeName, Interval: s.cfg.Periods.FileCheck, AllowReferences: references, Log: s.log,
+			Path: s.cfg.Manifests, NodeName: s.cfg.NodeName, Interval: s.cfg.Periods.FileCheck, Log: s.log,
 		}))
 	}
 	if s.cfg.ManifestURL != "" {
 		names = append(names, pod.HTTPSource)
 		s.sources = append(s.sources, config.NewHTTP(config.HTTPConfig{
 			URL: s.cfg.ManifestURL, Header: s.cfg.ManifestHeader, NodeName: s.cfg.NodeName,
-			Interval: s.cfg.Periods.HTTPCheck, AllowReferences: references, Log: s.log,
+			Interval: s.cfg.Periods.HTTPCheck, Log: s.log,
 		}))
 	}
 	if s.cfg.Client != nil {
@@ -265,21 +268,12 @@ func (s *SyncLoop) wireSources() {
 		s.sources = append(s.sources, config.NewAPIServer(config.APIConfig{
 			Client: s.cfg.Client, NodeName: s.cfg.NodeName, NodeSynced: func() bool { return s.node.Node() != nil }, Log: s.log,
 		}))
-		s.mirrors = pod.NewMirrors(s.cfg.Client, s.cfg.NodeName, s.registeredNode, s.log)
+		s.mirrors = pod.NewMirrors(s.cfg.Client, s.cfg.NodeName, func() *v1.Node { return s.node.Node() }, s.log)
 	}
 	s.mux = config.New(config.Config{Log: s.log, Recorder: s.recorder, Sources: names})
 }
 
-var errNoNode = errors.New("the node's status has not been computed yet")
-
-func (s *SyncLoop) registeredNode() (*v1.Node, error) {
-	if n := s.node.Node(); n != nil {
-		return n, nil
-	}
-	return nil, errNoNode
-}
-
-// allocatable is what the node has for pods, as far as it is known.
+// allocatable is what the node has for pods, once that is known.
 func (s *SyncLoop) allocatable() v1.ResourceList {
 	if n := s.node.Node(); n != nil {
 		return n.Status.Allocatable
@@ -296,32 +290,26 @@ func (s *SyncLoop) wireRuntime() {
 		s.objects = volumemanager.NewAPIObjects(s.cfg.Client)
 	}
 	s.volumes = volumemanager.New(volumemanager.Config{
-		RootDir: s.cfg.RootDir, Objects: s.objects, Allocatable: s.allocatable, Refresh: p.Resync,
-		NodeName: s.cfg.NodeName, Recorder: s.recorder, Log: s.log, Metrics: s.metrics,
+		RootDir: s.cfg.RootDir, Objects: s.objects, NodeName: s.cfg.NodeName, Recorder: s.recorder, Log: s.log, Metrics: s.metrics,
 	})
-	s.options = runoptions.New(runoptions.Config{
-		NodeName: s.cfg.NodeName, Volumes: s.volumes, Objects: s.objects, RootDir: s.cfg.RootDir, HostIPs: func() []string { return s.hostIPs },
-		Allocatable: s.allocatable, ClusterDNS: k.ClusterDNS, ClusterDomain: k.ClusterDomain, ResolvConf: k.ResolverConfig,
-		SystemdCgroups: k.CgroupDriver == "systemd", CgroupRoot: k.CgroupRoot, SELinux: exists("/sys/fs/selinux/enforce"), Recorder: s.recorder, Log: s.log,
-	})
-	s.images = images.New(images.Config{
-		Service: s.service, Recorder: s.recorder, Log: s.log, Metrics: s.metrics,
-		Serialize: k.SerializeImagePulls, MaxParallel: &k.MaxParallelImagePulls, QPS: float32(k.RegistryPullQPS), Burst: int(k.RegistryBurst),
-		BackOff: p.PullFirst, MaxBackOff: p.PullMost,
-	})
-	s.backOff = kuberuntime.NewBackoff(p.CrashFirst, p.CrashMost, p.CrashReset)
-	verdict := func(results *prober.Results) kuberuntime.Verdict {
+	s.backOff = kuberuntime.NewBackOff(p.CrashFirst, p.CrashMost, p.CrashReset)
+	result := func(results *prober.Results) kuberuntime.ProbeResult {
 		return func(id container.ID) (failed, known bool) {
 			r, ok := results.Get(id)
 			return r == prober.Failure, ok && r != prober.Unknown
 		}
 	}
 	s.runtime = kuberuntime.New(kuberuntime.Config{
-		CRI: s.service, Images: s.images, Options: s.options, Liveness: verdict(s.liveness), Startup: verdict(s.startup),
-		Recorder: s.recorder, Log: s.log, Metrics: s.metrics,
-		NodeName: s.cfg.NodeName, RuntimeName: s.name, RootDir: s.cfg.RootDir, LogDir: s.cfg.LogDir,
-		MemoryCapacity: int64(s.machine.Memory), CgroupV2: exists("/sys/fs/cgroup/cgroup.controllers"), SeccompDefault: k.SeccompDefault,
-		SandboxReady:         s.status.SetSandboxReady,
+		CRI: s.service, Volumes: s.volumes, Objects: s.objects, Liveness: result(s.liveness), Startup: result(s.startup),
+		Images: images.New(images.Config{
+			Service: s.service, Recorder: s.recorder, Log: s.log, Serialize: k.SerializeImagePulls, MaxParallel: &k.MaxParallelImagePulls,
+			QPS: float32(k.RegistryPullQPS), Burst: int(k.RegistryBurst), BackOff: p.PullFirst, MaxBackOff: p.PullMost,
+		}),
+		BackOff: s.backOff, Recorder: s.recorder, Log: s.log, Metrics: s.metrics,
+		NodeName: s.cfg.NodeName, RuntimeName: s.name, RootDir: s.cfg.RootDir, LogDir: s.cfg.LogDir, HostIPs: s.hostIPs,
+		ClusterDNS: k.ClusterDNS, ClusterDomain: k.ClusterDomain, SeccompDefault: k.SeccompDefault,
+		MemoryCapacity: int64(s.machine.Memory), CgroupV2: exists("/sys/fs/cgroup/cgroup.controllers"),
+		CgroupParent: s.cgroupParent, Allocatable: s.allocatable, SandboxReady: s.status.SetSandboxReady,
 		TerminationRequested: func(uid types.UID) bool { return s.workers.IsPodTerminationRequested(uid) },
 	})
 }

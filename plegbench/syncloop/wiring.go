@@ -5,15 +5,12 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
 	"github.com/kdiag/kdiag/plegbench/syncloop/eviction"
 	"github.com/kdiag/kdiag/plegbench/syncloop/gc"
 	"github.com/kdiag/kdiag/plegbench/syncloop/images"
-	"github.com/kdiag/kdiag/plegbench/syncloop/logs"
 	"github.com/kdiag/kdiag/plegbench/syncloop/nodestatus"
 	"github.com/kdiag/kdiag/plegbench/syncloop/pleg"
 	"github.com/kdiag/kdiag/plegbench/syncloop/pod"
@@ -48,23 +45,12 @@ func (s *SyncLoop) wirePLEG() {
 func (s *SyncLoop) wireCollectors() error {
 	k, p := s.cfg.Kubelet, s.cfg.Periods
 	s.garbage = gc.New(gc.Config{
-		CRI: s.service, Pods: s.workers, Policy: gc.Policy{MaxPerContainer: 1, Max: -1},
-		SourcesReady: s.sourcesReady, NodeName: s.cfg.NodeName,
-		LogDir: filepath.Join(s.cfg.LogDir, "pods"), SymlinkDir: filepath.Join(s.cfg.LogDir, "containers"),
+		CRI: s.service, Pods: s.workers, Keep: 1, SourcesReady: s.sourcesReady, NodeName: s.cfg.NodeName, LogDir: s.cfg.LogDir,
 		Period: p.ContainerGC, Log: s.log, Recorder: s.recorder, Metrics: s.metrics,
 	})
-	s.deletor = gc.NewDeletor(gc.DeletorConfig{Delete: s.garbage.DeleteContainer, Keep: 1, Log: s.log})
 	var err error
-	s.logs, err = logs.New(logs.Config{
-		CRI: s.service, NodeName: s.cfg.NodeName, LogDir: filepath.Join(s.cfg.LogDir, "pods"), MaxSize: k.ContainerLogMaxSize,
-		MaxFiles: int(k.ContainerLogMaxFiles), Workers: int(k.ContainerLogMaxWorkers), Period: p.LogMonitor, Log: s.log,
-	})
-	if err != nil {
-		return err
-	}
 	s.stats, err = stats.New(stats.Config{
-		CRI: s.service, NodeName: s.cfg.NodeName, Root: "/", CgroupRoot: "sys/fs/cgroup",
-		RootDir: s.cfg.RootDir, LogDir: filepath.Join(s.cfg.LogDir, "pods"), PodCgroup: s.podCgroup,
+		CRI: s.service, NodeName: s.cfg.NodeName, Root: "/", RootDir: s.cfg.RootDir, LogDir: filepath.Join(s.cfg.LogDir, "pods"),
 	})
 	if err != nil {
 		return err
@@ -72,7 +58,7 @@ func (s *SyncLoop) wireCollectors() error {
 	s.imageGC, err = images.NewGC(images.GCConfig{
 		Service: s.service, InUse: s.imagesInUse, Disk: s.stats.ImageDisk,
 		High: int(k.ImageGCHighThresholdPercent), Low: int(k.ImageGCLowThresholdPercent),
-		MinAge: k.ImageMinimumGCAge.Duration, MaxAge: k.ImageMaximumGCAge.Duration, Period: p.ImageGC,
+		MinAge: k.ImageMinimumGCAge.Duration, Period: p.ImageGC,
 		NodeName: s.cfg.NodeName, Log: s.log, Recorder: s.recorder, Metrics: s.metrics,
 	})
 	if err != nil {
@@ -96,8 +82,8 @@ func (s *SyncLoop) wireCollectors() error {
 	return nil
 }
 
-// imagesInUse asks the runtime about every container on the node, whoever made it: an image that another kubelet needs must stay.
-// So must the one that sandboxes are made of, which runtimes that do not pin it would have to pull again for the next pod.
+// imagesInUse returns the images of all containers on the node, also of those of other programs, and the sandboxes'
+// image, which not all runtimes pin.
 func (s *SyncLoop) imagesInUse(ctx context.Context) (map[string]bool, error) {
 	sandbox, err := s.service.SandboxImage(ctx)
 	if err != nil {
@@ -208,12 +194,9 @@ func (s *SyncLoop) sawSource(source string) {
 	s.seen[source] = true
 }
 
-// podsDue are the pods whose resync or back-off is over, and those that have been active for longer than they may.
+// podsDue are the pods whose resync or back-off is over, and those beyond their active deadline.
 func (s *SyncLoop) podsDue() []*v1.Pod {
-	ready := map[types.UID]bool{}
-	for _, uid := range s.workers.Queue.Ready() {
-		ready[uid] = true
-	}
+	ready := s.workers.Queue.Ready()
 	var out []*v1.Pod
 	for _, p := range s.pods.Pods() {
 		if ready[p.UID] || s.pastDeadline(p) {
@@ -232,17 +215,12 @@ func (s *SyncLoop) wireServer() error {
 	if s.cfg.Address == "" {
 		return nil
 	}
-	resource := prometheus.NewRegistry()
-	if err := resource.Register(stats.NewCollector(s.stats.Summary, s.cfg.Periods.Request, s.log)); err != nil {
-		return err
-	}
 	var err error
 	s.server, err = server.New(server.Config{
-		Address: s.cfg.Address, Checks: []server.Check{{Name: "syncloop", Check: s.loop.healthy}},
-		Pods: s.PodsWithStatus, RunningPods: func(ctx context.Context) ([]*container.Pod, error) { return s.runtime.GetPods(ctx, false) },
-		Summary: s.stats.Summary, Metrics: s.registry, Probes: s.probes, Resource: resource,
-		NoDebugging: !s.cfg.Kubelet.EnableDebuggingHandlers, NoProfiling: !s.cfg.Kubelet.EnableProfilingHandler,
-		Configz: s.cfg.Kubelet, SetVerbosity: s.cfg.SetVerbosity, Requests: s.metrics.HTTPRequests, Log: s.log,
+		Address: s.cfg.Address, Healthy: s.loop.healthy, Pods: s.PodsWithStatus,
+		RunningPods: func(ctx context.Context) ([]*container.Pod, error) { return s.runtime.GetPods(ctx, false) },
+		Summary:     s.stats.Summary, Metrics: s.registry, Probes: s.probes,
+		Configz: s.cfg.Kubelet, Debugging: s.cfg.Kubelet.EnableDebuggingHandlers, Profiling: s.cfg.Kubelet.EnableProfilingHandler, Log: s.log,
 	})
 	return err
 }

@@ -38,7 +38,7 @@ func TestGCForeignPlans(t *testing.T) {
 			name := filepath.Join(t.TempDir(), "plan.json")
 			f, err := os.Create(name)
 			must(t, err)
-			must(t, gc.WritePlan(f, gc.NoPlan(), made, time.Now()))
+			must(t, gc.WritePlan(f, gc.Plan{}, made, time.Now()))
 			must(t, f.Close())
 			var stdout, stderr strings.Builder
 			code := app.Main(t.Context(), cli.Env{

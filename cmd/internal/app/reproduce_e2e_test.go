@@ -46,7 +46,7 @@ func TestEndToEndReproduce(t *testing.T) {
 		s, _ := reproduce.Find("runtime-hung")
 		s.Steps = nil // nobody could kill a container now
 		r, err := reproduce.Run(t.Context(), reproduce.Config{
-			Scenario: s, Endpoint: c.Endpoint(), Speed: 10, Dir: "/tmp",
+			Scenario: s, Endpoint: c.Endpoint(), Pods: 6, Speed: 10, Dir: "/tmp",
 			Fault: func(ctx context.Context, on bool) error {
 				if on {
 					return c.Pause(ctx)

@@ -67,14 +67,16 @@ type run struct {
 func (n *node) start(t *testing.T, args ...string) *run {
 	t.Helper()
 	r := &run{}
-	r.cmd = exec.CommandContext(t.Context(), n.kdiag, append([]string{"canary", "-v", "-o", "json", "--runtime-endpoint", n.Endpoint()}, args...)...)
+	r.cmd = exec.CommandContext(t.Context(), n.kdiag, append([]string{"canary", "-v", "-o", "json", "--runtime-endpoint",
+		n.Endpoint()}, args...)...)
 	r.cmd.Env = append(os.Environ(), "TMPDIR="+n.temp)
 	r.cmd.Stdout, r.cmd.Stderr = &r.stdout, &r.stderr
 	must(t, r.cmd.Start())
 	return r
 }
 
-// linger starts a canary whose ExecSync takes its time, which a proxy sees to, and waits until so many sandboxes are there.
+// linger starts a canary whose ExecSync takes its time, which a proxy sees to, and waits until so many sandboxes are
+// there.
 func (n *node) linger(t *testing.T, sandboxes int, args ...string) *run {
 	t.Helper()
 	socket := filepath.Join(filepath.Dir(n.kdiag), fmt.Sprintf("slow%d.sock", sandboxes))
@@ -246,8 +248,8 @@ func wantsFine(t *testing.T, r *checks.CanaryReport, code int) {
 	}
 }
 
-// TestEndToEndCanaryLeft stops the daemon while a canary is there: kdiag ends in time and says what is left. Then it kills a
-// kdiag whose canary is there. The next run, once their time is over, removes both.
+// TestEndToEndCanaryLeft stops the daemon while a canary is there: kdiag ends in time and says what is left. Then it
+// kills a kdiag whose canary is there. The next run, once their time is over, removes both.
 func TestEndToEndCanaryLeft(t *testing.T) {
 	n := startNode(t)
 	const timeout = time.Minute // a busy machine takes ten seconds to make a sandbox

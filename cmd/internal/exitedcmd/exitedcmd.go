@@ -20,7 +20,7 @@ import (
 	"github.com/kdiag/kdiag/plegbench"
 )
 
-// maxEnds is for how many pods and containers the end of the newest is asked for: a full node has a few hundred.
+// maxEnds is of how many pods and containers the end of the newest is read: a full node has a few hundred.
 const maxEnds = 2000
 
 type options struct {
@@ -37,10 +37,11 @@ func NewCommand(env cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "exited",
 		Short: "Count exited containers and dead sandboxes: by pod, namespace, reason, age; growth",
-		Long: `Count what has exited and was not removed: by pod and container, by namespace, by how the newest ended, and by age;
-which pods no longer exist, how much of the list's limit of 16 MiB it takes, and with --watch, when the limit is reached.
+		Long: `Count what has exited and was not removed: by pod and container, by namespace, by how the newest ended, and by
+age; which pods no longer exist, how much of the list's limit of 16 MiB it takes, and with --watch, when the limit is
+reached.
 
-Reads only. Works beyond that limit, where the kubelet and crictl get no list any more, and without the kubelet.`,
+Reads only. Works beyond that limit, where the kubelet and crictl get no list, and without the kubelet.`,
 		Example: `  kdiag exited
   kdiag exited --watch 60s                 # look twice: how fast does it grow?
   kdiag exited --simulate exited-flood     # anywhere: the embedded runtime with 20,000 exited containers`,
@@ -55,7 +56,8 @@ Reads only. Works beyond that limit, where the kubelet and crictl get no list an
 	opts.AddRuntime(cmd, fake.Names())
 	opts.AddOutput(cmd)
 	opts.AddSources(cmd)
-	cmd.Flags().DurationVar(&opts.watch, "watch", 0, "look again after this long, and say how fast it grows; --timeout grows with it")
+	cmd.Flags().DurationVar(&opts.watch, "watch", 0,
+		"look again after this long, and report how fast it grows; --timeout grows with it")
 	return cmd
 }
 
@@ -100,12 +102,15 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 	return answer.Exit(ctx, c.Status, opts.FailOn)
 }
 
-// take looks once or twice. The code is that of an answer without a census; 0 means that the status decides.
+// take takes one or two censuses. The code is that of an answer without one; 0 means that the status decides.
 func take(ctx context.Context, env cli.Env, opts *options) (doc *render.ExitedCensus, code int, err error) {
 	asking, _ := opts.Budget()
 	within, cancel := context.WithTimeout(ctx, asking)
 	defer cancel()
-	doc = &render.ExitedCensus{Header: target.Header(env, "ExitedCensus"), Status: checks.Unknown, Next: opts.next, Missing: []string{}, Problems: []string{}}
+	doc = &render.ExitedCensus{
+		Header: target.Header(env, "ExitedCensus"), Status: checks.Unknown, Next: opts.next,
+		Missing: []string{}, Problems: []string{},
+	}
 	t, err := target.Open(within, env, &opts.Flags)
 	if err != nil {
 		doc.Problems, err = answer.Unopened(err, opts.Output)
@@ -151,13 +156,13 @@ func take(ctx context.Context, env cli.Env, opts *options) (doc *render.ExitedCe
 			doc.Status = checks.Unknown
 		}
 	}
-	if ctx.Err() != nil && doc.Status == checks.Healthy { // as the exit code says: what was asked for was not seen
+	if ctx.Err() != nil && doc.Status == checks.Healthy { // like the exit code: the second census is missing
 		doc.Status = checks.Unknown
 	}
 	return doc, 0, nil
 }
 
-// A census with the moment of its lists.
+// A datedCensus is a census with the time of its lists.
 type datedCensus struct {
 	gc.Census
 	at time.Time
@@ -173,14 +178,19 @@ func once(ctx context.Context, env cli.Env, opts *options, t *target.Target) (ta
 	if look.Problem != "" {
 		return look, datedCensus{}
 	}
-	ids := gc.Newest(look.Node, maxEnds)
-	ends, _ := gc.Look(ctx, t.Client, ids, func(asked int) {
-		progress.Update(plegbench.Progress{Phase: "inspect", Done: asked, Total: len(ids)})
+	var newest []gc.Candidate
+	for _, c := range gc.CountExited(look.Node.Containers) {
+		if c.PodUID != "" && len(newest) < maxEnds {
+			newest = append(newest, gc.Candidate{ID: c.NewestID, PodUID: c.PodUID})
+		}
+	}
+	ends, _ := gc.ReadEnds(ctx, t.Client, newest, func(asked int) {
+		progress.Update(plegbench.Progress{Phase: "inspect", Done: asked, Total: len(newest)})
 	})
 	return look, datedCensus{gc.TakeCensus(look.Node, ends, crictl.DefaultMessageLimit, env.Now()), at}
 }
 
-// verdict holds a census against the limits by which kdiag pleg finds TooManyExited and ListTooLarge.
+// verdict compares a census with the limits by which kdiag pleg finds TooManyExited and ListTooLarge.
 func verdict(c *gc.Census, l checks.Limits) checks.Verdict {
 	most := max(c.Total, c.Sandboxes)
 	switch {

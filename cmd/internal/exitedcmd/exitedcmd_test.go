@@ -13,15 +13,16 @@ import (
 	"github.com/kdiag/kdiag/cmd/internal/exitedcmd"
 )
 
-// TestInterruptedWatch interrupts the wait for the second look: what the first has counted is there, and neither the exit code nor the
-// status calls the node healthy.
+// TestInterruptedWatch interrupts the wait for the second look: what the first has counted is there, and neither the
+// exit code nor the status calls the node healthy.
 func TestInterruptedWatch(t *testing.T) {
 	ctx, interrupt := context.WithCancel(t.Context())
 	defer interrupt()
 	asked := 0
 	var stdout bytes.Buffer
 	env := cli.Env{
-		Out: &stdout, Err: &bytes.Buffer{}, Getenv: func(string) string { return "" }, Hostname: func() (string, error) { return "node-7", nil },
+		Out: &stdout, Err: &bytes.Buffer{}, Getenv: func(string) string { return "" },
+		Hostname: func() (string, error) { return "node-7", nil },
 		Now: func() time.Time {
 			if asked++; asked == 3 { // after those of the header and of the lists, the census's: the first look is over
 				interrupt()

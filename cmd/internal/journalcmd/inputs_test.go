@@ -53,7 +53,8 @@ func TestInputs(t *testing.T) {
 		{"a file as input", file, options{}, nil, stdin, false},
 		{"a pipe", pipe, options{}, nil, stdin, false},
 		{"the dash", null, options{}, []string{"-"}, stdin, false},
-		{"files before a pipe", pipe, options{}, []string{"a", "b.gz"}, []journal.Input{{Path: "a"}, {Path: "b.gz"}}, false},
+		{"files before a pipe", pipe, options{}, []string{"a", "b.gz"}, []journal.Input{{Path: "a"}, {Path: "b.gz"}},
+			false},
 		{
 			"a folder and patterns before a pipe", pipe,
 			options{files: []string{"s@*"}, directories: []string{"d"}},
@@ -65,7 +66,8 @@ func TestInputs(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got, own := inputs(cli.Env{In: tt.in, Root: "/host"}, &tt.opts, tt.files)
-			if diff := cmp.Diff(tt.want, got, cmpopts.IgnoreFields(journal.Input{}, "Reader")); diff != "" || own != tt.own {
+			if diff := cmp.Diff(tt.want, got, cmpopts.IgnoreFields(journal.Input{}, "Reader")); diff != "" ||
+				own != tt.own {
 				t.Errorf("own %v, want %v; inputs (-want +got):\n%s", own, tt.own, diff)
 			}
 			for _, in := range got {

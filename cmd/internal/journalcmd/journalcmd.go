@@ -91,7 +91,8 @@ func NewCommand(env cli.Env) *cobra.Command {
 	fs.StringVar(&opts.html, "html", "", "also write the answer to this file, as one page that needs nothing else")
 	fs.IntVar(&opts.year, "year", 0, "the year of the last record, where a log names none (default: by what the log says)")
 	fs.StringVar(&opts.zone, "zone", "", "how to read stamps that name no zone: Europe/Berlin, +08:00 (default: by what the log says, else this machine's)")
-	fs.DurationVar(&opts.Timeout, "timeout", cli.DefaultTimeout, "end by then; without it, only the node's own logs have a limit")
+	fs.DurationVar(&opts.Timeout, "timeout", cli.DefaultTimeout,
+		"end by then; without it, only the node's own logs have a limit")
 	fs.BoolVarP(&opts.Verbose, "verbose", "v", false, "kdiag's own log, to stderr")
 	for _, flag := range []string{"since", "until", "unit", "boot", "year", "zone"} {
 		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions)
@@ -130,13 +131,17 @@ func (o *options) check(cmd *cobra.Command, args []string) error {
 		{o.zone == "" && given("zone"), "--zone is empty", "for example --zone Europe/Berlin or --zone +08:00"},
 		{
 			given("boot") && !regexp.MustCompile(bootPattern).MatchString(o.boot),
-			fmt.Sprintf("--boot %q is no boot", o.boot), "give 0 for the last, -1 for the one before, or an ID that journalctl --list-boots prints",
+			fmt.Sprintf("--boot %q is no boot", o.boot),
+			"give 0 for the last, -1 for the one before, or an ID that journalctl --list-boots prints",
 		},
-		{given("year") && (o.year < 2014 || o.year > 9999), fmt.Sprintf("--year %d is no year of a kubelet", o.year), "for example --year 2026"},
-		{given("root") && named, "--root excludes FILE, --file and --directory", "name the files below the root instead"},
+		{given("year") && (o.year < 2014 || o.year > 9999), fmt.Sprintf("--year %d is no year of a kubelet", o.year),
+			"for example --year 2026"},
+		{given("root") && named, "--root excludes FILE, --file and --directory",
+			"name the files below the root instead"},
 		{stdins > 1, "FILE - is given twice", "standard input can be read once"},
 		{o.follow && given("until"), "--follow and --until exclude each other", "leave one of them out"},
-		{given("timeout") && o.Timeout == 0, "--timeout 0s leaves no time to look", "leave it out: files and pipes have no limit then"},
+		{given("timeout") && o.Timeout == 0, "--timeout 0s leaves no time to look",
+			"leave it out: files and pipes have no limit then"},
 	} {
 		if bad.is {
 			return &cli.UsageError{Problem: bad.what, Hint: bad.hint}
@@ -164,7 +169,8 @@ func (o *options) reading(env cli.Env, args []string) (journal.Options, bool, er
 	}
 	if o.since != "" && r.Since.After(now) {
 		return r, false, &cli.UsageError{
-			Problem: "--since " + r.Since.Format(time.RFC3339) + " has not come yet", Hint: "it is " + now.In(r.Local).Format(time.RFC3339) + " now",
+			Problem: "--since " + r.Since.Format(time.RFC3339) + " has not come yet", Hint: "it is " +
+				now.In(r.Local).Format(time.RFC3339) + " now",
 		}
 	}
 	var own bool

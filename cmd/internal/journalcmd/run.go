@@ -59,8 +59,8 @@ func run(ctx context.Context, env cli.Env, opts *options, args []string, timeout
 	return s.finish(ctx, limited, r, reading, err)
 }
 
-// openPage prepares for writing the page. Only an older page of kdiag is replaced: anything else may be the very log that was asked
-// about.
+// openPage prepares for writing the page. Only an older page of kdiag is replaced: anything else may be the very log
+// that was asked about.
 func openPage(name string) (*cli.Destination, error) {
 	d, err := cli.OpenDestination("--html", name)
 	if err != nil || !d.Exists {
@@ -75,20 +75,24 @@ func openPage(name string) (*cli.Destination, error) {
 	if err != nil || len(head) > 0 && !bytes.Contains(head, []byte(render.PageMark)) {
 		d.Close()
 		return nil, &cli.UsageError{
-			Problem: "--html " + name + " is there, and kdiag did not make it", Hint: "name another file; only an older page of kdiag is replaced",
+			Problem: "--html " + name + " is there, and kdiag did not make it",
+			Hint:    "name another file; only an older page of kdiag is replaced",
 		}
 	}
 	return d, nil
 }
 
-// read reads all, with progress on standard error. When the context ends, it has a moment to return what was read; after that it is left
-// behind: a read may hang in the kernel.
+// read reads all, with progress on standard error. When the context ends, it has a moment to return what was read;
+// after that it is left behind: a read may hang in the kernel.
 func (s *session) read(ctx context.Context, reading journal.Options) (*journal.Report, error) {
 	progress := render.NewProgress(s.env.Err, s.env.ErrTTY, s.env.Width)
 	progress.ASCII = s.env.ASCII()
 	reading.Progress = func(p journal.Progress) { progress.Reading(p.Source, p.Read, p.Total, p.Records) }
 	defer progress.Done()
-	return deadline.RunGrace(ctx, cli.Margin, func(ctx context.Context) (*journal.Report, error) { return journal.Read(ctx, reading) })
+	return deadline.RunGrace(ctx, cli.Margin, func(ctx context.Context) (*journal.Report,
+		error) {
+		return journal.Read(ctx, reading)
+	})
 }
 
 // follow prints what happens until it is interrupted. Formats for programs get one document, at the end.
@@ -169,8 +173,8 @@ func (s *session) finish(ctx, limited context.Context, r *journal.Report, readin
 	return nil
 }
 
-// print prints the whole answer, after following in text only how it ended; it writes the page, and prints on standard error what the
-// answer is without, where its format does not show that to a person.
+// print prints the whole answer, after following in text only how it ended; it writes the page, and prints on
+// standard error what the answer is without, where its format does not show that to a person.
 func (s *session) print(r *journal.Report) error {
 	show := render.JournalReport
 	if s.opts.follow && s.how.Format == render.Text {
@@ -245,7 +249,8 @@ func unread(r *journal.Report) []string {
 	return list
 }
 
-// nothing ends a command that could look at nothing: one line, and a hint. A program that asked for a document gets one.
+// nothing ends a command that could look at nothing: one line, and a hint. A program that asked for a document gets
+// one.
 func (s *session) nothing(r *journal.Report, reading journal.Options, err error, interrupted bool) error {
 	if err == nil {
 		err = errors.New("there was nothing to read")

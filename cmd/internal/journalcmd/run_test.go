@@ -19,7 +19,8 @@ import (
 )
 
 func found() *journal.Report {
-	return &journal.Report{Lines: 3, Episodes: []journal.Episode{{Kind: journal.Incident, Lines: 3}}, Sources: []journal.Source{{Name: "a", Lines: 3}}}
+	return &journal.Report{Lines: 3, Episodes: []journal.Episode{{Kind: journal.Incident, Lines: 3}},
+		Sources: []journal.Source{{Name: "a", Lines: 3}}}
 }
 
 func quiet() *journal.Report {
@@ -30,7 +31,8 @@ func quiet() *journal.Report {
 }
 
 func denied() *journal.Report {
-	return &journal.Report{Sources: []journal.Source{{Name: "a", Problem: "permission denied"}, {Name: "b", Problem: "is a socket"}}}
+	return &journal.Report{Sources: []journal.Source{{Name: "a", Problem: "permission denied"},
+		{Name: "b", Problem: "is a socket"}}}
 }
 
 // TestExitCodes holds the exit code, and what is said on the way out, against what was found and how the reading ended.
@@ -49,24 +51,31 @@ func TestExitCodes(t *testing.T) {
 	}{
 		{"an incident", found(), nil, fine, false, 1, "", "", "UNHEALTHY"},
 		{"none", quiet(), nil, fine, false, 0, "", "", "NOTHING FOUND"},
-		{"no record in the range", &journal.Report{Sources: []journal.Source{{Name: "a"}}}, nil, fine, false, 0, "", "", "there is no record"},
-		{"denied", denied(), nil, fine, false, 2, "a: permission denied; and 1 more that could not be read", "run kdiag as root", ""},
+		{"no record in the range", &journal.Report{Sources: []journal.Source{{Name: "a"}}}, nil, fine, false, 0, "",
+			"", "there is no record"},
+		{"denied", denied(), nil, fine, false, 2, "a: permission denied; and 1 more that could not be read",
+			"run kdiag as root", ""},
 		{
-			"a name like a word", &journal.Report{Sources: []journal.Source{{Name: "e", Problem: journal.ErrNoLogs.Error()}}}, fs.ErrNotExist,
+			"a name like a word", &journal.Report{Sources: []journal.Source{{Name: "e",
+				Problem: journal.ErrNoLogs.Error()}}}, fs.ErrNotExist,
 			fine, false, 2, "e: " + journal.ErrNoLogs.Error(), "a folder that holds", "",
 		},
-		{"missing", nil, fmt.Errorf("reading x: %w", fs.ErrNotExist), fine, false, 2, "reading x: file does not exist", "check the path", ""},
+		{"missing", nil, fmt.Errorf("reading x: %w", fs.ErrNotExist), fine, false, 2,
+			"reading x: file does not exist", "check the path", ""},
 		{"nothing to read", nil, nil, fine, false, 2, "there was nothing to read", "--help", ""},
 		{"late, and nothing read", nil, nil, late, false, 2, errOutOfTime.Error(), "--timeout 5m", ""},
-		{"late, and nothing found", quiet(), context.DeadlineExceeded, late, false, 2, errOutOfTime.Error(), "--timeout 5m", "this is not all"},
-		{"late: the headline", quiet(), context.DeadlineExceeded, late, false, 2, errOutOfTime.Error(), "--timeout 5m", "NOTHING FOUND YET  "},
+		{"late, and nothing found", quiet(), context.DeadlineExceeded, late, false, 2, errOutOfTime.Error(),
+			"--timeout 5m", "this is not all"},
+		{"late: the headline", quiet(), context.DeadlineExceeded, late, false, 2, errOutOfTime.Error(),
+			"--timeout 5m", "NOTHING FOUND YET  "},
 		{"late, and found", found(), nil, late, false, 1, "", "", "UNHEALTHY"},
 		{"interrupted, and found", found(), nil, interrupted, false, 2, "", "", "UNHEALTHY"},
 		{"interrupted, and nothing read", nil, nil, interrupted, false, 2, "", "", ""},
 		{"following, and found", found(), nil, interrupted, true, 1, "", "", "UNHEALTHY"},
 		{"following, and none", quiet(), nil, interrupted, true, 0, "", "", "NOTHING FOUND"},
 		{"following a quiet log", nil, nil, interrupted, true, 0, "", "", "nothing was logged"},
-		{"following what is not there", nil, journal.ErrNoJournal, fine, true, 2, journal.ErrNoJournal.Error(), "name what to read", ""},
+		{"following what is not there", nil, journal.ErrNoJournal, fine, true, 2, journal.ErrNoJournal.Error(),
+			"name what to read", ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var stdout, stderr bytes.Buffer
@@ -83,7 +92,8 @@ func TestExitCodes(t *testing.T) {
 				end(errOutOfTime)
 			}
 			code, message, hint := cli.ExitCode(s.finish(ctx, limited, tt.report, journal.Options{}, tt.err))
-			if code != tt.code || message != tt.message || !strings.Contains(hint, tt.hint) || (hint != "") != (tt.hint != "") {
+			if code != tt.code || message != tt.message || !strings.Contains(hint, tt.hint) ||
+				(hint != "") != (tt.hint != "") {
 				t.Errorf("%d %q, hint %q; want %d %q, hint %q", code, message, hint, tt.code, tt.message, tt.hint)
 			}
 			if !strings.Contains(stdout.String(), tt.stdout) || tt.stdout == "" && stdout.Len() > 0 {
@@ -96,7 +106,8 @@ func TestExitCodes(t *testing.T) {
 // TestDocumentOfNothing wants one whole document when nothing could be read.
 func TestDocumentOfNothing(t *testing.T) {
 	var stdout, stderr bytes.Buffer
-	s := &session{env: cli.Env{Out: &stdout, Err: &stderr, Now: threeAtNight}, opts: &options{}, how: render.Options{Format: render.JSON}}
+	s := &session{env: cli.Env{Out: &stdout, Err: &stderr, Now: threeAtNight}, opts: &options{},
+		how: render.Options{Format: render.JSON}}
 	reading := journal.Options{Inputs: []journal.Input{{Path: "gone.log"}}}
 	err := s.finish(t.Context(), t.Context(), nil, reading, fs.ErrNotExist)
 	if code, _, _ := cli.ExitCode(err); code != cli.ExitUnknown {
@@ -106,7 +117,8 @@ func TestDocumentOfNothing(t *testing.T) {
 	if err := json.Unmarshal(stdout.Bytes(), &r); err != nil {
 		t.Fatalf("%v: %s", err, stdout.String())
 	}
-	if r.Kind != "JournalReport" || r.Episodes == nil || len(r.Sources) != 1 || r.Sources[0].Name != "gone.log" || r.Sources[0].Problem == "" {
+	if r.Kind != "JournalReport" || r.Episodes == nil || len(r.Sources) != 1 || r.Sources[0].Name != "gone.log" ||
+		r.Sources[0].Problem == "" {
 		t.Errorf("%+v", r)
 	}
 }
@@ -125,7 +137,8 @@ func TestPageIsKept(t *testing.T) {
 		}
 		defer page.Close()
 		var out bytes.Buffer
-		s := &session{env: cli.Env{Out: &out, Err: &out, Now: threeAtNight}, opts: &options{}, how: render.Options{}, page: page}
+		s := &session{env: cli.Env{Out: &out, Err: &out, Now: threeAtNight}, opts: &options{}, how: render.Options{},
+			page: page}
 		_ = s.finish(t.Context(), t.Context(), r, journal.Options{}, nil)
 	}
 	for _, tt := range []struct {
@@ -164,7 +177,8 @@ func TestRangeNote(t *testing.T) {
 
 func TestHints(t *testing.T) {
 	for _, err := range []error{
-		fs.ErrPermission, fs.ErrNotExist, journal.ErrNoJournal, journal.ErrNoLogs, journal.ErrNoMatch, journal.ErrNoBoot,
+		fs.ErrPermission, fs.ErrNotExist, journal.ErrNoJournal, journal.ErrNoLogs, journal.ErrNoMatch,
+		journal.ErrNoBoot,
 		journal.ErrEmpty, journal.ErrBinary, errOutOfTime,
 	} {
 		for _, e := range []error{fmt.Errorf("reading x: %w", err), errors.New("x: " + err.Error())} {

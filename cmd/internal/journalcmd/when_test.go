@@ -41,7 +41,8 @@ func TestParseWhen(t *testing.T) {
 		}
 	}
 	for _, text := range []string{
-		"", "soon", "now", "15m", "-", "ago", "-1d", "03:12:09", "--5m", "-5", "-5x", "-5m ago", "25:00", "2026-13-01", "-999999d", "-99999999h", "1d2w ago",
+		"", "soon", "now", "15m", "-", "ago", "-1d", "03:12:09", "--5m", "-5", "-5x", "-5m ago", "25:00",
+		"2026-13-01", "-999999d", "-99999999h", "1d2w ago",
 		"2026-11-20 19:12:09 CET", "-1dd", "-d",
 	} {
 		if got, err := parseWhen(text, threeAtNight()); err == nil {
@@ -65,7 +66,8 @@ func TestLastClockAcrossASwitch(t *testing.T) {
 func TestParseZone(t *testing.T) {
 	at := time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC)
 	for text, want := range map[string]string{
-		"+08:00": "20:00 +0800", "-03:30": "08:30 -0330", "UTC": "12:00 +0000", "Z": "12:00 +0000", "+00:00": "12:00 +0000",
+		"+08:00": "20:00 +0800", "-03:30": "08:30 -0330", "UTC": "12:00 +0000", "Z": "12:00 +0000",
+		"+00:00": "12:00 +0000",
 	} {
 		zone, err := parseZone(text)
 		if err != nil {
@@ -109,7 +111,8 @@ func TestParseRange(t *testing.T) {
 
 // FuzzParseWhen checks that no text is taken for a time far off, and that what is printed is read again.
 func FuzzParseWhen(f *testing.F) {
-	for _, s := range []string{"-15m", "2h ago", "03:12", "yesterday", "2026-11-21 03:12:09", "2026-11-21T03:12:09Z", "\x00"} {
+	for _, s := range []string{"-15m", "2h ago", "03:12", "yesterday", "2026-11-21 03:12:09", "2026-11-21T03:12:09Z",
+		"\x00"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {

@@ -2,13 +2,11 @@ package proxycmd
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 
 	"github.com/kdiag/kdiag/cmd/internal/cli"
 	"github.com/kdiag/kdiag/cmd/internal/target"
-	"github.com/kdiag/kdiag/crictl"
 	"github.com/kdiag/kdiag/crictl/fake"
 	"github.com/kdiag/kdiag/crictl/fault"
 )
@@ -17,7 +15,7 @@ import (
 const maxFile = 4 << 20
 
 // faultHelp explains the language of --fault.
-const faultHelp = `A fault is written as  RPC,DEED[,WHOM...][,WHEN...]  without blanks around the commas, for example
+const faultHelp = `A fault is written as  RPC,ACTION[,TARGET...][,TIME...]  without blanks around the commas, for example
 
   ContainerStatus,hang,pod=web-*,from=10s,until=1m
   RunPodSandbox,error="Unavailable: not now, later",first=3
@@ -25,31 +23,31 @@ const faultHelp = `A fault is written as  RPC,DEED[,WHOM...][,WHEN...]  without 
 
 RPC is a name of CRI v1 or a pattern: ContainerStatus, List*, *Image*, *.
 
-What goes wrong:
+ACTION:
   hang             the call is never answered; it ends when the caller gives up
-  hang,thaw        the call goes on once the fault's time is over, as after a daemon was frozen
-  delay=DURATION   the call goes to the runtime so much later
-  error=TEXT       it fails at once: a gRPC code, a colon and the message
-  drop             the runtime does it, and the connection is cut in place of the answer, as when the daemon dies
+  hang,thaw        the call continues when the fault's time is over, as after a daemon was frozen
+  delay=DURATION   the call is delayed by this
+  error=TEXT       the call fails at once: a gRPC code, a colon and the message
+  drop             the runtime does its work, and the connection is cut instead of the answer, as when the daemon dies
   oversize=SIZE    the answer is padded to this size, such as 17MiB; a kubelet takes 16MiB
 
-Whom it must be about; patterns. Without any, every call:
+TARGET, as patterns; without any, every call:
   pod=NAME  namespace=NAME  container=NAME  id=ID  sandbox (the pod's sandbox only)
 
-When; times count from the start of the proxy:
-  from=DURATION  until=DURATION      in force only then
-  every=DURATION,for=DURATION        in force for so long in each such period
-  first=N  after=N                   only the first N calls; not before N calls have passed
+TIME, counted from the start of the proxy:
+  from=DURATION  until=DURATION      only then
+  every=DURATION,for=DURATION        for so long in each such period
+  first=N  after=N                   only the first N calls; only after N calls
 
-A value with a comma in it goes in double quotes. The first fault that matches wins.
+A value with a comma in it goes in double quotes. The first fault that matches applies.
 `
 
-// A plan is what the proxy is to do at first.
+// A plan is the initial state of the proxy.
 type plan struct {
 	fake.Mischief
-	name string // of the scenario; empty for none
+	name string // of the scenario, if any
 	pods bool   // the scenario has pods of its own
-	down bool   // nobody listens
+	down bool   // nothing listens
 }
 
 // plan reads what the flags ask for.
@@ -58,7 +56,8 @@ func (o *options) plan(ctx context.Context) (plan, error) {
 	for _, text := range o.faults {
 		f, err := fault.Parse(text)
 		if err != nil {
-			return plan{}, &cli.UsageError{Problem: fmt.Sprintf("--fault %q: %v", text, err), Hint: "kdiag proxy --fault help explains the language"}
+			return plan{}, &cli.UsageError{Problem: fmt.Sprintf("--fault %q: %v", text, err),
+				Hint: "kdiag proxy --fault help explains the language"}
 		}
 		p.Faults = append(p.Faults, f)
 	}
@@ -80,8 +79,8 @@ func (o *options) plan(ctx context.Context) (plan, error) {
 			p.down = true
 		default:
 			return plan{}, &cli.UsageError{
-				Problem: fmt.Sprintf("scenario %s is about a socket that is %s, which a proxy cannot play", s.Name, s.Socket),
-				Hint:    "kdiag runtime serve --simulate plays it",
+				Problem: fmt.Sprintf("scenario %s is about a socket that is %s, which a proxy cannot simulate", s.Name, s.Socket),
+				Hint:    "use kdiag runtime serve --simulate",
 			}
 		}
 		p.name, p.pods = s.Name, len(s.Pods) > 0
@@ -91,45 +90,25 @@ func (o *options) plan(ctx context.Context) (plan, error) {
 }
 
 func readFaults(name string) (fake.Mischief, error) {
-	bad := func(err error) (fake.Mischief, error) {
-		return fake.Mischief{}, &cli.UsageError{
+	var m fake.Mischief
+	info, err := os.Stat(name)
+	if err == nil && (!info.Mode().IsRegular() || info.Size() > maxFile) {
+		err = fmt.Errorf("%s is not a regular file, or is too large", name)
+	}
+	var data []byte
+	if err == nil {
+		data, err = os.ReadFile(name)
+	}
+	if err == nil {
+		if m, err = fake.ParseMischief(data); err != nil {
+			err = fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	if err != nil {
+		return m, &cli.UsageError{
 			Problem: fmt.Sprintf("--faults: %v", err),
 			Hint:    "a file holds the lists latency, faults and conditions as in a scenario: kdiag runtime serve --help shows them",
 		}
 	}
-	info, err := os.Stat(name)
-	if err != nil {
-		return bad(err)
-	}
-	if !info.Mode().IsRegular() || info.Size() > maxFile {
-		return bad(fmt.Errorf("%s is no regular file, or too large", name))
-	}
-	data, err := os.ReadFile(name)
-	if err != nil {
-		return bad(err)
-	}
-	m, err := fake.ParseMischief(data)
-	if err != nil {
-		return bad(fmt.Errorf("%s: %w", name, err))
-	}
 	return m, nil
-}
-
-// usageOf makes a usage error of one about an endpoint.
-func usageOf(err error, prefix string) error {
-	if bad, ok := errors.AsType[*crictl.EndpointError](err); ok {
-		return &cli.UsageError{Problem: prefix + bad.Error(), Hint: bad.Hint}
-	}
-	return err
-}
-
-// noRuntime says what to do when there is nothing to stand in front of.
-func noRuntime(err error) error {
-	if _, ok := errors.AsType[*crictl.NoEndpointError](err); ok {
-		return &cli.UsageError{
-			Problem: "no runtime socket was found to stand in front of",
-			Hint:    "name one with --runtime-endpoint; kdiag runtime serve keeps the embedded runtime up on one",
-		}
-	}
-	return err
 }

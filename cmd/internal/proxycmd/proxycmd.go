@@ -3,6 +3,7 @@ package proxycmd
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -31,16 +32,16 @@ func NewCommand(env cli.Env) *cobra.Command {
 	var opts options
 	cmd := &cobra.Command{
 		Use:   "proxy",
-		Short: "Put faults in front of a real runtime: calls hang, are late, fail, lose their connection or answer too much",
-		Long: `Listen on a socket of its own and pass every CRI call on to the runtime behind it, byte for byte, except for those that
-a fault strikes. Point crictl or a kubelet at the proxy's socket to see what they make of a runtime that
-misbehaves; the runtime itself is not touched.
+		Short: "Put faults in front of a real runtime: calls hang, are delayed, fail, lose their connection or answer too much",
+		Long: `Listen on a socket and pass every CRI call on to the runtime behind it, byte for byte, except for calls with a fault.
+Point crictl or a kubelet at the proxy's socket to see how they react to a runtime that misbehaves; the runtime itself
+is not touched.
 
 Faults are given one by one (--fault; --fault help explains how to write them), in a YAML file with the lists latency,
-faults and conditions as in a scenario (--faults), or as a scenario (--scenario). All times count from the
-start. What is given with --fault comes first, and the first that matches wins.
+faults and conditions as in a scenario (--faults), or as a scenario (--scenario). All times count from the start. Those
+of --fault come first, and the first that matches applies.
 
-It runs until it is interrupted, and then says what passed and what was struck.`,
+It runs until interrupted, and then prints how many calls passed and how many were faulted.`,
 		Example: `  kdiag proxy --listen /tmp/proxy.sock --fault 'ContainerStatus,hang,pod=web-*,from=10s,until=1m'
   kdiag proxy --scenario runtime-slow -v
   crictl --runtime-endpoint unix:///tmp/kdiag-proxy.sock ps`,
@@ -56,10 +57,10 @@ It runs until it is interrupted, and then says what passed and what was struck.`
 	fs.StringVar(&opts.listen, "listen", "/tmp/kdiag-proxy.sock", "where to listen: unix:///path or a bare path")
 	fs.StringVar(&opts.Endpoint, "runtime-endpoint", "",
 		"the runtime behind it, unix:///path or a bare path (default: found as by every other command)")
-	fs.StringVar(&opts.scenario, "scenario", "", "play the faults, latencies and conditions of a scenario: a name or a YAML file; help lists the names")
-	fs.StringVar(&opts.file, "faults", "", "play those of a YAML file")
+	fs.StringVar(&opts.scenario, "scenario", "", "use the faults, latencies and conditions of a scenario: a name or a YAML file; help lists the names")
+	fs.StringVar(&opts.file, "faults", "", "use those of a YAML file")
 	fs.StringArrayVar(&opts.faults, "fault", nil, "one fault, such as 'ListContainers,delay=5s'; may be repeated; help explains")
-	fs.BoolVarP(&opts.Verbose, "verbose", "v", false, "a line for each call that is struck")
+	fs.BoolVarP(&opts.Verbose, "verbose", "v", false, "print a line for each faulted call")
 	_ = cmd.RegisterFlagCompletionFunc("scenario",
 		cobra.FixedCompletions(append([]string{"help"}, fake.Names()...), cobra.ShellCompDirectiveDefault))
 	return cmd
@@ -68,11 +69,12 @@ It runs until it is interrupted, and then says what passed and what was struck.`
 func (o *options) check(cmd *cobra.Command) error {
 	for _, name := range []string{"listen", "scenario", "faults"} {
 		if f := cmd.Flags().Lookup(name); f.Changed && f.Value.String() == "" {
-			return &cli.UsageError{Problem: "--" + name + " is empty", Hint: "kdiag proxy --help says what it takes"}
+			return &cli.UsageError{Problem: "--" + name + " is empty", Hint: "see kdiag proxy --help"}
 		}
 	}
 	if o.scenario != "" && o.file != "" {
-		return &cli.UsageError{Problem: "--scenario and --faults exclude each other", Hint: "give one of them, and --fault for more"}
+		return &cli.UsageError{Problem: "--scenario and --faults exclude each other",
+			Hint: "give one of them, and --fault for more"}
 	}
 	o.Timeout, o.RPCTimeout = cli.DefaultTimeout, cli.DefaultRPCTimeout
 	return o.Check(cmd)
@@ -91,24 +93,31 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 		return err
 	}
 	listen, err := crictl.ParseEndpoint(opts.listen)
-	if err != nil {
-		return usageOf(err, "--listen: ")
+	if bad, ok := errors.AsType[*crictl.EndpointError](err); ok {
+		return &cli.UsageError{Problem: "--listen: " + bad.Error(), Hint: bad.Hint}
 	}
 	t, err := target.Open(ctx, env, &opts.Flags)
+	if _, ok := errors.AsType[*crictl.NoEndpointError](err); ok {
+		return &cli.UsageError{
+			Problem: "no runtime socket was found",
+			Hint:    "name one with --runtime-endpoint; kdiag runtime serve runs the embedded runtime on one",
+		}
+	}
 	if err != nil {
-		return noRuntime(err)
+		return err
 	}
 	defer t.Close()
 	if _, err := answer.Knock(ctx, t.Endpoint.URL); err != nil {
 		return err
 	}
 	if sameSocket(listen, t.Endpoint.URL) {
-		return &cli.UsageError{Problem: "--listen is the socket of the runtime itself", Hint: "choose another path, such as /tmp/kdiag-proxy.sock"}
+		return &cli.UsageError{Problem: "--listen is the socket of the runtime itself",
+			Hint: "choose another path, such as /tmp/kdiag-proxy.sock"}
 	}
-	talk := &talk{out: env.Err, start: time.Now()}
+	out := &printer{out: env.Err, start: time.Now()}
 	cfg := fault.Config{Backend: t.Endpoint.URL, Listen: listen, Faults: plan.Faults, Latency: plan.Latency}
 	if opts.Verbose {
-		cfg.Log = talk.strike
+		cfg.Log = out.injected
 	}
 	proxy, err := fault.New(cfg)
 	if err != nil {
@@ -120,7 +129,7 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 			return err
 		}
 	}
-	talk.begin(listen, t.Endpoint, plan)
+	out.begin(listen, t.Endpoint, plan)
 	err = proxy.Run(ctx)
 	if printErr := summary(env.Out, proxy.Stats()); err == nil {
 		err = printErr

@@ -39,7 +39,8 @@ func load(name string) (*checks.RelistBenchmark, error) {
 		return nil, bad(fmt.Sprintf("%s: %v", name, err))
 	}
 	if saved.APIVersion != checks.APIVersion || saved.Kind != "RelistBenchmark" {
-		return nil, bad(fmt.Sprintf("%s: apiVersion %q kind %q, want %s RelistBenchmark", name, saved.APIVersion, saved.Kind, checks.APIVersion))
+		return nil, bad(fmt.Sprintf("%s: apiVersion %q kind %q, want %s RelistBenchmark", name, saved.APIVersion,
+			saved.Kind, checks.APIVersion))
 	}
 	return &saved, nil
 }

@@ -34,10 +34,10 @@ func NewCommand(env cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "relist",
 		Short: "Time relists as PLEG makes them: percentiles, distribution, headroom, forecast",
-		Long: `Repeat the kubelet's relist from outside, one each second as PLEG does, and show what each RPC takes, how large the
-answers are, and when they will reach gRPC's limit or the PLEG threshold at today's growth.
+		Long: `Repeat the kubelet's relist from outside, one each second as PLEG does, and show how long each RPC takes, how
+large the answers are, and when they will reach gRPC's limit or the PLEG threshold at today's growth.
 
-Save a healthy node's figures and hold a sick one against them. Reads only.`,
+Save a healthy node's figures and compare a sick one with them. Reads only.`,
 		Example: `  kdiag relist --for 1m
   kdiag relist --count 30 --save healthy.json       # on a healthy node
   kdiag relist --count 30 --against healthy.json    # on the sick one`,
@@ -55,7 +55,8 @@ Save a healthy node's figures and hold a sick one against them. Reads only.`,
 	fs.IntVar(&opts.count, "count", 10, "how many relists to time")
 	fs.DurationVar(&opts.duration, "for", 0, "time relists for this long, instead of --count; --timeout grows with it")
 	fs.DurationVar(&opts.interval, "interval", plegbench.RelistPeriod, "pause between two relists; the kubelet's is 1s")
-	fs.BoolVar(&opts.deep, "deep", false, "ask for the status of every container at the end, however many, until --timeout")
+	fs.BoolVar(&opts.deep, "deep", false,
+		"ask for the status of every container at the end, however many, until --timeout")
 	fs.StringVar(&opts.save, "save", "", "write the result to this file, as JSON")
 	fs.StringVar(&opts.against, "against", "", "compare with a result that --save wrote")
 	return cmd
@@ -139,7 +140,8 @@ func keep(ctx context.Context, dest *cli.Destination, bench *checks.RelistBenchm
 	useless := bench.Relist == nil || bench.Relist.List == nil || bench.Relist.List.P50Seconds == nil
 	if dest.Exists && (useless || ctx.Err() != nil) {
 		return &cli.HintError{
-			Err: fmt.Errorf("%s was left as it is: this series is cut short or has no figures", dest.Path), Code: cli.ExitUnknown,
+			Err:  fmt.Errorf("%s was left as it is: this series is cut short or has no figures", dest.Path),
+			Code: cli.ExitUnknown,
 			Hint: "give --save another name to keep this one too",
 		}
 	}

@@ -7,7 +7,8 @@ import (
 
 // benchmark writes the answer of kdiag relist.
 func (p *page) benchmark(r, against *checks.RelistBenchmark) {
-	p.headline(r.Status, where(r.Host, r.Runtime), sentence(p.cleaner, r.Status, r.Causes, r.Problems, fineRelist(fineRuntime, r.Relist)))
+	p.headline(r.Status, where(r.Host, r.Runtime), sentence(p.cleaner, r.Status, r.Causes, r.Problems,
+		fineRelist(fineRuntime, r.Relist)))
 	p.problems(r.Status, r.Causes, r.Problems)
 	p.causes(r.Causes)
 	p.comparison(r, against)

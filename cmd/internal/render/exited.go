@@ -15,9 +15,9 @@ type ExitedCensus struct {
 	checks.Header
 	Runtime    checks.Runtime `json:"runtime"`
 	Status     checks.Verdict `json:"status"`
-	*gc.Census                // nil when the lists could not be had
-	Missing    []string       `json:"missing"`        // evidence on which pods exist that could not be had, and why
-	Problems   []string       `json:"problems"`       // what kept kdiag from looking
+	*gc.Census                // nil when the lists could not be read
+	Missing    []string       `json:"missing"`        // evidence on which pods exist that could not be read, and why
+	Problems   []string       `json:"problems"`       // why there is no census, or only a part
 	Next       string         `json:"next,omitempty"` // the command that shows what of it may go
 	// NextSteps are for when there is no census.
 	NextSteps []checks.NextStep `json:"nextSteps,omitempty"`
@@ -42,7 +42,7 @@ func Exited(w io.Writer, c *ExitedCensus, o Options) error {
 	})
 }
 
-// censusSentence says what there is in one sentence.
+// censusSentence sums up the census in one sentence.
 func censusSentence(c cleaner, e *ExitedCensus) string {
 	if e.Status == checks.Unknown && len(e.Problems) > 0 || e.Census == nil {
 		if len(e.Problems) > 0 {
@@ -84,8 +84,10 @@ func (p *page) census(e *ExitedCensus) {
 	p.heading("Measured")
 	if e.Census != nil {
 		s := e.States
-		p.pair("containers", labelWidth, count(s.Running)+" running, "+count(s.Exited)+" exited, "+count(s.Created)+" created, "+count(s.Unknown)+" unknown")
-		p.pair("sandboxes", labelWidth, count(s.ReadySandboxes)+" ready, "+count(s.DeadSandboxes)+" not ready, "+count(s.EmptySandboxes)+" of those without containers")
+		p.pair("containers", labelWidth,
+			count(s.Running)+" running, "+count(s.Exited)+" exited, "+count(s.Created)+" created, "+count(s.Unknown)+" unknown")
+		dead := count(s.DeadSandboxes) + " not ready, " + count(s.EmptySandboxes) + " of those without containers"
+		p.pair("sandboxes", labelWidth, count(s.ReadySandboxes)+" ready, "+dead)
 		if e.Partial {
 			p.pair("partial", labelWidth, "a list was not complete: there is more than what is counted here")
 		}
@@ -111,14 +113,15 @@ func (p *page) worstPods(e *ExitedCensus) {
 		u := &shown[i]
 		t.rows = append(t.rows, []span{
 			plain(p.unitName(u.Namespace, u.Pod, u.Container)), plain(count(u.Count)),
-			plain(p.glyph.bar(float64(u.Count), float64(shown[0].Count), min(24, p.width/6))), plain(p.lastEnd(e.GeneratedAt, u)),
+			plain(p.glyph.bar(float64(u.Count), float64(shown[0].Count), min(24, p.width/6))),
+			plain(p.lastEnd(e.GeneratedAt, u)),
 		})
 	}
 	p.table(t)
 	p.more(len(e.ByPod)-len(shown), "pod and container", "pods and containers")
 }
 
-// more says how many rows a table left out.
+// more writes how many rows a table left out.
 func (p *page) more(n int, one, many string) {
 	switch {
 	case n == 1:
@@ -128,7 +131,7 @@ func (p *page) more(n int, one, many string) {
 	}
 }
 
-// unitName names one container of one pod in the room that a row has for it.
+// unitName is the name of one container of one pod, cut to the width of its column.
 func (p *page) unitName(namespace, pod, container string) string {
 	name := p.prose(namespace) + "/" + p.prose(pod)
 	if container != "" {
@@ -137,7 +140,7 @@ func (p *page) unitName(namespace, pod, container string) string {
 	return room{cleaner: p.cleaner}.middle(name, max(p.width*3/8, 22))
 }
 
-// lastEnd says how the newest of a unit ended, when it was made, and whether the pod is gone.
+// lastEnd describes how the newest of a unit ended, when it was created, and whether the pod is gone.
 func (p *page) lastEnd(now time.Time, u *gc.PodCount) string {
 	var parts []string
 	if u.LastExitCode != nil {
@@ -161,14 +164,15 @@ func (p *page) ending(reason string, code int32) string {
 
 func (p *page) namespaces(all []gc.NamespaceCount) {
 	if len(all) < 2 {
-		return // the pods' names say it
+		return // the names of the pods show it
 	}
 	p.heading("By namespace")
 	shown := all[:min(len(all), topNamespaces)]
 	t := table{indent: 2, align: "lrrr", head: []string{"namespace", "exited", "pods", "bytes"}}
 	for _, n := range shown {
 		t.rows = append(t.rows, []span{
-			plain(room{cleaner: p.cleaner}.middle(p.prose(n.Namespace), 40)), plain(count(n.Count)), plain(count(n.Pods)), plain(size(float64(n.Bytes))),
+			plain(room{cleaner: p.cleaner}.middle(p.prose(n.Namespace), 40)), plain(count(n.Count)), plain(count(n.Pods)),
+			plain(size(float64(n.Bytes))),
 		})
 	}
 	p.table(t)
@@ -183,7 +187,10 @@ func (p *page) reasons(all []gc.ReasonCount) {
 	shown := all[:min(len(all), topReasons)]
 	t := table{indent: 2, align: "lrr", head: []string{"reason (exit code)", "pods and containers", "exited of these"}}
 	for _, r := range shown {
-		t.rows = append(t.rows, []span{plain(room{cleaner: p.cleaner}.middle(p.ending(r.Reason, r.ExitCode), 32)), plain(count(r.Count)), plain(count(r.Exited))})
+		t.rows = append(t.rows, []span{
+			plain(room{cleaner: p.cleaner}.middle(p.ending(r.Reason, r.ExitCode), 32)),
+			plain(count(r.Count)), plain(count(r.Exited)),
+		})
 	}
 	p.table(t)
 	p.more(len(all)-len(shown), "reason", "reasons")
@@ -204,7 +211,10 @@ func (p *page) ages(e *ExitedCensus) {
 		if a.UpToSeconds > 0 {
 			label = "to " + ageLabel(a.UpToSeconds)
 		}
-		t.rows = append(t.rows, []span{plain(label), plain(count(a.Count)), plain(p.glyph.bar(float64(a.Count), float64(most), min(24, p.width/4)))})
+		t.rows = append(t.rows, []span{
+			plain(label), plain(count(a.Count)),
+			plain(p.glyph.bar(float64(a.Count), float64(most), min(24, p.width/4))),
+		})
 	}
 	p.table(t)
 }
@@ -226,7 +236,10 @@ func (p *page) gone(e *ExitedCensus) {
 	shown := e.GonePods[:min(len(e.GonePods), topGone)]
 	t := table{indent: 2, align: "lrr", head: []string{"pod", "containers", "sandboxes"}}
 	for _, g := range shown {
-		t.rows = append(t.rows, []span{plain(p.unitName(g.Namespace, g.Pod, "")), plain(count(g.Containers)), plain(count(g.Sandboxes))})
+		t.rows = append(t.rows, []span{
+			plain(p.unitName(g.Namespace, g.Pod, "")), plain(count(g.Containers)),
+			plain(count(g.Sandboxes)),
+		})
 	}
 	p.table(t)
 	p.more(len(e.GonePods)-len(shown), "pod", "pods")
@@ -256,7 +269,8 @@ func (p *page) listRoom(e *ExitedCensus) {
 			plain(spaces(space-columns(under+beyond))+"  "+of))
 	}
 	if e.ListOfLimit > 1 {
-		p.flow([]span{plain("  ")}, 2, plain("over the limit: the kubelet gets no list, and cannot collect garbage by itself"))
+		p.flow([]span{plain("  ")}, 2,
+			plain("over the limit: the kubelet gets no list, and cannot collect garbage by itself"))
 	}
 }
 
@@ -266,7 +280,8 @@ func (p *page) growth(g *gc.Growth) {
 	}
 	p.heading("Between the two looks")
 	p.pair("took", labelWidth, duration(g.Seconds))
-	p.pair("containers", labelWidth, signed(g.Containers)+" exited, "+signed(g.Sandboxes)+" dead sandboxes; "+signed(int(g.ContainersPerDay))+" exited in a day")
+	more := signed(g.Containers) + " exited, " + signed(g.Sandboxes) + " dead sandboxes"
+	p.pair("containers", labelWidth, more+"; "+signed(int(g.ContainersPerDay))+" exited in a day")
 	text := "not growing"
 	switch {
 	case g.SecondsToLimit != nil && *g.SecondsToLimit == 0:
@@ -284,7 +299,7 @@ func signed(n int) string {
 	return "+" + count(n)
 }
 
-// missing writes the evidence on pods that could not be had, and what follows.
+// missing writes the evidence on pods that could not be read, and what follows.
 func (p *page) missing(all []string) {
 	if len(all) == 0 {
 		return

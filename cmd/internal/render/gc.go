@@ -19,18 +19,20 @@ type GCReport struct {
 	checks.Header
 	Runtime checks.Runtime `json:"runtime"`
 	gc.Report
-	Missing    []string          `json:"missing"`              // evidence on which pods exist that could not be had, and why
-	EndsMissed int               `json:"endsMissed,omitempty"` // containers that stay because the runtime did not say when they ended
-	Notes      []string          `json:"notes"`                // what the plan is made without
-	Problems   []string          `json:"problems"`             // what kept kdiag from working
-	Down       bool              `json:"-"`                    // and that was the runtime's fault
+	// Missing is the evidence on which pods exist that could not be read, and why.
+	Missing []string `json:"missing"`
+	// EndsMissed counts containers that stay because the runtime did not report when they ended.
+	EndsMissed int               `json:"endsMissed,omitempty"`
+	Notes      []string          `json:"notes"`    // what was unknown when the plan was made
+	Problems   []string          `json:"problems"` // why there is no plan
+	Down       bool              `json:"-"`        // and that was the runtime's fault
 	NextSteps  []checks.NextStep `json:"nextSteps,omitempty"`
 }
 
 // The rows of the tables of a plan and a result; JSON has all.
 const (
-	topVictims = 15
-	topWhys    = 10
+	topRemovals = 15
+	topWhys     = 10
 )
 
 // GC prints the answer of kdiag gc-exited.
@@ -42,12 +44,12 @@ func GC(w io.Writer, r *GCReport, o Options) error {
 	})
 }
 
-// Plan prints what a person is asked about: the plan as text, without the end that says how to run it.
+// Plan prints the plan as text, before the question whether to remove it: without the command to run it.
 func Plan(w io.Writer, r *GCReport, o Options) error {
 	return print(w, "plan", o, view{doc: r, text: func(p *page) { p.planned(r) }})
 }
 
-// gcWord is the verdict on a clean-up.
+// gcWord is the verdict on a clean-up in one word.
 func gcWord(r *GCReport) string {
 	switch {
 	case len(r.Problems) > 0 && r.Down:
@@ -58,7 +60,7 @@ func gcWord(r *GCReport) string {
 		return "PLAN"
 	case r.Stopped != "":
 		return "STOPPED"
-	case len(r.Failed)+len(r.LogsFailed)+r.Left+r.EndsMissed > 0:
+	case len(r.Failed)+r.Left+r.EndsMissed > 0:
 		return "PARTLY"
 	}
 	return "DONE"
@@ -76,7 +78,8 @@ func gcSentence(c cleaner, r *GCReport) string {
 		return "nothing may go; " + count(r.Plan.Keep) + " dead stay" + missed
 	}
 	if r.DryRun {
-		return victims(r.Plan.Remove) + " may go" + missed + ", " + count(r.Plan.Keep) + " stay; " + size(float64(r.Plan.Bytes)) + " less in the lists"
+		return candidates(r.Plan.Remove) + " may go" + missed + ", " + count(r.Plan.Keep) + " stay; " +
+			size(float64(r.Plan.Bytes)) + " less in the lists"
 	}
 	text := "removed " + count(r.Removed) + " of " + count(len(r.Plan.Remove))
 	if r.Speed != nil && r.Seconds > 0 && r.Removed > 0 {
@@ -97,8 +100,8 @@ func gcSentence(c cleaner, r *GCReport) string {
 	return text
 }
 
-// victims counts them by kind.
-func victims(all []gc.Victim) string {
+// candidates describes candidates by their number and kind.
+func candidates(all []gc.Candidate) string {
 	containers := 0
 	for i := range all {
 		if all[i].Kind == gc.KindContainer {
@@ -139,7 +142,6 @@ func (p *page) cleanup(r *GCReport) {
 	p.stuck(r.Stuck)
 	p.reasonsOf("Skipped", plain("-"), skipped(r.Skipped))
 	p.reasonsOf("Failed", span{"!", &p.ink.bad}, failed(r.Failed))
-	p.reasonsOf("Removed, but not their logs", span{"!", &p.ink.warn}, failed(r.LogsFailed))
 	p.stays(r.Plan)
 	p.unknowns(r.Notes)
 	if len(r.NextSteps) > 0 {
@@ -178,7 +180,7 @@ func (p *page) planned(r *GCReport) {
 		p.steps(r.NextSteps, true, map[string]bool{})
 		return
 	}
-	p.victimTable(r)
+	p.removalTable(r)
 	p.reasonsOf("Not from the older plan", plain("-"), skipped(r.Skipped))
 	p.stays(r.Plan)
 	p.unknowns(r.Notes)
@@ -191,9 +193,10 @@ func (p *page) planned(r *GCReport) {
 	p.runtimeOnly(r.Runtime)
 }
 
-// LivenessRisk says what --ignore-pod-liveness risks.
-const LivenessRisk = "A pod that still exists may lose its last sandbox, and with it its address and its record; one that is only starting may " +
-	"lose older records of its init containers. The kubelet then makes a new sandbox for a pod that should run, and runs its init containers again."
+// LivenessRisk describes the risk of --ignore-pod-liveness.
+const LivenessRisk = "A pod that still exists may lose its last sandbox, and with it its address and its record; one " +
+	"that is only starting may lose older records of its init containers. The kubelet then makes a new sandbox for a pod " +
+	"that should run, and runs its init containers again."
 
 func (p *page) runtimeOnly(r checks.Runtime) {
 	if r.Endpoint != "" {
@@ -211,63 +214,27 @@ func (p *page) gcHeadline(r *GCReport, style *lipgloss.Style) {
 	p.flow(lead, columns(word)+2, plain(gcSentence(p.cleaner, r)))
 }
 
-// A heap is what goes of one container of one pod, or of its sandboxes.
-type heap struct {
-	namespace, pod, container string
-	count                     int
-	oldest, newest            time.Time
-}
-
-// heapsOf groups victims, most first.
-func heapsOf(all []gc.Victim) []heap {
-	type key struct{ uid, container string }
-	at := map[key]int{}
-	var heaps []heap
-	for i := range all {
-		v := &all[i]
-		k := key{v.PodUID, v.Container}
-		j, ok := at[k]
-		if !ok {
-			j = len(heaps)
-			at[k] = j
-			heaps = append(heaps, heap{namespace: v.Namespace, pod: v.Pod, container: v.Container, oldest: v.CreatedAt})
-		}
-		h := &heaps[j]
-		h.count++
-		if v.CreatedAt.Before(h.oldest) {
-			h.oldest = v.CreatedAt
-		}
-		if v.CreatedAt.After(h.newest) {
-			h.newest = v.CreatedAt
-		}
-	}
-	slices.SortStableFunc(heaps, func(a, b heap) int { return cmp.Compare(b.count, a.count) })
-	return heaps
-}
-
-func (p *page) victimTable(r *GCReport) {
-	heaps := heapsOf(r.Plan.Remove)
-	if len(heaps) == 0 {
+func (p *page) removalTable(r *GCReport) {
+	all := r.Plan.Count()
+	if len(all) == 0 {
 		return
 	}
 	p.heading("May go")
-	shown := heaps[:min(len(heaps), topVictims)]
+	shown := all[:min(len(all), topRemovals)]
 	t := table{indent: 2, align: "lrrl", head: []string{"pod (container)", "count", "made", ""}}
-	for _, h := range shown {
-		container := h.container
-		if container == "" {
-			container = "sandbox"
-		}
+	for i := range shown {
+		c := &shown[i]
+		name := p.unitName(c.Namespace, c.Pod, cmp.Or(c.Container, "sandbox"))
 		t.rows = append(t.rows, []span{
-			plain(p.unitName(h.namespace, h.pod, container)), plain(count(h.count)), plain(agoRange(r.GeneratedAt, h.oldest, h.newest)),
-			plain(p.glyph.bar(float64(h.count), float64(shown[0].count), min(20, p.width/5))),
+			plain(name), plain(count(c.Count)), plain(agoRange(r.GeneratedAt, c.Oldest, c.Newest)),
+			plain(p.glyph.bar(float64(c.Count), float64(shown[0].Count), min(20, p.width/5))),
 		})
 	}
 	p.table(t)
-	p.more(len(heaps)-len(shown), "of these", "of these")
+	p.more(len(all)-len(shown), "of these", "of these")
 }
 
-// agoRange says how long ago the oldest and the newest were made.
+// agoRange describes how long ago the oldest and the newest were created.
 func agoRange(now, oldest, newest time.Time) string {
 	from, to := duration(now.Sub(oldest).Seconds()), duration(now.Sub(newest).Seconds())
 	if from == to {
@@ -276,7 +243,7 @@ func agoRange(now, oldest, newest time.Time) string {
 	return from + " to " + to + glue + "ago"
 }
 
-// stays counts what a plan keeps, by reason.
+// stays writes what a plan keeps, by reason.
 func (p *page) stays(plan gc.Plan) {
 	if len(plan.KeptBy) == 0 {
 		return
@@ -299,10 +266,11 @@ func keptWhy(plan *gc.Plan, why string) string {
 	case plan.Rules.Keep == plan.Newest:
 		return "among the newest " + count(plan.Newest) + " of its pod and container name, as --keep says"
 	}
-	return "among the newest " + count(plan.Newest) + " of its pod and container name, as many as the kubelet is set to keep"
+	return "among the newest " + count(plan.Newest) +
+		" of its pod and container name, as many as the kubelet is set to keep"
 }
 
-// unknowns writes what a plan was made without.
+// unknowns writes what was unknown when the plan was made.
 func (p *page) unknowns(all []string) {
 	if len(all) == 0 {
 		return
@@ -313,7 +281,7 @@ func (p *page) unknowns(all []string) {
 	}
 }
 
-// nextSteps writes the commands that go on from here.
+// nextSteps writes the commands to run next.
 func (p *page) nextSteps(all []checks.NextStep) {
 	for _, s := range all {
 		p.flow([]span{plain("  ")}, 2, plain(p.prose(s.Why)))
@@ -321,7 +289,7 @@ func (p *page) nextSteps(all []checks.NextStep) {
 	}
 }
 
-// stuck names the pods whose removals were not answered.
+// stuck writes the pods whose removals were not answered.
 func (p *page) stuck(all []gc.Stuck) {
 	if len(all) == 0 {
 		return
@@ -329,7 +297,8 @@ func (p *page) stuck(all []gc.Stuck) {
 	p.heading("Did not answer")
 	shown := all[:min(len(all), topWhys)]
 	for _, s := range shown {
-		p.item(2, span{"!", &p.ink.bad}, "pod "+p.prose(s.Namespace)+"/"+p.prose(s.Pod)+": "+timesWord(s.Rounds)+" in a row, such as for "+shortID(p.prose(s.ID)))
+		pod := "pod " + p.prose(s.Namespace) + "/" + p.prose(s.Pod)
+		p.item(2, span{"!", &p.ink.bad}, pod+": "+timesWord(s.Rounds)+" in a row, such as for "+shortID(p.prose(s.ID)))
 	}
 	p.more(len(all)-len(shown), "pod", "pods")
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/kdiag/kdiag/crictl/gc"
 )
 
-// Removing says how far a clean-up is.
+// Removing shows how far a clean-up is.
 func (p *Progress) Removing(now gc.Progress) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

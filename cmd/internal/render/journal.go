@@ -63,7 +63,8 @@ func (p *page) journal(r *journal.Report) {
 	}
 	if e := r.Failing; e != nil {
 		p.blank()
-		p.flow([]span{{failingTitle, &p.ink.bold}, plain("  "), {failingState, &p.ink.bad}, plain("  ")}, 2, plain(incidentWhen(*e, c)))
+		p.flow([]span{{failingTitle, &p.ink.bold}, plain("  "), {failingState, &p.ink.bad}, plain("  ")}, 2,
+			plain(incidentWhen(*e, c)))
 		p.incident(r, *e, c.within(*e), map[string]bool{})
 	}
 	p.incidents(r, c, pictures, explained)
@@ -214,10 +215,12 @@ func (p *page) incidentList(incidents []journal.Episode, c calendar) {
 			end, style = "no end seen", &p.ink.bad
 		}
 		rows = append(rows, []span{
-			plain("#" + units.Number(first+i+1)), plain(c.stamp(e.Start)), plain(lasted(e)), plain(age(e)), {end, style}, plain(p.prose(firstCause(e))),
+			plain("#" + units.Number(first+i+1)), plain(c.stamp(e.Start)), plain(lasted(e)), plain(age(e)),
+			{end, style}, plain(p.prose(firstCause(e))),
 		})
 	}
-	p.table(table{indent: 2, align: "rlrrll", head: []string{"", "from", "lasted", "worst age", "", "likely cause"}, rows: rows})
+	p.table(table{indent: 2, align: "rlrrll", head: []string{"", "from", "lasted", "worst age", "", "likely cause"},
+		rows: rows})
 }
 
 func firstCause(e journal.Episode) string {
@@ -227,7 +230,8 @@ func firstCause(e journal.Episode) string {
 	return e.Causes[0].Code
 }
 
-// unreadLines lists what was not read, and where, so many sources and stretches at most: silence about it would be taken for health.
+// unreadLines lists what was not read, and where, so many sources and stretches at most: silence about it would be
+// taken for health.
 func (p *page) unreadLines(r *journal.Report, sources, stretches int) []string {
 	var lines []string
 	bad := unread(r)
@@ -262,7 +266,8 @@ func (p *page) signatures(counts []journal.Count, c calendar) {
 	t := table{indent: 2, align: "lrll", head: []string{"", "records", "first to last", "means"}}
 	for _, s := range counts {
 		t.rows = append(t.rows, []span{
-			{p.prose(s.Code), &p.ink.bold}, plain(units.Number(s.Count)), plain(c.span(s.First, s.Last)), plain(p.prose(s.Title)),
+			{p.prose(s.Code), &p.ink.bold}, plain(units.Number(s.Count)), plain(c.span(s.First, s.Last)),
+			plain(p.prose(s.Title)),
 		})
 	}
 	p.table(t)
@@ -270,7 +275,9 @@ func (p *page) signatures(counts []journal.Count, c calendar) {
 
 // sources writes what was read.
 func (p *page) sources(r *journal.Report, c calendar) {
-	read := slices.DeleteFunc(slices.Clone(r.Sources), func(s journal.Source) bool { return s.Lines == 0 && s.Problem != "" })
+	read := slices.DeleteFunc(slices.Clone(r.Sources), func(s journal.Source) bool {
+		return s.Lines == 0 && s.Problem != ""
+	})
 	if len(read) == 0 {
 		return
 	}
@@ -299,9 +306,12 @@ func sourceName(s journal.Source) string {
 
 // sourceLine says what a source is. How its zone and year are known is left to the notes where they have it.
 func (p *page) sourceLine(s journal.Source, notes []string, c calendar) string {
-	parts := []string{p.prose(s.Format), p.prose(s.Compressed), units.Count(s.Lines, "record"), units.Size(s.Bytes), c.span(s.From, s.To)}
+	parts := []string{p.prose(s.Format), p.prose(s.Compressed), units.Count(s.Lines, "record"), units.Size(s.Bytes),
+		c.span(s.From, s.To)}
 	for _, known := range []struct{ what, how string }{{"zone", s.Zone}, {"year", s.Year}} {
-		noted := slices.ContainsFunc(notes, func(n string) bool { return strings.HasPrefix(n, s.Name+": ") && strings.Contains(n, known.what) })
+		noted := slices.ContainsFunc(notes, func(n string) bool {
+			return strings.HasPrefix(n, s.Name+": ") && strings.Contains(n, known.what)
+		})
 		if known.how != "" && !noted {
 			parts = append(parts, known.what+" "+p.prose(known.how))
 		}

@@ -97,9 +97,11 @@ func (f *JournalFollower) incidents(p *page, incidents []journal.Episode, c cale
 		was := &f.known[i]
 		switch {
 		case now.recovered && !was.recovered:
-			p.followLine(c.stamp(cmp.Or(e.RecoveredAt, e.End)), p.state(checks.LogRecovered, checks.Degraded), plain(""), p.ended(e))
+			p.followLine(c.stamp(cmp.Or(e.RecoveredAt, e.End)), p.state(checks.LogRecovered, checks.Degraded),
+				plain(""), p.ended(e))
 		case !now.recovered && was.recovered:
-			p.followLine(c.stamp(e.End), p.state(checks.LogUnhealthy, checks.Unhealthy), plain(""), "again, age "+age(e))
+			p.followLine(c.stamp(e.End), p.state(checks.LogUnhealthy, checks.Unhealthy), plain(""),
+				"again, age "+age(e))
 		case now.minutes > was.minutes:
 			p.followLine(c.stamp(e.End), p.state(checks.LogUnhealthy, checks.Unhealthy), plain(""), p.still(e))
 		}

@@ -28,7 +28,8 @@ const (
 // PageMark stands at the beginning of each page that JournalHTML writes.
 const PageMark = `<meta name="generator" content="kdiag">`
 
-// JournalHTML writes a report as one page of HTML that needs nothing else: no script, no font, no picture from elsewhere.
+// JournalHTML writes a report as one page of HTML that needs nothing else: no script, no font, no picture from
+// elsewhere.
 func JournalHTML(w io.Writer, r *journal.Report) error {
 	h := &htmlPage{page: newPage(io.Discard, Options{Width: 200})}
 	h.journal(r)
@@ -86,7 +87,8 @@ func (h *htmlPage) journal(r *journal.Report) {
 	}
 	h.b.WriteString(journalHead)
 	h.raw("<title>kdiag journal: %s</title>\n</head>\n<body>\n", title)
-	h.raw("<h1><span class=\"state %s\">%s</span>%s</h1>\n<p>%s.</p>\n", class(r.Status), r.Verdict, title, h.journalSentence(r, c))
+	h.raw("<h1><span class=\"state %s\">%s</span>%s</h1>\n<p>%s.</p>\n", class(r.Status), r.Verdict, title,
+		h.journalSentence(r, c))
 	if cause := h.causeSentence(r); cause != "" {
 		h.raw("<p class=\"cause\">%s.</p>\n", cause)
 	}
@@ -142,7 +144,8 @@ func (h *htmlPage) journal(r *journal.Report) {
 	h.raw("<footer>%s</footer>\n</body>\n</html>\n", footer)
 }
 
-func (h *htmlPage) incident(r *journal.Report, e journal.Episode, title string, c calendar, pictures []timeline, told map[string]bool) {
+func (h *htmlPage) incident(r *journal.Report, e journal.Episode, title string, c calendar, pictures []timeline,
+	told map[string]bool) {
 	state, color := "recovered", "good"
 	switch {
 	case e.Kind == journal.Failing:
@@ -177,7 +180,8 @@ func (h *htmlPage) incident(r *journal.Report, e journal.Episode, title string, 
 		h.raw("<p>and %s more; kdiag journal -o json has all</p>\n", units.Number(n))
 	}
 	for _, cause := range e.Causes {
-		h.raw("<p><b>%s</b> %s: %s</p>\n<ul class=\"evidence\">", h.prose(cause.Code), confidence(cause.Confidence), h.prose(cause.Summary))
+		h.raw("<p><b>%s</b> %s: %s</p>\n<ul class=\"evidence\">", h.prose(cause.Code), confidence(cause.Confidence),
+			h.prose(cause.Summary))
 		for _, f := range evidenceLines(cause.Evidence, told, true) {
 			h.raw("<li><b>%s</b> %s</li>\n", f.Name, shortIDs(h.prose(f.Text)))
 		}
@@ -193,7 +197,8 @@ func (h *htmlPage) signatures(counts []journal.Count, c calendar) {
 	h.raw("<h2>Signatures</h2>\n<table><tr><th>code</th><th>lane</th><th>records</th><th>first to last</th><th>means, and the first record</th></tr>\n")
 	for _, s := range counts[:min(len(counts), htmlRows)] {
 		h.raw("<tr><td class=\"cause\">%s</td><td>%s</td><td>%s</td><td>%s</td><td>%s<br><code>%s</code></td></tr>\n",
-			h.prose(s.Code), h.prose(s.Lane), units.Number(s.Count), c.span(s.First, s.Last), h.prose(s.Title), h.prose(s.Example))
+			h.prose(s.Code), h.prose(s.Lane), units.Number(s.Count), c.span(s.First, s.Last), h.prose(s.Title),
+			h.prose(s.Example))
 	}
 	h.raw("</table>\n")
 }
@@ -226,12 +231,14 @@ func (h *htmlPage) picture(t timeline, c calendar) {
 	}
 	tenth := func(v float64) float64 { return math.Round(10*v) / 10 }
 	x := func(at float64) float64 { return tenth(svgLeft + at) }
-	h.raw("<svg viewBox=\"0 0 %d %d\" role=\"img\" aria-label=\"%s\">\n", svgWidth, height, "timeline "+c.heading(t.from, t.to))
+	h.raw("<svg viewBox=\"0 0 %d %d\" role=\"img\" aria-label=\"%s\">\n", svgWidth, height,
+		"timeline "+c.heading(t.from, t.to))
 	used := map[string]bool{}
 	outside := func(from, to float64) {
 		if to-from >= 1 {
 			used["outside"] = true
-			h.raw("<rect class=\"outside\" x=\"%g\" y=\"18\" width=\"%g\" height=\"%d\"/>\n", x(from), tenth(to-from), height-18)
+			h.raw("<rect class=\"outside\" x=\"%g\" y=\"18\" width=\"%g\" height=\"%d\"/>\n", x(from), tenth(to-from),
+				height-18)
 		}
 	}
 	if t.logFrom != nil {
@@ -242,7 +249,8 @@ func (h *htmlPage) picture(t timeline, c calendar) {
 	}
 	for _, tick := range c.ticks(t.from, t.to, wide/svgChar) {
 		at := x(t.at(tick.at, wide))
-		h.raw("<line x1=\"%g\" x2=\"%g\" y1=\"18\" y2=\"%d\"/><text x=\"%g\" y=\"13\">%s</text>\n", at, at, height, min(at, svgWidth-8*svgChar), tick.label)
+		h.raw("<line x1=\"%g\" x2=\"%g\" y1=\"18\" y2=\"%d\"/><text x=\"%g\" y=\"13\">%s</text>\n", at, at, height,
+			min(at, svgWidth-8*svgChar), tick.label)
 	}
 	h.raw("<text x=\"0\" y=\"38\">kubelet</text>\n")
 	segments := slices.Clone(t.segments)
@@ -255,7 +263,8 @@ func (h *htmlPage) picture(t timeline, c calendar) {
 		}
 		used[s.sign] = true
 		const least = 3 // units; what is shorter would not be seen
-		h.raw("<rect class=\"%s\" x=\"%g\" y=\"24\" width=\"%g\" height=\"18\"><title>%s</title></rect>\n", s.sign, x(from), tenth(max(to-from, least)), title)
+		h.raw("<rect class=\"%s\" x=\"%g\" y=\"24\" width=\"%g\" height=\"18\"><title>%s</title></rect>\n", s.sign,
+			x(from), tenth(max(to-from, least)), title)
 		if s.open {
 			used["open"] = true
 			h.raw("<text class=\"open\" x=\"%g\" y=\"38\">►</text>\n", x(max(to, from+least)))
@@ -281,7 +290,8 @@ func (h *htmlPage) picture(t timeline, c calendar) {
 			if to-from >= 2 {
 				h.raw("<rect class=\"burst %s\" x=\"%g\" y=\"%d\" width=\"%g\" height=\"6\"><title>%s</title></rect>\n", e.sign, x(from), y+9, tenth(to-from), title)
 			}
-			h.raw("<text class=\"%s\" x=\"%g\" y=\"%d\">%s<title>%s</title></text>\n", e.sign, x(from)-4, y+16, string(h.char(e.sign)), title)
+			h.raw("<text class=\"%s\" x=\"%g\" y=\"%d\">%s<title>%s</title></text>\n", e.sign, x(from)-4, y+16,
+				string(h.char(e.sign)), title)
 		}
 		y += svgLane
 	}

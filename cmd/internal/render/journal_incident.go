@@ -33,7 +33,8 @@ func (p *page) incident(r *journal.Report, e journal.Episode, c calendar, told m
 // A fact is something known, with a label.
 type fact struct{ Name, Text string }
 
-// incidentFacts returns what is known of an incident itself, each with a label, and so many culprits. What does not apply has no text.
+// incidentFacts returns what is known of an incident itself, each with a label, and so many culprits. What does not
+// apply has no text.
 func (p *page) incidentFacts(r *journal.Report, e journal.Episode, c calendar, culprits int) []fact {
 	flaps := ""
 	if e.Flaps > 0 {
@@ -148,12 +149,14 @@ func stallsLine(e journal.Episode, c calendar) string {
 		}
 		parts = append(parts, c.stamp(&s.Anchor)+" (up to "+units.Seconds(s.MaxLastSeenSeconds)+")")
 	}
-	return units.Number(len(e.Stalls)) + " that took too long: they finish, but slowly; begun at " + strings.Join(parts, ", ")
+	return units.Number(len(e.Stalls)) + " that took too long: they finish, but slowly; begun at " +
+		strings.Join(parts, ", ")
 }
 
 // journalCulprit names an object, and how often failing calls named it.
 func (p *page) journalCulprit(who journal.Culprit) string {
-	s := checks.Subject{Kind: who.Kind, ID: who.ID, Name: who.Name, Namespace: who.Namespace, Pod: who.Pod, PodUID: who.PodUID}
+	s := checks.Subject{Kind: who.Kind, ID: who.ID, Name: who.Name, Namespace: who.Namespace, Pod: who.Pod,
+		PodUID: who.PodUID}
 	text := p.subject(s)
 	if ids := p.subjectIDs(s); ids != "" && !strings.Contains(text, shortID(p.prose(s.ID))) {
 		text += ", " + ids
@@ -189,8 +192,8 @@ func endWords(code string) (how string, rank int) {
 	return "", 0
 }
 
-// oneRestart is how far apart two records of one restart may be: systemd waits ten seconds before a kubelet's next start
-// as its package sets RestartSec, and a runtime loads its state for some seconds.
+// oneRestart is how far apart two records of one restart may be: systemd waits ten seconds before a kubelet's next
+// start as its package sets RestartSec, and a runtime loads its state for some seconds.
 const oneRestart = 30 * time.Second
 
 // daemonOf returns whose event one is: kubelet, runtime, or another unit; and the best name for it.
@@ -276,7 +279,8 @@ func (p *page) happened(r *journal.Report, e journal.Episode, c calendar) {
 	p.put(plain("  "), span{"What happened", &p.ink.bold})
 	var rows [][]span
 	for _, ev := range thin(events, shownEvents) {
-		rows = append(rows, []span{plain(c.stamp(ev.At)), plain(p.prose(ev.Lane)), p.eventSign(ev.Marker), plain(p.eventLine(ev, c))})
+		rows = append(rows, []span{plain(c.stamp(ev.At)), plain(p.prose(ev.Lane)), p.eventSign(ev.Marker),
+			plain(p.eventLine(ev, c))})
 	}
 	p.table(table{indent: 2, align: "llll", rows: rows})
 	if n := len(events) - len(rows); n > 0 {
@@ -311,8 +315,8 @@ func (p *page) eventLine(e journal.Event, c calendar) string {
 	return text
 }
 
-// eventsAround returns the events from two minutes before an episode to two minutes after it. Errors and warnings of a kind are
-// one event: when they began, how many they are, when they ended.
+// eventsAround returns the events from two minutes before an episode to two minutes after it. Errors and warnings of
+// a kind are one event: when they began, how many they are, when they ended.
 func eventsAround(r *journal.Report, e journal.Episode) []journal.Event {
 	const around = 2 * time.Minute
 	from, to, ok := e.Span()
@@ -356,8 +360,8 @@ func thin(events []journal.Event, most int) []journal.Event {
 	return kept
 }
 
-// journalCauses writes the causes of an episode: the first with all evidence, the others in one line, with what they rest on most if they
-// are likely too.
+// journalCauses writes the causes of an episode: the first with all evidence, the others in one line, with what they
+// rest on most if they are likely too.
 func (p *page) journalCauses(causes []journal.Cause, told map[string]bool) {
 	if len(causes) > 0 {
 		p.blank()
@@ -387,7 +391,8 @@ var hexID = regexp.MustCompile(`\b[0-9a-f]{64}\b`)
 // shortIDs shortens ids inside a sentence as far as the tools of the runtimes do.
 func shortIDs(s string) string { return hexID.ReplaceAllStringFunc(s, shortID) }
 
-// evidenceLines lists evidence with a sign: + for, - against, ? for what could not be seen, in one line without what was told already.
+// evidenceLines lists evidence with a sign: + for, - against, ? for what could not be seen, in one line without what
+// was told already.
 func evidenceLines(e journal.Evidence, told map[string]bool, missing bool) []fact {
 	var out []fact
 	for _, s := range e.For {

@@ -15,8 +15,8 @@ type reading struct {
 	found       int64 // records that say that PLEG is not healthy
 }
 
-// Reading says how far the reading of logs is: what is read, the bytes read of all and of how many, and how many records
-// that say that PLEG is not healthy were found. A total of 0 is not known.
+// Reading says how far the reading of logs is: what is read, the bytes read of all and of how many, and how many
+// records that say that PLEG is not healthy were found. A total of 0 is not known.
 func (p *Progress) Reading(source string, done, total, found int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -36,7 +36,8 @@ func (p *Progress) readingLine(c cleaner) string {
 	if r.total > 0 {
 		g := newGlyphs(p.ASCII)
 		done := g.bar(float64(r.done), float64(r.total), width)
-		line += done + strings.Repeat(g.track, width-columns(done)) + "  " + size(float64(r.done)) + " of " + size(float64(r.total))
+		line += done + strings.Repeat(g.track, width-columns(done)) + "  " + size(float64(r.done)) + " of " +
+			size(float64(r.total))
 	} else {
 		line += size(float64(r.done))
 	}

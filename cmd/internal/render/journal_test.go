@@ -46,8 +46,8 @@ func readLog(t testing.TB, name, until string) *journal.Report {
 	return r
 }
 
-// journalReports are one incident; three that return; relists that fail at the end; none; nothing read; records without a time; a broken
-// node without an incident.
+// journalReports are one incident; three that return; relists that fail at the end; none; nothing read; records
+// without a time; a broken node without an incident.
 func journalReports(t testing.TB) map[string]*journal.Report {
 	return map[string]*journal.Report{
 		"journal-frozen":   readLog(t, "real/kubelet-1.36-containerd-frozen.log.zst", ""),
@@ -149,15 +149,20 @@ func checkPage(t *testing.T, page string) {
 // hostileJournal puts a string, a number and moments into every place of a report that a log may fill.
 func hostileJournal(s string, v float64, n int64, at time.Time) *journal.Report {
 	later := at.Add(time.Duration(n % (1 << 40)))
-	event := journal.Event{At: &at, Until: &later, Count: n, Lane: "kernel", Code: s, Marker: "error", What: s, Subject: s}
+	event := journal.Event{At: &at, Until: &later, Count: n, Lane: "kernel", Code: s, Marker: "error", What: s,
+		Subject: s}
 	other := journal.Event{At: &later, Count: 1, Lane: s, Code: s, Marker: s}
 	e := journal.Episode{
-		Kind: journal.Incident, Start: &at, End: &later, Anchor: &later, Seconds: v, Lines: int(n), MaxLastSeenSeconds: v,
-		ThresholdSeconds: v, RecoveredBy: s, Host: s, Flaps: int(n), Reasons: []string{s, s}, Restarts: []journal.Event{event, other},
+		Kind: journal.Incident, Start: &at, End: &later, Anchor: &later, Seconds: v, Lines: int(n),
+		MaxLastSeenSeconds: v,
+		ThresholdSeconds:   v, RecoveredBy: s, Host: s, Flaps: int(n), Reasons: []string{s, s},
+		Restarts: []journal.Event{event, other},
 		Stalls:   []journal.Stall{{Anchor: at, MaxLastSeenSeconds: v}, {Anchor: later}},
-		Culprits: []journal.Culprit{{Kind: "Container", ID: s, Name: s, Namespace: s, Pod: s, PodUID: s, Records: int(n), Example: s}, {Kind: s}},
+		Culprits: []journal.Culprit{{Kind: "Container", ID: s, Name: s, Namespace: s, Pod: s, PodUID: s,
+			Records: int(n), Example: s}, {Kind: s}},
 		Causes: []journal.Cause{
-			{Code: s, Confidence: v, Summary: s, Evidence: journal.Evidence{For: []string{s}, Against: []string{s}, Missing: []string{s}}},
+			{Code: s, Confidence: v, Summary: s, Evidence: journal.Evidence{For: []string{s}, Against: []string{s},
+				Missing: []string{s}}},
 		},
 	}
 	ended := e
@@ -167,11 +172,13 @@ func hostileJournal(s string, v float64, n int64, at time.Time) *journal.Report 
 	timeless := e
 	timeless.Start, timeless.End, timeless.Anchor = nil, nil, nil
 	r := &journal.Report{
-		APIVersion: s, Kind: s, GeneratedAt: at, Host: s, KdiagVersion: s, Lines: n, Bytes: n, From: &at, To: &later, Unparsed: n,
+		APIVersion: s, Kind: s, GeneratedAt: at, Host: s, KdiagVersion: s, Lines: n, Bytes: n, From: &at, To: &later,
+		Unparsed:   n,
 		Episodes:   []journal.Episode{e, ended, start, timeless, e},
 		Signatures: []journal.Count{{Code: s, Title: s, Lane: s, Count: n, First: &at, Last: &later, Example: s}},
 		Events:     []journal.Event{event, other},
-		Sources:    []journal.Source{{Name: s, Format: s, Compressed: s, Lines: n, Bytes: n, From: &at, To: &later, Zone: s, Year: s, Unparsed: n}, {Name: s, Problem: s}},
+		Sources: []journal.Source{{Name: s, Format: s, Compressed: s, Lines: n, Bytes: n, From: &at, To: &later,
+			Zone: s, Year: s, Unparsed: n}, {Name: s, Problem: s}},
 		Unreadable: []journal.Unreadable{{Source: s, Offset: n, Bytes: n, Why: s}},
 		Notes:      []string{s},
 	}
@@ -189,7 +196,8 @@ func FuzzHostileJournal(f *testing.F) {
 	f.Add("/a'b.journal\n\xff", 179.99, int64(3)<<32, int64(253402300799), 120)
 	f.Add(strings.Repeat("a", 300)+" "+strings.Repeat("検", 60), 0.0, int64(0), int64(1<<33), 200)
 	f.Fuzz(func(t *testing.T, s string, v float64, n, unix int64, width int) {
-		if v != v || v > 1e308 || v < -1e308 || width > 300 || unix < -62135596800+100000 || unix > 253402300799-2000 || len(s) > 1000 {
+		if v != v || v > 1e308 || v < -1e308 || width > 300 || unix < -62135596800+100000 ||
+			unix > 253402300799-2000 || len(s) > 1000 {
 			return
 		}
 		r := hostileJournal(s, v, n, time.Unix(unix, 0).In(time.FixedZone("", int(n%14)*3600)))
@@ -257,7 +265,8 @@ func TestTicks(t *testing.T) {
 		{"minutes", "2026-11-21T00:49:10Z", "2026-11-21T00:58:10Z", 68, "00:50 00:52 00:54 00:56 00:58"},
 		{"midnight", "2026-11-20T20:00:00Z", "2026-11-21T04:00:00Z", 40, "20:00 22:00 Nov 21 02:00 04:00"},
 		{"days", "2026-11-18T02:00:00Z", "2026-11-28T23:00:00Z", 68, "Nov 18 Nov 20 Nov 22 Nov 24 Nov 26 Nov 28"},
-		{"a zone of half hours", "2026-11-21T08:00:00+05:30", "2026-11-21T14:00:00+05:30", 60, "08:00 09:00 10:00 11:00 12:00 13:00 14:00"},
+		{"a zone of half hours", "2026-11-21T08:00:00+05:30", "2026-11-21T14:00:00+05:30", 60,
+			"08:00 09:00 10:00 11:00 12:00 13:00 14:00"},
 		{"no length", "2026-11-21T08:00:00Z", "2026-11-21T08:00:00Z", 60, ""},
 		{"ages", "1026-11-21T08:00:00Z", "2026-11-21T08:00:00Z", 20, ""},
 	} {
@@ -345,19 +354,23 @@ func TestInFull(t *testing.T) {
 func TestEventsAround(t *testing.T) {
 	at := func(s int) *time.Time { return new(time.Unix(int64(s), 0).UTC()) }
 	event := func(marker, code, subject string, from, to int, n int64) journal.Event {
-		e := journal.Event{Lane: "kubelet", Marker: marker, Code: code, What: code, Subject: subject, At: at(from), Count: n}
+		e := journal.Event{Lane: "kubelet", Marker: marker, Code: code, What: code, Subject: subject, At: at(from),
+			Count: n}
 		if to > from {
 			e.Until = at(to)
 		}
 		return e
 	}
 	r := &journal.Report{Events: []journal.Event{
-		event("error", "ListFailed", "", 1, 3, 2), event("restart", "KubeletStarted", "", 2, 0, 1), event("error", "InspectFailed", "a", 3, 0, 1),
-		event("error", "ListFailed", "", 5, 0, 1), event("error", "InspectFailed", "b", 6, 9, 4), event("restart", "KubeletStarted", "", 7, 0, 1),
+		event("error", "ListFailed", "", 1, 3, 2), event("restart", "KubeletStarted", "", 2, 0, 1),
+		event("error", "InspectFailed", "a", 3, 0, 1),
+		event("error", "ListFailed", "", 5, 0, 1), event("error", "InspectFailed", "b", 6, 9, 4),
+		event("restart", "KubeletStarted", "", 7, 0, 1),
 		event("error", "ListFailed", "", 1000, 0, 1),
 	}}
 	want := []journal.Event{
-		event("error", "ListFailed", "", 1, 5, 3), event("restart", "KubeletStarted", "", 2, 0, 1), event("error", "InspectFailed", "", 3, 9, 5),
+		event("error", "ListFailed", "", 1, 5, 3), event("restart", "KubeletStarted", "", 2, 0, 1),
+		event("error", "InspectFailed", "", 3, 9, 5),
 		event("restart", "KubeletStarted", "", 7, 0, 1),
 	}
 	if diff := cmp.Diff(want, eventsAround(r, journal.Episode{Start: at(4), End: at(8)})); diff != "" {
@@ -403,7 +416,8 @@ func TestJournalFollower(t *testing.T) {
 		e.Seconds = end.Sub(*e.Start).Seconds()
 		return &journal.Report{From: full.From, To: full.To, Episodes: []journal.Episode{e}}
 	}
-	update(&journal.Report{From: full.From, To: full.To, Lines: 412, Sources: full.Sources, Verdict: checks.LogClear}, journal.Event{})
+	update(&journal.Report{From: full.From, To: full.To, Lines: 412, Sources: full.Sources, Verdict: checks.LogClear},
+		journal.Event{})
 	update(&journal.Report{From: full.From, To: full.To}, full.Events[0])
 	update(&journal.Report{From: full.From, To: full.To}, full.Events[2])
 	update(at(183.6, false), journal.Event{Code: plegNotHealthy, At: incident.Start, Lane: "kubelet", Count: 1})
@@ -424,7 +438,8 @@ func (failing) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
 
 func TestJournalHeadline(t *testing.T) {
 	var b strings.Builder
-	if err := JournalHeadline(&b, readLog(t, "real/kubelet-1.36-containerd-frozen.log.zst", ""), Options{Format: Text}); err != nil {
+	if err := JournalHeadline(&b, readLog(t, "real/kubelet-1.36-containerd-frozen.log.zst", ""),
+		Options{Format: Text}); err != nil {
 		t.Fatal(err)
 	}
 	if !strings.HasPrefix(b.String(), "RECOVERED  ") || strings.Count(b.String(), "\n") > 5 {
@@ -436,11 +451,11 @@ func TestReadingProgress(t *testing.T) {
 	p := NewProgress(io.Discard, false, 80)
 	p.ASCII = true
 	p.Reading("/var/log/journal/0f/system.journal", 333<<20, 666<<20, 12)
-	if got, want := p.line(0), "| reading system.journal  ########........  333.0 MiB of 666.0 MiB  12 found"; got != want {
+	if got, want := p.line(0), "| reading system.journal  ########........  333 MiB of 666 MiB  12 found"; got != want {
 		t.Errorf("got  %q\nwant %q", got, want)
 	}
 	p.Reading("-", 1<<20, 0, 0)
-	if got, want := p.line(0), "| reading standard input  1.0 MiB"; got != want {
+	if got, want := p.line(0), "| reading standard input  1 MiB"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
@@ -460,29 +475,40 @@ func TestRestarts(t *testing.T) {
 	}{
 		{"none", nil, ""},
 		{"the watchdog's kill is one restart", []journal.Event{
-			ev("03:05:06", "node", "UnitFailed", "error", "kubelet.service"), ev("03:05:06", "node", "WatchdogTimeout", "error", "kubelet.service"),
-			ev("03:05:16", "node", "UnitRestarted", "restart", "kubelet.service"), ev("03:05:16", "node", "UnitStarted", "start", "Kubernetes Node Agent"),
+			ev("03:05:06", "node", "UnitFailed", "error", "kubelet.service"),
+			ev("03:05:06", "node", "WatchdogTimeout", "error", "kubelet.service"),
+			ev("03:05:16", "node", "UnitRestarted", "restart", "kubelet.service"),
+			ev("03:05:16", "node", "UnitStarted", "start", "Kubernetes Node Agent"),
 			ev("03:05:17", "kubelet", "KubeletStarted", "start", ""),
 		}, "03:05:06 kubelet killed by systemd's watchdog, up again 03:05:17"},
 		{"two kills", []journal.Event{
-			ev("03:05:06", "node", "UnitFailed", "error", "kubelet.service"), ev("03:05:08", "kubelet", "KubeletStarted", "start", ""),
-			ev("03:05:12", "node", "UnitFailed", "error", "kubelet.service"), ev("03:05:14", "kubelet", "KubeletStarted", "start", ""),
+			ev("03:05:06", "node", "UnitFailed", "error", "kubelet.service"),
+			ev("03:05:08", "kubelet", "KubeletStarted", "start", ""),
+			ev("03:05:12", "node", "UnitFailed", "error", "kubelet.service"),
+			ev("03:05:14", "kubelet", "KubeletStarted", "start", ""),
 		}, "03:05:06 kubelet ended with a failure, up again 03:05:08; 03:05:12 kubelet ended with a failure, up again 03:05:14"},
 		{"kubelet and runtime apart", []journal.Event{
-			ev("03:05:00", "runtime", "RuntimeStopped", "stop", ""), ev("03:05:01", "node", "UnitStopped", "stop", "containerd.service"),
-			ev("03:05:02", "node", "UnitRestarted", "restart", "k3s.service"), ev("03:05:03", "node", "UnitStarted", "start", "containerd container runtime"),
+			ev("03:05:00", "runtime", "RuntimeStopped", "stop", ""),
+			ev("03:05:01", "node", "UnitStopped", "stop", "containerd.service"),
+			ev("03:05:02", "node", "UnitRestarted", "restart", "k3s.service"),
+			ev("03:05:03", "node", "UnitStarted", "start", "containerd container runtime"),
 			ev("03:05:04", "runtime", "RuntimeStarted", "start", ""),
 		}, "03:05:00 containerd stopped, up again 03:05:04; 03:05:02 kubelet restarted by systemd"},
-		{"only a start", []journal.Event{ev("03:05:17", "kubelet", "KubeletStarted", "start", "")}, "03:05:17 kubelet started"},
-		{"told otherwise", []journal.Event{ev("", "kubelet", "KubeletStarted", "restart", "kubelet")}, "- words: kubelet"},
-		{"another unit", []journal.Event{ev("03:05:17", "node", "UnitFailed", "error", "x.service")}, "03:05:17 x.service ended with a failure"},
+		{"only a start", []journal.Event{ev("03:05:17", "kubelet", "KubeletStarted", "start", "")},
+			"03:05:17 kubelet started"},
+		{"told otherwise", []journal.Event{ev("", "kubelet", "KubeletStarted", "restart", "kubelet")},
+			"- words: kubelet"},
+		{"another unit", []journal.Event{ev("03:05:17", "node", "UnitFailed", "error", "x.service")},
+			"03:05:17 x.service ended with a failure"},
 		{"long after", []journal.Event{
-			ev("03:05:00", "node", "UnitStopped", "stop", "crio.service"), ev("03:06:00", "node", "UnitStarted", "start", "crio.service"),
+			ev("03:05:00", "node", "UnitStopped", "stop", "crio.service"),
+			ev("03:06:00", "node", "UnitStarted", "start", "crio.service"),
 		}, "03:05:00 crio stopped; 03:06:00 crio started"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			p := &page{width: 80}
-			if diff := cmp.Diff(tt.want, p.restartsLine(journal.Episode{Restarts: tt.events}, calendar{zone: time.UTC})); diff != "" {
+			if diff := cmp.Diff(tt.want, p.restartsLine(journal.Episode{Restarts: tt.events},
+				calendar{zone: time.UTC})); diff != "" {
 				t.Errorf("-want +got:\n%s", diff)
 			}
 		})
@@ -490,7 +516,8 @@ func TestRestarts(t *testing.T) {
 }
 
 func TestNotesOnce(t *testing.T) {
-	sources := []journal.Source{{Name: "a.log", Zone: "+00:00, assumed", Year: "as the last"}, {Name: "b.log", Zone: "+00:00, assumed"}}
+	sources := []journal.Source{{Name: "a.log", Zone: "+00:00, assumed", Year: "as the last"},
+		{Name: "b.log", Zone: "+00:00, assumed"}}
 	notes := []string{"a.log: no zone is written", "general", "a.log: no year is written", "b.log: no zone is written"}
 	for _, tt := range []struct {
 		sources int
@@ -499,15 +526,18 @@ func TestNotesOnce(t *testing.T) {
 		{2, []string{"a.log: no zone is written; no year is written", "general", "b.log: no zone is written"}},
 		{1, []string{"no zone is written; no year is written", "general", "b.log: no zone is written"}},
 	} {
-		if diff := cmp.Diff(tt.want, gatheredNotes(&journal.Report{Sources: sources[:tt.sources], Notes: notes})); diff != "" {
+		if diff := cmp.Diff(tt.want, gatheredNotes(&journal.Report{Sources: sources[:tt.sources],
+			Notes: notes})); diff != "" {
 			t.Errorf("%d sources, -want +got:\n%s", tt.sources, diff)
 		}
 	}
 	p := &page{}
-	if got := p.sourceLine(sources[0], notes, calendar{}); strings.Contains(got, "zone") || strings.Contains(got, "year") {
+	if got := p.sourceLine(sources[0], notes, calendar{}); strings.Contains(got, "zone") ||
+		strings.Contains(got, "year") {
 		t.Errorf("said again: %s", got)
 	}
-	if got := p.sourceLine(sources[0], nil, calendar{}); !strings.Contains(got, "zone +00:00, assumed, year as the last") {
+	if got := p.sourceLine(sources[0], nil, calendar{}); !strings.Contains(got,
+		"zone +00:00, assumed, year as the last") {
 		t.Errorf("not said: %s", got)
 	}
 }

@@ -72,8 +72,8 @@ func rankOf(name string) int {
 // lanes are the rows of a picture from top to bottom.
 func lanes() []string { return []string{"kubelet", "runtime", "kernel", "node"} }
 
-// timelinesOf returns the picture of all that a report knows and, where that shows several incidents too small, one of them
-// together. There is none when no record has a time.
+// timelinesOf returns the picture of all that a report knows and, where that shows several incidents too small, one
+// of them together. There is none when no record has a time.
 func timelinesOf(r *journal.Report) []timeline {
 	all := moments(r)
 	if len(all) == 0 || len(r.Episodes)+len(r.Events) == 0 {
@@ -105,7 +105,8 @@ func timelinesOf(r *journal.Report) []timeline {
 	return pictures
 }
 
-// closeUpOf returns the picture of one incident and a little of what was around it, if it is too small in those that are shown.
+// closeUpOf returns the picture of one incident and a little of what was around it, if it is too small in those that
+// are shown.
 func closeUpOf(r *journal.Report, e journal.Episode, shown []timeline) (timeline, bool) {
 	const mostUntold = 20 // times the length of the records that the time before them is shown
 	from, to, ok := e.Span()
@@ -162,9 +163,11 @@ func (t *timeline) addEpisode(e journal.Episode, number int) {
 		if e.Anchor != nil && e.Anchor.Before(start) {
 			t.addSegment(segment{sign: "stuck", from: *e.Anchor, to: start, title: "no good relist, not reported yet"})
 		}
-		t.addSegment(segment{sign: "unhealthy", from: start, to: end, open: !e.Recovered, number: number, title: "PLEG is not healthy"})
+		t.addSegment(segment{sign: "unhealthy", from: start, to: end, open: !e.Recovered, number: number,
+			title: "PLEG is not healthy"})
 		if e.RecoveredAt != nil {
-			t.addEvent(journal.Event{At: e.RecoveredAt, Lane: "kubelet", Marker: "recovery", Count: 1, What: e.RecoveredBy})
+			t.addEvent(journal.Event{At: e.RecoveredAt, Lane: "kubelet", Marker: "recovery", Count: 1,
+				What: e.RecoveredBy})
 		}
 	}
 	for _, restart := range e.Restarts {
@@ -178,10 +181,11 @@ func (t *timeline) addSegment(s segment) {
 	}
 }
 
-// addEvent adds an event, unless it lies outside, is not drawn, or is there already: a restart stands among the events and in its
-// episode, a recovery likewise.
+// addEvent adds an event, unless it lies outside, is not drawn, or is there already: a restart stands among the
+// events and in its episode, a recovery likewise.
 func (t *timeline) addEvent(e journal.Event) {
-	if e.At == nil || !slices.Contains(lanes(), e.Lane) || rankOf(e.Marker) < rankOf("restart") || rankOf(e.Marker) > rankOf("warning") {
+	if e.At == nil || !slices.Contains(lanes(), e.Lane) || rankOf(e.Marker) < rankOf("restart") ||
+		rankOf(e.Marker) > rankOf("warning") {
 		return
 	}
 	m := laneEvent{lane: e.Lane, sign: e.Marker, from: *e.At, to: *e.At, count: e.Count, title: eventWords(e)}
@@ -262,7 +266,8 @@ type canvas struct {
 	used  map[string]bool // what the legend has to explain
 }
 
-// A row is the signs in the columns of a lane; nil when it is empty. Of two in one place, the earlier one of all signs stays.
+// A row is the signs in the columns of a lane; nil when it is empty. Of two in one place, the earlier one of all
+// signs stays.
 type row []string
 
 func (v *canvas) column(t time.Time) int { return min(int(v.at(t, float64(v.width))), v.width-1) }
@@ -273,8 +278,8 @@ func (v *canvas) put(r row, x int, name string) {
 	}
 }
 
-// timeline draws a timeline: an axis, one lane under the other, and what the signs mean. With all, lanes in which nothing
-// happened are named too. Signs that are explained already are not explained again.
+// timeline draws a timeline: an axis, one lane under the other, and what the signs mean. With all, lanes in which
+// nothing happened are named too. Signs that are explained already are not explained again.
 func (p *page) timeline(t timeline, c calendar, explained map[string]bool, all bool) {
 	v := &canvas{timeline: t, p: p, width: p.width - laneWidth - 1, used: map[string]bool{}}
 	v.axis(c)
@@ -337,8 +342,8 @@ func (v *canvas) axisChar() rune {
 	return '─'
 }
 
-// axis draws the labels, the line below them, thin where the logs do not cover it, and the numbers of the incidents. A label that has no
-// room beside the one before is left out.
+// axis draws the labels, the line below them, thin where the logs do not cover it, and the numbers of the incidents.
+// A label that has no room beside the one before is left out.
 func (v *canvas) axis(c calendar) {
 	blank := func() []rune { return []rune(spaces(v.width)) }
 	write := func(row []rune, x, free int, label string) int {

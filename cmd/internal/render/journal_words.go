@@ -62,7 +62,8 @@ func hasSignature(r *journal.Report, code string) bool {
 func (p *page) nothingRead(r *journal.Report) string {
 	switch bad := unread(r); {
 	case len(bad) > 1:
-		return "none of " + units.Count(len(bad), "source") + " could be read; the first: " + p.prose(bad[0].Name+": "+bad[0].Problem)
+		return "none of " + units.Count(len(bad), "source") + " could be read; the first: " +
+			p.prose(bad[0].Name+": "+bad[0].Problem)
 	case len(bad) == 1:
 		return p.prose(bad[0].Name + ": " + bad[0].Problem)
 	case len(r.Notes) > 0:
@@ -146,7 +147,8 @@ func whatHappened(incidents []journal.Episode, c calendar) string {
 	case open == len(incidents):
 		return text + "; the log shows no recovery from any"
 	}
-	return text + "; the log shows no recovery from " + units.Number(open) + " of them, the last is #" + units.Number(journal.MainIncident(incidents)+1)
+	return text + "; the log shows no recovery from " + units.Number(open) + " of them, the last is #" +
+		units.Number(journal.MainIncident(incidents)+1)
 }
 
 // causeSentence names the likely cause of what the headline is about, and of how many of the incidents it is that of.
@@ -162,7 +164,8 @@ func (p *page) causeSentence(r *journal.Report) string {
 	text := causeLead(cause.Confidence) + " " + p.prose(cause.Code)
 	if e != r.Failing && len(incidents) > 1 {
 		if tally := causeTally(incidents); len(tally) > 1 {
-			text += " (#" + units.Number(journal.MainIncident(incidents)+1) + "; in all " + p.prose(strings.Join(tally, ", ")) + ")"
+			text += " (#" + units.Number(journal.MainIncident(incidents)+1) + "; in all " +
+				p.prose(strings.Join(tally, ", ")) + ")"
 		} else {
 			text += " (each of them)"
 		}

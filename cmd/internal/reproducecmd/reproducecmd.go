@@ -24,7 +24,8 @@ type options struct {
 	cleanup  bool
 }
 
-// defaultTimeout leaves time for a large flood: all else in a scenario ends within twenty minutes at a kubelet's own pace.
+// defaultTimeout leaves time for a large flood: all else in a scenario ends within twenty minutes at a kubelet's own
+// pace.
 const defaultTimeout = 2 * time.Hour
 
 // defaultSpeed is that of the embedded runtime: an incident of five minutes takes five seconds.

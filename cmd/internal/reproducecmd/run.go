@@ -30,7 +30,7 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 	style := answer.Render(env, &opts.Flags)
 	report, err := play(timed, env, opts, style)
 	switch {
-	case report != nil && timed.Err() != nil: // the report says how far it came, and whether anything is left
+	case report != nil && timed.Err() != nil: // the report has how far it came, and whether anything is left
 		report.Interrupted, err = true, &cli.ExitError{Code: cli.ExitUnknown}
 		if ctx.Err() == nil {
 			err = &cli.HintError{
@@ -122,7 +122,8 @@ func socket(ctx context.Context, endpoint string) (string, error) {
 	return url, err
 }
 
-// create makes a file, or empties the one that is there; a device such as /dev/null will do. To open a pipe may last for ever.
+// create makes a file, or empties the one that is there; a device such as /dev/null will do. To open a pipe may last
+// for ever.
 func create(name string) (*os.File, error) {
 	if info, err := os.Stat(name); err == nil && !info.Mode().IsRegular() && info.Mode()&fs.ModeCharDevice == 0 {
 		return nil, fmt.Errorf("%s is there and is no regular file", name)
@@ -130,7 +131,7 @@ func create(name string) (*os.File, error) {
 	return os.Create(name)
 }
 
-// hint says what to do when a scenario could not be played.
+// hint is the next step when a scenario could not be played.
 func hint(opts options) string {
 	if opts.Endpoint == "" {
 		return "kdiag reproduce --cleanup removes what is left, if anything is"

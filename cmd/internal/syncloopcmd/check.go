@@ -1,17 +1,14 @@
 package syncloopcmd
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"math"
-	"net"
-	"net/url"
 	"os"
 	"path/filepath"
-	"strings"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -22,7 +19,7 @@ import (
 	"github.com/kdiag/kdiag/plegbench/syncloop"
 )
 
-// check reports the first flag whose value makes no sense, before anything is started.
+// check reports the first flag with a bad value, before anything is started.
 func (o *options) check(cmd *cobra.Command) error {
 	if err := o.Check(cmd); err != nil {
 		return err
@@ -40,68 +37,51 @@ func (o *options) check(cmd *cobra.Command) error {
 	if cmd.Flags().Changed("evented") {
 		o.kubelet["feature-gates"] = append(o.kubelet["feature-gates"], fmt.Sprintf("EventedPLEG=%t", o.evented))
 	}
-	return cmp.Or(o.checkAddresses(), o.checkInputs(), o.checkOutputs())
+	return o.checkFiles()
 }
 
-// checkAddresses looks at those that a kubelet takes as they are, only to say in its log that it cannot use them. In a file they are
-// left to that; who types one wants to hear of a slip.
-func (o *options) checkAddresses() error {
-	for text := range strings.SplitSeq(strings.Join(o.kubelet["cluster-dns"], ","), ",") {
-		if ip := strings.TrimSpace(text); ip != "" && net.ParseIP(ip) == nil {
-			return &cli.UsageError{Problem: fmt.Sprintf("--cluster-dns %q is not an IP address", ip), Hint: "for example: --cluster-dns 10.96.0.10"}
-		}
-	}
-	for _, text := range o.kubelet["manifest-url"] {
-		if u, err := url.Parse(text); text != "" && (err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "") {
-			return &cli.UsageError{Problem: "--manifest-url is not a URL of http or https", Hint: "for example: --manifest-url http://127.0.0.1:8000/pods.yaml"}
-		}
-	}
-	return nil
-}
-
-// checkInputs wants what is to be read to be there, and never a pipe or a device: to open one may last for ever. A kubelet waits for
-// a folder of manifests that is not there; who types a path wants to hear of a slip.
-func (o *options) checkInputs() error {
-	for _, in := range []struct {
+// checkFiles checks that inputs exist and that files are files, or for the log a device such as /dev/null: opening a
+// pipe may last forever. A kubelet waits for a missing folder of manifests; here it is probably a typing error.
+func (o *options) checkFiles() error {
+	dir, file, device := fs.FileMode.IsDir, fs.FileMode.IsRegular, func(m fs.FileMode) bool { return m&fs.ModeCharDevice != 0 }
+	for _, f := range []struct {
 		flag, path, kind string
-		fits             func(fs.FileMode) bool
+		fits             []func(fs.FileMode) bool
+		output           bool
 	}{
-		{"manifests", o.manifests, "a folder, or a regular file", func(m fs.FileMode) bool { return m.IsDir() || m.IsRegular() }},
-		{"objects", o.objects, "a folder", fs.FileMode.IsDir},
-		{"config", o.config, "a regular file", fs.FileMode.IsRegular},
-		{"kubeconfig", o.kubeconfig, "a regular file", fs.FileMode.IsRegular},
+		{"manifests", o.manifests, "a folder or a regular file", []func(fs.FileMode) bool{dir, file}, false},
+		{"objects", o.objects, "a folder", []func(fs.FileMode) bool{dir}, false},
+		{"config", o.config, "a regular file", []func(fs.FileMode) bool{file}, false},
+		{"kubeconfig", o.kubeconfig, "a regular file", []func(fs.FileMode) bool{file}, false},
+		{"status-file", o.statusFile, "a file in a folder that you may write to", []func(fs.FileMode) bool{file}, true},
+		{"log-file", o.logFile, "a file in a folder that you may write to", []func(fs.FileMode) bool{file, device}, true},
 	} {
-		if in.path == "" {
+		if f.path == "" {
 			continue
 		}
-		info, err := os.Stat(in.path)
+		info, err := os.Stat(f.path)
+		if f.output && errors.Is(err, fs.ErrNotExist) {
+			if _, err = os.Stat(filepath.Dir(f.path)); err == nil {
+				continue
+			}
+		}
+		problem := ""
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
-			return &cli.UsageError{Problem: fmt.Sprintf("--%s %s is not there", in.flag, in.path), Hint: "name " + in.kind + "; what belongs into a folder may come later"}
+			problem = " does not exist"
+			if f.output {
+				problem = ": its folder does not exist"
+			}
 		case err != nil:
-			return &cli.UsageError{Problem: fmt.Sprintf("--%s: %v", in.flag, err), Hint: "name " + in.kind + " that you may read"}
-		case !in.fits(info.Mode()):
-			return &cli.UsageError{Problem: fmt.Sprintf("--%s %s is of another kind", in.flag, in.path), Hint: "name " + in.kind}
+			problem = ": " + err.Error()
+		case !slices.ContainsFunc(f.fits, func(fits func(fs.FileMode) bool) bool { return fits(info.Mode()) }):
+			problem = " is not " + f.kind
+			if f.output {
+				problem = " is not a regular file"
+			}
 		}
-	}
-	return nil
-}
-
-// checkOutputs wants the folders of what is to be written to be there, and nothing in its place but a file, or a device such as
-// /dev/null: to open a pipe may last for ever.
-func (o *options) checkOutputs() error {
-	for _, out := range []struct{ flag, path string }{{"status-file", o.statusFile}, {"log-file", o.logFile}} {
-		if out.path == "" {
-			continue
-		}
-		bad := func(problem string) error {
-			return &cli.UsageError{Problem: "--" + out.flag + " " + problem, Hint: "name a file in a folder that you may write to"}
-		}
-		if dir, err := os.Stat(filepath.Dir(out.path)); err != nil || !dir.IsDir() {
-			return bad(out.path + ": there is no such folder")
-		}
-		if info, err := os.Stat(out.path); err == nil && !info.Mode().IsRegular() && info.Mode()&fs.ModeCharDevice == 0 {
-			return bad(out.path + " is there and is no regular file")
+		if problem != "" {
+			return &cli.UsageError{Problem: "--" + f.flag + " " + f.path + problem, Hint: "name " + f.kind}
 		}
 	}
 	return nil
@@ -116,8 +96,8 @@ func knock(ctx context.Context, endpoint string) error {
 	return err
 }
 
-// notStarted says what to do when the syncLoop could not be made: the runtime is asked once more, to tell one that does not answer from
-// settings that cannot be.
+// notStarted adds the next step to the error of a syncLoop that could not be made. It asks the runtime once more, to
+// distinguish a runtime that does not answer from bad settings.
 func notStarted(ctx context.Context, t *target.Target, err error) error {
 	switch {
 	case ctx.Err() != nil:

@@ -22,7 +22,6 @@ import (
 	"k8s.io/klog/v2/textlogger"
 
 	"github.com/kdiag/kdiag/cmd/internal/cli"
-	"github.com/kdiag/kdiag/cmd/internal/render"
 	"github.com/kdiag/kdiag/cmd/internal/target"
 	"github.com/kdiag/kdiag/crictl/kubeletconfig"
 	"github.com/kdiag/kdiag/plegbench/syncloop"
@@ -32,11 +31,12 @@ import (
 // defaultVerbosity shows what most distributions' kubelets show.
 const defaultVerbosity = 2
 
-// garbagePercent makes the collector work more often than usual: a syncLoop holds little and lives long, so that memory is
-// worth more than the time.
+// garbagePercent makes the collector work more often than usual: a syncLoop holds little and lives long, so that
+// memory is worth more than the time.
 const garbagePercent = 40
 
-// cgroupRoot keeps the pods' cgroups apart from those of a real kubelet, which ends pods below its own that it does not know.
+// cgroupRoot keeps the pods' cgroups apart from those of a real kubelet, which ends pods below its own that it does
+// not know.
 const cgroupRoot = "/kdiag-syncloop"
 
 func run(ctx context.Context, env cli.Env, opts options) error {
@@ -80,7 +80,7 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 		return cleanup(ctx, env, opts, t.Endpoint.URL)
 	}
 	debug.SetGCPercent(garbagePercent)
-	newest := &ring{}
+	newest := &logLines{}
 	out, closeLog, err := opts.openLog(env, newest)
 	if err != nil {
 		return err
@@ -92,7 +92,7 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 	}
 	logging := textlogger.NewConfig(textlogger.Output(out), textlogger.Verbosity(verbosity))
 	log := textlogger.NewLogger(logging)
-	klog.SetLogger(log) // what client-go says goes the same way
+	klog.SetLogger(log) // the log of client-go goes there too
 	if len(noEffect) > 0 {
 		_, _ = fmt.Fprintf(env.Err, "kdiag: settings without effect in a syncloop: %s\n", strings.Join(noEffect, ", "))
 	}
@@ -102,7 +102,6 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 		return err
 	}
 	defer recorder.Shutdown()
-	cfg.SetVerbosity = func(level string) error { return logging.Verbosity().Set(level) }
 	s, err := syncloop.New(ctx, cfg)
 	if err != nil {
 		return notStarted(ctx, t, err)
@@ -111,10 +110,7 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 		_, _ = fmt.Fprintf(env.Err, "kdiag: serving http://%s: /healthz /pods /metrics /stats/summary /configz /debug/pprof\n", a)
 	}
 	if opts.tui {
-		v := &viewer{
-			term: screen, snapshot: s.Snapshot, log: newest, err: env.Err,
-			opts: render.Options{Color: env.Color("auto"), ASCII: env.ASCII()},
-		}
+		v := &viewer{term: screen, snapshot: s.Snapshot, log: newest, err: env.Err, color: env.Color("auto")}
 		err = v.run(ctx, s.Run)
 	} else {
 		err = s.Run(ctx)
@@ -145,9 +141,9 @@ func (o *options) complete(env cli.Env) error {
 	return err
 }
 
-// openLog opens the log. It goes to standard error unless it is given a file. With the view nothing of it may reach the screen:
-// newest keeps the lines that the view shows.
-func (o *options) openLog(env cli.Env, newest *ring) (io.Writer, func(), error) {
+// openLog opens the log. It goes to standard error unless it is given a file. With the view nothing of it may reach
+// the screen: newest keeps the lines that the view shows.
+func (o *options) openLog(env cli.Env, newest *logLines) (io.Writer, func(), error) {
 	if o.logFile == "" {
 		if o.tui {
 			return newest, func() {}, nil

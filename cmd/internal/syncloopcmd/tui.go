@@ -7,103 +7,134 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
-	"github.com/kdiag/kdiag/cmd/internal/render"
+	"golang.org/x/term"
+
+	"github.com/kdiag/kdiag/cmd/internal/cli"
 	"github.com/kdiag/kdiag/plegbench/syncloop"
 )
 
 const (
 	redrawEvery = 500 * time.Millisecond
-	endsWithin  = time.Second // how long the screen may take to be given back, and the syncLoop to end unmentioned
-	keptRelists = 60
-	lastWords   = 10 // lines of the log that stay on the screen when the syncLoop could not go on
+	endsWithin  = time.Second // how long a syncLoop may take to end before the wait is mentioned
+	keptLines   = 200         // of the log
+	lastLines   = 10          // of the log that stay on the screen when the syncLoop failed
 )
 
-// The escape codes for the view: the screen behind the screen, on which no shell's history is lost.
+// The escape codes for the view: the alternate screen, which leaves the shell's history alone.
 const (
-	enterScreen = "\x1b[?1049h\x1b[?25l\x1b[2J"
-	leaveScreen = "\x1b[0m\x1b[2J\x1b[?25h\x1b[?1049l"
-	clearScreen = "\x1b[2J"
-	clearLine   = "\x1b[2K"
+	enterScreen = "\x1b[?1049h\x1b[?25l"
+	leaveScreen = "\x1b[0m\x1b[?25h\x1b[?1049l"
 )
+
+// A terminal is where the view is drawn and its keys are typed.
+type terminal struct {
+	in   io.Reader
+	out  io.Writer
+	size func() (width, height int, err error)
+	raw  func() (restore func(), err error) // hands over keys as they are typed, unechoed
+}
+
+// terminalOf returns the terminal of this process, or a usage error.
+func terminalOf(env cli.Env) (terminal, error) {
+	in, inOK := env.In.(interface{ Fd() uintptr })
+	out, outOK := env.Out.(interface{ Fd() uintptr })
+	if !env.InTTY || !env.OutTTY || !inOK || !outOK || env.Getenv("TERM") == "dumb" {
+		return terminal{}, &cli.UsageError{Problem: "--tui needs a terminal", Hint: "leave it out to get the log"}
+	}
+	return terminal{
+		in: env.In, out: env.Out,
+		size: func() (int, int, error) { return term.GetSize(int(out.Fd())) },
+		raw: func() (func(), error) {
+			before, err := term.MakeRaw(int(in.Fd()))
+			if err != nil {
+				return nil, fmt.Errorf("setting the terminal's mode: %w", err)
+			}
+			return func() { _ = term.Restore(int(in.Fd()), before) }, nil
+		},
+	}, nil
+}
 
 // A viewer shows a syncLoop at work.
 type viewer struct {
 	term     terminal
 	snapshot func() syncloop.Snapshot
-	log      *ring
-	err      io.Writer // for what is said when the view is gone
-	opts     render.Options
+	log      *logLines
+	err      io.Writer // for what is written when the view is gone
+	color    bool
 
-	view       render.LoopView // as drawn next
-	held       time.Time       // since when the picture is paused; zero while it moves
-	drawn      []string
-	wide, high int
+	view   view
+	paused bool
 }
 
-// run works, and shows it, until somebody quits, ctx ends or work does. The screen is given back before work has ended: a
-// runtime that hangs may hold that up.
+// run works, and shows it, until a key ends it, ctx ends or work does. The screen is restored before work has ended:
+// a runtime that hangs may take minutes.
 func (v *viewer) run(ctx context.Context, work func(context.Context) error) error {
-	restore, err := v.term.mode()
+	restore, err := v.term.raw()
 	if err != nil {
 		return err
 	}
 	ctx, quit := context.WithCancel(ctx)
 	defer quit()
-	shown := make(chan error, 1)
-	go func() {
-		err := v.show(ctx)
-		restore()
-		quit()
-		shown <- err
-	}()
 	worked := make(chan error, 1)
-	go func() { worked <- work(ctx) }()
-	select {
-	case err = <-worked:
+	go func() {
+		worked <- work(ctx)
 		quit()
-		select {
-		case <-shown:
-		case <-time.After(endsWithin):
-		}
-	case err = <-shown:
-		err = errors.Join(err, v.ending(worked))
+	}()
+	err = v.show(ctx)
+	quit()
+	restore()
+	select {
+	case workErr := <-worked:
+		err = errors.Join(err, workErr)
+	case <-time.After(endsWithin):
+		_, _ = fmt.Fprintln(v.err, "kdiag: ending; the runtime has not answered yet. Ctrl-C, twice, ends at once")
+		err = errors.Join(err, <-worked)
 	}
-	restore() // once more: a terminal that takes no output has kept show from its end
 	if err != nil {
 		lines := v.log.newest()
-		for _, line := range lines[max(0, len(lines)-lastWords):] {
-			_, _ = fmt.Fprintln(v.err, render.Printable(line))
+		for _, line := range lines[max(0, len(lines)-lastLines):] {
+			_, _ = fmt.Fprintln(v.err, printable(line))
 		}
 	}
 	return err
 }
 
-// ending waits for the end of work, and says so when that takes its time.
-func (v *viewer) ending(worked <-chan error) error {
-	select {
-	case err := <-worked:
-		return err
-	case <-time.After(endsWithin):
-	}
-	_, _ = fmt.Fprintln(v.err, "kdiag: ending; the runtime has not answered yet. Ctrl-C, twice, ends at once")
-	return <-worked
-}
-
-// show draws the view until ctx ends or somebody quits.
+// show draws the view until ctx ends or a key ends it.
 func (v *viewer) show(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
-	var reading sync.WaitGroup
-	defer reading.Wait() // what is typed from then on is for the shell
 	defer cancel()
 	_, _ = io.WriteString(v.term.out, enterScreen)
 	defer func() { _, _ = io.WriteString(v.term.out, leaveScreen) }()
-	snapshots := make(chan syncloop.Snapshot)
-	go v.watch(ctx, snapshots)
-	keys := make(chan key)
-	reading.Go(func() { v.term.readKeys(ctx.Done(), keys) })
+	snapshots, keys := make(chan syncloop.Snapshot), make(chan string)
+	go func() { // apart from the drawing, which goes on if a snapshot hangs
+		for ctx.Err() == nil {
+			select {
+			case snapshots <- v.snapshot():
+			case <-ctx.Done():
+			}
+			select {
+			case <-time.After(redrawEvery):
+			case <-ctx.Done():
+			}
+		}
+	}()
+	go func() {
+		buf := make([]byte, 16)
+		for ctx.Err() == nil {
+			n, err := v.term.in.Read(buf)
+			if err != nil {
+				return
+			}
+			select {
+			case keys <- string(buf[:n]):
+			case <-ctx.Done():
+			}
+		}
+	}()
 	tick := time.NewTicker(redrawEvery)
 	defer tick.Stop()
 	v.view.At = time.Now()
@@ -112,112 +143,76 @@ func (v *viewer) show(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case s := <-snapshots:
-			v.take(s)
+			if !v.paused {
+				v.view.Snapshot = s
+			}
 		case k := <-keys:
-			if k == keyQuit {
+			if !v.press(k) {
 				return nil
 			}
-			v.press(k)
 		case <-tick.C:
 		}
-		if err := v.draw(time.Now()); err != nil {
+		if err := v.draw(); err != nil {
 			return fmt.Errorf("drawing the view: %w", err)
 		}
 	}
 }
 
-// watch takes snapshots, apart from the drawing: should one hang, the view goes on and says so.
-func (v *viewer) watch(ctx context.Context, send chan<- syncloop.Snapshot) {
-	tick := time.NewTicker(redrawEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case send <- v.snapshot():
-		case <-ctx.Done():
-			return
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
-// take makes a snapshot the one to show, unless the picture is paused.
-func (v *viewer) take(s syncloop.Snapshot) {
-	if !v.held.IsZero() {
-		return
-	}
-	if ended := s.PLEG.Relists - v.view.PLEG.Relists; ended > 0 {
-		seconds := s.PLEG.Duration.Seconds()
-		if s.PLEG.Failures > v.view.PLEG.Failures {
-			seconds = -1
-		}
-		v.view.Relists = append(v.view.Relists, seconds)
-		v.view.Relists = slices.Clone(v.view.Relists[max(0, len(v.view.Relists)-keptRelists):])
-	}
-	v.view.Snapshot = s
-}
-
-// press does what a key asks for.
-func (v *viewer) press(k key) {
-	const page = 10
+// press does what a key asks for; it returns false for those that end the view.
+func (v *viewer) press(k string) bool {
+	const ctrlC, page = "\x03", 10
 	switch k {
-	case keyPause:
-		if v.held.IsZero() {
-			v.held = time.Now()
-		} else {
-			v.held = time.Time{}
-		}
-	case keyUp:
-		v.view.Scroll--
-	case keyDown:
-		v.view.Scroll++
-	case keyPageUp:
-		v.view.Scroll -= page
-	case keyPageDown:
-		v.view.Scroll += page
-	case keyQuit: // is the caller's
+	case "q", "Q", ctrlC:
+		return false
+	case "p", "P", " ":
+		v.paused = !v.paused
+	case "k", "\x1b[A", "\x1bOA":
+		v.view.scroll--
+	case "j", "\x1b[B", "\x1bOB":
+		v.view.scroll++
+	case "\x1b[5~":
+		v.view.scroll -= page
+	case "\x1b[6~":
+		v.view.scroll += page
 	}
+	v.view.scroll = max(0, min(v.view.scroll, len(v.view.Pods)-1))
+	return true
 }
 
-// draw brings the screen up to date: the lines that have changed, in one write.
-func (v *viewer) draw(now time.Time) error {
+// draw writes the whole picture, in one write.
+func (v *viewer) draw() error {
 	width, height, err := v.term.size()
 	if err != nil {
 		return err
 	}
-	v.view.Paused = 0
-	if v.held.IsZero() {
-		v.view.Now, v.view.Log = now, v.log.newest()
-	} else {
-		v.view.Paused = max(now.Sub(v.held), 1)
+	if v.view.paused = v.paused; !v.paused {
+		v.view.now, v.view.log = time.Now(), v.log.newest()
 	}
-	lines, scroll := v.view.Lines(width, height, v.opts)
-	v.view.Scroll = scroll
-	var out bytes.Buffer
-	if width != v.wide || height != v.high {
-		v.wide, v.high, v.drawn = width, height, nil
-		out.WriteString(clearScreen)
-	}
-	for i := range max(len(lines), len(v.drawn)) {
-		was, is := at(v.drawn, i), at(lines, i)
-		if was != is {
-			fmt.Fprintf(&out, "\x1b[%d;1H%s%s", i+1, clearLine, is)
-		}
-	}
-	v.drawn = lines
-	if out.Len() == 0 {
-		return nil
-	}
-	_, err = v.term.out.Write(out.Bytes())
+	lines := v.view.lines(width, height, v.color)
+	_, err = io.WriteString(v.term.out, "\x1b[H"+strings.Join(lines, "\x1b[K\r\n")+"\x1b[K\x1b[J")
 	return err
 }
 
-func at(lines []string, i int) string {
-	if i < len(lines) {
-		return lines[i]
+// logLines is a writer that keeps the newest lines. It is safe for use by several goroutines; each write is one line
+// or more, as klog's are.
+type logLines struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+func (l *logLines) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for line := range bytes.Lines(b) {
+		l.lines = append(l.lines, string(bytes.TrimSuffix(line, []byte("\n"))))
 	}
-	return ""
+	l.lines = slices.Clone(l.lines[max(0, len(l.lines)-keptLines):])
+	return len(b), nil
+}
+
+// newest returns the newest lines, oldest first.
+func (l *logLines) newest() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.lines)
 }

@@ -19,11 +19,11 @@ import (
 	"github.com/kdiag/kdiag/plegbench"
 )
 
-// hostTimeout bounds each look at /proc: enough for tens of thousands of processes, and little beside an RPC deadline.
-// The second look comes when the answer is due, so it gets little.
 const (
-	hostTimeout     = 2 * time.Second
-	lateHostTimeout = 300 * time.Millisecond
+	// hostTimeout bounds the scan of /proc: enough for tens of thousands of processes, and little beside an RPC deadline.
+	hostTimeout = 4 * time.Second
+	// againTimeout bounds the second read of the processes that matter, which comes when the answer is due.
+	againTimeout = 300 * time.Millisecond
 )
 
 // Gather asks the runtime, the node and the logs at the same time and returns what the judge needs. It ends with the flags'
@@ -44,9 +44,11 @@ func Gather(
 	if err != nil {
 		if _, none := errors.AsType[*crictl.NoEndpointError](err); none {
 			// Without a runtime to ask, the logs and the host are all that there is.
-			node, processes := lookAtNode(ctx, env, &Target{}, looks), lookAtHost(ctx, env, &Target{}, hostTimeout)
-			said, seen := <-logs, <-processes
-			facts.Processes, facts.HostMissing = seen.list, seen.missing
+			people := scanProcesses(ctx, env.Root)
+			node := lookAtNode(ctx, env, &Target{}, people, looks)
+			all, missing := people(ctx)
+			said := <-logs
+			facts.Processes, facts.HostMissing = all.Processes(), hostMissing(missing)
 			facts.Journal, facts.JournalProblem = said.report, said.missing
 			facts.Node = <-node
 		}
@@ -54,26 +56,29 @@ func Gather(
 		return facts, err
 	}
 	defer t.Close()
-	node := lookAtNode(ctx, env, t, looks)
+	people := scanProcesses(ctx, env.Root)
+	if t.Simulated() {
+		people = nil
+	}
+	node := lookAtNode(ctx, env, t, people, looks)
 	facts.Runtime, facts.Kubelet, facts.NotTaken = t.Runtime(), t.Kubelet, t.NotTaken
 	logDiscovery(log, t)
 
-	processes := lookAtHost(ctx, env, t, hostTimeout)
-	opts.Hints = func(ctx context.Context) []plegbench.Hint { return t.hints(ctx, env.Root) }
+	opts.Hints = func(ctx context.Context) []plegbench.Hint { return t.hints(ctx, people) }
 	opts.RPCTimeout = rpc
 	opts.Streaming = t.Kubelet != nil && t.Kubelet.CRIListStreaming
 	facts.Measurement = plegbench.Measure(ctx, t.socket, t.Client, opts)
 	facts.Summary = plegbench.Summarize(facts.Measurement, t.Kubelet)
-	seen := <-processes
-	if !t.Simulated() && seen.missing == "" {
+	facts.HostMissing = "the runtime is simulated"
+	if !t.Simulated() {
+		all, _ := people(ctx)
 		// States of processes are worth most at the moment at which calls hang, which may be after the start.
-		if again := <-lookAtHost(ctx, env, t, lateHostTimeout); again.missing == "" {
-			markLasting(seen.list, again.list)
-			seen = again
-		}
+		short, cancel := context.WithTimeout(ctx, againTimeout)
+		again, missing := all.Again(short)
+		cancel()
+		facts.Processes, facts.HostMissing = again, hostMissing(missing)
+		facts.Peer = otherProcess(all, facts)
 	}
-	facts.Processes, facts.HostMissing = seen.list, seen.missing
-	facts.Peer = stranger(env.Root, t, facts)
 	said := <-logs
 	facts.Journal, facts.JournalProblem = said.report, said.missing
 	facts.Node = <-node
@@ -90,13 +95,13 @@ func Gather(
 // NoSystemd reports whether something else than systemd runs this host, for what is to be typed there.
 func NoSystemd(env cli.Env) bool { return errors.Is(host.FindSystemd(env.Root), host.ErrNoSystemd) }
 
-// stranger returns the process that listens on the socket, where it is none of those that matter to a runtime.
-func stranger(root string, t *Target, f *facts.Input) *host.Process {
+// otherProcess returns the process that listens on the socket, where it is none of those that matter to a runtime.
+func otherProcess(people host.Population, f *facts.Input) *host.Process {
 	pid := f.Measurement.Connect.PeerPID
-	if t.Simulated() || pid <= 1 || slices.ContainsFunc(f.Processes, func(p host.Process) bool { return p.PID == pid }) {
+	if pid <= 1 || slices.ContainsFunc(f.Processes, func(p host.Process) bool { return p.PID == pid }) {
 		return nil
 	}
-	p, err := host.One(root, pid)
+	p, err := people.One(pid)
 	if err != nil {
 		return nil
 	}
@@ -106,49 +111,51 @@ func stranger(root string, t *Target, f *facts.Input) *host.Process {
 // shorten bounds what a runtime calls itself. No real one comes near; a broken one must not fill the report.
 func shorten(s string) string { return crictl.Shorten(s, 128) }
 
-type hostView struct {
-	list    []host.Process
-	missing string // why there is no list, or not all of it
-}
-
-// markLasting marks the processes of the newer look that were in uninterruptible sleep in the same place in both. The
-// start is worked out from the time of boot, which the kernel rounds, so the same process may differ by a second.
-func markLasting(first, again []host.Process) {
-	before := make(map[int]host.Process, len(first))
-	for _, p := range first {
-		before[p.PID] = p
-	}
-	for i := range again {
-		p := &again[i]
-		old, known := before[p.PID]
-		same := known && old.Started.IsZero() == p.Started.IsZero() && p.Started.Sub(old.Started).Abs() < 2*time.Second
-		p.Lasting = same && old.State == 'D' && p.State == 'D' && old.Wchan == p.Wchan
-	}
-}
-
-func lookAtHost(ctx context.Context, env cli.Env, t *Target, timeout time.Duration) <-chan hostView {
-	out := make(chan hostView, 1)
-	if t.Simulated() {
-		out <- hostView{missing: "the runtime is simulated"}
-		return out
-	}
+// scanProcesses starts the one scan of /proc of a run, and returns how to wait for it.
+func scanProcesses(ctx context.Context, root string) func(context.Context) (host.Population, error) {
+	done := make(chan struct{})
+	var people host.Population
+	var err error
 	go func() {
-		ctx, cancel := context.WithTimeout(ctx, timeout)
+		defer close(done)
+		ctx, cancel := context.WithTimeout(ctx, hostTimeout)
 		defer cancel()
-		list, err := deadline.Run(ctx, func(ctx context.Context) ([]host.Process, error) {
-			return host.Processes(ctx, env.Root)
+		people, err = deadline.Run(ctx, func(ctx context.Context) (host.Population, error) {
+			return host.ReadPopulation(ctx, root, runtimeNames())
 		})
-		view := hostView{list: list}
-		if err != nil {
-			view.missing = fmt.Sprintf("processes of this host: %v", err)
-		}
-		out <- view
 	}()
-	return out
+	return func(ctx context.Context) (host.Population, error) {
+		select {
+		case <-done:
+			return people, err
+		case <-ctx.Done():
+			return host.Population{}, ctx.Err()
+		}
+	}
+}
+
+// runtimeNames returns what the runtimes of the known installations are recognised by.
+func runtimeNames() host.Names {
+	var n host.Names
+	for _, in := range crictl.Installations() {
+		n.Runtimes = append(n.Runtimes, in.Processes...)
+		n.Shims = append(n.Shims, in.Shims...)
+		n.DataDirs = append(n.DataDirs, in.DataDir)
+		n.StateDirs = append(n.StateDirs, in.StateDir)
+	}
+	return n
+}
+
+// hostMissing words why there is no list of processes, or not all of it.
+func hostMissing(err error) string {
+	if err == nil {
+		return ""
+	}
+	return fmt.Sprintf("processes of this host: %v", err)
 }
 
 // hints finds sandboxes and containers without the runtime's help.
-func (t *Target) hints(ctx context.Context, root string) []plegbench.Hint {
+func (t *Target) hints(ctx context.Context, people func(context.Context) (host.Population, error)) []plegbench.Hint {
 	var list []plegbench.Hint
 	if t.Simulated() {
 		for _, r := range t.fake.Records() {
@@ -159,7 +166,8 @@ func (t *Target) hints(ctx context.Context, root string) []plegbench.Hint {
 		}
 		return list
 	}
-	objects, _ := deadline.Run(ctx, func(ctx context.Context) ([]host.Object, error) { return host.Objects(ctx, root), nil })
+	all, _ := people(ctx) // what is missing of it means fewer hints
+	objects, _ := deadline.Run(ctx, func(ctx context.Context) ([]host.Object, error) { return all.Objects(ctx), nil })
 	for _, o := range objects {
 		list = append(list, plegbench.Hint{
 			Kind: o.Kind, ID: o.ID, Name: o.Name,

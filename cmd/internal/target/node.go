@@ -27,14 +27,16 @@ type Looks struct {
 const betweenLooks = 500 * time.Millisecond
 
 // lookAtNode makes the looks beside everything else. It answers before the command's time is up, whatever hangs.
-func lookAtNode(ctx context.Context, env cli.Env, t *Target, looks Looks) <-chan *facts.Node {
+func lookAtNode(
+	ctx context.Context, env cli.Env, t *Target, people func(context.Context) (host.Population, error), looks Looks,
+) <-chan *facts.Node {
 	out := make(chan *facts.Node, 1)
 	if t.Simulated() || !looks.All && !looks.Cheap {
 		out <- nil
 		return out
 	}
 	s := probes.Input{
-		Root: env.Root, Child: host.NewChild(env.Self), Credentials: looks.Credentials, APIServer: looks.APIServer,
+		Root: env.Root, Population: people, Child: host.NewChild(env.Self), Credentials: looks.Credentials, APIServer: looks.APIServer,
 		Between: betweenLooks,
 	}
 	if t.Client != nil {

@@ -1,6 +1,6 @@
-// Package apiserver is a kubelet's way to the API server: the calls that a syncLoop makes, and no others. The generated clientset
-// knows every API group there is, which would add 24 MB to the program, and 10 MB to what each of its commands starts with; this
-// one knows pods, nodes, leases, events, and what pods refer to.
+// Package apiserver is a kubelet's way to the API server: the calls that a syncLoop makes, and no others. The
+// generated clientset knows every API group there is, which would add 24 MB to the program, and 10 MB to what each of
+// its commands starts with; this one knows pods, nodes, leases, events, and what pods refer to.
 package apiserver
 
 import (
@@ -30,7 +30,7 @@ type Client struct {
 	events     rest.Interface // of core as well
 }
 
-// Limits are those of a kubelet's clients. Its heartbeats have none: a node that has much to say is not taken for dead.
+// Limits are those of a kubelet's clients. Its heartbeats have none, so that a busy node is not taken for dead.
 type Limits struct {
 	QPS        float32 // kubeAPIQPS
 	Burst      int     // kubeAPIBurst
@@ -143,7 +143,8 @@ func (c *Client) CreateNode(ctx context.Context, node *v1.Node) (*v1.Node, error
 	return do[v1.Node](ctx, c.heartbeats.Post().Resource("nodes").Body(node))
 }
 
-// PatchNodeStatus sends a strategic merge patch for the status and the labels of a node, and returns the node as it is then.
+// PatchNodeStatus sends a strategic merge patch for the status and the labels of a node, and returns the node as it
+// is then.
 func (c *Client) PatchNodeStatus(ctx context.Context, name string, patch []byte) (*v1.Node, error) {
 	return do[v1.Node](ctx, c.heartbeats.Patch(types.StrategicMergePatchType).
 		Resource("nodes").Name(name).SubResource("status").Body(patch))

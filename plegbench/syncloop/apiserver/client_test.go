@@ -240,7 +240,8 @@ func TestNewErrors(t *testing.T) {
 	}
 }
 
-// TestScheme holds Events to what client-go's record wants: a sink, and a scheme that names the kind of what events are about.
+// TestScheme holds Events to what client-go's record wants: a sink, and a scheme that names the kind of what events
+// are about.
 func TestScheme(t *testing.T) {
 	var _ record.EventSink = Events{}
 	kinds, _, err := Scheme().ObjectKinds(&v1.Pod{})

@@ -8,11 +8,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// eventTimeout bounds a call about an event: its callers, of client-go's record, hand no context down. Events that cannot be
-// sent meanwhile are dropped there.
+// eventTimeout bounds a call about an event: its callers, of client-go's record, hand no context down. Events that
+// cannot be sent meanwhile are dropped there.
 const eventTimeout = 10 * time.Second
 
-// Events writes events, as client-go's record wants it (record.EventSink).
+// Events writes events; it is a record.EventSink of client-go.
 type Events struct{ client *Client }
 
 // Events is where events go.

@@ -28,8 +28,8 @@ type Client interface {
 type APIConfig struct {
 	Client   Client
 	NodeName string
-	// NodeSynced reports whether the node's own object has been read from the API server; pods are watched only then, since
-	// admission needs the node's labels and taints. Nil does not wait.
+	// NodeSynced reports whether the node's own object has been read from the API server; pods are watched only then,
+	// since admission needs the node's labels and taints. Nil does not wait.
 	NodeSynced func() bool
 	Log        logr.Logger
 }
@@ -43,8 +43,8 @@ func NewAPIServer(cfg APIConfig) *APIServer { return &APIServer{cfg} }
 // Name is the source's name.
 func (a *APIServer) Name() string { return pod.APIServerSource }
 
-// Run lists and watches, and sends all pods at each change. An API server that cannot be reached takes no pod away. It ends
-// with ctx, whose error it returns.
+// Run lists and watches, and sends all pods at each change. An API server that cannot be reached takes no pod away.
+// It ends with ctx, whose error it returns.
 func (a *APIServer) Run(ctx context.Context, send func([]*v1.Pod)) error {
 	log := a.cfg.Log
 	log.Info("Waiting for node sync before watching apiserver pods")

@@ -87,8 +87,9 @@ func TestAPIServer(t *testing.T) {
 	}
 }
 
-// TestAPIServerResumes goes through the turns of a watch, with the client and over HTTP: a connection that ends goes on from what
-// was seen last; a version that the API server has forgotten (410) makes it list anew; and in between no pod goes away.
+// TestAPIServerResumes goes through the turns of a watch, with the client and over HTTP: a connection that ends goes
+// on from what was seen last; a version that the API server has forgotten (410) makes it list anew; and in between no
+// pod goes away.
 func TestAPIServerResumes(t *testing.T) {
 	event := func(kind string, version int, name string) string {
 		return fmt.Sprintf(`{"type":%q,"object":{"kind":"Pod","apiVersion":"v1","metadata":{"name":%q,"namespace":"shop","resourceVersion":"%d"}}}`, kind, name, version)

@@ -1,12 +1,10 @@
-// Package config holds the sources of pods (manifest files, a URL, the API server) and the mux that turns their full lists
-// into updates for the syncLoop. A source knows nothing of what changed: it hands over all its pods, each time, and the mux
-// compares them by UID with what that source had before (pkg/kubelet/config upstream).
+// Package config holds the sources of pods (manifest files, a URL, the API server) and the mux that turns their full
+// lists into updates for the syncLoop. A source sends all its pods each time, and the mux compares them by UID with
+// what that source had before (pkg/kubelet/config upstream).
 package config
 
 import (
 	"context"
-	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -20,7 +18,7 @@ import (
 	"github.com/kdiag/kdiag/plegbench/syncloop/pod"
 )
 
-// An Op says what happened to the pods of an update.
+// An Op is what happened to the pods of an update.
 type Op int
 
 // The operations.
@@ -30,16 +28,11 @@ const (
 	Delete              // pods that now have a deletion timestamp: their grace period runs
 	Remove              // pods that the source does not have any more
 	Reconcile           // pods of which only the status changed, which is the kubelet's own to write
-	Set                 // all pods of all sources; only a mux in Snapshot mode sends it
 )
 
-// String returns the word of the kubelet's log lines: ADD, UPDATE, DELETE, REMOVE, RECONCILE, SET.
+// String returns the operation as in the kubelet's log lines: ADD, UPDATE, DELETE, REMOVE, RECONCILE.
 func (o Op) String() string {
-	words := [...]string{"ADD", "UPDATE", "DELETE", "REMOVE", "RECONCILE", "SET"}
-	if o < 0 || int(o) >= len(words) {
-		return fmt.Sprintf("Op(%d)", int(o))
-	}
-	return words[o]
+	return [...]string{"ADD", "UPDATE", "DELETE", "REMOVE", "RECONCILE"}[o]
 }
 
 // A PodUpdate is one change of what should run. Its pods belong to the receiver.
@@ -49,24 +42,14 @@ type PodUpdate struct {
 	Pods   []*v1.Pod
 }
 
-// A Mode says how a Mux tells of changes.
-type Mode int
-
-// The modes.
-const (
-	Incremental Mode = iota // one update per kind of change, as the kubelet wants them
-	Snapshot                // one Set with all pods of all sources whenever anything but a status changed
-)
-
 // updatesCap is the capacity of the channel of updates (NewPodConfig in pkg/kubelet/config/config.go upstream).
 const updatesCap = 50
 
 // Config is what a Mux needs.
 type Config struct {
 	Log      logr.Logger
-	Recorder record.EventRecorder // told of pods that are ignored
+	Recorder record.EventRecorder // gets an event for each pod that is ignored
 	Sources  []string             // that must have delivered a list before anything may be removed
-	Mode     Mode
 }
 
 // A Mux merges the full lists of several sources into one ordered stream of updates.
@@ -89,8 +72,8 @@ func New(cfg Config) *Mux {
 // Updates is the stream of changes. It is never closed.
 func (m *Mux) Updates() <-chan PodUpdate { return m.updates }
 
-// SeenAllSources reports whether every configured source has delivered a list and the syncLoop has handled an update from
-// each, which it says by seen. Before that a pod that no source has may only not have been told of yet.
+// SeenAllSources reports whether every configured source has delivered a list and the syncLoop has handled an update
+// from each: seen holds those. Before that, a pod that no source has may still come.
 func (m *Mux) SeenAllSources(seen map[string]bool) bool {
 	m.cfg.Log.V(5).Info("Looking for sources, have seen", "sources", m.cfg.Sources, "seenSources", seen)
 	m.mu.Lock()
@@ -103,8 +86,8 @@ func (m *Mux) SeenAllSources(seen map[string]bool) bool {
 	return true
 }
 
-// Apply takes the full list of one source and sends what changed. It blocks while the channel of updates is full, until ctx
-// ends; what was not sent by then is lost. The pods must not be changed afterwards.
+// Apply takes the full list of one source and sends what changed. It blocks while the channel of updates is full,
+// until ctx ends; what was not sent by then is lost. The pods must not be changed afterwards.
 func (m *Mux) Apply(ctx context.Context, source string, pods []*v1.Pod) {
 	select {
 	case m.turn <- struct{}{}:
@@ -133,31 +116,14 @@ func (m *Mux) merge(source string, pods []*v1.Pod) []PodUpdate {
 		m.cfg.Log.V(4).Info("Receiving a new pod", "pod", klog.KObj(p))
 	}
 	m.pods[source] = has
-	if m.cfg.Mode == Snapshot {
-		if seen && !c.structural() {
-			return nil
-		}
-		return []PodUpdate{{Op: Set, Source: source, Pods: m.all()}}
-	}
 	return c.updates(source, !seen)
-}
-
-func (m *Mux) all() []*v1.Pod {
-	var all []*v1.Pod
-	for _, pods := range m.pods {
-		for _, p := range pods {
-			all = append(all, p.DeepCopy())
-		}
-	}
-	slices.SortFunc(all, byName)
-	return all
 }
 
 func byName(a, b *v1.Pod) int {
 	return strings.Compare(pod.Format(a)+"/"+string(a.UID), pod.Format(b)+"/"+string(b.UID))
 }
 
-// unique drops pods whose name stands earlier in the same list.
+// unique drops pods with a name that occurs earlier in the same list.
 func (m *Mux) unique(source string, pods []*v1.Pod) []*v1.Pod {
 	names := map[string]bool{}
 	var kept []*v1.Pod

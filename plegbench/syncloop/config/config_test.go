@@ -15,9 +15,9 @@ import (
 	"github.com/kdiag/kdiag/plegbench/syncloop/pod"
 )
 
-func newMux(mode Mode, sources ...string) (*Mux, *record.FakeRecorder) {
+func newMux(sources ...string) (*Mux, *record.FakeRecorder) {
 	events := record.NewFakeRecorder(10)
-	return New(Config{Log: logr.Discard(), Recorder: events, Sources: sources, Mode: mode}), events
+	return New(Config{Log: logr.Discard(), Recorder: events, Sources: sources}), events
 }
 
 // drain returns what waits in the channel of updates.
@@ -34,7 +34,7 @@ func drain(m *Mux) []PodUpdate {
 }
 
 func TestMux(t *testing.T) {
-	m, events := newMux(Incremental, "file", "api")
+	m, events := newMux("file", "api")
 	twin := testPod("a", func(p *v1.Pod) { p.UID = "other" })
 	m.Apply(t.Context(), "file", []*v1.Pod{testPod("a"), twin, testPod("b")})
 	updates := drain(m)
@@ -62,7 +62,7 @@ func TestMux(t *testing.T) {
 }
 
 func TestSeenAllSources(t *testing.T) {
-	m, _ := newMux(Incremental, "file", "api")
+	m, _ := newMux("file", "api")
 	both := map[string]bool{"file": true, "api": true}
 	m.Apply(t.Context(), "file", nil)
 	if m.SeenAllSources(both) {
@@ -75,26 +75,15 @@ func TestSeenAllSources(t *testing.T) {
 	if !m.SeenAllSources(both) {
 		t.Error("both are there")
 	}
-	if none, _ := newMux(Incremental); !none.SeenAllSources(nil) {
+	if none, _ := newMux(); !none.SeenAllSources(nil) {
 		t.Error("without sources there is nothing to wait for")
-	}
-}
-
-func TestMuxSnapshot(t *testing.T) {
-	m, _ := newMux(Snapshot, "file", "api")
-	m.Apply(t.Context(), "api", []*v1.Pod{testPod("a")})
-	m.Apply(t.Context(), "file", []*v1.Pod{testPod("f")})
-	m.Apply(t.Context(), "api", []*v1.Pod{testPod("a", running)})
-	m.Apply(t.Context(), "api", nil)
-	if diff := cmp.Diff([]string{"SET a", "SET a f", "SET f"}, show(drain(m))); diff != "" {
-		t.Error(diff)
 	}
 }
 
 // A syncLoop that skips reads nothing. Its sources wait for it, in turn and in order, and are let go when it ends.
 func TestMuxBlocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m, _ := newMux(Incremental)
+		m, _ := newMux()
 		for i := range updatesCap {
 			m.Apply(t.Context(), "api", []*v1.Pod{testPod("a", image(strconv.Itoa(i)))})
 		}
@@ -119,14 +108,4 @@ func TestMuxBlocks(t *testing.T) {
 			t.Errorf("%d updates waited, want %d", n, updatesCap)
 		}
 	})
-}
-
-func TestOpString(t *testing.T) {
-	var got []string
-	for op := Add; op <= Set+1; op++ {
-		got = append(got, op.String())
-	}
-	if diff := cmp.Diff([]string{"ADD", "UPDATE", "DELETE", "REMOVE", "RECONCILE", "SET", "Op(6)"}, got); diff != "" {
-		t.Error(diff)
-	}
 }

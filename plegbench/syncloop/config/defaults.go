@@ -3,74 +3,30 @@ package config
 import (
 	"cmp"
 	"maps"
-	"reflect"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
 )
 
 // setDefaults does for a manifest what the API server does for a pod that is sent to it (pkg/apis/core/v1/defaults.go
-// upstream), as far as running the pod depends on it.
+// upstream), where running the pod depends on it and the absence of a value does not mean the default already.
 func setDefaults(p *v1.Pod) {
 	s := &p.Spec
 	s.DNSPolicy = cmp.Or(s.DNSPolicy, v1.DNSClusterFirst)
 	s.RestartPolicy = cmp.Or(s.RestartPolicy, v1.RestartPolicyAlways)
-	s.SchedulerName = cmp.Or(s.SchedulerName, v1.DefaultSchedulerName)
 	if s.SecurityContext == nil {
 		s.SecurityContext = &v1.PodSecurityContext{}
 	}
 	s.TerminationGracePeriodSeconds = cmp.Or(s.TerminationGracePeriodSeconds, new(int64(v1.DefaultTerminationGracePeriodSeconds)))
-	s.EnableServiceLinks = cmp.Or(s.EnableServiceLinks, new(v1.DefaultEnableServiceLinks))
 	for i := range s.Volumes {
-		defaultVolume(&s.Volumes[i].VolumeSource)
+		if v := &s.Volumes[i].VolumeSource; *v == (v1.VolumeSource{}) {
+			v.EmptyDir = &v1.EmptyDirVolumeSource{}
+		}
 	}
 	for _, list := range [][]v1.Container{s.InitContainers, s.Containers} {
 		for i := range list {
 			defaultContainer(&list[i], s.HostNetwork)
 		}
-	}
-}
-
-func defaultVolume(v *v1.VolumeSource) {
-	if reflect.ValueOf(*v).IsZero() {
-		v.EmptyDir = &v1.EmptyDirVolumeSource{}
-	}
-	if v.Secret != nil {
-		v.Secret.DefaultMode = cmp.Or(v.Secret.DefaultMode, new(v1.SecretVolumeSourceDefaultMode))
-	}
-	if v.ConfigMap != nil {
-		v.ConfigMap.DefaultMode = cmp.Or(v.ConfigMap.DefaultMode, new(v1.ConfigMapVolumeSourceDefaultMode))
-	}
-	if v.HostPath != nil {
-		v.HostPath.Type = cmp.Or(v.HostPath.Type, new(v1.HostPathUnset))
-	}
-	if v.DownwardAPI != nil {
-		v.DownwardAPI.DefaultMode = cmp.Or(v.DownwardAPI.DefaultMode, new(v1.DownwardAPIVolumeSourceDefaultMode))
-		defaultDownward(v.DownwardAPI.Items)
-	}
-	if v.Projected == nil {
-		return
-	}
-	v.Projected.DefaultMode = cmp.Or(v.Projected.DefaultMode, new(v1.ProjectedVolumeSourceDefaultMode))
-	for _, source := range v.Projected.Sources {
-		if source.DownwardAPI != nil {
-			defaultDownward(source.DownwardAPI.Items)
-		}
-		if source.ServiceAccountToken != nil {
-			source.ServiceAccountToken.ExpirationSeconds = cmp.Or(source.ServiceAccountToken.ExpirationSeconds, new(int64(3600)))
-		}
-	}
-}
-
-func defaultDownward(items []v1.DownwardAPIVolumeFile) {
-	for _, item := range items {
-		defaultField(item.FieldRef)
-	}
-}
-
-func defaultField(ref *v1.ObjectFieldSelector) {
-	if ref != nil {
-		ref.APIVersion = cmp.Or(ref.APIVersion, "v1")
 	}
 }
 
@@ -88,11 +44,6 @@ func defaultContainer(c *v1.Container, hostNetwork bool) {
 		port.Protocol = cmp.Or(port.Protocol, v1.ProtocolTCP)
 		if hostNetwork {
 			port.HostPort = cmp.Or(port.HostPort, port.ContainerPort)
-		}
-	}
-	for _, e := range c.Env {
-		if e.ValueFrom != nil {
-			defaultField(e.ValueFrom.FieldRef)
 		}
 	}
 	if c.Resources.Limits != nil {
@@ -132,7 +83,7 @@ func defaultHTTPGet(h *v1.HTTPGetAction) {
 	}
 }
 
-// latest reports an image whose tag is latest, said or meant: neither tag nor digest means it. The colon of a registry's
+// latest reports an image whose tag is latest, which it also is without tag and digest. The colon of a registry's
 // port stands before a slash.
 func latest(image string) bool {
 	name, _, digest := strings.Cut(image, "@")

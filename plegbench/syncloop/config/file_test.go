@@ -6,10 +6,8 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
@@ -75,15 +73,14 @@ func TestFileList(t *testing.T) {
 	all := strings.Join(*lines, "\n")
 	for _, want := range []string{
 		`"Could not process manifest file" "error"="` + dir + `/broken: this is neither YAML nor JSON`,
-		`"Could not process manifest file" "error"="` + dir + `/config: this is what pods refer to`,
 		`"Could not process manifest file" "error"="` + dir + `/long: longer than 10 MiB`,
-		`"Could not get metadata"`, `"Provided manifest path is a directory, not recursing into manifest path"`,
+		`"Could not process manifest file" "error"="` + dir + `/folder: not a regular file`,
 	} {
 		if !strings.Contains(all, want) {
 			t.Errorf("no line with %s in\n%s", want, all)
 		}
 	}
-	if len(*lines) != 5 {
+	if len(*lines) != 3 {
 		t.Errorf("%d lines:\n%s", len(*lines), all)
 	}
 
@@ -115,29 +112,6 @@ func TestFileSingle(t *testing.T) {
 	}
 	if len(*lines) != 2 || !strings.Contains((*lines)[0], `"Unable to read config path" "error"="path does not exist, ignoring"`) {
 		t.Errorf("logged %q", *lines)
-	}
-}
-
-func TestFileReferences(t *testing.T) {
-	dir := t.TempDir()
-	manifest := minimal + "    envFrom: [{configMapRef: {name: cm}}]\n"
-	if err := os.WriteFile(filepath.Join(dir, "pod"), []byte(manifest), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "cm"), []byte("apiVersion: v1\nkind: ConfigMap\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for allow, want := range map[bool][]string{false: {}, true: {"web-n"}} {
-		log, lines := logged()
-		f := NewFile(FileConfig{Interval: 20 * time.Second, Path: dir, NodeName: "n", AllowReferences: allow, Log: log})
-		var got []string
-		f.relist(func(pods []*v1.Pod) { got = names(pods) })
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Error(diff)
-		}
-		if refused := slices.ContainsFunc(*lines, func(l string) bool { return strings.Contains(l, "static pods may not reference configmaps") }); refused == allow {
-			t.Errorf("allowed %v, logged %q", allow, *lines)
-		}
 	}
 }
 
@@ -176,17 +150,17 @@ func TestFileChanged(t *testing.T) {
 	step(a, fsnotify.Write, "", "neither YAML nor JSON")
 	step(a, fsnotify.Rename, "b-n", "")
 	step(a, fsnotify.Remove, "", "")
-	f.pods = map[string]*v1.Pod{}
-	step(b, fsnotify.Remove, "", "doesn't exist in cache")
 }
 
-// A folder that appears, changes and goes away, without waiting for the next full reading.
+// TestFileWatches changes a folder, which is noticed before the next full reading, and replaces it, which is noticed
+// with it.
 func TestFileWatches(t *testing.T) {
+	const interval = 2 * time.Second
 	dir := filepath.Join(t.TempDir(), "manifests")
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	f := NewFile(FileConfig{Path: dir, NodeName: "n", Interval: time.Hour, Log: logr.Discard()})
+	f := NewFile(FileConfig{Path: dir, NodeName: "n", Interval: interval, Log: logr.Discard()})
 	ctx, cancel := context.WithCancel(t.Context())
 	sent := make(chan string)
 	ended := make(chan error)
@@ -227,24 +201,20 @@ func TestFileWatches(t *testing.T) {
 }
 
 func TestFileRescans(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		log, lines := logged()
-		f := NewFile(FileConfig{Interval: 20 * time.Second, Path: filepath.Join("testdata", "missing"), Log: log})
-		if f.Name() != "file" {
-			t.Errorf("name %q", f.Name())
-		}
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute+time.Millisecond)
-		defer cancel()
-		sent := 0
-		err := f.Run(ctx, func(pods []*v1.Pod) {
-			if len(pods) != 0 {
-				t.Errorf("pods %v", names(pods))
-			}
-			sent++
-		})
-		// At once and each 20 s; the watch is tried each second.
-		if sent != 4 || len(*lines) != 4+61 || !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("sent %d times, %d lines, ended with %v", sent, len(*lines), err)
+	log, lines := logged()
+	path := filepath.Join(t.TempDir(), "missing")
+	f := NewFile(FileConfig{Interval: 10 * time.Millisecond, Path: path, NodeName: "n", Log: log})
+	ctx, cancel := context.WithCancel(t.Context())
+	sent := 0
+	err := f.Run(ctx, func(pods []*v1.Pod) {
+		switch sent++; {
+		case sent == 3:
+			write(t, path, "late")
+		case len(pods) > 0:
+			cancel()
 		}
 	})
+	if sent < 4 || len(*lines) != 3 || !errors.Is(err, context.Canceled) {
+		t.Errorf("sent %d times, %d lines, ended with %v", sent, len(*lines), err)
+	}
 }

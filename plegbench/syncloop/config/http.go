@@ -13,69 +13,58 @@ import (
 	"github.com/kdiag/kdiag/plegbench/syncloop/pod"
 )
 
-// httpTimeout is that of one request for manifests (NewSourceURL in pkg/kubelet/config/http.go upstream).
+// httpTimeout bounds one request for manifests (NewSourceURL in pkg/kubelet/config/http.go upstream).
 const httpTimeout = 10 * time.Second
 
 // HTTPConfig is what the source at a URL needs.
 type HTTPConfig struct {
-	URL             string
-	Header          http.Header // of each request
-	NodeName        string
-	Interval        time.Duration // between the end of a request and the next: httpCheckFrequency
-	AllowReferences bool          // as FileConfig has it
-	Log             logr.Logger
-	Client          *http.Client // nil is one with a timeout of 10 s
+	URL      string
+	Header   http.Header // of each request
+	NodeName string
+	Interval time.Duration // between the end of a request and the next: httpCheckFrequency
+	Log      logr.Logger
 }
 
 // HTTP is the source at a URL, which answers with a pod or a list of pods.
 type HTTP struct {
 	cfg      HTTPConfig
+	client   *http.Client
 	last     []byte // document of the last answer, good or bad
 	failures int    // in a row
 }
 
 // NewHTTP returns a source that has asked nothing yet.
 func NewHTTP(cfg HTTPConfig) *HTTP {
-	if cfg.Client == nil {
-		cfg.Client = &http.Client{Timeout: httpTimeout}
-	}
-	return &HTTP{cfg: cfg}
+	return &HTTP{cfg: cfg, client: &http.Client{Timeout: httpTimeout}}
 }
 
 // Name is the source's name.
 func (h *HTTP) Name() string { return pod.HTTPSource }
 
-// Run asks at once and then at each interval, and sends all pods whenever the answer changed. It ends with ctx, whose error
-// it returns.
+// Run asks at once and then at each interval, and sends all pods whenever the answer changed. It ends with ctx, whose
+// error it returns. After four failures in a row it logs them at a higher verbosity only.
 func (h *HTTP) Run(ctx context.Context, send func([]*v1.Pod)) error {
 	h.cfg.Log.V(1).Info("Watching URL", "URL", h.cfg.URL)
 	for {
-		h.note(h.fetch(ctx, send))
+		switch err := h.fetch(ctx, send); {
+		case err == nil && h.failures > 0:
+			h.cfg.Log.Info("Successfully read pods from URL")
+			h.failures = 0
+		case err != nil && h.failures < 3:
+			h.cfg.Log.Info("Failed to read pods from URL", "err", err)
+			h.failures++
+		case err != nil && h.failures == 3:
+			h.cfg.Log.Info("Failed to read pods from URL. Dropping verbosity of this message to V(4)", "err", err)
+			h.failures++
+		case err != nil:
+			h.cfg.Log.V(4).Info("Failed to read pods from URL", "err", err)
+		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-time.After(h.cfg.Interval):
 		}
 	}
-}
-
-// note logs how a request ended. After some failures in a row it goes quiet.
-func (h *HTTP) note(err error) {
-	switch {
-	case err == nil && h.failures > 0:
-		h.cfg.Log.Info("Successfully read pods from URL")
-		h.failures = 0
-		return
-	case err == nil:
-		return
-	case h.failures < 3:
-		h.cfg.Log.Info("Failed to read pods from URL", "err", err)
-	case h.failures == 3:
-		h.cfg.Log.Info("Failed to read pods from URL. Dropping verbosity of this message to V(4)", "err", err)
-	default:
-		h.cfg.Log.V(4).Info("Failed to read pods from URL", "err", err)
-	}
-	h.failures++
 }
 
 // fetch asks once. A failure leaves the pods as they are, but for an answer without a single byte, which means no pods.
@@ -87,7 +76,7 @@ func (h *HTTP) fetch(ctx context.Context, send func([]*v1.Pod)) error {
 	if h.cfg.Header != nil {
 		req.Header = h.cfg.Header.Clone()
 	}
-	resp, err := h.cfg.Client.Do(req)
+	resp, err := h.client.Do(req)
 	if err != nil {
 		return err
 	}
@@ -109,11 +98,6 @@ func (h *HTTP) fetch(ctx context.Context, send func([]*v1.Pod)) error {
 	pods, err := parse(data, pod.HTTPSource, h.cfg.URL, h.cfg.NodeName)
 	if err != nil {
 		return err
-	}
-	for _, p := range pods {
-		if err := checkReferences(p, h.cfg.AllowReferences); err != nil {
-			return fmt.Errorf("%s: %w", h.cfg.URL, err)
-		}
 	}
 	send(pods)
 	return nil

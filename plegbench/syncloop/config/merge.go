@@ -14,13 +14,8 @@ import (
 // changes is the difference between two lists of one source.
 type changes struct{ removes, adds, changed, deletes, reconciles []*v1.Pod }
 
-// structural reports whether more than statuses changed.
-func (c changes) structural() bool {
-	return len(c.removes)+len(c.adds)+len(c.changed)+len(c.deletes) > 0
-}
-
-// updates puts the changes in the order of delivery: what goes makes room for what comes. The first list of a source that
-// brings nothing to do is announced by an empty ADD, which says that the source is there.
+// updates puts the changes in the order of delivery: removals make room for additions. A first list without changes
+// becomes an empty ADD, which announces the source.
 func (c changes) updates(source string, first bool) []PodUpdate {
 	var out []PodUpdate
 	send := func(op Op, pods []*v1.Pod, always bool) {
@@ -44,8 +39,8 @@ func (c changes) updates(source string, first bool) []PodUpdate {
 	return out
 }
 
-// merge compares the full list of a source with what it had and returns what it has now and what changed. seen is the time
-// stamped on new pods. Neither had nor the list nor any pod in them is changed.
+// merge compares the full list of a source with what it had and returns what it has now and what changed. seen is the
+// time stamped on new pods. Neither had nor the list nor any pod in them is changed.
 func merge(source string, had map[types.UID]*v1.Pod, list []*v1.Pod, seen string) (map[types.UID]*v1.Pod, changes) {
 	has := make(map[types.UID]*v1.Pod, len(list))
 	var c changes

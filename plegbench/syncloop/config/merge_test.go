@@ -58,64 +58,6 @@ func show(updates []PodUpdate) []string {
 	return out
 }
 
-func TestMerge(t *testing.T) {
-	cases := []struct {
-		name       string
-		had, lists []*v1.Pod // had nil is a source never seen
-		want       []string
-	}{
-		{"first list with a pod", nil, []*v1.Pod{testPod("a")}, []string{"ADD a"}},
-		{"first list, empty", nil, nil, []string{"ADD"}},
-		{"first list, again empty", []*v1.Pod{}, nil, nil},
-		{"nothing changed", []*v1.Pod{testPod("a")}, []*v1.Pod{testPod("a")}, nil},
-		{"spec", []*v1.Pod{testPod("a")}, []*v1.Pod{testPod("a", image("img:2"))}, []string{"UPDATE a"}},
-		{
-			"labels",
-			[]*v1.Pod{testPod("a")},
-			[]*v1.Pod{testPod("a", func(p *v1.Pod) { p.Labels = map[string]string{"k": "v"} })},
-			[]string{"UPDATE a"},
-		},
-		{"annotation", []*v1.Pod{testPod("a")}, []*v1.Pod{testPod("a", annotated("k", "v"))}, []string{"UPDATE a"}},
-		{"annotation gone", []*v1.Pod{testPod("a", annotated("k", "v"))}, []*v1.Pod{testPod("a")}, []string{"UPDATE a"}},
-		{"local annotation", []*v1.Pod{testPod("a")}, []*v1.Pod{testPod("a", annotated(pod.ConfigMirrorAnnotation, "v"))}, nil},
-		{"hash is not local", []*v1.Pod{testPod("a")}, []*v1.Pod{testPod("a", annotated(pod.ConfigHashAnnotation, "v"))}, []string{"UPDATE a"}},
-		{"resource version", []*v1.Pod{testPod("a")}, []*v1.Pod{testPod("a", func(p *v1.Pod) { p.ResourceVersion = "7" })}, nil},
-		{"deletion", []*v1.Pod{testPod("a")}, []*v1.Pod{testPod("a", deleted)}, []string{"DELETE a"}},
-		{"change while deleted", []*v1.Pod{testPod("a", deleted)}, []*v1.Pod{testPod("a", deleted, image("img:2"))}, []string{"DELETE a"}},
-		{"status", []*v1.Pod{testPod("a")}, []*v1.Pod{testPod("a", running)}, []string{"RECONCILE a"}},
-		{"status and spec", []*v1.Pod{testPod("a")}, []*v1.Pod{testPod("a", running, image("img:2"))}, []string{"UPDATE a"}},
-		{"gone", []*v1.Pod{testPod("a"), testPod("b")}, []*v1.Pod{testPod("b")}, []string{"REMOVE a"}},
-		{
-			"other UID",
-			[]*v1.Pod{testPod("a")},
-			[]*v1.Pod{testPod("a", func(p *v1.Pod) { p.UID = "a2" })},
-			[]string{"REMOVE a", "ADD a"},
-		},
-		{
-			"all at once, in order",
-			[]*v1.Pod{testPod("gone"), testPod("changed"), testPod("ending"), testPod("ran")},
-			[]*v1.Pod{testPod("ran", running), testPod("ending", deleted), testPod("changed", image("x")), testPod("new")},
-			[]string{"REMOVE gone", "ADD new", "UPDATE changed", "DELETE ending", "RECONCILE ran"},
-		},
-	}
-	for _, c := range cases {
-		t.Run(c.name, func(t *testing.T) {
-			var had map[types.UID]*v1.Pod
-			if c.had != nil {
-				had, _ = merge("api", nil, c.had, "then")
-			}
-			before := fmt.Sprint(had, c.lists)
-			_, changed := merge("api", had, c.lists, "now")
-			if diff := cmp.Diff(c.want, show(changed.updates("api", c.had == nil))); diff != "" {
-				t.Error(diff)
-			}
-			if after := fmt.Sprint(had, c.lists); after != before {
-				t.Errorf("merge changed its arguments:\n%s\n%s", before, after)
-			}
-		})
-	}
-}
-
 func TestMergeKeepsLocalAnnotations(t *testing.T) {
 	had, _ := merge("file", nil, []*v1.Pod{testPod("a", annotated("k", "old"))}, "first")
 	has, _ := merge("file", had, []*v1.Pod{testPod("a", annotated("k", "new"))}, "second")

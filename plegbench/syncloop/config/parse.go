@@ -22,13 +22,13 @@ import (
 	"github.com/kdiag/kdiag/plegbench/syncloop/pod"
 )
 
-// errObject is that a manifest holds one of the objects that pods refer to.
-var errObject = errors.New("this is what pods refer to, not a pod")
+// errObject is for a manifest with an object that pods refer to.
+var errObject = errors.New("this is a ConfigMap or Secret, not a pod")
 
-// ParsePod reads one pod in YAML or JSON and completes it as the kubelet completes a static pod: the API's defaults, a UID
-// from its content and origin, the node's name behind its own, namespace default, bound to the node, phase Pending. Of
-// several YAML documents only the first counts, and fields that nobody knows are ignored; the kubelet does both. source is
-// "file" or "http" and origin the path or URL, with which every error begins.
+// ParsePod reads one pod in YAML or JSON and completes it as the kubelet completes a static pod: the API's defaults,
+// a UID from its content and origin, the node's name behind its own, namespace default, bound to the node, phase
+// Pending. Of several YAML documents only the first counts, and unknown fields are ignored; the kubelet does both.
+// source is "file" or "http" and origin the path or URL, with which every error begins.
 func ParsePod(data []byte, source, origin, nodeName string) (*v1.Pod, error) {
 	pods, err := parse(data, source, origin, nodeName)
 	switch {
@@ -62,7 +62,7 @@ func parse(data []byte, source, origin, nodeName string) ([]*v1.Pod, error) {
 			pods = append(pods, &o.Items[i])
 		}
 	case *v1.ConfigMap, *v1.Secret:
-		return nil, fmt.Errorf("%s: %w: keep it out of the folder of manifests", origin, errObject)
+		return nil, fmt.Errorf("%s: %w", origin, errObject)
 	default:
 		return nil, fmt.Errorf("%s: %s", origin, notPods(kind))
 	}
@@ -87,7 +87,7 @@ func notPods(kind *schema.GroupVersionKind) string {
 
 func oneLine(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }
 
-// complete makes a static pod of what a manifest says (applyDefaults in pkg/kubelet/config/common.go upstream).
+// complete makes a static pod from a manifest (applyDefaults in pkg/kubelet/config/common.go upstream).
 func complete(p *v1.Pod, source, origin, nodeName string) error {
 	if p.Name == "" {
 		return errors.New("invalid pod: the pod has no name: give it a metadata.name")

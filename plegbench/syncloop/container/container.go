@@ -1,5 +1,5 @@
-// Package container holds the runtime's view of pods: what the lists and statuses of CRI say, in the shape in which the
-// parts of the syncLoop hand it to each other. It also knows where the logs of dead containers are, and removes both.
+// Package container holds the runtime's view of pods: the lists and statuses of CRI in the form that the parts of the
+// syncLoop exchange. It also removes dead containers with their logs.
 package container
 
 import (
@@ -11,8 +11,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// OwnerLabel is on every sandbox and container that a syncLoop creates, with the node's name as its value. What does not
-// bear it, or bears another name, is never touched: a socket may be shared.
+// OwnerLabel is the label of every sandbox and container that a syncLoop creates; its value is the node's name. Objects
+// without it, or with another value, are never touched: a socket may be shared.
 const OwnerLabel = "io.kdiag.syncloop"
 
 // Labels and annotations that the kubelet writes (pkg/kubelet/types/labels.go and kuberuntime/labels.go upstream).
@@ -52,10 +52,10 @@ func ParseID(s string) ID {
 	return ID{ID: s}
 }
 
-// A State is where a container, or a sandbox taken for one, is in its life.
+// A State is the state of a container or sandbox.
 type State string
 
-// The states, as the kubelet calls them.
+// The states under the kubelet's names.
 const (
 	Created State = "created"
 	Running State = "running"
@@ -97,7 +97,7 @@ type Container struct {
 	SandboxID string // of a container
 }
 
-// A Pod is what the lists say of one pod.
+// A Pod is one pod in the lists.
 type Pod struct {
 	UID        types.UID
 	Name       string
@@ -110,7 +110,7 @@ type Pod struct {
 // FullName is name_namespace, as upstream's GetPodFullName writes it.
 func (p *Pod) FullName() string { return p.Name + "_" + p.Namespace }
 
-// A Status is what ContainerStatus says of one container.
+// A Status is the result of ContainerStatus for one container.
 type Status struct {
 	ID           ID
 	Name         string
@@ -127,10 +127,9 @@ type Status struct {
 	Reason       string // Completed, Error, OOMKilled
 	Message      string // of the runtime, and the termination message
 	SandboxID    string
-	StopSignal   string
 }
 
-// A PodStatus is what the runtime knows of one pod. The zero value but for the UID means that it knows nothing.
+// A PodStatus is what the runtime knows of one pod. If only the UID is set, the runtime does not know the pod.
 type PodStatus struct {
 	UID               types.UID
 	Name              string
@@ -138,7 +137,7 @@ type PodStatus struct {
 	IPs               []string
 	ContainerStatuses []*Status                      // newest first
 	SandboxStatuses   []*runtimeapi.PodSandboxStatus // newest first
-	TimeStamp         time.Time                      // when it was asked for
+	TimeStamp         time.Time                      // of the inspection's start
 }
 
 // Find returns the newest status of the container with that name, or nil.
@@ -161,7 +160,7 @@ func (s *PodStatus) Running() []*Status {
 	return out
 }
 
-// RunningPod builds the pod of the lists out of a status, for those who kill it.
+// RunningPod converts a status to a Pod with the running containers and all sandboxes, for killing it.
 func (s *PodStatus) RunningPod(runtimeName string) *Pod {
 	p := &Pod{UID: s.UID, Name: s.Name, Namespace: s.Namespace}
 	for _, c := range s.ContainerStatuses {

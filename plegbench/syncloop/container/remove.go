@@ -7,9 +7,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 
-	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -19,72 +18,43 @@ const LogSuffix = ".log"
 // longestName is that of a file in ext4, in bytes.
 const longestName = 255
 
-// LogLink is the name of the link to a container's log by which log collectors find it: pod_namespace_container-id.log,
-// cut where a file's name must end.
-func LogLink(pod, namespace, name, id string) string {
+// PodLogs is the folder of a pod's logs below a folder like /var/log. It has a folder for each container.
+func PodLogs(logDir, namespace, name string, uid types.UID) string {
+	return filepath.Join(logDir, "pods", namespace+"_"+name+"_"+string(uid))
+}
+
+// LogLink is the link below a folder like /var/log by which log collectors find a container's log:
+// containers/pod_namespace_container-id.log, cut to the length of a file's name.
+func LogLink(logDir, pod, namespace, name, id string) string {
 	link := pod + "_" + namespace + "_" + name + "-" + id
-	return link[:min(len(link), longestName-len(LogSuffix))] + LogSuffix
+	return filepath.Join(logDir, "containers", link[:min(len(link), longestName-len(LogSuffix))]+LogSuffix)
 }
 
-// A Remover removes dead containers with their logs.
-type Remover struct {
-	CRI interface {
-		ContainerStatus(ctx context.Context, id string) (*runtimeapi.ContainerStatus, error)
-		RemoveContainer(ctx context.Context, id string) error
-	}
-	LogDir     string // of the pods' logs; no log outside it is removed. Empty: none is
-	SymlinkDir string // of the links to logs. Empty: there are none
-	Log        logr.Logger
+// A Remover removes containers.
+type Remover interface {
+	ContainerStatus(ctx context.Context, id string) (*runtimeapi.ContainerStatus, error)
+	RemoveContainer(ctx context.Context, id string) error
 }
 
-// Remove removes a dead container, its logs, rotated ones too, and the link to them. The logs go first: a container whose
-// logs could not be removed is tried again, logs without their container would not be.
-func (r Remover) Remove(ctx context.Context, id string) error {
-	r.Log.V(4).Info("Removing container", "containerID", id)
-	status, err := r.CRI.ContainerStatus(ctx, id)
-	if err != nil {
-		return fmt.Errorf("getting the status of container %q: %w", id, err)
-	}
-	if err := r.removeLogs(status.GetLogPath()); err != nil {
-		return err
-	}
-	if r.SymlinkDir != "" {
-		// The kubelet asks twice: the logs and the link belong to two parts of it. A slow runtime makes it felt.
-		if status, err = r.CRI.ContainerStatus(ctx, id); err != nil {
+// Remove removes a dead container, its log below a folder like /var/log, and the link to it. The log goes first: a
+// container whose log could not be removed is tried again, a log without its container would not be.
+func Remove(ctx context.Context, cri Remover, logDir, id string) error {
+	var status *runtimeapi.ContainerStatus
+	for range 2 { // the kubelet calls it twice, for the log and for the link
+		var err error
+		if status, err = cri.ContainerStatus(ctx, id); err != nil {
 			return fmt.Errorf("getting the status of container %q: %w", id, err)
 		}
-		l := status.GetLabels()
-		link := LogLink(l[PodNameLabel], l[PodNamespaceLabel], l[ContainerNameLabel], status.GetId())
-		if err := remove(filepath.Join(r.SymlinkDir, link)); err != nil {
+	}
+	l := status.GetLabels()
+	paths := []string{LogLink(logDir, l[PodNameLabel], l[PodNamespaceLabel], l[ContainerNameLabel], status.GetId())}
+	if rel, err := filepath.Rel(filepath.Join(logDir, "pods"), status.GetLogPath()); err == nil && filepath.IsLocal(rel) {
+		paths = append(paths, status.GetLogPath())
+	}
+	for _, path := range paths {
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}
-	return r.CRI.RemoveContainer(ctx, id)
-}
-
-// removeLogs removes a log and what was rotated away from it, but nothing outside LogDir.
-func (r Remover) removeLogs(path string) error {
-	if rel, err := filepath.Rel(r.LogDir, path); r.LogDir == "" || err != nil || !filepath.IsLocal(rel) {
-		return nil
-	}
-	files, err := os.ReadDir(filepath.Dir(path))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	for _, f := range files {
-		if strings.HasPrefix(f.Name(), filepath.Base(path)) {
-			if err := remove(filepath.Join(filepath.Dir(path), f.Name())); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// remove removes a file that may be gone already.
-func remove(path string) error {
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return nil
+	return cri.RemoveContainer(ctx, id)
 }

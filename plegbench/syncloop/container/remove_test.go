@@ -8,7 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
@@ -35,9 +34,9 @@ func (r *runtime) RemoveContainer(_ context.Context, id string) error {
 
 func TestRemove(t *testing.T) {
 	dir := t.TempDir()
-	logs, links, outside := filepath.Join(dir, "pods"), filepath.Join(dir, "containers"), filepath.Join(dir, "0.log")
-	link := filepath.Join(links, LogLink("web", "shop", "main", "c2"))
-	for _, f := range []string{filepath.Join(logs, "0.log"), filepath.Join(logs, "0.log.2026.gz"), filepath.Join(logs, "1.log"), outside, link} {
+	outside, link := filepath.Join(dir, "0.log"), LogLink(dir, "web", "shop", "main", "c2")
+	log, other := filepath.Join(PodLogs(dir, "shop", "web", "1"), "0.log"), filepath.Join(PodLogs(dir, "shop", "web", "1"), "1.log")
+	for _, f := range []string{log, other, outside, link} {
 		if err := os.MkdirAll(filepath.Dir(f), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -46,28 +45,25 @@ func TestRemove(t *testing.T) {
 		}
 	}
 	rt := &runtime{status: &runtimeapi.ContainerStatus{
-		Id: "c2", LogPath: filepath.Join(logs, "0.log"),
-		Labels: map[string]string{PodNameLabel: "web", PodNamespaceLabel: "shop", ContainerNameLabel: "main"},
+		Id: "c2", LogPath: log, Labels: map[string]string{PodNameLabel: "web", PodNamespaceLabel: "shop", ContainerNameLabel: "main"},
 	}}
-	r := Remover{CRI: rt, LogDir: logs, SymlinkDir: links, Log: logr.Discard()}
-	if err := r.Remove(t.Context(), "nobody"); !errors.Is(err, errGone) {
+	if err := Remove(t.Context(), rt, dir, "nobody"); !errors.Is(err, errGone) {
 		t.Errorf("a container that is gone: %v", err)
 	}
-	for _, path := range []string{rt.status.GetLogPath(), outside} { // the second time all but the other's is gone already
+	for _, path := range []string{log, outside} {
 		rt.status.LogPath = path
-		if err := r.Remove(t.Context(), "c2"); err != nil {
+		if err := Remove(t.Context(), rt, dir, "c2"); err != nil {
 			t.Fatal(err)
 		}
 	}
-	left, err := filepath.Glob(filepath.Join(dir, "*/*"))
-	if err != nil {
-		t.Fatal(err)
+	var left []string
+	for _, f := range []string{log, other, outside, link} {
+		if _, err := os.Stat(f); err == nil {
+			left = append(left, f)
+		}
 	}
-	if diff := cmp.Diff([]string{filepath.Join(logs, "1.log")}, left); diff != "" {
+	if diff := cmp.Diff([]string{other, outside}, left); diff != "" {
 		t.Error(diff)
-	}
-	if _, err := os.Stat(outside); err != nil {
-		t.Errorf("a file outside of the logs: %v", err)
 	}
 	if diff := cmp.Diff([]string{"c2", "c2"}, rt.removed); diff != "" {
 		t.Error(diff)
@@ -75,10 +71,10 @@ func TestRemove(t *testing.T) {
 }
 
 func TestLogLink(t *testing.T) {
-	if got := LogLink("web", "shop", "main", "abc"); got != "web_shop_main-abc.log" {
+	if got := LogLink("/l", "web", "shop", "main", "abc"); got != "/l/containers/web_shop_main-abc.log" {
 		t.Error(got)
 	}
-	got := LogLink(strings.Repeat("n", 200), "shop", "main", strings.Repeat("c", 64))
+	got := filepath.Base(LogLink("/l", strings.Repeat("n", 200), "shop", "main", strings.Repeat("c", 64)))
 	if len(got) != 255 || !strings.HasSuffix(got, "c.log") {
 		t.Errorf("%d bytes: %s", len(got), got)
 	}

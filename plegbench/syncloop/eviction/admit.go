@@ -27,8 +27,8 @@ func (m *Manager) Admit(p *v1.Pod) (ok bool, reason, message string) {
 	return false, evicted, fmt.Sprintf("The node had condition: %v. ", conditions)
 }
 
-// admits lets critical pods in always. When only memory is short it lets in pods that ask for some of it, and those that
-// tolerate the shortage.
+// admits lets critical pods in always. When only memory is short it lets in pods that ask for some of it, and those
+// that tolerate the shortage.
 func admits(p *v1.Pod, conditions []v1.NodeConditionType) bool {
 	if len(conditions) == 0 || pod.IsCritical(p) {
 		return true

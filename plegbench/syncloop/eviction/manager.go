@@ -1,9 +1,9 @@
 // Package eviction ends pods before the node runs out of memory, disk or processes: the kubelet's eviction manager
-// (pkg/kubelet/eviction). What is decided of thresholds, the order of the pods and the texts is pure; the manager only
-// asks for the figures and acts.
+// (pkg/kubelet/eviction). Thresholds, the order of the pods and the texts are pure functions; the manager asks for
+// the figures and acts. The package also watches the kernel's log for processes that the kernel itself has killed.
 //
-// Left out are the kernel's own notifications of memory thresholds, and a file system of the containers' layers that is
-// neither nodefs nor imagefs.
+// Left out are the kernel's own notifications of memory thresholds, the thresholds of allocatable memory and
+// containerfs, and pods that exceed limits of their own on local storage.
 package eviction
 
 import (
@@ -43,7 +43,8 @@ type Reclaim struct {
 type Config struct {
 	Summary func(ctx context.Context) (*statsapi.Summary, error)
 	Pods    func() []*v1.Pod // that may have something running
-	// Kill ends a pod and returns when it has ended, or when that takes too long, with an error. override completes its status.
+	// Kill ends a pod and returns when it has ended, or when that takes too long, with an error. override completes
+	// its status.
 	Kill func(ctx context.Context, p *v1.Pod, evict bool, grace *int64, override func(*v1.PodStatus)) error
 	// CleanedUp reports whether nothing of an evicted pod uses resources any more.
 	CleanedUp func(p *v1.Pod) bool
@@ -66,10 +67,9 @@ type Manager struct {
 	node *v1.ObjectReference
 
 	// Of the goroutine in Run.
-	thresholds []Threshold // with those for the containers' file system
-	dedicated  bool
-	known      bool // dedicated has been found out
-	state      state
+	dedicated bool
+	known     bool // dedicated has been found out
+	state     state
 
 	mu         sync.Mutex
 	conditions []v1.NodeConditionType
@@ -80,14 +80,13 @@ func New(cfg Config) *Manager {
 	return &Manager{cfg: cfg, node: &v1.ObjectReference{Kind: "Node", Name: cfg.NodeName, UID: types.UID(cfg.NodeName)}}
 }
 
-// Run makes a pass each Period until ctx ends; after an eviction it waits until the pod is cleaned up, and goes on at once.
-// Its error is always nil. It belongs after the runtime's first answer.
+// Run makes a pass each Period until ctx ends; after an eviction it waits until the pod is cleaned up, and goes on at
+// once. Its error is always nil. It belongs after the runtime's first answer.
 func (m *Manager) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
-		pods, err := m.pass(ctx)
-		if err == nil && len(pods) > 0 {
-			m.cfg.Log.Info("Eviction manager: pods evicted, waiting for pod to be cleaned up", "pods", klog.KObjSlice(pods))
-			m.awaitCleanup(ctx, pods)
+		gone, err := m.pass(ctx)
+		if err == nil && gone != nil {
+			m.awaitCleanup(ctx, gone)
 			continue
 		}
 		if err != nil {
@@ -105,19 +104,17 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-func (m *Manager) awaitCleanup(ctx context.Context, pods []*v1.Pod) {
+func (m *Manager) awaitCleanup(ctx context.Context, p *v1.Pod) {
+	pods := klog.KObjSlice([]*v1.Pod{p})
+	m.cfg.Log.Info("Eviction manager: pods evicted, waiting for pod to be cleaned up", "pods", pods)
 	for start := time.Now(); ctx.Err() == nil; {
 		sleep(ctx, cleanupPoll)
-		done := true
-		for _, p := range pods {
-			done = done && m.cfg.CleanedUp(p)
-		}
-		switch {
-		case done:
-			m.cfg.Log.Info("Eviction manager: pods successfully cleaned up", "pods", klog.KObjSlice(pods))
+		if m.cfg.CleanedUp(p) {
+			m.cfg.Log.Info("Eviction manager: pods successfully cleaned up", "pods", pods)
 			return
-		case time.Since(start) >= cleanupMost:
-			m.cfg.Log.Info("Eviction manager: timed out waiting for pods to be cleaned up", "pods", klog.KObjSlice(pods))
+		}
+		if time.Since(start) >= cleanupMost {
+			m.cfg.Log.Info("Eviction manager: timed out waiting for pods to be cleaned up", "pods", pods)
 			return
 		}
 	}
@@ -132,18 +129,12 @@ func (m *Manager) prepare(ctx context.Context) (err error) {
 		m.cfg.Log.Error(err, "Eviction manager: failed to get HasDedicatedImageFs")
 		return fmt.Errorf("eviction manager: failed to get HasDedicatedImageFs: %w", err)
 	}
-	var conflict bool
-	if m.thresholds, conflict = withContainerFs(m.cfg.Thresholds, m.dedicated); conflict {
-		m.cfg.Log.Error(errContainerFs, "eviction manager: found conflicting containerfs eviction. Ignoring.")
-	}
 	m.known = true
 	return nil
 }
 
-const errContainerFs = parseError("thresholds of containerfs follow those of nodefs or imagefs")
-
-// pass looks at the node once and evicts at most one pod for it, besides those that exceed limits of their own.
-func (m *Manager) pass(ctx context.Context) ([]*v1.Pod, error) {
+// pass looks at the node once and evicts at most one pod, which it returns.
+func (m *Manager) pass(ctx context.Context) (*v1.Pod, error) {
 	m.cfg.Log.V(3).Info("Eviction manager: synchronize housekeeping")
 	if err := m.prepare(ctx); err != nil {
 		return nil, err
@@ -151,32 +142,29 @@ func (m *Manager) pass(ctx context.Context) ([]*v1.Pod, error) {
 	pods := m.cfg.Pods()
 	summary, err := m.cfg.Summary(ctx)
 	if err != nil {
-		m.cfg.Log.Error(err, "Eviction manager: failed to get summary stats") // and nobody is evicted until there are some
+		m.cfg.Log.Error(err, "Eviction manager: failed to get summary stats") // no pod is evicted without them
 		return nil, nil
 	}
 	seen, stats, now := observe(summary), statsByUID(summary), time.Now()
-	for _, t := range m.thresholds {
+	for _, t := range m.cfg.Thresholds {
 		if _, ok := seen[t.Signal]; !ok {
 			m.cfg.Log.Info("Eviction manager: no observation found for eviction signal", "signal", t.Signal)
 		}
 	}
-	next, starved, early := m.state.next(m.thresholds, seen, now)
+	next, starved, early := m.state.next(m.cfg.Thresholds, seen, now)
 	for _, i := range early {
-		m.cfg.Log.V(2).Info("Eviction manager: eviction criteria not yet met", "threshold", m.thresholds[i].String(), "duration", now.Sub(next.since[i]))
+		m.cfg.Log.V(2).Info("Eviction manager: eviction criteria not yet met", "threshold", m.cfg.Thresholds[i].String(), "duration", now.Sub(next.since[i]))
 	}
 	m.state = next
 	m.mu.Lock()
 	m.conditions = next.conditions(m.cfg.TransitionPeriod, now)
 	m.mu.Unlock()
 
-	if over := m.evictOverLimit(ctx, pods, stats); len(over) > 0 {
-		return over, nil
-	}
 	if len(starved) == 0 {
 		m.cfg.Log.V(3).Info("Eviction manager: no resources are starved")
 		return nil, nil
 	}
-	t := m.thresholds[starved[0]]
+	t := m.cfg.Thresholds[starved[0]]
 	name := t.Signal.resource()
 	m.cfg.Log.Info("Eviction manager: attempting to reclaim", "resourceName", name)
 	m.cfg.Recorder.Eventf(m.node, v1.EventTypeWarning, "EvictionThresholdMet", "Attempting to reclaim %s", name)
@@ -192,9 +180,9 @@ func (m *Manager) pass(ctx context.Context) ([]*v1.Pod, error) {
 	ranked := rank(pods, stats, t.Signal, m.dedicated)
 	m.cfg.Log.Info("Eviction manager: pods ranked for eviction", "pods", klog.KObjSlice(ranked))
 	for _, p := range ranked {
-		message, annotations := explain(p, stats[string(p.UID)], t, seen)
-		if m.evict(ctx, p, m.grace(p, t), string(t.Signal), message, annotations, true) {
-			return []*v1.Pod{p}, nil
+		message := explain(p, stats[string(p.UID)], t, seen)
+		if m.evict(ctx, p, m.grace(p, t), string(t.Signal), message) {
+			return p, nil
 		}
 	}
 	m.cfg.Log.Info("Eviction manager: unable to evict any pods from the node")
@@ -229,39 +217,20 @@ func (m *Manager) reclaim(ctx context.Context, signal Signal) bool {
 		m.cfg.Log.Error(err, "Eviction manager: failed to get summary stats after resource reclaim")
 		return false
 	}
-	return len(met(m.thresholds, observe(summary), true)) == 0
-}
-
-// evictOverLimit evicts all pods that use more local storage than their limits allow.
-func (m *Manager) evictOverLimit(ctx context.Context, pods []*v1.Pod, stats podStats) []*v1.Pod {
-	var gone []*v1.Pod
-	for _, p := range pods {
-		figures := stats[string(p.UID)]
-		if figures == nil {
-			continue
-		}
-		if signal, message := overLimit(p, figures, m.dedicated); signal != "" && m.evict(ctx, p, hardGrace, signal, message, nil, false) {
-			gone = append(gone, p)
-		}
-	}
-	return gone
+	return len(met(m.cfg.Thresholds, observe(summary), true)) == 0
 }
 
 // evict ends a pod, unless it is critical. That the pod does not end in time changes nothing: it is evicted.
-func (m *Manager) evict(
-	ctx context.Context, p *v1.Pod, grace int64, signal, message string, annotations map[string]string, disruption bool,
-) bool {
+func (m *Manager) evict(ctx context.Context, p *v1.Pod, grace int64, signal, message string) bool {
 	if pod.IsCritical(p) {
 		m.cfg.Log.Error(nil, "Eviction manager: cannot evict a critical pod", "pod", klog.KObj(p))
 		return false
 	}
-	m.cfg.Recorder.AnnotatedEventf(p, annotations, v1.EventTypeWarning, evicted, "%s", message)
+	m.cfg.Recorder.Event(p, v1.EventTypeWarning, evicted, message)
 	m.cfg.Log.V(3).Info("Evicting pod", "pod", klog.KObj(p), "podUID", p.UID, "message", message)
 	err := m.cfg.Kill(ctx, p, true, &grace, func(s *v1.PodStatus) {
 		s.Phase, s.Reason, s.Message = v1.PodFailed, evicted, message
-		if disruption {
-			setDisrupted(s, message, p.Generation)
-		}
+		setDisrupted(s, message, p.Generation)
 	})
 	if err != nil {
 		m.cfg.Log.Error(err, "Eviction manager: pod failed to evict", "pod", klog.KObj(p))
@@ -272,7 +241,7 @@ func (m *Manager) evict(
 	return true
 }
 
-// setDisrupted tells controllers that the pod did not fail by itself.
+// setDisrupted sets the condition by which controllers see that the pod did not fail by itself.
 func setDisrupted(s *v1.PodStatus, message string, generation int64) {
 	c := v1.PodCondition{
 		Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: v1.PodReasonTerminationByKubelet, Message: message,

@@ -159,8 +159,8 @@ func TestEvictsForMemory(t *testing.T) {
 	})
 }
 
-// A soft threshold waits, and gives the pod what it asks for within the bound. After an eviction the next pass waits for the
-// pod's end, and then does not wait.
+// A soft threshold waits, and gives the pod what it asks for within the bound. After an eviction the next pass waits
+// for the pod's end, and then does not wait.
 func TestSoftAndCleanup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := twoPods()
@@ -279,23 +279,6 @@ func TestWhoIsEvicted(t *testing.T) {
 	})
 }
 
-func TestEvictsOverLimit(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n := twoPods()
-		for _, p := range n.pods {
-			p.Spec.Containers[0].Resources.Limits = v1.ResourceList{v1.ResourceEphemeralStorage: resource.MustParse("5")}
-		}
-		m, _ := n.manager(nil)
-		run(t, m, 500*time.Millisecond)
-		if diff := cmp.Diff([]string{"small 1s", "large 1s"}, n.killed); diff != "" {
-			t.Error(diff)
-		}
-		if n.status.Message != "Pod ephemeral local storage usage exceeds the total limit of containers 5. " || n.status.Conditions != nil {
-			t.Errorf("status %+v", n.status)
-		}
-	})
-}
-
 func TestAdmit(t *testing.T) {
 	mem, dsk := []v1.NodeConditionType{v1.NodeMemoryPressure}, []v1.NodeConditionType{v1.NodeDiskPressure}
 	both := []v1.NodeConditionType{v1.NodeMemoryPressure, v1.NodeDiskPressure}
@@ -342,19 +325,6 @@ func TestAdmitSaysWhy(t *testing.T) {
 		ok, reason, message := m.Admit(testPod("p", 0, "", ""))
 		if ok || reason != "Evicted" || message != "The node had condition: [DiskPressure]. " || !n.said("Failed to admit pod to node") {
 			t.Error(ok, reason, message)
-		}
-	})
-}
-
-func TestSetDisrupted(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := v1.PodStatus{Conditions: []v1.PodCondition{{Type: v1.PodReady}, {Type: v1.DisruptionTarget, Status: v1.ConditionFalse}}}
-		setDisrupted(&s, "first", 1)
-		at := s.Conditions[1].LastTransitionTime
-		time.Sleep(time.Minute)
-		setDisrupted(&s, "second", 2)
-		if c := s.Conditions[1]; len(s.Conditions) != 2 || c.Status != v1.ConditionTrue || c.Message != "second" || !c.LastTransitionTime.Equal(&at) || at.IsZero() {
-			t.Errorf("%+v", s.Conditions)
 		}
 	})
 }

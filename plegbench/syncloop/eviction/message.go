@@ -3,33 +3,24 @@ package eviction
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// Keys of the annotations of an eviction's event.
-const (
-	offendingContainers = "offending_containers"
-	offendingUsage      = "offending_containers_usage"
-	starvedResource     = "starved_resource"
-)
-
-// explain says why a pod is evicted, as its status and the event have it: the first of the thresholds, and the containers
-// that use more than they asked for.
-func explain(p *v1.Pod, s *statsapi.PodStats, t Threshold, o observations) (message string, annotations map[string]string) {
+// explain is the reason for an eviction, for the pod's status and the event: the threshold, and the containers that
+// use more than they asked for.
+func explain(p *v1.Pod, s *statsapi.PodStats, t Threshold, o observations) string {
 	starved := t.Signal.resource()
-	message = fmt.Sprintf("The node was low on resource: %v. ", starved)
+	message := fmt.Sprintf("The node was low on resource: %v. ", starved)
 	if seen, ok := o[t.Signal]; ok {
 		quantity := t.Value.of(seen.capacity)
 		message += fmt.Sprintf("Threshold quantity: %v, available: %v. ", &quantity, seen.available)
 	}
 	if s == nil {
-		return message, nil
+		return message
 	}
-	var names, used []string
 	containers := slices.Concat(p.Spec.Containers, p.Spec.InitContainers)
 	for i := range s.Containers {
 		at := slices.IndexFunc(containers, func(c v1.Container) bool { return c.Name == s.Containers[i].Name })
@@ -43,14 +34,11 @@ func explain(p *v1.Pod, s *statsapi.PodStats, t Threshold, o observations) (mess
 		}
 		message += fmt.Sprintf("Container %s was using %s, request is %s, has larger consumption of %v. ",
 			s.Containers[i].Name, usage, &requested, starved)
-		names, used = append(names, s.Containers[i].Name), append(used, usage.String())
 	}
-	return message, map[string]string{
-		offendingContainers: strings.Join(names, ","), offendingUsage: strings.Join(used, ","), starvedResource: string(starved),
-	}
+	return message
 }
 
-// containerUsage is nil for a resource that is not told by container, or where a figure is missing.
+// containerUsage is nil for a resource that has no figure for each container, or where the figure is missing.
 func containerUsage(c *statsapi.ContainerStats, name v1.ResourceName) *resource.Quantity {
 	switch {
 	case name == v1.ResourceMemory && c.Memory != nil && c.Memory.WorkingSetBytes != nil:
@@ -60,45 +48,3 @@ func containerUsage(c *statsapi.ContainerStats, name v1.ResourceName) *resource.
 	}
 	return nil
 }
-
-// Signals of pods that exceed limits of their own, as the metric has them.
-const (
-	emptyDirLimit  = "emptydirfs.limit"
-	podLimit       = "ephemeralpodfs.limit"
-	containerLimit = "ephemeralcontainerfs.limit"
-)
-
-// overLimit says which of its limits of local storage a pod exceeds: of a volume, of all, of a container. The signal is
-// empty when it exceeds none.
-func overLimit(p *v1.Pod, s *statsapi.PodStats, dedicatedImageFs bool) (signal, message string) {
-	for i := range p.Spec.Volumes {
-		v := &p.Spec.Volumes[i]
-		if v.EmptyDir == nil || v.EmptyDir.SizeLimit == nil || v.EmptyDir.SizeLimit.Sign() <= 0 {
-			continue
-		}
-		for j := range s.VolumeStats {
-			if s.VolumeStats[j].Name == v.Name && exceeds(bytesOf(&s.VolumeStats[j].FsStats), *v.EmptyDir.SizeLimit) {
-				return emptyDirLimit, fmt.Sprintf("Usage of EmptyDir volume %q exceeds the limit %q. ", v.Name, v.EmptyDir.SizeLimit)
-			}
-		}
-	}
-	if most, ok := limit(p, v1.ResourceEphemeralStorage); ok && exceeds(bytesOf(s.EphemeralStorage), most) {
-		return podLimit, fmt.Sprintf("Pod ephemeral local storage usage exceeds the total limit of containers %s. ", &most)
-	}
-	for i := range s.Containers {
-		c := &s.Containers[i]
-		used := bytesOf(c.Logs)
-		if !dedicatedImageFs {
-			used += bytesOf(c.Rootfs)
-		}
-		for j := range p.Spec.Containers {
-			most := p.Spec.Containers[j].Resources.Limits[v1.ResourceEphemeralStorage]
-			if p.Spec.Containers[j].Name == c.Name && !most.IsZero() && exceeds(used, most) {
-				return containerLimit, fmt.Sprintf("Container %s exceeded its local ephemeral storage limit %q. ", c.Name, &most)
-			}
-		}
-	}
-	return "", ""
-}
-
-func exceeds(used int64, limit resource.Quantity) bool { return limit.CmpInt64(used) < 0 }

@@ -19,19 +19,13 @@ type observation struct {
 
 type observations map[Signal]observation
 
-// observe takes the signals from a summary. What the summary does not tell is missing.
+// observe takes the signals from a summary. What the summary lacks is missing.
 func observe(s *statsapi.Summary) observations {
 	o := observations{}
 	o.memory(MemoryAvailable, s.Node.Memory)
-	for i := range s.Node.SystemContainers {
-		if c := &s.Node.SystemContainers[i]; c.Name == statsapi.SystemContainerPods {
-			o.memory(AllocatableMemoryAvailable, c.Memory)
-		}
-	}
 	o.fs(NodeFsAvailable, NodeFsInodesFree, s.Node.Fs)
 	if r := s.Node.Runtime; r != nil {
 		o.fs(ImageFsAvailable, ImageFsInodesFree, r.ImageFs)
-		o.fs(ContainerFsAvailable, ContainerFsInodesFree, r.ContainerFs)
 	}
 	if r := s.Node.Rlimit; r != nil && r.MaxPID != nil && r.NumOfRunningProcesses != nil {
 		o.add(PIDAvailable, *r.MaxPID-*r.NumOfRunningProcesses, *r.MaxPID, resource.DecimalSI, r.Time)
@@ -58,8 +52,8 @@ func (o observations) add(signal Signal, available, capacity int64, format resou
 	o[signal] = observation{resource.NewQuantity(available, format), resource.NewQuantity(capacity, format), at.Time}
 }
 
-// met returns the thresholds of which less is left than they ask for, by index. With reclaim their least amount to reclaim
-// comes on top.
+// met returns the thresholds of which less is left than they ask for, by index. With reclaim their least amount to
+// reclaim comes on top.
 func met(all []Threshold, o observations, reclaim bool) map[int]bool {
 	out := map[int]bool{}
 	for i, t := range all {
@@ -86,9 +80,9 @@ type state struct {
 	seen     observations
 }
 
-// next weighs an observation. It returns the new state, the thresholds that now call for an eviction, memory first, and
-// those that are met but not yet for long enough. A threshold whose figures are no newer than those of the last pass calls
-// for nothing: what was done then may not show yet.
+// next weighs an observation. It returns the new state, the thresholds that now call for an eviction, memory first,
+// and those that are met but not yet for long enough. A threshold whose figures are no newer than those of the last
+// pass calls for nothing: what was done then may not show yet.
 func (s state) next(all []Threshold, o observations, now time.Time) (n state, starved, early []int) {
 	found := met(all, o, false)
 	for i := range met(all, o, true) {
@@ -119,13 +113,7 @@ func (s state) next(all []Threshold, o observations, now time.Time) (n state, st
 		}
 	}
 	slices.SortStableFunc(starved, func(a, b int) int {
-		rank := func(i int) int {
-			if all[i].Signal.resource() == v1.ResourceMemory {
-				return 0
-			}
-			return 1
-		}
-		return rank(a) - rank(b)
+		return trueFirst(all[a].Signal == MemoryAvailable, all[b].Signal == MemoryAvailable)
 	})
 	return n, starved, early
 }

@@ -36,9 +36,9 @@ func TestObserve(t *testing.T) {
 		}
 	}
 	want := map[Signal][2]int64{
-		MemoryAvailable: {300, 1000}, AllocatableMemoryAvailable: {300, 1000}, PIDAvailable: {900, 1000},
-		NodeFsAvailable: {200, 1000}, ImageFsAvailable: {200, 1000}, ContainerFsAvailable: {200, 1000},
-		NodeFsInodesFree: {500, 1000}, ImageFsInodesFree: {500, 1000}, ContainerFsInodesFree: {500, 1000},
+		MemoryAvailable: {300, 1000}, PIDAvailable: {900, 1000},
+		NodeFsAvailable: {200, 1000}, ImageFsAvailable: {200, 1000},
+		NodeFsInodesFree: {500, 1000}, ImageFsInodesFree: {500, 1000},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)

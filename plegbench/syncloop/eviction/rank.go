@@ -31,9 +31,9 @@ type standing struct {
 	over     int64 // its usage beyond its request; may be negative
 }
 
-// rank puts the pods in the order of their eviction: first those without figures, then those that use more than they asked
-// for, then those of lower priority, then those that are further beyond their request. Processes cannot be asked for, so
-// for them priority comes first.
+// rank puts the pods in the order of their eviction: first those without figures, then those that use more than they
+// asked for, then those of lower priority, then those that are further beyond their request. Processes cannot be
+// asked for, so for them priority comes first.
 func rank(pods []*v1.Pod, stats podStats, signal Signal, dedicatedImageFs bool) []*v1.Pod {
 	all := make([]standing, 0, len(pods))
 	for _, p := range pods {
@@ -140,37 +140,12 @@ func isLocal(p *v1.Pod, volume string) bool {
 	})
 }
 
-// request is what a pod asked for: its containers and sidecars together, or more if an init container needs more beside
-// the sidecars before it; what the pod asks for itself goes before that. Overhead comes on top where there is any.
+// request is what a pod asked for: its containers and sidecars together, or more if an init container needs more.
 func request(p *v1.Pod, name v1.ResourceName) resource.Quantity {
-	var total resource.Quantity
-	if r := p.Spec.Resources; r != nil && name == v1.ResourceMemory && !r.Requests.Name(name, "").IsZero() {
-		total = r.Requests[name].DeepCopy()
-	} else {
-		total = largest(p, func(c *v1.Container) resource.Quantity { return c.Resources.Requests[name] })
-	}
-	if overhead := p.Spec.Overhead[name]; !total.IsZero() {
-		total.Add(overhead)
-	}
-	return total
-}
-
-// limit is what a pod's containers may use together; not ok when none of them has a limit.
-func limit(p *v1.Pod, name v1.ResourceName) (total resource.Quantity, ok bool) {
-	total = largest(p, func(c *v1.Container) resource.Quantity {
-		q, has := c.Resources.Limits[name]
-		ok = ok || has
-		return q
-	})
-	return total, ok
-}
-
-// largest is the most that a pod's containers come to at any time of its life.
-func largest(p *v1.Pod, of func(*v1.Container) resource.Quantity) resource.Quantity {
-	var sidecars, starting, running resource.Quantity
+	var sidecars, starting resource.Quantity
 	for i := range p.Spec.InitContainers {
 		c := &p.Spec.InitContainers[i]
-		now := of(c).DeepCopy()
+		now := c.Resources.Requests[name].DeepCopy()
 		now.Add(sidecars)
 		if pod.IsSidecar(c) {
 			sidecars = now.DeepCopy()
@@ -179,9 +154,9 @@ func largest(p *v1.Pod, of func(*v1.Container) resource.Quantity) resource.Quant
 			starting = now
 		}
 	}
-	running = sidecars.DeepCopy()
-	for i := range p.Spec.Containers {
-		running.Add(of(&p.Spec.Containers[i]))
+	running := sidecars
+	for _, c := range p.Spec.Containers {
+		running.Add(c.Resources.Requests[name])
 	}
 	if starting.Cmp(running) > 0 {
 		return starting

@@ -66,12 +66,10 @@ func TestRank(t *testing.T) {
 		want      string
 	}{
 		{MemoryAvailable, false, "unseen besteffort burst important guaranteed"},
-		{AllocatableMemoryAvailable, false, "unseen besteffort burst important guaranteed"},
 		{PIDAvailable, false, "guaranteed besteffort burst important unseen"},
 		{NodeFsAvailable, false, "unseen burst besteffort important guaranteed"},
 		{NodeFsAvailable, true, "unseen besteffort important burst guaranteed"},
 		{ImageFsAvailable, true, "unseen burst besteffort guaranteed important"},
-		{ContainerFsAvailable, false, "unseen burst besteffort important guaranteed"},
 		{NodeFsInodesFree, false, "unseen guaranteed burst besteffort important"},
 		{ImageFsInodesFree, true, "unseen burst guaranteed besteffort important"},
 	} {
@@ -125,19 +123,14 @@ func TestRequest(t *testing.T) {
 	c := func(memory string, restart *v1.ContainerRestartPolicy) v1.Container {
 		return v1.Container{RestartPolicy: restart, Resources: v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceMemory: resource.MustParse(memory)}}}
 	}
-	overhead := v1.ResourceList{v1.ResourceMemory: resource.MustParse("7")}
-	own := &v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceMemory: resource.MustParse("1")}}
 	for name, tt := range map[string]struct {
 		spec v1.PodSpec
 		want int64
 	}{
 		"sum":                  {v1.PodSpec{Containers: []v1.Container{c("10", nil), c("20", nil)}}, 30},
-		"overhead":             {v1.PodSpec{Containers: []v1.Container{c("10", nil)}, Overhead: overhead}, 17},
-		"overhead of nothing":  {v1.PodSpec{Overhead: overhead}, 0},
 		"large init":           {v1.PodSpec{Containers: []v1.Container{c("10", nil)}, InitContainers: []v1.Container{c("50", nil), c("40", nil)}}, 50},
 		"sidecar":              {v1.PodSpec{Containers: []v1.Container{c("10", nil)}, InitContainers: []v1.Container{c("5", &always)}}, 15},
 		"init beside sidecars": {v1.PodSpec{Containers: []v1.Container{c("10", nil)}, InitContainers: []v1.Container{c("5", &always), c("30", nil), c("1", &always)}}, 35},
-		"of the pod":           {v1.PodSpec{Containers: []v1.Container{c("10", nil)}, Resources: own, Overhead: overhead}, 8},
 	} {
 		for range 2 { // it must not change what it reads
 			if got := request(&v1.Pod{Spec: tt.spec}, v1.ResourceMemory); got.Value() != tt.want {

@@ -1,6 +1,7 @@
 package eviction
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -12,20 +13,17 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// A Signal is something of which a node may run out.
+// A Signal is a resource of which a node may run out.
 type Signal string
 
 // The signals.
 const (
-	MemoryAvailable            Signal = "memory.available"
-	AllocatableMemoryAvailable Signal = "allocatableMemory.available" // of the pods' cgroup
-	NodeFsAvailable            Signal = "nodefs.available"
-	NodeFsInodesFree           Signal = "nodefs.inodesFree"
-	ImageFsAvailable           Signal = "imagefs.available"
-	ImageFsInodesFree          Signal = "imagefs.inodesFree"
-	ContainerFsAvailable       Signal = "containerfs.available"
-	ContainerFsInodesFree      Signal = "containerfs.inodesFree"
-	PIDAvailable               Signal = "pid.available"
+	MemoryAvailable   Signal = "memory.available"
+	NodeFsAvailable   Signal = "nodefs.available"
+	NodeFsInodesFree  Signal = "nodefs.inodesFree"
+	ImageFsAvailable  Signal = "imagefs.available"
+	ImageFsInodesFree Signal = "imagefs.inodesFree"
+	PIDAvailable      Signal = "pid.available"
 )
 
 // Names of resources that only evictions know.
@@ -37,11 +35,11 @@ const (
 // resource is what a signal is about; empty for a signal that does not exist.
 func (s Signal) resource() v1.ResourceName {
 	switch s {
-	case MemoryAvailable, AllocatableMemoryAvailable:
+	case MemoryAvailable:
 		return v1.ResourceMemory
-	case NodeFsAvailable, ImageFsAvailable, ContainerFsAvailable:
+	case NodeFsAvailable, ImageFsAvailable:
 		return v1.ResourceEphemeralStorage
-	case NodeFsInodesFree, ImageFsInodesFree, ContainerFsInodesFree:
+	case NodeFsInodesFree, ImageFsInodesFree:
 		return inodes
 	case PIDAvailable:
 		return pids
@@ -85,8 +83,6 @@ type Threshold struct {
 // Statements are thresholds as a KubeletConfiguration has them, by signal.
 type Statements struct {
 	Hard, Soft, SoftGrace, MinReclaim map[string]string
-	// Allocatable is set when enforceNodeAllocatable has pods: the hard memory threshold then holds for the pods' cgroup too.
-	Allocatable bool
 }
 
 // Parse reads thresholds such as memory.available: 100Mi or nodefs.available: 10%.
@@ -125,23 +121,10 @@ func Parse(s Statements) ([]Threshold, error) {
 			}
 		}
 	}
-	if s.Allocatable {
-		for _, t := range all {
-			if t.Signal == MemoryAvailable && t.Grace == 0 {
-				t.Signal = AllocatableMemoryAvailable
-				all = append(all, t)
-			}
-		}
-	}
 	return all, nil
 }
 
-const errNoSignal = parseError("there is no such eviction signal")
-
-// A parseError is what is wrong with a statement.
-type parseError string
-
-func (e parseError) Error() string { return string(e) }
+var errNoSignal = errors.New("there is no such eviction signal")
 
 // parseThreshold reads one threshold. Shares of 0 and 100 % are ignored: they are how a default is switched off.
 func parseThreshold(signal Signal, text string) (t Threshold, ignored bool, err error) {
@@ -150,7 +133,7 @@ func parseThreshold(signal Signal, text string) (t Threshold, ignored bool, err 
 	}
 	value, err := parseValue(text)
 	if err == nil && value.Quantity != nil && value.Quantity.Sign() <= 0 {
-		err = parseError("must be positive")
+		err = errors.New("must be positive")
 	}
 	if err != nil {
 		return t, false, fmt.Errorf("eviction threshold %s=%s: %w", signal, text, err)
@@ -163,36 +146,15 @@ func parseValue(text string) (Value, error) {
 	if share, ok := strings.CutSuffix(text, "%"); ok {
 		percent, err := strconv.ParseFloat(share, 32)
 		if err != nil || !(percent >= 0 && percent <= 100) {
-			return Value{}, parseError("must be between 0% and 100%")
+			return Value{}, errors.New("must be between 0% and 100%")
 		}
 		return Value{Share: float32(percent) / 100}, nil
 	}
 	q, err := resource.ParseQuantity(text)
 	if err == nil && q.Sign() < 0 {
-		err = parseError("must not be negative")
+		err = errors.New("must not be negative")
 	}
 	return Value{Quantity: &q}, err
-}
-
-// withContainerFs derives the thresholds for the file system of the containers' own layers from those of the file system
-// that it is part of: imagefs where that is one of its own, else nodefs. Thresholds that were set for it conflict.
-func withContainerFs(all []Threshold, dedicatedImageFs bool) (derived []Threshold, conflict bool) {
-	from := map[Signal]Signal{NodeFsAvailable: ContainerFsAvailable, NodeFsInodesFree: ContainerFsInodesFree}
-	if dedicatedImageFs {
-		from = map[Signal]Signal{ImageFsAvailable: ContainerFsAvailable, ImageFsInodesFree: ContainerFsInodesFree}
-	}
-	for _, t := range all {
-		if t.Signal == ContainerFsAvailable || t.Signal == ContainerFsInodesFree {
-			conflict = true
-			continue
-		}
-		derived = append(derived, t)
-		if to, ok := from[t.Signal]; ok {
-			t.Signal = to
-			derived = append(derived, t)
-		}
-	}
-	return derived, conflict
 }
 
 // String writes a threshold as the kubelet's log lines do.

@@ -32,13 +32,12 @@ func TestParse(t *testing.T) {
 			{Signal: NodeFsAvailable, Value: Value{Share: 0.1}},
 			{Signal: NodeFsInodesFree, Value: Value{Share: 0.05}},
 		}},
-		{"soft with least amounts, for the pods too", Statements{
+		{"soft with least amounts", Statements{
 			Hard: map[string]string{"memory.available": "100Mi"}, Soft: map[string]string{"memory.available": "1Gi"},
-			SoftGrace: map[string]string{"memory.available": "1m30s"}, MinReclaim: map[string]string{"memory.available": "50Mi"}, Allocatable: true,
+			SoftGrace: map[string]string{"memory.available": "1m30s"}, MinReclaim: map[string]string{"memory.available": "50Mi"},
 		}, []Threshold{
 			{Signal: MemoryAvailable, Value: amount("100Mi"), MinReclaim: &least},
 			{Signal: MemoryAvailable, Value: amount("1Gi"), Grace: 90 * time.Second, MinReclaim: &least},
-			{Signal: AllocatableMemoryAvailable, Value: amount("100Mi"), MinReclaim: &least},
 		}},
 		{
 			"switched off",
@@ -93,26 +92,4 @@ func FuzzParse(f *testing.F) {
 			}
 		}
 	})
-}
-
-func TestWithContainerFs(t *testing.T) {
-	node, image := Threshold{Signal: NodeFsAvailable, Value: Value{Share: 0.1}}, Threshold{Signal: ImageFsInodesFree, Value: Value{Share: 0.2}, Grace: time.Second}
-	set := Threshold{Signal: ContainerFsAvailable, Value: Value{Share: 0.3}}
-	asNode, asImage := node, image
-	asNode.Signal, asImage.Signal = ContainerFsAvailable, ContainerFsInodesFree
-	got, conflict := withContainerFs([]Threshold{node, set, image}, false)
-	if diff := cmp.Diff([]Threshold{node, asNode, image}, got); diff != "" || !conflict {
-		t.Error(conflict, diff)
-	}
-	got, conflict = withContainerFs([]Threshold{node, image}, true)
-	if diff := cmp.Diff([]Threshold{node, image, asImage}, got); diff != "" || conflict {
-		t.Error(conflict, diff)
-	}
-}
-
-func TestThresholdText(t *testing.T) {
-	hard := Threshold{Signal: MemoryAvailable, Value: amount("100Mi"), Grace: time.Minute}
-	if got := hard.String(); got != "threshold(signal=memory.available, operator=LessThan, value={100Mi 0}, gracePeriod=1m0s)" {
-		t.Error(got)
-	}
 }

@@ -2,89 +2,69 @@ package gc
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/go-logr/logr"
-	"github.com/go-logr/logr/funcr"
 	gocmp "github.com/google/go-cmp/cmp"
 
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
 )
 
-func status(id, name string, state container.State, minute int) *container.Status {
-	return &container.Status{ID: container.ID{Type: "containerd", ID: id}, Name: name, State: state, CreatedAt: at(minute)}
+func status(id, name string, state container.State) *container.Status {
+	return &container.Status{ID: container.ID{Type: "containerd", ID: id}, Name: name, State: state}
 }
 
-func TestDeletorChooses(t *testing.T) {
-	pod := &container.PodStatus{ContainerStatuses: []*container.Status{
-		status("a0", "a", container.Exited, 0), status("a3", "a", container.Running, 3), status("a2", "a", container.Exited, 2),
-		status("a1", "a", container.Exited, 1), status("b0", "b", container.Exited, 0), status("c0", "c", container.Unknown, 0),
+func TestSurplus(t *testing.T) {
+	pod := &container.PodStatus{ContainerStatuses: []*container.Status{ // newest first
+		status("a3", "a", container.Running), status("a2", "a", container.Exited), status("a1", "a", container.Exited), status("a0", "a", container.Exited),
+		status("b0", "b", container.Exited), status("c0", "c", container.Unknown),
 	}}
 	for name, tt := range map[string]struct {
 		keep int
 		id   string
-		all  bool
 		want []string
 	}{
-		"the newest stays":       {1, "a1", false, []string{"a1", "a0"}},
-		"at least one stays":     {0, "a1", false, []string{"a1", "a0"}},
-		"two stay":               {2, "a2", false, []string{"a0"}},
-		"enough room":            {5, "a2", false, nil},
-		"no such container":      {1, "z", false, nil},
-		"no name, all names":     {1, "", false, []string{"a1", "a0", "b0"}},
-		"all of the pod":         {1, "a1", true, []string{"a2", "a1", "a0", "b0"}},
-		"all, whatever the name": {1, "z", true, []string{"a2", "a1", "a0", "b0"}},
+		"the newest stays":   {1, "a1", []string{"a1", "a0"}},
+		"at least one stays": {0, "a1", []string{"a1", "a0"}},
+		"two stay":           {2, "a2", []string{"a0"}},
+		"enough room":        {5, "a2", []string{}},
+		"no such container":  {1, "z", nil},
+		"all of the pod":     {1, "", []string{"a2", "a1", "a0", "b0"}},
 	} {
-		var got []string
-		for _, id := range NewDeletor(DeletorConfig{Keep: tt.keep, Log: logr.Discard()}).choose(tt.id, pod, tt.all) {
-			got = append(got, id.ID)
-		}
-		if diff := gocmp.Diff(tt.want, got); diff != "" {
+		c, _, _ := collector(&runtime{}, pods{}, func(c *Config) { c.Keep = tt.keep })
+		if diff := gocmp.Diff(tt.want, c.surplus(tt.id, pod)); diff != "" {
 			t.Errorf("%s: %s", name, diff)
 		}
 	}
 }
 
-// A deletor that is stuck takes 50 more, and drops the rest without blocking who asks.
+// While a removal hangs 50 more fit into the queue; the rest is dropped without blocking the caller.
 func TestDeletorQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var mu sync.Mutex
-		var deleted, lines []string
-		d := NewDeletor(DeletorConfig{
-			Keep: 1, Log: funcr.New(func(_, line string) { mu.Lock(); defer mu.Unlock(); lines = append(lines, line) }, funcr.Options{}),
-			Delete: func(_ context.Context, id string) error {
-				time.Sleep(time.Minute)
-				deleted = append(deleted, id)
-				return errors.New("no")
-			},
-		})
+		r := &runtime{takes: time.Minute}
+		c, _, lines := collector(r, pods{}, nil)
 		pod := &container.PodStatus{}
 		for i := range 60 {
-			pod.ContainerStatuses = append(pod.ContainerStatuses, status(fmt.Sprint(i), "a", container.Exited, i))
+			pod.ContainerStatuses = append(pod.ContainerStatuses, status(fmt.Sprint(60-i), "a", container.Exited))
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error)
-		go func() { ended <- d.Run(ctx) }()
-		d.DeleteContainersInPod("59", pod, false)
-		mu.Lock()
-		dropped := len(lines)
-		mu.Unlock()
+		go func() { ended <- c.RunDeletor(ctx) }()
+		c.DeleteContainersInPod("60", pod)
+		dropped := len(lines())
 		time.Sleep(2 * time.Hour)
 		cancel()
 		if err := <-ended; err != nil {
 			t.Error(err)
 		}
-		if len(deleted)+dropped != 59 || dropped < 8 || deleted[0] != "58" {
-			t.Errorf("%d deleted, %d dropped", len(deleted), dropped)
+		if len(r.calls)+dropped != 59 || dropped < 8 || r.calls[0] != "ContainerStatus 59" {
+			t.Errorf("%d removed, %d dropped", len(r.calls), dropped)
 		}
-		if !strings.Contains(lines[0], "Failed to issue the request to remove container") || !strings.Contains(lines[dropped], "DeleteContainer returned error") {
-			t.Errorf("%q, %q", lines[0], lines[dropped])
+		if l := lines(); !strings.Contains(l[0], "Failed to issue the request to remove container") || !strings.Contains(l[dropped], "DeleteContainer returned error") {
+			t.Errorf("%q, %q", l[0], l[dropped])
 		}
 	})
 }

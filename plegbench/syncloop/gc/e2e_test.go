@@ -28,11 +28,12 @@ type liveBut string
 func (p liveBut) ShouldPodContentBeRemoved(uid types.UID) bool { return string(p) == string(uid) }
 func (liveBut) ShouldPodRuntimeBeRemoved(types.UID) bool       { return false }
 
-// makePod makes a sandbox with n attempts of one container, which never ran: the sandbox is stopped before they are started.
+// makePod makes a sandbox with n attempts of one container, which never ran: the sandbox is stopped before they are
+// started.
 func makePod(ctx context.Context, cri *remote.Service, logs, uid, owner string, n int) error {
 	host := &runtimeapi.NamespaceOption{Network: runtimeapi.NamespaceMode_NODE}
 	labels := map[string]string{container.PodNameLabel: uid, container.PodNamespaceLabel: "ns", container.PodUIDLabel: uid, container.OwnerLabel: owner}
-	dir := filepath.Join(logs, "ns_"+uid+"_"+uid)
+	dir := container.PodLogs(logs, "ns", uid, types.UID(uid))
 	config := &runtimeapi.PodSandboxConfig{
 		Metadata: &runtimeapi.PodSandboxMetadata{Name: uid, Namespace: "ns", Uid: uid}, Labels: labels, LogDirectory: dir,
 		Linux: &runtimeapi.LinuxPodSandboxConfig{SecurityContext: &runtimeapi.LinuxSandboxSecurityContext{NamespaceOptions: host}},
@@ -71,8 +72,8 @@ func makePod(ctx context.Context, cri *remote.Service, logs, uid, owner string, 
 	return nil
 }
 
-// 500 exited containers of ten pods are collected to the newest of each. A pod that is gone loses all, its logs too; another
-// node's loses nothing.
+// 500 exited containers of ten pods are collected to the newest of each. A pod that is gone loses all, its logs too;
+// another node's loses nothing.
 func TestEndToEndCollects500(t *testing.T) {
 	nodebox.Need(t, nodebox.Missing(false))
 	box, err := nodebox.Start(t.Context(), nodebox.Options{})
@@ -99,7 +100,7 @@ func TestEndToEndCollects500(t *testing.T) {
 		t.Fatal(err)
 	}
 	collector := gc.New(gc.Config{
-		CRI: cri, Pods: liveBut("uid-9"), Policy: gc.Policy{MaxPerContainer: 1, Max: -1}, SourcesReady: func() bool { return true }, NodeName: "n",
+		CRI: cri, Pods: liveBut("uid-9"), Keep: 1, SourcesReady: func() bool { return true }, NodeName: "n",
 		LogDir: logDir, Log: logr.Discard(), Recorder: record.NewFakeRecorder(10), Metrics: metrics.New(prometheus.NewRegistry(), prometheus.NewRegistry()),
 	})
 	if err := collector.Collect(t.Context()); err != nil {
@@ -126,11 +127,11 @@ func TestEndToEndCollects500(t *testing.T) {
 	if err != nil || len(sandboxes) != 10 {
 		t.Errorf("%d sandboxes, %v", len(sandboxes), err)
 	}
-	logs, err := filepath.Glob(filepath.Join(logDir, "*_uid-[0-9]", "c", "*"))
+	logs, err := filepath.Glob(filepath.Join(logDir, "pods", "*_uid-[0-9]", "c", "*"))
 	if err != nil || len(logs) != 9 {
 		t.Errorf("%d logs are left, %v", len(logs), err)
 	}
-	if _, err := os.Stat(filepath.Join(logDir, "ns_uid-9_uid-9")); !os.IsNotExist(err) {
+	if _, err := os.Stat(container.PodLogs(logDir, "ns", "uid-9", "uid-9")); !os.IsNotExist(err) {
 		t.Errorf("the logs of the pod that is gone: %v", err)
 	}
 }

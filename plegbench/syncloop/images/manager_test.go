@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -12,14 +11,11 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
-	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
-
-	"github.com/kdiag/kdiag/plegbench/syncloop/metrics"
 )
 
 // A registry is the runtime's image service with what it may pull.
@@ -67,13 +63,9 @@ func newRegistry(present ...string) *registry {
 	return r
 }
 
-func testMetrics() *metrics.Metrics {
-	return metrics.New(prometheus.NewRegistry(), prometheus.NewRegistry())
-}
-
 func newManager(r *registry, change func(*Config)) (*Manager, *record.FakeRecorder) {
 	recorder := record.NewFakeRecorder(1000)
-	cfg := Config{Service: r, Recorder: recorder, Log: logr.Discard(), Metrics: testMetrics(), BackOff: 10 * time.Second, MaxBackOff: 5 * time.Minute}
+	cfg := Config{Service: r, Recorder: recorder, Log: logr.Discard(), BackOff: 10 * time.Second, MaxBackOff: 5 * time.Minute}
 	if change != nil {
 		change(&cfg)
 	}
@@ -93,7 +85,7 @@ func testPod(uid string) *v1.Pod {
 }
 
 func TestEnsureImage(t *testing.T) {
-	refused := errors.New(unknownCode + "no such image")
+	refused := errors.New("rpc error: code = Unknown desc = no such image")
 	tests := []struct {
 		name    string
 		c       v1.Container
@@ -141,15 +133,9 @@ func TestEnsureImage(t *testing.T) {
 			events: []string{`Normal Pulling Pulling image "x:1"`, `Warning Failed Failed to pull image "x:1": no such image`},
 		},
 		{
-			name: "registry away", c: v1.Container{Image: "x:1"}, pull: errors.New(unknownCode + "RegistryUnavailable: timeout"), pulls: []string{"x:1@"},
-			want:   []string{"", "RegistryUnavailable", "image pull failed for x:1 because the registry is unavailable: timeout"},
-			events: []string{`Normal Pulling Pulling image "x:1"`, `Warning Failed Failed to pull image "x:1": RegistryUnavailable: timeout`},
-		},
-		{
-			name: "each credential", c: v1.Container{Image: "quay.io/x:1"}, pull: refused, pulls: []string{"quay.io/x:1@a", "quay.io/x:1@b"},
-			secrets: []v1.Secret{secret(`{"auths":{"quay.io":{"username":"b"},"quay.io/x":{"username":"a"}}}`)},
-			want:    []string{"", "ErrImagePull", "no such image"},
-			events:  []string{`Normal Pulling Pulling image "quay.io/x:1"`, `Warning Failed Failed to pull image "quay.io/x:1": no such image`},
+			name: "with a secret", c: v1.Container{Image: "quay.io/x:1"}, want: []string{"sha256:quay.io/x:1", "", ""}, pulls: []string{"quay.io/x:1@a"},
+			secrets: []v1.Secret{secret(`{"auths":{"quay.io":{"username":"a"}}}`)},
+			events:  []string{`Normal Pulling Pulling image "quay.io/x:1"`, `Normal Pulled Successfully pulled image "quay.io/x:1" in 2s (2s including waiting). Image size: 20971520 bytes.`},
 		},
 		{
 			name: "bad secret", c: v1.Container{Image: "x:1"}, secrets: []v1.Secret{secret("{")},
@@ -182,7 +168,8 @@ func TestEnsureImage(t *testing.T) {
 	}
 }
 
-// A sync each second meets the pulls at 0, 10, 30, 70, 150, 310 and from then on every 300 s; each pod and image by itself.
+// A sync each second meets the pulls at 0, 10, 30, 70, 150, 310 and from then on every 300 s; each pod and image by
+// itself.
 func TestBackOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRegistry()
@@ -208,26 +195,6 @@ func TestBackOff(t *testing.T) {
 		}
 		if _, reason, _ := m.EnsureImage(t.Context(), testPod("2"), &v1.Container{Image: "x:1"}, nil, nil); !errors.Is(reason, ErrImagePull) {
 			t.Errorf("another pod is held back: %v", reason)
-		}
-	})
-}
-
-// What went wrong with pods that are gone is not kept for ever.
-func TestForget(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRegistry()
-		r.pull = func(_ context.Context, image, _ string) error {
-			if image == "bad:1" {
-				return errors.New("no")
-			}
-			return nil
-		}
-		m, _ := newManager(r, nil)
-		m.EnsureImage(t.Context(), testPod("1"), &v1.Container{Image: "bad:1"}, nil, nil)
-		time.Sleep(time.Hour)
-		m.EnsureImage(t.Context(), testPod("2"), &v1.Container{Image: "good:1"}, nil, nil)
-		if len(m.last) != 0 {
-			t.Errorf("%v is kept", m.last)
 		}
 	})
 }
@@ -326,14 +293,4 @@ func TestPullRate(t *testing.T) {
 			t.Error(diff)
 		}
 	})
-}
-
-func TestSizeClass(t *testing.T) {
-	var got []string
-	for _, mb := range []uint64{0, 1, 10, 11, 600, 1025, 200 << 10} {
-		got = append(got, sizeClass(mb<<20))
-	}
-	if diff := cmp.Diff("N/A 0-10MB 0-10MB 10MB-100MB 500MB-1GB 1GB-5GB GT100GB", strings.Join(got, " ")); diff != "" {
-		t.Error(diff)
-	}
 }

@@ -1,79 +1,70 @@
 package images
 
 import (
+	"encoding/json"
 	"fmt"
 	"regexp"
 	"strings"
 	"sync"
 
 	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-const (
-	defaultHost = "docker.io"
-	latest      = "latest"
-	// longestRepository is how many characters a name may have without host, tag and digest.
-	longestRepository = 255
-)
-
-var hexDigest = regexp.MustCompile(`^[0-9a-f]{64}$`)
-
-// reference is the grammar of image names, as the distribution specification has it. It takes 230 kB, which a command that parses
-// no name goes without.
+// reference is the grammar of image names: [host[:port]/]path[:tag][@digest]. It is compiled when it is first used,
+// since few commands need it.
 var reference = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`^((?:` + hostPattern + `/)?(` + componentPattern + `(?:/` + componentPattern + `)*))` +
-		`(?::(\w[\w.-]{0,127}))?(?:@(sha256:[0-9a-f]{64}|sha384:[0-9a-f]{96}|sha512:[0-9a-f]{128}))?$`)
+	const component = `[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*`
+	return regexp.MustCompile(`^(?:([a-zA-Z0-9.\[\]:-]+)/)?` + component + `(?:/` + component + `)*` +
+		`(:\w[\w.-]{0,127})?(@sha\d+:[0-9a-f]{64,128})?$`)
 })
 
-const (
-	labelPattern     = `[a-zA-Z0-9](?:[a-zA-Z0-9-]*[a-zA-Z0-9])?`
-	hostPattern      = `(?:` + labelPattern + `(?:\.` + labelPattern + `)*|\[[0-9a-fA-F:]+\])(?::[0-9]+)?`
-	componentPattern = `[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*`
-)
-
-// A name is an image name taken apart.
-type name struct {
-	repository string // with its host, which is docker.io where the name gives none: docker.io/library/busybox
-	tag        string // latest where there is neither a tag nor a digest
-	full       string // what the runtime is asked for: as written, with the tag
+// withTag returns an image's name with the tag latest if it has neither a tag nor a digest.
+func withTag(image string) (string, error) {
+	m := reference().FindStringSubmatch(image)
+	switch {
+	case m == nil:
+		return "", fmt.Errorf("couldn't parse image name %q: invalid reference format", image)
+	case m[2] == "" && m[3] == "":
+		return image + ":latest", nil
+	}
+	return image, nil
 }
 
-// parseName takes an image name apart: [host[:port]/]path[:tag][@digest].
-func parseName(image string) (name, error) {
-	full := image
-	first, rest, slash := strings.Cut(image, "/")
-	switch isHost := slash && (strings.ContainsAny(first, ".:") || first == "localhost" || strings.ToLower(first) != first); {
-	case hexDigest.MatchString(image):
-		return name{}, fmt.Errorf("couldn't parse image name %q: a name cannot be a bare digest", image)
-	case isHost && first == "index."+defaultHost:
-		full = defaultHost + "/" + rest
-	case !isHost:
-		full, rest = defaultHost+"/"+image, image
-	}
-	if strings.HasPrefix(full, defaultHost+"/") && !strings.Contains(rest, "/") {
-		full = defaultHost + "/library/" + rest
-	}
-	m := reference().FindStringSubmatch(full)
-	if m == nil {
-		return name{}, fmt.Errorf("couldn't parse image name %q: invalid reference format", image)
-	}
-	n := name{repository: m[1], tag: m[3], full: image}
-	if len(m[2]) > longestRepository {
-		return name{}, fmt.Errorf("couldn't parse image name %q: more than %d characters", image, longestRepository)
-	}
-	if n.tag == "" && m[4] == "" {
-		n.tag, n.full = latest, image+":"+latest
-	}
-	return n, nil
-}
-
-// policy is a container's pull policy. One that was not defaulted before pulls the tag latest always.
-func policy(c *v1.Container, n name) v1.PullPolicy {
+// policy is a container's pull policy. By default the tag latest is always pulled.
+func policy(c *v1.Container, name string) v1.PullPolicy {
 	switch {
 	case c.ImagePullPolicy != "":
 		return c.ImagePullPolicy
-	case n.tag == latest:
+	case strings.HasSuffix(name, ":latest"):
 		return v1.PullAlways
 	}
 	return v1.PullIfNotPresent
+}
+
+// credentials returns the first entry of the secrets for the registry of an image, or nil. Entries are matched by the
+// registry's host alone.
+func credentials(secrets []v1.Secret, image string) (*runtimeapi.AuthConfig, error) {
+	host, _, ok := strings.Cut(image, "/")
+	if !ok || !strings.ContainsAny(host, ".:") && host != "localhost" {
+		host = "index.docker.io"
+	}
+	for _, s := range secrets {
+		var file struct {
+			Auths map[string]*runtimeapi.AuthConfig `json:"auths"`
+		}
+		if s.Type != v1.SecretTypeDockerConfigJson {
+			continue
+		}
+		if json.Unmarshal(s.Data[v1.DockerConfigJsonKey], &file) != nil { // the error may quote the secret
+			return nil, fmt.Errorf("reading pull secret %s/%s: not the JSON that its type asks for", s.Namespace, s.Name)
+		}
+		for registry, auth := range file.Auths {
+			registry = strings.TrimPrefix(strings.TrimPrefix(registry, "https://"), "http://")
+			if registry, _, _ = strings.Cut(registry, "/"); registry == host {
+				return auth, nil
+			}
+		}
+	}
+	return nil, nil
 }

@@ -1,83 +1,90 @@
 package images
 
 import (
+	"encoding/base64"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 const digest = "sha256:" + "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 
-func TestParseName(t *testing.T) {
-	tests := []struct {
-		image string
-		want  name
-	}{
-		{"busybox", name{"docker.io/library/busybox", "latest", "busybox:latest"}},
-		{"busybox:1", name{"docker.io/library/busybox", "1", "busybox:1"}},
-		{"busybox@" + digest, name{"docker.io/library/busybox", "", "busybox@" + digest}},
-		{"a/b", name{"docker.io/a/b", "latest", "a/b:latest"}},
-		{"docker.io/b:x", name{"docker.io/library/b", "x", "docker.io/b:x"}},
-		{"index.docker.io/b:x", name{"docker.io/library/b", "x", "index.docker.io/b:x"}},
-		{"localhost/b", name{"localhost/b", "latest", "localhost/b:latest"}},
-		{"registry.k8s.io/pause:3.6", name{"registry.k8s.io/pause", "3.6", "registry.k8s.io/pause:3.6"}},
-		{"127.0.0.1:5000/x/y:v_1@" + digest, name{"127.0.0.1:5000/x/y", "v_1", "127.0.0.1:5000/x/y:v_1@" + digest}},
-		{"[::1]:5000/x:1", name{"[::1]:5000/x", "1", "[::1]:5000/x:1"}},
-		{"HOST/x:1", name{"HOST/x", "1", "HOST/x:1"}},
-		{"a__b/c--d.e", name{"docker.io/a__b/c--d.e", "latest", "a__b/c--d.e:latest"}},
-	}
-	for _, tt := range tests {
-		got, err := parseName(tt.image)
-		if err != nil {
-			t.Errorf("parseName(%q): %v", tt.image, err)
-		}
-		if diff := cmp.Diff(tt.want, got, cmp.AllowUnexported(name{})); diff != "" {
-			t.Errorf("parseName(%q): %s", tt.image, diff)
+func TestWithTag(t *testing.T) {
+	for image, want := range map[string]string{
+		"busybox": "busybox:latest", "busybox:1": "busybox:1", "busybox@" + digest: "busybox@" + digest, "a/b": "a/b:latest", "localhost/b": "localhost/b:latest",
+		"registry.k8s.io/pause:3.6": "registry.k8s.io/pause:3.6", "127.0.0.1:5000/x/y:v_1@" + digest: "127.0.0.1:5000/x/y:v_1@" + digest,
+		"[::1]:5000/x:1": "[::1]:5000/x:1", "HOST/x:1": "HOST/x:1", "a__b/c--d.e": "a__b/c--d.e:latest",
+	} {
+		if got, err := withTag(image); err != nil || got != want {
+			t.Errorf("withTag(%q) = %q, %v", image, got, err)
 		}
 	}
 	for _, bad := range []string{
-		"", "Busybox", "a/B", "busybox:", ":1", "a b", "a//b", "a/", "/a", "busybox@sha256:12", strings.TrimPrefix(digest, "sha256:"),
-		"x:" + strings.Repeat("t", 129), strings.Repeat("x", 256), "https://a/b", "a.-b/c", "a___b", "-host.io/x",
+		"", "Busybox", "a/B", "busybox:", ":1", "a b", "a//b", "a/", "/a", "busybox@sha256:12", "x:" + strings.Repeat("t", 129), "https://a/b", "a___b",
 	} {
-		if got, err := parseName(bad); err == nil {
-			t.Errorf("parseName(%q) = %+v without an error", bad, got)
+		if got, err := withTag(bad); err == nil {
+			t.Errorf("withTag(%q) = %q without an error", bad, got)
 		}
 	}
 }
 
-func TestPolicy(t *testing.T) {
-	for image, want := range map[string]v1.PullPolicy{
-		"x": v1.PullAlways, "x:latest": v1.PullAlways, "x:1": v1.PullIfNotPresent, "x@" + digest: v1.PullIfNotPresent,
-		"x:latest@" + digest: v1.PullAlways,
-	} {
-		n, err := parseName(image)
-		if got := policy(&v1.Container{}, n); got != want || err != nil {
-			t.Errorf("policy of %s = %s, %v, want %s", image, got, err, want)
-		}
-		if got := policy(&v1.Container{ImagePullPolicy: v1.PullNever}, n); got != v1.PullNever {
-			t.Errorf("policy of %s = %s, though it is set to Never", image, got)
-		}
-	}
-}
-
-// A name that is taken gives one that is taken again, with the same parts.
-func FuzzParseName(f *testing.F) {
+// A name that is accepted gives one that is accepted again and does not change.
+func FuzzWithTag(f *testing.F) {
 	for _, s := range []string{"busybox", "a/b:1", "h:5/x@" + digest, "[::1]:5000/x:1", "index.docker.io/b"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, image string) {
-		n, err := parseName(image)
+		name, err := withTag(image)
 		if err != nil {
 			return
 		}
-		again, err := parseName(n.full)
-		if err != nil || again.full != n.full || again.repository != n.repository || again.tag != n.tag {
-			t.Errorf("parseName(%q) = %+v, again %+v, %v", image, n, again, err)
+		if again, err := withTag(name); err != nil || again != name || !strings.HasPrefix(name, image) {
+			t.Errorf("withTag(%q) = %q, again %q, %v", image, name, again, err)
 		}
-		if !strings.HasPrefix(n.full, image) || strings.ToLower(n.repository[strings.Index(n.repository, "/"):]) != n.repository[strings.Index(n.repository, "/"):] {
-			t.Errorf("parseName(%q) = %+v", image, n)
+	})
+}
+
+func secret(text string) v1.Secret {
+	return v1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "s"}, Type: v1.SecretTypeDockerConfigJson,
+		Data: map[string][]byte{v1.DockerConfigJsonKey: []byte(text)},
+	}
+}
+
+func TestCredentials(t *testing.T) {
+	all := []v1.Secret{
+		{Type: v1.SecretTypeOpaque, Data: map[string][]byte{v1.DockerConfigJsonKey: []byte("{")}},
+		secret(`{"auths":{"https://index.docker.io/v1/":{"username":"hub","password":"p"},"quay.io/team":{"username":"quay"},` +
+			`"reg.local:5000":{"auth":"` + base64.StdEncoding.EncodeToString([]byte("joe:s")) + `"}}}`),
+		secret(`{"auths":{"quay.io":{"username":"second"}}}`),
+	}
+	for image, want := range map[string]string{
+		"busybox:1": "hub:p:", "team/x:1": "hub:p:", "quay.io/other/x": "quay::", "reg.local:5000/x": "::am9lOnM=", "reg.local/x": "", "ghcr.io/x": "",
+	} {
+		auth, err := credentials(all, image)
+		got := ""
+		if auth != nil {
+			got = auth.GetUsername() + ":" + auth.GetPassword() + ":" + auth.GetAuth()
+		}
+		if got != want || err != nil {
+			t.Errorf("%s: %q, %v, want %q", image, got, err, want)
+		}
+	}
+	_, err := credentials([]v1.Secret{secret(`{"auths":["hunter2"]}`)}, "quay.io/x")
+	if err == nil || strings.Contains(err.Error(), "hunter2") || !strings.Contains(err.Error(), "ns/s") {
+		t.Errorf("unreadable: %v", err)
+	}
+}
+
+func FuzzCredentials(f *testing.F) {
+	f.Add(`{"auths":{"quay.io/team":{"auth":"am9lOnA="}}}`, "quay.io/team/x")
+	f.Add(`{"auths":{"[::1]:5":{"username":"u"},"[":null}}`, "[::1]:5/x")
+	f.Fuzz(func(t *testing.T, text, image string) {
+		auth, err := credentials([]v1.Secret{secret(text)}, image)
+		if err != nil && (auth != nil || strings.Contains(err.Error(), text) && len(text) > 8) {
+			t.Errorf("%v, %v", auth, err)
 		}
 	})
 }

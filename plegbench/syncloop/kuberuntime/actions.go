@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
 	"github.com/kdiag/kdiag/plegbench/syncloop/pod"
@@ -11,11 +12,11 @@ import (
 
 // PodActions are what a pod needs now. Containers are given by their index in the spec.
 type PodActions struct {
-	KillPod       bool   // all containers and sandboxes are stopped first
-	CreateSandbox bool   // a new sandbox is made
+	KillPod       bool   // stop all containers and sandboxes first
+	CreateSandbox bool   // create a new sandbox
 	SandboxID     string // to start in, or the one that is replaced; empty if there is none
 	Attempt       uint32 // of the sandbox
-	Why           string // why the sandbox is not good, as the kubelet's log says it; empty if it is
+	Why           string // the kubelet's log line for a sandbox that has to be replaced; empty otherwise
 
 	ContainersToKill  []Kill // not with KillPod
 	InitToStart       []int
@@ -23,19 +24,19 @@ type PodActions struct {
 	EphemeralToStart  []int
 }
 
-// A Kill is a container that must end, alone.
+// A Kill is a single container that has to be killed.
 type Kill struct {
 	ID      container.ID
 	Name    string
-	Message string // the event's
+	Message string // of the event
 	Reason  killReason
 }
 
-// A killReason decides about the grace period.
+// A killReason determines the grace period.
 type killReason string
 
 const (
-	reasonUnknown       killReason = "Unknown"
+	reasonUnknown       killReason = "" // any other
 	reasonStartupProbe  killReason = "StartupProbe"
 	reasonLivenessProbe killReason = "LivenessProbe"
 	reasonPostStart     killReason = "FailedPostStartHook"
@@ -48,22 +49,23 @@ func (a PodActions) String() string {
 		a.KillPod, a.CreateSandbox, a.Attempt, a.InitToStart, a.ContainersToStart, a.EphemeralToStart, a.ContainersToKill)
 }
 
-// end makes the actions those of a pod that is done: it is killed and nothing is started. Starting a sidecar or an ephemeral
-// container would keep it alive, in a sandbox that is about to be stopped.
+// end makes the actions those of a pod that is done: it is killed and nothing is started, not even a sidecar or an
+// ephemeral container.
 func (a *PodActions) end() {
 	a.KillPod = true
 	a.ContainersToKill, a.InitToStart, a.ContainersToStart, a.EphemeralToStart = nil, nil, nil, nil
 }
 
 func (a *PodActions) kill(s *container.Status, reason killReason, format string, args ...any) {
-	a.ContainersToKill = append(a.ContainersToKill, Kill{ID: s.ID, Name: s.Name, Message: fmt.Sprintf(format, args...), Reason: reason})
+	k := Kill{ID: s.ID, Name: s.Name, Message: fmt.Sprintf(format, args...), Reason: reason}
+	a.ContainersToKill = append(a.ContainersToKill, k)
 }
 
-// actionInput is all that the decision depends on.
+// actionInput is the input of computePodActions.
 type actionInput struct {
 	pod               *v1.Pod
 	status            *container.PodStatus
-	liveness, startup Verdict
+	liveness, startup ProbeResult
 }
 
 // computePodActions decides what a pod needs, as the kubelet's function of that name does
@@ -74,7 +76,7 @@ func computePodActions(in actionInput) PodActions {
 		in.startOver(&a)
 		return a
 	}
-	// They are started even while the pod is not initialised, and never again.
+	// Ephemeral containers start even while the pod is not initialised, and never again.
 	for i := range in.pod.Spec.EphemeralContainers {
 		if in.status.Find(in.pod.Spec.EphemeralContainers[i].Name) == nil {
 			a.EphemeralToStart = append(a.EphemeralToStart, i)
@@ -95,10 +97,10 @@ func computePodActions(in actionInput) PodActions {
 	return a
 }
 
-// startOver decides for a pod whose sandbox is missing or no good: all of it is killed, and begins again unless it is done.
+// startOver decides for a pod without a usable sandbox: all of it is killed, and starts again unless the pod is done.
 func (in actionInput) startOver(a *PodActions) {
 	spec := &in.pod.Spec
-	// A pod that had containers once and may not restart is only killed. Without any, creating it never succeeded.
+	// A pod that had containers and may not restart is only killed. Without any, creating it never succeeded.
 	if spec.RestartPolicy == v1.RestartPolicyNever && a.Attempt != 0 && len(in.status.ContainerStatuses) != 0 {
 		a.CreateSandbox = false
 		return
@@ -108,7 +110,8 @@ func (in actionInput) startOver(a *PodActions) {
 	for i := range spec.Containers {
 		c := &spec.Containers[i]
 		s := in.status.Find(c.Name)
-		if pod.RestartPolicy(in.pod, c) != v1.RestartPolicyOnFailure || !succeeded(s) {
+		succeeded := s != nil && s.State == container.Exited && s.ExitCode == 0
+		if pod.RestartPolicy(in.pod, c) != v1.RestartPolicyOnFailure || !succeeded {
 			start = append(start, i)
 		}
 		created = created || s != nil && s.State != container.Unknown
@@ -124,7 +127,7 @@ func (in actionInput) startOver(a *PodActions) {
 	a.ContainersToStart = start
 }
 
-// regular decides on one regular container of an initialised pod. It returns whether the container runs and is kept.
+// regular decides on one regular container of an initialised pod. It returns whether the container keeps running.
 func (in actionInput) regular(a *PodActions, i int) bool {
 	c := &in.pod.Spec.Containers[i]
 	s := in.status.Find(c.Name)
@@ -134,7 +137,7 @@ func (in actionInput) regular(a *PodActions, i int) bool {
 		}
 		a.ContainersToStart = append(a.ContainersToStart, i)
 		if s != nil && s.State == container.Unknown {
-			// It may run: two of a kind must not.
+			// It may run, and two instances must not.
 			a.kill(s, reasonUnknown, "Container is in %q state, try killing it before restart", s.State)
 		}
 		return false
@@ -144,7 +147,7 @@ func (in actionInput) regular(a *PodActions, i int) bool {
 	switch {
 	case s.Hash != ContainerHash(c):
 		message = fmt.Sprintf("Container %s definition changed", c.Name)
-		restart = true // whatever the policy: it is another container
+		restart = true // with any policy, since it is another container
 	case hasFailed(in.liveness, s.ID):
 		message, reason = fmt.Sprintf("Container %s failed liveness probe", c.Name), reasonLivenessProbe
 	case hasFailed(in.startup, s.ID):
@@ -160,7 +163,53 @@ func (in actionInput) regular(a *PodActions, i int) bool {
 	return false
 }
 
-func hasFailed(v Verdict, id container.ID) bool {
+func hasFailed(v ProbeResult, id container.ID) bool {
 	failed, known := v(id)
 	return known && failed
+}
+
+// sandboxChanged decides whether a pod's newest sandbox is usable (pkg/kubelet/kuberuntime/util/util.go).
+func sandboxChanged(pod *v1.Pod, status *container.PodStatus) PodActions {
+	if len(status.SandboxStatuses) == 0 {
+		return PodActions{KillPod: true, CreateSandbox: true, Why: "No sandbox for pod can be found. Need to start a new one"}
+	}
+	newest := status.SandboxStatuses[0]
+	ready := 0
+	for _, s := range status.SandboxStatuses {
+		if s.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY {
+			ready++
+		}
+	}
+	a := PodActions{
+		KillPod: true, CreateSandbox: true, SandboxID: newest.GetId(), Attempt: newest.GetMetadata().GetAttempt() + 1,
+	}
+	switch {
+	case ready > 1:
+		a.Why = "Multiple sandboxes are ready for Pod. Need to reconcile them"
+	case newest.GetState() != runtimeapi.PodSandboxState_SANDBOX_READY:
+		a.Why = "No ready sandbox for pod can be found. Need to start a new one"
+	case newest.GetLinux().GetNamespaces().GetOptions().GetNetwork() != networkMode(pod):
+		a.Why, a.SandboxID = "Sandbox for pod has changed. Need to start a new one", ""
+	case !pod.Spec.HostNetwork && newest.GetNetwork() != nil && newest.GetNetwork().GetIp() == "":
+		a.Why = "Sandbox for pod has no IP address. Need to start a new one"
+	default:
+		return PodActions{SandboxID: a.SandboxID, Attempt: a.Attempt - 1}
+	}
+	return a
+}
+
+// ShouldStart is the kubelet's ShouldContainerBeRestarted: it reports whether a container that may not run is to be
+// started. s is its newest instance, or nil.
+func ShouldStart(p *v1.Pod, c *v1.Container, s *container.Status) bool {
+	switch {
+	case p.DeletionTimestamp != nil:
+		return false
+	case s == nil: // never started, or collected
+		return true
+	case s.State == container.Running:
+		return false
+	case s.State == container.Exited:
+		return pod.Restarts(p, c, int32(s.ExitCode))
+	}
+	return true // created or unknown
 }

@@ -55,7 +55,8 @@ func randomPod(r *rand.Rand) actionInput {
 	return actionInput{pod: p, status: st, liveness: verdicts(liveness...), startup: verdicts(startup...)}
 }
 
-// naiveRegular says for one regular container of an initialised pod, in so many words, whether it is killed and started.
+// naiveRegular says for one regular container of an initialised pod, in so many words, whether it is killed and
+// started.
 func naiveRegular(in actionInput, c v1.Container) (kill, start bool) {
 	s := in.status.Find(c.Name)
 	mayRestart := in.pod.Spec.RestartPolicy != v1.RestartPolicyNever
@@ -165,8 +166,8 @@ func broken(in actionInput, a PodActions) []string {
 	return all
 }
 
-// TestActionsSettle applies decisions to a model of the runtime in which all that is started runs: it takes a few rounds until
-// nothing is left to do, however the pod began.
+// TestActionsSettle applies decisions to a model of the runtime in which all that is started runs: it takes a few
+// rounds until nothing is left to do, however the pod began.
 func TestActionsSettle(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	r := rand.New(rand.NewPCG(seed, 2))

@@ -42,7 +42,7 @@ func has(sandbox *runtimeapi.PodSandboxStatus, containers ...*container.Status) 
 }
 
 // verdicts are failures of the containers with these names, or with a plus sign in front of the name, successes.
-func verdicts(failed ...string) Verdict {
+func verdicts(failed ...string) ProbeResult {
 	return func(id container.ID) (bool, bool) {
 		for _, n := range failed {
 			if id.ID == "id-"+n {
@@ -280,38 +280,6 @@ func TestRegularContainers(t *testing.T) {
 		{
 			"the newest instance counts", testPod("a"),
 			has(sb, containerIs("a", container.Running, 0), containerIs("a", container.Exited, 1)), nil, nil, fine,
-		},
-	})
-}
-
-func TestEphemeralContainers(t *testing.T) {
-	sb := sandboxIs(0, ready)
-	debug := func(p *v1.Pod) {
-		p.Spec.EphemeralContainers = []v1.EphemeralContainer{{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "debug"}}}
-	}
-	decisions(t, []decision{
-		{
-			"started", with(testPod("a"), debug), has(sb, containerIs("a", container.Running, 0)), nil, nil,
-			PodActions{SandboxID: "sb0", EphemeralToStart: []int{0}},
-		},
-		{
-			"never restarted", with(testPod("a"), debug),
-			has(sb, containerIs("a", container.Running, 0), containerIs("debug", container.Exited, 1)), nil, nil,
-			PodActions{SandboxID: "sb0"},
-		},
-		{
-			"before the pod is initialised", withInit(with(testPod("a"), debug), "i"),
-			has(sb, containerIs("i", container.Running, 0)), nil, nil,
-			PodActions{SandboxID: "sb0", EphemeralToStart: []int{0}},
-		},
-		{
-			"not in a pod that is done", with(with(testPod("a"), debug), never),
-			has(sb, containerIs("a", container.Exited, 0)), nil, nil,
-			PodActions{SandboxID: "sb0", KillPod: true},
-		},
-		{
-			"not without a sandbox", with(testPod("a"), debug), has(nil), nil, nil,
-			PodActions{KillPod: true, CreateSandbox: true, ContainersToStart: []int{0}},
 		},
 	})
 }

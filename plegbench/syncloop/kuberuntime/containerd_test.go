@@ -23,6 +23,7 @@ import (
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
 	"github.com/kdiag/kdiag/plegbench/syncloop/kuberuntime"
 	"github.com/kdiag/kdiag/plegbench/syncloop/metrics"
+	"github.com/kdiag/kdiag/plegbench/syncloop/volumemanager"
 )
 
 // patience is for what takes a busy machine some seconds.
@@ -33,7 +34,6 @@ type node struct {
 	*kuberuntime.Manager
 	cri  *remote.Service
 	logs string
-	back *kuberuntime.Backoff
 }
 
 // present are images that are there already, by their name.
@@ -46,23 +46,10 @@ func (present) EnsureImage(_ context.Context, _ *v1.Pod, c *v1.Container, _ []v1
 	return c.Image, nil, ""
 }
 
-// options keep a pod's cgroups where the box removes them, and mount the file of a container's termination message.
-type options struct{ dir, cgroup string }
+// nothing has neither volumes nor objects.
+type nothing struct{ volumemanager.Objects }
 
-func (o options) RunOptions(_ context.Context, _ *v1.Pod, c *v1.Container, podIP string, _ []string) (*kuberuntime.RunOptions, error) {
-	f, err := os.CreateTemp(o.dir, c.Name) // another one for each instance: the last one's is read after its end
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	return &kuberuntime.RunOptions{
-		Env:    []*runtimeapi.KeyValue{{Key: "GREETING", Value: []byte("hello from " + podIP)}},
-		Mounts: []*runtimeapi.Mount{{HostPath: f.Name(), ContainerPath: c.TerminationMessagePath}},
-	}, nil
-}
-func (options) DNS(*v1.Pod) (*runtimeapi.DNSConfig, error) { return nil, nil }
-func (o options) CgroupParent(*v1.Pod) string              { return o.cgroup }
-func (options) Hostname(p *v1.Pod) (string, string, error) { return p.Name, "", nil }
+func (nothing) Mounts(types.UID) map[string]kuberuntime.Volume { return nil }
 
 func startNode(t *testing.T) *node {
 	t.Helper()
@@ -81,14 +68,15 @@ func startNode(t *testing.T) *node {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = cri.Close() })
-	n := &node{cri: cri, logs: t.TempDir(), back: kuberuntime.NewBackoff(100*time.Millisecond, time.Second, time.Minute)}
-	verdict := func(container.ID) (failed, known bool) { return false, false }
+	n := &node{cri: cri, logs: t.TempDir()}
+	result := func(container.ID) (failed, known bool) { return false, false }
 	n.Manager = kuberuntime.New(kuberuntime.Config{
-		CRI: cri, Images: present{}, Options: options{dir: t.TempDir(), cgroup: "/" + filepath.Base(box.Dir())},
+		CRI: cri, Images: present{}, Volumes: nothing{}, Objects: nothing{}, BackOff: kuberuntime.NewBackOff(100*time.Millisecond, time.Second, time.Minute),
+		CgroupParent: func(*v1.Pod) string { return "/" + filepath.Base(box.Dir()) }, ClusterDNS: []string{"192.0.2.53"}, ClusterDomain: "example.org",
 		Recorder: record.NewFakeRecorder(1000), Log: testr.NewWithOptions(t, testr.Options{Verbosity: 3}),
 		Metrics:  metrics.New(prometheus.NewRegistry(), prometheus.NewRegistry()),
 		NodeName: "e2e", RuntimeName: "containerd", RootDir: t.TempDir(), LogDir: n.logs, MemoryCapacity: 8 << 30,
-		Liveness: verdict, Startup: verdict, SandboxReady: func(*v1.Pod) {}, TerminationRequested: func(types.UID) bool { return false },
+		Liveness: result, Startup: result, SandboxReady: func(*v1.Pod) {}, TerminationRequested: func(types.UID) bool { return false },
 	})
 	return n
 }
@@ -120,7 +108,7 @@ func (n *node) syncUntil(t *testing.T, p *v1.Pod, what string, done func(*contai
 		if done(st) {
 			return st
 		}
-		if res := n.SyncPod(ctx, p, st, nil, n.back); res.Err != nil && !errors.Is(res.Err, kuberuntime.ErrCrashLoopBackOff) {
+		if res := n.SyncPod(ctx, p, st, nil); res.Err != nil && !errors.Is(res.Err, kuberuntime.ErrCrashLoopBackOff) {
 			t.Fatalf("waiting for %s: %v", what, res.Err)
 		}
 		time.Sleep(50 * time.Millisecond) // the pause between two looks at a real process, which no clock of ours moves
@@ -166,14 +154,17 @@ func (n *node) logUntil(t *testing.T, file, text string, times int) {
 	}
 }
 
-// TestEndToEndPodLifecycle takes a pod with an init container, a sidecar and a main container from nothing to running, through
-// a crash and a change, to its end.
+// TestEndToEndPodLifecycle takes a pod with an init container, a sidecar and a main container from nothing to running,
+// through a crash and a change, to its end.
 func TestEndToEndPodLifecycle(t *testing.T) {
 	n := startNode(t)
 	grace, always := int64(2), v1.ContainerRestartPolicyAlways
 	side := shell("side", "trap 'echo side ends; exit 0' TERM; echo side begins; while :; do sleep 0.1; done")
 	side.RestartPolicy = &always
 	main := shell("main", "trap 'echo bye > /dev/termination-log; exit 3' TERM; echo $GREETING; echo $(GREETING); while :; do sleep 0.1; done")
+	main.Env = []v1.EnvVar{
+		{Name: "IP", ValueFrom: &v1.EnvVarSource{FieldRef: &v1.ObjectFieldSelector{FieldPath: "status.podIP"}}}, {Name: "GREETING", Value: "hello from $(IP)"},
+	}
 	main.Lifecycle = &v1.Lifecycle{PostStart: &v1.LifecycleHandler{Exec: &v1.ExecAction{Command: []string{"sh", "-c", "> /started"}}}}
 	p := &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "shop", UID: "0000-1", Labels: map[string]string{"app": "web"}},
@@ -192,6 +183,11 @@ func TestEndToEndPodLifecycle(t *testing.T) {
 	}
 	if _, err := n.Exec(t.Context(), st.Find("main").ID, []string{"sh", "-c", "test -e /started"}, patience); err != nil {
 		t.Errorf("the postStart hook: %v", err)
+	}
+	out, err := n.Exec(t.Context(), st.Find("main").ID, []string{"sh", "-c", "tail -1 /etc/hosts; cat /etc/resolv.conf"}, patience)
+	want := st.IPs[0] + "\tweb\nsearch shop.svc.example.org svc.example.org example.org\nnameserver 192.0.2.53\noptions ndots:5\n"
+	if err != nil || string(out) != want {
+		t.Errorf("hosts and resolv.conf are %q, %v", out, err)
 	}
 	n.checkLists(t)
 	if got := n.log(t, "init/0.log"); !strings.HasSuffix(got, " stdout F init works\n") {

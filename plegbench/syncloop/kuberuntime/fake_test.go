@@ -1,6 +1,7 @@
 package kuberuntime
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -13,7 +14,9 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -297,19 +300,28 @@ func (f *fakeImages) EnsureImage(context.Context, *v1.Pod, *v1.Container, []v1.S
 	return "sha256:1", f.reason, f.message
 }
 
-// fakeOptions are the least that a container needs.
-type fakeOptions struct {
-	env []*runtimeapi.KeyValue
-	err error
+// A world has the volumes and objects of pods.
+type world struct {
+	volumes    map[string]Volume
+	configMaps map[string]map[string]string
+	secrets    map[string]map[string][]byte
+	err        error // of all objects
 }
 
-func (f fakeOptions) RunOptions(context.Context, *v1.Pod, *v1.Container, string, []string) (*RunOptions, error) {
-	return &RunOptions{Env: f.env}, f.err
+func (w *world) Mounts(types.UID) map[string]Volume { return w.volumes }
+
+func (w *world) ConfigMap(_ context.Context, namespace, name string) (*v1.ConfigMap, error) {
+	if data, ok := w.configMaps[namespace+"/"+name]; ok && w.err == nil {
+		return &v1.ConfigMap{Data: data}, nil
+	}
+	return nil, cmp.Or[error](w.err, apierrors.NewNotFound(schema.GroupResource{Resource: "configmaps"}, name))
 }
-func (fakeOptions) DNS(*v1.Pod) (*runtimeapi.DNSConfig, error) { return nil, nil }
-func (fakeOptions) CgroupParent(*v1.Pod) string                { return "" }
-func (fakeOptions) Hostname(p *v1.Pod) (string, string, error) {
-	return p.Name, "svc.cluster.local", nil
+
+func (w *world) Secret(_ context.Context, namespace, name string) (*v1.Secret, error) {
+	if data, ok := w.secrets[namespace+"/"+name]; ok && w.err == nil {
+		return &v1.Secret{Data: data}, nil
+	}
+	return nil, cmp.Or[error](w.err, apierrors.NewNotFound(schema.GroupResource{Resource: "secrets"}, name))
 }
 
 // A rig is a Manager with fakes around it.
@@ -317,23 +329,26 @@ type rig struct {
 	*Manager
 	cri    *fakeCRI
 	images *fakeImages
+	world  *world
 	events *record.FakeRecorder
 }
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
-	r := &rig{cri: newFakeCRI(), images: &fakeImages{}, events: record.NewFakeRecorder(1000)}
+	r := &rig{cri: newFakeCRI(), images: &fakeImages{}, world: &world{}, events: record.NewFakeRecorder(1000)}
 	reg := prometheus.NewRegistry()
 	r.Manager = New(Config{
-		CRI: r.cri, Images: r.images, Options: fakeOptions{}, Recorder: r.events, Log: logr.Discard(),
+		CRI: r.cri, Images: r.images, Volumes: r.world, Objects: r.world, Recorder: r.events, Log: logr.Discard(),
 		Metrics: metrics.New(reg, prometheus.NewRegistry()), NodeName: node, RuntimeName: "fake", RootDir: t.TempDir(),
-		LogDir: t.TempDir(), MemoryCapacity: 1 << 30, Liveness: noVerdict, Startup: noVerdict,
+		LogDir: t.TempDir(), MemoryCapacity: 1 << 30, Liveness: noResult, Startup: noResult,
+		BackOff:      NewBackOff(10*time.Second, 5*time.Minute, 10*time.Minute),
+		CgroupParent: func(*v1.Pod) string { return "" }, Allocatable: func() v1.ResourceList { return nil }, HostIPs: []string{"192.0.2.1"},
 		SandboxReady: func(*v1.Pod) {}, TerminationRequested: func(types.UID) bool { return false },
 	})
 	return r
 }
 
-func noVerdict(container.ID) (failed, known bool) { return false, false }
+func noResult(container.ID) (failed, known bool) { return false, false }
 
 // happened returns the events so far.
 func (r *rig) happened() []string {
@@ -371,23 +386,18 @@ func testPod(names ...string) *v1.Pod {
 	}}
 	grace := int64(30)
 	p.Spec.TerminationGracePeriodSeconds = &grace
-	p.Spec.RestartPolicy = v1.RestartPolicyAlways
+	p.Spec.RestartPolicy, p.Spec.DNSPolicy = v1.RestartPolicyAlways, v1.DNSDefault
 	for _, n := range names {
 		p.Spec.Containers = append(p.Spec.Containers, v1.Container{Name: n, Image: "image:1"})
 	}
 	return p
 }
 
-func always() *v1.ContainerRestartPolicy {
-	p := v1.ContainerRestartPolicyAlways
-	return &p
-}
-
 func withInit(p *v1.Pod, names ...string) *v1.Pod {
 	for _, n := range names {
 		c := v1.Container{Name: n, Image: "image:1"}
 		if n[0] == 's' { // sidecar
-			c.RestartPolicy = always()
+			c.RestartPolicy = new(v1.ContainerRestartPolicyAlways)
 		}
 		p.Spec.InitContainers = append(p.Spec.InitContainers, c)
 	}

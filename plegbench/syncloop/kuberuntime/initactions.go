@@ -9,19 +9,19 @@ import (
 	"github.com/kdiag/kdiag/plegbench/syncloop/pod"
 )
 
-// An initStep is what one init container says about the pod's way to being initialised.
+// An initStep is the state of one init container in the pod's initialisation.
 type initStep int
 
 const (
-	waits    initStep = iota // it is being seen to, or at work
-	finishes                 // it has done its part: it ended well, or is a sidecar that has started
-	fails                    // it failed for good, and the pod with it
+	waits    initStep = iota // it runs, or is about to
+	finishes                 // it succeeded, or is a sidecar that has started
+	fails                    // it failed and is not restarted, so that the pod fails
 )
 
 // initContainers decides on the init containers and returns whether the pod is initialised.
 //
-// It goes from the last to the first. The last one that left any trace tells how far the pod is: those before it ended
-// well, even if they were collected since. Before that one only sidecars still matter.
+// It goes from the last to the first. The last one with a status shows how far the pod is: those before it have
+// succeeded, even if they were collected since. Of those only sidecars still matter.
 func (in actionInput) initContainers(a *PodActions) bool {
 	all := in.pod.Spec.InitContainers
 	if len(all) == 0 {
@@ -35,7 +35,7 @@ func (in actionInput) initContainers(a *PodActions) bool {
 			continue
 		}
 		if s == nil {
-			if past { // a sidecar whose trace was removed
+			if past { // a sidecar whose dead instances were removed
 				a.InitToStart = append(a.InitToStart, i)
 			}
 			continue
@@ -62,8 +62,8 @@ func (in actionInput) initContainers(a *PodActions) bool {
 	return initialised
 }
 
-// regularAlive reports whether a regular container shows that the init containers are through. One that exited does not: it
-// may be of a sandbox before this one.
+// regularAlive reports whether a regular container proves that the init containers are done. One that exited does not:
+// it may belong to an earlier sandbox.
 func (in actionInput) regularAlive() bool {
 	return slices.ContainsFunc(in.pod.Spec.Containers, func(c v1.Container) bool {
 		s := in.status.Find(c.Name)
@@ -71,13 +71,13 @@ func (in actionInput) regularAlive() bool {
 	})
 }
 
-// initContainer decides on one init container of which there is a trace.
+// initContainer decides on one init container with a status.
 func (in actionInput) initContainer(a *PodActions, i int, s *container.Status) initStep {
 	c := &in.pod.Spec.InitContainers[i]
 	again := func() { a.InitToStart = append(a.InitToStart, i) }
 	switch {
 	case s.State == container.Created:
-		again() // starting it failed, or it would run
+		again() // starting it failed
 	case s.State == container.Running:
 		if pod.IsSidecar(c) {
 			return in.sidecar(a, i, s)
@@ -85,14 +85,14 @@ func (in actionInput) initContainer(a *PodActions, i int, s *container.Status) i
 	case s.State == container.Exited && pod.IsSidecar(c):
 		again()
 	case s.State == container.Exited:
-		if !initFailed(s) {
+		if s.ExitCode == 0 && s.Reason != "OOMKilled" {
 			return finishes
 		}
 		if !ShouldStart(in.pod, c, s) {
 			return fails
 		}
 		again()
-	default: // unknown; it has no exit code, so that its rules do not apply
+	default: // unknown; without an exit code its restart rules do not apply
 		if pod.RestartPolicy(in.pod, c) == v1.RestartPolicyNever {
 			return fails
 		}
@@ -102,7 +102,8 @@ func (in actionInput) initContainer(a *PodActions, i int, s *container.Status) i
 	return waits
 }
 
-// sidecar decides on a sidecar that runs. The next container waits for its startup probe, not for its liveness.
+// sidecar decides on a sidecar that runs. The next container waits for its startup probe, but not for its liveness
+// probe.
 func (in actionInput) sidecar(a *PodActions, i int, s *container.Status) initStep {
 	c := &in.pod.Spec.InitContainers[i]
 	if c.StartupProbe != nil {

@@ -3,21 +3,16 @@ package kuberuntime
 import (
 	"context"
 	"errors"
-	"net/http"
-	"net/http/httptest"
-	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/exec"
 
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
 )
@@ -25,9 +20,8 @@ import (
 // running starts a pod's containers, sidecars too, and returns it as the lists have it.
 func (r *rig) running(t *testing.T, p *v1.Pod) *container.Pod {
 	t.Helper()
-	b := backoffs()
 	for range 10 {
-		if res := r.SyncPod(t.Context(), p, r.now(t, p), nil, b); res.Err != nil {
+		if res := r.SyncPod(t.Context(), p, r.now(t, p), nil); res.Err != nil {
 			t.Fatal(res.Err)
 		} else if !res.Changed() {
 			break
@@ -179,88 +173,12 @@ func TestPreStop(t *testing.T) {
 	}
 }
 
-func TestHTTPHook(t *testing.T) {
-	var got *http.Request
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		got = req
-		w.WriteHeader(http.StatusTeapot)
-	}))
-	defer server.Close()
-	u, err := url.Parse(server.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	number, err := strconv.Atoi(u.Port())
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := newRig(t)
-	r.cri.ip = "127.0.0.1"
-	p := testPod("main")
-	c := &p.Spec.Containers[0]
-	c.Ports = []v1.ContainerPort{{Name: "http", ContainerPort: int32(number)}}
-	r.running(t, p)
-	for _, tt := range []struct {
-		name string
-		get  v1.HTTPGetAction
-		want string // of the error
-	}{
-		{"by name, at the pod's address", v1.HTTPGetAction{Path: "/stop?now=1", Port: intstr.FromString("http")}, ""},
-		{
-			"https that is none",
-			v1.HTTPGetAction{Scheme: v1.URISchemeHTTPS, Path: "/stop?now=1", Host: "127.0.0.1", Port: intstr.FromInt(number)},
-			"",
-		},
-		{"a port that is none", v1.HTTPGetAction{Port: intstr.FromString("grpc")}, "invalid port number: grpc"},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			got = nil
-			tt.get.HTTPHeaders = []v1.HTTPHeader{{Name: "x-a", Value: "1"}, {Name: "Host", Value: "me"}, {Name: "accept", Value: "text/plain"}}
-			message, err := r.runHook(t.Context(), p, c, r.id("c2"), &v1.LifecycleHandler{HTTPGet: &tt.get})
-			if tt.want != "" {
-				if err == nil || err.Error() != tt.want || !strings.HasPrefix(message, `HTTP lifecycle hook () for Container "main" in Pod "web_shop(uid-1)" failed`) {
-					t.Errorf("error %v, message %s", err, message)
-				}
-				return
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			if got == nil || got.URL.String() != "/stop?now=1" || got.Host != "me" || got.Header.Get("X-A") != "1" || got.Header.Get("Accept") != "text/plain" ||
-				!strings.HasPrefix(got.UserAgent(), "kube-lifecycle/") {
-				t.Errorf("request %+v", got)
-			}
-		})
-	}
-	if _, err := r.runHook(t.Context(), p, c, r.id("c2"), &v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{Port: intstr.FromInt32(refusingPort(t))}}); err == nil {
-		t.Error("a refused connection is no error")
-	}
-}
-
-// refusingPort is a port of 127.0.0.1 that nobody listens at, nor will: it is held until the end of the test.
-func refusingPort(t *testing.T) int32 {
-	t.Helper()
-	held, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = unix.Close(held) })
-	if err := unix.Bind(held, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
-		t.Fatal(err)
-	}
-	name, err := unix.Getsockname(held)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return int32(name.(*unix.SockaddrInet4).Port)
-}
-
 func TestExec(t *testing.T) {
 	r := newRig(t)
 	live := r.running(t, testPod("main"))
 	r.cri.exitCode = 3
 	out, err := r.Exec(t.Context(), live.Containers[0].ID, []string{"a", "b"}, time.Second)
-	var exit *ExitError
+	var exit exec.ExitError
 	if !errors.As(err, &exit) || exit.ExitStatus() != 3 || string(out) != "outerr" {
 		t.Errorf("%q, %v", out, err)
 	}

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/go-logr/logr"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/klog/v2/textlogger"
 
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
@@ -32,7 +32,7 @@ func TestLogLines(t *testing.T) {
 	lines := logged(r)
 	p := testPod("main")
 	r.cri.fail["StartContainer"] = errors.New("no")
-	r.SyncPod(t.Context(), p, r.now(t, p), nil, backoffs())
+	r.SyncPod(t.Context(), p, r.now(t, p), nil)
 	same(t, "of a container that does not start", []string{
 		`I "No sandbox for pod can be found. Need to start a new one" pod="shop/web"`,
 		`E "Unhandled Error" err="container main start failed in pod web_shop(uid-1): RunContainerError: no" logger="UnhandledError"`,
@@ -52,25 +52,8 @@ func TestLogLines(t *testing.T) {
 	r.images.reason = errors.New("ImagePullBackOff")
 	st := r.now(t, p)
 	st.ContainerStatuses = nil
-	r.SyncPod(t.Context(), p, st, nil, backoffs())
+	r.SyncPod(t.Context(), p, st, nil)
 	same(t, "of waiting for an image", []string(nil), lines())
-}
-
-func TestRestoreSpec(t *testing.T) {
-	r := newRig(t)
-	lines := logged(r)
-	pod, c := restoreSpec(r.Log, owned("u1", "web"), map[string]string{
-		container.DeletionGracePeriodAnnotation: "5", container.TerminationGracePeriodAnnotation: "x", container.PortsAnnotation: "[",
-		container.PreStopHandlerAnnotation: `{"sleep":{"seconds":3}}`,
-	})
-	if pod.Name != "web" || *pod.DeletionGracePeriodSeconds != 5 || pod.Spec.TerminationGracePeriodSeconds != nil || c.Name != "main" ||
-		c.Lifecycle.PreStop.Sleep.Seconds != 3 {
-		t.Errorf("pod %+v, container %+v", pod, c)
-	}
-	if got := lines(); len(got) != 2 || !strings.HasPrefix(got[0], `E "Unable to get label value from annotations" err=`) ||
-		!strings.Contains(got[0], `label="io.kubernetes.pod.terminationGracePeriod"`) {
-		t.Errorf("lines %q", got)
-	}
 }
 
 func FuzzRestoreSpec(f *testing.F) {
@@ -78,15 +61,15 @@ func FuzzRestoreSpec(f *testing.F) {
 	f.Add("", "-1", "null", "{}", "-")
 	f.Add("99999999999999999999", "x", "[", `[{"containerPort":"80"}]`, "ffffffffffffffffffff")
 	f.Fuzz(func(t *testing.T, termination, deletion, preStop, ports, hash string) {
-		values := map[string]string{
+		s := &runtimeapi.ContainerStatus{Annotations: map[string]string{
 			container.TerminationGracePeriodAnnotation: termination, container.DeletionGracePeriodAnnotation: deletion,
 			container.PreStopHandlerAnnotation: preStop, container.PortsAnnotation: ports, container.HashAnnotation: hash,
-		}
-		pod, c := restoreSpec(logr.Discard(), nil, values)
+		}}
+		pod, c := restoreSpec(s)
 		if pod == nil || c == nil || graceOf(pod, c, reasonUnknown) != graceOf(pod, c, reasonLivenessProbe) {
 			t.Errorf("pod %+v, container %+v", pod, c)
 		}
-		if (annotated{logr.Discard(), values}).uint(container.HashAnnotation, 16) > 1<<63-1 {
+		if number(s.Annotations, container.HashAnnotation, 16) > 1<<63-1 {
 			t.Error("a hash of more than 63 bits")
 		}
 	})

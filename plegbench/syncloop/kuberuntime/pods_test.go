@@ -54,7 +54,6 @@ func TestGetPods(t *testing.T) {
 	others := owned("u4", "other-node")
 	others[container.OwnerLabel] = "node-b"
 	sb("x2", "u4", "other-node", 0, 1, others)
-	r.cri.sandboxes = append(r.cri.sandboxes, &runtimeapi.PodSandboxStatus{Id: "no-metadata"})
 	c := func(id, sandbox string, at int64, labels map[string]string, state runtimeapi.ContainerState) {
 		r.cri.containers = append(r.cri.containers, &runtimeapi.ContainerStatus{
 			Id: id, Metadata: &runtimeapi.ContainerMetadata{Name: "main", Attempt: 2}, CreatedAt: at, Labels: labels, State: state,
@@ -68,7 +67,6 @@ func TestGetPods(t *testing.T) {
 	c("c2", "s2", 20, owned("u1", "web"), run)
 	c("c9", "gone", 20, owned("u9", "orphan"), run)
 	c("x3", "x1", 20, map[string]string{container.PodUIDLabel: "u3"}, run)
-	r.cri.containers = append(r.cri.containers, &runtimeapi.ContainerStatus{Id: "no-metadata"})
 
 	describePods := func(pods []*container.Pod) []string {
 		var out []string
@@ -154,25 +152,6 @@ func TestGetPodStatus(t *testing.T) {
 			t.Error("a sandbox without status is no error")
 		}
 	})
-}
-
-func TestSandboxIPs(t *testing.T) {
-	r := newRig(t)
-	for _, tt := range []struct {
-		name string
-		net  *runtimeapi.PodSandboxNetworkStatus
-		want []string
-	}{
-		{"no network", nil, nil},
-		{"host network", &runtimeapi.PodSandboxNetworkStatus{}, []string{}},
-		{
-			"two", &runtimeapi.PodSandboxNetworkStatus{Ip: "10.0.0.1", AdditionalIps: []*runtimeapi.PodIP{{Ip: "fd00::1"}}},
-			[]string{"10.0.0.1", "fd00::1"},
-		},
-		{"nonsense", &runtimeapi.PodSandboxNetworkStatus{Ip: "10.0.0.1", AdditionalIps: []*runtimeapi.PodIP{{Ip: "x"}}}, nil},
-	} {
-		same(t, tt.name, tt.want, r.sandboxIPs(&runtimeapi.PodSandboxStatus{Network: tt.net}))
-	}
 }
 
 func TestTerminationMessage(t *testing.T) {

@@ -13,14 +13,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/testing/protocmp"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
 )
-
-func backoffs() *Backoff { return NewBackoff(10*time.Second, 5*time.Minute, 10*time.Minute) }
 
 func same(t *testing.T, what string, want, got any) {
 	t.Helper()
@@ -42,7 +41,7 @@ func TestSyncNewPod(t *testing.T) {
 	var readyCalls int
 	r.SandboxReady = func(*v1.Pod) { readyCalls++ }
 	p := withInit(testPod("main", "side"), "init")
-	res := r.SyncPod(t.Context(), p, r.now(t, p), nil, backoffs())
+	res := r.SyncPod(t.Context(), p, r.now(t, p), nil)
 	if res.Err != nil || !res.Changed() {
 		t.Fatalf("result %+v", res)
 	}
@@ -60,14 +59,14 @@ func TestSyncNewPod(t *testing.T) {
 	}
 	st := r.now(t, p)
 	same(t, "addresses", []string{"10.0.0.1"}, st.IPs)
-	if res := r.SyncPod(t.Context(), p, st, nil, backoffs()); res.Changed() || res.Err != nil {
+	if res := r.SyncPod(t.Context(), p, st, nil); res.Changed() || res.Err != nil {
 		t.Errorf("while the init container works: %+v", res)
 	}
 	if err := r.cri.exit(st.Find("init").ID.ID, 0); err != nil {
 		t.Fatal(err)
 	}
 	r.cri.took()
-	res = r.SyncPod(t.Context(), p, r.now(t, p), nil, backoffs())
+	res = r.SyncPod(t.Context(), p, r.now(t, p), nil)
 	same(t, "calls after the init container", []string{
 		"CreateContainer main", "StartContainer main", "CreateContainer side", "StartContainer side",
 	}, r.cri.took())
@@ -78,14 +77,15 @@ func TestSyncNewPod(t *testing.T) {
 
 func TestSyncConfigs(t *testing.T) {
 	r := newRig(t)
-	r.Options = fakeOptions{env: []*runtimeapi.KeyValue{{Key: "WHO", Value: []byte("you")}}}
 	p := testPod("main")
 	c := &p.Spec.Containers[0]
+	c.Env = []v1.EnvVar{{Name: "WHO", Value: "you"}}
 	c.Command, c.Args = []string{"echo"}, []string{"$(WHO)", "$$(WHO)", "$(NOBODY)"}
 	c.TerminationMessagePath, c.TerminationMessagePolicy = "/dev/termination-log", v1.TerminationMessageReadFile
 	c.Lifecycle = &v1.Lifecycle{PreStop: &v1.LifecycleHandler{Sleep: &v1.SleepAction{Seconds: 1}}}
-	c.Ports = []v1.ContainerPort{{ContainerPort: 80, HostPort: 8080, Protocol: v1.ProtocolUDP}, {ContainerPort: 80, HostPort: 8080, Protocol: v1.ProtocolUDP}}
-	if res := r.SyncPod(t.Context(), p, r.now(t, p), nil, backoffs()); res.Err != nil {
+	c.Ports = []v1.ContainerPort{{ContainerPort: 80, HostPort: 8080, Protocol: v1.ProtocolUDP}}
+	p.Spec.SecurityContext = &v1.PodSecurityContext{Sysctls: []v1.Sysctl{{Name: "net.ipv4.ip_forward", Value: "1"}}}
+	if res := r.SyncPod(t.Context(), p, r.now(t, p), nil); res.Err != nil {
 		t.Fatal(res.Err)
 	}
 	config := r.cri.configs["main"]
@@ -98,33 +98,75 @@ func TestSyncConfigs(t *testing.T) {
 		"io.kubernetes.container.terminationMessagePath":   "/dev/termination-log",
 		"io.kubernetes.container.terminationMessagePolicy": "File",
 		"io.kubernetes.container.preStopHandler":           `{"sleep":{"seconds":1}}`,
-		"io.kubernetes.container.ports": `[{"hostPort":8080,"containerPort":80,"protocol":"UDP"},` +
-			`{"hostPort":8080,"containerPort":80,"protocol":"UDP"}]`,
-		"io.kubernetes.pod.terminationGracePeriod": "30",
+		"io.kubernetes.container.ports":                    `[{"hostPort":8080,"containerPort":80,"protocol":"UDP"}]`,
+		"io.kubernetes.pod.terminationGracePeriod":         "30",
 	}, config.GetAnnotations())
 	same(t, "arguments", []string{"you", "$(WHO)", "$(NOBODY)"}, config.GetArgs())
 	same(t, "log path", "main/0.log", config.GetLogPath())
-	sb := r.cri.sandboxes[0]
-	same(t, "sandbox labels", map[string]string{
-		"app": "web", "io.kubernetes.pod.name": "web", "io.kubernetes.pod.namespace": "shop", "io.kubernetes.pod.uid": "uid-1",
-		container.OwnerLabel: node,
-	}, sb.GetLabels())
-	got, err := r.sandboxConfig(p, 3)
-	if err != nil {
-		t.Fatal(err)
+	want := &runtimeapi.PodSandboxConfig{
+		Metadata: &runtimeapi.PodSandboxMetadata{Name: "web", Namespace: "shop", Uid: "uid-1", Attempt: 3}, Hostname: "web",
+		Labels: map[string]string{
+			"app": "web", "io.kubernetes.pod.name": "web", "io.kubernetes.pod.namespace": "shop", "io.kubernetes.pod.uid": "uid-1",
+			container.OwnerLabel: node,
+		},
+		Annotations: map[string]string{"note": "x"}, LogDirectory: filepath.Join(r.LogDir, "pods", "shop_web_uid-1"),
+		PortMappings: []*runtimeapi.PortMapping{{Protocol: runtimeapi.Protocol_UDP, ContainerPort: 80, HostPort: 8080}},
+		Linux: &runtimeapi.LinuxPodSandboxConfig{
+			Sysctls: map[string]string{"net.ipv4.ip_forward": "1"},
+			SecurityContext: &runtimeapi.LinuxSandboxSecurityContext{
+				NamespaceOptions: &runtimeapi.NamespaceOption{Pid: runtimeapi.NamespaceMode_CONTAINER}, Seccomp: &runtimeapi.SecurityProfile{},
+			},
+		},
 	}
-	if got.GetHostname() != "web" || got.GetMetadata().GetAttempt() != 3 || len(got.GetPortMappings()) != 1 || got.GetAnnotations()["note"] != "x" ||
-		got.GetPortMappings()[0].GetProtocol() != runtimeapi.Protocol_UDP || got.GetLogDirectory() != filepath.Join(r.LogDir, "pods", "shop_web_uid-1") {
-		t.Errorf("sandbox config %v", got)
+	if diff := cmp.Diff(want, r.sandboxConfig(p, 3), protocmp.Transform()); diff != "" {
+		t.Errorf("sandbox (-want +got):\n%s", diff)
 	}
-	fqdn := true
-	p.Spec.SetHostnameAsFQDN = &fqdn
-	if got, err := r.sandboxConfig(p, 0); err != nil || got.GetHostname() != "web.svc.cluster.local" {
-		t.Errorf("hostname %q, %v", got.GetHostname(), err)
+	p.Name = strings.Repeat("n", 62) + "-x"
+	if got := r.sandboxConfig(p, 0).GetHostname(); got != strings.Repeat("n", 62) {
+		t.Errorf("host name %s of a long name", got)
 	}
-	p.Name = strings.Repeat("n", 60)
-	if _, err := r.sandboxConfig(p, 0); err == nil || !strings.Contains(err.Error(), "the kernel takes 64") {
-		t.Errorf("a long name: %v", err)
+}
+
+func TestDNS(t *testing.T) {
+	cluster := &runtimeapi.DNSConfig{
+		Servers: []string{"10.0.0.10"}, Searches: []string{"shop.svc.cluster.local", "svc.cluster.local", "cluster.local"}, Options: []string{"ndots:5"},
+	}
+	own := &v1.PodDNSConfig{Nameservers: []string{"9.9.9.9"}, Searches: []string{"example.org"}, Options: []v1.PodDNSConfigOption{{Name: "timeout", Value: new("2")}, {Name: "edns0"}}}
+	for _, tt := range []struct {
+		name   string
+		policy v1.DNSPolicy
+		host   bool
+		config *v1.PodDNSConfig
+		server string
+		want   *runtimeapi.DNSConfig
+		event  bool
+	}{
+		{"default", v1.DNSDefault, false, nil, "10.0.0.10", nil, false},
+		{"cluster", v1.DNSClusterFirst, false, nil, "10.0.0.10", cluster, false},
+		{"cluster, on the node's network", v1.DNSClusterFirst, true, nil, "10.0.0.10", nil, false},
+		{"cluster, though on the node's network", v1.DNSClusterFirstWithHostNet, true, nil, "10.0.0.10", cluster, false},
+		{"a cluster without name server", v1.DNSClusterFirst, false, nil, "", nil, true},
+		{"none", v1.DNSNone, false, own, "10.0.0.10", &runtimeapi.DNSConfig{
+			Servers: []string{"9.9.9.9"}, Searches: []string{"example.org"}, Options: []string{"timeout:2", "edns0"},
+		}, false},
+		{"both", v1.DNSClusterFirst, false, own, "10.0.0.10", &runtimeapi.DNSConfig{
+			Servers: append(cluster.Servers[:1:1], "9.9.9.9"), Searches: append(cluster.Searches[:3:3], "example.org"), Options: []string{"ndots:5", "timeout:2", "edns0"},
+		}, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			r := newRig(t)
+			if tt.server != "" {
+				r.ClusterDNS, r.ClusterDomain = []string{tt.server}, "cluster.local"
+			}
+			p := testPod("main")
+			p.Spec.DNSPolicy, p.Spec.HostNetwork, p.Spec.DNSConfig = tt.policy, tt.host, tt.config
+			if diff := cmp.Diff(tt.want, r.dns(p), protocmp.Transform()); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			if events := r.happened(); (len(events) > 0) != tt.event {
+				t.Errorf("events %q", events)
+			}
+		})
 	}
 }
 
@@ -133,8 +175,7 @@ func TestSyncFailures(t *testing.T) {
 	for _, tt := range []struct {
 		name, call string
 		image      error
-		nonRoot    bool
-		options    error
+		objects    error
 		want       string
 		calls      []string
 		event      string
@@ -169,7 +210,7 @@ func TestSyncFailures(t *testing.T) {
 			calls: []string{"RunPodSandbox 0", "PodSandboxStatus sb1"},
 		},
 		{
-			name: "options", options: errors.New("configmap \"x\" not found"), event: "Warning Failed Error: configmap \"x\" not found",
+			name: "objects", objects: errors.New("configmap \"x\" not found"), event: "Warning Failed Error: configmap \"x\" not found",
 			want: `[failed to "StartContainer" for "main" with CreateContainerConfigError: "configmap \"x\" not found", ` +
 				`failed to "StartContainer" for "side" with CreateContainerConfigError: "configmap \"x\" not found"]`,
 			calls: []string{"RunPodSandbox 0", "PodSandboxStatus sb1"},
@@ -179,9 +220,13 @@ func TestSyncFailures(t *testing.T) {
 			r := newRig(t)
 			r.cri.fail[tt.call] = full
 			r.images.reason, r.images.message = tt.image, "no such image"
-			r.Options = fakeOptions{err: tt.options}
+			r.world.err = tt.objects
 			p := testPod("main", "side")
-			res := r.SyncPod(t.Context(), p, r.now(t, p), nil, backoffs())
+			if tt.objects != nil {
+				from := []v1.EnvFromSource{{ConfigMapRef: &v1.ConfigMapEnvSource{LocalObjectReference: v1.LocalObjectReference{Name: "x"}}}}
+				p.Spec.Containers[0].EnvFrom, p.Spec.Containers[1].EnvFrom = from, from
+			}
+			res := r.SyncPod(t.Context(), p, r.now(t, p), nil)
 			failsWith(t, tt.want, res)
 			same(t, "calls", tt.calls, r.cri.took())
 			if events := r.happened(); len(events) == 0 || events[0] != tt.event {
@@ -194,12 +239,12 @@ func TestSyncFailures(t *testing.T) {
 func TestSyncInitFailureStopsTheRest(t *testing.T) {
 	r := newRig(t)
 	p := withInit(testPod("main"), "s", "init")
-	if res := r.SyncPod(t.Context(), p, r.now(t, p), nil, backoffs()); res.Err != nil {
+	if res := r.SyncPod(t.Context(), p, r.now(t, p), nil); res.Err != nil {
 		t.Fatal(res.Err)
 	}
 	r.cri.took()
 	r.cri.fail["CreateContainer init"] = status.Error(codes.Unknown, "no")
-	res := r.SyncPod(t.Context(), p, r.now(t, p), nil, backoffs())
+	res := r.SyncPod(t.Context(), p, r.now(t, p), nil)
 	failsWith(t, `failed to "StartContainer" for "init" with CreateContainerError: "no"`, res)
 	same(t, "calls", []string{"CreateContainer init"}, r.cri.took())
 }
@@ -209,7 +254,7 @@ func TestSyncDeletedWhileSandboxIsMade(t *testing.T) {
 	r.TerminationRequested = func(uid types.UID) bool { return uid == "uid-1" }
 	r.cri.fail["RunPodSandbox"] = errors.New("no network namespace")
 	p := testPod("main")
-	if res := r.SyncPod(t.Context(), p, r.now(t, p), nil, backoffs()); res.Err != nil {
+	if res := r.SyncPod(t.Context(), p, r.now(t, p), nil); res.Err != nil {
 		t.Errorf("error %v for a pod that is to end", res.Err)
 	}
 }
@@ -217,10 +262,10 @@ func TestSyncDeletedWhileSandboxIsMade(t *testing.T) {
 func TestSyncReplacesSandbox(t *testing.T) {
 	r := newRig(t)
 	p := withInit(testPod("main"), "init")
-	r.SyncPod(t.Context(), p, r.now(t, p), nil, backoffs())
+	r.SyncPod(t.Context(), p, r.now(t, p), nil)
 	r.cri.sandboxes[0].State = notReady
 	r.happened()
-	if res := r.SyncPod(t.Context(), p, r.now(t, p), nil, backoffs()); res.Err != nil {
+	if res := r.SyncPod(t.Context(), p, r.now(t, p), nil); res.Err != nil {
 		t.Fatal(res.Err)
 	}
 	same(t, "calls", []string{
@@ -235,17 +280,17 @@ func TestSyncReplacesSandbox(t *testing.T) {
 	r.cri.sandboxes[1].State = notReady
 	r.cri.fail["StopContainer"] = errors.New("stuck")
 	st := r.now(t, p)
-	failsWith(t, `failed to "KillContainer" for "init" with KillContainerError: "stuck"`, r.SyncPod(t.Context(), p, st, nil, backoffs()))
+	failsWith(t, `failed to "KillContainer" for "init" with KillContainerError: "stuck"`, r.SyncPod(t.Context(), p, st, nil))
 	same(t, "calls", []string{"StopContainer init", "StopPodSandbox sb3", "StopPodSandbox sb1"}, r.cri.took())
 }
 
 func TestSyncKillsUnwanted(t *testing.T) {
 	r := newRig(t)
 	p := testPod("main", "side")
-	r.SyncPod(t.Context(), p, r.now(t, p), nil, backoffs())
+	r.SyncPod(t.Context(), p, r.now(t, p), nil)
 	p.Spec.Containers[0].Image = "image:2"
 	r.happened()
-	if res := r.SyncPod(t.Context(), p, r.now(t, p), nil, backoffs()); res.Err != nil {
+	if res := r.SyncPod(t.Context(), p, r.now(t, p), nil); res.Err != nil {
 		t.Fatal(res.Err)
 	}
 	same(t, "calls", []string{"StopContainer main", "CreateContainer main", "StartContainer main"}, r.cri.took())
@@ -253,7 +298,7 @@ func TestSyncKillsUnwanted(t *testing.T) {
 	p.Spec.Containers[0].Image = "image:3"
 	r.cri.fail["StopContainer"] = errors.New("stuck")
 	st := r.now(t, p)
-	failsWith(t, `failed to "KillContainer" for "main" with KillContainerError: "stuck"`, r.SyncPod(t.Context(), p, st, nil, backoffs()))
+	failsWith(t, `failed to "KillContainer" for "main" with KillContainerError: "stuck"`, r.SyncPod(t.Context(), p, st, nil))
 	same(t, "calls", []string{"StopContainer main"}, r.cri.took())
 }
 
@@ -261,8 +306,7 @@ func TestSyncCrashLoop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		p := testPod("main")
-		b := backoffs()
-		sync := func() Result { return r.SyncPod(t.Context(), p, r.now(t, p), nil, b) }
+		sync := func() Result { return r.SyncPod(t.Context(), p, r.now(t, p), nil) }
 		crash := func() {
 			time.Sleep(time.Second)
 			if err := r.cri.exit(r.now(t, p).Find("main").ID.ID, 1); err != nil {
@@ -275,8 +319,7 @@ func TestSyncCrashLoop(t *testing.T) {
 			crash()
 			if wait > 0 {
 				res := sync()
-				var until interface{ BackOffUntil() time.Time }
-				if !errors.As(res.Err, &until) || time.Until(until.BackOffUntil()) != wait || !errors.Is(res.Err, ErrCrashLoopBackOff) ||
+				if time.Until(res.Until) != wait || !errors.Is(res.Err, ErrCrashLoopBackOff) ||
 					len(res.Actions) != 1 || res.Actions[0].Err.Error() != "CrashLoopBackOff" {
 					t.Fatalf("wait %v: %v", wait, res.Err)
 				}
@@ -301,9 +344,9 @@ func TestSyncCrashLoop(t *testing.T) {
 			t.Errorf("after a long run: %v", res.Err)
 		}
 		time.Sleep(11 * time.Minute)
-		b.GC()
-		if len(b.entries) != 0 {
-			t.Errorf("%d entries are left", len(b.entries))
+		r.BackOff.GC()
+		if left := r.BackOff.Get(backOffKey(p, &p.Spec.Containers[0])); left != 0 {
+			t.Errorf("a back-off of %v is left", left)
 		}
 	})
 }
@@ -313,7 +356,7 @@ func TestPostStart(t *testing.T) {
 	p := testPod("main")
 	p.Spec.Containers[0].Lifecycle = &v1.Lifecycle{PostStart: &v1.LifecycleHandler{Exec: &v1.ExecAction{Command: []string{"true"}}}}
 	r.cri.exitCode = 3
-	res := r.SyncPod(t.Context(), p, r.now(t, p), nil, backoffs())
+	res := r.SyncPod(t.Context(), p, r.now(t, p), nil)
 	failsWith(t, `failed to "StartContainer" for "main" with PostStartHookError: "Exec lifecycle hook ([true]) for Container \"main\" in Pod `+
 		`\"web_shop(uid-1)\" failed - error: command 'true' exited with 3: err, message: \"outerr\""`, res)
 	same(t, "calls", []string{
@@ -328,9 +371,8 @@ func TestPostStart(t *testing.T) {
 func TestInitContainersArePruned(t *testing.T) {
 	r := newRig(t)
 	p := withInit(testPod("main"), "init")
-	b := backoffs()
 	for range 2 { // fails once, and once more
-		r.SyncPod(t.Context(), p, r.now(t, p), nil, b)
+		r.SyncPod(t.Context(), p, r.now(t, p), nil)
 		if err := r.cri.exit(r.now(t, p).Find("init").ID.ID, 1); err != nil {
 			t.Fatal(err)
 		}
@@ -340,7 +382,7 @@ func TestInitContainersArePruned(t *testing.T) {
 		t.Fatalf("%d instances", len(st.ContainerStatuses))
 	}
 	oldest := st.ContainerStatuses[1].ID.ID
-	r.SyncPod(t.Context(), p, st, nil, b)
+	r.SyncPod(t.Context(), p, st, nil)
 	same(t, "calls", []string{"ContainerStatus init", "ContainerStatus init", "RemoveContainer init"}, r.cri.took())
 	if r.cri.container(oldest) != nil {
 		t.Error("the older instance is still there")
@@ -350,32 +392,15 @@ func TestInitContainersArePruned(t *testing.T) {
 func TestRestartCountFromLogs(t *testing.T) {
 	r := newRig(t)
 	p := testPod("main")
-	dir := filepath.Join(PodLogs(r.LogDir, p.Namespace, p.Name, p.UID), "main")
-	if err := os.MkdirAll(filepath.Join(dir, "99.log"), 0o755); err != nil {
+	dir := filepath.Join(container.PodLogs(r.LogDir, p.Namespace, p.Name, p.UID), "main")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"0.log", "4.log.20260901-120000.gz", "2.log", "x.log", "7.txt"} {
+	for _, name := range []string{"0.log", "4.log", "2.log", "x.log", "7.txt"} {
 		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
-	r.SyncPod(t.Context(), p, r.now(t, p), nil, backoffs())
+	r.SyncPod(t.Context(), p, r.now(t, p), nil)
 	same(t, "log path", "main/5.log", r.cri.configs["main"].GetLogPath())
-}
-
-func TestEphemeralTarget(t *testing.T) {
-	r := newRig(t)
-	p := testPod("main")
-	r.SyncPod(t.Context(), p, r.now(t, p), nil, backoffs())
-	p.Spec.EphemeralContainers = []v1.EphemeralContainer{
-		{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "debug", Image: "image:1"}, TargetContainerName: "main"},
-		{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "lost", Image: "image:1"}, TargetContainerName: "nobody"},
-	}
-	st := r.now(t, p)
-	failsWith(t, `failed to "StartContainer" for "lost" with CreateContainerConfigError: "unable to find target container nobody"`,
-		r.SyncPod(t.Context(), p, st, nil, backoffs()))
-	o := r.cri.configs["debug"].GetLinux().GetSecurityContext().GetNamespaceOptions()
-	if o.GetPid() != runtimeapi.NamespaceMode_TARGET || o.GetTargetId() != st.Find("main").ID.ID {
-		t.Errorf("namespaces %v", o)
-	}
 }

@@ -22,9 +22,7 @@ type Metrics struct {
 	RunningPods       prometheus.Gauge
 	RunningContainers *prometheus.GaugeVec // container_state
 	DesiredPods       *prometheus.GaugeVec // static
-	ActivePods        *prometheus.GaugeVec // static
 	MirrorPods        prometheus.Gauge
-	WorkingPods       *prometheus.GaugeVec // lifecycle, config, static
 	OrphanedPods      prometheus.Counter
 	RestartedPods     *prometheus.CounterVec // static
 
@@ -43,13 +41,11 @@ type Metrics struct {
 	StartedPodsErrors         prometheus.Counter
 	StartedContainers         *prometheus.CounterVec // container_type
 	StartedContainersErrors   *prometheus.CounterVec // container_type, code
-	ImagePullDuration         *prometheus.HistogramVec
 
 	Evictions              *prometheus.CounterVec // eviction_signal
 	ImageGarbageCollected  *prometheus.CounterVec // reason
 	ContainerGCRemoved     prometheus.Counter
-	NodeName               *prometheus.GaugeVec // node
-	HTTPRequests           *prometheus.CounterVec
+	NodeName               *prometheus.GaugeVec     // node
 	ProbesTotal            *prometheus.CounterVec   // served at /metrics/probes
 	ProbesDuration         *prometheus.HistogramVec // likewise
 	OOMEvents              prometheus.Counter
@@ -78,9 +74,7 @@ func New(main, probes prometheus.Registerer) *Metrics {
 		RunningPods:       m.gauge("running_pods", "Number of pods that have a running pod sandbox."),
 		RunningContainers: m.gaugeVec("running_containers", "Number of containers by state.", "container_state"),
 		DesiredPods:       m.gaugeVec("desired_pods", "The number of pods the node is being instructed to run.", "static"),
-		ActivePods:        m.gaugeVec("active_pods", "The number of pods that are considered active.", "static"),
 		MirrorPods:        m.gauge("mirror_pods", "The number of mirror pods to try to keep at the API server."),
-		WorkingPods:       m.gaugeVec("working_pods", "Number of pods with a worker, by the step they are in.", "lifecycle", "config", "static"),
 		OrphanedPods:      m.counter("orphaned_runtime_pods_total", "Pods that run and that no worker knew."),
 		RestartedPods:     m.counterVec("restarted_pods_total", "Pods that were added again after they had terminated.", "static"),
 
@@ -103,14 +97,11 @@ func New(main, probes prometheus.Registerer) *Metrics {
 		StartedPodsErrors:       m.counter("started_pods_errors_total", "Number of errors when starting pods."),
 		StartedContainers:       m.counterVec("started_containers_total", "Number of containers started.", "container_type"),
 		StartedContainersErrors: m.counterVec("started_containers_errors_total", "Number of errors when starting containers.", "container_type", "code"),
-		ImagePullDuration: m.histogramVec("image_pull_duration_seconds", "Duration in seconds to pull an image.",
-			[]float64{1, 5, 10, 20, 30, 60, 180, 300, 600, 900, 1200, 1800, 2700, 3600}, "image_size_in_bytes"),
 
 		Evictions:              m.counterVec("evictions", "Number of pod evictions.", "eviction_signal"),
 		ImageGarbageCollected:  m.counterVec("image_garbage_collected_total", "Number of images removed by image garbage collection.", "reason"),
 		ContainerGCRemoved:     m.counter("container_garbage_collected_total", "Number of containers removed by container garbage collection."),
 		NodeName:               m.gaugeVec("node_name", "The node's name. The value is always 1.", "node"),
-		HTTPRequests:           m.counterVec("http_requests_total", "Number of HTTP requests.", "path", "method", "code"),
 		OOMEvents:              m.counter("oom_events_total", "Number of out-of-memory kills of the whole system."),
 		OrphanVolumesCleaned:   m.gauge("orphan_pod_cleaned_volumes", "Orphaned pods whose volumes were cleaned in the last sweep."),
 		OrphanVolumesCleanFail: m.gauge("orphan_pod_cleaned_volumes_errors", "Orphaned pods whose volumes could not be cleaned in the last sweep."),
@@ -122,7 +113,7 @@ func New(main, probes prometheus.Registerer) *Metrics {
 	}
 }
 
-// Observe takes the end of a CRI call, as remote.Options.Observe wants it.
+// Observe counts a CRI call; it is for remote.Options.Observe.
 func (m *Metrics) Observe(operation string, took time.Duration, err error) {
 	m.RuntimeOperations.WithLabelValues(operation).Inc()
 	m.RuntimeOperationsDuration.WithLabelValues(operation).Observe(took.Seconds())

@@ -11,35 +11,30 @@ import (
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 )
 
-// A pressure is one of the conditions that the eviction manager decides, with its words and events (nodestatus/setters.go
-// and pkg/kubelet/events upstream).
+// A pressure is one of the conditions that the eviction manager decides, with its texts (nodestatus/setters.go
+// upstream).
 type pressure struct {
 	kind    v1.NodeConditionType
 	yes, no words
 }
 
-type words struct {
-	status                 v1.ConditionStatus
-	reason, message, event string
-}
+// The event of a condition is "Node" and the reason without "Kubelet".
+type words struct{ reason, message string }
 
-// pressures returns the three, in the order in which a new node gets them and in which Config.Pressure tells of them.
+// pressures returns the three, in the order of Config.Pressure's results.
 func pressures() []pressure {
 	return []pressure{
 		{
-			v1.NodeMemoryPressure,
-			words{v1.ConditionTrue, "KubeletHasInsufficientMemory", "kubelet has insufficient memory available", "NodeHasInsufficientMemory"},
-			words{v1.ConditionFalse, "KubeletHasSufficientMemory", "kubelet has sufficient memory available", "NodeHasSufficientMemory"},
+			v1.NodeMemoryPressure, words{"KubeletHasInsufficientMemory", "kubelet has insufficient memory available"},
+			words{"KubeletHasSufficientMemory", "kubelet has sufficient memory available"},
 		},
 		{
-			v1.NodeDiskPressure,
-			words{v1.ConditionTrue, "KubeletHasDiskPressure", "kubelet has disk pressure", "NodeHasDiskPressure"},
-			words{v1.ConditionFalse, "KubeletHasNoDiskPressure", "kubelet has no disk pressure", "NodeHasNoDiskPressure"},
+			v1.NodeDiskPressure, words{"KubeletHasDiskPressure", "kubelet has disk pressure"},
+			words{"KubeletHasNoDiskPressure", "kubelet has no disk pressure"},
 		},
 		{
-			v1.NodePIDPressure,
-			words{v1.ConditionTrue, "KubeletHasInsufficientPID", "kubelet has insufficient PID available", "NodeHasInsufficientPID"},
-			words{v1.ConditionFalse, "KubeletHasSufficientPID", "kubelet has sufficient PID available", "NodeHasSufficientPID"},
+			v1.NodePIDPressure, words{"KubeletHasInsufficientPID", "kubelet has insufficient PID available"},
+			words{"KubeletHasSufficientPID", "kubelet has sufficient PID available"},
 		},
 	}
 }
@@ -51,16 +46,16 @@ func setPressure(conditions []v1.NodeCondition, p pressure, under bool, now meta
 		i = len(conditions)
 		conditions = append(conditions, v1.NodeCondition{Type: p.kind, Status: v1.ConditionUnknown})
 	}
-	c, w := &conditions[i], p.no
+	c, w, status := &conditions[i], p.no, v1.ConditionFalse
 	if under {
-		w = p.yes
+		w, status = p.yes, v1.ConditionTrue
 	}
 	c.LastHeartbeatTime = now
-	if c.Status == w.status {
+	if c.Status == status {
 		return conditions, ""
 	}
-	c.Status, c.Reason, c.Message, c.LastTransitionTime = w.status, w.reason, w.message, now
-	return conditions, w.event
+	c.Status, c.Reason, c.Message, c.LastTransitionTime = status, w.reason, w.message, now
+	return conditions, "Node" + strings.TrimPrefix(w.reason, "Kubelet")
 }
 
 // readyCondition is the Ready condition but for its transition: what is wrong, in the order given, and what capacity is
@@ -85,7 +80,8 @@ func readyCondition(capacity v1.ResourceList, now metav1.Time, errs ...error) v1
 	return c
 }
 
-// setReady writes the Ready condition. It changed only if there was one with another status: a node's first is no change.
+// setReady writes the Ready condition. It changed only if there was one with another status: a node's first is no
+// change.
 func setReady(conditions []v1.NodeCondition, ready v1.NodeCondition) (_ []v1.NodeCondition, written v1.NodeCondition, changed bool) {
 	ready.LastTransitionTime = ready.LastHeartbeatTime
 	i := find(conditions, v1.NodeReady)

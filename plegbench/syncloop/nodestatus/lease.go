@@ -2,7 +2,6 @@ package nodestatus
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -12,7 +11,8 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Numbers of k8s.io/component-helpers/apimachinery/lease upstream.
+// Numbers of k8s.io/component-helpers/apimachinery/lease upstream, whose controller is not used: it takes the whole
+// clientset.
 const (
 	leaseTries     = 5
 	leaseFirst     = 200 * time.Millisecond // pause after a try to make the lease, doubling
@@ -20,70 +20,59 @@ const (
 	leasesPerLease = 4 // renewals within its duration (nodeLeaseRenewIntervalFraction is 0.25)
 )
 
-// keepLease renews the node's lease. It has nothing to do with the runtime: a node whose runtime hangs goes NotReady, but
+// keepLease renews the node's lease. It never waits for the runtime: a node whose runtime hangs becomes NotReady, but
 // not Unknown.
 func (m *Manager) keepLease(ctx context.Context) error {
 	var lease *coordinationv1.Lease
 	period := time.Duration(m.cfg.LeaseSeconds) * time.Second / leasesPerLease
 	return every(ctx, period, passJitter, func(ctx context.Context) {
 		if lease != nil {
-			renewed, err := m.renew(ctx, lease)
-			if err == nil {
-				lease = renewed
+			if lease = m.renew(ctx, lease); lease != nil || ctx.Err() != nil {
 				return
 			}
-			m.cfg.Log.Info("failed to update lease using latest lease, fallback to ensure lease", "err", err)
+			m.cfg.Log.Info("failed to update lease using latest lease, fallback to ensure lease", "err", errLease)
 		}
 		var created bool
-		lease, created = m.ensureLease(ctx)
-		if lease == nil || created {
+		if lease, created = m.ensureLease(ctx); lease == nil || created {
 			return
 		}
-		renewed, err := m.renew(ctx, lease)
-		if err != nil {
-			m.cfg.Log.Error(err, "Will retry updating lease", "interval", period)
-			return
+		if lease = m.renew(ctx, lease); lease == nil && ctx.Err() == nil {
+			m.cfg.Log.Error(errLease, "Will retry updating lease", "interval", period)
 		}
-		lease = renewed
 	})
 }
 
-// renew updates the lease on top of the one that was last seen, five times at most.
-func (m *Manager) renew(ctx context.Context, base *coordinationv1.Lease) (*coordinationv1.Lease, error) {
+// renew updates the lease on top of the one that was last seen, five times at most. It returns nil if that failed.
+func (m *Manager) renew(ctx context.Context, base *coordinationv1.Lease) *coordinationv1.Lease {
 	for range leaseTries {
-		lease, err := m.lease(ctx, base)
-		if err != nil {
-			m.cfg.Log.Error(err, "Failed to prepare lease") // it is renewed all the same, without its owner
-		}
+		next := base.DeepCopy()
+		next.Spec.RenewTime = &metav1.MicroTime{Time: time.Now()}
 		callCtx, cancel := context.WithTimeout(ctx, callTimeout)
-		lease, err = m.cfg.Client.UpdateLease(callCtx, lease)
+		renewed, err := m.cfg.Client.UpdateLease(callCtx, next)
 		cancel()
 		if err == nil {
-			return lease, nil
+			return renewed
 		}
 		if ctx.Err() != nil {
-			return nil, ctx.Err()
+			return nil
 		}
 		m.cfg.Log.Error(err, "Failed to update lease")
 		if apierrors.IsConflict(err) {
 			if base, _ = m.ensureLease(ctx); base == nil {
-				break
+				return nil
 			}
 		}
 	}
-	return nil, fmt.Errorf("failed %d attempts to update lease", leaseTries)
+	return nil
 }
 
-// ensureLease reads the lease, or creates it, until that has worked. It returns nil when the node is not there yet, or when
-// ctx has ended.
+// ensureLease reads the lease, or creates it, until that has worked. It returns nil when the node is not there yet,
+// or when ctx has ended.
 func (m *Manager) ensureLease(ctx context.Context) (lease *coordinationv1.Lease, created bool) {
 	for pause := leaseFirst; ; pause = min(2*pause, leaseMost) {
 		lease, created, err := m.tryLease(ctx)
-		if err == nil {
+		if err == nil || ctx.Err() != nil {
 			return lease, created
-		}
-		if ctx.Err() != nil {
-			return nil, false
 		}
 		m.cfg.Log.Error(err, "Failed to ensure lease exists, will retry", "interval", pause)
 		if !sleep(ctx, pause) {
@@ -95,38 +84,28 @@ func (m *Manager) ensureLease(ctx context.Context) (lease *coordinationv1.Lease,
 func (m *Manager) tryLease(ctx context.Context) (lease *coordinationv1.Lease, created bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	lease, err = m.cfg.Client.GetLease(ctx, m.cfg.NodeName)
+	if lease, err = m.cfg.Client.GetLease(ctx, m.cfg.NodeName); err == nil {
+		return lease, false, nil
+	}
 	if !apierrors.IsNotFound(err) {
-		return lease, false, err
+		return nil, false, err
 	}
-	if lease, err = m.lease(ctx, nil); err != nil {
-		return nil, false, nil // no lease without an owner: the next period tries again
-	}
-	lease, err = m.cfg.Client.CreateLease(ctx, lease)
-	return lease, err == nil, err
-}
-
-// lease is a new one, or the given one renewed. An error means that it has no owner, because the node could not be read.
-func (m *Manager) lease(ctx context.Context, base *coordinationv1.Lease) (*coordinationv1.Lease, error) {
-	lease := base.DeepCopy()
-	if lease == nil {
-		lease = &coordinationv1.Lease{
-			ObjectMeta: metav1.ObjectMeta{Name: m.cfg.NodeName, Namespace: v1.NamespaceNodeLease},
-			Spec:       coordinationv1.LeaseSpec{HolderIdentity: &m.cfg.NodeName},
-		}
-	}
-	lease.Spec.LeaseDurationSeconds = &m.cfg.LeaseSeconds
-	lease.Spec.RenewTime = &metav1.MicroTime{Time: time.Now()}
-	if len(lease.OwnerReferences) > 0 {
-		return lease, nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
 	node, err := m.cfg.Client.GetNode(ctx, m.cfg.NodeName)
-	if err != nil {
+	if err != nil { // no lease without an owner: the next period tries again
 		m.cfg.Log.Error(err, "Failed to get node when trying to set owner ref to the node lease", "node", klog.KRef("", m.cfg.NodeName))
-		return lease, err
+		return nil, false, nil
 	}
-	lease.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID}}
-	return lease, nil
+	lease, err = m.cfg.Client.CreateLease(ctx, &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: m.cfg.NodeName, Namespace: v1.NamespaceNodeLease,
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID}},
+		},
+		Spec: coordinationv1.LeaseSpec{
+			HolderIdentity: &m.cfg.NodeName, LeaseDurationSeconds: &m.cfg.LeaseSeconds, RenewTime: &metav1.MicroTime{Time: time.Now()},
+		},
+	})
+	if err != nil {
+		return nil, false, err
+	}
+	return lease, true, nil
 }

@@ -24,8 +24,8 @@ type Machine struct {
 	Storage                       uint64 // bytes of the file system that holds the pods' directories
 }
 
-// ReadMachine reads the machine below root, "/" but for tests; storage is the size, in bytes, of the file system with the pods'
-// directories. What a machine may lack, such as a machine id, stays empty.
+// ReadMachine reads the machine below root, "/" but for tests; storage is the size, in bytes, of the file system with
+// the pods' directories. What a machine may lack, such as a machine id, stays empty.
 func ReadMachine(root string, storage uint64) (Machine, error) {
 	proc, err := procfs.NewFS(filepath.Join(root, "proc"))
 	if err != nil {
@@ -79,8 +79,8 @@ func (m Machine) capacity(maxPods int) v1.ResourceList {
 	return out
 }
 
-// Addresses are the node's: ip, or without one the address of the interface with the default route, and the host's name. A
-// machine with neither has its name only.
+// Addresses are the node's: ip, or without one the address of the interface with the default route, and the host's
+// name. A machine with neither has its name only.
 func Addresses(hostname string, ip net.IP) []v1.NodeAddress {
 	if ip == nil {
 		ip, _ = utilnet.ChooseHostInterface()

@@ -54,16 +54,6 @@ func TestReadMachine(t *testing.T) {
 	}
 }
 
-func TestPrettyName(t *testing.T) {
-	for release, want := range map[string]string{
-		"": "Unknown", "NAME=x\n": "Unknown", "PRETTY_NAME='A B'\nID=c": "A B", "ID=c\nPRETTY_NAME=Alpine": "Alpine",
-	} {
-		if got := prettyName(release); got != want {
-			t.Errorf("%q: got %q, want %q", release, got, want)
-		}
-	}
-}
-
 func TestAddresses(t *testing.T) {
 	want := []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: "192.0.2.7"}, {Type: v1.NodeHostName, Address: "node-1"}}
 	if diff := cmp.Diff(want, Addresses("node-1", net.ParseIP("192.0.2.7"))); diff != "" {

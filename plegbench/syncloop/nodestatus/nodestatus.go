@@ -2,7 +2,6 @@ package nodestatus
 
 import (
 	"context"
-	"fmt"
 	"runtime"
 	"sync"
 	"time"
@@ -27,11 +26,11 @@ type Client interface {
 	UpdateLease(ctx context.Context, lease *coordinationv1.Lease) (*coordinationv1.Lease, error)
 }
 
-// Config is what a Manager is made of. What may be nil or zero says so.
+// Config is what a Manager needs. Fields are required unless they say what nil or zero means.
 type Config struct {
 	Client   Client // nil: no API server; the node is computed and kept only
 	NodeName string
-	Register bool // create the node's object; otherwise wait until somebody has
+	Register bool // create the node's object; otherwise wait until it exists
 	Labels   map[string]string
 	Taints   []v1.Taint
 
@@ -52,7 +51,7 @@ type Config struct {
 	Port           int32                            // of the server; 0: none
 	Images         func() []v1.ContainerImage       // from memory, largest first; nil: none
 	Pressure       func() (memory, disk, pid bool)  // nil: none
-	OnReadyChange  func(ready bool, message string) // the first status counts as a change; nil: nobody
+	OnReadyChange  func(ready bool, message string) // the first status counts as a change; may be nil
 	Frequency      time.Duration                    // nodeStatusUpdateFrequency
 	Report         time.Duration                    // nodeStatusReportFrequency
 	LeaseSeconds   int32                            // nodeLeaseDurationSeconds. Renewed at a quarter of it.
@@ -60,20 +59,19 @@ type Config struct {
 	Recorder       record.EventRecorder
 }
 
-// A Manager keeps one node's status. Node is safe for use by several goroutines.
+// A Manager keeps one node's status. Node is safe for use by several goroutines. Left out are the events of reboots
+// and of nodes that become unschedulable, and the correction of labels at a second registration.
 type Manager struct {
 	cfg  Config
 	ref  *v1.ObjectReference
-	turn chan struct{} // holds a token while somebody computes or reports; guards what follows
+	turn chan struct{} // holds a token during a computation or report; guards the fields below
 
-	registered    bool
-	stored        *v1.Node // as the API server last gave it, or as last computed without one
-	lastReport    time.Time
-	delay         time.Duration // added to Report, so that the nodes of a cluster do not all report at one time
-	unschedulable bool
-	rebooted      bool // said so
-	runtimeName   string
-	lastReady     v1.ConditionStatus
+	registered  bool
+	stored      *v1.Node // as the API server last gave it, or as last computed without one
+	lastReport  time.Time
+	delay       time.Duration // added to Report, so that the nodes of a cluster do not all report at one time
+	runtimeName string
+	lastReady   v1.ConditionStatus
 
 	mu   sync.Mutex
 	view *v1.Node // as last computed
@@ -90,8 +88,8 @@ func New(cfg Config) *Manager {
 // passJitter is the random part of the pause between passes, and between renewals of the lease.
 const passJitter = 0.04
 
-// Run computes and reports the node's status until ctx ends, whose error it returns: each 10 s, each 100 ms until the node is
-// first ready, and, on its own, the lease, which never waits for the runtime.
+// Run computes and reports the node's status until ctx ends, whose error it returns: each 10 s, each 100 ms until the
+// node is first ready, and, on its own, the lease, which never waits for the runtime.
 func (m *Manager) Run(ctx context.Context) error {
 	m.cfg.Recorder.Eventf(m.ref, v1.EventTypeNormal, "Starting", "Starting kubelet.")
 	g, ctx := errgroup.WithContext(ctx)
@@ -106,16 +104,16 @@ func (m *Manager) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// Node is the node as last computed, whether or not it could be reported. It is nil before the first pass, and it must not
-// be changed.
+// Node is the node as last computed, whether or not it could be reported. It is nil before the first pass, and it
+// must not be changed.
 func (m *Manager) Node() *v1.Node {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.view
 }
 
-// compute is the node after one pass over a copy of before. The setters' order is the kubelet's, and it matters: Version,
-// which asks the runtime, comes before Ready. A pass that is cut short by the end of ctx judges nothing.
+// compute is the node after one pass over a copy of before. The setters' order is the kubelet's, and it matters:
+// Version, which asks the runtime, comes before Ready. A pass that is cut short by the end of ctx judges nothing.
 func (m *Manager) compute(ctx context.Context, before *v1.Node) *v1.Node {
 	node := before.DeepCopy()
 	if node.Labels == nil {
@@ -133,14 +131,6 @@ func (m *Manager) compute(ctx context.Context, before *v1.Node) *v1.Node {
 		node.Status.Images = m.cfg.Images()
 	}
 	m.setConditions(node)
-	if node.Spec.Unschedulable != m.unschedulable {
-		m.unschedulable = node.Spec.Unschedulable
-		event := "NodeSchedulable"
-		if m.unschedulable {
-			event = "NodeNotSchedulable"
-		}
-		m.event(event)
-	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.view = node
@@ -150,11 +140,6 @@ func (m *Manager) compute(ctx context.Context, before *v1.Node) *v1.Node {
 func (m *Manager) setMachine(node *v1.Node) {
 	info, machine := &node.Status.NodeInfo, m.cfg.Machine
 	info.MachineID, info.SystemUUID = machine.MachineID, machine.SystemUUID
-	if info.BootID != "" && info.BootID != machine.BootID && !m.rebooted {
-		m.rebooted = true
-		m.cfg.Recorder.Eventf(m.ref, v1.EventTypeWarning, "Rebooted", "%s",
-			fmt.Sprintf("Node %s has been rebooted, boot id: %s", m.cfg.NodeName, machine.BootID))
-	}
 	info.BootID = machine.BootID
 	info.OperatingSystem, info.Architecture = runtime.GOOS, runtime.GOARCH
 	if node.Status.Capacity == nil {
@@ -196,8 +181,8 @@ func (m *Manager) setConditions(node *v1.Node) {
 	case changed && ready.Status == v1.ConditionTrue:
 		m.event("NodeReady")
 	case changed:
-		// The kubelet compares with the API server's condition, so that one without an API server never prints this line.
-		// Here the last computed condition takes its place: whoever reads the log wants the moment.
+		// The kubelet compares with the API server's condition and without an API server never prints this line. Here
+		// the last computed condition takes its place, so that the log has the moment.
 		m.event("NodeNotReady")
 		m.cfg.Log.Info("Node became not ready", "node", klog.KObj(node), "condition", ready)
 	}

@@ -10,7 +10,7 @@ import (
 )
 
 // RuntimeState is what the syncLoop and the node's Ready condition believe of the runtime (pkg/kubelet/runtime.go
-// upstream). It asks nothing itself: an Updater and the health checks tell it. It is safe for use by several goroutines.
+// upstream). It makes no calls: an Updater and the health checks fill it. It is safe for use by several goroutines.
 type RuntimeState struct {
 	down time.Duration
 
@@ -26,8 +26,8 @@ type healthCheck struct {
 	check func() error
 }
 
-// NewRuntimeState makes a state in which nothing is known yet. Without a good Status for the time down (30 s in a kubelet,
-// maxWaitForContainerRuntime) the runtime is down.
+// NewRuntimeState makes a state in which nothing is known yet. Without a good Status for the time down (30 s in a
+// kubelet, maxWaitForContainerRuntime) the runtime is down.
 func NewRuntimeState(down time.Duration) *RuntimeState {
 	return &RuntimeState{down: down, network: errors.New("network state unknown")}
 }
@@ -42,10 +42,10 @@ func (s *RuntimeState) AddHealthCheck(name string, check func() error) {
 // SetRuntimeSync notes when the runtime last gave a good Status.
 func (s *RuntimeState) SetRuntimeSync(t time.Time) { s.set(func() { s.lastSync = t }) }
 
-// SetRuntimeState notes what the runtime says of itself; nil clears it.
+// SetRuntimeState sets the runtime's own error, from its Status; nil clears it.
 func (s *RuntimeState) SetRuntimeState(err error) { s.set(func() { s.runtime = err }) }
 
-// SetNetworkState notes what the runtime says of its network; nil clears it.
+// SetNetworkState sets the error of the runtime's network, from its Status; nil clears it.
 func (s *RuntimeState) SetNetworkState(err error) { s.set(func() { s.network = err }) }
 
 func (s *RuntimeState) set(do func()) {
@@ -55,7 +55,7 @@ func (s *RuntimeState) set(do func()) {
 }
 
 // RuntimeErrors is why the syncLoop must not go on: the 30 s clock, the failing checks in the order in which they were
-// added, and the runtime's own word. Several print as [a, b], each text once.
+// added, and the runtime's own error. Several print as [a, b], each text once.
 func (s *RuntimeState) RuntimeErrors() error {
 	s.mu.RLock()
 	defer s.mu.RUnlock()

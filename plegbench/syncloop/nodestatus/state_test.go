@@ -145,26 +145,3 @@ func TestUpdater(t *testing.T) {
 		})
 	}
 }
-
-func TestUpdaterWaitsAfterEachAnswer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		var at []time.Duration
-		start := time.Now()
-		u := NewUpdater(UpdaterConfig{
-			State: NewRuntimeState(time.Minute), Period: 5 * time.Second, Log: funcr.New(func(_, _ string) {}, funcr.Options{}),
-			Status: func(context.Context) (*runtimeapi.RuntimeStatus, error) {
-				at = append(at, time.Since(start))
-				time.Sleep(20 * time.Second)
-				return nil, errors.New("slow")
-			},
-		})
-		if err := u.Run(ctx); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("ended with %v", err)
-		}
-		if diff := cmp.Diff([]time.Duration{0, 25 * time.Second, 50 * time.Second}, at); diff != "" {
-			t.Error(diff)
-		}
-	})
-}

@@ -29,7 +29,10 @@ const (
 )
 
 // errTries is the text of the kubelet's line about a node that could not be reported.
-var errTries = errors.New("update node status exceeds retry count")
+var (
+	errTries = errors.New("update node status exceeds retry count")
+	errLease = fmt.Errorf("failed %d attempts to update lease", leaseTries)
+)
 
 // enter waits for the turn; it reports false when ctx ended first.
 func (m *Manager) enter(ctx context.Context) bool {
@@ -69,9 +72,9 @@ func (m *Manager) pass(ctx context.Context) {
 	m.cfg.Log.Error(errTries, "Unable to update node status")
 }
 
-// update computes the node and reports it if more than heartbeats changed or it was long ago. The node is read from the API
-// server each time, and the first try goes on from what is remembered if that fails, so that a node is judged without an API
-// server as well. The kubelet's first try reads what a watch has brought.
+// update computes the node and reports it if more than heartbeats changed or it was long ago. The node is read from
+// the API server each time, and the first try goes on from what is remembered if that fails, so that a node is judged
+// without an API server as well. The kubelet's first try reads what a watch has brought.
 func (m *Manager) update(ctx context.Context, try int) error {
 	if m.cfg.Client != nil {
 		callCtx, cancel := context.WithTimeout(ctx, callTimeout)
@@ -79,7 +82,7 @@ func (m *Manager) update(ctx context.Context, try int) error {
 		stored, err := m.cfg.Client.GetNode(callCtx, m.cfg.NodeName)
 		if err == nil {
 			m.stored = stored
-		} else if try > 0 || m.stored == nil {
+		} else if try > 0 || m.stored == nil || apierrors.IsNotFound(err) {
 			return fmt.Errorf("error getting node %q: %w", m.cfg.NodeName, err)
 		}
 	}
@@ -164,8 +167,7 @@ func (m *Manager) initial() *v1.Node {
 	}
 }
 
-// tryRegister creates the node, or mends the default labels of one that is there. Its other labels and taints are the
-// cluster's by now.
+// tryRegister creates the node, or takes the one that is there with the labels and taints that it has.
 func (m *Manager) tryRegister(ctx context.Context, node *v1.Node) bool {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -184,27 +186,11 @@ func (m *Manager) tryRegister(ctx context.Context, node *v1.Node) bool {
 	}
 	m.cfg.Log.Info("Node was previously registered", "node", klog.KObj(node))
 	m.stored = stored
-	mended := stored.DeepCopy()
-	if mended.Labels == nil {
-		mended.Labels = map[string]string{}
-	}
-	for _, label := range []string{v1.LabelHostname, v1.LabelOSStable, v1.LabelArchStable, betaOS, betaArch} {
-		mended.Labels[label] = node.Labels[label]
-	}
-	if maps.Equal(mended.Labels, stored.Labels) {
-		return true
-	}
-	report := m.lastReport
-	if err := m.report(ctx, stored, mended); err != nil {
-		m.cfg.Log.Error(err, "Unable to reconcile node with API server,error updating node", "node", klog.KObj(node))
-		return false
-	}
-	m.lastReport = report // the status was not part of it
 	return true
 }
 
-// fast tries each 100 ms whether the node has become ready, and reports that at once, so that a node does not wait for 10 s
-// after its start. It ends when the node is ready, or after 120 s.
+// fast tries each 100 ms whether the node has become ready, and reports that at once, so that a node does not wait
+// for 10 s after its start. It ends when the node is ready, or after 120 s.
 func (m *Manager) fast(ctx context.Context) error {
 	start := time.Now()
 	for !m.fastPass(ctx, time.Since(start) >= fastFor) {

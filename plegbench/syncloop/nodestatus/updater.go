@@ -18,7 +18,7 @@ type UpdaterConfig struct {
 	// Status is the CRI call, not verbose, with its own deadline (2 m in a kubelet).
 	Status func(ctx context.Context) (*runtimeapi.RuntimeStatus, error)
 	Period time.Duration // between the end of a call and the next: 5 s
-	// OnReady is called once, when the runtime has first said that it is ready and before its clock starts: a kubelet starts
+	// OnReady is called once, when the runtime is first ready and before its clock starts: a kubelet starts
 	// then what needs the runtime. It may be nil.
 	OnReady func(ctx context.Context)
 	Log     logr.Logger
@@ -27,7 +27,7 @@ type UpdaterConfig struct {
 // An Updater asks the runtime for its Status and keeps a RuntimeState (updateRuntimeUp in pkg/kubelet/kubelet.go).
 type Updater struct {
 	cfg      UpdaterConfig
-	turn     chan struct{} // holds a token while somebody asks
+	turn     chan struct{} // holds a token during a call
 	expected atomic.Bool
 	once     sync.Once
 }
@@ -35,8 +35,8 @@ type Updater struct {
 // NewUpdater makes an Updater that has not asked yet.
 func NewUpdater(cfg UpdaterConfig) *Updater { return &Updater{cfg: cfg, turn: make(chan struct{}, 1)} }
 
-// ExpectReady makes the lines about a runtime or network that is not ready visible: until the node has first been ready,
-// or 120 s have passed, they are details of a normal start, and logged at V(4).
+// ExpectReady makes the lines about a runtime or network that is not ready visible: until the node has first been
+// ready, or 120 s have passed, they are details of a normal start, and logged at V(4).
 func (u *Updater) ExpectReady() { u.expected.Store(true) }
 
 // Run asks at once and then 5 s after each answer, until ctx ends.

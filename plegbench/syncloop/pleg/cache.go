@@ -10,15 +10,15 @@ import (
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
 )
 
-// A Cache holds each pod's last status, or the error with which it could not be had (pkg/kubelet/container/cache.go).
+// A Cache holds each pod's last status, or the error of its inspection (pkg/kubelet/container/cache.go).
 type Cache struct {
 	mu      sync.Mutex
 	entries map[types.UID]*entry
-	global  time.Time // all entries are at least as new as this; zero before the first relist has ended
+	global  time.Time // all entries are at least as new; zero until the first relist has ended
 	waiting map[types.UID][]*subscriber
 
-	// keepNewest makes Set refuse what is older than what is there: with two writers the later call is not always the later
-	// observation. With one writer everything is taken, whatever its time.
+	// keepNewest makes Set refuse a status older than the present one: with two writers the later call is not always
+	// the later inspection.
 	keepNewest bool
 }
 
@@ -26,10 +26,10 @@ type entry struct {
 	status   *container.PodStatus
 	err      error
 	modified time.Time
-	observed time.Time // seen unchanged by an on-demand relist
+	observed time.Time // of an on-demand relist that found no change
 }
 
-// A subscriber waits for one pod. Its channel has room for the one answer it ever gets.
+// A subscriber waits for one pod. Its channel has room for its only answer.
 type subscriber struct {
 	newerThan time.Time
 	answer    chan answer
@@ -46,7 +46,7 @@ func NewCache() *Cache {
 }
 
 // Get returns a pod's status and the error of its last inspection. A pod that was never inspected has an empty status
-// and no error: the runtime has nothing of it.
+// and no error, which means that the runtime does not have it.
 func (c *Cache) Get(uid types.UID) (*container.PodStatus, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -61,9 +61,8 @@ func (c *Cache) get(uid types.UID) answer {
 	return answer{status: &container.PodStatus{UID: uid}}
 }
 
-// GetNewerThan returns what Get does, once it is known to be newer than t. It has no deadline of its own: while PLEG is
-// stuck its callers are too. ctx is that of the whole syncLoop; the end of a single pod's sync does not release it,
-// as upstream, where there is no context at all.
+// GetNewerThan returns the same as Get, but waits until it is newer than t. It has no deadline: while PLEG hangs its
+// callers hang. ctx is that of the whole syncLoop, not of a pod's sync: upstream has no context here at all.
 func (c *Cache) GetNewerThan(ctx context.Context, uid types.UID, t time.Time) (*container.PodStatus, error) {
 	c.mu.Lock()
 	if c.newer(uid, t) {
@@ -82,9 +81,9 @@ func (c *Cache) GetNewerThan(ctx context.Context, uid types.UID, t time.Time) (*
 	}
 }
 
-// newer wants a time strictly after t. What wakes a subscriber is content with t itself: see notify.
+// newer reports a time strictly after t. notify also accepts t itself, as upstream.
 func (c *Cache) newer(uid types.UID, t time.Time) bool {
-	// A global time that was never set is newer than nothing, not even than the zero time of a first sync.
+	// A global time that was never set is not newer than the zero time of a first sync.
 	globallyNewer := !c.global.IsZero() && c.global.After(t)
 	e := c.entries[uid]
 	if e == nil {
@@ -93,7 +92,7 @@ func (c *Cache) newer(uid types.UID, t time.Time) bool {
 	return globallyNewer || e.modified.After(t) || e.observed.After(t)
 }
 
-// Set stores a pod's status, or the error of its inspection, as of a time, and reports whether it was taken.
+// Set stores a pod's status, or the error of its inspection, as of a time, and reports whether it did.
 func (c *Cache) Set(uid types.UID, status *container.PodStatus, err error, at time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -105,14 +104,14 @@ func (c *Cache) Set(uid types.UID, status *container.PodStatus, err error, at ti
 	return true
 }
 
-// Delete forgets a pod. Who waits for it goes on waiting, for the end of the relist.
+// Delete removes a pod. It wakes no subscribers: they wait for the end of the relist.
 func (c *Cache) Delete(uid types.UID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.entries, uid)
 }
 
-// UpdateTime says that all pods have been looked at since t, those without an entry too.
+// UpdateTime records that all pods were inspected at t or later, also those without an entry.
 func (c *Cache) UpdateTime(t time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -122,7 +121,7 @@ func (c *Cache) UpdateTime(t time.Time) {
 	}
 }
 
-// SetObservedTime says that one pod has been looked at since t and that its status still holds.
+// SetObservedTime records that one pod was listed at t or later and that its status is still valid.
 func (c *Cache) SetObservedTime(uid types.UID, t time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -132,7 +131,7 @@ func (c *Cache) SetObservedTime(uid types.UID, t time.Time) {
 	c.notify(uid, t)
 }
 
-// notify answers the subscribers of a pod to whom at is not before the time they want. Equal is enough here.
+// notify answers the subscribers of a pod that wait for a time not after at.
 func (c *Cache) notify(uid types.UID, at time.Time) {
 	var still []*subscriber
 	for _, s := range c.waiting[uid] {

@@ -7,29 +7,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
 )
-
-func TestCacheGet(t *testing.T) {
-	c := NewCache()
-	status, err := c.Get("p")
-	if diff := cmp.Diff(&container.PodStatus{UID: "p"}, status); diff != "" || err != nil {
-		t.Errorf("unknown pod: %v %v", diff, err)
-	}
-	c.Set("p", nil, errSick, time.Now())
-	if _, err := c.Get("p"); !errors.Is(err, errSick) {
-		t.Errorf("cached error: %v", err)
-	}
-	if _, err := c.GetNewerThan(t.Context(), "p", time.Time{}); !errors.Is(err, errSick) {
-		t.Errorf("cached error, by GetNewerThan: %v", err)
-	}
-	c.Delete("p")
-	if status, err = c.Get("p"); err != nil || len(status.Name) > 0 {
-		t.Errorf("after Delete: %v %v", status, err)
-	}
-}
 
 func TestCacheNewerThan(t *testing.T) {
 	zero := time.Time{}
@@ -85,22 +64,5 @@ func TestCacheNewerThan(t *testing.T) {
 				}
 			})
 		})
-	}
-}
-
-func TestCacheOnlyNewer(t *testing.T) {
-	c := NewCache()
-	now := time.Now()
-	c.Set("p", &container.PodStatus{Name: "new"}, nil, now)
-	c.takeOnlyNewer(true)
-	if c.Set("p", &container.PodStatus{Name: "old"}, nil, now.Add(-1)) {
-		t.Error("an older status was taken")
-	}
-	c.takeOnlyNewer(false)
-	if !c.Set("p", &container.PodStatus{Name: "old"}, nil, now.Add(-1)) {
-		t.Error("with one writer an older status was refused")
-	}
-	if s, err := c.Get("p"); err != nil || s.Name != "old" {
-		t.Errorf("%v %v", s, err)
 	}
 }

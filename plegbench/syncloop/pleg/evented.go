@@ -3,6 +3,7 @@ package pleg
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -17,7 +18,7 @@ import (
 // Numbers of pkg/kubelet/kubelet.go and pkg/kubelet/pleg/evented.go.
 const (
 	maxStreamLosses = 5
-	cacheRefresh    = 5 * time.Second // how often the cache is declared fresh while events come
+	cacheRefresh    = 5 * time.Second // between two updates of the cache's global time
 )
 
 // Events is the runtime's stream of container events.
@@ -26,37 +27,37 @@ type Events interface {
 	GetContainerEvents(ctx context.Context, connected func(), yield func(*runtimeapi.ContainerEventResponse)) error
 }
 
-// An EventedConfig is what an Evented is made of. Runtime, cache, metrics and event channel are those of the Generic.
+// An EventedConfig configures an Evented. It uses the runtime, cache, metrics and event channel of the Generic.
 type EventedConfig struct {
 	Generic *Generic // made with the long period and threshold: 5 and 10 minutes
 	Stream  Events
 	Log     logr.Logger
-	Owner   string // value of the owner's label of the pods that concern us; what others own is passed over
+	Owner   string // value of container.OwnerLabel; events of other pods are ignored
 
-	FallbackPeriod    time.Duration // of the Generic once the runtime's events are given up: 1 s
+	FallbackPeriod    time.Duration // of the Generic after the fallback: 1 s
 	FallbackThreshold time.Duration // likewise: 3 minutes
 }
 
-// An Evented follows the runtime's events, above a Generic that relists seldom. After five losses of the stream, in all its
-// life, it gives up and has the Generic relist each second.
+// An Evented follows the runtime's events, while a Generic relists seldom. After five losses of the stream in all it
+// falls back for good: the Generic relists each second.
 type Evented struct {
-	cfg   EventedConfig
+	EventedConfig
 	inUse atomic.Bool
 }
 
-// NewEvented returns an Evented, which does nothing until it is run. The Generic has to be run beside it.
+// NewEvented makes an Evented. Its Generic has to run as well.
 func NewEvented(cfg EventedConfig) *Evented {
-	return &Evented{cfg: cfg}
+	return &Evented{EventedConfig: cfg}
 }
 
-// Run follows the events until ctx ends. Having fallen back it only waits.
+// Run follows the events until the fallback, and then waits for the end of ctx.
 func (e *Evented) Run(ctx context.Context) error {
 	e.use(true)
 	defer e.use(false)
 	streaming, stop := context.WithCancel(ctx)
 	defer stop()
-	// Between the stream and the inspections is room for as many events as in the channel of our own.
-	received := make(chan *runtimeapi.ContainerEventResponse, cap(e.cfg.Generic.events))
+	// As many events as in the Generic's channel may wait for their inspection.
+	received := make(chan *runtimeapi.ContainerEventResponse, cap(e.Generic.events))
 	var wg sync.WaitGroup
 	wg.Go(func() { e.process(streaming, received) })
 	wg.Go(func() { e.refresh(streaming) })
@@ -64,38 +65,38 @@ func (e *Evented) Run(ctx context.Context) error {
 	stop()
 	wg.Wait()
 	if ctx.Err() == nil {
-		e.cfg.Log.V(4).Info("Fall back to Generic PLEG relisting since Evented PLEG is not working")
+		e.Log.V(4).Info("Fall back to Generic PLEG relisting since Evented PLEG is not working")
 		e.use(false)
-		e.cfg.Generic.setPeriod(e.cfg.FallbackPeriod, e.cfg.FallbackThreshold)
+		e.Generic.setPeriod(e.FallbackPeriod, e.FallbackThreshold)
 		<-ctx.Done()
 	}
 	return ctx.Err()
 }
 
-// InUse reports whether the runtime's events are followed, and not given up.
+// InUse reports whether it follows the runtime's events.
 func (e *Evented) InUse() bool { return e.inUse.Load() }
 
-// Healthy fails, with the kubelet's text, only while the channel of events is full. As the kubelet's, it writes the present over the
-// time of the last relist in kubelet_pleg_last_seen_seconds, after a fall-back too.
+// Healthy fails, with the kubelet's text, only while the channel of events is full. Like the kubelet's, it sets
+// kubelet_pleg_last_seen_seconds to the present time, also after the fallback.
 func (e *Evented) Healthy() error {
-	if n := len(e.cfg.Generic.events); n == cap(e.cfg.Generic.events) {
+	if n := len(e.Generic.events); n == cap(e.Generic.events) {
 		return fmt.Errorf("EventedPLEG: pleg event channel capacity is full with %v events", n)
 	}
-	e.cfg.Generic.cfg.Metrics.PLEGLastSeen.Set(float64(time.Now().Unix()))
+	e.Generic.Metrics.PLEGLastSeen.Set(float64(time.Now().Unix()))
 	return nil
 }
 
 func (e *Evented) use(on bool) {
 	e.inUse.Store(on)
-	e.cfg.Generic.cfg.Cache.takeOnlyNewer(on)
+	e.Generic.Cache.takeOnlyNewer(on)
 }
 
-// watch reads the stream, again and again and without a pause, until it was lost five times or ctx ends. A stream that the
-// runtime ends without an error is lost too: CRI-O does so when its events are off.
+// watch reads the stream, without pauses between its losses, until the last loss or the end of ctx. The end of a stream
+// without an error is a loss, too: CRI-O ends it so if its events are disabled.
 func (e *Evented) watch(ctx context.Context, received chan<- *runtimeapi.ContainerEventResponse) {
-	m := e.cfg.Generic.cfg.Metrics
+	m := e.Generic.Metrics
 	for range maxStreamLosses {
-		err := e.cfg.Stream.GetContainerEvents(ctx, m.EventedPLEGConnections.Inc, func(ev *runtimeapi.ContainerEventResponse) {
+		err := e.Stream.GetContainerEvents(ctx, m.EventedPLEGConnections.Inc, func(ev *runtimeapi.ContainerEventResponse) {
 			select {
 			case received <- ev:
 			case <-ctx.Done():
@@ -105,15 +106,16 @@ func (e *Evented) watch(ctx context.Context, received chan<- *runtimeapi.Contain
 			return
 		}
 		m.EventedPLEGErrors.Inc()
-		e.cfg.Generic.Relist(ctx) // whatever happened while there was no stream
-		e.cfg.Log.V(4).Info("Evented PLEG: Failed to get container events, retrying: ", "err", err)
+		e.Generic.Relist(ctx) // for what happened without a stream
+		e.Log.V(4).Info("Evented PLEG: Failed to get container events, retrying: ", "err", err)
 	}
 }
 
-// refresh declares the cache fresh now and then, so that a worker whose pod had no event is not kept until the next relist.
+// refresh updates the cache's global time, so that the worker of a pod without events need not wait for the next
+// relist.
 func (e *Evented) refresh(ctx context.Context) {
 	for {
-		e.cfg.Generic.cfg.Cache.UpdateTime(time.Now())
+		e.Generic.Cache.UpdateTime(time.Now())
 		select {
 		case <-ctx.Done():
 			return
@@ -133,18 +135,19 @@ func (e *Evented) process(ctx context.Context, received <-chan *runtimeapi.Conta
 	}
 }
 
-// handle brings the cache up to date after one of the runtime's events and sends what follows from it.
+// handle updates the cache after one of the runtime's events and sends the resulting events.
 func (e *Evented) handle(ctx context.Context, ev *runtimeapi.ContainerEventResponse) {
 	sandbox := ev.GetPodSandboxStatus()
 	if sandbox == nil || sandbox.Metadata == nil {
-		e.cfg.Log.Error(nil, "Evented PLEG: received ContainerEventResponse with nil PodSandboxStatus or PodSandboxStatus.Metadata",
-			"containerEventResponse", said(ev))
+		e.Log.Error(nil, "Evented PLEG: received ContainerEventResponse with nil PodSandboxStatus or "+
+			"PodSandboxStatus.Metadata",
+			"containerID", ev.ContainerId)
 		return
 	}
-	if e.cfg.Owner != "" && sandbox.Labels[container.OwnerLabel] != e.cfg.Owner {
+	if e.Owner != "" && sandbox.Labels[container.OwnerLabel] != e.Owner {
 		return
 	}
-	e.cfg.Generic.cfg.Metrics.EventedPLEGLatency.Observe(time.Since(time.Unix(0, ev.CreatedAt)).Seconds())
+	e.Generic.Metrics.EventedPLEGLatency.Observe(time.Since(time.Unix(0, ev.CreatedAt)).Seconds())
 	uid := types.UID(sandbox.Metadata.Uid)
 	if ev.ContainerEventType == runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT {
 		if sandbox.Id == ev.ContainerId {
@@ -154,19 +157,20 @@ func (e *Evented) handle(ctx context.Context, ev *runtimeapi.ContainerEventRespo
 		return
 	}
 	for _, out := range eventsOf(uid, ev) {
-		if !e.cfg.Generic.put(out) {
-			e.cfg.Log.Error(nil, "Evented PLEG: Event channel is full, discarded pod lifecycle event")
+		if !e.Generic.put(out) {
+			e.Log.Error(nil, "Evented PLEG: Event channel is full, discarded pod lifecycle event")
 		}
 	}
-	if log := e.cfg.Log.V(4); log.Enabled() {
-		log.Info(logged(ev.ContainerEventType), "event", said(ev))
-	}
+	kind := strings.TrimSuffix(strings.TrimPrefix(ev.ContainerEventType.String(), "CONTAINER_"), "_EVENT")
+	// Not the whole event: annotations may contain a pod's environment.
+	e.Log.V(4).Info("Received Container "+kind[:1]+strings.ToLower(kind[1:])+" Event",
+		"podUID", uid, "containerID", ev.ContainerId)
 }
 
-// sandboxGone forgets a pod whose sandbox was removed. A pod that has another is inspected instead: an empty status would
-// have its worker start it a second time.
+// sandboxGone removes a pod from the cache after its sandbox. A pod with another sandbox is inspected instead: with an
+// empty status its worker would start it a second time.
 func (e *Evented) sandboxGone(ctx context.Context, uid types.UID, id string) {
-	status, err := e.cfg.Generic.cfg.Cache.Get(uid)
+	status, err := e.Generic.Cache.Get(uid)
 	if err == nil {
 		for _, sb := range status.SandboxStatuses {
 			if sb.GetId() != id {
@@ -175,26 +179,26 @@ func (e *Evented) sandboxGone(ctx context.Context, uid types.UID, id string) {
 			}
 		}
 	}
-	e.cfg.Generic.cfg.Cache.Delete(uid)
+	e.Generic.Cache.Delete(uid)
 }
 
-// inspect writes a pod's status to the cache and reports whether it is new. A pod that cannot be had now is left to an
-// on-demand relist.
+// inspect writes a pod's status to the cache and reports whether it is new. If it fails, it requests an on-demand
+// relist.
 func (e *Evented) inspect(ctx context.Context, uid types.UID) bool {
 	at := time.Now()
-	pod, err := e.cfg.Generic.cfg.Runtime.GetPod(ctx, uid)
-	if err == nil && pod != nil {
-		updated, err := e.cfg.Generic.writeStatus(ctx, uid, pod, at)
+	pod, err := e.Generic.Runtime.GetPod(ctx, uid)
+	if err == nil {
+		updated, err := e.Generic.writeStatus(ctx, uid, pod, at)
 		if err == nil {
 			return updated
 		}
 	}
-	e.cfg.Generic.RequestReinspect(uid)
-	e.cfg.Generic.RequestRelist(uid)
+	e.Generic.RequestReinspect(uid)
+	e.Generic.RequestRelist(uid)
 	return false
 }
 
-// eventsOf are the events that follow from one of the runtime's. A container that was only created is nothing to act on.
+// eventsOf converts one of the runtime's events. The creation of a container has no consequence.
 func eventsOf(uid types.UID, ev *runtimeapi.ContainerEventResponse) []Event {
 	switch ev.ContainerEventType {
 	case runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT:
@@ -208,37 +212,4 @@ func eventsOf(uid types.UID, ev *runtimeapi.ContainerEventResponse) []Event {
 		}
 	}
 	return nil
-}
-
-// said is what the log shows of an event. The kubelet shows all of it, with annotations, which hold the environment of a pod that was
-// applied with kubectl and the commands of hooks.
-func said(ev *runtimeapi.ContainerEventResponse) string {
-	out := &runtimeapi.ContainerEventResponse{
-		ContainerId: ev.ContainerId, ContainerEventType: ev.ContainerEventType, CreatedAt: ev.CreatedAt,
-	}
-	if s := ev.PodSandboxStatus; s != nil {
-		out.PodSandboxStatus = &runtimeapi.PodSandboxStatus{
-			Id: s.Id, Metadata: s.Metadata, State: s.State, CreatedAt: s.CreatedAt, Network: s.Network, Labels: s.Labels,
-		}
-	}
-	for _, c := range ev.ContainersStatuses {
-		out.ContainersStatuses = append(out.ContainersStatuses, &runtimeapi.ContainerStatus{
-			Id: c.GetId(), Metadata: c.GetMetadata(), State: c.GetState(), CreatedAt: c.GetCreatedAt(), StartedAt: c.GetStartedAt(),
-			FinishedAt: c.GetFinishedAt(), ExitCode: c.GetExitCode(), Reason: c.GetReason(),
-		})
-	}
-	return out.String()
-}
-
-// logged is the kubelet's line for an event.
-func logged(t runtimeapi.ContainerEventType) string {
-	switch t {
-	case runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT:
-		return "Received Container Started Event"
-	case runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT:
-		return "Received Container Stopped Event"
-	case runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT:
-		return "Received Container Deleted Event"
-	}
-	return "Received Container Created Event"
 }

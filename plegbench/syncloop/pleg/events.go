@@ -6,19 +6,18 @@ import (
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
 )
 
-// A state is that of a container between two relists, coarser than the runtime's (plegContainerState in
-// pkg/kubelet/pleg/generic.go).
+// A state is the state of a container for PLEG (plegContainerState in pkg/kubelet/pleg/generic.go).
 type state string
 
 const (
 	running     state = "running"
 	exited      state = "exited"
-	unknown     state = "unknown" // created, too
+	unknown     state = "unknown" // or created
 	nonExistent state = "non-existent"
 )
 
-// A record is one pod as it was when its events were last sent, and as it was listed last. Either may be nil. While a pod
-// cannot be inspected old stays as it is, so that the next relist finds the same difference again.
+// A record is one pod as of its last events, and as it was last listed. Either may be nil. While a pod cannot be
+// inspected old does not change, so that the next relist finds the same difference again.
 type record struct {
 	old, current *container.Pod
 }
@@ -46,7 +45,7 @@ func stateOf(pod *container.Pod, id string) state {
 	return nonExistent
 }
 
-// computeEvents is what follows from one container's step from one state to another.
+// computeEvents returns the events of one container's change of state.
 func computeEvents(uid types.UID, id string, from, to state) []Event {
 	if from == to {
 		return nil
@@ -59,7 +58,7 @@ func computeEvents(uid types.UID, id string, from, to state) []Event {
 	case nonExistent:
 		removed := Event{ID: uid, Type: ContainerRemoved, Data: id}
 		if from == exited {
-			return []Event{removed} // its death was told before
+			return []Event{removed} // its end was sent before
 		}
 		return []Event{{ID: uid, Type: ContainerDied, Data: id}, removed}
 	default:
@@ -87,8 +86,7 @@ func (r *record) ids() []string {
 	return out
 }
 
-// keptIPs are the addresses that a new status shall have. A pod that was torn down has none any more, but its owner still
-// wants to know which it had.
+// keptIPs are the addresses of a new status. A pod without a ready sandbox keeps those of its last status.
 func keptIPs(status, before *container.PodStatus) []string {
 	if len(status.IPs) > 0 || before == nil {
 		return status.IPs

@@ -42,33 +42,6 @@ func TestComputeEvents(t *testing.T) {
 	}
 }
 
-func TestStateOf(t *testing.T) {
-	pod := &container.Pod{
-		Containers: []*container.Container{
-			{ID: id("a"), State: container.Created},
-			{ID: id("b"), State: container.Running},
-			{ID: id("c"), State: container.Exited},
-			{ID: id("d"), State: container.Unknown},
-		},
-		Sandboxes: []*container.Container{{ID: id("s"), State: container.Running}},
-	}
-	want := map[string]state{"a": unknown, "b": running, "c": exited, "d": unknown, "s": running, "x": nonExistent}
-	got := map[string]state{}
-	for id := range want {
-		got[id] = stateOf(pod, id)
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
-	}
-	if s := stateOf(nil, "a"); s != nonExistent {
-		t.Errorf("of no pod: %s", s)
-	}
-	r := record{old: pod, current: &container.Pod{Containers: []*container.Container{{ID: id("b")}, {ID: id("new")}}}}
-	if diff := cmp.Diff([]string{"a", "b", "c", "d", "s", "new"}, r.ids()); diff != "" {
-		t.Error(diff)
-	}
-}
-
 func TestKeptIPs(t *testing.T) {
 	sandbox := func(s runtimeapi.PodSandboxState) []*runtimeapi.PodSandboxStatus {
 		return []*runtimeapi.PodSandboxStatus{{State: s}}

@@ -103,6 +103,9 @@ func (f *fakeRuntime) GetPod(ctx context.Context, uid types.UID) (*container.Pod
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.pods[uid] == nil && f.listErr == nil {
+		return nil, errors.New("pod sandboxes not found")
+	}
 	return f.pods[uid], f.listErr
 }
 

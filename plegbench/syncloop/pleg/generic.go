@@ -20,35 +20,33 @@ const (
 	requestCapacity = 200
 )
 
-// A GenericConfig is what a Generic is made of.
+// A GenericConfig configures a Generic.
 type GenericConfig struct {
 	Runtime   Runtime
 	Cache     *Cache
 	Log       logr.Logger
 	Metrics   *metrics.Metrics
 	Period    time.Duration // from the end of a relist to the next: 1 s
-	Threshold time.Duration // without a relist for longer it is unhealthy: 3 minutes
+	Threshold time.Duration // it is unhealthy without a relist for longer: 3 minutes
 	Capacity  int           // of the event channel; 0 is 1000
 	OnDemand  bool          // honour RequestRelist, as from Kubernetes 1.36 on
 }
 
-// A Generic finds changes by listing everything, again and again.
+// A Generic finds changes by listing all pods again and again.
 type Generic struct {
-	cfg      GenericConfig
+	GenericConfig
 	events   chan Event
 	requests chan request
-	rearm    chan struct{} // the period has changed: relist now
+	rearm    chan struct{} // signals a changed period: relist now
 
-	// relisting is held for a relist, whoever makes it. It guards records. A channel, because waiting for it must end
-	// with a context.
-	relisting chan struct{}
+	relisting sync.Mutex // held during a relist; guards records
 	records   map[types.UID]*record
 
-	mu        sync.Mutex // guards the rest, and is never held during a call to the runtime
+	mu        sync.Mutex // guards the rest; never held during a call to the runtime
 	period    time.Duration
 	threshold time.Duration
 	reinspect map[types.UID]bool
-	seen      Snapshot // without what is computed when it is asked for
+	seen      Snapshot // without the fields that Snapshot computes
 }
 
 // A request is one for the relist of one pod.
@@ -57,26 +55,25 @@ type request struct {
 	at  time.Time
 }
 
-// NewGeneric returns a Generic that has never listed anything.
+// NewGeneric makes a Generic.
 func NewGeneric(cfg GenericConfig) *Generic {
 	return &Generic{
-		cfg:       cfg,
-		events:    make(chan Event, cmp.Or(cfg.Capacity, defaultCapacity)),
-		requests:  make(chan request, requestCapacity),
-		rearm:     make(chan struct{}, 1),
-		relisting: make(chan struct{}, 1),
-		records:   map[types.UID]*record{},
-		period:    cfg.Period,
-		threshold: cfg.Threshold,
-		reinspect: map[types.UID]bool{},
+		GenericConfig: cfg,
+		events:        make(chan Event, cmp.Or(cfg.Capacity, defaultCapacity)),
+		requests:      make(chan request, requestCapacity),
+		rearm:         make(chan struct{}, 1),
+		records:       map[types.UID]*record{},
+		period:        cfg.Period,
+		threshold:     cfg.Threshold,
+		reinspect:     map[types.UID]bool{},
 	}
 }
 
 // Events is the channel of events, the same one for a Generic and the Evented above it. Nobody closes it.
 func (g *Generic) Events() <-chan Event { return g.events }
 
-// Run relists at once and then each period, counted from a relist's end, until ctx ends. Requests for single pods come
-// second: they wait while the time for all pods has come.
+// Run relists at once and then each period, counted from the end of a relist, until ctx ends. A relist of all pods that
+// is due goes before requests for single pods.
 func (g *Generic) Run(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -104,31 +101,31 @@ func (g *Generic) Run(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// RequestRelist asks for a relist of one pod, soon. It never blocks: when 200 requests wait, it is dropped.
+// RequestRelist requests a relist of one pod. It never blocks: if 200 requests wait, it is dropped.
 func (g *Generic) RequestRelist(uid types.UID) {
-	if !g.cfg.OnDemand {
+	if !g.OnDemand {
 		return
 	}
 	select {
 	case g.requests <- request{uid, time.Now()}:
 	default:
-		g.cfg.Log.Error(nil, "Relist request channel full; dropping relist request", "podUID", uid)
+		g.Log.Error(nil, "Relist request channel full; dropping relist request", "podUID", uid)
 	}
 }
 
-// RequestReinspect has a pod inspected at the next relist even if nothing in the lists has changed.
+// RequestReinspect makes the next relist inspect a pod even if nothing in the lists has changed.
 func (g *Generic) RequestReinspect(uid types.UID) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.reinspect[uid] = true
 }
 
-// errNoRelist is the kubelet's text of a PLEG whose first lists have not succeeded yet.
+// errNoRelist has the kubelet's text for a PLEG without any successful lists.
 var errNoRelist = errors.New("pleg has yet to be successful")
 
-// Healthy returns nil, or the kubelet's text of what is wrong. What counts is the start of the last relist whose two lists
-// succeeded; how long its inspections took shows at the next. Asking also sets kubelet_pleg_last_seen_seconds, which
-// nothing else does.
+// Healthy returns nil, or an error with the kubelet's text. It depends on the start of the last relist whose two lists
+// succeeded; slow inspections only delay the next one. As in the kubelet, kubelet_pleg_last_seen_seconds is set here
+// and nowhere else.
 func (g *Generic) Healthy() error {
 	g.mu.Lock()
 	last, threshold := g.seen.LastRelist, g.threshold
@@ -136,14 +133,14 @@ func (g *Generic) Healthy() error {
 	if last.IsZero() {
 		return errNoRelist
 	}
-	g.cfg.Metrics.PLEGLastSeen.Set(float64(last.Unix()))
+	g.Metrics.PLEGLastSeen.Set(float64(last.Unix()))
 	if age := time.Since(last); age > threshold {
 		return fmt.Errorf("pleg was last seen active %v ago; threshold is %v", age, threshold)
 	}
 	return nil
 }
 
-// Snapshot tells how it is doing.
+// Snapshot returns the present state.
 func (g *Generic) Snapshot() Snapshot {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -153,7 +150,7 @@ func (g *Generic) Snapshot() Snapshot {
 	return s
 }
 
-// setPeriod changes the pace and relists at once, as a Generic that is stopped and started again.
+// setPeriod changes the period and threshold and relists at once, like a Generic that is stopped and started again.
 func (g *Generic) setPeriod(period, threshold time.Duration) {
 	g.mu.Lock()
 	g.period, g.threshold = period, threshold

@@ -53,32 +53,6 @@ func TestRelistSendsEventsAndInspectsWhatChanged(t *testing.T) {
 	}
 }
 
-func TestGauges(t *testing.T) {
-	b := newBench(t, nil)
-	b.runtime.put("p", "a", container.Running)
-	b.runtime.put("p", "b", container.Exited)
-	b.runtime.pods["p"].Sandboxes = []*container.Container{{ID: id("s"), State: container.Running}, {ID: id("s0"), State: container.Exited}}
-	b.runtime.put("q", "c", container.Running)
-	b.Relist(t.Context())
-	if got := value(t, b.metrics.RunningPods); got != 1 {
-		t.Errorf("running pods %v", got)
-	}
-	if got := value(t, b.metrics.RunningContainers.WithLabelValues("running")); got != 2 {
-		t.Errorf("running containers %v", got)
-	}
-	b.runtime.put("p", "b", "")
-	b.Relist(t.Context())
-	if got := value(t, b.metrics.RunningContainers.WithLabelValues("exited")); got != 1 {
-		t.Errorf("exited containers %v: a state without containers keeps its value", got)
-	}
-	if got := value(t, b.metrics.PLEGRelistDuration); got != 2 {
-		t.Errorf("%v durations", got)
-	}
-	if got := value(t, b.metrics.PLEGRelistInterval); got != 1 {
-		t.Errorf("%v intervals", got)
-	}
-}
-
 // A pod that cannot be inspected: its error is cached, its events wait, the others go on.
 func TestFailedInspectionFreezesRecord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -306,7 +280,8 @@ func TestOnDemandQueue(t *testing.T) {
 	}
 }
 
-// However often and whenever it is listed, and whichever inspections fail, the events replayed give what runs in the end.
+// However often and whenever it is listed, and whichever inspections fail, the events replayed give what runs in the
+// end.
 func FuzzReplayReachesState(f *testing.F) {
 	for seed := range uint64(5) {
 		f.Add(seed, 200)

@@ -1,10 +1,9 @@
-// Package pleg is the pod lifecycle event generator. It finds out what became of the pods in the runtime, by listing all of them
-// each second (Generic) or by the runtime's own events (Evented), keeps each pod's status in a Cache, and tells the
-// syncLoop of each change by an Event.
+// Package pleg is the pod lifecycle event generator. It finds changes of the pods in the runtime, by listing all of
+// them each second (Generic) or from the runtime's events (Evented), keeps each pod's status in a Cache, and sends an
+// Event for each change to the syncLoop.
 //
-// It follows pkg/kubelet/pleg and pkg/kubelet/container/cache.go. Whatever makes a relist slow or hang makes the cache old,
-// and pod workers wait in the cache without a deadline: this is where a sick runtime stops a node. In-place resize, whose
-// conditions upstream watches here too, is left out.
+// It follows pkg/kubelet/pleg and pkg/kubelet/container/cache.go. A slow or hung relist delays the cache, and pod
+// workers wait for the cache without a deadline: this is how a runtime stops a node.
 package pleg
 
 import (
@@ -16,7 +15,7 @@ import (
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
 )
 
-// An EventType is what happened to a container, or to a sandbox, which counts as a container here.
+// An EventType is the type of a change of a container or sandbox.
 type EventType string
 
 // The types of events.
@@ -24,11 +23,11 @@ const (
 	ContainerStarted EventType = "ContainerStarted"
 	ContainerDied    EventType = "ContainerDied"
 	ContainerRemoved EventType = "ContainerRemoved"
-	ContainerChanged EventType = "ContainerChanged" // to an unknown state; makes PLEG look, and is never sent
-	PodSync          EventType = "PodSync"          // of a pod that was inspected again on request
+	ContainerChanged EventType = "ContainerChanged" // to an unknown state; never sent
+	PodSync          EventType = "PodSync"          // after a requested inspection without changes
 )
 
-// An Event is a change that the syncLoop shall act on.
+// An Event is a change that the syncLoop has to act on.
 type Event struct {
 	ID   types.UID // of the pod
 	Type EventType
@@ -39,13 +38,13 @@ type Event struct {
 type Runtime interface {
 	// GetPods lists all pods, or only what runs of them.
 	GetPods(ctx context.Context, all bool) ([]*container.Pod, error)
-	// GetPod lists one pod. A pod that the runtime does not have is an error, or nil.
+	// GetPod lists one pod. It is an error if the runtime does not have it.
 	GetPod(ctx context.Context, uid types.UID) (*container.Pod, error)
 	// GetPodStatus inspects each sandbox and container of a listed pod.
 	GetPodStatus(ctx context.Context, pod *container.Pod) (*container.PodStatus, error)
 }
 
-// A Snapshot is how a Generic is doing. Taking one never waits for a relist.
+// A Snapshot is the state of a Generic. Taking one never waits for a relist.
 type Snapshot struct {
 	LastRelist      time.Time     // start of the last relist whose lists succeeded; zero before the first
 	Duration        time.Duration // of the last relist that ended, inspections included

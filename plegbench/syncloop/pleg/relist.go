@@ -2,7 +2,7 @@ package pleg
 
 import (
 	"context"
-	"errors"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -13,82 +13,55 @@ import (
 
 // Relist lists all pods and inspects those that changed, one after the other. It waits for a relist under way.
 func (g *Generic) Relist(ctx context.Context) {
-	if !g.acquire(ctx) {
-		return
-	}
-	defer g.release()
-	g.cfg.Log.V(5).Info("GenericPLEG: Relisting")
+	g.relisting.Lock()
+	defer g.relisting.Unlock()
+	g.Log.V(5).Info("GenericPLEG: Relisting")
 	start := g.begin()
 	defer g.end(start)
-	pods, err := g.cfg.Runtime.GetPods(ctx, true)
+	pods, err := g.Runtime.GetPods(ctx, true)
 	if ctx.Err() != nil {
-		return // the end of the syncLoop is no failure
+		return // the end of the syncLoop, not a failure
 	}
 	if err != nil {
-		g.cfg.Log.Error(err, "GenericPLEG: Unable to retrieve pods")
+		g.Log.Error(err, "GenericPLEG: Unable to retrieve pods")
 		g.mu.Lock()
 		g.seen.Failures++
 		g.mu.Unlock()
 		return
 	}
 	g.listed(start, pods)
-	g.setCurrent(pods)
 	for uid, r := range g.records {
 		g.reconcile(ctx, uid, r, start)
 	}
 	g.dropStrayMarks()
-	// Also if some inspections failed: those pods' errors are in the cache, as new as the rest.
-	g.cfg.Cache.UpdateTime(start)
+	// Also after failed inspections: their errors are in the cache.
+	g.Cache.UpdateTime(start)
 }
 
-// relistPod does for one pod what Relist does for all, but leaves the time of the last relist alone: it says nothing of
-// the health of the whole.
+// relistPod does for one pod what Relist does for all. It does not change the time of the last relist, since it proves
+// nothing about the other pods.
 func (g *Generic) relistPod(ctx context.Context, uid types.UID) {
-	if !g.acquire(ctx) {
-		return
-	}
-	defer g.release()
-	g.cfg.Log.V(5).Info("GenericPLEG: Relisting Pod", "podUID", uid)
+	g.relisting.Lock()
+	defer g.relisting.Unlock()
+	g.Log.V(5).Info("GenericPLEG: Relisting Pod", "podUID", uid)
 	start := time.Now()
-	defer func() { g.cfg.Metrics.PLEGPodRelistDuration.Observe(time.Since(start).Seconds()) }()
-	pod, err := g.cfg.Runtime.GetPod(ctx, uid)
-	if err == nil && pod == nil {
-		err = errNoPod
-	}
+	defer func() { g.Metrics.PLEGPodRelistDuration.Observe(time.Since(start).Seconds()) }()
+	pod, err := g.Runtime.GetPod(ctx, uid)
 	if err != nil {
-		g.cfg.Log.Error(err, "GenericPLEG: Unable to retrieve pod", "podUID", uid)
+		g.Log.Error(err, "GenericPLEG: Unable to retrieve pod", "podUID", uid)
 		return
 	}
-	r := g.records[uid]
-	if r == nil {
-		r = &record{}
-		g.records[uid] = r
-	}
-	r.current = pod
-	g.reconcile(ctx, uid, r, start)
-	g.cfg.Cache.SetObservedTime(uid, start)
+	g.setCurrent(pod)
+	g.reconcile(ctx, uid, g.records[uid], start)
+	g.Cache.SetObservedTime(uid, start)
 }
-
-// errNoPod is the kubelet's text of a pod that the runtime does not have.
-var errNoPod = errors.New("pod sandboxes not found")
-
-func (g *Generic) acquire(ctx context.Context) bool {
-	select {
-	case g.relisting <- struct{}{}:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
-func (g *Generic) release() { <-g.relisting }
 
 func (g *Generic) begin() time.Time {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	start := time.Now()
 	if !g.seen.LastRelist.IsZero() {
-		g.cfg.Metrics.PLEGRelistInterval.Observe(start.Sub(g.seen.LastRelist).Seconds())
+		g.Metrics.PLEGRelistInterval.Observe(start.Sub(g.seen.LastRelist).Seconds())
 	}
 	g.seen.InProgressSince = start
 	return start
@@ -96,7 +69,7 @@ func (g *Generic) begin() time.Time {
 
 func (g *Generic) end(start time.Time) {
 	took := time.Since(start)
-	g.cfg.Metrics.PLEGRelistDuration.Observe(took.Seconds())
+	g.Metrics.PLEGRelistDuration.Observe(took.Seconds())
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.seen.InProgressSince = time.Time{}
@@ -104,71 +77,66 @@ func (g *Generic) end(start time.Time) {
 	g.seen.Relists++
 }
 
-// listed marks the lists' success, which is what health counts from, before any pod is inspected. A state that no container
-// is in keeps the gauge that it had, as upstream.
+// listed records the success of the lists, from which health counts, before any pod is inspected. As upstream, the
+// gauge of a state without containers keeps its value.
 func (g *Generic) listed(start time.Time, pods []*container.Pod) {
+	for _, r := range g.records {
+		r.current = nil
+	}
 	ready, containers := 0, 0
 	states := map[container.State]int{}
 	for _, p := range pods {
+		g.setCurrent(p)
 		containers += len(p.Containers)
 		for _, c := range p.Containers {
 			states[c.State]++
 		}
-		for _, sb := range p.Sandboxes {
-			if sb.State == container.Running {
-				ready++
-				break
-			}
+		if slices.ContainsFunc(p.Sandboxes, func(s *container.Container) bool { return s.State == container.Running }) {
+			ready++
 		}
 	}
-	g.cfg.Metrics.RunningPods.Set(float64(ready))
+	g.Metrics.RunningPods.Set(float64(ready))
 	for s, n := range states {
-		g.cfg.Metrics.RunningContainers.WithLabelValues(string(s)).Set(float64(n))
+		g.Metrics.RunningContainers.WithLabelValues(string(s)).Set(float64(n))
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.seen.LastRelist, g.seen.Pods, g.seen.Containers = start, len(pods), containers
 }
 
-func (g *Generic) setCurrent(pods []*container.Pod) {
-	for _, r := range g.records {
-		r.current = nil
+func (g *Generic) setCurrent(p *container.Pod) {
+	if g.records[p.UID] == nil {
+		g.records[p.UID] = &record{}
 	}
-	for _, p := range pods {
-		if r := g.records[p.UID]; r != nil {
-			r.current = p
-		} else {
-			g.records[p.UID] = &record{current: p}
-		}
-	}
+	g.records[p.UID].current = p
 }
 
-// reconcile finds what changed in one pod, writes its status to the cache and sends its events. If the pod cannot be
-// inspected nothing is sent and the record stays, so that the next relist tries the same again.
+// reconcile finds the changes of one pod, writes its status to the cache and sends its events. If the pod cannot be
+// inspected nothing is sent and the record stays, so that the next relist finds the same changes again.
 func (g *Generic) reconcile(ctx context.Context, uid types.UID, r *record, at time.Time) {
 	var events []Event
 	for _, id := range r.ids() {
 		from, to := stateOf(r.old, id), stateOf(r.current, id)
 		if from != to {
-			g.cfg.Log.V(4).Info("GenericPLEG", "podUID", uid, "containerID", id, "oldState", from, "newState", to)
+			g.Log.V(4).Info("GenericPLEG", "podUID", uid, "containerID", id, "oldState", from, "newState", to)
 		}
 		events = append(events, computeEvents(uid, id, from, to)...)
 	}
 	marked := g.takeMark(uid)
 	if len(events) == 0 && !marked {
 		if r.current == nil {
-			delete(g.records, uid) // listed without anything in it, and gone again
+			delete(g.records, uid) // it was listed without any container or sandbox
 		}
 		return
 	}
 	updated, err := g.writeStatus(ctx, uid, r.current, at)
 	if err != nil {
-		g.cfg.Log.V(4).Info("PLEG: Ignoring events for pod", "pod", ref(r.current), "err", err)
+		g.Log.V(4).Info("PLEG: Ignoring events for pod", "pod", ref(r.current), "err", err)
 		g.RequestReinspect(uid)
 		return
 	}
 	if !updated {
-		return // the runtime's events have told of something newer
+		return // the cache has a newer status from the runtime's events
 	}
 	if len(events) == 0 {
 		events = []Event{{ID: uid, Type: PodSync}}
@@ -180,51 +148,50 @@ func (g *Generic) reconcile(ctx context.Context, uid types.UID, r *record, at ti
 	g.send(uid, events)
 }
 
-// ref is a listed pod in a log line.
+// ref is the reference to a listed pod in a log line.
 func ref(p *container.Pod) klog.ObjectRef {
 	return klog.KRef(p.Namespace, p.Name)
 }
 
-// writeStatus inspects a listed pod and stores what it finds, errors too. It reports whether the cache took it.
-func (g *Generic) writeStatus(ctx context.Context, uid types.UID, pod *container.Pod, at time.Time) (updated bool, err error) {
+// writeStatus inspects a listed pod and stores the result, errors too. It reports whether the cache accepted it.
+func (g *Generic) writeStatus(
+	ctx context.Context, uid types.UID, pod *container.Pod, at time.Time,
+) (updated bool, err error) {
 	if pod == nil {
-		g.cfg.Log.V(4).Info("PLEG: Delete status for pod", "podUID", uid)
-		g.cfg.Cache.Delete(uid)
+		g.Log.V(4).Info("PLEG: Delete status for pod", "podUID", uid)
+		g.Cache.Delete(uid)
 		return true, nil
 	}
-	status, err := g.cfg.Runtime.GetPodStatus(ctx, pod)
+	status, err := g.Runtime.GetPodStatus(ctx, pod)
 	if err != nil {
-		g.cfg.Log.Error(err, "PLEG: Write status", "pod", ref(pod))
+		g.Log.Error(err, "PLEG: Write status", "pod", ref(pod))
 	} else {
-		if before, beforeErr := g.cfg.Cache.Get(uid); beforeErr == nil {
+		if before, beforeErr := g.Cache.Get(uid); beforeErr == nil {
 			status.IPs = keptIPs(status, before)
 		}
-		g.cfg.Log.V(4).Info("PLEG: Write status", "pod", ref(pod))
-		if g.cfg.Cache.onlyNewer() {
-			at = status.TimeStamp // comparable with that of the events' statuses, where the relist's start is not
+		g.Log.V(4).Info("PLEG: Write status", "pod", ref(pod))
+		if g.Cache.onlyNewer() {
+			at = status.TimeStamp // the relist's start would not compare with the times of the events' statuses
 		}
 	}
-	return g.cfg.Cache.Set(uid, status, err, at), err
+	return g.Cache.Set(uid, status, err, at), err
 }
 
-// send puts events into the channel. What does not fit is lost for good, since the record has moved on.
+// send puts events into the channel. Events that do not fit are lost, since the record is already updated.
 func (g *Generic) send(uid types.UID, events []Event) {
-	var exits map[string]int
 	for _, e := range events {
 		if e.Type == ContainerChanged {
 			continue
 		}
 		if !g.put(e) {
-			g.cfg.Log.Error(nil, "Event channel is full, discard this relist() cycle event")
+			g.Log.Error(nil, "Event channel is full, discard this relist() cycle event")
 		}
-		if e.Type != ContainerDied {
-			continue
-		}
-		if exits == nil {
-			exits = g.exitCodes(uid)
-		}
-		if code, ok := exits[e.Data]; ok {
-			g.cfg.Log.V(2).Info("Generic (PLEG): container finished", "podID", uid, "containerID", e.Data, "exitCode", code)
+		if status, err := g.Cache.Get(uid); err == nil && e.Type == ContainerDied {
+			for _, c := range status.ContainerStatuses {
+				if c.ID.ID == e.Data {
+					g.Log.V(2).Info("Generic (PLEG): container finished", "podID", uid, "containerID", e.Data, "exitCode", c.ExitCode)
+				}
+			}
 		}
 	}
 }
@@ -235,7 +202,7 @@ func (g *Generic) put(e Event) bool {
 	case g.events <- e:
 		return true
 	default:
-		g.cfg.Metrics.PLEGDiscardEvents.Inc()
+		g.Metrics.PLEGDiscardEvents.Inc()
 		g.mu.Lock()
 		g.seen.Discarded++
 		g.mu.Unlock()
@@ -243,17 +210,7 @@ func (g *Generic) put(e Event) bool {
 	}
 }
 
-func (g *Generic) exitCodes(uid types.UID) map[string]int {
-	codes := map[string]int{}
-	if status, err := g.cfg.Cache.Get(uid); err == nil {
-		for _, c := range status.ContainerStatuses {
-			codes[c.ID.ID] = c.ExitCode
-		}
-	}
-	return codes
-}
-
-// takeMark consumes the mark of RequestReinspect. A mark that comes during the inspection is left for the next relist.
+// takeMark consumes the mark of RequestReinspect. A mark set during the inspection remains for the next relist.
 func (g *Generic) takeMark(uid types.UID) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -262,8 +219,7 @@ func (g *Generic) takeMark(uid types.UID) bool {
 	return marked
 }
 
-// dropStrayMarks forgets the marks of pods that the runtime does not have. Should one come, all of it is new, and it is
-// inspected anyway.
+// dropStrayMarks removes the marks of pods that the runtime does not have. A new pod is inspected anyway.
 func (g *Generic) dropStrayMarks() {
 	g.mu.Lock()
 	defer g.mu.Unlock()

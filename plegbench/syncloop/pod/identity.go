@@ -1,5 +1,5 @@
-// Package pod is the desired state: the pods that this node should run, whatever the runtime says, with the static pods
-// and their mirrors told apart. It also answers what a pod's own object says, for those to whom that is a question.
+// Package pod holds the desired state: the pods that this node should run, with static pods and their mirrors kept
+// apart. It also has what several parts of the syncLoop derive from a pod's object.
 package pod
 
 import (
@@ -21,19 +21,20 @@ const (
 	APIServerSource = "api"
 )
 
-// systemCriticalPriority is the least priority of pods that are never evicted (scheduling.SystemCriticalPriority upstream).
+// systemCriticalPriority is the least priority of pods that are never evicted (scheduling.SystemCriticalPriority
+// upstream).
 const systemCriticalPriority = 2_000_000_000
 
-// FullName is name_namespace, which static pods and their mirrors share.
+// FullName is name_namespace, which a static pod and its mirror have in common.
 func FullName(p *v1.Pod) string { return p.Name + "_" + p.Namespace }
 
-// Format writes a pod as the kubelet's log lines do: namespace/name.
+// Format formats a pod as the kubelet's log lines do: namespace/name.
 func Format(p *v1.Pod) string { return p.Namespace + "/" + p.Name }
 
 // IsTerminal reports a phase that a pod does not leave.
 func IsTerminal(phase v1.PodPhase) bool { return phase == v1.PodFailed || phase == v1.PodSucceeded }
 
-// IsMirror reports whether a pod stands at the API server for a static one.
+// IsMirror reports whether a pod is the mirror of a static pod at the API server.
 func IsMirror(p *v1.Pod) bool {
 	_, ok := p.Annotations[ConfigMirrorAnnotation]
 	return ok

@@ -5,7 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -38,21 +37,19 @@ func uids(pods []*v1.Pod) string {
 
 func TestManager(t *testing.T) {
 	m := NewManager()
-	m.AddPod(mirror("web", "m", "s"))
-	if diff := cmp.Diff([]string{"web_ns"}, m.OrphanedMirrorNames()); diff != "" {
-		t.Error(diff)
+	m.UpdatePod(mirror("web", "m", "s"))
+	if orphans := m.OrphanedMirrors(); uids(orphans) != "m" {
+		t.Errorf("orphans %v", orphans)
 	}
 	if got := m.TranslateUID("m"); got != "m" {
 		t.Errorf("an orphaned mirror's UID became %q", got)
 	}
 	s := static("web", "s")
-	m.AddPod(s)
-	m.AddPod(static("alone", "a"))
-	m.AddPod(made("bound", "b", ConfigSourceAnnotation, APIServerSource))
-
-	pods, mirrors := m.PodsAndMirrors()
-	if got := uids(pods) + "|" + uids(mirrors) + "|" + uids(m.Pods()); got != "a b s|m|a b s" {
-		t.Errorf("pods, mirrors, pods: %s", got)
+	m.UpdatePod(s)
+	m.UpdatePod(static("alone", "a"))
+	m.UpdatePod(made("bound", "b", ConfigSourceAnnotation, APIServerSource))
+	if got := uids(m.Pods()) + "|" + uids(m.Mirrors()); got != "a b s|m" {
+		t.Errorf("pods, mirrors: %s", got)
 	}
 	if p, ok := m.MirrorOf(s); !ok || p.UID != "m" {
 		t.Errorf("mirror of s: %v", p)
@@ -61,50 +58,31 @@ func TestManager(t *testing.T) {
 		t.Errorf("pod of m: %v", p)
 	}
 	if _, ok := m.PodByUID("m"); ok {
-		t.Error("a mirror is not found by its UID")
+		t.Error("a mirror is found by its UID")
 	}
 	if p, ok := m.PodByUID("s"); !ok || p != s {
 		t.Errorf("pod s: %v", p)
-	}
-	if p, ok := m.PodByFullName("web_ns"); !ok || p != s {
-		t.Errorf("pod web_ns: %v", p)
 	}
 	for uid, want := range map[types.UID]types.UID{"m": "s", "s": "s", "": "", "unknown": "unknown"} {
 		if got := m.TranslateUID(uid); got != want {
 			t.Errorf("UID %q became %q, want %q", uid, got, want)
 		}
 	}
-	if names := m.OrphanedMirrorNames(); names != nil {
-		t.Errorf("orphans %v", names)
+	if orphans := m.OrphanedMirrors(); orphans != nil {
+		t.Errorf("orphans %v", orphans)
 	}
-}
-
-// An edit of a manifest takes the old static pod away and brings one with another UID; its mirror stays until it is replaced.
-func TestManagerEdit(t *testing.T) {
-	m := NewManager()
-	m.SetPods([]*v1.Pod{static("web", "s1"), mirror("web", "m1", "s1")})
-	m.RemovePod(static("web", "s1"))
-	if diff := cmp.Diff([]string{"web_ns"}, m.OrphanedMirrorNames()); diff != "" {
-		t.Error(diff)
+	// An edit of a manifest replaces the static pod by one with another UID; its mirror stays until it is replaced.
+	m.RemovePod(s)
+	if orphans := m.OrphanedMirrors(); uids(orphans) != "m" {
+		t.Errorf("orphans %v after the removal", orphans)
 	}
-	m.AddPod(static("web", "s2"))
-	if got := m.TranslateUID("m1"); got != "s2" {
-		t.Errorf("m1 became %q", got)
+	m.UpdatePod(static("web", "s2"))
+	if got := m.TranslateUID("m"); got != "s2" {
+		t.Errorf("m became %q", got)
 	}
-	m.RemovePod(mirror("web", "m1", "s1"))
-	if _, ok := m.MirrorOf(static("web", "s2")); ok {
-		t.Error("the mirror is gone")
-	}
-	m.UpdatePod(mirror("web", "m2", "s2"))
-	if got := m.TranslateUID("m2"); got != "s2" {
-		t.Errorf("m2 became %q", got)
-	}
-	if got := m.TranslateUID("m1"); got != "m1" {
-		t.Errorf("a removed mirror's UID became %q", got)
-	}
-	m.SetPods(nil)
-	if pods, mirrors := m.PodsAndMirrors(); len(pods)+len(mirrors) > 0 {
-		t.Errorf("%v %v remain", pods, mirrors)
+	m.RemovePod(mirror("web", "m", "s"))
+	if _, ok := m.MirrorOf(static("web", "s2")); ok || m.TranslateUID("m") != "m" {
+		t.Error("the mirror is still known")
 	}
 }
 

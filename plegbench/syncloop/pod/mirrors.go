@@ -2,10 +2,8 @@ package pod
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
-	"strings"
 
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
@@ -22,114 +20,83 @@ type Client interface {
 	DeletePod(ctx context.Context, namespace, name string, opts metav1.DeleteOptions) error
 }
 
-// Mirrors creates and deletes the pods that stand at the API server for the static ones.
+// Mirrors creates and deletes the mirrors of static pods at the API server.
 type Mirrors struct {
 	client   Client
 	nodeName string
-	node     func() (*v1.Node, error)
+	node     func() *v1.Node
 	log      logr.Logger
 }
 
-// NewMirrors returns the mirrors of a node. A nil client is a kubelet without an API server: nothing is created or deleted.
-// node returns the node as the API server has it.
-func NewMirrors(client Client, nodeName string, node func() (*v1.Node, error), log logr.Logger) *Mirrors {
+// NewMirrors returns the mirrors of a node. node returns the node as the API server has it, or nil.
+func NewMirrors(client Client, nodeName string, node func() *v1.Node, log logr.Logger) *Mirrors {
 	return &Mirrors{client, nodeName, node, log}
 }
 
-// Same reports whether a mirror stands for this static pod, and not for one that was edited since.
-func (m *Mirrors) Same(static, mirror *v1.Pod) bool {
+// same reports whether a mirror is that of a static pod, in its present version.
+func same(static, mirror *v1.Pod) bool {
 	hash, ok := mirror.Annotations[ConfigMirrorAnnotation]
 	return ok && FullName(static) == FullName(mirror) && hash == static.Annotations[ConfigHashAnnotation]
 }
 
-// Reconcile sees to it that a static pod has its mirror: one that stands for another version, or is being deleted, is
-// deleted and made anew. What goes wrong is logged; the next sync of the pod tries again (tryReconcileMirrorPods in
+// Reconcile makes sure that a static pod has its mirror: one of another version, or one that is being deleted, is
+// deleted and created anew. Errors are logged; the next sync of the pod tries again (tryReconcileMirrorPods in
 // pkg/kubelet/kubelet.go upstream). mirror is nil if there is none.
 func (m *Mirrors) Reconcile(ctx context.Context, static, mirror *v1.Pod) {
-	if m.client == nil || !IsStatic(static) {
-		return
-	}
 	if mirror != nil {
-		if mirror.DeletionTimestamp == nil && m.Same(static, mirror) {
+		if mirror.DeletionTimestamp == nil && same(static, mirror) {
 			return
 		}
-		m.log.Info("Trying to delete pod", "pod", klog.KObj(mirror), "podUID", mirror.UID)
-		deleted, err := m.Delete(ctx, FullName(static), &mirror.UID)
-		if err != nil {
-			m.log.Error(err, "Failed deleting mirror pod", "pod", klog.KObj(mirror))
-		}
-		if !deleted {
+		if !m.Delete(ctx, mirror, &mirror.UID) {
 			return
 		}
 		m.log.Info("Deleted mirror pod as it didn't match the static Pod", "pod", klog.KObj(mirror))
 	}
-	node, err := m.node()
+	node := m.node()
 	switch {
-	case err != nil:
-		m.log.Error(err, "No need to create a mirror pod, since failed to get node info from the cluster", "node", klog.KRef("", m.nodeName))
+	case node == nil || node.UID == "":
+		m.log.Error(nil, "No need to create a mirror pod, since failed to get node info from the cluster",
+			"node", klog.KRef("", m.nodeName))
 	case node.DeletionTimestamp != nil:
-		m.log.Info("No need to create a mirror pod, since node has been removed from the cluster", "node", klog.KRef("", m.nodeName))
+		m.log.Info("No need to create a mirror pod, since node has been removed from the cluster",
+			"node", klog.KRef("", m.nodeName))
 	default:
 		m.log.Info("Creating a mirror pod for static pod", "pod", klog.KObj(static))
-		if err := m.Create(ctx, static); err != nil {
+		if err := m.create(ctx, static, node.UID); err != nil {
 			m.log.Error(err, "Failed creating a mirror pod", "pod", klog.KObj(static))
 		}
 	}
 }
 
-// Create makes the mirror of a static pod. One that is there already and stands for the same pod is as good.
-func (m *Mirrors) Create(ctx context.Context, static *v1.Pod) error {
-	if m.client == nil {
-		return nil
-	}
-	node, err := m.node()
-	if err != nil {
-		return fmt.Errorf("getting the node's UID: %w", err)
-	}
-	if node.UID == "" {
-		return fmt.Errorf("getting the node's UID: UID unset for node %s", m.nodeName)
-	}
+// create creates the mirror of a static pod. An existing mirror of the same version will do.
+func (m *Mirrors) create(ctx context.Context, static *v1.Pod, node types.UID) error {
 	mirror := *static
 	mirror.Annotations = maps.Clone(static.Annotations)
 	mirror.Annotations[ConfigMirrorAnnotation] = static.Annotations[ConfigHashAnnotation]
-	// The node restriction of the API server lets a node create only what it owns.
+	// The API server's node restriction lets a node create only pods that it owns.
 	mirror.OwnerReferences = []metav1.OwnerReference{{
-		APIVersion: v1.SchemeGroupVersion.String(), Kind: "Node", Name: m.nodeName, UID: node.UID, Controller: new(true),
+		APIVersion: v1.SchemeGroupVersion.String(), Kind: "Node", Name: m.nodeName, UID: node, Controller: new(true),
 	}}
-	_, err = m.client.CreatePod(ctx, &mirror)
+	_, err := m.client.CreatePod(ctx, &mirror)
 	if apierrors.IsAlreadyExists(err) {
-		if there, getErr := m.client.GetPod(ctx, static.Namespace, static.Name); getErr == nil && m.Same(static, there) {
+		existing, getErr := m.client.GetPod(ctx, static.Namespace, static.Name)
+		if getErr == nil && same(static, existing) {
 			return nil
 		}
+		return fmt.Errorf("the API server has another pod of this name: %w", err)
 	}
 	return err
 }
 
-// errFullName is a full name that is none.
-var errFullName = errors.New("a pod's full name is its name, one underscore and its namespace")
-
-// Delete removes a mirror at once, without a grace period: no containers are behind it. With a UID it removes only the
-// mirror of that UID. It reports whether a pod was deleted; that there was none, or that the API server refused, is no
-// error, since housekeeping comes back to it.
-func (m *Mirrors) Delete(ctx context.Context, fullName string, uid *types.UID) (bool, error) {
-	if m.client == nil {
-		return false, nil
-	}
-	name, namespace, ok := strings.Cut(fullName, "_")
-	if !ok || name == "" || namespace == "" || strings.Contains(namespace, "_") {
-		m.log.Error(errFullName, "Failed to parse a pod full name", "podFullName", fullName)
-		return false, fmt.Errorf("%q: %w", fullName, errFullName)
-	}
-	var logged types.UID
-	if uid != nil {
-		logged = *uid
-	}
-	m.log.V(2).Info("Deleting a mirror pod", "pod", klog.KRef(namespace, name), "podUID", logged)
-	err := m.client.DeletePod(ctx, namespace, name, metav1.DeleteOptions{
+// Delete deletes a mirror at once, without a grace period, since it has no containers. With a UID it deletes only the
+// mirror of that UID. It reports whether it did; what fails is logged, and housekeeping tries again.
+func (m *Mirrors) Delete(ctx context.Context, mirror *v1.Pod, uid *types.UID) bool {
+	m.log.V(2).Info("Deleting a mirror pod", "pod", klog.KObj(mirror), "podUID", mirror.UID)
+	err := m.client.DeletePod(ctx, mirror.Namespace, mirror.Name, metav1.DeleteOptions{
 		GracePeriodSeconds: new(int64(0)), Preconditions: &metav1.Preconditions{UID: uid},
 	})
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-		m.log.Error(err, "Failed deleting a mirror pod", "pod", klog.KRef(namespace, name))
+		m.log.Error(err, "Failed deleting a mirror pod", "pod", klog.KObj(mirror))
 	}
-	return err == nil, nil
+	return err == nil
 }

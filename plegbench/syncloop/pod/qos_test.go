@@ -43,8 +43,6 @@ func TestQOSClass(t *testing.T) {
 		{"one limit", of(list("1", ""), list("1", ""), nil), v1.PodQOSBurstable},
 		{"second container without", of(all, all, also), v1.PodQOSBurstable},
 		{"init container without", of(all, all, func(p *v1.Pod) { p.Spec.InitContainers = []v1.Container{{Name: "i"}} }), v1.PodQOSBurstable},
-		{"the pod's own", of(nil, nil, func(p *v1.Pod) { p.Spec.Resources = &v1.ResourceRequirements{Requests: all, Limits: all} }), v1.PodQOSGuaranteed},
-		{"the pod's own is nothing", of(all, all, func(p *v1.Pod) { p.Spec.Resources = &v1.ResourceRequirements{} }), v1.PodQOSBestEffort},
 		{"as it was", of(nil, nil, func(p *v1.Pod) { p.Status.QOSClass = v1.PodQOSGuaranteed }), v1.PodQOSGuaranteed},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -12,7 +12,7 @@ func IsSidecar(c *v1.Container) bool {
 	return c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways
 }
 
-// Container is the one with that name in a list, or nil.
+// Container returns the container with that name in a list, or nil.
 func Container(in []v1.Container, name string) *v1.Container {
 	if i := slices.IndexFunc(in, func(c v1.Container) bool { return c.Name == name }); i >= 0 {
 		return &in[i]
@@ -20,7 +20,7 @@ func Container(in []v1.Container, name string) *v1.Container {
 	return nil
 }
 
-// RestartPolicy is that of a container: its own, or else its pod's, which is Always if not set.
+// RestartPolicy is a container's own policy, or else its pod's, which is Always if not set.
 func RestartPolicy(p *v1.Pod, c *v1.Container) v1.RestartPolicy {
 	switch {
 	case c.RestartPolicy != nil:
@@ -31,38 +31,24 @@ func RestartPolicy(p *v1.Pod, c *v1.Container) v1.RestartPolicy {
 	return p.Spec.RestartPolicy
 }
 
-// Restarts reports whether a container is started again after it ended with that code: by the first of its own rules that
-// matches the code, or else by its policy.
+// Restarts reports whether a container is started again after it exited with that code: if one of its rules matches the
+// code, or else by its policy.
 func Restarts(p *v1.Pod, c *v1.Container, exitCode int32) bool {
 	if c.RestartPolicy != nil && slices.ContainsFunc(c.RestartPolicyRules, func(r v1.ContainerRestartRule) bool {
-		return matches(r.ExitCodes, exitCode)
+		if r.ExitCodes == nil {
+			return false
+		}
+		in := slices.Contains(r.ExitCodes.Values, exitCode)
+		return r.ExitCodes.Operator == v1.ContainerRestartRuleOnExitCodesOpIn && in ||
+			r.ExitCodes.Operator == v1.ContainerRestartRuleOnExitCodesOpNotIn && !in
 	}) {
-		return true // both actions that a rule can have start the container again
+		return true // both actions of a rule start the container again
 	}
-	switch RestartPolicy(p, c) {
-	case v1.RestartPolicyNever:
-		return false
-	case v1.RestartPolicyOnFailure:
-		return exitCode != 0
-	}
-	return true
+	policy := RestartPolicy(p, c)
+	return policy != v1.RestartPolicyNever && (policy != v1.RestartPolicyOnFailure || exitCode != 0)
 }
 
-func matches(codes *v1.ContainerRestartRuleOnExitCodes, exitCode int32) bool {
-	if codes == nil {
-		return false
-	}
-	in := slices.Contains(codes.Values, exitCode)
-	switch codes.Operator {
-	case v1.ContainerRestartRuleOnExitCodesOpIn:
-		return in
-	case v1.ContainerRestartRuleOnExitCodesOpNotIn:
-		return !in
-	}
-	return false
-}
-
-// Reference is what events about a container refer to: its pod, and the place in the spec.
+// Reference is the object of events about a container: its pod, and the place in the spec.
 func Reference(p *v1.Pod, c *v1.Container) *v1.ObjectReference {
 	place := "containers"
 	if Container(p.Spec.InitContainers, c.Name) != nil {
@@ -77,41 +63,40 @@ func Reference(p *v1.Pod, c *v1.Container) *v1.ObjectReference {
 	}
 }
 
-// Expand puts variables into a text: $(NAME) is the value of NAME, or stays as it is if there is none; $$ is a dollar sign
-// that begins nothing. The names without a value are returned too.
-func Expand(text string, values map[string]string) (out string, unknown []string) {
+// Expand replaces variables in a text: $(NAME) by the value of NAME, if there is one, and $$ by a dollar sign.
+func Expand(text string, values map[string]string) string {
 	var b strings.Builder
 	for {
 		before, after, ok := strings.Cut(text, "$")
 		b.WriteString(before)
 		if !ok {
-			return b.String(), unknown
+			return b.String()
 		}
 		name, rest, closed := strings.Cut(strings.TrimPrefix(after, "("), ")")
-		switch value, known := values[name]; {
+		closed = closed && strings.HasPrefix(after, "(")
+		value, known := values[name]
+		switch {
 		case strings.HasPrefix(after, "$"):
 			b.WriteByte('$')
 			text = after[1:]
-		case !strings.HasPrefix(after, "(") || !closed:
-			b.WriteByte('$')
-			text = after
-		case known:
+		case closed && known:
 			b.WriteString(value)
 			text = rest
-		default:
+		case closed:
 			b.WriteString("$(" + name + ")")
-			unknown = append(unknown, name)
 			text = rest
+		default:
+			b.WriteByte('$')
+			text = after
 		}
 	}
 }
 
-// ExpandAll puts variables into each word of a command. It is nil if there are no words.
+// ExpandAll replaces variables in each word of a command. It is nil if there are no words.
 func ExpandAll(words []string, values map[string]string) []string {
 	var out []string
 	for _, w := range words {
-		expanded, _ := Expand(w, values)
-		out = append(out, expanded)
+		out = append(out, Expand(w, values))
 	}
 	return out
 }

@@ -7,13 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
-	utilerrors "k8s.io/apimachinery/pkg/util/errors"
-
-	"github.com/kdiag/kdiag/plegbench/syncloop/container"
 )
 
 func TestEffectiveGrace(t *testing.T) {
@@ -55,110 +49,34 @@ func TestEffectiveGrace(t *testing.T) {
 	}
 }
 
-func TestWhyEnd(t *testing.T) {
-	now := metav1.Now()
-	failed, deleted := testPod("p"), testPod("p")
-	failed.Status.Phase = v1.PodFailed
-	deleted.DeletionTimestamp = &now
-	type answer struct {
-		Why              string
-		Deleted, Evicted bool
-	}
-	tests := map[string]struct {
-		o           UpdateOptions
-		runtimeOnly bool
-		want        answer
-	}{
-		"update":  {UpdateOptions{Type: Update, Pod: testPod("p")}, false, answer{}},
-		"orphan":  {UpdateOptions{Type: Kill}, true, answer{"Pod is orphaned and must be torn down", true, false}},
-		"deleted": {UpdateOptions{Type: Update, Pod: deleted}, false, answer{"Pod is marked for graceful deletion, begin teardown", true, false}},
-		"failed":  {UpdateOptions{Type: Sync, Pod: failed}, false, answer{"Pod is in a terminal phase (success/failed), begin teardown", false, false}},
-		"removed": {UpdateOptions{Type: Kill, Pod: testPod("p")}, false, answer{"Pod is being removed by the kubelet, begin teardown", false, false}},
-		"evicted": {
-			UpdateOptions{Type: Kill, Pod: testPod("p"), Kill: &KillOptions{Evict: true}},
-			false,
-			answer{"Pod is being evicted by the kubelet, begin teardown", false, true},
-		},
-	}
-	for name, tt := range tests {
-		t.Run(name, func(t *testing.T) {
-			var got answer
-			got.Why, got.Deleted, got.Evicted = whyEnd(tt.o, tt.runtimeOnly)
-			if diff := cmp.Diff(tt.want, got); diff != "" {
-				t.Error(diff)
-			}
-		})
-	}
-}
-
-type backOff struct{ until time.Time }
-
-func (backOff) Error() string             { return "back-off" }
-func (b backOff) BackOffUntil() time.Time { return b.until }
-
 func TestRequeueAfter(t *testing.T) {
-	now := time.Unix(1000, 0)
-	in := func(s int) error { return backOff{now.Add(time.Duration(s) * time.Second)} }
-	cfg := New(Config{}).cfg
-	tests := map[string]struct {
-		o    outcome
-		want time.Duration
-	}{
-		"next step":             {outcome{moved: true}, 0},
-		"success":               {outcome{}, time.Minute},
-		"network":               {outcome{err: fmt.Errorf("%w: cni", ErrNetworkNotReady)}, time.Second},
-		"network, by text":      {outcome{err: errors.New("x: network is not ready: cni")}, time.Second},
-		"error":                 {outcome{err: errors.New("x")}, 10 * time.Second},
-		"back-off":              {outcome{err: fmt.Errorf("x: %w", in(25))}, 25 * time.Second},
-		"earliest of several":   {outcome{err: errors.Join(in(40), errors.New("x"), fmt.Errorf("y: %w", in(15)))}, 15 * time.Second},
-		"of an aggregate":       {outcome{err: utilerrors.NewAggregate([]error{errors.New("x"), in(20)})}, 20 * time.Second},
-		"back-off that is over": {outcome{err: in(-5)}, 0},
-		"long back-off":         {outcome{err: in(300)}, time.Minute},
-	}
-	for name, tt := range tests {
-		t.Run(name, func(t *testing.T) {
-			tt.o.now = now
-			if got := requeueAfter(tt.o, cfg); got != tt.want {
-				t.Errorf("%v, want %v", got, tt.want)
-			}
-		})
-	}
-	for range 1000 {
-		if d := jitter(time.Minute); d < time.Minute || d > 90*time.Second {
-			t.Fatalf("jittered to %v", d)
-		}
-	}
-}
-
-func TestWorkQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := newWorkQueue()
-		q.Enqueue("late", 3*time.Second)
-		q.Enqueue("soon", 2*time.Second)
-		q.Enqueue("now", 0)
-		q.Enqueue("again", 0)
-		q.Enqueue("again", time.Hour)
-		if diff := cmp.Diff([]types.UID{"now"}, q.Ready()); diff != "" {
-			t.Error(diff)
+		in := func(s int) error {
+			return &BackOffError{errors.New("x"), time.Now().Add(time.Duration(s) * time.Second)}
 		}
-		time.Sleep(3 * time.Second)
-		if diff := cmp.Diff([]types.UID{"soon", "late"}, q.Ready()); diff != "" {
-			t.Error(diff)
+		cfg := New(Config{}).cfg
+		for name, tt := range map[string]struct {
+			moved bool
+			err   error
+			want  time.Duration
+		}{
+			"next step":             {true, nil, 0},
+			"success":               {false, nil, time.Minute},
+			"network":               {false, fmt.Errorf("%w: cni", ErrNetworkNotReady), time.Second},
+			"network, by text":      {false, errors.New("x: network is not ready: cni"), time.Second},
+			"error":                 {false, errors.New("x"), 10 * time.Second},
+			"back-off":              {false, fmt.Errorf("x: %w", in(25)), 25 * time.Second},
+			"back-off that is over": {false, in(-5), 0},
+			"long back-off":         {false, in(300), time.Minute},
+		} {
+			if got := cfg.requeueAfter(tt.moved, tt.err); got != tt.want {
+				t.Errorf("%s: %v, want %v", name, got, tt.want)
+			}
 		}
-		if got := q.Ready(); got != nil {
-			t.Errorf("twice: %v", got)
+		for range 1000 {
+			if d := jitter(time.Minute); d < time.Minute || d > 90*time.Second {
+				t.Fatalf("jittered to %v", d)
+			}
 		}
 	})
-}
-
-func TestIdle(t *testing.T) {
-	if !idle(&container.PodStatus{ContainerStatuses: []*container.Status{{State: container.Exited}}}) {
-		t.Error("an exited container is idle")
-	}
-	if idle(&container.PodStatus{ContainerStatuses: []*container.Status{{State: container.Running}}}) {
-		t.Error("a running container is not")
-	}
-	if idle(&container.PodStatus{SandboxStatuses: readySandbox()}) {
-		t.Error("a ready sandbox is not")
-	}
 }

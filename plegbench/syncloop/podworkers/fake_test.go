@@ -76,8 +76,8 @@ func (c *fakeCache) GetNewerThan(ctx context.Context, uid types.UID, t time.Time
 	return c.Get(uid)
 }
 
-// A fakeSyncer notes each step, takes its time, and fails as told. It fails the test when a pod is synced twice at a time, or
-// goes back a step.
+// A fakeSyncer notes each step, takes its time, and fails as told. It fails the test when a pod is synced twice at a
+// time, or goes back a step.
 type fakeSyncer struct {
 	t        *testing.T
 	mu       sync.Mutex
@@ -98,14 +98,15 @@ func (s *fakeSyncer) step(ctx context.Context, uid types.UID, step Step, line st
 	if s.busy[uid] {
 		s.t.Errorf("%s is in two steps at a time", uid)
 	}
-	if step < s.furthest[uid] {
+	order := []Step{"", Syncing, Terminating, Terminated}
+	if slices.Index(order, step) < slices.Index(order, s.furthest[uid]) {
 		s.t.Errorf("%s went back from %v to %v", uid, s.furthest[uid], step)
 	}
 	s.busy[uid], s.furthest[uid] = true, step
 	s.calls = append(s.calls, line)
-	takes, err := s.takes, s.err[step.String()+" "+string(uid)]
+	takes, err := s.takes, s.err[string(step)+" "+string(uid)]
 	if err == nil {
-		err = s.err[step.String()]
+		err = s.err[string(step)]
 	}
 	s.mu.Unlock()
 	defer func() {

@@ -14,9 +14,9 @@ import (
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
 )
 
-// Whatever comes in, in whatever order and however slow and faulty each step is: no pod is in two steps at a time, none goes
-// back a step (both seen by fakeSyncer), who waits for an end is told, and once no source wants anything every worker
-// ends, in two housekeeping rounds after the trouble is over.
+// Whatever comes in, in whatever order and however slow and faulty each step is: no pod is in two steps at a time, none
+// goes back a step (both seen by fakeSyncer), who waits for an end is told, and once no source wants anything every
+// worker ends, in two housekeeping rounds after the trouble is over.
 func FuzzEveryWorkerEnds(f *testing.F) {
 	for seed := range uint64(8) {
 		f.Add(seed, 300)
@@ -118,7 +118,7 @@ func (h *history) next() {
 		h.trouble()
 	default:
 		time.Sleep(time.Duration(h.r.IntN(20)) * time.Second)
-		for _, uid := range h.Queue.Ready() {
+		for uid := range h.Queue.Ready() {
 			if p := h.desired[uid]; p != nil {
 				h.UpdatePod(UpdateOptions{Type: Sync, Pod: p})
 			}

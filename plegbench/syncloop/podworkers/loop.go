@@ -10,21 +10,12 @@ import (
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
 )
 
-// A job is one update with the step that it leads to.
+// A job is one update and the step that it leads to.
 type job struct {
 	UpdateOptions
 	step Step
 	ctx  context.Context
 }
-
-// A verdict is what becomes of an update that was taken up.
-type verdict int
-
-const (
-	goAhead verdict = iota
-	later           // stay, and wait for another update
-	never           // end: there is nothing to do for this pod, now or ever
-)
 
 // run is the goroutine of one pod.
 func (w *Workers) run(k *worker, wake <-chan struct{}) {
@@ -38,12 +29,9 @@ func (w *Workers) run(k *worker, wake <-chan struct{}) {
 				return
 			}
 		}
-		j, v := w.take(k)
-		if v == never {
-			return
-		}
-		if v == later {
-			continue
+		j, ok := w.take(k)
+		if !ok {
+			continue // for another update, or for the end
 		}
 		synced, terminal, err := w.do(k, j, lastSync)
 		if w.base.Err() != nil {
@@ -58,34 +46,30 @@ func (w *Workers) run(k *worker, wake <-chan struct{}) {
 	}
 }
 
-// take consumes the pending update and decides what it leads to.
-func (w *Workers) take(k *worker) (job, verdict) {
+// take consumes the pending update and decides what it leads to. ok is false if there is nothing to do now.
+func (w *Workers) take(k *worker) (j job, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	log := w.cfg.Log.V(4).WithValues("pod", k.ref, "podUID", k.uid)
-	if w.workers[k.uid] != k {
-		log.Info("Pod worker no longer has status, worker should exit")
-		return job{}, never
+	if k.gone {
+		return job{}, false
 	}
 	if k.pending == nil {
 		k.working = false
-		return job{}, later
+		return job{}, false
 	}
-	j := job{UpdateOptions: *k.pending, step: k.step()}
+	j = job{UpdateOptions: *k.pending, step: k.step()}
 	if k.startedAt.IsZero() && j.Pod != nil {
 		now, ever := w.mayStart(k, j.Pod)
 		switch {
 		case !ever:
-			log.Info("Pod cannot start ever", "updateType", j.Type)
 			k.terminatedAt, k.finished, k.pending = time.Now(), true, nil
 			w.retire(k)
-			w.observe(j, j.Type.String())
-			return job{}, never
+			w.observe(j, string(j.Type))
+			return job{}, false
 		case !now:
-			log.Info("Pod cannot start yet", "updateType", j.Type)
 			k.working = false // the update stays pending
 			w.Queue.Enqueue(k.uid, jitter(w.cfg.BackOff))
-			return job{}, later
+			return job{}, false
 		}
 		k.startedAt = time.Now()
 	}
@@ -96,10 +80,10 @@ func (w *Workers) take(k *worker) (job, verdict) {
 	j.ctx = k.ctx
 	k.remember(j.UpdateOptions)
 	k.since = time.Now()
-	return j, goAhead
+	return j, true
 }
 
-// do waits for a fresh status and takes the step. synced reports that it got as far as the step.
+// do waits for a new status and takes the step. synced reports that it got as far as the step.
 func (w *Workers) do(k *worker, j job, lastSync time.Time) (synced, terminal bool, err error) {
 	if j.RunningPod != nil {
 		w.begin(k, j.step)
@@ -124,7 +108,7 @@ func (w *Workers) do(k *worker, j job, lastSync time.Time) (synced, terminal boo
 	return true, terminal, err
 }
 
-// await blocks until PLEG has seen the pod since its last sync. Neither an update nor a kill shortens that.
+// await blocks until PLEG has inspected the pod since its last sync. Neither an update nor a kill shortens that.
 func (w *Workers) await(k *worker, lastSync time.Time) (*container.PodStatus, error) {
 	w.setWaiting(k, true)
 	defer w.setWaiting(k, false)
@@ -143,25 +127,24 @@ func (w *Workers) begin(k *worker, s Step) (grace int64, override func(*v1.PodSt
 	defer w.mu.Unlock()
 	if s == Terminating && !k.startedTerminating {
 		k.startedTerminating = true
-		w.cfg.Log.V(4).Info("Pod worker has observed request to terminate", "podUID", k.uid)
 	}
 	return k.grace, k.override
 }
 
-// finish draws the conclusions of a step and reports whether the worker is at its end.
+// finish records the result of a step and reports whether the worker ends.
 func (w *Workers) finish(k *worker, j job, terminal bool, err error) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	log := w.cfg.Log.WithValues("pod", k.ref, "podUID", k.uid)
-	label, moved, over := j.Type.String(), false, false
+	label, moved, over := string(j.Type), false, false
 	switch {
 	case errors.Is(err, context.Canceled):
-		log.V(2).Info("Sync exited with context cancellation error", "workType", j.step.String())
+		log.V(2).Info("Sync exited with context cancellation error", "workType", j.step)
 	case err != nil:
 		log.Error(err, "Error syncing pod, skipping")
 	case j.step == Terminated:
 		log.V(4).Info("Pod is complete and the worker can now stop")
-		label, over = Terminated.String(), true
+		label, over = string(Terminated), true
 	case j.RunningPod != nil:
 		log.V(4).Info("Pod terminated all orphaned containers successfully and worker can now stop")
 		k.terminatedAt, over = time.Now(), true
@@ -171,7 +154,7 @@ func (w *Workers) finish(k *worker, j job, terminal bool, err error) bool {
 		k.release()
 		k.replay()
 	case terminal:
-		log.V(4).Info("Pod is terminal", "updateType", j.step.String())
+		log.V(4).Info("Pod is terminal")
 		if !k.terminating() { // a request may have come during the sync
 			k.terminatingAt = time.Now()
 			k.grace, _ = effectiveGrace(0, j.Pod, nil)
@@ -185,14 +168,13 @@ func (w *Workers) finish(k *worker, j job, terminal bool, err error) bool {
 		w.retire(k)
 		return true
 	}
-	w.Queue.Enqueue(k.uid, jitter(requeueAfter(outcome{moved: moved, err: err, now: time.Now()}, w.cfg)))
+	w.Queue.Enqueue(k.uid, jitter(w.cfg.requeueAfter(moved, err)))
 	k.since = time.Now()
 	if k.pending != nil {
 		k.notify()
 	} else {
 		k.working = false
 	}
-	log.V(4).Info("Processing pod event done", "updateType", j.step.String())
 	return false
 }
 

@@ -1,12 +1,13 @@
-// Package podworkers gives each pod a goroutine of its own that brings the pod, step by step, to what it should be: it is
-// synced again and again, then its containers are stopped, and at last what is left of it is cleared away. No step back
-// is possible. It follows pkg/kubelet/pod_workers.go; what a step does is its user's affair (Syncer).
+// Package podworkers runs one goroutine for each pod. It syncs the pod again and again, then stops its containers, and
+// at last cleans up after it; it never goes back a step. The package follows pkg/kubelet/pod_workers.go; a Syncer does
+// the steps.
 //
-// Whatever happens to a pod comes in by UpdatePod, which never blocks: of the updates that come while the worker is busy only the
-// newest is kept. Before each step the worker waits for a status newer than its last step, without a deadline.
+// All updates of a pod go through UpdatePod, which never blocks: of the updates during a step only the newest is kept.
+// Before each step the worker waits for a status newer than its last step, without a deadline.
 package podworkers
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -21,62 +22,51 @@ import (
 	"github.com/kdiag/kdiag/plegbench/syncloop/metrics"
 )
 
-// An UpdateType is why a pod is looked at.
-type UpdateType int
+// An UpdateType is the reason of an update. Its text is the label operation_type of
+// kubelet_pod_worker_duration_seconds.
+type UpdateType string
 
 // The types of updates.
 const (
-	Sync   UpdateType = iota // its time has come, or something happened to it
-	Update                   // its desired state changed
-	Create                   // a source has it now
-	Kill                     // it shall end
+	Sync   UpdateType = "sync"   // the pod is due, or something happened to it
+	Update UpdateType = "update" // its desired state changed
+	Create UpdateType = "create" // a source has it now
+	Kill   UpdateType = "kill"   // it has to end
 )
-
-// String is the value of the label operation_type in kubelet_pod_worker_duration_seconds.
-func (t UpdateType) String() string {
-	switch t {
-	case Create:
-		return "create"
-	case Update:
-		return "update"
-	case Kill:
-		return "kill"
-	}
-	return "sync"
-}
 
 // UpdateOptions are one update of one pod.
 type UpdateOptions struct {
 	Type       UpdateType
-	StartTime  time.Time // when the cause was seen, for the metrics; the oldest of merged updates counts
+	StartTime  time.Time // of the cause, for the metrics; merged updates keep the oldest
 	Pod        *v1.Pod
 	MirrorPod  *v1.Pod        // of a static pod; nil means that there is none now
-	RunningPod *container.Pod // in place of Pod, of a pod that only the runtime knows; for Kill only
+	RunningPod *container.Pod // instead of Pod if only the runtime knows the pod; for Kill only
 	Kill       *KillOptions   // for Kill only; may be nil
 }
 
-// KillOptions say how a pod shall end.
+// KillOptions say how a pod ends.
 type KillOptions struct {
-	Completed      chan<- struct{}     // closed once the containers have ended, or at once where there is nothing to end
-	Evict          bool                // the node ends it, against the will of its source
-	StatusOverride func(*v1.PodStatus) // changes the status that is reported from now on
+	Completed      chan<- struct{}     // closed once the containers have ended
+	Evict          bool                // the node evicts it
+	StatusOverride func(*v1.PodStatus) // changes the reported status from now on
 	GraceOverride  *int64              // seconds; it can only make the grace period shorter
 }
 
-// A Syncer does the work of each step. A step that fails is repeated later. ctx ends when the pod's termination begins or
-// gets more urgent.
+// A Syncer does the work of each step. A step that fails is repeated later. ctx ends when the pod's termination begins
+// or gets more urgent.
 type Syncer interface {
-	// SyncPod brings a pod nearer to what it should be. terminal says that it has run to its end by itself.
+	// SyncPod does what the pod needs now. terminal reports that its containers have ended by themselves, for good.
 	SyncPod(ctx context.Context, t UpdateType, pod, mirror *v1.Pod, status *container.PodStatus) (terminal bool, err error)
 	// SyncTerminatingPod stops the containers. Without an error none runs any more. grace is in seconds, never nil.
-	SyncTerminatingPod(ctx context.Context, pod *v1.Pod, status *container.PodStatus, grace *int64, override func(*v1.PodStatus)) error
+	SyncTerminatingPod(ctx context.Context, pod *v1.Pod, status *container.PodStatus, grace *int64,
+		override func(*v1.PodStatus)) error
 	// SyncTerminatingRuntimePod stops the containers of a pod that only the runtime knows.
 	SyncTerminatingRuntimePod(ctx context.Context, running *container.Pod) error
-	// SyncTerminatedPod clears up after the containers have ended.
+	// SyncTerminatedPod cleans up after the containers have ended.
 	SyncTerminatedPod(ctx context.Context, pod *v1.Pod, status *container.PodStatus) error
 }
 
-// A StatusCache says what the runtime knows of a pod.
+// A StatusCache has what the runtime knows of each pod.
 type StatusCache interface {
 	// Get returns what is known now.
 	Get(uid types.UID) (*container.PodStatus, error)
@@ -84,10 +74,11 @@ type StatusCache interface {
 	GetNewerThan(ctx context.Context, uid types.UID, t time.Time) (*container.PodStatus, error)
 }
 
-// ErrNetworkNotReady is the error of a sync that waits for the node's network, or the beginning of its text.
+// ErrNetworkNotReady is the error of a sync that waits for the node's network. The text of other errors may contain its
+// text.
 var ErrNetworkNotReady = errors.New("network is not ready")
 
-// A Config is what Workers are made of.
+// A Config configures Workers.
 type Config struct {
 	Syncer           Syncer
 	Cache            StatusCache
@@ -103,35 +94,28 @@ type Config struct {
 type Workers struct {
 	cfg    Config
 	Queue  *WorkQueue      // pods to be synced later
-	base   context.Context // of all goroutines, until Run's context has ended
+	base   context.Context // of all goroutines
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 
 	mu            sync.Mutex // guards what follows, and every worker
 	workers       map[types.UID]*worker
 	startedStatic map[string]types.UID   // full name to the one static pod of that name that may run
-	waitingStatic map[string][]types.UID // full name to those that came later, oldest first
-	podsSynced    bool                   // SyncKnownPods was called: a pod without a worker does not run
+	waitingStatic map[string][]types.UID // full name to later ones, oldest first
+	podsSynced    bool                   // SyncKnownPods was called: pods without a worker do not run
 }
 
-// New returns Workers without any pod. Updates are taken from now on; Run sees to their end.
+// New makes Workers, which accept updates at once. Run ends them.
 func New(cfg Config) *Workers {
+	cfg.ResyncInterval = cmp.Or(cfg.ResyncInterval, time.Minute)
+	cfg.BackOff = cmp.Or(cfg.BackOff, 10*time.Second)
+	cfg.TransientBackOff = cmp.Or(cfg.TransientBackOff, time.Second)
 	w := &Workers{
-		cfg: cfg, Queue: newWorkQueue(), workers: map[types.UID]*worker{},
+		cfg: cfg, Queue: &WorkQueue{due: map[types.UID]time.Time{}}, workers: map[types.UID]*worker{},
 		startedStatic: map[string]types.UID{}, waitingStatic: map[string][]types.UID{},
 	}
-	w.cfg.ResyncInterval = orDefault(cfg.ResyncInterval, time.Minute)
-	w.cfg.BackOff = orDefault(cfg.BackOff, 10*time.Second)
-	w.cfg.TransientBackOff = orDefault(cfg.TransientBackOff, time.Second)
 	w.base, w.cancel = context.WithCancel(context.Background())
 	return w
-}
-
-func orDefault(d, otherwise time.Duration) time.Duration {
-	if d == 0 {
-		return otherwise
-	}
-	return d
 }
 
 // Run blocks until ctx ends, then ends all workers and waits for them. The pods go on running.

@@ -1,10 +1,8 @@
 package podworkers
 
 import (
-	"cmp"
 	"errors"
 	"math/rand/v2"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -12,91 +10,63 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// jitterFactor is by how much a delay may grow, at random, so that pods do not come due together (workerResyncIntervalJitterFactor
-// and workerBackOffPeriodJitterFactor in pkg/kubelet/pod_workers.go).
+// jitterFactor is by how much a delay may grow, at random, so that pods do not become due together
+// (workerResyncIntervalJitterFactor and workerBackOffPeriodJitterFactor in pkg/kubelet/pod_workers.go).
 const jitterFactor = 0.5
 
 func jitter(d time.Duration) time.Duration {
 	return d + time.Duration(rand.Float64()*jitterFactor*float64(d))
 }
 
-// An outcome is how a step ended.
-type outcome struct {
-	moved bool // on to the next step
-	err   error
-	now   time.Time
+// A BackOffError is the error of a sync that waits for the end of a back-off.
+type BackOffError struct {
+	Err   error
+	Until time.Time
 }
 
-// requeueAfter is when the pod is due again, before jitter.
-func requeueAfter(o outcome, cfg Config) time.Duration {
+func (e *BackOffError) Error() string { return e.Err.Error() }
+func (e *BackOffError) Unwrap() error { return e.Err }
+
+// requeueAfter is when a pod is due again after a step, before jitter. moved reports that it went on to the next step.
+func (c *Config) requeueAfter(moved bool, err error) time.Duration {
+	var backOff *BackOffError
 	switch {
-	case o.moved:
+	case moved:
 		return 0
-	case o.err == nil:
-		return cfg.ResyncInterval
-	case errors.Is(o.err, ErrNetworkNotReady), strings.Contains(o.err.Error(), ErrNetworkNotReady.Error()):
-		return cfg.TransientBackOff
+	case err == nil:
+		return c.ResyncInterval
+	case strings.Contains(err.Error(), ErrNetworkNotReady.Error()):
+		return c.TransientBackOff
+	case errors.As(err, &backOff):
+		return min(max(0, time.Until(backOff.Until)), c.ResyncInterval)
 	}
-	delay := cfg.BackOff
-	if until, ok := earliestBackOff(o.err); ok {
-		delay = until.Sub(o.now)
-	}
-	return min(max(0, delay), cfg.ResyncInterval)
+	return min(c.BackOff, c.ResyncInterval)
 }
 
-// earliestBackOff looks through an error and all that it is made of for the first end of a back-off.
-func earliestBackOff(err error) (until time.Time, ok bool) {
-	if b, is := err.(interface{ BackOffUntil() time.Time }); is {
-		return b.BackOffUntil(), true
-	}
-	var parts []error
-	switch wrapper := err.(type) {
-	case interface{ Unwrap() error }:
-		parts = []error{wrapper.Unwrap()}
-	case interface{ Unwrap() []error }:
-		parts = wrapper.Unwrap()
-	case interface{ Errors() []error }: // an aggregate of k8s.io/apimachinery
-		parts = wrapper.Errors()
-	}
-	for _, part := range parts {
-		if t, found := earliestBackOff(part); found && (!ok || t.Before(until)) {
-			until, ok = t, true
-		}
-	}
-	return until, ok
-}
-
-// A WorkQueue holds the times at which pods are due to be synced again, one for each.
+// A WorkQueue has the time at which each pod is due to be synced again.
 type WorkQueue struct {
 	mu  sync.Mutex
 	due map[types.UID]time.Time
 }
 
-func newWorkQueue() *WorkQueue { return &WorkQueue{due: map[types.UID]time.Time{}} }
-
-// Enqueue has a pod due after a delay, whenever it was due before.
+// Enqueue makes a pod due after a delay, and not at an earlier or later time set before.
 func (q *WorkQueue) Enqueue(uid types.UID, delay time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.due[uid] = time.Now().Add(delay)
 }
 
-// Ready removes the pods whose time has come and returns them, those first that are due longest.
-func (q *WorkQueue) Ready() []types.UID {
+// Ready removes the pods that are due and returns them.
+func (q *WorkQueue) Ready() map[types.UID]bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	now := time.Now()
-	at := map[types.UID]time.Time{}
-	var ready []types.UID
+	ready := map[types.UID]bool{}
 	for uid, t := range q.due {
 		if !t.After(now) {
-			at[uid] = t
-			ready = append(ready, uid)
+			ready[uid] = true
 			delete(q.due, uid)
 		}
 	}
-	slices.SortFunc(ready, func(a, b types.UID) int {
-		return cmp.Or(at[a].Compare(at[b]), cmp.Compare(a, b))
-	})
 	return ready
 }

@@ -1,6 +1,7 @@
 package podworkers
 
 import (
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -10,54 +11,50 @@ import (
 	"github.com/kdiag/kdiag/plegbench/syncloop/pod"
 )
 
-// UpdatePod hands an update to the pod's worker, which is started if there is none. It decides whether the pod's termination
-// begins, and never blocks. Once a pod has ended updates are ignored until SyncKnownPods has forgotten it.
+// UpdatePod hands an update to the pod's worker, which is started if there is none. It decides whether the pod's
+// termination begins, and never blocks. Updates of a pod that has ended are ignored until SyncKnownPods has forgotten
+// it.
 func (w *Workers) UpdatePod(o UpdateOptions) {
-	o, uid, ref, ok := w.identify(o)
-	if !ok {
-		return
+	var uid types.UID
+	var ref klog.ObjectRef
+	if o.Pod != nil {
+		uid, ref = o.Pod.UID, klog.KObj(o.Pod)
+	} else {
+		uid, ref = o.RunningPod.UID, klog.KRef(o.RunningPod.Namespace, o.RunningPod.Name)
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.base.Err() != nil {
 		return
 	}
-	log := w.cfg.Log.WithValues("pod", ref, "podUID", uid, "updateType", o.Type)
+	log := w.cfg.Log.V(4).WithValues("pod", ref, "podUID", uid, "updateType", o.Type)
 	k, known := w.workers[uid]
 	if !known {
-		log.V(4).Info("Pod is being synced for the first time")
+		log.Info("Pod is being synced for the first time")
 		k = w.newWorker(uid, ref, o.Pod)
 		w.workers[uid] = k
 	}
-	runtimeOnly := o.RunningPod != nil
-	if runtimeOnly {
-		k.observedRuntime = true
-		if spec := k.spec(); spec != nil { // a source has had it meanwhile: end it as what it is
-			o.Pod, o.RunningPod = spec, nil
-		}
-	}
 	if known && k.terminating() && o.Type == Create {
 		k.restartRequested = true
-		log.V(4).Info("Pod is terminating but has been requested to restart with same UID, will be reconciled later")
-		return
-	}
-	if k.finished {
-		log.V(4).Info("Pod is finished processing, no further updates")
-		complete(o.Kill)
+		log.Info("Pod is terminating but has been requested to restart with same UID, will be reconciled later")
 		return
 	}
 	began := false
 	if !k.terminating() {
-		if why, deleted, evicted := whyEnd(o, runtimeOnly); why != "" {
-			log.V(4).Info(why)
+		if why, deleted, evicted := whyEnd(&o); why != "" {
+			log.Info(why)
 			k.terminatingAt, k.deleted, k.evicted = time.Now(), deleted, evicted
 			began = true
 		}
 	}
-	if k.terminated() && runtimeOnly {
-		log.V(3).Info("Pod is waiting for termination, ignoring runtime-only kill until after pod worker is fully terminated")
+	if runtimeOnly := o.RunningPod != nil; k.finished || k.terminated() && runtimeOnly {
 		complete(o.Kill)
 		return
+	} else if runtimeOnly {
+		k.observedRuntime = true
+		if spec := k.spec(); spec != nil { // a source has had it meanwhile: it ends like other pods
+			o.Pod, o.RunningPod = spec, nil
+		}
 	}
 	shortened := k.takeKill(&o)
 	w.ensureRunning(k, o.Pod)
@@ -66,35 +63,15 @@ func (w *Workers) UpdatePod(o UpdateOptions) {
 	}
 	k.pending = &o
 	k.working = true
-	log.V(4).Info("Notifying pod of pending update", "workType", k.step().String())
 	k.notify()
 	if (began || shortened) && k.cancel != nil {
-		log.V(3).Info("Cancelling current pod sync", "workType", k.step().String())
+		log.Info("Cancelling current pod sync", "workType", k.step())
 		k.cancel()
 	}
 }
 
-// identify says whose update it is. An update without a Pod can only be a kill of a pod that the runtime alone knows.
-func (w *Workers) identify(o UpdateOptions) (out UpdateOptions, uid types.UID, ref klog.ObjectRef, ok bool) {
-	if o.Pod != nil {
-		ref = klog.KObj(o.Pod)
-		if o.RunningPod != nil {
-			o.RunningPod = nil
-			w.cfg.Log.Info("Pod update included RunningPod which is only valid when Pod is not specified",
-				"pod", ref, "podUID", o.Pod.UID, "updateType", o.Type)
-		}
-		return o, o.Pod.UID, ref, true
-	}
-	uid, ref = o.RunningPod.UID, klog.KRef(o.RunningPod.Namespace, o.RunningPod.Name)
-	if o.Type != Kill {
-		w.cfg.Log.Info("Pod update is ignored, runtime pods can only be killed", "pod", ref, "podUID", uid, "updateType", o.Type)
-		return o, uid, ref, false
-	}
-	return o, uid, ref, true
-}
-
-// newWorker makes the state of a pod that was not known. One that had already ended when this process began has only its
-// clearing up before it.
+// newWorker makes the worker of a new pod. A pod that had already ended when this process began has only to be cleaned
+// up.
 func (w *Workers) newWorker(uid types.UID, ref klog.ObjectRef, p *v1.Pod) *worker {
 	now := time.Now()
 	k := &worker{uid: uid, ref: ref, name: ref.Name + "_" + ref.Namespace, gone: true, since: now}
@@ -107,8 +84,8 @@ func (w *Workers) newWorker(uid types.UID, ref klog.ObjectRef, p *v1.Pod) *worke
 	return k
 }
 
-// takeKill takes over what an update says of the pod's end, and reports whether the grace period got shorter. Before
-// termination was requested and after the containers have ended it means nothing.
+// takeKill applies the kill options of an update, and reports whether the grace period got shorter. They have no effect
+// before termination was requested and after the containers have ended.
 func (k *worker) takeKill(o *UpdateOptions) (shortened bool) {
 	kill := o.Kill
 	o.Kill = nil
@@ -130,14 +107,14 @@ func (k *worker) takeKill(o *UpdateOptions) (shortened bool) {
 	return shortened
 }
 
-// complete releases who waits for an end that needs no waiting.
+// complete closes the channel of kill options that have no effect.
 func complete(kill *KillOptions) {
 	if kill != nil && kill.Completed != nil {
 		close(kill.Completed)
 	}
 }
 
-// ensureRunning starts the worker's goroutine. Static pods are put in line: of one full name only one may run.
+// ensureRunning starts the worker's goroutine. Static pods are queued: of one full name only one may run.
 func (w *Workers) ensureRunning(k *worker, p *v1.Pod) {
 	if !k.gone {
 		return
@@ -148,14 +125,11 @@ func (w *Workers) ensureRunning(k *worker, p *v1.Pod) {
 		w.waitingStatic[k.name] = append(w.waitingStatic[k.name], k.uid)
 	}
 	wake := k.wake
-	w.wg.Go(func() {
-		w.run(k, wake)
-		w.cfg.Log.V(3).Info("Pod worker has stopped", "podUID", k.uid)
-	})
+	w.wg.Go(func() { w.run(k, wake) })
 }
 
-// mayStart reports whether a pod may be synced for the first time: now, or ever. A static pod waits for an earlier one of
-// the same full name, and one that shall end before it began needs no end.
+// mayStart reports whether a pod may be synced for the first time: now, or ever. A static pod waits for an earlier one
+// of the same full name, and one that has to end before it began never starts.
 func (w *Workers) mayStart(k *worker, p *v1.Pod) (now, ever bool) {
 	if !pod.IsStatic(p) {
 		return true, true
@@ -166,24 +140,15 @@ func (w *Workers) mayStart(k *worker, p *v1.Pod) (now, ever bool) {
 	if uid, taken := w.startedStatic[k.name]; taken {
 		return uid == k.uid, true
 	}
-	line := w.waitingStatic[k.name]
-	for len(line) > 0 {
-		next := w.workers[line[0]]
-		if next == nil || next.terminating() {
-			line = line[1:] // it went before its turn came
-			continue
-		}
-		if next != k {
-			w.waitingStatic[k.name] = line
-			return false, true
-		}
-		line = line[1:]
-		break
-	}
-	if len(line) == 0 {
-		delete(w.waitingStatic, k.name)
-	} else {
+	line := slices.DeleteFunc(w.waitingStatic[k.name], func(uid types.UID) bool {
+		return w.workers[uid] == nil || w.workers[uid].terminating() // it ended before its turn
+	})
+	if len(line) > 0 && line[0] != k.uid {
 		w.waitingStatic[k.name] = line
+		return false, true
+	}
+	if w.waitingStatic[k.name] = line[min(1, len(line)):]; len(line) <= 1 {
+		delete(w.waitingStatic, k.name)
 	}
 	w.startedStatic[k.name] = k.uid
 	return true, true

@@ -12,26 +12,18 @@ import (
 	"github.com/kdiag/kdiag/plegbench/syncloop/pod"
 )
 
-// A Step is where a pod is in its life here.
-type Step int
+// A Step is a phase of a pod's life here, in the kubelet's terms. Each leads to the next only.
+type Step string
 
-// The steps, of which each leads to the next only.
+// The steps.
 const (
-	Syncing Step = iota
-	Terminating
-	Terminated
+	Syncing     Step = "sync"
+	Terminating Step = "terminating"
+	Terminated  Step = "terminated"
 )
 
-// String is the kubelet's word for the step.
-func (s Step) String() string {
-	switch s {
-	case Terminating:
-		return "terminating"
-	case Terminated:
-		return "terminated"
-	}
-	return "sync"
-}
+// String returns the step's name.
+func (s Step) String() string { return string(s) }
 
 // A worker is the state of one pod. Workers.mu guards all of it but uid, ref, name and wake.
 type worker struct {
@@ -44,27 +36,27 @@ type worker struct {
 	ctx    context.Context // of the step under way
 	cancel context.CancelFunc
 
-	pending *UpdateOptions // not yet seen by the goroutine
-	active  *UpdateOptions // what the goroutine saw last
+	pending *UpdateOptions // not yet taken by the goroutine
+	active  *UpdateOptions // last taken by the goroutine
 
 	startedAt     time.Time // allowed to sync
 	terminatingAt time.Time // termination was requested
 	terminatedAt  time.Time // no container runs any more
 
-	startedTerminating bool // the goroutine has seen the request
-	deleted            bool // gone from its source, or about to
+	startedTerminating bool // the goroutine has taken the request
+	deleted            bool // removed from its source, or being deleted
 	evicted            bool
 	finished           bool // nothing is left to be done
 	restartRequested   bool // created again, under the same UID, after termination was requested
-	observedRuntime    bool // the runtime had it before any source
+	observedRuntime    bool // it was killed as an orphan
 
 	grace     int64 // seconds; 0 until termination is requested
 	completed []chan<- struct{}
-	override  func(*v1.PodStatus) // the last one given
+	override  func(*v1.PodStatus) // the last one
 
 	waiting bool      // in the cache
-	working bool      // on an update, or has one pending
-	since   time.Time // of the last change of what it does
+	working bool      // handles an update, or has one pending
+	since   time.Time // of the last change of waiting or working
 }
 
 func (k *worker) step() Step {
@@ -77,7 +69,7 @@ func (k *worker) step() Step {
 	return Syncing
 }
 
-// terminating reports whether termination was requested, or is over.
+// terminating reports whether termination was requested, or is complete.
 func (k *worker) terminating() bool { return !k.terminatingAt.IsZero() }
 
 func (k *worker) terminated() bool { return !k.terminatedAt.IsZero() }
@@ -93,7 +85,8 @@ func (k *worker) notify() {
 	}
 }
 
-// retire ends the goroutine, at the latest when it looks for its next update, and releases who waits for the pod's end.
+// retire ends the goroutine, at the latest when it takes its next update, and closes the channels that wait for the
+// pod's end.
 func (k *worker) retire() {
 	if !k.gone {
 		k.gone = true
@@ -106,7 +99,7 @@ func (k *worker) retire() {
 	k.working = false
 }
 
-// release tells those who wait that the containers have ended.
+// release closes the channels that wait for the end of the containers.
 func (k *worker) release() {
 	for _, ch := range k.completed {
 		close(ch)
@@ -125,10 +118,10 @@ func (k *worker) replay() {
 	k.notify()
 }
 
-// remember makes an update the active one. Type and StartTime are not kept: a replay is a sync that nobody measures. Its
-// mirror is not needed, since only the later steps are ever replayed.
+// remember makes an update the active one, to be replayed as a sync without a start time. The mirror is not needed,
+// since only the later steps are replayed.
 func (k *worker) remember(o UpdateOptions) {
-	k.active = &UpdateOptions{Pod: o.Pod, RunningPod: o.RunningPod}
+	k.active = &UpdateOptions{Type: Sync, Pod: o.Pod, RunningPod: o.RunningPod}
 }
 
 // spec is the pod as its source last had it, or nil.
@@ -141,13 +134,8 @@ func (k *worker) spec() *v1.Pod {
 	return nil
 }
 
-func (k *worker) static() bool {
-	p := k.spec()
-	return p != nil && pod.IsStatic(p)
-}
-
-// effectiveGrace is the grace period, in seconds, of a pod that had previous, or 0 if it had none yet: the shortest that was
-// asked for, or else what the pod itself wants, and at least one second. shortened reports that it is not what it was.
+// effectiveGrace is the grace period, in seconds, of a pod whose last one was previous, or 0 if it had none yet: the
+// shortest of those requested, or else the one in the pod's spec, and at least one second. shortened reports a change.
 func effectiveGrace(previous int64, p *v1.Pod, override *int64) (grace int64, shortened bool) {
 	grace = previous
 	asked := false
@@ -167,10 +155,10 @@ func effectiveGrace(previous int64, p *v1.Pod, override *int64) (grace int64, sh
 	return grace, previous != 0 && grace != previous
 }
 
-// whyEnd says what in an update begins a pod's termination, in the kubelet's words, or "".
-func whyEnd(o UpdateOptions, runtimeOnly bool) (why string, deleted, evicted bool) {
+// whyEnd returns what in an update begins a pod's termination, with the kubelet's text, or "".
+func whyEnd(o *UpdateOptions) (why string, deleted, evicted bool) {
 	switch {
-	case runtimeOnly:
+	case o.RunningPod != nil:
 		return "Pod is orphaned and must be torn down", true, false
 	case o.Pod.DeletionTimestamp != nil:
 		return "Pod is marked for graceful deletion, begin teardown", true, false

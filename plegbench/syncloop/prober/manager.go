@@ -1,5 +1,5 @@
-// Package prober probes containers: one goroutine for each liveness, readiness and startup probe of a container. What a probe
-// comes to goes into a Results, from where the syncLoop takes the changes. The rules are those of pkg/kubelet/prober and
+// Package prober probes containers: one goroutine for each liveness, readiness and startup probe of a container. The
+// results go into Results, from which the syncLoop reads the changes. The rules are those of pkg/kubelet/prober and
 // pkg/probe upstream.
 package prober
 
@@ -13,7 +13,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
-	"k8s.io/klog/v2"
 
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
 	"github.com/kdiag/kdiag/plegbench/syncloop/metrics"
@@ -23,10 +22,11 @@ import (
 // A Config is what New needs.
 type Config struct {
 	Liveness, Readiness, Startup *Results
-	// Exec runs a command in a container and returns what it wrote. An error with a method ExitStatus() int says that it
-	// ended with another code than 0; gRPC's DeadlineExceeded, that it took too long; any other, that it could not be run.
+	// Exec runs a command in a container and returns what it wrote. The error is an exec.ExitError if the command
+	// exited with another code than 0, DeadlineExceeded of gRPC if it took too long, or any other if it could not be
+	// run.
 	Exec func(ctx context.Context, id container.ID, command []string, timeout time.Duration) ([]byte, error)
-	// GRPC asks a health service. Its error is the message of the failure.
+	// GRPC calls a health service. Its error is the message of the failure.
 	GRPC func(ctx context.Context, addr, service string, timeout time.Duration) error
 	// PodStatus is the newest status of a pod, with the containers' ids and the pod's address.
 	PodStatus func(uid types.UID) (v1.PodStatus, bool)
@@ -44,7 +44,7 @@ const (
 	startup
 )
 
-// String is the kubelet's word for a kind, in logs, events and metrics.
+// String is the kubelet's name of a kind, in logs, events and metrics.
 func (k kind) String() string { return [...]string{"Liveness", "Readiness", "Startup"}[k] }
 
 // probe is the probe of that kind that a container has, or nil.
@@ -52,7 +52,7 @@ func (k kind) probe(c *v1.Container) *v1.Probe {
 	return [...]*v1.Probe{c.LivenessProbe, c.ReadinessProbe, c.StartupProbe}[k]
 }
 
-// A key names a worker.
+// A key identifies a worker.
 type key struct {
 	uid       types.UID
 	container string
@@ -61,10 +61,10 @@ type key struct {
 
 // A Manager runs the workers. It is safe for use by several goroutines.
 type Manager struct {
-	cfg   Config
+	Config
 	start time.Time
 
-	// The workers' context: pods are added and removed by others than who runs the Manager, and all workers end with it.
+	// The workers' context. Run ends it.
 	ctx    context.Context
 	cancel context.CancelFunc
 
@@ -76,7 +76,7 @@ type Manager struct {
 
 // New makes a Manager without pods. Its workers start with AddPod and end with Run, if not before.
 func New(cfg Config) *Manager {
-	m := &Manager{cfg: cfg, start: time.Now(), workers: map[key]*worker{}}
+	m := &Manager{Config: cfg, start: time.Now(), workers: map[key]*worker{}}
 	m.ctx, m.cancel = context.WithCancel(context.Background())
 	return m
 }
@@ -123,7 +123,7 @@ func probed(p *v1.Pod) []*v1.Container {
 	return out
 }
 
-// StopLivenessAndStartup ends those workers of a pod that terminates; its sidecars' go on.
+// StopLivenessAndStartup ends these workers of a terminating pod, except those of sidecars.
 func (m *Manager) StopLivenessAndStartup(p *v1.Pod) {
 	m.stop(func(k key) bool {
 		return k.uid == p.UID && k.kind != readiness &&
@@ -134,7 +134,7 @@ func (m *Manager) StopLivenessAndStartup(p *v1.Pod) {
 // RemovePod ends a pod's workers.
 func (m *Manager) RemovePod(p *v1.Pod) { m.stop(func(k key) bool { return k.uid == p.UID }) }
 
-// CleanupPods ends the workers of all pods that are not desired.
+// CleanupPods ends the workers of all pods but the desired ones.
 func (m *Manager) CleanupPods(desired map[types.UID]bool) {
 	m.stop(func(k key) bool { return !desired[k.uid] })
 }
@@ -149,13 +149,11 @@ func (m *Manager) stop(which func(key) bool) {
 	}
 }
 
-// signal leaves a message in a channel of one slot, if there is none yet.
-func signal(ch chan struct{}) bool {
+// signal puts a message into a channel of one slot, unless there is one.
+func signal(ch chan struct{}) {
 	select {
 	case ch <- struct{}{}:
-		return true
 	default:
-		return false
 	}
 }
 
@@ -180,15 +178,12 @@ func (m *Manager) UpdatePodStatus(p *v1.Pod, st *v1.PodStatus) {
 	for i := range st.InitContainerStatuses {
 		c := &st.InitContainerStatuses[i]
 		spec := pod.Container(p.Spec.InitContainers, c.Name)
-		switch {
-		case spec == nil:
-			m.cfg.Log.V(4).Info("Mismatch between pod spec and status, likely programmer error", "pod", klog.KObj(p), "containerName", c.Name)
-		case pod.IsSidecar(spec):
+		if spec != nil && pod.IsSidecar(spec) {
 			m.updateContainer(p, spec, c)
-		default:
-			c.Started = new(m.isStarted(p, c))
-			c.Ready = c.Ready || c.State.Terminated != nil && c.State.Terminated.ExitCode == 0
+			continue
 		}
+		c.Started = new(m.isStarted(p, c))
+		c.Ready = c.Ready || c.State.Terminated != nil && c.State.Terminated.ExitCode == 0
 	}
 }
 
@@ -205,36 +200,38 @@ func (m *Manager) isStarted(p *v1.Pod, c *v1.ContainerStatus) bool {
 	if c.State.Running == nil {
 		return false
 	}
-	if result, ok := m.cfg.Startup.Get(container.ParseID(c.ContainerID)); ok {
+	if result, ok := m.Startup.Get(container.ParseID(c.ContainerID)); ok {
 		return result == Success
 	}
 	return c.Started != nil && *c.Started || m.worker(p.UID, c.Name, startup) == nil
 }
 
-// isReady reports whether a started container's readiness probe, if it has one, has succeeded. If it has not, it is run again
-// at once.
+// isReady reports whether a started container's readiness probe, if it has one, has succeeded. If it has not, it is run
+// again at once.
 func (m *Manager) isReady(p *v1.Pod, spec *v1.Container, c *v1.ContainerStatus) bool {
 	if c.State.Running == nil {
 		return false
 	}
-	result, known := m.cfg.Readiness.Get(container.ParseID(c.ContainerID))
+	result, known := m.Readiness.Get(container.ParseID(c.ContainerID))
 	if known && result == Success {
 		return true
 	}
 	w := m.worker(p.UID, c.Name, readiness)
-	if w != nil && !signal(w.trigger) {
-		m.cfg.Log.Info("Failed to trigger a manual run", "probe", readiness.String())
+	if w != nil {
+		signal(w.trigger)
 	}
 	if spec == nil || !m.adopted(c) {
 		return w == nil
 	}
-	// It ran before this syncLoop did: until it was probed it stays what its pod was, lest a restart here took it out of service.
-	return (w == nil || !known) && (spec.ReadinessProbe == nil || slices.ContainsFunc(p.Status.Conditions, func(c v1.PodCondition) bool {
+	// It ran before this syncLoop: until it is probed it stays as ready as its pod was, so that a restart of the
+	// syncLoop does not take it out of service.
+	wasReady := slices.ContainsFunc(p.Status.Conditions, func(c v1.PodCondition) bool {
 		return c.Type == v1.PodReady && c.Status == v1.ConditionTrue
-	}))
+	})
+	return (w == nil || !known) && (spec.ReadinessProbe == nil || wasReady)
 }
 
-// adoptedBefore is how long a container must have run before the Manager to count as one that it found.
+// adoptedBefore is how long before the Manager a container must have started to count as adopted.
 const adoptedBefore = 10 * time.Second
 
 // adopted reports whether a container was running well before the Manager was made.

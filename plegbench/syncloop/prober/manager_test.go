@@ -13,11 +13,12 @@ import (
 	"github.com/go-logr/logr/funcr"
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
-	dto "github.com/prometheus/client_model/go"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
+
+	"k8s.io/utils/exec"
 
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
 	"github.com/kdiag/kdiag/plegbench/syncloop/metrics"
@@ -25,11 +26,10 @@ import (
 
 var errBroken = errors.New("runtime is broken")
 
-// An exit is a command's end with a code.
-type exit int
-
-func (e exit) Error() string   { return fmt.Sprintf("exited with %d", int(e)) }
-func (e exit) ExitStatus() int { return int(e) }
+// exit is the error of a command that exited with a code.
+func exit(code int) error {
+	return exec.CodeExitError{Err: fmt.Errorf("exited with %d", code), Code: code}
+}
 
 // A stage is a Manager with the status and the exec that a test gives it.
 type stage struct {
@@ -184,16 +184,16 @@ func TestLiveness(t *testing.T) {
 		s.AddPod(p)
 		s.AddPod(p) // is there already
 		s.pass(period)
-		if diff := cmp.Diff([]string{"a Success"}, drained(s.cfg.Liveness)); diff != "" {
+		if diff := cmp.Diff([]string{"a Success"}, drained(s.Liveness)); diff != "" {
 			t.Error(diff)
 		}
 		s.set(exit(1))
 		s.pass(2 * period)
-		if got := drained(s.cfg.Liveness); got != nil {
+		if got := drained(s.Liveness); got != nil {
 			t.Errorf("below the threshold of 3 came %v", got)
 		}
 		s.pass(period)
-		if diff := cmp.Diff([]string{"a Failure"}, drained(s.cfg.Liveness)); diff != "" {
+		if diff := cmp.Diff([]string{"a Failure"}, drained(s.Liveness)); diff != "" {
 			t.Error(diff)
 		}
 		if diff := cmp.Diff([]string{
@@ -209,10 +209,10 @@ func TestLiveness(t *testing.T) {
 		s.change(func(st *v1.PodStatus) { st.ContainerStatuses[0].ContainerID = "containerd://b" })
 		s.set(nil)
 		s.pass(period)
-		if diff := cmp.Diff([]string{"b Success"}, drained(s.cfg.Liveness)); diff != "" {
+		if diff := cmp.Diff([]string{"b Success"}, drained(s.Liveness)); diff != "" {
 			t.Error(diff)
 		}
-		if _, ok := s.cfg.Liveness.Get(container.ID{Type: "containerd", ID: "a"}); ok {
+		if _, ok := s.Liveness.Get(container.ID{Type: "containerd", ID: "a"}); ok {
 			t.Error("the old instance has a result still")
 		}
 	})
@@ -231,16 +231,16 @@ func TestReadiness(t *testing.T) {
 		s.status = live("a", true)
 		s.mu.Unlock()
 		s.pass(5 * time.Second)
-		if diff := cmp.Diff([]string{"a Failure"}, drained(s.cfg.Readiness)); diff != "" {
+		if diff := cmp.Diff([]string{"a Failure"}, drained(s.Readiness)); diff != "" {
 			t.Error(diff) // until it has succeeded twice
 		}
 		s.pass(5 * time.Second)
-		if diff := cmp.Diff([]string{"a Success"}, drained(s.cfg.Readiness)); diff != "" {
+		if diff := cmp.Diff([]string{"a Success"}, drained(s.Readiness)); diff != "" {
 			t.Error(diff)
 		}
 		s.set(exit(1))
 		s.pass(5 * time.Second)
-		if diff := cmp.Diff([]string{"a Failure"}, drained(s.cfg.Readiness)); diff != "" {
+		if diff := cmp.Diff([]string{"a Failure"}, drained(s.Readiness)); diff != "" {
 			t.Error(diff)
 		}
 		before := s.count()
@@ -259,7 +259,7 @@ func TestStartup(t *testing.T) {
 	perform(t, p, live("a", false), func(t *testing.T, s *stage) {
 		s.set(exit(1))
 		s.pass(2 * period)
-		if diff := cmp.Diff([][]string{{"a UNKNOWN"}, {"a Success"}}, [][]string{drained(s.cfg.Startup), drained(s.cfg.Liveness)}); diff != "" {
+		if diff := cmp.Diff([][]string{{"a UNKNOWN"}, {"a Success"}}, [][]string{drained(s.Startup), drained(s.Liveness)}); diff != "" {
 			t.Error(diff)
 		}
 		for _, e := range s.events() {
@@ -269,7 +269,7 @@ func TestStartup(t *testing.T) {
 		}
 		s.set(nil)
 		s.pass(period)
-		if diff := cmp.Diff([]string{"a Success"}, drained(s.cfg.Startup)); diff != "" {
+		if diff := cmp.Diff([]string{"a Success"}, drained(s.Startup)); diff != "" {
 			t.Error(diff)
 		}
 		before := s.count()
@@ -281,20 +281,6 @@ func TestStartup(t *testing.T) {
 		s.pass(5 * period)
 		if got := s.count() - before; got != 5 {
 			t.Errorf("%d liveness probes in five periods after the start", got)
-		}
-	})
-}
-
-func TestStartupFails(t *testing.T) {
-	p := newPod(func(c *v1.Container) { c.StartupProbe = execProbe(func(p *v1.Probe) { p.FailureThreshold = 2 }) })
-	perform(t, p, live("a", false), func(t *testing.T, s *stage) {
-		s.set(exit(1))
-		s.pass(10 * period)
-		if diff := cmp.Diff([]string{"a UNKNOWN", "a Failure"}, drained(s.cfg.Startup)); diff != "" {
-			t.Error(diff)
-		}
-		if s.count() != 2 {
-			t.Errorf("%d probes for a threshold of 2", s.count())
 		}
 	})
 }
@@ -319,7 +305,7 @@ func TestErrorsAreNoResult(t *testing.T) {
 	p := newPod(func(c *v1.Container) { c.ReadinessProbe = execProbe(nil) })
 	perform(t, p, live("a", true), func(t *testing.T, s *stage) {
 		s.pass(period)
-		drained(s.cfg.Readiness)
+		drained(s.Readiness)
 		s.set(errBroken)
 		before := s.count()
 		s.pass(period)
@@ -330,7 +316,7 @@ func TestErrorsAreNoResult(t *testing.T) {
 			t.Error(diff)
 		}
 		s.pass(10 * period)
-		if got := drained(s.cfg.Readiness); got != nil {
+		if got := drained(s.Readiness); got != nil {
 			t.Errorf("errors made %v", got)
 		}
 	})
@@ -357,7 +343,7 @@ func TestContainerEnds(t *testing.T) {
 					st.ContainerStatuses[0].State = v1.ContainerState{Terminated: &v1.ContainerStateTerminated{ExitCode: tt.code}}
 				})
 				s.pass(period)
-				if diff := cmp.Diff([]string{"a Failure", "a Success", "a Failure"}, drained(s.cfg.Readiness)); diff != "" {
+				if diff := cmp.Diff([]string{"a Failure", "a Success", "a Failure"}, drained(s.Readiness)); diff != "" {
 					t.Error(diff)
 				}
 				if got := s.worker("u1", "app", readiness) != nil; got != tt.stays {
@@ -403,7 +389,7 @@ func TestPodEnds(t *testing.T) {
 				if diff := cmp.Diff(tt.want, left(s)); diff != "" {
 					t.Error(diff)
 				}
-				_, ok := s.cfg.Readiness.Get(container.ID{Type: "containerd", ID: "a"})
+				_, ok := s.Readiness.Get(container.ID{Type: "containerd", ID: "a"})
 				if n := series(s.metrics.ProbesTotal); tt.want == nil && (ok || n != 0) {
 					t.Errorf("left behind: result %v, %d counters", ok, n)
 				}
@@ -419,7 +405,7 @@ func TestDeletedPod(t *testing.T) {
 	p.DeletionTimestamp = new(metav1.Now())
 	perform(t, p, live("a", false), func(t *testing.T, s *stage) {
 		s.pass(period)
-		if diff := cmp.Diff([]string{"a UNKNOWN", "a Success"}, drained(s.cfg.Startup)); diff != "" {
+		if diff := cmp.Diff([]string{"a UNKNOWN", "a Success"}, drained(s.Startup)); diff != "" {
 			t.Error(diff)
 		}
 		if s.worker("u1", "app", liveness) != nil || s.worker("u1", "app", readiness) == nil {
@@ -441,7 +427,7 @@ func TestBackPressure(t *testing.T) {
 		if got := s.count(); got != updatesCap {
 			t.Errorf("%d probes with nobody to tell", got) // the first update was not a probe's, and one probe is stuck
 		}
-		if got := len(drained(s.cfg.Readiness)); got < updatesCap {
+		if got := len(drained(s.Readiness)); got < updatesCap {
 			t.Errorf("%d updates", got)
 		}
 		before := s.count()
@@ -452,42 +438,9 @@ func TestBackPressure(t *testing.T) {
 	})
 }
 
-func TestAfterTheEnd(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newStage(t, live("a", true))
-		s.cancel()
-		synctest.Wait()
-		s.AddPod(newPod(func(c *v1.Container) { c.LivenessProbe = execProbe(nil) }))
-		if s.worker("u1", "app", liveness) != nil {
-			t.Error("a worker was started after the end")
-		}
-	})
-}
-
 // series counts the series that a collector has.
 func series(c prometheus.Collector) int {
 	ch := make(chan prometheus.Metric, 100)
 	c.Collect(ch)
 	return len(ch)
-}
-
-func TestMetrics(t *testing.T) {
-	p := newPod(func(c *v1.Container) {
-		c.LivenessProbe = execProbe(func(p *v1.Probe) { p.FailureThreshold = 100 })
-	})
-	perform(t, p, live("a", true), func(t *testing.T, s *stage) {
-		s.pass(2 * period)
-		s.set(exit(1))
-		s.pass(3 * period)
-		get := func(result string) float64 {
-			var m dto.Metric
-			if err := s.metrics.ProbesTotal.WithLabelValues("Liveness", result, "app", "web", "shop", "u1").Write(&m); err != nil {
-				t.Fatal(err)
-			}
-			return m.GetCounter().GetValue()
-		}
-		if get("successful") != 2 || get("failed") != 3 || series(s.metrics.ProbesDuration) != 1 {
-			t.Errorf("%v successful, %v failed", get("successful"), get("failed"))
-		}
-	})
 }

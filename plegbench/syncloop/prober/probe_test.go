@@ -15,7 +15,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -110,7 +109,7 @@ func TestHTTP(t *testing.T) {
 			text: "Probe terminated redirects, Response body: <a href=\"http://192.0.2.1/\">Found</a>.\n\n",
 		},
 		{name: "long", get: v1.HTTPGetAction{Path: "/long"}, want: success, text: strings.Repeat("x", mostOutput)},
-		{name: "headers", get: v1.HTTPGetAction{Path: "/headers"}, want: success, text: "127.0.0.1:" + port.String() + "|kube-probe/kdiag|[*/*]|[]"},
+		{name: "headers", get: v1.HTTPGetAction{Path: "/headers"}, want: success, text: "127.0.0.1:" + port.String() + "|kube-probe/1.36|[*/*]|[]"},
 		{name: "own headers", get: v1.HTTPGetAction{Path: "headers", HTTPHeaders: []v1.HTTPHeader{
 			{Name: "Host", Value: "shop"}, {Name: "User-Agent", Value: "me"}, {Name: "Accept", Value: ""},
 		}}, want: success, text: "shop|me|[]|[]"},
@@ -220,7 +219,7 @@ func TestGRPC(t *testing.T) {
 	var answer error
 	h := v1.ProbeHandler{GRPC: &v1.GRPCAction{Port: 50051, Service: new("orders")}}
 	ask := func(w *worker) {
-		w.m.cfg.GRPC = func(_ context.Context, addr, service string, timeout time.Duration) error {
+		w.m.GRPC = func(_ context.Context, addr, service string, timeout time.Duration) error {
 			asked = fmt.Sprint(addr, " ", service, " ", timeout)
 			return answer
 		}
@@ -253,7 +252,7 @@ func TestExec(t *testing.T) {
 			got, text, err := once(t, v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{"echo", "$(WORD)"}}}, func(w *worker) {
 				w.container.Env = []v1.EnvVar{{Name: "WORD", Value: "hi"}}
 				w.id = container.ID{Type: "containerd", ID: "a"}
-				w.m.cfg.Exec = func(_ context.Context, id container.ID, command []string, timeout time.Duration) ([]byte, error) {
+				w.m.Exec = func(_ context.Context, id container.ID, command []string, timeout time.Duration) ([]byte, error) {
 					if got := fmt.Sprint(id, command, timeout); got != "containerd://a [echo hi] 20s" {
 						t.Errorf("ran %s", got)
 					}
@@ -267,17 +266,11 @@ func TestExec(t *testing.T) {
 	}
 }
 
-func TestNoHandler(t *testing.T) {
-	if got, _, err := once(t, v1.ProbeHandler{}, nil); got != unknown || err == nil || err.Error() != "missing probe handler for shop/web:app" {
-		t.Errorf("got %s, %v", got, err)
-	}
-}
-
 // A probe that the syncLoop's end cuts short is nobody's failure.
 func TestEndIsNoFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t, live("a", true))
-		s.cfg.Exec = func(ctx context.Context, _ container.ID, _ []string, _ time.Duration) ([]byte, error) {
+		s.Exec = func(ctx context.Context, _ container.ID, _ []string, _ time.Duration) ([]byte, error) {
 			<-ctx.Done()
 			return nil, ctx.Err()
 		}
@@ -302,30 +295,6 @@ func TestWarning(t *testing.T) {
 	got, err := w.try(t.Context(), &v1.PodStatus{PodIP: "127.0.0.1"})
 	if events := s.events(); err != nil || got != Success || len(events) != 1 || !strings.HasPrefix(events[0], "Warning ProbeWarning Readiness probe warning: Probe terminated") {
 		t.Errorf("got %s, %v, %v", got, err, events)
-	}
-}
-
-func TestResults(t *testing.T) {
-	r := NewResults()
-	id := container.ID{Type: "containerd", ID: "a"}
-	if _, ok := r.Get(id); ok {
-		t.Error("a result out of nothing")
-	}
-	for _, result := range []Result{Unknown, Success, Success, Failure} {
-		r.Set(t.Context(), id, "u1", result)
-	}
-	r.Remove(id)
-	r.Set(t.Context(), id, "u1", Failure)
-	if diff := cmp.Diff([]string{"a UNKNOWN", "a Success", "a Failure", "a Failure"}, drained(r)); diff != "" {
-		t.Error(diff)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	for i := range 2 * updatesCap {
-		r.Set(ctx, id, "u1", []Result{Success, Failure}[i%2]) // does not hang with a full channel
-	}
-	if got, ok := r.Get(id); !ok || got != Failure {
-		t.Errorf("the last result is %s", got)
 	}
 }
 

@@ -9,7 +9,7 @@ import (
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
 )
 
-// A Result is what the probes of a container have come to, after thresholds.
+// A Result is the result of a container's probes, after thresholds.
 type Result int
 
 // The results.
@@ -19,7 +19,7 @@ const (
 	Failure
 )
 
-// String is the kubelet's word for a result.
+// String is the kubelet's name of a result.
 func (r Result) String() string {
 	switch r {
 	case Success:
@@ -30,15 +30,15 @@ func (r Result) String() string {
 	return "UNKNOWN"
 }
 
-// An Update is a result that is not what it was.
+// An Update is a changed result.
 type Update struct {
 	ContainerID container.ID
 	PodUID      types.UID
 	Result      Result
 }
 
-// updatesCap is how many changes wait for the syncLoop (pkg/kubelet/prober/results upstream). When it does not drain them,
-// the probes stand still with it.
+// updatesCap is how many changes wait for the syncLoop (pkg/kubelet/prober/results upstream). If it reads no more of
+// them, the probes block.
 const updatesCap = 20
 
 // Results are the results of one kind of probe, by container. They are safe for use by several goroutines.

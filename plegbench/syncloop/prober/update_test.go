@@ -35,20 +35,20 @@ func TestUpdatePodStatus(t *testing.T) {
 		{name: "readiness unknown", probes: func(c *v1.Container) { c.ReadinessProbe = execProbe(nil) }, started: true},
 		{
 			name: "readiness good", probes: func(c *v1.Container) { c.ReadinessProbe = execProbe(nil) }, started: true, ready: true,
-			results: func(s *stage) { s.cfg.Readiness.Set(s.ctx, id, "u1", Success) },
+			results: func(s *stage) { s.Readiness.Set(s.ctx, id, "u1", Success) },
 		},
 		{
 			name: "readiness bad", probes: func(c *v1.Container) { c.ReadinessProbe = execProbe(nil) }, started: true,
-			results: func(s *stage) { s.cfg.Readiness.Set(s.ctx, id, "u1", Failure) },
+			results: func(s *stage) { s.Readiness.Set(s.ctx, id, "u1", Failure) },
 		},
 		{name: "startup unknown", probes: func(c *v1.Container) { c.StartupProbe = execProbe(nil) }},
 		{
 			name: "startup good", probes: func(c *v1.Container) { c.StartupProbe = execProbe(nil) }, started: true, ready: true,
-			results: func(s *stage) { s.cfg.Startup.Set(s.ctx, id, "u1", Success) },
+			results: func(s *stage) { s.Startup.Set(s.ctx, id, "u1", Success) },
 		},
 		{
 			name: "startup bad", probes: func(c *v1.Container) { c.StartupProbe = execProbe(nil) },
-			results: func(s *stage) { s.cfg.Startup.Set(s.ctx, id, "u1", Failure) },
+			results: func(s *stage) { s.Startup.Set(s.ctx, id, "u1", Failure) },
 		},
 		{
 			name: "found running, was ready", probes: func(c *v1.Container) { c.ReadinessProbe = execProbe(nil) },
@@ -103,7 +103,6 @@ func TestUpdateInitContainers(t *testing.T) {
 		{Name: "runs", State: running},
 		{Name: "failed", State: ended(1)},
 		{Name: "side", State: running},
-		{Name: "stranger", State: running},
 	}}
 	synctest.Test(t, func(t *testing.T) {
 		newStage(t, nil).UpdatePodStatus(p, &st)
@@ -112,7 +111,7 @@ func TestUpdateInitContainers(t *testing.T) {
 	for _, c := range st.InitContainerStatuses {
 		got = append(got, fmt.Sprintf("%s %v %v", c.Name, c.Started != nil && *c.Started, c.Ready))
 	}
-	if diff := cmp.Diff([]string{"done false true", "runs true false", "failed false false", "side true true", "stranger false false"}, got); diff != "" {
+	if diff := cmp.Diff([]string{"done false true", "runs true false", "failed false false", "side true true"}, got); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -129,7 +128,7 @@ func TestManualTrigger(t *testing.T) {
 		s.set(nil)
 		s.UpdatePodStatus(p, live("a", true))
 		synctest.Wait()
-		if s.count() != 2 || !s.said("Triggered Probe by manual run") {
+		if s.count() != 2 {
 			t.Errorf("%d probes", s.count())
 		}
 		st := live("a", true)
@@ -157,7 +156,7 @@ func TestSidecar(t *testing.T) {
 			t.Error("an ordinary init container is probed")
 		}
 		s.pass(2 * period)
-		if diff := cmp.Diff([]string{"s Success"}, drained(s.cfg.Startup)); diff != "" {
+		if diff := cmp.Diff([]string{"s Success"}, drained(s.Startup)); diff != "" {
 			t.Error(diff) // it was found started
 		}
 		s.set(exit(1))

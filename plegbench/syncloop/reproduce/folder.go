@@ -2,7 +2,6 @@ package reproduce
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -14,19 +13,14 @@ import (
 	"github.com/kdiag/kdiag/plegbench/syncloop"
 )
 
-// folderPrefix begins the name of each run's folder, which is the name of its node as well: whatever the run makes in a runtime
-// bears it, and whoever finds the folder knows what to remove.
+// folderPrefix begins the name of each run's folder, which is the name of its node as well: whatever the run makes in
+// a runtime has it as a label, so that the folder identifies what to remove.
 const folderPrefix = "kdiag-reproduce-"
 
 // A folder holds all files of one run. As long as its lock is held the run lives.
 type folder struct {
 	dir  string
 	lock *os.File
-}
-
-// owed is what is kept in a folder for the case that its run is killed.
-type owed struct {
-	Endpoint string `json:"endpoint"` // of the runtime; empty for the embedded one, which dies with its run
 }
 
 func newFolder(parent, endpoint string) (*folder, error) {
@@ -38,10 +32,7 @@ func newFolder(parent, endpoint string) (*folder, error) {
 		return nil, fmt.Errorf("making a folder for the run: %w", err)
 	}
 	f := &folder{dir: dir}
-	data, err := json.Marshal(owed{endpoint})
-	if err == nil {
-		err = os.WriteFile(f.path("owed.json"), data, 0o600)
-	}
+	err = os.WriteFile(f.path("endpoint"), []byte(endpoint), 0o600) // for the clean-up after a run that was killed
 	if err == nil {
 		err = os.Mkdir(f.path("manifests"), 0o700)
 	}
@@ -63,7 +54,8 @@ func (f *folder) close() error {
 	return errors.Join(os.RemoveAll(f.dir), f.lock.Close())
 }
 
-// locked opens a file and locks it, which ends with the process at the latest. A file that another process has locked is an error.
+// locked opens a file and locks it, which ends with the process at the latest. A file that another process has locked
+// is an error.
 func locked(name string) (*os.File, error) {
 	file, err := os.OpenFile(name, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -75,8 +67,8 @@ func locked(name string) (*os.File, error) {
 	return file, nil
 }
 
-// Cleanup removes what killed runs of this user have left, in their runtimes and below parent, and returns what it removed. Runs that
-// live are left alone. It goes on after an error, and returns all of them.
+// Cleanup removes what killed runs of this user have left, in their runtimes and below parent, and returns what it
+// removed. Runs that live are left alone. It goes on after an error, and returns all of them.
 func Cleanup(ctx context.Context, parent string) (syncloop.Cleaned, error) {
 	var done syncloop.Cleaned
 	dirs, err := filepath.Glob(filepath.Join(parent, folderPrefix+"*"))
@@ -85,7 +77,7 @@ func Cleanup(ctx context.Context, parent string) (syncloop.Cleaned, error) {
 		lock, err := locked(filepath.Join(dir, "lock"))
 		switch {
 		case errors.Is(err, unix.EWOULDBLOCK), errors.Is(err, fs.ErrPermission), errors.Is(err, unix.ENOTDIR):
-			continue // it lives, is somebody else's, or is no folder
+			continue // its run is alive, it is another user's, or it is not a folder
 		case err != nil:
 			problems = append(problems, err)
 			continue
@@ -107,23 +99,16 @@ func Cleanup(ctx context.Context, parent string) (syncloop.Cleaned, error) {
 	return done, errors.Join(problems...)
 }
 
-// settle removes from the runtime what the folder's run owes it.
+// settle removes from the runtime what the folder's run left there. The embedded runtime ended with its run.
 func (f *folder) settle(ctx context.Context) (syncloop.Cleaned, error) {
-	var o owed
-	data, err := os.ReadFile(f.path("owed.json"))
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return syncloop.Cleaned{}, nil // killed before it made anything
-	case err != nil:
-		return syncloop.Cleaned{}, err
-	}
-	if err := json.Unmarshal(data, &o); err != nil {
-		return syncloop.Cleaned{}, fmt.Errorf("owed.json: %w", err)
-	}
-	if o.Endpoint == "" {
+	endpoint, err := os.ReadFile(f.path("endpoint"))
+	if errors.Is(err, fs.ErrNotExist) { // killed before it made anything
 		return syncloop.Cleaned{}, nil
 	}
-	return f.clean(ctx, o.Endpoint)
+	if err != nil || len(endpoint) == 0 {
+		return syncloop.Cleaned{}, err
+	}
+	return f.clean(ctx, string(endpoint))
 }
 
 // clean removes what the run made in a runtime, with its cgroups.

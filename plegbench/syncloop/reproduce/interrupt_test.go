@@ -11,8 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestInterrupt ends a run while the runtime hangs and the node does not show it yet. What the kubelet sees of its own end is none of
-// the incident's.
+// TestInterrupt ends a run while the runtime hangs and the node does not show it yet. What the kubelet sees of its
+// own end is none of the incident's.
 func TestInterrupt(t *testing.T) {
 	dir, err := os.MkdirTemp("/tmp", "kdiag-test-")
 	if err != nil {
@@ -23,9 +23,9 @@ func TestInterrupt(t *testing.T) {
 	s.Hold = 2 * time.Hour // the interrupt ends it, however late that comes
 	const speed = 60
 	ctx, interrupt := context.WithCancel(t.Context())
-	report, err := Run(ctx, Config{Scenario: s, Speed: speed, Dir: dir, Notify: func(e Event) {
-		// After 30 s; the runtime counts as down soon, and a pass over the node's status hangs for 2 m. On a busy machine a relist may be
-		// stuck before the fault as well.
+	report, err := Run(ctx, Config{Scenario: s, Pods: 2, Speed: speed, Dir: dir, Notify: func(e Event) {
+		// After 30 s; the runtime counts as down soon, and a pass over the node's status hangs for 2 m. On a busy
+		// machine a relist may be stuck before the fault as well.
 		if e.What == RelistStuck && e.Fault {
 			time.AfterFunc(30*time.Second/speed, interrupt)
 		}

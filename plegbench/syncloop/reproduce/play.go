@@ -20,9 +20,9 @@ const (
 // play goes through the phases: all well, fault, NotReady or not, end of the fault, all well.
 func (r *run) play(ctx context.Context) error {
 	if err := r.await(ctx, startWithin, r.well); err != nil {
-		return r.miss(ctx, "the node did not come up", err)
+		return r.fail(ctx, "the node did not come up", err)
 	}
-	r.timeline.tell(PodRunning, fmt.Sprintf("all %d pods run", r.want))
+	r.timeline.event(PodRunning, fmt.Sprintf("all %d pods run", r.want))
 	s := &r.cfg.Scenario
 	for i := range max(1, s.Times) {
 		if i > 0 {
@@ -30,24 +30,24 @@ func (r *run) play(ctx context.Context) error {
 				return err
 			}
 		}
-		if err := r.suffer(ctx); err != nil {
+		if err := r.injectFault(ctx); err != nil {
 			return err
 		}
 	}
 	message, notReady := r.timeline.sawNotReady()
 	if problem := judge(s.NotReady, message, notReady); problem != "" {
-		_ = r.miss(ctx, problem, nil)
+		_ = r.fail(ctx, problem, nil)
 	}
 	if err := r.await(ctx, recoverWithin, r.well); err != nil {
-		return r.miss(ctx, "the node has not recovered", err)
+		return r.fail(ctx, "the node has not recovered", err)
 	}
 	r.recovered = time.Now()
-	r.timeline.tell(Recovered, fmt.Sprintf("the node is Ready and all %d pods run", r.want))
+	r.timeline.event(Recovered, fmt.Sprintf("the node is Ready and all %d pods run", r.want))
 	return nil
 }
 
-// suffer lets the fault come, do its work, and go.
-func (r *run) suffer(ctx context.Context) error {
+// injectFault lets the fault come, do its work, and go.
+func (r *run) injectFault(ctx context.Context) error {
 	s := &r.cfg.Scenario
 	if err := r.setFault(ctx, true); err != nil {
 		return err
@@ -68,7 +68,7 @@ func (r *run) suffer(ctx context.Context) error {
 		return until(s.Hold)
 	}()
 	if ctx.Err() != nil {
-		r.stop() // first: what the end of the fault lets go on is none of the incident's then
+		r.stop() // first, so that what the end of the fault releases is not part of the incident
 	}
 	return errors.Join(err, r.setFault(context.WithoutCancel(ctx), false))
 }
@@ -111,7 +111,7 @@ func (r *run) step(ctx context.Context, s Step) error {
 		r.watch.late = true
 		r.watch.mu.Unlock()
 		r.want++
-		r.timeline.tell(PodAdded, latePod+": its manifest is there")
+		r.timeline.event(PodAdded, latePod+": its manifest is there")
 		return r.writeManifest(latePod)
 	case Flood:
 		start := time.Now()
@@ -119,7 +119,7 @@ func (r *run) step(ctx context.Context, s Step) error {
 			return err
 		}
 		r.flooded = r.cfg.Exited
-		r.timeline.tell(Flooded, fmt.Sprintf("%s: %d containers have come and exited within %s", podName(0), r.flooded,
+		r.timeline.event(Flooded, fmt.Sprintf("%s: %d containers have come and exited within %s", podName(0), r.flooded,
 			time.Since(start).Round(time.Millisecond)))
 	}
 	return nil
@@ -131,22 +131,22 @@ func (r *run) well(ctx context.Context) error {
 		return err
 	}
 	if !r.timeline.well() {
-		return notYet("the node is not Ready")
+		return errors.New("the node is not Ready")
 	}
 	if r.flooded == 0 {
 		return nil
 	}
 	n, err := r.floodLeft(ctx)
 	if err != nil || n > 1 {
-		return errors.Join(err, notYet(fmt.Sprintf("%d exited containers are left", n)))
+		return errors.Join(err, fmt.Errorf("%d exited containers are left", n))
 	}
-	r.timeline.tell(Collected, fmt.Sprintf("%d exited containers are collected; the newest stays", r.flooded-n))
+	r.timeline.event(Collected, fmt.Sprintf("%d exited containers are collected; the newest stays", r.flooded-n))
 	r.flooded = 0
 	return nil
 }
 
-// await looks around until a condition holds or its time, at the kubelet's pace and some more, is over. Its error is what was still
-// missing.
+// await looks around until a condition holds or its time, at the kubelet's pace and some more, is over. Its error is
+// what was still missing.
 func (r *run) await(ctx context.Context, within time.Duration, until func(context.Context) error) error {
 	deadline := time.Now().Add(r.real(within) + least)
 	for {
@@ -181,8 +181,8 @@ func (r *run) look(ctx context.Context, pause time.Duration) error {
 	}
 }
 
-// miss notes what did not go as the scenario says. An interrupt is returned instead.
-func (r *run) miss(ctx context.Context, what string, err error) error {
+// fail records a difference from the scenario. An interrupt is returned instead.
+func (r *run) fail(ctx context.Context, what string, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
@@ -190,6 +190,6 @@ func (r *run) miss(ctx context.Context, what string, err error) error {
 		what += ": " + err.Error()
 	}
 	r.missed = append(r.missed, what)
-	r.timeline.tell(Missed, what)
+	r.timeline.event(Missed, what)
 	return nil
 }

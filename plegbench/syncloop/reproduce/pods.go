@@ -22,7 +22,8 @@ func podName(i int) string { return "app-" + strconv.Itoa(i) }
 // latePod is the one that Add adds.
 const latePod = "late"
 
-// manifest is a pod on the host's network, so that a runtime without CNI can run it, whose container ends at once when it is told to.
+// manifest is a pod on the host's network, so that a runtime without CNI can run it, with a container that ends at
+// once when it is stopped.
 const manifest = `apiVersion: v1
 kind: Pod
 metadata: {name: %s, namespace: ` + namespace + `}
@@ -54,8 +55,8 @@ type image struct {
 
 var errNoImage = errors.New("the runtime has no image that the pods could run: neither pause nor busybox; name one that has sleep")
 
-// chooseImage takes an image that is there already, because a run pulls nothing: the pause image above all, which every runtime has for
-// its sandboxes and which does nothing for good.
+// chooseImage takes an image that is there already, because a run pulls nothing: the pause image above all, which
+// every runtime has for its sandboxes and which does nothing for good.
 func chooseImage(list []*runtimeapi.Image) (image, error) {
 	for _, want := range []image{{"pause", true}, {"busybox", false}, {"alpine", false}} {
 		for _, i := range list {
@@ -94,7 +95,7 @@ func (r *run) kill(ctx context.Context, pod string) error {
 	return nil
 }
 
-// floodName is the container of the exited instances: none of the pod's own, so that nobody restarts it.
+// floodName is the container of the exited instances: not in the pod's spec, so that it is not restarted.
 const floodName = "flood"
 
 // floodAtOnce bounds how many containers are made at the same time: more only wait for each other in a runtime.

@@ -17,7 +17,8 @@ type Report struct {
 	Events   []Event `json:"events"`
 
 	NotReadyExpected bool `json:"notReadyExpected"`
-	// From the first fault to the first NotReady, in this run and at a kubelet's own pace. Absent if the node stayed Ready.
+	// From the first fault to the first NotReady, in this run and at a kubelet's own pace. Absent if the node stayed
+	// Ready.
 	NotReadyAfterSeconds        *float64 `json:"notReadyAfterSeconds,omitempty"`
 	NotReadyAfterKubeletSeconds *float64 `json:"notReadyAfterKubeletSeconds,omitempty"`
 	Reason                      string   `json:"reason,omitempty"`  // of the Ready condition then
@@ -27,7 +28,7 @@ type Report struct {
 	RecoveredAfterKubeletSeconds *float64 `json:"recoveredAfterKubeletSeconds,omitempty"`
 
 	Why         string   `json:"why"`                // the node turns NotReady, or does not
-	Missed      []string `json:"missed"`             // what did not go as the scenario says; empty if all did
+	Missed      []string `json:"missed"`             // differences from the scenario; empty if there are none
 	Interrupted bool     `json:"interrupted"`        // it was cut short, and all after it did not happen
 	CleanedUp   bool     `json:"cleanedUp"`          // nothing of the run is left in the runtime
 	Log         string   `json:"log,omitempty"`      // file with the kubelet's log of the run
@@ -56,7 +57,7 @@ func (r *run) report() *Report {
 	return out
 }
 
-// judge compares the node's condition with what the scenario says. The result is empty if they agree.
+// judge compares the node's condition with the scenario. The result is empty if they agree.
 func judge(want, message string, notReady bool) string {
 	switch {
 	case want == "" && notReady:

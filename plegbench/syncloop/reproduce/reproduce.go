@@ -1,8 +1,8 @@
-// Package reproduce plays an incident from end to end: a runtime, the fault proxy before it, a syncLoop with some pods, the fault
-// and its end, until all is well again. What it makes it removes, whatever happens.
+// Package reproduce plays an incident from end to end: a runtime, the fault proxy before it, a syncLoop with some
+// pods, the fault and its end, until all is well again. What it makes it removes, whatever happens.
 //
-// The runtime is the embedded one or a real one; on a real one it runs pods of its own on an image that is there already, and the
-// fault is in the proxy only, so that nobody else on the runtime feels it.
+// The runtime is the embedded one or a real one; on a real one it runs additional pods on an image that is present,
+// and the fault is in the proxy only, so that other clients of the runtime are not affected.
 package reproduce
 
 import (
@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"sync"
 	"time"
@@ -25,24 +24,22 @@ import (
 	"github.com/kdiag/kdiag/plegbench/syncloop"
 )
 
-// A Config says what to play. Scenario and Speed are required.
+// A Config is what to play. Scenario, Pods, Speed and Dir are required.
 type Config struct {
 	Scenario Scenario
 	Endpoint string    // of a real runtime; empty: the embedded one
-	Pods     int       // 0 means 6
-	Exited   int       // how many containers a flood makes; 0 means 200
+	Pods     int       // at least 2 and the scenario's MinPods
+	Exited   int       // how many containers a flood makes
 	Image    string    // of the pods, one that runs by itself; empty: one that is there already
 	Speed    float64   // shortens all times of the kubelet's and the scenario's
-	Dir      string    // where to make the folder of the run; empty: that of temporary files
-	Log      io.Writer // takes the kubelet's log; nil: nobody
+	Dir      string    // where to make the folder of the run
+	Log      io.Writer // takes the kubelet's log; nil: discarded
 	Notify   func(Event)
 	// Fault replaces what the scenario does at the proxy, such as by freezing the runtime's process. It may be nil.
 	Fault func(ctx context.Context, on bool) error
 }
 
 const (
-	defaultPods   = 6
-	defaultExited = 200
 	// least is what a phase may take beside its time at the kubelet's pace, for a busy machine.
 	least = 20 * time.Second
 	// cleaning bounds the clean-up, which happens also after an interrupt.
@@ -73,18 +70,9 @@ type run struct {
 	cleaned   bool
 }
 
-// Run plays the scenario. The error is one of the surroundings, or the end of ctx; what did not go as the scenario says is in the report,
-// which is nil only if nothing could be begun.
+// Run plays the scenario. The error is one of the surroundings, or the end of ctx; differences from the scenario are
+// in the report, which is nil only if nothing could be begun.
 func Run(ctx context.Context, cfg Config) (*Report, error) {
-	if cfg.Pods == 0 {
-		cfg.Pods = defaultPods
-	}
-	if cfg.Exited == 0 {
-		cfg.Exited = defaultExited
-	}
-	if cfg.Dir == "" {
-		cfg.Dir = os.TempDir()
-	}
 	if cfg.Log == nil {
 		cfg.Log = io.Discard
 	}
@@ -96,11 +84,11 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 		return nil, err
 	}
 	r := &run{cfg: cfg, folder: f, want: cfg.Pods, endpoint: cfg.Endpoint}
-	r.timeline.notify, r.timeline.speed, r.timeline.said = cfg.Notify, cfg.Speed, map[string]bool{}
+	r.timeline.notify, r.timeline.speed, r.timeline.seen = cfg.Notify, cfg.Speed, map[string]bool{}
 	r.watch.timeline, r.watch.speed, r.watch.node = &r.timeline, cfg.Speed, f.node()
 	err = r.surround(ctx)
 	if !r.cleaned && cfg.Endpoint != "" {
-		return r.report(), err // the folder stays: it says what is left to remove
+		return r.report(), err // the folder stays: it records what is left to remove
 	}
 	return r.report(), errors.Join(err, f.close())
 }
@@ -214,7 +202,7 @@ func (r *run) withLoop(ctx context.Context) error {
 	if len(r.usual) > 0 {
 		text += "; that the runtime says NetworkReady=false is hidden from it, because its pods need no CNI"
 	}
-	r.timeline.tell(Started, text)
+	r.timeline.event(Started, text)
 	go func() { ended <- r.loop.Run(running) }()
 	err = r.play(ctx)
 	stop()
@@ -226,7 +214,7 @@ func (r *run) withLoop(ctx context.Context) error {
 	}
 }
 
-// loopConfig is that of a kubelet that collects no images and evicts nobody: the runtime may be in use.
+// loopConfig is that of a kubelet that collects no images and evicts no pods: the runtime may be in use.
 func (r *run) loopConfig() (syncloop.Config, error) {
 	k, _, err := syncloop.LoadKubelet("", nil)
 	if err != nil {
@@ -245,12 +233,12 @@ func (r *run) loopConfig() (syncloop.Config, error) {
 	return syncloop.Config{
 		Endpoint: "unix://" + r.folder.path("proxy.sock"), NodeName: r.folder.node(), RootDir: r.folder.path("root"), LogDir: r.folder.path("log"),
 		Kubelet: k, Periods: syncloop.PeriodsFor(k).Faster(r.cfg.Speed), Manifests: r.folder.path("manifests"),
-		Log: log, Recorder: recorder, Notify: r.told,
+		Log: log, Recorder: recorder, Notify: r.notified,
 	}, nil
 }
 
-// told takes what the syncLoop tells. The beginning of a skip comes with the log's line.
-func (r *run) told(e syncloop.Event) {
+// notified takes the events of the syncLoop. The beginning of a skip comes with the log's line.
+func (r *run) notified(e syncloop.Event) {
 	switch e.What {
 	case "ready":
 		r.timeline.condition(true, e.Detail)
@@ -274,7 +262,7 @@ func (r *run) clean(ctx context.Context) error {
 		return fmt.Errorf("cleaning up: left in the runtime: %s", strings.Join(append(sandboxes, containers...), ", "))
 	}
 	r.cleaned = true
-	r.timeline.tell(CleanedUp, fmt.Sprintf("%d sandboxes and their containers are removed, nothing is left", done.Sandboxes))
+	r.timeline.event(CleanedUp, fmt.Sprintf("%d sandboxes and their containers are removed, nothing is left", done.Sandboxes))
 	return nil
 }
 

@@ -7,7 +7,8 @@ import (
 	"github.com/kdiag/kdiag/crictl/fake"
 )
 
-// A Scenario is an incident as data. All its times are at a kubelet's own pace; a run shortens them with the kubelet's periods.
+// A Scenario is an incident as data. All its times are at a kubelet's own pace; a run shortens them with the
+// kubelet's periods.
 type Scenario struct {
 	Name    string
 	Summary string // one line: what goes wrong
@@ -24,7 +25,7 @@ type Scenario struct {
 	Times int           // how often the fault comes; 0 means once
 	Pause time.Duration // between the times
 
-	NotReady string // what the Ready condition's message must say; empty if the node must stay Ready
+	NotReady string // part of the Ready condition's message; empty if the node must stay Ready
 	Why      string // why the node turns NotReady, or does not
 	MinPods  int    // fewer do not show it; 0 means 2
 }
@@ -36,7 +37,8 @@ type Step struct {
 	Pod int // for Die: its number
 }
 
-// An Action is what a Step does. It is done at the runtime itself, past the proxy: containers die whether or not somebody looks.
+// An Action is what a Step does. It is done at the runtime itself, past the proxy: containers die whether or not
+// anything works.
 type Action string
 
 // The actions.
@@ -73,7 +75,7 @@ func Find(name string) (Scenario, bool) {
 	return s, true
 }
 
-// whole are the scenarios in which the runtime as a whole is away, or says that it is not well.
+// whole are the scenarios in which the runtime as a whole is away, or reports that it is not ready.
 func whole() []Scenario {
 	const down = "container runtime is down"
 	hang := []fake.Fault{{RPC: "*", Hang: true}}
@@ -169,7 +171,7 @@ func parts() []Scenario {
 	}
 }
 
-// tooLarge is what gRPC says of an answer of containerd that is over the limit.
+// tooLarge is gRPC's error for an answer of containerd over the limit.
 const tooLarge = "ResourceExhausted: grpc: trying to send message larger than max (17196646 vs. 16777216)"
 
 // slow are those in which everything is answered.
@@ -185,8 +187,8 @@ func slow() []Scenario {
 			Why: "two lists take 140s, so between two relists more than 3m pass: PLEG flaps, and no call ever reaches its deadline",
 		},
 		{
-			// A relist may come between the deaths, most of all when periods are short. Either it has more than two pods to inspect, one
-			// and a half minutes each, or the next one has at least four.
+			// A relist may come between the deaths, most of all when periods are short. Either it has more than two
+			// pods to inspect, one and a half minutes each, or the next one has at least four.
 			Name: "relist-overloaded", Summary: "all pods change at once, and each status takes 45s", Hold: 7 * time.Minute, MinPods: 6,
 			Latency: []fake.Latency{{RPC: "ContainerStatus", Base: 45 * second}, {RPC: "PodSandboxStatus", Base: 45 * second}},
 			Steps:   []Step{{At: time.Second, Do: DieAll}}, NotReady: stale,

@@ -11,7 +11,8 @@ import (
 	"github.com/kdiag/kdiag/crictl/fake"
 )
 
-// TestScenarios wants each name of the embedded runtime played, with all that a person is told of it, and steps in order.
+// TestScenarios wants each name of the embedded runtime played, with all that a person is told of it, and steps in
+// order.
 func TestScenarios(t *testing.T) {
 	for _, name := range Names() {
 		s, ok := Find(name)

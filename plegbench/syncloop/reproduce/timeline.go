@@ -32,12 +32,12 @@ const (
 	RelistStuck  What = "relist-stuck"  // a relist has been under way for 30 s of the kubelet's
 	RelistEnded  What = "relist-ended"  // one that was stuck
 	RelistFailed What = "relist-failed" // its lists were not answered
-	StatusFailed What = "status-failed" // the call that says whether the runtime is up
-	EventsStop   What = "events-stop"   // a container died and PLEG has not said so for 10 s of the kubelet's
+	StatusFailed What = "status-failed" // the call that shows whether the runtime is up
+	EventsStop   What = "events-stop"   // a container died and PLEG has not reported it for 10 s of the kubelet's
 	Skip         What = "skip"          // the loop stands still
 	Resume       What = "resume"        // the loop goes on
 	PodDied      What = "pod-died"      // its container was killed
-	PodNoticed   What = "pod-noticed"   // PLEG has told of the death
+	PodNoticed   What = "pod-noticed"   // PLEG has reported the death
 	PodAdded     What = "pod-added"     // its manifest was written
 	PodRunning   What = "pod-running"   // all pods, or one that was added or died
 	Flooded      What = "flood"         // exited containers were made
@@ -59,19 +59,19 @@ type timeline struct {
 	fault    bool
 	ready    bool
 	skipping bool
-	said     map[string]bool // texts of the kubelet since the fault last changed, without their figures
+	seen     map[string]bool // texts of the kubelet since the fault last changed, without their figures
 	notReady time.Time       // first NotReady while the fault was in force; zero before
 	message  string          // of the Ready condition then
 }
 
-// tell adds an event.
-func (t *timeline) tell(what What, detail string) {
+// event adds an event.
+func (t *timeline) event(what What, detail string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.add(what, detail)
 }
 
-// add is tell for those who hold mu. The listener is called in the order of the events.
+// add is event for callers that hold mu. The listener is called in the order of the events.
 func (t *timeline) add(what What, detail string) {
 	e := Event{At: time.Now(), What: what, Detail: detail, Fault: t.fault, NodeReady: t.ready}
 	if !t.first.IsZero() {
@@ -85,14 +85,14 @@ func (t *timeline) add(what What, detail string) {
 	}
 }
 
-// figures are what changes in a text that is said again and again.
+// figures are the parts of a text that change when it is repeated.
 var figures = regexp.MustCompile(`[0-9][0-9.]*(?:ns|µs|ms|[hms])?`)
 
-// once adds an event unless the same text, figures apart, was said since the fault last changed. The caller holds mu.
+// once adds an event unless the same text, figures apart, was added since the fault last changed. The caller holds mu.
 func (t *timeline) once(what What, detail string) {
 	key := string(what) + figures.ReplaceAllString(detail, "")
-	if !t.said[key] {
-		t.said[key] = true
+	if !t.seen[key] {
+		t.seen[key] = true
 		t.add(what, detail)
 	}
 }
@@ -102,7 +102,7 @@ func (t *timeline) setFault(on, wrong bool, detail string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.fault = on && wrong
-	t.said = map[string]bool{}
+	t.seen = map[string]bool{}
 	what := Lifted
 	if on {
 		what = Fault
@@ -164,7 +164,7 @@ func (t *timeline) well() bool {
 	return t.ready && !t.skipping
 }
 
-// sawNotReady reports whether the node has been NotReady since the first fault, and what its condition said first.
+// sawNotReady reports whether the node has been NotReady since the first fault, and the first message of its condition.
 func (t *timeline) sawNotReady() (message string, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -26,7 +26,7 @@ func (t *timeline) whats() (out []string) {
 }
 
 func newTimeline(speed float64) *timeline {
-	return &timeline{speed: speed, said: map[string]bool{}}
+	return &timeline{speed: speed, seen: map[string]bool{}}
 }
 
 // TestTimeline says a text that only counts up once, and again when the fault has changed.

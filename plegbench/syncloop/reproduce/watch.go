@@ -1,6 +1,7 @@
 package reproduce
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -14,23 +15,23 @@ import (
 	"github.com/kdiag/kdiag/plegbench/syncloop/pleg"
 )
 
-// When silence counts as an event, at the kubelet's own pace. A relist of a healthy node takes well below a second, and the next one
-// starts a second later.
+// After these times a stall counts as an event, at the kubelet's own pace. A relist of a healthy node takes well
+// below a second, and the next one starts a second later.
 const (
 	stuckAfter  = 30 * time.Second
 	silentAfter = 10 * time.Second
 )
 
-// A watch looks at what nobody tells of: relists that do not end, deaths that nobody notices, pods that run again.
+// A watch finds what no log line reports: relists that do not end, deaths that go unnoticed, pods that run again.
 type watch struct {
 	timeline *timeline
 	speed    float64
 	node     string
 
 	mu     sync.Mutex
-	stuck  time.Time // start of the relist that was said to be stuck
+	stuck  time.Time // start of the relist that was reported as stuck
 	deaths []*death
-	silent time.Time // the last death that was said to have passed in silence; others near it are not said
+	silent time.Time // the last death that was reported as unnoticed; others near it are not reported
 	late   bool      // the pod that was added is not running yet
 }
 
@@ -38,7 +39,7 @@ type watch struct {
 type death struct {
 	pod, id string
 	at      time.Time
-	noticed bool // PLEG has told of it
+	noticed bool // PLEG has reported it
 	reborn  bool // the pod runs again
 }
 
@@ -53,13 +54,13 @@ func (w *watch) paced(d time.Duration) string {
 func (w *watch) after(since time.Time, d time.Duration) bool { return w.pace(time.Since(since)) > d }
 
 func (w *watch) died(pod, id string) {
-	w.timeline.tell(PodDied, pod+": its container is killed")
+	w.timeline.event(PodDied, pod+": its container is killed")
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.deaths = append(w.deaths, &death{pod: pod, id: id, at: time.Now()})
 }
 
-// logged finds the deaths that the loop hears of from PLEG.
+// logged finds the deaths that PLEG reports to the loop.
 func (w *watch) logged(msg string, kv []any) {
 	if msg != "SyncLoop (PLEG): event for pod" {
 		return
@@ -77,7 +78,7 @@ func (w *watch) noticed(id string) {
 	for _, d := range w.deaths {
 		if d.id == id && !d.noticed {
 			d.noticed = true
-			w.timeline.tell(PodNoticed, fmt.Sprintf("%s: PLEG tells of its death after %s", d.pod, w.paced(time.Since(d.at))))
+			w.timeline.event(PodNoticed, fmt.Sprintf("%s: PLEG tells of its death after %s", d.pod, w.paced(time.Since(d.at))))
 		}
 	}
 }
@@ -90,27 +91,27 @@ func (w *watch) look(s syncloop.Snapshot) {
 	for _, d := range w.deaths {
 		if !d.noticed && w.after(d.at, silentAfter) && (w.silent.IsZero() || w.pace(d.at.Sub(w.silent)) > silentAfter) {
 			w.silent = d.at
-			w.timeline.tell(EventsStop, fmt.Sprintf("%s died %s ago, and PLEG has not told of it", d.pod, w.paced(time.Since(d.at))))
+			w.timeline.event(EventsStop, fmt.Sprintf("%s died %s ago, and PLEG has not told of it", d.pod, w.paced(time.Since(d.at))))
 		}
 		if !d.reborn && w.runs(s.Pods, d.pod, d.id) {
 			d.reborn = true
-			w.timeline.tell(PodRunning, fmt.Sprintf("%s runs again %s after its container died", d.pod, w.paced(time.Since(d.at))))
+			w.timeline.event(PodRunning, fmt.Sprintf("%s runs again %s after its container died", d.pod, w.paced(time.Since(d.at))))
 		}
 	}
 	if w.late && w.runs(s.Pods, latePod, "") {
 		w.late = false
-		w.timeline.tell(PodRunning, latePod+" runs")
+		w.timeline.event(PodRunning, latePod+" runs")
 	}
 }
 
 func (w *watch) lookAtRelist(s pleg.Snapshot) {
 	if !w.stuck.IsZero() && !s.InProgressSince.Equal(w.stuck) {
-		w.timeline.tell(RelistEnded, "the relist ended after "+w.paced(s.Duration))
+		w.timeline.event(RelistEnded, "the relist ended after "+w.paced(s.Duration))
 		w.stuck = time.Time{}
 	}
 	if since := s.InProgressSince; w.stuck.IsZero() && !since.IsZero() && w.after(since, stuckAfter) {
 		w.stuck = since
-		w.timeline.tell(RelistStuck, "a relist has not ended for "+w.paced(time.Since(since)))
+		w.timeline.event(RelistStuck, "a relist has not ended for "+w.paced(time.Since(since)))
 	}
 }
 
@@ -151,10 +152,5 @@ func (w *watch) settled(pods []*v1.Pod, want int) error {
 	if len(wait) == 0 {
 		return nil
 	}
-	return notYet(strings.Join(wait, ", "))
+	return errors.New(strings.Join(wait, ", "))
 }
-
-// A notYet is what a run waits for.
-type notYet string
-
-func (n notYet) Error() string { return string(n) }

@@ -1,82 +1,72 @@
-// Package server models the kubelet's HTTP server, on loopback and therefore without its authentication: health, pods,
-// metrics, stats, configuration and profiles. Left out: logs, exec, attach, port forward, checkpoints and /metrics/cadvisor.
+// Package server is the kubelet's HTTP server on loopback, and therefore without its authentication: health, pods,
+// metrics, the summary of usage, the configuration and profiles. Left out are logs, exec, attach, port forward,
+// checkpoints, cAdvisor's and the resource metrics.
 package server
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
+	"net/http/pprof"
 	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
 )
 
-// Config is what a Server is made of. A func that is nil takes its path away.
+// Config is what a Server needs. All fields are required.
 type Config struct {
-	Address string  // host and port; empty: 127.0.0.1:0. Only loopback is served.
-	Checks  []Check // of /healthz, after ping and log, such as syncloop
-	// Pods are the desired ones, from memory.
-	Pods func() []*v1.Pod
+	Address string       // host and port; only loopback is served
+	Healthy func() error // of the syncLoop, for /healthz
+	Pods    func() []*v1.Pod
 	// RunningPods asks the runtime, and hangs with it.
-	RunningPods func(ctx context.Context) ([]*container.Pod, error)
-	Summary     func(ctx context.Context) (*statsapi.Summary, error)
-	// Metrics, Probes and Resource are served at /metrics, /metrics/probes and /metrics/resource.
-	Metrics, Probes, Resource prometheus.Gatherer
-	Configz                   any                      // the KubeletConfiguration
-	SetVerbosity              func(level string) error // of the log, by PUT /debug/flags/v
-	NoDebugging               bool                     // enableDebuggingHandlers: false takes /runningpods/, /configz and /debug away
-	NoProfiling               bool                     // enableProfilingHandler: false takes /debug/pprof and /debug/flags away
-	Requests                  *prometheus.CounterVec   // path, method, code; nil: not counted
-	Log                       logr.Logger
-}
-
-// A Check is one part of /healthz.
-type Check struct {
-	Name  string
-	Check func() error
+	RunningPods     func(ctx context.Context) ([]*container.Pod, error)
+	Summary         func(ctx context.Context) (*statsapi.Summary, error)
+	Metrics, Probes prometheus.Gatherer // of /metrics and /metrics/probes
+	Configz         any                 // the KubeletConfiguration
+	Debugging       bool                // enableDebuggingHandlers: serve /runningpods/, /configz and /debug too
+	Profiling       bool                // enableProfilingHandler: serve /debug/pprof too
+	Log             logr.Logger
 }
 
 const (
 	endWithin     = time.Second // from the end of Run's context to that of Run
 	headerTimeout = 10 * time.Second
-	readTimeout   = 30 * time.Second
-	idleTimeout   = 90 * time.Second
 	// writeTimeout leaves room for a profile, and for a runtime that does not answer within its two minutes.
 	writeTimeout = 5 * time.Minute
 )
 
 // A Server serves one syncLoop.
 type Server struct {
-	cfg       Config
-	listener  net.Listener
-	endWithin time.Duration
+	cfg      Config
+	listener net.Listener
 }
 
-// New listens; Run serves and ends that. An address that is not on loopback is an error, since nobody is asked who they are.
+// New listens; Run serves and stops listening. An address that is not on loopback is an error, since requests are not
+// authenticated.
 func New(cfg Config) (*Server, error) {
-	address := cmp.Or(cfg.Address, "127.0.0.1:0")
-	host, _, err := net.SplitHostPort(address)
+	host, _, err := net.SplitHostPort(cfg.Address)
 	if err != nil {
 		return nil, fmt.Errorf("parsing the server's address: %w", err)
 	}
 	if !loopback(host) {
-		return nil, fmt.Errorf("address %q is not on loopback: the server has no authentication and serves 127.0.0.1, ::1 and localhost only", address)
+		return nil, fmt.Errorf("address %q is not on loopback: the server has no authentication and serves 127.0.0.1, ::1 and localhost only", cfg.Address)
 	}
-	listener, err := net.Listen("tcp", address)
+	listener, err := net.Listen("tcp", cfg.Address)
 	if err != nil {
 		return nil, fmt.Errorf("listening: %w", err)
 	}
-	return &Server{cfg: cfg, listener: listener, endWithin: endWithin}, nil
+	return &Server{cfg, listener}, nil
 }
 
 func loopback(host string) bool { return host == "localhost" || net.ParseIP(host).IsLoopback() }
@@ -84,11 +74,11 @@ func loopback(host string) bool { return host == "localhost" || net.ParseIP(host
 // Addr is where the server listens.
 func (s *Server) Addr() net.Addr { return s.listener.Addr() }
 
-// Run serves until ctx ends, whose error it returns: requests are given a second to end, and their contexts are ended.
+// Run serves until ctx ends, whose error it returns. Requests are given a second to end, and are then cut off.
 func (s *Server) Run(ctx context.Context) error {
 	server := &http.Server{
-		Handler: s.counted(s.routes()), BaseContext: func(net.Listener) context.Context { return ctx },
-		ReadHeaderTimeout: headerTimeout, ReadTimeout: readTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout,
+		Handler: sameHost(s.routes()), BaseContext: func(net.Listener) context.Context { return ctx },
+		ReadHeaderTimeout: headerTimeout, WriteTimeout: writeTimeout,
 	}
 	s.cfg.Log.Info("Starting to listen", "address", s.Addr().String())
 	ended := make(chan error, 1)
@@ -98,11 +88,10 @@ func (s *Server) Run(ctx context.Context) error {
 		return fmt.Errorf("serving: %w", err)
 	case <-ctx.Done():
 	}
-	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.endWithin)
+	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), endWithin)
 	defer cancel()
 	if err := server.Shutdown(ending); err != nil {
-		err = server.Close() // cuts off who has not ended; its own error is of closing sockets
-		s.cfg.Log.V(4).Info("Cut off requests at the end", "err", err)
+		_ = server.Close()
 	}
 	if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serving: %w", err)
@@ -110,60 +99,110 @@ func (s *Server) Run(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// counted counts requests by the pattern that served them, so that a caller cannot make up metrics.
-func (s *Server) counted(mux *http.ServeMux) http.Handler {
+// sameHost refuses requests to other host names than loopback's: a web page may have its name resolve to this machine.
+func sameHost(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !sameHost(r.Host) {
+		host, _, err := net.SplitHostPort(r.Host)
+		if err != nil {
+			host = strings.Trim(r.Host, "[]")
+		}
+		if !loopback(host) {
 			http.Error(w, "this server is for its own machine", http.StatusForbidden)
 			return
 		}
-		answer := &answer{ResponseWriter: w, code: http.StatusOK}
-		mux.ServeHTTP(answer, r)
-		if s.cfg.Requests != nil {
-			_, path, _ := strings.Cut(r.Pattern, " ")
-			s.cfg.Requests.WithLabelValues(cmp.Or(path, "other"), method(r.Method), fmt.Sprint(answer.code)).Inc()
-		}
+		next.ServeHTTP(w, r)
 	})
 }
 
-// sameHost keeps a web page out that has its name resolve to this machine.
-func sameHost(hostport string) bool {
-	host, _, err := net.SplitHostPort(hostport)
-	if err != nil {
-		host = strings.Trim(hostport, "[]")
+func (s *Server) routes() *http.ServeMux {
+	mux := http.NewServeMux()
+	s.healthz(mux)
+	mux.Handle("GET /metrics", promhttp.HandlerFor(s.cfg.Metrics, promhttp.HandlerOpts{}))
+	mux.Handle("GET /metrics/probes", promhttp.HandlerFor(s.cfg.Probes, promhttp.HandlerOpts{}))
+	get := func(path string, document func(ctx context.Context) (any, error)) {
+		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) {
+			doc, err := document(r.Context())
+			var data []byte
+			if err == nil {
+				data, err = json.Marshal(doc)
+			}
+			if err != nil {
+				http.Error(w, err.Error(), http.StatusInternalServerError)
+				return
+			}
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = w.Write(data) // the client may be gone
+		})
 	}
-	return loopback(host)
-}
-
-func method(m string) string {
-	switch m {
-	case http.MethodGet, http.MethodPut, http.MethodPost, http.MethodHead:
-		return m
+	get("/pods", func(context.Context) (any, error) { return podList(s.cfg.Pods()), nil })
+	get("/stats/summary", func(ctx context.Context) (any, error) { return s.cfg.Summary(ctx) })
+	if !s.cfg.Debugging {
+		return mux
 	}
-	return "other"
-}
-
-// An answer remembers its code.
-type answer struct {
-	http.ResponseWriter
-	code int
-}
-
-// WriteHeader notes the code.
-func (a *answer) WriteHeader(code int) {
-	a.code = code
-	a.ResponseWriter.WriteHeader(code)
-}
-
-// Unwrap lets a profile flush and move its deadlines.
-func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
-
-func writeJSON(w http.ResponseWriter, v any) {
-	data, err := json.Marshal(v)
-	if err != nil {
-		http.Error(w, fmt.Sprintf("internal server error: %v", err), http.StatusInternalServerError)
-		return
+	get("/runningpods/", s.runningPods)
+	get("/configz", func(context.Context) (any, error) { return map[string]any{"kubeletconfig": s.cfg.Configz}, nil })
+	if s.cfg.Profiling {
+		mux.HandleFunc("GET /debug/pprof/", pprof.Index)
+		mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
+		mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
 	}
-	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(data) // the reader may be gone
+	return mux
+}
+
+// healthz serves all checks at /healthz and each at /healthz/NAME (k8s.io/apiserver/pkg/server/healthz upstream). Of
+// a check that failed, only its own path shows the reason.
+func (s *Server) healthz(mux *http.ServeMux) {
+	well := func() error { return nil }
+	checks := []struct {
+		name  string
+		check func() error
+	}{{"ping", well}, {"log", well}, {"syncloop", s.cfg.Healthy}}
+	for _, c := range checks {
+		mux.HandleFunc("GET /healthz/"+c.name, func(w http.ResponseWriter, _ *http.Request) {
+			if err := c.check(); err != nil {
+				http.Error(w, fmt.Sprintf("internal server error: %v", err), http.StatusInternalServerError)
+				return
+			}
+			_, _ = fmt.Fprint(w, "ok")
+		})
+	}
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
+		text, failed := "", ""
+		for _, c := range checks {
+			if err := c.check(); err != nil {
+				text += fmt.Sprintf("[-]%s failed: reason withheld\n", c.name)
+				failed = c.name
+				s.cfg.Log.V(2).Info(fmt.Sprintf("%s check failed: healthz\n[-]%s failed: %v\n", c.name, c.name, err))
+				continue
+			}
+			text += fmt.Sprintf("[+]%s ok\n", c.name)
+		}
+		if failed != "" {
+			http.Error(w, text+"healthz check failed", http.StatusInternalServerError)
+			return
+		}
+		_, _ = fmt.Fprint(w, "ok")
+	})
+}
+
+func podList(pods []*v1.Pod) *v1.PodList {
+	list := &v1.PodList{TypeMeta: metav1.TypeMeta{Kind: "PodList", APIVersion: "v1"}, Items: make([]v1.Pod, 0, len(pods))}
+	for _, p := range pods {
+		list.Items = append(list.Items, *p)
+	}
+	return list
+}
+
+// runningPods are the pods as far as the runtime knows them.
+func (s *Server) runningPods(ctx context.Context) (any, error) {
+	running, err := s.cfg.RunningPods(ctx)
+	var pods []*v1.Pod
+	for _, p := range running {
+		out := &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: p.UID, Name: p.Name, Namespace: p.Namespace}}
+		for _, c := range p.Containers {
+			out.Spec.Containers = append(out.Spec.Containers, v1.Container{Name: c.Name, Image: c.Image})
+		}
+		pods = append(pods, out)
+	}
+	return podList(pods), err
 }

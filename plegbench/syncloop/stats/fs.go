@@ -16,8 +16,8 @@ import (
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// fsStats asks for the file system of a directory. Available is what a user without privileges may still use; used is all
-// that is not free.
+// fsStats asks for the file system of a directory. Available is what a user without privileges may still use; used is
+// all that is not free.
 func fsStats(dir string) (*statsapi.FsStats, error) {
 	var s unix.Statfs_t
 	if err := unix.Statfs(dir, &s); err != nil {
@@ -59,8 +59,8 @@ func (p *Provider) imageFs(ctx context.Context) (images, containers *statsapi.Fs
 	return images, containers, err
 }
 
-// imageDir is a directory of the file system with the images. That of a runtime that is simulated is not on this machine, and the
-// node's takes its place.
+// imageDir is a directory of the file system with the images. That of a runtime that is simulated is not on this
+// machine, and the node's takes its place.
 func (p *Provider) imageDir(ctx context.Context) (string, error) {
 	info, err := p.cfg.CRI.ImageFsInfo(ctx)
 	for _, u := range info.GetImageFilesystems() {
@@ -101,7 +101,7 @@ func runtimeFs(u *runtimeapi.FilesystemUsage) (*statsapi.FsStats, error) {
 	return out, nil
 }
 
-// part is a share of a file system: its size and what is free, with a use of its own.
+// part is a share of a file system: its size and what is free, with its own usage.
 func part(whole *statsapi.FsStats, at metav1.Time, used, inodes *uint64) *statsapi.FsStats {
 	out := &statsapi.FsStats{Time: at, UsedBytes: used, InodesUsed: inodes}
 	if whole != nil {
@@ -135,8 +135,8 @@ func (p *Provider) size(dir string) size {
 	return s
 }
 
-// measure adds up the blocks and inodes below a directory, each inode once, within its file system. What vanishes or cannot
-// be read meanwhile is not counted.
+// measure adds up the blocks and inodes below a directory, each inode once, within its file system. What vanishes or
+// cannot be read meanwhile is not counted.
 func measure(dir string) size {
 	s, seen, own := size{at: time.Now()}, map[uint64]bool{}, device(dir)
 	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error { // the function returns no errors but SkipDir

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
@@ -60,33 +59,21 @@ func (p *Provider) pod(
 		PodRef:    statsapi.PodReference{Name: meta.GetName(), Namespace: meta.GetNamespace(), UID: meta.GetUid()},
 		StartTime: metav1.NewTime(time.Unix(0, sandbox.GetCreatedAt())),
 	}
-	var cgroup string
-	if p.cfg.PodCgroup != nil {
-		cgroup = CgroupPath(p.cfg.PodCgroup(types.UID(meta.GetUid())))
-	}
 	logs := filepath.Join(p.cfg.LogDir, meta.GetNamespace()+"_"+meta.GetName()+"_"+meta.GetUid())
-	var cpu []*statsapi.CPUStats
-	var memory []*statsapi.MemoryStats
 	for _, c := range own {
-		s := p.container(c, byID[c.GetId()], cgroup, containerFs)
+		s := p.container(c, byID[c.GetId()], containerFs)
 		log := p.size(filepath.Join(logs, s.Name))
 		s.Logs = part(rootFs, metav1.NewTime(log.at), &log.bytes, &log.inodes)
 		out.Containers = append(out.Containers, s)
-		cpu, memory = append(cpu, s.CPU), append(memory, s.Memory)
-	}
-	out.CPU, out.Memory = sumCPU(cpu), sumMemory(memory)
-	if u, err := p.cgroups.read(cgroup); cgroup != "" && err == nil { // has the sandbox and what was charged to the pod as well
-		out.CPU, out.Memory, out.ProcessStats = u.cpu, u.memory, u.process
+		out.CPU, out.Memory = addCPU(out.CPU, s.CPU), addMemory(out.Memory, s.Memory)
 	}
 	p.rate("pod "+meta.GetUid(), out.CPU)
 	p.storage(&out, rootFs)
 	return out
 }
 
-// container joins what the runtime says with what the cgroup does.
-func (p *Provider) container(
-	c *runtimeapi.Container, s *runtimeapi.ContainerStats, podCgroup string, containerFs *statsapi.FsStats,
-) statsapi.ContainerStats {
+// container turns the runtime's figures of a container into those of a summary.
+func (p *Provider) container(c *runtimeapi.Container, s *runtimeapi.ContainerStats, containerFs *statsapi.FsStats) statsapi.ContainerStats {
 	out := statsapi.ContainerStats{
 		Name:      cmp.Or(c.GetLabels()[container.ContainerNameLabel], c.GetMetadata().GetName()),
 		StartTime: metav1.NewTime(time.Unix(0, c.GetCreatedAt())),
@@ -101,29 +88,17 @@ func (p *Provider) container(
 		out.Memory = &statsapi.MemoryStats{
 			Time: metav1.NewTime(time.Unix(0, m.GetTimestamp())), WorkingSetBytes: number(m.GetWorkingSetBytes()),
 			AvailableBytes: number(m.GetAvailableBytes()), UsageBytes: number(m.GetUsageBytes()), RSSBytes: number(m.GetRssBytes()),
-			PageFaults: number(m.GetPageFaults()), MajorPageFaults: number(m.GetMajorPageFaults()),
-		}
-	}
-	if (out.CPU == nil || out.Memory == nil) && podCgroup != "" {
-		if u, err := p.cgroups.readContainer(podCgroup, c.GetId()); err == nil {
-			out.CPU, out.Memory = cmp.Or(out.CPU, u.cpu), cmp.Or(out.Memory, u.memory)
 		}
 	}
 	p.rate(c.GetId(), out.CPU)
-	if swap := s.GetSwap(); swap != nil {
-		out.Swap = &statsapi.SwapStats{
-			Time: metav1.NewTime(time.Unix(0, swap.GetTimestamp())), SwapUsageBytes: number(swap.GetSwapUsageBytes()),
-			SwapAvailableBytes: number(swap.GetSwapAvailableBytes()),
-		}
-	}
 	if w := s.GetWritableLayer(); w != nil {
 		out.Rootfs = part(containerFs, metav1.NewTime(time.Unix(0, w.GetTimestamp())), number(w.GetUsedBytes()), number(w.GetInodesUsed()))
 	}
 	return out
 }
 
-// storage adds the pod's local volumes, and all it keeps on the node's disk: writable layers, logs and volumes. A volume on
-// another file system, such as one in memory, is none of it.
+// storage adds the pod's local volumes, and the sum of what it has on the node's disk: writable layers, logs and
+// volumes, but not volumes on another file system, such as one in memory.
 func (p *Provider) storage(out *statsapi.PodStats, rootFs *statsapi.FsStats) {
 	var bytes, inodes uint64
 	add := func(b, i *uint64) { bytes, inodes = bytes+*cmp.Or(b, new(uint64)), inodes+*cmp.Or(i, new(uint64)) }
@@ -157,41 +132,33 @@ func number(v *runtimeapi.UInt64Value) *uint64 {
 	return &v.Value
 }
 
-// sumCPU adds up what is known. It is nil if nothing is.
-func sumCPU(all []*statsapi.CPUStats) (out *statsapi.CPUStats) {
-	for _, c := range all {
-		if c == nil {
-			continue
-		}
-		if out == nil {
-			out = &statsapi.CPUStats{}
-		}
-		out.UsageCoreNanoSeconds = plus(out.UsageCoreNanoSeconds, c.UsageCoreNanoSeconds)
-		out.UsageNanoCores = plus(out.UsageNanoCores, c.UsageNanoCores)
-		if c.Time.After(out.Time.Time) {
-			out.Time = c.Time
-		}
+// addCPU adds two measurements, of which each may be missing.
+func addCPU(a, b *statsapi.CPUStats) *statsapi.CPUStats {
+	if a == nil || b == nil {
+		return cmp.Or(a, b)
 	}
-	return out
+	return &statsapi.CPUStats{
+		Time: later(a.Time, b.Time), UsageCoreNanoSeconds: plus(a.UsageCoreNanoSeconds, b.UsageCoreNanoSeconds),
+		UsageNanoCores: plus(a.UsageNanoCores, b.UsageNanoCores),
+	}
 }
 
-// sumMemory is sumCPU for memory.
-func sumMemory(all []*statsapi.MemoryStats) (out *statsapi.MemoryStats) {
-	for _, m := range all {
-		if m == nil {
-			continue
-		}
-		if out == nil {
-			out = &statsapi.MemoryStats{}
-		}
-		out.UsageBytes, out.WorkingSetBytes = plus(out.UsageBytes, m.UsageBytes), plus(out.WorkingSetBytes, m.WorkingSetBytes)
-		out.RSSBytes = plus(out.RSSBytes, m.RSSBytes)
-		out.PageFaults, out.MajorPageFaults = plus(out.PageFaults, m.PageFaults), plus(out.MajorPageFaults, m.MajorPageFaults)
-		if m.Time.After(out.Time.Time) {
-			out.Time = m.Time
-		}
+// addMemory is addCPU for memory.
+func addMemory(a, b *statsapi.MemoryStats) *statsapi.MemoryStats {
+	if a == nil || b == nil {
+		return cmp.Or(a, b)
 	}
-	return out
+	return &statsapi.MemoryStats{
+		Time: later(a.Time, b.Time), UsageBytes: plus(a.UsageBytes, b.UsageBytes),
+		WorkingSetBytes: plus(a.WorkingSetBytes, b.WorkingSetBytes), RSSBytes: plus(a.RSSBytes, b.RSSBytes),
+	}
+}
+
+func later(a, b metav1.Time) metav1.Time {
+	if a.Before(&b) {
+		return b
+	}
+	return a
 }
 
 func plus(a, b *uint64) *uint64 {

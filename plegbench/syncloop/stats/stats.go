@@ -1,14 +1,21 @@
+// Package stats measures the node and the pods of a syncLoop (pkg/kubelet/stats upstream): proc for the node, CRI for
+// containers and the image file system, and the disk for logs and volumes. Left out are cgroups, which would show
+// what is charged to a pod but not to its containers, network, swap of the node, and accelerators.
 package stats
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"math"
+	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/prometheus/procfs"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
@@ -26,17 +33,13 @@ type CRI interface {
 // Config is what a Provider is made of.
 type Config struct {
 	CRI      CRI
-	NodeName string // only what bears it as container.OwnerLabel is counted
-	Root     string // "/", but for tests: proc and, for CgroupRoot, cgroups are found below it
-	// CgroupRoot is where the cgroups are mounted, of version 1 or 2: sys/fs/cgroup.
-	CgroupRoot string
-	RootDir    string // with the pods' directories; its file system is the node's
-	LogDir     string // with the pods' logs: /var/log/pods
-	// PodCgroup is a pod's cgroup in the form of CRI's cgroup_parent, empty if it is not known. It may be nil.
-	PodCgroup func(uid types.UID) string
+	NodeName string // only sandboxes and containers with it as container.OwnerLabel are counted
+	Root     string // "/", but for tests: proc is below it
+	RootDir  string // with the pods' directories; its file system is the node's
+	LogDir   string // with the pods' logs: /var/log/pods
 }
 
-// freshFor is how long a summary is given out again, and diskFor how long the size of a directory is (the kubelet's
+// freshFor is how long a summary is returned again, and diskFor how long the size of a directory is (the kubelet's
 // housekeeping of cAdvisor, and volumeStatsAggPeriod).
 const (
 	freshFor = 10 * time.Second
@@ -45,14 +48,13 @@ const (
 
 // A Provider measures. It is safe for use by several goroutines.
 type Provider struct {
-	cfg     Config
-	proc    procfs.FS
-	cgroups cgroups
-	turn    chan struct{} // holds a token while somebody measures; guards what follows
-	last    *statsapi.Summary
-	lastAt  time.Time
-	cpu     map[string]cpuSample // by container id, pod UID or node
-	sizes   map[string]size      // by directory
+	cfg    Config
+	proc   procfs.FS
+	turn   chan struct{} // holds a token during a measurement; guards the fields below
+	last   *statsapi.Summary
+	lastAt time.Time
+	cpu    map[string]cpuSample // by container id, pod UID or node
+	sizes  map[string]size      // by directory
 }
 
 type cpuSample struct {
@@ -67,14 +69,11 @@ func New(cfg Config) (*Provider, error) {
 	if err != nil {
 		return nil, fmt.Errorf("opening proc: %w", err)
 	}
-	return &Provider{
-		cfg: cfg, proc: proc, cgroups: openCgroups(filepath.Join(cfg.Root, cfg.CgroupRoot)),
-		turn: make(chan struct{}, 1), cpu: map[string]cpuSample{}, sizes: map[string]size{},
-	}, nil
+	return &Provider{cfg: cfg, proc: proc, turn: make(chan struct{}, 1), cpu: map[string]cpuSample{}, sizes: map[string]size{}}, nil
 }
 
-// Summary measures, or returns what was measured less than 10 s ago, which must not be changed. Any part that cannot be
-// measured makes it fail, as upstream: while a runtime hangs there are no stats, and so no evictions.
+// Summary measures, or returns what was measured less than 10 s ago, which must not be changed. It fails if any part
+// cannot be measured, as upstream: while a runtime hangs there are no stats, and therefore no evictions.
 func (p *Provider) Summary(ctx context.Context) (*statsapi.Summary, error) {
 	select {
 	case p.turn <- struct{}{}:
@@ -89,35 +88,76 @@ func (p *Provider) Summary(ctx context.Context) (*statsapi.Summary, error) {
 	if err != nil {
 		return nil, err
 	}
-	rootFs, err := fsStats(p.cfg.RootDir)
-	if err != nil {
+	if node.Fs, err = fsStats(p.cfg.RootDir); err != nil {
 		return nil, err
 	}
 	imageFs, containerFs, err := p.imageFs(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("getting imageFs stats: %w", err)
 	}
-	pods, err := p.pods(ctx, rootFs, containerFs)
+	pods, err := p.pods(ctx, node.Fs, containerFs)
 	if err != nil {
 		return nil, fmt.Errorf("listing pod stats: %w", err)
 	}
-	node.Fs, node.Runtime = rootFs, &statsapi.RuntimeStats{ImageFs: imageFs, ContainerFs: containerFs}
-	node.SystemContainers = []statsapi.ContainerStats{podsTogether(pods, node.StartTime)}
+	node.Runtime = &statsapi.RuntimeStats{ImageFs: imageFs, ContainerFs: containerFs}
+	together := statsapi.ContainerStats{Name: statsapi.SystemContainerPods, StartTime: node.StartTime} // for eviction by allocatable memory
+	for _, pod := range pods {
+		together.CPU, together.Memory = addCPU(together.CPU, pod.CPU), addMemory(together.Memory, pod.Memory)
+	}
+	node.SystemContainers = []statsapi.ContainerStats{together}
 	p.last, p.lastAt = &statsapi.Summary{Node: *node, Pods: pods}, time.Now()
 	p.forget()
 	return p.last, nil
 }
 
-// podsTogether is the system container of all pods, which eviction by allocatable memory looks at.
-func podsTogether(pods []statsapi.PodStats, start metav1.Time) statsapi.ContainerStats {
-	var cpu []*statsapi.CPUStats
-	var memory []*statsapi.MemoryStats
-	for i := range pods {
-		cpu, memory = append(cpu, pods[i].CPU), append(memory, pods[i].Memory)
+// node reads the node from proc. Memory in use is MemTotal - MemFree, as libcontainer has it for the root cgroup of
+// version 2.
+func (p *Provider) node() (*statsapi.NodeStats, error) {
+	now := metav1.Now()
+	stat, err := p.proc.Stat()
+	if err != nil {
+		return nil, fmt.Errorf("reading stat: %w", err)
 	}
-	return statsapi.ContainerStats{
-		Name: statsapi.SystemContainerPods, StartTime: start, CPU: sumCPU(cpu), Memory: sumMemory(memory),
+	m, err := p.proc.Meminfo()
+	if err != nil {
+		return nil, fmt.Errorf("reading meminfo: %w", err)
 	}
+	if m.MemTotalBytes == nil || m.MemFreeBytes == nil {
+		return nil, fmt.Errorf("reading meminfo: no MemTotal or MemFree")
+	}
+	c := stat.CPUTotal // in seconds; guests are part of user and nice
+	total := uint64(math.Round((c.User + c.Nice + c.System + c.IRQ + c.SoftIRQ + c.Steal) * float64(time.Second)))
+	usage := *m.MemTotalBytes - *m.MemFreeBytes
+	working := usage - min(usage, *cmp.Or(m.InactiveFileBytes, new(uint64))) // the kernel can drop inactive files at once
+	n := &statsapi.NodeStats{
+		NodeName: p.cfg.NodeName, StartTime: metav1.Unix(int64(stat.BootTime), 0),
+		CPU: &statsapi.CPUStats{Time: now, UsageCoreNanoSeconds: &total},
+		Memory: &statsapi.MemoryStats{
+			Time: now, UsageBytes: &usage, WorkingSetBytes: &working, AvailableBytes: new(*m.MemTotalBytes - working), RSSBytes: m.AnonPagesBytes,
+		},
+		Rlimit: p.rlimit(now),
+	}
+	p.rate("node", n.CPU)
+	return n, nil
+}
+
+// rlimit is how many tasks there are and may be (pkg/kubelet/stats/pidlimit upstream). What cannot be read stays nil.
+func (p *Provider) rlimit(now metav1.Time) *statsapi.RlimitStats {
+	out := &statsapi.RlimitStats{Time: now}
+	for _, name := range []string{"kernel.pid_max", "kernel.threads-max"} {
+		if v, err := p.proc.SysctlInts(name); err == nil && len(v) == 1 && (out.MaxPID == nil || int64(v[0]) < *out.MaxPID) {
+			out.MaxPID = new(int64(v[0]))
+		}
+	}
+	// 3518 in "1.36 3.49 4.53 2/3518 3715089"
+	data, _ := os.ReadFile(filepath.Join(p.cfg.Root, "proc/loadavg"))
+	if fields := strings.Fields(string(data)); len(fields) == 5 {
+		_, tasks, _ := strings.Cut(fields[3], "/")
+		if n, err := strconv.ParseInt(tasks, 10, 64); err == nil {
+			out.NumOfRunningProcesses = &n
+		}
+	}
+	return out
 }
 
 // rate fills in the cores that were used since the last measurement, in ns per second, if there was one.
@@ -131,7 +171,7 @@ func (p *Provider) rate(key string, cpu *statsapi.CPUStats) {
 	switch {
 	case !ok || now.total < before.total: // new, or counting again from zero
 	case elapsed <= 0:
-		now.rate = before.rate // the runtime gave its last sample again
+		now.rate = before.rate // the runtime returned its last sample again
 		cpu.UsageNanoCores = &now.rate
 	default:
 		now.rate = uint64(float64(now.total-before.total) / elapsed.Seconds())

@@ -89,7 +89,7 @@ func ready(p *v1.Pod, conditions []v1.PodCondition, statuses []v1.ContainerStatu
 	return c
 }
 
-// NeedsReadinessSync reports whether somebody has opened or closed a readiness gate of a pod, so that its Ready condition has to
+// NeedsReadinessSync reports whether a readiness gate of a pod has changed, so that its Ready condition has to
 // be computed again.
 func NeedsReadinessSync(p *v1.Pod) bool {
 	is := condition(p.Status.Conditions, v1.PodReady)
@@ -139,7 +139,7 @@ func anyStarted(p *v1.Pod, statuses []v1.ContainerStatus) bool {
 	return false
 }
 
-// sandboxCondition says whether there is a sandbox, with its network, in which containers can be started: exactly one is
+// sandboxCondition is whether there is a sandbox, with its network, in which containers can be started: exactly one is
 // ready, it is the newest, and it has the network namespace and the address that the pod needs.
 func sandboxCondition(p *v1.Pod, st *container.PodStatus) v1.PodCondition {
 	are := v1.ConditionFalse

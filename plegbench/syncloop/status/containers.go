@@ -17,7 +17,8 @@ const (
 	podInitializing   = "PodInitializing"
 )
 
-// containerStatuses are the statuses of containers of one kind: of init containers as the spec has them, of others by name.
+// containerStatuses are the statuses of containers of one kind: of init containers as the spec has them, of others by
+// name.
 func containerStatuses(in *GenerateInput, specs []v1.Container, old []v1.ContainerStatus, isInit bool) []v1.ContainerStatus {
 	runtime := slices.Clone(in.PodStatus.ContainerStatuses)
 	slices.SortStableFunc(runtime, func(a, b *container.Status) int { return b.CreatedAt.Compare(a.CreatedAt) })
@@ -42,8 +43,8 @@ func sortByName(in []v1.ContainerStatus) {
 	slices.SortFunc(in, func(a, b v1.ContainerStatus) int { return cmp.Compare(a.Name, b.Name) })
 }
 
-// observed is a container's status by the newest two of its instances that the runtime has, newest first in runtime; or, if
-// it has none, by what was known before.
+// observed is a container's status by the newest two of its instances that the runtime has, newest first in runtime;
+// or, if it has none, by what was known before.
 func observed(p *v1.Pod, spec *v1.Container, runtime []*container.Status, before *v1.ContainerStatus) v1.ContainerStatus {
 	var seen []*container.Status
 	for _, c := range runtime {
@@ -86,7 +87,7 @@ func unobserved(p *v1.Pod, spec *v1.Container, before *v1.ContainerStatus) v1.Co
 	return st
 }
 
-// convert turns what the runtime says of one instance into a status.
+// convert turns the runtime's status of one instance into a container status.
 func convert(c *container.Status, before *v1.ContainerStatus) v1.ContainerStatus {
 	st := v1.ContainerStatus{
 		Name: c.Name, Image: c.Image, ImageID: c.ImageRef, ContainerID: c.ID.String(), RestartCount: int32(c.RestartCount),
@@ -123,7 +124,7 @@ func convert(c *container.Status, before *v1.ContainerStatus) v1.ContainerStatus
 	return st
 }
 
-// settleInit reports whether nothing more is to be said of an init container: it has succeeded, or it must have, since a
+// settleInit reports whether the status of an init container is complete: it has succeeded, or it must have, since a
 // regular container was made after it.
 func settleInit(in *GenerateInput, spec *v1.Container, st *v1.ContainerStatus) bool {
 	c := in.PodStatus.Find(spec.Name)

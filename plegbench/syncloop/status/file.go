@@ -2,10 +2,11 @@ package status
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
-	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -26,7 +27,7 @@ type Item struct {
 	Status   v1.PodStatus `json:"status"`
 }
 
-// Metadata says which pod it is.
+// Metadata identifies the pod.
 type Metadata struct {
 	Namespace string    `json:"namespace"`
 	Name      string    `json:"name"`
@@ -39,9 +40,15 @@ func (m *Manager) writeFile() {
 		return
 	}
 	items := []Item{}
-	for _, e := range m.Snapshot() {
-		items = append(items, Item{Metadata{Namespace: e.Namespace, Name: e.Name, UID: e.UID}, e.Status})
+	m.mu.Lock()
+	for uid, c := range m.pods {
+		items = append(items, Item{Metadata{Namespace: c.namespace, Name: c.name, UID: uid}, *c.status.DeepCopy()})
 	}
+	m.mu.Unlock()
+	slices.SortFunc(items, func(a, b Item) int {
+		x, y := a.Metadata, b.Metadata
+		return cmp.Or(cmp.Compare(x.Namespace, y.Namespace), cmp.Compare(x.Name, y.Name), cmp.Compare(x.UID, y.UID))
+	})
 	content, err := json.Marshal(items)
 	if err == nil && bytes.Equal(content, m.written) {
 		return
@@ -56,26 +63,15 @@ func (m *Manager) writeFile() {
 	m.written = content
 }
 
-// replace writes a document beside the file and moves it there: who reads the file finds the old one or the new one whole.
+// replace writes a document beside the file and renames it, so that a reader finds the old document or the new one.
 func replace(path string, list List) error {
 	content, err := json.MarshalIndent(list, "", "  ")
 	if err != nil {
-		return fmt.Errorf("encoding pod statuses: %w", err)
+		return err
 	}
-	tmp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-")
-	if err != nil {
-		return fmt.Errorf("creating a file for pod statuses: %w", err)
+	tmp := filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".tmp")
+	if err := os.WriteFile(tmp, append(content, '\n'), 0o600); err != nil {
+		return err
 	}
-	_, err = tmp.Write(append(content, '\n'))
-	if closeErr := tmp.Close(); err == nil {
-		err = closeErr
-	}
-	if err == nil {
-		err = os.Rename(tmp.Name(), path)
-	}
-	if err != nil {
-		_ = os.Remove(tmp.Name()) // a leftover is worth no second error
-		return fmt.Errorf("replacing %s: %w", path, err)
-	}
-	return nil
+	return os.Rename(tmp, path)
 }

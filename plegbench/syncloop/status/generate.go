@@ -1,11 +1,11 @@
-// Package status computes what a pod's status shall say, and brings it to the API server, to a file, or to both. The rules are
-// those of pkg/kubelet/kubelet_pods.go and pkg/kubelet/status upstream. Left out are in-place resize, dynamic resource
-// allocation, restarts of all containers of a pod at once, and the statuses of volume mounts and container users.
+// Package status computes the status of pods, and reports it to the API server, to a file, or to both. The rules are
+// those of pkg/kubelet/kubelet_pods.go and pkg/kubelet/status upstream. Left out are in-place resize, dynamic
+// resource allocation, dual-stack addresses, restarts of all containers of a pod at once, and the statuses of volume
+// mounts and container users.
 package status
 
 import (
 	"cmp"
-	"net/netip"
 	"slices"
 	"time"
 
@@ -23,8 +23,8 @@ type GenerateInput struct {
 	Terminal  bool         // its containers have ended and will not be started again
 	// StartError is why a container could not be started the last time; ok is false if it could.
 	StartError func(name string) (reason error, message string, ok bool)
-	// ShouldStart says whether the next sync will start a container, whose newest instance it is given, nil if there is none. It is
-	// asked only if there is a StartError.
+	// ShouldStart reports whether the next sync will start a container, whose newest instance it is given, nil if
+	// there is none. It is asked only if there is a StartError.
 	ShouldStart func(*v1.Pod, *v1.Container, *container.Status) bool
 	// UpdateProbes fills in started and ready of each container. Nil leaves them false.
 	UpdateProbes func(*v1.Pod, *v1.PodStatus)
@@ -70,7 +70,8 @@ func ephemeral(p *v1.Pod) []v1.Container {
 	return out
 }
 
-// setPhase sets the phase with its reason and message. A phase that was terminal once, here or at the API server, stays.
+// setPhase sets the phase with its reason and message. A phase that was terminal once, here or at the API server,
+// stays.
 func setPhase(st *v1.PodStatus, in *GenerateInput) {
 	p := in.Pod
 	st.Phase = phase(p, slices.Concat(st.ContainerStatuses, st.InitContainerStatuses), in.Terminal, startedInSandbox(p, in.PodStatus))
@@ -93,8 +94,8 @@ func setPhase(st *v1.PodStatus, in *GenerateInput) {
 	}
 }
 
-// startedInSandbox reports whether a regular container was ever made in the sandbox that is ready now: then the pod has been
-// initialized, whatever its sidecars do.
+// startedInSandbox reports whether a regular container was ever made in the sandbox that is ready now: then the pod
+// has been initialized, whatever its sidecars do.
 func startedInSandbox(p *v1.Pod, st *container.PodStatus) bool {
 	if len(st.SandboxStatuses) == 0 || container.SandboxState(st.SandboxStatuses[0].GetState()) != container.Running {
 		return false
@@ -104,25 +105,16 @@ func startedInSandbox(p *v1.Pod, st *container.PodStatus) bool {
 	})
 }
 
-// setIPs sets the pod's addresses, that of the node's own family first, one of each family, and the node's. A pod on the
-// host's network has the node's addresses.
+// setIPs sets the pod's addresses and the node's. A pod on the host's network has the node's addresses.
 func setIPs(st *v1.PodStatus, p *v1.Pod, ips, hostIPs []string) {
-	first4 := len(hostIPs) == 0 || isIPv4(hostIPs[0])
-	for _, four := range []bool{first4, !first4} {
-		if i := slices.IndexFunc(ips, func(ip string) bool { return validIP(ip) && isIPv4(ip) == four }); i >= 0 {
-			st.PodIPs = append(st.PodIPs, v1.PodIP{IP: ips[i]})
-		}
-	}
 	for _, ip := range hostIPs {
 		st.HostIPs = append(st.HostIPs, v1.HostIP{IP: ip})
 	}
-	if p.Spec.HostNetwork && len(hostIPs) > 0 {
-		if len(st.PodIPs) == 0 {
-			st.PodIPs = []v1.PodIP{{IP: hostIPs[0]}}
-		}
-		if len(hostIPs) == 2 && len(st.PodIPs) == 1 && isIPv4(st.PodIPs[0].IP) != isIPv4(hostIPs[1]) {
-			st.PodIPs = append(st.PodIPs, v1.PodIP{IP: hostIPs[1]})
-		}
+	if p.Spec.HostNetwork && len(ips) == 0 {
+		ips = hostIPs
+	}
+	for _, ip := range ips {
+		st.PodIPs = append(st.PodIPs, v1.PodIP{IP: ip})
 	}
 	if len(st.HostIPs) > 0 {
 		st.HostIP = st.HostIPs[0].IP
@@ -130,16 +122,6 @@ func setIPs(st *v1.PodStatus, p *v1.Pod, ips, hostIPs []string) {
 	if len(st.PodIPs) > 0 {
 		st.PodIP = st.PodIPs[0].IP
 	}
-}
-
-func validIP(s string) bool {
-	_, err := netip.ParseAddr(s)
-	return err == nil
-}
-
-func isIPv4(s string) bool {
-	ip, err := netip.ParseAddr(s)
-	return err == nil && ip.Unmap().Is4()
 }
 
 // conditions are those that others set, as they are in the pod, and the kubelet's own.
@@ -151,7 +133,7 @@ func conditions(in *GenerateInput, st *v1.PodStatus) []v1.PodCondition {
 			out = append(out, c)
 		}
 	}
-	// An eviction sets this one once, and no state of a container tells it again.
+	// An eviction sets this one once, and it does not follow from any container's state.
 	if c := condition(in.Old.Conditions, v1.DisruptionTarget); c != nil {
 		out = setCondition(out, *c)
 	}
@@ -190,7 +172,7 @@ func newCondition(p *v1.Pod, t v1.PodConditionType, is v1.ConditionStatus, reaso
 	return v1.PodCondition{Type: t, ObservedGeneration: p.Generation, Status: is, Reason: reason, Message: message}
 }
 
-// unknownStatus is the end of a container that the runtime lost: nobody knows how it went, so it counts as killed.
+// unknownStatus is the end of a container that the runtime lost: its exit code is unknown, so it counts as killed.
 func unknownStatus(message string) *v1.ContainerStateTerminated {
 	return &v1.ContainerStateTerminated{Reason: "ContainerStatusUnknown", Message: message, ExitCode: 137}
 }

@@ -1,7 +1,6 @@
 package status
 
 import (
-	"cmp"
 	"context"
 	"slices"
 	"sync"
@@ -32,7 +31,7 @@ type Pods interface {
 	TranslateUID(uid types.UID) types.UID // a mirror's into that of its static pod, any other into itself
 }
 
-// Deletion says what the pod workers know of a pod.
+// Deletion is what the pod workers know of a pod.
 type Deletion interface {
 	CouldHaveRunningContainers(uid types.UID) bool
 }
@@ -106,8 +105,8 @@ func (m *Manager) report(ctx context.Context, all bool) {
 	}
 }
 
-// SetPodStatus takes a pod's new status. It is refused if a container would come back from an end that its restart policy
-// makes final.
+// SetPodStatus takes a pod's new status. It is refused if a container would come back from an end that its restart
+// policy makes final.
 func (m *Manager) SetPodStatus(p *v1.Pod, st v1.PodStatus) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -117,7 +116,7 @@ func (m *Manager) SetPodStatus(p *v1.Pod, st v1.PodStatus) {
 	m.update(p, st, p.DeletionTimestamp != nil, false)
 }
 
-// SetSandboxReady says that a pod's sandbox has its network, before its images are pulled (OnPodSandboxReady in
+// SetSandboxReady records that a pod's sandbox has its network, before its images are pulled (OnPodSandboxReady in
 // pkg/kubelet/kubelet.go).
 func (m *Manager) SetSandboxReady(p *v1.Pod) {
 	st, known := m.PodStatus(p.UID)
@@ -165,31 +164,6 @@ func (m *Manager) forget(uid types.UID) {
 	m.wakeUp()
 }
 
-// An Entry is a pod's status as the Manager has it.
-type Entry struct {
-	Namespace, Name string
-	UID             types.UID
-	Version         uint64 // counts the changes, from 1
-	Finished        bool   // the node has nothing left of the pod
-	Status          v1.PodStatus
-}
-
-// Snapshot is every status, by namespace, name and UID.
-func (m *Manager) Snapshot() []Entry {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	out := make([]Entry, 0, len(m.pods))
-	for uid, c := range m.pods {
-		out = append(out, Entry{
-			Namespace: c.namespace, Name: c.name, UID: uid, Version: c.version, Finished: c.finished, Status: *c.status.DeepCopy(),
-		})
-	}
-	slices.SortFunc(out, func(a, b Entry) int {
-		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))
-	})
-	return out
-}
-
 // SetContainerReadiness takes what a readiness probe found, with what follows for the pod's conditions.
 func (m *Manager) SetContainerReadiness(uid types.UID, id container.ID, isReady bool) {
 	m.change(uid, id, "readiness", func(p *v1.Pod, st *v1.PodStatus, c *v1.ContainerStatus) bool {
@@ -215,20 +189,16 @@ func (m *Manager) SetContainerStartup(uid types.UID, id container.ID, started bo
 	})
 }
 
-// change applies what a probe found to a copy of the status, and takes it if apply says that it is news.
+// change applies what a probe found to a copy of the status, and takes it if apply reports a change.
 func (m *Manager) change(
 	uid types.UID, id container.ID, what string, apply func(*v1.Pod, *v1.PodStatus, *v1.ContainerStatus) bool,
 ) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	p, ok := m.cfg.Pods.PodByUID(uid)
-	if !ok {
-		m.cfg.Log.V(4).Info("Pod has been deleted, no need to update "+what, "podUID", uid)
-		return
-	}
-	old, ok := m.pods[p.UID]
-	if !ok {
-		m.cfg.Log.Info("Container "+what+" changed before pod has synced", "pod", klog.KObj(p), "containerID", id.String())
+	old, known := m.pods[uid]
+	if !ok || !known {
+		m.cfg.Log.V(4).Info("Container "+what+" changed of a pod that is gone or not synced yet", "podUID", uid, "containerID", id.String())
 		return
 	}
 	st := *old.status.DeepCopy()
@@ -239,15 +209,13 @@ func (m *Manager) change(
 		}
 		if apply(p, &st, &list[i]) {
 			m.update(p, st, false, false)
-		} else {
-			m.cfg.Log.V(4).Info("Container "+what+" unchanged", "pod", klog.KObj(p), "containerID", id.String())
 		}
 		return
 	}
 	m.cfg.Log.Info("Container "+what+" changed for unknown container", "pod", klog.KObj(p), "containerID", id.String())
 }
 
-// update takes a status into the cache if it says something new, or anyway if forced, and has it reported. The lock is held.
+// update stores a status if it differs from the last one, or if forced, and has it reported. The lock is held.
 func (m *Manager) update(p *v1.Pod, st v1.PodStatus, force, finished bool) {
 	old, known := m.pods[p.UID]
 	before := old.status

@@ -158,7 +158,7 @@ func TestReport(t *testing.T) {
 		if got.Phase != v1.PodRunning || got.ObservedGeneration != 7 || got.StartTime == nil || condition(got.Conditions, "lb") == nil {
 			t.Errorf("status %+v", got)
 		}
-		if e := w.Snapshot(); len(e) != 1 || e[0].Version != 1 || e[0].Name != "web" || e[0].Finished {
+		if e := w.pods["u1"]; len(w.pods) != 1 || e.version != 1 || e.name != "web" || e.finished {
 			t.Errorf("snapshot %+v", e)
 		}
 
@@ -284,26 +284,6 @@ func TestDeletion(t *testing.T) {
 	}
 }
 
-// A deletion that could not be sent is sent again by a full pass, though the status is there already.
-func TestDeletionAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := newPod(deleted)
-		w := newWorld(p)
-		w.desired = []*v1.Pod{p}
-		trouble := true
-		w.api.PrependReactor("delete", "pods", func(clienttesting.Action) (bool, runtime.Object, error) { return trouble, nil, errors.New("boom") })
-		w.SetPodStatus(p, done(p, 0))
-		w.TerminatePod(p)
-		w.runFor(t, time.Second)
-		p.Status = w.status(t) // the watch brings it back
-		trouble = false
-		w.runFor(t, interval+time.Second)
-		if w.Known("u1") {
-			t.Errorf("not deleted; log: %s", w.log)
-		}
-	})
-}
-
 func TestStaticPod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPod(static)
@@ -364,12 +344,11 @@ func TestProbesAndStatus(t *testing.T) {
 			}
 		}
 		w.SetContainerStartup("u1", id, false)
-		if st, _ := w.PodStatus("u1"); *st.ContainerStatuses[0].Started || w.Snapshot()[0].Version != 3 {
-			t.Errorf("version %d, %+v", w.Snapshot()[0].Version, st.ContainerStatuses[0])
+		if st, _ := w.PodStatus("u1"); *st.ContainerStatuses[0].Started || w.pods["u1"].version != 3 {
+			t.Errorf("version %d, %+v", w.pods["u1"].version, st.ContainerStatuses[0])
 		}
 		for _, want := range []string{
-			"Pod has been deleted, no need to update readiness", "Container readiness changed before pod has synced",
-			"Container readiness changed for unknown container", "Container readiness unchanged", "Container startup unchanged",
+			"Container readiness changed of a pod that is gone or not synced yet", "Container readiness changed for unknown container",
 		} {
 			if !strings.Contains(w.log.String(), want) {
 				t.Errorf("no line %q in %s", want, w.log)
@@ -388,7 +367,7 @@ func TestRefusedAndKept(t *testing.T) {
 	}
 	w.TerminatePod(p)
 	w.SetPodStatus(p, v1.PodStatus{Phase: v1.PodFailed})
-	if e := w.Snapshot()[0]; !e.Finished {
+	if e := w.pods["u1"]; !e.finished {
 		t.Error("a pod that had ended has not any more")
 	}
 	w.RemoveOrphanedStatuses(map[types.UID]bool{"u1": true})

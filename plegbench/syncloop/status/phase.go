@@ -8,7 +8,7 @@ import (
 	"github.com/kdiag/kdiag/plegbench/syncloop/pod"
 )
 
-// A tally counts a pod's containers by what their statuses say.
+// A tally counts a pod's containers by their statuses.
 type tally struct {
 	initPending    int // ordinary init containers that have not ended
 	initFailed     int // ordinary init containers that failed for good
@@ -21,8 +21,8 @@ type tally struct {
 	succeeded      int // of the stopped, those that ended with 0 and do not wait
 }
 
-// phase sums up a pod's container statuses. isTerminal says that nothing will be started again; initialized, that a regular
-// container was made in the sandbox there is.
+// phase sums up a pod's container statuses. isTerminal means that nothing will be started again; initialized, that a
+// regular container was made in the sandbox there is.
 func phase(p *v1.Pod, statuses []v1.ContainerStatus, isTerminal, initialized bool) v1.PodPhase {
 	var t tally
 	for i := range p.Spec.InitContainers {

@@ -25,8 +25,8 @@ type change struct {
 	cached
 }
 
-// syncBatch sends, one after the other, the statuses whose version the API server does not have. A full pass also sends those
-// that it has otherwise than they should be, and looks for pods that can be deleted.
+// syncBatch sends, one after the other, the statuses whose version the API server does not have. A full pass also
+// sends those that it has otherwise than they should be, and looks for pods that can be deleted.
 func (m *Manager) syncBatch(ctx context.Context, all bool) {
 	for _, c := range m.due(all) {
 		if ctx.Err() != nil {
@@ -69,8 +69,8 @@ func (m *Manager) due(all bool) []change {
 	return out
 }
 
-// reported is the pod as the API server has it, with its UID there. ok is false for a static pod without a mirror. The pod is
-// nil if it is not desired any more.
+// reported is the pod as the API server has it, with its UID there. ok is false for a static pod without a mirror.
+// The pod is nil if it is not desired any more.
 func (m *Manager) reported(uid types.UID) (apiUID types.UID, api *v1.Pod, ok bool) {
 	p, known := m.cfg.Pods.PodByUID(uid)
 	if !known {
@@ -97,14 +97,14 @@ func (m *Manager) differs(api *v1.Pod, st v1.PodStatus) bool {
 	return true
 }
 
-// canBeDeleted reports whether nothing speaks against removing a pod from the API server: somebody has asked for it, the
+// canBeDeleted reports whether a pod can be removed from the API server: its deletion was requested, the
 // API server has its terminal phase, and the node has nothing left of it. Mirrors are deleted elsewhere.
 func canBeDeleted(api *v1.Pod, finished bool) bool {
 	return api.DeletionTimestamp != nil && !pod.IsMirror(api) && pod.IsTerminal(api.Status.Phase) && finished
 }
 
-// syncPod brings one status to the API server, and deletes the pod there if that is all that was waited for. What fails is
-// tried again by the next full pass.
+// syncPod brings one status to the API server, and deletes the pod there if that is all that was waited for. What
+// fails is tried again by the next full pass.
 func (m *Manager) syncPod(ctx context.Context, c change) {
 	ref := klog.KRef(c.namespace, c.name)
 	api, err := m.cfg.Client.GetPod(ctx, c.namespace, c.name)
@@ -160,8 +160,8 @@ func (m *Manager) patch(ctx context.Context, api *v1.Pod, c change) (*v1.Pod, er
 	return patched, nil
 }
 
-// makePatch is the patch that turns the status of a pod into another. It names the UID, so that a pod of the same name that
-// came since is left alone; it is empty if it says nothing else.
+// makePatch is the patch that turns the status of a pod into another. It names the UID, so that a pod of the same
+// name that came since is left alone; it is empty if it holds nothing else.
 func makePatch(api *v1.Pod, st v1.PodStatus) (patch []byte, empty bool, err error) {
 	before, err := json.Marshal(v1.Pod{Status: api.Status})
 	if err != nil {
@@ -191,7 +191,7 @@ func (m *Manager) remove(ctx context.Context, api *v1.Pod, uid types.UID) {
 	m.forget(uid)
 }
 
-// merge is a status as the API server shall have it: with the conditions and fields that others wrote there, and not
+// merge is a status as the API server should have it: with the conditions and fields that others wrote there, and not
 // terminal while a container of the pod may still run, since others take that for the node having let go of the pod.
 func merge(api *v1.Pod, st v1.PodStatus, couldRun bool, now time.Time) v1.PodStatus {
 	old := &api.Status
@@ -202,6 +202,7 @@ func merge(api *v1.Pod, st v1.PodStatus, couldRun bool, now time.Time) v1.PodSta
 			out.Conditions = append(out.Conditions, c)
 		}
 	}
+	foreign(&out, old)
 	ends := !pod.IsTerminal(old.Phase) && pod.IsTerminal(st.Phase)
 	for _, c := range st.Conditions {
 		switch {
@@ -213,7 +214,6 @@ func merge(api *v1.Pod, st v1.PodStatus, couldRun bool, now time.Time) v1.PodSta
 			out.Conditions = setCondition(out.Conditions, c)
 		}
 	}
-	foreign(&out, old)
 	if ends && couldRun {
 		out.Phase, out.Reason, out.Message = old.Phase, old.Reason, old.Message
 	}

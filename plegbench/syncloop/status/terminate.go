@@ -1,8 +1,6 @@
 package status
 
 import (
-	"fmt"
-
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 
@@ -21,15 +19,7 @@ func (m *Manager) TerminatePod(p *v1.Pod) {
 	}
 	finish(p, &st)
 	if !pod.IsStatic(p) && !pod.IsTerminal(st.Phase) {
-		switch st.Phase {
-		case v1.PodPending, v1.PodRunning:
-			if st.Phase == v1.PodRunning && known {
-				m.cfg.Log.Info("Terminal running pod should have already been marked as failed, programmer error", "pod", klog.KObj(p), "podUID", p.UID)
-			}
-			m.cfg.Log.V(3).Info("Marking terminal pod as failed", "oldPhase", st.Phase, "pod", klog.KObj(p), "podUID", p.UID)
-		default:
-			m.cfg.Log.Error(fmt.Errorf("unknown phase: %v", st.Phase), "Unknown phase, programmer error", "pod", klog.KObj(p), "podUID", p.UID)
-		}
+		m.cfg.Log.V(3).Info("Marking terminal pod as failed", "oldPhase", st.Phase, "pod", klog.KObj(p), "podUID", p.UID)
 		st.Phase = v1.PodFailed
 	}
 	m.update(p, st, true, true)
@@ -42,7 +32,8 @@ func finish(p *v1.Pod, st *v1.PodStatus) {
 			end(&st.ContainerStatuses[i])
 		}
 	}
-	// The init containers after the last one that ever ran were not started; the first one counts as started in any case.
+	// The init containers after the last one that ever ran were not started; the first one counts as started in any
+	// case.
 	last := 0
 	for i := range st.InitContainerStatuses {
 		if c := &st.InitContainerStatuses[i]; c.State.Waiting == nil || c.LastTerminationState.Terminated != nil {
@@ -60,7 +51,7 @@ func end(c *v1.ContainerStatus) {
 	}
 }
 
-// hasInitialized reports whether a pod's regular containers were ever started, or had come to be, as its status tells.
+// hasInitialized reports whether a pod's regular containers were ever started, as its status shows.
 func hasInitialized(p *v1.Pod) bool {
 	if len(p.Spec.InitContainers) == 0 {
 		return true

@@ -45,8 +45,8 @@ func revived(p *v1.Pod, specs []v1.Container, old *v1.ContainerStatus, now []v1.
 	return st != nil && st.State.Terminated == nil
 }
 
-// carryOver keeps what must not change from one status to the next: the start time, when each condition became what it is,
-// and the generation, which never goes back.
+// carryOver keeps what must not change from one status to the next: the start time, when each condition became what
+// it is, and the generation, which never goes back.
 func carryOver(st, old *v1.PodStatus, now time.Time) {
 	for i := range st.Conditions {
 		if t := st.Conditions[i].Type; ours(t) || t == v1.DisruptionTarget {
@@ -70,12 +70,12 @@ func transition(c *v1.PodCondition, old []v1.PodCondition, now time.Time) metav1
 	return metav1.NewTime(now)
 }
 
-// mostMessages is the size of all termination messages of a pod together, in bytes (MaxPodTerminationMessageLogLength in
-// pkg/kubelet/container/runtime.go upstream).
+// mostMessages is the size of all termination messages of a pod together, in bytes (MaxPodTerminationMessageLogLength
+// in pkg/kubelet/container/runtime.go upstream).
 const mostMessages = 12 << 10
 
-// normalize brings a status into the form that comes back from the API server, so that the two can be compared: times in
-// whole seconds, lists in order, messages cut.
+// normalize brings a status into the form that comes back from the API server, so that the two can be compared: times
+// in whole seconds, lists in order, messages cut.
 func normalize(p *v1.Pod, st *v1.PodStatus) {
 	each := mostMessages / max(1, len(p.Spec.Containers)+len(p.Spec.InitContainers)+len(p.Spec.EphemeralContainers))
 	if st.StartTime != nil {
@@ -105,8 +105,8 @@ func normalizeState(s *v1.ContainerState, most int) {
 	}
 }
 
-// equal reports whether two normalized statuses say the same in all that is the kubelet's: of conditions its own, without
-// their times.
+// equal reports whether two normalized statuses are the same where the kubelet decides: of conditions its own,
+// without their times.
 func equal(a, b *v1.PodStatus) bool {
 	mine, yours := ownConditions(a), ownConditions(b)
 	if len(mine) != len(yours) {

@@ -218,7 +218,7 @@ func TestTerminatePod(t *testing.T) {
 		t.Run(string(tt.phase), func(t *testing.T) {
 			w := newWorld()
 			w.TerminatePod(newPod(apiPhase(tt.phase)))
-			if e := w.Snapshot(); len(e) != 1 || e[0].Status.Phase != tt.want || !e[0].Finished {
+			if e := w.pods["u1"]; len(w.pods) != 1 || e.status.Phase != tt.want || !e.finished {
 				t.Errorf("%+v", e)
 			}
 		})

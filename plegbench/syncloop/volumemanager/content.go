@@ -1,10 +1,18 @@
 package volumemanager
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
+	"math/rand/v2"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	v1 "k8s.io/api/core/v1"
@@ -13,16 +21,15 @@ import (
 	"github.com/kdiag/kdiag/plegbench/syncloop/volumemanager/downward"
 )
 
-// A payload is what the files of a volume shall be, by their paths below it.
+// A payload is the files of a volume, by their paths below it.
 type payload map[string]file
 
 type file struct {
 	data []byte
 	mode int32
-	user *int64 // owner; nil is root
 }
 
-// defaultMode is that of files for which nothing else is said, by the API's defaults.
+// defaultMode is the mode of files by the API's defaults.
 const defaultMode = 0o644
 
 func modeOr(mode *int32, otherwise int32) int32 {
@@ -32,22 +39,30 @@ func modeOr(mode *int32, otherwise int32) int32 {
 	return otherwise
 }
 
-// content collects what a volume of that pod shall hold.
+// content collects the files of a volume. A volume of one source is treated as a projected one.
 func (m *Manager) content(ctx context.Context, pod *v1.Pod, v *v1.Volume) (payload, error) {
+	var sources []v1.VolumeProjection
+	var mode *int32
 	switch {
 	case v.ConfigMap != nil:
 		s := v.ConfigMap
-		return m.configMap(ctx, pod, s.Name, s.Items, s.Optional, modeOr(s.DefaultMode, defaultMode))
+		mode = s.DefaultMode
+		sources = []v1.VolumeProjection{{ConfigMap: &v1.ConfigMapProjection{LocalObjectReference: s.LocalObjectReference, Items: s.Items, Optional: s.Optional}}}
 	case v.Secret != nil:
 		s := v.Secret
-		return m.secret(ctx, pod, s.SecretName, s.Items, s.Optional, modeOr(s.DefaultMode, defaultMode))
+		mode = s.DefaultMode
+		name := v1.LocalObjectReference{Name: s.SecretName}
+		sources = []v1.VolumeProjection{{Secret: &v1.SecretProjection{LocalObjectReference: name, Items: s.Items, Optional: s.Optional}}}
 	case v.DownwardAPI != nil:
-		return m.downward(pod, v.DownwardAPI.Items, modeOr(v.DownwardAPI.DefaultMode, defaultMode))
+		mode = v.DownwardAPI.DefaultMode
+		sources = []v1.VolumeProjection{{DownwardAPI: &v1.DownwardAPIProjection{Items: v.DownwardAPI.Items}}}
+	default:
+		mode, sources = v.Projected.DefaultMode, v.Projected.Sources
 	}
 	all := payload{}
 	var problems []error
-	for _, source := range v.Projected.Sources {
-		p, err := m.projection(ctx, pod, source, modeOr(v.Projected.DefaultMode, defaultMode))
+	for _, source := range sources {
+		p, err := m.projection(ctx, pod, source, modeOr(mode, defaultMode))
 		problems = append(problems, err)
 		maps.Copy(all, p)
 	}
@@ -57,43 +72,55 @@ func (m *Manager) content(ctx context.Context, pod *v1.Pod, v *v1.Volume) (paylo
 func (m *Manager) projection(ctx context.Context, pod *v1.Pod, source v1.VolumeProjection, mode int32) (payload, error) {
 	switch {
 	case source.ConfigMap != nil:
-		return m.configMap(ctx, pod, source.ConfigMap.Name, source.ConfigMap.Items, source.ConfigMap.Optional, mode)
+		s := source.ConfigMap
+		object, err := m.cfg.Objects.ConfigMap(ctx, pod.Namespace, s.Name)
+		if err != nil {
+			return absent(s.Optional, err)
+		}
+		data := maps.Clone(object.BinaryData)
+		if data == nil {
+			data = map[string][]byte{}
+		}
+		for k, v := range object.Data {
+			data[k] = []byte(v)
+		}
+		return choose("configmap", data, s.Items, s.Optional, mode)
 	case source.Secret != nil:
-		return m.secret(ctx, pod, source.Secret.Name, source.Secret.Items, source.Secret.Optional, mode)
+		s := source.Secret
+		object, err := m.cfg.Objects.Secret(ctx, pod.Namespace, s.Name)
+		if err != nil {
+			return absent(s.Optional, err)
+		}
+		return choose("secret", object.Data, s.Items, s.Optional, mode)
 	case source.DownwardAPI != nil:
-		return m.downward(pod, source.DownwardAPI.Items, mode)
+		p := payload{}
+		for _, item := range source.DownwardAPI.Items {
+			if item.FieldRef == nil {
+				return nil, fmt.Errorf("%s: only fields of the pod's metadata are supported", item.Path)
+			}
+			text, err := downward.Field(pod, item.FieldRef.FieldPath)
+			if err != nil {
+				return nil, err
+			}
+			p[item.Path] = file{[]byte(text), modeOr(item.Mode, mode)}
+		}
+		return p, nil
 	case source.ServiceAccountToken != nil:
-		return m.token(ctx, pod, source.ServiceAccountToken, mode)
+		s := source.ServiceAccountToken
+		request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
+			ExpirationSeconds: s.ExpirationSeconds,
+			BoundObjectRef:    &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID},
+		}}
+		if s.Audience != "" {
+			request.Spec.Audiences = []string{s.Audience}
+		}
+		text, err := m.cfg.Objects.ServiceAccountToken(ctx, pod.Namespace, pod.Spec.ServiceAccountName, request)
+		return payload{s.Path: {[]byte(text), mode}}, err
 	}
 	return nil, errors.New("a projected source is none of configMap, secret, downwardAPI, serviceAccountToken")
 }
 
-func (m *Manager) configMap(
-	ctx context.Context, pod *v1.Pod, name string, items []v1.KeyToPath, optional *bool, mode int32,
-) (payload, error) {
-	object, err := m.cfg.Objects.ConfigMap(ctx, pod.Namespace, name)
-	if err != nil {
-		return absent(optional, err)
-	}
-	data := map[string][]byte{}
-	for k, v := range object.Data {
-		data[k] = []byte(v)
-	}
-	maps.Copy(data, object.BinaryData)
-	return choose("configmap", data, items, optional, mode)
-}
-
-func (m *Manager) secret(
-	ctx context.Context, pod *v1.Pod, name string, items []v1.KeyToPath, optional *bool, mode int32,
-) (payload, error) {
-	object, err := m.cfg.Objects.Secret(ctx, pod.Namespace, name)
-	if err != nil {
-		return absent(optional, err)
-	}
-	return choose("secret", object.Data, items, optional, mode)
-}
-
-// absent makes an empty volume of an object that is not there, if it need not be.
+// absent makes an empty volume of a missing object that is optional.
 func absent(optional *bool, err error) (payload, error) {
 	if optional != nil && *optional && apierrors.IsNotFound(err) {
 		return payload{}, nil
@@ -101,19 +128,17 @@ func absent(optional *bool, err error) (payload, error) {
 	return nil, err
 }
 
-// choose takes the items out of the data, or all of it under its own names if there are none.
+// choose takes the items out of the data, or all of it under its own names if there are no items.
 func choose(kind string, data map[string][]byte, items []v1.KeyToPath, optional *bool, mode int32) (payload, error) {
 	p := payload{}
 	if len(items) == 0 {
 		for k, v := range data {
-			p[k] = file{data: v, mode: mode}
+			p[k] = file{v, mode}
 		}
-		return p, nil
 	}
 	for _, item := range items {
-		v, ok := data[item.Key]
-		if ok {
-			p[item.Path] = file{data: v, mode: modeOr(item.Mode, mode)}
+		if v, ok := data[item.Key]; ok {
+			p[item.Path] = file{v, modeOr(item.Mode, mode)}
 		} else if optional == nil || !*optional {
 			return nil, fmt.Errorf("%s references non-existent key: %s", kind, item.Key)
 		}
@@ -121,69 +146,111 @@ func choose(kind string, data map[string][]byte, items []v1.KeyToPath, optional 
 	return p, nil
 }
 
-func (m *Manager) downward(pod *v1.Pod, items []v1.DownwardAPIVolumeFile, mode int32) (payload, error) {
-	p := payload{}
-	var problems []error
-	for _, item := range items {
-		var text string
-		var err error
-		switch {
-		case item.FieldRef != nil:
-			text, err = downward.Field(pod, item.FieldRef.FieldPath)
-		case item.ResourceFieldRef != nil:
-			text, err = downward.Resource(item.ResourceFieldRef, pod, nil, m.cfg.Allocatable())
-		}
-		problems = append(problems, err)
-		p[item.Path] = file{data: []byte(text), mode: modeOr(item.Mode, mode)}
-	}
-	return p, errors.Join(problems...)
-}
+// dataLink points to the folder with the files. What a container sees are links through it, so that renaming another
+// link over it changes all files at once (pkg/volume/util/atomic_writer.go upstream).
+const dataLink = "..data"
 
-// token is a token of the pod's service account, bound to the pod. It is for the eyes of the pod's user only if there is
-// one user, and of its fsGroup (pkg/volume/projected/projected.go upstream).
-func (m *Manager) token(
-	ctx context.Context, pod *v1.Pod, source *v1.ServiceAccountTokenProjection, mode int32,
-) (payload, error) {
-	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
-		ExpirationSeconds: source.ExpirationSeconds,
-		BoundObjectRef:    &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID},
-	}}
-	if source.Audience != "" {
-		request.Spec.Audiences = []string{source.Audience}
-	}
-	text, err := m.cfg.Objects.ServiceAccountToken(ctx, pod.Namespace, pod.Spec.ServiceAccountName, request)
-	if err != nil {
-		return nil, err
-	}
-	user := onlyUser(pod)
-	if user != nil || fsGroup(pod) != nil {
-		mode = 0o600
-	}
-	return payload{source.Path: {data: []byte(text), mode: mode, user: user}}, nil
-}
-
-// onlyUser is the user that all containers of a pod are said to run as; nil if there is no such user.
-func onlyUser(pod *v1.Pod) *int64 {
-	var only *int64
-	for c := range containers(pod) {
-		var user *int64
-		if pod.Spec.SecurityContext != nil {
-			user = pod.Spec.SecurityContext.RunAsUser
+// write makes the volume at root hold the payload, in one instant. If it does already, nothing is written.
+func write(root *os.Root, p payload) error {
+	clean := payload{}
+	for name, f := range p {
+		name, err := validPath(name)
+		if err != nil {
+			return err
 		}
-		if c.SecurityContext != nil && c.SecurityContext.RunAsUser != nil {
-			user = c.SecurityContext.RunAsUser
-		}
-		if user == nil || only != nil && *only != *user {
-			return nil
-		}
-		only = user
+		clean[name] = f
 	}
-	return only
-}
-
-func fsGroup(pod *v1.Pod) *int64 {
-	if pod.Spec.SecurityContext == nil {
+	p = clean
+	old, err := root.Readlink(dataLink)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if old != "" && holds(root, old, p) {
 		return nil
 	}
-	return pod.Spec.SecurityContext.FSGroup
+	folder := fmt.Sprintf("%s%d", time.Now().UTC().Format("..2006_01_02_15_04_05."), rand.Uint32())
+	if err := swap(root, folder, p); err != nil {
+		return errors.Join(err, root.RemoveAll(folder))
+	}
+	tops := map[string]bool{}
+	for name := range p {
+		top, _, _ := strings.Cut(name, "/")
+		tops[top] = true
+		if err := root.Symlink(path.Join(dataLink, top), top); err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+	}
+	if old == "" {
+		return nil
+	}
+	before, err := fs.ReadDir(root.FS(), old)
+	if err != nil {
+		return err
+	}
+	for _, e := range before {
+		if !tops[e.Name()] {
+			if err := root.Remove(e.Name()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return err
+			}
+		}
+	}
+	return root.RemoveAll(old)
+}
+
+// validPath returns a clean form of a path below a volume, or an error if it leads out of the volume or hides dataLink.
+func validPath(name string) (string, error) {
+	clean := path.Clean(name)
+	if name == "" || !filepath.IsLocal(clean) || clean == "." || strings.HasPrefix(clean, "..") {
+		return "", fmt.Errorf("invalid path %.80q: it must be relative, without '..'", name)
+	}
+	return clean, nil
+}
+
+// swap writes the payload into a new folder and makes dataLink point there.
+func swap(root *os.Root, folder string, p payload) error {
+	if err := root.Mkdir(folder, 0o755); err != nil {
+		return err
+	}
+	if err := root.Chmod(folder, 0o755); err != nil { // whatever the umask is
+		return err
+	}
+	for name, f := range p {
+		name, mode := path.Join(folder, name), os.FileMode(f.mode).Perm()
+		if err := root.MkdirAll(path.Dir(name), 0o755); err != nil {
+			return err
+		}
+		if err := root.WriteFile(name, f.data, mode); err != nil {
+			return err
+		}
+		if err := root.Chmod(name, mode); err != nil {
+			return err
+		}
+	}
+	newLink := dataLink + "_tmp"
+	if err := root.RemoveAll(newLink); err != nil { // of a writer that was killed
+		return err
+	}
+	if err := root.Symlink(folder, newLink); err != nil {
+		return err
+	}
+	return root.Rename(newLink, dataLink)
+}
+
+// holds reports whether a folder has exactly the files of the payload.
+func holds(root *os.Root, folder string, p payload) bool {
+	found := 0
+	err := fs.WalkDir(root.FS(), folder, func(name string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			found++
+		}
+		return err
+	})
+	for name, f := range p {
+		have, readErr := root.ReadFile(path.Join(folder, name))
+		err = errors.Join(err, readErr)
+		if !bytes.Equal(have, f.data) {
+			return false
+		}
+	}
+	return err == nil && found == len(p)
 }

@@ -1,15 +1,161 @@
 package volumemanager
 
 import (
-	"context"
-	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
 
-	authenticationv1 "k8s.io/api/authentication/v1"
+	"github.com/google/go-cmp/cmp"
 )
 
-// oneToken has nothing but a token, which says for whom it is.
-type oneToken struct{ Objects }
+// visible reads what a container would see: the files by the names at the top that do not begin with dots, and their
+// modes.
+func visible(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	got := map[string]string{}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), "..") {
+			continue
+		}
+		real, err := filepath.EvalSymlinks(filepath.Join(dir, e.Name()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = filepath.WalkDir(real, func(path string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() {
+				return err
+			}
+			data, err := os.ReadFile(path)
+			info, _ := d.Info()
+			got[e.Name()+strings.TrimPrefix(path, real)] = info.Mode().Perm().String() + " " + string(data)
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return got
+}
 
-func (oneToken) ServiceAccountToken(_ context.Context, _, _ string, r *authenticationv1.TokenRequest) (string, error) {
-	return fmt.Sprint("for ", r.Spec.Audiences), nil
+func openRoot(t *testing.T, dir string) *os.Root {
+	t.Helper()
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = root.Close() })
+	return root
+}
+
+func TestWriteSwapsAllAtOnce(t *testing.T) {
+	dir := t.TempDir()
+	root := openRoot(t, dir)
+	steps := []struct {
+		payload   payload
+		want      map[string]string
+		unchanged bool
+	}{
+		{payload: payload{}, want: map[string]string{}},
+		{
+			payload: payload{"a": {data: []byte("1"), mode: 0o644}, "d/e/f": {data: []byte("2"), mode: 0o400}, "./g": {mode: 0o777}},
+			want:    map[string]string{"a": "-rw-r--r-- 1", "d/e/f": "-r-------- 2", "g": "-rwxrwxrwx "},
+		},
+		{
+			payload:   payload{"a": {data: []byte("1"), mode: 0o644}, "d/e/f": {data: []byte("2"), mode: 0o400}, "g": {mode: 0o777}},
+			want:      map[string]string{"a": "-rw-r--r-- 1", "d/e/f": "-r-------- 2", "g": "-rwxrwxrwx "},
+			unchanged: true,
+		},
+		{
+			payload: payload{"a": {data: []byte("new"), mode: 0o644}, "d/x": {data: []byte("3"), mode: 0o644}},
+			want:    map[string]string{"a": "-rw-r--r-- new", "d/x": "-rw-r--r-- 3"},
+		},
+		{payload: payload{}, want: map[string]string{}},
+	}
+	for i, step := range steps {
+		before, _ := os.Readlink(filepath.Join(dir, dataLink))
+		if err := write(root, step.payload); err != nil {
+			t.Fatalf("step %d: %v", i, err)
+		}
+		if diff := cmp.Diff(step.want, visible(t, dir)); diff != "" {
+			t.Errorf("step %d (-want +got):\n%s", i, diff)
+		}
+		after, _ := os.Readlink(filepath.Join(dir, dataLink))
+		if (before == after) != step.unchanged {
+			t.Errorf("step %d: from %q to %q, want unchanged %v", i, before, after, step.unchanged)
+		}
+		if stamps, _ := filepath.Glob(filepath.Join(dir, "..2*")); len(stamps) != 1 {
+			t.Errorf("step %d: folders %v, want one", i, stamps)
+		}
+	}
+}
+
+func TestWriteFailsWhole(t *testing.T) {
+	dir := t.TempDir()
+	root := openRoot(t, dir)
+	if err := write(root, payload{"a": {data: []byte("1"), mode: 0o644}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("left by a writer that was killed", filepath.Join(dir, dataLink+"_tmp")); err != nil {
+		t.Fatal(err)
+	}
+	if err := write(root, payload{"b": {}, "b/c": {}}); err == nil {
+		t.Error("a file that is a folder too was written")
+	}
+	if diff := cmp.Diff(map[string]string{"a": "-rw-r--r-- 1"}, visible(t, dir)); diff != "" {
+		t.Errorf("the earlier files (-want +got):\n%s", diff)
+	}
+	if err := write(root, payload{"b": {mode: 0o600}}); err != nil {
+		t.Errorf("after a writer that was killed: %v", err)
+	}
+	if stamps, _ := filepath.Glob(filepath.Join(dir, "..2*")); len(stamps) != 1 {
+		t.Errorf("folders %v, want one", stamps)
+	}
+}
+
+func TestWriteRefusesPaths(t *testing.T) {
+	for _, name := range []string{
+		"", ".", "/etc/passwd", "../x", "a/../../x", "..data", "..x/y", "./..data",
+	} {
+		dir := t.TempDir()
+		if err := write(openRoot(t, dir), payload{name: {}}); err == nil {
+			t.Errorf("%.40q was written", name)
+		}
+		if left, _ := os.ReadDir(dir); len(left) > 0 {
+			t.Errorf("%.40q left %v", name, left)
+		}
+	}
+}
+
+// TestWriteStaysInside has a volume whose links lead out of it.
+func TestWriteStaysInside(t *testing.T) {
+	outside := t.TempDir()
+	put(t, filepath.Join(outside, "a"), "precious")
+	for name, target := range map[string]string{dataLink: outside, "a": filepath.Join(outside, "a"), dataLink + "_tmp": outside} {
+		dir := t.TempDir()
+		if err := os.Symlink(target, filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+		_ = write(openRoot(t, dir), payload{"a": {data: []byte("1"), mode: 0o644}})
+		if got := visible(t, outside); got["a"] != "-rw-r--r-- precious" || len(got) != 1 {
+			t.Errorf("%s: outside is now %v", name, got)
+		}
+	}
+}
+
+func FuzzValidPath(f *testing.F) {
+	for _, s := range []string{"a", "a/b", "..", "a/..", "/", "..data", "a//b", "./..x", "\x00"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, name string) {
+		clean, err := validPath(name)
+		if err == nil && (!filepath.IsLocal(clean) || clean == "." || strings.HasPrefix(clean, "..")) {
+			t.Errorf("%q is taken, as %q", name, clean)
+		}
+	})
 }

@@ -3,10 +3,14 @@ package volumemanager
 import (
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -28,13 +32,13 @@ func TestAPIObjects(t *testing.T) {
 	if c, err := o.ConfigMap(t.Context(), "shop", "settings"); err != nil || c.Name != "settings" {
 		t.Errorf("config map: %v, %v", c, err)
 	}
-	if _, err := o.Secret(t.Context(), "shop", "none"); !apierrors.IsNotFound(err) {
+	if _, err := o.Secret(t.Context(), "shop", "none"); !apierrors.IsNotFound(err) || err.Error() != `secret "none" not found` {
 		t.Errorf("missing: %v, want not found", err)
 	}
 }
 
-// TestTokenLife asks for a token of one hour again and again: it is the same for 48 minutes, then a new one, and the old one
-// while no new one can be had, as long as it lasts.
+// TestTokenLife asks for a token of one hour again and again: it is the same for 48 minutes, then a new one, and the
+// old one while no new one can be had, as long as it lasts.
 func TestTokenLife(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.New()
@@ -67,5 +71,98 @@ func TestTokenLife(t *testing.T) {
 		at(49+61, "a", "")
 		down = false
 		at(49+62, "a", "token-4")
+	})
+}
+
+const twoObjects = `# a comment alone is a document
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: settings, namespace: shop}
+data: {mode: fast}
+binaryData: {blob: AAEC}
+---
+apiVersion: v1
+kind: Secret
+metadata: {name: key}
+data: {a: b25l}
+stringData: {b: two}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: passed-over}
+`
+
+func put(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestFileObjects(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "objects")
+	o := NewFileObjects(dir)
+	if _, err := o.Secret(t.Context(), "default", "key"); !apierrors.IsNotFound(err) {
+		t.Errorf("without a folder: %v, want not found", err)
+	}
+	put(t, filepath.Join(dir, "all.yaml"), twoObjects)
+	put(t, filepath.Join(dir, ".hidden.yaml"), "kind: nonsense")
+	put(t, filepath.Join(dir, "notes.txt"), "kind: nonsense")
+	s, err := o.Secret(t.Context(), "default", "key")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(map[string][]byte{"a": []byte("one"), "b": []byte("two")}, s.Data); diff != "" {
+		t.Errorf("secret (-want +got):\n%s", diff)
+	}
+	c, err := o.ConfigMap(t.Context(), "shop", "settings")
+	if err != nil || c.Data["mode"] != "fast" || len(c.BinaryData["blob"]) != 3 {
+		t.Errorf("config map: %+v, %v", c, err)
+	}
+	if _, err := o.ConfigMap(t.Context(), "default", "settings"); !apierrors.IsNotFound(err) {
+		t.Errorf("in another namespace: %v, want not found", err)
+	}
+	if _, err := o.ServiceAccountToken(t.Context(), "shop", "sa", &authenticationv1.TokenRequest{}); err == nil ||
+		!strings.Contains(err.Error(), "API server") {
+		t.Errorf("a token: %v, want an error that names what is missing", err)
+	}
+}
+
+func TestFileObjectsTrouble(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "f.yaml")
+	put(t, path, "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: good}\n---\napiVersion: v1\nkind: Secret\nmetadata: {name: bad}\ndate: {}\n---\n{")
+	o := NewFileObjects(dir)
+	if _, err := o.ConfigMap(t.Context(), "default", "good"); err != nil {
+		t.Errorf("the good document is lost: %v", err)
+	}
+	if _, err := o.Secret(t.Context(), "default", "bad"); err == nil || !strings.Contains(err.Error(), "unknown field") {
+		t.Errorf("got %v", err)
+	}
+	if _, err := o.Secret(t.Context(), "default", "x"); err == nil || apierrors.IsNotFound(err) || !strings.Contains(err.Error(), "f.yaml") {
+		t.Errorf("got %v, want the name of the file that could not be read", err)
+	}
+	put(t, path, "apiVersion: v1\nkind: Secret\nmetadata: {name: x}\nstringData: {a: new}\n")
+	if s, err := o.Secret(t.Context(), "default", "x"); err != nil || string(s.Data["a"]) != "new" {
+		t.Errorf("after a change: %v, %v", s, err)
+	}
+}
+
+func FuzzObjectFile(f *testing.F) {
+	f.Add([]byte(twoObjects))
+	f.Add([]byte("{"))
+	f.Add([]byte("---\n---\n"))
+	f.Add([]byte("apiVersion: v1\nkind: Secret\nmetadata: {name: key}\ndata: {a: 1}\n"))
+	dir := f.TempDir()
+	f.Fuzz(func(t *testing.T, data []byte) {
+		put(t, filepath.Join(dir, "f.yaml"), string(data))
+		s, err := NewFileObjects(dir).Secret(t.Context(), "default", "key")
+		if err == nil && (s.Name != "key" || s.Namespace != "" && s.Namespace != "default" || s.StringData != nil) {
+			t.Errorf("%s/%s, %v", s.Namespace, s.Name, s.StringData)
+		}
 	})
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/kdiag/kdiag/plegbench/syncloop/pod"
 )
 
-// Field is the text of a field of the pod's metadata (pkg/fieldpath/fieldpath.go upstream). Labels and annotations are one
-// quoted key="value" per line, sorted, or with a subscript the bare value: metadata.labels['app'].
+// Field is the text of a field of the pod's metadata (pkg/fieldpath/fieldpath.go upstream). Labels and annotations
+// are one quoted key="value" per line, sorted, or with a subscript the bare value: metadata.labels['app'].
 func Field(pod *v1.Pod, path string) (string, error) {
 	if name, key, ok := subscript(path); ok {
 		switch name {

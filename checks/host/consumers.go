@@ -1,0 +1,469 @@
+package host
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+const (
+	// nearLimit is the share of its limit from which a cgroup is kept, and from which its processes are counted.
+	nearLimit = 0.8
+	// maxUsages bounds the pods that are kept, the fullest first.
+	maxUsages = 50
+	// mostConsumers is how many of a kind are named: pods, other groups, processes, names of processes.
+	mostConsumers = 3
+	// maxGroups bounds the groups that are read. A node of 250 pods and 300 units has about 600: what is inside of a
+	// pod or a unit counts for it.
+	maxGroups = 4000
+	// maxMembers bounds what is read of the process ids in one group, in bytes: more than a hundred thousand of them.
+	maxMembers = 1 << 20
+	// noMemoryLimit is a limit of memory in version 1 from which on there is none: the largest number, rounded down
+	// to pages of any size (PAGE_COUNTER_MAX of the kernel's include/linux/page_counter.h).
+	noMemoryLimit = math.MaxInt64 &^ (1<<20 - 1)
+	// kernelThreads is the name under which the kernel's threads are counted together, each of which has another name.
+	kernelThreads = "kernel threads"
+)
+
+// PIDs is how many processes and threads there are, against the limits of the kernel and of cgroups.
+type PIDs struct {
+	Tasks      int           // all threads of the host
+	PIDMax     uint64        // kernel.pid_max
+	ThreadsMax uint64        // kernel.threads-max
+	Cgroups    []CgroupUsage // pids controller: units of the runtime and the kubelet, kubepods, and pods near their limit
+}
+
+// A CgroupUsage is the use of a limit in one cgroup.
+type CgroupUsage struct {
+	Path   string // below the controller's root, such as /system.slice/containerd.service
+	Events uint64 // pids.events max: how often the limit refused a fork
+	Usage
+	Owner
+}
+
+// Consumers are the largest consumers of memory and processes, and the groups that wait for memory.
+type Consumers struct {
+	Memory        []Consumer       // pods, and groups that belong to none, three of each; most first
+	Resident      []ResidentMemory // processes, most first
+	Stalled       []StalledGroup   // pods and others that wait for memory, most first
+	PIDs          []Consumer       // as Memory
+	ProcessGroups []ProcessGroup   // processes by name, most threads first
+}
+
+// A Consumer is a control group with what is in it and below it: of memory the working set in bytes, as the kubelet
+// counts it, of processes their threads too. Max is the limit of the group itself.
+type Consumer struct {
+	Path string // as in /proc/PID/cgroup
+	Dir  string // the folder of its files on the host, such as /sys/fs/cgroup/memory/kubepods/pod1b2c
+	Usage
+	Shmem uint64 // of memory, in bytes: what is in tmpfs or shared
+	Files uint64 // of memory, in bytes: pages of files that were used lately, which the kernel can drop all the same
+	Owner
+}
+
+// A StalledGroup is a control group in which at times no task runs because all wait for memory.
+type StalledGroup struct {
+	Path string
+	Dir  string   // as of a Consumer
+	Full Averages // memory.pressure, which version 2 has, and a hybrid for what is in its unified hierarchy
+	Owner
+}
+
+// A ResidentMemory is the part of a process's memory that is not swapped out (RSS).
+type ResidentMemory struct {
+	PID   int
+	Name  string
+	Bytes uint64
+	Owner
+}
+
+// A ProcessGroup is the processes of one name, or all threads of the kernel.
+type ProcessGroup struct {
+	Name               string
+	Processes, Threads int
+	// PID is the one process, or the parent of more than half of several; 0 where there is none. The owner is that
+	// one's.
+	PID    int
+	Parent string // the name of that parent
+	Owner
+}
+
+// ReadPIDs reads how many processes and threads there are, against every limit that can stop a fork: the kernel's and
+// those of the cgroups that the runtime, the kubelet and the pods are in. With an error there may be a part of it.
+func ReadPIDs(ctx context.Context, root string, people Population) (PIDs, error) {
+	load, err := readSmall(root, "proc/loadavg")
+	if err != nil {
+		return PIDs{}, fmt.Errorf("counting tasks: %w", err)
+	}
+	var p PIDs
+	if p.Tasks, err = parseLoadTasks(load); err != nil {
+		return PIDs{}, fmt.Errorf("counting tasks: %w", err)
+	}
+	if p.PIDMax, err = readUint(root, "proc/sys/kernel/pid_max"); err != nil {
+		return PIDs{}, fmt.Errorf("reading the limit of process ids: %w", err)
+	}
+	if p.ThreadsMax, err = readUint(root, "proc/sys/kernel/threads-max"); err != nil {
+		return PIDs{}, fmt.Errorf("reading the limit of threads: %w", err)
+	}
+	p.Cgroups, err = within(ctx, func(at *position) ([]CgroupUsage, error) {
+		return readPIDCgroups(ctx, at, root, people)
+	})
+	return p, err
+}
+
+// parseLoadTasks takes the number of threads of the host out of /proc/loadavg, where it stands after those that run:
+//
+//	0.20 0.18 0.12 1/180 11206
+func parseLoadTasks(b []byte) (int, error) {
+	fields := strings.Fields(string(b))
+	if len(fields) < 4 {
+		return 0, fmt.Errorf("%d fields in loadavg, want 5", len(fields))
+	}
+	_, total, _ := strings.Cut(fields[3], "/")
+	n, err := strconv.ParseUint(total, 10, 31)
+	if err != nil {
+		return 0, fmt.Errorf("number of threads %.40q in loadavg", fields[3])
+	}
+	return int(n), nil
+}
+
+func readPIDCgroups(ctx context.Context, at *position, root string, people Population) ([]CgroupUsage, error) {
+	h, err := readHierarchy(root, "pids")
+	if err != nil {
+		return nil, err
+	}
+	var usages, pods []CgroupUsage
+	known := map[string]bool{}
+	for _, g := range people.daemonGroups(at, h, "pids") {
+		u, ok := readPIDUsage(g.cgroup, g.dir)
+		known[g.cgroup] = true
+		if u.Role = g.role; ok && (u.Role != "" || u.Max > 0) { // one above refuses a fork only with a limit
+			usages = append(usages, u)
+		}
+	}
+	err = walk(ctx, at, filepath.Join(root, h.point), maxCgroups, func(cgroup, dir string, _ int) bool {
+		if known[cgroup] || !isKubepods(cgroup) && !inKubepods(cgroup) {
+			return true
+		}
+		u, ok := readPIDUsage(cgroup, dir)
+		if ok && isKubepods(cgroup) && !inKubepods(cgroup) {
+			usages = append(usages, u)
+		} else if ok && (u.Events > 0 || u.share() >= nearLimit) {
+			pods = append(pods, u)
+		}
+		return true
+	})
+	return append(usages, top(pods, maxUsages, byShare)...), errors.Join(people.gap(), err)
+}
+
+// readPIDUsage reads pids.current, pids.max and pids.events, which both versions have.
+func readPIDUsage(cgroup, dir string) (CgroupUsage, bool) {
+	current, errCurrent := readUint(dir, "pids.current")
+	limit, errLimit := readUint(dir, "pids.max")
+	if errCurrent != nil || errLimit != nil {
+		return CgroupUsage{}, false
+	}
+	u := CgroupUsage{Path: cgroup, Usage: Usage{Current: current, Max: limit}, Owner: ownerOfCgroup(cgroup)}
+	b, _ := readSmall(dir, "pids.events")
+	u.Events, _ = keyed(b, "max")
+	return u, true
+}
+
+// share is how much of the limit is used, 0 without one.
+func (u Usage) share() float64 {
+	if u.Max == 0 {
+		return 0
+	}
+	return float64(u.Current) / float64(u.Max)
+}
+
+// byShare orders by the share of the limit that is used, and by how often it refused.
+func byShare(a, b CgroupUsage) int {
+	return cmp.Or(cmp.Compare(b.share(), a.share()), cmp.Compare(b.Events, a.Events), cmp.Compare(a.Path, b.Path))
+}
+
+// tightest returns the cgroup whose limit is nearest, where one is near: one of a pod only if no other is, and none
+// where a limit of the whole node is nearer.
+func (p PIDs) tightest() string {
+	threads := uint64(max(p.Tasks, 0))
+	list := []CgroupUsage{{Usage: Usage{threads, p.PIDMax}}, {Usage: Usage{threads, p.ThreadsMax}}}
+	list = slices.DeleteFunc(append(list, p.Cgroups...), func(u CgroupUsage) bool { return u.share() < nearLimit })
+	if len(list) == 0 {
+		return ""
+	}
+	ofPod := func(u CgroupUsage) int { return min(len(u.PodUID)+len(u.ObjectID), 1) }
+	return slices.MinFunc(list, func(a, b CgroupUsage) int {
+		return cmp.Or(ofPod(a)-ofPod(b), cmp.Compare(b.share(), a.share()))
+	}).Path
+}
+
+// ReadConsumers finds the largest consumers of memory, and of processes in the cgroup whose limit is nearest, or else
+// on the node. Where the pressure shows that tasks wait for memory it finds the groups that wait. With an error there
+// may be a part of it.
+func ReadConsumers(
+	ctx context.Context, root string, people Population, pressure Pressure, pids PIDs,
+) (Consumers, error) {
+	below := pids.tightest()
+	short, cancel := context.WithTimeout(ctx, gatherPatience)
+	defer cancel()
+	type groups struct {
+		Consumers
+		members map[int]bool // of the cgroup below; nil for the whole node
+	}
+	found, err := within(short, func(at *position) (groups, error) {
+		all, err := readHierarchies(root)
+		if err != nil {
+			return groups{}, err
+		}
+		var g groups
+		var errs [4]error
+		g.Memory, errs[0] = all.memoryConsumers(short, at, root)
+		if m := pressure.Memory; m != nil && m.Full.Avg10 > 0 {
+			g.Stalled, errs[1] = all.stalled(short, at, root)
+		}
+		g.PIDs, errs[2] = all.pidConsumers(short, at, root, below)
+		if below != "" {
+			g.members, errs[3] = all.members(short, at, root, below)
+		}
+		return g, errors.Join(errs[:]...)
+	})
+	h := found.Consumers
+	h.Resident = people.resident()
+	if below == "" || found.members != nil {
+		h.ProcessGroups = people.processGroups(found.members)
+	}
+	owners := map[*Owner]int{}
+	for i := range h.Resident {
+		owners[&h.Resident[i].Owner] = h.Resident[i].PID
+	}
+	for i := range h.ProcessGroups {
+		if h.ProcessGroups[i].PID > 0 {
+			owners[&h.ProcessGroups[i].Owner] = h.ProcessGroups[i].PID
+		}
+	}
+	return h, errors.Join(people.gap(), err, people.setOwners(ctx, owners))
+}
+
+// memoryConsumers finds the groups with most memory. The working set is the usage less the file pages that were not
+// used lately, as the kubelet has it from cAdvisor (setMemoryStats in container/libcontainer/handler.go).
+func (all hierarchies) memoryConsumers(ctx context.Context, at *position, root string) ([]Consumer, error) {
+	h, ok := all.of("memory")
+	if !ok {
+		return nil, errors.New("finding who has memory: no hierarchy has the memory controller")
+	}
+	usage, limit, total := "memory.current", "memory.max", ""
+	if !h.unified {
+		usage, limit, total = "memory.usage_in_bytes", "memory.limit_in_bytes", "total_" // with what is below
+	}
+	groups, err := h.consumers(ctx, at, root, "", usage)
+	if err == nil && len(groups) == 0 {
+		err = fmt.Errorf("finding who has memory: no control group has %s", usage)
+	}
+	return heaviest(groups, func(g *Consumer) bool {
+		dir := filepath.Join(root, g.Dir)
+		at.enter("%s", dir)
+		stat, err := readSmall(dir, "memory.stat")
+		if err != nil {
+			return false // removed meanwhile
+		}
+		idle, _ := keyed(stat, total+"inactive_file")
+		g.Current -= min(idle, g.Current)
+		g.Shmem, _ = keyed(stat, total+"shmem")
+		g.Files, _ = keyed(stat, total+"active_file")
+		if g.Max, _ = readUint(dir, limit); g.Max >= noMemoryLimit {
+			g.Max = 0
+		}
+		return true
+	}), err
+}
+
+// stalled finds the groups that wait for memory.
+func (all hierarchies) stalled(ctx context.Context, at *position, root string) ([]StalledGroup, error) {
+	h, ok := all.unified()
+	if !ok {
+		return nil, errors.New("finding who waits for memory: control groups of version 1 do not tell")
+	}
+	var list []StalledGroup
+	known := false
+	err := h.ownerGroups(ctx, at, root, "", func(cgroup, dir string) {
+		s, err := readStall(filepath.Join(root, dir, "memory.pressure"))
+		if err != nil {
+			return
+		}
+		known = true
+		if s.Full.Avg10 > 0 {
+			list = append(list, StalledGroup{Path: cgroup, Dir: dir, Full: s.Full, Owner: ownerOfCgroup(cgroup)})
+		}
+	})
+	if err == nil && !known {
+		err = errors.New("finding who waits for memory: no control group has memory.pressure")
+	}
+	return top(list, mostConsumers, func(a, b StalledGroup) int {
+		return cmp.Or(cmp.Compare(b.Full.Avg10, a.Full.Avg10), cmp.Compare(a.Path, b.Path))
+	}), err
+}
+
+// pidConsumers finds the groups with most processes and threads, among all or below one.
+func (all hierarchies) pidConsumers(ctx context.Context, at *position, root, below string) ([]Consumer, error) {
+	h, ok := all.of("pids")
+	if !ok {
+		return nil, errors.New("finding who has processes: no hierarchy has the pids controller")
+	}
+	groups, err := h.consumers(ctx, at, root, below, "pids.current")
+	return heaviest(groups, func(g *Consumer) bool {
+		g.Max, _ = readUint(root, g.Dir, "pids.max")
+		return true
+	}), err
+}
+
+// members reads which processes are in a group and below it.
+func (all hierarchies) members(ctx context.Context, at *position, root, cgroup string) (map[int]bool, error) {
+	h, _ := all.of("pids")
+	folder, err := h.folder(cgroup)
+	if err != nil {
+		return nil, err
+	}
+	members := map[int]bool{}
+	err = walk(ctx, at, filepath.Join(root, folder), maxGroups, func(_, dir string, _ int) bool {
+		b, _ := readLimited(filepath.Join(dir, "cgroup.procs"), maxMembers)
+		for field := range strings.FieldsSeq(string(b)) {
+			if pid, err := strconv.Atoi(field); err == nil {
+				members[pid] = true
+			}
+		}
+		return true
+	})
+	return members, err
+}
+
+// consumers returns the owner groups, of all or below one group, with the number in one of their files.
+func (h hierarchy) consumers(ctx context.Context, at *position, root, below, file string) ([]Consumer, error) {
+	var list []Consumer
+	err := h.ownerGroups(ctx, at, root, below, func(cgroup, dir string) {
+		if n, err := readUint(root, dir, file); err == nil && n > 0 {
+			list = append(list, Consumer{Path: cgroup, Dir: dir, Usage: Usage{Current: n}, Owner: ownerOfCgroup(cgroup)})
+		}
+	})
+	return list, err
+}
+
+// ownerGroups visits the groups that are worth a name, of all or below one, with their folders on the host: pods,
+// containers, units, and others that hold no more groups. What is inside of one counts for it.
+func (h hierarchy) ownerGroups(
+	ctx context.Context, at *position, root, below string, visit func(cgroup, dir string),
+) error {
+	folder, err := h.folder(below)
+	if err != nil {
+		return err
+	}
+	return walk(ctx, at, filepath.Join(root, folder), maxGroups, func(inside, _ string, children int) bool {
+		cgroup := path.Join("/", below, inside)
+		if inside == "/" || children > 0 && !isOwnerGroup(cgroup) {
+			return true
+		}
+		visit(cgroup, path.Join(folder, inside))
+		return false
+	})
+}
+
+// folder returns where a group is mounted on the host; that of all for no group.
+func (h hierarchy) folder(cgroup string) (string, error) {
+	if cgroup == "" {
+		return h.point, nil
+	}
+	dir, ok := h.dir(cgroup)
+	if !ok {
+		return "", fmt.Errorf("looking into %s: it is outside of what is mounted at %s", cgroup, h.point)
+	}
+	return dir, nil
+}
+
+// isOwnerGroup reports whether a group is that of a pod, a container or a unit. Slices, and the groups of a quality
+// of service, only hold others.
+func isOwnerGroup(cgroup string) bool {
+	base := path.Base(cgroup)
+	return isUnit(base) || idOfCgroup(base) != "" || inKubepods(cgroup) && uidOfCgroup(base) != ""
+}
+
+// heaviest returns the three pods that have most, and the three of the others. Complete reads what else there is to
+// know of a group, which may make it lighter and never heavier; it is done for as few as that takes, since the kernel
+// adds up memory.stat only when it is read.
+func heaviest(groups []Consumer, complete func(*Consumer) bool) []Consumer {
+	byCurrent := func(a, b Consumer) int { return cmp.Or(cmp.Compare(b.Current, a.Current), cmp.Compare(a.Path, b.Path)) }
+	slices.SortFunc(groups, byCurrent)
+	var pods, others []Consumer
+	for _, g := range groups {
+		list := &others
+		if g.PodUID != "" {
+			list = &pods
+		}
+		if full := len(*list) == mostConsumers; full && g.Current <= (*list)[mostConsumers-1].Current || !complete(&g) {
+			continue
+		}
+		*list = top(append(*list, g), mostConsumers, byCurrent)
+	}
+	list := append(pods, others...)
+	slices.SortFunc(list, byCurrent)
+	return list
+}
+
+// resident returns the processes with most resident memory.
+func (p Population) resident() []ResidentMemory {
+	var list []ResidentMemory
+	for pid, st := range p.all {
+		if st.rss > 0 {
+			list = append(list, ResidentMemory{PID: pid, Name: st.comm, Bytes: uint64(st.rss)})
+		}
+	}
+	return top(list, mostConsumers, func(a, b ResidentMemory) int {
+		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), a.PID-b.PID)
+	})
+}
+
+// processGroups groups processes by name, all or the members of a group. A leak of threads is one process, a broken
+// server one parent of many, a fork bomb one name with parents of the same.
+func (p Population) processGroups(members map[int]bool) []ProcessGroup {
+	byName := map[string][]stat{}
+	for pid, st := range p.all {
+		name := st.comm
+		if st.kernel {
+			name = kernelThreads
+		}
+		if members == nil || members[pid] {
+			byName[name] = append(byName[name], st)
+		}
+	}
+	var list []ProcessGroup
+	for name, processes := range byName {
+		c := ProcessGroup{Name: name, Processes: len(processes), PID: processes[0].pid}
+		if len(processes) > 1 {
+			c.PID = commonParent(processes)
+			c.Parent = p.all[c.PID].comm
+		}
+		for _, st := range processes {
+			c.Threads += max(st.threads, 1)
+		}
+		list = append(list, c)
+	}
+	return top(list, mostConsumers, func(a, b ProcessGroup) int {
+		return cmp.Or(b.Threads-a.Threads, cmp.Compare(a.Name, b.Name))
+	})
+}
+
+// commonParent returns the parent of more than half of the processes, 0 for none.
+func commonParent(processes []stat) int {
+	children := map[int]int{}
+	for _, st := range processes {
+		if children[st.ppid]++; 2*children[st.ppid] > len(processes) {
+			return st.ppid
+		}
+	}
+	return 0
+}

@@ -1,0 +1,283 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/prometheus/procfs"
+)
+
+// maxCgroups bounds a walk. A node with 110 pods of three containers each has about 600 control groups; twenty
+// thousand are a leak, which their number shows better than their names.
+const maxCgroups = 20_000
+
+// A hierarchy is a tree of control groups and where it is mounted.
+type hierarchy struct {
+	point   string   // the folder, as process 1 sees it
+	base    string   // the cgroup that is mounted there: / except in a container
+	options []string // version 1: its controllers are among them
+	unified bool     // version 2
+}
+
+type hierarchies []hierarchy
+
+// readHierarchies reads where the host has its cgroups mounted, the way process 1 sees it.
+func readHierarchies(root string) (hierarchies, error) {
+	// 16 MiB are some hundred thousand mounts. Cgroups are mounted first, so a leak of mounts does not hide them.
+	b, err := readLimited(filepath.Join(root, "proc/1/mountinfo"), 16<<20)
+	if err != nil {
+		return nil, fmt.Errorf("finding the control groups: %w", err)
+	}
+	all := parseHierarchies(b)
+	if len(all) == 0 {
+		return nil, errors.New("finding the control groups: none among the mounts of process 1")
+	}
+	return all, nil
+}
+
+// parseHierarchies finds the control groups in mountinfo (proc_pid_mountinfo(5)):
+//
+//	32 31 0:29 / /sys/fs/cgroup/cpu rw,relatime - cgroup cgroup rw,cpu
+//	41 31 0:38 / /sys/fs/cgroup/unified rw,relatime shared:9 - cgroup2 cgroup2 rw,nsdelegate
+func parseHierarchies(b []byte) hierarchies {
+	var all hierarchies
+	for line := range strings.Lines(string(b)) {
+		m, err := parseMountLine(line)
+		if err != nil || m.kind != "cgroup" && m.kind != "cgroup2" {
+			continue
+		}
+		h := hierarchy{base: path.Clean(m.root), point: path.Clean(m.point), unified: m.kind == "cgroup2"}
+		if !h.unified {
+			h.options = strings.Split(m.options, ",")
+		}
+		all = append(all, h)
+	}
+	return all
+}
+
+// readHierarchy returns the hierarchy that has a controller.
+func readHierarchy(root, controller string) (hierarchy, error) {
+	all, err := readHierarchies(root)
+	if err != nil {
+		return hierarchy{}, err
+	}
+	h, ok := all.of(controller)
+	if !ok {
+		return hierarchy{}, fmt.Errorf("reading control groups: no hierarchy has the %s controller", controller)
+	}
+	return h, nil
+}
+
+// version is 2 where the unified hierarchy alone is mounted at the usual place, which is what the kubelet and runc go
+// by (IsCgroup2UnifiedMode), and 1 otherwise, a hybrid included.
+func (all hierarchies) version() int {
+	if slices.ContainsFunc(all, func(h hierarchy) bool { return h.unified && h.point == "/sys/fs/cgroup" }) {
+		return 2
+	}
+	return 1
+}
+
+// of returns the hierarchy that has a controller: that of version 1 if there is one, or the unified one.
+func (all hierarchies) of(controller string) (hierarchy, bool) {
+	if i := slices.IndexFunc(all, func(h hierarchy) bool { return slices.Contains(h.options, controller) }); i >= 0 {
+		return all[i], true
+	}
+	return all.unified()
+}
+
+func (all hierarchies) unified() (hierarchy, bool) {
+	i := slices.IndexFunc(all, func(h hierarchy) bool { return h.unified })
+	if i < 0 {
+		return hierarchy{}, false
+	}
+	return all[i], true
+}
+
+// dir returns the folder of a cgroup as process 1 sees it, unless it lies outside of what is mounted.
+func (h hierarchy) dir(cgroup string) (string, bool) {
+	if !path.IsAbs(cgroup) || slices.Contains(strings.Split(cgroup, "/"), "..") {
+		return "", false
+	}
+	rest, ok := strings.CutPrefix(cgroup, strings.TrimSuffix(h.base, "/"))
+	if !ok || rest != "" && rest[0] != '/' {
+		return "", false
+	}
+	return path.Join(h.point, rest), true
+}
+
+// cgroupOf finds the cgroup that a process has in the hierarchy among all of the process.
+func (h hierarchy) cgroupOf(all []procfs.Cgroup, controller string) string {
+	for _, c := range all {
+		unified := c.HierarchyID == 0 && len(c.Controllers) == 0
+		if h.unified && unified || !h.unified && slices.Contains(c.Controllers, controller) {
+			return strings.TrimSuffix(c.Path, " (deleted)")
+		}
+	}
+	return ""
+}
+
+// A daemonGroup is a cgroup that the runtime or the kubelet is in, or one above it.
+type daemonGroup struct {
+	cgroup, dir string // dir below the root of the host's files
+	role        Role   // of the daemon that is in it; empty for one above
+}
+
+// daemonGroups returns the cgroups of the runtime and the kubelet and those above them, each once.
+func (p Population) daemonGroups(at *position, h hierarchy, controller string) []daemonGroup {
+	var own, above []daemonGroup
+	known := map[string]bool{}
+	add := func(list []daemonGroup, cgroup string, role Role) []daemonGroup {
+		dir, ok := h.dir(cgroup)
+		if !ok || known[cgroup] {
+			return list
+		}
+		known[cgroup] = true
+		return append(list, daemonGroup{cgroup, filepath.Join(p.root, dir), role})
+	}
+	for _, daemon := range p.daemons() {
+		if cgroup := h.cgroupOf(p.cgroups(at, daemon.PID), controller); cgroup != "/" {
+			own = add(own, cgroup, daemon.Role)
+		}
+	}
+	for _, g := range own {
+		for c := path.Dir(g.cgroup); c != "/" && c != "."; c = path.Dir(c) {
+			above = add(above, c, "")
+		}
+	}
+	return append(own, above...)
+}
+
+// walk visits the cgroups of a folder, itself as / and those near it first, each with its path, its folder and how
+// many lie in it. Those are visited too unless visit returns false. It is an error that there are more than most.
+func walk(
+	ctx context.Context, at *position, folder string, most int, visit func(cgroup, dir string, children int) bool,
+) error {
+	queue := []string{"/"}
+	for seen := 0; seen < len(queue); seen++ {
+		if err := ctx.Err(); err != nil {
+			return fmt.Errorf("walking %s: cut short after %d cgroups: %w", folder, seen, err)
+		}
+		if seen == most {
+			return fmt.Errorf("walking %s: more than %d cgroups", folder, seen)
+		}
+		cgroup := queue[seen]
+		dir := filepath.Join(folder, cgroup)
+		at.enter("%s", dir)
+		entries, err := os.ReadDir(dir)
+		if err != nil && cgroup == "/" {
+			return fmt.Errorf("walking %s: %w", folder, err)
+		}
+		if err != nil {
+			continue // removed meanwhile
+		}
+		entries = slices.DeleteFunc(entries, func(e os.DirEntry) bool { return !e.IsDir() })
+		if !visit(cgroup, dir, len(entries)) {
+			continue
+		}
+		for _, e := range entries[:min(len(entries), maxCgroups)] {
+			queue = append(queue, path.Join(cgroup, e.Name()))
+		}
+	}
+	return nil
+}
+
+// ownerOfCgroups returns the first owner among the cgroups of a process. A container or a pod in one hierarchy counts
+// for more than a unit in another: version 1 lets a process be in different places.
+func ownerOfCgroups(all []procfs.Cgroup) Owner {
+	var unit Owner
+	for _, c := range all {
+		o := ownerOfCgroup(c.Path)
+		if o.ObjectID != "" || o.PodUID != "" {
+			return o
+		}
+		if unit.Unit == "" {
+			unit = o
+		}
+	}
+	return unit
+}
+
+// ownerOfCgroup reads from a cgroup's path the innermost container, its pod, and the innermost unit in it:
+//
+//	/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod1b2c_3d.slice/cri-containerd-<id>.scope
+//	/kubepods/burstable/pod1b2c-3d/<id>
+//	/system.slice/containerd.service
+func ownerOfCgroup(cgroup string) Owner {
+	var o Owner
+	for dir := path.Clean("/" + cgroup); dir != "/"; dir = path.Dir(dir) {
+		base := path.Base(dir)
+		id := idOfCgroup(base)
+		switch {
+		case o.ObjectID == "" && id != "":
+			o.ObjectID = id
+		case o.ObjectID == "" && o.Unit == "" && isUnit(base):
+			o.Unit = base
+		case o.PodUID == "" && (o.ObjectID != "" || inKubepods(dir)):
+			o.PodUID = uidOfCgroup(base)
+		}
+	}
+	return o
+}
+
+// idOfCgroup returns the container that a cgroup's name holds, alone or in the name of a systemd scope, where
+// runtimes put a prefix before the id.
+func idOfCgroup(base string) string {
+	base = strings.TrimSuffix(base, ".scope")
+	for _, prefix := range []string{"cri-containerd-", "crio-conmon-", "crio-", "docker-", "libpod-"} {
+		if rest, ok := strings.CutPrefix(base, prefix); ok {
+			base = rest
+			break
+		}
+	}
+	if _, rest, ok := strings.Cut(base, ":cri-containerd:"); ok { // a systemd path given to the cgroupfs driver
+		base = rest
+	}
+	if isID(base) {
+		return base
+	}
+	return ""
+}
+
+// uidOfCgroup returns the pod's UID from kubepods-burstable-pod1b2c_3d.slice or pod1b2c-3d. The systemd driver writes _
+// for each - of the UID.
+func uidOfCgroup(base string) string {
+	if slice, ok := strings.CutSuffix(base, ".slice"); ok {
+		_, uid, found := strings.Cut(slice, "-pod")
+		if !found || !strings.Contains(slice, "kubepods") { // kubelet-kubepods-... below --cgroup-root=/kubelet
+			return ""
+		}
+		return strings.ReplaceAll(uid, "_", "-")
+	}
+	uid, ok := strings.CutPrefix(base, "pod")
+	if !ok {
+		return ""
+	}
+	return uid
+}
+
+func isUnit(base string) bool {
+	return strings.HasSuffix(base, ".service") || strings.HasSuffix(base, ".scope")
+}
+
+// isKubepods reports whether a cgroup is the one that holds all pods: /kubepods, /kubepods.slice, or below
+// --cgroup-root /kubelet/kubepods and /kubelet.slice/kubelet-kubepods.slice (cgroup_manager_linux.go of the kubelet).
+func isKubepods(cgroup string) bool {
+	base := path.Base(cgroup)
+	return base == "kubepods" || base == "kubepods.slice" || strings.HasSuffix(base, "-kubepods.slice")
+}
+
+// inKubepods reports whether a cgroup lies below the one that holds all pods.
+func inKubepods(cgroup string) bool {
+	for dir := path.Dir(cgroup); dir != "/" && dir != "."; dir = path.Dir(dir) {
+		if isKubepods(dir) {
+			return true
+		}
+	}
+	return false
+}

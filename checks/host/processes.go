@@ -1,0 +1,490 @@
+package host
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/prometheus/procfs"
+)
+
+const (
+	// maxThreads bounds the threads of one process that are read.
+	maxThreads = 512
+	// userHZ is the unit of start times in /proc/PID/stat, in ticks a second: 100 on every architecture of Go.
+	userHZ = 100
+	// kernelThread is PF_KTHREAD of include/linux/sched.h.
+	kernelThread = 0x0020_0000
+)
+
+// A Process is a process that matters to the runtime.
+type Process struct {
+	PID      int
+	PPID     int
+	Name     string // comm, such as "containerd-shim"
+	Role     Role
+	ObjectID string    // sandbox or container id that it serves; empty for daemons
+	State    byte      // as in /proc/PID/stat: R S D T t Z I
+	Wchan    string    // kernel function that it waits in; empty when not known or not waiting
+	Started  time.Time // zero when not known
+	Config   string    // configuration file on the command line of a runtime; empty for the default, or when not known
+
+	// Lasting is set when two reads some time apart agree: uninterruptible sleep in the same place. One read proves
+	// nothing, since every user of a busy disk is in that state for moments.
+	Lasting bool
+
+	// BlockedThreads counts the threads in uninterruptible sleep, the main one included. The daemons are Go programs,
+	// of which State and Wchan show the main thread only, which is hardly ever the one that is stuck.
+	BlockedThreads int
+	BlockedIn      string // kernel function that the first of them waits in; empty when there is none or it is not known
+}
+
+// StateWord returns the process state in words, such as "stopped" or "uninterruptible sleep".
+func (p Process) StateWord() string {
+	word, ok := map[byte]string{
+		'R': "running", 'S': "sleeping", 'D': "uninterruptible sleep", 'T': "stopped", 't': "stopped by a tracer",
+		'Z': "zombie", 'I': "idle",
+	}[p.State]
+	if !ok {
+		return "state " + string(rune(p.State))
+	}
+	return word
+}
+
+// A stat is what is kept of /proc/PID/stat.
+type stat struct {
+	pid, ppid int
+	comm      string // at most 15 bytes, for kernel threads more
+	state     byte
+	start     uint64 // ticks after boot
+	kernel    bool   // a kernel thread
+	threads   int    // of the whole process, whichever thread's file was read
+	rss       int    // resident memory in bytes
+}
+
+func readStat(p procfs.Proc) (st stat, err error) {
+	defer func() {
+		if v := recover(); v != nil { // procfs slices a torn file out of range
+			err = fmt.Errorf("malformed stat: %v", v)
+		}
+	}()
+	s, err := p.Stat()
+	if err != nil || len(s.State) != 1 || s.PPID < 0 {
+		return stat{}, cmp.Or(err, errors.New("malformed stat"))
+	}
+	return stat{
+		pid: s.PID, ppid: s.PPID, comm: s.Comm, state: s.State[0], start: s.Starttime,
+		kernel: s.Flags&kernelThread != 0, threads: s.NumThreads, rss: s.ResidentMemory(),
+	}, nil
+}
+
+// A Population is the processes of a node at one moment, and which of them have a role. It is read once in a run, and
+// every reader that needs processes filters it. The zero value is a population that could not be read.
+type Population struct {
+	root    string
+	names   Names
+	proc    procfs.FS
+	boot    time.Time // zero when not known
+	all     map[int]stat
+	roles   map[int]Process
+	argv    map[int][]string // of shims
+	missing error            // why some roles are not known
+}
+
+// ReadPopulation reads stat of every process, which no lock can delay, and then the command lines of those that may
+// have a role. Processes inside containers have none unless they serve a container: a containerd in a pod is not this
+// node's.
+//
+// Reading the command line of a process whose memory map is locked never returns. So processes in uninterruptible sleep
+// get their roles by name alone, and so do all that were not reached within gatherPatience: the error names where the
+// reader was abandoned. Processes that vanish or may not be read are left out, without an error.
+func ReadPopulation(ctx context.Context, root string, names Names) (Population, error) {
+	p, err := within(ctx, func(at *position) (Population, error) { return listProcesses(ctx, at, root) })
+	if err != nil {
+		return Population{missing: err}, err
+	}
+	p.names = names
+	roles := p.rolesByName()
+	byName := maps.Clone(p.roles)
+	all := p // a goroutine that is abandoned goes on with it
+	type candidate struct {
+		Process
+		argv []string
+	}
+	found, err := gather(ctx, p.order(), func(at *position, st stat) (candidate, bool) {
+		first, named := byName[st.pid]
+		if st.state == 'D' {
+			return candidate{all.describe(st, first.Role, ""), nil}, named
+		}
+		parent := roles[st.ppid]
+		if names.role(st.comm) == "" && (parent == "" || parent == RoleKubelet) {
+			return candidate{}, false
+		}
+		argv := all.args(at, st)
+		role, id := names.identify(st.comm, argv, parent)
+		if role == "" || all.foreign(st, role, roles) {
+			delete(roles, st.pid)
+			return candidate{}, true
+		}
+		roles[st.pid] = role
+		c := candidate{all.describe(st, role, cmp.Or(id, all.object(at, st, role))), argv}
+		if role == RoleRuntime {
+			c.Config = configArg(argv)
+		}
+		return c, true
+	})
+	for st, c := range found {
+		delete(p.roles, st.pid)
+		if c.Role != "" {
+			p.roles[st.pid] = c.Process
+		}
+		if c.Role == RoleShim {
+			p.argv[st.pid] = c.argv
+		}
+	}
+	p.inherit()
+	p.missing = errors.Join(err, Hidden(root))
+	return p, p.missing
+}
+
+func listProcesses(ctx context.Context, at *position, root string) (Population, error) {
+	dir := filepath.Join(root, "proc")
+	at.enter("the list of processes in %s", dir)
+	proc, err := procfs.NewFS(dir)
+	if err != nil {
+		return Population{}, fmt.Errorf("listing processes: %w", err)
+	}
+	list, err := proc.AllProcs()
+	if err != nil {
+		return Population{}, fmt.Errorf("listing processes: %w", err)
+	}
+	p := Population{
+		root: root, proc: proc, all: make(map[int]stat, len(list)), roles: map[int]Process{}, argv: map[int][]string{},
+	}
+	if system, err := proc.Stat(); err == nil && system.BootTime > 0 {
+		p.boot = time.Unix(int64(system.BootTime), 0)
+	}
+	for _, one := range list {
+		if err := ctx.Err(); err != nil {
+			return Population{}, fmt.Errorf("reading %s: cut short: %w", dir, err)
+		}
+		if st, err := readStat(one); err == nil {
+			p.all[st.pid] = st
+		}
+	}
+	return p, nil
+}
+
+// rolesByName fills in the roles by names alone, and returns them, with those of processes that are not this node's.
+func (p Population) rolesByName() map[int]Role {
+	roles := map[int]Role{}
+	for _, st := range p.order() {
+		role, _ := p.names.identify(st.comm, nil, roles[st.ppid])
+		if role == "" {
+			continue
+		}
+		roles[st.pid] = role
+		if !p.foreign(st, role, roles) {
+			p.roles[st.pid] = Process{
+				PID: st.pid, PPID: st.ppid, Name: st.comm, Role: role, State: st.state, Started: p.started(st.start),
+			}
+		}
+	}
+	return roles
+}
+
+// Processes returns the processes that have a role, by process id.
+func (p Population) Processes() []Process {
+	return p.of(RoleRuntime, RoleKubelet, RoleShim, RoleOCI, RoleCNI)
+}
+
+// Again reads the processes that have a role once more, and marks those whose uninterruptible sleep lasts. What could
+// not be read again before ctx ended is as it was at first, with an error.
+func (p Population) Again(ctx context.Context) ([]Process, error) {
+	if p.all == nil {
+		return nil, p.gap()
+	}
+	first := p.Processes()
+	again, err := gather(ctx, first, func(at *position, first Process) (Process, bool) {
+		at.enter("process %d (%s)", first.PID, first.Name)
+		one, errProc := p.proc.Proc(first.PID)
+		st, errStat := readStat(one)
+		if errors.Join(errProc, errStat) != nil || st.start != p.all[first.PID].start {
+			return Process{}, true // ended meanwhile
+		}
+		now := p.describe(st, first.Role, first.ObjectID)
+		now.Config = first.Config
+		now.Lasting = now.State == 'D' && first.State == 'D' && now.Wchan == first.Wchan
+		return now, true
+	})
+	for i, process := range first {
+		if now, ok := again[process]; ok {
+			first[i] = now
+		}
+	}
+	return slices.DeleteFunc(first, func(p Process) bool { return p.PID == 0 }), errors.Join(p.missing, err)
+}
+
+// One returns what /proc/PID/stat holds of a process, with its role by its name alone. It never waits for the
+// process.
+func (p Population) One(pid int) (Process, error) {
+	one, err := p.proc.Proc(pid)
+	st, errStat := readStat(one)
+	if err := errors.Join(err, errStat); err != nil {
+		return Process{}, fmt.Errorf("reading process %d: %w", pid, err)
+	}
+	role, _ := p.names.identify(st.comm, nil, "")
+	return Process{
+		PID: pid, PPID: st.ppid, Name: st.comm, Role: role, State: st.state, Wchan: wchan(one), Started: p.started(st.start),
+	}, nil
+}
+
+// describe adds to a process what can be read without waiting for it.
+func (p Population) describe(st stat, role Role, id string) Process {
+	d := Process{
+		PID: st.pid, PPID: st.ppid, Name: st.comm, Role: role, ObjectID: id, State: st.state, Started: p.started(st.start),
+	}
+	if one, err := p.proc.Proc(st.pid); err == nil {
+		d.Wchan = wchan(one)
+	}
+	for _, thread := range p.threads(st.pid) {
+		st, err := readStat(thread)
+		if err != nil || st.state != 'D' {
+			continue
+		}
+		d.BlockedThreads++
+		if d.BlockedIn == "" {
+			d.BlockedIn = wchan(thread)
+		}
+	}
+	return d
+}
+
+// threads lists up to maxThreads threads of a process.
+func (p Population) threads(pid int) procfs.Procs {
+	list, _ := p.proc.AllThreads(pid)
+	return top(list, maxThreads, func(a, b procfs.Proc) int { return a.PID - b.PID })
+}
+
+// wchan returns the kernel function that a process or thread waits in; empty for one that runs or may not be looked at.
+func wchan(p procfs.Proc) string {
+	w, _ := p.Wchan()
+	return strings.TrimSpace(w[:min(len(w), 256)])
+}
+
+// started converts ticks after boot; zero when the time of boot is not known or the ticks are absurd.
+func (p Population) started(ticks uint64) time.Time {
+	const century = 100 * 365 * 24 * 3600 * userHZ
+	if p.boot.IsZero() || ticks > century {
+		return time.Time{}
+	}
+	return p.boot.Add(time.Duration(ticks) * (time.Second / userHZ))
+}
+
+// order returns the processes with parents before their children, and those in uninterruptible sleep after all others.
+func (p Population) order() []stat {
+	list := make([]stat, 0, len(p.all))
+	depth := make(map[int]int, len(p.all))
+	for pid, st := range p.all {
+		list = append(list, st)
+		depth[pid] = len(p.ancestors(st))
+		if st.state == 'D' {
+			depth[pid] += 1000
+		}
+	}
+	slices.SortFunc(list, func(a, b stat) int { return cmp.Or(depth[a.pid]-depth[b.pid], a.pid-b.pid) })
+	return list
+}
+
+// ancestors returns the parents of a process, nearest first. Process ids are read one after the other, so a reused id
+// could close a circle; no chain is longer than 64.
+func (p Population) ancestors(st stat) []stat {
+	var chain []stat
+	for len(chain) < 64 {
+		parent, ok := p.all[st.ppid]
+		if !ok || parent.pid == st.pid {
+			break
+		}
+		chain = append(chain, parent)
+		st = parent
+	}
+	return chain
+}
+
+// foreign reports whether a daemon or shim is not this node's, whatever its name. It runs in a container (a shim is
+// among its ancestors), or it is neither root's nor this user's: anybody may start a program that becomes root under
+// another name, so the real user counts too. A kubelet in a container counts unless it has its own pid namespace:
+// then it belongs to another node (kind, k3d).
+func (p Population) foreign(st stat, role Role, roles map[int]Role) bool {
+	if role != RoleKubelet && role != RoleRuntime && role != RoleShim {
+		return false
+	}
+	if one, err := p.proc.Proc(st.pid); err == nil && role != RoleShim {
+		status, err := one.NewStatus()
+		for _, uid := range status.UIDs[:2] {
+			if err == nil && uid != 0 && uid != uint64(os.Geteuid()) {
+				return true
+			}
+		}
+		if role == RoleKubelet {
+			return err == nil && len(status.NSpids) > 1
+		}
+	}
+	inContainer := func(a stat) bool { return roles[a.pid] == RoleShim }
+	return role != RoleKubelet && slices.ContainsFunc(p.ancestors(st), inContainer)
+}
+
+// object finds the sandbox or container of a process that does not name it in its arguments. A CNI plugin gets it in
+// its environment, which holds the pod's ids and none of the pod's environment; "runc init" joins the container's
+// cgroup.
+func (p Population) object(at *position, st stat, role Role) string {
+	one, err := p.proc.Proc(st.pid)
+	if err != nil {
+		return ""
+	}
+	switch role {
+	case RoleCNI:
+		at.enter("environ of process %d (%s)", st.pid, st.comm)
+		environ, _ := one.Environ()
+		for _, kv := range environ {
+			if id, ok := strings.CutPrefix(kv, "CNI_CONTAINERID="); ok && plausibleID(id) {
+				return id
+			}
+		}
+	case RoleOCI:
+		return ownerOfCgroups(p.cgroups(at, st.pid)).ObjectID
+	}
+	return ""
+}
+
+// inherit gives an OCI runtime's process without an object that of the nearest OCI runtime or shim above it: "runc
+// init" is the child of "runc create ID" or "runc exec ID", and the arguments of one in uninterruptible sleep were
+// not read.
+func (p Population) inherit() {
+	for pid, process := range p.roles {
+		if process.Role != RoleOCI {
+			continue
+		}
+		for _, a := range p.ancestors(p.all[pid]) {
+			if above := p.roles[a.pid]; process.ObjectID == "" && (above.Role == RoleOCI || above.Role == RoleShim) {
+				process.ObjectID = above.ObjectID
+			}
+		}
+		p.roles[pid] = process
+	}
+}
+
+// args reads the arguments of a process, which can block.
+func (p Population) args(at *position, st stat) []string {
+	at.enter("cmdline of process %d (%s)", st.pid, st.comm)
+	one, err := p.proc.Proc(st.pid)
+	if err != nil {
+		return nil
+	}
+	argv, _ := one.CmdLine()
+	return argv
+}
+
+// cgroups reads the control groups of a process, which can block.
+func (p Population) cgroups(at *position, pid int) []procfs.Cgroup {
+	at.enter("the cgroup of process %d (%s)", pid, p.all[pid].comm)
+	one, err := p.proc.Proc(pid)
+	if err != nil {
+		return nil
+	}
+	list, _ := one.Cgroups()
+	return list
+}
+
+// gap returns why not everything is known of the processes; nil when it is.
+func (p Population) gap() error {
+	if p.all == nil {
+		return cmp.Or(p.missing, errors.New("the processes could not be listed"))
+	}
+	return p.missing
+}
+
+// daemons returns the processes of the runtime and the kubelet, by process id.
+func (p Population) daemons() []Process { return p.of(RoleRuntime, RoleKubelet) }
+
+// of returns the processes of some roles, by process id.
+func (p Population) of(roles ...Role) []Process {
+	var list []Process
+	for _, process := range p.roles {
+		if slices.Contains(roles, process.Role) {
+			list = append(list, process)
+		}
+	}
+	slices.SortFunc(list, func(a, b Process) int { return a.PID - b.PID })
+	return list
+}
+
+// byWorth returns the processes in the order in which they are worth reading: the runtime, the kubelet, shims and what
+// they run for the runtime, the processes of containers, the host's others, and kernel threads.
+func (p Population) byWorth() []stat {
+	ranks := make(map[int]int, len(p.all))
+	list := make([]stat, 0, len(p.all))
+	for pid, st := range p.all {
+		ranks[pid] = p.rank(st)
+		list = append(list, st)
+	}
+	slices.SortFunc(list, func(a, b stat) int { return cmp.Or(ranks[a.pid]-ranks[b.pid], a.pid-b.pid) })
+	return list
+}
+
+func (p Population) rank(st stat) int {
+	roles := []Role{RoleRuntime, RoleKubelet, RoleShim, RoleOCI, RoleCNI}
+	inContainer := func(a stat) bool { return p.roles[a.pid].Role == RoleShim }
+	switch i := slices.Index(roles, p.roles[st.pid].Role); {
+	case i >= 0:
+		return i
+	case st.kernel:
+		return len(roles) + 2
+	case slices.ContainsFunc(p.ancestors(st), inContainer):
+		return len(roles)
+	}
+	return len(roles) + 1
+}
+
+// setOwners sets each owner to what its process belongs to: by the process's role, and by its cgroups as far as those
+// can be read.
+func (p Population) setOwners(ctx context.Context, pids map[*Owner]int) error {
+	each := slices.Compact(slices.Sorted(maps.Values(pids)))
+	owners, err := gather(ctx, each, func(at *position, pid int) (Owner, bool) {
+		return ownerOfCgroups(p.cgroups(at, pid)), !p.all[pid].kernel
+	})
+	for owner, pid := range pids {
+		*owner = owners[pid]
+		known := p.roles[pid]
+		owner.Role, owner.ObjectID = known.Role, cmp.Or(known.ObjectID, owner.ObjectID)
+	}
+	return err
+}
+
+// configArg returns the file behind -c or --config, which containerd and CRI-O share, unless it is relative.
+func configArg(argv []string) string {
+	file, _ := flagValue(argv, "c", "config")
+	if !filepath.IsAbs(file) {
+		return ""
+	}
+	return file
+}
+
+// Hidden returns an error when this user does not see the processes of others below root/proc. Mounted with hidepid
+// (Documentation/filesystems/proc.rst, 4.1), proc shows a process only to users who may trace it, and process 1 is
+// root's.
+func Hidden(root string) error {
+	proc := filepath.Join(root, "proc")
+	_, errSelf := os.Stat(filepath.Join(proc, "self"))
+	if _, err := readSmall(proc, "1/stat"); err == nil || errSelf != nil {
+		return nil
+	}
+	return fmt.Errorf("listing processes: /proc is mounted with hidepid, and user %d sees only its own", os.Geteuid())
+}

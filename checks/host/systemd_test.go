@@ -1,0 +1,144 @@
+package host
+
+import (
+	"context"
+	"math"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	systemd "github.com/coreos/go-systemd/v22/dbus"
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestNewUnit(t *testing.T) {
+	// What systemd 252 said of a kubelet that crashes.
+	got := newUnit("kubelet.service", map[string]any{
+		"LoadState": "loaded", "ActiveState": "activating", "SubState": "auto-restart", "StateChangeTimestamp": uint64(1_794_000_000_072_324),
+		"UnitFileState": "disabled", "Result": "exit-code", "NRestarts": uint32(3), "MainPID": uint32(0), "ExecMainStatus": int32(7),
+		"WatchdogUSec": uint64(90_000_000), "TasksMax": uint64(4000), "LimitNOFILE": uint64(math.MaxUint64),
+	})
+	want := Unit{
+		Name: "kubelet.service", Load: "loaded", Active: "activating", Sub: "auto-restart", Result: "exit-code", Since: time.UnixMicro(1_794_000_000_072_324),
+		Restarts: 3, ExitStatus: 7, Watchdog: 90 * time.Second, TasksMax: 4000, Enabled: "disabled",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("newUnit (-want +got):\n%s", diff)
+	}
+	odd := newUnit("x", map[string]any{
+		"LoadState": 5, "NRestarts": "many", "ActiveState": strings.Repeat("ä", 500), "StateChangeTimestamp": uint64(math.MaxUint64),
+		"WatchdogUSec": uint64(math.MaxUint64 - 1),
+	})
+	if odd.Load != "" || odd.Restarts != 0 || len(odd.Active) > 128 || !utf8.ValidString(odd.Active) || !odd.Since.IsZero() || odd.Watchdog < 0 {
+		t.Errorf("of odd properties: %+v", odd)
+	}
+}
+
+func TestCountUnits(t *testing.T) {
+	scopes, inactive := countUnits([]systemd.UnitStatus{
+		{Name: "cri-containerd-" + idA + ".scope", LoadState: "loaded", ActiveState: "active", SubState: "running"},
+		{Name: "run-r1.scope", LoadState: "loaded", ActiveState: "inactive", SubState: "dead"},
+		{Name: "kubelet.service", LoadState: "loaded", ActiveState: "active", SubState: "running"},
+		{Name: "syslog.service", LoadState: "not-found", ActiveState: "inactive", SubState: "dead"},
+	})
+	if scopes != 2 || inactive != 1 {
+		t.Errorf("%d scopes, %d inactive; want 2 and 1", scopes, inactive)
+	}
+}
+
+func TestCompareConns(t *testing.T) {
+	well := func() *conn { return &conn{answered: true, took: time.Millisecond, version: "252"} }
+	hung := func() *conn { return &conn{hung: true, took: answerPatience, err: syscall.EAGAIN} }
+	gone := func() *conn { return &conn{err: syscall.ENOENT} }
+	tests := []struct {
+		name         string
+		private, bus *conn
+		want         Systemd
+		goOn, err    bool
+	}{
+		{"well", well(), well(), Systemd{Answered: true, Took: time.Millisecond, BusAnswered: true, Version: "252"}, true, false},
+		{"the bus hangs", well(), hung(), Systemd{Answered: true, Took: time.Millisecond, BusHung: true, Version: "252"}, true, false},
+		{"no bus", well(), gone(), Systemd{Answered: true, Took: time.Millisecond, Version: "252"}, true, false},
+		{"not root", gone(), well(), Systemd{Answered: true, Took: time.Millisecond, BusAnswered: true, Version: "252"}, true, false},
+		{"not root, the bus hangs", gone(), hung(), Systemd{Hung: true, Took: answerPatience, BusHung: true}, false, false},
+		{"hangs", hung(), hung(), Systemd{Hung: true, Took: answerPatience, BusHung: true}, false, false},
+		{"nobody", gone(), gone(), Systemd{}, false, true},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			got, c, err := compareConns(tt.private, tt.bus)
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Errorf("compareConns (-want +got):\n%s", diff)
+			}
+			if (c != nil) != tt.goOn || (err != nil) != tt.err {
+				t.Errorf("connection %v, error %v", c, err)
+			}
+		})
+	}
+}
+
+func FuzzNewUnit(f *testing.F) {
+	f.Add("loaded", uint64(90_000_000), uint32(3))
+	f.Add("\xff\x1b", uint64(math.MaxUint64), uint32(math.MaxUint32))
+	f.Fuzz(func(t *testing.T, text string, n uint64, m uint32) {
+		u := newUnit("x.service", map[string]any{
+			"ActiveState": text, "WatchdogUSec": n, "StateChangeTimestamp": n, "NRestarts": m, "MainPID": m,
+		})
+		if u.Watchdog < 0 || u.Restarts < 0 || len(u.Active) > 128 || !utf8.ValidString(u.Active) {
+			t.Errorf("newUnit of %q, %d, %d = %+v", text, n, m, u)
+		}
+	})
+}
+
+// TestAskSystemdCutShort wants the end of the command to be no silence of systemd's, and the socket to be named once.
+func TestAskSystemdCutShort(t *testing.T) {
+	root := t.TempDir()
+	for _, dir := range []string{"run/systemd/system", "run/dbus"} {
+		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	socket := filepath.Join(root, "run/systemd/private")
+	if _, err := AskSystemd(t.Context(), root, nil, nil); err == nil || strings.Count(err.Error(), socket) != 1 {
+		t.Errorf("without a socket: %v", err)
+	}
+	silent, err := net.Listen("unix", socket) // takes what comes, and says nothing
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		if conn, err := silent.Accept(); err == nil {
+			_, _ = conn.Read(make([]byte, 1)) // it is asking
+		}
+		cancel()
+	}()
+	if s, err := AskSystemd(ctx, root, nil, nil); err == nil || s.Hung {
+		t.Errorf("cut short: %+v, %v; want an error", s, err)
+	}
+}
+
+// TestIdleness holds the units that a host may have for one purpose, the one that it uses first.
+func TestIdleness(t *testing.T) {
+	units := []Unit{
+		{Load: "loaded", Active: "active"},
+		{Load: "loaded", Active: "failed", Enabled: "enabled"},
+		{Load: "loaded", Active: "inactive", Enabled: "enabled"},
+		{Load: "loaded", Active: "inactive", Enabled: "disabled"},
+		{Load: "masked", Active: "inactive"},
+	}
+	for i, u := range units {
+		if got := u.idleness(); got != i {
+			t.Errorf("%+v ranks %d, want %d", u, got, i)
+		}
+	}
+	if again := (&Unit{Load: "loaded", Active: "activating"}).idleness(); again != 0 {
+		t.Errorf("one that is being restarted ranks %d", again)
+	}
+}

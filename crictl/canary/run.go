@@ -1,0 +1,275 @@
+package canary
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/kdiag/kdiag/crictl"
+	"github.com/kdiag/kdiag/crictl/remote"
+)
+
+const (
+	// execTimeout is for the program of ExecSync, which ends at once: on a busy node it may be slow without being sick.
+	execTimeout = 10 * time.Second
+	// stoppedTimeout is how long to wait, after a failed step, for a sandbox that another client may be stopping: its
+	// containers end first.
+	stoppedTimeout = time.Second
+	lookEvery      = 100 * time.Millisecond
+	// A container that a signal has ended has 128 and the signal's number as its exit code.
+	exitKilled, exitTerminated = 128 + 9, 128 + 15
+	// interruptGrace is how long a call that creates something may go on after an interrupt. When it returns, its
+	// object is known and the runtime is no longer busy with it.
+	interruptGrace = 2 * time.Second
+)
+
+// A canaryRun is one canary that is running.
+type canaryRun struct {
+	cri    *remote.Service
+	opts   Options
+	res    *Result
+	choice choice
+	pod    pod
+	making Outcome // of RunPodSandbox; empty when it was not called
+}
+
+// step makes one timed call and reports whether it succeeded.
+func (c *canaryRun) step(ctx context.Context, name string, call func(context.Context) error) bool {
+	c.opts.Progress(name)
+	start := time.Now()
+	err := call(ctx)
+	s := Step{Name: name, Elapsed: time.Since(start)}
+	s.Outcome, s.Err = outcomeOf(ctx.Err(), err, s.Elapsed, c.opts.RPCTimeout)
+	c.res.Steps = append(c.res.Steps, s)
+	return s.Outcome == OK
+}
+
+// last is the step that was made last.
+func (c *canaryRun) last() *Step { return &c.res.Steps[len(c.res.Steps)-1] }
+
+// prepare asks for the runtime's version, removes earlier canaries, and finds the image.
+func (c *canaryRun) prepare(ctx context.Context) bool {
+	ok := c.step(ctx, "Version", func(ctx context.Context) error {
+		v, err := c.cri.Version(ctx)
+		c.res.Version = crictl.Version{
+			RuntimeName: v.GetRuntimeName(), RuntimeVersion: v.GetRuntimeVersion(), RuntimeAPIVersion: v.GetRuntimeApiVersion(),
+		}
+		return err
+	})
+	if !ok {
+		return false
+	}
+	c.removeEarlier(ctx)
+	if c.opts.Image != "" {
+		return c.namedImage(ctx)
+	}
+	var images []*runtimeapi.Image
+	ok = c.step(ctx, "ListImages", func(ctx context.Context) (err error) {
+		images, err = c.cri.ListImages(ctx)
+		return err
+	})
+	if ok {
+		c.take(choose(images))
+	}
+	return ok && c.choice.id != ""
+}
+
+// namedImage finds the requested image, or pulls it if that is allowed.
+func (c *canaryRun) namedImage(ctx context.Context) bool {
+	var image *runtimeapi.Image
+	find := func(ctx context.Context) (err error) {
+		image, err = c.cri.ImageStatus(ctx, c.opts.Image)
+		return err
+	}
+	if !c.step(ctx, "ImageStatus", find) {
+		return false
+	}
+	if image == nil && c.opts.Pull {
+		spec := &runtimeapi.ImageSpec{Image: c.opts.Image}
+		pull := func(ctx context.Context) error {
+			ref, err := c.cri.PullImage(ctx, spec, nil, nil)
+			image = &runtimeapi.Image{Id: ref}
+			return err
+		}
+		if !c.step(ctx, "PullImage", pull) {
+			return false
+		}
+	}
+	c.take(choiceOf(image, c.opts.Image))
+	return c.choice.id != ""
+}
+
+// take records the image to run, if there is one.
+func (c *canaryRun) take(image choice) {
+	c.choice, c.res.Image = image, image.name
+	if image.id == "" {
+		c.res.Spoiled = NoImage
+	}
+}
+
+// live creates the sandbox and the container, uses them, and removes the container.
+func (c *canaryRun) live(ctx context.Context) {
+	c.res.SandboxID, c.making = "", ""
+	if ctx.Err() != nil {
+		return
+	}
+	driver, err := c.cri.RuntimeConfig(ctx)
+	systemd := err == nil && driver.GetLinux().GetCgroupDriver() == runtimeapi.CgroupDriver_SYSTEMD
+	c.pod = newPod(c.opts, c.choice, time.Now(), systemd)
+	c.makeLogs(ctx)
+	if !c.run(ctx) {
+		return
+	}
+	var id string
+	create := func(ctx context.Context) (err error) {
+		id, err = c.cri.CreateContainer(ctx, c.res.SandboxID, c.pod.container, c.pod.sandbox)
+		return err
+	}
+	for _, s := range []struct {
+		name string
+		call func(context.Context) error
+	}{
+		{"CreateContainer", patiently(create)},
+		{"StartContainer", patiently(func(ctx context.Context) error { return c.cri.StartContainer(ctx, id) })},
+		{"ExecSync", func(ctx context.Context) error { return c.exec(ctx, id) }},
+		{"ListContainerStats", func(ctx context.Context) error { return c.stats(ctx, id) }},
+		{"StopContainer", func(ctx context.Context) error { return c.cri.StopContainer(ctx, id, 0) }},
+		{"RemoveContainer", func(ctx context.Context) error { return c.cri.RemoveContainer(ctx, id) }},
+	} {
+		if s.name == "ExecSync" && c.choice.bare {
+			c.res.Steps = append(c.res.Steps, Step{Name: s.name, Outcome: Skipped, Err: "the image holds nothing to execute"})
+			continue
+		}
+		if !c.step(ctx, s.name, s.call) && !c.excuse(ctx, id) || ctx.Err() != nil {
+			return
+		}
+	}
+}
+
+// patiently makes a call with the context of patient.
+func patiently(call func(context.Context) error) func(context.Context) error {
+	return func(ctx context.Context) error {
+		ctx, cancel := patient(ctx)
+		defer cancel()
+		return call(ctx)
+	}
+}
+
+// run creates the sandbox. Runtimes that cannot be asked for their cgroup driver (containerd before 2.0) name it in
+// their error.
+func (c *canaryRun) run(interrupted context.Context) bool {
+	ctx, cancel := patient(interrupted)
+	defer cancel()
+	run := func(ctx context.Context) (err error) {
+		c.res.SandboxID, err = c.cri.RunPodSandbox(ctx, c.pod.sandbox, "")
+		return err
+	}
+	ok := c.step(ctx, "RunPodSandbox", run)
+	if !ok && wantsSlice(c.last().Err) && interrupted.Err() == nil {
+		c.pod.sandbox.Linux.CgroupParent = systemdParent
+		c.res.Steps = c.res.Steps[:len(c.res.Steps)-1]
+		ok = c.step(ctx, "RunPodSandbox", run)
+	}
+	c.making = c.last().Outcome
+	return ok && interrupted.Err() == nil
+}
+
+// patient returns a context that outlives an interrupt of ctx by interruptGrace, but not its deadline.
+func patient(ctx context.Context) (context.Context, context.CancelFunc) {
+	soft, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			cancel()
+			return
+		}
+		time.AfterFunc(interruptGrace, cancel)
+	})
+	return soft, func() { stop(); cancel() }
+}
+
+func (c *canaryRun) exec(ctx context.Context, id string) error {
+	resp, err := c.cri.ExecSync(ctx, id, []string{execProgram}, execTimeout)
+	if err == nil && resp.GetExitCode() != 0 {
+		return fmt.Errorf("the program ended with exit code %d", resp.GetExitCode())
+	}
+	return err
+}
+
+func (c *canaryRun) stats(ctx context.Context, id string) error {
+	stats, err := c.cri.ListContainerStats(ctx, &runtimeapi.ContainerStatsFilter{Id: id})
+	if err == nil && len(stats) == 0 {
+		return errors.New("the answer does not hold the container")
+	}
+	return err
+}
+
+// excuse looks for a reason for a failed step other than the runtime, and reports whether the run may go on.
+func (c *canaryRun) excuse(ctx context.Context, containerID string) bool {
+	s := c.last()
+	if s.Outcome != Failed {
+		return false
+	}
+	switch {
+	case s.Name == "ExecSync" && lacks(s.Err, execProgram):
+		s.Outcome, s.Err = Skipped, "the image holds no program called "+execProgram
+		return true
+	case s.Name == "StartContainer" && len(c.pod.container.GetCommand()) > 0 &&
+		lacks(s.Err, c.pod.container.GetCommand()[0]):
+		c.res.Spoiled = ByImage
+	case c.stoppedByOther(ctx, containerID):
+		c.res.Spoiled = ByOther
+	case c.running():
+		c.noteEnd(ctx, s, containerID)
+	}
+	return false
+}
+
+// running reports whether the last step needs a running container.
+func (c *canaryRun) running() bool {
+	return c.last().Name == "ExecSync" || c.last().Name == "ListContainerStats"
+}
+
+// stoppedByOther reports whether another client stops or has stopped the sandbox: its containers are killed first,
+// and on a busy node the rest takes seconds.
+func (c *canaryRun) stoppedByOther(ctx context.Context, containerID string) bool {
+	ctx, cancel := context.WithTimeout(ctx, stoppedTimeout)
+	defer cancel()
+	for {
+		if c.running() && c.killed(ctx, containerID) {
+			return true
+		}
+		status, err := c.cri.PodSandboxStatus(ctx, c.res.SandboxID)
+		if remote.IsNotFound(err) || err == nil && status.GetState() != runtimeapi.PodSandboxState_SANDBOX_READY {
+			return true
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(lookEvery):
+		}
+	}
+}
+
+// killed reports whether another client ended the container with a signal. A kill for lack of memory does not count.
+func (c *canaryRun) killed(ctx context.Context, containerID string) bool {
+	status, err := c.cri.ContainerStatus(ctx, containerID)
+	if err != nil || status.GetState() != runtimeapi.ContainerState_CONTAINER_EXITED || status.GetReason() == "OOMKilled" {
+		return false
+	}
+	return status.GetExitCode() == exitKilled || status.GetExitCode() == exitTerminated
+}
+
+// noteEnd adds to a failed step that the container has exited.
+func (c *canaryRun) noteEnd(ctx context.Context, s *Step, containerID string) {
+	status, err := c.cri.ContainerStatus(ctx, containerID)
+	if err != nil || status.GetState() != runtimeapi.ContainerState_CONTAINER_EXITED {
+		return
+	}
+	s.Err = fmt.Sprintf("the container has ended by itself, with exit code %d: %s", status.GetExitCode(), s.Err)
+	if c.opts.Image != "" || len(c.opts.Command) > 0 { // who chose it may have chosen what does not stay
+		c.res.Spoiled = ByImage
+	}
+}

@@ -1,0 +1,47 @@
+package kubeletconfig
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestUnitArgs(t *testing.T) {
+	const lib, etc = "/usr/lib/systemd/system/kubelet.service", "/etc/systemd/system/kubelet.service"
+	for _, tt := range []struct {
+		name  string
+		files map[string]string
+		want  []string
+	}{
+		{"no unit", nil, nil},
+		{"plain", map[string]string{lib: "[Unit]\nExecStart=x\n[Service]\nExecStart=-/usr/bin/kubelet --a \"--b=c d\" \\\n  --e\n"}, []string{"/usr/bin/kubelet", "--a", "--b=c d", "--e"}},
+		{"overridden", map[string]string{lib: "[Service]\nExecStart=a\n", etc: "[Service]\nExecStart=b\n"}, []string{"b"}},
+		{"kubeadm", map[string]string{
+			lib: "[Service]\nExecStart=/usr/bin/kubelet\n",
+			lib + ".d/10-kubeadm.conf": "[Service]\nEnvironment=\"KUBELET_CONFIG_ARGS=--config=/var/lib/kubelet/config.yaml --x\"\n" +
+				"EnvironmentFile=-/var/lib/kubelet/kubeadm-flags.env\nEnvironmentFile=-/etc/default/kubelet\n" +
+				"ExecStart=\nExecStart=/usr/bin/kubelet $KUBELET_CONFIG_ARGS $KUBELET_KUBEADM_ARGS $KUBELET_EXTRA_ARGS --y=${Y}\n",
+			etc + ".d/20-more.conf":              "[Service]\nEnvironment=Y=1\n",
+			"/var/lib/kubelet/kubeadm-flags.env": "# flags\nKUBELET_KUBEADM_ARGS=\"--container-runtime-endpoint=unix:///run/crio/crio.sock\"\n",
+		}, []string{
+			"/usr/bin/kubelet", "--config=/var/lib/kubelet/config.yaml", "--x", "--container-runtime-endpoint=unix:///run/crio/crio.sock", "--y=1",
+		}},
+		{"a drop-in of the same name counts once", map[string]string{
+			lib: "[Service]\nExecStart=a\n", lib + ".d/1.conf": "[Service]\nExecStart=b\n", etc + ".d/1.conf": "[Service]\nEnvironment=X=1\n",
+		}, []string{"a"}},
+		{"malformed", map[string]string{lib: "ExecStart=a\n[Service"}, nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if diff := cmp.Diff(tt.want, UnitArgs("kubelet.service", inMemory(tt.files))); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func FuzzUnitArgs(f *testing.F) {
+	f.Add("[Service]\nEnvironment=\"A=b c\"\nExecStart=/x $A ${A} 'd e'\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		UnitArgs("x.service", inMemory(map[string]string{"/etc/systemd/system/x.service": text}))
+	})
+}

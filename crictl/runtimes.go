@@ -1,0 +1,122 @@
+package crictl
+
+import (
+	"slices"
+	"strings"
+)
+
+// An Installation is a container runtime as its package, or a distribution of Kubernetes, sets it up on a node. It
+// holds the names by which the rest of kdiag recognises it.
+type Installation struct {
+	Name      string   // for people: "CRI-O"
+	Sockets   []string // paths of the CRI socket, the usual one first
+	Units     []string // systemd units that run the runtime
+	Processes []string // of the runtime, as in /proc/PID/comm
+	Shims     []string // of its shims; a trailing * stands for any ending
+	Config    []string // configuration files and folders
+	DataDir   string   // images and container layers, often on a disk of its own
+	StateDir  string   // sockets and state of running containers
+	// RunsKubelet is set where one unit runs the runtime and the kubelet, so that restarting one restarts both.
+	RunsKubelet bool
+}
+
+// Installations returns the known ones, in the order in which Discover looks for their sockets.
+func Installations() []Installation {
+	containerdShims := []string{"containerd-shim*"}
+	return []Installation{
+		{
+			Name: "containerd", Sockets: []string{"/run/containerd/containerd.sock"}, Units: []string{"containerd.service"},
+			Processes: []string{"containerd"}, Shims: containerdShims, Config: []string{"/etc/containerd/config.toml"},
+			DataDir: "/var/lib/containerd", StateDir: "/run/containerd",
+		},
+		{
+			Name: "CRI-O", Sockets: []string{"/run/crio/crio.sock"}, Units: []string{"crio.service"},
+			Processes: []string{"crio"}, Shims: []string{"conmon", "conmonrs"},
+			Config:  []string{"/etc/crio/crio.conf", "/etc/crio/crio.conf.d"},
+			DataDir: "/var/lib/containers/storage", StateDir: "/run/crio",
+		},
+		{
+			Name: "cri-dockerd", Sockets: []string{"/run/cri-dockerd.sock", "/var/run/cri-dockerd.sock"},
+			Units:     []string{"cri-docker.service", "docker.service"},
+			Processes: []string{"cri-dockerd", "dockerd"}, Shims: containerdShims, Config: []string{"/etc/docker/daemon.json"},
+			DataDir: "/var/lib/docker", StateDir: "/run/docker",
+		},
+		{
+			Name: "k3s and RKE2", Sockets: []string{"/run/k3s/containerd/containerd.sock"},
+			Units:     []string{"k3s.service", "k3s-agent.service", "rke2-server.service", "rke2-agent.service"},
+			Processes: []string{"containerd"}, Shims: containerdShims,
+			Config: []string{
+				"/var/lib/rancher/k3s/agent/etc/containerd/config.toml",
+				"/var/lib/rancher/rke2/agent/etc/containerd/config.toml",
+			},
+			DataDir: "/var/lib/rancher", StateDir: "/run/k3s/containerd", RunsKubelet: true,
+		},
+		{
+			Name: "k0s", Sockets: []string{"/run/k0s/containerd.sock"},
+			Units:     []string{"k0scontroller.service", "k0sworker.service"},
+			Processes: []string{"containerd"}, Shims: containerdShims,
+			Config:  []string{"/etc/k0s/containerd.toml", "/run/k0s/containerd-cri.toml"},
+			DataDir: "/var/lib/k0s", StateDir: "/run/k0s/containerd", RunsKubelet: true,
+		},
+		{
+			Name: "MicroK8s", Sockets: []string{"/var/snap/microk8s/common/run/containerd.sock"},
+			Units:     []string{"snap.microk8s.daemon-containerd.service"},
+			Processes: []string{"containerd"}, Shims: containerdShims,
+			Config:  []string{"/var/snap/microk8s/current/args/containerd.toml"},
+			DataDir: "/var/snap/microk8s/common", StateDir: "/var/snap/microk8s/common/run",
+		},
+	}
+}
+
+// InstallationAt returns the installation whose usual socket an endpoint is, and whether there is one.
+func InstallationAt(endpoint string) (Installation, bool) {
+	path := strings.TrimPrefix(endpoint, unixScheme)
+	all := Installations()
+	i := slices.IndexFunc(all, func(in Installation) bool {
+		return slices.Contains(in.Sockets, path) || slices.Contains(in.Sockets, strings.TrimPrefix(path, "/var"))
+	})
+	if i < 0 {
+		return Installation{}, false
+	}
+	return all[i], true
+}
+
+// IsWellKnown reports whether an endpoint is the usual socket of a known installation.
+func IsWellKnown(endpoint string) bool {
+	_, ok := InstallationAt(endpoint)
+	return ok
+}
+
+// KubeletUnits returns the systemd units that run a kubelet, in the order in which to look for them. The snaps are
+// those of MicroK8s, EKS on Ubuntu and Charmed Kubernetes.
+func KubeletUnits() []string {
+	units := []string{"kubelet.service"}
+	for _, in := range Installations() {
+		if in.RunsKubelet {
+			units = append(units, in.Units...)
+		}
+	}
+	return append(units, "snap.microk8s.daemon-kubelite.service", "snap.kubelet-eks.daemon.service",
+		"snap.kubelet.daemon.service")
+}
+
+// A kubeletHost is a program that is a kubelet or contains one.
+type kubeletHost struct {
+	program string
+	// verbs are the first arguments with which the program runs a kubelet; none means that it always does.
+	verbs []string
+	rank  int    // 0 for a kubelet proper; higher ones count only when there is none of a lower rank
+	inst  string // name of the installation whose socket the distribution gives to its kubelet
+}
+
+// kubeletHosts are matched in order. RKE2 and k0s may run the kubelet as a child, which has a lower rank.
+func kubeletHosts() []kubeletHost {
+	return []kubeletHost{
+		{program: "kubelet"},
+		{program: "hyperkube", verbs: []string{"kubelet", "/kubelet"}},
+		{program: "kubelite", rank: 1, inst: "MicroK8s"},
+		{program: "k3s", verbs: []string{"server", "agent"}, rank: 1, inst: "k3s and RKE2"},
+		{program: "rke2", verbs: []string{"server", "agent"}, rank: 2, inst: "k3s and RKE2"},
+		{program: "k0s", verbs: []string{"worker", "controller"}, rank: 2, inst: "k0s"},
+	}
+}
