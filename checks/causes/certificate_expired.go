@@ -102,8 +102,10 @@ func recogniseCertificateExpired(f *facts.Facts) *Finding {
 	cause.Subject = &checks.Subject{Kind: "Certificate", ID: facts.Clean(c.Path), Name: facts.Clean(c.Subject)}
 	if other, also := invalidCertificate(f, facts.ServingCertificate); also && !IsSelfMade(f, other) &&
 		c.Role == facts.ClientCertificate {
-		cause.Related = []checks.Subject{{Kind: "Certificate", ID: facts.Clean(other.Path),
-			Name: facts.Clean(other.Subject)}}
+		cause.Related = []checks.Subject{{
+			Kind: "Certificate", ID: facts.Clean(other.Path),
+			Name: facts.Clean(other.Subject),
+		}}
 	}
 	cause.Advise = func(string) []checks.NextStep { return stepsWhenExpired(f, c) }
 	return cause

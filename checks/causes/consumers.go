@@ -24,8 +24,10 @@ type consumer struct {
 
 // groupHolder describes a control group.
 func groupHolder(f *facts.Facts, path string, o host.Owner) consumer {
-	return consumer{name: cmp.Or(facts.OwnerLabel(f, o), facts.Clean(path)), owner: o,
-		subject: groupSubject(f, path, o)}
+	return consumer{
+		name: cmp.Or(facts.OwnerLabel(f, o), facts.Clean(path)), owner: o,
+		subject: groupSubject(f, path, o),
+	}
 }
 
 // groupSubject names a control group as a culprit: the unit, or the group with its pod.

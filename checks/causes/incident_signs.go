@@ -104,8 +104,10 @@ func (in *Incident) runtimeEnd() (ended []string, again string) {
 			}
 		}
 	}
-	for _, v := range []*incidentRecords{in.ofRole(signature.UnitStarted, journal.RoleRuntime),
-		in.records(signature.RuntimeStarted)} {
+	for _, v := range []*incidentRecords{
+		in.ofRole(signature.UnitStarted, journal.RoleRuntime),
+		in.records(signature.RuntimeStarted),
+	} {
 		if ended != nil && v != nil && v.last.After(last) {
 			again = "the runtime was started again" + in.when(v.first, v.last)
 		}

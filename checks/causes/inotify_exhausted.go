@@ -58,8 +58,10 @@ func recogniseInotifyExhausted(f *facts.Facts) *Finding {
 		for _, p := range u.Top[:min(len(u.Top), facts.MostNamed)] {
 			Addf(&e.For, "%s (pid %d)%s holds %s", facts.Clean(p.Name), p.PID, facts.OwnerSuffix(f, p.Owner),
 				units.Count(p.Instances, "instance"))
-			subjects = append(subjects, facts.InPod(f, checks.Subject{Kind: "Process", ID: strconv.Itoa(p.PID),
-				Name: facts.Clean(p.Name)}, p.PodUID))
+			subjects = append(subjects, facts.InPod(f, checks.Subject{
+				Kind: "Process", ID: strconv.Itoa(p.PID),
+				Name: facts.Clean(p.Name),
+			}, p.PodUID))
 		}
 	}
 	logEvidence(f, &e, signature.InotifyExhausted)

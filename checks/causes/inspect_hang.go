@@ -179,7 +179,8 @@ func slowObject(f *facts.Facts) *Finding {
 }
 
 func stepsWhenInspectHangs(f *facts.Facts, main plegbench.Inspection, rest []plegbench.Inspection,
-	root string) []checks.NextStep {
+	root string,
+) []checks.NextStep {
 	var s Steps
 	addCapture(f, &s)
 	addInspect(f, &s, main, "Ask once more for this object alone: does it still hang?")

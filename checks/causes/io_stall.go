@@ -143,8 +143,10 @@ func stallSubjects(f *facts.Facts) (*checks.Subject, []checks.Subject) {
 		out = append(out, checks.Subject{Kind: "Disk", Name: facts.Clean(d.Name)})
 	}
 	for _, w := range f.Disk.Writers {
-		out = append(out, facts.InPod(f, checks.Subject{Kind: "Process", ID: strconv.Itoa(w.PID),
-			Name: facts.Clean(w.Name)}, w.PodUID))
+		out = append(out, facts.InPod(f, checks.Subject{
+			Kind: "Process", ID: strconv.Itoa(w.PID),
+			Name: facts.Clean(w.Name),
+		}, w.PodUID))
 	}
 	if len(out) == 0 {
 		return &checks.Subject{Kind: "Node", Name: "disks"}, nil
@@ -213,8 +215,10 @@ func loggedIOStall(in *Incident) *LogFinding {
 		return f
 	}
 	f := newLogFinding("IOStall", hostTier, 0.1, "Much points to a disk that is slow or overloaded.")
-	for _, code := range []string{signature.DiskScanSlow, signature.NameReserved, signature.RuntimeStalled,
-		signature.HousekeepingSlow} {
+	for _, code := range []string{
+		signature.DiskScanSlow, signature.NameReserved, signature.RuntimeStalled,
+		signature.HousekeepingSlow,
+	} {
 		if in.count(code) > 0 {
 			f.raise(0.13, in.found(code)...)
 		}

@@ -35,10 +35,14 @@ type logSign struct {
 // The signs of a cause, in the order in which they are named.
 func signsOfDown() []logSign {
 	return []logSign{
-		{code: signature.RuntimeIsDown, now: true, agrees: true,
-			text: `the kubelet logs "container runtime is down" (30 s and more without a good Status)`},
-		{code: signature.RuntimeNotReadyReported, now: true, agrees: true,
-			text: `the kubelet logs "container runtime not ready"`},
+		{
+			code: signature.RuntimeIsDown, now: true, agrees: true,
+			text: `the kubelet logs "container runtime is down" (30 s and more without a good Status)`,
+		},
+		{
+			code: signature.RuntimeNotReadyReported, now: true, agrees: true,
+			text: `the kubelet logs "container runtime not ready"`,
+		},
 		{code: signature.RelistFailed, now: true, agrees: true, text: "the kubelet's own relists fail"},
 	}
 }
@@ -46,8 +50,10 @@ func signsOfDown() []logSign {
 func signsOfSlow() []logSign {
 	return []logSign{
 		{code: signature.HousekeepingSlow, text: "the kubelet's housekeeping, which lists twice, took too long"},
-		{code: signature.NameReserved,
-			text: "the runtime was still at work on a creation that the kubelet had given up and tried again"},
+		{
+			code: signature.NameReserved,
+			text: "the runtime was still at work on a creation that the kubelet had given up and tried again",
+		},
 		{code: signature.RuntimeStalled, text: "the runtime logs that creations are stuck at one stage"},
 	}
 }
@@ -62,8 +68,10 @@ func signsOfImages() []logSign {
 
 func signsOfRemovals() []logSign {
 	return []logSign{
-		{code: signature.ContainerGCFailed, agrees: true, quote: true,
-			text: "the kubelet's garbage collection of containers fails"},
+		{
+			code: signature.ContainerGCFailed, agrees: true, quote: true,
+			text: "the kubelet's garbage collection of containers fails",
+		},
 		{code: signature.RemoveFailed, agrees: true, quote: true, text: "removals fail"},
 		{code: signature.StopFailed, agrees: true, quote: true, text: "stops fail"},
 	}

@@ -70,7 +70,8 @@ func verySlow(f *facts.Facts, list time.Duration, slowList bool) bool {
 }
 
 func slowSummary(f *facts.Facts, list time.Duration, slowList bool, status time.Duration, slowStatus,
-	stall bool) string {
+	stall bool,
+) string {
 	name := f.Target.Daemon.Label
 	switch {
 	case f.Pattern.Crawls:
@@ -89,7 +90,8 @@ func slowSummary(f *facts.Facts, list time.Duration, slowList bool, status time.
 }
 
 func slowEvidence(f *facts.Facts, list time.Duration, slowList bool, status time.Duration,
-	slowStatus bool) checks.Evidence {
+	slowStatus bool,
+) checks.Evidence {
 	var e checks.Evidence
 	if n := f.Lists.Objects; slowList {
 		line := fmt.Sprintf("the two lists of one relist take %s in the median", units.Duration(list))

@@ -38,9 +38,11 @@ func kubeletRestarts(f *Facts) Restarts {
 		return r
 	}
 	if n := occasions(f, endPause, signature.KubeletFatal); n > r.Count {
-		r = Restarts{n, LastOf(f, signature.KubeletFatal),
+		r = Restarts{
+			n, LastOf(f, signature.KubeletFatal),
 			fmt.Sprintf("the kubelet ended itself %s in the last %s, and was started again", units.Times(n),
-				units.Duration(f.Log.Window))}
+				units.Duration(f.Log.Window)),
+		}
 	}
 	kills := 0
 	var last *time.Time

@@ -46,8 +46,10 @@ func silentMounts(f *Facts) []host.Mount {
 			if point == "" && len(s.Folders) > 0 {
 				point = byRole(s.Folders)[0].Path
 			}
-			out = append(out, host.Mount{Point: point, Type: s.Type, Source: s.Source, Asked: true, Hung: true,
-				Waiting: s.Waiting})
+			out = append(out, host.Mount{
+				Point: point, Type: s.Type, Source: s.Source, Asked: true, Hung: true,
+				Waiting: s.Waiting,
+			})
 		}
 	}
 	return out

@@ -152,6 +152,8 @@ func OldProcesses(f *Facts, role host.Role, d time.Duration) []host.Process {
 
 // ProcessSubject names a process as a culprit.
 func ProcessSubject(f *Facts, p host.Process) checks.Subject {
-	return checks.Subject{Kind: "Process", ID: fmt.Sprint(p.PID), Name: Clean(p.Name),
-		Processes: []checks.Process{ProcessOf(f, p)}}
+	return checks.Subject{
+		Kind: "Process", ID: fmt.Sprint(p.PID), Name: Clean(p.Name),
+		Processes: []checks.Process{ProcessOf(f, p)},
+	}
 }

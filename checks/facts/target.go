@@ -295,8 +295,10 @@ func SocketSubject(f *Facts) *checks.Subject {
 
 // ProcessOf describes a process of the host for a report.
 func ProcessOf(f *Facts, p host.Process) checks.Process {
-	out := checks.Process{PID: p.PID, Name: Clean(p.Name), Role: string(p.Role), State: Clean(p.StateWord()),
-		Wchan: Clean(p.Wchan)}
+	out := checks.Process{
+		PID: p.PID, Name: Clean(p.Name), Role: string(p.Role), State: Clean(p.StateWord()),
+		Wchan: Clean(p.Wchan),
+	}
 	if a := AgeOf(f, p); a > 0 {
 		out.Age = units.Duration(a)
 	}

@@ -128,23 +128,31 @@ func waits() []struct {
 		prefixes []string
 	}{
 		{WaitFrozen, []string{"__refrigerator", "refrigerator", "do_freezer_trap", "cgroup_enter_frozen"}},
-		{WaitNetworkFS, []string{"nfs_", "nfs3_", "nfs4_", "nfsd_", "rpc_", "__rpc_", "xprt_", "cifs_", "smb2_",
-			"smb_", "ceph_", "p9_", "v9fs_", "afs_", "ocfs2_", "dlm_", "gfs2_"}},
+		{WaitNetworkFS, []string{
+			"nfs_", "nfs3_", "nfs4_", "nfsd_", "rpc_", "__rpc_", "xprt_", "cifs_", "smb2_",
+			"smb_", "ceph_", "p9_", "v9fs_", "afs_", "ocfs2_", "dlm_", "gfs2_",
+		}},
 		{WaitFUSE, []string{"fuse_", "__fuse_", "request_wait_answer", "virtio_fs_"}},
 		{WaitWatcher, []string{"fanotify_"}},
 		{WaitChild, []string{"wait_for_vfork_done"}},
 		// netdev_run_todo is a function of the kernel (net/core/dev.c): it waits for what still refers to a network
 		// device.
-		{WaitNetns, []string{"copy_net_ns", "setup_net", "cleanup_net", "netdev_run_todo", "netdev_wait_allrefs",
-			"unregister_netdevice", "rtnl_lock", "rtnetlink_rcv"}},
-		{WaitMemory, []string{"mem_cgroup_", "try_charge", "try_to_free_", "throttle_direct_reclaim",
-			"do_try_to_free", "shrink_"}},
+		{WaitNetns, []string{
+			"copy_net_ns", "setup_net", "cleanup_net", "netdev_run_todo", "netdev_wait_allrefs",
+			"unregister_netdevice", "rtnl_lock", "rtnetlink_rcv",
+		}},
+		{WaitMemory, []string{
+			"mem_cgroup_", "try_charge", "try_to_free_", "throttle_direct_reclaim",
+			"do_try_to_free", "shrink_",
+		}},
 		{WaitDisk, []string{
 			"jbd2_", "ext4_", "xfs_", "xlog_", "btrfs_", "blk_", "blkdev_", "bio_", "io_schedule", "bit_wait_io", "folio_wait_", "wait_on_page_", "__wait_on_buffer",
 			"balance_dirty_pages", "wb_wait", "wbt_", "rq_qos_", "sync_inodes_", "ovl_sync", "dm_", "md_", "scsi_", "nvme_", "submit_bio",
 		}},
-		{WaitUnmount, []string{"do_umount", "path_umount", "namespace_unlock", "deactivate_",
-			"generic_shutdown_super", "cleanup_mnt"}},
+		{WaitUnmount, []string{
+			"do_umount", "path_umount", "namespace_unlock", "deactivate_",
+			"generic_shutdown_super", "cleanup_mnt",
+		}},
 		{WaitCgroup, []string{"cgroup_", "kernfs_", "cpuset_", "css_"}},
 	}
 }

@@ -40,8 +40,10 @@ func inotifyOfRoot(f *Facts) (host.Usage, host.Usage) {
 	n := f.Seen.Inotify.Value
 	for _, u := range n.Users {
 		if u.UID == 0 {
-			return host.Usage{Current: uint64(max(u.Instances, 0)),
-				Max: n.MaxInstances}, host.Usage{Current: uint64(max(u.Watches, 0)), Max: n.MaxWatches}
+			return host.Usage{
+				Current: uint64(max(u.Instances, 0)),
+				Max:     n.MaxInstances,
+			}, host.Usage{Current: uint64(max(u.Watches, 0)), Max: n.MaxWatches}
 		}
 	}
 	return host.Usage{Max: n.MaxInstances}, host.Usage{Max: n.MaxWatches}

@@ -20,8 +20,10 @@ func canaryRun(change func(*canary.Result)) *canary.Result {
 		Version: crictl.Version{RuntimeName: "containerd", RuntimeVersion: "v2.1.4", RuntimeAPIVersion: "v1"},
 		Image:   "docker.io/library/busybox:1", SandboxID: canaryID, Attempts: 1, CleanedUp: true,
 	}
-	for _, name := range []string{"RunPodSandbox", "CreateContainer", "StartContainer", "StopPodSandbox",
-		"RemovePodSandbox"} {
+	for _, name := range []string{
+		"RunPodSandbox", "CreateContainer", "StartContainer", "StopPodSandbox",
+		"RemovePodSandbox",
+	} {
 		r.Steps = append(r.Steps, canary.Step{Name: name, Elapsed: 100 * time.Millisecond, Outcome: canary.OK})
 	}
 	change(r)
@@ -59,8 +61,10 @@ func TestNewCanaryReport(t *testing.T) {
 		commands []string // next steps
 		problem  string   // in the first
 	}{
-		{name: "fine", change: func(*canary.Result) {}, want: checks.Healthy,
-			summary: "a new sandbox and container went through their whole life"},
+		{
+			name: "fine", change: func(*canary.Result) {}, want: checks.Healthy,
+			summary: "a new sandbox and container went through their whole life",
+		},
 		{
 			name: "just quick enough", change: func(r *canary.Result) { r.Steps[0].Elapsed = 5 * time.Second },
 			want: checks.Healthy, summary: "a new sandbox and container went through their whole life",
@@ -124,8 +128,10 @@ func TestNewCanaryReport(t *testing.T) {
 			name: "perhaps left", change: both(canaryFailure(0, canary.Hung, "no answer within 20s"),
 				func(r *canary.Result) { r.CleanedUp = false }),
 			want: checks.Unhealthy, summary: "RunPodSandbox did not answer in 100ms",
-			commands: []string{"crictl -t 60s pods --label io.kdiag/canary=true",
-				"kdiag pleg"}, problem: "the runtime may still complete it",
+			commands: []string{
+				"crictl -t 60s pods --label io.kdiag/canary=true",
+				"kdiag pleg",
+			}, problem: "the runtime may still complete it",
 		},
 		{
 			name: "the kubelet", change: both(canaryFailure(2, canary.Failed, "NotFound: x"), spoiled(canary.ByOther),
@@ -153,14 +159,20 @@ func TestNewCanaryReport(t *testing.T) {
 			want: checks.Unknown, summary: "the image docker.io/library/busybox:1 cannot be run so: no sleep", commands: []string{"crictl -t 60s images"},
 		},
 		{
-			name: "no such image", change: spoiled(canary.NoImage), facts: CanaryFacts{Asked: "x:1",
-				Again: "kdiag canary --image x:1"},
+			name: "no such image", change: spoiled(canary.NoImage), facts: CanaryFacts{
+				Asked: "x:1",
+				Again: "kdiag canary --image x:1",
+			},
 			want: checks.Unknown, summary: "the image x:1 is not on this node", commands: []string{"crictl -t 60s images", "kdiag canary --image x:1 --pull"},
 		},
-		{name: "no image", change: spoiled(canary.NoImage), want: checks.Unknown,
-			summary: "there is no image on this node", commands: []string{"crictl -t 60s images"}},
-		{name: "interrupted", change: both(canaryFailure(2, canary.Cut, "x"), spoiled(canary.Interrupt)),
-			want: checks.Unknown, summary: "the canary was interrupted"},
+		{
+			name: "no image", change: spoiled(canary.NoImage), want: checks.Unknown,
+			summary: "there is no image on this node", commands: []string{"crictl -t 60s images"},
+		},
+		{
+			name: "interrupted", change: both(canaryFailure(2, canary.Cut, "x"), spoiled(canary.Interrupt)),
+			want: checks.Unknown, summary: "the canary was interrupted",
+		},
 		{
 			name: "interrupted and left", change: both(left,
 				spoiled(canary.Interrupt)), want: checks.Unknown, summary: "the canary was interrupted",
@@ -174,15 +186,19 @@ func TestNewCanaryReport(t *testing.T) {
 		},
 		{
 			name: "nobody listens", change: firstFails(canary.Failed, "Unavailable: connection error"),
-			facts: CanaryFacts{Connect: crictl.Connect{State: crictl.ConnectRefused},
-				Runtime: checks.Runtime{Endpoint: "unix:///run/x.sock", EndpointSource: "flag"}},
+			facts: CanaryFacts{
+				Connect: crictl.Connect{State: crictl.ConnectRefused},
+				Runtime: checks.Runtime{Endpoint: "unix:///run/x.sock", EndpointSource: "flag"},
+			},
 			want: checks.Unhealthy, summary: "RuntimeDown: nothing listens: /run/x.sock is there, but connecting " +
 				"to it is refused", commands: []string{"kdiag pleg --runtime-endpoint unix:///run/x.sock"},
 		},
 		{
 			name: "nothing answers", change: firstFails(canary.Hung,
-				"no answer within 10s"), facts: CanaryFacts{Connect: crictl.Connect{State: crictl.ConnectSilent,
-				Elapsed: time.Second}},
+				"no answer within 10s"), facts: CanaryFacts{Connect: crictl.Connect{
+				State:   crictl.ConnectSilent,
+				Elapsed: time.Second,
+			}},
 			want: checks.Unhealthy, summary: "RuntimeHung: the runtime accepts connections and never says a word: " +
 				"stopped, or waiting in the kernel", commands: []string{"kdiag pleg"},
 		},
@@ -203,8 +219,10 @@ func TestNewCanaryReport(t *testing.T) {
 		},
 		{
 			name: "earlier ones", change: func(r *canary.Result) {
-				r.Earlier = canary.Earlier{Failed: []string{"a",
-					"b"}, Err: "Unknown: busy"}
+				r.Earlier = canary.Earlier{Failed: []string{
+					"a",
+					"b",
+				}, Err: "Unknown: busy"}
 			},
 			want: checks.Healthy, summary: "a new sandbox and container went through their whole life", problem: "removing 2 canaries of earlier runs: Unknown: busy",
 		},
@@ -236,8 +254,10 @@ func TestNewCanaryReport(t *testing.T) {
 
 // TestCanaryNotBegun wants a document also when there was no runtime to ask.
 func TestCanaryNotBegun(t *testing.T) {
-	got := NewCanaryReport(checks.Header{}, CanaryFacts{Preceding: []string{"no runtime socket was found",
-		"there is none: /run/x.sock"}})
+	got := NewCanaryReport(checks.Header{}, CanaryFacts{Preceding: []string{
+		"no runtime socket was found",
+		"there is none: /run/x.sock",
+	}})
 	if got.Status != checks.Unknown || got.Steps == nil || got.NextSteps == nil || !got.CleanedUp ||
 		len(got.Problems) != 1 || got.Summary != "no runtime socket was found" {
 		t.Errorf("%+v", got)
@@ -252,16 +272,26 @@ func TestCanaryStep(t *testing.T) {
 		step canary.Step
 		want checks.CanaryStep
 	}{
-		{canary.Step{Name: "A", Elapsed: time.Second, Outcome: canary.OK},
-			checks.CanaryStep{Name: "A", Seconds: 1, Status: checks.StatusOK}},
-		{canary.Step{Name: "A", Outcome: canary.Skipped, Err: "why"},
-			checks.CanaryStep{Name: "A", Status: checks.StatusSkipped, Skipped: "why"}},
-		{canary.Step{Name: "A", Outcome: canary.Cut, Err: "why"},
-			checks.CanaryStep{Name: "A", Status: checks.StatusCritical, Error: "why"}},
-		{canary.Step{Name: "A", Outcome: canary.Hung, Err: "why"},
-			checks.CanaryStep{Name: "A", Status: checks.StatusCritical, Error: "why", Hung: true}},
-		{canary.Step{Name: "A", Elapsed: time.Minute, Outcome: canary.Failed, Err: "\x07"},
-			checks.CanaryStep{Name: "A", Seconds: 60, Status: checks.StatusCritical, Error: `\u0007`}},
+		{
+			canary.Step{Name: "A", Elapsed: time.Second, Outcome: canary.OK},
+			checks.CanaryStep{Name: "A", Seconds: 1, Status: checks.StatusOK},
+		},
+		{
+			canary.Step{Name: "A", Outcome: canary.Skipped, Err: "why"},
+			checks.CanaryStep{Name: "A", Status: checks.StatusSkipped, Skipped: "why"},
+		},
+		{
+			canary.Step{Name: "A", Outcome: canary.Cut, Err: "why"},
+			checks.CanaryStep{Name: "A", Status: checks.StatusCritical, Error: "why"},
+		},
+		{
+			canary.Step{Name: "A", Outcome: canary.Hung, Err: "why"},
+			checks.CanaryStep{Name: "A", Status: checks.StatusCritical, Error: "why", Hung: true},
+		},
+		{
+			canary.Step{Name: "A", Elapsed: time.Minute, Outcome: canary.Failed, Err: "\x07"},
+			checks.CanaryStep{Name: "A", Seconds: 60, Status: checks.StatusCritical, Error: `\u0007`},
+		},
 	} {
 		if diff := cmp.Diff(tt.want, canaryStep(tt.step), cmp.AllowUnexported(checks.CanaryStep{})); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)

@@ -21,8 +21,10 @@ func TestKubeletChecks(t *testing.T) {
 		h.Metrics, h.Unread = nil, []string{"/pods: no answer in time", "/metrics: no answer in time"}
 	}))
 	loopHangs := health(func(h *kubelet.Health) {
-		h.SyncLoop = &kubelet.Answer{URL: "https://127.0.0.1:10250/healthz/syncloop", Hung: true,
-			Took: 4 * time.Second, Err: "no answer in time"}
+		h.SyncLoop = &kubelet.Answer{
+			URL: "https://127.0.0.1:10250/healthz/syncloop", Hung: true,
+			Took: 4 * time.Second, Err: "no answer in time",
+		}
 		h.Metrics, h.Credential = nil, ""
 	})
 	away := surfaces(func(n *facts.Node) {
@@ -34,8 +36,10 @@ func TestKubeletChecks(t *testing.T) {
 		})
 	}
 	broken := surfaces(func(n *facts.Node) {
-		n.CNI.Value = kubelet.CNI{ConfDir: "/etc/cni/net.d", File: "05-broken.conf",
-			Others: []string{"10-calico.conflist"}, Problem: "05-broken.conf: names no plugin"}
+		n.CNI.Value = kubelet.CNI{
+			ConfDir: "/etc/cni/net.d", File: "05-broken.conf",
+			Others: []string{"10-calico.conflist"}, Problem: "05-broken.conf: names no plugin",
+		}
 	})
 	crio := func(f *facts.Input) { f.Runtime.Endpoint = "unix:///run/crio/crio.sock" }
 	for _, tt := range []struct {
@@ -50,33 +54,68 @@ func TestKubeletChecks(t *testing.T) {
 			f.Kubelet, f.Processes = nil,
 				f.Processes[:1]
 		}}, "kubelet.server", checks.StatusSkipped, "no kubelet runs here"},
-		{"the kubelet cannot ask who we are", []tweak{surfaces(cannotAsk)}, "kubelet.server", checks.StatusUnknown,
-			"could not ask the API server whether the node certificate lets us in"},
-		{"the server hangs, and the ping answers", []tweak{surfaces(loopHangs)}, "kubelet.server",
-			checks.StatusUnknown, "did not answer in 4s, and the ping did: the kubelet may wait for the API server"},
+		{
+			"the kubelet cannot ask who we are",
+			[]tweak{surfaces(cannotAsk)},
+			"kubelet.server", checks.StatusUnknown,
+			"could not ask the API server whether the node certificate lets us in",
+		},
+		{
+			"the server hangs, and the ping answers",
+			[]tweak{surfaces(loopHangs)},
+			"kubelet.server",
+			checks.StatusUnknown, "did not answer in 4s, and the ping did: the kubelet may wait for the API server",
+		},
 		{"both hang", []tweak{surfaces(loopHangs,
 			health(func(h *kubelet.Health) { *h.Ping = kubelet.Answer{Hung: true} }))}, "kubelet.server", checks.StatusCritical, "does not answer the ping"},
-		{"nobody tells whether the API server is away", []tweak{away}, "kubelet.apiserver", checks.StatusCritical,
-			"cannot be reached"},
-		{"the API server is away for kdiag alone", []tweak{away, quiet}, "kubelet.apiserver", checks.StatusWarning,
-			"cannot be reached"},
-		{"the metrics hang", []tweak{metricsHang}, "kubelet.metrics", checks.StatusUnknown,
-			"/metrics: no answer in time"},
+		{
+			"nobody tells whether the API server is away",
+			[]tweak{away},
+			"kubelet.apiserver", checks.StatusCritical,
+			"cannot be reached",
+		},
+		{
+			"the API server is away for kdiag alone",
+			[]tweak{away, quiet},
+			"kubelet.apiserver", checks.StatusWarning,
+			"cannot be reached",
+		},
+		{
+			"the metrics hang",
+			[]tweak{metricsHang},
+			"kubelet.metrics", checks.StatusUnknown,
+			"/metrics: no answer in time",
+		},
 		{"K3s, as it comes", []tweak{surfaces(func(n *facts.Node) {
 			n.Settings.Value.Problems, n.Settings.Value.Own = []string{"K3s hands settings to its kubelet inside " +
 				"its process"}, "evictionHard names two"
 		})}, "kubelet.settings", checks.StatusUnknown, "inside its process; evictionHard names two"},
 		{"RKE2, as it comes", []tweak{surfaces(func(n *facts.Node) { n.Settings.Value.Own = "evictionHard names two" })}, "kubelet.settings", checks.StatusOK, "nothing in them that harms; evictionHard names two"},
 		{"a plugin is not there", []tweak{surfaces(func(n *facts.Node) { n.CNI.Value.Missing = []string{"portmap"} })}, "kubelet.cni", checks.StatusWarning, "needs portmap"},
-		{"where plugins are is not known", []tweak{surfaces(func(n *facts.Node) { n.CNI.Value.BinDirs = nil })},
-			"kubelet.cni", checks.StatusUnknown, "none of the usual folders of plugins is there"},
+		{
+			"where plugins are is not known",
+			[]tweak{surfaces(func(n *facts.Node) { n.CNI.Value.BinDirs = nil })},
+			"kubelet.cni", checks.StatusUnknown, "none of the usual folders of plugins is there",
+		},
 		{"a broken file comes first", []tweak{broken}, "kubelet.cni", checks.StatusWarning, "names no plugin"},
-		{"a broken file comes first, which CRI-O passes over", []tweak{broken, crio}, "kubelet.cni",
-			checks.StatusSkipped, "CRI-O passes over 05-broken.conf"},
-		{"a runtime that was restarted", []tweak{restarted(facts.LoopFresh - time.Second)}, "runtime.unit",
-			checks.StatusWarning, "does not stay up"},
-		{"a runtime that has stayed up since", []tweak{restarted(facts.LoopFresh)}, "runtime.unit", checks.StatusOK,
-			"restarted 3 times"},
+		{
+			"a broken file comes first, which CRI-O passes over",
+			[]tweak{broken, crio},
+			"kubelet.cni",
+			checks.StatusSkipped, "CRI-O passes over 05-broken.conf",
+		},
+		{
+			"a runtime that was restarted",
+			[]tweak{restarted(facts.LoopFresh - time.Second)},
+			"runtime.unit",
+			checks.StatusWarning, "does not stay up",
+		},
+		{
+			"a runtime that has stayed up since",
+			[]tweak{restarted(facts.LoopFresh)},
+			"runtime.unit", checks.StatusOK,
+			"restarted 3 times",
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			all := Results(node(tt.tweaks...))

@@ -113,7 +113,8 @@ const onlyRuntime = "the node was not looked at: only the runtime was asked"
 // reading returns how a check reads one reading of the node. judge reads the value, or the part of it that was had:
 // trouble in a part is trouble, and a part without trouble is never ok.
 func reading[T any](pick func(*facts.Node) facts.Reading[T],
-	judge func(*facts.Facts, T) checks.Result) func(*facts.Facts) checks.Result {
+	judge func(*facts.Facts, T) checks.Result,
+) func(*facts.Facts) checks.Result {
 	return func(f *facts.Facts) checks.Result {
 		switch {
 		case f.Target.Simulated:

@@ -60,8 +60,10 @@ func NewRuntimeProbe(h checks.Header, in *facts.Input) *checks.RuntimeProbe {
 	}
 	if m.Status != nil {
 		for _, c := range m.Status.Conditions {
-			p.Conditions = append(p.Conditions, checks.Condition{Type: facts.Clean(c.Type), Status: c.Status,
-				Reason: facts.Clean(c.Reason), Message: facts.Clean(c.Message)})
+			p.Conditions = append(p.Conditions, checks.Condition{
+				Type: facts.Clean(c.Type), Status: c.Status,
+				Reason: facts.Clean(c.Reason), Message: facts.Clean(c.Message),
+			})
 		}
 	}
 	for _, c := range m.Probes {

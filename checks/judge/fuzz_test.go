@@ -63,8 +63,10 @@ func randomJournal(r *rand.Rand, text string) tweak {
 		signature.UnitFailed, signature.APIServerFailed, signature.Unauthorized, signature.CertificateExpired, signature.OOMKill, signature.UnitOOMKilled,
 		signature.HungTask, signature.SoftLockup, signature.NodeReady, text,
 	}
-	subjects := []string{"kubelet.service", "containerd.service", "containerd-shim:5000", "kubelet", "java",
-		"container1-0", "", text}
+	subjects := []string{
+		"kubelet.service", "containerd.service", "containerd-shim:5000", "kubelet", "java",
+		"container1-0", "", text,
+	}
 	var entries []entry
 	at := func() time.Duration { return time.Duration(r.Int64N(int64(20*time.Minute))) - time.Minute }
 	for range r.IntN(8) {
@@ -152,12 +154,16 @@ func randomFacts(r *rand.Rand, text string) *facts.Input {
 		func(f *facts.Input) { f.HostMissing = text }, func(f *facts.Input) { f.Limits = checks.Limits{} }, func(f *facts.Input) { f.Measurement.Status = nil },
 		func(f *facts.Input) { f.Measurement.Sandboxes = nil }, func(f *facts.Input) { f.Measurement.Interrupted = text },
 		func(f *facts.Input) {
-			f.Runtime = checks.Runtime{Endpoint: text,
-				Name: text}
+			f.Runtime = checks.Runtime{
+				Endpoint: text,
+				Name:     text,
+			}
 		}, func(f *facts.Input) { f.Measurement.Connect.PeerPID = r.IntN(3) },
 		func(f *facts.Input) { f.Measurement.Connect.State = crictl.ConnectState(text) },
-		processesOf(host.Process{PID: r.IntN(9), Name: text, Role: host.RoleOCI, ObjectID: "container1-0", State: 'D',
-			Started: now().Add(-time.Hour)}),
+		processesOf(host.Process{
+			PID: r.IntN(9), Name: text, Role: host.RoleOCI, ObjectID: "container1-0", State: 'D',
+			Started: now().Add(-time.Hour),
+		}),
 		randomNode(r), randomNode(r), func(f *facts.Input) { f.JournalProblem = text }, randomJournal(r,
 			text), randomJournal(r, text), randomJournal(r, text),
 		socket(crictl.ConnectSilent, text), func(f *facts.Input) { f.Measurement = nil },

@@ -154,8 +154,10 @@ func poisonJournal(r *journal.Report) {
 	}
 	for i := range r.Episodes {
 		e := &r.Episodes[i]
-		e.Culprits = append(e.Culprits, journal.Culprit{Kind: hostile, ID: hostile, Name: hostile, Namespace: hostile,
-			Pod: hostile, PodUID: hostile})
+		e.Culprits = append(e.Culprits, journal.Culprit{
+			Kind: hostile, ID: hostile, Name: hostile, Namespace: hostile,
+			Pod: hostile, PodUID: hostile,
+		})
 		e.Causes = append(e.Causes, journal.Cause{Code: causes.InspectHang, Confidence: 0.5, Summary: hostile})
 	}
 }
@@ -165,8 +167,10 @@ func TestControlCharactersNeverLeave(t *testing.T) {
 		poison(f)
 		f.Summary = node().Summary
 		f.Summary.Sweep.SlowestID, f.Summary.Sweep.Reach = hostile, hostile
-		for _, document := range []any{NewReport(checks.Header{Host: hostile}, f),
-			NewRuntimeProbe(checks.Header{}, f), NewRelistBenchmark(checks.Header{}, f)} {
+		for _, document := range []any{
+			NewReport(checks.Header{Host: hostile}, f),
+			NewRuntimeProbe(checks.Header{}, f), NewRelistBenchmark(checks.Header{}, f),
+		} {
 			var decoded any
 			if err := json.Unmarshal(encode(t, document), &decoded); err != nil {
 				t.Fatal(err)

@@ -34,57 +34,143 @@ func TestJournalAsEvidence(t *testing.T) {
 		points int    // 1: for, -1: against, 0: neither
 		say    string // in that side
 	}{
-		{"down, and the kubelet says so", causes.RuntimeDown, []tweak{socket(crictl.ConnectRefused, "refused")},
+		{
+			"down, and the kubelet says so", causes.RuntimeDown,
+			[]tweak{socket(crictl.ConnectRefused, "refused")},
 			[]entry{down, signs(signature.RelistFailed, 180, 3*time.Minute, time.Second,
-				refusedRelist)}, 1, `"container runtime is down" (30 s and more without a good Status) since 03:06:24`},
-		{"down, its relists", causes.RuntimeDown, []tweak{socket(crictl.ConnectRefused, "refused")},
+				refusedRelist)},
+			1, `"container runtime is down" (30 s and more without a good Status) since 03:06:24`,
+		},
+		{
+			"down, its relists", causes.RuntimeDown,
+			[]tweak{socket(crictl.ConnectRefused, "refused")},
 			[]entry{signs(signature.RelistFailed, 180, 3*time.Minute, time.Second,
-				refusedRelist)}, 1, "relists fail since 03:06:24, the first with Unavailable"},
-		{"down for longer than is read", causes.RuntimeDown, []tweak{socket(crictl.ConnectRefused, "refused")},
+				refusedRelist)},
+			1, "relists fail since 03:06:24, the first with Unavailable",
+		},
+		{
+			"down for longer than is read", causes.RuntimeDown,
+			[]tweak{socket(crictl.ConnectRefused, "refused")},
 			[]entry{signs(signature.RelistFailed, 900, 15*time.Minute, time.Second,
-				refusedRelist)}, 1, "relists fail for all of the last 15m"},
-		{"down, and the kubelet works", causes.RuntimeDown, []tweak{socket(crictl.ConnectRefused, "refused")},
-			[]entry{active}, -1, "its log tells of no trouble"},
-		{"down, and the kubelet worked before", causes.RuntimeDown, []tweak{socket(crictl.ConnectRefused, "refused")},
-			[]entry{signs(signature.SyncLoopActive, 9, 9*time.Minute, time.Minute, "x")}, 0, ""},
-		{"hung, down and PLEG", causes.RuntimeHung, []tweak{hangs(everyRPC()...)}, []entry{down, pleg}, 1,
-			"PLEG is not healthy, since 03:07:24; its last good relist began at 03:04:24"},
-		{"hung, and the kubelet works", causes.RuntimeHung, []tweak{hangs(everyRPC()...)}, []entry{active}, -1,
-			"the kubelet's loop was at work at 03:09:21"},
-		{"list, PLEG alone", causes.ListHang, []tweak{hangs(facts.RPCContainers)}, []entry{pleg}, 1,
-			"PLEG is not healthy"},
-		{"list, down too", causes.ListHang, []tweak{hangs(facts.RPCContainers)}, []entry{pleg, down}, -1,
-			"container runtime is down"},
-		{"object, named", causes.InspectHang, []tweak{statusHangs("container1-0")},
+				refusedRelist)},
+			1, "relists fail for all of the last 15m",
+		},
+		{
+			"down, and the kubelet works", causes.RuntimeDown,
+			[]tweak{socket(crictl.ConnectRefused, "refused")},
+			[]entry{active},
+			-1, "its log tells of no trouble",
+		},
+		{
+			"down, and the kubelet worked before", causes.RuntimeDown,
+			[]tweak{socket(crictl.ConnectRefused, "refused")},
+			[]entry{signs(signature.SyncLoopActive, 9, 9*time.Minute, time.Minute, "x")},
+			0, "",
+		},
+		{
+			"hung, down and PLEG", causes.RuntimeHung,
+			[]tweak{hangs(everyRPC()...)},
+			[]entry{down, pleg},
+			1,
+			"PLEG is not healthy, since 03:07:24; its last good relist began at 03:04:24",
+		},
+		{
+			"hung, and the kubelet works", causes.RuntimeHung,
+			[]tweak{hangs(everyRPC()...)},
+			[]entry{active},
+			-1,
+			"the kubelet's loop was at work at 03:09:21",
+		},
+		{
+			"list, PLEG alone", causes.ListHang,
+			[]tweak{hangs(facts.RPCContainers)},
+			[]entry{pleg},
+			1,
+			"PLEG is not healthy",
+		},
+		{
+			"list, down too", causes.ListHang,
+			[]tweak{hangs(facts.RPCContainers)},
+			[]entry{pleg, down},
+			-1,
+			"container runtime is down",
+		},
+		{
+			"object, named", causes.InspectHang,
+			[]tweak{statusHangs("container1-0")},
 			[]entry{inspect(time.Minute,
-				"container1-0")}, 1, "names it too: its status calls for web/checkout-1 (app0) fail since 03:00:24, 7 " +
-				"times in all"},
-		{"object, its pod named", causes.InspectHang, []tweak{statusHangs("container1-0")},
-			[]entry{inspect(time.Minute, "web/checkout-1")}, 1, "names it too"},
-		{"object, another named", causes.InspectHang, []tweak{statusHangs("container1-0")},
-			[]entry{inspect(time.Minute, "0123456789abcdef")}, -1, "name others, such as 0123456789abc"},
-		{"object, another named long ago", causes.InspectHang, []tweak{statusHangs("container1-0")},
-			[]entry{inspect(8*time.Minute, "0123456789abcdef")}, 0, ""},
-		{"too large, and refused there", causes.ListTooLarge, []tweak{exited(800, 1, 30000)},
+				"container1-0")},
+			1, "names it too: its status calls for web/checkout-1 (app0) fail since 03:00:24, 7 " +
+				"times in all",
+		},
+		{
+			"object, its pod named", causes.InspectHang,
+			[]tweak{statusHangs("container1-0")},
+			[]entry{inspect(time.Minute, "web/checkout-1")},
+			1, "names it too",
+		},
+		{
+			"object, another named", causes.InspectHang,
+			[]tweak{statusHangs("container1-0")},
+			[]entry{inspect(time.Minute, "0123456789abcdef")},
+			-1, "name others, such as 0123456789abc",
+		},
+		{
+			"object, another named long ago", causes.InspectHang,
+			[]tweak{statusHangs("container1-0")},
+			[]entry{inspect(8*time.Minute, "0123456789abcdef")},
+			0, "",
+		},
+		{
+			"too large, and refused there", causes.ListTooLarge,
+			[]tweak{exited(800, 1, 30000)},
 			[]entry{signs(signature.MessageTooLarge, 40, 3*time.Minute, time.Second,
 				"rpc error: code = ResourceExhausted desc = grpc: received message larger than max (26300000 vs. "+
-					"16777216)")}, 1, "26300000 against 16777216 bytes, by the receiver's limit"},
-		{"too large, and the kubelet works", causes.ListTooLarge, []tweak{exited(800, 1, 30000)}, []entry{active}, -1,
-			"no trouble"},
-		{"network", causes.NetworkNotReady, []tweak{condition(1, false)},
+					"16777216)")},
+			1, "26300000 against 16777216 bytes, by the receiver's limit",
+		},
+		{
+			"too large, and the kubelet works", causes.ListTooLarge,
+			[]tweak{exited(800, 1, 30000)},
+			[]entry{active},
+			-1,
+			"no trouble",
+		},
+		{
+			"network", causes.NetworkNotReady,
+			[]tweak{condition(1, false)},
 			[]entry{signs(signature.NetworkNotReady, 60, 5*time.Minute, 4*time.Second,
-				"x")}, 1, "the kubelet logs it too since 03:04:24"},
-		{"CNI, down alone", causes.CNIHung, []tweak{hangs(facts.RPCStatus)}, []entry{down}, 1,
-			"container runtime is down"},
-		{"down, stopped", causes.RuntimeDown, []tweak{socket(crictl.ConnectRefused, "refused")},
+				"x")},
+			1, "the kubelet logs it too since 03:04:24",
+		},
+		{
+			"CNI, down alone", causes.CNIHung,
+			[]tweak{hangs(facts.RPCStatus)},
+			[]entry{down},
+			1,
+			"container runtime is down",
+		},
+		{
+			"down, stopped", causes.RuntimeDown,
+			[]tweak{socket(crictl.ConnectRefused, "refused")},
 			[]entry{signs(signature.UnitFailed, 1, time.Minute, time.Minute,
-				"containerd.service: Failed with result 'exit-code'.", "containerd.service")}, 1, "containerd.service failed at 03:08:24"},
-		{"images", causes.ImageServiceHung, []tweak{hangs(facts.RPCImages, facts.RPCImageFs)},
+				"containerd.service: Failed with result 'exit-code'.", "containerd.service")},
+			1, "containerd.service failed at 03:08:24",
+		},
+		{
+			"images", causes.ImageServiceHung,
+			[]tweak{hangs(facts.RPCImages, facts.RPCImageFs)},
 			[]entry{signs(signature.ImageServiceFailed, 3, 9*time.Minute, time.Minute,
-				"x")}, 1, "image calls fail as well"},
-		{"exited, and removals fail", causes.TooManyExited, []tweak{exited(2000, 100, 1000)},
+				"x")},
+			1, "image calls fail as well",
+		},
+		{
+			"exited, and removals fail", causes.TooManyExited,
+			[]tweak{exited(2000, 100, 1000)},
 			[]entry{signs(signature.RemoveFailed, 3, 9*time.Minute, time.Minute,
-				"RemoveContainer failed: device busy")}, 1, "device busy"},
+				"RemoveContainer failed: device busy")},
+			1, "device busy",
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			alone := Judge(node(tt.tweaks...))
@@ -141,9 +227,11 @@ func TestJournalRoots(t *testing.T) {
 	hung := func(task string) entry {
 		return signs(signature.HungTask, 3, 6*time.Minute, 2*time.Minute, blockedShim, task)
 	}
-	watchdog := []entry{restarted(3, 4*time.Minute, 50*time.Second),
+	watchdog := []entry{
+		restarted(3, 4*time.Minute, 50*time.Second),
 		signs(signature.WatchdogTimeout, 3, 12*time.Minute, time.Minute,
-			"kubelet.service: Watchdog timeout (limit 30s)!", "kubelet.service")}
+			"kubelet.service: Watchdog timeout (limit 30s)!", "kubelet.service"),
+	}
 	pleg := incident(2*time.Minute, 4*time.Second)
 	for _, tt := range []struct {
 		name     string
@@ -152,46 +240,135 @@ func TestJournalRoots(t *testing.T) {
 		want     []string
 		causedBy []string
 	}{
-		{"the runtime was killed, and is down", []tweak{socket(crictl.ConnectRefused, "refused")},
-			[]entry{oom("containerd")}, []string{causes.OOMKilled, causes.RuntimeDown}, []string{"", causes.OOMKilled}},
-		{"another was killed, and the runtime is down", []tweak{socket(crictl.ConnectRefused, "refused")},
-			[]entry{oom("java")}, []string{causes.RuntimeDown, causes.OOMKilled}, []string{"", ""}},
-		{"a shim was killed, and an object hangs", []tweak{statusHangs("container1-0")},
-			[]entry{oom("containerd-shim")}, []string{causes.OOMKilled, causes.InspectHang}, []string{"",
-				causes.OOMKilled}},
-		{"the kubelet is killed again and again", nil,
-			[]entry{oom("kubelet"), restarted(4, time.Minute, 10*time.Second)}, []string{causes.OOMKilled,
-				causes.KubeletCrashLooping}, []string{"", causes.OOMKilled}},
-		{"the kernel hangs, and the runtime with it", []tweak{hangs(everyRPC()...)}, []entry{hung("jbd2/sda1-8:311")},
-			[]string{causes.KernelHung, causes.RuntimeHung}, []string{"", causes.KernelHung}},
-		{"the kernel hangs, and a list with it", []tweak{hangs(facts.RPCContainers)},
-			[]entry{hung("containerd-shim:5000")}, []string{causes.KernelHung, causes.ListHang}, []string{"",
-				causes.KernelHung}},
-		{"the kernel hangs, but a signal stopped the runtime",
-			[]tweak{socket(crictl.ConnectSilent, ""),
-				daemonIn('T', "do_signal_stop")}, []entry{hung("jbd2/sda1-8:311")}, []string{causes.RuntimeHung, causes.KernelHung}, []string{"", ""}},
-		{"the kernel hangs, and PLEG with it", nil, []entry{hung("jbd2/sda1-8:311"), pleg},
-			[]string{causes.KernelHung, causes.PLEGUnhealthy}, []string{"", causes.KernelHung}},
-		{"the watchdog kills, and the runtime hangs", []tweak{hangs(everyRPC()...)}, watchdog,
-			[]string{causes.RuntimeHung, causes.KubeletCrashLooping}, []string{"", causes.RuntimeHung}},
-		{"the kubelet ends itself, and the runtime hangs", []tweak{hangs(everyRPC()...)},
-			[]entry{restarted(3, time.Minute, 50*time.Second)}, []string{causes.RuntimeHung,
-				causes.KubeletCrashLooping}, []string{"", ""}},
-		{"PLEG beside a hung runtime", []tweak{hangs(everyRPC()...)}, []entry{pleg}, []string{causes.RuntimeHung},
-			[]string{""}},
-		{"PLEG beside a hung object", []tweak{statusHangs("container1-0")}, []entry{pleg},
-			[]string{causes.InspectHang}, []string{""}},
-		{"PLEG beside a dead network", []tweak{condition(1, false)}, []entry{pleg},
-			[]string{causes.PLEGUnhealthy, causes.NetworkNotReady}, []string{"", ""}},
-		{"PLEG beside a list that is only large", []tweak{exited(500, 1, 18000)}, []entry{pleg},
-			[]string{causes.PLEGUnhealthy, causes.ListTooLarge}, []string{"", ""}},
-		{"PLEG beside slow lists", []tweak{takes(time.Second, facts.RPCSandboxes, facts.RPCContainers)},
-			[]entry{pleg}, []string{causes.RuntimeSlow}, []string{""}},
+		{
+			"the runtime was killed, and is down",
+			[]tweak{socket(crictl.ConnectRefused, "refused")},
+			[]entry{oom("containerd")},
+			[]string{causes.OOMKilled, causes.RuntimeDown},
+			[]string{"", causes.OOMKilled},
+		},
+		{
+			"another was killed, and the runtime is down",
+			[]tweak{socket(crictl.ConnectRefused, "refused")},
+			[]entry{oom("java")},
+			[]string{causes.RuntimeDown, causes.OOMKilled},
+			[]string{"", ""},
+		},
+		{
+			"a shim was killed, and an object hangs",
+			[]tweak{statusHangs("container1-0")},
+			[]entry{oom("containerd-shim")},
+			[]string{causes.OOMKilled, causes.InspectHang},
+			[]string{
+				"",
+				causes.OOMKilled,
+			},
+		},
+		{
+			"the kubelet is killed again and again", nil,
+			[]entry{oom("kubelet"), restarted(4, time.Minute, 10*time.Second)},
+			[]string{
+				causes.OOMKilled,
+				causes.KubeletCrashLooping,
+			},
+			[]string{"", causes.OOMKilled},
+		},
+		{
+			"the kernel hangs, and the runtime with it",
+			[]tweak{hangs(everyRPC()...)},
+			[]entry{hung("jbd2/sda1-8:311")},
+			[]string{causes.KernelHung, causes.RuntimeHung},
+			[]string{"", causes.KernelHung},
+		},
+		{
+			"the kernel hangs, and a list with it",
+			[]tweak{hangs(facts.RPCContainers)},
+			[]entry{hung("containerd-shim:5000")},
+			[]string{causes.KernelHung, causes.ListHang},
+			[]string{
+				"",
+				causes.KernelHung,
+			},
+		},
+		{
+			"the kernel hangs, but a signal stopped the runtime",
+			[]tweak{
+				socket(crictl.ConnectSilent, ""),
+				daemonIn('T', "do_signal_stop"),
+			},
+			[]entry{hung("jbd2/sda1-8:311")},
+			[]string{causes.RuntimeHung, causes.KernelHung},
+			[]string{"", ""},
+		},
+		{
+			"the kernel hangs, and PLEG with it", nil,
+			[]entry{hung("jbd2/sda1-8:311"), pleg},
+			[]string{causes.KernelHung, causes.PLEGUnhealthy},
+			[]string{"", causes.KernelHung},
+		},
+		{
+			"the watchdog kills, and the runtime hangs",
+			[]tweak{hangs(everyRPC()...)},
+			watchdog,
+			[]string{causes.RuntimeHung, causes.KubeletCrashLooping},
+			[]string{"", causes.RuntimeHung},
+		},
+		{
+			"the kubelet ends itself, and the runtime hangs",
+			[]tweak{hangs(everyRPC()...)},
+			[]entry{restarted(3, time.Minute, 50*time.Second)},
+			[]string{
+				causes.RuntimeHung,
+				causes.KubeletCrashLooping,
+			},
+			[]string{"", ""},
+		},
+		{
+			"PLEG beside a hung runtime",
+			[]tweak{hangs(everyRPC()...)},
+			[]entry{pleg},
+			[]string{causes.RuntimeHung},
+			[]string{""},
+		},
+		{
+			"PLEG beside a hung object",
+			[]tweak{statusHangs("container1-0")},
+			[]entry{pleg},
+			[]string{causes.InspectHang},
+			[]string{""},
+		},
+		{
+			"PLEG beside a dead network",
+			[]tweak{condition(1, false)},
+			[]entry{pleg},
+			[]string{causes.PLEGUnhealthy, causes.NetworkNotReady},
+			[]string{"", ""},
+		},
+		{
+			"PLEG beside a list that is only large",
+			[]tweak{exited(500, 1, 18000)},
+			[]entry{pleg},
+			[]string{causes.PLEGUnhealthy, causes.ListTooLarge},
+			[]string{"", ""},
+		},
+		{
+			"PLEG beside slow lists",
+			[]tweak{takes(time.Second, facts.RPCSandboxes, facts.RPCContainers)},
+			[]entry{pleg},
+			[]string{causes.RuntimeSlow},
+			[]string{""},
+		},
 		{"PLEG beside a killed shim", nil, []entry{signs(signature.OOMKill, 1, 5*time.Minute, 5*time.Minute,
 			memcgKill, "containerd-shim"), pleg}, []string{causes.OOMKilled}, []string{""}},
-		{"PLEG after a shim was killed long before", nil,
-			[]entry{signs(signature.OOMKill, 1, 14*time.Minute, 14*time.Minute, memcgKill, "containerd-shim"),
-				pleg}, []string{causes.PLEGUnhealthy, causes.OOMKilled}, []string{"", ""}},
+		{
+			"PLEG after a shim was killed long before", nil,
+			[]entry{
+				signs(signature.OOMKill, 1, 14*time.Minute, 14*time.Minute, memcgKill, "containerd-shim"),
+				pleg,
+			},
+			[]string{causes.PLEGUnhealthy, causes.OOMKilled},
+			[]string{"", ""},
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			named := Judge(node(append(slices.Clone(tt.tweaks), said(tt.log...))...))
@@ -214,8 +391,10 @@ func TestJournalRoots(t *testing.T) {
 
 // TestKernelTasksNow compares what the kernel reported with what the processes are doing.
 func TestKernelTasksNow(t *testing.T) {
-	shim := host.Process{PID: 5000, PPID: 1, Name: "containerd-shim", Role: host.RoleShim, State: 'D',
-		Wchan: "rpc_wait_bit_killable", Started: now().Add(-time.Hour)}
+	shim := host.Process{
+		PID: 5000, PPID: 1, Name: "containerd-shim", Role: host.RoleShim, State: 'D',
+		Wchan: "rpc_wait_bit_killable", Started: now().Add(-time.Hour),
+	}
 	log := said(signs(signature.HungTask, 3, 6*time.Minute, 2*time.Minute, blockedShim, "containerd-shim:5000"))
 	stuck := only(t, node(log, processesOf(shim)), causes.KernelHung)
 	if !mentions(stuck.Evidence.For, "containerd-shim (pid 5000) is still in uninterruptible sleep") {
@@ -248,8 +427,10 @@ func TestJournalChecks(t *testing.T) {
 	for _, id := range ids[:3] {
 		unread[id] = checks.StatusUnknown
 	}
-	kmsg, journald := journal.Source{Name: "/dev/kmsg",
-		Format: "kmsg"}, journal.Source{Name: "/var/log/journal/x/system.journal", Format: "journal"}
+	kmsg, journald := journal.Source{
+		Name:   "/dev/kmsg",
+		Format: "kmsg",
+	}, journal.Source{Name: "/var/log/journal/x/system.journal", Format: "journal"}
 	rke2 := surfaces(func(n *facts.Node) { n.Systemd.Value.Kubelet.Name = "rke2-agent.service" })
 	for _, tt := range []struct {
 		name   string
@@ -260,8 +441,11 @@ func TestJournalChecks(t *testing.T) {
 		{"simulated", []tweak{func(f *facts.Input) {
 			f.Runtime.EndpointSource, f.JournalProblem = string(crictl.SourceSimulated), "the runtime is simulated"
 		}}, all(checks.StatusSkipped)},
-		{"not readable", []tweak{func(f *facts.Input) { f.JournalProblem = "permission denied" }},
-			all(checks.StatusUnknown)},
+		{
+			"not readable",
+			[]tweak{func(f *facts.Input) { f.JournalProblem = "permission denied" }},
+			all(checks.StatusUnknown),
+		},
 		{"empty", []tweak{said(), func(f *facts.Input) { f.Journal.Lines = 0 }}, all(checks.StatusUnknown)},
 		{"nothing of note", []tweak{said()}, all(checks.StatusOK)},
 		{"calm", []tweak{calm()}, but("journal.apiserver", checks.StatusWarning)},
@@ -274,23 +458,43 @@ func TestJournalChecks(t *testing.T) {
 			journal.Source{Name: "/host" + facts.OwnLog, Format: "klog"})}, all(checks.StatusOK)},
 		{"RKE2's own file could not be read", []tweak{rke2, said(), readFrom(journald,
 			journal.Source{Name: facts.OwnLog, Problem: "permission denied"})}, unread},
-		{"no kubelet anywhere", []tweak{said(), func(f *facts.Input) { f.Kubelet = nil }},
-			map[string]checks.Status{"journal.pleg": checks.StatusSkipped, "journal.kubelet": checks.StatusSkipped,
-				"journal.apiserver": checks.StatusSkipped, "journal.kernel": checks.StatusOK}},
+		{
+			"no kubelet anywhere",
+			[]tweak{said(), func(f *facts.Input) { f.Kubelet = nil }},
+			map[string]checks.Status{
+				"journal.pleg": checks.StatusSkipped, "journal.kubelet": checks.StatusSkipped,
+				"journal.apiserver": checks.StatusSkipped, "journal.kernel": checks.StatusOK,
+			},
+		},
 		{"PLEG now", []tweak{said(incident(2*time.Minute, 4*time.Second))}, but("journal.pleg", checks.StatusCritical)},
-		{"PLEG before", []tweak{said(incident(9*time.Minute, 8*time.Minute, recovered(7*time.Minute)))},
-			but("journal.pleg", checks.StatusWarning)},
+		{
+			"PLEG before",
+			[]tweak{said(incident(9*time.Minute, 8*time.Minute, recovered(7*time.Minute)))},
+			but("journal.pleg", checks.StatusWarning),
+		},
 		{"one restart", []tweak{said(restarted(1, 0, time.Minute))}, but("journal.kubelet", checks.StatusWarning)},
-		{"a loop", []tweak{said(restarted(9, 11*time.Second, time.Second))},
-			but("journal.kubelet", checks.StatusCritical)},
-		{"a loop that is over", []tweak{said(restarted(9, 11*time.Second, 8*time.Minute))},
-			but("journal.kubelet", checks.StatusWarning)},
-		{"the watchdog withheld", []tweak{said(signs(signature.WatchdogWithheld, 2, time.Minute, time.Second, "x"))},
-			but("journal.kubelet", checks.StatusWarning)},
+		{
+			"a loop",
+			[]tweak{said(restarted(9, 11*time.Second, time.Second))},
+			but("journal.kubelet", checks.StatusCritical),
+		},
+		{
+			"a loop that is over",
+			[]tweak{said(restarted(9, 11*time.Second, 8*time.Minute))},
+			but("journal.kubelet", checks.StatusWarning),
+		},
+		{
+			"the watchdog withheld",
+			[]tweak{said(signs(signature.WatchdogWithheld, 2, time.Minute, time.Second, "x"))},
+			but("journal.kubelet", checks.StatusWarning),
+		},
 		{"the API server away", []tweak{said(signs(signature.APIServerFailed, 40, 5*time.Minute, time.Second,
 			leaseTimeout))}, but("journal.apiserver", checks.StatusCritical)},
-		{"a certificate", []tweak{said(signs(signature.CertificateExpired, 1, 5*time.Minute, time.Second, "x509"))},
-			but("journal.apiserver", checks.StatusWarning)},
+		{
+			"a certificate",
+			[]tweak{said(signs(signature.CertificateExpired, 1, 5*time.Minute, time.Second, "x509"))},
+			but("journal.apiserver", checks.StatusWarning),
+		},
 		{"a hung shim", []tweak{said(signs(signature.HungTask, 1, 5*time.Minute, time.Minute, blockedShim,
 			"containerd-shim:5000"))}, but("journal.kernel", checks.StatusCritical)},
 		{"a hung disk and a killed kubelet", []tweak{said(signs(signature.HungTask, 1, 5*time.Minute, time.Minute,
@@ -332,8 +536,10 @@ func TestSpells(t *testing.T) {
 	spans := func(f *facts.Input) []span {
 		var out []span
 		for _, s := range facts.Spells(facts.New(f), time.Minute, "A", "B") {
-			out = append(out, span{int64(readAt().Sub(s.From).Seconds()), int64(readAt().Sub(s.To).Seconds()),
-				s.Records})
+			out = append(out, span{
+				int64(readAt().Sub(s.From).Seconds()), int64(readAt().Sub(s.To).Seconds()),
+				s.Records,
+			})
 		}
 		return out
 	}
@@ -347,15 +553,25 @@ func TestSpells(t *testing.T) {
 		{"dense without a timeline", []entry{signs("A", 11, 5*time.Minute, 0, "")}, []span{{300, 0, 11}}},
 		{"thin without a timeline", []entry{signs("A", 3, 5*time.Minute, 0, "")}, []span{{0, 0, 1}}},
 		{"one", []entry{signs("A", 1, time.Minute, time.Minute, "")}, []span{{60, 60, 1}}},
-		{"a timeline with a gap", []entry{signs("A", 30, 9*time.Minute, 0, ""),
-			burst("A", 20, 9*time.Minute, 8*time.Minute, ""), burst("A", 10, time.Minute, 0, "")}, []span{{540, 480,
-			20}, {60, 0, 10}}},
-		{"two codes make one", []entry{signs("A", 1, 2*time.Minute, 2*time.Minute, ""),
-			signs("B", 1, time.Minute, time.Minute, "")}, []span{{120, 60, 2}}},
-		{"one within another", []entry{signs("A", 9, 5*time.Minute, 0, ""), burst("A", 8, 5*time.Minute, 0, ""),
-			burst("A", 1, 4*time.Minute, 3*time.Minute, "")}, []span{{300, 0, 9}}},
-		{"a timeline that ends early", []entry{signs("A", 30, 9*time.Minute, 0, ""),
-			burst("A", 20, 9*time.Minute, 8*time.Minute, "")}, []span{{540, 480, 20}, {0, 0, 1}}},
+		{"a timeline with a gap", []entry{
+			signs("A", 30, 9*time.Minute, 0, ""),
+			burst("A", 20, 9*time.Minute, 8*time.Minute, ""), burst("A", 10, time.Minute, 0, ""),
+		}, []span{{
+			540, 480,
+			20,
+		}, {60, 0, 10}}},
+		{"two codes make one", []entry{
+			signs("A", 1, 2*time.Minute, 2*time.Minute, ""),
+			signs("B", 1, time.Minute, time.Minute, ""),
+		}, []span{{120, 60, 2}}},
+		{"one within another", []entry{
+			signs("A", 9, 5*time.Minute, 0, ""), burst("A", 8, 5*time.Minute, 0, ""),
+			burst("A", 1, 4*time.Minute, 3*time.Minute, ""),
+		}, []span{{300, 0, 9}}},
+		{"a timeline that ends early", []entry{
+			signs("A", 30, 9*time.Minute, 0, ""),
+			burst("A", 20, 9*time.Minute, 8*time.Minute, ""),
+		}, []span{{540, 480, 20}, {0, 0, 1}}},
 		{"no times", []entry{func(r *journal.Report) { r.Signatures = []journal.Count{{Code: "A", Count: 3}} }}, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

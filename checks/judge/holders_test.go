@@ -33,8 +33,10 @@ func shortOfPIDs(h host.Consumers) tweak {
 
 // group is the control group of a pod that has so much.
 func group(uid string, has uint64) host.Consumer {
-	return host.Consumer{Path: "/kubepods/pod" + uid, Dir: "/sys/fs/cgroup/kubepods/pod" + uid,
-		Usage: host.Usage{Current: has}, Owner: host.Owner{PodUID: uid}}
+	return host.Consumer{
+		Path: "/kubepods/pod" + uid, Dir: "/sys/fs/cgroup/kubepods/pod" + uid,
+		Usage: host.Usage{Current: has}, Owner: host.Owner{PodUID: uid},
+	}
 }
 
 // unit is the control group of a unit that has so much.
@@ -59,20 +61,34 @@ func TestCulprits(t *testing.T) {
 		tweak tweak
 		want  []string // the subject, then the others
 	}{
-		{"a pod with a tenth", shortOfMemory(host.Consumers{Memory: []host.Consumer{group("uid-1", 10*gib)}}),
-			[]string{"Cgroup checkout-1"}},
-		{"a pod with less", shortOfMemory(host.Consumers{Memory: []host.Consumer{group("uid-1", 10*gib-1)}}),
-			[]string{"Node memory", "Cgroup checkout-1"}},
-		{"one of a hundred like pods", shortOfMemory(host.Consumers{Memory: []host.Consumer{group("uid-1", gib-1)}}),
-			[]string{"Node memory"}},
-		{"a unit with a tenth", shortOfMemory(host.Consumers{Memory: []host.Consumer{unit("etcd.service", 10*gib)}}),
-			[]string{"Unit etcd.service"}},
-		{"a unit with less", shortOfMemory(host.Consumers{Memory: []host.Consumer{unit("etcd.service", 10*gib-1)}}),
-			[]string{"Node memory"}},
-		{"a pod and its process", shortOfMemory(host.Consumers{Memory: []host.Consumer{group("uid-1", 20*gib)},
-			Resident: resident(19 * gib)}), []string{"Cgroup checkout-1", "Process java"}},
-		{"a process, and groups that are not known", shortOfMemory(host.Consumers{Resident: resident(19 * gib)}),
-			[]string{"Process java"}},
+		{
+			"a pod with a tenth", shortOfMemory(host.Consumers{Memory: []host.Consumer{group("uid-1", 10*gib)}}),
+			[]string{"Cgroup checkout-1"},
+		},
+		{
+			"a pod with less", shortOfMemory(host.Consumers{Memory: []host.Consumer{group("uid-1", 10*gib-1)}}),
+			[]string{"Node memory", "Cgroup checkout-1"},
+		},
+		{
+			"one of a hundred like pods", shortOfMemory(host.Consumers{Memory: []host.Consumer{group("uid-1", gib-1)}}),
+			[]string{"Node memory"},
+		},
+		{
+			"a unit with a tenth", shortOfMemory(host.Consumers{Memory: []host.Consumer{unit("etcd.service", 10*gib)}}),
+			[]string{"Unit etcd.service"},
+		},
+		{
+			"a unit with less", shortOfMemory(host.Consumers{Memory: []host.Consumer{unit("etcd.service", 10*gib-1)}}),
+			[]string{"Node memory"},
+		},
+		{"a pod and its process", shortOfMemory(host.Consumers{
+			Memory:   []host.Consumer{group("uid-1", 20*gib)},
+			Resident: resident(19 * gib),
+		}), []string{"Cgroup checkout-1", "Process java"}},
+		{
+			"a process, and groups that are not known", shortOfMemory(host.Consumers{Resident: resident(19 * gib)}),
+			[]string{"Process java"},
+		},
 		{"a small pod and a large process", shortOfMemory(host.Consumers{Memory: []host.Consumer{group("uid-2",
 			9*gib)}, Resident: resident(19 * gib)}), []string{"Process java", "Cgroup checkout-2"}},
 		{"a process with less", shortOfMemory(host.Consumers{Resident: resident(10*gib - 1)}), []string{"Node memory"}},
@@ -80,32 +96,52 @@ func TestCulprits(t *testing.T) {
 			n.Pressure.Value.Memory.Full = some(20)
 			n.Holders = good(host.Consumers{
 				Memory: []host.Consumer{group("uid-1", 20*gib)}, // does no harm
-				Stalled: []host.StalledGroup{{Path: "/kubepods/poduid-2", Full: some(5),
-					Owner: host.Owner{PodUID: "uid-2"}}, {Path: "/x", Full: some(4.9)}},
+				Stalled: []host.StalledGroup{{
+					Path: "/kubepods/poduid-2", Full: some(5),
+					Owner: host.Owner{PodUID: "uid-2"},
+				}, {Path: "/x", Full: some(4.9)}},
 			})
 		}), []string{"Cgroup checkout-2"}},
 
-		{"a pod of the node's processes", shortOfPIDs(host.Consumers{PIDs: []host.Consumer{group("uid-1", 100)}}),
-			[]string{"Cgroup checkout-1"}},
-		{"a pod with less of them", shortOfPIDs(host.Consumers{PIDs: []host.Consumer{group("uid-1", 99)}}),
-			[]string{"Node process table", "Cgroup checkout-1"}},
-		{"a parent of many", shortOfPIDs(host.Consumers{ProcessGroups: []host.ProcessGroup{{Name: "sh",
-			Processes: 100, Threads: 100, PID: 7, Parent: "cron"}}}), []string{"Process cron"}},
-		{"a name", shortOfPIDs(host.Consumers{ProcessGroups: []host.ProcessGroup{{Name: "sh", Processes: 100,
-			Threads: 100}}}), []string{"Process sh"}},
-		{"a name with fewer", shortOfPIDs(host.Consumers{ProcessGroups: []host.ProcessGroup{{Name: "sh",
-			Processes: 99, Threads: 99}}}), []string{"Node process table"}},
+		{
+			"a pod of the node's processes", shortOfPIDs(host.Consumers{PIDs: []host.Consumer{group("uid-1", 100)}}),
+			[]string{"Cgroup checkout-1"},
+		},
+		{
+			"a pod with less of them", shortOfPIDs(host.Consumers{PIDs: []host.Consumer{group("uid-1", 99)}}),
+			[]string{"Node process table", "Cgroup checkout-1"},
+		},
+		{"a parent of many", shortOfPIDs(host.Consumers{ProcessGroups: []host.ProcessGroup{{
+			Name:      "sh",
+			Processes: 100, Threads: 100, PID: 7, Parent: "cron",
+		}}}), []string{"Process cron"}},
+		{"a name", shortOfPIDs(host.Consumers{ProcessGroups: []host.ProcessGroup{{
+			Name: "sh", Processes: 100,
+			Threads: 100,
+		}}}), []string{"Process sh"}},
+		{"a name with fewer", shortOfPIDs(host.Consumers{ProcessGroups: []host.ProcessGroup{{
+			Name:      "sh",
+			Processes: 99, Threads: 99,
+		}}}), []string{"Node process table"}},
 		{"a parent of zombies, which are said already, and another", func(f *facts.Input) {
-			shortOfPIDs(host.Consumers{ProcessGroups: []host.ProcessGroup{{Name: "sh", Processes: 500, Threads: 500,
-				PID: 8, Parent: "node"}, {Name: "sh", Processes: 400, Threads: 400, PID: 7, Parent: "cron"}}})(f)
-			f.Node.Tasks.Value.Zombies, f.Node.Tasks.Value.ZombiesByParent = 1000, []host.ZombieParent{{PID: 8,
-				Name: "node", Count: 1000}}
+			shortOfPIDs(host.Consumers{ProcessGroups: []host.ProcessGroup{{
+				Name: "sh", Processes: 500, Threads: 500,
+				PID: 8, Parent: "node",
+			}, {Name: "sh", Processes: 400, Threads: 400, PID: 7, Parent: "cron"}}})(f)
+			f.Node.Tasks.Value.Zombies, f.Node.Tasks.Value.ZombiesByParent = 1000, []host.ZombieParent{{
+				PID:  8,
+				Name: "node", Count: 1000,
+			}}
 		}, []string{"Process cron"}},
 		{"all pods at their limit", limit(host.CgroupUsage{Path: "/kubepods"},
 			host.Consumers{PIDs: []host.Consumer{group("uid-1", 900)}}), []string{"Cgroup checkout-1", "Cgroup /kubepods"}},
-		{"a unit at its limit", limit(host.CgroupUsage{Path: "/s/etcd.service",
-			Owner: host.Owner{Unit: "etcd.service"}}, host.Consumers{ProcessGroups: []host.ProcessGroup{{Name: "sh",
-			Processes: 1, Threads: 900, PID: 7}}}), []string{"Unit etcd.service", "Process sh"}},
+		{"a unit at its limit", limit(host.CgroupUsage{
+			Path:  "/s/etcd.service",
+			Owner: host.Owner{Unit: "etcd.service"},
+		}, host.Consumers{ProcessGroups: []host.ProcessGroup{{
+			Name:      "sh",
+			Processes: 1, Threads: 900, PID: 7,
+		}}}), []string{"Unit etcd.service", "Process sh"}},
 		{"a pod at its limit", limit(host.CgroupUsage{Path: "/kubepods/poduid-2", Owner: host.Owner{PodUID: "uid-2"}},
 			host.Consumers{PIDs: []host.Consumer{group("uid-2",
 				900)}}), []string{"Cgroup checkout-2", "Cgroup checkout-2"}},
@@ -136,8 +172,10 @@ func TestNobodyHasMuch(t *testing.T) {
 	}{
 		"memory":    {shortOfMemory(host.Consumers{Memory: []host.Consumer{group("uid-1", 1)}}), true},
 		"processes": {shortOfPIDs(host.Consumers{}), true},
-		"somebody has": {shortOfMemory(host.Consumers{Memory: []host.Consumer{group("uid-1", 99<<30)}}),
-			false},
+		"somebody has": {
+			shortOfMemory(host.Consumers{Memory: []host.Consumer{group("uid-1", 99<<30)}}),
+			false,
+		},
 		"a part was not looked at": {func(f *facts.Input) { shortOfMemory(host.Consumers{})(f); f.Node.Holders.OK = false }, false},
 		"nobody looked": {func(f *facts.Input) {
 			shortOfPIDs(host.Consumers{})(f)
@@ -160,8 +198,10 @@ func TestMemoryOfNoProcess(t *testing.T) {
 		set                 func(*host.Memory, uint64)
 	}{
 		{"tmpfs", "tmpfs or shared memory (Shmem)", "df -t tmpfs", func(m *host.Memory, n uint64) { m.Shmem = n }},
-		{"kernel", "held by the kernel itself (SUnreclaim)", "slabtop",
-			func(m *host.Memory, n uint64) { m.SlabUnreclaimable = n }},
+		{
+			"kernel", "held by the kernel itself (SUnreclaim)", "slabtop",
+			func(m *host.Memory, n uint64) { m.SlabUnreclaimable = n },
+		},
 	} {
 		for bytes, want := range map[uint64]bool{10 << 30: true, 10<<30 - 1: false} {
 			f := node(shortOfMemory(host.Consumers{}), func(f *facts.Input) { tt.set(&f.Node.Memory.Value, bytes) })
@@ -197,18 +237,26 @@ func TestEndOfHolders(t *testing.T) {
 	}{
 		{"a pod", group("uid-1", 90<<30), nil, "one pod: kubectl delete pod -n web checkout-1"},
 		{"a static pod", group("uid-1", 90<<30), static, "nothing: ls -l /etc/kubernetes/manifests"},
-		{"a pod that is not listed", group("0f4f4cd2-7b1a", 90<<30), nil,
-			"nothing: ls -d /var/log/pods/*_0f4f4cd2-7b1a"},
-		{"the same without lists", group("uid-1", 90<<30),
+		{
+			"a pod that is not listed", group("0f4f4cd2-7b1a", 90<<30), nil,
+			"nothing: ls -d /var/log/pods/*_0f4f4cd2-7b1a",
+		},
+		{
+			"the same without lists", group("uid-1", 90<<30),
 			func(f *facts.Input) {
 				f.Measurement.Sandboxes, f.Measurement.Containers = nil,
 					nil
-			}, "nothing: ls -d /var/log/pods/*_uid-1"},
-		{"and logs elsewhere", group("uid-9", 90<<30),
+			}, "nothing: ls -d /var/log/pods/*_uid-1",
+		},
+		{
+			"and logs elsewhere", group("uid-9", 90<<30),
 			func(f *facts.Input) { f.Node.Settings.Value.PodLogsDir = "/data/logs" }, "nothing: ls -d " +
-				"/data/logs/*_uid-9"},
-		{"a login", unit("session-3.scope", 90<<30), nil,
-			"one process: systemctl kill --signal=SIGKILL session-3.scope"},
+				"/data/logs/*_uid-9",
+		},
+		{
+			"a login", unit("session-3.scope", 90<<30), nil,
+			"one process: systemctl kill --signal=SIGKILL session-3.scope",
+		},
 		{"a unit", unit("fluentd.service", 90<<30), nil, "nothing: systemctl status --no-pager fluentd.service"},
 		{"hostile", evil, nil, ""},
 		{"outside", up, nil, ""},

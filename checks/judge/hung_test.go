@@ -52,8 +52,10 @@ func TestStoppedDaemonIsNamed(t *testing.T) {
 		{"the socket names it", []tweak{silent, daemonIn('T', "do_signal_stop")}},
 		{"the socket names nobody", []tweak{socket(crictl.ConnectBacklogged, ""), daemonIn('T', "")}},
 		{"traced", []tweak{silent, daemonIn('t', "")}},
-		{"socket activation", []tweak{silent, daemonIn('T', ""),
-			func(f *facts.Input) { f.Measurement.Connect.PeerPID = 1 }}},
+		{"socket activation", []tweak{
+			silent, daemonIn('T', ""),
+			func(f *facts.Input) { f.Measurement.Connect.PeerPID = 1 },
+		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c := only(t, node(tt.tweaks...), causes.RuntimeHung)
@@ -181,10 +183,15 @@ func TestFrozenMidway(t *testing.T) {
 	}{
 		{"in the sweep", []tweak{frozenFrom(time.Second)}, []string{causes.RuntimeHung}},
 		{"between relists", []tweak{frozenFrom(300 * time.Millisecond)}, []string{causes.RuntimeHung}},
-		{"for a while", []tweak{late(10*time.Second, "container2-0", "container2-1"),
-			frozenBetween(time.Second, 5*time.Second)}, []string{causes.RuntimeSlow}},
-		{"three objects of one pod, nobody else left",
-			[]tweak{statusHangs("sandbox2", "container2-0", "container2-1")}, []string{causes.InspectHang}},
+		{"for a while", []tweak{
+			late(10*time.Second, "container2-0", "container2-1"),
+			frozenBetween(time.Second, 5*time.Second),
+		}, []string{causes.RuntimeSlow}},
+		{
+			"three objects of one pod, nobody else left",
+			[]tweak{statusHangs("sandbox2", "container2-0", "container2-1")},
+			[]string{causes.InspectHang},
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if diff := cmp.Diff(tt.want, codes(Judge(node(tt.tweaks...)))); diff != "" {
@@ -235,13 +242,19 @@ func TestFrozenBetweenSamples(t *testing.T) {
 		at := now()
 		hang := crictl.Call{Method: "ListPodSandbox", Start: at, Elapsed: time.Second, Code: crictl.DeadlineExceeded}
 		m.Samples = append(m.Samples, plegbench.Sample{At: at, Sandboxes: hang})
-		m.Liveness = []crictl.Call{{Method: "Version", Start: at.Add(time.Second / 2), Elapsed: time.Second,
-			Code: crictl.DeadlineExceeded}}
-		m.Sweep = plegbench.Sweep{Total: m.Sweep.Total,
-			Reach: "stopped because the runtime no longer answered anything, Version included"}
+		m.Liveness = []crictl.Call{{
+			Method: "Version", Start: at.Add(time.Second / 2), Elapsed: time.Second,
+			Code: crictl.DeadlineExceeded,
+		}}
+		m.Sweep = plegbench.Sweep{
+			Total: m.Sweep.Total,
+			Reach: "stopped because the runtime no longer answered anything, Version included",
+		}
 		if recovers {
-			ok := crictl.Call{Method: "ListPodSandbox", Start: at.Add(3 * time.Second), Elapsed: time.Millisecond,
-				Code: crictl.OK}
+			ok := crictl.Call{
+				Method: "ListPodSandbox", Start: at.Add(3 * time.Second), Elapsed: time.Millisecond,
+				Code: crictl.OK,
+			}
 			m.Samples = append(m.Samples, plegbench.Sample{At: ok.Start, Sandboxes: ok, Containers: ok})
 		}
 		return f

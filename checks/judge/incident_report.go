@@ -106,8 +106,10 @@ func logFindings(r *journal.Report) []journal.Finding {
 		"the runtime said of itself that it was not ready")
 	// Shims and OCI runtimes are left out: their death is that of one pod.
 	l.subjects("the kernel killed %s for want of memory", "OOMKilled", func(s journal.SubjectCount) bool {
-		return slices.ContainsFunc([]journal.Role{journal.TaskRole(cmp.Or(s.Name, s.ID)),
-			journal.UnitRole(cmp.Or(s.Name, s.ID))}, func(role journal.Role) bool {
+		return slices.ContainsFunc([]journal.Role{
+			journal.TaskRole(cmp.Or(s.Name, s.ID)),
+			journal.UnitRole(cmp.Or(s.Name, s.ID)),
+		}, func(role journal.Role) bool {
 			return role == journal.RoleKubelet || role == journal.RoleRuntime
 		})
 	}, "OOMKill", "UnitOOMKilled")
@@ -158,8 +160,10 @@ func (l *logJudge) count(code string) journal.Count {
 
 // add adds a finding of all records of a signature.
 func (l *logJudge) add(c journal.Count, cause, what string) *journal.Finding {
-	f := journal.Finding{Code: c.Code, Cause: cause, Summary: what, Count: c.Count, Unit: "record", First: c.First,
-		Last: c.Last}
+	f := journal.Finding{
+		Code: c.Code, Cause: cause, Summary: what, Count: c.Count, Unit: "record", First: c.First,
+		Last: c.Last,
+	}
 	f.Ongoing = l.ongoing(f)
 	l.all = append(l.all, f)
 	return &l.all[len(l.all)-1]
@@ -261,8 +265,10 @@ func (l *logJudge) kubeletEnds() []journal.Finding {
 		if c.Count == 0 {
 			continue
 		}
-		f := journal.Finding{Code: "kubelet ended", Cause: "KubeletCrashLooping", Summary: kind.what, Count: c.Count,
-			Unit: kind.unit, First: c.First, Last: c.Last}
+		f := journal.Finding{
+			Code: "kubelet ended", Cause: "KubeletCrashLooping", Summary: kind.what, Count: c.Count,
+			Unit: kind.unit, First: c.First, Last: c.Last,
+		}
 		f.Ongoing = l.ongoing(f)
 		f.Words = errorWords(l.count("KubeletFatal").Example)
 		if failed := l.count("UnitFailed").Example; f.Words == "" && journal.UnitRole(failed) == journal.RoleKubelet {
@@ -332,15 +338,19 @@ func logSteps(r *journal.Report) []journal.NextStep {
 		}
 	}
 	records := func(from, to time.Time) {
-		steps = append(steps, journal.NextStep{Why: "All records of that time in the node's journal (times in UTC)",
-			Command: journalctlCommand(r.Sources, from, to)})
+		steps = append(steps, journal.NextStep{
+			Why:     "All records of that time in the node's journal (times in UTC)",
+			Command: journalctlCommand(r.Sources, from, to),
+		})
 	}
 	e := r.Headline()
 	if e == nil {
 		for _, f := range r.Findings[:min(len(r.Findings), 1)] {
 			explain("What this looks like, how to confirm it, and what helps", f.Cause)
-			steps = append(steps, journal.NextStep{Why: "On the node: whether it still is so, and what is behind it",
-				Command: "kdiag pleg"})
+			steps = append(steps, journal.NextStep{
+				Why:     "On the node: whether it still is so, and what is behind it",
+				Command: "kdiag pleg",
+			})
 			if f.First != nil && f.Last != nil {
 				records(*f.First, *f.Last)
 			}

@@ -36,8 +36,10 @@ func unitSubject(name string, n int64) journal.SubjectCount {
 }
 
 func taskSubject(name string) journal.SubjectCount {
-	return journal.SubjectCount{Kind: "Process", ID: "900", Name: name, Count: 1, First: at3("03:00:00"),
-		Last: at3("03:00:00")}
+	return journal.SubjectCount{
+		Kind: "Process", ID: "900", Name: name, Count: 1, First: at3("03:00:00"),
+		Last: at3("03:00:00"),
+	}
 }
 
 func merged(all ...*journal.Report) *journal.Report {
@@ -99,27 +101,36 @@ func TestLogFindings(t *testing.T) {
 	}{
 		{"nothing", &journal.Report{Lines: 5}, nil},
 		{"an incident says it itself", &incident, nil},
-		{"the loop stood still", skips,
-			[]string{"03:00:30 to 03:09:55, 114 records: the kubelet's loop did no work: the runtime's status"}},
-		{"and still does", toTheEnd,
-			[]string{"03:10:00 to 03:59:58, 600 records, until the log ends: the kubelet's loop"}},
+		{
+			"the loop stood still", skips,
+			[]string{"03:00:30 to 03:09:55, 114 records: the kubelet's loop did no work: the runtime's status"},
+		},
+		{
+			"and still does", toTheEnd,
+			[]string{"03:10:00 to 03:59:58, 600 records, until the log ends: the kubelet's loop"},
+		},
 		{"for a moment", counted("RuntimeIsDown", 5, "03:00:30", "03:00:50", ""), nil},
 		{"moments far apart", apart, nil},
 		{"far apart, beyond the timeline", unshown, nil},
 		{"without a time", counted("RuntimeIsDown", 40, "", "", ""), []string{"40 records: the kubelet's loop"}},
 		{"without a time, few", counted("RuntimeIsDown", 4, "", "", ""), nil},
 		{"a kubelet that starts", counted("StatusCheckPending", 18, "03:00:00", "03:01:00", ""), nil},
-		{"a kubelet that never gets a status", startup,
-			[]string{"03:00:00 to 03:09:00, 18 records: the kubelet's loop did no work: the runtime had not"}},
+		{
+			"a kubelet that never gets a status", startup,
+			[]string{"03:00:00 to 03:09:00, 18 records: the kubelet's loop did no work: the runtime had not"},
+		},
 		{"a loop of crashes, and the starts in it", merged(startup, crashes), []string{
 			"03:00:00 to 03:10:00, 6 times: the kubelet ended, and systemd started it again. In its words: failed " +
 				"to run Kubelet: \"swap\" is on",
 		}},
-		{"one crash is less than a runtime that is away",
-			merged(counted("KubeletFatal", 1, "03:00:00", "03:00:00", "bad flag"), skips), []string{
+		{
+			"one crash is less than a runtime that is away",
+			merged(counted("KubeletFatal", 1, "03:00:00", "03:00:00", "bad flag"), skips),
+			[]string{
 				"03:00:30 to 03:09:55, 114 records: the kubelet's",
 				"03:00:00, 1 record: the kubelet gave up. In its words: bad flag",
-			}},
+			},
+		},
 		{"systemd's watchdog", counted("WatchdogTimeout", 3, "03:00:00", "03:10:00", "",
 			unitSubject("kubelet.service", 3)), []string{"03:00:00 to 03:10:00, 3 times: systemd's watchdog killed"}},
 		{"another unit", counted("UnitRestarted", 9, "03:00:00", "03:10:00", "", unitSubject("app.service", 9)), nil},
@@ -130,23 +141,38 @@ func TestLogFindings(t *testing.T) {
 		{"killed for memory", killed, []string{"03:00:00, 1 record: the kernel killed containerd for want of memory"}},
 		{"another's death", counted("OOMKill", 1, "03:00:00", "03:00:00", "", taskSubject("runc:[2:INIT]"),
 			taskSubject("docker-entrypoi")), nil},
-		{"a hung task", counted("HungTask", 2, "03:00:00", "03:02:00", "", taskSubject("jbd2/sda1-8")),
-			[]string{"03:00:00 to 03:02:00, 2 records: the kernel reported blocked tasks: jbd2/sda1-8"}},
-		{"no network", counted("NetworkNotReady", 60, "03:00:00", "03:04:55", ""),
-			[]string{"03:00:00 to 03:04:55, 60 records: the network of pods"}},
+		{
+			"a hung task", counted("HungTask", 2, "03:00:00", "03:02:00", "", taskSubject("jbd2/sda1-8")),
+			[]string{"03:00:00 to 03:02:00, 2 records: the kernel reported blocked tasks: jbd2/sda1-8"},
+		},
+		{
+			"no network", counted("NetworkNotReady", 60, "03:00:00", "03:04:55", ""),
+			[]string{"03:00:00 to 03:04:55, 60 records: the network of pods"},
+		},
 		{"no network at boot", counted("NetworkNotReady", 6, "03:00:00", "03:00:40", ""), nil},
-		{"an unready runtime", counted("RuntimeNotReadyReported", 20, "03:00:00", "03:02:00", ""),
-			[]string{"03:00:00 to 03:02:00, 20 records: the runtime said of itself"}},
-		{"relists that fail", counted("RelistFailed", 20, "03:00:00", "03:00:20", ""),
-			[]string{"03:00:00 to 03:00:20, 20 records: relists failed"}},
+		{
+			"an unready runtime", counted("RuntimeNotReadyReported", 20, "03:00:00", "03:02:00", ""),
+			[]string{"03:00:00 to 03:02:00, 20 records: the runtime said of itself"},
+		},
+		{
+			"relists that fail", counted("RelistFailed", 20, "03:00:00", "03:00:20", ""),
+			[]string{"03:00:00 to 03:00:20, 20 records: relists failed"},
+		},
 		{"no API server", api, []string{"03:00:00 to 03:04:34, 80 records: calls of the kubelet to the API server " +
 			"failed"}},
-		{"the server's certificate",
-			merged(api, expired("x509: tls: failed to verify certificate: x509: certificate has expired")), []string{"03:00:00 to 03:03:23, 30 records: the kubelet met an expired certificate"}},
-		{"the kubelet's certificate", expired("remote error: tls: expired certificate"),
-			[]string{"03:00:00 to 03:03:23, 30 records: the kubelet's own certificate"}},
-		{"some certificate", expired("x509: certificate has expired"),
-			[]string{"03:00:00 to 03:03:23, 30 records: a certificate has expired"}},
+		{
+			"the server's certificate",
+			merged(api, expired("x509: tls: failed to verify certificate: x509: certificate has expired")),
+			[]string{"03:00:00 to 03:03:23, 30 records: the kubelet met an expired certificate"},
+		},
+		{
+			"the kubelet's certificate", expired("remote error: tls: expired certificate"),
+			[]string{"03:00:00 to 03:03:23, 30 records: the kubelet's own certificate"},
+		},
+		{
+			"some certificate", expired("x509: certificate has expired"),
+			[]string{"03:00:00 to 03:03:23, 30 records: a certificate has expired"},
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			Journal(tt.r)
@@ -232,10 +258,14 @@ func TestLogVerdicts(t *testing.T) {
 		{"relists fail while an incident goes on", both, checks.LogUnhealthy, checks.Unhealthy},
 		{"nothing", &journal.Report{Lines: 5}, checks.LogClear, checks.Healthy},
 		{"nothing yet", &journal.Report{Lines: 5, Partial: true}, checks.LogClear + " YET", checks.Healthy},
-		{"nothing read", &journal.Report{Sources: []journal.Source{{Name: "a", Problem: "permission denied"}}},
-			checks.LogUnknown, checks.Unknown},
-		{"one of two read, and it is empty", &journal.Report{Sources: []journal.Source{{Name: "a"},
-			{Name: "b", Problem: "x"}}}, checks.LogClear, checks.Healthy},
+		{
+			"nothing read", &journal.Report{Sources: []journal.Source{{Name: "a", Problem: "permission denied"}}},
+			checks.LogUnknown, checks.Unknown,
+		},
+		{"one of two read, and it is empty", &journal.Report{Sources: []journal.Source{
+			{Name: "a"},
+			{Name: "b", Problem: "x"},
+		}}, checks.LogClear, checks.Healthy},
 		{"no line understood", &journal.Report{Lines: 5, Unparsed: 5}, checks.LogUnknown, checks.Unknown},
 	} {
 		Journal(tt.r)

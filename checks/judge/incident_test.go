@@ -28,8 +28,10 @@ func readLog(t *testing.T, messages ...string) *journal.Report {
 		at := time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC).Add(d)
 		fmt.Fprintf(&b, "%s n1 %s[1]: %s\n", at.Format("2006-01-02T15:04:05.000000-07:00"), sender, text)
 	}
-	return readText(t, journal.Options{Inputs: []journal.Input{{Kind: journal.Stream, Path: "-",
-		Reader: strings.NewReader(b.String())}}})
+	return readText(t, journal.Options{Inputs: []journal.Input{{
+		Kind: journal.Stream, Path: "-",
+		Reader: strings.NewReader(b.String()),
+	}}})
 }
 
 // readText reads and judges a log.
@@ -105,16 +107,32 @@ func TestBesideFrozen(t *testing.T) {
 		min, max float64 // of its confidence
 	}{
 		{"the clock is set", []string{"900 Time has been changed"}, "ClockJumped", 0.05, 0.2},
-		{"suspended long before", []string{"500 PM: suspend entry (deep)", "600 PM: suspend exit"}, "ClockJumped", 0,
-			0},
-		{"suspended while it became unhealthy", []string{"900 PM: suspend entry (deep)", "1050 PM: suspend exit"},
-			"ClockJumped", 0.6, 0.6},
-		{"a container's entry point is killed",
-			[]string{"970 Memory cgroup out of memory: Killed process 4567 (docker-entrypoi) total-vm:1kB"}, "OOMKilled", 0.05, 0.35},
-		{"a container's own start is killed",
-			[]string{"970 Memory cgroup out of memory: Killed process 4567 (runc:[2:INIT]) total-vm:1kB"}, "OOMKilled", 0.05, 0.35},
-		{"systemd in a container is killed",
-			[]string{"970 Memory cgroup out of memory: Killed process 4567 (systemd) total-vm:1kB"}, "OOMKilled", 0.05, 0.35},
+		{
+			"suspended long before",
+			[]string{"500 PM: suspend entry (deep)", "600 PM: suspend exit"},
+			"ClockJumped", 0,
+			0,
+		},
+		{
+			"suspended while it became unhealthy",
+			[]string{"900 PM: suspend entry (deep)", "1050 PM: suspend exit"},
+			"ClockJumped", 0.6, 0.6,
+		},
+		{
+			"a container's entry point is killed",
+			[]string{"970 Memory cgroup out of memory: Killed process 4567 (docker-entrypoi) total-vm:1kB"},
+			"OOMKilled", 0.05, 0.35,
+		},
+		{
+			"a container's own start is killed",
+			[]string{"970 Memory cgroup out of memory: Killed process 4567 (runc:[2:INIT]) total-vm:1kB"},
+			"OOMKilled", 0.05, 0.35,
+		},
+		{
+			"systemd in a container is killed",
+			[]string{"970 Memory cgroup out of memory: Killed process 4567 (systemd) total-vm:1kB"},
+			"OOMKilled", 0.05, 0.35,
+		},
 		{"docker in docker is killed", []string{
 			"970 oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),oom_memcg=/kubepods.slice," + pods +
 				"task=dockerd,pid=4567,uid=0",
@@ -124,45 +142,88 @@ func TestBesideFrozen(t *testing.T) {
 			"970 oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),task_memcg=/system.slice/docker.service,task=dockerd,pid=4567,uid=0",
 			"970 Memory cgroup out of memory: Killed process 4567 (dockerd) total-vm:1kB",
 		}, "OOMKilled", 0.8, 0.8},
-		{"docker dies by a limit that is not told",
-			[]string{"970 Memory cgroup out of memory: Killed process 4567 (dockerd) total-vm:1kB"}, "OOMKilled", 0.5, 0.6},
-		{"the runtime is killed", []string{"1001 Out of memory: Killed process 4567 (containerd) total-vm:1kB"},
-			"OOMKilled", 0.8, 0.8},
-		{"a shim is killed long after",
-			[]string{"1300 Out of memory: Killed process 4567 (containerd-shim) total-vm:1kB"}, "OOMKilled", 0.05, 0.35},
-		{"a task hangs since before", []string{"1240 INFO: task postgres:987 blocked for more than 120 seconds."},
-			"KernelHung", 0.75, 0.75},
-		{"a task hangs only later", []string{"1280 INFO: task containerd:987 blocked for more than 120 seconds."},
-			"KernelHung", 0.05, 0.35},
-		{"a CPU stood when it began",
-			[]string{"1020 watchdog: BUG: soft lockup - CPU#3 stuck for 23s! [kworker/3:1:99]"}, "KernelHung", 0.75, 0.75},
-		{"a CPU stands only later",
-			[]string{"1120 watchdog: BUG: soft lockup - CPU#3 stuck for 23s! [kworker/3:1:99]"}, "KernelHung", 0.05, 0.35},
-		{"a file server does not answer", []string{"1020 nfs: server 10.36.3.5 not responding, still trying"},
-			"FilesystemHung", 0.8, 0.8},
+		{
+			"docker dies by a limit that is not told",
+			[]string{"970 Memory cgroup out of memory: Killed process 4567 (dockerd) total-vm:1kB"},
+			"OOMKilled", 0.5, 0.6,
+		},
+		{
+			"the runtime is killed",
+			[]string{"1001 Out of memory: Killed process 4567 (containerd) total-vm:1kB"},
+			"OOMKilled", 0.8, 0.8,
+		},
+		{
+			"a shim is killed long after",
+			[]string{"1300 Out of memory: Killed process 4567 (containerd-shim) total-vm:1kB"},
+			"OOMKilled", 0.05, 0.35,
+		},
+		{
+			"a task hangs since before",
+			[]string{"1240 INFO: task postgres:987 blocked for more than 120 seconds."},
+			"KernelHung", 0.75, 0.75,
+		},
+		{
+			"a task hangs only later",
+			[]string{"1280 INFO: task containerd:987 blocked for more than 120 seconds."},
+			"KernelHung", 0.05, 0.35,
+		},
+		{
+			"a CPU stood when it began",
+			[]string{"1020 watchdog: BUG: soft lockup - CPU#3 stuck for 23s! [kworker/3:1:99]"},
+			"KernelHung", 0.75, 0.75,
+		},
+		{
+			"a CPU stands only later",
+			[]string{"1120 watchdog: BUG: soft lockup - CPU#3 stuck for 23s! [kworker/3:1:99]"},
+			"KernelHung", 0.05, 0.35,
+		},
+		{
+			"a file server does not answer",
+			[]string{"1020 nfs: server 10.36.3.5 not responding, still trying"},
+			"FilesystemHung", 0.8, 0.8,
+		},
 		{"a file server was back before", []string{"900 nfs: server 10.36.3.5 not responding, still trying", "930 " +
 			ok}, "FilesystemHung", 0.05, 0.2},
-		{"a file server was back in the middle", []string{"1020 nfs: server 10.36.3.5 not responding, still trying",
-			"1100 " + ok}, "FilesystemHung", 0.05, 0.45},
+		{"a file server was back in the middle", []string{
+			"1020 nfs: server 10.36.3.5 not responding, still trying",
+			"1100 " + ok,
+		}, "FilesystemHung", 0.05, 0.45},
 		{"PLEG is back with the file server", []string{
 			"1020 nfs: server 10.36.3.5 not responding, still trying", "1480 " + ok,
 			`1485 "SyncLoop UPDATE" source="api" pods=["ns/p"]`,
 		}, "FilesystemHung", 0.8, 0.8},
 		{"an app's disk is full", []string{"1020@app write /data/x: no space left on device"}, "DiskFull", 0.05, 0.35},
-		{"the runtime's disk is full", []string{"1020@containerd write /data/x: no space left on device"}, "DiskFull",
-			0.75, 0.75},
-		{"an app writes where the runtime does",
-			[]string{"1020@app write /var/log/pods/x/0.log: no space left on device"}, "DiskFull", 0.75, 0.75},
-		{"the kubelet says once that a disk is full",
-			[]string{`1020@kubelet "Failed" err="fork/exec /usr/bin/x: no space left on device"`}, "DiskFull", 0.05, 0.35},
+		{
+			"the runtime's disk is full",
+			[]string{"1020@containerd write /data/x: no space left on device"},
+			"DiskFull",
+			0.75, 0.75,
+		},
+		{
+			"an app writes where the runtime does",
+			[]string{"1020@app write /var/log/pods/x/0.log: no space left on device"},
+			"DiskFull", 0.75, 0.75,
+		},
+		{
+			"the kubelet says once that a disk is full",
+			[]string{`1020@kubelet "Failed" err="fork/exec /usr/bin/x: no space left on device"`},
+			"DiskFull", 0.05, 0.35,
+		},
 		{"the kubelet goes on saying that a disk is full", []string{
 			`1020@kubelet "Failed" err="mkdir x: no space left on device"`,
 			`1040@kubelet "Failed" err="mkdir x: no space left on device"`,
 		}, "DiskFull", 0.75, 0.75},
-		{"the kubelet cannot open one file",
-			[]string{`970@kubelet "Unable to read config path" err="open x: too many open files"`}, "FilesExhausted", 0.05, 0.35},
-		{"the node has no file left", []string{`970@app open x: too many open files in system`}, "FilesExhausted",
-			0.7, 0.7},
+		{
+			"the kubelet cannot open one file",
+			[]string{`970@kubelet "Unable to read config path" err="open x: too many open files"`},
+			"FilesExhausted", 0.05, 0.35,
+		},
+		{
+			"the node has no file left",
+			[]string{`970@app open x: too many open files in system`},
+			"FilesExhausted",
+			0.7, 0.7,
+		},
 		{"a runtime's accept fails", []string{"970@dockerd accept4: too many open files"}, "FilesExhausted", 0.7, 0.7},
 	}
 	for _, tt := range tests {
@@ -221,12 +282,18 @@ func TestRuntimeWithoutCalls(t *testing.T) {
 		{"its unit failed", append([]string{failed}, down...), "RuntimeDown", 0.65, 0.75, "RuntimeHung"},
 		{"another unit failed", append([]string{strings.Replace(failed, "containerd.service", "kubelet.service", 1)},
 			down...), "RuntimeHung", 0.05, 0.45, "RuntimeDown"},
-		{"its unit failed and was started again", append([]string{failed,
-			"1005@systemd Started containerd container runtime."}, down...), "RuntimeDown", 0.5, 0.6, ""},
-		{"its unit failed long after", append([]string{strings.Replace(failed, "1000@", "1200@", 1)}, down...),
-			"RuntimeDown", 0.05, 0.5, ""},
-		{"it says that it is not ready", skipLines(1000, 20, "container runtime is down, "+notReady),
-			"RuntimeNotReady", 0.65, 0.75, "RuntimeHung"},
+		{"its unit failed and was started again", append([]string{
+			failed,
+			"1005@systemd Started containerd container runtime.",
+		}, down...), "RuntimeDown", 0.5, 0.6, ""},
+		{
+			"its unit failed long after", append([]string{strings.Replace(failed, "1000@", "1200@", 1)}, down...),
+			"RuntimeDown", 0.05, 0.5, "",
+		},
+		{
+			"it says that it is not ready", skipLines(1000, 20, "container runtime is down, "+notReady),
+			"RuntimeNotReady", 0.65, 0.75, "RuntimeHung",
+		},
 		{"the kubelet calls it down", down, "RuntimeHung", 0.05, 0.45, "PLEGUnhealthy"},
 	}
 	for _, tt := range tests {
@@ -459,10 +526,16 @@ func TestRefusedAndUnsupported(t *testing.T) {
 		want     string
 	}{
 		{"only unsupported", []string{list(1001, unsupported)}, "RuntimeUnsupported"},
-		{"refused, then unsupported", []string{list(1001, refused), list(1002, refused), list(1003, unsupported)},
-			"RuntimeUnsupported"},
-		{"unsupported, then refused", []string{list(1001, unsupported), list(1002, unsupported), list(1003, refused)},
-			"RuntimeDown"},
+		{
+			"refused, then unsupported",
+			[]string{list(1001, refused), list(1002, refused), list(1003, unsupported)},
+			"RuntimeUnsupported",
+		},
+		{
+			"unsupported, then refused",
+			[]string{list(1001, unsupported), list(1002, unsupported), list(1003, refused)},
+			"RuntimeDown",
+		},
 	} {
 		r := readLog(t, append(tt.messages, down...)...)
 		if got := r.Episodes[0].Causes[0]; got.Code != tt.want || got.Confidence < 0.7 {
@@ -513,8 +586,10 @@ func TestSeries(t *testing.T) {
 		{"two hung calls each", seriesLines(240, 240, 240), "InspectHang", 0.6},
 		{"two or three hung calls each", seriesLines(240.3, 360.9, 240.2), "InspectHang", 0.6},
 		{"each for another time", seriesLines(190, 201, 185, 229), "RelistOverloaded", 0.5},
-		{"each for another time, with other slowness", append(seriesLines(190, 201, 185, 229), housekeeping),
-			"RuntimeSlow", 0.5},
+		{
+			"each for another time, with other slowness", append(seriesLines(190, 201, 185, 229), housekeeping),
+			"RuntimeSlow", 0.5,
+		},
 		{"one alone shows no series", seriesLines(225), "PLEGUnhealthy", 0.4},
 	}
 	for _, tt := range tests {
@@ -547,26 +622,6 @@ func TestPeakAge(t *testing.T) {
 	}
 }
 
-// A kubelet that was stopped (SIGSTOP) for 4 min 34 s: it writes nothing, then one skip line with an age that a loop
-// which runs reports 87 s earlier.
-func TestStoppedKubelet(t *testing.T) {
-	r := readText(t, journal.Options{Inputs: []journal.Input{{Path: "../../journal/testdata/kubelet/stopped.log"}}})
-	if len(r.Episodes) != 2 || r.Episodes[1].Kind != journal.Incident || !r.Episodes[1].Recovered {
-		t.Fatalf("want a start and an incident that ended%s", causesOf(r))
-	}
-	first := r.Episodes[1].Causes[0]
-	if first.Code != "KubeletStalled" || first.Confidence < 0.7 ||
-		!strings.Contains(first.Summary, "for 82 s or more") {
-		t.Errorf("first is %+v", first)
-	}
-	if c, ok := causeIn(r, "RuntimeHung"); ok {
-		t.Errorf("nobody asked the runtime: %+v", c)
-	}
-	if r.Failing != nil {
-		t.Errorf("nothing fails at the end: %+v", r.Failing)
-	}
-}
-
 // A first record that comes lateCall tells of a loop that stood still only if it is the loop's first, and nothing
 // else says what it waited for.
 func TestStandstill(t *testing.T) {
@@ -585,20 +640,33 @@ func TestStandstill(t *testing.T) {
 		first    string
 	}{
 		{"one record, and the loop works", []string{skip(1000, 260, down), "1260.3" + sync}, true, "KubeletStalled"},
-		{"its back-off begins", []string{skip(1000, 260, down), skip(1000, 260.1, down), skip(1000, 260.3, down),
-			"1261" + sync}, true, "KubeletStalled"},
-		{"calls under way end with it", []string{`1260 "GenericPLEG: Unable to retrieve pods" ` + lateCall,
-			skip(1000, 260.001, down), "1260.3" + sync}, true, "KubeletStalled"},
+		{"its back-off begins", []string{
+			skip(1000, 260, down), skip(1000, 260.1, down), skip(1000, 260.3, down),
+			"1261" + sync,
+		}, true, "KubeletStalled"},
+		{"calls under way end with it", []string{
+			`1260 "GenericPLEG: Unable to retrieve pods" ` + lateCall,
+			skip(1000, 260.001, down), "1260.3" + sync,
+		}, true, "KubeletStalled"},
 		{"the rest of the node wrote", []string{runtime, skip(1000, 260, ""), "1260.3" + sync}, true, "KubeletStalled"},
 		{"on time", []string{skip(1000, 184, down), "1184.3" + sync}, false, "RuntimeHung"},
 		{"a busy pass", []string{skip(1000, 210, down), "1210.3" + sync}, false, "RuntimeHung"},
-		{"the log begins in the middle", []string{skip(1000, 260, down), skip(1000, 265, down), skip(1000, 270, down),
-			"1275" + sync}, false, "RuntimeHung"},
-		{"a list hung meanwhile", []string{`1120 "GenericPLEG: Unable to retrieve pods" ` + lateCall,
-			skip(1000, 260, ""), "1260.3" + sync}, false, "ListHang"},
-		{"the loop spoke of the runtime",
-			[]string{`1200 "Skipping pod synchronization" err="container runtime is down"`, skip(1000, 260, down),
-				"1260.3" + sync}, false, "RuntimeHung"},
+		{"the log begins in the middle", []string{
+			skip(1000, 260, down), skip(1000, 265, down), skip(1000, 270, down),
+			"1275" + sync,
+		}, false, "RuntimeHung"},
+		{"a list hung meanwhile", []string{
+			`1120 "GenericPLEG: Unable to retrieve pods" ` + lateCall,
+			skip(1000, 260, ""), "1260.3" + sync,
+		}, false, "ListHang"},
+		{
+			"the loop spoke of the runtime",
+			[]string{
+				`1200 "Skipping pod synchronization" err="container runtime is down"`, skip(1000, 260, down),
+				"1260.3" + sync,
+			},
+			false, "RuntimeHung",
+		},
 		{"the log ends with it", []string{skip(1000, 260, down)}, false, "RuntimeHung"},
 	}
 	for _, tt := range tests {

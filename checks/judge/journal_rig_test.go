@@ -31,11 +31,15 @@ func ago(d time.Duration) *time.Time { return new(readAt().Add(-d)) }
 // signs adds n records of a signature, the first and the last so long ago, about subjects.
 func signs(code string, n int64, first, last time.Duration, example string, subjects ...string) entry {
 	return func(r *journal.Report) {
-		c := journal.Count{Code: code, Title: "x", Lane: string(signature.Kubelet), Count: n, First: ago(first),
-			Last: ago(last), Example: example}
+		c := journal.Count{
+			Code: code, Title: "x", Lane: string(signature.Kubelet), Count: n, First: ago(first),
+			Last: ago(last), Example: example,
+		}
 		for _, s := range subjects {
-			c.Subjects = append(c.Subjects, journal.SubjectCount{Kind: "Container", ID: s, Count: n,
-				First: ago(first), Last: ago(last)})
+			c.Subjects = append(c.Subjects, journal.SubjectCount{
+				Kind: "Container", ID: s, Count: n,
+				First: ago(first), Last: ago(last),
+			})
 		}
 		r.Signatures = append(r.Signatures, c)
 	}
@@ -44,8 +48,10 @@ func signs(code string, n int64, first, last time.Duration, example string, subj
 // burst adds an event of a signature to the timeline.
 func burst(code string, n int64, from, to time.Duration, subject string) entry {
 	return func(r *journal.Report) {
-		r.Events = append(r.Events, journal.Event{At: ago(from), Until: ago(to), Count: n, Code: code, What: code,
-			Subject: subject})
+		r.Events = append(r.Events, journal.Event{
+			At: ago(from), Until: ago(to), Count: n, Code: code, What: code,
+			Subject: subject,
+		})
 	}
 }
 

@@ -45,8 +45,10 @@ func inPod(r *journal.Report) {
 // TestJournalCauses holds, for each cause that the logs tell, what makes it, what lifts or lowers it, and what only
 // looks like it.
 func TestJournalCauses(t *testing.T) {
-	kubelet := host.Process{PID: 812, Name: "kubelet", Role: host.RoleKubelet, State: 'S',
-		Started: now().Add(-40 * time.Second)}
+	kubelet := host.Process{
+		PID: 812, Name: "kubelet", Role: host.RoleKubelet, State: 'S',
+		Started: now().Add(-40 * time.Second),
+	}
 	old := kubelet
 	old.Started = now().Add(-time.Hour)
 	with := func(p host.Process) tweak { return func(f *facts.Input) { f.Processes = append(f.Processes, p) } }
@@ -63,12 +65,24 @@ func TestJournalCauses(t *testing.T) {
 		{"no journal", nil, nil, ""},
 		{"an empty journal", []tweak{said()}, nil, ""},
 
-		{"PLEG now", []tweak{said(incident(2*time.Minute, 4*time.Second))}, []string{"PLEGUnhealthy critical"},
-			"last good relist began at 03:04:24"},
-		{"PLEG, last word 30 s ago", []tweak{said(incident(2*time.Minute, 30*time.Second))},
-			[]string{"PLEGUnhealthy critical"}, "not healthy"},
-		{"PLEG, last word 31 s ago", []tweak{said(incident(2*time.Minute, 31*time.Second))},
-			[]string{"PLEGUnhealthy warning"}, "was not healthy from 03:07:24 to 03:08:53"},
+		{
+			"PLEG now",
+			[]tweak{said(incident(2*time.Minute, 4*time.Second))},
+			[]string{"PLEGUnhealthy critical"},
+			"last good relist began at 03:04:24",
+		},
+		{
+			"PLEG, last word 30 s ago",
+			[]tweak{said(incident(2*time.Minute, 30*time.Second))},
+			[]string{"PLEGUnhealthy critical"},
+			"not healthy",
+		},
+		{
+			"PLEG, last word 31 s ago",
+			[]tweak{said(incident(2*time.Minute, 31*time.Second))},
+			[]string{"PLEGUnhealthy warning"},
+			"was not healthy from 03:07:24 to 03:08:53",
+		},
 		{"PLEG now, by the log, but recovered", []tweak{said(incident(2*time.Minute, 9*time.Second,
 			recovered(4*time.Second)))}, []string{"PLEGUnhealthy warning"}, "is well now"},
 		{"PLEG flapped", []tweak{said(incident(14*time.Minute, 13*time.Minute, recovered(12*time.Minute)),
@@ -85,23 +99,46 @@ func TestJournalCauses(t *testing.T) {
 		{"a kubelet that starts", []tweak{said(incident(20*time.Second, 2*time.Second, starting))}, nil, ""},
 		{"PLEG without times", []tweak{said(incident(20*time.Second, 2*time.Second,
 			func(e *journal.Episode) { e.Start, e.End = nil, nil }))}, nil, ""},
-		{"PLEG from a clock that runs ahead", []tweak{said(incident(2*time.Minute, -time.Hour))},
-			[]string{"PLEGUnhealthy warning"}, ""},
-		{"PLEG, and kdiag asked another socket", []tweak{said(incident(2*time.Minute, 4*time.Second)),
-			askedBy(crictl.SourceWellKnown)}, []string{"PLEGUnhealthy critical"}, ""},
-		{"PLEG, and another socket was asked for by name",
-			[]tweak{said(incident(2*time.Minute, 4*time.Second)), askedBy(crictl.SourceFlag)}, nil, ""},
+		{
+			"PLEG from a clock that runs ahead",
+			[]tweak{said(incident(2*time.Minute, -time.Hour))},
+			[]string{"PLEGUnhealthy warning"},
+			"",
+		},
+		{"PLEG, and kdiag asked another socket", []tweak{
+			said(incident(2*time.Minute, 4*time.Second)),
+			askedBy(crictl.SourceWellKnown),
+		}, []string{"PLEGUnhealthy critical"}, ""},
+		{
+			"PLEG, and another socket was asked for by name",
+			[]tweak{said(incident(2*time.Minute, 4*time.Second)), askedBy(crictl.SourceFlag)},
+			nil, "",
+		},
 
-		{"three restarts", []tweak{said(restarted(3, 11*time.Second, 5*time.Second))},
-			[]string{"KubeletCrashLooping critical"}, "restarted 3 times in the last 15m, last at 03:09:19: why " +
-				"is not in the log"},
+		{
+			"three restarts",
+			[]tweak{said(restarted(3, 11*time.Second, 5*time.Second))},
+			[]string{"KubeletCrashLooping critical"},
+			"restarted 3 times in the last 15m, last at 03:09:19: why " +
+				"is not in the log",
+		},
 		{"two restarts", []tweak{said(restarted(2, 11*time.Second, 5*time.Second))}, nil, ""},
-		{"restarts long ago", []tweak{said(restarted(5, 11*time.Second, 7*time.Minute)), with(old)},
-			[]string{"KubeletCrashLooping warning"}, ""},
-		{"restarts, and it runs for an hour", []tweak{said(restarted(5, 11*time.Second, 5*time.Second)), with(old)},
-			[]string{"KubeletCrashLooping warning"}, ""},
-		{"restarts, and it runs for seconds", []tweak{said(restarted(5, 11*time.Second, 5*time.Second)),
-			with(kubelet)}, []string{"KubeletCrashLooping critical"}, ""},
+		{
+			"restarts long ago",
+			[]tweak{said(restarted(5, 11*time.Second, 7*time.Minute)), with(old)},
+			[]string{"KubeletCrashLooping warning"},
+			"",
+		},
+		{
+			"restarts, and it runs for an hour",
+			[]tweak{said(restarted(5, 11*time.Second, 5*time.Second)), with(old)},
+			[]string{"KubeletCrashLooping warning"},
+			"",
+		},
+		{"restarts, and it runs for seconds", []tweak{
+			said(restarted(5, 11*time.Second, 5*time.Second)),
+			with(kubelet),
+		}, []string{"KubeletCrashLooping critical"}, ""},
 		{"restarts of another unit", []tweak{said(signs(signature.UnitRestarted, 60, 14*time.Minute, time.Second,
 			"node_exporter.service: Scheduled restart job", "node_exporter.service"))}, nil, ""},
 		{"restarts of the runtime", []tweak{said(signs(signature.UnitRestarted, 60, 14*time.Minute, time.Second,
@@ -131,10 +168,18 @@ func TestJournalCauses(t *testing.T) {
 		{"only the timeline names the unit", []tweak{said(signs(signature.UnitRestarted, 4, time.Minute,
 			5*time.Second, scheduled), bursts(signature.UnitRestarted, "kubelet.service", 4, 11*time.Second, 5*time.Second))}, []string{"KubeletCrashLooping critical"}, "restarted 4 times"},
 
-		{"API server away", []tweak{said(api(30, 6*time.Minute, 3*time.Second))},
-			[]string{"APIServerUnreachable critical"}, "since 03:03:24: no answer in time"},
-		{"API server away for 40 s", []tweak{said(api(4, 43*time.Second, 3*time.Second))},
-			[]string{"APIServerUnreachable critical"}, ""},
+		{
+			"API server away",
+			[]tweak{said(api(30, 6*time.Minute, 3*time.Second))},
+			[]string{"APIServerUnreachable critical"},
+			"since 03:03:24: no answer in time",
+		},
+		{
+			"API server away for 40 s",
+			[]tweak{said(api(4, 43*time.Second, 3*time.Second))},
+			[]string{"APIServerUnreachable critical"},
+			"",
+		},
 		{"API server away for 39 s", []tweak{said(api(4, 42*time.Second, 3*time.Second))}, nil, ""},
 		{"API server away, two tries", []tweak{said(api(2, 63*time.Second, 3*time.Second))}, nil, ""},
 		{"API server back since a minute", []tweak{said(api(30, 10*time.Minute, 61*time.Second))}, nil, ""},
@@ -159,35 +204,51 @@ func TestJournalCauses(t *testing.T) {
 			"java"), burst(signature.OOMKill, 3, time.Minute, time.Minute-time.Second, "java"))}, nil, ""},
 		{"all processes of one container", []tweak{said(signs(signature.OOMKill, 5, time.Minute, time.Minute,
 			memcgKill, "7011", "7012", "7013"), burst(signature.OOMKill, 1, time.Minute, time.Minute, "java"), burst(signature.OOMKill, 1, time.Minute, time.Minute, "sh"))}, nil, ""},
-		{"a pid in the counts, its name in the timeline",
+		{
+			"a pid in the counts, its name in the timeline",
 			[]tweak{said(signs(signature.OOMKill, 1, time.Minute, time.Minute, memcgKill, "5000"),
 				burst(signature.OOMKill, 1, time.Minute, time.Minute,
-					"containerd-shim"))}, []string{"OOMKilled critical"}, "the kernel killed containerd-shim (pid " +
+					"containerd-shim"))},
+			[]string{"OOMKilled critical"},
+			"the kernel killed containerd-shim (pid " +
 				"5000) " +
-				"for want"},
+				"for want",
+		},
 		{"one container again and again", []tweak{said(signs(signature.OOMKill, 9, 10*time.Minute, time.Minute,
 			memcgKill, "java"), bursts(signature.OOMKill, "java", 3, 3*time.Minute, time.Minute))}, []string{"OOMKilled warning"}, "killed for memory 3 times in the last 15m: java"},
 		{"the node out of memory", []tweak{said(signs(signature.OOMKill, 1, time.Minute, time.Minute,
 			strings.Replace(globalKill, "containerd", "java",
 				1), "java"))}, []string{"OOMKilled warning"}, "the node ran out of memory, and the kernel killed java"},
-		{"the node out of memory, by the line before",
+		{
+			"the node out of memory, by the line before",
 			[]tweak{said(signs(signature.OOMKill, 1, time.Minute, time.Minute, "Killed process 9 (java)", "java"),
 				signs(signature.OOMInvoked, 1, time.Minute, time.Minute,
-					"oom-kill:constraint=CONSTRAINT_NONE,nodemask=(null),task=java,pid=9", "java"))}, []string{"OOMKilled warning"}, "the node ran out of memory"},
+					"oom-kill:constraint=CONSTRAINT_NONE,nodemask=(null),task=java,pid=9", "java"))},
+			[]string{"OOMKilled warning"},
+			"the node ran out of memory",
+		},
 		{"the runtime", []tweak{said(signs(signature.OOMKill, 1, time.Minute, time.Minute, globalKill,
 			"containerd (pid 4711)"))}, []string{"OOMKilled critical"}, "the kernel killed containerd (pid 4711) " +
 			"for want of memory, last at 03:08:24"},
 		{"a shim", []tweak{said(signs(signature.OOMKill, 1, time.Minute, time.Minute, memcgKill,
 			"containerd-shim:5000"))}, []string{"OOMKilled critical"}, "containerd-shim (pid 5000)"},
-		{"the kubelet", []tweak{said(signs(signature.OOMKill, 1, time.Minute, time.Minute, memcgKill, "kubelet"))},
-			[]string{"OOMKilled critical"}, "the kernel killed kubelet"},
+		{
+			"the kubelet",
+			[]tweak{said(signs(signature.OOMKill, 1, time.Minute, time.Minute, memcgKill, "kubelet"))},
+			[]string{"OOMKilled critical"},
+			"the kernel killed kubelet",
+		},
 		{"the docker of a pod", []tweak{said(signs(signature.OOMKill, 1, time.Minute, time.Minute,
 			strings.Replace(memcgKill, "java", "dockerd", 1), "dockerd:7011"), inPod)}, nil, ""},
 		{"the docker of a pod, also in the timeline", []tweak{said(signs(signature.OOMKill, 1, time.Minute,
 			time.Minute, memcgKill, "7011"), inPod, burst(signature.OOMKill, 1, time.Minute, time.Minute, "dockerd"))}, nil, ""},
-		{"CRI-O's conmon, which is in its pod's group",
+		{
+			"CRI-O's conmon, which is in its pod's group",
 			[]tweak{said(signs(signature.OOMKill, 1, time.Minute, time.Minute, memcgKill, "conmon:7011"),
-				inPod)}, []string{"OOMKilled critical"}, "conmon (pid 7011)"},
+				inPod)},
+			[]string{"OOMKilled critical"},
+			"conmon (pid 7011)",
+		},
 		{"a runc at its container's limit", []tweak{said(signs(signature.OOMKill, 1, time.Minute, time.Minute,
 			memcgKill, "runc:[2:INIT]"))}, nil, ""},
 		{"a process of the runtime's unit", []tweak{said(signs(signature.UnitOOMKilled, 1, time.Minute, time.Minute,

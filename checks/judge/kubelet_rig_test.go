@@ -10,48 +10,72 @@ import (
 
 // The processes that the pictures of this file share.
 func kubeletProcess(state byte) host.Process {
-	return host.Process{PID: 812, PPID: 1, Name: "kubelet", Role: host.RoleKubelet, State: state,
-		Wchan: "futex_wait_queue", Started: now().Add(-72 * time.Hour)}
+	return host.Process{
+		PID: 812, PPID: 1, Name: "kubelet", Role: host.RoleKubelet, State: state,
+		Wchan: "futex_wait_queue", Started: now().Add(-72 * time.Hour),
+	}
 }
 
 func shimProcess(state byte) host.Process {
-	return host.Process{PID: 5000, PPID: 1, Name: "containerd-shim", Role: host.RoleShim, ObjectID: "sandbox1",
-		State: state, Started: now().Add(-24 * time.Hour)}
+	return host.Process{
+		PID: 5000, PPID: 1, Name: "containerd-shim", Role: host.RoleShim, ObjectID: "sandbox1",
+		State: state, Started: now().Add(-24 * time.Hour),
+	}
 }
 
 func daemonProcess() host.Process {
-	return host.Process{PID: 4711, PPID: 1, Name: "containerd", Role: host.RoleRuntime, State: 'S', Wchan: "ep_poll",
-		Started: now().Add(-72 * time.Hour)}
+	return host.Process{
+		PID: 4711, PPID: 1, Name: "containerd", Role: host.RoleRuntime, State: 'S', Wchan: "ep_poll",
+		Started: now().Add(-72 * time.Hour),
+	}
 }
 
 // surfaces gives the node a kubelet whose own surfaces are well, and applies changes.
 func surfaces(changes ...func(*facts.Node)) tweak {
 	well := func(n *facts.Node) {
 		n.Systemd.Value.Counted, n.Systemd.Value.BusAnswered = true, true
-		n.Systemd.Value.Kubelet = &host.Unit{Name: "kubelet.service", Load: "loaded", Active: "active",
-			Sub: "running", Result: "success", Since: now().Add(-72 * time.Hour), MainPID: 812, Enabled: "enabled"}
-		n.Systemd.Value.Runtime = &host.Unit{Name: "containerd.service", Load: "loaded", Active: "active",
-			Sub: "running", Result: "success", Since: now().Add(-72 * time.Hour), MainPID: 4711, Enabled: "enabled"}
-		n.Settings = good(kubelet.Settings{PID: 812, Files: []string{"/var/lib/kubelet/config.yaml"},
-			CgroupDriver: "systemd", RotateClient: true, HealthzAddress: "127.0.0.1:10248"})
+		n.Systemd.Value.Kubelet = &host.Unit{
+			Name: "kubelet.service", Load: "loaded", Active: "active",
+			Sub: "running", Result: "success", Since: now().Add(-72 * time.Hour), MainPID: 812, Enabled: "enabled",
+		}
+		n.Systemd.Value.Runtime = &host.Unit{
+			Name: "containerd.service", Load: "loaded", Active: "active",
+			Sub: "running", Result: "success", Since: now().Add(-72 * time.Hour), MainPID: 4711, Enabled: "enabled",
+		}
+		n.Settings = good(kubelet.Settings{
+			PID: 812, Files: []string{"/var/lib/kubelet/config.yaml"},
+			CgroupDriver: "systemd", RotateClient: true, HealthzAddress: "127.0.0.1:10248",
+		})
 		n.RuntimeDriver = good("systemd")
 		n.Health = good(kubelet.Health{
 			Ping: &kubelet.Answer{URL: "http://127.0.0.1:10248/healthz", Status: 200, Took: time.Millisecond},
-			SyncLoop: &kubelet.Answer{URL: "https://127.0.0.1:10250/healthz/syncloop", Status: 200,
-				Took: 3 * time.Millisecond},
-			Metrics: &kubelet.Metrics{PLEGLastSeen: now().Add(-2 * time.Second), Relists: 90000,
-				RelistSeconds: 1800}, Credential: "token",
+			SyncLoop: &kubelet.Answer{
+				URL: "https://127.0.0.1:10250/healthz/syncloop", Status: 200,
+				Took: 3 * time.Millisecond,
+			},
+			Metrics: &kubelet.Metrics{
+				PLEGLastSeen: now().Add(-2 * time.Second), Relists: 90000,
+				RelistSeconds: 1800,
+			}, Credential: "token",
 		})
 		n.Certificates = good([]kubelet.Certificate{
-			{Role: "client", Path: "/var/lib/kubelet/pki/kubelet-client-current.pem", Subject: "system:node:node-7",
-				NotBefore: now().Add(-90 * 24 * time.Hour), NotAfter: now().Add(275 * 24 * time.Hour)},
-			{Role: "serving", Path: "/var/lib/kubelet/pki/kubelet-server-current.pem", Subject: "node-7",
-				NotBefore: now().Add(-90 * 24 * time.Hour), NotAfter: now().Add(275 * 24 * time.Hour)},
+			{
+				Role: "client", Path: "/var/lib/kubelet/pki/kubelet-client-current.pem", Subject: "system:node:node-7",
+				NotBefore: now().Add(-90 * 24 * time.Hour), NotAfter: now().Add(275 * 24 * time.Hour),
+			},
+			{
+				Role: "serving", Path: "/var/lib/kubelet/pki/kubelet-server-current.pem", Subject: "node-7",
+				NotBefore: now().Add(-90 * 24 * time.Hour), NotAfter: now().Add(275 * 24 * time.Hour),
+			},
 		})
-		n.Server = good(kubelet.Server{URL: "https://10.0.0.1:6443", Reachable: true, Took: 9 * time.Millisecond,
-			Status: 200, SkewKnown: true, LeaseAge: 6 * time.Second, LeaseRead: true})
-		n.CNI = good(kubelet.CNI{ConfDir: "/etc/cni/net.d", BinDirs: []string{"/opt/cni/bin"},
-			File: "10-calico.conflist", Name: "k8s-pod-network", Plugins: []string{"calico", "portmap"}})
+		n.Server = good(kubelet.Server{
+			URL: "https://10.0.0.1:6443", Reachable: true, Took: 9 * time.Millisecond,
+			Status: 200, SkewKnown: true, LeaseAge: 6 * time.Second, LeaseRead: true,
+		})
+		n.CNI = good(kubelet.CNI{
+			ConfDir: "/etc/cni/net.d", BinDirs: []string{"/opt/cni/bin"},
+			File: "10-calico.conflist", Name: "k8s-pod-network", Plugins: []string{"calico", "portmap"},
+		})
 	}
 	return func(f *facts.Input) {
 		f.Processes = append(f.Processes, kubeletProcess('S'))
@@ -87,8 +111,10 @@ func blocked(tasks ...host.BlockedTask) func(*facts.Node) {
 // onNFS is a process of web/checkout-1 that waits for its file server.
 func onNFS() host.BlockedTask {
 	return host.BlockedTask{
-		PID: 7011, TID: 7014, Name: "java", Wchan: "rpc_wait_bit_killable", Stack: []string{"rpc_wait_bit_killable",
-			"__rpc_execute", "nfs4_call_sync", "nfs_getattr"},
+		PID: 7011, TID: 7014, Name: "java", Wchan: "rpc_wait_bit_killable", Stack: []string{
+			"rpc_wait_bit_killable",
+			"__rpc_execute", "nfs4_call_sync", "nfs_getattr",
+		},
 		Started: now().Add(-20 * time.Hour), Owner: host.Owner{ObjectID: "container1-0", PodUID: "uid-1"},
 	}
 }
@@ -101,8 +127,10 @@ func deadMount(n *facts.Node) {
 
 // homeFolder is a mount that users of the host have and no pod, and that does not answer.
 func homeFolder(n *facts.Node) {
-	n.Mounts.Value.Probed[0] = host.Mount{Point: "/home", Type: "nfs4", Source: "filer:/home", Network: true,
-		Asked: true, Hung: true, Waiting: 45 * time.Second}
+	n.Mounts.Value.Probed[0] = host.Mount{
+		Point: "/home", Type: "nfs4", Source: "filer:/home", Network: true,
+		Asked: true, Hung: true, Waiting: 45 * time.Second,
+	}
 }
 
 // frozenPod is the group of web/checkout-1, frozen.

@@ -42,8 +42,11 @@ func TestBoundaries(t *testing.T) {
 		{"VerySlowList below", []tweak{list(9998 * time.Millisecond)}, "RuntimeSlow warning"},
 		{"VerySlowList at", []tweak{list(10 * time.Second)}, "RuntimeSlow critical"},
 		{"all slow, below half the deadline", []tweak{takes(time.Second, everyRPC()...)}, "RuntimeSlow warning"},
-		{"all slow, at half the deadline", []tweak{takes(1250*time.Millisecond, everyRPC()...)},
-			"RuntimeSlow critical"},
+		{
+			"all slow, at half the deadline",
+			[]tweak{takes(1250*time.Millisecond, everyRPC()...)},
+			"RuntimeSlow critical",
+		},
 		{"SlowStatus below", []tweak{statusTakes(1999 * time.Millisecond)}, ""},
 		{"SlowStatus at", []tweak{statusTakes(2 * time.Second)}, "RuntimeSlow warning"},
 		{"ExitedWarning below", []tweak{exited(999, 10, 1000)}, ""},
@@ -51,8 +54,11 @@ func TestBoundaries(t *testing.T) {
 		{"ExitedCritical below", []tweak{exited(9999, 10, 500)}, "TooManyExited warning"},
 		{"ExitedCritical at", []tweak{exited(10000, 10, 500)}, "TooManyExited critical"},
 		{"DeadSandboxes below", []tweak{figures(func(s *plegbench.Summary) { s.Sandboxes.NotReady = 999 })}, ""},
-		{"DeadSandboxes at", []tweak{figures(func(s *plegbench.Summary) { s.Sandboxes.NotReady = 1000 })},
-			"TooManyExited warning"},
+		{
+			"DeadSandboxes at",
+			[]tweak{figures(func(s *plegbench.Summary) { s.Sandboxes.NotReady = 1000 })},
+			"TooManyExited warning",
+		},
 		{"SizeWarning below", []tweak{exact(0.499)}, ""},
 		{"SizeWarning at", []tweak{exact(0.5)}, "ListTooLarge warning"},
 		{"SizeCritical below", []tweak{exact(0.799)}, "ListTooLarge warning"},
@@ -63,11 +69,18 @@ func TestBoundaries(t *testing.T) {
 		{"threshold over", []tweak{age(3*time.Minute + time.Second)}, "RelistOverloaded critical"},
 		{"CNIPluginTooLong below", []tweak{plugin(59 * time.Second)}, ""},
 		{"CNIPluginTooLong at", []tweak{plugin(time.Minute)}, "CNIHung warning"},
-		{"no limits at all", []tweak{func(f *facts.Input) { f.Limits = checks.Limits{} }, list(20 * time.Second),
-			exited(20000, 10, 500)}, ""},
-		{"a short deadline on a quick runtime",
-			[]tweak{func(f *facts.Input) { f.Limits.RPCTimeout = 50 * time.Millisecond },
-				list(40 * time.Millisecond)}, ""},
+		{"no limits at all", []tweak{
+			func(f *facts.Input) { f.Limits = checks.Limits{} }, list(20 * time.Second),
+			exited(20000, 10, 500),
+		}, ""},
+		{
+			"a short deadline on a quick runtime",
+			[]tweak{
+				func(f *facts.Input) { f.Limits.RPCTimeout = 50 * time.Millisecond },
+				list(40 * time.Millisecond),
+			},
+			"",
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got := ""
@@ -120,8 +133,10 @@ func TestConfidence(t *testing.T) {
 		{checks.Fair, 0, 30, 0.45},
 		{checks.Weak, 5, 5, 0.1},
 	} {
-		if got := checks.Confidence(tt.step, checks.Evidence{Against: lines(tt.against),
-			Missing: lines(tt.missing)}); got != tt.want {
+		if got := checks.Confidence(tt.step, checks.Evidence{
+			Against: lines(tt.against),
+			Missing: lines(tt.missing),
+		}); got != tt.want {
 			t.Errorf("Confidence(%v, %d against, %d missing) = %v, want %v", tt.step, tt.against, tt.missing, got,
 				tt.want)
 		}

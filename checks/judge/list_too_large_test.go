@@ -53,15 +53,29 @@ func TestWayOutOfALargeList(t *testing.T) {
 		want   []string // steps that remove
 		why    string   // part of one
 	}{
-		{"one pod is enough", []tweak{sizes(2*mib, 4*mib, 3*mib)},
-			append(append(gone("1"), gone("2")...), gone("0")...), "Once about 1 such pod is gone"},
-		{"two are", []tweak{sizes(5*mib, 6*mib, 4*mib)}, append(append(gone("1"), gone("0")...), gone("2")...),
-			"Once about 2 such pods are gone"},
-		{"the dead are enough", []tweak{sizes(2*mib, 4*mib, 3*mib), dead("sandbox0")},
-			[]string{remove + "sandbox0: " + checks.TouchesExited}, "no longer runs"},
-		{"the dead are not", []tweak{sizes(mib/2, 9*mib, 3*mib), dead("sandbox0")},
+		{
+			"one pod is enough",
+			[]tweak{sizes(2*mib, 4*mib, 3*mib)},
+			append(append(gone("1"), gone("2")...), gone("0")...), "Once about 1 such pod is gone",
+		},
+		{
+			"two are",
+			[]tweak{sizes(5*mib, 6*mib, 4*mib)},
+			append(append(gone("1"), gone("0")...), gone("2")...),
+			"Once about 2 such pods are gone",
+		},
+		{
+			"the dead are enough",
+			[]tweak{sizes(2*mib, 4*mib, 3*mib), dead("sandbox0")},
+			[]string{remove + "sandbox0: " + checks.TouchesExited},
+			"no longer runs",
+		},
+		{
+			"the dead are not",
+			[]tweak{sizes(mib/2, 9*mib, 3*mib), dead("sandbox0")},
 			append(append(gone("1"), gone("2")...),
-				remove+"sandbox0: "+checks.TouchesExited), "Once about 1 such pod is gone"},
+				remove+"sandbox0: "+checks.TouchesExited), "Once about 1 such pod is gone",
+		},
 		{"pods of files come back", []tweak{sizes(2*mib, 4*mib, 3*mib), static}, nil, ""},
 		{"not over yet", []tweak{sizes(2*mib, 3*mib, 2*mib)}, nil, ""},
 		{"streamed", []tweak{sizes(2*mib, 4*mib, 3*mib), func(f *facts.Input) {

@@ -25,22 +25,32 @@ func TestMeasured(t *testing.T) {
 		sandboxes, containers crictl.Call
 		rpcs, sample          string
 	}{
-		{"full", ok(facts.RPCSandboxes, 20, 1), ok(facts.RPCContainers, 90, 2), "bytes 20 items 1, bytes 90 items 2",
-			"bytes 90 containers 2"},
-		{"an empty runtime", ok(facts.RPCSandboxes, 0, 0), ok(facts.RPCContainers, 0, 0),
-			"bytes 0 items 0, bytes 0 items 0", "bytes 0 containers 0"},
+		{
+			"full", ok(facts.RPCSandboxes, 20, 1), ok(facts.RPCContainers, 90, 2), "bytes 20 items 1, bytes 90 items 2",
+			"bytes 90 containers 2",
+		},
+		{
+			"an empty runtime", ok(facts.RPCSandboxes, 0, 0), ok(facts.RPCContainers, 0, 0),
+			"bytes 0 items 0, bytes 0 items 0", "bytes 0 containers 0",
+		},
 		{"hung", hung(facts.RPCSandboxes), crictl.Call{}, ", ", ""},
 		{"one hung", ok(facts.RPCSandboxes, 20, 1), hung(facts.RPCContainers), "bytes 20 items 1, ", "bytes 20"},
-		{"refused for its size", ok(facts.RPCSandboxes, 20, 1), refused, "bytes 20 items 1, bytes 17825792",
-			"bytes 17825792"},
-		{"no list", ok(facts.RPCVersion, 38, 0), ok(facts.RPCStatus, 412, 0), "bytes 38, bytes 412",
-			"bytes 412 containers 0"},
+		{
+			"refused for its size", ok(facts.RPCSandboxes, 20, 1), refused, "bytes 20 items 1, bytes 17825792",
+			"bytes 17825792",
+		},
+		{
+			"no list", ok(facts.RPCVersion, 38, 0), ok(facts.RPCStatus, 412, 0), "bytes 38, bytes 412",
+			"bytes 412 containers 0",
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			f := &facts.Input{Measurement: &plegbench.Measurement{
-				Probes: []crictl.Call{tt.sandboxes,
-					tt.containers}, Samples: []plegbench.Sample{{Sandboxes: tt.sandboxes, Containers: tt.containers}},
+				Probes: []crictl.Call{
+					tt.sandboxes,
+					tt.containers,
+				}, Samples: []plegbench.Sample{{Sandboxes: tt.sandboxes, Containers: tt.containers}},
 			}}
 			rpcs := NewRuntimeProbe(checks.Header{}, f).RPCs
 			if diff := cmp.Diff(tt.rpcs, numbers(t, rpcs[0])+", "+numbers(t, rpcs[1])); diff != "" {
@@ -80,16 +90,31 @@ func TestKdiagCommand(t *testing.T) {
 		runtime checks.Runtime
 		want    string
 	}{
-		{"found", checks.Runtime{Endpoint: "unix:///run/x.sock", EndpointSource: "well-known"},
-			"kdiag gc-exited --yes"},
-		{"given", checks.Runtime{Endpoint: "unix:///run/x.sock", EndpointSource: "flag"},
-			"kdiag gc-exited --yes --runtime-endpoint unix:///run/x.sock"},
-		{"simulated", checks.Runtime{EndpointSource: "simulated", Simulate: "exited-flood"},
-			"kdiag gc-exited --yes --simulate exited-flood"},
-		{"from a file", checks.Runtime{EndpointSource: "simulated", Simulate: "'./a b.yaml'"},
-			"kdiag gc-exited --yes --simulate './a b.yaml'"},
-		{"it is not known which", checks.Runtime{EndpointSource: "simulated"},
-			"kdiag gc-exited --yes --simulate SCENARIO"},
+		{
+			"found",
+			checks.Runtime{Endpoint: "unix:///run/x.sock", EndpointSource: "well-known"},
+			"kdiag gc-exited --yes",
+		},
+		{
+			"given",
+			checks.Runtime{Endpoint: "unix:///run/x.sock", EndpointSource: "flag"},
+			"kdiag gc-exited --yes --runtime-endpoint unix:///run/x.sock",
+		},
+		{
+			"simulated",
+			checks.Runtime{EndpointSource: "simulated", Simulate: "exited-flood"},
+			"kdiag gc-exited --yes --simulate exited-flood",
+		},
+		{
+			"from a file",
+			checks.Runtime{EndpointSource: "simulated", Simulate: "'./a b.yaml'"},
+			"kdiag gc-exited --yes --simulate './a b.yaml'",
+		},
+		{
+			"it is not known which",
+			checks.Runtime{EndpointSource: "simulated"},
+			"kdiag gc-exited --yes --simulate SCENARIO",
+		},
 	} {
 		f := &facts.Input{Runtime: tt.runtime}
 		if got := facts.KdiagCommand(facts.New(&facts.Input{Runtime: facts.RuntimeOf(facts.New(f))}),

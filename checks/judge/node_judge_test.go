@@ -38,8 +38,10 @@ func TestHealthyHosts(t *testing.T) {
 		{"nobody looked", func(f *facts.Input) { f.Node = &facts.Node{} }},
 		{"no PSI", seen(func(n *facts.Node) { n.Pressure = facts.Reading[host.Pressure]{Missing: "no such file or directory"} })},
 		{"cgroup version 1", seen(func(n *facts.Node) {
-			n.Cgroups = good(host.Cgroups{Version: 1, Total: 900, Dying: -1,
-				ByController: map[string]int{"memory": 900}})
+			n.Cgroups = good(host.Cgroups{
+				Version: 1, Total: 900, Dying: -1,
+				ByController: map[string]int{"memory": 900},
+			})
 		})},
 		{"btrfs has no inodes to count", seen(func(n *facts.Node) {
 			n.Spaces.Value[0].Inodes,
@@ -51,16 +53,20 @@ func TestHealthyHosts(t *testing.T) {
 			n.Disks.Value[0].WriteAwait = 300 * time.Millisecond
 		})},
 		{"batch work on all CPUs", seen(func(n *facts.Node) { n.Pressure.Value.CPU.Some = some(99) })},
-		{"a container that reclaims at its limit",
-			seen(func(n *facts.Node) { n.Pressure.Value.Memory.Full = some(12) })},
+		{
+			"a container that reclaims at its limit",
+			seen(func(n *facts.Node) { n.Pressure.Value.Memory.Full = some(12) }),
+		},
 		{"a laptop that slept", seen(func(n *facts.Node) { n.Clock.Value.Suspended = 90 * time.Hour })},
 		{"no NTP client", seen(func(n *facts.Node) { n.Clock.Value.Synchronised = false })},
 		{"a clock that was set at boot", func(f *facts.Input) {
 			seen()(f)
 			said(signs(signature.ClockChanged, 1, 5*time.Minute, 5*time.Minute, "Time has been changed"))(f)
 		}},
-		{"a mount that an unprivileged user may not ask",
-			seen(func(n *facts.Node) { n.Mounts.Value.Probed[0].Err = "permission denied" })},
+		{
+			"a mount that an unprivileged user may not ask",
+			seen(func(n *facts.Node) { n.Mounts.Value.Probed[0].Err = "permission denied" }),
+		},
 		{"a tmpfs with little left", seen(func(n *facts.Node) {
 			n.Spaces.Value[0].Type, n.Spaces.Value[0].Size, n.Spaces.Value[0].Free = "tmpfs", 1<<30, 60<<20
 		})},
@@ -146,17 +152,23 @@ func TestStorageAndMemory(t *testing.T) {
 	logs := func(free uint64) tweak {
 		return seen(func(n *facts.Node) {
 			n.Spaces.Value[0].Folders = disk().Folders[1:]
-			n.Spaces.Value = append(n.Spaces.Value, host.Space{Folders: disk().Folders[:1], Mount: "/var/log",
-				Type: "ext4", Size: 20 * gib, Free: free})
+			n.Spaces.Value = append(n.Spaces.Value, host.Space{
+				Folders: disk().Folders[:1], Mount: "/var/log",
+				Type: "ext4", Size: 20 * gib, Free: free,
+			})
 		})
 	}
 	two := func(nodes, dockers uint64) tweak {
 		return seen(func(n *facts.Node) {
-			n.Folders = good([]host.Folder{{Path: "/var/lib/containerd", Role: host.FolderRuntime, PID: 4711},
-				{Path: "/d/containerd/daemon", Role: host.FolderRuntime, PID: 6000}})
+			n.Folders = good([]host.Folder{
+				{Path: "/var/lib/containerd", Role: host.FolderRuntime, PID: 4711},
+				{Path: "/d/containerd/daemon", Role: host.FolderRuntime, PID: 6000},
+			})
 			n.Spaces.Value[0].Folders[1], n.Spaces.Value[0].Free = n.Folders.Value[0], nodes
-			n.Spaces.Value = append(n.Spaces.Value, host.Space{Folders: n.Folders.Value[1:], Mount: "/d",
-				Type: "ext4", Size: 500 * gib, Free: dockers})
+			n.Spaces.Value = append(n.Spaces.Value, host.Space{
+				Folders: n.Folders.Value[1:], Mount: "/d",
+				Type: "ext4", Size: 500 * gib, Free: dockers,
+			})
 		})
 	}
 	tryBoth(t, []side{
@@ -176,11 +188,13 @@ func TestStorageAndMemory(t *testing.T) {
 		{"inodes below 5%", inodes(4_999_999), "InodesExhausted warning"},
 		{"10,000 inodes left", inodes(10_000), "InodesExhausted warning"},
 		{"fewer than 10,000 inodes left", inodes(9_999), "InodesExhausted critical"},
-		{"XFS makes its inodes of space, and has none",
+		{
+			"XFS makes its inodes of space, and has none",
 			seen(func(n *facts.Node) {
 				n.Spaces.Value[0].Free, n.Spaces.Value[0].InodesFree = 0,
 					0
-			}), "DiskFull critical"},
+			}), "DiskFull critical",
+		},
 		{"XFS refuses a write for want of space", seen(func(n *facts.Node) {
 			n.Spaces.Value[0].Free, n.Spaces.Value[0].InodesFree = 0, 0
 			n.Writes.Value[0] = host.Writes{Folder: disk().Folders[1], Mount: "/var", Err: "no space left on device"}
@@ -222,8 +236,10 @@ func TestStorageAndMemory(t *testing.T) {
 func TestHostLimits(t *testing.T) {
 	throttled := func(of uint64) tweak {
 		return seen(func(n *facts.Node) {
-			n.Cgroups.Value.Throttled = []host.Throttling{{Path: "/system.slice", Periods: 100, Throttled: of,
-				Over: 10 * time.Second}}
+			n.Cgroups.Value.Throttled = []host.Throttling{{
+				Path: "/system.slice", Periods: 100, Throttled: of,
+				Over: 10 * time.Second,
+			}}
 		})
 	}
 	threads := func(tasks int) tweak {
@@ -231,8 +247,10 @@ func TestHostLimits(t *testing.T) {
 	}
 	group := func(now uint64, o host.Owner) tweak {
 		return seen(func(n *facts.Node) {
-			n.PIDs.Value.Cgroups = []host.CgroupUsage{{Path: "/x", Usage: host.Usage{Current: now, Max: 1000},
-				Owner: o}}
+			n.PIDs.Value.Cgroups = []host.CgroupUsage{{
+				Path: "/x", Usage: host.Usage{Current: now, Max: 1000},
+				Owner: o,
+			}}
 		})
 	}
 	files := func(open uint64) tweak {
@@ -240,14 +258,18 @@ func TestHostLimits(t *testing.T) {
 	}
 	inotify := func(instances, watches int) tweak {
 		return seen(func(n *facts.Node) {
-			n.Inotify.Value = host.Inotify{MaxInstances: 100, MaxWatches: 1000,
-				Users: []host.InotifyUser{{Instances: instances, Watches: watches}}}
+			n.Inotify.Value = host.Inotify{
+				MaxInstances: 100, MaxWatches: 1000,
+				Users: []host.InotifyUser{{Instances: instances, Watches: watches}},
+			}
 		})
 	}
 	cgroups := func(version, total, dying, memory int) tweak {
 		return seen(func(n *facts.Node) {
-			n.Cgroups.Value = host.Cgroups{Version: version, Total: total, Dying: dying,
-				ByController: map[string]int{"memory": memory}}
+			n.Cgroups.Value = host.Cgroups{
+				Version: version, Total: total, Dying: dying,
+				ByController: map[string]int{"memory": memory},
+			}
 		})
 	}
 	mounts := func(n int) tweak { return seen(func(node *facts.Node) { node.Mounts.Value.Total = n }) }
@@ -265,16 +287,20 @@ func TestHostLimits(t *testing.T) {
 		{"files at 80%", files(800), "FilesExhausted warning"},
 		{"files at 90%", files(900), "FilesExhausted critical"},
 		{"files of the node at 90%", seen(func(n *facts.Node) {
-			n.Files.Value.System = host.Usage{Current: 90,
-				Max: 100}
+			n.Files.Value.System = host.Usage{
+				Current: 90,
+				Max:     100,
+			}
 		}), "FilesExhausted critical"},
 		{"inotify below 80%", inotify(79, 799), ""},
 		{"instances at 80%", inotify(80, 0), "InotifyExhausted warning"},
 		{"instances at 90%", inotify(90, 0), "InotifyExhausted critical"},
 		{"watches at 90%", inotify(0, 900), "InotifyExhausted critical"},
 		{"instances at 90% of many", seen(func(n *facts.Node) {
-			n.Inotify.Value = host.Inotify{MaxInstances: 8192, MaxWatches: 1000,
-				Users: []host.InotifyUser{{Instances: 7400}}}
+			n.Inotify.Value = host.Inotify{
+				MaxInstances: 8192, MaxWatches: 1000,
+				Users: []host.InotifyUser{{Instances: 7400}},
+			}
 		}), "InotifyExhausted warning"},
 		{"mounts below 10,000", mounts(9_999), ""},
 		{"10,000 mounts", mounts(10_000), "MountsExploded warning"},
@@ -300,13 +326,19 @@ func TestDeadMounts(t *testing.T) {
 		want  string
 		sure  bool
 	}{
-		{"hangs for long", mount(func(m *host.Mount) { m.Hung, m.Waiting = true, 30*time.Second }),
-			"FilesystemHung critical", true},
-		{"hangs for a moment", mount(func(m *host.Mount) { m.Hung, m.Waiting = true, 29*time.Second }),
-			"FilesystemHung critical", false},
+		{
+			"hangs for long", mount(func(m *host.Mount) { m.Hung, m.Waiting = true, 30*time.Second }),
+			"FilesystemHung critical", true,
+		},
+		{
+			"hangs for a moment", mount(func(m *host.Mount) { m.Hung, m.Waiting = true, 29*time.Second }),
+			"FilesystemHung critical", false,
+		},
 		{"stale", mount(func(m *host.Mount) { m.Err = "stale file handle" }), "FilesystemHung warning", true},
-		{"no server of FUSE", mount(func(m *host.Mount) { m.Err = "statfs: transport endpoint is not connected" }),
-			"FilesystemHung warning", true},
+		{
+			"no server of FUSE", mount(func(m *host.Mount) { m.Err = "statfs: transport endpoint is not connected" }),
+			"FilesystemHung warning", true,
+		},
 		{"hangs, and nobody's", mount(func(m *host.Mount) {
 			m.Hung, m.Waiting, m.PodUID, m.Driver, m.Point = true, time.Minute, "", "", "/mnt/backup"
 		}), "FilesystemHung warning", true},
@@ -335,8 +367,10 @@ func TestDeadMounts(t *testing.T) {
 
 // TestQuotedPaths holds that a path of the node becomes part of a command only when no shell reads more out of it.
 func TestQuotedPaths(t *testing.T) {
-	for _, point := range []string{"/mnt/a b", "/mnt/$(reboot)", "/mnt/`x`", "/mnt/a;b", "/mnt/'x'", "/mnt/\n", "-f",
-		"mnt"} {
+	for _, point := range []string{
+		"/mnt/a b", "/mnt/$(reboot)", "/mnt/`x`", "/mnt/a;b", "/mnt/'x'", "/mnt/\n", "-f",
+		"mnt",
+	} {
 		f := node(seen(func(n *facts.Node) {
 			n.Mounts.Value.Probed[0].Hung, n.Mounts.Value.Probed[0].Point = true, point
 			n.Spaces.Value[0].Free, n.Spaces.Value[0].Mount = 0, point
@@ -461,8 +495,10 @@ func randomise(r *rand.Rand, v reflect.Value, text string, depth int) {
 	case reflect.Bool:
 		v.SetBool(r.IntN(2) == 0)
 	case reflect.String:
-		words := []string{text, "", "runtime", "kubelet", "stale file handle", "uid-1", "nfs4", "containerd.service",
-			"/var"}
+		words := []string{
+			text, "", "runtime", "kubelet", "stale file handle", "uid-1", "nfs4", "containerd.service",
+			"/var",
+		}
 		v.SetString(words[r.IntN(len(words))])
 	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
 		v.SetInt([]int64{0, 1, -1, 70_000, 5e9, math.MaxInt64, math.MinInt64}[r.IntN(7)])

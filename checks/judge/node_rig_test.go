@@ -18,8 +18,10 @@ func good[T any](v T) facts.Reading[T] {
 func disk() host.Space {
 	return host.Space{
 		Folders: []host.Folder{
-			{Path: "/var/log/pods", Role: host.FolderLogs}, {Path: "/var/lib/containerd",
-				Role: host.FolderRuntime}, {Path: "/var/lib/kubelet", Role: host.FolderKubelet},
+			{Path: "/var/log/pods", Role: host.FolderLogs}, {
+				Path: "/var/lib/containerd",
+				Role: host.FolderRuntime,
+			}, {Path: "/var/lib/kubelet", Role: host.FolderKubelet},
 		},
 		Mount: "/var", Type: "xfs", Source: "/dev/nvme1n1", Size: 200 << 30, Free: 120 << 30, Inodes: 100_000_000, InodesFree: 98_000_000,
 	}
@@ -34,41 +36,63 @@ func some(percent float64) host.Averages {
 func seen(changes ...func(*facts.Node)) tweak {
 	return func(f *facts.Input) {
 		n := &facts.Node{
-			Pressure: good(host.Pressure{CPU: &host.Stall{Some: some(4)}, Memory: &host.Stall{},
-				IO: &host.Stall{Some: some(2), Full: some(1)}}),
+			Pressure: good(host.Pressure{
+				CPU: &host.Stall{Some: some(4)}, Memory: &host.Stall{},
+				IO: &host.Stall{Some: some(2), Full: some(1)},
+			}),
 			Memory: good(host.Memory{Total: 32 << 30, Available: 20 << 30, Free: 4 << 30}),
 			Spaces: good([]host.Space{
 				disk(),
-				{Folders: []host.Folder{{Path: "/", Role: host.FolderRoot}}, Mount: "/", Type: "squashfs",
-					Source: "/dev/nvme0n1p2", Size: 1 << 30, ReadOnly: true},
+				{
+					Folders: []host.Folder{{Path: "/", Role: host.FolderRoot}}, Mount: "/", Type: "squashfs",
+					Source: "/dev/nvme0n1p2", Size: 1 << 30, ReadOnly: true,
+				},
 			}),
-			Writes: good([]host.Writes{{Folder: disk().Folders[1], Mount: "/var",
-				Times: times10(3 * time.Millisecond)}}),
-			Disks: good([]host.Disk{{Name: "nvme1n1", Utilisation: 0.99, WriteAwait: 2 * time.Millisecond,
-				InFlight: 1, Folders: disk().Folders, Over: time.Second}}),
+			Writes: good([]host.Writes{{
+				Folder: disk().Folders[1], Mount: "/var",
+				Times: times10(3 * time.Millisecond),
+			}}),
+			Disks: good([]host.Disk{{
+				Name: "nvme1n1", Utilisation: 0.99, WriteAwait: 2 * time.Millisecond,
+				InFlight: 1, Folders: disk().Folders, Over: time.Second,
+			}}),
 			Writers: good([]host.Writer{}),
-			Mounts: good(host.MountTable{Total: 1200, ByType: map[string]int{"overlay": 200, "tmpfs": 500},
+			Mounts: good(host.MountTable{
+				Total: 1200, ByType: map[string]int{"overlay": 200, "tmpfs": 500},
 				Kubelet: 600, Probed: []host.Mount{
-					{Point: "/var/lib/kubelet/pods/uid-1/volumes/kubernetes.io~nfs/data", Type: "nfs4",
-						Source: "filer:/export", Network: true, PodUID: "uid-1", Volume: "data", Driver: "kubernetes.io~nfs", Asked: true, Took: time.Millisecond},
-				}}),
+					{
+						Point: "/var/lib/kubelet/pods/uid-1/volumes/kubernetes.io~nfs/data", Type: "nfs4",
+						Source: "filer:/export", Network: true, PodUID: "uid-1", Volume: "data", Driver: "kubernetes.io~nfs", Asked: true, Took: time.Millisecond,
+					},
+				},
+			}),
 			Tasks: good(host.Tasks{Processes: 300, Threads: 1500}),
 			PIDs: good(host.PIDs{Tasks: 1500, PIDMax: 32768, ThreadsMax: 255000, Cgroups: []host.CgroupUsage{
-				{Path: "/system.slice/containerd.service", Usage: host.Usage{Current: 200},
-					Owner: host.Owner{Unit: "containerd.service", Role: host.RoleRuntime}},
+				{
+					Path: "/system.slice/containerd.service", Usage: host.Usage{Current: 200},
+					Owner: host.Owner{Unit: "containerd.service", Role: host.RoleRuntime},
+				},
 			}}),
 			Files: good(host.Files{System: host.Usage{Current: 9000, Max: 3_000_000}, Processes: []host.ProcessFiles{
-				{PID: 4711, Name: "containerd", Role: host.RoleRuntime, Usage: host.Usage{Current: 120, Max: 1024},
-					Hard: 524288},
+				{
+					PID: 4711, Name: "containerd", Role: host.RoleRuntime, Usage: host.Usage{Current: 120, Max: 1024},
+					Hard: 524288,
+				},
 			}}),
-			Inotify: good(host.Inotify{MaxInstances: 128, MaxWatches: 65536,
-				Users: []host.InotifyUser{{UID: 0, Instances: 40, Watches: 900}}}),
+			Inotify: good(host.Inotify{
+				MaxInstances: 128, MaxWatches: 65536,
+				Users: []host.InotifyUser{{UID: 0, Instances: 40, Watches: 900}},
+			}),
 			Conntrack: good(host.Conntrack{Usage: host.Usage{Current: 900, Max: 262144}}),
 			Cgroups:   good(host.Cgroups{Version: 2, Total: 700, Dying: 30}),
-			Clock: good(host.Clock{Synchronised: true, MaxError: 20 * time.Millisecond, Suspended: 9 * time.Hour,
-				Over: 2 * time.Second}),
-			Systemd: good(host.Systemd{Answered: true, Took: 4 * time.Millisecond, Version: "257", State: "running",
-				Units: 400, Scopes: 20}),
+			Clock: good(host.Clock{
+				Synchronised: true, MaxError: 20 * time.Millisecond, Suspended: 9 * time.Hour,
+				Over: 2 * time.Second,
+			}),
+			Systemd: good(host.Systemd{
+				Answered: true, Took: 4 * time.Millisecond, Version: "257", State: "running",
+				Units: 400, Scopes: 20,
+			}),
 			Settings: good(kubelet.Settings{PID: 812}),
 			Holders:  facts.Reading[host.Consumers]{Skipped: true, Missing: "neither memory nor processes are short"},
 		}
@@ -163,8 +187,10 @@ func sickHosts() map[string]*facts.Input {
 			m := &n.Mounts.Value.Probed[0]
 			m.Hung, m.Waiting, m.Took = true, 45*time.Second, 0
 			shim := host.Owner{Role: host.RoleShim, PodUID: "uid-1", ObjectID: "sandbox1"}
-			n.Tasks.Value.Blocked = []host.BlockedTask{{PID: 5001, TID: 5001, Name: "containerd-shim",
-				Wchan: "rpc_wait_bit_killable", Owner: shim}}
+			n.Tasks.Value.Blocked = []host.BlockedTask{{
+				PID: 5001, TID: 5001, Name: "containerd-shim",
+				Wchan: "rpc_wait_bit_killable", Owner: shim,
+			}}
 		})),
 	}
 }

@@ -18,8 +18,10 @@ import (
 
 func TestInspectHangNamesTheCulprit(t *testing.T) {
 	shim := host.Process{PID: 5000, Name: "containerd-shim", Role: host.RoleShim, ObjectID: "sandbox1", State: 'S'}
-	runc := host.Process{PID: 5001, Name: "runc", Role: host.RoleOCI, ObjectID: "container1-0", State: 'S',
-		Started: now().Add(-4 * time.Minute)}
+	runc := host.Process{
+		PID: 5001, Name: "runc", Role: host.RoleOCI, ObjectID: "container1-0", State: 'S',
+		Started: now().Add(-4 * time.Minute),
+	}
 	c := only(t, node(statusHangs("container1-0"), processesOf(shim, runc)), causes.InspectHang)
 	want := &checks.Subject{
 		Kind: facts.KindContainer, ID: "container1-0", Name: "app0", Namespace: "web", Pod: "checkout-1", PodUID: "uid-1",
@@ -84,12 +86,16 @@ func TestRelistArithmetic(t *testing.T) {
 			"pod's update waits as long; older kubelets inspect a failing pod twice: 4m, over"},
 		{2, node(), "a relist of the kubelet that inspects these 2 pods waits 4m for it (2m a pod): over the " +
 			"threshold of 3m"},
-		{1, node(func(f *facts.Input) { f.Kubelet.EventedPLEG = true }),
+		{
+			1, node(func(f *facts.Input) { f.Kubelet.EventedPLEG = true }),
 			"a relist of the kubelet that inspects this pod waits 2m for it (2m a pod): under the " +
-				"threshold of 10m, though every other pod's update waits as long"},
-		{1, node(func(f *facts.Input) { f.Kubelet.RequestTimeout = 10 * time.Minute }),
+				"threshold of 10m, though every other pod's update waits as long",
+		},
+		{
+			1, node(func(f *facts.Input) { f.Kubelet.RequestTimeout = 10 * time.Minute }),
 			"a relist of the kubelet that inspects this pod waits 10m for it (10m a pod): " +
-				"over the threshold of 3m"},
+				"over the threshold of 3m",
+		},
 	} {
 		if diff := cmp.Diff(tt.want, causes.RelistArithmetic(facts.New(tt.f), tt.pods)); diff != "" {
 			t.Error(diff)
@@ -98,8 +104,10 @@ func TestRelistArithmetic(t *testing.T) {
 }
 
 func TestListHangNamesTheHolder(t *testing.T) {
-	runc := host.Process{PID: 5001, Name: "runc", Role: host.RoleOCI, ObjectID: "container1-0", State: 'S',
-		Started: now().Add(-4 * time.Minute)}
+	runc := host.Process{
+		PID: 5001, Name: "runc", Role: host.RoleOCI, ObjectID: "container1-0", State: 'S',
+		Started: now().Add(-4 * time.Minute),
+	}
 	c := only(t, node(hangs(facts.RPCContainers), statusHangs("container1-0"), processesOf(runc)), causes.ListHang)
 	if c.Subject.ID != "container1-0" || !strings.Contains(c.Summary, "web/checkout-1 (app0)") ||
 		!strings.Contains(c.Summary, "UpdateContainerResources") {

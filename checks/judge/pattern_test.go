@@ -14,14 +14,18 @@ import (
 
 // everyRPC is all that a runtime is asked once.
 func everyRPC() []string {
-	return []string{facts.RPCVersion, facts.RPCStatus, facts.RPCSandboxes, facts.RPCContainers, facts.RPCImages,
-		facts.RPCImageFs}
+	return []string{
+		facts.RPCVersion, facts.RPCStatus, facts.RPCSandboxes, facts.RPCContainers, facts.RPCImages,
+		facts.RPCImageFs,
+	}
 }
 
 // TestPattern holds one row for each picture that the RPCs of a runtime can make together.
 func TestPattern(t *testing.T) {
-	stuckCNI := host.Process{PID: 990, Name: "calico", Role: host.RoleCNI, State: 'S',
-		Started: now().Add(-7 * time.Minute)}
+	stuckCNI := host.Process{
+		PID: 990, Name: "calico", Role: host.RoleCNI, State: 'S',
+		Started: now().Add(-7 * time.Minute),
+	}
 	notInitialised := "server is not initialized yet"
 	unknownService := "unknown service runtime.v1.RuntimeService"
 	tooLarge := "grpc: trying to send message larger than max (26300000 vs. 16777216)"
@@ -31,8 +35,11 @@ func TestPattern(t *testing.T) {
 		want   []string
 	}{
 		{"all well", nil, []string{}},
-		{"missing socket", []tweak{socket(crictl.ConnectMissing, "no such file or directory")},
-			[]string{causes.RuntimeDown}},
+		{
+			"missing socket",
+			[]tweak{socket(crictl.ConnectMissing, "no such file or directory")},
+			[]string{causes.RuntimeDown},
+		},
 		{"refused", []tweak{socket(crictl.ConnectRefused, "connection refused")}, []string{causes.RuntimeDown}},
 		{"backlogged", []tweak{socket(crictl.ConnectBacklogged, "")}, []string{causes.RuntimeHung}},
 		{"silent", []tweak{socket(crictl.ConnectSilent, "")}, []string{causes.RuntimeHung}},
@@ -41,36 +48,62 @@ func TestPattern(t *testing.T) {
 		{"not a socket", []tweak{socket(crictl.ConnectNotSocket, "")}, []string{}},
 		{"everything hangs", []tweak{hangs(everyRPC()...)}, []string{causes.RuntimeHung}},
 		{"everything but Version hangs", []tweak{hangs(everyRPC()[1:]...)}, []string{causes.RuntimeHung}},
-		{"Version late, the rest not in time", []tweak{hangs(everyRPC()[1:]...),
-			takes(2*time.Second, facts.RPCVersion)}, []string{causes.RuntimeSlow}},
+		{"Version late, the rest not in time", []tweak{
+			hangs(everyRPC()[1:]...),
+			takes(2*time.Second, facts.RPCVersion),
+		}, []string{causes.RuntimeSlow}},
 		{"Status hangs", []tweak{hangs(facts.RPCStatus)}, []string{causes.CNIHung}},
 		{"CNI plugin stuck", []tweak{processesOf(stuckCNI)}, []string{causes.CNIHung}},
 		{"ListContainers hangs", []tweak{hangs(facts.RPCContainers)}, []string{causes.ListHang}},
-		{"ListContainers and one status hang", []tweak{hangs(facts.RPCContainers), statusHangs("container1-0")},
-			[]string{causes.ListHang}},
+		{
+			"ListContainers and one status hang",
+			[]tweak{hangs(facts.RPCContainers), statusHangs("container1-0")},
+			[]string{causes.ListHang},
+		},
 		{"ListPodSandbox hangs, containers not asked", []tweak{hangs(facts.RPCSandboxes)}, []string{causes.ListHang}},
-		{"both lists hang, Status answers", []tweak{hangs(facts.RPCSandboxes, facts.RPCContainers)},
-			[]string{causes.ListHang}},
+		{
+			"both lists hang, Status answers",
+			[]tweak{hangs(facts.RPCSandboxes, facts.RPCContainers)},
+			[]string{causes.ListHang},
+		},
 		{"one container's status hangs", []tweak{statusHangs("container1-0")}, []string{causes.InspectHang}},
 		{"one sandbox's status hangs", []tweak{statusHangs("sandbox2")}, []string{causes.InspectHang}},
 		{"images hang", []tweak{hangs(facts.RPCImages, facts.RPCImageFs)}, []string{causes.ImageServiceHung}},
-		{"images and one status hang", []tweak{hangs(facts.RPCImages), statusHangs("container1-0")},
-			[]string{causes.ImageServiceHung, causes.InspectHang}},
-		{"the list is refused for its size", []tweak{fails(crictl.ResourceExhausted, tooLarge, facts.RPCContainers)},
-			[]string{causes.ListTooLarge}},
+		{
+			"images and one status hang",
+			[]tweak{hangs(facts.RPCImages), statusHangs("container1-0")},
+			[]string{causes.ImageServiceHung, causes.InspectHang},
+		},
+		{
+			"the list is refused for its size",
+			[]tweak{fails(crictl.ResourceExhausted, tooLarge, facts.RPCContainers)},
+			[]string{causes.ListTooLarge},
+		},
 		{"everything is slow", []tweak{takes(3*time.Second, everyRPC()...)}, []string{causes.RuntimeSlow}},
-		{"Unimplemented", []tweak{fails(crictl.Unimplemented, unknownService, everyRPC()...)},
-			[]string{causes.RuntimeUnsupported}},
-		{"starting", []tweak{fails(crictl.Unavailable, notInitialised, everyRPC()[1:]...)},
-			[]string{causes.RuntimeNotReady}},
+		{
+			"Unimplemented",
+			[]tweak{fails(crictl.Unimplemented, unknownService, everyRPC()...)},
+			[]string{causes.RuntimeUnsupported},
+		},
+		{
+			"starting",
+			[]tweak{fails(crictl.Unavailable, notInitialised, everyRPC()[1:]...)},
+			[]string{causes.RuntimeNotReady},
+		},
 		{"gone between the knock and the calls", []tweak{fails(crictl.Unavailable, "connect: connection refused",
 			everyRPC()...)}, []string{causes.RuntimeDown}},
-		{"Status fails", []tweak{fails(crictl.Internal, "boltdb: file is closed", facts.RPCStatus)},
-			[]string{causes.RuntimeNotReady}},
+		{
+			"Status fails",
+			[]tweak{fails(crictl.Internal, "boltdb: file is closed", facts.RPCStatus)},
+			[]string{causes.RuntimeNotReady},
+		},
 		{"RuntimeReady=false", []tweak{condition(0, false)}, []string{causes.RuntimeNotReady}},
 		{"NetworkReady=false", []tweak{condition(1, false)}, []string{causes.NetworkNotReady}},
-		{"no conditions", []tweak{func(f *facts.Input) { f.Measurement.Status.Conditions = nil }},
-			[]string{causes.RuntimeNotReady}},
+		{
+			"no conditions",
+			[]tweak{func(f *facts.Input) { f.Measurement.Status.Conditions = nil }},
+			[]string{causes.RuntimeNotReady},
+		},
 		{"nothing was asked", []tweak{func(f *facts.Input) { f.Measurement = nil }}, []string{}},
 		{"no RPC was reached", []tweak{func(f *facts.Input) {
 			f.Measurement.Probes, f.Measurement.Samples = nil,
@@ -95,8 +128,10 @@ func condition(n int, status bool) tweak {
 
 // TestPairs holds the likely pairs: which cause explains which, and which stand side by side.
 func TestPairs(t *testing.T) {
-	stuckCNI := host.Process{PID: 990, Name: "calico", Role: host.RoleCNI, State: 'S',
-		Started: now().Add(-7 * time.Minute)}
+	stuckCNI := host.Process{
+		PID: 990, Name: "calico", Role: host.RoleCNI, State: 'S',
+		Started: now().Add(-7 * time.Minute),
+	}
 	for _, tt := range []struct {
 		name     string
 		tweaks   []tweak

@@ -31,8 +31,10 @@ func node(tweaks ...tweak) *facts.Input {
 		Sandboxes:  &crictl.PodSandboxList{Mode: crictl.ModeUnary, Complete: true},
 		Containers: &crictl.ContainerList{Mode: crictl.ModeUnary, Complete: true},
 	}
-	for _, name := range []string{facts.RPCVersion, facts.RPCStatus, facts.RPCSandboxes, facts.RPCContainers,
-		facts.RPCImages, facts.RPCImageFs} {
+	for _, name := range []string{
+		facts.RPCVersion, facts.RPCStatus, facts.RPCSandboxes, facts.RPCContainers,
+		facts.RPCImages, facts.RPCImageFs,
+	} {
 		m.Probes = append(m.Probes, call(name, "", 0, 2*time.Millisecond))
 	}
 	m.Samples = []plegbench.Sample{{At: m.Started, Sandboxes: m.Probes[2], Containers: m.Probes[3]}}
@@ -45,12 +47,16 @@ func node(tweaks ...tweak) *facts.Input {
 	}
 	f := &facts.Input{
 		Now: now(),
-		Runtime: checks.Runtime{Endpoint: "unix:///run/containerd/containerd.sock", EndpointSource: "kubelet",
-			EndpointReason: "the running kubelet (pid 812)"},
+		Runtime: checks.Runtime{
+			Endpoint: "unix:///run/containerd/containerd.sock", EndpointSource: "kubelet",
+			EndpointReason: "the running kubelet (pid 812)",
+		},
 		Kubelet:     &crictl.Kubelet{PID: 812, Name: "kubelet", Endpoint: "unix:///run/containerd/containerd.sock"},
 		Measurement: m,
-		Processes: []host.Process{{PID: 4711, PPID: 1, Name: "containerd", Role: host.RoleRuntime, State: 'S',
-			Wchan: "ep_poll", Started: now().Add(-72 * time.Hour)}},
+		Processes: []host.Process{{
+			PID: 4711, PPID: 1, Name: "containerd", Role: host.RoleRuntime, State: 'S',
+			Wchan: "ep_poll", Started: now().Add(-72 * time.Hour),
+		}},
 		Limits: checks.DefaultLimits(),
 	}
 	pods(3, 2)(f)
@@ -66,8 +72,10 @@ func node(tweaks ...tweak) *facts.Input {
 
 // call is an answered call, at since the start of the measurement.
 func call(method, object string, at, took time.Duration) crictl.Call {
-	return crictl.Call{Method: method, Object: object, Start: now().Add(at - 2*time.Second), Elapsed: took,
-		Code: crictl.OK}
+	return crictl.Call{
+		Method: method, Object: object, Start: now().Add(at - 2*time.Second), Elapsed: took,
+		Code: crictl.OK,
+	}
 }
 
 // lost turns a call into one that hung.
@@ -257,8 +265,10 @@ func exited(total, perHeap int, bytes uint32) tweak {
 			m.Containers.Containers = append(m.Containers.Containers, crictl.Container{
 				ID: fmt.Sprintf("dead%d", i), SandboxID: fmt.Sprintf("gone%d",
 					h), Name: "job", State: crictl.ContainerExited, Size: bytes,
-				Pod: &crictl.Pod{Namespace: "batch", Name: fmt.Sprintf("report-%d", h),
-					UID: fmt.Sprintf("job-%d", h)},
+				Pod: &crictl.Pod{
+					Namespace: "batch", Name: fmt.Sprintf("report-%d", h),
+					UID: fmt.Sprintf("job-%d", h),
+				},
 				CreatedAt: now().Add(-time.Duration(i) * time.Minute).UnixNano(), Attempt: uint32(i % perHeap),
 			})
 		}

@@ -18,8 +18,10 @@ import (
 // TestForeignShim has stopped shims that are not, or may not be, those of the runtime that was asked.
 func TestForeignShim(t *testing.T) {
 	stopped := func(id string, age time.Duration) host.Process {
-		return host.Process{PID: 6000, PPID: 1, Name: "containerd-shim", Role: host.RoleShim, ObjectID: id,
-			State: 'T', Started: now().Add(-age)}
+		return host.Process{
+			PID: 6000, PPID: 1, Name: "containerd-shim", Role: host.RoleShim, ObjectID: id,
+			State: 'T', Started: now().Add(-age),
+		}
 	}
 	with := func(shims ...host.Process) tweak {
 		return func(f *facts.Input) {
@@ -43,24 +45,57 @@ func TestForeignShim(t *testing.T) {
 		shims  checks.Status
 		words  string // of host.shims
 	}{
-		{"of an empty runtime", []tweak{surfaces(), with(stopped("other", time.Hour), two), empty}, 0,
-			checks.StatusOK, "none of this runtime's stopped; 2 are stopped, another tool's or left over"},
-		{"of another runtime", []tweak{surfaces(), with(shimProcess('S'), stopped("other", time.Hour))}, 0,
-			checks.StatusOK, "the runtime does not list what containerd-shim (pid 6000) serves"},
-		{"ours", []tweak{surfaces(), with(stopped("sandbox1", time.Hour))}, checks.Certain, checks.StatusWarning,
-			"(pid 6000) of web/checkout-1 is stopped"},
-		{"ours and another's", []tweak{surfaces(), with(stopped("sandbox1", time.Hour), two)}, checks.Certain,
-			checks.StatusWarning, "(pid 6000) of web/checkout-1 is stopped"},
-		{"forgotten, and the kubelet cannot remove it",
-			[]tweak{surfaces(), with(stopped("other", time.Hour)),
-				failing}, checks.Certain, checks.StatusWarning, "is stopped"},
-		{"too young to be listed", []tweak{surfaces(), with(stopped("other", facts.ShimSettled-time.Second))}, 0.75,
-			checks.StatusWarning, "is stopped"},
+		{
+			"of an empty runtime",
+			[]tweak{surfaces(), with(stopped("other", time.Hour), two), empty},
+			0,
+			checks.StatusOK, "none of this runtime's stopped; 2 are stopped, another tool's or left over",
+		},
+		{
+			"of another runtime",
+			[]tweak{surfaces(), with(shimProcess('S'), stopped("other", time.Hour))},
+			0,
+			checks.StatusOK, "the runtime does not list what containerd-shim (pid 6000) serves",
+		},
+		{
+			"ours",
+			[]tweak{surfaces(), with(stopped("sandbox1", time.Hour))},
+			checks.Certain, checks.StatusWarning,
+			"(pid 6000) of web/checkout-1 is stopped",
+		},
+		{
+			"ours and another's",
+			[]tweak{surfaces(), with(stopped("sandbox1", time.Hour), two)},
+			checks.Certain,
+			checks.StatusWarning, "(pid 6000) of web/checkout-1 is stopped",
+		},
+		{
+			"forgotten, and the kubelet cannot remove it",
+			[]tweak{
+				surfaces(), with(stopped("other", time.Hour)),
+				failing,
+			},
+			checks.Certain, checks.StatusWarning, "is stopped",
+		},
+		{
+			"too young to be listed",
+			[]tweak{surfaces(), with(stopped("other", facts.ShimSettled-time.Second))},
+			0.75,
+			checks.StatusWarning, "is stopped",
+		},
 		{"without an id", []tweak{surfaces(), with(stopped("", time.Hour))}, 0.75, checks.StatusWarning, "is stopped"},
-		{"part of a list", []tweak{surfaces(), with(stopped("other", time.Hour)), part}, 0.75, checks.StatusWarning,
-			"is stopped"},
-		{"of another endpoint", []tweak{surfaces(), elsewhere, with(stopped("other", time.Hour))}, 0.75,
-			checks.StatusWarning, "is stopped"},
+		{
+			"part of a list",
+			[]tweak{surfaces(), with(stopped("other", time.Hour)), part},
+			0.75, checks.StatusWarning,
+			"is stopped",
+		},
+		{
+			"of another endpoint",
+			[]tweak{surfaces(), elsewhere, with(stopped("other", time.Hour))},
+			0.75,
+			checks.StatusWarning, "is stopped",
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			f := node(tt.tweaks...)

@@ -25,6 +25,8 @@ func WhySilent(r checks.Runtime, c crictl.Connect, call crictl.Call) string {
 
 // StepWhenSilent is what to do about that: the same runtime is diagnosed. command is kdiag pleg with its flags.
 func StepWhenSilent(command string) checks.NextStep {
-	return checks.NextStep{Why: "Who is to blame: the daemon, a shim, CNI or a disk?", Command: command,
-		Touches: checks.TouchesNothing}
+	return checks.NextStep{
+		Why: "Who is to blame: the daemon, a shim, CNI or a disk?", Command: command,
+		Touches: checks.TouchesNothing,
+	}
 }

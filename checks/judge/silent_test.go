@@ -28,8 +28,10 @@ func resultOf(t *testing.T, f *facts.Input, id string) checks.Result {
 }
 
 func TestReadOnlyState(t *testing.T) {
-	run := host.Space{Folders: []host.Folder{{Path: "/run/containerd", Role: host.FolderState}}, Mount: "/run",
-		Type: "tmpfs", Source: "tmpfs", Size: 1 << 30, Free: 1 << 29, ReadOnly: true}
+	run := host.Space{
+		Folders: []host.Folder{{Path: "/run/containerd", Role: host.FolderState}}, Mount: "/run",
+		Type: "tmpfs", Source: "tmpfs", Size: 1 << 30, Free: 1 << 29, ReadOnly: true,
+	}
 	for _, tt := range []struct {
 		name   string
 		spaces []host.Space
@@ -68,10 +70,15 @@ func TestSandboxImage(t *testing.T) {
 		summary string
 	}{
 		{"there", good(facts.SandboxImage{Name: "registry.k8s.io/pause:3.10"}), checks.StatusOK, "answered in"},
-		{"not there", good(facts.SandboxImage{Name: "registry.k8s.io/pause:3.10", Absent: true}),
-			checks.StatusWarning, "the sandbox image registry.k8s.io/pause:3.10 is not on this node"},
-		{"not known", facts.Reading[facts.SandboxImage]{Missing: "x", Value: facts.SandboxImage{Absent: true}},
-			checks.StatusOK, "answered in"},
+		{
+			"not there", good(facts.SandboxImage{Name: "registry.k8s.io/pause:3.10", Absent: true}),
+			checks.StatusWarning, "the sandbox image registry.k8s.io/pause:3.10 is not on this node",
+		},
+		{
+			"not known",
+			facts.Reading[facts.SandboxImage]{Missing: "x", Value: facts.SandboxImage{Absent: true}},
+			checks.StatusOK, "answered in",
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got := resultOf(t, node(seen(func(n *facts.Node) { n.SandboxImage = tt.image })), "image.service")
@@ -107,8 +114,10 @@ func TestCutOff(t *testing.T) {
 func TestBenchmarkOfAStoppedKubelet(t *testing.T) {
 	with := func(state byte) []string {
 		f := node(func(f *facts.Input) {
-			f.Processes = append(f.Processes, host.Process{PID: 81, Name: "kubelet", Role: host.RoleKubelet,
-				State: state})
+			f.Processes = append(f.Processes, host.Process{
+				PID: 81, Name: "kubelet", Role: host.RoleKubelet,
+				State: state,
+			})
 		})
 		return NewRelistBenchmark(checks.Header{}, f).Problems
 	}

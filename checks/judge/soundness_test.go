@@ -74,49 +74,120 @@ func TestNeverHealthy(t *testing.T) {
 		problem string // of an unknown verdict
 		check   string // that is not ok, with its status
 	}{
-		{"all statuses are refused", []tweak{statuses(every, withError(crictl.Unavailable, starting))},
-			checks.Unhealthy, []string{causes.RuntimeNotReady}, "", "runtime.inspect warning"},
+		{
+			"all statuses are refused",
+			[]tweak{statuses(every, withError(crictl.Unavailable, starting))},
+			checks.Unhealthy,
+			[]string{causes.RuntimeNotReady},
+			"", "runtime.inspect warning",
+		},
 		{"restarted before the sweep ended", []tweak{statuses(func(n int,
-			_ plegbench.Inspection) bool {
+			_ plegbench.Inspection,
+		) bool {
 			return n >= 5
 		}, withError(crictl.Unavailable, starting))}, checks.Unhealthy, []string{causes.RuntimeNotReady}, "", "runtime.inspect warning"},
-		{"restarted in the sweep", []tweak{statuses(firstFive, withError(crictl.Unavailable, eof))}, checks.Degraded,
-			[]string{causes.RuntimeNotReady}, "", "runtime.inspect warning"},
+		{
+			"restarted in the sweep",
+			[]tweak{statuses(firstFive, withError(crictl.Unavailable, eof))},
+			checks.Degraded,
+			[]string{causes.RuntimeNotReady},
+			"", "runtime.inspect warning",
+		},
 		{"one shim is gone", []tweak{statuses(func(n int, _ plegbench.Inspection) bool { return n == 4 },
 			withError(crictl.Unavailable,
 				"ttrpc: closed"))}, checks.Degraded, []string{causes.InspectHang}, "", "runtime.inspect warning"},
-		{"one relist failed", []tweak{sampleFails(crictl.Unavailable, eof, 1)}, checks.Degraded,
-			[]string{causes.RuntimeNotReady}, "", "runtime.lists warning"},
-		{"two of three relists failed", []tweak{sampleFails(crictl.Internal, "boltdb: timeout", 0, 1)},
-			checks.Degraded, []string{causes.RuntimeNotReady}, "", "runtime.lists warning"},
-		{"a relist was not allowed", []tweak{sampleFails(crictl.PermissionDenied, "no", 1)}, checks.Unknown,
-			[]string{}, "the lists of 1 of 3 relists failed", "runtime.lists warning"},
-		{"nothing is found", []tweak{statuses(every, withError(crictl.NotFound, "not found"))}, checks.Unknown,
-			[]string{}, "lists and statuses disagree: 9 of 9", "runtime.inspect warning"},
-		{"much is not found", []tweak{pods(10, 2), swept,
+		{
+			"one relist failed",
+			[]tweak{sampleFails(crictl.Unavailable, eof, 1)},
+			checks.Degraded,
+			[]string{causes.RuntimeNotReady},
+			"", "runtime.lists warning",
+		},
+		{
+			"two of three relists failed",
+			[]tweak{sampleFails(crictl.Internal, "boltdb: timeout", 0, 1)},
+			checks.Degraded,
+			[]string{causes.RuntimeNotReady},
+			"", "runtime.lists warning",
+		},
+		{
+			"a relist was not allowed",
+			[]tweak{sampleFails(crictl.PermissionDenied, "no", 1)},
+			checks.Unknown,
+			[]string{},
+			"the lists of 1 of 3 relists failed", "runtime.lists warning",
+		},
+		{
+			"nothing is found",
+			[]tweak{statuses(every, withError(crictl.NotFound, "not found"))},
+			checks.Unknown,
+			[]string{},
+			"lists and statuses disagree: 9 of 9", "runtime.inspect warning",
+		},
+		{"much is not found", []tweak{
+			pods(10, 2), swept,
 			statuses(func(n int, _ plegbench.Inspection) bool { return n < 7 },
-				withError(crictl.NotFound, ""))}, checks.Unknown, []string{}, "7 of 30", "runtime.inspect warning"},
+				withError(crictl.NotFound, "")),
+		}, checks.Unknown, []string{}, "7 of 30", "runtime.inspect warning"},
 		{"much is not found of much more", []tweak{pods(12, 2), swept, statuses(func(n int,
-			_ plegbench.Inspection) bool {
+			_ plegbench.Inspection,
+		) bool {
 			return n < 7
 		}, withError(crictl.NotFound, ""))}, checks.Healthy, []string{}, "", ""},
-		{"a handful ended", []tweak{statuses(firstFive, withError(crictl.NotFound, ""))}, checks.Healthy, []string{},
-			"", ""},
-		{"another socket, from the environment", []tweak{askedBy(crictl.SourceEnv)}, checks.Unknown, []string{},
-			"another endpoint: unix:///run/crio/crio.sock", "runtime.endpoint warning"},
-		{"another socket, well-known", []tweak{askedBy(crictl.SourceWellKnown)}, checks.Unknown, []string{},
-			"another endpoint", "runtime.endpoint warning"},
-		{"another socket, on purpose", []tweak{askedBy(crictl.SourceFlag)}, checks.Healthy, []string{},
-			"another endpoint", "runtime.endpoint warning"},
-		{"the kubelet's endpoint is none", []tweak{askedBy(crictl.SourceWellKnown),
-			func(f *facts.Input) { f.Kubelet.Endpoint = "unix://unix:///run/x.sock" }}, checks.Unknown, []string{}, `was given the endpoint "unix://unix:///run/x.sock", which has unix:// twice`, "runtime.endpoint warning"},
+		{
+			"a handful ended",
+			[]tweak{statuses(firstFive, withError(crictl.NotFound, ""))},
+			checks.Healthy,
+			[]string{},
+			"", "",
+		},
+		{
+			"another socket, from the environment",
+			[]tweak{askedBy(crictl.SourceEnv)},
+			checks.Unknown,
+			[]string{},
+			"another endpoint: unix:///run/crio/crio.sock", "runtime.endpoint warning",
+		},
+		{
+			"another socket, well-known",
+			[]tweak{askedBy(crictl.SourceWellKnown)},
+			checks.Unknown,
+			[]string{},
+			"another endpoint", "runtime.endpoint warning",
+		},
+		{
+			"another socket, on purpose",
+			[]tweak{askedBy(crictl.SourceFlag)},
+			checks.Healthy,
+			[]string{},
+			"another endpoint", "runtime.endpoint warning",
+		},
+		{"the kubelet's endpoint is none", []tweak{
+			askedBy(crictl.SourceWellKnown),
+			func(f *facts.Input) { f.Kubelet.Endpoint = "unix://unix:///run/x.sock" },
+		}, checks.Unknown, []string{}, `was given the endpoint "unix://unix:///run/x.sock", which has unix:// twice`, "runtime.endpoint warning"},
 		{"simulated", []tweak{askedBy(crictl.SourceSimulated)}, checks.Healthy, []string{}, "", ""},
-		{"another socket, down", []tweak{socket(crictl.ConnectRefused, ""), askedBy(crictl.SourceEnv)},
-			checks.Unhealthy, []string{causes.RuntimeDown}, "", ""},
-		{"Version fails", []tweak{fails(crictl.Internal, "x", facts.RPCVersion)}, checks.Degraded,
-			[]string{causes.RuntimeNotReady}, "", "runtime.version critical"},
-		{"Version is not allowed", []tweak{fails(crictl.PermissionDenied, "x", facts.RPCVersion)}, checks.Unknown,
-			[]string{}, "Version failed", "runtime.version critical"},
+		{
+			"another socket, down",
+			[]tweak{socket(crictl.ConnectRefused, ""), askedBy(crictl.SourceEnv)},
+			checks.Unhealthy,
+			[]string{causes.RuntimeDown},
+			"", "",
+		},
+		{
+			"Version fails",
+			[]tweak{fails(crictl.Internal, "x", facts.RPCVersion)},
+			checks.Degraded,
+			[]string{causes.RuntimeNotReady},
+			"", "runtime.version critical",
+		},
+		{
+			"Version is not allowed",
+			[]tweak{fails(crictl.PermissionDenied, "x", facts.RPCVersion)},
+			checks.Unknown,
+			[]string{},
+			"Version failed", "runtime.version critical",
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			f := node(tt.tweaks...)
@@ -169,11 +240,16 @@ func TestProjectionCheck(t *testing.T) {
 		{"all well", nil, checks.StatusOK},
 		{"no pods", []tweak{pods(0, 0), swept}, checks.StatusOK},
 		{"no sweep", []tweak{func(f *facts.Input) { f.Measurement.Sweep = plegbench.Sweep{} }}, checks.StatusUnknown},
-		{"all refused", []tweak{statuses(every, withError(crictl.Unavailable, "server is not initialized yet"))},
-			checks.StatusUnknown},
+		{
+			"all refused",
+			[]tweak{statuses(every, withError(crictl.Unavailable, "server is not initialized yet"))},
+			checks.StatusUnknown,
+		},
 		{"all hang", []tweak{statuses(every, lost)}, checks.StatusCritical},
-		{"lists alone are too slow", []tweak{func(f *facts.Input) { f.Measurement.Sweep = plegbench.Sweep{} },
-			takes(50*time.Second, facts.RPCSandboxes, facts.RPCContainers)}, checks.StatusCritical},
+		{"lists alone are too slow", []tweak{
+			func(f *facts.Input) { f.Measurement.Sweep = plegbench.Sweep{} },
+			takes(50*time.Second, facts.RPCSandboxes, facts.RPCContainers),
+		}, checks.StatusCritical},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if r := lineOf(node(tt.tweaks...), "relist.projection"); r.Status != tt.want {
@@ -203,8 +279,10 @@ func TestProcessStates(t *testing.T) {
 		{host.RoleKubelet, 'T', false, checks.StatusWarning},
 		{host.RoleKubelet, 'S', false, checks.StatusOK},
 	} {
-		p := host.Process{PID: 7, Name: "p", Role: tt.role, State: tt.state, Lasting: tt.lasting,
-			Started: now().Add(-time.Second)}
+		p := host.Process{
+			PID: 7, Name: "p", Role: tt.role, State: tt.state, Lasting: tt.lasting,
+			Started: now().Add(-time.Second),
+		}
 		f := node(func(f *facts.Input) { f.Measurement.Connect.PeerPID, f.Processes = p.PID, append(f.Processes, p) })
 		if r := lineOf(f, "host.processes"); r.Status != tt.want {
 			t.Errorf("%s in %c: %s (%s), want %s", tt.role, tt.state, r.Status, r.Summary, tt.want)
@@ -232,31 +310,67 @@ func TestPulseTellsObjectsFromDaemon(t *testing.T) {
 		causedBy string // of the last cause
 		summary  string // of the last cause
 	}{
-		{"exited containers, asked last", []tweak{exited(4, 1, 1000), swept, statuses(dead, lost), pulse},
-			[]string{causes.InspectHang}, "", "batch/report-0 (job) and 3 other objects does not come; everything " +
-				"else answers"},
-		{"the same without a pulse", []tweak{exited(4, 1, 1000), swept, statuses(dead, lost)},
-			[]string{causes.RuntimeHung}, "", "stopped answering"},
-		{"the same, and it went on", []tweak{exited(4, 1, 1000), swept, statuses(dead, lost), latePulse},
-			[]string{causes.RuntimeSlow}, "", "and then goes on"},
-		{"containers and images", []tweak{hangs(facts.RPCImages, facts.RPCImageFs), statuses(containersOnly, lost),
-			pulse}, []string{causes.ImageServiceHung, causes.InspectHang}, causes.ImageServiceHung, "no ContainerStatus call is answered: 6 of 9"},
-		{"many containers and images", []tweak{pods(20, 2), swept, hangs(facts.RPCImages, facts.RPCImageFs),
-			statuses(containersOnly, lost), pulse}, []string{causes.ImageServiceHung, causes.InspectHang}, causes.ImageServiceHung, "40 of 60"},
-		{"sandboxes too, and images", []tweak{pods(20, 2), swept, hangs(facts.RPCImages, facts.RPCImageFs),
-			statuses(every, lost), pulse}, []string{causes.RuntimeHung}, "", "no status call does"},
-		{"everything in three pods", []tweak{statuses(every, lost), pulse}, []string{causes.RuntimeHung}, "",
-			"answer from memory, no status call does"},
-		{"everything in two pods", []tweak{pods(2, 1), swept, statuses(every, lost), pulse},
-			[]string{causes.RuntimeHung}, "", "no status call does"},
-		{"everything in one pod", []tweak{pods(1, 2), swept, statuses(every, lost), pulse},
-			[]string{causes.InspectHang}, "", "no status call is answered: 3 of 3 hang"},
+		{
+			"exited containers, asked last",
+			[]tweak{exited(4, 1, 1000), swept, statuses(dead, lost), pulse},
+			[]string{causes.InspectHang},
+			"", "batch/report-0 (job) and 3 other objects does not come; everything " +
+				"else answers",
+		},
+		{
+			"the same without a pulse",
+			[]tweak{exited(4, 1, 1000), swept, statuses(dead, lost)},
+			[]string{causes.RuntimeHung},
+			"", "stopped answering",
+		},
+		{
+			"the same, and it went on",
+			[]tweak{exited(4, 1, 1000), swept, statuses(dead, lost), latePulse},
+			[]string{causes.RuntimeSlow},
+			"", "and then goes on",
+		},
+		{"containers and images", []tweak{
+			hangs(facts.RPCImages, facts.RPCImageFs), statuses(containersOnly, lost),
+			pulse,
+		}, []string{causes.ImageServiceHung, causes.InspectHang}, causes.ImageServiceHung, "no ContainerStatus call is answered: 6 of 9"},
+		{"many containers and images", []tweak{
+			pods(20, 2), swept, hangs(facts.RPCImages, facts.RPCImageFs),
+			statuses(containersOnly, lost), pulse,
+		}, []string{causes.ImageServiceHung, causes.InspectHang}, causes.ImageServiceHung, "40 of 60"},
+		{"sandboxes too, and images", []tweak{
+			pods(20, 2), swept, hangs(facts.RPCImages, facts.RPCImageFs),
+			statuses(every, lost), pulse,
+		}, []string{causes.RuntimeHung}, "", "no status call does"},
+		{
+			"everything in three pods",
+			[]tweak{statuses(every, lost), pulse},
+			[]string{causes.RuntimeHung},
+			"",
+			"answer from memory, no status call does",
+		},
+		{
+			"everything in two pods",
+			[]tweak{pods(2, 1), swept, statuses(every, lost), pulse},
+			[]string{causes.RuntimeHung},
+			"", "no status call does",
+		},
+		{
+			"everything in one pod",
+			[]tweak{pods(1, 2), swept, statuses(every, lost), pulse},
+			[]string{causes.InspectHang},
+			"", "no status call is answered: 3 of 3 hang",
+		},
 		{"half, in two pods", []tweak{statuses(func(_ int,
-			i plegbench.Inspection) bool {
+			i plegbench.Inspection,
+		) bool {
 			return i.Pod.UID != "uid-0"
 		}, lost), pulse}, []string{causes.InspectHang}, "", "6 of 9 status calls do not come"},
-		{"one, and images", []tweak{hangs(facts.RPCImages), statusHangs("container1-0"), pulse},
-			[]string{causes.ImageServiceHung, causes.InspectHang}, causes.ImageServiceHung, "that of others does"},
+		{
+			"one, and images",
+			[]tweak{hangs(facts.RPCImages), statusHangs("container1-0"), pulse},
+			[]string{causes.ImageServiceHung, causes.InspectHang},
+			causes.ImageServiceHung, "that of others does",
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			named := Judge(node(tt.tweaks...))

@@ -89,15 +89,27 @@ func TestRestartOfDocker(t *testing.T) {
 		want   []string
 	}{
 		{"docker may be at fault", []tweak{hangs(everyRPC()...), at(endpointDockerd)}, []string{shim, docker}},
-		{"cri-dockerd is silent itself", []tweak{socket(crictl.ConnectSilent, ""), at(endpointDockerd)},
-			[]string{shim}},
-		{"nothing listens", []tweak{socket(crictl.ConnectRefused, "refused"), at(endpointDockerd)},
-			[]string{"systemctl start docker; " + shim}},
+		{
+			"cri-dockerd is silent itself",
+			[]tweak{socket(crictl.ConnectSilent, ""), at(endpointDockerd)},
+			[]string{shim},
+		},
+		{
+			"nothing listens",
+			[]tweak{socket(crictl.ConnectRefused, "refused"), at(endpointDockerd)},
+			[]string{"systemctl start docker; " + shim},
+		},
 		{"docker's containerd", []tweak{hangs(everyRPC()...), at(endpointDocker)}, []string{docker}},
-		{"docker's containerd is down", []tweak{socket(crictl.ConnectRefused, "refused"), at(endpointDocker)},
-			[]string{docker}},
-		{"CRI-O", []tweak{hangs(everyRPC()...), at(endpointCRIO)},
-			[]string{"systemctl restart crio: " + checks.TouchesRuntime}},
+		{
+			"docker's containerd is down",
+			[]tweak{socket(crictl.ConnectRefused, "refused"), at(endpointDocker)},
+			[]string{docker},
+		},
+		{
+			"CRI-O",
+			[]tweak{hangs(everyRPC()...), at(endpointCRIO)},
+			[]string{"systemctl restart crio: " + checks.TouchesRuntime},
+		},
 	} {
 		c := Judge(node(tt.tweaks...))[0]
 		if diff := cmp.Diff(tt.want, commands(c.NextSteps, "systemctl restart")); diff != "" {
@@ -114,8 +126,10 @@ func TestRestartOfDocker(t *testing.T) {
 
 // TestNothingIsKilledForAnAnswer wants only looks where no call is held up, or where another cause holds it up.
 func TestNothingIsKilledForAnAnswer(t *testing.T) {
-	runc := host.Process{PID: 5001, Name: "runc", Role: host.RoleOCI, ObjectID: "container0-1", State: 'D',
-		Lasting: true, Started: now().Add(-4 * time.Minute)}
+	runc := host.Process{
+		PID: 5001, Name: "runc", Role: host.RoleOCI, ObjectID: "container0-1", State: 'D',
+		Lasting: true, Started: now().Add(-4 * time.Minute),
+	}
 	shim := host.Process{PID: 5000, Name: "containerd-shim", Role: host.RoleShim, ObjectID: "sandbox0", State: 'S'}
 	for name, f := range map[string]*facts.Input{
 		"slow": node(processesOf(runc, shim),
@@ -147,8 +161,10 @@ func TestNothingIsKilledForAnAnswer(t *testing.T) {
 // TestOneLookIsNoReboot wants a reboot for an object's process only where two looks agree.
 func TestOneLookIsNoReboot(t *testing.T) {
 	for _, lasting := range []bool{false, true} {
-		runc := host.Process{PID: 5001, Name: "runc", Role: host.RoleOCI, ObjectID: "container1-0", State: 'D',
-			Lasting: lasting}
+		runc := host.Process{
+			PID: 5001, Name: "runc", Role: host.RoleOCI, ObjectID: "container1-0", State: 'D',
+			Lasting: lasting,
+		}
 		c := only(t, node(statusHangs("container1-0"), processesOf(runc)), causes.InspectHang)
 		if hasStep(c, "systemctl reboot") != lasting ||
 			hasStep(c, "ps -o pid,stat,wchan:32,etime,comm -p 5001") == lasting {
@@ -166,8 +182,10 @@ func TestOneLookIsNoReboot(t *testing.T) {
 // TestListHangKillsOne wants the processes of the named object, or the single oldest, never all that are old.
 func TestListHangKillsOne(t *testing.T) {
 	oci := func(pid int, id string, age time.Duration) host.Process {
-		return host.Process{PID: pid, Name: "runc", Role: host.RoleOCI, ObjectID: id, State: 'S',
-			Started: now().Add(-age)}
+		return host.Process{
+			PID: pid, Name: "runc", Role: host.RoleOCI, ObjectID: id, State: 'S',
+			Started: now().Add(-age),
+		}
 	}
 	all := processesOf(oci(1, "x", time.Hour), oci(51, "container1-0", time.Minute),
 		oci(52, "container2-0", 9*time.Minute), oci(53, "container2-1", 4*time.Minute))
@@ -176,12 +194,19 @@ func TestListHangKillsOne(t *testing.T) {
 		tweaks []tweak
 		want   []string
 	}{
-		{"named", []tweak{hangs(facts.RPCContainers), statusHangs("container1-0"), all},
-			[]string{"kill -KILL 51: one process"}},
-		{"not named", []tweak{hangs(facts.RPCContainers), all,
-			func(f *facts.Input) { f.Processes = f.Processes[1:] }}, []string{"kill -KILL 52: one process"}},
-		{"the whole runtime", []tweak{hangs(everyRPC()...), all,
-			func(f *facts.Input) { f.Processes = f.Processes[1:] }}, []string{"kill -KILL 52: one process"}},
+		{
+			"named",
+			[]tweak{hangs(facts.RPCContainers), statusHangs("container1-0"), all},
+			[]string{"kill -KILL 51: one process"},
+		},
+		{"not named", []tweak{
+			hangs(facts.RPCContainers), all,
+			func(f *facts.Input) { f.Processes = f.Processes[1:] },
+		}, []string{"kill -KILL 52: one process"}},
+		{"the whole runtime", []tweak{
+			hangs(everyRPC()...), all,
+			func(f *facts.Input) { f.Processes = f.Processes[1:] },
+		}, []string{"kill -KILL 52: one process"}},
 	} {
 		c := Judge(node(tt.tweaks...))[0]
 		if diff := cmp.Diff(tt.want, commands(c.NextSteps, "kill -KILL")); diff != "" {
@@ -270,10 +295,14 @@ func TestLimitOfTheRuntime(t *testing.T) {
 		line     string
 		grep     string
 	}{
-		{endpointCRIO, 83886080, "own send limit of 80 MiB stops it; the kubelet's 16 MiB was passed long before",
-			"grep -rnE 'grpc_max_(send|recv)_msg_size' /etc/crio"},
-		{"unix:///run/containerd/containerd.sock", 4 << 20,
-			"own send limit of 4 MiB stops it, before the kubelet's 16 MiB is reached", "grep -rnE 'max_(send|recv)_message_size' /etc/containerd"},
+		{
+			endpointCRIO, 83886080, "own send limit of 80 MiB stops it; the kubelet's 16 MiB was passed long before",
+			"grep -rnE 'grpc_max_(send|recv)_msg_size' /etc/crio",
+		},
+		{
+			"unix:///run/containerd/containerd.sock", 4 << 20,
+			"own send limit of 4 MiB stops it, before the kubelet's 16 MiB is reached", "grep -rnE 'max_(send|recv)_message_size' /etc/containerd",
+		},
 	} {
 		c := only(t, node(refused(tt.limit), at(tt.endpoint)), causes.ListTooLarge)
 		if !mentions(c.Evidence.For, tt.line) {
@@ -336,16 +365,26 @@ func TestStepsNameTheNode(t *testing.T) {
 		hinted  bool
 		profile string
 	}{
-		{"as its settings have it", surfaces(named("ip-10-0-1-5.ec2.internal")),
-			"kubectl cordon ip-10-0-1-5.ec2.internal", false, `kubectl get --raw "/api/v1/nodes/ip-10-0-1-5.ec2.internal/proxy/debug/pprof/goroutine?debug=2"`},
-		{"as its certificate has it", surfaces(named("")), "kubectl cordon node-7", false,
-			`kubectl get --raw "/api/v1/nodes/node-7/proxy/debug/pprof/goroutine?debug=2"`},
-		{"nobody knows it", surfaces(named(""), uncertain), `kubectl cordon "$(hostname)"`, true,
-			`kubectl get --raw "/api/v1/nodes/$(hostname)/proxy/debug/pprof/goroutine?debug=2"`},
-		{"a name that no shell should see", surfaces(named("x; reboot"), uncertain), `kubectl cordon "$(hostname)"`,
-			true, `kubectl get --raw "/api/v1/nodes/$(hostname)/proxy/debug/pprof/goroutine?debug=2"`},
-		{"the node was not looked at", func(*facts.Input) {}, `kubectl cordon "$(hostname)"`, true,
-			`kubectl get --raw "/api/v1/nodes/$(hostname)/proxy/debug/pprof/goroutine?debug=2"`},
+		{
+			"as its settings have it", surfaces(named("ip-10-0-1-5.ec2.internal")),
+			"kubectl cordon ip-10-0-1-5.ec2.internal", false, `kubectl get --raw "/api/v1/nodes/ip-10-0-1-5.ec2.internal/proxy/debug/pprof/goroutine?debug=2"`,
+		},
+		{
+			"as its certificate has it", surfaces(named("")), "kubectl cordon node-7", false,
+			`kubectl get --raw "/api/v1/nodes/node-7/proxy/debug/pprof/goroutine?debug=2"`,
+		},
+		{
+			"nobody knows it", surfaces(named(""), uncertain), `kubectl cordon "$(hostname)"`, true,
+			`kubectl get --raw "/api/v1/nodes/$(hostname)/proxy/debug/pprof/goroutine?debug=2"`,
+		},
+		{
+			"a name that no shell should see", surfaces(named("x; reboot"), uncertain), `kubectl cordon "$(hostname)"`,
+			true, `kubectl get --raw "/api/v1/nodes/$(hostname)/proxy/debug/pprof/goroutine?debug=2"`,
+		},
+		{
+			"the node was not looked at", func(*facts.Input) {}, `kubectl cordon "$(hostname)"`, true,
+			`kubectl get --raw "/api/v1/nodes/$(hostname)/proxy/debug/pprof/goroutine?debug=2"`,
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c := only(t, node(tt.tweak, said(incident(2*time.Minute, 4*time.Second))), causes.PLEGUnhealthy)

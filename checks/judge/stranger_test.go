@@ -46,8 +46,10 @@ func elsewhere(f *facts.Input) {
 }
 
 func networkDown(f *facts.Input) {
-	f.Measurement.Status.Conditions[1] = crictl.Condition{Type: "NetworkReady", Reason: "NetworkPluginNotReady",
-		Message: "cni plugin not initialized"}
+	f.Measurement.Status.Conditions[1] = crictl.Condition{
+		Type: "NetworkReady", Reason: "NetworkPluginNotReady",
+		Message: "cni plugin not initialized",
+	}
 }
 
 // TestWhoHoldsTheSocket has sockets that are not the runtime's of the node. What is well is not restarted for them.
@@ -132,13 +134,15 @@ func TestWhoHoldsTheSocket(t *testing.T) {
 		},
 		{
 			"CRI disabled",
-			[]tweak{fails(crictl.Unimplemented, "unknown service runtime.v1.RuntimeService", everyRPC()...),
+			[]tweak{
+				fails(crictl.Unimplemented, "unknown service runtime.v1.RuntimeService", everyRPC()...),
 				func(f *facts.Input) {
 					f.Processes = slices.Clone(f.Processes)
 					f.Processes[0].Config = "/srv/c.toml"
 				}, seen(func(n *facts.Node) {
 					n.Folders = good([]host.Folder{{Path: "/srv/c", Role: host.FolderRuntime, PID: 4711}})
-				})},
+				}),
+			},
 			causes.RuntimeUnsupported,
 			"serves no CRI v1",
 			[]string{"/etc/containerd", "/var/lib/containerd"},
@@ -170,8 +174,10 @@ func TestWhoHoldsTheSocket(t *testing.T) {
 // TestNetworkOfAnotherRuntime has the kubelet's network in order, which says nothing of that of another runtime.
 func TestNetworkOfAnotherRuntime(t *testing.T) {
 	cni := seen(func(n *facts.Node) {
-		n.CNI = good(kubelet.CNI{ConfDir: "/etc/cni/net.d", BinDirs: []string{"/opt/cni/bin"},
-			File: "10-ptp.conflist", Plugins: []string{"ptp"}})
+		n.CNI = good(kubelet.CNI{
+			ConfDir: "/etc/cni/net.d", BinDirs: []string{"/opt/cni/bin"},
+			File: "10-ptp.conflist", Plugins: []string{"ptp"},
+		})
 	})
 	c := only(t, node(cni, networkDown, elsewhere), causes.NetworkNotReady)
 	if !mentions(c.Evidence.Missing, "where this runtime has its CNI configuration") ||
@@ -206,8 +212,10 @@ func TestRuntimeDownKeepsKubeletDown(t *testing.T) {
 	}
 	gone := seen(func(n *facts.Node) {
 		n.Systemd = facts.Reading[host.Systemd]{Skipped: true, Missing: facts.NoSystemd}
-		n.Health = good(kubelet.Health{Ping: &kubelet.Answer{URL: "http://127.0.0.1:10248/healthz",
-			Err: "connection refused"}})
+		n.Health = good(kubelet.Health{Ping: &kubelet.Answer{
+			URL: "http://127.0.0.1:10248/healthz",
+			Err: "connection refused",
+		}})
 	})
 	shims := processesOf(host.Process{PID: 50, Name: "containerd-shim", Role: host.RoleShim, State: 'S'},
 		host.Process{PID: 51, Name: "containerd-shim", Role: host.RoleShim, State: 'S'})
@@ -280,8 +288,10 @@ func TestNoCommandNamesSystemd(t *testing.T) {
 	hung := alone(hangs(everyRPC()...))
 	slow := alone(takes(3*time.Second, everyRPC()...))
 	failed := NewCanaryReport(checks.Header{}, CanaryFacts{
-		NoSystemd: true, Runtime: checks.Runtime{Endpoint: "unix:///run/containerd/containerd.sock",
-			EndpointSource: "flag"},
+		NoSystemd: true, Runtime: checks.Runtime{
+			Endpoint:       "unix:///run/containerd/containerd.sock",
+			EndpointSource: "flag",
+		},
 		Result: canaryRun(canaryFailure(0, canary.Failed, "Unknown: read-only file system")),
 	})
 	steps := map[string][]checks.NextStep{

@@ -40,8 +40,10 @@ func kubeletUnits() []string {
 }
 
 func runtimeUnits() []string {
-	return []string{"containerd.service", "crio.service", "cri-docker.service",
-		"snap.microk8s.daemon-containerd.service", "docker.service"}
+	return []string{
+		"containerd.service", "crio.service", "cri-docker.service",
+		"snap.microk8s.daemon-containerd.service", "docker.service",
+	}
 }
 
 // populationID is what most looks at processes begin with.
@@ -146,8 +148,10 @@ func writersProbe() Probe {
 
 func mountsProbe() Probe {
 	return probe(Probe{
-		ID: "host.mounts", Limit: patientOne, Cheap: true, After: []string{populationID,
-			"kubelet.settings"}, Needs: "root",
+		ID: "host.mounts", Limit: patientOne, Cheap: true, After: []string{
+			populationID,
+			"kubelet.settings",
+		}, Needs: "root",
 		Text: "Every mount below the kubelet's folder, and every one over the network, is asked for an answer in " +
 			"a child process. One that hangs is named; its child is left behind, and the next run starts no second one.",
 	}, func(n *facts.Node) *facts.Reading[host.MountTable] { return &n.Mounts },

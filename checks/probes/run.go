@@ -57,7 +57,8 @@ func Skip(why string) error { return skip{why} }
 
 // probe completes a Probe: it reads into one field of Node. An error beside a value is a value that is not whole.
 func probe[T any](p Probe, field func(*facts.Node) *facts.Reading[T],
-	read func(context.Context, *Input, facts.Node) (T, error)) Probe {
+	read func(context.Context, *Input, facts.Node) (T, error),
+) Probe {
 	p.Start = func(ctx context.Context, s *Input, seen facts.Node) func(*facts.Node, time.Duration) {
 		v, err := read(ctx, s, seen)
 		return func(n *facts.Node, took time.Duration) {
@@ -173,8 +174,10 @@ func look(ctx context.Context, p Probe, s *Input, seen facts.Node) func(*facts.N
 // leftBehind notes a look that has been outstanding for so long.
 func leftBehind(p Probe, waiting time.Duration) func(*facts.Node) {
 	return func(n *facts.Node) {
-		p.without(n, facts.Reading[struct{}]{Hung: true, Missing: "outstanding for " + units.Duration(waiting),
-			Took: waiting})
+		p.without(n, facts.Reading[struct{}]{
+			Hung: true, Missing: "outstanding for " + units.Duration(waiting),
+			Took: waiting,
+		})
 		n.Hung = append(n.Hung, p.ID)
 	}
 }

@@ -58,7 +58,8 @@ func TestRun(t *testing.T) {
 		},
 		{
 			"late", func(ctx context.Context) (host.Clock,
-				error) {
+				error,
+			) {
 				<-ctx.Done()
 				time.Sleep(time.Second)
 				return fine(ctx)
