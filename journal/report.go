@@ -71,7 +71,7 @@ const (
 // An Episode is one stretch of time in which PLEG was not healthy.
 type Episode struct {
 	Kind string `json:"kind"`
-	// Start and End are the times of the first and the last record that says so. Absent when no record has a time.
+	// Start and End are the times of the first and the last record that states it. Absent when no record has a time.
 	Start *time.Time `json:"start,omitempty"`
 	End   *time.Time `json:"end,omitempty"`
 	// Anchor is when the last good relist began: time of a record minus the age in it. With several stalls, the first.
@@ -135,7 +135,7 @@ type Culprit struct {
 	Example   string `json:"example"` // code of the signature that named it first
 }
 
-// A Count says how often one signature was seen.
+// A Count is how often one signature was seen.
 type Count struct {
 	Code     string         `json:"code"`
 	Title    string         `json:"title"`
@@ -147,7 +147,7 @@ type Count struct {
 	Subjects []SubjectCount `json:"subjects,omitempty"`
 }
 
-// A SubjectCount says how often records of one signature named one object.
+// A SubjectCount is how often records of one signature named one object.
 type SubjectCount struct {
 	Kind  string     `json:"kind"`
 	ID    string     `json:"id"`              // id, name or path
