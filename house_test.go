@@ -18,7 +18,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/checks/causes"
 )
 
 const module = "github.com/kdiag/kdiag"
@@ -64,7 +64,7 @@ func TestImports(t *testing.T) {
 		{"github.com/charmbracelet/", []string{"cmd/internal/render"}},
 		{"google.golang.org/grpc", []string{"crictl"}},
 		{"google.golang.org/protobuf", []string{"crictl"}},
-		{"go.yaml.in/yaml", []string{"crictl/fake", "journal/signature"}},
+		{"go.yaml.in/yaml", []string{"journal/signature"}},
 		{"k8s.io/cri-api", []string{"crictl", "plegbench"}},
 		{"os/exec", []string{"checks/host", "journal", "plegbench/nodebox"}},
 		{"github.com/klauspost/compress", []string{"journal"}},
@@ -121,7 +121,13 @@ func TestImports(t *testing.T) {
 		{"plegbench/syncloop/volumemanager", []string{
 			"plegbench/syncloop/container", "plegbench/syncloop/metrics", "plegbench/syncloop/pod", "plegbench/syncloop/volumemanager/downward",
 		}},
-		{"checks", []string{"checks/host", "checks/kubelet", "crictl", "journal", "plegbench"}},
+		{"checks", []string{"checks/units", "plegbench"}},
+		{"checks/facts", []string{"checks", "checks/host", "checks/kubelet", "checks/units", "crictl", "journal", "plegbench"}},
+		{"checks/causes", []string{"checks", "checks/facts", "checks/host", "checks/kubelet", "checks/units", "crictl", "journal", "plegbench"}},
+		{"checks/judge", []string{
+			"checks", "checks/causes", "checks/facts", "checks/host", "checks/kubelet", "checks/units", "crictl", "journal", "plegbench",
+		}},
+		{"checks/probes", []string{"checks", "checks/facts", "checks/host", "checks/kubelet", "checks/units"}},
 		{"cmd/kdiag", []string{"cmd/internal/app", "cmd/internal/cli"}},
 		{"cmd/gendocs", []string{"cmd/internal/app", "cmd/internal/cli", "checks", "journal/signature"}},
 		{"cmd/internal/cli", nil},
@@ -282,7 +288,7 @@ func TestCausesAreDocumented(t *testing.T) {
 		documented = append(documented, h[1])
 	}
 	var defined []string
-	for _, d := range checks.Definitions() {
+	for _, d := range causes.Docs() {
 		defined = append(defined, d.Code)
 	}
 	if !slices.Equal(documented, defined) {

@@ -18,9 +18,9 @@ const (
 	leastConfidence = 0.1
 )
 
-// agreement is what the kubelet's own log adds to the step of a cause when it says the same as the measurement: as much
+// Agreement is what the kubelet's own log adds to the step of a cause when it says the same as the measurement: as much
 // as one missing line takes off. A second witness confirms; it does not decide.
-const agreement = 0.05
+const Agreement = 0.05
 
 // Confidence returns how sure kdiag is of a cause, from 0.1 to 0.95. It starts at step and falls by 0.15 for each line
 // of evidence against and by 0.05 for each that is missing, up to three. Equal evidence gives an equal value, so that

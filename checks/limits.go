@@ -2,6 +2,24 @@ package checks
 
 import "time"
 
+// Limits are the thresholds that the judge compares with. Each has a default and a source in DefaultLimits.
+type Limits struct {
+	RPCTimeout       time.Duration // the deadline that the calls were given
+	SlowList         time.Duration // one relist's lists: slower is RuntimeSlow
+	VerySlowList     time.Duration // slower than this is critical
+	SlowStatus       time.Duration // one status call
+	ExitedWarning    int           // exited containers
+	ExitedCritical   int
+	SizeWarning      float64 // share of the message limit
+	SizeCritical     float64
+	RelistWarning    float64 // share of the PLEG threshold that a projected relist may use
+	LargeEntry       int     // bytes of a container's entry above which its annotations, not the count, make a list large
+	DeadSandboxes    int     // dead sandboxes
+	CNIPluginTooLong time.Duration
+	JournalWindow    time.Duration // how far back the node's logs are read; 0: not at all
+	Node             NodeLimits    // of the host
+}
+
 // DefaultLimits returns the thresholds that kdiag compares with unless it is told otherwise.
 //
 // None of them is the kubelet's: its relist threshold is measured with the rest (Summary.ThresholdSeconds). They are

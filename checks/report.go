@@ -1,14 +1,18 @@
-// Package checks judges a node: it turns what was measured into results, causes and a report.
-//
-// Measuring is done elsewhere (plegbench, checks/host); judging is pure, so that every verdict can be reproduced from a
-// table. Each cause and each check is a value that carries its own documentation, from which kdiag explain and the
-// pages under docs are made.
+// Package checks is the vocabulary of a diagnosis: reports, causes, evidence, results of checks, thresholds. It is plain data;
+// what was seen is in checks/facts, what is recognised in checks/causes, and the judge in checks/judge.
 package checks
 
 import (
 	"time"
 
 	"github.com/kdiag/kdiag/plegbench"
+)
+
+// The kinds of JSON documents.
+const (
+	KindReport          = "Report"
+	KindRuntimeProbe    = "RuntimeProbe"
+	KindRelistBenchmark = "RelistBenchmark"
 )
 
 // APIVersion is the version of all JSON documents that kdiag prints. Fields may be added within it, never renamed.
@@ -204,3 +208,25 @@ type RelistSample struct {
 	Bytes      *int      `json:"bytes,omitempty"`      // of the larger list; absent when one did not come, and nothing of either
 	Error      string    `json:"error,omitempty"`
 }
+
+// A Definition is what kdiag explain prints about a cause.
+type Definition struct {
+	Code     string
+	Title    string   // a few words
+	Means    string   // what happens in the kubelet and the runtime; paragraphs of text
+	Confirm  []string // how a person can confirm it, as commands or observations
+	Fix      []string // what helps, in order of blast radius
+	Mistaken string   // what it is mistaken for, and how to tell them apart
+	Sources  []string // threads, files and papers where the facts come from
+	RootOf   []string // codes of causes that are consequences of this one when both are found
+}
+
+// The verdicts of a log. What was not read may hold the incident that was not found: then " YET" follows the second and the third.
+const (
+	LogUnknown   = "UNKNOWN"          // nothing could be looked at
+	LogClear     = "NOTHING FOUND"    // looked at, and no incident found
+	LogBroken    = "NO PLEG INCIDENT" // but records of a broken node
+	LogRecovered = "RECOVERED"        // incidents, and all of them have ended
+	LogFailing   = "FAILING"          // no incident that goes on, but relists that fail until the log ends
+	LogUnhealthy = "UNHEALTHY"        // an incident whose end the log does not show
+)

@@ -15,7 +15,9 @@ type Dialer func(ctx context.Context, path string) (net.Conn, error)
 // NewConn prepares a gRPC connection to the runtime at endpoint without connecting. A nil dial connects to the
 // socket. retry sets the pauses between attempts to connect; options are added last. The error is an *EndpointError
 // when endpoint is not a unix socket address.
-func NewConn(endpoint string, dial Dialer, retry grpc.ConnectParams, options ...grpc.DialOption) (*grpc.ClientConn, error) {
+func NewConn(
+	endpoint string, dial Dialer, retry grpc.ConnectParams, options ...grpc.DialOption,
+) (*grpc.ClientConn, error) {
 	url, err := ParseEndpoint(endpoint)
 	if err != nil {
 		return nil, err

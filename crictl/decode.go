@@ -319,7 +319,8 @@ func (f *fields) either(a, b slot) []byte {
 }
 
 func buildContainer(in *interner, f *fields, size int) Container {
-	sandboxID, pod := in.sandbox(f.text[slotSandboxID], f.text[slotLabelNamespace], f.text[slotLabelPod], f.text[slotLabelUID])
+	sandboxID, pod := in.sandbox(f.text[slotSandboxID], f.text[slotLabelNamespace], f.text[slotLabelPod],
+		f.text[slotLabelUID])
 	restarts, err := strconv.ParseUint(string(f.text[slotRestartCount]), 10, 32)
 	if err != nil {
 		restarts = 0

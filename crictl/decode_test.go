@@ -236,7 +236,8 @@ func oddContainers() map[string][]byte {
 		}
 		return b
 	}
-	group := protowire.AppendTag(num(protowire.AppendTag(nil, 77, protowire.StartGroupType), 1, 5), 77, protowire.EndGroupType)
+	group := protowire.AppendTag(num(protowire.AppendTag(nil, 77, protowire.StartGroupType), 1, 5), 77,
+		protowire.EndGroupType)
 	openGroup := protowire.AppendTag(nil, 77, protowire.StartGroupType)
 	return map[string][]byte{
 		"empty":                  {},
@@ -290,7 +291,8 @@ func TestDecodeOddities(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			list := protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), entry)
 			// Between two good entries, so that an error in the middle and the sizes around it show.
-			good := mustMarshal(t, &runtimeapi.ListContainersResponse{Containers: []*runtimeapi.Container{kubeletContainer(1, 2)}})
+			good := mustMarshal(t, &runtimeapi.ListContainersResponse{Containers: []*runtimeapi.Container{kubeletContainer(1,
+				2)}})
 			compareContainers(t, list, 7)
 			compareContainers(t, append(append(append([]byte(nil), good...), list...), good...), 7)
 			compareSandboxes(t, list, 7)
@@ -349,7 +351,8 @@ func TestDecodeKeepsPodsApart(t *testing.T) {
 	b.Labels = map[string]string{LabelPodUID: a.Labels[LabelPodUID], LabelPodName: "impostor", LabelPodNamespace: "other"}
 	c := kubeletContainer(1, 2)
 	c.Labels = nil
-	compareContainers(t, mustMarshal(t, &runtimeapi.ListContainersResponse{Containers: []*runtimeapi.Container{a, b, c, a}}), 1)
+	compareContainers(t, mustMarshal(t, &runtimeapi.ListContainersResponse{Containers: []*runtimeapi.Container{a, b, c,
+		a}}), 1)
 }
 
 func TestDecodeRejectsAbsurdCounts(t *testing.T) {

@@ -228,7 +228,8 @@ func (d *discovery) fromStopped(ctx context.Context) bool {
 func (d *discovery) stopped(ctx context.Context) (Endpoint, error) {
 	host := viewOf(d.root, 0)
 	value, from := "", "containerRuntimeEndpoint in "+kubeletConfigFile
-	if s := kubeletconfig.Read(map[string][]string{"config": {kubeletConfigFile}}, host.files()); s.IsSet("containerRuntimeEndpoint") {
+	s := kubeletconfig.Read(map[string][]string{"config": {kubeletConfigFile}}, host.files())
+	if s.IsSet("containerRuntimeEndpoint") {
 		value = s.ContainerRuntimeEndpoint
 	}
 	for _, name := range kubeletEnvFiles() {

@@ -100,11 +100,13 @@ func TestDiscover(t *testing.T) {
 		{
 			name: "kubelet's flag before its file and crictl.yaml",
 			host: func(h tree) {
-				h.process("812", "kubelet", "/usr/bin/kubelet", "--config=/var/lib/kubelet/config.yaml", "--container-runtime-endpoint", "unix:///run/flag.sock")
+				h.process("812", "kubelet", "/usr/bin/kubelet", "--config=/var/lib/kubelet/config.yaml",
+					"--container-runtime-endpoint", "unix:///run/flag.sock")
 				h.file("var/lib/kubelet/config.yaml", "containerRuntimeEndpoint: unix:///run/file.sock\n")
 				h.file("etc/crictl.yaml", "runtime-endpoint: unix:///run/crictl.sock\n")
 			},
-			want: Endpoint{"unix:///run/flag.sock", SourceKubelet, "--container-runtime-endpoint of the running kubelet (pid 812)"},
+			want: Endpoint{"unix:///run/flag.sock", SourceKubelet,
+				"--container-runtime-endpoint of the running kubelet (pid 812)"},
 		},
 		{
 			name: "kubelet's file",
@@ -112,7 +114,8 @@ func TestDiscover(t *testing.T) {
 				h.process("812", "kubelet", "/usr/bin/kubelet", "--config=/var/lib/kubelet/config.yaml")
 				h.file("var/lib/kubelet/config.yaml", "containerRuntimeEndpoint: unix:///run/file.sock\n")
 			},
-			want: Endpoint{"unix:///run/file.sock", SourceKubelet, "containerRuntimeEndpoint in the configuration file of the running kubelet"},
+			want: Endpoint{"unix:///run/file.sock", SourceKubelet,
+				"containerRuntimeEndpoint in the configuration file of the running kubelet"},
 		},
 		{
 			name: "kubelet with TCP, then crictl.yaml with other keys",
@@ -157,7 +160,8 @@ func TestDiscover(t *testing.T) {
 				h.process("900", "k3s-server", "/usr/local/bin/k3s server")
 				h.socket(containerdSocket)
 			},
-			want: Endpoint{"unix:///run/k3s/containerd/containerd.sock", SourceKubelet, "built-in default of the kubelet in k3s-server (pid 900)"},
+			want: Endpoint{"unix:///run/k3s/containerd/containerd.sock", SourceKubelet,
+				"built-in default of the kubelet in k3s-server (pid 900)"},
 		},
 		{
 			name: "only another node's kubelet",
@@ -181,7 +185,8 @@ func TestDiscover(t *testing.T) {
 			host: func(h tree) {
 				h.process("700", "kubelet", "kubelet", "--container-runtime-endpoint=/run/evil.sock")
 				h.file("proc/700/status", "Name:\tkubelet\nUid:\t65534\t65534\t65534\t65534\n")
-				h.process("701", "kubelet", "kubelet", "--container-runtime-endpoint=/run/evil.sock") // a program with the set-user-ID bit
+				// a program with the set-user-ID bit
+				h.process("701", "kubelet", "kubelet", "--container-runtime-endpoint=/run/evil.sock")
 				h.file("proc/701/status", "Name:\tkubelet\nUid:\t65534\t0\t0\t0\n")
 				h.process("702", "kubelet", "kubelet", "--container-runtime-endpoint=/run/evil.sock") // one that gave root away
 				h.file("proc/702/status", "Name:\tkubelet\nUid:\t0\t65534\t0\t65534\n")
@@ -217,9 +222,11 @@ func TestDiscover(t *testing.T) {
 			name: "neither kubelet nor socket, but the kubelet's file",
 			host: func(h tree) {
 				h.file("var/lib/kubelet/config.yaml", "containerRuntimeEndpoint: unix:///run/left.sock\n")
-				h.process("900", "containerd-shim", "containerd-shim-runc-v2", "-namespace", "k8s.io", "-id", "a", "-address", "/run/shims.sock")
+				h.process("900", "containerd-shim", "containerd-shim-runc-v2", "-namespace", "k8s.io", "-id", "a", "-address",
+					"/run/shims.sock")
 			},
-			want: Endpoint{"unix:///run/left.sock", SourceKubelet, "containerRuntimeEndpoint in /var/lib/kubelet/config.yaml, of a kubelet that does not run"},
+			want: Endpoint{"unix:///run/left.sock", SourceKubelet,
+				"containerRuntimeEndpoint in /var/lib/kubelet/config.yaml, of a kubelet that does not run"},
 		},
 		{
 			name: "the kubelet's file, and kubeadm's flags over it",
@@ -227,7 +234,8 @@ func TestDiscover(t *testing.T) {
 				h.file("var/lib/kubelet/config.yaml", "containerRuntimeEndpoint: unix:///run/left.sock\n")
 				h.file("var/lib/kubelet/kubeadm-flags.env", "KUBELET_KUBEADM_ARGS=\"--container-runtime-endpoint=unix:///run/flags.sock --pod-infra-container-image=registry.k8s.io/pause:3.9\"\n")
 			},
-			want: Endpoint{"unix:///run/flags.sock", SourceKubelet, "--container-runtime-endpoint in /var/lib/kubelet/kubeadm-flags.env"},
+			want: Endpoint{"unix:///run/flags.sock", SourceKubelet,
+				"--container-runtime-endpoint in /var/lib/kubelet/kubeadm-flags.env"},
 		},
 		{
 			name: "the kubelet's file after a socket that exists",
@@ -241,10 +249,12 @@ func TestDiscover(t *testing.T) {
 			name: "nothing but shims",
 			host: func(h tree) {
 				for _, pid := range []string{"900", "901"} {
-					h.process(pid, "containerd-shim", "/usr/bin/containerd-shim-runc-v2", "-namespace", "k8s.io", "-id", pid, "-address", "/run/x/containerd.sock")
+					h.process(pid, "containerd-shim", "/usr/bin/containerd-shim-runc-v2", "-namespace", "k8s.io", "-id", pid,
+						"-address", "/run/x/containerd.sock")
 				}
 				for _, pid := range []string{"902", "903", "904"} {
-					h.process(pid, "containerd-shim", "/usr/bin/containerd-shim-runc-v2", "-namespace", "moby", "-id", pid, "-address", "/run/docker.sock")
+					h.process(pid, "containerd-shim", "/usr/bin/containerd-shim-runc-v2", "-namespace", "moby", "-id", pid,
+						"-address", "/run/docker.sock")
 				}
 			},
 			want: Endpoint{"unix:///run/x/containerd.sock", SourceWellKnown, "2 running shims of Kubernetes"},
@@ -367,7 +377,9 @@ func TestDiscoverOfBadKubelet(t *testing.T) {
 	h.process("812", "kubelet", "kubelet", "--container-runtime-endpoint=unix://unix:///run/x.sock")
 	_, err := Discover(t.Context(), DiscoverOptions{Root: h.root})
 	none, ok := errors.AsType[*NoEndpointError](err)
-	if !ok || !slices.ContainsFunc(none.Tried, func(tried Tried) bool { return strings.Contains(tried.Why, "has unix:// twice") }) {
+	if !ok || !slices.ContainsFunc(none.Tried, func(tried Tried) bool {
+		return strings.Contains(tried.Why, "has unix:// twice")
+	}) {
 		t.Errorf("got %v", err)
 	}
 }

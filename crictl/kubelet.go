@@ -256,7 +256,8 @@ func (k *KubeletProcess) readArgsFile() {
 	}
 	snapData := filepath.Dir(filepath.Dir(name))
 	common := filepath.Join(filepath.Dir(snapData), "common")
-	expand := strings.NewReplacer("${SNAP_DATA}", snapData, "$SNAP_DATA", snapData, "${SNAP_COMMON}", common, "$SNAP_COMMON", common)
+	expand := strings.NewReplacer("${SNAP_DATA}", snapData, "$SNAP_DATA", snapData, "${SNAP_COMMON}", common,
+		"$SNAP_COMMON", common)
 	k.args = nil
 	for line := range strings.Lines(string(data)) {
 		line = strings.TrimSpace(line)
@@ -310,7 +311,8 @@ func (d *discovery) chooseKubelet(all []*KubeletProcess) (chosen *KubeletProcess
 		why := p.notOurs()
 		switch {
 		case len(p.statusFields("NSpid:")) > 1:
-			d.aboutKubelet = append(d.aboutKubelet, Tried{SourceKubelet, what, "runs in a pid namespace of its own, as that of another node"})
+			d.aboutKubelet = append(d.aboutKubelet, Tried{SourceKubelet, what,
+				"runs in a pid namespace of its own, as that of another node"})
 			continue
 		case why != "":
 		case chosen == nil:

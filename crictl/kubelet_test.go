@@ -66,7 +66,8 @@ func TestKubelet(t *testing.T) {
 		{
 			name: "bad numbers for garbage collection are said",
 			host: func(h tree) {
-				h.process("812", "kubelet", "kubelet", "--maximum-dead-containers-per-container=many", "--minimum-container-ttl-duration=2")
+				h.process("812", "kubelet", "kubelet", "--maximum-dead-containers-per-container=many",
+					"--minimum-container-ttl-duration=2")
 			},
 			want: &Kubelet{
 				PID: 812, Name: "kubelet", Unreadable: "--maximum-dead-containers-per-container is not a number; " +
@@ -161,7 +162,8 @@ func TestKubelet(t *testing.T) {
 		{
 			name: "MicroK8s's arguments in a file",
 			host: func(h tree) {
-				h.process("5", "kubelite", "/snap/microk8s/6000/kubelite", "--kubelet-args-file=/var/snap/microk8s/6000/args/kubelet")
+				h.process("5", "kubelite", "/snap/microk8s/6000/kubelite",
+					"--kubelet-args-file=/var/snap/microk8s/6000/args/kubelet")
 				h.file("var/snap/microk8s/6000/args/kubelet",
 					"# made by snap\n--config=${SNAP_DATA}/k.yaml\n--container-runtime-endpoint ${SNAP_COMMON}/run/containerd.sock\n")
 				h.file("var/snap/microk8s/6000/k.yaml", "runtimeRequestTimeout: 9s\n")
@@ -212,7 +214,8 @@ func TestKubeletForbiddenConfig(t *testing.T) {
 
 func TestOpenKubelet(t *testing.T) {
 	h := newTree(t)
-	h.process("7", "k3s-agent", "k3s", "agent", "--data-dir=/d", "--kubelet-arg=rotate_certificates", "--kubelet-arg=max-pods=9",
+	h.process("7", "k3s-agent", "k3s", "agent", "--data-dir=/d", "--kubelet-arg=rotate_certificates",
+		"--kubelet-arg=max-pods=9",
 		"--kubelet-arg=config-dir=/k.d")
 	h.process("8", "kubelite", "kubelite", "--kubelet-args-file=/none")
 	h.process("9", "kubelet", "kubelet")
@@ -223,7 +226,8 @@ func TestOpenKubelet(t *testing.T) {
 		t.Fatal(err)
 	}
 	// A switch does not take the next argument for its value.
-	want := map[string][]string{"rotate-certificates": {"true"}, "max-pods": {"9"}, "config-dir": {"/k.d"}, "data-dir": {"/d"}}
+	want := map[string][]string{"rotate-certificates": {"true"}, "max-pods": {"9"}, "config-dir": {"/k.d"},
+		"data-dir": {"/d"}}
 	if diff := cmp.Diff(want, k.Flags("data-dir")); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}

@@ -9,7 +9,9 @@ import (
 
 // RunPodSandbox creates and starts a sandbox and returns its id. handler is the runtime class handler; empty for the
 // default. The deadline is twice the RPC timeout, as the kubelet grants it, because CNI ADD is part of the call.
-func (c *Client) RunPodSandbox(ctx context.Context, config *runtimeapi.PodSandboxConfig, handler string) (string, Call) {
+func (c *Client) RunPodSandbox(
+	ctx context.Context, config *runtimeapi.PodSandboxConfig, handler string,
+) (string, Call) {
 	resp := &runtimeapi.RunPodSandboxResponse{}
 	call := c.unary(ctx, request{
 		method:  runtimeapi.RuntimeService_RunPodSandbox_FullMethodName,
@@ -71,7 +73,10 @@ func (c *Client) RemoveContainer(ctx context.Context, id string) Call {
 }
 
 // UpdateContainerResources changes the limits of a container.
-func (c *Client) UpdateContainerResources(ctx context.Context, id string, linux *runtimeapi.LinuxContainerResources) Call {
+func (c *Client) UpdateContainerResources(
+	ctx context.Context, id string, linux *runtimeapi.LinuxContainerResources,
+) Call {
 	return c.ask(ctx, runtimeapi.RuntimeService_UpdateContainerResources_FullMethodName, id,
-		&runtimeapi.UpdateContainerResourcesRequest{ContainerId: id, Linux: linux}, &runtimeapi.UpdateContainerResourcesResponse{})
+		&runtimeapi.UpdateContainerResourcesRequest{ContainerId: id,
+			Linux: linux}, &runtimeapi.UpdateContainerResourcesResponse{})
 }

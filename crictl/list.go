@@ -178,11 +178,13 @@ func (l *lister[T]) bytes() int {
 }
 
 func (l *lister[T]) stream(ctx context.Context, f Filter) Call {
-	return l.note(len(l.decoder.entries), l.c.stream(ctx, request{method: l.streamMethod, msg: l.streamRequest(f)}, l.decoder))
+	return l.note(len(l.decoder.entries), l.c.stream(ctx, request{method: l.streamMethod, msg: l.streamRequest(f)},
+		l.decoder))
 }
 
 func (l *lister[T]) unary(ctx context.Context, f Filter) Call {
-	return l.note(len(l.decoder.entries), l.c.unary(ctx, request{method: l.unaryMethod, msg: l.unaryRequest(f)}, l.decoder))
+	return l.note(len(l.decoder.entries), l.c.unary(ctx, request{method: l.unaryMethod, msg: l.unaryRequest(f)},
+		l.decoder))
 }
 
 // note records a call that began with so many entries.

@@ -61,7 +61,9 @@ func (c *Client) stream(ctx context.Context, req request, into decoder) Call {
 	})
 }
 
-func (c *Client) measure(parent context.Context, req request, into decoder, do func(context.Context, *reply) error) Call {
+func (c *Client) measure(
+	parent context.Context, req request, into decoder, do func(context.Context, *reply) error,
+) Call {
 	timeout := req.timeout
 	if timeout <= 0 {
 		timeout = c.timeout

@@ -31,7 +31,8 @@ func Installations() []Installation {
 		},
 		{
 			Name: "CRI-O", Sockets: []string{"/run/crio/crio.sock"}, Units: []string{"crio.service"},
-			Processes: []string{"crio"}, Shims: []string{"conmon", "conmonrs"}, Config: []string{"/etc/crio/crio.conf", "/etc/crio/crio.conf.d"},
+			Processes: []string{"crio"}, Shims: []string{"conmon", "conmonrs"},
+			Config:  []string{"/etc/crio/crio.conf", "/etc/crio/crio.conf.d"},
 			DataDir: "/var/lib/containers/storage", StateDir: "/run/crio",
 		},
 		{
@@ -44,18 +45,24 @@ func Installations() []Installation {
 			Name: "k3s and RKE2", Sockets: []string{"/run/k3s/containerd/containerd.sock"},
 			Units:     []string{"k3s.service", "k3s-agent.service", "rke2-server.service", "rke2-agent.service"},
 			Processes: []string{"containerd"}, Shims: containerdShims,
-			Config:  []string{"/var/lib/rancher/k3s/agent/etc/containerd/config.toml", "/var/lib/rancher/rke2/agent/etc/containerd/config.toml"},
+			Config: []string{
+				"/var/lib/rancher/k3s/agent/etc/containerd/config.toml",
+				"/var/lib/rancher/rke2/agent/etc/containerd/config.toml",
+			},
 			DataDir: "/var/lib/rancher", StateDir: "/run/k3s/containerd", RunsKubelet: true,
 		},
 		{
-			Name: "k0s", Sockets: []string{"/run/k0s/containerd.sock"}, Units: []string{"k0scontroller.service", "k0sworker.service"},
-			Processes: []string{"containerd"}, Shims: containerdShims, Config: []string{"/etc/k0s/containerd.toml", "/run/k0s/containerd-cri.toml"},
+			Name: "k0s", Sockets: []string{"/run/k0s/containerd.sock"},
+			Units:     []string{"k0scontroller.service", "k0sworker.service"},
+			Processes: []string{"containerd"}, Shims: containerdShims,
+			Config:  []string{"/etc/k0s/containerd.toml", "/run/k0s/containerd-cri.toml"},
 			DataDir: "/var/lib/k0s", StateDir: "/run/k0s/containerd", RunsKubelet: true,
 		},
 		{
 			Name: "MicroK8s", Sockets: []string{"/var/snap/microk8s/common/run/containerd.sock"},
 			Units:     []string{"snap.microk8s.daemon-containerd.service"},
-			Processes: []string{"containerd"}, Shims: containerdShims, Config: []string{"/var/snap/microk8s/current/args/containerd.toml"},
+			Processes: []string{"containerd"}, Shims: containerdShims,
+			Config:  []string{"/var/snap/microk8s/current/args/containerd.toml"},
 			DataDir: "/var/snap/microk8s/common", StateDir: "/var/snap/microk8s/common/run",
 		},
 	}
@@ -89,7 +96,8 @@ func KubeletUnits() []string {
 			units = append(units, in.Units...)
 		}
 	}
-	return append(units, "snap.microk8s.daemon-kubelite.service", "snap.kubelet-eks.daemon.service", "snap.kubelet.daemon.service")
+	return append(units, "snap.microk8s.daemon-kubelite.service", "snap.kubelet-eks.daemon.service",
+		"snap.kubelet.daemon.service")
 }
 
 // A kubeletHost is a program that is a kubelet or contains one.

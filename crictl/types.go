@@ -64,13 +64,14 @@ func (s SandboxState) String() string {
 // A Container is what kdiag keeps of one entry of ListContainers: enough to group, age and name it. Strings that
 // repeat within a list share memory.
 type Container struct {
-	ID           string
-	SandboxID    string
-	Name         string // metadata.name, or the label io.kubernetes.container.name
-	Pod          *Pod   // from the labels io.kubernetes.pod.*; never nil, empty for a container that no kubelet made
-	CreatedAt    int64  // Unix nanoseconds, as CRI gives it
-	Attempt      uint32 // metadata.attempt
-	RestartCount uint32 // annotation io.kubernetes.container.restartCount, 0 without it; the kubelet writes Attempt equal to it
+	ID        string
+	SandboxID string
+	Name      string // metadata.name, or the label io.kubernetes.container.name
+	Pod       *Pod   // from the labels io.kubernetes.pod.*; never nil, empty for a container that no kubelet made
+	CreatedAt int64  // Unix nanoseconds, as CRI gives it
+	Attempt   uint32 // metadata.attempt
+	// annotation io.kubernetes.container.restartCount, 0 without it; the kubelet writes Attempt equal to it
+	RestartCount uint32
 	Size         uint32 // bytes of the entry on the wire, its field header included
 	State        ContainerState
 }

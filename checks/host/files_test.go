@@ -94,6 +94,7 @@ func FuzzParseFileNr(f *testing.F) {
 		}
 	})
 }
+
 func TestReadConntrack(t *testing.T) {
 	n := newNode(t)
 	if got, err := ReadConntrack(n.root); err != nil || got != (Conntrack{}) {

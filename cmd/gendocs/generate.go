@@ -12,6 +12,9 @@ import (
 	"github.com/spf13/cobra/doc"
 
 	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/checks/causes"
+	"github.com/kdiag/kdiag/checks/judge"
+	"github.com/kdiag/kdiag/checks/probes"
 	"github.com/kdiag/kdiag/cmd/internal/app"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
 	"github.com/kdiag/kdiag/journal/signature"
@@ -45,10 +48,10 @@ func generate(dir string) error {
 	if err := manTree(root, head, filepath.Join(dir, "man")); err != nil {
 		return fmt.Errorf("writing the man pages: %w", err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "causes.md"), causes(checks.Definitions()), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "causes.md"), causePage(causes.Docs()), 0o644); err != nil {
 		return err
 	}
-	if err := os.WriteFile(filepath.Join(dir, "checks.md"), checkPage(checks.Checks(), checks.Probes()), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "checks.md"), checkPage(judge.Checks(), probes.Probes()), 0o644); err != nil {
 		return err
 	}
 	return os.WriteFile(filepath.Join(dir, "signatures.md"), signaturePage(signature.Catalogue()), 0o644)
@@ -74,7 +77,7 @@ func manTree(cmd *cobra.Command, head *doc.GenManHeader, dir string) error {
 	return os.WriteFile(filepath.Join(dir, name+".1"), page.Bytes(), 0o644)
 }
 
-func causes(list []checks.Definition) []byte {
+func causePage(list []checks.Definition) []byte {
 	var b bytes.Buffer
 	b.WriteString("# Causes\n\nWhat `kdiag explain` prints, made by `make generate`. The root comes first in a report; what follows from it after.\n")
 	for _, d := range list {
@@ -108,7 +111,7 @@ func sentenceCase(title string) string {
 	return strings.ToUpper(title[:1]) + title[1:]
 }
 
-func checkPage(list []checks.Check, probes []checks.Probe) []byte {
+func checkPage(list []judge.Check, probes []probes.Probe) []byte {
 	var b bytes.Buffer
 	b.WriteString("# Checks\n\nWhat kdiag looks at, made by `make generate`. Each gives one line of a report.\n")
 	for _, c := range list {

@@ -41,7 +41,8 @@ func TestRun(t *testing.T) {
 		if name, outcome := failed(got.Steps); outcome != OK {
 			t.Errorf("%s: %s", name, outcome)
 		}
-		if !got.CleanedUp || got.Attempts != 1 || got.Spoiled != "" || got.Image != box || got.Version.RuntimeName != "containerd" {
+		if !got.CleanedUp || got.Attempts != 1 || got.Spoiled != "" || got.Image != box ||
+			got.Version.RuntimeName != "containerd" {
 			t.Errorf("%+v", got)
 		}
 		if diff := cmp.Diff(before, sandboxes(t, cri, false)); diff != "" {
@@ -123,7 +124,8 @@ func TestFaults(t *testing.T) {
 func TestLateSandbox(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cri := serve(t, []string{box})
-		c := &canaryRun{cri: cri, opts: options(), res: &Result{}, making: Hung, pod: newPod(options(), choice{id: "x"}, time.Now(), false)}
+		c := &canaryRun{cri: cri, opts: options(), res: &Result{}, making: Hung,
+			pod: newPod(options(), choice{id: "x"}, time.Now(), false)}
 		c.opts.Progress = func(string) {}
 		go func() {
 			time.Sleep(time.Second)
@@ -151,7 +153,8 @@ func TestBusySandbox(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				cri := serve(t, []string{box},
-					fake.Fault{RPC: "StartContainer", Hang: true}, fake.Fault{RPC: "RemovePodSandbox", Error: refusal, First: tt.refused})
+					fake.Fault{RPC: "StartContainer", Hang: true}, fake.Fault{RPC: "RemovePodSandbox", Error: refusal,
+						First: tt.refused})
 				got := Run(t.Context(), cri, options())
 				if name, outcome := failed(got.Steps); name != "StartContainer" || outcome != Hung || got.CleanedUp != tt.cleaned {
 					t.Errorf("%s %s %+v", name, outcome, got)
@@ -204,7 +207,8 @@ func TestInterruptHung(t *testing.T) {
 			}
 		}
 		got := Run(ctx, cri, opts)
-		if name, outcome := failed(got.Steps); name != "RunPodSandbox" || outcome != Cut || got.CleanedUp || got.Spoiled != Interrupt {
+		if name, outcome := failed(got.Steps); name != "RunPodSandbox" || outcome != Cut || got.CleanedUp ||
+			got.Spoiled != Interrupt {
 			t.Errorf("%s %s %+v", name, outcome, got)
 		}
 	})
@@ -284,7 +288,8 @@ func TestStopTwice(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				fault := fake.Fault{RPC: "StopPodSandbox", Error: "Unknown: failed to destroy network for sandbox", First: tt.first}
 				got := Run(t.Context(), serve(t, []string{box}, fault), options())
-				if name, _ := failed(got.Steps); name != tt.step || got.Attempts != tt.attempts || got.Spoiled != "" || !got.CleanedUp {
+				if name, _ := failed(got.Steps); name != tt.step || got.Attempts != tt.attempts || got.Spoiled != "" ||
+					!got.CleanedUp {
 					t.Errorf("%s fails; %+v", name, got)
 				}
 			})
@@ -361,7 +366,8 @@ func TestImages(t *testing.T) {
 		{name: "named", images: []string{"app:2", box}, image: "app:2", want: "app:2"},
 		{name: "not there", images: []string{box}, image: "nginx:1", spoiled: NoImage, want: "nginx:1"},
 		{name: "pulled", image: "nginx:1", pull: true, want: "nginx:1"},
-		{name: "pause", images: []string{"registry.k8s.io/pause:3.10"}, image: "registry.k8s.io/pause:3.10", want: "registry.k8s.io/pause:3.10", skipped: "ExecSync"},
+		{name: "pause", images: []string{"registry.k8s.io/pause:3.10"}, image: "registry.k8s.io/pause:3.10",
+			want: "registry.k8s.io/pause:3.10", skipped: "ExecSync"},
 		{
 			name: "no true", images: []string{box}, want: box, skipped: "ExecSync",
 			faults: []fake.Fault{{RPC: "ExecSync", Error: `Unknown: exec failed: "true": executable file not found in $PATH`}},
@@ -398,7 +404,8 @@ func TestImages(t *testing.T) {
 					}
 				}
 				name, outcome := failed(got.Steps)
-				if whole := tt.spoiled == "" && tt.name != "no runc"; skipped != tt.skipped || whole != (outcome == OK) && tt.spoiled != NoImage {
+				if whole := tt.spoiled == "" && tt.name != "no runc"; skipped != tt.skipped || whole != (outcome == OK) &&
+					tt.spoiled != NoImage {
 					t.Errorf("skipped %q, want %q; %s: %s", skipped, tt.skipped, name, outcome)
 				}
 			})

@@ -216,7 +216,8 @@ func (c *canaryRun) excuse(ctx context.Context, containerID string) bool {
 	case s.Name == "ExecSync" && lacks(s.Err, execProgram):
 		s.Outcome, s.Err = Skipped, "the image holds no program called "+execProgram
 		return true
-	case s.Name == "StartContainer" && len(c.pod.container.GetCommand()) > 0 && lacks(s.Err, c.pod.container.GetCommand()[0]):
+	case s.Name == "StartContainer" && len(c.pod.container.GetCommand()) > 0 &&
+		lacks(s.Err, c.pod.container.GetCommand()[0]):
 		c.res.Spoiled = ByImage
 	case c.stoppedByOther(ctx, containerID):
 		c.res.Spoiled = ByOther

@@ -145,7 +145,8 @@ func TestStatusesSatisfyKubelets(t *testing.T) {
 	for _, listed := range c.containers(t, nil) {
 		got := c.status(t, listed.GetId())
 		name := got.GetMetadata().GetName()
-		if got.GetId() != listed.GetId() || name == "" || got.GetCreatedAt() == 0 || got.GetImage().GetImage() == "" || got.GetImageRef() == "" ||
+		if got.GetId() != listed.GetId() || name == "" || got.GetCreatedAt() == 0 || got.GetImage().GetImage() == "" ||
+			got.GetImageRef() == "" ||
 			got.GetLogPath() == "" || got.GetState() != listed.GetState() {
 			t.Errorf("%s: incomplete: %v", name, got)
 		}
@@ -157,14 +158,16 @@ func TestStatusesSatisfyKubelets(t *testing.T) {
 			t.Errorf("%s in %s: created at %d, started at %d", name, got.GetState(), got.GetCreatedAt(), got.GetStartedAt())
 		}
 		exited := got.GetState() == runtimeapi.ContainerState_CONTAINER_EXITED
-		if exited != (got.GetFinishedAt() > got.GetStartedAt()) || exited && (got.GetReason() == "" || got.GetFinishedAt() > now) {
+		if exited != (got.GetFinishedAt() > got.GetStartedAt()) || exited &&
+			(got.GetReason() == "" || got.GetFinishedAt() > now) {
 			t.Errorf("%s in %s: finished at %d, reason %q", name, got.GetState(), got.GetFinishedAt(), got.GetReason())
 		}
 	}
 	for _, listed := range c.sandboxes(t, nil) {
 		got := must(c.PodSandboxStatus(t.Context(), &runtimeapi.PodSandboxStatusRequest{PodSandboxId: listed.GetId()}))(t).GetStatus()
 		meta := got.GetMetadata()
-		if got.GetId() != listed.GetId() || meta.GetName() == "" || meta.GetNamespace() == "" || meta.GetUid() == "" || got.GetCreatedAt() == 0 ||
+		if got.GetId() != listed.GetId() || meta.GetName() == "" || meta.GetNamespace() == "" || meta.GetUid() == "" ||
+			got.GetCreatedAt() == 0 ||
 			got.GetNetwork().GetIp() == "" || got.GetLinux().GetNamespaces().GetOptions() == nil {
 			t.Errorf("incomplete: %v", got)
 		}

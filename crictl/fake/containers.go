@@ -34,7 +34,8 @@ func (r *runtimeService) CreateContainer(
 	}
 	for _, other := range sb.containers {
 		if other.name == meta.GetName() && other.attempt == meta.GetAttempt() {
-			return nil, status.Errorf(codes.AlreadyExists, "attempt %d of %q is container %s", other.attempt, other.name, other.id)
+			return nil, status.Errorf(codes.AlreadyExists, "attempt %d of %q is container %s", other.attempt, other.name,
+				other.id)
 		}
 	}
 	sh, err := st.shapeOf(req.GetConfig(), sb)

@@ -62,7 +62,8 @@ func TestFaultTimes(t *testing.T) {
 		{"delay", Fault{Delay: 5 * s}, []time.Duration{0}, []outcome{{codes.OK, 5 * time.Second}}},
 		{"delay beyond the deadline", Fault{Delay: 61 * s}, []time.Duration{0}, []outcome{hung}},
 		{"error", Fault{Error: "Unavailable: not yet"}, []time.Duration{0}, []outcome{failed}},
-		{"delay, then error", Fault{Delay: s, Error: "Unavailable"}, []time.Duration{0}, []outcome{{codes.Unavailable, time.Second}}},
+		{"delay, then error", Fault{Delay: s, Error: "Unavailable"}, []time.Duration{0},
+			[]outcome{{codes.Unavailable, time.Second}}},
 		{"other RPC", Fault{RPC: "List*", Hang: true}, []time.Duration{0}, []outcome{ok}},
 		{
 			"from and until",
@@ -78,7 +79,8 @@ func TestFaultTimes(t *testing.T) {
 		},
 		{"first", Fault{Error: "Unavailable", First: 1}, []time.Duration{0, 0, 0}, []outcome{failed, ok, ok}},
 		{"after", Fault{Error: "Unavailable", After: 1}, []time.Duration{0, 0, 0}, []outcome{ok, failed, failed}},
-		{"after and first", Fault{Error: "Unavailable", After: 1, First: 1}, []time.Duration{0, 0, 0}, []outcome{ok, failed, ok}},
+		{"after and first", Fault{Error: "Unavailable", After: 1, First: 1}, []time.Duration{0, 0, 0},
+			[]outcome{ok, failed, ok}},
 		{
 			"calls before From do not count",
 			Fault{Error: "Unavailable", From: 10 * s, After: 1},
@@ -91,7 +93,8 @@ func TestFaultTimes(t *testing.T) {
 			[]time.Duration{12 * time.Second, 26 * time.Second},
 			[]outcome{{codes.OK, 13 * time.Second}, ok},
 		},
-		{"thaw at until", Fault{Hang: true, Thaw: true, Until: 7 * s}, []time.Duration{3 * time.Second}, []outcome{{codes.OK, 4 * time.Second}}},
+		{"thaw at until", Fault{Hang: true, Thaw: true, Until: 7 * s}, []time.Duration{3 * time.Second},
+			[]outcome{{codes.OK, 4 * time.Second}}},
 		{"thaw without an end", Fault{Hang: true, Thaw: true}, []time.Duration{0}, []outcome{hung}},
 	}
 	for _, test := range tests {
@@ -226,7 +229,8 @@ func TestLatency(t *testing.T) {
 			took := ask(t, c.version).Took
 			lowest, highest = min(lowest, took), max(highest, took)
 		}
-		if lowest < 100*time.Millisecond || lowest > 105*time.Millisecond || highest < 145*time.Millisecond || highest > 150*time.Millisecond {
+		if lowest < 100*time.Millisecond || lowest > 105*time.Millisecond || highest < 145*time.Millisecond ||
+			highest > 150*time.Millisecond {
 			t.Errorf("jitter from %v to %v is not spread over 100ms to 150ms", lowest, highest)
 		}
 	})
@@ -295,7 +299,8 @@ func TestDropAndOversize(t *testing.T) {
 		if codeOf(err) != codes.Unavailable {
 			t.Errorf("another call on the connection: %v", err)
 		}
-		if _, err := must(c.StreamContainers(t.Context(), &runtimeapi.StreamContainersRequest{}, grpc.WaitForReady(true)))(t).Recv(); codeOf(err) != codes.Unavailable {
+		if _, err := must(c.StreamContainers(t.Context(), &runtimeapi.StreamContainersRequest{},
+			grpc.WaitForReady(true)))(t).Recv(); codeOf(err) != codes.Unavailable {
 			t.Errorf("a stream that is dropped: %v", err)
 		}
 	})

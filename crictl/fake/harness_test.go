@@ -33,7 +33,9 @@ func serve(t *testing.T, s Scenario) *client {
 	lis := bufconn.Listen(1 << 20)
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(lis) }()
-	conn := dial(t, "passthrough:///bufconn", func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) })
+	conn := dial(t, "passthrough:///bufconn", func(ctx context.Context, _ string) (net.Conn, error) {
+		return lis.DialContext(ctx)
+	})
 	t.Cleanup(func() {
 		_ = conn.Close()
 		srv.Stop()
@@ -70,7 +72,8 @@ func small() Scenario {
 					{Name: "proxy", Image: "proxy:1", State: "created"},
 				},
 			},
-			{Namespace: "pay", Name: "job", NotReady: true, DeadBefore: 1, Containers: []ContainerGroup{{Name: "run", Image: "app:1"}}},
+			{Namespace: "pay", Name: "job", NotReady: true, DeadBefore: 1,
+				Containers: []ContainerGroup{{Name: "run", Image: "app:1"}}},
 		},
 	}
 }

@@ -116,7 +116,9 @@ func fullName(name string) string {
 }
 
 // ListImages lists the images, or the one that the filter names.
-func (s *imageService) ListImages(ctx context.Context, req *runtimeapi.ListImagesRequest) (*runtimeapi.ListImagesResponse, error) {
+func (s *imageService) ListImages(
+	ctx context.Context, req *runtimeapi.ListImagesRequest,
+) (*runtimeapi.ListImagesResponse, error) {
 	list := s.listImages(req.GetFilter())
 	if err := perItem(ctx, len(list)); err != nil {
 		return nil, err
@@ -169,7 +171,9 @@ func (s *imageService) ImageStatus(
 }
 
 // PullImage stores an image of that name. Nothing is downloaded.
-func (s *imageService) PullImage(_ context.Context, req *runtimeapi.PullImageRequest) (*runtimeapi.PullImageResponse, error) {
+func (s *imageService) PullImage(
+	_ context.Context, req *runtimeapi.PullImageRequest,
+) (*runtimeapi.PullImageResponse, error) {
 	name := req.GetImage().GetImage()
 	if name == "" || strings.ContainsAny(name, " \t\n") {
 		return nil, status.Errorf(codes.InvalidArgument, "pulling %q: not an image name", name)
@@ -192,7 +196,9 @@ func (s *imageService) RemoveImage(
 }
 
 // ImageFsInfo reports what the stored images take.
-func (s *imageService) ImageFsInfo(context.Context, *runtimeapi.ImageFsInfoRequest) (*runtimeapi.ImageFsInfoResponse, error) {
+func (s *imageService) ImageFsInfo(
+	context.Context, *runtimeapi.ImageFsInfoRequest,
+) (*runtimeapi.ImageFsInfoResponse, error) {
 	s.store.mu.RLock()
 	defer s.store.mu.RUnlock()
 	var used uint64

@@ -20,7 +20,9 @@ type interceptors struct {
 }
 
 // unary is the gRPC interceptor of the calls with one answer.
-func (i *interceptors) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+func (i *interceptors) unary(
+	ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler,
+) (any, error) {
 	ctx, verdict, err := i.before(ctx, path.Base(info.FullMethod), req)
 	if err != nil {
 		return nil, err
@@ -31,7 +33,9 @@ func (i *interceptors) unary(ctx context.Context, req any, info *grpc.UnaryServe
 
 // stream is the gRPC interceptor of the streaming calls. A runtime without streaming lists does not know the methods at
 // all: gRPC itself answers for it, whatever else hangs.
-func (i *interceptors) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+func (i *interceptors) stream(
+	srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler,
+) error {
 	service, method := path.Split(info.FullMethod)
 	if !i.streaming && method != "GetContainerEvents" {
 		return status.Errorf(codes.Unimplemented, "unknown method %s for service %s", method, path.Base(service))

@@ -53,7 +53,9 @@ func dialServer(t *testing.T, srv *Server) *grpc.ClientConn {
 	t.Helper()
 	lis := bufconn.Listen(1 << 16)
 	go func() { _ = srv.Serve(lis) }() // ends with the server, which its owner stops
-	conn := dial(t, "passthrough:///again", func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) })
+	conn := dial(t, "passthrough:///again", func(ctx context.Context, _ string) (net.Conn, error) {
+		return lis.DialContext(ctx)
+	})
 	t.Cleanup(func() { _ = conn.Close() })
 	return conn
 }

@@ -79,7 +79,8 @@ func ParseMischief(data []byte) (Mischief, error) {
 	var m Mischief
 	err := decodeStrict(data, &m)
 	if err == nil {
-		err = cmp.Or((&Scenario{Conditions: m.Conditions}).validateRuntime(), validateLatency(m.Latency), validateFaults(m.Faults))
+		err = cmp.Or((&Scenario{Conditions: m.Conditions}).validateRuntime(), validateLatency(m.Latency),
+			validateFaults(m.Faults))
 	}
 	if err != nil {
 		return Mischief{}, fmt.Errorf("reading the faults: %w", err)

@@ -92,7 +92,9 @@ func (r *runtimeService) UpdateRuntimeConfig(
 
 // ExecSync runs nothing: in a running container every command ends with exit code 0 and no output, so exec probes
 // succeed.
-func (r *runtimeService) ExecSync(_ context.Context, req *runtimeapi.ExecSyncRequest) (*runtimeapi.ExecSyncResponse, error) {
+func (r *runtimeService) ExecSync(
+	_ context.Context, req *runtimeapi.ExecSyncRequest,
+) (*runtimeapi.ExecSyncResponse, error) {
 	if _, err := r.mustRun(req.GetContainerId()); err != nil {
 		return nil, err
 	}

@@ -61,7 +61,8 @@ const (
 	SocketListen  SocketMode = ""        // serves
 	SocketMissing SocketMode = "missing" // no socket file
 	SocketRefuse  SocketMode = "refuse"  // a stale socket file on which nothing listens
-	SocketSilent  SocketMode = "silent"  // connections succeed into the backlog and are never answered, as with a stopped daemon
+	// connections succeed into the backlog and are never answered, as with a stopped daemon
+	SocketSilent SocketMode = "silent"
 )
 
 // A Duration is a time.Duration that reads and writes as "250ms" in YAML and JSON.
@@ -136,12 +137,14 @@ type PodGroup struct {
 	Count       int               `json:"count,omitempty"` // default 1
 	Labels      map[string]string `json:"labels,omitempty"`
 	Annotations map[string]string `json:"annotations,omitempty"`
-	Padding     int               `json:"padding,omitempty"`     // bytes of one more annotation on each sandbox and container
-	NotReady    bool              `json:"notReady,omitempty"`    // the sandbox is stopped and its containers have exited
-	DeadBefore  int               `json:"deadBefore,omitempty"`  // older, stopped sandboxes of the same pod
-	HostNetwork bool              `json:"hostNetwork,omitempty"` // the sandbox has no network namespace and no address of its own
-	Age         Duration          `json:"age,omitempty"`         // of the sandbox; default 24h
-	Containers  []ContainerGroup  `json:"containers,omitempty"`
+	// bytes of one more annotation on each sandbox and container
+	Padding    int  `json:"padding,omitempty"`
+	NotReady   bool `json:"notReady,omitempty"`   // the sandbox is stopped and its containers have exited
+	DeadBefore int  `json:"deadBefore,omitempty"` // older, stopped sandboxes of the same pod
+	// the sandbox has no network namespace and no address of its own
+	HostNetwork bool             `json:"hostNetwork,omitempty"`
+	Age         Duration         `json:"age,omitempty"` // of the sandbox; default 24h
+	Containers  []ContainerGroup `json:"containers,omitempty"`
 }
 
 // A ContainerGroup is one container of each pod of a group, with the dead instances before it.

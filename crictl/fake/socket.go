@@ -58,7 +58,8 @@ func (s *Socket) Unlink() {
 // MakeWay checks that a socket can be made at path. It removes nothing but a socket that refuses connections.
 func MakeWay(ctx context.Context, path string) error {
 	if len(path) > maxSocketPath {
-		return fmt.Errorf("listening on %s: the path has %d bytes, a unix socket's at most %d", path, len(path), maxSocketPath)
+		return fmt.Errorf("listening on %s: the path has %d bytes, a unix socket's at most %d", path, len(path),
+			maxSocketPath)
 	}
 	if err := clearPath(ctx, path); err != nil {
 		return fmt.Errorf("listening on %s: %w", path, err)

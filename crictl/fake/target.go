@@ -23,7 +23,8 @@ func (t Target) is(o Object) bool {
 	case o.Sandbox && !t.Sandbox:
 		return false
 	}
-	return matches(o.ID, t.ID) && matches(o.Namespace, t.Namespace) && matches(o.Pod, t.Pod) && matches(o.Container, t.Container)
+	return matches(o.ID, t.ID) && matches(o.Namespace, t.Namespace) && matches(o.Pod, t.Pod) &&
+		matches(o.Container, t.Container)
 }
 
 // matches reports whether a pattern that has been checked before matches; the empty one matches everything.

@@ -88,7 +88,8 @@ func TestNoLogFolder(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := c.StartContainer(t.Context(), &runtimeapi.StartContainerRequest{ContainerId: id})
-	if got := c.status(t, id).GetState(); codeOf(err) != codes.Unknown || got != runtimeapi.ContainerState_CONTAINER_CREATED {
+	if got := c.status(t, id).GetState(); codeOf(err) != codes.Unknown ||
+		got != runtimeapi.ContainerState_CONTAINER_CREATED {
 		t.Errorf("%v, state %s", err, got)
 	}
 }
@@ -118,7 +119,8 @@ func TestLifeOfAPod(t *testing.T) {
 
 	must(c.StopPodSandbox(t.Context(), &runtimeapi.StopPodSandboxRequest{PodSandboxId: sandboxID}))(t)
 	got := c.status(t, id)
-	if got.GetState() != runtimeapi.ContainerState_CONTAINER_EXITED || got.GetExitCode() != 137 || got.GetReason() != "Error" {
+	if got.GetState() != runtimeapi.ContainerState_CONTAINER_EXITED || got.GetExitCode() != 137 ||
+		got.GetReason() != "Error" {
 		t.Errorf("after StopPodSandbox: %s, exit code %d, reason %q", got.GetState(), got.GetExitCode(), got.GetReason())
 	}
 	if got.GetCreatedAt() > got.GetStartedAt() || got.GetStartedAt() > got.GetFinishedAt() {
@@ -180,8 +182,10 @@ func TestRefusals(t *testing.T) {
 		{"same attempt of a container", create("main", "busybox", nil), codes.AlreadyExists},
 		{"container without a name", create("", "busybox", nil), codes.InvalidArgument},
 		{"image that was not pulled", create("other", "nginx", nil), codes.NotFound},
-		{"exit after nonsense", create("other", "busybox", map[string]string{AnnotationExitAfter: "soon"}), codes.InvalidArgument},
-		{"exit code nonsense", create("other", "busybox", map[string]string{AnnotationExitCode: "256"}), codes.InvalidArgument},
+		{"exit after nonsense", create("other", "busybox", map[string]string{AnnotationExitAfter: "soon"}),
+			codes.InvalidArgument},
+		{"exit code nonsense", create("other", "busybox", map[string]string{AnnotationExitCode: "256"}),
+			codes.InvalidArgument},
 		{"exec", exec(), codes.Unimplemented},
 	}
 	for _, test := range tests {

@@ -61,7 +61,8 @@ func TestEndToEnd(t *testing.T) {
 	f := start(t, box.Endpoint())
 	sandboxA, a := f.pod(t, "a")
 	sandboxB, b := f.pod(t, "b")
-	exec, err := f.ExecSync(t.Context(), &runtimeapi.ExecSyncRequest{ContainerId: a, Cmd: []string{"/bin/echo", "through"}, Timeout: 30})
+	exec, err := f.ExecSync(t.Context(), &runtimeapi.ExecSyncRequest{ContainerId: a,
+		Cmd: []string{"/bin/echo", "through"}, Timeout: 30})
 	if err != nil || string(exec.GetStdout()) != "through\n" {
 		t.Errorf("exec: %q, %v", exec.GetStdout(), err)
 	}
@@ -80,7 +81,8 @@ func TestEndToEnd(t *testing.T) {
 		if _, err := f.ListContainers(t.Context(), &runtimeapi.ListContainersRequest{}); status.Code(err) != codes.ResourceExhausted {
 			t.Errorf("the first list: %v", err)
 		}
-		if list, err := f.ListContainers(t.Context(), &runtimeapi.ListContainersRequest{}); err != nil || len(list.GetContainers()) != 2 {
+		if list, err := f.ListContainers(t.Context(), &runtimeapi.ListContainersRequest{}); err != nil ||
+			len(list.GetContainers()) != 2 {
 			t.Errorf("the second list: %v, %v", list, err)
 		}
 	})
@@ -117,14 +119,16 @@ func TestEndToEnd(t *testing.T) {
 		t.Errorf("a call that is dropped: %v", err)
 	}
 	for _, id := range []string{sandboxA, sandboxB} {
-		for status.Code(second(f.StopPodSandbox(t.Context(), &runtimeapi.StopPodSandboxRequest{PodSandboxId: id}))) == codes.Unavailable {
+		for status.Code(second(f.StopPodSandbox(t.Context(),
+			&runtimeapi.StopPodSandboxRequest{PodSandboxId: id}))) == codes.Unavailable {
 			continue // until the connection is made anew
 		}
 		if _, err := f.RemovePodSandbox(t.Context(), &runtimeapi.RemovePodSandboxRequest{PodSandboxId: id}); err != nil {
 			t.Error(err)
 		}
 	}
-	if list, err := f.ListPodSandbox(t.Context(), &runtimeapi.ListPodSandboxRequest{}); err != nil || len(list.GetItems()) != 0 {
+	if list, err := f.ListPodSandbox(t.Context(), &runtimeapi.ListPodSandboxRequest{}); err != nil ||
+		len(list.GetItems()) != 0 {
 		t.Errorf("left: %v, %v", list, err)
 	}
 	if got := f.Stats()["StopPodSandbox"]; got.Faulted != 1 || got.Calls < 3 {

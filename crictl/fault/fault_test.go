@@ -155,7 +155,8 @@ func TestNewObjects(t *testing.T) {
 		}
 	}
 	want := map[string]fault.Count{
-		"RunPodSandbox": {Calls: 2, Faulted: 1}, "CreateContainer": {Calls: 3, Faulted: 2}, "StartContainer": {Calls: 1, Faulted: 1},
+		"RunPodSandbox": {Calls: 2, Faulted: 1}, "CreateContainer": {Calls: 3, Faulted: 2}, "StartContainer": {Calls: 1,
+			Faulted: 1},
 		"StopPodSandbox": {Calls: 2, Faulted: 1}, "RemoveContainer": {Calls: 1}, "RemovePodSandbox": {Calls: 1},
 	}
 	if diff := cmp.Diff(want, f.Stats()); diff != "" {
@@ -220,7 +221,8 @@ func TestDropCutsTheConnection(t *testing.T) {
 	if errors.Is(err, io.EOF) || status.Code(err) != codes.Unavailable {
 		t.Errorf("the stream of events: %v", err)
 	}
-	answer, err := runtimeapi.NewRuntimeServiceClient(dial(t, backend)).ContainerStatus(t.Context(), &runtimeapi.ContainerStatusRequest{ContainerId: id})
+	answer, err := runtimeapi.NewRuntimeServiceClient(dial(t, backend)).ContainerStatus(t.Context(),
+		&runtimeapi.ContainerStatusRequest{ContainerId: id})
 	if err != nil || answer.GetStatus().GetState() != runtimeapi.ContainerState_CONTAINER_EXITED {
 		t.Errorf("the container: %v, %v", answer.GetStatus().GetState(), err)
 	}
@@ -230,7 +232,8 @@ func TestDropCutsTheConnection(t *testing.T) {
 func TestSetFaults(t *testing.T) {
 	struck := make(chan fault.Injection, 10)
 	f := startWith(t, fault.Config{
-		Backend: runtime(t, shop()), Faults: []fake.Fault{{RPC: "*", Hang: true}}, Log: func(s fault.Injection) { struck <- s },
+		Backend: runtime(t, shop()), Faults: []fake.Fault{{RPC: "*",
+			Hang: true}}, Log: func(s fault.Injection) { struck <- s },
 	})
 	for _, test := range []struct {
 		faults []fake.Fault
@@ -264,7 +267,8 @@ func TestSetFaults(t *testing.T) {
 func TestEndReleasesHungCalls(t *testing.T) {
 	struck := make(chan fault.Injection, 1)
 	f := startWith(t, fault.Config{
-		Backend: runtime(t, shop()), Faults: []fake.Fault{{RPC: "*", Hang: true}}, Log: func(s fault.Injection) { struck <- s },
+		Backend: runtime(t, shop()), Faults: []fake.Fault{{RPC: "*",
+			Hang: true}}, Log: func(s fault.Injection) { struck <- s },
 	})
 	got := make(chan codes.Code, 1)
 	go func() { got <- f.version(t) }()
@@ -302,7 +306,8 @@ func TestSetConditions(t *testing.T) {
 		t.Error(diff)
 	}
 	f.SetConditions([]fake.Condition{{Type: "NetworkReady", Reason: "CNI", Message: "gone"}, {Type: "Own", Status: true}})
-	if diff := cmp.Diff(map[string]string{"RuntimeReady": "true", "NetworkReady": "false CNI gone", "Own": "true"}, conditions()); diff != "" {
+	if diff := cmp.Diff(map[string]string{"RuntimeReady": "true", "NetworkReady": "false CNI gone", "Own": "true"},
+		conditions()); diff != "" {
 		t.Error(diff)
 	}
 	f.SetConditions(nil)

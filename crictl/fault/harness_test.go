@@ -104,7 +104,8 @@ func startWith(t *testing.T, cfg fault.Config) *front {
 	}
 	t.Cleanup(stop)
 	conn := dial(t, cfg.Listen)
-	return &front{Proxy: proxy, RuntimeServiceClient: runtimeapi.NewRuntimeServiceClient(conn), conn: conn, path: cfg.Listen, stop: stop}
+	return &front{Proxy: proxy, RuntimeServiceClient: runtimeapi.NewRuntimeServiceClient(conn), conn: conn,
+		path: cfg.Listen, stop: stop}
 }
 
 // dial connects to a socket as a kubelet does, with its limit of 16 MiB.
@@ -129,7 +130,8 @@ func dial(t *testing.T, path string, opts ...grpc.DialOption) *grpc.ClientConn {
 // idOf returns the id of a container, asked of the runtime itself.
 func idOf(t *testing.T, backend, pod, name string) string {
 	t.Helper()
-	answer, err := runtimeapi.NewRuntimeServiceClient(dial(t, backend)).ListContainers(t.Context(), &runtimeapi.ListContainersRequest{})
+	answer, err := runtimeapi.NewRuntimeServiceClient(dial(t, backend)).ListContainers(t.Context(),
+		&runtimeapi.ListContainersRequest{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -169,7 +171,8 @@ type echo struct {
 
 func serveEcho(t *testing.T) *echo {
 	t.Helper()
-	e := &echo{path: filepath.Join(shortDir(t), "echo.sock"), arrived: make(chan struct{}, 1000), gone: make(chan struct{}, 1000)}
+	e := &echo{path: filepath.Join(shortDir(t), "echo.sock"), arrived: make(chan struct{}, 1000),
+		gone: make(chan struct{}, 1000)}
 	lis, err := net.Listen("unix", e.path)
 	if err != nil {
 		t.Fatal(err)

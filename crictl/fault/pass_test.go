@@ -59,13 +59,15 @@ func tell(ctx context.Context, conn *grpc.ClientConn, method string, messages ..
 }
 
 func (h heard) diff(other heard) string {
-	return cmp.Diff(h, other, protocmp.Transform(), cmp.Transformer("status", func(s *status.Status) proto.Message { return s.Proto() }))
+	return cmp.Diff(h, other, protocmp.Transform(), cmp.Transformer("status",
+		func(s *status.Status) proto.Message { return s.Proto() }))
 }
 
 // everyMethod lists the full names of all RPCs, and some that no runtime has yet.
 func everyMethod() []string {
 	all := []string{"/runtime.v1.RuntimeService/TimeTravel", "/runtime.v9.NewService/Thing"}
-	for _, service := range []grpc.ServiceDesc{runtimeapi.RuntimeService_ServiceDesc, runtimeapi.ImageService_ServiceDesc} {
+	for _, service := range []grpc.ServiceDesc{runtimeapi.RuntimeService_ServiceDesc,
+		runtimeapi.ImageService_ServiceDesc} {
 		for _, m := range service.Methods {
 			all = append(all, "/"+service.ServiceName+"/"+m.MethodName)
 		}
@@ -90,7 +92,8 @@ func TestTransparent(t *testing.T) {
 			asked = [][]byte{noise, {}, noise[:7]}
 		}
 		want := tell(ctx, direct, method, asked...)
-		if len(want.Messages) != len(asked) || !bytes.Equal(want.Messages[0], noise) || want.Status != nil || want.Header["deadline"][0] != "false" {
+		if len(want.Messages) != len(asked) || !bytes.Equal(want.Messages[0], noise) || want.Status != nil ||
+			want.Header["deadline"][0] != "false" {
 			t.Fatalf("%s: the echo is wrong: %v", method, want)
 		}
 		if diff := want.diff(tell(ctx, through, method, asked...)); diff != "" {

@@ -67,7 +67,8 @@ type loggedError struct {
 // Dial prepares a Service for the socket at endpoint. It makes no connection: that comes with the first call, and again
 // when it breaks.
 func Dial(endpoint string, opts Options) (*Service, error) {
-	s := &Service{timeout: cmp.Or(opts.Timeout, DefaultTimeout), log: opts.Log, observe: opts.Observe, logged: map[string]loggedError{}}
+	s := &Service{timeout: cmp.Or(opts.Timeout, DefaultTimeout), log: opts.Log, observe: opts.Observe,
+		logged: map[string]loggedError{}}
 	if s.observe == nil {
 		s.observe = func(string, time.Duration, error) {}
 	}
@@ -76,7 +77,8 @@ func Dial(endpoint string, opts Options) (*Service, error) {
 		MinConnectTimeout: connectAtLeast,
 	}
 	var err error
-	s.conn, err = crictl.NewConn(endpoint, opts.Dialer, retry, grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(messageLimit)))
+	s.conn, err = crictl.NewConn(endpoint, opts.Dialer, retry,
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(messageLimit)))
 	if err != nil {
 		return nil, err
 	}
@@ -91,7 +93,9 @@ func (s *Service) Close() error { return s.conn.Close() }
 const forever time.Duration = -1
 
 // call makes a call within its deadline and observes it. An empty operation is not observed.
-func (s *Service) call(ctx context.Context, operation string, timeout time.Duration, do func(ctx context.Context) error) error {
+func (s *Service) call(
+	ctx context.Context, operation string, timeout time.Duration, do func(ctx context.Context) error,
+) error {
 	cancel := context.CancelFunc(func() {})
 	if timeout != forever {
 		ctx, cancel = context.WithTimeout(ctx, timeout)

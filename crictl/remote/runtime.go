@@ -20,7 +20,8 @@ func (s *Service) Version(ctx context.Context) (resp *runtimeapi.VersionResponse
 		if resp, err = s.runtime.Version(ctx, &runtimeapi.VersionRequest{Version: kubeletAPIVersion}); err != nil {
 			return s.failed(err, "Version from runtime service")
 		}
-		if resp.GetVersion() == "" || resp.GetRuntimeName() == "" || resp.GetRuntimeApiVersion() == "" || resp.GetRuntimeVersion() == "" {
+		if resp.GetVersion() == "" || resp.GetRuntimeName() == "" || resp.GetRuntimeApiVersion() == "" ||
+			resp.GetRuntimeVersion() == "" {
 			return fmt.Errorf("not all fields are set in VersionResponse (%s)", resp)
 		}
 		return nil
@@ -61,7 +62,9 @@ func (s *Service) SandboxImage(ctx context.Context) (image string, err error) {
 }
 
 // RunPodSandbox creates and starts a sandbox. Its deadline is twice that of other calls.
-func (s *Service) RunPodSandbox(ctx context.Context, config *runtimeapi.PodSandboxConfig, handler string) (id string, err error) {
+func (s *Service) RunPodSandbox(
+	ctx context.Context, config *runtimeapi.PodSandboxConfig, handler string,
+) (id string, err error) {
 	err = s.call(ctx, "run_podsandbox", 2*s.timeout, func(ctx context.Context) error {
 		resp, err := s.runtime.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: config, RuntimeHandler: handler})
 		if err != nil {
@@ -119,7 +122,9 @@ func checkSandbox(status *runtimeapi.PodSandboxStatus) error {
 }
 
 // ListPodSandbox lists the sandboxes that the filter lets through.
-func (s *Service) ListPodSandbox(ctx context.Context, filter *runtimeapi.PodSandboxFilter) (items []*runtimeapi.PodSandbox, err error) {
+func (s *Service) ListPodSandbox(
+	ctx context.Context, filter *runtimeapi.PodSandboxFilter,
+) (items []*runtimeapi.PodSandbox, err error) {
 	err = s.call(ctx, "list_podsandbox", s.timeout, func(ctx context.Context) error {
 		resp, err := s.runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{Filter: filter})
 		items = resp.GetItems()
@@ -176,7 +181,9 @@ func (s *Service) RemoveContainer(ctx context.Context, id string) error {
 }
 
 // ListContainers lists the containers that the filter lets through.
-func (s *Service) ListContainers(ctx context.Context, filter *runtimeapi.ContainerFilter) (items []*runtimeapi.Container, err error) {
+func (s *Service) ListContainers(
+	ctx context.Context, filter *runtimeapi.ContainerFilter,
+) (items []*runtimeapi.Container, err error) {
 	err = s.call(ctx, "list_containers", s.timeout, func(ctx context.Context) error {
 		resp, err := s.runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{Filter: filter})
 		items = resp.GetContainers()
@@ -216,7 +223,9 @@ func checkContainer(status *runtimeapi.ContainerStatus) error {
 
 // ExecSync runs a command in a container and returns what it wrote and its exit code. The deadline is that of other
 // calls beyond the timeout; there is none if the timeout is 0, as with the kubelet's lifecycle hooks.
-func (s *Service) ExecSync(ctx context.Context, id string, command []string, timeout time.Duration) (resp *runtimeapi.ExecSyncResponse, err error) {
+func (s *Service) ExecSync(
+	ctx context.Context, id string, command []string, timeout time.Duration,
+) (resp *runtimeapi.ExecSyncResponse, err error) {
 	deadline := forever
 	if timeout > 0 {
 		deadline = s.timeout + timeout
@@ -239,7 +248,9 @@ func (s *Service) ReopenContainerLog(ctx context.Context, id string) error {
 }
 
 // ListContainerStats returns the usage of the containers that the filter lets through.
-func (s *Service) ListContainerStats(ctx context.Context, filter *runtimeapi.ContainerStatsFilter) (stats []*runtimeapi.ContainerStats, err error) {
+func (s *Service) ListContainerStats(
+	ctx context.Context, filter *runtimeapi.ContainerStatsFilter,
+) (stats []*runtimeapi.ContainerStats, err error) {
 	err = s.call(ctx, "list_container_stats", s.timeout, func(ctx context.Context) error {
 		resp, err := s.runtime.ListContainerStats(ctx, &runtimeapi.ListContainerStatsRequest{Filter: filter})
 		stats = resp.GetStats()
@@ -259,7 +270,9 @@ func (s *Service) RuntimeConfig(ctx context.Context) (resp *runtimeapi.RuntimeCo
 
 // GetContainerEvents hands the runtime's events to yield until the stream ends, which is an error but for a cancelled
 // ctx. connected is called once the stream is open. There is no deadline.
-func (s *Service) GetContainerEvents(ctx context.Context, connected func(), yield func(*runtimeapi.ContainerEventResponse)) error {
+func (s *Service) GetContainerEvents(
+	ctx context.Context, connected func(), yield func(*runtimeapi.ContainerEventResponse),
+) error {
 	stream, err := s.runtime.GetContainerEvents(ctx, &runtimeapi.GetEventsRequest{})
 	if err != nil {
 		s.log.Error(err, "GetContainerEvents failed to get streaming client")

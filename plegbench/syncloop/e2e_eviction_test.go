@@ -149,7 +149,8 @@ func (n *node) checkEvicted(p *v1.Pod) {
 	if !hasCondition(p, v1.DisruptionTarget) {
 		n.t.Errorf("no DisruptionTarget among %+v", p.Status.Conditions)
 	}
-	want := fmt.Sprintf(`object="%s/%s" type="Warning" reason="Evicted" message=%q`, namespace, p.Name, p.Status.Message)
+	want := fmt.Sprintf(`object="%s/%s" fieldPath="" kind="Pod" apiVersion="v1" type="Warning" reason="Evicted" message=%q`,
+		namespace, p.Name, p.Status.Message)
 	if events := n.log.lines(` reason="Evicted" `); len(events) != 1 || !strings.Contains(events[0], want) {
 		n.t.Errorf("events %q, want one with %s", events, want)
 	}

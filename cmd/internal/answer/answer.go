@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/checks/facts"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
 	"github.com/kdiag/kdiag/cmd/internal/render"
 	"github.com/kdiag/kdiag/cmd/internal/target"
@@ -29,7 +30,7 @@ func Render(env cli.Env, f *cli.Flags) render.Options {
 // usage, or of kdiag itself.
 func Ask(
 	ctx context.Context, env cli.Env, f *cli.Flags, opts plegbench.Options, limits checks.Limits, looks target.Looks,
-) (*checks.Facts, []string, error) {
+) (*facts.Input, []string, error) {
 	progress := render.NewProgress(env.Err, env.ErrTTY, env.Width)
 	progress.ASCII = env.ASCII()
 	opts.Progress = progress.Update
@@ -44,7 +45,7 @@ func Ask(
 
 // wayOut splits what kept kdiag from looking: facts of the node go into the report; bad usage is returned as an
 // error, since nothing was looked at. A program that asked for a document gets one in that case too.
-func wayOut(f *checks.Facts, err error, format string) ([]string, error) {
+func wayOut(f *facts.Input, err error, format string) ([]string, error) {
 	problems, err := problems(f, err)
 	if err == nil {
 		return problems, nil
@@ -66,7 +67,7 @@ func Unopened(err error, format string) ([]string, error) {
 	return []string{err.Error()}, nil
 }
 
-func problems(f *checks.Facts, err error) ([]string, error) {
+func problems(f *facts.Input, err error) ([]string, error) {
 	if lines := noEndpoint(err); lines != nil {
 		return lines, nil
 	}
@@ -76,8 +77,8 @@ func problems(f *checks.Facts, err error) ([]string, error) {
 	if f.Measurement == nil {
 		return nil, nil
 	}
-	if f.NamedTTRPC() {
-		return nil, &cli.UsageError{Problem: f.Runtime.Endpoint + " is containerd's ttrpc socket, for its shims", Hint: checks.CRISocketBeside(f.Runtime.Endpoint)}
+	if facts.NamedTTRPC(f) {
+		return nil, &cli.UsageError{Problem: f.Runtime.Endpoint + " is containerd's ttrpc socket, for its shims", Hint: facts.CRISocketBeside(f.Runtime.Endpoint)}
 	}
 	if f.Measurement.Connect.State == crictl.ConnectDenied {
 		return []string{fmt.Sprintf("%s may not be opened by this user: run kdiag as root (sudo kdiag ...)", f.Runtime.Endpoint)}, nil

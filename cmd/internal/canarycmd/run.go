@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/checks/judge"
 	"github.com/kdiag/kdiag/cmd/internal/answer"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
 	"github.com/kdiag/kdiag/cmd/internal/render"
@@ -28,7 +29,7 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 	if err != nil {
 		return err
 	}
-	report := checks.NewCanaryReport(target.Header(env, checks.KindCanaryReport), *facts)
+	report := judge.NewCanaryReport(target.Header(env, checks.KindCanaryReport), *facts)
 	if err := render.Canary(env.Out, report, answer.Render(env, &opts.Flags)); err != nil {
 		return err
 	}
@@ -36,8 +37,8 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 }
 
 // take opens the runtime and runs the canary. The error is one of usage, or of kdiag itself.
-func take(ctx context.Context, env cli.Env, opts *options) (*checks.CanaryFacts, error) {
-	facts := &checks.CanaryFacts{CNI: opts.cni, Asked: opts.image, Again: opts.again}
+func take(ctx context.Context, env cli.Env, opts *options) (*judge.CanaryFacts, error) {
+	facts := &judge.CanaryFacts{CNI: opts.cni, Asked: opts.image, Again: opts.again}
 	asking, rpc := opts.Budget()
 	start := env.Now()
 	t, err := target.Open(ctx, env, &opts.Flags)
@@ -51,9 +52,10 @@ func take(ctx context.Context, env cli.Env, opts *options) (*checks.CanaryFacts,
 	asking -= env.Now().Sub(start) + answer.KnockTimeout
 	cleanup := max(asking, 0) / cleanupShare
 	rpc = min(rpc, cleanup/2)
-	cri, err := remote.Dial(t.Endpoint.URL, remote.Options{Timeout: rpc, Observe: func(operation string, took time.Duration, err error) {
-		log.Debug("call", "operation", operation, "took", took, "err", err)
-	}})
+	cri, err := remote.Dial(t.Endpoint.URL, remote.Options{Timeout: rpc,
+		Observe: func(operation string, took time.Duration, err error) {
+			log.Debug("call", "operation", operation, "took", took, "err", err)
+		}})
 	if err != nil {
 		return nil, fmt.Errorf("preparing a connection to %s: %w", t.Endpoint.URL, err)
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/checks/judge"
 	"github.com/kdiag/kdiag/cmd/internal/answer"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
 	"github.com/kdiag/kdiag/cmd/internal/render"
@@ -144,7 +145,7 @@ func take(ctx context.Context, env cli.Env, opts *options) (doc *render.ExitedCe
 			return doc, cli.ExitUnknown, nil
 		}
 		doc.Status = checks.Unhealthy // a runtime that gives no list is an answer
-		doc.NextSteps = []checks.NextStep{checks.StepWhenSilent(opts.look)}
+		doc.NextSteps = []checks.NextStep{judge.StepWhenSilent(opts.look)}
 		return doc, cli.ExitProblem, nil
 	}
 	doc.Census, doc.Missing = &census.Census, append(doc.Missing, look.Missing...)

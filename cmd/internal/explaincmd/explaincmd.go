@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/checks/causes"
 	"github.com/kdiag/kdiag/cmd/internal/answer"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
 	"github.com/kdiag/kdiag/cmd/internal/render"
@@ -17,7 +17,7 @@ import (
 func NewCommand(env cli.Env) *cobra.Command {
 	var flags cli.Flags
 	var codes []string
-	for _, d := range checks.Definitions() {
+	for _, d := range causes.Docs() {
 		codes = append(codes, d.Code)
 	}
 	cmd := &cobra.Command{
@@ -42,9 +42,9 @@ func NewCommand(env cli.Env) *cobra.Command {
 func run(env cli.Env, flags *cli.Flags, args []string) error {
 	how := answer.Render(env, flags)
 	if len(args) == 0 {
-		return render.Definitions(env.Out, checks.Definitions(), how)
+		return render.Definitions(env.Out, causes.Docs(), how)
 	}
-	d, ok := checks.Lookup(args[0])
+	d, ok := causes.Doc(args[0])
 	if !ok {
 		return &cli.UsageError{
 			Problem: fmt.Sprintf("there is no cause %q", args[0]),
@@ -58,7 +58,7 @@ func run(env cli.Env, flags *cli.Flags, args []string) error {
 func suggest(typed string) string {
 	var like []string
 	typed = strings.ToLower(typed)
-	for _, d := range checks.Definitions() {
+	for _, d := range causes.Docs() {
 		if strings.Contains(strings.ToLower(d.Code+" "+d.Title), typed) {
 			like = append(like, d.Code)
 		}

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/checks/judge"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
 	"github.com/kdiag/kdiag/cmd/internal/target"
 	"github.com/kdiag/kdiag/crictl/fake"
@@ -210,7 +211,7 @@ func (s *session) nextSteps() []checks.NextStep {
 	again := s.opts.remove(file, risky)
 	switch {
 	case r.Down:
-		return []checks.NextStep{checks.StepWhenSilent(pleg)}
+		return []checks.NextStep{judge.StepWhenSilent(pleg)}
 	case len(r.Problems) > 0, r.DryRun && len(r.Plan.Remove) == 0:
 		return nil
 	case r.DryRun:

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/checks/judge"
 	"github.com/kdiag/kdiag/cmd/internal/answer"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
 	"github.com/kdiag/kdiag/cmd/internal/render"
@@ -108,7 +109,7 @@ func (s *session) follow(ctx context.Context, reading journal.Options) (*journal
 			mu.Lock()
 			defer mu.Unlock()
 			if r != last {
-				checks.JudgeJournal(r)
+				judge.Journal(r)
 			}
 			last = r
 			if s.how.Format != render.Text {
@@ -146,7 +147,7 @@ func (s *session) finish(ctx, limited context.Context, r *journal.Report, readin
 		r.Notes = []string{"nothing was logged while kdiag followed"}
 	}
 	r.Partial = err != nil
-	checks.JudgeJournal(r)
+	judge.Journal(r)
 	s.stamp(r)
 	if r.Status == string(checks.Unknown) && !quiet {
 		return s.nothing(r, reading, why, interrupted)
@@ -266,7 +267,7 @@ func (s *session) nothing(r *journal.Report, reading journal.Options, err error,
 			for _, in := range reading.Inputs {
 				r.Sources = append(r.Sources, journal.Source{Name: in.Path, Problem: message.Error()})
 			}
-			checks.JudgeJournal(r)
+			judge.Journal(r)
 		}
 		if err := render.JournalReport(s.env.Out, r, s.how); err != nil {
 			return err

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/checks/judge"
 	"github.com/kdiag/kdiag/checks/kubelet"
 	"github.com/kdiag/kdiag/cmd/internal/answer"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
@@ -171,7 +172,7 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 	if err != nil {
 		return err
 	}
-	report := checks.NewReport(target.Header(env, checks.KindReport), facts)
+	report := judge.NewReport(target.Header(env, checks.KindReport), facts)
 	report.Problems = append(problems, report.Problems...)
 	if err := render.Node(env.Out, report, answer.Render(env, &opts.Flags)); err != nil {
 		return err

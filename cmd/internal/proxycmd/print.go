@@ -70,7 +70,8 @@ func latency(l fake.Latency) string {
 
 // injected prints an injected fault.
 func (p *printer) injected(s fault.Injection) {
-	p.printf("kdiag: %s fault %d in %s%s", time.Since(p.start).Round(time.Millisecond), s.Number+1, s.RPC, describe(s.Target))
+	p.printf("kdiag: %s fault %d in %s%s", time.Since(p.start).Round(time.Millisecond), s.Number+1, s.RPC,
+		describe(s.Target))
 }
 
 // describe names the object of a call. Its parts come from the caller or the runtime, so they are quoted.

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/checks/judge"
 	"github.com/kdiag/kdiag/cmd/internal/answer"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
 	"github.com/kdiag/kdiag/cmd/internal/render"
@@ -121,7 +122,7 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 	if err != nil {
 		return err
 	}
-	bench := checks.NewRelistBenchmark(target.Header(env, "RelistBenchmark"), facts)
+	bench := judge.NewRelistBenchmark(target.Header(env, "RelistBenchmark"), facts)
 	bench.Problems = append(problems, bench.Problems...)
 	if err := render.RelistBenchmark(env.Out, bench, against, answer.Render(env, &opts.Flags)); err != nil {
 		return err

@@ -47,7 +47,7 @@ func TestForecastWithoutLists(t *testing.T) {
 		t.Errorf("a growth is claimed of lists that never came:\n%s", got)
 	}
 	r.Relist.List.P50Seconds = new(0.01)
-	if got := print(); !strings.Contains(got, "not growing towards 16.0 MiB") {
+	if got := print(); !strings.Contains(got, "not growing towards 16 MiB") {
 		t.Errorf("no forecast:\n%s", got)
 	}
 }

@@ -222,7 +222,7 @@ func TestRemovingLine(t *testing.T) {
 		{gc.Progress{Total: 2000}, "| removing  ....................  0/2,000"},
 		{
 			gc.Progress{Total: 2000, Removed: 990, Skipped: 10, PerSecond: 98.6, TimeLeft: 10 * time.Second},
-			"| removing  ##########..........  1,000/2,000  99/s  10.0 s left",
+			"| removing  ##########..........  1,000/2,000  99/s  10s left",
 		},
 		{
 			gc.Progress{Total: 2000, Removed: 10, Failed: 2, PerSecond: 2, Paused: "the runtime does not\x1b answer"},

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/checks/judge"
 	"github.com/kdiag/kdiag/journal"
 )
 
@@ -41,7 +42,7 @@ func readLog(t testing.TB, name, until string) *journal.Report {
 	for i := range r.Notes {
 		r.Notes[i] = strings.ReplaceAll(r.Notes[i], opts.Inputs[0].Path, name)
 	}
-	checks.JudgeJournal(r)
+	judge.Journal(r)
 	return r
 }
 
@@ -181,9 +182,8 @@ func hostileJournal(s string, v float64, n int64, at time.Time) *journal.Report 
 		Unreadable: []journal.Unreadable{{Source: s, Offset: n, Bytes: n, Why: s}},
 		Notes:      []string{s},
 	}
-	checks.JudgeJournal(r)
-	r.Findings = []journal.Finding{{Code: s, Cause: s, Summary: s, Count: n, Unit: s, First: &at, Last: &later,
-		Words: s}}[:n&1]
+	judge.Journal(r)
+	r.Findings = []journal.Finding{{Code: s, Cause: s, Summary: s, Count: n, Unit: s, First: &at, Last: &later, Words: s}}[:n&1]
 	return r
 }
 
@@ -451,11 +451,11 @@ func TestReadingProgress(t *testing.T) {
 	p := NewProgress(io.Discard, false, 80)
 	p.ASCII = true
 	p.Reading("/var/log/journal/0f/system.journal", 333<<20, 666<<20, 12)
-	if got, want := p.line(0), "| reading system.journal  ########........  333.0 MiB of 666.0 MiB  12 found"; got != want {
+	if got, want := p.line(0), "| reading system.journal  ########........  333 MiB of 666 MiB  12 found"; got != want {
 		t.Errorf("got  %q\nwant %q", got, want)
 	}
 	p.Reading("-", 1<<20, 0, 0)
-	if got, want := p.line(0), "| reading standard input  1.0 MiB"; got != want {
+	if got, want := p.line(0), "| reading standard input  1 MiB"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }

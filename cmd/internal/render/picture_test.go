@@ -93,9 +93,9 @@ func TestHistogram(t *testing.T) {
 	p := newPage(&strings.Builder{}, Options{ASCII: true})
 	p.histogram("Calls", buckets)
 	want := `Calls
-    to 2 ms  1,200  ` + strings.Repeat("#", 40) + `
-    to 5 ms      0
-   to 10 ms      1  -
+     to 2ms  1,200  ` + strings.Repeat("#", 40) + `
+     to 5ms      0
+    to 10ms      1  -
         ...
   no answer      3  -
 `

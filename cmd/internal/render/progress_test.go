@@ -80,7 +80,7 @@ func TestProgressLiveView(t *testing.T) {
 		p.Sample(sample(20*time.Millisecond, crictl.OK))
 		time.Sleep(redrawEvery + time.Millisecond)
 		p.Done()
-		want := "\r| timing relists 4/60  .#x-  last 20 ms  p50 20 ms  p99 40 ms  1 lost\x1b[K"
+		want := "\r| timing relists 4/60  .#x-  last 20ms  p50 20ms  p99 40ms  1 lost\x1b[K"
 		if got := w.all(); got[0] != want {
 			t.Errorf("drawn %q, want %q", got[0], want)
 		}

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/checks/judge"
 	"github.com/kdiag/kdiag/cmd/internal/answer"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
 	"github.com/kdiag/kdiag/cmd/internal/render"
@@ -21,8 +22,9 @@ func NewCommand(env cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "runtime",
 		Short: "Probe the runtime's socket: which one and why, conditions, latency of each read-only RPC",
-		Long: `Find the runtime's socket and say why that one; knock at it; then ask each read-only RPC once, side by side, each
-with its own deadline. This tells a daemon that is down from one that is stopped, deadlocked, misconfigured or slow.
+		Long: `Find the runtime's socket and report why that one was chosen; probe it; then ask each read-only RPC once, side
+by side, each with its own deadline. This distinguishes a daemon that is down from one that is stopped, deadlocked,
+misconfigured or slow.
 
 Reads only.`,
 		Example: `  kdiag runtime
@@ -52,7 +54,7 @@ func run(ctx context.Context, env cli.Env, flags cli.Flags) error {
 	if err != nil {
 		return err
 	}
-	probe := checks.NewRuntimeProbe(target.Header(env, "RuntimeProbe"), facts)
+	probe := judge.NewRuntimeProbe(target.Header(env, "RuntimeProbe"), facts)
 	probe.Problems = append(problems, probe.Problems...)
 	if err := render.RuntimeProbe(env.Out, probe, answer.Render(env, &flags)); err != nil {
 		return err

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/checks/judge"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
 	"github.com/kdiag/kdiag/crictl"
 	"github.com/kdiag/kdiag/crictl/gc"
@@ -76,7 +76,7 @@ func (t *Target) silent(ctx context.Context, call crictl.Call) (problem string, 
 	if call.Code == crictl.Canceled {
 		return unanswered(ctx, call), false
 	}
-	return checks.WhySilent(t.Runtime(), c, call), false
+	return judge.WhySilent(t.Runtime(), c, call), false
 }
 
 // unknownKeep says why it is not known how many exited containers the kubelet of this runtime keeps.

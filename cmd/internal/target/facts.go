@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/checks/facts"
 	"github.com/kdiag/kdiag/checks/host"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
 	"github.com/kdiag/kdiag/crictl"
@@ -30,12 +31,12 @@ const (
 // facts hold what there is.
 func Gather(
 	ctx context.Context, env cli.Env, f *cli.Flags, opts plegbench.Options, limits checks.Limits, looks Looks,
-) (*checks.Facts, error) {
+) (*facts.Input, error) {
 	asking, rpc := f.Budget()
 	ctx, cancel := context.WithTimeout(ctx, asking)
 	defer cancel()
 	limits.RPCTimeout = rpc
-	facts := &checks.Facts{Limits: limits, NoSystemd: NoSystemd(env)}
+	facts := &facts.Input{Limits: limits, NoSystemd: NoSystemd(env)}
 	log := cli.Log(env, f.Verbose)
 
 	logs := lookAtJournal(ctx, env, f, limits.JournalWindow, journal.Recent)
@@ -95,7 +96,7 @@ func Gather(
 func NoSystemd(env cli.Env) bool { return errors.Is(host.FindSystemd(env.Root), host.ErrNoSystemd) }
 
 // otherProcess returns the process that listens on the socket, where it is none of those that matter to a runtime.
-func otherProcess(people host.Population, f *checks.Facts) *host.Process {
+func otherProcess(people host.Population, f *facts.Input) *host.Process {
 	pid := f.Measurement.Connect.PeerPID
 	if pid <= 1 || slices.ContainsFunc(f.Processes, func(p host.Process) bool { return p.PID == pid }) {
 		return nil
@@ -209,7 +210,7 @@ func logDiscovery(log *slog.Logger, t *Target) {
 	}
 }
 
-func logJournal(log *slog.Logger, f *checks.Facts) {
+func logJournal(log *slog.Logger, f *facts.Input) {
 	if f.Journal == nil {
 		log.Debug("journal", "missing", f.JournalProblem)
 		return

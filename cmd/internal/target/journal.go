@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/checks/judge"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
 	"github.com/kdiag/kdiag/crictl/deadline"
 	"github.com/kdiag/kdiag/journal"
@@ -49,7 +49,7 @@ func lookAtJournal(ctx context.Context, env cli.Env, f *cli.Flags, window time.D
 		report, err := deadline.Run(ctx, func(ctx context.Context) (*journal.Report, error) {
 			report, err := read(ctx, env.Root, now.Add(-window))
 			if report != nil {
-				checks.JudgeJournal(report)
+				judge.Journal(report)
 			}
 			return report, err
 		})

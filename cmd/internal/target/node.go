@@ -6,9 +6,10 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/checks/facts"
 	"github.com/kdiag/kdiag/checks/host"
 	"github.com/kdiag/kdiag/checks/kubelet"
+	"github.com/kdiag/kdiag/checks/probes"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
 	"github.com/kdiag/kdiag/crictl"
 )
@@ -28,13 +29,13 @@ const betweenLooks = 500 * time.Millisecond
 // lookAtNode makes the looks beside everything else. It answers before the command's time is up, whatever hangs.
 func lookAtNode(
 	ctx context.Context, env cli.Env, t *Target, people func(context.Context) (host.Population, error), looks Looks,
-) <-chan *checks.Node {
-	out := make(chan *checks.Node, 1)
+) <-chan *facts.Node {
+	out := make(chan *facts.Node, 1)
 	if t.Simulated() || !looks.All && !looks.Cheap {
 		out <- nil
 		return out
 	}
-	s := checks.Surroundings{
+	s := probes.Input{
 		Root: env.Root, Population: people, Child: host.NewChild(env.Self), Credentials: looks.Credentials, APIServer: looks.APIServer,
 		Between: betweenLooks,
 	}
@@ -45,7 +46,7 @@ func lookAtNode(
 		s.KubeletPID = t.Kubelet.PID
 	}
 	go func() {
-		out <- checks.NewRunner().Run(ctx, s, func(p checks.Probe) bool { return looks.All || p.Cheap })
+		out <- probes.NewRunner().Run(ctx, s, func(p probes.Probe) bool { return looks.All || p.Cheap })
 	}()
 	return out
 }
@@ -54,22 +55,22 @@ func lookAtNode(
 func (t *Target) cgroupDriver(ctx context.Context) (string, error) {
 	driver, call := t.Client.CgroupDriver(ctx)
 	if call.Code == crictl.Unimplemented {
-		return "", checks.Skip("the runtime does not know the question (RuntimeConfig)")
+		return "", probes.Skip("the runtime does not know the question (RuntimeConfig)")
 	}
 	return driver, callError(call)
 }
 
 // sandboxImage asks the runtime which image it makes sandboxes of, and whether that is on the node.
-func (t *Target) sandboxImage(ctx context.Context) (checks.SandboxImage, error) {
+func (t *Target) sandboxImage(ctx context.Context) (facts.SandboxImage, error) {
 	name, call := t.Client.SandboxImage(ctx)
 	switch {
 	case !call.OK():
-		return checks.SandboxImage{}, callError(call)
+		return facts.SandboxImage{}, callError(call)
 	case name == "":
-		return checks.SandboxImage{}, checks.Skip("the runtime does not say which image it makes sandboxes of")
+		return facts.SandboxImage{}, probes.Skip("the runtime does not say which image it makes sandboxes of")
 	}
 	there, call := t.Client.HasImage(ctx, name)
-	return checks.SandboxImage{Name: name, Absent: !there}, callError(call)
+	return facts.SandboxImage{Name: name, Absent: !there}, callError(call)
 }
 
 // callError says in a few words why a call brought nothing; nil when it did.

@@ -1,0 +1,72 @@
+// Package causes holds every cause that kdiag knows, three files each: NAME.go recognises it in the facts, says what
+// explains it and advises; NAME.md documents it for kdiag explain and docs/causes.md; testdata/NAME holds a recorded case.
+// The list of causes is made from these files (make generate). Package judge relates what is found and writes the report.
+package causes
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/checks/facts"
+)
+
+// A Definition is one cause.
+type Definition struct {
+	Code string
+	// Claims are the checks whose line this cause gives when it is found.
+	Claims []string
+	// Roots are the causes that explain this one when both are found.
+	Roots []Root
+	// Hidden are causes beside which this one is not reported: it is the same observation, seen less well.
+	Hidden []Root
+	// OnPurpose reports whether a person or a program made this so: then nothing on the node is its root.
+	OnPurpose func(*facts.Facts) bool
+	// Past says that it is over when it is reported, so that what follows from it keeps its own remedy.
+	Past bool
+	// Recognise returns what the facts show of the cause, nil if they do not show it.
+	Recognise func(*facts.Facts) *Finding
+	// FromLog returns what a log alone shows of the cause around an incident, nil if it shows nothing; nil for a cause that no
+	// log shows.
+	FromLog func(*Incident) *LogFinding
+}
+
+// A Finding is a cause that was recognised in the facts, before it is related to others.
+type Finding struct {
+	Code     string // set by the judge
+	Severity checks.Severity
+	Step     float64 // of the confidence scale; evidence against and missing lowers it
+	Summary  string
+	Evidence checks.Evidence
+	Subject  *checks.Subject
+	Related  []checks.Subject
+	// Advise returns the next steps. root is the code of the cause that is to be repaired first, empty if there is none.
+	Advise func(root string) []checks.NextStep
+}
+
+// A Root is a cause that explains the one in whose definition it stands.
+type Root struct {
+	Code     string
+	When     func(*facts.Facts) bool // what the facts must show besides; nil for nothing
+	Critical bool                    // only when the root itself is critical
+}
+
+// Holds reports whether the facts show what the root needs.
+func (r Root) Holds(f *facts.Facts) bool { return r.When == nil || r.When(f) }
+
+// newFinding returns a finding.
+func newFinding(severity checks.Severity, step float64, summary string, e checks.Evidence) *Finding {
+	return &Finding{Severity: severity, Step: step, Summary: summary, Evidence: e}
+}
+
+// Lookup returns the definition of a code, in any case and with or without dashes: InspectHang, inspecthang and
+// inspect-hang are the same.
+func Lookup(code string) (Definition, bool) {
+	plain := strings.ReplaceAll(strings.TrimSpace(code), "-", "")
+	all := All()
+	i := slices.IndexFunc(all, func(d Definition) bool { return strings.EqualFold(d.Code, plain) })
+	if i < 0 {
+		return Definition{}, false
+	}
+	return all[i], true
+}

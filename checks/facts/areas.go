@@ -1,0 +1,191 @@
+package facts
+
+import (
+	"time"
+
+	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/checks/host"
+	"github.com/kdiag/kdiag/crictl"
+	"github.com/kdiag/kdiag/journal"
+	"github.com/kdiag/kdiag/plegbench"
+)
+
+// Target is what is asked, and what runs behind it.
+type Target struct {
+	Daemon          Daemon        // the process behind the socket: the one that the socket names, else a stopped runtime daemon, else the only one there is
+	KubeletUnit     string        // the unit of the kubelet, safe to paste: as systemd has it, else the usual one beside this runtime
+	Name            string        // names the runtime: as it says itself, else by its socket, else "the runtime"
+	NoSystemd       bool          // this host is known to have no systemd
+	NobodyServes    bool          // connections are not accepted, or accepted by the kernel alone
+	OtherEndpoint   bool          // the kubelet of this host uses another endpoint than the one that was asked
+	OtherProcess    *host.Process // the process that holds the socket where it is no runtime: neither its name is one's, nor did it answer as one
+	RestartsKubelet bool          // the runtime's unit runs the kubelet too, so that restarting one restarts both
+	RuntimeUnit     *host.Unit    // the unit of the runtime that was asked, as systemd describes it; nil when it is another runtime's, or there is none
+	Simulated       bool          // the runtime is kdiag's own
+	SocketPath      string        // the path of the endpoint's socket
+	Unit            string        // names the systemd unit of the runtime, quoted where it is a pattern; empty when it is not known
+	WrongSocket     bool          // the socket that was asked is not the kubelet's and was not asked for by name: then what it says is no verdict on the node
+}
+
+// Calls is the RPCs as a whole.
+type Calls struct {
+	All            []crictl.Call // all calls of a measurement that were made, whatever their RPC
+	AnyList        bool          // at least one of the two lists is answered
+	BothLists      bool          // both lists were answered, or, refused for their size, were had in parts
+	Connected      bool          // the socket was there and spoke HTTP/2, so that RPCs mean something
+	Gone           crictl.Call   // the call that found the runtime gone, if nothing was answered after it
+	WentAway       bool
+	HungLists      []RPC         // the lists that hang now, in the order in which a relist asks for them
+	Impatient      bool          // the deadline was so short that a slow runtime may only look hung
+	KubeletTimeout time.Duration // the kubelet's deadline for one call
+	ListMedian     time.Duration // the median time of one relist's lists
+	ListTimed      bool
+	NotCRI         crictl.Call // a call that shows that CRI v1 is not served: Version, Status or a list is answered with Unimplemented
+	IsNotCRI       bool
+	Threshold      time.Duration // the age at which the kubelet calls its PLEG unhealthy
+}
+
+// Sweep is the status calls.
+type Sweep struct {
+	Answered int                    // how many status calls brought a status
+	Failed   []plegbench.Inspection //
+	Gone     []plegbench.Inspection //
+	Hung     []plegbench.Inspection //
+	Made     []plegbench.Inspection // the status calls that were made, without those cut short
+	Median   time.Duration          // the median time of one answered status call
+	Timed    bool
+	Refused  []plegbench.Inspection  //
+	Running  SweepCounts             // the status calls about what the newest lists call running or ready
+	Summary  *plegbench.SweepSummary // the summary of the sweep, nil if there was none
+}
+
+// Lists is what the newest lists hold.
+type Lists struct {
+	Census       Census   // the exited containers and dead sandboxes of the newest lists
+	LargeEntries bool     // the entries of the larger list, and not their number, make it large
+	MessageLimit int      // the largest message that the kubelet receives
+	Objects      int      // how many sandboxes and containers the newest lists hold
+	Size         ListSize //
+	SizeKnown    bool
+	Streamed     bool // the kubelet itself gets the lists as streams, to which the limit does not apply
+}
+
+// Pattern is how the runtime as a whole behaves.
+type Pattern struct {
+	AllSlow        bool  // even the quickest of the plain RPCs is slow: then the daemon as a whole does not get on
+	Crawls         bool  // nothing but Version came in time, and Version late: a runtime that gets on, too slowly for the deadline that kdiag gave it
+	Hang           Hang  // wholeHang tells in which way the whole runtime hangs, hangNone if it does not
+	ImagesHold     bool  // the image store explains the hung status calls: image calls hang, and so do containers, which may need the store, but no sandbox, which never does
+	OnlyImageList  bool  // listImages hangs alone: what watches the disk still answers
+	Slow           bool  // the runtime answers, but slowly or with pauses
+	SlowLists      bool  // the lists take too long for what they hold
+	SlowStatuses   bool  // status calls take too long
+	Stall          Stall // the first time after the probes in which calls hung and nothing at all was answered, not even a pulse
+	Stalled        bool
+	Stalls         bool // the runtime misses deadlines and goes on nevertheless
+	StoppedForGood bool // a runtime that had answered left even Version unanswered when its pulse was taken, and nothing was answered since
+	Well           bool // the runtime answered all that a relist needs: then it is not what the kubelet waits for
+}
+
+// Log is what the logs of the node hold.
+type Log struct {
+	APIOutage        Interval // the time for which the kubelet has not reached the API server, if it does not now and a blip cannot explain it
+	APIOut           bool
+	At               time.Time         // the moment up to which the journal was read; the measurement goes on after it
+	From             time.Time         // the moment from which on the journal was read: of its first record where that is known, since more may have been read than was asked for, and a journal that was rotated holds less
+	HungTasks        []LogTask         // the tasks that the kernel reports as hung, those first that the node cannot do without
+	Incidents        []journal.Episode // the episodes of the journal in which PLEG was unhealthy and whose time is known, the newest last
+	KubeletElsewhere string            // why the kubelet's silence in what was read means nothing: it logs elsewhere
+	Named            []named           // the objects whose status the kubelet has asked for in vain, as far as it still may: each relist tries again, and waits for each call
+	NodeVictims      []string          // the victims that the node cannot do without
+	OOMBeforePLEG    bool              // the newest incident of PLEG may come from a victim that the node cannot do without: killed before it ended, and not long before its last good relist began
+	OOMGlobal        bool              // a kill was for want of memory on the whole node, as far as the journal says
+	OOMKills         int               // kills
+	OOMVictims       []LogTask         // the tasks that the kernel killed for memory, each once, in the order of the journal
+	PLEGNow          *journal.Episode  // the incident that is going on: the kubelet said so within its own cadence, and nothing has shown since that its loop runs again
+	Read             bool              // there is a journal to be asked
+	Restarts         Restarts          // restarts: systemd's own count of those that it scheduled, else deaths that a start follows
+	RetryPause       time.Duration     // how long the kubelet may be silent about a call that hangs again and again: the deadline of the call, and the pause until the next
+	SameRuntime      bool              // what the kubelet says in the journal is about the runtime that was asked: not when that is kdiag's own, or another socket than the kubelet's
+	Watchdog         bool              // systemd's watchdog ended the kubelet, which means that its loop stood still
+	Window           time.Duration     // how far back the journal was read, in whole minutes
+}
+
+// Agent is the state of the kubelet.
+type Agent struct {
+	APIQuiet      bool          // the kubelet's log would tell of an API server that the kubelet does not reach, and does not
+	Gone          bool          // a node has no kubelet, where no service manager tells of its unit: there is none, it does not answer, or it has no unit of a name that kdiag knows
+	HealthRefused bool          // nothing listens on the kubelet's health port
+	IsNode        bool          // a kubelet was set up on this host: it has settings, or a certificate, or a health port, which is not asked where there are none of its files
+	LeaseFresh    bool          // the kubelet has renewed the node's lease a moment ago
+	LeaseStale    bool          // the node's lease is older than the control plane waits for it
+	LoopStands    bool          // the kubelet itself says that its loop stands still
+	NetworkReady  bool          // the runtime says that its network is ready
+	NeverCameUp   *host.Process // the kubelet's process when it has been running for long and nothing listens on its health port
+	NotSeen       bool          // the processes of the host were read and no kubelet is among them
+	PLEGAge       time.Duration // how long ago the last good relist of the kubelet began, by its own metric
+	PLEGKnown     bool
+	Runs          bool          // a kubelet is among the processes
+	ServerWaits   bool          // the kubelet's server hangs while its ping answers: then it may wait for the API server, which it asks whether kdiag may come in, and no more is known of the loop
+	Stopped       *host.Process // the kubelet's process when a signal or a tracer stopped it
+	Unit          *host.Unit    // the kubelet's unit as systemd describes it; nil when there is none, or systemd was not asked
+}
+
+// Shims is the shims, and how they match the lists.
+type Shims struct {
+	Comparable   bool           // the lists are whole, and of the runtime that the shims of this host can be held against
+	Culprits     ShimGap        // what the comparison finds and something else confirms
+	EveryStopped []host.Process // those of other runtimes as well
+	Gap          ShimGap        // shimGap compares shims and lists
+	Compared     bool
+	Stopped      []host.Process // the shims that a signal or a tracer stopped, but for those of another runtime
+}
+
+// Tasks is what stands still.
+type Tasks struct {
+	Frozen []Freeze           // the freezes that matter to the node: those that hold pods, or the units of runtime and kubelet
+	Stuck  []host.BlockedTask // the blocked tasks of runtime, kubelet, shims and containers that something else calls stuck as well, those first with which most waits
+}
+
+// Disk is disks, file systems and mounts.
+type Disk struct {
+	DeadMounts   []host.Mount   // the mounts that the node depends on others for, and that do not answer or say that nobody is there: those of pods first, silent ones before broken ones
+	Failing      []string       // which file systems take no writes: read-only, or with errors of the disk
+	ReadOnly     []host.Space   // the file systems of runtime, kubelet or logs that cannot be written: the kernel remounts one after an error
+	Short        []Shortage     // the file systems that are short of space, the full ones first
+	ShortInodes  []Shortage     // the file systems that are short of inodes, the full ones first
+	SilentMounts []host.Mount   // the dead mounts and the folders of the node's own whose file system did not answer
+	Slow         []host.Disk    // the disks whose requests take long, those first that the node needs and the slowest first
+	Writers      []host.Writer  // the processes that write most, at most three
+	Writes       []WriteLatency // the timed writes that were made, the slowest folder first
+}
+
+// Pressure is memory and CPU.
+type Pressure struct {
+	Crowded        bool            // tasks wait for a CPU most of the time, for a minute at least
+	MemoryLow      bool            // little of the node's memory is available
+	MemorySeverity checks.Severity // how severe the shortage is; false when there is none
+	MemoryShort    bool
+	Throttled      []host.Throttling // the control groups of runtime and kubelet, and those above them, that were kept from running for much of the time, the worst first
+}
+
+// Usage is limits and counts that are near their end.
+type Usage struct {
+	CgroupIDs        int           // how many ids of memory control groups are taken, as far as can be known
+	ClockJump        time.Duration // by how much the wall clock left the monotonic one while kdiag looked, when that is worth a word
+	ClockJumped      bool
+	Files            []host.ProcessFiles // the processes that are near their limit of open files, the nearest first
+	InotifyInstances host.Usage          // what root's processes hold of the two limits
+	InotifyWatches   host.Usage
+	PIDs             []PIDLimit // the limits that are nearly used up, those of the node and its daemons first
+}
+
+// Systemd is how systemd behaves.
+type Systemd struct {
+	BusSilent bool   // systemd answers on its own socket, and not over the message bus by which runc and the kubelet ask it
+	Driver    string // by what containers get their cgroups: systemd, cgroupfs, or empty when it is not known
+	JobsWait  bool   // systemd is behind with what it was asked to do
+	Silent    bool   // systemd is there and does not answer
+	Slow      bool   // systemd took too long for an answer
+	UnitsLeak bool   // units pile up that are over
+}

@@ -1,0 +1,103 @@
+package facts
+
+import (
+	"cmp"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/kdiag/kdiag/checks/host"
+)
+
+// A freeze is a control group that is frozen itself, and those with tasks that stand still with it.
+type Freeze struct {
+	host.FrozenCgroup                     // Tasks are those of all
+	Held              []host.FrozenCgroup // perhaps itself
+}
+
+// frozenCgroups returns the freezes that matter to the node: those that hold pods, or the units of runtime and kubelet. Of a tree only
+// the top is named, which a pod's group may lie far below. Those that hold daemons come first.
+func frozenCgroups(f *Facts) []Freeze {
+	var out []Freeze
+	all := f.Seen.Cgroups.Value.Frozen
+	for _, g := range all {
+		if g.Tasks == 0 || isForeign(f, g) || !IsOurs(g.Owner) && !strings.Contains(g.Path, "kubepods") && UnitRole(g.Unit) == RoleOther {
+			continue
+		}
+		top, ok := freezerOf(all, g)
+		if !ok || isForeign(f, top) {
+			continue
+		}
+		i := slices.IndexFunc(out, func(z Freeze) bool { return z.Path == top.Path })
+		if i < 0 {
+			i, top.Tasks = len(out), 0
+			out = append(out, Freeze{FrozenCgroup: top})
+		}
+		out[i].Tasks += g.Tasks
+		out[i].Held = append(out[i].Held, g)
+	}
+	weight := func(z Freeze) int {
+		if z.HoldsDaemons() {
+			return 0
+		}
+		return 1
+	}
+	slices.SortStableFunc(out, func(a, b Freeze) int { return cmp.Compare(weight(a), weight(b)) })
+	return out
+}
+
+// freezerOf returns the highest group that is frozen itself and holds another, or is it.
+func freezerOf(all []host.FrozenCgroup, g host.FrozenCgroup) (top host.FrozenCgroup, ok bool) {
+	for _, above := range all {
+		holds := above.Path == g.Path || strings.HasPrefix(g.Path, strings.TrimSuffix(above.Path, "/")+"/")
+		if above.Self && holds && (!ok || len(above.Path) < len(top.Path)) {
+			top, ok = above, true
+		}
+	}
+	return top, ok
+}
+
+// isForeign reports whether a group is that of a container that the runtime does not list and that is in no pod: docker's own, say, which
+// somebody may pause.
+func isForeign(f *Facts, g host.FrozenCgroup) bool {
+	if g.ObjectID == "" || g.PodUID != "" || strings.Contains(g.Path, "kubepods") || f.Measurement == nil || !f.Calls.BothLists {
+		return false
+	}
+	return OwnedBy(f, g.Owner).Pod == ""
+}
+
+// HoldsDaemons reports whether the runtime, the kubelet, or all pods stand still: the node is then at stake.
+func (z Freeze) HoldsDaemons() bool {
+	return z.HoldsAllPods() || slices.ContainsFunc(z.Held, func(g host.FrozenCgroup) bool { return CgroupRole(g) != RoleOther })
+}
+
+// HoldsAllPods reports whether the group above those of all pods is the frozen one, or lies in it.
+func (z Freeze) HoldsAllPods() bool {
+	return slices.ContainsFunc(z.Held, func(g host.FrozenCgroup) bool {
+		for ; len(g.Path) > 1 && len(g.Path) >= len(z.Path); g.Path = path.Dir(g.Path) {
+			if HoldsAllPods(g) {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// HoldsAllPods reports whether a group is the one above those of all pods; below --cgroup-root it has another name in front.
+func HoldsAllPods(g host.FrozenCgroup) bool {
+	base := path.Base(g.Path)
+	return base == "kubepods" || base == "kubepods.slice" || strings.HasSuffix(base, "-kubepods.slice")
+}
+
+// CgroupRole tells whether a group is the runtime's or the kubelet's own. That of a shim or a container is a pod's.
+func CgroupRole(g host.FrozenCgroup) Role {
+	switch {
+	case g.ObjectID != "" || g.PodUID != "":
+		return RoleOther
+	case g.Role == host.RoleRuntime:
+		return RoleRuntime
+	case g.Role == host.RoleKubelet:
+		return RoleKubelet
+	}
+	return UnitRole(g.Unit)
+}

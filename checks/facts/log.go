@@ -1,0 +1,344 @@
+package facts
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/checks/units"
+	"github.com/kdiag/kdiag/journal"
+	"github.com/kdiag/kdiag/journal/signature"
+)
+
+// LogUnread says why the journal tells nothing, and with which status a check that needs it ends; no status when it was read.
+func LogUnread(f *Facts) (checks.Status, string) {
+	switch {
+	case f.Target.Simulated:
+		return checks.StatusSkipped, "the runtime is simulated: the node's journal is not about it"
+	case f.Journal == nil && f.JournalProblem != "":
+		return checks.StatusUnknown, "the journal was not read: " + Clean(f.JournalProblem)
+	case f.Journal == nil:
+		return checks.StatusSkipped, "the journal was not looked at"
+	case f.Journal.Lines == 0 && len(f.Journal.Signatures) == 0:
+		return checks.StatusUnknown, "the journal holds nothing of the last " + units.Duration(f.Log.Window)
+	}
+	return "", ""
+}
+
+// KubeletLogs reports whether the journal holds anything of a kubelet.
+func KubeletLogs(f *Facts) bool {
+	for _, c := range f.Journal.Signatures {
+		if c.Lane == string(signature.Kubelet) && c.Count > 0 {
+			return true
+		}
+	}
+	return len(f.Journal.Episodes) > 0
+}
+
+// OwnLog is the file in which RKE2 has its kubelet log, and nowhere else.
+const OwnLog = "/var/lib/rancher/rke2/agent/logs/kubelet.log"
+
+// kubeletElsewhere says why the kubelet's silence in what was read means nothing: it logs elsewhere. Empty where its log was read, as far as
+// can be told.
+func kubeletElsewhere(f *Facts) string {
+	if f.Journal == nil || KubeletLogs(f) {
+		return ""
+	}
+	only := func(is func(journal.Source) bool) bool {
+		return len(f.Journal.Sources) > 0 && !slices.ContainsFunc(f.Journal.Sources, func(s journal.Source) bool { return !is(s) })
+	}
+	switch {
+	case only(func(s journal.Source) bool { return s.Format == "kmsg" || s.Problem != "" }):
+		return "only the kernel's log was read"
+	case strings.HasPrefix(f.Target.KubeletUnit, "rke2-") && only(func(s journal.Source) bool { return !strings.HasSuffix(s.Name, OwnLog) || s.Problem != "" }):
+		return "RKE2's kubelet logs into " + OwnLog + ", which was not read"
+	}
+	return ""
+}
+
+// How old the newest record of a kind may be for the thing to be still going on, seen from the moment at which the
+// journal was read.
+const (
+	// While there is a runtime error, the kubelet's loop says so every 5 s (syncLoop in pkg/kubelet/kubelet.go): six
+	// lines that are not there are an end, or a kubelet that stands still itself.
+	SkipFresh = 30 * time.Second
+	// Lease and node status are each tried every 10 s, and a try may itself wait for 10 s.
+	APIFresh = time.Minute
+	// Stamps may lie ahead of our clock by so much before they are taken for another clock's.
+	aheadOfClock = time.Minute
+)
+
+// hears reports whether there is a journal to be asked.
+func hears(f *Facts) bool { return f.Journal != nil }
+
+// hearsKubelet reports whether what the kubelet says in the journal is about the runtime that was asked: not when that is
+// kdiag's own, or another socket than the kubelet's.
+func hearsKubelet(f *Facts) bool { return f.Log.Read && !f.Target.Simulated && !f.Target.OtherEndpoint }
+
+// journalAt is the moment up to which the journal was read; the measurement goes on after it.
+func journalAt(f *Facts) time.Time {
+	if f.Journal == nil || f.Journal.GeneratedAt.IsZero() || f.Journal.GeneratedAt.After(f.Now) {
+		return f.Now
+	}
+	return f.Journal.GeneratedAt
+}
+
+// journalFrom is the moment from which on the journal was read: of its first record where that is known, since more may have
+// been read than was asked for, and a journal that was rotated holds less.
+func journalFrom(f *Facts) time.Time {
+	if f.Journal != nil && f.Journal.From != nil && f.Journal.From.Before(f.Log.At) {
+		return *f.Journal.From
+	}
+	window := f.Limits.JournalWindow
+	if window <= 0 {
+		window = checks.DefaultLimits().JournalWindow
+	}
+	return f.Log.At.Add(-window)
+}
+
+// journalWindow is how far back the journal was read, in whole minutes.
+func journalWindow(f *Facts) time.Duration {
+	return max(f.Log.At.Sub(f.Log.From).Round(time.Minute), time.Minute)
+}
+
+// Fresh reports whether a moment is at most so long ago that what happened then is taken for going on.
+func Fresh(f *Facts, t *time.Time, within time.Duration) bool {
+	if t == nil {
+		return false
+	}
+	age := f.Log.At.Sub(*t)
+	return age <= within && age >= -aheadOfClock
+}
+
+// ClockText writes the time of day in the zone of the report.
+func ClockText(f *Facts, t time.Time) string { return t.In(f.Now.Location()).Format(time.TimeOnly) }
+
+// SinceText says from when on something has been going on; what began before the window is not dated.
+func SinceText(f *Facts, t time.Time) string {
+	const edge = 15 * time.Second
+	if t.Before(f.Log.From.Add(edge)) {
+		return "for all of the last " + units.Duration(f.Log.Window)
+	}
+	return "since " + ClockText(f, t)
+}
+
+// Logged returns what the journal counted of a signature; nil when it holds none.
+func Logged(f *Facts, code string) *journal.Count {
+	if !f.Log.Read {
+		return nil
+	}
+	for i := range f.Journal.Signatures {
+		if c := &f.Journal.Signatures[i]; c.Code == code && c.Count > 0 {
+			return c
+		}
+	}
+	return nil
+}
+
+// LastOf returns the time of the newest record of any of the signatures; nil without any.
+func LastOf(f *Facts, codes ...string) *time.Time {
+	var last *time.Time
+	for _, code := range codes {
+		if c := Logged(f, code); c != nil && c.Last != nil && (last == nil || c.Last.After(*last)) {
+			last = c.Last
+		}
+	}
+	return last
+}
+
+// FirstExample returns the first record of the first of the signatures that the journal holds, safe to print.
+func FirstExample(f *Facts, codes ...string) string {
+	for _, code := range codes {
+		if c := Logged(f, code); c != nil && c.Example != "" {
+			return Quote(f, c.Example)
+		}
+	}
+	return ""
+}
+
+// Quote makes a record safe to print and short enough for a line of evidence. Its beginning says what failed and its end
+// why, so what is left out is in the middle.
+func Quote(f *Facts, record string) string {
+	const first, last = 100, 80
+	s := []rune(strings.TrimSpace(record))
+	if len(s) > first+last {
+		return Clean(strings.TrimSpace(string(s[:first])) + " ... " + strings.TrimSpace(string(s[len(s)-last:])))
+	}
+	return Clean(string(s))
+}
+
+// eventsOf returns the events of the signatures that have a time, by time.
+func eventsOf(f *Facts, codes ...string) []journal.Event {
+	if !f.Log.Read {
+		return nil
+	}
+	var some []journal.Event
+	for _, e := range f.Journal.Events {
+		if e.At != nil && slices.Contains(codes, e.Code) {
+			some = append(some, e)
+		}
+	}
+	slices.SortStableFunc(some, func(a, b journal.Event) int { return a.At.Compare(*b.At) })
+	return some
+}
+
+// until is the end of an event.
+func until(e journal.Event) time.Time {
+	if e.Until != nil && e.Until.After(*e.At) {
+		return *e.Until
+	}
+	return *e.At
+}
+
+// A spell is a time in which records of some kind came without a long pause.
+type Interval struct {
+	From, To time.Time
+	Records  int64
+}
+
+// Spells returns the times in which records of the signatures came with no pause longer than gap, by time. They are made
+// of the events of the timeline; of a signature that has none there, first, last and number of its records must do.
+func Spells(f *Facts, gap time.Duration, codes ...string) []Interval {
+	var parts []Interval
+	for _, code := range codes {
+		c := Logged(f, code)
+		if c == nil {
+			continue
+		}
+		events := eventsOf(f, code)
+		var told time.Time
+		for _, e := range events {
+			parts = append(parts, Interval{*e.At, until(e), max(e.Count, 1)})
+			if until(e).After(told) {
+				told = until(e)
+			}
+		}
+		if c.Last == nil {
+			continue
+		}
+		if len(events) == 0 {
+			parts = append(parts, spread(*c, gap))
+		} else if c.Last.After(told) {
+			parts = append(parts, Interval{*c.Last, *c.Last, 1}) // the timeline is bounded, counts are not
+		}
+	}
+	slices.SortStableFunc(parts, func(a, b Interval) int { return cmp.Or(a.From.Compare(b.From), a.To.Compare(b.To)) })
+	var out []Interval
+	for _, p := range parts {
+		if n := len(out); n > 0 && p.From.Sub(out[n-1].To) <= gap {
+			if p.To.After(out[n-1].To) {
+				out[n-1].To = p.To
+			}
+			out[n-1].Records += p.Records
+			continue
+		}
+		out = append(out, p)
+	}
+	return out
+}
+
+// occasions counts how often records of a signature came, those within pause of each other once. Without a timeline each
+// record counts.
+func occasions(f *Facts, pause time.Duration, code string) int {
+	if len(eventsOf(f, code)) > 0 {
+		return len(Spells(f, pause, code))
+	}
+	if c := Logged(f, code); c != nil {
+		return int(c.Count)
+	}
+	return 0
+}
+
+// spread makes a spell of first, last and number: of the last record alone when they are too few to lie within gap.
+func spread(c journal.Count, gap time.Duration) Interval {
+	if c.First == nil || c.Count < 2 || c.Last.Sub(*c.First) > time.Duration(c.Count-1)*gap {
+		return Interval{*c.Last, *c.Last, 1}
+	}
+	return Interval{*c.First, *c.Last, c.Count}
+}
+
+// Ongoing returns the newest spell of the signatures if it lasts until now: its last record is no older than gap.
+func Ongoing(f *Facts, gap time.Duration, codes ...string) (Interval, bool) {
+	all := Spells(f, gap, codes...)
+	if len(all) == 0 || !Fresh(f, &all[len(all)-1].To, gap) {
+		return Interval{}, false
+	}
+	return all[len(all)-1], true
+}
+
+// incidents returns the episodes of the journal in which PLEG was unhealthy and whose time is known, the newest last.
+// Start-up is none: a kubelet that has just started has not relisted yet.
+func incidents(f *Facts) []journal.Episode {
+	if !f.Log.Read {
+		return nil
+	}
+	var some []journal.Episode
+	for _, e := range f.Journal.Episodes {
+		if e.Kind == journal.Incident && e.Start != nil && e.End != nil {
+			some = append(some, e)
+		}
+	}
+	slices.SortStableFunc(some, func(a, b journal.Episode) int { return a.End.Compare(*b.End) })
+	return some
+}
+
+// plegNow returns the incident that is going on: the kubelet said so within its own cadence, and nothing has shown since
+// that its loop runs again.
+func plegNow(f *Facts) *journal.Episode {
+	all := f.Log.Incidents
+	if len(all) == 0 {
+		return nil
+	}
+	last := all[len(all)-1]
+	if last.Recovered || !Fresh(f, last.End, SkipFresh) {
+		return nil
+	}
+	return &last
+}
+
+// longest returns the worst age of PLEG that the incidents state, 0 when none states one.
+func longest(incidents []journal.Episode) time.Duration {
+	var worst time.Duration
+	for _, e := range incidents {
+		worst = max(worst, units.ToDuration(e.MaxLastSeenSeconds))
+	}
+	return worst
+}
+
+// PLEGLine says what the kubelet itself says of PLEG in the journal; empty when it says nothing. Of several incidents it
+// says how many, of one that goes on since when.
+func PLEGLine(f *Facts) string {
+	all := f.Log.Incidents
+	if len(all) == 0 {
+		return ""
+	}
+	age := ""
+	if d := longest(all); d > 0 {
+		age = ", at most " + units.Duration(d) + " since its last good relist"
+	}
+	if now := f.Log.PLEGNow; now != nil {
+		line := "the kubelet itself says that PLEG is not healthy, " + SinceText(f, *now.Start)
+		if now.Anchor != nil && len(now.Stalls) < 2 {
+			line += fmt.Sprintf("; its last good relist began at %s", ClockText(f, *now.Anchor))
+		} else {
+			line += age
+		}
+		if len(all) > 1 {
+			line += fmt.Sprintf("; before, it was so %s in the last %s", units.Times(len(all)-1), units.Duration(f.Log.Window))
+		}
+		return line
+	}
+	last := all[len(all)-1]
+	if len(all) == 1 {
+		return fmt.Sprintf("the kubelet said that PLEG was not healthy from %s to %s%s", ClockText(f, *last.Start), ClockText(f, *last.End), age)
+	}
+	return fmt.Sprintf("the kubelet said %s in the last %s that PLEG was not healthy, last until %s%s",
+		units.Times(len(all)), units.Duration(f.Log.Window), ClockText(f, *last.End), age)
+}
+
+// retryPause is how long the kubelet may be silent about a call that hangs again and again: the deadline of the call,
+// and the pause until the next.
+func retryPause(f *Facts) time.Duration { return f.Calls.KubeletTimeout + SkipFresh }

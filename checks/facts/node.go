@@ -1,0 +1,96 @@
+package facts
+
+import (
+	"time"
+
+	"github.com/kdiag/kdiag/checks/host"
+	"github.com/kdiag/kdiag/checks/kubelet"
+	"github.com/kdiag/kdiag/checks/units"
+)
+
+// seen returns what was seen of the node. Where nobody looked, and where the runtime is kdiag's own and this host is not its
+// node, every look is empty; an empty value speaks for no cause.
+func seen(f *Facts) *Node {
+	if f.Node == nil || f.Target.Simulated {
+		return &Node{}
+	}
+	return f.Node
+}
+
+// Why says why a look brought nothing, or not all.
+func (l Reading[T]) Why() string {
+	switch {
+	case l.Missing != "":
+		return Clean(l.Missing)
+	case l.Hung && l.Took > 0:
+		return "the look had not ended after " + units.Duration(l.Took)
+	case l.Hung:
+		return "the look did not end"
+	case l.Skipped:
+		return "not asked for"
+	}
+	return "it was not looked at"
+}
+
+// A Look is what became of one look at the node. Could not look is never ok.
+type Reading[T any] struct {
+	Value T
+	// OK says that Value is whole. A look that failed may have brought a part of it.
+	OK bool
+	// Missing says why there is nothing, or not all: no permission, not on this kernel, does not apply.
+	Missing string
+	// Skipped says that it does not apply here, or that nobody asked for it.
+	Skipped bool
+	// Hung says that it had not ended when the time was up; it was left behind.
+	Hung bool
+	Took time.Duration
+}
+
+// A SandboxImage is the image that every sandbox begins with, often called pause.
+type SandboxImage struct {
+	Name   string
+	Absent bool // it is not on the node
+}
+
+// Node is what was seen of the host and of the kubelet's own surfaces. A command that looks at the cheap things only leaves
+// the others skipped.
+type Node struct {
+	Pressure  Reading[host.Pressure]
+	Memory    Reading[host.Memory]
+	Spaces    Reading[[]host.Space]
+	Writes    Reading[[]host.Writes]
+	Disks     Reading[[]host.Disk]
+	Writers   Reading[[]host.Writer]
+	Mounts    Reading[host.MountTable]
+	Tasks     Reading[host.Tasks]
+	PIDs      Reading[host.PIDs]
+	Files     Reading[host.Files]
+	Inotify   Reading[host.Inotify]
+	Conntrack Reading[host.Conntrack]
+	Cgroups   Reading[host.Cgroups]
+	Clock     Reading[host.Clock]
+	Systemd   Reading[host.Systemd]
+	// Holders are who has most of the memory, or of the processes, where those are short.
+	Holders Reading[host.Consumers]
+
+	Settings     Reading[kubelet.Settings]
+	Health       Reading[kubelet.Health]
+	Certificates Reading[[]kubelet.Certificate]
+	Server       Reading[kubelet.Server]
+	CNI          Reading[kubelet.CNI]
+	// RuntimeDriver is the cgroup driver that the runtime says to use (RuntimeConfig): cgroupfs or systemd.
+	RuntimeDriver Reading[string]
+
+	// SandboxImage is what the runtime makes sandboxes of.
+	SandboxImage Reading[SandboxImage]
+
+	// Population is what the looks at processes share.
+	Population Reading[host.Population]
+	// Folders are those that matter, from where the runtime and the kubelet keep their things.
+	Folders Reading[[]host.Folder]
+	// Hung are the ids of the probes that had not ended when the time was up.
+	Hung []string
+}
+
+// NotWanted is why a look was not made that the command leaves out.
+const NotWanted = "this command does not look at it"

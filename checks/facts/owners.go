@@ -1,0 +1,115 @@
+package facts
+
+import (
+	"slices"
+
+	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/checks/host"
+	"github.com/kdiag/kdiag/crictl"
+	"github.com/kdiag/kdiag/plegbench"
+)
+
+// IsStaticPod reports whether the kubelet has a pod from a file or a URL, not from the API server.
+func IsStaticPod(f *Facts, uid string) bool {
+	if f.Measurement == nil || f.Measurement.Sandboxes == nil {
+		return false
+	}
+	return slices.ContainsFunc(f.Measurement.Sandboxes.Sandboxes, func(b crictl.PodSandbox) bool {
+		return b.Pod != nil && b.Pod.UID == uid && b.ConfigSource != "" && b.ConfigSource != "api"
+	})
+}
+
+// IsOurs reports whether a process belongs to what the node needs: the runtime, the kubelet, a shim, a container.
+func IsOurs(o host.Owner) bool { return o.Role != "" || o.ObjectID != "" || o.PodUID != "" }
+
+// serves reports whether a process belongs to the object of a status call, or to its pod.
+func serves(o host.Owner, i plegbench.Inspection) bool {
+	return o.ObjectID != "" && (o.ObjectID == i.ID || o.ObjectID == i.SandboxID) || o.PodUID != "" && o.PodUID == i.Pod.UID
+}
+
+// HungObjectOf returns the hung status call about the object or pod that a process belongs to.
+func HungObjectOf(f *Facts, o host.Owner) (plegbench.Inspection, bool) {
+	hungs := InspectionsThat(f, func(i plegbench.Inspection) bool { return isHung(i) && serves(o, i) })
+	if len(hungs) == 0 {
+		return plegbench.Inspection{}, false
+	}
+	return hungs[0], true
+}
+
+// OwnedBy is what the lists of the runtime say of the owner of a process.
+func OwnedBy(f *Facts, o host.Owner) checks.Subject {
+	s := checks.Subject{PodUID: Clean(o.PodUID)}
+	named := func(p *crictl.Pod) {
+		if p != nil {
+			s.Namespace, s.Pod, s.PodUID = Clean(p.Namespace), Clean(p.Name), Clean(p.UID)
+		}
+	}
+	if f.Measurement == nil {
+		return s
+	}
+	if l := f.Measurement.Sandboxes; l != nil {
+		for _, b := range l.Sandboxes {
+			if o.ObjectID != "" && b.ID == o.ObjectID || o.PodUID != "" && b.Pod != nil && b.Pod.UID == o.PodUID {
+				named(b.Pod)
+			}
+		}
+	}
+	if l := f.Measurement.Containers; l != nil {
+		for _, c := range l.Containers {
+			if o.ObjectID != "" && c.ID == o.ObjectID {
+				named(c.Pod)
+				s.Name = Clean(c.Name)
+			}
+		}
+	}
+	return s
+}
+
+// OwnerLabel names whom a process belongs to: web/checkout-1 (app), containerd.service, the runtime; empty for any other
+// process of the host.
+func OwnerLabel(f *Facts, o host.Owner) string {
+	switch s := OwnedBy(f, o); {
+	case s.Pod != "" && s.Name != "":
+		return LabelOf(KindContainer, o.ObjectID, s.Namespace, s.Pod, s.Name)
+	case s.Pod != "":
+		return s.Namespace + "/" + s.Pod
+	case o.ObjectID != "":
+		return "container " + ShortID(o.ObjectID)
+	case o.PodUID != "":
+		return "pod " + Clean(o.PodUID)
+	case o.Unit != "":
+		return Clean(o.Unit)
+	case o.Role == host.RoleKubelet:
+		return "the kubelet"
+	case o.Role != "":
+		return "the runtime"
+	}
+	return ""
+}
+
+// OwnerSuffix writes an owner behind what it owns; nothing where nobody is known.
+func OwnerSuffix(f *Facts, o host.Owner) string {
+	if l := OwnerLabel(f, o); l != "" {
+		return " of " + l
+	}
+	return ""
+}
+
+// SilentMount reports whether any look at the file systems of this run did not come back.
+func (n *Node) SilentMount() bool {
+	return slices.ContainsFunc(n.Mounts.Value.Probed, func(m host.Mount) bool { return m.Hung }) ||
+		slices.ContainsFunc(n.Spaces.Value, func(s host.Space) bool { return s.Hung }) || n.silentDisk()
+}
+
+// silentDisk reports whether a write did not end in time.
+func (n *Node) silentDisk() bool {
+	return slices.ContainsFunc(n.Writes.Value, func(w host.Writes) bool { return w.Hung })
+}
+
+// IsStatic reports whether the kubelet has the pod of an inspection from a file or a URL, not from the API server.
+func IsStatic(f *Facts, i plegbench.Inspection) bool {
+	list := f.Measurement.Sandboxes
+	return list != nil && slices.ContainsFunc(list.Sandboxes, func(s crictl.PodSandbox) bool {
+		return s.ID == i.SandboxID && s.ConfigSource != "" && s.ConfigSource != "api"
+	})
+}

@@ -1,0 +1,163 @@
+package facts
+
+import (
+	"cmp"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"unicode"
+
+	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/checks/host"
+	"github.com/kdiag/kdiag/checks/units"
+	"github.com/kdiag/kdiag/crictl"
+)
+
+const (
+	// MuchHeld is the share of all memory, or of all processes, from which who has it is a culprit. Memory is short when less than a
+	// tenth is available, and processes are when a fifth or a tenth of the limit is left: giving back as much could end it alone.
+	MuchHeld = 0.1
+	// SomeHeld is the share from which a pod is named beside others. On a full node of a hundred like pods each has as much.
+	SomeHeld = 0.01
+)
+
+// nodeLimits are the thresholds for the host: the defaults where none were given.
+func nodeLimits(f *Facts) checks.NodeLimits {
+	if f.Limits.Node == (checks.NodeLimits{}) {
+		return checks.DefaultNodeLimits()
+	}
+	return f.Limits.Node
+}
+
+// SafePath matches the absolute paths that may stand in a command without quotes.
+var SafePath = regexp.MustCompile(`^/[A-Za-z0-9._/@:~+=-]*$`)
+
+// Share is a part of a whole; 0 of nothing.
+func Share(part, whole uint64) float64 {
+	if whole == 0 {
+		return 0
+	}
+	return float64(part) / float64(whole)
+}
+
+// Used is the share of a limit that is used; 0 without a limit.
+func Used(u host.Usage) float64 { return Share(u.Current, u.Max) }
+
+// UsageText writes how much of a limit is used: 29,491 of 32,768 (90 %).
+func UsageText(u host.Usage) string {
+	return fmt.Sprintf("%s of %s (%s)", units.Number(u.Current), units.Number(u.Max), units.Percent(Used(u)))
+}
+
+// PressureText writes one resource's stall: 43 % in the last 10 s, 40 % in the last minute.
+func PressureText(a host.Averages) string {
+	return fmt.Sprintf("%.0f%% of the last 10 s, %.0f%% of the last minute", a.Avg10, a.Avg60)
+}
+
+// Rank is the severity for a share of a limit; false below both thresholds.
+func Rank(l checks.NodeLimits, share float64) (checks.Severity, bool) {
+	switch {
+	case share >= l.LimitCritical:
+		return checks.Critical, true
+	case share >= l.LimitWarning:
+		return checks.Warning, true
+	}
+	return "", false
+}
+
+// StatusOf is the status of a check for the share of a limit.
+func StatusOf(l checks.NodeLimits, share float64) checks.Status {
+	switch severity, _ := Rank(l, share); severity {
+	case checks.Critical:
+		return checks.StatusCritical
+	case checks.Warning:
+		return checks.StatusWarning
+	}
+	return checks.StatusOK
+}
+
+// Worse returns the more severe of two.
+func Worse(a, b checks.Severity) checks.Severity {
+	if a == checks.Critical || b == checks.Critical {
+		return checks.Critical
+	}
+	return checks.Warning
+}
+
+// PodLabel names a pod by its UID: web/checkout-1, or pod 6f1c... where the lists do not hold it.
+func PodLabel(f *Facts, uid string) string { return OwnerLabel(f, host.Owner{PodUID: uid}) }
+
+// InPod adds what is known of a pod to a subject.
+func InPod(f *Facts, s checks.Subject, uid string) checks.Subject {
+	pod := OwnedBy(f, host.Owner{PodUID: uid})
+	s.PodUID, s.Namespace, s.Pod = pod.PodUID, pod.Namespace, pod.Pod
+	return s
+}
+
+// FoldersLine names the folders on a file system, those of the runtime first: /var/lib/containerd (runtime) and /var/log (logs).
+func FoldersLine(folders []host.Folder) string {
+	var words []string
+	for _, f := range byRole(folders) {
+		words = append(words, fmt.Sprintf("%s (%s)", Clean(f.Path), Clean(f.Role)))
+	}
+	return units.List(Head(words, MaxRelated))
+}
+
+// byRole orders folders by how much the node needs them.
+func byRole(folders []host.Folder) []host.Folder {
+	order := []string{host.FolderRuntime, host.FolderState, host.FolderKubelet, host.FolderLogs}
+	place := func(f host.Folder) int {
+		if i := slices.Index(order, f.Role); i >= 0 {
+			return i
+		}
+		return len(order)
+	}
+	sorted := slices.Clone(folders)
+	slices.SortStableFunc(sorted, func(a, b host.Folder) int { return cmp.Compare(place(a), place(b)) })
+	return sorted
+}
+
+// Needed reports whether the runtime, the kubelet or the pods' logs lie on a file system or disk.
+func Needed(folders []host.Folder) bool {
+	return hold(folders, host.FolderRuntime, host.FolderState, host.FolderKubelet, host.FolderLogs)
+}
+
+// hold reports whether one of the folders has one of the roles.
+func hold(folders []host.Folder, roles ...string) bool {
+	return slices.ContainsFunc(folders, func(f host.Folder) bool { return slices.Contains(roles, f.Role) })
+}
+
+// Says reports whether an error's text holds one of the kernel's words for it.
+func Says(text string, words ...string) bool { return ContainsAny(strings.ToLower(text), words) }
+
+// safeWord matches what may stand in a command that a person pastes: no space, quote, option or shell character.
+var safeWord = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
+
+// SafeEndpoint matches the endpoints that may stand in a command.
+var SafeEndpoint = regexp.MustCompile(`^unix:///[A-Za-z0-9._/@+-]+$`)
+
+// Safe reports whether all words may stand in a command.
+func Safe(words ...string) bool {
+	return !slices.ContainsFunc(words, func(w string) bool { return !safeWord.MatchString(w) })
+}
+
+// maxText is the most runes of one text from a runtime that a report repeats.
+const maxText = 300
+
+// Clean makes a text that came from a runtime safe to print: control characters and whatever else does not print
+// become escapes such as \u001b, and of long texts the middle is left out.
+func Clean(s string) string {
+	var b strings.Builder
+	for _, r := range crictl.Shorten(s, maxText) {
+		if unicode.IsPrint(r) {
+			b.WriteRune(r)
+			continue
+		}
+		if r > 0xffff {
+			fmt.Fprintf(&b, `\U%08x`, r)
+			continue
+		}
+		fmt.Fprintf(&b, `\u%04x`, r)
+	}
+	return b.String()
+}

@@ -1,0 +1,164 @@
+package judge
+
+import (
+	"time"
+
+	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/checks/facts"
+	"github.com/kdiag/kdiag/checks/host"
+	"github.com/kdiag/kdiag/plegbench"
+)
+
+// fill completes a header: what the caller left empty is taken from the facts.
+func fill(h checks.Header, kind string, f *facts.Facts) checks.Header {
+	h.APIVersion, h.Kind = checks.APIVersion, kind
+	if h.GeneratedAt.IsZero() {
+		h.GeneratedAt = f.Now
+	}
+	h.Host = facts.Clean(h.Host)
+	return h
+}
+
+// NewReport judges the facts and makes the document of kdiag pleg and kdiag node.
+func NewReport(h checks.Header, in *facts.Input) *checks.Report {
+	j := judged(in)
+	f, all := j.facts, noNil(j.causes)
+	v := verdict(f, all, scopeSweep)
+	return &checks.Report{
+		Header: fill(h, checks.KindReport, f), Runtime: facts.RuntimeOf(f), Status: v, Causes: all, Relist: summary(f),
+		Checks: noNil(results(j)), Problems: problems(f, v, scopeSweep),
+	}
+}
+
+// withoutJournal returns the facts without what the node's logs say: the verdict on a socket, or on a series of relists, is
+// not one on the node.
+func withoutJournal(in *facts.Input) *facts.Input {
+	if in == nil {
+		return nil
+	}
+	alone := *in
+	alone.Journal, alone.JournalProblem = nil, ""
+	return &alone
+}
+
+// NewRuntimeProbe judges the facts and makes the document of kdiag runtime. That probe asks for no status of containers,
+// so the verdict does not wait for them.
+func NewRuntimeProbe(h checks.Header, in *facts.Input) *checks.RuntimeProbe {
+	j := judged(withoutJournal(in))
+	f, all := j.facts, noNil(j.causes)
+	v := verdict(f, all, scopeProbes)
+	p := &checks.RuntimeProbe{
+		Header: fill(h, checks.KindRuntimeProbe, f), Runtime: facts.RuntimeOf(f), Status: v, Causes: all,
+		Conditions: []checks.Condition{}, RPCs: []checks.RPC{}, Problems: problems(f, v, scopeProbes),
+	}
+	if f.Measurement == nil {
+		return p
+	}
+	m := f.Measurement
+	p.Connect = checks.ConnectInfo{
+		State: string(m.Connect.State), Seconds: m.Connect.Elapsed.Seconds(), Error: facts.Clean(m.Connect.Err), Peer: facts.PeerOf(f),
+	}
+	if m.Status != nil {
+		for _, c := range m.Status.Conditions {
+			p.Conditions = append(p.Conditions, checks.Condition{Type: facts.Clean(c.Type), Status: c.Status, Reason: facts.Clean(c.Reason), Message: facts.Clean(c.Message)})
+		}
+	}
+	for _, c := range m.Probes {
+		p.RPCs = append(p.RPCs, checks.RPC{
+			Name: facts.Clean(c.Method), Seconds: c.Elapsed.Seconds(), Code: facts.Clean(string(c.Code)), Error: facts.Clean(c.Err),
+			Bytes: measured(c.Bytes, c.OK()), Items: measured(c.Items, c.OK() && c.Method != facts.RPCVersion && c.Method != facts.RPCStatus),
+		})
+	}
+	return p
+}
+
+// NewRelistBenchmark judges the facts and makes the document of kdiag relist. Its verdict waits for the status of what
+// runs only if the benchmark asked for it.
+func NewRelistBenchmark(h checks.Header, in *facts.Input) *checks.RelistBenchmark {
+	j := judged(withoutJournal(in))
+	f, all := j.facts, noNil(j.causes)
+	want := scopeProbes
+	if len(f.Sweep.Made) > 0 {
+		want = scopeSweep
+	}
+	v := verdict(f, all, want)
+	problems := problems(f, v, want)
+	if line := kubeletStands(f); line != "" {
+		problems = append(problems, line)
+	}
+	b := &checks.RelistBenchmark{
+		Header: fill(h, checks.KindRelistBenchmark, f), Runtime: facts.RuntimeOf(f), Status: v, Causes: all, Relist: summary(f),
+		RPCs: []plegbench.RPCSummary{}, Samples: []checks.RelistSample{}, Problems: problems,
+	}
+	if f.Measurement == nil {
+		return b
+	}
+	b.RPCs = noNil(plegbench.SummarizeRPCs(f.Measurement))
+	if f.Summary != nil {
+		b.Forecast = plegbench.ForecastOf(f.Measurement.Samples, f.Summary)
+	}
+	for _, s := range f.Measurement.Samples {
+		b.Samples = append(b.Samples, sampleOf(s))
+	}
+	return b
+}
+
+// kubeletStands says that the kubelet is stopped and so makes no relists of its own: a benchmark measures the runtime, and says
+// nothing of the kubelet else.
+func kubeletStands(f *facts.Facts) string {
+	if f == nil {
+		return ""
+	}
+	for _, p := range facts.ProcessesOf(f, host.RoleKubelet) {
+		if facts.IsStopped(&p) {
+			return facts.ProcessLabel(p) + " is " + p.StateWord() + " and makes no relists of its own; these are kdiag's: kdiag pleg looks at the kubelet"
+		}
+	}
+	return ""
+}
+
+// sampleOf describes one timed relist.
+func sampleOf(s plegbench.Sample) checks.RelistSample {
+	out := checks.RelistSample{
+		At: s.At, Seconds: max(s.Elapsed(), time.Duration(0)).Seconds(),
+		Containers: measured(s.Containers.Items, s.Containers.OK()), Bytes: measured(max(s.Sandboxes.Bytes, s.Containers.Bytes), s.OK()),
+	}
+	switch {
+	case !s.Sandboxes.OK():
+		out.Error = facts.CallLine(s.Sandboxes)
+	case !s.Containers.OK():
+		out.Error = facts.CallLine(s.Containers)
+	}
+	return out
+}
+
+// measured returns a number that was measured: 0 is one only in an answer.
+func measured(n int, answered bool) *int {
+	if n == 0 && !answered {
+		return nil
+	}
+	return &n
+}
+
+// summary is Summary with texts that are safe to print.
+func summary(f *facts.Facts) *plegbench.Summary {
+	if f == nil || f.Summary == nil {
+		return nil
+	}
+	s := *f.Summary
+	s.ResponseRPC = facts.Clean(s.ResponseRPC)
+	if s.Sweep != nil {
+		sweep := *s.Sweep
+		sweep.SlowestID, sweep.Reach = facts.Clean(sweep.SlowestID), facts.Clean(sweep.Reach)
+		s.Sweep = &sweep
+	}
+	return &s
+}
+
+// noNil makes a list that prints as [] in JSON.
+func noNil[T any](s []T) []T {
+	if s == nil {
+		return []T{}
+	}
+	return s
+}

@@ -1,0 +1,168 @@
+package judge
+
+import (
+	"maps"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/checks/facts"
+	"github.com/kdiag/kdiag/checks/host"
+	"github.com/kdiag/kdiag/crictl"
+	"github.com/kdiag/kdiag/journal"
+	"github.com/kdiag/kdiag/journal/signature"
+)
+
+// FuzzJudge judges random mixtures of everything that a runtime can do. No mixture may panic, give another answer the
+// second time, break the order, or fail to become JSON.
+func FuzzJudge(f *testing.F) {
+	for seed := range uint64(64) {
+		f.Add(seed, "cni plugin not initialized")
+	}
+	f.Add(uint64(1<<40), "grpc: trying to send message larger than max (99999999999 vs. 0)")
+	f.Add(uint64(7), hostile)
+	f.Fuzz(func(t *testing.T, seed uint64, text string) {
+		facts := randomFacts(rand.New(rand.NewPCG(seed, seed)), text)
+		named := Judge(facts)
+		if diff := cmp.Diff(named, Judge(facts)); diff != "" {
+			t.Fatal(diff)
+		}
+		placed := map[string]bool{}
+		for _, c := range named {
+			if placed[c.Code] {
+				t.Errorf("%s is there twice", c.Code)
+			}
+			placed[c.Code] = true
+			if c.CausedBy != "" && !placed[c.CausedBy] {
+				t.Errorf("%s stands before its root %s", c.Code, c.CausedBy)
+			}
+			if c.Confidence <= 0 || c.Confidence > 1 || len(c.Evidence.For) == 0 || len(c.NextSteps) == 0 {
+				t.Errorf("%s: %+v", c.Code, c)
+			}
+		}
+		encode(t, NewReport(checks.Header{}, facts))
+		encode(t, NewRuntimeProbe(checks.Header{}, facts))
+		encode(t, NewRelistBenchmark(checks.Header{}, facts))
+		if len(Results(facts)) != len(Checks()) {
+			t.Error("not one result for each check")
+		}
+	})
+}
+
+// randomJournal mixes records of all signatures with times that lie anywhere, or are missing.
+func randomJournal(r *rand.Rand, text string) tweak {
+	codes := []string{
+		signature.RuntimeIsDown, signature.RelistFailed, signature.SyncLoopActive, signature.InspectFailed, signature.MessageTooLarge, signature.NetworkNotReady,
+		signature.HousekeepingSlow, signature.RemoveFailed, signature.UnitRestarted, signature.KubeletFatal, signature.KubeletStarted, signature.WatchdogTimeout,
+		signature.UnitFailed, signature.APIServerFailed, signature.Unauthorized, signature.CertificateExpired, signature.OOMKill, signature.UnitOOMKilled,
+		signature.HungTask, signature.SoftLockup, signature.NodeReady, text,
+	}
+	subjects := []string{"kubelet.service", "containerd.service", "containerd-shim:5000", "kubelet", "java", "container1-0", "", text}
+	var entries []entry
+	at := func() time.Duration { return time.Duration(r.Int64N(int64(20*time.Minute))) - time.Minute }
+	for range r.IntN(8) {
+		code := codes[r.IntN(len(codes))]
+		entries = append(entries, signs(code, r.Int64N(50)-1, at(), at(), text, subjects[r.IntN(len(subjects))]))
+		for range r.IntN(3) {
+			entries = append(entries, burst(code, r.Int64N(9), at(), at(), subjects[r.IntN(len(subjects))]))
+		}
+	}
+	for range r.IntN(3) {
+		entries = append(entries, incident(at(), at(), func(e *journal.Episode) {
+			switch r.IntN(5) {
+			case 0:
+				e.Anchor = nil
+			case 1:
+				e.End = nil
+			case 2:
+				e.MaxLastSeenSeconds = float64(r.Int64N(1<<62)) * -1
+			case 3:
+				e.Recovered, e.Stalls = true, make([]journal.Stall, r.IntN(4))
+			}
+			e.Culprits = append(e.Culprits, journal.Culprit{Kind: text, ID: text, Pod: text})
+		}))
+	}
+	return said(entries...)
+}
+
+// nodePictures are the pictures of nodes, made once: nothing here changes what lies in them.
+var nodePictures = sync.OnceValue(gallery)
+
+// randomNode takes the looks at the node from pictures, each from any of them, whole or not.
+func randomNode(r *rand.Rand) tweak {
+	all := nodePictures()
+	names := slices.Sorted(maps.Keys(all))
+	return func(f *facts.Input) {
+		mixed := &facts.Node{}
+		to := reflect.ValueOf(mixed).Elem()
+		for i := range to.NumField() {
+			if n := all[names[r.IntN(len(names))]].Node; n != nil {
+				to.Field(i).Set(reflect.ValueOf(n).Elem().Field(i))
+			}
+			if to.Field(i).Kind() == reflect.Struct && r.IntN(4) == 0 {
+				to.Field(i).FieldByName("OK").SetBool(false)
+			}
+		}
+		f.Node = mixed
+	}
+}
+
+// randomFacts mixes tweaks, calls and processes.
+func randomFacts(r *rand.Rand, text string) *facts.Input {
+	codes := []crictl.Code{
+		crictl.OK, crictl.OK, crictl.OK, crictl.DeadlineExceeded, crictl.DeadlineExceeded, crictl.Canceled, crictl.Unavailable, crictl.Unimplemented,
+		crictl.ResourceExhausted, crictl.Internal, crictl.NotFound, crictl.PermissionDenied, "", crictl.Code(text),
+	}
+	change := func(c *crictl.Call) {
+		if r.IntN(3) > 0 {
+			return
+		}
+		c.Code = codes[r.IntN(len(codes))]
+		c.Elapsed = time.Duration(r.Int64N(int64(12*time.Second))) - time.Second
+		if c.Code != crictl.OK {
+			c.Err = text
+		}
+	}
+	mess := func(f *facts.Input) {
+		m := f.Measurement
+		for i := range m.Probes {
+			change(&m.Probes[i])
+		}
+		for i := range m.Samples {
+			change(&m.Samples[i].Sandboxes)
+			change(&m.Samples[i].Containers)
+		}
+		for i := range m.Sweep.Inspections {
+			change(&m.Sweep.Inspections[i].Call)
+		}
+		for i := range f.Processes {
+			f.Processes[i].State = "RSDTtZIX"[r.IntN(8)]
+		}
+	}
+	all := []tweak{
+		mess, mess, exited(r.IntN(3000), 1+r.IntN(50), uint32(r.IntN(9000))), condition(r.IntN(2), false), func(f *facts.Input) { f.Kubelet = nil },
+		func(f *facts.Input) { f.HostMissing = text }, func(f *facts.Input) { f.Limits = checks.Limits{} }, func(f *facts.Input) { f.Measurement.Status = nil },
+		func(f *facts.Input) { f.Measurement.Sandboxes = nil }, func(f *facts.Input) { f.Measurement.Interrupted = text },
+		func(f *facts.Input) { f.Runtime = checks.Runtime{Endpoint: text, Name: text} }, func(f *facts.Input) { f.Measurement.Connect.PeerPID = r.IntN(3) },
+		func(f *facts.Input) { f.Measurement.Connect.State = crictl.ConnectState(text) },
+		ProcessesOf(host.Process{PID: r.IntN(9), Name: text, Role: host.RoleOCI, ObjectID: "container1-0", State: 'D', Started: now().Add(-time.Hour)}),
+		randomNode(r), randomNode(r), func(f *facts.Input) { f.JournalProblem = text }, randomJournal(r, text), randomJournal(r, text), randomJournal(r, text),
+		socket(crictl.ConnectSilent, text), func(f *facts.Input) { f.Measurement = nil },
+	}
+	chosen := []tweak{pods(r.IntN(30), r.IntN(4)), swept}
+	for _, t := range all[:len(all)-2] {
+		if r.IntN(4) == 0 {
+			chosen = append(chosen, t)
+		}
+	}
+	if r.IntN(20) == 0 {
+		chosen = append(chosen, all[len(all)-1-r.IntN(2)])
+	}
+	return node(chosen...)
+}

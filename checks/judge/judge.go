@@ -1,0 +1,169 @@
+// Package judge turns collected facts into a report: it recognises each cause once, relates the causes to each other by
+// the data of their definitions, and advises (judge.go); it reads the checks, whose line is that of the worst cause that
+// claims it (checks.go, check_*.go); and it makes the documents that the commands print (documents.go). It is pure.
+package judge
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/checks/causes"
+	"github.com/kdiag/kdiag/checks/facts"
+)
+
+// A judgement is what the judge found: nothing in it is worked out twice.
+type judgement struct {
+	facts  *facts.Facts
+	found  []causes.Finding // all that was recognised, those too that another finding hides
+	causes []checks.Cause   // the root before its consequences
+}
+
+// Judge names the causes that were collected facts show, most likely first and root before consequence; nil when there are
+// none. It is pure: equal input gives equal causes. Every cause is recognised once, related to the others by the data of its
+// definition, and advised with its root known.
+//
+// The root is the earliest signal that does not depend on the runtime: the disk before the shim, the mount before the task
+// that waits in it, the certificate before the API server that refuses it. Of a chain each cause names the link before it.
+func Judge(in *facts.Input) []checks.Cause { return judged(in).causes }
+
+func judged(in *facts.Input) judgement {
+	f := facts.New(in)
+	defs := map[string]causes.Definition{}
+	var found []causes.Finding
+	for _, d := range causes.All() {
+		defs[d.Code] = d
+		if x := d.Recognise(f); x != nil {
+			x.Code = d.Code
+			found = append(found, *x)
+		}
+	}
+	shown := unhidden(f, defs, found)
+	roots := relate(f, defs, shown)
+	raiseRoots(shown, roots)
+	all := order(advise(defs, shown, roots), roots)
+	return judgement{f, found, causes.WithoutSystemd(f, causes.NameNode(f, all))}
+}
+
+// unhidden returns the findings that no other finding hides.
+func unhidden(f *facts.Facts, defs map[string]causes.Definition, found []causes.Finding) []causes.Finding {
+	return slices.DeleteFunc(slices.Clone(found), func(x causes.Finding) bool {
+		return slices.ContainsFunc(defs[x.Code].Hidden, func(r causes.Root) bool {
+			i := slices.IndexFunc(found, func(other causes.Finding) bool { return other.Code == r.Code })
+			return i >= 0 && (found[i].Severity == checks.Critical || !r.Critical) && r.Holds(f)
+		})
+	})
+}
+
+// A relation is what explains one finding.
+type relation struct {
+	causedBy string // the nearest root
+	repair   string // the nearest root that is to be repaired first; what the kernel did is over
+}
+
+// relate maps the code of each consequence among the findings to its roots.
+func relate(f *facts.Facts, defs map[string]causes.Definition, found []causes.Finding) map[string]relation {
+	relations := map[string]relation{}
+	for _, x := range found {
+		d := defs[x.Code]
+		if d.OnPurpose != nil && d.OnPurpose(f) {
+			continue
+		}
+		var roots, repairable []string
+		for _, other := range found { // in the order of the definitions
+			i := slices.IndexFunc(d.Roots, func(r causes.Root) bool { return r.Code == other.Code })
+			if i < 0 || !d.Roots[i].Holds(f) {
+				continue
+			}
+			roots = append(roots, other.Code)
+			if !defs[other.Code].Past {
+				repairable = append(repairable, other.Code)
+			}
+		}
+		if len(roots) > 0 {
+			relations[x.Code] = relation{causedBy: nearest(defs, roots), repair: nearest(defs, repairable)}
+		}
+	}
+	return relations
+}
+
+// nearest returns the first of the roots of a cause that could be no root of another of them: of a mount that holds a task
+// that holds a status call, the task.
+func nearest(defs map[string]causes.Definition, roots []string) string {
+	for _, r := range roots {
+		if !slices.ContainsFunc(roots, func(other string) bool {
+			return slices.ContainsFunc(defs[other].Roots, func(o causes.Root) bool { return o.Code == r })
+		}) {
+			return r
+		}
+	}
+	return slices.Concat(roots, []string{""})[0]
+}
+
+// raiseRoots makes each root as severe as what follows from it.
+func raiseRoots(found []causes.Finding, roots map[string]relation) {
+	for range found { // a chain is no longer than the causes
+		for _, x := range found {
+			i := slices.IndexFunc(found, func(o causes.Finding) bool { return o.Code == roots[x.Code].causedBy })
+			if i >= 0 && x.Severity == checks.Critical {
+				found[i].Severity = checks.Critical
+			}
+		}
+	}
+}
+
+// advise makes the causes of the findings, with their next steps. Where the root is to be repaired first, a restart is for
+// what stays after that.
+func advise(defs map[string]causes.Definition, found []causes.Finding, roots map[string]relation) []checks.Cause {
+	var all []checks.Cause
+	for _, x := range found {
+		root := roots[x.Code]
+		e := x.Evidence
+		e.For, e.Against, e.Missing = noNil(e.For), noNil(e.Against), noNil(e.Missing)
+		c := checks.Cause{
+			Code: x.Code, Severity: x.Severity, Confidence: checks.Confidence(x.Step, e), Summary: x.Summary, Evidence: e,
+			Subject: x.Subject, Related: x.Related, CausedBy: root.causedBy, NextSteps: []checks.NextStep{},
+		}
+		if x.Advise != nil {
+			c.NextSteps = x.Advise(root.repair)
+		}
+		if root.causedBy != "" && !defs[root.causedBy].Past {
+			for i, s := range c.NextSteps {
+				if slices.Contains([]string{checks.TouchesRuntime, checks.TouchesKubelet, checks.TouchesNode}, s.Touches) {
+					c.NextSteps[i].Why = "Only if it stays when " + root.causedBy + " is over. " + s.Why
+				}
+			}
+		}
+		all = append(all, c)
+	}
+	return all
+}
+
+// order sorts by severity, confidence and the order of the definitions, then puts each root before its consequences.
+func order(causes []checks.Cause, roots map[string]relation) []checks.Cause {
+	slices.SortStableFunc(causes, func(a, b checks.Cause) int {
+		if a.Severity != b.Severity {
+			return cmp.Compare(a.Severity, b.Severity) // critical comes before warning
+		}
+		return cmp.Compare(b.Confidence, a.Confidence)
+	})
+	var out []checks.Cause
+	var place func(checks.Cause)
+	place = func(c checks.Cause) {
+		if index(out, c.Code) >= 0 {
+			return
+		}
+		if i := index(causes, roots[c.Code].causedBy); i >= 0 {
+			place(causes[i])
+		}
+		out = append(out, c)
+	}
+	for _, c := range causes {
+		place(c)
+	}
+	return out
+}
+
+func index(causes []checks.Cause, code string) int {
+	return slices.IndexFunc(causes, func(c checks.Cause) bool { return c.Code == code })
+}

@@ -1,0 +1,101 @@
+package judge
+
+import (
+	"encoding/json"
+	"flag"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/checks/causes"
+	"github.com/kdiag/kdiag/checks/facts"
+)
+
+var update = flag.Bool("update", false, "rewrite the recorded reports")
+
+// gallery returns the recorded cases by name, each read anew: one for each cause, beside its page, and those of this package that show none.
+func gallery() map[string]*facts.Input {
+	all := map[string]*facts.Input{}
+	for _, pattern := range []string{"../causes/testdata/*/facts.json", "testdata/*/facts.json"} {
+		files, err := filepath.Glob(pattern)
+		if err != nil {
+			panic(err)
+		}
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				panic(err)
+			}
+			var in facts.Input
+			if err := json.Unmarshal(text, &in); err != nil {
+				panic(file + ": " + err.Error())
+			}
+			all[filepath.Dir(file)] = &in
+		}
+	}
+	return all
+}
+
+// TestRecordedCases judges each recorded case and compares the report with the recorded one.
+func TestRecordedCases(t *testing.T) {
+	for dir, in := range gallery() {
+		t.Run(filepath.Base(dir), func(t *testing.T) {
+			got := encode(t, NewReport(checks.Header{Host: "node-7", KdiagVersion: "test"}, in))
+			file := filepath.Join(dir, "report.json")
+			if *update {
+				if err := os.WriteFile(file, got, 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(string(want), string(got)); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// TestEveryCauseIsRecorded wants a case for each cause in the folder that is named as its page, and checks for its claims.
+func TestEveryCauseIsRecorded(t *testing.T) {
+	all := gallery()
+	var ids []string
+	for _, c := range Checks() {
+		ids = append(ids, c.ID)
+	}
+	for _, d := range causes.All() {
+		shown := slices.ContainsFunc(slices.Collect(func(yield func(string) bool) {
+			for dir := range all {
+				if !yield(dir) {
+					return
+				}
+			}
+		}), func(dir string) bool {
+			name := strings.ReplaceAll(filepath.Base(dir), "_", "")
+			return strings.EqualFold(name, d.Code) && index(Judge(all[dir]), d.Code) >= 0
+		})
+		if !shown {
+			t.Errorf("checks/causes/testdata holds no case that shows %s", d.Code)
+		}
+		for _, id := range d.Claims {
+			if !slices.Contains(ids, id) {
+				t.Errorf("%s claims %s, which is no check", d.Code, id)
+			}
+		}
+		if doc, ok := causes.Doc(d.Code); !ok || doc.Title == "" || doc.Means == "" || len(doc.Confirm) == 0 || len(doc.Fix) == 0 || doc.Mistaken == "" || len(doc.Sources) == 0 {
+			t.Errorf("the page of %s is not whole: %+v", d.Code, doc)
+		}
+		for _, r := range slices.Concat(d.Roots, d.Hidden) {
+			if _, ok := causes.Lookup(r.Code); !ok {
+				t.Errorf("%s has a relation with %s, which is no cause", d.Code, r.Code)
+			}
+		}
+	}
+}

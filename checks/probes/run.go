@@ -1,0 +1,205 @@
+package probes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/kdiag/kdiag/checks/facts"
+	"github.com/kdiag/kdiag/checks/host"
+	"github.com/kdiag/kdiag/checks/kubelet"
+	"github.com/kdiag/kdiag/checks/units"
+)
+
+// Input is what the probes need besides the host's own files.
+type Input struct {
+	Root string // the host's file system as this process sees it
+	// Population waits for the one scan of /proc of this run.
+	Population  func(context.Context) (host.Population, error)
+	Child       host.Child          // how to start a disposable child for what may hang in the kernel
+	KubeletPID  int                 // 0: no kubelet runs, or none may be seen
+	Credentials kubelet.Credentials // for the kubelet's server
+	APIServer   bool                // the kubeconfig's server may be asked: the only connection that leaves the node
+	// RuntimeDriver asks the runtime which cgroup driver to use; nil where there is no runtime to ask.
+	RuntimeDriver func(context.Context) (string, error)
+	// SandboxImage asks the runtime which image it makes sandboxes of, and whether that is on the node; nil as above.
+	SandboxImage func(context.Context) (facts.SandboxImage, error)
+	// Between is the time between two looks at what is counted.
+	Between time.Duration
+}
+
+// A Probe is one look at the node: a value with its documentation. It measures; what it found is judged by the checks and
+// causes.
+type Probe struct {
+	ID    string
+	Text  string        // what it reads
+	Needs string        // what it cannot do without: root, systemd, a kernel with PSI; empty for nothing
+	Cheap bool          // kdiag pleg does it as well
+	After []string      // ids of probes whose findings it uses; it runs without them when they hang
+	Limit time.Duration // by then it is left behind
+	// Start looks, and returns how to note what was found. It may never return.
+	Start func(context.Context, *Input, facts.Node) func(*facts.Node, time.Duration)
+	// without notes that there is nothing, and why.
+	without func(*facts.Node, facts.Reading[struct{}])
+}
+
+// skip is the error of a look that does not apply here.
+type skip struct{ why string }
+
+func (e skip) Error() string { return e.why }
+
+// Skip returns the error of a look that does not apply here.
+func Skip(why string) error { return skip{why} }
+
+// probe completes a Probe: it reads into one field of Node. An error beside a value is a value that is not whole.
+func probe[T any](p Probe, field func(*facts.Node) *facts.Reading[T], read func(context.Context, *Input, facts.Node) (T, error)) Probe {
+	p.Start = func(ctx context.Context, s *Input, seen facts.Node) func(*facts.Node, time.Duration) {
+		v, err := read(ctx, s, seen)
+		return func(n *facts.Node, took time.Duration) {
+			l := facts.Reading[T]{Value: v, OK: err == nil, Took: took}
+			if err != nil {
+				l.Missing = strings.ReplaceAll(err.Error(), "\n", "; ") // errors.Join puts each on a line of its own
+				_, l.Skipped = errors.AsType[skip](err)
+			}
+			*field(n) = l
+		}
+	}
+	p.without = func(n *facts.Node, l facts.Reading[struct{}]) {
+		*field(n) = facts.Reading[T]{Missing: l.Missing, Skipped: l.Skipped, Hung: l.Hung, Took: l.Took}
+	}
+	return p
+}
+
+// A Runner runs probes. What hangs is left behind, and not begun again by the next run as long as it hangs.
+type Runner struct {
+	probes []Probe
+	mu     sync.Mutex
+	since  map[string]time.Time // of the looks that have not returned
+}
+
+// NewRunner returns a runner of all probes.
+func NewRunner() *Runner { return &Runner{probes: Probes(), since: map[string]time.Time{}} }
+
+// Run makes the looks that are wanted, all at once as far as their dependencies allow, and returns when all have ended, or
+// were left behind: at the latest when ctx ends.
+func (r *Runner) Run(ctx context.Context, s Input, wanted func(Probe) bool) *facts.Node {
+	var (
+		mu   sync.Mutex
+		node facts.Node
+		all  sync.WaitGroup
+	)
+	ended := make(map[string]chan struct{}, len(r.probes))
+	for _, p := range r.probes {
+		ended[p.ID] = make(chan struct{})
+	}
+	for _, p := range r.probes {
+		if !wanted(p) {
+			p.without(&node, facts.Reading[struct{}]{Skipped: true, Missing: facts.NotWanted})
+			close(ended[p.ID])
+		}
+	}
+	for _, p := range r.probes {
+		if !wanted(p) {
+			continue
+		}
+		all.Go(func() {
+			defer close(ended[p.ID])
+			for _, id := range p.After {
+				select {
+				case <-ended[id]:
+				case <-ctx.Done():
+				}
+			}
+			mu.Lock()
+			seen := node
+			mu.Unlock()
+			note := r.look(ctx, p, &s, seen)
+			mu.Lock()
+			defer mu.Unlock()
+			note(&node)
+		})
+	}
+	all.Wait()
+	slices.Sort(node.Hung)
+	return &node
+}
+
+const (
+	// handIn is how long before it is left behind a look is told to end, so that what it has seen by then is not lost.
+	handIn = 100 * time.Millisecond
+	// leastHang is the shortest time that a look hangs for. One that began late, when the command's time was nearly up, says
+	// nothing by not having ended.
+	leastHang = time.Second
+)
+
+// look makes one look and returns how to note it.
+func (r *Runner) look(ctx context.Context, p Probe, s *Input, seen facts.Node) func(*facts.Node) {
+	began := time.Now()
+	if since, hangs := r.begin(p.ID, began); hangs {
+		return leftBehind(p, began.Sub(since))
+	}
+	limit, cancel := context.WithTimeout(ctx, p.Limit)
+	defer cancel()
+	end, _ := limit.Deadline()
+	early, cancelEarly := context.WithDeadline(limit, end.Add(-min(handIn, time.Until(end)/4)))
+	defer cancelEarly()
+	done := make(chan func(*facts.Node, time.Duration), 1)
+	go func() {
+		defer r.end(p.ID)
+		defer func() {
+			if v := recover(); v != nil {
+				done <- func(n *facts.Node, took time.Duration) {
+					p.without(n, facts.Reading[struct{}]{Missing: fmt.Sprintf("kdiag's own fault: %v", v), Took: took})
+				}
+			}
+		}()
+		done <- p.Start(early, s, seen)
+	}()
+	select {
+	case note := <-done:
+		took := time.Since(began)
+		return func(n *facts.Node) { note(n, took) }
+	case <-limit.Done():
+	}
+	took := time.Since(began)
+	select { // both may be ready
+	case note := <-done:
+		return func(n *facts.Node) { note(n, took) }
+	default:
+	}
+	if ctx.Err() != nil && took < leastHang {
+		return func(n *facts.Node) {
+			p.without(n, facts.Reading[struct{}]{Missing: "the command ended first", Took: took})
+		}
+	}
+	return leftBehind(p, took)
+}
+
+// leftBehind notes a look that has been outstanding for so long.
+func leftBehind(p Probe, waiting time.Duration) func(*facts.Node) {
+	return func(n *facts.Node) {
+		p.without(n, facts.Reading[struct{}]{Hung: true, Missing: "outstanding for " + units.Duration(waiting), Took: waiting})
+		n.Hung = append(n.Hung, p.ID)
+	}
+}
+
+// begin notes that a look begins, unless an earlier one is still at it: then it says since when.
+func (r *Runner) begin(id string, now time.Time) (time.Time, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if since, hangs := r.since[id]; hangs {
+		return since, true
+	}
+	r.since[id] = now
+	return now, false
+}
+
+func (r *Runner) end(id string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.since, id)
+}

@@ -1,0 +1,203 @@
+package probes
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kdiag/kdiag/checks/facts"
+	"github.com/kdiag/kdiag/checks/host"
+)
+
+// memoryLook and clockLook are probes that a test makes do what it wants.
+func memoryLook(after []string, read func(context.Context, facts.Node) (host.Memory, error)) Probe {
+	return probe(Probe{ID: "memory", Limit: 2 * time.Second, After: after}, func(n *facts.Node) *facts.Reading[host.Memory] { return &n.Memory },
+		func(ctx context.Context, _ *Input, seen facts.Node) (host.Memory, error) { return read(ctx, seen) })
+}
+
+func clockLook(read func(context.Context) (host.Clock, error)) Probe {
+	return probe(Probe{ID: "clock", Limit: 2 * time.Second}, func(n *facts.Node) *facts.Reading[host.Clock] { return &n.Clock },
+		func(ctx context.Context, _ *Input, _ facts.Node) (host.Clock, error) { return read(ctx) })
+}
+
+func runner(probes ...Probe) *Runner { return &Runner{probes: probes, since: map[string]time.Time{}} }
+
+func everything(Probe) bool { return true }
+
+func TestRun(t *testing.T) {
+	fine := func(context.Context) (host.Clock, error) { return host.Clock{Synchronised: true}, nil }
+	tests := []struct {
+		name  string
+		clock func(context.Context) (host.Clock, error)
+		want  facts.Reading[host.Clock]
+		hung  []string
+	}{
+		{"found", fine, facts.Reading[host.Clock]{Value: host.Clock{Synchronised: true}, OK: true}, nil},
+		{
+			"a part", func(context.Context) (host.Clock, error) { return host.Clock{MaxError: 1}, errors.New("no permission") },
+			facts.Reading[host.Clock]{Value: host.Clock{MaxError: 1}, Missing: "no permission"},
+			nil,
+		},
+		{
+			"does not apply", func(context.Context) (host.Clock, error) { return host.Clock{}, skip{"none here"} },
+			facts.Reading[host.Clock]{Skipped: true, Missing: "none here"},
+			nil,
+		},
+		{
+			"panics", func(context.Context) (host.Clock, error) { panic("boom") },
+			facts.Reading[host.Clock]{Missing: "kdiag's own fault: boom"},
+			nil,
+		},
+		{
+			"late", func(ctx context.Context) (host.Clock, error) { <-ctx.Done(); time.Sleep(time.Second); return fine(ctx) },
+			facts.Reading[host.Clock]{Hung: true, Missing: "outstanding for 2s", Took: 2 * time.Second},
+			[]string{"clock"},
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n := runner(clockLook(tt.clock)).Run(t.Context(), Input{}, everything)
+				if diff := cmp.Diff(tt.want, n.Clock); diff != "" {
+					t.Error(diff)
+				}
+				if !slices.Equal(n.Hung, tt.hung) {
+					t.Errorf("hung %v, want %v", n.Hung, tt.hung)
+				}
+				time.Sleep(time.Second) // what is late ends within the bubble
+			})
+		})
+	}
+}
+
+// TestRunDepends wants a probe to see what those before it found, and not to wait for ever when they hang.
+func TestRunDepends(t *testing.T) {
+	for _, hang := range []time.Duration{time.Second, time.Minute} {
+		synctest.Test(t, func(t *testing.T) {
+			clock := clockLook(func(context.Context) (host.Clock, error) {
+				time.Sleep(hang)
+				return host.Clock{Offset: 7}, nil
+			})
+			var saw facts.Reading[host.Clock]
+			memory := memoryLook([]string{"clock"}, func(_ context.Context, seen facts.Node) (host.Memory, error) {
+				saw = seen.Clock
+				return host.Memory{Total: 1}, nil
+			})
+			began := time.Now()
+			n := runner(memory, clock).Run(t.Context(), Input{}, everything)
+			if !n.Memory.OK || saw.OK != (hang < 2*time.Second) || saw.Hung == saw.OK {
+				t.Errorf("clock hangs %v: memory %+v saw %+v", hang, n.Memory, saw)
+			}
+			if took := time.Since(began); took > 2*time.Second {
+				t.Errorf("it took %v", took)
+			}
+			time.Sleep(hang)
+		})
+	}
+}
+
+// TestRunEnds wants the end of the context to end everything, also what still waits for another.
+func TestRunEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		release := make(chan struct{})
+		clock := clockLook(func(context.Context) (host.Clock, error) { <-release; return host.Clock{}, nil })
+		memory := memoryLook([]string{"clock"}, func(ctx context.Context, _ facts.Node) (host.Memory, error) {
+			<-ctx.Done()
+			<-release
+			return host.Memory{}, nil
+		})
+		began := time.Now()
+		n := runner(clock, memory).Run(ctx, Input{}, everything)
+		if took := time.Since(began); took != time.Second || !n.Clock.Hung || n.Memory.Hung || n.Memory.OK {
+			t.Errorf("after %v: clock %+v, memory %+v; want the one that had a second to hang, and not the other", took, n.Clock, n.Memory)
+		}
+		close(release)
+	})
+}
+
+// TestRunInterrupted wants a look that the command's end cuts short to say that, and no more.
+func TestRunInterrupted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		release := make(chan struct{})
+		clock := clockLook(func(context.Context) (host.Clock, error) { <-release; return host.Clock{}, nil })
+		time.AfterFunc(300*time.Millisecond, cancel)
+		n := runner(clock).Run(ctx, Input{}, everything)
+		want := facts.Reading[host.Clock]{Missing: "the command ended first", Took: 300 * time.Millisecond}
+		if diff := cmp.Diff(want, n.Clock); diff != "" || len(n.Hung) > 0 {
+			t.Errorf("hung %v, clock (-want +got):\n%s", n.Hung, diff)
+		}
+		close(release)
+	})
+}
+
+// TestRunHandsIn wants what a look hands in when its context ends not to be lost.
+func TestRunHandsIn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		clock := clockLook(func(ctx context.Context) (host.Clock, error) {
+			<-ctx.Done()
+			time.Sleep(50 * time.Millisecond)
+			return host.Clock{MaxError: 1}, ctx.Err()
+		})
+		n := runner(clock).Run(t.Context(), Input{}, everything)
+		if n.Clock.Value.MaxError != 1 || n.Clock.Hung {
+			t.Errorf("clock %+v", n.Clock)
+		}
+	})
+}
+
+// TestRunSingleFlight wants a look that hangs to be begun once, and the next run to say since when.
+func TestRunSingleFlight(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begun := 0
+		release := make(chan struct{})
+		r := runner(clockLook(func(context.Context) (host.Clock, error) {
+			begun++
+			<-release
+			return host.Clock{Offset: 7}, nil
+		}))
+		r.Run(t.Context(), Input{}, everything)
+		time.Sleep(time.Minute)
+		n := r.Run(t.Context(), Input{}, everything)
+		synctest.Wait()
+		if begun != 1 || !n.Clock.Hung || n.Clock.Took != 62*time.Second {
+			t.Errorf("begun %d times; second run %+v", begun, n.Clock)
+		}
+		close(release)
+		synctest.Wait()
+		if n = r.Run(t.Context(), Input{}, everything); begun != 2 || !n.Clock.OK {
+			t.Errorf("begun %d times; third run %+v", begun, n.Clock)
+		}
+	})
+}
+
+// TestRunLeavesOut wants what is not wanted to be skipped, with the reason.
+func TestRunLeavesOut(t *testing.T) {
+	n := runner(clockLook(nil)).Run(t.Context(), Input{}, func(Probe) bool { return false })
+	if !n.Clock.Skipped || n.Clock.Missing == "" || n.Clock.OK {
+		t.Errorf("%+v", n.Clock)
+	}
+}
+
+// TestProbes wants each probe to be documented, and to wait for probes that exist and stand before it.
+func TestProbes(t *testing.T) {
+	seen := map[string]bool{}
+	for _, p := range Probes() {
+		if p.Text == "" || p.Limit <= 0 || seen[p.ID] {
+			t.Errorf("%s: text %q, limit %v, or twice", p.ID, p.Text, p.Limit)
+		}
+		for _, id := range p.After {
+			if !seen[id] {
+				t.Errorf("%s waits for %s, which does not stand before it", p.ID, id)
+			}
+		}
+		seen[p.ID] = true
+	}
+}
