@@ -31,7 +31,7 @@ type Report struct {
 	Unreadable []Unreadable `json:"unreadable"`
 	Notes      []string     `json:"notes,omitempty"` // what was assumed, or limits the answer, for a person
 
-	// What checks.JudgeJournal makes of the above. Reading leaves it empty.
+	// What judge.Journal of package checks/judge makes of the above. Reading leaves it empty.
 	Status    string     `json:"status,omitempty"`    // healthy, degraded, unhealthy or unknown
 	Verdict   string     `json:"verdict,omitempty"`   // in a word or three, such as RECOVERED
 	Partial   bool       `json:"partial,omitempty"`   // the reading was cut short
@@ -92,7 +92,7 @@ type Episode struct {
 
 	// Surroundings are facts for whoever judges why an incident happened; nil for the start of a kubelet.
 	Surroundings *Surroundings `json:"-"`
-	// Culprits and Causes are what checks.JudgeJournal makes of them.
+	// Culprits and Causes are what judge.Journal of package checks/judge makes of them.
 	Culprits []Culprit `json:"culprits,omitempty"` // objects that failing calls name, most often named first
 	Causes   []Cause   `json:"causes"`             // most likely first
 }
