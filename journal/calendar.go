@@ -20,7 +20,7 @@ const (
 	quarter          = 15 * minute
 )
 
-// A dated is a record whose text tells the instant of its inner stamp, as node conditions do.
+// A dated is a record whose text states the instant of its inner stamp, as node conditions do.
 type dated struct {
 	seq     uint32
 	inner   int64 // as in timestamp
@@ -145,7 +145,7 @@ func rollover(d int64, descending bool) int {
 	return 0
 }
 
-// firstYear finds the year of the first stamp, and says how it is known.
+// firstYear finds the year of the first stamp, and how it is known.
 func (c *calendar) firstYear(rel, bare []int, written int, texts []dated, hint calendarHint) (int, string) {
 	by := func(i int, instant int64) int { return yearOf(nearYear(c.local[i], instant)) - rel[i] }
 	if len(texts) > 0 {
@@ -196,7 +196,7 @@ func (c *calendar) zones(texts []dated, hint calendarHint) {
 			diffs = append(diffs, d)
 		}
 	}
-	var told []int64 // by how much the stamps of conditions are ahead of the instant that the condition's text tells
+	var told []int64 // by how much the stamps of conditions are ahead of the instant that the condition's text states
 	for _, d := range texts {
 		us := d.inner
 		if !d.year {
@@ -412,7 +412,7 @@ func zoneText(us int64) string {
 }
 
 // conditionTime reads when a node condition was written: LastHeartbeatTime, as Go prints a time or as JSON has it. It
-// tells the year and the zone that klog's header next to it lacks.
+// states the year and the zone that klog's header next to it lacks.
 //
 //	{Type:Ready Status:False LastHeartbeatTime:2017-05-05 13:59:56.872865742 +0000 UTC m=+1.5 LastTransition...
 //	{"type":"Ready","status":"False","lastHeartbeatTime":"2026-11-21T00:52:12Z","lastTransitionTime":...

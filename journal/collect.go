@@ -26,7 +26,7 @@ type record struct {
 	boot         string
 	host         string
 	senders      []string // units and identifiers, empty ones included
-	pid          int      // as the program itself says, else as the outer prefix says
+	pid          int      // as the program itself states, else by the outer prefix
 	sample       bool     // given for its stamps; it was not searched yet
 }
 
@@ -38,7 +38,7 @@ type logSource struct {
 	texts   []dated
 	cal     *calendar
 
-	blind   bool // it was read, and tells nothing
+	blind   bool // it was read, and nothing in it is of use
 	skipped bool // a journal file that by its header holds nothing of the time asked for
 }
 
@@ -166,7 +166,7 @@ func (c *collector) keep(h *signature.Match, r *record, m timestamp) {
 	c.onEvent(e)
 }
 
-// side tells on which side of the range asked for a record lies, as its source's hint has its stamp: -1 before, 1
+// side returns on which side of the range asked for a record lies, as its source's hint has its stamp: -1 before, 1
 // after, 0 within or unknown.
 func (c *collector) side(m timestamp) int8 {
 	w := c.opts.window()
@@ -186,7 +186,7 @@ func (c *collector) side(m timestamp) int8 {
 	return w.side(t)
 }
 
-// liveTime is when a record came in, for following a log: as its outer stamp says, or else now.
+// liveTime is when a record came in, for following a log: by its outer stamp, or else now.
 func liveTime(m timestamp) *time.Time {
 	if m.has(outerKnown | outerYear | outerZone) {
 		return timeOf(m.outer)

@@ -1,16 +1,18 @@
-// Package journal turns the logs of a node into a [Report]: stretches of time in which the kubelet's PLEG was not
-// healthy, with their beginning, end, worst age and likely causes, and what else the logs tell of the same time.
+// Package journal turns the logs of a node into a [Report]: episodes in which the kubelet's PLEG was not healthy,
+// with their beginning, end and worst age, and how often each known kind of record was seen. It judges nothing: why
+// an incident happened is decided in package checks, from [Episode.Surroundings].
 //
-// The way of a record: sources (systemd's journal files, text of any kind, pipes) give records; the signatures turn
-// the few that matter into compact hits; the stamps of all hits of a source are resolved together into instants,
-// because most stamps lack a year or a zone; hits that say "PLEG is not healthy" become stalls and episodes; what
-// lies around an episode becomes its causes.
+// A log takes five forms. A source (systemd's journal files, text of any kind, a pipe) gives records. Package
+// signature finds the matches among them: unhealthy records are kept one by one, all others are counted in bursts.
+// When all sources are read, a calendar for each resolves the stamps of its matches into instants, since most stamps
+// lack a year or a zone. The unhealthy records of a host form stalls and episodes. Report has these, and the counts
+// and events of everything else.
 //
-// Terms. The age is what a record states: how long ago PLEG was last seen active. The anchor is the time of the
-// record minus the age: when the last good relist began. All records of one stall have the same anchor, so it joins
-// what a clock step, daylight saving or a late flush tears apart, and it tells two short stalls from one long one.
+// Terms. The age is stated in a record: how long ago PLEG was last seen active. The anchor is the time of the record
+// minus the age: when the last good relist began. All records of one stall have the same anchor, so it joins what a
+// clock step, daylight saving or a late flush tears apart, and it keeps two short stalls apart that follow each other
+// closely.
 //
-// Reading formats is left to the packages journalfile, textlog and klog, the wording of log lines to package
-// signature. Nothing here writes to a stream, and journalctl runs only where a journal has a format that journalfile
-// does not know.
+// The packages journalfile, textlog and klog read formats, package signature knows the wording of log lines. Nothing
+// here writes to a stream, and journalctl runs only where a journal has a format that journalfile does not know.
 package journal

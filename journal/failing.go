@@ -18,7 +18,7 @@ const (
 
 // failing finds what fails at the end of what was read, before it makes PLEG unhealthy by its age, or beside that:
 // relists that do not get their lists, and a loop that does no work. It returns nil where an incident that has not
-// ended says so, or nothing fails. ends tells up to when each source was read.
+// ended says so, or nothing fails. ends holds up to when each source was read.
 func (h *history) failing(host string, incidents []Episode, ends []*time.Time) *Episode {
 	if n := len(incidents); n > 0 && incidents[n-1].Kind == Incident && !incidents[n-1].Recovered {
 		return nil

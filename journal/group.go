@@ -138,7 +138,7 @@ type episodeBuilder struct {
 	next    *unhealthy // the first unhealthy record after it with a time; nil without one
 }
 
-// group puts the records of one host, in order, into stalls and episodes. ended tells whether a mark of recovery lies
+// group puts the records of one host, in order, into stalls and episodes. ended reports whether a mark of recovery lies
 // between two readings of the clock.
 func group(all []*unhealthy, ended func(from, to int64) bool) *grouping {
 	g := &grouping{}
@@ -200,7 +200,7 @@ func joins(prev, r *unhealthy) bool {
 		return r.kind&never == 0 && !r.fresh() || r.kind&prev.kind&hasAge == 0
 	case prev.source == r.source && prev.step != r.step:
 		// The clock was set in between, so how much time passed is unknown. A record whose age is well over the
-		// threshold says that the loop had been skipping before it.
+		// threshold shows that the loop had been skipping before it.
 		return r.kind&hasAge != 0 && !r.fresh()
 	}
 	return r.clock-prev.clock <= episodeGap

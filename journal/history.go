@@ -116,7 +116,7 @@ type window struct{ since, until time.Time }
 
 func (w window) open() bool { return w.since.IsZero() && w.until.IsZero() }
 
-// side tells on which side of the window an instant lies: -1 before, 1 after, 0 within.
+// side returns on which side of the window an instant lies: -1 before, 1 after, 0 within.
 func (w window) side(us int64) int8 {
 	switch {
 	case !w.since.IsZero() && us < w.since.UnixMicro():

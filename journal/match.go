@@ -121,7 +121,7 @@ func (b *Burst) Object() Object { return value(b.object) }
 // Call is what the records say beside their object.
 func (b *Burst) Call() Call { return value(b.call) }
 
-// of reports whether a burst belongs to a host, as far as it says one.
+// of reports whether a burst belongs to a host, as far as it names one.
 func (b *Burst) of(host string) bool { return b.host == host || b.host == "" || host == "" }
 
 // An Object is what a record names: a container, a process, a file system. The zero Object is none.
@@ -137,7 +137,7 @@ func (o Object) Label() string {
 	return cmp.Or(o.Name, o.ID)
 }
 
-// A Call is what a record says beside its object, mostly of the call that failed.
+// A Call is what a record holds beside its object, mostly of the call that failed.
 type Call struct {
 	RPC, Code, Text string // the method, gRPC's code, and the beginning of the error
 	Size, Limit     int64  // bytes of a message that was too large, and what was allowed
@@ -170,7 +170,7 @@ func (c Call) Innocent() bool {
 		strings.Contains(strings.ToLower(c.Text), "unknown service")
 }
 
-// callOf is what a match says beside its object.
+// callOf is what a match holds beside its object.
 func callOf(h *signature.Match, r *record) Call {
 	c := Call{
 		RPC: h.RPC, Code: h.GRPCCode, Text: h.ErrorText[:min(len(h.ErrorText), 100)], Size: h.Size, Limit: h.Limit,

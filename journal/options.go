@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// An InputKind says what the path of an [Input] is.
+// An InputKind is what the path of an [Input] is.
 type InputKind int
 
 // The kinds of inputs.
@@ -43,11 +43,11 @@ type Options struct {
 
 	everySync bool // count each record that proves that the sync loop runs; there are very many
 
-	// Progress, when not nil, is told now and then how far the reading is, from several goroutines but one at a time.
+	// Progress, when not nil, is called now and then with how far the reading is, from several goroutines but one at a time.
 	Progress func(Progress)
 }
 
-// Progress says how far the reading is.
+// Progress is how far the reading is.
 type Progress struct {
 	Source  string // what is being read
 	Read    int64  // bytes of all sources so far

@@ -104,7 +104,7 @@ func (r *reading) newSource(j *job) *logSource {
 	return s
 }
 
-// blind says why a source that was read to its end tells nothing at all, so that finding nothing in it means nothing.
+// blind returns why a source that was read to its end shows nothing at all, so that finding nothing in it means nothing.
 func (r *reading) blind(s *logSource, bad []Unreadable) error {
 	switch {
 	case s.skipped || len(s.matches.unhealthy)+len(s.matches.bursts)+len(s.matches.stamps) > 0:
@@ -128,7 +128,7 @@ func (r *reading) advance(name string, n int64) {
 	r.opts.Progress(Progress{Source: name, Read: at, Total: r.total, Records: r.found.Load()})
 }
 
-// problem words why a source was not read, or not to its end.
+// problem returns why a source was not read, or not to its end.
 func problem(err error) string {
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
@@ -149,7 +149,7 @@ func (r *reading) report() *Report {
 		switch {
 		case j.source == nil && j.err != nil:
 			unread = append(unread, Source{Name: Clean(j.name, 1024), Problem: problem(j.err)})
-		case j.source != nil && j.source.skipped: // it was looked at: its header says enough
+		case j.source != nil && j.source.skipped: // it was looked at: its header shows enough
 			skipped = append(skipped, Source{Name: Clean(j.name, 1024), Format: formatJournal})
 		case j.source != nil:
 			sources = append(sources, j.source)
@@ -186,7 +186,7 @@ func (r *reading) verdict(ctx context.Context) error {
 		case j.source != nil && !j.source.blind && (j.kind != jobKmsg || r.opts.everySync):
 			return nil
 		case j.source != nil && !j.source.blind:
-			err = ErrNoJournal // what the kernel says is not what the kubelet says
+			err = ErrNoJournal // the kernel's records are not the kubelet's
 		case err == nil:
 			err = errors.New(j.source.Problem)
 		}

@@ -31,7 +31,7 @@ type Report struct {
 	Unreadable []Unreadable `json:"unreadable"`
 	Notes      []string     `json:"notes,omitempty"` // what was assumed, or limits the answer, for a person
 
-	// What checks.JudgeJournal makes of the above. Reading leaves it empty.
+	// What judge.Journal of package checks/judge makes of the above. Reading leaves it empty.
 	Status    string     `json:"status,omitempty"`    // healthy, degraded, unhealthy or unknown
 	Verdict   string     `json:"verdict,omitempty"`   // in a word or three, such as RECOVERED
 	Partial   bool       `json:"partial,omitempty"`   // the reading was cut short
@@ -71,7 +71,7 @@ const (
 // An Episode is one stretch of time in which PLEG was not healthy.
 type Episode struct {
 	Kind string `json:"kind"`
-	// Start and End are the times of the first and the last record that says so. Absent when no record has a time.
+	// Start and End are the times of the first and the last record that states it. Absent when no record has a time.
 	Start *time.Time `json:"start,omitempty"`
 	End   *time.Time `json:"end,omitempty"`
 	// Anchor is when the last good relist began: time of a record minus the age in it. With several stalls, the first.
@@ -92,7 +92,7 @@ type Episode struct {
 
 	// Surroundings are facts for whoever judges why an incident happened; nil for the start of a kubelet.
 	Surroundings *Surroundings `json:"-"`
-	// Culprits and Causes are what checks.JudgeJournal makes of them.
+	// Culprits and Causes are what judge.Journal of package checks/judge makes of them.
 	Culprits []Culprit `json:"culprits,omitempty"` // objects that failing calls name, most often named first
 	Causes   []Cause   `json:"causes"`             // most likely first
 }
@@ -135,7 +135,7 @@ type Culprit struct {
 	Example   string `json:"example"` // code of the signature that named it first
 }
 
-// A Count says how often one signature was seen.
+// A Count is how often one signature was seen.
 type Count struct {
 	Code     string         `json:"code"`
 	Title    string         `json:"title"`
@@ -147,7 +147,7 @@ type Count struct {
 	Subjects []SubjectCount `json:"subjects,omitempty"`
 }
 
-// A SubjectCount says how often records of one signature named one object.
+// A SubjectCount is how often records of one signature named one object.
 type SubjectCount struct {
 	Kind  string     `json:"kind"`
 	ID    string     `json:"id"`              // id, name or path

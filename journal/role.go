@@ -20,7 +20,7 @@ const (
 	RoleInit         // systemd, which runc asks for cgroups
 )
 
-// TaskRole tells processes apart that the node cannot do without, by the 15 bytes that the kernel keeps of a name.
+// TaskRole recognises processes that the node cannot do without, by the 15 bytes that the kernel keeps of a name.
 // Names that only begin alike, such as docker-entrypoint.sh or kubelet-csr-approver, are a container's own.
 func TaskRole(name string) Role {
 	has := func(prefixes ...string) bool {
@@ -43,9 +43,9 @@ func TaskRole(name string) Role {
 	return RoleOther
 }
 
-// UnitRole tells whose a systemd unit is: RoleRuntime, RoleKubelet or RoleOther. It goes by the unit's name or, where
+// UnitRole returns what a systemd unit is to the node: RoleRuntime, RoleKubelet or RoleOther. It goes by the unit's name or, where
 // systemd logs only that, by its description. Most units bear the name of their program, k3s with a suffix that its
-// installer was told.
+// installer was given.
 func UnitRole(name string) Role {
 	if r := laneRole(signature.UnitLane(name)); r != RoleOther {
 		return r
@@ -63,7 +63,7 @@ func laneRole(lane signature.Lane) Role {
 	return map[signature.Lane]Role{signature.Kubelet: RoleKubelet, signature.Runtime: RoleRuntime}[lane]
 }
 
-// senderRole tells who wrote a record, by its unit or identifier. A record that names no sender but bears a stamp of
+// senderRole returns who wrote a record, by its unit or identifier. A record that names no sender but bears a stamp of
 // the program's own is of a log that one program writes, and such a log is mostly the kubelet's.
 func senderRole(r *record) Role {
 	named := false

@@ -14,7 +14,7 @@ const (
 )
 
 // sequence gives the unhealthy records of one host, and the marks, their clock and puts them in its order. stamps are
-// the resolved timestamps of all sources, by source, in the order of the text; descending tells which sources are
+// the resolved timestamps of all sources, by source, in the order of the text; descending holds which sources are
 // newest first.
 func sequence(all []*unhealthy, marks []mark, stamps map[uint16][]timestamp, descending map[uint16]bool) []*unhealthy {
 	bySource := map[uint16][]item{}

@@ -258,7 +258,7 @@ func (in *Incident) relistsScattered() bool {
 	return len(in.Relists) >= 2 && !in.relistsHung() && 2*odd > len(in.Relists)
 }
 
-// relistsText words the lengths of the relists.
+// relistsText describes the lengths of the relists.
 func (in *Incident) relistsText() string {
 	list := slices.Sorted(slices.Values(in.Relists))
 	seconds := func(d time.Duration) string { return fmt.Sprintf("%g s", math.Round(d.Seconds()*10)/10) }

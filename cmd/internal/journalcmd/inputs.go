@@ -51,7 +51,7 @@ func holdsText(in io.Reader) bool {
 	return err == nil && (info.Mode().IsRegular() || info.Mode()&os.ModeNamedPipe != 0)
 }
 
-// patience is how long a pipe may be silent before a person is told what kdiag waits for.
+// patience is how long a pipe may be silent before kdiag prints what it waits for.
 const patience = 3 * time.Second
 
 // A waitingReader prints what it waits for when its first bytes are long in coming.

@@ -150,7 +150,7 @@ func (o *options) check(cmd *cobra.Command, args []string) error {
 	return o.Check(cmd)
 }
 
-// reading turns the options into those of package journal. The second result says whether they are about this node.
+// reading turns the options into those of package journal. The second result reports whether they are about this node.
 func (o *options) reading(env cli.Env, args []string) (journal.Options, bool, error) {
 	now := env.Now()
 	r := journal.Options{Units: o.units, Boot: o.boot, Now: env.Now, Local: now.Location(), Year: o.year}

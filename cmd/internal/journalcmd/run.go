@@ -132,7 +132,7 @@ func (s *session) follow(ctx context.Context, reading journal.Options) (*journal
 func (s *session) finish(ctx, limited context.Context, r *journal.Report, reading journal.Options, err error) error {
 	late := limited.Err() != nil && ctx.Err() == nil
 	interrupted := ctx.Err() != nil && !s.opts.follow
-	why := err // why the reading ended: what it says itself, unless it only says that its context ended
+	why := err // why the reading ended: its own error, unless that only is the end of its context
 	if limited.Err() != nil && (err == nil || errors.Is(err, limited.Err()) || errors.Is(err, deadline.ErrAbandoned)) {
 		why = context.Cause(limited)
 	}
@@ -206,7 +206,7 @@ func (s *session) print(r *journal.Report) error {
 	return nil
 }
 
-// rangeNote says which range of time was asked for, and whether nothing of what was read lies in it: then that nothing
+// rangeNote returns which range of time was asked for, and whether nothing of what was read lies in it: then that nothing
 // was found means nothing.
 func rangeNote(r *journal.Report, reading journal.Options) string {
 	since, until := reading.Since, reading.Until
@@ -286,7 +286,7 @@ func (s *session) nothing(r *journal.Report, reading journal.Options, err error,
 // generalHint is for errors about which nothing more is known.
 const generalHint = "kdiag journal --help says what can be read"
 
-// hint says what to do about an error. Errors that came through a report are words only.
+// hint returns what to do about an error. Errors that came through a report are words only.
 func hint(err error) string {
 	for _, h := range []struct {
 		err  error

@@ -126,7 +126,7 @@ func (p *page) name(s string) string {
 	return room{p.cleaner, p.width}.middle(s, max(p.width/3, 16))
 }
 
-// goesOn says that a list goes on.
+// goesOn writes that a list goes on.
 func (p *page) goesOn(n int) {
 	p.flow([]span{plain("  ")}, 2, plain("and "+units.Number(n)+" more; -o json has all"))
 }
@@ -188,7 +188,7 @@ func inFull(incidents []journal.Episode) []int {
 	}
 	slices.Sort(shown)
 	shown = slices.Compact(shown)
-	return shown[max(0, len(shown)-fullIncidents):] // the first says least of what is the matter now
+	return shown[max(0, len(shown)-fullIncidents):] // the first matters least for what is the matter now
 }
 
 func worstIncident(incidents []journal.Episode) int {
@@ -304,7 +304,7 @@ func sourceName(s journal.Source) string {
 	return s.Name
 }
 
-// sourceLine says what a source is. How its zone and year are known is left to the notes where they have it.
+// sourceLine describes a source. How its zone and year are known is left to the notes where they have it.
 func (p *page) sourceLine(s journal.Source, notes []string, c calendar) string {
 	parts := []string{p.prose(s.Format), p.prose(s.Compressed), units.Count(s.Lines, "record"), units.Size(s.Bytes),
 		c.span(s.From, s.To)}

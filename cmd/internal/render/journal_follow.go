@@ -62,7 +62,7 @@ func (f *JournalFollower) Update(r *journal.Report, e journal.Event) error {
 // plegNotHealthy is the code of the records of which episodes consist; the lines about the episode say more.
 const plegNotHealthy = "PLEGNotHealthy"
 
-// begin says how it is when the following begins.
+// begin writes how it is when the following begins.
 func (f *JournalFollower) begin(p *page, r *journal.Report, c calendar) {
 	p.journalTop(r, c)
 	p.flow(nil, 0, plain("Following; Ctrl-C ends."))
@@ -75,7 +75,7 @@ func followedOf(e journal.Episode) followed {
 	return followed{e.Recovered, int(math.Floor(e.MaxLastSeenSeconds / 60))}
 }
 
-// newDay says which day and zone the lines from now on are of, where that has changed.
+// newDay writes which day and zone the lines from now on are of, where that has changed.
 func (f *JournalFollower) newDay(p *page, c calendar, at time.Time) {
 	if day := c.date(at) + " " + c.zoneName(at); day != f.day {
 		f.day = day

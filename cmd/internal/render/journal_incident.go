@@ -62,7 +62,7 @@ func (p *page) incidentFacts(r *journal.Report, e journal.Episode, c calendar, c
 	return facts
 }
 
-// incidentWhen says from when to when the records of an incident go, how long that is, and how many they are.
+// incidentWhen returns from when to when the records of an incident go, how long that is, and how many they are.
 func incidentWhen(e journal.Episode, c calendar) string {
 	when := "without a time"
 	if e.Start != nil {

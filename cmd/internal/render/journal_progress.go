@@ -15,7 +15,7 @@ type reading struct {
 	found       int64 // records that say that PLEG is not healthy
 }
 
-// Reading says how far the reading of logs is: what is read, the bytes read of all and of how many, and how many
+// Reading shows how far the reading of logs is: what is read, the bytes read of all and of how many, and how many
 // records that say that PLEG is not healthy were found. A total of 0 is not known.
 func (p *Progress) Reading(source string, done, total, found int64) {
 	p.mu.Lock()
