@@ -36,10 +36,14 @@ func TestCallOutcomes(t *testing.T) {
 		{name: "answered", server: version, want: OK},
 		{name: "slow", server: slow(3*time.Second, version), want: OK, elapsed: 3 * time.Second},
 		{name: "hung", server: hang, want: DeadlineExceeded, err: "deadline", hung: true, elapsed: 5 * time.Second},
-		{name: "command's deadline first", server: hang, parent: 2 * time.Second, want: Canceled, err: "deadline",
-			elapsed: 2 * time.Second},
-		{name: "command's deadline later", server: hang, parent: 9 * time.Second, want: DeadlineExceeded, err: "deadline",
-			hung: true, elapsed: 5 * time.Second},
+		{
+			name: "command's deadline first", server: hang, parent: 2 * time.Second, want: Canceled, err: "deadline",
+			elapsed: 2 * time.Second,
+		},
+		{
+			name: "command's deadline later", server: hang, parent: 9 * time.Second, want: DeadlineExceeded, err: "deadline",
+			hung: true, elapsed: 5 * time.Second,
+		},
 		{name: "interrupted", server: hang, cancel: time.Second, want: Canceled, err: "canceled", elapsed: time.Second},
 		{
 			name:   "deadline of something behind the runtime",
@@ -51,15 +55,23 @@ func TestCallOutcomes(t *testing.T) {
 			server: slow(4900*time.Millisecond, fail(status.Error(codes.DeadlineExceeded, "context deadline exceeded"))),
 			want:   DeadlineExceeded, err: "context deadline", hung: true, elapsed: 4900 * time.Millisecond,
 		},
-		{name: "canceled by the runtime", server: fail(status.Error(codes.Canceled, "ctx")), want: Unknown,
-			err: "the runtime answered Canceled: ctx"},
+		{
+			name: "canceled by the runtime", server: fail(status.Error(codes.Canceled, "ctx")), want: Unknown,
+			err: "the runtime answered Canceled: ctx",
+		},
 		{name: "not CRI", server: fail(unimplemented("x")), want: Unimplemented, err: "unknown method"},
-		{name: "not ready", server: fail(status.Error(codes.Unavailable, "server is not initialized yet")),
-			want: Unavailable, err: "not initialized"},
-		{name: "control characters", server: fail(status.Error(codes.Internal, "a\x1b[2Jb\nc")), want: Internal,
-			err: `a\x1b[2Jb\nc`},
-		{name: "long error", server: fail(status.Error(codes.Internal, strings.Repeat("x", 5000))), want: Internal,
-			err: strings.Repeat("x", 199) + "..." + strings.Repeat("x", 198)},
+		{
+			name: "not ready", server: fail(status.Error(codes.Unavailable, "server is not initialized yet")),
+			want: Unavailable, err: "not initialized",
+		},
+		{
+			name: "control characters", server: fail(status.Error(codes.Internal, "a\x1b[2Jb\nc")), want: Internal,
+			err: `a\x1b[2Jb\nc`,
+		},
+		{
+			name: "long error", server: fail(status.Error(codes.Internal, strings.Repeat("x", 5000))), want: Internal,
+			err: strings.Repeat("x", 199) + "..." + strings.Repeat("x", 198),
+		},
 		{
 			name:   "garbage",
 			server: func(_ context.Context, _ []byte, send func([]byte) error) error { return send([]byte("\xff\xff\xff")) },
@@ -140,13 +152,15 @@ func TestDialOutcomes(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c, err := Dial("/run/x.sock", Options{RPCTimeout: time.Second,
+				c, err := Dial("/run/x.sock", Options{
+					RPCTimeout: time.Second,
 					Dialer: func(ctx context.Context, p string) (net.Conn, error) {
 						if p != "/run/x.sock" {
 							t.Errorf("dialled %q", p)
 						}
 						return tc.dial(ctx, p)
-					}})
+					},
+				})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -196,8 +210,10 @@ func TestCalls(t *testing.T) {
 	images := &runtimeapi.ListImagesResponse{Images: []*runtimeapi.Image{{Id: "a"}, {Id: "b"}}}
 	synctest.Test(t, func(t *testing.T) {
 		c := newClient(t, Options{}, map[string]handler{
-			"Version": answer(t, &runtimeapi.VersionResponse{RuntimeName: "containerd", RuntimeVersion: "v2",
-				RuntimeApiVersion: "v1"}),
+			"Version": answer(t, &runtimeapi.VersionResponse{
+				RuntimeName: "containerd", RuntimeVersion: "v2",
+				RuntimeApiVersion: "v1",
+			}),
 			"Status": answer(t, &runtimeapi.StatusResponse{
 				Status: &runtimeapi.RuntimeStatus{Conditions: []*runtimeapi.RuntimeCondition{
 					{Type: "RuntimeReady", Status: true}, {Type: "NetworkReady", Reason: "NetworkPluginNotReady", Message: "m"},
@@ -210,8 +226,10 @@ func TestCalls(t *testing.T) {
 				Network: &runtimeapi.PodSandboxNetworkStatus{Ip: "10.0.0.1", AdditionalIps: []*runtimeapi.PodIP{{Ip: "fd00::1"}}},
 			}}),
 			"ContainerStatus": answer(t, &runtimeapi.ContainerStatusResponse{Status: &runtimeapi.ContainerStatus{
-				Id: "c", Metadata: &runtimeapi.ContainerMetadata{Name: "app",
-					Attempt: 4}, State: runtimeapi.ContainerState_CONTAINER_EXITED,
+				Id: "c", Metadata: &runtimeapi.ContainerMetadata{
+					Name:    "app",
+					Attempt: 4,
+				}, State: runtimeapi.ContainerState_CONTAINER_EXITED,
 				CreatedAt: created.UnixNano(), FinishedAt: time.Time{}.UnixNano(), ExitCode: 137, Reason: "OOMKilled", LogPath: "/var/log/pods/a_b_c/app/0.log",
 				Labels: map[string]string{LabelPodName: "p", LabelPodNamespace: "n", LabelPodUID: "u"},
 			}}),
@@ -232,8 +250,10 @@ func TestCalls(t *testing.T) {
 			t.Error(diff)
 		}
 		ps, call := c.PodSandboxStatus(t.Context(), "s")
-		wantPS := &PodSandboxStatus{ID: "s", Pod: pod, Attempt: 2, State: SandboxNotReady, CreatedAt: created,
-			IPs: []string{"10.0.0.1", "fd00::1"}}
+		wantPS := &PodSandboxStatus{
+			ID: "s", Pod: pod, Attempt: 2, State: SandboxNotReady, CreatedAt: created,
+			IPs: []string{"10.0.0.1", "fd00::1"},
+		}
 		if diff := cmp.Diff(wantPS, ps); diff != "" || call.Object != "s" {
 			t.Error(diff, call)
 		}

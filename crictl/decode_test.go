@@ -351,8 +351,10 @@ func TestDecodeKeepsPodsApart(t *testing.T) {
 	b.Labels = map[string]string{LabelPodUID: a.Labels[LabelPodUID], LabelPodName: "impostor", LabelPodNamespace: "other"}
 	c := kubeletContainer(1, 2)
 	c.Labels = nil
-	compareContainers(t, mustMarshal(t, &runtimeapi.ListContainersResponse{Containers: []*runtimeapi.Container{a, b, c,
-		a}}), 1)
+	compareContainers(t, mustMarshal(t, &runtimeapi.ListContainersResponse{Containers: []*runtimeapi.Container{
+		a, b, c,
+		a,
+	}}), 1)
 }
 
 func TestDecodeRejectsAbsurdCounts(t *testing.T) {

@@ -105,8 +105,10 @@ func TestDiscover(t *testing.T) {
 				h.file("var/lib/kubelet/config.yaml", "containerRuntimeEndpoint: unix:///run/file.sock\n")
 				h.file("etc/crictl.yaml", "runtime-endpoint: unix:///run/crictl.sock\n")
 			},
-			want: Endpoint{"unix:///run/flag.sock", SourceKubelet,
-				"--container-runtime-endpoint of the running kubelet (pid 812)"},
+			want: Endpoint{
+				"unix:///run/flag.sock", SourceKubelet,
+				"--container-runtime-endpoint of the running kubelet (pid 812)",
+			},
 		},
 		{
 			name: "kubelet's file",
@@ -114,8 +116,10 @@ func TestDiscover(t *testing.T) {
 				h.process("812", "kubelet", "/usr/bin/kubelet", "--config=/var/lib/kubelet/config.yaml")
 				h.file("var/lib/kubelet/config.yaml", "containerRuntimeEndpoint: unix:///run/file.sock\n")
 			},
-			want: Endpoint{"unix:///run/file.sock", SourceKubelet,
-				"containerRuntimeEndpoint in the configuration file of the running kubelet"},
+			want: Endpoint{
+				"unix:///run/file.sock", SourceKubelet,
+				"containerRuntimeEndpoint in the configuration file of the running kubelet",
+			},
 		},
 		{
 			name: "kubelet with TCP, then crictl.yaml with other keys",
@@ -160,8 +164,10 @@ func TestDiscover(t *testing.T) {
 				h.process("900", "k3s-server", "/usr/local/bin/k3s server")
 				h.socket(containerdSocket)
 			},
-			want: Endpoint{"unix:///run/k3s/containerd/containerd.sock", SourceKubelet,
-				"built-in default of the kubelet in k3s-server (pid 900)"},
+			want: Endpoint{
+				"unix:///run/k3s/containerd/containerd.sock", SourceKubelet,
+				"built-in default of the kubelet in k3s-server (pid 900)",
+			},
 		},
 		{
 			name: "only another node's kubelet",
@@ -225,8 +231,10 @@ func TestDiscover(t *testing.T) {
 				h.process("900", "containerd-shim", "containerd-shim-runc-v2", "-namespace", "k8s.io", "-id", "a", "-address",
 					"/run/shims.sock")
 			},
-			want: Endpoint{"unix:///run/left.sock", SourceKubelet,
-				"containerRuntimeEndpoint in /var/lib/kubelet/config.yaml, of a kubelet that does not run"},
+			want: Endpoint{
+				"unix:///run/left.sock", SourceKubelet,
+				"containerRuntimeEndpoint in /var/lib/kubelet/config.yaml, of a kubelet that does not run",
+			},
 		},
 		{
 			name: "the kubelet's file, and kubeadm's flags over it",
@@ -234,8 +242,10 @@ func TestDiscover(t *testing.T) {
 				h.file("var/lib/kubelet/config.yaml", "containerRuntimeEndpoint: unix:///run/left.sock\n")
 				h.file("var/lib/kubelet/kubeadm-flags.env", "KUBELET_KUBEADM_ARGS=\"--container-runtime-endpoint=unix:///run/flags.sock --pod-infra-container-image=registry.k8s.io/pause:3.9\"\n")
 			},
-			want: Endpoint{"unix:///run/flags.sock", SourceKubelet,
-				"--container-runtime-endpoint in /var/lib/kubelet/kubeadm-flags.env"},
+			want: Endpoint{
+				"unix:///run/flags.sock", SourceKubelet,
+				"--container-runtime-endpoint in /var/lib/kubelet/kubeadm-flags.env",
+			},
 		},
 		{
 			name: "the kubelet's file after a socket that exists",

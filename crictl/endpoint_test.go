@@ -124,8 +124,10 @@ func TestPrintable(t *testing.T) {
 		{"bad \xff\xc3\x28", 20, `bad \xff\xc3(`},
 		{"\u202egnp.exe", 20, `\u202egnp.exe`},
 		{"\n\n\n\n\n\n\n\n\n\n\n", 10, `\n\n\n\n...\n\n\n`},
-		{"mkdir /run/containerd/io.containerd.grpc.v1.cri/sandboxes/392bbd: read-only file system", 40,
-			"mkdir /run/containe...d-only file system"},
+		{
+			"mkdir /run/containerd/io.containerd.grpc.v1.cri/sandboxes/392bbd: read-only file system", 40,
+			"mkdir /run/containe...d-only file system",
+		},
 	} {
 		if got := printable(tt.in, tt.most); got != tt.want {
 			t.Errorf("%q to %d: %q, want %q", tt.in, tt.most, got, tt.want)

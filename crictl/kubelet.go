@@ -311,8 +311,10 @@ func (d *discovery) chooseKubelet(all []*KubeletProcess) (chosen *KubeletProcess
 		why := p.notOurs()
 		switch {
 		case len(p.statusFields("NSpid:")) > 1:
-			d.aboutKubelet = append(d.aboutKubelet, Tried{SourceKubelet, what,
-				"runs in a pid namespace of its own, as that of another node"})
+			d.aboutKubelet = append(d.aboutKubelet, Tried{
+				SourceKubelet, what,
+				"runs in a pid namespace of its own, as that of another node",
+			})
 			continue
 		case why != "":
 		case chosen == nil:

@@ -226,8 +226,10 @@ func TestOpenKubelet(t *testing.T) {
 		t.Fatal(err)
 	}
 	// A switch does not take the next argument for its value.
-	want := map[string][]string{"rotate-certificates": {"true"}, "max-pods": {"9"}, "config-dir": {"/k.d"},
-		"data-dir": {"/d"}}
+	want := map[string][]string{
+		"rotate-certificates": {"true"}, "max-pods": {"9"}, "config-dir": {"/k.d"},
+		"data-dir": {"/d"},
+	}
 	if diff := cmp.Diff(want, k.Flags("data-dir")); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}

@@ -63,7 +63,6 @@ func (c *Client) StopContainer(ctx context.Context, id string, grace time.Durati
 		msg:     &runtimeapi.StopContainerRequest{ContainerId: id, Timeout: int64(grace / time.Second)},
 		timeout: c.timeout + grace,
 	}, &message{Message: &runtimeapi.StopContainerResponse{}})
-
 }
 
 // RemoveContainer removes a container, and kills it first if it runs. It is idempotent.
@@ -77,6 +76,8 @@ func (c *Client) UpdateContainerResources(
 	ctx context.Context, id string, linux *runtimeapi.LinuxContainerResources,
 ) Call {
 	return c.ask(ctx, runtimeapi.RuntimeService_UpdateContainerResources_FullMethodName, id,
-		&runtimeapi.UpdateContainerResourcesRequest{ContainerId: id,
-			Linux: linux}, &runtimeapi.UpdateContainerResourcesResponse{})
+		&runtimeapi.UpdateContainerResourcesRequest{
+			ContainerId: id,
+			Linux:       linux,
+		}, &runtimeapi.UpdateContainerResourcesResponse{})
 }

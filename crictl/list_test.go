@@ -362,8 +362,10 @@ func TestListFailures(t *testing.T) {
 					return oversize(ctx, req, send)
 				},
 			},
-			calls: []string{"StreamContainers Unimplemented", "ListContainers ResourceExhausted",
-				"ListContainers DeadlineExceeded"},
+			calls: []string{
+				"StreamContainers Unimplemented", "ListContainers ResourceExhausted",
+				"ListContainers DeadlineExceeded",
+			},
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

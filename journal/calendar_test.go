@@ -101,8 +101,10 @@ func TestCalendar(t *testing.T) {
 		},
 		{
 			name: "newest first over New Year",
-			pairs: []pair{{"2026-01-01T00:00:03Z", "", "", "2026-01-01T00:00:03Z"},
-				{"2025-12-31T23:59:58Z", "", "", "2025-12-31T23:59:58Z"}},
+			pairs: []pair{
+				{"2026-01-01T00:00:03Z", "", "", "2026-01-01T00:00:03Z"},
+				{"2025-12-31T23:59:58Z", "", "", "2025-12-31T23:59:58Z"},
+			},
 			hint: calendarHint{notAfter: now(), notHow: "as the last", descending: true},
 			zone: "+00:00, assumed: the stamps say none", year: "as the last",
 		},
@@ -193,8 +195,10 @@ func TestOffsetAbove(t *testing.T) {
 func TestConditionTime(t *testing.T) {
 	for _, tt := range []struct{ msg, want string }{
 		{"Node became not ready: {Type:Ready LastHeartbeatTime:2022-10-14 17:14:48.847163955 -0700 PDT m=+25681.98 Last", "2022-10-15T00:14:48.847163Z"},
-		{"{LastHeartbeatTime:2017-09-02 22:02:03.183998186 +0800 CST LastTransitionTime:",
-			"2017-09-02T14:02:03.183998Z"},
+		{
+			"{LastHeartbeatTime:2017-09-02 22:02:03.183998186 +0800 CST LastTransitionTime:",
+			"2017-09-02T14:02:03.183998Z",
+		},
 		{`condition={"type":"Ready","lastHeartbeatTime":"2026-11-21T00:52:12Z","last`, "2026-11-21T00:52:12Z"},
 		{`"condition={\"lastHeartbeatTime\":\"2026-11-21T00:52:12Z\",`, "2026-11-21T00:52:12Z"},
 		{"LastHeartbeatTime:2017-09", ""},

@@ -37,8 +37,10 @@ func corpus(t testing.TB) []truth {
 		if len(col) < 12 || col[0] == "file" {
 			continue
 		}
-		tr := truth{file: filepath.Join("testdata/corpus", col[0]), recovered: col[11],
-			startup: strings.Contains(sc.Text(), "START-UP ONLY")}
+		tr := truth{
+			file: filepath.Join("testdata/corpus", col[0]), recovered: col[11],
+			startup: strings.Contains(sc.Text(), "START-UP ONLY"),
+		}
 		tr.lines, _ = strconv.ParseInt(col[8], 10, 64)
 		tr.worst, _ = time.ParseDuration(col[9])
 		tr.episodes, _ = strconv.Atoi(col[10])

@@ -43,8 +43,10 @@ func (h *history) counts(sources []*logSource) []Count {
 		t := tallies[code]
 		if t == nil {
 			sig := h.catalogue[code]
-			t = &tally{Count: Count{Code: code, Title: sig.Title, Lane: string(sig.Lane)},
-				subjects: map[Object]*SubjectCount{}}
+			t = &tally{
+				Count:    Count{Code: code, Title: sig.Title, Lane: string(sig.Lane)},
+				subjects: map[Object]*SubjectCount{},
+			}
 			tallies[code] = t
 		}
 		t.Count.Count += n

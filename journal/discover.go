@@ -257,8 +257,10 @@ func journalDirs(root string) []string {
 
 // systemLog reports whether a file under /var/log can hold records of kubelet, runtime or kernel.
 func systemLog(base string) bool {
-	return slices.ContainsFunc([]string{"syslog", "messages", "kern.log", "daemon.log", "kubelet", "containerd",
-		"crio", "docker", "k3s", "rke2"},
+	return slices.ContainsFunc([]string{
+		"syslog", "messages", "kern.log", "daemon.log", "kubelet", "containerd",
+		"crio", "docker", "k3s", "rke2",
+	},
 		func(prefix string) bool { return strings.HasPrefix(base, prefix) })
 }
 

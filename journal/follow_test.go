@@ -90,8 +90,10 @@ func TestFollowStream(t *testing.T) {
 	seen := make(chan struct{}, 10)
 	done := make(chan error, 1)
 	go func() {
-		done <- Follow(ctx, Options{Inputs: []Input{{Kind: Stream, Path: "-", Reader: in}}, Now: now,
-			Local: time.UTC}, func(_ *Report, e Event) {
+		done <- Follow(ctx, Options{
+			Inputs: []Input{{Kind: Stream, Path: "-", Reader: in}}, Now: now,
+			Local: time.UTC,
+		}, func(_ *Report, e Event) {
 			if e.Code == "PLEGNotHealthy" {
 				seen <- struct{}{}
 			}

@@ -64,8 +64,10 @@ func TestGroup(t *testing.T) {
 	}{
 		{"one stall", func(s *unhealthyLog) { s.flap(0, 20, 0) }, "| 20"},
 		{"the back-off is no gap", func(s *unhealthyLog) { s.flap(0, 3, 0) }, "| 3"},
-		{"three short flaps", func(s *unhealthyLog) { s.flap(0, 5, 0); s.flap(241, 5, 0); s.flap(482, 5, 0) },
-			"| 5| 5| 5"},
+		{
+			"three short flaps", func(s *unhealthyLog) { s.flap(0, 5, 0); s.flap(241, 5, 0); s.flap(482, 5, 0) },
+			"| 5| 5| 5",
+		},
 		{"slow relists without a pause move the anchor", func(s *unhealthyLog) {
 			s.add(200, 200, 0)
 			s.add(205, 205, 0)
@@ -108,8 +110,10 @@ func TestGroup(t *testing.T) {
 				-600)
 			s.flap(482, 5, -600)
 		}, "| 5| 5| 5"},
-		{"the clock goes back between flaps, so that the second seems to lie inside the first",
-			func(s *unhealthyLog) { s.flap(0, 20, 0); s.flap(341, 5, -300) }, "| 20| 5"},
+		{
+			"the clock goes back between flaps, so that the second seems to lie inside the first",
+			func(s *unhealthyLog) { s.flap(0, 20, 0); s.flap(341, 5, -300) }, "| 20| 5",
+		},
 		{"whole seconds only", func(s *unhealthyLog) {
 			for k := range 4 {
 				s.add(float64(200+5*k), 200.7+5*float64(k), coarse)
@@ -209,12 +213,18 @@ func TestSettle(t *testing.T) {
 				never(s, float64(20*k), int32(1+k))
 			}
 		}, false, []string{"incident 14"}},
-		{"restarted within an incident", func(s *unhealthyLog) { s.flap(0, 12, 0); never(s, 470, 2) }, false,
-			[]string{"incident 13"}},
-		{"restarted after it had ended", func(s *unhealthyLog) { s.flap(0, 12, 0); never(s, 470, 2) }, true,
-			[]string{"incident 12", "startup 1"}},
-		{"restarted an hour later", func(s *unhealthyLog) { s.flap(0, 12, 0); never(s, 4000, 2) }, false,
-			[]string{"incident 12", "startup 1"}},
+		{
+			"restarted within an incident", func(s *unhealthyLog) { s.flap(0, 12, 0); never(s, 470, 2) }, false,
+			[]string{"incident 13"},
+		},
+		{
+			"restarted after it had ended", func(s *unhealthyLog) { s.flap(0, 12, 0); never(s, 470, 2) }, true,
+			[]string{"incident 12", "startup 1"},
+		},
+		{
+			"restarted an hour later", func(s *unhealthyLog) { s.flap(0, 12, 0); never(s, 4000, 2) }, false,
+			[]string{"incident 12", "startup 1"},
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -47,8 +47,10 @@ func TestHonestEnds(t *testing.T) {
 			}
 		})
 	}
-	_, err := Read(t.Context(), Options{Inputs: []Input{{Kind: Stream, Reader: strings.NewReader("hello\nworld\n")}},
-		Now: now})
+	_, err := Read(t.Context(), Options{
+		Inputs: []Input{{Kind: Stream, Reader: strings.NewReader("hello\nworld\n")}},
+		Now:    now,
+	})
 	if !errors.Is(err, ErrNotLog) && (err == nil || !strings.Contains(err.Error(), ErrNotLog.Error())) {
 		t.Errorf("a text that is no log: %v, want %v", err, ErrNotLog)
 	}

@@ -97,8 +97,10 @@ func TestReadRange(t *testing.T) {
 		{at.Add(time.Second), time.Time{}, 0},
 		{time.Time{}, at, 0},
 	} {
-		r, err := Read(t.Context(), Options{Now: now, Local: time.UTC, Since: tt.since, Until: tt.until,
-			Inputs: []Input{{Path: name}}})
+		r, err := Read(t.Context(), Options{
+			Now: now, Local: time.UTC, Since: tt.since, Until: tt.until,
+			Inputs: []Input{{Path: name}},
+		})
 		if err != nil || len(r.Episodes) != tt.want {
 			t.Errorf("%v to %v: %d episodes, want %d; %v", tt.since, tt.until, len(r.Episodes), tt.want, err)
 		}
@@ -128,8 +130,10 @@ func TestReadFrom(t *testing.T) {
 func TestReadUnits(t *testing.T) {
 	text := "Nov 21 00:52:12 n1 kubelet[1]: " + unhealthyLine
 	for unit, want := range map[string]int{"kubelet": 1, "kubelet.service": 1, "containerd": 0} {
-		r, err := Read(t.Context(), Options{Now: now, Units: []string{unit},
-			Inputs: []Input{{Path: put(t, "a.log", text)}}})
+		r, err := Read(t.Context(), Options{
+			Now: now, Units: []string{unit},
+			Inputs: []Input{{Path: put(t, "a.log", text)}},
+		})
 		if err != nil || len(r.Episodes) != want {
 			t.Errorf("%s: %d episodes, want %d; %v", unit, len(r.Episodes), want, err)
 		}
@@ -207,8 +211,10 @@ func FuzzRead(f *testing.F) {
 	f.Add([]byte("Jul 03 19:59:01 n1 kubelet[1]: " + unhealthyLine + "Jan 01 00:00:00 n2 kubelet[2]: " + unhealthyLine))
 	f.Add([]byte(`10.0.0.1: {"ts":1757010283211.4668,"caller":"kubelet/kubelet.go:2460","msg":"Skipping pod synchronization","err":"PLEG is not healthy: pleg has yet to be successful"}` + "\n"))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		opts := Options{Now: now, Local: time.UTC, Inputs: []Input{{Kind: Stream, Path: "-",
-			Reader: bytes.NewReader(b)}}}
+		opts := Options{Now: now, Local: time.UTC, Inputs: []Input{{
+			Kind: Stream, Path: "-",
+			Reader: bytes.NewReader(b),
+		}}}
 		jobs, _ := discover(opts.Inputs)
 		reading := newReading(&opts, jobs, nil)
 		reading.run(t.Context())
@@ -252,8 +258,10 @@ func TestReadRangeExactly(t *testing.T) {
 		{"with years", kills, "Killed process 103", 3},
 		{"without", relists, "try 3", 5},
 	} {
-		r, err := Read(t.Context(), Options{Now: now, Local: time.UTC, Since: since, Until: until,
-			Inputs: []Input{{Path: put(t, "a.log", tt.text)}}})
+		r, err := Read(t.Context(), Options{
+			Now: now, Local: time.UTC, Since: since, Until: until,
+			Inputs: []Input{{Path: put(t, "a.log", tt.text)}},
+		})
 		if err != nil || len(r.Signatures) != 1 || r.Signatures[0].Count != tt.count ||
 			!strings.Contains(r.Signatures[0].Example, tt.example) {
 			t.Errorf("%s: %+v, want %d like %q; %v", tt.name, r.Signatures, tt.count, tt.example, err)

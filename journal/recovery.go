@@ -164,8 +164,10 @@ func (h *history) restarts(e *episodeBuilder, in interval, host string) []Event 
 	if started {
 		return out
 	}
-	restart := Event{Count: 1, Lane: string(signature.Kubelet), Code: signature.KubeletStarted,
-		Marker: string(signature.Restart), Subject: "kubelet"}
+	restart := Event{
+		Count: 1, Lane: string(signature.Kubelet), Code: signature.KubeletStarted,
+		Marker: string(signature.Restart), Subject: "kubelet",
+	}
 	for n := 1; n < len(e.recs); n++ {
 		if a, b := e.recs[n-1], e.recs[n]; a.pid != b.pid && a.pid != 0 && b.pid != 0 && a.source == b.source {
 			restart.At, restart.What = b.instant(), "another kubelet process writes from here on"

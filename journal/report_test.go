@@ -15,8 +15,10 @@ import (
 func report(t *testing.T, messages ...string) *Report {
 	t.Helper()
 	opts := &Options{Now: now, Local: time.UTC}
-	s := &logSource{matches: newMatches(), Source: Source{Name: "test"},
-		hint: calendarHint{loc: time.UTC, notAfter: now()}}
+	s := &logSource{
+		matches: newMatches(), Source: Source{Name: "test"},
+		hint: calendarHint{loc: time.UTC, notAfter: now()},
+	}
 	c := newCollector(s, newMatchers(), opts, nil)
 	for _, m := range messages {
 		sec, text, _ := strings.Cut(m, " ")
@@ -27,8 +29,10 @@ func report(t *testing.T, messages ...string) *Report {
 			t.Fatal(err)
 		}
 		s := klog.Stamp{Micros: zero + d.Microseconds(), Known: true, Year: true, Zone: true}
-		c.take(&record{msg: []byte(text), inner: s, outer: s, pid: 1, host: cmp.Or(host, "n1"),
-			senders: []string{sender}})
+		c.take(&record{
+			msg: []byte(text), inner: s, outer: s, pid: 1, host: cmp.Or(host, "n1"),
+			senders: []string{sender},
+		})
 	}
 	return assemble([]*logSource{s}, opts, false)
 }
@@ -62,8 +66,12 @@ func TestRecovery(t *testing.T) {
 		{"the loop runs", []string{"1240 " + sync}, "SyncLoopActive", true},
 		{"the node is ready", []string{"1240 " + ready}, "NodeReady", true},
 		{"the node was ready before", nil, "", false},
-		{"ready while the runtime still fails", []string{"1239 " + failing, "1240 " + ready, "1245 " + failing}, "",
-			false},
+		{
+			"ready while the runtime still fails",
+			[]string{"1239 " + failing, "1240 " + ready, "1245 " + failing},
+			"",
+			false,
+		},
 		{"the kubelet goes on without skip lines", []string{`1400 "Failed to update lease" err="Put \"https://10.0.0.1:6443/apis\": dial tcp 10.0.0.1:6443: connect: connection refused"`}, "", true},
 		{"the log ends soon", []string{`1240 "Failed to update lease" err="Put \"https://10.0.0.1:6443/apis\": dial tcp 10.0.0.1:6443: connect: connection refused"`}, "", false},
 	}

@@ -31,8 +31,10 @@ func TaskRole(name string) Role {
 		return RoleShim
 	case has("runc", "crun"):
 		return RoleOCI
-	case slices.Contains([]string{"containerd", "dockerd", "dockerd-current", "dockerd-ce", "docker", "crio",
-		"cri-dockerd"}, name):
+	case slices.Contains([]string{
+		"containerd", "dockerd", "dockerd-current", "dockerd-ce", "docker", "crio",
+		"cri-dockerd",
+	}, name):
 		return RoleRuntime
 	case slices.Contains([]string{"kubelet", "kubelite", "hyperkube", "edgecore", "k3s", "rke2", "k0s"}, name),
 		has("k3s-", "rke2-"):

@@ -124,8 +124,10 @@ func TestFaults(t *testing.T) {
 func TestLateSandbox(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cri := serve(t, []string{box})
-		c := &canaryRun{cri: cri, opts: options(), res: &Result{}, making: Hung,
-			pod: newPod(options(), choice{id: "x"}, time.Now(), false)}
+		c := &canaryRun{
+			cri: cri, opts: options(), res: &Result{}, making: Hung,
+			pod: newPod(options(), choice{id: "x"}, time.Now(), false),
+		}
 		c.opts.Progress = func(string) {}
 		go func() {
 			time.Sleep(time.Second)
@@ -153,8 +155,10 @@ func TestBusySandbox(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				cri := serve(t, []string{box},
-					fake.Fault{RPC: "StartContainer", Hang: true}, fake.Fault{RPC: "RemovePodSandbox", Error: refusal,
-						First: tt.refused})
+					fake.Fault{RPC: "StartContainer", Hang: true}, fake.Fault{
+						RPC: "RemovePodSandbox", Error: refusal,
+						First: tt.refused,
+					})
 				got := Run(t.Context(), cri, options())
 				if name, outcome := failed(got.Steps); name != "StartContainer" || outcome != Hung || got.CleanedUp != tt.cleaned {
 					t.Errorf("%s %s %+v", name, outcome, got)
@@ -366,8 +370,10 @@ func TestImages(t *testing.T) {
 		{name: "named", images: []string{"app:2", box}, image: "app:2", want: "app:2"},
 		{name: "not there", images: []string{box}, image: "nginx:1", spoiled: NoImage, want: "nginx:1"},
 		{name: "pulled", image: "nginx:1", pull: true, want: "nginx:1"},
-		{name: "pause", images: []string{"registry.k8s.io/pause:3.10"}, image: "registry.k8s.io/pause:3.10",
-			want: "registry.k8s.io/pause:3.10", skipped: "ExecSync"},
+		{
+			name: "pause", images: []string{"registry.k8s.io/pause:3.10"}, image: "registry.k8s.io/pause:3.10",
+			want: "registry.k8s.io/pause:3.10", skipped: "ExecSync",
+		},
 		{
 			name: "no true", images: []string{box}, want: box, skipped: "ExecSync",
 			faults: []fake.Fault{{RPC: "ExecSync", Error: `Unknown: exec failed: "true": executable file not found in $PATH`}},

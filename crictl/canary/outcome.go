@@ -39,8 +39,10 @@ func lacks(text, program string) bool {
 	if program == "" || !strings.Contains(text, program) {
 		return false
 	}
-	for _, words := range []string{"executable file not found", "no such file or directory",
-		"executable file `" + program + "` not found"} {
+	for _, words := range []string{
+		"executable file not found", "no such file or directory",
+		"executable file `" + program + "` not found",
+	} {
 		if strings.Contains(text, words) {
 			return true
 		}

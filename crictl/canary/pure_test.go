@@ -28,16 +28,27 @@ func TestChoose(t *testing.T) {
 	}{
 		{"none", nil, choice{}},
 		{"without an id", []*runtimeapi.Image{{}, nil}, choice{}},
-		{"busybox first", []*runtimeapi.Image{pauseImage, image("l", 1, "docker.io/library/alpine:3"),
-			image("b", 9, "docker.io/library/busybox:1")}, choice{id: "b", name: "docker.io/library/busybox:1"}},
+		{"busybox first", []*runtimeapi.Image{
+			pauseImage, image("l", 1, "docker.io/library/alpine:3"),
+			image("b", 9, "docker.io/library/busybox:1"),
+		}, choice{id: "b", name: "docker.io/library/busybox:1"}},
 		{"alpine", []*runtimeapi.Image{pauseImage, app, image("l", 5, "alpine")}, choice{id: "l", name: "alpine"}},
-		{"based on alpine", []*runtimeapi.Image{pauseImage, app, image("r", 5, "redis:8.0-alpine3.21")},
-			choice{id: "r", name: "redis:8.0-alpine3.21"}},
-		{"pause before what is not known", []*runtimeapi.Image{app, pauseImage},
-			choice{id: "p", name: "registry.k8s.io/pause:3.10", bare: true}},
+		{
+			"based on alpine",
+			[]*runtimeapi.Image{pauseImage, app, image("r", 5, "redis:8.0-alpine3.21")},
+			choice{id: "r", name: "redis:8.0-alpine3.21"},
+		},
+		{
+			"pause before what is not known",
+			[]*runtimeapi.Image{app, pauseImage},
+			choice{id: "p", name: "registry.k8s.io/pause:3.10", bare: true},
+		},
 		{"the smallest", []*runtimeapi.Image{image("c", 7, "c:1"), app}, choice{id: "a", name: "registry.example/app:1"}},
-		{"by digest", []*runtimeapi.Image{{Id: "d", RepoDigests: []string{"quay.io/x/busybox@sha256:1"}}},
-			choice{id: "d", name: "quay.io/x/busybox@sha256:1"}},
+		{
+			"by digest",
+			[]*runtimeapi.Image{{Id: "d", RepoDigests: []string{"quay.io/x/busybox@sha256:1"}}},
+			choice{id: "d", name: "quay.io/x/busybox@sha256:1"},
+		},
 		{"without a name", []*runtimeapi.Image{{Id: "sha256:1"}}, choice{id: "sha256:1", name: "sha256:1"}},
 	} {
 		if diff := cmp.Diff(tt.want, choose(tt.images), cmp.AllowUnexported(choice{})); diff != "" {
@@ -81,8 +92,10 @@ func TestOutcomeOf(t *testing.T) {
 		{"the runtime's own deadline", nil, deadline, rpcTimeout / 2, Failed, "DeadlineExceeded: context deadline exceeded"},
 		{"refused", nil, status.Error(codes.Unavailable, "no"), 0, Failed, "Unavailable: no"},
 		{"an answer that makes no sense", nil, errors.New("PodSandboxId is not set"), 0, Failed, "PodSandboxId is not set"},
-		{"cut", context.Canceled, status.Error(codes.Canceled, "x"), 0, Cut,
-			"the time of the whole command was over, or it was interrupted"},
+		{
+			"cut", context.Canceled, status.Error(codes.Canceled, "x"), 0, Cut,
+			"the time of the whole command was over, or it was interrupted",
+		},
 		{"answered at the last moment", context.Canceled, nil, 0, OK, ""},
 	} {
 		if got, text := outcomeOf(tt.ended, tt.err, tt.elapsed, rpcTimeout); got != tt.want || text != tt.text {
@@ -197,8 +210,10 @@ func TestNewPod(t *testing.T) {
 }
 
 func TestLogFolder(t *testing.T) {
-	for _, run := range []string{"", "..", "../../etc", "0123456789abcde", "0123456789ABCDEF", "0123456789abcdef0",
-		"0123456789abcde/"} {
+	for _, run := range []string{
+		"", "..", "../../etc", "0123456789abcde", "0123456789ABCDEF", "0123456789abcdef0",
+		"0123456789abcde/",
+	} {
 		if got := logFolder("/tmp", run); got != "" {
 			t.Errorf("%q: %q", run, got)
 		}

@@ -21,8 +21,10 @@ func serve(t *testing.T, images []string, faults ...fake.Fault) *remote.Service 
 	t.Helper()
 	srv, err := fake.New(fake.Scenario{
 		Name: "canary", Images: images, Faults: faults,
-		Pods: []fake.PodGroup{{Namespace: "web", Name: "shop",
-			Containers: []fake.ContainerGroup{{Name: "app", Image: "app:1"}}}},
+		Pods: []fake.PodGroup{{
+			Namespace: "web", Name: "shop",
+			Containers: []fake.ContainerGroup{{Name: "app", Image: "app:1"}},
+		}},
 	})
 	if err != nil {
 		t.Fatal(err)

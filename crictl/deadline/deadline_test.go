@@ -27,8 +27,11 @@ func TestRun(t *testing.T) {
 		took    time.Duration
 	}{
 		{"result", func(context.Context) (int, error) { return 7, nil }, 0, 7, nil, 0},
-		{"result and error", func(context.Context) (int, error) { return 7, os.ErrNotExist }, 0, 7, []error{os.ErrNotExist},
-			0},
+		{
+			"result and error", func(context.Context) (int, error) { return 7, os.ErrNotExist }, 0, 7,
+			[]error{os.ErrNotExist},
+			0,
+		},
 		{"hang", hang, 0, 0, []error{deadline.ErrAbandoned, errCause}, time.Second},
 		{"hang, with grace", hang, time.Minute, 0, []error{deadline.ErrAbandoned, errCause}, time.Second + time.Minute},
 		{"partial result within the grace", func(ctx context.Context) (int, error) {

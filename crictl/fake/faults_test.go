@@ -62,8 +62,12 @@ func TestFaultTimes(t *testing.T) {
 		{"delay", Fault{Delay: 5 * s}, []time.Duration{0}, []outcome{{codes.OK, 5 * time.Second}}},
 		{"delay beyond the deadline", Fault{Delay: 61 * s}, []time.Duration{0}, []outcome{hung}},
 		{"error", Fault{Error: "Unavailable: not yet"}, []time.Duration{0}, []outcome{failed}},
-		{"delay, then error", Fault{Delay: s, Error: "Unavailable"}, []time.Duration{0},
-			[]outcome{{codes.Unavailable, time.Second}}},
+		{
+			"delay, then error",
+			Fault{Delay: s, Error: "Unavailable"},
+			[]time.Duration{0},
+			[]outcome{{codes.Unavailable, time.Second}},
+		},
 		{"other RPC", Fault{RPC: "List*", Hang: true}, []time.Duration{0}, []outcome{ok}},
 		{
 			"from and until",
@@ -79,8 +83,12 @@ func TestFaultTimes(t *testing.T) {
 		},
 		{"first", Fault{Error: "Unavailable", First: 1}, []time.Duration{0, 0, 0}, []outcome{failed, ok, ok}},
 		{"after", Fault{Error: "Unavailable", After: 1}, []time.Duration{0, 0, 0}, []outcome{ok, failed, failed}},
-		{"after and first", Fault{Error: "Unavailable", After: 1, First: 1}, []time.Duration{0, 0, 0},
-			[]outcome{ok, failed, ok}},
+		{
+			"after and first",
+			Fault{Error: "Unavailable", After: 1, First: 1},
+			[]time.Duration{0, 0, 0},
+			[]outcome{ok, failed, ok},
+		},
 		{
 			"calls before From do not count",
 			Fault{Error: "Unavailable", From: 10 * s, After: 1},
@@ -93,8 +101,12 @@ func TestFaultTimes(t *testing.T) {
 			[]time.Duration{12 * time.Second, 26 * time.Second},
 			[]outcome{{codes.OK, 13 * time.Second}, ok},
 		},
-		{"thaw at until", Fault{Hang: true, Thaw: true, Until: 7 * s}, []time.Duration{3 * time.Second},
-			[]outcome{{codes.OK, 4 * time.Second}}},
+		{
+			"thaw at until",
+			Fault{Hang: true, Thaw: true, Until: 7 * s},
+			[]time.Duration{3 * time.Second},
+			[]outcome{{codes.OK, 4 * time.Second}},
+		},
 		{"thaw without an end", Fault{Hang: true, Thaw: true}, []time.Duration{0}, []outcome{hung}},
 	}
 	for _, test := range tests {

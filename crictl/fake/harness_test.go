@@ -72,8 +72,10 @@ func small() Scenario {
 					{Name: "proxy", Image: "proxy:1", State: "created"},
 				},
 			},
-			{Namespace: "pay", Name: "job", NotReady: true, DeadBefore: 1,
-				Containers: []ContainerGroup{{Name: "run", Image: "app:1"}}},
+			{
+				Namespace: "pay", Name: "job", NotReady: true, DeadBefore: 1,
+				Containers: []ContainerGroup{{Name: "run", Image: "app:1"}},
+			},
 		},
 	}
 }

@@ -28,8 +28,10 @@ func TestContainerFilters(t *testing.T) {
 		{"none", nil, "app0 app1 app2 proxy0 run0"},
 		{"empty", &runtimeapi.ContainerFilter{}, "app0 app1 app2 proxy0 run0"},
 		{"running", &runtimeapi.ContainerFilter{State: state(runtimeapi.ContainerState_CONTAINER_RUNNING)}, "app2"},
-		{"created, which is zero", &runtimeapi.ContainerFilter{State: state(runtimeapi.ContainerState_CONTAINER_CREATED)},
-			"proxy0"},
+		{
+			"created, which is zero", &runtimeapi.ContainerFilter{State: state(runtimeapi.ContainerState_CONTAINER_CREATED)},
+			"proxy0",
+		},
 		{"exited", &runtimeapi.ContainerFilter{State: state(runtimeapi.ContainerState_CONTAINER_EXITED)}, "app0 app1 run0"},
 		{"id", &runtimeapi.ContainerFilter{Id: all[1].GetId()}, "app1"},
 		{"short id", &runtimeapi.ContainerFilter{Id: all[1].GetId()[:12]}, "app1"},
@@ -39,8 +41,10 @@ func TestContainerFilters(t *testing.T) {
 		{"id in another sandbox", &runtimeapi.ContainerFilter{Id: all[0].GetId(), PodSandboxId: job}, ""},
 		{"label", &runtimeapi.ContainerFilter{LabelSelector: map[string]string{labelContainerName: "app"}}, "app0 app1 app2"},
 		{"label, other value", &runtimeapi.ContainerFilter{LabelSelector: map[string]string{labelContainerName: "ap"}}, ""},
-		{"label, missing key with empty value", &runtimeapi.ContainerFilter{LabelSelector: map[string]string{"nope": ""}},
-			""},
+		{
+			"label, missing key with empty value", &runtimeapi.ContainerFilter{LabelSelector: map[string]string{"nope": ""}},
+			"",
+		},
 		{"all at once", &runtimeapi.ContainerFilter{
 			PodSandboxId: shop, State: state(runtimeapi.ContainerState_CONTAINER_EXITED), LabelSelector: map[string]string{labelPodName: "shop"},
 		}, "app0 app1"},
@@ -70,14 +74,18 @@ func TestSandboxFilters(t *testing.T) {
 		want   string
 	}{
 		{"none", nil, "shop0 job0 job1"},
-		{"ready, which is zero", &runtimeapi.PodSandboxFilter{State: state(runtimeapi.PodSandboxState_SANDBOX_READY)},
-			"shop0"},
+		{
+			"ready, which is zero", &runtimeapi.PodSandboxFilter{State: state(runtimeapi.PodSandboxState_SANDBOX_READY)},
+			"shop0",
+		},
 		{"not ready", &runtimeapi.PodSandboxFilter{State: state(runtimeapi.PodSandboxState_SANDBOX_NOTREADY)}, "job0 job1"},
 		{"short id", &runtimeapi.PodSandboxFilter{Id: all[2].GetId()[:9]}, "job1"},
 		{"unknown id", &runtimeapi.PodSandboxFilter{Id: "feedface"}, ""},
 		{"label", &runtimeapi.PodSandboxFilter{LabelSelector: map[string]string{"tier": "front"}}, "shop0"},
-		{"id and state", &runtimeapi.PodSandboxFilter{Id: all[0].GetId(),
-			State: state(runtimeapi.PodSandboxState_SANDBOX_NOTREADY)}, ""},
+		{"id and state", &runtimeapi.PodSandboxFilter{
+			Id:    all[0].GetId(),
+			State: state(runtimeapi.PodSandboxState_SANDBOX_NOTREADY),
+		}, ""},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -94,8 +102,10 @@ func TestSandboxFilters(t *testing.T) {
 
 // TestShortIDs: an id that begins several objects' ids names none of them.
 func TestShortIDs(t *testing.T) {
-	c := serve(t, Scenario{Name: "many", Pods: []PodGroup{{Name: "p", Count: 40,
-		Containers: []ContainerGroup{{Name: "c"}}}}})
+	c := serve(t, Scenario{Name: "many", Pods: []PodGroup{{
+		Name: "p", Count: 40,
+		Containers: []ContainerGroup{{Name: "c"}},
+	}}})
 	byFirst := map[string]int{}
 	for _, container := range c.containers(t, nil) {
 		byFirst[container.GetId()[:1]]++

@@ -100,25 +100,37 @@ func TestParseErrors(t *testing.T) {
 		{"cgroup driver", "name: x\nruntime: {cgroupDriver: none}", `runtime.cgroupDriver: unknown driver "none"`},
 		{"latency of nothing", "name: x\nlatency: [{base: 1s}]", "latency[0].rpc: missing"},
 		{"unknown RPC", fault("{rpc: ListContainer, hang: true}"), `faults[0].rpc: no CRI v1 RPC is called "ListContainer"`},
-		{"bad object pattern", fault("{rpc: '*', hang: true, object: {pod: '[a'}}"),
-			`faults[0].object: "[a" is not a pattern`},
+		{
+			"bad object pattern", fault("{rpc: '*', hang: true, object: {pod: '[a'}}"),
+			`faults[0].object: "[a" is not a pattern`,
+		},
 		{"idle fault", fault("{rpc: '*'}"), "faults[0]: does nothing"},
-		{"unknown code", fault("{rpc: '*', error: 'Broken: x'}"),
-			`faults[0].error: "Broken: x" does not begin with a gRPC code`},
+		{
+			"unknown code", fault("{rpc: '*', error: 'Broken: x'}"),
+			`faults[0].error: "Broken: x" does not begin with a gRPC code`,
+		},
 		{"hang and error", fault("{rpc: '*', hang: true, error: Unavailable}"), "faults[0]: a call that hangs"},
 		{"oversize beyond reason", fault("{rpc: '*', oversize: 1000000000}"), "faults[0].oversize: not between"},
 		{"until before from", fault("{rpc: '*', hang: true, from: 2s, until: 1s}"), "faults[0].until: not after from"},
 		{"for longer than every", fault("{rpc: '*', hang: true, every: 2s, for: 3s}"), "faults[0].for: longer than every"},
 		{"too many pods", pods("{name: a, count: 1000001}"), "pods[0]: a count above 1000000"},
-		{"too many objects", pods("{name: a, count: 1000, containers: [{name: b, exited: 1000}]}"),
-			"pods[0]: more than 1000000 sandboxes and containers"},
+		{
+			"too many objects", pods("{name: a, count: 1000, containers: [{name: b, exited: 1000}]}"),
+			"pods[0]: more than 1000000 sandboxes and containers",
+		},
 		{"too large", pods("{name: a, count: 2000, padding: 1000000}"), "pods[0]: the lists would be larger than 1024 MiB"},
-		{"unknown state", pods("{name: a, containers: [{name: b, state: dead}]}"),
-			`pods[0].containers[0].state: unknown state "dead"`},
-		{"container twice", pods("{name: a, containers: [{name: b}, {name: b}]}"),
-			`pods[0].containers[1].name: "b" is given twice`},
-		{"exit code", pods("{name: a, containers: [{name: b, exitCode: 256}]}"),
-			"pods[0].containers[0].exitCode: not between"},
+		{
+			"unknown state", pods("{name: a, containers: [{name: b, state: dead}]}"),
+			`pods[0].containers[0].state: unknown state "dead"`,
+		},
+		{
+			"container twice", pods("{name: a, containers: [{name: b}, {name: b}]}"),
+			`pods[0].containers[1].name: "b" is given twice`,
+		},
+		{
+			"exit code", pods("{name: a, containers: [{name: b, exitCode: 256}]}"),
+			"pods[0].containers[0].exitCode: not between",
+		},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

@@ -14,8 +14,10 @@ import (
 // rpcNames returns the short names of all CRI v1 RPCs.
 func rpcNames() []string {
 	var names []string
-	for _, service := range []grpc.ServiceDesc{runtimeapi.RuntimeService_ServiceDesc,
-		runtimeapi.ImageService_ServiceDesc} {
+	for _, service := range []grpc.ServiceDesc{
+		runtimeapi.RuntimeService_ServiceDesc,
+		runtimeapi.ImageService_ServiceDesc,
+	} {
 		for _, m := range service.Methods {
 			names = append(names, m.MethodName)
 		}

@@ -16,15 +16,19 @@ func TestStatusAndVersion(t *testing.T) {
 	s.Conditions = []Condition{{Type: "NetworkReady", Reason: "NoCNI", Message: "none"}, {Type: "Extra", Status: true}}
 	c := serve(t, s)
 	version := must(c.Version(t.Context(), &runtimeapi.VersionRequest{}))(t)
-	want := &runtimeapi.VersionResponse{Version: "0.1.0", RuntimeName: "cri-o", RuntimeVersion: "1.36.0",
-		RuntimeApiVersion: "v1"}
+	want := &runtimeapi.VersionResponse{
+		Version: "0.1.0", RuntimeName: "cri-o", RuntimeVersion: "1.36.0",
+		RuntimeApiVersion: "v1",
+	}
 	if diff := cmp.Diff(want, version, protocmp.Transform()); diff != "" {
 		t.Errorf("Version (-want +got):\n%s", diff)
 	}
 	got := must(c.Status(t.Context(), &runtimeapi.StatusRequest{Verbose: true}))(t)
 	conditions := []*runtimeapi.RuntimeCondition{
-		{Type: "NetworkReady", Reason: "NoCNI", Message: "none"}, {Type: "Extra", Status: true}, {Type: "RuntimeReady",
-			Status: true},
+		{Type: "NetworkReady", Reason: "NoCNI", Message: "none"}, {Type: "Extra", Status: true}, {
+			Type:   "RuntimeReady",
+			Status: true,
+		},
 	}
 	if diff := cmp.Diff(conditions, got.GetStatus().GetConditions(), protocmp.Transform()); diff != "" {
 		t.Errorf("conditions (-want +got):\n%s", diff)
@@ -70,8 +74,10 @@ func TestImages(t *testing.T) {
 		t.Errorf("pulling nothing: %v", err)
 	}
 	byDigest := "quay.io/x/y@sha256:" + objectID("some")
-	for name, want := range map[string]string{"nginx": "docker.io/library/nginx:latest",
-		"quay.io:5000/a/b": "quay.io:5000/a/b:latest", "me/it:3": "docker.io/me/it:3"} {
+	for name, want := range map[string]string{
+		"nginx":            "docker.io/library/nginx:latest",
+		"quay.io:5000/a/b": "quay.io:5000/a/b:latest", "me/it:3": "docker.io/me/it:3",
+	} {
 		id := must(pull(name))(t)
 		if got := ask(id).GetRepoTags(); cmp.Diff([]string{want}, got) != "" {
 			t.Errorf("%s was stored as %v, want %s", name, got, want)

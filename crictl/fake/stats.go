@@ -55,8 +55,10 @@ func (sb *sandbox) stats(fs *runtimeapi.FilesystemIdentifier) *runtimeapi.PodSan
 		}
 	}
 	linux.Cpu = &runtimeapi.CpuUsage{Timestamp: now, UsageCoreNanoSeconds: value(used), UsageNanoCores: value(cpu)}
-	linux.Memory = &runtimeapi.MemoryUsage{Timestamp: now, WorkingSetBytes: value(memory),
-		UsageBytes: value(memory + memory/8)}
+	linux.Memory = &runtimeapi.MemoryUsage{
+		Timestamp: now, WorkingSetBytes: value(memory),
+		UsageBytes: value(memory + memory/8),
+	}
 	linux.Process = &runtimeapi.ProcessUsage{Timestamp: now, ProcessCount: value(uint64(len(linux.Containers)))}
 	return &runtimeapi.PodSandboxStats{
 		Attributes: &runtimeapi.PodSandboxAttributes{Id: sb.id, Metadata: sb.meta, Labels: sb.labels, Annotations: sb.annots},

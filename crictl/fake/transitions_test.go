@@ -182,10 +182,14 @@ func TestRefusals(t *testing.T) {
 		{"same attempt of a container", create("main", "busybox", nil), codes.AlreadyExists},
 		{"container without a name", create("", "busybox", nil), codes.InvalidArgument},
 		{"image that was not pulled", create("other", "nginx", nil), codes.NotFound},
-		{"exit after nonsense", create("other", "busybox", map[string]string{AnnotationExitAfter: "soon"}),
-			codes.InvalidArgument},
-		{"exit code nonsense", create("other", "busybox", map[string]string{AnnotationExitCode: "256"}),
-			codes.InvalidArgument},
+		{
+			"exit after nonsense", create("other", "busybox", map[string]string{AnnotationExitAfter: "soon"}),
+			codes.InvalidArgument,
+		},
+		{
+			"exit code nonsense", create("other", "busybox", map[string]string{AnnotationExitCode: "256"}),
+			codes.InvalidArgument,
+		},
 		{"exec", exec(), codes.Unimplemented},
 	}
 	for _, test := range tests {

@@ -61,8 +61,10 @@ func TestEndToEnd(t *testing.T) {
 	f := start(t, box.Endpoint())
 	sandboxA, a := f.pod(t, "a")
 	sandboxB, b := f.pod(t, "b")
-	exec, err := f.ExecSync(t.Context(), &runtimeapi.ExecSyncRequest{ContainerId: a,
-		Cmd: []string{"/bin/echo", "through"}, Timeout: 30})
+	exec, err := f.ExecSync(t.Context(), &runtimeapi.ExecSyncRequest{
+		ContainerId: a,
+		Cmd:         []string{"/bin/echo", "through"}, Timeout: 30,
+	})
 	if err != nil || string(exec.GetStdout()) != "through\n" {
 		t.Errorf("exec: %q, %v", exec.GetStdout(), err)
 	}

@@ -155,8 +155,10 @@ func TestNewObjects(t *testing.T) {
 		}
 	}
 	want := map[string]fault.Count{
-		"RunPodSandbox": {Calls: 2, Faulted: 1}, "CreateContainer": {Calls: 3, Faulted: 2}, "StartContainer": {Calls: 1,
-			Faulted: 1},
+		"RunPodSandbox": {Calls: 2, Faulted: 1}, "CreateContainer": {Calls: 3, Faulted: 2}, "StartContainer": {
+			Calls:   1,
+			Faulted: 1,
+		},
 		"StopPodSandbox": {Calls: 2, Faulted: 1}, "RemoveContainer": {Calls: 1}, "RemovePodSandbox": {Calls: 1},
 	}
 	if diff := cmp.Diff(want, f.Stats()); diff != "" {
@@ -232,8 +234,10 @@ func TestDropCutsTheConnection(t *testing.T) {
 func TestSetFaults(t *testing.T) {
 	struck := make(chan fault.Injection, 10)
 	f := startWith(t, fault.Config{
-		Backend: runtime(t, shop()), Faults: []fake.Fault{{RPC: "*",
-			Hang: true}}, Log: func(s fault.Injection) { struck <- s },
+		Backend: runtime(t, shop()), Faults: []fake.Fault{{
+			RPC:  "*",
+			Hang: true,
+		}}, Log: func(s fault.Injection) { struck <- s },
 	})
 	for _, test := range []struct {
 		faults []fake.Fault
@@ -267,8 +271,10 @@ func TestSetFaults(t *testing.T) {
 func TestEndReleasesHungCalls(t *testing.T) {
 	struck := make(chan fault.Injection, 1)
 	f := startWith(t, fault.Config{
-		Backend: runtime(t, shop()), Faults: []fake.Fault{{RPC: "*",
-			Hang: true}}, Log: func(s fault.Injection) { struck <- s },
+		Backend: runtime(t, shop()), Faults: []fake.Fault{{
+			RPC:  "*",
+			Hang: true,
+		}}, Log: func(s fault.Injection) { struck <- s },
 	})
 	got := make(chan codes.Code, 1)
 	go func() { got <- f.version(t) }()

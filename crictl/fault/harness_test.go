@@ -104,8 +104,10 @@ func startWith(t *testing.T, cfg fault.Config) *front {
 	}
 	t.Cleanup(stop)
 	conn := dial(t, cfg.Listen)
-	return &front{Proxy: proxy, RuntimeServiceClient: runtimeapi.NewRuntimeServiceClient(conn), conn: conn,
-		path: cfg.Listen, stop: stop}
+	return &front{
+		Proxy: proxy, RuntimeServiceClient: runtimeapi.NewRuntimeServiceClient(conn), conn: conn,
+		path: cfg.Listen, stop: stop,
+	}
 }
 
 // dial connects to a socket as a kubelet does, with its limit of 16 MiB.
@@ -171,8 +173,10 @@ type echo struct {
 
 func serveEcho(t *testing.T) *echo {
 	t.Helper()
-	e := &echo{path: filepath.Join(shortDir(t), "echo.sock"), arrived: make(chan struct{}, 1000),
-		gone: make(chan struct{}, 1000)}
+	e := &echo{
+		path: filepath.Join(shortDir(t), "echo.sock"), arrived: make(chan struct{}, 1000),
+		gone: make(chan struct{}, 1000),
+	}
 	lis, err := net.Listen("unix", e.path)
 	if err != nil {
 		t.Fatal(err)

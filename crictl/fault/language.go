@@ -75,12 +75,23 @@ type field struct {
 // fields returns the fields of a fault in the order in which Format writes them.
 func fields(f *fake.Fault) []field {
 	return []field{
-		{"hang", &f.Hang}, {"thaw", &f.Thaw}, {"drop", &f.Drop},
-		{"delay", &f.Delay}, {"error", &f.Error}, {"oversize", &f.Oversize},
-		{"id", &f.Object.ID}, {"namespace", &f.Object.Namespace}, {"pod", &f.Object.Pod}, {"container", &f.Object.Container},
+		{"hang", &f.Hang},
+		{"thaw", &f.Thaw},
+		{"drop", &f.Drop},
+		{"delay", &f.Delay},
+		{"error", &f.Error},
+		{"oversize", &f.Oversize},
+		{"id", &f.Object.ID},
+		{"namespace", &f.Object.Namespace},
+		{"pod", &f.Object.Pod},
+		{"container", &f.Object.Container},
 		{"sandbox", &f.Object.Sandbox},
-		{"from", &f.From}, {"until", &f.Until}, {"every", &f.Every}, {"for", &f.For},
-		{"first", &f.First}, {"after", &f.After},
+		{"from", &f.From},
+		{"until", &f.Until},
+		{"every", &f.Every},
+		{"for", &f.For},
+		{"first", &f.First},
+		{"after", &f.After},
 	}
 }
 

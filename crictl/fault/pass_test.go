@@ -66,8 +66,10 @@ func (h heard) diff(other heard) string {
 // everyMethod lists the full names of all RPCs, and some that no runtime has yet.
 func everyMethod() []string {
 	all := []string{"/runtime.v1.RuntimeService/TimeTravel", "/runtime.v9.NewService/Thing"}
-	for _, service := range []grpc.ServiceDesc{runtimeapi.RuntimeService_ServiceDesc,
-		runtimeapi.ImageService_ServiceDesc} {
+	for _, service := range []grpc.ServiceDesc{
+		runtimeapi.RuntimeService_ServiceDesc,
+		runtimeapi.ImageService_ServiceDesc,
+	} {
 		for _, m := range service.Methods {
 			all = append(all, "/"+service.ServiceName+"/"+m.MethodName)
 		}

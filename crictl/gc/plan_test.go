@@ -53,38 +53,45 @@ func TestMake(t *testing.T) {
 		{"older than", loop(), Rules{OlderThan: 4 * hour}, "c5 | newest 1, young 1"},
 		{
 			"the kubelet's age", with(loop(), func(w *world) { w.node.Kubelet.MinAge = 4 * hour }),
-			Rules{}, "c5 | newest 1, young 1",
+			Rules{},
+			"c5 | newest 1, young 1",
 		},
 		{"end unknown", with(loop(), func(w *world) { delete(w.ended, "c4") }), Rules{}, "c5 | newest 1, end unknown 1"},
 		{
 			"ended in the future", with(loop(), func(w *world) { w.ended["c4"] = noon().Add(1) }),
-			Rules{}, "c5 | clock 1, newest 1",
+			Rules{},
+			"c5 | clock 1, newest 1",
 		},
 		{
 			"ended before it began", with(loop(), func(w *world) { w.ended["c4"] = noon().Add(-5 * hour) }),
-			Rules{}, "c5 | clock 1, newest 1",
+			Rules{},
+			"c5 | clock 1, newest 1",
 		},
 		{
 			"made in the future is not the newest", loop().container("f", "s", "web", "app", exited, -hour),
-			Rules{}, "c5 c4 | clock 1, newest 1",
+			Rules{},
+			"c5 c4 | clock 1, newest 1",
 		},
 		{"other namespace", loop(), Rules{Namespace: "kube-system"}, "- | newest 1, unselected 2"},
 		{"pod by uid", loop(), Rules{Pod: "uid-web"}, "c5 c4 | newest 1"},
 		{"labels that nobody looked up", loop(), Rules{Labels: map[string]string{"a": "b"}}, "- | newest 1, unselected 2"},
 		{
 			"labels", with(loop(), func(w *world) { w.node.Selected = map[string]bool{"uid-web": true} }),
-			Rules{Labels: map[string]string{"a": "b"}}, "c5 c4 | newest 1",
+			Rules{Labels: map[string]string{"a": "b"}},
+			"c5 c4 | newest 1",
 		},
 		{"sandbox not listed", with(loop(), func(w *world) { w.node.Sandboxes = nil }), Rules{}, "- | not kubelet 3"},
 		{"no uid", with(loop(), func(w *world) { w.pod("web").UID = "" }), Rules{}, "- | not kubelet 3"},
 		{
 			"listed twice", loop().container("c5", "s", "web", "app", running, 5*hour),
-			Rules{}, "c4 | not kubelet 1, newest 1",
+			Rules{},
+			"c4 | not kubelet 1, newest 1",
 		},
 		{
 			"sandbox of another pod", loop().sandbox("t", "other", ready, hour).container("x", "t", "web", "app", exited,
 				7*hour),
-			Rules{}, "c5 c4 | not kubelet 1, newest 1",
+			Rules{},
+			"c5 c4 | not kubelet 1, newest 1",
 		},
 		{"init with main", initial("app", running), Rules{}, "i1 | newest 1"},
 		{"init only, by name", initial("my-init", running), Rules{}, "- | newest 1, starting 1"},
@@ -93,17 +100,20 @@ func TestMake(t *testing.T) {
 			"init only, by spec", with(initial("app", running), func(w *world) {
 				w.node.Pods = NewLiveness(&Evidence{Pods: []KubeletPod{{UID: "uid-web", Main: []string{"main"}}}})
 			}),
-			Rules{}, "- | newest 1, starting 1",
+			Rules{},
+			"- | newest 1, starting 1",
 		},
 		{
 			"main with an init's name, by spec", with(initial("init", running), func(w *world) {
 				w.node.Pods = NewLiveness(&Evidence{Pods: []KubeletPod{{UID: "uid-web", Main: []string{"init"}}}})
 			}),
-			Rules{}, "i1 | newest 1",
+			Rules{},
+			"i1 | newest 1",
 		},
 		{
 			"init only of a gone pod", with(initial("init", exited), func(w *world) { w.node.Pods = nobody() }),
-			Rules{}, "i1 | newest 2",
+			Rules{},
+			"i1 | newest 2",
 		},
 		{"init only, liveness ignored", initial("init", exited), Rules{IgnorePodLiveness: true}, "i1 | newest 2"},
 		{"older dead sandbox", dead(), Rules{}, "s1 | last of pod 1"},
@@ -111,28 +121,33 @@ func TestMake(t *testing.T) {
 		{"dead sandboxes, liveness ignored", dead(), Rules{IgnorePodLiveness: true}, "s1 s2 | "},
 		{
 			"dead sandbox with the newest container", dead().container("c", "s1", "web", "app", exited, 8*hour),
-			Rules{}, "- | newest 1, occupied 1, last of pod 1",
+			Rules{},
+			"- | newest 1, occupied 1, last of pod 1",
 		},
 		{
 			"dead sandbox emptied by the plan", dead().container("c", "s1", "web", "app", exited, 8*hour).container("d", "s2",
 				"web", "app", exited, 7*hour),
-			Rules{}, "c s1 | newest 1, occupied 1",
+			Rules{},
+			"c s1 | newest 1, occupied 1",
 		},
 		{
 			"dead sandbox with an unknown container", dead().container("c", "s1", "web", "app", crictl.ContainerUnknown, 8*hour),
-			Rules{}, "- | occupied 1, last of pod 1",
+			Rules{},
+			"- | occupied 1, last of pod 1",
 		},
 		{"part of a list", with(dead(), func(w *world) { w.node.Partial = true }), Rules{}, "- | partial 2"},
 		{"young sandbox", dead(), Rules{MinAge: 10 * hour}, "- | last of pod 1, young 1"},
 		{
 			"sandbox from the future is not the newest", dead().sandbox("f", "web", ready, -hour),
-			Rules{}, "s1 | last of pod 1",
+			Rules{},
+			"s1 | last of pod 1",
 		},
 		{"sandbox listed twice", dead().sandbox("s1", "web", ready, 9*hour), Rules{}, "- | not kubelet 1, last of pod 1"},
 		{
 			"limit over both", dead().container("c", "s1", "web", "app", exited, 8*hour).container("d", "s2", "web", "app",
 				exited, 7*hour),
-			Rules{Limit: 1}, "c | newest 1, occupied 1, limit 1",
+			Rules{Limit: 1},
+			"c | newest 1, occupied 1, limit 1",
 		},
 	} {
 		plan := Make(tt.world.node, tt.rules, noon())

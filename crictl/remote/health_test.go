@@ -105,16 +105,22 @@ func TestCheckHealth(t *testing.T) {
 		want                string // start of the error; empty for none
 	}{
 		{name: "serving", addr: well, timeout: time.Minute},
-		{name: "not serving", addr: well, service: "ill", timeout: time.Minute,
-			want: `service unhealthy (responded with "NOT_SERVING")`},
-		{name: "unknown service", addr: well, service: "x", timeout: time.Minute,
-			want: "error: health rpc probe failed: rpc error: code = NotFound"},
+		{
+			name: "not serving", addr: well, service: "ill", timeout: time.Minute,
+			want: `service unhealthy (responded with "NOT_SERVING")`,
+		},
+		{
+			name: "unknown service", addr: well, service: "x", timeout: time.Minute,
+			want: "error: health rpc probe failed: rpc error: code = NotFound",
+		},
 		{
 			name: "no health service", addr: without, timeout: time.Minute,
 			want: "error: this server does not implement the grpc health protocol (grpc.health.v1.Health): unknown service grpc.health.v1.Health",
 		},
-		{name: "slow", addr: well, service: "slow", timeout: time.Minute,
-			want: "timeout: health rpc did not complete within 1m0s"},
+		{
+			name: "slow", addr: well, service: "slow", timeout: time.Minute,
+			want: "timeout: health rpc did not complete within 1m0s",
+		},
 		{
 			name: "nobody there", addr: nobody, timeout: 200 * time.Millisecond,
 			want: `timeout: failed to connect service "` + nobody + `" within 200ms: context deadline exceeded`,

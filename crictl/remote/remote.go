@@ -67,8 +67,10 @@ type loggedError struct {
 // Dial prepares a Service for the socket at endpoint. It makes no connection: that comes with the first call, and again
 // when it breaks.
 func Dial(endpoint string, opts Options) (*Service, error) {
-	s := &Service{timeout: cmp.Or(opts.Timeout, DefaultTimeout), log: opts.Log, observe: opts.Observe,
-		logged: map[string]loggedError{}}
+	s := &Service{
+		timeout: cmp.Or(opts.Timeout, DefaultTimeout), log: opts.Log, observe: opts.Observe,
+		logged: map[string]loggedError{},
+	}
 	if s.observe == nil {
 		s.observe = func(string, time.Duration, error) {}
 	}

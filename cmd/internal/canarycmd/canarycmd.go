@@ -58,8 +58,10 @@ and refuses it: the answer is unknown.`,
   kdiag canary --simulate runtime-slow                   # anywhere: the embedded runtime`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 && cmd.ArgsLenAtDash() != 0 {
-				return &cli.UsageError{Problem: "kdiag canary takes no arguments but a command after --",
-					Hint: "for example: kdiag canary --image IMAGE -- sleep 60"}
+				return &cli.UsageError{
+					Problem: "kdiag canary takes no arguments but a command after --",
+					Hint:    "for example: kdiag canary --image IMAGE -- sleep 60",
+				}
 			}
 			return nil
 		},
@@ -91,14 +93,20 @@ func (o *options) check(cmd *cobra.Command) error {
 		is         bool
 		what, hint string
 	}{
-		{o.image == "" && cmd.Flags().Changed("image"), "--image is empty",
-			"leave it out to let kdiag pick one that is on the node"},
-		{len(o.image) > maxImage, "--image is too long to be the name of an image",
-			"for example --image docker.io/library/busybox:1.36"},
+		{
+			o.image == "" && cmd.Flags().Changed("image"), "--image is empty",
+			"leave it out to let kdiag pick one that is on the node",
+		},
+		{
+			len(o.image) > maxImage, "--image is too long to be the name of an image",
+			"for example --image docker.io/library/busybox:1.36",
+		},
 		{o.pull && o.image == "", "--pull needs --image", "say what to pull, for example --image docker.io/library/busybox:1.36"},
 		{len(o.command) > 0 && o.image == "", "a command needs --image", "say which image holds it"},
-		{o.Timeout < leastTimeout, "--timeout " + o.Timeout.String() + " leaves no time to clean up",
-			"give at least " + leastTimeout.String()},
+		{
+			o.Timeout < leastTimeout, "--timeout " + o.Timeout.String() + " leaves no time to clean up",
+			"give at least " + leastTimeout.String(),
+		},
 		{len(o.command) > 0 && o.command[0] == "", "the command is empty", "leave out -- to run sleep"},
 	} {
 		if bad.is {

@@ -67,8 +67,10 @@ type run struct {
 func (n *node) start(t *testing.T, args ...string) *run {
 	t.Helper()
 	r := &run{}
-	r.cmd = exec.CommandContext(t.Context(), n.kdiag, append([]string{"canary", "-v", "-o", "json", "--runtime-endpoint",
-		n.Endpoint()}, args...)...)
+	r.cmd = exec.CommandContext(t.Context(), n.kdiag, append([]string{
+		"canary", "-v", "-o", "json", "--runtime-endpoint",
+		n.Endpoint(),
+	}, args...)...)
 	r.cmd.Env = append(os.Environ(), "TMPDIR="+n.temp)
 	r.cmd.Stdout, r.cmd.Stderr = &r.stdout, &r.stderr
 	must(t, r.cmd.Start())

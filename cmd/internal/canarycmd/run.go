@@ -52,10 +52,12 @@ func take(ctx context.Context, env cli.Env, opts *options) (*judge.CanaryFacts, 
 	asking -= env.Now().Sub(start) + answer.KnockTimeout
 	cleanup := max(asking, 0) / cleanupShare
 	rpc = min(rpc, cleanup/2)
-	cri, err := remote.Dial(t.Endpoint.URL, remote.Options{Timeout: rpc,
+	cri, err := remote.Dial(t.Endpoint.URL, remote.Options{
+		Timeout: rpc,
 		Observe: func(operation string, took time.Duration, err error) {
 			log.Debug("call", "operation", operation, "took", took, "err", err)
-		}})
+		},
+	})
 	if err != nil {
 		return nil, fmt.Errorf("preparing a connection to %s: %w", t.Endpoint.URL, err)
 	}

@@ -53,8 +53,13 @@ func TestInputs(t *testing.T) {
 		{"a file as input", file, options{}, nil, stdin, false},
 		{"a pipe", pipe, options{}, nil, stdin, false},
 		{"the dash", null, options{}, []string{"-"}, stdin, false},
-		{"files before a pipe", pipe, options{}, []string{"a", "b.gz"}, []journal.Input{{Path: "a"}, {Path: "b.gz"}},
-			false},
+		{
+			"files before a pipe", pipe,
+			options{},
+			[]string{"a", "b.gz"},
+			[]journal.Input{{Path: "a"}, {Path: "b.gz"}},
+			false,
+		},
 		{
 			"a folder and patterns before a pipe", pipe,
 			options{files: []string{"s@*"}, directories: []string{"d"}},

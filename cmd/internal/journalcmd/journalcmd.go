@@ -134,14 +134,20 @@ func (o *options) check(cmd *cobra.Command, args []string) error {
 			fmt.Sprintf("--boot %q is no boot", o.boot),
 			"give 0 for the last, -1 for the one before, or an ID that journalctl --list-boots prints",
 		},
-		{given("year") && (o.year < 2014 || o.year > 9999), fmt.Sprintf("--year %d is no year of a kubelet", o.year),
-			"for example --year 2026"},
-		{given("root") && named, "--root excludes FILE, --file and --directory",
-			"name the files below the root instead"},
+		{
+			given("year") && (o.year < 2014 || o.year > 9999), fmt.Sprintf("--year %d is no year of a kubelet", o.year),
+			"for example --year 2026",
+		},
+		{
+			given("root") && named, "--root excludes FILE, --file and --directory",
+			"name the files below the root instead",
+		},
 		{stdins > 1, "FILE - is given twice", "standard input can be read once"},
 		{o.follow && given("until"), "--follow and --until exclude each other", "leave one of them out"},
-		{given("timeout") && o.Timeout == 0, "--timeout 0s leaves no time to look",
-			"leave it out: files and pipes have no limit then"},
+		{
+			given("timeout") && o.Timeout == 0, "--timeout 0s leaves no time to look",
+			"leave it out: files and pipes have no limit then",
+		},
 	} {
 		if bad.is {
 			return &cli.UsageError{Problem: bad.what, Hint: bad.hint}

@@ -90,7 +90,8 @@ func (s *session) read(ctx context.Context, reading journal.Options) (*journal.R
 	reading.Progress = func(p journal.Progress) { progress.Reading(p.Source, p.Read, p.Total, p.Records) }
 	defer progress.Done()
 	return deadline.RunGrace(ctx, cli.Margin, func(ctx context.Context) (*journal.Report,
-		error) {
+		error,
+	) {
 		return journal.Read(ctx, reading)
 	})
 }

@@ -19,8 +19,10 @@ import (
 )
 
 func found() *journal.Report {
-	return &journal.Report{Lines: 3, Episodes: []journal.Episode{{Kind: journal.Incident, Lines: 3}},
-		Sources: []journal.Source{{Name: "a", Lines: 3}}}
+	return &journal.Report{
+		Lines: 3, Episodes: []journal.Episode{{Kind: journal.Incident, Lines: 3}},
+		Sources: []journal.Source{{Name: "a", Lines: 3}},
+	}
 }
 
 func quiet() *journal.Report {
@@ -31,8 +33,10 @@ func quiet() *journal.Report {
 }
 
 func denied() *journal.Report {
-	return &journal.Report{Sources: []journal.Source{{Name: "a", Problem: "permission denied"},
-		{Name: "b", Problem: "is a socket"}}}
+	return &journal.Report{Sources: []journal.Source{
+		{Name: "a", Problem: "permission denied"},
+		{Name: "b", Problem: "is a socket"},
+	}}
 }
 
 // TestExitCodes holds the exit code, and what is said on the way out, against what was found and how the reading ended.
@@ -51,31 +55,45 @@ func TestExitCodes(t *testing.T) {
 	}{
 		{"an incident", found(), nil, fine, false, 1, "", "", "UNHEALTHY"},
 		{"none", quiet(), nil, fine, false, 0, "", "", "NOTHING FOUND"},
-		{"no record in the range", &journal.Report{Sources: []journal.Source{{Name: "a"}}}, nil, fine, false, 0, "",
-			"", "there is no record"},
-		{"denied", denied(), nil, fine, false, 2, "a: permission denied; and 1 more that could not be read",
-			"run kdiag as root", ""},
 		{
-			"a name like a word", &journal.Report{Sources: []journal.Source{{Name: "e",
-				Problem: journal.ErrNoLogs.Error()}}}, fs.ErrNotExist,
+			"no record in the range", &journal.Report{Sources: []journal.Source{{Name: "a"}}}, nil, fine, false, 0, "",
+			"", "there is no record",
+		},
+		{
+			"denied", denied(), nil, fine, false, 2, "a: permission denied; and 1 more that could not be read",
+			"run kdiag as root", "",
+		},
+		{
+			"a name like a word", &journal.Report{Sources: []journal.Source{{
+				Name:    "e",
+				Problem: journal.ErrNoLogs.Error(),
+			}}}, fs.ErrNotExist,
 			fine, false, 2, "e: " + journal.ErrNoLogs.Error(), "a folder that holds", "",
 		},
-		{"missing", nil, fmt.Errorf("reading x: %w", fs.ErrNotExist), fine, false, 2,
-			"reading x: file does not exist", "check the path", ""},
+		{
+			"missing", nil, fmt.Errorf("reading x: %w", fs.ErrNotExist), fine, false, 2,
+			"reading x: file does not exist", "check the path", "",
+		},
 		{"nothing to read", nil, nil, fine, false, 2, "there was nothing to read", "--help", ""},
 		{"late, and nothing read", nil, nil, late, false, 2, errOutOfTime.Error(), "--timeout 5m", ""},
-		{"late, and nothing found", quiet(), context.DeadlineExceeded, late, false, 2, errOutOfTime.Error(),
-			"--timeout 5m", "this is not all"},
-		{"late: the headline", quiet(), context.DeadlineExceeded, late, false, 2, errOutOfTime.Error(),
-			"--timeout 5m", "NOTHING FOUND YET  "},
+		{
+			"late, and nothing found", quiet(), context.DeadlineExceeded, late, false, 2, errOutOfTime.Error(),
+			"--timeout 5m", "this is not all",
+		},
+		{
+			"late: the headline", quiet(), context.DeadlineExceeded, late, false, 2, errOutOfTime.Error(),
+			"--timeout 5m", "NOTHING FOUND YET  ",
+		},
 		{"late, and found", found(), nil, late, false, 1, "", "", "UNHEALTHY"},
 		{"interrupted, and found", found(), nil, interrupted, false, 2, "", "", "UNHEALTHY"},
 		{"interrupted, and nothing read", nil, nil, interrupted, false, 2, "", "", ""},
 		{"following, and found", found(), nil, interrupted, true, 1, "", "", "UNHEALTHY"},
 		{"following, and none", quiet(), nil, interrupted, true, 0, "", "", "NOTHING FOUND"},
 		{"following a quiet log", nil, nil, interrupted, true, 0, "", "", "nothing was logged"},
-		{"following what is not there", nil, journal.ErrNoJournal, fine, true, 2, journal.ErrNoJournal.Error(),
-			"name what to read", ""},
+		{
+			"following what is not there", nil, journal.ErrNoJournal, fine, true, 2, journal.ErrNoJournal.Error(),
+			"name what to read", "",
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var stdout, stderr bytes.Buffer
@@ -106,8 +124,10 @@ func TestExitCodes(t *testing.T) {
 // TestDocumentOfNothing wants one whole document when nothing could be read.
 func TestDocumentOfNothing(t *testing.T) {
 	var stdout, stderr bytes.Buffer
-	s := &session{env: cli.Env{Out: &stdout, Err: &stderr, Now: threeAtNight}, opts: &options{},
-		how: render.Options{Format: render.JSON}}
+	s := &session{
+		env: cli.Env{Out: &stdout, Err: &stderr, Now: threeAtNight}, opts: &options{},
+		how: render.Options{Format: render.JSON},
+	}
 	reading := journal.Options{Inputs: []journal.Input{{Path: "gone.log"}}}
 	err := s.finish(t.Context(), t.Context(), nil, reading, fs.ErrNotExist)
 	if code, _, _ := cli.ExitCode(err); code != cli.ExitUnknown {
@@ -137,8 +157,10 @@ func TestPageIsKept(t *testing.T) {
 		}
 		defer page.Close()
 		var out bytes.Buffer
-		s := &session{env: cli.Env{Out: &out, Err: &out, Now: threeAtNight}, opts: &options{}, how: render.Options{},
-			page: page}
+		s := &session{
+			env: cli.Env{Out: &out, Err: &out, Now: threeAtNight}, opts: &options{}, how: render.Options{},
+			page: page,
+		}
 		_ = s.finish(t.Context(), t.Context(), r, journal.Options{}, nil)
 	}
 	for _, tt := range []struct {

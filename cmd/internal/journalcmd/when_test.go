@@ -111,8 +111,10 @@ func TestParseRange(t *testing.T) {
 
 // FuzzParseWhen checks that no text is taken for a time far off, and that what is printed is read again.
 func FuzzParseWhen(f *testing.F) {
-	for _, s := range []string{"-15m", "2h ago", "03:12", "yesterday", "2026-11-21 03:12:09", "2026-11-21T03:12:09Z",
-		"\x00"} {
+	for _, s := range []string{
+		"-15m", "2h ago", "03:12", "yesterday", "2026-11-21 03:12:09", "2026-11-21T03:12:09Z",
+		"\x00",
+	} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {

@@ -56,8 +56,10 @@ func (o *options) plan(ctx context.Context) (plan, error) {
 	for _, text := range o.faults {
 		f, err := fault.Parse(text)
 		if err != nil {
-			return plan{}, &cli.UsageError{Problem: fmt.Sprintf("--fault %q: %v", text, err),
-				Hint: "kdiag proxy --fault help explains the language"}
+			return plan{}, &cli.UsageError{
+				Problem: fmt.Sprintf("--fault %q: %v", text, err),
+				Hint:    "kdiag proxy --fault help explains the language",
+			}
 		}
 		p.Faults = append(p.Faults, f)
 	}

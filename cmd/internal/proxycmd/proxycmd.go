@@ -73,8 +73,10 @@ func (o *options) check(cmd *cobra.Command) error {
 		}
 	}
 	if o.scenario != "" && o.file != "" {
-		return &cli.UsageError{Problem: "--scenario and --faults exclude each other",
-			Hint: "give one of them, and --fault for more"}
+		return &cli.UsageError{
+			Problem: "--scenario and --faults exclude each other",
+			Hint:    "give one of them, and --fault for more",
+		}
 	}
 	o.Timeout, o.RPCTimeout = cli.DefaultTimeout, cli.DefaultRPCTimeout
 	return o.Check(cmd)
@@ -111,8 +113,10 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 		return err
 	}
 	if sameSocket(listen, t.Endpoint.URL) {
-		return &cli.UsageError{Problem: "--listen is the socket of the runtime itself",
-			Hint: "choose another path, such as /tmp/kdiag-proxy.sock"}
+		return &cli.UsageError{
+			Problem: "--listen is the socket of the runtime itself",
+			Hint:    "choose another path, such as /tmp/kdiag-proxy.sock",
+		}
 	}
 	out := &printer{out: env.Err, start: time.Now()}
 	cfg := fault.Config{Backend: t.Endpoint.URL, Listen: listen, Faults: plan.Faults, Latency: plan.Latency}

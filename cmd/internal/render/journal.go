@@ -216,11 +216,14 @@ func (p *page) incidentList(incidents []journal.Episode, c calendar) {
 		}
 		rows = append(rows, []span{
 			plain("#" + units.Number(first+i+1)), plain(c.stamp(e.Start)), plain(lasted(e)), plain(age(e)),
-			{end, style}, plain(p.prose(firstCause(e))),
+			{end, style},
+			plain(p.prose(firstCause(e))),
 		})
 	}
-	p.table(table{indent: 2, align: "rlrrll", head: []string{"", "from", "lasted", "worst age", "", "likely cause"},
-		rows: rows})
+	p.table(table{
+		indent: 2, align: "rlrrll", head: []string{"", "from", "lasted", "worst age", "", "likely cause"},
+		rows: rows,
+	})
 }
 
 func firstCause(e journal.Episode) string {
@@ -266,7 +269,8 @@ func (p *page) signatures(counts []journal.Count, c calendar) {
 	t := table{indent: 2, align: "lrll", head: []string{"", "records", "first to last", "means"}}
 	for _, s := range counts {
 		t.rows = append(t.rows, []span{
-			{p.prose(s.Code), &p.ink.bold}, plain(units.Number(s.Count)), plain(c.span(s.First, s.Last)),
+			{p.prose(s.Code), &p.ink.bold},
+			plain(units.Number(s.Count)), plain(c.span(s.First, s.Last)),
 			plain(p.prose(s.Title)),
 		})
 	}
@@ -306,8 +310,10 @@ func sourceName(s journal.Source) string {
 
 // sourceLine describes a source. How its zone and year are known is left to the notes where they have it.
 func (p *page) sourceLine(s journal.Source, notes []string, c calendar) string {
-	parts := []string{p.prose(s.Format), p.prose(s.Compressed), units.Count(s.Lines, "record"), units.Size(s.Bytes),
-		c.span(s.From, s.To)}
+	parts := []string{
+		p.prose(s.Format), p.prose(s.Compressed), units.Count(s.Lines, "record"), units.Size(s.Bytes),
+		c.span(s.From, s.To),
+	}
 	for _, known := range []struct{ what, how string }{{"zone", s.Zone}, {"year", s.Year}} {
 		noted := slices.ContainsFunc(notes, func(n string) bool {
 			return strings.HasPrefix(n, s.Name+": ") && strings.Contains(n, known.what)

@@ -145,7 +145,8 @@ func (h *htmlPage) journal(r *journal.Report) {
 }
 
 func (h *htmlPage) incident(r *journal.Report, e journal.Episode, title string, c calendar, pictures []timeline,
-	told map[string]bool) {
+	told map[string]bool,
+) {
 	state, color := "recovered", "good"
 	switch {
 	case e.Kind == journal.Failing:

@@ -155,8 +155,10 @@ func stallsLine(e journal.Episode, c calendar) string {
 
 // journalCulprit names an object, and how often failing calls named it.
 func (p *page) journalCulprit(who journal.Culprit) string {
-	s := checks.Subject{Kind: who.Kind, ID: who.ID, Name: who.Name, Namespace: who.Namespace, Pod: who.Pod,
-		PodUID: who.PodUID}
+	s := checks.Subject{
+		Kind: who.Kind, ID: who.ID, Name: who.Name, Namespace: who.Namespace, Pod: who.Pod,
+		PodUID: who.PodUID,
+	}
 	text := p.subject(s)
 	if ids := p.subjectIDs(s); ids != "" && !strings.Contains(text, shortID(p.prose(s.ID))) {
 		text += ", " + ids
@@ -279,8 +281,10 @@ func (p *page) happened(r *journal.Report, e journal.Episode, c calendar) {
 	p.put(plain("  "), span{"What happened", &p.ink.bold})
 	var rows [][]span
 	for _, ev := range thin(events, shownEvents) {
-		rows = append(rows, []span{plain(c.stamp(ev.At)), plain(p.prose(ev.Lane)), p.eventSign(ev.Marker),
-			plain(p.eventLine(ev, c))})
+		rows = append(rows, []span{
+			plain(c.stamp(ev.At)), plain(p.prose(ev.Lane)), p.eventSign(ev.Marker),
+			plain(p.eventLine(ev, c)),
+		})
 	}
 	p.table(table{indent: 2, align: "llll", rows: rows})
 	if n := len(events) - len(rows); n > 0 {

@@ -149,8 +149,10 @@ func checkPage(t *testing.T, page string) {
 // hostileJournal puts a string, a number and moments into every place of a report that a log may fill.
 func hostileJournal(s string, v float64, n int64, at time.Time) *journal.Report {
 	later := at.Add(time.Duration(n % (1 << 40)))
-	event := journal.Event{At: &at, Until: &later, Count: n, Lane: "kernel", Code: s, Marker: "error", What: s,
-		Subject: s}
+	event := journal.Event{
+		At: &at, Until: &later, Count: n, Lane: "kernel", Code: s, Marker: "error", What: s,
+		Subject: s,
+	}
 	other := journal.Event{At: &later, Count: 1, Lane: s, Code: s, Marker: s}
 	e := journal.Episode{
 		Kind: journal.Incident, Start: &at, End: &later, Anchor: &later, Seconds: v, Lines: int(n),
@@ -158,11 +160,15 @@ func hostileJournal(s string, v float64, n int64, at time.Time) *journal.Report 
 		ThresholdSeconds:   v, RecoveredBy: s, Host: s, Flaps: int(n), Reasons: []string{s, s},
 		Restarts: []journal.Event{event, other},
 		Stalls:   []journal.Stall{{Anchor: at, MaxLastSeenSeconds: v}, {Anchor: later}},
-		Culprits: []journal.Culprit{{Kind: "Container", ID: s, Name: s, Namespace: s, Pod: s, PodUID: s,
-			Records: int(n), Example: s}, {Kind: s}},
+		Culprits: []journal.Culprit{{
+			Kind: "Container", ID: s, Name: s, Namespace: s, Pod: s, PodUID: s,
+			Records: int(n), Example: s,
+		}, {Kind: s}},
 		Causes: []journal.Cause{
-			{Code: s, Confidence: v, Summary: s, Evidence: journal.Evidence{For: []string{s}, Against: []string{s},
-				Missing: []string{s}}},
+			{Code: s, Confidence: v, Summary: s, Evidence: journal.Evidence{
+				For: []string{s}, Against: []string{s},
+				Missing: []string{s},
+			}},
 		},
 	}
 	ended := e
@@ -177,8 +183,10 @@ func hostileJournal(s string, v float64, n int64, at time.Time) *journal.Report 
 		Episodes:   []journal.Episode{e, ended, start, timeless, e},
 		Signatures: []journal.Count{{Code: s, Title: s, Lane: s, Count: n, First: &at, Last: &later, Example: s}},
 		Events:     []journal.Event{event, other},
-		Sources: []journal.Source{{Name: s, Format: s, Compressed: s, Lines: n, Bytes: n, From: &at, To: &later,
-			Zone: s, Year: s, Unparsed: n}, {Name: s, Problem: s}},
+		Sources: []journal.Source{{
+			Name: s, Format: s, Compressed: s, Lines: n, Bytes: n, From: &at, To: &later,
+			Zone: s, Year: s, Unparsed: n,
+		}, {Name: s, Problem: s}},
 		Unreadable: []journal.Unreadable{{Source: s, Offset: n, Bytes: n, Why: s}},
 		Notes:      []string{s},
 	}
@@ -265,8 +273,10 @@ func TestTicks(t *testing.T) {
 		{"minutes", "2026-11-21T00:49:10Z", "2026-11-21T00:58:10Z", 68, "00:50 00:52 00:54 00:56 00:58"},
 		{"midnight", "2026-11-20T20:00:00Z", "2026-11-21T04:00:00Z", 40, "20:00 22:00 Nov 21 02:00 04:00"},
 		{"days", "2026-11-18T02:00:00Z", "2026-11-28T23:00:00Z", 68, "Nov 18 Nov 20 Nov 22 Nov 24 Nov 26 Nov 28"},
-		{"a zone of half hours", "2026-11-21T08:00:00+05:30", "2026-11-21T14:00:00+05:30", 60,
-			"08:00 09:00 10:00 11:00 12:00 13:00 14:00"},
+		{
+			"a zone of half hours", "2026-11-21T08:00:00+05:30", "2026-11-21T14:00:00+05:30", 60,
+			"08:00 09:00 10:00 11:00 12:00 13:00 14:00",
+		},
 		{"no length", "2026-11-21T08:00:00Z", "2026-11-21T08:00:00Z", 60, ""},
 		{"ages", "1026-11-21T08:00:00Z", "2026-11-21T08:00:00Z", 20, ""},
 	} {
@@ -354,8 +364,10 @@ func TestInFull(t *testing.T) {
 func TestEventsAround(t *testing.T) {
 	at := func(s int) *time.Time { return new(time.Unix(int64(s), 0).UTC()) }
 	event := func(marker, code, subject string, from, to int, n int64) journal.Event {
-		e := journal.Event{Lane: "kubelet", Marker: marker, Code: code, What: code, Subject: subject, At: at(from),
-			Count: n}
+		e := journal.Event{
+			Lane: "kubelet", Marker: marker, Code: code, What: code, Subject: subject, At: at(from),
+			Count: n,
+		}
 		if to > from {
 			e.Until = at(to)
 		}
@@ -494,12 +506,21 @@ func TestRestarts(t *testing.T) {
 			ev("03:05:03", "node", "UnitStarted", "start", "containerd container runtime"),
 			ev("03:05:04", "runtime", "RuntimeStarted", "start", ""),
 		}, "03:05:00 containerd stopped, up again 03:05:04; 03:05:02 kubelet restarted by systemd"},
-		{"only a start", []journal.Event{ev("03:05:17", "kubelet", "KubeletStarted", "start", "")},
-			"03:05:17 kubelet started"},
-		{"told otherwise", []journal.Event{ev("", "kubelet", "KubeletStarted", "restart", "kubelet")},
-			"- words: kubelet"},
-		{"another unit", []journal.Event{ev("03:05:17", "node", "UnitFailed", "error", "x.service")},
-			"03:05:17 x.service ended with a failure"},
+		{
+			"only a start",
+			[]journal.Event{ev("03:05:17", "kubelet", "KubeletStarted", "start", "")},
+			"03:05:17 kubelet started",
+		},
+		{
+			"told otherwise",
+			[]journal.Event{ev("", "kubelet", "KubeletStarted", "restart", "kubelet")},
+			"- words: kubelet",
+		},
+		{
+			"another unit",
+			[]journal.Event{ev("03:05:17", "node", "UnitFailed", "error", "x.service")},
+			"03:05:17 x.service ended with a failure",
+		},
 		{"long after", []journal.Event{
 			ev("03:05:00", "node", "UnitStopped", "stop", "crio.service"),
 			ev("03:06:00", "node", "UnitStarted", "start", "crio.service"),
@@ -516,8 +537,10 @@ func TestRestarts(t *testing.T) {
 }
 
 func TestNotesOnce(t *testing.T) {
-	sources := []journal.Source{{Name: "a.log", Zone: "+00:00, assumed", Year: "as the last"},
-		{Name: "b.log", Zone: "+00:00, assumed"}}
+	sources := []journal.Source{
+		{Name: "a.log", Zone: "+00:00, assumed", Year: "as the last"},
+		{Name: "b.log", Zone: "+00:00, assumed"},
+	}
 	notes := []string{"a.log: no zone is written", "general", "a.log: no year is written", "b.log: no zone is written"}
 	for _, tt := range []struct {
 		sources int
@@ -526,8 +549,10 @@ func TestNotesOnce(t *testing.T) {
 		{2, []string{"a.log: no zone is written; no year is written", "general", "b.log: no zone is written"}},
 		{1, []string{"no zone is written; no year is written", "general", "b.log: no zone is written"}},
 	} {
-		if diff := cmp.Diff(tt.want, gatheredNotes(&journal.Report{Sources: sources[:tt.sources],
-			Notes: notes})); diff != "" {
+		if diff := cmp.Diff(tt.want, gatheredNotes(&journal.Report{
+			Sources: sources[:tt.sources],
+			Notes:   notes,
+		})); diff != "" {
 			t.Errorf("%d sources, -want +got:\n%s", tt.sources, diff)
 		}
 	}

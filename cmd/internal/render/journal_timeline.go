@@ -163,11 +163,15 @@ func (t *timeline) addEpisode(e journal.Episode, number int) {
 		if e.Anchor != nil && e.Anchor.Before(start) {
 			t.addSegment(segment{sign: "stuck", from: *e.Anchor, to: start, title: "no good relist, not reported yet"})
 		}
-		t.addSegment(segment{sign: "unhealthy", from: start, to: end, open: !e.Recovered, number: number,
-			title: "PLEG is not healthy"})
+		t.addSegment(segment{
+			sign: "unhealthy", from: start, to: end, open: !e.Recovered, number: number,
+			title: "PLEG is not healthy",
+		})
 		if e.RecoveredAt != nil {
-			t.addEvent(journal.Event{At: e.RecoveredAt, Lane: "kubelet", Marker: "recovery", Count: 1,
-				What: e.RecoveredBy})
+			t.addEvent(journal.Event{
+				At: e.RecoveredAt, Lane: "kubelet", Marker: "recovery", Count: 1,
+				What: e.RecoveredBy,
+			})
 		}
 	}
 	for _, restart := range e.Restarts {

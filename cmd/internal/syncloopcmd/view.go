@@ -213,8 +213,11 @@ func (v view) podRows() (rows [][]span) {
 	row := func(name, phase string, ready, all, restarts int, w podworkers.WorkerState, why string) {
 		ink := map[string]ink{"Failed": red, "Pending": warn, "Unknown": warn}[phase]
 		rows = append(rows, []span{
-			{fmt.Sprintf("%-36.36s ", name), 0}, {fmt.Sprintf("%-9s", phase), ink}, {fmt.Sprintf(" %2d/%-2d %8d  ", ready, all, restarts), 0},
-			v.worker(w), {"  " + why, warn},
+			{fmt.Sprintf("%-36.36s ", name), 0},
+			{fmt.Sprintf("%-9s", phase), ink},
+			{fmt.Sprintf(" %2d/%-2d %8d  ", ready, all, restarts), 0},
+			v.worker(w),
+			{"  " + why, warn},
 		})
 	}
 	for _, p := range v.Pods {

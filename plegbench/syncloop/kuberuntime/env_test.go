@@ -37,7 +37,10 @@ func TestEnvironment(t *testing.T) {
 			{ConfigMapRef: &v1.ConfigMapEnvSource{LocalObjectReference: named("none"), Optional: new(true)}},
 		},
 		Env: []v1.EnvVar{
-			{Name: "EMPTY"}, {Name: "PLAIN", Value: "$(mode) $(S_pass) $(LATER) $$(mode)"}, {Name: "LATER", Value: "x"}, {Name: "mode", Value: "own"},
+			{Name: "EMPTY"},
+			{Name: "PLAIN", Value: "$(mode) $(S_pass) $(LATER) $$(mode)"},
+			{Name: "LATER", Value: "x"},
+			{Name: "mode", Value: "own"},
 			field("NODE_NAME", "spec.nodeName"), field("SA", "spec.serviceAccountName"), field("HOST", "status.hostIP"), field("HOSTS", "status.hostIPs"),
 			field("IP", "status.podIP"), field("IPS", "status.podIPs"), field("APP", "metadata.labels['app']"),
 			from("MEM", v1.EnvVarSource{ResourceFieldRef: &v1.ResourceFieldSelector{Resource: "limits.memory", Divisor: resource.MustParse("1Mi")}}),

@@ -25,15 +25,18 @@ type words struct{ reason, message string }
 func pressures() []pressure {
 	return []pressure{
 		{
-			v1.NodeMemoryPressure, words{"KubeletHasInsufficientMemory", "kubelet has insufficient memory available"},
+			v1.NodeMemoryPressure,
+			words{"KubeletHasInsufficientMemory", "kubelet has insufficient memory available"},
 			words{"KubeletHasSufficientMemory", "kubelet has sufficient memory available"},
 		},
 		{
-			v1.NodeDiskPressure, words{"KubeletHasDiskPressure", "kubelet has disk pressure"},
+			v1.NodeDiskPressure,
+			words{"KubeletHasDiskPressure", "kubelet has disk pressure"},
 			words{"KubeletHasNoDiskPressure", "kubelet has no disk pressure"},
 		},
 		{
-			v1.NodePIDPressure, words{"KubeletHasInsufficientPID", "kubelet has insufficient PID available"},
+			v1.NodePIDPressure,
+			words{"KubeletHasInsufficientPID", "kubelet has insufficient PID available"},
 			words{"KubeletHasSufficientPID", "kubelet has sufficient PID available"},
 		},
 	}

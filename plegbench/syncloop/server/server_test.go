@@ -156,7 +156,8 @@ func TestSwitchedOff(t *testing.T) {
 		there, gone []string
 	}{
 		"debugging": {
-			func(c *Config) { c.Debugging = false }, []string{"/healthz", "/pods", "/stats/summary", "/metrics"},
+			func(c *Config) { c.Debugging = false },
+			[]string{"/healthz", "/pods", "/stats/summary", "/metrics"},
 			[]string{"/runningpods/", "/configz", "/debug/pprof/"},
 		},
 		"profiling": {func(c *Config) { c.Profiling = false }, []string{"/configz", "/runningpods/"}, []string{"/debug/pprof/", "/debug/pprof/profile"}},
