@@ -127,7 +127,7 @@ func TestImports(t *testing.T) {
 		{"checks/judge", []string{
 			"checks", "checks/causes", "checks/facts", "checks/host", "checks/kubelet", "checks/units", "crictl", "journal", "plegbench",
 		}},
-		{"checks/probes", []string{"checks", "checks/facts", "checks/host", "checks/kubelet", "checks/units"}},
+		{"checks/probes", []string{"checks", "checks/facts", "checks/host", "checks/kubelet", "checks/units", "crictl"}},
 		{"cmd/kdiag", []string{"cmd/internal/app", "cmd/internal/cli"}},
 		{"cmd/gendocs", []string{"cmd/internal/app", "cmd/internal/cli", "checks", "journal/signature"}},
 		{"cmd/internal/cli", nil},

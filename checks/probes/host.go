@@ -10,6 +10,7 @@ import (
 
 	"github.com/kdiag/kdiag/checks/facts"
 	"github.com/kdiag/kdiag/checks/host"
+	"github.com/kdiag/kdiag/crictl"
 )
 
 // The time that probes get. Reading /proc takes milliseconds; a disk that is throttled takes seconds for a write and is
@@ -30,20 +31,17 @@ const foldersTimed = 4
 // start of a pod starvation. Only where a quota holds the runtime or the kubelet is it waited for.
 const throttleLook = 2 * time.Second
 
-// The units that a kubelet and a runtime may have, in the order in which they are looked for. The snaps are those of
-// EKS on Ubuntu and of Charmed Kubernetes.
-func kubeletUnits() []string {
-	return []string{
-		"kubelet.service", "k3s.service", "k3s-agent.service", "rke2-server.service", "rke2-agent.service",
-		"k0scontroller.service", "k0sworker.service", "snap.microk8s.daemon-kubelite.service", "snap.kubelet-eks.daemon.service", "snap.kubelet.daemon.service",
-	}
-}
-
+// runtimeUnits returns the systemd units that run a runtime, in the order in which to look for them. Docker's comes
+// last: it may be installed beside another runtime without serving the kubelet.
 func runtimeUnits() []string {
-	return []string{
-		"containerd.service", "crio.service", "cri-docker.service",
-		"snap.microk8s.daemon-containerd.service", "docker.service",
+	const docker = "docker.service"
+	var units []string
+	for _, in := range crictl.Installations() {
+		if !in.RunsKubelet {
+			units = append(units, slices.DeleteFunc(slices.Clone(in.Units), func(u string) bool { return u == docker })...)
+		}
 	}
+	return append(units, docker)
 }
 
 // populationID is what most looks at processes begin with.
@@ -255,7 +253,7 @@ func systemdProbe() Probe {
 		Text: "How soon systemd answers, how many units it holds, and the state of the kubelet's and the runtime's.",
 	}, func(n *facts.Node) *facts.Reading[host.Systemd] { return &n.Systemd },
 		func(ctx context.Context, s *Input, _ facts.Node) (host.Systemd, error) {
-			v, err := host.AskSystemd(ctx, s.Root, kubeletUnits(), runtimeUnits())
+			v, err := host.AskSystemd(ctx, s.Root, crictl.KubeletUnits(), runtimeUnits())
 			if errors.Is(err, host.ErrNoSystemd) {
 				err = skip{facts.NoSystemd}
 			}

@@ -80,11 +80,9 @@ func New(cfg Config) *Manager {
 
 // EnsureImage makes sure that a container's image is present and returns the runtime's reference to it. If it is not,
 // reason is one of the errors above, or the error of a pull secret, and message explains it.
-//
-//lint:ignore ST1008 a waiting container has a reason and a message, in this order
 func (m *Manager) EnsureImage(
 	ctx context.Context, p *v1.Pod, c *v1.Container, pullSecrets []v1.Secret, sandbox *runtimeapi.PodSandboxConfig,
-) (ref string, reason error, message string) {
+) (ref, message string, reason error) {
 	object := pod.Reference(p, c)
 	warn := func(event, format string, args ...any) string {
 		message := fmt.Sprintf(format, args...)
@@ -93,32 +91,32 @@ func (m *Manager) EnsureImage(
 	}
 	name, err := withTag(c.Image)
 	if err != nil {
-		return "", ErrInvalidImageName, warn("InspectFailed", "Failed to apply default image tag %q: %v", c.Image, err)
+		return "", warn("InspectFailed", "Failed to apply default image tag %q: %v", c.Image, err), ErrInvalidImageName
 	}
 	wanted := policy(c, name)
 	if wanted != v1.PullAlways {
 		image, err := m.Service.ImageStatus(ctx, name)
 		switch {
 		case err != nil:
-			return "", ErrImageInspect, warn("InspectFailed", "Failed to inspect image %q: %v", c.Image, err)
+			return "", warn("InspectFailed", "Failed to inspect image %q: %v", c.Image, err), ErrImageInspect
 		case image != nil:
 			m.Recorder.Eventf(object, v1.EventTypeNormal, "Pulled",
 				"Container image %q already present on machine and can be accessed by the pod", c.Image)
-			return image.GetId(), nil, ""
+			return image.GetId(), "", nil
 		case wanted == v1.PullNever:
-			return "", ErrImageNeverPull,
-				warn("ErrImageNeverPull", "Container image %q is not present with pull policy of Never", c.Image)
+			why := warn("ErrImageNeverPull", "Container image %q is not present with pull policy of Never", c.Image)
+			return "", why, ErrImageNeverPull
 		}
 	}
 	auth, err := credentials(pullSecrets, name)
 	if err != nil {
-		return "", err, err.Error()
+		return "", err.Error(), err
 	}
 	key := string(p.UID) + "_" + c.Image
 	if m.backOff.IsInBackOffSinceUpdate(key, time.Now()) {
 		message = fmt.Sprintf("Back-off pulling image %q", c.Image)
 		m.Recorder.Event(object, v1.EventTypeNormal, "BackOff", message)
-		return "", ErrImagePullBackOff, message + ": " + m.lastError(key)
+		return "", message + ": " + m.lastError(key), ErrImagePullBackOff
 	}
 	m.Recorder.Eventf(object, v1.EventTypeNormal, "Pulling", "Pulling image %q", c.Image)
 	start := time.Now()
@@ -127,12 +125,12 @@ func (m *Manager) EnsureImage(
 	if err != nil {
 		warn("Failed", "Failed to pull image %q: %v", c.Image, err)
 		m.failed(key, fmt.Sprintf("%v: %v", ErrImagePull, err))
-		return "", ErrImagePull, err.Error()
+		return "", err.Error(), ErrImagePull
 	}
 	m.Recorder.Eventf(object, v1.EventTypeNormal, "Pulled",
 		"Successfully pulled image %q in %v (%v including waiting). Image size: %v bytes.",
 		c.Image, took.Truncate(time.Millisecond), time.Since(start).Truncate(time.Millisecond), size)
-	return ref, nil, ""
+	return ref, "", nil
 }
 
 // pull waits for a slot and then pulls. took does not include the wait; size, in bytes, is 0 if the runtime does not

@@ -149,7 +149,7 @@ func TestEnsureImage(t *testing.T) {
 				r.inspect = tt.inspect
 				r.pull = func(context.Context, string, string) error { time.Sleep(2 * time.Second); return tt.pull }
 				m, recorder := newManager(r, nil)
-				ref, reason, message := m.EnsureImage(t.Context(), testPod("1"), &tt.c, tt.secrets, nil)
+				ref, message, reason := m.EnsureImage(t.Context(), testPod("1"), &tt.c, tt.secrets, nil)
 				got := []string{ref, "", message}
 				if reason != nil {
 					got[1] = reason.Error()
@@ -178,7 +178,7 @@ func TestBackOff(t *testing.T) {
 		start, pulled := time.Now(), []int{}
 		for second := range 1000 {
 			before := len(r.pulls)
-			_, reason, message := m.EnsureImage(t.Context(), testPod("1"), &v1.Container{Image: "x:1"}, nil, nil)
+			_, message, reason := m.EnsureImage(t.Context(), testPod("1"), &v1.Container{Image: "x:1"}, nil, nil)
 			switch {
 			case len(r.pulls) > before:
 				pulled = append(pulled, int(time.Since(start).Seconds()))
@@ -193,7 +193,7 @@ func TestBackOff(t *testing.T) {
 		if diff := cmp.Diff([]int{0, 10, 30, 70, 150, 310, 610, 910}, pulled); diff != "" {
 			t.Error(diff)
 		}
-		if _, reason, _ := m.EnsureImage(t.Context(), testPod("2"), &v1.Container{Image: "x:1"}, nil, nil); !errors.Is(reason, ErrImagePull) {
+		if _, _, reason := m.EnsureImage(t.Context(), testPod("2"), &v1.Container{Image: "x:1"}, nil, nil); !errors.Is(reason, ErrImagePull) {
 			t.Errorf("another pod is held back: %v", reason)
 		}
 	})
@@ -217,7 +217,7 @@ func TestParallelPulls(t *testing.T) {
 				var wg sync.WaitGroup
 				for i := range 20 {
 					wg.Go(func() {
-						if _, reason, message := m.EnsureImage(t.Context(), testPod(string(rune('a'+i))), &v1.Container{Image: "x"}, nil, nil); reason != nil {
+						if _, message, reason := m.EnsureImage(t.Context(), testPod(string(rune('a'+i))), &v1.Container{Image: "x"}, nil, nil); reason != nil {
 							t.Error(reason, message)
 						}
 					})
@@ -248,7 +248,7 @@ func TestStuckPullBlocksLater(t *testing.T) {
 		var ended []string
 		var mu sync.Mutex
 		pull := func(ctx context.Context, image string) {
-			_, reason, _ := m.EnsureImage(ctx, testPod(image), &v1.Container{Image: image}, nil, nil)
+			_, _, reason := m.EnsureImage(ctx, testPod(image), &v1.Container{Image: image}, nil, nil)
 			mu.Lock()
 			defer mu.Unlock()
 			text := image
@@ -286,7 +286,7 @@ func TestPullRate(t *testing.T) {
 		m, _ := newManager(newRegistry(), func(c *Config) { c.QPS, c.Burst = 1, 2 })
 		var messages []string
 		for i := range 3 {
-			_, _, message := m.EnsureImage(t.Context(), testPod(string(rune('a'+i))), &v1.Container{Image: "x"}, nil, nil)
+			_, message, _ := m.EnsureImage(t.Context(), testPod(string(rune('a'+i))), &v1.Container{Image: "x"}, nil, nil)
 			messages = append(messages, message)
 		}
 		if diff := cmp.Diff([]string{"", "", "pull QPS exceeded"}, messages); diff != "" {

@@ -39,11 +39,10 @@ type node struct {
 // present are images that are there already, by their name.
 type present struct{}
 
-// EnsureImage has its results in the order of kuberuntime.Images.
-//
-//lint:ignore ST1008 the order is that of kuberuntime.Images
-func (present) EnsureImage(_ context.Context, _ *v1.Pod, c *v1.Container, _ []v1.Secret, _ *runtimeapi.PodSandboxConfig) (string, error, string) {
-	return c.Image, nil, ""
+func (present) EnsureImage(
+	_ context.Context, _ *v1.Pod, c *v1.Container, _ []v1.Secret, _ *runtimeapi.PodSandboxConfig,
+) (ref, message string, reason error) {
+	return c.Image, "", nil
 }
 
 // nothing has neither volumes nor objects.

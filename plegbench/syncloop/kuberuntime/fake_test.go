@@ -293,11 +293,10 @@ type fakeImages struct {
 	message string
 }
 
-// EnsureImage has its results in the order of Images.
-//
-//lint:ignore ST1008 the order is that of Images
-func (f *fakeImages) EnsureImage(context.Context, *v1.Pod, *v1.Container, []v1.Secret, *runtimeapi.PodSandboxConfig) (string, error, string) {
-	return "sha256:1", f.reason, f.message
+func (f *fakeImages) EnsureImage(
+	context.Context, *v1.Pod, *v1.Container, []v1.Secret, *runtimeapi.PodSandboxConfig,
+) (ref, message string, reason error) {
+	return "sha256:1", f.message, f.reason
 }
 
 // A world has the volumes and objects of pods.

@@ -44,7 +44,7 @@ type CRI interface {
 // ErrImagePull; message explains it.
 type Images interface {
 	EnsureImage(ctx context.Context, pod *v1.Pod, c *v1.Container, pullSecrets []v1.Secret,
-		sandbox *runtimeapi.PodSandboxConfig) (ref string, reason error, message string)
+		sandbox *runtimeapi.PodSandboxConfig) (ref, message string, reason error)
 }
 
 // A Volume is a mounted volume, as the volume manager describes it.

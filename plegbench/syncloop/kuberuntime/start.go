@@ -28,7 +28,7 @@ func (s *syncing) startContainer(ctx context.Context, c *v1.Container) (message 
 		s.event(s.pod, c, id, v1.EventTypeWarning, "Failed", "Error: "+message)
 		return message, reason
 	}
-	ref, reason, message := s.Images.EnsureImage(ctx, s.pod, c, s.secrets, s.config)
+	ref, message, reason := s.Images.EnsureImage(ctx, s.pod, c, s.secrets, s.config)
 	if reason != nil {
 		s.event(s.pod, c, "", v1.EventTypeWarning, "Failed", "Error: "+plain(reason))
 		return message, reason
