@@ -25,47 +25,49 @@ type page struct {
 	Sources     []string `json:"sources"`
 }
 
-// Docs returns the documentation of every cause, in the order of All.
-func Docs() []checks.Definition {
-	var docs []checks.Definition
-	for _, d := range All() {
-		doc, _ := Doc(d.Code)
-		docs = append(docs, doc)
-	}
-	return docs
-}
-
-// Doc returns the documentation of a cause, by its code as Lookup takes it. It panics where a page cannot be read,
+// Docs returns the documentation of every cause, in the order of All. It panics if a page is missing or cannot be read,
 // which a test excludes: the pages are part of the program.
-func Doc(code string) (checks.Definition, bool) {
-	d, ok := Lookup(code)
-	if !ok {
-		return checks.Definition{}, false
-	}
-	names, err := pages.ReadDir(".")
+func Docs() []checks.Definition {
+	files, err := pages.ReadDir(".")
 	if err != nil {
 		panic(err)
 	}
-	for _, name := range names {
-		text, err := pages.ReadFile(name.Name())
+	byCode := map[string]checks.Definition{}
+	for _, file := range files {
+		text, err := pages.ReadFile(file.Name())
 		if err != nil {
 			panic(err)
 		}
-		if !strings.HasPrefix(string(text), "---\ncode: "+d.Code+"\n") {
-			continue
-		}
 		doc, err := parsePage(string(text))
 		if err != nil {
-			panic(fmt.Errorf("reading %s: %w", name.Name(), err))
+			panic(fmt.Errorf("reading %s: %w", file.Name(), err))
+		}
+		byCode[doc.Code] = doc
+	}
+	var docs []checks.Definition
+	for _, d := range All() {
+		doc, ok := byCode[d.Code]
+		if !ok {
+			panic("the cause " + d.Code + " has no page")
 		}
 		for _, other := range All() {
 			if slices.ContainsFunc(other.Roots, func(r Root) bool { return r.Code == d.Code }) {
 				doc.RootOf = append(doc.RootOf, other.Code)
 			}
 		}
-		return doc, true
+		docs = append(docs, doc)
 	}
-	panic("the cause " + d.Code + " has no page")
+	return docs
+}
+
+// Doc returns the documentation of a cause, by its code as Lookup takes it.
+func Doc(code string) (checks.Definition, bool) {
+	d, ok := Lookup(code)
+	if !ok {
+		return checks.Definition{}, false
+	}
+	docs := Docs()
+	return docs[slices.IndexFunc(docs, func(doc checks.Definition) bool { return doc.Code == d.Code })], true
 }
 
 // parsePage reads a page: YAML between two lines of dashes, then the text.

@@ -17,7 +17,7 @@ import (
 func NewCommand(env cli.Env) *cobra.Command {
 	var flags cli.Flags
 	var codes []string
-	for _, d := range causes.Docs() {
+	for _, d := range causes.All() {
 		codes = append(codes, d.Code)
 	}
 	cmd := &cobra.Command{
