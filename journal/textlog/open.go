@@ -11,6 +11,7 @@ import (
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
 	"github.com/ulikunitz/xz"
+	"github.com/ulikunitz/xz/lzma"
 	"golang.org/x/text/encoding/unicode"
 	"golang.org/x/text/transform"
 )
@@ -40,7 +41,8 @@ func unpack(r io.Reader) (io.ReadCloser, string, error) {
 	case bytes.HasPrefix(head, []byte("\xfd7zXZ\x00")):
 		compression = "xz"
 		var x *xz.Reader
-		if x, err = (xz.ReaderConfig{DictCap: 64 << 20}).NewReader(br); err == nil {
+		// The dictionary is as large as the file asks for; a larger DictCap would be allocated for every file.
+		if x, err = (xz.ReaderConfig{DictCap: lzma.MinDictCap}).NewReader(br); err == nil {
 			packed = io.NopCloser(x)
 		}
 	case bytes.HasPrefix(head, []byte{0x28, 0xb5, 0x2f, 0xfd}) || skippable(head):
