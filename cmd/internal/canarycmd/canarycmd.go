@@ -2,6 +2,7 @@
 package canarycmd
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -89,29 +90,24 @@ and refuses it: the answer is unknown.`,
 
 // check reports the first flag that makes no sense.
 func (o *options) check(cmd *cobra.Command) error {
-	for _, bad := range []struct {
-		is         bool
-		what, hint string
-	}{
-		{
+	if err := cmp.Or(
+		cli.Reject(
 			o.image == "" && cmd.Flags().Changed("image"), "--image is empty",
 			"leave it out to let kdiag pick one that is on the node",
-		},
-		{
+		),
+		cli.Reject(
 			len(o.image) > maxImage, "--image is too long to be the name of an image",
 			"for example --image docker.io/library/busybox:1.36",
-		},
-		{o.pull && o.image == "", "--pull needs --image", "say what to pull, for example --image docker.io/library/busybox:1.36"},
-		{len(o.command) > 0 && o.image == "", "a command needs --image", "say which image holds it"},
-		{
-			o.Timeout < leastTimeout, "--timeout " + o.Timeout.String() + " leaves no time to clean up",
-			"give at least " + leastTimeout.String(),
-		},
-		{len(o.command) > 0 && o.command[0] == "", "the command is empty", "leave out -- to run sleep"},
-	} {
-		if bad.is {
-			return &cli.UsageError{Problem: bad.what, Hint: bad.hint}
-		}
+		),
+		cli.Reject(o.pull && o.image == "", "--pull needs --image", "say what to pull, for example --image docker.io/library/busybox:1.36"),
+		cli.Reject(len(o.command) > 0 && o.image == "", "a command needs --image", "say which image holds it"),
+		cli.Reject(
+			o.Timeout < leastTimeout, "--timeout "+o.Timeout.String()+" leaves no time to clean up",
+			"give at least "+leastTimeout.String(),
+		),
+		cli.Reject(len(o.command) > 0 && o.command[0] == "", "the command is empty", "leave out -- to run sleep"),
+	); err != nil {
+		return err
 	}
 	o.again = target.CommandLine(cmd, "canary", append(target.RuntimeFlags(), "image", "cni", "timeout", "rpc-timeout")...)
 	return o.Check(cmd)

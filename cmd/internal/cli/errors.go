@@ -1,6 +1,10 @@
 package cli
 
-import "errors"
+import (
+	"errors"
+
+	"github.com/spf13/cobra"
+)
 
 // A UsageError is bad input: one line that says what is wrong, and a hint that says what to type instead.
 type UsageError struct {
@@ -46,4 +50,22 @@ func ExitCode(err error) (code int, message, hint string) {
 		return hinted.Code, hinted.Error(), hinted.Hint
 	}
 	return ExitUnknown, err.Error(), ""
+}
+
+// Reject returns a *UsageError if the condition holds, and nil otherwise. cmp.Or picks the first of several.
+func Reject(condition bool, problem, hint string) error {
+	if !condition {
+		return nil
+	}
+	return &UsageError{Problem: problem, Hint: hint}
+}
+
+// RejectEmpty returns a *UsageError for the first of the named flags that was given an empty value.
+func RejectEmpty(cmd *cobra.Command, names ...string) error {
+	for _, name := range names {
+		if f := cmd.Flags().Lookup(name); f.Changed && f.Value.String() == "" {
+			return &UsageError{Problem: "--" + name + " is empty", Hint: "leave it out, or give it a value"}
+		}
+	}
+	return nil
 }

@@ -2,6 +2,7 @@
 package gccmd
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -113,53 +114,42 @@ func narrowing() []string {
 func (o *options) check(cmd *cobra.Command) error {
 	changed := cmd.Flags().Changed
 	_, unnamed := o.Labels[""]
-	type rule struct {
-		broken     bool
-		what, hint string
-	}
-	rules := []rule{
-		{
+	if err := cmp.Or(
+		cli.Reject(
 			o.Keep < 0 || o.Keep == 0 && changed("keep"), "--keep must be at least 1",
 			"the newest of each pod and container always stays: it holds the restart count and shows that an init container ran",
-		},
-		{o.MinAge < 0, "--min-age must not be negative", "for example --min-age 10m"},
-		{o.OlderThan < 0, "--older-than must not be negative", "for example --older-than 24h"},
-		{o.Limit < 0 || o.Limit == 0 && changed("limit"), "--limit must be at least 1", "leave it out for all"},
-		{
+		),
+		cli.Reject(o.MinAge < 0, "--min-age must not be negative", "for example --min-age 10m"),
+		cli.Reject(o.OlderThan < 0, "--older-than must not be negative", "for example --older-than 24h"),
+		cli.Reject(o.Limit < 0 || o.Limit == 0 && changed("limit"), "--limit must be at least 1", "leave it out for all"),
+		cli.Reject(
 			!(o.rate > 0 && o.rate <= 1e6), "--rate must be more than 0, and at most 1000000",
 			"leave it out: the runtime's own pace is the limit",
-		},
-		{
+		),
+		cli.Reject(
 			o.yes && o.plan != "", "--plan writes the plan and --yes removes",
 			"give one of them; --apply FILE --yes removes what a plan lists",
-		},
-		{o.plan != "" && o.apply != "", "--plan and --apply exclude each other", "write a plan first, and apply it later"},
-		{
+		),
+		cli.Reject(o.plan != "" && o.apply != "", "--plan and --apply exclude each other", "write a plan first, and apply it later"),
+		cli.Reject(
 			o.liveness != "" && o.liveness != livenessAsk && o.liveness != livenessKnown,
-			"--ignore-pod-liveness takes no value but " + livenessKnown, "leave the value out to be asked",
-		},
-		{
+			"--ignore-pod-liveness takes no value but "+livenessKnown, "leave the value out to be asked",
+		),
+		cli.Reject(
 			o.yes && o.liveness == livenessAsk, "--yes does not answer for --ignore-pod-liveness",
-			"for the risk see kdiag gc-exited --ignore-pod-liveness; then give --ignore-pod-liveness=" + livenessKnown,
-		},
-		{unnamed, "--label has no key", "for example --label app=web"},
-	}
-	for _, name := range []string{"plan", "apply", "audit", "namespace", "pod"} {
-		f := cmd.Flags().Lookup(name)
-		rules = append(rules, rule{
-			f.Changed && f.Value.String() == "", "--" + name + " is empty",
-			"leave it out, or give it a value",
-		})
+			"for the risk see kdiag gc-exited --ignore-pod-liveness; then give --ignore-pod-liveness="+livenessKnown,
+		),
+		cli.Reject(unnamed, "--label has no key", "for example --label app=web"),
+		cli.RejectEmpty(cmd, "plan", "apply", "audit", "namespace", "pod"),
+	); err != nil {
+		return err
 	}
 	for _, name := range narrowing() {
-		rules = append(rules, rule{
-			o.apply != "" && changed(name), "--" + name + " and --apply exclude each other",
-			"the plan in the file has its own rules; make a new one for others",
-		})
-	}
-	for _, r := range rules {
-		if r.broken {
-			return &cli.UsageError{Problem: r.what, Hint: r.hint}
+		if o.apply != "" && changed(name) {
+			return &cli.UsageError{
+				Problem: "--" + name + " and --apply exclude each other",
+				Hint:    "the plan in the file has its own rules; make a new one for others",
+			}
 		}
 	}
 	if err := o.CheckSources(cmd); err != nil {

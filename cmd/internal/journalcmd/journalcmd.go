@@ -2,6 +2,7 @@
 package journalcmd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -115,43 +116,37 @@ func (o *options) check(cmd *cobra.Command, args []string) error {
 		}
 	}
 	named := len(args) > 0 || given("directory") || given("file")
-	for _, bad := range []struct {
-		is   bool
-		what string
-		hint string
-	}{
-		{o.since == "" && given("since"), "--since is empty", "for example --since -15m"},
-		{o.until == "" && given("until"), "--until is empty", `for example --until "2026-11-21 03:12:09"`},
-		{slices.Contains(o.units, ""), "--unit is empty", "for example --unit kubelet"},
-		{slices.Contains(o.directories, ""), "--directory is empty", "for example --directory /var/log/journal"},
-		{slices.Contains(o.files, ""), "--file is empty", "for example --file 'system@*.journal'"},
-		{slices.Contains(args, ""), "FILE is empty", "name a file, or - for standard input"},
-		{o.root == "" && given("root"), "--root is empty", "for example --root /mnt/dead"},
-		{o.html == "" && given("html"), "--html is empty", "name a file, such as incident.html"},
-		{o.zone == "" && given("zone"), "--zone is empty", "for example --zone Europe/Berlin or --zone +08:00"},
-		{
+	if err := cmp.Or(
+		cli.Reject(o.since == "" && given("since"), "--since is empty", "for example --since -15m"),
+		cli.Reject(o.until == "" && given("until"), "--until is empty", `for example --until "2026-11-21 03:12:09"`),
+		cli.Reject(slices.Contains(o.units, ""), "--unit is empty", "for example --unit kubelet"),
+		cli.Reject(slices.Contains(o.directories, ""), "--directory is empty", "for example --directory /var/log/journal"),
+		cli.Reject(slices.Contains(o.files, ""), "--file is empty", "for example --file 'system@*.journal'"),
+		cli.Reject(slices.Contains(args, ""), "FILE is empty", "name a file, or - for standard input"),
+		cli.Reject(o.root == "" && given("root"), "--root is empty", "for example --root /mnt/dead"),
+		cli.Reject(o.html == "" && given("html"), "--html is empty", "name a file, such as incident.html"),
+		cli.Reject(o.zone == "" && given("zone"), "--zone is empty", "for example --zone Europe/Berlin or --zone +08:00"),
+		cli.Reject(
 			given("boot") && !regexp.MustCompile(bootPattern).MatchString(o.boot),
 			fmt.Sprintf("--boot %q is no boot", o.boot),
 			"give 0 for the last, -1 for the one before, or an ID that journalctl --list-boots prints",
-		},
-		{
+		),
+		cli.Reject(
 			given("year") && (o.year < 2014 || o.year > 9999), fmt.Sprintf("--year %d is no year of a kubelet", o.year),
 			"for example --year 2026",
-		},
-		{
+		),
+		cli.Reject(
 			given("root") && named, "--root excludes FILE, --file and --directory",
 			"name the files below the root instead",
-		},
-		{stdins > 1, "FILE - is given twice", "standard input can be read once"},
-		{o.follow && given("until"), "--follow and --until exclude each other", "leave one of them out"},
-		{
+		),
+		cli.Reject(stdins > 1, "FILE - is given twice", "standard input can be read once"),
+		cli.Reject(o.follow && given("until"), "--follow and --until exclude each other", "leave one of them out"),
+		cli.Reject(
 			given("timeout") && o.Timeout == 0, "--timeout 0s leaves no time to look",
 			"leave it out: files and pipes have no limit then",
-		},
-	} {
-		if bad.is {
-			return &cli.UsageError{Problem: bad.what, Hint: bad.hint}
-		}
+		),
+	); err != nil {
+		return err
 	}
 	return o.Check(cmd)
 }

@@ -2,6 +2,7 @@
 package plegcmd
 
 import (
+	"cmp"
 	"context"
 	"runtime/debug"
 	"time"
@@ -58,11 +59,11 @@ Reads only. Needs the runtime's socket, so usually root; neither the API server 
 }
 
 func (o *options) check(cmd *cobra.Command) error {
-	if o.samples < 1 || o.samples > 1000 {
-		return &cli.UsageError{Problem: "--samples must be between 1 and 1000", Hint: "kdiag relist times long series"}
-	}
-	if o.exitedWarning < 1 {
-		return &cli.UsageError{Problem: "--exited-warning must be at least 1", Hint: "leave it out for the default of 1000"}
+	if err := cmp.Or(
+		cli.Reject(o.samples < 1 || o.samples > 1000, "--samples must be between 1 and 1000", "kdiag relist times long series"),
+		cli.Reject(o.exitedWarning < 1, "--exited-warning must be at least 1", "leave it out for the default of 1000"),
+	); err != nil {
+		return err
 	}
 	return o.Check(cmd)
 }

@@ -2,6 +2,7 @@
 package proxycmd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -67,16 +68,12 @@ It runs until interrupted, and then prints how many calls passed and how many we
 }
 
 func (o *options) check(cmd *cobra.Command) error {
-	for _, name := range []string{"listen", "scenario", "faults"} {
-		if f := cmd.Flags().Lookup(name); f.Changed && f.Value.String() == "" {
-			return &cli.UsageError{Problem: "--" + name + " is empty", Hint: "see kdiag proxy --help"}
-		}
-	}
-	if o.scenario != "" && o.file != "" {
-		return &cli.UsageError{
-			Problem: "--scenario and --faults exclude each other",
-			Hint:    "give one of them, and --fault for more",
-		}
+	if err := cmp.Or(
+		cli.RejectEmpty(cmd, "listen", "scenario", "faults"),
+		cli.Reject(o.scenario != "" && o.file != "", "--scenario and --faults exclude each other",
+			"give one of them, and --fault for more"),
+	); err != nil {
+		return err
 	}
 	o.Timeout, o.RPCTimeout = cli.DefaultTimeout, cli.DefaultRPCTimeout
 	return o.Check(cmd)

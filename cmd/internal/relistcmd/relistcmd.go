@@ -2,6 +2,7 @@
 package relistcmd
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -63,21 +64,15 @@ Save a healthy node's figures and compare a sick one with them. Reads only.`,
 }
 
 func (o *options) check(cmd *cobra.Command) error {
-	for _, bad := range []struct {
-		is   bool
-		what string
-		hint string
-	}{
-		{o.count < 1 || o.count > 1_000_000, "--count must be between 1 and 1000000", "leave it out for 10 relists"},
-		{o.duration < 0, "--for must not be negative", "for example --for 1m"},
-		{o.interval < 0, "--interval must not be negative", "the kubelet pauses 1s between relists"},
-		{o.save == "" && cmd.Flags().Changed("save"), "--save is empty", "name a file"},
-		{o.against == "" && cmd.Flags().Changed("against"), "--against is empty", "name a file that --save wrote"},
-		{o.duration > 0 && cmd.Flags().Changed("count"), "--for and --count exclude each other", "give one of them"},
-	} {
-		if bad.is {
-			return &cli.UsageError{Problem: bad.what, Hint: bad.hint}
-		}
+	if err := cmp.Or(
+		cli.Reject(o.count < 1 || o.count > 1_000_000, "--count must be between 1 and 1000000", "leave it out for 10 relists"),
+		cli.Reject(o.duration < 0, "--for must not be negative", "for example --for 1m"),
+		cli.Reject(o.interval < 0, "--interval must not be negative", "the kubelet pauses 1s between relists"),
+		cli.Reject(o.save == "" && cmd.Flags().Changed("save"), "--save is empty", "name a file"),
+		cli.Reject(o.against == "" && cmd.Flags().Changed("against"), "--against is empty", "name a file that --save wrote"),
+		cli.Reject(o.duration > 0 && cmd.Flags().Changed("count"), "--for and --count exclude each other", "give one of them"),
+	); err != nil {
+		return err
 	}
 	if err := o.Check(cmd); err != nil {
 		return err

@@ -1,6 +1,7 @@
 package syncloopcmd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,15 +25,13 @@ func (o *options) check(cmd *cobra.Command) error {
 	if err := o.Check(cmd); err != nil {
 		return err
 	}
-	for _, name := range []string{
-		"manifests", "objects", "kubeconfig", "node-name", "root-dir", "log-dir", "config", "status-file", "log-file", "container-runtime-endpoint",
-	} {
-		if f := cmd.Flags().Lookup(name); f.Changed && f.Value.String() == "" {
-			return &cli.UsageError{Problem: "--" + name + " is empty", Hint: "leave it out, or give it a value"}
-		}
-	}
-	if math.IsNaN(o.speed) || o.speed <= 0 || o.speed > 1000 {
-		return &cli.UsageError{Problem: fmt.Sprintf("--speed %v makes no sense", o.speed), Hint: "give a factor from 1 to 1000, such as --speed 60"}
+	if err := cmp.Or(
+		cli.RejectEmpty(cmd, "manifests", "objects", "kubeconfig", "node-name", "root-dir", "log-dir", "config",
+			"status-file", "log-file", "container-runtime-endpoint"),
+		cli.Reject(math.IsNaN(o.speed) || o.speed <= 0 || o.speed > 1000, fmt.Sprintf("--speed %v makes no sense", o.speed),
+			"give a factor from 1 to 1000, such as --speed 60"),
+	); err != nil {
+		return err
 	}
 	if cmd.Flags().Changed("evented") {
 		o.kubelet["feature-gates"] = append(o.kubelet["feature-gates"], fmt.Sprintf("EventedPLEG=%t", o.evented))
