@@ -60,7 +60,6 @@ type Config struct {
 	MaxParallelImagePulls       int32    `json:"maxParallelImagePulls"` // 0: no limit
 	NodeStatusMaxImages         int32    `json:"nodeStatusMaxImages"`   // -1: all
 	ImageMinimumGCAge           Duration `json:"imageMinimumGCAge"`
-	ImageMaximumGCAge           Duration `json:"imageMaximumGCAge"` // 0: none
 	ImageGCHighThresholdPercent int32    `json:"imageGCHighThresholdPercent"`
 	ImageGCLowThresholdPercent  int32    `json:"imageGCLowThresholdPercent"`
 
@@ -71,11 +70,6 @@ type Config struct {
 	EvictionPressureTransitionPeriod Duration          `json:"evictionPressureTransitionPeriod"`
 	EvictionMaxPodGracePeriod        int32             `json:"evictionMaxPodGracePeriod"` // in seconds
 	MergeDefaultEvictionSettings     bool              `json:"mergeDefaultEvictionSettings"`
-
-	ContainerLogMaxSize         string   `json:"containerLogMaxSize"`
-	ContainerLogMaxFiles        int32    `json:"containerLogMaxFiles"`
-	ContainerLogMaxWorkers      int32    `json:"containerLogMaxWorkers"`
-	ContainerLogMonitorInterval Duration `json:"containerLogMonitorInterval"`
 
 	FeatureGates map[string]bool `json:"featureGates"`
 	Logging      struct {
@@ -142,8 +136,6 @@ func Defaults() Config {
 			"imagefs.available": "15%", "imagefs.inodesFree": "5%",
 		},
 		EvictionPressureTransitionPeriod: Duration{5 * time.Minute},
-		ContainerLogMaxSize:              "10Mi", ContainerLogMaxFiles: 5, ContainerLogMaxWorkers: 1,
-		ContainerLogMonitorInterval: Duration{10 * time.Second},
 	}
 	c.CrashLoopBackOff.MaxContainerRestartPeriod = Duration{5 * time.Minute}
 	return c
@@ -155,7 +147,7 @@ func zeroCounts() []string {
 	return []string{
 		"enableServer", "healthzPort", "enableDebuggingHandlers", "enableProfilingHandler", "podPidsLimit", "resolvConf",
 		"registerNode", "kubeAPIQPS", "eventRecordQPS", "registryPullQPS", "serializeImagePulls", "nodeStatusMaxImages",
-		"imageGCHighThresholdPercent", "imageGCLowThresholdPercent", "evictionHard", "containerLogMaxFiles", "containerLogMaxWorkers",
+		"imageGCHighThresholdPercent", "imageGCLowThresholdPercent", "evictionHard",
 		"featureGates",
 	}
 }

@@ -58,8 +58,6 @@ func Flags() []Flag {
 		{"runtime-request-timeout", "deadline of a CRI call", "runtimeRequestTimeout", Period},
 		{"max-pods", "most pods on the node", "maxPods", Number},
 		{"resolv-conf", "resolver configuration that containers start from", "resolvConf", Text},
-		{"container-log-max-size", "size at which a container's log is rotated, as 10Mi", "containerLogMaxSize", Text},
-		{"container-log-max-files", "most files of one container's log, at least 2", "containerLogMaxFiles", Number},
 		{"node-status-max-images", "most images in the node's status; -1 is all", "nodeStatusMaxImages", Number},
 		{"kube-api-content-type", "content type of requests to the API server", "contentType", Text},
 		{"kube-api-qps", "requests to the API server per second", "kubeAPIQPS", Number},

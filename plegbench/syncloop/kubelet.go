@@ -7,9 +7,6 @@ import (
 	"net"
 	"path/filepath"
 	"slices"
-	"time"
-
-	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/kdiag/kdiag/crictl/kubeletconfig"
 )
@@ -33,7 +30,7 @@ func LoadKubelet(file string, flags map[string][]string) (c *kubeletconfig.Confi
 	}
 	c, noEffect = &s.Config, s.Other
 	for _, field := range []string{
-		"enableServer", "healthzBindAddress", "healthzPort", "podPidsLimit", "readOnlyPort", "rotateCertificates", "serverTLSBootstrap", "tlsCertFile",
+		"enableServer", "healthzBindAddress", "healthzPort", "podPidsLimit", "readOnlyPort", "resolvConf", "rotateCertificates", "serverTLSBootstrap", "tlsCertFile",
 	} {
 		if s.IsSet(field) {
 			noEffect = append(noEffect, field)
@@ -55,13 +52,9 @@ func LoadKubelet(file string, flags map[string][]string) (c *kubeletconfig.Confi
 	return c, noEffect, errors.Join(append(errs, validate(c))...)
 }
 
-// leastLogMonitor is the kubelet's least for containerLogMonitorInterval.
-const leastLogMonitor = 3 * time.Second
-
 // validate refuses what the kubelet refuses of the settings that a syncLoop acts on
 // (pkg/kubelet/apis/config/validation upstream).
 func validate(c *kubeletconfig.Config) error {
-	_, size := resource.ParseQuantity(c.ContainerLogMaxSize)
 	low, high := c.ImageGCLowThresholdPercent, c.ImageGCHighThresholdPercent
 	for _, rule := range []struct {
 		field string
@@ -87,10 +80,6 @@ func validate(c *kubeletconfig.Config) error {
 			"maxParallelImagePulls", c.MaxParallelImagePulls, c.MaxParallelImagePulls >= 0 && (c.MaxParallelImagePulls < 2 || !c.SerializeImagePulls),
 			"0 or more, and at most 1 with serializeImagePulls",
 		},
-		{"containerLogMaxSize", c.ContainerLogMaxSize, size == nil, "a quantity, such as 10Mi"},
-		{"containerLogMaxFiles", c.ContainerLogMaxFiles, c.ContainerLogMaxFiles > 1, "2 or more"},
-		{"containerLogMaxWorkers", c.ContainerLogMaxWorkers, c.ContainerLogMaxWorkers > 0, "1 or more"},
-		{"containerLogMonitorInterval", c.ContainerLogMonitorInterval, c.ContainerLogMonitorInterval.Duration >= leastLogMonitor, "3s or more"},
 	} {
 		if !rule.ok {
 			return fmt.Errorf("%s is %v: it must be %s", rule.field, rule.value, rule.must)
