@@ -8,9 +8,9 @@ import (
 	"github.com/kdiag/kdiag/plegbench"
 )
 
-// A room is the place that a brief line has to fit: width columns, and as many bytes, since the node problem detector
+// A briefLine fits text into one line of at most width columns and as many bytes, because the node problem detector
 // counts those.
-type room struct {
+type briefLine struct {
 	cleaner
 	width int
 }
@@ -22,13 +22,13 @@ const leastSummary = 20
 const ellipsis = "..."
 
 // fits reports whether a clean string has room.
-func (m room) fits(s string) bool {
+func (m briefLine) fits(s string) bool {
 	s = strings.ReplaceAll(s, glue, " ")
 	return len(s) <= m.width && columns(s) <= m.width
 }
 
 // cut shortens s at the end of a word where one is near, and says so with an ellipsis.
-func (m room) cut(s string) string {
+func (m briefLine) cut(s string) string {
 	s = strings.TrimSpace(strings.ReplaceAll(s, glue, " "))
 	if m.fits(s) {
 		return s
@@ -42,8 +42,8 @@ func (m room) cut(s string) string {
 }
 
 // middle shortens s to width by leaving out its middle: names differ at both ends.
-func (m room) middle(s string, width int) string {
-	if (room{width: width}).fits(s) {
+func (m briefLine) middle(s string, width int) string {
+	if (briefLine{width: width}).fits(s) {
 		return s
 	}
 	most := max(width-len(ellipsis), 2)
@@ -53,7 +53,7 @@ func (m room) middle(s string, width int) string {
 
 // tail returns as much of the end of s as has room.
 func tail(s string, width int) string {
-	m := room{width: width}
+	m := briefLine{width: width}
 	// What is longer than width bytes has no room; so a long string is not measured again and again.
 	s = s[max(0, len(s)-width):]
 	for i := range len(s) {
@@ -64,27 +64,27 @@ func tail(s string, width int) string {
 	return ""
 }
 
-func (m room) report(r *checks.Report) string {
+func (m briefLine) report(r *checks.Report) string {
 	return m.line(r.Status, r.Causes, r.Problems, m.fine(fineNode, r.Host, r.Relist))
 }
 
-func (m room) probe(r *checks.RuntimeProbe) string {
+func (m briefLine) probe(r *checks.RuntimeProbe) string {
 	fine := m.prose(r.Host+" "+r.Runtime.Name+" "+r.Runtime.Version) + ": " + plural(len(r.RPCs), "RPC") + " asked"
 	return m.line(r.Status, r.Causes, r.Problems, fine)
 }
 
-func (m room) benchmark(r *checks.RelistBenchmark) string {
+func (m briefLine) benchmark(r *checks.RelistBenchmark) string {
 	return m.line(r.Status, r.Causes, r.Problems, m.fine(fineRuntime, r.Host, r.Relist))
 }
 
 // fine says of a healthy node what a relist takes.
-func (m room) fine(found, host string, s *plegbench.Summary) string {
+func (m briefLine) fine(found, host string, s *plegbench.Summary) string {
 	return strings.TrimSpace(m.middle(m.prose(host), 24) + " " + fineRelist(found, s))
 }
 
 // line puts a verdict and its first cause into one line. Verdict, code and culprit are never cut away: what is left of
 // the room goes to the summary, as far as it says more.
-func (m room) line(v checks.Verdict, causes []checks.Cause, problems []string, fine string) string {
+func (m briefLine) line(v checks.Verdict, causes []checks.Cause, problems []string, fine string) string {
 	word := verdictWord(m.cleaner, v)
 	if len(causes) == 0 {
 		return m.cut(word + " " + sentence(m.cleaner, v, nil, problems, fine))
@@ -95,7 +95,7 @@ func (m room) line(v checks.Verdict, causes []checks.Cause, problems []string, f
 	if len(causes) > 1 {
 		more = " (+" + count(len(causes)-1) + ")"
 	}
-	rest := room{m.cleaner, m.width - len(more)}
+	rest := briefLine{m.cleaner, m.width - len(more)}
 	summary := m.prose(c.Summary)
 	if short := rest.cut(start + ": " + summary); m.names(short, c.Subject) {
 		return short + more
@@ -108,7 +108,7 @@ func (m room) line(v checks.Verdict, causes []checks.Cause, problems []string, f
 }
 
 // names reports whether a line says who the culprit is; without one, every line does.
-func (m room) names(line string, s *checks.Subject) bool {
+func (m briefLine) names(line string, s *checks.Subject) bool {
 	if s == nil {
 		return true
 	}
@@ -120,7 +120,7 @@ func (m room) names(line string, s *checks.Subject) bool {
 }
 
 // culprit names a subject in the fewest characters by which it can be found.
-func (m room) culprit(s *checks.Subject) string {
+func (m briefLine) culprit(s *checks.Subject) string {
 	if s == nil {
 		return ""
 	}

@@ -9,10 +9,10 @@ import (
 
 // Canary prints the answer of kdiag canary.
 func Canary(w io.Writer, r *checks.CanaryReport, o Options) error {
-	return print(w, "canary report", o, view{
+	return write(w, "canary report", o, view{
 		doc:   r,
 		text:  func(p *page) { p.canary(r) },
-		brief: func(m room) string { return m.canary(r) },
+		brief: func(m briefLine) string { return m.canary(r) },
 	})
 }
 
@@ -103,7 +103,7 @@ func (p *page) canaryNotes(r *checks.CanaryReport) {
 	}
 }
 
-func (m room) canary(r *checks.CanaryReport) string {
+func (m briefLine) canary(r *checks.CanaryReport) string {
 	text := canarySentence(r)
 	if r.Status == checks.Healthy {
 		text = "a canary ran and was removed in " + duration(r.Seconds)

@@ -33,10 +33,10 @@ const (
 
 // Exited prints the answer of kdiag exited.
 func Exited(w io.Writer, c *ExitedCensus, o Options) error {
-	return print(w, "census", o, view{
+	return write(w, "census", o, view{
 		doc:  c,
 		text: func(p *page) { p.census(c) },
-		brief: func(m room) string {
+		brief: func(m briefLine) string {
 			return m.cut(verdictWord(m.cleaner, c.Status) + " " + censusSentence(m.cleaner, c))
 		},
 	})
@@ -137,7 +137,7 @@ func (p *page) unitName(namespace, pod, container string) string {
 	if container != "" {
 		name += " (" + p.prose(container) + ")"
 	}
-	return room{cleaner: p.cleaner}.middle(name, max(p.width*3/8, 22))
+	return briefLine{cleaner: p.cleaner}.middle(name, max(p.width*3/8, 22))
 }
 
 // lastEnd describes how the newest of a unit ended, when it was created, and whether the pod is gone.
@@ -171,7 +171,7 @@ func (p *page) namespaces(all []gc.NamespaceCount) {
 	t := table{indent: 2, align: "lrrr", head: []string{"namespace", "exited", "pods", "bytes"}}
 	for _, n := range shown {
 		t.rows = append(t.rows, []span{
-			plain(room{cleaner: p.cleaner}.middle(p.prose(n.Namespace), 40)), plain(count(n.Count)), plain(count(n.Pods)),
+			plain(briefLine{cleaner: p.cleaner}.middle(p.prose(n.Namespace), 40)), plain(count(n.Count)), plain(count(n.Pods)),
 			plain(size(float64(n.Bytes))),
 		})
 	}
@@ -188,7 +188,7 @@ func (p *page) reasons(all []gc.ReasonCount) {
 	t := table{indent: 2, align: "lrr", head: []string{"reason (exit code)", "pods and containers", "exited of these"}}
 	for _, r := range shown {
 		t.rows = append(t.rows, []span{
-			plain(room{cleaner: p.cleaner}.middle(p.ending(r.Reason, r.ExitCode), 32)),
+			plain(briefLine{cleaner: p.cleaner}.middle(p.ending(r.Reason, r.ExitCode), 32)),
 			plain(count(r.Count)), plain(count(r.Exited)),
 		})
 	}

@@ -37,16 +37,16 @@ const (
 
 // GC prints the answer of kdiag gc-exited.
 func GC(w io.Writer, r *GCReport, o Options) error {
-	return print(w, "clean-up", o, view{
+	return write(w, "clean-up", o, view{
 		doc:   r,
 		text:  func(p *page) { p.cleanup(r) },
-		brief: func(m room) string { return m.cut(gcWord(r) + " " + gcSentence(m.cleaner, r)) },
+		brief: func(m briefLine) string { return m.cut(gcWord(r) + " " + gcSentence(m.cleaner, r)) },
 	})
 }
 
 // Plan prints the plan as text, before the question whether to remove it: without the command to run it.
 func Plan(w io.Writer, r *GCReport, o Options) error {
-	return print(w, "plan", o, view{doc: r, text: func(p *page) { p.planned(r) }})
+	return write(w, "plan", o, view{doc: r, text: func(p *page) { p.planned(r) }})
 }
 
 // gcWord is the verdict on a clean-up in one word.

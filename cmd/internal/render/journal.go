@@ -21,17 +21,17 @@ const (
 
 // JournalReport prints the answer of kdiag journal.
 func JournalReport(w io.Writer, r *journal.Report, o Options) error {
-	return print(w, "journal report", o, view{
+	return write(w, "journal report", o, view{
 		doc:   r,
 		text:  func(p *page) { p.journal(r) },
-		brief: func(m room) string { return m.journal(r) },
+		brief: func(m briefLine) string { return m.journal(r) },
 	})
 }
 
 // JournalHeadline prints only the first lines of a report in text: how it is now.
 func JournalHeadline(w io.Writer, r *journal.Report, o Options) error {
 	o.Format = Text
-	return print(w, "journal report", o, view{text: func(p *page) { p.journalTop(r, calendarOf(r)) }})
+	return write(w, "journal report", o, view{text: func(p *page) { p.journalTop(r, calendarOf(r)) }})
 }
 
 // Printable returns a string from outside in one line in which nothing acts on a terminal.
@@ -123,7 +123,7 @@ func (p *page) journalTop(r *journal.Report, c calendar) {
 
 // name shortens what is too long to stand in the middle of a line.
 func (p *page) name(s string) string {
-	return room{p.cleaner, p.width}.middle(s, max(p.width/3, 16))
+	return briefLine{p.cleaner, p.width}.middle(s, max(p.width/3, 16))
 }
 
 // goesOn writes that a list goes on.

@@ -46,7 +46,7 @@ func (p *page) incidentFacts(r *journal.Report, e journal.Episode, c calendar, c
 		{"ended", p.endedLine(e, r, c)},
 		{"relists", stallsLine(e, c)},
 		{"flapping", flaps},
-		{"also said", room{p.cleaner, maxWords}.cut(p.prose(strings.Join(e.Reasons, "; ")))},
+		{"also said", briefLine{p.cleaner, maxWords}.cut(p.prose(strings.Join(e.Reasons, "; ")))},
 		{"restarts", p.restartsLine(e, c)},
 	}
 	for i, who := range e.Culprits {

@@ -28,7 +28,7 @@ func (p *Progress) Reading(source string, done, total, found int64) {
 func (p *Progress) readingLine(c cleaner) string {
 	const width = 16
 	r := p.reading
-	name := room{c, p.width}.middle(c.prose(path.Base(r.source)), max(p.width/4, 12))
+	name := briefLine{c, p.width}.middle(c.prose(path.Base(r.source)), max(p.width/4, 12))
 	if r.source == "-" {
 		name = "standard input"
 	}

@@ -234,13 +234,13 @@ func (p *page) findingLine(f journal.Finding, c calendar) string {
 	}
 	text += ": " + p.prose(f.Summary)
 	if f.Words != "" {
-		text += ". In its words: " + shortIDs(room{p.cleaner, maxWords}.cut(p.prose(f.Words)))
+		text += ". In its words: " + shortIDs(briefLine{p.cleaner, maxWords}.cut(p.prose(f.Words)))
 	}
 	return text
 }
 
 // journal puts the answer of kdiag journal into one line.
-func (m room) journal(r *journal.Report) string {
+func (m briefLine) journal(r *journal.Report) string {
 	p := &page{cleaner: m.cleaner, width: m.width}
 	c := calendarOf(r)
 	incidents := r.Incidents()
@@ -283,7 +283,7 @@ func (m room) journal(r *journal.Report) string {
 }
 
 // finding says in a few columns what broke the node.
-func (m room) finding(f journal.Finding, c calendar) string {
+func (m briefLine) finding(f journal.Finding, c calendar) string {
 	text := units.Number(min(f.Count, math.MaxInt32)) + "x " + m.prose(f.Code)
 	if f.First == nil {
 		return text

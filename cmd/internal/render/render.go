@@ -50,33 +50,33 @@ type Options struct {
 type view struct {
 	doc   any               // what JSON and YAML print
 	text  func(*page)       // what text prints
-	brief func(room) string // what brief prints, before it is cut
+	brief func(briefLine) string // what brief prints, before it is cut
 }
 
 // Node prints the answer of kdiag node.
 func Node(w io.Writer, r *checks.Report, o Options) error {
-	return print(w, "report", o, view{
+	return write(w, "report", o, view{
 		doc:   r,
 		text:  func(p *page) { p.node(r) },
-		brief: func(m room) string { return m.report(r) },
+		brief: func(m briefLine) string { return m.report(r) },
 	})
 }
 
 // Report prints the answer of kdiag pleg.
 func Report(w io.Writer, r *checks.Report, o Options) error {
-	return print(w, "report", o, view{
+	return write(w, "report", o, view{
 		doc:   r,
 		text:  func(p *page) { p.report(r) },
-		brief: func(m room) string { return m.report(r) },
+		brief: func(m briefLine) string { return m.report(r) },
 	})
 }
 
 // RuntimeProbe prints the answer of kdiag runtime.
 func RuntimeProbe(w io.Writer, r *checks.RuntimeProbe, o Options) error {
-	return print(w, "runtime probe", o, view{
+	return write(w, "runtime probe", o, view{
 		doc:   r,
 		text:  func(p *page) { p.probe(r) },
-		brief: func(m room) string { return m.probe(r) },
+		brief: func(m briefLine) string { return m.probe(r) },
 	})
 }
 
@@ -89,33 +89,33 @@ type comparedBenchmark struct {
 // RelistBenchmark prints the answer of kdiag relist. With against, an older benchmark or that of another node, it shows
 // both side by side; against may be nil.
 func RelistBenchmark(w io.Writer, r, against *checks.RelistBenchmark, o Options) error {
-	return print(w, "relist benchmark", o, view{
+	return write(w, "relist benchmark", o, view{
 		doc:   comparedBenchmark{r, against},
 		text:  func(p *page) { p.benchmark(r, against) },
-		brief: func(m room) string { return m.benchmark(r) },
+		brief: func(m briefLine) string { return m.benchmark(r) },
 	})
 }
 
 // Definition prints what kdiag explain says of one cause.
 func Definition(w io.Writer, d checks.Definition, o Options) error {
-	return print(w, "definition", o, view{
+	return write(w, "definition", o, view{
 		doc:   definitionOf(d, o.GeneratedAt),
 		text:  func(p *page) { p.definition(d) },
-		brief: func(m room) string { return m.cut(m.prose(d.Code + ": " + d.Title)) },
+		brief: func(m briefLine) string { return m.cut(m.prose(d.Code + ": " + d.Title)) },
 	})
 }
 
 // Definitions prints the list of causes that kdiag explain can explain.
 func Definitions(w io.Writer, ds []checks.Definition, o Options) error {
-	return print(w, "definitions", o, view{
+	return write(w, "definitions", o, view{
 		doc:   definitionsOf(ds, o.GeneratedAt),
 		text:  func(p *page) { p.definitions(ds) },
-		brief: func(m room) string { return m.cut(count(len(ds)) + " causes; kdiag explain CODE explains one") },
+		brief: func(m briefLine) string { return m.cut(count(len(ds)) + " causes; kdiag explain CODE explains one") },
 	})
 }
 
-// print makes the whole document first, so that a reader gets all of it or an error.
-func print(w io.Writer, what string, o Options, v view) error {
+// write makes the whole document first, so that a reader gets all of it or an error.
+func write(w io.Writer, what string, o Options, v view) error {
 	out, err := v.bytes(w, o)
 	if err != nil {
 		return fmt.Errorf("encoding the %s: %w", what, err)
@@ -133,7 +133,7 @@ func (v view) bytes(w io.Writer, o Options) ([]byte, error) {
 	case YAML:
 		return encodeYAML(v.doc)
 	case Brief:
-		line := v.brief(room{cleaner{ascii: o.ASCII}, BriefWidth})
+		line := v.brief(briefLine{cleaner{ascii: o.ASCII}, BriefWidth})
 		return []byte(strings.ReplaceAll(line, glue, " ") + "\n"), nil
 	case Text, "":
 		p := newPage(w, o)

@@ -21,10 +21,10 @@ type ReproductionReport struct {
 // Reproduction prints the answer of kdiag reproduce. As text it is only what follows the timeline, which a Timeline has printed as it
 // happened.
 func Reproduction(w io.Writer, r *ReproductionReport, o Options) error {
-	return print(w, "reproduction", o, view{
+	return write(w, "reproduction", o, view{
 		doc:   r,
 		text:  func(p *page) { p.reproduced(r) },
-		brief: func(m room) string { return m.cut(reproducedWord(r) + " " + reproducedSentence(m.cleaner, r)) },
+		brief: func(m briefLine) string { return m.cut(reproducedWord(r) + " " + reproducedSentence(m.cleaner, r)) },
 	})
 }
 
