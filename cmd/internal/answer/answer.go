@@ -83,29 +83,7 @@ func problems(f *facts.Input, err error) ([]string, error) {
 	if f.Measurement.Connect.State == crictl.ConnectDenied {
 		return []string{fmt.Sprintf("%s may not be opened by this user: run kdiag as root (sudo kdiag ...)", f.Runtime.Endpoint)}, nil
 	}
-	return nil, notSocket(f.Runtime.Endpoint, f.Measurement.Connect)
-}
-
-// KnockTimeout is how long Knock takes at most. A socket that is slower may be that of a runtime that hangs.
-const KnockTimeout = time.Second
-
-// Knock finds out what is at an endpoint. The error says that it is a file of another kind.
-func Knock(ctx context.Context, endpoint string) (crictl.Connect, error) {
-	ctx, cancel := context.WithTimeout(ctx, KnockTimeout)
-	defer cancel()
-	c := crictl.Probe(ctx, endpoint)
-	return c, notSocket(endpoint, c)
-}
-
-// notSocket is the error of an endpoint that is a file of another kind; nil for all others.
-func notSocket(endpoint string, c crictl.Connect) error {
-	if c.State != crictl.ConnectNotSocket {
-		return nil
-	}
-	return &cli.UsageError{
-		Problem: fmt.Sprintf("%s is not a socket: %s", endpoint, c.Err),
-		Hint:    "the socket of containerd is usually /run/containerd/containerd.sock, that of CRI-O /run/crio/crio.sock",
-	}
+	return nil, target.NotSocket(f.Runtime.Endpoint, f.Measurement.Connect)
 }
 
 // noEndpoint says what was looked at, when err says that this host has no runtime to ask; else it returns nil.

@@ -49,7 +49,7 @@ func take(ctx context.Context, env cli.Env, opts *options) (*judge.CanaryFacts, 
 	defer t.Close()
 	facts.Runtime, facts.Kubelet, facts.NoSystemd = t.Runtime(), t.Kubelet, target.NoSystemd(env)
 	log := cli.Log(env, opts.Verbose)
-	asking -= env.Now().Sub(start) + answer.KnockTimeout
+	asking -= env.Now().Sub(start) + target.ProbeTimeout
 	cleanup := max(asking, 0) / cleanupShare
 	rpc = min(rpc, cleanup/2)
 	cri, err := remote.Dial(t.Endpoint.URL, remote.Options{
@@ -72,7 +72,7 @@ func take(ctx context.Context, env cli.Env, opts *options) (*judge.CanaryFacts, 
 	facts.Result = canary.Run(ctx, cri, o)
 	progress.Done()
 	if facts.Result.Version == (crictl.Version{}) {
-		facts.Connect, err = answer.Knock(ctx, t.Endpoint.URL) // why, where that is not the runtime's doing
+		facts.Connect, err = target.Probe(ctx, t.Endpoint.URL) // why, where that is not the runtime's doing
 	}
 	return facts, err
 }

@@ -168,13 +168,13 @@ type datedCensus struct {
 	at time.Time
 }
 
-func once(ctx context.Context, env cli.Env, opts *options, t *target.Target) (target.Look, datedCensus) {
+func once(ctx context.Context, env cli.Env, opts *options, t *target.Target) (target.Snapshot, datedCensus) {
 	progress := render.NewProgress(env.Err, env.ErrTTY, env.Width)
 	progress.ASCII = env.ASCII()
 	defer progress.Done()
 	progress.Update(plegbench.Progress{Phase: "connect"})
 	at := env.Now()
-	look := t.LookAtDead(ctx, env, opts.Sources)
+	look := t.TakeSnapshot(ctx, env, opts.Sources)
 	if look.Problem != "" {
 		return look, datedCensus{}
 	}

@@ -27,7 +27,7 @@ type session struct {
 	env    cli.Env
 	opts   *options
 	t      *target.Target
-	look   target.Look
+	look   target.Snapshot
 	ends   map[string]gc.End
 	older  *gc.PlanFile // of --apply
 	lock   io.Closer
@@ -114,7 +114,7 @@ func (s *session) prepare(ctx, within context.Context) (code int, err error) {
 	progress := s.progress()
 	defer progress.Done()
 	progress.Update(plegbench.Progress{Phase: "connect"})
-	s.look = s.t.LookAtDead(within, s.env, s.opts.Sources)
+	s.look = s.t.TakeSnapshot(within, s.env, s.opts.Sources)
 	s.doc.Runtime.Name, s.doc.Runtime.Version = s.look.Runtime.RuntimeName, s.look.Runtime.RuntimeVersion
 	if s.look.Problem != "" {
 		return s.unable(ctx, s.look.Problem), nil

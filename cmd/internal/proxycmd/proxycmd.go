@@ -12,7 +12,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kdiag/kdiag/cmd/internal/answer"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
 	"github.com/kdiag/kdiag/cmd/internal/target"
 	"github.com/kdiag/kdiag/crictl"
@@ -106,7 +105,7 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 		return err
 	}
 	defer t.Close()
-	if _, err := answer.Knock(ctx, t.Endpoint.URL); err != nil {
+	if _, err := target.Probe(ctx, t.Endpoint.URL); err != nil {
 		return err
 	}
 	if sameSocket(listen, t.Endpoint.URL) {

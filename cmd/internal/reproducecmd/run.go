@@ -118,7 +118,7 @@ func socket(ctx context.Context, endpoint string) (string, error) {
 	if bad, ok := errors.AsType[*crictl.EndpointError](err); ok {
 		return "", &cli.UsageError{Problem: bad.Error(), Hint: bad.Hint}
 	}
-	_, err = answer.Knock(ctx, url)
+	_, err = target.Probe(ctx, url)
 	return url, err
 }
 

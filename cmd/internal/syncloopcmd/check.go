@@ -13,7 +13,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kdiag/kdiag/cmd/internal/answer"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
 	"github.com/kdiag/kdiag/cmd/internal/target"
 	"github.com/kdiag/kdiag/crictl"
@@ -86,9 +85,9 @@ func (o *options) checkFiles() error {
 	return nil
 }
 
-// knock refuses an endpoint at which no runtime can answer, or that this user may not open.
-func knock(ctx context.Context, endpoint string) error {
-	c, err := answer.Knock(ctx, endpoint)
+// probe refuses an endpoint at which no runtime can answer, or that this user may not open.
+func probe(ctx context.Context, endpoint string) error {
+	c, err := target.Probe(ctx, endpoint)
 	if c.State == crictl.ConnectDenied {
 		return &cli.UsageError{Problem: endpoint + " may not be opened by this user", Hint: "run kdiag as root (sudo kdiag ...)"}
 	}

@@ -72,7 +72,7 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 	}
 	defer t.Close()
 	if !t.Simulated() {
-		if err := knock(ctx, t.Endpoint.URL); err != nil {
+		if err := probe(ctx, t.Endpoint.URL); err != nil {
 			return err
 		}
 	}

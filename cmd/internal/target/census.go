@@ -19,11 +19,8 @@ import (
 // helloTimeout is how long the runtime may take to say who it is before anything else is asked.
 const helloTimeout = 5 * time.Second
 
-// knockTimeout is how long it may take to find out whether a socket that gave no answer may be opened at all.
-const knockTimeout = 2 * time.Second
-
-// A Look is one look at everything that a runtime holds, for the commands about what has exited.
-type Look struct {
+// A Snapshot is everything that a runtime holds at one time, for the commands about what has exited.
+type Snapshot struct {
 	Node    gc.Node
 	Runtime gc.Identity // of the runtime that answered
 	Missing []string    // evidence on which pods exist that could not be had
@@ -32,10 +29,10 @@ type Look struct {
 	Denied  bool        // because this user may not ask
 }
 
-// LookAtDead lists everything and finds out which pods exist. A list that is not complete is said in Node.Partial; a
+// TakeSnapshot lists everything and finds out which pods exist. A list that is not complete is said in Node.Partial; a
 // runtime that gives none at all in Problem.
-func (t *Target) LookAtDead(ctx context.Context, env cli.Env, src Sources) Look {
-	look := Look{}
+func (t *Target) TakeSnapshot(ctx context.Context, env cli.Env, src Sources) Snapshot {
+	look := Snapshot{}
 	hello, cancel := context.WithTimeout(ctx, helloTimeout)
 	version, call := t.Client.Version(hello)
 	if call.Code == crictl.Canceled && hello.Err() != nil && ctx.Err() == nil {
@@ -67,9 +64,7 @@ func (t *Target) LookAtDead(ctx context.Context, env cli.Env, src Sources) Look 
 
 // silent says why the runtime did not answer its first call, and whether this user may not ask.
 func (t *Target) silent(ctx context.Context, call crictl.Call) (problem string, denied bool) {
-	knock, cancel := context.WithTimeout(ctx, knockTimeout)
-	defer cancel()
-	c := crictl.Probe(knock, t.socket)
+	c, _ := Probe(ctx, t.socket)
 	if c.State == crictl.ConnectDenied {
 		return t.Endpoint.URL + " may not be opened by this user: run kdiag as root (sudo kdiag ...)", true
 	}
@@ -104,7 +99,7 @@ func realSocket(endpoint string) string {
 }
 
 // Relist takes the two lists again, for a look that has grown old. The rest of the look stays as it is.
-func (t *Target) Relist(ctx context.Context, look *Look) {
+func (t *Target) Relist(ctx context.Context, look *Snapshot) {
 	look.Problem = t.list(ctx, &look.Node)
 }
 

@@ -27,8 +27,8 @@ func silent(t *testing.T, network, addr string) net.Listener {
 	return lis
 }
 
-// TestLookAtHung wants the answer about a runtime that hangs within the time for saying who it is, whatever the command's.
-func TestLookAtHung(t *testing.T) {
+// TestSnapshotHung wants the answer about a runtime that hangs within the time for saying who it is, whatever the command's.
+func TestSnapshotHung(t *testing.T) {
 	lis := silent(t, "unix", filepath.Join(t.TempDir(), "cri.sock"))
 	client, err := crictl.Dial(lis.Addr().String(), crictl.Options{RPCTimeout: 300 * time.Millisecond})
 	if err != nil {
@@ -36,8 +36,8 @@ func TestLookAtHung(t *testing.T) {
 	}
 	defer func() { _ = client.Close() }()
 	k := &Target{Client: client, Endpoint: crictl.Endpoint{URL: "unix://" + lis.Addr().String()}}
-	done := make(chan Look, 1)
-	go func() { done <- k.LookAtDead(t.Context(), cli.Env{Root: t.TempDir(), Now: time.Now}, Sources{}) }()
+	done := make(chan Snapshot, 1)
+	go func() { done <- k.TakeSnapshot(t.Context(), cli.Env{Root: t.TempDir(), Now: time.Now}, Sources{}) }()
 	select {
 	case look := <-done:
 		if !strings.Contains(look.Problem, "Version did not answer") || look.Denied {
@@ -190,7 +190,7 @@ func TestInterruptedHello(t *testing.T) {
 	defer opened.Close()
 	ctx, interrupt := context.WithCancel(t.Context())
 	interrupt()
-	if look := opened.LookAtDead(ctx, cli.Env{}, Sources{}); look.Problem != "interrupted before Version was answered" || look.Denied {
+	if look := opened.TakeSnapshot(ctx, cli.Env{}, Sources{}); look.Problem != "interrupted before Version was answered" || look.Denied {
 		t.Errorf("%q, denied %v", look.Problem, look.Denied)
 	}
 }
