@@ -48,8 +48,8 @@ type Options struct {
 
 // A view is one document and the ways to show it to a person.
 type view struct {
-	doc   any               // what JSON and YAML print
-	text  func(*page)       // what text prints
+	doc   any                    // what JSON and YAML print
+	text  func(*page)            // what text prints
 	brief func(briefLine) string // what brief prints, before it is cut
 }
 
