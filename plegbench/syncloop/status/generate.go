@@ -75,13 +75,11 @@ func ephemeral(p *v1.Pod) []v1.Container {
 func setPhase(st *v1.PodStatus, in *GenerateInput) {
 	p := in.Pod
 	st.Phase = phase(p, slices.Concat(st.ContainerStatuses, st.InitContainerStatuses), in.Terminal, startedInSandbox(p, in.PodStatus))
-	if !pod.IsTerminal(st.Phase) {
-		switch {
-		case pod.IsTerminal(in.Old.Phase):
-			st.Phase = in.Old.Phase
-		case pod.IsTerminal(p.Status.Phase):
-			st.Phase = p.Status.Phase
-		}
+	switch {
+	case pod.IsTerminal(in.Old.Phase): // an evicted pod has failed, also if its containers exit with 0
+		st.Phase = in.Old.Phase
+	case !pod.IsTerminal(st.Phase) && pod.IsTerminal(p.Status.Phase):
+		st.Phase = p.Status.Phase
 	}
 	if st.Phase == in.Old.Phase {
 		st.Reason, st.Message = cmp.Or(in.Old.Reason, p.Status.Reason), cmp.Or(in.Old.Message, p.Status.Message)

@@ -336,6 +336,16 @@ func TestEphemeral(t *testing.T) {
 	}
 }
 
+// TestEvictedStaysFailed covers containers that handle SIGTERM and exit with 0 before the API server has the eviction.
+func TestEvictedStaysFailed(t *testing.T) {
+	ended := &container.PodStatus{ContainerStatuses: []*container.Status{instance("app", 0, container.Exited, 0)}}
+	old := v1.PodStatus{Phase: v1.PodFailed, Reason: "Evicted", Message: "low"}
+	st := Generate(GenerateInput{Pod: newPod(), PodStatus: ended, Old: old, Terminal: true, Now: noon()})
+	if st.Phase != v1.PodFailed || st.Reason != "Evicted" || st.Message != "low" {
+		t.Errorf("phase %s, reason %q, message %q; want that of the eviction", st.Phase, st.Reason, st.Message)
+	}
+}
+
 func TestPhaseWithHistory(t *testing.T) {
 	live := &container.PodStatus{ContainerStatuses: []*container.Status{instance("app", 0, container.Running, 0)}}
 	deadline := func(p *v1.Pod) { p.Spec.ActiveDeadlineSeconds = new(int64(60)) }
