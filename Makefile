@@ -19,9 +19,8 @@ all: build check test
 build:
 	CGO_ENABLED=0 go build -trimpath -tags grpcnotrace -ldflags '-s -w' -o bin/kdiag ./cmd/kdiag
 
-# Many tests wait for a real runtime, so more of them run at a time than there are processors.
 test:
-	go test -race -shuffle=on -parallel 4 -timeout 30m $(TESTFLAGS) ./...
+	go test -race -shuffle=on -timeout 30m $(TESTFLAGS) ./...
 
 # Everything that must hold before a commit, short of the tests.
 check:
