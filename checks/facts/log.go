@@ -74,12 +74,12 @@ const (
 	aheadOfClock = time.Minute
 )
 
-// hears reports whether there is a journal to be asked.
-func hears(f *Facts) bool { return f.Journal != nil }
+// logRead reports whether the logs of the node were read.
+func logRead(f *Facts) bool { return f.Journal != nil }
 
-// hearsKubelet reports whether what the kubelet says in the journal is about the runtime that was asked: not when
+// sameRuntime reports whether the kubelet's records in the journal are about the runtime that was asked: not when
 // that is kdiag's own, or another socket than the kubelet's.
-func hearsKubelet(f *Facts) bool { return f.Log.Read && !f.Target.Simulated && !f.Target.OtherEndpoint }
+func sameRuntime(f *Facts) bool { return f.Log.Read && !f.Target.Simulated && !f.Target.OtherEndpoint }
 
 // journalAt is the moment up to which the journal was read; the measurement goes on after it.
 func journalAt(f *Facts) time.Time {

@@ -105,9 +105,9 @@ func daemon(f *Facts) Daemon {
 	return d
 }
 
-// impostor returns the process that holds the socket where it is no runtime: neither its name is one's, nor did it
+// otherProcess returns the process that holds the socket if it is not a runtime: neither its name is one's, nor did it
 // answer as one.
-func impostor(f *Facts) *host.Process {
+func otherProcess(f *Facts) *host.Process {
 	p := f.Peer
 	if p == nil || p.PID <= 1 || p.Role == host.RoleRuntime || p.Role == host.RoleKubelet ||
 		f.RPC[RPCVersion].Outcome.Alive() {

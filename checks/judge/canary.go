@@ -26,7 +26,7 @@ type CanaryFacts struct {
 	Asked     string          // image that was asked for; empty when kdiag was to pick one
 	Kubelet   *crictl.Kubelet // that runs on this host; nil when none does
 	NoSystemd bool            // something else than systemd runs this host
-	Connect   crictl.Connect  // what a knock found of a runtime that did not answer Version
+	Connect   crictl.Connect  // what a probe found of a runtime that did not answer Version
 	Again     string          // the command that was run, to be run again
 	Preceding []string        // what kept kdiag from beginning
 }

@@ -90,7 +90,7 @@ func TestPattern(t *testing.T) {
 			[]tweak{fails(crictl.Unavailable, notInitialised, everyRPC()[1:]...)},
 			[]string{causes.RuntimeNotReady},
 		},
-		{"gone between the knock and the calls", []tweak{fails(crictl.Unavailable, "connect: connection refused",
+		{"gone between the probe and the calls", []tweak{fails(crictl.Unavailable, "connect: connection refused",
 			everyRPC()...)}, []string{causes.RuntimeDown}},
 		{
 			"Status fails",
