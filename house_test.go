@@ -66,7 +66,7 @@ func TestImports(t *testing.T) {
 		{"google.golang.org/protobuf", []string{"crictl"}},
 		{"go.yaml.in/yaml", []string{"journal/signature"}},
 		{"k8s.io/cri-api", []string{"crictl", "plegbench"}},
-		{"os/exec", []string{"checks/host", "journal", "plegbench/nodebox"}},
+		{"os/exec", []string{"checks/host", "cmd/internal/apptest", "journal", "plegbench/nodebox"}},
 		{"github.com/klauspost/compress", []string{"journal"}},
 		{"github.com/godbus/", []string{"checks/host"}},
 		{"github.com/coreos/go-systemd/", []string{"checks/host", "crictl/kubeletconfig", "journal"}},
@@ -135,6 +135,7 @@ func TestImports(t *testing.T) {
 		{"cmd/internal/target", []string{"cmd/internal/cli", "checks", "crictl", "journal", "plegbench"}},
 		{"cmd/internal/answer", []string{"cmd/internal/cli", "cmd/internal/render", "cmd/internal/target", "checks", "crictl", "plegbench"}},
 		{"cmd/internal/app", []string{"cmd/internal", "checks"}},
+		{"cmd/internal/apptest", []string{"cmd/internal/app", "cmd/internal/cli", "checks", "plegbench/nodebox"}},
 		{"cmd/internal", []string{
 			"cmd/internal/answer", "cmd/internal/cli", "cmd/internal/render", "cmd/internal/target",
 			"checks", "crictl", "journal", "plegbench",

@@ -1,4 +1,4 @@
-package app_test
+package gccmd_test
 
 import (
 	"bytes"
@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
+	"github.com/kdiag/kdiag/cmd/internal/apptest"
 	"github.com/kdiag/kdiag/cmd/internal/render"
 	"github.com/kdiag/kdiag/crictl"
 	"github.com/kdiag/kdiag/crictl/gc"
@@ -63,7 +64,7 @@ func (n *gcNode) inventory(t *testing.T) inventory {
 func (n *gcNode) fill(t *testing.T, prefix string, pods, exited int) (mustGo map[string]bool) {
 	t.Helper()
 	mustGo = map[string]bool{}
-	made := runPods(t, n.Containerd, nodebox.Pods{
+	made := apptest.RunPods(t, n.Containerd, nodebox.Pods{
 		Count: pods, Containers: 1, Attempts: exited, State: crictl.ContainerExited, NeverRan: true, Prefix: prefix,
 	})
 	for i, pod := range made {
@@ -96,7 +97,7 @@ func (n *gcNode) fill(t *testing.T, prefix string, pods, exited int) (mustGo map
 // emptySandboxes leaves pods whose first sandbox is dead and without containers, and must go.
 func (n *gcNode) emptySandboxes(t *testing.T, pods int, mustGo map[string]bool) {
 	t.Helper()
-	for _, pod := range runPods(t, n.Containerd, nodebox.Pods{Count: pods, Prefix: "empty", PodNetwork: true}) {
+	for _, pod := range apptest.RunPods(t, n.Containerd, nodebox.Pods{Count: pods, Prefix: "empty", PodNetwork: true}) {
 		if call := n.client.StopPodSandbox(t.Context(), pod.ID); !call.OK() {
 			t.Fatalf("%+v", call)
 		}
@@ -120,7 +121,7 @@ func (n *gcNode) start(t *testing.T, args ...string) *gcRun {
 	all := append([]string{"gc-exited", "-o", "json", "--runtime-endpoint", n.Endpoint()}, args...)
 	r.cmd = exec.CommandContext(t.Context(), n.kdiag, all...)
 	r.cmd.Stdout, r.cmd.Stderr = &r.stdout, &r.stderr
-	must(t, r.cmd.Start())
+	apptest.Must(t, r.cmd.Start())
 	return r
 }
 
@@ -154,7 +155,7 @@ func checkLeft(t *testing.T, before, after inventory, mustGo map[string]bool) {
 func audited(t *testing.T, name string, torn int) []string {
 	t.Helper()
 	text, err := os.ReadFile(name)
-	must(t, err)
+	apptest.Must(t, err)
 	var ids []string
 	for line := range bytes.Lines(text) {
 		var r gc.AuditRecord
@@ -187,7 +188,7 @@ func awaitAudited(t *testing.T, name string, lines int) {
 func logFiles(t *testing.T, dir string) []string {
 	t.Helper()
 	var all []string
-	must(t, filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
+	apptest.Must(t, filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
 		if err == nil && strings.HasSuffix(name, ".log") {
 			all = append(all, name)
 		}
@@ -199,10 +200,10 @@ func logFiles(t *testing.T, dir string) []string {
 // TestEndToEndGC cleans up a real containerd, undisturbed and disturbed in every way that the run must survive.
 func TestEndToEndGC(t *testing.T) {
 	t.Parallel()
-	n := &gcNode{Containerd: startContainerd(t, nodebox.Options{Network: true}), kdiag: buildKdiag(t)}
+	n := &gcNode{Containerd: apptest.StartContainerd(t, nodebox.Options{Network: true}), kdiag: apptest.BuildKdiag(t)}
 	var err error
 	n.client, err = crictl.Dial(n.Endpoint(), crictl.Options{RPCTimeout: time.Minute})
-	must(t, err)
+	apptest.Must(t, err)
 	t.Cleanup(func() { _ = n.client.Close() })
 
 	t.Run("2000 exited", func(t *testing.T) { gcFlood(t, n) })
@@ -218,7 +219,11 @@ func TestEndToEndGC(t *testing.T) {
 func gcFlood(t *testing.T, n *gcNode) {
 	mustGo := n.fill(t, "loop", 50, 40)
 	n.emptySandboxes(t, 5, mustGo)
-	ran := runPods(t, n.Containerd, nodebox.Pods{Count: 4, Containers: 1, Attempts: 4, State: crictl.ContainerExited, Prefix: "ran"})
+	ran := apptest.RunPods(
+		t,
+		n.Containerd,
+		nodebox.Pods{Count: 4, Containers: 1, Attempts: 4, State: crictl.ContainerExited, Prefix: "ran"},
+	)
 	for _, pod := range ran {
 		for _, c := range pod.Containers[:len(pod.Containers)-1] {
 			mustGo[c.ID] = true
@@ -232,12 +237,26 @@ func gcFlood(t *testing.T, n *gcNode) {
 	during := n.watch(t, func() { report, code = n.start(t, "--yes").wait(t) })
 	checkLeft(t, before, n.inventory(t), mustGo)
 	if code != 0 || report.Removed != len(mustGo) || len(report.Failed)+len(report.Skipped) > 0 || report.DryRun {
-		t.Errorf("exit code %d, %d of %d removed, %d failed, %d skipped", code, report.Removed, len(mustGo), len(report.Failed), len(report.Skipped))
+		t.Errorf(
+			"exit code %d, %d of %d removed, %d failed, %d skipped",
+			code,
+			report.Removed,
+			len(mustGo),
+			len(report.Failed),
+			len(report.Skipped),
+		)
 	}
 	if left := logFiles(t, filepath.Join(n.Dir(), "logs")); len(logs) == 0 || !slices.Equal(logs, left) {
 		t.Errorf("%d logs before, %d after", len(logs), len(left))
 	}
-	t.Logf("removed %d in %.1f s, %.0f per second, up to %d at a time, %d pauses", report.Removed, report.Seconds, report.PerSecond, report.Most, report.Pauses)
+	t.Logf(
+		"removed %d in %.1f s, %.0f per second, up to %d at a time, %d pauses",
+		report.Removed,
+		report.Seconds,
+		report.PerSecond,
+		report.Most,
+		report.Pauses,
+	)
 	t.Logf("a second client's lists: quiet p50 %v p99 %v (%d), during the run p50 %v p99 %v (%d)",
 		percentile(quiet, 50), percentile(quiet, 99), len(quiet), percentile(during, 50), percentile(during, 99), len(during))
 
@@ -258,7 +277,7 @@ func gcFlood(t *testing.T, n *gcNode) {
 func (n *gcNode) watch(t *testing.T, work func()) []time.Duration {
 	t.Helper()
 	second, err := crictl.Dial(n.Endpoint(), crictl.Options{RPCTimeout: time.Minute})
-	must(t, err)
+	apptest.Must(t, err)
 	defer second.Close()
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan []time.Duration)
@@ -294,7 +313,7 @@ func gcKilled(t *testing.T, n *gcNode) {
 	audit := filepath.Join(t.TempDir(), "audit.jsonl")
 	r := n.start(t, unhurried(audit)...)
 	awaitAudited(t, audit, 40)
-	must(t, r.cmd.Process.Kill())
+	apptest.Must(t, r.cmd.Process.Kill())
 	_ = r.cmd.Wait() // killed
 	if r.stdout.Len() > 0 {
 		t.Errorf("it was killed and said %q", r.stdout.String())
@@ -323,7 +342,7 @@ func gcKilled(t *testing.T, n *gcNode) {
 func fileSize(t *testing.T, name string) int64 {
 	t.Helper()
 	info, err := os.Stat(name)
-	must(t, err)
+	apptest.Must(t, err)
 	return info.Size()
 }
 
@@ -333,10 +352,11 @@ func gcInterrupted(t *testing.T, n *gcNode) {
 	audit := filepath.Join(t.TempDir(), "audit.jsonl")
 	r := n.start(t, unhurried(audit)...)
 	awaitAudited(t, audit, 40)
-	must(t, r.cmd.Process.Signal(syscall.SIGINT))
+	apptest.Must(t, r.cmd.Process.Signal(syscall.SIGINT))
 	report, code := r.wait(t)
 	gone := len(before) - len(n.inventory(t))
-	if code != 2 || report.Stopped != "interrupted" || report.Removed != gone || report.Left == 0 || len(audited(t, audit, 0)) != gone {
+	if code != 2 || report.Stopped != "interrupted" || report.Removed != gone || report.Left == 0 ||
+		len(audited(t, audit, 0)) != gone {
 		t.Errorf("exit code %d, stopped %q, %d removed of %d gone, %d left, %d in the audit file",
 			code, report.Stopped, report.Removed, gone, report.Left, len(audited(t, audit, 0)))
 	}
@@ -354,10 +374,10 @@ func gcFrozen(t *testing.T, n *gcNode) {
 	start := time.Now()
 	r := n.start(t, append(unhurried(audit), "--timeout", timeout.String(), "--rpc-timeout", "5s")...)
 	awaitAudited(t, audit, 40)
-	must(t, n.Pause(t.Context()))
+	apptest.Must(t, n.Pause(t.Context()))
 	report, code := r.wait(t)
 	took := time.Since(start)
-	must(t, n.Resume())
+	apptest.Must(t, n.Resume())
 	time.Sleep(time.Second) // what was asked for before the freeze is done now
 	gone := len(before) - len(n.inventory(t))
 	if code != 1 || report.Pauses == 0 || report.Stopped != "the deadline was reached" || report.Left == 0 {
@@ -384,8 +404,8 @@ func gcRestarted(t *testing.T, n *gcNode) {
 	audit := filepath.Join(t.TempDir(), "audit.jsonl")
 	r := n.start(t, unhurried(audit)...)
 	awaitAudited(t, audit, 40)
-	must(t, n.Kill(t.Context()))
-	must(t, n.Restart(t.Context()))
+	apptest.Must(t, n.Kill(t.Context()))
+	apptest.Must(t, n.Restart(t.Context()))
 	report, code := r.wait(t)
 	if code != 0 || report.Pauses == 0 || len(report.Failed) > 0 {
 		t.Errorf("exit code %d, %d pauses, failed %v", code, report.Pauses, report.Failed)
@@ -398,9 +418,9 @@ func gcTwice(t *testing.T, n *gcNode) {
 	audit := filepath.Join(t.TempDir(), "audit.jsonl")
 	r := n.start(t, "--yes", "--rate", "10", "--audit", audit)
 	awaitAudited(t, audit, 4)
-	second := kdiag(t.Context(), "gc-exited", "--yes", "--runtime-endpoint", n.Endpoint())
-	if second.code != 2 || !strings.Contains(second.stderr, "another run removes from this runtime already: process ") {
-		t.Errorf("exit code %d: %s", second.code, second.stderr)
+	second := apptest.Kdiag(t.Context(), "gc-exited", "--yes", "--runtime-endpoint", n.Endpoint())
+	if second.Code != 2 || !strings.Contains(second.Stderr, "another run removes from this runtime already: process ") {
+		t.Errorf("exit code %d: %s", second.Code, second.Stderr)
 	}
 	if _, code := r.wait(t); code != 0 {
 		t.Errorf("exit code %d of the first", code)
@@ -411,7 +431,8 @@ func gcTwice(t *testing.T, n *gcNode) {
 func gcApply(t *testing.T, n *gcNode) {
 	mustGo := n.fill(t, "applied", 4, 10)
 	plan := filepath.Join(t.TempDir(), "plan.json")
-	if report, code := n.start(t, "--plan", plan).wait(t); code != 0 || !report.DryRun || len(report.Plan.Remove) != len(mustGo) {
+	if report, code := n.start(t, "--plan", plan).wait(t); code != 0 || !report.DryRun ||
+		len(report.Plan.Remove) != len(mustGo) {
 		t.Fatalf("exit code %d, %d planned, want %d", code, len(report.Plan.Remove), len(mustGo))
 	}
 	// The newest of one unit goes by another hand: the one before it is the newest then, and must stay now.
@@ -444,12 +465,21 @@ func gcFullDisk(t *testing.T, n *gcNode) {
 	mustGo := n.fill(t, "full", 2, 10)
 	before := n.inventory(t)
 	dir := t.TempDir()
-	must(t, unix.Mount("tmpfs", dir, "tmpfs", 0, "size=16k"))
-	t.Cleanup(func() { must(t, unix.Unmount(dir, unix.MNT_DETACH)) })
-	must(t, os.WriteFile(filepath.Join(dir, "other"), make([]byte, 12<<10), 0o600))
-	got := kdiag(t.Context(), "gc-exited", "--yes", "--audit", filepath.Join(dir, "audit.jsonl"), "--runtime-endpoint", n.Endpoint())
-	if got.code != 2 || !strings.Contains(got.stderr, "no space left on device") || !strings.Contains(got.stderr, "nothing was removed") {
-		t.Errorf("exit code %d: %s", got.code, got.stderr)
+	apptest.Must(t, unix.Mount("tmpfs", dir, "tmpfs", 0, "size=16k"))
+	t.Cleanup(func() { apptest.Must(t, unix.Unmount(dir, unix.MNT_DETACH)) })
+	apptest.Must(t, os.WriteFile(filepath.Join(dir, "other"), make([]byte, 12<<10), 0o600))
+	got := apptest.Kdiag(
+		t.Context(),
+		"gc-exited",
+		"--yes",
+		"--audit",
+		filepath.Join(dir, "audit.jsonl"),
+		"--runtime-endpoint",
+		n.Endpoint(),
+	)
+	if got.Code != 2 || !strings.Contains(got.Stderr, "no space left on device") ||
+		!strings.Contains(got.Stderr, "nothing was removed") {
+		t.Errorf("exit code %d: %s", got.Code, got.Stderr)
 	}
 	checkLeft(t, before, n.inventory(t), nil)
 	if _, code := n.start(t, "--yes").wait(t); code != 0 {

@@ -1,4 +1,4 @@
-package app_test
+package nodecmd_test
 
 import (
 	"crypto/ecdsa"
@@ -24,6 +24,7 @@ import (
 	"time"
 
 	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/cmd/internal/apptest"
 	"github.com/kdiag/kdiag/plegbench/nodebox"
 )
 
@@ -60,27 +61,21 @@ type testNode struct {
 // bootNode boots a node in a box and waits until its kubelet is at work.
 func bootNode(t *testing.T) testNode {
 	t.Helper()
-	nodebox.Need(t, nodebox.Missing(true))
-	cache, err := os.UserCacheDir()
-	must(t, err)
-	box, err := nodebox.NewBox(t.Context(), filepath.Join(cache, "kdiag", "nodebox"))
-	must(t, err)
-	t.Cleanup(func() {
-		if err := box.Close(); err != nil {
-			t.Errorf("cleaning up: %v", err)
-		}
-	})
-	program := buildKdiag(t)
-	must(t, box.CopyIn(program, "/usr/local/bin/kdiag"))
-	must(t, box.CopyIn(program, "/usr/local/bin/kubelet"))
+	box := apptest.NewBox(t)
 	n := testNode{box}
+	bin := filepath.Join(box.Root(), "usr/local/bin")
+	apptest.Must(t, os.Link(filepath.Join(bin, "kdiag"), filepath.Join(bin, "kubelet")))
 	n.write(t, "etc/systemd/system/kubelet.service", kubeletUnit)
-	n.write(t, "etc/systemd/system/containerd.service.d/soon.conf", "[Unit]\nStartLimitIntervalSec=0\n[Service]\nRestartSec=100ms\n")
+	n.write(
+		t,
+		"etc/systemd/system/containerd.service.d/soon.conf",
+		"[Unit]\nStartLimitIntervalSec=0\n[Service]\nRestartSec=100ms\n",
+	)
 	n.write(t, "etc/cni/net.d/10-none.conflist", `{"cniVersion":"0.4.0","name":"none","plugins":[{"type":"loopback"}]}`)
 	n.write(t, "opt/cni/bin/loopback", "#!/bin/sh\n")
-	must(t, os.MkdirAll(filepath.Join(box.Root(), "etc/kubernetes/manifests"), 0o755))
+	apptest.Must(t, os.MkdirAll(filepath.Join(box.Root(), "etc/kubernetes/manifests"), 0o755))
 	n.write(t, "var/lib/kubelet/config.yaml", fmt.Sprintf(kubeletConfig, freePort(t)))
-	must(t, box.Boot(t.Context()))
+	apptest.Must(t, box.Boot(t.Context()))
 	n.sh(t, "systemctl enable --now kubelet")
 	n.awaitKubelet(t)
 	return n
@@ -90,7 +85,7 @@ func bootNode(t *testing.T) testNode {
 func freePort(t *testing.T) int {
 	t.Helper()
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
+	apptest.Must(t, err)
 	defer lis.Close()
 	return lis.Addr().(*net.TCPAddr).Port
 }
@@ -99,8 +94,8 @@ func freePort(t *testing.T) int {
 func (n testNode) write(t *testing.T, name, content string) {
 	t.Helper()
 	path := filepath.Join(n.box.Root(), name)
-	must(t, os.MkdirAll(filepath.Dir(path), 0o755))
-	must(t, os.WriteFile(path, []byte(content), 0o755))
+	apptest.Must(t, os.MkdirAll(filepath.Dir(path), 0o755))
+	apptest.Must(t, os.WriteFile(path, []byte(content), 0o755))
 }
 
 // sh runs a command in the node.
@@ -122,21 +117,24 @@ func (n testNode) await(t *testing.T, command string) {
 // awaitKubelet waits until the kubelet that was started last is at work.
 func (n testNode) awaitKubelet(t *testing.T) {
 	t.Helper()
-	n.await(t, "journalctl _SYSTEMD_INVOCATION_ID=$(systemctl show -p InvocationID --value kubelet) | grep 'Starting kubelet main sync loop' || { journalctl -n 5 -u kubelet >&2; false; }")
+	n.await(
+		t,
+		"journalctl _SYSTEMD_INVOCATION_ID=$(systemctl show -p InvocationID --value kubelet) | grep 'Starting kubelet main sync loop' || { journalctl -n 5 -u kubelet >&2; false; }",
+	)
 }
 
 // kdiag runs kdiag in the node, which has to end in time.
-func (n testNode) kdiag(t *testing.T, command string) outcome {
+func (n testNode) kdiag(t *testing.T, command string) apptest.Outcome {
 	t.Helper()
 	const limits = " --timeout 40s --rpc-timeout 8s" // nothing but a busy machine makes this runtime slow
 	out := n.sh(t, "timeout 120 kdiag "+command+limits+" -o json 2> /run/kdiag.err; code=$?; echo; echo $code")
 	body, code, _ := cutLast(out, "\n")
 	exit, err := strconv.Atoi(code)
-	must(t, err)
+	apptest.Must(t, err)
 	if testing.Verbose() {
 		t.Log(n.sh(t, "kdiag "+command+limits+" --color never || true")) // what a person would read
 	}
-	return outcome{exit, body, n.sh(t, "cat /run/kdiag.err")}
+	return apptest.Outcome{exit, body, n.sh(t, "cat /run/kdiag.err")}
 }
 
 func cutLast(s, sep string) (before, after string, found bool) {
@@ -161,15 +159,15 @@ func own(r *checks.Report) *checks.Report {
 }
 
 // blames checks that a report names one cause first, is critical, and begins with a step.
-func blames(t *testing.T, o outcome, code, step string) checks.Cause {
+func blames(t *testing.T, o apptest.Outcome, code, step string) checks.Cause {
 	t.Helper()
-	r := own(o.report(t))
+	r := own(o.Report(t))
 	if len(r.Causes) == 0 || r.Causes[0].Code != code {
-		t.Fatalf("%s\n%s\ncauses %v, want %s first", o.stdout, o.stderr, codes(r), code)
+		t.Fatalf("%s\n%s\ncauses %v, want %s first", o.Stdout, o.Stderr, apptest.Codes(r), code)
 	}
 	c := r.Causes[0]
-	if c.Severity != checks.Critical || r.Status != checks.Unhealthy || o.code != 1 {
-		t.Errorf("%s is %s, status %s, exit code %d; want critical, unhealthy and 1", code, c.Severity, r.Status, o.code)
+	if c.Severity != checks.Critical || r.Status != checks.Unhealthy || o.Code != 1 {
+		t.Errorf("%s is %s, status %s, exit code %d; want critical, unhealthy and 1", code, c.Severity, r.Status, o.Code)
 	}
 	if len(c.NextSteps) == 0 || !strings.HasPrefix(c.NextSteps[0].Command, step) {
 		t.Errorf("next steps %+v, want first %q", c.NextSteps, step)
@@ -178,7 +176,7 @@ func blames(t *testing.T, o outcome, code, step string) checks.Cause {
 }
 
 // wantStatus wants what one check found, and a part of its words.
-func wantStatus(t *testing.T, o outcome, id string, want checks.Status, words string) {
+func wantStatus(t *testing.T, o apptest.Outcome, id string, want checks.Status, words string) {
 	t.Helper()
 	if got := status(t, o, id); got.Status != want || !strings.Contains(got.Summary, words) {
 		t.Errorf("%s is %s: %s; want %s %s", id, got.Status, got.Summary, want, words)
@@ -204,9 +202,9 @@ func TestEndToEndNodeBox(t *testing.T) {
 
 func (n testNode) testHealthy(t *testing.T) {
 	o := n.kdiag(t, "node")
-	r := own(o.report(t))
+	r := own(o.Report(t))
 	if len(r.Causes) != 0 || len(r.Problems) != 0 {
-		t.Errorf("causes %v, problems %q\n%s", codes(r), r.Problems, o.stdout)
+		t.Errorf("causes %v, problems %q\n%s", apptest.Codes(r), r.Problems, o.Stdout)
 	}
 	for _, id := range []string{
 		"systemd.answer", "systemd.units", "runtime.unit", "runtime.status", "kubelet.unit", "kubelet.healthz", "kubelet.server",
@@ -220,8 +218,8 @@ func (n testNode) testHealthy(t *testing.T) {
 	}
 	// containerd 1.6 cannot be asked for its driver: then nothing is said of it.
 	wantStatus(t, o, "kubelet.cgroupdriver", checks.StatusSkipped, "")
-	if r := own(n.kdiag(t, "pleg").report(t)); len(r.Causes) != 0 {
-		t.Errorf("kdiag pleg: causes %v", codes(r))
+	if r := own(n.kdiag(t, "pleg").Report(t)); len(r.Causes) != 0 {
+		t.Errorf("kdiag pleg: causes %v", apptest.Codes(r))
 	}
 }
 
@@ -243,12 +241,15 @@ func (n testNode) testRuntimeStopped(t *testing.T) {
 func (n testNode) testRuntimeKilled(t *testing.T) {
 	for i := range 4 {
 		n.sh(t, "systemctl kill -s KILL containerd")
-		n.await(t, fmt.Sprintf("systemctl show -p NRestarts --value containerd | grep -x %d && systemctl is-active containerd", i+1))
+		n.await(
+			t,
+			fmt.Sprintf("systemctl show -p NRestarts --value containerd | grep -x %d && systemctl is-active containerd", i+1),
+		)
 	}
 	o := n.kdiag(t, "node")
 	wantStatus(t, o, "runtime.unit", checks.StatusWarning, "restarted 4 times")
-	if r := o.report(t); slices.Contains(codes(r), "RuntimeDown") {
-		t.Errorf("causes %v of a runtime that is up", codes(r))
+	if r := o.Report(t); slices.Contains(apptest.Codes(r), "RuntimeDown") {
+		t.Errorf("causes %v of a runtime that is up", apptest.Codes(r))
 	}
 }
 
@@ -258,7 +259,9 @@ func (n testNode) testKubeletFrozen(t *testing.T) {
 	defer n.sh(t, "systemctl kill -s CONT kubelet")
 	for _, command := range []string{"node", "pleg"} {
 		c := blames(t, n.kdiag(t, command), "KubeletStalled", "grep -E 'State|TracerPid' /proc/"+pid+"/status")
-		if s := c.Subject; s == nil || s.Name != "kubelet.service" || len(s.Processes) != 1 || strconv.Itoa(s.Processes[0].PID) != pid || s.Processes[0].State != "stopped" {
+		if s := c.Subject; s == nil || s.Name != "kubelet.service" || len(s.Processes) != 1 ||
+			strconv.Itoa(s.Processes[0].PID) != pid ||
+			s.Processes[0].State != "stopped" {
 			t.Errorf("kdiag %s: subject %+v, want the unit and its stopped process %s", command, c.Subject, pid)
 		}
 		if steps := c.NextSteps; len(steps) < 2 || steps[1].Command != "kill -CONT "+pid {
@@ -275,16 +278,16 @@ const inPod = `unshare --mount sh -c '
 
 // testFromPod asks from a privileged pod, while all is well and while the kubelet is stopped.
 func (n testNode) testFromPod(t *testing.T) {
-	ask := func() outcome {
+	ask := func() apptest.Outcome {
 		body, code, _ := cutLast(n.sh(t, inPod), "\n")
 		exit, err := strconv.Atoi(code)
-		must(t, err)
-		return outcome{exit, body, ""}
+		apptest.Must(t, err)
+		return apptest.Outcome{exit, body, ""}
 	}
 	o := ask()
-	r := own(o.report(t))
+	r := own(o.Report(t))
 	if len(r.Causes) != 0 {
-		t.Errorf("causes %v of a node that is well\n%s", codes(r), o.stdout)
+		t.Errorf("causes %v of a node that is well\n%s", apptest.Codes(r), o.Stdout)
 	}
 	for _, id := range []string{"systemd.answer", "runtime.status", "kubelet.unit", "kubelet.server", "kubelet.cni", "host.mounts", "journal.kubelet"} {
 		wantStatus(t, o, id, checks.StatusOK, "")
@@ -312,7 +315,10 @@ func (n testNode) testKubeletCrashing(t *testing.T) {
 	n.sh(t, "sleep 1; journalctl --quiet --rotate --vacuum-time=1s") // forgets the API server's outage
 	n.write(t, "etc/default/kubelet", "KUBELET_ARGS=--config /var/lib/kubelet/none.yaml\n")
 	defer func() {
-		n.sh(t, "rm /etc/default/kubelet /etc/systemd/system/kubelet.service.d/limit.conf; systemctl daemon-reload; systemctl reset-failed kubelet; systemctl start kubelet")
+		n.sh(
+			t,
+			"rm /etc/default/kubelet /etc/systemd/system/kubelet.service.d/limit.conf; systemctl daemon-reload; systemctl reset-failed kubelet; systemctl start kubelet",
+		)
 	}()
 	n.sh(t, "systemctl restart kubelet || true")
 	n.await(t, "test $(systemctl show -p NRestarts --value kubelet) -ge 4")
@@ -322,8 +328,9 @@ func (n testNode) testKubeletCrashing(t *testing.T) {
 	n.write(t, "etc/systemd/system/kubelet.service.d/limit.conf", "[Unit]\nStartLimitIntervalSec=60\nStartLimitBurst=3\n")
 	n.sh(t, "systemctl daemon-reload")
 	n.await(t, "systemctl is-failed kubelet")
-	r := own(n.kdiag(t, "node").report(t))
-	if got := codes(r); !slices.Equal(got, []string{"KubeletCrashLooping", "KubeletDown"}) || r.Causes[1].CausedBy != "KubeletCrashLooping" {
+	r := own(n.kdiag(t, "node").Report(t))
+	if got := apptest.Codes(r); !slices.Equal(got, []string{"KubeletCrashLooping", "KubeletDown"}) ||
+		r.Causes[1].CausedBy != "KubeletCrashLooping" {
 		t.Errorf("given up by systemd: causes %+v, want a loop of restarts that ended in a kubelet that is down", r.Causes)
 	}
 }
@@ -348,7 +355,10 @@ func (n testNode) join(t *testing.T, server string) {
 // leave lets the kubelet be alone again.
 func (n testNode) leave(t *testing.T) {
 	t.Helper()
-	n.sh(t, "rm /etc/default/kubelet /etc/kubernetes/kubelet.conf /var/lib/kubelet/pki/kubelet-client-current.pem; systemctl restart kubelet")
+	n.sh(
+		t,
+		"rm /etc/default/kubelet /etc/kubernetes/kubelet.conf /var/lib/kubelet/pki/kubelet-client-current.pem; systemctl restart kubelet",
+	)
 }
 
 func (n testNode) testAPIServerRefused(t *testing.T) {
@@ -378,7 +388,7 @@ func (n testNode) testCertificateExpired(t *testing.T) {
 	}))
 	pair := []byte(ca.pair(t, time.Now().Add(time.Hour)))
 	keyed, err := tls.X509KeyPair(pair, pair)
-	must(t, err)
+	apptest.Must(t, err)
 	server.TLS = &tls.Config{Certificates: []tls.Certificate{keyed}, ClientAuth: tls.RequestClientCert}
 	server.StartTLS()
 	t.Cleanup(server.Close)
@@ -396,9 +406,13 @@ func (n testNode) testCertificateExpired(t *testing.T) {
 		t.Errorf("evidence %+v", c.Evidence)
 	}
 	time.Sleep(45 * time.Second) // the control plane waits for 40
-	all := own(n.kdiag(t, "node").report(t))
-	if got := codes(all); !slices.Equal(got, []string{"CertificateExpired", "APIServerUnreachable"}) || all.Causes[1].CausedBy != "CertificateExpired" {
-		t.Errorf("causes %+v, want an expired certificate, and because of it an API server that cannot be reached", all.Causes)
+	all := own(n.kdiag(t, "node").Report(t))
+	if got := apptest.Codes(all); !slices.Equal(got, []string{"CertificateExpired", "APIServerUnreachable"}) ||
+		all.Causes[1].CausedBy != "CertificateExpired" {
+		t.Errorf(
+			"causes %+v, want an expired certificate, and because of it an API server that cannot be reached",
+			all.Causes,
+		)
 	}
 	for _, c := range all.Causes[1:] { // the log began with another server
 		if !strings.Contains(c.NextSteps[0].Command, server.URL) {
@@ -417,8 +431,8 @@ func (n testNode) testBusFrozen(t *testing.T) {
 }
 
 func (n testNode) testSystemdFrozen(t *testing.T) {
-	must(t, syscall.Kill(n.box.Leader(), syscall.SIGSTOP))
-	defer func() { must(t, syscall.Kill(n.box.Leader(), syscall.SIGCONT)) }()
+	apptest.Must(t, syscall.Kill(n.box.Leader(), syscall.SIGSTOP))
+	defer func() { apptest.Must(t, syscall.Kill(n.box.Leader(), syscall.SIGCONT)) }()
 	for _, command := range []string{"node", "pleg"} {
 		o := n.kdiag(t, command)
 		c := blames(t, o, "SystemdWedged", "timeout 5 systemctl is-system-running")
@@ -438,15 +452,17 @@ type authority struct {
 func newAuthority(t *testing.T) *authority {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	must(t, err)
+	apptest.Must(t, err)
 	a := &authority{key: key, cert: &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "ca"}, NotBefore: time.Now().Add(-48 * time.Hour), NotAfter: time.Now().Add(48 * time.Hour),
+		SerialNumber: big.NewInt(
+			1,
+		), Subject: pkix.Name{CommonName: "ca"}, NotBefore: time.Now().Add(-48 * time.Hour), NotAfter: time.Now().Add(48 * time.Hour),
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 	}}
 	der, err := x509.CreateCertificate(rand.Reader, a.cert, a.cert, &key.PublicKey, key)
-	must(t, err)
+	apptest.Must(t, err)
 	a.cert, err = x509.ParseCertificate(der)
-	must(t, err)
+	apptest.Must(t, err)
 	return a
 }
 
@@ -459,15 +475,17 @@ func (a *authority) pem() string {
 func (a *authority) pair(t *testing.T, until time.Time) string {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	must(t, err)
+	apptest.Must(t, err)
 	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
-		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "system:node:node", Organization: []string{"system:nodes"}},
+		SerialNumber: big.NewInt(
+			2,
+		), Subject: pkix.Name{CommonName: "system:node:node", Organization: []string{"system:nodes"}},
 		NotBefore: until.Add(-24 * time.Hour), NotAfter: until, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
 	}, a.cert, &key.PublicKey, a.key)
-	must(t, err)
+	apptest.Must(t, err)
 	secret, err := x509.MarshalECPrivateKey(key)
-	must(t, err)
+	apptest.Must(t, err)
 	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})) +
 		string(pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: secret}))
 }
@@ -492,13 +510,13 @@ const frozenID = "f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0
 
 // TestEndToEndNodeUnified freezes a container under cgroup version 2, whatever the machine itself has mounted.
 func TestEndToEndNodeUnified(t *testing.T) {
-	c := startContainerd(t, nodebox.Options{Network: true})
-	p := newProgram(t, c)
+	c := apptest.StartContainerd(t, nodebox.Options{Network: true})
+	p := program{path: apptest.BuildKdiag(t), endpoint: c.Endpoint()}
 	p.inside = []string{
 		"unshare", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child", "sh", "-c", onUnified, "e2e-" + filepath.Base(c.Dir()),
 	}
-	for _, o := range []outcome{p.node(t), p.pleg(t)} {
-		cause := o.names(t, "CgroupFrozen")
+	for _, o := range []apptest.Outcome{p.node(t), p.pleg(t)} {
+		cause := names(t, o, "CgroupFrozen")
 		if s := cause.Subject; s == nil || !strings.HasSuffix(s.ID, frozenID) {
 			t.Errorf("subject %+v, want the container's control group", s)
 		}

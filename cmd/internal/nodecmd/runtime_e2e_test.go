@@ -1,11 +1,9 @@
-package app_test
+package nodecmd_test
 
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/cmd/internal/apptest"
 	"github.com/kdiag/kdiag/crictl"
 	"github.com/kdiag/kdiag/plegbench/nodebox"
 )
@@ -30,27 +29,17 @@ type program struct {
 	inside         []string // a command that runs it elsewhere
 }
 
-// newProgram puts kdiag where every user may run it: a copy of this test's program, which is kdiag under that name (TestMain).
-func newProgram(t *testing.T, c *nodebox.Containerd) program {
-	t.Helper()
-	dir, err := os.MkdirTemp("/tmp", "kdiag-")
-	must(t, err)
-	t.Cleanup(func() { must(t, os.RemoveAll(dir)) })
-	must(t, os.Chmod(dir, 0o755))
-	p := program{path: filepath.Join(dir, "kdiag"), endpoint: c.Endpoint()}
-	from, err := os.Open("/proc/self/exe")
-	must(t, err)
-	defer from.Close()
-	to, err := os.OpenFile(p.path, os.O_CREATE|os.O_WRONLY, 0o755)
-	must(t, err)
-	_, err = io.Copy(to, from)
-	must(t, errors.Join(err, to.Close()))
-	return p
+// TestMain becomes the process that waitInKernel starts, where vforkEnv is set.
+func TestMain(m *testing.M) {
+	if os.Getenv(vforkEnv) != "" {
+		vforkUntilStdinEnds()
+	}
+	os.Exit(m.Run())
 }
 
 // run runs a command of kdiag's for a person: a process of its own, in the namespaces of the calling thread. One that has not ended
 // well after its --timeout fails the test.
-func (p program) run(t *testing.T, as *syscall.SysProcAttr, args ...string) outcome {
+func (p program) run(t *testing.T, as *syscall.SysProcAttr, args ...string) apptest.Outcome {
 	t.Helper()
 	const timeout, grace = 20 * time.Second, time.Minute // the grace is for a busy machine
 	args = append(args, "--runtime-endpoint", p.endpoint, "--timeout", timeout.String())
@@ -67,46 +56,46 @@ func (p program) run(t *testing.T, as *syscall.SysProcAttr, args ...string) outc
 	if ctx.Err() != nil {
 		t.Fatalf("kdiag %s has not ended %v after its time was up", strings.Join(args, " "), grace)
 	}
-	return outcome{cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()}
+	return apptest.Outcome{cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()}
 }
 
 // node asks for everything, as JSON, and shows the test's log what a person would read.
-func (p program) node(t *testing.T, args ...string) outcome {
+func (p program) node(t *testing.T, args ...string) apptest.Outcome {
 	t.Helper()
 	if testing.Verbose() {
-		t.Log(p.run(t, nil, append([]string{"node", "--color", "never"}, args...)...).stdout)
+		t.Log(p.run(t, nil, append([]string{"node", "--color", "never"}, args...)...).Stdout)
 	}
 	return p.run(t, nil, append([]string{"node", "-o", "json"}, args...)...)
 }
 
-func (p program) pleg(t *testing.T, args ...string) outcome {
+func (p program) pleg(t *testing.T, args ...string) apptest.Outcome {
 	t.Helper()
 	return p.run(t, nil, append([]string{"pleg", "-o", "json"}, args...)...)
 }
 
 // names wants the codes, roots first, and none besides that tells of this runtime. What other tests make real on the machine is
 // said as well, and rightly. It returns the first cause of them.
-func (o outcome) names(t *testing.T, want ...string) checks.Cause {
+func names(t *testing.T, o apptest.Outcome, want ...string) checks.Cause {
 	t.Helper()
-	r := o.report(t)
+	r := o.Report(t)
 	var got []string
-	for _, code := range codes(r) {
+	for _, code := range apptest.Codes(r) {
 		// How fast a busy machine is says nothing either.
-		if slices.Contains(want, code) || !ofTheMachine(code) && code != "RuntimeSlow" && code != "RelistOverloaded" {
+		if slices.Contains(want, code) || !apptest.OfTheMachine(code) && code != "RuntimeSlow" && code != "RelistOverloaded" {
 			got = append(got, code)
 		}
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Fatalf("causes (-want +got):\n%s%s\n%s", diff, o.stdout, o.stderr)
+		t.Fatalf("causes (-want +got):\n%s%s\n%s", diff, o.Stdout, o.Stderr)
 	}
 	if len(want) == 0 {
 		return checks.Cause{}
 	}
 	wantExit := map[checks.Verdict]int{checks.Healthy: 0, checks.Degraded: 0, checks.Unhealthy: 1, checks.Unknown: 2}[r.Status]
-	if o.code != wantExit {
-		t.Errorf("exit code %d with status %s, want %d", o.code, r.Status, wantExit)
+	if o.Code != wantExit {
+		t.Errorf("exit code %d with status %s, want %d", o.Code, r.Status, wantExit)
 	}
-	c := r.Causes[slices.Index(codes(r), want[0])]
+	c := r.Causes[slices.Index(apptest.Codes(r), want[0])]
 	if c.CausedBy != "" {
 		t.Errorf("%s is caused by %s, want a root", c.Code, c.CausedBy)
 	}
@@ -133,9 +122,9 @@ func advises(t *testing.T, c checks.Cause, severity checks.Severity, command str
 }
 
 // status returns what one check found.
-func status(t *testing.T, o outcome, id string) checks.Result {
+func status(t *testing.T, o apptest.Outcome, id string) checks.Result {
 	t.Helper()
-	r := o.report(t)
+	r := o.Report(t)
 	i := slices.IndexFunc(r.Checks, func(c checks.Result) bool { return c.ID == id })
 	if i < 0 {
 		t.Fatalf("there is no check %s", id)
@@ -145,51 +134,69 @@ func status(t *testing.T, o outcome, id string) checks.Result {
 
 // TestEndToEndNodeRuntime breaks a real containerd, and what is around it, in one way after the other, and asks kdiag node.
 func TestEndToEndNodeRuntime(t *testing.T) {
-	c := startContainerd(t, nodebox.Options{Network: true, RootSize: 64 << 20})
-	p := newProgram(t, c)
-	runPods(t, c, nodebox.Pods{Count: 2, Containers: 1, State: crictl.ContainerRunning})
+	c := apptest.StartContainerd(t, nodebox.Options{Network: true, RootSize: 64 << 20})
+	p := program{path: apptest.BuildKdiag(t), endpoint: c.Endpoint()}
+	apptest.RunPods(t, c, nodebox.Pods{Count: 2, Containers: 1, State: crictl.ContainerRunning})
 
 	t.Run("healthy", func(t *testing.T) {
 		got := p.node(t)
-		got.names(t)
-		for _, c := range got.report(t).Checks {
-			asked := slices.Contains([]string{"runtime.connect", "runtime.version", "runtime.status", "runtime.network", "runtime.lists", "runtime.inspect"}, c.ID)
-			seen := slices.Contains([]string{"host.memory", "host.clock", "host.mounts", "host.writes", "host.tasks", "host.cgroups"}, c.ID)
+		names(t, got)
+		for _, c := range got.Report(t).Checks {
+			asked := slices.Contains(
+				[]string{
+					"runtime.connect",
+					"runtime.version",
+					"runtime.status",
+					"runtime.network",
+					"runtime.lists",
+					"runtime.inspect",
+				},
+				c.ID,
+			)
+			seen := slices.Contains(
+				[]string{"host.memory", "host.clock", "host.mounts", "host.writes", "host.tasks", "host.cgroups"},
+				c.ID,
+			)
 			if c.Status != checks.StatusOK && asked || c.Status == checks.StatusUnknown && seen {
 				t.Errorf("%s is %s: %s", c.ID, c.Status, c.Summary)
 			}
 		}
-		p.pleg(t).names(t)
+		names(t, p.pleg(t))
 	})
 
 	t.Run("not root", func(t *testing.T) {
-		must(t, os.Chmod(c.Dir(), 0o755))
-		must(t, os.Chmod(c.Socket(), 0o600))
-		defer func() { must(t, os.Chmod(c.Socket(), 0o660)) }()
+		apptest.Must(t, os.Chmod(c.Dir(), 0o755))
+		apptest.Must(t, os.Chmod(c.Socket(), 0o600))
+		defer func() { apptest.Must(t, os.Chmod(c.Socket(), 0o660)) }()
 		nobody := &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 		got := p.run(t, nobody, "node", "-o", "json")
-		r := got.report(t)
-		if !got.couldNotTell(t) || !strings.Contains(strings.Join(r.Problems, "\n"), "root") {
-			t.Errorf("status %s, exit code %d, problems %q; want unknown, 2 and the advice to be root", r.Status, got.code, r.Problems)
+		r := got.Report(t)
+		if !got.CouldNotTell(t) || !strings.Contains(strings.Join(r.Problems, "\n"), "root") {
+			t.Errorf(
+				"status %s, exit code %d, problems %q; want unknown, 2 and the advice to be root",
+				r.Status,
+				got.Code,
+				r.Problems,
+			)
 		}
 	})
 
 	t.Run("no network configuration", func(t *testing.T) {
 		dir := filepath.Join(c.Dir(), "cni", "net.d")
-		must(t, os.Rename(dir, dir+".away"))
-		must(t, os.Mkdir(dir, 0o755))
-		must(t, c.Restart(t.Context()))
-		cause := p.node(t).names(t, "NetworkNotReady")
+		apptest.Must(t, os.Rename(dir, dir+".away"))
+		apptest.Must(t, os.Mkdir(dir, 0o755))
+		apptest.Must(t, c.Restart(t.Context()))
+		cause := names(t, p.node(t), "NetworkNotReady")
 		advises(t, cause, checks.Critical, "/etc/cni/net.d")
-		must(t, os.Remove(dir))
-		must(t, os.Rename(dir+".away", dir))
+		apptest.Must(t, os.Remove(dir))
+		apptest.Must(t, os.Rename(dir+".away", dir))
 	})
 
 	t.Run("restarted", func(t *testing.T) {
 		for range 4 {
-			must(t, c.Restart(t.Context()))
+			apptest.Must(t, c.Restart(t.Context()))
 		}
-		p.node(t).names(t)
+		names(t, p.node(t))
 	})
 
 	t.Run("full", func(t *testing.T) { brokenRoot(t, c, p) })
@@ -197,10 +204,10 @@ func TestEndToEndNodeRuntime(t *testing.T) {
 	t.Run("no processes", func(t *testing.T) { runtimePIDsAtLimit(t, c, p) })
 
 	t.Run("frozen", func(t *testing.T) {
-		must(t, c.Pause(t.Context()))
-		defer func() { must(t, c.Resume()) }()
-		for _, got := range []outcome{p.node(t, "--rpc-timeout", "1s"), p.pleg(t, "--rpc-timeout", "1s")} {
-			cause := got.names(t, "RuntimeHung")
+		apptest.Must(t, c.Pause(t.Context()))
+		defer func() { apptest.Must(t, c.Resume()) }()
+		for _, got := range []apptest.Outcome{p.node(t, "--rpc-timeout", "1s"), p.pleg(t, "--rpc-timeout", "1s")} {
+			cause := names(t, got, "RuntimeHung")
 			advises(t, cause, checks.Critical, fmt.Sprintf("kill -CONT %d", c.PID()))
 			if cause.Subject == nil || cause.Subject.ID != strconv.Itoa(c.PID()) {
 				t.Errorf("subject %+v, want process %d", cause.Subject, c.PID())
@@ -209,10 +216,10 @@ func TestEndToEndNodeRuntime(t *testing.T) {
 	})
 
 	t.Run("stopped", func(t *testing.T) {
-		must(t, c.Stop(t.Context()))
-		cause := p.node(t).names(t, "RuntimeDown")
+		apptest.Must(t, c.Stop(t.Context()))
+		cause := names(t, p.node(t), "RuntimeDown")
 		advises(t, cause, checks.Critical, "ss -xlp")
-		p.pleg(t).names(t, "RuntimeDown")
+		names(t, p.pleg(t), "RuntimeDown")
 	})
 }
 
@@ -222,48 +229,48 @@ func brokenRoot(t *testing.T, c *nodebox.Containerd, p program) {
 	mine := func(s checks.Subject) bool { return s.Kind == "Filesystem" && s.Name == root }
 	filler := filepath.Join(root, "filler")
 	f, err := os.Create(filler)
-	must(t, err)
+	apptest.Must(t, err)
 	for block := 1 << 20; block >= 4<<10; block /= 4 {
 		for err = nil; err == nil; {
 			_, err = f.Write(make([]byte, block))
 		}
 	}
-	must(t, f.Close())
-	for _, got := range []outcome{p.node(t), p.pleg(t)} {
-		cause := got.names(t, "DiskFull")
+	apptest.Must(t, f.Close())
+	for _, got := range []apptest.Outcome{p.node(t), p.pleg(t)} {
+		cause := names(t, got, "DiskFull")
 		advises(t, cause, checks.Critical, "du -x")
 		if !slices.ContainsFunc(culprits(cause), mine) {
 			t.Errorf("culprits %+v, want %s", culprits(cause), root)
 		}
 	}
-	must(t, os.Remove(filler))
+	apptest.Must(t, os.Remove(filler))
 
 	var fs unix.Statfs_t
-	must(t, unix.Statfs(root, &fs))
-	must(t, unix.Mount("", root, "", unix.MS_REMOUNT, fmt.Sprintf("nr_inodes=%d", fs.Files-fs.Ffree)))
-	for _, got := range []outcome{p.node(t), p.pleg(t)} {
-		cause := got.names(t, "InodesExhausted")
+	apptest.Must(t, unix.Statfs(root, &fs))
+	apptest.Must(t, unix.Mount("", root, "", unix.MS_REMOUNT, fmt.Sprintf("nr_inodes=%d", fs.Files-fs.Ffree)))
+	for _, got := range []apptest.Outcome{p.node(t), p.pleg(t)} {
+		cause := names(t, got, "InodesExhausted")
 		advises(t, cause, checks.Critical, "inodes")
 		if !slices.ContainsFunc(culprits(cause), mine) {
 			t.Errorf("culprits %+v, want %s", culprits(cause), root)
 		}
 	}
-	must(t, unix.Mount("", root, "", unix.MS_REMOUNT, fmt.Sprintf("nr_inodes=%d", fs.Files)))
+	apptest.Must(t, unix.Mount("", root, "", unix.MS_REMOUNT, fmt.Sprintf("nr_inodes=%d", fs.Files)))
 }
 
 // filesAtLimit sets containerd's limit of open files to what it has open.
 func filesAtLimit(t *testing.T, c *nodebox.Containerd, p program) {
 	open, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", c.PID()))
-	must(t, err)
+	apptest.Must(t, err)
 	var old unix.Rlimit
-	must(t, unix.Prlimit(c.PID(), unix.RLIMIT_NOFILE, nil, &old))
-	must(t, unix.Prlimit(c.PID(), unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: uint64(len(open)), Max: old.Max}, nil))
-	defer func() { must(t, unix.Prlimit(c.PID(), unix.RLIMIT_NOFILE, &old, nil)) }()
+	apptest.Must(t, unix.Prlimit(c.PID(), unix.RLIMIT_NOFILE, nil, &old))
+	apptest.Must(t, unix.Prlimit(c.PID(), unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: uint64(len(open)), Max: old.Max}, nil))
+	defer func() { apptest.Must(t, unix.Prlimit(c.PID(), unix.RLIMIT_NOFILE, &old, nil)) }()
 	got := p.node(t, "--rpc-timeout", "2s")
-	r := got.report(t)
-	i := slices.Index(codes(r), "FilesExhausted")
+	r := got.Report(t)
+	i := slices.Index(apptest.Codes(r), "FilesExhausted")
 	if i < 0 {
-		t.Fatalf("causes %v\n%s", codes(r), got.stdout)
+		t.Fatalf("causes %v\n%s", apptest.Codes(r), got.Stdout)
 	}
 	cause := r.Causes[i]
 	advises(t, cause, checks.Critical, fmt.Sprintf("prlimit --pid %d --nofile=%d", c.PID(), old.Max))
@@ -281,26 +288,32 @@ func runtimePIDsAtLimit(t *testing.T, c *nodebox.Containerd, p program) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		nodebox.Need(t, "needs a hierarchy of version 1 with the pids controller")
 	}
-	set := func(dir, name, value string) { must(t, os.WriteFile(filepath.Join(dir, name), []byte(value), 0)) }
+	set := func(dir, name, value string) {
+		apptest.Must(t, os.WriteFile(filepath.Join(dir, name), []byte(value), 0))
+	}
 	set(dir, "cgroup.procs", strconv.Itoa(c.PID()))
 	defer func() {
 		set(top, "cgroup.procs", strconv.Itoa(c.PID()))
 		eventually(t, "the control group is gone", func() bool { return os.Remove(dir) == nil })
 	}()
-	fill := exec.Command("/bin/sh", "-c", "echo $$ > "+dir+"/cgroup.procs; for i in $(seq 180); do sleep 1000 & done; echo; wait")
+	fill := exec.Command(
+		"/bin/sh",
+		"-c",
+		"echo $$ > "+dir+"/cgroup.procs; for i in $(seq 180); do sleep 1000 & done; echo; wait",
+	)
 	fill.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	filled, err := fill.StdoutPipe()
-	must(t, err)
-	must(t, fill.Start())
+	apptest.Must(t, err)
+	apptest.Must(t, fill.Start())
 	defer func() {
-		must(t, syscall.Kill(-fill.Process.Pid, syscall.SIGKILL))
+		apptest.Must(t, syscall.Kill(-fill.Process.Pid, syscall.SIGKILL))
 		_ = fill.Wait() // killed
 	}()
 	_, err = filled.Read(make([]byte, 1))
-	must(t, err)
+	apptest.Must(t, err)
 	set(dir, "pids.max", "205") // of which the sleepers, the shell and containerd's own threads are over nine tenths
-	for _, got := range []outcome{p.node(t), p.pleg(t)} {
-		cause := got.names(t, "PIDsExhausted")
+	for _, got := range []apptest.Outcome{p.node(t), p.pleg(t)} {
+		cause := names(t, got, "PIDsExhausted")
 		advises(t, cause, checks.Critical, "echo max > '"+dir+"/pids.max'")
 		if !slices.ContainsFunc(culprits(cause), func(s checks.Subject) bool { return s.Name == group }) {
 			t.Errorf("culprits %+v, want %s", culprits(cause), dir)

@@ -1,4 +1,4 @@
-package app_test
+package gccmd_test
 
 import (
 	"os"
@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/kdiag/kdiag/cmd/internal/app"
+	"github.com/kdiag/kdiag/cmd/internal/apptest"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
 	"github.com/kdiag/kdiag/crictl/gc"
 )
@@ -16,8 +17,8 @@ import (
 func TestGCForeignPlans(t *testing.T) {
 	root := t.TempDir() // of a node with an identity of its own
 	for name, text := range map[string]string{"etc/machine-id": "f00d\n", "proc/sys/kernel/random/boot_id": "beef\n"} {
-		must(t, os.MkdirAll(filepath.Dir(filepath.Join(root, name)), 0o755))
-		must(t, os.WriteFile(filepath.Join(root, name), []byte(text), 0o644))
+		apptest.Must(t, os.MkdirAll(filepath.Dir(filepath.Join(root, name)), 0o755))
+		apptest.Must(t, os.WriteFile(filepath.Join(root, name), []byte(text), 0o644))
 	}
 	here := gc.Identity{MachineID: "f00d", BootID: "beef", Endpoint: "simulated: healthy", RuntimeName: "containerd"}
 	for _, tt := range []struct {
@@ -37,17 +38,17 @@ func TestGCForeignPlans(t *testing.T) {
 			tt.change(&made)
 			name := filepath.Join(t.TempDir(), "plan.json")
 			f, err := os.Create(name)
-			must(t, err)
-			must(t, gc.WritePlan(f, gc.Plan{}, made, time.Now()))
-			must(t, f.Close())
+			apptest.Must(t, err)
+			apptest.Must(t, gc.WritePlan(f, gc.Plan{}, made, time.Now()))
+			apptest.Must(t, f.Close())
 			var stdout, stderr strings.Builder
 			code := app.Main(t.Context(), cli.Env{
 				In: strings.NewReader(""), Out: &stdout, Err: &stderr, Now: time.Now, Getenv: func(string) string { return "" },
 				Hostname: os.Hostname, Root: root, Width: 80,
 			}, []string{"gc-exited", "--simulate", "healthy", "--apply", name, "--yes"})
-			got := outcome{code, stdout.String(), stderr.String()}
-			if got.code != tt.code || !strings.Contains(got.stderr, tt.stderr) || tt.code != 0 && got.stdout != "" {
-				t.Errorf("exit code %d\n%s%s", got.code, got.stdout, got.stderr)
+			got := apptest.Outcome{code, stdout.String(), stderr.String()}
+			if got.Code != tt.code || !strings.Contains(got.Stderr, tt.stderr) || tt.code != 0 && got.Stdout != "" {
+				t.Errorf("exit code %d\n%s%s", got.Code, got.Stdout, got.Stderr)
 			}
 		})
 	}
@@ -56,7 +57,10 @@ func TestGCForeignPlans(t *testing.T) {
 // TestGCAsks runs kdiag gc-exited at a terminal: only a yes removes, and whether pods live is asked about on its own.
 func TestGCAsks(t *testing.T) {
 	scenario := filepath.Join(t.TempDir(), "node.yaml")
-	must(t, os.WriteFile(scenario, []byte("name: node\npods:\n- {name: web, containers: [{name: app, exited: 5}]}\n"), 0o644))
+	apptest.Must(
+		t,
+		os.WriteFile(scenario, []byte("name: node\npods:\n- {name: web, containers: [{name: app, exited: 5}]}\n"), 0o644),
+	)
 	for _, tt := range []struct {
 		name, in string
 		args     []string
@@ -82,7 +86,8 @@ func TestGCAsks(t *testing.T) {
 				In: strings.NewReader(tt.in), Out: &stdout, Err: &stderr, Now: time.Now, Getenv: func(string) string { return "" },
 				Hostname: os.Hostname, Root: "/", Width: 80, InTTY: true, OutTTY: true,
 			}, append([]string{"gc-exited", "--simulate", scenario, "--color", "never"}, tt.args...))
-			if code != tt.code || !strings.Contains(stdout.String(), tt.stdout) || !strings.Contains(stderr.String(), tt.stderr) {
+			if code != tt.code || !strings.Contains(stdout.String(), tt.stdout) ||
+				!strings.Contains(stderr.String(), tt.stderr) {
 				t.Errorf("exit code %d\n%s\n%s", code, stdout.String(), stderr.String())
 			}
 			if tt.stdout == "" && strings.Contains(stdout.String(), "removed 4") {

@@ -1,4 +1,4 @@
-package app_test
+package journalcmd_test
 
 import (
 	"bufio"
@@ -9,6 +9,7 @@ import (
 	"testing"
 	"unicode"
 
+	"github.com/kdiag/kdiag/cmd/internal/apptest"
 	"github.com/kdiag/kdiag/journal"
 )
 
@@ -49,10 +50,10 @@ func TestJournalOfRealLogs(t *testing.T) {
 	for name, records := range plegRecords(t) {
 		t.Run(name, func(t *testing.T) {
 			file := filepath.Join(corpus, name)
-			doc := kdiag(t.Context(), "journal", "-o", "json", file)
+			doc := apptest.Kdiag(t.Context(), "journal", "-o", "json", file)
 			var r journal.Report
-			if err := json.Unmarshal([]byte(doc.stdout), &r); err != nil {
-				t.Fatalf("no document: %v\n%s%s", err, doc.stdout, doc.stderr)
+			if err := json.Unmarshal([]byte(doc.Stdout), &r); err != nil {
+				t.Fatalf("no document: %v\n%s%s", err, doc.Stdout, doc.Stderr)
 			}
 			want, word := 0, "NOTHING FOUND"
 			for _, e := range incidents(&r) {
@@ -65,29 +66,29 @@ func TestJournalOfRealLogs(t *testing.T) {
 			if records == "0" && len(r.Episodes) > 0 {
 				t.Errorf("%d episodes without a record", len(r.Episodes))
 			}
-			line := kdiag(t.Context(), "journal", "-o", "brief", file)
-			if broken := "NO PLEG INCIDENT, but"; want == 0 && len(r.Signatures) > 0 && strings.HasPrefix(line.stdout, broken) {
+			line := apptest.Kdiag(t.Context(), "journal", "-o", "brief", file)
+			if broken := "NO PLEG INCIDENT, but"; want == 0 && len(r.Signatures) > 0 && strings.HasPrefix(line.Stdout, broken) {
 				word = broken // another trouble is told instead
 			}
-			text := kdiag(t.Context(), "journal", file)
+			text := apptest.Kdiag(t.Context(), "journal", file)
 			page := filepath.Join(t.TempDir(), "page.html")
-			withPage := kdiag(t.Context(), "journal", "-o", "yaml", "--html", page, file)
-			for format, o := range map[string]outcome{"json": doc, "brief": line, "text": text, "yaml": withPage} {
-				if o.code != want {
-					t.Errorf("%s: exit code %d, want %d\n%s%s", format, o.code, want, o.stdout, o.stderr)
+			withPage := apptest.Kdiag(t.Context(), "journal", "-o", "yaml", "--html", page, file)
+			for format, o := range map[string]apptest.Outcome{"json": doc, "brief": line, "text": text, "yaml": withPage} {
+				if o.Code != want {
+					t.Errorf("%s: exit code %d, want %d\n%s%s", format, o.Code, want, o.Stdout, o.Stderr)
 				}
-				for _, r := range o.stdout {
+				for _, r := range o.Stdout {
 					if r != '\n' && !unicode.IsPrint(r) {
 						t.Errorf("%s: %U acts on a terminal", format, r)
 						break
 					}
 				}
 			}
-			if !strings.HasPrefix(line.stdout, word) || len(line.stdout) > 81 || strings.Count(line.stdout, "\n") != 1 {
-				t.Errorf("brief: %q, want one line that begins with %s", line.stdout, word)
+			if !strings.HasPrefix(line.Stdout, word) || len(line.Stdout) > 81 || strings.Count(line.Stdout, "\n") != 1 {
+				t.Errorf("brief: %q, want one line that begins with %s", line.Stdout, word)
 			}
-			if !strings.HasPrefix(text.stdout, word) {
-				t.Errorf("text begins %.40q, want %s", text.stdout, word)
+			if !strings.HasPrefix(text.Stdout, word) {
+				t.Errorf("text begins %.40q, want %s", text.Stdout, word)
 			}
 			if html, err := os.ReadFile(page); err != nil || !strings.Contains(string(html), "</html>") {
 				t.Errorf("the page: %v, %d bytes", err, len(html))

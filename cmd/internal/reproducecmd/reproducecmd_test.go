@@ -1,28 +1,16 @@
-package app_test
+package reproducecmd_test
 
 import (
-	"encoding/json"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/kdiag/kdiag/cmd/internal/apptest"
 	"github.com/kdiag/kdiag/cmd/internal/render"
 	"github.com/kdiag/kdiag/journal"
 	"github.com/kdiag/kdiag/plegbench/syncloop/reproduce"
 )
-
-// reproduction decodes the one document of kdiag reproduce -o json.
-func (o outcome) reproduction(t *testing.T) *render.ReproductionReport {
-	t.Helper()
-	dec := json.NewDecoder(strings.NewReader(o.stdout))
-	dec.DisallowUnknownFields()
-	var r render.ReproductionReport
-	if err := dec.Decode(&r); err != nil || dec.More() {
-		t.Fatalf("stdout is no report: %v\nstdout: %s\nstderr: %s", err, o.stdout, o.stderr)
-	}
-	return &r
-}
 
 // wantsOrder checks that these events are in the report, in this order, with others between them.
 func wantsOrder(t *testing.T, events []reproduce.Event, want ...reproduce.What) {
@@ -51,12 +39,26 @@ func TestReproduce(t *testing.T) {
 			if name == "exited-flood" {
 				args = append(args, "--exited", "50") // to make more takes a busy machine too long
 			}
-			got := kdiag(t.Context(), args...)
-			r := got.reproduction(t)
-			if got.code != 0 || len(r.Missed) > 0 || !r.CleanedUp || got.stderr != "" {
-				t.Fatalf("exit code %d, missed %v, cleaned up %t, stderr %s\n%+v", got.code, r.Missed, r.CleanedUp, got.stderr, r.Events)
+			got := apptest.Kdiag(t.Context(), args...)
+			r := apptest.Decode[render.ReproductionReport](t, got)
+			if got.Code != 0 || len(r.Missed) > 0 || !r.CleanedUp || got.Stderr != "" {
+				t.Fatalf(
+					"exit code %d, missed %v, cleaned up %t, stderr %s\n%+v",
+					got.Code,
+					r.Missed,
+					r.CleanedUp,
+					got.Stderr,
+					r.Events,
+				)
 			}
-			order := []reproduce.What{reproduce.Started, reproduce.Ready, reproduce.Fault, reproduce.Lifted, reproduce.Recovered, reproduce.CleanedUp}
+			order := []reproduce.What{
+				reproduce.Started,
+				reproduce.Ready,
+				reproduce.Fault,
+				reproduce.Lifted,
+				reproduce.Recovered,
+				reproduce.CleanedUp,
+			}
 			if r.NotReadyExpected {
 				order = slices.Insert(order, 3, reproduce.NotReady)
 			}
@@ -76,7 +78,7 @@ func TestReproduce(t *testing.T) {
 func readIncident(t *testing.T, log, cause string, want bool) {
 	t.Helper()
 	found := 0
-	report := journalReport(t, []byte(kdiag(t.Context(), "journal", log, "-o", "json").stdout))
+	report := apptest.Decode[journal.Report](t, apptest.Kdiag(t.Context(), "journal", log, "-o", "json"))
 	for _, e := range report.Episodes {
 		if e.Kind != "incident" {
 			continue
@@ -97,10 +99,24 @@ func readIncident(t *testing.T, log, cause string, want bool) {
 // TestReproduceMission wants the timeline of a hung runtime as a real kubelet has it.
 func TestReproduceMission(t *testing.T) {
 	t.Parallel()
-	got := kdiag(t.Context(), "reproduce", "runtime-hung", "--speed", unhurriedSpeed, "-o", "json")
-	r := got.reproduction(t)
-	wantsOrder(t, r.Events, reproduce.Fault, reproduce.PodDied, reproduce.EventsStop, reproduce.RelistStuck, reproduce.RelistFailed,
-		reproduce.NotReady, reproduce.Skip, reproduce.Lifted, reproduce.PodNoticed, reproduce.PodRunning, reproduce.Recovered, reproduce.CleanedUp)
+	got := apptest.Kdiag(t.Context(), "reproduce", "runtime-hung", "--speed", unhurriedSpeed, "-o", "json")
+	r := apptest.Decode[render.ReproductionReport](t, got)
+	wantsOrder(
+		t,
+		r.Events,
+		reproduce.Fault,
+		reproduce.PodDied,
+		reproduce.EventsStop,
+		reproduce.RelistStuck,
+		reproduce.RelistFailed,
+		reproduce.NotReady,
+		reproduce.Skip,
+		reproduce.Lifted,
+		reproduce.PodNoticed,
+		reproduce.PodRunning,
+		reproduce.Recovered,
+		reproduce.CleanedUp,
+	)
 	if r.Reason != "KubeletNotReady" || r.Message != "container runtime is down" || *r.NotReadyAfterKubeletSeconds < 120 {
 		t.Errorf("reason %q, message %q, after %v", r.Reason, r.Message, *r.NotReadyAfterKubeletSeconds)
 	}
