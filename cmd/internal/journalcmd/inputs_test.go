@@ -70,7 +70,7 @@ func TestInputs(t *testing.T) {
 		{"a disk", pipe, options{root: "/mnt"}, nil, []journal.Input{{Kind: journal.Root, Path: "/mnt"}}, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			got, own := inputs(cli.Env{In: tt.in, Root: "/host"}, &tt.opts, tt.files)
+			got, own := inputs(cli.Env{In: tt.in, Err: io.Discard, Root: "/host"}, &tt.opts, tt.files)
 			if diff := cmp.Diff(tt.want, got, cmpopts.IgnoreFields(journal.Input{}, "Reader")); diff != "" ||
 				own != tt.own {
 				t.Errorf("own %v, want %v; inputs (-want +got):\n%s", own, tt.own, diff)
