@@ -175,7 +175,7 @@ func TestEndToEndPermission(t *testing.T) {
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
 	out, _ := cmd.Output()
-	got := apptest.Outcome{cmd.ProcessState.ExitCode(), string(out), stderr.String()}
+	got := apptest.Outcome{Code: cmd.ProcessState.ExitCode(), Stdout: string(out), Stderr: stderr.String()}
 	r := got.Report(t)
 	if !got.CouldNotTell(t) || !strings.Contains(strings.Join(r.Problems, "\n"), "root") {
 		t.Errorf(

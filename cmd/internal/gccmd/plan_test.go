@@ -46,7 +46,7 @@ func TestGCForeignPlans(t *testing.T) {
 				In: strings.NewReader(""), Out: &stdout, Err: &stderr, Now: time.Now, Getenv: func(string) string { return "" },
 				Hostname: os.Hostname, Root: root, Width: 80,
 			}, []string{"gc-exited", "--simulate", "healthy", "--apply", name, "--yes"})
-			got := apptest.Outcome{code, stdout.String(), stderr.String()}
+			got := apptest.Outcome{Code: code, Stdout: stdout.String(), Stderr: stderr.String()}
 			if got.Code != tt.code || !strings.Contains(got.Stderr, tt.stderr) || tt.code != 0 && got.Stdout != "" {
 				t.Errorf("exit code %d\n%s%s", got.Code, got.Stdout, got.Stderr)
 			}

@@ -134,7 +134,7 @@ func (n testNode) kdiag(t *testing.T, command string) apptest.Outcome {
 	if testing.Verbose() {
 		t.Log(n.sh(t, "kdiag "+command+limits+" --color never || true")) // what a person would read
 	}
-	return apptest.Outcome{exit, body, n.sh(t, "cat /run/kdiag.err")}
+	return apptest.Outcome{Code: exit, Stdout: body, Stderr: n.sh(t, "cat /run/kdiag.err")}
 }
 
 func cutLast(s, sep string) (before, after string, found bool) {
@@ -282,7 +282,7 @@ func (n testNode) testFromPod(t *testing.T) {
 		body, code, _ := cutLast(n.sh(t, inPod), "\n")
 		exit, err := strconv.Atoi(code)
 		apptest.Must(t, err)
-		return apptest.Outcome{exit, body, ""}
+		return apptest.Outcome{Code: exit, Stdout: body, Stderr: ""}
 	}
 	o := ask()
 	r := own(o.Report(t))

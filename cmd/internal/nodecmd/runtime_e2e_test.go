@@ -56,7 +56,7 @@ func (p program) run(t *testing.T, as *syscall.SysProcAttr, args ...string) appt
 	if ctx.Err() != nil {
 		t.Fatalf("kdiag %s has not ended %v after its time was up", strings.Join(args, " "), grace)
 	}
-	return apptest.Outcome{cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()}
+	return apptest.Outcome{Code: cmd.ProcessState.ExitCode(), Stdout: stdout.String(), Stderr: stderr.String()}
 }
 
 // node asks for everything, as JSON, and shows the test's log what a person would read.
