@@ -5,11 +5,10 @@ STATICCHECK = go run honnef.co/go/tools/cmd/staticcheck@v0.8.2
 DEADCODE    = go run golang.org/x/tools/cmd/deadcode@v0.52.0
 GOVULNCHECK = go run golang.org/x/vuln/cmd/govulncheck@v1.1.4
 
-# What only tests reach, and the check for dead code leaves out: nodebox makes real nodes for end-to-end tests and docs/bench,
-# crictl/lifecycle.go has the calls with which it creates pods, apiserver/fake is the API server of the syncLoop's tests,
-# apptest runs kdiag's commands.
-# Everything else must be reachable from a program.
-TEST_ONLY   = plegbench/nodebox/|crictl/lifecycle\.go|plegbench/syncloop/apiserver/fake/|cmd/internal/apptest/
+# What only tests reach, and the check for dead code leaves out: nodebox makes real nodes for end-to-end tests and
+# docs/bench, apiserver/fake is the API server of the syncLoop's tests, apptest runs kdiag's commands. Everything else
+# must be reachable from a program.
+TEST_ONLY   = plegbench/nodebox/|plegbench/syncloop/apiserver/fake/|cmd/internal/apptest/
 
 .PHONY: all build test check vulncheck generate bench e2e fuzz
 

@@ -62,7 +62,7 @@ func TestImports(t *testing.T) {
 		{"github.com/spf13/cobra", []string{"cmd"}},
 		{"github.com/spf13/pflag", []string{"cmd"}},
 		{"github.com/charmbracelet/", []string{"cmd/internal/render"}},
-		{"google.golang.org/grpc", []string{"crictl"}},
+		{"google.golang.org/grpc", []string{"crictl", "plegbench/nodebox"}},
 		{"google.golang.org/protobuf", []string{"crictl"}},
 		{"go.yaml.in/yaml", []string{"journal/signature"}},
 		{"k8s.io/cri-api", []string{"crictl", "plegbench"}},

@@ -21,6 +21,7 @@ import (
 	"github.com/kdiag/kdiag/cmd/internal/render"
 	"github.com/kdiag/kdiag/crictl"
 	"github.com/kdiag/kdiag/crictl/gc"
+	"github.com/kdiag/kdiag/crictl/remote"
 	"github.com/kdiag/kdiag/plegbench/nodebox"
 )
 
@@ -28,6 +29,7 @@ import (
 type gcNode struct {
 	*nodebox.Containerd
 	client *crictl.Client
+	cri    *remote.Service
 	kdiag  string // the program
 }
 
@@ -76,20 +78,14 @@ func (n *gcNode) fill(t *testing.T, prefix string, pods, exited int) (mustGo map
 			continue
 		}
 		pod.Config.Metadata.Attempt = 1
-		sandbox, call := n.client.RunPodSandbox(t.Context(), pod.Config, "")
-		if !call.OK() {
-			t.Fatalf("%+v", call)
-		}
+		sandbox, err := n.cri.RunPodSandbox(t.Context(), pod.Config, "")
+		apptest.Must(t, err)
 		config := pod.Containers[last].Config
 		config.Metadata.Attempt++
 		config.Command = []string{"/bin/sleep", "2147483647"}
-		id, call := n.client.CreateContainer(t.Context(), sandbox, config, pod.Config)
-		if call.OK() {
-			call = n.client.StartContainer(t.Context(), id)
-		}
-		if !call.OK() {
-			t.Fatalf("%+v", call)
-		}
+		id, err := n.cri.CreateContainer(t.Context(), sandbox, config, pod.Config)
+		apptest.Must(t, err)
+		apptest.Must(t, n.cri.StartContainer(t.Context(), id))
 	}
 	return mustGo
 }
@@ -98,14 +94,11 @@ func (n *gcNode) fill(t *testing.T, prefix string, pods, exited int) (mustGo map
 func (n *gcNode) emptySandboxes(t *testing.T, pods int, mustGo map[string]bool) {
 	t.Helper()
 	for _, pod := range apptest.RunPods(t, n.Containerd, nodebox.Pods{Count: pods, Prefix: "empty", PodNetwork: true}) {
-		if call := n.client.StopPodSandbox(t.Context(), pod.ID); !call.OK() {
-			t.Fatalf("%+v", call)
-		}
+		apptest.Must(t, n.cri.StopPodSandbox(t.Context(), pod.ID))
 		mustGo[pod.ID] = true
 		pod.Config.Metadata.Attempt = 1
-		if _, call := n.client.RunPodSandbox(t.Context(), pod.Config, ""); !call.OK() {
-			t.Fatalf("%+v", call)
-		}
+		_, err := n.cri.RunPodSandbox(t.Context(), pod.Config, "")
+		apptest.Must(t, err)
 	}
 }
 
@@ -205,6 +198,9 @@ func TestEndToEndGC(t *testing.T) {
 	n.client, err = crictl.Dial(n.Endpoint(), crictl.Options{RPCTimeout: time.Minute})
 	apptest.Must(t, err)
 	t.Cleanup(func() { _ = n.client.Close() })
+	n.cri, err = remote.Dial(n.Endpoint(), remote.Options{})
+	apptest.Must(t, err)
+	t.Cleanup(func() { _ = n.cri.Close() })
 
 	t.Run("2000 exited", func(t *testing.T) { gcFlood(t, n) })
 	t.Run("killed in the middle", func(t *testing.T) { gcKilled(t, n) })
