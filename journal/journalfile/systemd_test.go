@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -54,7 +55,10 @@ func journalctl(t testing.TB, path string) []exportedEntry {
 		out = rest
 		switch name {
 		case "":
-			all, e = append(all, e), exportedEntry{}
+			if e.Message != "" { // entries without one are not searched
+				all = append(all, e)
+			}
+			e = exportedEntry{}
 		case "__REALTIME_TIMESTAMP":
 			e.Realtime = value
 		case "__MONOTONIC_TIMESTAMP":
@@ -89,6 +93,7 @@ func entries(t testing.TB, f *File) []exportedEntry {
 	if err != nil || stats.Unresolved > 0 {
 		t.Errorf("%d entries are not complete: %v", stats.Unresolved, err)
 	}
+	slices.SortFunc(all, func(a, b exportedEntry) int { return strings.Compare(a.Realtime, b.Realtime) })
 	return all
 }
 

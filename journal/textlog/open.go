@@ -91,7 +91,7 @@ func (g *guarded) Read(p []byte) (n int, err error) {
 }
 
 // ahead is how much is unpacked while what was unpacked before is searched, in bytes.
-const ahead = 1 << 20
+const ahead = 256 << 10
 
 // An aheadReader reads what a goroutine unpacks.
 type aheadReader struct {
