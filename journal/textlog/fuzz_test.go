@@ -82,7 +82,8 @@ func seeds(f *testing.F) {
 func FuzzScan(f *testing.F) {
 	seeds(f)
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if _, compression, err := unpack(bytes.NewReader(b)); err != nil || compression != "" || len(b) > 16<<10 {
+		_, compression, err := unpack(bytes.NewReader(b))
+		if err != nil || compression != "" || len(b) > 16<<10 || len(b) > 0 && b[0] >= 0xfe { // packed, or UTF-16
 			return
 		}
 		text := bytes.TrimPrefix(b, []byte("\xef\xbb\xbf"))

@@ -128,7 +128,7 @@ func (p *peeling) about(fields []klog.Field) {
 	var s klog.Stamp
 	for _, f := range fields {
 		switch f.Key {
-		case "time", "ts", "timestamp", "@timestamp", "date":
+		case "time", "ts", "timestamp", "@timestamp", "date", "lastHeartbeatTime":
 			if !s.Known {
 				s = klog.WrittenTime(f.Value)
 			}

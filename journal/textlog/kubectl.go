@@ -25,6 +25,9 @@ const age = `(?:(?:\d+[smhdy])+|<unknown>|<invalid>)`
 // from an unknown time.
 func parseDescribe(b []byte) (s klog.Stamp, ok bool) {
 	b = b[:min(len(b), 1024)]
+	if bytes.IndexByte(b, ',') < 0 && !bytes.Contains(b, []byte("  ")) && bytes.IndexByte(b, '\t') < 0 {
+		return s, false
+	}
 	if m := conditionRow.FindSubmatch(b); m != nil {
 		when, err := time.Parse(time.RFC1123Z, string(m[1]))
 		_, offset := when.Zone()
@@ -32,6 +35,5 @@ func parseDescribe(b []byte) (s klog.Stamp, ok bool) {
 			Micros: when.UnixMicro() + int64(offset)*1e6, Known: true, Year: true, Zone: true, Offset: int32(offset),
 		}, err == nil
 	}
-	wide := bytes.Contains(b, []byte("  ")) || bytes.Contains(b, []byte("\t"))
-	return s, wide && (eventRow.Match(b) || reasonRow.Match(b))
+	return s, eventRow.Match(b) || reasonRow.Match(b)
 }

@@ -12,6 +12,8 @@ import (
 	"github.com/klauspost/compress/zstd"
 	"github.com/ulikunitz/xz"
 	"github.com/ulikunitz/xz/lzma"
+	"golang.org/x/text/encoding/unicode"
+	"golang.org/x/text/transform"
 )
 
 // zstdWindow is how much a zstd stream may ask to keep in memory.
@@ -55,10 +57,10 @@ func unpack(r io.Reader) (io.ReadCloser, string, error) {
 		compression = "bzip2"
 		packed = io.NopCloser(bzip2.NewReader(br))
 	default:
-		if bytes.HasPrefix(head, []byte("\xef\xbb\xbf")) { // a byte order mark
-			_, err = br.Discard(3)
+		if len(head) > 1 && (head[0] == 0xef || head[0] >= 0xfe) { // UTF-16 as PowerShell writes it, or a byte order mark
+			return io.NopCloser(transform.NewReader(br, unicode.BOMOverride(transform.Nop))), "", nil
 		}
-		return io.NopCloser(br), "", err
+		return io.NopCloser(br), "", nil
 	}
 	if err != nil {
 		return nil, compression, fmt.Errorf("reading %s header: %w", compression, err)

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"unicode/utf16"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/klauspost/compress/zstd"
@@ -54,6 +55,17 @@ func TestLongLine(t *testing.T) {
 	}
 	if st.Records != 4 || st.Lines != 200_005 || st.Unparsed != 0 || len(st.Truncated) != 2 {
 		t.Errorf("%+v", st)
+	}
+}
+
+func TestUTF16(t *testing.T) {
+	out := []byte{0xff, 0xfe}
+	for _, u := range utf16.Encode([]rune(strings.ReplaceAll(line+"I0703 19:59:02.000000 1 a.go:1] 𝄞\n", "\n", "\r\n"))) {
+		out = append(out, byte(u), byte(u>>8))
+	}
+	got, st := count(t, bytes.NewReader(out), Options{All: true})
+	if diff := cmp.Diff(counts{PLEG: 1, Ages: 1, Records: 2}, got); diff != "" || st.Lines != 2 {
+		t.Errorf("%s %+v", diff, st)
 	}
 }
 

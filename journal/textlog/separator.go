@@ -19,7 +19,9 @@ var dated = regexp.MustCompile(`(\d{4})[-/]\d\d[-/]\d\d \d\d:`)
 // "-- Logs begin at ..., end at ... --" the last year counts: the records are nearer to it.
 func (s *scanner) separator(line []byte) bool {
 	line = bytes.TrimSpace(line)
-	if len(line) > 400 || !separators.Match(line) {
+	likely := len(line) > 0 && len(line) <= 400 &&
+		(bytes.IndexByte([]byte("-|+LRBEC.[(<\xe2s"), line[0]) >= 0 || bytes.HasSuffix(line, []byte("Message")))
+	if !likely || !separators.Match(line) {
 		return false
 	}
 	if id, ok := bytes.CutPrefix(line, []byte("-- Boot ")); ok {

@@ -49,7 +49,11 @@ func (s *scanner) classify(line []byte) kind {
 	}
 	switch s.cur.kind {
 	case kindPretty:
-		if last := bytes.TrimRight(rec, "\r,"); !bytes.HasSuffix(last, []byte("\n}")) && len(rec) < s.opts.maxRecord {
+		object := bytes.TrimRight(rec, " \t\r\n,")
+		if bytes.HasSuffix(object, []byte("}")) && string(bytes.TrimSpace(b)) == "{" {
+			return kindPretty // the next of a list
+		}
+		if !bytes.HasSuffix(object, []byte("\n}")) && len(rec) < s.opts.maxRecord {
 			return none
 		}
 	case kindVerbose:
