@@ -2,7 +2,6 @@ package klog
 
 import (
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -61,20 +60,6 @@ func TestParseISO(t *testing.T) {
 		s, rest, ok := ParseISO([]byte(in))
 		if diff := cmp.Diff(want.want, s); diff != "" || string(rest) != want.rest || ok != want.ok {
 			t.Errorf("ParseISO(%q) leaves %q, %v\n%s", in, rest, ok, diff)
-		}
-	}
-}
-
-func TestInstant(t *testing.T) {
-	whole := Stamp{Micros: Date(2026, 11, 21), Known: true, Year: true, Zone: true, Offset: 3600}
-	if got, ok := whole.Instant(); !ok || !got.Equal(time.Date(2026, 11, 20, 23, 0, 0, 0, time.UTC)) {
-		t.Errorf("Instant() = %v, %v", got, ok)
-	}
-	for _, s := range []Stamp{
-		{}, {Known: true, Zone: true}, {Known: true, Year: true}, {Known: true, Year: true, Zone: true, Monotonic: true},
-	} {
-		if got, ok := s.Instant(); ok {
-			t.Errorf("%+v: Instant() = %v", s, got)
 		}
 	}
 }
