@@ -161,34 +161,4 @@ func checkDamaged(t *testing.T, b []byte, clean bool, most int) {
 		}
 		last = r.Offset
 	}
-	t.Logf("%d records, %d undated, %d of a wrong time, %d unreadable ranges, %d unresolved", len(want), undated, wrong, len(stats.Unreadable), stats.Unresolved)
-}
-
-// A range is reported where it is.
-func TestUnreadableRanges(t *testing.T) {
-	w := sample(false, true, 0, 200)
-	half := align8(uint64(len(w.b)) / 2)
-	for _, tc := range []struct {
-		name   string
-		damage func([]byte) []byte
-		why    string
-		from   uint64 // the range begins at most one object before
-		to     uint64
-	}{
-		{"zeros", func(b []byte) []byte { clear(b[half : half+4096]); return b }, whyZeros, half, half + 4096},
-		{"junk", func(b []byte) []byte { copy(b[half:], bytes.Repeat([]byte("junk"), 1024)); return b }, whyObject, half, half + 4096},
-		{"cut", func(b []byte) []byte { return b[:half] }, whyCut, half, uint64(len(w.b))},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			_, stats := collect(t, openBytes(t, tc.damage(bytes.Clone(w.b))), Query{Match: pleg})
-			if len(stats.Unreadable) != 1 {
-				t.Fatalf("ranges %+v, want one", stats.Unreadable)
-			}
-			r := stats.Unreadable[0]
-			from, to := uint64(r.Offset), uint64(r.Offset+r.Bytes)
-			if r.Why != tc.why && r.Why != whyObject || from > tc.from+256 || from+256 < tc.from || to < tc.to || to > tc.to+256 {
-				t.Errorf("range %+v, want %s from about %d to %d", r, tc.why, tc.from, tc.to)
-			}
-		})
-	}
 }

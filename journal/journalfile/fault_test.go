@@ -58,14 +58,3 @@ func TestTruncatedBeforeUse(t *testing.T) {
 		t.Errorf("Refresh: %v", err)
 	}
 }
-
-// A panic of the caller's own is not taken for a fault of the file.
-func TestProtectPassesPanics(t *testing.T) {
-	_, f := big(t)
-	defer func() {
-		if r := recover(); r != "mine" {
-			t.Errorf("recovered %v, want mine", r)
-		}
-	}()
-	_, _ = f.Search(t.Context(), Query{}, func(*Entry) bool { panic("mine") })
-}

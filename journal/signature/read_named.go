@@ -84,8 +84,10 @@ var (
 		`stuck for (?P<seconds>\d+)s?!?(?:.*\[(?P<process>.+):(?P<pid>\d+)\])?`)
 	// The name of a victim may contain parentheses and commas: "(sd-pam)) total-vm".
 	readVictim = named(
-		`(?P<constraint>(?:cgroup o|O|o)ut of memory)(?:.*? process (?P<pid>\d+) \((?P<process>.+?)\)?(?:\) score|\) total-vm|\), |,|$))?`,
-		`oom-kill:constraint=(?P<constraint>\w+)(?:.*task_memcg=(?P<path>[^, \n]+))?(?:.*,task=(?P<process>.+),pid=(?P<pid>\d+))?`,
+		`(?P<constraint>(?:cgroup o|O|o)ut of memory)`+
+			`(?:.*? process (?P<pid>\d+) \((?P<process>.+?)\)?(?:\) score|\) total-vm|\), |,|$))?`,
+		`oom-kill:constraint=(?P<constraint>\w+)(?:.*task_memcg=(?P<path>[^, \n]+))?`+
+			`(?:.*,task=(?P<process>.+),pid=(?P<pid>\d+))?`,
 		`(?:.*[:\]] )?(?P<process>.+) invoked oom-killer`,
 	)
 	readServer = named(`server (?P<path>[^ ,\n]+)`, `\\\\(?P<path>\S+) has not responded`)

@@ -36,7 +36,8 @@ func (s *scanner) join(lines [][]byte, object bool) []byte {
 // seam appends the line that continues dst. hard is set if no blank was lost at the line end: the line before is as
 // long as the first one, as a terminal wraps, or a sign of JSON follows.
 func (s *scanner) seam(dst, right []byte, hard bool) []byte {
-	if len(right) == 0 || right[0] == '\t' || bytes.HasSuffix(dst, []byte("=<")) || bytes.HasPrefix(right, []byte(" >")) ||
+	if len(right) == 0 || right[0] == '\t' || bytes.HasSuffix(dst, []byte("=<")) ||
+		bytes.HasPrefix(right, []byte(" >")) ||
 		bytes.HasPrefix(right, []byte("goroutine ")) {
 		return append(append(dst, '\n'), right...)
 	}
@@ -67,7 +68,9 @@ func (s *scanner) joinLiteral(left, right, trimmed []byte) (glue string, text []
 		glue string
 		text []byte
 	}{{"", right}, {"", trimmed}, {" ", trimmed}} {
-		s.scratch = append(append(append(s.scratch[:0], left...), try.glue...), try.text[:min(len(try.text), s.opts.Longest)]...)
+		s.scratch = append(
+			append(append(s.scratch[:0], left...), try.glue...),
+			try.text[:min(len(try.text), s.opts.Longest)]...)
 		if s.spans(s.scratch, len(left)) {
 			return try.glue, try.text, true
 		}

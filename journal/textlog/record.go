@@ -6,8 +6,8 @@ import "github.com/kdiag/kdiag/journal/klog"
 type Record struct {
 	Offset int64 // of its first byte in the unpacked stream
 	Raw    []byte
-	// Message is Raw without what transports put before it, colour codes and a klog header. If the record was JSON or
-	// quoted, escapes are undone; klog's JSON is written as its structured text: "msg" key="value".
+	// Message is Raw without what transports put before it, colour codes and a klog header. Of a record in JSON the
+	// escapes are undone; klog's JSON is written as its structured text: "msg" key="value".
 	Message []byte
 	// Outer is the stamp of the transport: journald, syslog, docker, CRI; of a condition of a node, its last heartbeat.
 	Outer klog.Stamp
