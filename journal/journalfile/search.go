@@ -13,7 +13,7 @@ type Query struct {
 	// Since and Until bound the journal's own time, in microseconds since 1970, UTC; 0 is open. Until is exclusive.
 	Since, Until uint64
 	Boot         ID // one boot only, unless zero
-	// Match tests the text of a message; nil takes all. It must be safe for use by as many goroutines as there are
+	// Match tests the text of a message; nil takes all, in the order of the file. It must be safe for use by as many goroutines as there are
 	// searches with it.
 	Match func(message []byte) bool
 }
@@ -57,7 +57,7 @@ func (s *Stats) count(realtime uint64) {
 //
 // Damage is no error: what can be read is handed over, and the rest is listed in Stats.Unreadable.
 func (f *File) Search(ctx context.Context, q Query, yield func(*Entry) bool) (Stats, error) {
-	s := &search{f: f, q: q, ctx: ctx, yield: yield}
+	s := &search{f: f, q: q, ctx: ctx, yield: yield, inOrder: q.Match == nil}
 	s.q.Match = q.match()
 	if f.empty {
 		if f.size > 0 {
@@ -89,6 +89,8 @@ type search struct {
 	q     Query
 	ctx   context.Context
 	yield func(*Entry) bool
+
+	inOrder bool
 
 	stats   Stats
 	entry   Entry
@@ -138,7 +140,7 @@ func (s *search) byIndex() bool {
 	}
 	lo, hi := l.window(s.q.Since, s.q.Until)
 	// Measured on a million entries: this way takes 0.46 microseconds for each, the walk 0.30 for each of all.
-	if (hi-lo)*2 >= l.n {
+	if !s.inOrder && (hi-lo)*2 >= l.n {
 		return false
 	}
 	for i := lo; i < hi && !s.done(); i++ {

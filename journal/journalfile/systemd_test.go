@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -79,7 +78,6 @@ func entries(t testing.TB, f *File) (all []exportedEntry) {
 	if err != nil || stats.Unresolved > 0 {
 		t.Errorf("%d entries are not complete: %v", stats.Unresolved, err)
 	}
-	slices.SortFunc(all, func(a, b exportedEntry) int { return strings.Compare(a.Realtime, b.Realtime) })
 	return all
 }
 
