@@ -72,7 +72,7 @@ func TestImports(t *testing.T) {
 		{"github.com/coreos/go-systemd/", []string{"checks/host", "crictl/kubeletconfig", "journal"}},
 		{"github.com/pierrec/lz4", []string{"journal/journalfile"}},
 		{"github.com/ulikunitz/xz", []string{"journal"}},
-		{"github.com/fsnotify/fsnotify", []string{"journal", "plegbench/syncloop/config"}},
+		{"github.com/fsnotify/fsnotify", []string{"plegbench/syncloop/config"}},
 		{"github.com/prometheus/", []string{"checks/host", "checks/kubelet", "plegbench/syncloop"}},
 		{"github.com/go-logr/", []string{"crictl/remote", "plegbench/syncloop", "cmd/internal/syncloopcmd"}},
 		{"k8s.io/api/", []string{"plegbench/syncloop"}},
