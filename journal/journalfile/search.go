@@ -90,7 +90,7 @@ type search struct {
 	ctx   context.Context
 	yield func(*Entry) bool
 
-	inOrder bool
+	inOrder bool // everything is wanted, and comes in the order of the file
 
 	stats   Stats
 	entry   Entry

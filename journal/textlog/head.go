@@ -104,7 +104,7 @@ func parseHead(b []byte) head {
 	case c == '_' && exportBegins(b):
 		return head{kind: kindExport, rest: b, last: true}
 	case digit(c):
-		if s, rest, ok := klog.ParseISO(b); ok {
+		if s, rest, ok := klog.ParseISO(b); ok && (len(rest) == 0 || bytes.IndexByte([]byte(" :\t]"), rest[0]) >= 0) {
 			return isoHead(s, rest)
 		}
 		if s, rest, ok := parseUnix(b); ok {
@@ -188,9 +188,6 @@ func isoHead(s klog.Stamp, rest []byte) head {
 	if stream, partial, msg, ok := parseCRI(rest); ok {
 		return head{kind: kindCRI, sure: true, name: "cri", stamp: s, stream: stream, partial: partial, rest: msg}
 	}
-	if len(rest) > 0 && bytes.IndexByte([]byte(" :\t]"), rest[0]) < 0 {
-		return head{}
-	}
 	h := head{kind: kindISO, stamp: s}
 	for _, zone := range [...]string{" +", " -", " UTC"} {
 		if bytes.HasPrefix(rest, []byte(zone)) { // a date inside a text
@@ -208,8 +205,17 @@ func isoHead(s klog.Stamp, rest []byte) head {
 	return h
 }
 
+// facility matches what dmesg -x and talosctl dmesg write before the bracket: "kern  :info  : ", "10.0.0.1: kern: info: ".
+var facility = regexp.MustCompile(`^(?:(\S+): )?(kern|user|daemon) *: *\w+ *: \[`)
+
 // otherHead recognises what has no stamp in front.
 func otherHead(b []byte) head {
+	if bytes.Contains(b[:min(len(b), 120)], []byte(": [")) {
+		if m := facility.FindSubmatch(b); m != nil {
+			by := sender{host: string(m[1])}
+			return head{kind: kindDmesg, sure: true, rest: b[len(m[0])-1:], sender: by, kernel: string(m[2]) == "kern"}
+		}
+	}
 	if host, rest, ok := parseNode(b); ok {
 		h := head{kind: kindBehind, sure: true, sender: sender{host: host}, rest: rest}
 		if rest[0] == '{' {

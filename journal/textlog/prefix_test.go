@@ -58,9 +58,11 @@ func TestPrefixes(t *testing.T) {
 		{`Jul 01 17:13:17 h crio[5]: time="2020-07-01 17:13:17.695275621+02:00" level=debug msg="x"`, want{noYear("07-01 17:13:17"), zone(2020, "07-01 17:13:17.695275", 7200), "h", "crio", `level=debug msg="x"`, "syslog+logrus", 5, false}},
 		{"[11859608.510084] nfs: server 10.36.3.5 not responding", want{Outer: klog.Stamp{Micros: 11859608510084, Known: true, Monotonic: true}, Msg: "nfs: server 10.36.3.5 not responding", Form: "dmesg", Kernel: true}},
 		{"[Mon Nov 21 04:50:00 2022] nfs: x", want{Outer: year(2022, "11-21 04:50:00"), Msg: "nfs: x", Form: "dmesg", Kernel: true}},
+		{"10.0.0.1: kern: info: [2022-11-21T04:50:00Z]: nfs: x", want{Outer: zone(2022, "11-21 04:50:00", 0), Host: "10.0.0.1", Msg: "nfs: x", Form: "dmesg", Kernel: true}},
 		{"Nov 21 04:50:00 h kernel: [12.345678] nfs: x", want{Outer: noYear("11-21 04:50:00"), Host: "h", Ident: "kernel", Msg: "nfs: x", Form: "syslog+dmesg", Kernel: true}},
 		{"kubelet.go:1821] skipping", want{Msg: "skipping", Form: "klog"}},
 		{"2016-02-29 18:31:48,790 INFO success: docker", want{Outer: year(2016, "02-29 18:31:48.79"), Msg: "INFO success: docker", Form: "text"}},
+		{"2023-07-03 19:59:01.292,\"" + k + "\"", want{Inner: inner, Msg: "skipping\"", Form: "text+klog"}},
 		{"web-0 kubelet | " + k, want{Inner: inner, Msg: "skipping", Form: "text+klog"}},
 		{`{"timestamp":"2023-07-03T19:59:01Z","jsonPayload":{"message":"` + k + `"}}`, want{Outer: zone(2023, "07-03 19:59:01", 0), Inner: inner, Msg: "skipping", Form: "json+klog"}},
 		{

@@ -88,7 +88,7 @@ func parseUnix(b []byte) (s klog.Stamp, rest []byte, ok bool) {
 }
 
 // parseBracket parses what dmesg and journalctl -o short-monotonic put in brackets: "[  123.456789] ",
-// "[Mon Nov 21 04:50:00 2026] ".
+// "[Mon Nov 21 04:50:00 2026] ", "[2026-11-21T04:50:00Z]: ".
 func parseBracket(b []byte) (s klog.Stamp, rest []byte, ok bool) {
 	end := bytes.IndexByte(b[:min(len(b), 48)], ']')
 	if end < 0 {
@@ -99,6 +99,9 @@ func parseBracket(b []byte) (s klog.Stamp, rest []byte, ok bool) {
 		micros, tail, ok := number(after[1:])
 		return klog.Stamp{Micros: int64(sec)*1e6 + int64(micros), Known: true, Monotonic: true}, rest,
 			ok && len(tail) == 0 && sec <= math.MaxInt32
+	}
+	if s, after, ok := klog.ParseISO(in); ok && len(after) == 0 {
+		return s, trimBlanks(bytes.TrimPrefix(rest, []byte(":"))), true
 	}
 	when, err := time.Parse(time.ANSIC, string(in))
 	return klog.Stamp{Micros: when.UnixMicro(), Known: true, Year: true}, rest, err == nil && when.Year() >= 1970

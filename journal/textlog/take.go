@@ -50,8 +50,8 @@ func (s *scanner) classify(line []byte) kind {
 	switch s.cur.kind {
 	case kindPretty:
 		object := bytes.TrimRight(rec, " \t\r\n,")
-		if bytes.HasSuffix(object, []byte("}")) && string(bytes.TrimSpace(b)) == "{" {
-			return kindPretty // the next of a list
+		if n := len(object); n > 0 && (object[n-1] == '}' || object[n-1] == '[') && string(bytes.TrimSpace(b)) == "{" {
+			return kindPretty // one of a list
 		}
 		if !bytes.HasSuffix(object, []byte("\n}")) && len(rec) < s.opts.maxRecord {
 			return none
