@@ -122,8 +122,38 @@ func (s *search) run() {
 	if n, announced := s.f.img.size(), s.f.img.head.size; n < announced && !s.stopped {
 		s.unreadable(n, announced, whyCut)
 	}
+	if len(s.stats.Unreadable) > 0 {
+		s.salvage()
+	}
 	if len(s.late) > 0 {
 		s.settle()
+	}
+}
+
+// salvage goes over a damaged file a second time, for messages inside objects that the walk passed as a whole: a
+// damaged size may happen to end where another object begins.
+func (s *search) salvage() {
+	m := s.f.img
+	w := newWalker(m, m.head.headerSize, m.size(), ignoreHoles)
+	for !s.done() {
+		o, ok := w.next()
+		if !ok {
+			return
+		}
+		first := m.resync(o.off+headSize, o.end())
+		if first >= o.end() {
+			continue
+		}
+		s.unreadable(o.off, first, whySize)
+		for inner := newWalker(m, first, o.end(), ignoreHoles); !s.done(); {
+			in, ok := inner.next()
+			if !ok {
+				break
+			}
+			if in.kind == kindData {
+				s.visit(in)
+			}
+		}
 	}
 }
 
