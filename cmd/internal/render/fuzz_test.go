@@ -59,9 +59,14 @@ func hostile(s string, v float64, n int) (*checks.Report, *checks.RuntimeProbe, 
 	}
 	bench := &checks.RelistBenchmark{
 		Header: h, Runtime: rt, Status: checks.Verdict(s), Causes: causes[:0], Relist: sum, Problems: []string{s},
-		RPCs:     []plegbench.RPCSummary{{Name: s, Count: n, P50Seconds: &v}},
-		Samples:  []checks.RelistSample{{Seconds: v}, {At: time.Unix(int64(n%1e9), 0).UTC(), Seconds: v, Error: s}},
-		Forecast: plegbench.Forecast{BytesPerContainer: &v, ContainersAtLimit: &n, BytesPerSecond: &v, SecondsToLimit: &v},
+		RPCs:    []plegbench.RPCSummary{{Name: s, Count: n, P50Seconds: &v}},
+		Samples: []checks.RelistSample{{Seconds: v}, {At: time.Unix(int64(n%1e9), 0).UTC(), Seconds: v, Error: s}},
+		Forecast: plegbench.Forecast{
+			BytesPerContainer: &v,
+			ContainersAtLimit: &n,
+			BytesPerSecond:    &v,
+			SecondsToLimit:    &v,
+		},
 	}
 	return report, probe, bench
 }
@@ -72,7 +77,9 @@ func hostileCensus(r *checks.Report, v float64, n int) *ExitedCensus {
 		Total: n, Sandboxes: n, ByPod: []gc.PodCount{{Namespace: s, Pod: s, Container: s, Count: n, LastReason: s, LastExitCode: new(int32)}},
 		ByNamespace: []gc.NamespaceCount{{Namespace: s, Count: n}}, ByReason: []gc.ReasonCount{{Reason: s, Count: n}},
 		ByAge: []gc.AgeCount{{UpToSeconds: v, Count: n}}, GonePods: []gc.GonePod{{Namespace: s, Pod: s, Containers: n}},
-		Bytes: int64(n), ListBytes: int64(n), LimitBytes: 16 << 20, Growth: &gc.Growth{Seconds: v, Containers: n, SecondsToLimit: &v},
+		Bytes: int64(
+			n,
+		), ListBytes: int64(n), LimitBytes: 16 << 20, Growth: &gc.Growth{Seconds: v, Containers: n, SecondsToLimit: &v},
 	}
 	return &ExitedCensus{
 		Header: r.Header, Runtime: r.Runtime, Status: checks.Unhealthy, Census: c, Missing: []string{s}, Problems: []string{s}, Next: s,
@@ -83,7 +90,11 @@ func hostileGC(r *checks.Report, n int) *GCReport {
 	s := r.Host
 	g := &GCReport{Header: r.Header, Runtime: r.Runtime, Notes: []string{s}, Missing: []string{s}}
 	g.DryRun, g.Stopped, g.Left = n%2 == 0, s, n
-	g.Plan = gc.Plan{Remove: []gc.Candidate{{Namespace: s, Pod: s, Container: s}}, KeptBy: []gc.Kept{{Why: s, Count: n}}, Newest: n}
+	g.Plan = gc.Plan{
+		Remove: []gc.Candidate{{Namespace: s, Pod: s, Container: s}},
+		KeptBy: []gc.Kept{{Why: s, Count: n}},
+		Newest: n,
+	}
 	g.Skipped, g.Failed = []gc.Skipped{{ID: s, Why: s}}, []gc.Failed{{ID: s, Error: s}}
 	g.Stuck = []gc.Stuck{{Namespace: s, Pod: s, ID: s, Rounds: n}}
 	return g
@@ -108,7 +119,11 @@ func FuzzHostile(f *testing.F) {
 			"probe":  func(w io.Writer, o Options) error { return RuntimeProbe(w, probe, o) },
 			"bench":  func(w io.Writer, o Options) error { return RelistBenchmark(w, bench, bench, o) },
 			"cause": func(w io.Writer, o Options) error {
-				return Definition(w, checks.Definition{Code: s, Title: s, Means: s, Fix: []string{s}, Sources: []string{s}}, o)
+				return Definition(
+					w,
+					checks.Definition{Code: s, Title: s, Means: s, Fix: []string{s}, Sources: []string{s}},
+					o,
+				)
 			},
 			"census": func(w io.Writer, o Options) error { return Exited(w, hostileCensus(report, v, n), o) },
 			"gc":     func(w io.Writer, o Options) error { return GC(w, hostileGC(report, n), o) },

@@ -113,7 +113,12 @@ func (p *page) cleanup(r *GCReport) {
 	}
 	p.list("Did not answer", span{"!", bad}, stuck, topRows)
 	p.list("Skipped", plain("-"), byWhy(r.Skipped, func(s gc.Skipped) (string, string) { return s.ID, s.Why }), topRows)
-	p.list("Failed", span{"!", bad}, byWhy(r.Failed, func(f gc.Failed) (string, string) { return f.ID, f.Error }), topRows)
+	p.list(
+		"Failed",
+		span{"!", bad},
+		byWhy(r.Failed, func(f gc.Failed) (string, string) { return f.ID, f.Error }),
+		topRows,
+	)
 	p.kept(r.Plan)
 	p.list("Not known", plain("?"), r.Notes, topRows)
 	if len(r.NextSteps) > 0 {

@@ -144,7 +144,9 @@ func (j *journalDoc) incidents() {
 				cause = j.prose(e.Causes[0].Code)
 			}
 			t.rows = append(t.rows, []span{
-				plain("#" + units.Number(i+1)), plain(j.stamp(e.Start)), plain(units.Seconds(e.Seconds)), plain(age(e)), state,
+				plain(
+					"#" + units.Number(i+1),
+				), plain(j.stamp(e.Start)), plain(units.Seconds(e.Seconds)), plain(age(e)), state,
 				plain(cause),
 			})
 		}
@@ -287,7 +289,10 @@ func (j *journalDoc) unreadLines() []string {
 		lines = append(lines, s.Name+": "+s.Problem)
 	}
 	for _, u := range j.Unreadable {
-		lines = append(lines, u.Source+": "+units.Count(u.Bytes, "byte")+" at offset "+units.Number(u.Offset)+": "+u.Why)
+		lines = append(
+			lines,
+			u.Source+": "+units.Count(u.Bytes, "byte")+" at offset "+units.Number(u.Offset)+": "+u.Why,
+		)
 	}
 	return lines
 }
@@ -297,7 +302,10 @@ func (j *journalDoc) signatures() {
 	t := table{indent: 2, align: "lrll", head: []string{"", "records", "first to last", "means"}}
 	for _, s := range j.Signatures {
 		t.rows = append(t.rows, []span{
-			{j.prose(s.Code), strong}, plain(units.Number(s.Count)), plain(j.span(s.First, s.Last)), plain(j.prose(s.Title)),
+			{
+				j.prose(s.Code),
+				strong,
+			}, plain(units.Number(s.Count)), plain(j.span(s.First, s.Last)), plain(j.prose(s.Title)),
 		})
 	}
 	j.section("Signatures", t, len(t.rows))
@@ -313,8 +321,16 @@ func (j *journalDoc) sources() []string {
 		if s.Name == "-" {
 			s.Name = "standard input"
 		}
-		line := s.Name + ": " + strings.TrimPrefix(s.Compressed+" "+s.Format, " ") + ", " + units.Count(s.Lines, "record") + ", " +
-			units.Size(s.Bytes)
+		line := s.Name + ": " + strings.TrimPrefix(
+			s.Compressed+" "+s.Format,
+			" ",
+		) + ", " + units.Count(
+			s.Lines,
+			"record",
+		) + ", " +
+			units.Size(
+				s.Bytes,
+			)
 		if when := j.span(s.From, s.To); when != "" {
 			line += ", " + when
 		}

@@ -48,7 +48,11 @@ func (f *JournalFollower) Update(r *journal.Report, e journal.Event) error {
 	}
 	if e.Code != "" && e.Code != plegNotHealthy {
 		at := cmp.Or(e.At, r.To) // without a time, it has just come in
-		p.flow([]span{plain(j.stamp(at) + "  " + pad(p.prose(e.Lane), 9) + " "), p.sign(e.Marker), plain(" ")}, 28, plain(j.eventLine(e)))
+		p.flow(
+			[]span{plain(j.stamp(at) + "  " + pad(p.prose(e.Lane), 9) + " "), p.sign(e.Marker), plain(" ")},
+			28,
+			plain(j.eventLine(e)),
+		)
 	}
 	f.incidents(j, p)
 	if p.out.Len() == 0 {

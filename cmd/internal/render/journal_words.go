@@ -30,7 +30,9 @@ func (j *journalDoc) summary() string {
 		}
 		return text + ". " + j.lookedAt()
 	case e == j.Failing:
-		text := "relists fail" + j.during(*e) + " and still do at the end of the log; PLEG turns unhealthy 3m after the last good one"
+		text := "relists fail" + j.during(
+			*e,
+		) + " and still do at the end of the log; PLEG turns unhealthy 3m after the last good one"
 		if len(incidents) > 0 {
 			text += ". Before that: " + units.Count(len(incidents), "incident")
 		}
@@ -63,7 +65,12 @@ func nothingRead(c cleaner, r *journal.Report) string {
 	bad := unread(r)
 	switch {
 	case len(bad) > 1:
-		return "none of " + units.Count(len(bad), "source") + " could be read; the first: " + c.prose(bad[0].Name+": "+bad[0].Problem)
+		return "none of " + units.Count(
+			len(bad),
+			"source",
+		) + " could be read; the first: " + c.prose(
+			bad[0].Name+": "+bad[0].Problem,
+		)
 	case len(bad) == 1:
 		return c.prose(bad[0].Name + ": " + bad[0].Problem)
 	case len(r.Notes) > 0:

@@ -42,7 +42,9 @@ func (c cleaner) fineProbe(r *checks.RuntimeProbe) string {
 			answered++
 		}
 	}
-	return strings.TrimSpace(c.runtimeName(r.Runtime) + " answers " + units.Number(answered) + " of " + units.Count(len(r.RPCs), "RPC"))
+	return strings.TrimSpace(
+		c.runtimeName(r.Runtime) + " answers " + units.Number(answered) + " of " + units.Count(len(r.RPCs), "RPC"),
+	)
 }
 
 // connect writes what the socket did, and which process listens on it.

@@ -63,19 +63,35 @@ func documents(t testing.TB) []document {
 		saved(t, "testdata/probe.json", probe),
 		saved(t, "testdata/relist.json", relist),
 		saved(t, "testdata/relist-overloaded.json", relist),
-		saved(t, "testdata/exited.json", func(b *strings.Builder, r *ExitedCensus, o Options) error { return Exited(b, r, o) }),
+		saved(
+			t,
+			"testdata/exited.json",
+			func(b *strings.Builder, r *ExitedCensus, o Options) error { return Exited(b, r, o) },
+		),
 		saved(t, "testdata/gc-plan.json", clean),
 		saved(t, "testdata/gc-partly.json", clean),
-		saved(t, "testdata/canary.json", func(b *strings.Builder, r *checks.CanaryReport, o Options) error { return Canary(b, r, o) }),
+		saved(
+			t,
+			"testdata/canary.json",
+			func(b *strings.Builder, r *checks.CanaryReport, o Options) error { return Canary(b, r, o) },
+		),
 		saved(t, "testdata/reproduction.json", func(b *strings.Builder, r *ReproductionReport, o Options) error {
 			return Reproduction(b, r, o)
 		}),
 	}
-	node := saved(t, "testdata/inspect-hang.json", func(b *strings.Builder, r *checks.Report, o Options) error { return Node(b, r, o) })
+	node := saved(
+		t,
+		"testdata/inspect-hang.json",
+		func(b *strings.Builder, r *checks.Report, o Options) error { return Node(b, r, o) },
+	)
 	node.name = "node"
-	against := saved(t, "testdata/relist-overloaded.json", func(b *strings.Builder, r *checks.RelistBenchmark, o Options) error {
-		return RelistBenchmark(b, r, r, o)
-	})
+	against := saved(
+		t,
+		"testdata/relist-overloaded.json",
+		func(b *strings.Builder, r *checks.RelistBenchmark, o Options) error {
+			return RelistBenchmark(b, r, r, o)
+		},
+	)
 	against.name, against.file = "relist-against", ""
 	all = append(all, node, against, explanations())
 	return append(all, journalDocuments(t)...)
@@ -86,7 +102,9 @@ func explanations() document {
 		{
 			Code: "ListHang", Title: "one list hangs", Means: "The list waits for a lock.\n\nThe relist waits with it.",
 			Confirm: []string{"ps -C runc: what is old is stuck.", "The log repeats the same id."},
-			Fix:     []string{"Kill the stuck runc: the lock is freed."}, Mistaken: "RuntimeHung: there nothing answers.",
+			Fix: []string{
+				"Kill the stuck runc: the lock is freed.",
+			}, Mistaken: "RuntimeHung: there nothing answers.",
 			Sources: []string{"kubernetes/kubernetes#45419"}, RootOf: []string{"RelistOverloaded"},
 		},
 		{Code: "RuntimeDown", Title: "nothing listens", Means: "The daemon is stopped."},
@@ -344,7 +362,8 @@ func TestAgainstInJSON(t *testing.T) {
 		Status  checks.Verdict
 		Against struct{ Status checks.Verdict }
 	}
-	if err := json.Unmarshal(b.Bytes(), &got); err != nil || got.Status != checks.Healthy || got.Against.Status != checks.Unknown {
+	if err := json.Unmarshal(b.Bytes(), &got); err != nil || got.Status != checks.Healthy ||
+		got.Against.Status != checks.Unknown {
 		t.Errorf("%+v, %v", got, err)
 	}
 }

@@ -110,8 +110,11 @@ func (p *page) limits(s *plegbench.Summary) {
 	}
 	p.heading("Against the kubelet's limits")
 	if listsFail(s) {
-		p.pair("relist", "fails after "+units.Seconds(*s.ProjectedSeconds)+": its lists are not answered; PLEG turns unhealthy "+
-			units.Seconds(s.ThresholdSeconds)+" after the last relist whose lists were")
+		p.pair(
+			"relist",
+			"fails after "+units.Seconds(*s.ProjectedSeconds)+": its lists are not answered; PLEG turns unhealthy "+
+				units.Seconds(s.ThresholdSeconds)+" after the last relist whose lists were",
+		)
 	}
 	p.gauges(all)
 }
@@ -166,8 +169,21 @@ func (p *page) figures(s *plegbench.Summary) {
 			countOf(l.Errors, "failed"))
 	}
 	if w := s.Sweep; w != nil && w.Total > 0 {
-		text := units.Number(w.Inspected) + " of " + units.Number(w.Total) + " asked, " + units.Number(w.Hung) + " hung" +
-			countOf(w.Failed, "failed") + "; " + quantiles(w.P50Seconds, w.P99Seconds, w.SlowestSeconds)
+		text := units.Number(
+			w.Inspected,
+		) + " of " + units.Number(
+			w.Total,
+		) + " asked, " + units.Number(
+			w.Hung,
+		) + " hung" +
+			countOf(
+				w.Failed,
+				"failed",
+			) + "; " + quantiles(
+			w.P50Seconds,
+			w.P99Seconds,
+			w.SlowestSeconds,
+		)
 		if w.Inspected < w.Total && w.Reach != "" {
 			text += "; " + p.prose(w.Reach[strings.Index(w.Reach, ":")+1:])
 		}
