@@ -54,15 +54,8 @@ func (p *page) rpcTable(rpcs []plegbench.RPCSummary) {
 	p.heading("RPCs")
 	t := table{indent: 2, align: "lrrrrrr", head: []string{"name", "calls", "p50", "p90", "p99", "max", "errors"}}
 	for _, c := range rpcs {
-		t.add(
-			p.prose(c.Name),
-			units.Number(c.Count),
-			seconds(c.P50Seconds),
-			seconds(c.P90Seconds),
-			seconds(c.P99Seconds),
-			seconds(c.MaxSeconds),
-			units.Number(c.Errors),
-		)
+		t.add(p.prose(c.Name), units.Number(c.Count), seconds(c.P50Seconds), seconds(c.P90Seconds),
+			seconds(c.P99Seconds), seconds(c.MaxSeconds), units.Number(c.Errors))
 	}
 	p.table(t)
 }
@@ -88,9 +81,7 @@ func (p *page) forecast(s *plegbench.Summary, f plegbench.Forecast) {
 
 // comparison writes two benchmarks side by side.
 func (p *page) comparison(now, then *checks.RelistBenchmark) {
-	p.heading(
-		"Compared with " + p.prose(then.Host) + " at " + then.GeneratedAt.UTC().Format("2006-01-02 15:04:05") + " UTC",
-	)
+	p.heading("Compared with " + p.prose(then.Host) + " at " + then.GeneratedAt.UTC().Format("2006-01-02 15:04:05 UTC"))
 	t := table{indent: 2, align: "lrrr", head: []string{"", "then", "now", "ratio"}}
 	before := figuresOf(then)
 	for i, f := range figuresOf(now) {

@@ -65,7 +65,8 @@ func (p *page) canarySteps(r *checks.CanaryReport) {
 		slowest = max(slowest, s.Seconds)
 	}
 	words := map[checks.Status]string{
-		checks.StatusOK: "ok", checks.StatusWarning: "slow", checks.StatusCritical: "failed", checks.StatusSkipped: "skipped",
+		checks.StatusOK: "ok", checks.StatusWarning: "slow", checks.StatusCritical: "failed",
+		checks.StatusSkipped: "skipped",
 	}
 	t := table{indent: 2, align: "lrll"}
 	for _, s := range r.Steps {

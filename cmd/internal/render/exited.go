@@ -108,11 +108,7 @@ func (p *page) censusTables(e *ExitedCensus) {
 	}
 	p.section("By namespace", namespaces, len(e.ByNamespace))
 
-	reasons := table{
-		indent: 2,
-		align:  "lrr",
-		head:   []string{"reason (exit code)", "pods and containers", "exited of these"},
-	}
+	reasons := table{indent: 2, align: "lrr", head: []string{"reason (exit code)", "containers", "exited of these"}}
 	for _, r := range e.ByReason[:min(len(e.ByReason), topRows)] {
 		reasons.add(middle(p.ending(r.Reason, r.ExitCode), p.width/2), units.Number(r.Count), units.Number(r.Exited))
 	}
@@ -171,12 +167,8 @@ func (p *page) listSize(e *ExitedCensus) {
 	p.heading("In the list that every relist asks for")
 	limit := float64(e.LimitBytes)
 	p.gauges([]gauge{
-		{
-			"whole list",
-			float64(e.ListBytes),
-			limit,
-			size[float64],
-		}, {"exited ones", float64(e.Bytes), limit, size[float64]},
+		{"whole list", float64(e.ListBytes), limit, size[float64]},
+		{"exited ones", float64(e.Bytes), limit, size[float64]},
 	})
 	if e.ListOfLimit > 1 {
 		p.text(2, "over the limit: the kubelet gets no list, and cannot collect garbage by itself")

@@ -89,10 +89,11 @@ func candidates(all []gc.Candidate) string {
 		counts[all[i].Kind]++
 	}
 	var parts []string
-	for _, k := range []struct{ kind, noun string }{{gc.KindContainer, "exited container"}, {gc.KindSandbox, "dead sandbox"}} {
-		if n := counts[k.kind]; n > 0 {
-			parts = append(parts, units.Count(n, k.noun))
-		}
+	if n := counts[gc.KindContainer]; n > 0 {
+		parts = append(parts, units.Count(n, "exited container"))
+	}
+	if n := counts[gc.KindSandbox]; n > 0 {
+		parts = append(parts, units.Count(n, "dead sandbox"))
 	}
 	return units.List(parts)
 }
@@ -112,13 +113,9 @@ func (p *page) cleanup(r *GCReport) {
 		stuck = append(stuck, "pod "+s.Namespace+"/"+s.Pod+": "+units.Times(s.Rounds)+" in a row, such as for "+s.ID)
 	}
 	p.list("Did not answer", span{"!", bad}, stuck, topRows)
-	p.list("Skipped", plain("-"), byWhy(r.Skipped, func(s gc.Skipped) (string, string) { return s.ID, s.Why }), topRows)
-	p.list(
-		"Failed",
-		span{"!", bad},
-		byWhy(r.Failed, func(f gc.Failed) (string, string) { return f.ID, f.Error }),
-		topRows,
-	)
+	failed := byWhy(r.Failed, func(f gc.Failed) (string, string) { return f.ID, f.Error })
+	p.list("Skipped", plain("-"), skipped(r), topRows)
+	p.list("Failed", span{"!", bad}, failed, topRows)
 	p.kept(r.Plan)
 	p.list("Not known", plain("?"), r.Notes, topRows)
 	if len(r.NextSteps) > 0 {
@@ -152,8 +149,7 @@ func (p *page) planned(r *GCReport) {
 			p.glyph.bar(float64(c.Count), float64(all[0].Count), min(20, p.width/5)))
 	}
 	p.section("May go", t, len(all))
-	p.list("Not from the older plan", plain("-"),
-		byWhy(r.Skipped, func(s gc.Skipped) (string, string) { return s.ID, s.Why }), topRows)
+	p.list("Not from the older plan", plain("-"), skipped(r), topRows)
 	p.kept(r.Plan)
 	p.list("Not known", plain("?"), r.Notes, topRows)
 	if r.Plan.Rules.IgnorePodLiveness {
@@ -168,8 +164,8 @@ func (p *page) planned(r *GCReport) {
 
 // LivenessRisk describes the risk of --ignore-pod-liveness.
 const LivenessRisk = "A pod that still exists may lose its last sandbox, and with it its address and its record; one " +
-	"that is only starting may lose older records of its init containers. The kubelet then makes a new sandbox for a pod " +
-	"that should run, and runs its init containers again."
+	"that is only starting may lose older records of its init containers. The kubelet then makes a new sandbox for a " +
+	"pod that should run, and runs its init containers again."
 
 // agoRange describes how long ago the oldest and the newest were created.
 func agoRange(now, oldest, newest time.Time) string {
@@ -198,6 +194,10 @@ func (p *page) nextSteps(all []checks.NextStep) {
 		p.text(2, p.prose(s.Why))
 		p.command(4, s.Command)
 	}
+}
+
+func skipped(r *GCReport) []string {
+	return byWhy(r.Skipped, func(s gc.Skipped) (string, string) { return s.ID, s.Why })
 }
 
 // byWhy describes objects by the reason that they share, most first. Where a reason holds the id itself, that is left

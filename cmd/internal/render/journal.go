@@ -49,11 +49,13 @@ type journalDoc struct {
 	full   int // the most incidents that are shown in full
 	events int // the most events of an incident
 	rows   int // the most lines of a list
+
+	examples bool // show the first record of each signature
 }
 
 // textOf returns the answer as text. JSON and the page that --html writes have more of it.
 func textOf(p *page, r *journal.Report) *journalDoc {
-	return &journalDoc{p, p.cleaner, calendarOf(r), r, 3, 14, 5}
+	return &journalDoc{p, p.cleaner, calendarOf(r), r, 3, 14, 5, false}
 }
 
 // write writes all.
@@ -105,11 +107,13 @@ func (j *journalDoc) top() {
 		c := e.Causes[0]
 		sentences = append(sentences, j.prose(c.Code+", "+confidence(c.Confidence)+": "+c.Summary))
 	}
+	word := span{j.Verdict, verdictInk(checks.Verdict(j.Status))}
 	var findings []string
 	for _, f := range j.Findings {
 		findings = append(findings, j.finding(f))
+		word.text = j.Verdict + ", but"
 	}
-	j.headline(span{j.Verdict, verdictInk(checks.Verdict(j.Status))}, j.Host, sentences...)
+	j.headline(word, j.Host, sentences...)
 	j.list("", j.sign("error"), findings, j.rows)
 }
 
@@ -139,16 +143,11 @@ func (j *journalDoc) incidents() {
 	if len(all) > j.full {
 		t := table{indent: 2, align: "rlrrll", head: []string{"", "from", "lasted", "worst age", "", "likely cause"}}
 		for i, e := range all {
-			state, cause := state(e), "-"
+			cause := "-"
 			if len(e.Causes) > 0 {
 				cause = j.prose(e.Causes[0].Code)
 			}
-			t.rows = append(t.rows, []span{
-				plain(
-					"#" + units.Number(i+1),
-				), plain(j.stamp(e.Start)), plain(units.Seconds(e.Seconds)), plain(age(e)), state,
-				plain(cause),
-			})
+			t.add("#"+units.Number(i+1), j.stamp(e.Start), units.Seconds(e.Seconds), age(e), state(e).text, cause)
 		}
 		t.rows = t.rows[max(0, len(t.rows)-listed):]
 		j.section("Incidents", t, len(all))
@@ -289,10 +288,8 @@ func (j *journalDoc) unreadLines() []string {
 		lines = append(lines, s.Name+": "+s.Problem)
 	}
 	for _, u := range j.Unreadable {
-		lines = append(
-			lines,
-			u.Source+": "+units.Count(u.Bytes, "byte")+" at offset "+units.Number(u.Offset)+": "+u.Why,
-		)
+		where := units.Count(u.Bytes, "byte") + " at offset " + units.Number(u.Offset)
+		lines = append(lines, u.Source+": "+where+": "+u.Why)
 	}
 	return lines
 }
@@ -301,12 +298,11 @@ func (j *journalDoc) unreadLines() []string {
 func (j *journalDoc) signatures() {
 	t := table{indent: 2, align: "lrll", head: []string{"", "records", "first to last", "means"}}
 	for _, s := range j.Signatures {
-		t.rows = append(t.rows, []span{
-			{
-				j.prose(s.Code),
-				strong,
-			}, plain(units.Number(s.Count)), plain(j.span(s.First, s.Last)), plain(j.prose(s.Title)),
-		})
+		title := j.prose(s.Title)
+		if j.examples {
+			title += "; first record: " + j.prose(s.Example)
+		}
+		t.add(j.prose(s.Code), units.Number(s.Count), j.span(s.First, s.Last), title)
 	}
 	j.section("Signatures", t, len(t.rows))
 }
@@ -321,16 +317,8 @@ func (j *journalDoc) sources() []string {
 		if s.Name == "-" {
 			s.Name = "standard input"
 		}
-		line := s.Name + ": " + strings.TrimPrefix(
-			s.Compressed+" "+s.Format,
-			" ",
-		) + ", " + units.Count(
-			s.Lines,
-			"record",
-		) + ", " +
-			units.Size(
-				s.Bytes,
-			)
+		form := strings.TrimSpace(s.Compressed + " " + s.Format)
+		line := s.Name + ": " + form + ", " + units.Count(s.Lines, "record") + ", " + units.Size(s.Bytes)
 		if when := j.span(s.From, s.To); when != "" {
 			line += ", " + when
 		}

@@ -29,6 +29,9 @@ func NewJournalFollower(w io.Writer, o Options) *JournalFollower {
 	return &JournalFollower{w: w, o: o}
 }
 
+// followHang is where text begins: behind the time, and the lane or the verdict.
+const followHang = 27
+
 // plegNotHealthy is the code of the records of which episodes consist; the lines about the episode say more.
 const plegNotHealthy = "PLEGNotHealthy"
 
@@ -47,12 +50,9 @@ func (f *JournalFollower) Update(r *journal.Report, e journal.Event) error {
 		}
 	}
 	if e.Code != "" && e.Code != plegNotHealthy {
-		at := cmp.Or(e.At, r.To) // without a time, it has just come in
-		p.flow(
-			[]span{plain(j.stamp(at) + "  " + pad(p.prose(e.Lane), 9) + " "), p.sign(e.Marker), plain(" ")},
-			28,
-			plain(j.eventLine(e)),
-		)
+		when := j.stamp(cmp.Or(e.At, r.To)) // without a time, it has just come in
+		lead := []span{plain(when + "  " + pad(p.prose(e.Lane), 9) + " "), p.sign(e.Marker), plain(" ")}
+		p.flow(lead, followHang, plain(j.eventLine(e)))
 	}
 	f.incidents(j, p)
 	if p.out.Len() == 0 {
@@ -94,6 +94,6 @@ func (f *JournalFollower) incidents(j *journalDoc, p *page) {
 		if len(e.Causes) > 0 {
 			text += "; " + p.prose(e.Causes[0].Code) + ", " + confidence(e.Causes[0].Confidence)
 		}
-		p.flow([]span{plain(j.stamp(at) + "  "), word, plain(" ")}, 28, plain(text))
+		p.flow([]span{plain(j.stamp(at) + "  "), word, plain(" ")}, followHang, plain(text))
 	}
 }

@@ -19,9 +19,6 @@ import (
 //go:embed journal_head.html
 var journalHead string
 
-// PageMark stands at the beginning of each page that JournalHTML writes.
-const PageMark = `<meta name="generator" content="kdiag">`
-
 // JournalHTML writes a report as one page of HTML that needs nothing else: no script, no font, no picture from
 // elsewhere.
 func JournalHTML(w io.Writer, r *journal.Report) error {
@@ -29,7 +26,7 @@ func JournalHTML(w io.Writer, r *journal.Report) error {
 	h := &htmlPage{}
 	h.WriteString(journalHead)
 	h.raw("<title>kdiag journal: %s</title>\n</head>\n<body>\n", h.prose(r.Host))
-	(&journalDoc{h, h.cleaner, calendarOf(r), r, most, most, most}).write()
+	(&journalDoc{h, h.cleaner, calendarOf(r), r, most, most, most, true}).write()
 	h.raw("<footer>kdiag journal %s, %s</footer>\n</body>\n</html>\n", h.prose(r.KdiagVersion),
 		r.GeneratedAt.UTC().Format("2006-01-02 15:04:05 UTC"))
 	_, err := io.WriteString(w, h.String())

@@ -20,7 +20,7 @@ func (j *journalDoc) summary() string {
 	case j.Verdict == checks.LogUnknown:
 		return nothingRead(j.cleaner, j.Report)
 	case len(j.Findings) > 0:
-		return "no record says that PLEG is not healthy, but the node was in trouble. " + j.lookedAt()
+		return "the node was in trouble. " + j.lookedAt()
 	case e == nil && j.Lines == 0:
 		return "there is no record in what was looked at"
 	case e == nil:
@@ -30,9 +30,8 @@ func (j *journalDoc) summary() string {
 		}
 		return text + ". " + j.lookedAt()
 	case e == j.Failing:
-		text := "relists fail" + j.during(
-			*e,
-		) + " and still do at the end of the log; PLEG turns unhealthy 3m after the last good one"
+		text := "relists fail" + j.during(*e) + " and still do at the end of the log; PLEG turns unhealthy 3m after " +
+			"the last good one"
 		if len(incidents) > 0 {
 			text += ". Before that: " + units.Count(len(incidents), "incident")
 		}
@@ -65,12 +64,8 @@ func nothingRead(c cleaner, r *journal.Report) string {
 	bad := unread(r)
 	switch {
 	case len(bad) > 1:
-		return "none of " + units.Count(
-			len(bad),
-			"source",
-		) + " could be read; the first: " + c.prose(
-			bad[0].Name+": "+bad[0].Problem,
-		)
+		first := c.prose(bad[0].Name + ": " + bad[0].Problem)
+		return "none of " + units.Count(len(bad), "source") + " could be read; the first: " + first
 	case len(bad) == 1:
 		return c.prose(bad[0].Name + ": " + bad[0].Problem)
 	case len(r.Notes) > 0:
@@ -81,7 +76,12 @@ func nothingRead(c cleaner, r *journal.Report) string {
 
 // lookedAt says what the answer rests on.
 func (j *journalDoc) lookedAt() string {
-	text := "Looked at " + units.Count(j.Lines, "record") + " of " + units.Count(len(j.Sources), "source")
+	text := "Looked at " + units.Count(j.Lines, "record")
+	if len(j.Sources) == 1 {
+		text += " of " + middle(j.prose(j.Sources[0].Name), mostName)
+	} else {
+		text += " of " + units.Count(len(j.Sources), "source")
+	}
 	if j.From != nil && j.To != nil {
 		text += ", " + j.calendar.full(*j.From, *j.To)
 	}
@@ -156,7 +156,10 @@ func (m briefLine) journal(r *journal.Report) string {
 		line += nothingRead(m.cleaner, r)
 	case len(r.Findings) > 0:
 		f := r.Findings[0]
-		line = r.Verdict + ", but " + units.Number(f.Count) + "x " + m.prose(f.Code) + since(f.First)
+		line = r.Verdict + ", but " + units.Number(f.Count) + "x " + m.prose(f.Code)
+		if f.First != nil {
+			line += ", " + c.short(*f.First)
+		}
 	case e == nil:
 		line += "in " + units.Count(r.Lines, "record")
 		if r.From != nil && r.To != nil {

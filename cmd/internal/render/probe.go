@@ -42,9 +42,8 @@ func (c cleaner) fineProbe(r *checks.RuntimeProbe) string {
 			answered++
 		}
 	}
-	return strings.TrimSpace(
-		c.runtimeName(r.Runtime) + " answers " + units.Number(answered) + " of " + units.Count(len(r.RPCs), "RPC"),
-	)
+	calls := units.Number(answered) + " of " + units.Count(len(r.RPCs), "RPC")
+	return strings.TrimSpace(c.runtimeName(r.Runtime) + " answers " + calls)
 }
 
 // connect writes what the socket did, and which process listens on it.

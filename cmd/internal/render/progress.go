@@ -50,7 +50,8 @@ func NewProgress(w io.Writer, tty bool, width int) *Progress {
 // Update shows how far a measurement is.
 func (p *Progress) Update(now plegbench.Progress) {
 	words := map[string]string{
-		"connect": "connecting", "probe": "asking every RPC once", "relist": "timing relists", "inspect": "asking for statuses",
+		"connect": "connecting", "probe": "asking every RPC once", "relist": "timing relists",
+		"inspect": "asking for statuses",
 	}
 	text := cmp.Or(words[now.Phase], now.Phase)
 	if now.Total > 0 {

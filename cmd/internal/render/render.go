@@ -60,12 +60,7 @@ func Node(w io.Writer, r *checks.Report, o Options) error {
 
 // Report prints the answer of kdiag pleg.
 func Report(w io.Writer, r *checks.Report, o Options) error {
-	return write(
-		w,
-		"report",
-		o,
-		view{r, func(p *page) { p.report(r) }, func(m briefLine) string { return m.report(r) }},
-	)
+	return write(w, "report", o, view{r, func(p *page) { p.pleg(r) }, func(m briefLine) string { return m.report(r) }})
 }
 
 // RuntimeProbe prints the answer of kdiag runtime.

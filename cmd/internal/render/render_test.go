@@ -63,35 +63,26 @@ func documents(t testing.TB) []document {
 		saved(t, "testdata/probe.json", probe),
 		saved(t, "testdata/relist.json", relist),
 		saved(t, "testdata/relist-overloaded.json", relist),
-		saved(
-			t,
-			"testdata/exited.json",
-			func(b *strings.Builder, r *ExitedCensus, o Options) error { return Exited(b, r, o) },
-		),
+		saved(t, "testdata/exited.json", func(b *strings.Builder, r *ExitedCensus, o Options) error {
+			return Exited(b, r, o)
+		}),
 		saved(t, "testdata/gc-plan.json", clean),
 		saved(t, "testdata/gc-partly.json", clean),
-		saved(
-			t,
-			"testdata/canary.json",
-			func(b *strings.Builder, r *checks.CanaryReport, o Options) error { return Canary(b, r, o) },
-		),
+		saved(t, "testdata/canary.json", func(b *strings.Builder, r *checks.CanaryReport, o Options) error {
+			return Canary(b, r, o)
+		}),
 		saved(t, "testdata/reproduction.json", func(b *strings.Builder, r *ReproductionReport, o Options) error {
 			return Reproduction(b, r, o)
 		}),
 	}
-	node := saved(
-		t,
-		"testdata/inspect-hang.json",
-		func(b *strings.Builder, r *checks.Report, o Options) error { return Node(b, r, o) },
-	)
+	node := saved(t, "testdata/inspect-hang.json", func(b *strings.Builder, r *checks.Report, o Options) error {
+		return Node(b, r, o)
+	})
 	node.name = "node"
-	against := saved(
-		t,
-		"testdata/relist-overloaded.json",
-		func(b *strings.Builder, r *checks.RelistBenchmark, o Options) error {
-			return RelistBenchmark(b, r, r, o)
-		},
-	)
+	twice := func(b *strings.Builder, r *checks.RelistBenchmark, o Options) error {
+		return RelistBenchmark(b, r, r, o)
+	}
+	against := saved(t, "testdata/relist-overloaded.json", twice)
 	against.name, against.file = "relist-against", ""
 	all = append(all, node, against, explanations())
 	return append(all, journalDocuments(t)...)
@@ -102,9 +93,7 @@ func explanations() document {
 		{
 			Code: "ListHang", Title: "one list hangs", Means: "The list waits for a lock.\n\nThe relist waits with it.",
 			Confirm: []string{"ps -C runc: what is old is stuck.", "The log repeats the same id."},
-			Fix: []string{
-				"Kill the stuck runc: the lock is freed.",
-			}, Mistaken: "RuntimeHung: there nothing answers.",
+			Fix:     []string{"Kill the stuck runc: the lock is freed."}, Mistaken: "RuntimeHung: there nothing answers.",
 			Sources: []string{"kubernetes/kubernetes#45419"}, RootOf: []string{"RelistOverloaded"},
 		},
 		{Code: "RuntimeDown", Title: "nothing listens", Means: "The daemon is stopped."},
@@ -183,7 +172,8 @@ func TestEveryAnswer(t *testing.T) {
 			if diff := cmp.Diff(printed(t, d, Options{}), stripColor(colored)); diff != "" {
 				t.Errorf("colour changes the text (-plain +colored):\n%s", diff)
 			}
-			for _, o := range []Options{{Width: 1}, {Width: 50, ASCII: true}, {Width: 60}, {}, {Width: 132, ASCII: true}, {Width: 250}} {
+			for _, width := range []int{0, 1, 50, 60, 132, 250} {
+				o := Options{Width: width, ASCII: width%4 == 0}
 				checkText(t, printed(t, d, o), o, commandsIn(want))
 			}
 			checkBrief(t, printed(t, d, Options{Format: Brief}))
@@ -317,9 +307,18 @@ func TestBriefNames(t *testing.T) {
 		causes []checks.Cause
 		want   string
 	}{
-		{[]checks.Cause{{Code: "InspectHang", Summary: "payments/ledger-db-0 (ledger) hangs", Subject: pod}}, "UNHEALTHY InspectHang: payments/ledger-db-0 (ledger) hangs"},
-		{[]checks.Cause{{Code: "InspectHang", Summary: long, Subject: pod}, {}}, "UNHEALTHY InspectHang payments/ledger-db-0/ledger: very long very long... (+1)"},
-		{[]checks.Cause{{Code: "InspectHang", Summary: long, Subject: &checks.Subject{ID: "x17"}}}, "UNHEALTHY InspectHang x17: very long very long very long very long very long..."},
+		{
+			[]checks.Cause{{Code: "InspectHang", Summary: "payments/ledger-db-0 (ledger) hangs", Subject: pod}},
+			"UNHEALTHY InspectHang: payments/ledger-db-0 (ledger) hangs",
+		},
+		{
+			[]checks.Cause{{Code: "InspectHang", Summary: long, Subject: pod}, {}},
+			"UNHEALTHY InspectHang payments/ledger-db-0/ledger: very long very long... (+1)",
+		},
+		{
+			[]checks.Cause{{Code: "InspectHang", Summary: long, Subject: &checks.Subject{ID: "x17"}}},
+			"UNHEALTHY InspectHang x17: very long very long very long very long very long...",
+		},
 		{nil, "UNHEALTHY no permission"},
 	} {
 		var b strings.Builder
@@ -339,13 +338,17 @@ func TestRelated(t *testing.T) {
 		return checks.Subject{Kind: "Process", ID: pid, Name: "runc", Namespace: "shop", Pod: "web", PodUID: uid}
 	}
 	r := &checks.Report{Status: checks.Unhealthy, Causes: []checks.Cause{{
-		Code: "TaskStuck", Subject: new(process("11", "u")), Related: []checks.Subject{process("12", "u"), process("13", "u"), process("14", "v")},
+		Code: "TaskStuck", Subject: new(process("11", "u")),
+		Related: []checks.Subject{process("12", "u"), process("13", "u"), process("14", "v")},
 	}}}
 	var b strings.Builder
 	if err := Report(&b, r, Options{Width: 120}); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"Culprit  process runc of shop/web, pid 11", "also process runc of shop/web, pod uid u, pid 12, 13\n", "pod uid v, pid 14\n"} {
+	for _, want := range []string{
+		"Culprit  process runc of shop/web, pid 11", "also process runc of shop/web, pod uid u, pid 12, 13\n",
+		"pod uid v, pid 14\n",
+	} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("%q is missing in:\n%s", want, b.String())
 		}
@@ -355,15 +358,16 @@ func TestRelated(t *testing.T) {
 // TestAgainstInJSON has both benchmarks in one document.
 func TestAgainstInJSON(t *testing.T) {
 	var b bytes.Buffer
-	if err := RelistBenchmark(&b, &checks.RelistBenchmark{Status: checks.Healthy}, &checks.RelistBenchmark{Status: checks.Unknown}, Options{Format: JSON}); err != nil {
+	now, then := &checks.RelistBenchmark{Status: checks.Healthy}, &checks.RelistBenchmark{Status: checks.Unknown}
+	if err := RelistBenchmark(&b, now, then, Options{Format: JSON}); err != nil {
 		t.Fatal(err)
 	}
 	var got struct {
 		Status  checks.Verdict
 		Against struct{ Status checks.Verdict }
 	}
-	if err := json.Unmarshal(b.Bytes(), &got); err != nil || got.Status != checks.Healthy ||
-		got.Against.Status != checks.Unknown {
+	err := json.Unmarshal(b.Bytes(), &got)
+	if err != nil || got.Status != checks.Healthy || got.Against.Status != checks.Unknown {
 		t.Errorf("%+v, %v", got, err)
 	}
 }

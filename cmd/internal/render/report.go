@@ -9,9 +9,9 @@ import (
 	"github.com/kdiag/kdiag/plegbench"
 )
 
-// report writes the answer of kdiag pleg. Where nothing was found it is short: figures without pictures, and of the
+// pleg writes the answer of kdiag pleg. Where nothing was found it is short: figures without pictures, and of the
 // checks only those that are not ok.
-func (p *page) report(r *checks.Report) {
+func (p *page) pleg(r *checks.Report) {
 	p.answer(r.Header, r.Runtime, r.Status, r.Causes, r.Problems, fineRelist(fineNode, r.Relist))
 	fine := r.Status == checks.Healthy && len(r.Causes) == 0
 	if s := r.Relist; s != nil {
@@ -110,11 +110,8 @@ func (p *page) limits(s *plegbench.Summary) {
 	}
 	p.heading("Against the kubelet's limits")
 	if listsFail(s) {
-		p.pair(
-			"relist",
-			"fails after "+units.Seconds(*s.ProjectedSeconds)+": its lists are not answered; PLEG turns unhealthy "+
-				units.Seconds(s.ThresholdSeconds)+" after the last relist whose lists were",
-		)
+		p.pair("relist", "fails after "+units.Seconds(*s.ProjectedSeconds)+": its lists are not answered; PLEG turns "+
+			"unhealthy "+units.Seconds(s.ThresholdSeconds)+" after the last relist whose lists were")
 	}
 	p.gauges(all)
 }
@@ -169,21 +166,8 @@ func (p *page) figures(s *plegbench.Summary) {
 			countOf(l.Errors, "failed"))
 	}
 	if w := s.Sweep; w != nil && w.Total > 0 {
-		text := units.Number(
-			w.Inspected,
-		) + " of " + units.Number(
-			w.Total,
-		) + " asked, " + units.Number(
-			w.Hung,
-		) + " hung" +
-			countOf(
-				w.Failed,
-				"failed",
-			) + "; " + quantiles(
-			w.P50Seconds,
-			w.P99Seconds,
-			w.SlowestSeconds,
-		)
+		text := units.Number(w.Inspected) + " of " + units.Number(w.Total) + " asked, " + units.Number(w.Hung) + " hung"
+		text += countOf(w.Failed, "failed") + "; " + quantiles(w.P50Seconds, w.P99Seconds, w.SlowestSeconds)
 		if w.Inspected < w.Total && w.Reach != "" {
 			text += "; " + p.prose(w.Reach[strings.Index(w.Reach, ":")+1:])
 		}

@@ -42,11 +42,8 @@ func NewTimeline(w io.Writer, s reproduce.Scenario, on string, speed float64, o 
 	p.heading(p.prose(s.Name), plain(p.prose(s.Summary)))
 	pace := "at a kubelet's own pace"
 	if speed != 1 {
-		pace = fmt.Sprintf(
-			"all periods of the kubelet are %.4g times shorter. Times on the left are a kubelet's, counted "+
-				"from the fault; quoted log lines show real time",
-			speed,
-		)
+		pace = fmt.Sprintf("all periods of the kubelet are %.4g times shorter. Times on the left are a kubelet's, "+
+			"counted from the fault; quoted log lines show real time", speed)
 	}
 	p.text(2, "on "+p.prose(on)+"; "+pace)
 	_, _ = w.Write(append(p.bytes(), '\n'))
@@ -67,11 +64,8 @@ func (t *Timeline) Event(e reproduce.Event) {
 	case e.Fault:
 		bar = span{p.glyph.half, warn}
 	}
-	lead := []span{
-		plain(
-			padLeft(when, timeWidth) + " ",
-		), bar, plain(" "), {pad(string(e.What), whatWidth), whatInk(e.What)}, plain(" "),
-	}
+	what := span{pad(string(e.What), whatWidth), whatInk(e.What)}
+	lead := []span{plain(padLeft(when, timeWidth) + " "), bar, plain(" "), what, plain(" ")}
 	p.flow(lead, timeWidth+whatWidth+4, plain(p.prose(e.Detail)))
 	_, _ = t.w.Write(p.bytes())
 }

@@ -28,17 +28,6 @@ import (
 	"github.com/kdiag/kdiag/plegbench/syncloop/apiserver"
 )
 
-// defaultVerbosity shows what most distributions' kubelets show.
-const defaultVerbosity = 2
-
-// garbagePercent makes the collector work more often than usual: a syncLoop holds little and lives long, so that
-// memory is worth more than the time.
-const garbagePercent = 40
-
-// cgroupRoot keeps the pods' cgroups apart from those of a real kubelet, which ends pods below its own that it does
-// not know.
-const cgroupRoot = "/kdiag-syncloop"
-
 func run(ctx context.Context, env cli.Env, opts options) error {
 	if opts.Simulate == "help" {
 		return target.PrintScenarios(env.Out)
@@ -50,11 +39,10 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 	if err != nil {
 		return &cli.UsageError{
 			Problem: err.Error(),
-			Hint:    "kdiag syncloop --help lists the flags that are taken; a file is a KubeletConfiguration of kubelet.config.k8s.io/v1beta1",
+			Hint:    "see kdiag syncloop --help; a file is a KubeletConfiguration of kubelet.config.k8s.io/v1beta1",
 		}
 	}
-	if !opts.cleanup && opts.manifests == "" && opts.kubeconfig == "" && kubelet.StaticPodPath == "" &&
-		kubelet.StaticPodURL == "" {
+	if opts.manifests+opts.kubeconfig+kubelet.StaticPodPath+kubelet.StaticPodURL == "" && !opts.cleanup {
 		return &cli.UsageError{
 			Problem: "there is no source of pods",
 			Hint:    "give --manifests FOLDER, --manifest-url URL or --kubeconfig FILE",
@@ -76,10 +64,7 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 	if !t.Simulated() {
 		c, err := target.Probe(ctx, t.Endpoint.URL)
 		if c.State == crictl.ConnectDenied {
-			err = &cli.UsageError{
-				Problem: t.Endpoint.URL + ": permission denied",
-				Hint:    "run kdiag as root (sudo kdiag ...)",
-			}
+			err = &cli.UsageError{Problem: t.Endpoint.URL + ": permission denied", Hint: "run kdiag as root"}
 		}
 		if err != nil {
 			return err
@@ -88,7 +73,7 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 	if opts.cleanup {
 		return cleanup(ctx, env, opts, t.Endpoint.URL)
 	}
-	debug.SetGCPercent(garbagePercent)
+	debug.SetGCPercent(40) // a syncLoop holds little and lives long: memory is worth more than the time
 	out := env.Err
 	if opts.logFile != "" {
 		f, err := os.OpenFile(opts.logFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
@@ -105,7 +90,7 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 		}
 		out = io.MultiWriter(out, newest)
 	}
-	verbosity := defaultVerbosity
+	verbosity := 2 // that of most distributions' kubelets
 	if len(opts.kubelet["v"]) > 0 {
 		verbosity = int(kubelet.Logging.Verbosity)
 	}
@@ -126,11 +111,8 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 		return notStarted(ctx, t, err)
 	}
 	if a := s.Addr(); a != nil {
-		_, _ = fmt.Fprintf(
-			env.Err,
-			"kdiag: serving http://%s: /healthz /pods /metrics /stats/summary /configz /debug/pprof\n",
-			a,
-		)
+		const paths = "/healthz /pods /metrics /stats/summary /configz /debug/pprof"
+		_, _ = fmt.Fprintf(env.Err, "kdiag: serving http://%s: %s\n", a, paths)
 	}
 	if opts.tui {
 		v := &viewer{
@@ -142,11 +124,8 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 		err = s.Run(ctx)
 	}
 	if err == nil && !t.Simulated() {
-		_, _ = fmt.Fprintf(
-			env.Err,
-			"kdiag: ended; its pods run on until the next syncloop, or kdiag syncloop --cleanup --node-name %s\n",
-			opts.nodeName,
-		)
+		const text = "kdiag: ended; its pods run on. To remove them: kdiag syncloop --cleanup --node-name %s\n"
+		_, _ = fmt.Fprintf(env.Err, text, opts.nodeName)
 	}
 	return err
 }
@@ -169,16 +148,15 @@ func (o *options) complete(env cli.Env) error {
 func (o *options) syncloopConfig(
 	kubelet *kubeletconfig.Config, endpoint string, log logr.Logger,
 ) (syncloop.Config, *syncloop.Recorder, error) {
-	kubelet.CgroupRoot = cmp.Or(kubelet.CgroupRoot, cgroupRoot)
+	// A real kubelet ends pods below its own cgroup that it does not know.
+	kubelet.CgroupRoot = cmp.Or(kubelet.CgroupRoot, "/kdiag-syncloop")
 	cfg := syncloop.Config{
 		Endpoint: endpoint, NodeName: o.nodeName, RootDir: o.rootDir, LogDir: o.logDir, Kubelet: kubelet,
-		Periods: syncloop.PeriodsFor(kubelet).Faster(o.speed),
-		Manifests: cmp.Or(
-			o.manifests,
-			kubelet.StaticPodPath,
-		), ManifestURL: kubelet.StaticPodURL, ManifestHeader: http.Header(kubelet.StaticPodURLHeader),
-		Objects: o.objects, Register: kubelet.RegisterNode, Labels: o.labels, StatusFile: o.statusFile,
-		Version: target.Version(), Address: net.JoinHostPort(kubelet.Address, strconv.Itoa(int(kubelet.Port))), Kmsg: "/dev/kmsg", Log: log,
+		Periods:   syncloop.PeriodsFor(kubelet).Faster(o.speed),
+		Manifests: cmp.Or(o.manifests, kubelet.StaticPodPath), ManifestURL: kubelet.StaticPodURL,
+		ManifestHeader: http.Header(kubelet.StaticPodURLHeader), Objects: o.objects, Register: kubelet.RegisterNode,
+		Labels: o.labels, StatusFile: o.statusFile, Version: target.Version(), Kmsg: "/dev/kmsg", Log: log,
+		Address: net.JoinHostPort(kubelet.Address, strconv.Itoa(int(kubelet.Port))),
 	}
 	var events record.EventSink
 	if o.kubeconfig != "" {
@@ -213,18 +191,10 @@ func cleanup(ctx context.Context, env cli.Env, opts options, endpoint string) er
 		Endpoint: endpoint, NodeName: opts.nodeName, RootDir: opts.rootDir, LogDir: opts.logDir,
 	})
 	if err != nil {
-		return &cli.HintError{
-			Err:  err,
-			Code: cli.ExitProblem,
-			Hint: "run it again once the runtime answers: kdiag runtime",
-		}
+		return &cli.HintError{Err: err, Code: cli.ExitProblem, Hint: "run it again when kdiag runtime shows an answer"}
 	}
-	text := fmt.Sprintf(
-		"removed %d sandboxes and %d containers of node %s",
-		removed.Sandboxes,
-		removed.Containers,
-		opts.nodeName,
-	)
+	text := fmt.Sprintf("removed %d sandboxes and %d containers of node %s", removed.Sandboxes, removed.Containers,
+		opts.nodeName)
 	if len(removed.Folders) > 0 {
 		text += ", and " + strings.Join(removed.Folders, ", ")
 	}
@@ -239,14 +209,8 @@ func notStarted(ctx context.Context, t *target.Target, err error) error {
 		return &cli.HintError{Err: err, Code: cli.ExitUnknown}
 	}
 	if _, call := t.Client.Version(ctx); !call.OK() {
-		return &cli.HintError{
-			Err:  err,
-			Code: cli.ExitProblem,
-			Hint: "kdiag runtime shows what is wrong with the socket",
-		}
+		return &cli.HintError{Err: err, Code: cli.ExitProblem, Hint: "kdiag runtime shows what is wrong with it"}
 	}
-	return &cli.UsageError{
-		Problem: err.Error(),
-		Hint:    "the runtime answers; give other settings, such as another --log-dir or --node-name: kdiag syncloop --help lists them",
-	}
+	const hint = "the runtime answers; give other settings, such as another --log-dir or --node-name"
+	return &cli.UsageError{Problem: err.Error(), Hint: hint}
 }

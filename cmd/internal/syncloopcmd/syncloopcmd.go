@@ -69,30 +69,12 @@ all that it left. docs/syncloop.md says what is the same as in a kubelet and wha
 
 func (o *options) addFlags(cmd *cobra.Command) {
 	fs := cmd.Flags()
-	fs.StringVar(
-		&o.Endpoint,
-		"runtime-endpoint",
-		"",
-		"CRI socket, unix:///path or a bare path (default: $CONTAINER_RUNTIME_ENDPOINT, the running kubelet's own, /etc/crictl.yaml, a well-known socket)",
-	)
-	fs.StringVar(
-		&o.Simulate,
-		"simulate",
-		"",
-		"run on the embedded runtime in this scenario instead: a name or a YAML file; help lists them",
-	)
-	fs.StringVar(
-		&o.manifests,
-		"manifests",
-		"",
-		"folder of pod manifests, or a single one (the kubelet's --pod-manifest-path)",
-	)
-	fs.StringVar(
-		&o.objects,
-		"objects",
-		"",
-		"folder of YAML files with the ConfigMaps and Secrets that the manifests name",
-	)
+	fs.StringVar(&o.Endpoint, "runtime-endpoint", "",
+		"CRI socket, unix:///path or a bare path (default: $CONTAINER_RUNTIME_ENDPOINT, the running kubelet's own, "+
+			"/etc/crictl.yaml, a well-known socket)")
+	fs.StringVar(&o.Simulate, "simulate", "", "run on the embedded runtime in this scenario or YAML file; help lists them")
+	fs.StringVar(&o.manifests, "manifests", "", "folder of pod manifests, or one (the kubelet's --pod-manifest-path)")
+	fs.StringVar(&o.objects, "objects", "", "folder of YAML files with the ConfigMaps and Secrets that manifests name")
 	fs.StringVar(&o.kubeconfig, "kubeconfig", "", "API server to take pods from and to report to")
 	fs.StringVar(&o.nodeName, "node-name", "", "the node's name (default: this host's)")
 	fs.StringVar(&o.rootDir, "root-dir", "/var/lib/kdiag-syncloop", "folder for volumes and termination messages")
@@ -100,25 +82,10 @@ func (o *options) addFlags(cmd *cobra.Command) {
 	fs.StringVar(&o.config, "config", "", "KubeletConfiguration file; flags override it")
 	fs.StringVar(&o.statusFile, "status-file", "", "keep the pods' statuses in this file, as JSON")
 	fs.StringVar(&o.logFile, "log-file", "", "write the log there instead of to standard error")
-	fs.Float64Var(
-		&o.speed,
-		"speed",
-		1,
-		"shorten the kubelet's periods by this factor: with 60 three minutes become three seconds",
-	)
-	fs.BoolVar(
-		&o.evented,
-		"evented",
-		false,
-		"have PLEG take the runtime's events, relisting seldom: --feature-gates EventedPLEG=true",
-	)
+	fs.Float64Var(&o.speed, "speed", 1, "shorten the kubelet's periods by this factor: with 60, 3m become 3s")
+	fs.BoolVar(&o.evented, "evented", false, "let PLEG use the runtime's events: --feature-gates EventedPLEG=true")
 	fs.BoolVar(&o.tui, "tui", false, "show the loop, PLEG, the pods and their workers in the terminal, as they move")
-	fs.BoolVar(
-		&o.cleanup,
-		"cleanup",
-		false,
-		"remove all pods and folders that a syncloop with this node name left, and end",
-	)
+	fs.BoolVar(&o.cleanup, "cleanup", false, "remove all that a syncloop with this node name left, and end")
 	fs.StringToStringVar(&o.labels, "node-labels", nil, "labels to register the node with, as key=value")
 	for _, f := range kubeletconfig.Flags() {
 		short, add := "", fs.FuncP
@@ -135,10 +102,8 @@ func (o *options) addFlags(cmd *cobra.Command) {
 			})
 		}
 	}
-	_ = cmd.RegisterFlagCompletionFunc(
-		"simulate",
-		cobra.FixedCompletions(fake.Names(), cobra.ShellCompDirectiveDefault),
-	)
+	scenarios := cobra.FixedCompletions(fake.Names(), cobra.ShellCompDirectiveDefault)
+	_ = cmd.RegisterFlagCompletionFunc("simulate", scenarios)
 }
 
 // check reports the first flag with a bad value, before anything is started.
@@ -147,14 +112,15 @@ func (o *options) check(cmd *cobra.Command) error {
 		o.Check(cmd),
 		cli.RejectEmpty(cmd, "manifests", "objects", "kubeconfig", "node-name", "root-dir", "log-dir", "config",
 			"status-file", "log-file", "container-runtime-endpoint"),
-		cli.Reject(math.IsNaN(o.speed) || o.speed <= 0 || o.speed > 1000, fmt.Sprintf("--speed %v makes no sense", o.speed),
-			"give a factor from 1 to 1000, such as --speed 60"),
+		cli.Reject(math.IsNaN(o.speed) || o.speed <= 0 || o.speed > 1000,
+			fmt.Sprintf("--speed %v makes no sense", o.speed), "give a factor from 1 to 1000, such as --speed 60"),
 	); err != nil {
 		return err
 	}
 	// A kubelet waits for a missing folder of manifests; here it is probably a typing error.
 	for flag, path := range map[string]string{
-		"manifests": o.manifests, "objects": o.objects, "kubeconfig": o.kubeconfig, "status-file": filepath.Dir(o.statusFile),
+		"manifests": o.manifests, "objects": o.objects, "kubeconfig": o.kubeconfig,
+		"status-file": filepath.Dir(o.statusFile),
 	} {
 		if _, err := os.Stat(path); path != "" && err != nil {
 			return &cli.UsageError{Problem: "--" + flag + ": " + err.Error(), Hint: "name what exists and may be read"}

@@ -110,47 +110,34 @@ func draw(s syncloop.Snapshot, log []string, now time.Time, width, height int, c
 		}
 		lines = append(lines, line)
 	}
-	since := func(t time.Time) string { return units.Duration(now.Sub(t)) }
+	since := func(t time.Time) string {
+		if t.IsZero() {
+			return "long" // never
+		}
+		return units.Duration(now.Sub(t))
+	}
 	late := func(t time.Time) int {
 		if now.Sub(t) < slow {
 			return 0
 		}
 		return yellow
 	}
+	loop, relist := s.Loop, s.PLEG
 	add(bold, "kdiag syncloop  %s UTC  %s  %s", now.UTC().Format(time.TimeOnly), s.Node, s.Runtime)
-	add(
-		late(s.Loop.LastTurn),
-		"LOOP    last turn %s ago, %d turns, %d updates pending",
-		since(s.Loop.LastTurn),
-		s.Loop.Turns,
-		s.Loop.Updates,
-	)
-	if !s.Loop.SkippingSince.IsZero() {
-		add(red, "        skipping for %s: %s", since(s.Loop.SkippingSince), render.Printable(s.Loop.Why))
+	add(late(loop.LastTurn), "LOOP    last turn %s ago, %d turns, %d updates pending",
+		since(loop.LastTurn), loop.Turns, loop.Updates)
+	if !loop.SkippingSince.IsZero() {
+		add(red, "        skipping for %s: %s", since(loop.SkippingSince), render.Printable(loop.Why))
 	}
-	add(
-		late(s.PLEG.LastRelist),
-		"PLEG    last good relist %s ago, %d relists, %d failed, %d pods to inspect again, events: %d pending, %d dropped",
-		since(s.PLEG.LastRelist),
-		s.PLEG.Relists,
-		s.PLEG.Failures,
-		s.PLEG.Uninspected,
-		s.PLEG.Queued,
-		s.PLEG.Discarded,
-	)
-	if t := s.PLEG.InProgressSince; !t.IsZero() {
+	add(late(relist.LastRelist), "PLEG    last good relist %s ago, %d relists, %d failed, %d pods to inspect again",
+		since(relist.LastRelist), relist.Relists, relist.Failures, relist.Uninspected)
+	if t := relist.InProgressSince; !t.IsZero() {
 		add(late(t), "        relist in progress for %s", since(t))
 	}
+	add(0, "        events: %d pending, %d dropped", relist.Queued, relist.Discarded)
 	for _, c := range s.Conditions {
-		if (c.Type == v1.NodeReady) != (c.Status == v1.ConditionTrue) {
-			add(
-				red,
-				"NODE    %s %s for %s: %s",
-				c.Type,
-				c.Status,
-				since(c.LastTransitionTime.Time),
-				render.Printable(c.Message),
-			)
+		if age := since(c.LastTransitionTime.Time); (c.Type == v1.NodeReady) != (c.Status == v1.ConditionTrue) {
+			add(red, "NODE    %s %s for %s: %s", c.Type, c.Status, age, render.Printable(c.Message))
 		}
 	}
 	phases := map[types.UID]v1.PodPhase{}
@@ -160,7 +147,7 @@ func draw(s syncloop.Snapshot, log []string, now time.Time, width, height int, c
 	slices.SortStableFunc(s.Workers, func(a, b podworkers.WorkerState) int {
 		return cmp.Or(strings.Compare(activity(b), activity(a)), a.Since.Compare(b.Since))
 	})
-	add(bold, "PODS    %d, with %d workers, those that wait first", len(s.Pods), len(s.Workers))
+	add(bold, "PODS    %d, with %d workers, the busy first", len(s.Pods), len(s.Workers))
 	room := max(height-len(lines)-1, 0) // above the log's head
 	for _, w := range s.Workers[:min(len(s.Workers), max(room*2/3, room-len(log)))] {
 		add(map[bool]int{true: late(w.Since)}[activity(w) != "idle"], "%-44.44s  %-9s  %s, %s, %s", w.Name,

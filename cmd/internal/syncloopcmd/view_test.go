@@ -75,10 +75,11 @@ func TestDraw(t *testing.T) {
 	want := `kdiag syncloop  12:30:45 UTC  lab-1  containerd v2.1.4
 LOOP    last turn 1m ago, 1234 turns, 2 updates pending
         skipping for 1m: [container runtime is down, PLEG is not healthy: pleg was last seen active 4m2s ago; threshold is 3m0s]
-PLEG    last good relist 4m2s ago, 1200 relists, 3 failed, 0 pods to inspect again, events: 0 pending, 0 dropped
+PLEG    last good relist 4m2s ago, 1200 relists, 3 failed, 0 pods to inspect again
         relist in progress for 4m
+        events: 0 pending, 0 dropped
 NODE    Ready False for 1m: [container runtime is down, PLEG is not healthy: pleg was last seen active 4m2s ago; threshold is 3m0
-PODS    2, with 2 workers, those that wait first
+PODS    2, with 2 workers, the busy first
 default/old                                   gone       terminating, works, 3m59s
 default/web-01                                Pending    sync, waits for PLEG, 1s
 LOG
