@@ -30,8 +30,8 @@ type options struct {
 	timed bool // the reading ends by --timeout
 }
 
-const long = `Read the logs of a node and show when PLEG was not healthy: each incident with its beginning, end and worst age, what
-happened around it and its likely cause, as a timeline.
+const long = `Read the logs of a node and show when PLEG was not healthy: each incident with its beginning, end and worst
+age, what happened around it and its likely cause, as a timeline.
 
 Without FILE, --directory, --file or --root the node's own journal is read, and text logs where there is none. A FILE
 is a journal file, a folder of logs, or text of any kind, compressed or not; "-" is standard input, which is also read
@@ -94,8 +94,8 @@ func (o *options) check(cmd *cobra.Command, args []string) error {
 	o.timed = given("timeout")
 	return cmp.Or(
 		cli.RejectEmpty(cmd, "since", "until", "root", "html", "zone"),
-		cli.Reject(given("year") && (o.year < 2014 || o.year > 9999), fmt.Sprintf("--year %d is no year of a kubelet", o.year),
-			"for example --year 2026"),
+		cli.Reject(given("year") && (o.year < 2014 || o.year > 9999),
+			fmt.Sprintf("--year %d is no year of a kubelet", o.year), "for example --year 2026"),
 		cli.Reject(given("root") && len(args)+len(o.directories)+len(o.files) > 0,
 			"--root excludes FILE, --file and --directory", "name the files below the root instead"),
 		cli.Reject(o.follow && given("until"), "--follow and --until exclude each other", "leave one of them out"),

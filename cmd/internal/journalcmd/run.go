@@ -8,7 +8,9 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/kdiag/kdiag/checks"
@@ -44,7 +46,8 @@ func run(ctx context.Context, env cli.Env, opts *options, args []string) error {
 		}
 		defer s.page.Close()
 		if s.page.Exists && filepath.Ext(opts.html) != ".html" { // it may be the very log that was asked about
-			return &cli.UsageError{Problem: "--html " + opts.html + " exists", Hint: "only a file named *.html is replaced"}
+			const hint = "only a file named *.html is replaced"
+			return &cli.UsageError{Problem: "--html " + opts.html + " exists", Hint: hint}
 		}
 	}
 	limited, cancel := context.WithCancel(ctx)
@@ -102,9 +105,8 @@ func (s *session) follow(ctx context.Context, reading journal.Options) (*journal
 func (s *session) finish(ctx, limited context.Context, r *journal.Report, reading journal.Options, err error) error {
 	quiet := s.opts.follow && r == nil && err == nil
 	interrupted := ctx.Err() != nil && !s.opts.follow
-	ended := errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, deadline.ErrAbandoned)
-	if limited.Err() != nil && !s.opts.follow && (err == nil || ended) {
-		err = context.Cause(limited)
+	if cause := context.Cause(limited); cause != nil && !s.opts.follow && (r == nil || err != nil) {
+		err = cause
 	}
 	if r == nil {
 		r = &journal.Report{
@@ -187,17 +189,14 @@ func rangeNote(r *journal.Report, reading journal.Options) string {
 
 // unread returns what kept the first source from being read, and how many others there are; empty if all were.
 func unread(r *journal.Report) string {
-	text, more := "", -1
-	for _, src := range r.Sources {
-		if src.Problem != "" {
-			text = cmp.Or(text, src.Name+": "+src.Problem)
-			more++
-		}
+	bad := slices.DeleteFunc(slices.Clone(r.Sources), func(s journal.Source) bool { return s.Problem == "" })
+	switch len(bad) {
+	case 0:
+		return ""
+	case 1:
+		return bad[0].Name + ": " + bad[0].Problem
 	}
-	if more > 0 {
-		text += fmt.Sprintf("; and %d more that could not be read", more)
-	}
-	return text
+	return fmt.Sprintf("%s: %s; and %d more that could not be read", bad[0].Name, bad[0].Problem, len(bad)-1)
 }
 
 // nothing ends a command that could look at nothing: one line, and a hint. A program that asked for a document gets
@@ -230,8 +229,7 @@ func hint(err error) string {
 	}{
 		{errOutOfTime, "give it more time, such as --timeout 5m, or less to read, such as --since -1h"},
 		{fs.ErrPermission, "run kdiag as root (sudo kdiag journal ...), or as a member of the group systemd-journal"},
-		{fs.ErrNotExist, "check the path; without one, kdiag journal reads this node's own logs"},
-		{errors.New("no such file"), "check the path; without one, kdiag journal reads this node's own logs"},
+		{syscall.ENOENT, "check the path; without one, kdiag journal reads this node's own logs"},
 		{journal.ErrNoJournal, "name what to read: kdiag journal FILE..., --directory DIR, --root DIR, or a pipe"},
 		{journal.ErrNoLogs, "name a folder that holds *.journal files or text logs, or the files themselves"},
 		{journal.ErrNoMatch, "quote the pattern, and try it with ls"},

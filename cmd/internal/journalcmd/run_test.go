@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -71,8 +72,8 @@ func TestExitCodes(t *testing.T) {
 			fine, false, 2, "e: " + journal.ErrNoLogs.Error(), "a folder that holds", "",
 		},
 		{
-			"missing", nil, fmt.Errorf("reading x: %w", fs.ErrNotExist), fine, false, 2,
-			"reading x: file does not exist", "check the path", "",
+			"missing", nil, fmt.Errorf("reading x: %w", syscall.ENOENT), fine, false, 2,
+			"reading x: no such file or directory", "check the path", "",
 		},
 		{"nothing to read", nil, nil, fine, false, 2, "there was nothing to read", "--help", ""},
 		{"late, and nothing read", nil, nil, late, false, 2, errOutOfTime.Error(), "--timeout 5m", ""},

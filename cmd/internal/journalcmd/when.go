@@ -73,14 +73,11 @@ func parseRange(since, until string, now time.Time) (from, to time.Time, err err
 			}
 		}
 	}
-	problem := ""
-	switch {
-	case from.After(now):
-		problem = "--since " + from.Format(zoned) + " has not come yet: it is " + now.Format(zoned)
-	case !to.IsZero() && !from.Before(to):
-		problem = fmt.Sprintf("--since %s is not before --until %s", from.Format(zoned), to.Format(zoned))
-	default:
+	if to.IsZero() || from.Before(to) {
 		return from, to, nil
 	}
-	return from, to, &cli.UsageError{Problem: problem, Hint: "a time of day means the last time that it was that late"}
+	return from, to, &cli.UsageError{
+		Problem: fmt.Sprintf("--since %s is not before --until %s", from.Format(zoned), to.Format(zoned)),
+		Hint:    "a time of day means the last time that it was that late",
+	}
 }

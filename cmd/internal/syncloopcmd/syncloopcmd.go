@@ -42,15 +42,12 @@ func NewCommand(env cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "syncloop",
 		Short: "Run pods on a CRI socket with a small kubelet, to watch its loop at work",
-		Long: `Run pods on a real runtime through the same machinery as a kubelet: pod sources, syncLoop, pod workers, PLEG, probes,
-volumes, eviction, garbage collection, node status. It serves to learn from and to test with, not to run a cluster.
+		Long: `Run pods on a real runtime through the same machinery as a kubelet: pod sources, syncLoop, pod workers, PLEG,
+probes, volumes, eviction, garbage collection, node status. It serves to learn and to test, not to run a cluster.
 
-Pods come from manifest files, a URL, or an API server. The log is the kubelet's own, line for line, so that kdiag journal
-and every other tool reads it. Everything that it creates bears the label ` + "`io.kdiag.syncloop`" + ` with the node's name, and
-it touches nothing else on the socket; but a real kubelet on the same socket takes its pods for orphans and kills them.
-
-Interrupted, it leaves its pods running, as a kubelet does, and takes them over when it is started again. --cleanup removes
-all that it left. docs/syncloop.md says what is the same as in a kubelet and what is left out.`,
+The log is the kubelet's own, line for line. Everything that it creates bears the label ` + "`io.kdiag.syncloop`" + `, and it
+touches nothing else on the socket; but a real kubelet on the same socket kills its pods. Interrupted, it leaves its
+pods running and takes them over when it is started again. docs/syncloop.md lists what differs from a kubelet.`,
 		Example: `  kdiag syncloop --manifests ./pods --runtime-endpoint /run/containerd/containerd.sock
   kdiag syncloop --manifests ./pods --simulate healthy --tui
   kdiag syncloop --kubeconfig ~/.kube/config --node-name lab-1
@@ -72,7 +69,7 @@ func (o *options) addFlags(cmd *cobra.Command) {
 	fs.StringVar(&o.Endpoint, "runtime-endpoint", "",
 		"CRI socket, unix:///path or a bare path (default: $CONTAINER_RUNTIME_ENDPOINT, the running kubelet's own, "+
 			"/etc/crictl.yaml, a well-known socket)")
-	fs.StringVar(&o.Simulate, "simulate", "", "run on the embedded runtime in this scenario or YAML file; help lists them")
+	fs.StringVar(&o.Simulate, "simulate", "", "run on the embedded runtime in this scenario; help lists them")
 	fs.StringVar(&o.manifests, "manifests", "", "folder of pod manifests, or one (the kubelet's --pod-manifest-path)")
 	fs.StringVar(&o.objects, "objects", "", "folder of YAML files with the ConfigMaps and Secrets that manifests name")
 	fs.StringVar(&o.kubeconfig, "kubeconfig", "", "API server to take pods from and to report to")

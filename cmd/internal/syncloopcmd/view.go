@@ -22,7 +22,7 @@ import (
 
 const (
 	redrawEvery = 500 * time.Millisecond
-	slow        = 5 * time.Second // a wait that long is coloured; loop and PLEG turn each second
+	slow        = 5 * time.Second // a worker that waits so long is coloured
 	keptLines   = 200             // of the log
 )
 
@@ -116,23 +116,17 @@ func draw(s syncloop.Snapshot, log []string, now time.Time, width, height int, c
 		}
 		return units.Duration(now.Sub(t))
 	}
-	late := func(t time.Time) int {
-		if now.Sub(t) < slow {
-			return 0
-		}
-		return yellow
-	}
 	loop, relist := s.Loop, s.PLEG
 	add(bold, "kdiag syncloop  %s UTC  %s  %s", now.UTC().Format(time.TimeOnly), s.Node, s.Runtime)
-	add(late(loop.LastTurn), "LOOP    last turn %s ago, %d turns, %d updates pending",
+	add(0, "LOOP    last turn %s ago, %d turns, %d updates pending",
 		since(loop.LastTurn), loop.Turns, loop.Updates)
 	if !loop.SkippingSince.IsZero() {
 		add(red, "        skipping for %s: %s", since(loop.SkippingSince), render.Printable(loop.Why))
 	}
-	add(late(relist.LastRelist), "PLEG    last good relist %s ago, %d relists, %d failed, %d pods to inspect again",
+	add(0, "PLEG    last good relist %s ago, %d relists, %d failed, %d pods to inspect again",
 		since(relist.LastRelist), relist.Relists, relist.Failures, relist.Uninspected)
 	if t := relist.InProgressSince; !t.IsZero() {
-		add(late(t), "        relist in progress for %s", since(t))
+		add(yellow, "        relist in progress for %s", since(t))
 	}
 	add(0, "        events: %d pending, %d dropped", relist.Queued, relist.Discarded)
 	for _, c := range s.Conditions {
@@ -150,8 +144,11 @@ func draw(s syncloop.Snapshot, log []string, now time.Time, width, height int, c
 	add(bold, "PODS    %d, with %d workers, the busy first", len(s.Pods), len(s.Workers))
 	room := max(height-len(lines)-1, 0) // above the log's head
 	for _, w := range s.Workers[:min(len(s.Workers), max(room*2/3, room-len(log)))] {
-		add(map[bool]int{true: late(w.Since)}[activity(w) != "idle"], "%-44.44s  %-9s  %s, %s, %s", w.Name,
-			cmp.Or(phases[w.UID], "gone"), w.Step, activity(w), since(w.Since))
+		ink := 0
+		if activity(w) != "idle" && now.Sub(w.Since) >= slow {
+			ink = yellow
+		}
+		add(ink, "%-44.44s  %-9s  %s, %s, %s", w.Name, cmp.Or(phases[w.UID], "gone"), w.Step, activity(w), since(w.Since))
 	}
 	add(bold, "LOG")
 	for _, text := range log[max(0, len(log)-max(0, height-len(lines))):] {
