@@ -31,7 +31,7 @@ func (m briefLine) fits(s string) bool {
 	return len(s) <= m.width && columns(s) <= m.width
 }
 
-// cut shortens s at the end of a word where one is near, and says so with an ellipsis.
+// cut shortens s at the end of a word where one is near, and marks that with an ellipsis.
 func (m briefLine) cut(s string) string {
 	s = strings.TrimSpace(strings.ReplaceAll(s, glue, " "))
 	if m.fits(s) {
@@ -66,7 +66,7 @@ func (m briefLine) report(r *checks.Report) string {
 }
 
 // line puts a verdict and its first cause into one line. Verdict, code and culprit are never cut away: what is left of
-// the room goes to the summary, as far as it says more.
+// the room goes to the summary.
 func (m briefLine) line(v checks.Verdict, causes []checks.Cause, problems []string, fine string) string {
 	word := middle(m.verdict(v).text, mostName)
 	if len(causes) == 0 {

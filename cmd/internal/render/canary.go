@@ -54,7 +54,7 @@ func (p *page) canary(r *checks.CanaryReport) {
 	p.steps(r.NextSteps, nil)
 }
 
-// canarySteps writes each step with its time, as number and bar; what the runtime said of a failed one stands below.
+// canarySteps writes each step with its time, as number and bar; the error of a failed one stands below.
 func (p *page) canarySteps(r *checks.CanaryReport) {
 	if len(r.Steps) == 0 {
 		return

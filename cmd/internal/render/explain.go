@@ -41,7 +41,7 @@ func definitionOf(d checks.Definition) definitionDoc {
 	}
 }
 
-// Definition prints what kdiag explain says of one cause.
+// Definition prints the documentation of one cause.
 func Definition(w io.Writer, d checks.Definition, o Options) error {
 	doc := definitionOf(d)
 	doc.APIVersion, doc.Kind, doc.GeneratedAt = checks.APIVersion, "CauseDefinition", o.GeneratedAt

@@ -27,7 +27,7 @@ func (p *page) headline(word span, host string, sentences ...string) {
 	}
 }
 
-// where names the node, and says when the runtime is not one: the commands of a report are meant for a real node.
+// where names the node, and marks a simulated runtime: the commands of a report are meant for a real node.
 func where(host string, r checks.Runtime) string {
 	if r.EndpointSource == "simulated" {
 		return strings.TrimSpace(host + " (simulated)")
@@ -40,7 +40,7 @@ func (c cleaner) verdict(v checks.Verdict) span {
 	return span{strings.ToUpper(cmp.Or(c.prose(string(v)), string(checks.Unknown))), verdictInk(v)}
 }
 
-// sentence says why the verdict is what it is: the first cause, else what kept kdiag from looking, else what was fine.
+// sentence is the reason of the verdict: the first cause, else what kept kdiag from looking, else what was fine.
 func (c cleaner) sentence(v checks.Verdict, causes []checks.Cause, problems []string, fine string) string {
 	switch {
 	case len(causes) > 0:
@@ -65,7 +65,7 @@ func (p *page) answer(
 	p.causes(causes)
 }
 
-// fineRelist says of a healthy node or runtime how long a relist takes.
+// fineRelist adds how long a relist takes to what was found of a healthy node or runtime.
 func fineRelist(found string, s *plegbench.Summary) string {
 	if s == nil || s.ProjectedSeconds == nil || s.ThresholdSeconds <= 0 {
 		return found
@@ -74,7 +74,7 @@ func fineRelist(found string, s *plegbench.Summary) string {
 		units.Seconds(s.ThresholdSeconds) + " it may take"
 }
 
-// What is said of a node without a cause, and of a runtime alone.
+// What is found of a node without a cause, and of a runtime alone.
 const (
 	fineNode    = "nothing found"
 	fineRuntime = "runtime answers"

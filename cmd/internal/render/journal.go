@@ -278,7 +278,7 @@ func unread(r *journal.Report) []journal.Source {
 	return slices.DeleteFunc(slices.Clone(r.Sources), func(s journal.Source) bool { return s.Problem == "" })
 }
 
-// unreadLines lists what was not read, and where: silence about it would be taken for health.
+// unreadLines lists what was not read, and where.
 func (j *journalDoc) unreadLines() []string {
 	var lines []string
 	if j.Unparsed > 0 {

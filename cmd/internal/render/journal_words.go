@@ -12,7 +12,7 @@ import (
 // mostWords cuts the words of a record where they stand inside a sentence of ours, in columns.
 const mostWords = 200
 
-// summary says what happened in one or two sentences.
+// summary returns what happened, in one or two sentences.
 func (j *journalDoc) summary() string {
 	incidents := j.Incidents()
 	e := j.Headline()
@@ -59,7 +59,7 @@ func (j *journalDoc) during(e journal.Episode) string {
 	return text
 }
 
-// nothingRead says why nothing could be looked at.
+// nothingRead returns why nothing could be looked at.
 func nothingRead(c cleaner, r *journal.Report) string {
 	bad := unread(r)
 	switch {
@@ -74,7 +74,7 @@ func nothingRead(c cleaner, r *journal.Report) string {
 	return "no record could be read"
 }
 
-// lookedAt says what the answer rests on.
+// lookedAt returns what the answer rests on.
 func (j *journalDoc) lookedAt() string {
 	text := "Looked at " + units.Count(j.Lines, "record")
 	if len(j.Sources) == 1 {
@@ -122,7 +122,7 @@ func (j *journalDoc) eventLine(e journal.Event) string {
 	return text
 }
 
-// finding says when, how often, what was wrong, and in whose words.
+// finding returns when, how often, what was wrong, and the words of the first record.
 func (j *journalDoc) finding(f journal.Finding) string {
 	text := units.Count(f.Count, j.prose(f.Unit)) + ": " + j.prose(f.Summary)
 	if f.First != nil {

@@ -155,7 +155,7 @@ func (p *page) pair(label, text string) {
 // labelWidth is the width of the labels of pairs.
 const labelWidth = 10
 
-// command writes a command on a line of its own, whole, so that it can be copied.
+// command writes a command whole, on one line, so that it can be copied.
 func (p *page) command(indent int, command string) {
 	p.put(plain(spaces(indent)), span{p.clean(strings.TrimSpace(command)), info})
 }

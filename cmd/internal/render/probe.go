@@ -61,7 +61,7 @@ func (p *page) connect(c checks.ConnectInfo) {
 	p.pair("connect", text)
 }
 
-// rpcs writes each call with its latency, as number and bar; what the runtime said of a failed one stands below.
+// rpcs writes each call with its latency, as number and bar; the error of a failed one stands below.
 func (p *page) rpcs(rpcs []checks.RPC) {
 	if len(rpcs) == 0 {
 		return

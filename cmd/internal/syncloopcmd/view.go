@@ -11,9 +11,6 @@ import (
 	"sync"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
-
 	"github.com/kdiag/kdiag/checks/units"
 	"github.com/kdiag/kdiag/cmd/internal/render"
 	"github.com/kdiag/kdiag/plegbench/syncloop"
@@ -130,13 +127,13 @@ func draw(s syncloop.Snapshot, log []string, now time.Time, width, height int, c
 	}
 	add(0, "        events: %d pending, %d dropped", relist.Queued, relist.Discarded)
 	for _, c := range s.Conditions {
-		if age := since(c.LastTransitionTime.Time); (c.Type == v1.NodeReady) != (c.Status == v1.ConditionTrue) {
+		if age := since(c.LastTransitionTime.Time); (c.Type == "Ready") != (c.Status == "True") {
 			add(red, "NODE    %s %s for %s: %s", c.Type, c.Status, age, render.Printable(c.Message))
 		}
 	}
-	phases := map[types.UID]v1.PodPhase{}
+	phases := map[string]string{}
 	for _, p := range s.Pods {
-		phases[p.UID] = p.Status.Phase
+		phases[string(p.UID)] = string(p.Status.Phase)
 	}
 	slices.SortStableFunc(s.Workers, func(a, b podworkers.WorkerState) int {
 		return cmp.Or(strings.Compare(activity(b), activity(a)), a.Since.Compare(b.Since))
@@ -148,7 +145,7 @@ func draw(s syncloop.Snapshot, log []string, now time.Time, width, height int, c
 		if activity(w) != "idle" && now.Sub(w.Since) >= slow {
 			ink = yellow
 		}
-		add(ink, "%-44.44s  %-9s  %s, %s, %s", w.Name, cmp.Or(phases[w.UID], "gone"), w.Step, activity(w), since(w.Since))
+		add(ink, "%-44.44s  %-9s  %s, %s, %s", w.Name, cmp.Or(phases[string(w.UID)], "gone"), w.Step, activity(w), since(w.Since))
 	}
 	add(bold, "LOG")
 	for _, text := range log[max(0, len(log)-max(0, height-len(lines))):] {
