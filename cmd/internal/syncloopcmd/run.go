@@ -48,7 +48,7 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 			Hint:    "give --manifests FOLDER, --manifest-url URL or --kubeconfig FILE",
 		}
 	}
-	screen, ok := env.Out.(*os.File)
+	screen, ok := env.Out.(interface{ Fd() uintptr })
 	if opts.tui && (!ok || !env.OutTTY || env.Getenv("TERM") == "dumb") {
 		return &cli.UsageError{Problem: "--tui needs a terminal", Hint: "leave it out to get the log"}
 	}
@@ -116,7 +116,7 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 	}
 	if opts.tui {
 		v := &viewer{
-			screen: screen, snapshot: s.Snapshot, log: newest, err: env.Err, color: env.Color("auto"),
+			screen: env.Out, snapshot: s.Snapshot, log: newest, err: env.Err, color: env.Color("auto"),
 			size: func() (int, int, error) { return term.GetSize(int(screen.Fd())) },
 		}
 		err = v.run(ctx, s.Run)

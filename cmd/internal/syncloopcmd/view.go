@@ -138,7 +138,7 @@ func draw(s syncloop.Snapshot, log []string, now time.Time, width, height int, c
 	slices.SortStableFunc(s.Workers, func(a, b podworkers.WorkerState) int {
 		return cmp.Or(strings.Compare(activity(b), activity(a)), a.Since.Compare(b.Since))
 	})
-	add(bold, "PODS    %d, with %d workers, the busy first", len(s.Pods), len(s.Workers))
+	add(bold, "PODS    %d, workers: %d, the busy first", len(s.Pods), len(s.Workers))
 	room := max(height-len(lines)-1, 0) // above the log's head
 	for _, w := range s.Workers[:min(len(s.Workers), max(room*2/3, room-len(log)))] {
 		ink := 0

@@ -79,7 +79,7 @@ PLEG    last good relist 4m2s ago, 1200 relists, 3 failed, 0 pods to inspect aga
         relist in progress for 4m
         events: 0 pending, 0 dropped
 NODE    Ready False for 1m: [container runtime is down, PLEG is not healthy: pleg was last seen active 4m2s ago; threshold is 3m0
-PODS    2, with 2 workers, the busy first
+PODS    2, workers: 2, the busy first
 default/old                                   gone       terminating, works, 3m59s
 default/web-01                                Pending    sync, waits for PLEG, 1s
 LOG
