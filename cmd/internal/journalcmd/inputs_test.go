@@ -1,7 +1,6 @@
 package journalcmd
 
 import (
-	"bytes"
 	"io"
 	"os"
 	"path/filepath"
@@ -46,22 +45,14 @@ func TestInputs(t *testing.T) {
 		own   bool
 	}{
 		{"under cron", null, options{}, nil, node, true},
-		{"no file at all", bytes.NewReader(nil), options{}, nil, node, true},
 		{"a file as input", file, options{}, nil, stdin, false},
 		{"a pipe", pipe, options{}, nil, stdin, false},
 		{"the dash", null, options{}, []string{"-"}, stdin, false},
 		{
-			"files before a pipe", pipe,
-			options{},
-			[]string{"a", "b.gz"},
-			[]journal.Input{{Path: "a"}, {Path: "b.gz"}},
-			false,
-		},
-		{
-			"a folder and patterns before a pipe", pipe,
+			"files, a folder and patterns before a pipe", pipe,
 			options{files: []string{"s@*"}, directories: []string{"d"}},
-			nil,
-			[]journal.Input{{Kind: journal.Glob, Path: "s@*"}, {Kind: journal.Directory, Path: "d"}},
+			[]string{"a"},
+			[]journal.Input{{Path: "a"}, {Kind: journal.Glob, Path: "s@*"}, {Kind: journal.Directory, Path: "d"}},
 			false,
 		},
 		{"a disk", pipe, options{root: "/mnt"}, nil, []journal.Input{{Kind: journal.Root, Path: "/mnt"}}, false},

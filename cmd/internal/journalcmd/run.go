@@ -207,8 +207,10 @@ func (s *session) nothing(r *journal.Report, reading journal.Options, err error,
 	}
 	err = cmp.Or(err, errors.New("there was nothing to read"))
 	if s.how.Format != render.Text {
-		for _, in := range reading.Inputs[min(len(r.Sources), len(reading.Inputs)):] {
-			r.Sources = append(r.Sources, journal.Source{Name: in.Path, Problem: err.Error()})
+		if len(r.Sources) == 0 {
+			for _, in := range reading.Inputs {
+				r.Sources = append(r.Sources, journal.Source{Name: in.Path, Problem: err.Error()})
+			}
 		}
 		judge.Journal(r)
 		if err := render.JournalReport(s.env.Out, r, s.how); err != nil {

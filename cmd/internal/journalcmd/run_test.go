@@ -12,7 +12,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/kdiag/kdiag/cmd/internal/cli"
 	"github.com/kdiag/kdiag/cmd/internal/render"
@@ -57,19 +56,8 @@ func TestExitCodes(t *testing.T) {
 		{"an incident", found(), nil, fine, false, 1, "", "", "UNHEALTHY"},
 		{"none", quiet(), nil, fine, false, 0, "", "", "NOTHING FOUND"},
 		{
-			"no record in the range", &journal.Report{Sources: []journal.Source{{Name: "a"}}}, nil, fine, false, 0, "",
-			"", "there is no record",
-		},
-		{
 			"denied", denied(), nil, fine, false, 2, "a: permission denied; and 1 more that could not be read",
 			"run kdiag as root", "",
-		},
-		{
-			"a name like a word", &journal.Report{Sources: []journal.Source{{
-				Name:    "e",
-				Problem: journal.ErrNoLogs.Error(),
-			}}}, fs.ErrNotExist,
-			fine, false, 2, "e: " + journal.ErrNoLogs.Error(), "a folder that holds", "",
 		},
 		{
 			"missing", nil, fmt.Errorf("reading x: %w", syscall.ENOENT), fine, false, 2,
@@ -81,20 +69,11 @@ func TestExitCodes(t *testing.T) {
 			"late, and nothing found", quiet(), context.DeadlineExceeded, late, false, 2, errOutOfTime.Error(),
 			"--timeout 5m", "this is not all",
 		},
-		{
-			"late: the headline", quiet(), context.DeadlineExceeded, late, false, 2, errOutOfTime.Error(),
-			"--timeout 5m", "NOTHING FOUND YET  ",
-		},
 		{"late, and found", found(), nil, late, false, 1, "", "", "UNHEALTHY"},
 		{"interrupted, and found", found(), nil, interrupted, false, 2, "", "", "UNHEALTHY"},
-		{"interrupted, and nothing read", nil, nil, interrupted, false, 2, "", "", ""},
 		{"following, and found", found(), nil, interrupted, true, 1, "", "", "UNHEALTHY"},
 		{"following, and none", quiet(), nil, interrupted, true, 0, "", "", "NOTHING FOUND"},
 		{"following a quiet log", nil, nil, interrupted, true, 0, "", "", "nothing was logged"},
-		{
-			"following what is not there", nil, journal.ErrNoJournal, fine, true, 2, journal.ErrNoJournal.Error(),
-			"name what to read", "",
-		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var stdout, stderr bytes.Buffer
@@ -166,31 +145,5 @@ func TestPage(t *testing.T) {
 	}
 	if left, _ := filepath.Glob(filepath.Join(dir, ".kdiag-*")); len(left) > 0 {
 		t.Errorf("left behind: %v", left)
-	}
-}
-
-func TestRangeNote(t *testing.T) {
-	from, to := threeAtNight().Add(-time.Hour), threeAtNight()
-	r := &journal.Report{From: &from, To: &to}
-	for _, tt := range []struct {
-		since, until time.Time
-		want         string
-	}{
-		{time.Time{}, time.Time{}, ""},
-		{from, to, "only records after 2026-11-21 02:12:09 +08:00 before 2026-11-21 03:12:09 +08:00 count"},
-		{
-			time.Time{},
-			from.Add(-1),
-			"only records before 2026-11-21 02:12:08 +08:00 count, and no record that was read does",
-		},
-		{
-			to.Add(time.Second),
-			time.Time{},
-			"only records after 2026-11-21 03:12:10 +08:00 count, and no record that was read does",
-		},
-	} {
-		if got := rangeNote(r, journal.Options{Since: tt.since, Until: tt.until}); got != tt.want {
-			t.Errorf("got  %q\nwant %q", got, tt.want)
-		}
 	}
 }
