@@ -64,7 +64,6 @@ func TestImports(t *testing.T) {
 		{"github.com/charmbracelet/", []string{"cmd/internal/render"}},
 		{"google.golang.org/grpc", []string{"crictl", "plegbench/nodebox"}},
 		{"google.golang.org/protobuf", []string{"crictl"}},
-		{"go.yaml.in/yaml", []string{"journal/signature"}},
 		{"k8s.io/cri-api", []string{"crictl", "plegbench"}},
 		{"os/exec", []string{"checks/host", "cmd/internal/apptest", "journal", "plegbench/nodebox"}},
 		{"github.com/klauspost/compress", []string{"journal"}},

@@ -3,26 +3,25 @@ package signature
 import (
 	"bytes"
 	"cmp"
-	"embed"
+	_ "embed"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
 	"sync"
-
-	"go.yaml.in/yaml/v3"
 )
 
-// catalogueFiles hold the signatures, one file for each lane.
+// catalogueJSON has the signatures of each lane. make generate writes it from the files in catalogue.
 //
-//go:embed catalogue/*.yaml
-var catalogueFiles embed.FS
+//go:embed catalogue.json
+var catalogueJSON []byte
 
 // An entry is a signature with the rules by which records match it.
 type entry struct {
-	Signature `yaml:",inline"`
-	Texts     []string // literals of which each suffices
-	Forms     []form   // literals with conditions
-	Reads     []string // names of readers
+	Signature
+	Texts []string // literals of which each suffices
+	Forms []form   // literals with conditions
+	Reads []string // names of readers
 
 	reads uint // bit i is set if the i-th reader is to be called
 }
@@ -34,7 +33,7 @@ type form struct {
 	Or      []string // at least one of these too, if there are any
 	Not     []string // none of these
 	RPCs    []string // the CRI call that the record names is one of these, if there are any
-	OurUnit bool     `yaml:"ourUnit"` // the systemd unit that the record names is a kubelet or a runtime
+	OurUnit bool     // the systemd unit that the record names is a kubelet or a runtime
 	// Verbs are what systemd writes before the name or description of a unit, such as "Started ". With Verbs, Texts are
 	// the names of all kubelets and runtimes.
 	Verbs []string
@@ -51,35 +50,30 @@ func Catalogue() []Signature {
 
 // entries returns the catalogue with its rules, sorted by lane and code.
 var entries = sync.OnceValue(func() []entry {
-	var all []entry
-	for _, lane := range []Lane{Kernel, Kubelet, Node, Runtime} {
-		list, err := parseCatalogue(lane)
-		if err != nil {
-			panic(fmt.Sprintf("catalogue of the %s lane: %v", lane, err)) // the files are part of the program
-		}
-		all = append(all, list...)
+	all, err := parseCatalogue(catalogueJSON)
+	if err != nil {
+		panic("catalogue.json: " + err.Error()) // it is part of the program
 	}
 	return all
 })
 
-// parseCatalogue reads the entries of one lane.
-func parseCatalogue(lane Lane) ([]entry, error) {
-	b, err := catalogueFiles.ReadFile("catalogue/" + string(lane) + ".yaml")
-	if err != nil {
+// parseCatalogue reads the entries of all lanes.
+func parseCatalogue(text []byte) ([]entry, error) {
+	var lanes map[Lane][]entry
+	dec := json.NewDecoder(bytes.NewReader(text))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&lanes); err != nil {
 		return nil, err
 	}
-	var file struct {
-		Lists      map[string][]string // for anchors
-		Signatures []entry
+	var all []entry
+	for lane, list := range lanes {
+		for _, e := range list {
+			e.Lane = lane
+			all = append(all, e)
+		}
 	}
-	dec := yaml.NewDecoder(bytes.NewReader(b))
-	dec.KnownFields(true)
-	if err := dec.Decode(&file); err != nil {
-		return nil, err
-	}
-	for i := range file.Signatures {
-		e := &file.Signatures[i]
-		e.Lane = lane
+	for i := range all {
+		e := &all[i]
 		if len(e.Texts) > 0 {
 			e.Forms = append(e.Forms, form{Texts: e.Texts})
 		}
@@ -100,8 +94,10 @@ func parseCatalogue(lane Lane) ([]entry, error) {
 			e.reads |= 1 << n
 		}
 	}
-	slices.SortFunc(file.Signatures, func(a, b entry) int { return strings.Compare(a.Code, b.Code) })
-	return file.Signatures, nil
+	slices.SortFunc(all, func(a, b entry) int {
+		return cmp.Or(cmp.Compare(a.Lane, b.Lane), strings.Compare(a.Code, b.Code))
+	})
+	return all, nil
 }
 
 // literalsOf returns the literals of all entries, each once. Equal catalogues have equal lists.

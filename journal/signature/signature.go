@@ -29,13 +29,13 @@ const (
 // A Signature is one meaning of log records, with its documentation.
 type Signature struct {
 	Code     string
-	Lane     Lane `yaml:"-"`
+	Lane     Lane `json:"-"`
 	Marker   Marker
 	Title    string   // a few words for a table
 	Means    string   // what it means, in a sentence or two
 	Versions string   // which versions print it, and how the wording changed
 	Implies  []string // codes of the causes that it is evidence for; empty if it is evidence for none by itself
-	Literals []string `yaml:"-"` // texts of which a record contains at least one; further conditions may apply
+	Literals []string `json:"-"` // texts of which a record contains at least one; further conditions may apply
 	Sources  []string // source files of the programs that print it
 	Example  string   // a record
 }

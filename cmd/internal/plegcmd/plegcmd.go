@@ -70,7 +70,7 @@ func (o *options) check(cmd *cobra.Command) error {
 
 // garbagePercent makes the collector work more often than usual. On a sick node memory is worth more than the
 // CPU time that it costs, above all where thousands of containers are asked for their status.
-const garbagePercent = 50
+const garbagePercent = 80
 
 func run(ctx context.Context, env cli.Env, opts options) error {
 	if opts.Simulate == "help" {
