@@ -25,8 +25,8 @@ func (s *SyncLoop) Run(ctx context.Context) error {
 	if s.evented != nil {
 		start(s.evented.Run)
 	}
-	start(s.garbage.Run)
-	start(s.garbage.RunDeletor)
+	start(s.runtime.RunGC)
+	start(s.runtime.RunDeletor)
 	start(s.imageGC.Run) // with a threshold of 100 it only lists, for the node's status
 	start(s.evict)
 	if s.cfg.Kmsg != "" {

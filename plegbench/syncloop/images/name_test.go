@@ -1,12 +1,8 @@
 package images
 
 import (
-	"encoding/base64"
 	"strings"
 	"testing"
-
-	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 const digest = "sha256:" + "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
@@ -42,49 +38,6 @@ func FuzzWithTag(f *testing.F) {
 		}
 		if again, err := withTag(name); err != nil || again != name || !strings.HasPrefix(name, image) {
 			t.Errorf("withTag(%q) = %q, again %q, %v", image, name, again, err)
-		}
-	})
-}
-
-func secret(text string) v1.Secret {
-	return v1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "s"}, Type: v1.SecretTypeDockerConfigJson,
-		Data: map[string][]byte{v1.DockerConfigJsonKey: []byte(text)},
-	}
-}
-
-func TestCredentials(t *testing.T) {
-	all := []v1.Secret{
-		{Type: v1.SecretTypeOpaque, Data: map[string][]byte{v1.DockerConfigJsonKey: []byte("{")}},
-		secret(`{"auths":{"https://index.docker.io/v1/":{"username":"hub","password":"p"},"quay.io/team":{"username":"quay"},` +
-			`"reg.local:5000":{"auth":"` + base64.StdEncoding.EncodeToString([]byte("joe:s")) + `"}}}`),
-		secret(`{"auths":{"quay.io":{"username":"second"}}}`),
-	}
-	for image, want := range map[string]string{
-		"busybox:1": "hub:p:", "team/x:1": "hub:p:", "quay.io/other/x": "quay::", "reg.local:5000/x": "::am9lOnM=", "reg.local/x": "", "ghcr.io/x": "",
-	} {
-		auth, err := credentials(all, image)
-		got := ""
-		if auth != nil {
-			got = auth.GetUsername() + ":" + auth.GetPassword() + ":" + auth.GetAuth()
-		}
-		if got != want || err != nil {
-			t.Errorf("%s: %q, %v, want %q", image, got, err, want)
-		}
-	}
-	_, err := credentials([]v1.Secret{secret(`{"auths":["hunter2"]}`)}, "quay.io/x")
-	if err == nil || strings.Contains(err.Error(), "hunter2") || !strings.Contains(err.Error(), "ns/s") {
-		t.Errorf("unreadable: %v", err)
-	}
-}
-
-func FuzzCredentials(f *testing.F) {
-	f.Add(`{"auths":{"quay.io/team":{"auth":"am9lOnA="}}}`, "quay.io/team/x")
-	f.Add(`{"auths":{"[::1]:5":{"username":"u"},"[":null}}`, "[::1]:5/x")
-	f.Fuzz(func(t *testing.T, text, image string) {
-		auth, err := credentials([]v1.Secret{secret(text)}, image)
-		if err != nil && (auth != nil || strings.Contains(err.Error(), text) && len(text) > 8) {
-			t.Errorf("%v, %v", auth, err)
 		}
 	})
 }

@@ -23,7 +23,7 @@ import (
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
 	"github.com/kdiag/kdiag/plegbench/syncloop/kuberuntime"
 	"github.com/kdiag/kdiag/plegbench/syncloop/metrics"
-	"github.com/kdiag/kdiag/plegbench/syncloop/volumemanager"
+	"github.com/kdiag/kdiag/plegbench/syncloop/volumemanager/source"
 )
 
 // patience is for what takes a busy machine some seconds.
@@ -40,15 +40,13 @@ type node struct {
 type present struct{}
 
 func (present) EnsureImage(
-	_ context.Context, _ *v1.Pod, c *v1.Container, _ []v1.Secret, _ *runtimeapi.PodSandboxConfig,
+	_ context.Context, _ *v1.Pod, c *v1.Container, _ *runtimeapi.PodSandboxConfig,
 ) (ref, message string, reason error) {
 	return c.Image, "", nil
 }
 
-// nothing has neither volumes nor objects.
-type nothing struct{ volumemanager.Objects }
-
-func (nothing) Mounts(types.UID) map[string]kuberuntime.Volume { return nil }
+// nothing has no objects.
+type nothing struct{ source.Objects }
 
 func startNode(t *testing.T) *node {
 	t.Helper()
@@ -70,12 +68,12 @@ func startNode(t *testing.T) *node {
 	n := &node{cri: cri, logs: t.TempDir()}
 	result := func(container.ID) (failed, known bool) { return false, false }
 	n.Manager = kuberuntime.New(kuberuntime.Config{
-		CRI: cri, Images: present{}, Volumes: nothing{}, Objects: nothing{}, BackOff: kuberuntime.NewBackOff(100*time.Millisecond, time.Second, time.Minute),
+		CRI: cri, Images: present{}, Mounts: func(types.UID) map[string]source.Volume { return nil }, Objects: nothing{}, BackOff: kuberuntime.NewBackOff(100*time.Millisecond, time.Second, time.Minute),
 		CgroupParent: func(*v1.Pod) string { return "/" + filepath.Base(box.Dir()) }, ClusterDNS: []string{"192.0.2.53"}, ClusterDomain: "example.org",
 		Recorder: record.NewFakeRecorder(1000), Log: testr.NewWithOptions(t, testr.Options{Verbosity: 3}),
 		Metrics:  metrics.New(prometheus.NewRegistry(), prometheus.NewRegistry()),
 		NodeName: "e2e", RuntimeName: "containerd", RootDir: t.TempDir(), LogDir: n.logs, MemoryCapacity: 8 << 30,
-		Liveness: result, Startup: result, SandboxReady: func(*v1.Pod) {}, TerminationRequested: func(types.UID) bool { return false },
+		Liveness: result, Startup: result, SandboxReady: func(*v1.Pod) {},
 	})
 	return n
 }
@@ -107,7 +105,7 @@ func (n *node) syncUntil(t *testing.T, p *v1.Pod, what string, done func(*contai
 		if done(st) {
 			return st
 		}
-		if res := n.SyncPod(ctx, p, st, nil); res.Err != nil && !errors.Is(res.Err, kuberuntime.ErrCrashLoopBackOff) {
+		if res := n.SyncPod(ctx, p, st); res.Err != nil && !errors.Is(res.Err, kuberuntime.ErrCrashLoopBackOff) {
 			t.Fatalf("waiting for %s: %v", what, res.Err)
 		}
 		time.Sleep(50 * time.Millisecond) // the pause between two looks at a real process, which no clock of ours moves

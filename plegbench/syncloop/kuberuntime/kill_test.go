@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,7 +20,7 @@ import (
 func (r *rig) running(t *testing.T, p *v1.Pod) *container.Pod {
 	t.Helper()
 	for range 10 {
-		if res := r.SyncPod(t.Context(), p, r.now(t, p), nil); res.Err != nil {
+		if res := r.SyncPod(t.Context(), p, r.now(t, p)); res.Err != nil {
 			t.Fatal(res.Err)
 		} else if !res.Changed() {
 			break
@@ -34,28 +33,29 @@ func (r *rig) running(t *testing.T, p *v1.Pod) *container.Pod {
 func seconds(n int64) *int64 { return &n }
 
 func TestGrace(t *testing.T) {
-	pod := func(deletion, own *int64) *v1.Pod {
-		p := testPod("main")
-		p.DeletionGracePeriodSeconds, p.Spec.TerminationGracePeriodSeconds = deletion, own
-		return p
-	}
-	c := &v1.Container{LivenessProbe: &v1.Probe{TerminationGracePeriodSeconds: seconds(7)}, StartupProbe: &v1.Probe{}}
+	probe := &v1.Probe{TerminationGracePeriodSeconds: seconds(7)}
 	for _, tt := range []struct {
-		name   string
-		pod    *v1.Pod
-		reason killReason
-		want   int64
+		name                    string
+		override, deletion, own *int64
+		probe                   *v1.Probe
+		want                    int64
 	}{
-		{"nothing said", pod(nil, nil), reasonUnknown, 2},
-		{"the pod's", pod(nil, seconds(30)), reasonUnknown, 30},
-		{"of the deletion", pod(seconds(5), seconds(30)), reasonLivenessProbe, 5},
-		{"of the liveness probe", pod(nil, seconds(30)), reasonLivenessProbe, 7},
-		{"the startup probe has none", pod(nil, seconds(30)), reasonStartupProbe, 30},
+		{"nothing said", nil, nil, nil, nil, 2},
+		{"the pod's", nil, nil, seconds(30), nil, 30},
+		{"of the deletion", nil, seconds(5), seconds(30), probe, 5},
+		{"of the probe", nil, nil, seconds(30), probe, 7},
+		{"the probe has none", nil, nil, seconds(30), &v1.Probe{}, 30},
+		{"an override", seconds(9), seconds(5), seconds(30), probe, 9},
+		{"an override of 0", seconds(0), nil, seconds(30), nil, 2},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if got := graceOf(tt.pod, c, tt.reason); got != tt.want {
-				t.Errorf("%d s, want %d", got, tt.want)
+			r, p := newRig(t), testPod("main")
+			id := r.running(t, p).Containers[0].ID
+			p.DeletionGracePeriodSeconds, p.Spec.TerminationGracePeriodSeconds = tt.deletion, tt.own
+			if err := r.killContainer(t.Context(), p, Kill{ID: id, Name: "main", Probe: tt.probe}, tt.override, 0); err != nil {
+				t.Fatal(err)
 			}
+			same(t, "grace", time.Duration(tt.want)*time.Second, r.cri.stops["main"])
 		})
 	}
 }
@@ -108,31 +108,19 @@ func TestKillPodFailures(t *testing.T) {
 		`failed to "KillPodSandbox" for "uid-1" with KillPodSandboxError: "no CNI"]`, r.KillPod(t.Context(), p, live, nil))
 	delete(r.cri.fail, "StopContainer a")
 	r.cri.fail["StopPodSandbox"] = status.Error(codes.NotFound, "gone")
-	if res := r.KillPod(t.Context(), p, live, seconds(0)); res.Err != nil {
+	if res := r.KillPod(t.Context(), p, live, nil); res.Err != nil {
 		t.Errorf("what is gone is no error: %v", res.Err)
-	}
-	if got := r.cri.stops["a"]; got != 2*time.Second {
-		t.Errorf("grace %v for an override of 0, want the least, 2s", got)
-	}
-	p.Spec.Containers = p.Spec.Containers[1:]
-	res := r.KillPod(t.Context(), p, live, nil)
-	if res.Err == nil || !strings.Contains(res.Err.Error(), `failed to get containerSpec \"a\" (id=\"fake://c2\")`) {
-		t.Errorf("a container that is in no spec: %v", res.Err)
 	}
 }
 
 func TestKillUnknownPod(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t)
-		p := testPod("main")
-		p.Spec.Containers[0].Lifecycle = &v1.Lifecycle{PreStop: &v1.LifecycleHandler{Sleep: &v1.SleepAction{Seconds: 4}}}
-		live := r.running(t, p)
-		if res := r.KillPod(t.Context(), nil, live, nil); res.Err != nil {
-			t.Fatal(res.Err)
-		}
-		same(t, "grace", map[string]time.Duration{"main": 26 * time.Second}, r.cri.stops)
-		same(t, "events", []string{"Normal Killing Stopping container main"}, r.happened())
-	})
+	r := newRig(t)
+	live := r.running(t, testPod("main"))
+	if res := r.KillPod(t.Context(), nil, live, seconds(4)); res.Err != nil {
+		t.Fatal(res.Err)
+	}
+	same(t, "grace", map[string]time.Duration{"main": 4 * time.Second}, r.cri.stops)
+	same(t, "events", []string{"Normal Killing Stopping container main"}, r.happened())
 }
 
 func TestPreStop(t *testing.T) {

@@ -15,16 +15,9 @@ import (
 
 func TestUpdatePodStatus(t *testing.T) {
 	id := container.ID{Type: "containerd", ID: "a"}
-	readyPod := func(p *v1.Pod) {
-		p.Status.Conditions = []v1.PodCondition{{Type: v1.PodReady, Status: v1.ConditionTrue}}
-	}
-	old := func(st *v1.PodStatus) {
-		st.ContainerStatuses[0].State.Running.StartedAt = metav1.NewTime(time.Now().Add(-time.Hour))
-	}
 	for _, tt := range []struct {
 		name    string
 		probes  func(*v1.Container)
-		pod     func(*v1.Pod)
 		status  func(*v1.PodStatus)
 		results func(s *stage)
 		started bool
@@ -51,12 +44,6 @@ func TestUpdatePodStatus(t *testing.T) {
 			results: func(s *stage) { s.Startup.Set(s.ctx, id, "u1", Failure) },
 		},
 		{
-			name: "found running, was ready", probes: func(c *v1.Container) { c.ReadinessProbe = execProbe(nil) },
-			pod: readyPod, status: old, started: true, ready: true,
-		},
-		{name: "found running, was not ready", probes: func(c *v1.Container) { c.ReadinessProbe = execProbe(nil) }, status: old, started: true},
-		{name: "found running without a probe", status: old, started: true, ready: true},
-		{
 			name: "found running, was started", probes: func(c *v1.Container) { c.StartupProbe = execProbe(nil) },
 			status: func(st *v1.PodStatus) { st.ContainerStatuses[0].Started = new(true) }, started: true, ready: true,
 		},
@@ -68,9 +55,6 @@ func TestUpdatePodStatus(t *testing.T) {
 						tt.probes(c)
 					}
 				})
-				if tt.pod != nil {
-					tt.pod(p)
-				}
 				s := newStage(t, nil)
 				s.AddPod(p)
 				if tt.results != nil {
@@ -116,29 +100,6 @@ func TestUpdateInitContainers(t *testing.T) {
 	}
 }
 
-// Who asks for the status of a container that is not ready has it probed at once.
-func TestManualTrigger(t *testing.T) {
-	p := newPod(func(c *v1.Container) { c.ReadinessProbe = execProbe(func(p *v1.Probe) { p.PeriodSeconds = 1000 }) })
-	perform(t, p, live("a", true), func(t *testing.T, s *stage) {
-		s.set(exit(1))
-		s.pass(1000 * time.Second) // the first probe comes at a random moment
-		if s.count() != 1 {
-			t.Fatalf("%d probes", s.count())
-		}
-		s.set(nil)
-		s.UpdatePodStatus(p, live("a", true))
-		synctest.Wait()
-		if s.count() != 2 {
-			t.Errorf("%d probes", s.count())
-		}
-		st := live("a", true)
-		s.UpdatePodStatus(p, st)
-		if !st.ContainerStatuses[0].Ready {
-			t.Error("not ready after it")
-		}
-	})
-}
-
 func TestSidecar(t *testing.T) {
 	p := newPod(func(*v1.Container) {})
 	p.Spec.InitContainers = []v1.Container{
@@ -152,13 +113,10 @@ func TestSidecar(t *testing.T) {
 		}}}
 		s := newStage(t, st)
 		s.AddPod(p)
-		if s.worker("u1", "init", liveness) != nil {
+		if s.probes("u1", "init", liveness) {
 			t.Error("an ordinary init container is probed")
 		}
 		s.pass(2 * period)
-		if diff := cmp.Diff([]string{"s Success"}, drained(s.Startup)); diff != "" {
-			t.Error(diff) // it was found started
-		}
 		s.set(exit(1))
 		s.pass(3 * period)
 		if e := s.events(); len(e) == 0 {
@@ -166,7 +124,7 @@ func TestSidecar(t *testing.T) {
 		}
 		s.StopLivenessAndStartup(p)
 		s.pass(period)
-		if s.worker("u1", "side", liveness) == nil {
+		if !s.probes("u1", "side", liveness) {
 			t.Error("a sidecar's probes ended before it did")
 		}
 	})

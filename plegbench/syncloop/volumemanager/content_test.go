@@ -57,37 +57,26 @@ func TestWriteSwapsAllAtOnce(t *testing.T) {
 	dir := t.TempDir()
 	root := openRoot(t, dir)
 	steps := []struct {
-		payload   payload
-		want      map[string]string
-		unchanged bool
+		payload payload
+		want    map[string]string
 	}{
 		{payload: payload{}, want: map[string]string{}},
 		{
-			payload: payload{"a": {data: []byte("1"), mode: 0o644}, "d/e/f": {data: []byte("2"), mode: 0o400}, "./g": {mode: 0o777}},
+			payload: payload{"a": {data: "1", mode: 0o644}, "d/e/f": {data: "2", mode: 0o400}, "./g": {mode: 0o777}},
 			want:    map[string]string{"a": "-rw-r--r-- 1", "d/e/f": "-r-------- 2", "g": "-rwxrwxrwx "},
 		},
 		{
-			payload:   payload{"a": {data: []byte("1"), mode: 0o644}, "d/e/f": {data: []byte("2"), mode: 0o400}, "g": {mode: 0o777}},
-			want:      map[string]string{"a": "-rw-r--r-- 1", "d/e/f": "-r-------- 2", "g": "-rwxrwxrwx "},
-			unchanged: true,
-		},
-		{
-			payload: payload{"a": {data: []byte("new"), mode: 0o644}, "d/x": {data: []byte("3"), mode: 0o644}},
+			payload: payload{"a": {data: "new", mode: 0o644}, "d/x": {data: "3", mode: 0o644}},
 			want:    map[string]string{"a": "-rw-r--r-- new", "d/x": "-rw-r--r-- 3"},
 		},
 		{payload: payload{}, want: map[string]string{}},
 	}
 	for i, step := range steps {
-		before, _ := os.Readlink(filepath.Join(dir, dataLink))
 		if err := write(root, step.payload); err != nil {
 			t.Fatalf("step %d: %v", i, err)
 		}
 		if diff := cmp.Diff(step.want, visible(t, dir)); diff != "" {
 			t.Errorf("step %d (-want +got):\n%s", i, diff)
-		}
-		after, _ := os.Readlink(filepath.Join(dir, dataLink))
-		if (before == after) != step.unchanged {
-			t.Errorf("step %d: from %q to %q, want unchanged %v", i, before, after, step.unchanged)
 		}
 		if stamps, _ := filepath.Glob(filepath.Join(dir, "..2*")); len(stamps) != 1 {
 			t.Errorf("step %d: folders %v, want one", i, stamps)
@@ -98,7 +87,7 @@ func TestWriteSwapsAllAtOnce(t *testing.T) {
 func TestWriteFailsWhole(t *testing.T) {
 	dir := t.TempDir()
 	root := openRoot(t, dir)
-	if err := write(root, payload{"a": {data: []byte("1"), mode: 0o644}}); err != nil {
+	if err := write(root, payload{"a": {data: "1", mode: 0o644}}); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Symlink("left by a writer that was killed", filepath.Join(dir, dataLink+"_tmp")); err != nil {
@@ -141,7 +130,7 @@ func TestWriteStaysInside(t *testing.T) {
 		if err := os.Symlink(target, filepath.Join(dir, name)); err != nil {
 			t.Fatal(err)
 		}
-		_ = write(openRoot(t, dir), payload{"a": {data: []byte("1"), mode: 0o644}})
+		_ = write(openRoot(t, dir), payload{"a": {data: "1", mode: 0o644}})
 		if got := visible(t, outside); got["a"] != "-rw-r--r-- precious" || len(got) != 1 {
 			t.Errorf("%s: outside is now %v", name, got)
 		}

@@ -1,4 +1,4 @@
-package gc_test
+package kuberuntime_test
 
 import (
 	"context"
@@ -18,22 +18,19 @@ import (
 	"github.com/kdiag/kdiag/crictl/remote"
 	"github.com/kdiag/kdiag/plegbench/nodebox"
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
-	"github.com/kdiag/kdiag/plegbench/syncloop/gc"
+	"github.com/kdiag/kdiag/plegbench/syncloop/kuberuntime"
 	"github.com/kdiag/kdiag/plegbench/syncloop/metrics"
 )
 
-// liveBut says that every pod lives but one.
-type liveBut string
-
-func (p liveBut) ShouldPodContentBeRemoved(uid types.UID) bool { return string(p) == string(uid) }
-func (liveBut) ShouldPodRuntimeBeRemoved(types.UID) bool       { return false }
+// podLogs is where the logs of a pod are.
+func podLogs(logs, uid string) string { return filepath.Join(logs, "pods", "ns_"+uid+"_"+uid) }
 
 // makePod makes a sandbox with n attempts of one container, which never ran: the sandbox is stopped before they are
 // started.
 func makePod(ctx context.Context, cri *remote.Service, logs, uid, owner string, n int) error {
 	host := &runtimeapi.NamespaceOption{Network: runtimeapi.NamespaceMode_NODE}
 	labels := map[string]string{container.PodNameLabel: uid, container.PodNamespaceLabel: "ns", container.PodUIDLabel: uid, container.OwnerLabel: owner}
-	dir := container.PodLogs(logs, "ns", uid, types.UID(uid))
+	dir := podLogs(logs, uid)
 	config := &runtimeapi.PodSandboxConfig{
 		Metadata: &runtimeapi.PodSandboxMetadata{Name: uid, Namespace: "ns", Uid: uid}, Labels: labels, LogDirectory: dir,
 		Linux: &runtimeapi.LinuxPodSandboxConfig{SecurityContext: &runtimeapi.LinuxSandboxSecurityContext{NamespaceOptions: host}},
@@ -99,11 +96,12 @@ func TestEndToEndCollects500(t *testing.T) {
 	if err := made.Wait(); err != nil {
 		t.Fatal(err)
 	}
-	collector := gc.New(gc.Config{
-		CRI: cri, Pods: liveBut("uid-9"), Keep: 1, SourcesReady: func() bool { return true }, NodeName: "n",
-		LogDir: logDir, Log: logr.Discard(), Recorder: record.NewFakeRecorder(10), Metrics: metrics.New(prometheus.NewRegistry(), prometheus.NewRegistry()),
+	m := kuberuntime.New(kuberuntime.Config{
+		CRI: cri, NodeName: "n", LogDir: logDir, Log: logr.Discard(), Recorder: record.NewFakeRecorder(10),
+		Metrics: metrics.New(prometheus.NewRegistry(), prometheus.NewRegistry()), SourcesReady: func() bool { return true },
+		ShouldPodContentBeRemoved: func(uid types.UID) bool { return uid == "uid-9" },
 	})
-	if err := collector.Collect(t.Context()); err != nil {
+	if err := m.CollectGarbage(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	containers, err := cri.ListContainers(t.Context(), nil)
@@ -131,7 +129,7 @@ func TestEndToEndCollects500(t *testing.T) {
 	if err != nil || len(logs) != 9 {
 		t.Errorf("%d logs are left, %v", len(logs), err)
 	}
-	if _, err := os.Stat(container.PodLogs(logDir, "ns", "uid-9", "uid-9")); !os.IsNotExist(err) {
+	if _, err := os.Stat(podLogs(logDir, "uid-9")); !os.IsNotExist(err) {
 		t.Errorf("the logs of the pod that is gone: %v", err)
 	}
 }
