@@ -27,7 +27,7 @@ func (s *SyncLoop) Run(ctx context.Context) error {
 	}
 	start(s.runtime.RunGC)
 	start(s.runtime.RunDeletor)
-	start(s.imageGC.Run) // with a threshold of 100 it only lists, for the node's status
+	start(s.images.Run) // with a threshold of 100 it only lists, for the node's status
 	start(s.evict)
 	if s.cfg.Kmsg != "" {
 		start(s.watchOOM)

@@ -110,7 +110,7 @@ type SyncLoop struct {
 	workers                      *podworkers.Workers
 	runtime                      *kuberuntime.Manager
 	backOff                      *flowcontrol.Backoff
-	imageGC                      *images.GC
+	images                       *images.Manager
 	prober                       *prober.Manager
 	liveness, readiness, startup *prober.Results
 	status                       *status.Manager
@@ -289,12 +289,16 @@ func (s *SyncLoop) wireRuntime() {
 			return r == prober.Failure, ok && r != prober.Unknown
 		}
 	}
+	s.images = images.New(images.Config{
+		Service: s.service, Serialize: k.SerializeImagePulls, MaxParallel: k.MaxParallelImagePulls,
+		QPS: float32(k.RegistryPullQPS), Burst: int(k.RegistryBurst), BackOff: p.PullFirst, MaxBackOff: p.PullMost,
+		InUse: s.imagesInUse, Disk: func(ctx context.Context) (uint64, uint64, error) { return s.stats.ImageDisk(ctx) },
+		High: int(k.ImageGCHighThresholdPercent), Low: int(k.ImageGCLowThresholdPercent),
+		MinAge: k.ImageMinimumGCAge.Duration, Period: p.ImageGC,
+		NodeName: s.cfg.NodeName, Recorder: s.recorder, Log: s.log, Metrics: s.metrics,
+	})
 	s.runtime = kuberuntime.New(kuberuntime.Config{
-		CRI: s.service, Mounts: s.volumes.Mounts, Objects: s.objects, Liveness: result(s.liveness), Startup: result(s.startup),
-		Images: images.New(images.Config{
-			Service: s.service, Recorder: s.recorder, Log: s.log, Serialize: k.SerializeImagePulls, MaxParallel: k.MaxParallelImagePulls,
-			QPS: float32(k.RegistryPullQPS), Burst: int(k.RegistryBurst), BackOff: p.PullFirst, MaxBackOff: p.PullMost,
-		}),
+		CRI: s.service, Images: s.images, Mounts: s.volumes.Mounts, Objects: s.objects, Liveness: result(s.liveness), Startup: result(s.startup),
 		BackOff: s.backOff, Recorder: s.recorder, Log: s.log, Metrics: s.metrics,
 		NodeName: s.cfg.NodeName, RuntimeName: s.name, RootDir: s.cfg.RootDir, LogDir: s.cfg.LogDir, HostIPs: s.hostIPs,
 		ClusterDNS: k.ClusterDNS, ClusterDomain: k.ClusterDomain,

@@ -9,7 +9,6 @@ import (
 
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
 	"github.com/kdiag/kdiag/plegbench/syncloop/eviction"
-	"github.com/kdiag/kdiag/plegbench/syncloop/images"
 	"github.com/kdiag/kdiag/plegbench/syncloop/nodestatus"
 	"github.com/kdiag/kdiag/plegbench/syncloop/pleg"
 	"github.com/kdiag/kdiag/plegbench/syncloop/pod"
@@ -50,12 +49,6 @@ func (s *SyncLoop) wireCollectors() error {
 	if err != nil {
 		return err
 	}
-	s.imageGC = images.NewGC(images.GCConfig{
-		Service: s.service, InUse: s.imagesInUse, Disk: s.stats.ImageDisk,
-		High: int(k.ImageGCHighThresholdPercent), Low: int(k.ImageGCLowThresholdPercent),
-		MinAge: k.ImageMinimumGCAge.Duration, Period: p.ImageGC,
-		NodeName: s.cfg.NodeName, Log: s.log, Recorder: s.recorder, Metrics: s.metrics,
-	})
 	thresholds, err := eviction.Parse(k.EvictionHard)
 	if err != nil {
 		return err
@@ -63,7 +56,7 @@ func (s *SyncLoop) wireCollectors() error {
 	s.evictor = eviction.New(eviction.Config{
 		Summary: s.stats.Summary, Pods: s.activePods, Kill: s.killPodNow,
 		CleanedUp:  func(p *v1.Pod) bool { return s.workers.ShouldPodBeFinished(p.UID) },
-		Reclaim:    []func(context.Context) error{s.runtime.DeleteAllUnused, s.imageGC.DeleteUnused},
+		Reclaim:    []func(context.Context) error{s.runtime.DeleteAllUnused, s.images.DeleteUnused},
 		Thresholds: thresholds, TransitionPeriod: k.EvictionPressureTransitionPeriod.Duration,
 		Period:   p.Eviction,
 		NodeName: s.cfg.NodeName, Log: s.log, Recorder: s.recorder, Metrics: s.metrics,

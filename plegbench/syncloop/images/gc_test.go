@@ -24,6 +24,7 @@ import (
 
 // A store is the runtime's images on a disk.
 type store struct {
+	Service
 	mu      sync.Mutex
 	images  []*runtimeapi.Image
 	used    map[string]bool
@@ -70,10 +71,10 @@ func (s *store) change(do func()) {
 
 func sized(id string, size uint64) *runtimeapi.Image { return &runtimeapi.Image{Id: id, Size: size} }
 
-func newGC(t *testing.T, s *store, change func(*GCConfig)) (*GC, *record.FakeRecorder, *[]string) {
+func newGC(t *testing.T, s *store, change func(*Config)) (*Manager, *record.FakeRecorder, *[]string) {
 	t.Helper()
 	recorder, lines, mu := record.NewFakeRecorder(100), &[]string{}, &sync.Mutex{}
-	cfg := GCConfig{
+	cfg := Config{
 		Service: s, InUse: func(context.Context) (map[string]bool, error) { return s.used, s.usedErr }, Disk: s.free, High: 85, Low: 80,
 		MinAge: 2 * time.Minute, Period: 5 * time.Minute, NodeName: "n", Recorder: recorder, Metrics: metrics.New(prometheus.NewRegistry(), prometheus.NewRegistry()),
 		Log: funcr.New(func(_, line string) { mu.Lock(); defer mu.Unlock(); *lines = append(*lines, line) }, funcr.Options{}),
@@ -81,11 +82,11 @@ func newGC(t *testing.T, s *store, change func(*GCConfig)) (*GC, *record.FakeRec
 	if change != nil {
 		change(&cfg)
 	}
-	return NewGC(cfg), recorder, lines
+	return New(cfg), recorder, lines
 }
 
 // detect has a GC see the images that there are.
-func detect(t *testing.T, g *GC) {
+func detect(t *testing.T, g *Manager) {
 	t.Helper()
 	_, _ = g.detect(t.Context()) // which fails in some tests
 }
@@ -134,29 +135,29 @@ func TestCollectFails(t *testing.T) {
 	}
 	tests := []struct {
 		name   string
-		change func(*store, *GCConfig)
+		change func(*store, *Config)
 		want   string
 		events []string
 	}{
-		{"not enough", func(*store, *GCConfig) {}, "Insufficient free disk space on the node's image filesystem (91% of 10.0 GiB used). " +
+		{"not enough", func(*store, *Config) {}, "Insufficient free disk space on the node's image filesystem (91% of 10.0 GiB used). " +
 			"Failed to free sufficient space by deleting unused images (freed 2097152 bytes). " +
 			"Investigate disk usage, as it could be used by active images, logs, volumes, or other data.", []string{"FreeDiskSpaceFailed"}},
 		{
-			"no removal", func(s *store, _ *GCConfig) { s.stuck = map[string]bool{"a": true} },
+			"no removal", func(s *store, _ *Config) { s.stuck = map[string]bool{"a": true} },
 			"wanted to free 1075838976 bytes, but freed 1048576 bytes space with errors in image deletion: cannot remove a", nil,
 		},
 		{
-			"no capacity", func(_ *store, c *GCConfig) {
+			"no capacity", func(_ *store, c *Config) {
 				c.Disk = func(context.Context) (uint64, uint64, error) { return 0, 0, nil }
 			},
 			"invalid capacity 0 on image filesystem", nil,
 		},
-		{"no disk", func(_ *store, c *GCConfig) {
+		{"no disk", func(_ *store, c *Config) {
 			c.Disk = func(context.Context) (uint64, uint64, error) { return 0, 0, errors.New("statfs") }
 		}, "statfs", nil},
-		{"no list", func(s *store, _ *GCConfig) { s.listErr = errors.New("list") }, "list", nil},
-		{"one container's status", func(s *store, _ *GCConfig) { s.usedErr = errors.New("not found") }, "not found", nil},
-		{"more free than there is", func(_ *store, c *GCConfig) {
+		{"no list", func(s *store, _ *Config) { s.listErr = errors.New("list") }, "list", nil},
+		{"one container's status", func(s *store, _ *Config) { s.usedErr = errors.New("not found") }, "not found", nil},
+		{"more free than there is", func(_ *store, c *Config) {
 			c.Disk = func(context.Context) (uint64, uint64, error) { return 10, 20, nil }
 		}, "", nil},
 	}
@@ -164,7 +165,7 @@ func TestCollectFails(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := full()
-				g, recorder, _ := newGC(t, s, func(c *GCConfig) { tt.change(s, c) })
+				g, recorder, _ := newGC(t, s, func(c *Config) { tt.change(s, c) })
 				detect(t, g)
 				time.Sleep(time.Hour)
 				got := ""

@@ -36,28 +36,41 @@ var (
 	ErrInvalidImageName = errors.New("InvalidImageName")
 )
 
-// A Puller is the part of the runtime's image service that pulls.
-type Puller interface {
+// A Service is the runtime's image service.
+type Service interface {
 	// ImageStatus returns nil for an image that is not there.
 	ImageStatus(ctx context.Context, image string) (*runtimeapi.Image, error)
 	PullImage(ctx context.Context, image *runtimeapi.ImageSpec, auth *runtimeapi.AuthConfig,
 		sandbox *runtimeapi.PodSandboxConfig) (string, error)
+	ListImages(ctx context.Context) ([]*runtimeapi.Image, error)
+	RemoveImage(ctx context.Context, image string) error
 }
 
 // Config configures a Manager.
 type Config struct {
-	Service     Puller
-	Recorder    record.EventRecorder
-	Log         logr.Logger
+	Service     Service
 	Serialize   bool    // serializeImagePulls: one pull at a time
 	MaxParallel int32   // maxParallelImagePulls, without Serialize; below 1: no bound
 	QPS         float32 // registryPullQPS; 0: no limit
 	Burst       int     // registryBurst
 	// BackOff and MaxBackOff bound the pause after a failed pull, which doubles: 10 s and 5 minutes in the kubelet.
 	BackOff, MaxBackOff time.Duration
+
+	// InUse returns the ids and references of the images that containers use, dead ones as well. An error stops the
+	// collection.
+	InUse func(ctx context.Context) (map[string]bool, error)
+	// Disk returns the size of the file system with the images, and what is free of it, in bytes.
+	Disk      func(ctx context.Context) (capacity, available uint64, err error)
+	High, Low int           // imageGCHighThresholdPercent, imageGCLowThresholdPercent: 85 and 80
+	MinAge    time.Duration // imageMinimumGCAge: 2 minutes since an image was first seen
+	Period    time.Duration // ImageGCPeriod: 5 minutes
+	NodeName  string
+	Recorder  record.EventRecorder
+	Log       logr.Logger
+	Metrics   *metrics.Metrics
 }
 
-// A Manager pulls images. It is safe for use by several goroutines.
+// A Manager pulls images, and removes images when the disk fills up. It is safe for use by several goroutines.
 type Manager struct {
 	Config
 	backOff *flowcontrol.Backoff // by pod UID and image
@@ -65,13 +78,18 @@ type Manager struct {
 	// slots limits the pulls under way; nil: no bound. A single slot is the kubelet's serial queue: pulls have no
 	// deadline, so one that hangs stops all later ones and the pod workers that wait for them.
 	slots chan struct{}
+
+	mu      sync.Mutex
+	known   map[string]*image
+	listed  []*runtimeapi.Image
+	settled bool // images that are found from now on are new
 }
 
 // New makes a Manager.
 func New(cfg Config) *Manager {
 	m := &Manager{
 		Config: cfg, backOff: flowcontrol.NewBackOff(cfg.BackOff, cfg.MaxBackOff),
-		limiter: flowcontrol.NewFakeAlwaysRateLimiter(),
+		limiter: flowcontrol.NewFakeAlwaysRateLimiter(), known: map[string]*image{},
 	}
 	if cfg.Serialize {
 		m.slots = make(chan struct{}, 1)
@@ -179,29 +197,6 @@ func withTag(image string) (string, error) {
 	return image, nil
 }
 
-// A Store is the part of the runtime's image service that lists and removes.
-type Store interface {
-	ListImages(ctx context.Context) ([]*runtimeapi.Image, error)
-	RemoveImage(ctx context.Context, image string) error
-}
-
-// GCConfig configures a GC.
-type GCConfig struct {
-	Service Store
-	// InUse returns the ids and references of the images that containers use, dead ones as well. An error stops the
-	// pass.
-	InUse func(ctx context.Context) (map[string]bool, error)
-	// Disk returns the size of the file system with the images, and what is free of it, in bytes.
-	Disk      func(ctx context.Context) (capacity, available uint64, err error)
-	High, Low int           // imageGCHighThresholdPercent, imageGCLowThresholdPercent: 85 and 80
-	MinAge    time.Duration // imageMinimumGCAge: 2 minutes since an image was first seen
-	Period    time.Duration // ImageGCPeriod: 5 minutes
-	NodeName  string
-	Log       logr.Logger
-	Recorder  record.EventRecorder
-	Metrics   *metrics.Metrics
-}
-
 // An image is what is known of one over time.
 type image struct {
 	id       string
@@ -210,73 +205,60 @@ type image struct {
 	size     int64     // bytes
 }
 
-// A GC removes images when the disk fills up. It is safe for use by several goroutines.
-type GC struct {
-	GCConfig
-	node *v1.ObjectReference
-
-	mu      sync.Mutex
-	known   map[string]*image
-	listed  []*runtimeapi.Image
-	settled bool // images that are found from now on are new
-}
-
-// NewGC makes a GC.
-func NewGC(cfg GCConfig) *GC {
-	node := &v1.ObjectReference{Kind: "Node", Name: cfg.NodeName, UID: types.UID(cfg.NodeName)}
-	return &GC{GCConfig: cfg, node: node, known: map[string]*image{}}
-}
-
 // Run watches the images and collects until ctx ends. Its error is always nil. With a threshold of 100 it collects
 // nothing.
-func (g *GC) Run(ctx context.Context) error {
+func (m *Manager) Run(ctx context.Context) error {
 	failures := 0
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
-		if err := g.CollectNow(ctx); err == nil {
+		if err := m.CollectNow(ctx); err == nil {
 			failures = 0
 		} else if failures++; failures == 1 {
-			g.Log.Error(err, "Image garbage collection failed once. Stats initialization may not have completed yet")
+			m.Log.Error(err, "Image garbage collection failed once. Stats initialization may not have completed yet")
 		} else {
-			g.Log.Error(err, "Image garbage collection failed multiple times in a row")
-			g.Recorder.Event(g.node, v1.EventTypeWarning, "ImageGCFailed", err.Error())
+			m.Log.Error(err, "Image garbage collection failed multiple times in a row")
+			m.Recorder.Event(m.node(), v1.EventTypeWarning, "ImageGCFailed", err.Error())
 		}
-	}, g.Period)
+	}, m.Period)
 	return nil
 }
 
+func (m *Manager) node() *v1.ObjectReference {
+	return &v1.ObjectReference{Kind: "Node", Name: m.NodeName, UID: types.UID(m.NodeName)}
+}
+
 // Images returns the images as they were listed last, for the node's status.
-func (g *GC) Images() []*runtimeapi.Image {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.listed
+func (m *Manager) Images() []*runtimeapi.Image {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.listed
 }
 
 // detect notes which images are there and in use. It returns those that are neither in use nor pinned, the longest
 // unused first, then the longest known. Images that the first call finds count as always having been there.
-func (g *GC) detect(ctx context.Context) ([]image, error) {
-	all, err := g.Service.ListImages(ctx)
+func (m *Manager) detect(ctx context.Context) ([]image, error) {
+	all, err := m.Service.ListImages(ctx)
 	if err != nil {
 		return nil, err
 	}
-	used, err := g.InUse(ctx)
+	used, err := m.InUse(ctx)
 	if err != nil {
 		return nil, err
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.listed = all
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.listed = all
 	now := time.Now()
 	found := now
-	if !g.settled {
-		found, g.settled = time.Time{}, true
+	if !m.settled {
+		found, m.settled = time.Time{}, true
 	}
 	var free []image
-	before := g.known
-	g.known = map[string]*image{}
+	before := m.known
+	m.known = map[string]*image{}
 	inUse := func(name string) bool { return used[name] }
 	for _, i := range all {
 		k := cmp.Or(before[i.GetId()], &image{id: i.GetId(), detected: found})
-		g.known[k.id], k.size = k, int64(i.GetSize())
+		m.known[k.id], k.size = k, int64(i.GetSize())
 		// Some runtimes report only the reference that a container was created with.
 		if inUse(k.id) || slices.ContainsFunc(i.GetRepoTags(), inUse) || slices.ContainsFunc(i.GetRepoDigests(), inUse) {
 			k.used = now
@@ -292,12 +274,12 @@ func (g *GC) detect(ctx context.Context) ([]image, error) {
 
 // CollectNow makes one pass: if the disk is as full as High, it removes images until the disk is as full as Low. It is
 // an error if it does not get there.
-func (g *GC) CollectNow(ctx context.Context) error {
-	free, err := g.detect(ctx)
-	if err != nil || g.High == 100 {
+func (m *Manager) CollectNow(ctx context.Context) error {
+	free, err := m.detect(ctx)
+	if err != nil || m.High == 100 {
 		return err
 	}
-	size, available, err := g.Disk(ctx)
+	size, available, err := m.Disk(ctx)
 	if err != nil {
 		return err
 	}
@@ -305,13 +287,13 @@ func (g *GC) CollectNow(ctx context.Context) error {
 		return errors.New("invalid capacity 0 on image filesystem")
 	}
 	left := int64(min(available, size))
-	usage, amount := 100-int(left*100/int64(size)), int64(size)*int64(100-g.Low)/100-left
-	if usage < g.High {
+	usage, amount := 100-int(left*100/int64(size)), int64(size)*int64(100-m.Low)/100-left
+	if usage < m.High {
 		return nil
 	}
-	g.Log.Info("Disk usage on image filesystem is over the high threshold, trying to free bytes down to the low threshold",
-		"usage", usage, "highThreshold", g.High, "amountToFree", amount, "lowThreshold", g.Low)
-	freed, err := g.remove(ctx, free, amount)
+	m.Log.Info("Disk usage on image filesystem is over the high threshold, trying to free bytes down to the low threshold",
+		"usage", usage, "highThreshold", m.High, "amountToFree", amount, "lowThreshold", m.Low)
+	freed, err := m.remove(ctx, free, amount)
 	if err != nil || freed >= amount {
 		return err
 	}
@@ -319,37 +301,37 @@ func (g *GC) CollectNow(ctx context.Context) error {
 		"Failed to free sufficient space by deleting unused images (freed %d bytes). "+
 		"Investigate disk usage, as it could be used by active images, logs, volumes, or other data.",
 		usage, float64(size)/(1<<30), freed)
-	g.Recorder.Event(g.node, v1.EventTypeWarning, "FreeDiskSpaceFailed", message)
+	m.Recorder.Event(m.node(), v1.EventTypeWarning, "FreeDiskSpaceFailed", message)
 	return errors.New(message)
 }
 
 // DeleteUnused removes all images that are not in use, pinned or too young, for an eviction.
-func (g *GC) DeleteUnused(ctx context.Context) error {
-	g.Log.Info("Attempting to delete unused images")
-	free, err := g.detect(ctx)
+func (m *Manager) DeleteUnused(ctx context.Context) error {
+	m.Log.Info("Attempting to delete unused images")
+	free, err := m.detect(ctx)
 	if err != nil {
 		return err
 	}
-	_, err = g.remove(ctx, free, math.MaxInt64)
+	_, err = m.remove(ctx, free, math.MaxInt64)
 	return err
 }
 
 // remove removes images in order, except those younger than MinAge, which may have been pulled for a container that is
 // about to start, until so many bytes are freed. An image that cannot be removed does not stop it.
-func (g *GC) remove(ctx context.Context, free []image, bytes int64) (freed int64, err error) {
+func (m *Manager) remove(ctx context.Context, free []image, bytes int64) (freed int64, err error) {
 	for _, i := range free {
-		if freed >= bytes || time.Since(i.detected) < g.MinAge {
+		if freed >= bytes || time.Since(i.detected) < m.MinAge {
 			continue
 		}
-		g.Log.Info("Removing image to free bytes", "imageID", i.id, "size", i.size, "runtimeHandler", "")
-		if failed := g.Service.RemoveImage(ctx, i.id); failed != nil {
+		m.Log.Info("Removing image to free bytes", "imageID", i.id, "size", i.size, "runtimeHandler", "")
+		if failed := m.Service.RemoveImage(ctx, i.id); failed != nil {
 			err = errors.Join(err, failed)
 			continue
 		}
-		g.mu.Lock()
-		delete(g.known, i.id)
-		g.mu.Unlock()
-		g.Metrics.ImageGarbageCollected.WithLabelValues("space").Inc()
+		m.mu.Lock()
+		delete(m.known, i.id)
+		m.mu.Unlock()
+		m.Metrics.ImageGarbageCollected.WithLabelValues("space").Inc()
 		freed += i.size
 	}
 	if err != nil {

@@ -20,6 +20,7 @@ import (
 
 // A registry is the runtime's image service with what it may pull.
 type registry struct {
+	Service
 	mu      sync.Mutex
 	present map[string]*runtimeapi.Image
 	inspect error

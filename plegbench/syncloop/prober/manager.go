@@ -90,35 +90,25 @@ func (m *Manager) Run(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// AddPod starts the workers of a pod that do not run yet. A probe that is changed later stays as it was.
+// AddPod starts the workers of a pod's regular containers and sidecars that do not run yet. A probe that is changed
+// later stays as it was.
 func (m *Manager) AddPod(p *v1.Pod) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for _, c := range probed(p) {
+	for _, c := range slices.Concat(p.Spec.Containers, p.Spec.InitContainers) {
+		if pod.Container(p.Spec.InitContainers, c.Name) != nil && !pod.IsSidecar(&c) {
+			continue
+		}
 		for _, k := range []kind{startup, readiness, liveness} {
 			at := key{p.UID, c.Name, k}
-			if m.ctx.Err() != nil || k.probe(c) == nil || m.workers[at] != nil {
+			if m.ctx.Err() != nil || k.probe(&c) == nil || m.workers[at] != nil {
 				continue
 			}
-			w := newWorker(m, at, p, c)
+			w := newWorker(m, at, p, &c)
 			m.workers[at] = w
-			m.running.Go(func() { w.run(m.ctx) })
+			m.running.Go(w.run)
 		}
 	}
-}
-
-// probed are a pod's containers that may have probes: the regular ones and the sidecars.
-func probed(p *v1.Pod) []*v1.Container {
-	var out []*v1.Container
-	for i := range p.Spec.Containers {
-		out = append(out, &p.Spec.Containers[i])
-	}
-	for i := range p.Spec.InitContainers {
-		if c := &p.Spec.InitContainers[i]; pod.IsSidecar(c) {
-			out = append(out, c)
-		}
-	}
-	return out
 }
 
 // StopLivenessAndStartup ends these workers of a terminating pod, except those of sidecars.
@@ -141,12 +131,8 @@ func (m *Manager) stop(which func(key) bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for k, w := range m.workers {
-		if !which(k) {
-			continue
-		}
-		select {
-		case w.stopped <- struct{}{}:
-		default: // it is stopped already
+		if which(k) {
+			w.stop()
 		}
 	}
 }

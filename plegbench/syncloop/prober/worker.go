@@ -28,13 +28,13 @@ import (
 type worker struct {
 	m         *Manager
 	key       key
-	ref       klog.ObjectRef
 	pod       *v1.Pod
 	container *v1.Container
 	spec      *v1.Probe
 	results   *Results
-	initial   Result        // of a new instance
-	stopped   chan struct{} // ends the worker, after the probe under way
+	initial   Result          // of a new instance
+	ctx       context.Context // the worker's, which stop ends
+	stop      context.CancelFunc
 
 	// Of the worker's goroutine alone.
 	id     container.ID // of the instance
@@ -44,15 +44,17 @@ type worker struct {
 }
 
 func newWorker(m *Manager, at key, p *v1.Pod, c *v1.Container) *worker {
-	return &worker{
-		m: m, key: at, ref: klog.KObj(p), pod: p, container: c, spec: at.kind.probe(c), stopped: make(chan struct{}, 1),
+	w := &worker{
+		m: m, key: at, pod: p, container: c, spec: at.kind.probe(c),
 		results: [...]*Results{m.Liveness, m.Readiness, m.Startup}[at.kind],
 		initial: [...]Result{Success, Failure, Unknown}[at.kind],
 	}
+	w.ctx, w.stop = context.WithCancel(m.ctx)
+	return w
 }
 
-// run probes each period until the worker is stopped, its container is done, or ctx ends.
-func (w *worker) run(ctx context.Context) {
+// run probes each period until the worker is stopped or its container is done.
+func (w *worker) run() {
 	defer w.end()
 	period := time.Duration(w.spec.PeriodSeconds) * time.Second
 	first := time.Duration(0)
@@ -64,12 +66,10 @@ func (w *worker) run(ctx context.Context) {
 	defer next.Stop()
 	for {
 		select {
-		case <-ctx.Done():
-			return
-		case <-w.stopped:
+		case <-w.ctx.Done():
 			return
 		case at := <-next.C:
-			if !w.step(ctx) {
+			if !w.step(w.ctx) {
 				return
 			}
 			next.Reset(time.Until(at.Add(period)))
@@ -79,6 +79,7 @@ func (w *worker) run(ctx context.Context) {
 
 // end removes all traces of the worker.
 func (w *worker) end() {
+	w.stop()
 	w.results.Remove(w.id)
 	w.m.mu.Lock()
 	delete(w.m.workers, w.key)
@@ -186,7 +187,7 @@ func (w *worker) try(ctx context.Context, st *v1.PodStatus) (Result, error) {
 			break
 		}
 	}
-	keys := []any{"probeType", w.key.kind, "pod", w.ref, "podUID", w.key.uid, "containerName", w.container.Name}
+	keys := []any{"probeType", w.key.kind, "pod", klog.KObj(w.pod), "podUID", w.key.uid, "containerName", w.container.Name}
 	object := pod.Reference(w.pod, w.container)
 	switch {
 	case ctx.Err() != nil:

@@ -102,10 +102,13 @@ func (m *Manager) WaitForAttachAndMount(ctx context.Context, pod *v1.Pod) error 
 			return fmt.Errorf(text+"failed to get Plugin from volumeSpec for volume %q err=%w", names, names, v.Name, err)
 		}
 	}
+	ctx, cancel := context.WithTimeout(ctx, mountTimeout)
+	defer cancel()
 	waiting := slices.Clone(pod.Spec.Volumes)
-	err := retry(ctx, func(ctx context.Context) bool {
+	pauses := wait.Backoff{Duration: firstRetry, Factor: 2, Steps: 10} // the last would end after the time
+	err := wait.ExponentialBackoffWithContext(ctx, pauses, func(ctx context.Context) (bool, error) {
 		waiting = slices.DeleteFunc(waiting, func(v v1.Volume) bool { return m.setUp(ctx, pod, &v) })
-		return len(waiting) == 0
+		return len(waiting) == 0, nil
 	})
 	if err == nil {
 		return nil
@@ -115,14 +118,6 @@ func (m *Manager) WaitForAttachAndMount(ctx context.Context, pod *v1.Pod) error 
 		names = append(names, v.Name)
 	}
 	return fmt.Errorf(text+"%w", names, []string{}, err)
-}
-
-// retry calls do until it succeeds, with pauses that double, for 2m3s.
-func retry(ctx context.Context, do func(context.Context) bool) error {
-	ctx, cancel := context.WithTimeout(ctx, mountTimeout)
-	defer cancel()
-	pauses := wait.Backoff{Duration: firstRetry, Factor: 2, Steps: 10} // the last would end after the time
-	return wait.ExponentialBackoffWithContext(ctx, pauses, func(ctx context.Context) (bool, error) { return do(ctx), nil })
 }
 
 // setUp makes or updates a volume and reports whether it is there. It stays there if it cannot be updated.
@@ -193,21 +188,12 @@ func (m *Manager) makeDataDirs(uid types.UID) error {
 	return os.WriteFile(filepath.Join(m.podDir(uid), ownerMark), []byte(m.cfg.NodeName), 0o640)
 }
 
-// WaitForUnmount unmounts and removes the pod's volumes with their content. Its other folders are left to
-// CleanupOrphans. What cannot be removed is tried again for 2m3s.
-func (m *Manager) WaitForUnmount(ctx context.Context, pod *v1.Pod) error {
+// Unmount unmounts and removes the pod's volumes with their content. Its other folders are left to CleanupOrphans.
+func (m *Manager) Unmount(pod *v1.Pod) error {
 	m.mu.Lock()
 	delete(m.pods, pod.UID)
 	m.mu.Unlock()
-	var last error
-	err := retry(ctx, func(context.Context) bool {
-		last = remove(m.podDir(pod.UID), filepath.Join(m.podDir(pod.UID), "volumes"))
-		return last == nil
-	})
-	if err != nil {
-		return fmt.Errorf("unmounting the volumes: %w: %w", err, last)
-	}
-	return nil
+	return remove(m.podDir(pod.UID), filepath.Join(m.podDir(pod.UID), "volumes"))
 }
 
 // PodDirs lists the pods that have a folder of ours.
