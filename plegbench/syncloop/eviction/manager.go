@@ -2,8 +2,9 @@
 // (pkg/kubelet/eviction). Thresholds, the order of the pods and the texts are pure functions; the manager asks for
 // the figures and acts. The package also watches the kernel's log for processes that the kernel itself has killed.
 //
-// Left out are the kernel's own notifications of memory thresholds, soft thresholds, the thresholds of processes, allocatable memory and
-// containerfs, the minimum to reclaim, images on a disk of their own, and pods that exceed limits of their own on local storage.
+// Left out are the kernel's own notifications of memory thresholds, soft thresholds, the thresholds of processes,
+// allocatable memory and containerfs, the minimum to reclaim, images on a disk of their own, and pods that exceed limits
+// of their own on local storage.
 package eviction
 
 import (

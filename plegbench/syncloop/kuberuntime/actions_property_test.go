@@ -25,7 +25,7 @@ func randomPod(r *rand.Rand) actionInput {
 	if r.IntN(6) == 0 {
 		p.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)}
 	}
-	st := has(nil)
+	st := has()
 	for attempt := range r.IntN(3) {
 		st.SandboxStatuses = slices.Insert(st.SandboxStatuses, 0, sandboxIs(uint32(attempt), pick(r, ready, notReady)))
 	}

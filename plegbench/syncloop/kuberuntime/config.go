@@ -295,8 +295,8 @@ func (m *Manager) field(p *v1.Pod, ips []string, path string) (string, error) {
 
 const hostsPath = "/etc/hosts"
 
-// containerMounts are a container's volumes, /etc/hosts unless the container brings its own, and the file of the termination
-// message. On the node's network the runtime provides /etc/hosts.
+// containerMounts are a container's volumes, /etc/hosts unless the container brings its own, and the file of the
+// termination message. On the node's network the runtime provides /etc/hosts.
 func (m *Manager) containerMounts(p *v1.Pod, c *v1.Container, ips []string) ([]*runtimeapi.Mount, error) {
 	volumes := m.Mounts(p.UID)
 	ownHosts := len(ips) > 0 && !p.Spec.HostNetwork

@@ -13,7 +13,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/apimachinery/pkg/util/wait"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -40,7 +39,8 @@ func (m *Manager) RunGC(ctx context.Context) error {
 	return nil
 }
 
-// CollectGarbage makes one pass. Its error is that of a list; what cannot be removed is logged and left for the next pass.
+// CollectGarbage makes one pass. Its error is that of a list or of logs; containers and sandboxes that cannot be removed
+// are logged and left for the next pass.
 func (m *Manager) CollectGarbage(ctx context.Context) error {
 	return m.collect(ctx, m.ShouldPodContentBeRemoved)
 }
@@ -55,7 +55,7 @@ func (m *Manager) DeleteAllUnused(ctx context.Context) error {
 
 // collect makes the three steps of a pass; one that fails does not stop the next.
 func (m *Manager) collect(ctx context.Context, removable func(types.UID) bool) error {
-	return utilerrors.NewAggregate([]error{m.collectContainers(ctx, removable), m.collectSandboxes(ctx, removable), m.collectLogs()})
+	return errors.Join(m.collectContainers(ctx, removable), m.collectSandboxes(ctx, removable), m.collectLogs())
 }
 
 func (m *Manager) collectContainers(ctx context.Context, removable func(types.UID) bool) error {
@@ -128,7 +128,6 @@ func (m *Manager) collectSandboxes(ctx context.Context, removable func(types.UID
 	}
 	all = slices.DeleteFunc(all, func(s *runtimeapi.PodSandbox) bool { return !m.owns(s.GetLabels()) })
 	for _, id := range chooseSandboxes(all, containers, removable) {
-		m.Log.V(4).Info("Removing sandbox", "sandboxID", id)
 		// It should be stopped since the end of its pod; removing one with a network would leak the network.
 		if err := m.CRI.StopPodSandbox(ctx, id); err != nil {
 			m.Log.Error(err, "Failed to stop sandbox before removing", "sandboxID", id)
@@ -172,20 +171,17 @@ func (m *Manager) collectLogs() error {
 		return nil
 	}
 	dirs, err := os.ReadDir(filepath.Join(m.LogDir, "pods"))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
 	}
 	for _, dir := range dirs {
 		parts := strings.Split(dir.Name(), "_") // namespace_name_uid
 		if len(parts) != 3 || !m.ShouldPodContentBeRemoved(types.UID(parts[2])) {
 			continue
 		}
-		m.Log.V(4).Info("Removing pod logs", "podUID", parts[2])
-		if err := os.RemoveAll(filepath.Join(m.LogDir, "pods", dir.Name())); err != nil {
-			m.Log.Error(err, "Failed to remove pod logs directory", "path", dir.Name())
-		}
+		err = errors.Join(err, os.RemoveAll(filepath.Join(m.LogDir, "pods", dir.Name())))
 	}
-	return nil
+	return err
 }
 
 // RunDeletor removes the containers that DeleteContainersInPod asks for, one at a time, until ctx ends. Its error is
@@ -255,7 +251,8 @@ func (m *Manager) removeContainer(ctx context.Context, id string) error {
 		return fmt.Errorf("getting the status of container %q: %w", id, err)
 	}
 	l := status.GetLabels()
-	paths := []string{m.logLink(l[container.PodNameLabel], l[container.PodNamespaceLabel], l[container.ContainerNameLabel], id)}
+	link := m.logLink(l[container.PodNameLabel], l[container.PodNamespaceLabel], l[container.ContainerNameLabel], id)
+	paths := []string{link}
 	rel, err := filepath.Rel(filepath.Join(m.LogDir, "pods"), status.GetLogPath())
 	if err == nil && filepath.IsLocal(rel) {
 		paths = append(paths, status.GetLogPath())

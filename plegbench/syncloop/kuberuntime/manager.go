@@ -112,7 +112,8 @@ type Manager struct {
 // New makes a Manager.
 func New(c Config) *Manager {
 	return &Manager{
-		Config: c, reduced: logreduction.NewLogReduction(time.Minute), starting: newGate(), queue: make(chan string, deletorQueue),
+		Config: c, reduced: logreduction.NewLogReduction(time.Minute), starting: newGate(),
+		queue: make(chan string, deletorQueue),
 	}
 }
 

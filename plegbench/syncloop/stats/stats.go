@@ -197,7 +197,8 @@ func (p *Provider) container(
 	if m := s.GetMemory(); m.GetWorkingSetBytes() != nil {
 		out.Memory = &statsapi.MemoryStats{
 			Time: metav1.NewTime(time.Unix(0, m.GetTimestamp())), WorkingSetBytes: number(m.GetWorkingSetBytes()),
-			AvailableBytes: number(m.GetAvailableBytes()), UsageBytes: number(m.GetUsageBytes()), RSSBytes: number(m.GetRssBytes()),
+			AvailableBytes: number(m.GetAvailableBytes()), UsageBytes: number(m.GetUsageBytes()),
+			RSSBytes: number(m.GetRssBytes()),
 		}
 	}
 	if w := s.GetWritableLayer(); w != nil {

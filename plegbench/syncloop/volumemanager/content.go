@@ -67,7 +67,20 @@ func (m *Manager) content(ctx context.Context, pod *v1.Pod, v *v1.Volume) (paylo
 		case from.DownwardAPI != nil:
 			p, err = fields(pod, from.DownwardAPI.Items, mode)
 		case from.ServiceAccountToken != nil:
-			p, err = m.token(ctx, pod, from.ServiceAccountToken, mode)
+			s := from.ServiceAccountToken
+			spec := authenticationv1.TokenRequestSpec{
+				ExpirationSeconds: s.ExpirationSeconds,
+				BoundObjectRef: &authenticationv1.BoundObjectReference{
+					APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID,
+				},
+			}
+			if s.Audience != "" {
+				spec.Audiences = []string{s.Audience}
+			}
+			var text string
+			text, err = m.cfg.Objects.ServiceAccountToken(ctx, pod.Namespace, pod.Spec.ServiceAccountName,
+				&authenticationv1.TokenRequest{Spec: spec})
+			p = payload{s.Path: {text, ptr.Deref(mode, defaultMode)}}
 		default:
 			err = errors.New("a projected source is none of configMap, secret, downwardAPI, serviceAccountToken")
 		}
@@ -113,23 +126,6 @@ func fields(pod *v1.Pod, items []v1.DownwardAPIVolumeFile, mode *int32) (payload
 		p[item.Path] = file{text, ptr.Deref(cmp.Or(item.Mode, mode), defaultMode)}
 	}
 	return p, nil
-}
-
-func (m *Manager) token(
-	ctx context.Context, pod *v1.Pod, s *v1.ServiceAccountTokenProjection, mode *int32,
-) (payload, error) {
-	spec := authenticationv1.TokenRequestSpec{
-		ExpirationSeconds: s.ExpirationSeconds,
-		BoundObjectRef: &authenticationv1.BoundObjectReference{
-			APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID,
-		},
-	}
-	if s.Audience != "" {
-		spec.Audiences = []string{s.Audience}
-	}
-	text, err := m.cfg.Objects.ServiceAccountToken(ctx, pod.Namespace, pod.Spec.ServiceAccountName,
-		&authenticationv1.TokenRequest{Spec: spec})
-	return payload{s.Path: {text, ptr.Deref(mode, defaultMode)}}, err
 }
 
 // dataLink points to the folder with the files. What a container sees are links through it, so that renaming another
