@@ -98,17 +98,25 @@ func (f *fakeCRI) RunPodSandbox(_ context.Context, c *runtimeapi.PodSandboxConfi
 	return s.Id, nil
 }
 
+// sandbox returns a sandbox by id. The lock is held.
+func (f *fakeCRI) sandbox(id string) *runtimeapi.PodSandboxStatus {
+	for _, s := range f.sandboxes {
+		if s.Id == id {
+			return s
+		}
+	}
+	return nil
+}
+
 func (f *fakeCRI) StopPodSandbox(_ context.Context, id string) error {
 	if err := f.call("StopPodSandbox", id); err != nil {
 		return err
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, s := range f.sandboxes {
-		if s.Id == id {
-			s.State = runtimeapi.PodSandboxState_SANDBOX_NOTREADY
-			return nil
-		}
+	if s := f.sandbox(id); s != nil {
+		s.State = notReady
+		return nil
 	}
 	return notFound("sandbox")
 }
@@ -119,29 +127,36 @@ func (f *fakeCRI) PodSandboxStatus(_ context.Context, id string) (*runtimeapi.Po
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, s := range f.sandboxes {
-		if s.Id == id {
-			return s, nil
-		}
+	if s := f.sandbox(id); s != nil {
+		return s, nil
 	}
 	return nil, notFound("sandbox")
 }
 
+func (f *fakeCRI) RemovePodSandbox(_ context.Context, id string) error {
+	if err := f.call("RemovePodSandbox", id); err != nil {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.sandboxes = slices.DeleteFunc(f.sandboxes, func(s *runtimeapi.PodSandboxStatus) bool { return s.Id == id })
+	return nil
+}
+
 func (f *fakeCRI) ListPodSandbox(_ context.Context, filter *runtimeapi.PodSandboxFilter) ([]*runtimeapi.PodSandbox, error) {
-	if err := f.call("ListPodSandbox", filter.GetLabelSelector()[container.PodUIDLabel]); err != nil {
+	uid := filter.GetLabelSelector()[container.PodUIDLabel]
+	if err := f.call("ListPodSandbox", uid); err != nil {
 		return nil, err
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var out []*runtimeapi.PodSandbox
 	for _, s := range f.sandboxes {
-		uid := filter.GetLabelSelector()[container.PodUIDLabel]
-		if uid != "" && s.GetLabels()[container.PodUIDLabel] != uid || filter.GetState() != nil && filter.GetState().GetState() != s.GetState() {
-			continue
+		if (uid == "" || s.GetLabels()[container.PodUIDLabel] == uid) && (filter.GetState() == nil || filter.GetState().GetState() == s.GetState()) {
+			out = append(out, &runtimeapi.PodSandbox{
+				Id: s.Id, Metadata: s.Metadata, State: s.State, CreatedAt: s.CreatedAt, Labels: s.Labels,
+			})
 		}
-		out = append(out, &runtimeapi.PodSandbox{
-			Id: s.Id, Metadata: s.Metadata, State: s.State, CreatedAt: s.CreatedAt, Labels: s.Labels,
-		})
 	}
 	return out, nil
 }
@@ -236,13 +251,12 @@ func (f *fakeCRI) ListContainers(_ context.Context, filter *runtimeapi.Container
 	defer f.mu.Unlock()
 	var out []*runtimeapi.Container
 	for _, s := range f.containers {
-		if uid != "" && s.GetLabels()[container.PodUIDLabel] != uid || filter.GetState() != nil && filter.GetState().GetState() != s.GetState() {
-			continue
+		if (uid == "" || s.GetLabels()[container.PodUIDLabel] == uid) && (filter.GetState() == nil || filter.GetState().GetState() == s.GetState()) {
+			out = append(out, &runtimeapi.Container{
+				Id: s.Id, PodSandboxId: f.inSandbox[s.Id], Metadata: s.Metadata, State: s.State, CreatedAt: s.CreatedAt,
+				Labels: s.Labels, Annotations: s.Annotations, Image: s.Image,
+			})
 		}
-		out = append(out, &runtimeapi.Container{
-			Id: s.Id, PodSandboxId: f.inSandbox[s.Id], Metadata: s.Metadata, State: s.State, CreatedAt: s.CreatedAt,
-			Labels: s.Labels, Annotations: s.Annotations, Image: s.Image,
-		})
 	}
 	return out, nil
 }
@@ -273,13 +287,6 @@ func (f *fakeCRI) ExecSync(ctx context.Context, id string, cmd []string, timeout
 	case <-ctx.Done():
 		return nil, status.FromContextError(ctx.Err()).Err()
 	}
-}
-
-func (f *fakeCRI) RemovePodSandbox(_ context.Context, id string) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.sandboxes = slices.DeleteFunc(f.sandboxes, func(s *runtimeapi.PodSandboxStatus) bool { return s.Id == id })
-	return nil
 }
 
 // A fakeImages has each image, or fails.

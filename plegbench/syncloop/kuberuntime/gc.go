@@ -13,6 +13,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/apimachinery/pkg/util/wait"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -55,7 +56,9 @@ func (m *Manager) DeleteAllUnused(ctx context.Context) error {
 
 // collect makes the three steps of a pass; one that fails does not stop the next.
 func (m *Manager) collect(ctx context.Context, removable func(types.UID) bool) error {
-	return errors.Join(m.collectContainers(ctx, removable), m.collectSandboxes(ctx, removable), m.collectLogs())
+	return utilerrors.NewAggregate([]error{
+		m.collectContainers(ctx, removable), m.collectSandboxes(ctx, removable), m.collectLogs(),
+	})
 }
 
 func (m *Manager) collectContainers(ctx context.Context, removable func(types.UID) bool) error {
