@@ -3,8 +3,8 @@
 // the figures and acts. The package also watches the kernel's log for processes that the kernel itself has killed.
 //
 // Left out are the kernel's own notifications of memory thresholds, soft thresholds, the thresholds of processes,
-// allocatable memory and containerfs, the minimum to reclaim, images on a disk of their own, and pods that exceed limits
-// of their own on local storage.
+// allocatable memory and containerfs, the minimum to reclaim, images on another disk, and pods that exceed limits of
+// their own on local storage.
 package eviction
 
 import (
@@ -76,25 +76,19 @@ func New(cfg Config) *Manager {
 // Run makes a pass each Period until ctx ends; after an eviction it waits until the pod is cleaned up, and goes on at
 // once. Its error is always nil. It belongs after the runtime's first answer.
 func (m *Manager) Run(ctx context.Context) error {
-	for ctx.Err() == nil {
-		gone, err := m.pass(ctx)
-		if err == nil && gone != nil {
+	wait.UntilWithContext(ctx, func(ctx context.Context) {
+		for ctx.Err() == nil {
+			gone, err := m.pass(ctx)
+			if err != nil {
+				m.cfg.Log.Error(err, "Eviction manager: failed to synchronize")
+			}
+			if gone == nil {
+				return
+			}
 			m.awaitCleanup(ctx, gone)
-			continue
 		}
-		if err != nil {
-			m.cfg.Log.Error(err, "Eviction manager: failed to synchronize")
-		}
-		sleep(ctx, m.cfg.Period)
-	}
+	}, m.cfg.Period)
 	return nil
-}
-
-func sleep(ctx context.Context, d time.Duration) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(d):
-	}
 }
 
 func (m *Manager) awaitCleanup(ctx context.Context, p *v1.Pod) {

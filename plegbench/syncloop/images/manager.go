@@ -11,7 +11,6 @@ import (
 	"math"
 	"regexp"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -167,14 +166,7 @@ func (m *Manager) pull(
 	if !m.limiter.TryAccept() {
 		return "", errors.New("pull QPS exceeded")
 	}
-	ref, err = m.Service.PullImage(ctx, spec, nil, sandbox)
-	if err != nil {
-		// The kubelet's client removes the code of errors without a code of their own.
-		if text, ok := strings.CutPrefix(err.Error(), "rpc error: code = Unknown desc = "); ok {
-			err = errors.New(text)
-		}
-	}
-	return ref, err
+	return m.Service.PullImage(ctx, spec, nil, sandbox)
 }
 
 // reference is the grammar of image names: [host[:port]/]path[:tag][@digest]. It is compiled when it is first used,

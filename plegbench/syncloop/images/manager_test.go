@@ -86,7 +86,7 @@ func testPod(uid string) *v1.Pod {
 }
 
 func TestEnsureImage(t *testing.T) {
-	refused := errors.New("rpc error: code = Unknown desc = no such image")
+	refused := errors.New("no such image")
 	tests := []struct {
 		name    string
 		c       v1.Container

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"maps"
@@ -343,11 +344,6 @@ func (m *Manager) containerMounts(p *v1.Pod, c *v1.Container, ips []string) ([]*
 
 // write writes a file with a mode that the umask does not change.
 func write(path, text string, mode os.FileMode) error {
-	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
-		return err
-	}
-	if err := os.WriteFile(path, []byte(text), mode); err != nil {
-		return err
-	}
-	return os.Chmod(path, mode)
+	err := os.MkdirAll(filepath.Dir(path), 0o750)
+	return errors.Join(err, os.WriteFile(path, []byte(text), mode), os.Chmod(path, mode))
 }

@@ -40,8 +40,8 @@ func (m *Manager) RunGC(ctx context.Context) error {
 	return nil
 }
 
-// CollectGarbage makes one pass. Its error is that of a list or of logs; containers and sandboxes that cannot be removed
-// are logged and left for the next pass.
+// CollectGarbage makes one pass. Its error is that of a list or of logs; containers and sandboxes that cannot be
+// removed are logged and left for the next pass.
 func (m *Manager) CollectGarbage(ctx context.Context) error {
 	return m.collect(ctx, m.ShouldPodContentBeRemoved)
 }

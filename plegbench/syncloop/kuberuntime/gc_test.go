@@ -93,7 +93,6 @@ func garbageRig(t *testing.T) *rig {
 }
 
 func TestCollectGarbage(t *testing.T) {
-	const foreign = "f0 sb-foreign"
 	for _, tt := range []struct {
 		name    string
 		before  func(*rig)

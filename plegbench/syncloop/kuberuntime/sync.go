@@ -285,11 +285,7 @@ func (s *syncing) linkLog(log, name, id string) {
 		return
 	}
 	link := s.logLink(s.pod.Name, s.pod.Namespace, name, id)
-	err := makeDir(filepath.Dir(link))
-	if err == nil {
-		err = os.Symlink(log, link)
-	}
-	if err != nil {
+	if err := errors.Join(makeDir(filepath.Dir(link)), os.Symlink(log, link)); err != nil {
 		s.Log.Error(err, "Failed to create legacy symbolic link", "path", link, "containerID", id, "containerLogPath", log)
 	}
 }

@@ -114,8 +114,7 @@ func (m *Manager) AddPod(p *v1.Pod) {
 // StopLivenessAndStartup ends these workers of a terminating pod, except those of sidecars.
 func (m *Manager) StopLivenessAndStartup(p *v1.Pod) {
 	m.stop(func(k key) bool {
-		return k.uid == p.UID && k.kind != readiness &&
-			slices.ContainsFunc(p.Spec.Containers, func(c v1.Container) bool { return c.Name == k.container })
+		return k.uid == p.UID && k.kind != readiness && pod.Container(p.Spec.Containers, k.container) != nil
 	})
 }
 

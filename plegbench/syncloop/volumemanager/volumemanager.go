@@ -268,15 +268,11 @@ func kindOf(v *v1.Volume) (kind, error) {
 // makeDir makes a volume's folder, open to all as upstream's are: the folders above it restrict access. What an earlier
 // run made stays as it is.
 func makeDir(dir string, k kind) error {
-	if err := os.MkdirAll(filepath.Dir(dir), 0o750); err != nil {
-		return err
-	}
-	if err := os.Mkdir(dir, 0o777); err == nil {
-		if err := os.Chmod(dir, 0o777); err != nil { // whatever the umask is
+	if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {
+		err := errors.Join(os.MkdirAll(dir, 0o750), os.Chmod(dir, 0o777)) // whatever the umask is
+		if err != nil {
 			return err
 		}
-	} else if !errors.Is(err, os.ErrExist) {
-		return err
 	}
 	mounts, err := mountsBelow(filepath.Dir(dir))
 	if err != nil || !k.memory || slices.Contains(mounts, dir) {
