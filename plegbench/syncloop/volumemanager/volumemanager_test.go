@@ -190,46 +190,32 @@ func TestAllKindsOnARealDisk(t *testing.T) {
 // TestAdoptsWhatAnEarlierRunMade has a second manager over the folders of the first.
 func TestAdoptsWhatAnEarlierRunMade(t *testing.T) {
 	needRoot(t)
-	m, _ := newManager(t, shopObjects)
-	pod := newPod(allKinds(t.TempDir())...)
-	if err := m.WaitForAttachAndMount(t.Context(), pod); err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range []string{"disk", "memory"} {
-		dir := m.Mounts(pod.UID)[name].HostPath
-		put(t, filepath.Join(dir, "kept"), "x")
-		if err := os.Chmod(dir, 0o700); err != nil {
+	first, _ := newManager(t, shopObjects)
+	second, pod := New(first.cfg), newPod(allKinds(t.TempDir())...)
+	var mounts [2][]string
+	for i, m := range []*Manager{first, second} {
+		err := m.WaitForAttachAndMount(t.Context(), pod)
+		if mounts[i], _ = mountsBelow(m.cfg.RootDir); err != nil {
 			t.Fatal(err)
 		}
-	}
-	before, err := mountsBelow(m.cfg.RootDir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	second := New(m.cfg)
-	if err := second.WaitForAttachAndMount(t.Context(), pod); err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(m.Mounts(pod.UID), second.Mounts(pod.UID)); diff != "" {
-		t.Errorf("mounts (-first +second):\n%s", diff)
-	}
-	for _, name := range []string{"disk", "memory"} {
-		dir := second.Mounts(pod.UID)[name].HostPath
-		if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o700 || !exists(filepath.Join(dir, "kept")) {
-			t.Errorf("%s: %v, %v, want it as the container left it", name, info, err)
+		for _, name := range []string{"disk", "memory"} {
+			dir := m.Mounts(pod.UID)[name].HostPath
+			if info, err := os.Stat(dir); err != nil || i == 1 && (info.Mode().Perm() != 0o700 || !exists(filepath.Join(dir, "kept"))) {
+				t.Errorf("%s: %v, %v, want it as the container left it", name, info, err)
+			}
+			put(t, filepath.Join(dir, "kept"), "x")
+			if err := os.Chmod(dir, 0o700); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
-	after, err := mountsBelow(m.cfg.RootDir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(before, after); diff != "" {
+	if diff := cmp.Diff(mounts[0], mounts[1]); diff != "" {
 		t.Errorf("mounted twice (-before +after):\n%s", diff)
 	}
-	if err := New(m.cfg).Unmount(pod); err != nil { // a third, that knows of nothing
+	if err := New(first.cfg).Unmount(pod); err != nil { // a third, that knows of nothing
 		t.Error(err)
 	}
-	if left, _ := mountsBelow(m.cfg.RootDir); len(left) > 0 {
+	if left, _ := mountsBelow(first.cfg.RootDir); len(left) > 0 {
 		t.Errorf("still mounted: %v", left)
 	}
 }
