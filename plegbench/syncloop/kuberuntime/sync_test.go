@@ -146,65 +146,53 @@ func TestDNS(t *testing.T) {
 
 func TestSyncFailures(t *testing.T) {
 	full := status.Error(codes.Unknown, "disk full")
+	const sandbox = `failed to "CreatePodSandbox" for "web_shop(uid-1)" with CreatePodSandboxError: ` +
+		`"Failed to create sandbox for pod \"web_shop(uid-1)\": rpc error: code = Unknown desc = disk full"`
+	both := func(text string) string {
+		return `[failed to "StartContainer" for "main" with ` + text + `, failed to "StartContainer" for "side" with ` + text + `]`
+	}
 	for _, tt := range []struct {
-		name, call string
-		image      error
-		objects    error
-		want       string
-		calls      []string
-		event      string
+		name, call     string // that fails
+		image, objects error
+		want, event    string
+		calls          string
 	}{
 		{
-			name: "sandbox", call: "RunPodSandbox", event: "Warning FailedCreatePodSandBox Failed to create pod sandbox: " + full.Error(),
-			want: `failed to "CreatePodSandbox" for "web_shop(uid-1)" with CreatePodSandboxError: ` +
-				`"Failed to create sandbox for pod \"web_shop(uid-1)\": rpc error: code = Unknown desc = disk full"`,
-			calls: []string{"RunPodSandbox 0"},
+			"sandbox", "RunPodSandbox", nil, nil, sandbox, "Warning FailedCreatePodSandBox Failed to create pod sandbox: " + full.Error(),
+			"RunPodSandbox 0",
 		},
 		{
-			name: "sandbox status", call: "PodSandboxStatus", event: "Warning FailedCreatePodSandBox Failed to create pod sandbox: " + full.Error(),
-			want: `failed to "CreatePodSandbox" for "web_shop(uid-1)" with CreatePodSandboxError: ` +
-				`"Failed to create sandbox for pod \"web_shop(uid-1)\": rpc error: code = Unknown desc = disk full"`,
-			calls: []string{"RunPodSandbox 0", "PodSandboxStatus sb1"},
+			"sandbox status", "PodSandboxStatus", nil, nil, sandbox,
+			"Warning FailedCreatePodSandBox Failed to create pod sandbox: " + full.Error(), "RunPodSandbox 0, PodSandboxStatus sb1",
 		},
 		{
-			name: "create one of two", call: "CreateContainer main", event: "Warning Failed Error: disk full",
-			want:  `failed to "StartContainer" for "main" with CreateContainerError: "disk full"`,
-			calls: []string{"RunPodSandbox 0", "PodSandboxStatus sb1", "CreateContainer main", "CreateContainer side", "StartContainer side"},
+			"create one of two", "CreateContainer main", nil, nil,
+			`failed to "StartContainer" for "main" with CreateContainerError: "disk full"`, "Warning Failed Error: disk full",
+			"RunPodSandbox 0, PodSandboxStatus sb1, CreateContainer main, CreateContainer side, StartContainer side",
 		},
 		{
-			name: "start both", call: "StartContainer", event: "Normal Created Container created",
-			want: `[failed to "StartContainer" for "main" with RunContainerError: "disk full", ` +
-				`failed to "StartContainer" for "side" with RunContainerError: "disk full"]`,
-			calls: []string{
-				"RunPodSandbox 0", "PodSandboxStatus sb1", "CreateContainer main", "StartContainer main", "CreateContainer side", "StartContainer side",
-			},
+			"start both", "StartContainer", nil, nil, both(`RunContainerError: "disk full"`), "Normal Created Container created",
+			"RunPodSandbox 0, PodSandboxStatus sb1, CreateContainer main, StartContainer main, CreateContainer side, StartContainer side",
 		},
 		{
-			name: "image", image: errors.New("ErrImagePull"), event: "Warning Failed Error: ErrImagePull",
-			want: `[failed to "StartContainer" for "main" with ErrImagePull: "no such image", ` +
-				`failed to "StartContainer" for "side" with ErrImagePull: "no such image"]`,
-			calls: []string{"RunPodSandbox 0", "PodSandboxStatus sb1"},
+			"image", "", errors.New("ErrImagePull"), nil, both(`ErrImagePull: "no such image"`), "Warning Failed Error: ErrImagePull",
+			"RunPodSandbox 0, PodSandboxStatus sb1",
 		},
 		{
-			name: "objects", objects: errors.New("configmap \"x\" not found"), event: "Warning Failed Error: configmap \"x\" not found",
-			want: `[failed to "StartContainer" for "main" with CreateContainerConfigError: "configmap \"x\" not found", ` +
-				`failed to "StartContainer" for "side" with CreateContainerConfigError: "configmap \"x\" not found"]`,
-			calls: []string{"RunPodSandbox 0", "PodSandboxStatus sb1"},
+			"objects", "", nil, errors.New("no x"), both(`CreateContainerConfigError: "no x"`), "Warning Failed Error: no x",
+			"RunPodSandbox 0, PodSandboxStatus sb1",
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			r := newRig(t)
-			r.cri.fail[tt.call] = full
+			r, p := newRig(t), testPod("main", "side")
+			r.cri.fail[tt.call], r.world.err = full, tt.objects
 			r.images.reason, r.images.message = tt.image, "no such image"
-			r.world.err = tt.objects
-			p := testPod("main", "side")
 			if tt.objects != nil {
-				from := []v1.EnvFromSource{{ConfigMapRef: &v1.ConfigMapEnvSource{LocalObjectReference: v1.LocalObjectReference{Name: "x"}}}}
+				from := []v1.EnvFromSource{{ConfigMapRef: &v1.ConfigMapEnvSource{LocalObjectReference: named("x")}}}
 				p.Spec.Containers[0].EnvFrom, p.Spec.Containers[1].EnvFrom = from, from
 			}
-			res := r.SyncPod(t.Context(), p, r.now(t, p))
-			failsWith(t, tt.want, res)
-			same(t, "calls", tt.calls, r.cri.took())
+			failsWith(t, tt.want, r.SyncPod(t.Context(), p, r.now(t, p)))
+			same(t, "calls", tt.calls, strings.Join(r.cri.took(), ", "))
 			if events := r.happened(); len(events) == 0 || events[0] != tt.event {
 				t.Errorf("events %q", events)
 			}
