@@ -40,17 +40,17 @@ import (
 
 // CRI is the part of remote.Service that a Manager calls. Errors are gRPC status errors.
 type CRI interface {
-	RemovePodSandbox(ctx context.Context, id string) error
-	ContainerStatus(ctx context.Context, id string) (*runtimeapi.ContainerStatus, error)
-	RemoveContainer(ctx context.Context, id string) error
 	RunPodSandbox(ctx context.Context, config *runtimeapi.PodSandboxConfig, handler string) (string, error)
 	StopPodSandbox(ctx context.Context, id string) error
+	RemovePodSandbox(ctx context.Context, id string) error
 	PodSandboxStatus(ctx context.Context, id string) (*runtimeapi.PodSandboxStatus, error)
 	ListPodSandbox(ctx context.Context, filter *runtimeapi.PodSandboxFilter) ([]*runtimeapi.PodSandbox, error)
 	CreateContainer(ctx context.Context, sandboxID string, config *runtimeapi.ContainerConfig,
 		sandbox *runtimeapi.PodSandboxConfig) (string, error)
 	StartContainer(ctx context.Context, id string) error
 	StopContainer(ctx context.Context, id string, grace time.Duration) error
+	RemoveContainer(ctx context.Context, id string) error
+	ContainerStatus(ctx context.Context, id string) (*runtimeapi.ContainerStatus, error)
 	ListContainers(ctx context.Context, filter *runtimeapi.ContainerFilter) ([]*runtimeapi.Container, error)
 	ExecSync(ctx context.Context, id string, command []string, timeout time.Duration) (*runtimeapi.ExecSyncResponse, error)
 }

@@ -289,7 +289,7 @@ func portOf(port intstr.IntOrString, c *v1.Container) (string, error) {
 	return strconv.Itoa(n), nil
 }
 
-// get sends a request, on a connection of its own, whatever certificate the server has. An answer from 200 to 399 is a
+// get sends a request, on a new connection, whatever certificate the server has. An answer from 200 to 399 is a
 // success; no answer is a failure like a bad one. Redirects are followed.
 func get(req *http.Request, timeout time.Duration) (ok bool, text string, err error) {
 	client := &http.Client{Timeout: timeout, Transport: &http.Transport{

@@ -196,7 +196,7 @@ func (m *Manager) Unmount(pod *v1.Pod) error {
 	return remove(m.podDir(pod.UID), filepath.Join(m.podDir(pod.UID), "volumes"))
 }
 
-// PodDirs lists the pods that have a folder of ours.
+// PodDirs lists the pods that have a folder with this node's mark.
 func (m *Manager) PodDirs() []types.UID {
 	entries, _ := os.ReadDir(filepath.Join(m.cfg.RootDir, "pods"))
 	var uids []types.UID
