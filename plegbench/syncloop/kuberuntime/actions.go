@@ -204,7 +204,11 @@ func ShouldStart(p *v1.Pod, c *v1.Container, s *container.Status) bool {
 // succeeded, even if they were collected since. Of those only sidecars still matter.
 func (in actionInput) initContainers(a *PodActions) (initialised bool) {
 	all := in.pod.Spec.InitContainers
-	initialised = len(all) == 0 || in.regularAlive()
+	// A regular container proves that the init containers are done, unless it exited: it may belong to an earlier sandbox.
+	initialised = len(all) == 0 || slices.ContainsFunc(in.pod.Spec.Containers, func(c v1.Container) bool {
+		s := in.status.Find(c.Name)
+		return s != nil && (s.State == container.Created || s.State == container.Running)
+	})
 	past := initialised // every init container from here to the first has been started once
 	for i := range slices.Backward(all) {
 		c := &all[i]
@@ -249,13 +253,4 @@ func (in actionInput) initContainers(a *PodActions) (initialised bool) {
 	}
 	slices.Sort(a.InitToStart)
 	return initialised
-}
-
-// regularAlive reports whether a regular container proves that the init containers are done. One that exited does not:
-// it may belong to an earlier sandbox.
-func (in actionInput) regularAlive() bool {
-	return slices.ContainsFunc(in.pod.Spec.Containers, func(c v1.Container) bool {
-		s := in.status.Find(c.Name)
-		return s != nil && (s.State == container.Created || s.State == container.Running)
-	})
 }

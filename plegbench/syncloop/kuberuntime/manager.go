@@ -194,12 +194,7 @@ var ErrPodNotFound = errors.New("pod sandboxes not found")
 // GetPods returns the pods of this node's syncLoop: all of them, or only those that are ready or running. It makes two
 // lists; if the first fails, the second is not made.
 func (m *Manager) GetPods(ctx context.Context, all bool) ([]*container.Pod, error) {
-	sandboxes, containers := &runtimeapi.PodSandboxFilter{}, &runtimeapi.ContainerFilter{}
-	if !all {
-		sandboxes.State = &runtimeapi.PodSandboxStateValue{State: runtimeapi.PodSandboxState_SANDBOX_READY}
-		containers.State = &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_RUNNING}
-	}
-	pods, foreign, err := m.list(ctx, sandboxes, containers)
+	pods, foreign, err := m.list(ctx, all, nil)
 	if err == nil && all {
 		m.foreign.Store(int64(foreign))
 	}
@@ -208,14 +203,12 @@ func (m *Manager) GetPods(ctx context.Context, all bool) ([]*container.Pod, erro
 
 // GetPod returns one pod as the runtime has it now, or ErrPodNotFound.
 func (m *Manager) GetPod(ctx context.Context, uid types.UID) (*container.Pod, error) {
-	label := map[string]string{container.PodUIDLabel: string(uid)}
-	pods, _, err := m.list(ctx,
-		&runtimeapi.PodSandboxFilter{LabelSelector: label}, &runtimeapi.ContainerFilter{LabelSelector: label})
+	pods, _, err := m.list(ctx, true, map[string]string{container.PodUIDLabel: string(uid)})
+	if err == nil && len(pods) == 0 {
+		err = ErrPodNotFound
+	}
 	if err != nil {
 		return nil, err
-	}
-	if len(pods) == 0 {
-		return nil, ErrPodNotFound
 	}
 	return pods[0], nil
 }
@@ -226,8 +219,13 @@ func (m *Manager) Foreign() int { return int(m.foreign.Load()) }
 // list makes the two lists and groups them by pod. Pods without this node's label are only counted. A container whose
 // sandbox is gone makes a pod all the same: it may run.
 func (m *Manager) list(
-	ctx context.Context, sf *runtimeapi.PodSandboxFilter, cf *runtimeapi.ContainerFilter,
+	ctx context.Context, all bool, labels map[string]string,
 ) (pods []*container.Pod, foreign int, err error) {
+	sf, cf := &runtimeapi.PodSandboxFilter{LabelSelector: labels}, &runtimeapi.ContainerFilter{LabelSelector: labels}
+	if !all {
+		sf.State = &runtimeapi.PodSandboxStateValue{State: runtimeapi.PodSandboxState_SANDBOX_READY}
+		cf.State = &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_RUNNING}
+	}
 	sandboxes, err := m.CRI.ListPodSandbox(ctx, sf)
 	if err != nil {
 		return nil, 0, err
