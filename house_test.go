@@ -115,10 +115,10 @@ func TestImports(t *testing.T) {
 		{"plegbench/syncloop/reproduce", []string{"crictl/fake", "crictl/fault", "crictl/remote", "plegbench/syncloop"}},
 		{"plegbench/syncloop/kuberuntime", []string{
 			"crictl/remote", "plegbench/syncloop/container", "plegbench/syncloop/metrics", "plegbench/syncloop/pod",
-			"plegbench/syncloop/volumemanager/downward",
+			"plegbench/syncloop/volumemanager/source",
 		}},
 		{"plegbench/syncloop/volumemanager", []string{
-			"plegbench/syncloop/container", "plegbench/syncloop/metrics", "plegbench/syncloop/pod", "plegbench/syncloop/volumemanager/downward",
+			"plegbench/syncloop/container", "plegbench/syncloop/metrics", "plegbench/syncloop/pod", "plegbench/syncloop/volumemanager/source",
 		}},
 		{"checks", []string{"checks/units", "plegbench"}},
 		{"checks/facts", []string{"checks", "checks/host", "checks/kubelet", "checks/units", "crictl", "journal", "plegbench"}},
@@ -142,7 +142,7 @@ func TestImports(t *testing.T) {
 	}
 	// The managers of the syncLoop do not know each other: they share the nouns, and the root wires them.
 	for _, manager := range []string{
-		"config", "eviction", "gc", "images", "nodestatus", "pleg", "podworkers", "prober", "server", "stats", "status",
+		"config", "eviction", "images", "nodestatus", "pleg", "podworkers", "prober", "server", "stats", "status",
 	} {
 		allowed = append(allowed, struct {
 			in  string

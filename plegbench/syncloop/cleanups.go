@@ -115,5 +115,5 @@ func (s *SyncLoop) cleanDead(uid types.UID, exited string) {
 			exited = "" // all of them
 		}
 	}
-	s.garbage.DeleteContainersInPod(exited, status)
+	s.runtime.DeleteContainersInPod(exited, status)
 }

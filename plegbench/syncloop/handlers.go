@@ -104,7 +104,7 @@ func (s *SyncLoop) HandlePodReconcile(pods []*v1.Pod) {
 		}
 		if p.Status.Reason == evicted {
 			if known, err := s.cache.Get(p.UID); err == nil {
-				s.garbage.DeleteContainersInPod("", known)
+				s.runtime.DeleteContainersInPod("", known)
 			}
 		}
 	}

@@ -30,7 +30,7 @@ func LoadKubelet(file string, flags map[string][]string) (c *kubeletconfig.Confi
 	}
 	c, noEffect = &s.Config, s.Other
 	for _, field := range []string{
-		"enableServer", "healthzBindAddress", "healthzPort", "podPidsLimit", "readOnlyPort", "resolvConf", "rotateCertificates", "serverTLSBootstrap", "tlsCertFile",
+		"enableServer", "evictionMaxPodGracePeriod", "evictionMinimumReclaim", "evictionSoft", "evictionSoftGracePeriod", "healthzBindAddress", "healthzPort", "podPidsLimit", "readOnlyPort", "resolvConf", "rotateCertificates", "seccompDefault", "serverTLSBootstrap", "tlsCertFile",
 	} {
 		if s.IsSet(field) {
 			noEffect = append(noEffect, field)
@@ -83,11 +83,6 @@ func validate(c *kubeletconfig.Config) error {
 	} {
 		if !rule.ok {
 			return fmt.Errorf("%s is %v: it must be %s", rule.field, rule.value, rule.must)
-		}
-	}
-	for signal := range c.EvictionSoft {
-		if _, ok := c.EvictionSoftGracePeriod[signal]; !ok {
-			return fmt.Errorf("evictionSoft is %s: it must be given an evictionSoftGracePeriod too", signal)
 		}
 	}
 	return nil

@@ -14,7 +14,7 @@ const maxImageNames = 5
 
 // nodeImages are the images of the node's status.
 func (s *SyncLoop) nodeImages() []v1.ContainerImage {
-	return largestImages(s.imageGC.Images(), int(s.cfg.Kubelet.NodeStatusMaxImages))
+	return largestImages(s.images.Images(), int(s.cfg.Kubelet.NodeStatusMaxImages))
 }
 
 // largestImages are the most images, the largest first, each with some of its names, digests before tags. Less than

@@ -25,9 +25,9 @@ func (s *SyncLoop) Run(ctx context.Context) error {
 	if s.evented != nil {
 		start(s.evented.Run)
 	}
-	start(s.garbage.Run)
-	start(s.garbage.RunDeletor)
-	start(s.imageGC.Run) // with a threshold of 100 it only lists, for the node's status
+	start(s.runtime.RunGC)
+	start(s.runtime.RunDeletor)
+	start(s.images.Run) // with a threshold of 100 it only lists, for the node's status
 	start(s.evict)
 	if s.cfg.Kmsg != "" {
 		start(s.watchOOM)

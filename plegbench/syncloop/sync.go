@@ -50,7 +50,7 @@ func (s *SyncLoop) SyncPod(
 	}
 	s.prober.AddPod(p)
 	// Not cancelled with ctx: a call that is cancelled halfway would leave behind objects that nobody knows.
-	result := s.runtime.SyncPod(context.WithoutCancel(ctx), p, running, s.pullSecrets(ctx, p))
+	result := s.runtime.SyncPod(context.WithoutCancel(ctx), p, running)
 	s.setReasons(p.UID, result)
 	if result.Err == nil && result.Changed() {
 		s.pleg.RequestRelist(p.UID)
@@ -76,25 +76,6 @@ func (s *SyncLoop) setReasons(uid types.UID, result kuberuntime.Result) {
 			s.reasons[uid][a.Target] = startResult{a.Err, a.Message}
 		}
 	}
-}
-
-// pullSecrets are the pod's imagePullSecrets that are there. A missing one is not fatal: the image may be public.
-func (s *SyncLoop) pullSecrets(ctx context.Context, p *v1.Pod) []v1.Secret {
-	var secrets []v1.Secret
-	var missing []string
-	for _, ref := range p.Spec.ImagePullSecrets {
-		secret, err := s.objects.Secret(ctx, p.Namespace, ref.Name)
-		if err != nil {
-			missing = append(missing, ref.Name)
-			continue
-		}
-		secrets = append(secrets, *secret)
-	}
-	if len(missing) > 0 {
-		s.recorder.Eventf(p, v1.EventTypeWarning, "FailedToRetrieveImagePullSecret",
-			"Unable to retrieve some image pull secrets (%v); attempting to pull the image may not succeed.", missing)
-	}
-	return secrets
 }
 
 // SyncTerminatingPod stops a pod and makes sure, by asking the runtime directly, that nothing of it runs any more.
@@ -165,7 +146,7 @@ func (s *SyncLoop) SyncTerminatingRuntimePod(ctx context.Context, running *conta
 // SyncTerminatedPod cleans up after a pod that no longer runs. Package gc removes its containers and sandboxes.
 func (s *SyncLoop) SyncTerminatedPod(ctx context.Context, p *v1.Pod, running *container.PodStatus) error {
 	s.status.SetPodStatus(p, s.apiStatus(p, running, true))
-	if err := s.volumes.WaitForUnmount(ctx, p); err != nil {
+	if err := s.volumes.Unmount(p); err != nil {
 		return err
 	}
 	s.removeCgroups(p.UID)

@@ -26,7 +26,6 @@ import (
 	"github.com/kdiag/kdiag/plegbench/syncloop/config"
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
 	"github.com/kdiag/kdiag/plegbench/syncloop/eviction"
-	"github.com/kdiag/kdiag/plegbench/syncloop/gc"
 	"github.com/kdiag/kdiag/plegbench/syncloop/images"
 	"github.com/kdiag/kdiag/plegbench/syncloop/kuberuntime"
 	"github.com/kdiag/kdiag/plegbench/syncloop/metrics"
@@ -111,8 +110,7 @@ type SyncLoop struct {
 	workers                      *podworkers.Workers
 	runtime                      *kuberuntime.Manager
 	backOff                      *flowcontrol.Backoff
-	imageGC                      *images.GC
-	garbage                      *gc.Collector
+	images                       *images.Manager
 	prober                       *prober.Manager
 	liveness, readiness, startup *prober.Results
 	status                       *status.Manager
@@ -273,14 +271,6 @@ func (s *SyncLoop) wireSources() {
 	s.mux = config.New(config.Config{Log: s.log, Recorder: s.recorder, Sources: names})
 }
 
-// allocatable is what the node has for pods, once that is known.
-func (s *SyncLoop) allocatable() v1.ResourceList {
-	if n := s.node.Node(); n != nil {
-		return n.Status.Allocatable
-	}
-	return nil
-}
-
 func (s *SyncLoop) wireRuntime() {
 	k, p := s.cfg.Kubelet, s.cfg.Periods
 	switch {
@@ -299,18 +289,24 @@ func (s *SyncLoop) wireRuntime() {
 			return r == prober.Failure, ok && r != prober.Unknown
 		}
 	}
+	s.images = images.New(images.Config{
+		Service: s.service, Serialize: k.SerializeImagePulls, MaxParallel: k.MaxParallelImagePulls,
+		QPS: float32(k.RegistryPullQPS), Burst: int(k.RegistryBurst), BackOff: p.PullFirst, MaxBackOff: p.PullMost,
+		InUse: s.imagesInUse, Disk: func(ctx context.Context) (uint64, uint64, error) { return s.stats.ImageDisk(ctx) },
+		High: int(k.ImageGCHighThresholdPercent), Low: int(k.ImageGCLowThresholdPercent),
+		MinAge: k.ImageMinimumGCAge.Duration, Period: p.ImageGC,
+		NodeName: s.cfg.NodeName, Recorder: s.recorder, Log: s.log, Metrics: s.metrics,
+	})
 	s.runtime = kuberuntime.New(kuberuntime.Config{
-		CRI: s.service, Volumes: s.volumes, Objects: s.objects, Liveness: result(s.liveness), Startup: result(s.startup),
-		Images: images.New(images.Config{
-			Service: s.service, Recorder: s.recorder, Log: s.log, Serialize: k.SerializeImagePulls, MaxParallel: &k.MaxParallelImagePulls,
-			QPS: float32(k.RegistryPullQPS), Burst: int(k.RegistryBurst), BackOff: p.PullFirst, MaxBackOff: p.PullMost,
-		}),
+		CRI: s.service, Images: s.images, Mounts: s.volumes.Mounts, Objects: s.objects, Liveness: result(s.liveness), Startup: result(s.startup),
 		BackOff: s.backOff, Recorder: s.recorder, Log: s.log, Metrics: s.metrics,
 		NodeName: s.cfg.NodeName, RuntimeName: s.name, RootDir: s.cfg.RootDir, LogDir: s.cfg.LogDir, HostIPs: s.hostIPs,
-		ClusterDNS: k.ClusterDNS, ClusterDomain: k.ClusterDomain, SeccompDefault: k.SeccompDefault,
+		ClusterDNS: k.ClusterDNS, ClusterDomain: k.ClusterDomain,
 		MemoryCapacity: int64(s.machine.Memory), CgroupV2: exists("/sys/fs/cgroup/cgroup.controllers"),
-		CgroupParent: s.cgroupParent, Allocatable: s.allocatable, SandboxReady: s.status.SetSandboxReady,
-		TerminationRequested: func(uid types.UID) bool { return s.workers.IsPodTerminationRequested(uid) },
+		CgroupParent: s.cgroupParent, SandboxReady: s.status.SetSandboxReady,
+		GCPeriod: p.ContainerGC, SourcesReady: s.sourcesReady,
+		ShouldPodContentBeRemoved: func(uid types.UID) bool { return s.workers.ShouldPodContentBeRemoved(uid) },
+		ShouldPodRuntimeBeRemoved: func(uid types.UID) bool { return s.workers.ShouldPodRuntimeBeRemoved(uid) },
 	})
 }
 

@@ -9,8 +9,6 @@ import (
 
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
 	"github.com/kdiag/kdiag/plegbench/syncloop/eviction"
-	"github.com/kdiag/kdiag/plegbench/syncloop/gc"
-	"github.com/kdiag/kdiag/plegbench/syncloop/images"
 	"github.com/kdiag/kdiag/plegbench/syncloop/nodestatus"
 	"github.com/kdiag/kdiag/plegbench/syncloop/pleg"
 	"github.com/kdiag/kdiag/plegbench/syncloop/pod"
@@ -44,10 +42,6 @@ func (s *SyncLoop) wirePLEG() {
 
 func (s *SyncLoop) wireCollectors() error {
 	k, p := s.cfg.Kubelet, s.cfg.Periods
-	s.garbage = gc.New(gc.Config{
-		CRI: s.service, Pods: s.workers, Keep: 1, SourcesReady: s.sourcesReady, NodeName: s.cfg.NodeName, LogDir: s.cfg.LogDir,
-		Period: p.ContainerGC, Log: s.log, Recorder: s.recorder, Metrics: s.metrics,
-	})
 	var err error
 	s.stats, err = stats.New(stats.Config{
 		CRI: s.service, NodeName: s.cfg.NodeName, Root: "/", RootDir: s.cfg.RootDir, LogDir: filepath.Join(s.cfg.LogDir, "pods"),
@@ -55,28 +49,16 @@ func (s *SyncLoop) wireCollectors() error {
 	if err != nil {
 		return err
 	}
-	s.imageGC, err = images.NewGC(images.GCConfig{
-		Service: s.service, InUse: s.imagesInUse, Disk: s.stats.ImageDisk,
-		High: int(k.ImageGCHighThresholdPercent), Low: int(k.ImageGCLowThresholdPercent),
-		MinAge: k.ImageMinimumGCAge.Duration, Period: p.ImageGC,
-		NodeName: s.cfg.NodeName, Log: s.log, Recorder: s.recorder, Metrics: s.metrics,
-	})
-	if err != nil {
-		return err
-	}
-	thresholds, err := eviction.Parse(eviction.Statements{
-		Hard: k.EvictionHard, Soft: k.EvictionSoft, SoftGrace: k.EvictionSoftGracePeriod, MinReclaim: k.EvictionMinimumReclaim,
-	})
+	thresholds, err := eviction.Parse(k.EvictionHard)
 	if err != nil {
 		return err
 	}
 	s.evictor = eviction.New(eviction.Config{
 		Summary: s.stats.Summary, Pods: s.activePods, Kill: s.killPodNow,
-		CleanedUp:        func(p *v1.Pod) bool { return s.workers.ShouldPodBeFinished(p.UID) },
-		Reclaim:          eviction.Reclaim{Containers: s.garbage.DeleteAllUnused, Images: s.imageGC.DeleteUnused},
-		DedicatedImageFs: s.stats.DedicatedImageFs,
-		Thresholds:       thresholds, TransitionPeriod: k.EvictionPressureTransitionPeriod.Duration,
-		MaxPodGrace: int64(k.EvictionMaxPodGracePeriod), Period: p.Eviction,
+		CleanedUp:  func(p *v1.Pod) bool { return s.workers.ShouldPodBeFinished(p.UID) },
+		Reclaim:    []func(context.Context) error{s.runtime.DeleteAllUnused, s.images.DeleteUnused},
+		Thresholds: thresholds, TransitionPeriod: k.EvictionPressureTransitionPeriod.Duration,
+		Period:   p.Eviction,
 		NodeName: s.cfg.NodeName, Log: s.log, Recorder: s.recorder, Metrics: s.metrics,
 	})
 	return nil

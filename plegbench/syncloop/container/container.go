@@ -1,8 +1,9 @@
 // Package container holds the runtime's view of pods: the lists and statuses of CRI in the form that the parts of the
-// syncLoop exchange. It also removes dead containers with their logs.
+// syncLoop exchange.
 package container
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -22,14 +23,10 @@ const (
 	PodUIDLabel        = "io.kubernetes.pod.uid"
 	ContainerNameLabel = "io.kubernetes.container.name"
 
-	HashAnnotation                     = "io.kubernetes.container.hash"
-	RestartCountAnnotation             = "io.kubernetes.container.restartCount"
-	TerminationMessagePathAnnotation   = "io.kubernetes.container.terminationMessagePath"
-	TerminationMessagePolicyAnnotation = "io.kubernetes.container.terminationMessagePolicy"
-	PreStopHandlerAnnotation           = "io.kubernetes.container.preStopHandler"
-	PortsAnnotation                    = "io.kubernetes.container.ports"
-	DeletionGracePeriodAnnotation      = "io.kubernetes.pod.deletionGracePeriod"
-	TerminationGracePeriodAnnotation   = "io.kubernetes.pod.terminationGracePeriod"
+	HashAnnotation                   = "io.kubernetes.container.hash"
+	RestartCountAnnotation           = "io.kubernetes.container.restartCount"
+	TerminationMessagePathAnnotation = "io.kubernetes.container.terminationMessagePath"
+	TerminationGracePeriodAnnotation = "io.kubernetes.pod.terminationGracePeriod"
 )
 
 // An ID is a container's or sandbox's id together with the runtime's name.
@@ -40,9 +37,6 @@ type ID struct {
 
 // String writes the form of a pod's status: containerd://id.
 func (id ID) String() string { return id.Type + "://" + id.ID }
-
-// IsEmpty reports whether there is no id.
-func (id ID) IsEmpty() bool { return id.ID == "" }
 
 // ParseID reads what String writes. An id without a runtime's name has no Type.
 func ParseID(s string) ID {
@@ -89,12 +83,16 @@ type Container struct {
 	ID        ID
 	Name      string // empty for a sandbox
 	Image     string // as the spec has it
-	ImageRef  string
-	Hash      uint64 // of the spec it was made from; 0 if unknown
 	State     State
-	CreatedAt time.Time
-	Attempt   uint32
-	SandboxID string // of a container
+	SandboxID string
+}
+
+// NewerFirst compares containers or sandboxes by their creation. The ids make the order total.
+func NewerFirst[T interface {
+	GetCreatedAt() int64
+	GetId() string
+}](a, b T) int {
+	return cmp.Or(cmp.Compare(b.GetCreatedAt(), a.GetCreatedAt()), cmp.Compare(b.GetId(), a.GetId()))
 }
 
 // A Pod is one pod in the lists.
@@ -102,7 +100,6 @@ type Pod struct {
 	UID        types.UID
 	Name       string
 	Namespace  string
-	CreatedAt  time.Time    // of its newest sandbox
 	Containers []*Container // newest first
 	Sandboxes  []*Container // newest attempt first
 }
@@ -120,7 +117,6 @@ type Status struct {
 	FinishedAt   time.Time
 	ExitCode     int
 	Image        string // as the spec has it
-	ImageID      string
 	ImageRef     string
 	Hash         uint64
 	RestartCount int
@@ -151,30 +147,18 @@ func (s *PodStatus) Find(name string) *Status {
 
 // Running returns the statuses of the containers that run.
 func (s *PodStatus) Running() []*Status {
-	var out []*Status
-	for _, c := range s.ContainerStatuses {
-		if c.State == Running {
-			out = append(out, c)
-		}
-	}
-	return out
+	return slices.DeleteFunc(slices.Clone(s.ContainerStatuses), func(c *Status) bool { return c.State != Running })
 }
 
 // RunningPod converts a status to a Pod with the running containers and all sandboxes, for killing it.
 func (s *PodStatus) RunningPod(runtimeName string) *Pod {
 	p := &Pod{UID: s.UID, Name: s.Name, Namespace: s.Namespace}
-	for _, c := range s.ContainerStatuses {
-		if c.State == Running {
-			p.Containers = append(p.Containers, &Container{
-				ID: c.ID, Name: c.Name, Image: c.Image, ImageRef: c.ImageRef, Hash: c.Hash, State: c.State,
-				CreatedAt: c.CreatedAt, SandboxID: c.SandboxID,
-			})
-		}
+	for _, c := range s.Running() {
+		p.Containers = append(p.Containers, &Container{ID: c.ID, Name: c.Name, State: c.State, SandboxID: c.SandboxID})
 	}
 	for _, sb := range s.SandboxStatuses {
 		p.Sandboxes = append(p.Sandboxes, &Container{
 			ID: ID{Type: runtimeName, ID: sb.GetId()}, State: SandboxState(sb.GetState()),
-			CreatedAt: time.Unix(0, sb.GetCreatedAt()), Attempt: sb.GetMetadata().GetAttempt(),
 		})
 	}
 	return p

@@ -2,13 +2,15 @@
 // (pkg/kubelet/eviction). Thresholds, the order of the pods and the texts are pure functions; the manager asks for
 // the figures and acts. The package also watches the kernel's log for processes that the kernel itself has killed.
 //
-// Left out are the kernel's own notifications of memory thresholds, the thresholds of allocatable memory and
-// containerfs, and pods that exceed limits of their own on local storage.
+// Left out are the kernel's own notifications of memory thresholds, soft thresholds, the thresholds of processes,
+// allocatable memory and containerfs, the minimum to reclaim, images on another disk, and pods that exceed limits of
+// their own on local storage.
 package eviction
 
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -16,6 +18,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
@@ -28,16 +31,11 @@ import (
 const (
 	cleanupMost = 30 * time.Second
 	cleanupPoll = time.Second
-	hardGrace   = 1 // seconds that a pod is given when a hard threshold is met
+	hardGrace   = 1 // seconds that a pod is given
 )
 
 // evicted is the reason of evictions and of pods that are not admitted.
 const evicted = "Evicted"
-
-// Reclaim frees what belongs to no pod, before any pod is evicted for the disk's sake.
-type Reclaim struct {
-	Containers, Images func(ctx context.Context) error
-}
 
 // Config is what a Manager is made of.
 type Config struct {
@@ -48,12 +46,10 @@ type Config struct {
 	Kill func(ctx context.Context, p *v1.Pod, evict bool, grace *int64, override func(*v1.PodStatus)) error
 	// CleanedUp reports whether nothing of an evicted pod uses resources any more.
 	CleanedUp func(p *v1.Pod) bool
-	// DedicatedImageFs reports whether the images are on another file system than the kubelet's root directory.
-	DedicatedImageFs func(ctx context.Context) (bool, error)
-	Reclaim          Reclaim
+	// Reclaim are what frees disk space that belongs to no pod, before any pod is evicted for the disk's sake.
+	Reclaim          []func(ctx context.Context) error
 	Thresholds       []Threshold
 	TransitionPeriod time.Duration // evictionPressureTransitionPeriod, 5 m
-	MaxPodGrace      int64         // evictionMaxPodGracePeriod, in seconds
 	Period           time.Duration // 10 s
 	NodeName         string
 	Log              logr.Logger
@@ -66,10 +62,7 @@ type Manager struct {
 	cfg  Config
 	node *v1.ObjectReference
 
-	// Of the goroutine in Run.
-	dedicated bool
-	known     bool // dedicated has been found out
-	state     state
+	state state // of the goroutine in Run
 
 	mu         sync.Mutex
 	conditions []v1.NodeConditionType
@@ -83,88 +76,52 @@ func New(cfg Config) *Manager {
 // Run makes a pass each Period until ctx ends; after an eviction it waits until the pod is cleaned up, and goes on at
 // once. Its error is always nil. It belongs after the runtime's first answer.
 func (m *Manager) Run(ctx context.Context) error {
-	for ctx.Err() == nil {
-		gone, err := m.pass(ctx)
-		if err == nil && gone != nil {
+	wait.UntilWithContext(ctx, func(ctx context.Context) {
+		for ctx.Err() == nil {
+			gone, err := m.pass(ctx)
+			if err != nil {
+				m.cfg.Log.Error(err, "Eviction manager: failed to synchronize")
+			}
+			if gone == nil {
+				return
+			}
 			m.awaitCleanup(ctx, gone)
-			continue
 		}
-		if err != nil {
-			m.cfg.Log.Error(err, "Eviction manager: failed to synchronize")
-		}
-		sleep(ctx, m.cfg.Period)
-	}
+	}, m.cfg.Period)
 	return nil
-}
-
-func sleep(ctx context.Context, d time.Duration) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(d):
-	}
 }
 
 func (m *Manager) awaitCleanup(ctx context.Context, p *v1.Pod) {
-	pods := klog.KObjSlice([]*v1.Pod{p})
-	m.cfg.Log.Info("Eviction manager: pods evicted, waiting for pod to be cleaned up", "pods", pods)
-	for start := time.Now(); ctx.Err() == nil; {
-		sleep(ctx, cleanupPoll)
-		if m.cfg.CleanedUp(p) {
-			m.cfg.Log.Info("Eviction manager: pods successfully cleaned up", "pods", pods)
-			return
-		}
-		if time.Since(start) >= cleanupMost {
-			m.cfg.Log.Info("Eviction manager: timed out waiting for pods to be cleaned up", "pods", pods)
-			return
-		}
+	m.cfg.Log.Info("Eviction manager: pods evicted, waiting for pod to be cleaned up", "pod", klog.KObj(p))
+	err := wait.PollUntilContextTimeout(ctx, cleanupPoll, cleanupMost, false, func(context.Context) (bool, error) {
+		return m.cfg.CleanedUp(p), nil
+	})
+	if err != nil {
+		m.cfg.Log.Info("Eviction manager: timed out waiting for pods to be cleaned up", "pod", klog.KObj(p))
+		return
 	}
+	m.cfg.Log.Info("Eviction manager: pods successfully cleaned up", "pod", klog.KObj(p))
 }
 
-// prepare finds out once how the disks are laid out. The runtime must answer for that.
-func (m *Manager) prepare(ctx context.Context) (err error) {
-	if m.known {
-		return nil
-	}
-	if m.dedicated, err = m.cfg.DedicatedImageFs(ctx); err != nil {
-		m.cfg.Log.Error(err, "Eviction manager: failed to get HasDedicatedImageFs")
-		return fmt.Errorf("eviction manager: failed to get HasDedicatedImageFs: %w", err)
-	}
-	m.known = true
-	return nil
-}
-
-// pass looks at the node once and evicts at most one pod, which it returns.
+// pass looks at the node once and evicts at most one pod, which it returns. While the runtime does not answer nothing
+// is evicted.
 func (m *Manager) pass(ctx context.Context) (*v1.Pod, error) {
-	m.cfg.Log.V(3).Info("Eviction manager: synchronize housekeeping")
-	if err := m.prepare(ctx); err != nil {
-		return nil, err
-	}
 	pods := m.cfg.Pods()
 	summary, err := m.cfg.Summary(ctx)
 	if err != nil {
-		m.cfg.Log.Error(err, "Eviction manager: failed to get summary stats") // no pod is evicted without them
-		return nil, nil
+		return nil, fmt.Errorf("eviction manager: failed to get summary stats: %w", err)
 	}
-	seen, stats, now := observe(summary), statsByUID(summary), time.Now()
-	for _, t := range m.cfg.Thresholds {
-		if _, ok := seen[t.Signal]; !ok {
-			m.cfg.Log.Info("Eviction manager: no observation found for eviction signal", "signal", t.Signal)
-		}
-	}
-	next, starved, early := m.state.next(m.cfg.Thresholds, seen, now)
-	for _, i := range early {
-		m.cfg.Log.V(2).Info("Eviction manager: eviction criteria not yet met", "threshold", m.cfg.Thresholds[i].String(), "duration", now.Sub(next.since[i]))
-	}
+	seen, now := observe(summary), time.Now()
+	next, starved := m.state.next(m.cfg.Thresholds, seen, now)
 	m.state = next
 	m.mu.Lock()
 	m.conditions = next.conditions(m.cfg.TransitionPeriod, now)
 	m.mu.Unlock()
 
 	if len(starved) == 0 {
-		m.cfg.Log.V(3).Info("Eviction manager: no resources are starved")
 		return nil, nil
 	}
-	t := m.cfg.Thresholds[starved[0]]
+	t := starved[0]
 	name := t.Signal.resource()
 	m.cfg.Log.Info("Eviction manager: attempting to reclaim", "resourceName", name)
 	m.cfg.Recorder.Eventf(m.node, v1.EventTypeWarning, "EvictionThresholdMet", "Attempting to reclaim %s", name)
@@ -173,43 +130,33 @@ func (m *Manager) pass(ctx context.Context) (*v1.Pod, error) {
 		return nil, nil
 	}
 	m.cfg.Log.Info("Eviction manager: must evict pod(s) to reclaim", "resourceName", name)
-	if len(pods) == 0 {
-		m.cfg.Log.Error(nil, "Eviction manager: eviction thresholds have been met, but no pods are active to evict")
-		return nil, nil
-	}
-	ranked := rank(pods, stats, t.Signal, m.dedicated)
+	ranked := rank(pods, summary.Pods, t.Signal)
 	m.cfg.Log.Info("Eviction manager: pods ranked for eviction", "pods", klog.KObjSlice(ranked))
+	threshold := t.value(seen[t.Signal].capacity)
+	message := fmt.Sprintf("The node was low on resource: %v. Threshold quantity: %v, available: %v. ",
+		name, &threshold, seen[t.Signal].available)
 	for _, p := range ranked {
-		message := explain(p, stats[string(p.UID)], t, seen)
-		if m.evict(ctx, p, m.grace(p, t), string(t.Signal), message) {
-			return p, nil
+		if pod.IsCritical(p) {
+			m.cfg.Log.Error(nil, "Eviction manager: cannot evict a critical pod", "pod", klog.KObj(p))
+			continue
 		}
+		m.evict(ctx, p, string(t.Signal), message)
+		return p, nil
 	}
 	m.cfg.Log.Info("Eviction manager: unable to evict any pods from the node")
 	return nil, nil
 }
 
-// grace is how many seconds a pod is given to end.
-func (m *Manager) grace(p *v1.Pod, t Threshold) int64 {
-	switch own := p.Spec.TerminationGracePeriodSeconds; {
-	case t.Grace == 0:
-		return hardGrace
-	case own != nil:
-		return min(m.cfg.MaxPodGrace, *own)
-	}
-	return m.cfg.MaxPodGrace
-}
-
-// reclaim removes dead containers and unused images if they are on the disk that is full, and reports whether that was
-// enough for all thresholds.
+// reclaim removes dead containers and unused images if a disk is full, and reports whether that was enough for all
+// thresholds.
 func (m *Manager) reclaim(ctx context.Context, signal Signal) bool {
-	name, onNodeFs := signal.resource(), signal == NodeFsAvailable || signal == NodeFsInodesFree
-	if name == v1.ResourceMemory || name == pids || onNodeFs && m.dedicated {
+	if signal == MemoryAvailable {
 		return false
 	}
-	for _, free := range []func(context.Context) error{m.cfg.Reclaim.Containers, m.cfg.Reclaim.Images} {
+	for _, free := range m.cfg.Reclaim {
 		if err := free(ctx); err != nil {
-			m.cfg.Log.Info("Eviction manager: unexpected error when attempting to reduce resource pressure", "resourceName", name, "err", err)
+			m.cfg.Log.Info("Eviction manager: unexpected error when attempting to reduce resource pressure",
+				"resourceName", signal.resource(), "err", err)
 		}
 	}
 	summary, err := m.cfg.Summary(ctx)
@@ -217,20 +164,20 @@ func (m *Manager) reclaim(ctx context.Context, signal Signal) bool {
 		m.cfg.Log.Error(err, "Eviction manager: failed to get summary stats after resource reclaim")
 		return false
 	}
-	return len(met(m.cfg.Thresholds, observe(summary), true)) == 0
+	return len(met(m.cfg.Thresholds, observe(summary))) == 0
 }
 
-// evict ends a pod, unless it is critical. That the pod does not end in time changes nothing: it is evicted.
-func (m *Manager) evict(ctx context.Context, p *v1.Pod, grace int64, signal, message string) bool {
-	if pod.IsCritical(p) {
-		m.cfg.Log.Error(nil, "Eviction manager: cannot evict a critical pod", "pod", klog.KObj(p))
-		return false
-	}
+// evict ends a pod. That the pod does not end in time changes nothing: it is evicted.
+func (m *Manager) evict(ctx context.Context, p *v1.Pod, signal, message string) {
 	m.cfg.Recorder.Event(p, v1.EventTypeWarning, evicted, message)
-	m.cfg.Log.V(3).Info("Evicting pod", "pod", klog.KObj(p), "podUID", p.UID, "message", message)
-	err := m.cfg.Kill(ctx, p, true, &grace, func(s *v1.PodStatus) {
+	err := m.cfg.Kill(ctx, p, true, new(int64(hardGrace)), func(s *v1.PodStatus) {
 		s.Phase, s.Reason, s.Message = v1.PodFailed, evicted, message
-		setDisrupted(s, message, p.Generation)
+		// By this condition controllers see that the pod did not fail by itself.
+		s.Conditions = slices.DeleteFunc(s.Conditions, func(c v1.PodCondition) bool { return c.Type == v1.DisruptionTarget })
+		s.Conditions = append(s.Conditions, v1.PodCondition{
+			Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: v1.PodReasonTerminationByKubelet, Message: message,
+			ObservedGeneration: p.Generation, LastTransitionTime: metav1.Now(),
+		})
 	})
 	if err != nil {
 		m.cfg.Log.Error(err, "Eviction manager: pod failed to evict", "pod", klog.KObj(p))
@@ -238,23 +185,23 @@ func (m *Manager) evict(ctx context.Context, p *v1.Pod, grace int64, signal, mes
 		m.cfg.Log.Info("Eviction manager: pod is evicted successfully", "pod", klog.KObj(p))
 	}
 	m.cfg.Metrics.Evictions.WithLabelValues(signal).Inc()
-	return true
 }
 
-// setDisrupted sets the condition by which controllers see that the pod did not fail by itself.
-func setDisrupted(s *v1.PodStatus, message string, generation int64) {
-	c := v1.PodCondition{
-		Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: v1.PodReasonTerminationByKubelet, Message: message,
-		ObservedGeneration: generation, LastTransitionTime: metav1.Now(),
+// Conditions returns the pressures that the node is under now, or was within the transition period.
+func (m *Manager) Conditions() []v1.NodeConditionType {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.conditions)
+}
+
+// Admit reports whether a pod may start on this node now. If not, reason and message are for its status. Critical pods
+// may always; when only memory is short, so may pods that ask for some of it.
+func (m *Manager) Admit(p *v1.Pod) (ok bool, reason, message string) {
+	conditions := m.Conditions()
+	onlyMemory := slices.Equal(conditions, []v1.NodeConditionType{v1.NodeMemoryPressure})
+	if len(conditions) == 0 || pod.IsCritical(p) || onlyMemory && pod.QOSClass(p) != v1.PodQOSBestEffort {
+		return true, "", ""
 	}
-	for i := range s.Conditions {
-		if old := &s.Conditions[i]; old.Type == c.Type {
-			if old.Status == c.Status {
-				c.LastTransitionTime = old.LastTransitionTime
-			}
-			*old = c
-			return
-		}
-	}
-	s.Conditions = append(s.Conditions, c)
+	m.cfg.Log.Info("Failed to admit pod to node", "pod", klog.KObj(p), "nodeCondition", conditions)
+	return false, evicted, fmt.Sprintf("The node had condition: %v. ", conditions)
 }

@@ -14,7 +14,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/client-go/tools/record"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
@@ -77,13 +76,12 @@ func (n *node) reclaim(what string) func(context.Context) error {
 func (n *node) manager(change func(*Config)) (*Manager, *record.FakeRecorder) {
 	recorder := record.NewFakeRecorder(100)
 	cfg := Config{
-		Summary: n.summary, Kill: n.kill, Recorder: recorder, NodeName: "n", TransitionPeriod: 5 * time.Minute, Period: 10 * time.Second, MaxPodGrace: 60,
-		Pods:             func() []*v1.Pod { n.mu.Lock(); defer n.mu.Unlock(); return n.pods },
-		CleanedUp:        func(*v1.Pod) bool { n.mu.Lock(); defer n.mu.Unlock(); return !n.dirty },
-		DedicatedImageFs: func(context.Context) (bool, error) { return false, nil },
-		Reclaim:          Reclaim{n.reclaim("containers"), n.reclaim("images")},
+		Summary: n.summary, Kill: n.kill, Recorder: recorder, NodeName: "n", TransitionPeriod: 5 * time.Minute, Period: 10 * time.Second,
+		Pods:      func() []*v1.Pod { n.mu.Lock(); defer n.mu.Unlock(); return n.pods },
+		CleanedUp: func(*v1.Pod) bool { n.mu.Lock(); defer n.mu.Unlock(); return !n.dirty },
+		Reclaim:   []func(context.Context) error{n.reclaim("containers"), n.reclaim("images")},
 		Thresholds: []Threshold{
-			{Signal: MemoryAvailable, Value: amount("100")}, {Signal: MemoryAvailable, Value: amount("200"), Grace: 30 * time.Second}, {Signal: NodeFsAvailable, Value: Value{Share: 0.1}},
+			{Signal: MemoryAvailable, Quantity: quantity("100")}, {Signal: NodeFsAvailable, Share: 0.1},
 		},
 		Log:     funcr.New(func(_, line string) { n.mu.Lock(); defer n.mu.Unlock(); n.lines = append(n.lines, line) }, funcr.Options{}),
 		Metrics: metrics.New(prometheus.NewRegistry(), prometheus.NewRegistry()),
@@ -104,7 +102,7 @@ func (n *node) said(text string) bool {
 func twoPods() *node {
 	return &node{
 		memory: 500, disk: 500, pods: []*v1.Pod{testPod("small", 0, "", ""), testPod("large", 0, "", "")},
-		stats: []statsapi.PodStats{figures("small", 100, 1, 10, 0, 0), figures("large", 700, 1, 20, 0, 0)},
+		stats: []statsapi.PodStats{figures("small", 100, 10), figures("large", 700, 20)},
 	}
 }
 
@@ -142,7 +140,7 @@ func TestEvictsForMemory(t *testing.T) {
 		if diff := cmp.Diff([]v1.NodeConditionType{v1.NodeMemoryPressure}, m.Conditions()); diff != "" {
 			t.Error(diff)
 		}
-		message := "The node was low on resource: memory. Threshold quantity: 100, available: 50. Container c was using 700, request is 0, has larger consumption of memory. "
+		message := "The node was low on resource: memory. Threshold quantity: 100, available: 50. "
 		if n.status.Phase != v1.PodFailed || n.status.Reason != "Evicted" || n.status.Message != message {
 			t.Errorf("status %+v", n.status)
 		}
@@ -159,43 +157,24 @@ func TestEvictsForMemory(t *testing.T) {
 	})
 }
 
-// A soft threshold waits, and gives the pod what it asks for within the bound. After an eviction the next pass waits
-// for the pod's end, and then does not wait.
-func TestSoftAndCleanup(t *testing.T) {
+// After an eviction the next pass waits for the pod's end, at most 30 s, and then does not wait.
+func TestCleanup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := twoPods()
-		n.memory, n.dirty = 150, true
-		n.pods[1].Spec.TerminationGracePeriodSeconds = new(int64(45))
+		n.memory, n.dirty = 50, true
 		m, _ := n.manager(nil)
+		go func() {
+			time.Sleep(30*time.Second + 500*time.Millisecond)
+			n.change(func() { n.dirty = false })
+		}()
 		run(t, m, 29*time.Second)
-		if n.killed != nil {
-			t.Fatalf("killed %v too early", n.killed)
+		if diff := cmp.Diff([]string{"large 1s"}, n.killed); diff != "" || !n.said("timed out waiting for pods to be cleaned up") {
+			t.Error(diff, n.lines) // the end of the run is the end of the wait
 		}
-		time.Sleep(time.Second)
-		for range 2 {
-			run(t, m, 500*time.Millisecond)
-		}
-		if diff := cmp.Diff([]string{"large 45s", "small 1m0s"}, n.killed); diff != "" {
-			t.Error(diff)
-		}
-		n.pods, n.killed = twoPods().pods, nil
-		start := time.Now()
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan error)
-		go func() { ended <- m.Run(ctx) }()
-		time.Sleep(30*time.Second + 500*time.Millisecond)
-		if !n.said("timed out waiting for pods to be cleaned up") {
-			t.Errorf("no end of the wait after %v", time.Since(start))
-		}
-		n.change(func() { n.dirty = false })
-		time.Sleep(time.Second)
-		if !n.said("pods successfully cleaned up") {
-			t.Error("the cleanup was not seen")
-		}
-		cancel()
-		<-ended
-		if len(n.killed) != 2 {
-			t.Errorf("killed %v", n.killed)
+		n.lines = nil
+		run(t, m, 2500*time.Millisecond)
+		if diff := cmp.Diff([]string{"large 1s", "small 1s"}, n.killed); diff != "" || !n.said("pods successfully cleaned up") {
+			t.Error(diff, n.lines)
 		}
 	})
 }
@@ -204,23 +183,17 @@ func TestSoftAndCleanup(t *testing.T) {
 func TestReclaimsDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for name, tt := range map[string]struct {
-			free      uint64
-			dedicated bool
-			reclaimed []string
-			killed    []string
+			free   uint64
+			killed []string
 		}{
-			"enough":     {100, false, []string{"containers", "images"}, nil},
-			"not enough": {1, false, []string{"containers", "images"}, []string{"large 1s"}},
-			"elsewhere":  {100, true, nil, []string{"small 1s"}},
+			"enough":     {100, nil},
+			"not enough": {1, []string{"large 1s"}},
 		} {
 			n := twoPods()
 			n.disk, n.free = 50, tt.free
-			n.stats[0].Containers[0].Logs.UsedBytes = new(uint64(5))
-			m, _ := n.manager(func(c *Config) {
-				c.DedicatedImageFs = func(context.Context) (bool, error) { return tt.dedicated, nil }
-			})
+			m, _ := n.manager(nil)
 			run(t, m, 500*time.Millisecond)
-			if diff := cmp.Diff(tt.reclaimed, n.reclaimed); diff != "" {
+			if diff := cmp.Diff([]string{"containers", "images"}, n.reclaimed); diff != "" {
 				t.Errorf("%s: %s", name, diff)
 			}
 			if diff := cmp.Diff(tt.killed, n.killed); diff != "" {
@@ -240,13 +213,6 @@ func TestBlind(t *testing.T) {
 		n.memory, n.err = 1, errors.New("deadline exceeded")
 		m, _ := n.manager(nil)
 		run(t, m, time.Minute)
-		if n.killed != nil || !n.said("Eviction manager: failed to get summary stats") {
-			t.Errorf("killed %v, said %v", n.killed, n.lines)
-		}
-		n.err = nil
-		disks := errors.New("no answer")
-		m, _ = n.manager(func(c *Config) { c.DedicatedImageFs = func(context.Context) (bool, error) { return false, disks } })
-		run(t, m, 15*time.Second)
 		if n.killed != nil || !n.said("Eviction manager: failed to synchronize") {
 			t.Errorf("killed %v, said %v", n.killed, n.lines)
 		}
@@ -271,60 +237,35 @@ func TestWhoIsEvicted(t *testing.T) {
 		if len(n.killed) != 1 || !n.said("cannot evict a critical pod") || !n.said("unable to evict any pods from the node") {
 			t.Error(n.killed, n.lines)
 		}
-		n.pods = nil
-		run(t, m, 500*time.Millisecond)
-		if !n.said("but no pods are active to evict") {
-			t.Error(n.lines)
-		}
 	})
 }
 
 func TestAdmit(t *testing.T) {
-	mem, dsk := []v1.NodeConditionType{v1.NodeMemoryPressure}, []v1.NodeConditionType{v1.NodeDiskPressure}
-	both := []v1.NodeConditionType{v1.NodeMemoryPressure, v1.NodeDiskPressure}
-	tolerant := testPod("tolerant", 0, "", "")
-	tolerant.Spec.Tolerations = []v1.Toleration{{Key: v1.TaintNodeMemoryPressure, Operator: v1.TolerationOpExists, Effect: v1.TaintEffectNoSchedule}}
-	elsewhere := testPod("elsewhere", 0, "", "")
-	elsewhere.Spec.Tolerations = []v1.Toleration{{Key: v1.TaintNodeDiskPressure, Operator: v1.TolerationOpExists}}
-	known := testPod("known", 0, "", "")
-	known.Status.QOSClass = v1.PodQOSBurstable
-	whole := testPod("whole", 0, "", "")
-	whole.Spec.Resources = &v1.ResourceRequirements{Limits: v1.ResourceList{v1.ResourceCPU: resource.MustParse("1")}}
-	for name, tt := range map[string]struct {
-		pod        *v1.Pod
-		conditions []v1.NodeConditionType
-		want       bool
-	}{
-		"no pressure":                     {testPod("p", 0, "", ""), nil, true},
-		"best effort, memory":             {testPod("p", 0, "", ""), mem, false},
-		"burstable, memory":               {testPod("p", 0, "1Mi", ""), mem, true},
-		"burstable by its status, memory": {known, mem, true},
-		"limited as a whole, memory":      {whole, mem, true},
-		"burstable, disk":                 {testPod("p", 0, "1Mi", ""), dsk, false},
-		"burstable, both":                 {testPod("p", 0, "1Mi", ""), both, false},
-		"tolerant, memory":                {tolerant, mem, true},
-		"tolerant, both":                  {tolerant, both, false},
-		"tolerant of disk, memory":        {elsewhere, mem, false},
-		"critical, both":                  {testPod("p", 2_000_000_000, "", ""), both, true},
-	} {
-		if got := admits(tt.pod, tt.conditions); got != tt.want {
-			t.Errorf("%s: %v", name, got)
-		}
-	}
-}
-
-func TestAdmitSaysWhy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n := twoPods()
-		n.disk = 1
-		m, _ := n.manager(nil)
-		if ok, _, _ := m.Admit(testPod("p", 0, "", "")); !ok {
-			t.Error("not admitted before anything was seen")
-		}
-		run(t, m, 500*time.Millisecond)
-		ok, reason, message := m.Admit(testPod("p", 0, "", ""))
-		if ok || reason != "Evicted" || message != "The node had condition: [DiskPressure]. " || !n.said("Failed to admit pod to node") {
-			t.Error(ok, reason, message)
+		bestEffort, burstable, critical := testPod("p", 0, "", ""), testPod("p", 0, "1Mi", ""), testPod("p", 2_000_000_000, "", "")
+		bestEffort.Spec.InitContainers = nil // whose requests count
+		for name, tt := range map[string]struct {
+			memory, disk uint64
+			pod          *v1.Pod
+			message      string
+		}{
+			"no pressure":         {500, 500, bestEffort, ""},
+			"best effort, memory": {1, 500, bestEffort, "The node had condition: [MemoryPressure]. "},
+			"burstable, memory":   {1, 500, burstable, ""},
+			"burstable, disk":     {500, 1, burstable, "The node had condition: [DiskPressure]. "},
+			"burstable, both":     {1, 1, burstable, "The node had condition: [MemoryPressure DiskPressure]. "},
+			"critical, both":      {1, 1, critical, ""},
+		} {
+			n := twoPods()
+			n.memory, n.disk = tt.memory, tt.disk
+			m, _ := n.manager(nil)
+			if ok, _, _ := m.Admit(tt.pod); !ok {
+				t.Errorf("%s: not admitted before anything was seen", name)
+			}
+			run(t, m, 500*time.Millisecond)
+			if ok, reason, message := m.Admit(tt.pod); ok != (tt.message == "") || message != tt.message || !ok && reason != "Evicted" {
+				t.Errorf("%s: %v %s %s", name, ok, reason, message)
+			}
 		}
 	})
 }

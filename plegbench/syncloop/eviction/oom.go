@@ -43,7 +43,8 @@ func (cfg OOMConfig) report(k kill) {
 	cfg.Log.V(1).Info("Got sys oom event", "event", k)
 	cfg.Metrics.OOMEvents.Inc()
 	node := &v1.ObjectReference{Kind: "Node", Name: cfg.NodeName, UID: types.UID(cfg.NodeName)}
-	cfg.Recorder.Eventf(node, v1.EventTypeWarning, "SystemOOM", "System OOM encountered, victim process: %s, pid: %d", k.Process, k.PID)
+	cfg.Recorder.Eventf(node, v1.EventTypeWarning, "SystemOOM",
+		"System OOM encountered, victim process: %s, pid: %d", k.Process, k.PID)
 }
 
 // A kill is a process that the kernel killed because memory ran out.
@@ -76,8 +77,8 @@ func watchKills(ctx context.Context, kmsg string, found func(kill)) error {
 		switch {
 		case ctx.Err() != nil:
 			return nil
-		case errors.Is(err, unix.EPIPE): // records were overwritten before they were read; the next read returns the one after them
-			continue
+		case errors.Is(err, unix.EPIPE):
+			continue // records were overwritten before they were read; the next read returns the one after them
 		case err != nil:
 			return fmt.Errorf("reading the kernel's log %s: %w", kmsg, err)
 		}
@@ -87,12 +88,14 @@ func watchKills(ctx context.Context, kmsg string, found func(kill)) error {
 	}
 }
 
-var oomKill = regexp.MustCompile(`^oom-kill:constraint=.*?,(?:oom_memcg=(.*),|global_oom,)task_memcg=.*,task=(.*),pid=([0-9]+),uid=`)
+var oomKill = regexp.MustCompile(
+	`^oom-kill:constraint=.*?,(?:oom_memcg=(.*),|global_oom,)task_memcg=.*,task=(.*),pid=([0-9]+),uid=`)
 
 // parseKill reads a record of /dev/kmsg (Documentation/ABI/testing/dev-kmsg) as Linux writes it for each kill since
 // 5.0:
 //
-//	6,2,2,-;oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=ID,mems_allowed=0,oom_memcg=/kubepods/pod1,task_memcg=/kubepods/pod1/c,task=node,pid=42,uid=0
+//	6,2,2,-;oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=ID,mems_allowed=0,
+//	oom_memcg=/kubepods/pod1,task_memcg=/kubepods/pod1/c,task=node,pid=42,uid=0
 //
 // with global_oom in the place of oom_memcg=PATH when the system is out of memory.
 func parseKill(record string) (k kill, ok bool) {

@@ -57,24 +57,16 @@ func FuzzParseKill(f *testing.F) {
 	})
 }
 
-func TestWatchOOMWithoutALog(t *testing.T) {
-	for name, content := range map[string]bool{"none": false, "ends": true} {
-		path := filepath.Join(t.TempDir(), name)
-		if content {
-			if err := os.WriteFile(path, nil, 0o600); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if err := WatchOOM(t.Context(), OOMConfig{Kmsg: path, Log: logr.Discard()}); err == nil || !strings.Contains(err.Error(), "the kernel's log") {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-}
-
-func TestOnlyKillsOfTheSystemAreReported(t *testing.T) {
+func TestWatchOOM(t *testing.T) {
 	recorder := record.NewFakeRecorder(10)
-	cfg := OOMConfig{NodeName: "n", Recorder: recorder, Log: logr.Discard(), Metrics: metrics.New(prometheus.NewRegistry(), prometheus.NewRegistry())}
-	cfg.report(kill{"/kubepods/pod1", "stress", 42})
+	cfg := OOMConfig{
+		Kmsg: filepath.Join(t.TempDir(), "kmsg"), NodeName: "n", Recorder: recorder, Log: logr.Discard(),
+		Metrics: metrics.New(prometheus.NewRegistry(), prometheus.NewRegistry()),
+	}
+	if err := WatchOOM(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "the kernel's log") {
+		t.Errorf("without a log: %v", err)
+	}
+	cfg.report(kill{"/kubepods/pod1", "stress", 42}) // only kills of the system are reported
 	cfg.report(kill{"", "my, app", 77})
 	if diff := cmp.Diff([]string{"Warning SystemOOM System OOM encountered, victim process: my, app, pid: 77"}, events(recorder)); diff != "" {
 		t.Error(diff)

@@ -4,19 +4,25 @@
 package images
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"strings"
+	"math"
+	"regexp"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/flowcontrol"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/kdiag/kdiag/plegbench/syncloop/metrics"
 	"github.com/kdiag/kdiag/plegbench/syncloop/pod"
 )
 
@@ -29,48 +35,65 @@ var (
 	ErrInvalidImageName = errors.New("InvalidImageName")
 )
 
-// A Puller is the part of the runtime's image service that pulls.
-type Puller interface {
+// A Service is the runtime's image service.
+type Service interface {
 	// ImageStatus returns nil for an image that is not there.
 	ImageStatus(ctx context.Context, image string) (*runtimeapi.Image, error)
 	PullImage(ctx context.Context, image *runtimeapi.ImageSpec, auth *runtimeapi.AuthConfig,
 		sandbox *runtimeapi.PodSandboxConfig) (string, error)
+	ListImages(ctx context.Context) ([]*runtimeapi.Image, error)
+	RemoveImage(ctx context.Context, image string) error
 }
 
 // Config configures a Manager.
 type Config struct {
-	Service     Puller
-	Recorder    record.EventRecorder
-	Log         logr.Logger
+	Service     Service
 	Serialize   bool    // serializeImagePulls: one pull at a time
-	MaxParallel *int32  // maxParallelImagePulls, without Serialize; nil or below 1: no bound
+	MaxParallel int32   // maxParallelImagePulls, without Serialize; below 1: no bound
 	QPS         float32 // registryPullQPS; 0: no limit
 	Burst       int     // registryBurst
 	// BackOff and MaxBackOff bound the pause after a failed pull, which doubles: 10 s and 5 minutes in the kubelet.
 	BackOff, MaxBackOff time.Duration
+
+	// InUse returns the ids and references of the images that containers use, dead ones as well. An error stops the
+	// collection.
+	InUse func(ctx context.Context) (map[string]bool, error)
+	// Disk returns the size of the file system with the images, and what is free of it, in bytes.
+	Disk      func(ctx context.Context) (capacity, available uint64, err error)
+	High, Low int           // imageGCHighThresholdPercent, imageGCLowThresholdPercent: 85 and 80
+	MinAge    time.Duration // imageMinimumGCAge: 2 minutes since an image was first seen
+	Period    time.Duration // ImageGCPeriod: 5 minutes
+	NodeName  string
+	Recorder  record.EventRecorder
+	Log       logr.Logger
+	Metrics   *metrics.Metrics
 }
 
-// A Manager pulls images. It is safe for use by several goroutines.
+// A Manager pulls images, and removes images when the disk fills up. It is safe for use by several goroutines.
 type Manager struct {
 	Config
-	backOff *flowcontrol.Backoff    // by pod UID and image
-	limiter flowcontrol.RateLimiter // nil: no limit
+	backOff *flowcontrol.Backoff // by pod UID and image
+	limiter flowcontrol.RateLimiter
 	// slots limits the pulls under way; nil: no bound. A single slot is the kubelet's serial queue: pulls have no
 	// deadline, so one that hangs stops all later ones and the pod workers that wait for them.
 	slots chan struct{}
 
-	mu   sync.Mutex
-	last map[string]string // by the key of backOff: the error of the last pull
+	mu      sync.Mutex
+	known   map[string]*image
+	listed  []*runtimeapi.Image
+	settled bool // images that are found from now on are new
 }
 
 // New makes a Manager.
 func New(cfg Config) *Manager {
-	m := &Manager{Config: cfg, backOff: flowcontrol.NewBackOff(cfg.BackOff, cfg.MaxBackOff), last: map[string]string{}}
-	switch {
-	case cfg.Serialize:
+	m := &Manager{
+		Config: cfg, backOff: flowcontrol.NewBackOff(cfg.BackOff, cfg.MaxBackOff),
+		limiter: flowcontrol.NewFakeAlwaysRateLimiter(), known: map[string]*image{},
+	}
+	if cfg.Serialize {
 		m.slots = make(chan struct{}, 1)
-	case cfg.MaxParallel != nil && *cfg.MaxParallel > 0:
-		m.slots = make(chan struct{}, *cfg.MaxParallel)
+	} else if cfg.MaxParallel > 0 {
+		m.slots = make(chan struct{}, cfg.MaxParallel)
 	}
 	if cfg.QPS > 0 {
 		m.limiter = flowcontrol.NewTokenBucketRateLimiter(cfg.QPS, cfg.Burst)
@@ -79,108 +102,233 @@ func New(cfg Config) *Manager {
 }
 
 // EnsureImage makes sure that a container's image is present and returns the runtime's reference to it. If it is not,
-// reason is one of the errors above, or the error of a pull secret, and message explains it.
+// reason is one of the errors above, and message explains it.
 func (m *Manager) EnsureImage(
-	ctx context.Context, p *v1.Pod, c *v1.Container, pullSecrets []v1.Secret, sandbox *runtimeapi.PodSandboxConfig,
+	ctx context.Context, p *v1.Pod, c *v1.Container, sandbox *runtimeapi.PodSandboxConfig,
 ) (ref, message string, reason error) {
 	object := pod.Reference(p, c)
-	warn := func(event, format string, args ...any) string {
+	failed := func(reason error, event, format string, args ...any) (string, string, error) {
 		message := fmt.Sprintf(format, args...)
 		m.Recorder.Event(object, v1.EventTypeWarning, event, message)
-		return message
+		return "", message, reason
 	}
 	name, err := withTag(c.Image)
 	if err != nil {
-		return "", warn("InspectFailed", "Failed to apply default image tag %q: %v", c.Image, err), ErrInvalidImageName
+		return failed(ErrInvalidImageName, "InspectFailed", "Failed to apply default image tag %q: %v", c.Image, err)
 	}
-	wanted := policy(c, name)
-	if wanted != v1.PullAlways {
+	if c.ImagePullPolicy != v1.PullAlways {
 		image, err := m.Service.ImageStatus(ctx, name)
 		switch {
 		case err != nil:
-			return "", warn("InspectFailed", "Failed to inspect image %q: %v", c.Image, err), ErrImageInspect
+			return failed(ErrImageInspect, "InspectFailed", "Failed to inspect image %q: %v", c.Image, err)
 		case image != nil:
 			m.Recorder.Eventf(object, v1.EventTypeNormal, "Pulled",
 				"Container image %q already present on machine and can be accessed by the pod", c.Image)
 			return image.GetId(), "", nil
-		case wanted == v1.PullNever:
-			why := warn("ErrImageNeverPull", "Container image %q is not present with pull policy of Never", c.Image)
-			return "", why, ErrImageNeverPull
+		case c.ImagePullPolicy == v1.PullNever:
+			return failed(ErrImageNeverPull, "ErrImageNeverPull",
+				"Container image %q is not present with pull policy of Never", c.Image)
 		}
-	}
-	auth, err := credentials(pullSecrets, name)
-	if err != nil {
-		return "", err.Error(), err
 	}
 	key := string(p.UID) + "_" + c.Image
 	if m.backOff.IsInBackOffSinceUpdate(key, time.Now()) {
 		message = fmt.Sprintf("Back-off pulling image %q", c.Image)
 		m.Recorder.Event(object, v1.EventTypeNormal, "BackOff", message)
-		return "", message + ": " + m.lastError(key), ErrImagePullBackOff
+		return "", message, ErrImagePullBackOff
 	}
 	m.Recorder.Eventf(object, v1.EventTypeNormal, "Pulling", "Pulling image %q", c.Image)
 	start := time.Now()
 	spec := &runtimeapi.ImageSpec{Image: name, UserSpecifiedImage: c.Image, Annotations: p.Annotations}
-	ref, size, took, err := m.pull(ctx, spec, auth, sandbox)
-	if err != nil {
-		warn("Failed", "Failed to pull image %q: %v", c.Image, err)
-		m.failed(key, fmt.Sprintf("%v: %v", ErrImagePull, err))
+	if ref, err = m.pull(ctx, spec, sandbox); err != nil {
+		m.Log.Error(err, "Failed to pull image", "image", name)
+		m.backOff.Next(key, time.Now())
+		m.backOff.GC()
+		_, _, _ = failed(ErrImagePull, "Failed", "Failed to pull image %q: %v", c.Image, err)
 		return "", err.Error(), ErrImagePull
 	}
-	m.Recorder.Eventf(object, v1.EventTypeNormal, "Pulled",
-		"Successfully pulled image %q in %v (%v including waiting). Image size: %v bytes.",
-		c.Image, took.Truncate(time.Millisecond), time.Since(start).Truncate(time.Millisecond), size)
+	m.Recorder.Eventf(object, v1.EventTypeNormal, "Pulled", "Successfully pulled image %q in %v, including waiting.",
+		c.Image, time.Since(start).Truncate(time.Millisecond))
 	return ref, "", nil
 }
 
-// pull waits for a slot and then pulls. took does not include the wait; size, in bytes, is 0 if the runtime does not
-// know it.
+// pull waits for a slot and then pulls.
 func (m *Manager) pull(
-	ctx context.Context, spec *runtimeapi.ImageSpec, auth *runtimeapi.AuthConfig, sandbox *runtimeapi.PodSandboxConfig,
-) (ref string, size uint64, took time.Duration, err error) {
+	ctx context.Context, spec *runtimeapi.ImageSpec, sandbox *runtimeapi.PodSandboxConfig,
+) (ref string, err error) {
 	if m.slots != nil {
 		select {
 		case m.slots <- struct{}{}:
 			defer func() { <-m.slots }()
 		case <-ctx.Done():
-			return "", 0, 0, ctx.Err()
+			return "", ctx.Err()
 		}
 	}
-	start := time.Now()
-	if m.limiter != nil && !m.limiter.TryAccept() {
-		return "", 0, 0, errors.New("pull QPS exceeded")
+	if !m.limiter.TryAccept() {
+		return "", errors.New("pull QPS exceeded")
 	}
-	ref, err = m.Service.PullImage(ctx, spec, auth, sandbox)
+	return m.Service.PullImage(ctx, spec, nil, sandbox)
+}
+
+// reference is the grammar of image names: [host[:port]/]path[:tag][@digest]. It is compiled when it is first used,
+// since few commands need it.
+var reference = sync.OnceValue(func() *regexp.Regexp {
+	const component = `[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*`
+	return regexp.MustCompile(`^(?:([a-zA-Z0-9.\[\]:-]+)/)?` + component + `(?:/` + component + `)*` +
+		`(:\w[\w.-]{0,127})?(@sha\d+:[0-9a-f]{64,128})?$`)
+})
+
+// withTag returns an image's name with the tag latest if it has neither a tag nor a digest.
+func withTag(image string) (string, error) {
+	m := reference().FindStringSubmatch(image)
+	switch {
+	case m == nil:
+		return "", fmt.Errorf("couldn't parse image name %q: invalid reference format", image)
+	case m[2] == "" && m[3] == "":
+		return image + ":latest", nil
+	}
+	return image, nil
+}
+
+// An image is what is known of one over time.
+type image struct {
+	id       string
+	detected time.Time // first; zero for an image that was there at the start
+	used     time.Time // last seen in use; zero for never
+	size     int64     // bytes
+}
+
+// Run watches the images and collects until ctx ends. Its error is always nil. With a threshold of 100 it collects
+// nothing.
+func (m *Manager) Run(ctx context.Context) error {
+	failures := 0
+	wait.UntilWithContext(ctx, func(ctx context.Context) {
+		if err := m.CollectNow(ctx); err == nil {
+			failures = 0
+		} else if failures++; failures == 1 {
+			m.Log.Error(err, "Image garbage collection failed once. Stats initialization may not have completed yet")
+		} else {
+			m.Log.Error(err, "Image garbage collection failed multiple times in a row")
+			m.Recorder.Event(m.node(), v1.EventTypeWarning, "ImageGCFailed", err.Error())
+		}
+	}, m.Period)
+	return nil
+}
+
+func (m *Manager) node() *v1.ObjectReference {
+	return &v1.ObjectReference{Kind: "Node", Name: m.NodeName, UID: types.UID(m.NodeName)}
+}
+
+// Images returns the images as they were listed last, for the node's status.
+func (m *Manager) Images() []*runtimeapi.Image {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.listed
+}
+
+// detect notes which images are there and in use. It returns those that are neither in use nor pinned, the longest
+// unused first, then the longest known. Images that the first call finds count as always having been there.
+func (m *Manager) detect(ctx context.Context) ([]image, error) {
+	all, err := m.Service.ListImages(ctx)
 	if err != nil {
-		// The kubelet's client removes the code of errors without a code of their own.
-		if text, ok := strings.CutPrefix(err.Error(), "rpc error: code = Unknown desc = "); ok {
-			err = errors.New(text)
-		}
-		m.Log.Error(err, "Failed to pull image", "image", spec.GetImage())
-		return "", 0, 0, err
+		return nil, err
 	}
-	if image, err := m.Service.ImageStatus(ctx, spec.GetImage()); err == nil {
-		size = image.GetSize()
+	used, err := m.InUse(ctx)
+	if err != nil {
+		return nil, err
 	}
-	return ref, size, time.Since(start), nil
-}
-
-func (m *Manager) lastError(key string) string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.last[key]
-}
-
-// failed records the error of a pull and forgets those whose back-off is long over: their pods may be gone.
-func (m *Manager) failed(key, text string) {
-	m.backOff.Next(key, time.Now())
-	m.backOff.GC()
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.last[key] = text
-	for key := range m.last {
-		if m.backOff.Get(key) == 0 {
-			delete(m.last, key)
+	m.listed = all
+	now := time.Now()
+	found := now
+	if !m.settled {
+		found, m.settled = time.Time{}, true
+	}
+	var free []image
+	before := m.known
+	m.known = map[string]*image{}
+	inUse := func(name string) bool { return used[name] }
+	for _, i := range all {
+		k := cmp.Or(before[i.GetId()], &image{id: i.GetId(), detected: found})
+		m.known[k.id], k.size = k, int64(i.GetSize())
+		// Some runtimes report only the reference that a container was created with.
+		if inUse(k.id) || slices.ContainsFunc(i.GetRepoTags(), inUse) || slices.ContainsFunc(i.GetRepoDigests(), inUse) {
+			k.used = now
+		} else if !i.GetPinned() {
+			free = append(free, *k)
 		}
 	}
+	slices.SortFunc(free, func(a, b image) int {
+		return cmp.Or(a.used.Compare(b.used), a.detected.Compare(b.detected), cmp.Compare(a.id, b.id))
+	})
+	return free, nil
+}
+
+// CollectNow makes one pass: if the disk is as full as High, it removes images until the disk is as full as Low. It is
+// an error if it does not get there.
+func (m *Manager) CollectNow(ctx context.Context) error {
+	free, err := m.detect(ctx)
+	if err != nil || m.High == 100 {
+		return err
+	}
+	size, available, err := m.Disk(ctx)
+	if err != nil {
+		return err
+	}
+	if size == 0 {
+		return errors.New("invalid capacity 0 on image filesystem")
+	}
+	left := int64(min(available, size))
+	usage, amount := 100-int(left*100/int64(size)), int64(size)*int64(100-m.Low)/100-left
+	if usage < m.High {
+		return nil
+	}
+	m.Log.Info("Disk usage on image filesystem is over the high threshold, trying to free bytes down to the low threshold",
+		"usage", usage, "highThreshold", m.High, "amountToFree", amount, "lowThreshold", m.Low)
+	freed, err := m.remove(ctx, free, amount)
+	if err != nil || freed >= amount {
+		return err
+	}
+	message := fmt.Sprintf("Insufficient free disk space on the node's image filesystem (%d%% of %.1f GiB used). "+
+		"Failed to free sufficient space by deleting unused images (freed %d bytes). "+
+		"Investigate disk usage, as it could be used by active images, logs, volumes, or other data.",
+		usage, float64(size)/(1<<30), freed)
+	m.Recorder.Event(m.node(), v1.EventTypeWarning, "FreeDiskSpaceFailed", message)
+	return errors.New(message)
+}
+
+// DeleteUnused removes all images that are not in use, pinned or too young, for an eviction.
+func (m *Manager) DeleteUnused(ctx context.Context) error {
+	m.Log.Info("Attempting to delete unused images")
+	free, err := m.detect(ctx)
+	if err != nil {
+		return err
+	}
+	_, err = m.remove(ctx, free, math.MaxInt64)
+	return err
+}
+
+// remove removes images in order, except those younger than MinAge, which may have been pulled for a container that is
+// about to start, until so many bytes are freed. An image that cannot be removed does not stop it.
+func (m *Manager) remove(ctx context.Context, free []image, bytes int64) (freed int64, err error) {
+	for _, i := range free {
+		if freed >= bytes || time.Since(i.detected) < m.MinAge {
+			continue
+		}
+		m.Log.Info("Removing image to free bytes", "imageID", i.id, "size", i.size, "runtimeHandler", "")
+		if failed := m.Service.RemoveImage(ctx, i.id); failed != nil {
+			err = errors.Join(err, failed)
+			continue
+		}
+		m.mu.Lock()
+		delete(m.known, i.id)
+		m.mu.Unlock()
+		m.Metrics.ImageGarbageCollected.WithLabelValues("space").Inc()
+		freed += i.size
+	}
+	if err != nil {
+		err = fmt.Errorf("wanted to free %d bytes, but freed %d bytes space with errors in image deletion: %w",
+			bytes, freed, err)
+	}
+	return freed, err
 }

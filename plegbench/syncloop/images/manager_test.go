@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -20,11 +21,12 @@ import (
 
 // A registry is the runtime's image service with what it may pull.
 type registry struct {
+	Service
 	mu      sync.Mutex
 	present map[string]*runtimeapi.Image
 	inspect error
-	pull    func(ctx context.Context, image, user string) error
-	pulls   []string // image, and the user after @
+	pull    func(ctx context.Context, image string) error
+	pulls   []string
 	running int
 	most    int
 }
@@ -35,15 +37,15 @@ func (r *registry) ImageStatus(_ context.Context, image string) (*runtimeapi.Ima
 	return r.present[image], r.inspect
 }
 
-func (r *registry) PullImage(ctx context.Context, image *runtimeapi.ImageSpec, auth *runtimeapi.AuthConfig, _ *runtimeapi.PodSandboxConfig) (string, error) {
+func (r *registry) PullImage(ctx context.Context, image *runtimeapi.ImageSpec, _ *runtimeapi.AuthConfig, _ *runtimeapi.PodSandboxConfig) (string, error) {
 	r.mu.Lock()
-	r.pulls = append(r.pulls, image.GetImage()+"@"+auth.GetUsername())
+	r.pulls = append(r.pulls, image.GetImage())
 	r.running++
 	r.most = max(r.most, r.running)
 	r.mu.Unlock()
 	var err error
 	if r.pull != nil {
-		err = r.pull(ctx, image.GetImage(), auth.GetUsername())
+		err = r.pull(ctx, image.GetImage())
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -85,13 +87,12 @@ func testPod(uid string) *v1.Pod {
 }
 
 func TestEnsureImage(t *testing.T) {
-	refused := errors.New("rpc error: code = Unknown desc = no such image")
+	refused := errors.New("no such image")
 	tests := []struct {
 		name    string
 		c       v1.Container
 		inspect error
 		pull    error
-		secrets []v1.Secret
 		want    []string // ref, reason, message
 		pulls   []string
 		events  []string
@@ -101,12 +102,12 @@ func TestEnsureImage(t *testing.T) {
 			events: []string{`Normal Pulled Container image "here:1" already present on machine and can be accessed by the pod`},
 		},
 		{
-			name: "absent", c: v1.Container{Image: "x:1"}, want: []string{"sha256:x:1", "", ""}, pulls: []string{"x:1@"},
-			events: []string{`Normal Pulling Pulling image "x:1"`, `Normal Pulled Successfully pulled image "x:1" in 2s (2s including waiting). Image size: 20971520 bytes.`},
+			name: "absent", c: v1.Container{Image: "x:1"}, want: []string{"sha256:x:1", "", ""}, pulls: []string{"x:1"},
+			events: []string{`Normal Pulling Pulling image "x:1"`, `Normal Pulled Successfully pulled image "x:1" in 2s, including waiting.`},
 		},
 		{
-			name: "always", c: v1.Container{Image: "here"}, want: []string{"sha256:here:latest", "", ""}, pulls: []string{"here:latest@"},
-			events: []string{`Normal Pulling Pulling image "here"`, `Normal Pulled Successfully pulled image "here" in 2s (2s including waiting). Image size: 20971520 bytes.`},
+			name: "always", c: v1.Container{Image: "here", ImagePullPolicy: v1.PullAlways}, want: []string{"sha256:here:latest", "", ""}, pulls: []string{"here:latest"},
+			events: []string{`Normal Pulling Pulling image "here"`, `Normal Pulled Successfully pulled image "here" in 2s, including waiting.`},
 		},
 		{
 			name: "never", c: v1.Container{Image: "x:1", ImagePullPolicy: v1.PullNever},
@@ -128,18 +129,9 @@ func TestEnsureImage(t *testing.T) {
 			events: []string{`Warning InspectFailed Failed to inspect image "x:1": down`},
 		},
 		{
-			name: "pull fails", c: v1.Container{Image: "x:1"}, pull: refused, pulls: []string{"x:1@"},
+			name: "pull fails", c: v1.Container{Image: "x:1"}, pull: refused, pulls: []string{"x:1"},
 			want:   []string{"", "ErrImagePull", "no such image"},
 			events: []string{`Normal Pulling Pulling image "x:1"`, `Warning Failed Failed to pull image "x:1": no such image`},
-		},
-		{
-			name: "with a secret", c: v1.Container{Image: "quay.io/x:1"}, want: []string{"sha256:quay.io/x:1", "", ""}, pulls: []string{"quay.io/x:1@a"},
-			secrets: []v1.Secret{secret(`{"auths":{"quay.io":{"username":"a"}}}`)},
-			events:  []string{`Normal Pulling Pulling image "quay.io/x:1"`, `Normal Pulled Successfully pulled image "quay.io/x:1" in 2s (2s including waiting). Image size: 20971520 bytes.`},
-		},
-		{
-			name: "bad secret", c: v1.Container{Image: "x:1"}, secrets: []v1.Secret{secret("{")},
-			want: []string{"", "reading pull secret ns/s: not the JSON that its type asks for", "reading pull secret ns/s: not the JSON that its type asks for"},
 		},
 	}
 	for _, tt := range tests {
@@ -147,9 +139,9 @@ func TestEnsureImage(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := newRegistry("here:1", "here:latest")
 				r.inspect = tt.inspect
-				r.pull = func(context.Context, string, string) error { time.Sleep(2 * time.Second); return tt.pull }
+				r.pull = func(context.Context, string) error { time.Sleep(2 * time.Second); return tt.pull }
 				m, recorder := newManager(r, nil)
-				ref, message, reason := m.EnsureImage(t.Context(), testPod("1"), &tt.c, tt.secrets, nil)
+				ref, message, reason := m.EnsureImage(t.Context(), testPod("1"), &tt.c, nil)
 				got := []string{ref, "", message}
 				if reason != nil {
 					got[1] = reason.Error()
@@ -173,16 +165,16 @@ func TestEnsureImage(t *testing.T) {
 func TestBackOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRegistry()
-		r.pull = func(context.Context, string, string) error { return errors.New("no") }
+		r.pull = func(context.Context, string) error { return errors.New("no") }
 		m, recorder := newManager(r, nil)
 		start, pulled := time.Now(), []int{}
 		for second := range 1000 {
 			before := len(r.pulls)
-			_, message, reason := m.EnsureImage(t.Context(), testPod("1"), &v1.Container{Image: "x:1"}, nil, nil)
+			_, message, reason := m.EnsureImage(t.Context(), testPod("1"), &v1.Container{Image: "x:1"}, nil)
 			switch {
 			case len(r.pulls) > before:
 				pulled = append(pulled, int(time.Since(start).Seconds()))
-			case !errors.Is(reason, ErrImagePullBackOff) || message != `Back-off pulling image "x:1": ErrImagePull: no`:
+			case !errors.Is(reason, ErrImagePullBackOff) || message != `Back-off pulling image "x:1"`:
 				t.Fatalf("after %d s: %v: %s", second, reason, message)
 			case !slices.Contains(drain(recorder), `Normal BackOff Back-off pulling image "x:1"`):
 				t.Fatalf("no event of back-off after %d s", second)
@@ -193,37 +185,37 @@ func TestBackOff(t *testing.T) {
 		if diff := cmp.Diff([]int{0, 10, 30, 70, 150, 310, 610, 910}, pulled); diff != "" {
 			t.Error(diff)
 		}
-		if _, _, reason := m.EnsureImage(t.Context(), testPod("2"), &v1.Container{Image: "x:1"}, nil, nil); !errors.Is(reason, ErrImagePull) {
+		if _, _, reason := m.EnsureImage(t.Context(), testPod("2"), &v1.Container{Image: "x:1"}, nil); !errors.Is(reason, ErrImagePull) {
 			t.Errorf("another pod is held back: %v", reason)
 		}
 	})
 }
 
 func TestParallelPulls(t *testing.T) {
-	three := int32(3)
 	for name, tt := range map[string]struct {
 		change func(*Config)
 		most   int
 	}{
-		"serial":    {func(c *Config) { c.Serialize, c.MaxParallel = true, &three }, 1},
-		"bounded":   {func(c *Config) { c.MaxParallel = &three }, 3},
+		"limited":   {func(c *Config) { c.QPS, c.Burst = 1, 2 }, 2},
+		"serial":    {func(c *Config) { c.Serialize, c.MaxParallel = true, 3 }, 1},
+		"bounded":   {func(c *Config) { c.MaxParallel = 3 }, 3},
 		"unbounded": {nil, 20},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := newRegistry()
-				r.pull = func(context.Context, string, string) error { time.Sleep(time.Minute); return nil }
+				r.pull = func(context.Context, string) error { time.Sleep(time.Minute); return nil }
 				m, _ := newManager(r, tt.change)
 				var wg sync.WaitGroup
 				for i := range 20 {
 					wg.Go(func() {
-						if _, message, reason := m.EnsureImage(t.Context(), testPod(string(rune('a'+i))), &v1.Container{Image: "x"}, nil, nil); reason != nil {
+						if _, message, reason := m.EnsureImage(t.Context(), testPod(string(rune('a'+i))), &v1.Container{Image: "x"}, nil); reason != nil && message != "pull QPS exceeded" {
 							t.Error(reason, message)
 						}
 					})
 				}
 				wg.Wait()
-				if r.most != tt.most || len(r.pulls) != 20 {
+				if r.most != tt.most || name != "limited" && len(r.pulls) != 20 {
 					t.Errorf("%d pulls, %d at a time, want %d", len(r.pulls), r.most, tt.most)
 				}
 			})
@@ -235,7 +227,7 @@ func TestParallelPulls(t *testing.T) {
 func TestStuckPullBlocksLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRegistry()
-		r.pull = func(ctx context.Context, image, _ string) error {
+		r.pull = func(ctx context.Context, image string) error {
 			if image == "stuck:1" {
 				<-ctx.Done()
 				return ctx.Err()
@@ -248,7 +240,7 @@ func TestStuckPullBlocksLater(t *testing.T) {
 		var ended []string
 		var mu sync.Mutex
 		pull := func(ctx context.Context, image string) {
-			_, _, reason := m.EnsureImage(ctx, testPod(image), &v1.Container{Image: image}, nil, nil)
+			_, _, reason := m.EnsureImage(ctx, testPod(image), &v1.Container{Image: image}, nil)
 			mu.Lock()
 			defer mu.Unlock()
 			text := image
@@ -272,7 +264,7 @@ func TestStuckPullBlocksLater(t *testing.T) {
 		synctest.Wait()
 		cancel()
 		synctest.Wait()
-		if diff := cmp.Diff([]string{"stuck:1@", "b:1@", "c:1@"}, r.pulls); diff != "" {
+		if diff := cmp.Diff([]string{"stuck:1", "b:1", "c:1"}, r.pulls); diff != "" {
 			t.Error(diff)
 		}
 		if ended[0] != "d:1 ErrImagePull" || len(ended) != 4 {
@@ -281,16 +273,39 @@ func TestStuckPullBlocksLater(t *testing.T) {
 	})
 }
 
-func TestPullRate(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m, _ := newManager(newRegistry(), func(c *Config) { c.QPS, c.Burst = 1, 2 })
-		var messages []string
-		for i := range 3 {
-			_, message, _ := m.EnsureImage(t.Context(), testPod(string(rune('a'+i))), &v1.Container{Image: "x"}, nil, nil)
-			messages = append(messages, message)
+const digest = "sha256:" + "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+
+func TestWithTag(t *testing.T) {
+	for image, want := range map[string]string{
+		"busybox": "busybox:latest", "busybox:1": "busybox:1", "busybox@" + digest: "busybox@" + digest, "a/b": "a/b:latest", "localhost/b": "localhost/b:latest",
+		"registry.k8s.io/pause:3.6": "registry.k8s.io/pause:3.6", "127.0.0.1:5000/x/y:v_1@" + digest: "127.0.0.1:5000/x/y:v_1@" + digest,
+		"[::1]:5000/x:1": "[::1]:5000/x:1", "HOST/x:1": "HOST/x:1", "a__b/c--d.e": "a__b/c--d.e:latest",
+	} {
+		if got, err := withTag(image); err != nil || got != want {
+			t.Errorf("withTag(%q) = %q, %v", image, got, err)
 		}
-		if diff := cmp.Diff([]string{"", "", "pull QPS exceeded"}, messages); diff != "" {
-			t.Error(diff)
+	}
+	for _, bad := range []string{
+		"", "Busybox", "a/B", "busybox:", ":1", "a b", "a//b", "a/", "/a", "busybox@sha256:12", "x:" + strings.Repeat("t", 129), "https://a/b", "a___b",
+	} {
+		if got, err := withTag(bad); err == nil {
+			t.Errorf("withTag(%q) = %q without an error", bad, got)
+		}
+	}
+}
+
+// A name that is accepted gives one that is accepted again and does not change.
+func FuzzWithTag(f *testing.F) {
+	for _, s := range []string{"busybox", "a/b:1", "h:5/x@" + digest, "[::1]:5000/x:1", "index.docker.io/b"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, image string) {
+		name, err := withTag(image)
+		if err != nil {
+			return
+		}
+		if again, err := withTag(name); err != nil || again != name || !strings.HasPrefix(name, image) {
+			t.Errorf("withTag(%q) = %q, again %q, %v", image, name, again, err)
 		}
 	})
 }

@@ -1,7 +1,9 @@
 package kuberuntime
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -21,43 +23,24 @@ type PodActions struct {
 	ContainersToKill  []Kill // not with KillPod
 	InitToStart       []int
 	ContainersToStart []int
-	EphemeralToStart  []int
 }
 
 // A Kill is a single container that has to be killed.
 type Kill struct {
 	ID      container.ID
 	Name    string
-	Message string // of the event
-	Reason  killReason
+	Message string    // of the event
+	Probe   *v1.Probe // that failed, whose grace period counts; nil for any other reason
 }
 
-// A killReason determines the grace period.
-type killReason string
-
-const (
-	reasonUnknown       killReason = "" // any other
-	reasonStartupProbe  killReason = "StartupProbe"
-	reasonLivenessProbe killReason = "LivenessProbe"
-	reasonPostStart     killReason = "FailedPostStartHook"
-)
-
-// String writes the actions for the log.
-func (a PodActions) String() string {
-	return fmt.Sprintf("KillPod: %t, CreateSandbox: %t, Attempt: %d, InitContainersToStart: %v, ContainersToStart: %v, "+
-		"EphemeralContainersToStart: %v, ContainersToKill: %v",
-		a.KillPod, a.CreateSandbox, a.Attempt, a.InitToStart, a.ContainersToStart, a.EphemeralToStart, a.ContainersToKill)
-}
-
-// end makes the actions those of a pod that is done: it is killed and nothing is started, not even a sidecar or an
-// ephemeral container.
+// end makes the actions those of a pod that is done: it is killed and nothing is started, not even a sidecar.
 func (a *PodActions) end() {
 	a.KillPod = true
-	a.ContainersToKill, a.InitToStart, a.ContainersToStart, a.EphemeralToStart = nil, nil, nil, nil
+	a.ContainersToKill, a.InitToStart, a.ContainersToStart = nil, nil, nil
 }
 
-func (a *PodActions) kill(s *container.Status, reason killReason, format string, args ...any) {
-	k := Kill{ID: s.ID, Name: s.Name, Message: fmt.Sprintf(format, args...), Reason: reason}
+func (a *PodActions) kill(s *container.Status, probe *v1.Probe, format string, args ...any) {
+	k := Kill{ID: s.ID, Name: s.Name, Message: fmt.Sprintf(format, args...), Probe: probe}
 	a.ContainersToKill = append(a.ContainersToKill, k)
 }
 
@@ -75,12 +58,6 @@ func computePodActions(in actionInput) PodActions {
 	if a.CreateSandbox {
 		in.startOver(&a)
 		return a
-	}
-	// Ephemeral containers start even while the pod is not initialised, and never again.
-	for i := range in.pod.Spec.EphemeralContainers {
-		if in.status.Find(in.pod.Spec.EphemeralContainers[i].Name) == nil {
-			a.EphemeralToStart = append(a.EphemeralToStart, i)
-		}
 	}
 	if !in.initContainers(&a) || a.KillPod {
 		return a
@@ -138,29 +115,36 @@ func (in actionInput) regular(a *PodActions, i int) bool {
 		a.ContainersToStart = append(a.ContainersToStart, i)
 		if s != nil && s.State == container.Unknown {
 			// It may run, and two instances must not.
-			a.kill(s, reasonUnknown, "Container is in %q state, try killing it before restart", s.State)
+			a.kill(s, nil, "Container is in %q state, try killing it before restart", s.State)
 		}
 		return false
 	}
-	message, reason := "", reasonUnknown
-	restart := pod.RestartPolicy(in.pod, c) != v1.RestartPolicyNever
-	switch {
-	case s.Hash != ContainerHash(c):
-		message = fmt.Sprintf("Container %s definition changed", c.Name)
-		restart = true // with any policy, since it is another container
-	case hasFailed(in.liveness, s.ID):
-		message, reason = fmt.Sprintf("Container %s failed liveness probe", c.Name), reasonLivenessProbe
-	case hasFailed(in.startup, s.ID):
-		message, reason = fmt.Sprintf("Container %s failed startup probe", c.Name), reasonStartupProbe
-	default:
+	why, probe := in.unfit(c, s)
+	if why == "" {
 		return true
 	}
-	if restart {
+	message := fmt.Sprintf("Container %s %s", c.Name, why)
+	// With a changed definition it is another container, which starts with any policy.
+	if pod.RestartPolicy(in.pod, c) != v1.RestartPolicyNever || probe == nil {
 		message += ", will be restarted"
 		a.ContainersToStart = append(a.ContainersToStart, i)
 	}
-	a.kill(s, reason, "%s", message)
+	a.kill(s, probe, "%s", message)
 	return false
+}
+
+// unfit returns why a running container has to be killed, and the probe that failed, if one did. why is empty if it may
+// run on.
+func (in actionInput) unfit(c *v1.Container, s *container.Status) (why string, probe *v1.Probe) {
+	switch {
+	case s.Hash != ContainerHash(c):
+		return "definition changed", nil
+	case hasFailed(in.liveness, s.ID):
+		return "failed liveness probe", cmp.Or(c.LivenessProbe, &v1.Probe{})
+	case hasFailed(in.startup, s.ID):
+		return "failed startup probe", cmp.Or(c.StartupProbe, &v1.Probe{})
+	}
+	return "", nil
 }
 
 func hasFailed(v ProbeResult, id container.ID) bool {
@@ -212,4 +196,61 @@ func ShouldStart(p *v1.Pod, c *v1.Container, s *container.Status) bool {
 		return pod.Restarts(p, c, int32(s.ExitCode))
 	}
 	return true // created or unknown
+}
+
+// initContainers decides on the init containers and returns whether the pod is initialised.
+//
+// It goes from the last to the first. The last one with a status shows how far the pod is: those before it have
+// succeeded, even if they were collected since. Of those only sidecars still matter.
+func (in actionInput) initContainers(a *PodActions) (initialised bool) {
+	all := in.pod.Spec.InitContainers
+	// A regular container proves that the init containers are done, unless it exited: it may belong to an earlier sandbox.
+	initialised = len(all) == 0 || slices.ContainsFunc(in.pod.Spec.Containers, func(c v1.Container) bool {
+		s := in.status.Find(c.Name)
+		return s != nil && (s.State == container.Created || s.State == container.Running)
+	})
+	past := initialised // every init container from here to the first has been started once
+	for i := range slices.Backward(all) {
+		c := &all[i]
+		s, sidecar := in.status.Find(c.Name), pod.IsSidecar(c)
+		finished := false // it succeeded, or is a sidecar that has started
+		again := func() { a.InitToStart = append(a.InitToStart, i) }
+		switch {
+		case past && !sidecar, s == nil && !past:
+			continue
+		case s == nil, s.State == container.Created, s.State == container.Exited && sidecar:
+			again()
+		case s.State == container.Running:
+			if why, probe := in.unfit(c, s); sidecar && why != "" {
+				a.kill(s, probe, "Init container %s %s", c.Name, why)
+				again()
+			}
+			// The next container waits for the startup probe of a sidecar, but not for its liveness probe.
+			failed, known := in.startup(s.ID)
+			finished = sidecar && (c.StartupProbe == nil || known && !failed)
+		case s.State == container.Exited && s.ExitCode == 0 && s.Reason != "OOMKilled":
+			finished = true
+		case s.State == container.Exited && !ShouldStart(in.pod, c, s),
+			s.State == container.Unknown && pod.RestartPolicy(in.pod, c) == v1.RestartPolicyNever:
+			a.end() // the pod fails
+			return false
+		default:
+			if s.State == container.Unknown {
+				a.kill(s, nil, "Init container is in %q state, try killing it before restart", s.State)
+			}
+			again()
+		}
+		switch {
+		case finished && i == len(all)-1:
+			initialised = true
+		case finished && !past:
+			a.InitToStart = append(a.InitToStart, i+1)
+		}
+		past = true
+	}
+	if !past {
+		a.InitToStart = []int{0}
+	}
+	slices.Sort(a.InitToStart)
+	return initialised
 }

@@ -25,10 +25,7 @@ func randomPod(r *rand.Rand) actionInput {
 	if r.IntN(6) == 0 {
 		p.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)}
 	}
-	if r.IntN(4) == 0 {
-		p.Spec.EphemeralContainers = []v1.EphemeralContainer{{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "debug"}}}
-	}
-	st := has(nil)
+	st := has()
 	for attempt := range r.IntN(3) {
 		st.SandboxStatuses = slices.Insert(st.SandboxStatuses, 0, sandboxIs(uint32(attempt), pick(r, ready, notReady)))
 	}
@@ -110,14 +107,13 @@ func broken(in actionInput, a PodActions) []string {
 			all = append(all, rule)
 		}
 	}
-	starts := len(a.InitToStart) + len(a.ContainersToStart) + len(a.EphemeralToStart)
+	starts := len(a.InitToStart) + len(a.ContainersToStart)
 	must(!a.KillPod || a.CreateSandbox || starts == 0, "a pod that is only killed starts something")
 	must(!a.KillPod || len(a.ContainersToKill) == 0, "a pod that is killed has single kills as well")
 	must(!a.CreateSandbox || a.KillPod, "a sandbox is made without killing what was there")
-	must(!a.CreateSandbox || len(a.EphemeralToStart) == 0, "an ephemeral container starts in a new sandbox")
 	must(len(in.pod.Spec.InitContainers) == 0 || !a.CreateSandbox || cmp.Equal(a.InitToStart, []int{0}) && len(a.ContainersToStart) == 0,
 		"a new sandbox does not begin with the first init container")
-	for _, list := range [][]int{a.InitToStart, a.ContainersToStart, a.EphemeralToStart} {
+	for _, list := range [][]int{a.InitToStart, a.ContainersToStart} {
 		must(slices.IsSorted(list) && len(slices.Compact(slices.Clone(list))) == len(list), "starts are not in order, or twice")
 	}
 	killed := map[string]bool{}
@@ -178,7 +174,7 @@ func TestActionsSettle(t *testing.T) {
 		settled := false
 		for range 20 {
 			a := computePodActions(in)
-			if !a.CreateSandbox && len(a.InitToStart)+len(a.ContainersToStart)+len(a.EphemeralToStart)+len(a.ContainersToKill) == 0 {
+			if !a.CreateSandbox && len(a.InitToStart)+len(a.ContainersToStart)+len(a.ContainersToKill) == 0 {
 				// Ordinary init containers that run are let finish; a pod without any is settled.
 				if !finishInit(in) {
 					settled = true
@@ -227,9 +223,6 @@ func apply(in actionInput, a PodActions) {
 	}
 	for _, k := range a.ContainersToKill {
 		in.status.Find(k.Name).State = container.Exited
-	}
-	for _, i := range a.EphemeralToStart {
-		start(in.pod.Spec.EphemeralContainers[i].Name)
 	}
 	for _, i := range a.InitToStart {
 		start(in.pod.Spec.InitContainers[i].Name)

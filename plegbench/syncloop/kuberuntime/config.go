@@ -2,58 +2,50 @@ package kuberuntime
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"hash/fnv"
 	"maps"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
 	"github.com/kdiag/kdiag/plegbench/syncloop/pod"
+	"github.com/kdiag/kdiag/plegbench/syncloop/volumemanager/source"
 )
 
 // sandboxConfig is the argument of RunPodSandbox, and again of each CreateContainer in that sandbox.
 func (m *Manager) sandboxConfig(p *v1.Pod, attempt uint32) *runtimeapi.PodSandboxConfig {
-	labels := maps.Clone(p.Labels)
-	if labels == nil {
-		labels = map[string]string{}
-	}
+	labels := map[string]string{}
+	maps.Copy(labels, p.Labels)
 	maps.Copy(labels, m.identity(p))
-	security := podSecurityOf(p)
 	config := &runtimeapi.PodSandboxConfig{
 		Metadata: &runtimeapi.PodSandboxMetadata{
 			Name: p.Name, Namespace: p.Namespace, Uid: string(p.UID), Attempt: attempt,
 		},
-		Labels: labels, Annotations: p.Annotations, LogDirectory: container.PodLogs(m.LogDir, p.Namespace, p.Name, p.UID),
+		Labels: labels, Annotations: p.Annotations, LogDirectory: m.podLogs(p.Namespace, p.Name, p.UID),
 		DnsConfig: m.dns(p),
 		Linux: &runtimeapi.LinuxPodSandboxConfig{
-			CgroupParent: m.CgroupParent(p), Sysctls: map[string]string{},
+			CgroupParent: m.CgroupParent(p),
 			SecurityContext: &runtimeapi.LinuxSandboxSecurityContext{
-				NamespaceOptions: namespaces(p), Privileged: anyPrivileged(p),
-				Seccomp:   &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_RuntimeDefault},
-				RunAsUser: int64Value(security.RunAsUser), RunAsGroup: int64Value(security.RunAsGroup),
-				SupplementalGroups: supplementalGroups(security),
+				NamespaceOptions: namespaces(p),
+				Privileged:       slices.ContainsFunc(slices.Concat(p.Spec.InitContainers, p.Spec.Containers), privileged),
+				Seccomp:          &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_RuntimeDefault},
 			},
 		},
 	}
 	if !p.Spec.HostNetwork {
 		config.Hostname = hostname(p)
-	}
-	for _, s := range security.Sysctls {
-		config.Linux.Sysctls[s.Name] = s.Value
-	}
-	for _, c := range p.Spec.Containers {
-		for _, port := range c.Ports {
-			config.PortMappings = append(config.PortMappings, &runtimeapi.PortMapping{
-				Protocol:      runtimeapi.Protocol(runtimeapi.Protocol_value[string(port.Protocol)]), // TCP if unknown
-				ContainerPort: port.ContainerPort, HostPort: port.HostPort, HostIp: port.HostIP,
-			})
-		}
 	}
 	return config
 }
@@ -69,44 +61,15 @@ func hostname(p *v1.Pod) string {
 	return host
 }
 
-// runtimeHandler is the name of the pod's RuntimeClass, which by convention is that of its handler.
-func runtimeHandler(p *v1.Pod) string {
-	if p.Spec.RuntimeClassName == nil {
-		return ""
-	}
-	return *p.Spec.RuntimeClassName
-}
-
 // dns is the pod's resolv.conf. nil leaves it to the runtime, which copies the node's.
 func (m *Manager) dns(p *v1.Pod) *runtimeapi.DNSConfig {
-	var dns *runtimeapi.DNSConfig
-	switch policy := p.Spec.DNSPolicy; {
-	case policy == v1.DNSNone:
-		dns = &runtimeapi.DNSConfig{}
-	case policy == v1.DNSDefault, policy == v1.DNSClusterFirst && p.Spec.HostNetwork:
+	policy := p.Spec.DNSPolicy
+	if policy == v1.DNSDefault || policy == v1.DNSClusterFirst && p.Spec.HostNetwork || len(m.ClusterDNS) == 0 {
 		return nil
-	case len(m.ClusterDNS) == 0:
-		m.Recorder.Eventf(p, v1.EventTypeWarning, "MissingClusterDNS",
-			"pod: %q. kubelet does not have ClusterDNS IP configured and cannot create Pod using %q policy. "+
-				"Falling back to %q policy.",
-			pod.Format(p), v1.DNSClusterFirst, v1.DNSDefault)
-		return nil
-	default:
-		dns = &runtimeapi.DNSConfig{Servers: m.ClusterDNS, Options: []string{"ndots:5"}}
-		if domain := m.ClusterDomain; domain != "" {
-			dns.Searches = []string{p.Namespace + ".svc." + domain, "svc." + domain, domain}
-		}
 	}
-	if c := p.Spec.DNSConfig; c != nil {
-		dns.Servers = append(dns.Servers[:len(dns.Servers):len(dns.Servers)], c.Nameservers...)
-		dns.Searches = append(dns.Searches, c.Searches...)
-		for _, o := range c.Options {
-			text := o.Name
-			if o.Value != nil && *o.Value != "" {
-				text += ":" + *o.Value
-			}
-			dns.Options = append(dns.Options, text)
-		}
+	dns := &runtimeapi.DNSConfig{Servers: m.ClusterDNS, Options: []string{"ndots:5"}}
+	if domain := m.ClusterDomain; domain != "" {
+		dns.Searches = []string{p.Namespace + ".svc." + domain, "svc." + domain, domain}
 	}
 	return dns
 }
@@ -127,11 +90,8 @@ func namespaces(p *v1.Pod) *runtimeapi.NamespaceOption {
 	if p.Spec.HostIPC {
 		o.Ipc = runtimeapi.NamespaceMode_NODE
 	}
-	switch {
-	case p.Spec.HostPID:
+	if p.Spec.HostPID {
 		o.Pid = runtimeapi.NamespaceMode_NODE
-	case isTrue(p.Spec.ShareProcessNamespace):
-		o.Pid = runtimeapi.NamespaceMode_POD
 	}
 	return o
 }
@@ -146,36 +106,15 @@ func (m *Manager) identity(p *v1.Pod) map[string]string {
 	}
 }
 
-func (m *Manager) containerLabels(p *v1.Pod, c *v1.Container) map[string]string {
-	labels := m.identity(p)
-	labels[container.ContainerNameLabel] = c.Name
-	return labels
-}
-
-// containerAnnotations hold what is needed to judge and to kill a container whose pod is unknown.
+// containerAnnotations hold what is needed to judge a container later.
 func containerAnnotations(p *v1.Pod, c *v1.Container, restarts int) map[string]string {
 	a := map[string]string{
-		container.HashAnnotation:                     strconv.FormatUint(ContainerHash(c), 16),
-		container.RestartCountAnnotation:             strconv.Itoa(restarts),
-		container.TerminationMessagePathAnnotation:   c.TerminationMessagePath,
-		container.TerminationMessagePolicyAnnotation: string(c.TerminationMessagePolicy),
-	}
-	put := func(key string, value any) {
-		if raw, err := json.Marshal(value); err == nil { // types of the API can be marshalled
-			a[key] = string(raw)
-		}
-	}
-	if s := p.DeletionGracePeriodSeconds; s != nil {
-		put(container.DeletionGracePeriodAnnotation, *s)
+		container.HashAnnotation:                   strconv.FormatUint(ContainerHash(c), 16),
+		container.RestartCountAnnotation:           strconv.Itoa(restarts),
+		container.TerminationMessagePathAnnotation: c.TerminationMessagePath,
 	}
 	if s := p.Spec.TerminationGracePeriodSeconds; s != nil {
-		put(container.TerminationGracePeriodAnnotation, *s)
-	}
-	if c.Lifecycle != nil && c.Lifecycle.PreStop != nil {
-		put(container.PreStopHandlerAnnotation, c.Lifecycle.PreStop)
-	}
-	if len(c.Ports) > 0 {
-		put(container.PortsAnnotation, c.Ports)
+		a[container.TerminationGracePeriodAnnotation] = strconv.FormatInt(*s, 10)
 	}
 	return a
 }
@@ -183,20 +122,11 @@ func containerAnnotations(p *v1.Pod, c *v1.Container, restarts int) map[string]s
 // ContainerHash is the hash by which a changed container is recognised: since Kubernetes 1.32 of its name and image
 // only (pkg/kubelet/container/helpers.go). It is FNV-1a over a printed form of the JSON's bytes, not over the JSON.
 func ContainerHash(c *v1.Container) uint64 {
-	spec, err := json.Marshal(map[string]string{"image": c.Image, "name": c.Name})
-	if err != nil {
-		return 0 // two strings can always be marshalled
-	}
+	spec, _ := json.Marshal(map[string]string{"image": c.Image, "name": c.Name}) // which never fails
 	h := fnv.New32a()
 	fmt.Fprintf(h, "([]uint8)%v", spec)
 	return uint64(h.Sum32())
 }
-
-func podSecurityOf(p *v1.Pod) *v1.PodSecurityContext {
-	return cmp.Or(p.Spec.SecurityContext, &v1.PodSecurityContext{})
-}
-
-func isTrue(b *bool) bool { return b != nil && *b }
 
 func int64Value(n *int64) *runtimeapi.Int64Value {
 	if n == nil {
@@ -205,91 +135,28 @@ func int64Value(n *int64) *runtimeapi.Int64Value {
 	return &runtimeapi.Int64Value{Value: *n}
 }
 
-func anyPrivileged(p *v1.Pod) bool {
-	for _, list := range [][]v1.Container{p.Spec.InitContainers, p.Spec.Containers} {
-		for _, c := range list {
-			if c.SecurityContext != nil && isTrue(c.SecurityContext.Privileged) {
-				return true
-			}
-		}
-	}
-	return false
+func privileged(c v1.Container) bool {
+	return c.SecurityContext != nil && ptr.Deref(c.SecurityContext.Privileged, false)
 }
 
-func supplementalGroups(p *v1.PodSecurityContext) []int64 {
-	if p.FSGroup == nil {
-		return p.SupplementalGroups
+// containerSecurity is the security context of a container. The runtime takes the image's user if the pod names none.
+func containerSecurity(p *v1.Pod, c *v1.Container) *runtimeapi.LinuxContainerSecurityContext {
+	own := cmp.Or(c.SecurityContext, &v1.SecurityContext{})
+	pod := cmp.Or(p.Spec.SecurityContext, &v1.PodSecurityContext{})
+	return &runtimeapi.LinuxContainerSecurityContext{
+		Privileged: privileged(*c), ReadonlyRootfs: ptr.Deref(own.ReadOnlyRootFilesystem, false),
+		NamespaceOptions: namespaces(p),
+		RunAsUser:        int64Value(cmp.Or(own.RunAsUser, pod.RunAsUser)),
+		RunAsGroup:       int64Value(cmp.Or(own.RunAsGroup, pod.RunAsGroup)),
+		NoNewPrivs:       !ptr.Deref(own.AllowPrivilegeEscalation, true),
+		// The parts of /proc and /sys that a container must not see or write (pkg/securitycontext/util.go upstream).
+		MaskedPaths: []string{
+			"/proc/asound", "/proc/acpi", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats",
+			"/proc/timer_list", "/proc/timer_stats", "/proc/sched_debug", "/proc/scsi", "/sys/firmware",
+			"/sys/devices/virtual/powercap",
+		},
+		ReadonlyPaths: []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"},
 	}
-	return append([]int64{*p.FSGroup}, p.SupplementalGroups...)
-}
-
-// containerSecurity is the security context of a container. image is nil or as the runtime has it: its user counts if
-// the pod names none.
-func (m *Manager) containerSecurity(
-	p *v1.Pod, c *v1.Container, image *runtimeapi.Image,
-) (*runtimeapi.LinuxContainerSecurityContext, error) {
-	own, pod := cmp.Or(c.SecurityContext, &v1.SecurityContext{}), podSecurityOf(p)
-	s := &runtimeapi.LinuxContainerSecurityContext{
-		Privileged: isTrue(own.Privileged), ReadonlyRootfs: isTrue(own.ReadOnlyRootFilesystem),
-		NamespaceOptions:   namespaces(p),
-		RunAsUser:          int64Value(cmp.Or(own.RunAsUser, pod.RunAsUser)),
-		RunAsGroup:         int64Value(cmp.Or(own.RunAsGroup, pod.RunAsGroup)),
-		SupplementalGroups: supplementalGroups(pod), MaskedPaths: maskedPaths(), ReadonlyPaths: readonlyPaths(),
-		NoNewPrivs: own.AllowPrivilegeEscalation != nil && !*own.AllowPrivilegeEscalation,
-		Seccomp:    &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Unconfined},
-	}
-	refused := "" // by runAsNonRoot
-	switch {
-	case s.RunAsUser != nil:
-		if s.RunAsUser.Value == 0 {
-			refused = "container's runAsUser breaks non-root policy"
-		}
-	case image.GetUid() == nil && image.GetUsername() != "":
-		s.RunAsUsername = image.GetUsername()
-		refused = "container has runAsNonRoot and image has non-numeric user (" + s.RunAsUsername +
-			"), cannot verify user is non-root"
-	default:
-		s.RunAsUser = &runtimeapi.Int64Value{Value: image.GetUid().GetValue()}
-		if s.RunAsUser.Value == 0 {
-			refused = "container has runAsNonRoot and image will run as root"
-		}
-	}
-	if refused != "" && isTrue(cmp.Or(own.RunAsNonRoot, pod.RunAsNonRoot)) {
-		return nil, fmt.Errorf("%s (pod: %q, container: %s)", refused, describe(p), c.Name)
-	}
-	if own.Capabilities != nil {
-		s.Capabilities = &runtimeapi.Capability{
-			AddCapabilities: texts(own.Capabilities.Add), DropCapabilities: texts(own.Capabilities.Drop),
-		}
-	}
-	switch profile := cmp.Or(own.SeccompProfile, pod.SeccompProfile); {
-	case profile == nil && m.SeccompDefault, profile != nil && profile.Type == v1.SeccompProfileTypeRuntimeDefault:
-		s.Seccomp.ProfileType = runtimeapi.SecurityProfile_RuntimeDefault
-	case profile != nil && profile.Type == v1.SeccompProfileTypeLocalhost:
-		return nil, errors.New("seccomp profiles of the node are not supported")
-	}
-	return s, nil
-}
-
-func texts(capabilities []v1.Capability) (out []string) {
-	for _, c := range capabilities {
-		out = append(out, string(c))
-	}
-	return out
-}
-
-// maskedPaths and readonlyPaths are the parts of /proc and /sys that a container does not see, or may not write
-// (pkg/securitycontext/util.go upstream).
-func maskedPaths() []string {
-	return []string{
-		"/proc/asound", "/proc/acpi", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats",
-		"/proc/timer_list", "/proc/timer_stats", "/proc/sched_debug", "/proc/scsi", "/sys/firmware",
-		"/sys/devices/virtual/powercap",
-	}
-}
-
-func readonlyPaths() []string {
-	return []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
 }
 
 // Bounds of the cgroup's values (pkg/kubelet/cm/helpers_linux.go upstream).
@@ -343,3 +210,140 @@ func oomScore(p *v1.Pod, c *v1.Container, capacity int64) int64 {
 
 // describe formats a pod as the kubelet's errors and back-off messages do: name_namespace(uid).
 func describe(p *v1.Pod) string { return fmt.Sprintf("%s_%s(%s)", p.Name, p.Namespace, p.UID) }
+
+// environment is a container's environment: envFrom, overridden by env, whose values may refer to earlier variables as
+// $(NAME).
+func (m *Manager) environment(
+	ctx context.Context, p *v1.Pod, c *v1.Container, ips []string,
+) (map[string]string, error) {
+	env := map[string]string{}
+	for _, from := range c.EnvFrom {
+		var data map[string][]byte
+		var err error
+		if ref := from.ConfigMapRef; ref != nil {
+			data, err = source.ConfigMap(ctx, m.Objects, p.Namespace, ref.Name, ref.Optional)
+		} else if ref := from.SecretRef; ref != nil {
+			data, err = source.Secret(ctx, m.Objects, p.Namespace, ref.Name, ref.Optional)
+		}
+		if err != nil {
+			return nil, err
+		}
+		for k, v := range data {
+			env[from.Prefix+k] = string(v)
+		}
+	}
+	for _, e := range c.Env {
+		if e.ValueFrom == nil {
+			env[e.Name] = pod.Expand(e.Value, env)
+			continue
+		}
+		value, ok, err := m.value(ctx, p, ips, &e)
+		if err != nil {
+			return nil, err
+		}
+		if ok {
+			env[e.Name] = value
+		}
+	}
+	return env, nil
+}
+
+// value resolves the source of a variable. ok is false for something optional that is missing.
+func (m *Manager) value(ctx context.Context, p *v1.Pod, ips []string, e *v1.EnvVar) (value string, ok bool, err error) {
+	var data map[string][]byte
+	var key string
+	var optional *bool
+	switch from := e.ValueFrom; {
+	case from.FieldRef != nil:
+		value, err = m.field(p, ips, from.FieldRef.FieldPath)
+		return value, true, err
+	case from.ConfigMapKeyRef != nil:
+		ref := from.ConfigMapKeyRef
+		key, optional = ref.Key, ref.Optional
+		data, err = source.ConfigMap(ctx, m.Objects, p.Namespace, ref.Name, optional)
+	case from.SecretKeyRef != nil:
+		ref := from.SecretKeyRef
+		key, optional = ref.Key, ref.Optional
+		data, err = source.Secret(ctx, m.Objects, p.Namespace, ref.Name, optional)
+	default:
+		err = fmt.Errorf("the source of environment variable %s is not supported", e.Name)
+	}
+	found, ok := data[key]
+	if err == nil && !ok && !ptr.Deref(optional, false) {
+		err = fmt.Errorf("couldn't find key %v for environment variable %s", key, e.Name)
+	}
+	return string(found), ok, err
+}
+
+// field is the text of a field of the pod: those of volumes, and those that are known only once the pod has its
+// addresses.
+func (m *Manager) field(p *v1.Pod, ips []string, path string) (string, error) {
+	if p.Spec.HostNetwork {
+		ips = m.HostIPs
+	}
+	switch path {
+	case "spec.nodeName":
+		return cmp.Or(p.Spec.NodeName, m.NodeName), nil
+	case "spec.serviceAccountName":
+		return p.Spec.ServiceAccountName, nil
+	case "status.hostIP":
+		return strings.Join(m.HostIPs[:min(1, len(m.HostIPs))], ""), nil
+	case "status.podIP":
+		return strings.Join(ips[:min(1, len(ips))], ""), nil
+	}
+	return source.Field(p, path)
+}
+
+const hostsPath = "/etc/hosts"
+
+// containerMounts are a container's volumes, /etc/hosts unless the container brings its own, and the file of the
+// termination message. On the node's network the runtime provides /etc/hosts.
+func (m *Manager) containerMounts(p *v1.Pod, c *v1.Container, ips []string) ([]*runtimeapi.Mount, error) {
+	volumes := m.Mounts(p.UID)
+	ownHosts := len(ips) > 0 && !p.Spec.HostNetwork
+	var mounts []*runtimeapi.Mount
+	for _, vm := range c.VolumeMounts {
+		volume, ok := volumes[vm.Name]
+		if !ok {
+			return nil, fmt.Errorf("cannot find volume %q to mount into container %q", vm.Name, c.Name)
+		}
+		if vm.SubPath != "" || vm.SubPathExpr != "" {
+			return nil, fmt.Errorf("subPath, as in volume mount %q of container %q, is not supported", vm.Name, c.Name)
+		}
+		path := filepath.Join("/", vm.MountPath)
+		ownHosts = ownHosts && path != hostsPath
+		mounts = append(mounts, &runtimeapi.Mount{
+			ContainerPath: path, HostPath: volume.HostPath, Readonly: vm.ReadOnly || volume.ReadOnly,
+			SelinuxRelabel: volume.Managed,
+		})
+	}
+	dir := filepath.Join(m.RootDir, "pods", string(p.UID))
+	file := func(inside, path, text string, mode os.FileMode) error {
+		mounts = append(mounts, &runtimeapi.Mount{ContainerPath: inside, HostPath: path, SelinuxRelabel: true})
+		return write(path, text, mode)
+	}
+	if ownHosts {
+		text := "# Kubernetes-managed hosts file.\n127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n"
+		for _, ip := range ips {
+			text += ip + "\t" + hostname(p) + "\n"
+		}
+		// Other containers of the pod have the file mounted already: its content is replaced, not the file.
+		if err := file(hostsPath, filepath.Join(dir, "etc-hosts"), text, 0o644); err != nil {
+			return nil, err
+		}
+	}
+	if path := c.TerminationMessagePath; path != "" {
+		// Each instance of the container has its own file. Any user in the container may write it.
+		own := filepath.Join(dir, "containers", c.Name, fmt.Sprintf("%08x", rand.Uint32()))
+		if err := file(filepath.Join("/", path), own, "", 0o666); err != nil {
+			return nil, err
+		}
+	}
+	return mounts, nil
+}
+
+// write writes a file with a mode that the umask does not change.
+func write(path, text string, mode os.FileMode) error {
+	err := os.MkdirAll(filepath.Dir(path), 0o750)
+	return errors.Join(err, os.WriteFile(path, []byte(text), mode), os.Chmod(path, mode))
+}

@@ -23,6 +23,7 @@ import (
 
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
 	"github.com/kdiag/kdiag/plegbench/syncloop/metrics"
+	"github.com/kdiag/kdiag/plegbench/syncloop/volumemanager/source"
 )
 
 const node = "node-a"
@@ -37,7 +38,6 @@ type fakeCRI struct {
 	configs    map[string]*runtimeapi.ContainerConfig
 	fail       map[string]error         // by call, such as "StartContainer" or "StartContainer main"
 	takes      map[string]time.Duration // of StopContainer and ExecSync, by container name
-	image      *runtimeapi.Image
 	ip         string
 	stops      map[string]time.Duration // grace by container name
 	exitCode   int32
@@ -47,7 +47,7 @@ type fakeCRI struct {
 func newFakeCRI() *fakeCRI {
 	return &fakeCRI{
 		inSandbox: map[string]string{}, configs: map[string]*runtimeapi.ContainerConfig{}, fail: map[string]error{},
-		takes: map[string]time.Duration{}, stops: map[string]time.Duration{}, image: &runtimeapi.Image{Id: "sha256:1", Size: 1}, ip: "10.0.0.1",
+		takes: map[string]time.Duration{}, stops: map[string]time.Duration{}, ip: "10.0.0.1",
 	}
 }
 
@@ -98,17 +98,25 @@ func (f *fakeCRI) RunPodSandbox(_ context.Context, c *runtimeapi.PodSandboxConfi
 	return s.Id, nil
 }
 
+// sandbox returns a sandbox by id. The lock is held.
+func (f *fakeCRI) sandbox(id string) *runtimeapi.PodSandboxStatus {
+	for _, s := range f.sandboxes {
+		if s.Id == id {
+			return s
+		}
+	}
+	return nil
+}
+
 func (f *fakeCRI) StopPodSandbox(_ context.Context, id string) error {
 	if err := f.call("StopPodSandbox", id); err != nil {
 		return err
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, s := range f.sandboxes {
-		if s.Id == id {
-			s.State = runtimeapi.PodSandboxState_SANDBOX_NOTREADY
-			return nil
-		}
+	if s := f.sandbox(id); s != nil {
+		s.State = notReady
+		return nil
 	}
 	return notFound("sandbox")
 }
@@ -119,32 +127,36 @@ func (f *fakeCRI) PodSandboxStatus(_ context.Context, id string) (*runtimeapi.Po
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, s := range f.sandboxes {
-		if s.Id == id {
-			return s, nil
-		}
+	if s := f.sandbox(id); s != nil {
+		return s, nil
 	}
 	return nil, notFound("sandbox")
 }
 
-func (f *fakeCRI) ListPodSandbox(_ context.Context, filter *runtimeapi.PodSandboxFilter) ([]*runtimeapi.PodSandbox, error) {
-	if filter == nil {
-		panic("a nil filter")
+func (f *fakeCRI) RemovePodSandbox(_ context.Context, id string) error {
+	if err := f.call("RemovePodSandbox", id); err != nil {
+		return err
 	}
-	if err := f.call("ListPodSandbox", filter.GetLabelSelector()[container.PodUIDLabel]); err != nil {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.sandboxes = slices.DeleteFunc(f.sandboxes, func(s *runtimeapi.PodSandboxStatus) bool { return s.Id == id })
+	return nil
+}
+
+func (f *fakeCRI) ListPodSandbox(_ context.Context, filter *runtimeapi.PodSandboxFilter) ([]*runtimeapi.PodSandbox, error) {
+	uid := filter.GetLabelSelector()[container.PodUIDLabel]
+	if err := f.call("ListPodSandbox", uid); err != nil {
 		return nil, err
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var out []*runtimeapi.PodSandbox
 	for _, s := range f.sandboxes {
-		uid := filter.GetLabelSelector()[container.PodUIDLabel]
-		if uid != "" && s.GetLabels()[container.PodUIDLabel] != uid || filter.GetState() != nil && filter.GetState().GetState() != s.GetState() {
-			continue
+		if (uid == "" || s.GetLabels()[container.PodUIDLabel] == uid) && (filter.GetState() == nil || filter.GetState().GetState() == s.GetState()) {
+			out = append(out, &runtimeapi.PodSandbox{
+				Id: s.Id, Metadata: s.Metadata, State: s.State, CreatedAt: s.CreatedAt, Labels: s.Labels,
+			})
 		}
-		out = append(out, &runtimeapi.PodSandbox{
-			Id: s.Id, Metadata: s.Metadata, State: s.State, CreatedAt: s.CreatedAt, Labels: s.Labels,
-		})
 	}
 	return out, nil
 }
@@ -231,9 +243,6 @@ func (f *fakeCRI) RemoveContainer(_ context.Context, id string) error {
 }
 
 func (f *fakeCRI) ListContainers(_ context.Context, filter *runtimeapi.ContainerFilter) ([]*runtimeapi.Container, error) {
-	if filter == nil {
-		panic("a nil filter")
-	}
 	uid := filter.GetLabelSelector()[container.PodUIDLabel]
 	if err := f.call("ListContainers", uid); err != nil {
 		return nil, err
@@ -242,13 +251,12 @@ func (f *fakeCRI) ListContainers(_ context.Context, filter *runtimeapi.Container
 	defer f.mu.Unlock()
 	var out []*runtimeapi.Container
 	for _, s := range f.containers {
-		if uid != "" && s.GetLabels()[container.PodUIDLabel] != uid || filter.GetState() != nil && filter.GetState().GetState() != s.GetState() {
-			continue
+		if (uid == "" || s.GetLabels()[container.PodUIDLabel] == uid) && (filter.GetState() == nil || filter.GetState().GetState() == s.GetState()) {
+			out = append(out, &runtimeapi.Container{
+				Id: s.Id, PodSandboxId: f.inSandbox[s.Id], Metadata: s.Metadata, State: s.State, CreatedAt: s.CreatedAt,
+				Labels: s.Labels, Annotations: s.Annotations, Image: s.Image,
+			})
 		}
-		out = append(out, &runtimeapi.Container{
-			Id: s.Id, PodSandboxId: f.inSandbox[s.Id], Metadata: s.Metadata, State: s.State, CreatedAt: s.CreatedAt,
-			Labels: s.Labels, Annotations: s.Annotations, Image: s.Image,
-		})
 	}
 	return out, nil
 }
@@ -281,12 +289,6 @@ func (f *fakeCRI) ExecSync(ctx context.Context, id string, cmd []string, timeout
 	}
 }
 
-func (f *fakeCRI) ImageStatus(context.Context, string) (*runtimeapi.Image, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.image, f.fail["ImageStatus"]
-}
-
 // A fakeImages has each image, or fails.
 type fakeImages struct {
 	reason  error
@@ -294,29 +296,31 @@ type fakeImages struct {
 }
 
 func (f *fakeImages) EnsureImage(
-	context.Context, *v1.Pod, *v1.Container, []v1.Secret, *runtimeapi.PodSandboxConfig,
+	context.Context, *v1.Pod, *v1.Container, *runtimeapi.PodSandboxConfig,
 ) (ref, message string, reason error) {
 	return "sha256:1", f.message, f.reason
 }
 
 // A world has the volumes and objects of pods.
 type world struct {
-	volumes    map[string]Volume
+	volumes    map[string]source.Volume
 	configMaps map[string]map[string]string
 	secrets    map[string]map[string][]byte
 	err        error // of all objects
+	// Pods that may lose all, and those that have merely terminated.
+	gone, terminated map[types.UID]bool
 }
 
-func (w *world) Mounts(types.UID) map[string]Volume { return w.volumes }
+func (w *world) Mounts(types.UID) map[string]source.Volume { return w.volumes }
 
-func (w *world) ConfigMap(_ context.Context, namespace, name string) (*v1.ConfigMap, error) {
+func (w *world) GetConfigMap(_ context.Context, namespace, name string) (*v1.ConfigMap, error) {
 	if data, ok := w.configMaps[namespace+"/"+name]; ok && w.err == nil {
 		return &v1.ConfigMap{Data: data}, nil
 	}
 	return nil, cmp.Or[error](w.err, apierrors.NewNotFound(schema.GroupResource{Resource: "configmaps"}, name))
 }
 
-func (w *world) Secret(_ context.Context, namespace, name string) (*v1.Secret, error) {
+func (w *world) GetSecret(_ context.Context, namespace, name string) (*v1.Secret, error) {
 	if data, ok := w.secrets[namespace+"/"+name]; ok && w.err == nil {
 		return &v1.Secret{Data: data}, nil
 	}
@@ -337,12 +341,14 @@ func newRig(t *testing.T) *rig {
 	r := &rig{cri: newFakeCRI(), images: &fakeImages{}, world: &world{}, events: record.NewFakeRecorder(1000)}
 	reg := prometheus.NewRegistry()
 	r.Manager = New(Config{
-		CRI: r.cri, Images: r.images, Volumes: r.world, Objects: r.world, Recorder: r.events, Log: logr.Discard(),
+		CRI: r.cri, Images: r.images, Mounts: r.world.Mounts, Objects: r.world, Recorder: r.events, Log: logr.Discard(),
 		Metrics: metrics.New(reg, prometheus.NewRegistry()), NodeName: node, RuntimeName: "fake", RootDir: t.TempDir(),
 		LogDir: t.TempDir(), MemoryCapacity: 1 << 30, Liveness: noResult, Startup: noResult,
 		BackOff:      NewBackOff(10*time.Second, 5*time.Minute, 10*time.Minute),
-		CgroupParent: func(*v1.Pod) string { return "" }, Allocatable: func() v1.ResourceList { return nil }, HostIPs: []string{"192.0.2.1"},
-		SandboxReady: func(*v1.Pod) {}, TerminationRequested: func(types.UID) bool { return false },
+		CgroupParent: func(*v1.Pod) string { return "" }, HostIPs: []string{"192.0.2.1"},
+		SandboxReady: func(*v1.Pod) {}, GCPeriod: time.Minute, SourcesReady: func() bool { return true },
+		ShouldPodContentBeRemoved: func(uid types.UID) bool { return r.world.gone[uid] },
+		ShouldPodRuntimeBeRemoved: func(uid types.UID) bool { return r.world.terminated[uid] },
 	})
 	return r
 }

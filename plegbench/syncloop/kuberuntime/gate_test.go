@@ -23,8 +23,8 @@ func TestNewPodsOneByOne(t *testing.T) {
 		two.Name, two.UID = "two", "uid-2"
 		oneNow, twoNow := r.now(t, one), r.now(t, two) // before either begins: this takes what was called so far
 		var both sync.WaitGroup
-		both.Go(func() { r.SyncPod(t.Context(), one, oneNow, nil) })
-		both.Go(func() { r.SyncPod(t.Context(), two, twoNow, nil) })
+		both.Go(func() { r.SyncPod(t.Context(), one, oneNow) })
+		both.Go(func() { r.SyncPod(t.Context(), two, twoNow) })
 		both.Wait()
 		calls := slices.DeleteFunc(r.cri.took(), func(c string) bool { return strings.HasPrefix(c, "List") || strings.HasPrefix(c, "PodSandboxStatus") })
 		each := []string{"RunPodSandbox 0", "CreateContainer main", "StartContainer main"}

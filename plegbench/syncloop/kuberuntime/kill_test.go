@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,7 +20,7 @@ import (
 func (r *rig) running(t *testing.T, p *v1.Pod) *container.Pod {
 	t.Helper()
 	for range 10 {
-		if res := r.SyncPod(t.Context(), p, r.now(t, p), nil); res.Err != nil {
+		if res := r.SyncPod(t.Context(), p, r.now(t, p)); res.Err != nil {
 			t.Fatal(res.Err)
 		} else if !res.Changed() {
 			break
@@ -34,67 +33,72 @@ func (r *rig) running(t *testing.T, p *v1.Pod) *container.Pod {
 func seconds(n int64) *int64 { return &n }
 
 func TestGrace(t *testing.T) {
-	pod := func(deletion, own *int64) *v1.Pod {
-		p := testPod("main")
-		p.DeletionGracePeriodSeconds, p.Spec.TerminationGracePeriodSeconds = deletion, own
-		return p
-	}
-	c := &v1.Container{LivenessProbe: &v1.Probe{TerminationGracePeriodSeconds: seconds(7)}, StartupProbe: &v1.Probe{}}
+	probe := &v1.Probe{TerminationGracePeriodSeconds: seconds(7)}
 	for _, tt := range []struct {
-		name   string
-		pod    *v1.Pod
-		reason killReason
-		want   int64
+		name                    string
+		override, deletion, own *int64
+		probe                   *v1.Probe
+		want                    int64
 	}{
-		{"nothing said", pod(nil, nil), reasonUnknown, 2},
-		{"the pod's", pod(nil, seconds(30)), reasonUnknown, 30},
-		{"of the deletion", pod(seconds(5), seconds(30)), reasonLivenessProbe, 5},
-		{"of the liveness probe", pod(nil, seconds(30)), reasonLivenessProbe, 7},
-		{"the startup probe has none", pod(nil, seconds(30)), reasonStartupProbe, 30},
+		{"nothing said", nil, nil, nil, nil, 2},
+		{"the pod's", nil, nil, seconds(30), nil, 30},
+		{"of the deletion", nil, seconds(5), seconds(30), probe, 5},
+		{"of the probe", nil, nil, seconds(30), probe, 7},
+		{"the probe has none", nil, nil, seconds(30), &v1.Probe{}, 30},
+		{"an override", seconds(9), seconds(5), seconds(30), probe, 9},
+		{"an override of 0", seconds(0), nil, seconds(30), nil, 2},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if got := graceOf(tt.pod, c, tt.reason); got != tt.want {
-				t.Errorf("%d s, want %d", got, tt.want)
+			r, p := newRig(t), testPod("main")
+			id := r.running(t, p).Containers[0].ID
+			p.DeletionGracePeriodSeconds, p.Spec.TerminationGracePeriodSeconds = tt.deletion, tt.own
+			if err := r.killContainer(t.Context(), p, Kill{ID: id, Name: "main", Probe: tt.probe}, tt.override, 0); err != nil {
+				t.Fatal(err)
 			}
+			same(t, "grace", time.Duration(tt.want)*time.Second, r.cri.stops["main"])
 		})
 	}
 }
 
 func TestKillPodOrder(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t)
-		p := withInit(testPod("a", "b"), "s1", "s2")
-		live := r.running(t, p)
-		r.cri.takes = map[string]time.Duration{"a": 3 * time.Second, "b": 5 * time.Second, "s2": 4 * time.Second, "s1": time.Second}
-		start := time.Now()
-		if res := r.KillPod(t.Context(), p, live, nil); res.Err != nil {
-			t.Fatal(res.Err)
-		}
-		calls := r.cri.took()
-		slices.Sort(calls[:2]) // both at once
-		same(t, "calls", []string{"StopContainer a", "StopContainer b", "StopContainer s2", "StopContainer s1", "StopPodSandbox sb1"}, calls)
-		if took := time.Since(start); took != 10*time.Second {
-			t.Errorf("took %v, want 10s: 5 for the regular ones, 4 and 1 for the sidecars", took)
-		}
-		same(t, "grace", map[string]time.Duration{"a": 30 * time.Second, "b": 30 * time.Second, "s2": 25 * time.Second, "s1": 21 * time.Second}, r.cri.stops)
-	})
-}
-
-func TestKillPodSidecarsShareTheGrace(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t)
-		p := withInit(testPod("a"), "s1")
-		live := r.running(t, p)
-		r.cri.takes = map[string]time.Duration{"a": time.Hour}
-		start := time.Now()
-		if res := r.KillPod(t.Context(), p, live, seconds(10)); res.Err != nil {
-			t.Fatal(res.Err)
-		}
-		same(t, "grace", map[string]time.Duration{"a": 10 * time.Second, "s1": 2 * time.Second}, r.cri.stops)
-		if took := time.Since(start); took != 10*time.Second {
-			t.Errorf("took %v", took)
-		}
-	})
+	type times map[string]time.Duration
+	for name, tt := range map[string]struct {
+		grace *int64
+		takes times
+		want  times // grace of StopContainer
+		took  time.Duration
+	}{
+		"5 s for the regular ones, 4 and 1 for the sidecars": {
+			nil, times{"a": 3, "b": 5, "s2": 4, "s1": 1}, times{"a": 30, "b": 30, "s2": 25, "s1": 21}, 10,
+		},
+		"no time is left": {seconds(10), times{"a": 3600}, times{"a": 10, "b": 10, "s2": 2, "s1": 2}, 10},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t)
+				p := withInit(testPod("a", "b"), "s1", "s2")
+				live := r.running(t, p)
+				for name, s := range tt.takes {
+					r.cri.takes[name] = s * time.Second
+				}
+				start := time.Now()
+				if res := r.KillPod(t.Context(), p, live, tt.grace); res.Err != nil {
+					t.Fatal(res.Err)
+				}
+				calls := r.cri.took()
+				slices.Sort(calls[:2]) // both at once
+				same(t, "calls", []string{"StopContainer a", "StopContainer b", "StopContainer s2", "StopContainer s1", "StopPodSandbox sb1"}, calls)
+				if took := time.Since(start); took != tt.took*time.Second {
+					t.Errorf("took %v", took)
+				}
+				for name, s := range tt.want {
+					if got := r.cri.stops[name]; got != s*time.Second {
+						t.Errorf("%s: grace %v, want %v", name, got, s*time.Second)
+					}
+				}
+			})
+		})
+	}
 }
 
 func TestKillPodFailures(t *testing.T) {
@@ -108,31 +112,19 @@ func TestKillPodFailures(t *testing.T) {
 		`failed to "KillPodSandbox" for "uid-1" with KillPodSandboxError: "no CNI"]`, r.KillPod(t.Context(), p, live, nil))
 	delete(r.cri.fail, "StopContainer a")
 	r.cri.fail["StopPodSandbox"] = status.Error(codes.NotFound, "gone")
-	if res := r.KillPod(t.Context(), p, live, seconds(0)); res.Err != nil {
+	if res := r.KillPod(t.Context(), p, live, nil); res.Err != nil {
 		t.Errorf("what is gone is no error: %v", res.Err)
-	}
-	if got := r.cri.stops["a"]; got != 2*time.Second {
-		t.Errorf("grace %v for an override of 0, want the least, 2s", got)
-	}
-	p.Spec.Containers = p.Spec.Containers[1:]
-	res := r.KillPod(t.Context(), p, live, nil)
-	if res.Err == nil || !strings.Contains(res.Err.Error(), `failed to get containerSpec \"a\" (id=\"fake://c2\")`) {
-		t.Errorf("a container that is in no spec: %v", res.Err)
 	}
 }
 
 func TestKillUnknownPod(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t)
-		p := testPod("main")
-		p.Spec.Containers[0].Lifecycle = &v1.Lifecycle{PreStop: &v1.LifecycleHandler{Sleep: &v1.SleepAction{Seconds: 4}}}
-		live := r.running(t, p)
-		if res := r.KillPod(t.Context(), nil, live, nil); res.Err != nil {
-			t.Fatal(res.Err)
-		}
-		same(t, "grace", map[string]time.Duration{"main": 26 * time.Second}, r.cri.stops)
-		same(t, "events", []string{"Normal Killing Stopping container main"}, r.happened())
-	})
+	r := newRig(t)
+	live := r.running(t, testPod("main"))
+	if res := r.KillPod(t.Context(), nil, live, seconds(4)); res.Err != nil {
+		t.Fatal(res.Err)
+	}
+	same(t, "grace", map[string]time.Duration{"main": 4 * time.Second}, r.cri.stops)
+	same(t, "events", []string{"Normal Killing Stopping container main"}, r.happened())
 }
 
 func TestPreStop(t *testing.T) {

@@ -6,10 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/klog/v2/textlogger"
-
-	"github.com/kdiag/kdiag/plegbench/syncloop/container"
 )
 
 // logged returns the lines that a rig logs, from then on, without their headers.
@@ -32,7 +29,7 @@ func TestLogLines(t *testing.T) {
 	lines := logged(r)
 	p := testPod("main")
 	r.cri.fail["StartContainer"] = errors.New("no")
-	r.SyncPod(t.Context(), p, r.now(t, p), nil)
+	r.SyncPod(t.Context(), p, r.now(t, p))
 	same(t, "of a container that does not start", []string{
 		`I "No sandbox for pod can be found. Need to start a new one" pod="shop/web"`,
 		`E "Unhandled Error" err="container main start failed in pod web_shop(uid-1): RunContainerError: no" logger="UnhandledError"`,
@@ -52,25 +49,6 @@ func TestLogLines(t *testing.T) {
 	r.images.reason = errors.New("ImagePullBackOff")
 	st := r.now(t, p)
 	st.ContainerStatuses = nil
-	r.SyncPod(t.Context(), p, st, nil)
+	r.SyncPod(t.Context(), p, st)
 	same(t, "of waiting for an image", []string(nil), lines())
-}
-
-func FuzzRestoreSpec(f *testing.F) {
-	f.Add("30", "5", `{"exec":{"command":["a"]}}`, `[{"containerPort":80}]`, "ff")
-	f.Add("", "-1", "null", "{}", "-")
-	f.Add("99999999999999999999", "x", "[", `[{"containerPort":"80"}]`, "ffffffffffffffffffff")
-	f.Fuzz(func(t *testing.T, termination, deletion, preStop, ports, hash string) {
-		s := &runtimeapi.ContainerStatus{Annotations: map[string]string{
-			container.TerminationGracePeriodAnnotation: termination, container.DeletionGracePeriodAnnotation: deletion,
-			container.PreStopHandlerAnnotation: preStop, container.PortsAnnotation: ports, container.HashAnnotation: hash,
-		}}
-		pod, c := restoreSpec(s)
-		if pod == nil || c == nil || graceOf(pod, c, reasonUnknown) != graceOf(pod, c, reasonLivenessProbe) {
-			t.Errorf("pod %+v, container %+v", pod, c)
-		}
-		if number(s.Annotations, container.HashAnnotation, 16) > 1<<63-1 {
-			t.Error("a hash of more than 63 bits")
-		}
-	})
 }

@@ -1,7 +1,6 @@
 package kuberuntime
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -13,7 +12,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr/funcr"
-	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -76,7 +75,7 @@ func TestGetPods(t *testing.T) {
 				line += " " + s.ID.ID
 			}
 			for _, s := range p.Containers {
-				line += fmt.Sprintf(" %s(%s %x)", s.ID.ID, s.SandboxID, s.Hash)
+				line += fmt.Sprintf(" %s(%s)", s.ID.ID, s.SandboxID)
 			}
 			out = append(out, line)
 		}
@@ -86,7 +85,7 @@ func TestGetPods(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	same(t, "pods", []string{"db_shop: s3", "web_shop: s2 s1 c2(s2 ff) c3(s2 ff) c1(s1 ff)", "orphan_shop: c9(gone ff)"}, describePods(pods))
+	same(t, "pods", []string{"web_shop: s2 s1 c3(s2) c2(s2) c1(s1)", "db_shop: s3", "orphan_shop: c9(gone)"}, describePods(pods))
 	same(t, "calls", []string{"ListPodSandbox", "ListContainers"}, r.cri.took())
 	if r.Foreign() != 2 {
 		t.Errorf("%d foreign pods, want 2", r.Foreign())
@@ -163,70 +162,28 @@ func TestTerminationMessage(t *testing.T) {
 		}
 		return path
 	}
-	file, empty := write("message", "I am done\n"), write("empty", "")
-	long := write("long", strings.Repeat("x", 5000)+"end")
-	log := write("log", "2026-09-01T00:00:00.1Z stdout F one\nnonsense\n2026-09-01T00:00:00.2Z stderr P tw\n2026-09-01T00:00:00.3Z stderr F o\n")
-	fallback := string(v1.TerminationMessageFallbackToLogsOnError)
-	for _, tt := range []struct {
-		name, file, policy, reason, message string
-		code                                int32
-		want                                string
-	}{
-		{"file", file, "File", "", "", 0, "I am done\n"},
-		{"file beside the runtime's message", file, "File", "", "OOM", 1, "OOM: I am done\n"},
-		{"end of a long file", long, "File", "", "", 0, strings.Repeat("x", 4093) + "end"},
-		{"empty file", empty, "File", "", "why", 1, "why"},
-		{"empty file, log", empty, fallback, "", "", 1, "one\ntwo\n"},
-		{"missing file, log", filepath.Join(dir, "none"), fallback, "", "", 1, "one\ntwo\n"},
-		{"file goes before log", file, fallback, "", "", 1, "I am done\n"},
-		{"no log after success", empty, fallback, "", "", 0, ""},
-		{"no log if it cannot run", empty, fallback, "ContainerCannotRun", "", 1, ""},
-		{"a folder", dir, "File", "", "", 0, "Error on reading termination log " + dir + ": " + dir + " is not a regular file"},
+	pipe := filepath.Join(dir, "pipe")
+	if err := unix.Mkfifo(pipe, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct{ name, file, message, want string }{
+		{"file", write("message", "I am done\n"), "", "I am done\n"},
+		{"file beside the runtime's message", write("message", "I am done\n"), "OOM", "OOM: I am done\n"},
+		{"end of a long file", write("long", strings.Repeat("x", 5000)+"end"), "", strings.Repeat("x", 4093) + "end"},
+		{"empty file", write("empty", ""), "why", "why"},
+		{"no file", filepath.Join(dir, "none"), "why", "why"},
+		{"a pipe that nobody writes into", pipe, "why", "why"},
+		{"a folder", dir, "why", "why"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			r := newRig(t)
-			got := r.status(&runtimeapi.ContainerStatus{
-				State: runtimeapi.ContainerState_CONTAINER_EXITED, ExitCode: tt.code, Reason: tt.reason, Message: tt.message, LogPath: log,
-				Annotations: map[string]string{
-					container.TerminationMessagePathAnnotation: "/dev/termination-log", container.TerminationMessagePolicyAnnotation: tt.policy,
+			got := newRig(t).status(&runtimeapi.ContainerStatus{
+				State: runtimeapi.ContainerState_CONTAINER_EXITED, ExitCode: 1, Message: tt.message,
+				Annotations: map[string]string{container.TerminationMessagePathAnnotation: "/dev/termination-log"},
+				Mounts: []*runtimeapi.Mount{
+					{ContainerPath: "/etc/hosts", HostPath: "/etc/hosts"}, {ContainerPath: "/dev/termination-log", HostPath: tt.file},
 				},
-				Mounts: []*runtimeapi.Mount{{ContainerPath: "/etc/hosts", HostPath: "/etc/hosts"}, {ContainerPath: "/dev/termination-log", HostPath: tt.file}},
 			})
-			if diff := cmp.Diff(tt.want, got.Message); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			same(t, "message", tt.want, got.Message)
 		})
 	}
-}
-
-func TestLogEnd(t *testing.T) {
-	line := func(text string) string { return "2026-09-01T00:00:00.1Z stdout F " + text + "\n" }
-	var hundred, want strings.Builder
-	for i := range 100 {
-		hundred.WriteString(line(fmt.Sprint(i)))
-		if i >= 20 {
-			fmt.Fprintln(&want, i)
-		}
-	}
-	if got := string(logEnd([]byte(hundred.String()))); got != want.String() {
-		t.Errorf("the last 80 lines: %q", got)
-	}
-	if got := string(logEnd([]byte(line(strings.Repeat("y", 4000))))); got != strings.Repeat("y", 2047)+"\n" {
-		t.Errorf("%d bytes of a long line", len(got))
-	}
-}
-
-func FuzzLogEnd(f *testing.F) {
-	for _, s := range []string{
-		"", "\n", "2026-09-01T00:00:00.1Z stdout F one\n", "2026-09-01T00:00:00.1Z stderr P one\n2026-09-01T00:00:00.1Z stderr F\n", "x stdout F y",
-		"2026-09-01T00:00:00.1Z stdout P:X  two words", "2026-09-01T00:00:00.1Z stdlog F no",
-	} {
-		f.Add([]byte(s))
-	}
-	f.Fuzz(func(t *testing.T, data []byte) {
-		got := logEnd(data)
-		if len(got) > logBytes || bytes.Count(got, []byte("\n")) > logLines {
-			t.Errorf("%d bytes, %d lines", len(got), bytes.Count(got, []byte("\n")))
-		}
-	})
 }

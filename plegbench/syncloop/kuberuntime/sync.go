@@ -1,18 +1,29 @@
 package kuberuntime
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
-	"hash/fnv"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/exec"
+	"k8s.io/utils/ptr"
 
+	"github.com/kdiag/kdiag/crictl/remote"
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
 	"github.com/kdiag/kdiag/plegbench/syncloop/pod"
 )
@@ -22,120 +33,88 @@ type syncing struct {
 	*Manager
 	pod     *v1.Pod
 	status  *container.PodStatus
-	secrets []v1.Secret
 	actions PodActions
 	result  Result
 
 	sandboxID string
 	config    *runtimeapi.PodSandboxConfig
 	ips       []string
-	leave     func() // leaves the gate, which a new pod's sandbox and first container pass together; nil once that is done
 }
 
 // SyncPod does what the pod needs now, given what the runtime had at the time of status. It does not wait for
-// containers to end or to become ready: the next SyncPod continues. pullSecrets are the pod's.
-func (m *Manager) SyncPod(
-	ctx context.Context, pod *v1.Pod, status *container.PodStatus, pullSecrets []v1.Secret,
-) Result {
-	s := &syncing{Manager: m, pod: pod, status: status, secrets: pullSecrets, ips: status.IPs}
+// containers to end or to become ready: the next SyncPod continues.
+func (m *Manager) SyncPod(ctx context.Context, pod *v1.Pod, status *container.PodStatus) Result {
+	s := &syncing{Manager: m, pod: pod, status: status, ips: status.IPs}
 	s.actions = computePodActions(actionInput{pod: pod, status: status, liveness: m.Liveness, startup: m.Startup})
-	s.logActions()
-	s.result.finish(s.run(ctx))
-	return s.result
-}
-
-func (s *syncing) logActions() {
-	pod, a := klog.KObj(s.pod), &s.actions
-	if a.Why != "" {
-		s.Log.V(2).Info(a.Why, "pod", pod)
+	if s.actions.Why != "" {
+		m.Log.V(2).Info(s.actions.Why, "pod", klog.KObj(pod))
 	}
-	for _, k := range a.ContainersToKill {
-		s.Log.V(2).Info("Message for Container of pod", "containerName", k.Name, "containerStatusID", loggedID(k.ID),
-			"pod", pod, "containerMessage", k.Message)
-	}
-	s.Log.V(3).Info("computePodActions got for pod", "podActions", a, "pod", pod)
-	if a.CreateSandbox && a.SandboxID != "" {
-		s.Recorder.Event(s.pod, v1.EventTypeNormal, "SandboxChanged",
+	m.Log.V(3).Info("computePodActions got for pod", "podActions", s.actions, "pod", klog.KObj(pod))
+	if s.actions.CreateSandbox && s.actions.SandboxID != "" {
+		m.Recorder.Event(pod, v1.EventTypeNormal, "SandboxChanged",
 			"Pod sandbox changed, it will be killed and re-created.")
 	}
+	s.run(ctx)
+	return s.result.finish()
 }
 
-// run takes the steps in the kubelet's order. Failures of a step are in the result; the error is of none of the steps.
-func (s *syncing) run(ctx context.Context) error {
+// run takes the steps in the kubelet's order. Their failures are in the result.
+func (s *syncing) run(ctx context.Context) {
 	if s.actions.KillPod {
 		killed := s.KillPod(ctx, s.pod, s.status.RunningPod(s.RuntimeName), nil)
-		s.result.Actions = append(s.result.Actions, killed.Actions...)
+		s.result.Actions = killed.Actions
 		if killed.Err != nil {
 			s.Log.Error(killed.Err, "killPodWithSyncResult failed")
-			return nil
-		}
-	} else if !s.killUnwanted(ctx) {
-		return nil
-	}
-	s.removeInit(ctx)
-	s.sandboxID = s.actions.SandboxID
-	s.config = s.sandboxConfig(s.pod, s.actions.Attempt)
-	if s.actions.CreateSandbox {
-		s.leave = s.starting.enter(ctx)
-		defer s.leave()
-		if ok, err := s.createSandbox(ctx); !ok {
-			return err
+			return
 		}
 	}
-	s.startAll(ctx)
-	return nil
-}
-
-func (s *syncing) killUnwanted(ctx context.Context) bool {
 	for _, k := range s.actions.ContainersToKill {
-		keys := []any{"containerName", k.Name, "containerID", loggedID(k.ID), "pod", klog.KObj(s.pod)}
-		s.Log.V(3).Info("Killing unwanted container for pod", keys...)
-		if err := s.killContainer(ctx, s.pod, k, nil, nil); err != nil {
+		if err := s.killContainer(ctx, s.pod, k, nil, 0); err != nil {
 			s.result.add(ActionKillContainer, k.Name, ErrKillContainer, err.Error())
-			s.Log.Error(err, "killContainer for pod failed", keys...)
-			return false
+			s.Log.Error(err, "killContainer for pod failed",
+				"containerName", k.Name, "containerID", loggedID(k.ID), "pod", klog.KObj(s.pod))
+			return
 		}
 		s.result.add(ActionKillContainer, k.Name, nil, "")
 	}
-	return true
+	s.sandboxID = s.actions.SandboxID
+	s.config = s.sandboxConfig(s.pod, s.actions.Attempt)
+	if s.actions.CreateSandbox {
+		defer s.starting.enter()()
+		s.removeInit(ctx)
+		if !s.createSandbox(ctx) {
+			return
+		}
+	}
+	s.startAll(ctx)
 }
 
-// removeInit removes dead instances of init containers: all but the newest of each name, and the newest as well if the
-// pod starts anew.
+// removeInit removes the instances of init containers in earlier sandboxes: they would count as done.
 func (s *syncing) removeInit(ctx context.Context) {
-	seen := map[string]bool{}
 	for _, st := range s.status.ContainerStatuses {
-		dead := st.State == container.Exited || st.State == container.Unknown
-		if pod.Container(s.pod.Spec.InitContainers, st.Name) == nil || !s.actions.CreateSandbox && !dead {
+		if pod.Container(s.pod.Spec.InitContainers, st.Name) == nil {
 			continue
 		}
-		if !seen[st.Name] && !s.actions.CreateSandbox {
-			seen[st.Name] = true
-			continue
-		}
-		if err := container.Remove(ctx, s.CRI, s.LogDir, st.ID.ID); err != nil {
+		if err := s.removeContainer(ctx, st.ID.ID); err != nil {
 			s.Log.Error(err, "Failed to remove pod init container", "containerName", st.Name, "pod", klog.KObj(s.pod))
 		}
 	}
 }
 
 // createSandbox creates the sandbox and reads its addresses. It returns whether to go on.
-func (s *syncing) createSandbox(ctx context.Context) (bool, error) {
+func (s *syncing) createSandbox(ctx context.Context) bool {
 	key, name := klog.KObj(s.pod), describe(s.pod)
+	handler := ptr.Deref(s.pod.Spec.RuntimeClassName, "") // by convention the handler has the class's name
 	s.Metrics.StartedPods.Inc()
-	var id string
-	handler := runtimeHandler(s.pod)
+	var status *runtimeapi.PodSandboxStatus
 	err := makeDir(s.config.GetLogDirectory())
 	if err == nil {
 		start := time.Now()
-		id, err = s.CRI.RunPodSandbox(ctx, s.config, handler)
+		s.sandboxID, err = s.CRI.RunPodSandbox(ctx, s.config, handler)
 		s.Metrics.RunPodSandboxDuration.WithLabelValues(handler).Observe(time.Since(start).Seconds())
 	}
-	if err != nil && s.TerminationRequested(s.pod.UID) {
-		// Whatever removes a pod's volumes or network during the creation makes the creation fail, too.
-		s.Log.V(4).Info("Pod was deleted and sandbox failed to be created", "pod", key, "podUID", s.pod.UID)
-		s.result.add(ActionCreateSandbox, name, nil, "")
-		return false, nil
+	if err == nil {
+		status, err = s.CRI.PodSandboxStatus(ctx, s.sandboxID)
 	}
 	if err != nil {
 		s.Metrics.StartedPodsErrors.Inc()
@@ -145,42 +124,27 @@ func (s *syncing) createSandbox(ctx context.Context) (bool, error) {
 			fmt.Sprintf("Failed to create sandbox for pod %q: %v", name, err))
 		s.Log.Error(err, "CreatePodSandbox for pod failed", "pod", key)
 		s.Recorder.Eventf(s.pod, v1.EventTypeWarning, "FailedCreatePodSandBox", "Failed to create pod sandbox: %v", err)
-		return false, nil
+		return false
 	}
-	s.sandboxID = id
 	s.result.add(ActionCreateSandbox, name, nil, "")
-	s.Log.V(4).Info("Created PodSandbox for pod", "podSandboxID", id, "pod", key)
-	status, err := s.CRI.PodSandboxStatus(ctx, id)
-	if err != nil {
-		s.Recorder.Eventf(s.pod, v1.EventTypeWarning, "FailedPodSandBoxStatus", "Unable to get pod sandbox status: %v", err)
-		s.Log.Error(err, "Failed to get pod sandbox status; Skipping pod", "pod", key)
-		return false, err
-	}
 	if !s.pod.Spec.HostNetwork {
 		s.ips = sandboxIPs(status)
 	}
 	s.SandboxReady(s.pod)
-	return true, nil
+	return true
 }
 
-// startAll starts ephemeral, init and regular containers, in this order. If one fails the others are started all the
-// same, except after an init container.
+// startAll starts init and regular containers, in this order. If one fails the others are started all the same, except
+// after an init container.
 func (s *syncing) startAll(ctx context.Context) {
-	spec := &s.pod.Spec
-	for _, i := range s.actions.EphemeralToStart {
-		c := v1.Container(spec.EphemeralContainers[i].EphemeralContainerCommon)
-		s.start(ctx, "ephemeral container", &c)
-	}
 	for _, i := range s.actions.InitToStart {
-		c := &spec.InitContainers[i]
+		c := &s.pod.Spec.InitContainers[i]
 		if !s.start(ctx, "init container", c) && !pod.IsSidecar(c) {
-			s.Log.V(4).Info("Failed to initialize the pod, as the init container failed to start, aborting",
-				"initContainerName", c.Name, "pod", klog.KObj(s.pod))
 			return
 		}
 	}
 	for _, i := range s.actions.ContainersToStart {
-		s.start(ctx, "container", &spec.Containers[i])
+		s.start(ctx, "container", &s.pod.Spec.Containers[i])
 	}
 }
 
@@ -198,13 +162,10 @@ func (s *syncing) start(ctx context.Context, kind string, c *v1.Container) bool 
 		return true
 	}
 	s.Metrics.StartedContainersErrors.WithLabelValues(label, reason.Error()).Inc()
-	if reason.Error() == "ImagePullBackOff" { // waiting is no error
-		s.Log.V(3).Info("Container start failed in pod", "containerType", kind, "container", c.Name, "pod", klog.KObj(s.pod),
-			"containerMessage", message, "err", reason)
-		return false
+	if reason.Error() != "ImagePullBackOff" { // waiting is no error
+		err := fmt.Errorf("%s %s start failed in pod %s: %w: %s", kind, c.Name, describe(s.pod), reason, message)
+		s.Log.WithName("UnhandledError").Error(err, "Unhandled Error")
 	}
-	err := fmt.Errorf("%s %s start failed in pod %s: %w: %s", kind, c.Name, describe(s.pod), reason, message)
-	s.Log.WithName("UnhandledError").Error(err, "Unhandled Error")
 	return false
 }
 
@@ -225,16 +186,279 @@ func (s *syncing) backsOff(c *v1.Container) (message string) {
 	if until := ended.Add(wait); s.result.Until.IsZero() || until.Before(s.result.Until) {
 		s.result.Until = until
 	}
-	s.event(s.pod, c, "", v1.EventTypeWarning, "BackOff",
+	s.event(s.pod, c, v1.EventTypeWarning, "BackOff",
 		fmt.Sprintf("Back-off restarting failed container %s in pod %s", c.Name, describe(s.pod)))
 	message = fmt.Sprintf("back-off %s restarting failed container=%s pod=%s", wait, c.Name, describe(s.pod))
 	s.Log.V(3).Info("Back-off restarting failed container", "err", message)
 	return message
 }
 
-// backOffKey identifies a container. With another image or other resources a container starts over.
+// backOffKey identifies a container. With another image it starts over.
 func backOffKey(pod *v1.Pod, c *v1.Container) string {
-	h := fnv.New64a()
-	fmt.Fprint(h, pod.Name, "/", pod.Namespace, "/", pod.UID, "/", c.Name, "/", c.Image, "/", c.Resources.String())
-	return strconv.FormatUint(h.Sum64(), 16)
+	return string(pod.UID) + "/" + c.Name + "/" + c.Image
+}
+
+// startContainer pulls, creates and starts a container and runs its postStart hook. reason is nil, or the waiting
+// reason of the container's status; message explains it.
+func (s *syncing) startContainer(ctx context.Context, c *v1.Container) (message string, reason error) {
+	failed := func(reason error, message string) (string, error) {
+		s.event(s.pod, c, v1.EventTypeWarning, "Failed", "Error: "+message)
+		return message, reason
+	}
+	ref, message, reason := s.Images.EnsureImage(ctx, s.pod, c, s.config)
+	if reason != nil {
+		_, reason = failed(reason, reason.Error())
+		return message, reason
+	}
+	config, err := s.containerConfig(ctx, c, ref)
+	if err != nil {
+		return failed(ErrCreateContainerConfig, err.Error())
+	}
+	id, err := s.CRI.CreateContainer(ctx, s.sandboxID, config, s.config)
+	if err != nil {
+		return failed(ErrCreateContainer, plain(err))
+	}
+	s.event(s.pod, c, v1.EventTypeNormal, "Created", "Container created")
+	if err := s.CRI.StartContainer(ctx, id); err != nil {
+		return failed(ErrRunContainer, plain(err))
+	}
+	s.event(s.pod, c, v1.EventTypeNormal, "Started", "Container started")
+	s.linkLog(filepath.Join(s.config.GetLogDirectory(), config.GetLogPath()), c.Name, id)
+	if c.Lifecycle == nil || c.Lifecycle.PostStart == nil {
+		return "", nil
+	}
+	if err = s.runHook(ctx, s.pod, c, s.id(id), c.Lifecycle.PostStart); err == nil {
+		return "", nil
+	}
+	s.Log.Error(err, "Failed to execute PostStartHook", about(s.pod, c.Name, s.id(id))...)
+	// The error stays out of the event: it may contain secrets.
+	s.event(s.pod, c, v1.EventTypeWarning, "FailedPostStartHook", "PostStartHook failed")
+	k := Kill{ID: s.id(id), Name: c.Name, Message: "FailedPostStartHook"}
+	if err := s.killContainer(ctx, s.pod, k, nil, 0); err != nil {
+		s.Log.Error(err, "Failed to kill container", about(s.pod, c.Name, s.id(id))...)
+	}
+	return err.Error(), ErrPostStartHook
+}
+
+// containerConfig is the argument of CreateContainer.
+func (s *syncing) containerConfig(
+	ctx context.Context, c *v1.Container, ref string,
+) (*runtimeapi.ContainerConfig, error) {
+	env, err := s.environment(ctx, s.pod, c, s.ips)
+	if err != nil {
+		return nil, err
+	}
+	mounts, err := s.containerMounts(s.pod, c, s.ips)
+	if err != nil {
+		return nil, err
+	}
+	if err := makeDir(filepath.Join(s.config.GetLogDirectory(), c.Name)); err != nil {
+		return nil, fmt.Errorf("create container log directory for container %s failed: %w", c.Name, err)
+	}
+	var envs []*runtimeapi.KeyValue
+	for _, name := range slices.Sorted(maps.Keys(env)) {
+		envs = append(envs, &runtimeapi.KeyValue{Key: name, Value: []byte(env[name])})
+	}
+	restarts, labels := 0, s.identity(s.pod)
+	labels[container.ContainerNameLabel] = c.Name
+	if old := s.status.Find(c.Name); old != nil {
+		restarts = old.RestartCount + 1
+	}
+	return &runtimeapi.ContainerConfig{
+		Metadata: &runtimeapi.ContainerMetadata{Name: c.Name, Attempt: uint32(restarts)},
+		Image:    &runtimeapi.ImageSpec{Image: ref, UserSpecifiedImage: c.Image},
+		Command:  pod.ExpandAll(c.Command, env), Args: pod.ExpandAll(c.Args, env), WorkingDir: c.WorkingDir,
+		Envs: envs, Mounts: mounts, Labels: labels, Annotations: containerAnnotations(s.pod, c, restarts),
+		LogPath: filepath.Join(c.Name, strconv.Itoa(restarts)+logSuffix),
+		Stdin:   c.Stdin, StdinOnce: c.StdinOnce, Tty: c.TTY,
+		Linux: &runtimeapi.LinuxContainerConfig{
+			Resources: s.linuxResources(s.pod, c), SecurityContext: containerSecurity(s.pod, c),
+		},
+	}, nil
+}
+
+func makeDir(path string) error { return os.MkdirAll(path, 0o755) }
+
+// linkLog creates the symlink to a container's log by which log collectors find it, if there is a log.
+func (s *syncing) linkLog(log, name, id string) {
+	if _, err := os.Stat(log); errors.Is(err, fs.ErrNotExist) {
+		return
+	}
+	link := s.logLink(s.pod.Name, s.pod.Namespace, name, id)
+	if err := errors.Join(makeDir(filepath.Dir(link)), os.Symlink(log, link)); err != nil {
+		s.Log.Error(err, "Failed to create legacy symbolic link", "path", link, "containerID", id, "containerLogPath", log)
+	}
+}
+
+// event records an event about a container.
+func (m *Manager) event(p *v1.Pod, c *v1.Container, kind, reason, message string) {
+	m.Recorder.Event(pod.Reference(p, c), kind, reason, message)
+}
+
+// startsPerCPU bounds how many new pods start at a time; startCounts is how long a start counts. Starting takes CPU and
+// disk: more at a time make each of them slower and all of them later (docs/bench). A start that takes longer waits for
+// something else, and must not delay others.
+const (
+	startsPerCPU = 4
+	startCounts  = 3 * time.Second
+)
+
+// A gate limits how many starts work at a time. The kubelet has none.
+type gate chan struct{}
+
+func newGate() gate { return make(gate, startsPerCPU*runtime.GOMAXPROCS(0)) }
+
+// enter waits for a place and returns a function that leaves it. After startCounts the place is free in any case.
+func (g gate) enter() (leave func()) {
+	g <- struct{}{}
+	leave = sync.OnceFunc(func() { <-g })
+	time.AfterFunc(startCounts, leave)
+	return leave
+}
+
+// Exec runs a command in a container and returns what it wrote, standard output first. The error is an exec.ExitError
+// if the command ran but exited with another code than 0. A timeout of 0 means none.
+func (m *Manager) Exec(ctx context.Context, id container.ID, cmd []string, timeout time.Duration) ([]byte, error) {
+	resp, err := m.CRI.ExecSync(ctx, id.ID, cmd, timeout)
+	if err != nil {
+		return nil, err
+	}
+	out := append(resp.GetStdout(), resp.GetStderr()...)
+	if code := int(resp.GetExitCode()); code != 0 {
+		err := fmt.Errorf("command '%s' exited with %d: %s", strings.Join(cmd, " "), code, resp.GetStderr())
+		return out, exec.CodeExitError{Err: err, Code: code}
+	}
+	return out, nil
+}
+
+// runHook runs a lifecycle hook to its end.
+func (m *Manager) runHook(
+	ctx context.Context, p *v1.Pod, c *v1.Container, id container.ID, h *v1.LifecycleHandler,
+) (err error) {
+	switch {
+	case h.Exec != nil:
+		var out []byte
+		if out, err = m.Exec(ctx, id, h.Exec.Command, 0); err != nil {
+			err = fmt.Errorf("%w, message: %q", err, out)
+		}
+	case h.Sleep != nil:
+		select {
+		case <-time.After(time.Duration(h.Sleep.Seconds) * time.Second):
+		case <-ctx.Done():
+			err = ctx.Err()
+		}
+	default: // HTTP; a tcpSocket hook was never supported upstream either
+		err = fmt.Errorf("invalid handler: %v", h)
+	}
+	if err != nil {
+		err = fmt.Errorf("lifecycle hook for Container %q in Pod %q failed - error: %w", c.Name, describe(p), err)
+	}
+	return err
+}
+
+// leastGrace, in seconds, is the least grace period of every container.
+const leastGrace = 2
+
+// KillPod stops all of a pod's running containers: the regular ones at the same time, then the sidecars, the last
+// first. Then it stops the sandboxes, even if a container could not be stopped. grace, in seconds, overrides the pod's
+// own. p is nil if only the runtime knows the pod; its preStop hooks do not run then.
+func (m *Manager) KillPod(ctx context.Context, p *v1.Pod, running *container.Pod, grace *int64) Result {
+	p = cmp.Or(p, &v1.Pod{ObjectMeta: metav1.ObjectMeta{
+		UID: running.UID, Name: running.Name, Namespace: running.Namespace,
+	}})
+	containers := slices.SortedStableFunc(slices.Values(running.Containers), func(a, b *container.Container) int {
+		return cmp.Compare(turn(p, a.Name), turn(p, b.Name))
+	})
+	errs := make([]error, len(containers))
+	start := time.Now()
+	for next := 0; next < len(containers); {
+		var wg sync.WaitGroup
+		waited, now := int64(time.Since(start)/time.Second), turn(p, containers[next].Name)
+		for ; next < len(containers) && turn(p, containers[next].Name) == now; next++ {
+			i, k := next, Kill{ID: containers[next].ID, Name: containers[next].Name}
+			wg.Go(func() { errs[i] = m.killContainer(ctx, p, k, grace, waited) })
+		}
+		wg.Wait()
+	}
+	var r Result
+	for i, c := range containers {
+		if err := errs[i]; err != nil {
+			r.add(ActionKillContainer, c.Name, ErrKillContainer, err.Error())
+			m.Log.Error(err, "Kill container failed", "pod", klog.KObj(p), "podUID", p.UID,
+				"containerName", c.Name, "containerID", loggedID(c.ID))
+			continue
+		}
+		r.add(ActionKillContainer, c.Name, nil, "")
+	}
+	var reason error
+	message := ""
+	for _, sb := range running.Sandboxes {
+		if err := m.CRI.StopPodSandbox(ctx, sb.ID.ID); err != nil && !remote.IsNotFound(err) {
+			reason, message = ErrKillPodSandbox, err.Error()
+			m.Log.Error(nil, "Failed to stop sandbox", "podSandboxID", loggedID(sb.ID))
+		}
+	}
+	r.add(ActionKillSandbox, string(running.UID), reason, message)
+	return r.finish()
+}
+
+// turn orders the end of a pod's containers: 0 for all but the sidecars, which end one by one, the last first.
+func turn(p *v1.Pod, name string) int {
+	for i := range p.Spec.InitContainers {
+		if c := &p.Spec.InitContainers[i]; c.Name == name && pod.IsSidecar(c) {
+			return len(p.Spec.InitContainers) - i
+		}
+	}
+	return 0
+}
+
+// killContainer stops one container. What it has waited for its turn, in seconds, its preStop hook and its own end
+// share the grace period: grace, or that of the pod's deletion, of the probe that failed, or of the pod.
+func (m *Manager) killContainer(ctx context.Context, p *v1.Pod, k Kill, grace *int64, waited int64) error {
+	c := cmp.Or(pod.Container(p.Spec.Containers, k.Name), pod.Container(p.Spec.InitContainers, k.Name),
+		&v1.Container{Name: k.Name})
+	m.event(p, c, v1.EventTypeNormal, "Killing", cmp.Or(k.Message, "Stopping container "+c.Name))
+	probe := ptr.Deref(k.Probe, v1.Probe{})
+	left := *cmp.Or(grace, p.DeletionGracePeriodSeconds, probe.TerminationGracePeriodSeconds,
+		p.Spec.TerminationGracePeriodSeconds, new(int64(leastGrace))) - waited
+	if c.Lifecycle != nil && c.Lifecycle.PreStop != nil && left > 0 {
+		left -= m.preStop(ctx, p, c, k.ID, left)
+	}
+	left = max(left, leastGrace)
+	line := append(about(p, k.Name, k.ID), "gracePeriod", left)
+	m.Log.V(2).Info("Killing container with a grace period", line...)
+	err := m.CRI.StopContainer(ctx, k.ID.ID, time.Duration(left)*time.Second)
+	if err != nil && !remote.IsNotFound(err) {
+		m.Log.Error(err, "Container termination failed with gracePeriod", line...)
+		return err
+	}
+	m.Log.V(3).Info("Container exited normally", about(p, k.Name, k.ID)...)
+	return nil
+}
+
+// preStop runs a hook, at most for the grace period, and returns the whole seconds that it took. After that the
+// container is stopped in any case.
+func (m *Manager) preStop(ctx context.Context, pod *v1.Pod, c *v1.Container, id container.ID, grace int64) int64 {
+	keys := about(pod, c.Name, id)
+	start := time.Now()
+	within, cancel := context.WithTimeout(ctx, time.Duration(grace)*time.Second)
+	defer cancel()
+	err := m.runHook(within, pod, c, id, c.Lifecycle.PreStop)
+	switch {
+	case err != nil && within.Err() != nil:
+		m.Log.V(2).Info("PreStop hook not completed in grace period", append(keys, "gracePeriod", grace)...)
+	case err != nil:
+		m.Log.Error(err, "PreStop hook failed", keys...)
+		// The error stays out of the event: it may contain secrets.
+		m.event(pod, c, v1.EventTypeWarning, "FailedPreStopHook", "PreStopHook failed")
+	}
+	return int64(time.Since(start) / time.Second)
+}
+
+// A loggedID is an ID that prints as {"Type":...,"ID":...}, which is what the kubelet's log has in some lines.
+type loggedID struct{ Type, ID string }
+
+// about are the keys with which most lines about a container begin.
+func about(pod *v1.Pod, name string, id container.ID) []any {
+	return []any{"pod", klog.KObj(pod), "podUID", pod.UID, "containerName", name, "containerID", id.String()}
 }

@@ -2,7 +2,6 @@ package kuberuntime
 
 import (
 	"errors"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -15,7 +14,6 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/testing/protocmp"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
@@ -41,7 +39,7 @@ func TestSyncNewPod(t *testing.T) {
 	var readyCalls int
 	r.SandboxReady = func(*v1.Pod) { readyCalls++ }
 	p := withInit(testPod("main", "side"), "init")
-	res := r.SyncPod(t.Context(), p, r.now(t, p), nil)
+	res := r.SyncPod(t.Context(), p, r.now(t, p))
 	if res.Err != nil || !res.Changed() {
 		t.Fatalf("result %+v", res)
 	}
@@ -59,14 +57,14 @@ func TestSyncNewPod(t *testing.T) {
 	}
 	st := r.now(t, p)
 	same(t, "addresses", []string{"10.0.0.1"}, st.IPs)
-	if res := r.SyncPod(t.Context(), p, st, nil); res.Changed() || res.Err != nil {
+	if res := r.SyncPod(t.Context(), p, st); res.Changed() || res.Err != nil {
 		t.Errorf("while the init container works: %+v", res)
 	}
 	if err := r.cri.exit(st.Find("init").ID.ID, 0); err != nil {
 		t.Fatal(err)
 	}
 	r.cri.took()
-	res = r.SyncPod(t.Context(), p, r.now(t, p), nil)
+	res = r.SyncPod(t.Context(), p, r.now(t, p))
 	same(t, "calls after the init container", []string{
 		"CreateContainer main", "StartContainer main", "CreateContainer side", "StartContainer side",
 	}, r.cri.took())
@@ -81,11 +79,8 @@ func TestSyncConfigs(t *testing.T) {
 	c := &p.Spec.Containers[0]
 	c.Env = []v1.EnvVar{{Name: "WHO", Value: "you"}}
 	c.Command, c.Args = []string{"echo"}, []string{"$(WHO)", "$$(WHO)", "$(NOBODY)"}
-	c.TerminationMessagePath, c.TerminationMessagePolicy = "/dev/termination-log", v1.TerminationMessageReadFile
-	c.Lifecycle = &v1.Lifecycle{PreStop: &v1.LifecycleHandler{Sleep: &v1.SleepAction{Seconds: 1}}}
-	c.Ports = []v1.ContainerPort{{ContainerPort: 80, HostPort: 8080, Protocol: v1.ProtocolUDP}}
-	p.Spec.SecurityContext = &v1.PodSecurityContext{Sysctls: []v1.Sysctl{{Name: "net.ipv4.ip_forward", Value: "1"}}}
-	if res := r.SyncPod(t.Context(), p, r.now(t, p), nil); res.Err != nil {
+	c.TerminationMessagePath = "/dev/termination-log"
+	if res := r.SyncPod(t.Context(), p, r.now(t, p)); res.Err != nil {
 		t.Fatal(res.Err)
 	}
 	config := r.cri.configs["main"]
@@ -95,11 +90,8 @@ func TestSyncConfigs(t *testing.T) {
 	}, config.GetLabels())
 	same(t, "annotations", map[string]string{
 		"io.kubernetes.container.hash": "1442d99e", "io.kubernetes.container.restartCount": "0",
-		"io.kubernetes.container.terminationMessagePath":   "/dev/termination-log",
-		"io.kubernetes.container.terminationMessagePolicy": "File",
-		"io.kubernetes.container.preStopHandler":           `{"sleep":{"seconds":1}}`,
-		"io.kubernetes.container.ports":                    `[{"hostPort":8080,"containerPort":80,"protocol":"UDP"}]`,
-		"io.kubernetes.pod.terminationGracePeriod":         "30",
+		"io.kubernetes.container.terminationMessagePath": "/dev/termination-log",
+		"io.kubernetes.pod.terminationGracePeriod":       "30",
 	}, config.GetAnnotations())
 	same(t, "arguments", []string{"you", "$(WHO)", "$(NOBODY)"}, config.GetArgs())
 	same(t, "log path", "main/0.log", config.GetLogPath())
@@ -110,13 +102,10 @@ func TestSyncConfigs(t *testing.T) {
 			container.OwnerLabel: node,
 		},
 		Annotations: map[string]string{"note": "x"}, LogDirectory: filepath.Join(r.LogDir, "pods", "shop_web_uid-1"),
-		PortMappings: []*runtimeapi.PortMapping{{Protocol: runtimeapi.Protocol_UDP, ContainerPort: 80, HostPort: 8080}},
-		Linux: &runtimeapi.LinuxPodSandboxConfig{
-			Sysctls: map[string]string{"net.ipv4.ip_forward": "1"},
-			SecurityContext: &runtimeapi.LinuxSandboxSecurityContext{
-				NamespaceOptions: &runtimeapi.NamespaceOption{Pid: runtimeapi.NamespaceMode_CONTAINER}, Seccomp: &runtimeapi.SecurityProfile{},
-			},
-		},
+		Linux: &runtimeapi.LinuxPodSandboxConfig{SecurityContext: &runtimeapi.LinuxSandboxSecurityContext{
+			NamespaceOptions: &runtimeapi.NamespaceOption{Pid: runtimeapi.NamespaceMode_CONTAINER},
+			Seccomp:          &runtimeapi.SecurityProfile{},
+		}},
 	}
 	if diff := cmp.Diff(want, r.sandboxConfig(p, 3), protocmp.Transform()); diff != "" {
 		t.Errorf("sandbox (-want +got):\n%s", diff)
@@ -129,106 +118,81 @@ func TestSyncConfigs(t *testing.T) {
 
 func TestDNS(t *testing.T) {
 	cluster := &runtimeapi.DNSConfig{
-		Servers: []string{"10.0.0.10"}, Searches: []string{"shop.svc.cluster.local", "svc.cluster.local", "cluster.local"}, Options: []string{"ndots:5"},
+		Servers: []string{"10.0.0.10"}, Searches: []string{"shop.svc.cluster.local", "svc.cluster.local", "cluster.local"},
+		Options: []string{"ndots:5"},
 	}
-	own := &v1.PodDNSConfig{Nameservers: []string{"9.9.9.9"}, Searches: []string{"example.org"}, Options: []v1.PodDNSConfigOption{{Name: "timeout", Value: new("2")}, {Name: "edns0"}}}
 	for _, tt := range []struct {
 		name   string
 		policy v1.DNSPolicy
 		host   bool
-		config *v1.PodDNSConfig
-		server string
+		server []string
 		want   *runtimeapi.DNSConfig
-		event  bool
 	}{
-		{"default", v1.DNSDefault, false, nil, "10.0.0.10", nil, false},
-		{"cluster", v1.DNSClusterFirst, false, nil, "10.0.0.10", cluster, false},
-		{"cluster, on the node's network", v1.DNSClusterFirst, true, nil, "10.0.0.10", nil, false},
-		{"cluster, though on the node's network", v1.DNSClusterFirstWithHostNet, true, nil, "10.0.0.10", cluster, false},
-		{"a cluster without name server", v1.DNSClusterFirst, false, nil, "", nil, true},
-		{"none", v1.DNSNone, false, own, "10.0.0.10", &runtimeapi.DNSConfig{
-			Servers: []string{"9.9.9.9"}, Searches: []string{"example.org"}, Options: []string{"timeout:2", "edns0"},
-		}, false},
-		{"both", v1.DNSClusterFirst, false, own, "10.0.0.10", &runtimeapi.DNSConfig{
-			Servers: append(cluster.Servers[:1:1], "9.9.9.9"), Searches: append(cluster.Searches[:3:3], "example.org"), Options: []string{"ndots:5", "timeout:2", "edns0"},
-		}, false},
+		{"default", v1.DNSDefault, false, cluster.Servers, nil},
+		{"cluster", v1.DNSClusterFirst, false, cluster.Servers, cluster},
+		{"cluster, on the node's network", v1.DNSClusterFirst, true, cluster.Servers, nil},
+		{"cluster, though on the node's network", v1.DNSClusterFirstWithHostNet, true, cluster.Servers, cluster},
+		{"a cluster without name server", v1.DNSClusterFirst, false, nil, nil},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			r := newRig(t)
-			if tt.server != "" {
-				r.ClusterDNS, r.ClusterDomain = []string{tt.server}, "cluster.local"
-			}
-			p := testPod("main")
-			p.Spec.DNSPolicy, p.Spec.HostNetwork, p.Spec.DNSConfig = tt.policy, tt.host, tt.config
-			if diff := cmp.Diff(tt.want, r.dns(p), protocmp.Transform()); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
-			if events := r.happened(); (len(events) > 0) != tt.event {
-				t.Errorf("events %q", events)
-			}
-		})
+		r := newRig(t)
+		r.ClusterDNS, r.ClusterDomain = tt.server, "cluster.local"
+		p := testPod("main")
+		p.Spec.DNSPolicy, p.Spec.HostNetwork = tt.policy, tt.host
+		if diff := cmp.Diff(tt.want, r.dns(p), protocmp.Transform()); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", tt.name, diff)
+		}
 	}
 }
 
 func TestSyncFailures(t *testing.T) {
 	full := status.Error(codes.Unknown, "disk full")
+	const sandbox = `failed to "CreatePodSandbox" for "web_shop(uid-1)" with CreatePodSandboxError: ` +
+		`"Failed to create sandbox for pod \"web_shop(uid-1)\": rpc error: code = Unknown desc = disk full"`
+	both := func(text string) string {
+		return `[failed to "StartContainer" for "main" with ` + text + `, failed to "StartContainer" for "side" with ` + text + `]`
+	}
 	for _, tt := range []struct {
-		name, call string
-		image      error
-		objects    error
-		want       string
-		calls      []string
-		event      string
+		name, call     string // that fails
+		image, objects error
+		want, event    string
+		calls          string
 	}{
 		{
-			name: "sandbox", call: "RunPodSandbox", event: "Warning FailedCreatePodSandBox Failed to create pod sandbox: " + full.Error(),
-			want: `failed to "CreatePodSandbox" for "web_shop(uid-1)" with CreatePodSandboxError: ` +
-				`"Failed to create sandbox for pod \"web_shop(uid-1)\": rpc error: code = Unknown desc = disk full"`,
-			calls: []string{"RunPodSandbox 0"},
+			"sandbox", "RunPodSandbox", nil, nil, sandbox, "Warning FailedCreatePodSandBox Failed to create pod sandbox: " + full.Error(),
+			"RunPodSandbox 0",
 		},
 		{
-			name: "sandbox status", call: "PodSandboxStatus", event: "Warning FailedPodSandBoxStatus Unable to get pod sandbox status: " + full.Error(),
-			want: "failed to SyncPod: rpc error: code = Unknown desc = disk full", calls: []string{"RunPodSandbox 0", "PodSandboxStatus sb1"},
+			"sandbox status", "PodSandboxStatus", nil, nil, sandbox,
+			"Warning FailedCreatePodSandBox Failed to create pod sandbox: " + full.Error(), "RunPodSandbox 0, PodSandboxStatus sb1",
 		},
 		{
-			name: "create one of two", call: "CreateContainer main", event: "Warning Failed Error: disk full",
-			want:  `failed to "StartContainer" for "main" with CreateContainerError: "disk full"`,
-			calls: []string{"RunPodSandbox 0", "PodSandboxStatus sb1", "CreateContainer main", "CreateContainer side", "StartContainer side"},
+			"create one of two", "CreateContainer main", nil, nil,
+			`failed to "StartContainer" for "main" with CreateContainerError: "disk full"`, "Warning Failed Error: disk full",
+			"RunPodSandbox 0, PodSandboxStatus sb1, CreateContainer main, CreateContainer side, StartContainer side",
 		},
 		{
-			name: "start both", call: "StartContainer", event: "Normal Created Container created",
-			want: `[failed to "StartContainer" for "main" with RunContainerError: "disk full", ` +
-				`failed to "StartContainer" for "side" with RunContainerError: "disk full"]`,
-			calls: []string{
-				"RunPodSandbox 0", "PodSandboxStatus sb1", "CreateContainer main", "StartContainer main", "CreateContainer side", "StartContainer side",
-			},
+			"start both", "StartContainer", nil, nil, both(`RunContainerError: "disk full"`), "Normal Created Container created",
+			"RunPodSandbox 0, PodSandboxStatus sb1, CreateContainer main, StartContainer main, CreateContainer side, StartContainer side",
 		},
 		{
-			name: "image", image: errors.New("ErrImagePull"), event: "Warning Failed Error: ErrImagePull",
-			want: `[failed to "StartContainer" for "main" with ErrImagePull: "no such image", ` +
-				`failed to "StartContainer" for "side" with ErrImagePull: "no such image"]`,
-			calls: []string{"RunPodSandbox 0", "PodSandboxStatus sb1"},
+			"image", "", errors.New("ErrImagePull"), nil, both(`ErrImagePull: "no such image"`), "Warning Failed Error: ErrImagePull",
+			"RunPodSandbox 0, PodSandboxStatus sb1",
 		},
 		{
-			name: "objects", objects: errors.New("configmap \"x\" not found"), event: "Warning Failed Error: configmap \"x\" not found",
-			want: `[failed to "StartContainer" for "main" with CreateContainerConfigError: "configmap \"x\" not found", ` +
-				`failed to "StartContainer" for "side" with CreateContainerConfigError: "configmap \"x\" not found"]`,
-			calls: []string{"RunPodSandbox 0", "PodSandboxStatus sb1"},
+			"objects", "", nil, errors.New("no x"), both(`CreateContainerConfigError: "no x"`), "Warning Failed Error: no x",
+			"RunPodSandbox 0, PodSandboxStatus sb1",
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			r := newRig(t)
-			r.cri.fail[tt.call] = full
+			r, p := newRig(t), testPod("main", "side")
+			r.cri.fail[tt.call], r.world.err = full, tt.objects
 			r.images.reason, r.images.message = tt.image, "no such image"
-			r.world.err = tt.objects
-			p := testPod("main", "side")
 			if tt.objects != nil {
-				from := []v1.EnvFromSource{{ConfigMapRef: &v1.ConfigMapEnvSource{LocalObjectReference: v1.LocalObjectReference{Name: "x"}}}}
+				from := []v1.EnvFromSource{{ConfigMapRef: &v1.ConfigMapEnvSource{LocalObjectReference: named("x")}}}
 				p.Spec.Containers[0].EnvFrom, p.Spec.Containers[1].EnvFrom = from, from
 			}
-			res := r.SyncPod(t.Context(), p, r.now(t, p), nil)
-			failsWith(t, tt.want, res)
-			same(t, "calls", tt.calls, r.cri.took())
+			failsWith(t, tt.want, r.SyncPod(t.Context(), p, r.now(t, p)))
+			same(t, "calls", tt.calls, strings.Join(r.cri.took(), ", "))
 			if events := r.happened(); len(events) == 0 || events[0] != tt.event {
 				t.Errorf("events %q", events)
 			}
@@ -239,37 +203,27 @@ func TestSyncFailures(t *testing.T) {
 func TestSyncInitFailureStopsTheRest(t *testing.T) {
 	r := newRig(t)
 	p := withInit(testPod("main"), "s", "init")
-	if res := r.SyncPod(t.Context(), p, r.now(t, p), nil); res.Err != nil {
+	if res := r.SyncPod(t.Context(), p, r.now(t, p)); res.Err != nil {
 		t.Fatal(res.Err)
 	}
 	r.cri.took()
 	r.cri.fail["CreateContainer init"] = status.Error(codes.Unknown, "no")
-	res := r.SyncPod(t.Context(), p, r.now(t, p), nil)
+	res := r.SyncPod(t.Context(), p, r.now(t, p))
 	failsWith(t, `failed to "StartContainer" for "init" with CreateContainerError: "no"`, res)
 	same(t, "calls", []string{"CreateContainer init"}, r.cri.took())
-}
-
-func TestSyncDeletedWhileSandboxIsMade(t *testing.T) {
-	r := newRig(t)
-	r.TerminationRequested = func(uid types.UID) bool { return uid == "uid-1" }
-	r.cri.fail["RunPodSandbox"] = errors.New("no network namespace")
-	p := testPod("main")
-	if res := r.SyncPod(t.Context(), p, r.now(t, p), nil); res.Err != nil {
-		t.Errorf("error %v for a pod that is to end", res.Err)
-	}
 }
 
 func TestSyncReplacesSandbox(t *testing.T) {
 	r := newRig(t)
 	p := withInit(testPod("main"), "init")
-	r.SyncPod(t.Context(), p, r.now(t, p), nil)
+	r.SyncPod(t.Context(), p, r.now(t, p))
 	r.cri.sandboxes[0].State = notReady
 	r.happened()
-	if res := r.SyncPod(t.Context(), p, r.now(t, p), nil); res.Err != nil {
+	if res := r.SyncPod(t.Context(), p, r.now(t, p)); res.Err != nil {
 		t.Fatal(res.Err)
 	}
 	same(t, "calls", []string{
-		"StopContainer init", "StopPodSandbox sb1", "ContainerStatus init", "ContainerStatus init", "RemoveContainer init",
+		"StopContainer init", "StopPodSandbox sb1", "ContainerStatus init", "RemoveContainer init",
 		"RunPodSandbox 1", "PodSandboxStatus sb3", "CreateContainer init", "StartContainer init",
 	}, r.cri.took())
 	same(t, "event", "Normal SandboxChanged Pod sandbox changed, it will be killed and re-created.", r.happened()[0])
@@ -280,17 +234,17 @@ func TestSyncReplacesSandbox(t *testing.T) {
 	r.cri.sandboxes[1].State = notReady
 	r.cri.fail["StopContainer"] = errors.New("stuck")
 	st := r.now(t, p)
-	failsWith(t, `failed to "KillContainer" for "init" with KillContainerError: "stuck"`, r.SyncPod(t.Context(), p, st, nil))
+	failsWith(t, `failed to "KillContainer" for "init" with KillContainerError: "stuck"`, r.SyncPod(t.Context(), p, st))
 	same(t, "calls", []string{"StopContainer init", "StopPodSandbox sb3", "StopPodSandbox sb1"}, r.cri.took())
 }
 
 func TestSyncKillsUnwanted(t *testing.T) {
 	r := newRig(t)
 	p := testPod("main", "side")
-	r.SyncPod(t.Context(), p, r.now(t, p), nil)
+	r.SyncPod(t.Context(), p, r.now(t, p))
 	p.Spec.Containers[0].Image = "image:2"
 	r.happened()
-	if res := r.SyncPod(t.Context(), p, r.now(t, p), nil); res.Err != nil {
+	if res := r.SyncPod(t.Context(), p, r.now(t, p)); res.Err != nil {
 		t.Fatal(res.Err)
 	}
 	same(t, "calls", []string{"StopContainer main", "CreateContainer main", "StartContainer main"}, r.cri.took())
@@ -298,7 +252,7 @@ func TestSyncKillsUnwanted(t *testing.T) {
 	p.Spec.Containers[0].Image = "image:3"
 	r.cri.fail["StopContainer"] = errors.New("stuck")
 	st := r.now(t, p)
-	failsWith(t, `failed to "KillContainer" for "main" with KillContainerError: "stuck"`, r.SyncPod(t.Context(), p, st, nil))
+	failsWith(t, `failed to "KillContainer" for "main" with KillContainerError: "stuck"`, r.SyncPod(t.Context(), p, st))
 	same(t, "calls", []string{"StopContainer main"}, r.cri.took())
 }
 
@@ -306,7 +260,7 @@ func TestSyncCrashLoop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		p := testPod("main")
-		sync := func() Result { return r.SyncPod(t.Context(), p, r.now(t, p), nil) }
+		sync := func() Result { return r.SyncPod(t.Context(), p, r.now(t, p)) }
 		crash := func() {
 			time.Sleep(time.Second)
 			if err := r.cri.exit(r.now(t, p).Find("main").ID.ID, 1); err != nil {
@@ -356,8 +310,8 @@ func TestPostStart(t *testing.T) {
 	p := testPod("main")
 	p.Spec.Containers[0].Lifecycle = &v1.Lifecycle{PostStart: &v1.LifecycleHandler{Exec: &v1.ExecAction{Command: []string{"true"}}}}
 	r.cri.exitCode = 3
-	res := r.SyncPod(t.Context(), p, r.now(t, p), nil)
-	failsWith(t, `failed to "StartContainer" for "main" with PostStartHookError: "Exec lifecycle hook ([true]) for Container \"main\" in Pod `+
+	res := r.SyncPod(t.Context(), p, r.now(t, p))
+	failsWith(t, `failed to "StartContainer" for "main" with PostStartHookError: "lifecycle hook for Container \"main\" in Pod `+
 		`\"web_shop(uid-1)\" failed - error: command 'true' exited with 3: err, message: \"outerr\""`, res)
 	same(t, "calls", []string{
 		"RunPodSandbox 0", "PodSandboxStatus sb1", "CreateContainer main", "StartContainer main", "ExecSync main [true] 0s", "StopContainer main",
@@ -366,41 +320,4 @@ func TestPostStart(t *testing.T) {
 		"Normal Created Container created", "Normal Started Container started", "Warning FailedPostStartHook PostStartHook failed",
 		"Normal Killing FailedPostStartHook",
 	}, r.happened())
-}
-
-func TestInitContainersArePruned(t *testing.T) {
-	r := newRig(t)
-	p := withInit(testPod("main"), "init")
-	for range 2 { // fails once, and once more
-		r.SyncPod(t.Context(), p, r.now(t, p), nil)
-		if err := r.cri.exit(r.now(t, p).Find("init").ID.ID, 1); err != nil {
-			t.Fatal(err)
-		}
-	}
-	st := r.now(t, p)
-	if len(st.ContainerStatuses) != 2 {
-		t.Fatalf("%d instances", len(st.ContainerStatuses))
-	}
-	oldest := st.ContainerStatuses[1].ID.ID
-	r.SyncPod(t.Context(), p, st, nil)
-	same(t, "calls", []string{"ContainerStatus init", "ContainerStatus init", "RemoveContainer init"}, r.cri.took())
-	if r.cri.container(oldest) != nil {
-		t.Error("the older instance is still there")
-	}
-}
-
-func TestRestartCountFromLogs(t *testing.T) {
-	r := newRig(t)
-	p := testPod("main")
-	dir := filepath.Join(container.PodLogs(r.LogDir, p.Namespace, p.Name, p.UID), "main")
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range []string{"0.log", "4.log", "2.log", "x.log", "7.txt"} {
-		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	r.SyncPod(t.Context(), p, r.now(t, p), nil)
-	same(t, "log path", "main/5.log", r.cri.configs["main"].GetLogPath())
 }

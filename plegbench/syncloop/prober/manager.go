@@ -29,7 +29,7 @@ type Config struct {
 	// GRPC calls a health service. Its error is the message of the failure.
 	GRPC func(ctx context.Context, addr, service string, timeout time.Duration) error
 	// PodStatus is the newest status of a pod, with the containers' ids and the pod's address.
-	PodStatus func(uid types.UID) (v1.PodStatus, bool)
+	PodStatus func(uid types.UID) (st v1.PodStatus, known bool)
 	Recorder  record.EventRecorder
 	Log       logr.Logger
 	Metrics   *metrics.Metrics
@@ -69,7 +69,6 @@ type Manager struct {
 	cancel context.CancelFunc
 
 	mu      sync.Mutex
-	ended   bool
 	workers map[key]*worker
 	running sync.WaitGroup
 }
@@ -85,49 +84,37 @@ func New(cfg Config) *Manager {
 func (m *Manager) Run(ctx context.Context) error {
 	<-ctx.Done()
 	m.mu.Lock()
-	m.ended = true
-	m.mu.Unlock()
 	m.cancel()
+	m.mu.Unlock()
 	m.running.Wait()
 	return ctx.Err()
 }
 
-// AddPod starts the workers of a pod that do not run yet. A probe that is changed later stays as it was.
+// AddPod starts the workers of a pod's regular containers and sidecars that do not run yet. A probe that is changed
+// later stays as it was.
 func (m *Manager) AddPod(p *v1.Pod) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for _, c := range probed(p) {
+	for _, c := range slices.Concat(p.Spec.Containers, p.Spec.InitContainers) {
+		if pod.Container(p.Spec.InitContainers, c.Name) != nil && !pod.IsSidecar(&c) {
+			continue
+		}
 		for _, k := range []kind{startup, readiness, liveness} {
 			at := key{p.UID, c.Name, k}
-			if m.ended || k.probe(c) == nil || m.workers[at] != nil {
+			if m.ctx.Err() != nil || k.probe(&c) == nil || m.workers[at] != nil {
 				continue
 			}
-			w := newWorker(m, at, p, c)
+			w := newWorker(m, at, p, &c)
 			m.workers[at] = w
-			m.running.Go(func() { w.run(m.ctx) })
+			m.running.Go(w.run)
 		}
 	}
-}
-
-// probed are a pod's containers that may have probes: the regular ones and the sidecars.
-func probed(p *v1.Pod) []*v1.Container {
-	var out []*v1.Container
-	for i := range p.Spec.Containers {
-		out = append(out, &p.Spec.Containers[i])
-	}
-	for i := range p.Spec.InitContainers {
-		if c := &p.Spec.InitContainers[i]; pod.IsSidecar(c) {
-			out = append(out, c)
-		}
-	}
-	return out
 }
 
 // StopLivenessAndStartup ends these workers of a terminating pod, except those of sidecars.
 func (m *Manager) StopLivenessAndStartup(p *v1.Pod) {
 	m.stop(func(k key) bool {
-		return k.uid == p.UID && k.kind != readiness &&
-			slices.ContainsFunc(p.Spec.Containers, func(c v1.Container) bool { return c.Name == k.container })
+		return k.uid == p.UID && k.kind != readiness && pod.Container(p.Spec.Containers, k.container) != nil
 	})
 }
 
@@ -144,42 +131,26 @@ func (m *Manager) stop(which func(key) bool) {
 	defer m.mu.Unlock()
 	for k, w := range m.workers {
 		if which(k) {
-			signal(w.stopped)
+			w.stop()
 		}
 	}
 }
 
-// signal puts a message into a channel of one slot, unless there is one.
-func signal(ch chan struct{}) {
-	select {
-	case ch <- struct{}{}:
-	default:
-	}
-}
-
-func (m *Manager) worker(uid types.UID, name string, k kind) *worker {
+func (m *Manager) probes(uid types.UID, name string, k kind) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.workers[key{uid, name, k}]
-}
-
-func (m *Manager) removed(k key) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	delete(m.workers, k)
+	return m.workers[key{uid, name, k}] != nil
 }
 
 // UpdatePodStatus sets started and ready of each container in a status.
 func (m *Manager) UpdatePodStatus(p *v1.Pod, st *v1.PodStatus) {
 	for i := range st.ContainerStatuses {
-		c := &st.ContainerStatuses[i]
-		m.updateContainer(p, pod.Container(p.Spec.Containers, c.Name), c)
+		m.updateContainer(p, &st.ContainerStatuses[i])
 	}
 	for i := range st.InitContainerStatuses {
 		c := &st.InitContainerStatuses[i]
-		spec := pod.Container(p.Spec.InitContainers, c.Name)
-		if spec != nil && pod.IsSidecar(spec) {
-			m.updateContainer(p, spec, c)
+		if spec := pod.Container(p.Spec.InitContainers, c.Name); spec != nil && pod.IsSidecar(spec) {
+			m.updateContainer(p, c)
 			continue
 		}
 		c.Started = new(m.isStarted(p, c))
@@ -187,11 +158,12 @@ func (m *Manager) UpdatePodStatus(p *v1.Pod, st *v1.PodStatus) {
 	}
 }
 
-func (m *Manager) updateContainer(p *v1.Pod, spec *v1.Container, c *v1.ContainerStatus) {
-	started := m.isStarted(p, c)
-	c.Started = &started
-	if started {
-		c.Ready = m.isReady(p, spec, c)
+// updateContainer makes a container ready if it has started, and its readiness probe, if it has one, has succeeded.
+func (m *Manager) updateContainer(p *v1.Pod, c *v1.ContainerStatus) {
+	c.Started = new(m.isStarted(p, c))
+	if *c.Started {
+		result, known := m.Readiness.Get(container.ParseID(c.ContainerID))
+		c.Ready = known && result == Success || !m.probes(p.UID, c.Name, readiness)
 	}
 }
 
@@ -203,39 +175,72 @@ func (m *Manager) isStarted(p *v1.Pod, c *v1.ContainerStatus) bool {
 	if result, ok := m.Startup.Get(container.ParseID(c.ContainerID)); ok {
 		return result == Success
 	}
-	return c.Started != nil && *c.Started || m.worker(p.UID, c.Name, startup) == nil
+	return c.Started != nil && *c.Started || !m.probes(p.UID, c.Name, startup)
 }
 
-// isReady reports whether a started container's readiness probe, if it has one, has succeeded. If it has not, it is run
-// again at once.
-func (m *Manager) isReady(p *v1.Pod, spec *v1.Container, c *v1.ContainerStatus) bool {
-	if c.State.Running == nil {
-		return false
-	}
-	result, known := m.Readiness.Get(container.ParseID(c.ContainerID))
-	if known && result == Success {
-		return true
-	}
-	w := m.worker(p.UID, c.Name, readiness)
-	if w != nil {
-		signal(w.trigger)
-	}
-	if spec == nil || !m.adopted(c) {
-		return w == nil
-	}
-	// It ran before this syncLoop: until it is probed it stays as ready as its pod was, so that a restart of the
-	// syncLoop does not take it out of service.
-	wasReady := slices.ContainsFunc(p.Status.Conditions, func(c v1.PodCondition) bool {
-		return c.Type == v1.PodReady && c.Status == v1.ConditionTrue
-	})
-	return (w == nil || !known) && (spec.ReadinessProbe == nil || wasReady)
+// A Result is the result of a container's probes, after thresholds.
+type Result int
+
+// The results.
+const (
+	Unknown Result = iota - 1
+	Success
+	Failure
+)
+
+// An Update is a changed result.
+type Update struct {
+	ContainerID container.ID
+	PodUID      types.UID
+	Result      Result
 }
 
-// adoptedBefore is how long before the Manager a container must have started to count as adopted.
-const adoptedBefore = 10 * time.Second
+// updatesCap is how many changes wait for the syncLoop (pkg/kubelet/prober/results upstream). If it reads no more of
+// them, the probes block.
+const updatesCap = 20
 
-// adopted reports whether a container was running well before the Manager was made.
-func (m *Manager) adopted(c *v1.ContainerStatus) bool {
-	r := c.State.Running
-	return r != nil && !r.StartedAt.IsZero() && r.StartedAt.Time.Before(m.start.Add(-adoptedBefore))
+// Results are the results of one kind of probe, by container. They are safe for use by several goroutines.
+type Results struct {
+	updates chan Update
+
+	mu     sync.RWMutex
+	result map[container.ID]Result
 }
+
+// NewResults makes Results without any.
+func NewResults() *Results {
+	return &Results{updates: make(chan Update, updatesCap), result: map[container.ID]Result{}}
+}
+
+// Get is the result of a container; ok is false if there is none.
+func (r *Results) Get(id container.ID) (result Result, ok bool) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	result, ok = r.result[id]
+	return result, ok
+}
+
+// Set stores a result. If it is a new one, Set waits until the update is taken, or ctx ends.
+func (r *Results) Set(ctx context.Context, id container.ID, uid types.UID, result Result) {
+	r.mu.Lock()
+	old, ok := r.result[id]
+	r.result[id] = result
+	r.mu.Unlock()
+	if ok && old == result {
+		return
+	}
+	select {
+	case r.updates <- Update{ContainerID: id, PodUID: uid, Result: result}:
+	case <-ctx.Done():
+	}
+}
+
+// Remove forgets a container. That is no update.
+func (r *Results) Remove(id container.ID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.result, id)
+}
+
+// Updates are the changes, for one reader.
+func (r *Results) Updates() <-chan Update { return r.updates }

@@ -3,12 +3,23 @@ package prober
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
 	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/exec"
 
+	"github.com/kdiag/kdiag/crictl/remote"
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
 	"github.com/kdiag/kdiag/plegbench/syncloop/pod"
 )
@@ -17,14 +28,13 @@ import (
 type worker struct {
 	m         *Manager
 	key       key
-	ref       klog.ObjectRef
 	pod       *v1.Pod
 	container *v1.Container
 	spec      *v1.Probe
 	results   *Results
-	initial   Result        // of a new instance
-	stopped   chan struct{} // ends the worker, after the probe under way
-	trigger   chan struct{} // runs a probe out of turn
+	initial   Result          // of a new instance
+	ctx       context.Context // the worker's, which stop ends
+	stop      context.CancelFunc
 
 	// Of the worker's goroutine alone.
 	id     container.ID // of the instance
@@ -35,62 +45,45 @@ type worker struct {
 
 func newWorker(m *Manager, at key, p *v1.Pod, c *v1.Container) *worker {
 	w := &worker{
-		m: m, key: at, ref: klog.KObj(p), pod: p, container: c, spec: withDefaults(*at.kind.probe(c)),
-		stopped: make(chan struct{}, 1), trigger: make(chan struct{}, 1),
+		m: m, key: at, pod: p, container: c, spec: at.kind.probe(c),
+		results: [...]*Results{m.Liveness, m.Readiness, m.Startup}[at.kind],
+		initial: [...]Result{Success, Failure, Unknown}[at.kind],
 	}
-	switch at.kind {
-	case liveness:
-		w.results, w.initial = m.Liveness, Success
-	case readiness:
-		w.results, w.initial = m.Readiness, Failure
-	case startup:
-		w.results, w.initial = m.Startup, Unknown
-	}
+	w.ctx, w.stop = context.WithCancel(m.ctx)
 	return w
 }
 
-// withDefaults fills in what the API server would (pkg/apis/core/v1/defaults.go upstream).
-func withDefaults(p v1.Probe) *v1.Probe {
-	p.TimeoutSeconds = cmp.Or(p.TimeoutSeconds, 1)
-	p.PeriodSeconds = cmp.Or(p.PeriodSeconds, 10)
-	p.SuccessThreshold = cmp.Or(p.SuccessThreshold, 1)
-	p.FailureThreshold = cmp.Or(p.FailureThreshold, 3)
-	return &p
-}
-
-// run probes each period until the worker is stopped, its container is done, or ctx ends.
-func (w *worker) run(ctx context.Context) {
+// run probes each period until the worker is stopped or its container is done.
+func (w *worker) run() {
 	defer w.end()
 	period := time.Duration(w.spec.PeriodSeconds) * time.Second
+	first := time.Duration(0)
 	// After a restart there are many workers at once, which must not all probe at the same moment.
 	if period > time.Since(w.m.start) {
-		select {
-		case <-ctx.Done():
-			return
-		case <-w.stopped:
-			return
-		case <-time.After(time.Duration(rand.Float64() * float64(period))):
-		}
+		first = time.Duration(rand.Float64() * float64(period))
 	}
-	tick := time.NewTicker(period)
-	defer tick.Stop()
-	for w.step(ctx) {
+	next := time.NewTimer(first)
+	defer next.Stop()
+	for {
 		select {
-		case <-ctx.Done():
+		case <-w.ctx.Done():
 			return
-		case <-w.stopped:
-			return
-		case <-tick.C:
-		case <-w.trigger:
-			tick.Reset(period)
+		case at := <-next.C:
+			if !w.step(w.ctx) {
+				return
+			}
+			next.Reset(time.Until(at.Add(period)))
 		}
 	}
 }
 
 // end removes all traces of the worker.
 func (w *worker) end() {
+	w.stop()
 	w.results.Remove(w.id)
-	w.m.removed(w.key)
+	w.m.mu.Lock()
+	delete(w.m.workers, w.key)
+	w.m.mu.Unlock()
 	for _, result := range []Result{Success, Failure, Unknown} {
 		w.m.Metrics.ProbesTotal.DeleteLabelValues(w.labels(result)...)
 	}
@@ -99,33 +92,26 @@ func (w *worker) end() {
 
 // step probes once, if it is time, and reports whether the worker goes on.
 func (w *worker) step(ctx context.Context) bool {
-	log := w.m.Log.V(3).WithValues("pod", w.ref, "containerName", w.container.Name)
-	st, ok := w.m.PodStatus(w.key.uid)
-	if !ok {
-		log.Info("No status for pod")
-		return true
-	}
+	st, _ := w.m.PodStatus(w.key.uid)
 	if pod.IsTerminal(st.Phase) {
-		log.Info("Pod is terminated, exiting probe worker", "phase", st.Phase)
 		return false
 	}
 	c := statusOf(&st, w.container.Name)
 	if c == nil {
-		log.Info("Probe target container not found")
-		return true
+		return true // it was not created yet
 	}
 	if w.id.String() != c.ContainerID {
-		w.newInstance(ctx, c)
+		w.results.Remove(w.id)
+		w.id, w.onHold = container.ParseID(c.ContainerID), false
+		w.set(ctx, w.initial)
 	}
 	switch {
 	case w.onHold:
 		return true
 	case c.State.Running == nil:
-		log.Info("Non-running container probed")
 		w.set(ctx, Failure)
 		return c.State.Terminated == nil || pod.Restarts(w.pod, w.container, c.State.Terminated.ExitCode)
 	case w.pod.DeletionTimestamp != nil && w.key.kind != readiness:
-		log.Info("Pod deletion requested, setting probe result to success", "probeType", w.key.kind)
 		w.set(ctx, Success) // a failure would end it before its grace period
 		return false
 	case int32(time.Since(c.State.Running.StartedAt.Time).Seconds()) < w.spec.InitialDelaySeconds:
@@ -148,20 +134,6 @@ func statusOf(st *v1.PodStatus, name string) *v1.ContainerStatus {
 		}
 	}
 	return nil
-}
-
-// newInstance begins with a new instance of the container. One that ran before this syncLoop gets no initial result, so
-// that it keeps the one in the pod's status.
-func (w *worker) newInstance(ctx context.Context, c *v1.ContainerStatus) {
-	w.results.Remove(w.id)
-	w.id = container.ParseID(c.ContainerID)
-	w.onHold = false
-	if w.key.kind == startup && pod.IsSidecar(w.container) && c.Started != nil && *c.Started {
-		w.set(ctx, Success) // the init containers after the sidecar wait for it
-	}
-	if !w.m.adopted(c) {
-		w.set(ctx, w.initial)
-	}
 }
 
 func (w *worker) set(ctx context.Context, r Result) { w.results.Set(ctx, w.id, w.key.uid, r) }
@@ -196,4 +168,141 @@ func (w *worker) probe(ctx context.Context, st *v1.PodStatus) {
 func (w *worker) labels(r Result) []string {
 	result := map[Result]string{Success: "successful", Failure: "failed", Unknown: "unknown"}[r]
 	return []string{w.key.kind.String(), result, w.container.Name, w.pod.Name, w.pod.Namespace, string(w.key.uid)}
+}
+
+const (
+	mostTries  = 3                 // of a probe that cannot be run (maxProbeRetries upstream); a failure is not retried
+	mostOutput = 10 << 10          // bytes of a container's answer
+	userAgent  = "kube-probe/1.36" // servers match its beginning
+)
+
+// try runs the probe, again if it cannot be run, and records an event for everything but success. An error means that
+// there is no result.
+func (w *worker) try(ctx context.Context, st *v1.PodStatus) (Result, error) {
+	var ok bool
+	var text string
+	var err error
+	for range mostTries {
+		if ok, text, err = w.once(ctx, st); err == nil || ctx.Err() != nil {
+			break
+		}
+	}
+	keys := []any{"probeType", w.key.kind, "pod", klog.KObj(w.pod), "podUID", w.key.uid, "containerName", w.container.Name}
+	object := pod.Reference(w.pod, w.container)
+	switch {
+	case ctx.Err() != nil:
+		return Unknown, ctx.Err() // the end of the syncLoop, not a result
+	case err != nil:
+		w.m.Log.V(1).Info("Probe errored", append(keys, "probeResult", "unknown", "err", err)...)
+		w.m.Recorder.Eventf(object, v1.EventTypeWarning, "Unhealthy",
+			"%s probe errored and resulted in unknown state: %s", w.key.kind, err)
+		return Unknown, err
+	case !ok:
+		w.m.Log.V(1).Info("Probe failed", append(keys, "probeResult", "failure", "output", text)...)
+		w.m.Recorder.Eventf(object, v1.EventTypeWarning, "Unhealthy", "%s probe failed: %s", w.key.kind, text)
+		return Failure, nil
+	}
+	return Success, nil
+}
+
+// once runs the probe one time. text explains a failure. It is an error if the probe could not be run.
+func (w *worker) once(ctx context.Context, st *v1.PodStatus) (ok bool, text string, err error) {
+	timeout := time.Duration(w.spec.TimeoutSeconds) * time.Second
+	switch p := w.spec; {
+	case p.Exec != nil:
+		return w.exec(ctx, p.Exec.Command, timeout)
+	case p.HTTPGet != nil:
+		req, err := request(ctx, p.HTTPGet, w.container, st.PodIP)
+		if err != nil {
+			return false, "", err
+		}
+		return get(req, timeout)
+	case p.TCPSocket != nil:
+		port, err := portOf(p.TCPSocket.Port, w.container)
+		if err != nil {
+			return false, "", err
+		}
+		conn, err := net.DialTimeout("tcp", net.JoinHostPort(cmp.Or(p.TCPSocket.Host, st.PodIP), port), timeout)
+		if err != nil {
+			return false, err.Error(), nil
+		}
+		return true, "", conn.Close()
+	case p.GRPC != nil:
+		err := w.m.GRPC(ctx, net.JoinHostPort(st.PodIP, strconv.Itoa(int(p.GRPC.Port))), *p.GRPC.Service, timeout)
+		if err != nil {
+			return false, err.Error(), nil
+		}
+		return true, "", nil
+	}
+	return false, "", fmt.Errorf("missing probe handler for %s:%s", pod.Format(w.pod), w.container.Name)
+}
+
+// exec runs a command in the container. It is an error only if the runtime cannot run it at all.
+func (w *worker) exec(ctx context.Context, command []string, timeout time.Duration) (ok bool, text string, err error) {
+	data, err := w.m.Exec(ctx, w.id, command, timeout)
+	var exit exec.ExitError
+	switch {
+	case errors.As(err, &exit):
+		return false, string(data[:min(len(data), mostOutput)]), nil
+	case remote.IsDeadlineExceeded(err):
+		return false, fmt.Sprintf("command timed out: %q timed out after %s", strings.Join(command, " "), timeout), nil
+	}
+	return err == nil, "", err
+}
+
+// request makes the request of an HTTP probe of a container. host is used if the action has none.
+func request(ctx context.Context, get *v1.HTTPGetAction, c *v1.Container, host string) (*http.Request, error) {
+	port, err := portOf(get.Port, c)
+	if err != nil {
+		return nil, err
+	}
+	u, err := url.Parse(get.Path)
+	if err != nil {
+		return nil, err
+	}
+	u.Scheme = cmp.Or(strings.ToLower(string(get.Scheme)), "http")
+	u.Host = net.JoinHostPort(cmp.Or(get.Host, host), port)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("User-Agent", userAgent)
+	req.Header.Set("Accept", "*/*")
+	for _, h := range get.HTTPHeaders {
+		req.Header.Set(h.Name, h.Value)
+	}
+	req.Host = req.Header.Get("Host")
+	return req, nil
+}
+
+// portOf resolves a port: a number, a number as a string, or the name of one of the container's ports.
+func portOf(port intstr.IntOrString, c *v1.Container) (string, error) {
+	n := port.IntValue()
+	for _, p := range c.Ports {
+		if port.Type == intstr.String && p.Name == port.StrVal {
+			n = int(p.ContainerPort)
+		}
+	}
+	if n <= 0 || n > 65535 {
+		return "", fmt.Errorf("invalid port number: %v", port.String())
+	}
+	return strconv.Itoa(n), nil
+}
+
+// get sends a request, on a new connection, whatever certificate the server has. An answer from 200 to 399 is a
+// success; no answer is a failure like a bad one. Redirects are followed.
+func get(req *http.Request, timeout time.Duration) (ok bool, text string, err error) {
+	client := &http.Client{Timeout: timeout, Transport: &http.Transport{
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true, ForceAttemptHTTP2: true,
+	}}
+	resp, err := client.Do(req)
+	if err != nil {
+		return false, err.Error(), nil
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode < http.StatusOK || resp.StatusCode >= http.StatusBadRequest {
+		// The body is left out: it may contain what events must not show.
+		return false, fmt.Sprintf("HTTP probe failed with statuscode: %d", resp.StatusCode), nil
+	}
+	return true, "", nil
 }

@@ -1,147 +1,129 @@
 package volumemanager
 
 import (
+	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"math/rand/v2"
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/cache"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/yaml"
 
-	"github.com/kdiag/kdiag/plegbench/syncloop/volumemanager/downward"
+	"github.com/kdiag/kdiag/plegbench/syncloop/volumemanager/source"
 )
 
 // A payload is the files of a volume, by their paths below it.
 type payload map[string]file
 
 type file struct {
-	data []byte
+	data string
 	mode int32
 }
 
 // defaultMode is the mode of files by the API's defaults.
 const defaultMode = 0o644
 
-func modeOr(mode *int32, otherwise int32) int32 {
-	if mode != nil {
-		return *mode
-	}
-	return otherwise
-}
-
-// content collects the files of a volume. A volume of one source is treated as a projected one.
+// content collects the files of a volume.
 func (m *Manager) content(ctx context.Context, pod *v1.Pod, v *v1.Volume) (payload, error) {
-	var sources []v1.VolumeProjection
-	var mode *int32
 	switch {
 	case v.ConfigMap != nil:
 		s := v.ConfigMap
-		mode = s.DefaultMode
-		sources = []v1.VolumeProjection{{ConfigMap: &v1.ConfigMapProjection{LocalObjectReference: s.LocalObjectReference, Items: s.Items, Optional: s.Optional}}}
+		return m.keys(ctx, pod, source.ConfigMap, s.Name, s.Items, s.Optional, s.DefaultMode)
 	case v.Secret != nil:
 		s := v.Secret
-		mode = s.DefaultMode
-		name := v1.LocalObjectReference{Name: s.SecretName}
-		sources = []v1.VolumeProjection{{Secret: &v1.SecretProjection{LocalObjectReference: name, Items: s.Items, Optional: s.Optional}}}
+		return m.keys(ctx, pod, source.Secret, s.SecretName, s.Items, s.Optional, s.DefaultMode)
 	case v.DownwardAPI != nil:
-		mode = v.DownwardAPI.DefaultMode
-		sources = []v1.VolumeProjection{{DownwardAPI: &v1.DownwardAPIProjection{Items: v.DownwardAPI.Items}}}
-	default:
-		mode, sources = v.Projected.DefaultMode, v.Projected.Sources
+		return fields(pod, v.DownwardAPI.Items, v.DownwardAPI.DefaultMode)
 	}
-	all := payload{}
-	var problems []error
-	for _, source := range sources {
-		p, err := m.projection(ctx, pod, source, modeOr(mode, defaultMode))
-		problems = append(problems, err)
+	all, mode := payload{}, v.Projected.DefaultMode
+	for _, from := range v.Projected.Sources {
+		var p payload
+		var err error
+		switch {
+		case from.ConfigMap != nil:
+			s := from.ConfigMap
+			p, err = m.keys(ctx, pod, source.ConfigMap, s.Name, s.Items, s.Optional, mode)
+		case from.Secret != nil:
+			s := from.Secret
+			p, err = m.keys(ctx, pod, source.Secret, s.Name, s.Items, s.Optional, mode)
+		case from.DownwardAPI != nil:
+			p, err = fields(pod, from.DownwardAPI.Items, mode)
+		case from.ServiceAccountToken != nil:
+			s := from.ServiceAccountToken
+			spec := authenticationv1.TokenRequestSpec{
+				ExpirationSeconds: s.ExpirationSeconds,
+				BoundObjectRef: &authenticationv1.BoundObjectReference{
+					APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID,
+				},
+			}
+			if s.Audience != "" {
+				spec.Audiences = []string{s.Audience}
+			}
+			var text string
+			text, err = m.cfg.Objects.ServiceAccountToken(ctx, pod.Namespace, pod.Spec.ServiceAccountName,
+				&authenticationv1.TokenRequest{Spec: spec})
+			p = payload{s.Path: {text, ptr.Deref(mode, defaultMode)}}
+		default:
+			err = errors.New("a projected source is none of configMap, secret, downwardAPI, serviceAccountToken")
+		}
+		if err != nil {
+			return nil, err
+		}
 		maps.Copy(all, p)
 	}
-	return all, errors.Join(problems...)
+	return all, nil
 }
 
-func (m *Manager) projection(ctx context.Context, pod *v1.Pod, source v1.VolumeProjection, mode int32) (payload, error) {
-	switch {
-	case source.ConfigMap != nil:
-		s := source.ConfigMap
-		object, err := m.cfg.Objects.ConfigMap(ctx, pod.Namespace, s.Name)
-		if err != nil {
-			return absent(s.Optional, err)
-		}
-		data := maps.Clone(object.BinaryData)
-		if data == nil {
-			data = map[string][]byte{}
-		}
-		for k, v := range object.Data {
-			data[k] = []byte(v)
-		}
-		return choose("configmap", data, s.Items, s.Optional, mode)
-	case source.Secret != nil:
-		s := source.Secret
-		object, err := m.cfg.Objects.Secret(ctx, pod.Namespace, s.Name)
-		if err != nil {
-			return absent(s.Optional, err)
-		}
-		return choose("secret", object.Data, s.Items, s.Optional, mode)
-	case source.DownwardAPI != nil:
-		p := payload{}
-		for _, item := range source.DownwardAPI.Items {
-			if item.FieldRef == nil {
-				return nil, fmt.Errorf("%s: only fields of the pod's metadata are supported", item.Path)
-			}
-			text, err := downward.Field(pod, item.FieldRef.FieldPath)
-			if err != nil {
-				return nil, err
-			}
-			p[item.Path] = file{[]byte(text), modeOr(item.Mode, mode)}
-		}
-		return p, nil
-	case source.ServiceAccountToken != nil:
-		s := source.ServiceAccountToken
-		request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
-			ExpirationSeconds: s.ExpirationSeconds,
-			BoundObjectRef:    &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID},
-		}}
-		if s.Audience != "" {
-			request.Spec.Audiences = []string{s.Audience}
-		}
-		text, err := m.cfg.Objects.ServiceAccountToken(ctx, pod.Namespace, pod.Spec.ServiceAccountName, request)
-		return payload{s.Path: {[]byte(text), mode}}, err
+// keys takes the items out of the data of an object, or all of it under its own names if there are no items.
+func (m *Manager) keys(
+	ctx context.Context, pod *v1.Pod, read source.Reader, name string, items []v1.KeyToPath, optional *bool, mode *int32,
+) (payload, error) {
+	data, err := read(ctx, m.cfg.Objects, pod.Namespace, name, optional)
+	if err != nil {
+		return nil, err
 	}
-	return nil, errors.New("a projected source is none of configMap, secret, downwardAPI, serviceAccountToken")
-}
-
-// absent makes an empty volume of a missing object that is optional.
-func absent(optional *bool, err error) (payload, error) {
-	if optional != nil && *optional && apierrors.IsNotFound(err) {
-		return payload{}, nil
-	}
-	return nil, err
-}
-
-// choose takes the items out of the data, or all of it under its own names if there are no items.
-func choose(kind string, data map[string][]byte, items []v1.KeyToPath, optional *bool, mode int32) (payload, error) {
 	p := payload{}
 	if len(items) == 0 {
 		for k, v := range data {
-			p[k] = file{v, mode}
+			p[k] = file{string(v), ptr.Deref(mode, defaultMode)}
 		}
 	}
 	for _, item := range items {
 		if v, ok := data[item.Key]; ok {
-			p[item.Path] = file{v, modeOr(item.Mode, mode)}
-		} else if optional == nil || !*optional {
-			return nil, fmt.Errorf("%s references non-existent key: %s", kind, item.Key)
+			p[item.Path] = file{string(v), ptr.Deref(cmp.Or(item.Mode, mode), defaultMode)}
+		} else if !ptr.Deref(optional, false) {
+			return nil, fmt.Errorf("references non-existent config key: %s", item.Key)
 		}
+	}
+	return p, nil
+}
+
+func fields(pod *v1.Pod, items []v1.DownwardAPIVolumeFile, mode *int32) (payload, error) {
+	p := payload{}
+	for _, item := range items {
+		text, err := source.Field(pod, ptr.Deref(item.FieldRef, v1.ObjectFieldSelector{}).FieldPath)
+		if err != nil {
+			return nil, err
+		}
+		p[item.Path] = file{text, ptr.Deref(cmp.Or(item.Mode, mode), defaultMode)}
 	}
 	return p, nil
 }
@@ -150,51 +132,47 @@ func choose(kind string, data map[string][]byte, items []v1.KeyToPath, optional 
 // link over it changes all files at once (pkg/volume/util/atomic_writer.go upstream).
 const dataLink = "..data"
 
-// write makes the volume at root hold the payload, in one instant. If it does already, nothing is written.
-func write(root *os.Root, p payload) error {
-	clean := payload{}
+// write makes the volume at root hold the payload, in one instant.
+func write(root *os.Root, p payload) (err error) {
+	old, _ := root.Readlink(dataLink) // none in a new volume
+	folder := fmt.Sprintf("%s%d", time.Now().UTC().Format("..2006_01_02_15_04_05."), rand.Uint32())
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, root.RemoveAll(folder))
+		}
+	}()
+	tops := map[string]bool{}
 	for name, f := range p {
-		name, err := validPath(name)
+		if name, err = validPath(name); err != nil {
+			return err
+		}
+		top, _, _ := strings.Cut(name, "/")
+		tops[top] = true
+		at, mode := path.Join(folder, name), os.FileMode(f.mode).Perm()
+		err := errors.Join(root.MkdirAll(path.Dir(at), 0o755), root.WriteFile(at, []byte(f.data), mode),
+			root.Chmod(at, mode)) // whatever the umask is
 		if err != nil {
 			return err
 		}
-		clean[name] = f
 	}
-	p = clean
-	old, err := root.Readlink(dataLink)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	if old != "" && holds(root, old, p) {
-		return nil
-	}
-	folder := fmt.Sprintf("%s%d", time.Now().UTC().Format("..2006_01_02_15_04_05."), rand.Uint32())
-	if err := swap(root, folder, p); err != nil {
-		return errors.Join(err, root.RemoveAll(folder))
-	}
-	tops := map[string]bool{}
-	for name := range p {
-		top, _, _ := strings.Cut(name, "/")
-		tops[top] = true
-		if err := root.Symlink(path.Join(dataLink, top), top); err != nil && !errors.Is(err, fs.ErrExist) {
-			return err
-		}
-	}
-	if old == "" {
-		return nil
-	}
-	before, err := fs.ReadDir(root.FS(), old)
+	newLink := dataLink + "_tmp" // a writer that was killed may have left one
+	err = errors.Join(root.MkdirAll(folder, 0o755), root.RemoveAll(newLink), root.Symlink(folder, newLink),
+		root.Rename(newLink, dataLink))
 	if err != nil {
 		return err
 	}
-	for _, e := range before {
-		if !tops[e.Name()] {
-			if err := root.Remove(e.Name()); err != nil && !errors.Is(err, fs.ErrNotExist) {
-				return err
-			}
+	entries, err := fs.ReadDir(root.FS(), ".")
+	for _, e := range entries {
+		if !tops[e.Name()] && !strings.HasPrefix(e.Name(), "..") || e.Name() == old {
+			err = errors.Join(err, root.RemoveAll(e.Name()))
 		}
 	}
-	return root.RemoveAll(old)
+	for top := range tops {
+		if linkErr := root.Symlink(path.Join(dataLink, top), top); !errors.Is(linkErr, fs.ErrExist) {
+			err = errors.Join(err, linkErr)
+		}
+	}
+	return err
 }
 
 // validPath returns a clean form of a path below a volume, or an error if it leads out of the volume or hides dataLink.
@@ -206,51 +184,112 @@ func validPath(name string) (string, error) {
 	return clean, nil
 }
 
-// swap writes the payload into a new folder and makes dataLink point there.
-func swap(root *os.Root, folder string, p payload) error {
-	if err := root.Mkdir(folder, 0o755); err != nil {
-		return err
-	}
-	if err := root.Chmod(folder, 0o755); err != nil { // whatever the umask is
-		return err
-	}
-	for name, f := range p {
-		name, mode := path.Join(folder, name), os.FileMode(f.mode).Perm()
-		if err := root.MkdirAll(path.Dir(name), 0o755); err != nil {
-			return err
-		}
-		if err := root.WriteFile(name, f.data, mode); err != nil {
-			return err
-		}
-		if err := root.Chmod(name, mode); err != nil {
-			return err
-		}
-	}
-	newLink := dataLink + "_tmp"
-	if err := root.RemoveAll(newLink); err != nil { // of a writer that was killed
-		return err
-	}
-	if err := root.Symlink(folder, newLink); err != nil {
-		return err
-	}
-	return root.Rename(newLink, dataLink)
+// Objects are what the contents of volumes are taken from.
+type Objects interface {
+	source.Objects
+	// ServiceAccountToken is a token of the service account with that name, which may have been issued earlier.
+	ServiceAccountToken(
+		ctx context.Context, namespace, name string, request *authenticationv1.TokenRequest,
+	) (string, error)
 }
 
-// holds reports whether a folder has exactly the files of the payload.
-func holds(root *os.Root, folder string, p payload) bool {
-	found := 0
-	err := fs.WalkDir(root.FS(), folder, func(name string, d fs.DirEntry, err error) error {
-		if err == nil && !d.IsDir() {
-			found++
+// A Client is what pods refer to at an API server.
+type Client interface {
+	source.Objects
+	CreateToken(
+		ctx context.Context, namespace, account string, request *authenticationv1.TokenRequest,
+	) (*authenticationv1.TokenRequest, error)
+}
+
+// APIObjects reads each object anew from an API server (configMapAndSecretChangeDetectionStrategy Get upstream).
+type APIObjects struct {
+	Client
+	tokens *cache.Expiring
+}
+
+// maxTokenAge is the age at which a token is replaced in any case (pkg/kubelet/token/token_manager.go upstream).
+const maxTokenAge = 24 * time.Hour
+
+// NewAPIObjects makes APIObjects.
+func NewAPIObjects(client Client) *APIObjects {
+	return &APIObjects{Client: client, tokens: cache.NewExpiring()}
+}
+
+// ServiceAccountToken asks for a token when there is none yet, or when four fifths of the life of the earlier one, or
+// a day, have passed.
+func (o *APIObjects) ServiceAccountToken(
+	ctx context.Context, namespace, name string, request *authenticationv1.TokenRequest,
+) (string, error) {
+	key := fmt.Sprint(namespace, "/", name, " ", request.Spec.String())
+	if text, ok := o.tokens.Get(key); ok {
+		return text.(string), nil
+	}
+	got, err := o.CreateToken(ctx, namespace, name, request)
+	if err != nil {
+		return "", fmt.Errorf("requesting a token of service account %s/%s: %w", namespace, name, err)
+	}
+	life := time.Until(got.Status.ExpirationTimestamp.Time)
+	o.tokens.Set(key, got.Status.Token, min(maxTokenAge, life/5*4))
+	return got.Status.Token, nil
+}
+
+// FileObjects takes objects from the .yaml, .yml and .json files of one folder, each with one or more documents.
+// Documents of other kinds are ignored, so that the folder may be that of the manifests. The files are read again
+// each time.
+type FileObjects struct{ dir string }
+
+// NewFileObjects makes FileObjects of a folder, which need not exist yet.
+func NewFileObjects(dir string) *FileObjects { return &FileObjects{dir} }
+
+// GetConfigMap returns a config map. If it is not there, and files could not be read, the error names them.
+func (o *FileObjects) GetConfigMap(_ context.Context, namespace, name string) (*v1.ConfigMap, error) {
+	c := &v1.ConfigMap{}
+	return c, o.find("ConfigMap", namespace, name, c)
+}
+
+// GetSecret returns a secret, with its stringData in its data. The error is as that of GetConfigMap.
+func (o *FileObjects) GetSecret(_ context.Context, namespace, name string) (*v1.Secret, error) {
+	s := &v1.Secret{}
+	err := o.find("Secret", namespace, name, s)
+	for k, v := range s.StringData {
+		if s.Data == nil {
+			s.Data = map[string][]byte{}
 		}
-		return err
-	})
-	for name, f := range p {
-		have, readErr := root.ReadFile(path.Join(folder, name))
-		err = errors.Join(err, readErr)
-		if !bytes.Equal(have, f.data) {
-			return false
+		s.Data[k] = []byte(v)
+	}
+	s.StringData = nil
+	return s, err
+}
+
+// ServiceAccountToken always fails: only an API server has service accounts.
+func (o *FileObjects) ServiceAccountToken(
+	_ context.Context, namespace, name string, _ *authenticationv1.TokenRequest,
+) (string, error) {
+	return "", fmt.Errorf("a token of service account %s/%s needs an API server, and there is none", namespace, name)
+}
+
+// find decodes the object of that kind and name into one of its type.
+func (o *FileObjects) find(kind, namespace, name string, into any) error {
+	files, err := filepath.Glob(filepath.Join(o.dir, "*"))
+	for _, path := range files {
+		if !slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(path)) {
+			continue
+		}
+		data, failed := os.ReadFile(path)
+		docs := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
+		for failed == nil {
+			var doc []byte
+			head := metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault}}
+			if doc, failed = docs.Read(); failed == nil {
+				failed = yaml.Unmarshal(doc, &head)
+			}
+			if failed == nil && head.Kind == kind && head.Name == name && head.Namespace == namespace {
+				return yaml.UnmarshalStrict(doc, into)
+			}
+		}
+		if !errors.Is(failed, io.EOF) {
+			err = errors.Join(err, fmt.Errorf("looking for %s %s/%s in %s: %w", kind, namespace, name, path, failed))
 		}
 	}
-	return err == nil && found == len(p)
+	return cmp.Or(err, error(apierrors.NewNotFound(v1.Resource(strings.ToLower(kind)), name)))
 }

@@ -2,7 +2,8 @@
 // configMap, secret, and what an API server adds to each pod (projected with a token, and fields of the pod's
 // metadata), in the kubelet's folders.
 //
-// Volumes of all other kinds end the mount at once. Left out are fsGroup, subPath and resource fields. Each pod's
+// Volumes of all other kinds end the mount at once. Left out are fsGroup, subPath, resource fields, and folders inside
+// of a volume for others that are mounted there. Each pod's
 // worker makes and removes the pod's volumes itself: there is no reconciler between desired and actual state
 // (pkg/kubelet/volumemanager upstream).
 package volumemanager
@@ -15,26 +16,29 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/prometheus/procfs"
+	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
 
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
 	"github.com/kdiag/kdiag/plegbench/syncloop/metrics"
+	"github.com/kdiag/kdiag/plegbench/syncloop/volumemanager/source"
 )
 
 // Times of the kubelet (pkg/kubelet/volumemanager/volume_manager.go, pkg/util/goroutinemap/exponentialbackoff
 // upstream).
 const (
 	mountTimeout = 2*time.Minute + 3*time.Second
-	poll         = 300 * time.Millisecond
 	firstRetry   = 500 * time.Millisecond
-	lastRetry    = 2*time.Minute + 2*time.Second
 )
 
 // ownerMark is the file in a pod's folder that holds our node's name. Folders without it are never touched: the root
@@ -55,40 +59,27 @@ type Config struct {
 type Manager struct {
 	cfg  Config
 	mu   sync.Mutex
-	pods map[types.UID]*podVolumes
+	pods map[types.UID]map[string]mounted
 }
 
-// podVolumes are the volumes of one pod, by name; guarded by Manager.mu.
-type podVolumes struct {
-	mounted map[string]Volume
-	retries map[string]retry
-}
-
-// A retry is when a volume that could not be made is tried again, and how long after the last attempt that is.
-type retry struct {
-	at    time.Time
-	delay time.Duration
-}
-
-// A Volume is one that containers can be given. It is not a named type, so that consumers need not import this package.
-type Volume = struct {
-	HostPath string // where it is on the node
-	ReadOnly bool   // for every container
-	Managed  bool   // it was made here, and may be relabelled for SELinux
+// A mounted is a volume that is there, and the files in it.
+type mounted struct {
+	source.Volume
+	files payload
 }
 
 // New makes a Manager.
 func New(cfg Config) *Manager {
-	return &Manager{cfg: cfg, pods: map[types.UID]*podVolumes{}}
+	return &Manager{cfg: cfg, pods: map[types.UID]map[string]mounted{}}
 }
 
 // Mounts returns the volumes that a pod has, by name.
-func (m *Manager) Mounts(uid types.UID) map[string]Volume {
+func (m *Manager) Mounts(uid types.UID) map[string]source.Volume {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	out := map[string]Volume{}
-	if p := m.pods[uid]; p != nil {
-		maps.Copy(out, p.mounted)
+	out := map[string]source.Volume{}
+	for name, v := range m.pods[uid] {
+		out[name] = v.Volume
 	}
 	return out
 }
@@ -97,182 +88,115 @@ func (m *Manager) podDir(uid types.UID) string {
 	return filepath.Join(m.cfg.RootDir, "pods", string(uid))
 }
 
-// WaitForAttachAndMount makes the pod's folders and the volumes that its containers use, and updates the files in
-// volumes that are there. Volumes that cannot be made yet are tried again, less and less often, for 2m3s; volumes
-// that can never be made end it at once. The error's text is the kubelet's.
+// WaitForAttachAndMount makes the pod's folders and volumes, and updates the files in volumes that are there. Volumes
+// that cannot be made yet are tried again, less and less often, for 2m3s; one that can never be made ends it at once.
+// The error's text is the kubelet's.
 func (m *Manager) WaitForAttachAndMount(ctx context.Context, pod *v1.Pod) error {
 	if err := m.makeDataDirs(pod.UID); err != nil {
 		return fmt.Errorf("error making pod data directories: %w", err)
 	}
-	var waiting, failed []string
-	var cause error
-	for _, name := range used(pod) {
-		v := volumeNamed(pod, name)
-		if v == nil || !isName(name) {
-			cause = fmt.Errorf("volume %q is not among the pod's volumes, or cannot be a folder's name", name)
-		} else if _, err := kindOf(v); err != nil {
-			cause = fmt.Errorf("failed to get Plugin from volumeSpec for volume %q err=%w", name, err)
-		} else {
-			waiting = append(waiting, name)
-			continue
+	const text = "unmounted volumes=%v, unattached volumes=[], failed to process volumes=%v: "
+	for _, v := range pod.Spec.Volumes {
+		if _, err := kindOf(&v); err != nil {
+			names := []string{v.Name}
+			return fmt.Errorf(text+"failed to get Plugin from volumeSpec for volume %q err=%w", names, names, v.Name, err)
 		}
-		failed = append(failed, name)
 	}
-	if len(waiting)+len(failed) == 0 {
-		return nil
-	}
-	m.cfg.Log.V(3).Info("Waiting for volumes to attach and mount for pod", "pod", klog.KObj(pod))
 	ctx, cancel := context.WithTimeout(ctx, mountTimeout)
 	defer cancel()
-	for {
-		waiting = slices.DeleteFunc(waiting, func(name string) bool { return m.setUp(ctx, pod, volumeNamed(pod, name)) })
-		if len(waiting)+len(failed) == 0 {
-			m.cfg.Log.V(3).Info("All volumes are attached and mounted for pod", "pod", klog.KObj(pod))
-			return nil
-		}
-		if cause == nil {
-			cause = pause(ctx)
-		}
-		if cause != nil {
-			unmounted := slices.Sorted(slices.Values(append(waiting, failed...)))
-			return fmt.Errorf("unmounted volumes=%v, unattached volumes=[], failed to process volumes=%v: %w", unmounted, failed, cause)
-		}
-	}
-}
-
-func pause(ctx context.Context) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(poll):
+	waiting := slices.Clone(pod.Spec.Volumes)
+	pauses := wait.Backoff{Duration: firstRetry, Factor: 2, Steps: 10} // the last would end after the time
+	err := wait.ExponentialBackoffWithContext(ctx, pauses, func(ctx context.Context) (bool, error) {
+		waiting = slices.DeleteFunc(waiting, func(v v1.Volume) bool { return m.setUp(ctx, pod, &v) })
+		return len(waiting) == 0, nil
+	})
+	if err == nil {
 		return nil
 	}
-}
-
-func volumeNamed(pod *v1.Pod, name string) *v1.Volume {
-	i := slices.IndexFunc(pod.Spec.Volumes, func(v v1.Volume) bool { return v.Name == name })
-	if i < 0 {
-		return nil
+	var names []string
+	for _, v := range waiting {
+		names = append(names, v.Name)
 	}
-	return &pod.Spec.Volumes[i]
+	return fmt.Errorf(text+"%w", names, []string{}, err)
 }
 
-// setUp makes or updates a volume if it is time to try, and reports whether the volume is there. It stays there if it
-// cannot be updated.
+// setUp makes or updates a volume and reports whether it is there. It stays there if it cannot be updated.
 func (m *Manager) setUp(ctx context.Context, pod *v1.Pod, v *v1.Volume) (there bool) {
 	m.mu.Lock()
-	p := m.pods[pod.UID]
-	if p == nil {
-		p = &podVolumes{map[string]Volume{}, map[string]retry{}}
-		m.pods[pod.UID] = p
-	}
-	_, there = p.mounted[v.Name]
-	last := p.retries[v.Name]
+	before, there := m.pods[pod.UID][v.Name]
 	m.mu.Unlock()
-	if time.Now().Before(last.at) {
-		return there
-	}
-	volume, err := m.make(ctx, pod, v, there)
-	if err != nil && ctx.Err() != nil {
-		return there
-	}
-	m.mu.Lock()
-	if err == nil {
-		p.mounted[v.Name] = volume
-		delete(p.retries, v.Name)
-	} else {
-		delay := min(max(firstRetry, 2*last.delay), lastRetry)
-		p.retries[v.Name] = retry{time.Now().Add(delay), delay}
-	}
-	m.mu.Unlock()
+	volume, err := m.make(ctx, pod, v, before)
 	if err != nil {
-		m.cfg.Log.Error(err, "MountVolume.SetUp failed for volume", "volumeName", v.Name, "pod", klog.KObj(pod), "podUID", pod.UID)
-		m.cfg.Recorder.Eventf(pod, v1.EventTypeWarning, "FailedMount", "MountVolume.SetUp failed for volume %q : %v", v.Name, err)
+		m.cfg.Log.Error(err, "MountVolume.SetUp failed for volume",
+			"volumeName", v.Name, "pod", klog.KObj(pod), "podUID", pod.UID)
+		m.cfg.Recorder.Eventf(pod, v1.EventTypeWarning, "FailedMount",
+			"MountVolume.SetUp failed for volume %q : %v", v.Name, err)
 		return there
 	}
 	if !there {
 		m.cfg.Log.Info("MountVolume.SetUp succeeded for volume", "volumeName", v.Name, "pod", klog.KObj(pod))
 	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.pods[pod.UID] == nil {
+		m.pods[pod.UID] = map[string]mounted{}
+	}
+	m.pods[pod.UID][v.Name] = volume
 	return true
 }
 
-// make makes one volume, or updates the files of one that is there.
-func (m *Manager) make(ctx context.Context, pod *v1.Pod, v *v1.Volume, there bool) (Volume, error) {
+// make makes one volume, or updates the files of one that is there. before is zero for one that is not.
+func (m *Manager) make(ctx context.Context, pod *v1.Pod, v *v1.Volume, before mounted) (now mounted, err error) {
 	if v.HostPath != nil {
-		return Volume{HostPath: v.HostPath.Path}, checkHostPath(v.HostPath)
+		return mounted{Volume: source.Volume{HostPath: v.HostPath.Path}}, checkHostPath(v.HostPath)
 	}
 	k, err := kindOf(v)
 	if err != nil {
-		return Volume{}, err
+		return now, err
 	}
 	dir := filepath.Join(m.podDir(pod.UID), "volumes", k.folder, v.Name)
-	volume := Volume{HostPath: dir, ReadOnly: k.content, Managed: true}
-	if !k.content {
-		if !there {
-			err = makeDir(dir, k)
+	now.Volume = source.Volume{HostPath: dir, ReadOnly: k.content, Managed: true}
+	if k.content {
+		if now.files, err = m.content(ctx, pod, v); err != nil {
+			return now, err
 		}
-		return volume, err
 	}
-	files, err := m.content(ctx, pod, v)
-	if err == nil {
-		err = makeDir(dir, k)
+	if before.HostPath == "" {
+		if err := makeDir(dir, k); err != nil {
+			return now, err
+		}
 	}
-	if err != nil {
-		return volume, err
+	if !k.content || before.HostPath != "" && maps.Equal(before.files, now.files) {
+		return now, nil
 	}
 	root, err := os.OpenRoot(dir)
 	if err != nil {
-		return volume, err
+		return now, err
 	}
 	defer func() { _ = root.Close() }()
-	for _, below := range nested(pod, v.Name) {
-		if err := root.MkdirAll(below, 0o755); err != nil {
-			return volume, fmt.Errorf("unable to create nested volume mountpoints: %w", err)
-		}
-	}
-	return volume, write(root, files)
+	return now, write(root, now.files)
 }
 
 // makeDataDirs makes the folders that each pod has, volumes or not.
 func (m *Manager) makeDataDirs(uid types.UID) error {
-	if !isName(string(uid)) {
+	if uid == "" || string(uid) != filepath.Base(string(uid)) || !filepath.IsLocal(string(uid)) {
 		return fmt.Errorf("the pod's uid %q cannot be a folder's name", uid)
 	}
-	for _, name := range []string{"volumes", "plugins"} {
-		if err := os.MkdirAll(filepath.Join(m.podDir(uid), name), 0o750); err != nil {
-			return err
-		}
+	if err := os.MkdirAll(filepath.Join(m.podDir(uid), "volumes"), 0o750); err != nil {
+		return err
 	}
 	return os.WriteFile(filepath.Join(m.podDir(uid), ownerMark), []byte(m.cfg.NodeName), 0o640)
 }
 
-// isName reports whether a name from outside stays in the folder that it is joined to.
-func isName(name string) bool {
-	return filepath.IsLocal(name) && name == filepath.Base(name) && name != "."
-}
-
-// WaitForUnmount unmounts and removes the pod's volumes with their content. Its other folders are left to
-// CleanupOrphans. What cannot be removed is tried again for 2m3s; the error then names it.
-func (m *Manager) WaitForUnmount(ctx context.Context, pod *v1.Pod) error {
-	m.cfg.Log.V(3).Info("Waiting for volumes to unmount for pod", "pod", klog.KObj(pod))
+// Unmount unmounts and removes the pod's volumes with their content. Its other folders are left to CleanupOrphans.
+func (m *Manager) Unmount(pod *v1.Pod) error {
 	m.mu.Lock()
 	delete(m.pods, pod.UID)
 	m.mu.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, mountTimeout)
-	defer cancel()
-	for {
-		left, err := removeVolumes(m.podDir(pod.UID))
-		if err == nil {
-			m.cfg.Log.V(3).Info("All volumes are unmounted for pod", "pod", klog.KObj(pod))
-			return nil
-		}
-		if end := pause(ctx); end != nil {
-			return fmt.Errorf("mounted volumes=%v: %w: %w", left, end, err)
-		}
-	}
+	return remove(m.podDir(pod.UID), filepath.Join(m.podDir(pod.UID), "volumes"))
 }
 
-// PodDirs lists the pods that have a folder of ours.
+// PodDirs lists the pods that have a folder with this node's mark.
 func (m *Manager) PodDirs() []types.UID {
 	entries, _ := os.ReadDir(filepath.Join(m.cfg.RootDir, "pods"))
 	var uids []types.UID
@@ -285,8 +209,6 @@ func (m *Manager) PodDirs() []types.UID {
 	return uids
 }
 
-var errVolumesLeft = errors.New("volumes are not cleaned up")
-
 // CleanupOrphans removes the folders of all pods but those of keep, which must hold every pod with a worker. A pod
 // whose volumes are set up, or below whose folder something is mounted, is left alone.
 func (m *Manager) CleanupOrphans(keep map[types.UID]bool) error {
@@ -297,30 +219,121 @@ func (m *Manager) CleanupOrphans(keep map[types.UID]bool) error {
 			continue
 		}
 		found++
-		if err := m.removeOrphan(uid); err != nil {
-			m.cfg.Log.V(3).Info("Orphaned pod found, but volumes are not cleaned up", "podUID", uid, "err", err)
+		err := errors.New("its volumes are set up")
+		if len(m.Mounts(uid)) == 0 {
+			err = remove(m.podDir(uid), m.podDir(uid))
+		}
+		if err != nil {
 			problems = append(problems, fmt.Errorf("orphaned pod %q found, but its folder could not be removed: %w", uid, err))
 		}
-	}
-	if len(problems) > 0 {
-		m.cfg.Log.Error(problems[0], "There were many similar errors. Turn up verbosity to see them.", "numErrs", len(problems))
 	}
 	m.cfg.Metrics.OrphanVolumesCleaned.Set(float64(found))
 	m.cfg.Metrics.OrphanVolumesCleanFail.Set(float64(len(problems)))
 	return errors.Join(problems...)
 }
 
-func (m *Manager) removeOrphan(uid types.UID) error {
-	if len(m.Mounts(uid)) > 0 {
-		return errVolumesLeft
+// A kind is how a volume is made. hostPath has the zero kind: nothing is made for it but, if asked for, the path.
+type kind struct {
+	folder  string // below the pod's volumes: the plugin's name with '/' escaped
+	memory  bool   // a tmpfs
+	options string // of the tmpfs
+	content bool   // holds files that we write, and containers may only read them
+}
+
+// kindOf returns how a volume is made. The error means that it cannot be made here at all.
+func kindOf(v *v1.Volume) (kind, error) {
+	switch {
+	case v.HostPath != nil:
+		return kind{}, nil
+	case v.ConfigMap != nil:
+		return kind{folder: "kubernetes.io~configmap", content: true}, nil
+	case v.Secret != nil:
+		return kind{folder: "kubernetes.io~secret", memory: true, content: true}, nil
+	case v.DownwardAPI != nil:
+		return kind{folder: "kubernetes.io~downward-api", memory: true, content: true}, nil
+	case v.Projected != nil:
+		return kind{folder: "kubernetes.io~projected", memory: true, content: true}, nil
+	case v.VolumeSource == v1.VolumeSource{}: // an emptyDir by the API's defaults
+		return kind{folder: "kubernetes.io~empty-dir"}, nil
+	case v.EmptyDir != nil && (v.EmptyDir.Medium == "" || v.EmptyDir.Medium == v1.StorageMediumMemory):
+		k := kind{folder: "kubernetes.io~empty-dir", memory: v.EmptyDir.Medium != ""}
+		if limit := v.EmptyDir.SizeLimit; limit != nil {
+			k.options = fmt.Sprintf("size=%d", limit.Value())
+		}
+		return k, nil
 	}
-	dir := m.podDir(uid)
-	if _, err := removeVolumes(dir); err != nil {
+	return kind{}, errors.New("no volume plugin matched")
+}
+
+// makeDir makes a volume's folder, open to all as upstream's are: the folders above it restrict access. What an earlier
+// run made stays as it is.
+func makeDir(dir string, k kind) error {
+	if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {
+		err := errors.Join(os.MkdirAll(dir, 0o750), os.Chmod(dir, 0o777)) // whatever the umask is
+		if err != nil {
+			return err
+		}
+	}
+	mounts, err := mountsBelow(filepath.Dir(dir))
+	if err != nil || !k.memory || slices.Contains(mounts, dir) {
 		return err
 	}
-	if mounts, err := mountsBelow(dir); err != nil || len(mounts) > 0 {
-		return errors.Join(errVolumesLeft, err)
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, k.options); err != nil {
+		return &os.PathError{Op: "mounting a tmpfs", Path: dir, Err: err}
 	}
-	m.cfg.Log.V(3).Info("Orphaned pod found, removing", "podUID", uid)
-	return os.RemoveAll(dir)
+	return nil
+}
+
+// mountsBelow lists what is mounted below a folder, in the order of mounting. The paths begin with dir even if a link
+// leads there.
+func mountsBelow(dir string) (paths []string, err error) {
+	real, err := filepath.EvalSymlinks(dir)
+	if err != nil {
+		return nil, err
+	}
+	all, err := procfs.GetMounts()
+	for _, mount := range all {
+		if below, ok := strings.CutPrefix(mount.MountPoint, real+"/"); ok {
+			paths = append(paths, filepath.Join(dir, below))
+		}
+	}
+	return paths, err
+}
+
+// remove unmounts the volumes in a pod's folder, also those that an earlier run made, and removes what is at path.
+// Nothing is removed as long as something else is mounted inside.
+func remove(podDir, path string) error {
+	mounts, err := mountsBelow(podDir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	for _, at := range slices.Backward(mounts) {
+		if filepath.Dir(filepath.Dir(at)) != filepath.Join(podDir, "volumes") { // not volumes/PLUGIN/NAME
+			return fmt.Errorf("something is mounted at %s", at)
+		}
+		if err := unix.Unmount(at, unix.UMOUNT_NOFOLLOW); err != nil {
+			return &os.PathError{Op: "unmounting", Path: at, Err: err}
+		}
+	}
+	return os.RemoveAll(path)
+}
+
+// checkHostPath makes a path of the host if the pod asks for it, and checks that it is there if the pod wants that
+// (pkg/volume/hostpath upstream).
+func checkHostPath(from *v1.HostPathVolumeSource) error {
+	if from.Type == nil || *from.Type == v1.HostPathUnset {
+		return nil
+	}
+	_, err := os.Stat(from.Path)
+	switch missing := errors.Is(err, os.ErrNotExist); {
+	case missing && *from.Type == v1.HostPathDirectoryOrCreate:
+		return os.MkdirAll(from.Path, 0o755)
+	case missing && *from.Type == v1.HostPathFileOrCreate:
+		return os.WriteFile(from.Path, nil, 0o644)
+	case err != nil:
+		return fmt.Errorf("hostPath type check failed: %s is not a %s", from.Path, *from.Type)
+	}
+	return nil
 }

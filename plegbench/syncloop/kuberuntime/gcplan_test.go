@@ -1,4 +1,4 @@
-package gc
+package kuberuntime
 
 import (
 	"cmp"
@@ -16,7 +16,6 @@ import (
 )
 
 const (
-	created = runtimeapi.ContainerState_CONTAINER_CREATED
 	running = runtimeapi.ContainerState_CONTAINER_RUNNING
 	exited  = runtimeapi.ContainerState_CONTAINER_EXITED
 	unknown = runtimeapi.ContainerState_CONTAINER_UNKNOWN

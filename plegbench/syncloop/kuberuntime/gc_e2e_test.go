@@ -1,4 +1,4 @@
-package gc_test
+package kuberuntime_test
 
 import (
 	"context"
@@ -8,32 +8,23 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/go-logr/logr"
-	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/record"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/kdiag/kdiag/crictl/remote"
 	"github.com/kdiag/kdiag/plegbench/nodebox"
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
-	"github.com/kdiag/kdiag/plegbench/syncloop/gc"
-	"github.com/kdiag/kdiag/plegbench/syncloop/metrics"
 )
 
-// liveBut says that every pod lives but one.
-type liveBut string
-
-func (p liveBut) ShouldPodContentBeRemoved(uid types.UID) bool { return string(p) == string(uid) }
-func (liveBut) ShouldPodRuntimeBeRemoved(types.UID) bool       { return false }
+// podLogs is where the logs of a pod are.
+func podLogs(logs, uid string) string { return filepath.Join(logs, "pods", "ns_"+uid+"_"+uid) }
 
 // makePod makes a sandbox with n attempts of one container, which never ran: the sandbox is stopped before they are
 // started.
-func makePod(ctx context.Context, cri *remote.Service, logs, uid, owner string, n int) error {
+func (n *node) makePod(ctx context.Context, uid, owner string, attempts int) error {
 	host := &runtimeapi.NamespaceOption{Network: runtimeapi.NamespaceMode_NODE}
 	labels := map[string]string{container.PodNameLabel: uid, container.PodNamespaceLabel: "ns", container.PodUIDLabel: uid, container.OwnerLabel: owner}
-	dir := container.PodLogs(logs, "ns", uid, types.UID(uid))
+	dir := podLogs(n.logs, uid)
 	config := &runtimeapi.PodSandboxConfig{
 		Metadata: &runtimeapi.PodSandboxMetadata{Name: uid, Namespace: "ns", Uid: uid}, Labels: labels, LogDirectory: dir,
 		Linux: &runtimeapi.LinuxPodSandboxConfig{SecurityContext: &runtimeapi.LinuxSandboxSecurityContext{NamespaceOptions: host}},
@@ -41,31 +32,28 @@ func makePod(ctx context.Context, cri *remote.Service, logs, uid, owner string, 
 	if err := os.MkdirAll(filepath.Join(dir, "c"), 0o755); err != nil {
 		return err
 	}
-	sandbox, err := cri.RunPodSandbox(ctx, config, "")
+	sandbox, err := n.cri.RunPodSandbox(ctx, config, "")
 	if err != nil {
 		return err
 	}
 	var ids []string
-	for attempt := range n {
+	for attempt := range attempts {
 		logPath := fmt.Sprintf("c/%d.log", attempt)
-		if err := os.WriteFile(filepath.Join(dir, logPath), nil, 0o600); err != nil {
-			return err
-		}
-		id, err := cri.CreateContainer(ctx, sandbox, &runtimeapi.ContainerConfig{
+		id, err := n.cri.CreateContainer(ctx, sandbox, &runtimeapi.ContainerConfig{
 			Metadata: &runtimeapi.ContainerMetadata{Name: "c", Attempt: uint32(attempt)}, Image: &runtimeapi.ImageSpec{Image: nodebox.ImageBusybox},
 			Command: []string{"/bin/true"}, Labels: labels, LogPath: logPath,
 			Linux: &runtimeapi.LinuxContainerConfig{SecurityContext: &runtimeapi.LinuxContainerSecurityContext{NamespaceOptions: host}},
 		}, config)
-		if err != nil {
+		if err = errors.Join(err, os.WriteFile(filepath.Join(dir, logPath), nil, 0o600)); err != nil {
 			return err
 		}
 		ids = append(ids, id)
 	}
-	if err := cri.StopPodSandbox(ctx, sandbox); err != nil {
+	if err := n.cri.StopPodSandbox(ctx, sandbox); err != nil {
 		return err
 	}
 	for _, id := range ids {
-		if err := cri.StartContainer(ctx, id); err == nil {
+		if err := n.cri.StartContainer(ctx, id); err == nil {
 			return errors.New("a container was started in a stopped sandbox")
 		}
 	}
@@ -75,38 +63,21 @@ func makePod(ctx context.Context, cri *remote.Service, logs, uid, owner string, 
 // 500 exited containers of ten pods are collected to the newest of each. A pod that is gone loses all, its logs too;
 // another node's loses nothing.
 func TestEndToEndCollects500(t *testing.T) {
-	nodebox.Need(t, nodebox.Missing(false))
-	box, err := nodebox.Start(t.Context(), nodebox.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := box.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	cri, err := remote.Dial(box.Endpoint(), remote.Options{Log: logr.Discard()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer cri.Close()
-	logDir := t.TempDir()
+	n := startNode(t)
+	n.SourcesReady = func() bool { return true }
+	n.ShouldPodContentBeRemoved = func(uid types.UID) bool { return uid == "uid-9" }
 	var made errgroup.Group
 	for i := range 10 {
-		made.Go(func() error { return makePod(t.Context(), cri, logDir, fmt.Sprintf("uid-%d", i), "n", 50) })
+		made.Go(func() error { return n.makePod(t.Context(), fmt.Sprintf("uid-%d", i), "e2e", 50) })
 	}
-	made.Go(func() error { return makePod(t.Context(), cri, logDir, "uid-foreign", "other", 3) })
+	made.Go(func() error { return n.makePod(t.Context(), "uid-foreign", "other", 3) })
 	if err := made.Wait(); err != nil {
 		t.Fatal(err)
 	}
-	collector := gc.New(gc.Config{
-		CRI: cri, Pods: liveBut("uid-9"), Keep: 1, SourcesReady: func() bool { return true }, NodeName: "n",
-		LogDir: logDir, Log: logr.Discard(), Recorder: record.NewFakeRecorder(10), Metrics: metrics.New(prometheus.NewRegistry(), prometheus.NewRegistry()),
-	})
-	if err := collector.Collect(t.Context()); err != nil {
+	if err := n.CollectGarbage(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	containers, err := cri.ListContainers(t.Context(), nil)
+	containers, err := n.cri.ListContainers(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,15 +94,15 @@ func TestEndToEndCollects500(t *testing.T) {
 	if len(left["uid-9"]) != 0 || len(left["uid-foreign"]) != 3 || len(containers) != 12 {
 		t.Errorf("left: %v", left)
 	}
-	sandboxes, err := cri.ListPodSandbox(t.Context(), nil)
+	sandboxes, err := n.cri.ListPodSandbox(t.Context(), nil)
 	if err != nil || len(sandboxes) != 10 {
 		t.Errorf("%d sandboxes, %v", len(sandboxes), err)
 	}
-	logs, err := filepath.Glob(filepath.Join(logDir, "pods", "*_uid-[0-9]", "c", "*"))
+	logs, err := filepath.Glob(filepath.Join(n.logs, "pods", "*_uid-[0-9]", "c", "*"))
 	if err != nil || len(logs) != 9 {
 		t.Errorf("%d logs are left, %v", len(logs), err)
 	}
-	if _, err := os.Stat(container.PodLogs(logDir, "ns", "uid-9", "uid-9")); !os.IsNotExist(err) {
+	if _, err := os.Stat(podLogs(n.logs, "uid-9")); !os.IsNotExist(err) {
 		t.Errorf("the logs of the pod that is gone: %v", err)
 	}
 }

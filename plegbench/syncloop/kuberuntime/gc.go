@@ -1,0 +1,269 @@
+package kuberuntime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	"k8s.io/apimachinery/pkg/util/wait"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/kdiag/kdiag/plegbench/syncloop/container"
+)
+
+// keepDead is how many dead containers of each pod and container name are kept
+// (--maximum-dead-containers-per-container), and deletorQueue is containerDeletorBufferLimit of
+// pkg/kubelet/pod_container_deletor.go.
+const (
+	keepDead     = 1
+	deletorQueue = 50
+)
+
+// RunGC collects garbage at once and then every GCPeriod, until ctx ends. Its error is always nil.
+func (m *Manager) RunGC(ctx context.Context) error {
+	wait.UntilWithContext(ctx, func(ctx context.Context) {
+		if err := m.CollectGarbage(ctx); err != nil {
+			m.Log.Error(err, "Container garbage collection failed")
+			node := &v1.ObjectReference{Kind: "Node", Name: m.NodeName, UID: types.UID(m.NodeName)}
+			m.Recorder.Event(node, v1.EventTypeWarning, "ContainerGCFailed", err.Error())
+		}
+	}, m.GCPeriod)
+	return nil
+}
+
+// CollectGarbage makes one pass. Its error is that of a list or of logs; containers and sandboxes that cannot be
+// removed are logged and left for the next pass.
+func (m *Manager) CollectGarbage(ctx context.Context) error {
+	return m.collect(ctx, m.ShouldPodContentBeRemoved)
+}
+
+// DeleteAllUnused makes one pass that also removes everything of pods that have merely terminated, for an eviction.
+func (m *Manager) DeleteAllUnused(ctx context.Context) error {
+	m.Log.Info("Attempting to delete unused containers")
+	return m.collect(ctx, func(uid types.UID) bool {
+		return m.ShouldPodContentBeRemoved(uid) || m.ShouldPodRuntimeBeRemoved(uid)
+	})
+}
+
+// collect makes the three steps of a pass; one that fails does not stop the next.
+func (m *Manager) collect(ctx context.Context, removable func(types.UID) bool) error {
+	return utilerrors.NewAggregate([]error{
+		m.collectContainers(ctx, removable), m.collectSandboxes(ctx, removable), m.collectLogs(),
+	})
+}
+
+func (m *Manager) collectContainers(ctx context.Context, removable func(types.UID) bool) error {
+	all, err := m.CRI.ListContainers(ctx, nil)
+	if err != nil {
+		return err
+	}
+	if !m.SourcesReady() {
+		removable = func(types.UID) bool { return false }
+	}
+	all = slices.DeleteFunc(all, func(d *runtimeapi.Container) bool { return !m.owns(d.GetLabels()) })
+	for _, d := range chooseContainers(all, keepDead, removable) {
+		if d.GetState() == runtimeapi.ContainerState_CONTAINER_UNKNOWN { // it may run
+			if err := m.CRI.StopContainer(ctx, d.GetId(), leastGrace*time.Second); err != nil {
+				m.Log.Error(err, "Failed to stop container", "containerID", d.GetId())
+				continue
+			}
+		}
+		m.collectContainer(ctx, d.GetId())
+	}
+	return nil
+}
+
+func (m *Manager) owns(labels map[string]string) bool {
+	return labels[container.OwnerLabel] == m.NodeName
+}
+
+func (m *Manager) collectContainer(ctx context.Context, id string) {
+	if err := m.removeContainer(ctx, id); err != nil {
+		m.Log.Error(err, "Failed to remove container", "containerID", id)
+		return
+	}
+	m.Metrics.ContainerGCRemoved.Inc()
+}
+
+// chooseContainers returns the dead containers to remove: first all of pods that are removable, then of each other unit
+// all but the newest keep; each oldest first.
+func chooseContainers(all []*runtimeapi.Container, keep int, removable func(types.UID) bool) []*runtimeapi.Container {
+	all = slices.SortedFunc(slices.Values(all), container.NewerFirst)
+	type unit struct{ uid, name string } // the kubelet's evictUnit: all instances of one container of one pod
+	kept := map[unit]int{}
+	var gone, surplus []*runtimeapi.Container
+	for _, d := range all {
+		if d.GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING {
+			continue
+		}
+		u := unit{d.GetLabels()[container.PodUIDLabel], d.GetMetadata().GetName()}
+		switch {
+		case removable(types.UID(u.uid)):
+			gone = append(gone, d)
+		case kept[u] < keep:
+			kept[u]++
+		default:
+			surplus = append(surplus, d)
+		}
+	}
+	slices.Reverse(gone)
+	slices.Reverse(surplus)
+	return append(gone, surplus...)
+}
+
+func (m *Manager) collectSandboxes(ctx context.Context, removable func(types.UID) bool) error {
+	containers, err := m.CRI.ListContainers(ctx, nil)
+	if err != nil {
+		return err
+	}
+	all, err := m.CRI.ListPodSandbox(ctx, nil)
+	if err != nil {
+		return err
+	}
+	all = slices.DeleteFunc(all, func(s *runtimeapi.PodSandbox) bool { return !m.owns(s.GetLabels()) })
+	for _, id := range chooseSandboxes(all, containers, removable) {
+		// It should be stopped since the end of its pod; removing one with a network would leak the network.
+		if err := m.CRI.StopPodSandbox(ctx, id); err != nil {
+			m.Log.Error(err, "Failed to stop sandbox before removing", "sandboxID", id)
+			continue
+		}
+		if err := m.CRI.RemovePodSandbox(ctx, id); err != nil {
+			m.Log.Error(err, "Failed to remove sandbox", "sandboxID", id)
+		}
+	}
+	return nil
+}
+
+// chooseSandboxes returns the sandboxes to remove, oldest first: those that are not ready and have no container, except
+// the newest sandbox of each pod that is not removable.
+func chooseSandboxes(
+	all []*runtimeapi.PodSandbox, containers []*runtimeapi.Container, removable func(types.UID) bool,
+) []string {
+	all = slices.SortedFunc(slices.Values(all), container.NewerFirst)
+	occupied := map[string]bool{}
+	for _, d := range containers {
+		occupied[d.GetPodSandboxId()] = true
+	}
+	seen := map[string]bool{}
+	var ids []string
+	for _, s := range all {
+		uid := s.GetMetadata().GetUid()
+		newest := !seen[uid]
+		seen[uid] = true
+		active := s.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY || occupied[s.GetId()]
+		if !active && (!newest || removable(types.UID(uid))) {
+			ids = append(ids, s.GetId())
+		}
+	}
+	slices.Reverse(ids)
+	return ids
+}
+
+// collectLogs removes the log directories of pods that are removable.
+func (m *Manager) collectLogs() error {
+	if !m.SourcesReady() {
+		return nil
+	}
+	dirs, err := os.ReadDir(filepath.Join(m.LogDir, "pods"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	for _, dir := range dirs {
+		parts := strings.Split(dir.Name(), "_") // namespace_name_uid
+		if len(parts) != 3 || !m.ShouldPodContentBeRemoved(types.UID(parts[2])) {
+			continue
+		}
+		err = errors.Join(err, os.RemoveAll(filepath.Join(m.LogDir, "pods", dir.Name())))
+	}
+	return err
+}
+
+// RunDeletor removes the containers that DeleteContainersInPod asks for, one at a time, until ctx ends. Its error is
+// always nil.
+func (m *Manager) RunDeletor(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case id := <-m.queue:
+			m.collectContainer(ctx, id)
+		}
+	}
+}
+
+// DeleteContainersInPod asks for the removal of dead containers of a pod without waiting for the next pass: those with
+// the name of the container with this id, except the newest; or all if id is empty. It never blocks; what does not fit
+// into the queue is left to the next pass.
+func (m *Manager) DeleteContainersInPod(id string, status *container.PodStatus) {
+	keep, name := 0, ""
+	for _, s := range status.ContainerStatuses {
+		if id != "" && s.ID.ID == id {
+			keep, name = keepDead, s.Name
+		}
+	}
+	if id != "" && name == "" {
+		return // it is gone already
+	}
+	for _, s := range status.ContainerStatuses { // newest first
+		if s.State != container.Exited || id != "" && s.Name != name {
+			continue
+		}
+		if keep--; keep >= 0 {
+			continue
+		}
+		select {
+		case m.queue <- s.ID.ID:
+		default:
+			m.Log.Info("Failed to issue the request to remove container", "containerID", s.ID.ID)
+		}
+	}
+}
+
+// logSuffix is that of a container's log and of the link to it.
+const logSuffix = ".log"
+
+// longestName is that of a file in ext4, in bytes.
+const longestName = 255
+
+// podLogs is the folder of a pod's logs. It has a folder for each container.
+func (m *Manager) podLogs(namespace, name string, uid types.UID) string {
+	return filepath.Join(m.LogDir, "pods", namespace+"_"+name+"_"+string(uid))
+}
+
+// logLink is the link by which log collectors find a container's log: containers/pod_namespace_container-id.log, cut to
+// the length of a file's name.
+func (m *Manager) logLink(pod, namespace, name, id string) string {
+	link := pod + "_" + namespace + "_" + name + "-" + id
+	return filepath.Join(m.LogDir, "containers", link[:min(len(link), longestName-len(logSuffix))]+logSuffix)
+}
+
+// removeContainer removes a dead container, its log, and the link to it. The log goes first: a container whose log
+// could not be removed is tried again, a log without its container would not be.
+func (m *Manager) removeContainer(ctx context.Context, id string) error {
+	status, err := m.CRI.ContainerStatus(ctx, id)
+	if err != nil {
+		return fmt.Errorf("getting the status of container %q: %w", id, err)
+	}
+	l := status.GetLabels()
+	link := m.logLink(l[container.PodNameLabel], l[container.PodNamespaceLabel], l[container.ContainerNameLabel], id)
+	paths := []string{link}
+	rel, err := filepath.Rel(filepath.Join(m.LogDir, "pods"), status.GetLogPath())
+	if err == nil && filepath.IsLocal(rel) {
+		paths = append(paths, status.GetLogPath())
+	}
+	for _, path := range paths {
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return m.CRI.RemoveContainer(ctx, id)
+}
