@@ -68,7 +68,7 @@ func (s *SyncLoop) restart(desired []*v1.Pod, working map[types.UID]bool) {
 		if working[p.UID] || pod.IsTerminal(p.Status.Phase) {
 			continue
 		}
-		if s.status.Known(p.UID) && s.workers.ShouldPodBeFinished(p.UID) {
+		if _, known := s.status.PodStatus(p.UID); known && s.workers.ShouldPodBeFinished(p.UID) {
 			continue // it has ended, and is not yet removed from its source
 		}
 		s.log.V(3).Info("Pod will be restarted because it is in the desired set and not known to the pod workers",

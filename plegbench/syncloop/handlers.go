@@ -9,7 +9,6 @@ import (
 
 	"github.com/kdiag/kdiag/plegbench/syncloop/pod"
 	"github.com/kdiag/kdiag/plegbench/syncloop/podworkers"
-	"github.com/kdiag/kdiag/plegbench/syncloop/status"
 )
 
 // update hands a pod with its mirror to its worker.
@@ -98,9 +97,6 @@ func (s *SyncLoop) HandlePodReconcile(pods []*v1.Pod) {
 		if pod.IsMirror(p) {
 			s.mirrorChanged(podworkers.Sync, p, start)
 			continue
-		}
-		if status.NeedsReadinessSync(p) {
-			s.update(podworkers.Sync, p, start)
 		}
 		if p.Status.Reason == evicted {
 			if known, err := s.cache.Get(p.UID); err == nil {

@@ -215,8 +215,8 @@ func (s *SyncLoop) wire() error {
 	s.pods = pod.NewManager()
 	s.liveness, s.readiness, s.startup = prober.NewResults(), prober.NewResults(), prober.NewResults()
 	s.status = status.New(status.Config{
-		Client: s.cfg.Client, File: s.cfg.StatusFile, Pods: s.pods, Deletion: lateWorkers{s},
-		Log: s.log, Metrics: s.metrics, Interval: s.cfg.Periods.StatusManager,
+		Client: s.cfg.Client, File: s.cfg.StatusFile, Pods: s.pods, Log: s.log, Metrics: s.metrics, Interval: s.cfg.Periods.StatusManager,
+		CouldRun: func(uid types.UID) bool { return s.workers.CouldHaveRunningContainers(uid) },
 	})
 	s.wireSources()
 	s.wireRuntime()
@@ -239,13 +239,6 @@ func (s *SyncLoop) wire() error {
 	}
 	s.wireNode()
 	return nil
-}
-
-// lateWorkers are the workers for a part that is made before them.
-type lateWorkers struct{ *SyncLoop }
-
-func (w lateWorkers) CouldHaveRunningContainers(uid types.UID) bool {
-	return w.workers.CouldHaveRunningContainers(uid)
 }
 
 func (s *SyncLoop) wireSources() {
