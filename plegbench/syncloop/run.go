@@ -16,7 +16,7 @@ import (
 func (s *SyncLoop) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	start := func(run func(context.Context) error) { g.Go(func() error { return run(ctx) }) }
-	start(s.updater.Run)
+	start(s.state.Run)
 	start(s.node.Run)
 	start(s.status.Run)
 	start(s.workers.Run)

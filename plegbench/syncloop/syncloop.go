@@ -121,7 +121,6 @@ type SyncLoop struct {
 	evictor                      *eviction.Manager
 	stats                        *stats.Provider
 	server                       *server.Server // nil without an address
-	updater                      *nodestatus.Updater
 	ready                        chan struct{} // closed when the runtime is ready for the first time
 	loop                         *loop
 
@@ -162,7 +161,7 @@ func New(ctx context.Context, cfg Config) (*SyncLoop, error) {
 	if s.machine, err = nodestatus.ReadMachine("/", storage); err != nil {
 		return nil, err
 	}
-	for _, a := range nodestatus.Addresses(cfg.NodeName, nil) {
+	for _, a := range nodestatus.Addresses(cfg.NodeName) {
 		if a.Type == v1.NodeInternalIP {
 			s.hostIPs = append(s.hostIPs, a.Address)
 		}
@@ -210,7 +209,10 @@ type source interface {
 
 // wire makes the parts and connects them.
 func (s *SyncLoop) wire() error {
-	s.state = nodestatus.NewRuntimeState(s.cfg.Periods.RuntimeDown)
+	s.state = nodestatus.NewRuntimeState(nodestatus.RuntimeConfig{
+		Status: s.service.Status, Period: s.cfg.Periods.RuntimeStatus, Down: s.cfg.Periods.RuntimeDown,
+		OnReady: func() { close(s.ready) }, Log: s.log,
+	})
 	s.cache = pleg.NewCache()
 	s.pods = pod.NewManager()
 	s.liveness, s.readiness, s.startup = prober.NewResults(), prober.NewResults(), prober.NewResults()

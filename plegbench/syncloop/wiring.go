@@ -118,41 +118,22 @@ func (s *SyncLoop) activePods() []*v1.Pod {
 
 func (s *SyncLoop) wireNode() {
 	k, p := s.cfg.Kubelet, s.cfg.Periods
-	s.updater = nodestatus.NewUpdater(nodestatus.UpdaterConfig{
-		State: s.state, Status: s.service.Status, Period: p.RuntimeStatus, Log: s.log,
-		OnReady: func(context.Context) { close(s.ready) },
-	})
 	var taints []v1.Taint
 	for _, t := range k.RegisterWithTaints {
 		taints = append(taints, v1.Taint{Key: t.Key, Value: t.Value, Effect: v1.TaintEffect(t.Effect)})
 	}
 	s.node = nodestatus.New(nodestatus.Config{
 		Client: s.cfg.Client, NodeName: s.cfg.NodeName, Register: s.cfg.Register, Labels: s.cfg.Labels, Taints: taints,
-		RuntimeErrors: s.state.RuntimeErrors, NetworkErrors: s.state.NetworkErrors,
-		UpdateRuntime: s.updater.Update, ExpectReady: s.updater.ExpectReady,
+		Runtime: s.state,
 		Version: func(ctx context.Context) (name, version string, err error) {
 			v, err := s.service.Version(ctx)
 			return v.GetRuntimeName(), v.GetRuntimeVersion(), err
 		},
 		RuntimeName: s.name, KubeletVersion: s.cfg.Version, Machine: s.machine, MaxPods: int(k.MaxPods),
 		Images: s.nodeImages, Port: s.port(),
-		Addresses: nodestatus.Addresses(s.cfg.NodeName, nil), Pressure: s.pressure, OnReadyChange: s.readyChanged,
+		Addresses: nodestatus.Addresses(s.cfg.NodeName), Pressure: s.evictor.Conditions, OnReadyChange: s.readyChanged,
 		Frequency: p.NodeStatus, Report: p.NodeReport, LeaseSeconds: k.NodeLeaseDurationSeconds, Log: s.log, Recorder: s.recorder,
 	})
-}
-
-func (s *SyncLoop) pressure() (memory, disk, pid bool) {
-	for _, c := range s.evictor.Conditions() {
-		switch c {
-		case v1.NodeMemoryPressure:
-			memory = true
-		case v1.NodeDiskPressure:
-			disk = true
-		case v1.NodePIDPressure:
-			pid = true
-		}
-	}
-	return memory, disk, pid
 }
 
 func (s *SyncLoop) readyChanged(ready bool, message string) {

@@ -11,50 +11,32 @@ import (
 	"slices"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/klog/v2"
 )
 
-// Numbers of pkg/kubelet/kubelet.go and kubelet_node_status.go upstream.
+// Numbers of pkg/kubelet/kubelet_node_status.go and k8s.io/component-helpers/apimachinery/lease upstream, whose
+// controller is not used: it takes the whole clientset.
 const (
-	tries         = 5                      // nodeStatusUpdateRetry
-	fastPeriod    = 100 * time.Millisecond // of passes until the node is first ready
-	fastFor       = 120 * time.Second      // nodeReadyGracePeriod
+	tries         = 5                      // nodeStatusUpdateRetry, and of a renewal of the lease
 	registerFirst = 100 * time.Millisecond // pause before a try to register, doubling
 	registerMost  = 7 * time.Second
 	callTimeout   = 10 * time.Second // of the heartbeat client
+	leaseFraction = 4                // renewals of the lease within its duration
 )
 
-// errTries is the text of the kubelet's line about a node that could not be reported.
 var (
+	// errTries has the text of the kubelet's line about a node that could not be reported.
 	errTries = errors.New("update node status exceeds retry count")
-	errLease = fmt.Errorf("failed %d attempts to update lease", leaseTries)
+	errLease = fmt.Errorf("failed %d attempts to update lease", tries)
 )
 
-// enter waits for the turn; it reports false when ctx ended first.
-func (m *Manager) enter(ctx context.Context) bool {
-	select {
-	case m.turn <- struct{}{}:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
-func (m *Manager) leave() { <-m.turn }
-
-// sync is one pass: compute, and report if need be.
-func (m *Manager) sync(ctx context.Context) {
-	if !m.enter(ctx) {
-		return
-	}
-	defer m.leave()
-	m.pass(ctx)
-}
-
+// pass registers the node if need be, computes its status and reports it.
 func (m *Manager) pass(ctx context.Context) {
 	if !m.registered && (m.cfg.Register || m.cfg.Client == nil) {
 		if m.registered = m.register(ctx); !m.registered {
@@ -76,9 +58,9 @@ func (m *Manager) pass(ctx context.Context) {
 // the API server each time, and the first try goes on from what is remembered if that fails, so that a node is judged
 // without an API server as well. The kubelet's first try reads what a watch has brought.
 func (m *Manager) update(ctx context.Context, try int) error {
+	callCtx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
 	if m.cfg.Client != nil {
-		callCtx, cancel := context.WithTimeout(ctx, callTimeout)
-		defer cancel()
 		stored, err := m.cfg.Client.GetNode(callCtx, m.cfg.NodeName)
 		if err == nil {
 			m.stored = stored
@@ -88,82 +70,61 @@ func (m *Manager) update(ctx context.Context, try int) error {
 	}
 	before := m.stored
 	node := m.compute(ctx, before)
-	changed := nodeChanged(before, node)
-	if !changed && time.Since(m.lastReport) < m.cfg.Report+m.delay {
+	due := time.Now().Add(m.cfg.Report)
+	if changed(before.Status, node.Status) { // the nodes of a cluster shall not all report at one time
+		due = due.Add(time.Duration(float64(m.cfg.Report) * (rand.Float64() - 0.5)))
+	} else if time.Now().Before(m.due) {
 		return nil
 	}
-	if changed || m.lastReport.IsZero() {
-		m.delay = time.Duration(float64(m.cfg.Report) * (rand.Float64() - 0.5))
-	} else {
-		m.delay = 0
-	}
-	return m.report(ctx, before, node)
-}
-
-func nodeChanged(before, after *v1.Node) bool {
-	return statusChanged(before.Status, after.Status) || !maps.Equal(before.Labels, after.Labels)
-}
-
-// report patches the node's status and labels; without an API server it only keeps the node.
-func (m *Manager) report(ctx context.Context, before, node *v1.Node) error {
 	if m.cfg.Client == nil {
-		m.stored, m.lastReport = node, time.Now()
+		m.stored, m.due = node, due
 		return nil
 	}
-	after := node.DeepCopy()
-	after.Spec = before.Spec // never ours to change
-	was, err := json.Marshal(before)
-	if err != nil {
-		return fmt.Errorf("encoding node %q: %w", node.Name, err)
-	}
-	is, err := json.Marshal(after)
-	if err != nil {
-		return fmt.Errorf("encoding node %q: %w", node.Name, err)
-	}
+	was, errWas := json.Marshal(before)
+	is, errIs := json.Marshal(node)
 	patch, err := strategicpatch.CreateTwoWayMergePatch(was, is, v1.Node{})
-	if err != nil {
+	if err := errors.Join(errWas, errIs, err); err != nil {
 		return fmt.Errorf("making a patch for node %q: %w", node.Name, err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	callCtx, cancel = context.WithTimeout(ctx, callTimeout) // Version may have taken its time
 	defer cancel()
-	stored, err := m.cfg.Client.PatchNodeStatus(ctx, node.Name, patch)
+	stored, err := m.cfg.Client.PatchNodeStatus(callCtx, node.Name, patch)
 	if err != nil {
 		return fmt.Errorf("patching the status of node %q: %w", node.Name, err)
 	}
-	m.stored, m.lastReport = stored, time.Now()
+	m.stored, m.due = stored, due
 	return nil
 }
 
 // register makes the node's object, until it is there or ctx ends.
 func (m *Manager) register(ctx context.Context) bool {
+	labels := map[string]string{
+		v1.LabelHostname: m.cfg.NodeName, v1.LabelOSStable: runtime.GOOS, v1.LabelArchStable: runtime.GOARCH,
+		"beta.kubernetes.io/os": runtime.GOOS, "beta.kubernetes.io/arch": runtime.GOARCH,
+	}
+	maps.Copy(labels, m.cfg.Labels)
+	initial := &v1.Node{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Node"},
+		ObjectMeta: metav1.ObjectMeta{Name: m.cfg.NodeName, Labels: labels},
+		Spec:       v1.NodeSpec{Taints: slices.Clone(m.cfg.Taints)},
+	}
 	if m.cfg.Client == nil {
-		m.stored = m.compute(ctx, m.initial())
+		m.stored = initial
 		return true
 	}
-	for pause := registerFirst; sleep(ctx, pause); pause = min(2*pause, registerMost) {
-		node := m.compute(ctx, m.initial())
+	backOff := wait.Backoff{Duration: registerFirst, Factor: 2, Cap: registerMost, Steps: 1 << 30}
+	for {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(backOff.Step()):
+		}
+		node := m.compute(ctx, initial)
 		m.cfg.Log.Info("Attempting to register node", "node", klog.KObj(node))
 		if m.tryRegister(ctx, node) {
 			m.cfg.Log.Info("Successfully registered node", "node", klog.KObj(node))
 			return true
 		}
-	}
-	return false
-}
-
-// betaOS and betaArch are labels from before v1.LabelOSStable that a kubelet still sets.
-const betaOS, betaArch = "beta.kubernetes.io/os", "beta.kubernetes.io/arch"
-
-func (m *Manager) initial() *v1.Node {
-	labels := map[string]string{
-		v1.LabelHostname: m.cfg.NodeName, betaOS: runtime.GOOS, betaArch: runtime.GOARCH,
-		v1.LabelOSStable: runtime.GOOS, v1.LabelArchStable: runtime.GOARCH,
-	}
-	maps.Copy(labels, m.cfg.Labels)
-	return &v1.Node{
-		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Node"},
-		ObjectMeta: metav1.ObjectMeta{Name: m.cfg.NodeName, Labels: labels},
-		Spec:       v1.NodeSpec{Taints: slices.Clone(m.cfg.Taints)},
 	}
 }
 
@@ -172,65 +133,60 @@ func (m *Manager) tryRegister(ctx context.Context, node *v1.Node) bool {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	stored, err := m.cfg.Client.CreateNode(ctx, node)
-	if err == nil {
-		m.stored = stored
-		return true
+	if apierrors.IsAlreadyExists(err) || apierrors.IsForbidden(err) { // one that must not create it may still own it
+		stored, err = m.cfg.Client.GetNode(ctx, node.Name)
 	}
-	if !apierrors.IsAlreadyExists(err) && !apierrors.IsForbidden(err) { // one that must not create it may still own it
+	if err != nil {
 		m.cfg.Log.Error(err, "Unable to register node with API server", "node", klog.KObj(node))
 		return false
 	}
-	if stored, err = m.cfg.Client.GetNode(ctx, node.Name); err != nil {
-		m.cfg.Log.Error(err, "Unable to register node with API server, error getting existing node", "node", klog.KObj(node))
-		return false
-	}
-	m.cfg.Log.Info("Node was previously registered", "node", klog.KObj(node))
 	m.stored = stored
 	return true
 }
 
-// fast tries each 100 ms whether the node has become ready, and reports that at once, so that a node does not wait
-// for 10 s after its start. It ends when the node is ready, or after 120 s.
-func (m *Manager) fast(ctx context.Context) error {
-	start := time.Now()
-	for !m.fastPass(ctx, time.Since(start) >= fastFor) {
-		if !sleep(ctx, fastPeriod) {
-			return ctx.Err()
+// keepLease renews the node's lease.
+func (m *Manager) keepLease(ctx context.Context) error {
+	period := time.Duration(m.cfg.LeaseSeconds) * time.Second / leaseFraction
+	wait.JitterUntilWithContext(ctx, func(ctx context.Context) {
+		for range tries {
+			err := m.renew(ctx)
+			if err == nil || ctx.Err() != nil {
+				return
+			}
+			m.cfg.Log.Error(err, "Failed to update lease")
 		}
-	}
-	m.cfg.ExpectReady()
-	return nil
+		m.cfg.Log.Error(errLease, "Will retry updating lease", "interval", period)
+	}, period, passJitter, true)
+	return ctx.Err()
 }
 
-func isReady(node *v1.Node) bool {
-	i := find(node.Status.Conditions, v1.NodeReady)
-	return i >= 0 && node.Status.Conditions[i].Status == v1.ConditionTrue
-}
-
-func (m *Manager) fastPass(ctx context.Context, late bool) (done bool) {
-	if !m.enter(ctx) {
-		return false
+// renew reads the lease and updates it, or creates it once the node is there to own it.
+func (m *Manager) renew(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	now := &metav1.MicroTime{Time: time.Now()}
+	lease, err := m.cfg.Client.GetLease(ctx, m.cfg.NodeName)
+	if err == nil {
+		lease.Spec.RenewTime = now
+		_, err = m.cfg.Client.UpdateLease(ctx, lease)
+		return err
 	}
-	defer m.leave()
-	if late {
-		m.cfg.Log.Error(nil, "Node not becoming ready in time after startup")
-		return true
+	if !apierrors.IsNotFound(err) {
+		return err
 	}
-	if m.stored == nil {
-		return false // not registered yet
+	node, err := m.cfg.Client.GetNode(ctx, m.cfg.NodeName)
+	if err != nil {
+		m.cfg.Log.Error(err, "Failed to get node when trying to set owner ref to the node lease", "node", klog.KRef("", m.cfg.NodeName))
+		return nil
 	}
-	if isReady(m.stored) {
-		return true
-	}
-	m.cfg.UpdateRuntime(ctx)
-	node := m.compute(ctx, m.stored)
-	if !isReady(node) || ctx.Err() != nil {
-		return false
-	}
-	m.cfg.Log.Info("Fast updating node status as it just became ready")
-	if err := m.report(ctx, m.stored, node); err != nil {
-		m.cfg.Log.Error(err, "Error updating node status, will retry with syncNodeStatus")
-		m.pass(ctx)
-	}
-	return true
+	_, err = m.cfg.Client.CreateLease(ctx, &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: m.cfg.NodeName, Namespace: v1.NamespaceNodeLease,
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID}},
+		},
+		Spec: coordinationv1.LeaseSpec{
+			HolderIdentity: &m.cfg.NodeName, LeaseDurationSeconds: &m.cfg.LeaseSeconds, RenewTime: now,
+		},
+	})
+	return err
 }
