@@ -37,7 +37,7 @@ func (s *SyncLoop) Run(ctx context.Context) error {
 	}
 	for _, source := range s.sources {
 		start(func(ctx context.Context) error {
-			return source.Run(ctx, func(pods []*v1.Pod) { s.mux.Apply(ctx, source.Name(), pods) })
+			return source.run(ctx, func(pods []*v1.Pod) { s.mux.Apply(ctx, source.name, pods) })
 		})
 	}
 	start(s.loop.run)

@@ -202,9 +202,9 @@ func (s *SyncLoop) takeCgroupDriver(ctx context.Context) {
 }
 
 // A source sends all its pods, again and again.
-type source interface {
-	Name() string
-	Run(ctx context.Context, send func([]*v1.Pod)) error
+type source struct {
+	name string
+	run  func(ctx context.Context, send func([]*v1.Pod)) error
 }
 
 // wire makes the parts and connects them.
@@ -244,26 +244,23 @@ func (s *SyncLoop) wire() error {
 }
 
 func (s *SyncLoop) wireSources() {
+	c, p := &s.cfg, &s.cfg.Periods
+	if c.Manifests != "" {
+		f := &config.File{Path: c.Manifests, NodeName: c.NodeName, Interval: p.FileCheck, Log: s.log}
+		s.sources = append(s.sources, source{pod.FileSource, f.Run})
+	}
+	if c.ManifestURL != "" {
+		h := &config.HTTP{URL: c.ManifestURL, Header: c.ManifestHeader, NodeName: c.NodeName, Interval: p.HTTPCheck, Log: s.log}
+		s.sources = append(s.sources, source{pod.HTTPSource, h.Run})
+	}
+	if c.Client != nil {
+		a := &config.APIServer{Client: c.Client, NodeName: c.NodeName, NodeSynced: func() bool { return s.node.Node() != nil }, Log: s.log}
+		s.sources = append(s.sources, source{pod.APIServerSource, a.Run})
+		s.mirrors = pod.NewMirrors(c.Client, c.NodeName, func() *v1.Node { return s.node.Node() }, s.log)
+	}
 	var names []string
-	if s.cfg.Manifests != "" {
-		names = append(names, pod.FileSource)
-		s.sources = append(s.sources, config.NewFile(config.FileConfig{
-			Path: s.cfg.Manifests, NodeName: s.cfg.NodeName, Interval: s.cfg.Periods.FileCheck, Log: s.log,
-		}))
-	}
-	if s.cfg.ManifestURL != "" {
-		names = append(names, pod.HTTPSource)
-		s.sources = append(s.sources, config.NewHTTP(config.HTTPConfig{
-			URL: s.cfg.ManifestURL, Header: s.cfg.ManifestHeader, NodeName: s.cfg.NodeName,
-			Interval: s.cfg.Periods.HTTPCheck, Log: s.log,
-		}))
-	}
-	if s.cfg.Client != nil {
-		names = append(names, pod.APIServerSource)
-		s.sources = append(s.sources, config.NewAPIServer(config.APIConfig{
-			Client: s.cfg.Client, NodeName: s.cfg.NodeName, NodeSynced: func() bool { return s.node.Node() != nil }, Log: s.log,
-		}))
-		s.mirrors = pod.NewMirrors(s.cfg.Client, s.cfg.NodeName, func() *v1.Node { return s.node.Node() }, s.log)
+	for _, source := range s.sources {
+		names = append(names, source.name)
 	}
 	s.mux = config.New(config.Config{Log: s.log, Recorder: s.recorder, Sources: names})
 }

@@ -28,7 +28,7 @@ func TestAPIServer(t *testing.T) {
 	changes := watch.NewFake()
 	client.PrependWatchReactor("pods", clienttesting.DefaultWatchReactor(changes, nil))
 	synced := make(chan struct{})
-	source := NewAPIServer(APIConfig{Client: client, NodeName: "node-a", Log: logr.Discard(), NodeSynced: func() bool {
+	source := &APIServer{Client: client, NodeName: "node-a", Log: logr.Discard(), NodeSynced: func() bool {
 		select {
 		case <-synced:
 			return true
@@ -36,10 +36,7 @@ func TestAPIServer(t *testing.T) {
 			close(synced) // it is at the second look
 			return false
 		}
-	}})
-	if source.Name() != "api" {
-		t.Errorf("name %q", source.Name())
-	}
+	}}
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	sent := make(chan string, 100)
@@ -132,7 +129,7 @@ func TestAPIServerResumes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	source := NewAPIServer(APIConfig{Client: client, NodeName: "node-a", Log: logr.Discard()})
+	source := &APIServer{Client: client, NodeName: "node-a", Log: logr.Discard(), NodeSynced: func() bool { return true }}
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	var sent []string

@@ -110,11 +110,8 @@ func (n *naive) apply(source string, list []*v1.Pod) []string {
 	var out []string
 	for _, op := range []Op{Remove, Add, Update, Delete, Reconcile} {
 		slices.Sort(words[op])
-		if len(words[op]) > 0 {
-			out = append(out, op.String()+" "+strings.Join(words[op], " "))
-		}
-		if op == Delete && announce {
-			out = append(out, "ADD")
+		if len(words[op]) > 0 || op == Add && announce {
+			out = append(out, strings.TrimSpace(op.String()+" "+strings.Join(words[op], " ")))
 		}
 	}
 	return out
@@ -137,7 +134,7 @@ func TestMergeAgainstNaiveTwin(t *testing.T) {
 			before, seen := had[source]
 			has, changed := merge(source, before, list, "t")
 			had[source] = has
-			if diff := cmp.Diff(want, show(changed.updates(source, !seen))); diff != "" {
+			if diff := cmp.Diff(want, show(updates(source, changed, !seen))); diff != "" {
 				t.Fatalf("step %d: %s", step, diff)
 			}
 		}
