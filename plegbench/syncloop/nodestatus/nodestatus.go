@@ -126,6 +126,9 @@ func (m *Manager) start(ctx context.Context) {
 			m.pass(ctx)
 			next = time.Now().Add(m.cfg.Frequency)
 		}
+		if m.lastReady == v1.ConditionTrue {
+			return
+		}
 		select {
 		case <-ctx.Done():
 			return

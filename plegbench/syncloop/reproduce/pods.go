@@ -7,14 +7,19 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	nouns "github.com/kdiag/kdiag/plegbench/syncloop/container"
+)
+
+const (
+	namespace = "reproduce"
+	appName   = "app"
 )
 
 func podName(i int) string { return "app-" + strconv.Itoa(i) }
@@ -58,7 +63,7 @@ var errNoImage = errors.New("the runtime has no image that the pods could run: n
 // chooseImage takes an image that is there already, because a run pulls nothing: the pause image above all, which
 // every runtime has for its sandboxes and which does nothing for good.
 func chooseImage(list []*runtimeapi.Image) (image, error) {
-	for _, want := range []image{{"pause", true}, {"busybox", false}, {"alpine", false}} {
+	for _, want := range []image{{"pause", true}, {"busybox", false}} {
 		for _, i := range list {
 			for _, tag := range i.GetRepoTags() {
 				repository := tag[:strings.LastIndex(tag, ":")]
@@ -91,7 +96,7 @@ func (r *run) kill(ctx context.Context, pod string) error {
 	if err := r.direct.StopContainer(ctx, id, 0); err != nil {
 		return fmt.Errorf("killing the container of %s: %w", pod, err)
 	}
-	r.watch.died(pod, id)
+	r.timeline.expect(PodDied, pod, id, "its container is killed")
 	return nil
 }
 
@@ -103,6 +108,7 @@ const floodAtOnce = 4
 
 // flood makes exited containers in a pod's sandbox, as a crash loop leaves them.
 func (r *run) flood(ctx context.Context, pod string, n int) error {
+	start := time.Now()
 	sandboxes, err := r.direct.ListPodSandbox(ctx, &runtimeapi.PodSandboxFilter{LabelSelector: r.labels(pod)})
 	if err != nil {
 		return fmt.Errorf("looking for the sandbox of %s: %w", pod, err)
@@ -139,6 +145,8 @@ func (r *run) flood(ctx context.Context, pod string, n int) error {
 	if err := g.Wait(); err != nil {
 		return fmt.Errorf("making exited containers: %w", err)
 	}
+	r.flooded = n
+	r.timeline.event(Flooded, fmt.Sprintf("%s: %d containers have come and exited within %s", pod, n, time.Since(start).Round(time.Millisecond)))
 	return nil
 }
 
@@ -148,19 +156,4 @@ func (r *run) floodLeft(ctx context.Context) (int, error) {
 	labels[nouns.ContainerNameLabel] = floodName
 	list, err := r.direct.ListContainers(ctx, &runtimeapi.ContainerFilter{LabelSelector: labels})
 	return len(list), err
-}
-
-// left counts what is in the runtime of the run's.
-func (r *run) left(ctx context.Context) (sandboxes, containers []string, err error) {
-	owner := map[string]string{nouns.OwnerLabel: r.folder.node()}
-	all, listErr := r.direct.ListContainers(ctx, &runtimeapi.ContainerFilter{LabelSelector: owner})
-	for _, c := range all {
-		containers = append(containers, c.GetId())
-	}
-	pods, err := r.direct.ListPodSandbox(ctx, &runtimeapi.PodSandboxFilter{LabelSelector: owner})
-	for _, s := range pods {
-		sandboxes = append(sandboxes, s.GetId())
-	}
-	slices.Sort(sandboxes)
-	return sandboxes, containers, errors.Join(listErr, err)
 }

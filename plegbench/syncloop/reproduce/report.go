@@ -40,15 +40,15 @@ func (r *run) report() *Report {
 	t, s := &r.timeline, &r.cfg.Scenario
 	out := &Report{
 		Scenario: s.Name, Summary: s.Summary, Cause: s.Cause, Runtime: r.runtime, Endpoint: r.cfg.Endpoint, Speed: r.cfg.Speed, Pods: r.cfg.Pods,
-		Events: append([]Event{}, t.all()...), NotReadyExpected: s.NotReady != "", Why: s.Why, Missed: []string{}, CleanedUp: r.cleaned,
+		Events: append([]Event{}, t.events...), NotReadyExpected: s.NotReady != "", Why: s.Why, Missed: []string{}, CleanedUp: r.cleaned,
 	}
 	out.Missed = append(out.Missed, r.missed...)
 	both := func(seconds float64) (*float64, *float64) {
 		kubelet := seconds * r.cfg.Speed
 		return &seconds, &kubelet
 	}
-	if message, ok := t.sawNotReady(); ok {
-		out.Reason, out.Message = "KubeletNotReady", message
+	if !t.notReady.IsZero() {
+		out.Reason, out.Message = "KubeletNotReady", t.message
 		out.NotReadyAfterSeconds, out.NotReadyAfterKubeletSeconds = both(t.notReady.Sub(t.first).Seconds())
 	}
 	if !r.recovered.IsZero() {

@@ -29,7 +29,7 @@ func TestScenarios(t *testing.T) {
 		if !slices.IsSortedFunc(s.Steps, func(a, b Step) int { return int(a.At - b.At) }) {
 			t.Errorf("%s: steps out of order: %v", name, s.Steps)
 		}
-		faults, latency := s.faster(1)
+		faults, latency := faster(s.Faults, s.Latency, 1)
 		if _, err := fake.NewRules(faults, latency, time.Now(), nil); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -41,17 +41,17 @@ func TestScenarios(t *testing.T) {
 
 func TestFaster(t *testing.T) {
 	s := Scenario{
-		Faults:  []fake.Fault{{RPC: "*", Delay: 60 * second, From: 30 * second}},
-		Latency: []fake.Latency{{RPC: "List*", Base: 120 * second, PerItem: 6 * second}},
+		Faults:  []fake.Fault{{RPC: "*", Delay: fake.Duration(time.Minute), From: fake.Duration(30 * time.Second)}},
+		Latency: []fake.Latency{{RPC: "List*", Base: fake.Duration(2 * time.Minute), PerItem: fake.Duration(6 * time.Second)}},
 	}
-	faults, latency := s.faster(60)
-	if diff := cmp.Diff([]fake.Fault{{RPC: "*", Delay: second, From: second / 2}}, faults); diff != "" {
+	faults, latency := faster(s.Faults, s.Latency, 60)
+	if diff := cmp.Diff([]fake.Fault{{RPC: "*", Delay: fake.Duration(time.Second), From: fake.Duration(500 * time.Millisecond)}}, faults); diff != "" {
 		t.Error(diff)
 	}
-	if diff := cmp.Diff([]fake.Latency{{RPC: "List*", Base: 2 * second, PerItem: second / 10}}, latency); diff != "" {
+	if diff := cmp.Diff([]fake.Latency{{RPC: "List*", Base: fake.Duration(2 * time.Second), PerItem: fake.Duration(100 * time.Millisecond)}}, latency); diff != "" {
 		t.Error(diff)
 	}
-	if s.Faults[0].Delay != 60*second || s.Latency[0].Base != 120*second {
+	if s.Faults[0].Delay != fake.Duration(time.Minute) || s.Latency[0].Base != fake.Duration(2*time.Minute) {
 		t.Error("the scenario itself has changed")
 	}
 }
