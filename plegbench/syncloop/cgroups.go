@@ -2,7 +2,6 @@ package syncloop
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -50,56 +49,34 @@ func (s *SyncLoop) removeCgroups(uid types.UID) {
 	s.log.V(4).Info("Pod termination removed cgroups", "podUID", uid)
 }
 
-// cgroupRoots is the file in the root directory with the cgroup roots that were used, one per line. Cleanup needs it,
-// since the configuration may have changed.
-const cgroupRoots = "io.kdiag.syncloop.cgroups"
-
-func readCgroupRoots(rootDir string) ([]string, error) {
-	data, err := os.ReadFile(filepath.Join(rootDir, cgroupRoots))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	return strings.Split(strings.TrimSuffix(string(data), "\n"), "\n"), err
-}
-
-// noteCgroupRoot adds a cgroup root to the file.
-func noteCgroupRoot(rootDir, root string) error {
-	roots, err := readCgroupRoots(rootDir)
-	if err == nil && !slices.Contains(roots, root) {
-		err = os.WriteFile(filepath.Join(rootDir, cgroupRoots), []byte(strings.Join(append(roots, root), "\n")+"\n"), 0o640)
-	}
-	if err != nil {
-		return fmt.Errorf("recording the cgroup root: %w", err)
-	}
-	return nil
-}
+// cgroupRootFile is the file in the root directory with the cgroup root that was used last. Cleanup needs it, since it
+// does not read the kubelet's configuration.
+const cgroupRootFile = "io.kdiag.syncloop.cgroups"
 
 // forgetCgroups removes the cgroups of pods, those above them, and the file. At the top of the hierarchy kubepods may
 // be that of a kubelet, and stays.
 func forgetCgroups(mount, rootDir string, uids map[types.UID]bool) error {
-	roots, err := readCgroupRoots(rootDir)
-	if err != nil {
-		return fmt.Errorf("reading the cgroup roots: %w", err)
+	file := filepath.Join(rootDir, cgroupRootFile)
+	data, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
 	}
-	for _, root := range roots {
-		for uid := range uids {
-			removePodCgroups(mount, root, uid)
-		}
-		if filepath.Join("/", root) == "/" {
-			continue
-		}
-		for _, systemd := range []bool{false, true} {
-			pods := cgroupPath(cgroupParent(root, systemd, "", ""))
+	if err != nil {
+		return err
+	}
+	root := string(data)
+	for uid := range uids {
+		removePodCgroups(mount, root, uid)
+	}
+	for _, systemd := range []bool{false, true} {
+		if pods := cgroupPath(cgroupParent(root, systemd, "", "")); filepath.Join("/", root) != "/" {
 			removeTrees(mount, pods)
 			for _, h := range hierarchies(mount) {
 				_ = os.Remove(filepath.Join(h, filepath.Dir(pods))) // unless something else is in it
 			}
 		}
 	}
-	if err := os.Remove(filepath.Join(rootDir, cgroupRoots)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return nil
+	return os.Remove(file)
 }
 
 // removePodCgroups removes the empty cgroups with a pod's UID in all hierarchies, for all classes and both drivers.

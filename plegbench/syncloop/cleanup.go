@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -35,7 +33,7 @@ type CleanupConfig struct {
 // Cleaned is what was removed.
 type Cleaned struct {
 	Sandboxes, Containers int
-	Folders               []string // without those that were inside of another
+	Folders               []string // RootDir and LogDir, if they were removed
 }
 
 // Cleanup stops and removes the sandboxes and containers with the node's name, unmounts and removes its volumes, and
@@ -74,9 +72,8 @@ func Cleanup(ctx context.Context, cfg CleanupConfig) (Cleaned, error) {
 		done.Containers++
 	}
 	if errors.Join(problems...) == nil {
-		before := cfg.folders()
-		problems = append(problems, removeFolders(cfg, uids))
-		done.Folders = gone(before)
+		done.Folders, err = removeFolders(cfg, uids)
+		problems = append(problems, err)
 	}
 	return done, errors.Join(append(problems, service.Close())...)
 }
@@ -118,34 +115,9 @@ func removeSandboxes(
 	return len(sandboxes) - len(failed), errors.Join(failed...)
 }
 
-// folders are the existing folders of a syncLoop, outer ones before inner ones.
-func (c *CleanupConfig) folders() []string {
-	return slices.DeleteFunc([]string{
-		c.RootDir, c.LogDir, filepath.Join(c.RootDir, "pods"),
-		filepath.Join(c.LogDir, "pods"), filepath.Join(c.LogDir, "containers"),
-	}, missing)
-}
-
-func missing(path string) bool {
-	_, err := os.Lstat(path)
-	return errors.Is(err, fs.ErrNotExist)
-}
-
-// gone are those of the folders that no longer exist, except folders inside of another one.
-func gone(folders []string) []string {
-	var out []string
-	for _, f := range folders {
-		inside := func(outer string) bool { return strings.HasPrefix(f, outer+"/") }
-		if missing(f) && !slices.ContainsFunc(out, inside) {
-			out = append(out, f)
-		}
-	}
-	return out
-}
-
 // removeFolders removes the pods' cgroups, what the parts create below the two folders, and the folders themselves if
-// they are empty then.
-func removeFolders(cfg CleanupConfig, uids map[types.UID]bool) error {
+// they are empty then. It returns those that it removed.
+func removeFolders(cfg CleanupConfig, uids map[types.UID]bool) (removed []string, err error) {
 	volumes := volumemanager.New(volumemanager.Config{
 		RootDir: cfg.RootDir, NodeName: cfg.NodeName, Log: logr.Discard(),
 		Metrics: metrics.New(prometheus.NewRegistry(), prometheus.NewRegistry()),
@@ -153,12 +125,15 @@ func removeFolders(cfg CleanupConfig, uids map[types.UID]bool) error {
 	for _, uid := range volumes.PodDirs() {
 		uids[uid] = true
 	}
-	problems := []error{forgetCgroups(cgroupMount, cfg.RootDir, uids), volumes.CleanupOrphans(nil)}
+	err = errors.Join(forgetCgroups(cgroupMount, cfg.RootDir, uids), volumes.CleanupOrphans(nil))
 	if len(volumes.PodDirs()) == 0 {
-		problems = append(problems, removeLogs(cfg.LogDir, cfg.NodeName))
+		err = errors.Join(err, removeLogs(cfg.LogDir, cfg.NodeName))
 	}
-	for _, dir := range []string{filepath.Join(cfg.RootDir, "pods"), cfg.LogDir, cfg.RootDir} {
-		_ = os.Remove(dir) // unless something else is in it
+	_ = os.Remove(filepath.Join(cfg.RootDir, "pods")) // unless something else is in it
+	for _, dir := range []string{cfg.LogDir, cfg.RootDir} {
+		if os.Remove(dir) == nil {
+			removed = append(removed, dir)
+		}
 	}
-	return errors.Join(problems...)
+	return removed, err
 }

@@ -10,21 +10,22 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/flowcontrol"
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kdiag/kdiag/crictl/kubeletconfig"
 	"github.com/kdiag/kdiag/crictl/remote"
 	"github.com/kdiag/kdiag/plegbench/syncloop/config"
-	"github.com/kdiag/kdiag/plegbench/syncloop/container"
 	"github.com/kdiag/kdiag/plegbench/syncloop/eviction"
 	"github.com/kdiag/kdiag/plegbench/syncloop/gc"
 	"github.com/kdiag/kdiag/plegbench/syncloop/images"
@@ -53,7 +54,6 @@ type Client interface {
 // A Config is what New needs. Endpoint, NodeName, RootDir, LogDir, Kubelet, Periods, Log and Recorder are required.
 type Config struct {
 	Endpoint string // CRI socket
-	Dialer   func(ctx context.Context, path string) (net.Conn, error)
 	NodeName string
 	RootDir  string // like /var/lib/kubelet
 	LogDir   string // like /var/log: pods and containers are below
@@ -91,12 +91,9 @@ type SyncLoop struct {
 	log      logr.Logger
 	recorder record.EventRecorder
 	metrics  *metrics.Metrics
-	registry *prometheus.Registry
-	probes   *prometheus.Registry
 	hostIPs  []string
 	name     string // of the runtime, as Version returns it
 	version  string
-	machine  nodestatus.Machine
 
 	service                      *remote.Service
 	state                        *nodestatus.RuntimeState
@@ -121,7 +118,7 @@ type SyncLoop struct {
 	evictor                      *eviction.Manager
 	stats                        *stats.Provider
 	server                       *server.Server // nil without an address
-	ready                        chan struct{} // closed when the runtime is ready for the first time
+	ready                        chan struct{}  // closed when the runtime is ready for the first time
 	loop                         *loop
 
 	mu      sync.Mutex
@@ -140,7 +137,6 @@ func New(ctx context.Context, cfg Config) (*SyncLoop, error) {
 	s := &SyncLoop{
 		cfg: cfg, log: cfg.Log, recorder: cfg.Recorder, seen: map[string]bool{},
 		reasons: map[types.UID]map[string]startResult{}, ready: make(chan struct{}),
-		registry: prometheus.NewRegistry(), probes: prometheus.NewRegistry(),
 	}
 	if err := os.MkdirAll(cfg.RootDir, 0o750); err != nil {
 		return nil, err
@@ -148,17 +144,7 @@ func New(ctx context.Context, cfg Config) (*SyncLoop, error) {
 	if err := claimLogs(cfg.LogDir, cfg.NodeName); err != nil {
 		return nil, err
 	}
-	if err := noteCgroupRoot(cfg.RootDir, cfg.Kubelet.CgroupRoot); err != nil {
-		return nil, err
-	}
-	s.metrics = metrics.New(s.registry, s.probes)
-	s.metrics.NodeName.WithLabelValues(cfg.NodeName).Set(1)
-	var err error
-	storage, _, err := stats.Disk(cfg.RootDir)
-	if err != nil {
-		return nil, err
-	}
-	if s.machine, err = nodestatus.ReadMachine("/", storage); err != nil {
+	if err := os.WriteFile(filepath.Join(cfg.RootDir, cgroupRootFile), []byte(cfg.Kubelet.CgroupRoot), 0o640); err != nil {
 		return nil, err
 	}
 	for _, a := range nodestatus.Addresses(cfg.NodeName) {
@@ -166,20 +152,22 @@ func New(ctx context.Context, cfg Config) (*SyncLoop, error) {
 			s.hostIPs = append(s.hostIPs, a.Address)
 		}
 	}
-	s.service, err = remote.Dial(cfg.Endpoint, remote.Options{
-		Timeout: cfg.Periods.Request, Log: cfg.Log, Observe: s.metrics.Observe, Dialer: cfg.Dialer,
-	})
+	registry, probes := prometheus.NewRegistry(), prometheus.NewRegistry()
+	s.metrics = metrics.New(registry, probes)
+	s.metrics.NodeName.WithLabelValues(cfg.NodeName).Set(1)
+	var err error
+	s.service, err = remote.Dial(cfg.Endpoint, remote.Options{Timeout: cfg.Periods.Request, Log: cfg.Log, Observe: s.metrics.Observe})
 	if err != nil {
 		return nil, err
 	}
 	version, err := s.service.Version(ctx)
 	if err != nil {
-		return nil, errors.Join(
-			fmt.Errorf("validate service connection: validate CRI v1 runtime API for endpoint %q: %w", cfg.Endpoint, err), s.service.Close())
+		err = fmt.Errorf("validate service connection: validate CRI v1 runtime API for endpoint %q: %w", cfg.Endpoint, err)
+		return nil, errors.Join(err, s.service.Close())
 	}
 	s.name, s.version = version.GetRuntimeName(), version.GetRuntimeVersion()
 	s.takeCgroupDriver(ctx)
-	if err := s.wire(); err != nil {
+	if err := s.wire(registry, probes); err != nil {
 		return nil, errors.Join(err, s.service.Close())
 	}
 	return s, nil
@@ -193,120 +181,73 @@ func (s *SyncLoop) takeCgroupDriver(ctx context.Context) {
 		s.log.V(2).Info("CRI implementation should be updated to support RuntimeConfig. Falling back to using cgroupDriver from kubelet config.")
 		return
 	}
-	driver := "cgroupfs"
-	if config.GetLinux().GetCgroupDriver() == runtimeapi.CgroupDriver_SYSTEMD {
-		driver = "systemd"
-	}
+	driver := strings.ToLower(config.GetLinux().GetCgroupDriver().String())
 	s.log.Info("Using cgroup driver setting received from the CRI runtime", "cgroupDriver", driver)
 	s.cfg.Kubelet.CgroupDriver = driver
 }
 
-// A source sends all its pods, again and again.
-type source struct {
-	name string
-	run  func(ctx context.Context, send func([]*v1.Pod)) error
-}
-
-// wire makes the parts and connects them.
-func (s *SyncLoop) wire() error {
-	s.state = nodestatus.NewRuntimeState(nodestatus.RuntimeConfig{
-		Status: s.service.Status, Period: s.cfg.Periods.RuntimeStatus, Down: s.cfg.Periods.RuntimeDown,
-		OnReady: func() { close(s.ready) }, Log: s.log,
-	})
-	s.cache = pleg.NewCache()
-	s.pods = pod.NewManager()
-	s.liveness, s.readiness, s.startup = prober.NewResults(), prober.NewResults(), prober.NewResults()
-	s.status = status.New(status.Config{
-		Client: s.cfg.Client, File: s.cfg.StatusFile, Pods: s.pods, Log: s.log, Metrics: s.metrics, Interval: s.cfg.Periods.StatusManager,
-		CouldRun: func(uid types.UID) bool { return s.workers.CouldHaveRunningContainers(uid) },
-	})
-	s.wireSources()
-	s.wireRuntime()
-	s.wirePLEG()
-	s.workers = podworkers.New(podworkers.Config{
-		Syncer: s, Cache: s.cache, Recorder: s.recorder, Log: s.log, Metrics: s.metrics,
-		ResyncInterval: s.cfg.Periods.Resync, BackOff: s.cfg.Periods.BackOff, TransientBackOff: s.cfg.Periods.Sync,
-	})
-	s.prober = prober.New(prober.Config{
-		Liveness: s.liveness, Readiness: s.readiness, Startup: s.startup,
-		Exec: s.runtime.Exec, GRPC: remote.CheckHealth, PodStatus: s.status.PodStatus,
-		Recorder: s.recorder, Log: s.log, Metrics: s.metrics,
-	})
-	if err := s.wireCollectors(); err != nil {
-		return err
+// Run runs until ctx ends, which is no error, or until a part fails. It leaves the pods running: the next syncLoop with
+// the same node name adopts them. Run may be called once.
+func (s *SyncLoop) Run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	parts := []func(context.Context) error{
+		s.state.Run, s.node.Run, s.status.Run, s.workers.Run, s.prober.Run, s.pleg.Run, s.garbage.Run, s.garbage.RunDeletor,
+		s.imageGC.Run, // with a threshold of 100 it only lists, for the node's status
+		s.evict, s.watchOOM, s.loop.run,
 	}
-	s.wireLoop()
-	if err := s.wireServer(); err != nil {
-		return err
+	if s.evented != nil {
+		parts = append(parts, s.evented.Run)
 	}
-	s.wireNode()
-	return nil
-}
-
-func (s *SyncLoop) wireSources() {
-	c, p := &s.cfg, &s.cfg.Periods
-	if c.Manifests != "" {
-		f := &config.File{Path: c.Manifests, NodeName: c.NodeName, Interval: p.FileCheck, Log: s.log}
-		s.sources = append(s.sources, source{pod.FileSource, f.Run})
+	if s.server != nil {
+		parts = append(parts, s.server.Run)
 	}
-	if c.ManifestURL != "" {
-		h := &config.HTTP{URL: c.ManifestURL, Header: c.ManifestHeader, NodeName: c.NodeName, Interval: p.HTTPCheck, Log: s.log}
-		s.sources = append(s.sources, source{pod.HTTPSource, h.Run})
-	}
-	if c.Client != nil {
-		a := &config.APIServer{Client: c.Client, NodeName: c.NodeName, NodeSynced: func() bool { return s.node.Node() != nil }, Log: s.log}
-		s.sources = append(s.sources, source{pod.APIServerSource, a.Run})
-		s.mirrors = pod.NewMirrors(c.Client, c.NodeName, func() *v1.Node { return s.node.Node() }, s.log)
-	}
-	var names []string
 	for _, source := range s.sources {
-		names = append(names, source.name)
+		parts = append(parts, func(ctx context.Context) error {
+			return source.run(ctx, func(pods []*v1.Pod) { s.mux.Apply(ctx, source.name, pods) })
+		})
 	}
-	s.mux = config.New(config.Config{Log: s.log, Recorder: s.recorder, Sources: names})
+	for _, run := range parts {
+		g.Go(func() error { return run(ctx) })
+	}
+	err := g.Wait()
+	if errors.Is(err, context.Canceled) {
+		err = nil
+	}
+	return errors.Join(err, s.service.Close())
 }
 
-// allocatable is what the node has for pods, once that is known.
-func (s *SyncLoop) allocatable() v1.ResourceList {
-	if n := s.node.Node(); n != nil {
-		return n.Status.Allocatable
+// evict runs the eviction manager once the runtime is ready.
+func (s *SyncLoop) evict(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-s.ready:
+		return s.evictor.Run(ctx)
+	}
+}
+
+// watchOOM reports kills by the kernel. It is not fatal if the kernel's log cannot be read.
+func (s *SyncLoop) watchOOM(ctx context.Context) error {
+	if s.cfg.Kmsg == "" {
+		return nil
+	}
+	err := eviction.WatchOOM(ctx, eviction.OOMConfig{Kmsg: s.cfg.Kmsg, Recorder: s.recorder, NodeName: s.cfg.NodeName, Log: s.log, Metrics: s.metrics})
+	if err != nil && ctx.Err() == nil {
+		s.log.Error(err, "Unable to watch the kernel log for OOM kills", "path", s.cfg.Kmsg)
 	}
 	return nil
 }
 
-func (s *SyncLoop) wireRuntime() {
-	k, p := s.cfg.Kubelet, s.cfg.Periods
-	switch {
-	case s.cfg.Objects != "" || s.cfg.Client == nil:
-		s.objects = volumemanager.NewFileObjects(s.cfg.Objects)
-	default:
-		s.objects = volumemanager.NewAPIObjects(s.cfg.Client)
+// Addr is the address that the server listens on, or nil.
+func (s *SyncLoop) Addr() net.Addr {
+	if s.server == nil {
+		return nil
 	}
-	s.volumes = volumemanager.New(volumemanager.Config{
-		RootDir: s.cfg.RootDir, Objects: s.objects, NodeName: s.cfg.NodeName, Recorder: s.recorder, Log: s.log, Metrics: s.metrics,
-	})
-	s.backOff = kuberuntime.NewBackOff(p.CrashFirst, p.CrashMost, p.CrashReset)
-	result := func(results *prober.Results) kuberuntime.ProbeResult {
-		return func(id container.ID) (failed, known bool) {
-			r, ok := results.Get(id)
-			return r == prober.Failure, ok && r != prober.Unknown
-		}
-	}
-	s.runtime = kuberuntime.New(kuberuntime.Config{
-		CRI: s.service, Volumes: s.volumes, Objects: s.objects, Liveness: result(s.liveness), Startup: result(s.startup),
-		Images: images.New(images.Config{
-			Service: s.service, Recorder: s.recorder, Log: s.log, Serialize: k.SerializeImagePulls, MaxParallel: &k.MaxParallelImagePulls,
-			QPS: float32(k.RegistryPullQPS), Burst: int(k.RegistryBurst), BackOff: p.PullFirst, MaxBackOff: p.PullMost,
-		}),
-		BackOff: s.backOff, Recorder: s.recorder, Log: s.log, Metrics: s.metrics,
-		NodeName: s.cfg.NodeName, RuntimeName: s.name, RootDir: s.cfg.RootDir, LogDir: s.cfg.LogDir, HostIPs: s.hostIPs,
-		ClusterDNS: k.ClusterDNS, ClusterDomain: k.ClusterDomain, SeccompDefault: k.SeccompDefault,
-		MemoryCapacity: int64(s.machine.Memory), CgroupV2: exists("/sys/fs/cgroup/cgroup.controllers"),
-		CgroupParent: s.cgroupParent, Allocatable: s.allocatable, SandboxReady: s.status.SetSandboxReady,
-		TerminationRequested: func(uid types.UID) bool { return s.workers.IsPodTerminationRequested(uid) },
-	})
+	return s.server.Addr()
 }
 
-func exists(path string) bool {
-	_, err := os.Stat(path)
-	return err == nil
+func (s *SyncLoop) notify(what, detail string) {
+	if s.cfg.Notify != nil {
+		s.cfg.Notify(Event{At: time.Now(), What: what, Detail: detail})
+	}
 }
