@@ -187,6 +187,7 @@ func newBench(t *testing.T) *bench {
 	b.metrics = metrics.New(prometheus.NewRegistry(), prometheus.NewRegistry())
 	b.Workers = New(Config{
 		Syncer: b.syncer, Cache: b.cache, Recorder: b.events, Metrics: b.metrics,
+		ResyncInterval: time.Minute, BackOff: 10 * time.Second, TransientBackOff: time.Second,
 		Log: funcr.New(func(_, line string) {
 			b.logMu.Lock()
 			defer b.logMu.Unlock()

@@ -49,7 +49,7 @@ func FuzzEveryWorkerEnds(f *testing.F) {
 			if len(h.startedStatic) != 0 {
 				t.Errorf("names still taken: %v", h.startedStatic)
 			}
-			h.Wait()
+			h.wg.Wait()
 		})
 	})
 }

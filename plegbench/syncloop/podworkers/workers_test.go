@@ -65,7 +65,7 @@ func TestLifeOfAPod(t *testing.T) {
 			t.Errorf("left: %v %v", got, b.Snapshot())
 		}
 		equal(t, "forgotten", []string{"finished", "runtime removed", "content removed"}, b.answers("p"))
-		b.Wait() // its goroutine has ended though Run goes on
+		b.wg.Wait() // its goroutine has ended though Run goes on
 	})
 }
 
@@ -218,7 +218,7 @@ func TestStuckInTheCache(t *testing.T) {
 		close(b.cache.gate)
 		equal(t, "free", []string{"sync p create", "terminating p grace=1", "terminated p"}, b.settled())
 		b.stop()
-		b.Wait()
+		b.wg.Wait()
 	})
 }
 
@@ -228,7 +228,7 @@ func TestRunEndsStuckWorkers(t *testing.T) {
 		b.create(testPod("p"))
 		synctest.Wait()
 		b.stop()
-		b.Wait()
+		b.wg.Wait()
 		b.create(testPod("q"))
 		equal(t, "after the end", nil, b.settled())
 		if b.logged("Error syncing pod") || len(b.events.Events) > 0 {
@@ -291,15 +291,8 @@ func TestStaticPodsOfOneName(t *testing.T) {
 		if b.IsPodForMirrorPodTerminatingByFullName("web_ns") {
 			t.Error("the first has ended")
 		}
-		b.UpdatePod(UpdateOptions{Type: Sync, Pod: third})
-		equal(t, "not its turn", nil, b.settled())
 		b.kill(second, nil) // ends before it began
-		time.Sleep(20 * time.Second)
-		for uid := range b.Queue.Ready() {
-			if uid == "3" {
-				b.UpdatePod(UpdateOptions{Type: Sync, Pod: third})
-			}
-		}
+		b.UpdatePod(UpdateOptions{Type: Sync, Pod: third})
 		equal(t, "the third", []string{"sync 3 sync"}, b.settled())
 		if !b.ShouldPodBeFinished("2") {
 			t.Error("the second has not ended")
