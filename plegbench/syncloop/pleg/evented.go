@@ -3,6 +3,7 @@ package pleg
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
@@ -56,12 +58,12 @@ func (e *Evented) Run(ctx context.Context) error {
 	defer e.use(false)
 	streaming, stop := context.WithCancel(ctx)
 	defer stop()
-	// As many events as in the Generic's channel may wait for their inspection.
-	received := make(chan *runtimeapi.ContainerEventResponse, cap(e.Generic.events))
 	var wg sync.WaitGroup
-	wg.Go(func() { e.process(streaming, received) })
-	wg.Go(func() { e.refresh(streaming) })
-	e.watch(streaming, received)
+	// So that the worker of a pod without events need not wait for the next relist.
+	wg.Go(func() {
+		wait.UntilWithContext(streaming, func(context.Context) { e.Generic.Cache.UpdateTime(time.Now()) }, cacheRefresh)
+	})
+	e.watch(streaming)
 	stop()
 	wg.Wait()
 	if ctx.Err() == nil {
@@ -88,50 +90,21 @@ func (e *Evented) Healthy() error {
 
 func (e *Evented) use(on bool) {
 	e.inUse.Store(on)
-	e.Generic.Cache.takeOnlyNewer(on)
+	e.Generic.Cache.onlyNewer.Store(on)
 }
 
 // watch reads the stream, without pauses between its losses, until the last loss or the end of ctx. The end of a stream
 // without an error is a loss, too: CRI-O ends it so if its events are disabled.
-func (e *Evented) watch(ctx context.Context, received chan<- *runtimeapi.ContainerEventResponse) {
+func (e *Evented) watch(ctx context.Context) {
 	m := e.Generic.Metrics
 	for range maxStreamLosses {
-		err := e.Stream.GetContainerEvents(ctx, m.EventedPLEGConnections.Inc, func(ev *runtimeapi.ContainerEventResponse) {
-			select {
-			case received <- ev:
-			case <-ctx.Done():
-			}
-		})
+		err := e.Stream.GetContainerEvents(ctx, m.EventedPLEGConnections.Inc, func(ev *runtimeapi.ContainerEventResponse) { e.handle(ctx, ev) })
 		if ctx.Err() != nil {
 			return
 		}
 		m.EventedPLEGErrors.Inc()
 		e.Generic.Relist(ctx) // for what happened without a stream
 		e.Log.V(4).Info("Evented PLEG: Failed to get container events, retrying: ", "err", err)
-	}
-}
-
-// refresh updates the cache's global time, so that the worker of a pod without events need not wait for the next
-// relist.
-func (e *Evented) refresh(ctx context.Context) {
-	for {
-		e.Generic.Cache.UpdateTime(time.Now())
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(cacheRefresh):
-		}
-	}
-}
-
-func (e *Evented) process(ctx context.Context, received <-chan *runtimeapi.ContainerEventResponse) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case ev := <-received:
-			e.handle(ctx, ev)
-		}
 	}
 }
 
@@ -171,13 +144,9 @@ func (e *Evented) handle(ctx context.Context, ev *runtimeapi.ContainerEventRespo
 // empty status its worker would start it a second time.
 func (e *Evented) sandboxGone(ctx context.Context, uid types.UID, id string) {
 	status, err := e.Generic.Cache.Get(uid)
-	if err == nil {
-		for _, sb := range status.SandboxStatuses {
-			if sb.GetId() != id {
-				e.inspect(ctx, uid)
-				return
-			}
-		}
+	if err == nil && slices.ContainsFunc(status.SandboxStatuses, func(sb *runtimeapi.PodSandboxStatus) bool { return sb.GetId() != id }) {
+		e.inspect(ctx, uid)
+		return
 	}
 	e.Generic.Cache.Delete(uid)
 }
@@ -188,8 +157,8 @@ func (e *Evented) inspect(ctx context.Context, uid types.UID) bool {
 	at := time.Now()
 	pod, err := e.Generic.Runtime.GetPod(ctx, uid)
 	if err == nil {
-		updated, err := e.Generic.writeStatus(ctx, uid, pod, at)
-		if err == nil {
+		var updated bool
+		if updated, err = e.Generic.writeStatus(ctx, uid, pod, at); err == nil {
 			return updated
 		}
 	}
@@ -202,14 +171,11 @@ func (e *Evented) inspect(ctx context.Context, uid types.UID) bool {
 func eventsOf(uid types.UID, ev *runtimeapi.ContainerEventResponse) []Event {
 	switch ev.ContainerEventType {
 	case runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT:
-		return []Event{{ID: uid, Type: ContainerStarted, Data: ev.ContainerId}}
+		return computeEvents(uid, ev.ContainerId, nonExistent, running)
 	case runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT:
-		return []Event{{ID: uid, Type: ContainerDied, Data: ev.ContainerId}}
+		return computeEvents(uid, ev.ContainerId, running, exited)
 	case runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT:
-		return []Event{
-			{ID: uid, Type: ContainerDied, Data: ev.ContainerId},
-			{ID: uid, Type: ContainerRemoved, Data: ev.ContainerId},
-		}
+		return computeEvents(uid, ev.ContainerId, running, nonExistent)
 	}
 	return nil
 }

@@ -185,8 +185,8 @@ func TestEventedFallsBack(t *testing.T) {
 			s.ends <- []error{errSick, nil}[i%2] // CRI-O ends without an error
 			synctest.Wait()
 		}
-		if e.InUse() || s.opened != maxStreamLosses || b.cache.onlyNewer() {
-			t.Errorf("in use %v, opened %d, cache takes only what is newer %v", e.InUse(), s.opened, b.cache.onlyNewer())
+		if e.InUse() || s.opened != maxStreamLosses || b.cache.onlyNewer.Load() {
+			t.Errorf("in use %v, opened %d, cache takes only what is newer %v", e.InUse(), s.opened, b.cache.onlyNewer.Load())
 		}
 		if got := b.Snapshot().Relists; got != 1+maxStreamLosses+1 {
 			t.Errorf("%d relists: want the first, one for each loss, and one at the fall back", got)

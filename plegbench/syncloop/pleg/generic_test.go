@@ -112,7 +112,6 @@ func TestReinspect(t *testing.T) {
 	b.Relist(t.Context())
 	b.sent()
 	b.RequestReinspect("p")
-	b.RequestReinspect("nobody")
 	b.Relist(t.Context())
 	if diff := cmp.Diff([]string{"p PodSync "}, b.sent()); diff != "" {
 		t.Error(diff)
@@ -289,7 +288,7 @@ func FuzzReplayReachesState(f *testing.F) {
 	f.Fuzz(func(t *testing.T, seed uint64, steps int) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		b := newBench(t, nil)
-		states := []container.State{container.Created, container.Running, container.Exited, container.Unknown, ""}
+		choices := []container.State{container.Created, container.Running, container.Exited, container.Unknown, ""}
 		for range min(max(steps, 0), 500) {
 			uid := types.UID(fmt.Sprintf("p%d", r.IntN(4)))
 			switch r.IntN(8) {
@@ -302,7 +301,7 @@ func FuzzReplayReachesState(f *testing.F) {
 			case 3:
 				delete(b.runtime.statusErr, uid)
 			default:
-				b.runtime.put(uid, fmt.Sprintf("%s-c%d", uid, r.IntN(3)), states[r.IntN(len(states))])
+				b.runtime.put(uid, fmt.Sprintf("%s-c%d", uid, r.IntN(3)), choices[r.IntN(len(choices))])
 			}
 		}
 		clear(b.runtime.statusErr)
@@ -335,7 +334,7 @@ func FuzzReplayReachesState(f *testing.F) {
 		}
 		// A container that went on to created or unknown is neither started nor dead to the events.
 		for c := range got {
-			if stateOf(b.runtime.pods[types.UID(c[:2])], c) == unknown {
+			if states(b.runtime.pods[types.UID(c[:2])])[c] == unknown {
 				delete(got, c)
 			}
 		}
