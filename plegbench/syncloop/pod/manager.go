@@ -13,19 +13,15 @@ import (
 // have one full name and different UIDs, and are kept apart (basicManager in pkg/kubelet/pod/pod_manager.go upstream).
 // A Manager is safe for use by several goroutines. Its pods must not be changed.
 type Manager struct {
-	mu         sync.RWMutex
-	pods       map[types.UID]*v1.Pod
-	byName     map[string]*v1.Pod // of pods
-	mirrors    map[string]*v1.Pod // by full name
-	translated map[types.UID]types.UID
+	mu      sync.RWMutex
+	pods    map[types.UID]*v1.Pod
+	byName  map[string]*v1.Pod // of pods
+	mirrors map[string]*v1.Pod // by full name
 }
 
 // NewManager returns a manager without pods.
 func NewManager() *Manager {
-	return &Manager{
-		pods: map[types.UID]*v1.Pod{}, byName: map[string]*v1.Pod{}, mirrors: map[string]*v1.Pod{},
-		translated: map[types.UID]types.UID{},
-	}
+	return &Manager{pods: map[types.UID]*v1.Pod{}, byName: map[string]*v1.Pod{}, mirrors: map[string]*v1.Pod{}}
 }
 
 // UpdatePod adds a pod or mirror, or replaces the one with its UID.
@@ -38,9 +34,6 @@ func (m *Manager) UpdatePod(p *v1.Pod) {
 	} else {
 		m.pods[p.UID], m.byName[name] = p, p
 	}
-	if static, mirror := m.byName[name], m.mirrors[name]; static != nil && mirror != nil {
-		m.translated[mirror.UID] = static.UID
-	}
 }
 
 // RemovePod removes a pod or mirror. The mirror of a removed static pod becomes an orphan.
@@ -49,7 +42,6 @@ func (m *Manager) RemovePod(p *v1.Pod) {
 	defer m.mu.Unlock()
 	if IsMirror(p) {
 		delete(m.mirrors, FullName(p))
-		delete(m.translated, p.UID)
 		return
 	}
 	delete(m.pods, p.UID)
@@ -99,8 +91,10 @@ func (m *Manager) PodOf(mirror *v1.Pod) (*v1.Pod, bool) {
 func (m *Manager) TranslateUID(uid types.UID) types.UID {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	if static, ok := m.translated[uid]; ok {
-		return static
+	for name, mirror := range m.mirrors {
+		if static := m.byName[name]; mirror.UID == uid && static != nil {
+			return static.UID
+		}
 	}
 	return uid
 }

@@ -2,8 +2,6 @@ package pod
 
 import (
 	"context"
-	"fmt"
-	"maps"
 
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
@@ -70,20 +68,17 @@ func (m *Mirrors) Reconcile(ctx context.Context, static, mirror *v1.Pod) {
 
 // create creates the mirror of a static pod. An existing mirror of the same version will do.
 func (m *Mirrors) create(ctx context.Context, static *v1.Pod, node types.UID) error {
-	mirror := *static
-	mirror.Annotations = maps.Clone(static.Annotations)
+	mirror := static.DeepCopy()
 	mirror.Annotations[ConfigMirrorAnnotation] = static.Annotations[ConfigHashAnnotation]
 	// The API server's node restriction lets a node create only pods that it owns.
 	mirror.OwnerReferences = []metav1.OwnerReference{{
-		APIVersion: v1.SchemeGroupVersion.String(), Kind: "Node", Name: m.nodeName, UID: node, Controller: new(true),
+		APIVersion: "v1", Kind: "Node", Name: m.nodeName, UID: node, Controller: new(true),
 	}}
-	_, err := m.client.CreatePod(ctx, &mirror)
+	_, err := m.client.CreatePod(ctx, mirror)
 	if apierrors.IsAlreadyExists(err) {
-		existing, getErr := m.client.GetPod(ctx, static.Namespace, static.Name)
-		if getErr == nil && same(static, existing) {
+		if existing, getErr := m.client.GetPod(ctx, static.Namespace, static.Name); getErr == nil && same(static, existing) {
 			return nil
 		}
-		return fmt.Errorf("the API server has another pod of this name: %w", err)
 	}
 	return err
 }
