@@ -40,7 +40,6 @@ type Config struct {
 }
 
 const (
-	endWithin     = time.Second // from the end of Run's context to that of Run
 	headerTimeout = 10 * time.Second
 	// writeTimeout leaves room for a profile, and for a runtime that does not answer within its two minutes.
 	writeTimeout = 5 * time.Minute
@@ -74,26 +73,15 @@ func loopback(host string) bool { return host == "localhost" || net.ParseIP(host
 // Addr is where the server listens.
 func (s *Server) Addr() net.Addr { return s.listener.Addr() }
 
-// Run serves until ctx ends, whose error it returns. Requests are given a second to end, and are then cut off.
+// Run serves until ctx ends, whose error it returns. Requests under way are cut off then.
 func (s *Server) Run(ctx context.Context) error {
 	server := &http.Server{
 		Handler: sameHost(s.routes()), BaseContext: func(net.Listener) context.Context { return ctx },
 		ReadHeaderTimeout: headerTimeout, WriteTimeout: writeTimeout,
 	}
 	s.cfg.Log.Info("Starting to listen", "address", s.Addr().String())
-	ended := make(chan error, 1)
-	go func() { ended <- server.Serve(s.listener) }()
-	select {
-	case err := <-ended:
-		return fmt.Errorf("serving: %w", err)
-	case <-ctx.Done():
-	}
-	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), endWithin)
-	defer cancel()
-	if err := server.Shutdown(ending); err != nil {
-		_ = server.Close()
-	}
-	if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
+	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
+	if err := server.Serve(s.listener); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serving: %w", err)
 	}
 	return ctx.Err()
@@ -149,39 +137,24 @@ func (s *Server) routes() *http.ServeMux {
 	return mux
 }
 
-// healthz serves all checks at /healthz and each at /healthz/NAME (k8s.io/apiserver/pkg/server/healthz upstream). Of
-// a check that failed, only its own path shows the reason.
+// healthz serves the checks of a kubelet together and each by its name (k8s.io/apiserver/pkg/server/healthz upstream).
+// The first two never fail. Together they do not show why the last one failed.
 func (s *Server) healthz(mux *http.ServeMux) {
-	well := func() error { return nil }
-	checks := []struct {
-		name  string
-		check func() error
-	}{{"ping", well}, {"log", well}, {"syncloop", s.cfg.Healthy}}
-	for _, c := range checks {
-		mux.HandleFunc("GET /healthz/"+c.name, func(w http.ResponseWriter, _ *http.Request) {
-			if err := c.check(); err != nil {
-				http.Error(w, fmt.Sprintf("internal server error: %v", err), http.StatusInternalServerError)
+	serve := func(path string, check func() error, failed func(error) string) {
+		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) {
+			if err := check(); err != nil {
+				http.Error(w, failed(err), http.StatusInternalServerError)
 				return
 			}
 			_, _ = fmt.Fprint(w, "ok")
 		})
 	}
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
-		text, failed := "", ""
-		for _, c := range checks {
-			if err := c.check(); err != nil {
-				text += fmt.Sprintf("[-]%s failed: reason withheld\n", c.name)
-				failed = c.name
-				s.cfg.Log.V(2).Info(fmt.Sprintf("%s check failed: healthz\n[-]%s failed: %v\n", c.name, c.name, err))
-				continue
-			}
-			text += fmt.Sprintf("[+]%s ok\n", c.name)
-		}
-		if failed != "" {
-			http.Error(w, text+"healthz check failed", http.StatusInternalServerError)
-			return
-		}
-		_, _ = fmt.Fprint(w, "ok")
+	serve("/healthz/ping", func() error { return nil }, nil)
+	serve("/healthz/log", func() error { return nil }, nil)
+	serve("/healthz/syncloop", s.cfg.Healthy, func(err error) string { return fmt.Sprintf("internal server error: %v", err) })
+	serve("/healthz", s.cfg.Healthy, func(err error) string {
+		s.cfg.Log.V(2).Info(fmt.Sprintf("syncloop check failed: healthz\n[-]syncloop failed: %v\n", err))
+		return "[+]ping ok\n[+]log ok\n[-]syncloop failed: reason withheld\nhealthz check failed"
 	})
 }
 
