@@ -90,16 +90,12 @@ func (o *options) check(cmd *cobra.Command, args []string) error {
 			o.speed = defaultSpeed
 		}
 	}
-	if err := cmp.Or(
+	return cmp.Or(
 		cli.Reject(o.scenario == "" && !o.cleanup, "which incident?", "kdiag reproduce help lists them; a good one to begin with: kdiag reproduce runtime-hung"),
 		cli.Reject(o.scenario != "" && o.cleanup, "--cleanup plays nothing", "leave out the scenario"),
 		cli.Reject(math.IsNaN(o.speed) || o.speed < 1 || o.speed > 200, fmt.Sprintf("--speed %v makes no sense", o.speed), "give a factor from 1 to 200, such as --speed 60"),
 		cli.Reject(o.pods < 2 || o.pods > 100, fmt.Sprintf("--pods %d makes no sense", o.pods), "give 2 to 100"),
 		cli.Reject(o.exited < 2 || o.exited > 20000, fmt.Sprintf("--exited %d makes no sense", o.exited), "give 2 to 20000"),
-		cli.Reject(o.image == "" && cmd.Flags().Changed("image"), "--image is empty", "leave it out to let kdiag pick one that is on the node"),
-		cli.Reject(o.log == "" && cmd.Flags().Changed("log"), "--log is empty", "name a file"),
-	); err != nil {
-		return err
-	}
-	return nil
+		cli.RejectEmpty(cmd, "image", "log"),
+	)
 }

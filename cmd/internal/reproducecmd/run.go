@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"slices"
 	"time"
@@ -29,26 +28,34 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 	}
 	style := answer.Render(env, &opts.Flags)
 	report, err := play(timed, env, opts, style)
-	switch {
-	case report != nil && timed.Err() != nil: // the report has how far it came, and whether anything is left
-		report.Interrupted, err = true, &cli.ExitError{Code: cli.ExitUnknown}
-		if ctx.Err() == nil {
-			err = &cli.HintError{
-				Err: fmt.Errorf("--timeout %s was over before the incident was", opts.Timeout), Code: cli.ExitUnknown,
-				Hint: "give more time, or play it faster with --speed",
-			}
-			report.Problems = problems(err)
+	if report == nil {
+		if style.Format == render.Text {
+			return err
 		}
+		report = &reproduce.Report{ // a program that asked for a document gets one
+			Scenario: opts.scenario, Endpoint: opts.Endpoint, Speed: opts.speed, Pods: opts.pods, CleanedUp: true,
+			Events: []reproduce.Event{}, Missed: []string{},
+		}
+	}
+	report.Interrupted = timed.Err() != nil
+	switch {
+	case report.Interrupted && ctx.Err() == nil:
+		err = &cli.HintError{
+			Err: fmt.Errorf("--timeout %s was over before the incident was", opts.Timeout), Code: cli.ExitUnknown,
+			Hint: "give more time, or play it faster with --speed",
+		}
+	case report.Interrupted: // the report has how far it came, and whether anything is left
+		err = &cli.ExitError{Code: cli.ExitUnknown}
+	case err == nil && (len(report.Missed) > 0 || !report.CleanedUp):
+		err = &cli.ExitError{Code: cli.ExitProblem}
 	case err != nil && style.Format == render.Text:
 		return err
-	case err != nil: // a program that asked for a document gets one
-		if report == nil {
-			report = &reproduce.Report{Scenario: opts.scenario, Endpoint: opts.Endpoint, Speed: opts.speed, Pods: opts.pods, CleanedUp: true}
-			report.Events, report.Missed = []reproduce.Event{}, []string{}
+	}
+	if _, message, hint := cli.ExitCode(err); err != nil && message != "" {
+		report.Problems = slices.DeleteFunc([]string{message, hint}, func(line string) bool { return line == "" })
+		if !report.Interrupted {
+			err = &cli.ExitError{Code: cli.ExitUnknown}
 		}
-		report.Problems, err = problems(err), &cli.ExitError{Code: cli.ExitUnknown}
-	case len(report.Missed) > 0 || !report.CleanedUp:
-		err = &cli.ExitError{Code: cli.ExitProblem}
 	}
 	doc := &render.ReproductionReport{Header: target.Header(env, "ReproductionReport"), Report: report}
 	doc.GeneratedAt = env.Now().UTC().Truncate(time.Second)
@@ -56,12 +63,6 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 		return printErr
 	}
 	return err
-}
-
-// problems are the lines about an error that belong into a document.
-func problems(err error) []string {
-	_, message, hint := cli.ExitCode(err)
-	return slices.DeleteFunc([]string{message, hint}, func(line string) bool { return line == "" })
 }
 
 // play plays the scenario. The report is nil if nothing was begun.
@@ -80,8 +81,11 @@ func play(ctx context.Context, env cli.Env, opts options, style render.Options) 
 	}
 	on := "the embedded runtime"
 	if opts.Endpoint != "" {
-		url, err := socket(ctx, opts.Endpoint)
-		if err != nil {
+		url, err := crictl.ParseEndpoint(opts.Endpoint)
+		if bad, ok := errors.AsType[*crictl.EndpointError](err); ok {
+			return nil, &cli.UsageError{Problem: bad.Error(), Hint: bad.Hint}
+		}
+		if _, err := target.Probe(ctx, url); err != nil { // nothing can answer there
 			return nil, err
 		}
 		cfg.Endpoint, on = url, url
@@ -91,7 +95,7 @@ func play(ctx context.Context, env cli.Env, opts options, style render.Options) 
 		logs = append(logs, env.Err)
 	}
 	if opts.log != "" {
-		f, err := create(opts.log)
+		f, err := os.Create(opts.log)
 		if err != nil {
 			return nil, &cli.UsageError{Problem: "--log: " + err.Error(), Hint: "name a file in a folder that you may write to"}
 		}
@@ -107,36 +111,9 @@ func play(ctx context.Context, env cli.Env, opts options, style render.Options) 
 		report.Log = opts.log
 	}
 	if err != nil {
-		err = &cli.HintError{Err: err, Code: cli.ExitUnknown, Hint: hint(opts)}
+		err = &cli.HintError{Err: err, Code: cli.ExitUnknown, Hint: "kdiag reproduce --cleanup removes what is left; kdiag runtime shows whether the runtime answers"}
 	}
 	return report, err
-}
-
-// socket returns the address of a runtime, unless it is something at which none can answer.
-func socket(ctx context.Context, endpoint string) (string, error) {
-	url, err := crictl.ParseEndpoint(endpoint)
-	if bad, ok := errors.AsType[*crictl.EndpointError](err); ok {
-		return "", &cli.UsageError{Problem: bad.Error(), Hint: bad.Hint}
-	}
-	_, err = target.Probe(ctx, url)
-	return url, err
-}
-
-// create makes a file, or empties the one that is there; a device such as /dev/null will do. To open a pipe may last
-// for ever.
-func create(name string) (*os.File, error) {
-	if info, err := os.Stat(name); err == nil && !info.Mode().IsRegular() && info.Mode()&fs.ModeCharDevice == 0 {
-		return nil, fmt.Errorf("%s is there and is no regular file", name)
-	}
-	return os.Create(name)
-}
-
-// hint is the next step when a scenario could not be played.
-func hint(opts options) string {
-	if opts.Endpoint == "" {
-		return "kdiag reproduce --cleanup removes what is left, if anything is"
-	}
-	return "kdiag runtime --runtime-endpoint " + opts.Endpoint + " says how the runtime is; kdiag reproduce --cleanup removes what is left"
 }
 
 func list(w io.Writer) error {
