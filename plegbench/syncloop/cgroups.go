@@ -44,32 +44,29 @@ func (s *SyncLoop) cgroupParent(p *v1.Pod) string {
 }
 
 // removeCgroups removes what runtimes leave of the cgroups of a pod that has ended.
-func (s *SyncLoop) removeCgroups(uid types.UID) {
-	removePodCgroups(cgroupMount, s.cfg.Kubelet.CgroupRoot, uid)
-	s.log.V(4).Info("Pod termination removed cgroups", "podUID", uid)
+func (s *SyncLoop) removeCgroups(p *v1.Pod) {
+	removeTrees(cgroupMount, cgroupPath(s.cgroupParent(p)))
+	s.log.V(4).Info("Pod termination removed cgroups", "podUID", p.UID)
 }
 
 // cgroupRootFile is the file in the root directory with the cgroup root that was used last. Cleanup needs it, since it
 // does not read the kubelet's configuration.
 const cgroupRootFile = "io.kdiag.syncloop.cgroups"
 
-// forgetCgroups removes the cgroups of pods, those above them, and the file. At the top of the hierarchy kubepods may
-// be that of a kubelet, and stays.
-func forgetCgroups(mount, rootDir string, uids map[types.UID]bool) error {
+// forgetCgroups removes the cgroups below the root on record, and the file. At the top of the hierarchy kubepods may be
+// that of a kubelet, and stays.
+func forgetCgroups(mount, rootDir string) error {
 	file := filepath.Join(rootDir, cgroupRootFile)
-	data, err := os.ReadFile(file)
+	root, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	root := string(data)
-	for uid := range uids {
-		removePodCgroups(mount, root, uid)
-	}
-	for _, systemd := range []bool{false, true} {
-		if pods := cgroupPath(cgroupParent(root, systemd, "", "")); filepath.Join("/", root) != "/" {
+	if filepath.Join("/", string(root)) != "/" {
+		for _, systemd := range []bool{false, true} {
+			pods := cgroupPath(cgroupParent(string(root), systemd, "", ""))
 			removeTrees(mount, pods)
 			for _, h := range hierarchies(mount) {
 				_ = os.Remove(filepath.Join(h, filepath.Dir(pods))) // unless something else is in it
@@ -77,18 +74,6 @@ func forgetCgroups(mount, rootDir string, uids map[types.UID]bool) error {
 		}
 	}
 	return os.Remove(file)
-}
-
-// removePodCgroups removes the empty cgroups with a pod's UID in all hierarchies, for all classes and both drivers.
-func removePodCgroups(mount, root string, uid types.UID) {
-	if uid == "" || string(uid) != filepath.Base(string(uid)) || !filepath.IsLocal(string(uid)) {
-		return // the UID comes from outside
-	}
-	for _, systemd := range []bool{false, true} {
-		for _, class := range []v1.PodQOSClass{v1.PodQOSGuaranteed, v1.PodQOSBurstable, v1.PodQOSBestEffort} {
-			removeTrees(mount, cgroupPath(cgroupParent(root, systemd, class, uid)))
-		}
-	}
 }
 
 // removeTrees removes the empty folders at path and below it, the deepest first, in all hierarchies. The kernel refuses
@@ -110,18 +95,14 @@ func removeTrees(mount, path string) {
 
 // hierarchies are the mount itself, which is the one of version 2, and all folders in it, those of version 1.
 func hierarchies(mount string) []string {
-	out := []string{mount}
-	entries, _ := os.ReadDir(mount) // a machine without cgroups has none to remove
-	for _, e := range entries {
-		out = append(out, filepath.Join(mount, e.Name()))
-	}
-	return out
+	below, _ := filepath.Glob(filepath.Join(mount, "*"))
+	return append(below, mount)
 }
 
 // cgroupPath is the path of CRI's cgroup_parent: a path as it is, or the name of a systemd slice, which lies in those that its
 // dashes name: kubepods-besteffort.slice in kubepods.slice.
 func cgroupPath(parent string) string {
-	if strings.Contains(parent, "/") || !strings.HasSuffix(parent, ".slice") {
+	if strings.Contains(parent, "/") {
 		return parent
 	}
 	var path string

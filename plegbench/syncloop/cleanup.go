@@ -12,7 +12,6 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -55,13 +54,6 @@ func Cleanup(ctx context.Context, cfg CleanupConfig) (Cleaned, error) {
 		return done, errors.Join(err, service.Close())
 	}
 	problems := []error{listErr, err}
-	uids := map[types.UID]bool{}
-	for _, c := range containers {
-		uids[types.UID(c.GetLabels()[container.PodUIDLabel])] = true
-	}
-	for _, s := range sandboxes {
-		uids[types.UID(s.GetLabels()[container.PodUIDLabel])] = true
-	}
 	done.Sandboxes, err = removeSandboxes(ctx, service, cfg.Timeout, sandboxes)
 	problems = append(problems, err)
 	for _, c := range containers { // most went with their sandbox
@@ -72,7 +64,7 @@ func Cleanup(ctx context.Context, cfg CleanupConfig) (Cleaned, error) {
 		done.Containers++
 	}
 	if errors.Join(problems...) == nil {
-		done.Folders, err = removeFolders(cfg, uids)
+		done.Folders, err = removeFolders(cfg)
 		problems = append(problems, err)
 	}
 	return done, errors.Join(append(problems, service.Close())...)
@@ -117,15 +109,12 @@ func removeSandboxes(
 
 // removeFolders removes the pods' cgroups, what the parts create below the two folders, and the folders themselves if
 // they are empty then. It returns those that it removed.
-func removeFolders(cfg CleanupConfig, uids map[types.UID]bool) (removed []string, err error) {
+func removeFolders(cfg CleanupConfig) (removed []string, err error) {
 	volumes := volumemanager.New(volumemanager.Config{
 		RootDir: cfg.RootDir, NodeName: cfg.NodeName, Log: logr.Discard(),
 		Metrics: metrics.New(prometheus.NewRegistry(), prometheus.NewRegistry()),
 	})
-	for _, uid := range volumes.PodDirs() {
-		uids[uid] = true
-	}
-	err = errors.Join(forgetCgroups(cgroupMount, cfg.RootDir, uids), volumes.CleanupOrphans(nil))
+	err = errors.Join(forgetCgroups(cgroupMount, cfg.RootDir), volumes.CleanupOrphans(nil))
 	if len(volumes.PodDirs()) == 0 {
 		err = errors.Join(err, removeLogs(cfg.LogDir, cfg.NodeName))
 	}

@@ -52,7 +52,7 @@ func LoadKubelet(file string, flags map[string][]string) (c *kubeletconfig.Confi
 	return c, noEffect, errors.Join(append(errs, validate(c))...)
 }
 
-// validate refuses what the kubelet refuses of the settings that a syncLoop acts on
+// validate refuses what the kubelet refuses of the settings that a syncLoop would not survive
 // (pkg/kubelet/apis/config/validation upstream).
 func validate(c *kubeletconfig.Config) error {
 	low, high := c.ImageGCLowThresholdPercent, c.ImageGCHighThresholdPercent
@@ -73,21 +73,9 @@ func validate(c *kubeletconfig.Config) error {
 		{"imageGCLowThresholdPercent", low, 0 <= low && low < high && high <= 100, fmt.Sprintf("0 or more, and less than imageGCHighThresholdPercent (%d)", high)},
 		{"maxPods", c.MaxPods, c.MaxPods >= 0, "0 or more"},
 		{"cgroupDriver", c.CgroupDriver, c.CgroupDriver == "cgroupfs" || c.CgroupDriver == "systemd", "cgroupfs or systemd"},
-		{"registryPullQPS", c.RegistryPullQPS, c.RegistryPullQPS >= 0 && c.RegistryBurst >= 0, "0 or more, as registryBurst"},
-		{"eventRecordQPS", c.EventRecordQPS, c.EventRecordQPS >= 0 && c.EventBurst >= 0, "0 or more, as eventBurst"},
-		{"kubeAPIQPS", c.KubeAPIQPS, c.KubeAPIQPS >= 0 && c.KubeAPIBurst >= 0, "0 or more, as kubeAPIBurst"},
-		{
-			"maxParallelImagePulls", c.MaxParallelImagePulls, c.MaxParallelImagePulls >= 0 && (c.MaxParallelImagePulls < 2 || !c.SerializeImagePulls),
-			"0 or more, and at most 1 with serializeImagePulls",
-		},
 	} {
 		if !rule.ok {
 			return fmt.Errorf("%s is %v: it must be %s", rule.field, rule.value, rule.must)
-		}
-	}
-	for signal := range c.EvictionSoft {
-		if _, ok := c.EvictionSoftGracePeriod[signal]; !ok {
-			return fmt.Errorf("evictionSoft is %s: it must be given an evictionSoftGracePeriod too", signal)
 		}
 	}
 	return nil

@@ -1,6 +1,7 @@
 package syncloop
 
 import (
+	"reflect"
 	"time"
 
 	"github.com/kdiag/kdiag/crictl/kubeletconfig"
@@ -60,12 +61,9 @@ const leastPeriod = 5 * time.Millisecond
 
 // Faster returns the periods shortened by a factor: with 60, three minutes become three seconds. None gets below 5 ms.
 func (p Periods) Faster(factor float64) Periods {
-	for _, d := range []*time.Duration{
-		&p.Relist, &p.RelistThreshold, &p.EventedRelist, &p.EventedThreshold, &p.Sync, &p.Housekeeping, &p.SkipFirst,
-		&p.SkipMost, &p.RuntimeStatus, &p.RuntimeDown, &p.Request, &p.Resync, &p.BackOff, &p.CrashFirst, &p.CrashMost,
-		&p.CrashReset, &p.PullFirst, &p.PullMost, &p.FileCheck, &p.HTTPCheck, &p.NodeStatus, &p.NodeReport,
-		&p.StatusManager, &p.ContainerGC, &p.ImageGC, &p.Eviction, &p.LoopStuck,
-	} {
+	fields := reflect.ValueOf(&p).Elem()
+	for i := range fields.NumField() {
+		d := fields.Field(i).Addr().Interface().(*time.Duration)
 		*d = max(leastPeriod, time.Duration(float64(*d)/factor))
 	}
 	return p

@@ -155,11 +155,7 @@ const orphanGrace = 1
 func (s *SyncLoop) SyncTerminatingRuntimePod(ctx context.Context, running *container.Pod) error {
 	s.log.V(2).Info("Killing orphaned pod that runs in the runtime", "podUID", running.UID)
 	grace := int64(orphanGrace)
-	if err := s.runtime.KillPod(ctx, nil, running, &grace).Err; err != nil {
-		return err
-	}
-	s.removeCgroups(running.UID)
-	return nil
+	return s.runtime.KillPod(ctx, nil, running, &grace).Err
 }
 
 // SyncTerminatedPod cleans up after a pod that no longer runs. Package gc removes its containers and sandboxes.
@@ -168,7 +164,7 @@ func (s *SyncLoop) SyncTerminatedPod(ctx context.Context, p *v1.Pod, running *co
 	if err := s.volumes.WaitForUnmount(ctx, p); err != nil {
 		return err
 	}
-	s.removeCgroups(p.UID)
+	s.removeCgroups(p)
 	s.mu.Lock()
 	delete(s.reasons, p.UID)
 	s.mu.Unlock()

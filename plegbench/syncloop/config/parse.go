@@ -111,6 +111,7 @@ func validate(p *v1.Pod) error {
 	}
 	check("metadata.name", p.Name, validation.IsDNS1123Subdomain)
 	check("metadata.namespace", p.Namespace, validation.IsDNS1123Label)
+	check("metadata.uid", string(p.UID), validation.IsDNS1123Label)
 	for _, v := range p.Spec.Volumes {
 		check("spec.volumes.name", v.Name, validation.IsDNS1123Label)
 	}
