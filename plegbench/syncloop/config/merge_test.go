@@ -58,15 +58,6 @@ func show(updates []PodUpdate) []string {
 	return out
 }
 
-func TestMergeKeepsLocalAnnotations(t *testing.T) {
-	had, _ := merge("file", nil, []*v1.Pod{testPod("a", annotated("k", "old"))}, "first")
-	has, _ := merge("file", had, []*v1.Pod{testPod("a", annotated("k", "new"))}, "second")
-	want := map[string]string{"k": "new", pod.ConfigSourceAnnotation: "file", pod.ConfigFirstSeenAnnotation: "first"}
-	if diff := cmp.Diff(want, has["a"].Annotations); diff != "" {
-		t.Error(diff)
-	}
-}
-
 // naive is the mux in another form: it keeps what it saw of each pod as text, in the order in which it came.
 type naive struct {
 	seen map[string]bool

@@ -252,24 +252,6 @@ func TestRuntimeHangs(t *testing.T) {
 	})
 }
 
-// A pass that is cut short while the runtime hangs says nothing of the node.
-func TestEndIsNoNews(t *testing.T) {
-	both(t, func(t *testing.T, api bool) {
-		r := newRig(api, nil)
-		stop := r.start(t)
-		time.Sleep(time.Minute)
-		r.breaks(true, nil)
-		time.Sleep(100 * time.Second)
-		stop()
-		if diff := cmp.Diff([]string{"true kubelet is posting ready status"}, r.changes); diff != "" {
-			t.Error(diff)
-		}
-		if c := r.ready(t); c.Status != v1.ConditionTrue || strings.Contains(r.logged(), "not ready") {
-			t.Errorf("%v\n%s", c, r.logged())
-		}
-	})
-}
-
 func TestFastStart(t *testing.T) {
 	both(t, func(t *testing.T, api bool) {
 		r := newRig(api, nil)
@@ -455,45 +437,6 @@ func TestLease(t *testing.T) {
 		if *lease.Spec.LeaseDurationSeconds != 40 || *lease.Spec.HolderIdentity != "node-1" ||
 			len(lease.OwnerReferences) != 1 || lease.OwnerReferences[0].Kind != "Node" {
 			t.Errorf("lease %+v", lease)
-		}
-	})
-}
-
-func TestLeaseWithoutServer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(true, nil)
-		var mu sync.Mutex
-		down := map[string]bool{"get": true}
-		var updates int
-		r.client.PrependReactor("*", "leases", func(a clienttesting.Action) (bool, kruntime.Object, error) {
-			mu.Lock()
-			defer mu.Unlock()
-			if a.GetVerb() == "update" && down["update"] {
-				updates++
-			}
-			return down[a.GetVerb()], nil, errors.New("no route to host")
-		})
-		set := func(verb string, broken bool) {
-			mu.Lock()
-			defer mu.Unlock()
-			down[verb] = broken
-		}
-		r.start(t)
-		time.Sleep(time.Second)
-		before := strings.Count(r.logged(), `"Failed to update lease" err="no route to host"`)
-		set("get", false)
-		set("update", true)
-		time.Sleep(time.Minute)
-		mu.Lock()
-		if n := strings.Count(r.logged(), `"Failed to update lease" err="no route to host"`) - before; before < 5 || n < 5 || n != updates {
-			t.Errorf("%d lines of %d updates", n, updates)
-		}
-		mu.Unlock()
-		set("update", false)
-		time.Sleep(11 * time.Second)
-		lease, err := r.client.CoordinationV1().Leases("kube-node-lease").Get(t.Context(), "node-1", metav1.GetOptions{})
-		if err != nil || time.Since(lease.Spec.RenewTime.Time) > 11*time.Second {
-			t.Errorf("lease %+v, %v", lease, err)
 		}
 	})
 }

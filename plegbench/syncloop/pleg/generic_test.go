@@ -89,23 +89,6 @@ func TestFailedInspectionFreezesRecord(t *testing.T) {
 	})
 }
 
-func TestIPsOutliveTheSandbox(t *testing.T) {
-	b := newBench(t, nil)
-	b.runtime.put("p", "a", container.Running)
-	b.runtime.ips = []string{"10.0.0.1"}
-	b.Relist(t.Context())
-	b.runtime.put("p", "a", container.Exited)
-	b.runtime.ips = nil
-	b.Relist(t.Context())
-	s, err := b.cache.Get("p")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff([]string{"10.0.0.1"}, s.IPs); diff != "" || s.Find("a").State != container.Exited {
-		t.Errorf("%s %v", diff, s)
-	}
-}
-
 func TestReinspect(t *testing.T) {
 	b := newBench(t, nil)
 	b.runtime.put("p", "a", container.Running)
@@ -177,33 +160,6 @@ func TestHealthWhileListsHang(t *testing.T) {
 		time.Sleep(time.Minute) // the call under way keeps its two minutes, but succeeds
 		if err := b.Healthy(); err != nil {
 			t.Errorf("recovered: %v", err)
-		}
-	})
-}
-
-func TestPeriodCountsFromTheEnd(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, nil)
-		b.runtime.listTakes = 90 * time.Second
-		b.start(t)
-		time.Sleep(91*time.Second + 91*time.Second + time.Millisecond)
-		if s := b.Snapshot(); s.Relists != 2 || s.Duration != 90*time.Second || time.Since(s.InProgressSince) != time.Millisecond {
-			t.Errorf("%+v", s)
-		}
-	})
-}
-
-func TestWorkerWaitsForTheWholeRelist(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, nil)
-		b.runtime.listTakes = 90 * time.Second
-		b.start(t)
-		start := time.Now()
-		if _, err := b.cache.GetNewerThan(t.Context(), "new", time.Time{}); err != nil {
-			t.Fatal(err)
-		}
-		if got := time.Since(start); got != 90*time.Second {
-			t.Errorf("waited %v", got)
 		}
 	})
 }

@@ -1,20 +1,14 @@
 package pod
 
 import (
-	"errors"
 	"slices"
 	"testing"
 
 	"github.com/go-logr/logr"
-	"github.com/go-logr/logr/funcr"
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
-	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/kdiag/kdiag/plegbench/syncloop/apiserver/fake"
 )
@@ -44,44 +38,6 @@ func TestCreateMirror(t *testing.T) {
 	}
 	if err := m.create(t.Context(), static("web", "edited"), "node-uid"); !apierrors.IsAlreadyExists(err) {
 		t.Errorf("there already, of another version: %v", err)
-	}
-}
-
-func TestDeleteMirror(t *testing.T) {
-	pods := schema.GroupResource{Resource: "pods"}
-	for _, c := range []struct {
-		name    string
-		uid     *types.UID
-		answer  error
-		deleted bool
-		logged  bool // as an error
-	}{
-		{"there", new(types.UID("m")), nil, true, false},
-		{"of any UID", nil, nil, true, false},
-		{"gone", nil, apierrors.NewNotFound(pods, "web"), false, false},
-		{"of another UID", new(types.UID("x")), apierrors.NewConflict(pods, "web", errors.New("UID")), false, false},
-		{"refused", nil, errors.New("refused"), false, true},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			client := fake.New()
-			var options []metav1.DeleteOptions
-			client.PrependReactor("delete", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
-				options = append(options, a.(clienttesting.DeleteActionImpl).DeleteOptions)
-				return true, nil, c.answer
-			})
-			var lines []string
-			log := funcr.New(func(_, args string) { lines = append(lines, args) }, funcr.Options{})
-			if deleted := NewMirrors(client, "n", node, log).Delete(t.Context(), mirror("web", "m", "s"), c.uid); deleted != c.deleted {
-				t.Errorf("deleted %v", deleted)
-			}
-			want := []metav1.DeleteOptions{{GracePeriodSeconds: new(int64(0)), Preconditions: &metav1.Preconditions{UID: c.uid}}}
-			if diff := cmp.Diff(want, options); diff != "" {
-				t.Error(diff)
-			}
-			if (len(lines) > 0) != c.logged {
-				t.Errorf("logged %q", lines)
-			}
-		})
 	}
 }
 

@@ -1,7 +1,6 @@
 package podworkers
 
 import (
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -9,7 +8,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	dto "github.com/prometheus/client_model/go"
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
@@ -69,20 +67,6 @@ func TestLifeOfAPod(t *testing.T) {
 	})
 }
 
-func TestGracefulDeletionRemovesContent(t *testing.T) {
-	bubble(t, func(t *testing.T, b *bench) {
-		b.create(testPod("p"))
-		p := testPod("p")
-		now, five := metav1.Now(), int64(5)
-		p.DeletionTimestamp, p.DeletionGracePeriodSeconds = &now, &five
-		b.UpdatePod(UpdateOptions{Type: Update, Pod: p})
-		equal(t, "steps", []string{"terminating p grace=5", "terminated p"}, b.settled())
-		if !b.ShouldPodContentBeRemoved("p") {
-			t.Error("a deleted pod's containers may go once it has ended")
-		}
-	})
-}
-
 func TestEviction(t *testing.T) {
 	bubble(t, func(t *testing.T, b *bench) {
 		b.create(testPod("p"))
@@ -98,14 +82,6 @@ func TestEviction(t *testing.T) {
 		b.syncer.set(func(s *fakeSyncer) { clear(s.err) })
 		b.UpdatePod(UpdateOptions{Type: Sync, Pod: testPod("p")})
 		equal(t, "again", []string{"terminating p grace=1 reason=Evicted", "terminated p"}, b.settled())
-	})
-}
-
-func TestPodThatEndsByItself(t *testing.T) {
-	bubble(t, func(t *testing.T, b *bench) {
-		b.syncer.terminal["p"] = true
-		b.create(testPod("p"))
-		equal(t, "steps", []string{"sync p create", "terminating p grace=1", "terminated p"}, b.settled())
 	})
 }
 
@@ -222,21 +198,6 @@ func TestStuckInTheCache(t *testing.T) {
 	})
 }
 
-func TestRunEndsStuckWorkers(t *testing.T) {
-	bubble(t, func(t *testing.T, b *bench) {
-		b.cache.gate = make(chan struct{})
-		b.create(testPod("p"))
-		synctest.Wait()
-		b.stop()
-		b.wg.Wait()
-		b.create(testPod("q"))
-		equal(t, "after the end", nil, b.settled())
-		if b.logged("Error syncing pod") || len(b.events.Events) > 0 {
-			t.Error("the end is no error")
-		}
-	})
-}
-
 func TestTerminalAtFirstSight(t *testing.T) {
 	bubble(t, func(t *testing.T, b *bench) {
 		p := testPod("ended")
@@ -316,38 +277,6 @@ func TestOrphanOfTheRuntime(t *testing.T) {
 		equal(t, "and again", []string{"terminating runtime o"}, b.settled())
 		if got := b.SyncKnownPods(nil); len(got) != 0 {
 			t.Errorf("left %v", got)
-		}
-	})
-}
-
-func TestRuntimePodThatIsKnown(t *testing.T) {
-	bubble(t, func(t *testing.T, b *bench) {
-		b.create(testPod("p"))
-		b.settled()
-		b.UpdatePod(UpdateOptions{Type: Kill, RunningPod: &container.Pod{UID: "p", Name: "p", Namespace: "ns"}})
-		equal(t, "ended as what it is", []string{"terminating p grace=1", "terminated p"}, b.settled())
-	})
-}
-
-func TestOrphansOfTheSources(t *testing.T) {
-	bubble(t, func(t *testing.T, b *bench) {
-		grace := int64(9)
-		p := testPod("p")
-		p.Spec.TerminationGracePeriodSeconds = &grace
-		b.create(p)
-		b.create(staticPod("s", "web"))
-		b.settled()
-		b.create(staticPod("waits", "web"))
-		b.settled()
-		b.syncer.set(func(s *fakeSyncer) { s.err["terminating"] = errSick })
-		want := map[types.UID]bool{"p": true, "s": true}
-		if diff := cmp.Diff(want, b.SyncKnownPods([]*v1.Pod{staticPod("s", "web")})); diff != "" {
-			t.Error(diff) // and the one that waited is forgotten at once
-		}
-		equal(t, "ends", []string{"terminating p grace=9"}, b.settled())
-		b.SyncKnownPods(nil)
-		if got := strings.Join(b.settled(), ","); !strings.Contains(got, "terminating p grace=9") || !strings.Contains(got, "terminating s grace=1") {
-			t.Error(got)
 		}
 	})
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"net"
 	"net/http"
 	"strings"
 	"sync"
@@ -163,21 +162,6 @@ func TestSwitchedOff(t *testing.T) {
 	}
 }
 
-func TestErrorsOfTheRuntime(t *testing.T) {
-	cfg := full()
-	cfg.RunningPods = func(context.Context) ([]*container.Pod, error) { return nil, errors.New("hung") }
-	cfg.Summary = func(context.Context) (*statsapi.Summary, error) { return nil, errors.New("hung too") }
-	cfg.Configz = map[string]any{"x": make(chan int)}
-	base := start(t, cfg)
-	for path, want := range map[string]string{
-		"/runningpods/": "hung\n", "/stats/summary": "hung too\n", "/configz": "json: unsupported type: chan int\n",
-	} {
-		if code, text := get(t, base+path); code != http.StatusInternalServerError || text != want {
-			t.Errorf("%s: %d %q", path, code, text)
-		}
-	}
-}
-
 func TestLoopbackOnly(t *testing.T) {
 	for _, address := range []string{"0.0.0.0:0", ":0", "[::]:0", "192.0.2.1:0", "example.com:80", "127.0.0.1"} {
 		if _, err := New(Config{Address: address}); err == nil || strings.HasPrefix(err.Error(), "listening") {
@@ -207,16 +191,5 @@ func TestLoopbackOnly(t *testing.T) {
 		if resp.StatusCode != want {
 			t.Errorf("host %s: %d", host, resp.StatusCode)
 		}
-	}
-}
-
-func TestRunReportsABrokenListener(t *testing.T) {
-	s, err := New(Config{Address: "127.0.0.1:0"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.listener.Close()
-	if err := s.Run(t.Context()); !errors.Is(err, net.ErrClosed) {
-		t.Errorf("got %v", err)
 	}
 }

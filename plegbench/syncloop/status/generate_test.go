@@ -338,42 +338,6 @@ func TestPhaseWithHistory(t *testing.T) {
 	}
 }
 
-func TestAddresses(t *testing.T) {
-	hostNetwork := func(p *v1.Pod) { p.Spec.HostNetwork = true }
-	for _, tt := range []struct {
-		name      string
-		pod       *v1.Pod
-		ips, host []string
-		want      []string // pod's, then the host's
-	}{
-		{name: "none", pod: newPod()},
-		{name: "standalone", pod: newPod(), ips: []string{"10.1.2.3"}, want: []string{"10.1.2.3", "|"}},
-		{name: "with a host", pod: newPod(), ips: []string{"10.1.2.3"}, host: []string{"192.0.2.1"}, want: []string{"10.1.2.3", "|", "192.0.2.1"}},
-		{name: "host network", pod: newPod(hostNetwork), host: []string{"192.0.2.1", "fd01::1"}, want: []string{"192.0.2.1", "fd01::1", "|", "192.0.2.1", "fd01::1"}},
-		{name: "pod network waits", pod: newPod(), host: []string{"192.0.2.1"}, want: []string{"|", "192.0.2.1"}},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			st := Generate(GenerateInput{Pod: tt.pod, PodStatus: &container.PodStatus{IPs: tt.ips}, HostIPs: tt.host})
-			var got []string
-			for _, ip := range st.PodIPs {
-				got = append(got, ip.IP)
-			}
-			if len(st.PodIPs)+len(st.HostIPs) > 0 {
-				got = append(got, "|")
-			}
-			for _, ip := range st.HostIPs {
-				got = append(got, ip.IP)
-			}
-			if diff := cmp.Diff(tt.want, got); diff != "" {
-				t.Error(diff)
-			}
-			if len(st.PodIPs) > 0 && st.PodIP != st.PodIPs[0].IP || len(st.HostIPs) > 0 && st.HostIP != st.HostIPs[0].IP {
-				t.Errorf("first addresses %q, %q", st.PodIP, st.HostIP)
-			}
-		})
-	}
-}
-
 // condText is a condition in one line.
 func condText(c v1.PodCondition) string {
 	s := string(c.Status)

@@ -311,26 +311,6 @@ func TestProbesAndStatus(t *testing.T) {
 	})
 }
 
-// TestSandboxReady says that containers may start while the rest of a pod's status is old, or unknown.
-func TestSandboxReady(t *testing.T) {
-	w := newWorld()
-	p := newPod()
-	p.Generation = 3
-	w.desired.UpdatePod(p)
-	w.SetSandboxReady(p)
-	st, _ := w.PodStatus(p.UID)
-	c := condition(st.Conditions, v1.PodReadyToStartContainers)
-	if c == nil || c.Status != v1.ConditionTrue || c.ObservedGeneration != 3 || c.LastTransitionTime.IsZero() {
-		t.Errorf("unknown before: %+v", st.Conditions)
-	}
-	st.Phase, st.Conditions = v1.PodPending, []v1.PodCondition{newCondition(p, v1.PodReadyToStartContainers, v1.ConditionFalse, "", "")}
-	w.SetPodStatus(p, st)
-	w.SetSandboxReady(p)
-	if st, _ = w.PodStatus(p.UID); len(st.Conditions) != 1 || st.Conditions[0].Status != v1.ConditionTrue || st.Phase != v1.PodPending {
-		t.Errorf("known before: %+v", st)
-	}
-}
-
 func TestFile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "status.json")
@@ -409,25 +389,6 @@ func TestMerge(t *testing.T) {
 			api := newPod(func(p *v1.Pod) { p.Status = tt.old })
 			if diff := cmp.Diff(tt.want, merge(api, tt.now, tt.couldRun)); diff != "" {
 				t.Error(diff)
-			}
-		})
-	}
-}
-
-func TestTerminatePod(t *testing.T) {
-	for _, tt := range []struct {
-		phase, want v1.PodPhase
-	}{
-		{v1.PodPending, v1.PodFailed},
-		{v1.PodRunning, v1.PodFailed},
-		{v1.PodSucceeded, v1.PodSucceeded},
-		{v1.PodUnknown, v1.PodFailed},
-	} {
-		t.Run(string(tt.phase), func(t *testing.T) {
-			w := newWorld()
-			w.TerminatePod(newPod(apiPhase(tt.phase)))
-			if e := w.pods["u1"]; len(w.pods) != 1 || e.status.Phase != tt.want || !e.finished {
-				t.Errorf("%+v", e)
 			}
 		})
 	}
