@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"path"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -36,44 +37,31 @@ spec:
   hostNetwork: true
   terminationGracePeriodSeconds: 1
   containers:
-  - {name: ` + appName + `, image: %q, imagePullPolicy: IfNotPresent%s}
+  - {name: ` + appName + `, image: %q, imagePullPolicy: IfNotPresent}
 `
 
 func (r *run) writeManifest(name string) error {
-	command := ""
-	if !r.image.runs {
-		command = `, command: ["sleep", "1000000"]`
-	}
 	// Renamed into place: a source that looks in between would take half a pod for a whole one.
 	tmp := r.folder.path("manifest")
-	if err := os.WriteFile(tmp, fmt.Appendf(nil, manifest, name, r.image.name, command), 0o600); err != nil {
+	if err := os.WriteFile(tmp, fmt.Appendf(nil, manifest, name, r.image), 0o600); err != nil {
 		return err
 	}
 	return os.Rename(tmp, filepath.Join(r.folder.path("manifests"), name+".yaml"))
 }
 
-// An image is what the pods run.
-type image struct {
-	name string
-	runs bool // by itself, for good; else it gets a command
-}
+var errNoImage = errors.New("the runtime has no pause image that the pods could run: name an image that runs by itself")
 
-var errNoImage = errors.New("the runtime has no image that the pods could run: neither pause nor busybox; name one that has sleep")
-
-// chooseImage takes an image that is there already, because a run pulls nothing: the pause image above all, which
-// every runtime has for its sandboxes and which does nothing for good.
-func chooseImage(list []*runtimeapi.Image) (image, error) {
-	for _, want := range []image{{"pause", true}, {"busybox", false}} {
-		for _, i := range list {
-			for _, tag := range i.GetRepoTags() {
-				repository := tag[:strings.LastIndex(tag, ":")]
-				if repository[strings.LastIndex(repository, "/")+1:] == want.name {
-					return image{tag, want.runs}, nil
-				}
+// pauseImage is an image that is there already, because a run pulls nothing: every runtime has one for its sandboxes,
+// which does nothing for good.
+func pauseImage(list []*runtimeapi.Image) (string, error) {
+	for _, i := range list {
+		for _, tag := range i.GetRepoTags() {
+			if strings.Contains(path.Base(tag), "pause") {
+				return tag, nil
 			}
 		}
 	}
-	return image{}, errNoImage
+	return "", errNoImage
 }
 
 // labels select what the run made for one pod.
@@ -126,11 +114,8 @@ func (r *run) flood(ctx context.Context, pod string, n int) error {
 		g.Go(func() error {
 			c := &runtimeapi.ContainerConfig{
 				Metadata: &runtimeapi.ContainerMetadata{Name: floodName, Attempt: uint32(i)},
-				Image:    &runtimeapi.ImageSpec{Image: r.image.name}, Labels: labels, Linux: &runtimeapi.LinuxContainerConfig{},
+				Image:    &runtimeapi.ImageSpec{Image: r.image}, Labels: labels, Linux: &runtimeapi.LinuxContainerConfig{},
 				Annotations: map[string]string{nouns.HashAnnotation: "0", nouns.RestartCountAnnotation: strconv.Itoa(i)},
-			}
-			if !r.image.runs {
-				c.Command = []string{"sleep", "1000000"}
 			}
 			id, err := r.direct.CreateContainer(ctx, sandbox.GetId(), c, config)
 			if err != nil {

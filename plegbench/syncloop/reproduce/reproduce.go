@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -28,7 +29,7 @@ type Config struct {
 	Endpoint string    // of a real runtime; empty: the embedded one
 	Pods     int       // at least 2 and the scenario's MinPods
 	Exited   int       // how many containers a flood makes
-	Image    string    // of the pods, one that runs by itself; empty: one that is there already
+	Image    string    // of the pods, one that runs by itself; empty: the pause image that is there
 	Speed    float64   // shortens all times of the kubelet's and the scenario's
 	Dir      string    // where to make the folder of the run
 	Log      io.Writer // takes the kubelet's log; nil: discarded
@@ -55,7 +56,7 @@ type run struct {
 	cfg      Config
 	folder   *folder
 	timeline timeline
-	image    image
+	image    string // of the pods
 	runtime  string
 	endpoint string // of the runtime itself
 	direct   *remote.Service
@@ -149,13 +150,12 @@ func (r *run) prepare(ctx context.Context) error {
 			r.usual = []fake.Condition{{Type: runtimeapi.NetworkReady, Status: true}}
 		}
 	}
-	r.image = image{r.cfg.Image, true}
-	if r.cfg.Image == "" {
+	if r.image = r.cfg.Image; r.image == "" {
 		list, err := r.direct.ListImages(ctx)
 		if err != nil {
 			return fmt.Errorf("listing the runtime's images: %w", err)
 		}
-		if r.image, err = chooseImage(list); err != nil {
+		if r.image, err = pauseImage(list); err != nil {
 			return err
 		}
 	}
@@ -361,4 +361,69 @@ func (r *run) clean(ctx context.Context) error {
 	r.cleaned = true
 	r.timeline.event(CleanedUp, fmt.Sprintf("%d sandboxes and their containers are removed, nothing is left", done.Sandboxes))
 	return nil
+}
+
+// A Report is what a run has shown.
+type Report struct {
+	Scenario string  `json:"scenario"`
+	Summary  string  `json:"summary"`         // what goes wrong in it
+	Cause    string  `json:"cause,omitempty"` // cause code of kdiag pleg
+	Runtime  string  `json:"runtime"`         // name and version
+	Endpoint string  `json:"endpoint"`        // empty for the embedded runtime
+	Speed    float64 `json:"speed"`           // by which all periods of the kubelet were shortened
+	Pods     int     `json:"pods"`
+	Events   []Event `json:"events"`
+
+	NotReadyExpected bool `json:"notReadyExpected"`
+	// From the first fault to the first NotReady, in this run and at a kubelet's own pace. Absent if the node stayed
+	// Ready.
+	NotReadyAfterSeconds        *float64 `json:"notReadyAfterSeconds,omitempty"`
+	NotReadyAfterKubeletSeconds *float64 `json:"notReadyAfterKubeletSeconds,omitempty"`
+	Reason                      string   `json:"reason,omitempty"`  // of the Ready condition then
+	Message                     string   `json:"message,omitempty"` // of the Ready condition then
+	// From the end of the fault until the node was Ready and all pods ran. Absent if that was not reached.
+	RecoveredAfterSeconds        *float64 `json:"recoveredAfterSeconds,omitempty"`
+	RecoveredAfterKubeletSeconds *float64 `json:"recoveredAfterKubeletSeconds,omitempty"`
+
+	Why         string   `json:"why"`                // the node turns NotReady, or does not
+	Missed      []string `json:"missed"`             // differences from the scenario; empty if there are none
+	Interrupted bool     `json:"interrupted"`        // it was cut short, and all after it did not happen
+	CleanedUp   bool     `json:"cleanedUp"`          // nothing of the run is left in the runtime
+	Log         string   `json:"log,omitempty"`      // file with the kubelet's log of the run
+	Problems    []string `json:"problems,omitempty"` // why it was not played, or not to its end, for a person
+}
+
+// report sums up.
+func (r *run) report() *Report {
+	t, s := &r.timeline, &r.cfg.Scenario
+	out := &Report{
+		Scenario: s.Name, Summary: s.Summary, Cause: s.Cause, Runtime: r.runtime, Endpoint: r.cfg.Endpoint, Speed: r.cfg.Speed, Pods: r.cfg.Pods,
+		Events: append([]Event{}, t.events...), NotReadyExpected: s.NotReady != "", Why: s.Why, Missed: []string{}, CleanedUp: r.cleaned,
+	}
+	out.Missed = append(out.Missed, r.missed...)
+	both := func(seconds float64) (*float64, *float64) {
+		kubelet := seconds * r.cfg.Speed
+		return &seconds, &kubelet
+	}
+	if !t.notReady.IsZero() {
+		out.Reason, out.Message = "KubeletNotReady", t.message
+		out.NotReadyAfterSeconds, out.NotReadyAfterKubeletSeconds = both(t.notReady.Sub(t.first).Seconds())
+	}
+	if !r.recovered.IsZero() {
+		out.RecoveredAfterSeconds, out.RecoveredAfterKubeletSeconds = both(r.recovered.Sub(t.lifted).Seconds())
+	}
+	return out
+}
+
+// judge compares the node's condition with the scenario. The result is empty if they agree.
+func judge(want, message string, notReady bool) string {
+	switch {
+	case want == "" && notReady:
+		return "the node turned NotReady, which it should not: " + message
+	case want != "" && !notReady:
+		return "the node stayed Ready; it should have turned NotReady with " + want
+	case !strings.Contains(message, want):
+		return fmt.Sprintf("the node turned NotReady with %q, which does not say %s", message, want)
+	}
+	return ""
 }

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kdiag/kdiag/crictl/fake"
 )
@@ -53,31 +52,6 @@ func TestFaster(t *testing.T) {
 	}
 	if s.Faults[0].Delay != fake.Duration(time.Minute) || s.Latency[0].Base != fake.Duration(2*time.Minute) {
 		t.Error("the scenario itself has changed")
-	}
-}
-
-func TestChooseImage(t *testing.T) {
-	list := func(tags ...string) (out []*runtimeapi.Image) {
-		for _, tag := range tags {
-			out = append(out, &runtimeapi.Image{RepoTags: []string{tag}})
-		}
-		return append(out, &runtimeapi.Image{RepoDigests: []string{"x.example/none@sha256:1"}})
-	}
-	for name, c := range map[string]struct {
-		images []*runtimeapi.Image
-		want   image
-		err    error
-	}{
-		"pause first":       {list("docker.io/library/busybox:1", "registry.k8s.io/pause:3.6"), image{"registry.k8s.io/pause:3.6", true}, nil},
-		"a registry's port": {list("localhost:5000/pause:3.6"), image{"localhost:5000/pause:3.6", true}, nil},
-		"needs a command":   {list("docker.io/library/nginx:1", "docker.io/local/busybox:1"), image{"docker.io/local/busybox:1", false}, nil},
-		"none":              {list("docker.io/library/nginx:1", "example.com/pauser:1"), image{}, errNoImage},
-	} {
-		t.Run(name, func(t *testing.T) {
-			if got, err := chooseImage(c.images); got != c.want || err != c.err {
-				t.Errorf("%+v, %v; want %+v, %v", got, err, c.want, c.err)
-			}
-		})
 	}
 }
 
