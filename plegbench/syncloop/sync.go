@@ -219,9 +219,7 @@ func (s *SyncLoop) killPodNow(
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-time.After(max(leastKillWait, time.Duration(1.5*float64(seconds)*float64(time.Second)))):
-		s.recorder.Eventf(p, v1.EventTypeWarning, "ExceededGracePeriod",
-			"Container runtime did not kill the pod within specified grace period.")
+	case <-time.After(max(leastKillWait, time.Duration(seconds)*time.Second*3/2)):
 		return errors.New("timeout waiting to kill pod")
 	}
 }

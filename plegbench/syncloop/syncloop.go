@@ -304,9 +304,8 @@ func (s *SyncLoop) wire(registry, probes *prometheus.Registry) error {
 	}
 	if s.cfg.Address != "" {
 		s.server, err = server.New(server.Config{
-			Address: s.cfg.Address, Healthy: s.loop.healthy, Pods: s.PodsWithStatus,
-			RunningPods: func(ctx context.Context) ([]*container.Pod, error) { return s.runtime.GetPods(ctx, false) },
-			Summary:     s.stats.Summary, Metrics: registry, Probes: probes,
+			Address: s.cfg.Address, Healthy: s.loop.healthy, Pods: s.PodsWithStatus, Summary: s.stats.Summary,
+			Metrics: registry, Probes: probes,
 			Configz: s.cfg.Kubelet, Debugging: s.cfg.Kubelet.EnableDebuggingHandlers, Profiling: s.cfg.Kubelet.EnableProfilingHandler, Log: s.log,
 		})
 	}

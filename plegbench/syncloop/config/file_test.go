@@ -1,7 +1,6 @@
 package config
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"os"
@@ -44,7 +43,7 @@ func TestFileList(t *testing.T) {
 	}
 	write(t, filepath.Join(dir, "z-same-pod-as-a"), "a")
 	for path, content := range map[string][]byte{
-		"broken": []byte("a: ["), "long": bytes.Repeat([]byte("#"), maxManifest+1), "config": []byte("apiVersion: v1\nkind: ConfigMap\n"),
+		"broken": []byte("a: ["), "config": []byte("apiVersion: v1\nkind: ConfigMap\n"),
 	} {
 		if err := os.WriteFile(filepath.Join(dir, path), content, 0o600); err != nil {
 			t.Fatal(err)
@@ -68,14 +67,13 @@ func TestFileList(t *testing.T) {
 	all := strings.Join(*lines, "\n")
 	for _, want := range []string{
 		`"Could not process manifest file" "error"="` + dir + `/broken: this is neither YAML nor JSON`,
-		`"Could not process manifest file" "error"="` + dir + `/long: longer than 10 MiB`,
 		`"Could not process manifest file" "error"="` + dir + `/folder: not a regular file`,
 	} {
 		if !strings.Contains(all, want) {
 			t.Errorf("no line with %s in\n%s", want, all)
 		}
 	}
-	if len(*lines) != 3 {
+	if len(*lines) != 2 {
 		t.Errorf("%d lines:\n%s", len(*lines), all)
 	}
 

@@ -30,7 +30,7 @@ import (
 
 // Numbers of pkg/kubelet/config/common.go, http.go and apiserver.go upstream.
 const (
-	maxManifest    = 10 << 20         // bytes
+	maxManifest    = 10 << 20         // bytes of an answer that are read
 	httpTimeout    = 10 * time.Second // of a request for manifests
 	quietAfter     = 4                // failures in a row, after which they are logged at V(4) only
 	nodeSyncPeriod = time.Second      // WaitForAPIServerSyncPeriod
@@ -132,32 +132,19 @@ func (f *File) read(keep bool) error {
 	return nil
 }
 
+// readFile reads a regular file: opening a pipe would wait for a writer.
 func (f *File) readFile(path string) ([]*v1.Pod, error) {
 	f.Log.V(3).Info("Reading config file", "path", path)
-	// Opening a pipe would wait for a writer.
 	if info, err := os.Stat(path); err != nil {
 		return nil, err
 	} else if !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("%s: not a regular file", path)
 	}
-	file, err := os.Open(path)
+	data, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
-	defer file.Close() //nolint:errcheck // nothing was written
-	data, err := readAtMost(file)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
 	return parse(data, pod.FileSource, path, f.NodeName)
-}
-
-func readAtMost(r io.Reader) ([]byte, error) {
-	data, err := io.ReadAll(io.LimitReader(r, maxManifest+1))
-	if err == nil && len(data) > maxManifest {
-		return nil, errors.New("longer than 10 MiB")
-	}
-	return data, err
 }
 
 // HTTP is the source at a URL, which answers with a pod or a list of pods.
@@ -205,7 +192,7 @@ func (h *HTTP) fetch(ctx context.Context, send func([]*v1.Pod)) error {
 		return err
 	}
 	defer resp.Body.Close() //nolint:errcheck // the document has been read by then
-	data, err := readAtMost(resp.Body)
+	data, err := io.ReadAll(io.LimitReader(resp.Body, maxManifest))
 	switch {
 	case err != nil:
 		return fmt.Errorf("%s: %w", h.URL, err)

@@ -1,6 +1,6 @@
 // Package server is the kubelet's HTTP server on loopback, and therefore without its authentication: health, pods,
 // metrics, the summary of usage, the configuration and profiles. Left out are logs, exec, attach, port forward,
-// checkpoints, cAdvisor's and the resource metrics.
+// checkpoints, running pods, cAdvisor's and the resource metrics.
 package server
 
 import (
@@ -20,21 +20,17 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
-
-	"github.com/kdiag/kdiag/plegbench/syncloop/container"
 )
 
 // Config is what a Server needs. All fields are required.
 type Config struct {
-	Address string       // host and port; only loopback is served
-	Healthy func() error // of the syncLoop, for /healthz
-	Pods    func() []*v1.Pod
-	// RunningPods asks the runtime, and hangs with it.
-	RunningPods     func(ctx context.Context) ([]*container.Pod, error)
+	Address         string       // host and port; only loopback is served
+	Healthy         func() error // of the syncLoop, for /healthz
+	Pods            func() []*v1.Pod
 	Summary         func(ctx context.Context) (*statsapi.Summary, error)
 	Metrics, Probes prometheus.Gatherer // of /metrics and /metrics/probes
 	Configz         any                 // the KubeletConfiguration
-	Debugging       bool                // enableDebuggingHandlers: serve /runningpods/, /configz and /debug too
+	Debugging       bool                // enableDebuggingHandlers: serve /configz and /debug too
 	Profiling       bool                // enableProfilingHandler: serve /debug/pprof too
 	Log             logr.Logger
 }
@@ -122,12 +118,17 @@ func (s *Server) routes() *http.ServeMux {
 			_, _ = w.Write(data) // the client may be gone
 		})
 	}
-	get("/pods", func(context.Context) (any, error) { return podList(s.cfg.Pods()), nil })
+	get("/pods", func(context.Context) (any, error) {
+		list := &v1.PodList{TypeMeta: metav1.TypeMeta{Kind: "PodList", APIVersion: "v1"}, Items: []v1.Pod{}}
+		for _, p := range s.cfg.Pods() {
+			list.Items = append(list.Items, *p)
+		}
+		return list, nil
+	})
 	get("/stats/summary", func(ctx context.Context) (any, error) { return s.cfg.Summary(ctx) })
 	if !s.cfg.Debugging {
 		return mux
 	}
-	get("/runningpods/", s.runningPods)
 	get("/configz", func(context.Context) (any, error) { return map[string]any{"kubeletconfig": s.cfg.Configz}, nil })
 	if s.cfg.Profiling {
 		mux.HandleFunc("GET /debug/pprof/", pprof.Index)
@@ -156,26 +157,4 @@ func (s *Server) healthz(mux *http.ServeMux) {
 		s.cfg.Log.V(2).Info(fmt.Sprintf("syncloop check failed: healthz\n[-]syncloop failed: %v\n", err))
 		return "[+]ping ok\n[+]log ok\n[-]syncloop failed: reason withheld\nhealthz check failed"
 	})
-}
-
-func podList(pods []*v1.Pod) *v1.PodList {
-	list := &v1.PodList{TypeMeta: metav1.TypeMeta{Kind: "PodList", APIVersion: "v1"}, Items: make([]v1.Pod, 0, len(pods))}
-	for _, p := range pods {
-		list.Items = append(list.Items, *p)
-	}
-	return list
-}
-
-// runningPods are the pods as far as the runtime knows them.
-func (s *Server) runningPods(ctx context.Context) (any, error) {
-	running, err := s.cfg.RunningPods(ctx)
-	var pods []*v1.Pod
-	for _, p := range running {
-		out := &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: p.UID, Name: p.Name, Namespace: p.Namespace}}
-		for _, c := range p.Containers {
-			out.Spec.Containers = append(out.Spec.Containers, v1.Container{Name: c.Name, Image: c.Image})
-		}
-		pods = append(pods, out)
-	}
-	return podList(pods), err
 }

@@ -17,7 +17,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
-	"github.com/kdiag/kdiag/plegbench/syncloop/container"
 )
 
 // start runs a server until the test ends.
@@ -112,9 +111,6 @@ func full() Config {
 		Pods: func() []*v1.Pod {
 			return []*v1.Pod{{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "ns"}, Status: v1.PodStatus{Phase: v1.PodRunning}}}
 		},
-		RunningPods: func(context.Context) ([]*container.Pod, error) {
-			return []*container.Pod{{UID: "u", Name: "run", Namespace: "ns", Containers: []*container.Container{{Name: "app", Image: "busybox"}}}}, nil
-		},
 		Summary: func(context.Context) (*statsapi.Summary, error) {
 			return &statsapi.Summary{
 				Node: statsapi.NodeStats{NodeName: "node-1", CPU: &statsapi.CPUStats{UsageNanoCores: &number}, Fs: &statsapi.FsStats{}},
@@ -134,7 +130,6 @@ func TestPaths(t *testing.T) {
 	base := start(t, full())
 	for path, want := range map[string]string{
 		"/pods":                          `{"kind":"PodList","apiVersion":"v1","metadata":{},"items":[{"metadata":{"name":"web","namespace":"ns"}`,
-		"/runningpods/":                  `"metadata":{"name":"run","namespace":"ns","uid":"u"},"spec":{"containers":[{"name":"app","image":"busybox"`,
 		"/stats/summary":                 `"ephemeral-storage"`,
 		"/configz":                       `{"kubeletconfig":{"syncFrequency":"1m0s"}}`,
 		"/metrics":                       "\nmain 0\n",
@@ -154,7 +149,7 @@ func TestSwitchedOff(t *testing.T) {
 	cfg.Debugging = false
 	base := start(t, cfg)
 	for path, want := range map[string]int{
-		"/healthz": 200, "/pods": 200, "/stats/summary": 200, "/metrics": 200, "/runningpods/": 404, "/configz": 404, "/debug/pprof/": 404,
+		"/healthz": 200, "/pods": 200, "/stats/summary": 200, "/metrics": 200, "/configz": 404, "/debug/pprof/": 404,
 	} {
 		if got, _ := get(t, base+path); got != want {
 			t.Errorf("%s: %d, want %d", path, got, want)
