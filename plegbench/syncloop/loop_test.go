@@ -32,7 +32,6 @@ type rig struct {
 	start  time.Time
 	broken error // of the runtime
 	clean  time.Duration
-	early  bool // not all sources were seen
 
 	updates                      chan config.PodUpdate
 	events                       chan pleg.Event
@@ -103,7 +102,7 @@ func (r *rig) podByUID(uid types.UID) (*v1.Pod, bool) {
 }
 func (r *rig) podsDue() []*v1.Pod                     { return nil }
 func (r *rig) cleanDead(uid types.UID, exited string) { r.note("clean %s %s", uid, exited) }
-func (r *rig) sourcesReady() bool                     { return !r.early }
+func (r *rig) sourcesReady() bool                     { return true }
 func (r *rig) sawSource(source string)                { r.note("saw %s", source) }
 func (r *rig) notify(what, detail string)             { r.note("event %s %s", what, detail) }
 func (r *rig) probed(probe string, uid types.UID, _ container.ID, ok bool) {
@@ -241,21 +240,6 @@ func TestLoopHousekeeping(t *testing.T) {
 		r.mu.Unlock()
 		if !logged {
 			t.Errorf("not logged: %q", r.lines)
-		}
-	})
-}
-
-func TestLoopWithoutSources(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t)
-		r.clean = time.Hour
-		r.early = true
-		r.begin(t)
-		time.Sleep(10 * time.Second)
-		r.updates <- config.PodUpdate{Op: config.Add, Source: "file", Pods: []*v1.Pod{named("a")}}
-		synctest.Wait()
-		if diff := cmp.Diff([]string{"add a", "saw file"}, r.took()); diff != "" {
-			t.Errorf("housekeeping ran: %s", diff)
 		}
 	})
 }

@@ -390,36 +390,6 @@ func TestRegistration(t *testing.T) {
 	}
 }
 
-// Without --register-node the node's object is waited for.
-func TestWaitsForNode(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(true, func(c *Config) { c.Register = false })
-		r.start(t)
-		time.Sleep(time.Second)
-		log := r.logged()
-		if strings.Count(log, `"Error updating node status, will retry" err="error getting node \"node-1\": nodes \"node-1\" not found"`) != 5 ||
-			!strings.Contains(log, `"Unable to update node status" err="update node status exceeds retry count"`) {
-			t.Error(log)
-		}
-		node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1"}}
-		if _, err := r.client.CoreV1().Nodes().Create(t.Context(), node, metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(30 * time.Second)
-		if c := r.ready(t); c.Status != v1.ConditionTrue {
-			t.Errorf("%v", c)
-		}
-		if err := r.client.CoreV1().Nodes().Delete(t.Context(), "node-1", metav1.DeleteOptions{}); err != nil {
-			t.Fatal(err)
-		}
-		before := strings.Count(r.logged(), "Unable to update node status")
-		time.Sleep(11 * time.Second)
-		if n := strings.Count(r.logged(), "Unable to update node status") - before; n < 1 || n > 2 {
-			t.Errorf("%d lines about a node that was deleted", n)
-		}
-	})
-}
-
 func TestLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(true, nil)

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -42,10 +41,7 @@ type EventedConfig struct {
 
 // An Evented follows the runtime's events, while a Generic relists seldom. After five losses of the stream in all it
 // falls back for good: the Generic relists each second.
-type Evented struct {
-	EventedConfig
-	inUse atomic.Bool
-}
+type Evented struct{ EventedConfig }
 
 // NewEvented makes an Evented. Its Generic has to run as well.
 func NewEvented(cfg EventedConfig) *Evented {
@@ -54,8 +50,9 @@ func NewEvented(cfg EventedConfig) *Evented {
 
 // Run follows the events until the fallback, and then waits for the end of ctx.
 func (e *Evented) Run(ctx context.Context) error {
-	e.use(true)
-	defer e.use(false)
+	newest := &e.Generic.Cache.onlyNewer
+	newest.Store(true)
+	defer newest.Store(false)
 	streaming, stop := context.WithCancel(ctx)
 	defer stop()
 	var wg sync.WaitGroup
@@ -68,15 +65,12 @@ func (e *Evented) Run(ctx context.Context) error {
 	wg.Wait()
 	if ctx.Err() == nil {
 		e.Log.V(4).Info("Fall back to Generic PLEG relisting since Evented PLEG is not working")
-		e.use(false)
+		newest.Store(false)
 		e.Generic.setPeriod(e.FallbackPeriod, e.FallbackThreshold)
 		<-ctx.Done()
 	}
 	return ctx.Err()
 }
-
-// InUse reports whether it follows the runtime's events.
-func (e *Evented) InUse() bool { return e.inUse.Load() }
 
 // Healthy fails, with the kubelet's text, only while the channel of events is full. Like the kubelet's, it sets
 // kubelet_pleg_last_seen_seconds to the present time, also after the fallback.
@@ -86,11 +80,6 @@ func (e *Evented) Healthy() error {
 	}
 	e.Generic.Metrics.PLEGLastSeen.Set(float64(time.Now().Unix()))
 	return nil
-}
-
-func (e *Evented) use(on bool) {
-	e.inUse.Store(on)
-	e.Generic.Cache.onlyNewer.Store(on)
 }
 
 // watch reads the stream, without pauses between its losses, until the last loss or the end of ctx. The end of a stream

@@ -89,25 +89,6 @@ func TestFailedInspectionFreezesRecord(t *testing.T) {
 	})
 }
 
-func TestReinspect(t *testing.T) {
-	b := newBench(t, nil)
-	b.runtime.put("p", "a", container.Running)
-	b.Relist(t.Context())
-	b.sent()
-	b.RequestReinspect("p")
-	b.Relist(t.Context())
-	if diff := cmp.Diff([]string{"p PodSync "}, b.sent()); diff != "" {
-		t.Error(diff)
-	}
-	if n := b.Snapshot().Uninspected; n != 0 {
-		t.Errorf("%d marks left", n)
-	}
-	b.Relist(t.Context())
-	if got := b.sent(); got != nil {
-		t.Errorf("the mark was not consumed: %v", got)
-	}
-}
-
 func TestFullChannelLosesEvents(t *testing.T) {
 	b := newBench(t, func(c *GenericConfig) { c.Capacity = 2 })
 	for _, c := range []string{"a", "b", "c"} {
@@ -201,38 +182,6 @@ func TestOnDemand(t *testing.T) {
 			t.Errorf("%v durations of pods", got)
 		}
 	})
-}
-
-func TestOnDemandQueue(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, nil)
-		b.runtime.listTakes = 90 * time.Second
-		b.start(t)
-		time.Sleep(time.Second)
-		for i := range requestCapacity + 1 {
-			b.RequestRelist(types.UID(fmt.Sprint(i)))
-		}
-		want := `"msg"="Relist request channel full; dropping relist request" "error"=null "podUID"="200"`
-		if lines := strings.Join(b.log.take(), "\n"); !strings.Contains(lines, want) {
-			t.Errorf("no %s in\n%s", want, lines)
-		}
-		b.runtime.set(func(f *fakeRuntime) { f.listTakes = 0 })
-		time.Sleep(89500 * time.Millisecond) // the relist has ended, and requests made after its start are served
-		synctest.Wait()
-		if n := b.runtime.lists; n != 1+requestCapacity {
-			t.Errorf("%d lists", n)
-		}
-		b.requests <- request{"stale", b.Snapshot().LastRelist}
-		synctest.Wait()
-		if n := b.runtime.lists; n != 1+requestCapacity {
-			t.Errorf("%d lists: a request from before the last relist was served", n)
-		}
-	})
-	off := newBench(t, func(c *GenericConfig) { c.OnDemand = false })
-	off.RequestRelist("p")
-	if n := len(off.requests); n != 0 {
-		t.Errorf("%d requests of a kubelet without on-demand relists", n)
-	}
 }
 
 // However often and whenever it is listed, and whichever inspections fail, the events replayed give what runs in the

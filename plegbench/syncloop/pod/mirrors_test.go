@@ -5,41 +5,13 @@ import (
 	"testing"
 
 	"github.com/go-logr/logr"
-	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kdiag/kdiag/plegbench/syncloop/apiserver/fake"
 )
 
 func node() *v1.Node { return &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "node-uid"}} }
-
-func TestCreateMirror(t *testing.T) {
-	client := fake.New()
-	m := NewMirrors(client, "n", node, logr.Discard())
-	s := static("web", "hash")
-	if err := m.create(t.Context(), s, "node-uid"); err != nil {
-		t.Fatal(err)
-	}
-	got, err := client.CoreV1().Pods("ns").Get(t.Context(), "web", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got.Annotations[ConfigMirrorAnnotation] != "hash" || !IsMirror(got) || IsMirror(s) {
-		t.Errorf("annotations %v, of the static pod %v", got.Annotations, s.Annotations)
-	}
-	owner := []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: "n", UID: "node-uid", Controller: new(true)}}
-	if diff := cmp.Diff(owner, got.OwnerReferences); diff != "" {
-		t.Error(diff)
-	}
-	if err := m.create(t.Context(), s, "node-uid"); err != nil {
-		t.Errorf("there already, of the same version: %v", err)
-	}
-	if err := m.create(t.Context(), static("web", "edited"), "node-uid"); !apierrors.IsAlreadyExists(err) {
-		t.Errorf("there already, of another version: %v", err)
-	}
-}
 
 func TestReconcileMirror(t *testing.T) {
 	ending := mirror("web", "m", "s")

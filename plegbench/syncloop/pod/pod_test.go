@@ -6,7 +6,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 func TestRestarts(t *testing.T) {
@@ -37,18 +36,6 @@ func TestRestarts(t *testing.T) {
 				t.Errorf("got %v, want %v", got, tt.want)
 			}
 		})
-	}
-}
-
-func TestReference(t *testing.T) {
-	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "shop", UID: "1", ResourceVersion: "7"}, Spec: v1.PodSpec{
-		InitContainers: []v1.Container{{Name: "i"}}, Containers: []v1.Container{{Name: "c"}},
-	}}
-	for name, place := range map[string]string{"i": "spec.initContainers{i}", "c": "spec.containers{c}"} {
-		want := &v1.ObjectReference{Kind: "Pod", APIVersion: "v1", Namespace: "shop", Name: "web", UID: "1", ResourceVersion: "7", FieldPath: place}
-		if diff := cmp.Diff(want, Reference(p, &v1.Container{Name: name})); diff != "" {
-			t.Error(diff)
-		}
 	}
 }
 

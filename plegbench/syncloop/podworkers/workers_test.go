@@ -127,56 +127,6 @@ func TestCancellation(t *testing.T) {
 	})
 }
 
-func TestRequeueing(t *testing.T) {
-	bubble(t, func(t *testing.T, b *bench) {
-		due := func(least, most time.Duration) {
-			t.Helper()
-			b.settled()
-			time.Sleep(least - time.Millisecond)
-			if got := b.Queue.Ready(); len(got) > 0 {
-				t.Errorf("due before %v: %v", least, got)
-			}
-			time.Sleep(most - least + 2*time.Millisecond)
-			if got := b.Queue.Ready(); len(got) != 1 {
-				t.Errorf("not due within %v: %v", most, got)
-			}
-		}
-		b.create(testPod("p"))
-		due(time.Minute, 90*time.Second)
-		b.syncer.set(func(s *fakeSyncer) { s.err["sync"] = errSick })
-		b.create(testPod("p"))
-		due(10*time.Second, 15*time.Second)
-		if !b.logged(`"msg"="Error syncing pod, skipping" "error"="sick" "pod"=`) {
-			t.Errorf("log: %v", b.lines)
-		}
-		b.syncer.set(func(s *fakeSyncer) { s.err["sync"] = ErrNetworkNotReady })
-		b.create(testPod("p"))
-		due(time.Second, 1500*time.Millisecond)
-	})
-}
-
-func TestCachedErrorAndLastSync(t *testing.T) {
-	bubble(t, func(t *testing.T, b *bench) {
-		b.syncer.takes = 3 * time.Second
-		start := time.Now()
-		b.create(testPod("p"))
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		b.cache.err = errSick
-		b.UpdatePod(UpdateOptions{Type: Sync, Pod: testPod("p")})
-		synctest.Wait()
-		b.UpdatePod(UpdateOptions{Type: Sync, Pod: testPod("p")})
-		equal(t, "no sync without a status", []string{"sync p create"}, b.settled())
-		if e := <-b.events.Events; e != "Warning FailedSync error determining status: sick" {
-			t.Error(e)
-		}
-		end := start.Add(3 * time.Second) // a look at a cached error is no sync
-		if diff := cmp.Diff([]time.Time{{}, end, end}, b.cache.asked); diff != "" {
-			t.Error(diff)
-		}
-	})
-}
-
 // While PLEG is stuck a worker waits, and not even a kill gets it out.
 func TestStuckInTheCache(t *testing.T) {
 	bubble(t, func(t *testing.T, b *bench) {
