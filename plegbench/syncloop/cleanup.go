@@ -217,8 +217,8 @@ func hierarchies(mount string) []string {
 	return append(below, mount)
 }
 
-// cgroupPath is the path of CRI's cgroup_parent: a path as it is, or the name of a systemd slice, which lies in those that its
-// dashes name: kubepods-besteffort.slice in kubepods.slice.
+// cgroupPath is the path of CRI's cgroup_parent: a path as it is, or the name of a systemd slice, which lies in those
+// that its dashes name: kubepods-besteffort.slice in kubepods.slice.
 func cgroupPath(parent string) string {
 	if strings.Contains(parent, "/") {
 		return parent

@@ -22,6 +22,23 @@ func (s *SyncLoop) update(t podworkers.UpdateType, p *v1.Pod, start time.Time) {
 	s.workers.UpdatePod(podworkers.UpdateOptions{Type: t, Pod: p, MirrorPod: mirror, StartTime: start})
 }
 
+// updateMirrored hands a pod to its worker, or, if it is a mirror that was added, changed or removed, its static pod.
+func (s *SyncLoop) updateMirrored(t podworkers.UpdateType, p *v1.Pod, start time.Time) {
+	if !pod.IsMirror(p) {
+		s.update(t, p, start)
+		return
+	}
+	static, ok := s.pods.PodOf(p)
+	if !ok {
+		s.log.V(4).Info("Unable to find pod for mirror pod, skipping", "mirrorPod", klog.KObj(p))
+		return
+	}
+	if t == podworkers.Create {
+		t = podworkers.Update
+	}
+	s.update(t, static, start)
+}
+
 // HandlePodAdditions handles pods that a source has and that were not there before, oldest first, so that a node that
 // comes back admits earlier pods first.
 func (s *SyncLoop) HandlePodAdditions(pods []*v1.Pod) {
@@ -31,17 +48,13 @@ func (s *SyncLoop) HandlePodAdditions(pods []*v1.Pod) {
 	})
 	for _, p := range pods {
 		s.pods.UpdatePod(p)
-		if pod.IsMirror(p) {
-			s.mirrorChanged(podworkers.Update, p, start)
-			continue
-		}
-		if !s.workers.IsPodTerminationRequested(p.UID) && !pod.IsTerminal(p.Status.Phase) {
+		if !pod.IsMirror(p) && !s.workers.IsPodTerminationRequested(p.UID) && !pod.IsTerminal(p.Status.Phase) {
 			if ok, reason, message := s.evictor.Admit(p); !ok {
 				s.reject(p, reason, message)
 				continue
 			}
 		}
-		s.update(podworkers.Create, p, start)
+		s.updateMirrored(podworkers.Create, p, start)
 	}
 }
 
@@ -54,25 +67,12 @@ func (s *SyncLoop) reject(p *v1.Pod, reason, message string) {
 	})
 }
 
-// mirrorChanged updates the static pod of a mirror that was added, changed or removed.
-func (s *SyncLoop) mirrorChanged(t podworkers.UpdateType, mirror *v1.Pod, start time.Time) {
-	if static, ok := s.pods.PodOf(mirror); ok {
-		s.update(t, static, start)
-		return
-	}
-	s.log.V(4).Info("Unable to find pod for mirror pod, skipping", "mirrorPod", klog.KObj(mirror))
-}
-
 // HandlePodUpdates handles pods whose desired state changed; a deletion is such a change, too.
 func (s *SyncLoop) HandlePodUpdates(pods []*v1.Pod) {
 	start := time.Now()
 	for _, p := range pods {
 		s.pods.UpdatePod(p)
-		if pod.IsMirror(p) {
-			s.mirrorChanged(podworkers.Update, p, start)
-			continue
-		}
-		s.update(podworkers.Update, p, start)
+		s.updateMirrored(podworkers.Update, p, start)
 	}
 }
 
@@ -84,7 +84,7 @@ func (s *SyncLoop) HandlePodRemoves(pods []*v1.Pod) {
 		s.pods.RemovePod(p)
 		switch {
 		case pod.IsMirror(p):
-			s.mirrorChanged(podworkers.Update, p, start)
+			s.updateMirrored(podworkers.Update, p, start)
 		case !s.sourcesReady():
 			s.log.V(2).Info("Failed to delete pod", "pod", klog.KObj(p),
 				"err", "skipping delete because sources aren't ready yet")
@@ -100,13 +100,9 @@ func (s *SyncLoop) HandlePodReconcile(pods []*v1.Pod) {
 	for _, p := range pods {
 		s.pods.UpdatePod(p)
 		if pod.IsMirror(p) {
-			s.mirrorChanged(podworkers.Sync, p, start)
-			continue
-		}
-		if p.Status.Reason == evicted {
-			if known, err := s.cache.Get(p.UID); err == nil {
-				s.garbage.DeleteContainersInPod("", known)
-			}
+			s.updateMirrored(podworkers.Sync, p, start)
+		} else if known, err := s.cache.Get(p.UID); err == nil && p.Status.Reason == evicted {
+			s.garbage.DeleteContainersInPod("", known)
 		}
 	}
 }
@@ -250,8 +246,9 @@ func (s *SyncLoop) deleteOrphanedMirrors(ctx context.Context) {
 		return
 	}
 	for _, mirror := range s.pods.OrphanedMirrors() {
-		if !s.workers.IsPodForMirrorPodTerminatingByFullName(pod.FullName(mirror)) && s.mirrors.Delete(ctx, mirror, nil) {
-			s.log.V(3).Info("Deleted mirror pod", "podName", pod.FullName(mirror))
+		name := pod.FullName(mirror)
+		if !s.workers.IsPodForMirrorPodTerminatingByFullName(name) && s.mirrors.Delete(ctx, mirror, nil) {
+			s.log.V(3).Info("Deleted mirror pod", "podName", name)
 		}
 	}
 }

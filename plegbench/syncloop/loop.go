@@ -28,9 +28,10 @@ type handler interface {
 	HandlePodCleanups(ctx context.Context) error
 
 	runtimeErrors() error
-	podByUID(uid types.UID) (*v1.Pod, bool)                       // a desired one
-	podsDue() []*v1.Pod                                           // that have to be synced now
-	cleanDead(uid types.UID, exited string)                       // removes surplus dead containers after a ContainerDied
+	podByUID(uid types.UID) (*v1.Pod, bool) // a desired one
+	podsDue() []*v1.Pod                     // that have to be synced now
+	cleanDead(uid types.UID,
+		exited string) // removes surplus dead containers after a ContainerDied
 	probed(probe string, uid types.UID, id container.ID, ok bool) // takes a result of a readiness or startup probe
 	sourcesReady() bool
 	sawSource(source string)
@@ -159,7 +160,8 @@ func (l *loop) event(e pleg.Event) {
 func (l *loop) syncProbed(u prober.Update, probe, status string) {
 	p, ok := l.podByUID(u.PodUID)
 	if !ok {
-		l.log.V(4).Info("SyncLoop (probe): ignore irrelevant update", "probe", probe, "status", status, "podUID", u.PodUID)
+		l.log.V(4).Info("SyncLoop (probe): ignore irrelevant update", "probe", probe, "status", status, "podUID",
+			u.PodUID)
 		return
 	}
 	l.log.V(1).Info("SyncLoop (probe)", "probe", probe, "status", status, "pod", klog.KObj(p))

@@ -105,7 +105,8 @@ func LoadKubelet(file string, flags map[string][]string) (c *kubeletconfig.Confi
 	}
 	c, noEffect = &s.Config, s.Other
 	for _, field := range []string{
-		"enableServer", "healthzBindAddress", "healthzPort", "podPidsLimit", "readOnlyPort", "resolvConf", "rotateCertificates", "serverTLSBootstrap", "tlsCertFile",
+		"enableServer", "healthzBindAddress", "healthzPort", "podPidsLimit", "readOnlyPort", "resolvConf",
+		"rotateCertificates", "serverTLSBootstrap", "tlsCertFile",
 	} {
 		if s.IsSet(field) {
 			noEffect = append(noEffect, field)
@@ -140,14 +141,26 @@ func validate(c *kubeletconfig.Config) error {
 		{"syncFrequency", c.SyncFrequency, c.SyncFrequency.Duration > 0, "more than 0"},
 		{"fileCheckFrequency", c.FileCheckFrequency, c.FileCheckFrequency.Duration > 0, "more than 0"},
 		{"httpCheckFrequency", c.HTTPCheckFrequency, c.HTTPCheckFrequency.Duration > 0, "more than 0"},
-		{"nodeStatusUpdateFrequency", c.NodeStatusUpdateFrequency, c.NodeStatusUpdateFrequency.Duration > 0, "more than 0"},
-		{"nodeStatusReportFrequency", c.NodeStatusReportFrequency, c.NodeStatusReportFrequency.Duration > 0, "more than 0"},
+		{
+			"nodeStatusUpdateFrequency", c.NodeStatusUpdateFrequency, c.NodeStatusUpdateFrequency.Duration > 0,
+			"more than 0",
+		},
+		{
+			"nodeStatusReportFrequency", c.NodeStatusReportFrequency, c.NodeStatusReportFrequency.Duration > 0,
+			"more than 0",
+		},
 		{"runtimeRequestTimeout", c.RuntimeRequestTimeout, c.RuntimeRequestTimeout.Duration > 0, "more than 0"},
 		{"nodeLeaseDurationSeconds", c.NodeLeaseDurationSeconds, c.NodeLeaseDurationSeconds > 0, "more than 0"},
 		{"port", c.Port, c.Port >= 0 && c.Port < 1<<16, "0 to 65535"},
-		{"imageGCLowThresholdPercent", low, 0 <= low && low < high && high <= 100, fmt.Sprintf("0 or more, and less than imageGCHighThresholdPercent (%d)", high)},
+		{
+			"imageGCLowThresholdPercent", low, 0 <= low && low < high && high <= 100,
+			fmt.Sprintf("0 or more, and less than imageGCHighThresholdPercent (%d)", high),
+		},
 		{"maxPods", c.MaxPods, c.MaxPods >= 0, "0 or more"},
-		{"cgroupDriver", c.CgroupDriver, c.CgroupDriver == "cgroupfs" || c.CgroupDriver == "systemd", "cgroupfs or systemd"},
+		{
+			"cgroupDriver", c.CgroupDriver, c.CgroupDriver == "cgroupfs" || c.CgroupDriver == "systemd",
+			"cgroupfs or systemd",
+		},
 	} {
 		if !rule.ok {
 			return fmt.Errorf("%s is %v: it must be %s", rule.field, rule.value, rule.must)

@@ -101,11 +101,14 @@ func (s *SyncLoop) pullSecrets(ctx context.Context, p *v1.Pod) []v1.Secret {
 func (s *SyncLoop) SyncTerminatingPod(
 	ctx context.Context, p *v1.Pod, running *container.PodStatus, grace *int64, override func(*v1.PodStatus),
 ) error {
-	api := s.apiStatus(p, running, false)
-	if override != nil {
-		override(&api)
+	report := func(st *container.PodStatus, terminal bool) {
+		api := s.apiStatus(p, st, terminal)
+		if override != nil {
+			override(&api)
+		}
+		s.status.SetPodStatus(p, api)
 	}
-	s.status.SetPodStatus(p, api)
+	report(running, false)
 	s.prober.StopLivenessAndStartup(p)
 	result := s.runtime.KillPod(ctx, p, running.RunningPod(s.name), grace)
 	if result.Err != nil {
@@ -124,11 +127,7 @@ func (s *SyncLoop) SyncTerminatingPod(
 	if slices.Sort(names); len(names) > 0 {
 		return fmt.Errorf("detected running containers after a successful KillPod, CRI violation: %v", names)
 	}
-	api = s.apiStatus(p, now, true)
-	if override != nil {
-		override(&api)
-	}
-	s.status.SetPodStatus(p, api)
+	report(now, true)
 	return nil
 }
 

@@ -160,13 +160,17 @@ func New(ctx context.Context, cfg Config) (*SyncLoop, error) {
 	s.metrics = metrics.New(registry, probes)
 	s.metrics.NodeName.WithLabelValues(cfg.NodeName).Set(1)
 	var err error
-	s.service, err = remote.Dial(cfg.Endpoint, remote.Options{Timeout: cfg.Periods.Request, Log: cfg.Log, Observe: s.metrics.Observe})
+	s.service, err = remote.Dial(cfg.Endpoint, remote.Options{
+		Timeout: cfg.Periods.Request, Log: cfg.Log,
+		Observe: s.metrics.Observe,
+	})
 	if err != nil {
 		return nil, err
 	}
 	version, err := s.service.Version(ctx)
 	if err != nil {
-		err = fmt.Errorf("validate service connection: validate CRI v1 runtime API for endpoint %q: %w", cfg.Endpoint, err)
+		err = fmt.Errorf("validate service connection: validate CRI v1 runtime API for endpoint %q: %w", cfg.Endpoint,
+			err)
 		return nil, errors.Join(err, s.service.Close())
 	}
 	s.name, s.version = version.GetRuntimeName(), version.GetRuntimeVersion()
@@ -195,7 +199,8 @@ func (s *SyncLoop) takeCgroupDriver(ctx context.Context) {
 func (s *SyncLoop) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	parts := []func(context.Context) error{
-		s.state.Run, s.node.Run, s.status.Run, s.workers.Run, s.prober.Run, s.pleg.Run, s.garbage.Run, s.garbage.RunDeletor,
+		s.state.Run, s.node.Run, s.status.Run, s.workers.Run, s.prober.Run, s.pleg.Run, s.garbage.Run,
+		s.garbage.RunDeletor,
 		s.imageGC.Run, // with a threshold of 100 it only lists, for the node's status
 		s.evict, s.watchOOM, s.loop.run,
 	}
@@ -235,7 +240,10 @@ func (s *SyncLoop) watchOOM(ctx context.Context) error {
 	if s.cfg.Kmsg == "" {
 		return nil
 	}
-	err := eviction.WatchOOM(ctx, eviction.OOMConfig{Kmsg: s.cfg.Kmsg, Recorder: s.recorder, NodeName: s.cfg.NodeName, Log: s.log, Metrics: s.metrics})
+	err := eviction.WatchOOM(ctx, eviction.OOMConfig{
+		Kmsg: s.cfg.Kmsg, Recorder: s.recorder, NodeName: s.cfg.NodeName,
+		Log: s.log, Metrics: s.metrics,
+	})
 	if err != nil && ctx.Err() == nil {
 		s.log.Error(err, "Unable to watch the kernel log for OOM kills", "path", s.cfg.Kmsg)
 	}
@@ -274,13 +282,15 @@ func (s *SyncLoop) wire(registry, probes *prometheus.Registry) error {
 		return err
 	}
 	s.state = nodestatus.NewRuntimeState(nodestatus.RuntimeConfig{
-		Status: s.service.Status, Period: p.RuntimeStatus, Down: p.RuntimeDown, OnReady: func() { close(s.ready) }, Log: s.log,
+		Status: s.service.Status, Period: p.RuntimeStatus, Down: p.RuntimeDown, OnReady: func() { close(s.ready) },
+		Log: s.log,
 	})
 	s.cache = pleg.NewCache()
 	s.pods = pod.NewManager()
 	s.liveness, s.readiness, s.startup = prober.NewResults(), prober.NewResults(), prober.NewResults()
 	s.status = status.New(status.Config{
-		Client: s.cfg.Client, File: s.cfg.StatusFile, Pods: s.pods, Log: s.log, Metrics: s.metrics, Interval: p.StatusManager,
+		Client: s.cfg.Client, File: s.cfg.StatusFile, Pods: s.pods, Log: s.log, Metrics: s.metrics,
+		Interval: p.StatusManager,
 		CouldRun: func(uid types.UID) bool { return s.workers.CouldHaveRunningContainers(uid) },
 	})
 	s.wireSources()
@@ -306,7 +316,8 @@ func (s *SyncLoop) wire(registry, probes *prometheus.Registry) error {
 		s.server, err = server.New(server.Config{
 			Address: s.cfg.Address, Healthy: s.loop.healthy, Pods: s.PodsWithStatus, Summary: s.stats.Summary,
 			Metrics: registry, Probes: probes,
-			Configz: s.cfg.Kubelet, Debugging: s.cfg.Kubelet.EnableDebuggingHandlers, Profiling: s.cfg.Kubelet.EnableProfilingHandler, Log: s.log,
+			Configz: s.cfg.Kubelet, Debugging: s.cfg.Kubelet.EnableDebuggingHandlers,
+			Profiling: s.cfg.Kubelet.EnableProfilingHandler, Log: s.log,
 		})
 	}
 	s.wireNode(machine)
@@ -320,11 +331,17 @@ func (s *SyncLoop) wireSources() {
 		s.sources = append(s.sources, source{pod.FileSource, f.Run})
 	}
 	if c.ManifestURL != "" {
-		h := &config.HTTP{URL: c.ManifestURL, Header: c.ManifestHeader, NodeName: c.NodeName, Interval: p.HTTPCheck, Log: s.log}
+		h := &config.HTTP{
+			URL: c.ManifestURL, Header: c.ManifestHeader, NodeName: c.NodeName, Interval: p.HTTPCheck,
+			Log: s.log,
+		}
 		s.sources = append(s.sources, source{pod.HTTPSource, h.Run})
 	}
 	if c.Client != nil {
-		a := &config.APIServer{Client: c.Client, NodeName: c.NodeName, NodeSynced: func() bool { return s.node.Node() != nil }, Log: s.log}
+		a := &config.APIServer{
+			Client: c.Client, NodeName: c.NodeName,
+			NodeSynced: func() bool { return s.node.Node() != nil }, Log: s.log,
+		}
 		s.sources = append(s.sources, source{pod.APIServerSource, a.Run})
 		s.mirrors = pod.NewMirrors(c.Client, c.NodeName, func() *v1.Node { return s.node.Node() }, s.log)
 	}
@@ -342,7 +359,8 @@ func (s *SyncLoop) wireRuntime(memory int64) {
 		s.objects = volumemanager.NewAPIObjects(s.cfg.Client)
 	}
 	s.volumes = volumemanager.New(volumemanager.Config{
-		RootDir: s.cfg.RootDir, Objects: s.objects, NodeName: s.cfg.NodeName, Recorder: s.recorder, Log: s.log, Metrics: s.metrics,
+		RootDir: s.cfg.RootDir, Objects: s.objects, NodeName: s.cfg.NodeName, Recorder: s.recorder, Log: s.log,
+		Metrics: s.metrics,
 	})
 	s.backOff = kuberuntime.NewBackOff(p.CrashFirst, p.CrashMost, p.CrashReset)
 	result := func(results *prober.Results) kuberuntime.ProbeResult {
@@ -353,10 +371,12 @@ func (s *SyncLoop) wireRuntime(memory int64) {
 	}
 	_, noV2 := os.Stat(cgroupMount + "/cgroup.controllers")
 	s.runtime = kuberuntime.New(kuberuntime.Config{
-		CRI: s.service, Volumes: s.volumes, Objects: s.objects, Liveness: result(s.liveness), Startup: result(s.startup),
+		CRI: s.service, Volumes: s.volumes, Objects: s.objects, Liveness: result(s.liveness),
+		Startup: result(s.startup),
 		Images: images.New(images.Config{
-			Service: s.service, Recorder: s.recorder, Log: s.log, Serialize: k.SerializeImagePulls, MaxParallel: &k.MaxParallelImagePulls,
-			QPS: float32(k.RegistryPullQPS), Burst: int(k.RegistryBurst), BackOff: p.PullFirst, MaxBackOff: p.PullMost,
+			Service: s.service, Recorder: s.recorder, Log: s.log, Serialize: k.SerializeImagePulls,
+			MaxParallel: &k.MaxParallelImagePulls,
+			QPS:         float32(k.RegistryPullQPS), Burst: int(k.RegistryBurst), BackOff: p.PullFirst, MaxBackOff: p.PullMost,
 		}),
 		BackOff: s.backOff, Recorder: s.recorder, Log: s.log, Metrics: s.metrics,
 		NodeName: s.cfg.NodeName, RuntimeName: s.name, RootDir: s.cfg.RootDir, LogDir: s.cfg.LogDir, HostIPs: s.hostIPs,
@@ -398,12 +418,14 @@ func (s *SyncLoop) wirePLEG() {
 func (s *SyncLoop) wireCollectors() error {
 	k, p := s.cfg.Kubelet, s.cfg.Periods
 	s.garbage = gc.New(gc.Config{
-		CRI: s.service, Pods: s.workers, Keep: 1, SourcesReady: s.sourcesReady, NodeName: s.cfg.NodeName, LogDir: s.cfg.LogDir,
+		CRI: s.service, Pods: s.workers, Keep: 1, SourcesReady: s.sourcesReady, NodeName: s.cfg.NodeName,
+		LogDir: s.cfg.LogDir,
 		Period: p.ContainerGC, Log: s.log, Recorder: s.recorder, Metrics: s.metrics,
 	})
 	var err error
 	s.stats, err = stats.New(stats.Config{
-		CRI: s.service, NodeName: s.cfg.NodeName, Root: "/", RootDir: s.cfg.RootDir, LogDir: filepath.Join(s.cfg.LogDir, "pods"),
+		CRI: s.service, NodeName: s.cfg.NodeName, Root: "/", RootDir: s.cfg.RootDir,
+		LogDir: filepath.Join(s.cfg.LogDir, "pods"),
 	})
 	if err != nil {
 		return err
@@ -418,7 +440,8 @@ func (s *SyncLoop) wireCollectors() error {
 		return err
 	}
 	thresholds, err := eviction.Parse(eviction.Statements{
-		Hard: k.EvictionHard, Soft: k.EvictionSoft, SoftGrace: k.EvictionSoftGracePeriod, MinReclaim: k.EvictionMinimumReclaim,
+		Hard: k.EvictionHard, Soft: k.EvictionSoft, SoftGrace: k.EvictionSoftGracePeriod,
+		MinReclaim: k.EvictionMinimumReclaim,
 	})
 	if err != nil {
 		return err
@@ -467,7 +490,8 @@ func (s *SyncLoop) wireNode(machine nodestatus.Machine) {
 		port = int32(a.Port)
 	}
 	s.node = nodestatus.New(nodestatus.Config{
-		Client: s.cfg.Client, NodeName: s.cfg.NodeName, Register: s.cfg.Register, Labels: s.cfg.Labels, Taints: taints, Runtime: s.state,
+		Client: s.cfg.Client, NodeName: s.cfg.NodeName, Register: s.cfg.Register, Labels: s.cfg.Labels, Taints: taints,
+		Runtime: s.state,
 		Version: func(ctx context.Context) (name, version string, err error) {
 			v, err := s.service.Version(ctx)
 			return v.GetRuntimeName(), v.GetRuntimeVersion(), err
@@ -476,7 +500,8 @@ func (s *SyncLoop) wireNode(machine nodestatus.Machine) {
 		Images:    func() []v1.ContainerImage { return largestImages(s.imageGC.Images(), int(k.NodeStatusMaxImages)) },
 		Addresses: nodestatus.Addresses(s.cfg.NodeName), Pressure: s.evictor.Conditions,
 		OnReadyChange: func(ready bool, message string) { s.notify(word(ready, "ready", "not-ready"), message) },
-		Frequency:     p.NodeStatus, Report: p.NodeReport, LeaseSeconds: k.NodeLeaseDurationSeconds, Log: s.log, Recorder: s.recorder,
+		Frequency:     p.NodeStatus, Report: p.NodeReport, LeaseSeconds: k.NodeLeaseDurationSeconds, Log: s.log,
+		Recorder: s.recorder,
 	})
 }
 
@@ -495,7 +520,10 @@ func largestImages(all []*runtimeapi.Image, most int) []v1.ContainerImage {
 	var out []v1.ContainerImage
 	for _, i := range all {
 		names := slices.Concat(i.GetRepoDigests(), i.GetRepoTags())
-		out = append(out, v1.ContainerImage{Names: names[:min(maxImageNames, len(names))], SizeBytes: int64(i.GetSize())})
+		out = append(out, v1.ContainerImage{
+			Names:     names[:min(maxImageNames, len(names))],
+			SizeBytes: int64(i.GetSize()),
+		})
 	}
 	return out
 }

@@ -157,7 +157,8 @@ func (c *Client) GetLease(ctx context.Context, node string) (*coordinationv1.Lea
 
 // CreateLease creates the lease of a node.
 func (c *Client) CreateLease(ctx context.Context, lease *coordinationv1.Lease) (*coordinationv1.Lease, error) {
-	return do[coordinationv1.Lease](ctx, c.leases.Post().Namespace(v1.NamespaceNodeLease).Resource("leases").Body(lease))
+	return do[coordinationv1.Lease](ctx,
+		c.leases.Post().Namespace(v1.NamespaceNodeLease).Resource("leases").Body(lease))
 }
 
 // UpdateLease replaces the lease of a node, if it is still the one that lease came from.

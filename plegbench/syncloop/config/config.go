@@ -61,12 +61,15 @@ type Mux struct {
 	turn    chan struct{} // holds a token while one list is merged and delivered, so that updates stay in order
 
 	mu   sync.Mutex                       // guards pods
-	pods map[string]map[types.UID]*v1.Pod // by source; a source that was seen has an entry. The pods are never changed in place.
+	pods map[string]map[types.UID]*v1.Pod // by source that was seen; the pods are never changed in place
 }
 
 // New returns a mux without pods.
 func New(cfg Config) *Mux {
-	return &Mux{cfg: cfg, updates: make(chan PodUpdate, updatesCap), turn: make(chan struct{}, 1), pods: map[string]map[types.UID]*v1.Pod{}}
+	return &Mux{
+		cfg: cfg, updates: make(chan PodUpdate, updatesCap), turn: make(chan struct{}, 1),
+		pods: map[string]map[types.UID]*v1.Pod{},
+	}
 }
 
 // Updates is the stream of changes. It is never closed.
@@ -78,7 +81,10 @@ func (m *Mux) SeenAllSources(seen map[string]bool) bool {
 	m.cfg.Log.V(5).Info("Looking for sources, have seen", "sources", m.cfg.Sources, "seenSources", seen)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return !slices.ContainsFunc(m.cfg.Sources, func(source string) bool { return m.pods[source] == nil || !seen[source] })
+	return !slices.ContainsFunc(m.cfg.Sources, func(source string) bool {
+		return m.pods[source] == nil ||
+			!seen[source]
+	})
 }
 
 // Apply takes the full list of one source and sends what changed. It blocks while the channel of updates is full,
@@ -112,9 +118,11 @@ func (m *Mux) unique(source string, pods []*v1.Pod) []*v1.Pod {
 	return slices.DeleteFunc(slices.Clone(pods), func(p *v1.Pod) bool {
 		name := pod.FullName(p)
 		if names[name] {
-			m.cfg.Log.Info("Pod failed validation due to duplicate pod name, ignoring", "pod", klog.KObj(p), "source", source)
+			m.cfg.Log.Info("Pod failed validation due to duplicate pod name, ignoring", "pod", klog.KObj(p), "source",
+				source)
 			m.cfg.Recorder.Eventf(p, v1.EventTypeWarning, "FailedValidation",
-				"Error validating pod %s_%s(%s) from %s due to duplicate pod name %q, ignoring", p.Name, p.Namespace, p.UID, source, p.Name)
+				"Error validating pod %s_%s(%s) from %s due to duplicate pod name %q, ignoring", p.Name, p.Namespace,
+				p.UID, source, p.Name)
 			return true
 		}
 		names[name] = true
@@ -135,7 +143,10 @@ func merge(source string, had map[types.UID]*v1.Pod, list []*v1.Pod, seen string
 		old, known := had[p.UID]
 		switch {
 		case !known:
-			p = withAnnotations(p, map[string]string{pod.ConfigSourceAnnotation: source, pod.ConfigFirstSeenAnnotation: seen})
+			p = withAnnotations(p, map[string]string{
+				pod.ConfigSourceAnnotation:    source,
+				pod.ConfigFirstSeenAnnotation: seen,
+			})
 			has[p.UID] = note(Add, p)
 		case differs(old, p):
 			local := maps.Clone(old.Annotations)
@@ -195,7 +206,8 @@ func differs(a, b *v1.Pod) bool {
 // isLocal reports an annotation that the kubelet itself keeps on the pods in its memory (localAnnotations upstream).
 // The hash of a static pod is none of them: it is its UID.
 func isLocal(key string) bool {
-	return key == pod.ConfigSourceAnnotation || key == pod.ConfigMirrorAnnotation || key == pod.ConfigFirstSeenAnnotation
+	return key == pod.ConfigSourceAnnotation || key == pod.ConfigMirrorAnnotation ||
+		key == pod.ConfigFirstSeenAnnotation
 }
 
 // withAnnotations is a copy of a pod with more annotations.

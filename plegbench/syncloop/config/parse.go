@@ -75,8 +75,8 @@ func complete(p *v1.Pod, source, origin, nodeName string) error {
 	p.TypeMeta = metav1.TypeMeta{}
 	setDefaults(p)
 	if p.UID == "" {
-		// The UID hashes what the pod is and where it comes from, so that any edit makes another pod. The kubelet hashes
-		// its own representation of the pod in memory instead of JSON, so its UIDs of the same manifests are other ones.
+		// The UID hashes what the pod is and where it comes from, so that any edit makes another pod. The kubelet
+		// hashes its own representation of the pod in memory instead of JSON, so its UIDs are other ones.
 		content, err := json.Marshal(p)
 		if err != nil {
 			return fmt.Errorf("hashing the pod: %w", err)
@@ -93,7 +93,10 @@ func complete(p *v1.Pod, source, origin, nodeName string) error {
 	}
 	p.Annotations[pod.ConfigHashAnnotation] = string(p.UID)
 	if source == pod.FileSource { // no taint of the node ends it
-		p.Spec.Tolerations = append(p.Spec.Tolerations, v1.Toleration{Operator: v1.TolerationOpExists, Effect: v1.TaintEffectNoExecute})
+		p.Spec.Tolerations = append(p.Spec.Tolerations, v1.Toleration{
+			Operator: v1.TolerationOpExists,
+			Effect:   v1.TaintEffectNoExecute,
+		})
 	}
 	p.Status.Phase = v1.PodPending
 	return validate(p)
@@ -142,7 +145,8 @@ func setDefaults(p *v1.Pod) {
 	s.DNSPolicy = cmp.Or(s.DNSPolicy, v1.DNSClusterFirst)
 	s.RestartPolicy = cmp.Or(s.RestartPolicy, v1.RestartPolicyAlways)
 	s.SecurityContext = cmp.Or(s.SecurityContext, &v1.PodSecurityContext{})
-	s.TerminationGracePeriodSeconds = cmp.Or(s.TerminationGracePeriodSeconds, new(int64(v1.DefaultTerminationGracePeriodSeconds)))
+	s.TerminationGracePeriodSeconds = cmp.Or(s.TerminationGracePeriodSeconds,
+		new(int64(v1.DefaultTerminationGracePeriodSeconds)))
 	for i := range s.Volumes {
 		if v := &s.Volumes[i].VolumeSource; *v == (v1.VolumeSource{}) {
 			v.EmptyDir = &v1.EmptyDirVolumeSource{}

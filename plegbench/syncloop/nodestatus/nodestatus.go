@@ -89,7 +89,10 @@ type Manager struct {
 // New makes a Manager that has computed nothing yet.
 func New(cfg Config) *Manager {
 	return &Manager{
-		cfg: cfg, ref: &v1.ObjectReference{Kind: "Node", APIVersion: "v1", Name: cfg.NodeName, UID: types.UID(cfg.NodeName)},
+		cfg: cfg, ref: &v1.ObjectReference{
+			Kind: "Node", APIVersion: "v1", Name: cfg.NodeName,
+			UID: types.UID(cfg.NodeName),
+		},
 	}
 }
 
@@ -166,7 +169,8 @@ func (m *Manager) compute(ctx context.Context, before *v1.Node) *v1.Node {
 	}
 	s.NodeInfo = v1.NodeSystemInfo{
 		MachineID: machine.MachineID, SystemUUID: machine.SystemUUID, BootID: machine.BootID,
-		KernelVersion: machine.KernelVersion, OSImage: machine.OSImage, OperatingSystem: runtime.GOOS, Architecture: runtime.GOARCH,
+		KernelVersion: machine.KernelVersion, OSImage: machine.OSImage, OperatingSystem: runtime.GOOS,
+		Architecture:            runtime.GOARCH,
 		ContainerRuntimeVersion: name + "://" + version, KubeletVersion: m.cfg.KubeletVersion,
 	}
 	if s.Capacity == nil {
@@ -215,7 +219,8 @@ func (m *Manager) setConditions(node *v1.Node) {
 		}
 	}
 	ready := v1.NodeCondition{
-		Type: v1.NodeReady, Status: v1.ConditionTrue, Reason: "KubeletReady", Message: "kubelet is posting ready status",
+		Type: v1.NodeReady, Status: v1.ConditionTrue, Reason: "KubeletReady",
+		Message: "kubelet is posting ready status",
 	}
 	if err := utilerrors.NewAggregate([]error{m.cfg.Runtime.RuntimeErrors(), m.cfg.Runtime.NetworkErrors()}); err != nil {
 		ready.Status, ready.Reason, ready.Message = v1.ConditionFalse, "KubeletNotReady", err.Error()
@@ -426,7 +431,8 @@ func (m *Manager) renew(ctx context.Context) error {
 	}
 	node, err := m.cfg.Client.GetNode(ctx, m.cfg.NodeName)
 	if err != nil {
-		m.cfg.Log.Error(err, "Failed to get node when trying to set owner ref to the node lease", "node", klog.KRef("", m.cfg.NodeName))
+		m.cfg.Log.Error(err, "Failed to get node when trying to set owner ref to the node lease", "node", klog.KRef("",
+			m.cfg.NodeName))
 		return nil
 	}
 	_, err = m.cfg.Client.CreateLease(ctx, &coordinationv1.Lease{

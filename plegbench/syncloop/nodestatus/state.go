@@ -138,7 +138,8 @@ func (s *RuntimeState) Update(ctx context.Context) {
 func condition(status *runtimeapi.RuntimeStatus, kind string) (ok bool, text string) {
 	for _, c := range status.GetConditions() {
 		if c.GetType() == kind {
-			return c.GetStatus(), fmt.Sprintf("%s=%t reason:%s message:%s", c.GetType(), c.GetStatus(), c.GetReason(), c.GetMessage())
+			return c.GetStatus(), fmt.Sprintf("%s=%t reason:%s message:%s", c.GetType(), c.GetStatus(), c.GetReason(),
+				c.GetMessage())
 		}
 	}
 	return false, "<nil>"

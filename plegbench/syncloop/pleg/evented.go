@@ -87,7 +87,8 @@ func (e *Evented) Healthy() error {
 func (e *Evented) watch(ctx context.Context) {
 	m := e.Generic.Metrics
 	for range maxStreamLosses {
-		err := e.Stream.GetContainerEvents(ctx, m.EventedPLEGConnections.Inc, func(ev *runtimeapi.ContainerEventResponse) { e.handle(ctx, ev) })
+		err := e.Stream.GetContainerEvents(ctx, m.EventedPLEGConnections.Inc,
+			func(ev *runtimeapi.ContainerEventResponse) { e.handle(ctx, ev) })
 		if ctx.Err() != nil {
 			return
 		}

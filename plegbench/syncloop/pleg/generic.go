@@ -405,7 +405,8 @@ func (g *Generic) send(uid types.UID, events []Event) {
 		if status, err := g.Cache.Get(uid); err == nil && e.Type == ContainerDied {
 			for _, c := range status.ContainerStatuses {
 				if c.ID.ID == e.Data {
-					g.Log.V(2).Info("Generic (PLEG): container finished", "podID", uid, "containerID", e.Data, "exitCode", c.ExitCode)
+					g.Log.V(2).Info("Generic (PLEG): container finished", "podID", uid, "containerID", e.Data,
+						"exitCode", c.ExitCode)
 				}
 			}
 		}

@@ -59,7 +59,8 @@ type KillOptions struct {
 // or gets more urgent.
 type Syncer interface {
 	// SyncPod does what the pod needs now. terminal reports that its containers have ended by themselves, for good.
-	SyncPod(ctx context.Context, t UpdateType, pod, mirror *v1.Pod, status *container.PodStatus) (terminal bool, err error)
+	SyncPod(ctx context.Context, t UpdateType, pod, mirror *v1.Pod, status *container.PodStatus) (terminal bool,
+		err error)
 	// SyncTerminatingPod stops the containers. Without an error none runs any more. grace is in seconds, never nil.
 	SyncTerminatingPod(ctx context.Context, pod *v1.Pod, status *container.PodStatus, grace *int64,
 		override func(*v1.PodStatus)) error

@@ -72,7 +72,8 @@ func (r *run) labels(pod string) map[string]string {
 // kill ends a pod's container at the runtime itself.
 func (r *run) kill(ctx context.Context, pod string) error {
 	list, err := r.direct.ListContainers(ctx, &runtimeapi.ContainerFilter{
-		LabelSelector: r.labels(pod), State: &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_RUNNING},
+		LabelSelector: r.labels(pod),
+		State:         &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_RUNNING},
 	})
 	if err != nil {
 		return fmt.Errorf("looking for the container of %s: %w", pod, err)
@@ -107,15 +108,22 @@ func (r *run) flood(ctx context.Context, pod string, n int) error {
 	sandbox := sandboxes[0]
 	labels := maps.Clone(sandbox.GetLabels())
 	labels[nouns.ContainerNameLabel] = floodName
-	config := &runtimeapi.PodSandboxConfig{Metadata: sandbox.GetMetadata(), Labels: sandbox.GetLabels(), Linux: &runtimeapi.LinuxPodSandboxConfig{}}
+	config := &runtimeapi.PodSandboxConfig{
+		Metadata: sandbox.GetMetadata(), Labels: sandbox.GetLabels(),
+		Linux: &runtimeapi.LinuxPodSandboxConfig{},
+	}
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(floodAtOnce)
 	for i := range n {
 		g.Go(func() error {
 			c := &runtimeapi.ContainerConfig{
 				Metadata: &runtimeapi.ContainerMetadata{Name: floodName, Attempt: uint32(i)},
-				Image:    &runtimeapi.ImageSpec{Image: r.image}, Labels: labels, Linux: &runtimeapi.LinuxContainerConfig{},
-				Annotations: map[string]string{nouns.HashAnnotation: "0", nouns.RestartCountAnnotation: strconv.Itoa(i)},
+				Image:    &runtimeapi.ImageSpec{Image: r.image}, Labels: labels,
+				Linux: &runtimeapi.LinuxContainerConfig{},
+				Annotations: map[string]string{
+					nouns.HashAnnotation:         "0",
+					nouns.RestartCountAnnotation: strconv.Itoa(i),
+				},
 			}
 			id, err := r.direct.CreateContainer(ctx, sandbox.GetId(), c, config)
 			if err != nil {
@@ -131,7 +139,8 @@ func (r *run) flood(ctx context.Context, pod string, n int) error {
 		return fmt.Errorf("making exited containers: %w", err)
 	}
 	r.flooded = n
-	r.timeline.event(Flooded, fmt.Sprintf("%s: %d containers have come and exited within %s", pod, n, time.Since(start).Round(time.Millisecond)))
+	r.timeline.event(Flooded, fmt.Sprintf("%s: %d containers have come and exited within %s", pod, n,
+		time.Since(start).Round(time.Millisecond)))
 	return nil
 }
 

@@ -146,7 +146,8 @@ func (r *run) prepare(ctx context.Context) error {
 		return fmt.Errorf("asking the runtime at %s for its status: %w", r.endpoint, err)
 	}
 	for _, c := range status.GetConditions() {
-		if c.GetType() == runtimeapi.NetworkReady && !c.GetStatus() { // a node without CNI will do: the pods are on the host's network
+		if c.GetType() == runtimeapi.NetworkReady &&
+			!c.GetStatus() { // a node without CNI will do: the pods are on the host's network
 			r.usual = []fake.Condition{{Type: runtimeapi.NetworkReady, Status: true}}
 		}
 	}
@@ -180,7 +181,8 @@ func (r *run) withLoop(ctx context.Context) error {
 	}
 	log := textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&r.timeline), textlogger.Verbosity(verbosity)))
 	r.loop, err = syncloop.New(ctx, syncloop.Config{
-		Endpoint: "unix://" + r.folder.path("proxy.sock"), NodeName: r.folder.node(), RootDir: r.folder.path("root"), LogDir: r.folder.path("log"),
+		Endpoint: "unix://" + r.folder.path("proxy.sock"), NodeName: r.folder.node(), RootDir: r.folder.path("root"),
+		LogDir:  r.folder.path("log"),
 		Kubelet: k, Periods: syncloop.PeriodsFor(k).Faster(r.cfg.Speed), Manifests: r.folder.path("manifests"),
 		Log: log, Recorder: syncloop.NewRecorder(nil, r.folder.node(), log), Notify: r.timeline.notified,
 	})
@@ -359,7 +361,8 @@ func (r *run) clean(ctx context.Context) error {
 		return fmt.Errorf("cleaning up: %w", err)
 	}
 	r.cleaned = true
-	r.timeline.event(CleanedUp, fmt.Sprintf("%d sandboxes and their containers are removed, nothing is left", done.Sandboxes))
+	r.timeline.event(CleanedUp, fmt.Sprintf("%d sandboxes and their containers are removed, nothing is left",
+		done.Sandboxes))
 	return nil
 }
 
@@ -397,8 +400,10 @@ type Report struct {
 func (r *run) report() *Report {
 	t, s := &r.timeline, &r.cfg.Scenario
 	out := &Report{
-		Scenario: s.Name, Summary: s.Summary, Cause: s.Cause, Runtime: r.runtime, Endpoint: r.cfg.Endpoint, Speed: r.cfg.Speed, Pods: r.cfg.Pods,
-		Events: append([]Event{}, t.events...), NotReadyExpected: s.NotReady != "", Why: s.Why, Missed: []string{}, CleanedUp: r.cleaned,
+		Scenario: s.Name, Summary: s.Summary, Cause: s.Cause, Runtime: r.runtime, Endpoint: r.cfg.Endpoint,
+		Speed: r.cfg.Speed, Pods: r.cfg.Pods,
+		Events: append([]Event{}, t.events...), NotReadyExpected: s.NotReady != "", Why: s.Why, Missed: []string{},
+		CleanedUp: r.cleaned,
 	}
 	out.Missed = append(out.Missed, r.missed...)
 	both := func(seconds float64) (*float64, *float64) {

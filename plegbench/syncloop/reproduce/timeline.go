@@ -170,7 +170,8 @@ func (t *timeline) sawNotReady() (message string, ok bool) {
 var (
 	failedLine = regexp.MustCompile(`^E[^"]*"(` +
 		`Skipping pod synchronization|GenericPLEG: Unable to retrieve pods|Container runtime sanity check failed)" err=("(?:[^"\\]|\\.)*")`)
-	diedLine = regexp.MustCompile(`"SyncLoop \(PLEG\): event for pod".*"Type":"` + string(pleg.ContainerDied) + `","Data":"([^"]+)"`)
+	diedLine = regexp.MustCompile(`"SyncLoop \(PLEG\): event for pod".*"Type":"` + string(pleg.ContainerDied) +
+		`","Data":"([^"]+)"`)
 )
 
 // Write takes a line of the kubelet's log.
@@ -239,7 +240,8 @@ func (t *timeline) look(s syncloop.Snapshot) {
 			t.add(EventsStop, fmt.Sprintf("%s died %s ago, and PLEG has not reported it", p.pod, age))
 		}
 		if p.done || !slices.ContainsFunc(s.Pods, func(pod *v1.Pod) bool {
-			return pod.Name == p.pod+"-"+t.node && ready(pod) && nouns.ParseID(pod.Status.ContainerStatuses[0].ContainerID).ID != p.dead
+			return pod.Name == p.pod+"-"+t.node && ready(pod) &&
+				nouns.ParseID(pod.Status.ContainerStatuses[0].ContainerID).ID != p.dead
 		}) {
 			continue
 		}
@@ -253,9 +255,10 @@ func (t *timeline) look(s syncloop.Snapshot) {
 }
 
 func ready(p *v1.Pod) bool {
-	return len(p.Status.ContainerStatuses) == len(p.Spec.Containers) && !slices.ContainsFunc(p.Status.ContainerStatuses, func(c v1.ContainerStatus) bool {
-		return c.State.Running == nil || !c.Ready
-	})
+	return len(p.Status.ContainerStatuses) == len(p.Spec.Containers) && !slices.ContainsFunc(p.Status.ContainerStatuses,
+		func(c v1.ContainerStatus) bool {
+			return c.State.Running == nil || !c.Ready
+		})
 }
 
 // settled returns nil once the node is Ready, the loop turns, every death has been noticed and all pods run; else what

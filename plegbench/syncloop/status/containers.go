@@ -76,7 +76,8 @@ func unobserved(p *v1.Pod, spec *v1.Container, before *v1.ContainerStatus) v1.Co
 // convert turns the runtime's status of one instance into a container status.
 func convert(c *container.Status, before *v1.ContainerStatus) v1.ContainerStatus {
 	st := v1.ContainerStatus{
-		Name: c.Name, Image: c.Image, ImageID: c.ImageRef, ContainerID: c.ID.String(), RestartCount: int32(c.RestartCount),
+		Name: c.Name, Image: c.Image, ImageID: c.ImageRef, ContainerID: c.ID.String(),
+		RestartCount: int32(c.RestartCount),
 	}
 	if before != nil {
 		st.RestartCount = max(st.RestartCount, before.RestartCount)

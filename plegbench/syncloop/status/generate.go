@@ -191,7 +191,8 @@ func conditions(in *GenerateInput, st *v1.PodStatus) []v1.PodCondition {
 	all := slices.Concat(st.InitContainerStatuses, st.ContainerStatuses)
 	return append(out,
 		sandboxReady(p, in.PodStatus), initialized(p, in.Old.Conditions, all, st.Phase),
-		ready(p, all, st.Phase), containersReady(p, all, st.Phase), newCondition(p, v1.PodScheduled, v1.ConditionTrue, "", ""))
+		ready(p, all, st.Phase), containersReady(p, all, st.Phase), newCondition(p, v1.PodScheduled, v1.ConditionTrue,
+			"", ""))
 }
 
 // ours reports whether a condition is the kubelet's alone (pkg/kubelet/types/pod_status.go upstream).

@@ -127,7 +127,8 @@ func (m *Manager) TerminatePod(p *v1.Pod) {
 		st = *old.status.DeepCopy()
 	}
 	if !pod.IsStatic(p) && !pod.IsTerminal(st.Phase) {
-		m.cfg.Log.V(3).Info("Marking terminal pod as failed", "oldPhase", st.Phase, "pod", klog.KObj(p), "podUID", p.UID)
+		m.cfg.Log.V(3).Info("Marking terminal pod as failed", "oldPhase", st.Phase, "pod", klog.KObj(p), "podUID",
+			p.UID)
 		st.Phase = v1.PodFailed
 	}
 	m.update(p, st, true, true)
@@ -307,7 +308,8 @@ func (m *Manager) syncPod(ctx context.Context, uid types.UID, c cached) {
 		return
 	}
 	if now := m.cfg.Pods.TranslateUID(api.UID); now != uid {
-		m.cfg.Log.V(2).Info("Pod was deleted and then recreated, skipping status update", "pod", ref, "oldPodUID", uid, "podUID", now)
+		m.cfg.Log.V(2).Info("Pod was deleted and then recreated, skipping status update", "pod", ref, "oldPodUID", uid,
+			"podUID", now)
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		m.forget(uid)
@@ -360,7 +362,8 @@ func (m *Manager) patch(ctx context.Context, api *v1.Pod, uid types.UID, c cache
 	if err != nil {
 		return nil, fmt.Errorf("failed to patch status %q for pod %q/%q: %w", patch, api.Namespace, api.Name, err)
 	}
-	m.cfg.Log.V(3).Info("Status for pod updated successfully", "pod", klog.KObj(patched), "statusVersion", c.version, "status", merged)
+	m.cfg.Log.V(3).Info("Status for pod updated successfully", "pod", klog.KObj(patched), "statusVersion", c.version,
+		"status", merged)
 	return patched, nil
 }
 
