@@ -180,7 +180,6 @@ func defaultContainer(c *v1.Container, hostNetwork bool) {
 		maps.Copy(requests, c.Resources.Requests)
 		c.Resources.Requests = requests
 	}
-	var gets []*v1.HTTPGetAction
 	for _, p := range []*v1.Probe{c.LivenessProbe, c.ReadinessProbe, c.StartupProbe} {
 		if p == nil {
 			continue
@@ -192,19 +191,9 @@ func defaultContainer(c *v1.Container, hostNetwork bool) {
 		if p.GRPC != nil {
 			p.GRPC.Service = cmp.Or(p.GRPC.Service, new(""))
 		}
-		gets = append(gets, p.HTTPGet)
-	}
-	if c.Lifecycle != nil {
-		for _, h := range []*v1.LifecycleHandler{c.Lifecycle.PostStart, c.Lifecycle.PreStop} {
-			if h != nil {
-				gets = append(gets, h.HTTPGet)
-			}
-		}
-	}
-	for _, get := range gets {
-		if get != nil {
-			get.Path = cmp.Or(get.Path, "/")
-			get.Scheme = cmp.Or(get.Scheme, v1.URISchemeHTTP)
+		if p.HTTPGet != nil {
+			p.HTTPGet.Path = cmp.Or(p.HTTPGet.Path, "/")
+			p.HTTPGet.Scheme = cmp.Or(p.HTTPGet.Scheme, v1.URISchemeHTTP)
 		}
 	}
 }

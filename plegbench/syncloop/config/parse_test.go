@@ -55,7 +55,6 @@ spec:
     volumeMounts: [{name: scratch, mountPath: /s, subPath: a/b}]
     livenessProbe: {httpGet: {port: http}, periodSeconds: 3}
     readinessProbe: {grpc: {port: 9}}
-    lifecycle: {preStop: {httpGet: {port: 80}}}
 `
 
 func TestParse(t *testing.T) {
@@ -89,7 +88,6 @@ func TestParse(t *testing.T) {
 			TimeoutSeconds: 1, PeriodSeconds: 3, SuccessThreshold: 1, FailureThreshold: 3,
 		}},
 		{"gRPC service", *p.Spec.Containers[0].ReadinessProbe.GRPC.Service, ""},
-		{"hook", *p.Spec.Containers[0].Lifecycle.PreStop.HTTPGet, v1.HTTPGetAction{Path: "/", Port: intstr.FromInt32(80), Scheme: v1.URISchemeHTTP}},
 	} {
 		if diff := cmp.Diff(c.want, c.got); diff != "" {
 			t.Errorf("%s: %s", c.what, diff)

@@ -16,7 +16,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
 	"github.com/kdiag/kdiag/plegbench/syncloop/metrics"
@@ -37,10 +36,6 @@ func staticPod(uid, name string) *v1.Pod {
 	p.Name = name
 	p.Annotations = map[string]string{pod.ConfigSourceAnnotation: pod.FileSource}
 	return p
-}
-
-func readySandbox() []*runtimeapi.PodSandboxStatus {
-	return []*runtimeapi.PodSandboxStatus{{State: runtimeapi.PodSandboxState_SANDBOX_READY}}
 }
 
 // A fakeCache answers at once, or not before something is let through.

@@ -22,7 +22,6 @@ import (
 
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
 	"github.com/kdiag/kdiag/plegbench/syncloop/metrics"
-	"github.com/kdiag/kdiag/plegbench/syncloop/pod"
 )
 
 // An UpdateType is the reason of an update. Its text is the label operation_type of
@@ -72,8 +71,6 @@ type Syncer interface {
 
 // A StatusCache has what the runtime knows of each pod.
 type StatusCache interface {
-	// Get returns what is known now.
-	Get(uid types.UID) (*container.PodStatus, error)
 	// GetNewerThan waits until something newer than t is known.
 	GetNewerThan(ctx context.Context, uid types.UID, t time.Time) (*container.PodStatus, error)
 }
@@ -148,7 +145,7 @@ func (w *Workers) UpdatePod(o UpdateOptions) {
 	k, known := w.workers[uid]
 	if !known {
 		log.Info("Pod is being synced for the first time")
-		k = w.newWorker(uid, ref, o.Pod)
+		k = &worker{uid: uid, ref: ref, name: ref.Name + "_" + ref.Namespace, wake: make(chan struct{}, 1), since: time.Now()}
 		w.workers[uid] = k
 		w.wg.Go(func() { w.run(k) })
 	}
@@ -185,20 +182,6 @@ func (w *Workers) UpdatePod(o UpdateOptions) {
 		log.Info("Cancelling current pod sync", "workType", k.step())
 		k.cancel()
 	}
-}
-
-// newWorker makes the worker of a new pod. A pod that had already ended when this process began has only to be cleaned
-// up.
-func (w *Workers) newWorker(uid types.UID, ref klog.ObjectRef, p *v1.Pod) *worker {
-	now := time.Now()
-	k := &worker{uid: uid, ref: ref, name: ref.Name + "_" + ref.Namespace, wake: make(chan struct{}, 1), since: now}
-	if p == nil || !pod.IsTerminal(p.Status.Phase) {
-		return k
-	}
-	if status, err := w.cfg.Cache.Get(uid); err == nil && idle(status) {
-		k.terminatingAt, k.terminatedAt = now, now
-	}
-	return k
 }
 
 // takeKill applies the kill options of an update, and reports whether the grace period got shorter. They have no effect

@@ -9,7 +9,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
-	"github.com/kdiag/kdiag/plegbench/syncloop/container"
 	"github.com/kdiag/kdiag/plegbench/syncloop/pod"
 )
 
@@ -145,16 +144,6 @@ func whyEnd(o *UpdateOptions) (why string, deleted, evicted bool) {
 		return "Pod is being removed by the kubelet, begin teardown", false, false
 	}
 	return "", false, false
-}
-
-// idle reports whether nothing runs in a status: no container and no sandbox.
-func idle(s *container.PodStatus) bool {
-	for _, sb := range s.SandboxStatuses {
-		if container.SandboxState(sb.GetState()) == container.Running {
-			return false
-		}
-	}
-	return len(s.Running()) == 0
 }
 
 // A job is one update and the step that it leads to.

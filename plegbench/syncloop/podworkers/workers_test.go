@@ -153,12 +153,7 @@ func TestTerminalAtFirstSight(t *testing.T) {
 		p := testPod("ended")
 		p.Status.Phase = v1.PodFailed
 		b.create(p)
-		equal(t, "only cleared up", []string{"terminated ended"}, b.settled())
-		q := testPod("running")
-		q.Status.Phase = v1.PodFailed
-		b.cache.status["running"] = &container.PodStatus{SandboxStatuses: readySandbox()}
-		b.create(q)
-		equal(t, "stopped first", []string{"terminating running grace=1", "terminated running"}, b.settled())
+		equal(t, "not synced", []string{"terminating ended grace=1", "terminated ended"}, b.settled())
 	})
 }
 
