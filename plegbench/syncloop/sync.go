@@ -49,7 +49,7 @@ func (s *SyncLoop) SyncPod(
 		return false, err
 	}
 	s.prober.AddPod(p)
-	// Not cancelled with ctx: a call that is cancelled halfway would leave behind objects that nobody knows.
+	// Not cancelled with ctx: a call that is cancelled halfway would leave unknown objects behind.
 	result := s.runtime.SyncPod(context.WithoutCancel(ctx), p, running, s.pullSecrets(ctx, p))
 	s.setReasons(p.UID, result)
 	if result.Err == nil && result.Changed() {

@@ -131,7 +131,7 @@ func TestEventedSandboxDeleted(t *testing.T) {
 	})
 }
 
-// A relist that began before an event and inspects after it knows better; one that inspected before it does not.
+// A relist that began before an event and inspects after it has the newer status; one that inspected before it has not.
 func TestEventedAndRelist(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, _, _ := eventedBench(t)

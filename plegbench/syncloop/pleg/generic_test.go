@@ -80,7 +80,7 @@ func TestFailedInspectionFreezesRecord(t *testing.T) {
 		if err := b.Healthy(); err != nil {
 			t.Errorf("one pod's failure is not PLEG's: %v", err)
 		}
-		b.runtime.put("sick", "a", container.Exited) // it ran and died: only the death is told
+		b.runtime.put("sick", "a", container.Exited) // it ran and died: only the death is sent
 		delete(b.runtime.statusErr, "sick")
 		b.Relist(t.Context())
 		if diff := cmp.Diff([]string{"sick ContainerDied a"}, b.sent()); diff != "" {

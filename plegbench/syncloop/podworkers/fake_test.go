@@ -71,7 +71,7 @@ func (c *fakeCache) GetNewerThan(ctx context.Context, uid types.UID, t time.Time
 	return c.Get(uid)
 }
 
-// A fakeSyncer notes each step, takes its time, and fails as told. It fails the test when a pod is synced twice at a
+// A fakeSyncer notes each step, takes its time, and fails as set. It fails the test when a pod is synced twice at a
 // time, or goes back a step.
 type fakeSyncer struct {
 	t        *testing.T

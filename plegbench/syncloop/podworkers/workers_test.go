@@ -78,7 +78,7 @@ func TestEviction(t *testing.T) {
 		if !b.ShouldPodContentBeRemoved("p") || b.IsPodKnownTerminated("p") {
 			t.Error("evicted, not ended")
 		}
-		// A retry knows how the pod shall end, though the update that brings it says nothing of it.
+		// A retry knows how the pod shall end, though the update that brings it does not.
 		b.syncer.set(func(s *fakeSyncer) { clear(s.err) })
 		b.UpdatePod(UpdateOptions{Type: Sync, Pod: testPod("p")})
 		equal(t, "again", []string{"terminating p grace=1 reason=Evicted", "terminated p"}, b.settled())
@@ -208,7 +208,7 @@ func TestStaticPodsOfOneName(t *testing.T) {
 
 func TestOrphanOfTheRuntime(t *testing.T) {
 	bubble(t, func(t *testing.T, b *bench) {
-		b.cache.gate = make(chan struct{}) // nobody waits for a status of it
+		b.cache.gate = make(chan struct{}) // no status of it is awaited
 		orphan := &container.Pod{UID: "o", Name: "o", Namespace: "ns"}
 		b.syncer.set(func(s *fakeSyncer) { s.err["terminating"] = errSick })
 		b.UpdatePod(UpdateOptions{Type: Kill, RunningPod: orphan})

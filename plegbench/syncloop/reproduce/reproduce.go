@@ -146,8 +146,8 @@ func (r *run) prepare(ctx context.Context) error {
 		return fmt.Errorf("asking the runtime at %s for its status: %w", r.endpoint, err)
 	}
 	for _, c := range status.GetConditions() {
-		if c.GetType() == runtimeapi.NetworkReady &&
-			!c.GetStatus() { // a node without CNI will do: the pods are on the host's network
+		// A node without CNI will do: the pods are on the host's network.
+		if c.GetType() == runtimeapi.NetworkReady && !c.GetStatus() {
 			r.usual = []fake.Condition{{Type: runtimeapi.NetworkReady, Status: true}}
 		}
 	}

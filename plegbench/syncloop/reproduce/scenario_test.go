@@ -10,7 +10,7 @@ import (
 	"github.com/kdiag/kdiag/crictl/fake"
 )
 
-// TestScenarios wants each name of the embedded runtime played, with all that a person is told of it, and steps in
+// TestScenarios wants each name of the embedded runtime played, with all its texts, and steps in
 // order.
 func TestScenarios(t *testing.T) {
 	for _, name := range Names() {
@@ -63,7 +63,7 @@ func TestJudge(t *testing.T) {
 		"stays ready":   {ok: true},
 		"should not":    {message: "x", notReady: true},
 		"should":        {want: "is down"},
-		"as told":       {want: "is down", message: "container runtime is down", notReady: true, ok: true},
+		"as wanted":     {want: "is down", message: "container runtime is down", notReady: true, ok: true},
 		"another cause": {want: "is down", message: "PLEG is not healthy", notReady: true},
 	} {
 		t.Run(name, func(t *testing.T) {

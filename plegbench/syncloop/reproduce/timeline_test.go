@@ -28,7 +28,7 @@ func newTimeline(speed float64) *timeline {
 	return &timeline{speed: speed, node: "node", log: io.Discard, seen: map[string]bool{}}
 }
 
-// TestTimeline says a text that only counts up once, and again when the fault has changed.
+// TestTimeline wants a text that only counts up once, and again when the fault has changed.
 func TestTimeline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		line := newTimeline(60)

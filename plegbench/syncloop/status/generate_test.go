@@ -153,7 +153,7 @@ func TestPhase(t *testing.T) {
 	}
 }
 
-// instance is what the runtime says of one container, the n-th of its name.
+// instance is the runtime's status of one container, the n-th of its name.
 func instance(name string, n int, state container.State, code int) *container.Status {
 	return &container.Status{
 		ID: container.ID{Type: "containerd", ID: name + string(rune('0'+n))}, Name: name, State: state, RestartCount: n, ExitCode: code,

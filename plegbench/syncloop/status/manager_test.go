@@ -120,7 +120,7 @@ func TestReport(t *testing.T) {
 		w := newWorld(p)
 		w.desired.UpdatePod(p)
 		w.SetPodStatus(p, up(p))
-		w.SetPodStatus(p, up(p)) // says nothing new
+		w.SetPodStatus(p, up(p)) // no change
 		w.runFor(t, time.Second)
 		if diff := cmp.Diff([]string{"patch status"}, w.writes()); diff != "" {
 			t.Error(diff)
