@@ -46,7 +46,7 @@ func Flags() []Flag {
 		{"registry-burst", "image pulls at once beyond their rate", "registryBurst", Number},
 		{"event-qps", "events sent per second", "eventRecordQPS", Number},
 		{"event-burst", "events sent at once beyond their rate", "eventBurst", Number},
-		{"enable-debugging-handlers", "serve /runningpods/, /configz and /debug too", "enableDebuggingHandlers", Switch},
+		{"enable-debugging-handlers", "serve /configz and /debug too", "enableDebuggingHandlers", Switch},
 		{"cluster-domain", "domain that containers search besides the host's", "clusterDomain", Text},
 		{"cluster-dns", "DNS servers of pods with dnsPolicy ClusterFirst", "clusterDNS", List},
 		{"node-status-update-frequency", "time between looks at the node's status", "nodeStatusUpdateFrequency", Period},

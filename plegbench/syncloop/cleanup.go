@@ -14,6 +14,7 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -21,6 +22,7 @@ import (
 	"github.com/kdiag/kdiag/crictl/remote"
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
 	"github.com/kdiag/kdiag/plegbench/syncloop/metrics"
+	"github.com/kdiag/kdiag/plegbench/syncloop/pod"
 	"github.com/kdiag/kdiag/plegbench/syncloop/volumemanager"
 )
 
@@ -35,7 +37,7 @@ type CleanupConfig struct {
 // Cleaned is what was removed.
 type Cleaned struct {
 	Sandboxes, Containers int
-	Folders               []string // without those that were inside of another
+	Folders               []string // RootDir and LogDir, if they were removed
 }
 
 // Cleanup stops and removes the sandboxes and containers with the node's name, unmounts and removes its volumes, and
@@ -57,13 +59,6 @@ func Cleanup(ctx context.Context, cfg CleanupConfig) (Cleaned, error) {
 		return done, errors.Join(err, service.Close())
 	}
 	problems := []error{listErr, err}
-	uids := map[types.UID]bool{}
-	for _, c := range containers {
-		uids[types.UID(c.GetLabels()[container.PodUIDLabel])] = true
-	}
-	for _, s := range sandboxes {
-		uids[types.UID(s.GetLabels()[container.PodUIDLabel])] = true
-	}
 	done.Sandboxes, err = removeSandboxes(ctx, service, cfg.Timeout, sandboxes)
 	problems = append(problems, err)
 	for _, c := range containers { // most went with their sandbox
@@ -74,9 +69,8 @@ func Cleanup(ctx context.Context, cfg CleanupConfig) (Cleaned, error) {
 		done.Containers++
 	}
 	if errors.Join(problems...) == nil {
-		before := cfg.folders()
-		problems = append(problems, removeFolders(cfg, uids))
-		done.Folders = gone(before)
+		done.Folders, err = removeFolders(cfg)
+		problems = append(problems, err)
 	}
 	return done, errors.Join(append(problems, service.Close())...)
 }
@@ -118,47 +112,169 @@ func removeSandboxes(
 	return len(sandboxes) - len(failed), errors.Join(failed...)
 }
 
-// folders are the existing folders of a syncLoop, outer ones before inner ones.
-func (c *CleanupConfig) folders() []string {
-	return slices.DeleteFunc([]string{
-		c.RootDir, c.LogDir, filepath.Join(c.RootDir, "pods"),
-		filepath.Join(c.LogDir, "pods"), filepath.Join(c.LogDir, "containers"),
-	}, missing)
-}
-
-func missing(path string) bool {
-	_, err := os.Lstat(path)
-	return errors.Is(err, fs.ErrNotExist)
-}
-
-// gone are those of the folders that no longer exist, except folders inside of another one.
-func gone(folders []string) []string {
-	var out []string
-	for _, f := range folders {
-		inside := func(outer string) bool { return strings.HasPrefix(f, outer+"/") }
-		if missing(f) && !slices.ContainsFunc(out, inside) {
-			out = append(out, f)
-		}
-	}
-	return out
-}
-
 // removeFolders removes the pods' cgroups, what the parts create below the two folders, and the folders themselves if
-// they are empty then.
-func removeFolders(cfg CleanupConfig, uids map[types.UID]bool) error {
+// they are empty then. It returns those that it removed.
+func removeFolders(cfg CleanupConfig) (removed []string, err error) {
 	volumes := volumemanager.New(volumemanager.Config{
 		RootDir: cfg.RootDir, NodeName: cfg.NodeName, Log: logr.Discard(),
 		Metrics: metrics.New(prometheus.NewRegistry(), prometheus.NewRegistry()),
 	})
-	for _, uid := range volumes.PodDirs() {
-		uids[uid] = true
-	}
-	problems := []error{forgetCgroups(cgroupMount, cfg.RootDir, uids), volumes.CleanupOrphans(nil)}
+	err = errors.Join(forgetCgroups(cgroupMount, cfg.RootDir), volumes.CleanupOrphans(nil))
 	if len(volumes.PodDirs()) == 0 {
-		problems = append(problems, removeLogs(cfg.LogDir, cfg.NodeName))
+		err = errors.Join(err, removeLogs(cfg.LogDir, cfg.NodeName))
 	}
-	for _, dir := range []string{filepath.Join(cfg.RootDir, "pods"), cfg.LogDir, cfg.RootDir} {
-		_ = os.Remove(dir) // unless something else is in it
+	_ = os.Remove(filepath.Join(cfg.RootDir, "pods")) // unless something else is in it
+	for _, dir := range []string{cfg.LogDir, cfg.RootDir} {
+		if os.Remove(dir) == nil {
+			removed = append(removed, dir)
+		}
 	}
-	return errors.Join(problems...)
+	return removed, err
+}
+
+// cgroupMount is where the cgroups are mounted: version 2 itself, or a folder for each hierarchy of version 1.
+const cgroupMount = "/sys/fs/cgroup"
+
+// cgroupParent is a pod's cgroup in the form of CRI's cgroup_parent: below kubepods, and below the cgroup of its class
+// if that is not Guaranteed. For systemd it is the name of a slice, which contains those above it (pkg/kubelet/cm
+// upstream). root is the kubelet's --cgroup-root. On a node with a kubelet it must not be the kubelet's, which kills
+// all pods below its root that it does not know. Without a UID it is the cgroup of all pods.
+func cgroupParent(root string, systemd bool, class v1.PodQOSClass, uid types.UID) string {
+	parts := append(strings.FieldsFunc(root, func(r rune) bool { return r == '/' }), "kubepods")
+	if uid != "" {
+		if class != v1.PodQOSGuaranteed {
+			parts = append(parts, strings.ToLower(string(class)))
+		}
+		parts = append(parts, "pod"+string(uid))
+	}
+	if !systemd {
+		return "/" + strings.Join(parts, "/")
+	}
+	for i, part := range parts { // a dash separates a slice from the one above it
+		parts[i] = strings.ReplaceAll(strings.TrimSuffix(part, ".slice"), "-", "_")
+	}
+	return strings.Join(parts, "-") + ".slice"
+}
+
+func (s *SyncLoop) cgroupParent(p *v1.Pod) string {
+	k := s.cfg.Kubelet
+	return cgroupParent(k.CgroupRoot, k.CgroupDriver == "systemd", pod.QOSClass(p), p.UID)
+}
+
+// removeCgroups removes what runtimes leave of the cgroups of a pod that has ended.
+func (s *SyncLoop) removeCgroups(p *v1.Pod) {
+	removeTrees(cgroupMount, cgroupPath(s.cgroupParent(p)))
+	s.log.V(4).Info("Pod termination removed cgroups", "podUID", p.UID)
+}
+
+// cgroupRootFile is the file in the root directory with the cgroup root that was used last. Cleanup needs it, since it
+// does not read the kubelet's configuration.
+const cgroupRootFile = "io.kdiag.syncloop.cgroups"
+
+// forgetCgroups removes the cgroups below the root on record, and the file. At the top of the hierarchy kubepods may be
+// that of a kubelet, and stays.
+func forgetCgroups(mount, rootDir string) error {
+	file := filepath.Join(rootDir, cgroupRootFile)
+	root, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if filepath.Join("/", string(root)) != "/" {
+		for _, systemd := range []bool{false, true} {
+			pods := cgroupPath(cgroupParent(string(root), systemd, "", ""))
+			removeTrees(mount, pods)
+			for _, h := range hierarchies(mount) {
+				_ = os.Remove(filepath.Join(h, filepath.Dir(pods))) // unless something else is in it
+			}
+		}
+	}
+	return os.Remove(file)
+}
+
+// removeTrees removes the empty folders at path and below it, the deepest first, in all hierarchies. The kernel refuses
+// to remove a cgroup that is in use.
+func removeTrees(mount, path string) {
+	for _, h := range hierarchies(mount) {
+		var dirs []string
+		_ = filepath.WalkDir(filepath.Join(h, path), func(path string, d fs.DirEntry, err error) error {
+			if err == nil && d.IsDir() {
+				dirs = append(dirs, path)
+			}
+			return nil // a folder that is gone needs no removal
+		})
+		for _, dir := range slices.Backward(dirs) {
+			_ = os.Remove(dir)
+		}
+	}
+}
+
+// hierarchies are the mount itself, which is the one of version 2, and all folders in it, those of version 1.
+func hierarchies(mount string) []string {
+	below, _ := filepath.Glob(filepath.Join(mount, "*"))
+	return append(below, mount)
+}
+
+// cgroupPath is the path of CRI's cgroup_parent: a path as it is, or the name of a systemd slice, which lies in those
+// that its dashes name: kubepods-besteffort.slice in kubepods.slice.
+func cgroupPath(parent string) string {
+	if strings.Contains(parent, "/") {
+		return parent
+	}
+	var path string
+	for i, r := range parent {
+		if r == '-' {
+			path = filepath.Join(path, parent[:i]+".slice")
+		}
+	}
+	return filepath.Join(path, parent)
+}
+
+// logMark is the file in the log folder with the name of the node that it belongs to. The collector removes the logs of
+// pods that it does not know: the folder must be one node's alone.
+const logMark = "io.kdiag.syncloop"
+
+// ErrForeignLogs is for a log folder with the logs of another program, such as a real kubelet's /var/log.
+var ErrForeignLogs = errors.New("it has logs of another program, which would be removed as left-overs")
+
+// claimLogs makes the log folder this node's.
+func claimLogs(dir, node string) error {
+	switch owner, err := logOwner(dir); {
+	case err != nil:
+		return err
+	case owner == node:
+		return nil
+	case owner != "":
+		return fmt.Errorf("log folder %s: it belongs to node %s", dir, owner)
+	}
+	for _, name := range []string{"pods", "containers"} {
+		if entries, _ := os.ReadDir(filepath.Join(dir, name)); len(entries) > 0 {
+			return fmt.Errorf("log folder %s: %w", dir, ErrForeignLogs)
+		}
+	}
+	if err := os.MkdirAll(dir, 0o750); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, logMark), []byte(node+"\n"), 0o640)
+}
+
+// logOwner is the node whose log folder it is, or empty.
+func logOwner(dir string) (string, error) {
+	data, err := os.ReadFile(filepath.Join(dir, logMark))
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	return strings.TrimSpace(string(data)), err
+}
+
+// removeLogs removes the logs of a node, but not those of another.
+func removeLogs(dir, node string) error {
+	if owner, err := logOwner(dir); err != nil || owner != node {
+		return err
+	}
+	return errors.Join(
+		os.RemoveAll(filepath.Join(dir, "pods")), os.RemoveAll(filepath.Join(dir, "containers")),
+		os.Remove(filepath.Join(dir, logMark)))
 }

@@ -108,7 +108,7 @@ func (n *node) checkCrashLoop() {
 	})
 	want, most := n.cfg.Periods.CrashFirst, n.cfg.Periods.CrashMost
 	for _, pause := range pauses {
-		for want < min(pause, most) { // one that was over before the pod was synced again is not told of
+		for want < min(pause, most) { // one that was over before the pod was synced again is not reported
 			want = min(2*want, most)
 		}
 		if pause != want {

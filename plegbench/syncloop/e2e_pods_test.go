@@ -200,7 +200,7 @@ func (n *node) checkServer(pods int) {
 	})
 }
 
-// get takes an answer of the server: nothing of it, its text, or what its JSON says.
+// get takes an answer of the server: nothing of it, its text, or its JSON.
 func (n *node) get(path string, into any) {
 	n.t.Helper()
 	req, err := http.NewRequestWithContext(n.t.Context(), http.MethodGet, "http://"+n.Addr().String()+path, nil)

@@ -223,7 +223,7 @@ func TestEndToEndEventedPLEG(t *testing.T) {
 	}
 	n.await("the fall-back", func() error {
 		if !n.log.has(line) {
-			return errors.New("the log does not tell of it")
+			return errors.New("no line in the log")
 		}
 		return nil
 	})
@@ -252,7 +252,7 @@ func (n *node) restarted(name string, times int32) error {
 	return nil
 }
 
-// 500 exited containers are collected: all of pods that nobody wants, and all but the newest of one that is wanted.
+// 500 exited containers are collected: all of pods that are not desired, and all but the newest of one that is wanted.
 func TestEndToEnd500ExitedContainers(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, 20)

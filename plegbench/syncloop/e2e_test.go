@@ -322,7 +322,7 @@ func (j *journal) tail(lines int) string {
 	return strings.Join(all[max(0, len(all)-lines):], "\n")
 }
 
-// forever is a script that ends as soon as it is told to.
+// forever is a script that ends on SIGTERM.
 const forever = "trap 'exit 0' TERM; sleep 1000000 & wait"
 
 func shell(name, script string) v1.Container {

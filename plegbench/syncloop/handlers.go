@@ -1,12 +1,16 @@
 package syncloop
 
 import (
+	"context"
+	"maps"
 	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
+	"github.com/kdiag/kdiag/plegbench/syncloop/container"
 	"github.com/kdiag/kdiag/plegbench/syncloop/pod"
 	"github.com/kdiag/kdiag/plegbench/syncloop/podworkers"
 	"github.com/kdiag/kdiag/plegbench/syncloop/status"
@@ -18,6 +22,23 @@ func (s *SyncLoop) update(t podworkers.UpdateType, p *v1.Pod, start time.Time) {
 	s.workers.UpdatePod(podworkers.UpdateOptions{Type: t, Pod: p, MirrorPod: mirror, StartTime: start})
 }
 
+// updateMirrored hands a pod to its worker, or, if it is a mirror that was added, changed or removed, its static pod.
+func (s *SyncLoop) updateMirrored(t podworkers.UpdateType, p *v1.Pod, start time.Time) {
+	if !pod.IsMirror(p) {
+		s.update(t, p, start)
+		return
+	}
+	static, ok := s.pods.PodOf(p)
+	if !ok {
+		s.log.V(4).Info("Unable to find pod for mirror pod, skipping", "mirrorPod", klog.KObj(p))
+		return
+	}
+	if t == podworkers.Create {
+		t = podworkers.Update
+	}
+	s.update(t, static, start)
+}
+
 // HandlePodAdditions handles pods that a source has and that were not there before, oldest first, so that a node that
 // comes back admits earlier pods first.
 func (s *SyncLoop) HandlePodAdditions(pods []*v1.Pod) {
@@ -27,17 +48,13 @@ func (s *SyncLoop) HandlePodAdditions(pods []*v1.Pod) {
 	})
 	for _, p := range pods {
 		s.pods.UpdatePod(p)
-		if pod.IsMirror(p) {
-			s.mirrorChanged(podworkers.Update, p, start)
-			continue
-		}
-		if !s.workers.IsPodTerminationRequested(p.UID) && !pod.IsTerminal(p.Status.Phase) {
+		if !pod.IsMirror(p) && !s.workers.IsPodTerminationRequested(p.UID) && !pod.IsTerminal(p.Status.Phase) {
 			if ok, reason, message := s.evictor.Admit(p); !ok {
 				s.reject(p, reason, message)
 				continue
 			}
 		}
-		s.update(podworkers.Create, p, start)
+		s.updateMirrored(podworkers.Create, p, start)
 	}
 }
 
@@ -50,25 +67,12 @@ func (s *SyncLoop) reject(p *v1.Pod, reason, message string) {
 	})
 }
 
-// mirrorChanged updates the static pod of a mirror that was added, changed or removed.
-func (s *SyncLoop) mirrorChanged(t podworkers.UpdateType, mirror *v1.Pod, start time.Time) {
-	if static, ok := s.pods.PodOf(mirror); ok {
-		s.update(t, static, start)
-		return
-	}
-	s.log.V(4).Info("Unable to find pod for mirror pod, skipping", "mirrorPod", klog.KObj(mirror))
-}
-
 // HandlePodUpdates handles pods whose desired state changed; a deletion is such a change, too.
 func (s *SyncLoop) HandlePodUpdates(pods []*v1.Pod) {
 	start := time.Now()
 	for _, p := range pods {
 		s.pods.UpdatePod(p)
-		if pod.IsMirror(p) {
-			s.mirrorChanged(podworkers.Update, p, start)
-			continue
-		}
-		s.update(podworkers.Update, p, start)
+		s.updateMirrored(podworkers.Update, p, start)
 	}
 }
 
@@ -80,7 +84,7 @@ func (s *SyncLoop) HandlePodRemoves(pods []*v1.Pod) {
 		s.pods.RemovePod(p)
 		switch {
 		case pod.IsMirror(p):
-			s.mirrorChanged(podworkers.Update, p, start)
+			s.updateMirrored(podworkers.Update, p, start)
 		case !s.sourcesReady():
 			s.log.V(2).Info("Failed to delete pod", "pod", klog.KObj(p),
 				"err", "skipping delete because sources aren't ready yet")
@@ -96,16 +100,9 @@ func (s *SyncLoop) HandlePodReconcile(pods []*v1.Pod) {
 	for _, p := range pods {
 		s.pods.UpdatePod(p)
 		if pod.IsMirror(p) {
-			s.mirrorChanged(podworkers.Sync, p, start)
-			continue
-		}
-		if status.NeedsReadinessSync(p) {
-			s.update(podworkers.Sync, p, start)
-		}
-		if p.Status.Reason == evicted {
-			if known, err := s.cache.Get(p.UID); err == nil {
-				s.runtime.DeleteContainersInPod("", known)
-			}
+			s.updateMirrored(podworkers.Sync, p, start)
+		} else if known, err := s.cache.Get(p.UID); err == nil && p.Status.Reason == evicted {
+			s.runtime.DeleteContainersInPod("", known)
 		}
 	}
 }
@@ -121,4 +118,166 @@ func (s *SyncLoop) HandlePodSyncs(pods []*v1.Pod) {
 			s.update(podworkers.Sync, p, start)
 		}
 	}
+}
+
+func (s *SyncLoop) runtimeErrors() error { return s.state.RuntimeErrors() }
+
+func (s *SyncLoop) podByUID(uid types.UID) (*v1.Pod, bool) { return s.pods.PodByUID(uid) }
+
+func (s *SyncLoop) probed(probe string, uid types.UID, id container.ID, ok bool) {
+	if probe == "readiness" {
+		s.status.SetContainerReadiness(uid, id, ok)
+		return
+	}
+	s.status.SetContainerStartup(uid, id, ok)
+}
+
+func (s *SyncLoop) sourcesReady() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.mux.SeenAllSources(s.seen)
+}
+
+func (s *SyncLoop) sawSource(source string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.seen[source] = true
+}
+
+// podsDue are the pods whose resync or back-off is over, and those beyond their active deadline.
+func (s *SyncLoop) podsDue() []*v1.Pod {
+	ready := s.workers.Queue.Ready()
+	return slices.DeleteFunc(s.pods.Pods(), func(p *v1.Pod) bool {
+		api, known := s.status.PodStatus(p.UID)
+		late := known && !pod.IsTerminal(api.Phase) && status.PastDeadline(p, &api, time.Now())
+		return !ready[p.UID] && !late
+	})
+}
+
+// activePods are the desired pods that may have something running.
+func (s *SyncLoop) activePods() []*v1.Pod {
+	return slices.DeleteFunc(s.pods.Pods(), func(p *v1.Pod) bool {
+		api, _ := s.status.PodStatus(p.UID)
+		ended := pod.IsTerminal(p.Status.Phase) || pod.IsTerminal(api.Phase)
+		return s.workers.IsPodKnownTerminated(p.UID) || ended && !s.workers.CouldHaveRunningContainers(p.UID)
+	})
+}
+
+// PodsWithStatus are the desired pods with the statuses that were last computed for them.
+func (s *SyncLoop) PodsWithStatus() []*v1.Pod {
+	var out []*v1.Pod
+	for _, p := range s.pods.Pods() {
+		if api, ok := s.status.PodStatus(p.UID); ok {
+			p = p.DeepCopy()
+			p.Status = api
+		}
+		out = append(out, p)
+	}
+	return out
+}
+
+// HandlePodCleanups is the housekeeping. It compares the desired pods, the workers and what runs: it ends pods that are
+// not desired, restarts pods that were added again while they ended, and removes what is left of pods that are gone
+// (pkg/kubelet/kubelet_pods.go upstream). It makes two lists, on the loop's goroutine.
+func (s *SyncLoop) HandlePodCleanups(ctx context.Context) error {
+	desired, mirrors := s.pods.Pods(), s.pods.Mirrors()
+	working := s.workers.SyncKnownPods(desired)
+	running, err := s.runtime.GetPods(ctx, false)
+	if err != nil {
+		s.log.Error(err, "Error listing containers")
+		return err
+	}
+	wanted := map[types.UID]bool{}
+	for _, p := range slices.Concat(desired, mirrors) {
+		wanted[p.UID] = true
+	}
+	known := maps.Clone(wanted) // or known to the workers
+	maps.Copy(known, working)
+	alive := maps.Clone(known) // or known to the runtime alone
+	for _, r := range running {
+		alive[r.UID] = true
+	}
+	probed := map[types.UID]bool{}
+	for _, p := range desired {
+		probed[p.UID] = !s.workers.IsPodKnownTerminated(p.UID)
+	}
+	s.prober.CleanupPods(probed)
+	s.status.RemoveOrphanedStatuses(wanted)
+	if err := s.volumes.CleanupOrphans(alive); err != nil {
+		s.log.Error(err, "Failed cleaning up orphaned pod directories")
+	}
+	s.deleteOrphanedMirrors(ctx)
+	s.restart(desired, working)
+	for _, r := range running {
+		if known[r.UID] {
+			continue
+		}
+		s.log.V(2).Info("Clean up containers for orphaned pod we had not seen before", "podUID", r.UID)
+		s.metrics.OrphanedPods.Inc()
+		s.notify("orphan", r.Namespace+"/"+r.Name)
+		grace := int64(orphanGrace)
+		s.workers.UpdatePod(podworkers.UpdateOptions{
+			Type: podworkers.Kill, RunningPod: r, Kill: &podworkers.KillOptions{GraceOverride: &grace},
+		})
+	}
+	s.count(desired, mirrors)
+	s.backOff.GC()
+	return nil
+}
+
+// restart creates the worker of each desired pod that has none: its UID was used again while the earlier pod ended.
+func (s *SyncLoop) restart(desired []*v1.Pod, working map[types.UID]bool) {
+	for _, p := range desired {
+		if working[p.UID] || pod.IsTerminal(p.Status.Phase) {
+			continue
+		}
+		if _, known := s.status.PodStatus(p.UID); known && s.workers.ShouldPodBeFinished(p.UID) {
+			continue // it has ended, and is not yet removed from its source
+		}
+		s.log.V(3).Info("Pod will be restarted because it is in the desired set and not known to the pod workers",
+			"podUID", p.UID)
+		s.metrics.RestartedPods.WithLabelValues(word(pod.IsStatic(p), "true", "")).Inc()
+		s.update(podworkers.Create, p, time.Time{})
+	}
+}
+
+func (s *SyncLoop) deleteOrphanedMirrors(ctx context.Context) {
+	if s.mirrors == nil {
+		return
+	}
+	for _, mirror := range s.pods.OrphanedMirrors() {
+		name := pod.FullName(mirror)
+		if !s.workers.IsPodForMirrorPodTerminatingByFullName(name) && s.mirrors.Delete(ctx, mirror, nil) {
+			s.log.V(3).Info("Deleted mirror pod", "podName", name)
+		}
+	}
+}
+
+func (s *SyncLoop) count(desired, mirrors []*v1.Pod) {
+	var static float64
+	for _, p := range desired {
+		if pod.IsStatic(p) {
+			static++
+		}
+	}
+	s.metrics.DesiredPods.WithLabelValues("true").Set(static)
+	s.metrics.DesiredPods.WithLabelValues("").Set(float64(len(desired)) - static)
+	s.metrics.MirrorPods.Set(float64(len(mirrors)))
+}
+
+// cleanDead removes the older dead instances of a container that has just died.
+func (s *SyncLoop) cleanDead(uid types.UID, exited string) {
+	status, err := s.cache.Get(uid)
+	if err != nil {
+		s.log.V(4).Info("Pod status could not be read, not removing its dead containers", "podUID", uid, "err", err)
+		return
+	}
+	if p, ok := s.pods.PodByUID(uid); ok {
+		api, known := s.status.PodStatus(uid)
+		if known && api.Phase == v1.PodFailed && api.Reason == evicted ||
+			p.DeletionTimestamp != nil && s.workers.ShouldPodContentBeRemoved(uid) {
+			exited = "" // all of them
+		}
+	}
+	s.runtime.DeleteContainersInPod(exited, status)
 }

@@ -12,6 +12,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/kdiag/kdiag/plegbench/syncloop/config"
+	"github.com/kdiag/kdiag/plegbench/syncloop/container"
 	"github.com/kdiag/kdiag/plegbench/syncloop/pleg"
 	"github.com/kdiag/kdiag/plegbench/syncloop/prober"
 )
@@ -25,36 +26,33 @@ type handler interface {
 	HandlePodReconcile(pods []*v1.Pod)
 	HandlePodSyncs(pods []*v1.Pod)
 	HandlePodCleanups(ctx context.Context) error
+
+	runtimeErrors() error
+	podByUID(uid types.UID) (*v1.Pod, bool) // a desired one
+	podsDue() []*v1.Pod                     // that have to be synced now
+	cleanDead(uid types.UID,
+		exited string) // removes surplus dead containers after a ContainerDied
+	probed(probe string, uid types.UID, id container.ID, ok bool) // takes a result of a readiness or startup probe
+	sourcesReady() bool
+	sawSource(source string)
+	notify(what, detail string) // adds an event to the timeline
 }
 
 // A loop is the syncLoop: one goroutine that reads its channels and calls its handler.
 type loop struct {
-	handler handler
+	handler
 	log     logr.Logger
 	periods Periods
-
-	runtimeErrors func() error
-	pods          func(uid types.UID) (*v1.Pod, bool) // the desired ones
-	due           func() []*v1.Pod                    // that have to be synced now
-	cleanDead     func(uid types.UID, exited string)  // removes surplus dead containers after a ContainerDied
-	sourcesReady  func() bool
-	sawSource     func(source string)
-	readiness     func(u prober.Update)
-	started       func(u prober.Update)
 
 	updates       <-chan config.PodUpdate
 	events        <-chan pleg.Event
 	livenessCh    <-chan prober.Update
 	readinessCh   <-chan prober.Update
 	startupCh     <-chan prober.Update
-	notify        func(what, detail string) // adds an event to the timeline
-	lastTurn      atomic.Int64              // unix nanoseconds of the monitor; 0 before the first turn
-	skippingSince atomic.Int64              // unix nanoseconds; 0 while it does not skip
+	lastTurn      atomic.Int64 // unix nanoseconds of the monitor; 0 before the first turn
+	skippingSince atomic.Int64 // unix nanoseconds; 0 while it does not skip
 	turns         atomic.Int64
 }
-
-// errUpdatesClosed ends a loop whose config channel was closed.
-var errUpdatesClosed = errors.New("the channel of pod updates is closed")
 
 // run loops until ctx ends. While the runtime has errors it reads no channel at all, with growing pauses, and does not
 // update the monitor: this is how a hung runtime stops a node.
@@ -71,9 +69,7 @@ func (l *loop) run(ctx context.Context) error {
 			if l.skippingSince.CompareAndSwap(0, time.Now().UnixNano()) {
 				l.notify("skip", err.Error())
 			}
-			if !sleep(ctx, pause) {
-				break
-			}
+			sleep(ctx, pause)
 			pause = min(2*pause, l.periods.SkipMost)
 			continue
 		}
@@ -82,56 +78,46 @@ func (l *loop) run(ctx context.Context) error {
 		}
 		pause = l.periods.SkipFirst
 		l.lastTurn.Store(time.Now().UnixNano())
-		if !l.iterate(ctx, tick.C, housekeeping.C) {
-			return errUpdatesClosed
-		}
+		l.iterate(ctx, tick.C, housekeeping.C)
 		l.lastTurn.Store(time.Now().UnixNano())
 		l.turns.Add(1)
 	}
 	return ctx.Err()
 }
 
-func sleep(ctx context.Context, d time.Duration) bool {
+func sleep(ctx context.Context, d time.Duration) {
 	select {
 	case <-ctx.Done():
-		return false
 	case <-time.After(d):
-		return true
 	}
 }
 
-// iterate reads one ready channel, a random one if several are ready (syncLoopIteration upstream). It returns false if
-// the loop has to end.
-func (l *loop) iterate(ctx context.Context, tick, housekeeping <-chan time.Time) bool {
+// iterate reads one ready channel, a random one if several are ready (syncLoopIteration upstream).
+func (l *loop) iterate(ctx context.Context, tick, housekeeping <-chan time.Time) {
 	select {
 	case <-ctx.Done():
-	case u, ok := <-l.updates:
-		if !ok {
-			l.log.Error(nil, "Update channel is closed, exiting the sync loop")
-			return false
-		}
+	case u := <-l.updates:
 		l.update(u)
 	case e := <-l.events:
 		l.event(e)
 	case <-tick:
-		if pods := l.due(); len(pods) > 0 {
+		if pods := l.podsDue(); len(pods) > 0 {
 			l.log.V(4).Info("SyncLoop (SYNC) pods", "total", len(pods), "pods", klog.KObjSlice(pods))
-			l.handler.HandlePodSyncs(pods)
+			l.HandlePodSyncs(pods)
 		}
 	case u := <-l.livenessCh:
 		if u.Result == prober.Failure {
-			l.probed(u, "liveness", "unhealthy")
+			l.syncProbed(u, "liveness", "unhealthy")
 		}
 	case u := <-l.readinessCh:
-		l.readiness(u)
-		l.probed(u, "readiness", word(u.Result == prober.Success, "ready", ""))
+		l.probed("readiness", u.PodUID, u.ContainerID, u.Result == prober.Success)
+		l.syncProbed(u, "readiness", word(u.Result == prober.Success, "ready", ""))
 	case u := <-l.startupCh:
-		l.started(u)
-		l.probed(u, "startup", word(u.Result == prober.Success, "started", "unhealthy"))
+		l.probed("startup", u.PodUID, u.ContainerID, u.Result == prober.Success)
+		l.syncProbed(u, "startup", word(u.Result == prober.Success, "started", "unhealthy"))
 	case <-housekeeping:
 		l.housekeep(ctx)
 	}
-	return true
 }
 
 func word(yes bool, ifSo, ifNot string) string {
@@ -142,35 +128,26 @@ func word(yes bool, ifSo, ifNot string) string {
 }
 
 func (l *loop) update(u config.PodUpdate) {
-	log, pods := l.log.V(2), klog.KObjSlice(u.Pods)
+	log := l.log.V(2)
+	handle := l.HandlePodUpdates // also of a deletion: the pod is removed only after it has ended within its grace period
 	switch u.Op {
 	case config.Add:
-		log.Info("SyncLoop ADD", "source", u.Source, "pods", pods)
-		l.handler.HandlePodAdditions(u.Pods)
-	case config.Update:
-		log.Info("SyncLoop UPDATE", "source", u.Source, "pods", pods)
-		l.handler.HandlePodUpdates(u.Pods)
+		handle = l.HandlePodAdditions
 	case config.Remove:
-		log.Info("SyncLoop REMOVE", "source", u.Source, "pods", pods)
-		l.handler.HandlePodRemoves(u.Pods)
-	case config.Delete:
-		// A deletion is an update: the pod is removed only after it has ended within its grace period.
-		log.Info("SyncLoop DELETE", "source", u.Source, "pods", pods)
-		l.handler.HandlePodUpdates(u.Pods)
+		handle = l.HandlePodRemoves
 	case config.Reconcile:
-		l.log.V(4).Info("SyncLoop RECONCILE", "source", u.Source, "pods", pods)
-		l.handler.HandlePodReconcile(u.Pods)
-	default:
-		l.log.Error(nil, "Invalid operation type received", "operation", u.Op)
+		handle, log = l.HandlePodReconcile, l.log.V(4)
 	}
+	log.Info("SyncLoop "+u.Op.String(), "source", u.Source, "pods", klog.KObjSlice(u.Pods))
+	handle(u.Pods)
 	l.sawSource(u.Source)
 }
 
 func (l *loop) event(e pleg.Event) {
 	if e.Type != pleg.ContainerRemoved {
-		if p, ok := l.pods(e.ID); ok {
+		if p, ok := l.podByUID(e.ID); ok {
 			l.log.V(2).Info("SyncLoop (PLEG): event for pod", "pod", klog.KObj(p), "event", e)
-			l.handler.HandlePodSyncs([]*v1.Pod{p})
+			l.HandlePodSyncs([]*v1.Pod{p})
 		} else {
 			l.log.V(4).Info("SyncLoop (PLEG): pod does not exist, ignore irrelevant event", "event", e)
 		}
@@ -180,14 +157,15 @@ func (l *loop) event(e pleg.Event) {
 	}
 }
 
-func (l *loop) probed(u prober.Update, probe, status string) {
-	p, ok := l.pods(u.PodUID)
+func (l *loop) syncProbed(u prober.Update, probe, status string) {
+	p, ok := l.podByUID(u.PodUID)
 	if !ok {
-		l.log.V(4).Info("SyncLoop (probe): ignore irrelevant update", "probe", probe, "status", status, "podUID", u.PodUID)
+		l.log.V(4).Info("SyncLoop (probe): ignore irrelevant update", "probe", probe, "status", status, "podUID",
+			u.PodUID)
 		return
 	}
 	l.log.V(1).Info("SyncLoop (probe)", "probe", probe, "status", status, "pod", klog.KObj(p))
-	l.handler.HandlePodSyncs([]*v1.Pod{p})
+	l.HandlePodSyncs([]*v1.Pod{p})
 }
 
 // errHousekeeping has the text of the kubelet's log line about a slow housekeeping.
@@ -202,7 +180,7 @@ func (l *loop) housekeep(ctx context.Context) {
 	}
 	l.log.V(4).Info("SyncLoop (housekeeping)")
 	start := time.Now()
-	if err := l.handler.HandlePodCleanups(ctx); err != nil && ctx.Err() == nil {
+	if err := l.HandlePodCleanups(ctx); err != nil && ctx.Err() == nil {
 		l.log.Error(err, "Failed cleaning pods")
 	}
 	took := time.Since(start)

@@ -50,7 +50,7 @@ func (s *SyncLoop) Snapshot() Snapshot {
 	}
 	s.mu.Lock()
 	for _, source := range s.sources {
-		out.Sources = append(out.Sources, SourceState{source.Name(), s.seen[source.Name()]})
+		out.Sources = append(out.Sources, SourceState{source.name, s.seen[source.name]})
 	}
 	s.mu.Unlock()
 	slices.SortFunc(out.Pods, func(a, b *v1.Pod) int {

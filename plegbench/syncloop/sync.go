@@ -49,7 +49,7 @@ func (s *SyncLoop) SyncPod(
 		return false, err
 	}
 	s.prober.AddPod(p)
-	// Not cancelled with ctx: a call that is cancelled halfway would leave behind objects that nobody knows.
+	// Not cancelled with ctx: a call that is cancelled halfway would leave unknown objects behind.
 	result := s.runtime.SyncPod(context.WithoutCancel(ctx), p, running)
 	s.setReasons(p.UID, result)
 	if result.Err == nil && result.Changed() {
@@ -82,11 +82,14 @@ func (s *SyncLoop) setReasons(uid types.UID, result kuberuntime.Result) {
 func (s *SyncLoop) SyncTerminatingPod(
 	ctx context.Context, p *v1.Pod, running *container.PodStatus, grace *int64, override func(*v1.PodStatus),
 ) error {
-	api := s.apiStatus(p, running, false)
-	if override != nil {
-		override(&api)
+	report := func(st *container.PodStatus, terminal bool) {
+		api := s.apiStatus(p, st, terminal)
+		if override != nil {
+			override(&api)
+		}
+		s.status.SetPodStatus(p, api)
 	}
-	s.status.SetPodStatus(p, api)
+	report(running, false)
 	s.prober.StopLivenessAndStartup(p)
 	result := s.runtime.KillPod(ctx, p, running.RunningPod(s.name), grace)
 	if result.Err != nil {
@@ -105,11 +108,7 @@ func (s *SyncLoop) SyncTerminatingPod(
 	if slices.Sort(names); len(names) > 0 {
 		return fmt.Errorf("detected running containers after a successful KillPod, CRI violation: %v", names)
 	}
-	api = s.apiStatus(p, now, true)
-	if override != nil {
-		override(&api)
-	}
-	s.status.SetPodStatus(p, api)
+	report(now, true)
 	return nil
 }
 
@@ -136,11 +135,7 @@ const orphanGrace = 1
 func (s *SyncLoop) SyncTerminatingRuntimePod(ctx context.Context, running *container.Pod) error {
 	s.log.V(2).Info("Killing orphaned pod that runs in the runtime", "podUID", running.UID)
 	grace := int64(orphanGrace)
-	if err := s.runtime.KillPod(ctx, nil, running, &grace).Err; err != nil {
-		return err
-	}
-	s.removeCgroups(running.UID)
-	return nil
+	return s.runtime.KillPod(ctx, nil, running, &grace).Err
 }
 
 // SyncTerminatedPod cleans up after a pod that no longer runs. Package gc removes its containers and sandboxes.
@@ -149,7 +144,7 @@ func (s *SyncLoop) SyncTerminatedPod(ctx context.Context, p *v1.Pod, running *co
 	if err := s.volumes.Unmount(p); err != nil {
 		return err
 	}
-	s.removeCgroups(p.UID)
+	s.removeCgroups(p)
 	s.mu.Lock()
 	delete(s.reasons, p.UID)
 	s.mu.Unlock()
@@ -204,9 +199,7 @@ func (s *SyncLoop) killPodNow(
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-time.After(max(leastKillWait, time.Duration(1.5*float64(seconds)*float64(time.Second)))):
-		s.recorder.Eventf(p, v1.EventTypeWarning, "ExceededGracePeriod",
-			"Container runtime did not kill the pod within specified grace period.")
+	case <-time.After(max(leastKillWait, time.Duration(seconds)*time.Second*3/2)):
 		return errors.New("timeout waiting to kill pod")
 	}
 }

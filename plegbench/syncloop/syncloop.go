@@ -4,17 +4,22 @@
 package syncloop
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"os"
+	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
@@ -52,7 +57,6 @@ type Client interface {
 // A Config is what New needs. Endpoint, NodeName, RootDir, LogDir, Kubelet, Periods, Log and Recorder are required.
 type Config struct {
 	Endpoint string // CRI socket
-	Dialer   func(ctx context.Context, path string) (net.Conn, error)
 	NodeName string
 	RootDir  string // like /var/lib/kubelet
 	LogDir   string // like /var/log: pods and containers are below
@@ -90,12 +94,9 @@ type SyncLoop struct {
 	log      logr.Logger
 	recorder record.EventRecorder
 	metrics  *metrics.Metrics
-	registry *prometheus.Registry
-	probes   *prometheus.Registry
 	hostIPs  []string
 	name     string // of the runtime, as Version returns it
 	version  string
-	machine  nodestatus.Machine
 
 	service                      *remote.Service
 	state                        *nodestatus.RuntimeState
@@ -119,8 +120,7 @@ type SyncLoop struct {
 	evictor                      *eviction.Manager
 	stats                        *stats.Provider
 	server                       *server.Server // nil without an address
-	updater                      *nodestatus.Updater
-	ready                        chan struct{} // closed when the runtime is ready for the first time
+	ready                        chan struct{}  // closed when the runtime is ready for the first time
 	loop                         *loop
 
 	mu      sync.Mutex
@@ -139,7 +139,6 @@ func New(ctx context.Context, cfg Config) (*SyncLoop, error) {
 	s := &SyncLoop{
 		cfg: cfg, log: cfg.Log, recorder: cfg.Recorder, seen: map[string]bool{},
 		reasons: map[types.UID]map[string]startResult{}, ready: make(chan struct{}),
-		registry: prometheus.NewRegistry(), probes: prometheus.NewRegistry(),
 	}
 	if err := os.MkdirAll(cfg.RootDir, 0o750); err != nil {
 		return nil, err
@@ -147,38 +146,34 @@ func New(ctx context.Context, cfg Config) (*SyncLoop, error) {
 	if err := claimLogs(cfg.LogDir, cfg.NodeName); err != nil {
 		return nil, err
 	}
-	if err := noteCgroupRoot(cfg.RootDir, cfg.Kubelet.CgroupRoot); err != nil {
+	if err := os.WriteFile(filepath.Join(cfg.RootDir, cgroupRootFile), []byte(cfg.Kubelet.CgroupRoot), 0o640); err != nil {
 		return nil, err
 	}
-	s.metrics = metrics.New(s.registry, s.probes)
-	s.metrics.NodeName.WithLabelValues(cfg.NodeName).Set(1)
-	var err error
-	storage, _, err := stats.Disk(cfg.RootDir)
-	if err != nil {
-		return nil, err
-	}
-	if s.machine, err = nodestatus.ReadMachine("/", storage); err != nil {
-		return nil, err
-	}
-	for _, a := range nodestatus.Addresses(cfg.NodeName, nil) {
+	for _, a := range nodestatus.Addresses(cfg.NodeName) {
 		if a.Type == v1.NodeInternalIP {
 			s.hostIPs = append(s.hostIPs, a.Address)
 		}
 	}
+	registry, probes := prometheus.NewRegistry(), prometheus.NewRegistry()
+	s.metrics = metrics.New(registry, probes)
+	s.metrics.NodeName.WithLabelValues(cfg.NodeName).Set(1)
+	var err error
 	s.service, err = remote.Dial(cfg.Endpoint, remote.Options{
-		Timeout: cfg.Periods.Request, Log: cfg.Log, Observe: s.metrics.Observe, Dialer: cfg.Dialer,
+		Timeout: cfg.Periods.Request, Log: cfg.Log,
+		Observe: s.metrics.Observe,
 	})
 	if err != nil {
 		return nil, err
 	}
 	version, err := s.service.Version(ctx)
 	if err != nil {
-		return nil, errors.Join(
-			fmt.Errorf("validate service connection: validate CRI v1 runtime API for endpoint %q: %w", cfg.Endpoint, err), s.service.Close())
+		err = fmt.Errorf("validate service connection: validate CRI v1 runtime API for endpoint %q: %w", cfg.Endpoint,
+			err)
+		return nil, errors.Join(err, s.service.Close())
 	}
 	s.name, s.version = version.GetRuntimeName(), version.GetRuntimeVersion()
 	s.takeCgroupDriver(ctx)
-	if err := s.wire(); err != nil {
+	if err := s.wire(registry, probes); err != nil {
 		return nil, errors.Join(err, s.service.Close())
 	}
 	return s, nil
@@ -192,36 +187,116 @@ func (s *SyncLoop) takeCgroupDriver(ctx context.Context) {
 		s.log.V(2).Info("CRI implementation should be updated to support RuntimeConfig. Falling back to using cgroupDriver from kubelet config.")
 		return
 	}
-	driver := "cgroupfs"
-	if config.GetLinux().GetCgroupDriver() == runtimeapi.CgroupDriver_SYSTEMD {
-		driver = "systemd"
-	}
+	driver := strings.ToLower(config.GetLinux().GetCgroupDriver().String())
 	s.log.Info("Using cgroup driver setting received from the CRI runtime", "cgroupDriver", driver)
 	s.cfg.Kubelet.CgroupDriver = driver
 }
 
+// Run runs until ctx ends, which is no error, or until a part fails. It leaves the pods running: the next syncLoop with
+// the same node name adopts them. Run may be called once.
+func (s *SyncLoop) Run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	parts := []func(context.Context) error{
+		s.state.Run, s.node.Run, s.status.Run, s.workers.Run, s.prober.Run, s.pleg.Run, s.runtime.RunGC,
+		s.runtime.RunDeletor,
+		s.images.Run, // with a threshold of 100 it only lists, for the node's status
+		s.evict, s.watchOOM, s.loop.run,
+	}
+	if s.evented != nil {
+		parts = append(parts, s.evented.Run)
+	}
+	if s.server != nil {
+		parts = append(parts, s.server.Run)
+	}
+	for _, source := range s.sources {
+		parts = append(parts, func(ctx context.Context) error {
+			return source.run(ctx, func(pods []*v1.Pod) { s.mux.Apply(ctx, source.name, pods) })
+		})
+	}
+	for _, run := range parts {
+		g.Go(func() error { return run(ctx) })
+	}
+	err := g.Wait()
+	if errors.Is(err, context.Canceled) {
+		err = nil
+	}
+	return errors.Join(err, s.service.Close())
+}
+
+// evict runs the eviction manager once the runtime is ready.
+func (s *SyncLoop) evict(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-s.ready:
+		return s.evictor.Run(ctx)
+	}
+}
+
+// watchOOM reports kills by the kernel. It is not fatal if the kernel's log cannot be read.
+func (s *SyncLoop) watchOOM(ctx context.Context) error {
+	if s.cfg.Kmsg == "" {
+		return nil
+	}
+	err := eviction.WatchOOM(ctx, eviction.OOMConfig{
+		Kmsg: s.cfg.Kmsg, Recorder: s.recorder, NodeName: s.cfg.NodeName,
+		Log: s.log, Metrics: s.metrics,
+	})
+	if err != nil && ctx.Err() == nil {
+		s.log.Error(err, "Unable to watch the kernel log for OOM kills", "path", s.cfg.Kmsg)
+	}
+	return nil
+}
+
+// Addr is the address that the server listens on, or nil.
+func (s *SyncLoop) Addr() net.Addr {
+	if s.server == nil {
+		return nil
+	}
+	return s.server.Addr()
+}
+
+func (s *SyncLoop) notify(what, detail string) {
+	if s.cfg.Notify != nil {
+		s.cfg.Notify(Event{At: time.Now(), What: what, Detail: detail})
+	}
+}
+
 // A source sends all its pods, again and again.
-type source interface {
-	Name() string
-	Run(ctx context.Context, send func([]*v1.Pod)) error
+type source struct {
+	name string
+	run  func(ctx context.Context, send func([]*v1.Pod)) error
 }
 
 // wire makes the parts and connects them.
-func (s *SyncLoop) wire() error {
-	s.state = nodestatus.NewRuntimeState(s.cfg.Periods.RuntimeDown)
+func (s *SyncLoop) wire(registry, probes *prometheus.Registry) error {
+	p := &s.cfg.Periods
+	storage, _, err := stats.Disk(s.cfg.RootDir)
+	if err != nil {
+		return err
+	}
+	machine, err := nodestatus.ReadMachine("/", storage)
+	if err != nil {
+		return err
+	}
+	s.state = nodestatus.NewRuntimeState(nodestatus.RuntimeConfig{
+		Status: s.service.Status, Period: p.RuntimeStatus, Down: p.RuntimeDown, OnReady: func() { close(s.ready) },
+		Log: s.log,
+	})
 	s.cache = pleg.NewCache()
 	s.pods = pod.NewManager()
 	s.liveness, s.readiness, s.startup = prober.NewResults(), prober.NewResults(), prober.NewResults()
 	s.status = status.New(status.Config{
-		Client: s.cfg.Client, File: s.cfg.StatusFile, Pods: s.pods, Deletion: lateWorkers{s},
-		Log: s.log, Metrics: s.metrics, Interval: s.cfg.Periods.StatusManager,
+		Client: s.cfg.Client, File: s.cfg.StatusFile, Pods: s.pods, Log: s.log, Metrics: s.metrics,
+		Interval: p.StatusManager,
+		CouldRun: func(uid types.UID) bool { return s.workers.CouldHaveRunningContainers(uid) },
 	})
 	s.wireSources()
-	s.wireRuntime()
+	s.wireRuntime(int64(machine.Memory))
 	s.wirePLEG()
 	s.workers = podworkers.New(podworkers.Config{
 		Syncer: s, Cache: s.cache, Recorder: s.recorder, Log: s.log, Metrics: s.metrics,
-		ResyncInterval: s.cfg.Periods.Resync, BackOff: s.cfg.Periods.BackOff, TransientBackOff: s.cfg.Periods.Sync,
+		ResyncInterval: p.Resync, BackOff: p.BackOff, TransientBackOff: p.Sync,
 	})
 	s.prober = prober.New(prober.Config{
 		Liveness: s.liveness, Readiness: s.readiness, Startup: s.startup,
@@ -231,56 +306,59 @@ func (s *SyncLoop) wire() error {
 	if err := s.wireCollectors(); err != nil {
 		return err
 	}
-	s.wireLoop()
-	if err := s.wireServer(); err != nil {
-		return err
+	s.loop = &loop{
+		handler: s, log: s.log, periods: s.cfg.Periods, updates: s.mux.Updates(), events: s.pleg.Events(),
+		livenessCh: s.liveness.Updates(), readinessCh: s.readiness.Updates(), startupCh: s.startup.Updates(),
 	}
-	s.wireNode()
-	return nil
-}
-
-// lateWorkers are the workers for a part that is made before them.
-type lateWorkers struct{ *SyncLoop }
-
-func (w lateWorkers) CouldHaveRunningContainers(uid types.UID) bool {
-	return w.workers.CouldHaveRunningContainers(uid)
+	if s.cfg.Address != "" {
+		s.server, err = server.New(server.Config{
+			Address: s.cfg.Address, Healthy: s.loop.healthy, Pods: s.PodsWithStatus, Summary: s.stats.Summary,
+			Metrics: registry, Probes: probes,
+			Configz: s.cfg.Kubelet, Debugging: s.cfg.Kubelet.EnableDebuggingHandlers,
+			Profiling: s.cfg.Kubelet.EnableProfilingHandler, Log: s.log,
+		})
+	}
+	s.wireNode(machine)
+	return err
 }
 
 func (s *SyncLoop) wireSources() {
+	c, p := &s.cfg, &s.cfg.Periods
+	if c.Manifests != "" {
+		f := &config.File{Path: c.Manifests, NodeName: c.NodeName, Interval: p.FileCheck, Log: s.log}
+		s.sources = append(s.sources, source{pod.FileSource, f.Run})
+	}
+	if c.ManifestURL != "" {
+		h := &config.HTTP{
+			URL: c.ManifestURL, Header: c.ManifestHeader, NodeName: c.NodeName, Interval: p.HTTPCheck,
+			Log: s.log,
+		}
+		s.sources = append(s.sources, source{pod.HTTPSource, h.Run})
+	}
+	if c.Client != nil {
+		a := &config.APIServer{
+			Client: c.Client, NodeName: c.NodeName,
+			NodeSynced: func() bool { return s.node.Node() != nil }, Log: s.log,
+		}
+		s.sources = append(s.sources, source{pod.APIServerSource, a.Run})
+		s.mirrors = pod.NewMirrors(c.Client, c.NodeName, func() *v1.Node { return s.node.Node() }, s.log)
+	}
 	var names []string
-	if s.cfg.Manifests != "" {
-		names = append(names, pod.FileSource)
-		s.sources = append(s.sources, config.NewFile(config.FileConfig{
-			Path: s.cfg.Manifests, NodeName: s.cfg.NodeName, Interval: s.cfg.Periods.FileCheck, Log: s.log,
-		}))
-	}
-	if s.cfg.ManifestURL != "" {
-		names = append(names, pod.HTTPSource)
-		s.sources = append(s.sources, config.NewHTTP(config.HTTPConfig{
-			URL: s.cfg.ManifestURL, Header: s.cfg.ManifestHeader, NodeName: s.cfg.NodeName,
-			Interval: s.cfg.Periods.HTTPCheck, Log: s.log,
-		}))
-	}
-	if s.cfg.Client != nil {
-		names = append(names, pod.APIServerSource)
-		s.sources = append(s.sources, config.NewAPIServer(config.APIConfig{
-			Client: s.cfg.Client, NodeName: s.cfg.NodeName, NodeSynced: func() bool { return s.node.Node() != nil }, Log: s.log,
-		}))
-		s.mirrors = pod.NewMirrors(s.cfg.Client, s.cfg.NodeName, func() *v1.Node { return s.node.Node() }, s.log)
+	for _, source := range s.sources {
+		names = append(names, source.name)
 	}
 	s.mux = config.New(config.Config{Log: s.log, Recorder: s.recorder, Sources: names})
 }
 
-func (s *SyncLoop) wireRuntime() {
+func (s *SyncLoop) wireRuntime(memory int64) {
 	k, p := s.cfg.Kubelet, s.cfg.Periods
-	switch {
-	case s.cfg.Objects != "" || s.cfg.Client == nil:
-		s.objects = volumemanager.NewFileObjects(s.cfg.Objects)
-	default:
+	s.objects = volumemanager.NewFileObjects(s.cfg.Objects)
+	if s.cfg.Objects == "" && s.cfg.Client != nil {
 		s.objects = volumemanager.NewAPIObjects(s.cfg.Client)
 	}
 	s.volumes = volumemanager.New(volumemanager.Config{
-		RootDir: s.cfg.RootDir, Objects: s.objects, NodeName: s.cfg.NodeName, Recorder: s.recorder, Log: s.log, Metrics: s.metrics,
+		RootDir: s.cfg.RootDir, Objects: s.objects, NodeName: s.cfg.NodeName, Recorder: s.recorder, Log: s.log,
+		Metrics: s.metrics,
 	})
 	s.backOff = kuberuntime.NewBackOff(p.CrashFirst, p.CrashMost, p.CrashReset)
 	result := func(results *prober.Results) kuberuntime.ProbeResult {
@@ -289,28 +367,141 @@ func (s *SyncLoop) wireRuntime() {
 			return r == prober.Failure, ok && r != prober.Unknown
 		}
 	}
+	_, noV2 := os.Stat(cgroupMount + "/cgroup.controllers")
 	s.images = images.New(images.Config{
 		Service: s.service, Serialize: k.SerializeImagePulls, MaxParallel: k.MaxParallelImagePulls,
 		QPS: float32(k.RegistryPullQPS), Burst: int(k.RegistryBurst), BackOff: p.PullFirst, MaxBackOff: p.PullMost,
-		InUse: s.imagesInUse, Disk: func(ctx context.Context) (uint64, uint64, error) { return s.stats.ImageDisk(ctx) },
-		High: int(k.ImageGCHighThresholdPercent), Low: int(k.ImageGCLowThresholdPercent),
+		InUse: s.imagesInUse,
+		Disk:  func(ctx context.Context) (uint64, uint64, error) { return s.stats.ImageDisk(ctx) },
+		High:  int(k.ImageGCHighThresholdPercent), Low: int(k.ImageGCLowThresholdPercent),
 		MinAge: k.ImageMinimumGCAge.Duration, Period: p.ImageGC,
 		NodeName: s.cfg.NodeName, Recorder: s.recorder, Log: s.log, Metrics: s.metrics,
 	})
 	s.runtime = kuberuntime.New(kuberuntime.Config{
-		CRI: s.service, Images: s.images, Mounts: s.volumes.Mounts, Objects: s.objects, Liveness: result(s.liveness), Startup: result(s.startup),
+		CRI: s.service, Images: s.images, Mounts: s.volumes.Mounts, Objects: s.objects,
+		Liveness: result(s.liveness), Startup: result(s.startup),
 		BackOff: s.backOff, Recorder: s.recorder, Log: s.log, Metrics: s.metrics,
 		NodeName: s.cfg.NodeName, RuntimeName: s.name, RootDir: s.cfg.RootDir, LogDir: s.cfg.LogDir, HostIPs: s.hostIPs,
 		ClusterDNS: k.ClusterDNS, ClusterDomain: k.ClusterDomain,
-		MemoryCapacity: int64(s.machine.Memory), CgroupV2: exists("/sys/fs/cgroup/cgroup.controllers"),
-		CgroupParent: s.cgroupParent, SandboxReady: s.status.SetSandboxReady,
-		GCPeriod: p.ContainerGC, SourcesReady: s.sourcesReady,
+		MemoryCapacity: memory, CgroupV2: noV2 == nil, CgroupParent: s.cgroupParent,
+		SandboxReady: s.status.SetSandboxReady, GCPeriod: p.ContainerGC, SourcesReady: s.sourcesReady,
 		ShouldPodContentBeRemoved: func(uid types.UID) bool { return s.workers.ShouldPodContentBeRemoved(uid) },
 		ShouldPodRuntimeBeRemoved: func(uid types.UID) bool { return s.workers.ShouldPodRuntimeBeRemoved(uid) },
 	})
 }
 
-func exists(path string) bool {
-	_, err := os.Stat(path)
-	return err == nil
+func (s *SyncLoop) wirePLEG() {
+	p, gates := s.cfg.Periods, s.cfg.Kubelet.FeatureGates
+	onDemand, set := gates["PLEGOnDemandRelist"]
+	generic := pleg.GenericConfig{
+		Runtime: s.runtime, Cache: s.cache, Log: s.log, Metrics: s.metrics,
+		Period: p.Relist, Threshold: p.RelistThreshold, OnDemand: onDemand || !set,
+	}
+	evented := s.cfg.Kubelet.Gate("EventedPLEG")
+	if evented {
+		generic.Period, generic.Threshold = p.EventedRelist, p.EventedThreshold
+	}
+	s.pleg = pleg.NewGeneric(generic)
+	s.state.AddHealthCheck("PLEG", s.pleg.Healthy)
+	if evented {
+		s.evented = pleg.NewEvented(pleg.EventedConfig{
+			Generic: s.pleg, Stream: s.service, Log: s.log, Owner: s.cfg.NodeName,
+			FallbackPeriod: p.Relist, FallbackThreshold: p.RelistThreshold,
+		})
+		s.state.AddHealthCheck("EventedPLEG", s.evented.Healthy)
+	}
+}
+
+func (s *SyncLoop) wireCollectors() error {
+	k, p := s.cfg.Kubelet, s.cfg.Periods
+	var err error
+	s.stats, err = stats.New(stats.Config{
+		CRI: s.service, NodeName: s.cfg.NodeName, Root: "/", RootDir: s.cfg.RootDir,
+		LogDir: filepath.Join(s.cfg.LogDir, "pods"),
+	})
+	if err != nil {
+		return err
+	}
+	thresholds, err := eviction.Parse(k.EvictionHard)
+	if err != nil {
+		return err
+	}
+	s.evictor = eviction.New(eviction.Config{
+		Summary: s.stats.Summary, Pods: s.activePods, Kill: s.killPodNow,
+		CleanedUp:  func(p *v1.Pod) bool { return s.workers.ShouldPodBeFinished(p.UID) },
+		Reclaim:    []func(context.Context) error{s.runtime.DeleteAllUnused, s.images.DeleteUnused},
+		Thresholds: thresholds, TransitionPeriod: k.EvictionPressureTransitionPeriod.Duration, Period: p.Eviction,
+		NodeName: s.cfg.NodeName, Log: s.log, Recorder: s.recorder, Metrics: s.metrics,
+	})
+	return nil
+}
+
+// imagesInUse returns the images of all containers on the node, also of those of other programs, and the sandboxes'
+// image, which not all runtimes pin.
+func (s *SyncLoop) imagesInUse(ctx context.Context) (map[string]bool, error) {
+	sandbox, err := s.service.SandboxImage(ctx)
+	if err != nil {
+		return nil, err
+	}
+	list, err := s.service.ListContainers(ctx, nil)
+	if err != nil {
+		return nil, err
+	}
+	used := map[string]bool{sandbox: true}
+	for _, c := range list {
+		used[c.GetImage().GetImage()] = true
+		used[c.GetImageRef()] = true
+		used[c.GetImageId()] = true
+	}
+	delete(used, "")
+	return used, nil
+}
+
+func (s *SyncLoop) wireNode(machine nodestatus.Machine) {
+	k, p := s.cfg.Kubelet, s.cfg.Periods
+	var taints []v1.Taint
+	for _, t := range k.RegisterWithTaints {
+		taints = append(taints, v1.Taint{Key: t.Key, Value: t.Value, Effect: v1.TaintEffect(t.Effect)})
+	}
+	var port int32
+	if a, ok := s.Addr().(*net.TCPAddr); ok {
+		port = int32(a.Port)
+	}
+	s.node = nodestatus.New(nodestatus.Config{
+		Client: s.cfg.Client, NodeName: s.cfg.NodeName, Register: s.cfg.Register, Labels: s.cfg.Labels, Taints: taints,
+		Runtime: s.state,
+		Version: func(ctx context.Context) (name, version string, err error) {
+			v, err := s.service.Version(ctx)
+			return v.GetRuntimeName(), v.GetRuntimeVersion(), err
+		},
+		RuntimeName: s.name, KubeletVersion: s.cfg.Version, Machine: machine, MaxPods: int(k.MaxPods), Port: port,
+		Images:    func() []v1.ContainerImage { return largestImages(s.images.Images(), int(k.NodeStatusMaxImages)) },
+		Addresses: nodestatus.Addresses(s.cfg.NodeName), Pressure: s.evictor.Conditions,
+		OnReadyChange: func(ready bool, message string) { s.notify(word(ready, "ready", "not-ready"), message) },
+		Frequency:     p.NodeStatus, Report: p.NodeReport, LeaseSeconds: k.NodeLeaseDurationSeconds, Log: s.log,
+		Recorder: s.recorder,
+	})
+}
+
+// maxImageNames is how many names of one image the node's status has (pkg/kubelet/nodestatus/setters.go upstream).
+const maxImageNames = 5
+
+// largestImages are the most images, the largest first, each with some of its names, digests before tags. Less than
+// zero stands for all.
+func largestImages(all []*runtimeapi.Image, most int) []v1.ContainerImage {
+	all = slices.SortedStableFunc(slices.Values(all), func(a, b *runtimeapi.Image) int {
+		return cmp.Compare(b.GetSize(), a.GetSize())
+	})
+	if most >= 0 {
+		all = all[:min(most, len(all))]
+	}
+	var out []v1.ContainerImage
+	for _, i := range all {
+		names := slices.Concat(i.GetRepoDigests(), i.GetRepoTags())
+		out = append(out, v1.ContainerImage{
+			Names:     names[:min(maxImageNames, len(names))],
+			SizeBytes: int64(i.GetSize()),
+		})
+	}
+	return out
 }

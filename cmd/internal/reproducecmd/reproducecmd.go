@@ -3,13 +3,22 @@ package reproducecmd
 
 import (
 	"cmp"
+	"context"
+	"errors"
 	"fmt"
+	"io"
 	"math"
+	"os"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/kdiag/kdiag/cmd/internal/answer"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
+	"github.com/kdiag/kdiag/cmd/internal/render"
+	"github.com/kdiag/kdiag/cmd/internal/target"
+	"github.com/kdiag/kdiag/crictl"
 	"github.com/kdiag/kdiag/plegbench/syncloop/reproduce"
 )
 
@@ -41,14 +50,18 @@ func NewCommand(env cli.Env) *cobra.Command {
 		Long: `Start a small kubelet with some pods, let something go wrong between it and the runtime, and print what happens as it
 happens: relists get stuck, events stop, the loop skips, the node turns NotReady, and recovers when the fault ends.
 
-The runtime is the embedded one, or a real one with --runtime-endpoint. On a real one it runs pods of its own, on the host's
+The runtime is the embedded one, or a real one with --runtime-endpoint. On a real one it runs pods of its own,
+	on the host's
 network and on an image that is there already; the fault is in a proxy before the runtime, so nobody else on it feels
-anything. In the end everything that it made is removed, also after Ctrl-C or --timeout; --cleanup removes what a killed run has left.
+anything. In the end everything that it made is removed,
+	also after Ctrl-C or --timeout; --cleanup removes what a killed run has left.
 
-On the embedded runtime the kubelet's periods are 60 times shorter, on a real one they are a kubelet's own, and an incident
+On the embedded runtime the kubelet's periods are 60 times shorter, on a real one they are a kubelet's own,
+	and an incident
 takes its five minutes; --speed changes that. "help" as SCENARIO lists the scenarios.
 
-Exit codes: 0 the incident went as the scenario says; 1 it did not, or not all could be removed; 2 it could not be played
+Exit codes: 0 the incident went as the scenario says; 1 it did not,
+	or not all could be removed; 2 it could not be played
 (bad usage, no such runtime, interrupted, --timeout).`,
 		Example: `  kdiag reproduce runtime-hung
   kdiag reproduce list-hang --log kubelet.log && kdiag journal kubelet.log
@@ -65,11 +78,14 @@ Exit codes: 0 the incident went as the scenario says; 1 it did not, or not all c
 	}
 	opts.AddOutput(cmd)
 	fs := cmd.Flags()
-	fs.StringVar(&opts.Endpoint, "runtime-endpoint", "", "play on this CRI socket, unix:///path or a bare path (default: the embedded runtime)")
+	fs.StringVar(&opts.Endpoint, "runtime-endpoint", "",
+		"play on this CRI socket, unix:///path or a bare path (default: the embedded runtime)")
 	fs.IntVar(&opts.pods, "pods", 6, "how many pods to run")
 	fs.IntVar(&opts.exited, "exited", 200, "how many exited containers exited-flood makes")
-	fs.StringVar(&opts.image, "image", "", "what the pods run, by itself and without an end (default: pause or busybox, whichever is there)")
-	fs.Float64Var(&opts.speed, "speed", 0, "shorten all times by this factor (default: 60 on the embedded runtime, 1 on a real one)")
+	fs.StringVar(&opts.image, "image", "",
+		"what the pods run, by itself and without an end (default: the pause image that is there)")
+	fs.Float64Var(&opts.speed, "speed", 0,
+		"shorten all times by this factor (default: 60 on the embedded runtime, 1 on a real one)")
 	fs.StringVar(&opts.log, "log", "", "write the kubelet's log of the run to this file")
 	fs.DurationVar(&opts.Timeout, "timeout", defaultTimeout, "break off by then, as Ctrl-C does, and clean up")
 	fs.BoolVarP(&opts.Verbose, "verbose", "v", false, "the kubelet's log of the run, to stderr")
@@ -90,16 +106,154 @@ func (o *options) check(cmd *cobra.Command, args []string) error {
 			o.speed = defaultSpeed
 		}
 	}
-	if err := cmp.Or(
-		cli.Reject(o.scenario == "" && !o.cleanup, "which incident?", "kdiag reproduce help lists them; a good one to begin with: kdiag reproduce runtime-hung"),
+	return cmp.Or(
+		cli.Reject(o.scenario == "" && !o.cleanup, "which incident?",
+			"kdiag reproduce help lists them; a good one to begin with: kdiag reproduce runtime-hung"),
 		cli.Reject(o.scenario != "" && o.cleanup, "--cleanup plays nothing", "leave out the scenario"),
-		cli.Reject(math.IsNaN(o.speed) || o.speed < 1 || o.speed > 200, fmt.Sprintf("--speed %v makes no sense", o.speed), "give a factor from 1 to 200, such as --speed 60"),
+		cli.Reject(math.IsNaN(o.speed) || o.speed < 1 || o.speed > 200, fmt.Sprintf("--speed %v makes no sense",
+			o.speed), "give a factor from 1 to 200, such as --speed 60"),
 		cli.Reject(o.pods < 2 || o.pods > 100, fmt.Sprintf("--pods %d makes no sense", o.pods), "give 2 to 100"),
-		cli.Reject(o.exited < 2 || o.exited > 20000, fmt.Sprintf("--exited %d makes no sense", o.exited), "give 2 to 20000"),
-		cli.Reject(o.image == "" && cmd.Flags().Changed("image"), "--image is empty", "leave it out to let kdiag pick one that is on the node"),
-		cli.Reject(o.log == "" && cmd.Flags().Changed("log"), "--log is empty", "name a file"),
-	); err != nil {
+		cli.Reject(o.exited < 2 || o.exited > 20000, fmt.Sprintf("--exited %d makes no sense", o.exited),
+			"give 2 to 20000"),
+		cli.RejectEmpty(cmd, "image", "log"),
+	)
+}
+
+func run(ctx context.Context, env cli.Env, opts options) error {
+	if opts.scenario == "help" {
+		return list(env.Out)
+	}
+	timed, cancel := context.WithTimeout(ctx, opts.Timeout)
+	defer cancel()
+	if opts.cleanup {
+		return cleanup(timed, env)
+	}
+	style := answer.Render(env, &opts.Flags)
+	report, err := play(timed, env, opts, style)
+	if report == nil {
+		if style.Format == render.Text {
+			return err
+		}
+		report = &reproduce.Report{ // a program that asked for a document gets one
+			Scenario: opts.scenario, Endpoint: opts.Endpoint, Speed: opts.speed, Pods: opts.pods, CleanedUp: true,
+			Events: []reproduce.Event{}, Missed: []string{},
+		}
+	}
+	report.Interrupted = timed.Err() != nil
+	switch {
+	case report.Interrupted && ctx.Err() == nil:
+		err = &cli.HintError{
+			Err: fmt.Errorf("--timeout %s was over before the incident was", opts.Timeout), Code: cli.ExitUnknown,
+			Hint: "give more time, or play it faster with --speed",
+		}
+	case report.Interrupted: // the report has how far it came, and whether anything is left
+		err = &cli.ExitError{Code: cli.ExitUnknown}
+	case err == nil && (len(report.Missed) > 0 || !report.CleanedUp):
+		err = &cli.ExitError{Code: cli.ExitProblem}
+	case err != nil && style.Format == render.Text:
 		return err
 	}
+	if _, message, hint := cli.ExitCode(err); err != nil && message != "" {
+		report.Problems = slices.DeleteFunc([]string{message, hint}, func(line string) bool { return line == "" })
+		if !report.Interrupted {
+			err = &cli.ExitError{Code: cli.ExitUnknown}
+		}
+	}
+	doc := &render.ReproductionReport{Header: target.Header(env, "ReproductionReport"), Report: report}
+	doc.GeneratedAt = env.Now().UTC().Truncate(time.Second)
+	if printErr := render.Reproduction(env.Out, doc, style); printErr != nil {
+		return printErr
+	}
+	return err
+}
+
+// play plays the scenario. The report is nil if nothing was begun.
+func play(ctx context.Context, env cli.Env, opts options, style render.Options) (*reproduce.Report, error) {
+	s, ok := reproduce.Find(opts.scenario)
+	if !ok {
+		return nil, &cli.UsageError{
+			Problem: fmt.Sprintf("there is no scenario %q", opts.scenario),
+			Hint:    "kdiag reproduce help lists them",
+		}
+	}
+	if opts.pods < s.MinPods {
+		return nil, &cli.UsageError{
+			Problem: fmt.Sprintf("%s does not show with fewer than %d pods", s.Name, s.MinPods),
+			Hint:    "leave out --pods",
+		}
+	}
+	cfg := reproduce.Config{
+		Scenario: s, Pods: opts.pods, Exited: opts.exited, Image: opts.image, Speed: opts.speed, Dir: os.TempDir(),
+	}
+	on := "the embedded runtime"
+	if opts.Endpoint != "" {
+		url, err := crictl.ParseEndpoint(opts.Endpoint)
+		if bad, ok := errors.AsType[*crictl.EndpointError](err); ok {
+			return nil, &cli.UsageError{Problem: bad.Error(), Hint: bad.Hint}
+		}
+		if _, err := target.Probe(ctx, url); err != nil { // nothing can answer there
+			return nil, err
+		}
+		cfg.Endpoint, on = url, url
+	}
+	var logs []io.Writer
+	if opts.Verbose {
+		logs = append(logs, env.Err)
+	}
+	if opts.log != "" {
+		f, err := os.Create(opts.log)
+		if err != nil {
+			return nil, &cli.UsageError{
+				Problem: "--log: " + err.Error(),
+				Hint:    "name a file in a folder that you may write to",
+			}
+		}
+		defer f.Close()
+		logs = append(logs, f)
+	}
+	cfg.Log = io.MultiWriter(logs...)
+	if style.Format == render.Text {
+		cfg.Notify = render.NewTimeline(env.Out, s, on, opts.speed, style).Event
+	}
+	report, err := reproduce.Run(ctx, cfg)
+	if report != nil {
+		report.Log = opts.log
+	}
+	if err != nil {
+		err = &cli.HintError{
+			Err: err, Code: cli.ExitUnknown,
+			Hint: "kdiag reproduce --cleanup removes what is left; kdiag runtime shows whether the runtime answers",
+		}
+	}
+	return report, err
+}
+
+func list(w io.Writer) error {
+	for _, name := range reproduce.Names() {
+		s, ok := reproduce.Find(name)
+		if !ok {
+			continue
+		}
+		outcome := "stays Ready"
+		if s.NotReady != "" {
+			outcome = "NotReady"
+		}
+		if _, err := fmt.Fprintf(w, "%-20s %-12s %s\n", s.Name, outcome, s.Summary); err != nil {
+			return err
+		}
+	}
 	return nil
+}
+
+func cleanup(ctx context.Context, env cli.Env) error {
+	done, err := reproduce.Cleanup(ctx, os.TempDir())
+	if err != nil {
+		return &cli.HintError{
+			Err: err, Code: cli.ExitProblem,
+			Hint: "run it again once the runtime answers (kdiag runtime says); if it is gone for good, remove the named folder",
+		}
+	}
+	_, err = fmt.Fprintf(env.Out, "removed %d sandboxes, %d containers and %d folders of runs that were killed\n",
+		done.Sandboxes, done.Containers, len(done.Folders))
+	return err
 }

@@ -157,7 +157,8 @@ func (c *Client) GetLease(ctx context.Context, node string) (*coordinationv1.Lea
 
 // CreateLease creates the lease of a node.
 func (c *Client) CreateLease(ctx context.Context, lease *coordinationv1.Lease) (*coordinationv1.Lease, error) {
-	return do[coordinationv1.Lease](ctx, c.leases.Post().Namespace(v1.NamespaceNodeLease).Resource("leases").Body(lease))
+	return do[coordinationv1.Lease](ctx,
+		c.leases.Post().Namespace(v1.NamespaceNodeLease).Resource("leases").Body(lease))
 }
 
 // UpdateLease replaces the lease of a node, if it is still the one that lease came from.
@@ -182,4 +183,35 @@ func (c *Client) CreateToken(
 ) (*authenticationv1.TokenRequest, error) {
 	return do[authenticationv1.TokenRequest](ctx, c.core.Post().
 		Namespace(namespace).Resource("serviceaccounts").Name(account).SubResource("token").Body(request))
+}
+
+// eventTimeout bounds a call about an event: its callers, of client-go's record, hand no context down. Events that
+// cannot be sent meanwhile are dropped there.
+const eventTimeout = 10 * time.Second
+
+// Events writes events; it is a record.EventSink of client-go.
+type Events struct{ client *Client }
+
+// Events is where events go.
+func (c *Client) Events() Events { return Events{c} }
+
+// Create creates an event.
+func (e Events) Create(event *v1.Event) (*v1.Event, error) {
+	return e.send(e.client.events.Post().Body(event), event.Namespace)
+}
+
+// Update replaces an event.
+func (e Events) Update(event *v1.Event) (*v1.Event, error) {
+	return e.send(e.client.events.Put().Name(event.Name).Body(event), event.Namespace)
+}
+
+// Patch changes an event: its count, and when it was last seen.
+func (e Events) Patch(event *v1.Event, patch []byte) (*v1.Event, error) {
+	return e.send(e.client.events.Patch(types.StrategicMergePatchType).Name(event.Name).Body(patch), event.Namespace)
+}
+
+func (e Events) send(r *rest.Request, namespace string) (*v1.Event, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), eventTimeout)
+	defer cancel()
+	return do[v1.Event](ctx, r.Namespace(namespace).Resource("events"))
 }

@@ -14,7 +14,6 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -165,29 +164,6 @@ func TestDeletePod(t *testing.T) {
 	}
 }
 
-// TestErrors wants the API's own kinds of errors, which the callers tell apart.
-func TestErrors(t *testing.T) {
-	for _, tt := range []struct {
-		err *apierrors.StatusError
-		is  func(error) bool
-	}{
-		{apierrors.NewNotFound(v1.Resource("pods"), "web"), apierrors.IsNotFound},
-		{apierrors.NewConflict(v1.Resource("pods"), "web", nil), apierrors.IsConflict},
-		{apierrors.NewForbidden(v1.Resource("pods"), "web", nil), apierrors.IsForbidden},
-		{apierrors.NewResourceExpired("too old"), apierrors.IsResourceExpired},
-	} {
-		t.Run(string(tt.err.ErrStatus.Reason), func(t *testing.T) {
-			status := tt.err.Status()
-			status.TypeMeta = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}
-			c := serve(t, &recorder{status: int(status.Code), answer: status}, protobuf, Limits{QPS: 50, Burst: 100})
-			p, err := c.GetPod(t.Context(), "shop", "web")
-			if !tt.is(err) || p != nil {
-				t.Errorf("%v, %v", p, err)
-			}
-		})
-	}
-}
-
 // TestProtobuf has a kubelet's content type: it sends protobuf, asks for it, and takes JSON as well.
 func TestProtobuf(t *testing.T) {
 	p := &v1.Pod{TypeMeta: metav1.TypeMeta{Kind: "Pod", APIVersion: "v1"}, ObjectMeta: meta("web", "shop")}
@@ -227,16 +203,6 @@ func TestHeartbeatsAreNotHeldBack(t *testing.T) {
 	}
 	if len(r.asked) != 11 {
 		t.Errorf("asked %d times: %v", len(r.asked), r.asked)
-	}
-}
-
-func TestNewErrors(t *testing.T) {
-	_, err := New(&rest.Config{Host: "https://host", TLSClientConfig: rest.TLSClientConfig{CAFile: "/nowhere"}}, Limits{})
-	if want := "making a client for https://host: "; err == nil || !strings.HasPrefix(err.Error(), want) {
-		t.Errorf("%v, want %s...", err, want)
-	}
-	if _, err = New(&rest.Config{Host: "://"}, Limits{}); err == nil {
-		t.Error("an address that is none was taken")
 	}
 }
 

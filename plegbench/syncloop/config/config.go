@@ -5,7 +5,9 @@ package config
 
 import (
 	"context"
-	"strings"
+	"maps"
+	"reflect"
+	"slices"
 	"sync"
 	"time"
 
@@ -21,18 +23,18 @@ import (
 // An Op is what happened to the pods of an update.
 type Op int
 
-// The operations.
+// The operations, in the order of delivery: removals make room for additions.
 const (
-	Add       Op = iota // pods that the source did not have before
+	Remove    Op = iota // pods that the source does not have any more
+	Add                 // pods that the source did not have before
 	Update              // pods whose spec, labels, annotations or deletion changed
 	Delete              // pods that now have a deletion timestamp: their grace period runs
-	Remove              // pods that the source does not have any more
 	Reconcile           // pods of which only the status changed, which is the kubelet's own to write
 )
 
-// String returns the operation as in the kubelet's log lines: ADD, UPDATE, DELETE, REMOVE, RECONCILE.
+// String returns the operation as in the kubelet's log lines.
 func (o Op) String() string {
-	return [...]string{"ADD", "UPDATE", "DELETE", "REMOVE", "RECONCILE"}[o]
+	return [...]string{"REMOVE", "ADD", "UPDATE", "DELETE", "RECONCILE"}[o]
 }
 
 // A PodUpdate is one change of what should run. Its pods belong to the receiver.
@@ -56,16 +58,17 @@ type Config struct {
 type Mux struct {
 	cfg     Config
 	updates chan PodUpdate
-	turn    chan struct{} // held while one list is merged and delivered, so that updates stay in order
+	turn    chan struct{} // holds a token while one list is merged and delivered, so that updates stay in order
 
 	mu   sync.Mutex                       // guards pods
-	pods map[string]map[types.UID]*v1.Pod // by source; a source that was seen has an entry. The pods are never changed in place.
+	pods map[string]map[types.UID]*v1.Pod // by source that was seen; the pods are never changed in place
 }
 
 // New returns a mux without pods.
 func New(cfg Config) *Mux {
 	return &Mux{
-		cfg: cfg, updates: make(chan PodUpdate, updatesCap), turn: make(chan struct{}, 1), pods: map[string]map[types.UID]*v1.Pod{},
+		cfg: cfg, updates: make(chan PodUpdate, updatesCap), turn: make(chan struct{}, 1),
+		pods: map[string]map[types.UID]*v1.Pod{},
 	}
 }
 
@@ -78,12 +81,10 @@ func (m *Mux) SeenAllSources(seen map[string]bool) bool {
 	m.cfg.Log.V(5).Info("Looking for sources, have seen", "sources", m.cfg.Sources, "seenSources", seen)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for _, source := range m.cfg.Sources {
-		if _, delivered := m.pods[source]; !delivered || !seen[source] {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(m.cfg.Sources, func(source string) bool {
+		return m.pods[source] == nil ||
+			!seen[source]
+	})
 }
 
 // Apply takes the full list of one source and sends what changed. It blocks while the channel of updates is full,
@@ -95,9 +96,14 @@ func (m *Mux) Apply(ctx context.Context, source string, pods []*v1.Pod) {
 		return
 	}
 	defer func() { <-m.turn }()
-	pods = m.unique(source, pods)
 	m.cfg.Log.V(4).Info("Setting pods for source", "source", source)
-	for _, u := range m.merge(source, pods) {
+	pods = m.unique(source, pods)
+	m.mu.Lock()
+	had := m.pods[source]
+	has, changed := merge(source, had, pods, time.Now().Format(time.RFC3339Nano))
+	m.pods[source] = has
+	m.mu.Unlock()
+	for _, u := range updates(source, changed, had == nil) {
 		select {
 		case m.updates <- u:
 		case <-ctx.Done():
@@ -106,37 +112,110 @@ func (m *Mux) Apply(ctx context.Context, source string, pods []*v1.Pod) {
 	}
 }
 
-// merge takes the source's list in and returns the updates to send.
-func (m *Mux) merge(source string, pods []*v1.Pod) []PodUpdate {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	had, seen := m.pods[source]
-	has, c := merge(source, had, pods, time.Now().Format(time.RFC3339Nano))
-	for _, p := range c.adds {
-		m.cfg.Log.V(4).Info("Receiving a new pod", "pod", klog.KObj(p))
-	}
-	m.pods[source] = has
-	return c.updates(source, !seen)
-}
-
-func byName(a, b *v1.Pod) int {
-	return strings.Compare(pod.Format(a)+"/"+string(a.UID), pod.Format(b)+"/"+string(b.UID))
-}
-
 // unique drops pods with a name that occurs earlier in the same list.
 func (m *Mux) unique(source string, pods []*v1.Pod) []*v1.Pod {
 	names := map[string]bool{}
-	var kept []*v1.Pod
-	for i, p := range pods {
+	return slices.DeleteFunc(slices.Clone(pods), func(p *v1.Pod) bool {
 		name := pod.FullName(p)
 		if names[name] {
-			m.cfg.Log.Info("Pod failed validation due to duplicate pod name, ignoring", "index", i, "pod", klog.KObj(p), "source", source)
+			m.cfg.Log.Info("Pod failed validation due to duplicate pod name, ignoring", "pod", klog.KObj(p), "source",
+				source)
 			m.cfg.Recorder.Eventf(p, v1.EventTypeWarning, "FailedValidation",
-				"Error validating pod %s_%s(%s) from %s due to duplicate pod name %q, ignoring", p.Name, p.Namespace, p.UID, source, p.Name)
-			continue
+				"Error validating pod %s_%s(%s) from %s due to duplicate pod name %q, ignoring", p.Name, p.Namespace,
+				p.UID, source, p.Name)
+			return true
 		}
 		names[name] = true
-		kept = append(kept, p)
+		return false
+	})
+}
+
+// merge compares the full list of a source with what it had and returns what it has now and what changed. seen is the
+// time stamped on new pods. Neither had nor the list nor any pod in them is changed.
+func merge(source string, had map[types.UID]*v1.Pod, list []*v1.Pod, seen string) (map[types.UID]*v1.Pod, map[Op][]*v1.Pod) {
+	has := make(map[types.UID]*v1.Pod, len(list))
+	changed := map[Op][]*v1.Pod{}
+	note := func(op Op, p *v1.Pod) *v1.Pod {
+		changed[op] = append(changed[op], p)
+		return p
 	}
-	return kept
+	for _, p := range list {
+		old, known := had[p.UID]
+		switch {
+		case !known:
+			p = withAnnotations(p, map[string]string{
+				pod.ConfigSourceAnnotation:    source,
+				pod.ConfigFirstSeenAnnotation: seen,
+			})
+			has[p.UID] = note(Add, p)
+		case differs(old, p):
+			local := maps.Clone(old.Annotations)
+			maps.DeleteFunc(local, func(key, _ string) bool { return !isLocal(key) })
+			op := Update
+			if p.DeletionTimestamp != nil {
+				op = Delete
+			}
+			has[p.UID] = note(op, withAnnotations(p, local))
+		case !reflect.DeepEqual(old.Status, p.Status):
+			old = old.DeepCopy()
+			old.Status = p.Status
+			has[p.UID] = note(Reconcile, old)
+		default:
+			has[p.UID] = old
+		}
+	}
+	for uid, p := range had {
+		if _, still := has[uid]; !still {
+			note(Remove, p)
+		}
+	}
+	return has, changed
+}
+
+// updates puts changes in the order of delivery. A first list without changes becomes an empty ADD, which announces
+// the source.
+func updates(source string, changed map[Op][]*v1.Pod, first bool) []PodUpdate {
+	var out []PodUpdate
+	for op := Remove; op <= Reconcile; op++ {
+		var pods []*v1.Pod
+		for _, p := range changed[op] {
+			pods = append(pods, p.DeepCopy())
+		}
+		if len(pods) > 0 || first && op == Add {
+			out = append(out, PodUpdate{Op: op, Source: source, Pods: pods})
+		}
+	}
+	return out
+}
+
+// differs reports a change that a pod worker must act on. Statuses are the kubelet's own, resource versions change with
+// each of them, and neither counts.
+func differs(a, b *v1.Pod) bool {
+	foreign := func(annotations map[string]string) map[string]string {
+		out := maps.Clone(annotations)
+		maps.DeleteFunc(out, func(key, _ string) bool { return isLocal(key) })
+		return out
+	}
+	return !reflect.DeepEqual(a.Spec, b.Spec) ||
+		!reflect.DeepEqual(a.Labels, b.Labels) ||
+		!reflect.DeepEqual(a.DeletionTimestamp, b.DeletionTimestamp) ||
+		!reflect.DeepEqual(a.DeletionGracePeriodSeconds, b.DeletionGracePeriodSeconds) ||
+		!maps.Equal(foreign(a.Annotations), foreign(b.Annotations))
+}
+
+// isLocal reports an annotation that the kubelet itself keeps on the pods in its memory (localAnnotations upstream).
+// The hash of a static pod is none of them: it is its UID.
+func isLocal(key string) bool {
+	return key == pod.ConfigSourceAnnotation || key == pod.ConfigMirrorAnnotation ||
+		key == pod.ConfigFirstSeenAnnotation
+}
+
+// withAnnotations is a copy of a pod with more annotations.
+func withAnnotations(p *v1.Pod, more map[string]string) *v1.Pod {
+	p = p.DeepCopy()
+	if p.Annotations == nil {
+		p.Annotations = map[string]string{}
+	}
+	maps.Copy(p.Annotations, more)
+	return p
 }

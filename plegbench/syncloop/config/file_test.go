@@ -1,7 +1,6 @@
 package config
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"os"
@@ -10,11 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fsnotify/fsnotify"
 	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
 	"github.com/google/go-cmp/cmp"
-	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 )
 
@@ -46,7 +43,7 @@ func TestFileList(t *testing.T) {
 	}
 	write(t, filepath.Join(dir, "z-same-pod-as-a"), "a")
 	for path, content := range map[string][]byte{
-		"broken": []byte("a: ["), "long": bytes.Repeat([]byte("#"), maxManifest+1), "config": []byte("apiVersion: v1\nkind: ConfigMap\n"),
+		"broken": []byte("a: ["), "config": []byte("apiVersion: v1\nkind: ConfigMap\n"),
 	} {
 		if err := os.WriteFile(filepath.Join(dir, path), content, 0o600); err != nil {
 			t.Fatal(err)
@@ -56,100 +53,56 @@ func TestFileList(t *testing.T) {
 		t.Fatal(err)
 	}
 	log, lines := logged()
-	f := NewFile(FileConfig{Interval: 20 * time.Second, Path: dir + "/", NodeName: "n", Log: log})
-	var got []string
-	f.relist(func(pods []*v1.Pod) {
-		got = names(pods)
-		if uid := pods[0].UID; uid != f.pods["default/a-n"].UID {
-			t.Errorf("UID %s", uid)
+	f := &File{Interval: 20 * time.Second, Path: dir, NodeName: "n", Log: log}
+	read := func(keep bool, want ...string) {
+		t.Helper()
+		if err := f.read(keep); err != nil {
+			t.Fatal(err)
 		}
-	})
-	if diff := cmp.Diff([]string{"a-n", "b-n"}, got); diff != "" {
-		t.Error(diff)
+		if diff := cmp.Diff(want, names(f.sorted())); diff != "" {
+			t.Error(diff)
+		}
 	}
-	if from := f.keys[filepath.Join(dir, "z-same-pod-as-a")]; from != "default/a-n" {
-		t.Errorf("the last file's pod is %q", from)
-	}
+	read(false, "a-n", "b-n", "a-n")
 	all := strings.Join(*lines, "\n")
 	for _, want := range []string{
 		`"Could not process manifest file" "error"="` + dir + `/broken: this is neither YAML nor JSON`,
-		`"Could not process manifest file" "error"="` + dir + `/long: longer than 10 MiB`,
 		`"Could not process manifest file" "error"="` + dir + `/folder: not a regular file`,
 	} {
 		if !strings.Contains(all, want) {
 			t.Errorf("no line with %s in\n%s", want, all)
 		}
 	}
-	if len(*lines) != 3 {
+	if len(*lines) != 2 {
 		t.Errorf("%d lines:\n%s", len(*lines), all)
 	}
 
 	write(t, filepath.Join(dir, "broken"), "mended")
-	if err := os.Remove(filepath.Join(dir, "b")); err != nil {
+	if err := errors.Join(os.Remove(filepath.Join(dir, "z-same-pod-as-a")), os.WriteFile(filepath.Join(dir, "b"), nil, 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	f.relist(func(pods []*v1.Pod) { got = names(pods) })
-	if diff := cmp.Diff([]string{"a-n", "mended-n"}, got); diff != "" {
-		t.Error(diff)
-	}
+	read(true, "a-n", "b-n", "mended-n") // b is being written
+	read(false, "a-n", "mended-n")
 }
 
+// TestFileSingle has a manifest that comes, and goes with its content.
 func TestFileSingle(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "web.yaml")
 	log, lines := logged()
-	f := NewFile(FileConfig{Interval: 20 * time.Second, Path: path, NodeName: "n", Log: log})
-	var got [][]string
-	send := func(pods []*v1.Pod) { got = append(got, names(pods)) }
-	f.relist(send) // missing
-	write(t, path, "web")
-	f.relist(send)
-	if err := os.WriteFile(path, []byte("a: ["), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	f.relist(send) // sends nothing: the pod stays
-	if diff := cmp.Diff([][]string{{}, {"web-n"}}, got); diff != "" {
-		t.Error(diff)
-	}
-	if len(*lines) != 2 || !strings.Contains((*lines)[0], `"Unable to read config path" "error"="path does not exist, ignoring"`) {
-		t.Errorf("logged %q", *lines)
-	}
-}
-
-func TestFileChanged(t *testing.T) {
-	dir := t.TempDir()
-	a, b := filepath.Join(dir, "a"), filepath.Join(dir, "b")
-	write(t, a, "a")
-	f := NewFile(FileConfig{Interval: 20 * time.Second, Path: dir, NodeName: "n", Log: logr.Discard()})
-	var got []string
-	send := func(pods []*v1.Pod) { got = append(got, strings.Join(names(pods), " ")) }
-	step := func(path string, op fsnotify.Op, want, wantErr string) {
-		t.Helper()
-		got = nil
-		err := f.changed(fsnotify.Event{Name: path, Op: op}, send)
-		if text := strings.Join(got, ","); text != want {
-			t.Errorf("%s of %s sent %q, want %q", op, path, text, want)
+	f := &File{Path: path, NodeName: "n", Interval: 10 * time.Millisecond, Log: log}
+	ctx, cancel := context.WithCancel(t.Context())
+	sent := 0
+	err := f.Run(ctx, func(pods []*v1.Pod) {
+		switch sent++; {
+		case sent == 3:
+			write(t, path, "late")
+		case len(pods) > 0:
+			cancel()
 		}
-		if (err == nil) != (wantErr == "") || err != nil && !strings.Contains(err.Error(), wantErr) {
-			t.Errorf("%s of %s: error %v, want %q", op, path, err, wantErr)
-		}
+	})
+	if sent < 4 || len(*lines) != 3 || !strings.Contains((*lines)[0], `"path does not exist, ignoring"`) || !errors.Is(err, context.Canceled) {
+		t.Errorf("sent %d times, logged %q, ended with %v", sent, *lines, err)
 	}
-	step(a, fsnotify.Create, "a-n", "")
-	step(b, fsnotify.Create, "", `can't process config file "`+b+`"`)
-	write(t, b, "b")
-	step(b, fsnotify.Create, "a-n b-n", "")
-	step(b, fsnotify.Chmod, "a-n b-n", "")
-	pipe := filepath.Join(dir, "pipe")
-	if err := unix.Mkfifo(pipe, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	step(pipe, fsnotify.Create, "", "not a regular file") // to open it would last for ever
-	step(filepath.Join(dir, ".b.swp"), fsnotify.Write, "", "")
-	if err := os.WriteFile(a, []byte("a: ["), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	step(a, fsnotify.Write, "", "neither YAML nor JSON")
-	step(a, fsnotify.Rename, "b-n", "")
-	step(a, fsnotify.Remove, "", "")
 }
 
 // TestFileWatches changes a folder, which is noticed before the next full reading, and replaces it, which is noticed
@@ -160,7 +113,7 @@ func TestFileWatches(t *testing.T) {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	f := NewFile(FileConfig{Path: dir, NodeName: "n", Interval: interval, Log: logr.Discard()})
+	f := &File{Path: dir, NodeName: "n", Interval: interval, Log: logr.Discard()}
 	ctx, cancel := context.WithCancel(t.Context())
 	sent := make(chan string)
 	ended := make(chan error)
@@ -197,24 +150,5 @@ func TestFileWatches(t *testing.T) {
 	cancel()
 	if err := <-ended; !errors.Is(err, context.Canceled) {
 		t.Errorf("ended with %v", err)
-	}
-}
-
-func TestFileRescans(t *testing.T) {
-	log, lines := logged()
-	path := filepath.Join(t.TempDir(), "missing")
-	f := NewFile(FileConfig{Interval: 10 * time.Millisecond, Path: path, NodeName: "n", Log: log})
-	ctx, cancel := context.WithCancel(t.Context())
-	sent := 0
-	err := f.Run(ctx, func(pods []*v1.Pod) {
-		switch sent++; {
-		case sent == 3:
-			write(t, path, "late")
-		case len(pods) > 0:
-			cancel()
-		}
-	})
-	if sent < 4 || len(*lines) != 3 || !errors.Is(err, context.Canceled) {
-		t.Errorf("sent %d times, %d lines, ended with %v", sent, len(*lines), err)
 	}
 }

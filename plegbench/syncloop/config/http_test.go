@@ -49,20 +49,17 @@ func TestHTTP(t *testing.T) {
 			`{"metadata":{"name":"b"},"spec":{"containers":[{"name":"c","image":"i"}]}}]}`
 		a := &answers{t: t, start: time.Now(), left: []string{
 			"200 " + minimal, "200 " + minimal, "500 " + minimal, "200 " + list, "200 a: [", "200 a: [", "200 ",
-			"200 {}", "200 " + strings.Repeat("#", maxManifest+1),
+			"200 {}", "200 b: [",
 		}}
 		var lines []string
 		log := funcr.New(func(_, args string) { lines = append(lines, args) }, funcr.Options{Verbosity: 4})
-		h := NewHTTP(HTTPConfig{
+		h := &HTTP{
 			Interval: 20 * time.Second,
 			URL:      "http://host/pods", Header: http.Header{"X-Node": {"a", "b"}}, NodeName: "n", Log: log,
-		})
-		h.client.Transport = a
-		if h.Name() != "http" {
-			t.Errorf("name %q", h.Name())
 		}
+		h.client.Transport = a
 		var got []string
-		ctx, cancel := context.WithTimeout(t.Context(), 9*20*time.Second+time.Millisecond)
+		ctx, cancel := context.WithTimeout(t.Context(), 10*20*time.Second+time.Millisecond)
 		defer cancel()
 		if err := h.Run(ctx, func(pods []*v1.Pod) { got = append(got, strings.Join(names(pods), " ")) }); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("ended with %v", err)
@@ -70,7 +67,7 @@ func TestHTTP(t *testing.T) {
 		if diff := cmp.Diff([]string{"web-n", "a-n b-n", ""}, got); diff != "" {
 			t.Error(diff)
 		}
-		if len(a.asked) != 10 || a.asked[1] != 20*time.Second {
+		if len(a.asked) != 11 || a.asked[1] != 20*time.Second {
 			t.Errorf("asked at %v", a.asked)
 		}
 		wants := []string{
@@ -81,8 +78,9 @@ func TestHTTP(t *testing.T) {
 			`"level"=0 "msg"="Successfully read pods from URL"`,
 			`"level"=0 "msg"="Failed to read pods from URL" "err"="zero-length data received from http://host/pods"`,
 			`"level"=0 "msg"="Failed to read pods from URL" "err"="http://host/pods: `,
-			`"level"=0 "msg"="Failed to read pods from URL" "err"="http://host/pods: longer than 10 MiB`,
-			`"level"=0 "msg"="Failed to read pods from URL. Dropping verbosity of this message to V(4)" "err"=`,
+			`"level"=0 "msg"="Failed to read pods from URL" "err"="http://host/pods: this is neither YAML nor JSON`,
+			`"level"=0 "msg"="Failed to read pods from URL" "err"=`,
+			`"level"=4 "msg"="Failed to read pods from URL" "err"=`,
 		}
 		for i, want := range wants {
 			if i >= len(lines) || !strings.HasPrefix(lines[i], want) {

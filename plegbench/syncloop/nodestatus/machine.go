@@ -2,7 +2,6 @@ package nodestatus
 
 import (
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -35,9 +34,6 @@ func ReadMachine(root string, storage uint64) (Machine, error) {
 	if err != nil {
 		return Machine{}, fmt.Errorf("reading meminfo: %w", err)
 	}
-	if memory.MemTotalBytes == nil {
-		return Machine{}, fmt.Errorf("reading meminfo: no MemTotal in %s", filepath.Join(root, "proc/meminfo"))
-	}
 	read := func(path string) string {
 		data, _ := os.ReadFile(filepath.Join(root, path)) // empty stands for none
 		return strings.TrimSpace(string(data))
@@ -64,30 +60,22 @@ func prettyName(release string) string {
 	return "Unknown"
 }
 
-// capacity is what the node has for pods. What is not known is left out and makes the node NotReady.
+// capacity is what the node has for pods.
 func (m Machine) capacity(maxPods int) v1.ResourceList {
-	out := v1.ResourceList{v1.ResourcePods: *resource.NewQuantity(int64(maxPods), resource.DecimalSI)}
-	if m.Cores > 0 {
-		out[v1.ResourceCPU] = *resource.NewMilliQuantity(int64(m.Cores)*1000, resource.DecimalSI)
+	return v1.ResourceList{
+		v1.ResourcePods:             *resource.NewQuantity(int64(maxPods), resource.DecimalSI),
+		v1.ResourceCPU:              *resource.NewMilliQuantity(int64(m.Cores)*1000, resource.DecimalSI),
+		v1.ResourceMemory:           *resource.NewQuantity(int64(m.Memory), resource.BinarySI),
+		v1.ResourceEphemeralStorage: *resource.NewQuantity(int64(m.Storage), resource.BinarySI),
 	}
-	if m.Memory > 0 {
-		out[v1.ResourceMemory] = *resource.NewQuantity(int64(m.Memory), resource.BinarySI)
-	}
-	if m.Storage > 0 {
-		out[v1.ResourceEphemeralStorage] = *resource.NewQuantity(int64(m.Storage), resource.BinarySI)
-	}
-	return out
 }
 
-// Addresses are the node's: ip, or without one the address of the interface with the default route, and the host's
-// name. A machine with neither has its name only.
-func Addresses(hostname string, ip net.IP) []v1.NodeAddress {
-	if ip == nil {
-		ip, _ = utilnet.ChooseHostInterface()
+// Addresses are the node's: that of the interface with the default route, if there is one, and the host's name.
+func Addresses(hostname string) []v1.NodeAddress {
+	name := v1.NodeAddress{Type: v1.NodeHostName, Address: hostname}
+	ip, err := utilnet.ChooseHostInterface()
+	if err != nil {
+		return []v1.NodeAddress{name}
 	}
-	var out []v1.NodeAddress
-	if ip != nil {
-		out = append(out, v1.NodeAddress{Type: v1.NodeInternalIP, Address: ip.String()})
-	}
-	return append(out, v1.NodeAddress{Type: v1.NodeHostName, Address: hostname})
+	return []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: ip.String()}, name}
 }

@@ -33,10 +33,9 @@ const criTimeout = 2 * time.Minute
 // A rig is a manager with a runtime and an API server that a test breaks.
 type rig struct {
 	*Manager
-	client  *fake.Client // nil: standalone
-	events  *record.FakeRecorder
-	state   *RuntimeState
-	updater *Updater
+	client *fake.Client // nil: standalone
+	events *record.FakeRecorder
+	state  *RuntimeState
 
 	mu      sync.Mutex
 	hung    bool
@@ -80,20 +79,20 @@ func (r *rig) call(ctx context.Context) error {
 
 // newRig makes a rig; with an API server, objects are what it has.
 func newRig(api bool, change func(*Config), objects ...kruntime.Object) *rig {
-	r := &rig{events: record.NewFakeRecorder(10000), state: NewRuntimeState(30 * time.Second)}
+	r := &rig{events: record.NewFakeRecorder(10000)}
 	log := textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(r), textlogger.Verbosity(2)))
 	yes := true
-	r.updater = NewUpdater(UpdaterConfig{
-		State: r.state, Period: 5 * time.Second, Log: log,
+	r.state = NewRuntimeState(RuntimeConfig{
+		Period: 5 * time.Second, Down: 30 * time.Second, Log: log, OnReady: func() {},
 		Status: func(ctx context.Context) (*runtimeapi.RuntimeStatus, error) {
 			return runtimeStatus(&yes, &yes), r.call(ctx)
 		},
 	})
 	cfg := Config{
 		NodeName: "node-1", Register: true, Labels: map[string]string{"zone": "a"},
-		Taints:        []v1.Taint{{Key: "k", Effect: v1.TaintEffectNoSchedule}},
-		RuntimeErrors: r.state.RuntimeErrors, NetworkErrors: r.state.NetworkErrors,
-		UpdateRuntime: r.updater.Update, ExpectReady: r.updater.ExpectReady,
+		Taints:  []v1.Taint{{Key: "k", Effect: v1.TaintEffectNoSchedule}},
+		Runtime: r.state,
+		Images:  func() []v1.ContainerImage { return nil }, Pressure: func() []v1.NodeConditionType { return nil },
 		Version: func(ctx context.Context) (name, version string, err error) {
 			return "containerd", "2.1.4", r.call(ctx)
 		},
@@ -124,7 +123,7 @@ func (r *rig) start(t *testing.T) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
-	for _, run := range []func(context.Context) error{r.Run, r.updater.Run} {
+	for _, run := range []func(context.Context) error{r.Run, r.state.Run} {
 		wg.Go(func() {
 			if err := run(ctx); !errors.Is(err, context.Canceled) {
 				t.Errorf("ended with %v", err)
@@ -149,11 +148,11 @@ func (r *rig) ready(t *testing.T) v1.NodeCondition {
 	if node == nil {
 		t.Fatal("no node")
 	}
-	i := find(node.Status.Conditions, v1.NodeReady)
-	if i != len(node.Status.Conditions)-1 {
-		t.Fatalf("Ready is condition %d of %d", i, len(node.Status.Conditions))
+	if last := node.Status.Conditions[len(node.Status.Conditions)-1]; last.Type == v1.NodeReady {
+		return last
 	}
-	return node.Status.Conditions[i]
+	t.Fatalf("Ready is not the last of %v", node.Status.Conditions)
+	return v1.NodeCondition{}
 }
 
 func (r *rig) recorded() (out []string) {
@@ -253,31 +252,13 @@ func TestRuntimeHangs(t *testing.T) {
 	})
 }
 
-// A pass that is cut short while the runtime hangs says nothing of the node.
-func TestEndIsNoNews(t *testing.T) {
-	both(t, func(t *testing.T, api bool) {
-		r := newRig(api, nil)
-		stop := r.start(t)
-		time.Sleep(time.Minute)
-		r.breaks(true, nil)
-		time.Sleep(100 * time.Second)
-		stop()
-		if diff := cmp.Diff([]string{"true kubelet is posting ready status"}, r.changes); diff != "" {
-			t.Error(diff)
-		}
-		if c := r.ready(t); c.Status != v1.ConditionTrue || strings.Contains(r.logged(), "not ready") {
-			t.Errorf("%v\n%s", c, r.logged())
-		}
-	})
-}
-
 func TestFastStart(t *testing.T) {
 	both(t, func(t *testing.T, api bool) {
 		r := newRig(api, nil)
 		r.breaks(false, errors.New("refused"))
 		r.start(t)
 		time.Sleep(33 * time.Second)
-		if c := r.ready(t); c.Status != v1.ConditionFalse || r.updater.expected.Load() ||
+		if c := r.ready(t); c.Status != v1.ConditionFalse || r.state.loud ||
 			c.Message != "[container runtime status check may not have completed yet, network state unknown]" {
 			t.Fatalf("without a runtime: %v", c)
 		}
@@ -286,7 +267,7 @@ func TestFastStart(t *testing.T) {
 		if c := r.ready(t); c.Status != v1.ConditionTrue || !strings.Contains(r.logged(), "Fast updating node status as it just became ready") {
 			t.Errorf("300 ms after the runtime came: %v", c)
 		}
-		if !r.updater.expected.Load() {
+		if !r.state.loud {
 			t.Error("the updater was not told")
 		}
 	})
@@ -296,8 +277,8 @@ func TestFastStart(t *testing.T) {
 			r.breaks(false, errors.New("refused"))
 			r.start(t)
 			time.Sleep(121 * time.Second)
-			if n := strings.Count(r.logged(), "Node not becoming ready in time after startup"); n != 1 || !r.updater.expected.Load() {
-				t.Errorf("%d lines, told %v", n, r.updater.expected.Load())
+			if n := strings.Count(r.logged(), "Node not becoming ready in time after startup"); n != 1 || !r.state.loud {
+				t.Errorf("%d lines, told %v", n, r.state.loud)
 			}
 		})
 	})
@@ -317,10 +298,13 @@ func TestPatchesOnlyForNews(t *testing.T) {
 		var mu sync.Mutex
 		var disk bool
 		r := newRig(true, func(c *Config) {
-			c.Pressure = func() (memory, onDisk, pid bool) {
+			c.Pressure = func() []v1.NodeConditionType {
 				mu.Lock()
 				defer mu.Unlock()
-				return false, disk, false
+				if disk {
+					return []v1.NodeConditionType{v1.NodeDiskPressure}
+				}
+				return nil
 			}
 		})
 		r.start(t)
@@ -406,36 +390,6 @@ func TestRegistration(t *testing.T) {
 	}
 }
 
-// Without --register-node the node's object is waited for.
-func TestWaitsForNode(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(true, func(c *Config) { c.Register = false })
-		r.start(t)
-		time.Sleep(time.Second)
-		log := r.logged()
-		if strings.Count(log, `"Error updating node status, will retry" err="error getting node \"node-1\": nodes \"node-1\" not found"`) != 5 ||
-			!strings.Contains(log, `"Unable to update node status" err="update node status exceeds retry count"`) {
-			t.Error(log)
-		}
-		node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1"}}
-		if _, err := r.client.CoreV1().Nodes().Create(t.Context(), node, metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(30 * time.Second)
-		if c := r.ready(t); c.Status != v1.ConditionTrue {
-			t.Errorf("%v", c)
-		}
-		if err := r.client.CoreV1().Nodes().Delete(t.Context(), "node-1", metav1.DeleteOptions{}); err != nil {
-			t.Fatal(err)
-		}
-		before := strings.Count(r.logged(), "Unable to update node status")
-		time.Sleep(11 * time.Second)
-		if n := strings.Count(r.logged(), "Unable to update node status") - before; n != 1 {
-			t.Errorf("%d lines about a node that was deleted", n)
-		}
-	})
-}
-
 func TestLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(true, nil)
@@ -457,47 +411,6 @@ func TestLease(t *testing.T) {
 	})
 }
 
-func TestLeaseWithoutServer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(true, nil)
-		var mu sync.Mutex
-		down := map[string]bool{"get": true}
-		var updates int
-		r.client.PrependReactor("*", "leases", func(a clienttesting.Action) (bool, kruntime.Object, error) {
-			mu.Lock()
-			defer mu.Unlock()
-			if a.GetVerb() == "update" && down["update"] {
-				updates++
-			}
-			return down[a.GetVerb()], nil, errors.New("no route to host")
-		})
-		set := func(verb string, broken bool) {
-			mu.Lock()
-			defer mu.Unlock()
-			down[verb] = broken
-		}
-		r.start(t)
-		time.Sleep(time.Second)
-		if !strings.Contains(r.logged(), `"Failed to ensure lease exists, will retry" err="no route to host" interval="200ms"`) {
-			t.Error(r.logged())
-		}
-		set("get", false)
-		set("update", true)
-		time.Sleep(time.Minute)
-		mu.Lock()
-		if n := strings.Count(r.logged(), `"Failed to update lease" err="no route to host"`); n < 5 || n != updates {
-			t.Errorf("%d lines of %d updates", n, updates)
-		}
-		mu.Unlock()
-		set("update", false)
-		time.Sleep(11 * time.Second)
-		lease, err := r.client.CoordinationV1().Leases("kube-node-lease").Get(t.Context(), "node-1", metav1.GetOptions{})
-		if err != nil || time.Since(lease.Spec.RenewTime.Time) > 11*time.Second {
-			t.Errorf("lease %+v, %v", lease, err)
-		}
-	})
-}
-
 // Without an API server the node is judged all the same.
 func TestServerGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -511,8 +424,8 @@ func TestServerGone(t *testing.T) {
 		gone.Store(true)
 		r.breaks(false, errors.New("refused"))
 		time.Sleep(45 * time.Second)
-		if isReady(r.Node()) {
-			t.Error("still seen ready")
+		if last := r.Node().Status.Conditions[3]; last.Status == v1.ConditionTrue {
+			t.Errorf("still seen ready: %v", last)
 		}
 		for _, line := range []string{
 			`"Node became not ready" node="node-1"`,

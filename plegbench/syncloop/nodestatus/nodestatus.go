@@ -1,8 +1,20 @@
+// Package nodestatus models how a kubelet judges its runtime and reports its node to the cluster: the runtime state
+// with its 30 s clock, the node's conditions, registration, heartbeat and lease. Without an API server the node is
+// computed and kept all the same. Left out: cloud providers, device plugins, huge pages, swap, runtime handlers and
+// features, volumes in use, addresses beyond one and a host name, the events of reboots and of nodes that become
+// unschedulable, and the correction of labels at a second registration.
 package nodestatus
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
 	"runtime"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -10,8 +22,13 @@ import (
 	"golang.org/x/sync/errgroup"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
 )
@@ -34,24 +51,19 @@ type Config struct {
 	Labels   map[string]string
 	Taints   []v1.Taint
 
-	// The errors of a RuntimeState.
-	RuntimeErrors, NetworkErrors func() error
-	// UpdateRuntime asks the runtime for its Status (Updater.Update): before the first pass, and at each fast one.
-	UpdateRuntime func(ctx context.Context)
-	// ExpectReady is called when the node is first ready, or 120 s after the start (Updater.ExpectReady).
-	ExpectReady func()
+	Runtime *RuntimeState
 	// Version is the CRI call, with its own deadline. A runtime that hangs delays each pass for so long.
 	Version     func(ctx context.Context) (name, version string, err error)
-	RuntimeName string // until Version has answered once
+	RuntimeName string // when Version fails
 
 	KubeletVersion string
 	Machine        Machine
 	MaxPods        int
 	Addresses      []v1.NodeAddress
 	Port           int32                            // of the server; 0: none
-	Images         func() []v1.ContainerImage       // from memory, largest first; nil: none
-	Pressure       func() (memory, disk, pid bool)  // nil: none
-	OnReadyChange  func(ready bool, message string) // the first status counts as a change; may be nil
+	Images         func() []v1.ContainerImage       // from memory, largest first
+	Pressure       func() []v1.NodeConditionType    // the conditions of pressure that the node is under
+	OnReadyChange  func(ready bool, message string) // the first status counts as a change
 	Frequency      time.Duration                    // nodeStatusUpdateFrequency
 	Report         time.Duration                    // nodeStatusReportFrequency
 	LeaseSeconds   int32                            // nodeLeaseDurationSeconds. Renewed at a quarter of it.
@@ -59,19 +71,16 @@ type Config struct {
 	Recorder       record.EventRecorder
 }
 
-// A Manager keeps one node's status. Node is safe for use by several goroutines. Left out are the events of reboots
-// and of nodes that become unschedulable, and the correction of labels at a second registration.
+// A Manager keeps one node's status. Node is safe for use by several goroutines.
 type Manager struct {
-	cfg  Config
-	ref  *v1.ObjectReference
-	turn chan struct{} // holds a token during a computation or report; guards the fields below
+	cfg Config
+	ref *v1.ObjectReference
 
-	registered  bool
-	stored      *v1.Node // as the API server last gave it, or as last computed without one
-	lastReport  time.Time
-	delay       time.Duration // added to Report, so that the nodes of a cluster do not all report at one time
-	runtimeName string
-	lastReady   v1.ConditionStatus
+	// Used by the goroutine of the passes alone.
+	registered bool
+	stored     *v1.Node  // as the API server last gave it, or as last computed without one
+	due        time.Time // of the next report without a change
+	lastReady  v1.ConditionStatus
 
 	mu   sync.Mutex
 	view *v1.Node // as last computed
@@ -80,28 +89,62 @@ type Manager struct {
 // New makes a Manager that has computed nothing yet.
 func New(cfg Config) *Manager {
 	return &Manager{
-		cfg: cfg, turn: make(chan struct{}, 1), runtimeName: cfg.RuntimeName,
-		ref: &v1.ObjectReference{Kind: "Node", APIVersion: "v1", Name: cfg.NodeName, UID: types.UID(cfg.NodeName)},
+		cfg: cfg, ref: &v1.ObjectReference{
+			Kind: "Node", APIVersion: "v1", Name: cfg.NodeName,
+			UID: types.UID(cfg.NodeName),
+		},
 	}
 }
 
-// passJitter is the random part of the pause between passes, and between renewals of the lease.
-const passJitter = 0.04
+// Numbers of pkg/kubelet/kubelet.go upstream.
+const (
+	fastPeriod = 100 * time.Millisecond // between looks at the runtime until the node is first ready
+	fastFor    = 120 * time.Second      // nodeReadyGracePeriod
+	passJitter = 0.04                   // random part of the pause between passes, and between renewals of the lease
+)
 
-// Run computes and reports the node's status until ctx ends, whose error it returns: each 10 s, each 100 ms until the
-// node is first ready, and, on its own, the lease, which never waits for the runtime.
+// Run computes and reports the node's status until ctx ends, whose error it returns: each 10 s, and as soon as the
+// runtime is first ready. The lease has its own goroutine, which never waits for the runtime: a node whose runtime
+// hangs becomes NotReady, but not Unknown.
 func (m *Manager) Run(ctx context.Context) error {
 	m.cfg.Recorder.Eventf(m.ref, v1.EventTypeNormal, "Starting", "Starting kubelet.")
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
-		m.cfg.UpdateRuntime(ctx) // or a restart would report NotReady for one period
-		return every(ctx, m.cfg.Frequency, passJitter, m.sync)
+		m.start(ctx)
+		wait.JitterUntilWithContext(ctx, m.pass, m.cfg.Frequency, passJitter, true)
+		return ctx.Err()
 	})
-	g.Go(func() error { return m.fast(ctx) })
 	if m.cfg.Client != nil {
 		g.Go(func() error { return m.keepLease(ctx) })
 	}
 	return g.Wait()
+}
+
+// start waits until the runtime is first ready, for 120 s at most, and makes passes meanwhile, so that the node's
+// status does not wait for the next pass.
+func (m *Manager) start(ctx context.Context) {
+	defer m.cfg.Runtime.expectReady()
+	began := time.Now()
+	for next := began; time.Since(began) < fastFor; {
+		m.cfg.Runtime.Update(ctx)
+		if m.cfg.Runtime.RuntimeErrors() == nil && m.cfg.Runtime.NetworkErrors() == nil {
+			m.cfg.Log.Info("Fast updating node status as it just became ready")
+			return
+		}
+		if !time.Now().Before(next) {
+			m.pass(ctx)
+			next = time.Now().Add(m.cfg.Frequency)
+		}
+		if m.lastReady == v1.ConditionTrue {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(fastPeriod):
+		}
+	}
+	m.cfg.Log.Error(nil, "Node not becoming ready in time after startup")
 }
 
 // Node is the node as last computed, whether or not it could be reported. It is nil before the first pass, and it
@@ -112,24 +155,30 @@ func (m *Manager) Node() *v1.Node {
 	return m.view
 }
 
-// compute is the node after one pass over a copy of before. The setters' order is the kubelet's, and it matters:
-// Version, which asks the runtime, comes before Ready. A pass that is cut short by the end of ctx judges nothing.
+// compute is the node after one pass over a copy of before. Version, which asks the runtime, comes before the
+// conditions, as in a kubelet. A pass that is cut short by the end of ctx changes nothing.
 func (m *Manager) compute(ctx context.Context, before *v1.Node) *v1.Node {
 	node := before.DeepCopy()
-	if node.Labels == nil {
-		node.Labels = map[string]string{}
+	s, machine := &node.Status, m.cfg.Machine
+	name, version, err := m.cfg.Version(ctx)
+	if err != nil {
+		name, version = m.cfg.RuntimeName, "Unknown"
 	}
-	node.Labels[v1.LabelOSStable], node.Labels[v1.LabelArchStable] = runtime.GOOS, runtime.GOARCH
-	node.Status.Addresses = m.cfg.Addresses
-	m.setMachine(node)
-	m.setVersion(ctx, node)
 	if ctx.Err() != nil {
 		return before
 	}
-	node.Status.DaemonEndpoints.KubeletEndpoint.Port = m.cfg.Port
-	if m.cfg.Images != nil {
-		node.Status.Images = m.cfg.Images()
+	s.NodeInfo = v1.NodeSystemInfo{
+		MachineID: machine.MachineID, SystemUUID: machine.SystemUUID, BootID: machine.BootID,
+		KernelVersion: machine.KernelVersion, OSImage: machine.OSImage, OperatingSystem: runtime.GOOS,
+		Architecture:            runtime.GOARCH,
+		ContainerRuntimeVersion: name + "://" + version, KubeletVersion: m.cfg.KubeletVersion,
 	}
+	if s.Capacity == nil {
+		s.Capacity = v1.ResourceList{}
+	}
+	maps.Copy(s.Capacity, machine.capacity(m.cfg.MaxPods)) // others may advertise more, which is left
+	s.Allocatable = s.Capacity.DeepCopy()                  // nothing is reserved
+	s.Addresses, s.DaemonEndpoints.KubeletEndpoint.Port, s.Images = m.cfg.Addresses, m.cfg.Port, m.cfg.Images()
 	m.setConditions(node)
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -137,62 +186,263 @@ func (m *Manager) compute(ctx context.Context, before *v1.Node) *v1.Node {
 	return node
 }
 
-func (m *Manager) setMachine(node *v1.Node) {
-	info, machine := &node.Status.NodeInfo, m.cfg.Machine
-	info.MachineID, info.SystemUUID = machine.MachineID, machine.SystemUUID
-	info.BootID = machine.BootID
-	info.OperatingSystem, info.Architecture = runtime.GOOS, runtime.GOARCH
-	if node.Status.Capacity == nil {
-		node.Status.Capacity = v1.ResourceList{}
-	}
-	for name, quantity := range machine.capacity(m.cfg.MaxPods) {
-		node.Status.Capacity[name] = quantity // others may advertise more, which is left
-	}
-	node.Status.Allocatable = node.Status.Capacity.DeepCopy() // nothing is reserved
-}
-
-func (m *Manager) setVersion(ctx context.Context, node *v1.Node) {
-	info := &node.Status.NodeInfo
-	info.KernelVersion, info.OSImage, info.KubeletVersion = m.cfg.Machine.KernelVersion, m.cfg.Machine.OSImage, m.cfg.KubeletVersion
-	name, version, err := m.cfg.Version(ctx)
-	if err != nil {
-		name, version = m.runtimeName, "Unknown"
-	}
-	m.runtimeName = name
-	info.ContainerRuntimeVersion = name + "://" + version
-}
-
+// setConditions sets the conditions that the eviction manager decides and Ready, with the kubelet's reasons and
+// messages (nodestatus/setters.go upstream). The event of a pressure is "Node" and the reason without "Kubelet".
 func (m *Manager) setConditions(node *v1.Node) {
-	now := metav1.Now()
-	conditions := &node.Status.Conditions
-	var under [3]bool
-	if m.cfg.Pressure != nil {
-		under[0], under[1], under[2] = m.cfg.Pressure()
-	}
-	for i, p := range pressures() {
-		var event string
-		if *conditions, event = setPressure(*conditions, p, under[i], now); event != "" {
-			m.event(event)
+	under := m.cfg.Pressure()
+	for _, p := range []struct {
+		kind    v1.NodeConditionType
+		yes, no [2]string
+	}{
+		{
+			v1.NodeMemoryPressure,
+			[2]string{"KubeletHasInsufficientMemory", "kubelet has insufficient memory available"},
+			[2]string{"KubeletHasSufficientMemory", "kubelet has sufficient memory available"},
+		},
+		{
+			v1.NodeDiskPressure,
+			[2]string{"KubeletHasDiskPressure", "kubelet has disk pressure"},
+			[2]string{"KubeletHasNoDiskPressure", "kubelet has no disk pressure"},
+		},
+		{
+			v1.NodePIDPressure,
+			[2]string{"KubeletHasInsufficientPID", "kubelet has insufficient PID available"},
+			[2]string{"KubeletHasSufficientPID", "kubelet has sufficient PID available"},
+		},
+	} {
+		c := v1.NodeCondition{Type: p.kind, Status: v1.ConditionFalse, Reason: p.no[0], Message: p.no[1]}
+		if slices.Contains(under, p.kind) {
+			c.Status, c.Reason, c.Message = v1.ConditionTrue, p.yes[0], p.yes[1]
+		}
+		if old := setCondition(node, &c); old != c.Status {
+			m.event("Node" + strings.TrimPrefix(c.Reason, "Kubelet"))
 		}
 	}
-	list, ready, changed := setReady(*conditions, readyCondition(node.Status.Capacity, now, m.cfg.RuntimeErrors(), m.cfg.NetworkErrors()))
-	*conditions = list
-	switch {
-	case changed && ready.Status == v1.ConditionTrue:
+	ready := v1.NodeCondition{
+		Type: v1.NodeReady, Status: v1.ConditionTrue, Reason: "KubeletReady",
+		Message: "kubelet is posting ready status",
+	}
+	if err := utilerrors.NewAggregate([]error{m.cfg.Runtime.RuntimeErrors(), m.cfg.Runtime.NetworkErrors()}); err != nil {
+		ready.Status, ready.Reason, ready.Message = v1.ConditionFalse, "KubeletNotReady", err.Error()
+	}
+	switch old := setCondition(node, &ready); {
+	case old == "" || old == ready.Status: // a node's first condition is no change
+	case ready.Status == v1.ConditionTrue:
 		m.event("NodeReady")
-	case changed:
+	default:
 		// The kubelet compares with the API server's condition and without an API server never prints this line. Here
 		// the last computed condition takes its place, so that the log has the moment.
 		m.event("NodeNotReady")
 		m.cfg.Log.Info("Node became not ready", "node", klog.KObj(node), "condition", ready)
 	}
-	if ready.Status != m.lastReady && m.cfg.OnReadyChange != nil {
+	if ready.Status != m.lastReady {
 		m.cfg.OnReadyChange(ready.Status == v1.ConditionTrue, ready.Message)
 	}
 	m.lastReady = ready.Status
 }
 
+// setCondition writes a condition with its times and returns the status that it had, empty if there was none.
+func setCondition(node *v1.Node, c *v1.NodeCondition) (old v1.ConditionStatus) {
+	c.LastHeartbeatTime = metav1.Now()
+	c.LastTransitionTime = c.LastHeartbeatTime
+	list := &node.Status.Conditions
+	i := slices.IndexFunc(*list, func(have v1.NodeCondition) bool { return have.Type == c.Type })
+	if i < 0 {
+		*list = append(*list, *c)
+		return ""
+	}
+	if old = (*list)[i].Status; old == c.Status {
+		c.LastTransitionTime = (*list)[i].LastTransitionTime
+	}
+	(*list)[i] = *c
+	return old
+}
+
+// changed compares two statuses but for the heartbeats of their conditions.
+func changed(before, after v1.NodeStatus) bool {
+	still := func(s v1.NodeStatus) v1.NodeStatus {
+		s.Conditions = slices.Clone(s.Conditions)
+		for i := range s.Conditions {
+			s.Conditions[i].LastHeartbeatTime = metav1.Time{}
+		}
+		return s
+	}
+	return !equality.Semantic.DeepEqual(still(before), still(after))
+}
+
 func (m *Manager) event(event string) {
 	m.cfg.Log.V(2).Info("Recording event message for node", "node", klog.KRef("", m.cfg.NodeName), "event", event)
 	m.cfg.Recorder.Eventf(m.ref, v1.EventTypeNormal, event, "Node %s status is now: %s", m.cfg.NodeName, event)
+}
+
+// Numbers of pkg/kubelet/kubelet_node_status.go and k8s.io/component-helpers/apimachinery/lease upstream, whose
+// controller is not used: it takes the whole clientset.
+const (
+	tries         = 5                      // nodeStatusUpdateRetry, and of a renewal of the lease
+	registerFirst = 100 * time.Millisecond // pause before a try to register, doubling
+	registerMost  = 7 * time.Second
+	callTimeout   = 10 * time.Second // of the heartbeat client
+	leaseFraction = 4                // renewals of the lease within its duration
+)
+
+var (
+	// errTries has the text of the kubelet's line about a node that could not be reported.
+	errTries = errors.New("update node status exceeds retry count")
+	errLease = fmt.Errorf("failed %d attempts to update lease", tries)
+)
+
+// pass registers the node if need be, computes its status and reports it.
+func (m *Manager) pass(ctx context.Context) {
+	if !m.registered && (m.cfg.Register || m.cfg.Client == nil) {
+		if m.registered = m.register(ctx); !m.registered {
+			return
+		}
+	}
+	m.cfg.Log.V(5).Info("Updating node status")
+	for try := range tries {
+		err := m.update(ctx, try)
+		if err == nil || ctx.Err() != nil {
+			return
+		}
+		m.cfg.Log.Error(err, "Error updating node status, will retry")
+	}
+	m.cfg.Log.Error(errTries, "Unable to update node status")
+}
+
+// update computes the node and reports it if more than heartbeats changed or it was long ago. The node is read from
+// the API server each time, and the first try goes on from what is remembered if that fails, so that a node is judged
+// without an API server as well. The kubelet's first try reads what a watch has brought.
+func (m *Manager) update(ctx context.Context, try int) error {
+	callCtx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	if m.cfg.Client != nil {
+		stored, err := m.cfg.Client.GetNode(callCtx, m.cfg.NodeName)
+		if err == nil {
+			m.stored = stored
+		} else if try > 0 || m.stored == nil || apierrors.IsNotFound(err) {
+			return fmt.Errorf("error getting node %q: %w", m.cfg.NodeName, err)
+		}
+	}
+	before := m.stored
+	node := m.compute(ctx, before)
+	due := time.Now().Add(m.cfg.Report)
+	if changed(before.Status, node.Status) { // the nodes of a cluster shall not all report at one time
+		due = due.Add(time.Duration(float64(m.cfg.Report) * (rand.Float64() - 0.5)))
+	} else if time.Now().Before(m.due) {
+		return nil
+	}
+	if m.cfg.Client == nil {
+		m.stored, m.due = node, due
+		return nil
+	}
+	was, errWas := json.Marshal(before)
+	is, errIs := json.Marshal(node)
+	patch, err := strategicpatch.CreateTwoWayMergePatch(was, is, v1.Node{})
+	if err := errors.Join(errWas, errIs, err); err != nil {
+		return fmt.Errorf("making a patch for node %q: %w", node.Name, err)
+	}
+	callCtx, cancel = context.WithTimeout(ctx, callTimeout) // Version may have taken its time
+	defer cancel()
+	stored, err := m.cfg.Client.PatchNodeStatus(callCtx, node.Name, patch)
+	if err != nil {
+		return fmt.Errorf("patching the status of node %q: %w", node.Name, err)
+	}
+	m.stored, m.due = stored, due
+	return nil
+}
+
+// register makes the node's object, until it is there or ctx ends.
+func (m *Manager) register(ctx context.Context) bool {
+	labels := map[string]string{
+		v1.LabelHostname: m.cfg.NodeName, v1.LabelOSStable: runtime.GOOS, v1.LabelArchStable: runtime.GOARCH,
+		"beta.kubernetes.io/os": runtime.GOOS, "beta.kubernetes.io/arch": runtime.GOARCH,
+	}
+	maps.Copy(labels, m.cfg.Labels)
+	initial := &v1.Node{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Node"},
+		ObjectMeta: metav1.ObjectMeta{Name: m.cfg.NodeName, Labels: labels},
+		Spec:       v1.NodeSpec{Taints: slices.Clone(m.cfg.Taints)},
+	}
+	if m.cfg.Client == nil {
+		m.stored = initial
+		return true
+	}
+	backOff := wait.Backoff{Duration: registerFirst, Factor: 2, Cap: registerMost, Steps: 1 << 30}
+	for {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(backOff.Step()):
+		}
+		node := m.compute(ctx, initial)
+		m.cfg.Log.Info("Attempting to register node", "node", klog.KObj(node))
+		if m.tryRegister(ctx, node) {
+			m.cfg.Log.Info("Successfully registered node", "node", klog.KObj(node))
+			return true
+		}
+	}
+}
+
+// tryRegister creates the node, or takes the one that is there with the labels and taints that it has.
+func (m *Manager) tryRegister(ctx context.Context, node *v1.Node) bool {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	stored, err := m.cfg.Client.CreateNode(ctx, node)
+	if apierrors.IsAlreadyExists(err) || apierrors.IsForbidden(err) { // one that must not create it may still own it
+		stored, err = m.cfg.Client.GetNode(ctx, node.Name)
+	}
+	if err != nil {
+		m.cfg.Log.Error(err, "Unable to register node with API server", "node", klog.KObj(node))
+		return false
+	}
+	m.stored = stored
+	return true
+}
+
+// keepLease renews the node's lease.
+func (m *Manager) keepLease(ctx context.Context) error {
+	period := time.Duration(m.cfg.LeaseSeconds) * time.Second / leaseFraction
+	wait.JitterUntilWithContext(ctx, func(ctx context.Context) {
+		for range tries {
+			err := m.renew(ctx)
+			if err == nil || ctx.Err() != nil {
+				return
+			}
+			m.cfg.Log.Error(err, "Failed to update lease")
+		}
+		m.cfg.Log.Error(errLease, "Will retry updating lease", "interval", period)
+	}, period, passJitter, true)
+	return ctx.Err()
+}
+
+// renew reads the lease and updates it, or creates it once the node is there to own it.
+func (m *Manager) renew(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	now := &metav1.MicroTime{Time: time.Now()}
+	lease, err := m.cfg.Client.GetLease(ctx, m.cfg.NodeName)
+	if err == nil {
+		lease.Spec.RenewTime = now
+		_, err = m.cfg.Client.UpdateLease(ctx, lease)
+		return err
+	}
+	if !apierrors.IsNotFound(err) {
+		return err
+	}
+	node, err := m.cfg.Client.GetNode(ctx, m.cfg.NodeName)
+	if err != nil {
+		m.cfg.Log.Error(err, "Failed to get node when trying to set owner ref to the node lease", "node", klog.KRef("",
+			m.cfg.NodeName))
+		return nil
+	}
+	_, err = m.cfg.Client.CreateLease(ctx, &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: m.cfg.NodeName, Namespace: v1.NamespaceNodeLease,
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID}},
+		},
+		Spec: coordinationv1.LeaseSpec{
+			HolderIdentity: &m.cfg.NodeName, LeaseDurationSeconds: &m.cfg.LeaseSeconds, RenewTime: now,
+		},
+	})
+	return err
 }

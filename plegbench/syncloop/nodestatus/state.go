@@ -1,58 +1,71 @@
 package nodestatus
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync"
 	"time"
 
+	"github.com/go-logr/logr"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	"k8s.io/apimachinery/pkg/util/wait"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// RuntimeState is what the syncLoop and the node's Ready condition believe of the runtime (pkg/kubelet/runtime.go
-// upstream). It makes no calls: an Updater and the health checks fill it. It is safe for use by several goroutines.
+// RuntimeConfig is what a RuntimeState is made of.
+type RuntimeConfig struct {
+	// Status is the CRI call, not verbose, with its own deadline (2 m in a kubelet).
+	Status func(ctx context.Context) (*runtimeapi.RuntimeStatus, error)
+	Period time.Duration // between the end of a call and the next: 5 s
+	Down   time.Duration // without a good Status for so long the runtime is down: 30 s, maxWaitForContainerRuntime
+	// OnReady is called once, when the runtime is first ready and before its clock starts: a kubelet starts
+	// then what needs the runtime.
+	OnReady func()
+	Log     logr.Logger
+}
+
+// RuntimeState is how the syncLoop and the node's Ready condition judge the runtime (pkg/kubelet/runtime.go and
+// updateRuntimeUp in kubelet.go upstream). It is safe for use by several goroutines.
 type RuntimeState struct {
-	down time.Duration
+	cfg    RuntimeConfig
+	asking sync.Mutex // held during a call
 
 	mu       sync.RWMutex
 	lastSync time.Time // of the last good Status
 	runtime  error
 	network  error
-	checks   []healthCheck
+	checks   []func() error
+	loud     bool // lines about a runtime or network that is not ready are no details any more
+	once     sync.Once
 }
 
-type healthCheck struct {
-	name  string
-	check func() error
-}
-
-// NewRuntimeState makes a state in which nothing is known yet. Without a good Status for the time down (30 s in a
-// kubelet, maxWaitForContainerRuntime) the runtime is down.
-func NewRuntimeState(down time.Duration) *RuntimeState {
-	return &RuntimeState{down: down, network: errors.New("network state unknown")}
+// NewRuntimeState makes a state in which nothing is known yet.
+func NewRuntimeState(cfg RuntimeConfig) *RuntimeState {
+	return &RuntimeState{cfg: cfg, network: errors.New("network state unknown")}
 }
 
 // AddHealthCheck adds a check whose errors are runtime errors. It is called often and must not wait for the runtime.
 func (s *RuntimeState) AddHealthCheck(name string, check func() error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.checks = append(s.checks, healthCheck{name, check})
+	s.set(func() {
+		s.checks = append(s.checks, func() error {
+			if err := check(); err != nil {
+				return fmt.Errorf("%s is not healthy: %w", name, err)
+			}
+			return nil
+		})
+	})
 }
-
-// SetRuntimeSync notes when the runtime last gave a good Status.
-func (s *RuntimeState) SetRuntimeSync(t time.Time) { s.set(func() { s.lastSync = t }) }
-
-// SetRuntimeState sets the runtime's own error, from its Status; nil clears it.
-func (s *RuntimeState) SetRuntimeState(err error) { s.set(func() { s.runtime = err }) }
-
-// SetNetworkState sets the error of the runtime's network, from its Status; nil clears it.
-func (s *RuntimeState) SetNetworkState(err error) { s.set(func() { s.network = err }) }
 
 func (s *RuntimeState) set(do func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	do()
 }
+
+// expectReady raises the lines about a runtime or network that is not ready: until the node has first been ready, or
+// 120 s have passed, they are details of a normal start, and logged at V(4).
+func (s *RuntimeState) expectReady() { s.set(func() { s.loud = true }) }
 
 // RuntimeErrors is why the syncLoop must not go on: the 30 s clock, the failing checks in the order in which they were
 // added, and the runtime's own error. Several print as [a, b], each text once.
@@ -63,13 +76,11 @@ func (s *RuntimeState) RuntimeErrors() error {
 	switch {
 	case s.lastSync.IsZero():
 		errs = append(errs, errors.New("container runtime status check may not have completed yet"))
-	case !s.lastSync.Add(s.down).After(time.Now()):
+	case time.Since(s.lastSync) >= s.cfg.Down:
 		errs = append(errs, errors.New("container runtime is down"))
 	}
-	for _, c := range s.checks {
-		if err := c.check(); err != nil {
-			errs = append(errs, fmt.Errorf("%s is not healthy: %w", c.name, err))
-		}
+	for _, check := range s.checks {
+		errs = append(errs, check())
 	}
 	return utilerrors.NewAggregate(append(errs, s.runtime))
 }
@@ -78,5 +89,58 @@ func (s *RuntimeState) RuntimeErrors() error {
 func (s *RuntimeState) NetworkErrors() error {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return utilerrors.NewAggregate([]error{s.network})
+	return s.network
+}
+
+// Run asks the runtime for its Status at once and then 5 s after each answer, until ctx ends.
+func (s *RuntimeState) Run(ctx context.Context) error {
+	wait.JitterUntilWithContext(ctx, s.Update, s.cfg.Period, 0, true)
+	return ctx.Err()
+}
+
+// Update asks once; one call at a time, others wait for it.
+func (s *RuntimeState) Update(ctx context.Context) {
+	s.asking.Lock()
+	defer s.asking.Unlock()
+	status, err := s.cfg.Status(ctx)
+	if ctx.Err() != nil { // the end of the syncLoop, not a failure
+		return
+	}
+	if err != nil {
+		s.cfg.Log.Error(err, "Container runtime sanity check failed") // and the 30 s run on
+		return
+	}
+	s.cfg.Log.V(4).Info("Container runtime status", "status", status)
+	log := s.cfg.Log.V(4)
+	s.set(func() {
+		if s.loud {
+			log = s.cfg.Log
+		}
+	})
+	var network, notReady error
+	if ok, text := condition(status, runtimeapi.NetworkReady); !ok {
+		log.Info("Container runtime network not ready", "networkReady", text)
+		network = errors.New("container runtime network not ready: " + text)
+	}
+	if ok, text := condition(status, runtimeapi.RuntimeReady); !ok {
+		log.Info("Container runtime not ready", "runtimeReady", text)
+		notReady = errors.New("container runtime not ready: " + text)
+	}
+	s.set(func() { s.network, s.runtime = network, notReady })
+	if notReady != nil {
+		return // the clock is left alone: after 30 s the runtime is down as well as not ready
+	}
+	s.once.Do(s.cfg.OnReady)
+	s.set(func() { s.lastSync = time.Now() })
+}
+
+// condition finds a condition and formats it as the kubelet does; one that is missing is false and <nil>.
+func condition(status *runtimeapi.RuntimeStatus, kind string) (ok bool, text string) {
+	for _, c := range status.GetConditions() {
+		if c.GetType() == kind {
+			return c.GetStatus(), fmt.Sprintf("%s=%t reason:%s message:%s", c.GetType(), c.GetStatus(), c.GetReason(),
+				c.GetMessage())
+		}
+	}
+	return false, "<nil>"
 }

@@ -45,29 +45,20 @@ func TestRuntimeErrors(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := NewRuntimeState(30 * time.Second)
+				s := NewRuntimeState(RuntimeConfig{Down: 30 * time.Second})
 				if tt.age >= 0 {
-					s.SetRuntimeSync(time.Now())
+					s.lastSync = time.Now()
 					time.Sleep(tt.age)
 				}
 				for i, err := range tt.checks {
 					s.AddHealthCheck([]string{"PLEG", "EventedPLEG"}[i], func() error { return err })
 				}
-				s.SetRuntimeState(tt.own)
+				s.runtime = tt.own
 				if got := text(s.RuntimeErrors()); got != tt.want {
 					t.Errorf("got %q, want %q", got, tt.want)
 				}
 			})
 		})
-	}
-}
-
-func TestNetworkErrors(t *testing.T) {
-	s := NewRuntimeState(time.Second)
-	got := []string{text(s.NetworkErrors())}
-	s.SetNetworkState(nil)
-	if diff := cmp.Diff([]string{"network state unknown", ""}, append(got, text(s.NetworkErrors()))); diff != "" {
-		t.Error(diff)
 	}
 }
 
@@ -86,7 +77,7 @@ func runtimeStatus(runtime, network *bool) *runtimeapi.RuntimeStatus {
 	return s
 }
 
-func TestUpdater(t *testing.T) {
+func TestUpdate(t *testing.T) {
 	yes, no := true, false
 	tests := []struct {
 		name            string
@@ -114,26 +105,25 @@ func TestUpdater(t *testing.T) {
 			log:     "Container runtime not ready",
 		},
 		{name: "error", err: errors.New("refused"), runtime: "container runtime is down", net: "network state unknown", log: "Container runtime sanity check failed"},
-		{name: "nil", runtime: "container runtime is down", net: "network state unknown", log: "Container runtime status is nil"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var lines strings.Builder
-				state, readies := NewRuntimeState(30*time.Second), 0
-				state.SetRuntimeSync(time.Now())
-				time.Sleep(30 * time.Second)
-				u := NewUpdater(UpdaterConfig{
-					State: state, OnReady: func(context.Context) { readies++ },
+				readies := 0
+				state := NewRuntimeState(RuntimeConfig{
+					Down: 30 * time.Second, OnReady: func() { readies++ },
 					Status: func(context.Context) (*runtimeapi.RuntimeStatus, error) { return tt.status, tt.err },
 					Log:    funcr.New(func(_, args string) { lines.WriteString(args) }, funcr.Options{}),
 				})
-				u.Update(t.Context())
+				state.lastSync = time.Now()
+				time.Sleep(30 * time.Second)
+				state.Update(t.Context())
 				if tt.quietUntilReady && lines.Len() > 0 {
 					t.Errorf("logged before the node was ready: %s", lines.String())
 				}
-				u.ExpectReady()
-				u.Update(t.Context())
+				state.expectReady()
+				state.Update(t.Context())
 				got := []any{text(state.RuntimeErrors()), text(state.NetworkErrors()), readies}
 				if diff := cmp.Diff([]any{tt.runtime, tt.net, tt.onReady}, got); diff != "" {
 					t.Error(diff)

@@ -2,7 +2,9 @@ package pleg
 
 import (
 	"context"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -17,9 +19,9 @@ type Cache struct {
 	global  time.Time // all entries are at least as new; zero until the first relist has ended
 	waiting map[types.UID][]*subscriber
 
-	// keepNewest makes Set refuse a status older than the present one: with two writers the later call is not always
+	// onlyNewer makes Set refuse a status older than the present one: with two writers the later call is not always
 	// the later inspection.
-	keepNewest bool
+	onlyNewer atomic.Bool
 }
 
 type entry struct {
@@ -32,12 +34,7 @@ type entry struct {
 // A subscriber waits for one pod. Its channel has room for its only answer.
 type subscriber struct {
 	newerThan time.Time
-	answer    chan answer
-}
-
-type answer struct {
-	status *container.PodStatus
-	err    error
+	answer    chan *entry
 }
 
 // NewCache returns an empty cache.
@@ -50,15 +47,15 @@ func NewCache() *Cache {
 func (c *Cache) Get(uid types.UID) (*container.PodStatus, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	a := c.get(uid)
-	return a.status, a.err
+	e := c.get(uid)
+	return e.status, e.err
 }
 
-func (c *Cache) get(uid types.UID) answer {
+func (c *Cache) get(uid types.UID) *entry {
 	if e := c.entries[uid]; e != nil {
-		return answer{e.status, e.err}
+		return e
 	}
-	return answer{status: &container.PodStatus{UID: uid}}
+	return &entry{status: &container.PodStatus{UID: uid}}
 }
 
 // GetNewerThan returns the same as Get, but waits until it is newer than t. It has no deadline: while PLEG hangs its
@@ -67,15 +64,15 @@ func (c *Cache) GetNewerThan(ctx context.Context, uid types.UID, t time.Time) (*
 	c.mu.Lock()
 	if c.newer(uid, t) {
 		defer c.mu.Unlock()
-		a := c.get(uid)
-		return a.status, a.err
+		e := c.get(uid)
+		return e.status, e.err
 	}
-	s := &subscriber{newerThan: t, answer: make(chan answer, 1)}
+	s := &subscriber{newerThan: t, answer: make(chan *entry, 1)}
 	c.waiting[uid] = append(c.waiting[uid], s)
 	c.mu.Unlock()
 	select {
-	case a := <-s.answer:
-		return a.status, a.err
+	case e := <-s.answer:
+		return e.status, e.err
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
@@ -96,7 +93,7 @@ func (c *Cache) newer(uid types.UID, t time.Time) bool {
 func (c *Cache) Set(uid types.UID, status *container.PodStatus, err error, at time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if e := c.entries[uid]; e != nil && c.keepNewest && at.Before(e.modified) {
+	if e := c.entries[uid]; e != nil && c.onlyNewer.Load() && at.Before(e.modified) {
 		return false
 	}
 	c.entries[uid] = &entry{status: status, err: err, modified: at}
@@ -133,31 +130,14 @@ func (c *Cache) SetObservedTime(uid types.UID, t time.Time) {
 
 // notify answers the subscribers of a pod that wait for a time not after at.
 func (c *Cache) notify(uid types.UID, at time.Time) {
-	var still []*subscriber
-	for _, s := range c.waiting[uid] {
+	c.waiting[uid] = slices.DeleteFunc(c.waiting[uid], func(s *subscriber) bool {
 		if at.Before(s.newerThan) {
-			still = append(still, s)
-			continue
+			return false
 		}
 		s.answer <- c.get(uid)
-	}
-	if len(still) == 0 {
+		return true
+	})
+	if len(c.waiting[uid]) == 0 {
 		delete(c.waiting, uid)
-		return
 	}
-	c.waiting[uid] = still
-}
-
-// takeOnlyNewer turns keepNewest on or off.
-func (c *Cache) takeOnlyNewer(on bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.keepNewest = on
-}
-
-// onlyNewer reports keepNewest.
-func (c *Cache) onlyNewer() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.keepNewest
 }

@@ -3,13 +3,14 @@ package pleg
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
@@ -40,10 +41,7 @@ type EventedConfig struct {
 
 // An Evented follows the runtime's events, while a Generic relists seldom. After five losses of the stream in all it
 // falls back for good: the Generic relists each second.
-type Evented struct {
-	EventedConfig
-	inUse atomic.Bool
-}
+type Evented struct{ EventedConfig }
 
 // NewEvented makes an Evented. Its Generic has to run as well.
 func NewEvented(cfg EventedConfig) *Evented {
@@ -52,29 +50,27 @@ func NewEvented(cfg EventedConfig) *Evented {
 
 // Run follows the events until the fallback, and then waits for the end of ctx.
 func (e *Evented) Run(ctx context.Context) error {
-	e.use(true)
-	defer e.use(false)
+	newest := &e.Generic.Cache.onlyNewer
+	newest.Store(true)
+	defer newest.Store(false)
 	streaming, stop := context.WithCancel(ctx)
 	defer stop()
-	// As many events as in the Generic's channel may wait for their inspection.
-	received := make(chan *runtimeapi.ContainerEventResponse, cap(e.Generic.events))
 	var wg sync.WaitGroup
-	wg.Go(func() { e.process(streaming, received) })
-	wg.Go(func() { e.refresh(streaming) })
-	e.watch(streaming, received)
+	// So that the worker of a pod without events need not wait for the next relist.
+	wg.Go(func() {
+		wait.UntilWithContext(streaming, func(context.Context) { e.Generic.Cache.UpdateTime(time.Now()) }, cacheRefresh)
+	})
+	e.watch(streaming)
 	stop()
 	wg.Wait()
 	if ctx.Err() == nil {
 		e.Log.V(4).Info("Fall back to Generic PLEG relisting since Evented PLEG is not working")
-		e.use(false)
+		newest.Store(false)
 		e.Generic.setPeriod(e.FallbackPeriod, e.FallbackThreshold)
 		<-ctx.Done()
 	}
 	return ctx.Err()
 }
-
-// InUse reports whether it follows the runtime's events.
-func (e *Evented) InUse() bool { return e.inUse.Load() }
 
 // Healthy fails, with the kubelet's text, only while the channel of events is full. Like the kubelet's, it sets
 // kubelet_pleg_last_seen_seconds to the present time, also after the fallback.
@@ -86,52 +82,19 @@ func (e *Evented) Healthy() error {
 	return nil
 }
 
-func (e *Evented) use(on bool) {
-	e.inUse.Store(on)
-	e.Generic.Cache.takeOnlyNewer(on)
-}
-
 // watch reads the stream, without pauses between its losses, until the last loss or the end of ctx. The end of a stream
 // without an error is a loss, too: CRI-O ends it so if its events are disabled.
-func (e *Evented) watch(ctx context.Context, received chan<- *runtimeapi.ContainerEventResponse) {
+func (e *Evented) watch(ctx context.Context) {
 	m := e.Generic.Metrics
 	for range maxStreamLosses {
-		err := e.Stream.GetContainerEvents(ctx, m.EventedPLEGConnections.Inc, func(ev *runtimeapi.ContainerEventResponse) {
-			select {
-			case received <- ev:
-			case <-ctx.Done():
-			}
-		})
+		err := e.Stream.GetContainerEvents(ctx, m.EventedPLEGConnections.Inc,
+			func(ev *runtimeapi.ContainerEventResponse) { e.handle(ctx, ev) })
 		if ctx.Err() != nil {
 			return
 		}
 		m.EventedPLEGErrors.Inc()
 		e.Generic.Relist(ctx) // for what happened without a stream
 		e.Log.V(4).Info("Evented PLEG: Failed to get container events, retrying: ", "err", err)
-	}
-}
-
-// refresh updates the cache's global time, so that the worker of a pod without events need not wait for the next
-// relist.
-func (e *Evented) refresh(ctx context.Context) {
-	for {
-		e.Generic.Cache.UpdateTime(time.Now())
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(cacheRefresh):
-		}
-	}
-}
-
-func (e *Evented) process(ctx context.Context, received <-chan *runtimeapi.ContainerEventResponse) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case ev := <-received:
-			e.handle(ctx, ev)
-		}
 	}
 }
 
@@ -171,13 +134,9 @@ func (e *Evented) handle(ctx context.Context, ev *runtimeapi.ContainerEventRespo
 // empty status its worker would start it a second time.
 func (e *Evented) sandboxGone(ctx context.Context, uid types.UID, id string) {
 	status, err := e.Generic.Cache.Get(uid)
-	if err == nil {
-		for _, sb := range status.SandboxStatuses {
-			if sb.GetId() != id {
-				e.inspect(ctx, uid)
-				return
-			}
-		}
+	if err == nil && slices.ContainsFunc(status.SandboxStatuses, func(sb *runtimeapi.PodSandboxStatus) bool { return sb.GetId() != id }) {
+		e.inspect(ctx, uid)
+		return
 	}
 	e.Generic.Cache.Delete(uid)
 }
@@ -188,8 +147,8 @@ func (e *Evented) inspect(ctx context.Context, uid types.UID) bool {
 	at := time.Now()
 	pod, err := e.Generic.Runtime.GetPod(ctx, uid)
 	if err == nil {
-		updated, err := e.Generic.writeStatus(ctx, uid, pod, at)
-		if err == nil {
+		var updated bool
+		if updated, err = e.Generic.writeStatus(ctx, uid, pod, at); err == nil {
 			return updated
 		}
 	}
@@ -202,14 +161,11 @@ func (e *Evented) inspect(ctx context.Context, uid types.UID) bool {
 func eventsOf(uid types.UID, ev *runtimeapi.ContainerEventResponse) []Event {
 	switch ev.ContainerEventType {
 	case runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT:
-		return []Event{{ID: uid, Type: ContainerStarted, Data: ev.ContainerId}}
+		return computeEvents(uid, ev.ContainerId, nonExistent, running)
 	case runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT:
-		return []Event{{ID: uid, Type: ContainerDied, Data: ev.ContainerId}}
+		return computeEvents(uid, ev.ContainerId, running, exited)
 	case runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT:
-		return []Event{
-			{ID: uid, Type: ContainerDied, Data: ev.ContainerId},
-			{ID: uid, Type: ContainerRemoved, Data: ev.ContainerId},
-		}
+		return computeEvents(uid, ev.ContainerId, running, nonExistent)
 	}
 	return nil
 }

@@ -131,7 +131,7 @@ func TestEventedSandboxDeleted(t *testing.T) {
 	})
 }
 
-// A relist that began before an event and inspects after it knows better; one that inspected before it does not.
+// A relist that began before an event and inspects after it has the newer status; one that inspected before it has not.
 func TestEventedAndRelist(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, _, _ := eventedBench(t)
@@ -177,16 +177,16 @@ func TestEventedKeepsTheCacheFresh(t *testing.T) {
 
 func TestEventedFallsBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b, e, s := eventedBench(t)
+		b, _, s := eventedBench(t)
 		for i := range maxStreamLosses {
-			if !e.InUse() {
+			if !b.cache.onlyNewer.Load() {
 				t.Fatalf("given up after %d losses", i)
 			}
 			s.ends <- []error{errSick, nil}[i%2] // CRI-O ends without an error
 			synctest.Wait()
 		}
-		if e.InUse() || s.opened != maxStreamLosses || b.cache.onlyNewer() {
-			t.Errorf("in use %v, opened %d, cache takes only what is newer %v", e.InUse(), s.opened, b.cache.onlyNewer())
+		if s.opened != maxStreamLosses || b.cache.onlyNewer.Load() {
+			t.Errorf("opened %d, cache takes only what is newer %v", s.opened, b.cache.onlyNewer.Load())
 		}
 		if got := b.Snapshot().Relists; got != 1+maxStreamLosses+1 {
 			t.Errorf("%d relists: want the first, one for each loss, and one at the fall back", got)

@@ -1,3 +1,9 @@
+// Package pleg is the pod lifecycle event generator. It finds changes of the pods in the runtime, by listing all of
+// them each second (Generic) or from the runtime's events (Evented), keeps each pod's status in a Cache, and sends an
+// Event for each change to the syncLoop.
+//
+// It follows pkg/kubelet/pleg and pkg/kubelet/container/cache.go. A slow or hung relist delays the cache, and pod
+// workers wait for the cache without a deadline: this is how a runtime stops a node.
 package pleg
 
 import (
@@ -5,14 +11,61 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/klog/v2"
 
+	"github.com/kdiag/kdiag/plegbench/syncloop/container"
 	"github.com/kdiag/kdiag/plegbench/syncloop/metrics"
 )
+
+// An EventType is the type of a change of a container or sandbox.
+type EventType string
+
+// The types of events.
+const (
+	ContainerStarted EventType = "ContainerStarted"
+	ContainerDied    EventType = "ContainerDied"
+	ContainerRemoved EventType = "ContainerRemoved"
+	ContainerChanged EventType = "ContainerChanged" // to an unknown state; never sent
+	PodSync          EventType = "PodSync"          // after a requested inspection without changes
+)
+
+// An Event is a change that the syncLoop has to act on.
+type Event struct {
+	ID   types.UID // of the pod
+	Type EventType
+	Data string // id of the container or sandbox; empty for PodSync
+}
+
+// A Runtime lists and inspects pods.
+type Runtime interface {
+	// GetPods lists all pods, or only what runs of them.
+	GetPods(ctx context.Context, all bool) ([]*container.Pod, error)
+	// GetPod lists one pod. It is an error if the runtime does not have it.
+	GetPod(ctx context.Context, uid types.UID) (*container.Pod, error)
+	// GetPodStatus inspects each sandbox and container of a listed pod.
+	GetPodStatus(ctx context.Context, pod *container.Pod) (*container.PodStatus, error)
+}
+
+// A Snapshot is the state of a Generic. Taking one never waits for a relist.
+type Snapshot struct {
+	LastRelist      time.Time     // start of the last relist whose lists succeeded; zero before the first
+	Duration        time.Duration // of the last relist that ended, inspections included
+	InProgressSince time.Time     // start of the relist under way; zero while there is none
+	Relists         int           // ended, failed ones too
+	Failures        int           // ended without lists
+	Pods            int           // listed last
+	Containers      int           // listed last, without sandboxes
+	Uninspected     int           // pods whose last inspection failed, or that are marked to be inspected again
+	Queued          int           // events that the syncLoop has not taken yet
+	Discarded       int           // events lost because the channel was full
+}
 
 // Numbers of pkg/kubelet/kubelet.go and pkg/kubelet/pleg/generic.go.
 const (
@@ -93,7 +146,7 @@ func (g *Generic) Run(ctx context.Context) error {
 		case <-g.rearm:
 			timer.Reset(0)
 		case r := <-g.requests:
-			if r.at.After(g.lastRelist()) {
+			if r.at.After(g.Snapshot().LastRelist) {
 				g.relistPod(ctx, r.uid)
 			}
 		}
@@ -167,8 +220,291 @@ func (g *Generic) currentPeriod() time.Duration {
 	return g.period
 }
 
-func (g *Generic) lastRelist() time.Time {
+// Relist lists all pods and inspects those that changed, one after the other. It waits for a relist under way.
+func (g *Generic) Relist(ctx context.Context) {
+	g.relisting.Lock()
+	defer g.relisting.Unlock()
+	g.Log.V(5).Info("GenericPLEG: Relisting")
+	start := g.begin()
+	defer g.end(start)
+	pods, err := g.Runtime.GetPods(ctx, true)
+	if ctx.Err() != nil {
+		return // the end of the syncLoop, not a failure
+	}
+	if err != nil {
+		g.Log.Error(err, "GenericPLEG: Unable to retrieve pods")
+		g.mu.Lock()
+		g.seen.Failures++
+		g.mu.Unlock()
+		return
+	}
+	g.listed(start, pods)
+	for uid, r := range g.records {
+		g.reconcile(ctx, uid, r, start)
+	}
+	// Also after failed inspections: their errors are in the cache.
+	g.Cache.UpdateTime(start)
+}
+
+// relistPod does for one pod what Relist does for all. It does not change the time of the last relist, since it proves
+// nothing about the other pods.
+func (g *Generic) relistPod(ctx context.Context, uid types.UID) {
+	g.relisting.Lock()
+	defer g.relisting.Unlock()
+	g.Log.V(5).Info("GenericPLEG: Relisting Pod", "podUID", uid)
+	start := time.Now()
+	defer func() { g.Metrics.PLEGPodRelistDuration.Observe(time.Since(start).Seconds()) }()
+	pod, err := g.Runtime.GetPod(ctx, uid)
+	if err != nil {
+		g.Log.Error(err, "GenericPLEG: Unable to retrieve pod", "podUID", uid)
+		return
+	}
+	g.setCurrent(pod)
+	g.reconcile(ctx, uid, g.records[uid], start)
+	g.Cache.SetObservedTime(uid, start)
+}
+
+func (g *Generic) begin() time.Time {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.seen.LastRelist
+	start := time.Now()
+	if !g.seen.LastRelist.IsZero() {
+		g.Metrics.PLEGRelistInterval.Observe(start.Sub(g.seen.LastRelist).Seconds())
+	}
+	g.seen.InProgressSince = start
+	return start
+}
+
+func (g *Generic) end(start time.Time) {
+	took := time.Since(start)
+	g.Metrics.PLEGRelistDuration.Observe(took.Seconds())
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.seen.InProgressSince = time.Time{}
+	g.seen.Duration = took
+	g.seen.Relists++
+}
+
+// listed records the success of the lists, from which health counts, before any pod is inspected. As upstream, the
+// gauge of a state without containers keeps its value.
+func (g *Generic) listed(start time.Time, pods []*container.Pod) {
+	for _, r := range g.records {
+		r.current = nil
+	}
+	ready, containers := 0, 0
+	states := map[container.State]int{}
+	for _, p := range pods {
+		g.setCurrent(p)
+		containers += len(p.Containers)
+		for _, c := range p.Containers {
+			states[c.State]++
+		}
+		if slices.ContainsFunc(p.Sandboxes, func(s *container.Container) bool { return s.State == container.Running }) {
+			ready++
+		}
+	}
+	g.Metrics.RunningPods.Set(float64(ready))
+	for s, n := range states {
+		g.Metrics.RunningContainers.WithLabelValues(string(s)).Set(float64(n))
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.seen.LastRelist, g.seen.Pods, g.seen.Containers = start, len(pods), containers
+}
+
+func (g *Generic) setCurrent(p *container.Pod) {
+	if g.records[p.UID] == nil {
+		g.records[p.UID] = &record{}
+	}
+	g.records[p.UID].current = p
+}
+
+// reconcile finds the changes of one pod, writes its status to the cache and sends its events. If the pod cannot be
+// inspected nothing is sent and the record stays, so that the next relist finds the same changes again.
+func (g *Generic) reconcile(ctx context.Context, uid types.UID, r *record, at time.Time) {
+	var events []Event
+	compare := func(id string, from, to state) {
+		if from != to {
+			g.Log.V(4).Info("GenericPLEG", "podUID", uid, "containerID", id, "oldState", from, "newState", to)
+			events = append(events, computeEvents(uid, id, from, to)...)
+		}
+	}
+	now := states(r.current)
+	for id, from := range r.old {
+		compare(id, from, cmp.Or(now[id], nonExistent))
+	}
+	for id, to := range now {
+		if _, known := r.old[id]; !known {
+			compare(id, nonExistent, to)
+		}
+	}
+	marked := g.takeMark(uid)
+	if len(events) == 0 && !marked {
+		if r.current == nil {
+			delete(g.records, uid) // it was listed without any container or sandbox
+		}
+		return
+	}
+	updated, err := g.writeStatus(ctx, uid, r.current, at)
+	if err != nil {
+		g.Log.V(4).Info("PLEG: Ignoring events for pod", "pod", ref(r.current), "err", err)
+		g.RequestReinspect(uid)
+		return
+	}
+	if !updated {
+		return // the cache has a newer status from the runtime's events
+	}
+	if len(events) == 0 {
+		events = []Event{{ID: uid, Type: PodSync}}
+	}
+	r.old = now
+	if r.current == nil {
+		delete(g.records, uid)
+	}
+	g.send(uid, events)
+}
+
+// ref is the reference to a listed pod in a log line.
+func ref(p *container.Pod) klog.ObjectRef {
+	return klog.KRef(p.Namespace, p.Name)
+}
+
+// writeStatus inspects a listed pod and stores the result, errors too. It reports whether the cache accepted it.
+func (g *Generic) writeStatus(
+	ctx context.Context, uid types.UID, pod *container.Pod, at time.Time,
+) (updated bool, err error) {
+	if pod == nil {
+		g.Log.V(4).Info("PLEG: Delete status for pod", "podUID", uid)
+		g.Cache.Delete(uid)
+		return true, nil
+	}
+	status, err := g.Runtime.GetPodStatus(ctx, pod)
+	if err != nil {
+		g.Log.Error(err, "PLEG: Write status", "pod", ref(pod))
+	} else {
+		if before, beforeErr := g.Cache.Get(uid); beforeErr == nil {
+			status.IPs = keptIPs(status, before)
+		}
+		g.Log.V(4).Info("PLEG: Write status", "pod", ref(pod))
+		if g.Cache.onlyNewer.Load() {
+			at = status.TimeStamp // the relist's start would not compare with the times of the events' statuses
+		}
+	}
+	return g.Cache.Set(uid, status, err, at), err
+}
+
+// send puts events into the channel. Events that do not fit are lost, since the record is already updated.
+func (g *Generic) send(uid types.UID, events []Event) {
+	for _, e := range events {
+		if e.Type == ContainerChanged {
+			continue
+		}
+		if !g.put(e) {
+			g.Log.Error(nil, "Event channel is full, discard this relist() cycle event")
+		}
+		if status, err := g.Cache.Get(uid); err == nil && e.Type == ContainerDied {
+			for _, c := range status.ContainerStatuses {
+				if c.ID.ID == e.Data {
+					g.Log.V(2).Info("Generic (PLEG): container finished", "podID", uid, "containerID", e.Data,
+						"exitCode", c.ExitCode)
+				}
+			}
+		}
+	}
+}
+
+// put sends an event unless the channel is full.
+func (g *Generic) put(e Event) bool {
+	select {
+	case g.events <- e:
+		return true
+	default:
+		g.Metrics.PLEGDiscardEvents.Inc()
+		g.mu.Lock()
+		g.seen.Discarded++
+		g.mu.Unlock()
+		return false
+	}
+}
+
+// takeMark consumes the mark of RequestReinspect. A mark set during the inspection remains for the next relist.
+func (g *Generic) takeMark(uid types.UID) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	marked := g.reinspect[uid]
+	delete(g.reinspect, uid)
+	return marked
+}
+
+// A state is the state of a container for PLEG (plegContainerState in pkg/kubelet/pleg/generic.go).
+type state string
+
+const (
+	running     state = "running"
+	exited      state = "exited"
+	unknown     state = "unknown" // or created
+	nonExistent state = "non-existent"
+)
+
+// A record is the containers and sandboxes of one pod as of its last events, and the pod as it was last listed, nil if
+// it is gone. While a pod cannot be inspected old does not change, so that the next relist finds the same difference
+// again.
+type record struct {
+	old     map[string]state // by id
+	current *container.Pod
+}
+
+// states are those of the containers and sandboxes of a listed pod, by id. The pod may be nil.
+func states(pod *container.Pod) map[string]state {
+	if pod == nil {
+		return nil
+	}
+	out := make(map[string]state, len(pod.Containers)+len(pod.Sandboxes))
+	for _, list := range [][]*container.Container{pod.Containers, pod.Sandboxes} {
+		for _, c := range list {
+			switch c.State {
+			case container.Running:
+				out[c.ID.ID] = running
+			case container.Exited:
+				out[c.ID.ID] = exited
+			default:
+				out[c.ID.ID] = unknown
+			}
+		}
+	}
+	return out
+}
+
+// computeEvents returns the events of one container's change of state.
+func computeEvents(uid types.UID, id string, from, to state) []Event {
+	if from == to {
+		return nil
+	}
+	switch to {
+	case running:
+		return []Event{{ID: uid, Type: ContainerStarted, Data: id}}
+	case exited:
+		return []Event{{ID: uid, Type: ContainerDied, Data: id}}
+	case nonExistent:
+		removed := Event{ID: uid, Type: ContainerRemoved, Data: id}
+		if from == exited {
+			return []Event{removed} // its end was sent before
+		}
+		return []Event{{ID: uid, Type: ContainerDied, Data: id}, removed}
+	default:
+		return []Event{{ID: uid, Type: ContainerChanged, Data: id}}
+	}
+}
+
+// keptIPs are the addresses of a new status. A pod without a ready sandbox keeps those of its last status.
+func keptIPs(status, before *container.PodStatus) []string {
+	if len(status.IPs) > 0 || before == nil {
+		return status.IPs
+	}
+	if slices.ContainsFunc(status.SandboxStatuses, func(sb *runtimeapi.PodSandboxStatus) bool {
+		return container.SandboxState(sb.GetState()) == container.Running
+	}) {
+		return nil
+	}
+	return before.IPs
 }

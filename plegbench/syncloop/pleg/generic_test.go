@@ -80,50 +80,13 @@ func TestFailedInspectionFreezesRecord(t *testing.T) {
 		if err := b.Healthy(); err != nil {
 			t.Errorf("one pod's failure is not PLEG's: %v", err)
 		}
-		b.runtime.put("sick", "a", container.Exited) // it ran and died: only the death is told
+		b.runtime.put("sick", "a", container.Exited) // it ran and died: only the death is sent
 		delete(b.runtime.statusErr, "sick")
 		b.Relist(t.Context())
 		if diff := cmp.Diff([]string{"sick ContainerDied a"}, b.sent()); diff != "" {
 			t.Error(diff)
 		}
 	})
-}
-
-func TestIPsOutliveTheSandbox(t *testing.T) {
-	b := newBench(t, nil)
-	b.runtime.put("p", "a", container.Running)
-	b.runtime.ips = []string{"10.0.0.1"}
-	b.Relist(t.Context())
-	b.runtime.put("p", "a", container.Exited)
-	b.runtime.ips = nil
-	b.Relist(t.Context())
-	s, err := b.cache.Get("p")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff([]string{"10.0.0.1"}, s.IPs); diff != "" || s.Find("a").State != container.Exited {
-		t.Errorf("%s %v", diff, s)
-	}
-}
-
-func TestReinspect(t *testing.T) {
-	b := newBench(t, nil)
-	b.runtime.put("p", "a", container.Running)
-	b.Relist(t.Context())
-	b.sent()
-	b.RequestReinspect("p")
-	b.RequestReinspect("nobody")
-	b.Relist(t.Context())
-	if diff := cmp.Diff([]string{"p PodSync "}, b.sent()); diff != "" {
-		t.Error(diff)
-	}
-	if n := b.Snapshot().Uninspected; n != 0 {
-		t.Errorf("%d marks left", n)
-	}
-	b.Relist(t.Context())
-	if got := b.sent(); got != nil {
-		t.Errorf("the mark was not consumed: %v", got)
-	}
 }
 
 func TestFullChannelLosesEvents(t *testing.T) {
@@ -182,33 +145,6 @@ func TestHealthWhileListsHang(t *testing.T) {
 	})
 }
 
-func TestPeriodCountsFromTheEnd(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, nil)
-		b.runtime.listTakes = 90 * time.Second
-		b.start(t)
-		time.Sleep(91*time.Second + 91*time.Second + time.Millisecond)
-		if s := b.Snapshot(); s.Relists != 2 || s.Duration != 90*time.Second || time.Since(s.InProgressSince) != time.Millisecond {
-			t.Errorf("%+v", s)
-		}
-	})
-}
-
-func TestWorkerWaitsForTheWholeRelist(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, nil)
-		b.runtime.listTakes = 90 * time.Second
-		b.start(t)
-		start := time.Now()
-		if _, err := b.cache.GetNewerThan(t.Context(), "new", time.Time{}); err != nil {
-			t.Fatal(err)
-		}
-		if got := time.Since(start); got != 90*time.Second {
-			t.Errorf("waited %v", got)
-		}
-	})
-}
-
 func TestOnDemand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, func(c *GenericConfig) { c.Period = time.Hour })
@@ -248,38 +184,6 @@ func TestOnDemand(t *testing.T) {
 	})
 }
 
-func TestOnDemandQueue(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, nil)
-		b.runtime.listTakes = 90 * time.Second
-		b.start(t)
-		time.Sleep(time.Second)
-		for i := range requestCapacity + 1 {
-			b.RequestRelist(types.UID(fmt.Sprint(i)))
-		}
-		want := `"msg"="Relist request channel full; dropping relist request" "error"=null "podUID"="200"`
-		if lines := strings.Join(b.log.take(), "\n"); !strings.Contains(lines, want) {
-			t.Errorf("no %s in\n%s", want, lines)
-		}
-		b.runtime.set(func(f *fakeRuntime) { f.listTakes = 0 })
-		time.Sleep(89500 * time.Millisecond) // the relist has ended, and requests made after its start are served
-		synctest.Wait()
-		if n := b.runtime.lists; n != 1+requestCapacity {
-			t.Errorf("%d lists", n)
-		}
-		b.requests <- request{"stale", b.Snapshot().LastRelist}
-		synctest.Wait()
-		if n := b.runtime.lists; n != 1+requestCapacity {
-			t.Errorf("%d lists: a request from before the last relist was served", n)
-		}
-	})
-	off := newBench(t, func(c *GenericConfig) { c.OnDemand = false })
-	off.RequestRelist("p")
-	if n := len(off.requests); n != 0 {
-		t.Errorf("%d requests of a kubelet without on-demand relists", n)
-	}
-}
-
 // However often and whenever it is listed, and whichever inspections fail, the events replayed give what runs in the
 // end.
 func FuzzReplayReachesState(f *testing.F) {
@@ -289,7 +193,7 @@ func FuzzReplayReachesState(f *testing.F) {
 	f.Fuzz(func(t *testing.T, seed uint64, steps int) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		b := newBench(t, nil)
-		states := []container.State{container.Created, container.Running, container.Exited, container.Unknown, ""}
+		choices := []container.State{container.Created, container.Running, container.Exited, container.Unknown, ""}
 		for range min(max(steps, 0), 500) {
 			uid := types.UID(fmt.Sprintf("p%d", r.IntN(4)))
 			switch r.IntN(8) {
@@ -302,7 +206,7 @@ func FuzzReplayReachesState(f *testing.F) {
 			case 3:
 				delete(b.runtime.statusErr, uid)
 			default:
-				b.runtime.put(uid, fmt.Sprintf("%s-c%d", uid, r.IntN(3)), states[r.IntN(len(states))])
+				b.runtime.put(uid, fmt.Sprintf("%s-c%d", uid, r.IntN(3)), choices[r.IntN(len(choices))])
 			}
 		}
 		clear(b.runtime.statusErr)
@@ -335,7 +239,7 @@ func FuzzReplayReachesState(f *testing.F) {
 		}
 		// A container that went on to created or unknown is neither started nor dead to the events.
 		for c := range got {
-			if stateOf(b.runtime.pods[types.UID(c[:2])], c) == unknown {
+			if states(b.runtime.pods[types.UID(c[:2])])[c] == unknown {
 				delete(got, c)
 			}
 		}

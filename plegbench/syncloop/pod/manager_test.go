@@ -85,31 +85,3 @@ func TestManager(t *testing.T) {
 		t.Error("the mirror is still known")
 	}
 }
-
-func TestIdentity(t *testing.T) {
-	critical := made("p", "u")
-	critical.Spec.Priority = new(int32(2_000_000_000))
-	for _, c := range []struct {
-		name string
-		pod  *v1.Pod
-		want [3]bool // mirror, static, critical
-	}{
-		{"bound", made("p", "u", ConfigSourceAnnotation, APIServerSource), [3]bool{}},
-		{"no source", made("p", "u"), [3]bool{}},
-		{"static", static("p", "u"), [3]bool{false, true, true}},
-		{"mirror", mirror("p", "u", "h"), [3]bool{true, false, true}},
-		{"priority", critical, [3]bool{false, false, true}},
-		{"from a URL", made("p", "u", ConfigSourceAnnotation, HTTPSource), [3]bool{false, true, true}},
-	} {
-		if got := [3]bool{IsMirror(c.pod), IsStatic(c.pod), IsCritical(c.pod)}; got != c.want {
-			t.Errorf("%s: %v, want %v", c.name, got, c.want)
-		}
-	}
-	if got := Format(made("p", "u")); got != "ns/p" {
-		t.Errorf("formatted as %q", got)
-	}
-	seen := made("p", "u", ConfigFirstSeenAnnotation, "now")
-	if seen.Annotations["kubernetes.io/config.seen"] != "now" {
-		t.Errorf("annotations %v", seen.Annotations)
-	}
-}

@@ -1,89 +1,17 @@
 package pod
 
 import (
-	"errors"
 	"slices"
 	"testing"
 
 	"github.com/go-logr/logr"
-	"github.com/go-logr/logr/funcr"
-	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
-	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/kdiag/kdiag/plegbench/syncloop/apiserver/fake"
 )
 
 func node() *v1.Node { return &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "node-uid"}} }
-
-func TestCreateMirror(t *testing.T) {
-	client := fake.New()
-	m := NewMirrors(client, "n", node, logr.Discard())
-	s := static("web", "hash")
-	if err := m.create(t.Context(), s, "node-uid"); err != nil {
-		t.Fatal(err)
-	}
-	got, err := client.CoreV1().Pods("ns").Get(t.Context(), "web", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got.Annotations[ConfigMirrorAnnotation] != "hash" || !IsMirror(got) || IsMirror(s) {
-		t.Errorf("annotations %v, of the static pod %v", got.Annotations, s.Annotations)
-	}
-	owner := []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: "n", UID: "node-uid", Controller: new(true)}}
-	if diff := cmp.Diff(owner, got.OwnerReferences); diff != "" {
-		t.Error(diff)
-	}
-	if err := m.create(t.Context(), s, "node-uid"); err != nil {
-		t.Errorf("there already, of the same version: %v", err)
-	}
-	if err := m.create(t.Context(), static("web", "edited"), "node-uid"); !apierrors.IsAlreadyExists(err) {
-		t.Errorf("there already, of another version: %v", err)
-	}
-}
-
-func TestDeleteMirror(t *testing.T) {
-	pods := schema.GroupResource{Resource: "pods"}
-	for _, c := range []struct {
-		name    string
-		uid     *types.UID
-		answer  error
-		deleted bool
-		logged  bool // as an error
-	}{
-		{"there", new(types.UID("m")), nil, true, false},
-		{"of any UID", nil, nil, true, false},
-		{"gone", nil, apierrors.NewNotFound(pods, "web"), false, false},
-		{"of another UID", new(types.UID("x")), apierrors.NewConflict(pods, "web", errors.New("UID")), false, false},
-		{"refused", nil, errors.New("refused"), false, true},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			client := fake.New()
-			var options []metav1.DeleteOptions
-			client.PrependReactor("delete", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
-				options = append(options, a.(clienttesting.DeleteActionImpl).DeleteOptions)
-				return true, nil, c.answer
-			})
-			var lines []string
-			log := funcr.New(func(_, args string) { lines = append(lines, args) }, funcr.Options{})
-			if deleted := NewMirrors(client, "n", node, log).Delete(t.Context(), mirror("web", "m", "s"), c.uid); deleted != c.deleted {
-				t.Errorf("deleted %v", deleted)
-			}
-			want := []metav1.DeleteOptions{{GracePeriodSeconds: new(int64(0)), Preconditions: &metav1.Preconditions{UID: c.uid}}}
-			if diff := cmp.Diff(want, options); diff != "" {
-				t.Error(diff)
-			}
-			if (len(lines) > 0) != c.logged {
-				t.Errorf("logged %q", lines)
-			}
-		})
-	}
-}
 
 func TestReconcileMirror(t *testing.T) {
 	ending := mirror("web", "m", "s")

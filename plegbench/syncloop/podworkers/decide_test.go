@@ -54,7 +54,7 @@ func TestRequeueAfter(t *testing.T) {
 		in := func(s int) error {
 			return &BackOffError{errors.New("x"), time.Now().Add(time.Duration(s) * time.Second)}
 		}
-		cfg := New(Config{}).cfg
+		cfg := &Config{ResyncInterval: time.Minute, BackOff: 10 * time.Second, TransientBackOff: time.Second}
 		for name, tt := range map[string]struct {
 			moved bool
 			err   error

@@ -16,7 +16,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
 	"github.com/kdiag/kdiag/plegbench/syncloop/metrics"
@@ -37,10 +36,6 @@ func staticPod(uid, name string) *v1.Pod {
 	p.Name = name
 	p.Annotations = map[string]string{pod.ConfigSourceAnnotation: pod.FileSource}
 	return p
-}
-
-func readySandbox() []*runtimeapi.PodSandboxStatus {
-	return []*runtimeapi.PodSandboxStatus{{State: runtimeapi.PodSandboxState_SANDBOX_READY}}
 }
 
 // A fakeCache answers at once, or not before something is let through.
@@ -76,7 +71,7 @@ func (c *fakeCache) GetNewerThan(ctx context.Context, uid types.UID, t time.Time
 	return c.Get(uid)
 }
 
-// A fakeSyncer notes each step, takes its time, and fails as told. It fails the test when a pod is synced twice at a
+// A fakeSyncer notes each step, takes its time, and fails as set. It fails the test when a pod is synced twice at a
 // time, or goes back a step.
 type fakeSyncer struct {
 	t        *testing.T
@@ -187,6 +182,7 @@ func newBench(t *testing.T) *bench {
 	b.metrics = metrics.New(prometheus.NewRegistry(), prometheus.NewRegistry())
 	b.Workers = New(Config{
 		Syncer: b.syncer, Cache: b.cache, Recorder: b.events, Metrics: b.metrics,
+		ResyncInterval: time.Minute, BackOff: 10 * time.Second, TransientBackOff: time.Second,
 		Log: funcr.New(func(_, line string) {
 			b.logMu.Lock()
 			defer b.logMu.Unlock()

@@ -15,7 +15,7 @@ import (
 )
 
 // Whatever comes in, in whatever order and however slow and faulty each step is: no pod is in two steps at a time, none
-// goes back a step (both seen by fakeSyncer), who waits for an end is told, and once no source wants anything every
+// goes back a step (both seen by fakeSyncer), every wait for an end is answered, and once no source wants anything every
 // worker ends, in two housekeeping rounds after the trouble is over.
 func FuzzEveryWorkerEnds(f *testing.F) {
 	for seed := range uint64(8) {
@@ -49,7 +49,7 @@ func FuzzEveryWorkerEnds(f *testing.F) {
 			if len(h.startedStatic) != 0 {
 				t.Errorf("names still taken: %v", h.startedStatic)
 			}
-			h.Wait()
+			h.wg.Wait()
 		})
 	})
 }

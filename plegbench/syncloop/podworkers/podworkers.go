@@ -10,6 +10,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
+	"k8s.io/klog/v2"
 
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
 	"github.com/kdiag/kdiag/plegbench/syncloop/metrics"
@@ -56,7 +58,8 @@ type KillOptions struct {
 // or gets more urgent.
 type Syncer interface {
 	// SyncPod does what the pod needs now. terminal reports that its containers have ended by themselves, for good.
-	SyncPod(ctx context.Context, t UpdateType, pod, mirror *v1.Pod, status *container.PodStatus) (terminal bool, err error)
+	SyncPod(ctx context.Context, t UpdateType, pod, mirror *v1.Pod, status *container.PodStatus) (terminal bool,
+		err error)
 	// SyncTerminatingPod stops the containers. Without an error none runs any more. grace is in seconds, never nil.
 	SyncTerminatingPod(ctx context.Context, pod *v1.Pod, status *container.PodStatus, grace *int64,
 		override func(*v1.PodStatus)) error
@@ -68,8 +71,6 @@ type Syncer interface {
 
 // A StatusCache has what the runtime knows of each pod.
 type StatusCache interface {
-	// Get returns what is known now.
-	Get(uid types.UID) (*container.PodStatus, error)
 	// GetNewerThan waits until something newer than t is known.
 	GetNewerThan(ctx context.Context, uid types.UID, t time.Time) (*container.PodStatus, error)
 }
@@ -85,9 +86,9 @@ type Config struct {
 	Recorder         record.EventRecorder
 	Log              logr.Logger
 	Metrics          *metrics.Metrics
-	ResyncInterval   time.Duration // after a sync without an error; 0 is 60 s (syncFrequency)
-	BackOff          time.Duration // after a failed one; 0 is 10 s (backOffPeriod)
-	TransientBackOff time.Duration // after one that waits for the network; 0 is 1 s (backOffOnTransientErrorPeriod)
+	ResyncInterval   time.Duration // after a sync without an error; syncFrequency
+	BackOff          time.Duration // after a failed one; backOffPeriod
+	TransientBackOff time.Duration // after one that waits for the network; backOffOnTransientErrorPeriod
 }
 
 // Workers are the workers of all pods.
@@ -100,19 +101,15 @@ type Workers struct {
 
 	mu            sync.Mutex // guards what follows, and every worker
 	workers       map[types.UID]*worker
-	startedStatic map[string]types.UID   // full name to the one static pod of that name that may run
-	waitingStatic map[string][]types.UID // full name to later ones, oldest first
-	podsSynced    bool                   // SyncKnownPods was called: pods without a worker do not run
+	startedStatic map[string]types.UID // full name to the one static pod of that name that may run
+	podsSynced    bool                 // SyncKnownPods was called: pods without a worker do not run
 }
 
 // New makes Workers, which accept updates at once. Run ends them.
 func New(cfg Config) *Workers {
-	cfg.ResyncInterval = cmp.Or(cfg.ResyncInterval, time.Minute)
-	cfg.BackOff = cmp.Or(cfg.BackOff, 10*time.Second)
-	cfg.TransientBackOff = cmp.Or(cfg.TransientBackOff, time.Second)
 	w := &Workers{
 		cfg: cfg, Queue: &WorkQueue{due: map[types.UID]time.Time{}}, workers: map[types.UID]*worker{},
-		startedStatic: map[string]types.UID{}, waitingStatic: map[string][]types.UID{},
+		startedStatic: map[string]types.UID{},
 	}
 	w.base, w.cancel = context.WithCancel(context.Background())
 	return w
@@ -124,9 +121,241 @@ func (w *Workers) Run(ctx context.Context) error {
 	w.mu.Lock() // no worker is started once the lock is free again
 	w.cancel()
 	w.mu.Unlock()
-	w.Wait()
+	w.wg.Wait()
 	return ctx.Err()
 }
 
-// Wait blocks until all workers have ended. It is for after Run's context.
-func (w *Workers) Wait() { w.wg.Wait() }
+// UpdatePod hands an update to the pod's worker, which is started if there is none. It decides whether the pod's
+// termination begins, and never blocks. Updates of a pod that has ended are ignored until SyncKnownPods has forgotten
+// it.
+func (w *Workers) UpdatePod(o UpdateOptions) {
+	var uid types.UID
+	var ref klog.ObjectRef
+	if o.Pod != nil {
+		uid, ref = o.Pod.UID, klog.KObj(o.Pod)
+	} else {
+		uid, ref = o.RunningPod.UID, klog.KRef(o.RunningPod.Namespace, o.RunningPod.Name)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.base.Err() != nil {
+		return
+	}
+	log := w.cfg.Log.V(4).WithValues("pod", ref, "podUID", uid, "updateType", o.Type)
+	k, known := w.workers[uid]
+	if !known {
+		log.Info("Pod is being synced for the first time")
+		k = &worker{uid: uid, ref: ref, name: ref.Name + "_" + ref.Namespace, wake: make(chan struct{}, 1), since: time.Now()}
+		w.workers[uid] = k
+		w.wg.Go(func() { w.run(k) })
+	}
+	if known && k.terminating() && o.Type == Create {
+		k.restartRequested = true
+		log.Info("Pod is terminating but has been requested to restart with same UID, will be reconciled later")
+		return
+	}
+	began := false
+	if !k.terminating() {
+		if why, deleted, evicted := whyEnd(&o); why != "" {
+			log.Info(why)
+			k.terminatingAt, k.deleted, k.evicted = time.Now(), deleted, evicted
+			began = true
+		}
+	}
+	if runtimeOnly := o.RunningPod != nil; k.finished || k.terminated() && runtimeOnly {
+		complete(o.Kill)
+		return
+	} else if runtimeOnly {
+		k.observedRuntime = true
+		if spec := k.spec(); spec != nil { // a source has had it meanwhile: it ends like other pods
+			o.Pod, o.RunningPod = spec, nil
+		}
+	}
+	shortened := k.takeKill(&o)
+	if k.pending != nil && !k.pending.StartTime.IsZero() && k.pending.StartTime.Before(o.StartTime) {
+		o.StartTime = k.pending.StartTime
+	}
+	k.pending = &o
+	k.working = true
+	k.notify()
+	if (began || shortened) && k.cancel != nil {
+		log.Info("Cancelling current pod sync", "workType", k.step())
+		k.cancel()
+	}
+}
+
+// takeKill applies the kill options of an update, and reports whether the grace period got shorter. They have no effect
+// before termination was requested and after the containers have ended.
+func (k *worker) takeKill(o *UpdateOptions) (shortened bool) {
+	kill := o.Kill
+	o.Kill = nil
+	if !k.terminating() || k.terminated() {
+		complete(kill)
+		return false
+	}
+	var override *int64
+	if kill != nil {
+		override = kill.GraceOverride
+		if kill.Completed != nil {
+			k.completed = append(k.completed, kill.Completed)
+		}
+		if kill.StatusOverride != nil {
+			k.override = kill.StatusOverride
+		}
+	}
+	k.grace, shortened = effectiveGrace(k.grace, o.Pod, override)
+	return shortened
+}
+
+// complete closes the channel of kill options that have no effect.
+func complete(kill *KillOptions) {
+	if kill != nil && kill.Completed != nil {
+		close(kill.Completed)
+	}
+}
+
+// retire ends a worker's goroutine, at the latest when it takes its next update, closes the channels that wait for the
+// pod's end, and makes way for the next static pod of its name.
+func (w *Workers) retire(k *worker) {
+	if !k.gone {
+		k.gone = true
+		close(k.wake)
+	}
+	if k.cancel != nil {
+		k.cancel()
+	}
+	k.release()
+	k.working = false
+	if w.startedStatic[k.name] == k.uid {
+		delete(w.startedStatic, k.name)
+	}
+}
+
+// SyncKnownPods takes the desired pods. It ends workers of other pods, forgets pods that have ended and are not desired
+// or were created again meanwhile, and returns those that still have a worker. A desired pod without a worker has to be
+// created again. From the first call on, pods without a worker are known not to run.
+func (w *Workers) SyncKnownPods(desired []*v1.Pod) map[types.UID]bool {
+	known := make(map[types.UID]bool, len(desired))
+	for _, p := range desired {
+		known[p.UID] = true
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.podsSynced = true
+	out := map[types.UID]bool{}
+	for uid, k := range w.workers {
+		orphan := !known[uid]
+		if (orphan || k.restartRequested) && w.forget(k, orphan) {
+			continue
+		}
+		out[uid] = true
+	}
+	return out
+}
+
+// forget removes a pod that has ended, or never began, and reports whether it did. Other pods that are not desired are
+// brought to their end.
+func (w *Workers) forget(k *worker, orphan bool) bool {
+	switch {
+	case k.finished, orphan && k.startedAt.IsZero() && !k.observedRuntime:
+		w.cfg.Log.V(4).Info("Pod has been terminated and is no longer known to the kubelet, remove all history",
+			"podUID", k.uid)
+		delete(w.workers, k.uid)
+		w.retire(k)
+		return true
+	case !orphan:
+		return false
+	case !k.terminating():
+		w.cfg.Log.V(4).Info("Pod is orphaned and still running, began terminating", "podUID", k.uid)
+		k.terminatingAt = time.Now()
+		k.grace, _ = effectiveGrace(0, k.spec(), nil)
+	}
+	k.replay()
+	return false
+}
+
+// ask evaluates a predicate for the worker of a pod, or returns unknown if there is none.
+func (w *Workers) ask(uid types.UID, predicate func(k *worker) bool, unknown func(w *Workers) bool) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if k := w.workers[uid]; k != nil {
+		return predicate(k)
+	}
+	return unknown(w)
+}
+
+func never(*Workers) bool       { return false }
+func synced(w *Workers) bool    { return w.podsSynced }
+func notSynced(w *Workers) bool { return !w.podsSynced }
+
+// IsPodKnownTerminated reports whether the containers of a pod with a worker have ended.
+func (w *Workers) IsPodKnownTerminated(uid types.UID) bool {
+	return w.ask(uid, (*worker).terminated, never)
+}
+
+// CouldHaveRunningContainers reports whether a container of the pod may run. Until all pods are known any may.
+func (w *Workers) CouldHaveRunningContainers(uid types.UID) bool {
+	return w.ask(uid, func(k *worker) bool { return !k.terminated() }, notSynced)
+}
+
+// ShouldPodBeFinished reports whether nothing is left to be done for the pod.
+func (w *Workers) ShouldPodBeFinished(uid types.UID) bool {
+	return w.ask(uid, func(k *worker) bool { return k.finished }, synced)
+}
+
+// IsPodTerminationRequested reports whether the pod of a worker has to end, or has ended.
+func (w *Workers) IsPodTerminationRequested(uid types.UID) bool {
+	return w.ask(uid, (*worker).terminating, never)
+}
+
+// ShouldPodRuntimeBeRemoved reports whether the pod's sandboxes may be removed.
+func (w *Workers) ShouldPodRuntimeBeRemoved(uid types.UID) bool {
+	return w.ask(uid, (*worker).terminated, synced)
+}
+
+// ShouldPodContentBeRemoved reports whether all dead containers of the pod may be removed, with their logs.
+func (w *Workers) ShouldPodContentBeRemoved(uid types.UID) bool {
+	return w.ask(uid, func(k *worker) bool { return k.evicted || k.deleted && k.terminated() }, synced)
+}
+
+// IsPodForMirrorPodTerminatingByFullName reports whether the static pod of that full name is terminating. Its mirror
+// has to stay until then.
+func (w *Workers) IsPodForMirrorPodTerminatingByFullName(name string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	k := w.workers[w.startedStatic[name]]
+	return k != nil && k.terminating() && !k.terminated()
+}
+
+// A WorkerState is the state of a worker, for a view.
+type WorkerState struct {
+	UID            types.UID
+	Name           string // namespace/name
+	Step           string // sync, terminating, terminated, finished
+	Started        bool   // false: it waits for the end of another static pod of the same name
+	Stopping       bool   // its containers are being stopped
+	WaitingInCache bool   // for PLEG to inspect the pod again
+	Busy           bool   // it works, or has a pending update
+	Since          time.Time
+}
+
+// Snapshot returns the states of all workers, sorted by name.
+func (w *Workers) Snapshot() []WorkerState {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	out := make([]WorkerState, 0, len(w.workers))
+	for uid, k := range w.workers {
+		s := WorkerState{
+			UID: uid, Name: k.ref.String(), Step: string(k.step()), Started: !k.startedAt.IsZero(),
+			Stopping: k.terminating() && !k.terminated(), WaitingInCache: k.waiting, Busy: k.working, Since: k.since,
+		}
+		if k.finished {
+			s.Step = "finished"
+		}
+		out = append(out, s)
+	}
+	slices.SortFunc(out, func(a, b WorkerState) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))
+	})
+	return out
+}

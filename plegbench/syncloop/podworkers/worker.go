@@ -2,13 +2,13 @@ package podworkers
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
-	"github.com/kdiag/kdiag/plegbench/syncloop/container"
 	"github.com/kdiag/kdiag/plegbench/syncloop/pod"
 )
 
@@ -21,9 +21,6 @@ const (
 	Terminating Step = "terminating"
 	Terminated  Step = "terminated"
 )
-
-// String returns the step's name.
-func (s Step) String() string { return string(s) }
 
 // A worker is the state of one pod. Workers.mu guards all of it but uid, ref, name and wake.
 type worker struct {
@@ -43,12 +40,11 @@ type worker struct {
 	terminatingAt time.Time // termination was requested
 	terminatedAt  time.Time // no container runs any more
 
-	startedTerminating bool // the goroutine has taken the request
-	deleted            bool // removed from its source, or being deleted
-	evicted            bool
-	finished           bool // nothing is left to be done
-	restartRequested   bool // created again, under the same UID, after termination was requested
-	observedRuntime    bool // it was killed as an orphan
+	deleted          bool // removed from its source, or being deleted
+	evicted          bool
+	finished         bool // nothing is left to be done
+	restartRequested bool // created again, under the same UID, after termination was requested
+	observedRuntime  bool // it was killed as an orphan
 
 	grace     int64 // seconds; 0 until termination is requested
 	completed []chan<- struct{}
@@ -85,20 +81,6 @@ func (k *worker) notify() {
 	}
 }
 
-// retire ends the goroutine, at the latest when it takes its next update, and closes the channels that wait for the
-// pod's end.
-func (k *worker) retire() {
-	if !k.gone {
-		k.gone = true
-		close(k.wake)
-	}
-	if k.cancel != nil {
-		k.cancel()
-	}
-	k.release()
-	k.working = false
-}
-
 // release closes the channels that wait for the end of the containers.
 func (k *worker) release() {
 	for _, ch := range k.completed {
@@ -118,12 +100,6 @@ func (k *worker) replay() {
 	k.notify()
 }
 
-// remember makes an update the active one, to be replayed as a sync without a start time. The mirror is not needed,
-// since only the later steps are replayed.
-func (k *worker) remember(o UpdateOptions) {
-	k.active = &UpdateOptions{Type: Sync, Pod: o.Pod, RunningPod: o.RunningPod}
-}
-
 // spec is the pod as its source last had it, or nil.
 func (k *worker) spec() *v1.Pod {
 	for _, o := range []*UpdateOptions{k.pending, k.active} {
@@ -137,18 +113,16 @@ func (k *worker) spec() *v1.Pod {
 // effectiveGrace is the grace period, in seconds, of a pod whose last one was previous, or 0 if it had none yet: the
 // shortest of those requested, or else the one in the pod's spec, and at least one second. shortened reports a change.
 func effectiveGrace(previous int64, p *v1.Pod, override *int64) (grace int64, shortened bool) {
+	if p == nil {
+		p = &v1.Pod{}
+	}
 	grace = previous
-	asked := false
-	take := func(seconds *int64) {
-		if seconds != nil && (grace == 0 && !asked || *seconds < grace) {
-			grace, asked = *seconds, true
+	for _, seconds := range []*int64{p.DeletionGracePeriodSeconds, override} {
+		if seconds != nil && (grace == 0 || *seconds < grace) {
+			grace = max(1, *seconds)
 		}
 	}
-	if p != nil {
-		take(p.DeletionGracePeriodSeconds)
-	}
-	take(override)
-	if grace == 0 && !asked && p != nil && p.Spec.TerminationGracePeriodSeconds != nil {
+	if grace == 0 && p.Spec.TerminationGracePeriodSeconds != nil {
 		grace = *p.Spec.TerminationGracePeriodSeconds
 	}
 	grace = max(1, grace)
@@ -172,12 +146,164 @@ func whyEnd(o *UpdateOptions) (why string, deleted, evicted bool) {
 	return "", false, false
 }
 
-// idle reports whether nothing runs in a status: no container and no sandbox.
-func idle(s *container.PodStatus) bool {
-	for _, sb := range s.SandboxStatuses {
-		if container.SandboxState(sb.GetState()) == container.Running {
-			return false
+// A job is one update and the step that it leads to.
+type job struct {
+	UpdateOptions
+	step Step
+	ctx  context.Context
+}
+
+// run is the goroutine of one pod.
+func (w *Workers) run(k *worker) {
+	var lastSync time.Time
+	for {
+		select {
+		case <-w.base.Done():
+			return
+		case _, ok := <-k.wake:
+			if !ok {
+				return
+			}
+		}
+		j, ok := w.take(k)
+		if !ok {
+			continue // for another update, or for the end
+		}
+		synced, terminal, err := w.do(k, j, lastSync)
+		if w.base.Err() != nil {
+			return
+		}
+		if synced {
+			lastSync = time.Now()
+		}
+		if w.finish(k, j, terminal, err) {
+			return
 		}
 	}
-	return len(s.Running()) == 0
+}
+
+// take consumes the pending update and decides what it leads to. ok is false if there is nothing to do now.
+func (w *Workers) take(k *worker) (j job, ok bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if k.gone {
+		return job{}, false
+	}
+	if k.pending == nil {
+		k.working = false
+		return job{}, false
+	}
+	j = job{UpdateOptions: *k.pending, step: k.step()}
+	if k.startedAt.IsZero() && j.Pod != nil {
+		switch static := pod.IsStatic(j.Pod); {
+		case static && k.terminating(): // it has to end before it began
+			k.terminatedAt, k.finished, k.pending = time.Now(), true, nil
+			w.retire(k)
+			w.observe(j, string(j.Type))
+			return job{}, false
+		case static && w.startedStatic[k.name] != "" && w.startedStatic[k.name] != k.uid:
+			k.working = false // the update stays pending until the earlier pod of this name has ended
+			w.Queue.Enqueue(k.uid, jitter(w.cfg.BackOff))
+			return job{}, false
+		case static:
+			w.startedStatic[k.name] = k.uid
+		}
+		k.startedAt = time.Now()
+	}
+	k.pending = nil
+	if k.ctx == nil || k.ctx.Err() != nil {
+		k.ctx, k.cancel = context.WithCancel(w.base)
+	}
+	j.ctx = k.ctx
+	// A replay is a sync without a start time. The mirror is not needed, since only the later steps are replayed.
+	k.active = &UpdateOptions{Type: Sync, Pod: j.Pod, RunningPod: j.RunningPod}
+	k.since = time.Now()
+	return j, true
+}
+
+// do waits for a new status and takes the step. synced reports that it got as far as the step.
+func (w *Workers) do(k *worker, j job, lastSync time.Time) (synced, terminal bool, err error) {
+	if j.RunningPod != nil {
+		return true, false, w.cfg.Syncer.SyncTerminatingRuntimePod(j.ctx, j.RunningPod)
+	}
+	w.setWaiting(k, true) // until PLEG has inspected the pod since its last sync; not even a kill shortens that
+	status, err := w.cfg.Cache.GetNewerThan(w.base, k.uid, lastSync)
+	w.setWaiting(k, false)
+	if err != nil {
+		if w.base.Err() == nil {
+			w.cfg.Recorder.Eventf(j.Pod, v1.EventTypeWarning, "FailedSync", "error determining status: %v", err)
+		}
+		return false, false, err
+	}
+	switch j.step {
+	case Terminated:
+		err = w.cfg.Syncer.SyncTerminatedPod(j.ctx, j.Pod, status)
+	case Terminating:
+		w.mu.Lock()
+		grace, override := k.grace, k.override
+		w.mu.Unlock()
+		err = w.cfg.Syncer.SyncTerminatingPod(j.ctx, j.Pod, status, &grace, override)
+	default:
+		terminal, err = w.cfg.Syncer.SyncPod(j.ctx, j.Type, j.Pod, j.MirrorPod, status)
+	}
+	return true, terminal, err
+}
+
+func (w *Workers) setWaiting(k *worker, waiting bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	k.waiting, k.since = waiting, time.Now()
+}
+
+// finish records the result of a step and reports whether the worker ends.
+func (w *Workers) finish(k *worker, j job, terminal bool, err error) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	log := w.cfg.Log.WithValues("pod", k.ref, "podUID", k.uid)
+	label, moved, over := string(j.Type), false, false
+	switch {
+	case errors.Is(err, context.Canceled):
+		log.V(2).Info("Sync exited with context cancellation error", "workType", j.step)
+	case err != nil:
+		log.Error(err, "Error syncing pod, skipping")
+	case j.step == Terminated:
+		log.V(4).Info("Pod is complete and the worker can now stop")
+		label, over = string(Terminated), true
+	case j.RunningPod != nil:
+		log.V(4).Info("Pod terminated all orphaned containers successfully and worker can now stop")
+		k.terminatedAt, over = time.Now(), true
+	case j.step == Terminating:
+		log.V(4).Info("Pod terminated all containers successfully")
+		k.terminatedAt, moved = time.Now(), true
+		k.release()
+		k.replay()
+	case terminal:
+		log.V(4).Info("Pod is terminal")
+		if !k.terminating() { // a request may have come during the sync
+			k.terminatingAt = time.Now()
+			k.grace, _ = effectiveGrace(0, j.Pod, nil)
+		}
+		moved = true
+		k.replay()
+	}
+	w.observe(j, label)
+	if over {
+		k.finished, k.pending = true, nil
+		w.retire(k)
+		return true
+	}
+	w.Queue.Enqueue(k.uid, jitter(w.cfg.requeueAfter(moved, err)))
+	k.since = time.Now()
+	if k.pending != nil {
+		k.notify()
+	} else {
+		k.working = false
+	}
+	return false
+}
+
+func (w *Workers) observe(j job, label string) {
+	if !j.StartTime.IsZero() {
+		w.cfg.Metrics.PodWorkerDuration.WithLabelValues(label).Observe(time.Since(j.StartTime).Seconds())
+	}
 }

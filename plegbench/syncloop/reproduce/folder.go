@@ -24,21 +24,15 @@ type folder struct {
 }
 
 func newFolder(parent, endpoint string) (*folder, error) {
-	if len(parent) > 60 {
-		parent = "/tmp" // a socket's path has at most 107 bytes
-	}
 	dir, err := os.MkdirTemp(parent, folderPrefix)
 	if err != nil {
 		return nil, fmt.Errorf("making a folder for the run: %w", err)
 	}
 	f := &folder{dir: dir}
-	err = os.WriteFile(f.path("endpoint"), []byte(endpoint), 0o600) // for the clean-up after a run that was killed
-	if err == nil {
-		err = os.Mkdir(f.path("manifests"), 0o700)
-	}
-	if err == nil {
-		f.lock, err = locked(f.path("lock"))
-	}
+	f.lock, err = locked(f.path("lock"))
+	err = errors.Join(err,
+		os.WriteFile(f.path("endpoint"), []byte(endpoint), 0o600), // for the clean-up after a run that was killed
+		os.Mkdir(f.path("manifests"), 0o700))
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("preparing the run's folder: %w", err), os.RemoveAll(dir))
 	}
@@ -75,40 +69,28 @@ func Cleanup(ctx context.Context, parent string) (syncloop.Cleaned, error) {
 	problems := []error{err}
 	for _, dir := range dirs {
 		lock, err := locked(filepath.Join(dir, "lock"))
-		switch {
-		case errors.Is(err, unix.EWOULDBLOCK), errors.Is(err, fs.ErrPermission), errors.Is(err, unix.ENOTDIR):
-			continue // its run is alive, it is another user's, or it is not a folder
-		case err != nil:
-			problems = append(problems, err)
-			continue
+		if errors.Is(err, unix.EWOULDBLOCK) || errors.Is(err, fs.ErrPermission) {
+			continue // its run is alive, or it is another user's
 		}
 		f := &folder{dir: dir, lock: lock}
-		removed, err := f.settle(ctx)
-		done.Sandboxes += removed.Sandboxes
-		done.Containers += removed.Containers
-		if err != nil {
-			problems = append(problems, fmt.Errorf("%s: %w", dir, err), lock.Close())
-			continue
+		// Without an endpoint the run used the embedded runtime, which ended with it, or was killed at its very start.
+		endpoint, _ := os.ReadFile(f.path("endpoint"))
+		if err == nil && len(endpoint) > 0 {
+			var removed syncloop.Cleaned
+			removed, err = f.clean(ctx, string(endpoint))
+			done.Sandboxes += removed.Sandboxes
+			done.Containers += removed.Containers
 		}
-		if err := f.close(); err != nil {
-			problems = append(problems, err)
+		if err == nil {
+			err = f.close()
+		}
+		if err != nil {
+			problems = append(problems, fmt.Errorf("%s: %w", dir, err))
 			continue
 		}
 		done.Folders = append(done.Folders, dir)
 	}
 	return done, errors.Join(problems...)
-}
-
-// settle removes from the runtime what the folder's run left there. The embedded runtime ended with its run.
-func (f *folder) settle(ctx context.Context) (syncloop.Cleaned, error) {
-	endpoint, err := os.ReadFile(f.path("endpoint"))
-	if errors.Is(err, fs.ErrNotExist) { // killed before it made anything
-		return syncloop.Cleaned{}, nil
-	}
-	if err != nil || len(endpoint) == 0 {
-		return syncloop.Cleaned{}, err
-	}
-	return f.clean(ctx, string(endpoint))
 }
 
 // clean removes what the run made in a runtime, with its cgroups.

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/kdiag/kdiag/crictl/fake"
 )
 
 // TestInterrupt ends a run while the runtime hangs and the node does not show it yet. What the kubelet sees of its
@@ -20,7 +22,7 @@ func TestInterrupt(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	s, _ := Find("runtime-hung")
-	s.Hold = 2 * time.Hour // the interrupt ends it, however late that comes
+	s.Hold = fake.Duration(2 * time.Hour) // the interrupt ends it, however late that comes
 	const speed = 60
 	ctx, interrupt := context.WithCancel(t.Context())
 	report, err := Run(ctx, Config{Scenario: s, Pods: 2, Speed: speed, Dir: dir, Notify: func(e Event) {

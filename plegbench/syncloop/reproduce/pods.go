@@ -6,15 +6,21 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"path"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	nouns "github.com/kdiag/kdiag/plegbench/syncloop/container"
+)
+
+const (
+	namespace = "reproduce"
+	appName   = "app"
 )
 
 func podName(i int) string { return "app-" + strconv.Itoa(i) }
@@ -31,44 +37,31 @@ spec:
   hostNetwork: true
   terminationGracePeriodSeconds: 1
   containers:
-  - {name: ` + appName + `, image: %q, imagePullPolicy: IfNotPresent%s}
+  - {name: ` + appName + `, image: %q, imagePullPolicy: IfNotPresent}
 `
 
 func (r *run) writeManifest(name string) error {
-	command := ""
-	if !r.image.runs {
-		command = `, command: ["sleep", "1000000"]`
-	}
 	// Renamed into place: a source that looks in between would take half a pod for a whole one.
 	tmp := r.folder.path("manifest")
-	if err := os.WriteFile(tmp, fmt.Appendf(nil, manifest, name, r.image.name, command), 0o600); err != nil {
+	if err := os.WriteFile(tmp, fmt.Appendf(nil, manifest, name, r.image), 0o600); err != nil {
 		return err
 	}
 	return os.Rename(tmp, filepath.Join(r.folder.path("manifests"), name+".yaml"))
 }
 
-// An image is what the pods run.
-type image struct {
-	name string
-	runs bool // by itself, for good; else it gets a command
-}
+var errNoImage = errors.New("the runtime has no pause image that the pods could run: name an image that runs by itself")
 
-var errNoImage = errors.New("the runtime has no image that the pods could run: neither pause nor busybox; name one that has sleep")
-
-// chooseImage takes an image that is there already, because a run pulls nothing: the pause image above all, which
-// every runtime has for its sandboxes and which does nothing for good.
-func chooseImage(list []*runtimeapi.Image) (image, error) {
-	for _, want := range []image{{"pause", true}, {"busybox", false}, {"alpine", false}} {
-		for _, i := range list {
-			for _, tag := range i.GetRepoTags() {
-				repository := tag[:strings.LastIndex(tag, ":")]
-				if repository[strings.LastIndex(repository, "/")+1:] == want.name {
-					return image{tag, want.runs}, nil
-				}
+// pauseImage is an image that is there already, because a run pulls nothing: every runtime has one for its sandboxes,
+// which does nothing for good.
+func pauseImage(list []*runtimeapi.Image) (string, error) {
+	for _, i := range list {
+		for _, tag := range i.GetRepoTags() {
+			if strings.Contains(path.Base(tag), "pause") {
+				return tag, nil
 			}
 		}
 	}
-	return image{}, errNoImage
+	return "", errNoImage
 }
 
 // labels select what the run made for one pod.
@@ -79,7 +72,8 @@ func (r *run) labels(pod string) map[string]string {
 // kill ends a pod's container at the runtime itself.
 func (r *run) kill(ctx context.Context, pod string) error {
 	list, err := r.direct.ListContainers(ctx, &runtimeapi.ContainerFilter{
-		LabelSelector: r.labels(pod), State: &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_RUNNING},
+		LabelSelector: r.labels(pod),
+		State:         &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_RUNNING},
 	})
 	if err != nil {
 		return fmt.Errorf("looking for the container of %s: %w", pod, err)
@@ -91,7 +85,7 @@ func (r *run) kill(ctx context.Context, pod string) error {
 	if err := r.direct.StopContainer(ctx, id, 0); err != nil {
 		return fmt.Errorf("killing the container of %s: %w", pod, err)
 	}
-	r.watch.died(pod, id)
+	r.timeline.expect(PodDied, pod, id, "its container is killed")
 	return nil
 }
 
@@ -103,6 +97,7 @@ const floodAtOnce = 4
 
 // flood makes exited containers in a pod's sandbox, as a crash loop leaves them.
 func (r *run) flood(ctx context.Context, pod string, n int) error {
+	start := time.Now()
 	sandboxes, err := r.direct.ListPodSandbox(ctx, &runtimeapi.PodSandboxFilter{LabelSelector: r.labels(pod)})
 	if err != nil {
 		return fmt.Errorf("looking for the sandbox of %s: %w", pod, err)
@@ -113,18 +108,22 @@ func (r *run) flood(ctx context.Context, pod string, n int) error {
 	sandbox := sandboxes[0]
 	labels := maps.Clone(sandbox.GetLabels())
 	labels[nouns.ContainerNameLabel] = floodName
-	config := &runtimeapi.PodSandboxConfig{Metadata: sandbox.GetMetadata(), Labels: sandbox.GetLabels(), Linux: &runtimeapi.LinuxPodSandboxConfig{}}
+	config := &runtimeapi.PodSandboxConfig{
+		Metadata: sandbox.GetMetadata(), Labels: sandbox.GetLabels(),
+		Linux: &runtimeapi.LinuxPodSandboxConfig{},
+	}
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(floodAtOnce)
 	for i := range n {
 		g.Go(func() error {
 			c := &runtimeapi.ContainerConfig{
 				Metadata: &runtimeapi.ContainerMetadata{Name: floodName, Attempt: uint32(i)},
-				Image:    &runtimeapi.ImageSpec{Image: r.image.name}, Labels: labels, Linux: &runtimeapi.LinuxContainerConfig{},
-				Annotations: map[string]string{nouns.HashAnnotation: "0", nouns.RestartCountAnnotation: strconv.Itoa(i)},
-			}
-			if !r.image.runs {
-				c.Command = []string{"sleep", "1000000"}
+				Image:    &runtimeapi.ImageSpec{Image: r.image}, Labels: labels,
+				Linux: &runtimeapi.LinuxContainerConfig{},
+				Annotations: map[string]string{
+					nouns.HashAnnotation:         "0",
+					nouns.RestartCountAnnotation: strconv.Itoa(i),
+				},
 			}
 			id, err := r.direct.CreateContainer(ctx, sandbox.GetId(), c, config)
 			if err != nil {
@@ -139,6 +138,9 @@ func (r *run) flood(ctx context.Context, pod string, n int) error {
 	if err := g.Wait(); err != nil {
 		return fmt.Errorf("making exited containers: %w", err)
 	}
+	r.flooded = n
+	r.timeline.event(Flooded, fmt.Sprintf("%s: %d containers have come and exited within %s", pod, n,
+		time.Since(start).Round(time.Millisecond)))
 	return nil
 }
 
@@ -148,19 +150,4 @@ func (r *run) floodLeft(ctx context.Context) (int, error) {
 	labels[nouns.ContainerNameLabel] = floodName
 	list, err := r.direct.ListContainers(ctx, &runtimeapi.ContainerFilter{LabelSelector: labels})
 	return len(list), err
-}
-
-// left counts what is in the runtime of the run's.
-func (r *run) left(ctx context.Context) (sandboxes, containers []string, err error) {
-	owner := map[string]string{nouns.OwnerLabel: r.folder.node()}
-	all, listErr := r.direct.ListContainers(ctx, &runtimeapi.ContainerFilter{LabelSelector: owner})
-	for _, c := range all {
-		containers = append(containers, c.GetId())
-	}
-	pods, err := r.direct.ListPodSandbox(ctx, &runtimeapi.PodSandboxFilter{LabelSelector: owner})
-	for _, s := range pods {
-		sandboxes = append(sandboxes, s.GetId())
-	}
-	slices.Sort(sandboxes)
-	return sandboxes, containers, errors.Join(listErr, err)
 }

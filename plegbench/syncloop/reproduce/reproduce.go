@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -30,7 +29,7 @@ type Config struct {
 	Endpoint string    // of a real runtime; empty: the embedded one
 	Pods     int       // at least 2 and the scenario's MinPods
 	Exited   int       // how many containers a flood makes
-	Image    string    // of the pods, one that runs by itself; empty: one that is there already
+	Image    string    // of the pods, one that runs by itself; empty: the pause image that is there
 	Speed    float64   // shortens all times of the kubelet's and the scenario's
 	Dir      string    // where to make the folder of the run
 	Log      io.Writer // takes the kubelet's log; nil: discarded
@@ -46,6 +45,10 @@ const (
 	cleaning = 2 * time.Minute
 	// verbosity of the log: what most distributions' kubelets show.
 	verbosity = 2
+	// Times at the kubelet's pace.
+	startWithin   = 3 * time.Minute
+	recoverWithin = 8 * time.Minute // what hangs may hang for 2 m more, and a back-off follows
+	pollEvery     = 500 * time.Millisecond
 )
 
 // A run is one play.
@@ -53,8 +56,7 @@ type run struct {
 	cfg      Config
 	folder   *folder
 	timeline timeline
-	watch    watch
-	image    image
+	image    string // of the pods
 	runtime  string
 	endpoint string // of the runtime itself
 	direct   *remote.Service
@@ -83,9 +85,8 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &run{cfg: cfg, folder: f, want: cfg.Pods, endpoint: cfg.Endpoint}
-	r.timeline.notify, r.timeline.speed, r.timeline.seen = cfg.Notify, cfg.Speed, map[string]bool{}
-	r.watch.timeline, r.watch.speed, r.watch.node = &r.timeline, cfg.Speed, f.node()
+	r := &run{cfg: cfg, folder: f, want: cfg.Pods, endpoint: cfg.Endpoint, cleaned: true}
+	r.timeline = timeline{notify: cfg.Notify, speed: cfg.Speed, node: f.node(), log: cfg.Log, seen: map[string]bool{}}
 	err = r.surround(ctx)
 	if !r.cleaned && cfg.Endpoint != "" {
 		return r.report(), err // the folder stays: it records what is left to remove
@@ -97,7 +98,15 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 func (r *run) surround(ctx context.Context) error {
 	apart := context.WithoutCancel(ctx) // what is below outlives an interrupt, until it is cleaned
 	if r.endpoint == "" {
-		stop, err := r.embed(apart)
+		healthy, _ := fake.Builtin("healthy")
+		_, healthy.Latency = faster(nil, healthy.Latency, r.cfg.Speed)
+		server, err := fake.New(healthy)
+		if err != nil {
+			return err
+		}
+		path := r.folder.path("cri.sock")
+		r.endpoint = "unix://" + path
+		stop, err := fake.Listen(apart, server, path)
 		if err != nil {
 			return err
 		}
@@ -108,18 +117,7 @@ func (r *run) surround(ctx context.Context) error {
 		return err
 	}
 	defer r.direct.Close()
-	version, err := r.direct.Version(ctx)
-	if err != nil {
-		r.cleaned = true
-		return fmt.Errorf("asking the runtime at %s for its version: %w", r.endpoint, err)
-	}
-	if r.usual, err = r.hideNetwork(ctx); err != nil {
-		r.cleaned = true
-		return err
-	}
-	r.runtime = version.GetRuntimeName() + " " + version.GetRuntimeVersion()
-	if err := r.choose(ctx); err != nil { // nothing has been made in the runtime yet
-		r.cleaned = true
+	if err := r.prepare(ctx); err != nil { // nothing has been made in the runtime yet
 		return err
 	}
 	r.proxy, err = fault.New(fault.Config{Backend: r.endpoint, Listen: r.folder.path("proxy.sock")})
@@ -130,51 +128,35 @@ func (r *run) surround(ctx context.Context) error {
 	proxied, stop := context.WithCancel(apart)
 	ended := make(chan error, 1)
 	go func() { ended <- r.proxy.Run(proxied) }()
+	r.cleaned = false
 	err = r.withLoop(ctx)
 	stop()
 	return errors.Join(err, <-ended, r.clean(apart))
 }
 
-// embed starts the embedded runtime, with a healthy node's pods of others on it.
-func (r *run) embed(ctx context.Context) (stop func(), err error) {
-	healthy, ok := fake.Builtin("healthy")
-	if !ok {
-		return nil, errors.New("there is no embedded scenario healthy")
-	}
-	_, healthy.Latency = (&Scenario{Latency: healthy.Latency}).faster(r.cfg.Speed)
-	server, err := fake.New(healthy)
+// prepare asks the runtime what it is, chooses the pods' image and writes their manifests.
+func (r *run) prepare(ctx context.Context) error {
+	version, err := r.direct.Version(ctx)
 	if err != nil {
-		return nil, err
+		return fmt.Errorf("asking the runtime at %s for its version: %w", r.endpoint, err)
 	}
-	path := r.folder.path("cri.sock")
-	r.endpoint = "unix://" + path
-	return fake.Listen(ctx, server, path)
-}
-
-// hideNetwork returns the condition that makes a node without CNI usable here: the pods are on the host's network.
-func (r *run) hideNetwork(ctx context.Context) ([]fake.Condition, error) {
+	r.runtime = version.GetRuntimeName() + " " + version.GetRuntimeVersion()
 	status, err := r.direct.Status(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("asking the runtime at %s for its status: %w", r.endpoint, err)
+		return fmt.Errorf("asking the runtime at %s for its status: %w", r.endpoint, err)
 	}
 	for _, c := range status.GetConditions() {
+		// A node without CNI will do: the pods are on the host's network.
 		if c.GetType() == runtimeapi.NetworkReady && !c.GetStatus() {
-			return []fake.Condition{{Type: runtimeapi.NetworkReady, Status: true}}, nil
+			r.usual = []fake.Condition{{Type: runtimeapi.NetworkReady, Status: true}}
 		}
 	}
-	return nil, nil
-}
-
-// choose takes the pods' image and writes their manifests.
-func (r *run) choose(ctx context.Context) error {
-	if r.cfg.Image != "" {
-		r.image = image{r.cfg.Image, true}
-	} else {
+	if r.image = r.cfg.Image; r.image == "" {
 		list, err := r.direct.ListImages(ctx)
 		if err != nil {
 			return fmt.Errorf("listing the runtime's images: %w", err)
 		}
-		if r.image, err = chooseImage(list); err != nil {
+		if r.image, err = pauseImage(list); err != nil {
 			return err
 		}
 	}
@@ -186,94 +168,267 @@ func (r *run) choose(ctx context.Context) error {
 	return nil
 }
 
-// withLoop runs the syncLoop and plays the scenario meanwhile.
+// withLoop runs the syncLoop and plays the scenario meanwhile. It is a kubelet that collects no images and evicts no
+// pods: the runtime may be in use.
 func (r *run) withLoop(ctx context.Context) error {
-	cfg, err := r.loopConfig()
+	k, _, err := syncloop.LoadKubelet("", nil)
 	if err != nil {
 		return err
 	}
-	if r.loop, err = syncloop.New(ctx, cfg); err != nil {
+	k.ImageGCHighThresholdPercent, k.EvictionHard = 100, map[string]string{}
+	if r.cfg.Endpoint != "" {
+		k.CgroupRoot = "/" + r.folder.node() // apart from a kubelet's, and easily removed
+	}
+	log := textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&r.timeline), textlogger.Verbosity(verbosity)))
+	r.loop, err = syncloop.New(ctx, syncloop.Config{
+		Endpoint: "unix://" + r.folder.path("proxy.sock"), NodeName: r.folder.node(), RootDir: r.folder.path("root"),
+		LogDir:  r.folder.path("log"),
+		Kubelet: k, Periods: syncloop.PeriodsFor(k).Faster(r.cfg.Speed), Manifests: r.folder.path("manifests"),
+		Log: log, Recorder: syncloop.NewRecorder(nil, r.folder.node(), log), Notify: r.timeline.notified,
+	})
+	if err != nil {
 		return err
 	}
 	running, stop := context.WithCancel(context.WithoutCancel(ctx)) // an interrupt comes to it by stop
 	r.stop = stop
 	ended := make(chan error, 1)
-	text := fmt.Sprintf("a syncLoop on %s, %d pods", r.runtime, r.cfg.Pods)
-	if len(r.usual) > 0 {
-		text += "; that the runtime says NetworkReady=false is hidden from it, because its pods need no CNI"
-	}
-	r.timeline.event(Started, text)
+	r.timeline.event(Started, fmt.Sprintf("a syncLoop on %s, %d pods", r.runtime, r.cfg.Pods))
 	go func() { ended <- r.loop.Run(running) }()
 	err = r.play(ctx)
 	stop()
-	select {
-	case loopErr := <-ended:
-		return errors.Join(err, loopErr)
-	case <-time.After(least):
-		return errors.Join(err, errors.New("the syncLoop does not end"))
+	return errors.Join(err, <-ended)
+}
+
+// play goes through the phases: all well, fault, NotReady or not, end of the fault, all well.
+func (r *run) play(ctx context.Context) error {
+	if err := r.await(ctx, startWithin); err != nil {
+		return r.miss(ctx, fmt.Sprintf("the node did not come up: %v", err))
+	}
+	r.timeline.event(PodRunning, fmt.Sprintf("all %d pods run", r.want))
+	s := &r.cfg.Scenario
+	for i := range max(1, s.Times) {
+		if i > 0 {
+			if err := r.wait(ctx, time.Duration(s.Pause)); err != nil {
+				return err
+			}
+		}
+		if err := r.injectFault(ctx); err != nil {
+			return err
+		}
+	}
+	message, notReady := r.timeline.sawNotReady()
+	if problem := judge(s.NotReady, message, notReady); problem != "" {
+		_ = r.miss(ctx, problem)
+	}
+	if err := r.await(ctx, recoverWithin); err != nil {
+		return r.miss(ctx, fmt.Sprintf("the node has not recovered: %v", err))
+	}
+	r.recovered = time.Now()
+	r.timeline.event(Recovered, fmt.Sprintf("the node is Ready and all %d pods run", r.want))
+	return nil
+}
+
+// miss records a difference from the scenario. An interrupt is returned instead.
+func (r *run) miss(ctx context.Context, what string) error {
+	if ctx.Err() == nil {
+		r.missed = append(r.missed, what)
+		r.timeline.event(Missed, what)
+	}
+	return ctx.Err()
+}
+
+// injectFault begins the fault, takes the steps, and ends it.
+func (r *run) injectFault(ctx context.Context) error {
+	s := &r.cfg.Scenario
+	if err := r.setFault(ctx, true); err != nil {
+		return err
+	}
+	start := time.Now()
+	until := func(at fake.Duration) error {
+		return r.wait(ctx, time.Duration(at)-time.Duration(float64(time.Since(start))*r.cfg.Speed))
+	}
+	var err error
+	for _, step := range s.Steps {
+		if err = until(step.At); err == nil {
+			err = r.step(ctx, step)
+		}
+		if err != nil {
+			break
+		}
+	}
+	if err == nil {
+		err = until(s.Hold)
+	}
+	if ctx.Err() != nil {
+		r.stop() // first, so that what the end of the fault releases is not part of the incident
+	}
+	return errors.Join(err, r.setFault(context.WithoutCancel(ctx), false))
+}
+
+// setFault begins or ends what goes wrong.
+func (r *run) setFault(ctx context.Context, on bool) error {
+	s := &r.cfg.Scenario
+	text := "the fault ends"
+	if on {
+		text = s.Summary
+	}
+	r.timeline.setFault(on, s.Cause != "", text)
+	if r.cfg.Fault != nil {
+		return r.cfg.Fault(ctx, on)
+	}
+	if !on {
+		s = &Scenario{}
+	}
+	conditions := s.Conditions
+	if len(conditions) == 0 {
+		conditions = r.usual
+	}
+	r.proxy.SetConditions(conditions)
+	return errors.Join(r.proxy.SetDown(s.Down), r.proxy.SetFaults(faster(s.Faults, s.Latency, r.cfg.Speed)))
+}
+
+// step does something to the pods.
+func (r *run) step(ctx context.Context, s Step) error {
+	switch s.Do {
+	case Die:
+		return r.kill(ctx, podName(s.Pod))
+	case DieAll:
+		for i := range r.cfg.Pods {
+			if err := r.kill(ctx, podName(i)); err != nil {
+				return err
+			}
+		}
+	case Add:
+		r.want++
+		r.timeline.expect(PodAdded, latePod, "", "its manifest is there")
+		return r.writeManifest(latePod)
+	case Flood:
+		return r.flood(ctx, podName(0), r.cfg.Exited)
+	}
+	return nil
+}
+
+// well returns nil once the node and the pods are well and nothing is left of a flood.
+func (r *run) well(ctx context.Context) error {
+	err := r.timeline.settled(r.loop.Snapshot().Pods, r.want)
+	if err != nil || r.flooded == 0 {
+		return err
+	}
+	n, err := r.floodLeft(ctx)
+	if err != nil || n > 1 {
+		return errors.Join(err, fmt.Errorf("%d exited containers are left", n))
+	}
+	r.timeline.event(Collected, fmt.Sprintf("%d exited containers are collected; the newest stays", r.flooded-n))
+	r.flooded = 0
+	return nil
+}
+
+// await waits until all is well, or its time, at the kubelet's pace and some more, is over. Its error is what was
+// still missing.
+func (r *run) await(ctx context.Context, within time.Duration) error {
+	deadline := time.Now().Add(time.Duration(float64(within)/r.cfg.Speed) + least)
+	for {
+		if err := r.wait(ctx, pollEvery); err != nil {
+			return err
+		}
+		if err := r.well(ctx); err == nil || time.Now().After(deadline) {
+			return err
+		}
 	}
 }
 
-// loopConfig is that of a kubelet that collects no images and evicts no pods: the runtime may be in use.
-func (r *run) loopConfig() (syncloop.Config, error) {
-	k, _, err := syncloop.LoadKubelet("", nil)
-	if err != nil {
-		return syncloop.Config{}, err
+// wait waits for a time at the kubelet's pace, and looks at the syncLoop meanwhile.
+func (r *run) wait(ctx context.Context, d time.Duration) error {
+	end := time.Now().Add(time.Duration(float64(d) / r.cfg.Speed))
+	for left := time.Until(end); left > 0; left = time.Until(end) {
+		poll := time.Duration(float64(pollEvery) / r.cfg.Speed)
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(max(min(left, poll), 5*time.Millisecond)):
+			r.timeline.look(r.loop.Snapshot())
+		}
 	}
-	k.ImageGCHighThresholdPercent, k.EvictionHard, k.EvictionSoft = 100, map[string]string{}, map[string]string{}
-	if r.cfg.Endpoint != "" {
-		k.CgroupRoot = "/" + r.folder.node() // apart from a kubelet's, and easily removed
-	}
-	out := textlogger.NewConfig(textlogger.Output(&oneAtATime{w: r.cfg.Log}), textlogger.Verbosity(verbosity))
-	log := newTap(textlogger.NewLogger(out), func(err error, msg string, kv []any) {
-		r.timeline.logged(err, msg)
-		r.watch.logged(msg, kv)
-	})
-	recorder := syncloop.NewRecorder(nil, r.folder.node(), log)
-	return syncloop.Config{
-		Endpoint: "unix://" + r.folder.path("proxy.sock"), NodeName: r.folder.node(), RootDir: r.folder.path("root"), LogDir: r.folder.path("log"),
-		Kubelet: k, Periods: syncloop.PeriodsFor(k).Faster(r.cfg.Speed), Manifests: r.folder.path("manifests"),
-		Log: log, Recorder: recorder, Notify: r.notified,
-	}, nil
+	return ctx.Err()
 }
 
-// notified takes the events of the syncLoop. The beginning of a skip comes with the log's line.
-func (r *run) notified(e syncloop.Event) {
-	switch e.What {
-	case "ready":
-		r.timeline.condition(true, e.Detail)
-	case "not-ready":
-		r.timeline.condition(false, e.Detail)
-	case "resume":
-		r.timeline.resumed(e.Detail)
-	}
-}
-
-// clean removes what the run made in the runtime, and looks whether anything is left.
+// clean removes what the run made in the runtime.
 func (r *run) clean(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, cleaning)
 	defer cancel()
 	done, err := r.folder.clean(ctx, r.endpoint)
-	sandboxes, containers, leftErr := r.left(ctx)
-	if err = errors.Join(err, leftErr); err != nil {
+	if err != nil {
 		return fmt.Errorf("cleaning up: %w", err)
 	}
-	if n := len(sandboxes) + len(containers); n > 0 {
-		return fmt.Errorf("cleaning up: left in the runtime: %s", strings.Join(append(sandboxes, containers...), ", "))
-	}
 	r.cleaned = true
-	r.timeline.event(CleanedUp, fmt.Sprintf("%d sandboxes and their containers are removed, nothing is left", done.Sandboxes))
+	r.timeline.event(CleanedUp, fmt.Sprintf("%d sandboxes and their containers are removed, nothing is left",
+		done.Sandboxes))
 	return nil
 }
 
-// oneAtATime lets one line through at a time.
-type oneAtATime struct {
-	mu sync.Mutex
-	w  io.Writer
+// A Report is what a run has shown.
+type Report struct {
+	Scenario string  `json:"scenario"`
+	Summary  string  `json:"summary"`         // what goes wrong in it
+	Cause    string  `json:"cause,omitempty"` // cause code of kdiag pleg
+	Runtime  string  `json:"runtime"`         // name and version
+	Endpoint string  `json:"endpoint"`        // empty for the embedded runtime
+	Speed    float64 `json:"speed"`           // by which all periods of the kubelet were shortened
+	Pods     int     `json:"pods"`
+	Events   []Event `json:"events"`
+
+	NotReadyExpected bool `json:"notReadyExpected"`
+	// From the first fault to the first NotReady, in this run and at a kubelet's own pace. Absent if the node stayed
+	// Ready.
+	NotReadyAfterSeconds        *float64 `json:"notReadyAfterSeconds,omitempty"`
+	NotReadyAfterKubeletSeconds *float64 `json:"notReadyAfterKubeletSeconds,omitempty"`
+	Reason                      string   `json:"reason,omitempty"`  // of the Ready condition then
+	Message                     string   `json:"message,omitempty"` // of the Ready condition then
+	// From the end of the fault until the node was Ready and all pods ran. Absent if that was not reached.
+	RecoveredAfterSeconds        *float64 `json:"recoveredAfterSeconds,omitempty"`
+	RecoveredAfterKubeletSeconds *float64 `json:"recoveredAfterKubeletSeconds,omitempty"`
+
+	Why         string   `json:"why"`                // the node turns NotReady, or does not
+	Missed      []string `json:"missed"`             // differences from the scenario; empty if there are none
+	Interrupted bool     `json:"interrupted"`        // it was cut short, and all after it did not happen
+	CleanedUp   bool     `json:"cleanedUp"`          // nothing of the run is left in the runtime
+	Log         string   `json:"log,omitempty"`      // file with the kubelet's log of the run
+	Problems    []string `json:"problems,omitempty"` // why it was not played, or not to its end, for a person
 }
 
-func (o *oneAtATime) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.w.Write(p)
+// report sums up.
+func (r *run) report() *Report {
+	t, s := &r.timeline, &r.cfg.Scenario
+	out := &Report{
+		Scenario: s.Name, Summary: s.Summary, Cause: s.Cause, Runtime: r.runtime, Endpoint: r.cfg.Endpoint,
+		Speed: r.cfg.Speed, Pods: r.cfg.Pods,
+		Events: append([]Event{}, t.events...), NotReadyExpected: s.NotReady != "", Why: s.Why, Missed: []string{},
+		CleanedUp: r.cleaned,
+	}
+	out.Missed = append(out.Missed, r.missed...)
+	both := func(seconds float64) (*float64, *float64) {
+		kubelet := seconds * r.cfg.Speed
+		return &seconds, &kubelet
+	}
+	if !t.notReady.IsZero() {
+		out.Reason, out.Message = "KubeletNotReady", t.message
+		out.NotReadyAfterSeconds, out.NotReadyAfterKubeletSeconds = both(t.notReady.Sub(t.first).Seconds())
+	}
+	if !r.recovered.IsZero() {
+		out.RecoveredAfterSeconds, out.RecoveredAfterKubeletSeconds = both(r.recovered.Sub(t.lifted).Seconds())
+	}
+	return out
+}
+
+// judge compares the node's condition with the scenario. The result is empty if they agree.
+func judge(want, message string, notReady bool) string {
+	switch {
+	case want == "" && notReady:
+		return "the node turned NotReady, which it should not: " + message
+	case want != "" && !notReady:
+		return "the node stayed Ready; it should have turned NotReady with " + want
+	case !strings.Contains(message, want):
+		return fmt.Sprintf("the node turned NotReady with %q, which does not say %s", message, want)
+	}
+	return ""
 }

@@ -6,12 +6,11 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kdiag/kdiag/crictl/fake"
 )
 
-// TestScenarios wants each name of the embedded runtime played, with all that a person is told of it, and steps in
+// TestScenarios wants each name of the embedded runtime played, with all its texts, and steps in
 // order.
 func TestScenarios(t *testing.T) {
 	for _, name := range Names() {
@@ -29,7 +28,7 @@ func TestScenarios(t *testing.T) {
 		if !slices.IsSortedFunc(s.Steps, func(a, b Step) int { return int(a.At - b.At) }) {
 			t.Errorf("%s: steps out of order: %v", name, s.Steps)
 		}
-		faults, latency := s.faster(1)
+		faults, latency := faster(s.Faults, s.Latency, 1)
 		if _, err := fake.NewRules(faults, latency, time.Now(), nil); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -41,43 +40,18 @@ func TestScenarios(t *testing.T) {
 
 func TestFaster(t *testing.T) {
 	s := Scenario{
-		Faults:  []fake.Fault{{RPC: "*", Delay: 60 * second, From: 30 * second}},
-		Latency: []fake.Latency{{RPC: "List*", Base: 120 * second, PerItem: 6 * second}},
+		Faults:  []fake.Fault{{RPC: "*", Delay: fake.Duration(time.Minute), From: fake.Duration(30 * time.Second)}},
+		Latency: []fake.Latency{{RPC: "List*", Base: fake.Duration(2 * time.Minute), PerItem: fake.Duration(6 * time.Second)}},
 	}
-	faults, latency := s.faster(60)
-	if diff := cmp.Diff([]fake.Fault{{RPC: "*", Delay: second, From: second / 2}}, faults); diff != "" {
+	faults, latency := faster(s.Faults, s.Latency, 60)
+	if diff := cmp.Diff([]fake.Fault{{RPC: "*", Delay: fake.Duration(time.Second), From: fake.Duration(500 * time.Millisecond)}}, faults); diff != "" {
 		t.Error(diff)
 	}
-	if diff := cmp.Diff([]fake.Latency{{RPC: "List*", Base: 2 * second, PerItem: second / 10}}, latency); diff != "" {
+	if diff := cmp.Diff([]fake.Latency{{RPC: "List*", Base: fake.Duration(2 * time.Second), PerItem: fake.Duration(100 * time.Millisecond)}}, latency); diff != "" {
 		t.Error(diff)
 	}
-	if s.Faults[0].Delay != 60*second || s.Latency[0].Base != 120*second {
+	if s.Faults[0].Delay != fake.Duration(time.Minute) || s.Latency[0].Base != fake.Duration(2*time.Minute) {
 		t.Error("the scenario itself has changed")
-	}
-}
-
-func TestChooseImage(t *testing.T) {
-	list := func(tags ...string) (out []*runtimeapi.Image) {
-		for _, tag := range tags {
-			out = append(out, &runtimeapi.Image{RepoTags: []string{tag}})
-		}
-		return append(out, &runtimeapi.Image{RepoDigests: []string{"x.example/none@sha256:1"}})
-	}
-	for name, c := range map[string]struct {
-		images []*runtimeapi.Image
-		want   image
-		err    error
-	}{
-		"pause first":       {list("docker.io/library/busybox:1", "registry.k8s.io/pause:3.6"), image{"registry.k8s.io/pause:3.6", true}, nil},
-		"a registry's port": {list("localhost:5000/pause:3.6"), image{"localhost:5000/pause:3.6", true}, nil},
-		"needs a command":   {list("docker.io/library/nginx:1", "docker.io/local/busybox:1"), image{"docker.io/local/busybox:1", false}, nil},
-		"none":              {list("docker.io/library/nginx:1", "example.com/pauser:1"), image{}, errNoImage},
-	} {
-		t.Run(name, func(t *testing.T) {
-			if got, err := chooseImage(c.images); got != c.want || err != c.err {
-				t.Errorf("%+v, %v; want %+v, %v", got, err, c.want, c.err)
-			}
-		})
 	}
 }
 
@@ -89,7 +63,7 @@ func TestJudge(t *testing.T) {
 		"stays ready":   {ok: true},
 		"should not":    {message: "x", notReady: true},
 		"should":        {want: "is down"},
-		"as told":       {want: "is down", message: "container runtime is down", notReady: true, ok: true},
+		"as wanted":     {want: "is down", message: "container runtime is down", notReady: true, ok: true},
 		"another cause": {want: "is down", message: "PLEG is not healthy", notReady: true},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -1,10 +1,21 @@
 package reproduce
 
 import (
+	"errors"
+	"fmt"
+	"io"
 	"regexp"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/kdiag/kdiag/plegbench/syncloop"
+	nouns "github.com/kdiag/kdiag/plegbench/syncloop/container"
+	"github.com/kdiag/kdiag/plegbench/syncloop/pleg"
 )
 
 // An Event is something that happened in a run.
@@ -47,10 +58,13 @@ const (
 	CleanedUp    What = "cleaned-up"
 )
 
-// A timeline takes events from several goroutines.
+// A timeline takes the events of the syncLoop and the lines of its log, and finds what no line reports: relists that do
+// not end, deaths that go unnoticed, pods that run again. It is safe for use by several goroutines.
 type timeline struct {
 	notify func(Event)
 	speed  float64
+	node   string
+	log    io.Writer // gets what is written to the timeline
 
 	mu       sync.Mutex
 	events   []Event
@@ -62,6 +76,18 @@ type timeline struct {
 	seen     map[string]bool // texts of the kubelet since the fault last changed, without their figures
 	notReady time.Time       // first NotReady while the fault was in force; zero before
 	message  string          // of the Ready condition then
+	stuck    time.Time       // start of the relist that was reported as stuck
+	starts   []*start
+	late     bool // a death was not reported for a while during this fault
+}
+
+// A start is a pod that has to start: again, after its container was killed, or for the first time.
+type start struct {
+	pod     string
+	dead    string // id of the container that was killed; empty for a new pod
+	at      time.Time
+	noticed bool // PLEG has reported the death
+	done    bool // the pod runs
 }
 
 // event adds an event.
@@ -101,67 +127,37 @@ func (t *timeline) once(what What, detail string) {
 func (t *timeline) setFault(on, wrong bool, detail string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.fault = on && wrong
-	t.seen = map[string]bool{}
-	what := Lifted
-	if on {
-		what = Fault
-		t.lifted = time.Time{}
-		if t.first.IsZero() {
-			t.first = time.Now()
-		}
-	} else {
+	t.fault, t.seen = on && wrong, map[string]bool{}
+	if !on {
 		t.lifted = time.Now()
-	}
-	t.add(what, detail)
-}
-
-// condition takes a change of the node's Ready condition.
-func (t *timeline) condition(ready bool, message string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.ready = ready
-	if ready {
-		t.add(Ready, message)
+		t.add(Lifted, detail)
 		return
 	}
-	if !t.first.IsZero() && t.lifted.IsZero() && t.notReady.IsZero() {
-		t.notReady, t.message = time.Now(), message
+	t.lifted, t.late = time.Time{}, false
+	if t.first.IsZero() {
+		t.first = time.Now()
 	}
-	t.add(NotReady, message)
+	t.add(Fault, detail)
 }
 
-// logged takes a line of the kubelet's log.
-func (t *timeline) logged(err error, msg string) {
+// notified takes the events of the syncLoop. The beginning of a skip comes with the log's line.
+func (t *timeline) notified(e syncloop.Event) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if err == nil {
-		return
+	switch e.What {
+	case "ready":
+		t.ready = true
+		t.add(Ready, e.Detail)
+	case "not-ready":
+		t.ready = false
+		if !t.first.IsZero() && t.lifted.IsZero() && t.notReady.IsZero() {
+			t.notReady, t.message = time.Now(), e.Detail
+		}
+		t.add(NotReady, e.Detail)
+	case "resume":
+		t.skipping = false
+		t.add(Resume, "synchronizes pods again after "+e.Detail)
 	}
-	switch msg {
-	case "Skipping pod synchronization":
-		t.skipping = true
-		t.once(Skip, err.Error())
-	case "GenericPLEG: Unable to retrieve pods":
-		t.once(RelistFailed, err.Error())
-	case "Container runtime sanity check failed":
-		t.once(StatusFailed, err.Error())
-	}
-}
-
-// resumed takes the end of the skipping.
-func (t *timeline) resumed(after string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.skipping = false
-	t.add(Resume, "synchronizes pods again after "+after)
-}
-
-// well reports whether the node is Ready and the loop turns.
-func (t *timeline) well() bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.ready && !t.skipping
 }
 
 // sawNotReady reports whether the node has been NotReady since the first fault, and the first message of its condition.
@@ -171,8 +167,120 @@ func (t *timeline) sawNotReady() (message string, ok bool) {
 	return t.message, !t.notReady.IsZero()
 }
 
-func (t *timeline) all() []Event {
+var (
+	failedLine = regexp.MustCompile(`^E[^"]*"(` +
+		`Skipping pod synchronization|GenericPLEG: Unable to retrieve pods|Container runtime sanity check failed)" err=("(?:[^"\\]|\\.)*")`)
+	diedLine = regexp.MustCompile(`"SyncLoop \(PLEG\): event for pod".*"Type":"` + string(pleg.ContainerDied) +
+		`","Data":"([^"]+)"`)
+)
+
+// Write takes a line of the kubelet's log.
+func (t *timeline) Write(line []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return slices.Clone(t.events)
+	if m := failedLine.FindSubmatch(line); m != nil {
+		text, _ := strconv.Unquote(string(m[2])) // klog quotes as strconv does
+		switch string(m[1]) {
+		case "Skipping pod synchronization":
+			t.skipping = true
+			t.once(Skip, text)
+		case "GenericPLEG: Unable to retrieve pods":
+			t.once(RelistFailed, text)
+		default:
+			t.once(StatusFailed, text)
+		}
+	} else if m := diedLine.FindSubmatch(line); m != nil {
+		for _, s := range t.starts {
+			if s.dead == string(m[1]) && !s.noticed {
+				s.noticed = true
+				t.add(PodNoticed, fmt.Sprintf("%s: PLEG reports its death after %s", s.pod, t.paced(time.Since(s.at))))
+			}
+		}
+	}
+	return t.log.Write(line)
+}
+
+// After these times a stall counts as an event, at the kubelet's own pace. A relist of a healthy node takes well
+// below a second, and the next one starts a second later.
+const (
+	stuckAfter     = 30 * time.Second
+	unnoticedAfter = 10 * time.Second
+)
+
+// paced is a duration of this run at the kubelet's own pace.
+func (t *timeline) paced(d time.Duration) time.Duration {
+	return time.Duration(float64(d) * t.speed).Round(100 * time.Millisecond)
+}
+
+// expect adds a pod that has to start. id is the container that was killed, empty for a new pod.
+func (t *timeline) expect(what What, pod, id, detail string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.add(what, pod+": "+detail)
+	t.starts = append(t.starts, &start{pod: pod, dead: id, at: time.Now(), noticed: id == ""})
+}
+
+// look compares with what was there before.
+func (t *timeline) look(s syncloop.Snapshot) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	since := s.PLEG.InProgressSince
+	if !t.stuck.IsZero() && !since.Equal(t.stuck) {
+		t.add(RelistEnded, "the relist ended after "+t.paced(s.PLEG.Duration).String())
+		t.stuck = time.Time{}
+	}
+	if running := t.paced(time.Since(since)); t.stuck.IsZero() && !since.IsZero() && running > stuckAfter {
+		t.stuck = since
+		t.add(RelistStuck, "a relist has not ended for "+running.String())
+	}
+	for _, p := range t.starts {
+		age := t.paced(time.Since(p.at))
+		if !p.noticed && !t.late && age > unnoticedAfter {
+			t.late = true // one line for all deaths
+			t.add(EventsStop, fmt.Sprintf("%s died %s ago, and PLEG has not reported it", p.pod, age))
+		}
+		if p.done || !slices.ContainsFunc(s.Pods, func(pod *v1.Pod) bool {
+			return pod.Name == p.pod+"-"+t.node && ready(pod) &&
+				nouns.ParseID(pod.Status.ContainerStatuses[0].ContainerID).ID != p.dead
+		}) {
+			continue
+		}
+		p.done = true
+		if p.dead == "" {
+			t.add(PodRunning, p.pod+" runs")
+		} else {
+			t.add(PodRunning, fmt.Sprintf("%s runs again %s after its container died", p.pod, age))
+		}
+	}
+}
+
+func ready(p *v1.Pod) bool {
+	return len(p.Status.ContainerStatuses) == len(p.Spec.Containers) && !slices.ContainsFunc(p.Status.ContainerStatuses,
+		func(c v1.ContainerStatus) bool {
+			return c.State.Running == nil || !c.Ready
+		})
+}
+
+// settled returns nil once the node is Ready, the loop turns, every death has been noticed and all pods run; else what
+// is still to come.
+func (t *timeline) settled(pods []*v1.Pod, want int) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var missing []string
+	for _, s := range t.starts {
+		if !s.noticed || !s.done {
+			missing = append(missing, s.pod+" has not started")
+		}
+	}
+	running := len(slices.DeleteFunc(slices.Clone(pods), func(p *v1.Pod) bool { return !ready(p) }))
+	if running < want {
+		missing = append(missing, fmt.Sprintf("%d of %d pods run", running, want))
+	}
+	if !t.ready || t.skipping {
+		missing = append(missing, "the node is not Ready")
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	return errors.New(strings.Join(missing, ", "))
 }

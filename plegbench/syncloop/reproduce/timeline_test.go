@@ -1,9 +1,8 @@
 package reproduce
 
 import (
-	"bytes"
 	"errors"
-	"regexp"
+	"io"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,48 +18,50 @@ import (
 
 // whats are the events so far, in short.
 func (t *timeline) whats() (out []string) {
-	for _, e := range t.all() {
+	for _, e := range t.events {
 		out = append(out, string(e.What)+": "+e.Detail)
 	}
 	return out
 }
 
 func newTimeline(speed float64) *timeline {
-	return &timeline{speed: speed, seen: map[string]bool{}}
+	return &timeline{speed: speed, node: "node", log: io.Discard, seen: map[string]bool{}}
 }
 
-// TestTimeline says a text that only counts up once, and again when the fault has changed.
+// TestTimeline wants a text that only counts up once, and again when the fault has changed.
 func TestTimeline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		line := newTimeline(60)
-		skip := func(text string) { line.logged(errors.New(text), "Skipping pod synchronization") }
+		log := textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(line)))
+		skip := func(text string) { log.Error(errors.New(text), "Skipping pod synchronization") }
 		skip("PLEG is not healthy: pleg was last seen active 3m1s ago; threshold is 3m0s")
 		skip("PLEG is not healthy: pleg was last seen active 3m6.123s ago; threshold is 3m0s")
-		line.condition(true, "good")
-		line.resumed("5s")
+		line.notified(syncloop.Event{What: "ready", Detail: "good"})
+		line.notified(syncloop.Event{What: "resume", Detail: "5s"})
 		line.setFault(true, true, "it breaks")
 		time.Sleep(2 * time.Second)
-		line.condition(false, "container runtime is down")
+		line.notified(syncloop.Event{What: "not-ready", Detail: "container runtime is down"})
 		skip("PLEG is not healthy: pleg was last seen active 3m1s ago; threshold is 3m0s")
-		line.logged(errors.New("no"), "Another line")
-		line.logged(nil, "Skipping pod synchronization")
+		log.Error(errors.New("no"), "Another line")
+		log.Error(errors.New("rpc error: desc = \"quoted\""), "GenericPLEG: Unable to retrieve pods")
 		want := []string{
 			"skip: PLEG is not healthy: pleg was last seen active 3m1s ago; threshold is 3m0s",
 			"ready: good", "resume: synchronizes pods again after 5s", "fault: it breaks", "not-ready: container runtime is down",
 			"skip: PLEG is not healthy: pleg was last seen active 3m1s ago; threshold is 3m0s",
+			`relist-failed: rpc error: desc = "quoted"`,
 		}
 		if diff := cmp.Diff(want, line.whats()); diff != "" {
 			t.Error(diff)
 		}
-		all := line.all()
+		all := line.events
 		if all[0].Seconds != nil || all[3].KubeletSeconds == nil || *all[4].Seconds != 2 || *all[4].KubeletSeconds != 120 {
 			t.Errorf("times of the events: %+v", all)
 		}
 		if all[2].Fault || !all[2].NodeReady || !all[4].Fault || all[4].NodeReady {
 			t.Errorf("states of the events: %+v", all)
 		}
-		if message, ok := line.sawNotReady(); !ok || message != "container runtime is down" || line.well() {
-			t.Errorf("NotReady %t %q, well %t", ok, message, line.well())
+		if message, ok := line.sawNotReady(); !ok || message != "container runtime is down" {
+			t.Errorf("NotReady %t %q", ok, message)
 		}
 	})
 }
@@ -76,26 +77,27 @@ func podWith(name, id string, running bool) *v1.Pod {
 }
 
 // TestWatch goes through a death that PLEG does not notice for a while.
-func TestWatch(t *testing.T) {
+func TestUnnoticed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		line := newTimeline(10)
-		w := &watch{timeline: line, speed: 10, node: "node"}
-		w.died("app-0", "a")
-		w.died("app-1", "b")
+		line.ready = true
+		line.expect(PodDied, "app-0", "a", "its container is killed")
+		line.expect(PodDied, "app-1", "b", "its container is killed")
+		log := textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(line), textlogger.Verbosity(2)))
 		began := time.Now()
 		pods := []*v1.Pod{podWith("app-0", "a", true), podWith("app-1", "b", true)}
 		look := func(after time.Duration, since time.Time) {
 			time.Sleep(after)
-			w.look(syncloop.Snapshot{PLEG: pleg.Snapshot{InProgressSince: since, Duration: 3100 * time.Millisecond}, Pods: pods})
+			line.look(syncloop.Snapshot{PLEG: pleg.Snapshot{InProgressSince: since, Duration: 3100 * time.Millisecond}, Pods: pods})
 		}
 		look(900*time.Millisecond, began)
 		look(200*time.Millisecond, began)
 		look(2*time.Second, began)
 		look(time.Second, time.Time{})
 		for _, e := range []pleg.Event{{Type: pleg.ContainerStarted, Data: "a"}, {Type: pleg.ContainerDied, Data: "a"}, {Type: pleg.ContainerDied, Data: "a"}} {
-			w.logged("SyncLoop (PLEG): event for pod", []any{"event", e})
+			log.V(2).Info("SyncLoop (PLEG): event for pod", "pod", "ns/app-0", "event", e)
 		}
-		if err := w.settled(pods, 2); err == nil {
+		if err := line.settled(pods, 2); err == nil {
 			t.Error("settled before the pods run again")
 		}
 		pods[0] = podWith("app-0", "c", false)
@@ -104,43 +106,16 @@ func TestWatch(t *testing.T) {
 		look(time.Millisecond, time.Time{})
 		want := []string{
 			"pod-died: app-0: its container is killed", "pod-died: app-1: its container is killed",
-			"events-stop: app-0 died 11s ago, and PLEG has not told of it",
+			"events-stop: app-0 died 11s ago, and PLEG has not reported it",
 			"relist-stuck: a relist has not ended for 31s", "relist-ended: the relist ended after 31s",
-			"pod-noticed: app-0: PLEG tells of its death after 41s",
+			"pod-noticed: app-0: PLEG reports its death after 41s",
 			"pod-running: app-0 runs again 41s after its container died",
 		}
 		if diff := cmp.Diff(want, line.whats()); diff != "" {
 			t.Error(diff)
 		}
-		if err := w.settled(pods, 2); err == nil || err.Error() != "app-1 has not been started again" {
+		if err := line.settled(pods, 2); err == nil || err.Error() != "app-1 has not started" {
 			t.Errorf("what is missing: %v", err)
 		}
 	})
-}
-
-// TestTap wants the log as it was, with the file and line of who logged, and each line told.
-func TestTap(t *testing.T) {
-	var buf bytes.Buffer
-	var told []string
-	inner := textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&buf), textlogger.Verbosity(2)))
-	log := newTap(inner, func(err error, msg string, _ []any) {
-		if err != nil {
-			msg += ": " + err.Error()
-		}
-		told = append(told, msg)
-	})
-	log.Error(errors.New("gone"), "first")
-	log.WithName("n").WithValues("k", "v").V(2).Info("second")
-	func() { log.WithCallDepth(1).Info("third") }()
-	log.V(3).Info("too much")
-	if diff := cmp.Diff([]string{"first: gone", "second", "third"}, told); diff != "" {
-		t.Error(diff)
-	}
-	want := regexp.MustCompile(`^E.* timeline_test.go:\d+\] "first" err="gone"
-I.* timeline_test.go:\d+\] "second" logger="n" k="v"
-I.* timeline_test.go:\d+\] "third"
-$`)
-	if !want.MatchString(buf.String()) {
-		t.Errorf("the log:\n%s", &buf)
-	}
 }

@@ -1,6 +1,6 @@
 // Package server is the kubelet's HTTP server on loopback, and therefore without its authentication: health, pods,
 // metrics, the summary of usage, the configuration and profiles. Left out are logs, exec, attach, port forward,
-// checkpoints, cAdvisor's and the resource metrics.
+// checkpoints, running pods, cAdvisor's and the resource metrics.
 package server
 
 import (
@@ -20,27 +20,22 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
-
-	"github.com/kdiag/kdiag/plegbench/syncloop/container"
 )
 
 // Config is what a Server needs. All fields are required.
 type Config struct {
-	Address string       // host and port; only loopback is served
-	Healthy func() error // of the syncLoop, for /healthz
-	Pods    func() []*v1.Pod
-	// RunningPods asks the runtime, and hangs with it.
-	RunningPods     func(ctx context.Context) ([]*container.Pod, error)
+	Address         string       // host and port; only loopback is served
+	Healthy         func() error // of the syncLoop, for /healthz
+	Pods            func() []*v1.Pod
 	Summary         func(ctx context.Context) (*statsapi.Summary, error)
 	Metrics, Probes prometheus.Gatherer // of /metrics and /metrics/probes
 	Configz         any                 // the KubeletConfiguration
-	Debugging       bool                // enableDebuggingHandlers: serve /runningpods/, /configz and /debug too
+	Debugging       bool                // enableDebuggingHandlers: serve /configz and /debug too
 	Profiling       bool                // enableProfilingHandler: serve /debug/pprof too
 	Log             logr.Logger
 }
 
 const (
-	endWithin     = time.Second // from the end of Run's context to that of Run
 	headerTimeout = 10 * time.Second
 	// writeTimeout leaves room for a profile, and for a runtime that does not answer within its two minutes.
 	writeTimeout = 5 * time.Minute
@@ -60,7 +55,8 @@ func New(cfg Config) (*Server, error) {
 		return nil, fmt.Errorf("parsing the server's address: %w", err)
 	}
 	if !loopback(host) {
-		return nil, fmt.Errorf("address %q is not on loopback: the server has no authentication and serves 127.0.0.1, ::1 and localhost only", cfg.Address)
+		return nil,
+			fmt.Errorf("address %q is not on loopback: the server has no authentication and serves 127.0.0.1, ::1 and localhost only", cfg.Address)
 	}
 	listener, err := net.Listen("tcp", cfg.Address)
 	if err != nil {
@@ -74,26 +70,15 @@ func loopback(host string) bool { return host == "localhost" || net.ParseIP(host
 // Addr is where the server listens.
 func (s *Server) Addr() net.Addr { return s.listener.Addr() }
 
-// Run serves until ctx ends, whose error it returns. Requests are given a second to end, and are then cut off.
+// Run serves until ctx ends, whose error it returns. Requests under way are cut off then.
 func (s *Server) Run(ctx context.Context) error {
 	server := &http.Server{
 		Handler: sameHost(s.routes()), BaseContext: func(net.Listener) context.Context { return ctx },
 		ReadHeaderTimeout: headerTimeout, WriteTimeout: writeTimeout,
 	}
 	s.cfg.Log.Info("Starting to listen", "address", s.Addr().String())
-	ended := make(chan error, 1)
-	go func() { ended <- server.Serve(s.listener) }()
-	select {
-	case err := <-ended:
-		return fmt.Errorf("serving: %w", err)
-	case <-ctx.Done():
-	}
-	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), endWithin)
-	defer cancel()
-	if err := server.Shutdown(ending); err != nil {
-		_ = server.Close()
-	}
-	if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
+	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
+	if err := server.Serve(s.listener); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serving: %w", err)
 	}
 	return ctx.Err()
@@ -134,12 +119,17 @@ func (s *Server) routes() *http.ServeMux {
 			_, _ = w.Write(data) // the client may be gone
 		})
 	}
-	get("/pods", func(context.Context) (any, error) { return podList(s.cfg.Pods()), nil })
+	get("/pods", func(context.Context) (any, error) {
+		list := &v1.PodList{TypeMeta: metav1.TypeMeta{Kind: "PodList", APIVersion: "v1"}, Items: []v1.Pod{}}
+		for _, p := range s.cfg.Pods() {
+			list.Items = append(list.Items, *p)
+		}
+		return list, nil
+	})
 	get("/stats/summary", func(ctx context.Context) (any, error) { return s.cfg.Summary(ctx) })
 	if !s.cfg.Debugging {
 		return mux
 	}
-	get("/runningpods/", s.runningPods)
 	get("/configz", func(context.Context) (any, error) { return map[string]any{"kubeletconfig": s.cfg.Configz}, nil })
 	if s.cfg.Profiling {
 		mux.HandleFunc("GET /debug/pprof/", pprof.Index)
@@ -149,60 +139,26 @@ func (s *Server) routes() *http.ServeMux {
 	return mux
 }
 
-// healthz serves all checks at /healthz and each at /healthz/NAME (k8s.io/apiserver/pkg/server/healthz upstream). Of
-// a check that failed, only its own path shows the reason.
+// healthz serves the checks of a kubelet together and each by its name (k8s.io/apiserver/pkg/server/healthz upstream).
+// The first two never fail. Together they do not show why the last one failed.
 func (s *Server) healthz(mux *http.ServeMux) {
-	well := func() error { return nil }
-	checks := []struct {
-		name  string
-		check func() error
-	}{{"ping", well}, {"log", well}, {"syncloop", s.cfg.Healthy}}
-	for _, c := range checks {
-		mux.HandleFunc("GET /healthz/"+c.name, func(w http.ResponseWriter, _ *http.Request) {
-			if err := c.check(); err != nil {
-				http.Error(w, fmt.Sprintf("internal server error: %v", err), http.StatusInternalServerError)
+	serve := func(path string, check func() error, failed func(error) string) {
+		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) {
+			if err := check(); err != nil {
+				http.Error(w, failed(err), http.StatusInternalServerError)
 				return
 			}
 			_, _ = fmt.Fprint(w, "ok")
 		})
 	}
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
-		text, failed := "", ""
-		for _, c := range checks {
-			if err := c.check(); err != nil {
-				text += fmt.Sprintf("[-]%s failed: reason withheld\n", c.name)
-				failed = c.name
-				s.cfg.Log.V(2).Info(fmt.Sprintf("%s check failed: healthz\n[-]%s failed: %v\n", c.name, c.name, err))
-				continue
-			}
-			text += fmt.Sprintf("[+]%s ok\n", c.name)
-		}
-		if failed != "" {
-			http.Error(w, text+"healthz check failed", http.StatusInternalServerError)
-			return
-		}
-		_, _ = fmt.Fprint(w, "ok")
+	serve("/healthz/ping", func() error { return nil }, nil)
+	serve("/healthz/log", func() error { return nil }, nil)
+	serve("/healthz/syncloop", s.cfg.Healthy, func(err error) string {
+		return fmt.Sprintf("internal server error: %v",
+			err)
 	})
-}
-
-func podList(pods []*v1.Pod) *v1.PodList {
-	list := &v1.PodList{TypeMeta: metav1.TypeMeta{Kind: "PodList", APIVersion: "v1"}, Items: make([]v1.Pod, 0, len(pods))}
-	for _, p := range pods {
-		list.Items = append(list.Items, *p)
-	}
-	return list
-}
-
-// runningPods are the pods as far as the runtime knows them.
-func (s *Server) runningPods(ctx context.Context) (any, error) {
-	running, err := s.cfg.RunningPods(ctx)
-	var pods []*v1.Pod
-	for _, p := range running {
-		out := &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: p.UID, Name: p.Name, Namespace: p.Namespace}}
-		for _, c := range p.Containers {
-			out.Spec.Containers = append(out.Spec.Containers, v1.Container{Name: c.Name, Image: c.Image})
-		}
-		pods = append(pods, out)
-	}
-	return podList(pods), err
+	serve("/healthz", s.cfg.Healthy, func(err error) string {
+		s.cfg.Log.V(2).Info(fmt.Sprintf("syncloop check failed: healthz\n[-]syncloop failed: %v\n", err))
+		return "[+]ping ok\n[+]log ok\n[-]syncloop failed: reason withheld\nhealthz check failed"
+	})
 }

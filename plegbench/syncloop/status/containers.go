@@ -11,12 +11,6 @@ import (
 	"github.com/kdiag/kdiag/plegbench/syncloop/pod"
 )
 
-// Reasons of containers that wait without anything having failed.
-const (
-	containerCreating = "ContainerCreating"
-	podInitializing   = "PodInitializing"
-)
-
 // containerStatuses are the statuses of containers of one kind: of init containers as the spec has them, of others by
 // name.
 func containerStatuses(in *GenerateInput, specs []v1.Container, old []v1.ContainerStatus, isInit bool) []v1.ContainerStatus {
@@ -24,50 +18,42 @@ func containerStatuses(in *GenerateInput, specs []v1.Container, old []v1.Contain
 	slices.SortStableFunc(runtime, func(a, b *container.Status) int { return b.CreatedAt.Compare(a.CreatedAt) })
 	var out []v1.ContainerStatus
 	for i := range specs {
-		before := statusOf(old, specs[i].Name)
-		st := observed(in.Pod, &specs[i], runtime, before)
-		if isInit && settleInit(in, &specs[i], &st) {
-			out = append(out, st)
-			continue
+		st := observed(in.Pod, &specs[i], runtime, statusOf(old, specs[i].Name))
+		if !isInit || !settleInit(in, &specs[i], &st) {
+			setStartError(in, &specs[i], &st)
 		}
-		setStartError(in, &specs[i], &st)
 		out = append(out, st)
 	}
 	if !isInit {
-		sortByName(out)
+		slices.SortFunc(out, func(a, b v1.ContainerStatus) int { return cmp.Compare(a.Name, b.Name) })
 	}
 	return out
-}
-
-func sortByName(in []v1.ContainerStatus) {
-	slices.SortFunc(in, func(a, b v1.ContainerStatus) int { return cmp.Compare(a.Name, b.Name) })
 }
 
 // observed is a container's status by the newest two of its instances that the runtime has, newest first in runtime;
 // or, if it has none, by what was known before.
 func observed(p *v1.Pod, spec *v1.Container, runtime []*container.Status, before *v1.ContainerStatus) v1.ContainerStatus {
-	var seen []*container.Status
+	var seen []v1.ContainerStatus
 	for _, c := range runtime {
 		if c.Name == spec.Name && len(seen) < 2 {
-			seen = append(seen, c)
+			seen = append(seen, convert(c, before))
 		}
 	}
-	if len(seen) == 0 {
+	switch len(seen) {
+	case 0:
 		return unobserved(p, spec, before)
+	case 2:
+		seen[0].LastTerminationState = seen[1].State
 	}
-	st := convert(seen[0], before)
-	if len(seen) == 2 {
-		st.LastTerminationState = convert(seen[1], before).State
-	}
-	return st
+	return seen[0]
 }
 
 // unobserved is the status of a container that the runtime does not have.
 func unobserved(p *v1.Pod, spec *v1.Container, before *v1.ContainerStatus) v1.ContainerStatus {
 	st := v1.ContainerStatus{Name: spec.Name, Image: spec.Image}
-	st.State.Waiting = &v1.ContainerStateWaiting{Reason: containerCreating}
+	st.State.Waiting = &v1.ContainerStateWaiting{Reason: "ContainerCreating"}
 	if len(p.Spec.InitContainers) > 0 {
-		st.State.Waiting.Reason = podInitializing
+		st.State.Waiting.Reason = "PodInitializing"
 	}
 	if before == nil {
 		return st
@@ -90,14 +76,14 @@ func unobserved(p *v1.Pod, spec *v1.Container, before *v1.ContainerStatus) v1.Co
 // convert turns the runtime's status of one instance into a container status.
 func convert(c *container.Status, before *v1.ContainerStatus) v1.ContainerStatus {
 	st := v1.ContainerStatus{
-		Name: c.Name, Image: c.Image, ImageID: c.ImageRef, ContainerID: c.ID.String(), RestartCount: int32(c.RestartCount),
+		Name: c.Name, Image: c.Image, ImageID: c.ImageRef, ContainerID: c.ID.String(),
+		RestartCount: int32(c.RestartCount),
 	}
 	if before != nil {
 		st.RestartCount = max(st.RestartCount, before.RestartCount)
+		st.LastTerminationState.Terminated = before.LastTerminationState.Terminated
 		if before.ContainerID != st.ContainerID && before.State.Terminated != nil {
 			st.LastTerminationState.Terminated = before.State.Terminated
-		} else {
-			st.LastTerminationState.Terminated = before.LastTerminationState.Terminated
 		}
 	}
 	switch {
@@ -105,9 +91,6 @@ func convert(c *container.Status, before *v1.ContainerStatus) v1.ContainerStatus
 		st.State.Running = &v1.ContainerStateRunning{StartedAt: metav1.NewTime(c.StartedAt)}
 		if before != nil {
 			st.Started = before.Started
-			if before.State.Terminated != nil && before.RestartCount >= int32(c.RestartCount) {
-				st.RestartCount = before.RestartCount + 1
-			}
 		}
 	case c.State == container.Exited:
 		st.State.Terminated = &v1.ContainerStateTerminated{
@@ -116,7 +99,7 @@ func convert(c *container.Status, before *v1.ContainerStatus) v1.ContainerStatus
 		}
 	case c.State == container.Unknown && before != nil && before.State.Running != nil:
 		// It ran before, so it is not one that still has to start: a pod that runs once would run twice.
-		st.State.Terminated = unknownStatus(lostAtTermination)
+		st.State.Terminated = unknownStatus("The container could not be located when the pod was terminated")
 		st.RestartCount = before.RestartCount + 1
 	default:
 		st.State.Waiting = &v1.ContainerStateWaiting{}
@@ -124,11 +107,15 @@ func convert(c *container.Status, before *v1.ContainerStatus) v1.ContainerStatus
 	return st
 }
 
+// unknownStatus is the end of a container that the runtime lost: its exit code is unknown, so it counts as killed.
+func unknownStatus(message string) *v1.ContainerStateTerminated {
+	return &v1.ContainerStateTerminated{Reason: "ContainerStatusUnknown", Message: message, ExitCode: 137}
+}
+
 // settleInit reports whether the status of an init container is complete: it has succeeded, or it must have, since a
 // regular container was made after it.
 func settleInit(in *GenerateInput, spec *v1.Container, st *v1.ContainerStatus) bool {
-	c := in.PodStatus.Find(spec.Name)
-	if c != nil {
+	if c := in.PodStatus.Find(spec.Name); c != nil {
 		return c.State == container.Exited && c.ExitCode == 0
 	}
 	created := slices.ContainsFunc(in.PodStatus.ContainerStatuses, func(c *container.Status) bool {

@@ -1,15 +1,18 @@
 // Package status computes the status of pods, and reports it to the API server, to a file, or to both. The rules are
-// those of pkg/kubelet/kubelet_pods.go and pkg/kubelet/status upstream. Left out are in-place resize, dynamic
-// resource allocation, dual-stack addresses, restarts of all containers of a pod at once, and the statuses of volume
-// mounts and container users.
+// those of pkg/kubelet/kubelet_pods.go and pkg/kubelet/status upstream. Left out are ephemeral containers, in-place
+// resize, dynamic resource allocation, dual-stack addresses, restarts of all containers of a pod at once, readiness
+// gates, and the statuses of volume mounts and container users.
 package status
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
 	"github.com/kdiag/kdiag/plegbench/syncloop/pod"
@@ -29,7 +32,7 @@ type GenerateInput struct {
 	// UpdateProbes fills in started and ready of each container. Nil leaves them false.
 	UpdateProbes func(*v1.Pod, *v1.PodStatus)
 	HostIPs      []string  // of the node, the primary first; none leaves them out of the status
-	Now          time.Time // what spec.activeDeadlineSeconds is held against; zero ignores the deadline
+	Now          time.Time // what spec.activeDeadlineSeconds is compared with; zero is before any deadline
 }
 
 // Reason and message of a pod that was active for too long (pkg/kubelet/active_deadline.go upstream).
@@ -53,7 +56,6 @@ func Generate(in GenerateInput) v1.PodStatus {
 	setIPs(&st, p, in.PodStatus.IPs, in.HostIPs)
 	st.ContainerStatuses = containerStatuses(&in, p.Spec.Containers, in.Old.ContainerStatuses, false)
 	st.InitContainerStatuses = containerStatuses(&in, p.Spec.InitContainers, in.Old.InitContainerStatuses, true)
-	st.EphemeralContainerStatuses = containerStatuses(&in, ephemeral(p), in.Old.EphemeralContainerStatuses, false)
 	setPhase(&st, &in)
 	if in.UpdateProbes != nil {
 		in.UpdateProbes(p, &st)
@@ -62,29 +64,33 @@ func Generate(in GenerateInput) v1.PodStatus {
 	return st
 }
 
-func ephemeral(p *v1.Pod) []v1.Container {
-	var out []v1.Container
-	for i := range p.Spec.EphemeralContainers {
-		out = append(out, v1.Container(p.Spec.EphemeralContainers[i].EphemeralContainerCommon))
+// setIPs sets the pod's addresses and the node's. A pod on the host's network has the node's addresses.
+func setIPs(st *v1.PodStatus, p *v1.Pod, ips, hostIPs []string) {
+	if p.Spec.HostNetwork && len(ips) == 0 {
+		ips = hostIPs
 	}
-	return out
+	for _, ip := range hostIPs {
+		st.HostIP = hostIPs[0]
+		st.HostIPs = append(st.HostIPs, v1.HostIP{IP: ip})
+	}
+	for _, ip := range ips {
+		st.PodIP = ips[0]
+		st.PodIPs = append(st.PodIPs, v1.PodIP{IP: ip})
+	}
 }
 
 // setPhase sets the phase with its reason and message. A phase that was terminal once, here or at the API server,
 // stays.
 func setPhase(st *v1.PodStatus, in *GenerateInput) {
 	p := in.Pod
-	st.Phase = phase(p, slices.Concat(st.ContainerStatuses, st.InitContainerStatuses), in.Terminal, startedInSandbox(p, in.PodStatus))
-	switch {
-	case pod.IsTerminal(in.Old.Phase): // an evicted pod has failed, also if its containers exit with 0
+	st.Phase = phase(p, slices.Concat(st.ContainerStatuses, st.InitContainerStatuses), in.Terminal)
+	if pod.IsTerminal(in.Old.Phase) { // an evicted pod has failed, also if its containers exit with 0
 		st.Phase = in.Old.Phase
-	case !pod.IsTerminal(st.Phase) && pod.IsTerminal(p.Status.Phase):
-		st.Phase = p.Status.Phase
 	}
 	if st.Phase == in.Old.Phase {
 		st.Reason, st.Message = cmp.Or(in.Old.Reason, p.Status.Reason), cmp.Or(in.Old.Message, p.Status.Message)
 	}
-	if !in.Now.IsZero() && PastDeadline(p, &in.Old, in.Now) {
+	if PastDeadline(p, &in.Old, in.Now) {
 		st.Phase, st.Reason, st.Message = v1.PodFailed, DeadlineReason, DeadlineMessage
 	}
 	if pod.IsTerminal(p.Status.Phase) {
@@ -92,63 +98,114 @@ func setPhase(st *v1.PodStatus, in *GenerateInput) {
 	}
 }
 
-// startedInSandbox reports whether a regular container was ever made in the sandbox that is ready now: then the pod
-// has been initialized, whatever its sidecars do.
-func startedInSandbox(p *v1.Pod, st *container.PodStatus) bool {
-	if len(st.SandboxStatuses) == 0 || container.SandboxState(st.SandboxStatuses[0].GetState()) != container.Running {
-		return false
+// phase sums up a pod's container statuses. isTerminal means that nothing will be started again.
+func phase(p *v1.Pod, statuses []v1.ContainerStatus, isTerminal bool) v1.PodPhase {
+	pending := false  // a container has not run yet, or an init container has not done its part
+	starting := false // a sidecar runs and has not started
+	sidecars := 0     // that run
+	running := 0      // regular containers
+	stopped := 0      // regular containers that ended, whether or not they wait to be started again
+	final := 0        // of the stopped, those that will not be started again
+	succeeded := 0    // of the stopped, those that ended with 0 and do not wait
+	for i := range p.Spec.InitContainers {
+		c := &p.Spec.InitContainers[i]
+		st := statusOf(statuses, c.Name)
+		end := ended(st)
+		switch {
+		case pod.IsSidecar(c) && st != nil && st.State.Running != nil:
+			sidecars++
+			starting = starting || !hasStarted(st)
+		case end == nil:
+			pending = true
+		case !pod.IsSidecar(c) && end.ExitCode != 0 && !pod.Restarts(p, c, end.ExitCode):
+			return v1.PodFailed
+		}
 	}
-	return slices.ContainsFunc(st.ContainerStatuses, func(c *container.Status) bool {
-		return c.SandboxID == st.SandboxStatuses[0].GetId() && pod.Container(p.Spec.Containers, c.Name) != nil
-	})
+	for i := range p.Spec.Containers {
+		c := &p.Spec.Containers[i]
+		st := statusOf(statuses, c.Name)
+		end := ended(st)
+		switch {
+		case st != nil && st.State.Running != nil:
+			running++
+		case end == nil:
+			pending = true
+		default:
+			stopped++
+			if !pod.Restarts(p, c, end.ExitCode) {
+				final++
+			}
+			if st.State.Terminated != nil && end.ExitCode == 0 {
+				succeeded++
+			}
+		}
+	}
+	switch {
+	case pending, running+stopped == 0 && (starting || sidecars == 0):
+		return v1.PodPending
+	// A static pod is not made terminal, even when nothing of it will be started again: its file would never run again.
+	case running+sidecars > 0, final < stopped && (!isTerminal || pod.IsStatic(p)):
+		return v1.PodRunning
+	case succeeded == stopped:
+		return v1.PodSucceeded
+	}
+	return v1.PodFailed
 }
 
-// setIPs sets the pod's addresses and the node's. A pod on the host's network has the node's addresses.
-func setIPs(st *v1.PodStatus, p *v1.Pod, ips, hostIPs []string) {
-	for _, ip := range hostIPs {
-		st.HostIPs = append(st.HostIPs, v1.HostIP{IP: ip})
+// ended is how a container ended that does not run: now, or before it began to wait. It is nil if it never ran.
+func ended(st *v1.ContainerStatus) *v1.ContainerStateTerminated {
+	switch {
+	case st == nil || st.State.Running != nil:
+		return nil
+	case st.State.Terminated != nil:
+		return st.State.Terminated
 	}
-	if p.Spec.HostNetwork && len(ips) == 0 {
-		ips = hostIPs
-	}
-	for _, ip := range ips {
-		st.PodIPs = append(st.PodIPs, v1.PodIP{IP: ip})
-	}
-	if len(st.HostIPs) > 0 {
-		st.HostIP = st.HostIPs[0].IP
-	}
-	if len(st.PodIPs) > 0 {
-		st.PodIP = st.PodIPs[0].IP
-	}
+	return st.LastTerminationState.Terminated
 }
+
+func hasStarted(st *v1.ContainerStatus) bool { return st.Started != nil && *st.Started }
+
+func statusOf(in []v1.ContainerStatus, name string) *v1.ContainerStatus {
+	if i := slices.IndexFunc(in, func(st v1.ContainerStatus) bool { return st.Name == name }); i >= 0 {
+		return &in[i]
+	}
+	return nil
+}
+
+// Reasons of conditions (pkg/kubelet/status/generate.go upstream).
+const (
+	reasonCompleted      = "PodCompleted"
+	reasonFailed         = "PodFailed"
+	reasonNotReady       = "ContainersNotReady"
+	reasonNotInitialized = "ContainersNotInitialized"
+)
 
 // conditions are those that others set, as they are in the pod, and the kubelet's own.
 func conditions(in *GenerateInput, st *v1.PodStatus) []v1.PodCondition {
 	p := in.Pod
-	out := make([]v1.PodCondition, 0, len(p.Status.Conditions)+5)
-	for _, c := range p.Status.Conditions {
-		if !ours(c.Type) {
-			out = append(out, c)
-		}
-	}
+	out := others(p.Status.Conditions)
 	// An eviction sets this one once, and it does not follow from any container's state.
 	if c := condition(in.Old.Conditions, v1.DisruptionTarget); c != nil {
 		out = setCondition(out, *c)
 	}
 	all := slices.Concat(st.InitContainerStatuses, st.ContainerStatuses)
-	out = append(out, sandboxCondition(p, in.PodStatus), initialized(p, in.Old.Conditions, all, st.Phase))
 	return append(out,
-		ready(p, out, all, st.Phase), containersReady(p, all, st.Phase), newCondition(p, v1.PodScheduled, v1.ConditionTrue, "", ""))
+		sandboxReady(p, in.PodStatus), initialized(p, in.Old.Conditions, all, st.Phase),
+		ready(p, all, st.Phase), containersReady(p, all, st.Phase), newCondition(p, v1.PodScheduled, v1.ConditionTrue,
+			"", ""))
 }
 
 // ours reports whether a condition is the kubelet's alone (pkg/kubelet/types/pod_status.go upstream).
 func ours(t v1.PodConditionType) bool {
 	switch t {
-	case v1.PodScheduled, v1.PodReady, v1.PodInitialized, v1.ContainersReady, v1.PodReadyToStartContainers,
-		v1.PodResizePending, v1.PodResizeInProgress, v1.AllContainersRestarting:
+	case v1.PodScheduled, v1.PodReady, v1.PodInitialized, v1.ContainersReady, v1.PodReadyToStartContainers:
 		return true
 	}
 	return false
+}
+
+func others(in []v1.PodCondition) []v1.PodCondition {
+	return slices.DeleteFunc(slices.Clone(in), func(c v1.PodCondition) bool { return ours(c.Type) })
 }
 
 func condition(in []v1.PodCondition, t v1.PodConditionType) *v1.PodCondition {
@@ -170,9 +227,78 @@ func newCondition(p *v1.Pod, t v1.PodConditionType, is v1.ConditionStatus, reaso
 	return v1.PodCondition{Type: t, ObservedGeneration: p.Generation, Status: is, Reason: reason, Message: message}
 }
 
-// unknownStatus is the end of a container that the runtime lost: its exit code is unknown, so it counts as killed.
-func unknownStatus(message string) *v1.ContainerStateTerminated {
-	return &v1.ContainerStateTerminated{Reason: "ContainerStatusUnknown", Message: message, ExitCode: 137}
+// transition is when a condition became what it is.
+func transition(c *v1.PodCondition, old []v1.PodCondition, now time.Time) metav1.Time {
+	if was := condition(old, c.Type); was != nil && was.Status == c.Status {
+		return was.LastTransitionTime
+	}
+	return metav1.NewTime(now)
 }
 
-const lostAtTermination = "The container could not be located when the pod was terminated"
+// containersReady is True when every regular container and sidecar is ready.
+func containersReady(p *v1.Pod, statuses []v1.ContainerStatus, phase v1.PodPhase) v1.PodCondition {
+	no := func(reason, message string) v1.PodCondition {
+		return newCondition(p, v1.ContainersReady, v1.ConditionFalse, reason, message)
+	}
+	var unready []string
+	for _, c := range slices.Concat(p.Spec.InitContainers, p.Spec.Containers) {
+		regular := pod.IsSidecar(&c) || pod.Container(p.Spec.Containers, c.Name) != nil
+		if st := statusOf(statuses, c.Name); regular && (st == nil || !st.Ready) {
+			unready = append(unready, c.Name)
+		}
+	}
+	switch {
+	case phase == v1.PodSucceeded:
+		return no(reasonCompleted, "")
+	case phase == v1.PodFailed:
+		return no(reasonFailed, "")
+	case len(unready) > 0:
+		return no(reasonNotReady, fmt.Sprintf("containers with unready status: %s", unready))
+	}
+	return newCondition(p, v1.ContainersReady, v1.ConditionTrue, "", "")
+}
+
+// ready is containersReady: readiness gates are left out.
+func ready(p *v1.Pod, statuses []v1.ContainerStatus, phase v1.PodPhase) v1.PodCondition {
+	c := containersReady(p, statuses, phase)
+	c.Type = v1.PodReady
+	return c
+}
+
+// initialized is True when every ordinary init container has succeeded and every sidecar has started, and stays so.
+func initialized(p *v1.Pod, old []v1.PodCondition, statuses []v1.ContainerStatus, phase v1.PodPhase) v1.PodCondition {
+	var incomplete []string
+	for i := range p.Spec.InitContainers {
+		c := &p.Spec.InitContainers[i]
+		st := statusOf(statuses, c.Name)
+		if st == nil || pod.IsSidecar(c) && !hasStarted(st) || !pod.IsSidecar(c) && !st.Ready {
+			incomplete = append(incomplete, c.Name)
+		}
+	}
+	started := slices.ContainsFunc(p.Spec.Containers, func(c v1.Container) bool {
+		st := statusOf(statuses, c.Name)
+		return st != nil && (st.State.Running != nil || st.State.Terminated != nil)
+	})
+	was := condition(old, v1.PodInitialized)
+	switch {
+	case phase == v1.PodSucceeded:
+		return newCondition(p, v1.PodInitialized, v1.ConditionTrue, reasonCompleted, "")
+	case len(incomplete) > 0 && !started && (was == nil || was.Status != v1.ConditionTrue):
+		return newCondition(p, v1.PodInitialized, v1.ConditionFalse, reasonNotInitialized,
+			fmt.Sprintf("containers with incomplete status: %s", incomplete))
+	}
+	return newCondition(p, v1.PodInitialized, v1.ConditionTrue, "", "")
+}
+
+// sandboxReady is True when the newest sandbox is ready, with the address that the pod needs.
+func sandboxReady(p *v1.Pod, st *container.PodStatus) v1.PodCondition {
+	is := v1.ConditionFalse
+	if len(st.SandboxStatuses) > 0 {
+		sb := st.SandboxStatuses[0]
+		addressed := p.Spec.HostNetwork || sb.GetNetwork() == nil || sb.GetNetwork().GetIp() != ""
+		if sb.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY && addressed {
+			is = v1.ConditionTrue
+		}
+	}
+	return newCondition(p, v1.PodReadyToStartContainers, is, "", "")
+}

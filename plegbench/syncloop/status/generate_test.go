@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
 	"github.com/kdiag/kdiag/plegbench/syncloop/kuberuntime"
@@ -96,12 +97,11 @@ func TestPhase(t *testing.T) {
 		}}
 	}
 	for _, tt := range []struct {
-		name        string
-		pod         *v1.Pod
-		statuses    []v1.ContainerStatus
-		terminal    bool
-		initialized bool
-		want        v1.PodPhase
+		name     string
+		pod      *v1.Pod
+		statuses []v1.ContainerStatus
+		terminal bool
+		want     v1.PodPhase
 	}{
 		{name: "no status", pod: newPod(), want: v1.PodPending},
 		{name: "running", pod: newPod(), statuses: []v1.ContainerStatus{running("app")}, want: v1.PodRunning},
@@ -128,32 +128,32 @@ func TestPhase(t *testing.T) {
 		{name: "never, init failed", pod: newPod(never, withInit("i")), statuses: []v1.ContainerStatus{waits("app"), exited("i", 1)}, want: v1.PodFailed},
 		{name: "never, init waits after failure", pod: newPod(never, withInit("i")), statuses: []v1.ContainerStatus{waits("app"), crashed("i", 1)}, want: v1.PodFailed},
 		{name: "init unknown", pod: newPod(withInit("i")), statuses: []v1.ContainerStatus{running("app")}, want: v1.PodPending},
-		{name: "sidecar starts", pod: newPod(withSidecar("s")), statuses: []v1.ContainerStatus{running("app"), running("s")}, want: v1.PodPending},
+		{name: "sidecar starts", pod: newPod(withSidecar("s")), statuses: []v1.ContainerStatus{waits("app"), running("s")}, want: v1.PodPending},
 		{
-			name: "sidecar starts again", pod: newPod(withSidecar("s")), initialized: true,
+			name: "sidecar starts again", pod: newPod(withSidecar("s")),
 			statuses: []v1.ContainerStatus{running("app"), running("s")}, want: v1.PodRunning,
 		},
 		{name: "sidecar started", pod: newPod(withSidecar("s")), statuses: []v1.ContainerStatus{running("app"), started(running("s"))}, want: v1.PodRunning},
 		{name: "sidecar waits", pod: newPod(withSidecar("s")), statuses: []v1.ContainerStatus{running("app"), waits("s")}, want: v1.PodPending},
 		{name: "sidecar crashed", pod: newPod(withSidecar("s")), statuses: []v1.ContainerStatus{running("app"), crashed("s", 1)}, want: v1.PodRunning},
 		{
-			name: "never, done but for the sidecar", pod: newPod(never, withSidecar("s")), initialized: true,
+			name: "never, done but for the sidecar", pod: newPod(never, withSidecar("s")),
 			statuses: []v1.ContainerStatus{exited("app", 0), started(running("s"))}, want: v1.PodRunning,
 		},
 		{
-			name: "never, done with the sidecar", pod: newPod(never, withSidecar("s")), initialized: true,
+			name: "never, done with the sidecar", pod: newPod(never, withSidecar("s")),
 			statuses: []v1.ContainerStatus{exited("app", 0), exited("s", 137)}, want: v1.PodSucceeded,
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if got := phase(tt.pod, tt.statuses, tt.terminal, tt.initialized); got != tt.want {
+			if got := phase(tt.pod, tt.statuses, tt.terminal); got != tt.want {
 				t.Errorf("got %s, want %s", got, tt.want)
 			}
 		})
 	}
 }
 
-// instance is what the runtime says of one container, the n-th of its name.
+// instance is the runtime's status of one container, the n-th of its name.
 func instance(name string, n int, state container.State, code int) *container.Status {
 	return &container.Status{
 		ID: container.ID{Type: "containerd", ID: name + string(rune('0'+n))}, Name: name, State: state, RestartCount: n, ExitCode: code,
@@ -222,24 +222,12 @@ func TestContainerStatuses(t *testing.T) {
 			want:    []brief{{Name: "app", Is: "running", Last: "Error", Restarts: 1}},
 		},
 		{
-			name: "newest two count, in whatever order", pod: newPod(),
-			runtime: []*container.Status{
-				instance("app", 0, container.Exited, 0), instance("app", 2, container.Exited, 7), instance("app", 1, container.Exited, 1),
-			},
-			want: []brief{{Name: "app", Is: "ended", Reason: "Error", Code: 7, Last: "Error", Restarts: 2}},
-		},
-		{
 			name: "crash loop", pod: newPod(), startError: startError,
 			runtime: []*container.Status{instance("app", 0, container.Exited, 1)},
 			want:    []brief{{Name: "app", Is: "waiting", Reason: "CrashLoopBackOff", Last: "Error"}},
 		},
 		{
 			name: "not restarted, so no start error", pod: newPod(never), startError: startError,
-			runtime: []*container.Status{instance("app", 0, container.Exited, 1)},
-			want:    []brief{{Name: "app", Is: "ended", Reason: "Error", Code: 1}},
-		},
-		{
-			name: "being deleted, so no start error", pod: newPod(deleted), startError: startError,
 			runtime: []*container.Status{instance("app", 0, container.Exited, 1)},
 			want:    []brief{{Name: "app", Is: "ended", Reason: "Error", Code: 1}},
 		},
@@ -269,7 +257,7 @@ func TestContainerStatuses(t *testing.T) {
 		{
 			name: "counts go on where the runtime lost them", pod: newPod(), old: wasExited,
 			runtime: []*container.Status{instance("app", 0, container.Running, 0)},
-			want:    []brief{{Name: "app", Is: "running", Last: "OOMKilled", Restarts: 5}},
+			want:    []brief{{Name: "app", Is: "running", Last: "OOMKilled", Restarts: 4}},
 		},
 		{
 			name: "init by the spec's order", pod: newPod(withInit("z", "a")), init: true,
@@ -304,45 +292,6 @@ func TestContainerStatuses(t *testing.T) {
 				t.Error(diff)
 			}
 		})
-	}
-}
-
-func TestConvert(t *testing.T) {
-	got := convert(instance("app", 2, container.Exited, 1), nil)
-	want := v1.ContainerStatus{
-		Name: "app", RestartCount: 2, Image: "app:1", ImageID: "sha256:app", ContainerID: "containerd://app2",
-		State: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
-			ExitCode: 1, Reason: "Error", ContainerID: "containerd://app2",
-			StartedAt: metav1.NewTime(noon()), FinishedAt: metav1.NewTime(noon().Add(time.Second)),
-		}},
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
-	}
-}
-
-func TestEphemeral(t *testing.T) {
-	p := newPod(func(p *v1.Pod) {
-		p.Spec.EphemeralContainers = []v1.EphemeralContainer{{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "debug", Image: "sh"}}}
-	})
-	st := Generate(GenerateInput{Pod: p, PodStatus: &container.PodStatus{
-		ContainerStatuses: []*container.Status{instance("debug", 0, container.Running, 0), instance("app", 0, container.Running, 0)},
-	}})
-	if diff := cmp.Diff([]brief{{Name: "debug", Is: "running"}}, briefly(st.EphemeralContainerStatuses)); diff != "" {
-		t.Error(diff)
-	}
-	if st.Phase != v1.PodRunning {
-		t.Errorf("phase %s", st.Phase)
-	}
-}
-
-// TestEvictedStaysFailed covers containers that handle SIGTERM and exit with 0 before the API server has the eviction.
-func TestEvictedStaysFailed(t *testing.T) {
-	ended := &container.PodStatus{ContainerStatuses: []*container.Status{instance("app", 0, container.Exited, 0)}}
-	old := v1.PodStatus{Phase: v1.PodFailed, Reason: "Evicted", Message: "low"}
-	st := Generate(GenerateInput{Pod: newPod(), PodStatus: ended, Old: old, Terminal: true, Now: noon()})
-	if st.Phase != v1.PodFailed || st.Reason != "Evicted" || st.Message != "low" {
-		t.Errorf("phase %s, reason %q, message %q; want that of the eviction", st.Phase, st.Reason, st.Message)
 	}
 }
 
@@ -389,37 +338,117 @@ func TestPhaseWithHistory(t *testing.T) {
 	}
 }
 
-func TestAddresses(t *testing.T) {
-	hostNetwork := func(p *v1.Pod) { p.Spec.HostNetwork = true }
+// condText is a condition in one line.
+func condText(c v1.PodCondition) string {
+	s := string(c.Status)
+	for _, part := range []string{c.Reason, c.Message} {
+		if part != "" {
+			s += " | " + part
+		}
+	}
+	return s
+}
+
+func TestConditions(t *testing.T) {
+	sandbox := func(state runtimeapi.PodSandboxState, ip string) *runtimeapi.PodSandboxStatus {
+		return &runtimeapi.PodSandboxStatus{Id: "sb", State: state, Network: &runtimeapi.PodSandboxNetworkStatus{Ip: ip}}
+	}
+	up, down := sandbox(runtimeapi.PodSandboxState_SANDBOX_READY, "10.0.0.1"), sandbox(runtimeapi.PodSandboxState_SANDBOX_NOTREADY, "")
+	app := instance("app", 0, container.Running, 0)
+	probes := func(isReady bool) func(*v1.Pod, *v1.PodStatus) {
+		return func(_ *v1.Pod, st *v1.PodStatus) {
+			for i := range st.ContainerStatuses {
+				st.ContainerStatuses[i].Ready = isReady
+			}
+			for i := range st.InitContainerStatuses {
+				c := &st.InitContainerStatuses[i]
+				c.Ready = isReady && (c.State.Running != nil || c.State.Terminated != nil)
+				c.Started = new(c.Ready)
+			}
+		}
+	}
 	for _, tt := range []struct {
-		name      string
-		pod       *v1.Pod
-		ips, host []string
-		want      []string // pod's, then the host's
+		name     string
+		pod      *v1.Pod
+		runtime  []*container.Status
+		sandbox  []*runtimeapi.PodSandboxStatus
+		old      v1.PodStatus
+		terminal bool
+		unready  bool
+		want     map[v1.PodConditionType]string
 	}{
-		{name: "none", pod: newPod()},
-		{name: "standalone", pod: newPod(), ips: []string{"10.1.2.3"}, want: []string{"10.1.2.3", "|"}},
-		{name: "with a host", pod: newPod(), ips: []string{"10.1.2.3"}, host: []string{"192.0.2.1"}, want: []string{"10.1.2.3", "|", "192.0.2.1"}},
-		{name: "host network", pod: newPod(hostNetwork), host: []string{"192.0.2.1", "fd01::1"}, want: []string{"192.0.2.1", "fd01::1", "|", "192.0.2.1", "fd01::1"}},
-		{name: "pod network waits", pod: newPod(), host: []string{"192.0.2.1"}, want: []string{"|", "192.0.2.1"}},
+		{
+			name: "ready", pod: newPod(), runtime: []*container.Status{app}, sandbox: []*runtimeapi.PodSandboxStatus{up, down},
+			want: map[v1.PodConditionType]string{"PodReadyToStartContainers": "True", "Initialized": "True", "Ready": "True", "ContainersReady": "True"},
+		},
+		{
+			name: "not ready", pod: newPod(), unready: true, runtime: []*container.Status{app}, sandbox: []*runtimeapi.PodSandboxStatus{up},
+			want: map[v1.PodConditionType]string{
+				"PodReadyToStartContainers": "True", "Initialized": "True",
+				"Ready":           "False | ContainersNotReady | containers with unready status: [app]",
+				"ContainersReady": "False | ContainersNotReady | containers with unready status: [app]",
+			},
+		},
+		{
+			name: "initializing", pod: newPod(withInit("i")), unready: true, sandbox: []*runtimeapi.PodSandboxStatus{down},
+			want: map[v1.PodConditionType]string{
+				"PodReadyToStartContainers": "False", "Initialized": "False | ContainersNotInitialized | containers with incomplete status: [i]",
+				"Ready":           "False | ContainersNotReady | containers with unready status: [app]",
+				"ContainersReady": "False | ContainersNotReady | containers with unready status: [app]",
+			},
+		},
+		{
+			name: "initialized once", pod: newPod(withInit("i")), unready: true, sandbox: []*runtimeapi.PodSandboxStatus{down, up},
+			old: v1.PodStatus{Conditions: []v1.PodCondition{{Type: v1.PodInitialized, Status: v1.ConditionTrue}}},
+			want: map[v1.PodConditionType]string{
+				"PodReadyToStartContainers": "False", "Initialized": "True",
+				"Ready":           "False | ContainersNotReady | containers with unready status: [app]",
+				"ContainersReady": "False | ContainersNotReady | containers with unready status: [app]",
+			},
+		},
+		{
+			name: "sidecar not ready", pod: newPod(withSidecar("s")), runtime: []*container.Status{app},
+			sandbox: []*runtimeapi.PodSandboxStatus{sandbox(runtimeapi.PodSandboxState_SANDBOX_READY, "")},
+			want: map[v1.PodConditionType]string{
+				"PodReadyToStartContainers": "False", "Initialized": "True",
+				"Ready":           "False | ContainersNotReady | containers with unready status: [s]",
+				"ContainersReady": "False | ContainersNotReady | containers with unready status: [s]",
+			},
+		},
+		{
+			name: "completed", pod: newPod(policy(v1.RestartPolicyNever)), unready: true, runtime: []*container.Status{instance("app", 0, container.Exited, 0)},
+			want: map[v1.PodConditionType]string{
+				"PodReadyToStartContainers": "False", "Initialized": "True | PodCompleted",
+				"Ready": "False | PodCompleted", "ContainersReady": "False | PodCompleted",
+			},
+		},
+		{
+			name: "failed", pod: newPod(), terminal: true, runtime: []*container.Status{instance("app", 0, container.Exited, 2)},
+			want: map[v1.PodConditionType]string{
+				"PodReadyToStartContainers": "False", "Initialized": "True", "Ready": "False | PodFailed", "ContainersReady": "False | PodFailed",
+			},
+		},
+		{
+			name: "evicted", pod: newPod(), runtime: []*container.Status{app}, sandbox: []*runtimeapi.PodSandboxStatus{up},
+			old: v1.PodStatus{Conditions: []v1.PodCondition{{Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: "TerminationByKubelet"}}},
+			want: map[v1.PodConditionType]string{
+				"DisruptionTarget":          "True | TerminationByKubelet",
+				"PodReadyToStartContainers": "True", "Initialized": "True", "ContainersReady": "True", "Ready": "True",
+			},
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			st := Generate(GenerateInput{Pod: tt.pod, PodStatus: &container.PodStatus{IPs: tt.ips}, HostIPs: tt.host})
-			var got []string
-			for _, ip := range st.PodIPs {
-				got = append(got, ip.IP)
-			}
-			if len(st.PodIPs)+len(st.HostIPs) > 0 {
-				got = append(got, "|")
-			}
-			for _, ip := range st.HostIPs {
-				got = append(got, ip.IP)
+			tt.want["PodScheduled"] = "True"
+			st := Generate(GenerateInput{
+				Pod: tt.pod, Old: tt.old, Terminal: tt.terminal, UpdateProbes: probes(!tt.unready),
+				PodStatus: &container.PodStatus{ContainerStatuses: tt.runtime, SandboxStatuses: tt.sandbox},
+			})
+			got := map[v1.PodConditionType]string{}
+			for _, c := range st.Conditions {
+				got[c.Type] = condText(c)
 			}
 			if diff := cmp.Diff(tt.want, got); diff != "" {
 				t.Error(diff)
-			}
-			if len(st.PodIPs) > 0 && st.PodIP != st.PodIPs[0].IP || len(st.HostIPs) > 0 && st.HostIP != st.HostIPs[0].IP {
-				t.Errorf("first addresses %q, %q", st.PodIP, st.HostIP)
 			}
 		})
 	}

@@ -1,15 +1,24 @@
 package status
 
 import (
+	"bytes"
+	"cmp"
 	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"k8s.io/klog/v2"
 
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
@@ -24,24 +33,12 @@ type Client interface {
 	DeletePod(ctx context.Context, namespace, name string, opts metav1.DeleteOptions) error
 }
 
-// Pods are the desired pods, static ones with their mirrors.
-type Pods interface {
-	PodByUID(uid types.UID) (*v1.Pod, bool)
-	MirrorOf(static *v1.Pod) (*v1.Pod, bool)
-	TranslateUID(uid types.UID) types.UID // a mirror's into that of its static pod, any other into itself
-}
-
-// Deletion is what the pod workers know of a pod.
-type Deletion interface {
-	CouldHaveRunningContainers(uid types.UID) bool
-}
-
 // A Config is what New needs. Client and File may both be missing: then statuses are only kept.
 type Config struct {
 	Client   Client
 	File     string // replaced atomically on each change by all statuses as one JSON document
-	Pods     Pods
-	Deletion Deletion
+	Pods     *pod.Manager
+	CouldRun func(uid types.UID) bool // whether a container of the pod may still run
 	Log      logr.Logger
 	Metrics  *metrics.Metrics
 	Interval time.Duration // between full passes: syncPeriod in pkg/kubelet/status/status_manager.go upstream, 10 s
@@ -52,12 +49,9 @@ type Manager struct {
 	cfg  Config
 	wake chan struct{}
 
-	mu   sync.Mutex
-	pods map[types.UID]cached
-
-	// Of the goroutine in Run alone.
-	sent    map[types.UID]uint64 // last version that the API server has, by the UID it has the pod under
-	written []byte               // what the file holds
+	mu      sync.Mutex
+	pods    map[types.UID]cached
+	changed bool // since the file was written
 }
 
 // A cached status is the newest of a pod.
@@ -67,11 +61,13 @@ type cached struct {
 	name, namespace string
 	finished        bool      // SyncTerminatedPod has succeeded: nothing on the node is left to wait for
 	at              time.Time // of the oldest change that was not sent yet; zero if there is none
+	sent            uint64    // the version that the API server has
+	sentTo          types.UID // of the pod there that has it
 }
 
 // New makes a Manager. Statuses are reported while Run runs.
 func New(cfg Config) *Manager {
-	return &Manager{cfg: cfg, wake: make(chan struct{}, 1), pods: map[types.UID]cached{}, sent: map[types.UID]uint64{}}
+	return &Manager{cfg: cfg, wake: make(chan struct{}, 1), pods: map[types.UID]cached{}, changed: true}
 }
 
 // Run reports changes as they come, and everything that differs each interval, until ctx ends.
@@ -90,23 +86,17 @@ func (m *Manager) Run(ctx context.Context) error {
 			return ctx.Err()
 		case <-m.wake:
 			m.cfg.Log.V(4).Info("Syncing updated statuses")
-			m.report(ctx, false)
+			m.writeFile()
+			m.syncBatch(ctx, false)
 		case <-tick.C:
 			m.cfg.Log.V(4).Info("Syncing all statuses")
-			m.report(ctx, true)
+			m.writeFile()
+			m.syncBatch(ctx, true)
 		}
 	}
 }
 
-func (m *Manager) report(ctx context.Context, all bool) {
-	m.writeFile()
-	if m.cfg.Client != nil {
-		m.syncBatch(ctx, all)
-	}
-}
-
-// SetPodStatus takes a pod's new status. It is refused if a container would come back from an end that its restart
-// policy makes final.
+// SetPodStatus takes a pod's new status.
 func (m *Manager) SetPodStatus(p *v1.Pod, st v1.PodStatus) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -127,6 +117,23 @@ func (m *Manager) SetSandboxReady(p *v1.Pod) {
 	m.SetPodStatus(p, st)
 }
 
+// TerminatePod completes the status of a pod of which nothing runs any more and nothing is left on the node but dead
+// containers. From now on the pod may be deleted at the API server.
+func (m *Manager) TerminatePod(p *v1.Pod) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	st := *p.Status.DeepCopy()
+	if old, known := m.pods[p.UID]; known {
+		st = *old.status.DeepCopy()
+	}
+	if !pod.IsStatic(p) && !pod.IsTerminal(st.Phase) {
+		m.cfg.Log.V(3).Info("Marking terminal pod as failed", "oldPhase", st.Phase, "pod", klog.KObj(p), "podUID",
+			p.UID)
+		st.Phase = v1.PodFailed
+	}
+	m.update(p, st, true, true)
+}
+
 // PodStatus is the newest status of a pod, by its own UID or its mirror's. It shares nothing with the Manager.
 func (m *Manager) PodStatus(uid types.UID) (v1.PodStatus, bool) {
 	uid = m.cfg.Pods.TranslateUID(uid)
@@ -136,14 +143,6 @@ func (m *Manager) PodStatus(uid types.UID) (v1.PodStatus, bool) {
 	return *c.status.DeepCopy(), ok
 }
 
-// Known reports whether there is a status of that pod.
-func (m *Manager) Known(uid types.UID) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	_, ok := m.pods[uid]
-	return ok
-}
-
 // RemoveOrphanedStatuses forgets the pods that are not to be kept.
 func (m *Manager) RemoveOrphanedStatuses(keep map[types.UID]bool) {
 	m.mu.Lock()
@@ -151,68 +150,47 @@ func (m *Manager) RemoveOrphanedStatuses(keep map[types.UID]bool) {
 	for uid := range m.pods {
 		if !keep[uid] {
 			m.cfg.Log.V(5).Info("Removing pod from status map", "podUID", uid)
-			delete(m.pods, uid)
-			m.wakeUp() // the file changes
+			m.forget(uid)
 		}
 	}
 }
 
-func (m *Manager) forget(uid types.UID) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	delete(m.pods, uid)
-	m.wakeUp()
-}
-
-// SetContainerReadiness takes what a readiness probe found, with what follows for the pod's conditions.
+// SetContainerReadiness takes the result of a readiness probe, with what follows for the pod's conditions.
 func (m *Manager) SetContainerReadiness(uid types.UID, id container.ID, isReady bool) {
-	m.change(uid, id, "readiness", func(p *v1.Pod, st *v1.PodStatus, c *v1.ContainerStatus) bool {
-		if c.Ready == isReady {
-			return false
-		}
+	m.change(uid, id, "readiness", func(p *v1.Pod, st *v1.PodStatus, c *v1.ContainerStatus) {
 		c.Ready = isReady
 		all := slices.Concat(st.InitContainerStatuses, st.ContainerStatuses)
-		st.Conditions = setCondition(st.Conditions, ready(p, st.Conditions, all, st.Phase))
+		st.Conditions = setCondition(st.Conditions, ready(p, all, st.Phase))
 		st.Conditions = setCondition(st.Conditions, containersReady(p, all, st.Phase))
-		return true
 	})
 }
 
-// SetContainerStartup takes what a startup probe found.
+// SetContainerStartup takes the result of a startup probe.
 func (m *Manager) SetContainerStartup(uid types.UID, id container.ID, started bool) {
-	m.change(uid, id, "startup", func(_ *v1.Pod, _ *v1.PodStatus, c *v1.ContainerStatus) bool {
-		if c.Started != nil && *c.Started == started {
-			return false
-		}
-		c.Started = &started
-		return true
-	})
+	m.change(uid, id, "startup", func(_ *v1.Pod, _ *v1.PodStatus, c *v1.ContainerStatus) { c.Started = &started })
 }
 
-// change applies what a probe found to a copy of the status, and takes it if apply reports a change.
+// change applies the result of a probe.
 func (m *Manager) change(
-	uid types.UID, id container.ID, what string, apply func(*v1.Pod, *v1.PodStatus, *v1.ContainerStatus) bool,
+	uid types.UID, id container.ID, what string, apply func(*v1.Pod, *v1.PodStatus, *v1.ContainerStatus),
 ) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	p, ok := m.cfg.Pods.PodByUID(uid)
 	old, known := m.pods[uid]
-	if !ok || !known {
-		m.cfg.Log.V(4).Info("Container "+what+" changed of a pod that is gone or not synced yet", "podUID", uid, "containerID", id.String())
-		return
-	}
-	st := *old.status.DeepCopy()
-	for _, list := range [][]v1.ContainerStatus{st.ContainerStatuses, st.InitContainerStatuses} {
-		i := slices.IndexFunc(list, func(c v1.ContainerStatus) bool { return c.ContainerID == id.String() })
-		if i < 0 {
-			continue
+	if ok && known {
+		st := old.status.DeepCopy()
+		for _, list := range [][]v1.ContainerStatus{st.ContainerStatuses, st.InitContainerStatuses} {
+			for i := range list {
+				if list[i].ContainerID == id.String() {
+					apply(p, st, &list[i])
+					m.update(p, *st, false, false)
+					return
+				}
+			}
 		}
-		if apply(p, &st, &list[i]) {
-			m.update(p, st, false, false)
-		}
-		return
 	}
-	m.cfg.Log.Info("Container "+what+" changed for unknown container", "pod", klog.KObj(p), "containerID", id.String())
+	m.cfg.Log.V(4).Info("Container "+what+" changed for unknown container", "podUID", uid, "containerID", id.String())
 }
 
 // update stores a status if it differs from the last one, or if forced, and has it reported. The lock is held.
@@ -224,31 +202,242 @@ func (m *Manager) update(p *v1.Pod, st v1.PodStatus, force, finished bool) {
 		if mirror, ok := m.cfg.Pods.MirrorOf(p); ok {
 			before = mirror.Status
 		}
-	} else if old.finished && !finished && !pod.IsStatic(p) {
-		m.cfg.Log.Info("Got unexpected podIsFinished=false, while podIsFinished=true in status cache, programmer error", "pod", klog.KObj(p))
-		finished = true
 	}
-	if err := checkTransitions(&before, &st, p); err != nil {
-		m.cfg.Log.Error(err, "Status update on pod aborted", "pod", klog.KObj(p))
-		return
+	now := time.Now()
+	for i := range st.Conditions {
+		if t := st.Conditions[i].Type; ours(t) || t == v1.DisruptionTarget {
+			st.Conditions[i].LastTransitionTime = transition(&st.Conditions[i], before.Conditions, now)
+		}
 	}
-	carryOver(&st, &before, time.Now())
-	normalize(p, &st)
-	if known && !force && equal(&before, &st) {
+	if !before.StartTime.IsZero() {
+		st.StartTime = before.StartTime.DeepCopy()
+	} else if st.StartTime.IsZero() {
+		st.StartTime = &metav1.Time{Time: now}
+	}
+	if known && !force && same(&before, &st) {
 		m.cfg.Log.V(3).Info("Ignoring same status for pod", "pod", klog.KObj(p), "status", st)
 		return
 	}
-	next := cached{status: st, version: old.version + 1, name: p.Name, namespace: p.Namespace, finished: finished, at: old.at}
+	next := old
+	next.status, next.name, next.namespace = st, p.Name, p.Namespace
+	next.version++
+	next.finished = finished || old.finished && !pod.IsStatic(p)
 	if next.at.IsZero() {
-		next.at = time.Now()
+		next.at = now
 	}
 	m.pods[p.UID] = next
 	m.wakeUp()
 }
 
+// same reports whether the API server would store two statuses as the same.
+func same(a, b *v1.PodStatus) bool {
+	x, errX := json.Marshal(a)
+	y, errY := json.Marshal(b)
+	return errX == nil && errY == nil && bytes.Equal(x, y)
+}
+
+// forget drops a status. The lock is held.
+func (m *Manager) forget(uid types.UID) {
+	delete(m.pods, uid)
+	m.wakeUp()
+}
+
+// wakeUp makes Run report a change. The lock is held.
 func (m *Manager) wakeUp() {
+	m.changed = true
 	select {
 	case m.wake <- struct{}{}:
 	default: // a pass is due already
 	}
+}
+
+// syncBatch sends, one after the other, the statuses whose version the API server does not have. A full pass also
+// sends those that it has otherwise than they should be, and looks for pods that can be deleted.
+func (m *Manager) syncBatch(ctx context.Context, all bool) {
+	if m.cfg.Client == nil {
+		return
+	}
+	for uid, c := range m.due(all) {
+		m.syncPod(ctx, uid, c)
+	}
+}
+
+func (m *Manager) due(all bool) map[types.UID]cached {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	out := map[types.UID]cached{}
+	for uid, c := range m.pods {
+		apiUID := uid
+		api, known := m.cfg.Pods.PodByUID(uid)
+		if known && pod.IsStatic(api) {
+			if api, known = m.cfg.Pods.MirrorOf(api); !known {
+				m.cfg.Log.V(5).Info("Static pod does not have a corresponding mirror pod; skipping", "podUID", uid)
+				continue
+			}
+			apiUID = api.UID
+		}
+		due := c.sent < c.version || c.sentTo != apiUID
+		if all && known && !due {
+			should := merge(api, c.status, m.cfg.CouldRun(uid))
+			due = canBeDeleted(api, c.finished) || !same(&api.Status, &should)
+		}
+		if due {
+			out[uid] = c
+		}
+	}
+	return out
+}
+
+// canBeDeleted reports whether a pod can be removed from the API server: its deletion was requested, the
+// API server has its terminal phase, and the node has nothing left of it. Mirrors are deleted elsewhere.
+func canBeDeleted(api *v1.Pod, finished bool) bool {
+	return api.DeletionTimestamp != nil && !pod.IsMirror(api) && pod.IsTerminal(api.Status.Phase) && finished
+}
+
+// syncPod brings one status to the API server, and deletes the pod there if that is all that was waited for. What
+// fails is tried again by the next full pass.
+func (m *Manager) syncPod(ctx context.Context, uid types.UID, c cached) {
+	ref := klog.KRef(c.namespace, c.name)
+	api, err := m.cfg.Client.GetPod(ctx, c.namespace, c.name)
+	if apierrors.IsNotFound(err) {
+		m.cfg.Log.V(3).Info("Pod does not exist on the server", "podUID", uid, "pod", ref)
+		return
+	}
+	if err != nil {
+		m.cfg.Log.Error(err, "Failed to get status for pod", "podUID", uid, "pod", ref)
+		return
+	}
+	if now := m.cfg.Pods.TranslateUID(api.UID); now != uid {
+		m.cfg.Log.V(2).Info("Pod was deleted and then recreated, skipping status update", "pod", ref, "oldPodUID", uid,
+			"podUID", now)
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.forget(uid)
+		return
+	}
+	if api, err = m.patch(ctx, api, uid, c); err != nil {
+		m.cfg.Log.Error(err, "Failed to update status for pod", "pod", ref)
+		return
+	}
+	if !c.at.IsZero() {
+		m.cfg.Metrics.PodStatusSyncDuration.Observe(time.Since(c.at).Seconds())
+	}
+	var gone bool
+	if canBeDeleted(api, c.finished) { // at once, if it is still the same
+		err := m.cfg.Client.DeletePod(ctx, api.Namespace, api.Name, metav1.DeleteOptions{
+			GracePeriodSeconds: new(int64), Preconditions: metav1.NewUIDPreconditions(string(api.UID)),
+		})
+		m.cfg.Log.V(3).Info("Pod fully terminated and removed from etcd", "pod", ref, "err", err)
+		gone = err == nil
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now, known := m.pods[uid]
+	if gone {
+		m.forget(uid)
+	} else if known {
+		now.sent, now.sentTo = c.version, api.UID
+		if now.version == c.version {
+			now.at = time.Time{}
+		}
+		m.pods[uid] = now
+	}
+}
+
+// patch sends what the API server does not have of a status, and returns the pod as it is then. The patch names the
+// UID, so that a pod of the same name that came since is left alone.
+func (m *Manager) patch(ctx context.Context, api *v1.Pod, uid types.UID, c cached) (*v1.Pod, error) {
+	merged := merge(api, c.status, m.cfg.CouldRun(uid))
+	if same(&api.Status, &merged) {
+		m.cfg.Log.V(3).Info("Status for pod is up-to-date", "pod", klog.KObj(api), "statusVersion", c.version)
+		return api, nil
+	}
+	before, errBefore := json.Marshal(v1.Pod{Status: api.Status})
+	after, errAfter := json.Marshal(v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: api.UID}, Status: merged})
+	patch, err := strategicpatch.CreateTwoWayMergePatch(before, after, v1.Pod{})
+	if err := errors.Join(errBefore, errAfter, err); err != nil {
+		return nil, fmt.Errorf("making a patch for pod %q/%q: %w", api.Namespace, api.Name, err)
+	}
+	patched, err := m.cfg.Client.PatchPodStatus(ctx, api.Namespace, api.Name, patch)
+	if err != nil {
+		return nil, fmt.Errorf("failed to patch status %q for pod %q/%q: %w", patch, api.Namespace, api.Name, err)
+	}
+	m.cfg.Log.V(3).Info("Status for pod updated successfully", "pod", klog.KObj(patched), "statusVersion", c.version,
+		"status", merged)
+	return patched, nil
+}
+
+// merge is a status as the API server should have it: with the conditions that others wrote there, and not terminal
+// while a container of the pod may still run, since others take that for the node having let go of the pod.
+func merge(api *v1.Pod, st v1.PodStatus, couldRun bool) v1.PodStatus {
+	old := &api.Status
+	out := *st.DeepCopy()
+	out.Conditions = others(old.Conditions)
+	for _, c := range st.Conditions {
+		if ours(c.Type) || c.Type == v1.DisruptionTarget {
+			out.Conditions = setCondition(out.Conditions, c)
+		}
+	}
+	if couldRun && pod.IsTerminal(st.Phase) && !pod.IsTerminal(old.Phase) {
+		out.Phase, out.Reason, out.Message = old.Phase, old.Reason, old.Message
+	}
+	return out
+}
+
+// A List is the document in the file: the status of every pod, by namespace, name and UID.
+type List struct {
+	APIVersion  string    `json:"apiVersion"` // kdiag/v1
+	Kind        string    `json:"kind"`       // PodStatusList
+	GeneratedAt time.Time `json:"generatedAt"`
+	Items       []Item    `json:"items"`
+}
+
+// An Item is one pod's status, laid out as in a pod.
+type Item struct {
+	Metadata struct {
+		Namespace string    `json:"namespace"`
+		Name      string    `json:"name"`
+		UID       types.UID `json:"uid"`
+	} `json:"metadata"`
+	Status v1.PodStatus `json:"status"`
+}
+
+// writeFile replaces the file if a status has changed since. What fails is tried again by the next full pass.
+func (m *Manager) writeFile() {
+	m.mu.Lock()
+	if m.cfg.File == "" || !m.changed {
+		m.mu.Unlock()
+		return
+	}
+	m.changed = false
+	list := List{APIVersion: "kdiag/v1", Kind: "PodStatusList", GeneratedAt: time.Now().UTC(), Items: []Item{}}
+	for uid, c := range m.pods {
+		item := Item{Status: *c.status.DeepCopy()}
+		item.Metadata.Namespace, item.Metadata.Name, item.Metadata.UID = c.namespace, c.name, uid
+		list.Items = append(list.Items, item)
+	}
+	m.mu.Unlock()
+	slices.SortFunc(list.Items, func(a, b Item) int {
+		x, y := a.Metadata, b.Metadata
+		return cmp.Or(cmp.Compare(x.Namespace, y.Namespace), cmp.Compare(x.Name, y.Name), cmp.Compare(x.UID, y.UID))
+	})
+	if err := replace(m.cfg.File, list); err != nil {
+		m.cfg.Log.Error(err, "Failed to write pod statuses", "path", m.cfg.File)
+		m.mu.Lock()
+		m.changed = true
+		m.mu.Unlock()
+	}
+}
+
+// replace writes a document beside the file and renames it, so that a reader finds the old document or the new one.
+func replace(path string, list List) error {
+	content, err := json.MarshalIndent(list, "", "  ")
+	if err != nil {
+		return err
+	}
+	tmp := filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".tmp")
+	if err := os.WriteFile(tmp, append(content, '\n'), 0o600); err != nil {
+		return err
+	}
+	return os.Rename(tmp, path)
 }

@@ -28,49 +28,18 @@ import (
 	"github.com/kdiag/kdiag/plegbench/syncloop/pod"
 )
 
-// A world is a Manager between the pods that a test desires, what the workers say, and an API server.
+// A world is a Manager between the pods that a test desires, what the workers report, and an API server.
 type world struct {
 	*Manager
-	desired, mirrors []*v1.Pod
-	couldRun         bool
-	api              *fake.Client
-	log              *strings.Builder
+	desired  *pod.Manager
+	couldRun bool
+	api      *fake.Client
+	log      *strings.Builder
 }
-
-func (w *world) PodByUID(uid types.UID) (*v1.Pod, bool) {
-	for _, p := range slices.Concat(w.desired, w.mirrors) {
-		if p.UID == uid {
-			return p, true
-		}
-	}
-	return nil, false
-}
-
-func (w *world) MirrorOf(static *v1.Pod) (*v1.Pod, bool) {
-	for _, p := range w.mirrors {
-		if pod.FullName(p) == pod.FullName(static) {
-			return p, true
-		}
-	}
-	return nil, false
-}
-
-func (w *world) TranslateUID(uid types.UID) types.UID {
-	for _, m := range w.mirrors {
-		for _, p := range w.desired {
-			if m.UID == uid && pod.FullName(m) == pod.FullName(p) {
-				return p.UID
-			}
-		}
-	}
-	return uid
-}
-
-func (w *world) CouldHaveRunningContainers(types.UID) bool { return w.couldRun }
 
 // newWorld makes a world with an API server that has these pods.
 func newWorld(pods ...*v1.Pod) *world {
-	w := &world{api: fake.New(), log: &strings.Builder{}}
+	w := &world{desired: pod.NewManager(), api: fake.New(), log: &strings.Builder{}}
 	for _, p := range pods {
 		if err := w.api.Tracker().Add(p.DeepCopy()); err != nil {
 			panic(err)
@@ -85,7 +54,7 @@ const interval = 10 * time.Second
 
 func (w *world) config(log logr.Logger) Config {
 	return Config{
-		Client: w.api, Pods: w, Deletion: w, Log: log, Interval: interval,
+		Client: w.api, Pods: w.desired, Log: log, Interval: interval, CouldRun: func(types.UID) bool { return w.couldRun },
 		Metrics: metrics.New(prometheus.NewRegistry(), prometheus.NewRegistry()),
 	}
 }
@@ -122,6 +91,8 @@ func (w *world) status(t *testing.T) v1.PodStatus {
 	return p.Status
 }
 
+func known(w *world) bool { _, ok := w.PodStatus("u1"); return ok }
+
 // up is the status of a pod that runs.
 func up(p *v1.Pod) v1.PodStatus {
 	return Generate(GenerateInput{
@@ -147,9 +118,9 @@ func TestReport(t *testing.T) {
 			p.Status.Conditions = []v1.PodCondition{{Type: "lb", Status: v1.ConditionTrue}}
 		})
 		w := newWorld(p)
-		w.desired = []*v1.Pod{p}
+		w.desired.UpdatePod(p)
 		w.SetPodStatus(p, up(p))
-		w.SetPodStatus(p, up(p)) // says nothing new
+		w.SetPodStatus(p, up(p)) // no change
 		w.runFor(t, time.Second)
 		if diff := cmp.Diff([]string{"patch status"}, w.writes()); diff != "" {
 			t.Error(diff)
@@ -181,17 +152,6 @@ func TestReport(t *testing.T) {
 	})
 }
 
-func TestPatchIsAimed(t *testing.T) {
-	p := newPod()
-	patch, empty, err := makePatch(p, up(p))
-	if err != nil || empty || !strings.Contains(string(patch), `"metadata":{"uid":"u1"}`) {
-		t.Errorf("patch %s, empty %v, %v", patch, empty, err)
-	}
-	if patch, empty, err = makePatch(p, p.Status); err != nil || !empty {
-		t.Errorf("patch %s, empty %v, %v", patch, empty, err)
-	}
-}
-
 func TestTroubleAtTheServer(t *testing.T) {
 	for _, tt := range []struct {
 		name, verb string
@@ -213,7 +173,7 @@ func TestTroubleAtTheServer(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				p := newPod()
 				w := newWorld(tt.there...)
-				w.desired = []*v1.Pod{p}
+				w.desired.UpdatePod(p)
 				trouble := tt.err != nil
 				if trouble {
 					w.api.PrependReactor(tt.verb, "pods", func(clienttesting.Action) (bool, runtime.Object, error) { return trouble, nil, tt.err })
@@ -223,7 +183,7 @@ func TestTroubleAtTheServer(t *testing.T) {
 				if !strings.Contains(w.log.String(), tt.wantLog) {
 					t.Errorf("log %s", w.log)
 				}
-				if got := w.Known("u1"); got != tt.wantKnown {
+				if got := known(w); got != tt.wantKnown {
 					t.Errorf("known: %v", got)
 				}
 				trouble = false
@@ -255,7 +215,8 @@ func TestDeletion(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(tt.pod)
-				w.desired, w.couldRun = []*v1.Pod{tt.pod}, tt.couldRun
+				w.couldRun = tt.couldRun
+				w.desired.UpdatePod(tt.pod)
 				w.SetPodStatus(tt.pod, done(tt.pod, 0))
 				if tt.finished {
 					w.TerminatePod(tt.pod)
@@ -275,7 +236,7 @@ func TestDeletion(t *testing.T) {
 					if diff := cmp.Diff(want, options); diff != "" {
 						t.Error(diff)
 					}
-					if w.Known("u1") {
+					if known(w) {
 						t.Error("the deleted pod is still known")
 					}
 				}
@@ -288,7 +249,7 @@ func TestStaticPod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPod(static)
 		w := newWorld()
-		w.desired = []*v1.Pod{p}
+		w.desired.UpdatePod(p)
 		w.SetPodStatus(p, up(p))
 		w.runFor(t, time.Minute)
 		if got := w.api.Actions(); len(got) != 0 {
@@ -301,7 +262,7 @@ func TestStaticPod(t *testing.T) {
 		if err := w.api.Tracker().Add(mirror.DeepCopy()); err != nil {
 			t.Fatal(err)
 		}
-		w.mirrors = []*v1.Pod{mirror}
+		w.desired.UpdatePod(mirror)
 		w.runFor(t, interval+time.Second)
 		if got := w.status(t).Phase; got != v1.PodRunning {
 			t.Errorf("the mirror's phase is %q", got)
@@ -322,9 +283,9 @@ func TestProbesAndStatus(t *testing.T) {
 		w := newWorld(p)
 		id := container.ID{Type: "containerd", ID: "app0"}
 		w.SetContainerReadiness("u1", id, true) // a pod that is not desired
-		w.desired = []*v1.Pod{p}
+		w.desired.UpdatePod(p)
 		w.SetContainerReadiness("u1", id, true) // one that has not been synced
-		if w.Known("u1") {
+		if known(w) {
 			t.Fatal("a status came from a probe alone")
 		}
 		w.SetPodStatus(p, up(p))
@@ -347,57 +308,7 @@ func TestProbesAndStatus(t *testing.T) {
 		if st, _ := w.PodStatus("u1"); *st.ContainerStatuses[0].Started || w.pods["u1"].version != 3 {
 			t.Errorf("version %d, %+v", w.pods["u1"].version, st.ContainerStatuses[0])
 		}
-		for _, want := range []string{
-			"Container readiness changed of a pod that is gone or not synced yet", "Container readiness changed for unknown container",
-		} {
-			if !strings.Contains(w.log.String(), want) {
-				t.Errorf("no line %q in %s", want, w.log)
-			}
-		}
 	})
-}
-
-func TestRefusedAndKept(t *testing.T) {
-	p := newPod(policy(v1.RestartPolicyNever))
-	w := newWorld()
-	w.SetPodStatus(p, done(p, 1))
-	w.SetPodStatus(p, up(p))
-	if st, _ := w.PodStatus("u1"); st.Phase != v1.PodFailed || !strings.Contains(w.log.String(), "Status update on pod aborted") {
-		t.Errorf("phase %s, log %s", st.Phase, w.log)
-	}
-	w.TerminatePod(p)
-	w.SetPodStatus(p, v1.PodStatus{Phase: v1.PodFailed})
-	if e := w.pods["u1"]; !e.finished {
-		t.Error("a pod that had ended has not any more")
-	}
-	w.RemoveOrphanedStatuses(map[types.UID]bool{"u1": true})
-	if !w.Known("u1") {
-		t.Error("a pod was forgotten that was to be kept")
-	}
-	w.RemoveOrphanedStatuses(nil)
-	if w.Known("u1") {
-		t.Error("an orphan was kept")
-	}
-}
-
-// TestSandboxReady says that containers may start while the rest of a pod's status is old, or unknown.
-func TestSandboxReady(t *testing.T) {
-	w := newWorld()
-	p := newPod()
-	p.Generation = 3
-	w.desired = []*v1.Pod{p}
-	w.SetSandboxReady(p)
-	st, _ := w.PodStatus(p.UID)
-	c := condition(st.Conditions, v1.PodReadyToStartContainers)
-	if c == nil || c.Status != v1.ConditionTrue || c.ObservedGeneration != 3 || c.LastTransitionTime.IsZero() {
-		t.Errorf("unknown before: %+v", st.Conditions)
-	}
-	st.Phase, st.Conditions = v1.PodPending, []v1.PodCondition{newCondition(p, v1.PodReadyToStartContainers, v1.ConditionFalse, "", "")}
-	w.SetPodStatus(p, st)
-	w.SetSandboxReady(p)
-	if st, _ = w.PodStatus(p.UID); len(st.Conditions) != 1 || st.Conditions[0].Status != v1.ConditionTrue || st.Phase != v1.PodPending {
-		t.Errorf("known before: %+v", st)
-	}
 }
 
 func TestFile(t *testing.T) {
@@ -408,7 +319,8 @@ func TestFile(t *testing.T) {
 		cfg.Client, cfg.File = nil, path
 		w.Manager = New(cfg)
 		p, other := newPod(), newPod(func(p *v1.Pod) { p.Name, p.UID = "api", "u2" })
-		w.desired = []*v1.Pod{p, other}
+		w.desired.UpdatePod(p)
+		w.desired.UpdatePod(other)
 		read := func() []string {
 			content, err := os.ReadFile(path)
 			if err != nil {
@@ -450,20 +362,34 @@ func TestFile(t *testing.T) {
 	})
 }
 
-func TestFileTrouble(t *testing.T) {
-	dir := t.TempDir()
-	w := newWorld()
-	w.cfg.File = filepath.Join(dir, "missing", "status.json")
-	w.writeFile()
-	if !strings.Contains(w.log.String(), "Failed to write pod statuses") {
-		t.Errorf("log %s", w.log)
-	}
-	w.cfg.File = dir // a directory cannot be replaced
-	w.writeFile()
-	if w.written != nil {
-		t.Error("what was not written counts as written")
-	}
-	if left, _ := filepath.Glob(filepath.Join(filepath.Dir(dir), ".*-*")); len(left) != 0 {
-		t.Errorf("left behind: %v", left)
+func TestMerge(t *testing.T) {
+	disrupted := v1.PodCondition{Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: "TerminationByKubelet"}
+	isReady := v1.PodCondition{Type: v1.PodReady, Status: v1.ConditionTrue}
+	foreignOne := v1.PodCondition{Type: "lb", Status: v1.ConditionTrue}
+	for _, tt := range []struct {
+		name     string
+		old, now v1.PodStatus
+		couldRun bool
+		want     v1.PodStatus
+	}{
+		{
+			name: "conditions of others stay, its own do not",
+			old:  v1.PodStatus{Conditions: []v1.PodCondition{foreignOne, {Type: v1.PodScheduled}}},
+			now:  v1.PodStatus{Phase: v1.PodRunning, Conditions: []v1.PodCondition{isReady, {Type: "mine"}}},
+			want: v1.PodStatus{Phase: v1.PodRunning, Conditions: []v1.PodCondition{foreignOne, isReady}},
+		},
+		{
+			name: "the end is withheld while something may run", couldRun: true,
+			old:  v1.PodStatus{Phase: v1.PodRunning, Reason: "R"},
+			now:  v1.PodStatus{Phase: v1.PodFailed, Reason: "Evicted", Conditions: []v1.PodCondition{disrupted}},
+			want: v1.PodStatus{Phase: v1.PodRunning, Reason: "R", Conditions: []v1.PodCondition{disrupted}},
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			api := newPod(func(p *v1.Pod) { p.Status = tt.old })
+			if diff := cmp.Diff(tt.want, merge(api, tt.now, tt.couldRun)); diff != "" {
+				t.Error(diff)
+			}
+		})
 	}
 }

@@ -42,7 +42,8 @@ func (c *Client) CreatePod(ctx context.Context, pod *v1.Pod) (*v1.Pod, error) {
 
 // PatchPodStatus patches the status of a pod.
 func (c *Client) PatchPodStatus(ctx context.Context, namespace, name string, patch []byte) (*v1.Pod, error) {
-	return c.CoreV1().Pods(namespace).Patch(ctx, name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+	return c.CoreV1().Pods(namespace).Patch(ctx, name, types.StrategicMergePatchType, patch, metav1.PatchOptions{},
+		"status")
 }
 
 // DeletePod deletes a pod.
