@@ -2,7 +2,6 @@ package crictl
 
 import (
 	"context"
-	"time"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
@@ -52,17 +51,6 @@ func (c *Client) CreateContainer(
 func (c *Client) StartContainer(ctx context.Context, id string) Call {
 	return c.ask(ctx, runtimeapi.RuntimeService_StartContainer_FullMethodName, id,
 		&runtimeapi.StartContainerRequest{ContainerId: id}, &runtimeapi.StartContainerResponse{})
-}
-
-// StopContainer stops a container: its stop signal first, and SIGKILL after the grace period, which CRI counts in whole
-// seconds. The deadline is the RPC timeout beyond the grace period, as in the kubelet.
-func (c *Client) StopContainer(ctx context.Context, id string, grace time.Duration) Call {
-	return c.unary(ctx, request{
-		method:  runtimeapi.RuntimeService_StopContainer_FullMethodName,
-		object:  id,
-		msg:     &runtimeapi.StopContainerRequest{ContainerId: id, Timeout: int64(grace / time.Second)},
-		timeout: c.timeout + grace,
-	}, &message{Message: &runtimeapi.StopContainerResponse{}})
 }
 
 // RemoveContainer removes a container, and kills it first if it runs. It is idempotent.

@@ -237,23 +237,6 @@ func TestListFilteredBySandbox(t *testing.T) {
 	})
 }
 
-// TestListRefusedByClient has the limit on this side, as a kubelet has it before CRI-O.
-func TestListRefusedByClient(t *testing.T) {
-	n := crowdedNode(10, 1)
-	whole := proto.Size(n.listContainers(nil))
-	synctest.Test(t, func(t *testing.T) {
-		c := newClient(t, Options{ReceiveLimit: whole * 3 / 4}, n.unary(t))
-		plain := c.ListContainers(t.Context(), Filter{}, ModeUnary)
-		if plain.Complete || plain.Bytes != whole || len(plain.Calls) != 1 || plain.Calls[0].Code != ResourceExhausted {
-			t.Errorf("got %+v", plain)
-		}
-		list := c.ListContainers(t.Context(), Filter{}, "")
-		if list.Mode != ModeFiltered || !list.Complete || list.Bytes != whole {
-			t.Errorf("got mode %s, complete %t, %d bytes of %d", list.Mode, list.Complete, list.Bytes, whole)
-		}
-	})
-}
-
 func TestListTooLargeForAnyFilter(t *testing.T) {
 	n := crowdedNode(2, 30)
 	whole := proto.Size(n.listContainers(nil))
