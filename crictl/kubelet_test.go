@@ -23,7 +23,7 @@ func TestKubelet(t *testing.T) {
 			name: "flags in both forms win over the file",
 			host: func(h tree) {
 				h.process("812", "kubelet", "/usr/bin/kubelet", "--v=2", "--config", "/etc/k.yaml",
-					"--feature_gates=EventedPLEG=true", "--feature-gates", "CRIListStreaming=false,Other=true",
+					"--feature-gates=EventedPLEG=true", "--feature-gates", "CRIListStreaming=false,Other=true",
 					"--runtime-request-timeout", "3m", "--container-runtime-endpoint=unix:///run/x.sock")
 				h.file("etc/k.yaml", "runtimeRequestTimeout: 1m\nfeatureGates: {EventedPLEG: false, CRIListStreaming: true}\n")
 			},
@@ -93,7 +93,7 @@ func TestKubelet(t *testing.T) {
 			want: &Kubelet{
 				PID: 812, Name: "kubelet", ConfigPath: "/k.yaml", Endpoint: "/run/a",
 				EndpointFrom: "containerRuntimeEndpoint in the configuration file", RequestTimeout: 2 * time.Minute,
-				Unreadable: `/none does not exist; --runtime-request-timeout is wrong: "soon" is not a duration, such as 1m30s`,
+				Unreadable: "/none does not exist; runtimeRequestTimeout has a wrong value",
 			},
 		},
 		{
@@ -178,7 +178,7 @@ func TestKubeletForbiddenConfig(t *testing.T) {
 
 func TestOpenKubelet(t *testing.T) {
 	h := newTree(t)
-	h.process("7", "k3s-agent", "k3s", "agent", "--data-dir=/d", "--kubelet-arg=rotate_certificates",
+	h.process("7", "k3s-agent", "k3s", "agent", "--data-dir=/d", "--kubelet-arg=rotate-certificates",
 		"--kubelet-arg=max-pods=9",
 		"--kubelet-arg=config-dir=/k.d")
 	h.process("8", "kubelite", "kubelite", "--kubelet-args-file=/none")

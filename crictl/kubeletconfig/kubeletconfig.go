@@ -13,8 +13,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
-	"time"
 
 	"golang.org/x/sys/unix"
 	kjson "sigs.k8s.io/json"
@@ -94,7 +92,6 @@ type Settings struct {
 type Problem struct {
 	Where string // a file's name, a flag as --name, or a field
 	Err   error  // reads as the rest of the sentence: "is not a regular file"
-	File  bool   // Where is a file or folder, none of whose settings are known
 }
 
 func (p Problem) Error() string { return p.Where + " " + p.Err.Error() }
@@ -113,18 +110,18 @@ func Read(flags map[string][]string, files Files) *Settings {
 	file := Last(flags, "config")
 	if file != "" {
 		s.apply(file, files)
-		s.resolvePaths(filepath.Dir(file))
 	}
 	if dir := Last(flags, "config-dir"); dir != "" {
 		names, err := files.DropIns(dir)
 		if err != nil {
-			s.Problems = append(s.Problems, Problem{dir, err, true})
+			s.Problems = append(s.Problems, Problem{dir, err})
 		}
 		for _, name := range names {
 			s.apply(filepath.Join(dir, name), files)
 		}
 	}
-	s.decode(s.applyFlags(flags))
+	s.applyFlags(flags)
+	s.decode()
 	return s
 }
 
@@ -137,7 +134,7 @@ func (s *Settings) apply(name string, files Files) {
 		doc, err = parse(data)
 	}
 	if err != nil {
-		s.Problems = append(s.Problems, Problem{name, err, true})
+		s.Problems = append(s.Problems, Problem{name, err})
 		return
 	}
 	s.Files = append(s.Files, name)
@@ -148,11 +145,7 @@ func (s *Settings) apply(name string, files Files) {
 func parse(data []byte) (map[string]any, error) {
 	var doc map[string]any
 	if err := yaml.Unmarshal(data, &doc); err != nil {
-		text := strings.TrimPrefix(err.Error(), "error converting YAML to JSON: ")
-		if strings.Contains(text, "cannot unmarshal") { // names types of Go
-			text = "it has no fields"
-		}
-		return nil, errors.New("is not a KubeletConfiguration: " + text)
+		return nil, fmt.Errorf("is not a KubeletConfiguration: %w", err)
 	}
 	if kind, ok := doc["kind"].(string); ok && kind != "KubeletConfiguration" {
 		return nil, fmt.Errorf("is a %q, not a KubeletConfiguration", kind)
@@ -182,18 +175,8 @@ func mergePatch(doc, patch map[string]any) {
 	}
 }
 
-// resolvePaths resolves relative paths of the configuration file against its folder.
-func (s *Settings) resolvePaths(dir string) {
-	for _, field := range []string{"staticPodPath", "resolvConf", "podLogsDir", "tlsCertFile"} {
-		if path, ok := s.set[field].(string); ok && path != "" && !filepath.IsAbs(path) {
-			s.set[field] = filepath.Join(dir, path)
-		}
-	}
-}
-
-// decode fills Config. Each field is decoded for itself, so that a bad one is named and costs no other. from holds
-// the flags that set a field.
-func (s *Settings) decode(from map[string]string) {
+// decode fills Config. Each field is decoded for itself, so that a bad one is named and costs no other.
+func (s *Settings) decode() {
 	defaults := Defaults()
 	s.Config = defaults
 	s.EvictionHard = nil // json would merge into it
@@ -212,19 +195,9 @@ func (s *Settings) decode(from map[string]string) {
 				}
 			}
 		}
-		if err == nil {
-			continue
+		if err != nil { // its text names types of Go
+			s.Problems = append(s.Problems, Problem{field, errors.New("has a wrong value")})
 		}
-		if strings.HasPrefix(err.Error(), "json: cannot unmarshal") { // the rest names types of Go
-			err = errors.New("has a value of the wrong type")
-		} else {
-			err = fmt.Errorf("is wrong: %w", err)
-		}
-		where := field
-		if flag := from[field]; flag != "" {
-			where = flag
-		}
-		s.Problems = append(s.Problems, Problem{where, err, false})
 	}
 	if s.EvictionHard == nil || s.MergeDefaultEvictionSettings {
 		maps.Copy(defaults.EvictionHard, s.EvictionHard)
@@ -240,27 +213,8 @@ func (s *Settings) decode(from map[string]string) {
 
 // isZero reports a value that means the same as its absence in most fields. Files that tools write are full of them.
 func isZero(value any) bool {
-	switch v := value.(type) {
-	case nil:
-		return true
-	case bool:
-		return !v
-	case float64:
-		return v == 0
-	case int64:
-		return v == 0
-	case string:
-		d, err := time.ParseDuration(v)
-		return v == "" || err == nil && d == 0
-	case map[string]any:
-		for _, inner := range v {
-			if !isZero(inner) {
-				return false
-			}
-		}
-		return true
-	case []any:
-		return len(v) == 0
+	if fields, ok := value.(map[string]any); ok {
+		return !slices.ContainsFunc(slices.Collect(maps.Values(fields)), func(inner any) bool { return !isZero(inner) })
 	}
-	return false
+	return slices.Contains([]string{"", "0", "0s", "false", "<nil>", "[]"}, fmt.Sprint(value))
 }
