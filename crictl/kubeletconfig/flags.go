@@ -1,7 +1,6 @@
 package kubeletconfig
 
 import (
-	"fmt"
 	"strconv"
 	"strings"
 )
@@ -143,7 +142,7 @@ func (s *Settings) applyFlags(flags map[string][]string) {
 		field, inner, nested := strings.Cut(f.Field, ".")
 		switch {
 		case err != nil:
-			s.Problems = append(s.Problems, Problem{"--" + f.Name, err})
+			s.Problems = append(s.Problems, Problem{"--" + f.Name, errWrongValue})
 		case nested:
 			mergePatch(s.set, map[string]any{field: map[string]any{inner: value}})
 		case f.Kind == Gates:
@@ -175,14 +174,14 @@ func (k Kind) parse(values []string) (any, error) {
 		}
 		at := strings.IndexAny(item, "=<")
 		if at < 1 {
-			return nil, fmt.Errorf("%q is not of the form name=value", item)
+			return nil, errWrongValue
 		}
 		name, value := strings.TrimSpace(item[:at]), strings.TrimSpace(item[at+1:])
 		pairs[name] = value
 		if k == Gates {
 			on, err := strconv.ParseBool(value)
 			if err != nil {
-				return nil, fmt.Errorf("%s: %w", name, err)
+				return nil, err
 			}
 			pairs[name] = on
 		}

@@ -94,6 +94,8 @@ type Problem struct {
 	Err   error  // reads as the rest of the sentence: "is not a regular file"
 }
 
+var errWrongValue = errors.New("has a wrong value") // what decoding says names types of Go
+
 func (p Problem) Error() string { return p.Where + " " + p.Err.Error() }
 
 // IsSet reports whether a file or flag sets a field of KubeletConfiguration. A zero value that means the same as its absence
@@ -195,8 +197,8 @@ func (s *Settings) decode() {
 				}
 			}
 		}
-		if err != nil { // its text names types of Go
-			s.Problems = append(s.Problems, Problem{field, errors.New("has a wrong value")})
+		if err != nil {
+			s.Problems = append(s.Problems, Problem{field, errWrongValue})
 		}
 	}
 	if s.EvictionHard == nil || s.MergeDefaultEvictionSettings {
