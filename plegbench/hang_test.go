@@ -84,15 +84,15 @@ func TestSweeperHasSlot(t *testing.T) {
 		want    bool
 	}{
 		{"idle", sweeper{}, true},
-		{"one below the bound", sweeper{calls: calls(7, 10)}, true},
-		{"all slots taken", sweeper{calls: calls(8, 0)}, false},
+		{"one below the bound", sweeper{calls: calls(3, 10)}, true},
+		{"all slots taken", sweeper{calls: calls(4, 0)}, false},
 		{"too many out", sweeper{calls: calls(2, 30)}, false},
 		{"liveness check running", sweeper{liveness: &livenessCall{}}, false},
-		{"liveness check due", sweeper{stalled: 8}, false},
+		{"liveness check due", sweeper{stalled: 4}, false},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			tt.sweeper.run = &run{opts: Options{Concurrency: 8}}
+			tt.sweeper.run = &run{}
 			if got := tt.sweeper.hasSlot(); got != tt.want {
 				t.Errorf("%v, want %v", got, tt.want)
 			}
@@ -131,7 +131,7 @@ func TestMeasureAllHung(t *testing.T) {
 					t.Errorf("connect %s, %d probes, %d samples, %d inspections, hints asked: %v",
 						m.Connect.State, len(m.Probes), len(m.Samples), len(m.Sweep.Inspections), hinted)
 				}
-				if m.Interrupted != "" || m.Stopped() || m.Sweep.Reach != "nothing: the runtime answers nothing" {
+				if m.Interrupted != "" || m.Stopped() || m.Sweep.Reach != "nothing: without the lists, no sandbox or container is known" {
 					t.Errorf("interrupted %q, stopped %v, reach %q", m.Interrupted, m.Stopped(), m.Sweep.Reach)
 				}
 			})
@@ -148,11 +148,11 @@ func TestMeasureFrozenInTheMiddle(t *testing.T) {
 		within time.Duration
 	}{
 		{
-			"between two samples", 120 * time.Millisecond, "relist", "stopped because the runtime no longer answered",
+			"between two samples", 120 * time.Millisecond, "relist", "the runtime no longer answered",
 			rpcTimeout + stallAfter,
 		},
 		{
-			"in the sweep", 400 * time.Millisecond, "inspect", "stopped because the runtime no longer answered",
+			"in the sweep", 400 * time.Millisecond, "inspect", "the runtime no longer answered",
 			rpcTimeout + stallAfter,
 		},
 	}
@@ -176,7 +176,7 @@ func TestMeasureFrozenInTheMiddle(t *testing.T) {
 				if got := took(m); got > tt.from+tt.within+100*time.Millisecond {
 					t.Errorf("took %v, want a deadline and a second after %v", got, tt.from)
 				}
-				if n := len(hungIDs(m)); n > defaultConcurrency {
+				if n := len(hungIDs(m)); n > concurrency {
 					t.Errorf("%d calls sent into a runtime that stands still, want a slot each", n)
 				}
 				if m.Sandboxes == nil || len(m.Sandboxes.Sandboxes) != 100 || m.Containers == nil || m.Interrupted != "" {

@@ -173,7 +173,7 @@ func TestMeasureRefusals(t *testing.T) {
 			s.Faults = []fake.Fault{{RPC: "*", Error: answer}}
 			opts := Options{Hints: func(context.Context) []Hint { return []Hint{{Kind: KindContainer, ID: "c"}} }}
 			inBubble(t, s, rpcTimeout, opts, func(t *testing.T, m *Measurement) {
-				want := "nothing: the runtime answers with " + code
+				want := "nothing: without the lists, no sandbox or container is known"
 				if len(m.Samples) != 1 || len(m.Probes) != 6 || m.Sweep.Reach != want || took(m) != 0 || m.Interrupted != "" {
 					t.Errorf("%d samples, %d probes, reach %q, want %q", len(m.Samples), len(m.Probes), m.Sweep.Reach, want)
 				}
