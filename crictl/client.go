@@ -12,8 +12,6 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
-
-	"github.com/kdiag/kdiag/crictl/deadline"
 )
 
 const (
@@ -89,16 +87,11 @@ func Dial(endpoint string, opts Options) (*Client, error) {
 	return c, err
 }
 
-// Close closes the connection. It returns within closePatience even when the runtime does not read.
+// Close closes the connection. It does not wait: gRPC sends a last frame to a peer that may not read.
 func (c *Client) Close() error {
 	c.closed.Store(true)
-	ctx, cancel := context.WithTimeout(context.Background(), closePatience)
-	defer cancel()
-	_, err := deadline.Run(ctx, func(context.Context) (struct{}, error) { return struct{}{}, c.conn.Close() })
-	if errors.Is(err, deadline.ErrAbandoned) {
-		return nil
-	}
-	return err
+	go func() { _ = c.conn.Close() }() // fails when it is closed already
+	return nil
 }
 
 // connect makes one connection, and tries so often while the listen queue is full: Go connects without blocking, so a

@@ -2,7 +2,6 @@ package crictl
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"slices"
 	"strings"
@@ -13,10 +12,6 @@ import (
 )
 
 var errMalformed = errors.New("malformed protobuf")
-
-// maxEntries bounds a list. An entry that has only an id takes 66 bytes, so a real list of that many would exceed
-// 256 MiB; without the bound, a message of empty entries would take 40 times its size.
-const maxEntries = 4 << 20
 
 // codec moves messages between gRPC and this package. Requests are generated messages; answers go into a *reply, which
 // keeps their size and chooses the decoder. Its name is empty so that the content type is plain application/grpc,
@@ -137,9 +132,6 @@ func (d *listDecoder[T]) add(r *mem.Reader) error {
 		entry, err := d.entry(peek(int(size)), &d.intern, n+int(size))
 		if err != nil {
 			return err
-		}
-		if len(d.entries) == maxEntries {
-			return fmt.Errorf("a list of more than %d entries", maxEntries)
 		}
 		d.entries = append(d.entries, entry)
 		_, _ = r.Discard(int(size))

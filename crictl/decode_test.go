@@ -331,17 +331,6 @@ func TestDecodeKeepsPodsApart(t *testing.T) {
 	}}), 1)
 }
 
-func TestDecodeRejectsAbsurdCounts(t *testing.T) {
-	data := make([]byte, 2*(maxEntries+1))
-	for i := 0; i < len(data); i += 2 {
-		data[i] = 0x0a
-	}
-	d := newContainerDecoder()
-	if err := d.decode(cut(data, 16<<10)); err == nil {
-		t.Error("no error")
-	}
-}
-
 func FuzzDecodeContainers(f *testing.F) {
 	for _, entry := range oddContainers() {
 		f.Add(protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), entry), uint64(1))

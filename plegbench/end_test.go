@@ -32,13 +32,13 @@ func TestMeasureCancel(t *testing.T) {
 				t.Errorf("probes %v", m.Probes)
 			}
 		}},
-		{"while sampling", 450 * time.Millisecond, reason, string(reason), func(t *testing.T, m *Measurement) {
+		{"while sampling", 450 * time.Millisecond, reason, "interrupted", func(t *testing.T, m *Measurement) {
 			if m.Sandboxes == nil || m.Samples[0].Containers.Items != 100 {
 				t.Error("the first sample is lost")
 			}
 		}},
-		{"while sweeping", 2500 * time.Millisecond, reason, string(reason), func(t *testing.T, m *Measurement) {
-			want := "of 200: " + string(reason)
+		{"while sweeping", 2500 * time.Millisecond, reason, "interrupted", func(t *testing.T, m *Measurement) {
+			want := "of 200: " + "interrupted"
 			if len(m.Samples) != 5 || !strings.HasSuffix(m.Sweep.Reach, want) || len(m.Sweep.Inspections) == 0 {
 				t.Errorf("%d samples, reach %q, want ...%q", len(m.Samples), m.Sweep.Reach, want)
 			}

@@ -42,17 +42,18 @@ type podCost struct {
 
 // means are the mean times of answered status calls, of sandboxes and of containers. Without an answer the time of a
 // kind is unknown; what failed at once does not count.
-type means struct {
-	sandbox, container           time.Duration
-	sandboxKnown, containerKnown bool
+type means [2]struct {
+	mean  time.Duration
+	known bool
 }
 
 // of returns the mean of one kind, and whether there is one.
 func (m means) of(container bool) (mean time.Duration, known bool) {
+	kind := m[0]
 	if container {
-		return m.container, m.containerKnown
+		kind = m[1]
 	}
-	return m.sandbox, m.sandboxKnown
+	return kind.mean, kind.known
 }
 
 func newProjection(m *Measurement, timeout time.Duration) *projection {
@@ -159,7 +160,7 @@ func (p *projection) pod(uid string) *podCost {
 }
 
 // meanAnswered returns the mean times of answered status calls.
-func meanAnswered(inspections []Inspection) means {
+func meanAnswered(inspections []Inspection) (m means) {
 	var sums [2]time.Duration
 	var counts [2]int
 	for i := range inspections {
@@ -172,10 +173,10 @@ func meanAnswered(inspections []Inspection) means {
 			counts[kind]++
 		}
 	}
-	return means{
-		sandbox: sums[0] / time.Duration(max(counts[0], 1)), sandboxKnown: counts[0] > 0,
-		container: sums[1] / time.Duration(max(counts[1], 1)), containerKnown: counts[1] > 0,
+	for kind, n := range counts {
+		m[kind].mean, m[kind].known = sums[kind]/time.Duration(max(n, 1)), n > 0
 	}
+	return m
 }
 
 // callCost is how long the kubelet would have waited for a call. One that was cut short would have taken at least as
