@@ -38,7 +38,7 @@ func (c *Client) Status(ctx context.Context) (*Status, Call) {
 
 // PodSandboxStatus asks about one sandbox as the kubelet does, without the verbose details: those would make the
 // runtime ask the shim. The status is nil unless the call is OK.
-func (c *Client) PodSandboxStatus(ctx context.Context, id string) (*PodSandboxStatus, Call) {
+func (c *Client) PodSandboxStatus(ctx context.Context, id string) (*PodSandbox, Call) {
 	resp := &runtimeapi.PodSandboxStatusResponse{}
 	call := c.ask(ctx, runtimeapi.RuntimeService_PodSandboxStatus_FullMethodName, id,
 		&runtimeapi.PodSandboxStatusRequest{PodSandboxId: id}, resp)

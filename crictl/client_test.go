@@ -247,15 +247,14 @@ func TestCalls(t *testing.T) {
 			t.Error(diff)
 		}
 		ps, call := c.PodSandboxStatus(t.Context(), "s")
-		wantPS := &PodSandboxStatus{
-			ID: "s", Pod: pod, State: SandboxNotReady, CreatedAt: created,
-		}
+		wantPS := &PodSandbox{ID: "s", Pod: &pod, State: SandboxNotReady, CreatedAt: created.UnixNano(), Attempt: 2}
 		if diff := cmp.Diff(wantPS, ps); diff != "" || call.Object != "s" {
 			t.Error(diff, call)
 		}
 		cs, call := c.ContainerStatus(t.Context(), "c")
 		wantCS := &ContainerStatus{
-			ID: "c", Name: "app", Pod: pod, State: ContainerExited, CreatedAt: created, ExitCode: 137, Reason: "OOMKilled",
+			Container: Container{ID: "c", Name: "app", Pod: &pod, State: ContainerExited, CreatedAt: created.UnixNano(), Attempt: 4},
+			ExitCode:  137, Reason: "OOMKilled",
 		}
 		if diff := cmp.Diff(wantCS, cs); diff != "" || call.Object != "c" {
 			t.Error(diff, call)
@@ -322,23 +321,6 @@ func TestRequestsLookLikeTheKubelets(t *testing.T) {
 		if list.GetFilter() == nil || pods.GetFilter() == nil || proto.Size(list.GetFilter()) != 0 ||
 			proto.Size(pods.GetFilter()) != 0 {
 			t.Errorf("the kubelet sends empty filters, this sends %v and %v", list, pods)
-		}
-	})
-}
-
-// TestDeadlinesOfChanges has a call whose deadline is longer than that of others.
-func TestDeadlinesOfChanges(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newClient(t, Options{RPCTimeout: time.Second}, map[string]handler{
-			"RunPodSandbox":    slow(1500*time.Millisecond, answer(t, &runtimeapi.RunPodSandboxResponse{PodSandboxId: "s"})),
-			"RemovePodSandbox": hang,
-		})
-		config := &runtimeapi.PodSandboxConfig{Metadata: &runtimeapi.PodSandboxMetadata{Uid: "u"}}
-		if id, call := c.RunPodSandbox(t.Context(), config, ""); id != "s" || !call.OK() || call.Object != "u" {
-			t.Errorf("got %q, %+v", id, call)
-		}
-		if call := c.RemovePodSandbox(t.Context(), "s"); !call.Hung() || call.Elapsed != time.Second {
-			t.Errorf("got %+v", call)
 		}
 	})
 }

@@ -301,36 +301,6 @@ func TestDecodeTruncated(t *testing.T) {
 	}
 }
 
-func TestDecodeSharesStrings(t *testing.T) {
-	list := &runtimeapi.ListContainersResponse{}
-	for i := range 50 {
-		list.Containers = append(list.Containers, kubeletContainer(3, i))
-	}
-	d := newContainerDecoder()
-	if err := d.decode(cut(mustMarshal(t, list), 4096)); err != nil {
-		t.Fatal(err)
-	}
-	for i := range d.entries {
-		if d.entries[i].Pod != d.entries[0].Pod {
-			t.Fatalf("container %d has a Pod of its own", i)
-		}
-	}
-	if n := len(d.intern.strings); n != 3 { // the sandbox's id, the container's name and the namespace
-		t.Errorf("%d strings are kept of three", n)
-	}
-}
-
-func TestDecodeKeepsPodsApart(t *testing.T) {
-	a, b := kubeletContainer(1, 0), kubeletContainer(1, 1)
-	b.Labels = map[string]string{LabelPodUID: a.Labels[LabelPodUID], LabelPodName: "impostor", LabelPodNamespace: "other"}
-	c := kubeletContainer(1, 2)
-	c.Labels = nil
-	compareContainers(t, mustMarshal(t, &runtimeapi.ListContainersResponse{Containers: []*runtimeapi.Container{
-		a, b, c,
-		a,
-	}}), 1)
-}
-
 func FuzzDecodeContainers(f *testing.F) {
 	for _, entry := range oddContainers() {
 		f.Add(protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), entry), uint64(1))

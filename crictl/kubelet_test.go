@@ -176,45 +176,6 @@ func TestKubeletForbiddenConfig(t *testing.T) {
 	}
 }
 
-func TestOpenKubelet(t *testing.T) {
-	h := newTree(t)
-	h.process("7", "k3s-agent", "k3s", "agent", "--data-dir=/d", "--kubelet-arg=rotate-certificates",
-		"--kubelet-arg=max-pods=9",
-		"--kubelet-arg=config-dir=/k.d")
-	h.process("8", "kubelite", "kubelite", "--kubelet-args-file=/none")
-	h.process("9", "kubelet", "kubelet")
-	h.file("k.d/20.conf", "")
-	h.file("k.d/10/5.conf", "")
-	k, err := OpenKubelet(h.root, 7)
-	if err != nil {
-		t.Fatal(err)
-	}
-	// A switch does not take the next argument for its value.
-	want := map[string][]string{
-		"rotate-certificates": {"true"}, "max-pods": {"9"}, "config-dir": {"/k.d"},
-		"data-dir": {"/d"},
-	}
-	if diff := cmp.Diff(want, k.Flags("data-dir")); diff != "" {
-		t.Errorf("(-want +got)\n%s", diff)
-	}
-	names, err := k.Files().DropIns("/k.d")
-	if diff := cmp.Diff([]string{"10/5.conf", "20.conf"}, names); diff != "" || err != nil {
-		t.Errorf("error %v (-want +got)\n%s", err, diff)
-	}
-	if k.Name() != "k3s-agent" || k.Socket() != "unix:///run/k3s/containerd/containerd.sock" || k.Problem() != "" {
-		t.Errorf("got %s, %s, %s", k.Name(), k.Socket(), k.Problem())
-	}
-	if k, err := OpenKubelet(h.root, 8); err != nil || k.Problem() != "/none does not exist" {
-		t.Errorf("%+v, error %v", k, err)
-	}
-	if k, err := OpenKubelet(h.root, 9); err != nil || k.Socket() != "" {
-		t.Errorf("%+v, error %v", k, err)
-	}
-	if _, err := OpenKubelet(h.root, 10); err == nil {
-		t.Error("opened a process that does not exist")
-	}
-}
-
 // FuzzKubeletArgs feeds command lines and process statuses, none of which kdiag controls.
 func FuzzKubeletArgs(f *testing.F) {
 	for _, s := range []string{

@@ -248,22 +248,6 @@ func TestProbe(t *testing.T) {
 	}
 }
 
-// TestProbeLate wants the answer also where the conversation takes its time to end with the context: a busy machine
-// is no path lookup that hangs.
-func TestProbeLate(t *testing.T) {
-	d := newDue(t)
-	d.late = 2 * closePatience
-	end := sync.OnceFunc(d.end)
-	path := serve(t, func(c net.Conn) {
-		_, _ = io.ReadFull(c, make([]byte, len(http2Hello)))
-		end()
-		_, _ = io.Copy(io.Discard, c)
-	})
-	if got := Probe(d, path); got.State != ConnectSilent || got.PeerPID != os.Getpid() {
-		t.Errorf("got %+v", got)
-	}
-}
-
 func TestProbeInterrupted(t *testing.T) {
 	greeted := make(chan struct{})
 	path := serve(t, func(c net.Conn) {

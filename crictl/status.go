@@ -7,22 +7,10 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// A PodSandboxStatus is what kdiag keeps of the runtime's answer to PodSandboxStatus(verbose=false).
-type PodSandboxStatus struct {
-	ID        string
-	Pod       Pod
-	State     SandboxState
-	CreatedAt time.Time // zero when the runtime gives none
-}
-
 // A ContainerStatus is what kdiag keeps of the runtime's answer to ContainerStatus(verbose=false).
 type ContainerStatus struct {
-	ID         string
-	Name       string
-	Pod        Pod
-	State      ContainerState
-	CreatedAt  time.Time // this and the next two are zero when the runtime gives none
-	StartedAt  time.Time
+	Container
+	StartedAt  time.Time // zero when the runtime gives none, as the next
 	FinishedAt time.Time
 	ExitCode   int32  // meaningful when State is ContainerExited
 	Reason     string // such as Completed, Error, OOMKilled
@@ -36,28 +24,26 @@ func unixNano(ns int64) time.Time {
 	return time.Unix(0, ns)
 }
 
-func podSandboxStatusOf(in *runtimeapi.PodSandboxStatus) *PodSandboxStatus {
+func podSandboxStatusOf(in *runtimeapi.PodSandboxStatus) *PodSandbox {
 	labels, meta := in.GetLabels(), in.GetMetadata()
-	return &PodSandboxStatus{
-		ID: in.GetId(),
-		Pod: Pod{
+	return &PodSandbox{
+		ID: in.GetId(), State: sandboxState(int32(in.GetState())), CreatedAt: in.GetCreatedAt(), Attempt: meta.GetAttempt(),
+		Pod: &Pod{
 			Namespace: cmp.Or(meta.GetNamespace(), labels[LabelPodNamespace]),
 			Name:      cmp.Or(meta.GetName(), labels[LabelPodName]),
 			UID:       cmp.Or(meta.GetUid(), labels[LabelPodUID]),
 		},
-		State:     sandboxState(int32(in.GetState())),
-		CreatedAt: unixNano(in.GetCreatedAt()),
 	}
 }
 
 func containerStatusOf(in *runtimeapi.ContainerStatus) *ContainerStatus {
 	labels := in.GetLabels()
 	return &ContainerStatus{
-		ID:         in.GetId(),
-		Name:       cmp.Or(in.GetMetadata().GetName(), labels[LabelContainerName]),
-		Pod:        Pod{Namespace: labels[LabelPodNamespace], Name: labels[LabelPodName], UID: labels[LabelPodUID]},
-		State:      containerState(int32(in.GetState())),
-		CreatedAt:  unixNano(in.GetCreatedAt()),
+		Container: Container{
+			ID: in.GetId(), Name: cmp.Or(in.GetMetadata().GetName(), labels[LabelContainerName]),
+			Pod:   &Pod{Namespace: labels[LabelPodNamespace], Name: labels[LabelPodName], UID: labels[LabelPodUID]},
+			State: containerState(int32(in.GetState())), CreatedAt: in.GetCreatedAt(), Attempt: in.GetMetadata().GetAttempt(),
+		},
 		StartedAt:  unixNano(in.GetStartedAt()),
 		FinishedAt: unixNano(in.GetFinishedAt()),
 		ExitCode:   in.GetExitCode(),

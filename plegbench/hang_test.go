@@ -58,48 +58,6 @@ func TestMeasureHungNeverDelaysTheRest(t *testing.T) {
 	})
 }
 
-func TestMeasureTakesNoPulseWhileOthersAnswer(t *testing.T) {
-	s := node(100, 0)
-	s.Latency = []fake.Latency{{RPC: "*Status", Base: fake.Duration(200 * time.Millisecond)}}
-	for _, pod := range []string{"web-1", "web-2", "web-3", "web-4", "web-5"} {
-		s.Faults = append(s.Faults, hang("PodSandboxStatus", fake.Object{Pod: pod}))
-	}
-	inBubble(t, s, rpcTimeout, Options{}, func(t *testing.T, m *Measurement) {
-		if n := len(hungIDs(m)); n != 5 || len(m.Liveness) != 0 {
-			t.Errorf("%d hung, %d liveness calls", n, len(m.Liveness))
-		}
-	})
-}
-
-func TestSweeperHasSlot(t *testing.T) {
-	calls := func(young, stalled int) (fs []pendingCall) {
-		for i := range young + stalled {
-			fs = append(fs, pendingCall{index: i, stalled: i >= young})
-		}
-		return fs
-	}
-	tests := []struct {
-		name    string
-		sweeper sweeper
-		want    bool
-	}{
-		{"idle", sweeper{}, true},
-		{"one below the bound", sweeper{calls: calls(3, 10)}, true},
-		{"all slots taken", sweeper{calls: calls(4, 0)}, false},
-		{"too many out", sweeper{calls: calls(2, 30)}, false},
-		{"liveness check running", sweeper{liveness: &livenessCall{}}, false},
-		{"liveness check due", sweeper{stalled: 4}, false},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			tt.sweeper.run = &run{}
-			if got := tt.sweeper.hasSlot(); got != tt.want {
-				t.Errorf("%v, want %v", got, tt.want)
-			}
-		})
-	}
-}
-
 func TestMeasureAllHung(t *testing.T) {
 	for _, state := range []crictl.ConnectState{crictl.ConnectSilent, crictl.ConnectOK} {
 		t.Run(string(state), func(t *testing.T) {

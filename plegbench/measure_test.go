@@ -182,23 +182,6 @@ func TestMeasureRefusals(t *testing.T) {
 	}
 }
 
-func TestMeasureSlow(t *testing.T) {
-	s := node(3, 0)
-	s.Latency = []fake.Latency{{RPC: "*", Base: fake.Duration(1500 * time.Millisecond)}}
-	inBubble(t, s, rpcTimeout, Options{}, func(t *testing.T, m *Measurement) {
-		for _, c := range m.Probes {
-			if !c.OK() {
-				t.Errorf("%s: %s", c.Method, c.Code)
-			}
-		}
-		if len(m.Samples) != 5 || m.Sweep.Reach != "all 6" || len(hungIDs(m)) != 0 || len(m.Liveness) != 0 ||
-			m.Interrupted != "" {
-			t.Errorf("%d samples, reach %q, liveness %v, interrupted %q", len(m.Samples), m.Sweep.Reach, m.Liveness,
-				m.Interrupted)
-		}
-	})
-}
-
 func TestMeasureRemovedMeanwhile(t *testing.T) {
 	s := node(5, 0)
 	s.Faults = []fake.Fault{{

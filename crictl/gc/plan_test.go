@@ -168,23 +168,6 @@ func TestMake(t *testing.T) {
 	}
 }
 
-func TestMakeVictim(t *testing.T) {
-	w := newWorld().sandbox("s", "web", crictl.SandboxReady, 9*hour).
-		container("a", "s", "web", "app", exited, 2*hour).container("b", "s", "web", "app", exited, hour)
-	got := Make(w.node, Rules{}, noon())
-	want := Plan{
-		Remove: []Candidate{{
-			Kind: KindContainer, ID: "a", Namespace: "default", Pod: "web", PodUID: "uid-web", Container: "app",
-			CreatedAt: time.Unix(0, ago(2*hour)), FinishedAt: noon().Add(-2*hour + time.Minute), Bytes: 1000,
-			Why: "exited; a newer exited instance of it stays",
-		}},
-		Keep: 1, KeptBy: []Kept{{KeptNewest, 1}}, Bytes: 1000, Newest: 1, MadeAt: noon(),
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("-want +got:\n%s", diff)
-	}
-}
-
 func TestNarrow(t *testing.T) {
 	w := newWorld().sandbox("s", "web", crictl.SandboxReady, 9*hour).
 		container("a", "s", "web", "app", exited, 4*hour).

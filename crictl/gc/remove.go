@@ -3,7 +3,6 @@ package gc
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/kdiag/kdiag/crictl"
 	"github.com/kdiag/kdiag/crictl/deadline"
@@ -58,20 +57,15 @@ func (r *run) removeContainer(ctx context.Context, j *job) outcome {
 	return j.answered(r.client.RemoveContainer(ctx, j.of.ID))
 }
 
-// differs returns in what a container differs from what was planned; empty for nothing.
+// differs returns in what a container differs from what was planned; empty for nothing. cri-dockerd lists whole seconds.
 func (c *Candidate) differs(st *crictl.ContainerStatus) string {
 	switch {
-	case st.ID != c.ID || !sameTime(c.CreatedAt, st.CreatedAt) || st.Pod.UID != c.PodUID || st.Name != c.Container:
+	case st.ID != c.ID || c.CreatedAt.Unix() != st.Created().Unix() || st.Pod.UID != c.PodUID || st.Name != c.Container:
 		return "it is another container of the same id"
 	case st.State != crictl.ContainerExited:
 		return "it is " + st.State.String() + " now"
 	}
 	return ""
-}
-
-// sameTime compares the creation in a list with that in a status. cri-dockerd lists whole seconds.
-func sameTime(listed, status time.Time) bool {
-	return listed.Equal(status) || listed.Nanosecond() == 0 && listed.Equal(status.Truncate(time.Second))
 }
 
 func (r *run) removeSandbox(ctx context.Context, j *job) outcome {
@@ -81,7 +75,7 @@ func (r *run) removeSandbox(ctx context.Context, j *job) outcome {
 		return j.unchecked(call)
 	}
 	switch {
-	case st.ID != c.ID || !sameTime(c.CreatedAt, st.CreatedAt) || st.Pod.UID != c.PodUID:
+	case st.ID != c.ID || c.CreatedAt.Unix() != st.Created().Unix() || st.Pod.UID != c.PodUID:
 		return outcome{verdict: changed, why: "it is another sandbox of the same id"}
 	case st.State == crictl.SandboxReady:
 		return outcome{verdict: changed, why: "it is ready now"}

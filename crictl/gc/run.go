@@ -25,12 +25,11 @@ type Options struct {
 }
 
 const (
-	tick          = 10 * time.Millisecond // of everything that waits for a time
-	progressEvery = 100 * time.Millisecond
-	grace         = 10 * time.Second // for the calls in flight when a run is interrupted
-	reserve       = 2 * time.Second  // for them when the time is up; a tenth of short runs
-	quietProbes   = 20               // of the quiet runtime before the first removal
-	quietGap      = 5 * time.Millisecond
+	tick        = 10 * time.Millisecond // of everything that waits for a time
+	grace       = 10 * time.Second      // for the calls in flight when a run is interrupted
+	reserve     = 2 * time.Second       // for them when the time is up; a tenth of short runs
+	quietProbes = 20                    // of the quiet runtime before the first removal
+	quietGap    = 5 * time.Millisecond
 	// The next probe comes probeShare times as long after a probe as that took, within these bounds.
 	probeShare     = 10
 	probeEvery     = 50 * time.Millisecond
@@ -152,7 +151,6 @@ type run struct {
 
 	total  int
 	result Result
-	shown  time.Time
 }
 
 // A job is a candidate that is not yet removed.
@@ -230,7 +228,7 @@ func (r *run) loop(work context.Context) {
 			go func() { r.probes <- r.probe(work) }()
 		}
 		r.start(work)
-		r.show(now, false)
+		r.show(now)
 		select {
 		case out := <-r.results:
 			r.settle(out)
@@ -325,12 +323,11 @@ func (r *run) giveUp(j *job) {
 	r.fail(j, why)
 }
 
-// show reports the progress, not too often.
-func (r *run) show(now time.Time, last bool) {
-	if r.opts.Progress == nil || !last && now.Sub(r.shown) < progressEvery {
+// show reports the progress.
+func (r *run) show(now time.Time) {
+	if r.opts.Progress == nil {
 		return
 	}
-	r.shown = now
 	p := Progress{Total: r.total, Removed: r.result.Removed, Skipped: len(r.result.Skipped), Failed: len(r.result.Failed)}
 	if r.pace != nil && r.pace.paused {
 		p.Paused = noAnswer
@@ -353,6 +350,6 @@ func (r *run) finish() Result {
 	if r.pace != nil {
 		r.result.Pauses = r.pace.pauses
 	}
-	r.show(now, true)
+	r.show(now)
 	return r.result
 }

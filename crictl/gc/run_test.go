@@ -130,27 +130,6 @@ func TestRunLooksAgain(t *testing.T) {
 	})
 }
 
-// TestRunSandboxWithContainers puts a sandbox that holds containers into the plan.
-func TestRunSandboxWithContainers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := serve(t, fake.Scenario{Name: "gc", Pods: []fake.PodGroup{{
-			Name: "p", NotReady: true,
-			Containers: []fake.ContainerGroup{{Name: "app"}},
-		}}})
-		before, _ := look(t, c, Rules{})
-		s := before.Sandboxes[0]
-		plan := Plan{Remove: []Candidate{{Kind: KindSandbox, ID: s.ID, PodUID: s.Pod.UID, CreatedAt: s.Created()}}}
-		got, err := Run(t.Context(), c, plan, Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		verify(t, before, plan, got, left(t, c))
-		if diff := cmp.Diff([]Skipped{{ID: s.ID, Why: "it holds containers"}}, got.Skipped); diff != "" {
-			t.Error(diff)
-		}
-	})
-}
-
 func TestRunInterrupted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := serve(t, flood(10, 40))

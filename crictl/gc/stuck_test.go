@@ -159,24 +159,3 @@ func fill(w *os.File) error {
 		}
 	}
 }
-
-// TestRunFreshFirst wants a candidate that failed to be tried again only after the others were tried.
-func TestRunFreshFirst(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		_, plan := look(t, serve(t, flood(4, 40)), Rules{})
-		c := serve(t, flood(4, 40, fake.Fault{RPC: "RemoveContainer", Error: "Unknown: busy", First: 1}))
-		a := audit(t, len(plan.Remove))
-		if _, err := Run(t.Context(), c, plan, Options{Concurrency: 1, Audit: a}); err != nil {
-			t.Fatal(err)
-		}
-		var order []string
-		for _, line := range strings.Split(get(t, a.file.Name()), "\n") {
-			if strings.Contains(line, `"kind":"Container"`) {
-				order = append(order, line)
-			}
-		}
-		if len(order) < 100 || !strings.Contains(order[len(order)-1], plan.Remove[0].ID) {
-			t.Errorf("%d removed, the last is not the one that failed", len(order))
-		}
-	})
-}
