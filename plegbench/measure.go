@@ -63,7 +63,7 @@ func withMargin(ctx context.Context) (context.Context, context.CancelFunc) {
 		return context.WithCancel(ctx)
 	}
 	margin := min(endMargin, time.Until(deadline)/10)
-	return context.WithDeadlineCause(ctx, deadline.Add(-margin), errTimeUp)
+	return context.WithDeadline(ctx, deadline.Add(-margin))
 }
 
 // whyEnded returns why ctx is done, or is about to be: calls that compare the clock themselves can end slightly before
