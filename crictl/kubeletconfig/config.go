@@ -1,9 +1,8 @@
 package kubeletconfig
 
 import (
+	"encoding/json"
 	"time"
-
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // A Config is the part of a KubeletConfiguration that kdiag uses. Names and meanings are upstream's
@@ -85,7 +84,20 @@ type Taint struct {
 }
 
 // A Duration is a time.Duration that is written as "1m30s" in JSON.
-type Duration = metav1.Duration
+type Duration struct{ time.Duration }
+
+// MarshalJSON writes the duration as text.
+func (d Duration) MarshalJSON() ([]byte, error) { return json.Marshal(d.String()) }
+
+// UnmarshalJSON reads text such as "1m30s".
+func (d *Duration) UnmarshalJSON(data []byte) (err error) {
+	var text string
+	if err := json.Unmarshal(data, &text); err != nil {
+		return err
+	}
+	d.Duration, err = time.ParseDuration(text)
+	return err
+}
 
 // Gate reports whether an alpha feature is on: by its own gate, else by AllAlpha.
 func (c *Config) Gate(name string) bool {
@@ -101,26 +113,26 @@ func Defaults() Config {
 	c := Config{
 		EnableServer: true, Address: "0.0.0.0", Port: 10250, HealthzBindAddress: "127.0.0.1", HealthzPort: 10248,
 		EnableDebuggingHandlers: true, EnableProfilingHandler: true, PodLogsDir: "/var/log/pods",
-		SyncFrequency:             Duration{Duration: time.Minute},
-		FileCheckFrequency:        Duration{Duration: 20 * time.Second},
-		HTTPCheckFrequency:        Duration{Duration: 20 * time.Second},
-		NodeStatusUpdateFrequency: Duration{Duration: 10 * time.Second},
-		NodeStatusReportFrequency: Duration{Duration: 5 * time.Minute},
+		SyncFrequency:             Duration{time.Minute},
+		FileCheckFrequency:        Duration{20 * time.Second},
+		HTTPCheckFrequency:        Duration{20 * time.Second},
+		NodeStatusUpdateFrequency: Duration{10 * time.Second},
+		NodeStatusReportFrequency: Duration{5 * time.Minute},
 		NodeLeaseDurationSeconds:  40,
-		RuntimeRequestTimeout:     Duration{Duration: 2 * time.Minute},
+		RuntimeRequestTimeout:     Duration{2 * time.Minute},
 
 		ContainerRuntimeEndpoint: "unix:///run/containerd/containerd.sock", CgroupDriver: "cgroupfs",
 		MaxPods: 110, PodPidsLimit: -1, ResolverConfig: "/etc/resolv.conf", RegisterNode: true,
 		ContentType: "application/vnd.kubernetes.protobuf", KubeAPIQPS: 50, KubeAPIBurst: 100, EventRecordQPS: 50, EventBurst: 100,
 		RegistryPullQPS: 5, RegistryBurst: 10, SerializeImagePulls: true, NodeStatusMaxImages: 50,
-		ImageMinimumGCAge: Duration{Duration: 2 * time.Minute}, ImageGCHighThresholdPercent: 85, ImageGCLowThresholdPercent: 80,
+		ImageMinimumGCAge: Duration{2 * time.Minute}, ImageGCHighThresholdPercent: 85, ImageGCLowThresholdPercent: 80,
 		EvictionHard: map[string]string{
 			"memory.available": "100Mi", "nodefs.available": "10%", "nodefs.inodesFree": "5%",
 			"imagefs.available": "15%", "imagefs.inodesFree": "5%",
 		},
-		EvictionPressureTransitionPeriod: Duration{Duration: 5 * time.Minute},
+		EvictionPressureTransitionPeriod: Duration{5 * time.Minute},
 	}
-	c.CrashLoopBackOff.MaxContainerRestartPeriod = Duration{Duration: 5 * time.Minute}
+	c.CrashLoopBackOff.MaxContainerRestartPeriod = Duration{5 * time.Minute}
 	return c
 }
 

@@ -39,7 +39,7 @@ func inMemory(files map[string]string) Files {
 	}
 }
 
-func seconds(n int) Duration { return Duration{Duration: time.Duration(n) * time.Second} }
+func seconds(n int) Duration { return Duration{time.Duration(n) * time.Second} }
 
 func TestRead(t *testing.T) {
 	for _, c := range []struct {
