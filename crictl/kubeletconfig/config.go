@@ -90,12 +90,15 @@ type Duration struct{ time.Duration }
 func (d Duration) MarshalJSON() ([]byte, error) { return json.Marshal(d.String()) }
 
 // UnmarshalJSON reads text such as "1m30s".
-func (d *Duration) UnmarshalJSON(data []byte) (err error) {
+func (d *Duration) UnmarshalJSON(data []byte) error {
 	var text string
 	if err := json.Unmarshal(data, &text); err != nil {
 		return err
 	}
-	d.Duration, err = time.ParseDuration(text)
+	parsed, err := time.ParseDuration(text)
+	if err == nil {
+		d.Duration = parsed
+	}
 	return err
 }
 
