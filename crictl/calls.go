@@ -45,9 +45,6 @@ func (c *Client) PodSandboxStatus(ctx context.Context, id string) (*PodSandbox, 
 	if !call.OK() {
 		return nil, call
 	}
-	if resp.GetStatus() == nil {
-		return nil, withoutStatus(call)
-	}
 	return podSandboxStatusOf(resp.GetStatus()), call
 }
 
@@ -60,17 +57,7 @@ func (c *Client) ContainerStatus(ctx context.Context, id string) (*ContainerStat
 	if !call.OK() {
 		return nil, call
 	}
-	if resp.GetStatus() == nil {
-		return nil, withoutStatus(call)
-	}
 	return containerStatusOf(resp.GetStatus()), call
-}
-
-// withoutStatus marks an answer to a status call that holds none, which the kubelet would count as an error too.
-func withoutStatus(call Call) Call {
-	call.Code = Internal
-	call.Err = "the runtime's answer holds no status"
-	return call
 }
 
 // ListImages asks for all images and counts them.

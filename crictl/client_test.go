@@ -268,21 +268,6 @@ func TestCalls(t *testing.T) {
 	})
 }
 
-func TestStatusCallsWithoutStatus(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newClient(t, Options{}, map[string]handler{
-			"PodSandboxStatus": answer(t, &runtimeapi.PodSandboxStatusResponse{}),
-			"ContainerStatus":  answer(t, &runtimeapi.ContainerStatusResponse{}),
-		})
-		if s, call := c.PodSandboxStatus(t.Context(), "x"); s != nil || call.Code != Internal || call.Err == "" {
-			t.Errorf("got %v, %+v", s, call)
-		}
-		if s, call := c.ContainerStatus(t.Context(), "x"); s != nil || call.Code != Internal || call.Err == "" {
-			t.Errorf("got %v, %+v", s, call)
-		}
-	})
-}
-
 func TestRequestsLookLikeTheKubelets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var requests []string

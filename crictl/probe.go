@@ -63,15 +63,9 @@ const (
 )
 
 // Probe looks at a socket's file, connects, and waits for the server's first HTTP/2 frame. It makes no RPC. The
-// context bounds it, or DefaultRPCTimeout if the context has no deadline: when that is reached after connecting, the
-// socket is ConnectSilent.
+// context, which must have a deadline, bounds it: when that is reached after connecting, the socket is ConnectSilent.
 func Probe(ctx context.Context, endpoint string) Connect {
 	start := time.Now()
-	if _, ok := ctx.Deadline(); !ok {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, DefaultRPCTimeout)
-		defer cancel()
-	}
 	c := probe(ctx, endpoint)
 	c.Elapsed = time.Since(start)
 	return c

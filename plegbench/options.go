@@ -17,8 +17,8 @@ type Options struct {
 	For time.Duration
 	// Pause is the time between two samples. Default 50 ms; a kubelet pauses for RelistPeriod.
 	Pause time.Duration
-	// Record takes all samples, however slow. Without it, and without For, a series of up to ten samples ends early when
-	// further ones would fail the same way or take the time of the status calls.
+	// Record takes all samples, however slow. Without it a series ends early when further ones would fail the same way or
+	// take the time of the status calls.
 	Record bool
 	// Streaming uses the streaming RPCs, as a kubelet with the feature gate CRIListStreaming does.
 	Streaming bool
@@ -70,10 +70,3 @@ func (o Options) withDefaults() Options {
 // stall is the time after which a call no longer holds up the next ones. It is shorter than the RPC timeout, so that
 // the runtime's liveness is checked before the call is given up.
 func (o Options) stall() time.Duration { return min(stallAfter, o.RPCTimeout/2) }
-
-// smallSeries is the most samples, without For, of a series that may end early because somebody waits for the answer. A
-// longer series is a recording.
-const smallSeries = 10
-
-// brief reports whether the samples are a small series.
-func (o Options) brief() bool { return !o.Record && o.For <= 0 && o.Samples <= smallSeries }

@@ -46,16 +46,12 @@ func NewCommand(env cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "gc-exited",
 		Short: "Remove exited containers and dead sandboxes the way the kubelet would be allowed to; a plan unless --yes",
-		Long: `Plan, and with --yes remove, what the kubelet's own garbage collection would be allowed to remove, never more.
-Works where the kubelet gets no list because it is over 16 MiB.
+		Long: `Plan, and with --yes remove, what the kubelet's own garbage collection would be allowed to remove, never more:
+exited containers but the newest of each pod and container name, and dead sandboxes without containers but the newest
+of a pod. A pod counts as gone only when the kubelet's pods, its pod folders and its static manifests all agree.
 
-Only exited containers are removed. The newest of each pod and container name stays, and so do all whose end is not
-known. Dead sandboxes are removed that hold no containers and are not the newest of their pod; they are stopped first,
-so that the network is torn down. A pod counts as gone only when the kubelet's pods, its pod folders and its static
-manifests all agree. Logs stay.
-
-Each object is checked again right before its removal. A small list is timed meanwhile, and fewer are removed at a time
-when it becomes slow. Interrupting the command is safe.`,
+Works where the kubelet gets no list because it is over 16 MiB. Each object is checked again right before its removal;
+fewer are removed at a time when the runtime becomes slow. Interrupting the command is safe.`,
 		Example: `  kdiag gc-exited                                 # the plan, and the command that removes
   kdiag gc-exited --yes --audit gc.jsonl          # remove, and record what was removed
   kdiag gc-exited --plan gc.json                  # write the plan to a file, for review
