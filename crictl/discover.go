@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"slices"
 	"strings"
 
@@ -173,7 +175,10 @@ func parseCrictlConfig(data []byte) (endpoint string, err error) {
 func (d *discovery) fromWellKnown(ctx context.Context) bool {
 	for _, in := range Installations() {
 		for _, path := range in.Sockets {
-			_, err := within(ctx, func() (bool, error) { return isSocket(d.root, path) })
+			info, err := within(ctx, func() (fs.FileInfo, error) { return firstOf([]string{d.root}, path, os.Stat) })
+			if err == nil && info.Mode().Type() != fs.ModeSocket {
+				err = errNotSocket
+			}
 			if err == nil {
 				return d.take(SourceWellKnown, path, path, "the first well-known socket that exists, that of "+in.Name)
 			}
@@ -219,7 +224,7 @@ func (d *discovery) fromStopped(ctx context.Context) bool {
 // /run/containerd/containerd.sock). Those of other users do not count.
 func (d *discovery) fromShims(ctx context.Context) bool {
 	all, _ := within(ctx, func() ([]process, error) {
-		return processes(ctx, d.root, func(comm string) bool { return strings.HasPrefix(comm, "containerd-shim") })
+		return processes(d.root, func(comm string) bool { return strings.HasPrefix(comm, "containerd-shim") })
 	})
 	for _, p := range all {
 		i, j := slices.Index(p.argv, "-namespace"), slices.Index(p.argv, "-address")

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -95,13 +94,4 @@ func reasonOf(err error) string {
 		err = path.Err
 	}
 	return printable(strings.Join(strings.Fields(err.Error()), " "), errLimit)
-}
-
-// isSocket reports whether a socket is at a path of the host. The error is why not.
-func isSocket(root, path string) (bool, error) {
-	info, err := firstOf([]string{root}, path, os.Stat)
-	if err == nil && info.Mode().Type() != fs.ModeSocket {
-		err = errNotSocket
-	}
-	return err == nil, err
 }

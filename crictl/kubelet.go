@@ -51,12 +51,9 @@ type process struct {
 
 // processes returns the host's processes whose name want accepts, by number. Of others only comm is read: it is the
 // one file that never waits for a lock of the process.
-func processes(ctx context.Context, root string, want func(comm string) bool) (out []process, err error) {
+func processes(root string, want func(comm string) bool) (out []process, err error) {
 	entries, err := os.ReadDir(filepath.Join(root, "proc"))
 	for _, e := range entries {
-		if ctx.Err() != nil {
-			return out, ctx.Err()
-		}
 		if pid, err := strconv.Atoi(e.Name()); err == nil {
 			if p, ok := readProcess(root, pid, want); ok {
 				out = append(out, p)
@@ -230,7 +227,7 @@ func (k *KubeletProcess) readArgsFile() {
 // may call a process kubelet: those of others than root are passed over.
 func (d *discovery) findKubelet(ctx context.Context) (tried []Tried) {
 	all, err := within(ctx, func() (found []*KubeletProcess, err error) {
-		all, err := processes(ctx, d.root, mayBeKubelet)
+		all, err := processes(d.root, mayBeKubelet)
 		for _, p := range all {
 			if k := newKubeletProcess(d.root, p); k != nil {
 				found = append(found, k)

@@ -105,11 +105,12 @@ func (c *Client) classifyEnd(parent, ctx context.Context, code Code, text string
 		return Canceled, text
 	case ctx.Err() == nil && time.Until(due) > c.timeout/10:
 		return Unknown, "the runtime answered " + string(code) + ": " + text
-	case limited && !end.After(due):
-		return Canceled, text
 	}
 	if strings.HasPrefix(text, "stream terminated by RST_STREAM") {
 		text = context.DeadlineExceeded.Error() // the runtime's end of the same deadline was a moment faster
+	}
+	if limited && !end.After(due) {
+		return Canceled, text
 	}
 	return DeadlineExceeded, text
 }

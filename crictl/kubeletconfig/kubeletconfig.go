@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 	kjson "sigs.k8s.io/json"
@@ -21,8 +22,7 @@ import (
 
 // Bounds on what is read. Files that tools write have some kilobytes.
 const (
-	maxFile    = 2 << 20 // bytes
-	maxDropIns = 100     // files
+	maxFile = 2 << 20 // bytes
 )
 
 // Files give access to the host's files as the kubelet's process sees them.
@@ -58,22 +58,12 @@ func ReadFile(path string) ([]byte, error) {
 // DropIns lists the files of a --config-dir in the order in which the kubelet applies them: those that end in .conf,
 // also in folders below, by name. The names are relative to dir.
 func DropIns(dir string) (names []string, err error) {
-	// The slash makes WalkDir follow a folder that is a symbolic link.
-	err = filepath.WalkDir(dir+"/", func(path string, e fs.DirEntry, err error) error {
-		if err != nil {
-			return err
+	dir += "/" // makes WalkDir follow a folder that is a symbolic link
+	err = filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+		if err == nil && !e.IsDir() && filepath.Ext(path) == ".conf" {
+			names = append(names, strings.TrimPrefix(path, dir))
 		}
-		if !e.IsDir() && filepath.Ext(path) == ".conf" {
-			name, err := filepath.Rel(dir, path)
-			if err != nil {
-				return err
-			}
-			names = append(names, name)
-		}
-		if len(names) > maxDropIns {
-			return fmt.Errorf("holds more than %d drop-ins", maxDropIns)
-		}
-		return nil
+		return err
 	})
 	return names, err
 }

@@ -11,21 +11,14 @@ import (
 	"github.com/coreos/go-systemd/v22/unit"
 )
 
-// unitDirs are where systemd looks for units (systemd.unit(5)), the most important first.
-func unitDirs() []string {
-	return []string{
-		"/etc/systemd/system", "/run/systemd/system", "/usr/local/lib/systemd/system", "/usr/lib/systemd/system",
-		"/lib/systemd/system",
-	}
-}
-
 // UnitArgs returns the arguments with which a systemd service is started, by its unit file and drop-ins, with the
 // program first. Variables that Environment and EnvironmentFile set are replaced; others are empty. Quotes are removed,
 // and hold nothing together but the value of a variable. Without a unit there are none.
 func UnitArgs(name string, files Files) []string {
 	var sources []string
 	dropIns := map[string]string{}
-	for _, dir := range slices.Backward(unitDirs()) {
+	// systemd.unit(5), the most important last
+	for _, dir := range []string{"/usr/lib/systemd/system", "/run/systemd/system", "/etc/systemd/system"} {
 		if _, err := files.Read(path.Join(dir, name)); err == nil {
 			sources = []string{path.Join(dir, name)}
 		}
