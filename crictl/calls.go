@@ -90,14 +90,11 @@ func (c *Client) HasImage(ctx context.Context, name string) (bool, Call) {
 	return call.OK() && resp.GetImage().GetId() != "", call
 }
 
-// maxImageName bounds the name of an image, in bytes: a registry's host, 255 of repository, a tag of 128 and a digest.
-const maxImageName = 1024
-
 // SandboxImageIn reads sandboxImage out of a runtime's configuration as JSON: "config" in the details of a verbose
 // Status.
 func SandboxImageIn(config string) string {
 	var c struct{ SandboxImage string }
-	if err := json.Unmarshal([]byte(config), &c); err != nil || len(c.SandboxImage) > maxImageName {
+	if err := json.Unmarshal([]byte(config), &c); err != nil {
 		return ""
 	}
 	return c.SandboxImage

@@ -52,9 +52,8 @@ const (
 	http2Hello = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + "\x00\x00\x00\x04\x00\x00\x00\x00\x00"
 	// frameHeader is the size of the header that begins every frame.
 	frameHeader = 9
-	// firstBytes is how much of an answer is read, and foreignBytes how much of a foreign one is shown.
-	firstBytes   = 64
-	foreignBytes = 16
+	// firstBytes is how much of an answer is read, and shown where it is not HTTP/2.
+	firstBytes = 16
 	// ttrpcSuffix is what containerd appends to the name of its socket for the one that its shims use. That one takes
 	// HTTP/2's hello for the header of a message of 1.3 GB, waits for the rest of it, and so would look stopped.
 	ttrpcSuffix = ".ttrpc"
@@ -155,7 +154,7 @@ func greet(ctx context.Context, conn net.Conn) Connect {
 	}
 	c := Connect{State: ConnectForeign, Err: "does not answer in HTTP/2"}
 	if n > 0 {
-		c.FirstByte = strconv.QuoteToASCII(string(buf[:min(n, foreignBytes)]))
+		c.FirstByte = strconv.QuoteToASCII(string(buf[:n]))
 	}
 	return c
 }

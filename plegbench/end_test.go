@@ -103,14 +103,14 @@ func TestMeasureBudgetAndDeep(t *testing.T) {
 		base  time.Duration
 		reach string
 	}{
-		{"budget", Options{}, 100 * time.Millisecond, "400 of 1,020: all running first, then as far as 10s went"},
-		{"musts go past the budget", Options{}, time.Second, "69 of 1,020: all running first, then as far as 10s went"},
-		{"deep", Options{Deep: true}, 20 * time.Millisecond, "all 1,020"},
+		{"budget", Options{}, 100 * time.Millisecond, "400 of 1020: all running first, then as far as 10s went"},
+		{"musts go past the budget", Options{}, time.Second, "69 of 1020: all running first, then as far as 10s went"},
+		{"deep", Options{Deep: true}, 20 * time.Millisecond, "all 1020"},
 		{
 			"deep until the end",
 			Options{Deep: true},
 			200 * time.Millisecond,
-			"580 of 1,020: all running first, then as far as the time went",
+			"580 of 1020: all running first, then as far as the time went",
 		},
 		{"none", Options{NoSweep: true}, 0, "not asked for"},
 	}

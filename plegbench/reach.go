@@ -2,7 +2,6 @@ package plegbench
 
 import (
 	"fmt"
-	"strconv"
 
 	"github.com/kdiag/kdiag/crictl"
 )
@@ -35,7 +34,7 @@ func (s *sweeper) reach() string {
 	case total == 0 && (s.m.Sandboxes == nil || s.m.Containers == nil):
 		return "nothing: without the lists, no sandbox or container is known"
 	case finished == total:
-		return "all " + thousands(total)
+		return fmt.Sprintf("all %d", total)
 	}
 	why := "the runtime no longer answered anything, Version included"
 	switch {
@@ -49,14 +48,5 @@ func (s *sweeper) reach() string {
 	default:
 		why = whyEnded(s.ctx)
 	}
-	return fmt.Sprintf("%s of %s: %s", thousands(finished), thousands(total), why)
-}
-
-// thousands writes n with commas.
-func thousands(n int) string {
-	s := strconv.Itoa(n)
-	for i := len(s) - 3; i > 0; i -= 3 {
-		s = s[:i] + "," + s[i:]
-	}
-	return s
+	return fmt.Sprintf("%d of %d: %s", finished, total, why)
 }

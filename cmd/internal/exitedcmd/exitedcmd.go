@@ -21,9 +21,6 @@ import (
 	"github.com/kdiag/kdiag/plegbench"
 )
 
-// maxEnds is of how many pods and containers the end of the newest is read: a full node has a few hundred.
-const maxEnds = 2000
-
 type options struct {
 	cli.Flags
 	target.Sources
@@ -107,18 +104,20 @@ func take(ctx context.Context, env cli.Env, opts *options, doc *render.ExitedCen
 	}
 	defer t.Close()
 	doc.Runtime = t.Runtime()
+	first := time.Now()
 	look, census := once(within, env, opts, t)
 	if look.Problem == "" && opts.watch > 0 {
 		select {
 		case <-within.Done():
 			doc.Problems = append(doc.Problems, "there was no second look")
 		case <-time.After(opts.watch):
+			apart := time.Since(first).Seconds()
 			again, second := once(within, env, opts, t)
 			if again.Problem != "" {
 				doc.Problems = append(doc.Problems, "the second look: "+again.Problem)
 				break
 			}
-			second.Growth = gc.Grow(census, second, opts.watch.Seconds())
+			second.Growth = gc.Grow(census, second, apart)
 			look, census = again, second
 		}
 	}
@@ -133,9 +132,6 @@ func take(ctx context.Context, env cli.Env, opts *options, doc *render.ExitedCen
 		return nil
 	}
 	doc.Census, doc.Missing, doc.Status = census, append(doc.Missing, look.Missing...), verdict(census, checks.DefaultLimits())
-	if census.Partial {
-		doc.Problems = append(doc.Problems, "part of a list could not be had: there is more than what is counted here")
-	}
 	if doc.Status == checks.Healthy && (census.Partial || ctx.Err() != nil) {
 		doc.Status = checks.Unknown
 	}
@@ -153,7 +149,7 @@ func once(ctx context.Context, env cli.Env, opts *options, t *target.Target) (ta
 	}
 	var newest []gc.Candidate
 	for _, c := range gc.CountExited(look.Node.Containers) {
-		if c.PodUID != "" && len(newest) < maxEnds {
+		if c.PodUID != "" {
 			newest = append(newest, gc.Candidate{ID: c.NewestID, PodUID: c.PodUID})
 		}
 	}
