@@ -245,7 +245,10 @@ func (d *discovery) findKubelet(ctx context.Context) (tried []Tried) {
 		case len(k.statusFields("NSpid:")) > 1:
 			tried = append(tried, Tried{SourceKubelet, what, "runs in another pid namespace, as that of another node"})
 		case user != "":
-			d.NotTaken = append(d.NotTaken, Tried{SourceKubelet, what, "runs as user " + user + ", and a node's kubelet as root"})
+			d.NotTaken = append(
+				d.NotTaken,
+				Tried{SourceKubelet, what, "runs as user " + user + ", and a node's kubelet as root"},
+			)
 		case chosen == nil || chosen.socket != "" && k.socket == "":
 			chosen = k
 		}

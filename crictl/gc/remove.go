@@ -39,7 +39,10 @@ func (r *run) attempt(ctx context.Context, j *job) outcome {
 		return out
 	}
 	// A disk that hangs must not hold up the end of the run.
-	_, err := deadline.Run(ctx, func(context.Context) (struct{}, error) { return struct{}{}, r.opts.Audit.removed(j.of) })
+	_, err := deadline.Run(
+		ctx,
+		func(context.Context) (struct{}, error) { return struct{}{}, r.opts.Audit.removed(j.of) },
+	)
 	if err != nil {
 		return outcome{job: j, verdict: unrecorded, why: err.Error()}
 	}

@@ -131,7 +131,12 @@ func take(ctx context.Context, env cli.Env, opts *options, doc *render.ExitedCen
 		}
 		return nil
 	}
-	doc.Census, doc.Missing, doc.Status = census, append(doc.Missing, look.Missing...), verdict(census, checks.DefaultLimits())
+	doc.Census, doc.Missing, doc.Status = census, append(
+		doc.Missing,
+		look.Missing...), verdict(
+		census,
+		checks.DefaultLimits(),
+	)
 	if doc.Status == checks.Healthy && (census.Partial || ctx.Err() != nil) {
 		doc.Status = checks.Unknown
 	}

@@ -79,7 +79,11 @@ func (s *session) run(ctx, within context.Context) (code int, err error) {
 	if s.opts.yes { // before the runtime is asked for thousands of ends
 		lock, err := gc.Lock(strings.TrimPrefix(s.t.Endpoint.URL, "unix://"))
 		if err != nil {
-			return 0, &cli.HintError{Err: err, Code: cli.ExitUnknown, Hint: "nothing was removed; wait for the other run, or interrupt it"}
+			return 0, &cli.HintError{
+				Err:  err,
+				Code: cli.ExitUnknown,
+				Hint: "nothing was removed; wait for the other run, or interrupt it",
+			}
 		}
 		defer lock.Close()
 	}
@@ -202,7 +206,11 @@ func (s *session) remove(ctx, within context.Context) (code int, err error) {
 			return gc.OpenAudit(s.opts.audit, s.look.Runtime, len(plan.Remove), s.env.Now())
 		})
 		if err != nil {
-			return 0, &cli.HintError{Err: err, Code: cli.ExitUnknown, Hint: "nothing was removed; name a file on a disk with room"}
+			return 0, &cli.HintError{
+				Err:  err,
+				Code: cli.ExitUnknown,
+				Hint: "nothing was removed; name a file on a disk with room",
+			}
 		}
 	}
 	progress := newProgress(s.env)
@@ -210,7 +218,13 @@ func (s *session) remove(ctx, within context.Context) (code int, err error) {
 		Rate: s.opts.rate, Audit: audit, Progress: func(now gc.Progress) {
 			progress.Removing(now)
 			if now.Paused != s.paused && now.Paused != "" && !s.env.ErrTTY {
-				_, _ = fmt.Fprintf(s.env.Err, "kdiag: paused: %s (%d of %d removed)\n", now.Paused, now.Removed, now.Total)
+				_, _ = fmt.Fprintf(
+					s.env.Err,
+					"kdiag: paused: %s (%d of %d removed)\n",
+					now.Paused,
+					now.Removed,
+					now.Total,
+				)
 			}
 			s.paused = now.Paused
 		},
