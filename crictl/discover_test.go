@@ -111,17 +111,6 @@ func TestDiscover(t *testing.T) {
 			},
 		},
 		{
-			name: "kubelet's file",
-			host: func(h tree) {
-				h.process("812", "kubelet", "/usr/bin/kubelet", "--config=/var/lib/kubelet/config.yaml")
-				h.file("var/lib/kubelet/config.yaml", "containerRuntimeEndpoint: unix:///run/file.sock\n")
-			},
-			want: Endpoint{
-				"unix:///run/file.sock", SourceKubelet,
-				"containerRuntimeEndpoint in the configuration file of the running kubelet",
-			},
-		},
-		{
 			name: "kubelet with TCP, then crictl.yaml with other keys",
 			host: func(h tree) {
 				h.process("812", "kubelet", "kubelet", "--container-runtime-endpoint=tcp://x:1")
@@ -232,14 +221,6 @@ func TestDiscover(t *testing.T) {
 			want: Endpoint{"unix:///run/flags.sock", SourceKubelet, "setting of kubelet.service"},
 		},
 		{
-			name: "the kubelet's file after a socket that exists",
-			host: func(h tree) {
-				h.file("var/lib/kubelet/config.yaml", "containerRuntimeEndpoint: unix:///run/left.sock\n")
-				h.socket(crioSocket)
-			},
-			want: Endpoint{"unix://" + crioSocket, SourceWellKnown, "CRI-O"},
-		},
-		{
 			name: "nothing but shims",
 			host: func(h tree) {
 				for _, pid := range []string{"900", "901"} {
@@ -325,22 +306,12 @@ func TestDiscoverFollowsLinksBelowItsRoot(t *testing.T) {
 		host func(tree)
 		want string
 	}{
-		"the kubelet's file": {func(h tree) {
-			h.process("812", "kubelet", "kubelet", "--config=/etc/k.yaml")
-			h.file("data/k.yaml", "containerRuntimeEndpoint: /run/file.sock\n")
-			h.link("/data/k.yaml", "etc/k.yaml")
-		}, "unix:///run/file.sock"},
 		"the kubelet's file in a root of its own": {func(h tree) {
 			h.process("812", "kubelet", "kubelet", "--config=/etc/k.yaml")
 			h.file("proc/812/root/data/k.yaml", "containerRuntimeEndpoint: /run/own.sock\n")
 			h.file("data/k.yaml", "containerRuntimeEndpoint: /run/file.sock\n")
 			h.link("/data/k.yaml", "proc/812/root/etc/k.yaml")
 		}, "unix:///run/own.sock"},
-		"its drop-ins": {func(h tree) {
-			h.process("812", "kubelet", "kubelet", "--config-dir=/etc/k.d")
-			h.file("data/k.d/deep/10.conf", "containerRuntimeEndpoint: /run/drop-in.sock\n")
-			h.link("/data/k.d", "etc/k.d")
-		}, "unix:///run/drop-in.sock"},
 		"crictl.yaml": {func(h tree) {
 			h.file("data/crictl.yaml", "runtime-endpoint: /run/crictl.sock\n")
 			h.link("/data/crictl.yaml", "etc/crictl.yaml")

@@ -33,21 +33,6 @@ func TestKubelet(t *testing.T) {
 			},
 		},
 		{
-			name: "drop-ins lie over the file, by name",
-			host: func(h tree) {
-				h.process("812", "kubelet", "kubelet", "--config=/etc/k.yaml", "--config-dir=/etc/k.d")
-				h.file("etc/k.yaml", "runtimeRequestTimeout: 1m\ncontainerRuntimeEndpoint: /run/a\nfeatureGates: {EventedPLEG: true}\n")
-				h.file("etc/k.d/20.conf", "runtimeRequestTimeout: 20s\n")
-				h.file("etc/k.d/10.conf", "runtimeRequestTimeout: 10s\nfeatureGates: {CRIListStreaming: true}\n")
-				h.file("etc/k.d/30.yaml", "runtimeRequestTimeout: 30s\n")
-			},
-			want: &Kubelet{
-				PID: 812, Name: "kubelet", ConfigPath: "/etc/k.yaml", Endpoint: "/run/a",
-				EndpointFrom: "containerRuntimeEndpoint in the configuration file", RequestTimeout: 20 * time.Second,
-				EventedPLEG: true, CRIListStreaming: true,
-			},
-		},
-		{
 			name: "garbage collection and pods, by flags over the file and its drop-ins",
 			host: func(h tree) {
 				h.process("812", "kubelet", "kubelet", "--config=/etc/k.yaml", "--config-dir=/etc/k.d", "--root-dir=/data/kubelet",
@@ -64,13 +49,6 @@ func TestKubelet(t *testing.T) {
 			},
 		},
 		{
-			name: "all alpha gates but one",
-			host: func(h tree) {
-				h.process("812", "kubelet", "kubelet", "--feature-gates=AllAlpha=true,EventedPLEG=false")
-			},
-			want: &Kubelet{PID: 812, Name: "kubelet", CRIListStreaming: true},
-		},
-		{
 			name: "containerised: the file is the container's",
 			host: func(h tree) {
 				h.process("812", "kubelet", "kubelet", "--config=/k.yaml")
@@ -78,11 +56,6 @@ func TestKubelet(t *testing.T) {
 				h.file("proc/812/root/k.yaml", "runtimeRequestTimeout: 2s\n")
 			},
 			want: &Kubelet{PID: 812, Name: "kubelet", ConfigPath: "/k.yaml", RequestTimeout: 2 * time.Second},
-		},
-		{
-			name: "missing file is said",
-			host: func(h tree) { h.process("812", "kubelet", "kubelet", "--config=/k.yaml") },
-			want: &Kubelet{PID: 812, Name: "kubelet", ConfigPath: "/k.yaml", Unreadable: "/k.yaml does not exist"},
 		},
 		{
 			name: "what is bad is said, and the rest counts",

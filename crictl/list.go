@@ -21,8 +21,8 @@ const (
 
 // ListPodSandbox lists the pod sandboxes that match f. With mode "" it uses the streaming RPC if the runtime has it,
 // else the unary one, and where the answer is larger than a message may be it puts the list together from filtered
-// ones. A mode that is given is the only one used; ModeUnary is the plain call that a kubelet makes. The result is
-// never nil.
+// ones, unless f narrows it. A mode that is given is the only one used; ModeUnary is the plain call that a kubelet
+// makes, and ModeFiltered lists everything. The result is never nil.
 func (c *Client) ListPodSandbox(ctx context.Context, f Filter, mode ListMode) *PodSandboxList {
 	l := &lister[PodSandbox]{
 		c: c, decoder: newSandboxDecoder(), noStream: &c.noSandboxStream,
@@ -125,8 +125,9 @@ func (l *lister[T]) run(ctx context.Context, f Filter, mode ListMode) {
 	}
 	if mode != ModeFiltered {
 		call := l.unary(ctx, f)
-		// A filter that names something has a small answer, or there is no finer one.
-		if mode == ModeUnary || !oversized(call) || f.ID != "" || f.SandboxID != "" || f.Labels != nil {
+		// A filter has a small answer, or there is no finer one.
+		filtered := f.ID != "" || f.SandboxID != "" || f.Labels != nil || f.State != nil || f.Ready != nil
+		if mode == ModeUnary || !oversized(call) || filtered {
 			l.mode, l.complete = ModeUnary, call.OK()
 			return
 		}

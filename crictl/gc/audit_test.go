@@ -3,13 +3,10 @@ package gc
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-
-	"golang.org/x/sys/unix"
 )
 
 // auditRecords reads the records of an audit file; a line that is none is an error unless it is cut short.
@@ -56,36 +53,6 @@ func TestAudit(t *testing.T) {
 	}
 	if got, want := strings.Join(events, " "), "start removeda start removeda start removeds1 end"; got != want {
 		t.Errorf("records %q, want %q", got, want)
-	}
-}
-
-// TestAuditRefused opens what is no audit file: it is refused and left as it is.
-func TestAuditRefused(t *testing.T) {
-	dir := t.TempDir()
-	pipe := filepath.Join(dir, "pipe")
-	if err := unix.Mkfifo(pipe, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for path, want := range map[string]string{
-		"/dev/full":                      "no audit file",
-		pipe:                             "no audit file",
-		dir:                              "is a directory",
-		filepath.Join(dir, "no", "such"): "no such file",
-	} {
-		if _, err := OpenAudit(path, here(), 1, noon()); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v, want %q", path, err, want)
-		}
-	}
-	for i, text := range []string{"my only notes", "x", planFile(t), `{"when":"noon"}`} {
-		path := filepath.Join(dir, fmt.Sprint(i))
-		put(t, path, text)
-		if _, err := OpenAudit(path, here(), 1, noon()); err == nil ||
-			!strings.Contains(err.Error(), "it is no audit file of kdiag") {
-			t.Errorf("%.40q: %v", text, err)
-		}
-		if got := get(t, path); got != text {
-			t.Errorf("%.40q: %d bytes are left of %d", text, len(got), len(text))
-		}
 	}
 }
 

@@ -59,29 +59,6 @@ func TestGone(t *testing.T) {
 	}
 }
 
-func TestReadPodDirs(t *testing.T) {
-	root := t.TempDir()
-	if _, err := ReadPodDirs(t.Context(), root, "/var/lib/kubelet"); err == nil {
-		t.Error("a folder that is not there gave an answer")
-	}
-	for _, uid := range []string{"u1", "u2"} {
-		if err := os.MkdirAll(filepath.Join(root, "var/lib/kubelet/pods", uid), 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
-	got, err := ReadPodDirs(t.Context(), root, "/var/lib/kubelet")
-	slices.Sort(got)
-	if diff := cmp.Diff([]string{"u1", "u2"}, got); diff != "" || err != nil {
-		t.Error(err, diff)
-	}
-	if err := os.MkdirAll(filepath.Join(root, "empty/pods"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if got, err := ReadPodDirs(t.Context(), root, "empty"); err != nil || len(got) != 0 {
-		t.Errorf("an empty folder: %v, %v", got, err)
-	}
-}
-
 func TestReadManifests(t *testing.T) {
 	root := t.TempDir()
 	dir := filepath.Join(root, "manifests")
