@@ -310,6 +310,22 @@ func TestRequestsLookLikeTheKubelets(t *testing.T) {
 	})
 }
 
+// TestDeadlinesOfChanges has two calls whose deadlines are longer than that of others.
+func TestDeadlinesOfChanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newClient(t, Options{RPCTimeout: time.Second}, map[string]handler{
+			"StopPodSandbox":   slow(500*time.Millisecond, answer(t, &runtimeapi.StopPodSandboxResponse{})),
+			"RemovePodSandbox": hang,
+		})
+		if call := c.StopPodSandbox(t.Context(), "s"); !call.OK() || call.Object != "s" {
+			t.Errorf("got %+v", call)
+		}
+		if call := c.RemovePodSandbox(t.Context(), "s"); !call.Hung() || call.Elapsed != time.Second {
+			t.Errorf("got %+v", call)
+		}
+	})
+}
+
 func TestRefusedSize(t *testing.T) {
 	for text, want := range map[string]int{
 		"trying to send message larger than max (20971520 vs. 16777216)": 20971520,

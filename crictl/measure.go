@@ -1,7 +1,6 @@
 package crictl
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,10 +17,9 @@ import (
 
 // A request is one RPC to be made.
 type request struct {
-	method  string // full name, /runtime.v1.RuntimeService/Version
-	object  string // id it is about
-	msg     proto.Message
-	timeout time.Duration // 0 means the client's
+	method string // full name, /runtime.v1.RuntimeService/Version
+	object string // id it is about
+	msg    proto.Message
 }
 
 // unary makes one unary call and measures it.
@@ -65,7 +63,7 @@ func (c *Client) measure(
 	parent context.Context, req request, into decoder, do func(context.Context, *reply) error,
 ) Call {
 	call := Call{Method: path.Base(req.method), Object: req.object, Start: time.Now(), Code: OK}
-	ctx, cancel := context.WithTimeout(parent, cmp.Or(req.timeout, c.timeout))
+	ctx, cancel := context.WithTimeout(parent, c.timeout)
 	defer cancel()
 
 	r := &reply{into: into}

@@ -151,8 +151,8 @@ func innerOf(r *record) {
 	}
 	if i := bytes.IndexByte(msg[:min(len(msg), 64)], '{'); i >= 0 &&
 		bytes.HasSuffix(bytes.TrimSpace(msg), []byte("}")) {
-		if h, _, ok := klog.ParseJSON(msg[i:]); ok {
-			r.inner = h.Stamp
+		if s, ok := klog.ParseJSON(msg[i:]); ok {
+			r.inner = s
 		}
 	}
 }

@@ -84,7 +84,7 @@ func (b *builder) pod(g *PodGroup, n int) error {
 		} else {
 			sb.address = podAddress(len(b.pods))
 		}
-		b.store.addSandbox(sb)
+		b.store.sandboxes.add(sb.id, sb)
 		if last {
 			b.containers(g, sb)
 		}

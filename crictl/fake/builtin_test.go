@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -82,7 +83,7 @@ func TestBuiltinContents(t *testing.T) {
 				if diff := cmp.Diff(test.want, c.count(t)); diff != "" {
 					t.Errorf("(-want +got):\n%s", diff)
 				}
-				size := len(c.server.store.listContainers(nil).wire)
+				size := listSize(c.server)
 				if size < test.low || size > test.high {
 					t.Errorf("ListContainers has %d bytes, want %d to %d", size, test.low, test.high)
 				}
@@ -91,13 +92,18 @@ func TestBuiltinContents(t *testing.T) {
 	}
 }
 
+// listSize returns the size of the answer of an unfiltered ListContainers, in bytes.
+func listSize(srv *Server) int {
+	return proto.Size(&runtimeapi.ListContainersResponse{Containers: srv.store.listContainers(nil)})
+}
+
 // TestEntrySize: on the healthy node entries have the size of real ones, since the sizes of lists are judged.
 func TestEntrySize(t *testing.T) {
 	s, _ := Builtin("healthy")
 	c := serve(t, s)
-	for container := range c.server.store.containers.all() {
-		if n := len(container.encoded()); n < 700 || n > 1000 {
-			t.Errorf("%s of %s has an entry of %d bytes, want 700 to 1000", container.name, container.sandbox.meta.GetName(), n)
+	for _, entry := range c.server.store.listContainers(nil) {
+		if n := proto.Size(entry); n < 700 || n > 1000 {
+			t.Errorf("%s has an entry of %d bytes, want 700 to 1000", entry.GetLabels(), n)
 		}
 	}
 }

@@ -121,7 +121,7 @@ func (r *runtimeService) StartContainer(
 	if err := c.openLog(); err != nil {
 		return nil, err
 	}
-	c.state, c.wire = runtimeapi.ContainerState_CONTAINER_RUNNING, nil
+	c.state = runtimeapi.ContainerState_CONTAINER_RUNNING
 	c.started = time.Now().UnixNano()
 	if c.exitAfter > 0 && !st.closed {
 		c.timer = time.AfterFunc(c.exitAfter, func() {
@@ -132,7 +132,6 @@ func (r *runtimeService) StartContainer(
 			}
 		})
 	}
-	st.changed()
 	st.publish(c.sandbox, c.id, runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT)
 	return &runtimeapi.StartContainerResponse{}, nil
 }
@@ -198,8 +197,8 @@ func (c *container) status() *runtimeapi.ContainerStatus {
 	if c.state == runtimeapi.ContainerState_CONTAINER_UNKNOWN {
 		p.Reason = "Unknown"
 	}
-	if resources := or(c.update, c.resources); resources != nil {
-		p.Resources = &runtimeapi.ContainerResources{Linux: resources}
+	if c.resources != nil {
+		p.Resources = &runtimeapi.ContainerResources{Linux: c.resources}
 	}
 	return p
 }
@@ -214,29 +213,7 @@ func (r *runtimeService) ContainerStatus(
 	if err != nil {
 		return nil, notFoundOr(err, "container")
 	}
-	resp := &runtimeapi.ContainerStatusResponse{Status: c.status()}
-	if req.GetVerbose() {
-		resp.Info = verbose(map[string]any{
-			"simulated": true, "pid": 0, "sandboxID": c.sandbox.id, "runtimeType": runtimeType, "snapshotKey": c.id,
-		})
-	}
-	return resp, nil
-}
-
-// UpdateContainerResources notes a container's resources.
-func (r *runtimeService) UpdateContainerResources(
-	_ context.Context, req *runtimeapi.UpdateContainerResourcesRequest,
-) (*runtimeapi.UpdateContainerResourcesResponse, error) {
-	r.store.mu.Lock()
-	defer r.store.mu.Unlock()
-	c, err := r.store.containers.find(req.GetContainerId())
-	if err != nil {
-		return nil, notFoundOr(err, "container")
-	}
-	if req.GetLinux() != nil {
-		c.update = req.GetLinux()
-	}
-	return &runtimeapi.UpdateContainerResourcesResponse{}, nil
+	return &runtimeapi.ContainerStatusResponse{Status: c.status()}, nil
 }
 
 // ReopenContainerLog makes a running container's log anew where it was taken away.

@@ -163,11 +163,7 @@ func (s *imageService) ImageStatus(
 	if found == nil {
 		return &runtimeapi.ImageStatusResponse{}, nil
 	}
-	resp := &runtimeapi.ImageStatusResponse{Image: found.proto()}
-	if req.GetVerbose() {
-		resp.Info = verbose(map[string]any{"simulated": true, "imageSpec": map[string]any{"os": "linux"}})
-	}
-	return resp, nil
+	return &runtimeapi.ImageStatusResponse{Image: found.proto()}, nil
 }
 
 // PullImage stores an image of that name. Nothing is downloaded.

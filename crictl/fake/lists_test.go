@@ -128,7 +128,7 @@ func TestShortIDs(t *testing.T) {
 // TestSendLimit: at the limit the list passes, one byte more and the server refuses.
 func TestSendLimit(t *testing.T) {
 	s := small()
-	size := len(serve(t, s).server.store.listContainers(nil).wire)
+	size := listSize(serve(t, s).server)
 	s.Limits.Send = size
 	serve(t, s).containers(t, nil)
 	s.Limits.Send = size - 1

@@ -7,23 +7,11 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// runtimeType is what verbose answers call the runtime shim.
-const runtimeType = "io.containerd.runc.v2"
-
 // criVersion is the version of the CRI API as Version answers it.
 const criVersion = "v1"
 
 // runtimeHandlers are the runtime classes on offer; the empty one is the default.
 func runtimeHandlers() []string { return []string{"", "runc"} }
-
-// verbose packs what only verbose answers hold: one JSON text under the key "info", as crictl expects it.
-func verbose(info map[string]any) map[string]string {
-	text, err := json.Marshal(info)
-	if err != nil {
-		panic(err) // callers pass texts, numbers and truth values only
-	}
-	return map[string]string{"info": string(text)}
-}
 
 // Version names the runtime.
 func (r *runtimeService) Version(context.Context, *runtimeapi.VersionRequest) (*runtimeapi.VersionResponse, error) {
@@ -64,10 +52,15 @@ func (r *runtimeService) Status(_ context.Context, req *runtimeapi.StatusRequest
 		})
 	}
 	if req.GetVerbose() {
-		resp.Info = map[string]string{"config": verbose(map[string]any{
-			"simulated": true, "scenario": r.scenario.Name, "sandboxImage": pauseImage, "streamingLists": r.scenario.Streaming,
-			"maxSendMessageSize": limitOr(r.scenario.Limits.Send), "maxRecvMessageSize": limitOr(r.scenario.Limits.Receive),
-		})["info"]}
+		config, err := json.Marshal(map[string]any{
+			"simulated": true, "scenario": r.scenario.Name, "sandboxImage": pauseImage,
+			"streamingLists": r.scenario.Streaming, "maxSendMessageSize": limitOr(r.scenario.Limits.Send),
+			"maxRecvMessageSize": limitOr(r.scenario.Limits.Receive),
+		})
+		if err != nil {
+			return nil, err
+		}
+		resp.Info = map[string]string{"config": string(config)}
 	}
 	return resp, nil
 }

@@ -87,7 +87,7 @@ func (r *runtimeService) RunPodSandbox(
 	if options.GetNetwork() != runtimeapi.NamespaceMode_NODE {
 		sb.address = podAddress(st.sandboxes.len() + st.made)
 	}
-	st.addSandbox(sb)
+	st.sandboxes.add(sb.id, sb)
 	st.publish(sb, sb.id, runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT)
 	st.publish(sb, sb.id, runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT)
 	return &runtimeapi.RunPodSandboxResponse{PodSandboxId: sb.id}, nil
@@ -129,7 +129,6 @@ func (st *store) stopSandbox(sb *sandbox) {
 	}
 	if sb.ready {
 		sb.ready = false
-		st.changed()
 		st.publish(sb, sb.id, runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT)
 	}
 }
@@ -154,7 +153,6 @@ func (r *runtimeService) RemovePodSandbox(
 		st.removeContainer(c)
 	}
 	st.sandboxes.remove(sb.id)
-	st.changed()
 	st.publish(sb, sb.id, runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT)
 	return &runtimeapi.RemovePodSandboxResponse{}, nil
 }
@@ -170,24 +168,5 @@ func (r *runtimeService) PodSandboxStatus(
 	if err != nil {
 		return nil, notFoundOr(err, "pod sandbox")
 	}
-	resp := &runtimeapi.PodSandboxStatusResponse{Status: sb.status()}
-	if req.GetVerbose() {
-		resp.Info = verbose(map[string]any{
-			"simulated": true, "pid": 0, "image": pauseImage, "runtimeType": runtimeType, "runtimeHandler": sb.handler,
-			"containers": len(sb.containers), "logDirectory": sb.logDir,
-		})
-	}
-	return resp, nil
-}
-
-// UpdatePodSandboxResources has no effect.
-func (r *runtimeService) UpdatePodSandboxResources(
-	_ context.Context, req *runtimeapi.UpdatePodSandboxResourcesRequest,
-) (*runtimeapi.UpdatePodSandboxResourcesResponse, error) {
-	r.store.mu.RLock()
-	defer r.store.mu.RUnlock()
-	if _, err := r.store.sandboxes.find(req.GetPodSandboxId()); err != nil {
-		return nil, notFoundOr(err, "pod sandbox")
-	}
-	return &runtimeapi.UpdatePodSandboxResourcesResponse{}, nil
+	return &runtimeapi.PodSandboxStatusResponse{Status: sb.status()}, nil
 }

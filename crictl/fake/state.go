@@ -80,9 +80,7 @@ type container struct {
 	finished int64
 	exitCode int32
 	reason   string
-	update   *runtimeapi.LinuxContainerResources // set by UpdateContainerResources
-	wire     []byte                              // its list entry; nil after a change of state
-	timer    *time.Timer                         // ends it by itself; nil without exitAfter
+	timer    *time.Timer // ends it by itself; nil without exitAfter
 }
 
 func (c *container) running() bool {
@@ -109,7 +107,7 @@ func (c *container) log() string {
 
 // exit records the end of a running container.
 func (c *container) exit(now time.Time, code int32) {
-	c.state, c.wire = runtimeapi.ContainerState_CONTAINER_EXITED, nil
+	c.state = runtimeapi.ContainerState_CONTAINER_EXITED
 	c.finished = max(now.UnixNano(), c.started)
 	c.exitCode = code
 	c.reason = exitReason(code)
@@ -125,7 +123,7 @@ func exitReason(code int32) string {
 	return "Error"
 }
 
-// A store is the runtime's state. Whoever changes what a list shows calls changed, with mu held.
+// A store is the runtime's state.
 type store struct {
 	scenario string
 	events   *broker
@@ -136,19 +134,10 @@ type store struct {
 	images     images
 	made       int // sandboxes and containers made by RPCs: numbers their ids and addresses
 	closed     bool
-
-	sandboxList   encodedList
-	containerList encodedList
 }
 
 func newStore(scenario string, events *broker) *store {
 	return &store{scenario: scenario, events: events}
-}
-
-// changed drops the encoded lists. The caller holds mu.
-func (st *store) changed() {
-	st.sandboxList.drop()
-	st.containerList.drop()
 }
 
 // nextID returns the id of the next object that an RPC makes. The caller holds mu.
@@ -157,22 +146,15 @@ func (st *store) nextID(kind string) string {
 	return objectID(st.scenario, "made", kind, strconv.Itoa(st.made))
 }
 
-func (st *store) addSandbox(sb *sandbox) {
-	st.sandboxes.add(sb.id, sb)
-	st.changed()
-}
-
 func (st *store) addContainer(c *container) {
 	st.containers.add(c.id, c)
 	c.sandbox.containers = append(c.sandbox.containers, c)
-	st.changed()
 }
 
 // removeContainer forgets a container. The caller holds mu.
 func (st *store) removeContainer(c *container) {
 	st.containers.remove(c.id)
 	c.sandbox.containers = slices.DeleteFunc(c.sandbox.containers, func(other *container) bool { return other == c })
-	st.changed()
 	st.publish(c.sandbox, c.id, runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT)
 }
 
@@ -181,7 +163,6 @@ func (st *store) stopContainer(c *container, code int32) {
 	switch c.state {
 	case runtimeapi.ContainerState_CONTAINER_RUNNING, runtimeapi.ContainerState_CONTAINER_UNKNOWN:
 		c.exit(time.Now(), code)
-		st.changed()
 		st.publish(c.sandbox, c.id, runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT)
 	}
 }

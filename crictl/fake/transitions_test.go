@@ -110,13 +110,6 @@ func TestLifeOfAPod(t *testing.T) {
 	if _, err := os.Stat(log); err != nil {
 		t.Error(err)
 	}
-	must(c.UpdateContainerResources(t.Context(), &runtimeapi.UpdateContainerResourcesRequest{
-		ContainerId: id, Linux: &runtimeapi.LinuxContainerResources{CpuShares: 512},
-	}))(t)
-	if got := c.status(t, id).GetResources().GetLinux().GetCpuShares(); got != 512 {
-		t.Errorf("cpu shares %d after the update, want 512", got)
-	}
-
 	must(c.StopPodSandbox(t.Context(), &runtimeapi.StopPodSandboxRequest{PodSandboxId: sandboxID}))(t)
 	got := c.status(t, id)
 	if got.GetState() != runtimeapi.ContainerState_CONTAINER_EXITED || got.GetExitCode() != 137 ||

@@ -22,8 +22,6 @@ type call struct {
 	server  grpc.ServerStream // towards the caller
 	path    string            // /runtime.v1.RuntimeService/Version
 	name    string            // Version
-	method  method
-	known   bool // whether method is
 	request func() proto.Message
 }
 
@@ -31,7 +29,6 @@ type call struct {
 func (p *Proxy) handle(_ any, server grpc.ServerStream) error {
 	full, _ := grpc.MethodFromServerStream(server)
 	c := &call{proxy: p, server: server, path: full, name: path.Base(full)}
-	c.method, c.known = p.methods[full]
 	p.stats.called(c.name)
 	var first frame
 	err := server.RecvMsg(&first)
@@ -40,10 +37,11 @@ func (p *Proxy) handle(_ any, server grpc.ServerStream) error {
 	}
 	empty := err != nil
 	c.request = sync.OnceValue(func() proto.Message {
-		if !c.known || empty {
+		known, ok := p.requests[full]
+		if !ok || empty {
 			return nil
 		}
-		return decode(c.method.request, first.data)
+		return decode(known, first.data)
 	})
 	verdict, err := c.judge(server.Context())
 	if err != nil {
@@ -59,23 +57,8 @@ func (p *Proxy) handle(_ any, server grpc.ServerStream) error {
 	if !empty {
 		_ = backend.SendMsg(&first) // what is wrong shows when the answer is received
 	}
-	if c.known || empty {
-		_ = backend.CloseSend()
-	} else {
-		go c.sendRest(backend) // ends with the call at the latest
-	}
+	_ = backend.CloseSend()
 	return c.answer(backend, verdict)
-}
-
-// sendRest passes on what a caller of an unknown RPC sends after its first message.
-func (c *call) sendRest(backend grpc.ClientStream) {
-	for {
-		var next frame
-		if c.server.RecvMsg(&next) != nil || backend.SendMsg(&next) != nil {
-			_ = backend.CloseSend()
-			return
-		}
-	}
 }
 
 // judge injects the fault that the rules have for the call, before it goes to the runtime. A call that waits when the
@@ -129,11 +112,6 @@ func (c *call) answer(backend grpc.ClientStream, verdict fake.Verdict) error {
 // pass sends one message of the runtime to the caller.
 func (c *call) pass(message *frame, verdict fake.Verdict) error {
 	p := c.proxy
-	if c.known && p.rules.Load().NeedNames() {
-		if answer := decode(c.method.answer, message.data); answer != nil {
-			p.objects.learn(c.request(), answer)
-		}
-	}
 	if conditions := p.conditions.Load(); conditions != nil && c.path == statusPath {
 		message.data = withConditions(message.data, *conditions)
 	}

@@ -7,7 +7,7 @@
 // calls hang, are delayed, fail, lose their connection or get an answer that is too large, by RPC, by object and over
 // time.
 //
-// Names of objects are taken from the calls that pass through; for ids that have not been seen, the runtime is asked.
+// The runtime is asked for the names of the objects, once for each id, where a fault selects by name.
 // The addresses of streaming servers (exec, attach, port-forward) in answers are not rewritten, so those connections
 // go around the proxy. The caller's user agent is replaced.
 package fault
@@ -25,6 +25,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
+	"google.golang.org/protobuf/reflect/protoreflect"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kdiag/kdiag/crictl"
@@ -55,7 +56,7 @@ type Config struct {
 
 // A Proxy is one socket in front of another. Its methods may be called by several goroutines.
 type Proxy struct {
-	methods    map[string]method
+	requests   map[string]protoreflect.MessageType // by the full name of the RPC
 	log        func(Injection)
 	conn       *grpc.ClientConn // to the runtime
 	server     *grpc.Server
@@ -86,7 +87,7 @@ type ruleSet struct {
 // file is left alone and an error. The times of faults count from now. Callers wait until Run, which must follow.
 func New(cfg Config) (*Proxy, error) {
 	p := &Proxy{
-		methods: criMethods(), log: cfg.Log, path: strings.TrimPrefix(cfg.Listen, "unix://"), broken: make(chan error, 1),
+		requests: requestTypes(), log: cfg.Log, path: strings.TrimPrefix(cfg.Listen, "unix://"), broken: make(chan error, 1),
 	}
 	if p.log == nil {
 		p.log = func(Injection) {}

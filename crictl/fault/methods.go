@@ -13,22 +13,16 @@ import (
 // statusPath is the method whose answer holds the runtime's conditions.
 const statusPath = "/runtime.v1.RuntimeService/Status"
 
-// A method is what is known of an RPC. Newer runtimes have some that are not known here; they pass all the same.
-type method struct {
-	request, answer protoreflect.MessageType
-}
-
-// criMethods returns the RPCs of both services of CRI v1 by their full name. All of them take one request.
-func criMethods() map[string]method {
-	all := map[string]method{}
+// requestTypes returns the type of the request of each RPC of both services of CRI v1, by the RPC's full name. Newer
+// runtimes have RPCs that are not known here; they pass all the same.
+func requestTypes() map[string]protoreflect.MessageType {
+	all := map[string]protoreflect.MessageType{}
 	services := (&runtimeapi.VersionRequest{}).ProtoReflect().Descriptor().ParentFile().Services()
 	for i := range services.Len() {
 		methods := services.Get(i).Methods()
 		for j := range methods.Len() {
 			m := methods.Get(j)
-			all["/"+string(services.Get(i).FullName())+"/"+string(m.Name())] = method{
-				request: messageType(m.Input()), answer: messageType(m.Output()),
-			}
+			all["/"+string(services.Get(i).FullName())+"/"+string(m.Name())] = messageType(m.Input())
 		}
 	}
 	return all

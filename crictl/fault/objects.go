@@ -11,138 +11,80 @@ import (
 	"github.com/kdiag/kdiag/crictl/fake"
 )
 
-const (
-	// maxKnown bounds the cached ids. Beyond it the cache is emptied.
-	maxKnown = 200_000
-	// askTimeout bounds a question to the runtime about an id: it may be the one that hangs.
-	askTimeout = 2 * time.Second
-)
+// askTimeout bounds a question to the runtime about an id: it may be the one that hangs.
+const askTimeout = 2 * time.Second
 
-// An objectCache resolves ids to names, from the calls that pass through and, where that is not enough, by asking the
-// runtime.
+// An objectCache resolves ids to names by asking the runtime.
 type objectCache struct {
 	runtime runtimeapi.RuntimeServiceClient
 
-	mu         sync.Mutex
-	sandboxes  map[string]fake.Target
-	containers map[string]entry
-}
-
-// An entry is what requests and answers tell about a container.
-type entry struct {
-	id, name, sandboxID string
+	mu    sync.Mutex
+	known map[string]fake.Target // by id, abbreviated ones as well
 }
 
 func newObjectCache(runtime runtimeapi.RuntimeServiceClient) *objectCache {
-	return &objectCache{runtime: runtime, sandboxes: map[string]fake.Target{}, containers: map[string]entry{}}
+	return &objectCache{runtime: runtime, known: map[string]fake.Target{}}
 }
 
 // target returns the object of a request. With ask, the runtime is asked for ids that are not cached.
 func (o *objectCache) target(ctx context.Context, request proto.Message, ask bool) fake.Target {
-	sandbox := func(id string) fake.Target { return o.sandbox(ctx, id, ask) }
-	if create, ok := request.(*runtimeapi.CreateContainerRequest); ok && create.GetSandboxConfig().GetMetadata() != nil {
-		sandbox = func(id string) fake.Target { return sandboxTarget(id, create.GetSandboxConfig().GetMetadata()) }
+	sandbox := func(id string) fake.Target {
+		return o.resolve(ctx, fake.Target{ID: id, Sandbox: true}, ask, o.findSandbox)
 	}
-	return fake.TargetOf(request, sandbox, func(id string) fake.Target {
-		c, ok := o.container(ctx, id, ask)
-		if !ok {
-			return fake.Target{ID: id}
-		}
-		of := o.sandbox(ctx, c.sandboxID, ask)
-		return fake.Target{ID: c.id, Namespace: of.Namespace, Pod: of.Pod, Container: c.name}
-	})
+	container := func(id string) fake.Target {
+		return o.resolve(ctx, fake.Target{ID: id}, ask, o.findContainer)
+	}
+	return fake.TargetOf(request, sandbox, container)
 }
 
-func sandboxTarget(id string, meta *runtimeapi.PodSandboxMetadata) fake.Target {
-	return fake.Target{ID: id, Namespace: meta.GetNamespace(), Pod: meta.GetName(), Sandbox: true}
-}
-
-func (o *objectCache) sandbox(ctx context.Context, id string, ask bool) fake.Target {
+// resolve returns what is known of an object, and otherwise the object as it was given.
+func (o *objectCache) resolve(
+	ctx context.Context, given fake.Target, ask bool, find func(ctx context.Context, id string) (fake.Target, bool),
+) fake.Target {
 	o.mu.Lock()
-	t, ok := o.sandboxes[id]
+	t, ok := o.known[given.ID]
 	o.mu.Unlock()
-	switch {
-	case ok:
+	if ok || !ask {
+		if !ok {
+			t = given
+		}
 		return t
-	case !ask:
-		return fake.Target{ID: id, Sandbox: true}
 	}
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	answer, err := o.runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{Filter: &runtimeapi.PodSandboxFilter{Id: id}})
-	if err != nil || len(answer.GetItems()) != 1 {
-		return fake.Target{ID: id, Sandbox: true}
+	if t, ok = find(ctx, given.ID); !ok {
+		return given
 	}
-	found := answer.GetItems()[0]
-	t = sandboxTarget(found.GetId(), found.GetMetadata())
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.sandboxes[id] = t // an abbreviated id as well
+	o.known[given.ID] = t
 	return t
 }
 
-func (o *objectCache) container(ctx context.Context, id string, ask bool) (entry, bool) {
-	o.mu.Lock()
-	c, ok := o.containers[id]
-	o.mu.Unlock()
-	if ok || !ask {
-		return c, ok
+func (o *objectCache) findSandbox(ctx context.Context, id string) (fake.Target, bool) {
+	answer, err := o.runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{
+		Filter: &runtimeapi.PodSandboxFilter{Id: id},
+	})
+	if err != nil || len(answer.GetItems()) != 1 {
+		return fake.Target{}, false
 	}
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
-	defer cancel()
-	answer, err := o.runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{Id: id}})
+	found := answer.GetItems()[0]
+	meta := found.GetMetadata()
+	return fake.Target{
+		ID: found.GetId(), Namespace: meta.GetNamespace(), Pod: meta.GetName(), Sandbox: true,
+	}, true
+}
+
+func (o *objectCache) findContainer(ctx context.Context, id string) (fake.Target, bool) {
+	answer, err := o.runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{
+		Filter: &runtimeapi.ContainerFilter{Id: id},
+	})
 	if err != nil || len(answer.GetContainers()) != 1 {
-		return entry{}, false
+		return fake.Target{}, false
 	}
-	c = entryOf(answer.GetContainers()[0])
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.containers[id] = c
-	return c, true
-}
-
-func entryOf(c *runtimeapi.Container) entry {
-	return entry{id: c.GetId(), name: c.GetMetadata().GetName(), sandboxID: c.GetPodSandboxId()}
-}
-
-// learn caches the ids of a call that succeeded. request is nil when it could not be read.
-func (o *objectCache) learn(request, answer proto.Message) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if len(o.sandboxes)+len(o.containers) > maxKnown {
-		clear(o.sandboxes)
-		clear(o.containers)
-	}
-	switch req := request.(type) {
-	case *runtimeapi.RunPodSandboxRequest:
-		if made, ok := answer.(*runtimeapi.RunPodSandboxResponse); ok {
-			o.sandboxes[made.GetPodSandboxId()] = sandboxTarget(made.GetPodSandboxId(), req.GetConfig().GetMetadata())
-		}
-	case *runtimeapi.CreateContainerRequest:
-		if made, ok := answer.(*runtimeapi.CreateContainerResponse); ok {
-			o.containers[made.GetContainerId()] = entry{
-				id: made.GetContainerId(), name: req.GetConfig().GetMetadata().GetName(), sandboxID: req.GetPodSandboxId(),
-			}
-		}
-	case *runtimeapi.RemoveContainerRequest:
-		delete(o.containers, req.GetContainerId())
-	case *runtimeapi.RemovePodSandboxRequest:
-		delete(o.sandboxes, req.GetPodSandboxId())
-	}
-	var sandboxes []*runtimeapi.PodSandbox
-	switch list := answer.(type) {
-	case interface {
-		GetContainers() []*runtimeapi.Container
-	}:
-		for _, c := range list.GetContainers() {
-			o.containers[c.GetId()] = entryOf(c)
-		}
-	case *runtimeapi.ListPodSandboxResponse:
-		sandboxes = list.GetItems()
-	case *runtimeapi.StreamPodSandboxesResponse:
-		sandboxes = list.GetPodSandboxes()
-	}
-	for _, sb := range sandboxes {
-		o.sandboxes[sb.GetId()] = sandboxTarget(sb.GetId(), sb.GetMetadata())
-	}
+	found := answer.GetContainers()[0]
+	pod, ok := o.findSandbox(ctx, found.GetPodSandboxId())
+	return fake.Target{
+		ID: found.GetId(), Namespace: pod.Namespace, Pod: pod.Pod, Container: found.GetMetadata().GetName(),
+	}, ok
 }

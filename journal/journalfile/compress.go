@@ -23,7 +23,6 @@ const (
 var (
 	errTooLarge = errors.New("unpacks to more than 64 MiB")
 	errNotLZ4   = errors.New("no LZ4 block")
-	errXZHead   = errors.New("no XZ stream, or one that asks for too much memory")
 )
 
 // unpacker holds the decoders, so that a million payloads need no allocation. The zero value is ready.
@@ -48,14 +47,6 @@ func (u *unpacker) payload(m *image, o object) ([]byte, error) {
 	}
 	u.buf = b
 	return b, nil
-}
-
-// fresh is payload into new memory, for values that are needed after the next call.
-func (u *unpacker) fresh(m *image, o object) ([]byte, error) {
-	if o.flags == 0 {
-		return m.raw(o), nil
-	}
-	return u.decode(nil, m.raw(o), o.flags)
 }
 
 func (u *unpacker) decode(dst, raw []byte, flags byte) ([]byte, error) {
@@ -109,9 +100,6 @@ func decodeLZ4(dst, raw []byte) ([]byte, error) {
 }
 
 func decodeXZ(dst, raw []byte) ([]byte, error) {
-	if !xzFits(raw) {
-		return nil, errXZHead
-	}
 	r, err := xz.ReaderConfig{DictCap: 1 << 16, SingleStream: true}.NewReader(bytes.NewReader(raw))
 	if err != nil {
 		return nil, err
@@ -125,48 +113,4 @@ func decodeXZ(dst, raw []byte) ([]byte, error) {
 		return nil, errTooLarge
 	}
 	return w.Bytes(), nil
-}
-
-// xzFits reports whether raw begins like an XZ stream whose first block has one LZMA2 filter with a dictionary of at
-// most unpackMax. systemd writes a dictionary of 1 MiB; the decoder allocates what the stream asks for, up to 4 GiB.
-func xzFits(raw []byte) bool {
-	const block = 12 // behind the stream header
-	if len(raw) < block+8 || !bytes.HasPrefix(raw, []byte("\xfd7zXZ\x00")) {
-		return false
-	}
-	head := raw[block:]
-	if n := (int(head[0]) + 1) * 4; head[0] == 0 || n > len(head) {
-		return false
-	} else {
-		head = head[:n]
-	}
-	flags, rest := head[1], head[2:]
-	if flags&3 != 0 { // more than one filter
-		return false
-	}
-	for _, present := range []byte{flags & 0x40, flags & 0x80} { // packed and unpacked size, if they are there
-		if present == 0 {
-			continue
-		}
-		_, n := binary.Uvarint(rest)
-		if n <= 0 {
-			return false
-		}
-		rest = rest[n:]
-	}
-	const lzma2, props, dict64MiB = 0x21, 1, 28
-	return len(rest) >= 3 && rest[0] == lzma2 && rest[1] == props && rest[2] <= dict64MiB
-}
-
-// packed returns the compression that the first bytes of a payload show, 0 if none. No field name begins like this,
-// so it finds objects that lost their flag.
-func packed(first uint64) byte {
-	const zstdMagic, xzMagic = 0xFD2FB528, 0x5A587A37FD
-	switch {
-	case first&0xFFFFFFFF == zstdMagic:
-		return objZSTD
-	case first&0xFFFFFFFFFF == xzMagic:
-		return objXZ
-	}
-	return 0
 }

@@ -11,9 +11,7 @@ type Entry struct {
 	Monotonic uint64 // microseconds since the machine started
 	Boot      ID
 	Offset    uint64 // of the entry in the file, or of the text if Unindexed
-	// Message is the text: the value of the field MESSAGE. With a Match it is the value that matched. Empty if there is
-	// none.
-	Message []byte
+	Message   []byte // the text: the value of the field MESSAGE that matched
 	// Unindexed is set if the text was found in a damaged file, but no entry that it belongs to: there are no times, no
 	// boot and no other fields. Such entries are handed over whatever Since, Until and Boot are.
 	Unindexed bool
@@ -53,7 +51,7 @@ func (e *Entry) Labels() iter.Seq[[]byte] {
 	}
 }
 
-// message returns the first MESSAGE of the entry that match accepts, nil accepts all. whole is false if an object that
+// message returns the first MESSAGE of the entry that match accepts. whole is false if an object that
 // the entry names is damaged.
 func (f *File) message(entry object, match func([]byte) bool) (text []byte, whole bool) {
 	m := f.img
@@ -73,18 +71,25 @@ func (f *File) message(entry object, match func([]byte) bool) (text []byte, whol
 			whole = false
 			continue
 		}
-		if bytes.HasPrefix(b, []byte("MESSAGE=")) && (match == nil || match(b[messageLen:])) {
-			return b[messageLen:], whole
+		if text, ok := cutMessage(b); ok && match(text) {
+			return text, whole
 		}
 	}
 	return nil, whole
 }
 
-// text returns the message that a DATA object holds, if it holds one.
-func (f *File) text(o object) ([]byte, bool) {
-	b, err := f.unpack.payload(f.img, o)
-	if err != nil || !bytes.HasPrefix(b, []byte("MESSAGE=")) {
+// cutMessage returns the text of a payload that is a MESSAGE.
+func cutMessage(payload []byte) ([]byte, bool) { return bytes.CutPrefix(payload, []byte("MESSAGE=")) }
+
+// text returns the message that the DATA object at off holds, if it holds one.
+func (f *File) text(off uint64) ([]byte, bool) {
+	o, ok := f.img.find(off, kindData)
+	if !ok {
 		return nil, false
 	}
-	return b[messageLen:], true
+	b, err := f.unpack.payload(f.img, o)
+	if err != nil {
+		return nil, false
+	}
+	return cutMessage(b)
 }

@@ -41,50 +41,20 @@ func TestTruncatedWhileSearched(t *testing.T) {
 }
 
 func TestTruncatedBeforeUse(t *testing.T) {
-	for name, use := range map[string]func(f *File) error{
-		"Search": func(f *File) error {
-			stats, err := f.Search(t.Context(), Query{Match: pleg}, func(*Entry) bool { return true })
-			if len(stats.Unreadable) == 0 {
-				t.Error("nothing is said to be unreadable")
-			}
-			return errors.Join(err, ErrFault)
-		},
-		"All": func(f *File) error {
-			_, err := f.Search(t.Context(), Query{}, func(*Entry) bool { return true })
-			return errors.Join(err, ErrFault)
-		},
-		"Has": func(f *File) error {
-			_, err := f.Has("MESSAGE", "none")
-			return err
-		},
-		"Boots": func(f *File) error {
-			_, err := f.Boots(t.Context())
-			return err
-		},
-		"Refresh": func(f *File) error {
-			_, err := f.Refresh()
-			return errors.Join(err, ErrFault)
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			path, f := big(t)
-			if err := os.Truncate(path, 8192); err != nil {
-				t.Fatal(err)
-			}
-			if err := use(f); !errors.Is(err, ErrFault) {
-				t.Errorf("error %v, want %v", err, ErrFault)
-			}
-		})
+	path, f := big(t)
+	if err := os.Truncate(path, 8192); err != nil {
+		t.Fatal(err)
 	}
-}
-
-// A panic of the caller's own is not taken for a fault of the file.
-func TestProtectPassesPanics(t *testing.T) {
-	_, f := big(t)
-	defer func() {
-		if r := recover(); r != "mine" {
-			t.Errorf("recovered %v, want mine", r)
-		}
-	}()
-	_, _ = f.Search(t.Context(), Query{}, func(*Entry) bool { panic("mine") })
+	if _, err := f.Has("MESSAGE", "none"); !errors.Is(err, ErrFault) {
+		t.Errorf("Has: %v", err)
+	}
+	if _, err := f.Boots(t.Context()); !errors.Is(err, ErrFault) {
+		t.Errorf("Boots: %v", err)
+	}
+	if hits, stats := collect(t, f, Query{Match: pleg}); len(hits) > 0 && hits[0].Message == "" || len(stats.Unreadable) == 0 {
+		t.Errorf("Search: %d entries, unreadable %v", len(hits), stats.Unreadable)
+	}
+	if err := f.Refresh(); err != nil {
+		t.Errorf("Refresh: %v", err)
+	}
 }

@@ -6,6 +6,8 @@ import (
 	"io/fs"
 	"math"
 	"os"
+	"runtime/debug"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -36,17 +38,12 @@ func Open(path string) (*File, error) {
 	return f, nil
 }
 
-// openRegular opens a regular file for reading, without leaving a trace on it where that is allowed.
+// openRegular opens a regular file for reading.
 func openRegular(path string) (*os.File, error) {
-	const flags = unix.O_RDONLY | unix.O_CLOEXEC | unix.O_NONBLOCK | unix.O_NOCTTY
-	n, err := unix.Open(path, flags|unix.O_NOATIME, 0)
-	if errors.Is(err, unix.EPERM) { // only the owner and root may leave the access time alone
-		n, err = unix.Open(path, flags, 0)
-	}
+	fd, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
 	if err != nil {
-		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
+		return nil, err
 	}
-	fd := os.NewFile(uintptr(n), path)
 	info, err := fd.Stat()
 	if err == nil && !info.Mode().IsRegular() {
 		err = fmt.Errorf("opening %s: %w: it is no regular file", path, ErrNotJournal)
@@ -73,9 +70,6 @@ func (f *File) mapFile() error {
 		return fmt.Errorf("%d bytes are too many to map", f.size)
 	}
 	b, err := unix.Mmap(int(f.fd.Fd()), 0, int(f.size), unix.PROT_READ, unix.MAP_SHARED)
-	if errors.Is(err, unix.ENODEV) || errors.Is(err, unix.EINVAL) { // file systems that cannot share pages
-		b, err = unix.Mmap(int(f.fd.Fd()), 0, int(f.size), unix.PROT_READ, unix.MAP_PRIVATE)
-	}
 	if err != nil {
 		return fmt.Errorf("mapping: %w", err)
 	}
@@ -97,7 +91,7 @@ func (f *File) mapFile() error {
 // load takes b as the content of the file.
 func (f *File) load(b []byte) error {
 	h, err := parseHeader(b)
-	if errors.Is(err, ErrNotJournal) && allZero(b) {
+	if errors.Is(err, ErrNotJournal) && zeros(b) {
 		f.empty, f.img = true, newImage(b, header{})
 		return nil
 	}
@@ -106,21 +100,6 @@ func (f *File) load(b []byte) error {
 	}
 	f.empty, f.img = false, newImage(b, h)
 	return nil
-}
-
-func allZero(b []byte) bool {
-	for len(b) >= 8 {
-		if [8]byte(b) != [8]byte{} {
-			return false
-		}
-		b = b[8:]
-	}
-	for _, c := range b {
-		if c != 0 {
-			return false
-		}
-	}
-	return true
 }
 
 // Close releases the map. Entries that were handed out are invalid from then on.
@@ -139,24 +118,69 @@ func (f *File) Close() error {
 	return fd.Close()
 }
 
-// Refresh reads the header anew and maps what was added to the file. It reports whether there are more entries than
-// before.
-func (f *File) Refresh() (bool, error) {
+// Refresh reads the header anew and maps what was added to the file.
+func (f *File) Refresh() error {
 	if f.fd == nil {
-		return false, fs.ErrClosed
+		return fs.ErrClosed
 	}
 	info, err := f.fd.Stat()
 	if err != nil {
-		return false, err
+		return err
 	}
-	before := f.img.head.entries
 	if info.Size() != f.size || !f.mapped {
 		err = f.mapFile()
 	} else if off, faulted := f.protect(func() { err = f.load(f.img.b) }); faulted {
 		err = fmt.Errorf("at offset %d: %w", off, ErrFault)
 	}
 	if err != nil {
-		return false, fmt.Errorf("reading %s again: %w", f.path, err)
+		return fmt.Errorf("reading %s again: %w", f.path, err)
 	}
-	return f.img.head.entries != before, nil
+	return nil
+}
+
+// protect runs fn and survives a fault in the map: another process cut the file, or the disk could not deliver a
+// page. It returns the offset of the byte that could not be read. Any other panic goes its way.
+//
+// The setting is per goroutine, so every way into the map comes through here; what a caller does with the bytes of an
+// entry inside its callback is covered too.
+func (f *File) protect(fn func()) (off uint64, faulted bool) {
+	if !f.mapped {
+		fn()
+		return 0, false
+	}
+	return protect(f.img.b, fn)
+}
+
+func protect(b []byte, fn func()) (off uint64, faulted bool) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		r := recover()
+		if r == nil {
+			return
+		}
+		fault, ok := r.(interface{ Addr() uintptr }) // runtime.Error of a memory fault; see debug.SetPanicOnFault
+		if !ok {
+			panic(r)
+		}
+		base := uintptr(unsafe.Pointer(unsafe.SliceData(b)))
+		if fault.Addr() < base || fault.Addr()-base >= uintptr(cap(b)) {
+			panic(r)
+		}
+		off, faulted = uint64(fault.Addr()-base), true
+	}()
+	fn()
+	return 0, false
+}
+
+// releaseStep is how much of a file a search leaves mapped behind it, so that a large file does not count as memory
+// of the process in full. The pages stay in the page cache.
+const releaseStep = 16 << 20
+
+// release gives back the mapped pages between from and to. They come back by themselves when they are read again.
+func (f *File) release(from, to uint64) {
+	page := uint64(os.Getpagesize())
+	from, to = (from+page-1)&^(page-1), min(to, f.img.size())&^(page-1)
+	if f.mapped && from < to {
+		_ = unix.Madvise(f.img.b[from:to], unix.MADV_DONTNEED) // advice
+	}
 }

@@ -46,14 +46,12 @@ type header struct {
 	entries      uint64
 	headRealtime uint64
 	tailRealtime uint64
-	data         uint64 // DATA objects; 0 in files of a systemd before 187
 	size         uint64 // of header and arena: what the file should have
 	headerSize   uint64
 	fieldTable   uint64 // offset of the first bucket of the hash table of fields
 	fieldBytes   uint64
 	tailObject   uint64
 	entryArray   uint64
-	countsKnown  bool // the header is long enough to hold data
 }
 
 const (
@@ -95,21 +93,13 @@ func parseHeader(b []byte) (header, error) {
 	if arena := le.Uint64(b[96:]); arena < 1<<62 {
 		h.size = h.headerSize + arena
 	}
-	if h.headerSize >= 216 && len(b) >= 216 {
-		h.data, h.countsKnown = le.Uint64(b[208:]), true
-	}
 	return h, nil
 }
 
-// dates reports whether a time can be one of the file's. Clocks are set by hours, and by decades when a machine starts
-// without one; what a damaged bit makes of a time is mostly further away.
-func (h header) dates(realtime uint64) bool {
-	const slack = 40 * 366 * 24 * 3600 * 1_000_000
-	return !h.spans() || realtime <= h.tailRealtime+slack && realtime+slack >= h.headRealtime
-}
+// latest bounds the times that are believed: the year 2255, in microseconds.
+const latest = 1 << 53
 
 // spans reports whether the head and tail times can be believed as the bounds of all entries.
 func (h header) spans() bool {
-	const latest = 1 << 53 // the year 2255, in microseconds
 	return h.entries > 0 && h.headRealtime > 0 && h.headRealtime <= h.tailRealtime && h.tailRealtime < latest
 }

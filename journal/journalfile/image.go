@@ -1,6 +1,9 @@
 package journalfile
 
-import "encoding/binary"
+import (
+	"bytes"
+	"encoding/binary"
+)
 
 // Object types of journal-def.h.
 const (
@@ -127,14 +130,14 @@ func (m *image) dataAt(entry object, i int) uint64 {
 	return m.u64(p)
 }
 
-// lists reports whether an entry names the DATA object at off, and as which of its items.
-func (m *image) lists(entry object, off uint64) (int, bool) {
+// lists reports whether an entry names the DATA object at off.
+func (m *image) lists(entry object, off uint64) bool {
 	for i := range m.items(entry) {
 		if m.dataAt(entry, i) == off {
-			return i, true
+			return true
 		}
 	}
-	return 0, false
+	return false
 }
 
 // refs returns how many places for entries an entry array has.
@@ -151,7 +154,7 @@ func (m *image) refAt(array object, i uint64) uint64 {
 
 // realtime returns when an entry was logged, in microseconds since 1970. It is 0 if damage shows.
 func (m *image) realtime(entry object) uint64 {
-	if t := m.u64(entry.off + 24); m.head.dates(t) {
+	if t := m.u64(entry.off + 24); t < latest {
 		return t
 	}
 	return 0
@@ -160,12 +163,5 @@ func (m *image) realtime(entry object) uint64 {
 // boot returns the boot in which an entry was logged.
 func (m *image) boot(entry object) ID { return ID(m.b[entry.off+40 : entry.off+56]) }
 
-// zeros returns the offset of the first word at or after off, before end, that is not zero, or end.
-func (m *image) zeros(off, end uint64) uint64 {
-	for ; off+8 <= end; off += 8 {
-		if m.u64(off) != 0 {
-			return off
-		}
-	}
-	return end
-}
+// zeros reports whether b has no other bytes.
+func zeros(b []byte) bool { return len(bytes.TrimLeft(b, "\x00")) == 0 }

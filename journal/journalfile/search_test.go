@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -128,10 +129,6 @@ func TestSearchWindow(t *testing.T) {
 			if skipped := tc.entries == 0; stats.Skipped != skipped {
 				t.Errorf("skipped %v, want %v", stats.Skipped, skipped)
 			}
-			q.Match = nil
-			if hits, _ := collect(t, f, q); int64(len(hits)) != tc.entries {
-				t.Errorf("%d entries handed over, want %d", len(hits), tc.entries)
-			}
 		})
 	}
 }
@@ -179,18 +176,6 @@ func TestSearchStops(t *testing.T) {
 	cancel()
 	if _, err := f.Search(ctx, Query{Match: pleg}, func(*Entry) bool { return true }); !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v, want context.Canceled", err)
-	}
-}
-
-// A record with two messages that both match is one record.
-func TestSearchRepeatedMessage(t *testing.T) {
-	w := newBuilder(false, true, objZSTD)
-	w.entry(t0, 1, "MESSAGE=a "+needle, "MESSAGE=b "+needle, "MESSAGE="+strings.Repeat(needle, 60))
-	w.entry(t0+1, 1, "MESSAGE=b "+needle)
-	hits, _ := collect(t, openBytes(t, w.b), Query{Match: pleg})
-	want := []hit{{t0, "a " + needle, ""}, {t0 + 1, "b " + needle, ""}}
-	if diff := cmp.Diff(want, hits); diff != "" {
-		t.Error(diff)
 	}
 }
 
@@ -265,7 +250,7 @@ func TestOpen(t *testing.T) {
 			if err := f.Close(); err != nil {
 				t.Error(err)
 			}
-			if _, err := f.Refresh(); err == nil {
+			if err := f.Refresh(); err == nil {
 				t.Error("a closed file can be refreshed")
 			}
 		})
@@ -285,18 +270,17 @@ func TestOpen(t *testing.T) {
 
 func TestFind(t *testing.T) {
 	dir := t.TempDir()
-	late, early := newBuilder(true, true, 0), newBuilder(true, true, 0)
-	late.entry(t0+5, 1, "MESSAGE=late")
-	early.entry(t0, 1, "MESSAGE=early")
 	id := filepath.Join(dir, "00112233445566778899aabbccddeeff")
 	if err := os.MkdirAll(filepath.Join(id, "deeper"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	late.save(t, filepath.Join(dir, "a.journal"))
-	early.save(t, filepath.Join(id, "system.journal~"))
-	early.save(t, filepath.Join(id, "deeper", "not.journal"))
-	for _, name := range []string{"system.journal", "notes.txt"} {
-		if err := os.WriteFile(filepath.Join(id, name), nil, 0o600); err != nil {
+	for i, name := range []string{"system.journal~", "deeper/not.journal", "../a.journal", "system.journal", "notes.txt"} {
+		name = filepath.Join(id, name)
+		if err := os.WriteFile(name, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		when := time.Unix(1_000_000_000+int64(i), 0)
+		if err := os.Chtimes(name, when, when); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -1,5 +1,20 @@
 package journalfile
 
+// A Range is a stretch of a file that could not be read.
+type Range struct {
+	Offset, Bytes int64
+	Why           string
+}
+
+// Why a stretch could not be read.
+const (
+	whyZeros  = "zeros where objects should be"
+	whyObject = "no valid object"
+	whyCut    = "cut off: the file ends before what its header announces"
+	whySize   = "object of a damaged size"
+	whyFault  = "could not be read from the disk, or the file was cut while it was read"
+)
+
 // walker goes through the objects of a file in the order in which they were written. It returns an object only once
 // it has seen that what follows is one too, so a damaged size does not lead it astray unnoticed.
 type walker struct {
@@ -8,30 +23,12 @@ type walker struct {
 	cur  object
 	off  uint64 // where cur begins
 	have bool   // cur is an object
-	bad  Range  // where the map failed last
-	gap  func(hole)
+	gap  func(from, to uint64, why string)
 }
 
-// hole is a stretch between objects. The object before it may have a damaged size, so what is lost can begin in that.
-type hole struct {
-	suspect  uint64 // offset of that object; from, if there is none
-	from, to uint64
-	why      string
-}
+func ignoreHoles(uint64, uint64, string) {}
 
-func ignoreHoles(hole) {}
-
-// Why a stretch could not be read.
-const (
-	whyZeros  = "zeros where objects should be"
-	whyObject = "no valid object"
-	whyCut    = "cut off: the file ends before what its header announces"
-	whySize   = "object of a damaged size"
-	whyFault  = "could not be read from the disk"
-	whyShrunk = "the file was cut while it was read"
-)
-
-func newWalker(m *image, from, end uint64, gap func(hole)) *walker {
+func newWalker(m *image, from, end uint64, gap func(from, to uint64, why string)) *walker {
 	return &walker{m: m, end: end, off: align8(from), gap: gap}
 }
 
@@ -40,17 +37,6 @@ func (w *walker) next() (object, bool) {
 	if !w.have && !w.begin() {
 		return object{}, false
 	}
-	o := w.cur
-	after := o.end()
-	if n, ok := w.m.at(after, w.end); ok {
-		w.cur, w.off = n, after
-		return o, true
-	}
-	return w.stumble()
-}
-
-// stumble is next where nothing plausible follows the object.
-func (w *walker) stumble() (object, bool) {
 	for {
 		o := w.cur
 		after := o.end()
@@ -65,15 +51,14 @@ func (w *walker) stumble() (object, bool) {
 		// Something is wrong with what follows, or with this one's size. What comes next decides.
 		found := w.m.resync(o.off+headSize, w.end)
 		w.off = found
-		w.have = found < w.end
-		if w.have {
+		if w.have = found < w.end; w.have {
 			w.cur, _ = w.m.at(found, w.end)
 		}
 		if found >= after {
-			w.gap(hole{o.off, after, found, w.why(after)})
+			w.gap(after, found, w.why(after))
 			return o, true
 		}
-		w.gap(hole{o.off, o.off, found, whySize})
+		w.gap(o.off, found, whySize)
 		if !w.have {
 			return object{}, false
 		}
@@ -88,7 +73,7 @@ func (w *walker) begin() bool {
 	o, ok := w.m.at(w.off, w.end)
 	if !ok && !w.last(w.off) {
 		found := w.m.resync(w.off, w.end)
-		w.gap(hole{w.off, w.off, found, w.why(w.off)})
+		w.gap(w.off, found, w.why(w.off))
 		w.off = found
 		o, ok = w.m.at(found, w.end)
 	}
@@ -101,7 +86,7 @@ func (w *walker) last(off uint64) bool {
 	if off+8 > w.end {
 		return true
 	}
-	return w.m.u64(off) == 0 && w.m.head.tailObject < off && w.m.zeros(off, w.end) == w.end
+	return w.m.u64(off) == 0 && w.m.head.tailObject < off && zeros(w.m.b[off:w.end])
 }
 
 func (w *walker) why(off uint64) string {

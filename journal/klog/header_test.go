@@ -49,40 +49,6 @@ func TestParseHeader(t *testing.T) {
 	}
 }
 
-func TestBegins(t *testing.T) {
-	tests := map[string]bool{
-		"I0313 16:02:43.934473    1450 kubelet.go:1778] x": true,
-		"I0313 16:02:43.934473    14":                      true,
-		"I0313 16:02:43.934":                               false, // the blank behind the time is missing
-		"I0313 16:02:43 1450 kubelet.go:1778] x":           false,
-		"X0313 16:02:43.934473    1450 kubelet.go:1778] x": false,
-		"I0313": false,
-		"":      false,
-	}
-	for line, want := range tests {
-		if got := Begins([]byte(line)); got != want {
-			t.Errorf("Begins(%q) = %v", line, got)
-		}
-	}
-}
-
-func TestCutBareCaller(t *testing.T) {
-	for in, want := range map[string]string{
-		"kubelet.go:1821] skipping pod":             "skipping pod",
-		"  pleg/generic.go:205] \"GenericPLEG\"":    `"GenericPLEG"`,
-		"???:1] x":                                  "",
-		"asm_amd64.s:1337] x":                       "",
-		"skipping pod synchronization - [a.go:1] b": "",
-		"kubelet.go:18x] skipping":                  "",
-		"kubelet.go] skipping":                      "",
-		"kubelet.go:18 skipping":                    "",
-	} {
-		if msg, ok := CutBareCaller([]byte(in)); string(msg) != want || ok != (want != "") {
-			t.Errorf("CutBareCaller(%q) = %q, %v", in, msg, ok)
-		}
-	}
-}
-
 // slowHeader defines what a header is; ParseHeader must agree with it.
 var slowHeader = regexp.MustCompile(`^[ \t]*(?:\?\?\? )?[ \t]*([IWEF])(\d\d)(\d\d)[ \t]+` +
 	`(\d\d):(\d\d):(\d\d)(?:[.,](\d+))?[ \t]+(\d+)[ \t]+([^ \t\r\n"=,()\[\]]+):(\d+)\] ?((?s:.*))$`)
@@ -164,11 +130,3 @@ func TestParseHeaderAllocatesNothing(t *testing.T) {
 	}
 }
 
-func BenchmarkParseHeader(b *testing.B) {
-	line := []byte(`E1109 21:31:26.170721  112447 kubelet/kubelet.go:1991] "Skipping pod synchronization" err="x"`)
-	b.ReportAllocs()
-	b.SetBytes(int64(len(line)))
-	for b.Loop() {
-		ParseHeader(line)
-	}
-}

@@ -1,9 +1,6 @@
 package klog
 
-import (
-	"iter"
-	"strings"
-)
+import "strings"
 
 // A Field is one member of a JSON object.
 type Field struct {
@@ -47,28 +44,6 @@ func ParseObject(b []byte) (fields []Field, n int, ok bool) {
 		i++
 	}
 	return fields, i, len(fields) > 0
-}
-
-// Elements gives the elements of the JSON array at the beginning of b, in order, as fields without a key. An array
-// that is cut gives those that are there; what is no JSON any more ends it.
-func Elements(b []byte) iter.Seq[Field] {
-	return func(yield func(Field) bool) {
-		i := skipSpace(b, 0)
-		if i >= len(b) || b[i] != '[' {
-			return
-		}
-		for i = skipSpace(b, i+1); i < len(b) && b[i] != ']'; i = skipSpace(b, i+1) {
-			var f Field
-			from := i
-			f.Value, f.Kind, i = parseValue(b, i)
-			if i == from || !yield(f) {
-				return
-			}
-			if i = skipSpace(b, i); i >= len(b) || b[i] != ',' {
-				return
-			}
-		}
-	}
 }
 
 // parseValue parses the value at b[i:], which is not empty, and returns where it ends.

@@ -14,14 +14,6 @@ type Stamp struct {
 	Monotonic bool  // Micros counts from the start of the machine: there is no date
 }
 
-// Instant returns the time if the stamp has a date, a year and a zone.
-func (s Stamp) Instant() (time.Time, bool) {
-	if !s.Known || !s.Year || !s.Zone || s.Monotonic {
-		return time.Time{}, false
-	}
-	return time.UnixMicro(s.Micros - int64(s.Offset)*1e6), true
-}
-
 // BaseYear is the year in which stamps without a year are counted. It has a February 29.
 const BaseYear = 1972
 

@@ -1,13 +1,9 @@
 package signature
 
 import (
-	"go/ast"
-	"go/parser"
-	"go/token"
 	"os"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -72,28 +68,6 @@ func TestCatalogue(t *testing.T) {
 	}
 	if n := len(literalsOf(entries())); n > maxLiterals {
 		t.Errorf("%d literals; the matcher has room for %d", n, maxLiterals)
-	}
-}
-
-// TestCodes wants an entry for each constant of codes.go.
-func TestCodes(t *testing.T) {
-	file, err := parser.ParseFile(token.NewFileSet(), "codes.go", nil, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	n := 0
-	ast.Inspect(file, func(node ast.Node) bool {
-		if lit, ok := node.(*ast.BasicLit); ok {
-			code, err := strconv.Unquote(lit.Value)
-			n++
-			if err != nil || !slices.ContainsFunc(Catalogue(), func(s Signature) bool { return s.Code == code }) {
-				t.Errorf("%s is not in the catalogue", lit.Value)
-			}
-		}
-		return true
-	})
-	if n == 0 {
-		t.Error("codes.go has no codes")
 	}
 }
 
@@ -168,7 +142,8 @@ func TestEveryForm(t *testing.T) {
 // otherForm reports whether the record contains a text of another form of the entry.
 func otherForm(e entry, not form, record string) bool {
 	return slices.ContainsFunc(e.Forms, func(f form) bool {
-		return !cmp.Equal(f, not) && slices.ContainsFunc(f.Texts, func(s string) bool { return strings.Contains(record, s) })
+		return !cmp.Equal(f, not) &&
+			slices.ContainsFunc(f.Texts, func(s string) bool { return strings.Contains(record, s) })
 	})
 }
 
@@ -179,7 +154,10 @@ func TestExcept(t *testing.T) {
 			t.Errorf("%q is found although its signature was left out", s)
 		}
 	}
-	if got := codes(m.Match([]byte("[container runtime is down, PLEG is not healthy: x]"), nil)); !cmp.Equal(got, []string{RuntimeIsDown}) {
+	if got := codes(m.Match([]byte("[container runtime is down, PLEG is not healthy: x]"), nil)); !cmp.Equal(
+		got,
+		[]string{RuntimeIsDown},
+	) {
 		t.Errorf("got %v", got)
 	}
 }

@@ -44,17 +44,6 @@ func TestLines(t *testing.T) {
 	}
 }
 
-// TestMatchAppends wants hits behind those that are there.
-func TestMatchAppends(t *testing.T) {
-	m := NewMatcher()
-	dst := m.Match([]byte("container runtime is down"), nil)
-	dst = m.Match([]byte("nothing"), dst)
-	dst = m.Match([]byte("Stop CRI service"), dst)
-	if diff := cmp.Diff([]string{RuntimeIsDown, RuntimeStopped}, codes(dst)); diff != "" {
-		t.Error(diff)
-	}
-}
-
 // TestHugeRecords would not come to an end if the work grew with the square of a record.
 func TestHugeRecords(t *testing.T) {
 	m := NewMatcher()
@@ -62,7 +51,10 @@ func TestHugeRecords(t *testing.T) {
 		"kubelet.service ", "Started kubelet.service", "from runtime service failed ", "Exec ", "failed\" error=", "(", "a_b(", `\"`, `err="`, "pod=", "0a0a0a0a0a0a ", "/", "/a ", ", ", "container runtime is down ",
 		"PLEG is not healthy, ", "last seen active 3", "code = 4 desc = ", " blocked for more than ", "nfs: server ", "ut of memory: Kill", "no space left on device",
 	} {
-		record := "PLEG is not healthy: Main process exited, code=1 no space left on device " + strings.Repeat(word, 2<<20/len(word))
+		record := "PLEG is not healthy: Main process exited, code=1 no space left on device " + strings.Repeat(
+			word,
+			2<<20/len(word),
+		)
 		if hits := m.Match([]byte(record), nil); !slices.Contains(codes(hits), PLEGNotHealthy) {
 			t.Errorf("a record full of %q lost its signature", word)
 		}
@@ -94,10 +86,13 @@ func FuzzMatch(f *testing.F) {
 				t.Fatalf("%s twice", h.Signature.Code)
 			}
 			seen[h.Signature.Code] = true
-			if h.Age < 0 || h.Threshold < 0 || h.PID < 0 || h.Seconds < 0 || h.Size < 0 || h.Limit < 0 || h.HasAge && h.Never {
+			if h.Age < 0 || h.Threshold < 0 || h.PID < 0 || h.Seconds < 0 || h.Size < 0 || h.Limit < 0 ||
+				h.HasAge && h.Never {
 				t.Fatalf("%+v", h)
 			}
-			if len(h.Reasons) > maxReasons || len(h.ErrorText) > maxError || len(h.Pod) > maxName || len(h.Unit) > maxName || len(h.Path) > maxName {
+			if len(h.Reasons) > maxReasons || len(h.ErrorText) > maxError || len(h.Pod) > maxName ||
+				len(h.Unit) > maxName ||
+				len(h.Path) > maxName {
 				t.Fatalf("unbounded: %+v", h)
 			}
 		}
@@ -105,4 +100,34 @@ func FuzzMatch(f *testing.F) {
 			t.Fatalf("%q: %v", b, codes(hits))
 		}
 	})
+}
+
+func TestCertificateOwner(t *testing.T) {
+	for _, tt := range []struct {
+		record string
+		want   Party
+		no     bool // not about an expired certificate of the way to the API server
+	}{
+		{record: `"Failed to watch" err="Get \"https://10.0.0.1:6443/api/v1/nodes\": remote error: tls: expired certificate"`, want: KubeletParty},
+		{record: `"part of the existing bootstrap client certificate in /etc/kubernetes/kubelet.conf is expired: 2026-11-19 00:00:00 +0000 UTC"`, want: KubeletParty},
+		{record: `Get "https://10.0.0.1:6443/api/v1/nodes/n1": tls: failed to verify certificate: x509: certificate has expired or is not yet valid: current time`, want: APIServer},
+		{record: `Get "https://api.example.org/apis/coordination.k8s.io/v1": x509: certificate has expired or is not yet valid`, want: APIServer},
+		{record: `Failed to pull image: Get "https://registry.example.org/v2/": x509: certificate has expired or is not yet valid`},
+		{record: `http: TLS handshake error from 10.0.0.7:4711: remote error: tls: expired certificate`, no: true},
+		{record: `"Loaded the existing bootstrap client certificate"`, no: true},
+	} {
+		found := false
+		for _, h := range NewMatcher().Match([]byte(tt.record), nil) {
+			if h.Signature.Code != CertificateExpired {
+				continue
+			}
+			found = true
+			if h.Owner != tt.want {
+				t.Errorf("%s\nis of %q, want %q", tt.record, h.Owner, tt.want)
+			}
+		}
+		if found == tt.no {
+			t.Errorf("%s\nfound: %v", tt.record, found)
+		}
+	}
 }

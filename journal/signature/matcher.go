@@ -1,6 +1,7 @@
 package signature
 
 import (
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -26,7 +27,10 @@ const (
 // NewMatcher returns a matcher for all signatures except those with the given codes.
 func NewMatcher(except ...string) *Matcher {
 	m := &Matcher{}
-	m.entries = slices.DeleteFunc(slices.Clone(entries()), func(e entry) bool { return slices.Contains(except, e.Code) })
+	m.entries = slices.DeleteFunc(
+		slices.Clone(entries()),
+		func(e entry) bool { return slices.Contains(except, e.Code) },
+	)
 	literals := literalsOf(m.entries)
 	index := map[string]int{}
 	for i, l := range literals {
@@ -163,27 +167,8 @@ func leads(s string, at int, verb string) bool {
 	return i == 0 || strings.IndexByte(" \n\"=", s[i-1]) >= 0
 }
 
-// own reports whether kdiag wrote a record: its name is at the beginning or in the prefix, or the record is one of its
-// documents.
-func own(s string) bool {
-	const prefix = 120 // bytes that the prefix of a transport takes at most
-	if !strings.Contains(s, "kdiag") {
-		return false
-	}
-	after, first := strings.CutPrefix(strings.TrimLeft(s, " \t"), "kdiag")
-	if first && (after == "" || !isWord(after[0])) {
-		return true
-	}
-	head := s[:min(len(s), prefix)]
-	for _, mark := range []string{" kdiag[", " kdiag: "} {
-		i := strings.Index(head, mark)
-		if i >= 0 && !strings.Contains(head[:i], "]") {
-			return true
-		}
-	}
-	if !strings.Contains(s, "kdiag/v") {
-		return false
-	}
-	kind := field(s, "kind")
-	return kind == "JournalReport" || kind == "Report"
-}
+// ownPrefix matches the beginning of a record that kdiag wrote.
+var ownPrefix = regexp.MustCompile(`^\s*kdiag\b|^[^]]{0,120} kdiag(?:\[|: )|"kind": *"(?:Journal)?Report"`)
+
+// own reports whether kdiag wrote a record: its name is in front, or the record is one of its documents.
+func own(s string) bool { return strings.Contains(s, "kdiag") && ownPrefix.MatchString(s) }

@@ -23,17 +23,17 @@ var readers = []reader{
 		m.RPC = rpc
 		m.GRPCCode, m.ErrorText = grpcError(text)
 	}},
-	{"object", readObjects}, // container, sandbox, pod
-	{"unhealthy", func(text, _ string, m *Match) { readAge(text, m) }},       // age, threshold, reasons, condition
-	{"task", func(text, _ string, m *Match) { readKernelTask(text, m) }},     // kernel task: name, pid, seconds
-	{"victim", func(text, _ string, m *Match) { readOOM(text, m) }},          // of the OOM killer: name, pid, constraint
-	{"server", func(text, _ string, m *Match) { m.Path = fileServer(text) }}, // of a network file system
-	{"device", func(text, _ string, m *Match) { m.Device = deviceOf(text) }}, // block device, network device, file system
-	{"path", func(text, _ string, m *Match) { m.Path = pathOf(text) }},       // file or cgroup
-	{"unit", func(text, _ string, m *Match) { readUnit(text, m) }},           // systemd unit, its role, how it ended
-	{"sizes", func(text, _ string, m *Match) { m.Size, m.Limit, m.Sending = sizes(text) }},
-	{"took", func(text, _ string, m *Match) { m.Seconds = took(text) }},
-	{"owner", func(text, _ string, m *Match) { m.Owner = ownerOf(text) }}, // of a certificate
+	{"object", readObjects},      // container, sandbox, pod
+	{"unhealthy", readUnhealthy}, // age, threshold, reasons, condition
+	{"task", readTask},           // kernel task: name, pid, seconds
+	{"victim", readVictim},       // of the OOM killer: name, pid, constraint
+	{"server", readServer},       // of a network file system
+	{"device", readDevice},       // block device, network device, file system
+	{"path", readPath},           // file or cgroup
+	{"unit", readUnit},           // systemd unit, its role, how it ended
+	{"sizes", readSizes},
+	{"took", readTook},
+	{"owner", readOwner}, // of a certificate
 }
 
 // readersOfCalls are the bits of the readers that use rpc.

@@ -1,9 +1,6 @@
 package signature
 
-import (
-	"strings"
-	"time"
-)
+import "strings"
 
 // isRPC reports whether a word is a call of the CRI that the kubelet makes.
 func isRPC(word string) bool {
@@ -30,7 +27,8 @@ func isPlainRPC(word, rest string) bool {
 	case "Status", "Version":
 		return strings.HasPrefix(rest, " from ")
 	case "Exec", "Attach":
-		return strings.HasPrefix(rest, " ") && strings.Contains(rest[:min(len(rest), near)], "from runtime service failed")
+		return strings.HasPrefix(rest, " ") &&
+			strings.Contains(rest[:min(len(rest), near)], "from runtime service failed")
 	}
 	return false
 }
@@ -130,39 +128,4 @@ func errorText(s string) string {
 		s = s[:maxError]
 	}
 	return strings.ToValidUTF8(strings.TrimSpace(strings.Clone(s)), "")
-}
-
-// sizes reads "grpc: trying to send message larger than max (16791221 vs. 16777216)".
-func sizes(s string) (size, limit int64, sending bool) {
-	before, rest, ok := strings.Cut(s, "larger than max")
-	if !ok {
-		return 0, 0, false
-	}
-	sending = strings.HasSuffix(before, "trying to send message ")
-	rest = strings.TrimLeft(rest, " (")
-	size = leadingInt(rest)
-	if _, second, ok := strings.Cut(rest, " vs. "); ok && size > 0 {
-		limit = leadingInt(second)
-	}
-	return size, limit, sending
-}
-
-// took reads how long something took: actual="2m0.001s", seconds=15.2, or "following dirs took 1.01s".
-func took(s string) float64 {
-	if d, ok := duration(field(s, "actual")); ok {
-		return d.Seconds()
-	}
-	if v := field(s, "seconds"); v != "" {
-		if d, ok := duration(v + "s"); ok {
-			return d.Seconds()
-		}
-	}
-	for _, mark := range []string{"dirs took ", "longer than "} {
-		if rest, ok := after(s, mark); ok {
-			if d, ok := duration(rest); ok && d < time.Hour*24*365 {
-				return d.Seconds()
-			}
-		}
-	}
-	return 0
 }

@@ -21,7 +21,9 @@ func readObjects(s, rpc string, m *Match) {
 	readPodField(s, m)
 	readFullName(s, m)
 	readMetadata(s, m)
-	readReserved(s, m)
+	if strings.Contains(s, "reserv") {
+		readReserved(s, rpc, m)
+	}
 	readLoosePod(s, m)
 	readLooseIDs(s, rpc, m)
 }
@@ -97,31 +99,6 @@ func metadata(s, key string) string {
 		return ""
 	}
 	return keep(upTo(strings.TrimLeft(rest, `\"`), `,\" }`))
-}
-
-// readReserved reads names that runtimes make of a pod's: container_pod_namespace_uid_attempt,
-// pod_namespace_uid_attempt, both with or without k8s_ in front.
-func readReserved(s string, m *Match) {
-	for _, mark := range [...]string{"reserve container name ", "reserve sandbox name ", "ctr name ", "pod name "} {
-		rest, ok := after(s, mark)
-		if !ok {
-			continue
-		}
-		name := upTo(strings.TrimLeft(rest, `\"`), `\" :`)
-		parts := strings.Split(strings.TrimPrefix(name, "k8s_"), "_")
-		if len(parts) == 5 {
-			m.Container, parts = keep(parts[0]), parts[1:]
-		}
-		if len(parts) == 4 {
-			m.Pod, m.Namespace, m.PodUID = keep(parts[0]), keep(parts[1]), keep(parts[2])
-		}
-		if begin, end := nextID(rest, len(name)); begin >= 0 && m.Container == "" {
-			m.SandboxID = strings.Clone(rest[begin:end])
-		} else if begin >= 0 {
-			m.ContainerID = strings.Clone(rest[begin:end])
-		}
-		return
-	}
 }
 
 // readLoosePod reads "PLEG: Ignoring events for pod name/namespace: ..." of kubelets up to 1.20: the name comes first

@@ -40,6 +40,15 @@ type Signature struct {
 	Example  string   // a record
 }
 
+// A Party is one end of the connection between kubelet and API server.
+type Party string
+
+// The parties.
+const (
+	KubeletParty Party = "kubelet"
+	APIServer    Party = "API server"
+)
+
 // A Match is one signature that a record matches, with what the record names. A field that the record does not have, or
 // has in a form that could not be read, is zero.
 type Match struct {

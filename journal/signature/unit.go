@@ -57,17 +57,12 @@ func longUnitNames() []string {
 	return out
 }
 
-// unitSuffixes are the kinds of units that processes run in.
-func unitSuffixes() []string { return []string{".service", ".scope", ".slice"} }
-
-// readUnitOf reads systemd's message about a unit: its name, what it is, and how it ended.
-func readUnit(s string, m *Match) {
+// readUnit reads systemd's message about a unit: its name, what it is, and how it ended.
+func readUnit(s, _ string, m *Match) {
 	m.Unit, m.Role = unitOf(s, len(s))
 	if rest, ok := after(s, " messages from "); ok {
 		unit := upTo(strings.TrimRight(rest, ". \n"), " \n")
-		if _, last, ok := cutLast(unit, "/"); ok {
-			unit = last
-		}
+		unit = unit[strings.LastIndexByte(unit, '/')+1:]
 		m.Unit, m.Role = keep(unit), roleOf(unit)
 	}
 	if rest, ok := after(s, "process exited, "); ok {
@@ -76,27 +71,9 @@ func readUnit(s string, m *Match) {
 		m.ErrorText = errorText(upTo(rest, "'\n"))
 	}
 	if rest, ok := after(s, "timeout (limit "); ok {
-		m.Seconds = span(upTo(rest, ")"))
+		limit, _ := duration(strings.NewReplacer(" ", "", "min", "m").Replace(upTo(rest, ")"))) // "1min 30s"
+		m.Seconds = limit.Seconds()
 	}
-}
-
-// span reads a time span in seconds as systemd prints it, such as "1min 30s" or "500ms".
-func span(s string) float64 {
-	seconds := 0.0
-	for _, part := range strings.Fields(s) {
-		n := float64(leadingInt(part))
-		switch strings.TrimLeft(part, "0123456789.") {
-		case "h":
-			seconds += 3600 * n
-		case "min":
-			seconds += 60 * n
-		case "s":
-			seconds += n
-		case "ms":
-			seconds += n / 1000
-		}
-	}
-	return seconds
 }
 
 // unitOf returns the unit that a record is about, and its role. The nearest name that ends before an offset comes
@@ -113,13 +90,13 @@ func unitOf(s string, at int) (name string, role Lane) {
 			return n.text, n.role
 		}
 	}
-	for _, verb := range []string{"Started Kubelet", "Stopped Kubelet", "Stopping Kubelet", "Failed to start Kubelet"} {
-		if strings.Contains(s, verb) {
-			return "Kubelet", Kubelet
-		}
+	if containsAny(s, []string{"Started Kubelet", "Stopped Kubelet", "Stopping Kubelet", "Failed to start Kubelet"}) {
+		return "Kubelet", Kubelet
 	}
-	if _, program, ok := strings.Cut(s, " INFO "); ok {
-		return supervisedUnit(program)
+	if _, rest, ok := strings.Cut(s, " INFO "); ok { // supervisord: "INFO exited: kubelet (exit status 2)"
+		_, name, _ = strings.Cut(rest, ": ")
+		name = upTo(name, " ,\n")
+		return keep(name), roleOf(name + ".service")
 	}
 	return keep(name), ""
 }
@@ -130,18 +107,10 @@ func UnitLane(name string) Lane {
 	return lane
 }
 
-// supervisedUnit reads the program in supervisord's "success: kubelet entered RUNNING state" and "exited: docker
-// (exit status 2)".
-func supervisedUnit(s string) (name string, role Lane) {
-	_, rest, _ := strings.Cut(s, ": ")
-	name = upTo(rest, " ,\n")
-	return keep(name), roleOf(name + ".service")
-}
-
 // unitBefore returns the last unit name in s.
 func unitBefore(s string) string {
 	end := -1
-	for _, suffix := range unitSuffixes() {
+	for _, suffix := range [...]string{".service", ".scope", ".slice"} {
 		if i := strings.LastIndex(s, suffix); i >= 0 {
 			end = max(end, i+len(suffix))
 		}
@@ -149,11 +118,10 @@ func unitBefore(s string) string {
 	if end < 0 {
 		return ""
 	}
-	begin := end
-	for begin > 0 && (isWord(s[begin-1]) || strings.IndexByte(`.-@:\`, s[begin-1]) >= 0) {
-		begin--
-	}
-	return strings.Trim(s[begin:end], ":")
+	begin := strings.LastIndexFunc(s[:end], func(r rune) bool {
+		return r > 127 || !isWord(byte(r)) && !strings.ContainsRune(`.-@:\`, r)
+	})
+	return strings.Trim(s[begin+1:end], ":")
 }
 
 // roleOf returns what a unit is by its name.

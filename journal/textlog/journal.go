@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/binary"
+	"slices"
 	"strconv"
 
 	"github.com/kdiag/kdiag/journal/klog"
@@ -29,54 +30,40 @@ func (s *scanner) exportEnded() bool {
 }
 
 // entry takes the fields of an entry of journalctl -o export, a line NAME=value, or NAME and a binary value, or of -o
-// verbose: a head with the time, then NAME=value behind four blanks. Other lines continue the value before them.
-func (s *scanner) entry(p *peeling, raw []byte, k kind) {
-	lead := len("MESSAGE=")
+// verbose: a head with the time, then NAME=value behind four blanks. Other lines continue a message of several lines.
+func (p *peeling) entry(raw []byte, k kind) {
 	p.Format = "journal-export"
 	if k == kindVerbose {
-		lead += 4
 		p.Format = "journal-verbose"
-		if stamp, _, _, ok := parseWeekday(trimBlanks(raw)); ok {
+		if stamp, _, ok := parseWeekday(trimBlanks(raw)); ok {
 			p.stamp(stamp)
 		}
 		_, raw, _ = bytes.Cut(raw, []byte("\n"))
 	}
-	var message [][]byte
+	var message []byte
 	last := ""
 	for len(raw) > 0 {
 		line, rest, _ := bytes.Cut(raw, []byte("\n"))
-		line = bytes.TrimRight(line, "\r")
-		field := trimBlanks(line)
+		field := trimBlanks(bytes.TrimRight(line, "\r"))
 		name, value, ok := bytes.Cut(field, []byte("="))
 		if ok = ok && fieldName(name); !ok && k == kindExport && fieldName(field) {
 			name = field
 			value, rest, ok = binaryValue(rest)
 		}
 		raw = rest
-		if !ok && k == kindExport && len(line) > 0 {
-			s.wrap.flush = s.wrap.flush || line[0] != ' '
-		}
 		switch {
-		case !ok && last == "MESSAGE" && len(line) > 0:
-			message = append(message, line)
-		case !ok:
-		case string(name) != "MESSAGE":
+		case ok && string(name) == "MESSAGE" && message == nil:
+			message = value
+		case ok:
 			p.field(string(name), string(value))
-		case message == nil:
-			message = [][]byte{value}
+		case last == "MESSAGE" && len(field) > 0:
+			message = append(append(slices.Clip(message), '\n'), field...)
 		}
 		if ok {
 			last = string(name)
 		}
 	}
-	p.Raw, p.layers = nil, 1
-	if len(message) > 0 {
-		p.Raw = message[0]
-	}
-	if len(message) > 1 {
-		p.Raw = s.join(nil, message, joining{lead: lead})
-	}
-	p.Raw = stripColour(p.Raw)
+	p.Raw, p.layers = stripColour(message), 1
 	p.peel(p.Raw)
 }
 

@@ -68,12 +68,12 @@ func TestLive(t *testing.T) {
 func TestLiveAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		r, w := io.Pipe()
+		lines := make(chan string)
 		var got []time.Duration
 		start := time.Now()
 		ended := make(chan error)
 		go func() {
-			_, err := Scan(ctx, &patient{r: r, line: make(chan []byte)}, Options{Live: true, All: true}, func(*Record) bool {
+			_, err := Scan(ctx, &patient{ctx, lines}, Options{Live: true, All: true}, func(*Record) bool {
 				got = append(got, time.Since(start))
 				return true
 			})
@@ -81,16 +81,13 @@ func TestLiveAtOnce(t *testing.T) {
 		}()
 		for range 3 {
 			time.Sleep(time.Minute)
-			if _, err := io.WriteString(w, line); err != nil {
-				t.Fatal(err)
-			}
+			lines <- line
 		}
 		time.Sleep(time.Minute)
 		cancel()
 		if err := <-ended; !errors.Is(err, context.Canceled) {
 			t.Errorf("ended with %v", err)
 		}
-		_ = r.Close()
 		want := []time.Duration{time.Minute + time.Second, 2*time.Minute + time.Second, 3*time.Minute + time.Second}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Error(diff)
@@ -98,36 +95,18 @@ func TestLiveAtOnce(t *testing.T) {
 	})
 }
 
-// patient reads a pipe and returns no bytes after a second without any.
+// patient reads lines and returns no bytes after a second without any.
 type patient struct {
-	r     io.Reader
-	line  chan []byte
-	begun bool
+	ctx   context.Context
+	lines chan string
 }
 
 func (p *patient) Read(b []byte) (int, error) {
-	if !p.begun {
-		p.begun = true
-		go func() {
-			defer close(p.line)
-			for {
-				block := make([]byte, 4096)
-				n, err := p.r.Read(block)
-				if err != nil {
-					return
-				}
-				p.line <- block[:n]
-			}
-		}()
-	}
 	select {
-	case block, ok := <-p.line:
-		if !ok {
-			return 0, io.EOF
-		}
-		return copy(b, block), nil
+	case line := <-p.lines:
+		return copy(b, line), nil
 	case <-time.After(time.Second):
-		return 0, nil
+		return 0, p.ctx.Err()
 	}
 }
 

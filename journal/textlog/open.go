@@ -57,27 +57,15 @@ func unpack(r io.Reader) (io.ReadCloser, string, error) {
 		compression = "bzip2"
 		packed = io.NopCloser(bzip2.NewReader(br))
 	default:
-		return io.NopCloser(decodeUTF16(br)), "", nil
+		if len(head) > 1 && (head[0] == 0xef || head[0] >= 0xfe) { // UTF-16 as PowerShell writes it, or a byte order mark
+			return io.NopCloser(transform.NewReader(br, unicode.BOMOverride(transform.Nop))), "", nil
+		}
+		return io.NopCloser(br), "", nil
 	}
 	if err != nil {
 		return nil, compression, fmt.Errorf("reading %s header: %w", compression, err)
 	}
-	a := readAhead(&guarded{packed, compression}, packed)
-	return struct {
-		io.Reader
-		io.Closer
-	}{decodeUTF16(bufio.NewReaderSize(a, 4<<10)), a}, compression, nil
-}
-
-// decodeUTF16 returns the text of br in UTF-8, without a byte order mark. Redirections on Windows write UTF-16.
-func decodeUTF16(br *bufio.Reader) io.Reader {
-	head, _ := br.Peek(3)
-	for _, mark := range [...]string{"\xef\xbb\xbf", "\xff\xfe", "\xfe\xff"} {
-		if bytes.HasPrefix(head, []byte(mark)) {
-			return transform.NewReader(br, unicode.BOMOverride(transform.Nop))
-		}
-	}
-	return br
+	return unpackAhead(packed, compression), compression, nil
 }
 
 // skippable reports whether a zstd stream begins with a frame that carries no data.
@@ -104,75 +92,34 @@ func (g *guarded) Read(p []byte) (n int, err error) {
 	return n, err
 }
 
-// aheadBlock and aheadBlocks bound what is unpacked ahead of the search, so that both run at the same time. Unpackers
-// return a few kB at a time; with full blocks the goroutines wake each other rarely.
-const (
-	aheadBlock  = 1 << 20
-	aheadBlocks = 3
-)
+// ahead is how much is unpacked while what was unpacked before is searched, in bytes.
+const ahead = 256 << 10
 
-// An ahead reads in a goroutine until it is closed.
-type ahead struct {
-	full  chan block // has room for all blocks, so sending never waits
-	empty chan []byte
-	done  sync.WaitGroup
-	under io.Closer
-	cur   block
-	rest  []byte // of cur
+// An aheadReader reads what a goroutine unpacks.
+type aheadReader struct {
+	*io.PipeReader
+	done   sync.WaitGroup
+	packed io.Closer
 }
 
-// A block is the result of one read.
-type block struct {
-	buf []byte
-	err error
-}
-
-func readAhead(r io.Reader, under io.Closer) *ahead {
-	a := &ahead{full: make(chan block, aheadBlocks), empty: make(chan []byte, aheadBlocks), under: under}
-	for range aheadBlocks {
-		a.empty <- nil // allocated when it is needed: a small log needs only one
-	}
+// unpackAhead unpacks in a goroutine, so that unpacking and searching run at the same time.
+func unpackAhead(packed io.ReadCloser, name string) *aheadReader {
+	r, w := io.Pipe()
+	a := &aheadReader{PipeReader: r, packed: packed}
 	a.done.Go(func() {
-		defer close(a.full)
-		for buf := range a.empty {
-			if buf == nil {
-				buf = make([]byte, aheadBlock)
-			}
-			n, err := io.ReadFull(r, buf[:aheadBlock])
-			if err == io.ErrUnexpectedEOF {
-				err = io.EOF
-			}
-			a.full <- block{buf[:n], err}
-			if err != nil {
-				return
-			}
+		b := bufio.NewWriterSize(w, ahead)
+		_, err := b.ReadFrom(&guarded{packed, name})
+		if flushed := b.Flush(); err == nil {
+			err = flushed
 		}
+		_ = w.CloseWithError(err) // never fails
 	})
 	return a
 }
 
-func (a *ahead) Read(p []byte) (int, error) {
-	for len(a.rest) == 0 {
-		if a.cur.err != nil {
-			return 0, a.cur.err
-		}
-		if a.cur.buf != nil {
-			a.empty <- a.cur.buf
-		}
-		var ok bool
-		if a.cur, ok = <-a.full; !ok {
-			return 0, io.ErrClosedPipe
-		}
-		a.rest = a.cur.buf
-	}
-	n := copy(p, a.rest)
-	a.rest = a.rest[n:]
-	return n, nil
-}
-
 // Close ends the goroutine. It waits for a read of the stream below that is in progress.
-func (a *ahead) Close() error {
-	close(a.empty)
+func (a *aheadReader) Close() error {
+	_ = a.PipeReader.Close() // never fails
 	a.done.Wait()
-	return a.under.Close()
+	return a.packed.Close()
 }

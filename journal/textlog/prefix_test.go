@@ -43,8 +43,8 @@ func TestPrefixes(t *testing.T) {
 		{"<30>Jul 3 19:59:01 h kubelet: " + k, want{noYear("07-03 19:59:01"), inner, "h", "kubelet", "skipping", "syslog+klog", 0, false}},
 		{"Jul 03 19:59:01 kubelet[7]: " + k, want{noYear("07-03 19:59:01"), inner, "", "kubelet", "skipping", "syslog+klog", 7, false}},
 		{"Jul 03 19:59:01 h microk8s.daemon-kubelet[7]: " + k, want{noYear("07-03 19:59:01"), inner, "h", "microk8s.daemon-kubelet", "skipping", "syslog+klog", 7, false}},
-		{"juil. 03 19:59:01 h kubelet[7]: " + k, want{noYear("07-03 19:59:01"), inner, "h", "kubelet", "skipping", "syslog+klog", 7, false}},
-		{"Mär 03 19:59:01 h systemd[1]: Started x.", want{noYear("03-03 19:59:01"), klog.Stamp{}, "h", "systemd", "Started x.", "syslog", 1, false}},
+		{"juil. 03 19:59:01 h kubelet[7]: " + k, want{klog.Stamp{}, inner, "h", "kubelet", "skipping", "syslog+klog", 7, false}},
+		{"{\"ts\":\"2023-07-03T19:59:01Z\",\"msg\":\"m\"}", want{Inner: zone(2023, "07-03 19:59:01", 0), Msg: `"m"`, Form: "klog-json"}},
 		{"7月 03 19:59:01 h systemd: Started x.", want{noYear("07-03 19:59:01"), klog.Stamp{}, "h", "systemd", "Started x.", "syslog", 0, false}},
 		{"    Aug 3 17:33:01 h kubelet.log " + k, want{noYear("08-03 17:33:01"), inner, "h", "kubelet.log", "skipping", "syslog+klog", 0, false}},
 		{"2023-07-03T19:59:01+0800 h kubelet[7]: " + k, want{zone(2023, "07-03 19:59:01", 28800), inner, "h", "kubelet", "skipping", "syslog+klog", 7, false}},
@@ -58,13 +58,20 @@ func TestPrefixes(t *testing.T) {
 		{`Jul 01 17:13:17 h crio[5]: time="2020-07-01 17:13:17.695275621+02:00" level=debug msg="x"`, want{noYear("07-01 17:13:17"), zone(2020, "07-01 17:13:17.695275", 7200), "h", "crio", `level=debug msg="x"`, "syslog+logrus", 5, false}},
 		{"[11859608.510084] nfs: server 10.36.3.5 not responding", want{Outer: klog.Stamp{Micros: 11859608510084, Known: true, Monotonic: true}, Msg: "nfs: server 10.36.3.5 not responding", Form: "dmesg", Kernel: true}},
 		{"[Mon Nov 21 04:50:00 2022] nfs: x", want{Outer: year(2022, "11-21 04:50:00"), Msg: "nfs: x", Form: "dmesg", Kernel: true}},
-		{"6,339,5140900,-;NET: x", want{Outer: klog.Stamp{Micros: 5140900, Known: true, Monotonic: true}, Msg: "NET: x", Form: "kmsg", Kernel: true}},
+		{"10.0.0.1: kern: info: [2022-11-21T04:50:00Z]: nfs: x", want{Outer: zone(2022, "11-21 04:50:00", 0), Host: "10.0.0.1", Msg: "nfs: x", Form: "dmesg", Kernel: true}},
 		{"Nov 21 04:50:00 h kernel: [12.345678] nfs: x", want{Outer: noYear("11-21 04:50:00"), Host: "h", Ident: "kernel", Msg: "nfs: x", Form: "syslog+dmesg", Kernel: true}},
-		{`"E0703 19:59:01.292918 1946644 kubelet.go:1879] \"Skipping\" err=\"a\"",`, want{Inner: inner, Msg: `"Skipping" err="a"`, Form: "quoted+klog"}},
 		{"kubelet.go:1821] skipping", want{Msg: "skipping", Form: "klog"}},
 		{"2016-02-29 18:31:48,790 INFO success: docker", want{Outer: year(2016, "02-29 18:31:48.79"), Msg: "INFO success: docker", Form: "text"}},
+		{"2023-07-03 19:59:01.292,\"" + k + "\"", want{Inner: inner, Msg: "skipping\"", Form: "text+klog"}},
 		{"web-0 kubelet | " + k, want{Inner: inner, Msg: "skipping", Form: "text+klog"}},
 		{`{"timestamp":"2023-07-03T19:59:01Z","jsonPayload":{"message":"` + k + `"}}`, want{Outer: zone(2023, "07-03 19:59:01", 0), Inner: inner, Msg: "skipping", Form: "json+klog"}},
+		{
+			"  Ready  False  Fri, 28 Jun 2019 10:19:21 +0800  Thu, 27 Jun 2019 07:07:38 +0800  KubeletNotReady  x",
+			want{Outer: zone(2019, "06-28 10:19:21", 28800), Msg: "Ready  False  Fri, 28 Jun 2019 10:19:21 +0800  Thu, 27 Jun 2019 07:07:38 +0800  KubeletNotReady  x", Form: "describe"},
+		},
+		{"  Warning  ContainerGCFailed  5s (x543 over 27h)  kubelet, n  x", want{Msg: "Warning  ContainerGCFailed  5s (x543 over 27h)  kubelet, n  x", Form: "describe"}},
+		{"default  3m11s  Normal  NodeReady  node/n  x", want{Msg: "default  3m11s  Normal  NodeReady  node/n  x", Form: "describe"}},
+		{"KubeletNotReady   x", want{Msg: "KubeletNotReady   x", Form: "describe"}},
 		{"skipping pod", want{Msg: "skipping pod", Form: "bare"}},
 	}
 	for _, tt := range tests {
@@ -79,20 +86,5 @@ func TestPrefixes(t *testing.T) {
 		if diff := cmp.Diff([]want{tt.want}, got); diff != "" {
 			t.Errorf("%s: (-want +got)\n%s", tt.in, diff)
 		}
-	}
-}
-
-func TestDescribed(t *testing.T) {
-	const in = "  Ready   False   Fri, 28 Jun 2019 10:19:21 +0800   Thu, 27 Jun 2019 07:07:38 +0800   KubeletNotReady   PLEG is not healthy: x\n"
-	var got klog.Stamp
-	if _, err := Scan(context.Background(), bytes.NewReader([]byte(in)), Options{All: true}, func(r *Record) bool {
-		got = r.Outer
-		return true
-	}); err != nil {
-		t.Fatal(err)
-	}
-	when, ok := got.Instant()
-	if want := time.Date(2019, 6, 28, 2, 19, 21, 0, time.UTC); !ok || !when.Equal(want) {
-		t.Errorf("stamp %v, want %v", when, want)
 	}
 }

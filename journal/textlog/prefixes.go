@@ -2,7 +2,9 @@ package textlog
 
 import (
 	"bytes"
+	"regexp"
 	"strconv"
+	"strings"
 
 	"github.com/kdiag/kdiag/journal/klog"
 )
@@ -19,43 +21,20 @@ func parsePriority(b []byte) (rest []byte, pri int, ok bool) {
 	return rest[1:], pri, true
 }
 
-// rfc5424 parses the header of RFC 5424 behind its version: stamp, host, program, process, message id and structured
-// data.
-func rfc5424(b []byte) (s klog.Stamp, by sender, msg []byte) {
-	var f [5]string
-	for i := range f {
-		word, rest := cut(b)
-		if string(word) != "-" {
-			f[i] = string(word)
-		}
-		b = rest
-	}
-	s, _, _ = klog.ParseISO([]byte(f[0]))
-	by = sender{host: f[1], identifier: f[2]}
-	by.pid, _ = strconv.Atoi(f[3])
-	if b = trimBlanks(b); len(b) > 0 && b[0] == '-' {
-		b = b[1:]
-	}
-	for len(b) > 0 && b[0] == '[' {
-		b = b[elementLength(b):]
-	}
-	return s, by, bytes.TrimPrefix(trimBlanks(b), []byte("\xef\xbb\xbf"))
-}
+// rfc5424Head matches the header of RFC 5424 behind its version: stamp, host, program, process, message id and
+// structured data.
+var rfc5424Head = regexp.MustCompile(
+	`^(\S+) +(\S+) +(\S+) +(\S+) +\S+ +(?:-|(?:\[(?:[^]"]|"(?:[^"\\]|\\.)*")*\])+) *(?:\x{feff})?`)
 
-// elementLength returns the length of an element of structured data, [id name="value" ...].
-func elementLength(b []byte) int {
-	quoted := false
-	for i := 0; i < len(b); i++ {
-		switch {
-		case b[i] == '\\':
-			i++
-		case b[i] == '"':
-			quoted = !quoted
-		case b[i] == ']' && !quoted:
-			return i + 1
-		}
+func rfc5424(b []byte) (s klog.Stamp, by sender, msg []byte) {
+	m := rfc5424Head.FindSubmatch(b)
+	if m == nil {
+		return s, by, b
 	}
-	return len(b)
+	s, _, _ = klog.ParseISO(m[1])
+	by = sender{host: strings.TrimPrefix(string(m[2]), "-"), identifier: strings.TrimPrefix(string(m[3]), "-")}
+	by.pid, _ = strconv.Atoi(string(m[4]))
+	return s, by, b[len(m[0]):]
 }
 
 // parseCRI parses what follows the stamp of a container's log: " stderr F message"; P marks a part of a line.
@@ -85,41 +64,7 @@ func parseNode(b []byte) (host string, rest []byte, ok bool) {
 		return "", nil, false
 	}
 	rest = trimBlanks(b[n+2:])
-	if known(rest) {
-		return string(b[:n]), rest, true
-	}
-	if _, ok := parseFacility(rest); ok {
-		return string(b[:n]), rest, true
-	}
-	return "", nil, false
-}
-
-// parseFacility parses "kern  :info  : " before the bracket of dmesg -x and talosctl dmesg.
-func parseFacility(b []byte) (rest []byte, ok bool) {
-	facility, after, ok := bytes.Cut(b[:min(len(b), 40)], []byte(":"))
-	level, after, ok2 := bytes.Cut(after, []byte(":"))
-	if !ok || !ok2 || len(after) == 0 {
-		return nil, false
-	}
-	switch string(bytes.TrimSpace(facility)) {
-	case "kern", "user", "daemon", "syslog", "auth", "authpriv", "cron", "mail":
-	default:
-		return nil, false
-	}
-	rest = trimBlanks(b[len(facility)+len(level)+2:])
-	return rest, len(rest) > 0 && rest[0] == '['
-}
-
-// bracketISO parses "[2023-07-03T19:59:01.123Z]: " of talosctl dmesg, and the same without the colon.
-func bracketISO(b []byte) (s klog.Stamp, rest []byte, ok bool) {
-	if len(b) < 22 || b[0] != '[' {
-		return s, nil, false
-	}
-	s, rest, ok = klog.ParseISO(b[1:])
-	if !ok || len(rest) == 0 || rest[0] != ']' {
-		return s, nil, false
-	}
-	return s, trimBlanks(bytes.TrimPrefix(rest[1:], []byte(":"))), true
+	return string(b[:n]), rest, known(rest)
 }
 
 // Kmsg parses one record of /dev/kmsg, `6,339,5140900,-;NET: Registered protocol family 10`: priority and facility,
@@ -230,9 +175,7 @@ func known(b []byte) bool {
 
 // jsonBegins reports whether b begins like a JSON object with a member.
 func jsonBegins(b []byte) bool {
-	rest := bytes.TrimLeft(b[1:], " \t")
+	rest := bytes.TrimLeft(b[1:], " \t\r\n")
 	return len(rest) > 2 && rest[0] == '"' && (letter(rest[1]) || rest[1] == '_' || rest[1] == '@') &&
 		bytes.IndexByte(rest[1:min(len(rest), 80)], '"') > 0
 }
-
-func letter(c byte) bool { return c|0x20 >= 'a' && c|0x20 <= 'z' }

@@ -4,11 +4,10 @@ import "github.com/kdiag/kdiag/journal/klog"
 
 // A Record is one record of a log. Its slices are valid during the call that gets it.
 type Record struct {
-	Line   int64 // number of its first line, from 1
 	Offset int64 // of its first byte in the unpacked stream
 	Raw    []byte
-	// Message is Raw without what transports put before it, colour codes and a klog header. If the record was JSON or
-	// quoted, escapes are undone; klog's JSON is written as its structured text: "msg" key="value".
+	// Message is Raw without what transports put before it, colour codes and a klog header. Of a record in JSON the
+	// escapes are undone; klog's JSON is written as its structured text: "msg" key="value".
 	Message []byte
 	// Outer is the stamp of the transport: journald, syslog, docker, CRI; of a condition of a node, its last heartbeat.
 	Outer klog.Stamp
@@ -38,11 +37,10 @@ type Options struct {
 	Live bool
 	// SampleEvery yields also every n-th record that has a stamp, and the first and the last. 0 yields none.
 	SampleEvery int
-	// MaxRecord bounds a record, in bytes; 0 is 1 MiB. Of the rest of a longer line, what surrounds each
-	// literal is yielded as a record.
-	MaxRecord int
 	// Progress, if set, is called now and then with the number of bytes of the unpacked stream that were read.
 	Progress func(read int64)
+
+	maxRecord int // bounds a record, in bytes; 0 is 1 MiB. The rest of a longer one is not read
 }
 
 const defaultMaxRecord = 1 << 20
@@ -57,13 +55,15 @@ type Stats struct {
 	Records     int64  // beginnings seen
 	Format      string // of most of the records that were yielded; of the first sample if there was none
 	Compression string // gzip, xz, zstd, bzip2, or empty
-	// Truncated lists what could not be read in full: lines longer than MaxRecord, bytes that are not text, damaged
+	// Truncated lists what could not be read in full: records longer than 1 MiB, bytes that are not text, damaged
 	// compression. At most 1,000; neighbours are put together.
 	Truncated []Range
 	// HeaderYear is the year in a head such as "Log file created at:" of klog or "-- Logs begin at" of journalctl; 0 if
 	// there is none.
 	HeaderYear int
 }
+
+const whyLong = "record longer than the limit"
 
 // A Range is a stretch of the unpacked stream. Bytes is -1 if its length is unknown.
 type Range struct {

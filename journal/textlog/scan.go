@@ -25,38 +25,32 @@ type scanner struct {
 	err  error // why the stream ended
 	stop bool  // yield returned false
 
-	hit finder    // the next literal
-	odd [3]finder // the next byte of each kind that may begin an escape or a colour code
+	hit    finder // the next literal
+	colour finder // the next escape character
 
-	cur     open    // the record that is not closed yet
-	parent  *Record // of lines that continue a record which became too long
-	boot    string
-	columns columns
-	yaml    nodeNames
-	given   map[string]int64 // records by format
-	parts   map[string]*part
-	wrap    wrap
-	samples samples
-	joined  []byte
-	plain   []byte
-	scratch []byte
+	cur      open // the record that is not closed yet
+	skipping bool // the lines that follow continue a record which became too long
+	boot     string
+	given    map[string]int64 // records by format
+	parts    map[string]*part
+	samples  samples
+	joined   []byte
+	scratch  []byte
 }
 
 // An open record is a stretch of the buffer.
 type open struct {
 	kind       kind
 	start, end int // without the last line feed
-	line       int64
 	lines      int
-	held       bool // it has taken a line that begins like a record
 }
 
 // Scan reads records from r, which may be compressed, and calls yield with each that opts selects, until yield returns
 // false. Damaged compression, bytes that are not text and lines that are too long are reported in Stats; the error
-// is that of r or of ctx. Memory is bounded by a few times MaxRecord.
+// is that of r or of ctx. Memory is bounded by a few times the longest record.
 func Scan(ctx context.Context, r io.Reader, opts Options, yield func(*Record) bool) (Stats, error) {
-	if opts.MaxRecord <= 0 {
-		opts.MaxRecord = defaultMaxRecord
+	if opts.maxRecord <= 0 {
+		opts.maxRecord = defaultMaxRecord
 	}
 	s := &scanner{ctx: ctx, opts: opts, yield: yield, given: map[string]int64{}, parts: map[string]*part{}}
 	if opts.Live {
@@ -73,12 +67,10 @@ func Scan(ctx context.Context, r io.Reader, opts Options, yield func(*Record) bo
 	}
 	defer text.Close()
 	s.r = text
-	s.buf = make([]byte, opts.MaxRecord+opts.Longest+blockSize)
+	s.buf = make([]byte, opts.maxRecord+opts.Longest+blockSize)
 	s.hit.find = opts.Next
 	s.hit.overlap = max(opts.Longest-1, 0)
-	for i, c := range [...]byte{'\\', 0x1b, octalEscape[0]} {
-		s.odd[i].find = func(b []byte) int { return bytes.IndexByte(b, c) }
-	}
+	s.colour.find = func(b []byte) int { return bytes.IndexByte(b, 0x1b) }
 	if err = s.scan(); err == nil {
 		err = s.err
 	}
@@ -103,19 +95,13 @@ func (s *scanner) format() string {
 
 // scan reads all lines.
 func (s *scanner) scan() error {
-	for !s.eof && !s.opts.Live && s.end < prescan {
-		if err := s.fill(); err != nil {
-			return err
-		}
-	}
-	s.learnWrap()
 	for !s.stop {
 		n := bytes.IndexByte(s.buf[s.pos:s.end], '\n')
 		switch {
-		case n >= 0 && n <= s.opts.MaxRecord:
+		case n >= 0 && n <= s.opts.maxRecord:
 			s.take(s.pos, s.pos+n)
 			s.pos += n + 1
-		case n > s.opts.MaxRecord || s.end-s.pos > s.opts.MaxRecord:
+		case n > s.opts.maxRecord || s.end-s.pos > s.opts.maxRecord:
 			if err := s.long(); err != nil {
 				return err
 			}
@@ -129,6 +115,31 @@ func (s *scanner) scan() error {
 			}
 		}
 	}
+	return nil
+}
+
+// long takes the beginning of a line that is longer than a record may be, and passes over the rest.
+func (s *scanner) long() error {
+	s.close()
+	s.take(s.pos, s.pos+s.opts.maxRecord)
+	s.close()
+	s.pos += s.opts.maxRecord
+	from := s.base + int64(s.pos)
+	n := -1
+	for n < 0 {
+		if n = bytes.IndexByte(s.buf[s.pos:s.end], '\n'); n >= 0 || s.eof {
+			break
+		}
+		s.pos = s.end
+		if err := s.fill(); err != nil {
+			return err
+		}
+	}
+	if n < 0 {
+		n = s.end - s.pos
+	}
+	s.stats.addRange(Range{Offset: from, Bytes: s.base + int64(s.pos+n) - from, Why: whyLong})
+	s.pos = min(s.end, s.pos+n+1)
 	return nil
 }
 
@@ -175,9 +186,7 @@ func (s *scanner) fill() error {
 		keep = s.cur.start
 	}
 	s.hit.extend(s.buf[:s.end], from, keep)
-	for i := range s.odd {
-		s.odd[i].extend(s.buf[:s.end], from, keep)
-	}
+	s.colour.extend(s.buf[:s.end], from, keep)
 	if s.opts.Progress != nil {
 		s.opts.Progress(s.base + int64(s.end))
 	}
@@ -209,9 +218,7 @@ func (s *scanner) shift(n int) {
 	s.cur.start -= n
 	s.cur.end -= n
 	s.hit.at -= n
-	for i := range s.odd {
-		s.odd[i].at -= n
-	}
+	s.colour.at -= n
 }
 
 // samples decides which records are yielded for their stamps alone: the first that has a stamp, every n-th, and the

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 	"unicode/utf16"
 
 	"github.com/google/go-cmp/cmp"
@@ -20,28 +19,42 @@ import (
 const line = "E0703 19:59:01.292918 1946644 kubelet.go:1879] skipping pod synchronization - PLEG is not healthy: pleg was last seen active 3m36.4s ago; threshold is 3m0s\n"
 
 func TestDamagedCompression(t *testing.T) {
-	text := bytes.Repeat([]byte(line), 5000)
+	text := dull(4 << 20)
+	copy(text, line)
 	var z bytes.Buffer
-	w, err := zstd.NewWriter(&z)
+	w, err := zstd.NewWriter(&z, zstd.WithWindowSize(64<<10))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for part := text; len(part) > 0; part = part[min(len(part), 100_000):] {
-		if _, err := w.Write(part[:min(len(part), 100_000)]); err != nil {
-			t.Fatal(err)
-		}
-		if err := w.Flush(); err != nil {
-			t.Fatal(err)
-		}
+	if _, err := w.Write(text); err != nil {
+		t.Fatal(err)
 	}
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
 	for name, b := range map[string][]byte{"gzip": gzipped(t, text), "zstd": z.Bytes()} {
 		got, st := count(t, bytes.NewReader(b[:len(b)*3/4]), Options{Next: index, Longest: len(needle)})
-		if got.PLEG < 1000 || got.PLEG >= 5000 || len(st.Truncated) != 1 || st.Truncated[0].Bytes != -1 || st.Compression != name {
+		if got.PLEG != 1 || st.Bytes < 1<<20 || st.Bytes >= 4<<20 || len(st.Truncated) != 1 || st.Truncated[0].Bytes != -1 || st.Compression != name {
 			t.Errorf("%s: %+v %+v", name, got, st)
 		}
+	}
+}
+
+func TestLongLine(t *testing.T) {
+	long := strings.Repeat("0123456789abcdef", 200_000)
+	in := line + "E0703 19:59:05.000000 1 a.go:1] " + needle + long + "\n" + line + "goroutine 1:\n" +
+		strings.Repeat("x.go:1 +0x1\n", 200_000) + line
+	st, err := Scan(context.Background(), strings.NewReader(in), Options{Next: index, Longest: len(needle)}, func(r *Record) bool {
+		if len(r.Raw) > defaultMaxRecord || !bytes.Contains(r.Raw, []byte(needle)) {
+			t.Errorf("record of %d bytes: %.80s", len(r.Raw), r.Raw)
+		}
+		return true
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if st.Records != 4 || st.Lines != 200_005 || st.Unparsed != 0 || len(st.Truncated) != 2 {
+		t.Errorf("%+v", st)
 	}
 }
 
@@ -53,42 +66,6 @@ func TestUTF16(t *testing.T) {
 	got, st := count(t, bytes.NewReader(out), Options{All: true})
 	if diff := cmp.Diff(counts{PLEG: 1, Ages: 1, Records: 2}, got); diff != "" || st.Lines != 2 {
 		t.Errorf("%s %+v", diff, st)
-	}
-}
-
-func TestLongLine(t *testing.T) {
-	long := strings.Repeat("0123456789abcdef", 40_000)
-	in := line + "E0703 19:59:05.000000 1 a.go:1] " + long + needle + long + needle + "\n" + line
-	for _, opts := range []Options{{Next: index, Longest: len(needle), MaxRecord: 10_000}, {Next: index, Longest: len(needle), MaxRecord: 10_000, All: true}} {
-		var offsets []int64
-		st, err := Scan(context.Background(), strings.NewReader(in), opts, func(r *Record) bool {
-			if i := bytes.Index(r.Raw, []byte(needle)); i >= 0 {
-				offsets = append(offsets, r.Offset+int64(i))
-			}
-			if len(r.Raw) > 20_000 {
-				t.Errorf("record of %d bytes", len(r.Raw))
-			}
-			return true
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		var want []int64
-		for i := 0; ; i++ {
-			n := strings.Index(in[i:], needle)
-			if n < 0 {
-				break
-			}
-			i += n
-			want = append(want, int64(i))
-		}
-		if diff := cmp.Diff(want, offsets); diff != "" {
-			t.Errorf("(-want +got)\n%s", diff)
-		}
-		wantRange := []Range{{int64(len(line)) + 10_000, int64(2*len(long) + 2*len(needle) + 32 - 10_000), "line longer than the limit"}}
-		if diff := cmp.Diff(wantRange, st.Truncated); diff != "" || st.Lines != 3 {
-			t.Errorf("%d lines, (-want +got)\n%s", st.Lines, diff)
-		}
 	}
 }
 
@@ -134,7 +111,7 @@ func TestSamples(t *testing.T) {
 		if !r.Sample {
 			t.Errorf("given: %q", r.Raw)
 		}
-		got = append(got, r.Line)
+		got = append(got, r.Offset/int64(len("I0703 19:00:00.000000 1 a.go:1] nothing\n"))+1)
 		return true
 	})
 	if err != nil {
@@ -142,16 +119,6 @@ func TestSamples(t *testing.T) {
 	}
 	if diff := cmp.Diff([]int64{1, 301, 601, 901, 1000}, got); diff != "" {
 		t.Error(diff)
-	}
-}
-
-func TestEscapedLines(t *testing.T) {
-	two := strings.Repeat(strings.TrimSuffix(line, "\n")+`\n`, 2)
-	for _, in := range []string{`{"message":"` + two + `"}`, `"` + two + `"`, `{"log":"` + two + `","stream":"stderr","time":"2023-07-03T19:59:01.1Z"}`} {
-		got, _ := count(t, strings.NewReader(in+"\n"), Options{Next: index, Longest: len(needle)})
-		if got.PLEG != 2 {
-			t.Errorf("%s: %+v", in, got)
-		}
 	}
 }
 
@@ -173,34 +140,20 @@ func TestParts(t *testing.T) {
 
 func TestFiles(t *testing.T) {
 	dir := t.TempDir()
-	put := func(name, text string, age time.Duration) {
+	for _, name := range []string{
+		"kubelet.log", "kubelet.log.1", "kubelet.log.2.gz", "kubelet.log.10.gz", "syslog", "syslog-20261119.gz",
+		"syslog-20261120", "k.log.INFO.20261121-120000.123", "k.log.INFO.20261120-120000.99", "c/0.log",
+		"c/0.log.20261120-100000", "journal/a.journal", "readme.md", ".hidden", "wtmp-20261120", "x.tar.gz",
+	} {
 		path := filepath.Join(dir, name)
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		when := time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC).Add(-age)
-		if err := os.Chtimes(path, when, when); err != nil {
+		if err := os.WriteFile(path, []byte(line), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
-	put("kubelet.log", line, 0)
-	put("kubelet.log.1", line, 5*time.Hour) // copied: its time of change says nothing
-	put("kubelet.log.2.gz", string(gzipped(t, []byte(line))), time.Hour)
-	put("kubelet.log.10.gz", string(gzipped(t, []byte(line))), 2*time.Hour)
-	put("syslog", line, 0)
-	put("syslog-20261119.gz", line, 0)
-	put("syslog-20261120", line, 0)
-	put("k.h.root.log.INFO.20261121-120000.123", line, 0)
-	put("k.h.root.log.INFO.20261120-120000.99", line, 0)
-	put("k.h.root.log.ERROR.20261121-120000.123", line, 0)
-	put("c/0.log", "2026-11-20T11:00:00Z stderr F x\n", 0)
-	put("c/0.log.20261120-100000", "2026-11-20T09:00:00Z stderr F x\n", 0)
-	put("journal/a.journal", "x", 0)
-	put("readme.md", "x", 0)
-	if err := os.Symlink("k.h.root.log.INFO.20261121-120000.123", filepath.Join(dir, "k.INFO")); err != nil {
+	if err := os.Symlink("k.log.INFO.20261121-120000.123", filepath.Join(dir, "k.INFO")); err != nil {
 		t.Fatal(err)
 	}
 	if err := syscall.Mkfifo(filepath.Join(dir, "pipe.log"), 0o644); err != nil {
@@ -218,7 +171,7 @@ func TestFiles(t *testing.T) {
 	}
 	want := []string{
 		"c/0.log.20261120-100000", "c/0.log",
-		"k.h.root.log.INFO.20261120-120000.99", "k.h.root.log.INFO.20261121-120000.123",
+		"k.log.INFO.20261120-120000.99", "k.log.INFO.20261121-120000.123",
 		"kubelet.log.10.gz", "kubelet.log.2.gz", "kubelet.log.1", "kubelet.log",
 		"syslog-20261119.gz", "syslog-20261120", "syslog",
 	}

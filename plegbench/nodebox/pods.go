@@ -3,7 +3,6 @@ package nodebox
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"hash/fnv"
 	"strconv"
@@ -14,6 +13,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kdiag/kdiag/crictl"
+	"github.com/kdiag/kdiag/crictl/remote"
 )
 
 // runPatience is the deadline of one call while pods are made: a busy machine is slow, but not sick.
@@ -110,11 +110,11 @@ func (c *Containerd) MakeLargeList(ctx context.Context, bytes int) ([]Pod, error
 // RunPods creates pods in the runtime at endpoint and returns them in the order of their numbers, when every container
 // has the wanted state. After an error it returns those that were created.
 func RunPods(ctx context.Context, endpoint string, p Pods) ([]Pod, error) {
-	client, err := crictl.Dial(endpoint, crictl.Options{RPCTimeout: runPatience})
+	cri, err := remote.Dial(endpoint, remote.Options{Timeout: runPatience})
 	if err != nil {
 		return nil, fmt.Errorf("running pods: %w", err)
 	}
-	defer client.Close()
+	defer cri.Close()
 	p = p.withDefaults()
 	made := make([]Pod, p.Count)
 	g, gctx := errgroup.WithContext(ctx)
@@ -122,7 +122,7 @@ func RunPods(ctx context.Context, endpoint string, p Pods) ([]Pod, error) {
 	for i := range p.Count {
 		g.Go(func() error {
 			var err error
-			made[i], err = p.run(gctx, client, i)
+			made[i], err = p.run(gctx, cri, i)
 			return err
 		})
 	}
@@ -134,7 +134,7 @@ func RunPods(ctx context.Context, endpoint string, p Pods) ([]Pod, error) {
 		}
 	}
 	if err == nil && p.State == crictl.ContainerExited {
-		err = awaitExits(ctx, client, pods)
+		err = awaitExits(ctx, cri, pods)
 	}
 	if err != nil {
 		return pods, fmt.Errorf("running pods on %s: %w", endpoint, err)
@@ -149,30 +149,28 @@ func (p Pods) withDefaults() Pods {
 }
 
 // run creates the pod with number i.
-func (p Pods) run(ctx context.Context, client *crictl.Client, i int) (Pod, error) {
-	pod := Pod{Config: p.sandbox(i)}
-	id, call := client.RunPodSandbox(ctx, pod.Config, "")
-	if !call.OK() {
-		return pod, callError(call)
+func (p Pods) run(ctx context.Context, cri *remote.Service, i int) (pod Pod, err error) {
+	pod.Config = p.sandbox(i)
+	if pod.ID, err = cri.RunPodSandbox(ctx, pod.Config, ""); err != nil {
+		return pod, err
 	}
-	pod.ID = id
 	for attempt := range p.Attempts {
 		for n := range p.Containers {
 			c := Container{Name: "c" + strconv.Itoa(n), Config: p.container(pod.Config, n, attempt)}
-			if c.ID, call = client.CreateContainer(ctx, id, c.Config, pod.Config); !call.OK() {
-				return pod, callError(call)
+			if c.ID, err = cri.CreateContainer(ctx, pod.ID, c.Config, pod.Config); err != nil {
+				return pod, err
 			}
 			pod.Containers = append(pod.Containers, c)
 			if p.State == crictl.ContainerCreated || p.neverRun() {
 				continue
 			}
-			if call = client.StartContainer(ctx, c.ID); !call.OK() {
-				return pod, callError(call)
+			if err = cri.StartContainer(ctx, c.ID); err != nil {
+				return pod, err
 			}
 		}
 	}
 	if p.neverRun() {
-		return pod, failStarts(ctx, client, pod)
+		return pod, failStarts(ctx, cri, pod)
 	}
 	return pod, nil
 }
@@ -182,13 +180,13 @@ func (p Pods) run(ctx context.Context, client *crictl.Client, i int) (Pod, error
 func (p Pods) neverRun() bool { return p.NeverRan && p.State == crictl.ContainerExited }
 
 // failStarts stops the pod's sandbox and has the start of each of its containers refused.
-func failStarts(ctx context.Context, client *crictl.Client, pod Pod) error {
-	if call := client.StopPodSandbox(ctx, pod.ID); !call.OK() {
-		return callError(call)
+func failStarts(ctx context.Context, cri *remote.Service, pod Pod) error {
+	if err := cri.StopPodSandbox(ctx, pod.ID); err != nil {
+		return err
 	}
 	for _, c := range pod.Containers {
-		if call := client.StartContainer(ctx, c.ID); call.OK() || call.Code != crictl.Unknown {
-			return fmt.Errorf("starting a container in a stopped sandbox: %w", callError(call))
+		if err := cri.StartContainer(ctx, c.ID); err == nil || remote.IsDeadlineExceeded(err) {
+			return fmt.Errorf("starting a container in a stopped sandbox: %w", err)
 		}
 	}
 	return nil
@@ -266,25 +264,22 @@ func (p Pods) container(sandbox *runtimeapi.PodSandboxConfig, n, attempt int) *r
 }
 
 // awaitExits waits until none of the pods' containers runs.
-func awaitExits(ctx context.Context, client *crictl.Client, pods []Pod) error {
-	running := crictl.ContainerRunning
+func awaitExits(ctx context.Context, cri *remote.Service, pods []Pod) error {
 	for _, pod := range pods {
+		running := &runtimeapi.ContainerFilter{
+			PodSandboxId: pod.ID,
+			State:        &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_RUNNING},
+		}
 		err := poll(ctx, exitPatience, "the containers of "+pod.Config.Metadata.Name+" to exit", func() (bool, error) {
-			list := client.ListContainers(ctx, crictl.Filter{SandboxID: pod.ID, State: &running}, crictl.ModeUnary)
-			last := list.Calls[len(list.Calls)-1]
-			if !last.OK() {
-				return false, callError(last)
+			left, err := cri.ListContainers(ctx, running)
+			if err != nil {
+				return false, err
 			}
-			return len(list.Containers) == 0, fmt.Errorf("%d run", len(list.Containers))
+			return len(left) == 0, fmt.Errorf("%d run", len(left))
 		})
 		if err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// callError returns a failed call as an error.
-func callError(c crictl.Call) error {
-	return errors.New(c.Method + " for " + c.Object + ": " + string(c.Code) + ": " + c.Err)
 }

@@ -8,15 +8,16 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kdiag/kdiag/crictl"
+	"github.com/kdiag/kdiag/crictl/remote"
 )
 
-const (
-	wedgePatience = time.Hour       // the deadline of the update that Wedge leaves pending, longer than any test
-	lockedAfter   = 5 * time.Second // a status that is not answered by then is locked, also on a busy machine
-)
+// lockedAfter is when a status that was not answered counts as locked, also on a busy machine.
+const lockedAfter = 5 * time.Second
 
 // FreezeShim stops the shim of a sandbox with SIGSTOP. containerd 1.6 still answers every list and status from memory;
 // StartContainer, StopContainer, StopPodSandbox and updates hang.
@@ -61,7 +62,7 @@ func (c *Containerd) Wedge(ctx context.Context, sandboxID, containerID string) (
 	if err := c.FreezeShim(ctx, sandboxID); err != nil {
 		return nil, err
 	}
-	pending, err := crictl.Dial(c.Endpoint(), crictl.Options{RPCTimeout: wedgePatience})
+	pending, err := crictl.NewConn(c.Endpoint(), nil, grpc.ConnectParams{Backoff: backoff.DefaultConfig})
 	if err != nil {
 		return nil, err
 	}
@@ -69,7 +70,10 @@ func (c *Containerd) Wedge(ctx context.Context, sandboxID, containerID string) (
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		pending.UpdateContainerResources(updating, containerID, &runtimeapi.LinuxContainerResources{CpuShares: 512})
+		_, _ = runtimeapi.NewRuntimeServiceClient(pending).UpdateContainerResources(updating,
+			&runtimeapi.UpdateContainerResourcesRequest{
+				ContainerId: containerID, Linux: &runtimeapi.LinuxContainerResources{CpuShares: 512},
+			})
 	}()
 	release = func() error {
 		cancel()
@@ -77,14 +81,14 @@ func (c *Containerd) Wedge(ctx context.Context, sandboxID, containerID string) (
 		pending.Close()
 		return c.ThawShim(sandboxID)
 	}
-	client, err := crictl.Dial(c.Endpoint(), crictl.Options{RPCTimeout: lockedAfter})
+	cri, err := remote.Dial(c.Endpoint(), remote.Options{Timeout: lockedAfter})
 	if err != nil {
 		return nil, errors.Join(err, release())
 	}
-	defer client.Close()
+	defer cri.Close()
 	err = poll(ctx, startPatience, "the container's status to be locked", func() (bool, error) {
-		_, call := client.ContainerStatus(ctx, containerID)
-		return call.Hung(), callError(call)
+		_, err := cri.ContainerStatus(ctx, containerID)
+		return remote.IsDeadlineExceeded(err), err
 	})
 	if err != nil {
 		return nil, errors.Join(err, release())

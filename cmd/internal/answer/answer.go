@@ -34,9 +34,6 @@ func Ask(
 	progress := render.NewProgress(env.Err, env.ErrTTY, env.Width)
 	progress.ASCII = env.ASCII()
 	opts.Progress = progress.Update
-	if opts.Record {
-		opts.OnSample = progress.Sample
-	}
 	facts, err := target.Gather(ctx, env, f, opts, limits, looks)
 	progress.Done()
 	lines, err := wayOut(facts, err, f.Output)

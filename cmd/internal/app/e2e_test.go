@@ -13,55 +13,27 @@ import (
 	"time"
 
 	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/cmd/internal/apptest"
 	"github.com/kdiag/kdiag/crictl"
 	"github.com/kdiag/kdiag/plegbench/nodebox"
 )
 
-// startContainerd starts a private containerd that ends with the test.
-func startContainerd(t *testing.T, opts nodebox.Options) *nodebox.Containerd {
-	t.Helper()
-	nodebox.Need(t, nodebox.Missing(false))
-	c, err := nodebox.Start(t.Context(), opts)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := c.Close(); err != nil {
-			t.Errorf("cleaning up: %v", err)
-		}
-	})
-	return c
-}
-
-func runPods(t *testing.T, c *nodebox.Containerd, p nodebox.Pods) []nodebox.Pod {
-	t.Helper()
-	pods, err := c.RunPods(t.Context(), p)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return pods
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // TestEndToEndDaemon breaks one containerd in every way in which a daemon as a whole can be broken, and asks kdiag.
 func TestEndToEndDaemon(t *testing.T) {
-	c := startContainerd(t, nodebox.Options{Network: true})
-	runPods(t, c, nodebox.Pods{Count: 3, Containers: 2, State: crictl.ContainerRunning})
-	pleg := func(args ...string) outcome {
-		return kdiag(t.Context(), append([]string{"pleg", "-o", "json", "--runtime-endpoint", c.Endpoint()}, args...)...)
+	c := apptest.StartContainerd(t, nodebox.Options{Network: true})
+	apptest.RunPods(t, c, nodebox.Pods{Count: 3, Containers: 2, State: crictl.ContainerRunning})
+	pleg := func(args ...string) apptest.Outcome {
+		return apptest.Kdiag(
+			t.Context(),
+			append([]string{"pleg", "-o", "json", "--runtime-endpoint", c.Endpoint()}, args...)...)
 	}
 
 	t.Run("healthy", func(t *testing.T) {
 		got := pleg()
-		r := got.report(t)
-		if len(r.Causes) == 0 && (r.Status != checks.Healthy || got.code != 0) || slices.ContainsFunc(codes(r), ofThisRuntime) {
-			t.Errorf("status %s, causes %v, exit code %d\n%s", r.Status, codes(r), got.code, got.stdout)
+		r := got.Report(t)
+		if len(r.Causes) == 0 && (r.Status != checks.Healthy || got.Code != 0) ||
+			slices.ContainsFunc(apptest.Codes(r), apptest.OfThisRuntime) {
+			t.Errorf("status %s, causes %v, exit code %d\n%s", r.Status, apptest.Codes(r), got.Code, got.Stdout)
 		}
 		if r.Runtime.Name != "containerd" || r.Relist.Containers.Running != 6 || r.Relist.Sweep.Inspected != 9 {
 			t.Errorf("runtime %+v, containers %+v, sweep %+v", r.Runtime, r.Relist.Containers, r.Relist.Sweep)
@@ -69,11 +41,12 @@ func TestEndToEndDaemon(t *testing.T) {
 	})
 
 	t.Run("frozen", func(t *testing.T) {
-		must(t, c.Pause(t.Context()))
-		defer func() { must(t, c.Resume()) }()
-		r := pleg("--rpc-timeout", "1s").wants(t, "RuntimeHung")
+		apptest.Must(t, c.Pause(t.Context()))
+		defer func() { apptest.Must(t, c.Resume()) }()
+		r := pleg("--rpc-timeout", "1s").Wants(t, "RuntimeHung")
 		s := r.Causes[0].Subject
-		if s == nil || s.Kind != "Process" || len(s.Processes) == 0 || s.Processes[0].PID != c.PID() || s.Processes[0].State != "stopped" {
+		if s == nil || s.Kind != "Process" || len(s.Processes) == 0 || s.Processes[0].PID != c.PID() ||
+			s.Processes[0].State != "stopped" {
 			t.Errorf("subject %+v, want the stopped containerd, process %d", s, c.PID())
 		}
 		steps := r.Causes[0].NextSteps
@@ -83,58 +56,58 @@ func TestEndToEndDaemon(t *testing.T) {
 	})
 
 	t.Run("frozen in the middle", func(t *testing.T) {
-		done := make(chan outcome, 1)
+		done := make(chan apptest.Outcome, 1)
 		go func() {
-			done <- kdiag(t.Context(), "relist", "-o", "json", "--runtime-endpoint", c.Endpoint(),
-				"--count", "60", "--interval", "400ms", "--rpc-timeout", "1s")
+			done <- apptest.Kdiag(t.Context(), "relist", "-o", "json", "--runtime-endpoint", c.Endpoint(),
+				"--count", "20", "--interval", "400ms", "--rpc-timeout", "1s")
 		}()
 		time.Sleep(time.Second) // a few samples are in; when exactly it freezes does not matter
-		must(t, c.Pause(t.Context()))
+		apptest.Must(t, c.Pause(t.Context()))
 		got := <-done
-		must(t, c.Resume())
-		if got.code != 1 || !strings.Contains(got.stdout, `"code": "RuntimeHung"`) {
-			t.Errorf("exit code %d, want 1 and RuntimeHung\n%s", got.code, got.stdout)
+		apptest.Must(t, c.Resume())
+		if got.Code != 1 || !strings.Contains(got.Stdout, `"code": "RuntimeHung"`) {
+			t.Errorf("exit code %d, want 1 and RuntimeHung\n%s", got.Code, got.Stdout)
 		}
 	})
 
 	t.Run("refused", func(t *testing.T) {
-		must(t, c.StopKeepSocket(t.Context()))
-		r := pleg().wants(t, "RuntimeDown")
+		apptest.Must(t, c.StopKeepSocket(t.Context()))
+		r := pleg().Wants(t, "RuntimeDown")
 		if r.Status != checks.Unhealthy {
 			t.Errorf("status %s", r.Status)
 		}
 	})
 
 	t.Run("socket missing", func(t *testing.T) {
-		must(t, os.Remove(c.Socket()))
-		pleg().wants(t, "RuntimeDown")
+		apptest.Must(t, os.Remove(c.Socket()))
+		pleg().Wants(t, "RuntimeDown")
 	})
 
 	t.Run("back again", func(t *testing.T) {
-		must(t, c.Restart(t.Context()))
-		if got := pleg(); got.code != 0 && slices.ContainsFunc(codes(got.report(t)), ofThisRuntime) {
-			t.Errorf("exit code %d after a restart\n%s", got.code, got.stdout)
+		apptest.Must(t, c.Restart(t.Context()))
+		if got := pleg(); got.Code != 0 && slices.ContainsFunc(apptest.Codes(got.Report(t)), apptest.OfThisRuntime) {
+			t.Errorf("exit code %d after a restart\n%s", got.Code, got.Stdout)
 		}
 	})
 }
 
 func TestEndToEndNoCNI(t *testing.T) {
-	c := startContainerd(t, nodebox.Options{})
-	kdiag(t.Context(), "pleg", "-o", "json", "--runtime-endpoint", c.Endpoint()).wants(t, "NetworkNotReady")
+	c := apptest.StartContainerd(t, nodebox.Options{})
+	apptest.Kdiag(t.Context(), "pleg", "-o", "json", "--runtime-endpoint", c.Endpoint()).Wants(t, "NetworkNotReady")
 }
 
 func TestEndToEndCRIDisabled(t *testing.T) {
-	c := startContainerd(t, nodebox.Options{DisabledPlugins: []string{nodebox.PluginCRI}})
-	kdiag(t.Context(), "pleg", "-o", "json", "--runtime-endpoint", c.Endpoint()).wants(t, "RuntimeUnsupported")
+	c := apptest.StartContainerd(t, nodebox.Options{DisabledPlugins: []string{nodebox.PluginCRI}})
+	apptest.Kdiag(t.Context(), "pleg", "-o", "json", "--runtime-endpoint", c.Endpoint()).Wants(t, "RuntimeUnsupported")
 }
 
 func TestEndToEndManyExited(t *testing.T) {
-	c := startContainerd(t, nodebox.Options{Network: true})
+	c := apptest.StartContainerd(t, nodebox.Options{Network: true})
 	if _, err := c.MakeExited(t.Context(), 1000); err != nil {
 		t.Fatal(err)
 	}
-	got := kdiag(t.Context(), "pleg", "-o", "json", "--runtime-endpoint", c.Endpoint(), "--exited-warning", "500")
-	r := got.wants(t, "TooManyExited")
+	got := apptest.Kdiag(t.Context(), "pleg", "-o", "json", "--runtime-endpoint", c.Endpoint(), "--exited-warning", "500")
+	r := got.Wants(t, "TooManyExited")
 	if r.Status != checks.Degraded || r.Relist.Containers.Exited != 1000 || *r.Relist.ExitedBeyondNewest != 990 {
 		t.Errorf("status %s, %+v, %d beyond the newest; want degraded, 1000 and 990",
 			r.Status, r.Relist.Containers, *r.Relist.ExitedBeyondNewest)
@@ -142,14 +115,15 @@ func TestEndToEndManyExited(t *testing.T) {
 }
 
 func TestEndToEndListTooLarge(t *testing.T) {
-	c := startContainerd(t, nodebox.Options{Network: true})
+	c := apptest.StartContainerd(t, nodebox.Options{Network: true})
 	// A few thousand containers, most with small annotations, and enough with large ones to pass the limit.
-	runPods(t, c, nodebox.Pods{Count: 20, Containers: 100, State: crictl.ContainerCreated, Prefix: "small"})
+	apptest.RunPods(t, c, nodebox.Pods{Count: 20, Containers: 100, State: crictl.ContainerCreated, Prefix: "small"})
 	if _, err := c.MakeLargeList(t.Context(), crictl.DefaultMessageLimit); err != nil {
 		t.Fatal(err)
 	}
-	r := kdiag(t.Context(), "pleg", "-o", "json", "--runtime-endpoint", c.Endpoint()).wants(t, "ListTooLarge")
-	if r.Status != checks.Unhealthy || r.Relist.Containers.Created < 2100 || *r.Relist.ResponseBytes <= crictl.DefaultMessageLimit {
+	r := apptest.Kdiag(t.Context(), "pleg", "-o", "json", "--runtime-endpoint", c.Endpoint()).Wants(t, "ListTooLarge")
+	if r.Status != checks.Unhealthy || r.Relist.Containers.Created < 2100 ||
+		*r.Relist.ResponseBytes <= crictl.DefaultMessageLimit {
 		t.Errorf("status %s, %+v, %d bytes; want all containers seen beyond the limit",
 			r.Status, r.Relist.Containers, *r.Relist.ResponseBytes)
 	}
@@ -158,19 +132,20 @@ func TestEndToEndListTooLarge(t *testing.T) {
 // TestEndToEndStatusLock wedges one container as a stuck update of its resources does: its shim is stopped, and the
 // daemon waits for it while it holds the container's status lock. From then on every list of containers hangs.
 func TestEndToEndStatusLock(t *testing.T) {
-	c := startContainerd(t, nodebox.Options{Network: true})
-	pods := runPods(t, c, nodebox.Pods{Count: 2, Containers: 1, State: crictl.ContainerRunning})
+	c := apptest.StartContainerd(t, nodebox.Options{Network: true})
+	pods := apptest.RunPods(t, c, nodebox.Pods{Count: 2, Containers: 1, State: crictl.ContainerRunning})
 	culprit := pods[1]
 	shim, err := c.Shim(culprit.ID)
-	must(t, err)
+	apptest.Must(t, err)
 	release, err := c.Wedge(t.Context(), culprit.ID, culprit.Containers[0].ID)
-	must(t, err)
-	t.Cleanup(func() { must(t, release()) })
+	apptest.Must(t, err)
+	t.Cleanup(func() { apptest.Must(t, release()) })
 
-	r := kdiag(t.Context(), "pleg", "-o", "json", "--runtime-endpoint", c.Endpoint(), "--rpc-timeout", "2s").wants(t, "ShimStuck")
-	i := slices.Index(codes(r), "ListHang")
+	r := apptest.Kdiag(t.Context(), "pleg", "-o", "json", "--runtime-endpoint", c.Endpoint(), "--rpc-timeout", "2s").
+		Wants(t, "ShimStuck")
+	i := slices.Index(apptest.Codes(r), "ListHang")
 	if i < 0 || r.Causes[i].CausedBy != "ShimStuck" {
-		t.Fatalf("causes %v, want ListHang, caused by ShimStuck", codes(r))
+		t.Fatalf("causes %v, want ListHang, caused by ShimStuck", apptest.Codes(r))
 	}
 	s := r.Causes[i].Subject
 	if s == nil || s.ID != culprit.Containers[0].ID {
@@ -183,19 +158,32 @@ func TestEndToEndStatusLock(t *testing.T) {
 
 // TestEndToEndPermission runs kdiag as a user who may not open the socket: it could not tell, and says what to do.
 func TestEndToEndPermission(t *testing.T) {
-	c := startContainerd(t, nodebox.Options{Network: true})
-	must(t, os.Chmod(c.Dir(), 0o755))
-	must(t, os.Chmod(c.Socket(), 0o600))
-	cmd := exec.CommandContext(t.Context(), buildKdiag(t), "pleg", "-o", "json", "--runtime-endpoint", c.Endpoint())
+	c := apptest.StartContainerd(t, nodebox.Options{Network: true})
+	apptest.Must(t, os.Chmod(c.Dir(), 0o755))
+	apptest.Must(t, os.Chmod(c.Socket(), 0o600))
+	cmd := exec.CommandContext(
+		t.Context(),
+		apptest.BuildKdiag(t),
+		"pleg",
+		"-o",
+		"json",
+		"--runtime-endpoint",
+		c.Endpoint(),
+	)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 	cmd.Dir = "/"
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
 	out, _ := cmd.Output()
-	got := outcome{cmd.ProcessState.ExitCode(), string(out), stderr.String()}
-	r := got.report(t)
-	if !got.couldNotTell(t) || !strings.Contains(strings.Join(r.Problems, "\n"), "root") {
-		t.Errorf("status %s, exit code %d, problems %q; want unknown, 2 and the advice to be root", r.Status, got.code, r.Problems)
+	got := apptest.Outcome{Code: cmd.ProcessState.ExitCode(), Stdout: string(out), Stderr: stderr.String()}
+	r := got.Report(t)
+	if !got.CouldNotTell(t) || !strings.Contains(strings.Join(r.Problems, "\n"), "root") {
+		t.Errorf(
+			"status %s, exit code %d, problems %q; want unknown, 2 and the advice to be root",
+			r.Status,
+			got.Code,
+			r.Problems,
+		)
 	}
 }
 
@@ -204,12 +192,12 @@ func TestEndToEndNotCRI(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	if len(path) > 100 {
 		dir, err := os.MkdirTemp("/tmp", "kdiag-")
-		must(t, err)
+		apptest.Must(t, err)
 		t.Cleanup(func() { _ = os.RemoveAll(dir) })
 		path = filepath.Join(dir, "s")
 	}
 	lis, err := net.Listen("unix", path)
-	must(t, err)
+	apptest.Must(t, err)
 	t.Cleanup(func() { _ = lis.Close() })
 	go func() {
 		for {
@@ -221,27 +209,20 @@ func TestEndToEndNotCRI(t *testing.T) {
 			_ = conn.Close()
 		}
 	}()
-	kdiag(t.Context(), "pleg", "-o", "json", "--runtime-endpoint", path).wants(t, "RuntimeUnsupported")
+	apptest.Kdiag(t.Context(), "pleg", "-o", "json", "--runtime-endpoint", path).Wants(t, "RuntimeUnsupported")
 }
 
 // TestEndToEndNode runs the program in a whole node, as a person would there: no flags, a real unit, a frozen daemon.
 func TestEndToEndNode(t *testing.T) {
-	nodebox.Need(t, nodebox.Missing(true))
-	cache, err := os.UserCacheDir()
-	must(t, err)
-	box, err := nodebox.NewBox(t.Context(), filepath.Join(cache, "kdiag", "nodebox"))
-	must(t, err)
-	t.Cleanup(func() {
-		if err := box.Close(); err != nil {
-			t.Errorf("cleaning up: %v", err)
-		}
-	})
-	must(t, box.CopyIn(buildKdiag(t), "/usr/local/bin/kdiag"))
+	box := apptest.NewBox(t)
 	// A network configuration is all that containerd asks for to call the network ready; no pod here uses it.
 	conf := filepath.Join(box.Root(), "etc", "cni", "net.d", "10-none.conflist")
-	must(t, os.MkdirAll(filepath.Dir(conf), 0o755))
-	must(t, os.WriteFile(conf, []byte(`{"cniVersion":"0.4.0","name":"none","plugins":[{"type":"loopback"}]}`), 0o644))
-	must(t, box.Boot(t.Context()))
+	apptest.Must(t, os.MkdirAll(filepath.Dir(conf), 0o755))
+	apptest.Must(
+		t,
+		os.WriteFile(conf, []byte(`{"cniVersion":"0.4.0","name":"none","plugins":[{"type":"loopback"}]}`), 0o644),
+	)
+	apptest.Must(t, box.Boot(t.Context()))
 
 	out, err := box.Exec(t.Context(), "kdiag", "pleg", "-o", "brief")
 	if err != nil {
@@ -251,26 +232,10 @@ func TestEndToEndNode(t *testing.T) {
 		t.Fatal(err)
 	}
 	out, err = box.Exec(t.Context(), "sh", "-c", "kdiag pleg --rpc-timeout 1s; echo exit code $?")
-	must(t, err)
+	apptest.Must(t, err)
 	for _, want := range []string{"RuntimeHung", "is stopped", "kill -CONT", "exit code 1"} {
 		if !strings.Contains(string(out), want) {
 			t.Errorf("%q is missing in:\n%s", want, out)
 		}
 	}
-}
-
-// buildKdiag builds the program, without the race detector, where every user may run it.
-func buildKdiag(t *testing.T) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("/tmp", "kdiag-")
-	must(t, err)
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	must(t, os.Chmod(dir, 0o755))
-	path := filepath.Join(dir, "kdiag")
-	cmd := exec.CommandContext(t.Context(), "go", "build", "-o", path, "github.com/kdiag/kdiag/cmd/kdiag")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("building kdiag: %v\n%s", err, out)
-	}
-	return path
 }

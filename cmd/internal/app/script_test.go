@@ -22,9 +22,6 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == host.ChildArgument {
 		os.Exit(host.Serve(os.Args[2:], os.Stdout)) // the tests' kdiag starts itself anew too
 	}
-	if os.Getenv(vforkEnv) != "" {
-		vforkUntilStdinEnds()
-	}
 	testscript.Main(m, map[string]func(){
 		"kdiag": func() { os.Exit(app.Main(context.Background(), cli.System(), os.Args[1:])) },
 	})

@@ -16,6 +16,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/cmd/internal/apptest"
 	"github.com/kdiag/kdiag/crictl/fake"
 	"github.com/kdiag/kdiag/crictl/fault"
 	"github.com/kdiag/kdiag/crictl/remote"
@@ -31,31 +32,13 @@ type node struct {
 
 func startNode(t *testing.T) *node {
 	t.Helper()
-	nodebox.Need(t, nodebox.Missing(false))
-	box, err := nodebox.Start(t.Context(), nodebox.Options{Network: true})
-	must(t, err)
-	t.Cleanup(func() {
-		if err := box.Close(); err != nil {
-			t.Errorf("cleaning up: %v", err)
-		}
-	})
-	n := &node{Containerd: box, kdiag: filepath.Join(t.TempDir(), "kdiag"), temp: t.TempDir()}
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", n.kdiag, "github.com/kdiag/kdiag/cmd/kdiag")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("building kdiag: %v\n%s", err, out)
-	}
+	box := apptest.StartContainerd(t, nodebox.Options{Network: true})
+	n := &node{Containerd: box, kdiag: apptest.BuildKdiag(t), temp: t.TempDir()}
+	var err error
 	n.cri, err = remote.Dial(box.Endpoint(), remote.Options{Timeout: 10 * time.Second})
-	must(t, err)
+	apptest.Must(t, err)
 	t.Cleanup(func() { _ = n.cri.Close() })
 	return n
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 // A run is kdiag canary as a process.
@@ -73,7 +56,7 @@ func (n *node) start(t *testing.T, args ...string) *run {
 	}, args...)...)
 	r.cmd.Env = append(os.Environ(), "TMPDIR="+n.temp)
 	r.cmd.Stdout, r.cmd.Stderr = &r.stdout, &r.stderr
-	must(t, r.cmd.Start())
+	apptest.Must(t, r.cmd.Start())
 	return r
 }
 
@@ -84,7 +67,7 @@ func (n *node) linger(t *testing.T, sandboxes int, args ...string) *run {
 	socket := filepath.Join(filepath.Dir(n.kdiag), fmt.Sprintf("slow%d.sock", sandboxes))
 	slow := []fake.Fault{{RPC: "ExecSync", Delay: fake.Duration(20 * time.Second)}}
 	proxy, err := fault.New(fault.Config{Backend: n.Endpoint(), Listen: socket, Faults: slow})
-	must(t, err)
+	apptest.Must(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- proxy.Run(ctx) }()
@@ -122,7 +105,7 @@ func (r *run) wait(t *testing.T) (*checks.CanaryReport, int) {
 func (n *node) canaries(t *testing.T) []*runtimeapi.PodSandbox {
 	t.Helper()
 	list, err := n.cri.ListPodSandbox(t.Context(), nil)
-	must(t, err)
+	apptest.Must(t, err)
 	return list
 }
 
@@ -187,7 +170,7 @@ func TestEndToEndCanary(t *testing.T) {
 	})
 	t.Run("interrupted", func(t *testing.T) {
 		run := n.linger(t, 1)
-		must(t, run.cmd.Process.Signal(syscall.SIGINT))
+		apptest.Must(t, run.cmd.Process.Signal(syscall.SIGINT))
 		r, code := run.wait(t)
 		if code != 2 || r.Status != checks.Unknown || !r.CleanedUp {
 			t.Errorf("exit code %d, %+v", code, r)
@@ -195,16 +178,16 @@ func TestEndToEndCanary(t *testing.T) {
 		n.wantsClean(t)
 	})
 	t.Run("no network", func(t *testing.T) {
-		must(t, n.HangCNI())
+		apptest.Must(t, n.HangCNI())
 		r, code := n.start(t, "--cni", "--timeout", "12s").wait(t)
-		must(t, n.ReleaseCNI())
+		apptest.Must(t, n.ReleaseCNI())
 		if r.Status != checks.Unhealthy || code != 1 || !strings.Contains(r.Summary, "RunPodSandbox did not answer") {
 			t.Errorf("exit code %d, %+v", code, r)
 		}
 		for quiet := 0; quiet < 20; quiet++ { // what comes to be late, until nothing comes any more
 			for _, s := range n.canaries(t) {
-				must(t, n.cri.StopPodSandbox(t.Context(), s.GetId()))
-				must(t, n.cri.RemovePodSandbox(t.Context(), s.GetId()))
+				apptest.Must(t, n.cri.StopPodSandbox(t.Context(), s.GetId()))
+				apptest.Must(t, n.cri.RemovePodSandbox(t.Context(), s.GetId()))
 				quiet = 0
 			}
 			time.Sleep(100 * time.Millisecond)
@@ -256,9 +239,9 @@ func TestEndToEndCanaryLeft(t *testing.T) {
 	n := startNode(t)
 	const timeout = time.Minute // a busy machine takes ten seconds to make a sandbox
 	frozen := n.linger(t, 1, "--timeout", timeout.String())
-	must(t, n.Pause(t.Context()))
+	apptest.Must(t, n.Pause(t.Context()))
 	r, code := frozen.wait(t)
-	must(t, n.Resume())
+	apptest.Must(t, n.Resume())
 	if code != 1 || r.CleanedUp || r.Status != checks.Unhealthy || len(r.Left) != 1 {
 		t.Errorf("exit code %d, %+v", code, r)
 	}
@@ -271,7 +254,7 @@ func TestEndToEndCanaryLeft(t *testing.T) {
 	}
 
 	killed := n.linger(t, 2, "--timeout", timeout.String())
-	must(t, killed.cmd.Process.Kill())
+	apptest.Must(t, killed.cmd.Process.Kill())
 	_ = killed.cmd.Wait() // it was killed
 
 	left := n.canaries(t)

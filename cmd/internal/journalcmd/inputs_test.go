@@ -1,14 +1,10 @@
 package journalcmd
 
 import (
-	"bytes"
 	"io"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -49,31 +45,25 @@ func TestInputs(t *testing.T) {
 		own   bool
 	}{
 		{"under cron", null, options{}, nil, node, true},
-		{"no file at all", bytes.NewReader(nil), options{}, nil, node, true},
 		{"a file as input", file, options{}, nil, stdin, false},
 		{"a pipe", pipe, options{}, nil, stdin, false},
 		{"the dash", null, options{}, []string{"-"}, stdin, false},
 		{
-			"files before a pipe", pipe,
-			options{},
-			[]string{"a", "b.gz"},
-			[]journal.Input{{Path: "a"}, {Path: "b.gz"}},
-			false,
-		},
-		{
-			"a folder and patterns before a pipe", pipe,
+			"files, a folder and patterns before a pipe", pipe,
 			options{files: []string{"s@*"}, directories: []string{"d"}},
-			nil,
-			[]journal.Input{{Kind: journal.Glob, Path: "s@*"}, {Kind: journal.Directory, Path: "d"}},
+			[]string{"a"},
+			[]journal.Input{{Path: "a"}, {Kind: journal.Glob, Path: "s@*"}, {Kind: journal.Directory, Path: "d"}},
 			false,
 		},
 		{"a disk", pipe, options{root: "/mnt"}, nil, []journal.Input{{Kind: journal.Root, Path: "/mnt"}}, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			got, own := inputs(cli.Env{In: tt.in, Root: "/host"}, &tt.opts, tt.files)
+			env := cli.Env{In: tt.in, Root: "/host", Now: threeAtNight}
+			r, err := tt.opts.reading(env, tt.files)
+			got := r.Inputs
 			if diff := cmp.Diff(tt.want, got, cmpopts.IgnoreFields(journal.Input{}, "Reader")); diff != "" ||
-				own != tt.own {
-				t.Errorf("own %v, want %v; inputs (-want +got):\n%s", own, tt.own, diff)
+				tt.opts.timed != tt.own || err != nil {
+				t.Errorf("timed %v, want %v; %v; inputs (-want +got):\n%s", tt.opts.timed, tt.own, err, diff)
 			}
 			for _, in := range got {
 				if (in.Reader != nil) != (in.Kind == journal.Stream) {
@@ -82,32 +72,4 @@ func TestInputs(t *testing.T) {
 			}
 		})
 	}
-}
-
-// TestWaiting has a pipe that is silent for long: a person is told once what kdiag waits for, and reads on undisturbed.
-func TestWaiting(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		for _, tt := range []struct {
-			silent time.Duration
-			told   bool
-		}{{patience - 1, false}, {patience + 1, true}} {
-			var said bytes.Buffer
-			r, w := io.Pipe()
-			go func() {
-				time.Sleep(tt.silent)
-				_, _ = io.WriteString(w, "one")
-				time.Sleep(2 * patience)
-				_, _ = io.WriteString(w, "two")
-				_ = w.Close()
-			}()
-			all, err := io.ReadAll(waiting(cli.Env{In: r, Err: &said}))
-			if err != nil || string(all) != "onetwo" {
-				t.Errorf("read %q, %v", all, err)
-			}
-			synctest.Wait()
-			if n := strings.Count(said.String(), "waiting for log text"); (n == 1) != tt.told || n > 1 {
-				t.Errorf("silent for %v: said %q", tt.silent, said.String())
-			}
-		}
-	})
 }

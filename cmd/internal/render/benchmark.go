@@ -1,72 +1,30 @@
 package render
 
 import (
+	"fmt"
+
 	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/checks/units"
 	"github.com/kdiag/kdiag/plegbench"
 )
 
 // benchmark writes the answer of kdiag relist.
 func (p *page) benchmark(r, against *checks.RelistBenchmark) {
-	p.headline(r.Status, where(r.Host, r.Runtime), sentence(p.cleaner, r.Status, r.Causes, r.Problems,
-		fineRelist(fineRuntime, r.Relist)))
-	p.problems(r.Status, r.Causes, r.Problems)
-	p.causes(r.Causes)
-	p.comparison(r, against)
-	p.series(r.Samples)
+	p.answer(r.Header, r.Runtime, r.Status, r.Causes, r.Problems, fineRelist(fineRuntime, r.Relist))
+	if against != nil {
+		p.comparison(r, against)
+	}
 	p.histogram("Relists by latency", histogramOf(r.Samples))
 	p.rpcTable(r.RPCs)
-	far := farFromLimits(r.Relist)
-	if !far {
-		p.limits("Against the kubelet's limits", r.Relist)
+	if s := r.Relist; s != nil {
+		p.limits(s)
+		p.forecast(s, r.Forecast)
+		p.heading("Measured")
+		p.figures(s)
+	} else {
+		p.blank()
 	}
-	p.forecast(r.Relist, r.Forecast)
-	p.heading("Measured")
-	if r.Relist != nil {
-		s := *r.Relist
-		s.BytesPerContainer = nil // the forecast has it
-		if far {
-			p.reach(&s)
-		}
-		p.figures(&s)
-	}
-	p.runtime(r.Runtime, labelWidth)
-	if r.Runtime.Endpoint != "" && r.Runtime.EndpointSource != "simulated" {
-		p.pair("kubelet", labelWidth, "its own state was not looked at: kdiag pleg does")
-	}
-}
-
-// series draws the relists over time.
-func (p *page) series(samples []checks.RelistSample) {
-	if len(samples) == 0 {
-		return
-	}
-	values := make([]float64, len(samples))
-	low, high, failed := -1.0, -1.0, 0
-	for i, s := range samples {
-		if s.Error != "" {
-			values[i] = -1
-			failed++
-			continue
-		}
-		values[i] = s.Seconds
-		high = max(high, s.Seconds)
-		if low < 0 || s.Seconds < low {
-			low = s.Seconds
-		}
-	}
-	p.heading("Relists over time")
-	p.flow([]span{plain("  ")}, 2, plain(p.glyph.series(values, p.width-2)))
-	text := plural(len(samples), "relist")
-	if span := samples[len(samples)-1].At.Sub(samples[0].At).Seconds(); span > 0 {
-		text += " in " + duration(span)
-	}
-	if high >= 0 {
-		text += "; min " + duration(low) + ", max " + duration(high)
-	}
-	if failed > 0 {
-		text += ", " + count(failed) + " failed (" + string(p.glyph.lost) + ")"
-	}
-	p.flow([]span{plain("  ")}, 2, plain(text))
+	p.runtime(r.Runtime)
 }
 
 // histogramOf counts answered relists by latency, in steps of 1, 2 and 5, and those without an answer.
@@ -96,49 +54,85 @@ func (p *page) rpcTable(rpcs []plegbench.RPCSummary) {
 	p.heading("RPCs")
 	t := table{indent: 2, align: "lrrrrrr", head: []string{"name", "calls", "p50", "p90", "p99", "max", "errors"}}
 	for _, c := range rpcs {
-		errors := span{text: count(c.Errors)}
-		if c.Errors > 0 {
-			errors.style = &p.ink.bad
-		}
-		t.rows = append(t.rows, []span{
-			plain(p.prose(c.Name)), plain(count(c.Count)), plain(optional(c.P50Seconds, duration)),
-			plain(optional(c.P90Seconds, duration)), plain(optional(c.P99Seconds, duration)),
-			plain(optional(c.MaxSeconds, duration)), errors,
-		})
+		t.add(p.prose(c.Name), units.Number(c.Count), seconds(c.P50Seconds), seconds(c.P90Seconds),
+			seconds(c.P99Seconds), seconds(c.MaxSeconds), units.Number(c.Errors))
 	}
 	p.table(t)
 }
 
 // forecast writes when a limit will be reached at today's growth; nothing where no list came that could grow.
 func (p *page) forecast(s *plegbench.Summary, f plegbench.Forecast) {
-	if s == nil || s.List == nil || s.List.P50Seconds == nil {
+	if s.List == nil || s.List.P50Seconds == nil {
 		return
 	}
 	p.heading("At today's growth")
-	limit := size(float64(s.ResponseLimitBytes))
-	const label = 9
-	p.pair("list size", label, reached(f.SecondsToLimit, limit)+growth(f.BytesPerSecond))
-	p.pair("relist", label, reached(f.SecondsToThreshold, "the threshold of "+duration(s.ThresholdSeconds)))
-	if f.BytesPerContainer == nil || f.ContainersAtLimit == nil {
-		return
+	reached := func(after *float64, limit string) string {
+		if after == nil {
+			return "not growing towards " + limit
+		}
+		return "reaches " + limit + " in " + units.Seconds(*after)
 	}
-	text := size(*f.BytesPerContainer) + " per container; " + count(*f.ContainersAtLimit) + " containers fill " + limit
+	p.pair("list size", reached(f.SecondsToLimit, size(s.ResponseLimitBytes)))
+	p.pair("relist", reached(f.SecondsToThreshold, "the threshold of "+units.Seconds(s.ThresholdSeconds)))
+	if f.BytesPerContainer != nil && f.ContainersAtLimit != nil {
+		p.pair("capacity", units.Number(*f.ContainersAtLimit)+" containers of "+size(*f.BytesPerContainer)+" each")
+	}
+}
+
+// comparison writes two benchmarks side by side.
+func (p *page) comparison(now, then *checks.RelistBenchmark) {
+	p.heading("Compared with " + p.prose(then.Host) + " at " + then.GeneratedAt.UTC().Format("2006-01-02 15:04:05 UTC"))
+	t := table{indent: 2, align: "lrrr", head: []string{"", "then", "now", "ratio"}}
+	before := figuresOf(then)
+	for i, f := range figuresOf(now) {
+		ratio := "-"
+		if was := before[i].value; was != nil && f.value != nil && *was > 0 {
+			ratio = fmt.Sprintf("%.1fx", min(*f.value / *was, 1e6))
+		}
+		t.add(f.label, before[i].text(), f.text(), ratio)
+	}
+	p.table(t)
+}
+
+// A figure is one number of a benchmark; nil when it was not measured.
+type figure struct {
+	label string
+	value *float64
+	print func(float64) string
+}
+
+func (f figure) text() string {
+	if f.value == nil {
+		return "-"
+	}
+	return f.print(*f.value)
+}
+
+// figuresOf returns the figures by which benchmarks are compared, always the same ones in the same order.
+func figuresOf(r *checks.RelistBenchmark) []figure {
+	var s plegbench.Summary
+	if r.Relist != nil {
+		s = *r.Relist
+	}
+	var list plegbench.ListSummary
+	if s.List != nil {
+		list = *s.List
+	}
+	var running, exited, bytes *float64
 	if c := s.Containers; c != nil {
-		text += ", now " + count(c.Created+c.Running+c.Exited+c.Unknown)
+		running, exited = new(float64(c.Running)), new(float64(c.Exited))
 	}
-	p.pair("room", label, text)
-}
-
-func reached(seconds *float64, limit string) string {
-	if seconds == nil {
-		return "not growing towards " + limit
+	if s.ResponseBytes != nil {
+		bytes = new(float64(*s.ResponseBytes))
 	}
-	return "reaches " + limit + " in " + duration(*seconds)
-}
-
-func growth(bytesPerSecond *float64) string {
-	if bytesPerSecond == nil || *bytesPerSecond <= 0 {
-		return ""
+	number := func(v float64) string { return units.Number(int(v)) }
+	return []figure{
+		{"relist p50", list.P50Seconds, units.Seconds},
+		{"relist p99", list.P99Seconds, units.Seconds},
+		{"relist projected", s.ProjectedSeconds, units.Seconds},
+		{"relist after a restart", s.ColdSeconds, units.Seconds},
+		{"list size", bytes, size[float64]},
+		{"containers running", running, number},
+		{"containers exited", exited, number},
 	}
-	return ", growing by " + size(*bytesPerSecond) + "/s"
 }

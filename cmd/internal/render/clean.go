@@ -2,6 +2,7 @@ package render
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -52,7 +53,16 @@ func (c cleaner) clean(s string) string {
 	return b.String()
 }
 
-// prose cleans s and joins its lines and words with single spaces; a unit is glued to its number.
+// hexID matches the ids of containers and sandboxes.
+var hexID = regexp.MustCompile(`\b[0-9a-f]{64}\b`)
+
+// shortIDs cuts ids to the 13 characters that crictl prints, and which it understands.
+func shortIDs(s string) string {
+	const shown = 13
+	return hexID.ReplaceAllStringFunc(s, func(id string) string { return id[:shown] })
+}
+
+// prose cleans s and joins its lines and words with single spaces. A unit is glued to its number, and ids are short.
 func (c cleaner) prose(s string) string {
 	var b strings.Builder
 	last := byte(0)
@@ -68,7 +78,7 @@ func (c cleaner) prose(s string) string {
 		b.WriteString(word)
 		last = word[len(word)-1]
 	}
-	return b.String()
+	return shortIDs(b.String())
 }
 
 // isUnit reports whether a word belongs to the number before it.

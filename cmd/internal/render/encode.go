@@ -10,7 +10,7 @@ import (
 )
 
 // encodeJSON returns v as one indented document that ends with a newline. Characters that a terminal might act on are
-// written as JSON escapes, so the document is safe to look at and still says the same.
+// written as JSON escapes, so the document is safe to look at and has the same meaning.
 func encodeJSON(v any) ([]byte, error) {
 	var buf bytes.Buffer
 	enc := json.NewEncoder(&buf)

@@ -1,12 +1,14 @@
 package render
 
 import (
+	"io"
 	"strings"
 	"time"
 	"unicode"
 	"unicode/utf8"
 
 	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/checks/units"
 )
 
 // A definitionDoc is the JSON form of a cause's documentation.
@@ -32,89 +34,83 @@ type definitionsDoc struct {
 	Causes      []definitionDoc `json:"causes"`
 }
 
-func definitionOf(d checks.Definition, at time.Time) definitionDoc {
+func definitionOf(d checks.Definition) definitionDoc {
 	return definitionDoc{
-		APIVersion: checks.APIVersion, Kind: "CauseDefinition", GeneratedAt: at,
 		Code: d.Code, Title: d.Title, Means: d.Means, Confirm: d.Confirm, Fix: d.Fix,
 		Mistaken: d.Mistaken, Sources: d.Sources, RootOf: d.RootOf,
 	}
 }
 
-func definitionsOf(ds []checks.Definition, at time.Time) definitionsDoc {
-	doc := definitionsDoc{APIVersion: checks.APIVersion, Kind: "CauseDefinitionList", GeneratedAt: at, Causes: []definitionDoc{}}
+// Definition prints the documentation of one cause.
+func Definition(w io.Writer, d checks.Definition, o Options) error {
+	doc := definitionOf(d)
+	doc.APIVersion, doc.Kind, doc.GeneratedAt = checks.APIVersion, "CauseDefinition", o.GeneratedAt
+	return write(w, "definition", o, view{doc, func(p *page) { p.definition(d) }, func(m briefLine) string {
+		return m.cut(m.prose(d.Code + ": " + d.Title))
+	}})
+}
+
+// Definitions prints the list of causes that kdiag explain can explain.
+func Definitions(w io.Writer, ds []checks.Definition, o Options) error {
+	doc := definitionsDoc{checks.APIVersion, "CauseDefinitionList", o.GeneratedAt, []definitionDoc{}}
+	t := table{align: "ll"}
 	for _, d := range ds {
-		one := definitionOf(d, time.Time{})
-		one.APIVersion, one.Kind = "", ""
-		doc.Causes = append(doc.Causes, one)
+		doc.Causes = append(doc.Causes, definitionOf(d))
+		t.rows = append(t.rows, []span{{d.Code, strong}, plain(d.Title)})
 	}
-	return doc
+	return write(w, "definitions", o, view{doc, func(p *page) {
+		p.table(t)
+		p.blank()
+		p.text(0, "kdiag explain CODE explains what one means, how to confirm it and what helps.")
+	}, func(m briefLine) string {
+		return m.cut(units.Number(len(ds)) + " causes; kdiag explain CODE explains one")
+	}})
 }
 
 // definition writes what a cause means, how to confirm it and what helps.
 func (p *page) definition(d checks.Definition) {
-	p.flow([]span{{p.prose(d.Code), &p.ink.bold}, plain("  ")}, 2, plain(p.prose(d.Title)))
-	p.blank()
-	p.paragraphs(d.Means)
-	p.list("To confirm", d.Confirm, true)
-	p.list("What helps, the gentlest first", d.Fix, false)
-	if d.Mistaken != "" {
-		p.heading("Mistaken for")
-		p.paragraphs(d.Mistaken)
+	p.heading(p.prose(d.Code), plain(p.prose(d.Title)))
+	p.paragraphs("", d.Means)
+	if len(d.Confirm) > 0 {
+		p.heading("To confirm")
 	}
-	if len(d.RootOf) > 0 {
-		p.heading("Leads to")
-		p.flow([]span{plain("  ")}, 2, plain(p.prose(strings.Join(d.RootOf, ", "))))
+	for _, s := range d.Confirm {
+		p.confirm(s)
 	}
-	if len(d.Sources) > 0 {
-		p.heading("Sources")
-		for _, s := range d.Sources {
-			p.flow([]span{plain("  ")}, 4, plain(p.prose(s)))
-		}
-	}
+	p.list("What helps, the gentlest first", plain("-"), d.Fix, len(d.Fix))
+	p.paragraphs("Mistaken for", d.Mistaken)
+	p.paragraphs("Leads to", strings.Join(d.RootOf, ", "))
+	p.paragraphs("Sources", strings.Join(d.Sources, "\n\n"))
 }
 
-func (p *page) paragraphs(text string) {
-	for i, s := range strings.Split(strings.TrimSpace(text), "\n\n") {
-		if i > 0 {
-			p.blank()
-		}
-		p.flow([]span{plain("  ")}, 2, plain(p.prose(s)))
-	}
-}
-
-// list writes what to do. An item that starts with a command and a colon shows the command whole, on the item's first
-// line.
-func (p *page) list(title string, items []string, commandFirst bool) {
-	if len(items) == 0 {
+func (p *page) paragraphs(title, text string) {
+	if text == "" {
 		return
 	}
-	p.heading(title)
-	for _, s := range items {
-		command, text, found := strings.Cut(s, ": ")
-		first, _ := utf8.DecodeRuneInString(command)
-		if commandFirst && found && unicode.IsLower(first) {
-			p.commandItem(p.clean(command), p.prose(text))
-			continue
+	p.blank()
+	if title != "" {
+		p.heading(title)
+	}
+	for i, s := range strings.Split(strings.TrimSpace(text), "\n\n") {
+		if i > 0 && title == "" {
+			p.blank()
 		}
-		p.item(2, plain("-"), p.prose(s))
+		p.text(2, p.prose(s))
 	}
 }
 
-func (p *page) commandItem(command, text string) {
-	lead := []span{plain("  - "), {command, &p.ink.command}, plain(": ")}
+// confirm writes how to confirm a cause. Where that starts with a command and a colon, the command is shown whole.
+func (p *page) confirm(s string) {
+	command, text, found := strings.Cut(s, ": ")
+	if first, _ := utf8.DecodeRuneInString(command); !found || !unicode.IsLower(first) {
+		p.item(2, plain("-"), p.prose(s))
+		return
+	}
+	command = p.clean(command)
+	lead := []span{plain("  - "), {command, info}, plain(": ")}
 	if columns(command)+6 > p.width {
 		p.put(lead...)
 		lead = []span{plain("    ")}
 	}
-	p.flow(lead, 4, plain(text))
-}
-
-func (p *page) definitions(ds []checks.Definition) {
-	rows := make([][]span, 0, len(ds))
-	for _, d := range ds {
-		rows = append(rows, []span{{p.prose(d.Code), &p.ink.bold}, plain(p.prose(d.Title))})
-	}
-	p.table(table{align: "ll", rows: rows})
-	p.blank()
-	p.flow(nil, 0, plain("kdiag explain CODE says what one means, how to confirm it and what helps."))
+	p.flow(lead, 4, plain(p.prose(text)))
 }

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/crictl/gc"
 	"github.com/kdiag/kdiag/plegbench"
 )
 
@@ -60,9 +61,35 @@ func hostile(s string, v float64, n int) (*checks.Report, *checks.RuntimeProbe, 
 		Header: h, Runtime: rt, Status: checks.Verdict(s), Causes: causes[:0], Relist: sum, Problems: []string{s},
 		RPCs:     []plegbench.RPCSummary{{Name: s, Count: n, P50Seconds: &v}},
 		Samples:  []checks.RelistSample{{Seconds: v}, {At: time.Unix(int64(n%1e9), 0).UTC(), Seconds: v, Error: s}},
-		Forecast: plegbench.Forecast{BytesPerContainer: &v, ContainersAtLimit: &n, BytesPerSecond: &v, SecondsToLimit: &v},
+		Forecast: plegbench.Forecast{BytesPerContainer: &v, ContainersAtLimit: &n, SecondsToLimit: &v},
 	}
 	return report, probe, bench
+}
+
+func hostileCensus(r *checks.Report, v float64, n int) *ExitedCensus {
+	s := r.Host
+	c := &gc.Census{
+		Total: n, Sandboxes: n,
+		ByPod:       []gc.PodCount{{Namespace: s, Pod: s, Container: s, Count: n, LastReason: s, LastExitCode: new(int32)}},
+		ByNamespace: []gc.NamespaceCount{{Namespace: s, Count: n}}, ByReason: []gc.ReasonCount{{Reason: s, Count: n}},
+		ByAge: []gc.AgeCount{{UpToSeconds: v, Count: n}},
+		Bytes: int64(n), ListBytes: int64(n), LimitBytes: 16 << 20,
+		Growth: &gc.Growth{Seconds: v, Containers: n, SecondsToLimit: &v},
+	}
+	return &ExitedCensus{
+		Header: r.Header, Runtime: r.Runtime, Status: checks.Unhealthy, Census: c, Missing: []string{s},
+		Problems: []string{s}, Next: s,
+	}
+}
+
+func hostileGC(r *checks.Report, n int) *GCReport {
+	s := r.Host
+	g := &GCReport{Header: r.Header, Runtime: r.Runtime, Notes: []string{s}, Missing: []string{s}}
+	g.DryRun, g.Stopped, g.Left = n%2 == 0, s, n
+	g.Plan.Remove = []gc.Candidate{{Namespace: s, Pod: s, Container: s}}
+	g.Plan.KeptBy, g.Plan.Newest = []gc.Kept{{Why: s, Count: n}}, n
+	g.Skipped, g.Failed = []gc.Skipped{{ID: s, Why: s}}, []gc.Failed{{ID: s, Error: s}}
+	return g
 }
 
 // FuzzHostile checks that, whatever a runtime says, text fits and nothing that a terminal acts on is printed, brief is
@@ -84,7 +111,17 @@ func FuzzHostile(f *testing.F) {
 			"probe":  func(w io.Writer, o Options) error { return RuntimeProbe(w, probe, o) },
 			"bench":  func(w io.Writer, o Options) error { return RelistBenchmark(w, bench, bench, o) },
 			"cause": func(w io.Writer, o Options) error {
-				return Definition(w, checks.Definition{Code: s, Title: s, Means: s, Fix: []string{s}, Sources: []string{s}}, o)
+				d := checks.Definition{Code: s, Title: s, Means: s, Fix: []string{s}, Sources: []string{s}}
+				return Definition(w, d, o)
+			},
+			"census": func(w io.Writer, o Options) error { return Exited(w, hostileCensus(report, v, n), o) },
+			"gc":     func(w io.Writer, o Options) error { return GC(w, hostileGC(report, n), o) },
+			"canary": func(w io.Writer, o Options) error {
+				return Canary(w, &checks.CanaryReport{
+					Header: report.Header, Runtime: report.Runtime, Status: checks.Unhealthy, Summary: s, Image: s,
+					Attempts: 1, Steps: []checks.CanaryStep{{Name: s, Seconds: v, Error: s}}, Left: []string{s},
+					SandboxID: s, Problems: []string{s},
+				}, o)
 			},
 		}
 		for name, print := range printers {
@@ -123,16 +160,11 @@ func checkPrinted(t *testing.T, command string, print func(io.Writer, Options) e
 // checkWidth is the part of checkText that holds for any string.
 func checkWidth(t *testing.T, got string, o Options, command string) {
 	t.Helper()
-	width := o.Width
-	if width == 0 {
-		width = defaultWidth
-	}
-	width = max(width, minWidth)
 	command = strings.TrimRight(cleaner{ascii: o.ASCII}.clean(strings.TrimSpace(command)), " ")
 	for line := range strings.Lines(got) {
 		line = strings.TrimSuffix(line, "\n")
-		if n := columns(line); n > width && strings.TrimLeft(line, " ") != command {
-			t.Errorf("%d columns, more than %d: %.100q", n, width, line)
+		if n := columns(line); n > widthOf(o) && strings.TrimLeft(line, " ") != command {
+			t.Errorf("%d columns, more than %d: %.100q", n, widthOf(o), line)
 		}
 	}
 }

@@ -2,15 +2,13 @@ package render
 
 import (
 	"cmp"
-	"fmt"
 	"io"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/charmbracelet/lipgloss"
-
 	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/checks/units"
 	"github.com/kdiag/kdiag/crictl/gc"
 )
 
@@ -29,66 +27,50 @@ type GCReport struct {
 	NextSteps  []checks.NextStep `json:"nextSteps,omitempty"`
 }
 
-// The rows of the tables of a plan and a result; JSON has all.
-const (
-	topRemovals = 15
-	topWhys     = 10
-)
-
 // GC prints the answer of kdiag gc-exited.
 func GC(w io.Writer, r *GCReport, o Options) error {
-	return write(w, "clean-up", o, view{
-		doc:   r,
-		text:  func(p *page) { p.cleanup(r) },
-		brief: func(m briefLine) string { return m.cut(gcWord(r) + " " + gcSentence(m.cleaner, r)) },
-	})
+	return write(w, "clean-up", o, view{r, func(p *page) { p.cleanup(r) }, func(m briefLine) string {
+		return m.cut(gcWord(r).text + " " + m.gcSentence(r))
+	}})
 }
 
 // gcWord is the verdict on a clean-up in one word.
-func gcWord(r *GCReport) string {
+func gcWord(r *GCReport) span {
 	switch {
 	case len(r.Problems) > 0 && r.Down:
-		return "UNHEALTHY"
+		return span{"UNHEALTHY", strongly(bad)}
 	case len(r.Problems) > 0:
-		return "UNKNOWN"
+		return span{"UNKNOWN", strongly(unknown)}
 	case r.DryRun:
-		return "PLAN"
+		return span{"PLAN", strongly(warn)}
 	case r.Stopped != "":
-		return "STOPPED"
+		return span{"STOPPED", strongly(bad)}
 	case len(r.Failed)+r.Left+r.EndsMissed > 0:
-		return "PARTLY"
+		return span{"PARTLY", strongly(bad)}
 	}
-	return "DONE"
+	return span{"DONE", strongly(good)}
 }
 
-func gcSentence(c cleaner, r *GCReport) string {
+func (c cleaner) gcSentence(r *GCReport) string {
 	if len(r.Problems) > 0 {
 		return c.prose(r.Problems[0])
 	}
 	missed := ""
 	if r.EndsMissed > 0 {
-		missed = "; " + count(r.EndsMissed) + " not looked at"
+		missed = "; " + units.Number(r.EndsMissed) + " not looked at"
 	}
-	if len(r.Plan.Remove)+len(r.Skipped) == 0 || r.DryRun && len(r.Plan.Remove) == 0 {
-		return "nothing may go; " + count(r.Plan.Keep) + " dead stay" + missed
+	switch {
+	case len(r.Plan.Remove) == 0 && (r.DryRun || len(r.Skipped) == 0):
+		return "nothing may go; " + units.Number(r.Plan.Keep) + " dead stay" + missed
+	case r.DryRun:
+		return candidates(r.Plan.Remove) + " may go" + missed + ", " + units.Number(r.Plan.Keep) + " stay; " +
+			size(r.Plan.Bytes) + " less in the lists"
 	}
-	if r.DryRun {
-		return candidates(r.Plan.Remove) + " may go" + missed + ", " + count(r.Plan.Keep) + " stay; " +
-			size(float64(r.Plan.Bytes)) + " less in the lists"
+	text := "removed " + units.Number(r.Removed) + " of " + units.Number(len(r.Plan.Remove))
+	if r.Speed != nil && r.Removed > 0 {
+		text += " in " + units.Seconds(r.Seconds)
 	}
-	text := "removed " + count(r.Removed) + " of " + count(len(r.Plan.Remove))
-	if r.Speed != nil && r.Seconds > 0 && r.Removed > 0 {
-		text += " in " + duration(r.Seconds) + " (" + perSecond(r.PerSecond) + ")"
-	}
-	for _, part := range []struct {
-		n    int
-		what string
-	}{{len(r.Failed), "failed"}, {len(r.Skipped), "skipped"}, {r.Left, "left"}} {
-		if part.n > 0 {
-			text += ", " + count(part.n) + " " + part.what
-		}
-	}
-	text += missed
+	text += countOf(len(r.Failed), "failed") + countOf(len(r.Skipped), "skipped") + countOf(r.Left, "left") + missed
 	if r.Stopped != "" {
 		text += ": " + c.prose(r.Stopped)
 	}
@@ -97,27 +79,18 @@ func gcSentence(c cleaner, r *GCReport) string {
 
 // candidates describes candidates by their number and kind.
 func candidates(all []gc.Candidate) string {
-	containers := 0
+	counts := map[string]int{}
 	for i := range all {
-		if all[i].Kind == gc.KindContainer {
-			containers++
-		}
+		counts[all[i].Kind]++
 	}
-	sandboxes := len(all) - containers
-	switch {
-	case sandboxes == 0:
-		return plural(containers, "exited container")
-	case containers == 0:
-		return deadSandboxes(sandboxes)
+	var parts []string
+	if n := counts[gc.KindContainer]; n > 0 {
+		parts = append(parts, units.Count(n, "exited container"))
 	}
-	return plural(containers, "exited container") + " and " + deadSandboxes(sandboxes)
-}
-
-func perSecond(v float64) string {
-	if v < 10 {
-		return fmt.Sprintf("%.1f/s", v)
+	if n := counts[gc.KindSandbox]; n > 0 {
+		parts = append(parts, units.Count(n, "dead sandbox"))
 	}
-	return count(int(v+0.5)) + "/s"
+	return units.List(parts)
 }
 
 func (p *page) cleanup(r *GCReport) {
@@ -129,205 +102,110 @@ func (p *page) cleanup(r *GCReport) {
 		}
 		return
 	}
-	style := &p.ink.goodV
-	if gcWord(r) != "DONE" {
-		style = &p.ink.badV
-	}
-	p.gcHeadline(r, style)
-	p.reasonsOf("Skipped", plain("-"), skipped(r.Skipped))
-	p.reasonsOf("Failed", span{"!", &p.ink.bad}, failed(r.Failed))
-	p.stays(r.Plan)
-	p.unknowns(r.Notes)
+	p.headline(gcWord(r), where(r.Host, r.Runtime), p.gcSentence(r))
+	failed := byWhy(r.Failed, func(f gc.Failed) (string, string) { return f.ID, f.Error })
+	p.list("Skipped", plain("-"), skipped(r), topRows)
+	p.list("Failed", span{"!", bad}, failed, topRows)
+	p.kept(r.Plan)
+	p.list("Not known", plain("?"), r.Notes, topRows)
 	if len(r.NextSteps) > 0 {
 		p.heading("Next")
 		p.nextSteps(r.NextSteps)
 	}
 	p.heading("Measured")
 	if r.Speed != nil {
-		p.pair("took", labelWidth, duration(r.Seconds)+", "+perSecond(r.PerSecond)+", at most "+count(r.Most)+" at a time")
+		p.pair("took", units.Seconds(r.Seconds)+", at most "+units.Number(r.Most)+" at a time")
 	}
 	if r.Pauses > 0 {
-		p.pair("paused", labelWidth, timesWord(r.Pauses)+", for the runtime's sake")
+		p.pair("paused", units.Times(r.Pauses)+", because the runtime was slow")
 	}
-	p.runtime(r.Runtime, labelWidth)
-}
-
-func timesWord(n int) string {
-	if n == 1 {
-		return "once"
-	}
-	return count(n) + " times"
+	p.runtime(r.Runtime)
 }
 
 // planned writes a plan.
 func (p *page) planned(r *GCReport) {
-	style := &p.ink.warnV
+	p.headline(gcWord(r), where(r.Host, r.Runtime), p.gcSentence(r))
 	if len(r.Problems) > 0 {
-		style = &p.ink.unknownV
-	}
-	p.gcHeadline(r, style)
-	if len(r.Problems) > 0 {
-		for _, problem := range r.Problems[1:] {
-			p.item(2, plain("?"), p.prose(problem))
-		}
-		p.runtimeOnly(r.Runtime)
-		p.steps(r.NextSteps, true, map[string]bool{})
+		p.list("", plain("?"), r.Problems[1:], len(r.Problems))
+		p.blank()
+		p.runtime(r.Runtime)
+		p.steps(r.NextSteps, nil)
 		return
 	}
-	p.removalTable(r)
-	p.reasonsOf("Not from the older plan", plain("-"), skipped(r.Skipped))
-	p.stays(r.Plan)
-	p.unknowns(r.Notes)
-	if !r.Plan.Rules.IgnorePodLiveness {
-		p.missing(r.Missing)
-	} else {
-		p.heading("Whether pods live was ignored")
-		p.flow([]span{plain("  ")}, 2, plain(LivenessRisk))
+	t, all := table{indent: 2, align: "lrrl", head: []string{"pod (container)", "count", "created", ""}}, r.Plan.Count()
+	for _, c := range all[:min(len(all), topRows)] {
+		t.add(p.unitName(c.Namespace, c.Pod, cmp.Or(c.Container, "sandbox")), units.Number(c.Count),
+			agoRange(r.GeneratedAt, c.Oldest, c.Newest),
+			p.glyph.bar(float64(c.Count), float64(all[0].Count), min(20, p.width/5)))
 	}
-	p.runtimeOnly(r.Runtime)
+	p.section("May go", t, len(all))
+	p.list("Not from the older plan", plain("-"), skipped(r), topRows)
+	p.kept(r.Plan)
+	p.list("Not known", plain("?"), r.Notes, topRows)
+	if r.Plan.Rules.IgnorePodLiveness {
+		p.heading("Whether pods live was ignored")
+		p.text(2, LivenessRisk)
+	} else {
+		p.missing(r.Missing)
+	}
+	p.heading("Measured")
+	p.runtime(r.Runtime)
 }
 
 // LivenessRisk describes the risk of --ignore-pod-liveness.
 const LivenessRisk = "A pod that still exists may lose its last sandbox, and with it its address and its record; one " +
-	"that is only starting may lose older records of its init containers. The kubelet then makes a new sandbox for a pod " +
-	"that should run, and runs its init containers again."
-
-func (p *page) runtimeOnly(r checks.Runtime) {
-	if r.Endpoint != "" {
-		p.heading("Measured")
-		p.runtime(r, labelWidth)
-	}
-}
-
-func (p *page) gcHeadline(r *GCReport, style *lipgloss.Style) {
-	word := gcWord(r)
-	lead := []span{{word, style}, plain("  ")}
-	if host := p.prose(where(r.Host, r.Runtime)); host != "" && columns(host) <= p.width/3 {
-		lead = append(lead, plain(host+"  "))
-	}
-	p.flow(lead, columns(word)+2, plain(gcSentence(p.cleaner, r)))
-}
-
-func (p *page) removalTable(r *GCReport) {
-	all := r.Plan.Count()
-	if len(all) == 0 {
-		return
-	}
-	p.heading("May go")
-	shown := all[:min(len(all), topRemovals)]
-	t := table{indent: 2, align: "lrrl", head: []string{"pod (container)", "count", "made", ""}}
-	for i := range shown {
-		c := &shown[i]
-		name := p.unitName(c.Namespace, c.Pod, cmp.Or(c.Container, "sandbox"))
-		t.rows = append(t.rows, []span{
-			plain(name), plain(count(c.Count)), plain(agoRange(r.GeneratedAt, c.Oldest, c.Newest)),
-			plain(p.glyph.bar(float64(c.Count), float64(shown[0].Count), min(20, p.width/5))),
-		})
-	}
-	p.table(t)
-	p.more(len(all)-len(shown), "of these", "of these")
-}
+	"that is only starting may lose older records of its init containers. The kubelet then makes a new sandbox for a " +
+	"pod that should run, and runs its init containers again."
 
 // agoRange describes how long ago the oldest and the newest were created.
 func agoRange(now, oldest, newest time.Time) string {
-	from, to := duration(now.Sub(oldest).Seconds()), duration(now.Sub(newest).Seconds())
+	from, to := units.Duration(now.Sub(oldest)), units.Duration(now.Sub(newest))
 	if from == to {
 		return from + glue + "ago"
 	}
 	return from + " to " + to + glue + "ago"
 }
 
-// stays writes what a plan keeps, by reason.
-func (p *page) stays(plan gc.Plan) {
-	if len(plan.KeptBy) == 0 {
-		return
-	}
-	p.heading("Stays")
+// kept writes what a plan keeps, by reason.
+func (p *page) kept(plan gc.Plan) {
 	t := table{indent: 2, align: "rl"}
 	for _, k := range plan.KeptBy {
-		t.rows = append(t.rows, []span{plain(count(k.Count)), plain(p.prose(keptWhy(&plan, k.Why)))})
+		if k.Why == gc.KeptNewest && plan.Newest > 1 {
+			k.Why = strings.Replace(k.Why, "newest", "newest "+units.Number(plan.Newest), 1)
+		}
+		t.add(units.Number(k.Count), p.prose(k.Why))
 	}
-	p.table(t)
-}
-
-// keptWhy is a reason with the numbers of the plan in it.
-func keptWhy(plan *gc.Plan, why string) string {
-	switch {
-	case why != gc.KeptNewest || plan.Newest == 1:
-		return why
-	case plan.Newest == 0:
-		return "all of its pod and container name stay, as the kubelet is set to"
-	case plan.Rules.Keep == plan.Newest:
-		return "among the newest " + count(plan.Newest) + " of its pod and container name, as --keep says"
-	}
-	return "among the newest " + count(plan.Newest) +
-		" of its pod and container name, as many as the kubelet is set to keep"
-}
-
-// unknowns writes what was unknown when the plan was made.
-func (p *page) unknowns(all []string) {
-	if len(all) == 0 {
-		return
-	}
-	p.heading("Not known")
-	for _, n := range all {
-		p.item(2, plain("?"), p.prose(n))
-	}
+	p.section("Stays", t, len(t.rows))
 }
 
 // nextSteps writes the commands to run next.
 func (p *page) nextSteps(all []checks.NextStep) {
 	for _, s := range all {
-		p.flow([]span{plain("  ")}, 2, plain(p.prose(s.Why)))
+		p.text(2, p.prose(s.Why))
 		p.command(4, s.Command)
 	}
 }
 
-// A whyCount counts ids by why.
-type whyCount struct {
-	why, example string
-	count        int
+func skipped(r *GCReport) []string {
+	return byWhy(r.Skipped, func(s gc.Skipped) (string, string) { return s.ID, s.Why })
 }
 
-func skipped(all []gc.Skipped) []whyCount {
-	return countWhys(len(all), func(i int) (string, string) { return all[i].ID, all[i].Why })
-}
-
-func failed(all []gc.Failed) []whyCount {
-	return countWhys(len(all), func(i int) (string, string) { return all[i].ID, all[i].Error })
-}
-
-// countWhys groups by reason, most first. Reasons may hold the id itself; then the id is left out of them.
-func countWhys(n int, get func(int) (id, why string)) []whyCount {
-	at := map[string]int{}
-	var out []whyCount
-	for i := range n {
-		id, why := get(i)
+// byWhy describes objects by the reason that they share, most first. Where a reason holds the id itself, that is left
+// out of it.
+func byWhy[T any](all []T, get func(T) (id, why string)) []string {
+	var order []string
+	ids := map[string][]string{}
+	for _, x := range all {
+		id, why := get(x)
 		why = strings.ReplaceAll(why, id, "ID")
-		j, ok := at[why]
-		if !ok {
-			j = len(out)
-			at[why] = j
-			out = append(out, whyCount{why: why, example: id})
+		if ids[why] == nil {
+			order = append(order, why)
 		}
-		out[j].count++
+		ids[why] = append(ids[why], id)
 	}
-	slices.SortStableFunc(out, func(a, b whyCount) int { return cmp.Compare(b.count, a.count) })
-	return out
-}
-
-func (p *page) reasonsOf(title string, sign span, all []whyCount) {
-	if len(all) == 0 {
-		return
+	slices.SortStableFunc(order, func(a, b string) int { return cmp.Compare(len(ids[b]), len(ids[a])) })
+	for i, why := range order {
+		order[i] = units.Number(len(ids[why])) + ": " + why + ", such as " + ids[why][0]
 	}
-	p.heading(title)
-	shown := all[:min(len(all), topWhys)]
-	for _, w := range shown {
-		text := count(w.count) + ": " + p.prose(w.why) + ", such as " + shortID(p.prose(w.example))
-		if w.count == 1 {
-			text = shortID(p.prose(w.example)) + ": " + p.prose(w.why)
-		}
-		p.item(2, sign, text)
-	}
-	p.more(len(all)-len(shown), "reason", "reasons")
+	return order
 }

@@ -1,18 +1,18 @@
 package render
 
 import (
+	"cmp"
 	"strings"
 
 	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/checks/units"
 	"github.com/kdiag/kdiag/plegbench"
 )
 
-// headline writes the first lines: the verdict, the node, and why in one sentence.
-func (p *page) headline(v checks.Verdict, host, sentence string) {
-	word := verdictWord(p.cleaner, v)
-	hang := columns(word) + 2
-	style := p.ink.verdict(v)
-	lead := []span{{word, &style}, plain("  ")}
+// headline writes the first lines: the verdict, the node, and why in a sentence or more.
+func (p *page) headline(word span, host string, sentences ...string) {
+	hang := columns(word.text) + 2
+	lead := []span{word, plain("  ")}
 	switch host = p.prose(host); {
 	case host == "":
 	case columns(host) <= p.width/3:
@@ -21,10 +21,13 @@ func (p *page) headline(v checks.Verdict, host, sentence string) {
 		p.flow(lead, hang, plain(host))
 		lead = []span{plain(spaces(hang))}
 	}
-	p.flow(lead, hang, plain(sentence))
+	for _, s := range sentences {
+		p.flow(lead, hang, plain(s))
+		lead = []span{plain(spaces(hang))}
+	}
 }
 
-// where names the node, and says when the runtime is not one: the commands of a report are meant for a real node.
+// where names the node, and marks a simulated runtime: the commands of a report are meant for a real node.
 func where(host string, r checks.Runtime) string {
 	if r.EndpointSource == "simulated" {
 		return strings.TrimSpace(host + " (simulated)")
@@ -32,16 +35,13 @@ func where(host string, r checks.Runtime) string {
 	return host
 }
 
-// verdictWord returns a verdict in capitals; a document without one says that nothing is known.
-func verdictWord(c cleaner, v checks.Verdict) string {
-	if word := c.prose(string(v)); word != "" {
-		return strings.ToUpper(word)
-	}
-	return strings.ToUpper(string(checks.Unknown))
+// verdict returns a verdict in capitals; a document without one has no answer.
+func (c cleaner) verdict(v checks.Verdict) span {
+	return span{strings.ToUpper(cmp.Or(c.prose(string(v)), string(checks.Unknown))), verdictInk(v)}
 }
 
-// sentence says why the verdict is what it is: the first cause, else what kept kdiag from looking, else what was fine.
-func sentence(c cleaner, v checks.Verdict, causes []checks.Cause, problems []string, fine string) string {
+// sentence is the reason of the verdict: the first cause, else what kept kdiag from looking, else what was fine.
+func (c cleaner) sentence(v checks.Verdict, causes []checks.Cause, problems []string, fine string) string {
 	switch {
 	case len(causes) > 0:
 		return c.prose(causes[0].Code + ": " + causes[0].Summary)
@@ -53,56 +53,48 @@ func sentence(c cleaner, v checks.Verdict, causes []checks.Cause, problems []str
 	return "no cause found"
 }
 
-// problems writes what kept kdiag from looking, except for the first when the headline has said it.
-func (p *page) problems(v checks.Verdict, causes []checks.Cause, problems []string) {
+// answer writes what all diagnosing commands have in common: headline, what could not be seen, causes.
+func (p *page) answer(
+	h checks.Header, r checks.Runtime, v checks.Verdict, causes []checks.Cause, problems []string, fine string,
+) {
+	p.headline(p.verdict(v), where(h.Host, r), p.sentence(v, causes, problems, fine))
 	if len(causes) == 0 && v != checks.Healthy && len(problems) > 0 {
-		problems = problems[1:]
+		problems = problems[1:] // the headline has the first
 	}
-	if len(problems) == 0 {
-		return
-	}
-	p.heading("What kdiag could not see")
-	for _, s := range problems {
-		p.item(2, plain("?"), p.prose(s))
-	}
+	p.list("What kdiag could not see", plain("?"), problems, len(problems))
+	p.causes(causes)
 }
 
-// What is said of a node without a cause, and of a runtime alone.
+// fineRelist adds how long a relist takes to what was found of a healthy node or runtime.
+func fineRelist(found string, s *plegbench.Summary) string {
+	if s == nil || s.ProjectedSeconds == nil || s.ThresholdSeconds <= 0 {
+		return found
+	}
+	return found + "; a relist takes " + units.Seconds(*s.ProjectedSeconds) + " of the " +
+		units.Seconds(s.ThresholdSeconds) + " it may take"
+}
+
+// What is found of a node without a cause, and of a runtime alone.
 const (
 	fineNode    = "nothing found"
 	fineRuntime = "runtime answers"
 )
 
-// fineRelist says of a healthy node or runtime what a relist takes.
-func fineRelist(found string, s *plegbench.Summary) string {
-	if s == nil || s.ProjectedSeconds == nil || s.ThresholdSeconds <= 0 {
-		return found
-	}
-	return found + "; a relist takes " + duration(*s.ProjectedSeconds) + " of the " +
-		duration(s.ThresholdSeconds) + " it may take"
-}
-
 // runtime writes which runtime was asked, and why that one.
-func (p *page) runtime(r checks.Runtime, label int) {
-	p.pair("runtime", label, p.runtimeName(r))
-	if r.Endpoint == "" {
-		return
-	}
+func (p *page) runtime(r checks.Runtime) {
+	p.pair("runtime", p.runtimeName(r))
 	text := p.prose(r.Endpoint)
-	switch {
-	case r.EndpointReason != "":
-		text += " (" + p.prose(r.EndpointReason) + ")"
-	case r.EndpointSource != "":
-		text += " (" + p.prose(r.EndpointSource) + ")"
+	if why := cmp.Or(r.EndpointReason, r.EndpointSource); why != "" && text != "" {
+		text += " (" + p.prose(why) + ")"
 	}
-	p.pair("endpoint", label, text)
+	p.pair("endpoint", text)
 }
 
 // runtimeName returns such as "containerd v2.1.4 (CRI v1)"; empty when the runtime did not say.
-func (p *page) runtimeName(r checks.Runtime) string {
-	name := p.prose(r.Name + " " + r.Version)
+func (c cleaner) runtimeName(r checks.Runtime) string {
+	name := c.prose(r.Name + " " + r.Version)
 	if name != "" && r.APIVersion != "" {
-		name += " (CRI" + glue + p.prose(r.APIVersion) + ")"
+		name += " (CRI" + glue + c.prose(r.APIVersion) + ")"
 	}
 	return name
 }

@@ -4,42 +4,273 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/units"
 	"github.com/kdiag/kdiag/journal"
 )
 
-// What text shows. JSON and the page that --html writes have all.
-const (
-	fullIncidents   = 3  // in full
-	listedIncidents = 20 // in one line each
-	shownFindings   = 5
-	shownSources    = 5
-	shownUnreadable = 8
-)
-
 // JournalReport prints the answer of kdiag journal.
 func JournalReport(w io.Writer, r *journal.Report, o Options) error {
-	return write(w, "journal report", o, view{
-		doc:   r,
-		text:  func(p *page) { p.journal(r) },
-		brief: func(m briefLine) string { return m.journal(r) },
-	})
+	return write(w, "journal report", o, view{r, func(p *page) { textOf(p, r).write() }, func(m briefLine) string {
+		return m.journal(r)
+	}})
 }
 
 // JournalHeadline prints only the first lines of a report in text: how it is now.
 func JournalHeadline(w io.Writer, r *journal.Report, o Options) error {
 	o.Format = Text
-	return write(w, "journal report", o, view{text: func(p *page) { p.journalTop(r, calendarOf(r)) }})
+	return write(w, "journal report", o, view{text: func(p *page) { textOf(p, r).top() }})
 }
 
 // Printable returns a string from outside in one line in which nothing acts on a terminal.
 func Printable(s string) string { return cleaner{}.prose(s) }
 
+// A journalView shows the parts of a journal's answer: a page of text, or of HTML.
+type journalView interface {
+	headline(word span, host string, sentences ...string)
+	heading(title string, more ...span)
+	pair(label, text string)
+	list(title string, sign span, lines []string, most int)
+	section(title string, t table, all int)
+	picture(t timeline, c calendar)
+	step(n int, s checks.NextStep)
+	sign(name string) span
+}
+
+// A journalDoc is the answer of kdiag journal on its way to a view.
+type journalDoc struct {
+	journalView
+	cleaner
+	calendar
+	*journal.Report
+
+	full   int // the most incidents that are shown in full
+	events int // the most events of an incident
+	rows   int // the most lines of a list
+
+	examples bool // show the first record of each signature
+}
+
+// textOf returns the answer as text. JSON and the page that --html writes have more of it.
+func textOf(p *page, r *journal.Report) *journalDoc {
+	return &journalDoc{p, p.cleaner, calendarOf(r), r, 3, 14, 5, false}
+}
+
+// write writes all.
+func (j *journalDoc) write() {
+	j.top()
+	for i, t := range timelinesOf(j.Report) {
+		title := "Timeline"
+		if i > 0 {
+			title = "Zoom"
+		}
+		j.heading(title, plain(j.calendar.full(t.from, t.to)))
+		j.picture(t, j.calendar)
+	}
+	if j.Failing != nil {
+		j.incident("Failing", *j.Failing, true)
+	}
+	j.incidents()
+	starts := j.ofKind(journal.Startup)
+	var lines []string
+	for _, e := range starts {
+		lines = append(lines, j.when(e)+" before the first relist")
+	}
+	j.list("Kubelet starts: "+units.Number(startsIn(starts))+", no incidents", plain("-"), lines, j.rows)
+	if j.Verdict != checks.LogUnknown || len(j.Sources) != 1 { // else the headline has it
+		j.list("What kdiag could not read", plain("?"), j.unreadLines(), j.rows)
+	}
+	j.signatures()
+	j.list("Read: "+units.Count(j.Lines, "record")+", "+units.Size(j.Bytes), plain("-"), j.sources(), j.rows)
+	var notes []string
+	for _, n := range j.Notes {
+		if len(j.Sources) == 1 {
+			n = strings.TrimPrefix(n, j.Sources[0].Name+": ")
+		}
+		notes = append(notes, n)
+	}
+	j.list("Notes", plain("-"), notes, j.rows)
+	if len(j.NextSteps) > 0 {
+		j.heading("Next", plain("(these only read)"))
+	}
+	for i, s := range j.NextSteps {
+		j.step(i+1, checks.NextStep{Why: s.Why, Command: s.Command})
+	}
+}
+
+// top writes the first lines: how it is, what happened, and why.
+func (j *journalDoc) top() {
+	sentences := []string{j.summary()}
+	if e := j.Headline(); e != nil && len(e.Causes) > 0 {
+		c := e.Causes[0]
+		sentences = append(sentences, j.prose(c.Code+", "+confidence(c.Confidence)+": "+c.Summary))
+	}
+	word := span{j.Verdict, verdictInk(checks.Verdict(j.Status))}
+	var findings []string
+	for _, f := range j.Findings {
+		findings = append(findings, j.finding(f))
+		word.text = j.Verdict + ", but"
+	}
+	j.headline(word, j.Host, sentences...)
+	j.list("", j.sign("error"), findings, j.rows)
+}
+
 // ofKind returns the episodes of a kind.
-func ofKind(r *journal.Report, kind string) []journal.Episode {
-	return slices.DeleteFunc(slices.Clone(r.Episodes), func(e journal.Episode) bool { return e.Kind != kind })
+func (j *journalDoc) ofKind(kind string) []journal.Episode {
+	return slices.DeleteFunc(slices.Clone(j.Episodes), func(e journal.Episode) bool { return e.Kind != kind })
+}
+
+// startsIn counts the starts of the kubelet in episodes of its start-up: of one that does not stay up, an episode holds
+// several.
+func startsIn(all []journal.Episode) int {
+	n := len(all)
+	for _, e := range all {
+		for _, r := range e.Restarts {
+			if r.Code == "KubeletStarted" {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// incidents writes few incidents in full; of many a list, and in full the one that matters most.
+func (j *journalDoc) incidents() {
+	const listed = 20
+	all := j.Incidents()
+	if len(all) > j.full {
+		t := table{indent: 2, align: "rlrrll", head: []string{"", "from", "lasted", "worst age", "", "likely cause"}}
+		for i, e := range all {
+			cause := "-"
+			if len(e.Causes) > 0 {
+				cause = j.prose(e.Causes[0].Code)
+			}
+			t.add("#"+units.Number(i+1), j.stamp(e.Start), units.Seconds(e.Seconds), age(e), state(e).text, cause)
+		}
+		t.rows = t.rows[max(0, len(t.rows)-listed):]
+		j.section("Incidents", t, len(all))
+	}
+	for i, e := range all {
+		main := i == journal.MainIncident(all)
+		if len(all) > j.full && !main {
+			continue
+		}
+		title := "Incident"
+		if len(all) > 1 {
+			title += " #" + units.Number(i+1) + " of " + units.Number(len(all))
+		}
+		j.incident(title, e, main)
+	}
+}
+
+// state reports in a word whether an incident has ended.
+func state(e journal.Episode) span {
+	if e.Recovered {
+		return span{"recovered", good}
+	}
+	return span{"still open", bad}
+}
+
+// incident writes what is known of one incident: how bad, since when, what happened, who and why. What could not be
+// seen is shown of the main one only: it is the same in all.
+func (j *journalDoc) incident(title string, e journal.Episode, main bool) {
+	j.heading(title, state(e), plain(j.when(e)))
+	if e.MaxLastSeenSeconds > 0 {
+		text := age(e) + " since PLEG was last seen active"
+		if e.ThresholdSeconds > 0 {
+			text += "; limit " + units.Seconds(e.ThresholdSeconds)
+		}
+		j.pair("worst age", text)
+	}
+	if e.Anchor != nil {
+		j.pair("since", j.stamp(e.Anchor)+", when the last good relist began")
+	}
+	switch from, to, ok := e.Span(); {
+	case e.RecoveredAt != nil:
+		text := "recovered at " + j.stamp(e.RecoveredAt)
+		if ok && e.Anchor != nil {
+			text += "; in all " + units.Duration(to.Sub(from))
+		}
+		j.pair("ended", text)
+	case e.End != nil && j.To != nil && !e.Recovered:
+		j.pair("ended", "not seen: last record "+j.stamp(e.End)+", end of the log "+j.stamp(j.To))
+	}
+	if n := len(e.Stalls); n > 1 {
+		j.pair("relists", units.Number(n)+" that took too long: they finish, but slowly")
+	}
+	j.pair("reported", briefLine{j.cleaner, mostWords}.cut(j.prose(strings.Join(e.Reasons, "; "))))
+	label := "culprits"
+	for _, who := range e.Culprits[:min(len(e.Culprits), j.full)] {
+		s := checks.Subject{
+			Kind: who.Kind, ID: who.ID, Name: who.Name, Namespace: who.Namespace, Pod: who.Pod, PodUID: who.PodUID,
+		}
+		j.pair(label, j.subjectLine(s)+", in "+units.Count(who.Records, "record")+" ("+j.prose(who.Example)+")")
+		label = ""
+	}
+	j.happened(e)
+	j.causes(e.Causes, main)
+}
+
+// when returns from when to when the records of an episode go, how long that is, and how many they are.
+func (j *journalDoc) when(e journal.Episode) string {
+	when := "without a time"
+	if e.Start != nil {
+		when = j.span(e.Start, e.End)
+	}
+	if e.Seconds > 0 {
+		when += ", " + units.Seconds(e.Seconds)
+	}
+	return when + ", " + units.Count(e.Lines, "record")
+}
+
+// happened lists what happened from two minutes before an episode to two minutes after it, by time. Errors and warnings
+// of a kind are one event: when they began, how many they are, when they ended.
+func (j *journalDoc) happened(e journal.Episode) {
+	const around = 2 * time.Minute
+	from, to, _ := e.Span()
+	type kind struct{ lane, code, marker, what string }
+	var events []journal.Event
+	at := map[kind]int{}
+	for _, ev := range j.Events {
+		if ev.At == nil || ev.At.After(to.Add(around)) || ev.End().Before(from.Add(-around)) {
+			continue
+		}
+		k := kind{ev.Lane, ev.Code, ev.Marker, ev.What}
+		if i, known := at[k]; known && (ev.Marker == "error" || ev.Marker == "warning") {
+			events[i].Join(ev)
+			continue
+		}
+		at[k] = len(events)
+		events = append(events, ev)
+	}
+	t := table{indent: 2, align: "llll"}
+	for _, ev := range events[:min(len(events), j.events)] {
+		t.rows = append(t.rows, []span{
+			plain(j.stamp(ev.At)), plain(j.prose(ev.Lane)), j.sign(ev.Marker), plain(j.eventLine(ev)),
+		})
+	}
+	j.section("What happened", t, len(events))
+}
+
+// causes writes the first cause of an episode with its evidence, and the others in one line.
+func (j *journalDoc) causes(causes []journal.Cause, missing bool) {
+	if len(causes) == 0 {
+		return
+	}
+	c := causes[0]
+	j.heading(j.prose(c.Code), plain(confidence(c.Confidence)+": "+j.prose(c.Summary)))
+	j.list("", plain("+"), c.Evidence.For, j.rows)
+	j.list("", plain("-"), c.Evidence.Against, j.rows)
+	if missing {
+		j.list("", plain("?"), c.Evidence.Missing, j.rows)
+	}
+	var others []string
+	for _, c := range causes[1:] {
+		others = append(others, j.prose(c.Code)+", "+confidence(c.Confidence))
+	}
+	j.pair("or", strings.Join(others, "; "))
 }
 
 // unread returns the sources that were not read, or not to their end.
@@ -47,308 +278,51 @@ func unread(r *journal.Report) []journal.Source {
 	return slices.DeleteFunc(slices.Clone(r.Sources), func(s journal.Source) bool { return s.Problem == "" })
 }
 
-// journal writes the answer of kdiag journal.
-func (p *page) journal(r *journal.Report) {
-	c := calendarOf(r)
-	p.journalTop(r, c)
-	explained := map[string]bool{}
-	pictures := timelinesOf(r)
-	for i, t := range pictures {
-		title := "Timeline"
-		if i > 0 {
-			title = "Closer"
-		}
-		p.heading(title + glue + " " + c.heading(t.from, t.to))
-		p.timeline(t, c, explained, i == 0)
-	}
-	if e := r.Failing; e != nil {
-		p.blank()
-		p.flow([]span{{failingTitle, &p.ink.bold}, plain("  "), {failingState, &p.ink.bad}, plain("  ")}, 2,
-			plain(incidentWhen(*e, c)))
-		p.incident(r, *e, c.within(*e), map[string]bool{})
-	}
-	p.incidents(r, c, pictures, explained)
-	p.startups(ofKind(r, journal.Startup), c)
-	if r.Verdict != checks.LogUnknown || len(r.Sources) != 1 { // else the headline has it
-		p.lines("What kdiag could not read", "?", p.unreadLines(r, shownSources, shownUnreadable))
-	}
-	p.signatures(r.Signatures, c)
-	p.sources(r, c)
-	p.lines("Notes", "-", gatheredNotes(r))
-	if len(r.NextSteps) > 0 {
-		p.blank()
-		p.put(span{"Next", &p.ink.bold}, plain("  (these only read)"))
-	}
-	for i, s := range r.NextSteps {
-		p.step(i+1, checks.NextStep{Why: s.Why, Command: s.Command}, s.Command)
-	}
-}
-
-// What stands in the place of the number and the end of an incident for what fails at the end of the log.
-const (
-	failingTitle = "Failing"
-	failingState = "at the end of the log"
-)
-
-// journalTop writes the first lines: how it is, what happened, and why.
-func (p *page) journalTop(r *journal.Report, c calendar) {
-	style := p.ink.verdict(checks.Verdict(r.Status))
-	host := p.name(p.prose(r.Host))
-	if len(r.Findings) > 0 {
-		on := ", but:"
-		if host != "" {
-			on = ", but on " + host + ":"
-		}
-		p.flow([]span{{r.Verdict, &style}}, 2, plain(on))
-		for i, f := range r.Findings {
-			if i == shownFindings {
-				p.goesOn(len(r.Findings) - i)
-				break
-			}
-			p.item(2, p.eventSign("error"), p.findingLine(f, c))
-		}
-		p.flow(nil, 0, plain(p.lookedAt(r, c)))
-		return
-	}
-	lead := []span{{r.Verdict, &style}, plain("  ")}
-	hang := columns(r.Verdict) + 2
-	if host != "" {
-		lead = append(lead, plain(host+"  "))
-	}
-	p.flow(lead, hang, plain(p.journalSentence(r, c)))
-	if cause := p.causeSentence(r); cause != "" {
-		p.flow([]span{plain(spaces(hang))}, hang, plain(cause))
-	}
-}
-
-// name shortens what is too long to stand in the middle of a line.
-func (p *page) name(s string) string {
-	return briefLine{p.cleaner, p.width}.middle(s, max(p.width/3, 16))
-}
-
-// goesOn writes that a list goes on.
-func (p *page) goesOn(n int) {
-	p.flow([]span{plain("  ")}, 2, plain("and "+units.Number(n)+" more; -o json has all"))
-}
-
-// lines writes lines below a heading, if there are any.
-func (p *page) lines(title, sign string, lines []string) {
-	if len(lines) > 0 {
-		p.heading(title)
-	}
-	for _, s := range lines {
-		p.item(2, plain(sign), p.prose(s))
-	}
-}
-
-// incidents writes the incidents: few of them in full, of many a list, and in full those that matter most.
-func (p *page) incidents(r *journal.Report, c calendar, pictures []timeline, explained map[string]bool) {
-	incidents := r.Incidents()
-	shown := inFull(incidents)
-	if len(shown) < len(incidents) {
-		p.incidentList(incidents, c)
-	}
-	told := map[string]bool{}
-	for _, i := range shown {
-		e := incidents[i]
-		title, state, style := incidentTitle(i, len(incidents)), "recovered", &p.ink.good
-		if !e.Recovered {
-			state, style = "no recovery seen", &p.ink.bad
-		}
-		p.blank()
-		p.flow([]span{{title, &p.ink.bold}, plain("  "), {state, style}, plain("  ")}, 2, plain(incidentWhen(e, c)))
-		if t, ok := closeUpOf(r, e, pictures); ok {
-			p.timeline(t, c, explained, false)
-			p.blank()
-		}
-		p.incident(r, e, c.within(e), told)
-	}
-	if rest := len(incidents) - len(shown); rest > 0 {
-		p.blank()
-		p.flow(nil, 0, plain("The other "+units.Count(rest, "incident")+" in full: -o json, or --html FILE."))
-	}
-}
-
-func incidentTitle(i, of int) string {
-	if of == 1 {
-		return "Incident"
-	}
-	return "Incident #" + units.Number(i+1) + " of " + units.Number(of)
-}
-
-// inFull returns the indexes of the incidents that are worth showing in full, by time: all of a few, else the first,
-// the one that the headline is about, the worst, and the last.
-func inFull(incidents []journal.Episode) []int {
-	shown := []int{0, journal.MainIncident(incidents), worstIncident(incidents), len(incidents) - 1}
-	if len(incidents) <= fullIncidents {
-		shown = shown[:0]
-		for i := range incidents {
-			shown = append(shown, i)
-		}
-	}
-	slices.Sort(shown)
-	shown = slices.Compact(shown)
-	return shown[max(0, len(shown)-fullIncidents):] // the first matters least for what is the matter now
-}
-
-func worstIncident(incidents []journal.Episode) int {
-	worst := 0
-	for i, e := range incidents {
-		if e.MaxLastSeenSeconds > incidents[worst].MaxLastSeenSeconds {
-			worst = i
-		}
-	}
-	return worst
-}
-
-// incidentList writes one line for each incident.
-func (p *page) incidentList(incidents []journal.Episode, c calendar) {
-	p.heading("Incidents")
-	first := max(0, len(incidents)-listedIncidents)
-	if first > 0 {
-		p.flow([]span{plain("  ")}, 2, plain("the last "+units.Number(listedIncidents)+", and "+units.Number(first)+" more before them"))
-	}
-	var rows [][]span
-	for i, e := range incidents[first:] {
-		end, style := "recovered", &p.ink.good
-		if !e.Recovered {
-			end, style = "no end seen", &p.ink.bad
-		}
-		rows = append(rows, []span{
-			plain("#" + units.Number(first+i+1)), plain(c.stamp(e.Start)), plain(lasted(e)), plain(age(e)),
-			{end, style},
-			plain(p.prose(firstCause(e))),
-		})
-	}
-	p.table(table{
-		indent: 2, align: "rlrrll", head: []string{"", "from", "lasted", "worst age", "", "likely cause"},
-		rows: rows,
-	})
-}
-
-func firstCause(e journal.Episode) string {
-	if len(e.Causes) == 0 {
-		return "-"
-	}
-	return e.Causes[0].Code
-}
-
-// unreadLines lists what was not read, and where, so many sources and stretches at most: silence about it would be
-// taken for health.
-func (p *page) unreadLines(r *journal.Report, sources, stretches int) []string {
+// unreadLines lists what was not read, and where.
+func (j *journalDoc) unreadLines() []string {
 	var lines []string
-	bad := unread(r)
-	for _, s := range bad[:min(len(bad), sources)] {
+	if j.Unparsed > 0 {
+		lines = append(lines, units.Count(j.Unparsed, "record")+" in a form that kdiag does not know")
+	}
+	for _, s := range unread(j.Report) {
 		lines = append(lines, s.Name+": "+s.Problem)
 	}
-	if n := len(bad) - sources; n > 0 {
-		lines = append(lines, "and "+units.Count(n, "more source")+"; -o json has all")
-	}
-	for _, u := range r.Unreadable[:min(len(r.Unreadable), stretches)] {
-		text := u.Source + ": " + units.Count(u.Bytes, "byte") + " at offset " + units.Number(u.Offset)
-		if u.Why != "" {
-			text += ": " + u.Why
-		}
-		lines = append(lines, text)
-	}
-	if n := len(r.Unreadable) - stretches; n > 0 {
-		lines = append(lines, "and "+units.Count(n, "more stretch")+"; -o json has all")
-	}
-	if r.Unparsed > 0 {
-		lines = append(lines, units.Count(r.Unparsed, "record")+" in a form that kdiag does not know")
+	for _, u := range j.Unreadable {
+		where := units.Count(u.Bytes, "byte") + " at offset " + units.Number(u.Offset)
+		lines = append(lines, u.Source+": "+where+": "+u.Why)
 	}
 	return lines
 }
 
 // signatures writes which records were recognised: how many, when, and what they mean.
-func (p *page) signatures(counts []journal.Count, c calendar) {
-	if len(counts) == 0 {
-		return
-	}
-	p.heading("Signatures")
+func (j *journalDoc) signatures() {
 	t := table{indent: 2, align: "lrll", head: []string{"", "records", "first to last", "means"}}
-	for _, s := range counts {
-		t.rows = append(t.rows, []span{
-			{p.prose(s.Code), &p.ink.bold},
-			plain(units.Number(s.Count)), plain(c.span(s.First, s.Last)),
-			plain(p.prose(s.Title)),
-		})
-	}
-	p.table(t)
-}
-
-// sources writes what was read.
-func (p *page) sources(r *journal.Report, c calendar) {
-	read := slices.DeleteFunc(slices.Clone(r.Sources), func(s journal.Source) bool {
-		return s.Lines == 0 && s.Problem != ""
-	})
-	if len(read) == 0 {
-		return
-	}
-	p.heading("Read: " + units.Count(r.Lines, "record") + ", " + units.Size(r.Bytes))
-	for i, s := range read {
-		if i == shownSources {
-			p.goesOn(len(read) - i)
-			return
+	for _, s := range j.Signatures {
+		title := j.prose(s.Title)
+		if j.examples {
+			title += "; first record: " + j.prose(s.Example)
 		}
-		name := p.prose(sourceName(s))
-		lead := []span{plain("  " + name + "  ")}
-		if columns(name) > p.width/3 {
-			p.flow([]span{plain("  ")}, 4, plain(name))
-			lead = []span{plain("    ")}
-		}
-		p.flow(lead, 4, plain(p.sourceLine(s, r.Notes, c)))
+		t.add(j.prose(s.Code), units.Number(s.Count), j.span(s.First, s.Last), title)
 	}
+	j.section("Signatures", t, len(t.rows))
 }
 
-func sourceName(s journal.Source) string {
-	if s.Name == "-" {
-		return "standard input"
-	}
-	return s.Name
-}
-
-// sourceLine describes a source. How its zone and year are known is left to the notes where they have it.
-func (p *page) sourceLine(s journal.Source, notes []string, c calendar) string {
-	parts := []string{
-		p.prose(s.Format), p.prose(s.Compressed), units.Count(s.Lines, "record"), units.Size(s.Bytes),
-		c.span(s.From, s.To),
-	}
-	for _, known := range []struct{ what, how string }{{"zone", s.Zone}, {"year", s.Year}} {
-		noted := slices.ContainsFunc(notes, func(n string) bool {
-			return strings.HasPrefix(n, s.Name+": ") && strings.Contains(n, known.what)
-		})
-		if known.how != "" && !noted {
-			parts = append(parts, known.what+" "+p.prose(known.how))
-		}
-	}
-	if s.Unparsed > 0 {
-		parts = append(parts, units.Number(s.Unparsed)+" not understood")
-	}
-	return strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), ", ")
-}
-
-// gatheredNotes puts the notes about one source into one, without its name where there is no other source.
-func gatheredNotes(r *journal.Report) []string {
-	var all []string
-	at := map[string]int{}
-	for _, n := range r.Notes {
-		i := slices.IndexFunc(r.Sources, func(s journal.Source) bool { return strings.HasPrefix(n, s.Name+": ") })
-		if i < 0 {
-			all = append(all, n)
+// sources describes what was read.
+func (j *journalDoc) sources() []string {
+	var lines []string
+	for _, s := range j.Sources {
+		if s.Lines == 0 && s.Problem != "" {
 			continue
 		}
-		name := r.Sources[i].Name
-		rest := strings.TrimPrefix(n, name+": ")
-		if first, ok := at[name]; ok {
-			all[first] += "; " + rest
-			continue
+		if s.Name == "-" {
+			s.Name = "standard input"
 		}
-		at[name] = len(all)
-		if len(r.Sources) > 1 {
-			rest = name + ": " + rest
+		form := strings.TrimSpace(s.Compressed + " " + s.Format)
+		line := s.Name + ": " + form + ", " + units.Count(s.Lines, "record") + ", " + units.Size(s.Bytes)
+		if when := j.span(s.From, s.To); when != "" {
+			line += ", " + when
 		}
-		all = append(all, rest)
+		lines = append(lines, line)
 	}
-	return all
+	return lines
 }

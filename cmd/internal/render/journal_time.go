@@ -7,13 +7,12 @@ import (
 	"github.com/kdiag/kdiag/journal"
 )
 
-// A calendar prints the moments of one report: in the zone of its log, so that they can be looked up there, and with
-// no more of the date than tells them apart.
+// A calendar prints the times of one report: in the zone of its log, so that they can be looked up there, and with no
+// more of the date than tells them apart.
 type calendar struct {
 	zone  *time.Location
-	days  bool   // the report spans more than one day
-	years bool   // and more than one year
-	day   string // the date that a heading has said; empty for none
+	days  bool // the report spans more than one day
+	years bool // and more than one year
 }
 
 func calendarOf(r *journal.Report) calendar {
@@ -21,54 +20,39 @@ func calendarOf(r *journal.Report) calendar {
 	if r.Zone != nil {
 		c.zone = r.Zone
 	}
-	if all := moments(r); len(all) > 0 {
-		first, last := slices.MinFunc(all, time.Time.Compare), slices.MaxFunc(all, time.Time.Compare)
+	if first, last, ok := bounds(r); ok {
 		c.days = c.date(first) != c.date(last)
 		c.years = first.In(c.zone).Year() != last.In(c.zone).Year()
 	}
 	return c
 }
 
-// moments returns the times that a report's pictures and lines show.
-func moments(r *journal.Report) []time.Time {
-	var all []time.Time
-	add := func(times ...*time.Time) {
-		for _, t := range times {
-			if t != nil {
-				all = append(all, *t)
-			}
-		}
-	}
-	add(r.From, r.To)
+// bounds returns the first and the last time that a report's pictures and lines show; false without any.
+func bounds(r *journal.Report) (first, last time.Time, ok bool) {
+	all := []*time.Time{r.From, r.To}
 	for _, e := range r.Episodes {
-		add(e.Start, e.End, e.Anchor, e.RecoveredAt)
+		all = append(all, e.Start, e.End, e.Anchor, e.RecoveredAt)
 	}
 	for _, s := range r.Signatures {
-		add(s.First, s.Last)
+		all = append(all, s.First, s.Last)
 	}
-	return all
-}
-
-// zoneName returns such as UTC or +08:00 for the zone at a moment.
-func (c calendar) zoneName(at time.Time) string {
-	at = at.In(c.zone)
-	if _, offset := at.Zone(); offset == 0 {
-		return "UTC"
+	all = slices.DeleteFunc(all, func(t *time.Time) bool { return t == nil })
+	if len(all) == 0 {
+		return first, last, false
 	}
-	return at.Format("-07:00")
+	compare := func(a, b *time.Time) int { return a.Compare(*b) }
+	return *slices.MinFunc(all, compare), *slices.MaxFunc(all, compare), true
 }
 
 func (c calendar) date(t time.Time) string { return t.In(c.zone).Format(time.DateOnly) }
 
 func (c calendar) clock(t time.Time) string { return t.In(c.zone).Format(time.TimeOnly) }
 
-// stamp returns a moment, or a dash for none.
+// stamp returns a time, or a dash for none.
 func (c calendar) stamp(t *time.Time) string {
 	switch {
 	case t == nil:
 		return "-"
-	case c.day != "" && c.date(*t) == c.day:
-		return c.clock(*t)
 	case c.years:
 		return c.date(*t) + glue + c.clock(*t)
 	case c.days:
@@ -77,7 +61,7 @@ func (c calendar) stamp(t *time.Time) string {
 	return c.clock(*t)
 }
 
-// span returns "00:52:12 to 00:56:07"; a moment when both are the same second.
+// span returns such as "00:52:12 to 00:56:07"; one time when both are the same second or one is missing.
 func (c calendar) span(from, to *time.Time) string {
 	switch {
 	case from == nil && to == nil:
@@ -92,44 +76,30 @@ func (c calendar) span(from, to *time.Time) string {
 	return c.stamp(from) + " to " + c.stamp(to)
 }
 
-// full returns a moment with its date and zone, for a sentence that stands alone.
-func (c calendar) full(t time.Time) string {
-	return c.date(t) + glue + c.clock(t) + glue + c.zoneName(t)
-}
-
-// after returns a moment after another in as few words as tell when it was.
-func (c calendar) after(from, to *time.Time) string {
-	if c.date(*from) == c.date(*to) {
-		return c.clock(*to)
+// full returns a span with dates and zone, for a sentence that stands alone.
+func (c calendar) full(from, to time.Time) string {
+	text := c.date(from) + glue + c.clock(from) + glue + c.zoneName(from)
+	switch {
+	case c.date(from) != c.date(to):
+		return text + " to " + c.date(to) + glue + c.clock(to)
+	case c.clock(from) != c.clock(to):
+		return text + " to " + c.clock(to)
 	}
-	return c.full(*to)
+	return text
 }
 
-// short returns a moment with its day and zone in few columns.
+// zoneName returns such as UTC or +08:00 for the zone at a time.
+func (c calendar) zoneName(at time.Time) string {
+	at = at.In(c.zone)
+	if _, offset := at.Zone(); offset == 0 {
+		return "UTC"
+	}
+	return at.Format("-07:00")
+}
+
+// short returns a time with its day and zone in few columns.
 func (c calendar) short(t time.Time) string {
 	return t.In(c.zone).Format("Jan" + glue + "02" + glue + "15:04:05Z07:00")
-}
-
-// within returns a calendar for the lines about one episode, whose heading has said the day.
-func (c calendar) within(e journal.Episode) calendar {
-	if from, to, ok := e.Span(); ok && c.date(from) == c.date(to) {
-		c.day = c.date(from)
-	}
-	return c
-}
-
-// heading says which time a picture shows, and in which zone.
-func (c calendar) heading(from, to time.Time) string {
-	start := c.date(from) + glue + c.clock(from)
-	end := c.clock(to)
-	if c.date(from) != c.date(to) {
-		end = c.date(to) + glue + end
-	}
-	zone := c.zoneName(from)
-	if other := c.zoneName(to); other != zone {
-		zone += "/" + other
-	}
-	return start + " to " + end + ", " + zone
 }
 
 // A tick is a mark of a time axis.
@@ -142,10 +112,9 @@ type tick struct {
 func tickSteps() []time.Duration {
 	const day = 24 * time.Hour
 	return []time.Duration{
-		time.Second, 2 * time.Second, 5 * time.Second, 10 * time.Second, 15 * time.Second, 30 * time.Second,
-		time.Minute, 2 * time.Minute, 5 * time.Minute, 10 * time.Minute, 15 * time.Minute, 30 * time.Minute,
-		time.Hour, 2 * time.Hour, 3 * time.Hour, 6 * time.Hour, 12 * time.Hour,
-		day, 2 * day, 7 * day, 14 * day, 28 * day, 91 * day, 364 * day, 3640 * day,
+		time.Second, 5 * time.Second, 10 * time.Second, 30 * time.Second, time.Minute, 2 * time.Minute, 5 * time.Minute,
+		10 * time.Minute, 30 * time.Minute, time.Hour, 2 * time.Hour, 6 * time.Hour, 12 * time.Hour,
+		day, 2 * day, 7 * day, 28 * day, 364 * day, 3640 * day,
 	}
 }
 
@@ -157,12 +126,12 @@ func (c calendar) ticks(from, to time.Time, width int) []tick {
 		return nil
 	}
 	steps := tickSteps()
+	fits := func(step time.Duration) bool {
+		return float64(width)*float64(step) >= float64(len(labelLayout(step))+between)*float64(length)
+	}
 	step := steps[len(steps)-1]
-	for _, s := range steps {
-		if float64(width)*float64(s) >= float64(len(labelLayout(s))+between)*float64(length) {
-			step = s
-			break
-		}
+	if i := slices.IndexFunc(steps, fits); i >= 0 {
+		step = steps[i]
 	}
 	_, offset := from.In(c.zone).Zone()
 	local := time.Duration(offset) * time.Second

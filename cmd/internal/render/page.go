@@ -6,21 +6,23 @@ import (
 	"strings"
 
 	"github.com/charmbracelet/lipgloss"
+
+	"github.com/kdiag/kdiag/checks/units"
 )
 
 // A page is text in the making: lines that fit its width, except for commands, which are never broken.
 type page struct {
 	cleaner
-	out   bytes.Buffer
-	width int
-	ink   inks
-	glyph glyphs
+	out    bytes.Buffer
+	width  int
+	styles map[ink]lipgloss.Style
+	glyph  glyphs
 }
 
-// A span is a piece of a line in one style. Its text is clean.
+// A span is a piece of a line in one ink. Its text is clean.
 type span struct {
-	text  string
-	style *lipgloss.Style // nil for none
+	text string
+	ink  ink // empty for none
 }
 
 func plain(s string) span { return span{text: s} }
@@ -33,7 +35,7 @@ func newPage(w io.Writer, o Options) *page {
 	return &page{
 		cleaner: cleaner{ascii: o.ASCII},
 		width:   max(width, minWidth),
-		ink:     newInks(w, o.Color),
+		styles:  newStyles(w, o.Color),
 		glyph:   newGlyphs(o.ASCII),
 	}
 }
@@ -47,15 +49,13 @@ func (p *page) bytes() []byte {
 func (p *page) put(spans ...span) {
 	var b strings.Builder
 	for _, s := range spans {
-		if s.style == nil || strings.TrimSpace(s.text) == "" {
-			b.WriteString(s.text)
-			continue
+		if s.ink != "" && strings.TrimSpace(s.text) != "" {
+			s.text = p.styles[s.ink].Render(s.text)
 		}
-		b.WriteString(s.style.Render(s.text))
+		b.WriteString(s.text)
 	}
 	line := strings.ReplaceAll(b.String(), glue, " ")
-	p.out.WriteString(strings.TrimRight(line, " "))
-	p.out.WriteByte('\n')
+	p.out.WriteString(strings.TrimRight(line, " ") + "\n")
 }
 
 // blank writes an empty line, unless the page is empty or there is one already.
@@ -65,10 +65,18 @@ func (p *page) blank() {
 	}
 }
 
-// heading starts a section.
-func (p *page) heading(s string) {
+// heading starts a section. More stands behind the title.
+func (p *page) heading(title string, more ...span) {
 	p.blank()
-	p.flow(nil, 2, span{s, &p.ink.bold})
+	if len(more) == 0 {
+		p.flow(nil, 2, span{title, strong})
+		return
+	}
+	lead := []span{{title, strong}, plain("  ")}
+	for _, s := range more[:len(more)-1] {
+		lead = append(lead, s, plain("  "))
+	}
+	p.flow(lead, 2, more[len(more)-1])
 }
 
 // flow writes text after lead, wrapped at the page's width; further lines are indented by hang.
@@ -90,7 +98,7 @@ func (p *page) flow(lead []span, hang int, text span) {
 		if i > 0 {
 			lead = []span{plain(spaces(hang))}
 		}
-		p.put(append(lead, span{line, text.style})...)
+		p.put(append(lead, span{line, text.ink})...)
 	}
 }
 
@@ -106,24 +114,50 @@ func unstyled(lead []span, text span) ([]span, span) {
 		words+" "+text.text, func(r rune) bool { return r == ' ' }), " "))
 }
 
+// text writes a paragraph that is indented.
+func (p *page) text(indent int, text string) {
+	p.flow([]span{plain(spaces(indent))}, indent, plain(text))
+}
+
 // item writes text as an indented paragraph behind a sign.
 func (p *page) item(indent int, sign span, text string) {
 	lead := []span{plain(spaces(indent)), sign, plain(" ")}
 	p.flow(lead, indent+columns(sign.text)+1, plain(text))
 }
 
-// pair writes a label and what it stands for, wrapped beside it.
-func (p *page) pair(label string, width int, text string) {
+// list writes at most so many lines, each behind a sign, below a title; nothing when there are none.
+func (p *page) list(title string, sign span, lines []string, most int) {
+	if len(lines) > 0 && title != "" {
+		p.heading(title)
+	}
+	for _, s := range lines[:min(len(lines), most)] {
+		p.item(2, sign, p.prose(s))
+	}
+	p.more(len(lines) - most)
+}
+
+// more writes how much of a list was left out.
+func (p *page) more(n int) {
+	if n > 0 {
+		p.text(2, "and "+units.Number(n)+" more; -o json has all")
+	}
+}
+
+// pair writes a label and what it stands for, wrapped beside it; nothing where that is empty.
+func (p *page) pair(label, text string) {
 	if text == "" {
 		return
 	}
-	lead := []span{plain("  " + pad(label, width) + "  ")}
-	p.flow(lead, width+4, plain(text))
+	lead := []span{plain("  " + pad(label, labelWidth) + "  ")}
+	p.flow(lead, labelWidth+4, plain(text))
 }
 
-// command writes a command on a line of its own, whole, so that it can be copied.
+// labelWidth is the width of the labels of pairs.
+const labelWidth = 10
+
+// command writes a command whole, on one line, so that it can be copied.
 func (p *page) command(indent int, command string) {
-	p.put(plain(spaces(indent)), span{p.clean(strings.TrimSpace(command)), &p.ink.command})
+	p.put(plain(spaces(indent)), span{p.clean(strings.TrimSpace(command)), info})
 }
 
 // fill breaks text at spaces into lines: the first starts at column used, the others at column hang, and all end
@@ -170,3 +204,16 @@ func pad(s string, width int) string { return s + spaces(width-columns(s)) }
 
 // padLeft fills s with spaces to width columns, at the left.
 func padLeft(s string, width int) string { return spaces(width-columns(s)) + s }
+
+// size formats bytes; no line is broken between the number and its unit.
+func size[T int | int64 | float64](bytes T) string {
+	return strings.ReplaceAll(units.Size(int64(bytes)), " ", glue)
+}
+
+// seconds formats a duration that may be absent; absent is a dash, never zero.
+func seconds(v *float64) string {
+	if v == nil {
+		return "-"
+	}
+	return units.Seconds(*v)
+}

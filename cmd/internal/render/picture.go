@@ -4,6 +4,7 @@ import (
 	"math"
 	"strings"
 
+	"github.com/kdiag/kdiag/checks/units"
 	"github.com/kdiag/kdiag/plegbench"
 )
 
@@ -12,15 +13,8 @@ func (g glyphs) bar(v, full float64, width int) string {
 	if v <= 0 || full <= 0 || width < 1 {
 		return ""
 	}
-	halves := int(math.Round(min(v/full, 1) * float64(width) * 2))
-	if halves < 2 {
-		return g.half
-	}
-	s := strings.Repeat(g.full, halves/2)
-	if halves%2 == 1 {
-		s += g.half
-	}
-	return s
+	halves := max(1, int(math.Round(min(v/full, 1)*float64(width)*2)))
+	return strings.Repeat(g.full, halves/2) + strings.Repeat(g.half, halves%2)
 }
 
 // limitBar draws a share of a limit, linearly, in width columns. The limit is marked at three quarters of them, so
@@ -29,13 +23,9 @@ func (g glyphs) bar(v, full float64, width int) string {
 func (g glyphs) limitBar(share float64, width int) (under, beyond string) {
 	below := width * 3 / 4
 	above := width - below - 1
-	fullCells := int(min(share, 1) * float64(below))
-	under = strings.Repeat(g.full, fullCells)
-	if rest := min(share, 1)*float64(below) - float64(fullCells); rest >= 0.5 {
-		under += g.half
-		fullCells++
-	}
-	under += strings.Repeat(g.track, below-fullCells) + g.mark
+	halves := int(min(max(share, 0), 1) * float64(below) * 2)
+	under = strings.Repeat(g.full, halves/2) + strings.Repeat(g.half, halves%2)
+	under += strings.Repeat(g.track, below-(halves+1)/2) + g.mark
 	if share <= 1 {
 		return under, ""
 	}
@@ -45,49 +35,53 @@ func (g glyphs) limitBar(share float64, width int) (under, beyond string) {
 	return under, strings.Repeat(g.over, above-1) + g.more
 }
 
-// series draws values over time, one character each, on a scale from zero to the largest. A negative value is a sample
-// without an answer. Where there are more values than columns, each column shows the worst of its share.
-func (g glyphs) series(values []float64, width int) string {
-	values = worst(values, width)
-	top := 0.0
-	for _, v := range values {
-		top = max(top, v)
-	}
-	var b strings.Builder
-	for _, v := range values {
-		switch {
-		case v < 0:
-			b.WriteRune(g.lost)
-		case top == 0:
-			b.WriteRune(g.levels[0])
-		default:
-			level := int(math.Ceil(v/top*float64(len(g.levels)))) - 1
-			b.WriteRune(g.levels[min(max(level, 0), len(g.levels)-1)])
-		}
-	}
-	return b.String()
+// A gauge is one figure and the limit that it is held against.
+type gauge struct {
+	label        string
+	value, limit float64
+	print        func(float64) string
 }
 
-// worst reduces values to at most width: each of the result is the largest of its share, or lost if one of it was.
-func worst(values []float64, width int) []float64 {
-	if len(values) <= width || width < 1 {
-		return values
+// share is how much of its limit a gauge uses; 0 without a limit.
+func (g gauge) share() float64 {
+	if g.limit <= 0 {
+		return 0
 	}
-	out := make([]float64, width)
-	for i := range out {
-		for _, v := range values[i*len(values)/width : (i+1)*len(values)/width] {
-			if v < 0 || out[i] < 0 {
-				out[i] = -1
-				continue
-			}
-			out[i] = max(out[i], v)
-		}
-	}
-	return out
+	return g.value / g.limit
 }
 
-// histogram draws counts by latency as horizontal bars. Empty buckets before the first and after the last are left out, and a row of
-// empty ones in between becomes one line.
+// ofLimit returns such as "69% of 3m"; empty without a limit.
+func (g gauge) ofLimit() string {
+	if g.limit <= 0 {
+		return ""
+	}
+	return padLeft(units.Percent(g.share()), 4) + " of " + g.print(g.limit)
+}
+
+// gauges draws figures to one scale, on which all limits are at the same mark.
+func (p *page) gauges(all []gauge) {
+	const shortest, longest = 12, 40
+	var labels, values, limits int
+	for _, g := range all {
+		labels, values = max(labels, columns(g.label)), max(values, columns(g.print(g.value)))
+		limits = max(limits, columns(g.ofLimit()))
+	}
+	width := min(p.width-2-labels-2-values-2-2-limits, longest)
+	for _, g := range all {
+		if width < shortest {
+			p.pair(g.label, g.print(g.value)+", "+g.ofLimit())
+			continue
+		}
+		under, beyond := p.glyph.limitBar(g.share(), width)
+		p.put(
+			plain("  "+pad(g.label, labels)+"  "+padLeft(g.print(g.value), values)+"  "),
+			plain(under), span{beyond, bad}, plain(spaces(width-columns(under+beyond))+"  "+g.ofLimit()),
+		)
+	}
+}
+
+// histogram draws counts by latency as horizontal bars. Empty buckets before the first and after the last are left out,
+// and a row of empty ones in between becomes one line.
 func (p *page) histogram(title string, buckets []plegbench.Bucket) {
 	first, last, most := len(buckets), -1, 0
 	for i, b := range buckets {
@@ -99,29 +93,18 @@ func (p *page) histogram(title string, buckets []plegbench.Bucket) {
 		return
 	}
 	p.heading(title)
-	rows := make([][]span, 0, last-first+1)
+	t := table{indent: 2, align: "rrl"}
 	for i := first; i <= last; i++ {
-		if empty := emptyRun(buckets[i:]); empty > 1 {
-			rows = append(rows, []span{plain("..."), plain(""), plain("")})
-			i += empty - 1
-			continue
-		}
 		b := buckets[i]
-		label, style := "no answer", &p.ink.bad
-		if b.LeSeconds != nil {
-			label, style = "to "+strings.Replace(duration(*b.LeSeconds), ".0", "", 1), nil
+		switch bar := p.glyph.bar(float64(b.Count), float64(most), min(40, p.width/2)); {
+		case b.Count == 0 && buckets[i-1].Count == 0:
+		case b.Count == 0 && buckets[i+1].Count == 0:
+			t.add("...", "", "")
+		case b.LeSeconds == nil:
+			t.rows = append(t.rows, []span{plain("no answer"), plain(units.Number(b.Count)), {bar, bad}})
+		default:
+			t.add("<= "+units.Seconds(*b.LeSeconds), units.Number(b.Count), bar)
 		}
-		bar := p.glyph.bar(float64(b.Count), float64(most), min(40, p.width/2))
-		rows = append(rows, []span{plain(label), plain(count(b.Count)), {bar, style}})
 	}
-	p.table(table{indent: 2, align: "rrl", rows: rows})
-}
-
-// emptyRun returns how many buckets are empty up to the first that is not.
-func emptyRun(buckets []plegbench.Bucket) int {
-	n := 0
-	for n < len(buckets) && buckets[n].Count == 0 {
-		n++
-	}
-	return n
+	p.table(t)
 }

@@ -2,88 +2,66 @@ package render
 
 import (
 	"strconv"
+	"strings"
 
 	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/checks/units"
 )
 
-// probeBar is the width of the bars beside the latencies.
-const probeBar = 12
+// callBar is the width of the bars beside the latencies of calls.
+const callBar = 12
 
 // probe writes the answer of kdiag runtime.
 func (p *page) probe(r *checks.RuntimeProbe) {
-	p.headline(r.Status, where(r.Host, r.Runtime), sentence(p.cleaner, r.Status, r.Causes, r.Problems, p.fineProbe(r)))
-	p.problems(r.Status, r.Causes, r.Problems)
-	p.causes(r.Causes)
+	p.answer(r.Header, r.Runtime, r.Status, r.Causes, r.Problems, p.fineProbe(r))
 	if r.Runtime.Endpoint != "" {
 		p.heading("Runtime")
 	}
-	p.runtime(r.Runtime, labelWidth)
-	p.pair("connect", labelWidth, p.connect(r.Connect))
-	p.conditions(r.Conditions)
+	p.runtime(r.Runtime)
+	p.connect(r.Connect)
+	if len(r.Conditions) > 0 {
+		p.heading("Conditions")
+	}
+	t := table{indent: 2, align: "lll"}
+	for _, c := range r.Conditions {
+		state := span{"false", bad}
+		if c.Status {
+			state = span{"true", good}
+		}
+		why := strings.Trim(c.Reason+": "+c.Message, ": ")
+		t.rows = append(t.rows, []span{plain(p.prose(c.Type)), state, plain(p.prose(why))})
+	}
+	p.table(t)
 	p.rpcs(r.RPCs)
 }
 
-func (p *page) fineProbe(r *checks.RuntimeProbe) string {
-	name := p.runtimeName(r.Runtime)
-	if name == "" {
-		name = "the runtime"
-	}
+func (c cleaner) fineProbe(r *checks.RuntimeProbe) string {
 	answered := 0
 	for _, c := range r.RPCs {
 		if c.Code == "OK" {
 			answered++
 		}
 	}
-	return name + " answers " + count(answered) + " of " + plural(len(r.RPCs), "RPC")
+	calls := units.Number(answered) + " of " + units.Count(len(r.RPCs), "RPC")
+	return strings.TrimSpace(c.runtimeName(r.Runtime) + " answers " + calls)
 }
 
-func (p *page) connect(c checks.ConnectInfo) string {
+// connect writes what the socket did, and which process listens on it.
+func (p *page) connect(c checks.ConnectInfo) {
 	if c.State == "" {
-		return ""
+		return
 	}
-	text := p.prose(c.State) + " in " + duration(c.Seconds)
+	text := p.prose(c.State) + " in " + units.Seconds(c.Seconds)
 	if c.Error != "" {
 		text += ": " + p.prose(c.Error)
 	}
 	if q := c.Peer; q != nil {
-		text += "; " + p.prose(q.Name) + " listens, pid" + glue + strconv.Itoa(q.PID)
-		if q.State != "" {
-			text += ", " + p.prose(q.State)
-		}
-		if q.Wchan != "" && q.Wchan != "0" {
-			text += " in " + p.prose(q.Wchan)
-		}
-		if q.Age != "" {
-			text += ", up " + p.prose(q.Age)
-		}
+		text += "; " + p.prose(q.Name) + " listens, pid" + glue + strconv.Itoa(q.PID) + ", " + p.processState(*q)
 	}
-	return text
+	p.pair("connect", text)
 }
 
-func (p *page) conditions(conditions []checks.Condition) {
-	if len(conditions) == 0 {
-		return
-	}
-	p.heading("Conditions")
-	rows := make([][]span, 0, len(conditions))
-	for _, c := range conditions {
-		state := span{"false", &p.ink.bad}
-		if c.Status {
-			state = span{"true", &p.ink.good}
-		}
-		why := p.prose(c.Reason)
-		if c.Message != "" {
-			if why != "" {
-				why += ": "
-			}
-			why += p.prose(c.Message)
-		}
-		rows = append(rows, []span{plain(p.prose(c.Type)), state, plain(why)})
-	}
-	p.table(table{indent: 2, align: "lll", rows: rows})
-}
-
-// rpcs writes each call with its latency, as number and bar; what the runtime said of a failed one stands below.
+// rpcs writes each call with its latency, as number and bar; the error of a failed one stands below.
 func (p *page) rpcs(rpcs []checks.RPC) {
 	if len(rpcs) == 0 {
 		return
@@ -95,13 +73,20 @@ func (p *page) rpcs(rpcs []checks.RPC) {
 	}
 	t := table{indent: 2, align: "lrlrrl", head: []string{"name", "time", "", "size", "items", "outcome"}}
 	for _, c := range rpcs {
-		outcome := span{p.prose(c.Code), &p.ink.bad}
+		bytes, items, ink := "-", "-", bad
+		if c.Bytes != nil {
+			bytes = size(*c.Bytes)
+		}
+		if c.Items != nil {
+			items = units.Number(*c.Items)
+		}
 		if c.Code == "OK" {
-			outcome.style = nil
+			ink = ""
 		}
 		t.rows = append(t.rows, []span{
-			plain(p.prose(c.Name)), plain(duration(c.Seconds)), plain(p.glyph.bar(c.Seconds, slowest, probeBar)),
-			plain(some(c.Bytes, func(n int) string { return size(float64(n)) })), plain(some(c.Items, count)), outcome,
+			plain(p.prose(c.Name)), plain(units.Seconds(c.Seconds)), plain(p.glyph.bar(c.Seconds, slowest, callBar)),
+			plain(bytes), plain(items),
+			{p.prose(c.Code), ink},
 		})
 	}
 	p.table(t)
@@ -110,12 +95,4 @@ func (p *page) rpcs(rpcs []checks.RPC) {
 			p.flow([]span{plain("  " + p.prose(c.Name) + ": ")}, 4, plain(p.prose(c.Error)))
 		}
 	}
-}
-
-// some prints a number, or a dash where the document leaves it out.
-func some(n *int, print func(int) string) string {
-	if n == nil {
-		return "-"
-	}
-	return print(*n)
 }

@@ -1,83 +1,97 @@
 package render
 
 import (
+	"cmp"
 	"io"
-	"slices"
-	"strconv"
+	"path"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/kdiag/kdiag/checks/units"
 	"github.com/kdiag/kdiag/crictl/gc"
 	"github.com/kdiag/kdiag/plegbench"
 )
 
 // The pace of a progress line.
 const (
-	redrawEvery = 100 * time.Millisecond // also how long a command may run before the line appears
+	redrawEvery = 250 * time.Millisecond // also how long a command may run before the line appears
 	doneWithin  = time.Second            // how long Done waits for a terminal that takes no more output
-	keptSamples = 4096                   // for the percentiles of the live view
 )
 
-// spinner turns while nothing else on the line does: it says that kdiag is alive, whatever hangs.
+// spinner turns while nothing else on the line does: it shows that kdiag is alive, whatever hangs.
 const spinner = `|/-\`
 
-// Progress shows on a terminal how far a measurement is, in one line that is rewritten in place and gone at the end.
-// Where the writer is no terminal it shows nothing. All methods may be called at the same time from several goroutines.
+// Progress shows on a terminal how far a command is, in one line that is rewritten in place and gone at the end. Where
+// the writer is no terminal it shows nothing. All methods may be called at the same time from several goroutines.
 type Progress struct {
-	ASCII bool // draw with ASCII only; to be set before the first Update or Sample
+	ASCII bool // show names with ASCII only; to be set before the first use
 
 	w     io.Writer
 	tty   bool
 	width int
 
-	mu       sync.Mutex
-	now      plegbench.Progress
-	reading  reading     // of logs, instead
-	removing gc.Progress // of a clean-up, instead
-	samples  []float64   // seconds of the newest relists; negative for one without an answer
-	seen     int         // relists so far
-	lost     int         // of them without an answer
-	drawing  bool        // the drawing goroutine was started
-	done     bool
-	stop     chan struct{} // closed by Done
-	stopped  chan struct{} // closed when the drawing goroutine has ended
+	mu      sync.Mutex
+	text    string
+	drawing bool // the drawing goroutine was started
+	done    bool
+	stop    chan struct{} // closed by Done
+	stopped chan struct{} // closed when the drawing goroutine has ended
 }
 
 // NewProgress returns a Progress that draws on w if w is a terminal of width columns; 0 means 80.
 func NewProgress(w io.Writer, tty bool, width int) *Progress {
-	if width <= 0 {
-		width = defaultWidth
-	}
 	return &Progress{
-		w: w, tty: tty, width: max(width, minWidth),
+		w: w, tty: tty, width: max(cmp.Or(width, defaultWidth), minWidth),
 		stop: make(chan struct{}), stopped: make(chan struct{}),
 	}
 }
 
-// Update says how far the measurement is.
+// Update shows how far a measurement is.
 func (p *Progress) Update(now plegbench.Progress) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.now = now
-	p.start()
+	words := map[string]string{
+		"connect": "connecting", "probe": "asking every RPC once", "relist": "timing relists",
+		"inspect": "asking for statuses",
+	}
+	text := cmp.Or(words[now.Phase], now.Phase)
+	if now.Total > 0 {
+		text += " " + units.Number(now.Done) + "/" + units.Number(now.Total)
+	}
+	p.show(text + countOf(now.Hung, "hung"))
 }
 
-// Sample adds one timed relist to the live view.
-func (p *Progress) Sample(s plegbench.Sample) {
+// Removing shows how far a clean-up is, how long it will take, and why it waits.
+func (p *Progress) Removing(now gc.Progress) {
+	text := "removing " + units.Number(now.Removed+now.Skipped+now.Failed) + "/" + units.Number(now.Total) +
+		countOf(now.Failed, "failed")
+	switch {
+	case now.Paused != "":
+		text += ", paused: " + now.Paused
+	case now.TimeLeft > 0:
+		text += ", " + units.Duration(now.TimeLeft) + " left"
+	}
+	p.show(text)
+}
+
+// Reading shows how far the reading of logs is: what is read, the bytes read of all and of how many, and how many
+// records that say that PLEG is not healthy were found. A total of 0 is not known.
+func (p *Progress) Reading(source string, done, total, found int64) {
+	text := "reading " + path.Base(source) + ", " + size(done)
+	if total > 0 {
+		text += " of " + size(total)
+	}
+	p.show(text + countOf(int(found), "found"))
+}
+
+// show lets the line be drawn from now on, with this text.
+func (p *Progress) show(text string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	seconds := s.Elapsed().Seconds()
-	if !s.OK() {
-		seconds = -1
-		p.lost++
+	p.text = text
+	if p.tty && !p.drawing && !p.done {
+		p.drawing = true
+		go p.draw()
 	}
-	p.seen++
-	p.samples = append(p.samples, seconds)
-	if len(p.samples) > keptSamples {
-		p.samples = slices.Delete(p.samples, 0, len(p.samples)-keptSamples)
-	}
-	p.start()
 }
 
 // Done removes the line. Nothing is drawn after it has returned. It waits for a drawing that is under way, but not for
@@ -99,130 +113,34 @@ func (p *Progress) Done() {
 	}
 }
 
-// start lets the line be drawn from now on. The lock is held.
-func (p *Progress) start() {
-	if !p.tty || p.drawing || p.done {
-		return
-	}
-	p.drawing = true
-	go p.draw()
-}
-
-// draw redraws the line when it has changed, until Done.
+// draw redraws the line until Done.
 func (p *Progress) draw() {
 	defer close(p.stopped)
 	tick := time.NewTicker(redrawEvery)
 	defer tick.Stop()
 	const home, erase = "\r", "\x1b[K"
-	drawn := ""
 	for n := 0; ; n++ {
 		select {
 		case <-p.stop:
-			if drawn != "" {
+			if n > 0 {
 				_, _ = io.WriteString(p.w, home+erase)
 			}
 			return
 		case <-tick.C:
 		}
-		p.mu.Lock()
-		line := p.line(n)
-		p.mu.Unlock()
-		if line == drawn {
-			continue
-		}
-		drawn = line
-		if _, err := io.WriteString(p.w, home+line+erase); err != nil {
-			return // nobody looks any more
+		if _, err := io.WriteString(p.w, home+p.line(n)+erase); err != nil {
+			return // the terminal is gone
 		}
 	}
 }
 
-// line composes the line of the nth tick, one column narrower than the terminal: a cursor in the last column makes
-// some terminals scroll.
+// line composes the nth drawing, one column narrower than the terminal: a cursor in the last column makes some
+// terminals scroll.
 func (p *Progress) line(n int) string {
-	const turn = 3 // ticks per step of the spinner; slow enough for a serial line
-	c := cleaner{ascii: p.ASCII}
-	turning := string(spinner[n/turn%len(spinner)]) + " "
-	if p.reading.source != "" {
-		line, _ := head(strings.ReplaceAll(turning+p.readingLine(c), glue, " "), p.width-1, maxProgressLine)
-		return line
-	}
-	if p.removing.Total > 0 {
-		line, _ := head(strings.ReplaceAll(turning+p.removingLine(c), glue, " "), p.width-1, maxProgressLine)
-		return line
-	}
-	start := turning + phase(c, p.now.Phase)
-	end := ""
-	if p.now.Hung > 0 {
-		end = "  " + count(p.now.Hung) + " hung"
-	}
-	var line string
-	if p.seen > 0 && p.now.Phase == "relist" {
-		line = p.live(start, end)
-	} else {
-		line = p.bar(start, end)
-	}
-	line, _ = head(strings.ReplaceAll(line, glue, " "), p.width-1, len(line))
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	const mostBytes = 4096 // a name may be anything
+	text := cleaner{ascii: p.ASCII}.prose(p.text)
+	line, _ := head(strings.ReplaceAll(spinner[n%len(spinner):][:1]+" "+text, glue, " "), p.width-1, mostBytes)
 	return line
-}
-
-// phase returns what a phase does, in words.
-func phase(c cleaner, name string) string {
-	switch name {
-	case "connect":
-		return "connecting"
-	case "probe":
-		return "asking every RPC once"
-	case "relist":
-		return "timing relists"
-	case "inspect":
-		return "asking for statuses"
-	}
-	return c.prose(name)
-}
-
-// bar shows how much of a phase is done.
-func (p *Progress) bar(start, end string) string {
-	const width = 24
-	if p.now.Total <= 0 {
-		return start + end
-	}
-	g := newGlyphs(p.ASCII)
-	done := g.bar(float64(p.now.Done), float64(p.now.Total), width)
-	rest := strings.Repeat(g.track, width-columns(done))
-	return start + "  " + done + rest + "  " + count(p.now.Done) + "/" + count(p.now.Total) + end
-}
-
-// live shows the newest relists as a series, and the percentiles so far.
-func (p *Progress) live(start, end string) string {
-	g := newGlyphs(p.ASCII)
-	last := "lost"
-	if v := p.samples[len(p.samples)-1]; v >= 0 {
-		last = duration(v)
-	}
-	start += " " + strconv.Itoa(p.seen)
-	if p.now.Total > 0 {
-		start += "/" + strconv.Itoa(p.now.Total)
-	}
-	numbers := "  last " + last
-	answered := slices.DeleteFunc(slices.Clone(p.samples), func(v float64) bool { return v < 0 })
-	if len(answered) > 0 {
-		slices.Sort(answered)
-		numbers += "  p50 " + duration(rank(answered, 0.5)) + "  p99 " + duration(rank(answered, 0.99))
-	}
-	if p.lost > 0 {
-		end = "  " + count(p.lost) + " lost" + end
-	}
-	room := p.width - 1 - columns(start) - 2 - columns(numbers) - columns(end)
-	if room < 4 {
-		return start + numbers + end
-	}
-	newest := p.samples[max(0, len(p.samples)-room):]
-	return start + "  " + g.series(newest, room) + numbers + end
-}
-
-// rank returns the quantile q of sorted values, by nearest rank.
-func rank(sorted []float64, q float64) float64 {
-	i := int(q*float64(len(sorted)) + 0.999999)
-	return sorted[min(max(i, 1), len(sorted))-1]
 }

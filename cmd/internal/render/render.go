@@ -55,29 +55,19 @@ type view struct {
 
 // Node prints the answer of kdiag node.
 func Node(w io.Writer, r *checks.Report, o Options) error {
-	return write(w, "report", o, view{
-		doc:   r,
-		text:  func(p *page) { p.node(r) },
-		brief: func(m briefLine) string { return m.report(r) },
-	})
+	return write(w, "report", o, view{r, func(p *page) { p.node(r) }, func(m briefLine) string { return m.report(r) }})
 }
 
 // Report prints the answer of kdiag pleg.
 func Report(w io.Writer, r *checks.Report, o Options) error {
-	return write(w, "report", o, view{
-		doc:   r,
-		text:  func(p *page) { p.report(r) },
-		brief: func(m briefLine) string { return m.report(r) },
-	})
+	return write(w, "report", o, view{r, func(p *page) { p.pleg(r) }, func(m briefLine) string { return m.report(r) }})
 }
 
 // RuntimeProbe prints the answer of kdiag runtime.
 func RuntimeProbe(w io.Writer, r *checks.RuntimeProbe, o Options) error {
-	return write(w, "runtime probe", o, view{
-		doc:   r,
-		text:  func(p *page) { p.probe(r) },
-		brief: func(m briefLine) string { return m.probe(r) },
-	})
+	return write(w, "runtime probe", o, view{r, func(p *page) { p.probe(r) }, func(m briefLine) string {
+		return m.line(r.Status, r.Causes, r.Problems, m.prose(r.Host)+" "+m.fineProbe(r))
+	}})
 }
 
 // comparedBenchmark is the document of kdiag relist --against: the benchmark, and the one that it is held against.
@@ -90,27 +80,11 @@ type comparedBenchmark struct {
 // both side by side; against may be nil.
 func RelistBenchmark(w io.Writer, r, against *checks.RelistBenchmark, o Options) error {
 	return write(w, "relist benchmark", o, view{
-		doc:   comparedBenchmark{r, against},
-		text:  func(p *page) { p.benchmark(r, against) },
-		brief: func(m briefLine) string { return m.benchmark(r) },
-	})
-}
-
-// Definition prints what kdiag explain says of one cause.
-func Definition(w io.Writer, d checks.Definition, o Options) error {
-	return write(w, "definition", o, view{
-		doc:   definitionOf(d, o.GeneratedAt),
-		text:  func(p *page) { p.definition(d) },
-		brief: func(m briefLine) string { return m.cut(m.prose(d.Code + ": " + d.Title)) },
-	})
-}
-
-// Definitions prints the list of causes that kdiag explain can explain.
-func Definitions(w io.Writer, ds []checks.Definition, o Options) error {
-	return write(w, "definitions", o, view{
-		doc:   definitionsOf(ds, o.GeneratedAt),
-		text:  func(p *page) { p.definitions(ds) },
-		brief: func(m briefLine) string { return m.cut(count(len(ds)) + " causes; kdiag explain CODE explains one") },
+		doc:  comparedBenchmark{r, against},
+		text: func(p *page) { p.benchmark(r, against) },
+		brief: func(m briefLine) string {
+			return m.line(r.Status, r.Causes, r.Problems, m.prose(r.Host)+" "+fineRelist(fineRuntime, r.Relist))
+		},
 	})
 }
 

@@ -13,68 +13,68 @@ type table struct {
 	rows   [][]span
 }
 
+// add adds a row of cells without ink.
+func (t *table) add(cells ...string) {
+	row := make([]span, len(cells))
+	for i, c := range cells {
+		row[i] = plain(c)
+	}
+	t.rows = append(t.rows, row)
+}
+
 // table writes t. Where it does not fit the page, each row becomes a paragraph: the first cell, then the others with
 // their names.
 func (p *page) table(t table) {
 	if len(t.rows) == 0 {
 		return
 	}
-	widths := t.widths()
-	fixed := t.indent
-	for _, w := range widths[:len(widths)-1] {
-		fixed += w + 2
+	rows := t.rows
+	if t.head != nil {
+		named := table{}
+		named.add(t.head...)
+		rows = append(named.rows, rows...)
 	}
-	last := len(widths) - 1
+	last := len(t.align) - 1
+	widths := make([]int, last+1)
+	for _, row := range rows {
+		for i, c := range row {
+			widths[i] = max(widths[i], columns(c.text))
+		}
+	}
+	fixed := t.indent + 2*last
+	for _, w := range widths[:last] {
+		fixed += w
+	}
 	if free := p.width - fixed; widths[last] > free && (t.align[last] != 'l' || free < minLast) {
 		p.stack(t)
 		return
 	}
-	if t.head != nil {
-		row := make([]span, len(t.head))
-		for i, h := range t.head {
-			row[i] = plain(h)
+	for _, row := range rows {
+		lead := []span{plain(spaces(t.indent))}
+		for i, c := range row {
+			gap := spaces(widths[i] - columns(c.text))
+			switch {
+			case t.align[i] == 'r':
+				lead = append(lead, plain(gap), c, plain("  "))
+			case i < last:
+				lead = append(lead, c, plain(gap+"  "))
+			default:
+				p.column(lead, fixed, c)
+			}
 		}
-		p.row(t, widths, fixed, row)
-	}
-	for _, row := range t.rows {
-		p.row(t, widths, fixed, row)
+		if t.align[last] == 'r' {
+			p.put(lead...)
+		}
 	}
 }
 
-func (t table) widths() []int {
-	widths := make([]int, len(t.align))
-	for i := range widths {
-		if t.head != nil {
-			widths[i] = columns(t.head[i])
-		}
-		for _, row := range t.rows {
-			widths[i] = max(widths[i], columns(row[i].text))
-		}
-	}
-	return widths
-}
-
-func (p *page) row(t table, widths []int, fixed int, row []span) {
-	lead := []span{plain(spaces(t.indent))}
-	last := len(row) - 1
-	for i, c := range row[:last] {
-		gap := spaces(widths[i] - columns(c.text))
-		if t.align[i] == 'r' {
-			lead = append(lead, plain(gap), c, plain("  "))
-		} else {
-			lead = append(lead, c, plain(gap+"  "))
-		}
-	}
-	if t.align[last] == 'r' {
-		p.put(append(lead, plain(spaces(widths[last]-columns(row[last].text))), row[last])...)
-		return
-	}
-	used := fixed
-	for i, line := range fill(row[last].text, used, fixed, p.width) {
+// column writes the last cell of a row, wrapped below itself.
+func (p *page) column(lead []span, fixed int, c span) {
+	for i, line := range fill(c.text, fixed, fixed, p.width) {
 		if i > 0 {
 			lead = []span{plain(spaces(fixed))}
 		}
-		p.put(append(lead, span{line, row[last].style})...)
+		p.put(append(lead, span{line, c.ink})...)
 	}
 }
 
@@ -83,12 +83,11 @@ func (p *page) stack(t table) {
 	for _, row := range t.rows {
 		var parts []string
 		for i, c := range row[1:] {
-			if c.text == "" || t.head != nil && t.head[i+1] == "" {
-				continue
-			}
-			if t.head != nil {
+			switch {
+			case c.text == "" || t.head != nil && t.head[i+1] == "":
+			case t.head != nil:
 				parts = append(parts, t.head[i+1]+glue+c.text)
-			} else {
+			default:
 				parts = append(parts, c.text)
 			}
 		}

@@ -3,10 +3,8 @@ package syncloopcmd
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"net"
 	"net/http"
 	"os"
@@ -16,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/go-logr/logr"
+	"golang.org/x/term"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
@@ -23,21 +22,11 @@ import (
 
 	"github.com/kdiag/kdiag/cmd/internal/cli"
 	"github.com/kdiag/kdiag/cmd/internal/target"
+	"github.com/kdiag/kdiag/crictl"
 	"github.com/kdiag/kdiag/crictl/kubeletconfig"
 	"github.com/kdiag/kdiag/plegbench/syncloop"
 	"github.com/kdiag/kdiag/plegbench/syncloop/apiserver"
 )
-
-// defaultVerbosity shows what most distributions' kubelets show.
-const defaultVerbosity = 2
-
-// garbagePercent makes the collector work more often than usual: a syncLoop holds little and lives long, so that
-// memory is worth more than the time.
-const garbagePercent = 40
-
-// cgroupRoot keeps the pods' cgroups apart from those of a real kubelet, which ends pods below its own that it does
-// not know.
-const cgroupRoot = "/kdiag-syncloop"
 
 func run(ctx context.Context, env cli.Env, opts options) error {
 	if opts.Simulate == "help" {
@@ -48,19 +37,20 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 	}
 	kubelet, noEffect, err := syncloop.LoadKubelet(opts.config, opts.kubelet)
 	if err != nil {
-		return &cli.UsageError{Problem: err.Error(), Hint: "kdiag syncloop --help lists the flags that are taken; a file is a KubeletConfiguration of kubelet.config.k8s.io/v1beta1"}
+		return &cli.UsageError{
+			Problem: err.Error(),
+			Hint:    "see kdiag syncloop --help; a file is a KubeletConfiguration of kubelet.config.k8s.io/v1beta1",
+		}
 	}
-	if !opts.cleanup && opts.manifests == "" && opts.kubeconfig == "" && kubelet.StaticPodPath == "" && kubelet.StaticPodURL == "" {
+	if opts.manifests+opts.kubeconfig+kubelet.StaticPodPath+kubelet.StaticPodURL == "" && !opts.cleanup {
 		return &cli.UsageError{
 			Problem: "there is no source of pods",
 			Hint:    "give --manifests FOLDER, --manifest-url URL or --kubeconfig FILE",
 		}
 	}
-	var screen terminal
-	if opts.tui && !opts.cleanup {
-		if screen, err = terminalOf(env); err != nil {
-			return err
-		}
+	screen, ok := env.Out.(interface{ Fd() uintptr })
+	if opts.tui && (!ok || !env.OutTTY || env.Getenv("TERM") == "dumb") {
+		return &cli.UsageError{Problem: "--tui needs a terminal", Hint: "leave it out to get the log"}
 	}
 	opts.Timeout, opts.RPCTimeout = cli.DefaultTimeout, cli.DefaultRPCTimeout
 	if opts.Simulate == "" || len(opts.kubelet["container-runtime-endpoint"]) > 0 {
@@ -72,21 +62,35 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 	}
 	defer t.Close()
 	if !t.Simulated() {
-		if err := probe(ctx, t.Endpoint.URL); err != nil {
+		c, err := target.Probe(ctx, t.Endpoint.URL)
+		if c.State == crictl.ConnectDenied {
+			err = &cli.UsageError{Problem: t.Endpoint.URL + ": permission denied", Hint: "run kdiag as root"}
+		}
+		if err != nil {
 			return err
 		}
 	}
 	if opts.cleanup {
 		return cleanup(ctx, env, opts, t.Endpoint.URL)
 	}
-	debug.SetGCPercent(garbagePercent)
-	newest := &logLines{}
-	out, closeLog, err := opts.openLog(env, newest)
-	if err != nil {
-		return err
+	debug.SetGCPercent(40) // a syncLoop holds little and lives long: memory is worth more than the time
+	out := env.Err
+	if opts.logFile != "" {
+		f, err := os.OpenFile(opts.logFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+		if err != nil {
+			return &cli.UsageError{Problem: "--log-file: " + err.Error(), Hint: "choose another --log-file"}
+		}
+		defer func() { _ = f.Close() }()
+		out = f
 	}
-	defer closeLog()
-	verbosity := defaultVerbosity
+	newest := &logLines{}
+	if opts.tui { // nothing of the log may reach the screen
+		if out == env.Err {
+			out = io.Discard
+		}
+		out = io.MultiWriter(out, newest)
+	}
+	verbosity := 2 // that of most distributions' kubelets
 	if len(opts.kubelet["v"]) > 0 {
 		verbosity = int(kubelet.Logging.Verbosity)
 	}
@@ -107,16 +111,21 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 		return notStarted(ctx, t, err)
 	}
 	if a := s.Addr(); a != nil {
-		_, _ = fmt.Fprintf(env.Err, "kdiag: serving http://%s: /healthz /pods /metrics /stats/summary /configz /debug/pprof\n", a)
+		const paths = "/healthz /pods /metrics /stats/summary /configz /debug/pprof"
+		_, _ = fmt.Fprintf(env.Err, "kdiag: serving http://%s: %s\n", a, paths)
 	}
 	if opts.tui {
-		v := &viewer{term: screen, snapshot: s.Snapshot, log: newest, err: env.Err, color: env.Color("auto")}
+		v := &viewer{
+			screen: env.Out, snapshot: s.Snapshot, log: newest, err: env.Err, color: env.Color("auto"),
+			size: func() (int, int, error) { return term.GetSize(int(screen.Fd())) },
+		}
 		err = v.run(ctx, s.Run)
 	} else {
 		err = s.Run(ctx)
 	}
 	if err == nil && !t.Simulated() {
-		_, _ = fmt.Fprintf(env.Err, "kdiag: ended; its pods run on until the next syncloop, or kdiag syncloop --cleanup --node-name %s\n", opts.nodeName)
+		const text = "kdiag: ended; its pods run on. To remove them: kdiag syncloop --cleanup --node-name %s\n"
+		_, _ = fmt.Fprintf(env.Err, text, opts.nodeName)
 	}
 	return err
 }
@@ -130,56 +139,24 @@ func (o *options) complete(env cli.Env) error {
 		}
 		o.nodeName = strings.ToLower(host)
 	}
-	var err error
-	if o.rootDir, err = filepath.Abs(o.rootDir); err != nil {
-		return err
-	}
-	if o.logDir == "" {
-		o.logDir = filepath.Join(o.rootDir, "log")
-	}
-	o.logDir, err = filepath.Abs(o.logDir)
-	return err
-}
-
-// openLog opens the log. It goes to standard error unless it is given a file. With the view nothing of it may reach
-// the screen: newest keeps the lines that the view shows.
-func (o *options) openLog(env cli.Env, newest *logLines) (io.Writer, func(), error) {
-	if o.logFile == "" {
-		if o.tui {
-			return newest, func() {}, nil
-		}
-		return env.Err, func() {}, nil
-	}
-	f, err := os.OpenFile(o.logFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
-	if err != nil {
-		return nil, nil, &cli.UsageError{Problem: err.Error(), Hint: "choose another --log-file"}
-	}
-	var out io.Writer = f
-	if o.tui {
-		out = io.MultiWriter(f, newest)
-	}
-	return out, func() { _ = f.Close() }, nil
+	var err, logErr error
+	o.rootDir, err = filepath.Abs(o.rootDir)
+	o.logDir, logErr = filepath.Abs(cmp.Or(o.logDir, filepath.Join(o.rootDir, "log")))
+	return cmp.Or(err, logErr)
 }
 
 func (o *options) syncloopConfig(
 	kubelet *kubeletconfig.Config, endpoint string, log logr.Logger,
 ) (syncloop.Config, *syncloop.Recorder, error) {
-	if kubelet.CgroupRoot == "" {
-		kubelet.CgroupRoot = cgroupRoot
-	}
-	labels, err := nodeLabels(o.labels)
-	if err != nil {
-		return syncloop.Config{}, nil, err
-	}
+	// A real kubelet ends pods below its own cgroup that it does not know.
+	kubelet.CgroupRoot = cmp.Or(kubelet.CgroupRoot, "/kdiag-syncloop")
 	cfg := syncloop.Config{
 		Endpoint: endpoint, NodeName: o.nodeName, RootDir: o.rootDir, LogDir: o.logDir, Kubelet: kubelet,
 		Periods:   syncloop.PeriodsFor(kubelet).Faster(o.speed),
-		Manifests: o.manifests, ManifestURL: kubelet.StaticPodURL, ManifestHeader: http.Header(kubelet.StaticPodURLHeader),
-		Objects: o.objects, Register: kubelet.RegisterNode, Labels: labels, StatusFile: o.statusFile,
-		Version: target.Version(), Address: net.JoinHostPort(kubelet.Address, strconv.Itoa(int(kubelet.Port))), Kmsg: "/dev/kmsg", Log: log,
-	}
-	if cfg.Manifests == "" {
-		cfg.Manifests = kubelet.StaticPodPath
+		Manifests: cmp.Or(o.manifests, kubelet.StaticPodPath), ManifestURL: kubelet.StaticPodURL,
+		ManifestHeader: http.Header(kubelet.StaticPodURLHeader), Objects: o.objects, Register: kubelet.RegisterNode,
+		Labels: o.labels, StatusFile: o.statusFile, Version: target.Version(), Kmsg: "/dev/kmsg", Log: log,
+		Address: net.JoinHostPort(kubelet.Address, strconv.Itoa(int(kubelet.Port))),
 	}
 	var events record.EventSink
 	if o.kubeconfig != "" {
@@ -195,18 +172,12 @@ func (o *options) syncloopConfig(
 }
 
 func client(kubeconfig string, kubelet *kubeletconfig.Config) (*apiserver.Client, error) {
-	bad := func(problem string) error {
-		return &cli.UsageError{Problem: "--kubeconfig: " + problem, Hint: "kubectl --kubeconfig " + kubeconfig + " get nodes shows whether it works"}
-	}
-	if _, err := clientcmd.LoadFromFile(kubeconfig); err != nil {
-		if unread, ok := errors.AsType[*fs.PathError](err); ok {
-			return nil, bad(unread.Error())
-		}
-		return nil, bad(kubeconfig + " is no kubeconfig") // the error is about types of Go
-	}
 	rest, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
-	if err != nil {
-		return nil, bad(err.Error())
+	if err != nil { // the error is about types of Go
+		return nil, &cli.UsageError{
+			Problem: "--kubeconfig: " + kubeconfig + " is no kubeconfig",
+			Hint:    "kubectl --kubeconfig " + kubeconfig + " get nodes shows whether it works",
+		}
 	}
 	rest.ContentType, rest.UserAgent = kubelet.ContentType, "kdiag-syncloop/"+target.Version()
 	return apiserver.New(rest, apiserver.Limits{
@@ -220,12 +191,26 @@ func cleanup(ctx context.Context, env cli.Env, opts options, endpoint string) er
 		Endpoint: endpoint, NodeName: opts.nodeName, RootDir: opts.rootDir, LogDir: opts.logDir,
 	})
 	if err != nil {
-		return &cli.HintError{Err: err, Code: cli.ExitProblem, Hint: "run it again once the runtime answers: kdiag runtime"}
+		return &cli.HintError{Err: err, Code: cli.ExitProblem, Hint: "run it again when kdiag runtime shows an answer"}
 	}
-	text := fmt.Sprintf("removed %d sandboxes and %d containers of node %s", removed.Sandboxes, removed.Containers, opts.nodeName)
+	text := fmt.Sprintf("removed %d sandboxes and %d containers of node %s", removed.Sandboxes, removed.Containers,
+		opts.nodeName)
 	if len(removed.Folders) > 0 {
 		text += ", and " + strings.Join(removed.Folders, ", ")
 	}
 	_, err = fmt.Fprintln(env.Out, text)
 	return err
+}
+
+// notStarted adds the next step to the error of a syncLoop that could not be started. It asks the runtime once more, to
+// distinguish a runtime that does not answer from bad settings.
+func notStarted(ctx context.Context, t *target.Target, err error) error {
+	if ctx.Err() != nil {
+		return &cli.HintError{Err: err, Code: cli.ExitUnknown}
+	}
+	if _, call := t.Client.Version(ctx); !call.OK() {
+		return &cli.HintError{Err: err, Code: cli.ExitProblem, Hint: "kdiag runtime shows what is wrong with it"}
+	}
+	const hint = "the runtime answers; give other settings, such as another --log-dir or --node-name"
+	return &cli.UsageError{Problem: err.Error(), Hint: hint}
 }

@@ -2,11 +2,13 @@
 package syncloopcmd
 
 import (
+	"cmp"
 	"fmt"
-	"strings"
+	"math"
+	"os"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/kdiag/kdiag/cmd/internal/cli"
 	"github.com/kdiag/kdiag/crictl/fake"
@@ -29,7 +31,7 @@ type options struct {
 	evented    bool
 	tui        bool
 	cleanup    bool
-	labels     []string
+	labels     map[string]string
 
 	kubelet map[string][]string // the kubelet's own flags, by name, as they were given
 }
@@ -40,15 +42,12 @@ func NewCommand(env cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "syncloop",
 		Short: "Run pods on a CRI socket with a small kubelet, to watch its loop at work",
-		Long: `Run pods on a real runtime through the same machinery as a kubelet: pod sources, syncLoop, pod workers, PLEG, probes,
-volumes, eviction, garbage collection, node status. It serves to learn from and to test with, not to run a cluster.
+		Long: `Run pods on a real runtime through the same machinery as a kubelet: pod sources, syncLoop, pod workers, PLEG,
+probes, volumes, eviction, garbage collection, node status. It serves to learn and to test, not to run a cluster.
 
-Pods come from manifest files, a URL, or an API server. The log is the kubelet's own, line for line, so that kdiag journal
-and every other tool reads it. Everything that it creates bears the label ` + "`io.kdiag.syncloop`" + ` with the node's name, and
-it touches nothing else on the socket; but a real kubelet on the same socket takes its pods for orphans and kills them.
-
-Interrupted, it leaves its pods running, as a kubelet does, and takes them over when it is started again. --cleanup removes
-all that it left. docs/syncloop.md says what is the same as in a kubelet and what is left out.`,
+The log is the kubelet's own, line for line. Everything that it creates bears the label ` + "`io.kdiag.syncloop`" + `, and it
+touches nothing else on the socket; but a real kubelet on the same socket kills its pods. Interrupted, it leaves its
+pods running and takes them over when it is started again. docs/syncloop.md lists what differs from a kubelet.`,
 		Example: `  kdiag syncloop --manifests ./pods --runtime-endpoint /run/containerd/containerd.sock
   kdiag syncloop --manifests ./pods --simulate healthy --tui
   kdiag syncloop --kubeconfig ~/.kube/config --node-name lab-1
@@ -68,10 +67,11 @@ all that it left. docs/syncloop.md says what is the same as in a kubelet and wha
 func (o *options) addFlags(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.StringVar(&o.Endpoint, "runtime-endpoint", "",
-		"CRI socket, unix:///path or a bare path (default: $CONTAINER_RUNTIME_ENDPOINT, the running kubelet's own, /etc/crictl.yaml, a well-known socket)")
-	fs.StringVar(&o.Simulate, "simulate", "", "run on the embedded runtime in this scenario instead: a name or a YAML file; help lists them")
-	fs.StringVar(&o.manifests, "manifests", "", "folder of pod manifests, or a single one (the kubelet's --pod-manifest-path)")
-	fs.StringVar(&o.objects, "objects", "", "folder of YAML files with the ConfigMaps and Secrets that the manifests name")
+		"CRI socket, unix:///path or a bare path (default: $CONTAINER_RUNTIME_ENDPOINT, the running kubelet's own, "+
+			"/etc/crictl.yaml, a well-known socket)")
+	fs.StringVar(&o.Simulate, "simulate", "", "run on the embedded runtime in this scenario; help lists them")
+	fs.StringVar(&o.manifests, "manifests", "", "folder of pod manifests, or one (the kubelet's --pod-manifest-path)")
+	fs.StringVar(&o.objects, "objects", "", "folder of YAML files with the ConfigMaps and Secrets that manifests name")
 	fs.StringVar(&o.kubeconfig, "kubeconfig", "", "API server to take pods from and to report to")
 	fs.StringVar(&o.nodeName, "node-name", "", "the node's name (default: this host's)")
 	fs.StringVar(&o.rootDir, "root-dir", "/var/lib/kdiag-syncloop", "folder for volumes and termination messages")
@@ -79,70 +79,52 @@ func (o *options) addFlags(cmd *cobra.Command) {
 	fs.StringVar(&o.config, "config", "", "KubeletConfiguration file; flags override it")
 	fs.StringVar(&o.statusFile, "status-file", "", "keep the pods' statuses in this file, as JSON")
 	fs.StringVar(&o.logFile, "log-file", "", "write the log there instead of to standard error")
-	fs.Float64Var(&o.speed, "speed", 1, "shorten the kubelet's periods by this factor: with 60 three minutes become three seconds")
-	fs.BoolVar(&o.evented, "evented", false, "have PLEG take the runtime's events, relisting seldom: --feature-gates EventedPLEG=true")
-	fs.BoolVar(&o.tui, "tui", false, "show the loop, its workers, PLEG and the pods in the terminal, as they move")
-	fs.BoolVar(&o.cleanup, "cleanup", false, "remove all pods and folders that a syncloop with this node name left, and end")
-	fs.StringSliceVar(&o.labels, "node-labels", nil, "labels to register the node with, as key=value")
+	fs.Float64Var(&o.speed, "speed", 1, "shorten the kubelet's periods by this factor: with 60, 3m become 3s")
+	fs.BoolVar(&o.evented, "evented", false, "let PLEG use the runtime's events: --feature-gates EventedPLEG=true")
+	fs.BoolVar(&o.tui, "tui", false, "show the loop, PLEG, the pods and their workers in the terminal, as they move")
+	fs.BoolVar(&o.cleanup, "cleanup", false, "remove all that a syncloop with this node name left, and end")
+	fs.StringToStringVar(&o.labels, "node-labels", nil, "labels to register the node with, as key=value")
 	for _, f := range kubeletconfig.Flags() {
+		short, add := "", fs.FuncP
+		if f.Name == "v" {
+			short = f.Name // -v 4, as a kubelet takes it
+		}
+		if f.Kind == kubeletconfig.Switch {
+			add = fs.BoolFuncP
+		}
 		if f.Usage != "" {
-			short := ""
-			if f.Name == "v" {
-				short = f.Name // -v 4, as a kubelet takes it
-			}
-			fs.VarP(&kubeletFlag{flag: f, given: o.kubelet}, f.Name, short, f.Usage)
-			if f.Kind == kubeletconfig.Switch {
-				fs.Lookup(f.Name).NoOptDefVal = "true"
-			}
+			add(f.Name, short, f.Usage, func(value string) error { // checked together with the file
+				o.kubelet[f.Name] = append(o.kubelet[f.Name], value)
+				return nil
+			})
 		}
 	}
-	_ = cmd.RegisterFlagCompletionFunc("simulate", cobra.FixedCompletions(fake.Names(), cobra.ShellCompDirectiveDefault))
+	scenarios := cobra.FixedCompletions(fake.Names(), cobra.ShellCompDirectiveDefault)
+	_ = cmd.RegisterFlagCompletionFunc("simulate", scenarios)
 }
 
-// A kubeletFlag collects the values of one of the kubelet's flags. Load checks them, together with the file.
-type kubeletFlag struct {
-	flag  kubeletconfig.Flag
-	given map[string][]string
-}
-
-var _ pflag.Value = (*kubeletFlag)(nil)
-
-func (f *kubeletFlag) Set(value string) error {
-	f.given[f.flag.Name] = append(f.given[f.flag.Name], value)
+// check reports the first flag with a bad value, before anything is started.
+func (o *options) check(cmd *cobra.Command) error {
+	if err := cmp.Or(
+		o.Check(cmd),
+		cli.RejectEmpty(cmd, "manifests", "objects", "kubeconfig", "node-name", "root-dir", "log-dir", "config",
+			"status-file", "log-file", "container-runtime-endpoint"),
+		cli.Reject(math.IsNaN(o.speed) || o.speed <= 0 || o.speed > 1000,
+			fmt.Sprintf("--speed %v makes no sense", o.speed), "give a factor from 1 to 1000, such as --speed 60"),
+	); err != nil {
+		return err
+	}
+	// A kubelet waits for a missing folder of manifests; here it is probably a typing error.
+	for flag, path := range map[string]string{
+		"manifests": o.manifests, "objects": o.objects, "kubeconfig": o.kubeconfig,
+		"status-file": filepath.Dir(o.statusFile),
+	} {
+		if _, err := os.Stat(path); path != "" && err != nil {
+			return &cli.UsageError{Problem: "--" + flag + ": " + err.Error(), Hint: "name what exists and may be read"}
+		}
+	}
+	if cmd.Flags().Changed("evented") {
+		o.kubelet["feature-gates"] = append(o.kubelet["feature-gates"], fmt.Sprintf("EventedPLEG=%t", o.evented))
+	}
 	return nil
-}
-
-func (f *kubeletFlag) String() string {
-	if given := f.given[f.flag.Name]; len(given) > 0 {
-		return given[len(given)-1]
-	}
-	return ""
-}
-
-func (f *kubeletFlag) Type() string {
-	switch f.flag.Kind {
-	case kubeletconfig.Switch:
-		return "bool"
-	case kubeletconfig.Number:
-		return "int"
-	case kubeletconfig.Period:
-		return "duration"
-	}
-	return "string"
-}
-
-// nodeLabels parses --node-labels.
-func nodeLabels(pairs []string) (map[string]string, error) {
-	out := map[string]string{}
-	for _, pair := range pairs {
-		key, value, ok := strings.Cut(pair, "=")
-		if !ok || key == "" {
-			return nil, &cli.UsageError{
-				Problem: fmt.Sprintf("--node-labels %q is not of the form key=value", pair),
-				Hint:    "for example: --node-labels disk=ssd,zone=a",
-			}
-		}
-		out[key] = value
-	}
-	return out, nil
 }

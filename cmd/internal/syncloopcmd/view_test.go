@@ -1,9 +1,13 @@
 package syncloopcmd
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 	"unicode/utf8"
 
@@ -17,91 +21,96 @@ import (
 	"github.com/kdiag/kdiag/plegbench/syncloop/podworkers"
 )
 
-// hung is a node with pods whose runtime has not answered for four minutes.
-func hung(pods int) view {
-	now := time.Date(2026, 3, 1, 12, 30, 45, 0, time.UTC)
-	ago := func(d time.Duration) time.Time { return now.Add(-d) }
+func now() time.Time { return time.Date(2026, 3, 1, 12, 30, 45, 0, time.UTC) }
+
+// hung is a node with pods whose runtime has not answered for four minutes, and its log.
+func hung(pods int) (syncloop.Snapshot, []string) {
+	ago := func(d time.Duration) time.Time { return now().Add(-d) }
 	const why = "[container runtime is down, PLEG is not healthy: pleg was last seen active 4m2s ago; threshold is 3m0s]"
-	v := view{now: now, Snapshot: syncloop.Snapshot{
-		At: ago(100 * time.Millisecond), Node: "lab-1", Runtime: "containerd v2.1.4",
-		Sources: []syncloop.SourceState{{Name: "file", Seen: true}, {Name: "api"}},
-		Loop:    syncloop.LoopState{Turns: 1234, LastTurn: ago(time.Minute), SkippingSince: ago(time.Minute), Why: why, Updates: 2},
+	s := syncloop.Snapshot{
+		Node: "lab-1", Runtime: "containerd v2.1.4",
+		Loop: syncloop.LoopState{
+			Turns:         1234,
+			LastTurn:      ago(time.Minute),
+			SkippingSince: ago(time.Minute),
+			Why:           why,
+			Updates:       2,
+		},
 		PLEG: pleg.Snapshot{
-			LastRelist: ago(242 * time.Second), InProgressSince: ago(4 * time.Minute), Duration: 2 * time.Millisecond, Relists: 1200, Failures: 3,
+			LastRelist: ago(242 * time.Second), InProgressSince: ago(4 * time.Minute), Relists: 1200, Failures: 3,
 		},
 		Conditions: []v1.NodeCondition{
 			{Type: v1.NodeMemoryPressure, Status: v1.ConditionFalse},
-			{Type: v1.NodeReady, Status: v1.ConditionFalse, Reason: "KubeletNotReady", Message: why, LastTransitionTime: metav1.NewTime(ago(time.Minute))},
+			{
+				Type:               v1.NodeReady,
+				Status:             v1.ConditionFalse,
+				Message:            why,
+				LastTransitionTime: metav1.NewTime(ago(time.Minute)),
+			},
 		},
-	}}
+	}
 	for i := range pods {
 		uid, name := types.UID(fmt.Sprint("uid-", i)), fmt.Sprintf("web-%02d", i)
-		waiting := v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: "ContainerCreating"}}
-		v.Pods = append(v.Pods, &v1.Pod{
+		s.Pods = append(s.Pods, &v1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: uid},
 			Spec:       v1.PodSpec{Containers: []v1.Container{{Name: "app"}}},
-			Status:     v1.PodStatus{Phase: v1.PodPending, ContainerStatuses: []v1.ContainerStatus{{Name: "app", RestartCount: 2, State: waiting}}},
+			Status: v1.PodStatus{
+				Phase:             v1.PodPending,
+				ContainerStatuses: []v1.ContainerStatus{{Name: "app", RestartCount: 2}},
+			},
 		})
 		if i > 0 {
-			v.Workers = append(v.Workers, podworkers.WorkerState{
-				UID: uid, Name: "default/" + name, Step: "sync", Started: true, WaitingInCache: true, Since: ago(time.Duration(i) * time.Second),
+			s.Workers = append(s.Workers, podworkers.WorkerState{
+				UID: uid, Name: "default/" + name, Step: "sync", WaitingInCache: true, Since: ago(time.Duration(i) * time.Second),
 			})
 		}
 	}
-	v.Workers = append(v.Workers, podworkers.WorkerState{UID: "x", Name: "default/old", Step: "terminating", Stopping: true, Busy: true, Since: ago(239 * time.Second)})
-	v.log = []string{"I0301 12:30:40.000001    4242 loop.go:161] \"SyncLoop ADD\"", "E0301 12:30:42.000001    4242 loop.go:161] \"Error\" \x1b[31m"}
-	return v
+	s.Workers = append(s.Workers, podworkers.WorkerState{
+		UID: "x", Name: "default/old", Step: "terminating", Busy: true, Since: ago(239 * time.Second),
+	})
+	return s, []string{"I0301 12:30:40.000001    4242 loop.go:161] \"SyncLoop ADD\"", "E0301 \"Error\""}
 }
 
-func TestView(t *testing.T) {
-	v := hung(2)
+func TestDraw(t *testing.T) {
 	want := `kdiag syncloop  12:30:45 UTC  lab-1  containerd v2.1.4
-
-SOURCES  file: 0 pods  api: not read yet
-LOOP     last turn ago: 1m0s, 1234 turns, 2 updates waiting
-         skipping for 1m0s: [container runtime is down, PLEG is not healthy: pleg was last seen active 4m2s ago; threshold is 3m0
-PLEG     last good relist ago: 4m2s, the last took 2ms; in progress for 4m0s
-         1200 relists, 3 failed, 0 pods to inspect again; 0 pods, 0 containers, 0 of others; events: 0 waiting, 0 lost
-NODE
-         Ready False for 1m0s, KubeletNotReady: [container runtime is down, PLEG is not healthy: pleg was last seen active 4m2s a
-PODS     1 to 3 of 3; 2 at work or waiting, default/old for 3m59s
-POD                                  PHASE     READY RESTARTS  WORKER
-default/old                          gone       0/0         0  terminating, stops containers, 3m59s
-default/web-00                       Pending    0/1         2  no worker  ContainerCreating
-default/web-01                       Pending    0/1         2  sync, waits for PLEG, 1s  ContainerCreating
+LOOP    last turn 1m ago, 1234 turns, 2 updates pending
+        skipping for 1m: [container runtime is down, PLEG is not healthy: pleg was last seen active 4m2s ago; threshold is 3m0s]
+PLEG    last good relist 4m2s ago, 1200 relists, 3 failed, 0 pods to inspect again
+        relist in progress for 4m
+        events: 0 pending, 0 dropped
+NODE    Ready False for 1m: [container runtime is down, PLEG is not healthy: pleg was last seen active 4m2s ago; threshold is 3m0
+PODS    2, workers: 2, the busy first
+default/old                                   gone       terminating, works, 3m59s
+default/web-01                                Pending    sync, waits for PLEG, 1s
 LOG
 I0301 12:30:40.000001    4242 loop.go:161] "SyncLoop ADD"
-E0301 12:30:42.000001    4242 loop.go:161] "Error"  [31m
-
-q quits, p pauses, up and down scroll the pods
+E0301 "Error"
 `
+	s, log := hung(2)
 	var got strings.Builder
-	for _, line := range v.lines(130, 19, false) {
+	for _, line := range draw(s, log, now(), 130, 19, false) {
 		got.WriteString(strings.TrimRight(line, " ") + "\n")
 	}
 	if diff := cmp.Diff(want, got.String()); diff != "" {
 		t.Error(diff)
 	}
-	if colored := strings.Join(v.lines(130, 19, true), "\n"); !strings.Contains(colored, "\x1b[31m         Ready False") {
+	if colored := strings.Join(draw(s, log, now(), 130, 19, true), "\n"); !strings.Contains(
+		colored,
+		"\x1b[31mNODE    Ready False",
+	) {
 		t.Errorf("no colour in %q", colored)
-	}
-	for i := range 30 {
-		v = hung(30)
-		v.scroll = i
-		if all := strings.Join(v.lines(130, 24, false), "\n"); !strings.Contains(all, "30 at work or waiting, default/old for 3m59s") {
-			t.Errorf("scrolled by %d, the slowest worker is out of sight:\n%s", i, all)
-		}
 	}
 }
 
-// TestViewFits wants no line in the last column and none below the screen, in whatever size.
-func TestViewFits(t *testing.T) {
-	for name, v := range map[string]view{"hung": hung(30), "empty": {}} {
+// TestDrawFits wants no line in the last column and none below the screen, in whatever size.
+func TestDrawFits(t *testing.T) {
+	full, log := hung(30)
+	for name, s := range map[string]syncloop.Snapshot{"hung": full, "empty": {}} {
 		for width := 1; width < 200; width += 7 {
 			for height := 1; height < 60; height += 3 {
-				lines := v.lines(width, height, false)
-				if len(lines) != height || !strings.HasPrefix("q quits, p pauses", lines[height-1][:min(len(lines[height-1]), 17)]) {
-					t.Fatalf("%s, %dx%d: %d lines, the last is %q", name, width, height, len(lines), lines[len(lines)-1])
+				lines := draw(s, log, now(), width, height, false)
+				if len(lines) > height {
+					t.Fatalf("%s, %dx%d: %d lines", name, width, height, len(lines))
 				}
 				for _, line := range lines {
 					if n := utf8.RuneCountInString(line); n >= width {
@@ -110,5 +119,60 @@ func TestViewFits(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// TestRun wants the view to move, and the screen back however the work ends.
+func TestRun(t *testing.T) {
+	broken := errors.New("broken")
+	for _, tt := range []struct {
+		name string
+		work func(context.Context) error
+		want string
+	}{
+		{"interrupted", func(ctx context.Context) error {
+			<-ctx.Done()
+			time.Sleep(time.Minute) // a runtime that hangs
+			return nil
+		}, "kdiag: ending"},
+		{"failed", func(context.Context) error {
+			time.Sleep(2 * time.Second)
+			return broken
+		}, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, interrupt := context.WithTimeout(t.Context(), 3*time.Second)
+				defer interrupt()
+				var screen, stderr strings.Builder
+				turns := int64(0)
+				v := &viewer{
+					screen: &screen, log: &logLines{}, err: &stderr,
+					size: func() (int, int, error) { return 80, 24, nil },
+					snapshot: func() syncloop.Snapshot {
+						turns++
+						return syncloop.Snapshot{Loop: syncloop.LoopState{Turns: turns}}
+					},
+				}
+				for i := range 2 * keptLines {
+					_, _ = fmt.Fprintf(v.log, "line %d\n", i)
+				}
+				_, _ = io.WriteString(v.log, "last\nwords \x1b[31m\n")
+				err := v.run(ctx, tt.work)
+				time.Sleep(2 * redrawEvery)
+				if tt.name == "failed" && !errors.Is(err, broken) || tt.name != "failed" && err != nil {
+					t.Errorf("error %v", err)
+				}
+				got := screen.String()
+				if !strings.HasPrefix(got, enterScreen) || !strings.HasSuffix(got, leaveScreen) ||
+					!strings.Contains(got, "3 turns") ||
+					!strings.Contains(got, "last\x1b[K\r\nwords \\x1b[31m\x1b[K") {
+					t.Errorf("drawn %q", got)
+				}
+				if !strings.Contains(stderr.String(), tt.want) {
+					t.Errorf("stderr %q, want %q", stderr.String(), tt.want)
+				}
+			})
+		})
 	}
 }

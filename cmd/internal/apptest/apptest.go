@@ -1,0 +1,173 @@
+// Package apptest runs kdiag's commands in tests, in this process or as a program, and checks what they print. Only
+// tests use it.
+package apptest
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/cmd/internal/app"
+	"github.com/kdiag/kdiag/cmd/internal/cli"
+	"github.com/kdiag/kdiag/plegbench/nodebox"
+)
+
+// An Outcome is what one run of kdiag left.
+type Outcome struct {
+	Code           int
+	Stdout, Stderr string
+}
+
+// Kdiag runs a command in this process, with nothing of the caller's environment.
+func Kdiag(ctx context.Context, args ...string) Outcome {
+	var stdout, stderr bytes.Buffer
+	code := app.Main(ctx, cli.Env{
+		In: bytes.NewReader(nil), Out: &stdout, Err: &stderr,
+		Now:      time.Now,
+		Getenv:   func(string) string { return "" },
+		Hostname: os.Hostname,
+		Root:     "/",
+		Width:    80,
+	}, args)
+	return Outcome{code, stdout.String(), stderr.String()}
+}
+
+// Decode decodes the one JSON document that a run printed, and fails the test when it printed anything else.
+func Decode[T any](t *testing.T, o Outcome) *T {
+	t.Helper()
+	dec := json.NewDecoder(bytes.NewReader([]byte(o.Stdout)))
+	dec.DisallowUnknownFields()
+	var doc T
+	if err := dec.Decode(&doc); err != nil {
+		t.Fatalf("stdout is no %T: %v\nstdout: %s\nstderr: %s", doc, err, o.Stdout, o.Stderr)
+	}
+	if dec.More() {
+		t.Fatalf("more than one document on stdout:\n%s", o.Stdout)
+	}
+	return &doc
+}
+
+// Report decodes the report of kdiag pleg or node.
+func (o Outcome) Report(t *testing.T) *checks.Report {
+	t.Helper()
+	return Decode[checks.Report](t, o)
+}
+
+// Wants checks the first cause, the verdict and the exit code together: they must not contradict each other. Causes
+// that other tests may make real on this machine are left out, see OfTheMachine.
+func (o Outcome) Wants(t *testing.T, code string) *checks.Report {
+	t.Helper()
+	r := o.Report(t)
+	r.Causes = slices.DeleteFunc(r.Causes, func(c checks.Cause) bool { return c.Code != code && OfTheMachine(c.Code) })
+	if got := Codes(r); len(got) == 0 || got[0] != code {
+		t.Errorf("causes %v, want %s first\n%s\n%s", got, code, o.Stdout, o.Stderr)
+	}
+	wantExit := map[checks.Verdict]int{
+		checks.Healthy: 0, checks.Degraded: 0, checks.Unhealthy: 1, checks.Unknown: 2,
+	}[r.Status]
+	if o.Code != wantExit {
+		t.Errorf("exit code %d with status %s, want %d", o.Code, r.Status, wantExit)
+	}
+	return r
+}
+
+// CouldNotTell reports whether a run could not judge the runtime. It may name a cause of the machine all the same.
+func (o Outcome) CouldNotTell(t *testing.T) bool {
+	t.Helper()
+	r := o.Report(t)
+	return r.Status == checks.Unknown && o.Code == 2 || len(r.Causes) > 0 && !slices.ContainsFunc(Codes(r), OfThisRuntime)
+}
+
+// Codes returns the codes of a report's causes, in their order.
+func Codes(r *checks.Report) []string {
+	var list []string
+	for _, c := range r.Causes {
+		list = append(list, c.Code)
+	}
+	return list
+}
+
+// OfTheMachine reports whether a cause may be what other tests make real on this machine at the same time: stopped
+// shims, dead mounts, kills for memory.
+func OfTheMachine(code string) bool { return !OfThisRuntime(code) }
+
+// OfThisRuntime reports whether a cause can only come from the runtime that a test asked about.
+func OfThisRuntime(code string) bool {
+	return slices.Contains([]string{
+		"RuntimeDown", "RuntimeHung", "RuntimeSlow", "RuntimeNotReady", "RuntimeUnsupported", "NetworkNotReady",
+		"CNIHung", "ListHang", "InspectHang", "ImageServiceHung", "ListTooLarge", "TooManyExited", "RelistOverloaded",
+		"KubeletDown", "KubeletStalled", "KubeletCrashLooping", "PLEGUnhealthy", "CertificateExpired",
+		"APIServerUnreachable", "SystemdWedged", "CgroupDriverMismatch", "ClockJumped", "MountsExploded", "CgroupsLeaked",
+	}, code)
+}
+
+// Must fails the test on an error.
+func Must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// StartContainerd starts a private containerd that ends with the test.
+func StartContainerd(t *testing.T, opts nodebox.Options) *nodebox.Containerd {
+	t.Helper()
+	nodebox.Need(t, nodebox.Missing(false))
+	c, err := nodebox.Start(t.Context(), opts)
+	Must(t, err)
+	closeAfter(t, c.Close)
+	return c
+}
+
+// RunPods creates pods in a containerd.
+func RunPods(t *testing.T, c *nodebox.Containerd, p nodebox.Pods) []nodebox.Pod {
+	t.Helper()
+	pods, err := c.RunPods(t.Context(), p)
+	Must(t, err)
+	return pods
+}
+
+// NewBox prepares a whole node, with kdiag in its path, that ends with the test. It is not booted yet.
+func NewBox(t *testing.T) *nodebox.Box {
+	t.Helper()
+	nodebox.Need(t, nodebox.Missing(true))
+	cache, err := os.UserCacheDir()
+	Must(t, err)
+	box, err := nodebox.NewBox(t.Context(), filepath.Join(cache, "kdiag", "nodebox"))
+	Must(t, err)
+	closeAfter(t, box.Close)
+	Must(t, box.CopyIn(BuildKdiag(t), "/usr/local/bin/kdiag"))
+	return box
+}
+
+func closeAfter(t *testing.T, end func() error) {
+	t.Cleanup(func() {
+		if err := end(); err != nil {
+			t.Errorf("cleaning up: %v", err)
+		}
+	})
+}
+
+// BuildKdiag builds the program, without the race detector, where every user may run it.
+func BuildKdiag(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/tmp", "kdiag-")
+	Must(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	Must(t, os.Chmod(dir, 0o755))
+	path := filepath.Join(dir, "kdiag")
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-tags", "grpcnotrace", "-o", path,
+		"github.com/kdiag/kdiag/cmd/kdiag")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("building kdiag: %v\n%s", err, out)
+	}
+	return path
+}

@@ -1,0 +1,485 @@
+package gccmd_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"github.com/kdiag/kdiag/cmd/internal/apptest"
+	"github.com/kdiag/kdiag/cmd/internal/render"
+	"github.com/kdiag/kdiag/crictl"
+	"github.com/kdiag/kdiag/crictl/gc"
+	"github.com/kdiag/kdiag/crictl/remote"
+	"github.com/kdiag/kdiag/plegbench/nodebox"
+)
+
+// A gcNode is a containerd on which things have exited, and a client that looks at it.
+type gcNode struct {
+	*nodebox.Containerd
+	client *crictl.Client
+	cri    *remote.Service
+	kdiag  string // the program
+}
+
+// inventory is what a runtime holds: containers and sandboxes by id, with what must not change.
+type inventory map[string]string
+
+func (n *gcNode) inventory(t *testing.T) inventory {
+	t.Helper()
+	all := inventory{}
+	sandboxes := n.client.ListPodSandbox(t.Context(), crictl.Filter{}, "")
+	containers := n.client.ListContainers(t.Context(), crictl.Filter{}, "")
+	if !sandboxes.Complete || !containers.Complete {
+		t.Fatalf("listing: %+v %+v", sandboxes.Calls, containers.Calls)
+	}
+	for _, s := range sandboxes.Sandboxes {
+		all[s.ID] = "sandbox " + s.State.String()
+	}
+	for _, c := range containers.Containers {
+		all[c.ID] = "container " + c.State.String()
+		if c.State != crictl.ContainerRunning {
+			continue
+		}
+		st, call := n.client.ContainerStatus(t.Context(), c.ID)
+		if !call.OK() {
+			t.Fatalf("%+v", call)
+		}
+		all[c.ID] += " since " + st.StartedAt.String()
+	}
+	return all
+}
+
+// fill leaves what crash loops leave: pods with so many exited instances in a dead sandbox each; every other pod has come
+// back since, with a new sandbox in which an instance runs. It returns the ids that must go.
+func (n *gcNode) fill(t *testing.T, prefix string, pods, exited int) (mustGo map[string]bool) {
+	t.Helper()
+	mustGo = map[string]bool{}
+	made := apptest.RunPods(t, n.Containerd, nodebox.Pods{
+		Count: pods, Containers: 1, Attempts: exited, State: crictl.ContainerExited, NeverRan: true, Prefix: prefix,
+	})
+	for i, pod := range made {
+		last := len(pod.Containers) - 1
+		for _, c := range pod.Containers[:last] {
+			mustGo[c.ID] = true
+		}
+		if i%2 == 1 {
+			continue
+		}
+		pod.Config.Metadata.Attempt = 1
+		sandbox, err := n.cri.RunPodSandbox(t.Context(), pod.Config, "")
+		apptest.Must(t, err)
+		config := pod.Containers[last].Config
+		config.Metadata.Attempt++
+		config.Command = []string{"/bin/sleep", "2147483647"}
+		id, err := n.cri.CreateContainer(t.Context(), sandbox, config, pod.Config)
+		apptest.Must(t, err)
+		apptest.Must(t, n.cri.StartContainer(t.Context(), id))
+	}
+	return mustGo
+}
+
+// emptySandboxes leaves pods whose first sandbox is dead and without containers, and must go.
+func (n *gcNode) emptySandboxes(t *testing.T, pods int, mustGo map[string]bool) {
+	t.Helper()
+	for _, pod := range apptest.RunPods(t, n.Containerd, nodebox.Pods{Count: pods, Prefix: "empty", PodNetwork: true}) {
+		apptest.Must(t, n.cri.StopPodSandbox(t.Context(), pod.ID))
+		mustGo[pod.ID] = true
+		pod.Config.Metadata.Attempt = 1
+		_, err := n.cri.RunPodSandbox(t.Context(), pod.Config, "")
+		apptest.Must(t, err)
+	}
+}
+
+// A gcRun is kdiag gc-exited as a process.
+type gcRun struct {
+	cmd            *exec.Cmd
+	stdout, stderr bytes.Buffer
+}
+
+func (n *gcNode) start(t *testing.T, args ...string) *gcRun {
+	t.Helper()
+	r := &gcRun{}
+	all := append([]string{"gc-exited", "-o", "json", "--runtime-endpoint", n.Endpoint()}, args...)
+	r.cmd = exec.CommandContext(t.Context(), n.kdiag, all...)
+	r.cmd.Stdout, r.cmd.Stderr = &r.stdout, &r.stderr
+	apptest.Must(t, r.cmd.Start())
+	return r
+}
+
+func (r *gcRun) wait(t *testing.T) (*render.GCReport, int) {
+	t.Helper()
+	_ = r.cmd.Wait() // the exit code says it
+	dec := json.NewDecoder(&r.stdout)
+	dec.DisallowUnknownFields()
+	var report render.GCReport
+	if err := dec.Decode(&report); err != nil {
+		t.Fatalf("stdout is no report: %v\nstderr: %s", err, r.stderr.String())
+	}
+	return &report, r.cmd.ProcessState.ExitCode()
+}
+
+// checkLeft wants exactly what must go to have gone, and the rest to be as it was.
+func checkLeft(t *testing.T, before, after inventory, mustGo map[string]bool) {
+	t.Helper()
+	want := inventory{}
+	for id, what := range before {
+		if !mustGo[id] {
+			want[id] = what
+		}
+	}
+	if diff := cmp.Diff(want, after); diff != "" {
+		t.Errorf("what is left (-want +got):\n%.4000s", diff)
+	}
+}
+
+// audited returns the ids that an audit file lists as removed. So many of its lines are cut short.
+func audited(t *testing.T, name string, torn int) []string {
+	t.Helper()
+	text, err := os.ReadFile(name)
+	apptest.Must(t, err)
+	var ids []string
+	for line := range bytes.Lines(text) {
+		var r gc.AuditRecord
+		if err := json.Unmarshal(line, &r); err != nil {
+			if torn--; torn < 0 {
+				t.Errorf("the audit file is torn: %q: %v", line, err)
+			}
+		}
+		if r.Event == "removed" {
+			ids = append(ids, r.ID)
+		}
+	}
+	return ids
+}
+
+// unhurried makes a run of some 400 removals last for ten seconds or more, so that a test meets it in its middle on any machine.
+func unhurried(audit string) []string { return []string{"--yes", "--audit", audit, "--rate", "40"} }
+
+// awaitAudited waits until an audit file has so many lines, so that a run is in its middle.
+func awaitAudited(t *testing.T, name string, lines int) {
+	t.Helper()
+	for end := time.Now().Add(5 * time.Minute); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
+		if text, err := os.ReadFile(name); err == nil && bytes.Count(text, []byte("\n")) >= lines {
+			return
+		}
+	}
+	t.Fatal("the run does not get on")
+}
+
+func logFiles(t *testing.T, dir string) []string {
+	t.Helper()
+	var all []string
+	apptest.Must(t, filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
+		if err == nil && strings.HasSuffix(name, ".log") {
+			all = append(all, name)
+		}
+		return err
+	}))
+	return all
+}
+
+// TestEndToEndGC cleans up a real containerd, undisturbed and disturbed in every way that the run must survive.
+func TestEndToEndGC(t *testing.T) {
+	t.Parallel()
+	n := &gcNode{Containerd: apptest.StartContainerd(t, nodebox.Options{Network: true}), kdiag: apptest.BuildKdiag(t)}
+	var err error
+	n.client, err = crictl.Dial(n.Endpoint(), crictl.Options{RPCTimeout: time.Minute})
+	apptest.Must(t, err)
+	t.Cleanup(func() { _ = n.client.Close() })
+	n.cri, err = remote.Dial(n.Endpoint(), remote.Options{})
+	apptest.Must(t, err)
+	t.Cleanup(func() { _ = n.cri.Close() })
+
+	t.Run("2000 exited", func(t *testing.T) { gcFlood(t, n) })
+	t.Run("killed in the middle", func(t *testing.T) { gcKilled(t, n) })
+	t.Run("interrupted in the middle", func(t *testing.T) { gcInterrupted(t, n) })
+	t.Run("frozen in the middle", func(t *testing.T) { gcFrozen(t, n) })
+	t.Run("restarted in the middle", func(t *testing.T) { gcRestarted(t, n) })
+	t.Run("plan and apply", func(t *testing.T) { gcApply(t, n) })
+	t.Run("full disk", func(t *testing.T) { gcFullDisk(t, n) })
+	t.Run("two at once", func(t *testing.T) { gcTwice(t, n) })
+}
+
+func gcFlood(t *testing.T, n *gcNode) {
+	mustGo := n.fill(t, "loop", 50, 40)
+	n.emptySandboxes(t, 5, mustGo)
+	ran := apptest.RunPods(
+		t,
+		n.Containerd,
+		nodebox.Pods{Count: 4, Containers: 1, Attempts: 4, State: crictl.ContainerExited, Prefix: "ran"},
+	)
+	for _, pod := range ran {
+		for _, c := range pod.Containers[:len(pod.Containers)-1] {
+			mustGo[c.ID] = true
+		}
+	}
+	before, logs := n.inventory(t), logFiles(t, filepath.Join(n.Dir(), "logs"))
+
+	quiet := n.watch(t, func() { time.Sleep(4 * time.Second) })
+	var report *render.GCReport
+	var code int
+	during := n.watch(t, func() { report, code = n.start(t, "--yes").wait(t) })
+	checkLeft(t, before, n.inventory(t), mustGo)
+	if code != 0 || report.Removed != len(mustGo) || len(report.Failed)+len(report.Skipped) > 0 || report.DryRun {
+		t.Errorf(
+			"exit code %d, %d of %d removed, %d failed, %d skipped",
+			code,
+			report.Removed,
+			len(mustGo),
+			len(report.Failed),
+			len(report.Skipped),
+		)
+	}
+	if left := logFiles(t, filepath.Join(n.Dir(), "logs")); len(logs) == 0 || !slices.Equal(logs, left) {
+		t.Errorf("%d logs before, %d after", len(logs), len(left))
+	}
+	t.Logf(
+		"removed %d in %.1f s, %.0f per second, up to %d at a time, %d pauses",
+		report.Removed,
+		report.Seconds,
+		report.PerSecond,
+		report.Most,
+		report.Pauses,
+	)
+	t.Logf("a second client's lists: quiet p50 %v p99 %v (%d), during the run p50 %v p99 %v (%d)",
+		percentile(quiet, 50), percentile(quiet, 99), len(quiet), percentile(during, 50), percentile(during, 99), len(during))
+
+	// What the side probe watches must hold. On a busy machine a percentile of few samples says little, so the bound is a
+	// gross one here; docs/bench has the figures.
+	if p50, most := percentile(during, 50), 4*percentile(quiet, 99)+100*time.Millisecond; p50 > most {
+		t.Errorf("half of a second client's lists take longer than %v: %v", most, p50)
+	}
+
+	again, code := n.start(t, "--yes").wait(t)
+	if code != 0 || len(again.Plan.Remove) != 0 {
+		t.Errorf("exit code %d, a second run plans %d", code, len(again.Plan.Remove))
+	}
+}
+
+// watch lists both lists as a kubelet does, several times a second so that there are enough for a percentile, while work
+// goes on, and returns how long each relist took.
+func (n *gcNode) watch(t *testing.T, work func()) []time.Duration {
+	t.Helper()
+	second, err := crictl.Dial(n.Endpoint(), crictl.Options{RPCTimeout: time.Minute})
+	apptest.Must(t, err)
+	defer second.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan []time.Duration)
+	go func() {
+		var took []time.Duration
+		for ctx.Err() == nil {
+			start := time.Now()
+			a := second.ListPodSandbox(ctx, crictl.Filter{}, crictl.ModeUnary)
+			b := second.ListContainers(ctx, crictl.Filter{}, crictl.ModeUnary)
+			if a.Complete && b.Complete {
+				took = append(took, time.Since(start))
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		done <- took
+	}()
+	work()
+	cancel()
+	return <-done
+}
+
+func percentile(all []time.Duration, p int) time.Duration {
+	if len(all) == 0 {
+		return 0
+	}
+	sorted := slices.Sorted(slices.Values(all))
+	return sorted[min(len(sorted)-1, len(sorted)*p/100)]
+}
+
+func gcKilled(t *testing.T, n *gcNode) {
+	mustGo := n.fill(t, "killed", 10, 40)
+	before := n.inventory(t)
+	audit := filepath.Join(t.TempDir(), "audit.jsonl")
+	r := n.start(t, unhurried(audit)...)
+	awaitAudited(t, audit, 40)
+	apptest.Must(t, r.cmd.Process.Kill())
+	_ = r.cmd.Wait() // killed
+	if r.stdout.Len() > 0 {
+		t.Errorf("it was killed and said %q", r.stdout.String())
+	}
+	after := n.inventory(t)
+	if len(after) == len(before) || len(after) == len(before)-len(mustGo) {
+		t.Fatalf("%d of %d are left: it was not killed in the middle", len(after), len(before))
+	}
+	if got := os.Truncate(audit, fileSize(t, audit)-7); got != nil { // a line that was being written
+		t.Fatal(got)
+	}
+	report, code := n.start(t, "--yes", "--audit", audit).wait(t)
+	checkLeft(t, before, n.inventory(t), mustGo)
+	if code != 0 || len(report.Failed) > 0 || report.Left > 0 || report.Removed >= len(mustGo) {
+		t.Errorf("exit code %d, %+v", code, report.Result)
+	}
+	seen := map[string]bool{}
+	for _, id := range audited(t, audit, 1) {
+		if seen[id] || !mustGo[id] {
+			t.Errorf("%s was removed twice, or must not go", id)
+		}
+		seen[id] = true
+	}
+}
+
+func fileSize(t *testing.T, name string) int64 {
+	t.Helper()
+	info, err := os.Stat(name)
+	apptest.Must(t, err)
+	return info.Size()
+}
+
+func gcInterrupted(t *testing.T, n *gcNode) {
+	mustGo := n.fill(t, "interrupted", 10, 40)
+	before := n.inventory(t)
+	audit := filepath.Join(t.TempDir(), "audit.jsonl")
+	r := n.start(t, unhurried(audit)...)
+	awaitAudited(t, audit, 40)
+	apptest.Must(t, r.cmd.Process.Signal(syscall.SIGINT))
+	report, code := r.wait(t)
+	gone := len(before) - len(n.inventory(t))
+	if code != 2 || report.Stopped != "interrupted" || report.Removed != gone || report.Left == 0 ||
+		len(audited(t, audit, 0)) != gone {
+		t.Errorf("exit code %d, stopped %q, %d removed of %d gone, %d left, %d in the audit file",
+			code, report.Stopped, report.Removed, gone, report.Left, len(audited(t, audit, 0)))
+	}
+	if _, code := n.start(t, "--yes", "--audit", audit).wait(t); code != 0 {
+		t.Errorf("exit code %d when run again", code)
+	}
+	checkLeft(t, before, n.inventory(t), mustGo)
+}
+
+func gcFrozen(t *testing.T, n *gcNode) {
+	mustGo := n.fill(t, "frozen", 10, 40)
+	before := n.inventory(t)
+	audit := filepath.Join(t.TempDir(), "audit.jsonl")
+	const timeout = 30 * time.Second
+	start := time.Now()
+	r := n.start(t, append(unhurried(audit), "--timeout", timeout.String(), "--rpc-timeout", "5s")...)
+	awaitAudited(t, audit, 40)
+	apptest.Must(t, n.Pause(t.Context()))
+	report, code := r.wait(t)
+	took := time.Since(start)
+	apptest.Must(t, n.Resume())
+	time.Sleep(time.Second) // what was asked for before the freeze is done now
+	gone := len(before) - len(n.inventory(t))
+	if code != 1 || report.Pauses == 0 || report.Stopped != "the deadline was reached" || report.Left == 0 {
+		t.Errorf("exit code %d, %d pauses, stopped %q, %d left", code, report.Pauses, report.Stopped, report.Left)
+	}
+	if report.Removed == 0 || report.Removed > gone || gone > report.Removed+len(report.Failed) {
+		t.Errorf("%d claimed and %d not known, %d have gone", report.Removed, len(report.Failed), gone)
+	}
+	if took > 2*timeout { // a frozen runtime would hold it for ever
+		t.Errorf("it took %v of %v", took, timeout)
+	}
+	if !strings.Contains(r.stderr.String(), "paused: the runtime does not answer") {
+		t.Errorf("stderr %q", r.stderr.String())
+	}
+	if _, code := n.start(t, "--yes", "--audit", audit).wait(t); code != 0 {
+		t.Errorf("exit code %d when run again", code)
+	}
+	checkLeft(t, before, n.inventory(t), mustGo)
+}
+
+func gcRestarted(t *testing.T, n *gcNode) {
+	mustGo := n.fill(t, "restarted", 10, 40)
+	before := n.inventory(t)
+	audit := filepath.Join(t.TempDir(), "audit.jsonl")
+	r := n.start(t, unhurried(audit)...)
+	awaitAudited(t, audit, 40)
+	apptest.Must(t, n.Kill(t.Context()))
+	apptest.Must(t, n.Restart(t.Context()))
+	report, code := r.wait(t)
+	if code != 0 || report.Pauses == 0 || len(report.Failed) > 0 {
+		t.Errorf("exit code %d, %d pauses, failed %v", code, report.Pauses, report.Failed)
+	}
+	checkLeft(t, before, n.inventory(t), mustGo)
+}
+
+func gcTwice(t *testing.T, n *gcNode) {
+	n.fill(t, "twice", 4, 40)
+	audit := filepath.Join(t.TempDir(), "audit.jsonl")
+	r := n.start(t, "--yes", "--rate", "10", "--audit", audit)
+	awaitAudited(t, audit, 4)
+	second := apptest.Kdiag(t.Context(), "gc-exited", "--yes", "--runtime-endpoint", n.Endpoint())
+	if second.Code != 2 || !strings.Contains(second.Stderr, "another run removes from this runtime already") {
+		t.Errorf("exit code %d: %s", second.Code, second.Stderr)
+	}
+	if _, code := r.wait(t); code != 0 {
+		t.Errorf("exit code %d of the first", code)
+	}
+}
+
+// gcApply writes a plan, lets something change, and applies it.
+func gcApply(t *testing.T, n *gcNode) {
+	mustGo := n.fill(t, "applied", 4, 10)
+	plan := filepath.Join(t.TempDir(), "plan.json")
+	if report, code := n.start(t, "--plan", plan).wait(t); code != 0 || !report.DryRun ||
+		len(report.Plan.Remove) != len(mustGo) {
+		t.Fatalf("exit code %d, %d planned, want %d", code, len(report.Plan.Remove), len(mustGo))
+	}
+	// The newest of one unit goes by another hand: the one before it is the newest then, and must stay now.
+	list := n.client.ListContainers(t.Context(), crictl.Filter{}, "").Containers
+	var newest, next crictl.Container
+	for _, c := range list {
+		if c.Pod.Name != "applied-1" || c.State != crictl.ContainerExited {
+			continue
+		}
+		if c.CreatedAt > newest.CreatedAt {
+			newest, next = c, newest
+		} else if c.CreatedAt > next.CreatedAt {
+			next = c
+		}
+	}
+	if call := n.client.RemoveContainer(t.Context(), newest.ID); !call.OK() || !mustGo[next.ID] {
+		t.Fatalf("%+v", call)
+	}
+	delete(mustGo, next.ID)
+	before := n.inventory(t)
+	report, code := n.start(t, "--apply", plan, "--yes").wait(t)
+	if code != 0 || report.Removed != len(mustGo) || len(report.Skipped) != 1 || report.Skipped[0].ID != next.ID {
+		t.Errorf("exit code %d, %d removed, want %d; skipped %+v", code, report.Removed, len(mustGo), report.Skipped)
+	}
+	checkLeft(t, before, n.inventory(t), mustGo)
+}
+
+// gcFullDisk gives the audit file a disk without room: nothing is removed.
+func gcFullDisk(t *testing.T, n *gcNode) {
+	mustGo := n.fill(t, "full", 2, 10)
+	before := n.inventory(t)
+	dir := t.TempDir()
+	apptest.Must(t, unix.Mount("tmpfs", dir, "tmpfs", 0, "size=16k"))
+	t.Cleanup(func() { apptest.Must(t, unix.Unmount(dir, unix.MNT_DETACH)) })
+	apptest.Must(t, os.WriteFile(filepath.Join(dir, "other"), make([]byte, 16<<10), 0o600))
+	got := apptest.Kdiag(
+		t.Context(),
+		"gc-exited",
+		"--yes",
+		"--audit",
+		filepath.Join(dir, "audit.jsonl"),
+		"--runtime-endpoint",
+		n.Endpoint(),
+	)
+	if got.Code != 2 || !strings.Contains(got.Stderr, "no space left on device") ||
+		!strings.Contains(got.Stderr, "nothing was removed") {
+		t.Errorf("exit code %d: %s", got.Code, got.Stderr)
+	}
+	checkLeft(t, before, n.inventory(t), nil)
+	if _, code := n.start(t, "--yes").wait(t); code != 0 {
+		t.Errorf("exit code %d without the audit file", code)
+	}
+	checkLeft(t, before, n.inventory(t), mustGo)
+}

@@ -1,0 +1,437 @@
+package nodecmd_test
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/checks/host"
+	"github.com/kdiag/kdiag/cmd/internal/apptest"
+	"github.com/kdiag/kdiag/crictl"
+	"github.com/kdiag/kdiag/plegbench/nodebox"
+)
+
+// TestEndToEndNodeHost breaks what is around a healthy containerd and its pods, in one way after the other, and asks kdiag node.
+func TestEndToEndNodeHost(t *testing.T) {
+	c := apptest.StartContainerd(t, nodebox.Options{Network: true})
+	p := program{path: apptest.BuildKdiag(t), endpoint: c.Endpoint()}
+	// Control groups named as a kubelet names them, below the box's own.
+	pods, err := nodebox.RunPods(t.Context(), c.Endpoint(), nodebox.Pods{
+		Count: 2, Containers: 1, State: crictl.ContainerRunning, CgroupParent: "/" + filepath.Base(c.Dir()) + "/kubepods",
+	})
+	apptest.Must(t, err)
+	victim := pods[1]
+	cgroup := fmt.Sprintf(
+		"/%s/kubepods/pod%s/%s",
+		filepath.Base(c.Dir()),
+		victim.Config.Metadata.Uid,
+		victim.Containers[0].ID,
+	)
+
+	t.Run("shim stopped", func(t *testing.T) {
+		apptest.Must(t, c.FreezeShim(t.Context(), victim.ID))
+		defer func() { apptest.Must(t, c.ThawShim(victim.ID)) }()
+		shim, err := c.Shim(victim.ID)
+		apptest.Must(t, err)
+		for _, got := range []apptest.Outcome{p.node(t), p.pleg(t)} {
+			cause := names(t, got, "ShimStuck")
+			advises(t, cause, checks.Warning, fmt.Sprintf("kill -CONT %d", shim))
+			wantCulprit(t, cause, func(s checks.Subject) bool { return s.ID == strconv.Itoa(shim) && s.Pod == "pod-1" })
+		}
+	})
+
+	t.Run("list held by a stopped shim", func(t *testing.T) {
+		release, err := c.Wedge(t.Context(), victim.ID, victim.Containers[0].ID)
+		apptest.Must(t, err)
+		defer func() { apptest.Must(t, release()) }()
+		waitInKernel(t, cgroupDir(t, "freezer", cgroup)) // a process of the container holds no list
+		got := p.node(t, "--rpc-timeout", "2s")
+		cause := names(t, got, "ShimStuck", "ListHang")
+		shim, err := c.Shim(victim.ID)
+		apptest.Must(t, err)
+		advises(t, cause, checks.Critical, fmt.Sprintf("kill -CONT %d", shim))
+		wantCulprit(t, cause, func(s checks.Subject) bool { return s.ID == strconv.Itoa(shim) })
+	})
+
+	t.Run("frozen control group", func(t *testing.T) {
+		file := filepath.Join(cgroupDir(t, "freezer", cgroup), "freezer.state")
+		apptest.Must(t, os.WriteFile(file, []byte("FROZEN"), 0))
+		defer func() { apptest.Must(t, os.WriteFile(file, []byte("THAWED"), 0)) }()
+		for _, got := range []apptest.Outcome{p.node(t), p.pleg(t)} {
+			cause := names(t, got, "CgroupFrozen")
+			advises(t, cause, checks.Warning, "echo THAWED > '"+file+"'")
+			wantCulprit(t, cause, func(s checks.Subject) bool { return s.ID == cgroup && s.Pod == "pod-1" })
+		}
+	})
+
+	t.Run("processes of a pod at their limit", func(t *testing.T) {
+		file := filepath.Join(cgroupDir(t, "pids", cgroup), "pids.max")
+		apptest.Must(t, os.WriteFile(file, []byte("1"), 0))
+		defer func() { apptest.Must(t, os.WriteFile(file, []byte("max"), 0)) }()
+		for _, got := range []apptest.Outcome{p.node(t), p.pleg(t)} {
+			cause := names(t, got, "PIDsExhausted")
+			advises(t, cause, checks.Warning, "kubectl delete pod -n box pod-1")
+			wantCulprit(t, cause, func(s checks.Subject) bool { return s.Name == cgroup && s.Pod == "pod-1" })
+		}
+	})
+
+	t.Run("who has the memory and the processes", func(t *testing.T) { nameHolders(t, p, cgroup) })
+
+	t.Run("in uninterruptible sleep", func(t *testing.T) {
+		pid := waitInKernel(t, cgroupDir(t, "freezer", cgroup))
+		got := p.node(t)
+		names(t, got) // one wait is no trouble yet
+		s := status(t, got, "host.tasks")
+		if s.Status != checks.StatusWarning || !strings.Contains(s.Summary, strconv.Itoa(pid)) ||
+			!strings.Contains(s.Summary, "box/pod-1") {
+			t.Errorf("%s: %s, want a warning that names process %d of box/pod-1", s.Status, s.Summary, pid)
+		}
+	})
+
+	t.Run("killed for memory", func(t *testing.T) { killForMemory(t, p, cgroup) })
+	t.Run("inotify", func(t *testing.T) { takeInotify(t, p) })
+	t.Run("dead mount", func(t *testing.T) { deadMount(t, c, p, victim, cgroup) })
+}
+
+// TestEndToEndNodeDisk has the runtime's folder on a disk that is slow, and then takes no write at all.
+func TestEndToEndNodeDisk(t *testing.T) {
+	nodebox.Need(t, nodebox.Missing(false))
+	dir, err := os.MkdirTemp("/tmp", "kdiag-")
+	apptest.Must(t, err)
+	t.Cleanup(func() { apptest.Must(t, os.RemoveAll(dir)) })
+	point := filepath.Join(dir, "disk")
+	apptest.Must(t, os.Mkdir(point, 0o755))
+	sh := func(command string) string {
+		t.Helper()
+		out, err := exec.Command("/bin/sh", "-c", command).CombinedOutput()
+		if err != nil {
+			t.Fatalf("%s: %v: %s", command, err, out)
+		}
+		return strings.TrimSpace(string(out))
+	}
+	sh(
+		"truncate -s 128M " + point + ".image && mkfs.ext4 -q " + point + ".image && mount -o loop " + point + ".image " + point,
+	)
+	// A child that was killed holds its file open for a moment after it can be seen no more.
+	t.Cleanup(func() { eventually(t, "unmounted", func() bool { return unix.Unmount(point, 0) == nil }) })
+	c := apptest.StartContainerd(t, nodebox.Options{Network: true, Parent: point})
+	p := program{path: apptest.BuildKdiag(t), endpoint: c.Endpoint()}
+	ours := func(s checks.Subject) bool { return s.Kind == "Filesystem" && s.Name == point }
+
+	t.Run("slow", func(t *testing.T) {
+		group := filepath.Join("/sys/fs/cgroup/blkio", filepath.Base(dir))
+		if err := os.Mkdir(group, 0o755); err != nil {
+			nodebox.Need(t, "needs a hierarchy of version 1 with the blkio controller")
+		}
+		t.Cleanup(func() { eventually(t, "the control group is gone", func() bool { return os.Remove(group) == nil }) })
+		device := sh("mountpoint -d " + point)
+		apptest.Must(t, os.WriteFile(filepath.Join(group, "blkio.throttle.write_iops_device"), []byte(device+" 4"), 0))
+		slow := p
+		slow.inside = []string{"/bin/sh", "-c", "echo $$ > " + group + `/cgroup.procs; exec "$@"`, "sh"}
+		cause := names(t, slow.node(t), "IOStall")
+		advises(t, cause, checks.Warning, "iostat -x")
+		wantCulprit(t, cause, ours)
+	})
+
+	t.Run("frozen", func(t *testing.T) {
+		sh("fsfreeze -f " + point)
+		defer sh("fsfreeze -u " + point)
+		for range 2 {
+			cause := names(t, p.node(t), "IOStall")
+			advises(t, cause, checks.Critical, "fsfreeze -u "+point)
+			wantCulprit(t, cause, ours)
+			if n := probesIn(point); n != 1 {
+				t.Errorf("%d children of kdiag's wait for the disk, want 1", n)
+			}
+		}
+	})
+	eventually(t, "no child of kdiag's is left", func() bool { return probesIn(point) == 0 })
+}
+
+func wantCulprit(t *testing.T, c checks.Cause, is func(checks.Subject) bool) {
+	t.Helper()
+	if !slices.ContainsFunc(culprits(c), is) {
+		t.Errorf("%s names %+v", c.Code, culprits(c))
+	}
+}
+
+// cgroupDir returns where a control group lies in the hierarchy of a controller, version 1.
+func cgroupDir(t *testing.T, controller, cgroup string) string {
+	t.Helper()
+	dir := filepath.Join("/sys/fs/cgroup", controller, cgroup)
+	if _, err := os.Stat(dir); err != nil {
+		nodebox.Need(t, "needs a hierarchy of version 1 with the controller "+controller)
+	}
+	return dir
+}
+
+// vforkEnv makes the test binary the process that waitInKernel starts: TestMain looks for it.
+const vforkEnv = "KDIAG_TEST_VFORK"
+
+// vforkUntilStdinEnds stays in vfork, which is uninterruptible sleep, until its child has seen the end of standard input.
+func vforkUntilStdinEnds() {
+	os.Stdout.WriteString("up\n")
+	var b byte
+	if pid, _, _ := syscall.RawSyscall(syscall.SYS_CLONE, syscall.CLONE_VFORK|uintptr(syscall.SIGCHLD), 0, 0); pid == 0 {
+		// The child has one thread and no scheduler: nothing but system calls.
+		syscall.RawSyscall(syscall.SYS_READ, 0, uintptr(unsafe.Pointer(&b)), 1)
+		syscall.RawSyscall(syscall.SYS_EXIT_GROUP, 0, 0, 0)
+	}
+	os.Exit(0)
+}
+
+// waitInKernel puts a process into a control group that sleeps uninterruptibly until the test ends, and returns its id.
+func waitInKernel(t *testing.T, dir string) int {
+	t.Helper()
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = append(os.Environ(), vforkEnv+"=1")
+	stdin, err := cmd.StdinPipe()
+	apptest.Must(t, err)
+	stdout, err := cmd.StdoutPipe()
+	apptest.Must(t, err)
+	apptest.Must(t, cmd.Start())
+	t.Cleanup(func() {
+		stdin.Close()
+		_ = cmd.Wait()
+	})
+	_, err = io.ReadFull(stdout, make([]byte, 3))
+	apptest.Must(t, err)
+	apptest.Must(t, os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(cmd.Process.Pid)), 0))
+	eventually(t, "a thread in vfork", func() bool {
+		states, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", cmd.Process.Pid))
+		return slices.ContainsFunc(states, func(name string) bool {
+			b, _ := os.ReadFile(name)
+			return strings.Contains(string(b), ") D ")
+		})
+	})
+	return cmd.Process.Pid
+}
+
+// eventually waits until something is so, and gives up long after it should have been.
+func eventually(t *testing.T, what string, so func() bool) {
+	t.Helper()
+	for range 10_000 {
+		if so() {
+			return
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	t.Fatalf("not so: %s", what)
+}
+
+// nameHolders has a container start 300 processes and leave 300 MiB in a tmpfs, which no process shows. It lets kdiag alone believe
+// that the machine has a gibibyte and 1,000 process ids, and that nobody else has memory.
+func nameHolders(t *testing.T, p program, cgroup string) {
+	pids, memory := cgroupDir(t, "pids", cgroup), cgroupDir(t, "memory", cgroup)
+	crowd := exec.Command(
+		"/bin/busybox",
+		"sh",
+		"-c",
+		"echo $$ > "+pids+"/cgroup.procs; i=0; while [ $i -lt 300 ]; do busybox sleep 600 & i=$((i+1)); done; echo up; wait",
+	)
+	crowd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	stdout, err := crowd.StdoutPipe()
+	apptest.Must(t, err)
+	apptest.Must(t, crowd.Start())
+	defer func() {
+		_ = syscall.Kill(-crowd.Process.Pid, syscall.SIGKILL)
+		_ = crowd.Wait()
+	}()
+	_, err = io.ReadFull(stdout, make([]byte, 3))
+	apptest.Must(t, err)
+	dir := t.TempDir()
+	for name, content := range map[string]string{
+		"meminfo": "MemTotal: 1048576 kB\nMemFree: 51200 kB\nMemAvailable: 51200 kB\nShmem: 307200 kB\n",
+		"loadavg": "1.00 1.00 1.00 1/950 4711\n", "pid_max": "1000\n",
+	} {
+		apptest.Must(t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644))
+	}
+	apptest.Must(t, os.Mkdir(filepath.Join(dir, "tmpfs"), 0o755))
+	p.inside = []string{
+		"unshare",
+		"-m",
+		"--propagation",
+		"private",
+		"/bin/sh",
+		"-c",
+		"cd " + dir + " && mount -t tmpfs none tmpfs && echo $$ > " + memory + `/cgroup.procs &&
+		dd if=/dev/zero of=tmpfs/file bs=1M count=300 2>/dev/null && echo $$ > /sys/fs/cgroup/memory/cgroup.procs &&
+		for other in /sys/fs/cgroup/memory/*/; do case "$other" in */` + strings.Split(cgroup, "/")[1] + `/) ;; *) mount -t tmpfs none "$other" ;; esac; done
+		mount --bind meminfo /proc/meminfo && mount --bind loadavg /proc/loadavg && mount --bind pid_max /proc/sys/kernel/pid_max && exec "$@"`,
+		"sh",
+	}
+	for _, got := range []apptest.Outcome{p.node(t), p.pleg(t)} {
+		processes := names(t, got, "PIDsExhausted", "MemoryPressure")
+		causes := got.Report(t).Causes
+		held := causes[slices.IndexFunc(causes, func(c checks.Cause) bool { return c.Code == "MemoryPressure" })]
+		for _, c := range []checks.Cause{processes, held} {
+			advises(t, c, c.Severity, "kubectl delete pod -n box pod-1")
+			if c.Subject.Pod != "pod-1" {
+				t.Errorf("%s blames %+v", c.Code, c.Subject)
+			}
+		}
+		wantCulprit(t, processes, func(s checks.Subject) bool { return s.ID == strconv.Itoa(crowd.Process.Pid) })
+		if lines := strings.Join(held.Evidence.For, "\n"); !strings.Contains(lines, "box/pod-1 has 30") ||
+			!strings.Contains(lines, "MiB are tmpfs or shared memory") {
+			t.Errorf("MemoryPressure says\n%s", lines)
+		}
+	}
+}
+
+// killForMemory has the kernel kill in the container's control group. That is the pod's affair, and no cause; it is said.
+func killForMemory(t *testing.T, p program, cgroup string) {
+	dir := cgroupDir(t, "memory", cgroup)
+	apptest.Must(t, os.WriteFile(filepath.Join(dir, "memory.limit_in_bytes"), []byte("16M"), 0))
+	// tail keeps the last line of what has none. The shell is the one that enters.
+	hog := exec.CommandContext(
+		t.Context(),
+		"/bin/busybox",
+		"sh",
+		"-c",
+		"echo $$ > "+dir+"/cgroup.procs; exec busybox tail /dev/zero",
+	)
+	if out, err := hog.CombinedOutput(); err == nil {
+		t.Fatalf("was not killed: %s", out)
+	}
+	got := p.node(t)
+	names(t, got)
+	if s := status(t, got, "journal.kernel"); !strings.Contains(s.Summary, "kill") {
+		t.Errorf("the kernel's log: %s, %s", s.Status, s.Summary)
+	}
+}
+
+// takeInotify holds inotify instances, and shows kdiag alone a limit of as many: others on this machine need some too.
+func takeInotify(t *testing.T, p program) {
+	const held = 20
+	for range held {
+		fd, err := unix.InotifyInit1(unix.IN_CLOEXEC)
+		apptest.Must(t, err)
+		defer unix.Close(fd)
+	}
+	limit := filepath.Join(t.TempDir(), "limit")
+	apptest.Must(t, os.WriteFile(limit, []byte(strconv.Itoa(held)+"\n"), 0o644))
+	p.inside = []string{
+		"unshare", "-m", "--propagation", "private", "/bin/sh", "-c",
+		"mount --bind " + limit + ` /proc/sys/fs/inotify/max_user_instances && exec "$@"`, "sh",
+	}
+	cause := names(t, p.node(t), "InotifyExhausted")
+	advises(t, cause, checks.Critical, "sysctl -w fs.inotify.max_user_instances=")
+	wantCulprit(t, cause, func(s checks.Subject) bool { return s.ID == strconv.Itoa(os.Getpid()) })
+}
+
+// deadMount mounts a file system that never answers as a pod's volume, with a process of the container waiting in it, in a mount
+// namespace that nobody else sees. kdiag is asked again and again, and at last with the runtime frozen too.
+func deadMount(t *testing.T, c *nodebox.Containerd, p program, victim nodebox.Pod, cgroup string) {
+	point := filepath.Join("/var/lib/kubelet/pods", victim.Config.Metadata.Uid, "volumes/kubernetes.io~csi/data/mount")
+	dead := mountDead(t, point)
+	p.inside = dead.enter
+
+	reader := exec.Command(dead.enter[0], append(dead.enter[1:], "/bin/busybox", "sh", "-c",
+		"echo $$ > "+cgroupDir(t, "freezer", cgroup)+"/cgroup.procs; exec busybox stat "+point)...)
+	apptest.Must(t, reader.Start())
+	defer func() { dead.cut(); _ = reader.Wait() }()
+	// It sleeps interruptibly until a signal comes, as that of a pod's end does, and then until the server answers.
+	eventually(t, "a process in the dead mount", func() bool { return waitsIn(reader.Process.Pid, "request_wait_answer") })
+	apptest.Must(t, reader.Process.Kill())
+
+	for range 2 {
+		for _, got := range []apptest.Outcome{p.node(t), p.pleg(t)} {
+			cause := names(t, got, "FilesystemHung", "TaskStuck")
+			advises(t, cause, checks.Critical, "stat -f "+point)
+			wantCulprit(t, cause, func(s checks.Subject) bool { return s.Name == point })
+			if n := probesIn(point); n != 1 {
+				t.Errorf("%d children of kdiag's wait in the mount, want 1", n)
+			}
+		}
+	}
+	apptest.Must(t, c.Pause(t.Context()))
+	got := p.node(t, "--rpc-timeout", "1s")
+	apptest.Must(t, c.Resume())
+	r := got.Report(t)
+	for _, code := range []string{"FilesystemHung", "RuntimeHung"} {
+		if !slices.Contains(apptest.Codes(r), code) {
+			t.Errorf("causes %v, want %s with a dead mount and a frozen runtime", apptest.Codes(r), code)
+		}
+	}
+	dead.cut()
+	eventually(t, "no child of kdiag's is left", func() bool { return probesIn(point) == 0 })
+}
+
+func waitsIn(pid int, function string) bool {
+	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stack", pid))
+	return strings.Contains(string(b), function)
+}
+
+// probesIn counts kdiag's children that wait in a mount. The first thread of one may be dead already.
+func probesIn(point string) int {
+	n := 0
+	processes, _ := filepath.Glob("/proc/[0-9]*")
+	for _, dir := range processes {
+		threads, _ := filepath.Glob(dir + "/task/*/cmdline")
+		if slices.ContainsFunc(threads, func(name string) bool {
+			b, _ := os.ReadFile(name)
+			return strings.Contains(string(b), "\x00"+host.ChildArgument+"\x00") && strings.Contains(string(b), point)
+		}) {
+			n++
+		}
+	}
+	return n
+}
+
+// A deadFuse is a dead file system in a mount namespace of its own.
+type deadFuse struct {
+	*nodebox.DeadFuse
+	point string
+	enter []string // the command that enters the namespace
+}
+
+func mountDead(t *testing.T, point string) *deadFuse {
+	t.Helper()
+	f := &deadFuse{DeadFuse: nodebox.OpenDeadFuse(t), point: point}
+	// The kubelet's folder is another one in there, so that nothing of the machine's is touched.
+	holder := exec.Command(
+		"/bin/sh",
+		"-c",
+		`mkdir -p /var/lib/kubelet && mount -t tmpfs none /var/lib/kubelet && mkdir -p "$1" &&
+		mount -i -t fuse -o "$2" dead.example:/bucket "$1" && exec 3>&- && echo up && read line`,
+		"sh",
+		point,
+		f.Options(3),
+	)
+	holder.ExtraFiles = []*os.File{f.Dev}
+	holder.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
+	holder.Stderr = os.Stderr
+	stdin, err := holder.StdinPipe()
+	apptest.Must(t, err)
+	stdout, err := holder.StdoutPipe()
+	apptest.Must(t, err)
+	apptest.Must(t, holder.Start())
+	f.enter = []string{"nsenter", "-t", strconv.Itoa(holder.Process.Pid), "-m", "--"}
+	t.Cleanup(func() {
+		f.cut()
+		stdin.Close()
+		_ = holder.Wait()
+	})
+	_, err = io.ReadFull(stdout, make([]byte, 3))
+	apptest.Must(t, err)
+	go f.Serve()
+	return f
+}
+
+// cut ends the connection: whoever waits is told so, and ends.
+func (f *deadFuse) cut() {
+	_ = exec.Command(f.enter[0], append(f.enter[1:], "umount", "-c", "-f", f.point)...).Run() // it may be gone
+	_ = f.Dev.Close()
+}

@@ -1,0 +1,121 @@
+package signature
+
+import (
+	"regexp"
+	"strings"
+)
+
+// named returns a function that reads facts by the first of some expressions that matches a record. The names of the
+// groups are those of the facts.
+func named(expressions ...string) func(text, rpc string, m *Match) {
+	var forms []*regexp.Regexp
+	for _, e := range expressions {
+		forms = append(forms, regexp.MustCompile(e))
+	}
+	return func(text, _ string, m *Match) {
+		for _, form := range forms {
+			groups := form.FindStringSubmatch(text)
+			for i := 1; i < len(groups); i++ {
+				m.set(form.SubexpNames()[i], groups[i])
+			}
+			if groups != nil {
+				return
+			}
+		}
+	}
+}
+
+// set takes one fact.
+func (m *Match) set(name, value string) {
+	if value == "" {
+		return
+	}
+	switch name {
+	case "process":
+		m.Process = keep(value)
+	case "pid":
+		m.PID = int(leadingInt(value))
+	case "seconds":
+		m.Seconds = float64(leadingInt(value))
+	case "took":
+		if d, ok := duration(value); ok {
+			m.Seconds = d.Seconds()
+		}
+	case "constraint":
+		m.Constraint = "global"
+		if strings.Contains(strings.ToLower(value), "cg") {
+			m.Constraint = "memcg"
+		}
+	case "path":
+		m.Path = keep(value)
+	case "device":
+		m.Device = keep(value)
+	case "size":
+		m.Size = leadingInt(value)
+	case "limit":
+		m.Limit = leadingInt(value)
+	case "sending":
+		m.Sending = true
+	case "kubelet":
+		m.Owner = KubeletParty
+	case "server":
+		m.Owner = APIServer
+	case "container":
+		m.Container = keep(value)
+	case "containerID":
+		m.ContainerID = keep(value)
+	case "sandboxID":
+		m.SandboxID = keep(value)
+	case "pod":
+		m.Pod = keep(value)
+	case "namespace":
+		m.Namespace = keep(value)
+	case "uid":
+		m.PodUID = keep(value)
+	}
+}
+
+// The readers of one or two facts.
+var (
+	// A task's name may contain colons and blanks; the last colon before "blocked" ends it.
+	readTask = named(
+		`etected process \((?P<pid>\d+)\) blocked .*?more than (?P<seconds>\d+)`,
+		`task (?P<process>.+):(?P<pid>\d+) blocked (?:.*?more than (?P<seconds>\d+))?`,
+		`stuck for (?P<seconds>\d+)s?!?(?:.*\[(?P<process>.+):(?P<pid>\d+)\])?`)
+	// The name of a victim may contain parentheses and commas: "(sd-pam)) total-vm".
+	readVictim = named(
+		`(?P<constraint>(?:cgroup o|O|o)ut of memory)`+
+			`(?:.*? process (?P<pid>\d+) \((?P<process>.+?)\)?(?:\) score|\) total-vm|\), |,|$))?`,
+		`oom-kill:constraint=(?P<constraint>\w+)(?:.*task_memcg=(?P<path>[^, \n]+))?`+
+			`(?:.*,task=(?P<process>.+),pid=(?P<pid>\d+))?`,
+		`(?:.*[:\]] )?(?P<process>.+) invoked oom-killer`,
+	)
+	readServer = named(`server (?P<path>[^ ,\n]+)`, `\\\\(?P<path>\S+) has not responded`)
+	readDevice = named(`nvme (?P<device>nvme[^ ,):;\n]+)`,
+		`(?:, dev |on dev |on device |\(device |waiting for |XFS \(|EXT4-fs \()(?P<device>[^ ,):;\n]+)`)
+	readSizes = named(`(?P<sending>trying to send message )?larger than max \(?(?P<size>\d+)(?: vs\. (?P<limit>\d+))?`)
+	readTook  = named(`actual="?(?P<took>[0-9.hmsuµn]+)`, `seconds="?(?P<took>[0-9.]+)`,
+		`(?:dirs took|longer than) (?P<took>[0-9.hmsuµn]+)`)
+	// An alert that comes from remote, and words of a client certificate, are about the kubelet's own certificate; what
+	// the kubelet fails to verify in a call to the API is the server's. Those of registries and others are left out.
+	readOwner = named(`(?P<kubelet>remote error: tls: expired certificate|client certificate)`,
+		`(?P<server>/apis?/|:6443).*x509: `, `x509: .*(?P<server>/apis?/|:6443)`)
+	// Runtimes make names of a pod's: container_pod_namespace_uid_attempt, pod_namespace_uid_attempt, both with or
+	// without k8s_ in front.
+	readReserved = named(
+		`(?:container|ctr) name \\*"?(?:k8s_)?(?P<container>[^_"\\ ]+)_`+podName+`(?:.*?(?P<containerID>[0-9a-f]{64}))?`,
+		`(?:sandbox|pod) name \\*"?(?:k8s_)?`+podName+`(?:.*?(?P<sandboxID>[0-9a-f]{64}))?`,
+	)
+)
+
+const podName = `(?P<pod>[^_"\\ ]+)_(?P<namespace>[^_"\\ ]+)_(?P<uid>[^_"\\ ]+)_\d+`
+
+// pathWord matches a path in a message about a file or a cgroup.
+var pathWord = regexp.MustCompile(`(?:^|[ ="'(:])(/[\w/.@+~%#-]+)`)
+
+// readPath reads the last path.
+func readPath(s, _ string, m *Match) {
+	if all := pathWord.FindAllStringSubmatch(s[max(0, len(s)-4096):], -1); len(all) > 0 {
+		m.Path = keep(all[len(all)-1][1])
+	}
+}
