@@ -38,15 +38,12 @@ func (c *Client) Status(ctx context.Context) (*Status, Call) {
 
 // PodSandboxStatus asks about one sandbox as the kubelet does, without the verbose details: those would make the
 // runtime ask the shim. The status is nil unless the call is OK.
-func (c *Client) PodSandboxStatus(ctx context.Context, id string) (*PodSandboxStatus, Call) {
+func (c *Client) PodSandboxStatus(ctx context.Context, id string) (*PodSandbox, Call) {
 	resp := &runtimeapi.PodSandboxStatusResponse{}
 	call := c.ask(ctx, runtimeapi.RuntimeService_PodSandboxStatus_FullMethodName, id,
 		&runtimeapi.PodSandboxStatusRequest{PodSandboxId: id}, resp)
 	if !call.OK() {
 		return nil, call
-	}
-	if resp.GetStatus() == nil {
-		return nil, withoutStatus(call)
 	}
 	return podSandboxStatusOf(resp.GetStatus()), call
 }
@@ -60,17 +57,7 @@ func (c *Client) ContainerStatus(ctx context.Context, id string) (*ContainerStat
 	if !call.OK() {
 		return nil, call
 	}
-	if resp.GetStatus() == nil {
-		return nil, withoutStatus(call)
-	}
 	return containerStatusOf(resp.GetStatus()), call
-}
-
-// withoutStatus marks an answer to a status call that holds none, which the kubelet would count as an error too.
-func withoutStatus(call Call) Call {
-	call.Code = Internal
-	call.Err = "the runtime's answer holds no status"
-	return call
 }
 
 // ListImages asks for all images and counts them.
@@ -103,14 +90,11 @@ func (c *Client) HasImage(ctx context.Context, name string) (bool, Call) {
 	return call.OK() && resp.GetImage().GetId() != "", call
 }
 
-// maxImageName bounds the name of an image, in bytes: a registry's host, 255 of repository, a tag of 128 and a digest.
-const maxImageName = 1024
-
 // SandboxImageIn reads sandboxImage out of a runtime's configuration as JSON: "config" in the details of a verbose
 // Status.
 func SandboxImageIn(config string) string {
 	var c struct{ SandboxImage string }
-	if err := json.Unmarshal([]byte(config), &c); err != nil || len(c.SandboxImage) > maxImageName {
+	if err := json.Unmarshal([]byte(config), &c); err != nil {
 		return ""
 	}
 	return c.SandboxImage

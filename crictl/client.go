@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"math"
 	"net"
 	"sync/atomic"
 	"syscall"
@@ -11,18 +12,15 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
-
-	"github.com/kdiag/kdiag/crictl/deadline"
 )
 
-// Defaults of Options.
 const (
 	// DefaultRPCTimeout is the deadline of one call. A healthy runtime answers every read within milliseconds.
 	DefaultRPCTimeout = 5 * time.Second
-	// DefaultReceiveLimit is above every limit in the field (kubelet 16 MiB, CRI-O's server 80 MiB), so that kdiag
+	// receiveLimit, in bytes, is above every limit in the field (kubelet 16 MiB, CRI-O's server 80 MiB), so that kdiag
 	// still sees a list to which the kubelet is blind. Beyond it filtered lists stand in: a message is held in memory
 	// as a whole, and a sick node may not have more.
-	DefaultReceiveLimit = 128 << 20
+	receiveLimit = 128 << 20
 )
 
 // Tuning of the connection. The peer is on this host, behind a unix socket.
@@ -45,8 +43,7 @@ const (
 
 // Options tune a Client. The zero value is good for a real node.
 type Options struct {
-	RPCTimeout   time.Duration // deadline of one call; 0 means DefaultRPCTimeout
-	ReceiveLimit int           // largest message received, in bytes; 0 means DefaultReceiveLimit
+	RPCTimeout time.Duration // deadline of one call; 0 means DefaultRPCTimeout
 	// Dialer replaces the connection to the unix socket, for a runtime in this process. It is given the socket's path.
 	Dialer Dialer
 }
@@ -60,14 +57,12 @@ type Client struct {
 	// noStream remembers per list that the runtime answered its streaming RPC with Unimplemented.
 	noSandboxStream   atomic.Bool
 	noContainerStream atomic.Bool
-	dialErr           atomic.Pointer[string] // of the last attempt to connect; nil after a success
 	closed            atomic.Bool
 }
 
 // Dial prepares a client for the socket at endpoint. It makes no connection: whatever is wrong with the socket shows in
 // the first call. The error is an *EndpointError when endpoint is not a unix socket address.
 func Dial(endpoint string, opts Options) (*Client, error) {
-	limit := cmp.Or(opts.ReceiveLimit, DefaultReceiveLimit)
 	c := &Client{timeout: cmp.Or(opts.RPCTimeout, DefaultRPCTimeout), dial: opts.Dialer}
 	if c.dial == nil {
 		c.dial = dialUnix
@@ -77,12 +72,14 @@ func Dial(endpoint string, opts Options) (*Client, error) {
 		MinConnectTimeout: connectPatience,
 	}
 	var err error
-	c.conn, err = NewConn(endpoint, c.connect, retry,
+	c.conn, err = NewConn(endpoint, func(ctx context.Context, path string) (net.Conn, error) {
+		return connect(ctx, c.dial, path, math.MaxInt)
+	}, retry,
 		grpc.WithReadBufferSize(readBuffer),
 		grpc.WithStaticStreamWindowSize(streamWindow),
 		grpc.WithStaticConnWindowSize(connWindow),
 		grpc.WithDefaultCallOptions(
-			grpc.MaxCallRecvMsgSize(limit),
+			grpc.MaxCallRecvMsgSize(receiveLimit),
 			grpc.ForceCodecV2(codec{}),
 			grpc.WaitForReady(false), // a refused connection is an answer: Unavailable at once, not a hang
 		),
@@ -90,31 +87,21 @@ func Dial(endpoint string, opts Options) (*Client, error) {
 	return c, err
 }
 
-// Close closes the connection. It returns within closePatience even when the runtime does not read.
+// Close closes the connection. It does not wait: gRPC sends a last frame to a peer that may not read.
 func (c *Client) Close() error {
 	c.closed.Store(true)
-	ctx, cancel := context.WithTimeout(context.Background(), closePatience)
-	defer cancel()
-	_, err := deadline.Run(ctx, func(context.Context) (struct{}, error) { return struct{}{}, c.conn.Close() })
-	if errors.Is(err, deadline.ErrAbandoned) {
-		return nil
-	}
-	return err
+	go func() { _ = c.conn.Close() }() // fails when it is closed already
+	return nil
 }
 
-// connect makes one connection and remembers why it could not. A full listen queue is not an error but a wait: the
-// process behind the socket has stopped accepting, so calls must miss their deadlines as with any hung runtime.
-func (c *Client) connect(ctx context.Context, path string) (net.Conn, error) {
-	for {
-		conn, err := c.dial(ctx, path)
-		if err == nil {
-			c.dialErr.Store(nil)
-			return conn, nil
-		}
-		text := err.Error()
-		c.dialErr.Store(&text)
-		if !errors.Is(err, syscall.EAGAIN) {
-			return nil, err
+// connect makes one connection, and tries so often while the listen queue is full: Go connects without blocking, so a
+// full queue shows as EAGAIN. For calls it is not an error but a wait: the process behind the socket has stopped
+// accepting, so they must miss their deadlines as with any hung runtime.
+func connect(ctx context.Context, dial Dialer, path string, tries int) (net.Conn, error) {
+	for ; ; tries-- {
+		conn, err := dial(ctx, path)
+		if !errors.Is(err, syscall.EAGAIN) || tries == 1 {
+			return conn, err
 		}
 		select {
 		case <-ctx.Done():

@@ -22,10 +22,6 @@ type Call struct {
 	Err     string        // what gRPC or the runtime said, without the "rpc error" prefix; empty when Code is OK
 	Bytes   int           // size of the response message, or of all messages of a stream; of one refused for its size, too
 	Items   int           // containers, sandboxes, images or file systems in the response
-
-	// ByRuntime is set when a DeadlineExceeded came from the runtime itself well before our own deadline: something
-	// behind the runtime was too slow for it, but the runtime answered.
-	ByRuntime bool
 }
 
 // OK reports whether the runtime answered the call.
@@ -33,8 +29,8 @@ func (c Call) OK() bool { return c.Code == OK }
 
 // Hung reports whether the call was given up at its deadline, which is what an unanswered call looks like. A call
 // that was cut short by the end of the whole command has Code Canceled and is not counted as hung; neither is one
-// that the runtime answered with a DeadlineExceeded of its own.
-func (c Call) Hung() bool { return c.Code == DeadlineExceeded && !c.ByRuntime }
+// that the runtime answered with DeadlineExceeded, which has Code Unknown.
+func (c Call) Hung() bool { return c.Code == DeadlineExceeded }
 
 // A Code is the name of a gRPC status code. The names are gRPC's own; it is a string so that packages which only
 // judge and print need not import gRPC.

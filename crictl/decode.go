@@ -2,87 +2,97 @@ package crictl
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"slices"
-	"strconv"
-	"unicode/utf8"
+	"strings"
 
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
 )
 
-var (
-	errMalformed = errors.New("malformed protobuf")
-	// errUTF8 is returned for a string field that is not UTF-8, which the generated decoder rejects too.
-	errUTF8 = errors.New("a string is not valid UTF-8")
-)
+var errMalformed = errors.New("malformed protobuf")
 
-// maxEntries bounds a list before memory is allocated for it. An entry that has only an id takes 66 bytes, so a real
-// list of that many would exceed 256 MiB; without the bound, a message of empty entries would take 40 times its size.
-const maxEntries = 4 << 20
+// codec moves messages between gRPC and this package. Requests are generated messages; answers go into a *reply, which
+// keeps their size and chooses the decoder. Its name is empty so that the content type is plain application/grpc,
+// byte for byte what the kubelet sends.
+type codec struct{}
 
-// idLength is the length of the ids of containerd and CRI-O: 32 random bytes in hexadecimal.
-const idLength = 64
+// A decoder takes one message. data is valid only during the call.
+type decoder interface {
+	decode(data mem.BufferSlice) error
+}
+
+// A reply receives the messages of one call.
+type reply struct {
+	into  decoder
+	bytes int   // size of all messages received
+	err   error // why a message could not be decoded
+}
+
+func (codec) Name() string { return "" }
+
+func (codec) Marshal(v any) (mem.BufferSlice, error) {
+	data, err := proto.Marshal(v.(proto.Message))
+	return mem.BufferSlice{mem.SliceBuffer(data)}, err
+}
+
+func (codec) Unmarshal(data mem.BufferSlice, v any) error {
+	r := v.(*reply)
+	r.bytes += data.Len()
+	r.err = r.into.decode(data)
+	return r.err
+}
+
+// message decodes with the generated types, for the answers that are small.
+type message struct{ proto.Message }
+
+func (m *message) decode(data mem.BufferSlice) error {
+	buf := data.MaterializeToBuffer(mem.DefaultBufferPool())
+	defer buf.Free()
+	return proto.Unmarshal(buf.ReadOnlyData(), m.Message)
+}
 
 // A listDecoder collects the entries of list messages: of one unary response, of the messages of a stream, or of
-// several filtered responses. It accepts and rejects what the generated types accept and reject, and the entries hold
-// what those types would hold: unknown fields are skipped, the last of a repeated scalar or map key wins, embedded
-// messages merge.
+// several filtered responses. The entries hold what the generated types would hold: unknown fields are skipped, the
+// last of a repeated scalar or map key wins, embedded messages merge. Only what is kept is looked at: unlike the
+// generated types, it does not check that strings are UTF-8.
 type listDecoder[T any] struct {
 	entries []T
-	intern  *interner
-	layout  *layout
-	build   func(in *interner, f *fields, size int) T
+	intern  interner
+	entry   func(b []byte, in *interner, size int) (T, error)
 }
 
 func newContainerDecoder() *listDecoder[Container] {
-	return &listDecoder[Container]{intern: newInterner(), layout: &containerLayout, build: buildContainer}
+	return &listDecoder[Container]{intern: newInterner(), entry: decodeContainer}
 }
 
 func newSandboxDecoder() *listDecoder[PodSandbox] {
-	return &listDecoder[PodSandbox]{intern: newInterner(), layout: &sandboxLayout, build: buildSandbox}
+	return &listDecoder[PodSandbox]{intern: newInterner(), entry: decodeSandbox}
 }
 
 // decode adds the entries of one message, or none if the message is malformed.
 func (d *listDecoder[T]) decode(data mem.BufferSlice) error {
-	n, err := eachEntry(data, nil)
-	if err != nil {
+	before := len(d.entries)
+	if err := d.add(data.Reader()); err != nil {
+		d.entries = d.entries[:before]
 		return err
 	}
-	if n > maxEntries {
-		return fmt.Errorf("a list of %d entries exceeds the limit of %d", n, maxEntries)
-	}
-	before := len(d.entries)
-	d.entries = slices.Grow(d.entries, n)
-	d.intern.reserve(min(n*idLength, data.Len()))
-	var f fields
-	_, err = eachEntry(data, func(b []byte, size int) error {
-		f = fields{}
-		if err := f.decode(b, d.layout); err != nil {
-			return err
-		}
-		d.entries = append(d.entries, d.build(d.intern, &f, size))
-		return nil
-	})
-	if err != nil {
-		d.entries = d.entries[:before]
-	}
-	return err
+	return nil
 }
 
-// reset drops the entries and keeps the strings.
-func (d *listDecoder[T]) reset() { d.entries = d.entries[:0] }
+const (
+	entryTag  = 1<<3 | text // the entries are field 1 in all lists of CRI
+	maxHeader = 2 * 10      // bytes of the longest field header: two varints
+	// leastEntry is the size, in bytes, of a smaller entry than those of kubelets. It bounds the memory that is
+	// allocated before a list is decoded.
+	leastEntry = 256
+)
 
-// maxHeader is the length of the longest field header: two varints.
-const maxHeader = 2 * 10
-
-// eachEntry counts the entries of a list message, which are field 1 in all lists of CRI, and unless do is nil calls it
-// with every entry and with the size of the entry and its header. The bytes are valid only during the call. The message
-// stays in the buffers in which gRPC received it: only what spans several of them is copied.
-func eachEntry(data mem.BufferSlice, do func(entry []byte, size int) error) (count int, err error) {
-	r := data.Reader()
-	defer func() { _ = r.Close() }()
+// add decodes the entries one by one. The message stays in the buffers in which gRPC received it: only an entry that
+// spans several of them is copied.
+func (d *listDecoder[T]) add(r *mem.Reader) error {
+	defer r.Close()
 	var pieces [][]byte
 	var joined []byte
 	peek := func(n int) []byte { // of at most r.Remaining() bytes
@@ -95,258 +105,236 @@ func eachEntry(data mem.BufferSlice, do func(entry []byte, size int) error) (cou
 		}
 		return joined
 	}
-	for r.Remaining() > 0 {
+	for first := true; r.Remaining() > 0; {
 		header := peek(min(maxHeader, r.Remaining()))
-		tag, tagSize := protowire.ConsumeVarint(header)
-		num, typ := protowire.DecodeTag(tag)
-		if tagSize < 0 || num < protowire.MinValidNumber || num > protowire.MaxValidNumber {
-			return 0, errMalformed
+		tag, n := protowire.ConsumeVarint(header)
+		if n < 0 {
+			return errMalformed
 		}
-		if num != 1 || typ != protowire.BytesType {
-			if err := skipField(r, num, typ, tagSize); err != nil {
-				return 0, err
+		if tag != entryTag { // no list has such a field today, so copying the rest is fine
+			rest, err := io.ReadAll(r)
+			num, typ, tagSize := protowire.ConsumeTag(rest)
+			if n = protowire.ConsumeFieldValue(num, typ, rest[max(tagSize, 0):]); tagSize < 0 || n < 0 || err != nil {
+				return errMalformed
 			}
+			r.Reset(mem.BufferSlice{mem.SliceBuffer(rest[tagSize+n:])})
 			continue
 		}
-		n, nSize := protowire.ConsumeVarint(header[tagSize:])
-		if nSize < 0 || n > uint64(r.Remaining()-tagSize-nSize) {
-			return 0, errMalformed
+		size, sizeLen := protowire.ConsumeVarint(header[n:])
+		if n += sizeLen; sizeLen < 0 || size > uint64(r.Remaining()-n) {
+			return errMalformed
 		}
-		count++
-		_, _ = r.Discard(tagSize + nSize)
-		if do != nil {
-			if err := do(peek(int(n)), tagSize+nSize+int(n)); err != nil {
-				return 0, err
-			}
+		_, _ = r.Discard(n)
+		if first {
+			d.entries = slices.Grow(d.entries, r.Remaining()/max(int(size), leastEntry)+1)
+			first = false
 		}
-		_, _ = r.Discard(int(n)) // cannot fail: so many bytes remain
+		entry, err := d.entry(peek(int(size)), &d.intern, n+int(size))
+		if err != nil {
+			return err
+		}
+		d.entries = append(d.entries, entry)
+		_, _ = r.Discard(int(size))
 	}
-	return count, nil
-}
-
-// skipField skips a field that is no entry. No list has such a field today, so copying the rest of the message is fine.
-func skipField(r *mem.Reader, num protowire.Number, typ protowire.Type, tagSize int) error {
-	rest, err := io.ReadAll(r)
-	if err != nil {
-		return err
-	}
-	n := protowire.ConsumeFieldValue(num, typ, rest[tagSize:])
-	if n < 0 {
-		return errMalformed
-	}
-	r.Reset(mem.BufferSlice{mem.SliceBuffer(rest[tagSize+n:])})
 	return nil
 }
 
-// A slot is where the value of a field goes.
-type slot uint8
-
-const (
-	unknown slot = iota // skipped
-	ignored             // a string that is checked and not kept
-	// Strings that are kept.
-	slotID
-	slotSandboxID
-	slotName
-	slotNamespace
-	slotUID
-	slotKey   // of the map entry being read
-	slotValue // of the map entry being read
-	slotLabelName
-	slotLabelPod
-	slotLabelNamespace
-	slotLabelUID
-	slotRestartCount
-	slotConfigSource
-	// Varints.
-	slotState
-	slotCreatedAt
-	slotAttempt
-	// Messages.
-	slotMap
-	slotContainerMetadata
-	slotSandboxMetadata
-	slotImageSpec
-)
-
-// A layout maps the field numbers of a message to slots. The highest number in use is ImageSpec's image_ref.
-type layout [21]slot
-
-// The messages of runtime.v1 that a list holds, and a map<string, string>.
-var (
-	containerLayout = layout{
-		1: slotID, 2: slotSandboxID, 3: slotContainerMetadata, 4: slotImageSpec, 5: ignored, 6: slotState,
-		7: slotCreatedAt, 8: slotMap, 9: slotMap, 10: ignored,
-	}
-	sandboxLayout = layout{
-		1: slotID, 2: slotSandboxMetadata, 3: slotState, 4: slotCreatedAt, 5: slotMap, 6: slotMap, 7: ignored,
-	}
-	containerMetadataLayout = layout{1: slotName, 2: slotAttempt}
-	sandboxMetadataLayout   = layout{1: slotName, 2: slotUID, 3: slotNamespace, 4: slotAttempt}
-	imageSpecLayout         = layout{1: ignored, 2: slotMap, 18: ignored, 19: ignored, 20: ignored}
-	mapLayout               = layout{1: slotKey, 2: slotValue}
-)
-
-// fields are the values of one entry, by slot. Strings are views into the message.
-type fields struct {
-	text   [slotState][]byte
-	number [slotMap - slotState]uint64
-}
-
-// decode reads a message into the slots of its layout.
-func (f *fields) decode(b []byte, l *layout) error {
+// eachField calls do with the tag and the value of each field of a message: bytes or a number. Fields of other types
+// are skipped.
+func eachField(b []byte, do func(tag uint64, v []byte, n uint64) error) error {
 	for len(b) > 0 {
-		// Nearly every field is a short string with a low number: two bytes of header.
-		if len(b) >= 2 && b[0] >= 8 && b[0] < 0x80 && b[0]&7 == byte(protowire.BytesType) && b[1] < 0x80 {
-			end := 2 + int(b[1])
-			if end > len(b) {
-				return errMalformed
-			}
-			if to := l[b[0]>>3]; to != unknown {
-				if err := f.set(to, b[2:end]); err != nil {
-					return err
-				}
-			}
-			b = b[end:]
-			continue
-		}
 		num, typ, n := protowire.ConsumeTag(b)
 		if n < 0 || num > protowire.MaxValidNumber {
 			return errMalformed
 		}
 		b = b[n:]
-		to := unknown
-		if int(num) < len(l) {
-			to = l[num]
-		}
+		var v []byte
+		var x uint64
 		switch typ {
 		case protowire.BytesType:
-			v, n := protowire.ConsumeBytes(b)
-			if n < 0 {
-				return errMalformed
-			}
-			if err := f.set(to, v); err != nil {
-				return err
-			}
-			b = b[n:]
+			v, n = protowire.ConsumeBytes(b)
 		case protowire.VarintType:
-			v, n := protowire.ConsumeVarint(b)
-			if n < 0 {
-				return errMalformed
-			}
-			if slotState <= to && to < slotMap {
-				f.number[to-slotState] = v
-			}
-			b = b[n:]
+			x, n = protowire.ConsumeVarint(b)
 		default:
-			n := protowire.ConsumeFieldValue(num, typ, b)
-			if n < 0 {
-				return errMalformed
-			}
-			b = b[n:]
+			n = protowire.ConsumeFieldValue(num, typ, b)
 		}
-	}
-	return nil
-}
-
-// set stores the value of a field of bytes.
-func (f *fields) set(to slot, v []byte) error {
-	switch to {
-	case slotMap:
-		return f.mapEntry(v)
-	case slotContainerMetadata:
-		return f.decode(v, &containerMetadataLayout)
-	case slotSandboxMetadata:
-		return f.decode(v, &sandboxMetadataLayout)
-	case slotImageSpec:
-		return f.decode(v, &imageSpecLayout)
-	case unknown, slotState, slotCreatedAt, slotAttempt: // a known field of another type is an unknown field
-		return nil
-	}
-	if !utf8.Valid(v) {
-		return errUTF8
-	}
-	f.text[to] = v
-	return nil
-}
-
-// mapEntry stores the value of a label or annotation that is kept.
-func (f *fields) mapEntry(b []byte) error {
-	key, value, ok := shortMapEntry(b)
-	if ok && !utf8.Valid(b) {
-		return errUTF8
-	}
-	if !ok {
-		f.text[slotKey], f.text[slotValue] = nil, nil
-		if err := f.decode(b, &mapLayout); err != nil {
+		if n < 0 {
+			return errMalformed
+		}
+		b = b[n:]
+		if err := do(uint64(num)<<3|uint64(typ), v, x); err != nil {
 			return err
 		}
-		key, value = f.text[slotKey], f.text[slotValue]
-	}
-	switch string(key) {
-	case LabelContainerName:
-		f.text[slotLabelName] = value
-	case LabelPodName:
-		f.text[slotLabelPod] = value
-	case LabelPodNamespace:
-		f.text[slotLabelNamespace] = value
-	case LabelPodUID:
-		f.text[slotLabelUID] = value
-	case AnnotationRestartCount:
-		f.text[slotRestartCount] = value
-	case AnnotationConfigSource:
-		f.text[slotConfigSource] = value
 	}
 	return nil
 }
 
-// shortMapEntry splits a map entry in the form that every encoder writes: key, then value, both shorter than 128 bytes.
-// The four bytes of headers are ASCII then, so b is valid UTF-8 exactly when key and value are.
-func shortMapEntry(b []byte) (key, value []byte, ok bool) {
-	if len(b) < 4 || b[0] != 0x0a || b[1] >= 0x80 || len(b) < int(b[1])+4 {
-		return nil, nil, false
+// Types of fields, in the last three bits of a tag.
+const (
+	text   = uint64(protowire.BytesType)
+	number = uint64(protowire.VarintType)
+)
+
+// labels are the values of the labels and annotations that are kept, as views into the message.
+type labels struct{ container, pod, namespace, uid, source []byte }
+
+// add reads one map entry.
+func (l *labels) add(b []byte) error {
+	var key, value []byte
+	err := eachField(b, func(tag uint64, v []byte, _ uint64) error {
+		switch tag {
+		case 1<<3 | text:
+			key = v
+		case 2<<3 | text:
+			value = v
+		}
+		return nil
+	})
+	switch string(key) {
+	case LabelContainerName:
+		l.container = value
+	case LabelPodName:
+		l.pod = value
+	case LabelPodNamespace:
+		l.namespace = value
+	case LabelPodUID:
+		l.uid = value
+	case AnnotationConfigSource:
+		l.source = value
 	}
-	k := 2 + int(b[1])
-	return b[2:k], b[k+2:], b[k] == 0x12 && b[k+1] < 0x80 && len(b) == k+2+int(b[k+1])
+	return err
 }
 
-// either returns the text in slot a, or in b when a is empty.
-func (f *fields) either(a, b slot) []byte {
-	if len(f.text[a]) > 0 {
-		return f.text[a]
-	}
-	return f.text[b]
-}
-
-func buildContainer(in *interner, f *fields, size int) Container {
-	sandboxID, pod := in.sandbox(f.text[slotSandboxID], f.text[slotLabelNamespace], f.text[slotLabelPod],
-		f.text[slotLabelUID])
-	restarts, err := strconv.ParseUint(string(f.text[slotRestartCount]), 10, 32)
+// decodeContainer decodes a runtime.v1.Container.
+func decodeContainer(b []byte, in *interner, size int) (Container, error) {
+	c := Container{Size: uint32(size)}
+	var id, sandbox, name []byte
+	var l labels
+	err := eachField(b, func(tag uint64, v []byte, n uint64) error {
+		switch tag {
+		case 1<<3 | text:
+			id = v
+		case 2<<3 | text:
+			sandbox = v
+		case 3<<3 | text:
+			return eachField(v, func(tag uint64, v []byte, n uint64) error {
+				switch tag {
+				case 1<<3 | text:
+					name = v
+				case 2<<3 | number:
+					c.Attempt = uint32(n)
+				}
+				return nil
+			})
+		case 6<<3 | number:
+			c.State = containerState(int32(n))
+		case 7<<3 | number:
+			c.CreatedAt = int64(n)
+		case 8<<3 | text:
+			return l.add(v)
+		}
+		return nil
+	})
 	if err != nil {
-		restarts = 0
+		return c, err
 	}
-	return Container{
-		ID:           in.copy(f.text[slotID]),
-		SandboxID:    sandboxID,
-		Name:         in.name(f.either(slotName, slotLabelName)),
-		Pod:          pod,
-		CreatedAt:    int64(f.number[slotCreatedAt-slotState]),
-		Attempt:      uint32(f.number[slotAttempt-slotState]),
-		RestartCount: uint32(restarts),
-		Size:         uint32(size),
-		State:        containerState(int32(f.number[0])),
-	}
+	c.ID, c.SandboxID, c.Name = in.copy(id), in.shared(sandbox), in.shared(either(name, l.container))
+	c.Pod = in.pod(l.namespace, l.pod, l.uid)
+	return c, nil
 }
 
-func buildSandbox(in *interner, f *fields, size int) PodSandbox {
-	return PodSandbox{
-		ID: in.copy(f.text[slotID]),
-		Pod: in.pod(f.either(slotNamespace, slotLabelNamespace), f.either(slotName, slotLabelPod),
-			f.either(slotUID, slotLabelUID)),
-		ConfigSource: in.name(f.text[slotConfigSource]),
-		CreatedAt:    int64(f.number[slotCreatedAt-slotState]),
-		Attempt:      uint32(f.number[slotAttempt-slotState]),
-		Size:         uint32(size),
-		State:        sandboxState(int32(f.number[0])),
+// decodeSandbox decodes a runtime.v1.PodSandbox.
+func decodeSandbox(b []byte, in *interner, size int) (PodSandbox, error) {
+	s := PodSandbox{Size: uint32(size)}
+	var id, name, uid, namespace []byte
+	var l, annotations labels
+	err := eachField(b, func(tag uint64, v []byte, n uint64) error {
+		switch tag {
+		case 1<<3 | text:
+			id = v
+		case 2<<3 | text:
+			return eachField(v, func(tag uint64, v []byte, n uint64) error {
+				switch tag {
+				case 1<<3 | text:
+					name = v
+				case 2<<3 | text:
+					uid = v
+				case 3<<3 | text:
+					namespace = v
+				case 4<<3 | number:
+					s.Attempt = uint32(n)
+				}
+				return nil
+			})
+		case 3<<3 | number:
+			s.State = sandboxState(int32(n))
+		case 4<<3 | number:
+			s.CreatedAt = int64(n)
+		case 5<<3 | text:
+			return l.add(v)
+		case 6<<3 | text:
+			return annotations.add(v)
+		}
+		return nil
+	})
+	if err != nil {
+		return s, err
 	}
+	s.ID, s.ConfigSource = in.copy(id), in.shared(annotations.source)
+	s.Pod = in.pod(either(namespace, l.namespace), either(name, l.pod), either(uid, l.uid))
+	return s, nil
+}
+
+// either returns a, or b when a is empty.
+func either(a, b []byte) []byte {
+	if len(a) > 0 {
+		return a
+	}
+	return b
+}
+
+// An interner makes the strings of one list. What repeats within it (pods, container names, sandbox ids) is stored
+// once; everything is cut from a few large chunks instead of being allocated piece by piece. The chunks live as long as
+// any string in them, which suits a list: its entries are kept or dropped together.
+type interner struct {
+	chunk   strings.Builder // never grown beyond its capacity, so that strings cut from it stay where they are
+	strings map[string]string
+	pods    map[Pod]*Pod
+}
+
+const chunkSize = 64 << 10 // bytes
+
+func newInterner() interner {
+	return interner{strings: map[string]string{}, pods: map[Pod]*Pod{}}
+}
+
+// copy returns b as a string, cut from the chunk.
+func (in *interner) copy(b []byte) string {
+	if in.chunk.Cap()-in.chunk.Len() < len(b) {
+		in.chunk = strings.Builder{}
+		in.chunk.Grow(max(len(b), chunkSize))
+	}
+	start := in.chunk.Len()
+	in.chunk.Write(b)
+	return in.chunk.String()[start:]
+}
+
+// shared returns the one copy of a string that repeats.
+func (in *interner) shared(b []byte) string {
+	if s, ok := in.strings[string(b)]; ok {
+		return s
+	}
+	s := in.copy(b)
+	in.strings[s] = s
+	return s
+}
+
+// pod returns the one Pod of these facts.
+func (in *interner) pod(namespace, name, uid []byte) *Pod {
+	if p := in.pods[Pod{Namespace: string(namespace), Name: string(name), UID: string(uid)}]; p != nil {
+		return p
+	}
+	p := &Pod{Namespace: in.shared(namespace), Name: in.copy(name), UID: in.copy(uid)}
+	in.pods[*p] = p
+	return p
 }

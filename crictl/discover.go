@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"slices"
 	"strings"
 
@@ -22,12 +23,6 @@ const CrictlConfig = "/etc/crictl.yaml"
 
 // kubeletConfigFile is where kubeadm writes the kubelet's configuration.
 const kubeletConfigFile = "/var/lib/kubelet/config.yaml"
-
-// kubeletEnvFiles are where kubeadm and the packages put the kubelet's command line, in the order in which its unit
-// joins them (the drop-in 10-kubeadm.conf of the kubelet's package): a later one wins.
-func kubeletEnvFiles() []string {
-	return []string{"/var/lib/kubelet/kubeadm-flags.env", "/etc/default/kubelet", "/etc/sysconfig/kubelet"}
-}
 
 // DiscoverOptions tell Discover where to look.
 type DiscoverOptions struct {
@@ -72,7 +67,7 @@ func (e *NoEndpointError) Error() string {
 // Discovery then holds what was learnt.
 func Discover(ctx context.Context, opts DiscoverOptions) (Discovery, error) {
 	d := &discovery{root: cmp.Or(opts.Root, "/")}
-	d.findKubelet(ctx)
+	aboutKubelet := d.findKubelet(ctx)
 	env := ""
 	if opts.Getenv != nil {
 		env = opts.Getenv(EndpointEnv)
@@ -97,8 +92,9 @@ func Discover(ctx context.Context, opts DiscoverOptions) (Discovery, error) {
 		d.Endpoint = Endpoint{URL: url, Source: given.source, Reason: given.reason}
 		return d.Discovery, nil
 	}
+	d.Tried = append(d.Tried, aboutKubelet...)
 	switch {
-	case d.fromKubelet(), d.fromConfig(ctx), d.fromWellKnown(ctx), d.fromDefault(), d.fromStopped(ctx):
+	case d.fromKubelet(), d.fromConfig(ctx), d.fromWellKnown(ctx), d.fromDefault(), d.fromStopped(ctx), d.fromShims(ctx):
 		return d.Discovery, nil
 	case ctx.Err() != nil:
 		return d.Discovery, fmt.Errorf("looking for the runtime's endpoint: %w", ctx.Err())
@@ -110,8 +106,6 @@ func Discover(ctx context.Context, opts DiscoverOptions) (Discovery, error) {
 type discovery struct {
 	Discovery
 	root string
-	// aboutKubelet is what was tried to find the kubelet. It enters Tried when the kubelet's turn comes.
-	aboutKubelet []Tried
 }
 
 // take takes an endpoint if value is one.
@@ -131,43 +125,34 @@ func (d *discovery) reject(source Source, what, why string) bool {
 
 // fromKubelet takes the endpoint of the running kubelet.
 func (d *discovery) fromKubelet() bool {
-	d.Tried = append(d.Tried, d.aboutKubelet...)
 	k := d.Kubelet
 	switch {
-	case k == nil && len(d.aboutKubelet) > 0:
-		return false
 	case k == nil:
-		return d.reject(SourceKubelet, "the running kubelet", "no kubelet runs on this host")
-	case k.Endpoint == "" && k.Unreadable != "":
-		return d.reject(SourceKubelet, k.title(), "its arguments name no endpoint, and "+k.Unreadable)
+		return false
 	case k.Endpoint == "":
-		return d.reject(SourceKubelet, k.title(), "neither its arguments nor its configuration file name an endpoint")
+		why := "neither its arguments nor its configuration file name an endpoint"
+		if k.Unreadable != "" {
+			why += "; " + k.Unreadable
+		}
+		return d.reject(SourceKubelet, k.title(), why)
 	}
 	where := k.EndpointFrom + " of " + k.title()
 	return d.take(SourceKubelet, where, k.Endpoint, where)
 }
 
-func (k *Kubelet) title() string {
-	if k.Name == "kubelet" {
-		return fmt.Sprintf("the running kubelet (pid %d)", k.PID)
-	}
-	return fmt.Sprintf("the kubelet in %s (pid %d)", printable(k.Name, errLimit), k.PID)
-}
+func (k *Kubelet) title() string { return fmt.Sprintf("the running kubelet (pid %d)", k.PID) }
 
 // fromConfig takes runtime-endpoint of /etc/crictl.yaml.
 func (d *discovery) fromConfig(ctx context.Context) bool {
 	value, err := within(ctx, func() (string, error) {
-		data, err := viewOf(d.root, 0).read(CrictlConfig)
+		data, err := seenBy(d.root, 0).Read(CrictlConfig)
 		if err != nil {
 			return "", err
 		}
 		return parseCrictlConfig(data)
 	})
-	switch {
-	case err != nil:
+	if err != nil {
 		return d.reject(SourceConfig, CrictlConfig, reasonOf(err))
-	case value == "":
-		return d.reject(SourceConfig, CrictlConfig, "has no runtime-endpoint")
 	}
 	return d.take(SourceConfig, CrictlConfig, value, "runtime-endpoint in "+CrictlConfig)
 }
@@ -190,15 +175,14 @@ func parseCrictlConfig(data []byte) (endpoint string, err error) {
 func (d *discovery) fromWellKnown(ctx context.Context) bool {
 	for _, in := range Installations() {
 		for _, path := range in.Sockets {
-			mode, err := within(ctx, func() (fs.FileMode, error) { return statSocket(d.root, path) })
-			switch {
-			case err != nil:
-				d.reject(SourceWellKnown, path, reasonOf(err))
-			case mode.Type() != fs.ModeSocket:
-				d.reject(SourceWellKnown, path, "is "+kindOf(mode)+", not a socket")
-			default:
+			info, err := within(ctx, func() (fs.FileInfo, error) { return firstOf([]string{d.root}, path, os.Stat) })
+			if err == nil && info.Mode().Type() != fs.ModeSocket {
+				err = errNotSocket
+			}
+			if err == nil {
 				return d.take(SourceWellKnown, path, path, "the first well-known socket that exists, that of "+in.Name)
 			}
+			d.reject(SourceWellKnown, path, reasonOf(err))
 		}
 	}
 	return false
@@ -214,74 +198,39 @@ func (d *discovery) fromDefault() bool {
 		"default of "+d.Kubelet.title()+", which names no endpoint, and no well-known socket exists")
 }
 
-// fromStopped takes what a kubelet and a runtime that have ended left: a kubelet without a runtime exits, and
-// containerd removes its socket when it ends, but shims go on.
+// fromStopped takes what the unit and the configuration file of a kubelet name that does not run: a kubelet without a
+// runtime exits.
 func (d *discovery) fromStopped(ctx context.Context) bool {
-	e, err := within(ctx, func() (Endpoint, error) { return d.stopped(ctx) })
-	if err != nil {
-		return d.reject(SourceKubelet, kubeletConfigFile, reasonOf(err))
-	}
-	d.Endpoint = e
-	return e.URL != ""
-}
-
-func (d *discovery) stopped(ctx context.Context) (Endpoint, error) {
-	host := viewOf(d.root, 0)
-	value, from := "", "containerRuntimeEndpoint in "+kubeletConfigFile
-	s := kubeletconfig.Read(map[string][]string{"config": {kubeletConfigFile}}, host.files())
-	if s.IsSet("containerRuntimeEndpoint") {
-		value = s.ContainerRuntimeEndpoint
-	}
-	for _, name := range kubeletEnvFiles() {
-		data, _ := host.read(name)
-		flags := kubeletconfig.ParseFlags(envArgs(string(data)))
-		if flag := kubeletconfig.Last(flags, "container-runtime-endpoint"); flag != "" {
-			value, from = flag, "--container-runtime-endpoint in "+name
+	value, err := within(ctx, func() (string, error) {
+		host := seenBy(d.root, 0)
+		flags := kubeletconfig.ParseFlags(kubeletconfig.UnitArgs("kubelet.service", host))
+		if len(flags["config"]) == 0 {
+			flags["config"] = []string{kubeletConfigFile}
 		}
-	}
-	if url, err := ParseEndpoint(value); err == nil {
-		return Endpoint{URL: url, Source: SourceKubelet, Reason: from + ", of a kubelet that does not run"}, nil
-	}
-	url, shims, err := shimAddress(ctx, d.root)
-	if shims == 0 {
-		return Endpoint{}, err
-	}
-	return Endpoint{
-		URL: url, Source: SourceWellKnown,
-		Reason: fmt.Sprintf("the address given to %d running shims of Kubernetes; no well-known socket exists", shims),
-	}, nil
-}
-
-// envArgs returns the words of the values in a file of environment variables: KUBELET_KUBEADM_ARGS="--a=b --c=d".
-func envArgs(text string) (args []string) {
-	for line := range strings.Lines(text) {
-		line = strings.TrimSpace(line)
-		if _, value, ok := strings.Cut(line, "="); ok && !strings.HasPrefix(line, "#") {
-			args = append(args, strings.Fields(strings.Trim(value, `"'`))...)
+		s := kubeletconfig.Read(flags, host)
+		if !s.IsSet("containerRuntimeEndpoint") {
+			return "", nil
 		}
+		return s.ContainerRuntimeEndpoint, nil
+	})
+	if err != nil || value == "" {
+		return false
 	}
-	return args
+	return d.take(SourceKubelet, "kubelet.service", value, "setting of kubelet.service, which does not run")
 }
 
-// shimAddress returns the address of the runtime that most of containerd's shims of Kubernetes were given, and how
-// many were. It is on their command line (-namespace k8s.io -address /run/containerd/containerd.sock). Those of other
-// users do not count.
-func shimAddress(ctx context.Context, root string) (url string, shims int, err error) {
-	all, err := processes(ctx, root, func(comm string) bool { return strings.HasPrefix(comm, "containerd-shim") })
-	counts := map[string]int{}
+// fromShims takes the address of the runtime that one of containerd's shims of Kubernetes was given: containerd removes
+// its socket when it ends, but shims go on. The address is on their command line (-namespace k8s.io -address
+// /run/containerd/containerd.sock). Those of other users do not count.
+func (d *discovery) fromShims(ctx context.Context) bool {
+	all, _ := within(ctx, func() ([]process, error) {
+		return processes(d.root, func(comm string) bool { return strings.HasPrefix(comm, "containerd-shim") })
+	})
 	for _, p := range all {
 		i, j := slices.Index(p.argv, "-namespace"), slices.Index(p.argv, "-address")
-		if p.notOurs() != "" || i < 0 || j < 0 || max(i, j)+1 >= len(p.argv) || p.argv[i+1] != "k8s.io" {
-			continue
-		}
-		if u, err := ParseEndpoint(p.argv[j+1]); err == nil {
-			counts[u]++
+		if p.otherUser() == "" && min(i, j) > 0 && max(i, j)+1 < len(p.argv) && p.argv[i+1] == "k8s.io" {
+			return d.take(SourceWellKnown, "the running shims", p.argv[j+1], "the address given to a running shim of Kubernetes")
 		}
 	}
-	for u, n := range counts {
-		if n > shims || n == shims && u < url {
-			url, shims = u, n
-		}
-	}
-	return url, shims, err
+	return false
 }

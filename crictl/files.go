@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -49,61 +48,36 @@ func InRoot(base, name string, look func(path string) error) error {
 	return look("/proc/self/fd/" + strconv.Itoa(fd))
 }
 
-// A view is how a process sees the host's files: below each of its bases, or below dir for relative names.
-type view struct {
-	bases []string
-	dir   string
+// seenBy returns the files of a process: through its own root, which is the right one when it runs in a container,
+// and through the host's, for users who may not look through another's. Without a pid they are the host's.
+func seenBy(root string, pid int) kubeletconfig.Files {
+	bases := []string{root}
+	if pid != 0 {
+		bases = []string{filepath.Join(root, "proc", strconv.Itoa(pid), "root"), root}
+	}
+	return kubeletconfig.Files{
+		Read:    func(name string) ([]byte, error) { return firstOf(bases, name, kubeletconfig.ReadFile) },
+		DropIns: func(dir string) ([]string, error) { return firstOf(bases, dir, kubeletconfig.DropIns) },
+	}
 }
 
-// viewOf returns the files of a process: through its own root, which is the right one when it runs in a container,
-// and through the host's, for users who may not look through another's. Without a pid it is the host's view.
-func viewOf(root string, pid int) view {
-	if pid == 0 {
-		return view{bases: []string{root}, dir: root}
-	}
-	proc := filepath.Join(root, "proc", strconv.Itoa(pid))
-	return view{bases: []string{filepath.Join(proc, "root"), root}, dir: filepath.Join(proc, "cwd")}
-}
-
-// look calls do with a path to name below each base until one call succeeds. Its error is worded for people, without
-// the name.
-func (v view) look(name string, do func(path string) error) error {
-	bases := v.bases
-	if !filepath.IsAbs(name) {
-		bases = []string{v.dir}
-	}
+// firstOf opens a name below the first base where that succeeds. Its error is worded for people, without the name.
+func firstOf[T any](bases []string, name string, open func(path string) (T, error)) (found T, err error) {
 	var first error
 	for _, base := range bases {
-		err := InRoot(base, name, do)
+		err := InRoot(base, name, func(path string) (err error) {
+			found, err = open(path)
+			return err
+		})
 		if err == nil {
-			return nil
+			return found, nil
 		}
 		// The second base's "does not exist" must not hide that the first may not be looked through.
 		if first == nil || errors.Is(first, fs.ErrNotExist) {
 			first = err
 		}
 	}
-	return errors.New(reasonOf(first))
-}
-
-// read reads a small regular file.
-func (v view) read(name string) (data []byte, err error) {
-	err = v.look(name, func(path string) (err error) {
-		data, err = kubeletconfig.ReadFile(path)
-		return err
-	})
-	return data, err
-}
-
-// files is the view as the reader of the kubelet's settings takes it.
-func (v view) files() kubeletconfig.Files {
-	return kubeletconfig.Files{Read: v.read, DropIns: func(dir string) (names []string, err error) {
-		err = v.look(dir, func(path string) (err error) {
-			names, err = kubeletconfig.DropIns(path)
-			return err
-		})
-		return names, err
-	}}
+	return found, errors.New(reasonOf(first))
 }
 
 // reasonOf words a failed look, without the path, which is shown beside it.
@@ -113,38 +87,11 @@ func reasonOf(err error) string {
 		return "does not exist"
 	case errors.Is(err, fs.ErrPermission):
 		return "may not be read by this user"
-	case errors.Is(err, deadline.ErrAbandoned) && errors.Is(err, context.DeadlineExceeded):
+	case errors.Is(err, deadline.ErrAbandoned):
 		return fmt.Sprintf("no answer within %s", lookTimeout)
 	}
 	if path, ok := errors.AsType[*fs.PathError](err); ok {
 		err = path.Err
 	}
 	return printable(strings.Join(strings.Fields(err.Error()), " "), errLimit)
-}
-
-// statSocket returns the kind of file at a path of the host.
-func statSocket(root, path string) (mode fs.FileMode, err error) {
-	err = viewOf(root, 0).look(path, func(path string) error {
-		info, err := os.Stat(path)
-		if err == nil {
-			mode = info.Mode()
-		}
-		return err
-	})
-	return mode, err
-}
-
-// kindOf names a kind of file, with its article.
-func kindOf(mode fs.FileMode) string {
-	switch mode.Type() {
-	case 0:
-		return "a regular file"
-	case fs.ModeDir:
-		return "a directory"
-	case fs.ModeSocket:
-		return "a socket"
-	case fs.ModeNamedPipe:
-		return "a named pipe"
-	}
-	return "a device"
 }

@@ -38,12 +38,8 @@ type Collection struct {
 	RootDir          string        // --root-dir; empty means /var/lib/kubelet
 	StaticPodPath    string        // staticPodPath or --pod-manifest-path; empty when it runs no static pods from files
 	StaticPodURL     string        // staticPodURL or --manifest-url; empty when it runs no static pods from there
-	PodLogsDir       string        // podLogsDir; empty means /var/log/pods
 	ReadOnlyPort     int           // of its HTTP server without authentication; 0 means none
 }
-
-// maxCmdline bounds a process's arguments. Command lines of k3s and the kubelet have a few kilobytes.
-const maxCmdline = 256 << 10
 
 // A process is one of the host's, with what of /proc/PID is readable to everybody.
 type process struct {
@@ -55,24 +51,17 @@ type process struct {
 
 // processes returns the host's processes whose name want accepts, by number. Of others only comm is read: it is the
 // one file that never waits for a lock of the process.
-func processes(ctx context.Context, root string, want func(comm string) bool) ([]process, error) {
+func processes(root string, want func(comm string) bool) (out []process, err error) {
 	entries, err := os.ReadDir(filepath.Join(root, "proc"))
-	if err != nil {
-		return nil, err
-	}
-	var out []process
 	for _, e := range entries {
-		if ctx.Err() != nil {
-			return out, ctx.Err()
-		}
-		if pid, err := strconv.Atoi(e.Name()); err == nil && pid > 0 {
+		if pid, err := strconv.Atoi(e.Name()); err == nil {
 			if p, ok := readProcess(root, pid, want); ok {
 				out = append(out, p)
 			}
 		}
 	}
 	slices.SortFunc(out, func(a, b process) int { return a.pid - b.pid })
-	return out, nil
+	return out, err
 }
 
 func readProcess(root string, pid int, want func(comm string) bool) (process, bool) {
@@ -83,19 +72,13 @@ func readProcess(root string, pid int, want func(comm string) bool) (process, bo
 		return process{}, false // gone meanwhile, or another program
 	}
 	cmdline, err := os.ReadFile(filepath.Join(dir, "cmdline"))
-	if err != nil || len(cmdline) > maxCmdline {
-		return process{}, false
-	}
 	status, _ := os.ReadFile(filepath.Join(dir, "status"))
-	return process{pid: pid, name: name, argv: splitCmdline(cmdline), status: string(status)}, true
+	return process{pid: pid, name: name, argv: splitCmdline(cmdline), status: string(status)}, err == nil
 }
 
 // splitCmdline splits the contents of /proc/PID/cmdline. A process that wrote its own title has blanks instead of NULs.
 func splitCmdline(data []byte) []string {
 	text := strings.TrimRight(string(data), "\x00")
-	if text == "" {
-		return nil
-	}
 	if !strings.Contains(text, "\x00") {
 		return strings.Fields(text)
 	}
@@ -104,28 +87,25 @@ func splitCmdline(data []byte) []string {
 
 // statusFields returns the values of a line of /proc/PID/status.
 func (p *process) statusFields(key string) []string {
-	for line := range strings.Lines(p.status) {
-		if rest, ok := strings.CutPrefix(line, key); ok {
-			return strings.Fields(rest)
-		}
-	}
-	return nil
+	_, rest, _ := strings.Cut("\n"+p.status, "\n"+key)
+	line, _, _ := strings.Cut(rest, "\n")
+	return strings.Fields(line)
 }
 
-// notOurs returns why a process cannot be a kubelet or shim of this node, by its user; empty when it can. They run as
+// otherUser returns the user of a process if it cannot be a kubelet or shim of this node; empty when it can. They run as
 // root, or as this process's user in a rootless installation (kubernetes#92863). The real and the effective user both
 // count, since anybody may start a program that becomes root under another name; they are the first two numbers of
 //
 //	Uid:	0	0	0	0
-func (p *process) notOurs() string {
+func (p *process) otherUser() string {
 	ids := p.statusFields("Uid:")
-	if len(ids) < 2 {
-		return "its user could not be read"
-	}
-	for _, id := range ids[:2] {
-		if uid, err := strconv.Atoi(id); err != nil || uid != 0 && uid != os.Geteuid() {
-			return "runs as user " + printable(id, errLimit) + ", and a node's kubelet as root"
+	for _, id := range ids[:min(2, len(ids))] {
+		if id != "0" && id != strconv.Itoa(os.Geteuid()) {
+			return printable(id, errLimit)
 		}
+	}
+	if len(ids) < 2 {
+		return "unknown"
 	}
 	return ""
 }
@@ -135,8 +115,7 @@ type KubeletProcess struct {
 	process
 	root    string
 	args    []string // of the kubelet: for an embedded one, those that its host process hands on
-	rank    int      // see kubeletHost
-	socket  string   // endpoint that a distribution gives to its kubelet; empty for a kubelet proper
+	socket  string   // endpoint that a distribution gives to the kubelet in its process; empty for a kubelet proper
 	problem string   // why not all arguments are known
 }
 
@@ -165,11 +144,12 @@ func (k *KubeletProcess) Flags(more ...string) map[string][]string {
 }
 
 // Files returns the host's files as the kubelet sees them.
-func (k *KubeletProcess) Files() kubeletconfig.Files { return viewOf(k.root, k.pid).files() }
+func (k *KubeletProcess) Files() kubeletconfig.Files { return seenBy(k.root, k.pid) }
 
-// mayBeKubelet reports whether the arguments of a process of this name are worth reading.
+// mayBeKubelet reports whether the arguments of a process of this name are worth reading. The kubelets of kubeadm, RKE2
+// and k0s are processes; MicroK8s and k3s run theirs inside another.
 func mayBeKubelet(comm string) bool {
-	return slices.ContainsFunc(kubeletHosts(), func(h kubeletHost) bool { return strings.Contains(comm, h.program) })
+	return comm == "kubelet" || comm == "kubelite" || comm == "k3s" || strings.HasPrefix(comm, "k3s-")
 }
 
 // newKubeletProcess returns nil for a process that is no kubelet and contains none.
@@ -177,66 +157,41 @@ func newKubeletProcess(root string, p process) *KubeletProcess {
 	if len(p.argv) == 0 {
 		return nil // a zombie, or a kernel thread of that name
 	}
-	program, args, verb := filepath.Base(p.argv[0]), p.argv[1:], ""
-	if i := slices.IndexFunc(args, func(a string) bool { return !strings.HasPrefix(a, "-") }); i >= 0 {
-		verb = args[i]
-	}
-	i := slices.IndexFunc(kubeletHosts(), func(h kubeletHost) bool {
-		// k3s calls its process k3s-server or k3s-agent.
-		return program == h.program || p.name == h.program || h.rank > 0 && strings.HasPrefix(p.name, h.program+"-")
-	})
-	if i < 0 {
-		return nil
-	}
-	h := kubeletHosts()[i]
-	k := &KubeletProcess{process: p, root: root, args: args, rank: h.rank}
-	named := strings.TrimPrefix(p.name, h.program+"-")
-	if len(h.verbs) > 0 && !slices.Contains(h.verbs, verb) && !slices.Contains(h.verbs, named) {
-		return nil
-	}
-	for _, in := range Installations() {
-		if in.Name == h.inst {
-			k.socket = unixScheme + in.Sockets[0]
-		}
-	}
-	switch h.program {
-	case "hyperkube":
-		k.args = args[slices.Index(args, verb)+1:]
-	case "k0s":
-		if verb == "controller" && !slices.Contains(args, "--enable-worker") && !slices.Contains(args, "--single") {
+	k := &KubeletProcess{process: p, root: root, args: p.argv[1:]}
+	switch p.name {
+	case "kubelet":
+	case "kubelite":
+		k.socket = unixScheme + microk8sSocket
+		k.readArgsFile()
+	default: // k3s calls its process k3s-server or k3s-agent
+		i := slices.IndexFunc(k.args, func(a string) bool { return !strings.HasPrefix(a, "-") })
+		serves := p.name != "k3s" || i >= 0 && (k.args[i] == "server" || k.args[i] == "agent")
+		if !serves || slices.Contains(k.args, "--disable-agent") {
 			return nil
 		}
-		k.args = handedOn(args)
-	case "k3s", "rke2":
-		if slices.Contains(args, "--disable-agent") {
-			return nil
-		}
-		if slices.Contains(args, "--docker") {
+		k.socket = unixScheme + k3sSocket
+		if slices.Contains(k.args, "--docker") {
 			k.socket = unixScheme + "/run/k3s/cri-dockerd/cri-dockerd.sock"
 		}
-		k.args = handedOn(args)
-	case "kubelite":
-		k.readArgsFile()
+		k.args = handedOn(k.args)
 	}
 	return k
 }
 
-// handedOn returns the arguments that a distribution's process hands on to the kubelet in it:
+// handedOn returns the arguments that k3s hands on to the kubelet in it:
 //
 //	k3s server --container-runtime-endpoint unix:///run/x.sock --kubelet-arg=feature-gates=EventedPLEG=true
 //
 // gives --container-runtime-endpoint=unix:///run/x.sock and --feature-gates=EventedPLEG=true.
 func handedOn(args []string) (out []string) {
-	flags := kubeletconfig.ParseFlags(args, "kubelet-arg", "kubelet-extra-args", "data-dir")
+	flags := kubeletconfig.ParseFlags(args, "kubelet-arg", "data-dir")
 	for _, name := range []string{"container-runtime-endpoint", "data-dir"} {
 		if v := kubeletconfig.Last(flags, name); v != "" {
 			out = append(out, "--"+name+"="+v)
 		}
 	}
-	for _, v := range slices.Concat(flags["kubelet-arg"], flags["kubelet-extra-args"]) {
-		for arg := range strings.FieldsSeq(v) {
-			out = append(out, "--"+strings.TrimLeft(arg, "-"))
-		}
+	for _, arg := range flags["kubelet-arg"] {
+		out = append(out, "--"+strings.TrimLeft(arg, "-"))
 	}
 	return out
 }
@@ -249,33 +204,30 @@ func (k *KubeletProcess) readArgsFile() {
 	if name == "" {
 		return
 	}
-	data, err := viewOf(k.root, k.pid).read(name)
+	data, err := k.Files().Read(name)
 	if err != nil {
 		k.problem = printable(name, errLimit) + " " + err.Error()
 		return
 	}
 	snapData := filepath.Dir(filepath.Dir(name))
 	common := filepath.Join(filepath.Dir(snapData), "common")
-	expand := strings.NewReplacer("${SNAP_DATA}", snapData, "$SNAP_DATA", snapData, "${SNAP_COMMON}", common,
-		"$SNAP_COMMON", common)
+	expand := strings.NewReplacer("${SNAP_DATA}", snapData, "${SNAP_COMMON}", common)
 	k.args = nil
-	for line := range strings.Lines(string(data)) {
-		line = strings.TrimSpace(line)
-		if line == "" || strings.HasPrefix(line, "#") {
-			continue
-		}
-		flag, value, joined := strings.Cut(expand.Replace(line), " ")
-		k.args = append(k.args, flag)
-		if joined {
-			k.args = append(k.args, strings.Trim(strings.TrimSpace(value), `"'`))
+	for line := range strings.Lines(expand.Replace(string(data))) {
+		if !strings.HasPrefix(strings.TrimSpace(line), "#") {
+			k.args = append(k.args, strings.Fields(line)...)
 		}
 	}
 }
 
-// findKubelet looks for the running kubelet and reads its settings.
-func (d *discovery) findKubelet(ctx context.Context) {
+// findKubelet looks for the running kubelet and reads its settings. It returns why a process was not taken.
+//
+// It prefers a process that is a kubelet to one that contains one, and the oldest by number. Kubelets in pid namespaces
+// below this one belong to other nodes (kind, k3d) on this kernel; their sockets are not at the same path here. Any user
+// may call a process kubelet: those of others than root are passed over.
+func (d *discovery) findKubelet(ctx context.Context) (tried []Tried) {
 	all, err := within(ctx, func() (found []*KubeletProcess, err error) {
-		all, err := processes(ctx, d.root, mayBeKubelet)
+		all, err := processes(d.root, mayBeKubelet)
 		for _, p := range all {
 			if k := newKubeletProcess(d.root, p); k != nil {
 				found = append(found, k)
@@ -284,51 +236,35 @@ func (d *discovery) findKubelet(ctx context.Context) {
 		return found, err
 	})
 	if err != nil {
-		d.aboutKubelet = append(d.aboutKubelet, Tried{SourceKubelet, "the running kubelet", "/proc: " + reasonOf(err)})
-		return
+		return []Tried{{SourceKubelet, "the running kubelet", "/proc: " + reasonOf(err)}}
 	}
-	chosen := d.chooseKubelet(all)
-	if chosen == nil {
-		return
-	}
-	k, err := within(ctx, func() (*Kubelet, error) { return chosen.settings(), nil })
-	if err != nil {
-		k = &Kubelet{PID: chosen.pid, Name: chosen.name, Unreadable: "its configuration file: " + reasonOf(err)}
-	}
-	if k.Endpoint == "" && chosen.socket != "" {
-		k.Endpoint, k.EndpointFrom = chosen.socket, "built-in default"
-	}
-	d.Kubelet = k
-}
-
-// chooseKubelet prefers a process that is a kubelet to one that contains or starts one, and the oldest by number.
-// Kubelets in pid namespaces below this one belong to other nodes (kind, k3d) on this kernel; their sockets are not
-// at the same path here. Any user may call a process kubelet: those of others than root are passed over.
-func (d *discovery) chooseKubelet(all []*KubeletProcess) (chosen *KubeletProcess) {
-	slices.SortStableFunc(all, func(a, b *KubeletProcess) int { return a.rank - b.rank })
-	for _, p := range all {
-		what := fmt.Sprintf("%s (pid %d)", printable(p.name, errLimit), p.pid)
-		why := p.notOurs()
-		switch {
-		case len(p.statusFields("NSpid:")) > 1:
-			d.aboutKubelet = append(d.aboutKubelet, Tried{
-				SourceKubelet, what,
-				"runs in a pid namespace of its own, as that of another node",
-			})
-			continue
-		case why != "":
-		case chosen == nil:
-			chosen = p
-			continue
-		case p.rank != chosen.rank:
-			continue
-		default:
-			why = fmt.Sprintf("more than one kubelet runs here; pid %d was taken", chosen.pid)
+	var chosen *KubeletProcess
+	for _, k := range all {
+		what := fmt.Sprintf("%s (pid %d)", printable(k.name, errLimit), k.pid)
+		switch user := k.otherUser(); {
+		case len(k.statusFields("NSpid:")) > 1:
+			tried = append(tried, Tried{SourceKubelet, what, "runs in another pid namespace, as that of another node"})
+		case user != "":
+			d.NotTaken = append(
+				d.NotTaken,
+				Tried{SourceKubelet, what, "runs as user " + user + ", and a node's kubelet as root"},
+			)
+		case chosen == nil || chosen.socket != "" && k.socket == "":
+			chosen = k
 		}
-		d.NotTaken = append(d.NotTaken, Tried{SourceKubelet, what, why})
 	}
-	d.aboutKubelet = append(d.aboutKubelet, d.NotTaken...)
-	return chosen
+	tried = append(tried, d.NotTaken...)
+	if chosen == nil {
+		if len(tried) == 0 {
+			tried = []Tried{{SourceKubelet, "the running kubelet", "no kubelet runs on this host"}}
+		}
+		return tried
+	}
+	d.Kubelet, err = within(ctx, func() (*Kubelet, error) { return chosen.settings(), nil })
+	if err != nil {
+		d.Kubelet = &Kubelet{PID: chosen.pid, Name: chosen.name, Unreadable: "its configuration file: " + reasonOf(err)}
+	}
+	return tried
 }
 
 // settings reads what the kubelet runs with.
@@ -343,17 +279,16 @@ func (k *KubeletProcess) settings() *Kubelet {
 			StaticPodPath: s.StaticPodPath, StaticPodURL: s.StaticPodURL, ReadOnlyPort: int(s.ReadOnlyPort),
 		},
 	}
-	if s.IsSet("containerRuntimeEndpoint") {
+	switch {
+	case kubeletconfig.Last(flags, "container-runtime-endpoint") != "":
+		out.Endpoint, out.EndpointFrom = s.ContainerRuntimeEndpoint, "--container-runtime-endpoint"
+	case s.IsSet("containerRuntimeEndpoint"):
 		out.Endpoint, out.EndpointFrom = s.ContainerRuntimeEndpoint, "containerRuntimeEndpoint in the configuration file"
-		if kubeletconfig.Last(flags, "container-runtime-endpoint") != "" {
-			out.EndpointFrom = "--container-runtime-endpoint"
-		}
+	case k.socket != "":
+		out.Endpoint, out.EndpointFrom = k.socket, "built-in default"
 	}
 	if s.IsSet("runtimeRequestTimeout") {
 		out.RequestTimeout = s.RuntimeRequestTimeout.Duration
-	}
-	if s.IsSet("podLogsDir") {
-		out.Collection.PodLogsDir = s.PodLogsDir
 	}
 	var problems []string
 	if k.problem != "" {
@@ -362,18 +297,17 @@ func (k *KubeletProcess) settings() *Kubelet {
 	for _, p := range s.Problems {
 		problems = append(problems, printable(p.Error(), errLimit))
 	}
+	c := &out.Collection
 	if v := kubeletconfig.Last(flags, "maximum-dead-containers-per-container"); v != "" {
-		if n, err := strconv.Atoi(v); err == nil {
-			out.Collection.DeadPerContainer = &n
-		} else {
+		n, err := strconv.Atoi(v)
+		if err != nil {
 			problems = append(problems, "--maximum-dead-containers-per-container is not a number")
+		} else {
+			c.DeadPerContainer = &n
 		}
 	}
 	if v := kubeletconfig.Last(flags, "minimum-container-ttl-duration"); v != "" {
-		var err error
-		if out.Collection.MinAge, err = time.ParseDuration(v); err != nil {
-			problems = append(problems, "--minimum-container-ttl-duration is not a duration")
-		}
+		c.MinAge, _ = time.ParseDuration(v) // a kubelet with a bad one does not start
 	}
 	out.Unreadable = strings.Join(problems, "; ")
 	return out

@@ -2,167 +2,167 @@ package crictl
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync/atomic"
 
 	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
+const (
+	// fillTimeouts bounds all filtered calls of one list, in RPC timeouts. Each of them makes the runtime walk
+	// through all its containers, so there may not be one for each of many sandboxes.
+	fillTimeouts = 4
+	// fillShare is the part of the size that a refusal named that must have come in by smaller lists for them to
+	// count as complete. The rest is what changed meanwhile.
+	fillShare = 0.99
+)
+
 // ListPodSandbox lists the pod sandboxes that match f. With mode "" it uses the streaming RPC if the runtime has it,
 // else the unary one, and where the answer is larger than a message may be it puts the list together from filtered
-// ones. A mode that is given is the only one used; ModeUnary is the plain call that a kubelet makes. The result is
-// never nil.
+// ones, unless f narrows it. A mode that is given is the only one used; ModeUnary is the plain call that a kubelet
+// makes, and ModeFiltered lists everything. The result is never nil.
 func (c *Client) ListPodSandbox(ctx context.Context, f Filter, mode ListMode) *PodSandboxList {
-	return c.listPodSandbox(ctx, f, mode, true)
-}
-
-// ListContainers lists the containers that match f, in the same ways as ListPodSandbox.
-func (c *Client) ListContainers(ctx context.Context, f Filter, mode ListMode) *ContainerList {
-	return c.listContainers(ctx, f, mode, true)
-}
-
-func (c *Client) listPodSandbox(ctx context.Context, f Filter, mode ListMode, split bool) *PodSandboxList {
-	l := c.sandboxLister(split)
-	l.run(ctx, f, mode, &c.noSandboxStream)
+	l := &lister[PodSandbox]{
+		c: c, decoder: newSandboxDecoder(), noStream: &c.noSandboxStream,
+		streamMethod: runtimeapi.RuntimeService_StreamPodSandboxes_FullMethodName,
+		unaryMethod:  runtimeapi.RuntimeService_ListPodSandbox_FullMethodName,
+		streamRequest: func(f Filter) proto.Message {
+			return &runtimeapi.StreamPodSandboxesRequest{Filter: sandboxFilter(f)}
+		},
+		unaryRequest: func(f Filter) proto.Message { return &runtimeapi.ListPodSandboxRequest{Filter: sandboxFilter(f)} },
+		id:           func(s *PodSandbox) string { return s.ID },
+		size:         func(s *PodSandbox) int { return int(s.Size) },
+		byState:      []Filter{{Ready: new(true)}, {Ready: new(false)}},
+	}
+	// A sandbox filter can name a pod. The pods are known from the containers and from the ready sandboxes; those without
+	// either are missed, which shows in the size.
+	l.byObject = func(ctx context.Context) (out []Filter) {
+		containers := c.ListContainers(ctx, Filter{}, "")
+		l.calls = append(l.calls, containers.Calls...)
+		pods := map[string]bool{}
+		for i := range l.decoder.entries {
+			pods[l.decoder.entries[i].Pod.UID] = true
+		}
+		for i := range containers.Containers {
+			pods[containers.Containers[i].Pod.UID] = true
+		}
+		for _, uid := range slices.Sorted(maps.Keys(pods)) {
+			if uid != "" {
+				out = append(out, Filter{Labels: map[string]string{LabelPodUID: uid}})
+			}
+		}
+		return out
+	}
+	l.run(ctx, f, mode)
 	return &PodSandboxList{
 		Sandboxes: l.decoder.entries, Mode: l.mode, Calls: l.calls, Complete: l.complete, Bytes: l.bytes(),
 	}
 }
 
-func (c *Client) listContainers(ctx context.Context, f Filter, mode ListMode, split bool) *ContainerList {
-	l := c.containerLister(split)
-	l.run(ctx, f, mode, &c.noContainerStream)
+// ListContainers lists the containers that match f, in the same ways as ListPodSandbox.
+func (c *Client) ListContainers(ctx context.Context, f Filter, mode ListMode) *ContainerList {
+	l := &lister[Container]{
+		c: c, decoder: newContainerDecoder(), noStream: &c.noContainerStream,
+		streamMethod: runtimeapi.RuntimeService_StreamContainers_FullMethodName,
+		unaryMethod:  runtimeapi.RuntimeService_ListContainers_FullMethodName,
+		streamRequest: func(f Filter) proto.Message {
+			return &runtimeapi.StreamContainersRequest{Filter: containerFilter(f)}
+		},
+		unaryRequest: func(f Filter) proto.Message { return &runtimeapi.ListContainersRequest{Filter: containerFilter(f)} },
+		id:           func(c *Container) string { return c.ID },
+		size:         func(c *Container) int { return int(c.Size) },
+	}
+	for state := ContainerCreated; state <= ContainerUnknown; state++ {
+		l.byState = append(l.byState, Filter{State: new(state)})
+	}
+	l.byObject = func(ctx context.Context) (out []Filter) {
+		for _, ready := range []bool{true, false} {
+			sandboxes := c.ListPodSandbox(ctx, Filter{Ready: &ready}, ModeUnary)
+			l.calls = append(l.calls, sandboxes.Calls...)
+			for i := range sandboxes.Sandboxes {
+				out = append(out, Filter{SandboxID: sandboxes.Sandboxes[i].ID})
+			}
+		}
+		return out
+	}
+	l.run(ctx, f, mode)
 	return &ContainerList{
 		Containers: l.decoder.entries, Mode: l.mode, Calls: l.calls, Complete: l.complete, Bytes: l.bytes(),
 	}
 }
 
-// A lister makes the calls of one list and collects their entries. The functions say how the two lists differ.
+// A lister makes the calls of one list and collects their entries. The functions are what differs between the lists.
 type lister[T any] struct {
-	c       *Client
-	decoder *listDecoder[T]
+	c        *Client
+	decoder  *listDecoder[T]
+	noStream *atomic.Bool
 
 	streamMethod, unaryMethod string // full names
 	streamRequest             func(Filter) proto.Message
 	unaryRequest              func(Filter) proto.Message
 	id                        func(*T) string
 	size                      func(*T) int
-	// byState returns filters that together match what f matches, one for each state.
-	byState func(f Filter) []Filter
-	// byObject returns the same, one for each sandbox or pod, and whether all of those are known. It is nil where
-	// such filters may not be used: it makes the other list.
-	byObject func(ctx context.Context, f Filter) (filters []Filter, complete bool)
+	byState                   []Filter                           // that together match everything, in the order of an object's life
+	byObject                  func(ctx context.Context) []Filter // the same, one for each sandbox or pod
 
 	mode     ListMode
 	calls    []Call
 	complete bool
 }
 
-func (c *Client) sandboxLister(split bool) *lister[PodSandbox] {
-	l := &lister[PodSandbox]{
-		c: c, decoder: newSandboxDecoder(),
-		streamMethod: runtimeapi.RuntimeService_StreamPodSandboxes_FullMethodName,
-		unaryMethod:  runtimeapi.RuntimeService_ListPodSandbox_FullMethodName,
-		streamRequest: func(f Filter) proto.Message {
-			return &runtimeapi.StreamPodSandboxesRequest{Filter: sandboxFilter(f)}
-		},
-		unaryRequest: func(f Filter) proto.Message {
-			return &runtimeapi.ListPodSandboxRequest{Filter: sandboxFilter(f)}
-		},
-		id:   func(s *PodSandbox) string { return s.ID },
-		size: func(s *PodSandbox) int { return int(s.Size) },
-		byState: func(f Filter) (out []Filter) {
-			if f.Ready != nil {
-				return []Filter{f}
-			}
-			for _, ready := range []bool{true, false} {
-				f.Ready = &ready
-				out = append(out, f)
-			}
-			return out
-		},
-	}
-	if split {
-		l.byObject = func(ctx context.Context, f Filter) (out []Filter, complete bool) {
-			if f.ID != "" || f.Labels[LabelPodUID] != "" {
-				return nil, false
-			}
-			// A sandbox filter can name a pod. The pods are known from the containers and from the sandboxes of the
-			// other state; those without any container are missed, which shows in the size.
-			containers := c.listContainers(ctx, Filter{}, "", false)
-			l.calls = append(l.calls, containers.Calls...)
-			for _, uid := range podUIDs(l.decoder.entries, containers.Containers) {
-				out = append(out, withLabel(f, LabelPodUID, uid))
-			}
-			return out, true
-		}
-	}
-	return l
-}
-
-func (c *Client) containerLister(split bool) *lister[Container] {
-	l := &lister[Container]{
-		c: c, decoder: newContainerDecoder(),
-		streamMethod: runtimeapi.RuntimeService_StreamContainers_FullMethodName,
-		unaryMethod:  runtimeapi.RuntimeService_ListContainers_FullMethodName,
-		streamRequest: func(f Filter) proto.Message {
-			return &runtimeapi.StreamContainersRequest{Filter: containerFilter(f)}
-		},
-		unaryRequest: func(f Filter) proto.Message {
-			return &runtimeapi.ListContainersRequest{Filter: containerFilter(f)}
-		},
-		id:   func(c *Container) string { return c.ID },
-		size: func(c *Container) int { return int(c.Size) },
-		byState: func(f Filter) (out []Filter) {
-			if f.State != nil {
-				return []Filter{f}
-			}
-			for state := ContainerCreated; state <= ContainerUnknown; state++ {
-				f.State = &state
-				out = append(out, f)
-			}
-			return out
-		},
-	}
-	if split {
-		l.byObject = func(ctx context.Context, f Filter) (out []Filter, complete bool) {
-			if f.ID != "" || f.SandboxID != "" {
-				return nil, false
-			}
-			sandboxes := c.listPodSandbox(ctx, Filter{}, "", false)
-			l.calls = append(l.calls, sandboxes.Calls...)
-			for i := range sandboxes.Sandboxes {
-				f.SandboxID = sandboxes.Sandboxes[i].ID
-				out = append(out, f)
-			}
-			return out, sandboxes.Complete
-		}
-	}
-	return l
-}
-
 // run tries the ways to a list in order.
-func (l *lister[T]) run(ctx context.Context, f Filter, mode ListMode, noStream *atomic.Bool) {
-	if mode == ModeStream || mode == "" && !noStream.Load() {
-		call := l.stream(ctx, f)
+func (l *lister[T]) run(ctx context.Context, f Filter, mode ListMode) {
+	if mode == ModeStream || mode == "" && !l.noStream.Load() {
+		call := l.call(ctx, l.c.stream, request{method: l.streamMethod, msg: l.streamRequest(f)})
 		if mode == ModeStream || call.Code != Unimplemented && !oversized(call) {
 			l.mode, l.complete = ModeStream, call.OK()
 			return
 		}
-		noStream.Store(noStream.Load() || call.Code == Unimplemented)
-		l.decoder.reset()
+		l.noStream.Store(l.noStream.Load() || call.Code == Unimplemented)
+		l.decoder.entries = l.decoder.entries[:0]
 	}
-	var refused Call
 	if mode != ModeFiltered {
-		refused = l.unary(ctx, f)
-		if mode == ModeUnary || !oversized(refused) {
-			l.mode, l.complete = ModeUnary, refused.OK()
+		call := l.unary(ctx, f)
+		// A filter has a small answer, or there is no finer one.
+		filtered := f.ID != "" || f.SandboxID != "" || f.Labels != nil || f.State != nil || f.Ready != nil
+		if mode == ModeUnary || !oversized(call) || filtered {
+			l.mode, l.complete = ModeUnary, call.OK()
 			return
 		}
 	}
 	l.mode = ModeFiltered
-	l.complete = l.fill(ctx, f, refused)
+	l.complete = l.fill(ctx)
 	l.dedupe()
+}
+
+// fill puts a whole list together from filtered ones: by state, and what is then still too large by sandbox or pod. The
+// states come in the order of an object's life, so that one which moves on meanwhile is seen twice rather than not at
+// all. It ends at the first call that fails, and reports whether the list is complete.
+func (l *lister[T]) fill(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, fillTimeouts*l.c.timeout)
+	defer cancel()
+	complete := true
+	for _, state := range l.byState {
+		refused := l.unary(ctx, state)
+		if !refused.OK() && !oversized(refused) {
+			return false
+		}
+		if refused.OK() {
+			continue
+		}
+		before := len(l.decoder.entries)
+		for _, object := range l.byObject(ctx) {
+			object.State, object.Ready = state.State, state.Ready
+			if call := l.unary(ctx, object); !call.OK() && !oversized(call) {
+				return false
+			}
+		}
+		// The size is the only proof that nothing is missing.
+		complete = complete && float64(l.sizeFrom(before)) >= fillShare*float64(refused.Bytes)
+	}
+	return complete
 }
 
 // bytes is the size of the whole list as one message: the sum of its entries, or, of an incomplete list, the size
@@ -177,18 +177,14 @@ func (l *lister[T]) bytes() int {
 	return n
 }
 
-func (l *lister[T]) stream(ctx context.Context, f Filter) Call {
-	return l.note(len(l.decoder.entries), l.c.stream(ctx, request{method: l.streamMethod, msg: l.streamRequest(f)},
-		l.decoder))
-}
-
 func (l *lister[T]) unary(ctx context.Context, f Filter) Call {
-	return l.note(len(l.decoder.entries), l.c.unary(ctx, request{method: l.unaryMethod, msg: l.unaryRequest(f)},
-		l.decoder))
+	return l.call(ctx, l.c.unary, request{method: l.unaryMethod, msg: l.unaryRequest(f)})
 }
 
-// note records a call that began with so many entries.
-func (l *lister[T]) note(before int, call Call) Call {
+// call makes a call and records it.
+func (l *lister[T]) call(ctx context.Context, do func(context.Context, request, decoder) Call, req request) Call {
+	before := len(l.decoder.entries)
+	call := do(ctx, req, l.decoder)
 	call.Items = len(l.decoder.entries) - before
 	l.calls = append(l.calls, call)
 	return call

@@ -186,37 +186,6 @@ func TestListModes(t *testing.T) {
 	}
 }
 
-func TestListFilter(t *testing.T) {
-	n := crowdedNode(3, 2)
-	running := ContainerRunning
-	ready, notReady := true, false
-	uid := n.sandboxes[1].GetMetadata().GetUid()
-	synctest.Test(t, func(t *testing.T) {
-		c := newClient(t, Options{}, n.unary(t))
-		for want, f := range map[int]Filter{
-			9: {}, 3: {SandboxID: n.sandboxes[1].Id}, 1: {SandboxID: n.sandboxes[1].Id, State: &running}, 0: {ID: "none"},
-		} {
-			if got := c.ListContainers(t.Context(), f, ModeUnary); len(got.Containers) != want {
-				t.Errorf("%+v: %d containers, want %d", f, len(got.Containers), want)
-			}
-		}
-		for _, tc := range []struct {
-			f    Filter
-			want int
-		}{
-			{Filter{}, 3},
-			{Filter{Ready: &ready}, 3},
-			{Filter{Ready: &notReady}, 0},
-			{Filter{Labels: map[string]string{LabelPodUID: uid}}, 1},
-			{Filter{ID: n.sandboxes[0].Id}, 1},
-		} {
-			if got := c.ListPodSandbox(t.Context(), tc.f, ModeUnary); len(got.Sandboxes) != tc.want {
-				t.Errorf("%+v: %d sandboxes, want %d", tc.f, len(got.Sandboxes), tc.want)
-			}
-		}
-	})
-}
-
 // TestListFilteredBySandbox has a server whose messages hold one state of a pod but not one state of the node.
 func TestListFilteredBySandbox(t *testing.T) {
 	n := crowdedNode(10, 10)
@@ -233,23 +202,6 @@ func TestListFilteredBySandbox(t *testing.T) {
 		refused := list.Calls[1]
 		if refused.Code != ResourceExhausted || refused.Bytes != whole {
 			t.Errorf("the refused call is %+v, want its size %d", refused, whole)
-		}
-	})
-}
-
-// TestListRefusedByClient has the limit on this side, as a kubelet has it before CRI-O.
-func TestListRefusedByClient(t *testing.T) {
-	n := crowdedNode(10, 1)
-	whole := proto.Size(n.listContainers(nil))
-	synctest.Test(t, func(t *testing.T) {
-		c := newClient(t, Options{ReceiveLimit: whole * 3 / 4}, n.unary(t))
-		plain := c.ListContainers(t.Context(), Filter{}, ModeUnary)
-		if plain.Complete || plain.Bytes != whole || len(plain.Calls) != 1 || plain.Calls[0].Code != ResourceExhausted {
-			t.Errorf("got %+v", plain)
-		}
-		list := c.ListContainers(t.Context(), Filter{}, "")
-		if list.Mode != ModeFiltered || !list.Complete || list.Bytes != whole {
-			t.Errorf("got mode %s, complete %t, %d bytes of %d", list.Mode, list.Complete, list.Bytes, whole)
 		}
 	})
 }
@@ -380,31 +332,4 @@ func TestListFailures(t *testing.T) {
 			})
 		})
 	}
-}
-
-// TestListStreamBatchTooLarge has a server that puts too much into one message of a stream.
-func TestListStreamBatchTooLarge(t *testing.T) {
-	n := crowdedNode(10, 1)
-	whole := proto.Size(n.listContainers(nil))
-	synctest.Test(t, func(t *testing.T) {
-		h := n.streaming(t, 1)
-		h["StreamContainers"] = func(_ context.Context, _ []byte, send func([]byte) error) error {
-			if err := send(mustMarshal(t, &runtimeapi.StreamContainersResponse{Containers: n.containers[:3]})); err != nil {
-				return err
-			}
-			return send(mustMarshal(t, n.listContainers(nil)))
-		}
-		c := newClient(t, Options{}, h, grpc.MaxSendMsgSize(whole*3/4))
-		list := c.ListContainers(t.Context(), Filter{}, "")
-		want := []string{"StreamContainers ResourceExhausted", "ListContainers ResourceExhausted"}
-		if diff := cmp.Diff(want, methods(list.Calls[:2])); diff != "" {
-			t.Error(diff)
-		}
-		if !list.Complete || list.Bytes != whole {
-			t.Errorf("complete %t, %d bytes of %d", list.Complete, list.Bytes, whole)
-		}
-		if diff := cmp.Diff(wantIDs(n), ids(list)); diff != "" {
-			t.Error(diff)
-		}
-	})
 }

@@ -3,10 +3,9 @@ package crictl
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"path"
-	"regexp"
-	"strconv"
 	"strings"
 	"time"
 
@@ -18,10 +17,9 @@ import (
 
 // A request is one RPC to be made.
 type request struct {
-	method  string // full name, /runtime.v1.RuntimeService/Version
-	object  string // id it is about
-	msg     proto.Message
-	timeout time.Duration // 0 means the client's
+	method string // full name, /runtime.v1.RuntimeService/Version
+	object string // id it is about
+	msg    proto.Message
 }
 
 // unary makes one unary call and measures it.
@@ -64,13 +62,8 @@ func (c *Client) stream(ctx context.Context, req request, into decoder) Call {
 func (c *Client) measure(
 	parent context.Context, req request, into decoder, do func(context.Context, *reply) error,
 ) Call {
-	timeout := req.timeout
-	if timeout <= 0 {
-		timeout = c.timeout
-	}
 	call := Call{Method: path.Base(req.method), Object: req.object, Start: time.Now(), Code: OK}
-	deadline := call.Start.Add(timeout)
-	ctx, cancel := context.WithDeadline(parent, deadline)
+	ctx, cancel := context.WithTimeout(parent, c.timeout)
 	defer cancel()
 
 	r := &reply{into: into}
@@ -88,7 +81,7 @@ func (c *Client) measure(
 		call.Code = Internal
 		text = "the answer could not be decoded: " + r.err.Error()
 	case st.Code() == codes.DeadlineExceeded || st.Code() == codes.Canceled:
-		text = c.classifyEnd(&call, text, parent, ctx, deadline, timeout)
+		call.Code, text = c.classifyEnd(parent, ctx, call.Code, text)
 	case st.Code() == codes.ResourceExhausted:
 		if size, ok := refusedSize(text); ok {
 			call.Bytes = size
@@ -99,39 +92,25 @@ func (c *Client) measure(
 }
 
 // classifyEnd distinguishes the meanings of DeadlineExceeded and Canceled: the whole command ended (Canceled), there
-// was no answer in time (DeadlineExceeded), or the runtime returned the code long before our deadline (ByRuntime for
-// DeadlineExceeded, Unknown for Canceled). A runtime that honours the deadline that gRPC sends may end the call
-// slightly before this side does; so the last tenth of the time counts as reached.
-func (c *Client) classifyEnd(
-	call *Call, text string, parent, ctx context.Context, deadline time.Time, timeout time.Duration,
-) string {
-	due := deadline
+// was no answer in time (DeadlineExceeded), or the runtime returned the code long before our deadline (Unknown):
+// something behind it was too slow, but it answered. A runtime that honours the deadline that gRPC sends may end the
+// call slightly before this side does; so the last tenth of the time counts as reached.
+func (c *Client) classifyEnd(parent, ctx context.Context, code Code, text string) (Code, string) {
+	due, _ := ctx.Deadline()
 	end, limited := parent.Deadline()
-	if limited && end.Before(due) {
-		due = end
-	}
-	early := ctx.Err() == nil && time.Until(due) > timeout/10
 	switch {
 	case c.closed.Load(), errors.Is(ctx.Err(), context.Canceled):
-		call.Code = Canceled
-	case early && call.Code == Canceled:
-		call.Code = Unknown
-		return "the runtime answered Canceled: " + text
-	case early:
-		call.ByRuntime = true
-		return text
-	case limited && !end.After(deadline):
-		call.Code = Canceled
-	default:
-		call.Code = DeadlineExceeded
+		return Canceled, text
+	case ctx.Err() == nil && time.Until(due) > c.timeout/10:
+		return Unknown, "the runtime answered " + string(code) + ": " + text
 	}
 	if strings.HasPrefix(text, "stream terminated by RST_STREAM") {
 		text = context.DeadlineExceeded.Error() // the runtime's end of the same deadline was a moment faster
 	}
-	if dial := c.dialErr.Load(); dial != nil {
-		text += "; last attempt to connect: " + *dial
+	if limited && !end.After(due) {
+		return Canceled, text
 	}
-	return text
+	return DeadlineExceeded, text
 }
 
 // refusedSize reads the size out of gRPC's two refusals:
@@ -139,12 +118,9 @@ func (c *Client) classifyEnd(
 //	trying to send message larger than max (20971520 vs. 16777216)
 //	grpc: received message larger than max (20971520 vs. 16777216)
 func refusedSize(text string) (size int, ok bool) {
-	m := regexp.MustCompile(`larger than max \((\d+) vs\. \d+\)`).FindStringSubmatch(text)
-	if m == nil {
-		return 0, false
-	}
-	size, err := strconv.Atoi(m[1])
-	return size, err == nil
+	_, rest, _ := strings.Cut(text, "larger than max (")
+	n, err := fmt.Sscanf(rest, "%d vs. ", &size)
+	return size, n == 1 && err == nil
 }
 
 // oversized reports whether the call failed because its answer was larger than one side's message limit. A

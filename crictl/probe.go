@@ -1,7 +1,6 @@
 package crictl
 
 import (
-	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -10,6 +9,7 @@ import (
 	"net"
 	"os"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -42,9 +42,8 @@ type Connect struct {
 	State     ConnectState
 	Elapsed   time.Duration // until the outcome was known
 	PeerPID   int           // the process that listens (SO_PEERCRED); 0 when not known
-	PeerUID   int           // its user, with PeerPID
 	FirstByte string        // quoted first bytes of a foreign answer
-	TTRPC     bool          // foreign because it speaks ttrpc, as containerd does with its shims
+	TTRPC     bool          // foreign because it is containerd's socket for its shims, which speak ttrpc
 	Err       string        // the system's error; empty for ConnectOK
 }
 
@@ -53,23 +52,19 @@ const (
 	http2Hello = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + "\x00\x00\x00\x04\x00\x00\x00\x00\x00"
 	// frameHeader is the size of the header that begins every frame.
 	frameHeader = 9
-	// firstBytes is how much of an answer is read, and foreignBytes how much of a foreign one is shown.
-	firstBytes   = 64
-	foreignBytes = 16
+	// firstBytes is how much of an answer is read, and shown where it is not HTTP/2.
+	firstBytes = 16
+	// ttrpcSuffix is what containerd appends to the name of its socket for the one that its shims use. That one takes
+	// HTTP/2's hello for the header of a message of 1.3 GB, waits for the rest of it, and so would look stopped.
+	ttrpcSuffix = ".ttrpc"
 	// backlogTries is how often to connect before a full listen queue counts: one attempt may have met a burst.
 	backlogTries = 3
 )
 
 // Probe looks at a socket's file, connects, and waits for the server's first HTTP/2 frame. It makes no RPC. The
-// context bounds it, or DefaultRPCTimeout if the context has no deadline: when that is reached after connecting, the
-// socket is ConnectSilent.
+// context, which must have a deadline, bounds it: when that is reached after connecting, the socket is ConnectSilent.
 func Probe(ctx context.Context, endpoint string) Connect {
 	start := time.Now()
-	if _, ok := ctx.Deadline(); !ok {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, DefaultRPCTimeout)
-		defer cancel()
-	}
 	c := probe(ctx, endpoint)
 	c.Elapsed = time.Since(start)
 	return c
@@ -88,50 +83,25 @@ func probe(ctx context.Context, endpoint string) Connect {
 			return nil, err
 		}
 		if info.Mode().Type() != fs.ModeSocket {
-			return nil, notSocketError(info.Mode())
+			return nil, errNotSocket
 		}
-		return connect(ctx, path, backlogTries)
+		return connect(ctx, dialUnix, path, backlogTries)
 	})
 	if err != nil {
 		return failedConnect(ctx, err)
 	}
 	defer conn.Close()
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	answer := make(chan Connect, 2)
-	go func() { answer <- greet(ctx, conn) }()
-	go func() {
-		if speaksTTRPC(ctx, path) {
-			answer <- Connect{State: ConnectForeign, Err: "speaks ttrpc, not gRPC", TTRPC: true}
-		}
-	}()
-	c := <-answer
-	if cred := peerOf(conn); cred != nil {
-		c.PeerPID, c.PeerUID = int(cred.Pid), int(cred.Uid)
+	var c Connect
+	if strings.HasSuffix(path, ttrpcSuffix) {
+		c = Connect{State: ConnectForeign, Err: "speaks ttrpc, not gRPC", TTRPC: true}
+	} else {
+		c = greet(ctx, conn)
 	}
+	c.PeerPID = peerOf(conn)
 	return c
 }
 
-// connect dials and tries again while the listen queue is full: Go connects without blocking, so a full queue shows
-// as EAGAIN.
-func connect(ctx context.Context, path string, tries int) (net.Conn, error) {
-	for ; ; tries-- {
-		conn, err := dialUnix(ctx, path)
-		if !errors.Is(err, syscall.EAGAIN) || tries == 1 {
-			return conn, err
-		}
-		select {
-		case <-ctx.Done():
-			return nil, err
-		case <-time.After(backlogRetry):
-		}
-	}
-}
-
-// A notSocketError reports a file of another kind in the socket's place.
-type notSocketError fs.FileMode
-
-func (e notSocketError) Error() string { return "is " + kindOf(fs.FileMode(e)) }
+var errNotSocket = errors.New("it is another kind of file")
 
 // failedConnect sorts an error of stat(2) or connect(2).
 func failedConnect(ctx context.Context, err error) Connect {
@@ -139,7 +109,7 @@ func failedConnect(ctx context.Context, err error) Connect {
 	switch {
 	case errors.Is(err, deadline.ErrAbandoned):
 		c.Err = "looking up the socket file does not return"
-	case errors.As(err, new(notSocketError)):
+	case errors.Is(err, errNotSocket):
 		c.State = ConnectNotSocket
 	case errors.Is(err, syscall.ENOENT), errors.Is(err, syscall.ENOTDIR):
 		c.State = ConnectMissing
@@ -170,32 +140,21 @@ func systemError(err error) string {
 func greet(ctx context.Context, conn net.Conn) Connect {
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
-	_, writeErr := io.WriteString(conn, http2Hello)
+	_, _ = io.WriteString(conn, http2Hello) // what fails here fails below
 	buf := make([]byte, firstBytes)
 	n, err := io.ReadAtLeast(conn, buf, frameHeader)
-	buf = buf[:n]
 	late := errors.Is(err, os.ErrDeadlineExceeded)
 	switch {
 	case err == nil && isSettings(buf):
 		return Connect{State: ConnectOK}
-	case err == nil:
-		return foreign(buf, "answers something that is not HTTP/2")
 	case late && errors.Is(ctx.Err(), context.Canceled):
 		return Connect{State: ConnectCanceled, Err: "interrupted before the server answered"}
 	case late && n == 0:
 		return Connect{State: ConnectSilent, Err: "connected, and the server sent nothing"}
-	case late:
-		return foreign(buf, "stopped in the middle of its first frame")
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET), writeErr != nil:
-		return foreign(buf, "closed the connection without answering in HTTP/2")
 	}
-	return Connect{State: ConnectFailed, Err: systemError(err)}
-}
-
-func foreign(first []byte, err string) Connect {
-	c := Connect{State: ConnectForeign, Err: err}
-	if len(first) > 0 {
-		c.FirstByte = strconv.QuoteToASCII(string(first[:min(len(first), foreignBytes)]))
+	c := Connect{State: ConnectForeign, Err: "does not answer in HTTP/2"}
+	if n > 0 {
+		c.FirstByte = strconv.QuoteToASCII(string(buf[:n]))
 	}
 	return c
 }
@@ -208,58 +167,16 @@ func isSettings(b []byte) bool {
 	return length%6 == 0 && length <= 16<<10 && b[3] == 4 && b[4]&1 == 0 && binary.BigEndian.Uint32(b[5:])<<1 == 0
 }
 
-// ttrpcDelay is how long a server may take to answer before it is asked whether it speaks ttrpc. A gRPC server
-// answers in less.
-const ttrpcDelay = 500 * time.Millisecond
-
-// A message of ttrpc begins with four bytes of length, four of the stream, one of the type and one of flags
-// (channel.go in github.com/containerd/ttrpc). The question is a request without content, for which a server has no
-// service; the answer's header has the same stream and the type of a response.
-const (
-	ttrpcQuestion = "\x00\x00\x00\x00\x00\x00\x00\x01\x01\x00"
-	ttrpcAnswer   = "\x00\x00\x00\x01\x02" // from the fifth byte on
-)
-
-// speaksTTRPC asks in ttrpc on another connection, once the server has been silent for ttrpcDelay. containerd's
-// socket for its shims takes HTTP/2's hello for the header of a message of 1.3 GB, waits for the rest of it, and so
-// looks stopped.
-func speaksTTRPC(ctx context.Context, path string) bool {
-	select {
-	case <-ctx.Done():
-		return false
-	case <-time.After(ttrpcDelay):
-	}
-	conn, err := dialUnix(ctx, path)
+// peerOf returns the process that listens; 0 when not known. For a socket that systemd opened it is systemd, pid 1.
+func peerOf(conn net.Conn) (pid int) {
+	raw, err := conn.(*net.UnixConn).SyscallConn()
 	if err != nil {
-		return false
+		return 0
 	}
-	defer conn.Close()
-	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
-	defer stop()
-	if _, err := io.WriteString(conn, ttrpcQuestion); err != nil {
-		return false
-	}
-	header := make([]byte, len(ttrpcQuestion))
-	_, err = io.ReadFull(conn, header)
-	return err == nil && bytes.Equal(header[4:9], []byte(ttrpcAnswer))
-}
-
-// peerOf returns the process that listens. For a socket that systemd opened it is systemd, pid 1.
-func peerOf(conn net.Conn) *unix.Ucred {
-	sc, ok := conn.(syscall.Conn)
-	if !ok {
-		return nil
-	}
-	raw, err := sc.SyscallConn()
-	if err != nil {
-		return nil
-	}
-	var cred *unix.Ucred
-	err = raw.Control(func(fd uintptr) {
-		cred, _ = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	_ = raw.Control(func(fd uintptr) {
+		if cred, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
+			pid = int(cred.Pid)
+		}
 	})
-	if err != nil {
-		return nil
-	}
-	return cred
+	return pid
 }

@@ -20,6 +20,12 @@ type Installation struct {
 	RunsKubelet bool
 }
 
+// The sockets of the distributions that run the kubelet inside another process.
+const (
+	k3sSocket      = "/run/k3s/containerd/containerd.sock"
+	microk8sSocket = "/var/snap/microk8s/common/run/containerd.sock"
+)
+
 // Installations returns the known ones, in the order in which Discover looks for their sockets.
 func Installations() []Installation {
 	containerdShims := []string{"containerd-shim*"}
@@ -42,7 +48,7 @@ func Installations() []Installation {
 			DataDir: "/var/lib/docker", StateDir: "/run/docker",
 		},
 		{
-			Name: "k3s and RKE2", Sockets: []string{"/run/k3s/containerd/containerd.sock"},
+			Name: "k3s and RKE2", Sockets: []string{k3sSocket},
 			Units:     []string{"k3s.service", "k3s-agent.service", "rke2-server.service", "rke2-agent.service"},
 			Processes: []string{"containerd"}, Shims: containerdShims,
 			Config: []string{
@@ -59,7 +65,7 @@ func Installations() []Installation {
 			DataDir: "/var/lib/k0s", StateDir: "/run/k0s/containerd", RunsKubelet: true,
 		},
 		{
-			Name: "MicroK8s", Sockets: []string{"/var/snap/microk8s/common/run/containerd.sock"},
+			Name: "MicroK8s", Sockets: []string{microk8sSocket},
 			Units:     []string{"snap.microk8s.daemon-containerd.service"},
 			Processes: []string{"containerd"}, Shims: containerdShims,
 			Config:  []string{"/var/snap/microk8s/current/args/containerd.toml"},
@@ -68,23 +74,12 @@ func Installations() []Installation {
 	}
 }
 
-// InstallationAt returns the installation whose usual socket an endpoint is, and whether there is one.
-func InstallationAt(endpoint string) (Installation, bool) {
-	path := strings.TrimPrefix(endpoint, unixScheme)
-	all := Installations()
-	i := slices.IndexFunc(all, func(in Installation) bool {
-		return slices.Contains(in.Sockets, path) || slices.Contains(in.Sockets, strings.TrimPrefix(path, "/var"))
-	})
-	if i < 0 {
-		return Installation{}, false
-	}
-	return all[i], true
-}
-
 // IsWellKnown reports whether an endpoint is the usual socket of a known installation.
 func IsWellKnown(endpoint string) bool {
-	_, ok := InstallationAt(endpoint)
-	return ok
+	path := strings.TrimPrefix(endpoint, unixScheme)
+	return slices.ContainsFunc(Installations(), func(in Installation) bool {
+		return slices.Contains(in.Sockets, path) || slices.Contains(in.Sockets, strings.TrimPrefix(path, "/var"))
+	})
 }
 
 // KubeletUnits returns the systemd units that run a kubelet, in the order in which to look for them. The snaps are
@@ -98,25 +93,4 @@ func KubeletUnits() []string {
 	}
 	return append(units, "snap.microk8s.daemon-kubelite.service", "snap.kubelet-eks.daemon.service",
 		"snap.kubelet.daemon.service")
-}
-
-// A kubeletHost is a program that is a kubelet or contains one.
-type kubeletHost struct {
-	program string
-	// verbs are the first arguments with which the program runs a kubelet; none means that it always does.
-	verbs []string
-	rank  int    // 0 for a kubelet proper; higher ones count only when there is none of a lower rank
-	inst  string // name of the installation whose socket the distribution gives to its kubelet
-}
-
-// kubeletHosts are matched in order. RKE2 and k0s may run the kubelet as a child, which has a lower rank.
-func kubeletHosts() []kubeletHost {
-	return []kubeletHost{
-		{program: "kubelet"},
-		{program: "hyperkube", verbs: []string{"kubelet", "/kubelet"}},
-		{program: "kubelite", rank: 1, inst: "MicroK8s"},
-		{program: "k3s", verbs: []string{"server", "agent"}, rank: 1, inst: "k3s and RKE2"},
-		{program: "rke2", verbs: []string{"server", "agent"}, rank: 2, inst: "k3s and RKE2"},
-		{program: "k0s", verbs: []string{"worker", "controller"}, rank: 2, inst: "k0s"},
-	}
 }

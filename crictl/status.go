@@ -1,36 +1,19 @@
 package crictl
 
 import (
+	"cmp"
 	"time"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// A PodSandboxStatus is what kdiag keeps of the runtime's answer to PodSandboxStatus(verbose=false).
-type PodSandboxStatus struct {
-	ID             string
-	Pod            Pod
-	Attempt        uint32
-	State          SandboxState
-	CreatedAt      time.Time // zero when the runtime gives none
-	RuntimeHandler string    // runtime class handler; empty for the default one
-	IPs            []string  // the primary address first; empty with host networking
-}
-
 // A ContainerStatus is what kdiag keeps of the runtime's answer to ContainerStatus(verbose=false).
 type ContainerStatus struct {
-	ID         string
-	Name       string
-	Pod        Pod
-	Attempt    uint32
-	State      ContainerState
-	CreatedAt  time.Time // this and the next two are zero when the runtime gives none
-	StartedAt  time.Time
+	Container
+	StartedAt  time.Time // zero when the runtime gives none, as the next
 	FinishedAt time.Time
 	ExitCode   int32  // meaningful when State is ContainerExited
 	Reason     string // such as Completed, Error, OOMKilled
-	Message    string
-	LogPath    string // of its log file on the host; empty when the runtime keeps none
 }
 
 // unixNano turns CRI's Unix nanoseconds into a time; 0, and the negative value that a zero Go time becomes, mean none.
@@ -41,49 +24,30 @@ func unixNano(ns int64) time.Time {
 	return time.Unix(0, ns)
 }
 
-func podSandboxStatusOf(in *runtimeapi.PodSandboxStatus) *PodSandboxStatus {
-	labels := in.GetLabels()
-	meta := in.GetMetadata()
-	out := &PodSandboxStatus{
-		ID: in.GetId(),
-		Pod: Pod{
-			Namespace: firstNonEmpty(meta.GetNamespace(), labels[LabelPodNamespace]),
-			Name:      firstNonEmpty(meta.GetName(), labels[LabelPodName]),
-			UID:       firstNonEmpty(meta.GetUid(), labels[LabelPodUID]),
+func podSandboxStatusOf(in *runtimeapi.PodSandboxStatus) *PodSandbox {
+	labels, meta := in.GetLabels(), in.GetMetadata()
+	return &PodSandbox{
+		ID: in.GetId(), State: sandboxState(int32(in.GetState())), CreatedAt: in.GetCreatedAt(), Attempt: meta.GetAttempt(),
+		Pod: &Pod{
+			Namespace: cmp.Or(meta.GetNamespace(), labels[LabelPodNamespace]),
+			Name:      cmp.Or(meta.GetName(), labels[LabelPodName]),
+			UID:       cmp.Or(meta.GetUid(), labels[LabelPodUID]),
 		},
-		Attempt:        meta.GetAttempt(),
-		State:          sandboxState(int32(in.GetState())),
-		CreatedAt:      unixNano(in.GetCreatedAt()),
-		RuntimeHandler: in.GetRuntimeHandler(),
 	}
-	if ip := in.GetNetwork().GetIp(); ip != "" {
-		out.IPs = append(out.IPs, ip)
-	}
-	for _, ip := range in.GetNetwork().GetAdditionalIps() {
-		out.IPs = append(out.IPs, ip.GetIp())
-	}
-	return out
 }
 
 func containerStatusOf(in *runtimeapi.ContainerStatus) *ContainerStatus {
 	labels := in.GetLabels()
 	return &ContainerStatus{
-		ID:   in.GetId(),
-		Name: firstNonEmpty(in.GetMetadata().GetName(), labels[LabelContainerName]),
-		Pod: Pod{
-			Namespace: labels[LabelPodNamespace],
-			Name:      labels[LabelPodName],
-			UID:       labels[LabelPodUID],
+		Container: Container{
+			ID: in.GetId(), Name: cmp.Or(in.GetMetadata().GetName(), labels[LabelContainerName]),
+			Pod:   &Pod{Namespace: labels[LabelPodNamespace], Name: labels[LabelPodName], UID: labels[LabelPodUID]},
+			State: containerState(int32(in.GetState())), CreatedAt: in.GetCreatedAt(), Attempt: in.GetMetadata().GetAttempt(),
 		},
-		Attempt:    in.GetMetadata().GetAttempt(),
-		State:      containerState(int32(in.GetState())),
-		CreatedAt:  unixNano(in.GetCreatedAt()),
 		StartedAt:  unixNano(in.GetStartedAt()),
 		FinishedAt: unixNano(in.GetFinishedAt()),
 		ExitCode:   in.GetExitCode(),
 		Reason:     in.GetReason(),
-		Message:    in.GetMessage(),
-		LogPath:    in.GetLogPath(),
 	}
 }
 
@@ -94,17 +58,7 @@ func statusOf(in *runtimeapi.StatusResponse) *Status {
 			Type: c.GetType(), Status: c.GetStatus(), Reason: c.GetReason(), Message: c.GetMessage(),
 		})
 	}
-	for _, h := range in.GetRuntimeHandlers() {
-		out.Handlers = append(out.Handlers, h.GetName())
-	}
 	return out
-}
-
-func firstNonEmpty(a, b string) string {
-	if a != "" {
-		return a
-	}
-	return b
 }
 
 // containerState maps CRI's number to a state. A number that CRI does not know is ContainerUnknown.

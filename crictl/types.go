@@ -33,15 +33,7 @@ const (
 
 // String returns the state in lower case: created, running, exited or unknown.
 func (s ContainerState) String() string {
-	switch s {
-	case ContainerCreated:
-		return "created"
-	case ContainerRunning:
-		return "running"
-	case ContainerExited:
-		return "exited"
-	}
-	return "unknown"
+	return [...]string{"created", "running", "exited", "unknown"}[min(s, ContainerUnknown)]
 }
 
 // A SandboxState is a pod sandbox's state as CRI numbers it.
@@ -70,10 +62,8 @@ type Container struct {
 	Pod       *Pod   // from the labels io.kubernetes.pod.*; never nil, empty for a container that no kubelet made
 	CreatedAt int64  // Unix nanoseconds, as CRI gives it
 	Attempt   uint32 // metadata.attempt
-	// annotation io.kubernetes.container.restartCount, 0 without it; the kubelet writes Attempt equal to it
-	RestartCount uint32
-	Size         uint32 // bytes of the entry on the wire, its field header included
-	State        ContainerState
+	Size      uint32 // bytes of the entry on the wire, its field header included
+	State     ContainerState
 }
 
 // Created returns CreatedAt as a time.
@@ -148,7 +138,6 @@ type Condition struct {
 // A Status is the runtime's answer to Status(verbose=false).
 type Status struct {
 	Conditions []Condition
-	Handlers   []string // names of the runtime handlers (runtime classes) it offers
 }
 
 // Condition returns the condition of the given type, and whether the runtime reported it.

@@ -32,13 +32,13 @@ func TestMeasureCancel(t *testing.T) {
 				t.Errorf("probes %v", m.Probes)
 			}
 		}},
-		{"while sampling", 450 * time.Millisecond, reason, string(reason), func(t *testing.T, m *Measurement) {
+		{"while sampling", 450 * time.Millisecond, reason, "interrupted", func(t *testing.T, m *Measurement) {
 			if m.Sandboxes == nil || m.Samples[0].Containers.Items != 100 {
 				t.Error("the first sample is lost")
 			}
 		}},
-		{"while sweeping", 2500 * time.Millisecond, reason, string(reason), func(t *testing.T, m *Measurement) {
-			want := "of 200: stopped early, " + string(reason)
+		{"while sweeping", 2500 * time.Millisecond, reason, "interrupted", func(t *testing.T, m *Measurement) {
+			want := "of 200: " + "interrupted"
 			if len(m.Samples) != 5 || !strings.HasSuffix(m.Sweep.Reach, want) || len(m.Sweep.Inspections) == 0 {
 				t.Errorf("%d samples, reach %q, want ...%q", len(m.Samples), m.Sweep.Reach, want)
 			}
@@ -81,9 +81,6 @@ func TestMeasureDeadline(t *testing.T) {
 		if m.Interrupted != errTimeUp.Error() {
 			t.Errorf("interrupted %q", m.Interrupted)
 		}
-		if !strings.Contains(m.Sweep.Reach, "without an answer, the oldest after 1.") {
-			t.Errorf("reach %q", m.Sweep.Reach)
-		}
 	})
 }
 
@@ -92,8 +89,7 @@ func TestMeasureDeadlineWithAllAsked(t *testing.T) {
 	s := node(2, 0)
 	s.Faults = []fake.Fault{hang("ContainerStatus", fake.Object{})}
 	inBubble(t, s, time.Minute, Options{}, func(t *testing.T, m *Measurement) {
-		want := "2 of 4: stopped early, " + errTimeUp.Error() +
-			"; 2 calls were still without an answer, the oldest after 29.3s"
+		want := "2 of 4: " + errTimeUp.Error()
 		if m.Sweep.Reach != want || m.Interrupted != errTimeUp.Error() || len(hungIDs(m)) != 0 {
 			t.Errorf("reach %q, want %q; interrupted %q", m.Sweep.Reach, want, m.Interrupted)
 		}
@@ -107,24 +103,14 @@ func TestMeasureBudgetAndDeep(t *testing.T) {
 		base  time.Duration
 		reach string
 	}{
-		{
-			"budget",
-			Options{SweepBudget: 2 * time.Second},
-			20 * time.Millisecond,
-			"400 of 1,020: all running, the newest 50 exited, then as far as 2s went",
-		},
-		{
-			"musts go past the budget",
-			Options{SweepBudget: 100 * time.Millisecond, Newest: 100},
-			20 * time.Millisecond,
-			"119 of 1,020: all running, the newest 100 exited, then as far as 100ms went",
-		},
-		{"deep", Options{SweepBudget: 2 * time.Second, Deep: true}, 20 * time.Millisecond, "all 1,020"},
+		{"budget", Options{}, 100 * time.Millisecond, "400 of 1020: all running first, then as far as 10s went"},
+		{"musts go past the budget", Options{}, time.Second, "69 of 1020: all running first, then as far as 10s went"},
+		{"deep", Options{Deep: true}, 20 * time.Millisecond, "all 1020"},
 		{
 			"deep until the end",
 			Options{Deep: true},
 			200 * time.Millisecond,
-			"580 of 1,020: all running, the newest 50 exited, then as far as the time went",
+			"580 of 1020: all running first, then as far as the time went",
 		},
 		{"none", Options{NoSweep: true}, 0, "not asked for"},
 	}
@@ -148,15 +134,15 @@ func TestMeasureTooManyOutstanding(t *testing.T) {
 		t.Run(fmt.Sprint(timeout), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				client := serve(t, s, timeout)
-				m := Measure(t.Context(), "unix:///run/test.sock", client, Options{Probe: answers, Concurrency: 100})
+				m := Measure(t.Context(), "unix:///run/test.sock", client, Options{Probe: answers})
 				if n := len(hungIDs(m)); n != maxOutstanding {
 					t.Errorf("%d hung, want %d", n, maxOutstanding)
 				}
-				want := "92 of 120: stopped because 32 calls were not answered"
+				want := "92 of 120: 32 calls were not answered"
 				if m.Sweep.Reach != want || m.Stopped() {
 					t.Errorf("reach %q, want %q; stopped %v", m.Sweep.Reach, want, m.Stopped())
 				}
-				if got := took(m); got > timeout+2*time.Second {
+				if got := took(m); got > timeout+8*time.Second {
 					t.Errorf("took %v", got)
 				}
 			})

@@ -23,54 +23,40 @@ type obtained[L any] struct {
 
 // sandboxes lists sandboxes as obtain does.
 func (r *run) sandboxes(ctx context.Context, mode crictl.ListMode, search bool) obtained[crictl.PodSandboxList] {
-	return obtain(mode, search, func(mode crictl.ListMode) (*crictl.PodSandboxList, crictl.Call, bool) {
+	return obtain(mode, search, func(mode crictl.ListMode) (*crictl.PodSandboxList, crictl.Call) {
 		l := r.client.ListPodSandbox(ctx, crictl.Filter{}, mode)
+		call := l.Calls[len(l.Calls)-1]
 		if len(l.Sandboxes) == 0 && !l.Complete {
-			return nil, lastCall(l.Calls), false
+			l = nil
 		}
-		return l, lastCall(l.Calls), l.Complete
+		return l, call
 	})
 }
 
 // containers lists containers as obtain does.
 func (r *run) containers(ctx context.Context, mode crictl.ListMode, search bool) obtained[crictl.ContainerList] {
-	return obtain(mode, search, func(mode crictl.ListMode) (*crictl.ContainerList, crictl.Call, bool) {
+	return obtain(mode, search, func(mode crictl.ListMode) (*crictl.ContainerList, crictl.Call) {
 		l := r.client.ListContainers(ctx, crictl.Filter{}, mode)
+		call := l.Calls[len(l.Calls)-1]
 		if len(l.Containers) == 0 && !l.Complete {
-			return nil, lastCall(l.Calls), false
+			l = nil
 		}
-		return l, lastCall(l.Calls), l.Complete
+		return l, call
 	})
 }
 
 // obtain lists as a kubelet would: by mode, and when the runtime does not know streams, unary. With search, a list that
-// is refused is obtained by stream, or else by filtered lists, to have the facts that this kubelet does not get.
-func obtain[L any](mode crictl.ListMode, search bool, ask func(crictl.ListMode) (*L, crictl.Call, bool)) obtained[L] {
-	list, call, _ := ask(mode)
+// is refused is obtained in any way that crictl knows, to have the facts that this kubelet does not get.
+func obtain[L any](mode crictl.ListMode, search bool, ask func(crictl.ListMode) (*L, crictl.Call)) obtained[L] {
+	list, call := ask(mode)
 	if mode == crictl.ModeStream && call.Code == crictl.Unimplemented {
 		mode = crictl.ModeUnary
-		list, call, _ = ask(mode)
+		list, call = ask(mode)
 	}
-	got := obtained[L]{list: list, call: call, mode: mode}
-	if !search || !refused(call) {
-		return got
+	if search && refused(call) {
+		list, _ = ask("")
 	}
-	if mode != crictl.ModeStream {
-		if streamed, _, complete := ask(crictl.ModeStream); complete {
-			got.list = streamed
-			return got
-		}
-	}
-	got.list, _, _ = ask(crictl.ModeFiltered)
-	return got
-}
-
-// lastCall returns the call that decided a list.
-func lastCall(calls []crictl.Call) crictl.Call {
-	if len(calls) == 0 {
-		return crictl.Call{}
-	}
-	return calls[len(calls)-1]
+	return obtained[L]{list: list, call: call, mode: mode}
 }
 
 // refused reports whether another mode may give the same list: the runtime answers, but not with all of it. Trying

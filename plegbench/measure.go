@@ -63,20 +63,16 @@ func withMargin(ctx context.Context) (context.Context, context.CancelFunc) {
 		return context.WithCancel(ctx)
 	}
 	margin := min(endMargin, time.Until(deadline)/10)
-	return context.WithDeadlineCause(ctx, deadline.Add(-margin), errTimeUp)
+	return context.WithDeadline(ctx, deadline.Add(-margin))
 }
 
 // whyEnded returns why ctx is done, or is about to be: calls that compare the clock themselves can end slightly before
 // ctx's timer fires.
 func whyEnded(ctx context.Context) string {
-	cause := context.Cause(ctx)
-	switch {
-	case cause == nil, errors.Is(cause, context.DeadlineExceeded):
-		return errTimeUp.Error()
-	case errors.Is(cause, context.Canceled) && cause.Error() == context.Canceled.Error():
+	if errors.Is(ctx.Err(), context.Canceled) {
 		return "interrupted"
 	}
-	return cause.Error()
+	return errTimeUp.Error()
 }
 
 // note accounts for a finished call.

@@ -1,6 +1,7 @@
 package plegbench
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -16,22 +17,14 @@ type Options struct {
 	For time.Duration
 	// Pause is the time between two samples. Default 50 ms; a kubelet pauses for RelistPeriod.
 	Pause time.Duration
-	// Record takes all samples, however slow. Without it, and without For, a series of up to ten samples ends early when
-	// further ones would fail the same way or take the time of the status calls.
+	// Record takes all samples, however slow. Without it a series ends early when further ones would fail the same way or
+	// take the time of the status calls.
 	Record bool
 	// Streaming uses the streaming RPCs, as a kubelet with the feature gate CRIListStreaming does.
 	Streaming bool
 
-	// Concurrency is the number of status calls made at a time. Default 4. A call that has not answered within a second
-	// no longer counts, so that hung calls never delay the rest.
-	Concurrency int
-	// Deep inspects everything until the context's deadline, regardless of SweepBudget.
+	// Deep inspects everything until the context's deadline, regardless of sweepBudget.
 	Deep bool
-	// Newest is how many of the newest exited containers are inspected regardless of SweepBudget. Default 50.
-	Newest int
-	// SweepBudget is the time after which no further object is inspected, except running ones and the newest exited.
-	// Default 10 s.
-	SweepBudget time.Duration
 	// NoSweep leaves out all status calls.
 	NoSweep bool
 
@@ -49,14 +42,16 @@ type Options struct {
 	OnSample func(Sample)
 }
 
-// Defaults of Options.
 const (
-	defaultSamples     = 5
-	defaultPause       = 50 * time.Millisecond
-	defaultConcurrency = 4
-	defaultNewest      = 50
-	defaultSweepBudget = 10 * time.Second
-	defaultRPCTimeout  = 5 * time.Second
+	defaultSamples = 5
+	defaultPause   = 50 * time.Millisecond
+	// concurrency is the number of status calls made at a time. A call that has not answered within a second no longer
+	// counts, so that hung calls never delay the rest.
+	concurrency = 4
+	// newestExited is how many of the newest exited containers are inspected regardless of sweepBudget.
+	newestExited = 50
+	// sweepBudget is the time after which no further object is inspected, except running ones and the newest exited.
+	sweepBudget = 10 * time.Second
 )
 
 // withDefaults fills in what was left zero.
@@ -64,32 +59,14 @@ func (o Options) withDefaults() Options {
 	if o.Samples <= 0 && o.For <= 0 {
 		o.Samples = defaultSamples
 	}
-	o.Pause = orDefault(o.Pause, defaultPause)
-	o.Concurrency = min(orDefault(o.Concurrency, defaultConcurrency), maxOutstanding)
-	o.Newest = orDefault(o.Newest, defaultNewest)
-	o.SweepBudget = orDefault(o.SweepBudget, defaultSweepBudget)
-	o.RPCTimeout = orDefault(o.RPCTimeout, defaultRPCTimeout)
+	o.Pause = cmp.Or(o.Pause, defaultPause)
+	o.RPCTimeout = cmp.Or(o.RPCTimeout, crictl.DefaultRPCTimeout)
 	if o.Probe == nil {
 		o.Probe = crictl.Probe
 	}
 	return o
 }
 
-// orDefault returns v, or def when v is not positive.
-func orDefault[T int | time.Duration](v, def T) T {
-	if v <= 0 {
-		return def
-	}
-	return v
-}
-
 // stall is the time after which a call no longer holds up the next ones. It is shorter than the RPC timeout, so that
 // the runtime's liveness is checked before the call is given up.
 func (o Options) stall() time.Duration { return min(stallAfter, o.RPCTimeout/2) }
-
-// smallSeries is the most samples, without For, of a series that may end early because somebody waits for the answer. A
-// longer series is a recording.
-const smallSeries = 10
-
-// brief reports whether the samples are a small series.
-func (o Options) brief() bool { return !o.Record && o.For <= 0 && o.Samples <= smallSeries }

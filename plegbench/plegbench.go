@@ -86,7 +86,7 @@ func (s Sample) Elapsed() time.Duration { return s.Sandboxes.Elapsed + s.Contain
 type Sweep struct {
 	Total       int          // sandboxes and containers known
 	Inspections []Inspection // those asked, in the order in which they were asked
-	Reach       string       // how far it went and why it stopped: "all 214", or "1,800 of 20,450: " and the reason
+	Reach       string       // how far it went and why it stopped: "all 214", or "1800 of 20450: " and the reason
 }
 
 // An Inspection is one PodSandboxStatus or ContainerStatus call and its object.

@@ -22,8 +22,8 @@ const (
 type projection struct {
 	timeout time.Duration // the kubelet's deadline for one call
 	lists   listCost
-	pods    map[string]*podCost // by UID, of all pods in the lists
-	changed []string            // UIDs
+	pods    map[string]podCost // by UID, of all pods in the lists
+	changed []string           // UIDs
 }
 
 // A listCost is what the lists of one relist cost.
@@ -42,17 +42,18 @@ type podCost struct {
 
 // means are the mean times of answered status calls, of sandboxes and of containers. Without an answer the time of a
 // kind is unknown; what failed at once does not count.
-type means struct {
-	sandbox, container           time.Duration
-	sandboxKnown, containerKnown bool
+type means [2]struct {
+	mean  time.Duration
+	known bool
 }
 
 // of returns the mean of one kind, and whether there is one.
 func (m means) of(container bool) (mean time.Duration, known bool) {
+	kind := m[0]
 	if container {
-		return m.container, m.containerKnown
+		kind = m[1]
 	}
-	return m.sandbox, m.sandboxKnown
+	return kind.mean, kind.known
 }
 
 func newProjection(m *Measurement, timeout time.Duration) *projection {
@@ -98,68 +99,31 @@ func (p *projection) hangs(c crictl.Call) bool {
 	return c.Hung() || answered(c) && c.Elapsed >= p.timeout
 }
 
-// inspections sets the cost of every pod: first as if every object cost the mean of its kind, then corrected by
-// those that were asked about. Only for pods whose inspection ends early does the order of the calls matter.
+// inspections sets the cost of every pod.
 func (p *projection) inspections(m *Measurement) {
-	p.pods = map[string]*podCost{}
-	typical := meanAnswered(m.Sweep.Inspections)
+	calls := make(map[string]crictl.Call, len(m.Sweep.Inspections))
+	for i := range m.Sweep.Inspections {
+		calls[m.Sweep.Inspections[i].ID] = m.Sweep.Inspections[i].Call
+	}
+	objects := map[string][]object{} // by UID of the pod
 	for i := range m.Sandboxes.Sandboxes {
-		p.pod(m.Sandboxes.Sandboxes[i].Pod.UID).addMean(typical.of(false))
+		s := &m.Sandboxes.Sandboxes[i]
+		objects[s.Pod.UID] = append(objects[s.Pod.UID], object{id: s.ID, attempt: s.Attempt, created: s.CreatedAt})
 	}
 	for i := range m.Containers.Containers {
-		p.pod(m.Containers.Containers[i].Pod.UID).addMean(typical.of(true))
+		c := &m.Containers.Containers[i]
+		objects[c.Pod.UID] = append(objects[c.Pod.UID], object{id: c.ID, container: true, created: c.CreatedAt})
 	}
-	anyBad := false
-	for i := range m.Sweep.Inspections {
-		in := &m.Sweep.Inspections[i]
-		pod, ok := p.pods[in.Pod.UID]
-		if !ok {
-			continue
-		}
-		mean, _ := typical.of(in.Kind != KindPodSandbox)
-		pod.cost += p.callCost(in.Call, mean) - mean
-		if p.aborts(in.Call) {
-			pod.bad, anyBad = true, true
-		}
+	typical := meanAnswered(m.Sweep.Inspections)
+	p.pods = make(map[string]podCost, len(objects))
+	for uid, all := range objects {
+		slices.SortFunc(all, kubeletOrder)
+		p.pods[uid] = p.walk(all, calls, typical)
 	}
-	if !anyBad {
-		return
-	}
-	calls := p.badCalls(m)
-	for uid, objects := range p.badObjects(m) {
-		p.pods[uid].cost, p.pods[uid].unknown = p.walk(objects, calls, typical)
-	}
-}
-
-// addMean adds an object that costs what others of its kind do, if that is known.
-func (c *podCost) addMean(mean time.Duration, known bool) {
-	c.cost += mean
-	c.unknown = c.unknown || !known
-}
-
-// badCalls returns the calls about objects of the pods whose inspection ends with an error, by object.
-func (p *projection) badCalls(m *Measurement) map[string]crictl.Call {
-	calls := map[string]crictl.Call{}
-	for i := range m.Sweep.Inspections {
-		in := &m.Sweep.Inspections[i]
-		if pod, ok := p.pods[in.Pod.UID]; ok && pod.bad {
-			calls[in.ID] = in.Call
-		}
-	}
-	return calls
-}
-
-func (p *projection) pod(uid string) *podCost {
-	pod := p.pods[uid]
-	if pod == nil {
-		pod = &podCost{}
-		p.pods[uid] = pod
-	}
-	return pod
 }
 
 // meanAnswered returns the mean times of answered status calls.
-func meanAnswered(inspections []Inspection) means {
+func meanAnswered(inspections []Inspection) (m means) {
 	var sums [2]time.Duration
 	var counts [2]int
 	for i := range inspections {
@@ -172,10 +136,10 @@ func meanAnswered(inspections []Inspection) means {
 			counts[kind]++
 		}
 	}
-	return means{
-		sandbox: sums[0] / time.Duration(max(counts[0], 1)), sandboxKnown: counts[0] > 0,
-		container: sums[1] / time.Duration(max(counts[1], 1)), containerKnown: counts[1] > 0,
+	for kind, n := range counts {
+		m[kind].mean, m[kind].known = sums[kind]/time.Duration(max(n, 1)), n > 0
 	}
+	return m
 }
 
 // callCost is how long the kubelet would have waited for a call. One that was cut short would have taken at least as
@@ -203,25 +167,6 @@ type object struct {
 	created   int64
 }
 
-// badObjects returns the objects of those pods in the order in which a kubelet asks about them.
-func (p *projection) badObjects(m *Measurement) map[string][]object {
-	bad := map[string][]object{}
-	for i := range m.Sandboxes.Sandboxes {
-		if s := &m.Sandboxes.Sandboxes[i]; p.pods[s.Pod.UID].bad {
-			bad[s.Pod.UID] = append(bad[s.Pod.UID], object{id: s.ID, attempt: s.Attempt, created: s.CreatedAt})
-		}
-	}
-	for i := range m.Containers.Containers {
-		if c := &m.Containers.Containers[i]; p.pods[c.Pod.UID].bad {
-			bad[c.Pod.UID] = append(bad[c.Pod.UID], object{id: c.ID, container: true, created: c.CreatedAt})
-		}
-	}
-	for _, objects := range bad {
-		slices.SortFunc(objects, kubeletOrder)
-	}
-	return bad
-}
-
 // kubeletOrder puts sandboxes first, of the newest attempt first, and then containers, the newest first.
 func kubeletOrder(a, b object) int {
 	if a.container != b.container {
@@ -233,27 +178,24 @@ func kubeletOrder(a, b object) int {
 	return cmp.Or(cmp.Compare(b.attempt, a.attempt), cmp.Compare(b.created, a.created), strings.Compare(a.id, b.id))
 }
 
-// walk inspects one pod's objects in turn and returns the time until the end or the first error, and whether part of it
-// is unknown. What hangs is known: it costs the kubelet's deadline.
-func (p *projection) walk(objects []object, calls map[string]crictl.Call, typical means) (sum time.Duration,
-	unknown bool,
-) {
+// walk inspects one pod's objects in turn until the end or the first error. An object that was not asked about costs
+// what others of its kind do, if that is known. What hangs is known: it costs the kubelet's deadline.
+func (p *projection) walk(objects []object, calls map[string]crictl.Call, typical means) (pod podCost) {
 	for _, o := range objects {
 		mean, known := typical.of(o.container)
 		call, asked := calls[o.id]
-		if !known && !p.hangs(call) {
-			unknown = true
-		}
+		pod.unknown = pod.unknown || !known && !p.hangs(call)
 		if !asked {
-			sum += mean
+			pod.cost += mean
 			continue
 		}
-		sum += p.callCost(call, mean)
+		pod.cost += p.callCost(call, mean)
 		if p.aborts(call) {
+			pod.bad = true
 			break
 		}
 	}
-	return sum, unknown
+	return pod
 }
 
 // known reports whether the cost of every pod is known.
@@ -283,8 +225,8 @@ func (p *projection) now() (cost time.Duration, ok bool) {
 }
 
 // touched returns the pods that a relist now inspects. Changed pods that are gone from the lists cost no call.
-func (p *projection) touched() []*podCost {
-	var pods []*podCost
+func (p *projection) touched() []podCost {
+	var pods []podCost
 	for uid, pod := range p.pods {
 		if _, changed := slices.BinarySearch(p.changed, uid); changed || pod.bad {
 			pods = append(pods, pod)

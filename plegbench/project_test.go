@@ -393,18 +393,3 @@ func orAbsent(f *float64) float64 {
 	}
 	return *f
 }
-
-func TestChurnIsATenthOfALargeNode(t *testing.T) {
-	m := &Measurement{Samples: []Sample{sampleOf(0, 0, 0)}}
-	var containers []crictl.Container
-	for i := range 250 {
-		c := containerOf(fmt.Sprint(i), fmt.Sprint(i), "app", crictl.ContainerRunning, int64(i))
-		containers = append(containers, c)
-		m.Sweep.Inspections = append(m.Sweep.Inspections, inspected(target{container: &c}, time.Second, crictl.OK))
-	}
-	m.Sandboxes, m.Containers = sandboxList(), containerList(containers...)
-	s := Summarize(m, nil)
-	if *s.ChurnSeconds != 25 || *s.ColdSeconds != 250 || *s.ProjectedSeconds != 0 {
-		t.Errorf("churn %v, cold %v, projected %v", *s.ChurnSeconds, *s.ColdSeconds, *s.ProjectedSeconds)
-	}
-}

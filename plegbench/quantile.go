@@ -14,33 +14,31 @@ func quantile(sorted []time.Duration, q float64) time.Duration {
 	return sorted[min(max(rank, 1), len(sorted))-1]
 }
 
-// A distribution is the times of answered calls.
-type distribution struct {
-	sorted []time.Duration
-}
+// A distribution is the times of answered calls, sorted.
+type distribution []time.Duration
 
 func newDistribution(times []time.Duration) distribution {
 	slices.Sort(times)
-	return distribution{sorted: times}
+	return times
 }
 
 // seconds returns a quantile in seconds, or nil when nothing was answered.
 func (d distribution) seconds(q float64) *float64 {
-	if len(d.sorted) == 0 {
+	if len(d) == 0 {
 		return nil
 	}
-	return new(quantile(d.sorted, q).Seconds())
+	return new(quantile(d, q).Seconds())
 }
 
 // histogram sorts the times into buckets with bounds 1 ms, 2 ms, 5 ms, 10 ms and so on, as far as there are any.
 // Buckets at either end that would be empty are left out. The last bucket, always there, counts what was not answered.
 // It is nil when there is nothing to count.
 func (d distribution) histogram(unanswered int) []Bucket {
-	if len(d.sorted) == 0 && unanswered == 0 {
+	if len(d) == 0 && unanswered == 0 {
 		return nil
 	}
 	var buckets []Bucket
-	rest := d.sorted
+	rest := d
 	for step := 0; len(rest) > 0; step++ {
 		bound := histogramBound(step)
 		n, _ := slices.BinarySearch(rest, bound+1)

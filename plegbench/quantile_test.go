@@ -10,37 +10,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestQuantile(t *testing.T) {
-	hundred := make([]time.Duration, 100)
-	for i := range hundred {
-		hundred[i] = time.Duration(i + 1)
-	}
-	tests := []struct {
-		sorted []time.Duration
-		q      float64
-		want   time.Duration
-	}{
-		{[]time.Duration{7}, 0, 7},
-		{[]time.Duration{7}, 0.5, 7},
-		{[]time.Duration{7}, 1, 7},
-		{[]time.Duration{1, 2}, 0.5, 1},
-		{[]time.Duration{1, 2}, 0.51, 2},
-		{[]time.Duration{1, 2, 3}, 0.5, 2},
-		{[]time.Duration{1, 2, 3, 4}, 0.5, 2},
-		{[]time.Duration{1, 2, 3, 4}, 0.99, 4},
-		{hundred, 0.07, 7}, // 0.07*100 is more than 7 in floating point
-		{hundred, 0.5, 50},
-		{hundred, 0.9, 90},
-		{hundred, 0.99, 99},
-		{hundred, 1, 100},
-	}
-	for _, tt := range tests {
-		if got := quantile(tt.sorted, tt.q); got != tt.want {
-			t.Errorf("quantile %v of %d values: %v, want %v", tt.q, len(tt.sorted), got, tt.want)
-		}
-	}
-}
-
 // The definition, word for word: the smallest value that at least q of all values do not exceed.
 func TestQuantileIsNearestRank(t *testing.T) {
 	rng := rand.New(rand.NewSource(1))

@@ -52,7 +52,7 @@ func (r *run) another(ctx context.Context) bool {
 		r.cut = true
 		return false
 	}
-	if !r.opts.brief() {
+	if r.opts.Record {
 		return !r.forIsOver()
 	}
 	if r.gone || hungSample(samples[0]) {

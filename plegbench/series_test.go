@@ -120,7 +120,7 @@ func TestMeasureSeries(t *testing.T) {
 			Options{Samples: 10, Pause: 500 * time.Millisecond},
 			4, 2,
 		},
-		{"a long one goes on", []fake.Fault{hungLists}, Options{Samples: 12, Pause: 500 * time.Millisecond}, 12, 4},
+		{"a long one goes on", []fake.Fault{hungLists}, Options{Samples: 12, Record: true, Pause: 500 * time.Millisecond}, 12, 4},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

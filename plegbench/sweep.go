@@ -25,7 +25,7 @@ func (r *run) inspect(ctx context.Context) {
 	s := &sweeper{
 		run:     r,
 		ctx:     ctx,
-		targets: targets(r.m.Sandboxes, r.m.Containers, hints, r.opts.Newest),
+		targets: targets(r.m.Sandboxes, r.m.Containers, hints, newestExited),
 		began:   time.Now(),
 		results: make(chan result, maxOutstanding),
 	}
@@ -120,16 +120,10 @@ func (s *sweeper) markStalled() {
 
 // hasSlot reports whether another call may be made now. None is made while the liveness is being checked, or is to be.
 func (s *sweeper) hasSlot() bool {
-	if s.liveness != nil || s.stalled >= s.opts.Concurrency || len(s.calls) >= maxOutstanding {
+	if s.liveness != nil || s.stalled >= concurrency || len(s.calls) >= maxOutstanding {
 		return false
 	}
-	young := 0
-	for _, f := range s.calls {
-		if !f.stalled {
-			young++
-		}
-	}
-	return young < s.opts.Concurrency
+	return len(s.calls)-s.stalledNow() < concurrency
 }
 
 // stalledNow counts the calls out that have stalled.
@@ -168,7 +162,7 @@ func (s *sweeper) mayAsk() bool {
 		s.stopped = stopGone
 	case s.givenUp+s.stalledNow() >= maxOutstanding:
 		s.stopped = stopMany
-	case !s.opts.Deep && !s.targets[next].must && time.Since(s.began) >= s.opts.SweepBudget:
+	case !s.opts.Deep && !s.targets[next].must && time.Since(s.began) >= sweepBudget:
 		s.stopped = stopBudgeted
 	}
 	return s.stopped == goOn
@@ -220,7 +214,7 @@ func (s *sweeper) checkLiveness() {
 	if s.liveness != nil || s.gone || s.stalled == 0 || s.ctx.Err() != nil {
 		return
 	}
-	if s.stalled >= s.opts.Concurrency || s.stalledNow() == len(s.calls) {
+	if s.stalled >= concurrency || s.stalledNow() == len(s.calls) {
 		s.liveness = s.startLiveness(s.ctx)
 	}
 }

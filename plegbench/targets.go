@@ -30,7 +30,7 @@ type target struct {
 	container *crictl.Container
 	hint      *Hint
 	sandboxID string // of a hinted container, where the sandbox list contains it; its shim goes by that
-	must      bool   // inspected regardless of SweepBudget
+	must      bool   // inspected regardless of sweepBudget
 }
 
 // inspection returns the inspection of t, without its call.

@@ -142,11 +142,3 @@ func TestSeriesWindow(t *testing.T) {
 		t.Errorf("no sample, but %v changed", got)
 	}
 }
-
-func TestThousands(t *testing.T) {
-	for n, want := range map[int]string{0: "0", 999: "999", 1000: "1,000", 20450: "20,450", 1234567: "1,234,567"} {
-		if got := thousands(n); got != want {
-			t.Errorf("%d: %s, want %s", n, got, want)
-		}
-	}
-}

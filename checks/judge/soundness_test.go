@@ -165,7 +165,7 @@ func TestNeverHealthy(t *testing.T) {
 		{"the kubelet's endpoint is none", []tweak{
 			askedBy(crictl.SourceWellKnown),
 			func(f *facts.Input) { f.Kubelet.Endpoint = "unix://unix:///run/x.sock" },
-		}, checks.Unknown, []string{}, `was given the endpoint "unix://unix:///run/x.sock", which has unix:// twice`, "runtime.endpoint warning"},
+		}, checks.Unknown, []string{}, `was given the endpoint "unix://unix:///run/x.sock", which is not the absolute path of a unix socket`, "runtime.endpoint warning"},
 		{"simulated", []tweak{askedBy(crictl.SourceSimulated)}, checks.Healthy, []string{}, "", ""},
 		{
 			"another socket, down",

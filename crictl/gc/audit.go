@@ -1,13 +1,11 @@
 package gc
 
 import (
-	"bufio"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"sync"
 	"time"
 
@@ -21,10 +19,8 @@ const (
 	auditEnd     = "end"
 )
 
-const (
-	auditRecordSize = 1 << 10  // bytes of one record at most, nearly always: the ids, names and times of a container
-	maxAuditLine    = 64 << 10 // bytes of the first line that are read to recognise an audit file
-)
+// auditHead is how each record begins, and so each audit file.
+const auditHead = `{"at":`
 
 // An AuditRecord is one line of an audit file.
 type AuditRecord struct {
@@ -44,71 +40,27 @@ type Audit struct {
 	file *os.File
 }
 
-// OpenAudit opens or creates the audit file at path, for a run that removes at most count candidates. It reserves the
-// space and syncs a first record, so that a full or read-only disk is an error before anything is removed. A file that
-// has content and does not begin with an audit record is refused and left as it is.
+// OpenAudit opens or creates the audit file at path, for a run that removes at most count candidates. It syncs a first
+// record, so that a full or read-only disk is an error before anything is removed. A file that has content and does not
+// begin with an audit record is refused and left as it is.
 func OpenAudit(path string, made Identity, count int, now time.Time) (*Audit, error) {
-	fd, err := unix.Open(path, unix.O_RDWR|unix.O_CREAT|unix.O_APPEND|unix.O_CLOEXEC|unix.O_NONBLOCK, 0o600)
+	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_APPEND|unix.O_NONBLOCK, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("opening the audit file %s: %w", path, err)
+		return nil, fmt.Errorf("opening the audit file: %w", err)
 	}
-	a := &Audit{file: os.NewFile(uintptr(fd), path)}
-	if err := a.begin(made, count, now); err != nil {
-		return nil, errors.Join(fmt.Errorf("preparing the audit file %s: %w", path, err), a.file.Close())
+	a := &Audit{file: file}
+	head := make([]byte, len(auditHead))
+	n, err := file.ReadAt(head, 0)
+	switch {
+	case n == 0 && errors.Is(err, io.EOF), string(head) == auditHead:
+		err = a.write(AuditRecord{At: now, Event: auditStart, PID: os.Getpid(), Made: &made, Count: count})
+	default:
+		err = errors.New("it is no audit file of kdiag, and is left as it is")
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("preparing the audit file %s: %w", path, err), file.Close())
 	}
 	return a, nil
-}
-
-func (a *Audit) begin(made Identity, count int, now time.Time) error {
-	info, err := a.file.Stat()
-	if err != nil {
-		return err
-	}
-	if !info.Mode().IsRegular() {
-		return errors.New("it is no regular file")
-	}
-	// The lock of the runtime does not keep runs on different runtimes from one file.
-	if err := unix.Flock(int(a.file.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		return fmt.Errorf("another run writes to it: %w", err)
-	}
-	if err := a.recognise(info.Size()); err != nil {
-		return err
-	}
-	room := int64(count+2) * auditRecordSize
-	err = unix.Fallocate(int(a.file.Fd()), unix.FALLOC_FL_KEEP_SIZE, info.Size(), room)
-	// Some file systems cannot reserve space; there the first record shows that some is left.
-	if err != nil && !errors.Is(err, unix.EOPNOTSUPP) && !errors.Is(err, unix.ENOSYS) && !errors.Is(err, unix.EINVAL) {
-		return fmt.Errorf("setting %d bytes aside: %w", room, err)
-	}
-	if err := a.write(AuditRecord{At: now, Event: auditStart, PID: os.Getpid(), Made: &made, Count: count}); err != nil {
-		return err
-	}
-	return syncDir(filepath.Dir(a.file.Name()))
-}
-
-// recognise refuses a file of another kind. Where a crash has cut the last line short, it ends that line, so that the
-// records of this run are on lines of their own.
-func (a *Audit) recognise(size int64) error {
-	if size == 0 {
-		return nil
-	}
-	line, err := bufio.NewReaderSize(io.NewSectionReader(a.file, 0, size), maxAuditLine).ReadSlice('\n')
-	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, bufio.ErrBufferFull) {
-		return err
-	}
-	var first AuditRecord
-	if json.Unmarshal(line, &first) != nil || first.Event != auditStart && first.Event != auditRemoved &&
-		first.Event != auditEnd {
-		return errors.New("it is no audit file of kdiag, and is left as it is")
-	}
-	last := make([]byte, 1)
-	if _, err := a.file.ReadAt(last, size-1); err != nil {
-		return err
-	}
-	if last[0] != '\n' {
-		_, err = a.file.WriteString("\n")
-	}
-	return err
 }
 
 // removed records that a candidate was removed, and returns once the record is on the disk.
@@ -130,21 +82,7 @@ func (a *Audit) write(record AuditRecord) error {
 	return nil
 }
 
-// Close records the end of the run and returns the space that is left of what was reserved. removed is how many
-// candidates were removed.
+// Close records the end of the run. removed is how many candidates were removed.
 func (a *Audit) Close(removed int, now time.Time) error {
-	err := a.write(AuditRecord{At: now, Event: auditEnd, Count: removed})
-	if info, statErr := a.file.Stat(); statErr == nil && err == nil {
-		err = a.file.Truncate(info.Size()) // frees the blocks beyond the end
-	}
-	return errors.Join(err, a.file.Close())
-}
-
-// syncDir makes the name of a new file durable.
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
+	return errors.Join(a.write(AuditRecord{At: now, Event: auditEnd, Count: removed}), a.file.Close())
 }

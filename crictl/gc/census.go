@@ -38,18 +38,7 @@ func CountExited(all []crictl.Container) []PodCount {
 	return g.sorted()
 }
 
-// CountDead groups the sandboxes that are not ready by pod; the largest group comes first.
-func CountDead(all []crictl.PodSandbox) []PodCount {
-	var g grouping
-	for i := range all {
-		if s := &all[i]; s.State != crictl.SandboxReady {
-			g.add(s.Pod, "", s.ID, s.Created(), int64(s.Size))
-		}
-	}
-	return g.sorted()
-}
-
-// Count groups what a plan removes like CountExited and CountDead.
+// Count groups what a plan removes like CountExited.
 func (p *Plan) Count() []PodCount {
 	var g grouping
 	for i := range p.Remove {
@@ -120,32 +109,26 @@ type Census struct {
 	ByNamespace []NamespaceCount `json:"byNamespace"` // most first
 	// ByReason counts how the newest of each pod and container ended, where that is known; most first.
 	ByReason []ReasonCount `json:"byReason"`
-	ByAge    []AgeCount    `json:"byAge"`    // exited containers by the time since their creation; youngest first
-	GonePods []GonePod     `json:"gonePods"` // pods that no longer exist, and still have something here
+	ByAge    []AgeCount    `json:"byAge"` // exited containers by the time since their creation; youngest first
 	// Bytes is the size of the exited containers' entries in the runtime's list, ListBytes that of the whole list.
-	Bytes          int64   `json:"bytes"`
-	SandboxBytes   int64   `json:"sandboxBytes"` // of the entries of sandboxes that are not ready, in their list
-	ListBytes      int64   `json:"listBytes"`
-	LimitBytes     int64   `json:"limitBytes"`     // of one message
-	ShareOfLimit   float64 `json:"shareOfLimit"`   // Bytes / LimitBytes
-	ListOfLimit    float64 `json:"listOfLimit"`    // ListBytes / LimitBytes; beyond 1 the kubelet gets no list
-	Partial        bool    `json:"partial"`        // a list was incomplete: there may be more
-	LivenessKnown  bool    `json:"livenessKnown"`  // whether it is known which pods are gone
-	Unattributable int     `json:"unattributable"` // exited containers without a pod UID or name
-	Growth         *Growth `json:"growth,omitempty"`
+	Bytes        int64   `json:"bytes"`
+	ListBytes    int64   `json:"listBytes"`
+	LimitBytes   int64   `json:"limitBytes"`   // of one message
+	ShareOfLimit float64 `json:"shareOfLimit"` // Bytes / LimitBytes
+	ListOfLimit  float64 `json:"listOfLimit"`  // ListBytes / LimitBytes; beyond 1 the kubelet gets no list
+	Partial      bool    `json:"partial"`      // a list was incomplete: there may be more
+	Growth       *Growth `json:"growth,omitempty"`
 }
 
 // StateCounts are the containers and sandboxes of a node by state.
 type StateCounts struct {
-	Created         int `json:"created"`
-	Running         int `json:"running"`
-	Exited          int `json:"exited"`
-	Unknown         int `json:"unknown"`
-	ReadySandboxes  int `json:"readySandboxes"`
-	DeadSandboxes   int `json:"deadSandboxes"`
-	EmptySandboxes  int `json:"emptySandboxes"` // not ready and without containers
-	PodsWithExited  int `json:"podsWithExited"`
-	UnitsWithExited int `json:"unitsWithExited"` // pairs of pod UID and container name
+	Created        int `json:"created"`
+	Running        int `json:"running"`
+	Exited         int `json:"exited"`
+	Unknown        int `json:"unknown"`
+	ReadySandboxes int `json:"readySandboxes"`
+	DeadSandboxes  int `json:"deadSandboxes"`
+	EmptySandboxes int `json:"emptySandboxes"` // not ready and without containers
 }
 
 // A NamespaceCount counts exited containers and the pods that they belong to.
@@ -171,63 +154,66 @@ type AgeCount struct {
 	Count       int     `json:"count"`
 }
 
-// A GonePod is a pod that no longer exists, with what is left of it.
-type GonePod struct {
-	Namespace  string `json:"namespace"`
-	Pod        string `json:"pod"`
-	PodUID     string `json:"podUID"`
-	Containers int    `json:"containers"`
-	Sandboxes  int    `json:"sandboxes"`
-}
-
-// ageBounds are the bounds of Census.ByAge: an hour, a day, a week, 30 days.
-func ageBounds() []time.Duration {
-	const day = 24 * time.Hour
-	return []time.Duration{time.Hour, day, 7 * day, 30 * day}
-}
-
 // TakeCensus counts. ends holds the ends that are known, by container id; limit is the largest message, in bytes, that
 // the kubelet accepts, see crictl.DefaultMessageLimit.
 func TakeCensus(node Node, ends map[string]End, limit int64, now time.Time) Census {
 	c := Census{
-		LimitBytes: limit, Partial: node.Partial, ByPod: []PodCount{}, ByNamespace: []NamespaceCount{},
-		ByReason:      []ReasonCount{},
-		LivenessKnown: node.Pods != nil && node.Pods.complete,
+		LimitBytes: limit, Partial: node.Partial, ByPod: []PodCount{},
+		ByNamespace: []NamespaceCount{}, ByReason: []ReasonCount{},
 	}
-	c.countContainers(&node, now)
-	c.countSandboxes(&node)
-	c.GonePods = gonePods(&node)
-	gone := map[string]bool{}
-	for i := range c.GonePods {
-		gone[c.GonePods[i].PodUID] = true
-	}
+	c.count(&node, now)
+	p := newPlanner(&node, Rules{}, now)
+	c.ShareOfLimit = float64(c.Bytes) / float64(limit)
+	c.ListOfLimit = float64(c.ListBytes) / float64(limit)
+	namespaces, reasons, pods := map[string]*NamespaceCount{}, map[ReasonCount]*ReasonCount{}, map[string]bool{}
 	for _, u := range CountExited(node.Containers) {
 		if u.PodUID == "" || u.Container == "" {
-			c.Unattributable += u.Count
 			continue
 		}
-		u.Gone = gone[u.PodUID]
+		u.Gone = p.pods[u.PodUID] != nil && p.pods[u.PodUID].gone
 		if end, ok := ends[u.NewestID]; ok {
 			u.LastReason, u.LastExitCode = end.Reason, &end.ExitCode
+			key := ReasonCount{Reason: end.Reason, ExitCode: end.ExitCode}
+			r := entry(reasons, key, key)
+			r.Count++
+			r.Exited += u.Count
+		}
+		n := entry(namespaces, u.Namespace, NamespaceCount{Namespace: u.Namespace})
+		n.Count += u.Count
+		n.Bytes += u.Bytes
+		if !pods[u.PodUID] {
+			pods[u.PodUID] = true
+			n.Pods++
 		}
 		c.ByPod = append(c.ByPod, u)
 	}
-	c.sumUp()
-	if limit > 0 {
-		c.ShareOfLimit = float64(c.Bytes) / float64(limit)
-		c.ListOfLimit = float64(c.ListBytes) / float64(limit)
+	for _, n := range namespaces {
+		c.ByNamespace = append(c.ByNamespace, *n)
 	}
+	for _, r := range reasons {
+		c.ByReason = append(c.ByReason, *r)
+	}
+	slices.SortFunc(c.ByNamespace, func(a, b NamespaceCount) int {
+		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Namespace, b.Namespace))
+	})
+	slices.SortFunc(c.ByReason, func(a, b ReasonCount) int {
+		return cmp.Or(cmp.Compare(b.Exited, a.Exited), cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.ExitCode, b.ExitCode))
+	})
 	return c
 }
 
-func (c *Census) countContainers(node *Node, now time.Time) {
-	bounds := ageBounds()
+// count counts containers and sandboxes by state, age and size.
+func (c *Census) count(node *Node, now time.Time) {
+	const day = 24 * time.Hour
+	bounds := []time.Duration{time.Hour, day, 7 * day, 30 * day}
 	c.ByAge = make([]AgeCount, len(bounds)+1)
 	for i, b := range bounds {
 		c.ByAge[i].UpToSeconds = b.Seconds()
 	}
+	occupied := make(map[string]bool, len(node.Sandboxes))
 	for i := range node.Containers {
 		k := &node.Containers[i]
+		occupied[k.SandboxID] = true
 		c.ListBytes += int64(k.Size)
 		switch k.State {
 		case crictl.ContainerCreated:
@@ -243,63 +229,17 @@ func (c *Census) countContainers(node *Node, now time.Time) {
 			c.States.Unknown++
 		}
 	}
-	c.Total = c.States.Exited
-}
-
-func (c *Census) countSandboxes(node *Node) {
-	occupied := make(map[string]bool, len(node.Sandboxes))
-	for i := range node.Containers {
-		occupied[node.Containers[i].SandboxID] = true
-	}
 	for i := range node.Sandboxes {
-		s := &node.Sandboxes[i]
-		if s.State == crictl.SandboxReady {
+		switch s := &node.Sandboxes[i]; {
+		case s.State == crictl.SandboxReady:
 			c.States.ReadySandboxes++
 			continue
-		}
-		if !occupied[s.ID] {
+		case !occupied[s.ID]:
 			c.States.EmptySandboxes++
 		}
+		c.States.DeadSandboxes++
 	}
-	for _, g := range CountDead(node.Sandboxes) {
-		c.States.DeadSandboxes += g.Count
-		c.SandboxBytes += g.Bytes
-	}
-	c.Sandboxes = c.States.DeadSandboxes
-}
-
-// sumUp derives ByNamespace and ByReason from ByPod.
-func (c *Census) sumUp() {
-	namespaces, reasons, pods := map[string]*NamespaceCount{}, map[ReasonCount]*ReasonCount{}, map[string]bool{}
-	for i := range c.ByPod {
-		u := &c.ByPod[i]
-		n := entry(namespaces, u.Namespace, NamespaceCount{Namespace: u.Namespace})
-		n.Count += u.Count
-		n.Bytes += u.Bytes
-		if !pods[u.PodUID] {
-			pods[u.PodUID] = true
-			n.Pods++
-		}
-		if u.LastExitCode != nil {
-			key := ReasonCount{Reason: u.LastReason, ExitCode: *u.LastExitCode}
-			r := entry(reasons, key, key)
-			r.Count++
-			r.Exited += u.Count
-		}
-	}
-	c.States.PodsWithExited, c.States.UnitsWithExited = len(pods), len(c.ByPod)
-	for _, n := range namespaces {
-		c.ByNamespace = append(c.ByNamespace, *n)
-	}
-	for _, r := range reasons {
-		c.ByReason = append(c.ByReason, *r)
-	}
-	slices.SortFunc(c.ByNamespace, func(a, b NamespaceCount) int {
-		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Namespace, b.Namespace))
-	})
-	slices.SortFunc(c.ByReason, func(a, b ReasonCount) int {
-		return cmp.Or(cmp.Compare(b.Exited, a.Exited), cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.ExitCode, b.ExitCode))
-	})
+	c.Total, c.Sandboxes = c.States.Exited, c.States.DeadSandboxes
 }
 
 // entry returns the entry of m at key, which it adds as fresh if it is missing.
@@ -310,30 +250,6 @@ func entry[K comparable, V any](m map[K]*V, key K, fresh V) *V {
 	return m[key]
 }
 
-// gonePods are the pods that no longer exist and of which the lists contain something, in the order of their names.
-func gonePods(node *Node) []GonePod {
-	p := newPlanner(node, Rules{}, time.Unix(1<<33, 0))
-	found := map[string]*GonePod{}
-	for _, v := range p.views {
-		if v != nil && v.gone {
-			entry(found, v.pod.UID, GonePod{Namespace: v.pod.Namespace, Pod: v.pod.Name, PodUID: v.pod.UID}).Sandboxes++
-		}
-	}
-	for i := range node.Containers {
-		if k := &node.Containers[i]; k.Pod != nil && found[k.Pod.UID] != nil {
-			found[k.Pod.UID].Containers++
-		}
-	}
-	out := make([]GonePod, 0, len(found))
-	for _, g := range found {
-		out = append(out, *g)
-	}
-	slices.SortFunc(out, func(a, b GonePod) int {
-		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Pod, b.Pod), cmp.Compare(a.PodUID, b.PodUID))
-	})
-	return out
-}
-
 // A Growth is what changed between two censuses of a node.
 type Growth struct {
 	Seconds          float64 `json:"seconds"`    // between the two
@@ -341,7 +257,6 @@ type Growth struct {
 	Sandboxes        int     `json:"sandboxes"`  // more that are not ready
 	Bytes            int64   `json:"bytes"`      // by which the list of containers has grown
 	ContainersPerDay float64 `json:"containersPerDay"`
-	BytesPerDay      float64 `json:"bytesPerDay"`
 	// SecondsToLimit is when the list of containers exceeds what a message may hold, if growth continues: 0 when it
 	// does already, absent when it does not grow.
 	SecondsToLimit *float64 `json:"secondsToLimit,omitempty"`
@@ -361,10 +276,8 @@ func Grow(before, after *Census, seconds float64) *Growth {
 		Bytes:      after.ListBytes - before.ListBytes,
 	}
 	g.ContainersPerDay = float64(g.Containers) / seconds * day
-	g.BytesPerDay = float64(g.Bytes) / seconds * day
 	left := after.LimitBytes - after.ListBytes
 	switch {
-	case after.LimitBytes <= 0:
 	case left <= 0:
 		g.SecondsToLimit = new(float64)
 	case g.Bytes > 0:

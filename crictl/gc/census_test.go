@@ -32,7 +32,6 @@ func TestCensus(t *testing.T) {
 		Total: 4, Sandboxes: 2,
 		States: StateCounts{
 			Created: 1, Running: 1, Exited: 4, Unknown: 1, ReadySandboxes: 1, DeadSandboxes: 2, EmptySandboxes: 1,
-			PodsWithExited: 2, UnitsWithExited: 2,
 		},
 		ByPod: []PodCount{
 			{
@@ -53,19 +52,17 @@ func TestCensus(t *testing.T) {
 			{UpToSeconds: 2592000},
 			{Count: 1},
 		},
-		GonePods:     []GonePod{{Namespace: "default", Pod: "old", PodUID: "uid-old", Containers: 1, Sandboxes: 2}},
-		Bytes:        4000,
-		SandboxBytes: 200, ListBytes: 7000, LimitBytes: 14_000, ShareOfLimit: 4.0 / 14, ListOfLimit: 0.5, LivenessKnown: true,
+		Bytes: 4000, ListBytes: 7000, LimitBytes: 14_000, ShareOfLimit: 4.0 / 14, ListOfLimit: 0.5,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
 }
 
-// TestCounts wants one grouping for exited containers, dead sandboxes and what a plan removes.
+// TestCounts wants one grouping for exited containers and what a plan removes.
 func TestCounts(t *testing.T) {
 	w := censusWorld()
-	w.node.Containers = append(w.node.Containers, crictl.Container{ID: "x", State: exited, CreatedAt: ago(hour)})
+	w.node.Containers = append(w.node.Containers, crictl.Container{ID: "x", Pod: &crictl.Pod{}, State: exited, CreatedAt: ago(hour)})
 	short := func(all []PodCount) (out []string) {
 		for _, c := range all {
 			out = append(out, fmt.Sprintf("%s/%s %d, newest %s", c.Pod, c.Container, c.Count, c.NewestID))
@@ -80,21 +77,9 @@ func TestCounts(t *testing.T) {
 	if got := BeyondNewest(groups); got != 2 {
 		t.Errorf("%d beyond the newest", got)
 	}
-	if diff := cmp.Diff([]string{"old/ 2, newest s2"}, short(CountDead(w.node.Sandboxes))); diff != "" {
-		t.Error(diff)
-	}
 	plan := Make(w.node, Rules{}, noon())
 	if diff := cmp.Diff([]string{"web/app 2, newest b", "old/ 1, newest s3"}, short(plan.Count())); diff != "" {
 		t.Error(diff)
-	}
-}
-
-func TestCensusKnowsNoPods(t *testing.T) {
-	w := censusWorld()
-	w.node.Containers[0].Pod = &crictl.Pod{}
-	got := TakeCensus(w.node, nil, 0, noon())
-	if got.LivenessKnown || len(got.GonePods) != 0 || got.Unattributable != 1 || got.ShareOfLimit != 0 {
-		t.Errorf("%+v", got)
 	}
 }
 
@@ -110,21 +95,20 @@ func TestGrow(t *testing.T) {
 	}{
 		{
 			"grows", base, more, 60, &Growth{
-				Seconds: 60, Containers: 10, Sandboxes: 1, Bytes: 100, ContainersPerDay: 14400,
-				BytesPerDay: 144000, SecondsToLimit: seconds(540),
+				Seconds: 60, Containers: 10, Sandboxes: 1, Bytes: 100, ContainersPerDay: 14400, SecondsToLimit: seconds(540),
 			},
 		},
 		{
 			"shrinks", more, base, 60, &Growth{
 				Seconds: 60, Containers: -10, Sandboxes: -1, Bytes: -100,
-				ContainersPerDay: -14400, BytesPerDay: -144000,
+				ContainersPerDay: -14400,
 			},
 		},
 		{
 			"over the limit", base,
 			Census{Total: 100, Sandboxes: 5, ListBytes: 2000, LimitBytes: 2000},
 			1,
-			&Growth{Seconds: 1, Bytes: 1000, BytesPerDay: 86400000, SecondsToLimit: seconds(0)},
+			&Growth{Seconds: 1, Bytes: 1000, SecondsToLimit: seconds(0)},
 		},
 		{"no time", base, more, 0, nil},
 		{"a part only", base, Census{Partial: true}, 60, nil},

@@ -80,7 +80,7 @@ func look(t *testing.T, c *crictl.Client, rules Rules) (Node, Plan) {
 	if missed.Count > 0 {
 		t.Fatalf("%d ends could not be had: %s", missed.Count, missed.First)
 	}
-	n.Finished = func(id string) (time.Time, bool) { e, ok := ends[id]; return e.FinishedAt, ok }
+	n.Ends = ends
 	return n, Make(n, rules, time.Now())
 }
 

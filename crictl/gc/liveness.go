@@ -1,7 +1,6 @@
 package gc
 
 import (
-	"slices"
 	"strings"
 
 	"github.com/kdiag/kdiag/crictl"
@@ -68,7 +67,7 @@ func NewLiveness(e *Evidence) *Liveness {
 }
 
 // Missing lists the evidence that is missing, and why. As long as some is missing, no pod counts as gone.
-func (l *Liveness) Missing() []string { return slices.Clone(l.missing) }
+func (l *Liveness) Missing() []string { return l.missing }
 
 // Gone reports whether it is proven that a pod no longer exists: all evidence is there, and none of it contains the
 // pod. fromAPI means that the pod came from the API server, by the annotation of its sandboxes. Any other pod may be a
@@ -90,10 +89,4 @@ func (l *Liveness) named(pod string) bool {
 		}
 	}
 	return l.manifests[pod] || l.manifests[strings.ToLower(pod)]
-}
-
-// spec returns the kubelet's entry of a pod, and whether it lists the main containers.
-func (l *Liveness) spec(uid string) (*KubeletPod, bool) {
-	pod := l.byUID[uid]
-	return pod, pod != nil && len(pod.Main) > 0
 }

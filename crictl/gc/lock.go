@@ -1,65 +1,33 @@
 package gc
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
-	"strconv"
 
 	"golang.org/x/sys/unix"
 )
 
-// ErrLocked is wrapped by TakeLock's error when another run holds the lock.
+// ErrLocked is wrapped by Lock's error when another run holds the lock.
 var ErrLocked = errors.New("another run removes from this runtime already")
 
-// LockPath returns the name of the lock file for an endpoint below dir, such as /run/lock.
-func LockPath(dir, endpoint string) string {
-	sum := sha256.Sum256([]byte(endpoint))
-	return filepath.Join(dir, "kdiag-gc-"+hex.EncodeToString(sum[:6])+".lock")
-}
-
-// TakeLock locks the file at path and writes this process's id into it. Closing the result, or the end of the process,
-// releases the lock. The error wraps ErrLocked when another run holds it. The file stays: if it were removed, two runs
-// could lock two files of one name.
-func TakeLock(path string) (io.Closer, error) {
-	// The folder may be writable by all, as /run/lock is on some systems: no symbolic link is followed.
-	fd, err := unix.Open(path, unix.O_RDWR|unix.O_CREAT|unix.O_NOFOLLOW|unix.O_CLOEXEC|unix.O_NONBLOCK, 0o600)
+// Lock keeps other runs away from the runtime behind a socket until the result is closed or the process ends. It locks
+// the folder that holds the socket: that needs no file, and is the same folder from within a container.
+func Lock(socket string) (io.Closer, error) {
+	if real, err := filepath.EvalSymlinks(socket); err == nil {
+		socket = real
+	}
+	dir, err := os.Open(filepath.Dir(socket))
 	if err != nil {
-		return nil, fmt.Errorf("opening the lock %s: %w", path, err)
+		return nil, fmt.Errorf("locking the runtime's folder: %w", err)
 	}
-	f := os.NewFile(uintptr(fd), path)
-	if err := lock(f); err != nil {
-		_ = f.Close() // nothing was written
-		return nil, err
+	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			err = ErrLocked
+		}
+		return nil, errors.Join(fmt.Errorf("locking %s: %w", dir.Name(), err), dir.Close())
 	}
-	return f, nil
-}
-
-func lock(f *os.File) error {
-	info, err := f.Stat()
-	if err == nil && !info.Mode().IsRegular() {
-		err = errors.New("it is no regular file")
-	}
-	if err == nil {
-		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-	}
-	if errors.Is(err, unix.EWOULDBLOCK) {
-		pid := "unknown"
-		_, _ = fmt.Fscan(io.LimitReader(f, 32), &pid)
-		return fmt.Errorf("%w: process %s (it holds %s)", ErrLocked, pid, f.Name())
-	}
-	if err == nil {
-		err = f.Truncate(0)
-	}
-	if err == nil {
-		_, err = f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
-	}
-	if err != nil {
-		return fmt.Errorf("locking %s: %w", f.Name(), err)
-	}
-	return nil
+	return dir, nil
 }

@@ -29,13 +29,13 @@ func random(r *rand.Rand) (*world, Rules) {
 		w.container(id, s.ID, s.Pod.Name, names[r.IntN(3)], crictl.ContainerState(r.IntN(4)), age())
 		switch r.IntN(12) {
 		case 0:
-			delete(w.ended, id)
+			delete(w.node.Ends, id)
 		case 1:
 			w.node.Containers[len(w.node.Containers)-1].SandboxID = "elsewhere"
 		case 2:
 			w.node.Containers[len(w.node.Containers)-1].State = exited
 		case 3:
-			w.ended[id] = noon().Add(-age())
+			w.node.Ends[id] = End{FinishedAt: noon().Add(-age())}
 		}
 	}
 	if r.IntN(2) == 0 {
@@ -89,7 +89,8 @@ func naive(n Node, rules Rules, now time.Time) []string {
 				newer++
 			}
 		}
-		end, known := n.Finished(c.ID)
+		got, known := n.Ends[c.ID]
+		end := got.FinishedAt
 		if c.State == exited && sandboxOf(c) && !future(c.CreatedAt) && newer >= keep && n.Kubelet.Keep >= 0 &&
 			(gone(c.Pod.UID, c.Pod.Name) || started(c.Pod)) && selected(c.Pod) &&
 			known && !end.After(now) && end.UnixNano() >= c.CreatedAt && now.Sub(end) >= rules.MinAge {

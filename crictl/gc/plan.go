@@ -29,10 +29,9 @@ type Rules struct {
 	// Keep is how many of the newest exited instances are kept per pod UID and container name. It counts only above the
 	// kubelet's own number.
 	Keep      int           `json:"keep,omitempty"`
-	MinAge    time.Duration `json:"minAgeNanoseconds,omitempty"`    // keep what ended less than this ago
-	OlderThan time.Duration `json:"olderThanNanoseconds,omitempty"` // only what ended more than this ago
-	Namespace string        `json:"namespace,omitempty"`            // only this namespace
-	Pod       string        `json:"pod,omitempty"`                  // only pods of this name, or the one with this UID
+	MinAge    time.Duration `json:"minAgeNanoseconds,omitempty"` // keep what ended less than this ago
+	Namespace string        `json:"namespace,omitempty"`         // only this namespace
+	Pod       string        `json:"pod,omitempty"`               // only pods of this name, or the one with this UID
 	// Labels selects pods with these labels, as listed in Node.Selected.
 	Labels map[string]string `json:"labels,omitempty"`
 	Limit  int               `json:"limit,omitempty"` // at most so many candidates, the oldest; 0 means all
@@ -59,11 +58,11 @@ type Node struct {
 	// Partial is set when one of the lists is incomplete. Sandboxes are then all kept: a container that was not listed
 	// may be in any of them.
 	Partial bool
-	// Finished returns when a container ended, from ContainerStatus: lists carry the creation only. A container whose end
+	// Ends holds how containers ended, by id, from ContainerStatus: lists carry the creation only. A container whose end
 	// is unknown is kept. Candidates returns those for which it must be known.
-	Finished func(id string) (time.Time, bool)
-	Pods     *Liveness // nil means that nothing is known: every pod counts as alive
-	Kubelet  Policy
+	Ends    map[string]End
+	Pods    *Liveness // nil means that nothing is known: every pod counts as alive
+	Kubelet Policy
 	// Selected holds the UIDs of the pods that have Rules.Labels, which lists do not carry: the runtime is asked for the
 	// sandboxes with those labels. It is ignored without Rules.Labels; nil with them selects nothing.
 	Selected map[string]bool
@@ -104,7 +103,7 @@ type Kept struct {
 
 // Why something is kept, in the order in which the rules apply.
 const (
-	KeptNotKubelet = "not clearly a kubelet's: without a pod UID, a name or its sandbox, or listed twice"
+	KeptNotKubelet = "not clearly a kubelet's: without a pod UID, a name or its sandbox"
 	KeptClock      = "made or ended in the future: the clock was set"
 	KeptNewest     = "among the newest of its pod and container name"
 	KeptStarting   = "of a pod that is not known to be gone and shows no main container yet"
@@ -130,12 +129,12 @@ func keptOrder() []string {
 func Make(node Node, rules Rules, now time.Time) Plan {
 	p := newPlanner(&node, rules, now)
 	p.containers()
-	p.sandboxes()
+	p.deadSandboxes()
 	return p.finish()
 }
 
 // Candidates returns the containers that may be removed if they ended early enough, oldest first: pass them to
-// ReadEnds, and its answer to Make as Node.Finished. No other container can be part of the plan.
+// ReadEnds, and its answer to Make as Node.Ends. No other container can be part of the plan.
 func Candidates(node Node, rules Rules, now time.Time) []Candidate {
 	rules.Limit = 0
 	p := newPlanner(&node, rules, now)
@@ -157,26 +156,20 @@ type Skipped struct {
 // plan must be narrowed before it is run: what stayed beside a candidate then may be gone now, and the candidate the
 // newest.
 func Narrow(older, now Plan) (Plan, []Skipped) {
-	type key struct {
-		kind, id string
-		created  int64
-	}
-	still := make(map[key]int64, len(now.Remove))
+	still := make(map[string]*Candidate, len(now.Remove))
 	for i := range now.Remove {
-		c := &now.Remove[i]
-		still[key{c.Kind, c.ID, c.CreatedAt.UnixNano()}] = c.Bytes
+		still[now.Remove[i].ID] = &now.Remove[i]
 	}
-	left := make([]Candidate, 0, len(older.Remove))
-	skipped := []Skipped{}
+	left, skipped := make([]Candidate, 0, len(older.Remove)), []Skipped{}
 	older.Bytes = 0
 	for i := range older.Remove {
 		c := &older.Remove[i]
-		bytes, ok := still[key{c.Kind, c.ID, c.CreatedAt.UnixNano()}]
-		if !ok {
+		same := still[c.ID]
+		if same == nil || same.Kind != c.Kind || !same.CreatedAt.Equal(c.CreatedAt) {
 			skipped = append(skipped, Skipped{ID: c.ID, Why: notPlanned})
 			continue
 		}
-		older.Bytes += bytes
+		older.Bytes += same.Bytes
 		left = append(left, *c)
 	}
 	older.Remove = left

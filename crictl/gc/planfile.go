@@ -42,43 +42,33 @@ func WritePlan(w io.Writer, plan Plan, made Identity, now time.Time) error {
 	}
 	enc := json.NewEncoder(w)
 	enc.SetIndent("", " ")
-	if err := enc.Encode(PlanFile{
-		APIVersion: planAPIVersion, Kind: planKind, CreatedAt: now, Made: made,
-		Plan: plan,
-	}); err != nil {
-		return fmt.Errorf("writing the plan: %w", err)
-	}
-	return nil
+	return enc.Encode(PlanFile{APIVersion: planAPIVersion, Kind: planKind, CreatedAt: now, Made: made, Plan: plan})
 }
 
 // ReadPlan reads a plan file, and fails if it was made for another node, boot or runtime. The plan must still be
 // narrowed by one made now, see Narrow: the file may have been edited.
 func ReadPlan(r io.Reader, here Identity) (*PlanFile, error) {
-	text, err := io.ReadAll(io.LimitReader(r, maxPlanFile+1))
-	switch {
-	case err != nil:
+	text, err := io.ReadAll(io.LimitReader(r, maxPlanFile))
+	if err != nil {
 		return nil, fmt.Errorf("reading the plan: %w", err)
-	case len(text) > maxPlanFile:
-		return nil, fmt.Errorf("reading the plan: it is larger than %d bytes", maxPlanFile)
 	}
 	var file PlanFile
-	if err := json.Unmarshal(text, &file); err != nil {
+	err = json.Unmarshal(text, &file)
+	if err == nil && (file.APIVersion != planAPIVersion || file.Kind != planKind) {
+		err = fmt.Errorf("it is %q %q", file.APIVersion, file.Kind)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("reading the plan: not a plan file: %w", err)
 	}
-	made := &file.Made
+	made := file.Made
+	made.RuntimeVersion = here.RuntimeVersion
 	switch {
-	case file.APIVersion != planAPIVersion || file.Kind != planKind:
-		return nil, fmt.Errorf("reading the plan: not a plan file: it is %q %q, not %q %q", file.APIVersion, file.Kind,
-			planAPIVersion, planKind)
-	case made.MachineID == "" || made.MachineID != here.MachineID:
-		return nil, fmt.Errorf("the plan was made on another node: machine id %s there, %s here", made.MachineID,
-			here.MachineID)
-	case made.BootID == "" || made.BootID != here.BootID:
-		return nil, fmt.Errorf("the node has booted since the plan was made: boot id %s then, %s now; make a new plan",
-			made.BootID, here.BootID)
-	case made.Endpoint == "" || made.Endpoint != here.Endpoint || made.RuntimeName != here.RuntimeName:
-		return nil, fmt.Errorf("the plan was made for another runtime: %s at %s there, %s at %s here",
-			made.RuntimeName, made.Endpoint, here.RuntimeName, here.Endpoint)
+	case made.MachineID == "" || made.BootID == "" || made.Endpoint == "" || made.MachineID != here.MachineID:
+		return nil, fmt.Errorf("the plan was made on another node: machine id %q", made.MachineID)
+	case made.BootID != here.BootID:
+		return nil, errors.New("the node has booted since the plan was made; make a new plan")
+	case made != here:
+		return nil, fmt.Errorf("the plan was made for another runtime: %s at %s", made.RuntimeName, made.Endpoint)
 	}
 	return &file, nil
 }

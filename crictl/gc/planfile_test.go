@@ -2,7 +2,6 @@ package gc
 
 import (
 	"bytes"
-	"strings"
 	"testing"
 	"time"
 
@@ -25,47 +24,6 @@ func planFile(t testing.TB) string {
 		t.Fatal(err)
 	}
 	return buf.String()
-}
-
-func TestPlanFile(t *testing.T) {
-	newer := here()
-	newer.RuntimeVersion = "v2.2.0" // an upgrade of the runtime
-	file, err := ReadPlan(strings.NewReader(planFile(t)), newer)
-	if err != nil {
-		t.Fatal(err)
-	}
-	again, err := ReadPlan(strings.NewReader(planFile(t)), here())
-	if diff := cmp.Diff(file, again); err != nil || diff != "" || len(file.Plan.Remove) != 2 ||
-		file.Plan.Rules.MinAge != time.Minute {
-		t.Errorf("%v, %+v\n%s", err, file, diff)
-	}
-	if err := WritePlan(&bytes.Buffer{}, Plan{}, Identity{}, noon()); err == nil {
-		t.Error("a plan without an identity was written")
-	}
-}
-
-func TestPlanFileRefused(t *testing.T) {
-	change := func(f func(*Identity)) Identity { id := here(); f(&id); return id }
-	text := planFile(t)
-	for _, tt := range []struct {
-		name, text string
-		here       Identity
-		want       string
-	}{
-		{"another node", text, change(func(i *Identity) { i.MachineID = "x" }), "made on another node"},
-		{"another boot", text, change(func(i *Identity) { i.BootID = "x" }), "has booted since"},
-		{"another endpoint", text, change(func(i *Identity) { i.Endpoint = "x" }), "made for another runtime"},
-		{"another runtime", text, change(func(i *Identity) { i.RuntimeName = "cri-o" }), "made for another runtime"},
-		{"no node", "", Identity{}, "not a plan file"},
-		{"cut", text[:len(text)/2], here(), "not a plan file"},
-		{"more behind", text + "{}", here(), "not a plan file"},
-		{"no plan", "{}", here(), "not a plan file"},
-		{"a list", "[]", here(), "not a plan file"},
-	} {
-		if _, err := ReadPlan(strings.NewReader(tt.text), tt.here); err == nil || !strings.Contains(err.Error(), tt.want) {
-			t.Errorf("%s: %v, want %q", tt.name, err, tt.want)
-		}
-	}
 }
 
 func FuzzReadPlan(f *testing.F) {

@@ -2,7 +2,7 @@ package gc
 
 import (
 	"cmp"
-	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -18,44 +18,56 @@ type planner struct {
 	node        *Node
 	rules       Rules
 	now         time.Time
-	keep        int // per unit; < 0 means all
-	pods        map[string]*podView
-	sandboxByID map[string]int // index in Node.Sandboxes; -1 for an id that is listed twice
-	views       []*podView     // by index in Node.Sandboxes; nil for a sandbox that is not a kubelet's
-	left        map[string]int // containers that stay, by sandbox id
-	twice       map[string]bool
+	keep        int // per unit
+	minAge      time.Duration
+	pods        map[string]*podView // by UID
+	sandboxes   map[string]*podView // by the id of a sandbox; without those that are not a kubelet's
+	left        map[string]int      // containers that stay, by sandbox id
 	kept        map[string]int
 	plan        Plan
 	assumeEnded bool // Candidates: what is old enough by its creation has ended long ago
-	whyExited   string
 }
 
 // A podView is what the lists contain about one pod UID.
 type podView struct {
 	pod     *crictl.Pod
-	newest  int  // index of its newest sandbox; -1 when all of them are from the future
-	fromAPI bool // every sandbox carries kubernetes.io/config.source=api
+	newest  *crictl.PodSandbox // nil when all of its sandboxes are from the future
+	fromAPI bool               // every sandbox carries kubernetes.io/config.source=api
 	gone    bool
 	started bool // it shows a main container that runs or ran
 }
 
 func newPlanner(node *Node, rules Rules, now time.Time) *planner {
 	p := &planner{
-		node: node, rules: rules, now: now, keep: keepNewest(node.Kubelet.Keep, rules.Keep),
-		pods: map[string]*podView{}, sandboxByID: make(map[string]int, len(node.Sandboxes)),
-		views: make([]*podView, len(node.Sandboxes)),
-		left:  make(map[string]int, len(node.Sandboxes)), kept: map[string]int{},
+		node: node, rules: rules, now: now, keep: max(1, node.Kubelet.Keep, rules.Keep),
+		minAge: max(rules.MinAge, node.Kubelet.MinAge), pods: map[string]*podView{},
+		sandboxes: make(map[string]*podView, len(node.Sandboxes)), left: make(map[string]int, len(node.Sandboxes)),
+		kept: map[string]int{},
+	}
+	p.plan = Plan{Remove: []Candidate{}, KeptBy: []Kept{}, Newest: p.keep, Rules: rules, MadeAt: now}
+	if node.Kubelet.Keep < 0 {
+		p.keep, p.plan.Newest = math.MaxInt, 0
 	}
 	if node.Pods == nil {
 		node.Pods = &Liveness{}
 	}
-	p.plan = Plan{Remove: []Candidate{}, Newest: max(p.keep, 0), Rules: rules, MadeAt: now}
-	p.whyExited = fmt.Sprintf("exited; %d newer exited instances of it stay", p.keep)
-	if p.keep == 1 {
-		p.whyExited = "exited; a newer exited instance of it stays"
+	for i := range node.Sandboxes {
+		s := &node.Sandboxes[i]
+		if s.ID == "" || s.Pod.UID == "" {
+			continue
+		}
+		v := entry(p.pods, s.Pod.UID, podView{pod: s.Pod, fromAPI: true})
+		p.sandboxes[s.ID] = v
+		v.fromAPI = v.fromAPI && s.ConfigSource == "api"
+		// A sandbox from the future does not count as the newest: its time is wrong, and the true newest must stay.
+		if s.CreatedAt <= now.UnixNano() && (v.newest == nil || olderSandbox(v.newest, s) < 0) {
+			v.newest = s
+		}
 	}
-	p.twice = listedTwice(node.Containers)
-	p.viewSandboxes()
+	for _, v := range p.pods {
+		v.gone = rules.IgnorePodLiveness || node.Pods.Gone(*v.pod, v.fromAPI)
+		v.started = v.gone
+	}
 	for i := range node.Containers {
 		c := &node.Containers[i]
 		if v := p.pod(c); v != nil && !v.started {
@@ -65,70 +77,13 @@ func newPlanner(node *Node, rules Rules, now time.Time) *planner {
 	return p
 }
 
-// keepNewest is how many exited instances of a unit stay: what the kubelet keeps, at least 1, or more if more was
-// asked.
-func keepNewest(kubelet, asked int) int {
-	if kubelet < 0 {
-		return -1
-	}
-	return max(1, kubelet, asked)
-}
-
-// listedTwice returns the ids that a list names more than once. Lists that are gathered while containers come and go
-// can do that, and then it is unknown which entry is true.
-func listedTwice(all []crictl.Container) map[string]bool {
-	seen := make(map[string]struct{}, len(all))
-	twice := map[string]bool{}
-	for i := range all {
-		if _, ok := seen[all[i].ID]; ok {
-			twice[all[i].ID] = true
-		}
-		seen[all[i].ID] = struct{}{}
-	}
-	return twice
-}
-
-// viewSandboxes gathers what the sandboxes contain about each pod, and decides whether the pod is gone.
-func (p *planner) viewSandboxes() {
-	all := p.node.Sandboxes
-	for i := range all {
-		s := &all[i]
-		if _, ok := p.sandboxByID[s.ID]; ok {
-			p.sandboxByID[s.ID] = -1
-			continue
-		}
-		p.sandboxByID[s.ID] = i
-		if s.ID == "" || s.Pod == nil || s.Pod.UID == "" {
-			continue
-		}
-		v := p.pods[s.Pod.UID]
-		if v == nil {
-			v = &podView{pod: s.Pod, newest: -1, fromAPI: true}
-			p.pods[s.Pod.UID] = v
-		}
-		p.views[i] = v
-		v.fromAPI = v.fromAPI && s.ConfigSource == "api"
-		// A sandbox from the future does not count as the newest: its time is wrong, and the true newest must stay.
-		if s.CreatedAt <= p.now.UnixNano() && (v.newest < 0 || olderSandbox(s, &all[v.newest]) > 0) {
-			v.newest = i
-		}
-	}
-	for _, v := range p.pods {
-		v.gone = p.rules.IgnorePodLiveness || p.node.Pods.Gone(*v.pod, v.fromAPI)
-		v.started = v.gone
-	}
-}
-
-// pod returns the view of a container's pod, nil for a container that is not a kubelet's.
+// pod returns the view of a container's pod, nil for a container that is not clearly a kubelet's.
 func (p *planner) pod(c *crictl.Container) *podView {
-	if c.Pod == nil || c.Pod.UID == "" || c.Name == "" || c.ID == "" || p.twice[c.ID] {
+	v := p.sandboxes[c.SandboxID]
+	if v == nil || v.pod.UID != c.Pod.UID || c.Name == "" || c.ID == "" {
 		return nil
 	}
-	i, listed := p.sandboxByID[c.SandboxID]
-	if !listed || i < 0 || p.views[i] == nil || p.node.Sandboxes[i].Pod.UID != c.Pod.UID {
-		return nil
-	}
-	return p.views[i]
+	return v
 }
 
 // isMain reports whether a container shows that its pod is past its init containers. The kubelet writes nothing onto
@@ -139,8 +94,8 @@ func (p *planner) isMain(c *crictl.Container) bool {
 	if c.State != crictl.ContainerRunning && c.State != crictl.ContainerExited {
 		return false
 	}
-	if spec, ok := p.node.Pods.spec(c.Pod.UID); ok {
-		return slices.Contains(spec.Main, c.Name)
+	if pod := p.node.Pods.byUID[c.Pod.UID]; pod != nil && len(pod.Main) > 0 {
+		return slices.Contains(pod.Main, c.Name)
 	}
 	return !looksInit(c.Name)
 }
@@ -148,12 +103,7 @@ func (p *planner) isMain(c *crictl.Container) bool {
 // looksInit reports whether a container's name is one that people give to init containers: a word of it, between
 // dashes, is "init" or begins with it (init, init-db, wait-init, initialize).
 func looksInit(name string) bool {
-	for word := range strings.SplitSeq(strings.ToLower(name), "-") {
-		if strings.HasPrefix(word, "init") {
-			return true
-		}
-	}
-	return false
+	return strings.Contains("-"+strings.ToLower(name), "-init")
 }
 
 // containers adds the exited containers that may be removed.
@@ -167,51 +117,56 @@ func (p *planner) containers() {
 		}
 	}
 	slices.SortFunc(exited, func(a, b int32) int { return olderContainer(&all[a], &all[b]) })
-	newest := p.newest(exited)
+	// An instance from the future does not count: its time is wrong, and the true newest must stay.
+	counts := func(c *crictl.Container) bool { return p.pod(c) != nil && c.CreatedAt <= p.now.UnixNano() }
+	instances := make(map[unit]int, len(p.pods))
+	for _, i := range exited {
+		if c := &all[i]; counts(c) {
+			instances[unit{c.Pod.UID, c.Name}]++
+		}
+	}
 	p.plan.Remove = slices.Grow(p.plan.Remove, max(len(exited)-len(p.pods), 0))
-	for n, i := range exited {
+	for _, i := range exited {
 		c := &all[i]
-		ended, why := p.judge(c, newest[n])
-		// Beyond the limit the end need not be known.
-		if (why == "" || why == KeptEndUnknown) && p.full() {
-			why = KeptLimit
+		newest := false
+		if counts(c) {
+			u := unit{c.Pod.UID, c.Name}
+			newest = instances[u] <= p.keep
+			instances[u]--
 		}
-		if why != "" {
-			p.kept[why]++
-			continue
-		}
-		p.left[c.SandboxID]--
-		p.plan.Bytes += int64(c.Size)
-		p.plan.Remove = append(p.plan.Remove, Candidate{
+		ended, why := p.judge(c, newest)
+		if p.add(why, Candidate{
 			Kind: KindContainer, ID: c.ID, Namespace: c.Pod.Namespace, Pod: c.Pod.Name, PodUID: c.Pod.UID, Container: c.Name,
-			Attempt: c.Attempt, CreatedAt: c.Created(), FinishedAt: ended, Bytes: int64(c.Size), Why: p.whyExited,
-		})
+			Attempt: c.Attempt, CreatedAt: c.Created(), FinishedAt: ended, Bytes: int64(c.Size),
+			Why: "exited; a newer exited instance of it stays",
+		}) {
+			p.left[c.SandboxID]--
+		}
 	}
 }
 
-// newest marks the newest exited instances of each unit. An instance from the future takes no place: its time is wrong,
-// and the true newest must stay.
-func (p *planner) newest(exited []int32) []bool {
-	marks := make([]bool, len(exited))
-	seen := make(map[unit]int, len(p.pods))
-	for n := len(exited) - 1; n >= 0; n-- {
-		c := &p.node.Containers[exited[n]]
-		if p.pod(c) == nil || c.CreatedAt > p.now.UnixNano() {
-			continue
-		}
-		u := unit{c.Pod.UID, c.Name}
-		if k := seen[u]; p.keep < 0 || k < p.keep {
-			seen[u] = k + 1
-			marks[n] = true
-		}
+// add adds a candidate to the plan, unless there is a reason to keep it.
+func (p *planner) add(why string, c Candidate) bool {
+	// Beyond the limit the end need not be known.
+	if (why == "" || why == KeptEndUnknown) && p.rules.Limit > 0 && len(p.plan.Remove) >= p.rules.Limit {
+		why = KeptLimit
 	}
-	return marks
+	if why != "" {
+		p.kept[why]++
+		return false
+	}
+	p.plan.Bytes += c.Bytes
+	p.plan.Remove = append(p.plan.Remove, c)
+	return true
 }
 
-// judge returns why an exited container stays, or when it ended.
+// judge returns why an exited container stays, or when it ended. Candidates takes the creation for the end.
 func (p *planner) judge(c *crictl.Container, newest bool) (ended time.Time, why string) {
 	v := p.pod(c)
-	young := p.now.Sub(c.Created()) < p.minAge() // whenever it ended
+	ended = c.Created()
+	if !p.assumeEnded {
+		ended = p.node.Ends[c.ID].FinishedAt
+	}
 	switch {
 	case v == nil:
 		return ended, KeptNotKubelet
@@ -223,34 +178,16 @@ func (p *planner) judge(c *crictl.Container, newest bool) (ended time.Time, why 
 		return ended, KeptStarting
 	case !p.selected(c.Pod):
 		return ended, KeptUnselected
-	case p.assumeEnded && young:
+	case p.now.Sub(c.Created()) < p.minAge: // whenever it ended
 		return ended, KeptYoung
-	case p.assumeEnded:
-		return ended, ""
-	}
-	known := false
-	if p.node.Finished != nil {
-		ended, known = p.node.Finished(c.ID)
-	}
-	switch unknown := !known || ended.IsZero(); {
-	case unknown && young:
-		return ended, KeptYoung
-	case unknown:
+	case ended.IsZero():
 		return ended, KeptEndUnknown
 	case ended.After(p.now) || ended.UnixNano() < c.CreatedAt:
 		return ended, KeptClock
-	case p.now.Sub(ended) < p.minAge():
+	case p.now.Sub(ended) < p.minAge:
 		return ended, KeptYoung
 	}
 	return ended, ""
-}
-
-func (p *planner) minAge() time.Duration {
-	return max(p.rules.MinAge, p.rules.OlderThan, p.node.Kubelet.MinAge)
-}
-
-func (p *planner) full() bool {
-	return p.rules.Limit > 0 && len(p.plan.Remove) >= p.rules.Limit
 }
 
 func (p *planner) selected(pod *crictl.Pod) bool {
@@ -259,40 +196,30 @@ func (p *planner) selected(pod *crictl.Pod) bool {
 		(len(p.rules.Labels) == 0 || p.node.Selected[pod.UID])
 }
 
-// sandboxes adds the dead sandboxes that may be removed after the containers of the plan.
-func (p *planner) sandboxes() {
-	var dead []int
-	all := p.node.Sandboxes
-	for i := range all {
-		if all[i].State != crictl.SandboxReady {
-			dead = append(dead, i)
+// deadSandboxes adds the dead sandboxes that may be removed after the containers of the plan.
+func (p *planner) deadSandboxes() {
+	var dead []*crictl.PodSandbox
+	for i := range p.node.Sandboxes {
+		if s := &p.node.Sandboxes[i]; s.State != crictl.SandboxReady {
+			dead = append(dead, s)
 		}
 	}
-	slices.SortFunc(dead, func(a, b int) int { return olderSandbox(&all[a], &all[b]) })
-	for _, i := range dead {
-		s := &all[i]
-		why := p.judgeSandbox(i)
-		if why == "" && p.full() {
-			why = KeptLimit
-		}
-		if why != "" {
-			p.kept[why]++
-			continue
-		}
-		p.plan.Bytes += int64(s.Size)
-		p.plan.Remove = append(p.plan.Remove, Candidate{
+	slices.SortFunc(dead, olderSandbox)
+	for _, s := range dead {
+		p.add(p.judgeSandbox(s), Candidate{
 			Kind: KindSandbox, ID: s.ID, Namespace: s.Pod.Namespace, Pod: s.Pod.Name, PodUID: s.Pod.UID,
-			Attempt: s.Attempt, CreatedAt: s.Created(), Bytes: int64(s.Size), Why: p.whySandbox(i),
+			Attempt: s.Attempt, CreatedAt: s.Created(), Bytes: int64(s.Size),
+			Why: "not ready, without containers; not the newest of its pod, or the pod is gone",
 		})
 	}
 }
 
 // judgeSandbox returns why a sandbox that is not ready stays. CRI reports no end of a sandbox, so its age counts from
 // its creation; the kubelet requires no age here at all.
-func (p *planner) judgeSandbox(i int) string {
-	s, v := &p.node.Sandboxes[i], p.views[i]
+func (p *planner) judgeSandbox(s *crictl.PodSandbox) string {
+	v := p.sandboxes[s.ID]
 	switch {
-	case v == nil || p.sandboxByID[s.ID] < 0:
+	case v == nil:
 		return KeptNotKubelet
 	case s.CreatedAt > p.now.UnixNano():
 		return KeptClock
@@ -300,28 +227,17 @@ func (p *planner) judgeSandbox(i int) string {
 		return KeptPartial
 	case p.left[s.ID] > 0:
 		return KeptOccupied
-	case !v.gone && v.newest == i:
+	case !v.gone && v.newest == s:
 		return KeptLastOfPod
 	case !p.selected(s.Pod):
 		return KeptUnselected
-	case p.now.Sub(s.Created()) < p.minAge():
+	case p.now.Sub(s.Created()) < p.minAge:
 		return KeptYoung
 	}
 	return ""
 }
 
-func (p *planner) whySandbox(i int) string {
-	switch {
-	case p.views[i].newest != i:
-		return "not ready, without containers, not the newest of its pod"
-	case p.rules.IgnorePodLiveness:
-		return "not ready, without containers; whether its pod lives was ignored"
-	}
-	return "not ready, without containers; its pod is gone"
-}
-
 func (p *planner) finish() Plan {
-	p.plan.KeptBy = []Kept{}
 	for _, why := range keptOrder() {
 		if n := p.kept[why]; n > 0 {
 			p.plan.KeptBy = append(p.plan.KeptBy, Kept{Why: why, Count: n})

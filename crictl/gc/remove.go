@@ -3,7 +3,6 @@ package gc
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/kdiag/kdiag/crictl"
 	"github.com/kdiag/kdiag/crictl/deadline"
@@ -16,13 +15,8 @@ const (
 	removed    verdict = iota // the runtime has confirmed it, and the audit file has it
 	unrecorded                // removed, but the audit file lacks it
 	changed                   // it is gone already, or no longer what was planned
-	refused                   // the runtime would answer the same next time
-	failed                    // an error that may pass
-	unanswered                // asked for and not answered: it may be gone or not
-	untouched                 // the run was stopped before the runtime was asked
+	failed                    // an error, or no answer
 )
-
-const unrecordedWhy = "it was removed, but the audit file does not say so: "
 
 // An outcome is the end of one attempt.
 type outcome struct {
@@ -45,7 +39,10 @@ func (r *run) attempt(ctx context.Context, j *job) outcome {
 		return out
 	}
 	// A disk that hangs must not hold up the end of the run.
-	_, err := deadline.Run(ctx, func(context.Context) (struct{}, error) { return struct{}{}, r.opts.Audit.removed(j.of) })
+	_, err := deadline.Run(
+		ctx,
+		func(context.Context) (struct{}, error) { return struct{}{}, r.opts.Audit.removed(j.of) },
+	)
 	if err != nil {
 		return outcome{job: j, verdict: unrecorded, why: err.Error()}
 	}
@@ -57,41 +54,21 @@ func (r *run) removeContainer(ctx context.Context, j *job) outcome {
 	if !call.OK() {
 		return j.unchecked(call)
 	}
-	if why := j.of.differs(st, r.minAge); why != "" {
+	if why := j.of.differs(st); why != "" {
 		return outcome{verdict: changed, why: why}
 	}
-	if r.ctx.Err() != nil {
-		return outcome{verdict: untouched}
-	}
-	j.unsure = true
 	return j.answered(r.client.RemoveContainer(ctx, j.of.ID))
 }
 
-// differs returns in what a container differs from what was planned; empty for nothing.
-func (c *Candidate) differs(st *crictl.ContainerStatus, minAge time.Duration) string {
-	now := time.Now()
+// differs returns in what a container differs from what was planned; empty for nothing. cri-dockerd lists whole seconds.
+func (c *Candidate) differs(st *crictl.ContainerStatus) string {
 	switch {
-	case st.ID != c.ID:
-		return "the runtime answered with another container: " + fmt.Sprintf("%.64q", st.ID)
+	case st.ID != c.ID || c.CreatedAt.Unix() != st.Created().Unix() || st.Pod.UID != c.PodUID || st.Name != c.Container:
+		return "it is another container of the same id"
 	case st.State != crictl.ContainerExited:
 		return "it is " + st.State.String() + " now"
-	case !sameTime(c.CreatedAt, st.CreatedAt):
-		return "it is another container of the same id: created at another time"
-	case st.Pod.UID != c.PodUID || st.Name != c.Container:
-		return "it is another container of the same id: of another pod or name"
-	case st.FinishedAt.IsZero():
-		return KeptEndUnknown
-	case st.FinishedAt.After(now):
-		return KeptClock
-	case now.Sub(st.FinishedAt) < minAge:
-		return KeptYoung
 	}
 	return ""
-}
-
-// sameTime compares the creation in a list with that in a status. cri-dockerd lists whole seconds.
-func sameTime(listed, status time.Time) bool {
-	return listed.Equal(status) || listed.Nanosecond() == 0 && listed.Equal(status.Truncate(time.Second))
 }
 
 func (r *run) removeSandbox(ctx context.Context, j *job) outcome {
@@ -101,7 +78,7 @@ func (r *run) removeSandbox(ctx context.Context, j *job) outcome {
 		return j.unchecked(call)
 	}
 	switch {
-	case st.ID != c.ID || !sameTime(c.CreatedAt, st.CreatedAt) || st.Pod.UID != c.PodUID:
+	case st.ID != c.ID || c.CreatedAt.Unix() != st.Created().Unix() || st.Pod.UID != c.PodUID:
 		return outcome{verdict: changed, why: "it is another sandbox of the same id"}
 	case st.State == crictl.SandboxReady:
 		return outcome{verdict: changed, why: "it is ready now"}
@@ -115,14 +92,10 @@ func (r *run) removeSandbox(ctx context.Context, j *job) outcome {
 			return outcome{verdict: changed, why: "it holds containers"}
 		}
 	}
-	if r.ctx.Err() != nil {
-		return outcome{verdict: untouched}
-	}
 	// Stop first, so that CNI DEL runs. Like the kubelet, keep a sandbox that cannot be stopped.
 	if call := r.client.StopPodSandbox(ctx, c.ID); !call.OK() && call.Code != crictl.NotFound {
 		return j.unchecked(call)
 	}
-	j.unsure = true
 	return j.answered(r.client.RemovePodSandbox(ctx, c.ID))
 }
 
@@ -135,27 +108,23 @@ func (j *job) unchecked(call crictl.Call) outcome {
 	case call.Code == crictl.NotFound:
 		return outcome{verdict: changed, why: "gone already"}
 	}
-	return failure(failed, call)
+	return failure(call)
 }
 
-// answered is the outcome of the call for a removal.
+// answered is the outcome of the call for a removal. What is not answered may be done or not.
 func (j *job) answered(call crictl.Call) outcome {
-	switch {
-	case call.OK(), call.Code == crictl.NotFound:
+	if call.OK() || call.Code == crictl.NotFound {
 		return outcome{verdict: removed}
-	case call.Hung(), call.Code == crictl.Canceled, call.Code == crictl.Unavailable:
-		return failure(unanswered, call)
 	}
-	j.unsure = false
-	return failure(failed, call)
+	j.unsure = call.Hung() || call.Code == crictl.Canceled || call.Code == crictl.Unavailable
+	return failure(call)
 }
 
-func failure(v verdict, call crictl.Call) outcome {
-	switch call.Code {
-	case crictl.PermissionDenied, crictl.Unimplemented, "InvalidArgument", "Unauthenticated":
-		v = refused
-	}
-	return outcome{
-		verdict: v, why: describe(call), down: call.Code == crictl.Unavailable, hung: v == unanswered || call.Hung(),
-	}
+func failure(call crictl.Call) outcome {
+	return outcome{verdict: failed, why: describe(call), down: call.Code == crictl.Unavailable, hung: call.Hung()}
+}
+
+// describe returns a failed call as text.
+func describe(call crictl.Call) string {
+	return fmt.Sprintf("%s: %s: %s", call.Method, call.Code, call.Err)
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -26,44 +25,26 @@ type Options struct {
 }
 
 const (
-	tick          = 10 * time.Millisecond // of everything that waits for a time
-	progressEvery = 100 * time.Millisecond
-	grace         = 10 * time.Second // for the calls in flight when a run is stopped
-	quietProbes   = 20               // of the quiet runtime before the first removal
-	quietGap      = 5 * time.Millisecond
+	tick        = 10 * time.Millisecond // of everything that waits for a time
+	grace       = 10 * time.Second      // for the calls in flight when a run is interrupted
+	reserve     = 2 * time.Second       // for them when the time is up; a tenth of short runs
+	quietProbes = 20                    // of the quiet runtime before the first removal
+	quietGap    = 5 * time.Millisecond
 	// The next probe comes probeShare times as long after a probe as that took, within these bounds.
 	probeShare     = 10
 	probeEvery     = 50 * time.Millisecond
 	longestBetween = time.Second
-	retries        = 3 // of a candidate that fails; doubling firstBackOff is the time before the next
-	firstBackOff   = 400 * time.Millisecond
-	podRounds      = 5 // of unanswered calls in a row before the rest of a pod is given up
+	retries        = 3 // of a candidate that fails, after all others were tried
 	mostSandboxes  = 8 // at a time: stopping one runs CNI plugins, which take locks of the host
-	// lateAfter is how long a call may take before its pod gets no further ones meanwhile, and mostLate how many such
-	// calls do not count against the pace's width: pods that hang must not hold up the others.
-	lateAfter = 2 * time.Second
-	mostLate  = 8
-	// enoughRefusals is after how many refusals without a removal the run stops: the runtime allows none, like a socket
-	// for reading, or a proxy.
-	enoughRefusals = 8
-	lastChecks     = 8 // at a time, at the end of a run
-	lastCheckTime  = time.Second
 )
+
+const noAnswer = "the runtime does not answer"
 
 // A Failed is a candidate of which it cannot be claimed that it was removed, and why. What was asked for and not
 // answered is among them.
 type Failed struct {
 	ID    string `json:"id"`
 	Error string `json:"error"`
-}
-
-// A Stuck is a pod whose removals were not answered until the rest of it was given up, or the run ended.
-type Stuck struct {
-	Namespace string `json:"namespace,omitempty"`
-	Pod       string `json:"pod"`
-	PodUID    string `json:"podUID"`
-	ID        string `json:"id"`         // of a candidate whose removal was not answered
-	Rounds    int    `json:"unanswered"` // in a row; calls at the same time count once
 }
 
 // A Result is what became of a plan.
@@ -73,7 +54,6 @@ type Result struct {
 	Failed  []Failed  `json:"failed"`
 	Left    int       `json:"left"`              // not tried, because the run was stopped
 	Stopped string    `json:"stopped,omitempty"` // why the run ended before the plan was done
-	Stuck   []Stuck   `json:"stuck,omitempty"`   // the pods whose removals were not answered, in the order of their names
 	Pauses  int       `json:"pauses"`            // how often the run waited for the runtime
 	Most    int       `json:"concurrency"`       // the most removals at a time
 	*Speed
@@ -105,8 +85,8 @@ type Progress struct {
 // the Result in any case.
 //
 // When ctx is cancelled no new call is made, and Run waits for the calls in flight for at most 10 seconds. When ctx has
-// a deadline the run ends by it, and stops removing a little earlier, so that what was asked for and not answered can
-// be checked once more. A runtime that does not answer is waited for until ctx ends.
+// a deadline the run ends by it, and stops removing a little earlier, so that calls in flight are answered. A runtime
+// that does not answer is waited for until ctx ends.
 func Run(ctx context.Context, client *crictl.Client, plan Plan, opts Options) (Result, error) {
 	r := newRun(client, &plan, opts)
 	if len(plan.Remove) == 0 {
@@ -116,58 +96,53 @@ func Run(ctx context.Context, client *crictl.Client, plan Plan, opts Options) (R
 	if !ok {
 		end = time.Now().Add(1 << 62)
 	}
-	reserve := min(max(time.Until(end)/20, 50*time.Millisecond), 2*time.Second)
-	ctx, cancelSoon := context.WithDeadline(ctx, end.Add(-reserve))
-	defer cancelSoon()
+	ctx, stop := context.WithDeadline(ctx, end.Add(-min(reserve, time.Until(end)/10)))
+	defer stop()
 	quiet, relist, err := r.quiet(ctx)
 	if err != nil {
 		r.result.Left = len(plan.Remove)
 		return r.finish(), err
 	}
 	r.pace = newPace(r.opts.Concurrency, quiet, relist)
-	r.ctx, r.cancel = context.WithCancel(ctx)
+	r.removing, r.cancel = context.WithCancel(ctx)
 	defer r.cancel()
 	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
-	defer context.AfterFunc(r.ctx, func() { // half of the reserve is for the check at the end
-		time.AfterFunc(min(grace, time.Until(end)-reserve/2), cancel)
-	})()
+	defer context.AfterFunc(r.removing, func() { time.AfterFunc(min(grace, time.Until(end)), cancel) })()
 	r.loop(work)
-	switch err := r.ctx.Err(); {
+	switch err := r.removing.Err(); {
 	case r.result.Stopped != "" || err == nil:
 	case errors.Is(err, context.DeadlineExceeded):
 		r.result.Stopped = "the deadline was reached"
 	default:
 		r.result.Stopped = "interrupted"
 	}
-	r.cancel() // what follows removes nothing
-	last := min(lastCheckTime, time.Until(end))
-	check, cancelCheck := context.WithTimeout(context.WithoutCancel(ctx), last)
-	defer cancelCheck()
-	r.close(check)
+	for _, j := range r.queue {
+		if j.err == "" {
+			r.result.Left++
+		} else {
+			r.giveUp(j)
+		}
+	}
 	return r.finish(), r.auditErr
 }
 
 // A run is the state of one Run. Its loop is the only goroutine that changes it; removals and probes are goroutines
 // that report to it.
 type run struct {
-	client  *crictl.Client
-	opts    Options
-	minAge  time.Duration
-	begun   time.Time
-	pace    *pace
-	limiter *rate.Limiter
-	ctx     context.Context // removals may begin until it ends
-	cancel  context.CancelFunc
+	client   *crictl.Client
+	opts     Options
+	begun    time.Time
+	pace     *pace
+	limiter  *rate.Limiter
+	removing context.Context // removals may begin until it ends
+	cancel   context.CancelFunc
 
-	queue     []*job // not in flight, in order; those to be tried again at the end
-	running   map[*job]bool
-	sandboxes int // of those running
-	pods      map[string]*podState
-	open      []*job // given up without an answer: to be checked once more at the end
-	results   chan outcome
-	refusals  int
-	auditErr  error
+	queue    []*job // not in flight, in order; those to be tried again at the end
+	running  int
+	pods     map[string]*podState
+	results  chan outcome
+	auditErr error
 
 	probeID string
 	probes  chan crictl.Call
@@ -176,7 +151,6 @@ type run struct {
 
 	total  int
 	result Result
-	shown  time.Time
 }
 
 // A job is a candidate that is not yet removed.
@@ -184,29 +158,23 @@ type job struct {
 	of     *Candidate
 	pod    *podState
 	tries  int
-	due    time.Time // of the next attempt
-	begun  time.Time // the last attempt
-	unsure bool      // its removal was asked for and not answered
-	err    string    // of the last attempt
+	unsure bool   // its removal was asked for and not answered
+	err    string // of the last attempt
 }
 
-// A podState is what a run knows about a pod. One that does not answer gets one call at a time, and in the end no more.
+// A podState is what a run knows about a pod.
 type podState struct {
-	containers int        // that are not yet done
-	running    int        // calls in flight
-	misses     int        // unanswered in a row; calls at the same time count once
-	missed     time.Time  // the last time
-	last       *Candidate // then
+	containers int  // that are not yet done
+	stuck      bool // a call was not answered, although the runtime answers others
 }
 
 func newRun(client *crictl.Client, plan *Plan, opts Options) *run {
 	opts.Concurrency, opts.Rate = cmp.Or(opts.Concurrency, 32), cmp.Or(opts.Rate, DefaultRate)
 	r := &run{
 		client: client, opts: opts, begun: time.Now(), total: len(plan.Remove),
-		minAge:  max(plan.Rules.MinAge, plan.Rules.OlderThan),
 		limiter: rate.NewLimiter(rate.Limit(opts.Rate), 1+int(2*tick.Seconds()*opts.Rate)),
-		results: make(chan outcome, opts.Concurrency+mostLate), probes: make(chan crictl.Call, 1),
-		running: map[*job]bool{}, pods: map[string]*podState{}, result: Result{Skipped: []Skipped{}, Failed: []Failed{}},
+		results: make(chan outcome, opts.Concurrency), probes: make(chan crictl.Call, 1),
+		pods: map[string]*podState{}, result: Result{Skipped: []Skipped{}, Failed: []Failed{}},
 	}
 	for i := range plan.Remove {
 		c := &plan.Remove[i]
@@ -236,11 +204,7 @@ func (r *run) quiet(ctx context.Context) (probes []time.Duration, relist time.Du
 				call.Err)
 		}
 		probes = append(probes, call.Elapsed)
-		select {
-		case <-ctx.Done():
-			return nil, 0, fmt.Errorf("before anything was removed: %w", ctx.Err())
-		case <-time.After(quietGap):
-		}
+		time.Sleep(quietGap)
 	}
 	start := time.Now()
 	if r.client.ListPodSandbox(ctx, crictl.Filter{}, crictl.ModeUnary).Complete &&
@@ -254,103 +218,62 @@ func (r *run) quiet(ctx context.Context) (probes []time.Duration, relist time.Du
 func (r *run) loop(work context.Context) {
 	ticker := time.NewTicker(tick)
 	defer ticker.Stop()
-	for len(r.running) > 0 || r.ctx.Err() == nil && len(r.queue) > 0 {
+	for r.running > 0 || r.removing.Err() == nil && len(r.queue) > 0 {
 		now := time.Now()
 		switch {
 		case r.probing && now.Sub(r.probeAt) > r.pace.stall():
-			r.pace.pause("the runtime does not answer")
+			r.pace.pause()
 		case !r.probing && !now.Before(r.probeAt):
 			r.probing, r.probeAt = true, now
 			go func() { r.probes <- r.probe(work) }()
 		}
-		r.start(work, now)
-		r.show(now, false)
+		r.start(work)
+		r.show(now)
 		select {
 		case out := <-r.results:
 			r.settle(out)
 		case call := <-r.probes:
 			r.probing = false
 			r.probeAt = time.Now().Add(min(max(probeEvery, probeShare*call.Elapsed), longestBetween))
-			r.pace.probed(call.Elapsed, call.OK(), len(r.running) == 0)
+			r.pace.probed(call.Elapsed, call.OK())
 		case <-ticker.C:
 		}
 	}
 }
 
-// stop lets no further removal begin.
-func (r *run) stop(why string) {
-	if r.ctx.Err() == nil {
-		r.result.Stopped = why
-		r.cancel()
-	}
-}
-
 // start begins as many removals as may run now.
-func (r *run) start(work context.Context, now time.Time) {
-	for r.ctx.Err() == nil {
-		late, latePods := 0, map[*podState]bool{}
-		for j := range r.running {
-			if now.Sub(j.begun) > lateAfter {
-				late++
-				latePods[j.pod] = true
-			}
-		}
-		if len(r.running)-min(late, mostLate) >= r.pace.width {
-			return
-		}
+func (r *run) start(work context.Context) {
+	for r.removing.Err() == nil && !r.pace.paused && r.running < r.pace.width {
 		i := slices.IndexFunc(r.queue, func(j *job) bool {
-			blocked := j.pod.running > 0 && (j.pod.misses > 0 || latePods[j.pod])
-			if j.of.Kind == KindSandbox {
-				blocked = blocked || j.pod.containers > 0 || r.sandboxes >= mostSandboxes
-			}
-			return !blocked && !now.Before(j.due)
+			return j.of.Kind == KindContainer || j.pod.containers == 0 && r.running < mostSandboxes
 		})
-		if i < 0 || !r.limiter.AllowN(now, 1) {
+		if i < 0 || !r.limiter.Allow() {
 			return
 		}
 		j := r.queue[i]
 		r.queue = slices.Delete(r.queue, i, i+1)
-		j.begun = now
-		r.running[j] = true
-		r.count(j, 1)
-		r.result.Most = max(r.result.Most, len(r.running))
+		r.running++
+		r.result.Most = max(r.result.Most, r.running)
 		go func() { r.results <- r.attempt(work, j) }()
-	}
-}
-
-// count adds n to the calls in flight.
-func (r *run) count(j *job, n int) {
-	j.pod.running += n
-	if j.of.Kind == KindSandbox {
-		r.sandboxes += n
 	}
 }
 
 // settle takes the end of an attempt.
 func (r *run) settle(out outcome) {
 	j := out.job
-	delete(r.running, j)
-	r.count(j, -1)
+	r.running--
 	switch out.verdict {
 	case removed:
-		j.pod.misses = 0
 		r.done(j)
 		r.result.Removed++
 	case unrecorded:
-		r.fail(j, unrecordedWhy+out.why)
-		r.auditErr = errors.New(out.why)
-		r.stop("the audit file cannot be written")
+		r.fail(j, "it was removed, but the audit file does not say so: "+out.why)
+		r.auditErr, r.result.Stopped = errors.New(out.why), "the audit file cannot be written"
+		r.cancel()
 	case changed:
 		r.done(j)
 		r.result.Skipped = append(r.result.Skipped, Skipped{ID: j.of.ID, Why: out.why})
-	case refused:
-		r.fail(j, out.why)
-		if r.refusals++; r.refusals >= enoughRefusals && r.result.Removed == 0 {
-			r.stop("the runtime refuses removals: " + out.why)
-		}
-	case untouched:
-		r.queue = append(r.queue, j)
-	case failed, unanswered:
+	case failed:
 		r.again(out)
 	}
 }
@@ -367,116 +290,47 @@ func (r *run) fail(j *job, why string) {
 	r.result.Failed = append(r.result.Failed, Failed{ID: j.of.ID, Error: why})
 }
 
-// again puts a job back into the queue, or gives it up after as many attempts as it may have.
+// again puts a job back into the queue, or gives it up after as many attempts as it may have. Of a pod that does not
+// answer all jobs are given up.
 func (r *run) again(out outcome) {
-	j, now := out.job, time.Now()
-	r.queue = append(r.queue, j)
-	if r.ctx.Err() != nil {
-		if j.unsure {
-			j.err = out.why
-		}
-		return
+	j := out.job
+	if j.unsure || r.removing.Err() == nil {
+		j.err = out.why
 	}
-	j.err = out.why
-	switch {
-	case out.down:
-		r.pace.pause("the runtime does not answer")
-	case out.hung && !r.pace.paused():
-		r.miss(j, now)
+	if out.down {
+		r.pace.pause()
 	}
+	j.pod.stuck = j.pod.stuck || out.hung && !r.pace.paused
 	j.tries++
-	j.due = now.Add(firstBackOff << (j.tries - 1))
-	switch {
-	case j.pod.misses >= podRounds:
-		r.giveUp(func(other *job) bool { return other.pod == j.pod })
-	case j.tries > retries:
-		r.giveUp(func(other *job) bool { return other == j })
-	}
-}
-
-// miss notes that a call was not answered although the runtime answers others. Only when the calls of several pods are
-// not answered is that held against the pace.
-func (r *run) miss(j *job, now time.Time) {
-	p := j.pod
-	if p.misses == 0 || !j.begun.Before(p.missed) {
-		p.misses++
-	}
-	p.missed, p.last = now, j.of
-	if len(r.stuck()) > 1 {
-		r.pace.halve()
-	}
-}
-
-// giveUp takes jobs out of the queue for good. One whose removal was asked for is checked once more at the end of the
-// run.
-func (r *run) giveUp(which func(*job) bool) {
-	r.queue = slices.DeleteFunc(r.queue, func(j *job) bool {
-		switch {
-		case !which(j):
-			return false
-		case j.unsure:
-			r.done(j)
-			r.open = append(r.open, j)
-		default:
-			r.fail(j, cmp.Or(j.err, "not tried: the runtime has not answered for others of its pod"))
+	r.queue = slices.DeleteFunc(append(r.queue, j), func(other *job) bool {
+		over := other == j && j.tries > retries || other.pod == j.pod && j.pod.stuck
+		if over {
+			r.giveUp(other)
 		}
-		return true
+		return over
 	})
 }
 
-// stuck returns the pods that did not answer, in the order of their names.
-func (r *run) stuck() []Stuck {
-	var out []Stuck
-	for uid, p := range r.pods {
-		if p.misses > 0 {
-			out = append(out, Stuck{Namespace: p.last.Namespace, Pod: p.last.Pod, PodUID: uid, ID: p.last.ID, Rounds: p.misses})
-		}
+// giveUp reports a job as failed.
+func (r *run) giveUp(j *job) {
+	why := cmp.Or(j.err, "not tried")
+	if j.unsure {
+		why = "its removal was asked for and not answered, so whether it is gone is not known: " + why
 	}
-	slices.SortFunc(out, func(a, b Stuck) int {
-		return slices.Compare([]string{a.Namespace, a.Pod, a.PodUID}, []string{b.Namespace, b.Pod, b.PodUID})
-	})
-	return out
+	if j.pod.stuck {
+		why = fmt.Sprintf("pod %s/%s does not answer: %s", j.of.Namespace, j.of.Pod, why)
+	}
+	r.fail(j, why)
 }
 
-// close accounts for what a stop has left, and asks once more about what was asked for and not answered.
-func (r *run) close(ctx context.Context) {
-	r.result.Stuck = r.stuck()
-	r.giveUp(func(j *job) bool { return j.unsure || j.err != "" })
-	r.result.Left = len(r.queue)
-	outs := make([]outcome, len(r.open))
-	slots := make(chan struct{}, lastChecks)
-	var wg sync.WaitGroup
-	for i, j := range r.open {
-		wg.Go(func() {
-			slots <- struct{}{}
-			defer func() { <-slots }()
-			outs[i] = r.attempt(ctx, j)
-		})
-	}
-	wg.Wait()
-	for i, j := range r.open {
-		switch outs[i].verdict {
-		case removed:
-			r.result.Removed++
-		case unrecorded:
-			r.fail(j, unrecordedWhy+outs[i].why)
-		case untouched, changed:
-			r.fail(j, "its removal was asked for, and it is still there: "+j.err)
-		default:
-			r.fail(j, "its removal was asked for and not answered, so whether it is gone is not known: "+j.err)
-		}
-	}
-}
-
-// show reports the progress, not too often.
-func (r *run) show(now time.Time, last bool) {
-	if r.opts.Progress == nil || !last && now.Sub(r.shown) < progressEvery {
+// show reports the progress.
+func (r *run) show(now time.Time) {
+	if r.opts.Progress == nil {
 		return
 	}
-	r.shown = now
 	p := Progress{Total: r.total, Removed: r.result.Removed, Skipped: len(r.result.Skipped), Failed: len(r.result.Failed)}
-	if r.pace != nil {
-		p.Paused = r.pace.reason
+	if r.pace != nil && r.pace.paused {
+		p.Paused = noAnswer
 	}
 	if took := now.Sub(r.begun).Seconds(); p.Removed > 0 {
 		p.PerSecond = float64(p.Removed) / took
@@ -496,6 +350,6 @@ func (r *run) finish() Result {
 	if r.pace != nil {
 		r.result.Pauses = r.pace.pauses
 	}
-	r.show(now, true)
+	r.show(now)
 	return r.result
 }

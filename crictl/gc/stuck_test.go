@@ -53,31 +53,14 @@ func TestRunStuckPod(t *testing.T) {
 				if others == 0 || others > 30*time.Second || got.Seconds > 60 {
 					t.Errorf("the others took %v, all %v s", others, got.Seconds)
 				}
-				if len(got.Stuck) != 1 || got.Stuck[0].Pod != "stuck" || got.Stuck[0].Rounds < 2 {
-					t.Errorf("stuck: %+v", got.Stuck)
+				for _, f := range got.Failed {
+					if !strings.HasPrefix(f.Error, "pod batch/stuck does not answer: ") {
+						t.Errorf("%+v", f)
+					}
 				}
 			})
 		})
 	}
-}
-
-// TestRunStuckContainer lets one container hang: the rest of its pod goes too, and before it is tried again.
-func TestRunStuckContainer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		before, plan := look(t, serve(t, stuckPod()), Rules{})
-		c := serve(t, stuckPod(fake.Fault{RPC: "RemoveContainer", Object: fake.Object{ID: plan.Remove[0].ID}, Hang: true}))
-		got, err := Run(t.Context(), c, plan, Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		verify(t, before, plan, got, left(t, c))
-		if got.Removed != len(plan.Remove)-1 || len(got.Failed) != 1 || got.Failed[0].ID != plan.Remove[0].ID {
-			t.Errorf("%d removed of %d, failed %v", got.Removed, len(plan.Remove), got.Failed)
-		}
-		if len(got.Stuck) != 1 || got.Stuck[0].ID != plan.Remove[0].ID {
-			t.Errorf("stuck: %+v", got.Stuck)
-		}
-	})
 }
 
 // TestRunAllStuck ends a run of which no removal is answered, by itself and by its deadline.
@@ -94,8 +77,8 @@ func TestRunAllStuck(t *testing.T) {
 				t.Fatal(err)
 			}
 			verify(t, before, plan, got, left(t, c))
-			if took := time.Since(start); took > min(end, 10*time.Minute) || got.Removed != 0 || len(got.Stuck) == 0 {
-				t.Errorf("it took %v of %v, %d removed, stuck: %+v", took, end, got.Removed, got.Stuck)
+			if took := time.Since(start); took > min(end, 10*time.Minute) || got.Removed != 0 {
+				t.Errorf("it took %v of %v, %d removed", took, end, got.Removed)
 			}
 		})
 	}
@@ -155,7 +138,7 @@ func TestRunAuditHangs(t *testing.T) {
 	start := time.Now()
 	got, err := Run(ctx, c, plan, Options{Audit: &Audit{file: w}})
 	if took := time.Since(start); err == nil || took > 6*time.Second || got.Removed != 0 || len(got.Failed) == 0 ||
-		len(got.Failed) > 32+mostLate {
+		len(got.Failed) > 32 {
 		t.Errorf("%v in %v: %d removed, %d failed", err, took, got.Removed, len(got.Failed))
 	}
 	for _, f := range got.Failed {
@@ -175,54 +158,4 @@ func fill(w *os.File) error {
 			return err
 		}
 	}
-}
-
-// TestMakeUnasked wants the reasons of what has no known end: too young by its creation, beyond the limit, or
-// not known.
-func TestMakeUnasked(t *testing.T) {
-	w := newWorld().sandbox("s", "web", crictl.SandboxReady, 90*hour).
-		container("a", "s", "web", "app", exited, 40*hour).container("b", "s", "web", "app", exited, 30*hour).
-		container("c", "s", "web", "app", exited, 20*hour).container("d", "s", "web", "app", exited, hour)
-	delete(w.ended, "b")
-	delete(w.ended, "c")
-	for _, tt := range []struct {
-		rules Rules
-		why   string
-		count int
-	}{
-		{Rules{Limit: 1}, KeptLimit, 2},
-		{Rules{OlderThan: 25 * hour}, KeptYoung, 1},
-		{Rules{}, KeptEndUnknown, 2},
-	} {
-		got := 0
-		for _, k := range Make(w.node, tt.rules, noon()).KeptBy {
-			if k.Why == tt.why {
-				got = k.Count
-			}
-		}
-		if got != tt.count {
-			t.Errorf("%+v: %d %s, want %d", tt.rules, got, tt.why, tt.count)
-		}
-	}
-}
-
-// TestRunFreshFirst wants a candidate that failed to be tried again only after the others were tried.
-func TestRunFreshFirst(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		_, plan := look(t, serve(t, flood(4, 40)), Rules{})
-		c := serve(t, flood(4, 40, fake.Fault{RPC: "RemoveContainer", Error: "Unknown: busy", First: 1}))
-		a := audit(t, len(plan.Remove))
-		if _, err := Run(t.Context(), c, plan, Options{Concurrency: 1, Audit: a}); err != nil {
-			t.Fatal(err)
-		}
-		var order []string
-		for _, line := range strings.Split(get(t, a.file.Name()), "\n") {
-			if strings.Contains(line, `"kind":"Container"`) {
-				order = append(order, line)
-			}
-		}
-		if len(order) < 100 || !strings.Contains(order[len(order)-1], plan.Remove[0].ID) {
-			t.Errorf("%d removed, the last is not the one that failed", len(order))
-		}
-	})
 }

@@ -13,15 +13,12 @@ func ago(d time.Duration) int64 { return noon().Add(-d).UnixNano() }
 
 // A world is a node that tests put together.
 type world struct {
-	node  Node
-	ended map[string]time.Time
-	pods  map[string]*crictl.Pod
+	node Node
+	pods map[string]*crictl.Pod
 }
 
 func newWorld() *world {
-	w := &world{ended: map[string]time.Time{}, pods: map[string]*crictl.Pod{}}
-	w.node.Finished = func(id string) (time.Time, bool) { t, ok := w.ended[id]; return t, ok }
-	return w
+	return &world{node: Node{Ends: map[string]End{}}, pods: map[string]*crictl.Pod{}}
 }
 
 func (w *world) pod(name string) *crictl.Pod {
@@ -43,7 +40,7 @@ func (w *world) container(id, sandbox, pod, name string, state crictl.ContainerS
 	w.node.Containers = append(w.node.Containers, crictl.Container{
 		ID: id, SandboxID: sandbox, Name: name, Pod: w.pod(pod), CreatedAt: ago(age), State: state, Size: 1000,
 	})
-	w.ended[id] = noon().Add(-age + time.Minute)
+	w.node.Ends[id] = End{FinishedAt: noon().Add(-age + time.Minute)}
 	return w
 }
 

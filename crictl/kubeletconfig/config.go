@@ -2,7 +2,6 @@ package kubeletconfig
 
 import (
 	"encoding/json"
-	"fmt"
 	"time"
 )
 
@@ -94,14 +93,13 @@ func (d Duration) MarshalJSON() ([]byte, error) { return json.Marshal(d.String()
 func (d *Duration) UnmarshalJSON(data []byte) error {
 	var text string
 	if err := json.Unmarshal(data, &text); err != nil {
-		return fmt.Errorf("%s is not a duration, such as 1m30s", data)
+		return err
 	}
 	parsed, err := time.ParseDuration(text)
-	if err != nil {
-		return fmt.Errorf("%q is not a duration, such as 1m30s", text)
+	if err == nil {
+		d.Duration = parsed
 	}
-	d.Duration = parsed
-	return nil
+	return err
 }
 
 // Gate reports whether an alpha feature is on: by its own gate, else by AllAlpha.

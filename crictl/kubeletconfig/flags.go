@@ -1,7 +1,6 @@
 package kubeletconfig
 
 import (
-	"fmt"
 	"strconv"
 	"strings"
 )
@@ -14,13 +13,11 @@ const (
 	Text   Kind = iota
 	Switch      // true or false; without a value true
 	Number
-	Period  // 1m30s
-	List    // a,b
-	Pairs   // a=b,c=d
-	Less    // a<b,c<d
-	Gates   // a=true,b=false; merged with those of the files
-	Headers // a:b,a:c
-	Taints  // key=value:effect,...
+	Period // 1m30s
+	List   // a,b
+	Pairs  // a=b,c=d
+	Less   // a<b,c<d
+	Gates  // a=true,b=false; merged with those of the files
 )
 
 // A Flag is one of the kubelet's flags (cmd/kubelet/app/options upstream).
@@ -39,7 +36,6 @@ func Flags() []Flag {
 		{"file-check-frequency", "time between readings of the manifests", "fileCheckFrequency", Period},
 		{"http-check-frequency", "time between readings of the manifest URL", "httpCheckFrequency", Period},
 		{"manifest-url", "URL of a pod, or of a list of pods, to run", "staticPodURL", Text},
-		{"manifest-url-header", "headers of requests to the manifest URL, as a:b,c:d", "staticPodURLHeader", Headers},
 		{"address", "loopback address to serve on", "address", Text},
 		{"port", "port to serve on; 0 is any free one", "port", Number},
 		{"registry-qps", "image pulls per second; 0 is no limit", "registryPullQPS", Number},
@@ -63,8 +59,8 @@ func Flags() []Flag {
 		{"kube-api-qps", "requests to the API server per second", "kubeAPIQPS", Number},
 		{"kube-api-burst", "requests to the API server at once beyond their rate", "kubeAPIBurst", Number},
 		{"serialize-image-pulls", "pull one image at a time", "serializeImagePulls", Switch},
-		{"eviction-hard", "thresholds that evict at once, as memory.available<1Gi", "evictionHard", Less},
-		{"eviction-soft", "thresholds that evict after a grace period", "evictionSoft", Less},
+		{"eviction-hard", "thresholds that evict at once, as memory.available<1Gi", "evictionHard", Pairs},
+		{"eviction-soft", "thresholds that evict after a grace period", "evictionSoft", Pairs},
 		{"eviction-soft-grace-period", "grace periods of the soft thresholds, as memory.available=1m30s", "evictionSoftGracePeriod", Pairs},
 		{"eviction-pressure-transition-period", "time for which a pressure is reported after it ended", "evictionPressureTransitionPeriod", Period},
 		{"eviction-max-pod-grace-period", "most seconds of grace for a pod evicted by a soft threshold", "evictionMaxPodGracePeriod", Number},
@@ -72,7 +68,6 @@ func Flags() []Flag {
 		{"feature-gates", "features to turn on or off: EventedPLEG, PLEGOnDemandRelist", "featureGates", Gates},
 		{"v", "verbosity of the log", "logging.verbosity", Number},
 		{"seccomp-default", "RuntimeDefault as the seccomp profile of containers that name none", "seccompDefault", Switch},
-		{"register-with-taints", "taints to register the node with, as key=value:effect", "registerWithTaints", Taints},
 		{"register-node", "register the node at the API server", "registerNode", Switch},
 		{"container-runtime-endpoint", "socket of the container runtime", "containerRuntimeEndpoint", Text},
 		{"read-only-port", "", "readOnlyPort", Number},
@@ -94,8 +89,7 @@ func Flags() []Flag {
 }
 
 // ParseFlags returns every value of the kubelet's flags among a command's arguments, in order, and of more flags with
-// a value. Both --flag value and --flag=value are understood, an underscore counts as a dash and "--" ends the flags,
-// as in the kubelet. Other flags are passed over, without knowing whether they take a value.
+// a value. Both --flag value and --flag=value are understood, and "--" ends the flags, as in the kubelet. Other flags are passed over, without knowing whether they take a value.
 func ParseFlags(args []string, more ...string) map[string][]string {
 	kinds := map[string]Kind{}
 	for _, f := range Flags() {
@@ -111,7 +105,6 @@ func ParseFlags(args []string, more ...string) map[string][]string {
 			body, ok = args[i][1:], true
 		}
 		name, value, joined := strings.Cut(body, "=")
-		name = strings.ReplaceAll(name, "_", "-")
 		kind, known := kinds[name]
 		switch {
 		case !ok || !known:
@@ -138,21 +131,18 @@ func Last(flags map[string][]string, name string) string {
 	return ""
 }
 
-// applyFlags puts the flags over what the files set. It returns which flag, as --name, has set a field.
-func (s *Settings) applyFlags(flags map[string][]string) (from map[string]string) {
-	from = map[string]string{}
+// applyFlags puts the flags over what the files set.
+func (s *Settings) applyFlags(flags map[string][]string) {
 	for _, f := range Flags() {
 		values := flags[f.Name]
 		if len(values) == 0 || f.Field == "" {
 			continue
 		}
 		value, err := f.Kind.parse(values)
-		if err != nil {
-			s.Problems = append(s.Problems, Problem{"--" + f.Name, err, false})
-			continue
-		}
 		field, inner, nested := strings.Cut(f.Field, ".")
 		switch {
+		case err != nil:
+			s.Problems = append(s.Problems, Problem{"--" + f.Name, errWrongValue})
 		case nested:
 			mergePatch(s.set, map[string]any{field: map[string]any{inner: value}})
 		case f.Kind == Gates:
@@ -160,9 +150,7 @@ func (s *Settings) applyFlags(flags map[string][]string) (from map[string]string
 		default:
 			s.set[field] = value
 		}
-		from[field] = "--" + f.Name
 	}
-	return from
 }
 
 // parse turns the values of a flag, in the order given, into the value of its field in JSON. A period is checked with
@@ -171,56 +159,35 @@ func (k Kind) parse(values []string) (any, error) {
 	last := values[len(values)-1]
 	switch k {
 	case Switch:
-		return parseBool(last)
+		return strconv.ParseBool(last)
 	case Number:
-		n, err := strconv.ParseInt(last, 10, 64)
-		if err != nil {
-			return nil, fmt.Errorf("%q is not a whole number", last)
-		}
-		return n, nil
+		return strconv.ParseInt(last, 10, 64)
 	case Text, Period:
 		return last, nil
 	}
-	list, pairs, headers := []any{}, map[string]any{}, map[string][]string{}
+	list, pairs := []any{}, map[string]any{}
 	for item := range strings.FieldsFuncSeq(strings.Join(values, ","), func(r rune) bool { return r == ',' }) {
 		item = strings.TrimSpace(item)
 		if k == List {
 			list = append(list, item)
 			continue
 		}
-		separator := map[Kind]string{Pairs: "=", Less: "<", Gates: "=", Headers: ":", Taints: ":"}[k]
-		name, value, ok := strings.Cut(item, separator)
-		name, value = strings.TrimSpace(name), strings.TrimSpace(value)
-		if !ok || name == "" {
-			return nil, fmt.Errorf("%q is not of the form name%svalue", item, separator)
+		at := strings.IndexAny(item, "=<")
+		if at < 1 {
+			return nil, errWrongValue
 		}
-		headers[name] = append(headers[name], value)
+		name, value := strings.TrimSpace(item[:at]), strings.TrimSpace(item[at+1:])
 		pairs[name] = value
-		switch k {
-		case Gates:
-			on, err := parseBool(value)
+		if k == Gates {
+			on, err := strconv.ParseBool(value)
 			if err != nil {
-				return nil, fmt.Errorf("%s: %w", name, err)
+				return nil, err
 			}
 			pairs[name] = on
-		case Taints:
-			key, text, _ := strings.Cut(name, "=")
-			list = append(list, map[string]any{"key": key, "value": text, "effect": value})
 		}
 	}
-	switch k {
-	case List, Taints:
+	if k == List {
 		return list, nil
-	case Headers:
-		return headers, nil
 	}
 	return pairs, nil
-}
-
-func parseBool(s string) (bool, error) {
-	on, err := strconv.ParseBool(s)
-	if err != nil {
-		return false, fmt.Errorf("%q is neither true nor false", s)
-	}
-	return on, nil
 }

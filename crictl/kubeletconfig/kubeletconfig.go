@@ -14,7 +14,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"golang.org/x/sys/unix"
 	kjson "sigs.k8s.io/json"
@@ -23,8 +22,7 @@ import (
 
 // Bounds on what is read. Files that tools write have some kilobytes.
 const (
-	maxFile    = 2 << 20 // bytes
-	maxDropIns = 100     // files
+	maxFile = 2 << 20 // bytes
 )
 
 // Files give access to the host's files as the kubelet's process sees them.
@@ -60,22 +58,12 @@ func ReadFile(path string) ([]byte, error) {
 // DropIns lists the files of a --config-dir in the order in which the kubelet applies them: those that end in .conf,
 // also in folders below, by name. The names are relative to dir.
 func DropIns(dir string) (names []string, err error) {
-	// The slash makes WalkDir follow a folder that is a symbolic link.
-	err = filepath.WalkDir(dir+"/", func(path string, e fs.DirEntry, err error) error {
-		if err != nil {
-			return err
+	dir += "/" // makes WalkDir follow a folder that is a symbolic link
+	err = filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+		if err == nil && !e.IsDir() && filepath.Ext(path) == ".conf" {
+			names = append(names, strings.TrimPrefix(path, dir))
 		}
-		if !e.IsDir() && filepath.Ext(path) == ".conf" {
-			name, err := filepath.Rel(dir, path)
-			if err != nil {
-				return err
-			}
-			names = append(names, name)
-		}
-		if len(names) > maxDropIns {
-			return fmt.Errorf("holds more than %d drop-ins", maxDropIns)
-		}
-		return nil
+		return err
 	})
 	return names, err
 }
@@ -94,8 +82,9 @@ type Settings struct {
 type Problem struct {
 	Where string // a file's name, a flag as --name, or a field
 	Err   error  // reads as the rest of the sentence: "is not a regular file"
-	File  bool   // Where is a file or folder, none of whose settings are known
 }
+
+var errWrongValue = errors.New("has a wrong value") // what decoding says names types of Go
 
 func (p Problem) Error() string { return p.Where + " " + p.Err.Error() }
 
@@ -113,18 +102,18 @@ func Read(flags map[string][]string, files Files) *Settings {
 	file := Last(flags, "config")
 	if file != "" {
 		s.apply(file, files)
-		s.resolvePaths(filepath.Dir(file))
 	}
 	if dir := Last(flags, "config-dir"); dir != "" {
 		names, err := files.DropIns(dir)
 		if err != nil {
-			s.Problems = append(s.Problems, Problem{dir, err, true})
+			s.Problems = append(s.Problems, Problem{dir, err})
 		}
 		for _, name := range names {
 			s.apply(filepath.Join(dir, name), files)
 		}
 	}
-	s.decode(s.applyFlags(flags))
+	s.applyFlags(flags)
+	s.decode()
 	return s
 }
 
@@ -137,7 +126,7 @@ func (s *Settings) apply(name string, files Files) {
 		doc, err = parse(data)
 	}
 	if err != nil {
-		s.Problems = append(s.Problems, Problem{name, err, true})
+		s.Problems = append(s.Problems, Problem{name, err})
 		return
 	}
 	s.Files = append(s.Files, name)
@@ -148,11 +137,7 @@ func (s *Settings) apply(name string, files Files) {
 func parse(data []byte) (map[string]any, error) {
 	var doc map[string]any
 	if err := yaml.Unmarshal(data, &doc); err != nil {
-		text := strings.TrimPrefix(err.Error(), "error converting YAML to JSON: ")
-		if strings.Contains(text, "cannot unmarshal") { // names types of Go
-			text = "it has no fields"
-		}
-		return nil, errors.New("is not a KubeletConfiguration: " + text)
+		return nil, fmt.Errorf("is not a KubeletConfiguration: %w", err)
 	}
 	if kind, ok := doc["kind"].(string); ok && kind != "KubeletConfiguration" {
 		return nil, fmt.Errorf("is a %q, not a KubeletConfiguration", kind)
@@ -182,18 +167,8 @@ func mergePatch(doc, patch map[string]any) {
 	}
 }
 
-// resolvePaths resolves relative paths of the configuration file against its folder.
-func (s *Settings) resolvePaths(dir string) {
-	for _, field := range []string{"staticPodPath", "resolvConf", "podLogsDir", "tlsCertFile"} {
-		if path, ok := s.set[field].(string); ok && path != "" && !filepath.IsAbs(path) {
-			s.set[field] = filepath.Join(dir, path)
-		}
-	}
-}
-
-// decode fills Config. Each field is decoded for itself, so that a bad one is named and costs no other. from holds
-// the flags that set a field.
-func (s *Settings) decode(from map[string]string) {
+// decode fills Config. Each field is decoded for itself, so that a bad one is named and costs no other.
+func (s *Settings) decode() {
 	defaults := Defaults()
 	s.Config = defaults
 	s.EvictionHard = nil // json would merge into it
@@ -212,19 +187,9 @@ func (s *Settings) decode(from map[string]string) {
 				}
 			}
 		}
-		if err == nil {
-			continue
+		if err != nil {
+			s.Problems = append(s.Problems, Problem{field, errWrongValue})
 		}
-		if strings.HasPrefix(err.Error(), "json: cannot unmarshal") { // the rest names types of Go
-			err = errors.New("has a value of the wrong type")
-		} else {
-			err = fmt.Errorf("is wrong: %w", err)
-		}
-		where := field
-		if flag := from[field]; flag != "" {
-			where = flag
-		}
-		s.Problems = append(s.Problems, Problem{where, err, false})
 	}
 	if s.EvictionHard == nil || s.MergeDefaultEvictionSettings {
 		maps.Copy(defaults.EvictionHard, s.EvictionHard)
@@ -240,27 +205,8 @@ func (s *Settings) decode(from map[string]string) {
 
 // isZero reports a value that means the same as its absence in most fields. Files that tools write are full of them.
 func isZero(value any) bool {
-	switch v := value.(type) {
-	case nil:
-		return true
-	case bool:
-		return !v
-	case float64:
-		return v == 0
-	case int64:
-		return v == 0
-	case string:
-		d, err := time.ParseDuration(v)
-		return v == "" || err == nil && d == 0
-	case map[string]any:
-		for _, inner := range v {
-			if !isZero(inner) {
-				return false
-			}
-		}
-		return true
-	case []any:
-		return len(v) == 0
+	if fields, ok := value.(map[string]any); ok {
+		return !slices.ContainsFunc(slices.Collect(maps.Values(fields)), func(inner any) bool { return !isZero(inner) })
 	}
-	return false
+	return slices.Contains([]string{"", "0", "0s", "false", "<nil>", "[]"}, fmt.Sprint(value))
 }

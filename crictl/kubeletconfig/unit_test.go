@@ -13,8 +13,8 @@ func TestUnitArgs(t *testing.T) {
 		files map[string]string
 		want  []string
 	}{
-		{"no unit", nil, nil},
-		{"plain", map[string]string{lib: "[Unit]\nExecStart=x\n[Service]\nExecStart=-/usr/bin/kubelet --a \"--b=c d\" \\\n  --e\n"}, []string{"/usr/bin/kubelet", "--a", "--b=c d", "--e"}},
+		{"no unit", nil, []string{}},
+		{"plain", map[string]string{lib: "[Unit]\nExecStart=x\n[Service]\nExecStart=-/usr/bin/kubelet --a \"--b=c\" \\\n  --e\n"}, []string{"/usr/bin/kubelet", "--a", "--b=c", "--e"}},
 		{"overridden", map[string]string{lib: "[Service]\nExecStart=a\n", etc: "[Service]\nExecStart=b\n"}, []string{"b"}},
 		{"kubeadm", map[string]string{
 			lib: "[Service]\nExecStart=/usr/bin/kubelet\n",
@@ -29,7 +29,7 @@ func TestUnitArgs(t *testing.T) {
 		{"a drop-in of the same name counts once", map[string]string{
 			lib: "[Service]\nExecStart=a\n", lib + ".d/1.conf": "[Service]\nExecStart=b\n", etc + ".d/1.conf": "[Service]\nEnvironment=X=1\n",
 		}, []string{"a"}},
-		{"malformed", map[string]string{lib: "ExecStart=a\n[Service"}, nil},
+		{"malformed", map[string]string{lib: "ExecStart=a\n[Service"}, []string{}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if diff := cmp.Diff(tt.want, UnitArgs("kubelet.service", inMemory(tt.files))); diff != "" {

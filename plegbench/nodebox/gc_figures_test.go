@@ -112,7 +112,7 @@ func removalPlan(b *testing.B, client *crictl.Client) gc.Plan {
 		Containers: client.ListContainers(b.Context(), crictl.Filter{}, "").Containers,
 	}
 	ends, _ := gc.ReadEnds(b.Context(), client, gc.Candidates(node, gc.Rules{}, time.Now()), nil)
-	node.Finished = func(id string) (time.Time, bool) { e, ok := ends[id]; return e.FinishedAt, ok }
+	node.Ends = ends
 	return gc.Make(node, gc.Rules{}, time.Now())
 }
 

@@ -2,6 +2,7 @@
 package exitedcmd
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -20,9 +21,6 @@ import (
 	"github.com/kdiag/kdiag/plegbench"
 )
 
-// maxEnds is of how many pods and containers the end of the newest is read: a full node has a few hundred.
-const maxEnds = 2000
-
 type options struct {
 	cli.Flags
 	target.Sources
@@ -37,11 +35,8 @@ func NewCommand(env cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "exited",
 		Short: "Count exited containers and dead sandboxes: by pod, namespace, reason, age; growth",
-		Long: `Count what has exited and was not removed: by pod and container, by namespace, by how the newest ended, and by
-age; which pods no longer exist, how much of the list's limit of 16 MiB it takes, and with --watch, when the limit is
-reached.
-
-Reads only. Works beyond that limit, where the kubelet and crictl get no list, and without the kubelet.`,
+		Long: `Count what has exited and was not removed: by pod, namespace, reason and age; how much of the list's limit of
+16 MiB it takes, and with --watch, when the limit is reached. Works beyond that limit, and without the kubelet.`,
 		Example: `  kdiag exited
   kdiag exited --watch 60s                 # look twice: how fast does it grow?
   kdiag exited --simulate exited-flood     # anywhere: the embedded runtime with 20,000 exited containers`,
@@ -62,132 +57,111 @@ Reads only. Works beyond that limit, where the kubelet and crictl get no list, a
 }
 
 func (o *options) check(cmd *cobra.Command) error {
-	if o.watch < 0 || o.watch == 0 && cmd.Flags().Changed("watch") {
-		return &cli.UsageError{Problem: "--watch must be longer than nothing", Hint: "for example --watch 60s"}
-	}
-	if err := o.Check(cmd); err != nil {
-		return err
-	}
-	if err := o.CheckSources(cmd); err != nil {
+	if err := cmp.Or(
+		cli.Reject(o.watch < 0 || o.watch == 0 && cmd.Flags().Changed("watch"), "--watch must be longer than nothing",
+			"for example --watch 60s"),
+		o.Check(cmd), o.CheckSources(cmd),
+	); err != nil {
 		return err
 	}
 	if !cmd.Flags().Changed("timeout") {
 		o.Timeout += o.watch
 	}
-	if o.watch >= o.Timeout {
-		return &cli.UsageError{
-			Problem: fmt.Sprintf("--watch %v leaves no time for the second look within --timeout %v", o.watch, o.Timeout),
-			Hint:    "leave --timeout out: it then grows with --watch",
-		}
-	}
 	o.look = target.CommandLine(cmd, "pleg", target.RuntimeFlags()...)
 	o.next = target.CommandLine(cmd, "gc-exited", append(target.RuntimeFlags(), target.SourceFlags()...)...)
-	return nil
+	return cli.Reject(o.watch >= o.Timeout,
+		fmt.Sprintf("--watch %v leaves no time for the second look within --timeout %v", o.watch, o.Timeout),
+		"leave --timeout out: it then grows with --watch")
 }
 
 func run(ctx context.Context, env cli.Env, opts options) error {
 	if opts.Simulate == "help" {
 		return target.PrintScenarios(env.Out)
 	}
-	c, code, err := take(ctx, env, &opts)
-	if err != nil {
-		return err
-	}
-	if err := render.Exited(env.Out, c, answer.Render(env, &opts.Flags)); err != nil {
-		return err
-	}
-	if code != 0 {
-		return &cli.ExitError{Code: code}
-	}
-	return answer.Exit(ctx, c.Status, opts.FailOn)
-}
-
-// take takes one or two censuses. The code is that of an answer without one; 0 means that the status decides.
-func take(ctx context.Context, env cli.Env, opts *options) (doc *render.ExitedCensus, code int, err error) {
-	asking, _ := opts.Budget()
-	within, cancel := context.WithTimeout(ctx, asking)
-	defer cancel()
-	doc = &render.ExitedCensus{
+	doc := &render.ExitedCensus{
 		Header: target.Header(env, "ExitedCensus"), Status: checks.Unknown, Next: opts.next,
 		Missing: []string{}, Problems: []string{},
 	}
+	if err := take(ctx, env, &opts, doc); err != nil {
+		if doc.Problems, err = answer.Unopened(err, opts.Output); err != nil {
+			return err
+		}
+	}
+	if err := render.Exited(env.Out, doc, answer.Render(env, &opts.Flags)); err != nil {
+		return err
+	}
+	return answer.Exit(ctx, doc.Status, opts.FailOn)
+}
+
+// take takes one or two censuses. The error is why there was no runtime to ask.
+func take(ctx context.Context, env cli.Env, opts *options, doc *render.ExitedCensus) error {
+	asking, _ := opts.Budget()
+	within, cancel := context.WithTimeout(ctx, asking)
+	defer cancel()
 	t, err := target.Open(within, env, &opts.Flags)
 	if err != nil {
-		doc.Problems, err = answer.Unopened(err, opts.Output)
-		return doc, cli.ExitUnknown, err
+		return err
 	}
 	defer t.Close()
 	doc.Runtime = t.Runtime()
+	first := time.Now()
 	look, census := once(within, env, opts, t)
 	if look.Problem == "" && opts.watch > 0 {
 		select {
 		case <-within.Done():
-			why := "there was no time for a second look"
-			if ctx.Err() != nil {
-				why = "interrupted before the second look"
-			}
-			doc.Problems = append(doc.Problems, why)
+			doc.Problems = append(doc.Problems, "there was no second look")
 		case <-time.After(opts.watch):
-			first := census
-			if again, second := once(within, env, opts, t); again.Problem == "" {
-				look, census = again, second
-				census.Growth = gc.Grow(&first.Census, &second.Census, second.at.Sub(first.at).Seconds())
-			} else {
+			apart := time.Since(first).Seconds()
+			again, second := once(within, env, opts, t)
+			if again.Problem != "" {
 				doc.Problems = append(doc.Problems, "the second look: "+again.Problem)
+				break
 			}
+			second.Growth = gc.Grow(census, second, apart)
+			look, census = again, second
 		}
 	}
 	doc.GeneratedAt = env.Now().UTC().Truncate(time.Second)
 	doc.Runtime.Name, doc.Runtime.Version = look.Runtime.RuntimeName, look.Runtime.RuntimeVersion
 	if look.Problem != "" {
 		doc.Problems = append(doc.Problems, look.Problem)
-		if look.Denied || ctx.Err() != nil {
-			return doc, cli.ExitUnknown, nil
+		if !look.Denied && ctx.Err() == nil {
+			doc.Status = checks.Unhealthy // a runtime that gives no list is an answer
+			doc.NextSteps = []checks.NextStep{judge.StepWhenSilent(opts.look)}
 		}
-		doc.Status = checks.Unhealthy // a runtime that gives no list is an answer
-		doc.NextSteps = []checks.NextStep{judge.StepWhenSilent(opts.look)}
-		return doc, cli.ExitProblem, nil
+		return nil
 	}
-	doc.Census, doc.Missing = &census.Census, append(doc.Missing, look.Missing...)
-	doc.Status = verdict(doc.Census, checks.DefaultLimits())
-	if doc.Partial {
-		doc.Problems = append(doc.Problems, "part of a list could not be had: there is more than what is counted here")
-		if doc.Status == checks.Healthy {
-			doc.Status = checks.Unknown
-		}
-	}
-	if ctx.Err() != nil && doc.Status == checks.Healthy { // like the exit code: the second census is missing
+	doc.Census, doc.Missing, doc.Status = census, append(
+		doc.Missing,
+		look.Missing...), verdict(
+		census,
+		checks.DefaultLimits(),
+	)
+	if doc.Status == checks.Healthy && (census.Partial || ctx.Err() != nil) {
 		doc.Status = checks.Unknown
 	}
-	return doc, 0, nil
+	return nil
 }
 
-// A datedCensus is a census with the time of its lists.
-type datedCensus struct {
-	gc.Census
-	at time.Time
-}
-
-func once(ctx context.Context, env cli.Env, opts *options, t *target.Target) (target.Snapshot, datedCensus) {
+func once(ctx context.Context, env cli.Env, opts *options, t *target.Target) (target.Snapshot, *gc.Census) {
 	progress := render.NewProgress(env.Err, env.ErrTTY, env.Width)
 	progress.ASCII = env.ASCII()
 	defer progress.Done()
 	progress.Update(plegbench.Progress{Phase: "connect"})
-	at := env.Now()
 	look := t.TakeSnapshot(ctx, env, opts.Sources)
 	if look.Problem != "" {
-		return look, datedCensus{}
+		return look, nil
 	}
 	var newest []gc.Candidate
 	for _, c := range gc.CountExited(look.Node.Containers) {
-		if c.PodUID != "" && len(newest) < maxEnds {
+		if c.PodUID != "" {
 			newest = append(newest, gc.Candidate{ID: c.NewestID, PodUID: c.PodUID})
 		}
 	}
 	ends, _ := gc.ReadEnds(ctx, t.Client, newest, func(asked int) {
 		progress.Update(plegbench.Progress{Phase: "inspect", Done: asked, Total: len(newest)})
 	})
-	return look, datedCensus{gc.TakeCensus(look.Node, ends, crictl.DefaultMessageLimit, env.Now()), at}
+	return look, new(gc.TakeCensus(look.Node, ends, crictl.DefaultMessageLimit, env.Now()))
 }
 
 // verdict compares a census with the limits by which kdiag pleg finds TooManyExited and ListTooLarge.

@@ -415,7 +415,7 @@ func gcTwice(t *testing.T, n *gcNode) {
 	r := n.start(t, "--yes", "--rate", "10", "--audit", audit)
 	awaitAudited(t, audit, 4)
 	second := apptest.Kdiag(t.Context(), "gc-exited", "--yes", "--runtime-endpoint", n.Endpoint())
-	if second.Code != 2 || !strings.Contains(second.Stderr, "another run removes from this runtime already: process ") {
+	if second.Code != 2 || !strings.Contains(second.Stderr, "another run removes from this runtime already") {
 		t.Errorf("exit code %d: %s", second.Code, second.Stderr)
 	}
 	if _, code := r.wait(t); code != 0 {
@@ -463,7 +463,7 @@ func gcFullDisk(t *testing.T, n *gcNode) {
 	dir := t.TempDir()
 	apptest.Must(t, unix.Mount("tmpfs", dir, "tmpfs", 0, "size=16k"))
 	t.Cleanup(func() { apptest.Must(t, unix.Unmount(dir, unix.MNT_DETACH)) })
-	apptest.Must(t, os.WriteFile(filepath.Join(dir, "other"), make([]byte, 12<<10), 0o600))
+	apptest.Must(t, os.WriteFile(filepath.Join(dir, "other"), make([]byte, 16<<10), 0o600))
 	got := apptest.Kdiag(
 		t.Context(),
 		"gc-exited",

@@ -22,23 +22,22 @@ const (
 	defaultRPCTimeout = 30 * time.Second
 )
 
-// The values of --ignore-pod-liveness.
-const (
-	livenessAsk   = "ask"        // the flag without a value: asks again
-	livenessKnown = "yes-i-know" // no more questions
-)
+// livenessKnown is the value of --ignore-pod-liveness without which --yes is refused.
+const livenessKnown = "yes-i-know"
 
 type options struct {
 	cli.Flags
 	target.Sources
 	gc.Rules
-	yes      bool
-	liveness string
-	plan     string
-	apply    string
-	audit    string
-	rate     float64
-	next     commands
+	yes       bool
+	olderThan time.Duration
+	liveness  string // of --ignore-pod-liveness; empty when not given
+	plan      string
+	apply     string
+	audit     string
+	rate      float64
+	// Command lines with the flags of this one: this command, with and without the flags that make a plan, and kdiag pleg.
+	again, same, pleg string
 }
 
 // NewCommand returns kdiag gc-exited.
@@ -47,17 +46,13 @@ func NewCommand(env cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "gc-exited",
 		Short: "Remove exited containers and dead sandboxes the way the kubelet would be allowed to; a plan unless --yes",
-		Long: `Plan, and with --yes remove, what the kubelet's own garbage collection would be allowed to remove, never more.
-Works where the kubelet gets no list because it is over 16 MiB.
+		Long: `Plan, and with --yes remove, what the kubelet's own garbage collection would be allowed to remove, never more:
+exited containers but the newest of each pod and container name, and dead sandboxes without containers but the newest
+of a pod. A pod counts as gone only when the kubelet's pods, its pod folders and its static manifests all agree.
 
-Only exited containers are removed. The newest of each pod and container name stays, and so do all whose end is not
-known. Dead sandboxes are removed that hold no containers and are not the newest of their pod; they are stopped first,
-so that the network is torn down. A pod counts as gone only when the kubelet's pods, its pod folders and its static
-manifests all agree. Logs stay.
-
-Each object is checked again right before its removal. A small list is timed meanwhile, and fewer are removed at a time
-when it becomes slow. Interrupting the command is safe.`,
-		Example: `  kdiag gc-exited                                 # the plan; on a terminal it then asks
+Works where the kubelet gets no list because it is over 16 MiB. Each object is checked again right before its removal;
+fewer are removed at a time when the runtime becomes slow. Interrupting the command is safe.`,
+		Example: `  kdiag gc-exited                                 # the plan, and the command that removes
   kdiag gc-exited --yes --audit gc.jsonl          # remove, and record what was removed
   kdiag gc-exited --plan gc.json                  # write the plan to a file, for review
   kdiag gc-exited --apply gc.json --yes           # later: remove what of it may still be removed
@@ -89,19 +84,24 @@ func (o *options) addFlags(cmd *cobra.Command) {
 	fs.IntVar(&o.Keep, "keep", 0,
 		"keep so many of the newest of each pod and container name (default: the kubelet's setting; can only raise it)")
 	fs.DurationVar(&o.MinAge, "min-age", 0, "remove nothing that ended less than this ago")
-	fs.DurationVar(&o.OlderThan, "older-than", 0, "only what ended more than this ago")
+	fs.DurationVar(&o.olderThan, "older-than", 0, "the same as --min-age")
 	fs.StringVar(&o.Namespace, "namespace", "", "only pods of this namespace")
 	fs.StringVar(&o.Pod, "pod", "", "only pods of this name, or the one with this UID")
 	fs.StringToStringVar(&o.Labels, "label", nil, "only pods with this label, key=value; may be given more than once")
 	fs.IntVar(&o.Limit, "limit", 0, "remove at most so many, the oldest (default: all)")
 	fs.StringVar(&o.liveness, "ignore-pod-liveness", "",
-		"treat every pod as gone; asks again, and explains the risk. With --yes give --ignore-pod-liveness="+livenessKnown)
-	fs.Lookup("ignore-pod-liveness").NoOptDefVal = livenessAsk
+		"treat every pod as gone; the plan explains the risk. With --yes give --ignore-pod-liveness="+livenessKnown)
+	fs.Lookup("ignore-pod-liveness").NoOptDefVal = "ask"
 	fs.StringVar(&o.plan, "plan", "", "write the plan to this file, and remove nothing")
 	fs.StringVar(&o.apply, "apply", "", "remove what of the plan in this file may still be removed")
 	fs.StringVar(&o.audit, "audit", "",
 		"append what was removed to this file, one JSON object per line; runs may share a file")
 	fs.Float64Var(&o.rate, "rate", gc.DefaultRate, "remove at most so many per second")
+	cmd.MarkFlagsMutuallyExclusive("plan", "yes")
+	cmd.MarkFlagsMutuallyExclusive("plan", "apply")
+	for _, name := range narrowing() {
+		cmd.MarkFlagsMutuallyExclusive("apply", name)
+	}
 }
 
 // narrowing are the flags that make a plan, besides those that name the runtime and the sources of pods. A plan in a
@@ -119,24 +119,11 @@ func (o *options) check(cmd *cobra.Command) error {
 			o.Keep < 0 || o.Keep == 0 && changed("keep"), "--keep must be at least 1",
 			"the newest of each pod and container always stays: it holds the restart count and shows that an init container ran",
 		),
-		cli.Reject(o.MinAge < 0, "--min-age must not be negative", "for example --min-age 10m"),
-		cli.Reject(o.OlderThan < 0, "--older-than must not be negative", "for example --older-than 24h"),
+		cli.Reject(min(o.MinAge, o.olderThan) < 0, "--min-age must not be negative", "for example --min-age 10m"),
 		cli.Reject(o.Limit < 0 || o.Limit == 0 && changed("limit"), "--limit must be at least 1", "leave it out for all"),
+		cli.Reject(!(o.rate > 0), "--rate must be more than 0", "leave it out: the runtime's own pace is the limit"),
 		cli.Reject(
-			!(o.rate > 0 && o.rate <= 1e6), "--rate must be more than 0, and at most 1000000",
-			"leave it out: the runtime's own pace is the limit",
-		),
-		cli.Reject(
-			o.yes && o.plan != "", "--plan writes the plan and --yes removes",
-			"give one of them; --apply FILE --yes removes what a plan lists",
-		),
-		cli.Reject(o.plan != "" && o.apply != "", "--plan and --apply exclude each other", "write a plan first, and apply it later"),
-		cli.Reject(
-			o.liveness != "" && o.liveness != livenessAsk && o.liveness != livenessKnown,
-			"--ignore-pod-liveness takes no value but "+livenessKnown, "leave the value out to be asked",
-		),
-		cli.Reject(
-			o.yes && o.liveness == livenessAsk, "--yes does not answer for --ignore-pod-liveness",
+			o.yes && o.liveness != "" && o.liveness != livenessKnown, "--yes does not answer for --ignore-pod-liveness",
 			"for the risk see kdiag gc-exited --ignore-pod-liveness; then give --ignore-pod-liveness="+livenessKnown,
 		),
 		cli.Reject(unnamed, "--label has no key", "for example --label app=web"),
@@ -144,44 +131,26 @@ func (o *options) check(cmd *cobra.Command) error {
 	); err != nil {
 		return err
 	}
-	for _, name := range narrowing() {
-		if o.apply != "" && changed(name) {
-			return &cli.UsageError{
-				Problem: "--" + name + " and --apply exclude each other",
-				Hint:    "the plan in the file has its own rules; make a new one for others",
-			}
-		}
-	}
 	if err := o.CheckSources(cmd); err != nil {
 		return err
 	}
-	o.IgnorePodLiveness = o.liveness != ""
+	o.IgnorePodLiveness, o.MinAge = o.liveness != "", max(o.MinAge, o.olderThan)
 	same := append(append(target.RuntimeFlags(), target.SourceFlags()...), "timeout", "rpc-timeout", "rate")
-	o.next = commands{
-		plan:  target.CommandLine(cmd, "gc-exited", append(narrowing(), same...)...),
-		apply: target.CommandLine(cmd, "gc-exited", same...) + " --apply ",
-		pleg:  target.CommandLine(cmd, "pleg", target.RuntimeFlags()...),
-	}
+	o.same = target.CommandLine(cmd, "gc-exited", same...)
+	o.again = target.CommandLine(cmd, "gc-exited", append(narrowing(), same...)...)
+	o.pleg = target.CommandLine(cmd, "pleg", target.RuntimeFlags()...)
 	return o.Check(cmd)
 }
 
-// commands are command lines with the flags of this one.
-type commands struct {
-	plan  string // a removal by a plan made now
-	apply string // the same by a plan in a file, whose name is to follow
-	pleg  string // kdiag pleg for the same runtime
-}
-
-// remove returns the command that removes what a plan lists. file is that of --plan or --apply, risky whether it was
-// made with --ignore-pod-liveness.
-func (o *options) remove(file string, risky bool) string {
-	line, audit := o.next.plan, o.audit
-	if file != "" {
-		line = o.next.apply + target.Quote(file)
+// remove returns the command that removes what the plan lists.
+func (o *options) remove() string {
+	line, audit := o.again, o.audit
+	if file := cmp.Or(o.plan, o.apply); file != "" {
+		line = o.same + " --apply " + target.Quote(file)
 	} else if audit == "" {
 		audit = "gc-audit.jsonl"
 	}
-	if risky {
+	if o.IgnorePodLiveness {
 		line += " --ignore-pod-liveness=" + livenessKnown
 	}
 	line += " --yes"
@@ -193,33 +162,18 @@ func (o *options) remove(file string, risky bool) string {
 
 // nextSteps returns what to do with the answer.
 func (s *session) nextSteps() []checks.NextStep {
-	r, pleg := s.doc, s.opts.next.pleg
-	file, risky := s.opts.plan, s.opts.liveness != ""
-	if s.older != nil {
-		file, risky = s.opts.apply, s.older.Plan.Rules.IgnorePodLiveness
-	}
-	again := s.opts.remove(file, risky)
+	r, step := s.doc, checks.NextStep{Command: s.opts.remove(), Touches: checks.TouchesExited}
 	switch {
 	case r.Down:
-		return []checks.NextStep{judge.StepWhenSilent(pleg)}
-	case len(r.Problems) > 0, r.DryRun && len(r.Plan.Remove) == 0:
+		return []checks.NextStep{judge.StepWhenSilent(s.opts.pleg)}
+	case len(r.Problems) > 0:
 		return nil
-	case r.DryRun:
-		return []checks.NextStep{{
-			Why: "to remove this, looking at each again right before:", Command: again, Touches: checks.TouchesExited,
-		}}
+	case r.DryRun && len(r.Plan.Remove) > 0:
+		step.Why = "to remove this, looking at each again right before:"
+	case !r.DryRun && (len(r.Failed)+r.Left > 0 || r.Stopped != ""):
+		step.Why = "for what is left, once that is mended (the runtime's log says why removals fail):"
+	default:
+		return nil
 	}
-	var steps []checks.NextStep
-	if len(r.Stuck) > 0 {
-		steps = append(steps, checks.NextStep{
-			Why: "what the pods that do not answer wait for:", Command: pleg, Touches: checks.TouchesNothing,
-		})
-	}
-	if len(r.Failed)+r.Left > 0 || r.Stopped != "" {
-		steps = append(steps, checks.NextStep{
-			Why: "for what is left, once that is mended (the runtime's log says why removals fail):", Command: again,
-			Touches: checks.TouchesExited,
-		})
-	}
-	return steps
+	return []checks.NextStep{step}
 }

@@ -125,12 +125,6 @@ func (p *page) censusTables(e *ExitedCensus) {
 		}
 	}
 	p.section("By age", ages, len(ages.rows))
-
-	gone := table{indent: 2, align: "lrr", head: []string{"pod", "containers", "sandboxes"}}
-	for _, g := range e.GonePods[:min(len(e.GonePods), topRows)] {
-		gone.add(p.unitName(g.Namespace, g.Pod, ""), units.Number(g.Containers), units.Number(g.Sandboxes))
-	}
-	p.section("Pods that no longer exist", gone, len(e.GonePods))
 }
 
 // section writes a table below a title, and how many of all rows it leaves out; nothing when it is empty.

@@ -72,7 +72,7 @@ func hostileCensus(r *checks.Report, v float64, n int) *ExitedCensus {
 		Total: n, Sandboxes: n,
 		ByPod:       []gc.PodCount{{Namespace: s, Pod: s, Container: s, Count: n, LastReason: s, LastExitCode: new(int32)}},
 		ByNamespace: []gc.NamespaceCount{{Namespace: s, Count: n}}, ByReason: []gc.ReasonCount{{Reason: s, Count: n}},
-		ByAge: []gc.AgeCount{{UpToSeconds: v, Count: n}}, GonePods: []gc.GonePod{{Namespace: s, Pod: s, Containers: n}},
+		ByAge: []gc.AgeCount{{UpToSeconds: v, Count: n}},
 		Bytes: int64(n), ListBytes: int64(n), LimitBytes: 16 << 20,
 		Growth: &gc.Growth{Seconds: v, Containers: n, SecondsToLimit: &v},
 	}
@@ -89,7 +89,6 @@ func hostileGC(r *checks.Report, n int) *GCReport {
 	g.Plan.Remove = []gc.Candidate{{Namespace: s, Pod: s, Container: s}}
 	g.Plan.KeptBy, g.Plan.Newest = []gc.Kept{{Why: s, Count: n}}, n
 	g.Skipped, g.Failed = []gc.Skipped{{ID: s, Why: s}}, []gc.Failed{{ID: s, Error: s}}
-	g.Stuck = []gc.Stuck{{Namespace: s, Pod: s, ID: s, Rounds: n}}
 	return g
 }
 

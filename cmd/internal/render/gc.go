@@ -34,11 +34,6 @@ func GC(w io.Writer, r *GCReport, o Options) error {
 	}})
 }
 
-// Plan prints the plan as text, before the question whether to remove it: without the command to run it.
-func Plan(w io.Writer, r *GCReport, o Options) error {
-	return write(w, "plan", o, view{doc: r, text: func(p *page) { p.planned(r) }})
-}
-
 // gcWord is the verdict on a clean-up in one word.
 func gcWord(r *GCReport) span {
 	switch {
@@ -108,11 +103,6 @@ func (p *page) cleanup(r *GCReport) {
 		return
 	}
 	p.headline(gcWord(r), where(r.Host, r.Runtime), p.gcSentence(r))
-	var stuck []string
-	for _, s := range r.Stuck {
-		stuck = append(stuck, "pod "+s.Namespace+"/"+s.Pod+": "+units.Times(s.Rounds)+" in a row, such as for "+s.ID)
-	}
-	p.list("Did not answer", span{"!", bad}, stuck, topRows)
 	failed := byWhy(r.Failed, func(f gc.Failed) (string, string) { return f.ID, f.Error })
 	p.list("Skipped", plain("-"), skipped(r), topRows)
 	p.list("Failed", span{"!", bad}, failed, topRows)

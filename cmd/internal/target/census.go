@@ -98,11 +98,6 @@ func realSocket(endpoint string) string {
 	return path
 }
 
-// Relist takes the two lists again, for a look that has grown old. The rest of the look stays as it is.
-func (t *Target) Relist(ctx context.Context, look *Snapshot) {
-	look.Problem = t.list(ctx, &look.Node)
-}
-
 func (t *Target) list(ctx context.Context, node *gc.Node) (problem string) {
 	// Sandboxes first: a container that comes in between has a sandbox that is not listed, and is left alone.
 	sandboxes := t.Client.ListPodSandbox(ctx, crictl.Filter{}, "")
