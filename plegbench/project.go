@@ -22,8 +22,8 @@ const (
 type projection struct {
 	timeout time.Duration // the kubelet's deadline for one call
 	lists   listCost
-	pods    map[string]podCost // by UID, of all pods in the lists
-	changed []string           // UIDs
+	pods    map[string]*podCost // by UID, of all pods in the lists
+	changed []string            // UIDs
 }
 
 // A listCost is what the lists of one relist cost.
@@ -99,27 +99,64 @@ func (p *projection) hangs(c crictl.Call) bool {
 	return c.Hung() || answered(c) && c.Elapsed >= p.timeout
 }
 
-// inspections sets the cost of every pod.
+// inspections sets the cost of every pod: first as if every object cost the mean of its kind, then corrected by
+// those that were asked about. Only for pods whose inspection ends early does the order of the calls matter.
 func (p *projection) inspections(m *Measurement) {
-	calls := make(map[string]crictl.Call, len(m.Sweep.Inspections))
-	for i := range m.Sweep.Inspections {
-		calls[m.Sweep.Inspections[i].ID] = m.Sweep.Inspections[i].Call
-	}
-	objects := map[string][]object{} // by UID of the pod
+	p.pods = map[string]*podCost{}
+	typical := meanAnswered(m.Sweep.Inspections)
 	for i := range m.Sandboxes.Sandboxes {
-		s := &m.Sandboxes.Sandboxes[i]
-		objects[s.Pod.UID] = append(objects[s.Pod.UID], object{id: s.ID, attempt: s.Attempt, created: s.CreatedAt})
+		p.pod(m.Sandboxes.Sandboxes[i].Pod.UID).addMean(typical.of(false))
 	}
 	for i := range m.Containers.Containers {
-		c := &m.Containers.Containers[i]
-		objects[c.Pod.UID] = append(objects[c.Pod.UID], object{id: c.ID, container: true, created: c.CreatedAt})
+		p.pod(m.Containers.Containers[i].Pod.UID).addMean(typical.of(true))
 	}
-	typical := meanAnswered(m.Sweep.Inspections)
-	p.pods = make(map[string]podCost, len(objects))
-	for uid, all := range objects {
-		slices.SortFunc(all, kubeletOrder)
-		p.pods[uid] = p.walk(all, calls, typical)
+	anyBad := false
+	for i := range m.Sweep.Inspections {
+		in := &m.Sweep.Inspections[i]
+		pod, ok := p.pods[in.Pod.UID]
+		if !ok {
+			continue
+		}
+		mean, _ := typical.of(in.Kind != KindPodSandbox)
+		pod.cost += p.callCost(in.Call, mean) - mean
+		if p.aborts(in.Call) {
+			pod.bad, anyBad = true, true
+		}
 	}
+	if !anyBad {
+		return
+	}
+	calls := p.badCalls(m)
+	for uid, objects := range p.badObjects(m) {
+		p.pods[uid].cost, p.pods[uid].unknown = p.walk(objects, calls, typical)
+	}
+}
+
+// addMean adds an object that costs what others of its kind do, if that is known.
+func (c *podCost) addMean(mean time.Duration, known bool) {
+	c.cost += mean
+	c.unknown = c.unknown || !known
+}
+
+// badCalls returns the calls about objects of the pods whose inspection ends with an error, by object.
+func (p *projection) badCalls(m *Measurement) map[string]crictl.Call {
+	calls := map[string]crictl.Call{}
+	for i := range m.Sweep.Inspections {
+		in := &m.Sweep.Inspections[i]
+		if pod, ok := p.pods[in.Pod.UID]; ok && pod.bad {
+			calls[in.ID] = in.Call
+		}
+	}
+	return calls
+}
+
+func (p *projection) pod(uid string) *podCost {
+	pod := p.pods[uid]
+	if pod == nil {
+		pod = &podCost{}
+		p.pods[uid] = pod
+	}
+	return pod
 }
 
 // meanAnswered returns the mean times of answered status calls.
@@ -167,6 +204,25 @@ type object struct {
 	created   int64
 }
 
+// badObjects returns the objects of those pods in the order in which a kubelet asks about them.
+func (p *projection) badObjects(m *Measurement) map[string][]object {
+	bad := map[string][]object{}
+	for i := range m.Sandboxes.Sandboxes {
+		if s := &m.Sandboxes.Sandboxes[i]; p.pods[s.Pod.UID].bad {
+			bad[s.Pod.UID] = append(bad[s.Pod.UID], object{id: s.ID, attempt: s.Attempt, created: s.CreatedAt})
+		}
+	}
+	for i := range m.Containers.Containers {
+		if c := &m.Containers.Containers[i]; p.pods[c.Pod.UID].bad {
+			bad[c.Pod.UID] = append(bad[c.Pod.UID], object{id: c.ID, container: true, created: c.CreatedAt})
+		}
+	}
+	for _, objects := range bad {
+		slices.SortFunc(objects, kubeletOrder)
+	}
+	return bad
+}
+
 // kubeletOrder puts sandboxes first, of the newest attempt first, and then containers, the newest first.
 func kubeletOrder(a, b object) int {
 	if a.container != b.container {
@@ -178,24 +234,27 @@ func kubeletOrder(a, b object) int {
 	return cmp.Or(cmp.Compare(b.attempt, a.attempt), cmp.Compare(b.created, a.created), strings.Compare(a.id, b.id))
 }
 
-// walk inspects one pod's objects in turn until the end or the first error. An object that was not asked about costs
-// what others of its kind do, if that is known. What hangs is known: it costs the kubelet's deadline.
-func (p *projection) walk(objects []object, calls map[string]crictl.Call, typical means) (pod podCost) {
+// walk inspects one pod's objects in turn and returns the time until the end or the first error, and whether part of it
+// is unknown. What hangs is known: it costs the kubelet's deadline.
+func (p *projection) walk(objects []object, calls map[string]crictl.Call, typical means) (sum time.Duration,
+	unknown bool,
+) {
 	for _, o := range objects {
 		mean, known := typical.of(o.container)
 		call, asked := calls[o.id]
-		pod.unknown = pod.unknown || !known && !p.hangs(call)
+		if !known && !p.hangs(call) {
+			unknown = true
+		}
 		if !asked {
-			pod.cost += mean
+			sum += mean
 			continue
 		}
-		pod.cost += p.callCost(call, mean)
+		sum += p.callCost(call, mean)
 		if p.aborts(call) {
-			pod.bad = true
 			break
 		}
 	}
-	return pod
+	return sum, unknown
 }
 
 // known reports whether the cost of every pod is known.
@@ -225,8 +284,8 @@ func (p *projection) now() (cost time.Duration, ok bool) {
 }
 
 // touched returns the pods that a relist now inspects. Changed pods that are gone from the lists cost no call.
-func (p *projection) touched() []podCost {
-	var pods []podCost
+func (p *projection) touched() []*podCost {
+	var pods []*podCost
 	for uid, pod := range p.pods {
 		if _, changed := slices.BinarySearch(p.changed, uid); changed || pod.bad {
 			pods = append(pods, pod)
