@@ -15,10 +15,10 @@ const maxEvents = 500
 func (h *history) event(b *Burst) Event {
 	sig := h.catalogue[b.Code]
 	e := Event{
-		At: b.first.instant(), Count: b.Count, Lane: string(sig.Lane), Code: b.Code, Marker: string(sig.Marker),
+		At: b.first.time(), Count: b.Count, Lane: string(sig.Lane), Code: b.Code, Marker: string(sig.Marker),
 		What: sig.Title, Subject: Clean(b.Object().Label(), 120),
 	}
-	if until := b.last.instant(); until != nil && e.At != nil && until.After(*e.At) {
+	if until := b.last.time(); until != nil && e.At != nil && until.After(*e.At) {
 		e.Until = until
 	}
 	return e

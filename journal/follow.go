@@ -13,8 +13,10 @@ import (
 	"github.com/kdiag/kdiag/journal/textlog"
 )
 
-// reportEvery is how often at most the report is made anew while a log is followed.
-const reportEvery = time.Second
+const (
+	reportEvery = time.Second            // the report is made anew that often at most
+	idleAfter   = 250 * time.Millisecond // without anything new, the last record of a pipe is taken for whole
+)
 
 // A following is one run of Follow.
 type following struct {
@@ -27,17 +29,18 @@ type following struct {
 
 // Follow reads what is there, calls update once with the report of it and the zero Event, then for each event as it
 // comes in, until the context ends, and once more with the whole report and the zero Event. The end of the context is
-// no error. It survives rotation: journal files give way to their successors, text files that are renamed, cut or
-// created anew are opened again. Calls of update follow one another.
+// no error. Journal files are followed over rotation; text files are only read. Calls of update follow one another.
 func Follow(ctx context.Context, opts Options, update func(*Report, Event)) error {
-	jobs, refused := discover(opts.Inputs)
+	jobs := discover(opts.Inputs)
 	stream := func(j *job) bool { return j.kind == jobStream }
-	r := newReading(&opts, slices.DeleteFunc(slices.Clone(jobs), stream), refused)
+	if !slices.ContainsFunc(jobs, func(j *job) bool { return j.kind != jobText }) {
+		return ErrText
+	}
+	r := newReading(&opts, slices.DeleteFunc(slices.Clone(jobs), stream))
 	if err := r.findBoot(ctx); err != nil {
 		return err
 	}
-	r.live = true
-	began := opts.now()
+	began := opts.Now()
 	r.run(ctx)
 	if err := r.verdict(ctx); err != nil && !slices.ContainsFunc(jobs, stream) && ctx.Err() == nil {
 		return err
@@ -53,14 +56,11 @@ func (f *following) follow(ctx context.Context, jobs []*job, began time.Time) er
 	var journals []string
 	errs := make([]error, len(jobs)+1)
 	for i, j := range jobs {
-		switch j.kind {
-		case jobJournal:
+		switch {
+		case j.kind == jobJournal:
 			journals = append(journals, j.path)
-		case jobText:
-			wg.Go(func() { errs[i] = f.tail(ctx, j) })
-		case jobStream:
-			wg.Go(func() { errs[i] = f.lines(ctx, j, newPipeReader(ctx, j.reader, true)) })
-		case jobKmsg: // its records come by the journal or a text log as well
+		case j.kind == jobStream:
+			wg.Go(func() { errs[i] = f.lines(ctx, j, j.reader) })
 		}
 	}
 	if len(journals) > 0 {
@@ -90,7 +90,7 @@ func (f *following) collector(name, format string) *collector {
 	j.source = f.newSource(j)
 	j.source.Format = format
 	f.jobs = append(f.jobs, j)
-	c := newCollector(j.source, f.m, f.opts, &f.found)
+	c := f.newCollector(j.source)
 	c.onEvent = f.event
 	return c
 }
@@ -120,7 +120,7 @@ func (f *following) lines(ctx context.Context, j *job, in io.Reader) error {
 	c := f.collector(j.name, "")
 	take := textTaker(c)
 	opts := textlog.Options{Next: c.next, Longest: c.m.full.Longest(), All: true, Live: true}
-	stats, err := textlog.Scan(ctx, in, opts, func(t *textlog.Record) bool {
+	stats, err := textlog.Scan(ctx, newPipeReader(ctx, in, true), opts, func(t *textlog.Record) bool {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		c.Lines++
@@ -133,4 +133,62 @@ func (f *following) lines(ctx context.Context, j *job, in io.Reader) error {
 	defer f.mu.Unlock()
 	c.Lines, c.Bytes, c.Unparsed = stats.Lines, stats.Bytes, stats.Unparsed
 	return err
+}
+
+// A pipeReader reads a pipe as it fills until ctx ends. If asked to, it returns nothing when nothing has come for a
+// moment. The goroutine that waits for the pipe is left behind when the context ends first.
+type pipeReader struct {
+	ctx  context.Context
+	come chan []byte
+	err  error // why the pipe ended; set before come is closed
+	rest []byte
+	tell bool // return nothing when nothing comes
+	idle bool
+}
+
+func newPipeReader(ctx context.Context, r io.Reader, tell bool) *pipeReader {
+	p := &pipeReader{ctx: ctx, come: make(chan []byte), tell: tell}
+	go func() {
+		defer close(p.come)
+		for {
+			b := make([]byte, 64<<10)
+			n, err := r.Read(b)
+			if n > 0 {
+				select {
+				case p.come <- b[:n]:
+				case <-ctx.Done():
+					return
+				}
+			}
+			if err != nil {
+				p.err = err
+				return
+			}
+		}
+	}()
+	return p
+}
+
+func (p *pipeReader) Read(b []byte) (int, error) {
+	if len(p.rest) == 0 {
+		var wait <-chan time.Time
+		if p.tell && !p.idle {
+			wait = time.After(idleAfter)
+		}
+		select {
+		case <-p.ctx.Done():
+			return 0, p.ctx.Err()
+		case <-wait:
+			p.idle = true
+			return 0, nil
+		case block, ok := <-p.come:
+			if !ok {
+				return 0, p.err
+			}
+			p.rest, p.idle = block, false
+		}
+	}
+	n := copy(b, p.rest)
+	p.rest = p.rest[n:]
+	return n, nil
 }

@@ -168,12 +168,5 @@ func (in *Incident) addStandstill(f *LogFinding) {
 		"trouble is late.", roughly(s.Late))
 	f.addFor(fmt.Sprintf("the first record states an age of %s: a loop that runs reports it every 5 s from %s on",
 		s.Age.Round(time.Second), s.Due.Round(time.Second)))
-	if !s.From.IsZero() {
-		f.addFor("of the kubelet the log holds nothing that kdiag knows" + in.when(s.From, s.To))
-	}
-	if s.Others {
-		f.raise(0.1, "other parts of the node wrote meanwhile")
-		return
-	}
 	f.AddMissing("what else on the node wrote meanwhile: a machine that stands still as a whole looks the same")
 }

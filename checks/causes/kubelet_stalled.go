@@ -165,10 +165,6 @@ func loggedKubeletStalled(in *Incident) *LogFinding {
 			f.raise(sign.confidence, in.found(sign.codes...)...)
 		}
 	}
-	if in.LongestPause > 12*time.Second && in.SkipLines >= 3 { // more than twice what is due
-		f.raise(0.2, fmt.Sprintf("the skip lines, due every 5 s, pause for %s: the kubelet itself did not run, or "+
-			"records are missing", roughly(in.LongestPause)))
-	}
 	if in.Standstill != nil {
 		in.addStandstill(f)
 	} else if in.failing == 0 && !in.down && in.age() > 10*time.Minute {

@@ -201,7 +201,7 @@ func TestHints(t *testing.T) {
 	for _, err := range []error{
 		fs.ErrPermission, fs.ErrNotExist, journal.ErrNoJournal, journal.ErrNoLogs, journal.ErrNoMatch,
 		journal.ErrNoBoot,
-		journal.ErrEmpty, journal.ErrBinary, errOutOfTime,
+		journal.ErrEmpty, errOutOfTime,
 	} {
 		for _, e := range []error{fmt.Errorf("reading x: %w", err), errors.New("x: " + err.Error())} {
 			if got := hint(e); got == generalHint && !errors.Is(err, fs.ErrNotExist) {
