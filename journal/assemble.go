@@ -18,8 +18,7 @@ func assemble(sources []*logSource, opts *Options) *Report {
 		Episodes: []Episode{}, Signatures: h.counts(), Events: h.events(), Sources: []Source{},
 		Unreadable: []Unreadable{}, Problems: []string{},
 	}
-	hosts := h.hosts()
-	for _, host := range hosts {
+	for _, host := range h.hosts {
 		episodes := h.episodes(host)
 		r.Episodes = append(r.Episodes, episodes...)
 		if e := h.failing(host, episodes); e != nil && (r.Failing == nil || e.Start.After(*r.Failing.Start)) {
@@ -27,8 +26,8 @@ func assemble(sources []*logSource, opts *Options) *Report {
 		}
 	}
 	slices.SortStableFunc(r.Episodes, func(a, b Episode) int { return byTime(a.Start, b.Start, 0) })
-	if len(hosts) == 1 {
-		r.Host = Clean(hosts[0], 253)
+	if len(h.hosts) == 1 {
+		r.Host = Clean(h.hosts[0], 253)
 	}
 	r.Notes = append(r.Notes, flaps(r.Episodes)...)
 	h.describe(r)
@@ -36,21 +35,6 @@ func assemble(sources []*logSource, opts *Options) *Report {
 		r.Notes = append(r.Notes, "journald suppressed records of a unit that wrote too many: there are holes in what was read")
 	}
 	return r
-}
-
-// hosts returns the hosts of the unhealthy records, else of all, sorted.
-func (h *history) hosts() []string {
-	var out []string
-	for _, u := range h.unhealthy {
-		out = append(out, u.host)
-	}
-	if len(out) == 0 {
-		for i := range h.bursts {
-			out = append(out, h.bursts[i].host)
-		}
-	}
-	slices.Sort(out)
-	return slices.Compact(out)
 }
 
 // episodes finds the episodes of one host.
@@ -104,10 +88,10 @@ func (h *history) describe(r *Report) {
 	for _, l := range h.sources {
 		s := l.Source
 		if s.Format != formatJournal {
-			var note string
-			s.Zone, s.Year, note = l.cal.describe()
-			if note != "" && len(l.matches.unhealthy)+len(l.matches.bursts) > 0 {
-				r.Notes = append(r.Notes, s.Name+": "+note)
+			s.Zone, s.Year = l.cal.describe()
+			if l.cal.assumed && len(l.matches.unhealthy)+len(l.matches.bursts) > 0 {
+				r.Notes = append(r.Notes, s.Name+": no zone is written; taken as "+l.cal.hint.loc.String()+
+					" ("+l.cal.location().String()+")")
 			}
 			if s.Year != "" && s.Year != "written" && len(l.matches.unhealthy) > 0 {
 				r.Notes = append(r.Notes, s.Name+": no year is written; taken "+s.Year)
@@ -131,23 +115,20 @@ const (
 // flaps numbers incidents that return at a regular interval, and returns a note about each series.
 func flaps(episodes []Episode) []string {
 	var notes []string
-	for i := 0; i < len(episodes); {
-		j := i + 1
-		for j < len(episodes) && sameSeries(episodes[i:j], &episodes[j]) {
-			j++
-		}
-		n := j - i
-		if n < flapsFrom {
-			i++
+	for from, i := 0, 1; i <= len(episodes); i++ {
+		series := episodes[from:i]
+		if i < len(episodes) && sameSeries(series, &episodes[i]) {
 			continue
 		}
-		for k := range n {
-			episodes[i+k].Flaps = k + 1
+		if from = i; len(series) < flapsFrom {
+			continue
 		}
-		every := (episodes[j-1].Start.Sub(*episodes[i].Start) / time.Duration(n-1)).Round(time.Second)
+		for k := range series {
+			series[k].Flaps = k + 1
+		}
+		every := series[len(series)-1].Start.Sub(*series[0].Start) / time.Duration(len(series)-1)
 		notes = append(notes, fmt.Sprintf("flapping: %d episodes, one every ~%s; for a person this is one incident",
-			n, every))
-		i = j
+			len(series), every.Round(time.Second)))
 	}
 	return notes
 }

@@ -254,28 +254,21 @@ func (c *calendar) location() *time.Location {
 	if c.assumed {
 		_, offset = time.UnixMicro(c.some).In(c.hint.loc).Zone()
 	}
-	switch {
-	case !c.zoned && !c.assumed:
+	if !c.zoned && !c.assumed {
 		return nil
-	case offset == 0:
-		return time.UTC
 	}
-	return time.FixedZone("", offset)
+	return time.FixedZone(time.Unix(0, 0).In(time.FixedZone("", offset)).Format("-07:00"), offset)
 }
 
-// describe returns how zone and year are known, for the report, and what was assumed, for a note.
-func (c *calendar) describe() (zone, year, note string) {
-	if loc := c.location(); loc != nil {
-		zone = time.Unix(0, 0).In(loc).Format("-07:00")
-	}
+// describe returns how zone and year are known, for the report.
+func (c *calendar) describe() (zone, year string) {
 	switch {
 	case c.assumed:
-		return zone + ", assumed: the stamps name none", c.year,
-			"no zone is written; taken as " + c.hint.loc.String() + " (" + zone + ")"
+		zone = c.location().String() + ", assumed: the stamps name none"
 	case c.zoned:
-		zone += ", by the stamps that name one"
+		zone = c.location().String() + ", by the stamps that name one"
 	}
-	return zone, c.year, ""
+	return zone, c.year
 }
 
 // offsets are the differences from UTC that clocks have somewhere, in minutes, ascending.

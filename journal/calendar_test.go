@@ -111,7 +111,7 @@ func TestCalendar(t *testing.T) {
 					t.Errorf("record %d: %s (known: %v), want %s", i, got, ok, p[3])
 				}
 			}
-			zone, year, _ := c.describe()
+			zone, year := c.describe()
 			if zone != tt.zone || year != tt.year {
 				t.Errorf("zone %q year %q, want %q and %q", zone, year, tt.zone, tt.year)
 			}

@@ -32,7 +32,6 @@ type logSource struct {
 	hint    calendarHint
 	cal     *calendar
 
-	blind   bool // it was read, and nothing in it is of use
 	skipped bool // a journal file that by its header holds nothing of the time asked for
 }
 
@@ -51,7 +50,6 @@ type collector struct {
 	afterUnhealthy bool
 	pending        *Burst // the latest proof that the loop runs, not kept yet
 	buf            []signature.Match
-	tried          []signature.Match // by match
 }
 
 func (r *reading) newCollector(s *logSource) *collector {
@@ -70,8 +68,8 @@ func (c *collector) match(b []byte) bool {
 	if m.Next(b) < 0 {
 		return false
 	}
-	c.tried = m.Match(b, c.tried[:0])
-	return len(c.tried) > 0
+	c.buf = m.Match(b, c.buf[:0])
+	return len(c.buf) > 0
 }
 
 // wanted reports whether a record is of the units asked for. Records that name no sender pass.

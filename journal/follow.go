@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -9,14 +10,13 @@ import (
 	"sync"
 	"time"
 
+	"github.com/kdiag/kdiag/crictl/deadline"
 	"github.com/kdiag/kdiag/journal/journalfile"
 	"github.com/kdiag/kdiag/journal/textlog"
 )
 
-const (
-	reportEvery = time.Second            // the report is made anew that often at most
-	idleAfter   = 250 * time.Millisecond // without anything new, the last record of a pipe is taken for whole
-)
+// reportEvery is how often at most the report is made anew while a log is followed.
+const reportEvery = time.Second
 
 // A following is one run of Follow.
 type following struct {
@@ -60,7 +60,7 @@ func (f *following) follow(ctx context.Context, jobs []*job, began time.Time) er
 		case j.kind == jobJournal:
 			journals = append(journals, j.path)
 		case j.kind == jobStream:
-			wg.Go(func() { errs[i] = f.lines(ctx, j, j.reader) })
+			wg.Go(func() { errs[i] = f.lines(ctx, j) })
 		}
 	}
 	if len(journals) > 0 {
@@ -116,11 +116,11 @@ func (f *following) journals(ctx context.Context, names []string, began time.Tim
 }
 
 // lines reads records of text as they come in.
-func (f *following) lines(ctx context.Context, j *job, in io.Reader) error {
+func (f *following) lines(ctx context.Context, j *job) error {
 	c := f.collector(j.name, "")
 	take := textTaker(c)
 	opts := textlog.Options{Next: c.next, Longest: c.m.full.Longest(), All: true, Live: true}
-	stats, err := textlog.Scan(ctx, newPipeReader(ctx, in, true), opts, func(t *textlog.Record) bool {
+	stats, err := textlog.Scan(ctx, &pipeReader{ctx, j.reader}, opts, func(t *textlog.Record) bool {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		c.Lines++
@@ -132,63 +132,20 @@ func (f *following) lines(ctx context.Context, j *job, in io.Reader) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	c.Lines, c.Bytes, c.Unparsed = stats.Lines, stats.Bytes, stats.Unparsed
-	return err
+	return cmp.Or(ctx.Err(), err)
 }
 
-// A pipeReader reads a pipe as it fills until ctx ends. If asked to, it returns nothing when nothing has come for a
-// moment. The goroutine that waits for the pipe is left behind when the context ends first.
+// A pipeReader reads a pipe until ctx ends, also where a Read waits for more.
 type pipeReader struct {
-	ctx  context.Context
-	come chan []byte
-	err  error // why the pipe ended; set before come is closed
-	rest []byte
-	tell bool // return nothing when nothing comes
-	idle bool
-}
-
-func newPipeReader(ctx context.Context, r io.Reader, tell bool) *pipeReader {
-	p := &pipeReader{ctx: ctx, come: make(chan []byte), tell: tell}
-	go func() {
-		defer close(p.come)
-		for {
-			b := make([]byte, 64<<10)
-			n, err := r.Read(b)
-			if n > 0 {
-				select {
-				case p.come <- b[:n]:
-				case <-ctx.Done():
-					return
-				}
-			}
-			if err != nil {
-				p.err = err
-				return
-			}
-		}
-	}()
-	return p
+	ctx context.Context
+	in  io.Reader
 }
 
 func (p *pipeReader) Read(b []byte) (int, error) {
-	if len(p.rest) == 0 {
-		var wait <-chan time.Time
-		if p.tell && !p.idle {
-			wait = time.After(idleAfter)
-		}
-		select {
-		case <-p.ctx.Done():
-			return 0, p.ctx.Err()
-		case <-wait:
-			p.idle = true
-			return 0, nil
-		case block, ok := <-p.come:
-			if !ok {
-				return 0, p.err
-			}
-			p.rest, p.idle = block, false
-		}
-	}
-	n := copy(b, p.rest)
-	p.rest = p.rest[n:]
-	return n, nil
+	block, err := deadline.Run(p.ctx, func(context.Context) ([]byte, error) {
+		block := make([]byte, len(b)) // b is the caller's again once ctx has ended
+		n, err := p.in.Read(block)
+		return block[:n], err
+	})
+	return copy(b, block), err
 }

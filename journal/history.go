@@ -2,6 +2,7 @@ package journal
 
 import (
 	"cmp"
+	"maps"
 	"math"
 	"slices"
 	"sort"
@@ -17,6 +18,7 @@ type history struct {
 	stamps    [][]timestamp  // a sample of each source, in the order of the text
 	unhealthy []*unhealthy   // by time, as far as they have one
 	bursts    []Burst        // by time; those without a time last, in the order of the text
+	hosts     []string       // sorted
 	timed     int            // bursts with a time
 	reach     []int64        // of each of these the latest end up to it
 	zone      *time.Location // of the clock that the logs were written by, as far as one is known; else UTC
@@ -145,7 +147,8 @@ func (h *history) take(s *logSource, source uint16) {
 	}
 }
 
-// nameHosts gives records that name no host the only host that the others name.
+// nameHosts gives records that name no host the only host that the others name, and lists the hosts of the unhealthy
+// records, else of all.
 func (h *history) nameHosts() {
 	var all []*string
 	for _, u := range h.unhealthy {
@@ -154,15 +157,19 @@ func (h *history) nameHosts() {
 	for i := range h.bursts {
 		all = append(all, &h.bursts[i].host)
 	}
-	only := ""
-	for _, host := range all {
-		if only != "" && *host != "" && *host != only {
-			return
+	names := map[string]bool{}
+	for i, host := range all {
+		if names[*host] = true; i < len(h.unhealthy) || len(h.unhealthy) == 0 {
+			h.hosts = append(h.hosts, *host)
 		}
-		only = cmp.Or(only, *host)
 	}
-	for _, host := range all {
-		*host = only
+	slices.Sort(h.hosts)
+	h.hosts = slices.Compact(h.hosts)
+	if delete(names, ""); len(names) == 1 {
+		h.hosts = slices.Collect(maps.Keys(names))
+		for _, host := range all {
+			*host = h.hosts[0]
+		}
 	}
 }
 

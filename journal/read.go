@@ -81,17 +81,16 @@ func (r *reading) one(ctx context.Context, j *job) {
 	} else {
 		j.err = r.text(ctx, j, c)
 	}
-	if j.err != nil && ctx.Err() != nil {
-		j.err = ctx.Err()
+	if j.err != nil {
+		j.err = cmp.Or(ctx.Err(), j.err)
 	}
 	s.hint.descending = c.descending()
 	// What was read before something went wrong counts.
 	if j.err == nil || s.Lines > 0 {
 		j.source = s
 	}
-	if j.err == nil {
-		j.err = r.blind(s, j.bad)
-		s.blind = j.err != nil
+	if err := r.blind(s, j.bad); j.err == nil && err != nil {
+		j.err, j.source = err, nil
 	}
 	if j.err != nil {
 		s.Problem = problem(j.err)
@@ -158,11 +157,11 @@ func (r *reading) report() *Report {
 		bad = append(bad, j.bad...)
 		texts = texts || j.kind > jobJournal
 		switch {
-		case j.source == nil && j.err != nil:
+		case j.source == nil:
 			unread = append(unread, Source{Name: Clean(j.name, 1024), Problem: problem(j.err)})
-		case j.source != nil && j.source.skipped: // it was looked at: its header shows enough
+		case j.source.skipped: // it was looked at: its header shows enough
 			skipped = append(skipped, Source{Name: Clean(j.name, 1024), Format: formatJournal})
-		case j.source != nil:
+		default:
 			sources = append(sources, j.source)
 		}
 	}
@@ -188,7 +187,7 @@ func (r *reading) report() *Report {
 func (r *reading) verdict(ctx context.Context) error {
 	var errs []error
 	for _, j := range r.jobs {
-		if j.source != nil && !j.source.blind {
+		if j.source != nil {
 			return nil
 		}
 		errs = append(errs, fmt.Errorf("reading %s: %w", j.name, j.err))

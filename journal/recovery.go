@@ -51,7 +51,6 @@ func firstMark(marks []mark, after, before int64, startup bool) (mark, bool) {
 func (h *history) recover(e *Episode, b *episodeBuilder, next *unhealthy, marks []mark) {
 	last := b.recs[len(b.recs)-1]
 	if !b.timed {
-		h.recoverUntimed(e, last)
 		return
 	}
 	before, clock, anchor := int64(math.MaxInt64), int64(math.MaxInt64), int64(math.MinInt64)
@@ -103,18 +102,6 @@ func (h *history) livesOn(last *unhealthy, after, before int64) bool {
 	return slices.ContainsFunc(h.around(last.host, after, before), func(b *Burst) bool {
 		return b.PID == last.pid && within(&b.last)
 	}) || slices.ContainsFunc(h.stamps[last.source], func(t timestamp) bool { return within(&t) && t.inner.Known })
-}
-
-// recoverUntimed looks for a mark behind the last record in the text, where nothing has a time.
-func (h *history) recoverUntimed(e *Episode, last *unhealthy) {
-	for i := range h.bursts {
-		b := &h.bursts[i]
-		ends := b.Code == signature.NodeReady || b.Code == signature.RuntimeModulesStarted && last.kind&never != 0
-		if ends && b.source == last.source && b.first.seq > last.seq && !b.first.known && b.PID != 0 {
-			e.Recovered, e.RecoveredBy = true, b.Code
-			return
-		}
-	}
 }
 
 // restarts lists the starts and stops of kubelet and runtime inside an episode.

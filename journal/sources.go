@@ -27,7 +27,7 @@ const sampleEvery = 256
 func (r *reading) text(ctx context.Context, j *job, c *collector) error {
 	var in io.Reader
 	if j.kind == jobStream {
-		in = newPipeReader(ctx, j.reader, false) // a Read that waits for more must not outlast ctx
+		in = &pipeReader{ctx, j.reader}
 	} else {
 		f, err := os.Open(j.path)
 		if err != nil {
@@ -106,16 +106,11 @@ func (r *reading) findBoot(ctx context.Context) error {
 		}
 	}
 	slices.SortFunc(all, func(a, b journalfile.Boot) int { return cmp.Compare(a.First, b.First) })
-	var order []journalfile.ID
-	for _, b := range all {
-		if !slices.Contains(order, b.ID) {
-			order = append(order, b.ID)
-		}
+	all = slices.CompactFunc(all, func(a, b journalfile.Boot) bool { return a.ID == b.ID }) // one boot spans files
+	if len(all)+back < 1 {
+		return fmt.Errorf("boot %s: %w, which holds %d", r.opts.Boot, ErrNoBoot, len(all))
 	}
-	if len(order)+back < 1 {
-		return fmt.Errorf("boot %s: %w, which holds %d", r.opts.Boot, ErrNoBoot, len(order))
-	}
-	r.boot = order[len(order)-1+back]
+	r.boot = all[len(all)-1+back].ID
 	return nil
 }
 
