@@ -35,6 +35,7 @@ type reading struct {
 func Read(ctx context.Context, opts Options) (*Report, error) {
 	r := newReading(&opts, discover(opts.Inputs))
 	if err := r.findBoot(ctx); err != nil {
+		r.jobs = nil
 		return r.report(), err
 	}
 	r.run(ctx)
