@@ -158,7 +158,6 @@ type Call struct {
 	Everywhere      bool   // the limit that was hit is the node's, not one process's
 	Constraint      string // of a kill for memory: memcg or global
 	Placed, Pods    bool   // the cgroup of the kill is named; it is of pods
-	Owner           signature.Party
 }
 
 // Refused reports whether nothing listened on the runtime's socket.
@@ -182,7 +181,7 @@ func callOf(m *signature.Match, r *record) Call {
 	c := Call{
 		RPC: m.RPC, Code: m.GRPCCode, Text: m.ErrorText[:min(len(m.ErrorText), 100)], Size: m.Size, Limit: m.Limit,
 		Sending: m.Sending,
-		Role:    laneRole(m.Role), Constraint: m.Constraint, Owner: m.Owner,
+		Role:    laneRole(m.Role), Constraint: m.Constraint,
 		Placed: m.Constraint != "" && m.Path != "", Pods: m.Constraint != "" && strings.Contains(m.Path, "kubepods"),
 	}
 	switch m.Signature.Code {

@@ -20,7 +20,6 @@ type Surroundings struct {
 	Bursts     []*Burst        // of the host, by time
 	Relists    []time.Duration // how long relists took that followed each other directly, by the time from anchor to anchor
 	Standstill *Standstill     // nil: the sync loop ran before its first skip line, as far as the log shows
-	Lanes      map[string]bool // of which anything was found in what was read
 	Zone       *time.Location  // of the clock that the log was written by
 }
 
@@ -42,10 +41,7 @@ func RuntimeCalls() []string {
 
 // surroundings gathers what lies around an episode of a host.
 func (h *history) surroundings(host string, e *episodeBuilder) *Surroundings {
-	s := &Surroundings{Zone: h.zone, Lanes: map[string]bool{}}
-	for i := range h.bursts {
-		s.Lanes[string(h.catalogue[h.bursts[i].Code].Lane)] = true
-	}
+	s := &Surroundings{Zone: h.zone}
 	if e.timed {
 		from := e.start
 		if e.anchored {

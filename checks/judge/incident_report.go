@@ -21,11 +21,11 @@ func Journal(r *journal.Report) {
 		if e := &r.Episodes[i]; e.Kind == journal.Incident {
 			incidents++
 			open = open || !e.Recovered
-			judgeEpisode(e)
+			judgeIncident(e)
 		}
 	}
 	if r.Failing != nil {
-		judgeEpisode(r.Failing)
+		judgeIncident(r.Failing)
 	}
 	r.Findings, r.Problems = nil, []string{}
 	if incidents == 0 && r.Failing == nil {
@@ -60,12 +60,6 @@ func Journal(r *journal.Report) {
 		r.Verdict, r.Status = checks.LogClear+yet, string(checks.Healthy)
 	}
 	r.NextSteps = logSteps(r)
-}
-
-func judgeEpisode(e *journal.Episode) {
-	if e.Surroundings != nil {
-		e.Causes, e.Culprits = judgeIncident(e), causes.NewIncident(e).Culprits()
-	}
 }
 
 // timesOf counts the records or times of a finding.
@@ -124,7 +118,7 @@ func logFindings(r *journal.Report) []journal.Finding {
 		if c := l.count(kernel.code); c.Count > 0 {
 			var names []string
 			for _, s := range c.Subjects {
-				names = causes.AddTexts(names, []string{s.Name})
+				names = append(names, s.Name)
 			}
 			if len(names) > 0 {
 				kernel.what += ": " + strings.Join(names[:min(len(names), 3)], ", ")
