@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	topSubjects   = 5   // named per signature
+	topSubjects   = 10  // named per signature
 	exampleLength = 400 // bytes of an example record
 )
 

@@ -48,7 +48,7 @@ type Finding struct {
 	Cause   string     `json:"cause"`   // for kdiag explain
 	Summary string     `json:"summary"` // a clause without a time
 	Count   int64      `json:"count"`
-	Unit    string     `json:"unit"` // what is counted: record or time
+	Unit    string     `json:"unit"` // what is counted: record
 	First   *time.Time `json:"first,omitempty"`
 	Last    *time.Time `json:"last,omitempty"`
 	Ongoing bool       `json:"ongoing,omitempty"` // until the log ends

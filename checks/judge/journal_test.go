@@ -152,21 +152,17 @@ func TestJournalCauses(t *testing.T) {
 			signs(signature.NodeReady, 20, 12*time.Minute, 10*time.Second,
 				"Node became ready"))}, []string{"KubeletCrashLooping critical"}, ""},
 		{"fatal errors and starts", []tweak{said(signs(signature.KubeletFatal, 4, time.Minute, 4*time.Second,
-			fatalSwap), signs(signature.KubeletStarted, 4, time.Minute, 5*time.Second, "Kubelet version"))}, []string{"KubeletCrashLooping critical"}, "it ends itself with: failed to run Kubelet: running with swap on is not supported"},
+			fatalSwap), bursts(signature.KubeletFatal, "", 4, 14*time.Second, 4*time.Second), signs(signature.KubeletStarted, 4, time.Minute, 5*time.Second, "Kubelet version"))}, []string{"KubeletCrashLooping critical"}, "it ends itself with: failed to run Kubelet: running with swap on is not supported"},
 		{"fatal errors without a start", []tweak{said(signs(signature.KubeletFatal, 4, time.Minute, 4*time.Second,
 			fatalSwap))}, nil, ""},
 		{"restarts by the watchdog", []tweak{said(restarted(3, 5*time.Minute, 50*time.Second),
 			signs(signature.WatchdogTimeout, 3, 12*time.Minute, time.Minute,
 				"kubelet.service: Watchdog timeout (limit 30s)!", "kubelet.service"))}, []string{"KubeletCrashLooping critical"}, "systemd's watchdog killed it, because its loop stood still"},
-		{"two restarts with two lines each", []tweak{said(signs(signature.UnitRestarted, 4, time.Minute,
-			5*time.Second, "kubelet.service: Service RestartSec=10s expired, scheduling restart.", "kubelet.service"))}, nil, ""},
 		{"last words in several lines", []tweak{said(signs(signature.KubeletFatal, 4, time.Minute, 4*time.Second,
 			fatalSwap), bursts(signature.KubeletFatal, "", 2, 40*time.Second, 4*time.Second), signs(signature.KubeletStarted, 4, time.Minute, 5*time.Second, "Kubelet version"))}, nil, ""},
 		{"a failure that only the timeline has", []tweak{said(restarted(3, time.Minute, 5*time.Second),
 			bursts(signature.UnitFailed, "kubelet.service", 3, time.Minute,
 				5*time.Second))}, []string{"KubeletCrashLooping critical"}, "why is not in the log"},
-		{"only the timeline names the unit", []tweak{said(signs(signature.UnitRestarted, 4, time.Minute,
-			5*time.Second, scheduled), bursts(signature.UnitRestarted, "kubelet.service", 4, 11*time.Second, 5*time.Second))}, []string{"KubeletCrashLooping critical"}, "restarted 4 times"},
 
 		{
 			"API server away",
@@ -183,7 +179,6 @@ func TestJournalCauses(t *testing.T) {
 		{"API server away for 39 s", []tweak{said(api(4, 42*time.Second, 3*time.Second))}, nil, ""},
 		{"API server away, two tries", []tweak{said(api(2, 63*time.Second, 3*time.Second))}, nil, ""},
 		{"API server back since a minute", []tweak{said(api(30, 10*time.Minute, 61*time.Second))}, nil, ""},
-		{"a blip long ago and one now", []tweak{said(api(4, 12*time.Minute, 3*time.Second))}, nil, ""},
 		{"blips in the timeline", []tweak{said(api(300, 12*time.Minute, 3*time.Second),
 			burst(signature.APIServerFailed, 290, 12*time.Minute, 11*time.Minute,
 				""), burst(signature.APIServerFailed, 10, 13*time.Second, 3*time.Second, ""))}, nil, ""},
@@ -204,16 +199,6 @@ func TestJournalCauses(t *testing.T) {
 			"java"), burst(signature.OOMKill, 3, time.Minute, time.Minute-time.Second, "java"))}, nil, ""},
 		{"all processes of one container", []tweak{said(signs(signature.OOMKill, 5, time.Minute, time.Minute,
 			memcgKill, "7011", "7012", "7013"), burst(signature.OOMKill, 1, time.Minute, time.Minute, "java"), burst(signature.OOMKill, 1, time.Minute, time.Minute, "sh"))}, nil, ""},
-		{
-			"a pid in the counts, its name in the timeline",
-			[]tweak{said(signs(signature.OOMKill, 1, time.Minute, time.Minute, memcgKill, "5000"),
-				burst(signature.OOMKill, 1, time.Minute, time.Minute,
-					"containerd-shim"))},
-			[]string{"OOMKilled critical"},
-			"the kernel killed containerd-shim (pid " +
-				"5000) " +
-				"for want",
-		},
 		{"one container again and again", []tweak{said(signs(signature.OOMKill, 9, 10*time.Minute, time.Minute,
 			memcgKill, "java"), bursts(signature.OOMKill, "java", 3, 3*time.Minute, time.Minute))}, []string{"OOMKilled warning"}, "killed for memory 3 times in the last 15m: java"},
 		{"the node out of memory", []tweak{said(signs(signature.OOMKill, 1, time.Minute, time.Minute,
@@ -228,10 +213,10 @@ func TestJournalCauses(t *testing.T) {
 			"the node ran out of memory",
 		},
 		{"the runtime", []tweak{said(signs(signature.OOMKill, 1, time.Minute, time.Minute, globalKill,
-			"containerd (pid 4711)"))}, []string{"OOMKilled critical"}, "the kernel killed containerd (pid 4711) " +
+			"containerd pid 4711"))}, []string{"OOMKilled critical"}, "the kernel killed containerd (pid 4711) " +
 			"for want of memory, last at 03:08:24"},
 		{"a shim", []tweak{said(signs(signature.OOMKill, 1, time.Minute, time.Minute, memcgKill,
-			"containerd-shim:5000"))}, []string{"OOMKilled critical"}, "containerd-shim (pid 5000)"},
+			"containerd-shim pid 5000"))}, []string{"OOMKilled critical"}, "containerd-shim (pid 5000)"},
 		{
 			"the kubelet",
 			[]tweak{said(signs(signature.OOMKill, 1, time.Minute, time.Minute, memcgKill, "kubelet"))},
@@ -239,12 +224,12 @@ func TestJournalCauses(t *testing.T) {
 			"the kernel killed kubelet",
 		},
 		{"the docker of a pod", []tweak{said(signs(signature.OOMKill, 1, time.Minute, time.Minute,
-			strings.Replace(memcgKill, "java", "dockerd", 1), "dockerd:7011"), inPod)}, nil, ""},
+			strings.Replace(memcgKill, "java", "dockerd", 1), "dockerd pid 7011"), inPod)}, nil, ""},
 		{"the docker of a pod, also in the timeline", []tweak{said(signs(signature.OOMKill, 1, time.Minute,
 			time.Minute, memcgKill, "7011"), inPod, burst(signature.OOMKill, 1, time.Minute, time.Minute, "dockerd"))}, nil, ""},
 		{
 			"CRI-O's conmon, which is in its pod's group",
-			[]tweak{said(signs(signature.OOMKill, 1, time.Minute, time.Minute, memcgKill, "conmon:7011"),
+			[]tweak{said(signs(signature.OOMKill, 1, time.Minute, time.Minute, memcgKill, "conmon pid 7011"),
 				inPod)},
 			[]string{"OOMKilled critical"},
 			"conmon (pid 7011)",
@@ -257,18 +242,18 @@ func TestJournalCauses(t *testing.T) {
 			"cri-containerd-1.scope: A process of this unit has been killed by the OOM killer.", "cri-containerd-1.scope"))}, nil, ""},
 
 		{"a hung shim", []tweak{said(signs(signature.HungTask, 3, 6*time.Minute, 2*time.Minute, blockedShim,
-			"containerd-shim:5000"))}, []string{"KernelHung critical"}, "the kernel reports containerd-shim (pid " +
+			"containerd-shim pid 5000"))}, []string{"KernelHung critical"}, "the kernel reports containerd-shim (pid " +
 			"5000) as hung: its container cannot be asked"},
 		{"a hung runc", []tweak{said(signs(signature.HungTask, 1, 2*time.Minute, 2*time.Minute, blockedShim,
-			"runc:[2:INIT]:6000"))}, []string{"KernelHung critical"}, "runc:[2:INIT] (pid 6000)"},
+			"runc:[2:INIT] pid 6000"))}, []string{"KernelHung critical"}, "runc:[2:INIT] (pid 6000)"},
 		{"a hung journal of a disk", []tweak{said(signs(signature.HungTask, 1, 2*time.Minute, 2*time.Minute,
-			blockedJournal, "jbd2/sda1-8:311"))}, []string{"KernelHung warning"}, "jbd2/sda1-8 (pid 311)"},
+			blockedJournal, "jbd2/sda1-8 pid 311"))}, []string{"KernelHung warning"}, "jbd2/sda1-8 (pid 311)"},
 		{"a soft lockup", []tweak{said(signs(signature.SoftLockup, 4, 2*time.Minute, time.Minute,
-			"watchdog: BUG: soft lockup - CPU#3 stuck for 22s! [stress:9]", "stress:9"))}, []string{"KernelHung warning"}, "stress (pid 9)"},
+			"watchdog: BUG: soft lockup - CPU#3 stuck for 22s! [stress:9]", "stress pid 9"))}, []string{"KernelHung warning"}, "stress (pid 9)"},
 		{"an RCU stall", []tweak{said(signs(signature.RCUStall, 1, 2*time.Minute, time.Minute,
 			"rcu: INFO: rcu_sched self-detected stall on CPU"))}, []string{"KernelHung warning"}, "1 RCU stall"},
 		{"a task among many", []tweak{said(signs(signature.HungTask, 3, 6*time.Minute, 2*time.Minute, blockedJournal,
-			"jbd2/sda1-8:311", "kubelet:812"))}, []string{"KernelHung critical"}, "kubelet (pid 812) as hung and " +
+			"jbd2/sda1-8 pid 311", "kubelet pid 812"))}, []string{"KernelHung critical"}, "kubelet (pid 812) as hung and " +
 			"1 other task"},
 		{"a slow NFS server", []tweak{said(signs(signature.NFSNotResponding, 3, 6*time.Minute, 2*time.Minute,
 			"nfs: server 10.0.0.9 not responding, still trying", "10.0.0.9"))}, nil, ""},
