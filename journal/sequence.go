@@ -18,22 +18,23 @@ type mark struct {
 	clock int64 // as in unhealthy
 }
 
-// An item is an unhealthy record or a mark.
+// An item is the time of an unhealthy record or of a mark.
 type item struct {
 	*timestamp
-	unhealthy *unhealthy
-	mark      *mark
+	clock *int64
+	step  *int32 // nil for a mark
+	pid   int32
 }
 
-// sequence gives the unhealthy records of one host, and the marks, their clock and puts them in its order. descending
-// reports which sources are newest first.
+// sequence gives the unhealthy records of one host, and the marks, their clock and sorts them by it. descending reports
+// which sources are newest first.
 func sequence(all []*unhealthy, marks []mark, descending func(source uint16) bool) []*unhealthy {
 	var items []item
 	for _, u := range all {
-		items = append(items, item{timestamp: &u.timestamp, unhealthy: u})
+		items = append(items, item{&u.timestamp, &u.clock, &u.step, u.pid})
 	}
 	for i := range marks {
-		items = append(items, item{timestamp: &marks[i].timestamp, mark: &marks[i]})
+		items = append(items, item{&marks[i].timestamp, &marks[i].clock, nil, 0})
 	}
 	slices.SortStableFunc(items, func(a, b item) int {
 		bySeq := cmp.Compare(a.seq, b.seq)
@@ -42,31 +43,26 @@ func sequence(all []*unhealthy, marks []mark, descending func(source uint16) boo
 		}
 		return cmp.Or(cmp.Compare(a.source, b.source), bySeq)
 	})
-	var out []*unhealthy
 	var w unwrapper
 	for i, it := range items {
 		if i == 0 || it.source != items[i-1].source {
 			w = unwrapper{step: w.step}
 		}
-		clock := it.at
-		if it.known {
-			clock = w.clock(items[i:])
+		if *it.clock = it.at; it.known {
+			*it.clock = w.clock(items[i:])
 		}
-		if u := it.unhealthy; u != nil {
-			u.clock, u.step = clock, w.step
-			out = append(out, u)
-		} else {
-			it.mark.clock = clock
+		if it.step != nil {
+			*it.step = w.step
 		}
 	}
 	slices.SortStableFunc(marks, func(a, b mark) int { return cmp.Compare(a.clock, b.clock) })
-	slices.SortStableFunc(out, func(a, b *unhealthy) int {
+	slices.SortStableFunc(all, func(a, b *unhealthy) int {
 		if !a.known || !b.known {
 			return 0
 		}
 		return cmp.Compare(a.clock, b.clock)
 	})
-	return out
+	return all
 }
 
 // An unwrapper takes the steps back out of the wall clock of one source.
@@ -80,9 +76,9 @@ type unwrapper struct {
 
 // clock returns the clock of the first of the items that remain.
 func (w *unwrapper) clock(rest []item) int64 {
-	t, u := rest[0].at, rest[0].unhealthy
+	t, pid, u := rest[0].at, rest[0].pid, rest[0].step != nil
 	back := w.seen && t+w.shift < w.high-stepBack && w.stays(rest[1:])
-	back = back || u != nil && w.pid != 0 && u.pid == w.pid && t+w.shift < w.latest-stepBackSame
+	back = back || u && w.pid != 0 && pid == w.pid && t+w.shift < w.latest-stepBackSame
 	if back {
 		w.shift = w.high + 1 - t // later than all before, by how much is unknown
 		w.step++
@@ -90,8 +86,8 @@ func (w *unwrapper) clock(rest []item) int64 {
 	if !w.seen || t+w.shift > w.high {
 		w.high, w.seen = t+w.shift, true
 	}
-	if u != nil {
-		w.latest, w.pid = t+w.shift, u.pid
+	if u {
+		w.latest, w.pid = t+w.shift, pid
 	}
 	return t + w.shift
 }

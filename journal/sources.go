@@ -117,10 +117,7 @@ func (r *reading) findBoot(ctx context.Context) error {
 // query is the range of time and the boot that were asked for, as a journal file wants them. Records are wanted by
 // their own time, and can have been written to the journal up to an hour later.
 func (r *reading) query(c *collector) journalfile.Query {
-	q := journalfile.Query{Match: c.match, Boot: r.boot}
-	if !r.opts.Since.IsZero() {
-		q.Since = uint64(max(0, r.opts.Since.UnixMicro()))
-	}
+	q := journalfile.Query{Match: c.match, Boot: r.boot, Since: uint64(max(0, r.opts.Since.UnixMicro()))}
 	if !r.opts.Until.IsZero() {
 		q.Until = uint64(max(1, r.opts.Until.UnixMicro()+latenessMost))
 	}
