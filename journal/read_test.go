@@ -66,15 +66,6 @@ func TestReadRefuses(t *testing.T) {
 	}
 }
 
-func TestReadPartly(t *testing.T) {
-	r, err := Read(t.Context(), Options{Now: now, Local: time.UTC, Inputs: []Input{
-		{Path: "/nonexistent"}, {Kind: Stream, Path: "-", Reader: strings.NewReader(unhealthyLine)},
-	}})
-	if err != nil || len(r.Episodes) != 1 || len(r.Sources) != 2 || r.Sources[1].Problem == "" {
-		t.Errorf("error %v, sources %+v, episodes:%s", err, r.Sources, brief(r))
-	}
-}
-
 func TestReadNothingFound(t *testing.T) {
 	r, err := Read(t.Context(), Options{Now: now, Inputs: []Input{{Path: put(t, "a.log",
 		strings.ReplaceAll(unhealthyLine, "PLEG", "peg"))}}})
@@ -84,47 +75,6 @@ func TestReadNothingFound(t *testing.T) {
 	b, err := json.Marshal(r)
 	if err != nil || strings.Contains(string(b), ":null") {
 		t.Errorf("lists are never null: %s %v", b, err)
-	}
-}
-
-func TestReadRange(t *testing.T) {
-	name := put(t, "a.log", unhealthyLine)
-	at := time.Date(2026, 11, 21, 0, 52, 12, 0, time.UTC)
-	for _, tt := range []struct {
-		since, until time.Time
-		want         int
-	}{
-		{at, at.Add(time.Second), 1},
-		{at.Add(time.Second), time.Time{}, 0},
-		{time.Time{}, at, 0},
-	} {
-		r, err := Read(t.Context(), Options{
-			Now: now, Local: time.UTC, Since: tt.since, Until: tt.until,
-			Inputs: []Input{{Path: name}},
-		})
-		if err != nil || len(r.Episodes) != tt.want {
-			t.Errorf("%v to %v: %d episodes, want %d; %v", tt.since, tt.until, len(r.Episodes), tt.want, err)
-		}
-	}
-}
-
-// TestReadFrom wants no time to be told as read that lies before the range, which the kernel's buffer and a text
-// begin long before.
-func TestReadFrom(t *testing.T) {
-	at := time.Date(2026, 11, 21, 0, 52, 12, 490297000, time.UTC)
-	name := put(t, "a.log", strings.Replace(unhealthyLine, "E1121 00:52", "E1120 22:11", 1)+unhealthyLine)
-	for _, tt := range []struct {
-		name            string
-		since, from, to time.Time
-	}{
-		{"no range", time.Time{}, at.Add(-161 * time.Minute), at},
-		{"within", at.Add(-20 * time.Minute), at.Add(-20 * time.Minute), at},
-		{"nothing was written since", at.Add(time.Minute), at.Add(time.Minute), at.Add(time.Minute)},
-	} {
-		r, err := Read(t.Context(), Options{Now: now, Local: time.UTC, Since: tt.since, Inputs: []Input{{Path: name}}})
-		if err != nil || r.From == nil || !r.From.Equal(tt.from) || !r.To.Equal(tt.to) {
-			t.Errorf("%s: from %v to %v, want %v to %v; %v", tt.name, r.From, r.To, tt.from, tt.to, err)
-		}
 	}
 }
 

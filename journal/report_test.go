@@ -77,13 +77,6 @@ func TestRecovery(t *testing.T) {
 	}
 }
 
-func TestMovingAnchors(t *testing.T) {
-	r := report(t, append(skips(1000, 3, ""), skips(1020, 3, "")...)...)
-	if n := len(r.Episodes[0].Stalls); len(r.Episodes) != 1 || n != 2 {
-		t.Errorf("%d episodes with %d stalls, want one with two%s", len(r.Episodes), n, brief(r))
-	}
-}
-
 func TestHosts(t *testing.T) {
 	var messages []string
 	for i, host := range []string{"n1", "n2", "n1", "n2"} {
@@ -93,20 +86,6 @@ func TestHosts(t *testing.T) {
 	if len(r.Episodes) != 2 || r.Episodes[0].Lines != 2 || r.Episodes[0].Host != "n1" || r.Episodes[1].Host != "n2" ||
 		r.Host != "" {
 		t.Errorf("two hosts in one log:%s", brief(r))
-	}
-}
-
-// Times of day in words are in the zone of the log.
-func TestZone(t *testing.T) {
-	zone := time.FixedZone("", 8*3600)
-	text := `Nov 21 20:06:28 n1 kubelet[1]: E1121 20:06:28.500000       1 kubelet.go:1] "Skipping pod synchronization" err="PLEG is not healthy: pleg was last seen active 3m3.5s ago; threshold is 3m0s"` + "\n"
-	r, err := Read(t.Context(), Options{Now: now, Local: zone, Inputs: []Input{{Path: put(t, "zone.log", text)}}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := r.Episodes[0].Start.In(r.Episodes[0].Surroundings.Zone).Format(time.TimeOnly +
-		" -07:00"); got != "20:06:28 +08:00" {
-		t.Errorf("the episode begins at %s", got)
 	}
 }
 
@@ -144,31 +123,6 @@ func TestFailing(t *testing.T) {
 		if e := r.Failing; e != nil && (e.Kind != Failing || e.Lines < failingFrom ||
 			e.Start.UnixMicro() != zero+1000*second) {
 			t.Errorf("%s: %+v", tt.name, e)
-		}
-	}
-}
-
-// Of a text few stamps are looked at: where the range ends inside it, it is read up to there all the same.
-func TestFailingEndsInside(t *testing.T) {
-	var b strings.Builder
-	begin := time.Date(2026, 11, 20, 3, 0, 0, 0, time.UTC)
-	at := func(s int) string { return begin.Add(time.Duration(s) * time.Second).Format("0102 15:04:05.000000") }
-	for s := range 10 {
-		fmt.Fprintf(&b, "E%s 1234 generic.go:312] \"GenericPLEG: Unable to retrieve pods\" err=\"rpc error: code = Unavailable desc = connection error\"\n", at(s))
-	}
-	for s := range 20 {
-		fmt.Fprintf(&b, "I%s 1234 prober.go:107] \"Probe failed\" probeType=\"Readiness\"\n", at(20+10*s))
-	}
-	for _, tt := range []struct {
-		until time.Duration
-		want  bool
-	}{{15 * time.Second, true}, {time.Minute, false}, {time.Hour, false}} {
-		r, err := Read(t.Context(), Options{
-			Inputs: []Input{{Kind: Stream, Reader: strings.NewReader(b.String())}}, Now: now, Local: time.UTC,
-			Until: begin.Add(tt.until),
-		})
-		if err != nil || (r.Failing != nil) != tt.want {
-			t.Errorf("until %v: failing %+v, want %v; %v", tt.until, r.Failing, tt.want, err)
 		}
 	}
 }

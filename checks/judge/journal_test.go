@@ -62,7 +62,6 @@ func TestJournalCauses(t *testing.T) {
 		say    string   // in the summary of the first
 	}{
 		{"calm", []tweak{calm()}, nil, ""},
-		{"no journal", nil, nil, ""},
 		{"an empty journal", []tweak{said()}, nil, ""},
 
 		{
@@ -70,12 +69,6 @@ func TestJournalCauses(t *testing.T) {
 			[]tweak{said(incident(2*time.Minute, 4*time.Second))},
 			[]string{"PLEGUnhealthy critical"},
 			"last good relist began at 03:04:24",
-		},
-		{
-			"PLEG, last word 30 s ago",
-			[]tweak{said(incident(2*time.Minute, 30*time.Second))},
-			[]string{"PLEGUnhealthy critical"},
-			"not healthy",
 		},
 		{
 			"PLEG, last word 31 s ago",
@@ -97,18 +90,6 @@ func TestJournalCauses(t *testing.T) {
 			signs(signature.RelistFailed, 3, 6*time.Minute, time.Minute,
 				hungRelist))}, []string{"PLEGUnhealthy critical"}, "its lists fail"},
 		{"a kubelet that starts", []tweak{said(incident(20*time.Second, 2*time.Second, starting))}, nil, ""},
-		{"PLEG without times", []tweak{said(incident(20*time.Second, 2*time.Second,
-			func(e *journal.Episode) { e.Start, e.End = nil, nil }))}, nil, ""},
-		{
-			"PLEG from a clock that runs ahead",
-			[]tweak{said(incident(2*time.Minute, -time.Hour))},
-			[]string{"PLEGUnhealthy warning"},
-			"",
-		},
-		{"PLEG, and kdiag asked another socket", []tweak{
-			said(incident(2*time.Minute, 4*time.Second)),
-			askedBy(crictl.SourceWellKnown),
-		}, []string{"PLEGUnhealthy critical"}, ""},
 		{
 			"PLEG, and another socket was asked for by name",
 			[]tweak{said(incident(2*time.Minute, 4*time.Second)), askedBy(crictl.SourceFlag)},
@@ -122,16 +103,9 @@ func TestJournalCauses(t *testing.T) {
 			"restarted 3 times in the last 15m, last at 03:09:19: why " +
 				"is not in the log",
 		},
-		{"two restarts", []tweak{said(restarted(2, 11*time.Second, 5*time.Second))}, nil, ""},
 		{
 			"restarts long ago",
 			[]tweak{said(restarted(5, 11*time.Second, 7*time.Minute)), with(old)},
-			[]string{"KubeletCrashLooping warning"},
-			"",
-		},
-		{
-			"restarts, and it runs for an hour",
-			[]tweak{said(restarted(5, 11*time.Second, 5*time.Second)), with(old)},
 			[]string{"KubeletCrashLooping warning"},
 			"",
 		},
@@ -141,16 +115,11 @@ func TestJournalCauses(t *testing.T) {
 		}, []string{"KubeletCrashLooping critical"}, ""},
 		{"restarts of another unit", []tweak{said(signs(signature.UnitRestarted, 60, 14*time.Minute, time.Second,
 			"node_exporter.service: Scheduled restart job", "node_exporter.service"))}, nil, ""},
-		{"restarts of the runtime", []tweak{said(signs(signature.UnitRestarted, 60, 14*time.Minute, time.Second,
-			"containerd.service: Scheduled restart job", "containerd.service"))}, nil, ""},
 		{"restarts by hand", []tweak{said(signs(signature.UnitStopped, 5, 14*time.Minute, time.Minute,
 			"Stopped kubelet.service", "kubelet.service"), signs(signature.UnitStarted, 5, 14*time.Minute, time.Minute, "Started kubelet.service", "kubelet.service"), signs(signature.KubeletStarted, 5, 14*time.Minute, time.Minute, "Kubelet version"))}, nil, ""},
 		{"restarts until it joined, then ready", []tweak{said(restarted(20, 12*time.Second, 4*time.Minute),
 			signs(signature.NodeReady, 1, 3*time.Minute, 3*time.Minute,
 				"Node became ready"))}, []string{"KubeletCrashLooping warning"}, ""},
-		{"restarts, and ready in each life", []tweak{said(restarted(20, 40*time.Second, 30*time.Second),
-			signs(signature.NodeReady, 20, 12*time.Minute, 10*time.Second,
-				"Node became ready"))}, []string{"KubeletCrashLooping critical"}, ""},
 		{"fatal errors and starts", []tweak{said(signs(signature.KubeletFatal, 4, time.Minute, 4*time.Second,
 			fatalSwap), bursts(signature.KubeletFatal, "", 4, 14*time.Second, 4*time.Second), signs(signature.KubeletStarted, 4, time.Minute, 5*time.Second, "Kubelet version"))}, []string{"KubeletCrashLooping critical"}, "it ends itself with: failed to run Kubelet: running with swap on is not supported"},
 		{"fatal errors without a start", []tweak{said(signs(signature.KubeletFatal, 4, time.Minute, 4*time.Second,
@@ -158,26 +127,12 @@ func TestJournalCauses(t *testing.T) {
 		{"restarts by the watchdog", []tweak{said(restarted(3, 5*time.Minute, 50*time.Second),
 			signs(signature.WatchdogTimeout, 3, 12*time.Minute, time.Minute,
 				"kubelet.service: Watchdog timeout (limit 30s)!", "kubelet.service"))}, []string{"KubeletCrashLooping critical"}, "systemd's watchdog killed it, because its loop stood still"},
-		{"last words in several lines", []tweak{said(signs(signature.KubeletFatal, 4, time.Minute, 4*time.Second,
-			fatalSwap), bursts(signature.KubeletFatal, "", 2, 40*time.Second, 4*time.Second), signs(signature.KubeletStarted, 4, time.Minute, 5*time.Second, "Kubelet version"))}, nil, ""},
-		{"a failure that only the timeline has", []tweak{said(restarted(3, time.Minute, 5*time.Second),
-			bursts(signature.UnitFailed, "kubelet.service", 3, time.Minute,
-				5*time.Second))}, []string{"KubeletCrashLooping critical"}, "why is not in the log"},
-
 		{
 			"API server away",
 			[]tweak{said(api(30, 6*time.Minute, 3*time.Second))},
 			[]string{"APIServerUnreachable critical"},
 			"since 03:03:24: no answer in time",
 		},
-		{
-			"API server away for 40 s",
-			[]tweak{said(api(4, 43*time.Second, 3*time.Second))},
-			[]string{"APIServerUnreachable critical"},
-			"",
-		},
-		{"API server away for 39 s", []tweak{said(api(4, 42*time.Second, 3*time.Second))}, nil, ""},
-		{"API server away, two tries", []tweak{said(api(2, 63*time.Second, 3*time.Second))}, nil, ""},
 		{"API server back since a minute", []tweak{said(api(30, 10*time.Minute, 61*time.Second))}, nil, ""},
 		{"blips in the timeline", []tweak{said(api(300, 12*time.Minute, 3*time.Second),
 			burst(signature.APIServerFailed, 290, 12*time.Minute, 11*time.Minute,
@@ -193,10 +148,6 @@ func TestJournalCauses(t *testing.T) {
 			signs(signature.CertificateExpired, 3, 6*time.Minute, time.Minute,
 				"x509: certificate has expired or is not yet valid"))}, []string{"APIServerUnreachable critical"}, "a certificate has expired"},
 
-		{"one container at its limit", []tweak{said(signs(signature.OOMKill, 1, time.Minute, time.Minute, memcgKill,
-			"java"))}, nil, ""},
-		{"three lines of one kill", []tweak{said(signs(signature.OOMKill, 3, time.Minute, time.Minute, memcgKill,
-			"java"), burst(signature.OOMKill, 3, time.Minute, time.Minute-time.Second, "java"))}, nil, ""},
 		{"all processes of one container", []tweak{said(signs(signature.OOMKill, 5, time.Minute, time.Minute,
 			memcgKill, "7011", "7012", "7013"), burst(signature.OOMKill, 1, time.Minute, time.Minute, "java"), burst(signature.OOMKill, 1, time.Minute, time.Minute, "sh"))}, nil, ""},
 		{"one container again and again", []tweak{said(signs(signature.OOMKill, 9, 10*time.Minute, time.Minute,
@@ -204,29 +155,13 @@ func TestJournalCauses(t *testing.T) {
 		{"the node out of memory", []tweak{said(signs(signature.OOMKill, 1, time.Minute, time.Minute,
 			strings.Replace(globalKill, "containerd", "java",
 				1), "java"))}, []string{"OOMKilled warning"}, "the node ran out of memory, and the kernel killed java"},
-		{
-			"the node out of memory, by the line before",
-			[]tweak{said(signs(signature.OOMKill, 1, time.Minute, time.Minute, "Killed process 9 (java)", "java"),
-				signs(signature.OOMInvoked, 1, time.Minute, time.Minute,
-					"oom-kill:constraint=CONSTRAINT_NONE,nodemask=(null),task=java,pid=9", "java"))},
-			[]string{"OOMKilled warning"},
-			"the node ran out of memory",
-		},
 		{"the runtime", []tweak{said(signs(signature.OOMKill, 1, time.Minute, time.Minute, globalKill,
 			"containerd pid 4711"))}, []string{"OOMKilled critical"}, "the kernel killed containerd (pid 4711) " +
 			"for want of memory, last at 03:08:24"},
 		{"a shim", []tweak{said(signs(signature.OOMKill, 1, time.Minute, time.Minute, memcgKill,
 			"containerd-shim pid 5000"))}, []string{"OOMKilled critical"}, "containerd-shim (pid 5000)"},
-		{
-			"the kubelet",
-			[]tweak{said(signs(signature.OOMKill, 1, time.Minute, time.Minute, memcgKill, "kubelet"))},
-			[]string{"OOMKilled critical"},
-			"the kernel killed kubelet",
-		},
 		{"the docker of a pod", []tweak{said(signs(signature.OOMKill, 1, time.Minute, time.Minute,
 			strings.Replace(memcgKill, "java", "dockerd", 1), "dockerd pid 7011"), inPod)}, nil, ""},
-		{"the docker of a pod, also in the timeline", []tweak{said(signs(signature.OOMKill, 1, time.Minute,
-			time.Minute, memcgKill, "7011"), inPod, burst(signature.OOMKill, 1, time.Minute, time.Minute, "dockerd"))}, nil, ""},
 		{
 			"CRI-O's conmon, which is in its pod's group",
 			[]tweak{said(signs(signature.OOMKill, 1, time.Minute, time.Minute, memcgKill, "conmon pid 7011"),
@@ -238,14 +173,9 @@ func TestJournalCauses(t *testing.T) {
 			memcgKill, "runc:[2:INIT]"))}, nil, ""},
 		{"a process of the runtime's unit", []tweak{said(signs(signature.UnitOOMKilled, 1, time.Minute, time.Minute,
 			"containerd.service: A process of this unit has been killed by the OOM killer.", "containerd.service"))}, []string{"OOMKilled critical"}, "a process of containerd.service"},
-		{"a process of a container's scope", []tweak{said(signs(signature.UnitOOMKilled, 1, time.Minute, time.Minute,
-			"cri-containerd-1.scope: A process of this unit has been killed by the OOM killer.", "cri-containerd-1.scope"))}, nil, ""},
-
 		{"a hung shim", []tweak{said(signs(signature.HungTask, 3, 6*time.Minute, 2*time.Minute, blockedShim,
 			"containerd-shim pid 5000"))}, []string{"KernelHung critical"}, "the kernel reports containerd-shim (pid " +
 			"5000) as hung: its container cannot be asked"},
-		{"a hung runc", []tweak{said(signs(signature.HungTask, 1, 2*time.Minute, 2*time.Minute, blockedShim,
-			"runc:[2:INIT] pid 6000"))}, []string{"KernelHung critical"}, "runc:[2:INIT] (pid 6000)"},
 		{"a hung journal of a disk", []tweak{said(signs(signature.HungTask, 1, 2*time.Minute, 2*time.Minute,
 			blockedJournal, "jbd2/sda1-8 pid 311"))}, []string{"KernelHung warning"}, "jbd2/sda1-8 (pid 311)"},
 		{"a soft lockup", []tweak{said(signs(signature.SoftLockup, 4, 2*time.Minute, time.Minute,
