@@ -33,6 +33,11 @@ func (h *history) failing(host string, episodes []Episode) *Episode {
 	if e.lines < failingFrom {
 		return nil
 	}
+	for _, t := range h.stamps[source] {
+		if h.window.clamp(t.at) > e.end+failingPause {
+			return nil
+		}
+	}
 	if to := h.sources[source].To; to == nil || h.window.clamp(to.UnixMicro()) > e.end+failingPause {
 		return nil
 	}

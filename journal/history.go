@@ -127,7 +127,7 @@ func (h *history) take(s *logSource, source uint16) {
 			continue
 		}
 		stamps = append(stamps, t)
-		if s.Format != formatJournal {
+		if s.Format != formatJournal && h.window.side(t.at) <= 0 {
 			at := timeOf(h.window.clamp(t.at))
 			s.From, s.To = earlier(s.From, at), later(s.To, at)
 		}
