@@ -68,10 +68,10 @@ func (h *history) episodes(host string) []Episode {
 }
 
 // reasons collects what the records list beside PLEG, in order of appearance.
-func (b *episodeBuilder) reasons() []string {
+func (e *episodeBuilder) reasons() []string {
 	var out []string
-	for i, u := range b.recs {
-		if i > 0 && u.reasons == b.recs[i-1].reasons {
+	for i, u := range e.recs {
+		if i > 0 && u.reasons == e.recs[i-1].reasons {
 			continue
 		}
 		for reason := range strings.SplitSeq(u.reasons.Value(), separator) {

@@ -81,15 +81,14 @@ func (h *history) recover(e *Episode, b *episodeBuilder, next *unhealthy, marks 
 }
 
 // endsInSkips reports whether an episode ends in skip lines in their usual order, so that their end means something.
-func (b *episodeBuilder) endsInSkips() bool {
+func (e *episodeBuilder) endsInSkips() bool {
 	n := 0
-	for i := len(b.recs) - 1; i >= 0 && n < 3; i-- {
-		u := b.recs[i]
+	for i := len(e.recs) - 1; i >= 0 && n < 3; i-- {
+		u := e.recs[i]
 		if u.kind&condition != 0 {
 			continue
 		}
-		n++
-		if i > 0 && u.known && u.clock-b.recs[i-1].clock > 8*second {
+		if n++; i > 0 && u.known && u.clock-e.recs[i-1].clock > 8*second {
 			return false
 		}
 	}

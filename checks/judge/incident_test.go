@@ -396,7 +396,6 @@ func TestStandstill(t *testing.T) {
 		return fmt.Sprintf(`%.3f "Skipping pod synchronization" err="[%s%s]"`, anchor+age, beside, text)
 	}
 	const sync = ` "SyncLoop (PLEG): event for pod" pod="ns/p" event={"ID":"a","Type":"ContainerDied","Data":"b"}`
-	const runtime = `1100@containerd level=info msg="starting containerd" revision="" version=1.6.20`
 	const down = "container runtime is down, "
 	tests := []struct {
 		name     string
