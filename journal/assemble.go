@@ -32,7 +32,10 @@ func assemble(sources []*logSource, opts *Options) *Report {
 	r.Notes = append(r.Notes, flaps(r.Episodes)...)
 	h.describe(r)
 	if slices.ContainsFunc(h.bursts, func(b Burst) bool { return b.Code == signature.LogsSuppressed }) {
-		r.Notes = append(r.Notes, "journald suppressed records of a unit that wrote too many: there are holes in what was read")
+		r.Notes = append(
+			r.Notes,
+			"journald suppressed records of a unit that wrote too many: there are holes in what was read",
+		)
 	}
 	return r
 }
@@ -57,8 +60,8 @@ func (h *history) episodes(host string) []Episode {
 		if e.Kind == Incident {
 			e.Surroundings = h.surroundings(host, b)
 			for _, s := range b.stalls {
-				if len(relists[s]) > len(e.Surroundings.Relists) {
-					e.Surroundings.Relists = relists[s]
+				if chain := relists[s]; chain != nil && len(*chain) > len(e.Surroundings.Relists) {
+					e.Surroundings.Relists = *chain
 				}
 			}
 		}

@@ -117,7 +117,7 @@ func (c *collector) keep(m *signature.Match, r *record, t timestamp) {
 	}
 	switch b.Code {
 	case signature.SyncLoopActive:
-		c.syncLoop(b)
+		c.syncLoop(b, m.Signature)
 		return
 	case signature.PLEGNotHealthy:
 		c.unhealthy(m, r, t, b.host)
@@ -167,11 +167,10 @@ func (c *collector) side(t timestamp) int8 {
 }
 
 // syncLoop keeps the proofs that the loop runs next to unhealthy records, and stops looking for more.
-func (c *collector) syncLoop(b Burst) {
+func (c *collector) syncLoop(b Burst, s *signature.Signature) {
 	b.object, b.call, b.after = unique.Make(Object{}), unique.Make(Call{}), uint32(len(c.matches.unhealthy))
 	if c.afterUnhealthy {
-		sig := signature.Signature{Lane: signature.Kubelet, Marker: signature.Recovery, Title: "the sync loop runs again"}
-		c.live(b, &sig, "")
+		c.live(b, s, "")
 	}
 	if c.pending = &b; c.afterUnhealthy || c.opts.everySync {
 		c.matches.add(b)

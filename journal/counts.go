@@ -92,7 +92,10 @@ func (h *history) counts() []Count {
 		c.Subjects = c.Subjects[:min(len(c.Subjects), topSubjects)]
 		out = append(out, *c)
 	}
-	slices.SortFunc(out, func(a, b Count) int { return cmp.Or(byTime(a.First, b.First, 0), cmp.Compare(a.Code, b.Code)) })
+	slices.SortFunc(
+		out,
+		func(a, b Count) int { return cmp.Or(byTime(a.First, b.First, 0), cmp.Compare(a.Code, b.Code)) },
+	)
 	return out
 }
 

@@ -83,10 +83,7 @@ func expand(in Input) []*job {
 	case Glob:
 		names, err := filepath.Glob(in.Path)
 		if err == nil && len(names) == 0 {
-			names, err = []string{in.Path}, ErrNoMatch
-			if _, statErr := os.Lstat(in.Path); statErr == nil { // a name with characters of a pattern
-				err = nil
-			}
+			err = ErrNoMatch
 		}
 		if err != nil {
 			return refused(in.Path, err)

@@ -225,7 +225,7 @@ func TestRelists(t *testing.T) {
 		var out [][]int64
 		for _, s := range g.stalls {
 			seconds := []int64{}
-			for _, d := range relists[s] {
+			for _, d := range *relists[s] {
 				seconds = append(seconds, int64(d.Seconds()))
 			}
 			out = append(out, seconds)

@@ -187,7 +187,10 @@ func callOf(m *signature.Match, r *record) Call {
 	switch m.Signature.Code {
 	case signature.DiskFull, signature.FilesExhausted: // words that any program uses
 		c.Role = senderRole(r)
-		c.Everywhere = bytes.Contains(r.msg, []byte("too many open files in system")) // ENFILE; EMFILE has no more words
+		c.Everywhere = bytes.Contains(
+			r.msg,
+			[]byte("too many open files in system"),
+		) // ENFILE; EMFILE has no more words
 	}
 	return c
 }

@@ -43,7 +43,11 @@ func Read(ctx context.Context, opts Options) (*Report, error) {
 }
 
 func newReading(opts *Options, jobs []*job) *reading {
-	r := &reading{opts: opts, jobs: jobs, m: matchers{signature.NewMatcher(), signature.NewMatcher(signature.SyncLoopActive)}}
+	r := &reading{
+		opts: opts,
+		jobs: jobs,
+		m:    matchers{signature.NewMatcher(), signature.NewMatcher(signature.SyncLoopActive)},
+	}
 	if opts.Now == nil {
 		opts.Now = time.Now
 	}

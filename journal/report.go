@@ -217,14 +217,14 @@ func MainIncident(incidents []Episode) int {
 // else the worst incident. It is nil without any.
 func (r *Report) Headline() *Episode {
 	incidents := r.Incidents()
-	main := MainIncident(incidents)
-	switch {
-	case r.Failing != nil && (main < 0 || incidents[main].Recovered):
+	i := MainIncident(incidents)
+	if r.Failing != nil && (i < 0 || incidents[i].Recovered) {
 		return r.Failing
-	case main < 0:
+	}
+	if i < 0 {
 		return nil
 	}
-	return &incidents[main]
+	return &incidents[i]
 }
 
 // Span returns from when to when an episode lasted, as far as the log shows: from the anchor to the recovery. It is

@@ -116,26 +116,23 @@ const (
 	// directSlack is how long, in µs, after the last unhealthy record of a stall the next anchor may lie with no good
 	// relist in between: the record comes up to 5 s before the relist ends, then the pause of relistPeriod passes.
 	directSlack = 6*second + 500_000
-	// maxChain bounds how many relists are looked at together.
-	maxChain = 64
 )
 
 // relists returns for each stall the lengths of the relists that followed each other directly, of the chain that it
 // belongs to. Short stalls that return are one trouble, and only together do they show what shape it has.
-func (g *grouping) relists() map[*stallBuilder][]time.Duration {
+func (g *grouping) relists() map[*stallBuilder]*[]time.Duration {
 	order := slices.DeleteFunc(slices.Clone(g.stalls), func(s *stallBuilder) bool { return !s.timed })
 	slices.SortStableFunc(order, func(a, b *stallBuilder) int { return cmp.Compare(a.anchor, b.anchor) })
-	out := map[*stallBuilder][]time.Duration{}
-	for from := 0; from < len(order); {
-		var chain []time.Duration
-		to := from + 1
-		for ; to < len(order) && to-from < maxChain && order[to-1].direct(order[to]); to++ {
-			chain = append(chain, time.Duration(order[to].anchor-order[to-1].anchor-relistPeriod)*time.Microsecond)
+	out := map[*stallBuilder]*[]time.Duration{}
+	chain := &[]time.Duration{}
+	for i, s := range order {
+		if i > 0 && order[i-1].direct(s) {
+			length := time.Duration(s.anchor-order[i-1].anchor-relistPeriod) * time.Microsecond
+			*chain = append(*chain, length)
+		} else {
+			chain = &[]time.Duration{}
 		}
-		for _, s := range order[from:to] {
-			out[s] = chain
-		}
-		from = to
+		out[s] = chain
 	}
 	return out
 }

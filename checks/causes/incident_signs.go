@@ -86,7 +86,8 @@ func (in *Incident) runtimeEnd() (ended []*journal.Burst, again bool) {
 		}
 	}
 	for _, b := range in.each(signature.UnitStarted, signature.RuntimeStarted) {
-		again = again || b.Last().After(last) && (b.Code == signature.RuntimeStarted || b.Call().Role == journal.RoleRuntime)
+		again = again ||
+			b.Last().After(last) && (b.Code == signature.RuntimeStarted || b.Call().Role == journal.RoleRuntime)
 	}
 	return ended, again
 }

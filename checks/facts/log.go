@@ -86,11 +86,7 @@ func journalFrom(f *Facts) time.Time {
 	if f.Journal != nil && f.Journal.From != nil && f.Journal.From.Before(f.Log.At) {
 		return *f.Journal.From
 	}
-	window := f.Limits.JournalWindow
-	if window <= 0 {
-		window = checks.DefaultLimits().JournalWindow
-	}
-	return f.Log.At.Add(-window)
+	return f.Log.At.Add(-cmp.Or(f.Limits.JournalWindow, checks.DefaultLimits().JournalWindow))
 }
 
 // journalWindow is how far back the journal was read, in whole minutes.
@@ -270,7 +266,11 @@ func PLEGLine(f *Facts) string {
 		line += fmt.Sprintf(", at most %s since its last good relist", units.Seconds(worst))
 	}
 	if len(all) > 1 {
-		line += fmt.Sprintf("; before, it was so %s in the last %s", units.Times(len(all)-1), units.Duration(f.Log.Window))
+		line += fmt.Sprintf(
+			"; before, it was so %s in the last %s",
+			units.Times(len(all)-1),
+			units.Duration(f.Log.Window),
+		)
 	}
 	return line
 }

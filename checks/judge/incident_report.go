@@ -118,7 +118,12 @@ func logRules() []logRule {
 			what: "the runtime said of itself that it was not ready",
 		},
 		{code: "OOMKill", cause: causes.OOMKilled, of: vital, what: "the kernel killed processes for want of memory"},
-		{code: "UnitOOMKilled", cause: causes.OOMKilled, of: vital, what: "the kernel killed processes for want of memory"},
+		{
+			code:  "UnitOOMKilled",
+			cause: causes.OOMKilled,
+			of:    vital,
+			what:  "the kernel killed processes for want of memory",
+		},
 		{
 			code: "RelistFailed", cause: causes.PLEGUnhealthy, from: someTries,
 			what: "relists failed, at once and not late",
