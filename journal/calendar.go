@@ -2,85 +2,137 @@ package journal
 
 import (
 	"bytes"
-	"fmt"
-	"slices"
-	"sort"
 	"time"
-	"unique"
+
+	"github.com/kdiag/kdiag/journal/klog"
 )
+
+const (
+	second = int64(1e6) // µs
+	minute = 60 * second
+	hour   = 60 * minute
+)
+
+// A timestamp is when a record was written, by its own stamps. Stamps with a zone are in UTC already; those without a
+// year count in 1972, as in [klog.Stamp].
+type timestamp struct {
+	inner  klog.Stamp // of the program
+	outer  klog.Stamp // of journald, syslog or the container runtime, or since the machine's start
+	at     int64      // the instant in µs since 1970, if known
+	known  bool
+	stated bool // outer is an instant that the text of the record states
+	source uint16
+	seq    uint32 // place in the source
+}
+
+func newTimestamp(r *record, seq uint32) timestamp {
+	t := timestamp{inner: utc(r.inner), outer: utc(r.outer), seq: seq}
+	if !t.outer.Known && r.mono != 0 {
+		t.outer = klog.Stamp{Micros: r.mono, Known: true, Monotonic: true}
+	}
+	if t.inner.Monotonic {
+		t.inner = klog.Stamp{}
+	}
+	return t
+}
+
+func utc(s klog.Stamp) klog.Stamp {
+	if s.Zone {
+		s.Micros, s.Offset = s.Micros-int64(s.Offset)*second, 0
+	}
+	return s
+}
+
+// dated reports whether a stamp has a date.
+func dated(s klog.Stamp) bool { return s.Known && !s.Monotonic }
+
+// raw is the best stamp without any assumption, to compare records of one source that follow each other.
+func (t *timestamp) raw() (micros int64, ok bool) {
+	if t.inner.Known {
+		return t.inner.Micros, true
+	}
+	return t.outer.Micros, t.outer.Known
+}
+
+// time returns the instant for a report, or nil.
+func (t *timestamp) time() *time.Time {
+	if !t.known {
+		return nil
+	}
+	return timeOf(t.at)
+}
+
+// timeOf makes a time for the report: UTC, to the microsecond.
+func timeOf(us int64) *time.Time {
+	t := time.UnixMicro(us).UTC()
+	return &t
+}
 
 const (
 	// sane is how far the two stamps of one record may lie apart, in µs, before the inner one is taken for a misprint.
 	sane = 26 * hour
-	// latenessPunctual is how far an outer stamp may lie after the inner one, in µs, for the pair to fix the zone by
-	// itself.
-	latenessPunctual = 3 * second
-	latenessMost     = hour       // later than this, a line is rather of another zone
-	earliness        = 2 * second // an outer stamp in whole seconds may seem earlier by truncation
-	quarter          = 15 * minute
+	// punctual is how far an outer stamp may lie after the inner one, in µs, for the pair to show the zone.
+	punctual     = 3 * second
+	latenessMost = hour       // later than this, a line is rather of another zone
+	earliness    = 2 * second // an outer stamp in whole seconds may seem earlier by truncation
 )
-
-// A dated is a record whose text states the instant of its inner stamp, as node conditions do.
-type dated struct {
-	seq     uint32
-	inner   int64 // as in timestamp
-	year    bool  // inner has its year
-	instant int64
-}
 
 // A calendar turns the stamps of one source into instants. It is built from a sample of the source's stamps.
 type calendar struct {
-	base    []timestamp // those that have a stamp, in the order of the text
-	local   []int64     // their readings with year, as if the clock showed UTC; outer stamp, else inner
-	zone    zones       // of inner stamps
-	outer   *int64      // zone of outer stamps without one, relative to UTC; nil: as loc
-	loc     *time.Location
-	boots   map[unique.Handle[string]]int64 // instant minus monotonic clock
-	year    string                          // how the year is known
-	zoneHow string                          // how the zone is known
-	assumed bool                            // the zone is an assumption
+	hint    calendarHint
+	near    *int64 // an instant of the log whose year is known; nil: the hint must do
+	year    string // how years are known; empty: there is no date
+	zone    int64  // of stamps that name none, µs east of UTC, if zoned
+	zoned   bool
+	stated  bool   // by the text of records, which goes before a wrapper that labels local time as UTC
+	assumed bool   // the zone of the hint was needed
+	some    int64  // one of the readings
+	booted  *int64 // the instant at which the monotonic clock began
 }
 
 // A calendarHint is what is known of a source beside its stamps.
 type calendarHint struct {
-	year       int // of the first record, by a header; 0: unknown
-	yearHow    string
-	lastYear   int       // of the last record, by the person who asked; 0: unknown
+	headerYear int       // of the first record; 0: unknown
 	notAfter   time.Time // no record is later
-	notHow     string
+	how        string    // this is known
 	loc        *time.Location
-	zone       *int64 // zone of inner stamps by other sources of the same host
-	zoneHow    string
 	descending bool // newest first
 }
 
 // newCalendar learns how to read the stamps of a source. stamps are in the order of the text.
-func newCalendar(stamps []timestamp, texts []dated, hint calendarHint) *calendar {
-	c := &calendar{loc: hint.loc, boots: map[unique.Handle[string]]int64{}}
-	for _, m := range stamps {
-		if m.flags&(innerKnown|outerKnown) != 0 {
-			c.base = append(c.base, m)
+func newCalendar(stamps []timestamp, hint calendarHint) *calendar {
+	c := &calendar{hint: hint}
+	var first *klog.Stamp // without a year
+	for _, t := range stamps {
+		for _, s := range []klog.Stamp{t.outer, t.inner} {
+			switch {
+			case !dated(s):
+			case s.Year:
+				c.near = &s.Micros
+			case first == nil:
+				first = &s
+			}
 		}
 	}
-	c.years(texts, hint)
-	c.zones(texts, hint)
-	for _, m := range c.base {
-		if _, ok := c.boots[m.boot]; ok || m.mono == 0 {
-			continue
-		}
-		if t, ok := c.instant(m); ok {
-			c.boots[m.boot] = t - m.mono
+	switch {
+	case first == nil && c.near == nil:
+	case first == nil:
+		c.year = "written"
+	case c.near != nil:
+		c.year = "by other stamps in the log"
+	case hint.headerYear != 0:
+		c.near, c.year = new(withYear(first.Micros, hint.headerYear)), "by a header in the log"
+	default:
+		c.year = hint.how
+	}
+	c.learnZone(stamps)
+	for _, t := range stamps {
+		if at, ok := c.instant(t); ok && t.outer.Monotonic {
+			c.booted = new(at - t.outer.Micros)
+			break
 		}
 	}
 	return c
-}
-
-// baseStamp is the stamp that orders a record: the outer one, else the inner one.
-func baseStamp(m timestamp) (us int64, year bool) {
-	if m.has(outerKnown) {
-		return m.outer, m.has(outerYear)
-	}
-	return m.inner, m.has(innerYear)
 }
 
 // withYear moves a reading from its own year to another.
@@ -89,12 +141,11 @@ func withYear(us int64, year int) int64 {
 	return t.AddDate(year-t.Year(), 0, 0).UnixMicro()
 }
 
-func yearOf(us int64) int { return time.UnixMicro(us).UTC().Year() }
-
-// nearYear gives a reading without year the one that brings it nearest to another.
+// nearYear gives a reading the year that brings it nearest to another.
 func nearYear(us, near int64) int64 {
-	best := withYear(us, yearOf(near))
-	for _, y := range []int{yearOf(near) - 1, yearOf(near) + 1} {
+	year := time.UnixMicro(near).UTC().Year()
+	best := withYear(us, year)
+	for _, y := range []int{year - 1, year + 1} {
 		if t := withYear(us, y); abs(t-near) < abs(best-near) {
 			best = t
 		}
@@ -104,212 +155,91 @@ func nearYear(us, near int64) int64 {
 
 func abs(x int64) int64 { return max(x, -x) }
 
-// years gives each stamp its reading with a year.
-func (c *calendar) years(texts []dated, hint calendarHint) {
-	c.local = make([]int64, len(c.base))
-	rel := make([]int, len(c.base)) // year counted from the first stamp
-	var bare []int                  // stamps without a year
-	written := -1                   // one with a year
-	for i, m := range c.base {
-		us, year := baseStamp(m)
-		c.local[i] = us
-		if year {
-			written = i
+// reading returns a stamp with a year: its own, else the one that brings it nearest to the record's other stamp or to
+// another of the log, else the last in which it is not too late.
+func (c *calendar) reading(s, other klog.Stamp) int64 {
+	switch limit := c.hint.notAfter.Add(24 * time.Hour); {
+	case s.Year:
+		return s.Micros
+	case dated(other) && other.Year:
+		return nearYear(s.Micros, other.Micros)
+	case c.near != nil:
+		return nearYear(s.Micros, *c.near)
+	default:
+		us := withYear(s.Micros, limit.Year())
+		if us > limit.UnixMicro() {
+			us = withYear(s.Micros, limit.Year()-1)
+		}
+		return us
+	}
+}
+
+// learnZone learns the zone of stamps that name none from records whose other stamp names one.
+func (c *calendar) learnZone(stamps []timestamp) {
+	votes := map[int64]int{}
+	most, nearest := 0, int64(0)
+	for _, t := range stamps {
+		inner, outer := dated(t.inner), dated(t.outer)
+		if !inner && !outer {
 			continue
 		}
-		if n := len(bare); n > 0 {
-			rel[i] = rel[bare[n-1]] + rollover(us-c.local[bare[n-1]], hint.descending)
-		}
-		bare = append(bare, i)
-	}
-	if c.year = "written"; len(bare) == 0 {
-		return
-	}
-	var first int
-	first, c.year = c.firstYear(rel, bare, written, texts, hint)
-	for _, i := range bare {
-		c.local[i] = withYear(c.local[i], first+rel[i])
-	}
-}
-
-// rollover returns by how many years a log moved from one reading without year to the next: December to January, or
-// back where the log is newest first or two lines changed places around New Year.
-func rollover(d int64, descending bool) int {
-	const half, swap = 183 * 24 * hour, 363 * 24 * hour
-	switch {
-	case descending && d > half, !descending && d > swap:
-		return -1
-	case descending && d < -swap, !descending && d < -half:
-		return 1
-	}
-	return 0
-}
-
-// firstYear finds the year of the first stamp, and how it is known.
-func (c *calendar) firstYear(rel, bare []int, written int, texts []dated, hint calendarHint) (int, string) {
-	by := func(i int, instant int64) int { return yearOf(nearYear(c.local[i], instant)) - rel[i] }
-	if len(texts) > 0 {
-		return by(c.place(texts[0].seq), texts[0].instant), "by the text of a node condition"
-	}
-	for i, m := range c.base {
-		if m.has(innerKnown|innerYear|outerKnown) && !m.has(outerYear) {
-			return by(i, m.inner), "by the program's own stamps"
-		}
-	}
-	switch {
-	case written >= 0:
-		return by(bare[0], c.local[written]), "by neighbouring records"
-	case hint.lastYear != 0:
-		return hint.lastYear - slices.Max(rel), "as given"
-	case hint.year != 0:
-		return hint.year, hint.yearHow
-	}
-	limit := hint.notAfter.Add(24 * time.Hour).UnixMicro()
-	year := hint.notAfter.UTC().Year() + 1
-	for slices.ContainsFunc(bare, func(i int) bool { return withYear(c.local[i], year+rel[i]) > limit }) {
-		year--
-	}
-	return year, hint.notHow
-}
-
-// place returns the stamp at or before a place in the text.
-func (c *calendar) place(seq uint32) int {
-	return max(0, sort.Search(len(c.base), func(i int) bool { return c.base[i].seq > seq })-1)
-}
-
-// zones learns the zone of inner stamps from the outer ones and from the text of conditions, and that of outer stamps
-// from the inner ones.
-func (c *calendar) zones(texts []dated, hint calendarHint) {
-	var diffs []int64
-	bareInner, zoned, bareOuter := false, false, false
-	for i, m := range c.base {
+		d := c.reading(t.inner, t.outer) - c.reading(t.outer, t.inner)
 		switch {
-		case !m.has(innerKnown):
-			bareOuter = bareOuter || !m.has(outerZone)
-			continue
-		case m.has(innerZone):
-			zoned = true
-			continue
-		}
-		bareInner = true
-		if d := c.reading(m, c.local[i]) - c.local[i]; m.has(outerKnown|outerZone) && abs(d) <= sane {
-			diffs = append(diffs, d)
-		}
-	}
-	var told []int64 // by how much the stamps of conditions are ahead of the instant that the condition's text states
-	for _, d := range texts {
-		us := d.inner
-		if !d.year {
-			us = nearYear(us, d.instant)
-		}
-		if d := us - d.instant; abs(d) <= sane {
-			told = append(told, time.Duration(d).Round(time.Duration(quarter)).Nanoseconds()) // µs stand for ns here
-		}
-	}
-	how := "by the outer stamps"
-	c.zone = newZones(diffs)
-	if z := newZones(told); z.known && (!c.zone.known || len(c.zone.strong) == 1 && c.zone.strong[z.main] == 0) {
-		// The program's own words go before a wrapper that labels local time as UTC.
-		z.fixed = c.zone.known && z.main != c.zone.main
-		c.zone, how = z, "by the text of node conditions"
-		if z.fixed {
-			how += "; the outer stamps say otherwise"
-		}
-	}
-	switch {
-	case c.zone.known:
-		c.zoneHow = zoneText(c.zone.main) + ", " + how
-		if len(c.zone.strong) > 1 {
-			c.zoneHow += ", and it changes within the log"
-		}
-	case hint.zone != nil && bareInner && !zoned:
-		c.zone = zones{known: true, main: *hint.zone}
-		c.zoneHow = zoneText(*hint.zone) + ", " + hint.zoneHow
-	case bareInner && !zoned || bareOuter:
-		c.assumed = true
-	}
-	c.outerZone()
-}
-
-// outerZone relates outer stamps without a zone to the inner ones of the same records: what they are ahead is the
-// zone plus lateness.
-func (c *calendar) outerZone() {
-	for i, m := range c.base {
-		if !m.has(innerKnown|outerKnown) || m.has(outerZone) || !m.has(innerZone) && !c.zone.known {
-			continue
-		}
-		lead := c.local[i] - c.reading(m, c.local[i]) + earliness
-		if !m.has(innerZone) {
-			if abs(lead) > sane {
-				continue
+		case inner && outer && !t.inner.Zone && t.outer.Zone:
+		case inner && outer && t.inner.Zone && !t.outer.Zone:
+			d = -d
+		default:
+			c.some = c.reading(t.inner, t.outer)
+			if !inner {
+				c.some = c.reading(t.outer, t.inner)
 			}
-			lead += c.zone.main
+			c.assumed = c.assumed || inner && !t.inner.Zone || outer && !t.outer.Zone
+			continue
 		}
-		if z := lead - ((lead%quarter)+quarter)%quarter; c.outer == nil || z < *c.outer {
-			c.outer = &z
+		zone, late, ok := offsetAbove(d)
+		switch {
+		case abs(d) > sane || !ok:
+		case late <= punctual && (t.stated || !c.stated):
+			c.stated = t.stated
+			if votes[zone]++; votes[zone] > most || t.stated {
+				c.zone, most, c.zoned = zone, votes[zone], true
+			}
+		case t.outer.Zone && most == 0 && (!c.zoned || d > nearest): // the least late one is nearest to the truth
+			c.zone, nearest, c.zoned = zone, d, true
 		}
 	}
-	if c.outer == nil && c.zone.known {
-		c.outer = &c.zone.main
-	}
-	if c.outer != nil && c.assumed {
-		c.assumed = false
-		c.zoneHow = zoneText(*c.outer) + ", by the program's own stamps"
-	}
-}
-
-// reading returns the inner stamp with a year, near the reading of the record's neighbours.
-func (c *calendar) reading(m timestamp, near int64) int64 {
-	if m.has(innerYear) {
-		return m.inner
-	}
-	return nearYear(m.inner, near)
+	c.assumed = c.assumed && !c.zoned
 }
 
 // instant resolves a record's stamps. klog's own stamp goes before the outer one: lines can be flushed minutes late.
-func (c *calendar) instant(m timestamp) (int64, bool) {
-	if m.has(resolved) {
-		return m.inner, true
-	}
-	near, ok := int64(0), len(c.base) > 0
-	if ok {
-		near = c.local[c.place(m.seq)]
-	}
-	outer := m.has(outerKnown)
-	if outer {
-		if !m.has(outerYear) {
-			m.outer = nearYear(m.outer, near)
+func (c *calendar) instant(t timestamp) (int64, bool) {
+	out := c.reading(t.outer, t.inner)
+	if in := c.reading(t.inner, t.outer); t.inner.Known && (!dated(t.outer) || abs(in-out) <= sane) {
+		// A punctual pair shows its own zone, so that daylight saving in the middle of a log is followed.
+		own, late, ok := offsetAbove(in - out)
+		if t.outer.Zone && !t.inner.Zone && ok && late <= punctual && !c.stated {
+			return in - own, true
 		}
-		near, ok = m.outer, true
+		return c.utc(t.inner, in), true
 	}
-	if m.has(innerKnown) && (ok || m.has(innerYear)) {
-		if in := c.reading(m, near); !outer || abs(in-m.outer) <= sane {
-			return c.innerInstant(m, in), true
-		}
-	}
-	off, booted := c.boots[m.boot]
 	switch {
-	case outer && m.has(outerZone):
-		return m.outer, true
-	case outer && c.outer != nil:
-		return m.outer - *c.outer, true
-	case outer:
-		return inLocation(m.outer, c.loc), true
+	case dated(t.outer):
+		return c.utc(t.outer, out), true
+	case c.booted != nil && t.outer.Monotonic:
+		return *c.booted + t.outer.Micros, true
 	}
-	return off + m.mono, booted && m.mono != 0
+	return 0, false
 }
 
-// innerInstant takes the zone off an inner reading.
-func (c *calendar) innerInstant(m timestamp, in int64) int64 {
+// utc takes the zone off the reading of a stamp.
+func (c *calendar) utc(s klog.Stamp, us int64) int64 {
 	switch {
-	case m.has(innerZone):
-		return in
-	case c.zone.known && m.has(outerKnown|outerZone) && !c.zone.fixed:
-		return in - c.zone.of(in-m.outer)
-	case c.zone.known:
-		return in - c.zone.main
+	case s.Zone:
+		return us
+	case c.zoned:
+		return us - c.zone
 	}
-	return inLocation(in, c.loc)
+	return inLocation(us, c.hint.loc)
 }
 
 // inLocation reads a clock that shows the time of a location.
@@ -318,18 +248,27 @@ func inLocation(us int64, loc *time.Location) int64 {
 	return time.Date(t.Year(), t.Month(), t.Day(), t.Hour(), t.Minute(), t.Second(), t.Nanosecond(), loc).UnixMicro()
 }
 
-// describe returns how zone and year are known, for the report, and what was assumed, for a note.
-func (c *calendar) describe() (zone, year, note string) {
-	if len(c.base) == 0 {
-		return "", "", ""
-	}
-	zone, year = c.zoneHow, c.year
+// location returns the zone of the clock that the source was written by; nil if its stamps do not depend on one.
+func (c *calendar) location() *time.Location {
+	offset := int(c.zone / second)
 	if c.assumed {
-		name := time.UnixMicro(c.local[0]).In(c.loc).Format("-07:00")
-		zone = name + ", assumed: the stamps say none"
-		note = fmt.Sprintf("no zone is written; taken as %s (%s)", c.loc, name)
+		_, offset = time.UnixMicro(c.some).In(c.hint.loc).Zone()
 	}
-	return zone, year, note
+	if !c.zoned && !c.assumed {
+		return nil
+	}
+	return time.FixedZone(time.Unix(0, 0).In(time.FixedZone("", offset)).Format("-07:00"), offset)
+}
+
+// describe returns how zone and year are known, for the report.
+func (c *calendar) describe() (zone, year string) {
+	switch {
+	case c.assumed:
+		zone = c.location().String() + ", assumed: the stamps name none"
+	case c.zoned:
+		zone = c.location().String() + ", by the stamps that name one"
+	}
+	return zone, c.year
 }
 
 // offsets are the differences from UTC that clocks have somewhere, in minutes, ascending.
@@ -353,82 +292,22 @@ func offsetAbove(diff int64) (zone, late int64, ok bool) {
 	return 0, 0, false
 }
 
-// zones is what pairs of stamps say of the zone that a program wrote its stamps in.
-type zones struct {
-	known  bool
-	main   int64         // µs east of UTC
-	strong map[int64]int // zones that punctual pairs vote for, with their votes
-	fixed  bool          // the outer stamps contradict, and are not asked
-}
-
-// newZones decides over many pairs. diffs are inner stamps read as UTC, minus the instant of the outer stamp, in µs.
-func newZones(diffs []int64) zones {
-	z := zones{strong: map[int64]int{}}
-	best := int64(0)
-	for _, d := range diffs {
-		off, late, ok := offsetAbove(d)
-		if !ok {
-			continue
-		}
-		if late <= latenessPunctual {
-			z.strong[off]++
-		}
-		if !z.known || d > best {
-			best = d
-		}
-		z.known = true
-	}
-	most := 0
-	for off, n := range z.strong {
-		if n > most || n == most && off < z.main {
-			z.main, most = off, n
-		}
-	}
-	if most == 0 && z.known { // no line came in time: the least late one is nearest to the truth
-		z.main, _, _ = offsetAbove(best)
-	}
-	return z
-}
-
-// of returns the zone of one pair. A punctual pair knows its own, so that daylight saving in the middle of a log is
-// followed; a late one is read in the zone of the others.
-func (z *zones) of(diff int64) int64 {
-	own, late, ok := offsetAbove(diff)
-	lateInMain := z.main - diff
-	switch {
-	case !ok:
-		return z.main
-	case late <= latenessPunctual && (own == z.main || z.strong[own] >= 2):
-		return own
-	case lateInMain >= -earliness && lateInMain <= latenessMost:
-		return z.main
-	}
-	return own
-}
-
-// zoneText writes an offset as +08:00.
-func zoneText(us int64) string {
-	return time.Unix(0, 0).In(time.FixedZone("", int(us/second))).Format("-07:00")
-}
-
 // conditionTime reads when a node condition was written: LastHeartbeatTime, as Go prints a time or as JSON has it. It
 // states the year and the zone that klog's header next to it lacks.
 //
 //	{Type:Ready Status:False LastHeartbeatTime:2017-05-05 13:59:56.872865742 +0000 UTC m=+1.5 LastTransition...
 //	{"type":"Ready","status":"False","lastHeartbeatTime":"2026-11-21T00:52:12Z","lastTransitionTime":...
-func conditionTime(msg []byte) (us int64, ok bool) {
+func conditionTime(msg []byte) (klog.Stamp, bool) {
+	layout, text := time.RFC3339, ""
 	if _, rest, found := bytes.Cut(msg, []byte("LastHeartbeatTime:")); found {
-		parts := bytes.Fields(rest[:min(len(rest), 64)])
-		if len(parts) < 3 {
-			return 0, false
+		layout = "2006-01-02 15:04:05 -0700"
+		if parts := bytes.Fields(rest[:min(len(rest), 64)]); len(parts) >= 3 {
+			text = string(bytes.Join(parts[:3], []byte(" ")))
 		}
-		t, err := time.Parse("2006-01-02 15:04:05 -0700", string(bytes.Join(parts[:3], []byte(" "))))
-		return t.UnixMicro(), err == nil
-	}
-	if _, rest, found := bytes.Cut(msg, []byte("lastHeartbeatTime")); found {
+	} else if _, rest, found := bytes.Cut(msg, []byte("lastHeartbeatTime")); found {
 		rest = bytes.TrimLeft(rest[:min(len(rest), 64)], `\": `)
-		t, err := time.Parse(time.RFC3339, string(rest[:max(0, bytes.IndexAny(rest, `\", }`))]))
-		return t.UnixMicro(), err == nil
+		text = string(rest[:max(0, bytes.IndexAny(rest, `\", }`))])
 	}
-	return 0, false
+	t, err := time.Parse(layout, text)
+	return klog.Stamp{Micros: t.UnixMicro(), Known: true, Year: true, Zone: true}, err == nil
 }

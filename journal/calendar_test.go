@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"cmp"
 	"testing"
 	"time"
 
@@ -33,127 +34,84 @@ func stamp(t *testing.T, text, parts string) klog.Stamp {
 	return s
 }
 
-// pair is a record's stamps: inner as klog's, outer with the parts given.
-type pair struct{ inner, outer, parts, want string }
-
 func TestCalendar(t *testing.T) {
 	shanghai := time.FixedZone("CST", 8*3600)
+	last := calendarHint{notAfter: now(), how: "as the last"}
 	tests := []struct {
 		name  string
-		pairs []pair
-		texts []dated
+		pairs [][4]string // inner stamp as klog's, outer, what the outer one names (year, zone), the instant
 		hint  calendarHint
 		zone  string
 		year  string
 	}{
 		{
-			name: "the outer stamp gives the zone, and late lines do not bend it",
-			pairs: []pair{
+			"the outer stamp gives the zone, and late lines do not bend it",
+			[][4]string{
 				{"2026-11-21T08:00:00.5Z", "2026-11-21T00:00:00.6Z", "yz", "2026-11-21T00:00:00.5Z"},
 				{"2026-11-21T08:00:05.5Z", "2026-11-21T00:06:10Z", "yz", "2026-11-21T00:00:05.5Z"},
 				{"2026-11-21T08:00:10.5Z", "2026-11-21T00:22:10Z", "yz", "2026-11-21T00:00:10.5Z"},
 			},
-			zone: "+08:00, by the outer stamps", year: "written",
+			last, "+08:00, by the stamps that name one", "by other stamps in the log",
 		},
 		{
-			name: "all lines are 22 minutes late: no zone lies 15 minutes beside UTC",
-			pairs: []pair{
+			"all lines are 22 minutes late: no zone lies 15 minutes beside UTC",
+			[][4]string{
 				{"2026-11-21T08:00:05Z", "2026-11-21T08:22:10Z", "yz", "2026-11-21T08:00:05Z"},
 				{"2026-11-21T08:00:10Z", "2026-11-21T08:22:10Z", "yz", "2026-11-21T08:00:10Z"},
 			},
-			zone: "+00:00, by the outer stamps", year: "written",
+			last, "+00:00, by the stamps that name one", "by other stamps in the log",
 		},
 		{
-			name: "summer time ends within the log",
-			pairs: []pair{
+			"summer time ends within the log",
+			[][4]string{
 				{"2026-10-25T02:59:50Z", "2026-10-25T00:59:50.1Z", "yz", "2026-10-25T00:59:50Z"},
-				{"2026-10-25T02:59:55Z", "2026-10-25T00:59:55.1Z", "yz", "2026-10-25T00:59:55Z"},
 				{"2026-10-25T02:00:00Z", "2026-10-25T01:00:00.1Z", "yz", "2026-10-25T01:00:00Z"},
-				{"2026-10-25T02:00:05Z", "2026-10-25T01:00:05.1Z", "yz", "2026-10-25T01:00:05Z"},
 			},
-			zone: "+01:00, by the outer stamps, and it changes within the log", year: "written",
+			last, "+02:00, by the stamps that name one", "by other stamps in the log",
 		},
 		{
-			name: "no year: December goes over into January, the last one does not lie in the future",
-			pairs: []pair{
-				{"2025-12-31T23:59:58Z", "", "", "2025-12-31T23:59:58Z"},
-				{"2026-01-01T00:00:03Z", "", "", "2026-01-01T00:00:03Z"},
-			},
-			hint: calendarHint{notAfter: time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC), notHow: "as the last"},
-			zone: "+00:00, assumed: the stamps say none", year: "as the last",
-		},
-		{
-			name: "two lines changed places at New Year",
-			pairs: []pair{
+			"the last stamp does not lie in the future; December goes over into January, and lines changed places",
+			[][4]string{
 				{"2025-12-31T23:59:58Z", "", "", "2025-12-31T23:59:58Z"},
 				{"2026-01-01T00:00:00Z", "", "", "2026-01-01T00:00:00Z"},
 				{"2025-12-31T23:59:59Z", "", "", "2025-12-31T23:59:59Z"},
-				{"2026-01-01T00:00:01Z", "", "", "2026-01-01T00:00:01Z"},
 			},
-			hint: calendarHint{notAfter: time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC), notHow: "as the last"},
-			zone: "+00:00, assumed: the stamps say none", year: "as the last",
+			last, "+00:00, assumed: the stamps name none", "as the last",
 		},
 		{
-			name:  "the day would be in the future this year",
-			pairs: []pair{{"2025-12-03T10:00:00Z", "", "", "2025-12-03T10:00:00Z"}},
-			hint:  calendarHint{notAfter: now(), notHow: "as the last"},
-			zone:  "+00:00, assumed: the stamps say none", year: "as the last",
+			"an inner stamp of another month is a misprint",
+			[][4]string{{"2026-10-24T09:35:03Z", "2026-12-24T09:35:03Z", "yz", "2026-12-24T09:35:03Z"}},
+			last, "", "by other stamps in the log",
 		},
 		{
-			name: "newest first over New Year",
-			pairs: []pair{
-				{"2026-01-01T00:00:03Z", "", "", "2026-01-01T00:00:03Z"},
-				{"2025-12-31T23:59:58Z", "", "", "2025-12-31T23:59:58Z"},
-			},
-			hint: calendarHint{notAfter: now(), notHow: "as the last", descending: true},
-			zone: "+00:00, assumed: the stamps say none", year: "as the last",
+			"no stamp names a zone: the one given is taken",
+			[][4]string{{"2026-07-03T19:59:01Z", "2026-07-03T19:59:01Z", "", "2026-07-03T11:59:01Z"}},
+			calendarHint{loc: shanghai, notAfter: now(), how: "as given"},
+			"+08:00, assumed: the stamps name none", "as given",
 		},
 		{
-			name:  "the text of a condition gives year and zone, the outer stamp is of another zone",
-			pairs: []pair{{"2020-08-03T22:33:00.895Z", "2020-08-03T17:33:01Z", "", "2020-08-03T22:33:00.895Z"}},
-			texts: []dated{{seq: 1, inner: withYear(time.Date(2020, 8, 3, 22, 33, 0, 895e6, time.UTC).UnixMicro(),
-				1972), instant: time.Date(2020, 8, 3, 22, 33, 0, 895e6, time.UTC).UnixMicro()}},
-			zone: "+00:00, by the text of node conditions", year: "by the text of a node condition",
-		},
-		{
-			name:  "an inner stamp of another month is a misprint",
-			pairs: []pair{{"2026-10-24T09:35:03Z", "2026-12-24T09:35:03Z", "yz", "2026-12-24T09:35:03Z"}},
-			zone:  "+00:00, assumed: the stamps say none", year: "written",
-		},
-		{
-			name:  "nothing says a zone: the one given is taken",
-			pairs: []pair{{"2026-07-03T19:59:01Z", "2026-07-03T19:59:01Z", "", "2026-07-03T11:59:01Z"}},
-			hint:  calendarHint{loc: shanghai, lastYear: 2026},
-			zone:  "+08:00, assumed: the stamps say none", year: "as given",
-		},
-		{
-			name: "a leap day has no year either",
-			pairs: []pair{
-				{"2024-02-29T12:00:00Z", "", "", "2024-02-29T12:00:00Z"},
-			},
-			hint: calendarHint{year: 2024, yearHow: "by a header in the log", notAfter: now()},
-			zone: "+00:00, assumed: the stamps say none", year: "by a header in the log",
+			"a leap day, by a header",
+			[][4]string{{"2024-02-29T12:00:00Z", "", "", "2024-02-29T12:00:00Z"}},
+			calendarHint{headerYear: 2024, notAfter: now()},
+			"+00:00, assumed: the stamps name none", "by a header in the log",
 		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			var stamps []timestamp
 			for i, p := range tt.pairs {
-				m := newTimestamp(&record{inner: stamp(t, p.inner, ""), outer: stamp(t, p.outer, p.parts)})
-				m.seq = uint32(i + 1)
-				stamps = append(stamps, m)
+				r := record{inner: stamp(t, p[0], ""), outer: stamp(t, p[1], p[2])}
+				stamps = append(stamps, newTimestamp(&r, uint32(i+1)))
 			}
-			if tt.hint.loc == nil {
-				tt.hint.loc = time.UTC
-			}
-			c := newCalendar(stamps, tt.texts, tt.hint)
+			tt.hint.loc = cmp.Or(tt.hint.loc, time.UTC)
+			c := newCalendar(stamps, tt.hint)
 			for i, p := range tt.pairs {
 				us, ok := c.instant(stamps[i])
-				if got := time.UnixMicro(us).UTC().Format(time.RFC3339Nano); !ok || got != p.want {
-					t.Errorf("record %d: %s (known: %v), want %s", i, got, ok, p.want)
+				if got := time.UnixMicro(us).UTC().Format(time.RFC3339Nano); !ok || got != p[3] {
+					t.Errorf("record %d: %s (known: %v), want %s", i, got, ok, p[3])
 				}
 			}
-			zone, year, _ := c.describe()
+			zone, year := c.describe()
 			if zone != tt.zone || year != tt.year {
 				t.Errorf("zone %q year %q, want %q and %q", zone, year, tt.zone, tt.year)
 			}
@@ -162,33 +120,17 @@ func TestCalendar(t *testing.T) {
 }
 
 func TestMonotonicOnly(t *testing.T) {
-	known := newTimestamp(&record{inner: stamp(t, "2026-11-21T08:00:00Z", ""), mono: 5e6})
-	bare := timestamp{mono: 65e6, seq: 2}
-	c := newCalendar([]timestamp{known, bare}, nil, calendarHint{loc: time.UTC, lastYear: 2026})
-	if us, ok := c.instant(bare); !ok || us != time.Date(2026, 11, 21, 8, 1, 0, 0, time.UTC).UnixMicro() {
+	known := newTimestamp(&record{
+		inner: stamp(t, "2026-11-21T08:00:00Z", ""), outer: klog.Stamp{Micros: 5e6, Known: true, Monotonic: true},
+	}, 1)
+	bare := newTimestamp(&record{mono: 65e6}, 2)
+	hint := calendarHint{loc: time.UTC, notAfter: now()}
+	us, ok := newCalendar([]timestamp{known, bare}, hint).instant(bare)
+	if !ok || us != time.Date(2026, 11, 21, 8, 1, 0, 0, time.UTC).UnixMicro() {
 		t.Errorf("a kernel record 60 s later is at %v (known: %v)", time.UnixMicro(us).UTC(), ok)
 	}
-	c = newCalendar([]timestamp{bare}, nil, calendarHint{loc: time.UTC})
-	if us, ok := c.instant(bare); ok {
+	if us, ok := newCalendar([]timestamp{bare}, hint).instant(bare); ok {
 		t.Errorf("seconds since boot alone became %v", time.UnixMicro(us))
-	}
-}
-
-func TestOffsetAbove(t *testing.T) {
-	for _, tt := range []struct{ diff, zone, late time.Duration }{
-		{0, 0, 0},
-		{time.Second, 0, -time.Second}, // the outer stamp was cut to whole seconds
-		{-22 * time.Minute, 0, 22 * time.Minute},
-		{5*time.Hour + 44*time.Minute, 5*time.Hour + 45*time.Minute, time.Minute},
-		{-5*time.Hour - time.Minute, -5 * time.Hour, time.Minute},
-	} {
-		zone, late, ok := offsetAbove(tt.diff.Microseconds())
-		if !ok || zone != tt.zone.Microseconds() || late != tt.late.Microseconds() {
-			t.Errorf("offsetAbove(%v) = %v, late %v, %v", tt.diff, zone, late, ok)
-		}
-	}
-	if _, _, ok := offsetAbove(20 * hour); ok {
-		t.Error("20 h is no zone")
 	}
 }
 
@@ -205,10 +147,10 @@ func TestConditionTime(t *testing.T) {
 		{"lastHeartbeatTime", ""},
 		{"no time", ""},
 	} {
-		us, ok := conditionTime([]byte(tt.msg))
+		s, ok := conditionTime([]byte(tt.msg))
 		got := ""
 		if ok {
-			got = time.UnixMicro(us).UTC().Format(time.RFC3339Nano)
+			got = time.UnixMicro(s.Micros).UTC().Format(time.RFC3339Nano)
 		}
 		if got != tt.want {
 			t.Errorf("%s: %q, want %q", tt.msg, got, tt.want)

@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	topSubjects   = 5   // named per signature
+	topSubjects   = 10  // named per signature
 	exampleLength = 400 // bytes of an example record
 )
 
@@ -30,83 +30,72 @@ func later(a, b *time.Time) *time.Time {
 	return a
 }
 
-// A tally counts the records of one code.
-type tally struct {
-	Count
-	subjects map[Object]*SubjectCount
-}
-
 // counts returns how often each signature was seen.
-func (h *history) counts(sources []*logSource) []Count {
-	tallies := map[string]*tally{}
-	see := func(code string, first, last *time.Time, n int64) *tally {
-		t := tallies[code]
-		if t == nil {
+func (h *history) counts() []Count {
+	all := map[string]*Count{}
+	subjects := map[string]map[Object]*SubjectCount{}
+	see := func(code string, first, last *time.Time, n int64) {
+		c := all[code]
+		if c == nil {
 			sig := h.catalogue[code]
-			t = &tally{
-				Count:    Count{Code: code, Title: sig.Title, Lane: string(sig.Lane)},
-				subjects: map[Object]*SubjectCount{},
-			}
-			tallies[code] = t
+			c = &Count{Code: code, Title: sig.Title, Lane: string(sig.Lane)}
+			all[code], subjects[code] = c, map[Object]*SubjectCount{}
 		}
-		t.Count.Count += n
-		t.First, t.Last = earlier(t.First, first), later(t.Last, last)
-		return t
+		c.Count += n
+		c.First, c.Last = earlier(c.First, first), later(c.Last, last)
 	}
 	for _, u := range h.unhealthy {
-		see(signature.PLEGNotHealthy, u.instant(), u.instant(), int64(max(1, u.lines)))
+		see(signature.PLEGNotHealthy, u.time(), u.time(), 1)
 	}
 	podded := map[Object]bool{} // the kernel names the control group of a kill in another record than the kill
 	for i := range h.bursts {
-		if b := &h.bursts[i]; b.Call().Pods {
-			podded[b.Object()] = true
-		}
+		podded[h.bursts[i].Object()] = podded[h.bursts[i].Object()] || h.bursts[i].Call().Pods
 	}
 	for i := range h.bursts {
 		b := &h.bursts[i]
-		first, last := b.first.instant(), b.last.instant()
-		t := see(b.Code, first, last, b.Count)
-		o := b.Object()
+		if b.Code == signature.SyncLoopActive && !h.everySync {
+			continue // only those next to unhealthy records were kept
+		}
+		first, last, o := b.first.time(), b.last.time(), b.Object()
+		see(b.Code, first, last, b.Count)
 		if o == (Object{}) {
 			continue
 		}
-		s := t.subjects[o]
+		s := subjects[b.Code][o]
 		if s == nil {
 			s = &SubjectCount{Kind: o.Kind, ID: Clean(cmp.Or(o.ID, o.Label()), 200)}
 			if o.Kind == "Process" {
 				s.Name, s.InPod = Clean(o.Name, 200), podded[o]
 			}
-			t.subjects[o] = s
+			subjects[b.Code][o] = s
 		}
 		s.Count += b.Count
 		s.First, s.Last = earlier(s.First, first), later(s.Last, last)
 	}
-	for _, s := range sources {
+	for _, s := range h.sources {
 		for code, ex := range s.matches.examples {
-			if us, ok := s.cal.instant(ex.at); ok {
-				ex.at.inner, ex.at.flags = us, ex.at.flags|resolved
-			}
-			if t, ok := tallies[code]; ok && t.Example == "" && h.window.admits(&ex.at) {
-				t.Example = ex.text
+			ex.at.at, ex.at.known = s.cal.instant(ex.at)
+			if c, ok := all[code]; ok && c.Example == "" && h.window.admits(&ex.at) {
+				c.Example = ex.text
 			}
 		}
 	}
-	out := make([]Count, 0, len(tallies))
-	for _, t := range tallies {
-		for _, s := range t.subjects {
-			t.Subjects = append(t.Subjects, *s)
+	out := []Count{}
+	for code, c := range all {
+		for _, s := range subjects[code] {
+			c.Subjects = append(c.Subjects, *s)
 		}
-		slices.SortFunc(t.Subjects, func(a, b SubjectCount) int {
+		slices.SortFunc(c.Subjects, func(a, b SubjectCount) int {
 			return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.ID, b.ID),
 				byTime(a.First, b.First, 0))
 		})
-		t.Subjects = t.Subjects[:min(len(t.Subjects), topSubjects)]
-		out = append(out, t.Count)
+		c.Subjects = c.Subjects[:min(len(c.Subjects), topSubjects)]
+		out = append(out, *c)
 	}
-	slices.SortFunc(out, func(a, b Count) int {
-		return cmp.Or(byTime(a.First, b.First, 0),
-			cmp.Compare(a.Code, b.Code))
-	})
+	slices.SortFunc(
+		out,
+		func(a, b Count) int { return cmp.Or(byTime(a.First, b.First, 0), cmp.Compare(a.Code, b.Code)) },
+	)
 	return out
 }
 

@@ -2,7 +2,6 @@ package journal
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -18,6 +17,9 @@ import (
 
 // formatJournal is the format of sources that are systemd journal files.
 const formatJournal = "journal"
+
+// journalMagic is how a systemd journal file begins.
+const journalMagic = "LPKSHHRH"
 
 // A job is one thing to read, and what reading it came to.
 type job struct {
@@ -36,79 +38,14 @@ type job struct {
 type jobKind int
 
 const (
-	jobJournal jobKind = iota
+	jobRefused jobKind = iota // cannot be read, as err has it
+	jobJournal
 	jobText
 	jobStream
 	jobKmsg
 )
 
-// A refusal is an input that cannot be read, and why.
-type refusal struct {
-	name string
-	err  error
-}
-
-// discover finds what there is to read. What cannot be looked at stands in the refusals.
-func discover(inputs []Input) ([]*job, []refusal) {
-	if len(inputs) == 0 {
-		inputs = []Input{{Kind: Root, Path: "/"}}
-	}
-	var jobs []*job
-	var refused []refusal
-	had := map[string]bool{}
-	for _, in := range inputs {
-		if in.Path == "" || in.Path == "-" {
-			in.Path = "standard input"
-		}
-		found, err := expand(in)
-		if err != nil {
-			refused = append(refused, refusal{name: in.Path, err: err})
-		}
-		for _, j := range found {
-			if j.path == "" || !had[j.path] {
-				had[j.path] = true
-				jobs = append(jobs, j)
-			}
-		}
-	}
-	return jobs, refused
-}
-
-// expand turns an input into files.
-func expand(in Input) ([]*job, error) {
-	switch in.Kind {
-	case Stream:
-		return []*job{{name: in.Path, kind: jobStream, reader: in.Reader}}, nil
-	case Glob:
-		names, err := filepath.Glob(in.Path)
-		if err != nil {
-			return nil, fmt.Errorf("pattern %q: %w", in.Path, err)
-		}
-		if len(names) == 0 {
-			if _, err := os.Lstat(in.Path); err != nil {
-				return nil, ErrNoMatch
-			}
-			names = []string{in.Path} // a name with characters of a pattern
-		}
-		return files(names)
-	case Directory:
-		return directory(in.Path)
-	case Root:
-		return node(in.Path)
-	}
-	info, err := os.Stat(in.Path)
-	switch {
-	case err != nil:
-		return nil, plain(err)
-	case info.IsDir():
-		return directory(in.Path)
-	}
-	j, err := file(in.Path)
-	if err != nil {
-		return nil, err
-	}
-	return []*job{j}, nil
-}
+func refused(name string, err error) []*job { return []*job{{name: name, err: plain(err)}} }
 
 // plain takes the name of the system call off an error; the caller names the file.
 func plain(err error) error {
@@ -119,158 +56,148 @@ func plain(err error) error {
 	return err
 }
 
+// discover finds what there is to read, each file once.
+func discover(inputs []Input) []*job {
+	if len(inputs) == 0 {
+		inputs = []Input{{Kind: Root, Path: "/"}}
+	}
+	var jobs []*job
+	had := map[string]bool{"": false}
+	for _, in := range inputs {
+		for _, j := range expand(in) {
+			if !had[j.path] {
+				had[j.path] = j.path != ""
+				jobs = append(jobs, j)
+			}
+		}
+	}
+	return jobs
+}
+
+// expand turns an input into files.
+func expand(in Input) []*job {
+	if in.Path == "" || in.Path == "-" {
+		in.Path = "standard input"
+	}
+	switch in.Kind {
+	case Stream:
+		return []*job{{name: in.Path, kind: jobStream, reader: in.Reader}}
+	case Glob:
+		names, err := filepath.Glob(in.Path)
+		if err == nil && len(names) == 0 {
+			err = ErrNoMatch
+		}
+		if err != nil {
+			return refused(in.Path, err)
+		}
+		return files(names)
+	case Root:
+		return node(in.Path)
+	}
+	if info, err := os.Stat(in.Path); err == nil && info.IsDir() {
+		return directory(in.Path)
+	}
+	return []*job{file(in.Path)}
+}
+
+func files(names []string) []*job {
+	var jobs []*job
+	for _, n := range names {
+		jobs = append(jobs, expand(Input{Path: n})...)
+	}
+	return jobs
+}
+
 // isJournal reports whether a file is a journal by its name.
 func isJournal(name string) bool {
 	return strings.HasSuffix(name, ".journal") || strings.HasSuffix(name, ".journal~")
 }
 
 // file finds out by its first bytes what a regular file is.
-func file(name string) (*job, error) {
-	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe nobody writes to must not hold us up
+func file(name string) *job {
+	info, err := os.Stat(name)
+	if err == nil && !info.Mode().IsRegular() {
+		err = errors.New("not a regular file")
+	}
 	if err != nil {
-		return nil, plain(err)
+		return refused(name, err)[0]
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		return refused(name, err)[0]
 	}
 	defer f.Close() // was only read
-	info, err := f.Stat()
-	switch {
-	case err != nil:
-		return nil, plain(err)
-	case !info.Mode().IsRegular():
-		return nil, errors.New("not a regular file")
-	}
-	head := make([]byte, 8)
+	head := make([]byte, len(journalMagic))
 	n, err := f.ReadAt(head, 0)
 	switch {
-	case n == 0 && info.Size() == 0:
-		return nil, ErrEmpty
+	case n == 0 && errors.Is(err, io.EOF):
+		return refused(name, ErrEmpty)[0]
 	case n == 0:
-		return nil, plain(err)
+		return refused(name, err)[0]
 	}
 	j := &job{name: name, path: name, kind: jobText, size: info.Size(), changed: info.ModTime()}
-	if string(head[:n]) == "LPKSHHRH" || isJournal(name) {
+	if string(head[:n]) == journalMagic || isJournal(name) {
 		j.kind = jobJournal
 	}
-	return j, nil
-}
-
-// files looks at several files or directories. One that cannot be read does not keep the others from being read.
-func files(names []string) ([]*job, error) {
-	var jobs []*job
-	var errs []error
-	for _, n := range names {
-		found, err := expand(Input{Path: n})
-		if err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", n, err))
-		}
-		jobs = append(jobs, found...)
-	}
-	return jobs, errors.Join(errs...)
+	return j
 }
 
 // directory is a journal directory, a directory of text logs, or both.
-func directory(dir string) ([]*job, error) {
-	info, err := os.Stat(dir)
-	switch {
-	case err != nil:
-		return nil, plain(err)
-	case !info.IsDir():
-		return nil, errors.New("not a directory")
-	}
+func directory(dir string) []*job {
 	journals, err := journalfile.Find(dir)
 	texts, textErr := textlog.Files(dir)
 	if err != nil && textErr != nil {
-		return nil, plain(err)
+		return refused(dir, err)
 	}
-	jobs, err := files(append(journals, slices.DeleteFunc(texts, isJournal)...))
-	if len(jobs) == 0 && err == nil {
-		return nil, ErrNoLogs
+	jobs := files(append(journals, slices.DeleteFunc(texts, isJournal)...))
+	if len(jobs) == 0 {
+		return refused(dir, ErrNoLogs)
 	}
-	return jobs, err
+	return jobs
 }
 
 // ownLog is where RKE2's kubelet writes, and nowhere else. Older ones beside it, which rotation left, are not read.
 const ownLog = "var/lib/rancher/rke2/agent/logs/kubelet.log"
 
-// node is the logs of a machine whose root is mounted somewhere: its journal, else its text logs; the kernel's buffer
-// of this machine where no journal has it; and a kubelet's own file.
-func node(root string) ([]*job, error) {
+// node is the logs of a machine whose root is mounted somewhere: its journal, else its text logs; and a kubelet's own
+// file.
+func node(root string) []*job {
 	if _, err := os.Stat(root); err != nil {
-		return nil, plain(err)
+		return refused(root, err)
 	}
 	var jobs []*job
-	var denied error // the first
-	deny := func(name string, err error) {
-		if err = plain(err); err != nil && denied == nil && !errors.Is(err, fs.ErrNotExist) {
-			denied = fmt.Errorf("%s: %w", name, err)
+	add := func(dir string, names []string, err error) {
+		jobs = append(jobs, files(names)...)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			jobs = append(jobs, refused(dir, err)...)
 		}
 	}
-	add := func(names []string) {
-		found, err := files(names)
-		jobs = append(jobs, found...)
-		if denied == nil {
-			denied = err
-		}
-	}
-	for _, dir := range journalDirs(root) {
+	for _, dir := range []string{"var/log/journal", "run/log/journal"} {
+		dir = filepath.Join(root, dir)
 		names, err := journalfile.Find(dir)
-		deny(dir, err)
-		add(names)
+		add(dir, names, err)
 	}
-	journal := len(jobs) > 0
-	if !journal {
+	if !slices.ContainsFunc(jobs, func(j *job) bool { return j.err == nil }) {
 		dir := filepath.Join(root, "var/log")
-		texts, err := textlog.Files(dir)
-		deny(dir, err)
-		add(slices.DeleteFunc(texts, func(n string) bool { return !systemLog(filepath.Base(n)) }))
-	}
-	if j, ok := ring(); ok && filepath.Clean(root) == "/" && !(journal && hasKernel(jobs)) {
-		jobs = append(jobs, j)
-	}
-	own := filepath.Join(root, ownLog)
-	if j, err := file(own); err == nil {
-		jobs = append(jobs, j)
-	} else if !errors.Is(err, ErrEmpty) {
-		deny(own, err)
-	}
-	if len(jobs) == 0 && denied == nil {
-		denied = ErrNoJournal
-	}
-	return jobs, denied
-}
-
-// journalDirs are the folders in which journald of a machine keeps its files: those of its machine ID and of its
-// namespaces, or all if the ID is unknown.
-func journalDirs(root string) []string {
-	id, err := os.ReadFile(filepath.Join(root, "etc/machine-id"))
-	machine := strings.TrimSpace(string(id))
-	var dirs []string
-	for _, base := range []string{"var/log/journal", "run/log/journal"} {
-		dir := filepath.Join(root, base)
-		own, globErr := filepath.Glob(filepath.Join(dir, machine+"*"))
-		if err != nil || len(machine) != 32 || globErr != nil || len(own) == 0 {
-			own = []string{dir}
+		names, err := textlog.Files(dir)
+		add(dir, slices.DeleteFunc(names, func(n string) bool { return !systemLog(filepath.Base(n)) }), err)
+		if f, err := os.OpenFile(kmsgName, os.O_RDONLY|syscall.O_NONBLOCK, 0); err == nil && filepath.Clean(root) == "/" {
+			_ = f.Close() // was only opened
+			jobs = append(jobs, &job{name: kmsgName, path: kmsgName, kind: jobKmsg})
 		}
-		dirs = append(dirs, own...)
 	}
-	return dirs
+	if own := file(filepath.Join(root, ownLog)); !errors.Is(own.err, fs.ErrNotExist) && !errors.Is(own.err, ErrEmpty) {
+		jobs = append(jobs, own)
+	}
+	if len(jobs) == 0 {
+		return refused(root, ErrNoJournal)
+	}
+	return jobs
 }
 
 // systemLog reports whether a file under /var/log can hold records of kubelet, runtime or kernel.
 func systemLog(base string) bool {
 	return slices.ContainsFunc([]string{
-		"syslog", "messages", "kern.log", "daemon.log", "kubelet", "containerd",
-		"crio", "docker", "k3s", "rke2",
-	},
-		func(prefix string) bool { return strings.HasPrefix(base, prefix) })
-}
-
-// ring is the kernel's own buffer, if it may be read.
-func ring() (*job, bool) {
-	const name = "/dev/kmsg"
-	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, false
-	}
-	_ = f.Close() // was only opened
-	return &job{name: name, path: name, kind: jobKmsg}, true
+		"syslog", "messages", "kern.log", "daemon.log", "kubelet", "containerd", "crio", "docker", "k3s", "rke2",
+	}, func(prefix string) bool { return strings.HasPrefix(base, prefix) })
 }

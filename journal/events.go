@@ -1,7 +1,6 @@
 package journal
 
 import (
-	"cmp"
 	"slices"
 	"time"
 
@@ -15,10 +14,10 @@ const maxEvents = 500
 func (h *history) event(b *Burst) Event {
 	sig := h.catalogue[b.Code]
 	e := Event{
-		At: b.first.instant(), Count: b.Count, Lane: string(sig.Lane), Code: b.Code, Marker: string(sig.Marker),
+		At: b.first.time(), Count: b.Count, Lane: string(sig.Lane), Code: b.Code, Marker: string(sig.Marker),
 		What: sig.Title, Subject: Clean(b.Object().Label(), 120),
 	}
-	if until := b.last.instant(); until != nil && e.At != nil && until.After(*e.At) {
+	if until := b.last.time(); until != nil && e.At != nil && until.After(*e.At) {
 		e.Until = until
 	}
 	return e
@@ -34,24 +33,19 @@ func (h *history) events() []Event {
 		}
 	}
 	for gap := 10 * time.Second; len(all) > maxEvents && gap < 1000*time.Hour; gap *= 4 {
-		all = mergeEvents(all, gap, gap > time.Minute)
+		all = mergeEvents(all, gap)
 	}
-	slices.SortStableFunc(all, func(a, b Event) int {
-		if a.At == nil && b.At == nil {
-			return 0
-		}
-		return cmp.Or(byTime(a.At, b.At, 0), cmp.Compare(a.Code, b.Code), cmp.Compare(a.Subject, b.Subject))
-	})
+	slices.SortStableFunc(all, func(a, b Event) int { return byTime(a.At, b.At, 0) })
 	return all[:min(len(all), maxEvents)]
 }
 
-// mergeEvents joins events of one code and subject that follow each other within gap; of one code alone if loose.
-func mergeEvents(all []Event, gap time.Duration, loose bool) []Event {
+// mergeEvents joins events of one code and subject that follow each other within gap; of one code alone over minutes.
+func mergeEvents(all []Event, gap time.Duration) []Event {
 	open := map[[2]string]int{}
 	kept := all[:0]
 	for _, e := range all {
 		k := [2]string{e.Code, e.Subject}
-		if loose {
+		if gap > time.Minute {
 			k[1] = ""
 		}
 		i, ok := open[k]

@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -9,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/kdiag/kdiag/crictl/deadline"
 	"github.com/kdiag/kdiag/journal/journalfile"
 	"github.com/kdiag/kdiag/journal/textlog"
 )
@@ -27,17 +29,18 @@ type following struct {
 
 // Follow reads what is there, calls update once with the report of it and the zero Event, then for each event as it
 // comes in, until the context ends, and once more with the whole report and the zero Event. The end of the context is
-// no error. It survives rotation: journal files give way to their successors, text files that are renamed, cut or
-// created anew are opened again. Calls of update follow one another.
+// no error. Journal files are followed over rotation; text files are only read. Calls of update follow one another.
 func Follow(ctx context.Context, opts Options, update func(*Report, Event)) error {
-	jobs, refused := discover(opts.Inputs)
+	jobs := discover(opts.Inputs)
 	stream := func(j *job) bool { return j.kind == jobStream }
-	r := newReading(&opts, slices.DeleteFunc(slices.Clone(jobs), stream), refused)
+	if !slices.ContainsFunc(jobs, func(j *job) bool { return j.kind != jobText }) {
+		return ErrText
+	}
+	r := newReading(&opts, slices.DeleteFunc(slices.Clone(jobs), stream))
 	if err := r.findBoot(ctx); err != nil {
 		return err
 	}
-	r.live = true
-	began := opts.now()
+	began := opts.Now()
 	r.run(ctx)
 	if err := r.verdict(ctx); err != nil && !slices.ContainsFunc(jobs, stream) && ctx.Err() == nil {
 		return err
@@ -53,14 +56,11 @@ func (f *following) follow(ctx context.Context, jobs []*job, began time.Time) er
 	var journals []string
 	errs := make([]error, len(jobs)+1)
 	for i, j := range jobs {
-		switch j.kind {
-		case jobJournal:
+		switch {
+		case j.kind == jobJournal:
 			journals = append(journals, j.path)
-		case jobText:
-			wg.Go(func() { errs[i] = f.tail(ctx, j) })
-		case jobStream:
-			wg.Go(func() { errs[i] = f.lines(ctx, j, newPipeReader(ctx, j.reader, true)) })
-		case jobKmsg: // its records come by the journal or a text log as well
+		case j.kind == jobStream:
+			wg.Go(func() { errs[i] = f.lines(ctx, j) })
 		}
 	}
 	if len(journals) > 0 {
@@ -90,7 +90,7 @@ func (f *following) collector(name, format string) *collector {
 	j.source = f.newSource(j)
 	j.source.Format = format
 	f.jobs = append(f.jobs, j)
-	c := newCollector(j.source, f.m, f.opts, &f.found)
+	c := f.newCollector(j.source)
 	c.onEvent = f.event
 	return c
 }
@@ -116,11 +116,11 @@ func (f *following) journals(ctx context.Context, names []string, began time.Tim
 }
 
 // lines reads records of text as they come in.
-func (f *following) lines(ctx context.Context, j *job, in io.Reader) error {
+func (f *following) lines(ctx context.Context, j *job) error {
 	c := f.collector(j.name, "")
 	take := textTaker(c)
 	opts := textlog.Options{Next: c.next, Longest: c.m.full.Longest(), All: true, Live: true}
-	stats, err := textlog.Scan(ctx, in, opts, func(t *textlog.Record) bool {
+	stats, err := textlog.Scan(ctx, &pipeReader{ctx, j.reader}, opts, func(t *textlog.Record) bool {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		c.Lines++
@@ -132,5 +132,20 @@ func (f *following) lines(ctx context.Context, j *job, in io.Reader) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	c.Lines, c.Bytes, c.Unparsed = stats.Lines, stats.Bytes, stats.Unparsed
-	return err
+	return cmp.Or(ctx.Err(), err)
+}
+
+// A pipeReader reads a pipe until ctx ends, also where a Read waits for more.
+type pipeReader struct {
+	ctx context.Context
+	in  io.Reader
+}
+
+func (p *pipeReader) Read(b []byte) (int, error) {
+	block, err := deadline.Run(p.ctx, func(context.Context) ([]byte, error) {
+		block := make([]byte, len(b)) // b is the caller's again once ctx has ended
+		n, err := p.in.Read(block)
+		return block[:n], err
+	})
+	return copy(b, block), err
 }

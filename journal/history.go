@@ -2,11 +2,10 @@ package journal
 
 import (
 	"cmp"
+	"maps"
 	"math"
-	"net/netip"
 	"slices"
 	"sort"
-	"strings"
 	"time"
 
 	"github.com/kdiag/kdiag/journal/signature"
@@ -14,51 +13,55 @@ import (
 
 // A history is the matches of all sources with their times resolved.
 type history struct {
-	catalogue  map[string]signature.Signature
-	unhealthy  []*unhealthy
-	bursts     []Burst // by time; those without a time last, in the order of the text
-	marks      []mark  // proofs that the sync loop runs, by time
-	stamps     map[uint16][]timestamp
-	descending map[uint16]bool
-	zone       *time.Location // of the clock that the logs were written by, as far as one is known; else UTC
-	timed      int            // bursts with a time
-	reach      []int64        // see index
-	window     window         // that was asked for
-	outside    int64          // unhealthy records without a time, left out because a range of time was asked for
+	catalogue map[string]signature.Signature
+	sources   []*logSource
+	stamps    [][]timestamp  // a sample of each source, in the order of the text
+	unhealthy []*unhealthy   // by time, as far as they have one
+	bursts    []Burst        // by time; those without a time last, in the order of the text
+	hosts     []string       // sorted
+	timed     int            // bursts with a time
+	reach     []int64        // of each of these the latest end up to it
+	zone      *time.Location // of the clock that the logs were written by, as far as one is known; else UTC
+	window    window         // that was asked for
+	everySync bool
 }
 
-// newHistory resolves the times of all sources and puts their matches together. The matches stay as they are if keep is
-// set, so that more can be added to them later.
-func newHistory(sources []*logSource, opts *Options, keep bool) *history {
+// newHistory resolves the times of all sources and puts copies of their matches together.
+func newHistory(sources []*logSource, opts *Options) *history {
 	h := &history{
-		catalogue: map[string]signature.Signature{}, stamps: map[uint16][]timestamp{}, descending: map[uint16]bool{},
-		window: opts.window(),
+		catalogue: map[string]signature.Signature{}, sources: sources, window: opts.window(), zone: time.UTC,
+		everySync: opts.everySync,
 	}
 	for _, s := range signature.Catalogue() {
 		h.catalogue[s.Code] = s
 	}
-	calendars(sources)
-	for i, s := range sources {
-		h.descending[uint16(i)] = s.hint.descending
-		h.take(s, uint16(i), keep)
+	for _, s := range slices.Backward(sources) { // the first that shows a zone counts
+		s.cal = newCalendar(s.matches.stamps, s.hint)
+		if loc := s.cal.location(); loc != nil && s.Format != formatJournal { // journals count in UTC
+			h.zone = loc
+		}
 	}
-	h.zone = logZone(sources)
+	for i, s := range sources {
+		h.take(s, uint16(i))
+	}
 	h.nameHosts()
 	slices.SortStableFunc(h.unhealthy, func(a, b *unhealthy) int {
-		ta, aok := a.at()
-		tb, bok := b.at()
-		if !aok || !bok {
+		if !a.known || !b.known {
 			return 0
 		}
-		return cmp.Compare(ta, tb)
+		return cmp.Compare(a.at, b.at)
 	})
 	h.unhealthy = dedupe(h.unhealthy)
 	slices.SortStableFunc(h.bursts, func(a, b Burst) int {
-		return byTime(a.first.instant(), b.first.instant(),
+		return byTime(a.first.time(), b.first.time(),
 			cmp.Or(cmp.Compare(a.source, b.source), cmp.Compare(a.first.seq, b.first.seq)))
 	})
-	h.index()
-	slices.SortStableFunc(h.marks, func(a, b mark) int { return cmp.Compare(a.inner, b.inner) })
+	h.timed = sort.Search(len(h.bursts), func(i int) bool { return !h.bursts[i].first.known })
+	latest := int64(math.MinInt64)
+	for _, b := range h.bursts[:h.timed] {
+		latest = max(latest, b.first.at, b.last.at)
+		h.reach = append(h.reach, latest)
+	}
 	return h
 }
 
@@ -73,42 +76,6 @@ func byTime(a, b *time.Time, untimed int) int {
 		return 1
 	}
 	return untimed
-}
-
-// calendars builds the calendar of each source. One whose stamps name no zone takes that of the others, if they agree.
-func calendars(sources []*logSource) {
-	var zone *int64
-	agree := true
-	build := func(s *logSource) { s.cal = newCalendar(s.matches.stamps, s.texts, s.hint) }
-	for _, s := range sources {
-		build(s)
-		if z := s.cal.zone; z.known {
-			agree = agree && (zone == nil || *zone == z.main)
-			zone = &z.main
-		}
-	}
-	for _, s := range sources {
-		if s.cal.assumed && zone != nil && agree {
-			s.hint.zone, s.hint.zoneHow = zone, "by the other sources"
-			build(s)
-		}
-	}
-}
-
-// logZone returns the zone of the first source that has one, for words about times of day. Journals count in UTC.
-func logZone(sources []*logSource) *time.Location {
-	for _, s := range sources {
-		zone, _, _ := s.cal.describe()
-		at, err := time.Parse("-07:00", zone[:min(len(zone), len("+08:00"))])
-		if s.Format == formatJournal || err != nil {
-			continue
-		}
-		if _, offset := at.Zone(); offset != 0 {
-			return time.FixedZone("", offset)
-		}
-		break
-	}
-	return time.UTC
 }
 
 // A window is the range of time that was asked for.
@@ -127,76 +94,62 @@ func (w window) side(us int64) int8 {
 	return 0
 }
 
-// admits reports whether a timestamp is in the window. What has no time is only in an open one.
-func (w window) admits(m *timestamp) bool {
-	t, ok := m.at()
-	return !ok && w.open() || ok && w.side(t) == 0
+// clamp moves an instant to the end of the window beyond which it lies.
+func (w window) clamp(us int64) int64 {
+	switch w.side(us) {
+	case -1:
+		return w.since.UnixMicro()
+	case 1:
+		return w.until.UnixMicro()
+	}
+	return us
 }
 
-// take resolves the matches of one source.
-func (h *history) take(s *logSource, source uint16, keep bool) {
-	stamps, unhealthy, bursts := slices.Clone(s.matches.stamps), s.matches.unhealthy, s.matches.bursts
-	if keep {
-		unhealthy, bursts = slices.Clone(unhealthy), slices.Clone(bursts)
+// admits reports whether a timestamp is in the window. What has no time is only in an open one.
+func (w window) admits(t *timestamp) bool {
+	return !t.known && w.open() || t.known && w.side(t.at) == 0
+}
+
+// take resolves the matches of one source, and from when to when it was read. What a text holds of the time before
+// the range was passed over, and the range is what was read of it, also when nothing was written since.
+func (h *history) take(s *logSource, source uint16) {
+	resolve := func(t timestamp) timestamp {
+		t.source = source
+		t.at, t.known = s.cal.instant(t)
+		return t
 	}
-	resolve := func(m *timestamp) {
-		m.source = source
-		t, ok := s.cal.instant(*m)
-		if !ok || m.has(resolved) {
-			return
+	if s.Format != formatJournal {
+		s.From, s.To = nil, nil
+	}
+	stamps := make([]timestamp, 0, len(s.matches.stamps))
+	for _, t := range s.matches.stamps {
+		if t = resolve(t); !t.known {
+			continue
 		}
-		if late := m.outer - t; m.mono != 0 && m.has(outerKnown|outerYear|outerZone) && late > 0 &&
-			late <= latenessMost {
-			m.mono = max(1, m.mono-late) // the monotonic stamp is as late as the outer one
-		}
-		m.inner, m.outer, m.flags = t, 0, m.flags|resolved
-	}
-	for i := range stamps {
-		resolve(&stamps[i])
-	}
-	h.stamps[source] = slices.DeleteFunc(stamps, func(m timestamp) bool {
-		t, ok := m.at()
-		return ok && h.window.side(t) > 0 // what comes after the end of the range is not known, to recovery either
-	})
-	for i := range unhealthy {
-		u := &unhealthy[i]
-		resolve(&u.timestamp)
-		if h.window.admits(&u.timestamp) {
-			h.unhealthy = append(h.unhealthy, u)
-		} else if !u.has(resolved) {
-			h.outside++
+		stamps = append(stamps, t)
+		if s.Format != formatJournal && h.window.side(t.at) <= 0 {
+			at := timeOf(h.window.clamp(t.at))
+			s.From, s.To = earlier(s.From, at), later(s.To, at)
 		}
 	}
-	for _, b := range mergeBursts(bursts, s.matches.gap) {
-		resolve(&b.first)
-		resolve(&b.last)
-		b.source, b.Title = source, h.catalogue[b.Code].Title
+	h.stamps = append(h.stamps, stamps)
+	for _, u := range s.matches.unhealthy {
+		if u.timestamp = resolve(u.timestamp); h.window.admits(&u.timestamp) {
+			h.unhealthy = append(h.unhealthy, &u)
+		}
+	}
+	for _, b := range s.matches.bursts {
+		b.first, b.last, b.source, b.Title = resolve(b.first), resolve(b.last), source, h.catalogue[b.Code].Title
 		if h.window.admits(&b.last) || h.window.admits(&b.first) {
-			if t, ok := b.last.at(); ok && h.window.side(t) > 0 {
-				b.last.inner = h.window.until.UnixMicro() // the burst goes on behind the range
-			}
+			b.last.at = h.window.clamp(b.last.at) // the burst may go on behind the range
 			h.bursts = append(h.bursts, b)
 		}
 	}
-	for _, m := range s.matches.marks {
-		resolve(&m.timestamp)
-		if m.has(resolved) && h.window.admits(&m.timestamp) {
-			h.marks = append(h.marks, m)
-		}
-	}
 }
 
-// nameHosts gives records that name no host the only host that the others name, and takes a host's short and long
-// name for the same.
+// nameHosts gives records that name no host the only host that the others name, and lists the hosts of the unhealthy
+// records, else of all.
 func (h *history) nameHosts() {
-	byShort := map[string]string{}
-	short := func(host string) string {
-		if _, err := netip.ParseAddr(host); err == nil {
-			return host
-		}
-		name, _, _ := strings.Cut(strings.ToLower(host), ".")
-		return name
-	}
 	var all []*string
 	for _, u := range h.unhealthy {
 		all = append(all, &u.host)
@@ -204,38 +157,19 @@ func (h *history) nameHosts() {
 	for i := range h.bursts {
 		all = append(all, &h.bursts[i].host)
 	}
-	for i := range h.marks {
-		all = append(all, &h.marks[i].host)
-	}
-	for _, host := range all {
-		if _, ok := byShort[short(*host)]; !ok && *host != "" {
-			byShort[short(*host)] = *host
+	names := map[string]bool{}
+	for i, host := range all {
+		if names[*host] = true; i < len(h.unhealthy) || len(h.unhealthy) == 0 {
+			h.hosts = append(h.hosts, *host)
 		}
 	}
-	only := ""
-	if len(byShort) == 1 {
-		for _, host := range byShort {
-			only = host
+	slices.Sort(h.hosts)
+	h.hosts = slices.Compact(h.hosts)
+	if delete(names, ""); len(names) == 1 {
+		h.hosts = slices.Collect(maps.Keys(names))
+		for _, host := range all {
+			*host = h.hosts[0]
 		}
-	}
-	for _, host := range all {
-		if *host != "" {
-			*host = byShort[short(*host)]
-		} else {
-			*host = only
-		}
-	}
-}
-
-// index prepares around: reach[i] is the latest end of the bursts up to i.
-func (h *history) index() {
-	h.timed = sort.Search(len(h.bursts), func(i int) bool { return !h.bursts[i].first.has(resolved) })
-	h.reach = make([]int64, h.timed)
-	latest := int64(math.MinInt64)
-	for i := range h.reach {
-		last, _ := h.bursts[i].last.at()
-		latest = max(latest, last, h.bursts[i].first.inner)
-		h.reach[i] = latest
 	}
 }
 
@@ -243,9 +177,8 @@ func (h *history) index() {
 func (h *history) around(host string, from, to int64) []*Burst {
 	var out []*Burst
 	for i := sort.Search(h.timed, func(i int) bool { return h.reach[i] >= from }); i < h.timed &&
-		h.bursts[i].first.inner <= to; i++ {
-		b := &h.bursts[i]
-		if last, _ := b.last.at(); b.of(host) && max(b.first.inner, last) >= from {
+		h.bursts[i].first.at <= to; i++ {
+		if b := &h.bursts[i]; b.of(host) && max(b.first.at, b.last.at) >= from {
 			out = append(out, b)
 		}
 	}
@@ -262,20 +195,16 @@ func dedupe(all []*unhealthy) []*unhealthy {
 	}
 	seen := map[key][]*unhealthy{}
 	return slices.DeleteFunc(all, func(u *unhealthy) bool {
-		t, ok := u.at()
-		if !ok {
-			return false
-		}
 		k := key{age: u.age, pid: u.pid}
 		if u.kind&hasAge == 0 {
-			k.at = t
+			k.at = u.at
 		}
-		if slices.ContainsFunc(seen[k], func(o *unhealthy) bool {
-			return o.source != u.source && abs(o.inner-t) <= 2*second
-		}) {
-			return true
+		again := u.known && slices.ContainsFunc(seen[k], func(o *unhealthy) bool {
+			return o.known && o.source != u.source && abs(o.at-u.at) <= 2*second
+		})
+		if !again {
+			seen[k] = append(seen[k], u)
 		}
-		seen[k] = append(seen[k], u)
-		return false
+		return again
 	})
 }

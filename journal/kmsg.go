@@ -15,9 +15,12 @@ import (
 // maxKmsg bounds the records taken from the kernel's buffer: it holds a few thousand.
 const maxKmsg = 1 << 20
 
+// kmsgName is the kernel's own buffer, which is read where the node has no journal.
+const kmsgName = "/dev/kmsg"
+
 // kmsg reads the kernel's own buffer. Each read gives one record; the end is where it would block.
-func (r *reading) kmsg(j *job, c *collector) error {
-	fd, err := syscall.Open(j.path, syscall.O_RDONLY|syscall.O_NONBLOCK|syscall.O_CLOEXEC, 0)
+func (r *reading) kmsg(c *collector) error {
+	fd, err := syscall.Open(kmsgName, syscall.O_RDONLY|syscall.O_NONBLOCK|syscall.O_CLOEXEC, 0)
 	if err != nil {
 		return os.NewSyscallError("opening", err)
 	}
@@ -31,8 +34,7 @@ func (r *reading) kmsg(j *job, c *collector) error {
 		switch {
 		case errors.Is(err, syscall.EAGAIN) || err == nil && n == 0 || errors.Is(err, io.EOF):
 			return nil
-		case errors.Is(err, syscall.EPIPE) || errors.Is(err,
-			syscall.EINTR): // overwritten meanwhile: the next one is there
+		case errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.EINTR): // overwritten meanwhile: the next one is there
 			continue
 		case err != nil:
 			return os.NewSyscallError("reading", err)
@@ -62,5 +64,5 @@ func (r *reading) booted() int64 {
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &up); err != nil {
 		return 0
 	}
-	return r.opts.now().UnixMicro() - up.Nano()/1000
+	return r.opts.Now().UnixMicro() - up.Nano()/1000
 }

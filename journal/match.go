@@ -17,7 +17,6 @@ const (
 	hasAge    uint8 = 1 << iota
 	never           // no relist has succeeded yet
 	condition       // a node condition, not a line of the sync loop
-	pending         // the status check may not have completed: this kubelet has had no good status yet
 	coarse          // its only stamp counts whole seconds
 )
 
@@ -28,39 +27,32 @@ type unhealthy struct {
 	host      string
 	reasons   unique.Handle[string] // what else the record lists, joined by separator
 	pid       int32
-	lines     uint32 // records that it stands for; more than one after thinning
 	threshold uint16 // s
 	kind      uint8
 
-	// clock is the record's time in µs with the steps of the wall clock taken out as far as they are known: by the
-	// monotonic clock where a journal gives it, else by time that goes backwards in the text. Set by sequence.
+	// clock is the record's time in µs with the steps back of the wall clock taken out. step numbers the stretches of a
+	// text between such steps: the time that really passed at a step is unknown. Both are set by sequence.
 	clock int64
-	timed bool
-	// step numbers the stretches of a text between steps back. The time that really passed at a step is unknown.
-	step int32
+	step  int32
 }
 
 // newUnhealthy makes a match of an unhealthy record.
-func newUnhealthy(h *signature.Match, m timestamp, pid int, host string) unhealthy {
-	u := unhealthy{timestamp: m, pid: int32(pid), lines: 1, host: host}
-	if h.HasAge {
-		u.age, u.kind = int64(h.Age), u.kind|hasAge
+func newUnhealthy(m *signature.Match, t timestamp, pid int, host string) unhealthy {
+	u := unhealthy{
+		timestamp: t, pid: int32(pid), host: host, reasons: unique.Make(strings.Join(m.Reasons, separator)),
+		threshold: uint16(min(max(m.Threshold/time.Second, 0), 1<<16-1)),
 	}
-	if h.Never {
+	if m.HasAge {
+		u.age, u.kind = int64(m.Age), u.kind|hasAge
+	}
+	if m.Never {
 		u.kind |= never
 	}
-	if h.Condition {
+	if m.Condition {
 		u.kind |= condition
 	}
-	if s := int64(h.Threshold / time.Second); s > 0 && s < 1<<16 {
-		u.threshold = uint16(s)
-	}
-	if us, ok := m.raw(); ok && us%second == 0 {
+	if us, ok := t.raw(); ok && us%second == 0 {
 		u.kind |= coarse
-	}
-	u.reasons = unique.Make(strings.Join(h.Reasons, separator))
-	if slices.Contains(h.Reasons, "container runtime status check may not have completed yet") {
-		u.kind |= pending
 	}
 	return u
 }
@@ -68,33 +60,16 @@ func newUnhealthy(h *signature.Match, m timestamp, pid int, host string) unhealt
 // separator stands between the reasons that a record lists.
 const separator = "\x1f"
 
-// value returns what a handle stands for; the zero value for the zero handle.
-func value[T comparable](h unique.Handle[T]) T {
-	if h == (unique.Handle[T]{}) {
-		var zero T
-		return zero
-	}
-	return h.Value()
-}
-
 // anchor is the record's time minus its age, in µs, on the clock that at is on.
-func (h *unhealthy) anchor(at int64) int64 { return at - h.age/1000 }
-
-// A mark is a record that can end an episode: proof that the sync loop runs, or that the node is ready.
-type mark struct {
-	timestamp
-	clock int64 // as in unhealthy
-	code  string
-	host  string
-	pid   int32
-}
+func (u *unhealthy) anchor(at int64) int64 { return at - u.age/1000 }
 
 // A burstKey is what records must share to be counted together.
 type burstKey struct {
 	Code   string // of the signature
 	PID    int32  // of the process that wrote them; 0: unknown
 	source uint16
-	side   int8 // of the range of time asked for; see collector.side
+	side   int8   // of the range of time asked for; see collector.side
+	after  uint32 // unhealthy records before it, where Code shows that the sync loop runs
 	host   string
 	object unique.Handle[Object]
 	call   unique.Handle[Call]
@@ -110,19 +85,56 @@ type Burst struct {
 }
 
 // First is the time of the first record; zero where none is known.
-func (b *Burst) First() time.Time { return b.first.time() }
+func (b *Burst) First() time.Time { return orZero(b.first.time()) }
 
 // Last is the time of the last record; zero where none is known.
-func (b *Burst) Last() time.Time { return b.last.time() }
+func (b *Burst) Last() time.Time { return orZero(b.last.time()) }
+
+func orZero(t *time.Time) time.Time {
+	if t == nil {
+		return time.Time{}
+	}
+	return *t
+}
 
 // Object is the object that the records name.
-func (b *Burst) Object() Object { return value(b.object) }
+func (b *Burst) Object() Object { return b.object.Value() }
 
-// Call is what the records say beside their object.
-func (b *Burst) Call() Call { return value(b.call) }
+// Call is what the records state beside their object.
+func (b *Burst) Call() Call { return b.call.Value() }
 
 // of reports whether a burst belongs to a host, as far as it names one.
 func (b *Burst) of(host string) bool { return b.host == host || b.host == "" || host == "" }
+
+// near reports whether a record lies within gap of the burst.
+func (b *Burst) near(t timestamp, gap int64) bool {
+	at, ok := t.raw()
+	from, _ := b.first.raw()
+	to, timed := b.last.raw()
+	return ok == timed && (!ok || at >= from-gap && at <= to+gap)
+}
+
+// join adds the records of another burst of the same kind.
+func (b *Burst) join(o *Burst) {
+	b.Count += o.Count
+	b.Seconds = max(b.Seconds, o.Seconds)
+	if before(o.first, b.first) {
+		b.first = o.first
+	}
+	if !before(o.last, b.last) {
+		b.last = o.last
+	}
+}
+
+// before compares two timestamps of one source by their stamps, else by their place.
+func before(a, b timestamp) bool {
+	ta, aok := a.raw()
+	tb, bok := b.raw()
+	if aok && bok && ta != tb {
+		return ta < tb
+	}
+	return a.seq < b.seq
+}
 
 // An Object is what a record names: a container, a process, a file system. The zero Object is none.
 type Object struct {
@@ -142,25 +154,19 @@ type Call struct {
 	RPC, Code, Text string // the method, gRPC's code, and the beginning of the error
 	Size, Limit     int64  // bytes of a message that was too large, and what was allowed
 	Sending         bool   // the sender refused it
-	Role            Role   // of the unit that the record names, or of who wrote it where the words are anyone's
+	Role            Role   // of the unit that the record names, or of its writer where any program may use the words
 	Everywhere      bool   // the limit that was hit is the node's, not one process's
 	Constraint      string // of a kill for memory: memcg or global
 	Placed, Pods    bool   // the cgroup of the kill is named; it is of pods
-	Owner           signature.Party
 }
 
 // Refused reports whether nothing listened on the runtime's socket.
 func (c Call) Refused() bool {
 	text := strings.ToLower(c.Text)
-	for _, words := range []string{
+	return slices.ContainsFunc([]string{
 		"connection refused", "no such file or directory", "cannot connect to the docker", "cannot connect to docker",
 		"is the docker daemon running",
-	} {
-		if strings.Contains(text, words) {
-			return true
-		}
-	}
-	return false
+	}, func(words string) bool { return strings.Contains(text, words) })
 }
 
 // Innocent reports whether a call failed before it came to the object that it names: on a socket where nothing listens,
@@ -171,44 +177,127 @@ func (c Call) Innocent() bool {
 }
 
 // callOf is what a match holds beside its object.
-func callOf(h *signature.Match, r *record) Call {
+func callOf(m *signature.Match, r *record) Call {
 	c := Call{
-		RPC: h.RPC, Code: h.GRPCCode, Text: h.ErrorText[:min(len(h.ErrorText), 100)], Size: h.Size, Limit: h.Limit,
-		Sending: h.Sending,
-		Role:    laneRole(h.Role), Constraint: h.Constraint, Owner: h.Owner,
-		Placed: h.Constraint != "" && h.Path != "", Pods: h.Constraint != "" && strings.Contains(h.Path, "kubepods"),
+		RPC: m.RPC, Code: m.GRPCCode, Text: m.ErrorText[:min(len(m.ErrorText), 100)], Size: m.Size, Limit: m.Limit,
+		Sending: m.Sending,
+		Role:    laneRole(m.Role), Constraint: m.Constraint,
+		Placed: m.Constraint != "" && m.Path != "", Pods: m.Constraint != "" && strings.Contains(m.Path, "kubepods"),
 	}
-	switch h.Signature.Code {
+	switch m.Signature.Code {
 	case signature.DiskFull, signature.FilesExhausted: // words that any program uses
 		c.Role = senderRole(r)
-		c.Everywhere = bytes.Contains(r.msg, []byte("too many open files in system")) // ENFILE; EMFILE has no more words
+		c.Everywhere = bytes.Contains(
+			r.msg,
+			[]byte("too many open files in system"),
+		) // ENFILE; EMFILE has no more words
 	}
 	return c
 }
 
 // objectOf is the object that a match names, the most particular one first.
-func objectOf(h *signature.Match) Object {
-	o := Object{Namespace: h.Namespace, Pod: h.Pod, PodUID: h.PodUID}
+func objectOf(m *signature.Match) Object {
+	o := Object{Namespace: m.Namespace, Pod: m.Pod, PodUID: m.PodUID}
 	switch {
-	case h.ContainerID != "":
-		o.Kind, o.ID, o.Name = "Container", h.ContainerID, h.Container
-	case h.SandboxID != "":
-		o.Kind, o.ID = "PodSandbox", h.SandboxID
-	case h.Process != "":
-		o.Kind, o.Name = "Process", h.Process
-		if h.PID != 0 {
-			o.ID = strconv.Itoa(h.PID)
+	case m.ContainerID != "":
+		o.Kind, o.ID, o.Name = "Container", m.ContainerID, m.Container
+	case m.SandboxID != "":
+		o.Kind, o.ID = "PodSandbox", m.SandboxID
+	case m.Process != "":
+		o.Kind, o.Name = "Process", m.Process
+		if m.PID != 0 {
+			o.ID = strconv.Itoa(m.PID)
 		}
-	case h.Path != "":
-		o.Kind, o.ID = "Filesystem", h.Path
-	case h.Device != "":
-		o.Kind, o.ID = "Device", h.Device
-	case h.Unit != "":
-		o.Kind, o.ID = "Unit", h.Unit
-	case h.Pod != "" || h.PodUID != "":
-		o.Kind, o.Name = "Pod", h.Container
+	case m.Path != "":
+		o.Kind, o.ID = "Filesystem", m.Path
+	case m.Device != "":
+		o.Kind, o.ID = "Device", m.Device
+	case m.Unit != "":
+		o.Kind, o.ID = "Unit", m.Unit
+	case m.Pod != "" || m.PodUID != "":
+		o.Kind, o.Name = "Pod", m.Container
 	default:
 		return Object{}
 	}
 	return o
+}
+
+// Bounds of what is kept of one source.
+const (
+	maxBursts   = 100_000
+	maxStamps   = 4_096
+	maxBurstGap = 7 * 24 * hour
+)
+
+// The matches of one source: unhealthy records one by one, of which a day of the kubelet's 5 s cadence has 17,280, all
+// others in bursts, whose number is bounded.
+type matches struct {
+	unhealthy []unhealthy
+	bursts    []Burst
+	open      map[burstKey]int // the latest burst of each kind
+	gap       int64            // µs within which records join a burst; grows when there are too many
+	stamps    []timestamp      // every n-th timestamp, and the latest
+	every     uint32
+	seen      uint32 // timestamps
+	examples  map[string]example
+}
+
+// An example is the first record of a code in a source.
+type example struct {
+	at   timestamp
+	text string
+}
+
+func newMatches() *matches {
+	return &matches{open: map[burstKey]int{}, gap: 10 * second, every: 1, examples: map[string]example{}}
+}
+
+// stamp keeps every n-th timestamp; the last place always holds the latest.
+func (s *matches) stamp(t timestamp) {
+	if !t.inner.Known && !t.outer.Known {
+		return
+	}
+	if n := len(s.stamps); n > 1 && s.seen%s.every != 0 {
+		s.stamps[n-1] = t
+	} else {
+		s.stamps = append(s.stamps, t)
+	}
+	if s.seen++; len(s.stamps) < maxStamps {
+		return
+	}
+	kept := s.stamps[:0]
+	for i, t := range s.stamps {
+		if i%2 == 0 || i == len(s.stamps)-1 {
+			kept = append(kept, t)
+		}
+	}
+	s.stamps, s.every = kept, 2*s.every
+}
+
+// add counts records of any other kind. When there are too many bursts, those farther and farther apart become one, and
+// in the end objects are no longer told apart.
+func (s *matches) add(b Burst) {
+	s.put(b)
+	for len(s.bursts) >= maxBursts {
+		all := s.bursts
+		s.bursts, s.gap = all[:0], s.gap*6
+		clear(s.open)
+		for _, b := range all {
+			if s.gap > maxBurstGap {
+				b.burstKey = burstKey{
+					Code: b.Code, side: b.side, object: unique.Make(Object{}), call: unique.Make(Call{}),
+				}
+			}
+			s.put(b)
+		}
+	}
+}
+
+func (s *matches) put(b Burst) {
+	if i, ok := s.open[b.burstKey]; ok && s.bursts[i].near(b.first, s.gap) {
+		s.bursts[i].join(&b)
+		return
+	}
+	s.open[b.burstKey] = len(s.bursts)
+	s.bursts = append(s.bursts, b)
 }

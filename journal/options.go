@@ -37,10 +37,6 @@ type Options struct {
 	Local *time.Location   // zone of stamps that say none and that nothing dates; nil: time.Local
 	Year  int              // year of the last record of logs without years; 0: by what the logs say, else by Now
 
-	// Deadline bounds the child process that reads a journal of an unknown format; 0: 30 s. The rest ends with the
-	// context.
-	Deadline time.Duration
-
 	everySync bool // count each record that proves that the sync loop runs; there are very many
 
 	// Progress, when not nil, is called now and then with how far the reading is, from several goroutines but one at a time.
@@ -64,31 +60,15 @@ var (
 	ErrNoJournal = errors.New("no journal below /var/log/journal and /run/log/journal, and no text logs below /var/log")
 	// ErrEmpty means that a file has no content.
 	ErrEmpty = errors.New("the file is empty")
-	// ErrBinary means that a file is neither a journal nor text.
-	ErrBinary = errors.New("neither a journal nor text")
 	// ErrNotLog means that a file is text, and no line of it looks like a record of a log.
 	ErrNotLog = errors.New("no line in it looks like a record of a log")
 	// ErrNoMatch means that a glob matches no file.
 	ErrNoMatch = errors.New("no file matches")
+	// ErrText means that there are only files of text to follow.
+	ErrText = errors.New("files of text are not followed; give them through a pipe: tail -F FILE | kdiag journal -f")
 	// ErrNoBoot means that the journal holds no boot of that number or ID.
 	ErrNoBoot = errors.New("no such boot in the journal")
 )
-
-// now returns the clock of the options.
-func (o *Options) now() time.Time {
-	if o.Now != nil {
-		return o.Now()
-	}
-	return time.Now()
-}
-
-// local returns the zone of stamps that nothing dates.
-func (o *Options) local() *time.Location {
-	if o.Local != nil {
-		return o.Local
-	}
-	return time.Local
-}
 
 // window is the range of time that was asked for.
 func (o *Options) window() window { return window{o.Since, o.Until} }

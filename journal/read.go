@@ -1,12 +1,16 @@
 package journal
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/kdiag/kdiag/journal/journalfile"
+	"github.com/kdiag/kdiag/journal/signature"
 )
 
 // workers is how many sources are read at the same time. More would only compete with the node that is in trouble.
@@ -14,12 +18,10 @@ const workers = 2
 
 // A reading is one run of Read.
 type reading struct {
-	opts    *Options
-	m       *matchers
-	jobs    []*job
-	refused []refusal
-	boot    *bootFilter
-	live    bool // more is to come
+	opts *Options
+	m    matchers
+	jobs []*job
+	boot journalfile.ID // that was asked for; zero: all
 
 	bytes    atomic.Int64
 	total    int64
@@ -27,21 +29,29 @@ type reading struct {
 	progress sync.Mutex // held while Options.Progress runs
 }
 
-// Read reads logs and returns what they hold of PLEG. The error says why nothing could be looked at; then the report
+// Read reads logs and returns what they hold of PLEG. The error is why nothing could be looked at; then the report
 // holds no more than the sources and what is wrong with them. What could not be read beside other things stands in
 // the report.
 func Read(ctx context.Context, opts Options) (*Report, error) {
-	jobs, refused := discover(opts.Inputs)
-	r := newReading(&opts, jobs, refused)
+	r := newReading(&opts, discover(opts.Inputs))
 	if err := r.findBoot(ctx); err != nil {
+		r.jobs = nil
 		return r.report(), err
 	}
 	r.run(ctx)
 	return r.report(), r.verdict(ctx)
 }
 
-func newReading(opts *Options, jobs []*job, refused []refusal) *reading {
-	r := &reading{opts: opts, m: newMatchers(), jobs: jobs, refused: refused}
+func newReading(opts *Options, jobs []*job) *reading {
+	r := &reading{
+		opts: opts,
+		jobs: jobs,
+		m:    matchers{signature.NewMatcher(), signature.NewMatcher(signature.SyncLoopActive)},
+	}
+	if opts.Now == nil {
+		opts.Now = time.Now
+	}
+	opts.Local = cmp.Or(opts.Local, time.Local)
 	for _, j := range jobs {
 		r.total += j.size
 	}
@@ -50,15 +60,18 @@ func newReading(opts *Options, jobs []*job, refused []refusal) *reading {
 
 // run reads all jobs, a few at a time.
 func (r *reading) run(ctx context.Context) {
-	var next atomic.Int64
 	var wg sync.WaitGroup
-	for range min(workers, len(r.jobs)) {
+	slots := make(chan struct{}, workers)
+	for _, j := range r.jobs {
+		slots <- struct{}{}
 		wg.Go(func() {
-			for i := int(next.Add(1)) - 1; i < len(r.jobs); i = int(next.Add(1)) - 1 {
-				if r.jobs[i].err = ctx.Err(); r.jobs[i].err == nil {
-					r.one(ctx, r.jobs[i])
-				}
+			if j.err == nil {
+				j.err = ctx.Err()
 			}
+			if j.err == nil {
+				r.one(ctx, j)
+			}
+			<-slots
 		})
 	}
 	wg.Wait()
@@ -67,27 +80,28 @@ func (r *reading) run(ctx context.Context) {
 // one reads one job.
 func (r *reading) one(ctx context.Context, j *job) {
 	s := r.newSource(j)
-	c := newCollector(s, r.m, r.opts, &r.found)
+	c := r.newCollector(s)
 	switch j.kind {
 	case jobJournal:
-		j.bad, j.err = r.journal(ctx, j, c)
+		j.err = r.journal(ctx, j, c)
 	case jobKmsg:
-		j.err = r.kmsg(j, c)
+		j.err = r.kmsg(c)
 	default:
-		j.bad, j.err = r.text(ctx, j, c)
+		j.err = r.text(ctx, j, c)
+	}
+	if j.err != nil {
+		j.err = cmp.Or(ctx.Err(), j.err)
 	}
 	s.hint.descending = c.descending()
 	// What was read before something went wrong counts.
 	if j.err == nil || s.Lines > 0 {
 		j.source = s
 	}
-	err := j.err
-	if err == nil {
-		err = r.blind(s, j.bad)
-		s.blind = err != nil
+	if err := r.blind(s, j.bad); j.err == nil && err != nil {
+		j.err, j.source = err, nil
 	}
-	if err != nil {
-		s.Problem = problem(err)
+	if j.err != nil {
+		s.Problem = problem(j.err)
 	}
 }
 
@@ -95,11 +109,13 @@ func (r *reading) one(ctx context.Context, j *job) {
 func (r *reading) newSource(j *job) *logSource {
 	s := &logSource{Source: Source{Name: Clean(j.name, 1024)}, matches: newMatches()}
 	s.hint = calendarHint{
-		loc: r.opts.local(), lastYear: r.opts.Year, notAfter: r.opts.now(),
-		notHow: "as the last in which its records do not lie in the future",
+		loc: r.opts.Local, notAfter: r.opts.Now(), how: "as the last in which its records do not lie in the future",
 	}
 	if !j.changed.IsZero() && j.changed.Before(s.hint.notAfter) {
-		s.hint.notAfter, s.hint.notHow = j.changed, "by the time of the file"
+		s.hint.notAfter, s.hint.how = j.changed, "by the time of the file"
+	}
+	if r.opts.Year != 0 {
+		s.hint.notAfter, s.hint.how = time.Date(r.opts.Year, 12, 31, 0, 0, 0, 0, time.UTC), "as given"
 	}
 	return s
 }
@@ -144,21 +160,20 @@ func (r *reading) report() *Report {
 	var sources []*logSource
 	var bad []Unreadable
 	var unread, skipped []Source
+	texts := false
 	for _, j := range r.jobs {
 		bad = append(bad, j.bad...)
+		texts = texts || j.kind > jobJournal
 		switch {
-		case j.source == nil && j.err != nil:
+		case j.source == nil:
 			unread = append(unread, Source{Name: Clean(j.name, 1024), Problem: problem(j.err)})
-		case j.source != nil && j.source.skipped: // it was looked at: its header shows enough
+		case j.source.skipped: // it was looked at: its header shows enough
 			skipped = append(skipped, Source{Name: Clean(j.name, 1024), Format: formatJournal})
-		case j.source != nil:
+		default:
 			sources = append(sources, j.source)
 		}
 	}
-	for _, f := range r.refused {
-		unread = append(unread, Source{Name: Clean(f.name, 1024), Problem: problem(f.err)})
-	}
-	report := assemble(sources, r.opts, r.live)
+	report := assemble(sources, r.opts)
 	report.Unreadable = append(report.Unreadable, bad...)
 	if report.Sources = append(report.Sources, unread...); len(report.Sources) == 0 {
 		report.Sources = append(report.Sources, skipped...)
@@ -170,10 +185,9 @@ func (r *reading) report() *Report {
 	}
 	note(len(skipped) > 0, "journal files that hold nothing of the time asked for: %d, not listed", len(skipped))
 	note(report.Lines == 0 && !r.opts.window().open(), "nothing that was read lies in the range of time asked for")
-	note(r.boot != nil && r.boot.texts, "text logs do not tell boots apart; all of them was read")
-	for _, u := range r.opts.Units {
-		note(r.unknownUnit(u), "unit %s has never logged in the journal that was read", Clean(u, 200))
-	}
+	note(texts && r.opts.Boot != "", "text logs do not tell boots apart; all of them was read")
+	note(len(r.opts.Units) > 0 && report.Lines > 0 && len(report.Signatures) == 0,
+		"no record of interest is of the units asked for: %q", r.opts.Units)
 	return report
 }
 
@@ -183,23 +197,18 @@ func (r *reading) verdict(ctx context.Context) error {
 	for _, j := range r.jobs {
 		err := j.err
 		switch {
-		case j.source != nil && !j.source.blind && (j.kind != jobKmsg || r.opts.everySync):
+		case j.source != nil && (j.kind != jobKmsg || r.opts.everySync):
 			return nil
-		case j.source != nil && !j.source.blind:
+		case j.source != nil:
 			err = ErrNoJournal // the kernel's records are not the kubelet's
-		case err == nil:
-			err = errors.New(j.source.Problem)
 		}
 		errs = append(errs, fmt.Errorf("reading %s: %w", j.name, err))
 	}
-	for _, f := range r.refused {
-		errs = append(errs, fmt.Errorf("reading %s: %w", f.name, f.err))
-	}
-	if len(errs) == 0 {
+	switch {
+	case len(errs) == 0:
 		return ErrNoLogs
-	}
-	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("reading logs: %w", err)
+	case ctx.Err() != nil:
+		return fmt.Errorf("reading logs: %w", ctx.Err())
 	}
 	return errors.Join(errs...)
 }

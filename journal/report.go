@@ -48,7 +48,7 @@ type Finding struct {
 	Cause   string     `json:"cause"`   // for kdiag explain
 	Summary string     `json:"summary"` // a clause without a time
 	Count   int64      `json:"count"`
-	Unit    string     `json:"unit"` // what is counted: record or time
+	Unit    string     `json:"unit"` // what is counted: record
 	First   *time.Time `json:"first,omitempty"`
 	Last    *time.Time `json:"last,omitempty"`
 	Ongoing bool       `json:"ongoing,omitempty"` // until the log ends
@@ -217,14 +217,14 @@ func MainIncident(incidents []Episode) int {
 // else the worst incident. It is nil without any.
 func (r *Report) Headline() *Episode {
 	incidents := r.Incidents()
-	main := MainIncident(incidents)
-	switch {
-	case r.Failing != nil && (main < 0 || incidents[main].Recovered):
+	i := MainIncident(incidents)
+	if r.Failing != nil && (i < 0 || incidents[i].Recovered) {
 		return r.Failing
-	case main < 0:
+	}
+	if i < 0 {
 		return nil
 	}
-	return &incidents[main]
+	return &incidents[i]
 }
 
 // Span returns from when to when an episode lasted, as far as the log shows: from the anchor to the recovery. It is

@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"path"
 	"slices"
 	"strings"
 
@@ -32,8 +33,7 @@ func TaskRole(name string) Role {
 	case has("runc", "crun"):
 		return RoleOCI
 	case slices.Contains([]string{
-		"containerd", "dockerd", "dockerd-current", "dockerd-ce", "docker", "crio",
-		"cri-dockerd",
+		"containerd", "dockerd", "dockerd-current", "dockerd-ce", "docker", "crio", "cri-dockerd",
 	}, name):
 		return RoleRuntime
 	case slices.Contains([]string{"kubelet", "kubelite", "hyperkube", "edgecore", "k3s", "rke2", "k0s"}, name),
@@ -45,9 +45,9 @@ func TaskRole(name string) Role {
 	return RoleOther
 }
 
-// UnitRole returns what a systemd unit is to the node: RoleRuntime, RoleKubelet or RoleOther. It goes by the unit's name or, where
-// systemd logs only that, by its description. Most units bear the name of their program, k3s with a suffix that its
-// installer was given.
+// UnitRole returns what a systemd unit is to the node: RoleRuntime, RoleKubelet or RoleOther. It goes by the unit's name
+// or, where systemd logs only that, by its description. Most units bear the name of their program, k3s with a suffix
+// that its installer was given.
 func UnitRole(name string) Role {
 	if r := laneRole(signature.UnitLane(name)); r != RoleOther {
 		return r
@@ -70,12 +70,8 @@ func laneRole(lane signature.Lane) Role {
 func senderRole(r *record) Role {
 	named := false
 	for _, s := range r.senders {
-		if s == "" {
-			continue
-		}
-		named = true
-		program := s[strings.LastIndexByte(s, '/')+1:] // some give their whole path
-		if who := TaskRole(strings.TrimSuffix(program, ".service")); who != RoleOther {
+		named = named || s != ""
+		if who := TaskRole(strings.TrimSuffix(path.Base(s), ".service")); who != RoleOther { // some give their whole path
 			return who
 		}
 	}

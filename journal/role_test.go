@@ -25,20 +25,3 @@ func TestUnitRole(t *testing.T) {
 		}
 	}
 }
-
-func TestTaskRole(t *testing.T) {
-	want := map[string]Role{
-		"containerd": RoleRuntime, "dockerd": RoleRuntime, "docker": RoleRuntime, "crio": RoleRuntime,
-		"cri-dockerd":     RoleRuntime,
-		"containerd-shim": RoleShim, "docker-containe": RoleShim, "conmon": RoleShim, "conmon: /usr": RoleShim,
-		"runc": RoleOCI, "runc:[2:INIT]": RoleOCI, "kubelet": RoleKubelet, "k3s-server": RoleKubelet,
-		"systemd":         RoleInit,
-		"docker-entrypoi": RoleOther, "docker-proxy": RoleOther, "systemd-journal": RoleOther, "java": RoleOther,
-		"": RoleOther,
-	}
-	for name, r := range want {
-		if got := TaskRole(name); got != r {
-			t.Errorf("TaskRole(%q) = %d, want %d", name, got, r)
-		}
-	}
-}

@@ -2,9 +2,7 @@ package journal
 
 import (
 	"cmp"
-	"maps"
 	"slices"
-	"unique"
 )
 
 // How far, in µs, time must go backwards in a text to be a step of the clock, and not lines that changed places.
@@ -13,162 +11,97 @@ const (
 	stepBackSame = 2 * second  // between unhealthy records of one process, which klog writes one after the other
 )
 
-// sequence gives the unhealthy records of one host, and the marks, their clock and puts them in its order. stamps are
-// the resolved timestamps of all sources, by source, in the order of the text; descending holds which sources are
-// newest first.
-func sequence(all []*unhealthy, marks []mark, stamps map[uint16][]timestamp, descending map[uint16]bool) []*unhealthy {
-	bySource := map[uint16][]item{}
+// A mark is a record that can end an episode: proof that the sync loop runs, or that the node is ready.
+type mark struct {
+	timestamp
+	code  string
+	clock int64 // as in unhealthy
+}
+
+// An item is the time of an unhealthy record or of a mark.
+type item struct {
+	*timestamp
+	clock *int64
+	step  *int32 // nil for a mark
+	pid   int32
+}
+
+// sequence gives the unhealthy records of one host, and the marks, their clock and sorts them by it. descending reports
+// which sources are newest first.
+func sequence(all []*unhealthy, marks []mark, descending func(source uint16) bool) []*unhealthy {
+	var items []item
 	for _, u := range all {
-		bySource[u.source] = append(bySource[u.source], item{timestamp: &u.timestamp, unhealthy: u})
+		items = append(items, item{&u.timestamp, &u.clock, &u.step, u.pid})
 	}
 	for i := range marks {
-		bySource[marks[i].source] = append(bySource[marks[i].source],
-			item{timestamp: &marks[i].timestamp, mark: &marks[i]})
+		items = append(items, item{&marks[i].timestamp, &marks[i].clock, nil, 0})
 	}
-	boots := bootOffsets(all, stamps)
-	var out []*unhealthy
-	step := int32(0)
-	for _, s := range slices.Sorted(maps.Keys(bySource)) {
-		u := unwrapper{items: bySource[s], boots: boots, step: &step}
-		for i := range stamps[s] {
-			u.items = append(u.items, item{timestamp: &stamps[s][i]})
+	slices.SortStableFunc(items, func(a, b item) int {
+		bySeq := cmp.Compare(a.seq, b.seq)
+		if descending(a.source) {
+			bySeq = -bySeq
 		}
-		slices.SortStableFunc(u.items, func(a, b item) int { return cmp.Compare(a.seq, b.seq) })
-		if descending[s] {
-			slices.Reverse(u.items)
+		return cmp.Or(cmp.Compare(a.source, b.source), bySeq)
+	})
+	var w unwrapper
+	for i, it := range items {
+		if i == 0 || it.source != items[i-1].source {
+			w = unwrapper{step: w.step}
 		}
-		out = append(out, u.run()...)
+		if *it.clock = it.at; it.known {
+			*it.clock = w.clock(items[i:])
+		}
+		if it.step != nil {
+			*it.step = w.step
+		}
 	}
 	slices.SortStableFunc(marks, func(a, b mark) int { return cmp.Compare(a.clock, b.clock) })
-	slices.SortStableFunc(out, func(a, b *unhealthy) int {
-		if !a.timed || !b.timed {
+	slices.SortStableFunc(all, func(a, b *unhealthy) int {
+		if !a.known || !b.known {
 			return 0
 		}
 		return cmp.Compare(a.clock, b.clock)
 	})
-	return out
+	return all
 }
 
-// A bootKey names a monotonic clock: that of a boot, or of a source whose boot is unknown.
-type bootKey struct {
-	boot   unique.Handle[string]
-	source uint16
-}
-
-func keyOf(m *timestamp) bootKey {
-	if m.boot != (unique.Handle[string]{}) {
-		return bootKey{boot: m.boot}
-	}
-	return bootKey{source: m.source + 1}
-}
-
-// bootOffsets returns wall clock minus monotonic clock at the start of each boot that was seen.
-func bootOffsets(all []*unhealthy, stamps map[uint16][]timestamp) map[bootKey]int64 {
-	first, out := map[bootKey]int64{}, map[bootKey]int64{}
-	see := func(m *timestamp) {
-		t, ok := m.at()
-		if !ok || m.mono == 0 {
-			return
-		}
-		k := keyOf(m)
-		if mono, ok := first[k]; !ok || m.mono < mono {
-			first[k], out[k] = m.mono, t-m.mono
-		}
-	}
-	for _, u := range all {
-		see(&u.timestamp)
-	}
-	for _, list := range stamps {
-		for i := range list {
-			see(&list[i])
-		}
-	}
-	// A monotonic clock that contradicts the records was made up, as by a converter. Two records that have one anchor
-	// by the wall clock show that the age grew as time did; a true monotonic clock agrees.
-	last := map[bootKey]*unhealthy{}
-	for _, u := range all {
-		t, ok := u.at()
-		if !ok || u.mono == 0 {
-			continue
-		}
-		k := keyOf(&u.timestamp)
-		p := last[k]
-		last[k] = u
-		if p == nil || p.pid != u.pid || u.kind&p.kind&hasAge == 0 {
-			continue
-		}
-		grown, passed := (u.age-p.age)/1000, u.mono-p.mono
-		if abs(u.anchor(t)-p.anchor(p.inner)) <= anchorTolerance && abs(grown-passed) > second {
-			delete(out, k)
-		}
-	}
-	return out
-}
-
-// An item is something with a time in the order of a text: an unhealthy record, a mark of recovery, or only a stamp.
-type item struct {
-	*timestamp
-	unhealthy *unhealthy
-	mark      *mark
-}
-
-// An unwrapper gives the records of one source their clock.
+// An unwrapper takes the steps back out of the wall clock of one source.
 type unwrapper struct {
-	items []item
-	boots map[bootKey]int64
-	step  *int32
-
 	shift, high int64 // what is added to the wall clock; the highest clock so far
 	seen        bool
 	latest      int64 // clock of the latest unhealthy record
 	pid         int32 // its process
+	step        int32
 }
 
-func (u *unwrapper) run() []*unhealthy {
-	var out []*unhealthy
-	for i, it := range u.items {
-		t, ok := it.at()
-		clock := t
-		if off, mono := u.boots[keyOf(it.timestamp)]; mono && it.mono != 0 {
-			clock = it.mono + off
-		} else if ok {
-			clock = u.clock(i, t)
-		}
-		switch {
-		case it.unhealthy != nil:
-			it.unhealthy.clock, it.unhealthy.timed, it.unhealthy.step = clock, ok, *u.step
-			out = append(out, it.unhealthy)
-		case it.mark != nil:
-			it.mark.clock = clock
-		}
-	}
-	return out
-}
-
-// clock takes steps back out of the wall clock.
-func (u *unwrapper) clock(i int, t int64) int64 {
-	record := u.items[i].unhealthy
-	back := u.seen && t+u.shift < u.high-stepBack && u.stays(i)
-	back = back || record != nil && u.pid != 0 && record.pid == u.pid && t+u.shift < u.latest-stepBackSame
+// clock returns the clock of the first of the items that remain.
+func (w *unwrapper) clock(rest []item) int64 {
+	t, pid, u := rest[0].at, rest[0].pid, rest[0].step != nil
+	back := w.seen && t+w.shift < w.high-stepBack && w.stays(rest[1:])
+	back = back || u && w.pid != 0 && pid == w.pid && t+w.shift < w.latest-stepBackSame
 	if back {
-		u.shift = u.high + 1 - t // later than all before, by how much is unknown
-		*u.step++
+		w.shift = w.high + 1 - t // later than all before, by how much is unknown
+		w.step++
 	}
-	if !u.seen || t+u.shift > u.high {
-		u.high, u.seen = t+u.shift, true
+	if !w.seen || t+w.shift > w.high {
+		w.high, w.seen = t+w.shift, true
 	}
-	if record != nil {
-		u.latest, u.pid = t+u.shift, record.pid
+	if u {
+		w.latest, w.pid = t+w.shift, pid
 	}
-	return t + u.shift
+	return t + w.shift
 }
 
 // stays reports whether the next records agree that time went back.
-func (u *unwrapper) stays(i int) bool {
-	for j, n := i+1, 0; j < len(u.items) && n < 3; j++ {
-		if t, ok := u.items[j].at(); ok {
+func (w *unwrapper) stays(next []item) bool {
+	n := 0
+	for _, it := range next {
+		if n == 3 || it.source != next[0].source {
+			break
+		}
+		if it.known {
 			n++
-			if t+u.shift >= u.high-stepBack {
+			if it.at+w.shift >= w.high-stepBack {
 				return false
 			}
 		}

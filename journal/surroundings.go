@@ -17,21 +17,16 @@ const (
 // Surroundings are the records around an incident, and what the order of its own records shows: facts for whoever
 // judges why it happened.
 type Surroundings struct {
-	Bursts       []*Burst        // of the host, by time
-	SkipLines    int             // unhealthy records that the sync loop wrote
-	LongestPause time.Duration   // between two of them that one process wrote; they are due every 5 s
-	Relists      []time.Duration // how long relists took that followed each other directly, by the time from anchor to anchor
-	Standstill   *Standstill     // nil: the sync loop ran before its first skip line, as far as the log shows
-	Lanes        map[string]bool // of which anything was found in what was read
-	Zone         *time.Location  // of the clock that the log was written by
+	Bursts     []*Burst        // of the host, by time
+	Relists    []time.Duration // how long relists took that followed each other directly, by the time from anchor to anchor
+	Standstill *Standstill     // nil: the sync loop ran before its first skip line, as far as the log shows
+	Zone       *time.Location  // of the clock that the log was written by
 }
 
 // A Standstill is a time in which the kubelet's sync loop did not run, before the first skip line of an incident.
 type Standstill struct {
 	Late     time.Duration // how much later than the loop's longest pause allows the first skip line came
 	Age, Due time.Duration // that the line states, and from which on a line was due
-	From, To time.Time     // between records of the kubelet; From is zero if none is known
-	Others   bool          // something else on the node wrote meanwhile
 }
 
 // RuntimeCalls are the signatures of failing calls to the runtime.
@@ -45,17 +40,14 @@ func RuntimeCalls() []string {
 }
 
 // surroundings gathers what lies around an episode of a host.
-func (h *history) surroundings(host string, e *episodeBuilder, in interval) *Surroundings {
-	s := &Surroundings{Zone: h.zone, Lanes: map[string]bool{}}
-	for i := range h.bursts {
-		s.Lanes[string(h.catalogue[h.bursts[i].Code].Lane)] = true
-	}
-	if in.timed {
-		from := in.start
-		if in.anchored {
-			from = min(from, in.anchor)
+func (h *history) surroundings(host string, e *episodeBuilder) *Surroundings {
+	s := &Surroundings{Zone: h.zone}
+	if e.timed {
+		from := e.start
+		if e.anchored {
+			from = min(from, e.anchor)
 		}
-		s.Bursts = h.around(host, from-lookBefore, in.end+lookAfter)
+		s.Bursts = h.around(host, from-lookBefore, e.end+lookAfter)
 	} else {
 		for i := range h.bursts { // an excerpt without times belongs together
 			if b := &h.bursts[i]; b.source == e.recs[0].source && b.of(host) {
@@ -63,19 +55,8 @@ func (h *history) surroundings(host string, e *episodeBuilder, in interval) *Sur
 			}
 		}
 	}
-	var skips []*unhealthy
-	for _, r := range e.recs {
-		if r.kind&condition != 0 {
-			continue
-		}
-		s.SkipLines += int(max(1, r.lines))
-		if n := len(skips); n > 0 && skips[n-1].lines <= 1 && r.timed && skips[n-1].timed &&
-			r.pid == skips[n-1].pid && r.step == skips[n-1].step {
-			s.LongestPause = max(s.LongestPause, time.Duration(r.clock-skips[n-1].clock)*time.Microsecond)
-		}
-		skips = append(skips, r)
-	}
-	s.Standstill = h.standstill(s, skips)
+	skips := slices.DeleteFunc(slices.Clone(e.recs), func(u *unhealthy) bool { return u.kind&condition != 0 })
+	s.Standstill = standstill(s, skips)
 	return s
 }
 
@@ -93,56 +74,38 @@ const (
 // few seconds. One that is much older is the first all the same if the loop's back-off begins with it: the next line
 // comes 100 ms later, or the loop does work again at once. In the middle of a stall it would sleep for 5 s (syncLoop
 // in pkg/kubelet/kubelet.go).
-func (h *history) standstill(s *Surroundings, skips []*unhealthy) *Standstill {
+func standstill(s *Surroundings, skips []*unhealthy) *Standstill {
 	if len(skips) == 0 {
 		return nil
 	}
 	first := skips[0]
-	at := first.inner
 	st := &Standstill{
 		Late: time.Duration(first.age - first.limit() - backoffMost), Age: time.Duration(first.age),
-		Due: time.Duration(first.limit()), To: first.time(),
+		Due: time.Duration(first.limit()),
 	}
-	if first.kind&hasAge == 0 || first.kind&never != 0 || !first.timed || st.Late < standsFrom || !h.begins(skips) {
+	if first.kind&hasAge == 0 || first.kind&never != 0 || !first.known || st.Late < standsFrom || !begins(s, skips) {
 		return nil
 	}
-	from := int64(0)
-	anchor := first.anchor(at)
+	ran := append(RuntimeCalls(), signature.RuntimeIsDown, signature.HousekeepingSlow)
 	for _, b := range s.Bursts {
-		begin, _ := b.first.at()
-		end, ok := b.last.at()
-		inside := ok && begin < at-wakes && end > anchor
-		switch {
-		case inside && (b.Code == signature.RuntimeIsDown || b.Code == signature.HousekeepingSlow ||
-			slices.Contains(RuntimeCalls(), b.Code)):
+		if b.first.at < first.at-wakes && b.last.at > first.anchor(first.at) && slices.Contains(ran, b.Code) {
 			return nil // the kubelet's loops ran, or the log shows what they waited for
-		case ok && end < at-wakes && b.PID != 0 && b.PID == first.pid:
-			from = max(from, end)
-		case inside && begin > anchor && h.catalogue[b.Code].Lane != signature.Kubelet:
-			st.Others = true
 		}
-	}
-	for _, m := range h.marks {
-		if m.inner < at-wakes && m.pid != 0 && m.pid == first.pid {
-			from = max(from, m.inner)
-		}
-	}
-	if from != 0 {
-		st.From = *timeOf(from)
 	}
 	return st
 }
 
 // begins reports whether the first of some skip lines begins the loop's back-off, or is all of it.
-func (h *history) begins(skips []*unhealthy) bool {
+func begins(s *Surroundings, skips []*unhealthy) bool {
 	const soon = int64(time.Second) // 100 ms, and what a busy node adds
 	first := skips[0]
 	if len(skips) > 1 {
 		grown := skips[1].age - first.age
 		return skips[1].pid == first.pid && skips[1].kind&hasAge != 0 && grown > 0 && grown < soon
 	}
-	return slices.ContainsFunc(h.marks, func(m mark) bool {
-		return m.inner >= first.inner && m.inner-first.inner < soon/1000 && (m.pid == 0 || m.pid == first.pid)
+	return slices.ContainsFunc(s.Bursts, func(b *Burst) bool {
+		return b.Code == signature.SyncLoopActive && b.first.at >= first.at && b.first.at-first.at < soon/1000 &&
+			(b.PID == 0 || b.PID == first.pid)
 	})
 }
 
@@ -153,26 +116,23 @@ const (
 	// directSlack is how long, in µs, after the last unhealthy record of a stall the next anchor may lie with no good
 	// relist in between: the record comes up to 5 s before the relist ends, then the pause of relistPeriod passes.
 	directSlack = 6*second + 500_000
-	// maxChain bounds how many relists are looked at together.
-	maxChain = 64
 )
 
 // relists returns for each stall the lengths of the relists that followed each other directly, of the chain that it
 // belongs to. Short stalls that return are one trouble, and only together do they show what shape it has.
-func (g *grouping) relists() map[*stallBuilder][]time.Duration {
+func (g *grouping) relists() map[*stallBuilder]*[]time.Duration {
 	order := slices.DeleteFunc(slices.Clone(g.stalls), func(s *stallBuilder) bool { return !s.timed })
 	slices.SortStableFunc(order, func(a, b *stallBuilder) int { return cmp.Compare(a.anchor, b.anchor) })
-	out := map[*stallBuilder][]time.Duration{}
-	for from := 0; from < len(order); {
-		var chain []time.Duration
-		to := from + 1
-		for ; to < len(order) && to-from < maxChain && order[to-1].direct(order[to]); to++ {
-			chain = append(chain, time.Duration(order[to].anchor-order[to-1].anchor-relistPeriod)*time.Microsecond)
+	out := map[*stallBuilder]*[]time.Duration{}
+	chain := &[]time.Duration{}
+	for i, s := range order {
+		if i > 0 && order[i-1].direct(s) {
+			length := time.Duration(s.anchor-order[i-1].anchor-relistPeriod) * time.Microsecond
+			*chain = append(*chain, length)
+		} else {
+			chain = &[]time.Duration{}
 		}
-		for _, s := range order[from:to] {
-			out[s] = chain
-		}
-		from = to
+		out[s] = chain
 	}
 	return out
 }

@@ -23,7 +23,9 @@ var certificateExpired = Definition{
 		{Code: ClockJumped, When: validByServerClock},
 	},
 	Recognise: recogniseCertificateExpired,
-	FromLog:   loggedCertificateExpired,
+	FromLog: fromRecords(SymptomTier, 0.2,
+		"A certificate has expired, or a clock is wrong; PLEG does not talk to the API server.",
+		signature.CertificateExpired),
 }
 
 // IsInvalid reports whether a certificate is not valid at a moment.
@@ -165,26 +167,4 @@ func stepsWhenExpired(f *facts.Facts, c kubelet.Certificate) []checks.NextStep {
 	s.Add(checks.TouchesKubelet, "systemctl restart "+f.Target.KubeletUnit,
 		"After its request was approved, or its old files were moved away. Containers go on running.")
 	return s.Done()
-}
-
-func loggedCertificateExpired(in *Incident) *LogFinding {
-	if in.records(signature.CertificateExpired) == nil {
-		return nil
-	}
-	owners := map[signature.Party]bool{}
-	for _, b := range in.each(signature.CertificateExpired) {
-		owners[b.Call().Owner] = true
-	}
-	summary := "A certificate has expired, or this node's clock is wrong."
-	switch own, server := owners[signature.KubeletParty], owners[signature.APIServer]; {
-	case own && server:
-		summary = "The kubelet's certificate and the API server's have expired, or a clock is wrong."
-	case own:
-		summary = "The kubelet's own certificate has expired: the API server does not accept it."
-	case server:
-		summary = "The API server's certificate has expired, or this node's clock is wrong: the kubelet does not " +
-			"accept it."
-	}
-	return newLogFinding("CertificateExpired", SymptomTier, 0.2, summary).
-		addFor(in.found(signature.CertificateExpired)...).addAgainst("PLEG does not talk to the API server")
 }

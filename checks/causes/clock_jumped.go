@@ -80,25 +80,11 @@ func recogniseClockJumped(f *facts.Facts) *Finding {
 // loggedClockJumped is for a machine that was suspended, which loses its connections. A step of the wall clock alone
 // does not make PLEG unhealthy: the kubelet measures the age on the monotonic clock.
 func loggedClockJumped(in *Incident) *LogFinding {
-	during := func(t time.Time) bool { return !t.IsZero() && !t.Before(*in.begin()) && !t.After(*in.Start) }
 	for _, b := range in.each(signature.MachineSuspended) {
-		if in.Start != nil && (during(b.First()) || during(b.Last())) {
-			return newLogFinding("ClockJumped", hostTier, 0.6,
-				"The machine was suspended while PLEG became unhealthy.").
-				addFor(in.found(signature.MachineSuspended)...)
+		if in.Start != nil && !b.First().Before(*in.begin()) && !b.First().After(*in.Start) {
+			return in.finding(hostTier, 0.6, "The machine was suspended while PLEG became unhealthy.", b.Code)
 		}
 	}
-	f := newLogFinding("ClockJumped", SymptomTier, 0.2,
-		"The wall clock was set; that alone does not make PLEG unhealthy.").
-		addFor(in.found(signature.ClockChanged)...)
-	for _, s := range in.Stalls {
-		if s.SpreadSeconds >= 30 {
-			f.addFor(fmt.Sprintf("within one stall, time of day and stated age drift apart by %.0f s", s.SpreadSeconds))
-			break
-		}
-	}
-	if len(f.Evidence.For) == 0 {
-		return nil
-	}
-	return f.addAgainst("the kubelet measures the age on the monotonic clock")
+	return fromRecords(SymptomTier, 0.2, "The wall clock was set; that alone does not make PLEG unhealthy.",
+		signature.ClockChanged)(in)
 }

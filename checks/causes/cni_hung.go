@@ -116,15 +116,15 @@ func loggedCNIHung(in *Incident) *LogFinding {
 	if in.count(signature.CNIFailed) == 0 {
 		return nil
 	}
-	f := newLogFinding("CNIHung", objectTier, 0.25,
-		"CNI plugins fail or hang: pods cannot be set up or torn down.").addFor(in.found(signature.CNIFailed)...)
-	if in.late(signature.CNIFailed) > 0 {
+	f := in.finding(objectTier, 0.25, "CNI plugins fail or hang: pods cannot be set up or torn down.",
+		signature.CNIFailed)
+	if in.calls(isLate, signature.CNIFailed) > 0 {
 		f.raise(0.25, "they miss their deadline")
 	}
 	if in.down && in.lists == 0 {
 		f.raise(0.2, "the runtime's status hangs and no list is on record as failing, as when CNI's lock is held")
 	}
-	if in.listsLate > 0 {
+	if in.listsMissed > 0 {
 		f.lower(0.15, "the lists hang too, and these do not wait for CNI")
 	}
 	return f

@@ -16,7 +16,8 @@ var diskFull = Definition{
 	Code:      DiskFull,
 	Claims:    []string{"host.space"},
 	Recognise: recogniseDiskFull,
-	FromLog:   loggedDiskFull,
+	FromLog: exhausted(0.75, "A file system that the runtime or the kubelet writes to is full.",
+		signature.DiskFull),
 }
 
 func recogniseDiskFull(f *facts.Facts) *Finding {
@@ -46,10 +47,4 @@ func recogniseDiskFull(f *facts.Facts) *Finding {
 		return s.Done()
 	}
 	return c
-}
-
-func loggedDiskFull(in *Incident) *LogFinding {
-	return in.limitFinding("DiskFull", signature.DiskFull, 0.75,
-		"A file system that the runtime or the kubelet writes to is full.",
-		"A file system was full; the log does not show that the runtime or the kubelet uses it.")
 }

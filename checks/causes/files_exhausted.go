@@ -19,7 +19,8 @@ var filesExhausted = Definition{
 	Code:      FilesExhausted,
 	Claims:    []string{"host.files"},
 	Recognise: recogniseFilesExhausted,
-	FromLog:   loggedFilesExhausted,
+	FromLog: exhausted(0.7, "The runtime, a shim or the kubelet has run out of file descriptors.",
+		signature.FilesExhausted),
 }
 
 func recogniseFilesExhausted(f *facts.Facts) *Finding {
@@ -76,10 +77,4 @@ func recogniseFilesExhausted(f *facts.Facts) *Finding {
 		return s.Done()
 	}
 	return c
-}
-
-func loggedFilesExhausted(in *Incident) *LogFinding {
-	return in.limitFinding("FilesExhausted", signature.FilesExhausted, 0.7,
-		"The runtime, a shim or the kubelet has run out of file descriptors.",
-		"A process has run out of file descriptors; the log does not show that the runtime did.")
 }

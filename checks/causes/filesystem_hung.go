@@ -176,29 +176,18 @@ func stepsWhenMountHung(f *facts.Facts, mounts []host.Mount) []checks.NextStep {
 }
 
 func loggedFilesystemHung(in *Incident) *LogFinding {
-	lost := in.records(signature.NFSNotResponding)
+	lost, back := in.records(signature.NFSNotResponding), in.records(signature.NFSRecovered)
 	if lost == nil {
 		return nil
 	}
-	f := newLogFinding("FilesystemHung", hostTier, 0.8,
-		"A network file server does not answer: whatever touches its mounts waits.").
-		addFor(in.found(signature.NFSNotResponding, signature.MountFailed)...)
-	in.lowerIfLate(f, signature.NFSNotResponding)
-	back := in.records(signature.NFSRecovered)
+	f := in.finding(hostTier, 0.8, "A network file server did not answer: whatever touched its mounts waited.",
+		signature.NFSNotResponding, signature.MountFailed)
 	if back == nil || back.last.Before(lost.last) {
 		return f
 	}
-	again := "it answered again" + in.when(back.first, back.last)
-	f.Summary = "A network file server did not answer for a while: whatever touched its mounts waited."
-	switch begin := in.begin(); {
-	case begin != nil && back.last.Before(*begin):
-		f.Confidence = min(f.Confidence, 0.2)
-		f.Summary = "A network file server did not answer for a while, and did again before the trouble began."
-		f.addAgainst(again)
-	case in.RecoveredAt != nil && back.last.Sub(*in.RecoveredAt).Abs() <= callDeadline:
-		f.addFor(again + ", and so did PLEG")
-	default:
-		f.limit(0.45, again)
+	again := "it answered again" + in.when(back)
+	if in.RecoveredAt != nil && back.last.Sub(*in.RecoveredAt).Abs() <= callDeadline {
+		return f.raise(0, again+", and so did PLEG")
 	}
-	return f
+	return f.limit(lateConfidence, again)
 }

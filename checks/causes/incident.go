@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kdiag/kdiag/checks/units"
 	"github.com/kdiag/kdiag/journal"
 	"github.com/kdiag/kdiag/journal/signature"
 )
@@ -21,60 +22,69 @@ const (
 	SymptomTier
 )
 
-// An LogFinding is a cause of an incident in the making.
+const (
+	// beginSlack is how long after the anchor what holds up the next relist may have begun: relists are 1 s apart
+	// (relistPeriod in pkg/kubelet/kubelet.go), and one on a full node takes some seconds.
+	beginSlack = 30 * time.Second
+	// lateConfidence is the most that a cause is worth which began after the incident: less than "the logs do not say
+	// why".
+	lateConfidence = 0.35
+)
+
+// A LogFinding is a cause of an incident in the making.
 type LogFinding struct {
 	journal.Cause
 	Tier int
+	late string // that it began after the incident; empty if it did not
 }
 
-func newLogFinding(code string, tier int, confidence float64, summary string) *LogFinding {
-	return &LogFinding{Tier: tier, Cause: journal.Cause{
-		Code: code, Confidence: confidence, Summary: summary,
-		Evidence: journal.Evidence{For: []string{}, Against: []string{}, Missing: []string{}},
-	}}
-}
-
-// addFor adds evidence for the cause; empty texts are left out.
-func (f *LogFinding) addFor(texts ...string) *LogFinding {
-	f.Evidence.For = AddTexts(f.Evidence.For, texts)
+// finding returns a finding, with the records of some signatures as evidence.
+func (in *Incident) finding(tier int, confidence float64, summary string, codes ...string) *LogFinding {
+	f := &LogFinding{Tier: tier, Cause: journal.Cause{Confidence: confidence, Summary: summary}}
+	f.Evidence = journal.Evidence{For: in.found(codes...), Against: []string{}, Missing: []string{}}
+	if tier == hostTier {
+		f.late = in.lateStart(in.each(codes...))
+	}
 	return f
 }
 
-func (f *LogFinding) addAgainst(texts ...string) *LogFinding {
-	f.Evidence.Against = AddTexts(f.Evidence.Against, texts)
-	return f
+// fromRecords returns the recogniser of a cause that records show by themselves.
+func fromRecords(tier int, confidence float64, summary string, codes ...string) func(*Incident) *LogFinding {
+	return func(in *Incident) *LogFinding {
+		if in.count(codes...) == 0 {
+			return nil
+		}
+		return in.finding(tier, confidence, summary, codes...)
+	}
 }
 
-func (f *LogFinding) AddMissing(texts ...string) *LogFinding {
-	f.Evidence.Missing = AddTexts(f.Evidence.Missing, texts)
-	return f
-}
-
-// raise adds evidence for the cause, and how much surer it makes.
-func (f *LogFinding) raise(by float64, texts ...string) {
+// raise adds evidence for the cause, and how much surer it makes. Empty texts are left out.
+func (f *LogFinding) raise(by float64, texts ...string) *LogFinding {
 	f.Confidence += by
-	f.addFor(texts...)
+	for _, t := range texts {
+		if t != "" && !slices.Contains(f.Evidence.For, t) {
+			f.Evidence.For = append(f.Evidence.For, t)
+		}
+	}
+	return f
 }
 
 // lower adds evidence against the cause, and how much less sure it makes.
-func (f *LogFinding) lower(by float64, text string) {
+func (f *LogFinding) lower(by float64, text string) *LogFinding {
 	f.Confidence -= by
-	f.addAgainst(text)
+	f.Evidence.Against = append(f.Evidence.Against, text)
+	return f
 }
 
 // limit adds evidence against the cause that leaves it no more than a confidence.
-func (f *LogFinding) limit(most float64, text string) {
-	f.Confidence = min(f.Confidence, most)
-	f.addAgainst(text)
+func (f *LogFinding) limit(most float64, text string) *LogFinding {
+	return f.lower(max(f.Confidence-most, 0), text)
 }
 
-func AddTexts(list, texts []string) []string {
-	for _, t := range texts {
-		if t != "" && !slices.Contains(list, t) {
-			list = append(list, t)
-		}
-	}
-	return list
+// lacks adds what would tell more.
+func (f *LogFinding) lacks(texts ...string) *LogFinding {
+	f.Evidence.Missing = append(f.Evidence.Missing, texts...)
+	return f
 }
 
 // An Incident is an episode of a log with what the recognisers ask of its surroundings.
@@ -84,13 +94,15 @@ type Incident struct {
 	byCode map[string]*incidentRecords
 
 	// How the runtime's calls fail, counted in records. One failing call writes up to three.
-	failing                  int64 // all
-	lists, listsLate         int64 // of relists; late ones missed their deadline
-	statusLate, allLate      int64
-	inspectLate, objectsLate int64 // of single pods and containers: inspected; stopped, removed, entered
-	refused, unsupported     int64 // on a socket where nothing listens; that does not speak CRI v1
-	down                     bool  // the kubelet calls the runtime down: its status has failed for 30 s
-	peak                     int   // hung calls that the worst age counts; 0: it counts none
+	failing             int64 // all
+	missed              int64 // all that missed their deadline
+	lists, listsMissed  int64 // of relists
+	statusMissed        int64
+	refused             int64 // on a socket where nothing listens
+	down                bool  // the kubelet calls the runtime down: its status has failed for 30 s
+	peak                int   // hung calls that the worst age counts; 0: it counts none
+	moving              bool  // relists end, each too late
+	allHung, allScatter bool  // hung calls account for the length of each relist; of few of them
 }
 
 // incidentRecords is how records of one code occur around an incident.
@@ -100,37 +112,39 @@ type incidentRecords struct {
 	bursts      []*journal.Burst
 }
 
+// NewIncident counts the records around an episode.
 func NewIncident(e *journal.Episode) *Incident {
 	in := &Incident{Episode: e, Surroundings: e.Surroundings, byCode: map[string]*incidentRecords{}}
-	if in.Surroundings == nil {
-		in.Surroundings = &journal.Surroundings{Zone: time.UTC}
-	}
 	for _, b := range in.Bursts {
 		if in.byCode[b.Code] == nil {
-			in.byCode[b.Code] = &incidentRecords{}
+			in.byCode[b.Code] = &incidentRecords{first: b.First(), last: b.Last()}
 		}
 		in.byCode[b.Code].add(b)
 	}
-	lists := []string{signature.RelistFailed, signature.ListFailed}
-	in.failing = in.count(journal.RuntimeCalls()...)
-	in.lists, in.listsLate = in.count(lists...), in.late(lists...)
-	in.statusLate, in.allLate = in.late(signature.SanityCheckFailed), in.late(journal.RuntimeCalls()...)
-	in.inspectLate = in.late(signature.InspectFailed)
-	in.objectsLate = in.late(signature.StopFailed, signature.RemoveFailed, signature.ExecFailed)
-	in.refused = max(in.calls(journal.Call.Refused, journal.RuntimeCalls()...), in.count(signature.RuntimeUnreachable))
-	in.unsupported = in.count(signature.CRIUnsupported)
+	lists, all := []string{signature.RelistFailed, signature.ListFailed}, journal.RuntimeCalls()
+	in.failing, in.missed = in.count(all...), in.calls(isLate, all...)
+	in.lists, in.listsMissed = in.count(lists...), in.calls(isLate, lists...)
+	in.statusMissed = in.calls(isLate, signature.SanityCheckFailed)
+	in.refused = max(in.calls(journal.Call.Refused, all...), in.count(signature.RuntimeUnreachable))
 	in.down = slices.Contains(e.Reasons, reasonRuntimeDown) || in.count(signature.RuntimeIsDown) > 0
-	in.peak = in.hungCalls()
+	in.peak, in.moving = in.hungCalls(), len(in.Stalls) > 1
+	odd := 0
+	for _, d := range in.Relists {
+		if deadlinesIn(d) == 0 {
+			odd++
+		}
+	}
+	in.allHung = len(in.Relists) > 1 && odd == 0 // two that agree by chance are one in 400
+	in.allScatter = len(in.Relists) > 1 && 2*odd > len(in.Relists)
 	return in
 }
 
 // reasonRuntimeDown is how a record lists a runtime without a good status beside PLEG.
 const reasonRuntimeDown = "container runtime is down"
 
+func isLate(c journal.Call) bool { return c.Code == "DeadlineExceeded" }
+
 func (v *incidentRecords) add(b *journal.Burst) {
-	if v.count == 0 {
-		v.first, v.last = b.First(), b.Last()
-	}
 	v.count += b.Count
 	if b.First().Before(v.first) {
 		v.first = b.First()
@@ -143,20 +157,6 @@ func (v *incidentRecords) add(b *journal.Burst) {
 
 // records returns the records of a code; nil if there are none.
 func (in *Incident) records(code string) *incidentRecords { return in.byCode[code] }
-
-// ofRole returns the records of a code that name a unit of a role; nil if there are none.
-func (in *Incident) ofRole(code string, want journal.Role) *incidentRecords {
-	v := &incidentRecords{}
-	for _, b := range in.each(code) {
-		if b.Call().Role == want {
-			v.add(b)
-		}
-	}
-	if v.count == 0 {
-		return nil
-	}
-	return v
-}
 
 // each returns the bursts of some codes, code by code.
 func (in *Incident) each(codes ...string) []*journal.Burst {
@@ -185,22 +185,8 @@ func (in *Incident) count(codes ...string) int64 {
 	return in.calls(func(journal.Call) bool { return true }, codes...)
 }
 
-// late returns how many records of the codes are of calls that missed their deadline.
-func (in *Incident) late(codes ...string) int64 {
-	return in.calls(func(c journal.Call) bool { return c.Code == "DeadlineExceeded" }, codes...)
-}
-
-// anyTask reports whether records of the codes name a process that fits.
-func (in *Incident) anyTask(fits func(string) bool, codes ...string) bool {
-	return slices.ContainsFunc(in.each(codes...), func(b *journal.Burst) bool {
-		return b.Object().Kind == "Process" && fits(b.Object().Name)
-	})
-}
-
 // age is the worst age that a record of the incident states.
-func (in *Incident) age() time.Duration {
-	return time.Duration(in.MaxLastSeenSeconds * float64(time.Second))
-}
+func (in *Incident) age() time.Duration { return units.ToDuration(in.MaxLastSeenSeconds) }
 
 const (
 	// callDeadline is the kubelet's default deadline of most calls to the runtime (runtimeRequestTimeout in
@@ -216,15 +202,13 @@ const (
 func (in *Incident) hungCalls() int {
 	// An age counts calls from 30 s beyond the threshold on: every stall passes the threshold itself, which is near a
 	// multiple of the deadline when it is 10 min.
-	threshold := cmp.Or(time.Duration(in.ThresholdSeconds*float64(time.Second)), 3*time.Minute)
+	threshold := cmp.Or(units.ToDuration(in.ThresholdSeconds), 3*time.Minute)
 	ended := in.Recovered || len(in.Stalls) > 1 &&
 		in.Stalls[len(in.Stalls)-1].MaxLastSeenSeconds < in.MaxLastSeenSeconds
 	n := int(math.Round(in.age().Seconds() / callDeadline.Seconds()))
-	if !ended || in.age() < threshold+30*time.Second || n < 2 || n > maxHungCalls {
-		return 0
-	}
 	// The last line comes up to 5 s before the call ends, or the relist ends a little after it.
-	if d := in.age() - time.Duration(n)*callDeadline; d < -6*time.Second || d > 8*time.Second {
+	d := in.age() - time.Duration(n)*callDeadline
+	if !ended || in.age() < threshold+30*time.Second || n > maxHungCalls || d < -6*time.Second || d > 8*time.Second {
 		return 0
 	}
 	return n
@@ -234,78 +218,35 @@ func (in *Incident) hungCalls() int {
 // inspections take some seconds too.
 func deadlinesIn(relist time.Duration) int {
 	n := (relist + time.Second) / callDeadline
-	if n < 1 || n > maxHungCalls || relist-n*callDeadline > 5*time.Second {
+	if n > maxHungCalls || relist-n*callDeadline > 5*time.Second {
 		return 0
 	}
 	return int(n)
 }
 
-// relistsHung reports whether hung calls account for the length of each relist. Two that agree by chance are one in
-// 400.
-func (in *Incident) relistsHung() bool {
-	return len(in.Relists) >= 2 && !slices.ContainsFunc(in.Relists,
-		func(d time.Duration) bool { return deadlinesIn(d) == 0 })
-}
-
-// relistsScattered reports whether relists take long, each for another time, so that no deadline accounts for them.
-func (in *Incident) relistsScattered() bool {
-	odd := 0
-	for _, d := range in.Relists {
-		if deadlinesIn(d) == 0 {
-			odd++
-		}
-	}
-	return len(in.Relists) >= 2 && !in.relistsHung() && 2*odd > len(in.Relists)
-}
-
 // relistsText describes the lengths of the relists.
 func (in *Incident) relistsText() string {
-	list := slices.Sorted(slices.Values(in.Relists))
-	seconds := func(d time.Duration) string { return fmt.Sprintf("%g s", math.Round(d.Seconds()*10)/10) }
-	span := seconds(list[0])
-	if most := list[len(list)-1]; most-list[0] >= time.Second {
-		span += " to " + seconds(most)
+	text := fmt.Sprintf("%d relists in a row took %s to %s, by the time from anchor to anchor", len(in.Relists),
+		units.Duration(slices.Min(in.Relists)), units.Duration(slices.Max(in.Relists)))
+	if in.allHung {
+		text += ": calls that waited for their 2 min deadline"
 	}
-	text := fmt.Sprintf("%d relists in a row took %s, by the time from anchor to anchor", len(list), span)
-	if !in.relistsHung() {
-		return text
-	}
-	var counts []string
-	for _, d := range list {
-		counts = AddTexts(counts, []string{fmt.Sprint(deadlinesIn(d))})
-	}
-	return text + ": " + strings.Join(counts, " or ") + " calls that waited for their 2 min deadline"
+	return text
 }
 
 // begin returns when the incident began: at the anchor, else at the first unhealthy record.
-func (in *Incident) begin() *time.Time {
-	if in.Anchor != nil {
-		return in.Anchor
-	}
-	return in.Start
-}
-
-const (
-	// beginSlack is how long after the anchor what holds up the next relist may have begun: relists are 1 s apart
-	// (relistPeriod in pkg/kubelet/kubelet.go), and one on a full node takes some seconds.
-	beginSlack = 30 * time.Second
-	// lateConfidence is the most that a cause is worth which began after the incident: less than "the logs do not say
-	// why".
-	lateConfidence = 0.35
-)
+func (in *Incident) begin() *time.Time { return cmp.Or(in.Anchor, in.Start) }
 
 // writtenAfter is how long before its record something can have begun.
 func writtenAfter(b *journal.Burst) time.Duration {
-	stated := time.Duration(b.Seconds * float64(time.Second))
 	switch b.Code {
 	case signature.HungTask:
 		// The kernel looks every N s and reports what has not moved for N s, so it began N to 2N s before
 		// (kernel/hung_task.c); later reports of one task state a larger N.
-		return 2 * max(stated, time.Minute)
+		return 2 * max(units.ToDuration(b.Seconds), time.Minute)
 	case signature.SoftLockup:
-		return max(stated, 20*time.Second)
-	case signature.OOMKill, signature.UnitOOMKilled, signature.UnitFailed, signature.UnitStopped,
-		signature.RuntimeStopped:
+		return max(units.ToDuration(b.Seconds), 20*time.Second)
+	case signature.OOMKill, signature.UnitOOMKilled, signature.UnitFailed:
 		return 0 // happens when it is written
 	case signature.NFSNotResponding, signature.BlockIOError:
 		// written once all repetitions have failed: timeo=600, retrans=2 of nfs(5); 30 s a try for disks
@@ -314,10 +255,11 @@ func writtenAfter(b *journal.Burst) time.Duration {
 	return 2 * time.Minute // a lasting state, of which somebody writes when it next gets in the way
 }
 
-// lowerIfLate takes from a cause that began only after the incident what makes it a root.
-func (in *Incident) lowerIfLate(f *LogFinding, codes ...string) {
+// lateStart words that all of some records began only after the incident, which takes from a cause what makes it a
+// root; empty if they did not.
+func (in *Incident) lateStart(bursts []*journal.Burst) string {
 	var earliest time.Time
-	for _, b := range in.each(codes...) {
+	for _, b := range bursts {
 		if t := b.First(); !t.IsZero() {
 			if t = t.Add(-writtenAfter(b)); earliest.IsZero() || t.Before(earliest) {
 				earliest = t
@@ -326,79 +268,34 @@ func (in *Incident) lowerIfLate(f *LogFinding, codes ...string) {
 	}
 	begin := in.begin()
 	if begin == nil || earliest.IsZero() || !earliest.After(begin.Add(beginSlack)) {
-		return
+		return ""
 	}
-	f.limit(lateConfidence, fmt.Sprintf("it began %s or more after the last good relist, so it is no root",
-		roughly(earliest.Sub(*begin))))
+	return fmt.Sprintf("it began %s or more after the last good relist, so it is no root",
+		units.Duration(earliest.Sub(*begin)))
 }
 
-// found words how often and when records of a code occur, such as "relist failed: 3 records, 00:51:11 to 00:55:11 UTC".
+// found words how often and when records of the codes occur, such as "relist failed: 3 records, 00:51:11 to 00:55:11
+// UTC (DeadlineExceeded)".
 func (in *Incident) found(codes ...string) []string {
-	var out []string
+	out := []string{}
 	for _, code := range codes {
 		if v := in.byCode[code]; v != nil {
-			out = append(out, in.describe(code, v))
+			text := cmp.Or(v.bursts[0].Title, code) + ": " + units.Count(v.count, "record") + in.when(v)
+			if c := v.bursts[0].Call(); c.Code != "" {
+				text += " (" + strings.TrimSpace(c.RPC+" "+c.Code) + ")"
+			}
+			out = append(out, text)
 		}
 	}
 	return out
 }
 
-// describe is found for some of the records of a code.
-func (in *Incident) describe(code string, v *incidentRecords) string {
-	var extra []string
-	if names := objectNames(v); names != "" {
-		extra = append(extra, names)
-	}
-	if c := v.bursts[0].Call(); c.Code != "" {
-		extra = append(extra, strings.TrimSpace(c.RPC+" "+c.Code))
-	}
-	longest := 0.0
-	for _, b := range v.bursts {
-		longest = max(longest, b.Seconds)
-	}
-	if longest >= 1 {
-		extra = append(extra, "up to "+roughly(time.Duration(longest*float64(time.Second))))
-	}
-	text := cmp.Or(v.bursts[0].Title, code) + ": " + recordCount(v.count) + in.when(v.first, v.last)
-	if len(extra) > 0 {
-		text += " (" + strings.Join(extra, "; ") + ")"
-	}
-	return text
-}
-
-// objectNames names the objects of some records, at most three.
-func objectNames(v *incidentRecords) string {
-	var out []string
-	had := map[journal.Object]bool{{}: true}
-	for _, b := range v.bursts {
-		o := b.Object()
-		if had[o] || b.Call().Innocent() {
-			continue
-		}
-		had[o] = true
-		if len(out) == 3 {
-			out = append(out, "and others")
-			break
-		}
-		out = append(out, journal.Clean(o.Label(), 80))
-	}
-	return strings.Join(out, ", ")
-}
-
-// recordCount counts log records, which are more than the calls or events that they are about.
-func recordCount(n int64) string {
-	if n == 1 {
-		return "1 record"
-	}
-	return fmt.Sprintf("%d records", n)
-}
-
-// when words when something was seen, in the zone of the log.
-func (in *Incident) when(first, last time.Time) string {
-	if first.IsZero() {
+// when words when some records were written, in the zone of the log.
+func (in *Incident) when(v *incidentRecords) string {
+	if v.first.IsZero() {
 		return ""
 	}
-	a, b := first.In(in.Zone), last.In(in.Zone)
+	a, b := v.first.In(in.Zone), v.last.In(in.Zone)
 	zone := "UTC"
 	if _, offset := a.Zone(); offset != 0 {
 		zone = a.Format("-07:00")
@@ -409,56 +306,52 @@ func (in *Incident) when(first, last time.Time) string {
 	return fmt.Sprintf(", %s to %s %s", a.Format(time.TimeOnly), b.Format(time.TimeOnly), zone)
 }
 
-// roughly rounds a duration as a person would.
-func roughly(d time.Duration) string {
-	switch {
-	case d >= 2*time.Hour:
-		return fmt.Sprintf("%.0f h", d.Hours())
-	case d >= 90*time.Second:
-		return fmt.Sprintf("%.0f min", d.Minutes())
-	}
-	return fmt.Sprintf("%.0f s", d.Seconds())
-}
-
-// LowerForStandstill takes from causes what a kubelet that stood still explains: nobody asked the runtime, and calls
-// that were under way missed their deadline by that alone.
-func (in *Incident) LowerForStandstill(all []*LogFinding) {
-	for _, f := range all {
-		switch f.Code {
-		case "RuntimeHung", "ListHang", "InspectHang", "RuntimeSlow", "RelistOverloaded", "ShimStuck":
-			f.limit(0.3, "the kubelet itself stood still for "+roughly(in.Standstill.Late)+" or more, which explains the age, and calls that missed their deadline meanwhile")
+// FromLog returns what the log alone shows of all causes around an incident, or that it does not explain the incident.
+func (in *Incident) FromLog() []*LogFinding {
+	var all []*LogFinding
+	explained := false
+	for _, d := range All() {
+		if d.FromLog == nil {
+			continue
 		}
+		f := d.FromLog(in)
+		if f == nil {
+			continue
+		}
+		if f.late != "" {
+			f.limit(lateConfidence, f.late)
+		}
+		switch d.Code {
+		case RuntimeHung, ListHang, InspectHang, RuntimeSlow, RelistOverloaded, ShimStuck:
+			if in.Standstill != nil {
+				// Nobody asked the runtime, and calls that were under way missed their deadline by that alone.
+				f.limit(0.3, "the kubelet itself stood still, which explains the age, and calls that missed their "+
+					"deadline meanwhile")
+			}
+		}
+		f.Code = d.Code
+		explained = explained || f.Tier < SymptomTier && f.Confidence >= 0.4
+		all = append(all, f)
 	}
+	if !explained {
+		all = append(all, in.unexplained())
+	}
+	return all
 }
 
-// Unexplained is the finding where nothing deeper was found.
-func (in *Incident) Unexplained() *LogFinding {
+func (in *Incident) unexplained() *LogFinding {
 	summary := "The kubelet says that PLEG is not healthy, and the logs do not say why."
 	if in.Kind == journal.Failing {
 		summary = "Relists fail, and the logs do not say why."
 	}
-	text := recordCount(int64(in.Lines))
+	f := in.finding(SymptomTier, 0.4, summary)
+	f.Code = PLEGUnhealthy
+	text := units.Count(in.Lines, "record")
 	if in.failing == 0 {
 		text += ", no failing call among them"
 	}
-	return newLogFinding("PLEGUnhealthy", SymptomTier, 0.4, summary).addFor(text).
-		AddMissing("records of failing calls, of the runtime or of the kernel that would explain it; that there " +
-			"are none proves nothing: many details are only logged at -v=4")
-}
-
-// Unseen words what could not be looked at: lanes of which nothing was read, and holes.
-func (in *Incident) Unseen() []string {
-	var out []string
-	if !in.Lanes[string(signature.Runtime)] {
-		out = append(out, "no record of the container runtime itself was found in what was read")
-	}
-	if !in.Lanes[string(signature.Kernel)] {
-		out = append(out, "no kernel record of interest was found in what was read")
-	}
-	if v := in.byCode[signature.LogsSuppressed]; v != nil {
-		out = append(out, "journald dropped records around the episode"+in.when(v.first, v.last))
-	}
-	return out
+	return f.raise(0, text).lacks("records of failing calls, of the runtime or of the kernel that would explain it; " +
+		"that there are none proves nothing: many details are only logged at -v=4")
 }
 
 // maxCulprits bounds the objects named in an incident.
@@ -467,62 +360,48 @@ const maxCulprits = 10
 // Culprits lists the objects that failing calls around an incident name: those that inspections name first, because
 // these hold up PLEG itself, then by how often.
 func (in *Incident) Culprits() []journal.Culprit {
-	type entry struct {
-		journal.Culprit
-		at time.Time
-	}
-	byObject := map[journal.Object]*entry{}
-	for _, b := range in.Bursts {
+	at := map[journal.Object]int{}
+	var all []journal.Culprit
+	for _, b := range in.Bursts { // by time
 		o := b.Object()
 		if o == (journal.Object{}) || !blames(b.Code) || b.Call().Innocent() {
 			continue
 		}
-		e := byObject[o]
-		if e == nil {
-			e = &entry{at: b.First(), Culprit: journal.Culprit{
+		i, ok := at[o]
+		if !ok {
+			i = len(all)
+			at[o] = i
+			all = append(all, journal.Culprit{
 				Kind: o.Kind, ID: journal.Clean(o.ID, 200), Name: journal.Clean(o.Name, 200),
-				Namespace: journal.Clean(o.Namespace, 100),
-				Pod:       journal.Clean(o.Pod, 260), PodUID: journal.Clean(o.PodUID, 64), Example: b.Code,
-			}}
-			byObject[o] = e
+				Namespace: journal.Clean(o.Namespace, 100), Pod: journal.Clean(o.Pod, 260),
+				PodUID: journal.Clean(o.PodUID, 64), Example: b.Code,
+			})
 		}
-		e.Records += int(b.Count)
+		all[i].Records += int(b.Count)
 		if b.Code == signature.InspectFailed {
-			e.Example = b.Code
+			all[i].Example = b.Code
 		}
 	}
-	var all []*entry
-	for _, e := range byObject {
-		all = append(all, e)
-	}
-	inspected := func(e *entry) int {
-		if e.Example == signature.InspectFailed {
+	inspected := func(c journal.Culprit) int {
+		if c.Example == signature.InspectFailed {
 			return 0
 		}
 		return 1
 	}
-	slices.SortFunc(all, func(a, b *entry) int {
-		return cmp.Or(cmp.Compare(inspected(a), inspected(b)), cmp.Compare(b.Records, a.Records), a.at.Compare(b.at),
-			cmp.Compare(a.ID, b.ID),
-			cmp.Compare(a.Name, b.Name), cmp.Compare(a.Pod, b.Pod))
+	slices.SortStableFunc(all, func(a, b journal.Culprit) int {
+		return cmp.Or(cmp.Compare(inspected(a), inspected(b)), cmp.Compare(b.Records, a.Records))
 	})
-	var out []journal.Culprit
-	for _, e := range all[:min(len(all), maxCulprits)] {
-		out = append(out, e.Culprit)
-	}
-	return out
+	return all[:min(len(all), maxCulprits)]
 }
 
 // blames reports whether failing records of a signature speak against the object that they name.
 func blames(code string) bool {
 	switch code {
 	case signature.InspectFailed, signature.StopFailed, signature.RemoveFailed, signature.CreateFailed,
-		signature.UpdateFailed, signature.ExecFailed,
-		signature.PodSyncFailed, signature.RuntimeCallFailed, signature.NameReserved, signature.ShimUnresponsive,
-		signature.ExitEventFailed, signature.KillFailed, signature.RuntimeStalled, signature.ProcessBlocked,
-		signature.HungTask,
-		signature.SoftLockup, signature.OOMKill, signature.NFSNotResponding, signature.FilesystemError,
-		signature.BlockIOError,
+		signature.UpdateFailed, signature.ExecFailed, signature.PodSyncFailed, signature.RuntimeCallFailed,
+		signature.NameReserved, signature.ShimUnresponsive, signature.ExitEventFailed, signature.KillFailed,
+		signature.RuntimeStalled, signature.ProcessBlocked, signature.HungTask, signature.SoftLockup,
+		signature.OOMKill, signature.NFSNotResponding, signature.FilesystemError, signature.BlockIOError,
 		signature.NetdeviceLeak, signature.MountFailed:
 		return true
 	}

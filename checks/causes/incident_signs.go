@@ -6,111 +6,88 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kdiag/kdiag/checks/units"
 	"github.com/kdiag/kdiag/journal"
 	"github.com/kdiag/kdiag/journal/signature"
 )
-
-// hostFinding is a finding of the host by records that speak for themselves; nil without one.
-func (in *Incident) hostFinding(code string, confidence float64, summary string, codes ...string) *LogFinding {
-	if in.count(codes...) == 0 {
-		return nil
-	}
-	f := newLogFinding(code, hostTier, confidence, summary).addFor(in.found(codes...)...)
-	in.lowerIfLate(f, codes...)
-	return f
-}
 
 // essential reports whether a role is one that all containers of a node, or one of them, cannot do without.
 func essential(r journal.Role) bool {
 	return r == journal.RoleRuntime || r == journal.RoleShim || r == journal.RoleKubelet
 }
 
-// essentialVictim returns the first part of runtime or kubelet that was killed for memory, and whether the log says
-// which cgroup was out of memory; victims of which it does go first. What dies by the limit of a pod is of that pod,
-// whatever its name is: docker in docker, kind, builds.
-func (in *Incident) essentialVictim() (victim *journal.Burst, placed bool) {
-	inPod, isPlaced := map[journal.Object]bool{}, map[journal.Object]bool{}
+// essentialVictim returns the first part of runtime or kubelet that was killed for memory. What dies by the limit of a
+// pod, or of a cgroup that the log does not name, is of that pod, whatever its name is: docker in docker, kind, builds.
+func (in *Incident) essentialVictim() *journal.Burst {
+	inPod, placed := map[journal.Object]bool{}, map[journal.Object]bool{}
 	for _, b := range in.each(signature.OOMInvoked, signature.OOMKill) {
 		inPod[b.Object()] = inPod[b.Object()] || b.Call().Pods
-		isPlaced[b.Object()] = isPlaced[b.Object()] || b.Call().Placed
+		placed[b.Object()] = placed[b.Object()] || b.Call().Placed
 	}
 	for _, b := range in.each(signature.OOMKill, signature.UnitOOMKilled) {
-		o, memcg := b.Object(), b.Call().Constraint == "memcg"
-		role := b.Call().Role
+		o, role := b.Object(), b.Call().Role
 		if o.Kind != "Unit" {
 			role = journal.TaskRole(o.Name)
 		}
-		if !essential(role) || memcg && inPod[o] {
-			continue
-		}
-		known := !memcg || isPlaced[o]
-		if victim == nil || known && !placed || known == placed && b.First().Before(victim.First()) {
-			victim, placed = b, known
+		if essential(role) && (b.Call().Constraint != "memcg" || placed[o] && !inPod[o]) {
+			return b
 		}
 	}
-	return victim, placed
+	return nil
 }
 
-// limitFinding is a finding of a resource that ran out, by words that any program uses: own is for the runtime and
-// the kubelet, others for the rest.
-func (in *Incident) limitFinding(code, record string, confidence float64, own, others string) *LogFinding {
-	if in.records(record) == nil {
-		return nil
-	}
-	runtime, kubelet := false, int64(0)
-	for _, b := range in.each(record) {
-		c := b.Call()
-		switch {
-		case c.Role == journal.RoleRuntime, c.Role == journal.RoleShim, c.Role == journal.RoleOCI, c.Everywhere, b.Object().Kind == "Filesystem" && ofRuntime(b.Object().ID):
-			runtime = true
-		case c.Role == journal.RoleKubelet:
-			kubelet += b.Count
+// exhausted returns the recogniser of a resource that ran out, by words that any program uses: the finding is worth
+// its confidence where the records are of the runtime or its files, of the node as a whole, or of the kubelet.
+func exhausted(confidence float64, summary, code string) func(*Incident) *LogFinding {
+	return func(in *Incident) *LogFinding {
+		if in.records(code) == nil {
+			return nil
 		}
+		own, kubelet := false, int64(0)
+		for _, b := range in.each(code) {
+			switch c := b.Call(); c.Role {
+			case journal.RoleKubelet:
+				kubelet += b.Count
+			case journal.RoleRuntime, journal.RoleShim, journal.RoleOCI:
+				own = true
+			default:
+				own = own || c.Everywhere || b.Object().Kind == "Filesystem" && ofRuntime(b.Object().ID)
+			}
+		}
+		f := in.finding(hostTier, confidence, summary, code)
+		if !own && kubelet < 2 {
+			f.limit(0.3, "the log does not show that the runtime or the kubelet is affected")
+		}
+		return f
 	}
-	f := newLogFinding(code, hostTier, confidence, own)
-	switch {
-	case runtime:
-	case kubelet > 1:
-		f.addFor("the kubelet itself says so")
-	case kubelet == 1:
-		f.Confidence, f.Summary = lateConfidence, others
-		f.addAgainst("the kubelet says so in a single record, which tells of no file of the runtime")
-	default:
-		f.Confidence, f.Summary = 0.3, others
-		f.addAgainst("another program says so, of no file of the runtime or the kubelet")
-	}
-	f.addFor(in.found(record)...)
-	in.lowerIfLate(f, record)
-	return f
 }
 
 // ofRuntime reports whether a path is where runtimes and kubelets keep their files.
 func ofRuntime(path string) bool {
 	return slices.ContainsFunc([]string{
-		"/var/lib/containers", "/var/lib/containerd", "/var/lib/docker", "/var/lib/kubelet", "/var/lib/rancher", "/var/snap/microk8s",
-		"/run", "/var/run", "/var/log/pods", "/var/log/containers",
+		"/var/lib/containers", "/var/lib/containerd", "/var/lib/docker", "/var/lib/kubelet", "/var/lib/rancher",
+		"/var/snap/microk8s", "/run", "/var/run", "/var/log/pods", "/var/log/containers",
 	}, func(dir string) bool { return path == dir || strings.HasPrefix(path, dir+"/") })
 }
 
-// runtimeEnd is how systemd reports that the runtime's unit ended by itself, before the incident or at its beginning,
-// and how it was started again.
-func (in *Incident) runtimeEnd() (ended []string, again string) {
+// runtimeEnd returns the records of systemd that the runtime's unit ended by itself, and whether the runtime was
+// started after its end.
+func (in *Incident) runtimeEnd() (ended []*journal.Burst, again bool) {
 	var last time.Time
-	for _, code := range []string{signature.UnitFailed, signature.UnitOOMKilled} {
-		if v := in.ofRole(code, journal.RoleRuntime); v != nil {
-			ended = append(ended, in.describe(code, v))
-			if v.last.After(last) {
-				last = v.last
-			}
+	for _, b := range in.each(signature.UnitFailed, signature.UnitOOMKilled, signature.RuntimeStopped) {
+		if b.Code != signature.RuntimeStopped && b.Call().Role != journal.RoleRuntime {
+			continue
+		}
+		if b.Code != signature.RuntimeStopped {
+			ended = append(ended, b)
+		}
+		if b.Last().After(last) {
+			last = b.Last()
 		}
 	}
-	for _, v := range []*incidentRecords{
-		in.ofRole(signature.UnitStarted, journal.RoleRuntime),
-		in.records(signature.RuntimeStarted),
-	} {
-		if ended != nil && v != nil && v.last.After(last) {
-			again = "the runtime was started again" + in.when(v.first, v.last)
-		}
+	for _, b := range in.each(signature.UnitStarted, signature.RuntimeStarted) {
+		again = again ||
+			b.Last().After(last) && (b.Code == signature.RuntimeStarted || b.Call().Role == journal.RoleRuntime)
 	}
 	return ended, again
 }
@@ -124,9 +101,9 @@ func (in *Incident) answeredAgain() bool {
 
 // refusals words how often calls were refused: one call writes two or three records.
 func (in *Incident) refusals() string {
-	text := "refused calls: " + recordCount(in.refused)
+	text := "refused calls: " + units.Count(in.refused, "record")
 	if v := in.records(signature.RuntimeUnreachable); v != nil {
-		text += in.when(v.first, v.last)
+		text += in.when(v)
 	}
 	return text
 }
@@ -139,41 +116,18 @@ const listedDown = "the kubelet lists \"" + reasonRuntimeDown + "\""
 func (in *Incident) lateLists() int {
 	var at []time.Time
 	for _, b := range in.each(signature.RelistFailed, signature.ListFailed) {
-		if b.Call().Code == "DeadlineExceeded" {
+		if isLate(b.Call()) {
 			at = append(at, b.First(), b.Last())
 		}
 	}
 	slices.SortFunc(at, time.Time.Compare)
-	n := 0
-	for i, t := range at {
-		if i == 0 || t.Sub(at[i-1]) > time.Minute {
-			n++
-		}
-	}
-	return n
+	return len(slices.CompactFunc(at, func(a, b time.Time) bool { return b.Sub(a).Abs() <= time.Minute }))
 }
 
 // movingText words that relists end, but each too late.
 func (in *Incident) movingText() string {
-	if len(in.Stalls) < 2 {
+	if !in.moving {
 		return ""
 	}
 	return fmt.Sprintf("the anchor moves: %d different relists were late one after the other", len(in.Stalls))
-}
-
-func (in *Incident) addStandstill(f *LogFinding) {
-	s := in.Standstill
-	f.Confidence += 0.75
-	f.Summary = fmt.Sprintf("The kubelet itself stood still for %s or more: by so much its first record of the "+
-		"trouble is late.", roughly(s.Late))
-	f.addFor(fmt.Sprintf("the first record states an age of %s: a loop that runs reports it every 5 s from %s on",
-		s.Age.Round(time.Second), s.Due.Round(time.Second)))
-	if !s.From.IsZero() {
-		f.addFor("of the kubelet the log holds nothing that kdiag knows" + in.when(s.From, s.To))
-	}
-	if s.Others {
-		f.raise(0.1, "other parts of the node wrote meanwhile")
-		return
-	}
-	f.AddMissing("what else on the node wrote meanwhile: a machine that stands still as a whole looks the same")
 }

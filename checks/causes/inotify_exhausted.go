@@ -17,7 +17,8 @@ var inotifyExhausted = Definition{
 	Code:      InotifyExhausted,
 	Claims:    []string{"host.inotify"},
 	Recognise: recogniseInotifyExhausted,
-	FromLog:   loggedInotifyExhausted,
+	FromLog: fromRecords(hostTier, 0.55, "The node has run out of inotify instances or watches.",
+		signature.InotifyExhausted),
 }
 
 // inotifyOfStart is how many instances and watches a runtime or a kubelet wants at its start, at most: some for
@@ -83,9 +84,4 @@ func recogniseInotifyExhausted(f *facts.Facts) *Finding {
 		return s.Done()
 	}
 	return c
-}
-
-func loggedInotifyExhausted(in *Incident) *LogFinding {
-	return in.hostFinding("InotifyExhausted", 0.55, "The node has run out of inotify instances or watches.",
-		signature.InotifyExhausted)
 }

@@ -10,7 +10,6 @@ import (
 	"github.com/kdiag/kdiag/checks/facts"
 	"github.com/kdiag/kdiag/checks/host"
 	"github.com/kdiag/kdiag/checks/units"
-	"github.com/kdiag/kdiag/journal"
 	"github.com/kdiag/kdiag/journal/signature"
 	"github.com/kdiag/kdiag/plegbench"
 )
@@ -237,32 +236,26 @@ func addLooks(f *facts.Facts, s *Steps, i plegbench.Inspection) {
 
 // loggedInspectHang is for status calls of single pods or containers that do not come back.
 func loggedInspectHang(in *Incident) *LogFinding {
-	if in.inspectLate == 0 && (in.peak == 0 && !in.relistsHung() || in.down || in.lists > 0) {
+	named := in.calls(isLate, signature.InspectFailed) > 0
+	if !named && (in.peak == 0 && !in.allHung || in.down || in.lists > 0) {
 		return nil
 	}
-	f := newLogFinding("InspectHang", objectTier, 0.25,
-		"Single pods or containers cannot be inspected; the relist waits two minutes for each.")
-	if in.inspectLate > 0 {
-		f.raise(0.5, in.found(signature.InspectFailed)...)
-		if slices.ContainsFunc(in.Culprits(),
-			func(c journal.Culprit) bool { return c.Example == signature.InspectFailed }) {
-			f.Confidence += 0.05
-		}
+	f := in.finding(objectTier, 0.25, "Single pods or containers cannot be inspected; the relist waits two minutes "+
+		"for each.")
+	if named {
+		f.raise(0.55, in.found(signature.InspectFailed)...)
 	} else {
-		f.AddMissing("records that name what could not be inspected; identical ones are printed once a minute at most")
+		f.lacks("records that name what could not be inspected; identical ones are printed once a minute at most")
 	}
 	switch {
-	case in.relistsHung():
-		f.Confidence += 0.4
-		if in.inspectLate > 0 {
-			f.Confidence -= 0.3 // the records show it already
-		}
-		f.addFor(in.relistsText())
+	case in.allHung:
+		f.Confidence = max(f.Confidence, 0.55)
+		f.raise(0.1, in.relistsText())
 	case in.peak > 0:
 		f.raise(0.1, fmt.Sprintf("the worst age is near %d times the 2 min deadline of a call: %d calls hung one "+
 			"after the other", in.peak, in.peak))
 	}
-	if in.listsLate > 0 || in.down {
+	if in.listsMissed > 0 || in.down {
 		f.lower(0.4, "lists or the status do not come back either, so the trouble is wider than these objects")
 	}
 	return f

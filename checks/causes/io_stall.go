@@ -23,7 +23,8 @@ var ioStall = Definition{
 		{Code: MemoryPressure, When: memoryIsLow},
 	},
 	Recognise: recogniseIOStall,
-	FromLog:   loggedIOStall,
+	FromLog: fromRecords(hostTier, 0.7, "A disk fails or its file system is damaged: whatever touches it waits.",
+		signature.BlockIOError, signature.FilesystemError),
 }
 
 // stalledByPressure reports whether pressure and a slow disk of the node's agree, where no writes were timed to
@@ -206,32 +207,4 @@ func readOnlyMemory(f *facts.Facts) (mount string, others bool) {
 		}
 	}
 	return mount, len(f.Disk.Failing) > tmpfs
-}
-
-// loggedIOStall is for a disk that fails, or one that answers late by several signs.
-func loggedIOStall(in *Incident) *LogFinding {
-	if f := in.hostFinding("IOStall", 0.7, "A disk fails or its file system is damaged: whatever touches it waits.",
-		signature.BlockIOError, signature.FilesystemError); f != nil {
-		return f
-	}
-	f := newLogFinding("IOStall", hostTier, 0.1, "Much points to a disk that is slow or overloaded.")
-	for _, code := range []string{
-		signature.DiskScanSlow, signature.NameReserved, signature.RuntimeStalled,
-		signature.HousekeepingSlow,
-	} {
-		if in.count(code) > 0 {
-			f.raise(0.13, in.found(code)...)
-		}
-	}
-	writer := func(name string) bool {
-		return slices.ContainsFunc([]string{"jbd2", "xfs", "kworker", "dm_", "btrfs", "ext4"},
-			func(p string) bool { return strings.HasPrefix(name, p) })
-	}
-	if in.anyTask(writer, signature.HungTask) {
-		f.raise(0.4, "the kernel reports writers of a file system as stuck")
-	}
-	if f.Confidence < 0.3 {
-		return nil
-	}
-	return f.AddMissing("pressure and latency of the disk, which logs do not tell")
 }

@@ -170,14 +170,14 @@ func stepsWhenKernelHung(f *facts.Facts, tasks []facts.LogTask, lasts bool) []ch
 
 func loggedKernelHung(in *Incident) *LogFinding {
 	codes := []string{signature.HungTask, signature.SoftLockup, signature.RCUStall}
-	f := in.hostFinding("KernelHung", 0.75, "The kernel reports tasks or CPUs that do not move.", codes...)
-	blocks := func(name string) bool {
-		r := journal.TaskRole(name)
-		return essential(r) || r == journal.RoleOCI || r == journal.RoleInit
+	if in.count(codes...) == 0 {
+		return nil
 	}
-	if f != nil && in.anyTask(blocks, signature.HungTask, signature.SoftLockup) {
-		f.raise(0.15, "the stuck task belongs to the runtime, a container's shim or the kubelet")
-		in.lowerIfLate(f, codes...)
+	f := in.finding(hostTier, 0.75, "The kernel reports tasks or CPUs that do not move.", codes...)
+	for _, b := range in.each(codes...) {
+		if b.Object().Kind == "Process" && journal.TaskRole(b.Object().Name) != journal.RoleOther {
+			return f.raise(0.15, "the stuck task belongs to the runtime, a container's shim or the kubelet")
+		}
 	}
 	return f
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/facts"
@@ -182,17 +181,12 @@ func stepsWhenCrashLooping(f *facts.Facts) []checks.NextStep {
 }
 
 func loggedKubeletCrashLooping(in *Incident) *LogFinding {
-	starts, last, pid := 0, time.Time{}, int32(0) // one start writes several records, of one process
-	for _, b := range in.each(signature.KubeletStarted) {
-		if t := b.First(); !t.IsZero() && (t.Sub(last) > 10*time.Second || pid != 0 && b.PID != 0 && b.PID != pid) {
-			starts, last, pid = starts+1, t, b.PID
-		}
-	}
+	starts := len(in.each(signature.KubeletStarted)) // one start writes several records, in one burst
 	if in.count(signature.KubeletFatal) == 0 && starts < 3 {
 		return nil
 	}
-	f := newLogFinding("KubeletCrashLooping", kubeletTier, 0.3, "The kubelet starts again and again.").
-		addFor(in.found(signature.KubeletFatal, signature.UnitRestarted)...)
+	f := in.finding(kubeletTier, 0.3, "The kubelet starts again and again.", signature.KubeletFatal,
+		signature.UnitRestarted)
 	if starts >= 3 {
 		f.raise(0.2, fmt.Sprintf("it was started %d times around the episode", starts))
 	}

@@ -152,32 +152,27 @@ func stepsWhenKubeletStalled(f *facts.Facts, root string) []checks.NextStep {
 
 // loggedKubeletStalled: the runtime is not on record as failing, and the kubelet's own loops stand.
 func loggedKubeletStalled(in *Incident) *LogFinding {
-	f := newLogFinding("KubeletStalled", kubeletTier, 0,
+	f := in.finding(kubeletTier, 0,
 		"The kubelet's own loops stand still, while no call to the runtime is on record as failing.")
-	for _, sign := range []struct {
-		confidence float64
-		codes      []string
-	}{
-		{0.55, []string{signature.PLEGChannelFull, signature.EventedPLEGFull}},
-		{0.15, []string{signature.WatchdogWithheld, signature.WatchdogTimeout}},
-	} {
-		if in.count(sign.codes...) > 0 {
-			f.raise(sign.confidence, in.found(sign.codes...)...)
-		}
+	if found := in.found(signature.PLEGChannelFull, signature.EventedPLEGFull); len(found) > 0 {
+		f.raise(0.55, found...)
 	}
-	if in.LongestPause > 12*time.Second && in.SkipLines >= 3 { // more than twice what is due
-		f.raise(0.2, fmt.Sprintf("the skip lines, due every 5 s, pause for %s: the kubelet itself did not run, or "+
-			"records are missing", roughly(in.LongestPause)))
+	if found := in.found(signature.WatchdogWithheld, signature.WatchdogTimeout); len(found) > 0 {
+		f.raise(0.15, found...)
 	}
-	if in.Standstill != nil {
-		in.addStandstill(f)
-	} else if in.failing == 0 && !in.down && in.age() > 10*time.Minute {
+	switch s := in.Standstill; {
+	case s != nil:
+		f.Summary = fmt.Sprintf("The kubelet itself stood still for %s or more: by so much its first record of the "+
+			"trouble is late.", units.Duration(s.Late))
+		f.raise(0.75, fmt.Sprintf("the first record states an age of %s: a loop that runs reports it every 5 s from "+
+			"%s on", units.Duration(s.Age), units.Duration(s.Due)))
+		f.lacks("what else on the node wrote meanwhile: a machine that stands still as a whole looks the same")
+	case in.failing == 0 && !in.down && in.age() > 10*time.Minute:
 		f.raise(0.3, fmt.Sprintf("the age grows to %s and no call is on record as failing, though a hung one "+
-			"would be every 2 min", in.age().Round(time.Second)))
-		f.AddMissing("whether the log holds all of the kubelet's lines")
-	}
-	if f.Confidence > 0 && in.failing > 0 && in.Standstill == nil {
-		f.lower(0.3, "calls to the runtime fail: "+recordCount(in.failing))
+			"would be every 2 min", units.Duration(in.age())))
+		f.lacks("whether the log holds all of the kubelet's lines")
+	case in.failing > 0 && f.Confidence > 0:
+		f.lower(0.3, "calls to the runtime fail: "+units.Count(in.failing, "record"))
 	}
 	if f.Confidence < 0.15 {
 		return nil

@@ -179,25 +179,20 @@ func stepsWhenListHangs(f *facts.Facts) []checks.NextStep {
 }
 
 func loggedListHang(in *Incident) *LogFinding {
-	if in.listsLate == 0 || in.count(signature.MessageTooLarge) > 0 {
+	if in.listsMissed == 0 || in.count(signature.MessageTooLarge) > 0 {
 		return nil
 	}
-	f := newLogFinding("ListHang", runtimeTier, 0.75,
-		"The lists of pods or containers do not come back, as when one container's lock is held.").
-		addFor(in.found(signature.RelistFailed, signature.ListFailed)...)
+	f := in.finding(runtimeTier, 0.75,
+		"The lists of pods or containers do not come back, as when one container's lock is held.",
+		signature.RelistFailed, signature.ListFailed)
 	switch {
-	case in.down || in.statusLate > 0:
-		f.Confidence = 0.3
-		f.addAgainst("the runtime's status does not come back either, so all of it hangs")
-	case (in.Recovered || len(in.Stalls) >= 2 || len(in.Relists) > 0) && in.lateLists() <= 1:
-		f.Confidence, f.Summary = 0.45, "A list missed its deadline once; later ones came back."
-		f.addAgainst("relists succeeded again")
+	case in.down || in.statusMissed > 0:
+		f.limit(0.3, "the runtime's status does not come back either, so all of it hangs")
+	case (in.Recovered || in.moving || len(in.Relists) > 0) && in.lateLists() <= 1:
+		f.limit(0.45, "a list missed its deadline once; later ones came back")
 	default:
-		f.addFor("the kubelet does not call the runtime down")
-		f.AddMissing("a look at the other calls: which of the two lists hangs names the lock")
-	}
-	if in.Recovered && f.Confidence > 0.45 {
-		f.Summary = "The lists of pods or containers did not come back, as when one container's lock is held."
+		f.raise(0, "the kubelet does not call the runtime down").
+			lacks("a look at the other calls: which of the two lists hangs names the lock")
 	}
 	return f
 }

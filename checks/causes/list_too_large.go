@@ -344,20 +344,19 @@ func addLimitOfRuntime(f *facts.Facts, st *Steps) {
 }
 
 func loggedListTooLarge(in *Incident) *LogFinding {
-	if in.records(signature.MessageTooLarge) == nil {
+	if in.count(signature.MessageTooLarge) == 0 {
 		return nil
 	}
-	f := newLogFinding("ListTooLarge", objectTier, 0.93,
-		"The answer to a list is larger than gRPC lets through, so no relist can succeed.")
+	f := in.finding(objectTier, 0.93, "The answer to a list is larger than gRPC lets through, so no relist can "+
+		"succeed.", signature.RelistFailed, signature.MessageTooLarge)
 	for _, b := range in.each(signature.MessageTooLarge) {
 		if c := b.Call(); c.Size != 0 {
 			side := "the kubelet refuses to receive it"
 			if c.Sending {
 				side = "the runtime refuses to send it"
 			}
-			f.addFor(fmt.Sprintf("%d bytes against a limit of %d: %s", c.Size, c.Limit, side))
-			break
+			return f.raise(0, fmt.Sprintf("%d bytes against a limit of %d: %s", c.Size, c.Limit, side))
 		}
 	}
-	return f.addFor(in.found(signature.RelistFailed, signature.MessageTooLarge)...)
+	return f
 }

@@ -23,7 +23,9 @@ var networkNotReady = Definition{
 		{Code: CNIHung},
 	},
 	Recognise: recogniseNetworkNotReady,
-	FromLog:   loggedNetworkNotReady,
+	FromLog: fromRecords(SymptomTier, 0.25,
+		"The runtime has no working pod network, which does not make PLEG unhealthy.",
+		signature.NetworkNotReady, signature.CNINotInitialized),
 }
 
 func recogniseNetworkNotReady(f *facts.Facts) *Finding {
@@ -128,13 +130,4 @@ func cniEvidence(f *facts.Facts, e *checks.Evidence) string {
 			facts.Clean(n.File), facts.Clean(units.List(facts.Head(n.Plugins, facts.MaxRelated))))
 	}
 	return ""
-}
-
-func loggedNetworkNotReady(in *Incident) *LogFinding {
-	codes := []string{signature.NetworkNotReady, signature.CNINotInitialized}
-	if in.count(codes...) == 0 {
-		return nil
-	}
-	return newLogFinding("NetworkNotReady", SymptomTier, 0.25, "The runtime has no working pod network.").
-		addFor(in.found(codes...)...).addAgainst("a missing network does not make PLEG unhealthy")
 }

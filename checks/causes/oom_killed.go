@@ -8,6 +8,7 @@ import (
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/facts"
 	"github.com/kdiag/kdiag/checks/units"
+	"github.com/kdiag/kdiag/journal"
 	"github.com/kdiag/kdiag/journal/signature"
 )
 
@@ -160,26 +161,12 @@ func loggedOOMKilled(in *Incident) *LogFinding {
 	if in.count(codes...) == 0 {
 		return nil
 	}
-	f := newLogFinding("OOMKilled", hostTier, 0.35,
-		"The kernel killed processes to free memory.").addFor(in.found(codes...)...)
-	victim, placed := in.essentialVictim()
-	switch {
-	case victim == nil:
-		f.addAgainst("no part of the runtime or the kubelet is among the victims that are named")
-		in.lowerIfLate(f, codes...)
-		return f
-	case !placed:
-		f.Confidence = 0.55
-		f.addFor("a victim is named like a part of the runtime or the kubelet")
-		f.AddMissing("the cgroup that ran out of memory: a container may run a program of that name")
-	default:
-		f.Confidence = 0.8
-		f.addFor("a part of the runtime or the kubelet is among the victims")
+	f := in.finding(hostTier, 0.35, "The kernel killed processes to free memory.", codes...)
+	victim := in.essentialVictim()
+	if victim == nil {
+		return f.lower(0, "no part of the runtime or the kubelet is among the victims that are named")
 	}
 	f.Summary = "The kernel killed the runtime, a shim or the kubelet to free memory."
-	if begin := in.begin(); begin != nil && victim.First().After(begin.Add(beginSlack)) {
-		f.limit(lateConfidence, "that was "+roughly(victim.First().Sub(*begin))+" after the last good relist, so "+
-			"it is no root")
-	}
-	return f
+	f.late = in.lateStart([]*journal.Burst{victim})
+	return f.raise(0.45, "a part of the runtime or the kubelet is among the victims")
 }

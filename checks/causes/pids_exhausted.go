@@ -19,7 +19,8 @@ var pidsExhausted = Definition{
 	Code:      PIDsExhausted,
 	Claims:    []string{"host.pids"},
 	Recognise: recognisePIDsExhausted,
-	FromLog:   loggedPIDsExhausted,
+	FromLog: fromRecords(hostTier, 0.75, "New processes or threads cannot be started.",
+		signature.ForkFailed, signature.ForkRejected),
 }
 
 func recognisePIDsExhausted(f *facts.Facts) *Finding {
@@ -191,9 +192,4 @@ func stepsWhenPIDsExhausted(f *facts.Facts, limits []facts.PIDLimit, holders []c
 		s.Add(checks.TouchesScheduler, `kubectl cordon "$(hostname)"`, "No new pod can start here.")
 	}
 	return s.Done()
-}
-
-func loggedPIDsExhausted(in *Incident) *LogFinding {
-	return in.hostFinding("PIDsExhausted", 0.75, "New processes or threads cannot be started.", signature.ForkFailed,
-		signature.ForkRejected)
 }

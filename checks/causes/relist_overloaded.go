@@ -130,21 +130,19 @@ func stepsWhenOverloaded(f *facts.Facts) []checks.NextStep {
 // loggedRelistOverloaded is for relists that end late while nothing fails.
 func loggedRelistOverloaded(in *Incident) *LogFinding {
 	near := in.age() > 0 && in.age() < 3*time.Minute+45*time.Second && in.ThresholdSeconds <= 180
-	moving := len(in.Stalls) >= 2
-	if in.failing > 0 || in.down || in.relistsHung() || !moving && !in.relistsScattered() && (!near || !in.Recovered) {
+	if in.failing > 0 || in.down || in.allHung || !in.moving && !in.allScatter && (!near || !in.Recovered) {
 		return nil
 	}
-	f := newLogFinding("RelistOverloaded", runtimeTier, 0.3,
-		"Relists end late and no failing call is on record; perhaps there are many pods.").
-		addFor(in.movingText()).AddMissing("the number of pods, and how long one inspection takes")
-	if moving {
-		f.Confidence += 0.15
+	f := in.finding(runtimeTier, 0.3, "Relists end late and no failing call is on record; perhaps there are many pods.").
+		lacks("the number of pods, and how long one inspection takes")
+	if in.moving {
+		f.raise(0.15, in.movingText())
 	}
-	if in.relistsScattered() {
+	if in.allScatter {
 		f.raise(0.2, in.relistsText())
 	}
 	if near {
-		f.addFor("the age stays near the threshold: at most " + in.age().Round(time.Second).String())
+		f.raise(0, "the age stays near the threshold: at most "+units.Duration(in.age()))
 	}
-	return f.addFor("no failing call is on record")
+	return f
 }

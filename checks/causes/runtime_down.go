@@ -2,6 +2,7 @@ package causes
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/facts"
@@ -179,37 +180,35 @@ func stepsWhenDown(f *facts.Facts) []checks.NextStep {
 	return s.Done()
 }
 
+// loggedRuntimeDown is for a daemon that refuses calls or has ended.
 func loggedRuntimeDown(in *Incident) *LogFinding {
-	stopped := in.records(signature.RuntimeStopped)
 	ended, again := in.runtimeEnd()
-	if in.refused == 0 && stopped == nil && ended == nil {
+	if in.refused == 0 && in.records(signature.RuntimeStopped) == nil && ended == nil {
 		return nil
 	}
-	f := newLogFinding("RuntimeDown", runtimeTier, 0.55, "The runtime's daemon is not running.").
-		addFor(in.found(signature.RuntimeStopped)...).addFor(ended...)
+	f := in.finding(runtimeTier, 0.55, "The runtime's daemon is not running.", signature.RuntimeStopped)
+	if ended != nil {
+		f.raise(0, "systemd reports that the runtime's unit failed, first at "+
+			ended[0].First().In(in.Zone).Format(time.TimeOnly))
+	}
 	if in.refused > 0 {
-		f.Confidence += 0.2
 		f.Summary = "Nothing listens on the runtime's socket: the daemon is not running."
-		f.addFor(in.refusals())
+		f.raise(0.2, in.refusals())
 	} else if ended != nil {
 		f.Confidence += 0.05
-		in.lowerIfLate(f, signature.UnitFailed, signature.UnitOOMKilled)
+		f.late = in.lateStart(ended)
 	}
 	switch {
 	case in.answeredAgain():
-		f.lower(0.4, "something listens again, though not as a CRI runtime: "+in.found(signature.CRIUnsupported)[0])
+		f.lower(0.4, "something listens again, though not as a CRI runtime")
 	case in.down:
 		f.raise(0.1, listedDown)
 	}
-	if started := in.records(signature.RuntimeStarted); started != nil &&
-		(stopped == nil || started.last.After(stopped.last)) {
-		again = "the runtime was started again" + in.when(started.first, started.last)
+	if again {
+		f.lower(0.15, "the runtime was started again")
 	}
-	if again != "" {
-		f.lower(0.15, again)
-	}
-	if in.allLate > in.refused {
-		f.lower(0.2, "calls rather missed their deadline than were refused: "+recordCount(in.allLate))
+	if in.missed > in.refused {
+		f.lower(0.2, "calls rather missed their deadline than were refused: "+units.Count(in.missed, "record"))
 	}
 	return f
 }

@@ -239,37 +239,32 @@ func stepsWhenHung(f *facts.Facts, d facts.Daemon) []checks.NextStep {
 	return s.Done()
 }
 
+// loggedRuntimeHung is for a runtime without a good status whose calls are not refused.
 func loggedRuntimeHung(in *Incident) *LogFinding {
-	if !in.down && in.statusLate == 0 || in.refused > in.allLate {
+	if !in.down && in.statusMissed == 0 || in.refused > in.missed {
 		return nil
 	}
-	f := newLogFinding("RuntimeHung", runtimeTier, 0.5,
-		"The runtime accepts calls and answers none: it hangs as a whole.")
-	if in.Recovered {
-		f.Summary = "The runtime accepted calls and answered none: it hung as a whole."
-	}
+	f := in.finding(runtimeTier, 0.5, "The runtime accepts calls and answers none: it hangs as a whole.",
+		signature.RuntimeIsDown, signature.SanityCheckFailed)
 	if slices.Contains(in.Reasons, reasonRuntimeDown) {
 		f.raise(0.1, listedDown+" beside PLEG: neither status nor lists have succeeded")
 	}
-	f.addFor(in.found(signature.RuntimeIsDown, signature.SanityCheckFailed)...)
-	if in.statusLate+in.listsLate == 0 {
+	if in.statusMissed+in.listsMissed == 0 {
 		ended, again := in.runtimeEnd()
-		if in.count(signature.RuntimeNotReadyReported, signature.RuntimeStopped) > 0 || in.unsupported > 0 ||
-			in.Standstill != nil || ended != nil && again == "" {
+		if in.Standstill != nil || ended != nil && !again || in.count(signature.RuntimeNotReadyReported,
+			signature.RuntimeStopped, signature.CRIUnsupported) > 0 {
 			return nil // what is known says why there is no good status
 		}
 		f.Confidence = min(f.Confidence, 0.45)
 		f.Summary = "The runtime's status has not succeeded for 30 s; the log does not say whether it hangs or is " +
 			"not running."
-		return f.AddMissing("records of failing calls: those that miss their deadline show a runtime that hangs, " +
+		return f.lacks("records of failing calls: those that miss their deadline show a runtime that hangs, " +
 			"refused ones one that is not running")
 	}
-	if in.listsLate > 0 {
+	if in.listsMissed > 0 {
 		f.raise(0.25, in.found(signature.RelistFailed, signature.ListFailed)...)
-	} else if in.lists == 0 {
-		f.AddMissing("records of the failing lists, which would show how they fail")
 	}
-	if in.statusLate > 0 {
+	if in.statusMissed > 0 {
 		f.Confidence += 0.05
 	}
 	return f

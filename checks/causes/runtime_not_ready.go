@@ -3,7 +3,6 @@ package causes
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/kdiag/kdiag/checks"
@@ -223,19 +222,10 @@ func loggedRuntimeNotReady(in *Incident) *LogFinding {
 	if in.count(signature.RuntimeNotReadyReported) == 0 {
 		return nil
 	}
-	f := newLogFinding("RuntimeNotReady", runtimeTier, 0.7,
-		"The runtime answers, and says itself that it is not ready.").
-		addFor(in.found(signature.RuntimeNotReadyReported)...)
-	for _, r := range in.Reasons {
-		if strings.Contains(r, "RuntimeReady=false") {
-			f.addFor("the kubelet lists \"" + r + "\"")
-		}
-	}
-	if in.statusLate+in.listsLate > 0 {
-		f.lower(0.3, "calls missed their deadline as well")
-	}
-	if in.refused > 0 {
-		f.lower(0.3, "calls were refused as well")
+	f := in.finding(runtimeTier, 0.7, "The runtime answers, and says itself that it is not ready.",
+		signature.RuntimeNotReadyReported)
+	if in.statusMissed+in.listsMissed+in.refused > 0 {
+		f.lower(0.3, "calls were refused or missed their deadline as well")
 	}
 	return f
 }

@@ -165,24 +165,23 @@ func stepsWhenSlow(f *facts.Facts) []checks.NextStep {
 
 // loggedRuntimeSlow is for relists that end, but late, with other signs of slowness.
 func loggedRuntimeSlow(in *Incident) *LogFinding {
-	signs := in.count(signature.HousekeepingSlow, signature.RuntimeStalled, signature.ExecFailed,
-		signature.StatsFailed, signature.NameReserved)
-	moving := len(in.Stalls) >= 2
-	if !moving && (signs == 0 || in.lateLists() > 1) || in.down {
+	codes := []string{
+		signature.HousekeepingSlow, signature.RuntimeStalled, signature.ExecFailed, signature.StatsFailed,
+		signature.NameReserved,
+	}
+	signs := in.count(codes...)
+	if !in.moving && (signs == 0 || in.lateLists() > 1) || in.down {
 		return nil
 	}
-	f := newLogFinding("RuntimeSlow", runtimeTier, 0.25,
-		"Relists end, but the runtime answers too slowly for them to end in time.").
-		addFor(in.movingText()).
-		addFor(in.found(signature.HousekeepingSlow, signature.RuntimeStalled, signature.StatsFailed,
-			signature.NameReserved)...)
-	if moving {
-		f.Confidence += 0.2
+	f := in.finding(runtimeTier, 0.25, "Relists end, but the runtime answers too slowly for them to end in time.",
+		codes...)
+	if in.moving {
+		f.raise(0.2, in.movingText())
 	}
 	if signs > 0 {
 		f.Confidence += 0.15
 	}
-	if in.relistsScattered() {
+	if in.allScatter {
 		f.raise(0.2, in.relistsText())
 	}
 	return f

@@ -113,23 +113,22 @@ func addPlugin(f *facts.Facts, s *Steps) {
 // loggedRuntimeUnsupported is for a socket that answers every call, but not as CRI v1: containerd without its CRI
 // plugin, another program, a runtime that is too old. Relists fail at once, each second, and so does the status.
 func loggedRuntimeUnsupported(in *Incident) *LogFinding {
-	if in.unsupported == 0 {
+	if in.count(signature.CRIUnsupported) == 0 {
 		return nil
 	}
-	f := newLogFinding("RuntimeUnsupported", runtimeTier, 0.35,
-		"Something listens on the runtime's socket that does not speak CRI v1: the runtime's CRI plugin is "+
-			"disabled, or it is another program.").
-		addFor(in.found(signature.CRIUnsupported)...)
+	f := in.finding(runtimeTier, 0.35, "Something listens on the runtime's socket that does not speak CRI v1: the "+
+		"runtime's CRI plugin is disabled, or it is another program.", signature.CRIUnsupported)
 	unimplemented := func(c journal.Call) bool { return c.Code == "Unimplemented" }
 	if in.calls(unimplemented, signature.RelistFailed, signature.ListFailed) > 0 {
 		f.raise(0.4, "the lists of every relist fail with it")
 	}
-	if in.down && in.answeredAgain() {
+	again := in.answeredAgain()
+	if in.down && again {
 		f.raise(0.1, listedDown)
 	}
 	switch {
-	case in.refused > 0 && in.answeredAgain():
-		f.addFor(in.refusals() + ": before that, when nothing listened, as while the daemon is started again")
+	case in.refused > 0 && again:
+		f.raise(0, in.refusals()+": before that, when nothing listened, as while the daemon is started again")
 	case in.refused > 0:
 		f.lower(0.4, "calls were refused after that: "+in.refusals())
 	}

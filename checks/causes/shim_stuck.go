@@ -143,19 +143,18 @@ func stepsWhenShimStuck(f *facts.Facts, stopped []host.Process, gap facts.ShimGa
 }
 
 func loggedShimStuck(in *Incident) *LogFinding {
-	codes := []string{signature.ShimUnresponsive, signature.KillFailed, signature.ExitEventFailed}
-	if in.count(codes...) == 0 && in.objectsLate == 0 {
+	codes := []string{signature.ShimUnresponsive, signature.KillFailed, signature.ExitEventFailed, signature.StopFailed}
+	if in.count(codes[:3]...)+in.calls(isLate, signature.StopFailed, signature.RemoveFailed, signature.ExecFailed) == 0 {
 		return nil
 	}
-	f := newLogFinding("ShimStuck", objectTier, 0.3, "A container's shim or its process does not react.").
-		addFor(in.found(append(codes, signature.StopFailed)...)...)
+	f := in.finding(objectTier, 0.3, "A container's shim or its process does not react.", codes...)
 	if in.count(signature.ShimUnresponsive) > 0 {
 		f.Confidence += 0.35
 	}
 	if in.count(signature.KillFailed, signature.ExitEventFailed) > 0 {
 		f.Confidence += 0.2
 	}
-	if in.listsLate > 0 && in.down {
+	if in.listsMissed > 0 && in.down {
 		f.lower(0.1, "the whole runtime hangs; stopping containers fails in its wake")
 	}
 	return f

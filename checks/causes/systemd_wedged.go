@@ -22,7 +22,8 @@ var systemdWedged = Definition{
 		{Code: CgroupsLeaked, When: livingCgroups},
 	},
 	Recognise: recogniseSystemdWedged,
-	FromLog:   loggedSystemdWedged,
+	FromLog: fromRecords(hostTier, 0.75, "systemd or its bus does not answer; runc waits for it.",
+		signature.SystemdUnresponsive),
 }
 
 func recogniseSystemdWedged(f *facts.Facts) *Finding {
@@ -124,9 +125,4 @@ func stepsWhenBusSilent(f *facts.Facts, root string) []checks.NextStep {
 	addNode(&s, "Only when the bus stays silent. Do not restart dbus on a node that is to live on: what is "+
 		"connected to it may not come back.")
 	return s.Done()
-}
-
-func loggedSystemdWedged(in *Incident) *LogFinding {
-	return in.hostFinding("SystemdWedged", 0.75, "systemd or its bus does not answer; runc waits for it.",
-		signature.SystemdUnresponsive)
 }

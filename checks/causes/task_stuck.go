@@ -25,7 +25,8 @@ var taskStuck = Definition{
 		{Code: KernelHung, When: kernelNamesTask},
 	},
 	Recognise: recogniseTaskStuck,
-	FromLog:   loggedTaskStuck,
+	FromLog: fromRecords(objectTier, 0.6, "A container's process cannot be killed: it waits in the kernel.",
+		signature.ProcessBlocked),
 }
 
 // TaskName names a blocked task: java (pid 7011) of web/checkout-1 (app).
@@ -141,13 +142,4 @@ func stepsWhenTaskStuck(f *facts.Facts, stuck []host.BlockedTask, root string) [
 	addNode(&s, "No signal ends what waits uninterruptibly: if what it waits for does not come back, only a "+
 		"reboot does.")
 	return s.Done()
-}
-
-func loggedTaskStuck(in *Incident) *LogFinding {
-	if in.count(signature.ProcessBlocked) == 0 {
-		return nil
-	}
-	return newLogFinding("TaskStuck", objectTier, 0.6,
-		"A container's process cannot be killed: it waits in the kernel.").
-		addFor(in.found(signature.ProcessBlocked)...)
 }

@@ -224,12 +224,12 @@ func addCompletedPods(f *facts.Facts, s *Steps, c facts.Census) {
 
 func loggedTooManyExited(in *Incident) *LogFinding {
 	tooLarge := in.count(signature.MessageTooLarge) > 0
-	if in.count(signature.ContainerGCFailed, signature.RemoveFailed) == 0 || !tooLarge &&
-		in.count(signature.RemoveFailed) < 5 {
+	codes := []string{signature.ContainerGCFailed, signature.RemoveFailed}
+	if in.count(codes...) == 0 || !tooLarge && in.count(signature.RemoveFailed) < 5 {
 		return nil
 	}
-	f := newLogFinding("TooManyExited", objectTier, 0.35, "Dead containers or sandboxes are not removed and pile up.").
-		addFor(in.found(signature.ContainerGCFailed, signature.RemoveFailed)...).AddMissing("how many there are")
+	f := in.finding(objectTier, 0.35, "Dead containers or sandboxes are not removed and pile up.", codes...).
+		lacks("how many there are")
 	if tooLarge {
 		f.raise(0.25, "the lists have grown too large to be sent")
 	}

@@ -45,21 +45,12 @@ const OwnLog = "/var/lib/rancher/rke2/agent/logs/kubelet.log"
 // kubeletElsewhere says why the kubelet's silence in what was read means nothing: it logs elsewhere. Empty where its
 // log was read, as far as can be told.
 func kubeletElsewhere(f *Facts) string {
-	if f.Journal == nil || KubeletLogs(f) {
+	if f.Journal == nil || KubeletLogs(f) || !strings.HasPrefix(f.Target.KubeletUnit, "rke2-") ||
+		slices.ContainsFunc(f.Journal.Sources,
+			func(s journal.Source) bool { return strings.HasSuffix(s.Name, OwnLog) && s.Problem == "" }) {
 		return ""
 	}
-	only := func(is func(journal.Source) bool) bool {
-		return len(f.Journal.Sources) > 0 && !slices.ContainsFunc(f.Journal.Sources,
-			func(s journal.Source) bool { return !is(s) })
-	}
-	switch {
-	case only(func(s journal.Source) bool { return s.Format == "kmsg" || s.Problem != "" }):
-		return "only the kernel's log was read"
-	case strings.HasPrefix(f.Target.KubeletUnit, "rke2-") &&
-		only(func(s journal.Source) bool { return !strings.HasSuffix(s.Name, OwnLog) || s.Problem != "" }):
-		return "RKE2's kubelet logs into " + OwnLog + ", which was not read"
-	}
-	return ""
+	return "RKE2's kubelet logs into " + OwnLog + ", which was not read"
 }
 
 // How old the newest record of a kind may be for the thing to be still going on, seen from the moment at which the
@@ -95,11 +86,7 @@ func journalFrom(f *Facts) time.Time {
 	if f.Journal != nil && f.Journal.From != nil && f.Journal.From.Before(f.Log.At) {
 		return *f.Journal.From
 	}
-	window := f.Limits.JournalWindow
-	if window <= 0 {
-		window = checks.DefaultLimits().JournalWindow
-	}
-	return f.Log.At.Add(-window)
+	return f.Log.At.Add(-cmp.Or(f.Limits.JournalWindow, checks.DefaultLimits().JournalWindow))
 }
 
 // journalWindow is how far back the journal was read, in whole minutes.
@@ -173,60 +160,29 @@ func Quote(f *Facts, record string) string {
 	return Clean(string(s))
 }
 
-// eventsOf returns the events of the signatures that have a time, by time.
-func eventsOf(f *Facts, codes ...string) []journal.Event {
-	if !f.Log.Read {
-		return nil
-	}
-	var some []journal.Event
-	for _, e := range f.Journal.Events {
-		if e.At != nil && slices.Contains(codes, e.Code) {
-			some = append(some, e)
-		}
-	}
-	slices.SortStableFunc(some, func(a, b journal.Event) int { return a.At.Compare(*b.At) })
-	return some
-}
-
-// until is the end of an event.
-func until(e journal.Event) time.Time {
-	if e.Until != nil && e.Until.After(*e.At) {
-		return *e.Until
-	}
-	return *e.At
-}
-
 // An Interval is a time in which records of some kind came without a long pause.
 type Interval struct {
 	From, To time.Time
 	Records  int64
 }
 
-// Spells returns the times in which records of the signatures came with no pause longer than gap, by time. They are
+// intervals returns the times in which records of the signatures came with no pause longer than gap, by time. They are
 // made of the events of the timeline; of a signature that has none there, first, last and number of its records must
 // do.
-func Spells(f *Facts, gap time.Duration, codes ...string) []Interval {
+func intervals(f *Facts, gap time.Duration, codes ...string) []Interval {
 	var parts []Interval
 	for _, code := range codes {
-		c := Logged(f, code)
+		c, n := Logged(f, code), len(parts)
 		if c == nil {
 			continue
 		}
-		events := eventsOf(f, code)
-		var told time.Time
-		for _, e := range events {
-			parts = append(parts, Interval{*e.At, until(e), max(e.Count, 1)})
-			if until(e).After(told) {
-				told = until(e)
+		for _, e := range f.Journal.Events {
+			if e.At != nil && e.Code == code {
+				parts = append(parts, Interval{*e.At, e.End(), max(e.Count, 1)})
 			}
 		}
-		if c.Last == nil {
-			continue
-		}
-		if len(events) == 0 {
-			parts = append(parts, spread(*c, gap))
-		} else if c.Last.After(told) {
-			parts = append(parts, Interval{*c.Last, *c.Last, 1}) // the timeline is bounded, counts are not
+		if len(parts) == n && c.First != nil && c.Last != nil {
+			parts = append(parts, Interval{*c.First, *c.Last, c.Count})
 		}
 	}
 	slices.SortStableFunc(parts, func(a, b Interval) int { return cmp.Or(a.From.Compare(b.From), a.To.Compare(b.To)) })
@@ -244,29 +200,13 @@ func Spells(f *Facts, gap time.Duration, codes ...string) []Interval {
 	return out
 }
 
-// occasions counts how often records of a signature came, those within pause of each other once. Without a timeline
-// each record counts.
-func occasions(f *Facts, pause time.Duration, code string) int {
-	if len(eventsOf(f, code)) > 0 {
-		return len(Spells(f, pause, code))
-	}
-	if c := Logged(f, code); c != nil {
-		return int(c.Count)
-	}
-	return 0
-}
+// occasions counts how often records of a signature came, those within two seconds of each other once: one kill may be
+// of many processes, and the last words of a kubelet are many lines.
+func occasions(f *Facts, code string) int { return len(intervals(f, 2*time.Second, code)) }
 
-// spread makes a spell of first, last and number: of the last record alone when they are too few to lie within gap.
-func spread(c journal.Count, gap time.Duration) Interval {
-	if c.First == nil || c.Count < 2 || c.Last.Sub(*c.First) > time.Duration(c.Count-1)*gap {
-		return Interval{*c.Last, *c.Last, 1}
-	}
-	return Interval{*c.First, *c.Last, c.Count}
-}
-
-// Ongoing returns the newest spell of the signatures if it lasts until now: its last record is no older than gap.
+// Ongoing returns the newest interval of the signatures if it lasts until now: its last record is no older than gap.
 func Ongoing(f *Facts, gap time.Duration, codes ...string) (Interval, bool) {
-	all := Spells(f, gap, codes...)
+	all := intervals(f, gap, codes...)
 	if len(all) == 0 || !Fresh(f, &all[len(all)-1].To, gap) {
 		return Interval{}, false
 	}
@@ -303,46 +243,36 @@ func plegNow(f *Facts) *journal.Episode {
 	return &last
 }
 
-// longest returns the worst age of PLEG that the incidents state, 0 when none states one.
-func longest(incidents []journal.Episode) time.Duration {
-	var worst time.Duration
-	for _, e := range incidents {
-		worst = max(worst, units.ToDuration(e.MaxLastSeenSeconds))
-	}
-	return worst
-}
-
-// PLEGLine says what the kubelet itself says of PLEG in the journal; empty when it says nothing. Of several incidents
-// it says how many, of one that goes on since when.
+// PLEGLine is what the kubelet logs of PLEG; empty when it logs nothing. Of several incidents it has how many, of one
+// that goes on since when.
 func PLEGLine(f *Facts) string {
 	all := f.Log.Incidents
 	if len(all) == 0 {
 		return ""
 	}
-	age := ""
-	if d := longest(all); d > 0 {
-		age = ", at most " + units.Duration(d) + " since its last good relist"
+	last, worst := all[len(all)-1], 0.0
+	for _, e := range all {
+		worst = max(worst, e.MaxLastSeenSeconds)
 	}
-	if now := f.Log.PLEGNow; now != nil {
-		line := "the kubelet itself says that PLEG is not healthy, " + SinceText(f, *now.Start)
-		if now.Anchor != nil && len(now.Stalls) < 2 {
-			line += fmt.Sprintf("; its last good relist began at %s", ClockText(f, *now.Anchor))
-		} else {
-			line += age
-		}
-		if len(all) > 1 {
-			line += fmt.Sprintf("; before, it was so %s in the last %s", units.Times(len(all)-1),
-				units.Duration(f.Log.Window))
-		}
-		return line
+	line := fmt.Sprintf("the kubelet said that PLEG was not healthy from %s to %s", ClockText(f, *last.Start),
+		ClockText(f, *last.End))
+	now := f.Log.PLEGNow
+	if now != nil {
+		line = "the kubelet itself says that PLEG is not healthy, " + SinceText(f, *now.Start)
 	}
-	last := all[len(all)-1]
-	if len(all) == 1 {
-		return fmt.Sprintf("the kubelet said that PLEG was not healthy from %s to %s%s", ClockText(f, *last.Start),
-			ClockText(f, *last.End), age)
+	if now != nil && now.Anchor != nil && len(now.Stalls) < 2 {
+		line += fmt.Sprintf("; its last good relist began at %s", ClockText(f, *now.Anchor))
+	} else if worst > 0 {
+		line += fmt.Sprintf(", at most %s since its last good relist", units.Seconds(worst))
 	}
-	return fmt.Sprintf("the kubelet said %s in the last %s that PLEG was not healthy, last until %s%s",
-		units.Times(len(all)), units.Duration(f.Log.Window), ClockText(f, *last.End), age)
+	if len(all) > 1 {
+		line += fmt.Sprintf(
+			"; before, it was so %s in the last %s",
+			units.Times(len(all)-1),
+			units.Duration(f.Log.Window),
+		)
+	}
+	return line
 }
 
 // retryPause is how long the kubelet may be silent about a call that hangs again and again: the deadline of the call,

@@ -1,72 +1,72 @@
 package facts
 
 import (
-	"cmp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
+	"github.com/kdiag/kdiag/journal"
 	"github.com/kdiag/kdiag/journal/signature"
 )
 
-// hungTasks returns the tasks that the kernel reports as hung, those first that the node cannot do without.
-func hungTasks(f *Facts) []LogTask {
-	all := tasksOf(f, signature.HungTask, signature.SoftLockup, signature.RCUStall)
-	slices.SortStableFunc(all, func(a, b LogTask) int {
-		switch {
-		case (a.Role() != RoleOther) == (b.Role() != RoleOther):
-			return 0
-		case a.Role() != RoleOther:
-			return -1
-		}
-		return 1
-	})
-	return all
+// A LogTask is a process as the kernel's log names it: by the 15 bytes that the kernel keeps of its name, and perhaps
+// by its pid.
+type LogTask struct {
+	Name  string
+	PID   int  // 0 when not known
+	InPod bool // its control group is of a pod: docker in docker, or a cluster in a cluster
 }
 
-// oomPause parts one kill, which may be of many processes at once, from the next.
-const oomPause = 2 * time.Second
+// Label names a task.
+func (t LogTask) Label() string {
+	switch {
+	case t.Name == "":
+		return "pid " + strconv.Itoa(t.PID)
+	case t.PID == 0:
+		return Clean(t.Name)
+	}
+	return Clean(t.Name) + " (pid " + strconv.Itoa(t.PID) + ")"
+}
 
-// oomVictims returns the tasks that the kernel killed for memory, each once, in the order of the journal.
-func oomVictims(f *Facts) []LogTask {
-	return tasksOf(f, signature.OOMKill)
+// Role tells tasks apart that the node cannot do without. A task called systemd may be any user's, and is none of
+// them; nor is a daemon in a pod. A shim in a pod is the node's still: CRI-O puts conmon there.
+func (t LogTask) Role() Role {
+	r := journal.TaskRole(t.Name)
+	if r == journal.RoleInit || t.InPod && (r == RoleRuntime || r == RoleKubelet) {
+		return RoleOther
+	}
+	return r
 }
 
 // tasksOf returns the tasks that records of the signatures name, each once.
 func tasksOf(f *Facts, codes ...string) []LogTask {
 	var out []LogTask
-	add := func(t LogTask) {
-		if t.Name == "" && t.PID == 0 {
-			return
-		}
-		i := slices.IndexFunc(out, func(o LogTask) bool {
-			return o.Name == t.Name &&
-				(o.PID == t.PID || o.PID == 0 || t.PID == 0)
-		})
-		if i < 0 {
-			out = append(out, t)
-		} else {
-			out[i].PID, out[i].InPod = max(out[i].PID, t.PID), out[i].InPod || t.InPod
-		}
-	}
 	for _, code := range codes {
 		for _, s := range subjectsOf(f, code) {
-			add(taskOf(f, code, s))
-		}
-	}
-	for _, e := range f.Log.Incidents {
-		for _, k := range e.Culprits {
-			if k.Kind == "Process" && slices.Contains(codes, k.Example) {
-				t := TaskIn(cmp.Or(k.Name, k.ID))
-				if t.PID == 0 && k.Name != "" {
-					t.PID = TaskIn(k.ID).PID
-				}
-				add(t)
+			t := LogTask{Name: s.Name, InPod: s.InPod}
+			pid, err := strconv.Atoi(s.ID)
+			if t.PID = pid; err != nil {
+				t.Name = s.ID
+			}
+			if !slices.Contains(out, t) {
+				out = append(out, t)
 			}
 		}
 	}
 	return out
 }
+
+// hungTasks returns the tasks that the kernel reports as hung, those first that the node cannot do without.
+func hungTasks(f *Facts) []LogTask {
+	all := tasksOf(f, signature.HungTask, signature.SoftLockup, signature.RCUStall)
+	other := func(t LogTask) bool { return t.Role() == RoleOther }
+	vital := slices.DeleteFunc(slices.Clone(all), other)
+	return append(vital, slices.DeleteFunc(all, func(t LogTask) bool { return !other(t) })...)
+}
+
+// oomVictims returns the tasks that the kernel killed for memory, each once, in the order of the journal.
+func oomVictims(f *Facts) []LogTask { return tasksOf(f, signature.OOMKill) }
 
 // nodeVictims returns the victims that the node cannot do without. An OCI runtime is none: it dies in the cgroup of the
 // container that it is setting up, of that container's limit.
@@ -99,23 +99,17 @@ func oomBeforePLEG(f *Facts) bool {
 	return !last.After(*e.End) && !last.Before(TimeOr(e.Anchor, *e.Start).Add(-before))
 }
 
-// oomGlobal reports whether a kill was for want of memory on the whole node, as far as the journal says.
+// oomGlobal reports whether a kill was for want of memory on the whole node, as far as the journal shows.
 func oomGlobal(f *Facts) bool {
-	global := func(text string) bool {
-		s := strings.ToLower(text)
-		return ContainsAny(s, []string{"constraint_none", "global_oom", "system oom"}) ||
-			strings.Contains(s, "out of memory: kill") && !strings.Contains(s, "memory cgroup out of memory")
-	}
-	for _, code := range []string{signature.OOMKill, signature.OOMInvoked} {
-		if c := Logged(f, code); c != nil && global(c.Example) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc([]string{signature.OOMKill, signature.OOMInvoked}, func(code string) bool {
+		c := Logged(f, code)
+		return c != nil && (ContainsAny(strings.ToLower(c.Example), []string{"constraint_none", "global_oom"}) ||
+			strings.Contains(c.Example, "Out of memory: Kill"))
+	})
 }
 
 // oomKills counts kills. A container's processes are killed together (memory.oom.group), a line each.
-func oomKills(f *Facts) int { return occasions(f, oomPause, signature.OOMKill) }
+func oomKills(f *Facts) int { return occasions(f, signature.OOMKill) }
 
 // Head returns the first few of a list.
 func Head(list []string, n int) []string { return list[:min(len(list), n)] }

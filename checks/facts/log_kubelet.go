@@ -13,7 +13,6 @@ import (
 const (
 	LoopRestarts = 3
 	LoopFresh    = 6 * time.Minute
-	endPause     = 2 * time.Second // parts the last words of one kubelet from those of the next
 )
 
 // Restarts is how often the kubelet came up anew in the window without anybody asking for it.
@@ -27,43 +26,30 @@ type Restarts struct {
 // Stops and starts alone are somebody's wish.
 func kubeletRestarts(f *Facts) Restarts {
 	var r Restarts
+	see := func(n int, last *time.Time, what string) {
+		if n > r.Count {
+			r = Restarts{
+				n,
+				last,
+				fmt.Sprintf("%s %s in the last %s", what, units.Times(n), units.Duration(f.Log.Window)),
+			}
+		}
+	}
 	for _, u := range UnitsOf(f, signature.UnitRestarted, RoleKubelet) {
-		if n := int(u.Count) / linesOfRestart(f); n > r.Count {
-			r = Restarts{n, u.Last, fmt.Sprintf("systemd restarted %s %s in the last %s", Clean(u.ID), units.Times(n),
-				units.Duration(f.Log.Window))}
+		see(int(u.Count), u.Last, "systemd restarted "+Clean(u.ID))
+	}
+	if LastOf(f, signature.KubeletStarted, signature.SyncLoopStarted) != nil {
+		see(
+			occasions(f, signature.KubeletFatal),
+			LastOf(f, signature.KubeletFatal),
+			"the kubelet ended itself, and was "+
+				"started again,",
+		)
+		for _, u := range UnitsOf(f, signature.WatchdogTimeout, RoleKubelet) {
+			see(int(u.Count), u.Last, "systemd's watchdog ended the kubelet")
 		}
-	}
-	started := LastOf(f, signature.KubeletStarted, signature.SyncLoopStarted)
-	if started == nil {
-		return r
-	}
-	if n := occasions(f, endPause, signature.KubeletFatal); n > r.Count {
-		r = Restarts{
-			n, LastOf(f, signature.KubeletFatal),
-			fmt.Sprintf("the kubelet ended itself %s in the last %s, and was started again", units.Times(n),
-				units.Duration(f.Log.Window)),
-		}
-	}
-	kills := 0
-	var last *time.Time
-	for _, u := range UnitsOf(f, signature.WatchdogTimeout, RoleKubelet) {
-		kills += int(u.Count)
-		last = u.Last
-	}
-	if kills > r.Count {
-		r = Restarts{kills, last, fmt.Sprintf("systemd's watchdog ended the kubelet %s in the last %s",
-			units.Times(kills), units.Duration(f.Log.Window))}
 	}
 	return r
-}
-
-// linesOfRestart is how many lines systemd writes of one restart: versions 236 to 245 announce it before they count it.
-func linesOfRestart(f *Facts) int {
-	if c := Logged(f, signature.UnitRestarted); c != nil &&
-		ContainsAny(c.Example, []string{"restartsec=", "hold-off time over"}) {
-		return 2
-	}
-	return 1
 }
 
 // watchdogEnds reports whether systemd's watchdog ended the kubelet, which means that its loop stood still.

@@ -14,46 +14,43 @@ func journalChecks() []Check {
 		{
 			ID:    "journal.pleg",
 			Title: "the kubelet does not say that PLEG is unhealthy",
-			Text: "Reads the kubelet's own words of the last 20 minutes: while PLEG is unhealthy it says so every " +
+			Text: "Reads the kubelet's records of the last 20 minutes: while PLEG is unhealthy it writes one every " +
 				"five seconds. An incident that is over is a warning: the node flaps. " +
 				"The first lines of a kubelet that has just started are no incident.",
-			read: readJournalPLEG,
+			read: withJournal(readJournalPLEG),
 		},
 		{
 			ID:    "journal.kubelet",
 			Title: "the kubelet stays up",
 			Text: "Counts the restarts of the kubelet's unit that nobody asked for, its fatal errors and the " +
-				"watchdog's kills in the last 20 minutes. Three are a loop; one is a warning. " +
-				"Restarts by a person are not counted.",
-			read: readJournalKubelet,
+				"watchdog's kills in the last 20 minutes. Three are a loop; one is a warning.",
+			read: withJournal(readJournalKubelet),
 		},
 		{
 			ID:    "journal.apiserver",
 			Title: "the kubelet reaches the API server",
-			Text: "Reads how the kubelet's calls to the API server went: lease and node status above all. " +
-				"Failures for 40 s (50 s since Kubernetes 1.32) and more that go on make the node Unknown; those " +
-				"that are over are a " +
-				"warning. This check reads the log only.",
-			read: readJournalAPIServer,
+			Text: "Reads how the kubelet's calls to the API server went. Failures for 40 s (50 s since Kubernetes " +
+				"1.32) and more that go on make the node Unknown; those that are over are a warning.",
+			read: withJournal(readJournalAPIServer),
 		},
 		{
 			ID:    "journal.kernel",
 			Title: "the kernel reports no hung task, lockup or kill for memory",
 			Text: "Reads the kernel's lines of the last 20 minutes: hung tasks, soft lockups, RCU stalls, and the " +
-				"OOM killer. They depend on nothing else on the node, so they come first when they " +
-				"are there. A container that is killed at its own limit is not counted.",
-			read: readJournalKernel,
+				"OOM killer. A container that is killed at its own limit is not counted.",
+			read: withJournal(readJournalKernel),
 		},
 	}
 }
 
-// unheard is the result of a check that needs the journal when there is none; nil when it was read.
-func unheard(f *facts.Facts) *checks.Result {
-	status, why := facts.LogUnread(f)
-	if status == "" {
-		return nil
+// withJournal returns a check that needs the journal.
+func withJournal(read func(*facts.Facts) checks.Result) func(*facts.Facts) checks.Result {
+	return func(f *facts.Facts) checks.Result {
+		if status, why := facts.LogUnread(f); status != "" {
+			return result(status, "%s", why)
+		}
+		return read(f)
 	}
-	return new(result(status, "%s", why))
 }
 
 // nothingOf is the result when the journal has nothing bad to say about the kubelet: a kubelet that does not log
@@ -69,9 +66,6 @@ func nothingOf(f *facts.Facts, good string) checks.Result {
 }
 
 func readJournalPLEG(f *facts.Facts) checks.Result {
-	if r := unheard(f); r != nil {
-		return *r
-	}
 	if line := facts.PLEGLine(f); line != "" { // of another runtime than the one that was asked
 		return result(checks.StatusWarning, "%s", line)
 	}
@@ -79,9 +73,6 @@ func readJournalPLEG(f *facts.Facts) checks.Result {
 }
 
 func readJournalKubelet(f *facts.Facts) checks.Result {
-	if r := unheard(f); r != nil {
-		return *r
-	}
 	r := f.Log.Restarts
 	if r.Count > 0 {
 		return result(checks.StatusWarning, "%s", r.Line)
@@ -94,9 +85,6 @@ func readJournalKubelet(f *facts.Facts) checks.Result {
 }
 
 func readJournalAPIServer(f *facts.Facts) checks.Result {
-	if r := unheard(f); r != nil {
-		return *r
-	}
 	if s, ok := f.Log.APIOutage, f.Log.APIOut; ok {
 		return result(checks.StatusCritical, "the kubelet has not reached it %s: %s", facts.SinceText(f, s.From),
 			facts.FirstExample(f, signature.APIServerFailed, signature.Unauthorized))
@@ -104,21 +92,16 @@ func readJournalAPIServer(f *facts.Facts) checks.Result {
 	if c := facts.Logged(f, signature.CertificateExpired); c != nil {
 		return result(checks.StatusWarning, "certificates: %s", facts.Quote(f, c.Example))
 	}
-	if last := facts.LastOf(f, signature.APIServerFailed, signature.Unauthorized); last != nil {
-		n := 0
-		for _, s := range facts.Spells(f, facts.APIFresh, signature.APIServerFailed, signature.Unauthorized) {
-			n += int(s.Records)
+	for _, code := range []string{signature.APIServerFailed, signature.Unauthorized} {
+		if c := facts.Logged(f, code); c != nil && c.Last != nil {
+			return result(checks.StatusWarning, "%s failed, the last at %s: %s", units.Count(c.Count, "call"),
+				facts.ClockText(f, *c.Last), facts.Quote(f, c.Example))
 		}
-		return result(checks.StatusWarning, "%s failed, the last at %s: %s", units.Count(n, "call"),
-			facts.ClockText(f, *last), facts.FirstExample(f, signature.APIServerFailed, signature.Unauthorized))
 	}
 	return nothingOf(f, "no failing call to it")
 }
 
 func readJournalKernel(f *facts.Facts) checks.Result {
-	if r := unheard(f); r != nil {
-		return *r
-	}
 	if n := f.Log.OOMKills; n > 0 {
 		return result(checks.StatusOK, "%s of a container at its own limit, nothing else in the last %s",
 			units.Count(n, "kill"), units.Duration(f.Log.Window))

@@ -64,7 +64,7 @@ func randomJournal(r *rand.Rand, text string) tweak {
 		signature.HungTask, signature.SoftLockup, signature.NodeReady, text,
 	}
 	subjects := []string{
-		"kubelet.service", "containerd.service", "containerd-shim:5000", "kubelet", "java",
+		"kubelet.service", "containerd.service", "containerd-shim pid 5000", "kubelet", "java",
 		"container1-0", "", text,
 	}
 	var entries []entry

@@ -31,16 +31,6 @@ func TestBesideFrozen(t *testing.T) {
 			[]string{"970 Memory cgroup out of memory: Killed process 4567 (docker-entrypoi) total-vm:1kB"},
 			"OOMKilled", 0.05, 0.35,
 		},
-		{
-			"a container's own start is killed",
-			[]string{"970 Memory cgroup out of memory: Killed process 4567 (runc:[2:INIT]) total-vm:1kB"},
-			"OOMKilled", 0.05, 0.35,
-		},
-		{
-			"systemd in a container is killed",
-			[]string{"970 Memory cgroup out of memory: Killed process 4567 (systemd) total-vm:1kB"},
-			"OOMKilled", 0.05, 0.35,
-		},
 		{"docker in docker is killed", []string{
 			"970 oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),oom_memcg=/kubepods.slice," + pods +
 				"task=dockerd,pid=4567,uid=0",
@@ -50,11 +40,6 @@ func TestBesideFrozen(t *testing.T) {
 			"970 oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),task_memcg=/system.slice/docker.service,task=dockerd,pid=4567,uid=0",
 			"970 Memory cgroup out of memory: Killed process 4567 (dockerd) total-vm:1kB",
 		}, "OOMKilled", 0.8, 0.8},
-		{
-			"docker dies by a limit that is not told",
-			[]string{"970 Memory cgroup out of memory: Killed process 4567 (dockerd) total-vm:1kB"},
-			"OOMKilled", 0.5, 0.6,
-		},
 		{
 			"the runtime is killed",
 			[]string{"1001 Out of memory: Killed process 4567 (containerd) total-vm:1kB"},
@@ -76,22 +61,12 @@ func TestBesideFrozen(t *testing.T) {
 			"KernelHung", 0.05, 0.35,
 		},
 		{
-			"a CPU stood when it began",
-			[]string{"1020 watchdog: BUG: soft lockup - CPU#3 stuck for 23s! [kworker/3:1:99]"},
-			"KernelHung", 0.75, 0.75,
-		},
-		{
-			"a CPU stands only later",
-			[]string{"1120 watchdog: BUG: soft lockup - CPU#3 stuck for 23s! [kworker/3:1:99]"},
-			"KernelHung", 0.05, 0.35,
-		},
-		{
 			"a file server does not answer",
 			[]string{"1020 nfs: server 10.36.3.5 not responding, still trying"},
 			"FilesystemHung", 0.8, 0.8,
 		},
 		{"a file server was back before", []string{"900 nfs: server 10.36.3.5 not responding, still trying", "930 " +
-			ok}, "FilesystemHung", 0.05, 0.2},
+			ok}, "FilesystemHung", 0.05, 0.35},
 		{"a file server was back in the middle", []string{
 			"1020 nfs: server 10.36.3.5 not responding, still trying",
 			"1100 " + ok,
@@ -108,11 +83,6 @@ func TestBesideFrozen(t *testing.T) {
 			0.75, 0.75,
 		},
 		{
-			"an app writes where the runtime does",
-			[]string{"1020@app write /var/log/pods/x/0.log: no space left on device"},
-			"DiskFull", 0.75, 0.75,
-		},
-		{
 			"the kubelet says once that a disk is full",
 			[]string{`1020@kubelet "Failed" err="fork/exec /usr/bin/x: no space left on device"`},
 			"DiskFull", 0.05, 0.35,
@@ -121,11 +91,6 @@ func TestBesideFrozen(t *testing.T) {
 			`1020@kubelet "Failed" err="mkdir x: no space left on device"`,
 			`1040@kubelet "Failed" err="mkdir x: no space left on device"`,
 		}, "DiskFull", 0.75, 0.75},
-		{
-			"the kubelet cannot open one file",
-			[]string{`970@kubelet "Unable to read config path" err="open x: too many open files"`},
-			"FilesExhausted", 0.05, 0.35,
-		},
 		{
 			"the node has no file left",
 			[]string{`970@app open x: too many open files in system`},

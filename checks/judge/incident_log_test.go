@@ -16,7 +16,7 @@ func TestStoppedKubelet(t *testing.T) {
 	}
 	first := r.Episodes[1].Causes[0]
 	if first.Code != "KubeletStalled" || first.Confidence < 0.7 ||
-		!strings.Contains(first.Summary, "for 82 s or more") {
+		!strings.Contains(first.Summary, "for 1m22s or more") {
 		t.Errorf("first is %+v", first)
 	}
 	if c, ok := causeIn(r, "RuntimeHung"); ok {

@@ -2,14 +2,15 @@ package judge
 
 import (
 	"cmp"
-	"fmt"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/causes"
+	"github.com/kdiag/kdiag/checks/units"
 	"github.com/kdiag/kdiag/journal"
 )
 
@@ -21,11 +22,11 @@ func Journal(r *journal.Report) {
 		if e := &r.Episodes[i]; e.Kind == journal.Incident {
 			incidents++
 			open = open || !e.Recovered
-			judgeEpisode(e)
+			judgeIncident(e)
 		}
 	}
 	if r.Failing != nil {
-		judgeEpisode(r.Failing)
+		judgeIncident(r.Failing)
 	}
 	r.Findings, r.Problems = nil, []string{}
 	if incidents == 0 && r.Failing == nil {
@@ -33,7 +34,7 @@ func Journal(r *journal.Report) {
 	}
 	unread := 0
 	for _, f := range r.Findings {
-		r.Problems = append(r.Problems, fmt.Sprintf("%s: %s", timesOf(f), f.Summary))
+		r.Problems = append(r.Problems, units.Count(f.Count, f.Unit)+": "+f.Summary)
 	}
 	for _, s := range r.Sources {
 		if s.Problem != "" {
@@ -62,95 +63,129 @@ func Journal(r *journal.Report) {
 	r.NextSteps = logSteps(r)
 }
 
-func judgeEpisode(e *journal.Episode) {
-	if e.Surroundings != nil {
-		e.Causes, e.Culprits = judgeIncident(e), causes.NewIncident(e).Culprits()
+const (
+	oneStretch   = 90 * time.Second // how far apart records of one stretch may be: API clients pause for a minute
+	longSkip     = 30 * time.Second // as long again as the runtime may be away (kubelet.go: maxWaitForContainerRuntime)
+	someTries    = 3                // failing calls that are no accident
+	manyRestarts = 3                // from which a kubelet is in a loop
+	manyUndated  = 12               // records without a time that are taken for long: a minute of skip lines
+)
+
+// A logRule makes a finding of the records of a signature.
+type logRule struct {
+	code, cause, what string
+	of                func(name string) bool // only records about units or processes that fit; nil: all
+	long              time.Duration          // for how long they must go on; 0: they need not
+	from              int64                  // how many there must be
+	words             bool                   // with the error of the first record
+}
+
+// kubeletRules are how a kubelet ends. systemd's restarts count best: each death writes several records of the other
+// kinds.
+func kubeletRules() []logRule {
+	kubelet := func(name string) bool { return journal.UnitRole(name) == journal.RoleKubelet }
+	const cause = causes.KubeletCrashLooping
+	return []logRule{
+		{code: "UnitRestarted", cause: cause, what: "the kubelet ended, and systemd started it again", of: kubelet},
+		{
+			code: "WatchdogTimeout", cause: cause, of: kubelet,
+			what: "systemd's watchdog killed the kubelet: its loop stood still",
+		},
+		{code: "KubeletFatal", cause: cause, what: "the kubelet gave up"},
+		{code: "UnitFailed", cause: cause, what: "the kubelet ended with a failure", of: kubelet},
 	}
 }
 
-// timesOf counts the records or times of a finding.
-func timesOf(f journal.Finding) string {
-	if f.Count == 1 {
-		return "1 " + f.Unit
-	}
-	return fmt.Sprintf("%d %ss", f.Count, f.Unit)
-}
-
-// How long records of one kind must go on before they show a broken node, and how far apart two of them may be and
-// still be one stretch.
-const (
-	longSkip    = 30 * time.Second // as long again as the runtime may be away (kubelet.go: maxWaitForContainerRuntime)
-	longPending = 2 * time.Minute  // a kubelet that has just started logs it until its first status
-	longNetwork = time.Minute      // a node that boots waits for its network
-	longAPI     = 40 * time.Second // node-monitor-grace-period: nobody else sees shorter trouble
-	oneStretch  = 90 * time.Second // clients of the API server pause for about a minute at most
-)
-
-const (
-	someTries    = 3  // failing calls that are no accident
-	manyRestarts = 3  // from which a kubelet is in a loop
-	manyUndated  = 12 // records without a time that are taken for a long stretch: a minute of skip lines
-)
-
-// logFindings returns what breaks a node in whose log no relist is late, the most serious first.
-func logFindings(r *journal.Report) []journal.Finding {
-	l := &logJudge{r: r}
-	ends := l.kubeletEnds()
-	loop := len(l.all) > 0
-	l.lasting("RuntimeIsDown", longSkip, "RuntimeHung",
-		"the kubelet's loop did no work: the runtime's status had not succeeded for 30 s and more (container "+
-			"runtime is down)")
-	l.subjects("the runtime ended with a failure: %s", "RuntimeDown",
-		func(s journal.SubjectCount) bool { return journal.UnitRole(s.ID) == journal.RoleRuntime }, "UnitFailed")
-	l.lasting("RuntimeNotReadyReported", longSkip, "RuntimeNotReady",
-		"the runtime said of itself that it was not ready")
+// logRules are what breaks a node without making PLEG unhealthy, the most serious first.
+func logRules() []logRule {
+	runtime := func(name string) bool { return journal.UnitRole(name) == journal.RoleRuntime }
 	// Shims and OCI runtimes are left out: their death is that of one pod.
-	l.subjects("the kernel killed %s for want of memory", "OOMKilled", func(s journal.SubjectCount) bool {
-		return slices.ContainsFunc([]journal.Role{
-			journal.TaskRole(cmp.Or(s.Name, s.ID)),
-			journal.UnitRole(cmp.Or(s.Name, s.ID)),
-		}, func(role journal.Role) bool {
-			return role == journal.RoleKubelet || role == journal.RoleRuntime
-		})
-	}, "OOMKill", "UnitOOMKilled")
-	if c := l.count("RelistFailed"); c.Count >= someTries {
-		l.add(c, "PLEGUnhealthy", "relists failed, at once and not late")
+	vital := func(name string) bool {
+		return slices.ContainsFunc([]journal.Role{journal.TaskRole(name), journal.UnitRole(name)},
+			func(r journal.Role) bool { return r == journal.RoleKubelet || r == journal.RoleRuntime })
 	}
-	for _, kernel := range []struct{ code, what string }{
-		{"SoftLockup", "the kernel reported a CPU as locked up"},
-		{"RCUStall", "the kernel reported RCU stalls"},
-		{"HungTask", "the kernel reported blocked tasks"},
-	} {
-		if c := l.count(kernel.code); c.Count > 0 {
-			var names []string
-			for _, s := range c.Subjects {
-				names = causes.AddTexts(names, []string{s.Name})
-			}
-			if len(names) > 0 {
-				kernel.what += ": " + strings.Join(names[:min(len(names), 3)], ", ")
-			}
-			l.add(c, "KernelHung", kernel.what)
+	return []logRule{
+		{
+			code: "RuntimeIsDown", cause: causes.RuntimeHung, long: longSkip, what: "the kubelet's loop did no work: " +
+				"the runtime's status had not succeeded for 30 s and more (container runtime is down)",
+		},
+		{
+			code: "UnitFailed", cause: causes.RuntimeDown, of: runtime, words: true,
+			what: "the runtime ended with a failure",
+		},
+		{
+			code: "RuntimeNotReadyReported", cause: causes.RuntimeNotReady, long: longSkip,
+			what: "the runtime said of itself that it was not ready",
+		},
+		{code: "OOMKill", cause: causes.OOMKilled, of: vital, what: "the kernel killed processes for want of memory"},
+		{
+			code:  "UnitOOMKilled",
+			cause: causes.OOMKilled,
+			of:    vital,
+			what:  "the kernel killed processes for want of memory",
+		},
+		{
+			code: "RelistFailed", cause: causes.PLEGUnhealthy, from: someTries,
+			what: "relists failed, at once and not late",
+		},
+		{code: "SoftLockup", cause: causes.KernelHung, what: "the kernel reported a CPU as locked up"},
+		{code: "RCUStall", cause: causes.KernelHung, what: "the kernel reported RCU stalls"},
+		{code: "HungTask", cause: causes.KernelHung, what: "the kernel reported blocked tasks"},
+		{
+			code: "StatusCheckPending", cause: causes.RuntimeHung, long: 2 * time.Minute, what: "the kubelet's loop did " +
+				"no work: the runtime had not given its status since the kubelet started",
+		},
+		{
+			code: "NetworkNotReady", cause: causes.NetworkNotReady, long: time.Minute, // a node that boots waits for it
+			what: "the network of pods was not ready: no pod with a network of its own can start",
+		},
+		// An expired certificate also makes calls fail. Nobody else sees trouble that is shorter than the
+		// node-monitor-grace-period.
+		{
+			code: "CertificateExpired", cause: causes.APIServerUnreachable, words: true,
+			what: "a certificate has expired",
+		},
+		{
+			code: "Unauthorized", cause: causes.APIServerUnreachable, from: someTries, long: 40 * time.Second, words: true,
+			what: "the API server rejected the kubelet's credentials",
+		},
+		{
+			code: "APIServerFailed", cause: causes.APIServerUnreachable, from: someTries, long: 40 * time.Second, words: true,
+			what: "calls of the kubelet to the API server failed: to the others the node is Unknown after 40 s",
+		},
+	}
+}
+
+// logFindings returns what breaks a node in whose log no relist is late, the most serious first, one of each cause. A
+// kubelet that ends again and again goes before all, one that ended now and then comes last.
+func logFindings(r *journal.Report) []journal.Finding {
+	var ends, all []journal.Finding
+	for _, rule := range kubeletRules() {
+		if f, ok := rule.find(r); ok {
+			f.Code, f.Words = "kubelet ended", errorWords(countOf(r, "KubeletFatal").Example)
+			ends = []journal.Finding{f}
+			break
 		}
 	}
-	if !loop { // in a loop each start logs it
-		l.lasting("StatusCheckPending", longPending, "RuntimeHung",
-			"the kubelet's loop did no work: the runtime had not given its status since the kubelet started")
+	loop := len(ends) > 0 && ends[0].Count >= manyRestarts
+	for _, rule := range logRules() {
+		told := slices.ContainsFunc(all, func(f journal.Finding) bool { return f.Cause == rule.cause })
+		if told || loop && rule.code == "StatusCheckPending" { // in a loop each start logs it
+			continue
+		}
+		if f, ok := rule.find(r); ok {
+			all = append(all, f)
+		}
 	}
-	l.lasting("NetworkNotReady", longNetwork, "NetworkNotReady",
-		"the network of pods was not ready: no pod with a network of its own can start")
-	l.apiServer()
-	return append(l.all, ends...)
+	if loop {
+		return append(ends, all...)
+	}
+	return append(all, ends...)
 }
 
-// A logJudge gathers the findings of a report.
-type logJudge struct {
-	r   *journal.Report
-	all []journal.Finding
-}
-
-// count returns the count of a signature; zero without one.
-func (l *logJudge) count(code string) journal.Count {
-	for _, c := range l.r.Signatures {
+// countOf returns the count of a signature; zero without one.
+func countOf(r *journal.Report, code string) journal.Count {
+	for _, c := range r.Signatures {
 		if c.Code == code {
 			return c
 		}
@@ -158,41 +193,41 @@ func (l *logJudge) count(code string) journal.Count {
 	return journal.Count{}
 }
 
-// add adds a finding of all records of a signature.
-func (l *logJudge) add(c journal.Count, cause, what string) *journal.Finding {
-	f := journal.Finding{
-		Code: c.Code, Cause: cause, Summary: what, Count: c.Count, Unit: "record", First: c.First,
-		Last: c.Last,
-	}
-	f.Ongoing = l.ongoing(f)
-	l.all = append(l.all, f)
-	return &l.all[len(l.all)-1]
-}
-
-// ongoing reports whether something that lasted goes on until the log ends.
-func (l *logJudge) ongoing(f journal.Finding) bool {
-	return f.First != nil && f.Last != nil && l.r.To != nil && l.r.To.Sub(*f.Last) < oneStretch &&
-		f.Last.Sub(*f.First) >= longSkip
-}
-
-// lasting adds the longest stretch of records of a signature if it is long enough, and returns it.
-func (l *logJudge) lasting(code string, long time.Duration, cause, what string) *journal.Finding {
-	c := l.count(code)
-	if c.First == nil || c.Last == nil {
-		if c.Count < manyUndated {
-			return nil
+// find applies the rule to a report.
+func (l logRule) find(r *journal.Report) (journal.Finding, bool) {
+	c := countOf(r, l.code)
+	var names []string
+	if l.of != nil {
+		i := slices.IndexFunc(c.Subjects, func(s journal.SubjectCount) bool { return l.of(cmp.Or(s.Name, s.ID)) })
+		if i < 0 {
+			return journal.Finding{}, false
 		}
-		return l.add(c, cause, what)
+		c.Subjects = c.Subjects[i : i+1]
+		c.Count, c.First, c.Last = c.Subjects[0].Count, c.Subjects[0].First, c.Subjects[0].Last
 	}
-	if from, to, n := longestStretch(l.r.Events, code); n > 0 {
+	for _, s := range c.Subjects[:min(len(c.Subjects), 3)] {
+		names = append(names, cmp.Or(s.Name, s.ID))
+	}
+	dated := c.First != nil && c.Last != nil
+	if l.long > 0 && dated {
+		from, to, n := longestStretch(r.Events, l.code)
 		c.First, c.Last, c.Count = &from, &to, n
-	} else if c.Last.Sub(*c.First) > time.Duration(min(c.Count, 1<<20))*oneStretch {
-		return nil // the timeline had no room for them, and they lie far apart
 	}
-	if c.Last.Sub(*c.First) < long {
-		return nil
+	if c.Count < max(l.from, 1) || l.long > 0 && !dated && c.Count < manyUndated ||
+		l.long > 0 && dated && c.Last.Sub(*c.First) < l.long {
+		return journal.Finding{}, false
 	}
-	return l.add(c, cause, what)
+	f := journal.Finding{
+		Code: l.code, Cause: l.cause, Summary: l.what, Count: c.Count, Unit: "record", First: c.First, Last: c.Last,
+		Ongoing: dated && r.To != nil && r.To.Sub(*c.Last) < oneStretch && c.Last.Sub(*c.First) >= longSkip,
+	}
+	if len(names) > 0 {
+		f.Summary += ": " + units.List(names)
+	}
+	if l.words {
+		f.Words = errorWords(c.Example)
+	}
+	return f, true
 }
 
 // longestStretch joins the events of a signature that follow each other closely, and returns the longest such stretch.
@@ -217,185 +252,56 @@ func longestStretch(events []journal.Event, code string) (from, to time.Time, n 
 	return from, to, n
 }
 
-// subjects adds what happened to objects that fit: to each unit that failed, to the first that was killed.
-func (l *logJudge) subjects(what, cause string, fits func(journal.SubjectCount) bool, codes ...string) {
-	for _, code := range codes {
-		c := l.count(code)
-		for _, s := range c.Subjects {
-			if !fits(s) {
-				continue
-			}
-			one := journal.Count{Code: code, Count: s.Count, First: s.First, Last: s.Last}
-			f := l.add(one, cause, fmt.Sprintf(what, cmp.Or(s.Name, s.ID)))
-			if strings.HasPrefix(c.Example, s.ID) {
-				f.Words = errorWords(c.Example)
-			}
-			if code != "UnitFailed" {
-				return
-			}
-		}
-	}
-}
-
-// kubeletEnds judges how often the kubelet ended by itself or was killed. A loop is added at once; what happened now
-// and then is returned. systemd's restarts count best: each death writes several records of the other kinds.
-func (l *logJudge) kubeletEnds() []journal.Finding {
-	kubelet := func(s journal.SubjectCount) bool { return journal.UnitRole(s.ID) == journal.RoleKubelet }
-	for _, kind := range []struct{ code, what, unit string }{
-		{"UnitRestarted", "the kubelet ended, and systemd started it again", "time"},
-		{"WatchdogTimeout", "systemd's watchdog killed the kubelet: its loop stood still", "time"},
-		{"KubeletFatal", "the kubelet gave up", "record"},
-		{"UnitFailed", "the kubelet ended with a failure", "record"},
-	} {
-		c := l.count(kind.code)
-		if kind.code != "KubeletFatal" {
-			c.Count, c.First, c.Last = 0, nil, nil
-			for _, s := range c.Subjects {
-				if kubelet(s) {
-					if c.Count == 0 || s.First != nil && s.First.Before(*c.First) {
-						c.First = s.First
-					}
-					if c.Count == 0 || s.Last != nil && s.Last.After(*c.Last) {
-						c.Last = s.Last
-					}
-					c.Count += s.Count
-				}
-			}
-		}
-		if c.Count == 0 {
-			continue
-		}
-		f := journal.Finding{
-			Code: "kubelet ended", Cause: "KubeletCrashLooping", Summary: kind.what, Count: c.Count,
-			Unit: kind.unit, First: c.First, Last: c.Last,
-		}
-		f.Ongoing = l.ongoing(f)
-		f.Words = errorWords(l.count("KubeletFatal").Example)
-		if failed := l.count("UnitFailed").Example; f.Words == "" && journal.UnitRole(failed) == journal.RoleKubelet {
-			f.Words = errorWords(failed)
-		}
-		if f.Count >= manyRestarts {
-			l.all = append(l.all, f)
-			return nil
-		}
-		return []journal.Finding{f}
-	}
-	return nil
-}
-
-// apiServer adds that the kubelet and the API server do not come together. An expired certificate also makes calls
-// fail: it is told once.
-func (l *logJudge) apiServer() {
-	const cause = "APIServerUnreachable"
-	if c := l.count("CertificateExpired"); c.Count > 0 {
-		what := "a certificate has expired"
-		has := func(words string) bool { return strings.Contains(c.Example, words) }
-		switch {
-		case has("failed to verify certificate"), has("bad certificate from server"):
-			what = "the kubelet met an expired certificate, such as that of the API server"
-		case has("remote error: tls"), has("client certificate"):
-			what = "the kubelet's own certificate has expired"
-		}
-		l.add(c, cause, what).Words = errorWords(c.Example)
-		return
-	}
-	for _, kind := range []struct{ code, what string }{
-		{"Unauthorized", "the API server rejected the kubelet's credentials"},
-		{"APIServerFailed", "calls of the kubelet to the API server failed: to the others the node is " +
-			"checks.Unknown after 40 s"},
-	} {
-		if c := l.count(kind.code); c.Count >= someTries {
-			if f := l.lasting(kind.code, longAPI, cause, kind.what); f != nil {
-				f.Words = errorWords(c.Example)
-				return
-			}
-		}
-	}
-}
-
 // errorWords returns the error of a structured record, else the whole record.
 func errorWords(record string) string {
-	_, words, ok := strings.Cut(record, ` err="`)
-	if !ok {
+	_, rest, _ := strings.Cut(record, " err=")
+	quoted, _ := strconv.QuotedPrefix(rest)
+	words, err := strconv.Unquote(quoted)
+	if err != nil {
 		return record
 	}
-	var b strings.Builder
-	for i := 0; i < len(words) && words[i] != '"'; i++ {
-		if words[i] == '\\' && i+1 < len(words) {
-			i++
-		}
-		b.WriteByte(words[i])
-	}
-	return b.String()
+	return words
 }
 
 // logSteps returns the commands that lead on from a report. None of them changes anything.
 func logSteps(r *journal.Report) []journal.NextStep {
+	cause, open := "", true
+	var from, to *time.Time
+	if e := r.Headline(); e != nil {
+		if open = !e.Recovered; len(e.Causes) > 0 {
+			cause = e.Causes[0].Code
+		}
+		if a, b, ok := e.Span(); ok {
+			from, to = &a, &b
+		}
+	} else if len(r.Findings) > 0 {
+		f := r.Findings[0]
+		cause, from, to = f.Cause, f.First, f.Last
+	} else {
+		return nil
+	}
 	var steps []journal.NextStep
-	explain := func(why, code string) {
-		if d, ok := causes.Lookup(code); ok {
-			steps = append(steps, journal.NextStep{Why: why, Command: "kdiag explain " + d.Code})
-		}
+	add := func(why, command string) { steps = append(steps, journal.NextStep{Why: why, Command: command}) }
+	if d, ok := causes.Lookup(cause); ok {
+		add("What this cause means, how to confirm it, and what helps", "kdiag explain "+d.Code)
 	}
-	records := func(from, to time.Time) {
-		steps = append(steps, journal.NextStep{
-			Why:     "All records of that time in the node's journal (times in UTC)",
-			Command: journalctlCommand(r.Sources, from, to),
-		})
+	if open {
+		add("On the node: whether it still is so, and which container or process is behind it", "kdiag pleg")
 	}
-	e := r.Headline()
-	if e == nil {
-		for _, f := range r.Findings[:min(len(r.Findings), 1)] {
-			explain("What this looks like, how to confirm it, and what helps", f.Cause)
-			steps = append(steps, journal.NextStep{
-				Why:     "On the node: whether it still is so, and what is behind it",
-				Command: "kdiag pleg",
-			})
-			if f.First != nil && f.Last != nil {
-				records(*f.First, *f.Last)
-			}
-		}
-		return steps
-	}
-	if len(e.Causes) > 0 {
-		explain("What this cause means, how to confirm it, and what helps", e.Causes[0].Code)
-	}
-	if !e.Recovered {
-		steps = append(steps, journal.NextStep{Why: "On the node: whether it still is so, and which container or " +
-			"process is behind it", Command: "kdiag pleg"})
-	}
-	if from, to, ok := e.Span(); ok {
-		records(from, to)
+	if from != nil && to != nil {
+		add("All records of that time in the node's journal (times in UTC)", journalctlCommand(r.Sources, *from, *to))
 	}
 	return steps
 }
 
-// journalctlCommand returns the command that shows the records around an incident, those of the kernel included. Its
-// times are in UTC, which every version of journalctl reads in the same way.
+// journalctlCommand returns the command that shows the records around an incident, those of the kernel included, out of
+// the folder of a copied journal. Its times are in UTC, which every version of journalctl reads in the same way.
 func journalctlCommand(sources []journal.Source, from, to time.Time) string {
 	const before, after = 10 * time.Minute, 2 * time.Minute
 	quote := func(t time.Time) string { return "'" + t.UTC().Truncate(time.Second).Format(time.DateTime) + " UTC'" }
 	command := "journalctl"
-	if dir := copiedJournal(sources); dir != "" {
-		command += " -D '" + strings.ReplaceAll(dir, "'", `'\''`) + "'"
+	if len(sources) > 0 && sources[0].Format == "journal" && !strings.Contains(sources[0].Name, "/log/journal/") {
+		command += " -D '" + strings.ReplaceAll(path.Dir(sources[0].Name), "'", `'\''`) + "'"
 	}
 	return command + " -o short-precise --since " + quote(from.Add(-before)) + " --until " + quote(to.Add(after))
-}
-
-// copiedJournal returns the folder of journal files that are not the node's own; empty when they are, or lie in
-// several.
-func copiedJournal(sources []journal.Source) string {
-	dir := ""
-	for _, s := range sources {
-		if !strings.HasSuffix(s.Name, ".journal") && !strings.HasSuffix(s.Name, ".journal~") {
-			continue
-		}
-		d := path.Dir(s.Name)
-		if strings.HasPrefix(d, "/var/log/journal") || strings.HasPrefix(d, "/run/log/journal") || dir != "" &&
-			d != dir {
-			return ""
-		}
-		dir = d
-	}
-	return dir
 }

@@ -1,6 +1,7 @@
 package judge
 
 import (
+	"strings"
 	"time"
 
 	"github.com/kdiag/kdiag/checks/facts"
@@ -28,7 +29,7 @@ func readAt() time.Time { return now().Add(-2 * time.Second) }
 // ago is so long before the journal was read.
 func ago(d time.Duration) *time.Time { return new(readAt().Add(-d)) }
 
-// signs adds n records of a signature, the first and the last so long ago, about subjects.
+// signs adds n records of a signature, the first and the last so long ago, about subjects such as "runc pid 7".
 func signs(code string, n int64, first, last time.Duration, example string, subjects ...string) entry {
 	return func(r *journal.Report) {
 		c := journal.Count{
@@ -36,10 +37,11 @@ func signs(code string, n int64, first, last time.Duration, example string, subj
 			Last: ago(last), Example: example,
 		}
 		for _, s := range subjects {
-			c.Subjects = append(c.Subjects, journal.SubjectCount{
-				Kind: "Container", ID: s, Count: n,
-				First: ago(first), Last: ago(last),
-			})
+			subject := journal.SubjectCount{Kind: "Container", ID: s, Count: n, First: ago(first), Last: ago(last)}
+			if name, pid, ok := strings.Cut(s, " pid "); ok {
+				subject.Kind, subject.ID, subject.Name = "Process", pid, name
+			}
+			c.Subjects = append(c.Subjects, subject)
 		}
 		r.Signatures = append(r.Signatures, c)
 	}

@@ -12,7 +12,6 @@ import (
 	"github.com/kdiag/kdiag/checks/facts"
 	"github.com/kdiag/kdiag/checks/host"
 	"github.com/kdiag/kdiag/crictl"
-	"github.com/kdiag/kdiag/journal"
 	"github.com/kdiag/kdiag/journal/signature"
 )
 
@@ -276,14 +275,14 @@ func TestJournalRoots(t *testing.T) {
 		{
 			"the kernel hangs, and the runtime with it",
 			[]tweak{hangs(everyRPC()...)},
-			[]entry{hung("jbd2/sda1-8:311")},
+			[]entry{hung("jbd2/sda1-8 pid 311")},
 			[]string{causes.KernelHung, causes.RuntimeHung},
 			[]string{"", causes.KernelHung},
 		},
 		{
 			"the kernel hangs, and a list with it",
 			[]tweak{hangs(facts.RPCContainers)},
-			[]entry{hung("containerd-shim:5000")},
+			[]entry{hung("containerd-shim pid 5000")},
 			[]string{causes.KernelHung, causes.ListHang},
 			[]string{
 				"",
@@ -296,13 +295,13 @@ func TestJournalRoots(t *testing.T) {
 				socket(crictl.ConnectSilent, ""),
 				daemonIn('T', "do_signal_stop"),
 			},
-			[]entry{hung("jbd2/sda1-8:311")},
+			[]entry{hung("jbd2/sda1-8 pid 311")},
 			[]string{causes.RuntimeHung, causes.KernelHung},
 			[]string{"", ""},
 		},
 		{
 			"the kernel hangs, and PLEG with it", nil,
-			[]entry{hung("jbd2/sda1-8:311"), pleg},
+			[]entry{hung("jbd2/sda1-8 pid 311"), pleg},
 			[]string{causes.KernelHung, causes.PLEGUnhealthy},
 			[]string{"", causes.KernelHung},
 		},
@@ -395,7 +394,7 @@ func TestKernelTasksNow(t *testing.T) {
 		PID: 5000, PPID: 1, Name: "containerd-shim", Role: host.RoleShim, State: 'D',
 		Wchan: "rpc_wait_bit_killable", Started: now().Add(-time.Hour),
 	}
-	log := said(signs(signature.HungTask, 3, 6*time.Minute, 2*time.Minute, blockedShim, "containerd-shim:5000"))
+	log := said(signs(signature.HungTask, 3, 6*time.Minute, 2*time.Minute, blockedShim, "containerd-shim pid 5000"))
 	stuck := only(t, node(log, processesOf(shim)), causes.KernelHung)
 	if !mentions(stuck.Evidence.For, "containerd-shim (pid 5000) is still in uninterruptible sleep") {
 		t.Errorf("%q", stuck.Evidence.For)
@@ -416,113 +415,5 @@ func TestOnlyTheReportHearsTheNode(t *testing.T) {
 	if report.Status != checks.Unhealthy || probe.Status != checks.Healthy || benchmark.Status != checks.Healthy ||
 		len(probe.Causes)+len(benchmark.Causes) > 0 {
 		t.Errorf("%s, %s, %s", report.Status, probe.Status, benchmark.Status)
-	}
-}
-
-// TestSpells holds how records become times in which something went on.
-func TestSpells(t *testing.T) {
-	type span struct{ from, to, n int64 } // seconds before the journal was read
-	spans := func(f *facts.Input) []span {
-		var out []span
-		for _, s := range facts.Spells(facts.New(f), time.Minute, "A", "B") {
-			out = append(out, span{
-				int64(readAt().Sub(s.From).Seconds()), int64(readAt().Sub(s.To).Seconds()),
-				s.Records,
-			})
-		}
-		return out
-	}
-	for _, tt := range []struct {
-		name string
-		log  []entry
-		want []span
-	}{
-		{"none", nil, nil},
-		{"another", []entry{signs("C", 3, time.Minute, 0, "")}, nil},
-		{"dense without a timeline", []entry{signs("A", 11, 5*time.Minute, 0, "")}, []span{{300, 0, 11}}},
-		{"thin without a timeline", []entry{signs("A", 3, 5*time.Minute, 0, "")}, []span{{0, 0, 1}}},
-		{"one", []entry{signs("A", 1, time.Minute, time.Minute, "")}, []span{{60, 60, 1}}},
-		{"a timeline with a gap", []entry{
-			signs("A", 30, 9*time.Minute, 0, ""),
-			burst("A", 20, 9*time.Minute, 8*time.Minute, ""), burst("A", 10, time.Minute, 0, ""),
-		}, []span{{
-			540, 480,
-			20,
-		}, {60, 0, 10}}},
-		{"two codes make one", []entry{
-			signs("A", 1, 2*time.Minute, 2*time.Minute, ""),
-			signs("B", 1, time.Minute, time.Minute, ""),
-		}, []span{{120, 60, 2}}},
-		{"one within another", []entry{
-			signs("A", 9, 5*time.Minute, 0, ""), burst("A", 8, 5*time.Minute, 0, ""),
-			burst("A", 1, 4*time.Minute, 3*time.Minute, ""),
-		}, []span{{300, 0, 9}}},
-		{"a timeline that ends early", []entry{
-			signs("A", 30, 9*time.Minute, 0, ""),
-			burst("A", 20, 9*time.Minute, 8*time.Minute, ""),
-		}, []span{{540, 480, 20}, {0, 0, 1}}},
-		{"no times", []entry{func(r *journal.Report) { r.Signatures = []journal.Count{{Code: "A", Count: 3}} }}, nil},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			if diff := cmp.Diff(tt.want, spans(node(said(tt.log...))), cmp.AllowUnexported(span{})); diff != "" {
-				t.Error(diff)
-			}
-		})
-	}
-}
-
-// TestTaskNames holds the ways in which kernel and kdiag write a task, and what it is to the node.
-func TestTaskNames(t *testing.T) {
-	for _, tt := range []struct {
-		in   string
-		want facts.LogTask
-		role facts.Role
-	}{
-		{"containerd-shim:5000", facts.LogTask{Name: "containerd-shim", PID: 5000}, facts.RoleShim},
-		{"containerd-shim (pid 5000)", facts.LogTask{Name: "containerd-shim", PID: 5000}, facts.RoleShim},
-		{"containerd[77]", facts.LogTask{Name: "containerd", PID: 77}, facts.RoleRuntime},
-		{"runc:[2:INIT]:6000", facts.LogTask{Name: "runc:[2:INIT]", PID: 6000}, facts.RoleOCI},
-		{"runc:[2:INIT]", facts.LogTask{Name: "runc:[2:INIT]", PID: 0}, facts.RoleOCI},
-		{"kworker/u8:3:12345", facts.LogTask{Name: "kworker/u8:3", PID: 12345}, facts.RoleOther},
-		{"jbd2/sda1-8:311", facts.LogTask{Name: "jbd2/sda1-8", PID: 311}, facts.RoleOther},
-		{"kubelet", facts.LogTask{Name: "kubelet", PID: 0}, facts.RoleKubelet},
-		{"k3s-server", facts.LogTask{Name: "k3s-server", PID: 0}, facts.RoleKubelet},
-		{"4711", facts.LogTask{Name: "", PID: 4711}, facts.RoleOther},
-		{"", facts.LogTask{}, facts.RoleOther},
-		{"java", facts.LogTask{Name: "java", PID: 0}, facts.RoleOther},
-		{"conmon:9", facts.LogTask{Name: "conmon", PID: 9}, facts.RoleShim},
-		{"crio:9", facts.LogTask{Name: "crio", PID: 9}, facts.RoleRuntime},
-	} {
-		if got := facts.TaskIn(tt.in); got != tt.want || got.Role() != tt.role {
-			t.Errorf("%q: %+v, role %d", tt.in, got, got.Role())
-		}
-	}
-	for name, want := range map[string]facts.Role{
-		"kubelet.service": facts.RoleKubelet, "k3s-agent.service": facts.RoleKubelet, "snap.microk8s.daemon-kubelite.service": facts.RoleKubelet, "rke2-server": facts.RoleKubelet,
-		"kubelet: The Kubernetes Node Agent": facts.RoleKubelet, "Kubernetes Kubelet": facts.RoleKubelet, "Lightweight Kubernetes": facts.RoleKubelet,
-		"containerd.service": facts.RoleRuntime, "containerd container runtime": facts.RoleRuntime, "docker.service": facts.RoleRuntime, "crio": facts.RoleRuntime,
-		"cri-containerd-12.scope": facts.RoleOther, "sshd.service": facts.RoleOther, "docker.socket": facts.RoleOther, "": facts.RoleOther,
-	} {
-		if got := facts.UnitRole(name); got != want {
-			t.Errorf("%q: %d, want %d", name, got, want)
-		}
-	}
-}
-
-// TestHungCalls holds the arithmetic of worst ages.
-func TestHungCalls(t *testing.T) {
-	for worst, want := range map[time.Duration]int{
-		0: 0, 2*time.Minute + time.Second: 0, 3*time.Minute + 4*time.Second: 0, 4*time.Minute +
-			time.Second: 2, 4*time.Minute + 11*time.Second: 0,
-		6*time.Minute + 2*time.Second: 3, 5 * time.Minute: 0,
-	} {
-		if got := causes.HungCalls(worst, 2*time.Minute, 3*time.Minute); got != want {
-			t.Errorf("%v: %d, want %d", worst, got, want)
-		}
-	}
-	for n, want := range map[int]string{1: "1st", 2: "2nd", 3: "3rd", 4: "4th", 11: "11th", 12: "12th", 21: "21st"} {
-		if got := causes.Ordinal(n); got != want {
-			t.Errorf("%d: %s", n, got)
-		}
 	}
 }

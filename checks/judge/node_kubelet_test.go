@@ -250,14 +250,6 @@ func TestKubeletCauses(t *testing.T) {
 			func(f *facts.Input) { f.Node.Tasks.Value.Stopped = []host.Process{kubeletProcess('T')} },
 		}, "KubeletStalled critical; APIServerUnreachable critical"},
 		{
-			"server away, and only the kernel was heard",
-			[]tweak{away, quiet, readFrom(journal.Source{
-				Name:   "/dev/kmsg",
-				Format: "kmsg",
-			})},
-			"APIServerUnreachable critical",
-		},
-		{
 			"server away, and the kubelet cannot ask it who we are",
 			[]tweak{away, func(f *facts.Input) { cannotAsk(f.Node) }},
 			"APIServerUnreachable critical",

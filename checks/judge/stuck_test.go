@@ -103,7 +103,7 @@ func TestStuckCauses(t *testing.T) {
 		{"the kernel reports it", []tweak{
 			surfaces(blocked(local)),
 			said(signs(signature.HungTask, 2, 9*time.Minute, time.Minute,
-				"INFO: task postgres:7020 blocked for more than 120 seconds.", "postgres:7020")),
+				"INFO: task postgres:7020 blocked for more than 120 seconds.", "postgres pid 7020")),
 		}, "KernelHung warning; TaskStuck warning < KernelHung"},
 		{
 			"a frozen task",

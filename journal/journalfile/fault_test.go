@@ -45,9 +45,6 @@ func TestTruncatedBeforeUse(t *testing.T) {
 	if err := os.Truncate(path, 8192); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := f.Has("MESSAGE", "none"); !errors.Is(err, ErrFault) {
-		t.Errorf("Has: %v", err)
-	}
 	if _, err := f.Boots(t.Context()); !errors.Is(err, ErrFault) {
 		t.Errorf("Boots: %v", err)
 	}

@@ -12,8 +12,6 @@ var (
 	ErrNotJournal = errors.New("not a journal file")
 	// ErrUnknownFormat means that a newer systemd wrote the file with features that this package does not know.
 	ErrUnknownFormat = errors.New("journal file of an unknown format")
-	// ErrIndex means that lists of entries inside the file are damaged.
-	ErrIndex = errors.New("damaged index")
 	// ErrFault means that the mapped file could not be read any more: it was cut while it was read, or its disk failed.
 	ErrFault = errors.New("file shrank or failed while it was read")
 )
@@ -48,8 +46,6 @@ type header struct {
 	tailRealtime uint64
 	size         uint64 // of header and arena: what the file should have
 	headerSize   uint64
-	fieldTable   uint64 // offset of the first bucket of the hash table of fields
-	fieldBytes   uint64
 	tailObject   uint64
 	entryArray   uint64
 }
@@ -76,8 +72,6 @@ func parseHeader(b []byte) (header, error) {
 		fileID:       ID(b[24:40]),
 		seqnumID:     ID(b[72:88]),
 		headerSize:   le.Uint64(b[88:]),
-		fieldTable:   le.Uint64(b[120:]),
-		fieldBytes:   le.Uint64(b[128:]),
 		tailObject:   le.Uint64(b[136:]),
 		entries:      le.Uint64(b[152:]),
 		entryArray:   le.Uint64(b[176:]),

@@ -179,22 +179,6 @@ func TestSearchStops(t *testing.T) {
 	}
 }
 
-func TestHas(t *testing.T) {
-	modes(t, func(t *testing.T, compact, keyed bool, pack byte) {
-		f := openBytes(t, sample(compact, keyed, pack, 1000).b)
-		for value, want := range map[string]bool{"kubelet.service": true, "containerd.service": true, "ssh.service": false} {
-			if got, err := f.Has("_SYSTEMD_UNIT", value); err != nil || got != want {
-				t.Errorf("%s: %v, %v", value, got, err)
-			}
-		}
-		clear(f.img.b[f.img.head.fieldTable:][:16])
-		f.img.b[f.img.head.fieldTable] = 8 // a chain that leads nowhere
-		if got, err := f.Has("_SYSTEMD_UNIT", "kubelet.service"); !errors.Is(err, ErrIndex) {
-			t.Errorf("damaged index: %v, %v", got, err)
-		}
-	})
-}
-
 func TestBoots(t *testing.T) {
 	w := sample(true, true, objZSTD, 100)
 	want := []Boot{

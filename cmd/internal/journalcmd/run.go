@@ -237,7 +237,6 @@ func hint(err error) string {
 		{journal.ErrNoMatch, "quote the pattern, and try it with ls"},
 		{journal.ErrNoBoot, "journalctl --list-boots lists the boots; --boot 0 is the last"},
 		{journal.ErrEmpty, "was it copied whole? kdiag journal </dev/null reads this node's own logs"},
-		{journal.ErrBinary, "give a journal file or text, plain or compressed with gzip, xz, zstd or bzip2"},
 	} {
 		if errors.Is(err, h.err) || strings.Contains(err.Error(), h.err.Error()) {
 			return h.text

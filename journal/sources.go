@@ -1,0 +1,182 @@
+package journal
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"unique"
+
+	"github.com/kdiag/kdiag/journal/journalfile"
+	"github.com/kdiag/kdiag/journal/klog"
+	"github.com/kdiag/kdiag/journal/textlog"
+)
+
+// sampleEvery is how many stamped records of a text lie between two whose stamps are looked at, so that its zone, its
+// year and its range become known without reading every stamp.
+const sampleEvery = 256
+
+// text reads a file of text or a stream.
+func (r *reading) text(ctx context.Context, j *job, c *collector) error {
+	var in io.Reader
+	if j.kind == jobStream {
+		in = &pipeReader{ctx, j.reader}
+	} else {
+		f, err := os.Open(j.path)
+		if err != nil {
+			return plain(err)
+		}
+		defer f.Close() // was only read
+		in = f
+	}
+	b := bufio.NewReaderSize(in, 64<<10)
+	switch head, err := b.Peek(len(journalMagic)); {
+	case len(head) == 0 && errors.Is(err, io.EOF):
+		return ErrEmpty
+	case len(head) == 0:
+		return plain(err)
+	case string(head) == journalMagic:
+		return errors.New("a journal file; give its name, it cannot be read from a pipe")
+	}
+	done := int64(0)
+	take := textTaker(c)
+	stats, err := textlog.Scan(ctx, b, textlog.Options{
+		Next: c.next, Longest: c.m.full.Longest(), SampleEvery: sampleEvery,
+		Progress: func(read int64) {
+			r.advance(j.name, read-done)
+			done = read
+		},
+	}, func(t *textlog.Record) bool { take(t); return true })
+	c.Lines, c.Bytes, c.Unparsed = stats.Lines, stats.Bytes, stats.Unparsed
+	c.Format, c.Compressed = stats.Format, stats.Compression
+	if r.opts.Year == 0 {
+		c.hint.headerYear = stats.HeaderYear
+	}
+	for _, t := range stats.Truncated {
+		j.bad = append(j.bad, Unreadable{Source: c.Name, Offset: t.Offset, Bytes: t.Bytes, Why: t.Why})
+	}
+	return err
+}
+
+// textTaker returns a function that hands records of a text to the collector.
+func textTaker(c *collector) func(*textlog.Record) {
+	var r record
+	return func(t *textlog.Record) {
+		r = record{
+			msg: t.Message, inner: t.Inner, outer: t.Outer, mono: t.Monotonic, host: t.Host,
+			senders: append(r.senders[:0], t.Unit, t.Identifier), pid: cmp.Or(t.InnerPID, t.PID), sample: t.Sample,
+		}
+		if t.Kernel {
+			r.senders = append(r.senders, "kernel")
+		}
+		c.take(&r)
+	}
+}
+
+// findBoot resolves the boot that was asked for, over all journal files. What cannot be opened is reported when it is
+// read.
+func (r *reading) findBoot(ctx context.Context) error {
+	if r.opts.Boot == "" {
+		return nil
+	}
+	if id, err := hex.DecodeString(r.opts.Boot); err == nil && len(id) == len(r.boot) {
+		r.boot = journalfile.ID(id)
+		return nil
+	}
+	back, err := strconv.Atoi(r.opts.Boot)
+	if err != nil || back > 0 {
+		return fmt.Errorf("boot %q: %w; give 0, -1 and so on, or a boot ID of 32 digits", r.opts.Boot, ErrNoBoot)
+	}
+	var all []journalfile.Boot
+	for _, j := range r.jobs {
+		if j.kind != jobJournal {
+			continue
+		}
+		if f, err := journalfile.Open(j.path); err == nil {
+			boots, _ := f.Boots(ctx)
+			all = append(all, boots...)
+			_ = f.Close() // was only read
+		}
+	}
+	slices.SortFunc(all, func(a, b journalfile.Boot) int { return cmp.Compare(a.First, b.First) })
+	all = slices.CompactFunc(all, func(a, b journalfile.Boot) bool { return a.ID == b.ID }) // one boot spans files
+	if len(all)+back < 1 {
+		return fmt.Errorf("boot %s: %w, which holds %d", r.opts.Boot, ErrNoBoot, len(all))
+	}
+	r.boot = all[len(all)-1+back].ID
+	return nil
+}
+
+// query is the range of time and the boot that were asked for, as a journal file wants them. Records are wanted by
+// their own time, and can have been written to the journal up to an hour later.
+func (r *reading) query(c *collector) journalfile.Query {
+	q := journalfile.Query{Match: c.match, Boot: r.boot, Since: uint64(max(0, r.opts.Since.UnixMicro()))}
+	if !r.opts.Until.IsZero() {
+		q.Until = uint64(max(1, r.opts.Until.UnixMicro()+latenessMost))
+	}
+	return q
+}
+
+// journal reads one journal file.
+func (r *reading) journal(ctx context.Context, j *job, c *collector) error {
+	c.Format = formatJournal
+	f, err := journalfile.Open(j.path)
+	if errors.Is(err, journalfile.ErrUnknownFormat) {
+		return fmt.Errorf("%w; journalctl -o export --file FILE | kdiag journal reads it", err)
+	}
+	if err != nil {
+		return plain(err)
+	}
+	defer f.Close() // was only read
+	take := entryTaker(c)
+	stats, err := f.Search(ctx, r.query(c), func(e *journalfile.Entry) bool { take(e); return true })
+	c.Lines, c.Bytes, c.skipped = stats.Entries, stats.Bytes, stats.Skipped
+	if stats.From != 0 {
+		c.From, c.To = timeOf(int64(stats.From)), timeOf(int64(stats.To))
+	}
+	for _, u := range stats.Unreadable {
+		j.bad = append(j.bad, Unreadable{Source: c.Name, Offset: u.Offset, Bytes: u.Bytes, Why: u.Why})
+	}
+	if n := stats.Unresolved; n > 0 {
+		c.Problem = fmt.Sprintf("damaged: %d records could not be found", n)
+	}
+	r.advance(j.name, j.size)
+	return err
+}
+
+// entryTaker returns a function that hands entries of a journal to the collector.
+func entryTaker(c *collector) func(*journalfile.Entry) {
+	var r record
+	return func(e *journalfile.Entry) {
+		r = record{msg: e.Message, senders: r.senders[:0]}
+		if e.Realtime != 0 {
+			r.outer = klog.Stamp{Micros: int64(e.Realtime), Known: true, Year: true, Zone: true}
+		}
+		for field := range e.Labels() {
+			name, value, _ := bytes.Cut(field, []byte("="))
+			switch string(name) {
+			case "_HOSTNAME":
+				r.host = unique.Make(string(value)).Value()
+			case "_PID":
+				r.pid, _ = strconv.Atoi(string(value))
+			case "_SYSTEMD_UNIT", "UNIT", "SYSLOG_IDENTIFIER", "_SYSTEMD_USER_UNIT", "CONTAINER_NAME":
+				r.senders = append(r.senders, string(value))
+			}
+		}
+		if h, rest, ok := klog.ParseHeader(r.msg); ok {
+			r.inner, r.msg, r.pid = h.Stamp, rest, cmp.Or(h.PID, r.pid)
+		} else if i := bytes.IndexByte(r.msg[:min(len(r.msg), 64)], '{'); i >= 0 {
+			if stamp, ok := klog.ParseJSON(r.msg[i:]); ok {
+				r.inner = stamp
+			}
+		}
+		c.take(&r)
+	}
+}
