@@ -41,9 +41,8 @@ type Finding struct {
 	Evidence checks.Evidence
 	Subject  *checks.Subject
 	Related  []checks.Subject
-	// Advise returns the next steps. root is the code of the cause that is to be repaired first, empty if there is
-	// none.
-	Advise func(root string) []checks.NextStep
+	// Advise adds the next steps. root is the code of the cause that is to be repaired first, empty if there is none.
+	Advise func(s *Steps, root string)
 }
 
 // A Root is a cause that explains the one in whose definition it stands.
@@ -56,9 +55,35 @@ type Root struct {
 // Holds reports whether the facts show what the root needs.
 func (r Root) Holds(f *facts.Facts) bool { return r.When == nil || r.When(f) }
 
-// newFinding returns a finding.
-func newFinding(severity checks.Severity, step float64, summary string, e checks.Evidence) *Finding {
-	return &Finding{Severity: severity, Step: step, Summary: summary, Evidence: e}
+// newFinding returns a finding about the subjects, the culprit first. Their texts need not be clean.
+func newFinding(
+	severity checks.Severity, step float64, summary string, e checks.Evidence, subjects ...checks.Subject,
+) *Finding {
+	c := &Finding{Severity: severity, Step: step, Summary: summary, Evidence: e}
+	for i := range subjects {
+		s := &subjects[i]
+		for _, text := range []*string{&s.ID, &s.Name, &s.Namespace, &s.Pod, &s.PodUID} {
+			*text = facts.Clean(*text)
+		}
+	}
+	if len(subjects) > 0 {
+		c.Subject, c.Related = &subjects[0], subjects[1:min(len(subjects), facts.MaxRelated+1)]
+	}
+	return c
+}
+
+// advise sets what adds the next steps, and returns the finding.
+func (c *Finding) advise(add func(s *Steps, root string)) *Finding {
+	c.Advise = add
+	return c
+}
+
+// criticalIf is critical where the condition holds, else a warning.
+func criticalIf(condition bool) checks.Severity {
+	if condition {
+		return checks.Critical
+	}
+	return checks.Warning
 }
 
 // Lookup returns the definition of a code, in any case and with or without dashes: InspectHang, inspecthang and

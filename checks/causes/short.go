@@ -5,58 +5,55 @@ import (
 
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/facts"
+	"github.com/kdiag/kdiag/journal/signature"
 )
 
-// shortCause builds the cause for file systems that are short of something.
-func shortFinding(f *facts.Facts, noun string, inodes bool) *Finding {
-	short := facts.ShortOf(f, inodes)
+// shortOf returns the finding for file systems that are short of space or inodes, the worst first; look adds what
+// shows who takes it.
+func shortOf(f *facts.Facts, noun string, short []facts.Shortage, look func(s *Steps, folder string)) *Finding {
 	if len(short) == 0 {
 		return nil
 	}
+	inodes := noun == "inodes"
 	var e checks.Evidence
+	var subjects []checks.Subject
 	for _, s := range short[:min(len(short), facts.MaxRelated)] {
-		addEvidence(s, &e, inodes)
+		shortEvidence(s, &e, inodes)
+		subjects = append(subjects, s.Subject())
 	}
 	missing(f.Seen.Settings, &e, "the kubelet's eviction thresholds; its defaults are assumed")
 	missing(f.Seen.Spaces, &e, "space of every file system")
-	main := short[0]
-	step := checks.Certain
-	summary := fmt.Sprintf("the file system of %s is short of %s: %s", main.Name(), noun, main.Left(inodes))
-	switch {
-	case main.Err != "":
+	logEvidence(f, &e, signature.DiskFull)
+	main, step := short[0], checks.Certain
+	summary := fmt.Sprintf("the file system of %s has no %s left: %s", main.Name(), noun, main.Left(inodes))
+	if main.Err != "" {
 		summary = fmt.Sprintf("a write to the file system of %s is refused: %s", main.Name(), facts.Clean(main.Err))
-	case main.Full:
-		summary = fmt.Sprintf("the file system of %s has no %s left: %s", main.Name(), noun, main.Left(inodes))
-	default:
+	} else if !main.Full {
 		step = checks.Strong
-		summary += ", and the kubelet evicts pods below " + main.Below
+		summary = fmt.Sprintf("the file system of %s is short of %s: %s, and the kubelet evicts pods below %s",
+			main.Name(), noun, main.Left(inodes), main.Below)
 	}
-	c := newFinding(main.Severity(), step, summary, e)
-	c.Subject = new(main.Subject())
-	for _, s := range short[1:min(len(short), facts.MaxRelated+1)] {
-		c.Related = append(c.Related, s.Subject())
-	}
-	return c
+	return newFinding(main.Severity(), step, summary, e, subjects...).advise(func(s *Steps, _ string) {
+		s.Look("df -h "+main.Folder()+"; df -i "+main.Folder(), "How much is left, and is it space or inodes?")
+		look(s, main.Folder())
+		s.Look(facts.KdiagCommand(f, "gc-exited"), "The plan for dead containers: what may go, and why.")
+		s.cordon()
+	})
 }
 
-func addEvidence(s facts.Shortage, e *checks.Evidence, inodes bool) {
-	total := s.Space.Size
-	if inodes {
-		total = s.Space.Inodes
-	}
-	if total > 0 {
+func shortEvidence(s facts.Shortage, e *checks.Evidence, inodes bool) {
+	if !inodes && s.Space.Size > 0 || inodes && s.Space.Inodes > 0 {
 		Addf(&e.For, "%s: %s", s.Name(), s.Left(inodes))
 	}
 	if s.Err != "" {
-		Addf(&e.For, "a timed write of 4 KiB there got: %s", facts.Clean(s.Err))
+		Addf(&e.For, "a timed write of 4 KiB there failed: %s", facts.Clean(s.Err))
 	} else if s.Full && s.Written && !inodes {
-		Addf(&e.Against, "timed writes there went through, from what is reserved for root perhaps (ext4 keeps 5 %%)")
+		Addf(&e.Against, "timed writes there went through, perhaps from what is reserved for root (ext4 keeps 5 %%)")
 	}
 	if s.Signal != "" {
-		Addf(&e.For, "below the kubelet's %s<%s: it says DiskPressure, evicts pods, and takes no new ones", s.Signal,
-			s.Below)
+		Addf(&e.For, "below the kubelet's %s<%s: it reports DiskPressure and evicts pods", s.Signal, s.Below)
 	}
 	if len(s.Space.Folders) > 0 {
-		Addf(&e.For, "on it lie %s", facts.FoldersLine(s.Space.Folders))
+		Addf(&e.For, "folders on it: %s", facts.FoldersLine(s.Space.Folders))
 	}
 }

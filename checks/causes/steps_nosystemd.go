@@ -38,57 +38,27 @@ func plainStep(f *facts.Facts, step checks.NextStep) (checks.NextStep, bool) {
 	if !strings.Contains(command, "systemctl ") && !strings.Contains(command, "journalctl ") {
 		return step, true
 	}
-	pid := daemonPID(f, command)
+	name, pid := strings.ReplaceAll(strings.ToLower(f.Target.Name), "-o", "o"), f.Target.Daemon.PID // CRI-O's is crio
+	if unit := f.Target.KubeletUnit; strings.Contains(command, unit) && unit != f.Target.Unit || !facts.Safe(name) {
+		name, pid = "kubelet", 0
+		if all := facts.ProcessesOf(f, host.RoleKubelet); len(all) > 0 {
+			pid = all[0].PID
+		}
+	}
 	switch {
 	case command == "systemctl reboot":
 		step.Command = "reboot"
 	case strings.Contains(command, "journalctl --no-pager -k "): // the kernel's own log has no --since
-		before, after, _ := strings.Cut(command, "journalctl --no-pager -k ")
-		after = strings.TrimPrefix(after, "--since -1h")
-		if lines, ok := strings.CutPrefix(after, "-n "); ok {
-			after = " | tail -n " + lines
-		}
-		step.Command = before + "dmesg -T" + after
+		step.Command = strings.NewReplacer("journalctl --no-pager -k --since -1h", "dmesg -T",
+			"journalctl --no-pager -k -n", "dmesg -T | tail -n").Replace(command)
 	case strings.HasPrefix(command, "systemctl status ") && pid > 1:
 		step.Command = fmt.Sprintf("ps -o pid,ppid,stat,lstart,etime,comm -p %d", pid)
 		step.Why = "Does it run, since when, and who is its parent? Systemd does not run here."
-	case strings.HasPrefix(command, "journalctl ") && strings.Contains(command, " -u ") && pid > 1:
-		step.Command = fmt.Sprintf("ls -l /proc/%d/fd/1 /proc/%d/fd/2", pid, pid)
-		step.Why = "Where does its log go? Read its end there: " + step.Why
 	case strings.Contains(command, "systemctl restart ") || strings.Contains(command, "systemctl start "):
-		name := startedBy(f, command)
 		step.Command = "grep -rlsw " + name + " /etc/init.d /etc/runit /etc/sv /etc/s6 /etc/service /etc/inittab"
 		step.Why = fmt.Sprintf("Systemd does not run here: what starts %s? Let that do it. %s", name, step.Why)
 	default:
 		return step, false
 	}
 	return step, true
-}
-
-// daemonPID is the process that a command about a unit is about; 0 where it does not run, or is not known.
-func daemonPID(f *facts.Facts, command string) int {
-	if !aboutKubelet(f, command) {
-		return f.Target.Daemon.PID
-	}
-	if f.Kubelet != nil {
-		return f.Kubelet.PID
-	}
-	if all := facts.ProcessesOf(f, host.RoleKubelet); len(all) > 0 {
-		return all[0].PID
-	}
-	return 0
-}
-
-func aboutKubelet(f *facts.Facts, command string) bool {
-	unit := f.Target.KubeletUnit
-	return strings.Contains(command, unit) && unit != f.Target.Unit
-}
-
-// startedBy names the program that a command about a unit starts, safe to paste.
-func startedBy(f *facts.Facts, command string) string {
-	name := strings.ReplaceAll(strings.ToLower(f.Target.Name), "-o", "o") // CRI-O's is crio
-	if !aboutKubelet(f, command) && facts.Safe(name) {
-		return name
-	}
-	return "kubelet"
 }

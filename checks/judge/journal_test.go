@@ -95,7 +95,7 @@ func TestJournalCauses(t *testing.T) {
 			}))}, []string{"PLEGUnhealthy critical"}, "relists finish, but too late"},
 		{"PLEG and failing relists", []tweak{said(incident(6*time.Minute, 4*time.Second),
 			signs(signature.RelistFailed, 3, 6*time.Minute, time.Minute,
-				hungRelist))}, []string{"PLEGUnhealthy critical"}, "its lists fail"},
+				hungRelist))}, []string{"PLEGUnhealthy critical"}, "lists fail"},
 		{"a kubelet that starts", []tweak{said(incident(20*time.Second, 2*time.Second, starting))}, nil, ""},
 		{"PLEG without times", []tweak{said(incident(20*time.Second, 2*time.Second,
 			func(e *journal.Episode) { e.Start, e.End = nil, nil }))}, nil, ""},
@@ -172,7 +172,7 @@ func TestJournalCauses(t *testing.T) {
 			"API server away",
 			[]tweak{said(api(30, 6*time.Minute, 3*time.Second))},
 			[]string{"APIServerUnreachable critical"},
-			"since 03:03:24: no answer in time",
+			"since 03:03:24: i/o timeout",
 		},
 		{
 			"API server away for 40 s",
@@ -258,7 +258,7 @@ func TestJournalCauses(t *testing.T) {
 
 		{"a hung shim", []tweak{said(signs(signature.HungTask, 3, 6*time.Minute, 2*time.Minute, blockedShim,
 			"containerd-shim:5000"))}, []string{"KernelHung critical"}, "the kernel reports containerd-shim (pid " +
-			"5000) as hung: its container cannot be asked"},
+			"5000) as hung: what it serves waits"},
 		{"a hung runc", []tweak{said(signs(signature.HungTask, 1, 2*time.Minute, 2*time.Minute, blockedShim,
 			"runc:[2:INIT]:6000"))}, []string{"KernelHung critical"}, "runc:[2:INIT] (pid 6000)"},
 		{"a hung journal of a disk", []tweak{said(signs(signature.HungTask, 1, 2*time.Minute, 2*time.Minute,

@@ -128,7 +128,9 @@ func advise(defs map[string]causes.Definition, found []causes.Finding, roots map
 			Subject: x.Subject, Related: x.Related, CausedBy: root.causedBy, NextSteps: []checks.NextStep{},
 		}
 		if x.Advise != nil {
-			c.NextSteps = x.Advise(root.repair)
+			var steps causes.Steps
+			x.Advise(&steps, root.repair)
+			c.NextSteps = steps.Done()
 		}
 		if root.causedBy != "" && !defs[root.causedBy].Past {
 			for i, s := range c.NextSteps {

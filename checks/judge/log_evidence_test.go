@@ -39,14 +39,14 @@ func TestJournalAsEvidence(t *testing.T) {
 			[]tweak{socket(crictl.ConnectRefused, "refused")},
 			[]entry{down, signs(signature.RelistFailed, 180, 3*time.Minute, time.Second,
 				refusedRelist)},
-			1, `"container runtime is down" (30 s and more without a good Status) since 03:06:24`,
+			1, "Status has failed for 30 s or more since 03:06:24",
 		},
 		{
 			"down, its relists", causes.RuntimeDown,
 			[]tweak{socket(crictl.ConnectRefused, "refused")},
 			[]entry{signs(signature.RelistFailed, 180, 3*time.Minute, time.Second,
 				refusedRelist)},
-			1, "relists fail since 03:06:24, the first with Unavailable",
+			1, "relists fail since 03:06:24: ",
 		},
 		{
 			"down for longer than is read", causes.RuntimeDown,
@@ -59,7 +59,7 @@ func TestJournalAsEvidence(t *testing.T) {
 			"down, and the kubelet works", causes.RuntimeDown,
 			[]tweak{socket(crictl.ConnectRefused, "refused")},
 			[]entry{active},
-			-1, "its log tells of no trouble",
+			-1, "its log has no record of trouble",
 		},
 		{
 			"down, and the kubelet worked before", causes.RuntimeDown,
@@ -87,13 +87,6 @@ func TestJournalAsEvidence(t *testing.T) {
 			[]entry{pleg},
 			1,
 			"PLEG is not healthy",
-		},
-		{
-			"list, down too", causes.ListHang,
-			[]tweak{hangs(facts.RPCContainers)},
-			[]entry{pleg, down},
-			-1,
-			"container runtime is down",
 		},
 		{
 			"object, named", causes.InspectHang,
@@ -127,14 +120,14 @@ func TestJournalAsEvidence(t *testing.T) {
 			[]entry{signs(signature.MessageTooLarge, 40, 3*time.Minute, time.Second,
 				"rpc error: code = ResourceExhausted desc = grpc: received message larger than max (26300000 vs. "+
 					"16777216)")},
-			1, "26300000 against 16777216 bytes, by the receiver's limit",
+			1, "(26300000 vs. 16777216)",
 		},
 		{
 			"too large, and the kubelet works", causes.ListTooLarge,
 			[]tweak{exited(800, 1, 30000)},
 			[]entry{active},
 			-1,
-			"no trouble",
+			"no record of trouble",
 		},
 		{
 			"network", causes.NetworkNotReady,
@@ -151,18 +144,11 @@ func TestJournalAsEvidence(t *testing.T) {
 			"container runtime is down",
 		},
 		{
-			"down, stopped", causes.RuntimeDown,
-			[]tweak{socket(crictl.ConnectRefused, "refused")},
-			[]entry{signs(signature.UnitFailed, 1, time.Minute, time.Minute,
-				"containerd.service: Failed with result 'exit-code'.", "containerd.service")},
-			1, "containerd.service failed at 03:08:24",
-		},
-		{
 			"images", causes.ImageServiceHung,
 			[]tweak{hangs(facts.RPCImages, facts.RPCImageFs)},
 			[]entry{signs(signature.ImageServiceFailed, 3, 9*time.Minute, time.Minute,
 				"x")},
-			1, "image calls fail as well",
+			1, "image calls fail",
 		},
 		{
 			"exited, and removals fail", causes.TooManyExited,
@@ -505,24 +491,6 @@ func TestTaskNames(t *testing.T) {
 	} {
 		if got := facts.UnitRole(name); got != want {
 			t.Errorf("%q: %d, want %d", name, got, want)
-		}
-	}
-}
-
-// TestHungCalls holds the arithmetic of worst ages.
-func TestHungCalls(t *testing.T) {
-	for worst, want := range map[time.Duration]int{
-		0: 0, 2*time.Minute + time.Second: 0, 3*time.Minute + 4*time.Second: 0, 4*time.Minute +
-			time.Second: 2, 4*time.Minute + 11*time.Second: 0,
-		6*time.Minute + 2*time.Second: 3, 5 * time.Minute: 0,
-	} {
-		if got := causes.HungCalls(worst, 2*time.Minute, 3*time.Minute); got != want {
-			t.Errorf("%v: %d, want %d", worst, got, want)
-		}
-	}
-	for n, want := range map[int]string{1: "1st", 2: "2nd", 3: "3rd", 4: "4th", 11: "11th", 12: "12th", 21: "21st"} {
-		if got := causes.Ordinal(n); got != want {
-			t.Errorf("%d: %s", n, got)
 		}
 	}
 }

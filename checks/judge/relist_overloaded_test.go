@@ -29,31 +29,32 @@ func TestOverloadedNow(t *testing.T) {
 		{
 			"cold",
 			[]tweak{with(0.299, 1.5, 1, 240)},
-			"not now, when a relist takes 299ms: after a restart of the kubelet, the first relist takes 4m: 133% " +
-				"of the threshold",
+			"one relist of the kubelet takes 299ms now, 0.2% of the threshold of 3m; after a restart of the kubelet, " +
+				"4m (133%)",
 		},
 		{
 			"churn",
 			[]tweak{with(0.299, 1.5, 90, 30)},
-			"not now, when a relist takes 299ms: when a tenth of the pods change at once, one relist takes 1m30s: " +
-				"50% of the threshold",
+			"one relist of the kubelet takes 299ms now, 0.2% of the threshold of 3m; when a tenth of the pods change " +
+				"at once, 1m30s (50%)",
 		},
 		{
 			"cold, and PLEG is unhealthy",
 			[]tweak{with(0.299, 1.5, 1, 240), unhealthy},
-			"after a restart of the kubelet, the first relist takes 4m: 133% of the threshold",
+			"one relist of the kubelet takes 299ms now, 0.2% of the threshold of 3m; after a restart of the kubelet, " +
+				"4m (133%)",
 		},
-		{"near", []tweak{with(90, 91, 90, 240)}, "one relist of the kubelet takes 1m30s now, 50% of the threshold"},
+		{"near", []tweak{with(90, 91, 90, 240)}, "one relist of the kubelet takes 1m30s now, 50% of the threshold of 3m"},
 		{
 			"over",
 			[]tweak{with(200, 201, 200, 240)},
-			"one relist of the kubelet takes 3m20s now, over the threshold of 3m",
+			"one relist of the kubelet takes 3m20s now, 111% of the threshold of 3m",
 		},
 		{
 			"age",
 			[]tweak{with(50, 200, 50, 50)},
-			"one relist of the kubelet takes 50s now; until the next one's lists are in, PLEG was last seen " +
-				"active 3m20s ago, over the threshold of 3m",
+			"one relist of the kubelet takes 50s now, 28% of the threshold of 3m; when the next one's lists are in, " +
+				"PLEG was last seen active 3m20s ago",
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
