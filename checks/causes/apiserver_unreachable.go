@@ -73,12 +73,10 @@ func recogniseAPIServerUnreachable(f *facts.Facts) *Finding {
 				s.Look("getent hosts "+name, "Does its name resolve?")
 			}
 		}
-		s.Look(facts.KubeletLog(f)+" | grep -E 'node status|lease|x509|Unauthorized'", "How do the calls fail?")
+		s.Look(facts.KubeletLog(f)+" | grep -E 'node status|lease|x509|Unauthorized' | tail", "How do they fail?")
 		s.Look("openssl x509 -noout -enddate -in /var/lib/kubelet/pki/kubelet-client-current.pem", "Is it valid?")
-		s.Look(`kubectl get lease -n kube-node-lease "$(hostname)" -o yaml`, "From a machine that reaches the API "+
-			"server: when was the lease renewed last? Are other nodes Unknown too?")
-		s.Add(checks.TouchesKubelet, "systemctl restart "+f.Target.KubeletUnit, "Only if the way is free and the "+
-			"calls still fail: it drops a dead connection and reads its credentials anew.")
+		s.Look(`kubectl get lease -n kube-node-lease "$(hostname)" -o yaml`, "Is it renewed? Are others Unknown too?")
+		s.Add(checks.TouchesKubelet, "systemctl restart "+f.Target.KubeletUnit, "Only if the way is free.")
 	})
 }
 
@@ -136,12 +134,7 @@ func serverEvidence(f *facts.Facts, e *checks.Evidence) string {
 // apiServer returns host and port of the API server, safe to paste, as the kubeconfig names it now, else as the log
 // does, which may tell of an earlier one; empty when neither does.
 func apiServer(f *facts.Facts) (host, port string) {
-	names := []string{f.Seen.Server.Value.URL}
-	for _, code := range []string{signature.APIServerFailed, signature.Unauthorized} {
-		if c := facts.Logged(f, code); c != nil {
-			names = append(names, c.Example)
-		}
-	}
+	names := []string{f.Seen.Server.Value.URL, facts.FirstExample(f, signature.APIServerFailed, signature.Unauthorized)}
 	for _, name := range names {
 		if m := serverInRecord.FindStringSubmatch(name); m != nil && !strings.HasPrefix(m[1], "-") {
 			return m[1], m[2]

@@ -59,6 +59,9 @@ func (r Root) Holds(f *facts.Facts) bool { return r.When == nil || r.When(f) }
 func newFinding(
 	severity checks.Severity, step float64, summary string, e checks.Evidence, subjects ...checks.Subject,
 ) *Finding {
+	if len(e.For) == 0 { // what was seen is the summary itself
+		e.For = []string{summary}
+	}
 	c := &Finding{Severity: severity, Step: step, Summary: summary, Evidence: e}
 	for i := range subjects {
 		s := &subjects[i]

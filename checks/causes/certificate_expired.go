@@ -91,9 +91,6 @@ func recogniseCertificateExpired(f *facts.Facts) *Finding {
 		summary += "; by the API server's clock it is valid"
 		Addf(&e.For, "the API server's clock differs by %s: this node's clock is wrong", n.Server.Value.Skew.Abs())
 	}
-	if n.Settings.OK && c == client && !n.Settings.Value.RotateClient {
-		Addf(&e.For, "the kubelet does not renew it: rotateCertificates is off")
-	}
 	if k := facts.Logged(f, signature.CertificateExpired); k != nil {
 		Addf(&e.For, "its log: %s", facts.Quote(f, k.Example))
 	}
@@ -120,8 +117,7 @@ func adviseExpired(f *facts.Facts, s *Steps, c kubelet.Certificate) {
 		s.Look("openssl x509 -noout -subject -issuer -dates -in "+c.Path+"; date -u", "Is now between the two dates?")
 	}
 	s.Look("timedatectl; chronyc tracking", "Is the clock right? A wrong clock makes a good certificate invalid.")
-	s.Look("kubectl get csr --sort-by=.metadata.creationTimestamp | tail", "From a machine that reaches the API "+
-		"server: does a request of this node wait for approval?")
+	s.Look("kubectl get csr --sort-by=.metadata.creationTimestamp | tail", "Does a request wait for approval?")
 	s.Look(facts.KubeletLog(f)+" | grep -iE 'certificate|x509|csr' | tail -n 20", "How did it try to renew it?")
 	if byWrongClock(f, c) {
 		s.Add(checks.TouchesNode, "chronyc makestep", "Sets the clock at once. Timers and databases see the jump.")

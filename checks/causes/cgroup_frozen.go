@@ -55,9 +55,7 @@ func recogniseCgroupFrozen(f *facts.Facts) *Finding {
 		subjects = append(subjects, s)
 	}
 	e.For = facts.Head(e.For, facts.MaxRelated)
-	missing(f.Seen.Cgroups, &e, "other control groups")
-	summary := fmt.Sprintf("the control group of %s is frozen: its %s %s not run", name(frozen[0].FrozenCgroup),
-		units.Count(frozen[0].Tasks, "task"), units.Plural(frozen[0].Tasks, "does", "do"))
+	summary := fmt.Sprintf("the control group of %s is frozen: it does not run", name(frozen[0].FrozenCgroup))
 	if n := len(frozen) - 1; n > 0 {
 		summary += fmt.Sprintf("; %s more", units.Count(n, "group"))
 	}

@@ -25,14 +25,9 @@ func recogniseCgroupsLeaked(f *facts.Facts) *Finding {
 	var e checks.Evidence
 	severity := checks.Warning
 	summary := fmt.Sprintf("%s: a full node has 500 to 1,500", units.Count(g.Total, "control group"))
-	Addf(&e.For, "%s (version %d)", units.Count(g.Total, "control group"), g.Version)
-	if g.Dying > 0 {
-		Addf(&e.For, "%s removed and still held by memory that was charged to them (dying)", units.Plural(g.Dying,
-			"1 is", units.Number(g.Dying)+" are"))
-	}
+	Addf(&e.For, "%s (version %d), %d dying", units.Count(g.Total, "control group"), g.Version, max(g.Dying, 0))
 	if g.Dying >= l.DyingCgroups {
-		summary = fmt.Sprintf("%s removed and still held by memory that was charged to them", units.Plural(g.Dying,
-			"1 control group is", units.Number(g.Dying)+" control groups are"))
+		summary = units.Count(g.Dying, "control group") + " removed and still held by memory that was charged to them"
 	}
 	if ids >= l.CgroupsCritical {
 		summary = fmt.Sprintf("%s of the 65,535 that the kernel has ids for", units.Count(ids, "memory control group"))
@@ -44,10 +39,6 @@ func recogniseCgroupsLeaked(f *facts.Facts) *Finding {
 		}
 	}
 	addMost(&e.For, "%s for the controller %s", g.ByController)
-	if s := f.Seen.Systemd.Value; s.Inactive >= l.LeakedUnits && l.LeakedUnits > 0 {
-		Addf(&e.For, "%s of systemd are loaded and dead", units.Count(s.Inactive, "unit"))
-	}
-	missing(f.Seen.Cgroups, &e, "all control groups")
 	return newFinding(severity, checks.Strong, summary, e, checks.Subject{
 		Kind: "Node",
 		Name: "control groups",

@@ -1,8 +1,6 @@
 package causes
 
 import (
-	"fmt"
-
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/facts"
 	"github.com/kdiag/kdiag/checks/units"
@@ -37,8 +35,7 @@ func recogniseCPUStarved(f *facts.Facts) *Finding {
 		if slow {
 			step = checks.Certain
 		}
-		summary = fmt.Sprintf("the CPU limit of %s stops it in %s of the time slices", facts.Clean(t.Path),
-			units.Percent(facts.ThrottledShare(t)))
+		summary = facts.Clean(t.Path) + " is stopped by its CPU limit: " + units.Percent(facts.ThrottledShare(t))
 		subject, unit = checks.Subject{Kind: "Cgroup", Name: t.Path}, t.Unit
 		if facts.Safe(unit) {
 			subject = checks.Subject{Kind: "Unit", Name: unit}
@@ -67,8 +64,7 @@ func recogniseCPUStarved(f *facts.Facts) *Finding {
 		s.Look("ps -eo pid,pcpu,etime,comm --sort=-pcpu | head -n 15", "Who uses the CPUs?")
 		if facts.Safe(unit) {
 			s.Look("systemctl show "+unit+" -p CPUQuotaPerSecUSec -p Slice", "Is it the unit's limit, or its slice's?")
-			s.Add(checks.TouchesScheduler, "systemctl set-property --runtime "+unit+" CPUQuota=",
-				"Takes the limit off the unit until the next boot, without a restart.")
+			s.Add(checks.TouchesScheduler, "systemctl set-property --runtime "+unit+" CPUQuota=", untilBoot)
 		}
 		s.cordon()
 	})

@@ -81,6 +81,7 @@ func parsePage(text string) (checks.Definition, error) {
 		return checks.Definition{}, err
 	}
 	return checks.Definition{
-		Code: p.Code, Title: p.Title, Means: strings.TrimSpace(means), Confirm: p.Confirm, Fix: p.Fix, Mistaken: p.MistakenFor, Sources: p.Sources,
+		Code: p.Code, Title: p.Title, Means: strings.TrimSpace(means), Confirm: p.Confirm, Fix: p.Fix,
+		Mistaken: p.MistakenFor, Sources: p.Sources,
 	}, nil
 }

@@ -37,6 +37,9 @@ func Addf(lines *[]string, format string, args ...any) {
 	*lines = append(*lines, textf(format, args...))
 }
 
+// outOf writes a part of a number of things: 3 of 9 status calls.
+func outOf(n, all int, noun string) string { return units.Number(n) + " of " + units.Count(all, noun) }
+
 // top returns the first of a list that a report names.
 func top[T any](all []T) []T { return all[:min(len(all), facts.MostNamed)] }
 
@@ -58,11 +61,7 @@ func atWork(f *facts.Facts, p host.Process) string {
 // processEvidence adds what is wrong with the processes of a culprit. That none was found is no evidence: an exited
 // container has none.
 func processEvidence(f *facts.Facts, e *checks.Evidence, ids ...string) {
-	for _, t := range f.Seen.Tasks.Value.Blocked {
-		if t.ObjectID != "" && slices.Contains(ids, t.ObjectID) {
-			addTaskLine(f, e, t)
-		}
-	}
+	addTasks(f, e, func(t host.BlockedTask) bool { return t.ObjectID != "" && slices.Contains(ids, t.ObjectID) })
 	if f.HostMissing != "" {
 		return
 	}
@@ -153,18 +152,9 @@ func patientStep(f *facts.Facts, step float64) float64 {
 // way: a daemon may be broken on a node that starves.
 func pressureEvidence(f *facts.Facts, e *checks.Evidence) {
 	p := f.Seen.Pressure
-	var words []string
-	add := func(name string, s *host.Stall, avg10 func(*host.Stall) float64) {
-		if p.OK && s != nil {
-			words = append(words, fmt.Sprintf("%s %.0f%%", name, avg10(s)))
-		}
-	}
-	full := func(s *host.Stall) float64 { return s.Full.Avg10 }
-	add("CPU some", p.Value.CPU, func(s *host.Stall) float64 { return s.Some.Avg10 })
-	add("memory full", p.Value.Memory, full)
-	add("io full", p.Value.IO, full)
-	if len(words) > 0 {
-		Addf(&e.For, "pressure in the last 10 s: %s", units.List(words))
+	if cpu, memory, io := p.Value.CPU, p.Value.Memory, p.Value.IO; p.OK && cpu != nil && memory != nil && io != nil {
+		Addf(&e.For, "pressure in the last 10 s: CPU some %.0f%%, memory full %.0f%% and io full %.0f%%",
+			cpu.Some.Avg10, memory.Full.Avg10, io.Full.Avg10)
 	} else {
 		Addf(&e.Missing, "pressure of disk, CPU and memory (/proc/pressure) was not read")
 	}

@@ -41,7 +41,6 @@ func recogniseFilesExhausted(f *facts.Facts) *Finding {
 	}
 	summary := e.For[0]
 	logEvidence(f, &e, signature.FilesExhausted)
-	missing(f.Seen.Files, &e, "open files of every process that matters")
 	return newFinding(severity, checks.Certain, summary, e, subjects...).advise(func(s *Steps, _ string) {
 		for _, p := range consumers {
 			if p.PID <= 1 {

@@ -54,20 +54,13 @@ func recogniseFilesystemHung(f *facts.Facts) *Finding {
 	if last != nil && bad != nil && last.After(*bad) {
 		Addf(&e.Against, "the kernel's log: a server answered again at %s", facts.ClockText(f, *last))
 	}
-	for _, t := range f.Seen.Tasks.Value.Blocked {
-		if w := facts.WaitOf(t); (w == facts.WaitNetworkFS || w == facts.WaitFUSE) && len(e.For) < facts.MaxRelated {
-			confirmed = true
-			addTaskLine(f, &e, t)
-		}
-	}
+	confirmed = addTasks(f, &e, func(t host.BlockedTask) bool {
+		return facts.WaitOf(t) == facts.WaitNetworkFS || facts.WaitOf(t) == facts.WaitFUSE
+	}) || confirmed
 	step := checks.Certain
 	if main.Hung && !confirmed && main.Waiting < f.Limits.Node.MountWaiting {
 		step = checks.Strong
 		Addf(&e.Missing, "whether it answers later: it was given %s", main.Waiting)
-	}
-	missing(f.Seen.Mounts, &e, "the other mounts")
-	if left := f.Seen.Mounts.Value.Left; left > 0 {
-		Addf(&e.Missing, "%s not asked", units.Count(left, "further mount"))
 	}
 	return newFinding(criticalIf(critical), step, summary, e, subjects...).advise(func(s *Steps, _ string) {
 		s.Look("journalctl --no-pager -k --since -1h | grep -iE 'not responding|server .* OK|timed out|fuse|ceph|cifs'",
@@ -82,10 +75,8 @@ func recogniseFilesystemHung(f *facts.Facts) *Finding {
 			}
 			s.Look("stat -f "+m.Point+" & sleep 5; jobs", "Still running, it hangs. Enter no path below it in a shell.")
 			if m.Network {
-				s.Add(checks.TouchesPod, "umount -f "+m.Point, "Fails what waits there with an error. Only when the "+
-					"server does not come back: unwritten data of the volume is lost.")
-				s.Add(checks.TouchesPod, "umount -l "+m.Point, "Hides the mount from whoever comes next, where -f was "+
-					"not enough. What waits already goes on waiting.")
+				s.Add(checks.TouchesPod, "umount -f "+m.Point, "Only if the server is gone: unwritten data is lost.")
+				s.Add(checks.TouchesPod, "umount -l "+m.Point, "Hides the mount where -f was not enough.")
 			}
 			addDeletePod(f, s, podOf(f, m.PodUID), "The mount's pod. It ends only after the mount answers.")
 		}

@@ -1,8 +1,6 @@
 package causes
 
 import (
-	"fmt"
-
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/facts"
 	"github.com/kdiag/kdiag/checks/units"
@@ -38,15 +36,13 @@ func recogniseImageServiceHung(f *facts.Facts) *Finding {
 			return nil
 		}
 		severity, step = checks.Warning, checks.Strong
-		summary = fmt.Sprintf("%s %s with an error: image garbage collection and eviction are blind", units.List(names),
-			units.Plural(len(names), "comes back", "come back"))
+		summary = units.List(names) + ": answered with an error, so image garbage collection and eviction are blind"
 		Addf(&e.Against, "the calls are answered, with an error: no lock is held")
 	case f.Pattern.OnlyImageList:
 		severity, step = checks.Warning, checks.Strong
 		summary = "ListImages hangs while ImageFsInfo answers: unused images stay, and pulls may hang as well"
 	default:
-		summary = fmt.Sprintf("%s %s while the lists answer: no image is pulled, no new container starts, the disk is "+
-			"not watched", units.List(names), units.Plural(len(names), "hangs", "hang"))
+		summary = units.List(names) + ": no answer, while the lists answer: no image is pulled, the disk is not watched"
 	}
 	if f.RPC[names[0]].Outcome == facts.Hung {
 		addCalls(f, &e.For, isAlive, facts.RPCVersion, facts.RPCStatus, facts.RPCSandboxes, facts.RPCContainers)

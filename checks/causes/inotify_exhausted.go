@@ -62,12 +62,10 @@ func recogniseInotifyExhausted(f *facts.Facts) *Finding {
 	if n.Unread > 0 {
 		Addf(&e.Missing, "descriptors of %s could not be read: there may be more", units.Count(n.Unread, "process"))
 	}
-	missing(f.Seen.Inotify, &e, "inotify of all processes")
 	return newFinding(facts.Worse(i, w), checks.Certain, summary, e, subjects...).advise(func(s *Steps, _ string) {
 		s.Look("find /proc/[0-9]*/fd -lname anon_inode:inotify 2>/dev/null | cut -d/ -f3 | sort | uniq -c | sort -rn "+
 			"| head", "Which processes hold the instances?")
-		s.Add(checks.TouchesScheduler, fmt.Sprintf("sysctl -w %s=%d", sysctl, raised), "Raises the limit at once, "+
-			"until the next boot. Then put it into /etc/sysctl.d.")
+		s.Add(checks.TouchesScheduler, fmt.Sprintf("sysctl -w %s=%d", sysctl, raised), "Raises it until the next boot.")
 	})
 }
 

@@ -71,8 +71,8 @@ func recogniseInspectHang(f *facts.Facts) *Finding {
 
 // hungEvidenceOf adds what a hung status call means for the kubelet, and reports whether its log names the object too.
 func hungEvidenceOf(f *facts.Facts, e *checks.Evidence, all []plegbench.Inspection) bool {
-	Addf(&e.For, "%s of %s status calls hung, in %s", units.Number(len(all)), units.Number(len(f.Sweep.Made)),
-		units.Count(facts.PodsOf(all), "pod"))
+	calls, pods := outOf(len(all), len(f.Sweep.Made), "status call"), facts.PodsOf(all)
+	Addf(&e.For, "%s hung, in %s", calls, units.Count(pods, "pod"))
 	addCalls(f, &e.For, isAlive, facts.RPCSandboxes, facts.RPCContainers)
 	Addf(&e.For, "a relist waits %s for each such pod; the threshold is %s", f.Calls.KubeletTimeout, f.Calls.Threshold)
 	if p50 := f.Sweep.Median; f.Sweep.Timed && f.Limits.SlowStatus > 0 && p50 >= f.Limits.SlowStatus {
@@ -137,8 +137,7 @@ func hungSummaryOf(f *facts.Facts, all []plegbench.Inspection) string {
 		within = " within " + units.Duration(f.Limits.RPCTimeout)
 	}
 	if n := len(all); n > 1 && float64(n) >= facts.MostOfStatuses*float64(made) {
-		return textf("%s of %s status calls do not come%s, the first that of %v; the lists answer", units.Number(n),
-			units.Number(made), within, all[0])
+		return textf("%s do not come%s, the first that of %v", outOf(n, made, "status call"), within, all[0])
 	} else if n > 1 {
 		also = " and " + units.Count(n-1, "other object")
 	}

@@ -7,7 +7,6 @@ import (
 
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/facts"
-	"github.com/kdiag/kdiag/checks/units"
 	"github.com/kdiag/kdiag/journal/signature"
 )
 
@@ -49,9 +48,7 @@ func recogniseIOStall(f *facts.Facts) *Finding {
 	}
 	if len(d.Failing) > 0 {
 		severity, step, summary = checks.Critical, checks.Certain, d.Failing[0]
-		for _, s := range d.ReadOnly {
-			Addf(&e.For, "%s is mounted read-only; on it lie %s", facts.Clean(s.Mount), facts.FoldersLine(s.Folders))
-		}
+		e.For = append(e.For, d.Failing...)
 	}
 	if severity == "" {
 		// Pressure and a slow disk of the node's must agree where no writes were timed to decide it.
@@ -61,12 +58,10 @@ func recogniseIOStall(f *facts.Facts) *Finding {
 			return nil
 		}
 		severity, step = checks.Warning, checks.Fair
-		summary = fmt.Sprintf("requests to disk %s take %s, and tasks wait for them", facts.Clean(d.Slow[0].Name),
-			units.Duration(facts.Await(d.Slow[0])))
+		summary = textf("requests to disk %s take %s", facts.Clean(d.Slow[0].Name), facts.Await(d.Slow[0]))
 	}
 	if len(d.Writers) > 0 && len(d.Failing) == 0 {
-		summary += fmt.Sprintf("; most is written by %s, %s/s", facts.WriterLabel(f, d.Writers[0]),
-			facts.Rate(d.Writers[0].BytesPerSecond))
+		summary += "; most is written by " + facts.WriterLabel(f, d.Writers[0])
 	}
 	stallEvidence(f, &e)
 	for _, slow := range d.Slow[:min(len(d.Slow), 2)] {
@@ -82,8 +77,7 @@ func recogniseIOStall(f *facts.Facts) *Finding {
 	}
 	return newFinding(severity, step, summary, e, subjects...).advise(func(s *Steps, _ string) {
 		s.Look("grep . /proc/pressure/io; iostat -x 1 5", "Does it go on? Read w_await and f_await, not %util.")
-		s.Look(
-			"journalctl --no-pager -k --since -1h | grep -iE 'I/O error|read-only|blocked for|reset controller'",
+		s.Look("journalctl --no-pager -k --since -1h | grep -iE 'I/O error|read-only|blocked for|reset controller'",
 			"Does the disk fail, or is it only slow?")
 		s.lookBlocked()
 		if len(f.Disk.Failing) > 0 {
@@ -91,9 +85,8 @@ func recogniseIOStall(f *facts.Facts) *Finding {
 			tmpfs := 0
 			for _, r := range f.Disk.ReadOnly {
 				if r.Type == "tmpfs" && facts.SafePath.MatchString(r.Mount) {
-					tmpfs++
-					s.Add(checks.TouchesRuntime, "mount -o remount,rw "+r.Mount,
-						"A tmpfs has no disk that could be damaged: somebody made it read-only.")
+					tmpfs++ // it has no disk that could be damaged
+					s.Add(checks.TouchesRuntime, "mount -o remount,rw "+r.Mount, "Somebody made this tmpfs read-only.")
 				}
 			}
 			if len(f.Disk.Failing) > tmpfs {
@@ -103,12 +96,7 @@ func recogniseIOStall(f *facts.Facts) *Finding {
 		}
 		for _, l := range f.Disk.Writes {
 			if mount := l.Writes.Mount; l.Writes.Hung && facts.SafePath.MatchString(mount) {
-				s.Add(
-					checks.TouchesRuntime,
-					"fsfreeze -u "+mount,
-					"Only if tasks wait in percpu_rwsem_wait: a backup or a "+
-						"snapshot froze the file system and did not thaw it. They go on, and nothing is lost.",
-				)
+				s.Add(checks.TouchesRuntime, "fsfreeze -u "+mount, "Only if tasks wait in percpu_rwsem_wait.")
 			}
 		}
 		for _, w := range f.Disk.Writers {

@@ -89,8 +89,7 @@ func recogniseKernelHung(f *facts.Facts) *Finding {
 			"tail -n 100", "The call traces: which lock, mount or device do the tasks wait for?")
 		for _, t := range tasks[:min(len(tasks), 2)] {
 			if t.PID > 1 {
-				s.Look(fmt.Sprintf("cat /proc/%d/stack /proc/%[1]d/wchan; grep State /proc/%[1]d/status", t.PID),
-					"Does "+t.Label()+" still wait there?")
+				s.lookStack(t.PID, "Does "+t.Label()+" still wait there?")
 			}
 		}
 		s.lookBlocked()

@@ -50,9 +50,6 @@ func recogniseKubeletDown(f *facts.Facts) *Finding {
 	if unit {
 		step, summary = checks.Certain, unitSummary(f, u)
 		Addf(&e.For, "systemd: %s", UnitLine(f, u))
-		if u.Enabled == "disabled" {
-			Addf(&e.For, "it is disabled: it does not start at boot")
-		}
 	} else if f.Seen.Systemd.Value.Answered {
 		Addf(&e.Missing, "the kubelet's unit: systemd has none of a name that kdiag knows")
 	} else {
@@ -77,8 +74,7 @@ func recogniseKubeletDown(f *facts.Facts) *Finding {
 	}
 	return newFinding(checks.Critical, step, summary, e, subject).advise(func(s *Steps, _ string) {
 		if u == nil && f.Seen.Systemd.Value.Answered {
-			s.Look("systemctl list-unit-files --no-pager | grep -iE 'kube|k3s|rke2|k0s'", "What starts the kubelet of "+
-				"this node? Its unit has none of the usual names, or it runs in a container.")
+			s.Look("systemctl list-unit-files --no-pager | grep -iE 'kube|k3s|rke2|k0s'", "What starts it here?")
 			return
 		}
 		unit := f.Target.KubeletUnit
@@ -92,8 +88,7 @@ func recogniseKubeletDown(f *facts.Facts) *Finding {
 		if u != nil && u.Load == "masked" {
 			first = "unmask "
 		}
-		s.Add(checks.TouchesKubelet, "systemctl "+first+unit+"; systemctl start "+unit, "Starts it. Containers that "+
-			"run are kept; what ended it will end it again unless it is repaired.")
+		s.Add(checks.TouchesKubelet, "systemctl "+first+unit+"; systemctl start "+unit, "Containers are kept.")
 	})
 }
 

@@ -1,7 +1,6 @@
 package causes
 
 import (
-	"cmp"
 	"fmt"
 	"time"
 
@@ -36,8 +35,7 @@ var kubeletStalled = Definition{
 // ServerWaitsLine describes a server of the kubelet that hangs while its ping answers.
 func ServerWaitsLine(f *facts.Facts) string {
 	a := f.Seen.Health.Value.SyncLoop
-	return textf("%s did not answer in %s, and the ping did: the kubelet may wait for the API server, which it asks "+
-		"whether kdiag may come in", facts.Clean(a.URL), a.Took)
+	return textf("%s did not answer in %s, and the ping did: the API server may be slow", facts.Clean(a.URL), a.Took)
 }
 
 func recogniseKubeletStalled(f *facts.Facts) *Finding {
@@ -54,8 +52,7 @@ func recogniseKubeletStalled(f *facts.Facts) *Finding {
 	case late != nil:
 		summary = textf("%v has never come up in %s: nothing listens on its health port", *late, facts.AgeOf(f, *late))
 		Addf(&e.For, "%s: %s", facts.Clean(ping.URL), facts.Clean(ping.Err))
-		Addf(&e.Missing, "whether its health port is another one, or was closed: the settings have %s",
-			cmp.Or(facts.Clean(f.Seen.Settings.Value.HealthzAddress), "none"))
+		Addf(&e.Missing, "whether its port is another one: %s", facts.Clean(f.Seen.Settings.Value.HealthzAddress))
 	case ping != nil && ping.Hung && f.Agent.Runs:
 		summary = "the kubelet accepts connections on its health port and does not answer the ping"
 		Addf(&e.For, "%s did not answer in %s; any process that runs does", facts.Clean(ping.URL), ping.Took)
@@ -83,8 +80,7 @@ func recogniseKubeletStalled(f *facts.Facts) *Finding {
 		s.lookBlocked()
 		s.Look(facts.KubeletLog(f)+" | tail -n 50", "What did it do last?")
 		if root == "" && !f.Seen.SilentMount() {
-			s.Add(checks.TouchesKubelet, "systemctl restart "+f.Target.KubeletUnit, "Containers go on running. Not "+
-				"while a mount hangs: a kubelet that starts may wait for it without end.")
+			s.Add(checks.TouchesKubelet, "systemctl restart "+f.Target.KubeletUnit, "Containers go on running.")
 		}
 	})
 }
@@ -104,15 +100,7 @@ func standstillEvidence(f *facts.Facts, e *checks.Evidence) {
 	case h.Missing != "":
 		Addf(&e.Missing, "port 10250 was not asked: %s", facts.Clean(h.Missing))
 	}
-	for _, t := range f.Seen.Tasks.Value.Blocked {
-		if t.Role == host.RoleKubelet {
-			addTaskLine(f, e, t)
-		}
-	}
-	if f.Calls.Connected && f.Calls.BothLists {
-		Addf(&e.For, "kdiag's own lists were answered in %s",
-			f.RPC[facts.RPCSandboxes].Last().Elapsed+f.RPC[facts.RPCContainers].Last().Elapsed)
-	}
+	addTasks(f, e, func(t host.BlockedTask) bool { return t.Role == host.RoleKubelet })
 	logOfPLEG(f, e)
 	missingHost(f, e)
 	missingJournal(f, e)

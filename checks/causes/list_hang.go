@@ -20,7 +20,7 @@ var listHang = Definition{
 		{Code: IOStall, When: diskStands},
 		{Code: FilesystemHung, When: podMountHangs},
 		{Code: OOMKilled, When: oomHitShim},
-		{Code: TaskStuck, When: taskHoldsList},
+		{Code: TaskStuck, When: taskHoldsCall},
 		{Code: ShimStuck, When: shimHoldsList},
 		{Code: CgroupFrozen, When: freezeHoldsCall},
 		{Code: SystemdWedged, When: runcWaitsForSystemd},

@@ -35,7 +35,7 @@ func recogniseListTooLarge(f *facts.Facts) *Finding {
 	critical := !f.Lists.Streamed && (s.Over() || l.SizeCritical > 0 && s.Share() >= l.SizeCritical)
 	summary := fmt.Sprintf("the answer of %s fills %s of the message limit of %s; over it the kubelet goes blind",
 		s.RPC, units.Percent(s.Share()), units.Size(s.Limit))
-	if s.Over() {
+	if blind {
 		summary = fmt.Sprintf("%s is over the limit of %s: the kubelet is blind", s.RPC, units.Size(s.Limit))
 	}
 	var e checks.Evidence
@@ -59,7 +59,6 @@ func recogniseListTooLarge(f *facts.Facts) *Finding {
 		}
 	}
 	if f.Lists.Streamed {
-		summary += "; it streams its lists, so that only other clients are limited"
 		Addf(&e.Against, "the kubelet streams its lists (CRIListStreaming), and the runtime offers it")
 	}
 	missingKubelet(f, &e)
@@ -96,8 +95,7 @@ func adviseTooLarge(f *facts.Facts, st *Steps, s facts.ListSize, blind bool) {
 			st.Look(facts.CrictlCommand(f, list+e.ID+" -o json"), "Which label is so large? A list by id still works.")
 		}
 		if facts.Safe(e.Pod.Namespace, e.Pod.Name) {
-			st.Look(fmt.Sprintf("kubectl get pod -n %s %s -o yaml", e.Pod.Namespace, e.Pod.Name),
-				"Who owns it? Take what is large out of the workload's pod template.")
+			st.Look(fmt.Sprintf("kubectl get pod -n %s %s -o yaml", e.Pod.Namespace, e.Pod.Name), "Shrink its labels.")
 		}
 		if blind {
 			addCleanUp(f, st)
@@ -110,13 +108,11 @@ func adviseTooLarge(f *facts.Facts, st *Steps, s facts.ListSize, blind bool) {
 		}
 		st.Look(facts.CrictlCommand(f, "ps -q | wc -l"), "The list of running containers alone may still work.")
 		if s.Refused != nil {
-			st.Look("grep -rnE 'max_(send|recv)_(message|msg)_size' /etc/containerd /etc/crio",
-				"Is the runtime's limit lower than the kubelet's 16 MiB? Raising it beyond helps no kubelet.")
+			st.Look("grep -rnE 'max_(send|recv)_(message|msg)_size' /etc/containerd /etc/crio", "Is it under 16 MiB?")
 		}
 	}
 	if blind && (f.Kubelet == nil || !f.Kubelet.CRIListStreaming) {
-		st.Look(`kubectl get node "$(hostname)" -o wide`,
-			"Kubelet 1.36 with containerd 2.4 or CRI-O 1.36? Its feature gate CRIListStreaming (alpha) has no limit.")
+		st.Look(`kubectl get node "$(hostname)" -o wide`, "Kubelet 1.36 and containerd 2.4 have CRIListStreaming.")
 	}
 }
 
@@ -168,9 +164,8 @@ func addRemovals(f *facts.Facts, st *Steps, s facts.ListSize) {
 			continue
 		}
 		addDeletePod(f, st, l.pod, "First in the API, or the kubelet makes it anew as it was.")
-		st.Add(checks.TouchesPod, facts.CrictlCommand(f, "rmp -f "+l.id), "Then here: ends all containers of that pod "+
-			"at once and removes it; it needs no list. A few at a time, until kdiag pleg finds the list below its "+
-			"limit.")
+		st.Add(checks.TouchesPod, facts.CrictlCommand(f, "rmp -f "+l.id), "Ends all its containers at once and "+
+			"removes it; it needs no list. A few at a time, until kdiag pleg finds the list below its limit.")
 	}
 }
 

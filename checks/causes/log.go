@@ -38,12 +38,10 @@ var (
 	}
 	signsOfSlow = []logSign{
 		{signature.HousekeepingSlow, false, false, "the kubelet's housekeeping, which lists twice, took too long"},
-		{signature.NameReserved, false, false, "a creation went on after the kubelet had given it up"},
 		{signature.RuntimeStalled, false, false, "the runtime logs that creations are stuck at one stage"},
 	}
 	signsOfImages = []logSign{
 		{signature.ImageServiceFailed, false, true, "the kubelet's image calls fail"},
-		{signature.ImageGCFailed, false, true, "the kubelet's image garbage collection fails"},
 		{signature.EvictionBlind, false, true, "the kubelet's eviction manager gets no figures"},
 	}
 	signsOfRemovals = []logSign{
@@ -125,8 +123,7 @@ func logOfCalm(f *facts.Facts, e *checks.Evidence) {
 		trouble != nil && trouble.After(*active) {
 		return
 	}
-	Addf(&e.Against, "the kubelet's loop was at work at %s, and its log has no record of trouble now: this began only "+
-		"then, or is over for the kubelet", facts.ClockText(f, *active))
+	Addf(&e.Against, "the kubelet's loop ran at %s, and its log has no record of trouble", facts.ClockText(f, *active))
 }
 
 // Often adds a number to something that happened more than once.

@@ -69,8 +69,7 @@ func memoryEvidence(f *facts.Facts, e *checks.Evidence) float64 {
 		if !f.Pressure.MemoryLow {
 			line, step = &e.Against, checks.Fair
 		}
-		Addf(line, "%s of %s (%s) are available", units.Size(m.Available), units.Size(m.Total),
-			units.Percent(facts.Share(m.Available, m.Total)))
+		Addf(line, "%s are available", units.Percent(facts.Share(m.Available, m.Total)))
 		if least, written := facts.EvictionBelow(f, "memory.available", m.Total); m.Available < least {
 			Addf(&e.For, "below the kubelet's memory.available<%s, at which it evicts pods", written)
 		}

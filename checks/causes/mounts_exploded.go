@@ -23,8 +23,7 @@ func recogniseMountsExploded(f *facts.Facts) *Finding {
 		return nil
 	}
 	var e checks.Evidence
-	Addf(&e.For, "%s in the host's table, %s of them below the kubelet's folder", units.Count(t.Total, "mount"),
-		units.Number(t.Kubelet))
+	Addf(&e.For, "%s in the host's table, %s of the kubelet", units.Count(t.Total, "mount"), units.Number(t.Kubelet))
 	addMost(&e.For, "%s of type %s", t.ByType)
 	if s := f.Seen.Systemd.Value; s.Answered && s.Took < l.SlowSystemd {
 		Addf(&e.Against, "systemd answers within %s", s.Took)

@@ -93,8 +93,7 @@ func cniEvidence(f *facts.Facts, e *checks.Evidence) string {
 		Addf(&e.For, "no configuration in %s can be used: %s", dir, problem)
 		return "no configuration in " + dir + " can be used"
 	case len(n.Missing) > 0:
-		Addf(&e.For, "%s needs the plugins %s, which are not in %s", facts.Clean(n.File),
-			facts.Clean(units.List(top(n.Missing))), facts.Clean(strings.Join(n.BinDirs, " or ")))
+		Addf(&e.For, "%s needs %s, which is not there", facts.Clean(n.File), facts.Clean(units.List(top(n.Missing))))
 		return "the plugin " + facts.Clean(n.Missing[0]) + " is not there"
 	case n.File != "" && len(n.BinDirs) == 0:
 		Addf(&e.Missing, "the plugins that %s names: none of their usual folders is there", facts.Clean(n.File))

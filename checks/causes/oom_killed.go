@@ -53,15 +53,11 @@ func recogniseOOMKilled(f *facts.Facts) *Finding {
 	case global:
 		summary = "the node ran out of memory, and the kernel killed " + victimsLine(f)
 	default:
-		summary = textf("the kernel killed for memory %s in the last %s: %s", units.Times(kills), f.Log.Window,
-			victimsLine(f))
+		summary = textf("the kernel killed for memory %s in %s: %s", units.Times(kills), f.Log.Window, victimsLine(f))
 		Addf(&e.Against, "none of the victims is the runtime, the kubelet or a shim")
 	}
 	if last := facts.LastOf(f, signature.OOMKill, signature.UnitOOMKilled); last != nil {
 		summary += ", last at " + facts.ClockText(f, *last)
-	}
-	if kills > 0 {
-		Addf(&e.For, "%s in the last %s: %s", units.Count(kills, "kill"), f.Log.Window, victimsLine(f))
 	}
 	if global {
 		Addf(&e.For, "memory was short on the whole node, not only in one cgroup")
@@ -79,8 +75,7 @@ func recogniseOOMKilled(f *facts.Facts) *Finding {
 	}
 	severity, subjects := criticalIf(len(victims) > 0), taskSubjects(f, f.Log.OOMVictims)
 	return newFinding(severity, step, summary, e, subjects...).advise(func(s *Steps, _ string) {
-		s.Look("journalctl --no-pager -k --since -1h | grep -iE 'invoked oom-killer|oom-kill:|out of memory'",
-			"Who asked for memory, who was killed, and was it one cgroup or the whole node?")
+		s.Look("journalctl --no-pager -k --since -1h | grep -iE 'oom-kill|out of memory'", "Who, in which cgroup?")
 		s.Look("grep . /proc/pressure/memory; free -m", "Is memory still short? full avg10 over 5 is.")
 		s.Look("ps -eo pid,rss,etime,comm --sort=-rss | head -n 15", "Who holds most of it now?")
 		if oomHits(f, facts.RoleRuntime) && f.Target.Unit != "" {

@@ -44,8 +44,7 @@ func recognisePIDsExhausted(f *facts.Facts) *Finding {
 	}
 	e.For = facts.Head(e.For, facts.MaxRelated)
 	if p := zombieParent(f); p != nil {
-		Addf(&e.For, "%s; %s are children of %s", units.Count(f.Seen.Tasks.Value.Zombies, "zombie"),
-			units.Number(p.Count), processOwned(f, p.PID, p.Name, p.Owner))
+		Addf(&e.For, "%s are children of %s", units.Count(p.Count, "zombie"), processOwned(f, p.PID, p.Name, p.Owner))
 	}
 	consumers := pidConsumers(f, main)
 	addConsumed(&e, consumers)
@@ -54,7 +53,6 @@ func recognisePIDsExhausted(f *facts.Facts) *Finding {
 		logEvidence(f, &e, signature.ForkRejected)
 	}
 	logEvidence(f, &e, signature.ForkFailed)
-	missing(f.Seen.PIDs, &e, "further limits on processes")
 	missing(f.Seen.Holders, &e, "who has the processes")
 	c := newFinding(criticalIf(critical), checks.Certain, main.Line+ofCulprit(consumers), e, subjects...)
 	c.blame(consumers)
@@ -70,8 +68,7 @@ func recognisePIDsExhausted(f *facts.Facts) *Finding {
 			s.Look("ps -eo nlwp,pid,ppid,stat,comm --sort=-nlwp | head -n 15", "Who has the threads?")
 		}
 		if p := zombieParent(f); p != nil && p.PID > 1 {
-			s.Look(fmt.Sprintf("cat /proc/%d/cgroup", p.PID), fmt.Sprintf("%s (pid %d) does not wait for its "+
-				"children. Zombies go when their parent ends.", facts.Clean(p.Name), p.PID))
+			s.Look(fmt.Sprintf("cat /proc/%d/cgroup", p.PID), "Whose is it? Zombies go when their parent ends.")
 			addDeletePod(f, s, podOf(f, p.PodUID), "Ends the parent of the zombies, and with it the zombies.")
 		}
 		for _, l := range top(limits) {
@@ -79,14 +76,11 @@ func recognisePIDsExhausted(f *facts.Facts) *Finding {
 			case l.Pod:
 				addDeletePod(f, s, podOf(f, l.Group.PodUID), "The pod at its limit. It may get there again.")
 			case l.Group.Path == "":
-				s.Add(checks.TouchesScheduler, "sysctl -w kernel.pid_max=4194304", "Raises the node's limit until the "+
-					"next boot, where that is the one reached. The leak goes on.")
+				s.Add(checks.TouchesScheduler, "sysctl -w kernel.pid_max=4194304", untilBoot)
 			case facts.Safe(unit):
-				s.Add(checks.TouchesScheduler, "systemctl set-property --runtime "+unit+" TasksMax=infinity",
-					"Takes the limit off the unit until the next boot, without a restart.")
+				s.Add(checks.TouchesScheduler, "systemctl set-property --runtime "+unit+" TasksMax=infinity", untilBoot)
 			case pidsDir(f, l.Group) != "":
-				s.Add(checks.TouchesScheduler, fmt.Sprintf("echo max > '%s/pids.max'", pidsDir(f, l.Group)),
-					"Takes the limit off the control group until the next boot, without a restart.")
+				s.Add(checks.TouchesScheduler, fmt.Sprintf("echo max > '%s/pids.max'", pidsDir(f, l.Group)), untilBoot)
 			}
 		}
 		if !limits[0].Pod {
@@ -94,6 +88,9 @@ func recognisePIDsExhausted(f *facts.Facts) *Finding {
 		}
 	})
 }
+
+// untilBoot is what lifting a limit does.
+const untilBoot = "Lifts the limit until the next boot, without a restart. The leak goes on."
 
 // zombieParent is the process with most zombies, where they are many; else nil.
 func zombieParent(f *facts.Facts) *host.ZombieParent {

@@ -2,7 +2,6 @@ package causes
 
 import (
 	"cmp"
-	"fmt"
 
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/facts"
@@ -55,11 +54,9 @@ func recognisePLEGUnhealthy(f *facts.Facts) *Finding {
 	case now != nil:
 		severity, summary = checks.Critical, plegNowSummary(f, *now)
 	case len(all) > 1:
-		summary = textf("PLEG flaps: it was not healthy %s in the last %s, last until %s", units.Times(len(all)),
-			f.Log.Window, facts.ClockText(f, *last.End))
+		summary = textf("PLEG flaps: unhealthy %s, last until %s", units.Times(len(all)), facts.ClockText(f, *last.End))
 	default:
-		summary = fmt.Sprintf("PLEG was not healthy from %s to %s, and is well now", facts.ClockText(f, *last.Start),
-			facts.ClockText(f, *last.End))
+		summary = "PLEG was unhealthy from " + facts.ClockText(f, *last.Start) + " to " + facts.ClockText(f, *last.End)
 	}
 	if severity == checks.Warning && last.Recovered {
 		Addf(&e.Against, "its loop is at work again")
@@ -68,9 +65,6 @@ func recognisePLEGUnhealthy(f *facts.Facts) *Finding {
 		Addf(&e.Missing, "whether it recovered: the log has nothing of it after %s", facts.ClockText(f, *last.End))
 	}
 	e.For = append(e.For, facts.PLEGLine(f))
-	if n := len(last.Stalls); n > 1 {
-		Addf(&e.For, "%s one after the other: relists finish, and each takes too long", units.Count(n, "stall"))
-	}
 	if last.Flaps > 1 {
 		Addf(&e.For, "it returns at a regular interval, %s so far", units.Times(last.Flaps))
 	}
@@ -119,15 +113,13 @@ func culpritLabel(k journal.Culprit) string {
 
 func advisePLEGUnhealthy(f *facts.Facts, s *Steps, now bool) {
 	s.Look("kdiag journal --since -1h", "The episodes, and what runtime and kernel logged at the time.")
-	s.Look(facts.KubeletLog(f)+" | grep -E 'PLEG|Unable to retrieve|DeadlineExceeded|took longer'",
-		"Which calls fail, and which ids do they name? One id that returns is the culprit.")
+	s.Look(facts.KubeletLog(f)+" | grep -E 'PLEG|Unable to retrieve|DeadlineExceeded'", "Which id returns?")
 	s.Look(facts.KdiagCommand(f, "relist --count 60"), "Are single relists slow, or does one call hang now and then?")
 	AddPressure(f, s)
 	if now {
 		s.lookRelist()
 		s.lookBlocked()
-		s.Add(checks.TouchesKubelet, "systemctl restart "+f.Target.KubeletUnit, "Only if the runtime answers "+
-			"everything, PLEG stays unhealthy and no mount hangs. Containers go on running.")
+		s.Add(checks.TouchesKubelet, "systemctl restart "+f.Target.KubeletUnit, "Only if the runtime is well.")
 	}
 	s.cordon()
 }

@@ -146,19 +146,13 @@ var (
 		_, ok := facts.HeldBy(f, t)
 		return ok
 	})
-	serverTaskStuck = some(stuckTasks, byRole(host.RoleOCI, host.RoleShim))
 )
 
 func stuckTasks(f *facts.Facts) []host.BlockedTask { return f.Tasks.Stuck }
 
-// byRole is for tasks of the roles.
-func byRole(roles ...host.Role) func(*facts.Facts, host.BlockedTask) bool {
-	return func(_ *facts.Facts, t host.BlockedTask) bool { return slices.Contains(roles, t.Role) }
-}
-
-// taskHoldsList: a list waits for the lock of one container, whose status hangs or whose runc or shim is stuck.
-func taskHoldsList(f *facts.Facts) bool {
-	return taskHoldsCall(f) || len(f.Sweep.Hung) == 0 && serverTaskStuck(f)
+// byRole is for tasks of the role.
+func byRole(role host.Role) func(*facts.Facts, host.BlockedTask) bool {
+	return func(_ *facts.Facts, t host.BlockedTask) bool { return t.Role == role }
 }
 
 // servedByStopped reports whether a stopped shim serves an object.

@@ -44,38 +44,42 @@ func recogniseRelistOverloaded(f *facts.Facts) *Finding {
 	if max(now, churn, cold) < near && age <= limit {
 		return nil
 	}
-	severity, step := checks.Warning, checks.Strong
-	share := func(d time.Duration) string { return units.Percent(float64(d) / float64(max(limit, 1))) }
-	summary := textf("one relist of the kubelet takes %s now, %s of the threshold of %s", now, share(now), limit)
-	switch {
-	case max(now, age) > limit:
-		severity, step = checks.Critical, checks.Certain
-		if now <= limit {
-			summary += textf("; when the next one's lists are in, PLEG was last seen active %s ago", age)
-		}
-	case max(churn, cold) > limit: // a rollout, or the restart that everybody tries first, makes the node NotReady
-		severity = checks.Critical
+	// Even where nothing is wrong yet, a rollout or the restart that everybody tries first makes the node NotReady.
+	severity, step, summary := criticalIf(max(now, age, churn, cold) > limit), checks.Strong, projection(f)
+	if max(now, age) > limit {
+		step = checks.Certain
+		summary += textf("; PLEG is last seen active up to %s ago", max(now, age))
 	}
-	if max(now, age) <= limit && now < near && churn >= near {
-		summary += textf("; when a tenth of the pods change at once, %s (%s)", churn, share(churn))
-	} else if max(now, age) <= limit && now < near {
-		summary += textf("; after a restart of the kubelet, %s (%s)", cold, share(cold))
+	var e checks.Evidence
+	// The median times the number would leave out the slow calls, which are most of the time on a busy disk.
+	if n := f.Lists.Objects; n > 0 && cold > 0 {
+		Addf(&e.For, "%s, inspected one after the other, take %s each", units.Count(n, "object"), cold/time.Duration(n))
 	}
-	e := overloadEvidence(f, now, near)
+	Addf(&e.For, "no call hung: the time is the sum of many, not one")
+	if now < near {
+		Addf(&e.Against, "with few pods changing, a relist takes %s: PLEG is healthy at the moment", now)
+	}
+	missingKubelet(f, &e)
+	missingSweep(f, &e)
 	if logOfSlow(f, &e) { // it has come so far for the kubelet
 		severity, step = checks.Critical, raised(step, true)
 	} else if age > limit {
 		logOfCalm(f, &e)
 	}
-	return newFinding(severity, step, summary, e, checks.Subject{
-		Kind: "RPC",
-		Name: "ContainerStatus",
-	}).advise(func(s *Steps, _ string) {
+	subject := checks.Subject{Kind: "RPC", Name: "ContainerStatus"}
+	return newFinding(severity, step, summary, e, subject).advise(func(s *Steps, _ string) {
 		s.Look(facts.KdiagCommand(f, "relist --count 20"), "Is one status always this slow, or in bursts?")
 		AddPressure(f, s)
 		s.lookPods("How many pods, and what is rolling out?")
 		s.cordon()
 	})
+}
+
+// projection is what a relist costs the kubelet.
+func projection(f *facts.Facts) string {
+	s := f.Summary
+	return textf("one relist of the kubelet takes %s now, %s in a rollout, %s after its restart; the threshold is %s",
+		Optional(s.ProjectedSeconds), Optional(s.ChurnSeconds), Optional(s.ColdSeconds), f.Calls.Threshold)
 }
 
 // Optional is a number of seconds that may be missing.
@@ -84,23 +88,6 @@ func Optional(s *float64) time.Duration {
 		return 0
 	}
 	return units.ToDuration(*s)
-}
-
-func overloadEvidence(f *facts.Facts, now, near time.Duration) checks.Evidence {
-	var e checks.Evidence
-	// The median times the number would leave out the slow calls, which are most of the time on a busy disk.
-	if n, cold := f.Lists.Objects, Optional(f.Summary.ColdSeconds); n > 0 && cold > 0 {
-		Addf(&e.For, "%s, inspected one after the other at %s each on average, make %s", units.Count(n, "object"),
-			cold/time.Duration(n), cold)
-	}
-	addProjection(f, &e)
-	Addf(&e.For, "no call hung: the time is the sum of many, not one")
-	if now < near {
-		Addf(&e.Against, "with few pods changing, a relist takes %s: PLEG is healthy at the moment", now)
-	}
-	missingKubelet(f, &e)
-	missingSweep(f, &e)
-	return e
 }
 
 // loggedRelistOverloaded is for relists that end late while nothing fails.

@@ -74,9 +74,6 @@ func recogniseRuntimeDown(f *facts.Facts) *Finding {
 			}
 			summary += fmt.Sprintf("; %s is %s (%s)", facts.Clean(u.Name), facts.Clean(u.Active), why)
 		}
-		if u.Restarts >= facts.LoopRestarts {
-			Addf(&e.For, "it ends again and again: starting it once more repeats what ends it")
-		}
 	}
 	endpointEvidence(f, &e)
 	step := raised(checks.Certain, logOf(f, &e, signsOfDown...))

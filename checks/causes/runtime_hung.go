@@ -88,8 +88,7 @@ func recogniseRuntimeHung(f *facts.Facts) *Finding {
 		}
 		addCapture(f, s)
 		if d.PID > 1 {
-			s.Look(fmt.Sprintf("cat /proc/%d/stack /proc/%[1]d/wchan; grep State /proc/%[1]d/status", d.PID),
-				"Where in the kernel does it wait? Shows a dead mount or disk.")
+			s.lookStack(d.PID, "Where in the kernel does it wait? Shows a dead mount or disk.")
 		} else {
 			s.Look("ps -eo pid,stat,wchan:32,etime,comm | grep -E 'containerd|crio|dockerd|runc'", "Is it T or D?")
 		}
@@ -120,8 +119,7 @@ func hungPattern(f *facts.Facts, how facts.Hang, e *checks.Evidence) (string, fl
 		addCalls(f, &e.For, isHanging, facts.RPCStatus, facts.RPCSandboxes, facts.RPCContainers, facts.RPCImages,
 			facts.RPCImageFs, facts.RPCVersion)
 		addCalls(f, &e.For, isAlive, facts.RPCVersion) // needs no lock
-		return textf("%s accepts connections, but no RPC that needs its state is answered within %s", label,
-			f.Limits.RPCTimeout), checks.Certain
+		return textf("%s accepts connections, but no RPC that needs its state is answered", label), checks.Certain
 	case facts.HangMidway:
 		if s := f.Pattern.Stall; f.Pattern.Stalled {
 			Addf(&e.For, "it answered at first; then %s hung, for %s", units.Count(s.Hung, "call"), s.For)
@@ -132,8 +130,8 @@ func hungPattern(f *facts.Facts, how facts.Hang, e *checks.Evidence) (string, fl
 		return label + " stopped answering while it was measured", checks.Strong
 	case facts.HangMost:
 		hungs := f.Sweep.Hung
-		Addf(&e.For, "%s of %s status calls hung, in %s: no single container explains that", units.Number(len(hungs)),
-			units.Number(len(f.Sweep.Made)), units.Count(facts.PodsOf(hungs), "pod"))
+		hung := outOf(len(f.Sweep.Hung), len(f.Sweep.Made), "status call")
+		Addf(&e.For, "%s hung, in %s: no single container explains that", hung, units.Count(facts.PodsOf(hungs), "pod"))
 		addCalls(f, &e.For, isAlive, facts.RPCSandboxes, facts.RPCContainers)
 		return textf("status calls of %s hang for most objects, while its lists answer", label), checks.Strong
 	}
@@ -151,11 +149,8 @@ func daemonState(f *facts.Facts, e *checks.Evidence, d facts.Daemon) {
 		named = "is the runtime daemon on this host (the socket names no process)"
 	}
 	Addf(&e.For, "%s %s; its state: %s", d.Label, named, facts.StateOf(*d.Process))
-	for _, t := range f.Seen.Tasks.Value.Blocked { // of its threads; the state above is the main one's
-		if t.PID == d.PID {
-			addTaskLine(f, e, t)
-		}
-	}
+	// The tasks are its threads; the state above is the main one's.
+	addTasks(f, e, func(t host.BlockedTask) bool { return t.PID == d.PID })
 }
 
 func loggedRuntimeHung(in *Incident) *LogFinding {

@@ -4,13 +4,13 @@ import (
 	"cmp"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/facts"
 	"github.com/kdiag/kdiag/checks/units"
 	"github.com/kdiag/kdiag/crictl"
 	"github.com/kdiag/kdiag/journal/signature"
+	"github.com/kdiag/kdiag/plegbench"
 )
 
 // RuntimeNotReady is the code of this cause.
@@ -60,8 +60,8 @@ func recogniseRuntimeNotReady(f *facts.Facts) *Finding {
 		advise(func(s *Steps, _ string) {
 			s.Look(facts.CrictlCommand(f, "info"), "The conditions in the runtime's own words.")
 			AddService(f, s)
-			s.Look(facts.KdiagCommand(f, "runtime"), "Look again. While it is loading its state, wait: that takes "+
-				"minutes with tens of thousands of containers, and a restart begins it anew.")
+			s.Look(facts.KdiagCommand(f, "runtime"), "Look again. While it loads its state, "+
+				"wait: that may take minutes, and a restart begins it anew.")
 			addRestart(f, s, "Only if it is not loading its state, or that never ends.")
 		})
 }
@@ -75,8 +75,7 @@ func conditionFalse(f *facts.Facts, name string, e *checks.Evidence) (string, fl
 		Addf(&e.For, "Status reports %s and not %s", units.Count(len(status.Conditions), "condition"), name)
 		return name + " is not reported", checks.Strong
 	case !c.Status:
-		Addf(&e.For, "%s=false reason:%s message:%s", facts.Clean(c.Type), facts.Clean(c.Reason),
-			facts.Clean(c.Message))
+		Addf(&e.For, "%s: reason:%s message:%s", facts.Clean(c.Type), facts.Clean(c.Reason), facts.Clean(c.Message))
 		return name + " is false: " + facts.Clean(cmp.Or(c.Message, c.Reason, "no reason given")), checks.Certain
 	}
 	return "", 0
@@ -114,33 +113,22 @@ func unsteady(f *facts.Facts, e *checks.Evidence) (checks.Severity, string) {
 		r := f.RPC[name]
 		i := slices.IndexFunc(r.Calls, func(c crictl.Call) bool { return facts.IsFailure(c) && !hasOwnCause(c) })
 		if i >= 0 && r.Outcome.Alive() {
-			Addf(&e.For, "%s of %s failed, later ones were answered: %v", units.Number(r.FailedCalls()),
-				units.Count(len(r.Calls), name+" call"), r.Calls[i])
+			Addf(&e.For, "%s failed, not later: %v", outOf(r.FailedCalls(), len(r.Calls), name+" call"), r.Calls[i])
 		}
 	}
 	refused := f.Sweep.Refused
+	isLater := func(i plegbench.Inspection) bool { return i.Call.OK() && i.Call.Start.After(refused[0].Call.Start) }
 	if len(refused) > 0 {
-		Addf(&e.For, "%s of %s failed, as without a runtime or with one that is starting: %v",
-			units.Number(len(refused)), units.Count(len(f.Sweep.Made), "status call"), refused[0].Call)
+		Addf(&e.For, "%s failed: %v", outOf(len(refused), len(f.Sweep.Made), "status call"), refused[0].Call)
 	}
 	switch {
 	case len(e.For) == 0:
 		return "", ""
-	case len(refused) > 0 && f.Sweep.Answered == 0, len(refused) > 1 && !answersAfter(f, refused[0].Call.Start):
+	case len(refused) > 0 && f.Sweep.Answered == 0, len(refused) > 1 && !slices.ContainsFunc(f.Sweep.Made, isLater):
 		return checks.Critical, "it answered lists and refuses status calls: it is starting, or was restarted meanwhile"
 	}
 	Addf(&e.Against, "other calls are answered")
 	return checks.Warning, "some calls failed while it was measured: restarted?"
-}
-
-// answersAfter reports whether a call that was made after a moment was answered.
-func answersAfter(f *facts.Facts, t time.Time) bool {
-	for c := range facts.EveryCall(f) {
-		if c.OK() && c.Start.After(t) {
-			return true
-		}
-	}
-	return false
 }
 
 // hasOwnCause reports whether an error belongs to RuntimeUnsupported, ListTooLarge, or to no cause of the runtime.

@@ -1,8 +1,6 @@
 package causes
 
 import (
-	"fmt"
-
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/facts"
 	"github.com/kdiag/kdiag/checks/units"
@@ -39,29 +37,48 @@ func recogniseRuntimeSlow(f *facts.Facts) *Finding {
 	list, status, half := f.Calls.ListMedian, f.Sweep.Median, f.Limits.RPCTimeout/2
 	verySlow := f.Limits.VerySlowList > 0 && list >= f.Limits.VerySlowList || p.AllSlow && list >= half
 	severity := criticalIf(p.Stalls || p.SlowLists && verySlow || p.SlowStatuses && p.AllSlow && status >= half)
-	step := checks.Strong
+	step, summary := checks.Strong, f.Target.Daemon.Label+" answers, but slowly"
 	if p.AllSlow {
 		step = checks.Certain
 	}
-	e := slowEvidence(f)
+	version := f.RPC[facts.RPCVersion]
+	quickest, known := version.Fastest()
+	var e checks.Evidence
+	if p.SlowLists {
+		summary += textf(", %s for the two lists of one relist", list)
+		Addf(&e.For, "the lists take %s for %s: more than size explains", list, units.Count(f.Lists.Objects, "object"))
+	}
+	if p.SlowStatuses {
+		summary += textf(", %s for one status call", status)
+	}
+	if p.Stalls {
+		summary = f.Target.Daemon.Label + " stops answering for seconds at a time and then goes on"
+	}
+	if p.Crawls {
+		summary = textf("%s crawls: Version took %s, and nothing else came", f.Target.Daemon.Label, quickest)
+		addCalls(f, &e.For, isHanging, facts.RPCStatus, facts.RPCSandboxes, facts.RPCContainers)
+		missingPatience(f, &e)
+	}
+	for _, r := range []facts.RPC{f.RPC[facts.RPCSandboxes], f.RPC[facts.RPCContainers]} {
+		if n := r.HungCalls(); r.Outcome == facts.Stalled {
+			Addf(&e.For, "%s of %s did not answer in time", units.Number(n), units.Count(len(r.Calls), r.Name+" call"))
+		}
+	}
+	if s := p.Stall; p.Stalled && s.Recovered {
+		Addf(&e.For, "nothing was answered for %s (%s hung), then calls were again", s.For, units.Count(s.Hung, "call"))
+	}
+	if known && quickest >= f.Limits.SlowList/facts.SlowCompanyFactor {
+		Addf(&e.For, "Version, which needs nothing but the CPU, took %s: the daemon hardly gets to run", quickest)
+	} else if known && !p.Stalls {
+		Addf(&e.Against, "Version took %s: the daemon itself gets to run", quickest)
+	}
+	if s := f.Summary; s != nil && s.ProjectedSeconds != nil {
+		e.For = append(e.For, projection(f))
+	}
 	missingSweep(f, &e)
 	pressureEvidence(f, &e)
 	if logOfSlow(f, &e) { // it has come so far for the kubelet
 		severity, step = checks.Critical, raised(step, true)
-	}
-	summary := f.Target.Daemon.Label + " answers, but slowly:"
-	switch {
-	case p.Crawls:
-		d, _ := f.RPC[facts.RPCVersion].Fastest()
-		summary = textf("%s crawls: Version took %s, and nothing else came", f.Target.Daemon.Label, d)
-	case p.Stalls:
-		summary = f.Target.Daemon.Label + " stops answering for seconds at a time and then goes on"
-	case p.SlowLists && p.SlowStatuses:
-		summary += textf(" %s for the two lists, %s for one status call", list, status)
-	case p.SlowStatuses:
-		summary += textf(" %s for one status call in the median", status)
-	default:
-		summary += textf(" %s for the two lists of one relist", list)
 	}
 	return newFinding(severity, step, summary, e, *facts.DaemonSubject(f)).advise(func(s *Steps, _ string) {
 		AddPressure(f, s)
@@ -71,53 +88,6 @@ func recogniseRuntimeSlow(f *facts.Facts) *Finding {
 		s.cordon()
 		addRestart(f, s)
 	})
-}
-
-func slowEvidence(f *facts.Facts) checks.Evidence {
-	var e checks.Evidence
-	if n := f.Lists.Objects; f.Pattern.SlowLists {
-		line := textf("the two lists of one relist take %s in the median", f.Calls.ListMedian)
-		if n > 0 {
-			line += fmt.Sprintf(" for %s: more than size explains", units.Count(n, "object"))
-		}
-		e.For = append(e.For, line)
-	}
-	if f.Pattern.SlowStatuses {
-		Addf(&e.For, "one status call takes %s in the median", f.Sweep.Median)
-	}
-	if f.Pattern.Crawls {
-		addCalls(f, &e.For, isHanging, facts.RPCStatus, facts.RPCSandboxes, facts.RPCContainers)
-		missingPatience(f, &e)
-	}
-	for _, name := range []string{facts.RPCSandboxes, facts.RPCContainers} {
-		if r := f.RPC[name]; r.Outcome == facts.Stalled {
-			Addf(&e.For, "%s of %s did not answer within the deadline, the others did", units.Number(r.HungCalls()),
-				units.Count(len(r.Calls), name+" call"))
-		}
-	}
-	if s := f.Pattern.Stall; f.Pattern.Stalled && s.Recovered {
-		Addf(&e.For, "nothing was answered for %s (%s hung), then calls were again", s.For, units.Count(s.Hung, "call"))
-	}
-	version := f.RPC[facts.RPCVersion]
-	if version.Outcome == facts.Hung && f.Calls.AnyList {
-		Addf(&e.For, "%v, later calls were answered", version.Last())
-	}
-	if d, ok := version.Fastest(); ok && d >= f.Limits.SlowList/facts.SlowCompanyFactor {
-		Addf(&e.For, "Version, which needs nothing but the CPU, took %s: the daemon hardly gets to run", d)
-	} else if ok && !f.Pattern.Stalls {
-		Addf(&e.Against, "Version took %s: the daemon itself gets to run", d)
-	}
-	addProjection(f, &e)
-	return e
-}
-
-// addProjection adds what the slowness costs the kubelet.
-func addProjection(f *facts.Facts, e *checks.Evidence) {
-	if s := f.Summary; s != nil && s.ProjectedSeconds != nil {
-		Addf(&e.For, "one relist of the kubelet takes %s now, %s in a rollout, %s after its restart; the threshold is "+
-			"%s", units.Seconds(*s.ProjectedSeconds), Optional(s.ChurnSeconds), Optional(s.ColdSeconds),
-			f.Calls.Threshold)
-	}
 }
 
 // loggedRuntimeSlow is for relists that end, but late, with other signs of slowness.

@@ -39,8 +39,7 @@ func recogniseRuntimeUnsupported(f *facts.Facts) *Finding {
 		if is := facts.NotRuntime(f); is != "" {
 			summary += fmt.Sprintf(": %s, and %s", f.Target.Daemon.Label, is)
 		}
-		Addf(&e.For, "it does not answer the HTTP/2 preface as a gRPC server does: %s",
-			facts.Clean(strings.TrimSpace(connect.FirstByte+" "+connect.Err)))
+		Addf(&e.For, "it answers no HTTP/2: %s", facts.Clean(strings.TrimSpace(connect.FirstByte+" "+connect.Err)))
 	case f.Calls.IsNotCRI:
 		summary = f.Target.Daemon.Label + " speaks gRPC, but serves no CRI v1: plugin off, too old, or another socket"
 		Addf(&e.For, "%v", f.Calls.NotCRI)
@@ -71,8 +70,7 @@ func recogniseRuntimeUnsupported(f *facts.Facts) *Finding {
 			if safe {
 				ctr += " -a " + socket
 			}
-			s.Look(fmt.Sprintf("grep -n disabled_plugins %s; %s plugins ls | grep -w cri", file, ctr),
-				`Is "cri" among disabled_plugins? Take it out, and restart containerd.`)
+			s.Look(fmt.Sprintf("grep -n disabled_plugins %s; %s plugins ls | grep -w cri", file, ctr), "Is it off?")
 		}
 		s.Look("grep -n containerRuntimeEndpoint /var/lib/kubelet/config.yaml", "Which socket does the kubelet use?")
 		if grpc {

@@ -50,8 +50,7 @@ func recogniseShimStuck(f *facts.Facts) *Finding {
 		}
 	}
 	for _, p := range gap.Orphans {
-		add(p, "%s has been running for %s for %s, which the runtime does not list; calls about it fail",
-			facts.ProcessLabel(p), units.Duration(facts.AgeOf(f, p)), facts.ShortID(p.ObjectID))
+		add(p, "%v serves %s, which the runtime does not list; calls about it fail", p, facts.ShortID(p.ObjectID))
 	}
 	for _, b := range gap.Shimless {
 		o := host.Owner{ObjectID: b.ID}
@@ -80,10 +79,8 @@ func recogniseShimStuck(f *facts.Facts) *Finding {
 		}
 		for _, p := range top(gap.Orphans) {
 			if p.PID > 1 {
-				s.Look(fmt.Sprintf("ps -o pid,stat,etime,comm --ppid %d", p.PID), "What does it still run? Shims of "+
-					"docker or nerdctl are not listed by the kubelet's runtime, and are well.")
-				s.Add(checks.TouchesPod, fmt.Sprintf("kill -KILL %d", p.PID), "Ends what is left over, with all that "+
-					"it still runs. Only when nothing of it is needed.")
+				s.Look(fmt.Sprintf("ps -o pid,stat,etime,comm --ppid %d", p.PID), "Is it a container of docker?")
+				s.Add(checks.TouchesPod, fmt.Sprintf("kill -KILL %d", p.PID), "Only when nothing of it is needed.")
 			}
 		}
 		for _, b := range top(gap.Shimless) {

@@ -42,10 +42,14 @@ func (s *Steps) lookStacks() {
 	s.Look("echo w > /proc/sysrq-trigger; journalctl --no-pager -k -n 200", "Keep the stacks of all blocked tasks.")
 }
 
+// lookStack appends where a process waits.
+func (s *Steps) lookStack(pid int, why string) {
+	s.Look(fmt.Sprintf("cat /proc/%d/stack /proc/%[1]d/wchan; grep State /proc/%[1]d/status", pid), why)
+}
+
 // lookRelist appends the goroutines of the kubelet.
 func (s *Steps) lookRelist() {
-	s.Look(`kubectl get --raw "/api/v1/nodes/$(hostname)/proxy/debug/pprof/goroutine?debug=2"`,
-		"Keep the evidence: what do relist and sync loop wait for? A restart destroys it.")
+	s.Look(`kubectl get --raw "/api/v1/nodes/$(hostname)/proxy/debug/pprof/goroutine?debug=2"`, "Where does it wait?")
 }
 
 // lookPods appends the pods of the node.
@@ -81,13 +85,14 @@ func (s Steps) Done() []checks.NextStep {
 	return out
 }
 
-// NameNode puts the node's name into the steps of causes, which write "$(hostname)" for it. Few nodes have a
-// kubeconfig that may drain them, so the command is pasted elsewhere: on a control plane node it would drain that one.
-func NameNode(f *facts.Facts, causes []checks.Cause) []checks.Cause {
+// Finish puts the node's name into the steps of causes, which write "$(hostname)" for it, and gives them another form
+// where systemd does not run. Few nodes have a kubeconfig that may drain them, so the command is pasted elsewhere: on a
+// control plane node it would drain that one.
+func Finish(f *facts.Facts, causes []checks.Cause) []checks.Cause {
 	name := facts.NodeName(f)
-	for _, c := range causes {
-		for i := range c.NextSteps {
-			switch s := &c.NextSteps[i]; {
+	for k := range causes {
+		for i := range causes[k].NextSteps {
+			switch s := &causes[k].NextSteps[i]; {
 			case !strings.Contains(s.Command, "$(hostname)"):
 			case facts.Safe(name):
 				s.Command = strings.NewReplacer(`"$(hostname)"`, name, "$(hostname)", name).Replace(s.Command)
@@ -95,6 +100,7 @@ func NameNode(f *facts.Facts, causes []checks.Cause) []checks.Cause {
 				s.Why += " Pasted elsewhere, it needs the node's name for $(hostname)."
 			}
 		}
+		causes[k].NextSteps = PlainSteps(f, causes[k].NextSteps)
 	}
 	return causes
 }
@@ -157,12 +163,10 @@ func addRestart(f *facts.Facts, s *Steps, caveats ...string) {
 		return
 	}
 	command := "systemctl restart " + unit
-	touches, why := checks.TouchesRuntime, "Running containers survive it, execs and pulls do not. Leave the kubelet "+
-		"alone: it recovers by itself."
+	touches, why := checks.TouchesRuntime, "Running containers survive it, execs and pulls do not."
 	switch {
 	case f.Target.RestartsKubelet:
-		touches, why = checks.TouchesKubelet, "The unit runs runtime and kubelet; containers survive it. While a "+
-			"mount hangs, a restarted kubelet may not come up."
+		touches, why = checks.TouchesKubelet, "Runtime and kubelet; containers survive it. Not while a mount hangs."
 	case unit == facts.UnitsCRIDockerd:
 		command = "systemctl start " + facts.UnitDocker + "; systemctl restart " + facts.UnitCRIDocker
 		why = "Starts docker if it does not run, and cri-dockerd anew: containers are not touched."
@@ -182,8 +186,7 @@ func addProcesses(f *facts.Facts, s *Steps, i plegbench.Inspection) {
 		addStack(s, p, what)
 		if facts.IsConmon(p) && !facts.IsStopped(&p) {
 			if i.Kind == facts.KindContainer && p.ObjectID == i.ID && facts.Safe(i.ID) {
-				s.Add(checks.TouchesPod, facts.CrictlCommand(f, "stop "+i.ID), textf("Stops the container of %s. Do "+
-					"not kill %v: the container would run on unwatched.", what, p))
+				s.Add(checks.TouchesPod, facts.CrictlCommand(f, "stop "+i.ID), textf("Never kill %v instead.", p))
 			}
 			continue
 		}
@@ -194,8 +197,7 @@ func addProcesses(f *facts.Facts, s *Steps, i plegbench.Inspection) {
 // addStack adds a look at where a process waits.
 func addStack(s *Steps, p host.Process, what string) {
 	if p.PID > 1 {
-		s.Look(fmt.Sprintf("cat /proc/%d/stack /proc/%[1]d/wchan; grep State /proc/%[1]d/status", p.PID),
-			textf("Where does %v of %s wait? Name the lock, mount or device.", p, what))
+		s.lookStack(p.PID, textf("Where does %v of %s wait? Name the lock, mount or device.", p, what))
 	}
 }
 
@@ -210,8 +212,7 @@ func addKill(f *facts.Facts, s *Steps, p host.Process, what string) {
 	case p.Role == host.RoleOCI && (age == 0 || age >= facts.LongOCI): // a younger one is at work, not stuck
 		s.Add(checks.TouchesProcess, fmt.Sprintf("kill -KILL %d", p.PID), textf("Ends only the stuck %v.", p))
 	case p.Role == host.RoleShim && !facts.IsConmon(p):
-		s.Add(checks.TouchesPod, fmt.Sprintf("kill -KILL %d", p.PID), fmt.Sprintf("Ends the shim of %s: all "+
-			"containers of that pod are lost, nothing else is.", what))
+		s.Add(checks.TouchesPod, fmt.Sprintf("kill -KILL %d", p.PID), "All containers of its pod are lost.")
 	}
 }
 
@@ -249,4 +250,44 @@ func AddService(f *facts.Facts, s *Steps) {
 	default:
 		s.Look("ss -xlp", "Which process listens on which socket? The runtime's unit is not known here.")
 	}
+}
+
+// PlainSteps gives the steps that ask systemd for something another form where systemd does not run. Where it was not
+// looked for, or does not answer, they stay.
+func PlainSteps(f *facts.Facts, all []checks.NextStep) []checks.NextStep {
+	if !f.Target.NoSystemd {
+		return all
+	}
+	var s Steps
+	for _, step := range all {
+		if plain, ok := plainStep(f, step); ok {
+			s = append(s, plain)
+		}
+	}
+	return s.Done()
+}
+
+// plainStep is a step without systemctl and journalctl; false where nothing takes its place.
+func plainStep(f *facts.Facts, step checks.NextStep) (checks.NextStep, bool) {
+	command := step.Command
+	if !strings.Contains(command, "systemctl ") && !strings.Contains(command, "journalctl ") {
+		return step, true
+	}
+	name := strings.ReplaceAll(strings.ToLower(f.Target.Name), "-o", "o") // CRI-O's is crio
+	if unit := f.Target.KubeletUnit; strings.Contains(command, unit) && unit != f.Target.Unit || !facts.Safe(name) {
+		name = "kubelet"
+	}
+	switch {
+	case command == "systemctl reboot":
+		step.Command = "reboot"
+	case strings.Contains(command, "journalctl --no-pager -k "): // the kernel's own log has no --since
+		step.Command = strings.NewReplacer("journalctl --no-pager -k --since -1h", "dmesg -T",
+			"journalctl --no-pager -k -n", "dmesg -T | tail -n").Replace(command)
+	case strings.Contains(command, "systemctl restart ") || strings.Contains(command, "systemctl start "):
+		step.Command = "grep -rlsw " + name + " /etc/init.d /etc/runit /etc/sv /etc/s6 /etc/service /etc/inittab"
+		step.Why = fmt.Sprintf("Systemd does not run here: what starts %s? Let that do it. %s", name, step.Why)
+	default:
+		return step, false
+	}
+	return step, true
 }

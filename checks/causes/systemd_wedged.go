@@ -52,9 +52,6 @@ func recogniseSystemdWedged(f *facts.Facts) *Finding {
 	if is.UnitsLeak {
 		Addf(&e.For, "%s of %s are over: they leak", units.Number(s.Inactive), units.Count(s.Units, "unit"))
 	}
-	if is.JobsWait {
-		Addf(&e.For, "%s wait to be run", units.Count(s.Jobs, "job"))
-	}
 	severity := criticalIf(is.Silent || is.BusSilent)
 	switch is.Driver {
 	case "systemd":
@@ -85,8 +82,7 @@ func adviseSystemdWedged(f *facts.Facts, s *Steps, root string) {
 	if root != "" {
 		return
 	}
-	s.Add(checks.TouchesRuntime, "timeout 90 systemctl daemon-reexec", "Process 1 starts anew and keeps the state of "+
-		"its units; services and containers go on running.")
+	s.Add(checks.TouchesRuntime, "timeout 90 systemctl daemon-reexec", "Process 1 starts anew; services go on running.")
 	if f.Systemd.Silent {
 		s.addNode("Only when it does not answer at all. Where this hangs, systemctl reboot -ff, which ends no process.")
 	}
@@ -94,14 +90,11 @@ func adviseSystemdWedged(f *facts.Facts, s *Steps, root string) {
 
 // adviseBusSilent does without systemctl, which asks systemd on its own socket when root runs it, and finds it well.
 func adviseBusSilent(_ *facts.Facts, s *Steps, root string) {
-	s.Look("ps -o pid,stat,wchan:32,pcpu,etime,comm -C dbus-daemon,dbus-broker", "Does the bus run, and what does it "+
-		"wait for? T is stopped: kill -CONT PID lets it go on.")
-	s.Look("timeout 5 busctl status org.freedesktop.systemd1 > /dev/null; echo $?", "Does the bus answer now? 124 is "+
-		"no. systemctl, run by root, does not use the bus.")
+	s.Look("ps -o pid,stat,wchan:32,pcpu,etime,comm -C dbus-daemon,dbus-broker", "Is it stopped (T), or does it wait?")
+	s.Look("timeout 5 busctl status org.freedesktop.systemd1 > /dev/null; echo $?", "Does it answer now? 124 is no.")
 	s.Look("journalctl --no-pager -n 50 -u dbus -u dbus-broker", "What did the bus log last?")
 	if root == "" {
-		s.addNode("Only when the bus stays silent. Do not restart dbus on a node that is to live on: what is " +
-			"connected to it may not come back.")
+		s.addNode("Only when the bus stays silent. Do not restart dbus: what is connected to it may not come back.")
 	}
 }
 

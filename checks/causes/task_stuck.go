@@ -63,7 +63,6 @@ func recogniseTaskStuck(f *facts.Facts) *Finding {
 	} else if len(main.Stack) > 0 {
 		step = checks.Certain
 	}
-	missing(f.Seen.Tasks, &e, "other tasks")
 	summary := fmt.Sprintf("%s is stuck in the kernel and waits for %s", TaskName(f, main), what)
 	if n := len(stuck) - 1; n > 0 {
 		summary += fmt.Sprintf("; %s more", units.Count(n, "task"))
@@ -73,17 +72,10 @@ func recogniseTaskStuck(f *facts.Facts) *Finding {
 			if t.PID <= 1 {
 				continue
 			}
-			s.Look(fmt.Sprintf("cat /proc/%d/task/%d/stack /proc/%[1]d/task/%[2]d/wchan; grep State "+
-				"/proc/%[1]d/task/%[2]d/status", t.PID, max(t.TID, t.PID)), "Does "+TaskName(f,
-				t)+" still wait there? Do not touch files of its mounts with a shell: that shell would hang as well.")
-			if w := facts.WaitOf(t); w == facts.WaitNetworkFS || w == facts.WaitFUSE || w == facts.WaitUnmount {
-				s.Look(fmt.Sprintf("grep -E ' (nfs|cifs|ceph|fuse|9p)' /proc/%d/mounts", t.PID),
-					"Which mounts over the network does it see? Reading the table does not hang.")
-			}
+			dir := fmt.Sprintf("/proc/%d/task/%d/", t.PID, max(t.TID, t.PID))
+			s.Look("cat "+dir+"stack "+dir+"wchan; grep State "+dir+"status", "Does it still wait there?")
 			if facts.IsKillable(t) && t.Role == "" {
-				s.Add(checks.TouchesPod, fmt.Sprintf("kill -KILL %d", t.PID),
-					"It waits killably: SIGKILL ends this process of "+cmp.Or(facts.OwnerLabel(f, t.Owner),
-						"the host")+", no other signal does.")
+				s.Add(checks.TouchesPod, fmt.Sprintf("kill -KILL %d", t.PID), "It waits killably: SIGKILL ends it.")
 			}
 		}
 		s.lookBlocked()
@@ -94,10 +86,22 @@ func recogniseTaskStuck(f *facts.Facts) *Finding {
 	})
 }
 
+// addTasks adds where such blocked tasks wait, and reports whether there are any.
+func addTasks(f *facts.Facts, e *checks.Evidence, such func(host.BlockedTask) bool) bool {
+	found := false
+	for _, t := range f.Seen.Tasks.Value.Blocked {
+		if such(t) && len(e.For) < facts.MaxRelated {
+			found = true
+			addTaskLine(f, e, t)
+		}
+	}
+	return found
+}
+
 // addTaskLine adds where a task waits.
 func addTaskLine(f *facts.Facts, e *checks.Evidence, t host.BlockedTask) {
-	line := fmt.Sprintf("%s is in uninterruptible sleep in two looks, in %s", TaskName(f, t), cmp.Or(facts.WaitsIn(t),
-		"a place that may not be read"))
+	where := cmp.Or(facts.WaitsIn(t), "the kernel")
+	line := fmt.Sprintf("%s is in uninterruptible sleep in two looks, in %s", TaskName(f, t), where)
 	if w := facts.WaitOf(t); w != facts.WaitUnknown {
 		line += ": it waits for " + w.String()
 	}

@@ -58,14 +58,12 @@ func recogniseTooManyExited(f *facts.Facts) *Finding {
 		if f.Target.RestartsKubelet {
 			unit = f.Target.Unit
 		}
-		s.Look("journalctl --no-pager -u "+unit+" --since -1h | grep -E 'garbage collection failed|Failed to "+
-			"(stop|remove)|StopPodSandbox|RemovePodSandbox'", "Why are they not removed? Repair that first. "+
-			"StopPodSandbox that fails is nearly always a CNI DEL that fails.")
+		s.Look("journalctl --no-pager -u "+unit+" --since -1h | grep -E 'collection failed|Failed to (stop|remove)'",
+			"Why are they not removed? A StopPodSandbox that fails is nearly always a CNI DEL that fails.")
 		s.Look(facts.KdiagCommand(f, "exited --watch 60s"), "Do they grow, how did they end, when is the limit near?")
 		addCleanUp(f, s)
 		if c.MostlyNewest() {
-			s.Look(`kubectl get pods -A --field-selector status.phase=Succeeded,spec.nodeName="$(hostname)"`,
-				"Which completed pods are still in the API? Of deleted ones the removal fails.")
+			s.Look(`kubectl get pods -A --field-selector status.phase=Succeeded,spec.nodeName="$(hostname)"`, "Which?")
 			addCompletedPods(s, c)
 		}
 	})
@@ -81,18 +79,10 @@ func exitedEvidence(f *facts.Facts, c facts.Census, share float64) checks.Eviden
 		Addf(&e.For, "%s of its pod and name: of completed pods, or of deleted ones whose removal fails", c.NewestOf())
 		Addf(&e.Missing, "whether their pods still exist: the API was not asked")
 	}
-	for _, h := range top(c.Containers) {
-		if h.Count > 1 {
-			Addf(&e.For, "%s of %s", units.Count(h.Count, "exited container"), h.Label())
-		}
-	}
 	if c.ExitedBytes > 0 {
-		Addf(&e.For, "their entries fill %s of the kubelet's message limit of %s (%s)", units.Percent(share),
-			units.Size(f.Lists.MessageLimit), units.Size(c.ExitedBytes))
+		Addf(&e.For, "their entries fill %s of the limit of %s", units.Percent(share), units.Size(f.Lists.MessageLimit))
 	}
-	if c.LastHour > 0 {
-		Addf(&e.For, "created in the last hour: %s of them", units.Number(c.LastHour))
-	} else if c.Exited > 0 && len(c.Containers) > 0 {
+	if c.LastHour == 0 && c.Exited > 0 && len(c.Containers) > 0 {
 		Addf(&e.Against, "none of them was created in the last hour: they do not grow now")
 	}
 	return e
@@ -139,8 +129,7 @@ func addCleanUp(f *facts.Facts, s *Steps) {
 	}
 	s.Look(facts.KdiagCommand(f, "gc-exited"), fmt.Sprintf("The plan for %s: what may go, and why.", what))
 	s.Add(checks.TouchesExited, facts.KdiagCommand(f, "gc-exited --yes --audit gc-exited.jsonl"),
-		fmt.Sprintf("Removes %s, as far as the kubelet may: oldest first, no faster than the runtime stays quick. The "+
-			"newest of each pod and name stays, and so do all logs. Never crictl rm -a.", what))
+		fmt.Sprintf("Removes %s, oldest first; the newest of each stays, and all logs. Never crictl rm -a.", what))
 }
 
 // addCompletedPods adds the deletion of completed pods in the namespace that has most of them.
@@ -159,8 +148,7 @@ func addCompletedPods(s *Steps, c facts.Census) {
 	const selector = `--field-selector status.phase=Succeeded,spec.nodeName="$(hostname)"`
 	s.Add(checks.TouchesExited, fmt.Sprintf("kubectl delete pods -n %s %s", most, selector),
 		"Only if nobody needs them: deletes completed pods with their logs; the kubelet then removes the records.")
-	s.Look(fmt.Sprintf("kubectl get jobs,cronjobs -n %s", most), "Set ttlSecondsAfterFinished on Jobs, and lower the "+
-		"history limits of CronJobs, so that it does not come back.")
+	s.Look(fmt.Sprintf("kubectl get jobs,cronjobs -n %s", most), "Set ttlSecondsAfterFinished, and history limits.")
 }
 
 func loggedTooManyExited(in *Incident) *LogFinding {

@@ -79,7 +79,7 @@ func TestJournalAsEvidence(t *testing.T) {
 			[]tweak{hangs(everyRPC()...)},
 			[]entry{active},
 			-1,
-			"the kubelet's loop was at work at 03:09:21",
+			"the kubelet's loop ran at 03:09:21",
 		},
 		{
 			"list, PLEG alone", causes.ListHang,

@@ -67,8 +67,8 @@ func TestEventedNodeIsHealthy(t *testing.T) {
 		change  func(*plegbench.Summary)
 		summary string
 	}{
-		{func(s *plegbench.Summary) { s.ColdSeconds = new(240.0) }, "after a restart of the kubelet, 4m (40%)"},
-		{func(s *plegbench.Summary) { s.ProjectedAgeSeconds = new(700.0) }, "PLEG was last seen active 11m40s ago"},
+		{func(s *plegbench.Summary) { s.ColdSeconds = new(240.0) }, "4m after its restart"},
+		{func(s *plegbench.Summary) { s.ProjectedAgeSeconds = new(700.0) }, "PLEG is last seen active up to 11m40s ago"},
 	} {
 		f := node(evented, figures(tt.change))
 		if c := only(t, f, causes.RelistOverloaded); !strings.Contains(c.Summary, tt.summary) {
@@ -289,11 +289,11 @@ func TestCleanUpNamesNumbers(t *testing.T) {
 		}
 		return ""
 	}
-	if got := why(dead); !strings.HasPrefix(got, "Removes 1,000 dead sandboxes, as") {
+	if got := why(dead); !strings.HasPrefix(got, "Removes 1,000 dead sandboxes, oldest") {
 		t.Errorf("got %q", got)
 	}
 	part := why(dead, func(f *facts.Input) { f.Measurement.Containers.Complete = false })
-	if !strings.HasPrefix(part, "Removes 1,000 dead sandboxes and more, as") {
+	if !strings.HasPrefix(part, "Removes 1,000 dead sandboxes and more, oldest") {
 		t.Errorf("got %q", part)
 	}
 	if got := why(exited(2000, 1, 1000)); got != "" {
