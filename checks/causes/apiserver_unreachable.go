@@ -76,7 +76,8 @@ func recogniseAPIServerUnreachable(f *facts.Facts) *Finding {
 		s.Look(facts.KubeletLog(f)+" | grep -E 'node status|lease|x509|Unauthorized' | tail", "How do they fail?")
 		s.Look("openssl x509 -noout -enddate -in /var/lib/kubelet/pki/kubelet-client-current.pem", "Is it valid?")
 		s.Look(`kubectl get lease -n kube-node-lease "$(hostname)" -o yaml`, "Is it renewed? Are others Unknown too?")
-		s.Add(checks.TouchesKubelet, "systemctl restart "+f.Target.KubeletUnit, "Only if the way is free.")
+		s.Add(checks.TouchesKubelet, "systemctl restart "+f.Target.KubeletUnit,
+			"Only if the way is free and the calls still fail: it drops a dead connection.")
 	})
 }
 

@@ -56,9 +56,7 @@ func recogniseCgroupFrozen(f *facts.Facts) *Finding {
 	}
 	e.For = facts.Head(e.For, facts.MaxRelated)
 	summary := fmt.Sprintf("the control group of %s is frozen: it does not run", name(frozen[0].FrozenCgroup))
-	if n := len(frozen) - 1; n > 0 {
-		summary += fmt.Sprintf("; %s more", units.Count(n, "group"))
-	}
+	summary += andMore(len(frozen)-1, "group")
 	return newFinding(severity, checks.Certain, summary, e, subjects...).advise(func(s *Steps, _ string) {
 		file, thawed := "/sys/fs/cgroup%s/cgroup.freeze", "0"
 		if f.Seen.Cgroups.Value.Version == 1 {

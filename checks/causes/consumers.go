@@ -10,6 +10,7 @@ import (
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/facts"
 	"github.com/kdiag/kdiag/checks/host"
+	"github.com/kdiag/kdiag/checks/units"
 )
 
 // A consumer has a part of what is short: a control group, a process, or the processes of one name.
@@ -56,6 +57,14 @@ func processOwned(f *facts.Facts, pid int, name string, o host.Owner) string {
 // processSubject names a process as a culprit, in its pod.
 func processSubject(f *facts.Facts, pid int, name, podUID string) checks.Subject {
 	return facts.InPod(f, checks.Subject{Kind: "Process", ID: strconv.Itoa(pid), Name: facts.Clean(name)}, podUID)
+}
+
+// andMore ends a summary with how many others there are; nothing for none.
+func andMore(n int, noun string) string {
+	if n <= 0 {
+		return ""
+	}
+	return "; " + units.Count(n, noun) + " more"
 }
 
 // safeDir reports whether the folder of a control group may stand in a command, in single quotes.

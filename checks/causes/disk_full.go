@@ -22,8 +22,10 @@ var diskFull = Definition{
 
 func recogniseDiskFull(f *facts.Facts) *Finding {
 	return shortOf(f, "space", f.Disk.Short, func(s *Steps, folder string) {
-		s.Look("ionice -c3 du -xh --max-depth=3 "+folder+" | sort -h | tail -n 20", "What is it? It takes minutes.")
-		s.Look("ls -l /proc/[0-9]*/fd 2>/dev/null | grep -F '(deleted)' | head -n 20", "Deleted, and still open.")
+		s.Look("ionice -c3 du -xh --max-depth=3 "+folder+" | sort -h | tail -n 20",
+			"What takes the space? It reads every directory: minutes on a large disk.")
+		s.Look("ls -l /proc/[0-9]*/fd 2>/dev/null | grep -F '(deleted)' | head -n 20",
+			"Files that were deleted and are still open take space until their process closes them.")
 		s.Look(facts.CrictlCommand(f, "imagefsinfo"), "How much of it are images?")
 		isLogs := func(o host.Folder) bool { return o.Role == host.FolderLogs }
 		if slices.ContainsFunc(f.Disk.Short[0].Space.Folders, isLogs) {

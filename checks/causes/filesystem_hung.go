@@ -45,10 +45,7 @@ func recogniseFilesystemHung(f *facts.Facts) *Finding {
 		subjects = append(subjects, facts.InPod(f, checks.Subject{Kind: "Filesystem", ID: m.Source, Name: m.Point},
 			m.PodUID))
 	}
-	summary := "the mount " + e.For[0]
-	if more := len(mounts) - 1; more > 0 {
-		summary += ", like " + units.Count(more, "other mount")
-	}
+	summary := "the mount " + e.For[0] + andMore(len(mounts)-1, "mount")
 	confirmed := logEvidence(f, &e, signature.NFSNotResponding)
 	last, bad := facts.LastOf(f, signature.NFSRecovered), facts.LastOf(f, signature.NFSNotResponding)
 	if last != nil && bad != nil && last.After(*bad) {

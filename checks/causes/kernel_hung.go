@@ -58,9 +58,6 @@ func recogniseKernelHung(f *facts.Facts) *Finding {
 	severity, step := checks.Warning, checks.Strong
 	if len(tasks) > 0 {
 		summary = fmt.Sprintf("the kernel reports %s as hung", tasks[0].Label())
-		if n := len(tasks) - 1; n > 0 {
-			summary += " and " + units.Count(n, "other task")
-		}
 		switch {
 		case tasks[0].Role() == facts.RoleOther:
 			Addf(&e.Against, "none of the tasks is the runtime, a shim or the kubelet")
@@ -72,6 +69,7 @@ func recogniseKernelHung(f *facts.Facts) *Finding {
 			summary += ": what it serves waits with it"
 		}
 	}
+	summary += andMore(len(tasks)-1, "task")
 	for _, t := range top(tasks) { // what they do now: the log is of the past
 		if p := processNamed(f, t); p != nil && facts.IsUninterruptible(p) {
 			Addf(&e.For, "%v is still in %s", *p, facts.StateOf(*p))

@@ -100,7 +100,8 @@ func recogniseKubeletCrashLooping(f *facts.Facts) *Finding {
 	return newFinding(severity, step, summary, e, *facts.KubeletSubject(f)).advise(func(s *Steps, _ string) {
 		unit := f.Target.KubeletUnit
 		s.Look("systemctl status --no-pager "+unit, "Is it up at this moment, since when, and how did it end last?")
-		s.Look(facts.KubeletLog(f)+" | grep -E ' [EF][0-9]{4} |atchdog|process exited' | tail -n 50", "What ends it?")
+		s.Look(facts.KubeletLog(f)+" | grep -E ' [EF][0-9]{4} |atchdog|process exited' | tail -n 50",
+			"The first error of each life is the cause.")
 		s.Look("kdiag journal --since -1h", "Starts, ends and what happened between them, as a timeline.")
 		if f.Log.Watchdog {
 			s.Look(facts.KdiagCommand(f, "pleg --deep"), "Its loop waits for a call to the runtime: which one hangs?")

@@ -88,7 +88,8 @@ func recogniseKubeletDown(f *facts.Facts) *Finding {
 		if u != nil && u.Load == "masked" {
 			first = "unmask "
 		}
-		s.Add(checks.TouchesKubelet, "systemctl "+first+unit+"; systemctl start "+unit, "Containers are kept.")
+		s.Add(checks.TouchesKubelet, "systemctl "+first+unit+"; systemctl start "+unit,
+			"Starts it. Containers are kept; what ended it will end it again unless it is repaired.")
 	})
 }
 

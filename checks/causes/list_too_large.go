@@ -95,7 +95,8 @@ func adviseTooLarge(f *facts.Facts, st *Steps, s facts.ListSize, blind bool) {
 			st.Look(facts.CrictlCommand(f, list+e.ID+" -o json"), "Which label is so large? A list by id still works.")
 		}
 		if facts.Safe(e.Pod.Namespace, e.Pod.Name) {
-			st.Look(fmt.Sprintf("kubectl get pod -n %s %s -o yaml", e.Pod.Namespace, e.Pod.Name), "Shrink its labels.")
+			st.Look(fmt.Sprintf("kubectl get pod -n %s %s -o yaml", e.Pod.Namespace, e.Pod.Name),
+				"Who owns it? Take what is large out of the workload's pod template.")
 		}
 		if blind {
 			addCleanUp(f, st)

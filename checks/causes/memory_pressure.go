@@ -45,7 +45,8 @@ func recogniseMemoryPressure(f *facts.Facts) *Finding {
 		addConsumers(f, s, consumers, "Frees its memory. Its replacement may take as much without another limit.")
 		m := f.Seen.Memory.Value
 		if isMuchMemory(f, m.Shmem) {
-			s.Look("df -t tmpfs --output=used,target | sort -rn | head -n 10", "Which tmpfs? An emptyDir has a UID.")
+			s.Look("df -t tmpfs --output=used,target | sort -rn | head -n 10",
+				"Which tmpfs holds it? The folder of an emptyDir names the pod by its UID.")
 		}
 		if isMuchMemory(f, m.SlabUnreclaimable) {
 			s.Look("slabtop -o -s c | head -n 20", "Of what does the kernel hold so much?")

@@ -75,7 +75,7 @@ func recogniseOOMKilled(f *facts.Facts) *Finding {
 	}
 	severity, subjects := criticalIf(len(victims) > 0), taskSubjects(f, f.Log.OOMVictims)
 	return newFinding(severity, step, summary, e, subjects...).advise(func(s *Steps, _ string) {
-		s.Look("journalctl --no-pager -k --since -1h | grep -iE 'oom-kill|out of memory'", "Who, in which cgroup?")
+		s.Look("journalctl --no-pager -k --since -1h | grep -iE 'oom-kill|out of memory'", "Who was killed, where?")
 		s.Look("grep . /proc/pressure/memory; free -m", "Is memory still short? full avg10 over 5 is.")
 		s.Look("ps -eo pid,rss,etime,comm --sort=-rss | head -n 15", "Who holds most of it now?")
 		if oomHits(f, facts.RoleRuntime) && f.Target.Unit != "" {

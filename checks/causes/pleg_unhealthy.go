@@ -113,13 +113,15 @@ func culpritLabel(k journal.Culprit) string {
 
 func advisePLEGUnhealthy(f *facts.Facts, s *Steps, now bool) {
 	s.Look("kdiag journal --since -1h", "The episodes, and what runtime and kernel logged at the time.")
-	s.Look(facts.KubeletLog(f)+" | grep -E 'PLEG|Unable to retrieve|DeadlineExceeded'", "Which id returns?")
+	s.Look(facts.KubeletLog(f)+" | grep -E 'PLEG|Unable to retrieve|DeadlineExceeded'",
+		"Which calls fail, and which ids do they name? One id that returns is the culprit.")
 	s.Look(facts.KdiagCommand(f, "relist --count 60"), "Are single relists slow, or does one call hang now and then?")
 	AddPressure(f, s)
 	if now {
 		s.lookRelist()
 		s.lookBlocked()
-		s.Add(checks.TouchesKubelet, "systemctl restart "+f.Target.KubeletUnit, "Only if the runtime is well.")
+		s.Add(checks.TouchesKubelet, "systemctl restart "+f.Target.KubeletUnit,
+			"Only if the runtime answers everything, PLEG stays unhealthy and no mount hangs.")
 	}
 	s.cordon()
 }

@@ -138,10 +138,8 @@ var (
 	runtimeTaskStuck = some(stuckTasks, byRole(host.RoleRuntime))
 	kubeletTaskStuck = some(stuckTasks, byRole(host.RoleKubelet))
 	pluginTaskStuck  = some(stuckTasks, byRole(host.RoleCNI))
-	shimTaskStuck    = some(
-		stuckTasks,
-		func(f *facts.Facts, t host.BlockedTask) bool { return servedByStopped(f, t.ObjectID) },
-	)
+	shimTaskStuck    = some(stuckTasks,
+		func(f *facts.Facts, t host.BlockedTask) bool { return servedByStopped(f, t.ObjectID) })
 	taskHoldsCall = some(stuckTasks, func(f *facts.Facts, t host.BlockedTask) bool {
 		_, ok := facts.HeldBy(f, t)
 		return ok
@@ -160,10 +158,8 @@ func servedByStopped(f *facts.Facts, id string) bool {
 	return id != "" && slices.ContainsFunc(f.Shims.Stopped, func(p host.Process) bool { return p.ObjectID == id })
 }
 
-var shimHoldsCall = some(
-	stoppedShims,
-	func(f *facts.Facts, p host.Process) bool { return ownerHangs(f, facts.OwnerOf(p)) },
-)
+var shimHoldsCall = some(stoppedShims,
+	func(f *facts.Facts, p host.Process) bool { return ownerHangs(f, facts.OwnerOf(p)) })
 
 func stoppedShims(f *facts.Facts) []host.Process { return f.Shims.Stopped }
 
@@ -185,10 +181,8 @@ var (
 		inIt := func(t host.BlockedTask) bool { return t.ObjectID != "" && t.ObjectID == g.ObjectID }
 		return slices.ContainsFunc(f.Tasks.Stuck, inIt)
 	})
-	shimInFreeze = some(
-		frozenGroups,
-		func(f *facts.Facts, g host.FrozenCgroup) bool { return servedByStopped(f, g.ObjectID) },
-	)
+	shimInFreeze = some(frozenGroups,
+		func(f *facts.Facts, g host.FrozenCgroup) bool { return servedByStopped(f, g.ObjectID) })
 )
 
 // frozenGroups are the groups that stand still with those that are frozen.

@@ -79,7 +79,8 @@ func recogniseRuntimeHung(f *facts.Facts) *Finding {
 	return newFinding(checks.Critical, step, summary, e, subjects...).advise(func(s *Steps, _ string) {
 		switch {
 		case stopped:
-			s.Add(checks.TouchesProcess, fmt.Sprintf("kill -CONT %d", d.PID), "Continues it. Who stopped it?")
+			s.Add(checks.TouchesProcess, fmt.Sprintf("kill -CONT %d", d.PID),
+				"It is only stopped: continue it, and find out who stopped it (a debugger, a script, a person).")
 			addRestart(f, s)
 			return
 		case f.Target.OtherProcess != nil:

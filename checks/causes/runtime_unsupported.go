@@ -70,7 +70,8 @@ func recogniseRuntimeUnsupported(f *facts.Facts) *Finding {
 			if safe {
 				ctr += " -a " + socket
 			}
-			s.Look(fmt.Sprintf("grep -n disabled_plugins %s; %s plugins ls | grep -w cri", file, ctr), "Is it off?")
+			s.Look(fmt.Sprintf("grep -n disabled_plugins %s; %s plugins ls | grep -w cri", file, ctr),
+				`Is "cri" among disabled_plugins? Take it out there, and restart containerd.`)
 		}
 		s.Look("grep -n containerRuntimeEndpoint /var/lib/kubelet/config.yaml", "Which socket does the kubelet use?")
 		if grpc {

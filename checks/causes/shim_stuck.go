@@ -7,7 +7,6 @@ import (
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/facts"
 	"github.com/kdiag/kdiag/checks/host"
-	"github.com/kdiag/kdiag/checks/units"
 	"github.com/kdiag/kdiag/journal/signature"
 )
 
@@ -63,9 +62,7 @@ func recogniseShimStuck(f *facts.Facts) *Finding {
 		return nil
 	}
 	summary := e.For[0]
-	if n := len(subjects) - 1; n > 0 {
-		summary += fmt.Sprintf("; %s more", units.Count(n, "shim"))
-	}
+	summary += andMore(len(subjects)-1, "shim")
 	e.For = facts.Head(e.For, facts.MaxRelated)
 	if len(stopped) == 0 {
 		Addf(&e.Missing, "the shims' own lists (ctr -n k8s.io tasks ls)")
@@ -79,7 +76,8 @@ func recogniseShimStuck(f *facts.Facts) *Finding {
 		}
 		for _, p := range top(gap.Orphans) {
 			if p.PID > 1 {
-				s.Look(fmt.Sprintf("ps -o pid,stat,etime,comm --ppid %d", p.PID), "Is it a container of docker?")
+				s.Look(fmt.Sprintf("ps -o pid,stat,etime,comm --ppid %d", p.PID),
+					"What does it still run? Shims of docker or nerdctl are not listed by the runtime, and are well.")
 				s.Add(checks.TouchesPod, fmt.Sprintf("kill -KILL %d", p.PID), "Only when nothing of it is needed.")
 			}
 		}

@@ -186,7 +186,8 @@ func addProcesses(f *facts.Facts, s *Steps, i plegbench.Inspection) {
 		addStack(s, p, what)
 		if facts.IsConmon(p) && !facts.IsStopped(&p) {
 			if i.Kind == facts.KindContainer && p.ObjectID == i.ID && facts.Safe(i.ID) {
-				s.Add(checks.TouchesPod, facts.CrictlCommand(f, "stop "+i.ID), textf("Never kill %v instead.", p))
+				s.Add(checks.TouchesPod, facts.CrictlCommand(f, "stop "+i.ID), textf("Stops the container. Never kill "+
+					"%v: the container would run on unwatched.", p))
 			}
 			continue
 		}
@@ -207,12 +208,14 @@ func addKill(f *facts.Facts, s *Steps, p host.Process, what string) {
 	switch {
 	case p.PID <= 1:
 	case facts.IsStopped(&p):
-		s.Add(checks.TouchesProcess, fmt.Sprintf("kill -CONT %d", p.PID), "It is stopped; nothing is lost.")
+		s.Add(checks.TouchesProcess, fmt.Sprintf("kill -CONT %d", p.PID),
+			facts.ProcessLabel(p)+" is stopped; nothing is lost by continuing it.")
 	case facts.IsUninterruptible(&p): // no signal reaches it
 	case p.Role == host.RoleOCI && (age == 0 || age >= facts.LongOCI): // a younger one is at work, not stuck
 		s.Add(checks.TouchesProcess, fmt.Sprintf("kill -KILL %d", p.PID), textf("Ends only the stuck %v.", p))
 	case p.Role == host.RoleShim && !facts.IsConmon(p):
-		s.Add(checks.TouchesPod, fmt.Sprintf("kill -KILL %d", p.PID), "All containers of its pod are lost.")
+		s.Add(checks.TouchesPod, fmt.Sprintf("kill -KILL %d", p.PID),
+			"Ends the shim of "+what+": all containers of that pod are lost, nothing else is.")
 	}
 }
 

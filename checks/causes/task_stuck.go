@@ -8,7 +8,6 @@ import (
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/facts"
 	"github.com/kdiag/kdiag/checks/host"
-	"github.com/kdiag/kdiag/checks/units"
 	"github.com/kdiag/kdiag/journal/signature"
 )
 
@@ -64,9 +63,7 @@ func recogniseTaskStuck(f *facts.Facts) *Finding {
 		step = checks.Certain
 	}
 	summary := fmt.Sprintf("%s is stuck in the kernel and waits for %s", TaskName(f, main), what)
-	if n := len(stuck) - 1; n > 0 {
-		summary += fmt.Sprintf("; %s more", units.Count(n, "task"))
-	}
+	summary += andMore(len(stuck)-1, "task")
 	return newFinding(criticalIf(critical), step, summary, e, subjects...).advise(func(s *Steps, root string) {
 		for _, t := range stuck[:min(len(stuck), 2)] {
 			if t.PID <= 1 {

@@ -63,7 +63,8 @@ func recogniseTooManyExited(f *facts.Facts) *Finding {
 		s.Look(facts.KdiagCommand(f, "exited --watch 60s"), "Do they grow, how did they end, when is the limit near?")
 		addCleanUp(f, s)
 		if c.MostlyNewest() {
-			s.Look(`kubectl get pods -A --field-selector status.phase=Succeeded,spec.nodeName="$(hostname)"`, "Which?")
+			s.Look(`kubectl get pods -A --field-selector status.phase=Succeeded,spec.nodeName="$(hostname)"`,
+				"Which completed pods are still in the API? If there are few, their removal fails: look into the log.")
 			addCompletedPods(s, c)
 		}
 	})
