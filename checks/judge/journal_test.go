@@ -268,8 +268,8 @@ func TestJournalCauses(t *testing.T) {
 		{"an RCU stall", []tweak{said(signs(signature.RCUStall, 1, 2*time.Minute, time.Minute,
 			"rcu: INFO: rcu_sched self-detected stall on CPU"))}, []string{"KernelHung warning"}, "1 RCU stall"},
 		{"a task among many", []tweak{said(signs(signature.HungTask, 3, 6*time.Minute, 2*time.Minute, blockedJournal,
-			"jbd2/sda1-8:311", "kubelet:812"))}, []string{"KernelHung critical"}, "kubelet (pid 812) as hung and " +
-			"1 other task"},
+			"jbd2/sda1-8:311", "kubelet:812"))}, []string{"KernelHung critical"}, "kubelet (pid 812) as hung: " +
+			"what it serves waits with it; 1 task more"},
 		{"a slow NFS server", []tweak{said(signs(signature.NFSNotResponding, 3, 6*time.Minute, 2*time.Minute,
 			"nfs: server 10.0.0.9 not responding, still trying", "10.0.0.9"))}, nil, ""},
 	} {
