@@ -1,4 +1,4 @@
-// Package causes holds every cause that kdiag knows, three files each: NAME.go recognises it in the facts, says what
+// Package causes holds every cause that kdiag knows, three files each: NAME.go recognises it in the facts, names what
 // explains it and advises; NAME.md documents it for kdiag explain and docs/causes.md; testdata/NAME holds a recorded
 // case. The list of causes is made from these files (make generate). Package judge relates what is found and writes
 // the report.
@@ -23,7 +23,7 @@ type Definition struct {
 	Hidden []Root
 	// OnPurpose reports whether a person or a program made this so: then nothing on the node is its root.
 	OnPurpose func(*facts.Facts) bool
-	// Past says that it is over when it is reported, so that what follows from it keeps its own remedy.
+	// Past means that it is over when it is reported, so that what follows from it keeps its own remedy.
 	Past bool
 	// Recognise returns what the facts show of the cause, nil if they do not show it.
 	Recognise func(*facts.Facts) *Finding

@@ -14,7 +14,7 @@ import (
 //go:embed *.md
 var pages embed.FS
 
-// A page is the front matter of NAME.md. The text below it says what happens in the kubelet and the runtime.
+// A page is the front matter of NAME.md. The text below it explains what happens in the kubelet and the runtime.
 type page struct {
 	Code        string   `json:"code"`
 	Title       string   `json:"title"`

@@ -100,7 +100,7 @@ func isMuchMemory(f *facts.Facts, n uint64) bool {
 }
 
 // memoryConsumers are who has most of the memory: pods, units, and then processes. Where there is plenty it is who
-// waits for it at a limit of its own, since who has most does no harm.
+// waits for it at its own limit, since who has most does no harm.
 func memoryConsumers(f *facts.Facts) []consumer {
 	seen, total := f.Seen.Holders.Value, f.Seen.Memory.Value.Total
 	var out []consumer
@@ -118,7 +118,11 @@ func memoryConsumers(f *facts.Facts) []consumer {
 		return fmt.Sprintf("has %s, %s of all", units.Size(n), units.Percent(facts.Share(n, total)))
 	}
 	for _, g := range seen.Memory {
-		out = append(out, groupConsumer(f, g.Path, g.Dir, g.Owner, facts.Share(g.Current, total), has(g.Current),
+		what := has(g.Current)
+		if g.Shmem > g.Current/2 {
+			what += "; " + units.Size(g.Shmem) + " are tmpfs or shared memory"
+		}
+		out = append(out, groupConsumer(f, g.Path, g.Dir, g.Owner, facts.Share(g.Current, total), what,
 			"grep -E '^(anon|file|shmem|slab|total_rss|total_cache|total_shmem) ' '%s/memory.stat'"))
 	}
 	for _, p := range seen.Resident {

@@ -252,7 +252,7 @@ func reachedBetweenLives(f *facts.Facts) bool {
 	return f.Seen.Server.Value.Reachable && !clientRefused(f)
 }
 
-// nobodyRenewsLease: the lease has a loop of its own, so only a process that does not run stops it.
+// nobodyRenewsLease: the lease has its own loop, so only a process that does not run stops it.
 func nobodyRenewsLease(f *facts.Facts) bool {
 	return serverNotAway(f) && (f.Agent.Stopped != nil || f.Agent.NeverCameUp != nil)
 }

@@ -141,7 +141,7 @@ func AddPressure(f *facts.Facts, s *Steps) {
 	}
 }
 
-// AddDisk adds a look at the disks that the runtime needs: its root folder, which may be a disk of its own, and /run.
+// AddDisk adds a look at the disks that the runtime needs: its root folder, which may be its own disk, and /run.
 func AddDisk(f *facts.Facts, s *Steps, why string) {
 	root := facts.RootFolder(f)
 	if root == "" {
