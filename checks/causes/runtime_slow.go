@@ -60,8 +60,8 @@ func recogniseRuntimeSlow(f *facts.Facts) *Finding {
 		missingPatience(f, &e)
 	}
 	for _, r := range []facts.RPC{f.RPC[facts.RPCSandboxes], f.RPC[facts.RPCContainers]} {
-		if n := r.HungCalls(); r.Outcome == facts.Stalled {
-			Addf(&e.For, "%s of %s did not answer in time", units.Number(n), units.Count(len(r.Calls), r.Name+" call"))
+		if r.Outcome == facts.Stalled {
+			Addf(&e.For, "%s did not answer in time", outOf(r.HungCalls(), len(r.Calls), r.Name+" call"))
 		}
 	}
 	if s := p.Stall; p.Stalled && s.Recovered {
