@@ -123,7 +123,7 @@ func serverEvidence(f *facts.Facts, e *checks.Evidence) string {
 		return "its certificate does not hold"
 	case !s.Reachable:
 		Addf(&e.For, "kdiag does not reach %s: %s", url, facts.Clean(s.Err))
-		return cmp.Or(reasonIn(s.Err), "kdiag does not reach it")
+		return cmp.Or(facts.Clean(s.Err), "kdiag does not reach it")
 	case s.Status >= 500:
 		Addf(&e.For, "kdiag reaches %s, which answers %d: it is not ready", url, s.Status)
 		return "it is not ready"
