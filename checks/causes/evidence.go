@@ -148,8 +148,8 @@ func patientStep(f *facts.Facts, step float64) float64 {
 	return step
 }
 
-// pressureEvidence adds what distinguishes a starved daemon from a broken one, or that it was not read. It points neither
-// way: a daemon may be broken on a node that starves.
+// pressureEvidence adds what distinguishes a starved daemon from a broken one, or that it was not read. It points
+// neither way: a daemon may be broken on a node that starves.
 func pressureEvidence(f *facts.Facts, e *checks.Evidence) {
 	p := f.Seen.Pressure
 	if cpu, memory, io := p.Value.CPU, p.Value.Memory, p.Value.IO; p.OK && cpu != nil && memory != nil && io != nil {

@@ -113,7 +113,8 @@ func adviseTooLarge(f *facts.Facts, st *Steps, s facts.ListSize, blind bool) {
 		}
 	}
 	if blind && (f.Kubelet == nil || !f.Kubelet.CRIListStreaming) {
-		st.Look(`kubectl get node "$(hostname)" -o wide`, "Kubelet 1.36 and containerd 2.4 have CRIListStreaming.")
+		st.Look(`kubectl get node "$(hostname)" -o wide`,
+			"Which versions? Kubelet 1.36 with containerd 2.4 or CRI-O 1.36 can stream its lists: CRIListStreaming.")
 	}
 }
 

@@ -65,9 +65,6 @@ func recognisePLEGUnhealthy(f *facts.Facts) *Finding {
 		Addf(&e.Missing, "whether it recovered: the log has nothing of it after %s", facts.ClockText(f, *last.End))
 	}
 	e.For = append(e.For, facts.PLEGLine(f))
-	if last.Flaps > 1 {
-		Addf(&e.For, "it returns at a regular interval, %s so far", units.Times(last.Flaps))
-	}
 	for _, k := range top(last.Culprits) {
 		Addf(&e.For, "failing calls of that time name %s%s", culpritLabel(k), Often(int64(k.Records)))
 	}

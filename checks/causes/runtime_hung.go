@@ -91,7 +91,8 @@ func recogniseRuntimeHung(f *facts.Facts) *Finding {
 		if d.PID > 1 {
 			s.lookStack(d.PID, "Where in the kernel does it wait? Shows a dead mount or disk.")
 		} else {
-			s.Look("ps -eo pid,stat,wchan:32,etime,comm | grep -E 'containerd|crio|dockerd|runc'", "Is it T or D?")
+			s.Look("ps -eo pid,stat,wchan:32,etime,comm | grep -E 'containerd|crio|dockerd|runc'",
+				"Is the daemon stopped (T) or waiting in the kernel (D)?")
 		}
 		AddPressure(f, s)
 		if len(runc) > 0 {

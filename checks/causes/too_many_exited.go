@@ -59,7 +59,7 @@ func recogniseTooManyExited(f *facts.Facts) *Finding {
 			unit = f.Target.Unit
 		}
 		s.Look("journalctl --no-pager -u "+unit+" --since -1h | grep -E 'collection failed|Failed to (stop|remove)'",
-			"Why are they not removed? A StopPodSandbox that fails is nearly always a CNI DEL that fails.")
+			"Why are they not removed? Repair that first. StopPodSandbox fails nearly always for a CNI DEL that fails.")
 		s.Look(facts.KdiagCommand(f, "exited --watch 60s"), "Do they grow, how did they end, when is the limit near?")
 		addCleanUp(f, s)
 		if c.MostlyNewest() {
