@@ -2,11 +2,9 @@ package causes
 
 import (
 	"cmp"
-	"fmt"
 	"net"
 	"regexp"
 	"strings"
-	"time"
 
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/facts"
@@ -35,51 +33,75 @@ var apiserverUnreachable = Definition{
 }
 
 func recogniseAPIServerUnreachable(f *facts.Facts) *Finding {
-	if f.Target.Simulated {
+	look := f.Seen.Server
+	away := look.OK && !look.Value.Reachable && (look.Value.Err != "" || look.Value.TLSError != "")
+	if f.Target.Simulated || !f.Log.APIOut && !away && !f.Agent.LeaseStale {
 		return nil
 	}
-	s, ok := f.Log.APIOutage, f.Log.APIOut
-	if !ok {
-		return apiServerSeen(f)
-	}
 	var e checks.Evidence
-	example := facts.FirstExample(f, signature.APIServerFailed, signature.Unauthorized)
-	why := ""
-	for _, code := range []string{signature.Unauthorized, signature.APIServerFailed} {
-		if c := facts.Logged(f, code); c != nil {
-			why = apiWhy(c.Example)
+	severity, step, summary, why := checks.Critical, checks.Strong, "", ""
+	switch {
+	case f.Log.APIOut:
+		why = outageEvidence(f, &e)
+		summary = "the kubelet has not reached the API server " + facts.SinceText(f, f.Log.APIOutage.From)
+		if strings.Contains(e.For[0], "node status") || strings.Contains(e.For[0], "lease") {
+			step = checks.Certain
+		} else {
+			Addf(&e.Missing, "whether lease and node status fail too: the first record is of another call")
 		}
-	}
-	Addf(&e.For, "%s of the kubelet towards the API server %s, the last at %s",
-		units.Count(int(s.Records), "failing call"), facts.SinceText(f, s.From), facts.ClockText(f, s.To))
-	if example != "" {
-		Addf(&e.For, "in its words: %s", example)
-	}
-	step := checks.Strong
-	if facts.ContainsAny(example, []string{"node status", "lease"}) {
+	case away:
+		summary = "the API server of this node cannot be reached"
+		missingJournal(f, &e)
+		if f.Agent.APIQuiet {
+			severity, step = checks.Warning, checks.Fair
+			Addf(&e.Against, "the kubelet's log has no failing call towards the API server, and it logs each: it may "+
+				"go through a proxy that only its own environment names (HTTPS_PROXY)")
+		}
+	default:
 		step = checks.Certain
-		Addf(&e.For, "lease or node status are among them: after %s the control plane calls the node Unknown "+
-			"(NodeStatusUnknown)", units.Duration(facts.LeaseGrace))
-	} else {
-		Addf(&e.Missing, "whether lease and node status are among the calls that fail: the first record is of another")
+		summary = "the kubelet has not renewed the node's lease for " + units.Duration(look.Value.LeaseAge)
+		missingJournal(f, &e)
 	}
+	seen := serverEvidence(f, &e)
+	summary += ": " + cmp.Or(why, seen, "its calls fail")
+	return newFinding(severity, step, summary, e, *facts.KubeletSubject(f)).advise(func(s *Steps, _ string) {
+		if name, port := apiServer(f); name != "" {
+			s.Look("curl -sk --max-time 5 https://"+name+":"+port+"/healthz", "Does it answer ok, 401 or 403?")
+			if net.ParseIP(name) != nil {
+				s.Look("ip route get "+name, "Over which interface does the way go?")
+			} else if facts.Safe(name) {
+				s.Look("getent hosts "+name, "Does its name resolve?")
+			}
+		}
+		s.Look(facts.KubeletLog(f)+" | grep -E 'node status|lease|x509|Unauthorized' | tail", "How do they fail?")
+		s.Look("openssl x509 -noout -enddate -in /var/lib/kubelet/pki/kubelet-client-current.pem", "Is it valid?")
+		s.Look(`kubectl get lease -n kube-node-lease "$(hostname)" -o yaml`, "Is it renewed? Are others Unknown too?")
+		s.Add(checks.TouchesKubelet, "systemctl restart "+f.Target.KubeletUnit,
+			"Only if the way is free and the calls still fail: it drops a dead connection.")
+	})
+}
+
+// outageEvidence adds how the kubelet's calls fail by its log, and returns why in a few words.
+func outageEvidence(f *facts.Facts, e *checks.Evidence) string {
+	s, example := f.Log.APIOutage, facts.FirstExample(f, signature.APIServerFailed, signature.Unauthorized)
+	Addf(&e.For, "%s of the kubelet towards the API server %s, the last at %s: %s", units.Count(int(s.Records),
+		"failing call"), facts.SinceText(f, s.From), facts.ClockText(f, s.To), example)
 	if c := facts.Logged(f, signature.CertificateExpired); c != nil {
-		why = "a certificate has expired"
 		Addf(&e.For, "certificates: %s", facts.Quote(f, c.Example))
-	} else if c := facts.Logged(f, signature.Unauthorized); c != nil && facts.Fresh(f, c.Last, facts.APIFresh) {
-		why = "it does not accept the kubelet's credentials"
-		Addf(&e.For, "the API server answers Unauthorized, last at %s%s: it is reached, and refuses",
-			facts.ClockText(f, facts.TimeOr(c.Last, s.To)), Often(c.Count))
+		return "a certificate has expired"
 	}
-	if f.Calls.Connected && f.Calls.BothLists {
-		Addf(&e.For, "the runtime answers: this is not PLEG")
+	if c := facts.Logged(f, signature.Unauthorized); c != nil && facts.Fresh(f, c.Last, facts.APIFresh) {
+		return "it does not accept the kubelet's credentials"
 	}
-	why = cmp.Or(why, serverEvidence(f, &e))
-	c := newFinding(checks.Critical, step, fmt.Sprintf("the kubelet has not reached the API server %s: %s",
-		facts.SinceText(f, s.From), cmp.Or(why, "its calls fail")), e)
-	c.Subject = facts.KubeletSubject(f)
-	c.Advise = func(string) []checks.NextStep { return stepsWhenUnreachable(f, apiServer(f)) }
-	return c
+	return reasonIn(example)
+}
+
+// reasonIn is the end of an error, which names what failed: i/o timeout.
+func reasonIn(err string) string {
+	if _, after, ok := strings.Cut(err, "x509: "); ok {
+		return "x509: " + facts.Clean(strings.Trim(after, `\"`))
+	}
+	return facts.Clean(strings.Trim(err[strings.LastIndex(err, ": ")+1:], ` \"`))
 }
 
 // serverEvidence adds what kdiag itself saw of the API server, and returns in a few words what is wrong with the way
@@ -88,127 +110,36 @@ func serverEvidence(f *facts.Facts, e *checks.Evidence) string {
 	look := f.Seen.Server
 	s := look.Value
 	if !look.OK {
-		line := "the API server itself was not asked"
-		if look.Missing != "" {
-			line += ": " + facts.Clean(look.Missing)
-		}
-		e.Missing = append(e.Missing, line)
+		Addf(&e.Missing, "the API server was not asked: %s", look.Why())
 		return ""
 	}
 	if s.LeaseRead {
-		Addf(&e.For, "the node's lease was renewed %s ago; the kubelet renews it every 10 s",
-			units.Duration(s.LeaseAge))
+		Addf(&e.For, "the node's lease was renewed %s ago; the kubelet renews it every 10 s", s.LeaseAge)
 	}
-	if d := s.Skew.Abs(); s.SkewKnown && d > time.Minute {
-		Addf(&e.For, "the API server's clock differs by %s: certificates and tokens may be invalid for one of the two", units.Duration(d))
-	}
+	url := facts.Clean(s.URL)
 	switch {
 	case s.TLSError != "":
-		Addf(&e.For, "%s: %s", facts.Clean(s.URL), facts.Clean(s.TLSError))
+		Addf(&e.For, "%s: %s", url, facts.Clean(s.TLSError))
 		return "its certificate does not hold"
 	case !s.Reachable:
-		Addf(&e.For, "kdiag does not reach %s: %s", facts.Clean(s.URL), facts.Clean(s.Err))
-		return cmp.Or(apiWhy(s.Err), "kdiag does not reach it")
+		Addf(&e.For, "kdiag does not reach %s: %s", url, facts.Clean(s.Err))
+		return cmp.Or(facts.Clean(s.Err), "kdiag does not reach it")
 	case s.Status >= 500:
-		Addf(&e.For, "kdiag reaches %s, which answers %d: it is not ready", facts.Clean(s.URL), s.Status)
+		Addf(&e.For, "kdiag reaches %s, which answers %d: it is not ready", url, s.Status)
 		return "it is not ready"
 	}
-	Addf(&e.For, "kdiag reaches %s in %s (HTTP %d): the way is free", facts.Clean(s.URL), units.Duration(s.Took),
-		s.Status)
+	Addf(&e.For, "kdiag reaches %s in %s (HTTP %d): the way is free", url, s.Took, s.Status)
 	return "the way is free, and the kubelet does not use it"
-}
-
-// apiServerSeen is the cause as kdiag sees it itself, where the log tells of no outage: the API server cannot be
-// reached, or is reached and has no fresh lease of this node.
-func apiServerSeen(f *facts.Facts) *Finding {
-	look := f.Seen.Server
-	s := look.Value
-	away := look.OK && !s.Reachable && (s.Err != "" || s.TLSError != "")
-	if !away && !f.Agent.LeaseStale {
-		return nil
-	}
-	var e checks.Evidence
-	severity, step := checks.Critical, checks.Strong
-	why := serverEvidence(f, &e)
-	summary := "the API server of this node cannot be reached: " + why
-	if !away {
-		step = checks.Certain
-		summary = fmt.Sprintf("the kubelet has not renewed the node's lease for %s: %s", units.Duration(s.LeaseAge),
-			why)
-	} else if f.Agent.APIQuiet {
-		severity, step = checks.Warning, checks.Fair
-		Addf(&e.Against, "the kubelet's log tells of no failing call towards the API server, and it logs each "+
-			"lease and status that fails: it may go through a proxy that only its own environment names (HTTPS_PROXY)")
-	}
-	missingJournal(f, &e)
-	c := newFinding(severity, step, summary, e)
-	c.Subject = facts.KubeletSubject(f)
-	c.Advise = func(string) []checks.NextStep { return stepsWhenUnreachable(f, apiServer(f)) }
-	return c
-}
-
-// apiWhy says in a few words how a call to the API server failed.
-func apiWhy(record string) string {
-	for _, known := range []struct{ phrase, why string }{
-		{"certificate has expired", "a certificate has expired"},
-		{"x509", "certificates do not match"},
-		{"unauthorized", "it does not accept the kubelet's credentials"},
-		{"forbidden", "the kubelet may not do it"},
-		{"no such host", "its name does not resolve"},
-		{"connection refused", "connection refused"},
-		{"no route to host", "no route to host"},
-		{"network is unreachable", "the network is unreachable"},
-		{"tls handshake timeout", "the TLS handshake does not end"},
-		{"i/o timeout", "no answer in time"},
-		{"client.timeout", "no answer in time"},
-		{"deadline exceeded", "no answer in time"},
-		{"eof", "the connection breaks off"},
-		{"connection reset", "the connection breaks off"},
-	} {
-		if strings.Contains(strings.ToLower(record), known.phrase) {
-			return known.why
-		}
-	}
-	return ""
 }
 
 // apiServer returns host and port of the API server, safe to paste, as the kubeconfig names it now, else as the log
 // does, which may tell of an earlier one; empty when neither does.
-func apiServer(f *facts.Facts) string {
-	names := []string{f.Seen.Server.Value.URL}
-	for _, code := range []string{signature.APIServerFailed, signature.Unauthorized} {
-		if c := facts.Logged(f, code); c != nil {
-			names = append(names, c.Example)
-		}
-	}
+func apiServer(f *facts.Facts) (host, port string) {
+	names := []string{f.Seen.Server.Value.URL, facts.FirstExample(f, signature.APIServerFailed, signature.Unauthorized)}
 	for _, name := range names {
 		if m := serverInRecord.FindStringSubmatch(name); m != nil && !strings.HasPrefix(m[1], "-") {
-			return m[1] + ":" + m[2]
+			return m[1], m[2]
 		}
 	}
-	return ""
-}
-
-func stepsWhenUnreachable(f *facts.Facts, server string) []checks.NextStep {
-	var s Steps
-	if server != "" {
-		s.Add(checks.TouchesNothing, "curl -sk --max-time 5 -w '%{http_code}\\n' https://"+server+"/healthz",
-			"Is the way free? ok, or 401 or 403, says yes.")
-		switch name, _, _ := strings.Cut(server, ":"); {
-		case !facts.Safe(name):
-		case net.ParseIP(name) != nil:
-			s.Add(checks.TouchesNothing, "ip route get "+name, "Over which interface does the way go?")
-		default:
-			s.Add(checks.TouchesNothing, "getent hosts "+name, "Does its name resolve?")
-		}
-	}
-	s.Add(checks.TouchesNothing, facts.KubeletLog(f)+" | grep -E 'node status|lease|x509|Unauthorized' | tail -n 20",
-		"How exactly do the calls fail, and since when?")
-	s.Add(checks.TouchesNothing,
-		"openssl x509 -noout -subject -enddate -in /var/lib/kubelet/pki/kubelet-client-current.pem", "Has the kubelet's client certificate expired?")
-	s.Add(checks.TouchesNothing, `kubectl get lease -n kube-node-lease "$(hostname)" -o yaml`,
-		"From a machine that reaches the API server: when was the lease renewed last? Are other nodes Unknown too?")
-	s.Add(checks.TouchesKubelet, "systemctl restart "+f.Target.KubeletUnit,
-		"Only if the way is free and the calls still fail: it drops a dead connection and reads its credentials anew.")
-	return s.Done()
+	return "", ""
 }

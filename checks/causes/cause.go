@@ -1,4 +1,4 @@
-// Package causes holds every cause that kdiag knows, three files each: NAME.go recognises it in the facts, says what
+// Package causes holds every cause that kdiag knows, three files each: NAME.go recognises it in the facts, names what
 // explains it and advises; NAME.md documents it for kdiag explain and docs/causes.md; testdata/NAME holds a recorded
 // case. The list of causes is made from these files (make generate). Package judge relates what is found and writes
 // the report.
@@ -23,7 +23,7 @@ type Definition struct {
 	Hidden []Root
 	// OnPurpose reports whether a person or a program made this so: then nothing on the node is its root.
 	OnPurpose func(*facts.Facts) bool
-	// Past says that it is over when it is reported, so that what follows from it keeps its own remedy.
+	// Past means that it is over when it is reported, so that what follows from it keeps its own remedy.
 	Past bool
 	// Recognise returns what the facts show of the cause, nil if they do not show it.
 	Recognise func(*facts.Facts) *Finding
@@ -41,9 +41,8 @@ type Finding struct {
 	Evidence checks.Evidence
 	Subject  *checks.Subject
 	Related  []checks.Subject
-	// Advise returns the next steps. root is the code of the cause that is to be repaired first, empty if there is
-	// none.
-	Advise func(root string) []checks.NextStep
+	// Advise adds the next steps. root is the code of the cause that is to be repaired first, empty if there is none.
+	Advise func(s *Steps, root string)
 }
 
 // A Root is a cause that explains the one in whose definition it stands.
@@ -56,9 +55,38 @@ type Root struct {
 // Holds reports whether the facts show what the root needs.
 func (r Root) Holds(f *facts.Facts) bool { return r.When == nil || r.When(f) }
 
-// newFinding returns a finding.
-func newFinding(severity checks.Severity, step float64, summary string, e checks.Evidence) *Finding {
-	return &Finding{Severity: severity, Step: step, Summary: summary, Evidence: e}
+// newFinding returns a finding about the subjects, the culprit first. Their texts need not be clean.
+func newFinding(
+	severity checks.Severity, step float64, summary string, e checks.Evidence, subjects ...checks.Subject,
+) *Finding {
+	if len(e.For) == 0 { // what was seen is the summary itself
+		e.For = []string{summary}
+	}
+	c := &Finding{Severity: severity, Step: step, Summary: summary, Evidence: e}
+	for i := range subjects {
+		s := &subjects[i]
+		for _, text := range []*string{&s.ID, &s.Name, &s.Namespace, &s.Pod, &s.PodUID} {
+			*text = facts.Clean(*text)
+		}
+	}
+	if len(subjects) > 0 {
+		c.Subject, c.Related = &subjects[0], subjects[1:min(len(subjects), facts.MaxRelated+1)]
+	}
+	return c
+}
+
+// advise sets what adds the next steps, and returns the finding.
+func (c *Finding) advise(add func(s *Steps, root string)) *Finding {
+	c.Advise = add
+	return c
+}
+
+// criticalIf is critical where the condition holds, else a warning.
+func criticalIf(condition bool) checks.Severity {
+	if condition {
+		return checks.Critical
+	}
+	return checks.Warning
 }
 
 // Lookup returns the definition of a code, in any case and with or without dashes: InspectHang, inspecthang and

@@ -48,13 +48,13 @@ func kubepods(f *facts.Facts) []string {
 	return made
 }
 
-// followsRuntime reports whether the kubelet uses the driver that the runtime says, whatever its settings say: it is
-// told to, or it is seen to have.
+// followsRuntime reports whether the kubelet uses the runtime's driver, whatever its settings are: it is told to, or
+// it is seen to have.
 func followsRuntime(f *facts.Facts, runtime string) bool {
 	on, set := f.Seen.Settings.Value.FeatureGates["KubeletCgroupDriverFromCRI"]
 	made := kubepods(f)
-	return on || !set && len(made) > 0 &&
-		!slices.ContainsFunc(made, func(driver string) bool { return driver != runtime })
+	return on || !set && len(made) > 0 && !slices.ContainsFunc(made,
+		func(driver string) bool { return driver != runtime })
 }
 
 func recogniseCgroupDriverMismatch(f *facts.Facts) *Finding {
@@ -63,34 +63,25 @@ func recogniseCgroupDriverMismatch(f *facts.Facts) *Finding {
 		return nil
 	}
 	var e checks.Evidence
-	Addf(&e.For, "the kubelet's settings say %s (%s)", kubelet,
-		cmp.Or(facts.Clean(strings.Join(f.Seen.Settings.Value.Files, ", ")), "its flags and defaults"))
-	Addf(&e.For, "the runtime says %s when it is asked (RuntimeConfig)", runtime)
+	Addf(&e.For, "the kubelet's driver is %s (%s), the runtime's is %s (RuntimeConfig)", kubelet,
+		cmp.Or(facts.Clean(strings.Join(f.Seen.Settings.Value.Files, ", ")), "its flags and defaults"), runtime)
 	severity, what := checks.Critical, "no container starts"
 	if kubelet == "systemd" && f.Target.Unit != "crio" {
-		severity, what = checks.Warning, "containers run beside their pods' control groups, not in them, so that "+
-			"limits of pods do not hold"
+		severity, what = checks.Warning, "containers run beside their pods' control groups, so pods' limits do not hold"
 	}
 	step := checks.Certain
 	if made := kubepods(f); len(made) > 0 {
-		Addf(&e.For, "the control groups of all pods were made the way of %s", units.List(made))
+		Addf(&e.For, "the control groups of all pods were made by %s", units.List(made))
 	} else {
 		step = checks.Fair
-		Addf(&e.Missing, "the control group of all pods, whose name tells what the kubelet does: from Kubernetes "+
-			"1.31 on it asks the runtime, whatever its settings say")
+		Addf(&e.Missing, "the name of the pods' control group: from Kubernetes 1.31 on the kubelet asks the runtime")
 	}
-	c := newFinding(severity, step, fmt.Sprintf("the kubelet uses the cgroup driver %s and %s uses %s: %s", kubelet,
-		f.Target.Name, runtime, what), e)
-	c.Subject = facts.KubeletSubject(f)
-	c.Advise = func(string) []checks.NextStep {
-		var s Steps
-		s.Add(checks.TouchesNothing, "grep -i cgroupDriver /var/lib/kubelet/config.yaml",
-			"What does the kubelet's file say? Without the line it is cgroupfs.")
-		s.Add(checks.TouchesNothing, facts.CrictlCommand(f, "info")+" | grep -iE 'systemdCgroup|cgroup'",
-			"What does the runtime's configuration say?")
-		s.Add(checks.TouchesScheduler, `kubectl cordon "$(hostname)"`, "No pod should start here until both agree.")
-		s.Add(checks.TouchesNode, `kubectl drain "$(hostname)" --ignore-daemonsets --delete-emptydir-data --timeout=5m`, "Pods keep the control groups that they have: change the setting on an empty node, then restart the runtime, then the kubelet.")
-		return s.Done()
-	}
-	return c
+	summary := fmt.Sprintf("the kubelet's cgroup driver is %s, %s uses %s: %s", kubelet, f.Target.Name, runtime, what)
+	return newFinding(severity, step, summary, e, *facts.KubeletSubject(f)).advise(func(s *Steps, _ string) {
+		s.Look("grep -i cgroupDriver /var/lib/kubelet/config.yaml", "What is in its file? The default is cgroupfs.")
+		s.Look(facts.CrictlCommand(f, "info")+" | grep -iE 'systemdCgroup|cgroup'", "What has the runtime configured?")
+		s.cordon()
+		s.Add(checks.TouchesNode, `kubectl drain "$(hostname)" --ignore-daemonsets --delete-emptydir-data --timeout=5m`,
+			"Change the setting on an empty node, then restart the runtime, then the kubelet.")
+	})
 }

@@ -4,29 +4,39 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/facts"
 	"github.com/kdiag/kdiag/checks/host"
+	"github.com/kdiag/kdiag/checks/units"
 )
 
-// A holder is somebody who has a part of what is short: a control group, a process, or the processes of one name.
+// A consumer has a part of what is short: a control group, a process, or the processes of one name.
 type consumer struct {
-	name    string
-	brief   string // what it has, for a summary
-	line    string // the same with its numbers, as evidence
+	text    string // who has how much of it
 	share   float64
 	subject checks.Subject
 	owner   host.Owner
-	show    checks.NextStep // what shows it; no command where none is safe
+	show    string // a command that shows it; empty where none is safe
 }
 
-// groupHolder describes a control group.
-func groupHolder(f *facts.Facts, path string, o host.Owner) consumer {
+// groupConsumer describes a control group; show is a command for its folder.
+func groupConsumer(f *facts.Facts, path, dir string, o host.Owner, share float64, has, show string) consumer {
+	name := cmp.Or(facts.OwnerLabel(f, o), facts.Clean(path))
+	c := consumer{text: name + " " + has, share: share, owner: o, subject: groupSubject(f, path, o)}
+	if safeDir(dir) {
+		c.show = fmt.Sprintf(show, dir)
+	}
+	return c
+}
+
+// processConsumer describes a process; show is a command for its pid.
+func processConsumer(f *facts.Facts, pid int, name string, o host.Owner, share float64, has, show string) consumer {
 	return consumer{
-		name: cmp.Or(facts.OwnerLabel(f, o), facts.Clean(path)), owner: o,
-		subject: groupSubject(f, path, o),
+		text: processOwned(f, pid, name, o) + " " + has, share: share, owner: o,
+		subject: processSubject(f, pid, name, o.PodUID), show: fmt.Sprintf(show, pid),
 	}
 }
 
@@ -39,61 +49,63 @@ func groupSubject(f *facts.Facts, path string, o host.Owner) checks.Subject {
 		o.PodUID)
 }
 
-// processHolder describes a process.
-func processHolder(f *facts.Facts, pid int, name string, o host.Owner) consumer {
-	return consumer{
-		name: fmt.Sprintf("%s (pid %d)%s", facts.Clean(name), pid, facts.OwnerSuffix(f, o)), owner: o,
-		subject: facts.InPod(f, checks.Subject{Kind: "Process", ID: fmt.Sprint(pid), Name: facts.Clean(name)},
-			o.PodUID),
+// processOwned names a process and its owner: java (pid 7011) of web/checkout-1 (app).
+func processOwned(f *facts.Facts, pid int, name string, o host.Owner) string {
+	return fmt.Sprintf("%s (pid %d)%s", facts.Clean(name), pid, facts.OwnerSuffix(f, o))
+}
+
+// processSubject names a process as a culprit, in its pod.
+func processSubject(f *facts.Facts, pid int, name, podUID string) checks.Subject {
+	return facts.InPod(f, checks.Subject{Kind: "Process", ID: strconv.Itoa(pid), Name: facts.Clean(name)}, podUID)
+}
+
+// andMore ends a summary with how many others there are; nothing for none.
+func andMore(n int, noun string) string {
+	if n <= 0 {
+		return ""
 	}
+	return "; " + units.Count(n, noun) + " more"
 }
 
 // safeDir reports whether the folder of a control group may stand in a command, in single quotes.
 func safeDir(dir string) bool { return safeCgroup.MatchString(dir) && !strings.Contains(dir, "..") }
 
-// hasMuch reports whether a holder is a culprit.
+// hasMuch reports whether a consumer is a culprit.
 func (h consumer) hasMuch() bool { return h.share >= facts.MuchHeld }
 
 // worthNaming keeps the pods that have some, and of all others who has much. Those who have much come first, groups
 // before the processes in them.
 func worthNaming(all []consumer) []consumer {
-	all = slices.DeleteFunc(all, func(h consumer) bool {
-		return !h.hasMuch() && (h.share < facts.SomeHeld || h.subject.Kind == "Process" || h.owner.PodUID == "")
-	})
-	slices.SortStableFunc(all, func(a, b consumer) int {
-		switch {
-		case a.hasMuch() == b.hasMuch():
-			return 0
-		case a.hasMuch():
-			return -1
+	var much, some []consumer
+	for _, h := range all {
+		if h.hasMuch() {
+			much = append(much, h)
+		} else if h.share >= facts.SomeHeld && h.subject.Kind != "Process" && h.owner.PodUID != "" {
+			some = append(some, h)
 		}
-		return 1
-	})
-	return all
+	}
+	return append(much, some...)
 }
 
-// addHolderLines adds what each has; and, where all of the node was looked at, that nobody has much.
-func addHolderLines(f *facts.Facts, e *checks.Evidence, holders []consumer, everywhere bool, of string) {
-	for _, h := range holders {
-		Addf(&e.For, "%s", h.line)
-	}
-	if everywhere && f.Seen.Holders.OK && ofCulprit(holders) == "" {
-		Addf(&e.For, "no pod, unit or process has a tenth of %s", of)
+// addConsumed adds what each has.
+func addConsumed(e *checks.Evidence, all []consumer) {
+	for _, h := range all {
+		e.For = append(e.For, h.text)
 	}
 }
 
 // ofCulprit ends a summary with who has much; nothing where nobody has.
-func ofCulprit(holders []consumer) string {
-	if len(holders) == 0 || !holders[0].hasMuch() {
+func ofCulprit(all []consumer) string {
+	if len(all) == 0 || !all[0].hasMuch() {
 		return ""
 	}
-	return "; " + holders[0].brief
+	return "; " + all[0].text
 }
 
 // blame names who has a part of what is short: as the subject, where that is the node or a group of many and somebody
 // has much, and beside it.
-func (c *Finding) blame(holders []consumer) {
-	for i, h := range holders {
+func (c *Finding) blame(all []consumer) {
+	for i, h := range all {
 		many := c.Subject.Kind == "Node" || c.Subject.Kind == "Cgroup" && c.Subject.ID == "" && c.Subject.PodUID == ""
 		switch {
 		case i == 0 && many && h.hasMuch():
@@ -107,48 +119,29 @@ func (c *Finding) blame(holders []consumer) {
 	}
 }
 
-// shown reports whether there is a command that shows one of the holders.
-func shown(holders []consumer) bool {
-	return slices.ContainsFunc(holders, func(h consumer) bool { return h.show.Command != "" })
+// shown reports whether there is a command that shows one of the consumers.
+func shown(all []consumer) bool {
+	return slices.ContainsFunc(all, func(h consumer) bool { return h.show != "" })
 }
 
-// addHolders adds what shows each of the first holders, and what ends one that has much. Replaced says of a pod what
-// comes after it.
-func addHolders(f *facts.Facts, s *Steps, holders []consumer, replaced string) {
-	for _, h := range holders[:min(len(holders), facts.MostNamed)] {
-		if h.show.Command != "" {
-			s.Add(checks.TouchesNothing, h.show.Command, h.show.Why)
+// addConsumers adds what shows each of the first consumers, and what ends one that has much. replaced is what comes
+// after a pod that is ended.
+func addConsumers(f *facts.Facts, s *Steps, all []consumer, replaced string) {
+	for _, h := range top(all) {
+		if h.show != "" {
+			s.Look(h.show, "Of what is it so much, and does it grow? Look twice.")
 		}
-		if !h.hasMuch() {
-			continue
+		unit := strings.TrimSpace(h.owner.Unit)
+		switch pod := podOf(f, h.owner.PodUID); {
+		case !h.hasMuch():
+		case pod.Name != "":
+			addDeletePod(f, s, pod, replaced)
+		case facts.Safe(pod.UID): // the lists do not hold it
+			s.Look("ls -d /var/log/pods/*_"+pod.UID, "Which pod is it? The folder has namespace, name and UID.")
+		case facts.Safe(unit) && strings.HasPrefix(unit, "session-") && strings.HasSuffix(unit, ".scope"):
+			s.Add(checks.TouchesProcess, "systemctl kill --signal=SIGKILL "+unit, "Ends all that this login started.")
+		case facts.Safe(unit):
+			s.Look("systemctl status --no-pager "+unit, "What is it? A restart of it is its owner's to decide.")
 		}
-		switch unit := strings.TrimSpace(h.owner.Unit); {
-		case h.owner.PodUID != "":
-			addEndOfPod(f, s, h.owner.PodUID, replaced)
-		case !facts.Safe(unit):
-		case strings.HasPrefix(unit, "session-") && strings.HasSuffix(unit, ".scope"):
-			s.Add(checks.TouchesProcess, "systemctl kill --signal=SIGKILL "+unit,
-				"Ends all that was started in this login, and nothing else.")
-		default:
-			s.Add(checks.TouchesNothing, "systemctl status --no-pager "+unit,
-				"What is it, since when does it run, and does it grow? A restart of it is its owner's to decide.")
-		}
-	}
-}
-
-// addEndOfPod adds what ends a pod. Where the lists do not hold its name, its folder of logs has it.
-func addEndOfPod(f *facts.Facts, s *Steps, uid, replaced string) {
-	logs := cmp.Or(f.Seen.Settings.Value.PodLogsDir, "/var/log/pods")
-	switch pod := facts.OwnedBy(f, host.Owner{PodUID: uid}); {
-	case pod.Pod == "" && facts.Safe(uid) && facts.SafePath.MatchString(logs):
-		s.Add(checks.TouchesNothing, fmt.Sprintf("ls -d %s/*_%s", logs, uid),
-			"Which pod is it? The runtime's lists do not say; the folder of its logs is called after namespace, "+
-				"name and UID.")
-	case facts.IsStaticPod(f, uid):
-		s.Add(checks.TouchesNothing, "ls -l /etc/kubernetes/manifests",
-			"A static pod: kubectl delete does nothing to it. It ends when its manifest leaves the kubelet's "+
-				"folder, usually this one.")
-	default:
-		addDeletePodByUID(f, s, uid, replaced)
 	}
 }

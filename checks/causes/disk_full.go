@@ -1,6 +1,7 @@
 package causes
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/kdiag/kdiag/checks"
@@ -21,30 +22,63 @@ var diskFull = Definition{
 }
 
 func recogniseDiskFull(f *facts.Facts) *Finding {
-	c := shortFinding(f, "space", false)
-	if c == nil {
+	return shortOf(f, "space", f.Disk.Short, func(s *Steps, folder string) {
+		s.Look("ionice -c3 du -xh --max-depth=3 "+folder+" | sort -h | tail -n 20",
+			"What takes the space? It reads every directory: minutes on a large disk.")
+		s.Look("ls -l /proc/[0-9]*/fd 2>/dev/null | grep -F '(deleted)' | head -n 20",
+			"Files that were deleted and are still open take space until their process closes them.")
+		s.Look(facts.CrictlCommand(f, "imagefsinfo"), "How much of it are images?")
+		isLogs := func(o host.Folder) bool { return o.Role == host.FolderLogs }
+		if slices.ContainsFunc(f.Disk.Short[0].Space.Folders, isLogs) {
+			s.Add(checks.TouchesExited, "journalctl --vacuum-size=500M", "Removes the oldest records of the journal.")
+		}
+	})
+}
+
+// shortOf returns the finding for file systems that are short of space or inodes, the worst first; look adds what
+// shows who takes it.
+func shortOf(f *facts.Facts, noun string, short []facts.Shortage, look func(s *Steps, folder string)) *Finding {
+	if len(short) == 0 {
 		return nil
 	}
-	logEvidence(f, &c.Evidence, signature.DiskFull)
-	main := f.Disk.Short[0]
-	c.Advise = func(string) []checks.NextStep {
-		var s Steps
-		folder := main.Folder()
-		s.Add(checks.TouchesNothing, "df -h "+folder+"; df -i "+folder, "How much is left, and is it space or inodes?")
-		s.Add(checks.TouchesNothing, "ionice -c3 du -xh --max-depth=3 "+folder+" | sort -h | tail -n 20",
-			"What takes the space? It reads every directory: minutes on a large disk.")
-		s.Add(checks.TouchesNothing, "ls -l /proc/[0-9]*/fd 2>/dev/null | grep -F '(deleted)' | head -n 20",
-			"Files that were deleted and are still open take space until their process lets go.")
-		s.Add(checks.TouchesNothing, facts.CrictlCommand(f, "imagefsinfo"), "How much of it are images?")
-		s.Add(checks.TouchesNothing, facts.KdiagCommand(f, "gc-exited"),
-			"The plan for dead containers beyond the newest: what may go, and why.")
-		if slices.ContainsFunc(main.Space.Folders, func(o host.Folder) bool { return o.Role == host.FolderLogs }) {
-			s.Add(checks.TouchesExited, "journalctl --vacuum-size=500M",
-				"Removes old records of the journal, the oldest first. Save what the diagnosis needs.")
-		}
-		s.Add(checks.TouchesScheduler, `kubectl cordon "$(hostname)"`,
-			"No new pod should be placed here while there is no room.")
-		return s.Done()
+	inodes := noun == "inodes"
+	var e checks.Evidence
+	var subjects []checks.Subject
+	for _, s := range short[:min(len(short), facts.MaxRelated)] {
+		shortEvidence(s, &e, inodes)
+		subjects = append(subjects, s.Subject())
 	}
-	return c
+	missing(f.Seen.Settings, &e, "the kubelet's eviction thresholds; its defaults are assumed")
+	logEvidence(f, &e, signature.DiskFull)
+	main, step := short[0], checks.Certain
+	summary := fmt.Sprintf("the file system of %s has no %s left: %s", main.Name(), noun, main.Left(inodes))
+	if main.Err != "" {
+		summary = fmt.Sprintf("a write to the file system of %s is refused: %s", main.Name(), facts.Clean(main.Err))
+	} else if !main.Full {
+		step = checks.Strong
+		summary = fmt.Sprintf("the file system of %s is short of %s: %s", main.Name(), noun, main.Left(inodes))
+	}
+	return newFinding(main.Severity(), step, summary, e, subjects...).advise(func(s *Steps, _ string) {
+		s.Look("df -h "+main.Folder()+"; df -i "+main.Folder(), "How much is left, and is it space or inodes?")
+		look(s, main.Folder())
+		s.Look(facts.KdiagCommand(f, "gc-exited"), "The plan for dead containers: what may go, and why.")
+		s.cordon()
+	})
+}
+
+func shortEvidence(s facts.Shortage, e *checks.Evidence, inodes bool) {
+	if !inodes && s.Space.Size > 0 || inodes && s.Space.Inodes > 0 {
+		Addf(&e.For, "%s: %s", s.Name(), s.Left(inodes))
+	}
+	if s.Err != "" {
+		Addf(&e.For, "a timed write of 4 KiB there failed: %s", facts.Clean(s.Err))
+	} else if s.Full && s.Written && !inodes {
+		Addf(&e.Against, "timed writes there went through, perhaps from what is reserved for root (ext4 keeps 5 %%)")
+	}
+	if s.Signal != "" {
+		Addf(&e.For, "below the kubelet's %s<%s: it reports DiskPressure and evicts pods", s.Signal, s.Below)
+	}
+	if len(s.Space.Folders) > 0 {
+		Addf(&e.For, "folders on it: %s", facts.FoldersLine(s.Space.Folders))
+	}
 }

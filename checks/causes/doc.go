@@ -14,7 +14,7 @@ import (
 //go:embed *.md
 var pages embed.FS
 
-// A page is the front matter of NAME.md. The text below it says what happens in the kubelet and the runtime.
+// A page is the front matter of NAME.md. The text below it explains what happens in the kubelet and the runtime.
 type page struct {
 	Code        string   `json:"code"`
 	Title       string   `json:"title"`
@@ -81,6 +81,7 @@ func parsePage(text string) (checks.Definition, error) {
 		return checks.Definition{}, err
 	}
 	return checks.Definition{
-		Code: p.Code, Title: p.Title, Means: strings.TrimSpace(means), Confirm: p.Confirm, Fix: p.Fix, Mistaken: p.MistakenFor, Sources: p.Sources,
+		Code: p.Code, Title: p.Title, Means: strings.TrimSpace(means), Confirm: p.Confirm, Fix: p.Fix,
+		Mistaken: p.MistakenFor, Sources: p.Sources,
 	}, nil
 }

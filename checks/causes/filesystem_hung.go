@@ -26,7 +26,7 @@ var filesystemHung = Definition{
 }
 
 // hurts reports whether a mount is one that the kubelet or the runtime uses, so that it hangs with it.
-func hurts(f *facts.Facts, m host.Mount) bool {
+func hurts(m host.Mount) bool {
 	return m.PodUID != "" || m.Driver != "" || !m.Network || strings.Contains(m.Point, "/kubelet/")
 }
 
@@ -37,95 +37,69 @@ func recogniseFilesystemHung(f *facts.Facts) *Finding {
 	}
 	main := mounts[0]
 	var e checks.Evidence
-	severity, step := checks.Warning, checks.Strong
+	var subjects []checks.Subject
+	critical := false
 	for _, m := range mounts[:min(len(mounts), facts.MaxRelated)] {
-		Addf(&e.For, "%s", mountLine(f, m))
-		if m.Hung && hurts(f, m) {
-			severity = checks.Critical
+		e.For = append(e.For, mountLine(f, m))
+		critical = critical || m.Hung && hurts(m)
+		subjects = append(subjects, facts.InPod(f, checks.Subject{Kind: "Filesystem", ID: m.Source, Name: m.Point},
+			m.PodUID))
+	}
+	summary := "the mount " + e.For[0] + andMore(len(mounts)-1, "mount")
+	confirmed := logEvidence(f, &e, signature.NFSNotResponding)
+	last, bad := facts.LastOf(f, signature.NFSRecovered), facts.LastOf(f, signature.NFSNotResponding)
+	if last != nil && bad != nil && last.After(*bad) {
+		Addf(&e.Against, "the kernel's log: a server answered again at %s", facts.ClockText(f, *last))
+	}
+	confirmed = addTasks(f, &e, func(t host.BlockedTask) bool {
+		return facts.WaitOf(t) == facts.WaitNetworkFS || facts.WaitOf(t) == facts.WaitFUSE
+	}) || confirmed
+	step := checks.Certain
+	if main.Hung && !confirmed && main.Waiting < f.Limits.Node.MountWaiting {
+		step = checks.Strong
+		Addf(&e.Missing, "whether it answers later: it was given %s", main.Waiting)
+	}
+	return newFinding(criticalIf(critical), step, summary, e, subjects...).advise(func(s *Steps, _ string) {
+		s.Look("journalctl --no-pager -k --since -1h | grep -iE 'not responding|server .* OK|timed out|fuse|ceph|cifs'",
+			"Since when, and which server? Do not restart the kubelet while this lasts: it may never come up.")
+		s.lookBlocked()
+		for _, m := range top(mounts) {
+			if server := serverOf(m); server != "" {
+				s.Look("ping -c 3 -W 2 "+server, "Is the server up? Bringing it back frees everything.")
+			}
+			if !facts.SafePath.MatchString(m.Point) {
+				continue
+			}
+			s.Look("stat -f "+m.Point+" & sleep 5; jobs", "Still running, it hangs. Enter no path below it in a shell.")
+			if m.Network {
+				s.Add(checks.TouchesPod, "umount -f "+m.Point, "Only if the server is gone: unwritten data is lost.")
+				s.Add(checks.TouchesPod, "umount -l "+m.Point, "Hides the mount where -f was not enough.")
+			}
+			addDeletePod(f, s, podOf(f, m.PodUID), "The mount's pod. It ends only after the mount answers.")
 		}
-	}
-	if more := len(mounts) - facts.MaxRelated; more > 0 {
-		Addf(&e.For, "and %s", units.Count(more, "other mount"))
-	}
-	witness := logEvidence(f, &e, signature.NFSNotResponding)
-	if facts.Logged(f, signature.NFSRecovered) != nil && witness {
-		if last, bad := facts.LastOf(f, signature.NFSRecovered), facts.LastOf(f,
-			signature.NFSNotResponding); last != nil && bad != nil && last.After(*bad) {
-			Addf(&e.Against, "the kernel's log says that a server answered again at %s", facts.ClockText(f, *last))
+		if mounts[0].Hung {
+			s.addNode("For tasks that wait in the kernel for good. A clean shutdown may hang in the same mount.")
 		}
-	}
-	for _, t := range f.Seen.Tasks.Value.Blocked {
-		if w := facts.WaitOf(t); (w == facts.WaitNetworkFS || w == facts.WaitFUSE) && len(e.For) < facts.MaxRelated {
-			witness = true
-			Addf(&e.For, "%s (pid %d)%s waits for %s in %s", facts.Clean(t.Name), t.PID,
-				facts.OwnerSuffix(f, t.Owner), w, cmp.Or(facts.WaitsIn(t), "the kernel"))
-		}
-	}
-	if !main.Hung || witness || main.Waiting >= f.Limits.Node.MountWaiting {
-		step = checks.Certain
-	} else {
-		Addf(&e.Missing, "whether it answers later: it was given %s", units.Duration(main.Waiting))
-	}
-	missing(f.Seen.Mounts, &e, "the other mounts")
-	if left := f.Seen.Mounts.Value.Left; left > 0 {
-		Addf(&e.Missing, "%s not asked", units.Plural(left, "1 further mount was",
-			units.Number(left)+" further mounts were"))
-	}
-	c := newFinding(severity, step, mountSummary(f, mounts), e)
-	for _, m := range mounts[:min(len(mounts), facts.MaxRelated+1)] {
-		c.Related = append(c.Related, mountSubject(f, m))
-	}
-	c.Subject, c.Related = &c.Related[0], c.Related[1:]
-	c.Advise = func(string) []checks.NextStep { return stepsWhenMountHung(f, mounts) }
-	return c
+	})
 }
 
-// mountName says where a mount is and what is behind it: /mnt/data (nfs4 from filer:/export).
-func mountName(m host.Mount) string {
-	from := ""
-	if m.Source != "" && m.Source != "none" && m.Source != m.Type {
-		from = " from " + facts.Clean(m.Source)
-	}
-	return fmt.Sprintf("%s (%s%s)", facts.Clean(m.Point), facts.Clean(cmp.Or(m.Type, "unknown type")), from)
-}
-
-// mountLine says what became of asking a mount, and whose it is.
+// mountLine describes a mount, and what became of asking it.
 func mountLine(f *facts.Facts, m host.Mount) string {
-	line := mountName(m)
-	if m.Hung {
-		line += " has not answered for " + units.Duration(m.Waiting)
-	} else {
-		line += " answers: " + facts.Clean(m.Err)
-	}
-	if m.PodUID != "" {
-		line += "; volume " + cmp.Or(facts.Clean(m.Volume), "of unknown name") + " of " + facts.PodLabel(f, m.PodUID)
+	line := fmt.Sprintf("%s (%s", facts.Clean(m.Point), facts.Clean(cmp.Or(m.Type, "unknown type")))
+	if m.Source != "" && m.Source != "none" && m.Source != m.Type {
+		line += " from " + facts.Clean(m.Source)
 	}
 	if m.Driver != "" {
 		line += ", driver " + facts.Clean(m.Driver)
 	}
-	return line
-}
-
-func mountSummary(f *facts.Facts, mounts []host.Mount) string {
-	main := mounts[0]
-	line := "the mount " + mountName(main)
-	if main.PodUID != "" {
-		line += " of " + facts.PodLabel(f, main.PodUID)
+	line += ")"
+	if m.PodUID != "" {
+		line += " of " + facts.PodLabel(f, m.PodUID)
 	}
-	if main.Hung {
-		line += " has not answered for " + units.Duration(main.Waiting)
-	} else {
-		line += " answers: " + facts.Clean(main.Err)
+	if m.Hung {
+		return line + " has not answered for " + units.Duration(m.Waiting)
 	}
-	if more := len(mounts) - 1; more > 0 {
-		line += ", like " + units.Count(more, "other mount")
-	}
-	return line
-}
-
-func mountSubject(f *facts.Facts, m host.Mount) checks.Subject {
-	return facts.InPod(f, checks.Subject{Kind: "Filesystem", ID: facts.Clean(m.Source), Name: facts.Clean(m.Point)},
-		m.PodUID)
+	return line + " answers: " + facts.Clean(m.Err)
 }
 
 // serverOf is the server in the source of a network mount, safe to paste; empty when there is none.
@@ -139,40 +113,6 @@ func serverOf(m host.Mount) string {
 		return ""
 	}
 	return name
-}
-
-func stepsWhenMountHung(f *facts.Facts, mounts []host.Mount) []checks.NextStep {
-	var s Steps
-	s.Add(checks.TouchesNothing,
-		"journalctl --no-pager -k --since -1h | grep -iE 'not responding|server .* OK|timed out|fuse|ceph|cifs'", "Since when, and which server? Do not restart the kubelet while this lasts: it may never come up (kubernetes/kubernetes#122318).")
-	s.Add(checks.TouchesNothing, "ps -eo pid,stat,wchan:32,etime,comm | awk '$2 ~ /^D/'",
-		"Who waits in it? No signal but KILL reaches them, and that only in some file systems.")
-	for _, m := range mounts[:min(len(mounts), 3)] {
-		if server := serverOf(m); server != "" {
-			s.Add(checks.TouchesNothing, "ping -c 3 -W 2 "+server,
-				"Can the server be reached? Bringing it back frees everything and loses nothing.")
-		}
-		if !facts.SafePath.MatchString(m.Point) {
-			continue
-		}
-		s.Add(checks.TouchesNothing, "stat -f "+m.Point+" & sleep 5; jobs",
-			"Still running after five seconds, it hangs. It waits in the background: nothing may end it. Enter no "+
-				"path below it in a shell.")
-		if m.Network {
-			s.Add(checks.TouchesPod, "umount -f "+m.Point,
-				"Fails what waits on "+facts.Clean(m.Point)+" with an error. Only when the server does not come "+
-					"back: unwritten data of the volume is lost.")
-			s.Add(checks.TouchesPod, "umount -l "+m.Point,
-				"Hides the mount from whoever comes next, where -f was not enough. What waits already goes on waiting.")
-		}
-		addDeletePodByUID(f, &s, m.PodUID, "The pod of the mount. It ends only after the mount answers or is gone.")
-	}
-	if !mounts[0].Hung {
-		return s.Done()
-	}
-	addNode(&s, "The last resort, for tasks that wait in the kernel for good. A clean shutdown may hang in the "+
-		"same mount.")
-	return s.Done()
 }
 
 func loggedFilesystemHung(in *Incident) *LogFinding {

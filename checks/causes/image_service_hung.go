@@ -1,8 +1,6 @@
 package causes
 
 import (
-	"fmt"
-
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/facts"
 	"github.com/kdiag/kdiag/checks/units"
@@ -30,28 +28,42 @@ func recogniseImageServiceHung(f *facts.Facts) *Finding {
 		return nil
 	}
 	var e checks.Evidence
-	hangs := imageCalls(f, &e, facts.Hung)
-	if len(hangs) == 0 {
-		return imageServiceFails(f)
+	severity, step := checks.Critical, checks.Certain
+	names, summary := imageCalls(f, &e, facts.Hung), ""
+	switch {
+	case len(names) == 0: // errors blind the kubelet as a hang does, but nothing waits for them
+		if names = imageCalls(f, &e, facts.Failed); len(names) == 0 {
+			return nil
+		}
+		severity, step = checks.Warning, checks.Strong
+		summary = units.List(names) + ": answered with an error, so image garbage collection and eviction are blind"
+		Addf(&e.Against, "the calls are answered, with an error: no lock is held")
+	case f.Pattern.OnlyImageList:
+		severity, step = checks.Warning, checks.Strong
+		summary = "ListImages hangs while ImageFsInfo answers: unused images stay, and pulls may hang as well"
+	default:
+		summary = units.List(names) + ": no answer, while the lists answer: no image is pulled, the disk is not watched"
 	}
-	addCalls(f, &e.For, isAlive, facts.RPCVersion, facts.RPCStatus, facts.RPCSandboxes, facts.RPCContainers)
-	addCalls(f, &e.Against, isAlive, facts.RPCImages, facts.RPCImageFs)
-	addCalls(f, &e.Against, isHanging, facts.RPCStatus, facts.RPCSandboxes, facts.RPCContainers)
-	missingPatience(f, &e)
-	Addf(&e.Missing, "which process holds the image store: snapshotters and pulls were not looked at")
-	agrees := fromLog(f, &e.For, signsOfImages()...)
-	if f.Pattern.OnlyImageList {
-		return imageCause(f, newFinding(checks.Warning, raised(checks.Strong, agrees),
-			"ListImages hangs while ImageFsInfo answers: unused images are not removed, and pulls may hang as well", e), hangs)
+	if f.RPC[names[0]].Outcome == facts.Hung {
+		addCalls(f, &e.For, isAlive, facts.RPCVersion, facts.RPCStatus, facts.RPCSandboxes, facts.RPCContainers)
+		addCalls(f, &e.Against, isAlive, facts.RPCImages, facts.RPCImageFs)
+		addCalls(f, &e.Against, isHanging, facts.RPCStatus, facts.RPCSandboxes, facts.RPCContainers)
+		missingPatience(f, &e)
+		Addf(&e.Missing, "which process holds the image store: snapshotters and pulls were not looked at")
+		step = raised(step, fromLog(f, &e.For, signsOfImages...))
 	}
-	rest := "the rest answers"
-	if len(f.Sweep.Hung) > 0 {
-		rest = "the lists answer"
+	var subjects []checks.Subject
+	for _, name := range names {
+		subjects = append(subjects, checks.Subject{Kind: "RPC", Name: name})
 	}
-	c := newFinding(checks.Critical, raised(checks.Certain, agrees),
-		fmt.Sprintf("%s %s while %s: no image is pulled, no new container starts, the disk is not watched",
-			units.List(hangs), units.Plural(len(hangs), "hangs", "hang"), rest), e)
-	return imageCause(f, c, hangs)
+	return newFinding(severity, step, summary, e, subjects...).advise(func(s *Steps, _ string) {
+		addCapture(f, s)
+		s.Look(facts.CrictlCommand(f, "imagefsinfo"), "Does it still hang, with more patience?")
+		s.Look("systemctl list-units --no-pager '*snapshotter*' '*stargz*' '*nydus*'", "Restart it before the runtime.")
+		AddDisk(f, s, "Is the disk under the image store full?")
+		s.cordon()
+		addRestart(f, s)
+	})
 }
 
 // imageCalls returns the names of the image RPCs that have the outcome and adds their lines to the evidence.
@@ -64,37 +76,4 @@ func imageCalls(f *facts.Facts, e *checks.Evidence, want facts.Outcome) []string
 		}
 	}
 	return names
-}
-
-// imageServiceFails reports image calls that come back as errors: as blind as a hang, but nothing waits for them.
-func imageServiceFails(f *facts.Facts) *Finding {
-	var e checks.Evidence
-	fails := imageCalls(f, &e, facts.Failed)
-	if len(fails) == 0 {
-		return nil
-	}
-	Addf(&e.Against, "the calls are answered, with an error: no lock is held")
-	c := newFinding(checks.Warning, checks.Strong,
-		fmt.Sprintf("%s %s with an error: image garbage collection and eviction are blind", units.List(fails),
-			units.Plural(len(fails), "comes back", "come back")), e)
-	return imageCause(f, c, fails)
-}
-
-func imageCause(f *facts.Facts, c *Finding, names []string) *Finding {
-	c.Subject = &checks.Subject{Kind: "RPC", Name: names[0]}
-	for _, name := range names[1:] {
-		c.Related = append(c.Related, checks.Subject{Kind: "RPC", Name: name})
-	}
-	c.Advise = func(string) []checks.NextStep {
-		var s Steps
-		addCapture(f, &s)
-		s.Add(checks.TouchesNothing, facts.CrictlCommand(f, "imagefsinfo"), "Does it still hang, with more patience?")
-		s.Add(checks.TouchesNothing, "systemctl list-units --no-pager '*snapshotter*' '*stargz*' '*nydus*'",
-			"Is there a remote snapshotter? Restart it before the runtime.")
-		AddDisk(f, &s, "Is the disk under the image store full?")
-		s.Add(checks.TouchesScheduler, `kubectl cordon "$(hostname)"`, "No new pod can start here meanwhile.")
-		addRestart(f, &s)
-		return s.Done()
-	}
-	return c
 }

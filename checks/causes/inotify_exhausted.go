@@ -2,7 +2,6 @@ package causes
 
 import (
 	"fmt"
-	"strconv"
 
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/facts"
@@ -30,10 +29,9 @@ const inotifyOfStart = 16
 const inotifyRoom = 128
 
 func recogniseInotifyExhausted(f *facts.Facts) *Finding {
-	l := f.Limits.Node
 	instances, watches := f.Usage.InotifyInstances, f.Usage.InotifyWatches
-	i, few := facts.Rank(l, facts.Used(instances))
-	w, fewWatches := facts.Rank(l, facts.Used(watches))
+	i, few := facts.Rank(f.Limits.Node, facts.Used(instances))
+	w, fewWatches := facts.Rank(f.Limits.Node, facts.Used(watches))
 	if !few && !fewWatches {
 		return nil
 	}
@@ -41,47 +39,33 @@ func recogniseInotifyExhausted(f *facts.Facts) *Finding {
 		i = checks.Warning
 	}
 	var e checks.Evidence
-	summary, sysctl, raised := "", "", uint64(0)
+	sysctl, raised := "fs.inotify.max_user_watches", max(1<<20, 2*min(watches.Max, 1<<24))
 	if fewWatches {
-		Addf(&e.For, "watches of root: %s", facts.UsageText(watches))
-		summary, sysctl, raised = "root has nearly all inotify watches that it may: "+facts.UsageText(watches), "fs.inotify.max_user_watches", max(1<<20, 2*min(watches.Max, 1<<24))
+		Addf(&e.For, "root has nearly all inotify watches that it may: %s", facts.UsageText(watches))
 	}
 	if few {
-		Addf(&e.For, "instances of root: %s", facts.UsageText(instances))
-		summary, sysctl, raised = "root has nearly all inotify instances that it may: "+facts.UsageText(instances), "fs.inotify.max_user_instances", max(8192, 2*min(instances.Max, 1<<20))
+		sysctl, raised = "fs.inotify.max_user_instances", max(8192, 2*min(instances.Max, 1<<20))
+		Addf(&e.For, "root has nearly all inotify instances that it may: %s", facts.UsageText(instances))
 	}
+	summary := e.For[len(e.For)-1]
+	subjects := []checks.Subject{{Kind: "Node", Name: sysctl}}
 	n := f.Seen.Inotify.Value
-	var subjects []checks.Subject
 	for _, u := range n.Users {
 		if u.UID != 0 {
 			continue
 		}
-		for _, p := range u.Top[:min(len(u.Top), facts.MostNamed)] {
-			Addf(&e.For, "%s (pid %d)%s holds %s", facts.Clean(p.Name), p.PID, facts.OwnerSuffix(f, p.Owner),
-				units.Count(p.Instances, "instance"))
-			subjects = append(subjects, facts.InPod(f, checks.Subject{
-				Kind: "Process", ID: strconv.Itoa(p.PID),
-				Name: facts.Clean(p.Name),
-			}, p.PodUID))
+		for _, p := range top(u.Top) {
+			Addf(&e.For, "%s holds %s", processOwned(f, p.PID, p.Name, p.Owner), units.Count(p.Instances, "instance"))
+			subjects = append(subjects, processSubject(f, p.PID, p.Name, p.PodUID))
 		}
 	}
 	logEvidence(f, &e, signature.InotifyExhausted)
 	if n.Unread > 0 {
-		Addf(&e.Missing, "instances of %s whose descriptors could not be read: there may be more than counted",
-			units.Plural(n.Unread, "1 process", units.Number(n.Unread)+" processes"))
+		Addf(&e.Missing, "descriptors of %s could not be read: there may be more", units.Count(n.Unread, "process"))
 	}
-	missing(f.Seen.Inotify, &e, "inotify of all processes")
-	c := newFinding(facts.Worse(i, w), checks.Certain, summary, e)
-	c.Subject, c.Related = &checks.Subject{Kind: "Node", Name: sysctl}, subjects
-	c.Advise = func(string) []checks.NextStep {
-		var s Steps
-		s.Add(checks.TouchesNothing,
-			"find /proc/[0-9]*/fd -lname anon_inode:inotify 2>/dev/null | cut -d/ -f3 | sort | uniq -c | sort -rn "+
-				"| head", "Which processes hold the instances?")
-		s.Add(checks.TouchesScheduler, fmt.Sprintf("sysctl -w %s=%d", sysctl, raised),
-			"Raises the limit at once, until the next boot. It takes memory only for what is used. Then put it "+
-				"into /etc/sysctl.d.")
-		return s.Done()
-	}
-	return c
+	return newFinding(facts.Worse(i, w), checks.Certain, summary, e, subjects...).advise(func(s *Steps, _ string) {
+		s.Look("find /proc/[0-9]*/fd -lname anon_inode:inotify 2>/dev/null | cut -d/ -f3 | sort | uniq -c | sort -rn "+
+			"| head", "Which processes hold the instances?")
+		s.Add(checks.TouchesScheduler, fmt.Sprintf("sysctl -w %s=%d", sysctl, raised), "Raises it until the next boot.")
+	})
 }

@@ -1,14 +1,11 @@
 package causes
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/facts"
-	"github.com/kdiag/kdiag/checks/host"
 	"github.com/kdiag/kdiag/checks/units"
 	"github.com/kdiag/kdiag/journal/signature"
 	"github.com/kdiag/kdiag/plegbench"
@@ -22,7 +19,7 @@ var inspectHang = Definition{
 	Claims: []string{"runtime.inspect"},
 	Roots: []Root{
 		{Code: RuntimeSlow},
-		{Code: ImageServiceHung, When: someStatusHangs},
+		{Code: ImageServiceHung},
 		{Code: IOStall, When: diskStands},
 		{Code: FilesystemHung, When: podMountHangs},
 		{Code: OOMKilled, When: oomHitShim},
@@ -42,196 +39,146 @@ func recogniseInspectHang(f *facts.Facts) *Finding {
 	if !f.Calls.Connected || f.Pattern.Hang != facts.HangNone || f.Pattern.Stalls || len(f.Calls.HungLists) > 0 {
 		return nil
 	}
-	if hungs := f.Sweep.Hung; len(hungs) > 0 {
-		return hungObjects(f, hungs)
+	var e checks.Evidence
+	severity, step, summary, against := checks.Critical, checks.Certain, "", ""
+	all := mainFirst(f.Sweep.Hung)
+	if len(all) > 0 {
+		summary = hungSummaryOf(f, all)
+	} else if all = mainFirst(f.Sweep.Failed); len(all) > 0 {
+		summary = textf("the status of %v comes back with an error", all[0])
+		against = "the calls are answered: a relist does not wait for them"
+	} else if all = slowObjects(f); len(all) > 0 {
+		summary = textf("the status of %v takes %s, that of others %s", all[0], all[0].Call.Elapsed, f.Sweep.Median)
+		against = "it does answer"
+	} else {
+		return nil
 	}
-	if bad := f.Sweep.Failed; len(bad) > 0 {
-		return failingObjects(f, bad)
+	objectEvidence(f, &e, all)
+	missingHost(f, &e)
+	missingSweep(f, &e)
+	if against != "" {
+		severity, step = checks.Warning, checks.Strong
+		Addf(&e.Against, "%s", against)
+	} else {
+		named := hungEvidenceOf(f, &e, all)
+		step = raised(patientStep(f, step), logOfPLEG(f, &e) || named)
 	}
-	return slowObject(f)
+	return newFinding(severity, step, summary, e, objectSubjects(f, all)...).advise(func(s *Steps, root string) {
+		adviseInspectHang(f, s, all, root != "" || against != "")
+	})
 }
 
-// hungObjects is the cause proper: status calls that missed their deadline.
-func hungObjects(f *facts.Facts, hungs []plegbench.Inspection) *Finding {
-	main, rest := facts.MainCulprit(hungs)
-	all := len(f.Sweep.Made)
-	var e checks.Evidence
-	addHungObjects(f, &e, main, rest)
-	Addf(&e.For, "%s of %s status calls hung, in %s", units.Number(len(hungs)), units.Number(all),
-		units.Count(facts.PodsOf(hungs), "pod"))
+// hungEvidenceOf adds what a hung status call means for the kubelet, and reports whether its log names the object too.
+func hungEvidenceOf(f *facts.Facts, e *checks.Evidence, all []plegbench.Inspection) bool {
+	calls, pods := outOf(len(all), len(f.Sweep.Made), "status call"), facts.PodsOf(all)
+	Addf(&e.For, "%s hung, in %s", calls, units.Count(pods, "pod"))
 	addCalls(f, &e.For, isAlive, facts.RPCSandboxes, facts.RPCContainers)
-	e.For = append(e.For, RelistArithmetic(f, facts.PodsOf(hungs)))
-	processEvidence(f, &e, main.ID, main.SandboxID)
-	if p50, ok := f.Sweep.Median, f.Sweep.Timed; ok && f.Limits.SlowStatus > 0 && p50 >= f.Limits.SlowStatus {
-		Addf(&e.Against, "the other status calls take %s in the median: these may be the slowest of a slow runtime",
-			units.Duration(p50))
+	Addf(&e.For, "a relist waits %s for each such pod; the threshold is %s", f.Calls.KubeletTimeout, f.Calls.Threshold)
+	if p50 := f.Sweep.Median; f.Sweep.Timed && f.Limits.SlowStatus > 0 && p50 >= f.Limits.SlowStatus {
+		Addf(&e.Against, "the other status calls take %s in the median: the runtime may be slow", p50)
 	}
 	if f.RPC[facts.RPCImages].Outcome == facts.Hung && !f.Pattern.ImagesHold {
 		Addf(&e.Against, "ListImages hangs too: the image store's lock may hold both")
 	}
-	missingHost(f, &e)
-	missingKubelet(f, &e)
-	missingPatience(f, &e)
-	missingDeadline(f, &e)
-	missingSweep(f, &e)
-	missingJournal(f, &e)
-	named := logOfObject(f, &e, plegObjects(append([]plegbench.Inspection{main}, rest...))...)
-	pleg := logOfPLEG(f, &e)
-	c := newFinding(checks.Critical, raised(patientStep(f, checks.Certain), named || pleg),
-		hungObjectsSummary(f, main, rest), e)
-	s := facts.SubjectOf(f, main)
-	c.Subject, c.Related = &s, facts.Related(f, rest)
-	c.Advise = func(root string) []checks.NextStep { return stepsWhenInspectHangs(f, main, rest, root) }
-	return c
+	missingKubelet(f, e)
+	missingDeadline(f, e)
+	missingJournal(f, e)
+	return logOfObject(f, e, all)
 }
 
-// hungObjectsSummary names the objects and says no more of the others than was seen.
-func hungObjectsSummary(f *facts.Facts, main plegbench.Inspection, rest []plegbench.Inspection) string {
-	all, hungs := len(f.Sweep.Made), len(rest)+1
-	within := ""
+// slowObjects returns the objects whose status is far slower than the others', the slowest first: what is about to hang
+// often looks so.
+func slowObjects(f *facts.Facts) []plegbench.Inspection {
+	limit := f.Limits.SlowStatus
+	isSlow := func(i plegbench.Inspection) bool { return i.Call.OK() && i.Call.Elapsed >= limit }
+	slow := facts.InspectionsThat(f, isSlow)
+	if limit <= 0 || !f.Sweep.Timed || f.Sweep.Median >= limit/4 || facts.PodsOf(slow) > facts.ManyOfStatuses {
+		return nil
+	}
+	slices.SortStableFunc(slow, func(a, b plegbench.Inspection) int { return int(b.Call.Elapsed - a.Call.Elapsed) })
+	return slow
+}
+
+// mainFirst orders inspections so that the one to name is the first.
+func mainFirst(all []plegbench.Inspection) []plegbench.Inspection {
+	if len(all) == 0 {
+		return nil
+	}
+	main, rest := facts.MainCulprit(all)
+	return append([]plegbench.Inspection{main}, rest...)
+}
+
+// objectSubjects names the objects of inspections as culprits.
+func objectSubjects(f *facts.Facts, all []plegbench.Inspection) []checks.Subject {
+	return append([]checks.Subject{facts.SubjectOf(f, all[0])}, facts.Related(f, all[1:])...)
+}
+
+// objectEvidence adds the calls about objects: the first, how many more, how the others did, and the processes.
+func objectEvidence(f *facts.Facts, e *checks.Evidence, all []plegbench.Inspection) {
+	Addf(&e.For, "%v: %v", all[0], all[0].Call)
+	if more := len(all) - 1; more > 0 {
+		var names []string
+		for _, i := range top(all[1:]) {
+			names = append(names, facts.Label(i))
+		}
+		Addf(&e.For, "so did %s, such as %s", units.Count(more, "other"), units.List(names))
+	}
+	if n, s := f.Sweep.Answered, f.Sweep.Summary; n > 0 && s != nil && s.P99Seconds != nil {
+		Addf(&e.For, "%s answered, p99 %s", units.Count(n, "status call"), units.Seconds(*s.P99Seconds))
+	}
+	processEvidence(f, e, all[0].ID, all[0].SandboxID)
+}
+
+// hungSummaryOf names the main object and states no more of the others than was seen.
+func hungSummaryOf(f *facts.Facts, all []plegbench.Inspection) string {
+	made, within, also, others := len(f.Sweep.Made), "", "", "that of others does"
 	if f.Calls.Impatient {
 		within = " within " + units.Duration(f.Limits.RPCTimeout)
 	}
-	others := ""
-	if len(rest) > 0 {
-		others = " and " + units.Count(len(rest), "other object")
+	if n := len(all); n > 1 && float64(n) >= facts.MostOfStatuses*float64(made) {
+		return textf("%s do not come%s, the first that of %v", outOf(n, made, "status call"), within, all[0])
+	} else if n > 1 {
+		also = " and " + units.Count(n-1, "other object")
 	}
-	pods := facts.PodsOf(append([]plegbench.Inspection{main}, rest...))
-	switch {
-	case hungs == all && all == 1:
-		return fmt.Sprintf("the status of %s does not come%s; no other was asked", facts.Label(main), within)
-	case f.Sweep.Answered == 0:
-		return fmt.Sprintf("no status call is answered%s: %s of %s hang, the first that of %s; the lists answer",
-			within, units.Number(hungs), units.Number(all), facts.Label(main))
-	case pods > 1 && !slices.ContainsFunc(f.Sweep.Made,
-		func(i plegbench.Inspection) bool { return i.Kind == main.Kind && facts.IsAnswered(i) }):
-		return fmt.Sprintf("no %s call is answered%s: %s of %s status calls hang, the first that of %s; the lists "+
-			"answer", cmp.Or(main.Call.Method, "such"),
-			within, units.Number(hungs), units.Number(all), facts.Label(main))
-	case pods > 1 && float64(hungs) >= facts.MostOfStatuses*float64(all):
-		return fmt.Sprintf("%s of %s status calls do not come%s, the first that of %s; the lists answer",
-			units.Number(hungs), units.Number(all), within, facts.Label(main))
-	case f.RPC[facts.RPCStatus].Outcome.Alive() && f.RPC[facts.RPCImages].Outcome.Alive() &&
-		f.RPC[facts.RPCImageFs].Outcome.Alive():
-		return fmt.Sprintf("the status of %s%s does not come%s; everything else answers", facts.Label(main), others,
-			within)
+	if f.Sweep.Answered == 0 {
+		others = "no other was answered"
 	}
-	return fmt.Sprintf("the status of %s%s does not come%s; that of others does", facts.Label(main), others, within)
+	return textf("the status of %v%s does not come%s; %s", all[0], also, within, others)
 }
 
-// failingObjects reports status calls that come back with an error. They cost a relist no time, but the kubelet keeps
-// such a pod's events back exactly as with a hung one.
-func failingObjects(f *facts.Facts, bad []plegbench.Inspection) *Finding {
-	main, rest := facts.MainCulprit(bad)
-	var e checks.Evidence
-	Addf(&e.For, "%s of %s: %s: %s", main.Call.Method, facts.Label(main), facts.Clean(string(main.Call.Code)),
-		facts.Clean(main.Call.Err))
-	Addf(&e.For, "%s of %s status calls failed; the kubelet keeps the events of these pods back and tries again "+
-		"in each relist",
-		units.Number(len(bad)), units.Number(len(f.Sweep.Made)))
-	Addf(&e.Against, "the calls are answered: a relist does not wait for them")
-	missingHost(f, &e)
-	missingSweep(f, &e)
-	c := newFinding(checks.Warning, checks.Strong, fmt.Sprintf("the status of %s comes back with an error",
-		facts.Label(main)), e)
-	s := facts.SubjectOf(f, main)
-	c.Subject, c.Related = &s, facts.Related(f, rest)
-	c.Advise = func(string) []checks.NextStep { return stepsWhenInspectAnswers(f, main) }
-	return c
-}
-
-// slowObject reports an object whose status is far slower than the others': what is about to hang often looks so.
-func slowObject(f *facts.Facts) *Finding {
-	limit := f.Limits.SlowStatus
-	p50, ok := f.Sweep.Median, f.Sweep.Timed
-	if limit <= 0 || !ok || p50 >= limit/4 {
-		return nil
-	}
-	slow := facts.InspectionsThat(f, func(i plegbench.Inspection) bool {
-		return i.Call.OK() &&
-			i.Call.Elapsed >= limit
-	})
-	if len(slow) == 0 || facts.PodsOf(slow) > facts.ManyOfStatuses {
-		return nil
-	}
-	slices.SortStableFunc(slow,
-		func(a, b plegbench.Inspection) int { return int((b.Call.Elapsed - a.Call.Elapsed) / time.Millisecond) })
-	main, rest := slow[0], slow[1:]
-	var e checks.Evidence
-	Addf(&e.For, "%s of %s took %s; the median is %s", main.Call.Method, facts.Label(main),
-		units.Duration(main.Call.Elapsed), units.Duration(p50))
-	if len(rest) > 0 {
-		Addf(&e.For, "%s took longer than %s as well", units.Count(len(rest), "other status call"),
-			units.Duration(limit))
-	}
-	Addf(&e.Against, "it does answer")
-	processEvidence(f, &e, main.ID, main.SandboxID)
-	missingHost(f, &e)
-	missingSweep(f, &e)
-	c := newFinding(checks.Warning, checks.Strong, fmt.Sprintf("the status of %s takes %s, that of others %s",
-		facts.Label(main),
-		units.Duration(main.Call.Elapsed), units.Duration(p50)), e)
-	s := facts.SubjectOf(f, main)
-	c.Subject, c.Related = &s, facts.Related(f, rest)
-	c.Advise = func(string) []checks.NextStep { return stepsWhenInspectAnswers(f, main) }
-	return c
-}
-
-func stepsWhenInspectHangs(f *facts.Facts, main plegbench.Inspection, rest []plegbench.Inspection,
-	root string,
-) []checks.NextStep {
-	var s Steps
-	addCapture(f, &s)
-	addInspect(f, &s, main, "Ask once more for this object alone: does it still hang?")
-	if root != "" {
-		addLooks(f, &s, main)
-		return s.Done()
-	}
-	addProcesses(f, &s, main)
-	addDeletePod(f, &s, main)
-	for _, i := range rest[:min(len(rest), 2)] {
-		addProcesses(f, &s, i)
-	}
-	addRestart(f, &s)
-	blocked := slices.DeleteFunc(facts.ProcessesServing(f, main.ID, main.SandboxID),
-		func(p host.Process) bool { return !facts.IsUninterruptible(&p) })
-	if slices.ContainsFunc(blocked, func(p host.Process) bool { return p.Lasting }) {
-		addNode(&s, "Its process was in uninterruptible sleep in two looks: if what it waits for does not come "+
-			"back, only a reboot ends it.")
-	} else if len(blocked) > 0 {
-		addLookAgain(&s, blocked[0])
-	}
-	return s.Done()
-}
-
-// stepsWhenInspectAnswers only looks: an object that is slow or fails holds nobody up, so nothing is killed for it.
-func stepsWhenInspectAnswers(f *facts.Facts, main plegbench.Inspection) []checks.NextStep {
-	var s Steps
-	addInspect(f, &s, main, "Ask once more for this object alone: what does it say, and how long does it take?")
-	addLooks(f, &s, main)
-	return s.Done()
-}
-
-// addInspect adds one more question for an object.
-func addInspect(f *facts.Facts, s *Steps, i plegbench.Inspection, why string) {
-	if !facts.Safe(i.ID) {
-		return
-	}
-	command := "inspect -q "
-	if i.Kind == facts.KindSandbox {
+// adviseInspectHang adds only looks for an object that holds nobody up, or that waits for a root that is known.
+func adviseInspectHang(f *facts.Facts, s *Steps, all []plegbench.Inspection, looks bool) {
+	main, command := all[0], "inspect -q "
+	if main.Kind == facts.KindSandbox {
 		command = "inspectp -q "
 	}
-	s.Add(checks.TouchesNothing, facts.CrictlCommand(f, command+i.ID), why)
-}
-
-// addLooks adds where the processes of an object wait, and what the runtime's log says.
-func addLooks(f *facts.Facts, s *Steps, i plegbench.Inspection) {
-	for _, p := range facts.ProcessesServing(f, i.ID, i.SandboxID) {
-		if p.PID > 1 {
-			addStack(s, p, facts.Label(i))
+	if main.Call.Hung() {
+		addCapture(f, s)
+	}
+	if facts.Safe(main.ID) {
+		s.Look(facts.CrictlCommand(f, command+main.ID), "Ask once more for this object alone: how long does it take?")
+	}
+	serving := facts.ProcessesServing(f, main.ID, main.SandboxID)
+	if looks {
+		for _, p := range serving {
+			addStack(s, p, facts.Label(main))
+		}
+		AddService(f, s)
+		return
+	}
+	addProcesses(f, s, main)
+	addDeletePod(f, s, main.Pod, "A Deployment's replacement can start elsewhere. Here the stop may hang.")
+	for _, i := range all[1:min(len(all), 3)] {
+		addProcesses(f, s, i)
+	}
+	addRestart(f, s)
+	for _, p := range serving {
+		if facts.IsUninterruptible(&p) && p.Lasting {
+			s.addNode("If what its process waits for does not come back, only a reboot ends it.")
+		} else if facts.IsUninterruptible(&p) {
+			addLookAgain(s, p)
 		}
 	}
-	AddService(f, s)
 }
 
 // loggedInspectHang is for status calls of single pods or containers that do not come back.

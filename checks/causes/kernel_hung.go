@@ -1,6 +1,7 @@
 package causes
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/kdiag/kdiag/checks"
@@ -26,15 +27,6 @@ var kernelHung = Definition{
 	FromLog:   loggedKernelHung,
 }
 
-// kernelSigns are the signatures of a kernel that hangs, in the order in which a report names them.
-func kernelSigns() []struct{ code, noun string } {
-	return []struct{ code, noun string }{
-		{signature.SoftLockup, "soft lockup"},
-		{signature.RCUStall, "RCU stall"},
-		{signature.HungTask, "hung task report"},
-	}
-}
-
 // processNamed finds a task among the processes of the host; nil when it is not one of the runtime's, or gone.
 func processNamed(f *facts.Facts, t facts.LogTask) *host.Process {
 	for i := range f.Processes {
@@ -50,74 +42,67 @@ func recogniseKernelHung(f *facts.Facts) *Finding {
 		return nil
 	}
 	var e checks.Evidence
-	first := ""
-	for _, sign := range kernelSigns() {
-		c := facts.Logged(f, sign.code)
-		if c == nil {
-			continue
-		}
-		line := units.Count(int(c.Count), sign.noun)
-		if c.Last != nil {
-			line += " in the kernel's log, last at " + facts.ClockText(f, *c.Last)
-		}
-		Addf(&e.For, "%s: %s", line, facts.Quote(f, c.Example))
-		if first == "" {
-			first = units.Count(int(c.Count), sign.noun)
+	summary := ""
+	for _, sign := range [][2]string{
+		{signature.SoftLockup, "soft lockup"}, {signature.RCUStall, "RCU stall"}, {signature.HungTask, "hung task"},
+	} {
+		if c := facts.Logged(f, sign[0]); c != nil {
+			summary = cmp.Or(summary, "the kernel reports "+units.Count(int(c.Count), sign[1]))
+			Addf(&e.For, "%s in the kernel's log: %s", units.Count(int(c.Count), sign[1]), facts.Quote(f, c.Example))
 		}
 	}
-	if first == "" {
+	if summary == "" {
 		return nil
 	}
-	tasks := f.Log.HungTasks
+	tasks, gone := f.Log.HungTasks, letGo(f)
 	severity, step := checks.Warning, checks.Strong
-	summary := "the kernel reports " + first
 	if len(tasks) > 0 {
 		summary = fmt.Sprintf("the kernel reports %s as hung", tasks[0].Label())
-		if n := len(tasks) - 1; n > 0 {
-			summary += " and " + units.Count(n, "other task")
-		}
-		switch t := tasks[0]; {
-		case t.Role() == facts.RoleOther:
+		switch {
+		case tasks[0].Role() == facts.RoleOther:
 			Addf(&e.Against, "none of the tasks is the runtime, a shim or the kubelet")
-		case letGo(f, tasks):
+		case gone:
 			step = checks.Certain
 			summary += ", and has let go of it since"
 		default:
 			severity, step = checks.Critical, checks.Certain
-			summary += ": " + taskMatters(t)
+			summary += ": what it serves waits with it"
 		}
 	}
-	hungTaskStates(f, &e, tasks)
+	summary += andMore(len(tasks)-1, "task")
+	for _, t := range top(tasks) { // what they do now: the log is of the past
+		if p := processNamed(f, t); p != nil && facts.IsUninterruptible(p) {
+			Addf(&e.For, "%v is still in %s", *p, facts.StateOf(*p))
+		} else if p != nil {
+			Addf(&e.Against, "%v is %s now: the kernel has let it go", *p, facts.StateOf(*p))
+		}
+	}
 	if severity == checks.Critical {
 		logOfPLEG(f, &e)
 	}
-	if line := pressureLine(f); line != "" {
-		e.For = append(e.For, line)
-	}
 	missingHost(f, &e)
-	c := newFinding(severity, step, summary, e)
-	c.Subject, c.Related = taskSubjects(f, tasks)
-	c.Advise = func(string) []checks.NextStep {
-		return stepsWhenKernelHung(f, tasks, severity == checks.Critical || !letGo(f, tasks))
-	}
-	return c
+	lasts := severity == checks.Critical || !gone
+	return newFinding(severity, step, summary, e, taskSubjects(f, tasks)...).advise(func(s *Steps, _ string) {
+		s.Look("journalctl --no-pager -k --since -1h | grep -E -A 20 'blocked for more than|soft lockup|rcu.*stall' | "+
+			"tail -n 100", "The call traces: which lock, mount or device do the tasks wait for?")
+		for _, t := range tasks[:min(len(tasks), 2)] {
+			if t.PID > 1 {
+				s.lookStack(t.PID, "Does "+t.Label()+" still wait there?")
+			}
+		}
+		s.lookBlocked()
+		s.Look("grep . /proc/pressure/io", "Is some avg10 near 100? Then the disks are slow, and the tasks may go on.")
+		s.lookStacks()
+		if lasts {
+			s.addNode("Only a reboot ends a task that the kernel never lets go of; slow disks need none.")
+		}
+	})
 }
 
-// taskMatters says what hangs with a task.
-func taskMatters(t facts.LogTask) string {
-	switch t.Role() {
-	case facts.RoleRuntime:
-		return "what the runtime serves waits with it"
-	case facts.RoleKubelet:
-		return "the kubelet's work waits with it"
-	}
-	return "its container cannot be asked, stopped or started meanwhile"
-}
-
-// letGo reports whether all tasks that the node cannot do without are seen to run again.
-func letGo(f *facts.Facts, tasks []facts.LogTask) bool {
+// letGo reports whether all hung tasks that the node cannot do without are seen to run again.
+func letGo(f *facts.Facts) bool {
 	seen := false
-	for _, t := range tasks {
+	for _, t := range f.Log.HungTasks {
 		if t.Role() == facts.RoleOther {
 			continue
 		}
@@ -128,44 +113,6 @@ func letGo(f *facts.Facts, tasks []facts.LogTask) bool {
 		seen = true
 	}
 	return seen
-}
-
-// hungTaskStates adds what the tasks are doing now: the log is of the past.
-func hungTaskStates(f *facts.Facts, e *checks.Evidence, tasks []facts.LogTask) {
-	for _, t := range tasks[:min(len(tasks), facts.MostNamed)] {
-		p := processNamed(f, t)
-		switch {
-		case p == nil:
-		case facts.IsUninterruptible(p):
-			Addf(&e.For, "%s is still in %s", facts.ProcessLabel(*p), facts.StateOf(*p))
-		default:
-			Addf(&e.Against, "%s is %s now: the kernel has let it go", facts.ProcessLabel(*p), facts.StateOf(*p))
-		}
-	}
-}
-
-func stepsWhenKernelHung(f *facts.Facts, tasks []facts.LogTask, lasts bool) []checks.NextStep {
-	var s Steps
-	s.Add(checks.TouchesNothing,
-		"journalctl --no-pager -k --since -1h | grep -E -A 20 'blocked for more than|soft lockup|rcu.*stall' | "+
-			"tail -n 100", "The call traces: which lock, mount or device do the tasks wait for?")
-	for _, t := range tasks[:min(len(tasks), 2)] {
-		if t.PID > 1 {
-			s.Add(checks.TouchesNothing, fmt.Sprintf("cat /proc/%d/stack /proc/%d/wchan; grep State /proc/%d/status",
-				t.PID, t.PID, t.PID), "Does "+t.Label()+" still wait there?")
-		}
-	}
-	s.Add(checks.TouchesNothing, "ps -eo stat,pid,wchan:32,etime,comm | grep '^D'",
-		"Look a few times: the same tasks in the same place are stuck.")
-	s.Add(checks.TouchesNothing, "grep . /proc/pressure/io",
-		"Can the disks not keep up? some avg10 near 100 says so, and that the tasks may go on by themselves.")
-	s.Add(checks.TouchesNothing, "echo w > /proc/sysrq-trigger; journalctl --no-pager -k -n 200",
-		"Keep the evidence: the stacks of all blocked tasks, which a reboot destroys.")
-	if !lasts {
-		return s.Done()
-	}
-	addNode(&s, "Only a reboot ends a task that the kernel never lets go of; disks that are merely slow need none.")
-	return s.Done()
 }
 
 func loggedKernelHung(in *Incident) *LogFinding {

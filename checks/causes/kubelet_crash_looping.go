@@ -1,8 +1,8 @@
 package causes
 
 import (
-	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/kdiag/kdiag/checks"
@@ -36,19 +36,18 @@ var kubeletCrashLooping = Definition{
 	FromLog:   loggedKubeletCrashLooping,
 }
 
-// restartsByUnit is what systemd's own count says where the log does not: it counts since somebody started the unit,
-// which may be weeks ago, so it speaks for a loop only while the unit is about to be started again, or was a moment
-// ago.
+// restartsByUnit is systemd's own count where the log has too few: it counts since somebody started the unit, which may
+// be weeks ago, so it shows a loop only while the unit is about to be started again, or was a moment ago.
 func restartsByUnit(f *facts.Facts) facts.Restarts {
 	u := f.Agent.Unit
 	if u == nil || u.Restarts < facts.LoopRestarts {
 		return facts.Restarts{}
 	}
-	again := u.Sub == "auto-restart" || u.Sub == "auto-restart-queued"
-	if !again && (u.Active != "active" || u.Since.IsZero() || f.Now.Sub(u.Since) >= facts.LoopFresh) {
+	young := u.Active == "active" && !u.Since.IsZero() && f.Now.Sub(u.Since) < facts.LoopFresh
+	if !young && !slices.Contains([]string{"auto-restart", "auto-restart-queued"}, u.Sub) {
 		return facts.Restarts{}
 	}
-	r := facts.Restarts{Count: u.Restarts, Line: "systemd: " + UnitLine(f, u)}
+	r := facts.Restarts{Count: u.Restarts}
 	if !u.Since.IsZero() {
 		r.Last = &u.Since
 	}
@@ -64,15 +63,16 @@ func recogniseKubeletCrashLooping(f *facts.Facts) *Finding {
 		return nil
 	}
 	var e checks.Evidence
-	e.For = append(e.For, r.Line)
-	why := whatEndsKubelet(f, &e)
-	if u := f.Agent.Unit; u != nil && !strings.HasPrefix(r.Line, "systemd: ") {
+	if r.Line != "" {
+		e.For = append(e.For, r.Line)
+	}
+	if u := f.Agent.Unit; u != nil {
 		Addf(&e.For, "systemd: %s", UnitLine(f, u))
 	}
 	severity, step := checks.Critical, checks.Certain
+	why := whatEndsKubelet(f, &e)
 	if why == "" {
-		step = checks.Strong
-		why = "why is not in the log"
+		step, why = checks.Strong, "why is not in the log"
 	}
 	when := ""
 	if r.Last != nil {
@@ -80,69 +80,58 @@ func recogniseKubeletCrashLooping(f *facts.Facts) *Finding {
 	}
 	if !facts.Fresh(f, r.Last, facts.LoopFresh) {
 		severity = checks.Warning
-		Addf(&e.Against, "it has not been restarted for %s and more", units.Duration(facts.LoopFresh))
+		Addf(&e.Against, "it has not been restarted for %s and more", facts.LoopFresh)
 	}
 	for _, p := range facts.ProcessesOf(f, host.RoleKubelet) {
 		if a := facts.AgeOf(f, p); a >= facts.LoopFresh {
-			Addf(&e.Against, "%s has been running for %s", facts.ProcessLabel(p), units.Duration(a))
 			severity = checks.Warning
-		} else if a > 0 {
-			Addf(&e.For, "%s has been running for only %s", facts.ProcessLabel(p), units.Duration(a))
+			Addf(&e.Against, "%v has been running for %s", p, a)
 		}
 	}
 	if ready := facts.Logged(f, signature.NodeReady); severity == checks.Critical && ready != nil &&
 		ready.First != nil && r.Last != nil && ready.First.After(*r.Last) {
 		severity = checks.Warning
-		Addf(&e.Against, "the node became ready at %s, after the last restart and never before: a kubelet that "+
-			"has not joined yet restarts until it has its settings", facts.ClockText(f, *ready.First))
+		Addf(&e.Against, "the node became ready at %s, after the last restart and never before: a kubelet that has "+
+			"not joined yet restarts until it has its settings", facts.ClockText(f, *ready.First))
 	}
 	missingHost(f, &e)
-	c := newFinding(severity, step, fmt.Sprintf("the kubelet was restarted %s %s%s: %s",
-		units.Times(r.Count), within, when, why), e)
-	c.Subject = facts.KubeletSubject(f)
-	c.Advise = func(string) []checks.NextStep { return stepsWhenCrashLooping(f) }
-	return c
+	summary := fmt.Sprintf("the kubelet was restarted %s %s%s: %s", units.Times(r.Count), within, when, why)
+	return newFinding(severity, step, summary, e, *facts.KubeletSubject(f)).advise(func(s *Steps, _ string) {
+		unit := f.Target.KubeletUnit
+		s.Look("systemctl status --no-pager "+unit, "Is it up at this moment, since when, and how did it end last?")
+		s.Look(facts.KubeletLog(f)+" | grep -E ' [EF][0-9]{4} |atchdog|process exited' | tail -n 50",
+			"The first error of each life is the cause.")
+		s.Look("kdiag journal --since -1h", "Starts, ends and what happened between them, as a timeline.")
+		if f.Log.Watchdog {
+			s.Look(facts.KdiagCommand(f, "pleg --deep"), "Its loop waits for a call to the runtime: which one hangs?")
+			return
+		}
+		s.Add(checks.TouchesKubelet, "systemctl reset-failed "+unit+"; systemctl start "+unit, "Only after the repair.")
+	})
 }
 
-// whatEndsKubelet adds what the log says of the kubelet's ends and returns the best of it, empty if it says nothing.
+// whatEndsKubelet adds what is known of the kubelet's ends and returns the best of it, empty for nothing.
 func whatEndsKubelet(f *facts.Facts, e *checks.Evidence) string {
-	why := ""
-	note := func(short, format string, args ...any) {
-		Addf(&e.For, format, args...)
-		why = cmp.Or(why, short)
-	}
+	var why []string
 	if oomHits(f, facts.RoleKubelet) {
-		note("the kernel killed it for want of memory", "the kernel's OOM killer names the kubelet")
+		why = append(why, "the kernel killed it for want of memory")
 	}
 	if f.Log.Watchdog {
-		note("systemd's watchdog killed it, because its loop stood still",
-			"systemd's watchdog timed out: the kubelet feeds it only while its sync loop runs (WatchdogSec in its "+
-				"unit, 1.32 and later)")
+		why = append(why, "systemd's watchdog killed it, because its loop stood still")
 	}
 	if c := facts.Logged(f, signature.KubeletFatal); c != nil {
-		text := facts.Quote(f, lastWords(c.Example))
-		note("it ends itself with: "+text, "the kubelet's own last words, first of %s: %s",
-			units.Count(int(c.Count), "record"), text)
+		why = append(why, "it ends itself with: "+facts.Quote(f, fatalText(c.Example)))
 	}
-	if u := f.Agent.Unit; why == "" && u != nil && u.Result != "" && u.Result != "success" {
-		why = "systemd says " + facts.Clean(u.Result)
+	if u := f.Agent.Unit; len(why) == 0 && u != nil && u.Result != "" && u.Result != "success" {
+		why = append(why, "systemd's result is "+facts.Clean(u.Result))
 	}
-	if len(facts.UnitsOf(f, signature.UnitFailed, facts.RoleKubelet)) > 0 {
-		if c := facts.Logged(f, signature.UnitFailed); c != nil && unitInRecord(c.Example) == facts.RoleKubelet {
-			note("systemd says: "+facts.Quote(f, c.Example), "systemd: %s", facts.Quote(f, c.Example))
-		}
-	}
-	return why
+	e.For = append(e.For, why...)
+	return append(why, "")[0]
 }
 
-// unitInRecord tells whose unit a record of systemd begins with: kubelet.service: Main process exited ...
-func unitInRecord(record string) facts.Role {
-	name, _, _ := strings.Cut(record, ": ")
-	return facts.UnitRole(name)
-}
-
-// lastWords is the part of a fatal record that says why: after its header, without the kubelet's own frame around it.
-func lastWords(record string) string {
+// fatalText is the part of a fatal record that holds the error: after its header, without the kubelet's own frame
+// around it.
+func fatalText(record string) string {
 	s := record
 	if _, rest, ok := strings.Cut(s, "] "); ok {
 		s = rest
@@ -151,33 +140,6 @@ func lastWords(record string) string {
 		s = strings.TrimSuffix(rest, "\"")
 	}
 	return s
-}
-
-func stepsWhenCrashLooping(f *facts.Facts) []checks.NextStep {
-	var s Steps
-	unit := f.Target.KubeletUnit
-	s.Add(checks.TouchesNothing, "systemctl status --no-pager "+unit,
-		"Is it up at this moment, since when, and how did it end last?")
-	s.Add(checks.TouchesNothing,
-		facts.KubeletLog(f)+" | grep -E ' [EF][0-9]{4} |atchdog|process exited' | tail -n 50", "The last words before each end: the first error of each life is the cause.")
-	if oomHits(f, facts.RoleKubelet) {
-		s.Add(checks.TouchesNothing, "journalctl --no-pager -k --since -1h | grep -iE 'oom|out of memory'",
-			"Who used the memory when the kernel chose the kubelet?")
-	}
-	if f.Log.Watchdog {
-		s.Add(checks.TouchesNothing, "systemctl show "+unit+" -p WatchdogUSec -p NRestarts",
-			"How long may its loop stand still before systemd kills it?")
-		s.Add(checks.TouchesNothing, facts.KdiagCommand(f, "pleg --deep"),
-			"The loop stands still for a call to the runtime: which one hangs?")
-	}
-	s.Add(checks.TouchesNothing, "kdiag journal --since -1h",
-		"Starts, ends and what happened between them, as a timeline.")
-	if !f.Log.Watchdog {
-		s.Add(checks.TouchesKubelet, "systemctl reset-failed "+unit+"; systemctl start "+unit,
-			"Only after the repair, when systemd has given up starting it: the first clears its count, the second "+
-				"starts it.")
-	}
-	return s.Done()
 }
 
 func loggedKubeletCrashLooping(in *Incident) *LogFinding {

@@ -3,7 +3,6 @@ package causes
 import (
 	"cmp"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/kdiag/kdiag/checks"
@@ -35,7 +34,7 @@ var kubeletDown = Definition{
 	Recognise: recogniseKubeletDown,
 }
 
-// UnitDown reports whether a unit is not running and systemd will not start it by itself.
+// UnitDown reports whether a unit is not running and systemd will not start it again.
 func UnitDown(u *host.Unit) bool {
 	return u != nil && (u.Active == "failed" || u.Active == "inactive")
 }
@@ -51,11 +50,10 @@ func recogniseKubeletDown(f *facts.Facts) *Finding {
 	if unit {
 		step, summary = checks.Certain, unitSummary(f, u)
 		Addf(&e.For, "systemd: %s", UnitLine(f, u))
-		if u.Load == "masked" || strings.HasPrefix(u.Enabled, "masked") {
-			Addf(&e.For, "it is masked: nothing can start it until it is unmasked")
-		} else if u.Enabled == "disabled" {
-			Addf(&e.For, "it is disabled: it does not start at boot")
-		}
+	} else if f.Seen.Systemd.Value.Answered {
+		Addf(&e.Missing, "the kubelet's unit: systemd has none of a name that kdiag knows")
+	} else {
+		missing(f.Seen.Systemd, &e, "the kubelet's unit")
 	}
 	if p := f.Seen.Health.Value.Ping; p != nil && p.Err != "" {
 		Addf(&e.For, "%s: %s", facts.Clean(p.URL), facts.Clean(p.Err))
@@ -66,41 +64,49 @@ func recogniseKubeletDown(f *facts.Facts) *Finding {
 		Addf(&e.For, "no kubelet is among the processes of this host")
 	}
 	if c := facts.Logged(f, signature.KubeletFatal); c != nil {
-		Addf(&e.For, "its last words in the log: %s", facts.Quote(f, lastWords(c.Example)))
+		Addf(&e.For, "its last error in the log: %s", facts.Quote(f, fatalText(c.Example)))
 	}
 	missingHost(f, &e)
 	missingJournal(f, &e)
-	if n := f.Seen; !unit && n.Systemd.Value.Answered {
-		Addf(&e.Missing, "the kubelet's unit: systemd has none of a name that kdiag knows")
-	} else if !unit {
-		missing(n.Systemd, &e, "the kubelet's unit")
-	}
-	c := newFinding(checks.Critical, step, summary, e)
-	c.Subject = facts.KubeletSubject(f)
+	subject := *facts.KubeletSubject(f)
 	if u != nil && facts.Safe(u.Name) {
-		c.Subject.Name = u.Name
+		subject.Name = u.Name
 	}
-	c.Advise = func(string) []checks.NextStep { return stepsWhenKubeletDown(f, u) }
-	return c
+	return newFinding(checks.Critical, step, summary, e, subject).advise(func(s *Steps, _ string) {
+		if u == nil && f.Seen.Systemd.Value.Answered {
+			s.Look("systemctl list-unit-files --no-pager | grep -iE 'kube|k3s|rke2|k0s'", "What starts it here?")
+			return
+		}
+		unit := f.Target.KubeletUnit
+		s.Look("systemctl status --no-pager "+unit, "Is it down at this moment, since when, and how did it end?")
+		s.Look("journalctl --no-pager -n 100 -u "+unit, "Repair what the last records name before it is started again.")
+		if f.Seen.SilentMount() {
+			s.Look("kdiag explain FilesystemHung", "Free the mount first: a kubelet that starts may wait for it.")
+			return
+		}
+		first := "reset-failed "
+		if u != nil && u.Load == "masked" {
+			first = "unmask "
+		}
+		s.Add(checks.TouchesKubelet, "systemctl "+first+unit+"; systemctl start "+unit,
+			"Starts it. Containers are kept; what ended it will end it again unless it is repaired.")
+	})
 }
 
-// unitSummary says in a sentence that a unit is down.
+// unitSummary is a sentence for a unit that is down.
 func unitSummary(f *facts.Facts, u *host.Unit) string {
 	name, since := facts.Clean(u.Name), stateSince(f, u)
 	switch {
 	case u.Load == "masked":
 		return name + " is masked: no kubelet runs, and none can be started"
-	case u.Result == "start-limit-hit":
-		return fmt.Sprintf("systemd has given up starting %s%s: it ended too often", name, since)
 	case u.Active == "failed":
-		return fmt.Sprintf("%s has failed%s (%s): no kubelet runs", name, since,
-			cmp.Or(facts.Clean(u.Result), "no reason given"))
+		return fmt.Sprintf("%s has failed%s (%s): no kubelet runs", name, since, cmp.Or(facts.Clean(u.Result),
+			"no reason given"))
 	}
 	return fmt.Sprintf("%s is stopped%s: no kubelet runs, and nobody starts it", name, since)
 }
 
-// UnitLine says what systemd knows of a unit: kubelet.service is failed (failed, exit-code) since 02:51:10, exit
-// status 1.
+// UnitLine is what systemd knows of a unit: kubelet.service is failed (failed, exit-code) since 02:51:10.
 func UnitLine(f *facts.Facts, u *host.Unit) string {
 	line := fmt.Sprintf("%s is %s (%s", facts.Clean(u.Name), facts.Clean(u.Active), facts.Clean(u.Sub))
 	if u.Result != "" && u.Result != "success" {
@@ -126,31 +132,4 @@ func stateSince(f *facts.Facts, u *host.Unit) string {
 	default:
 		return " since " + u.Since.In(f.Now.Location()).Format(time.DateTime)
 	}
-}
-
-func stepsWhenKubeletDown(f *facts.Facts, u *host.Unit) []checks.NextStep {
-	var s Steps
-	if u == nil && f.Seen.Systemd.Value.Answered {
-		s.Add(checks.TouchesNothing, "systemctl list-unit-files --no-pager | grep -iE 'kube|k3s|rke2|k0s'",
-			"What starts the kubelet of this node? Its unit has none of the usual names; or a container is its "+
-				"home (docker ps -a).")
-		return s.Done()
-	}
-	unit := f.Target.KubeletUnit
-	s.Add(checks.TouchesNothing, "systemctl status --no-pager "+unit,
-		"Is it down at this moment, since when, and how did it end?")
-	s.Add(checks.TouchesNothing, "journalctl --no-pager -n 100 -u "+unit,
-		"Its last words: repair what they name before it is started again.")
-	if f.Seen.SilentMount() {
-		s.Add(checks.TouchesNothing, "kdiag explain FilesystemHung",
-			"A mount does not answer: free it first. A kubelet that starts may wait for it without end.")
-		return s.Done()
-	}
-	start := "systemctl reset-failed " + unit + "; systemctl start " + unit
-	if u != nil && u.Load == "masked" {
-		start = "systemctl unmask " + unit + "; systemctl start " + unit
-	}
-	s.Add(checks.TouchesKubelet, start,
-		"Starts it. Containers that run are kept; what ended it will end it again unless it is repaired.")
-	return s.Done()
 }

@@ -1,7 +1,6 @@
 package causes
 
 import (
-	"cmp"
 	"fmt"
 	"time"
 
@@ -34,120 +33,78 @@ var kubeletStalled = Definition{
 	FromLog:   loggedKubeletStalled,
 }
 
+// ServerWaitsLine describes a server of the kubelet that hangs while its ping answers.
 func ServerWaitsLine(f *facts.Facts) string {
 	a := f.Seen.Health.Value.SyncLoop
-	return fmt.Sprintf("%s did not answer in %s, and the ping did: the kubelet may wait for the API server, which "+
-		"it asks whether kdiag may come in", facts.Clean(a.URL), units.Duration(a.Took))
-}
-
-// plegStands reports whether the last good relist is older than the threshold by the kubelet's metric. Where its log
-// says that relists finish, only too late, it does not stand.
-func plegStands(f *facts.Facts) (time.Duration, bool) {
-	age, known := f.Agent.PLEGAge, f.Agent.PLEGKnown
-	if now := f.Log.PLEGNow; now != nil && len(now.Stalls) > 1 {
-		return age, false
-	}
-	return age, known && age > f.Calls.Threshold
+	return textf("%s did not answer in %s, and the ping did: the API server may be slow", facts.Clean(a.URL), a.Took)
 }
 
 func recogniseKubeletStalled(f *facts.Facts) *Finding {
 	var e checks.Evidence
 	var summary string
-	step := checks.Strong
-	age, plegStands := plegStands(f)
+	step, age := checks.Strong, f.Agent.PLEGAge
+	// Where the kubelet's log shows that relists finish, only too late, PLEG does not stand.
+	moves := f.Log.PLEGNow != nil && len(f.Log.PLEGNow.Stalls) > 1
 	ping := f.Seen.Health.Value.Ping
 	switch p, late := f.Agent.Stopped, f.Agent.NeverCameUp; {
 	case p != nil:
 		step = checks.Certain
-		summary = fmt.Sprintf("%s is %s: the kubelet does nothing until it is continued", facts.ProcessLabel(*p),
-			p.StateWord())
-		Addf(&e.For, "%s is %s: a signal or a tracer stopped it", facts.ProcessLabel(*p), facts.StateOf(*p))
+		summary = textf("%v is %s: the kubelet does nothing until it is continued", *p, p.StateWord())
 	case late != nil:
-		summary = fmt.Sprintf("%s has been running for %s and has never come up: nothing listens on its health port",
-			facts.ProcessLabel(*late), units.Duration(facts.AgeOf(f, *late)))
+		summary = textf("%v has never come up in %s: nothing listens on its health port", *late, facts.AgeOf(f, *late))
 		Addf(&e.For, "%s: %s", facts.Clean(ping.URL), facts.Clean(ping.Err))
-		Addf(&e.Missing, "whether its health port is another one, or was closed: the settings that kdiag read say %s",
-			cmp.Or(facts.Clean(f.Seen.Settings.Value.HealthzAddress), "nothing of it"))
+		Addf(&e.Missing, "whether its port is another one: %s", facts.Clean(f.Seen.Settings.Value.HealthzAddress))
 	case ping != nil && ping.Hung && f.Agent.Runs:
 		summary = "the kubelet accepts connections on its health port and does not answer the ping"
-		Addf(&e.For, "%s did not answer in %s; it needs nothing but a process that runs", facts.Clean(ping.URL),
-			units.Duration(ping.Took))
+		Addf(&e.For, "%s did not answer in %s; any process that runs does", facts.Clean(ping.URL), ping.Took)
 	case !f.Pattern.Well:
 		return nil // then it waits for the runtime, as it must
 	case f.Agent.LoopStands:
 		step = checks.Certain
 		summary = "the kubelet's sync loop stands still, and the runtime answers everything"
-	case plegStands:
+	case f.Agent.PLEGKnown && age > f.Calls.Threshold && !moves:
 		if age < f.Calls.Threshold+2*f.Calls.KubeletTimeout {
 			step = checks.Fair // two calls that hung and have come back meanwhile look the same
 		}
-		summary = fmt.Sprintf("the kubelet's last good relist began %s ago, and the runtime answers everything",
-			units.Duration(age))
+		summary = textf("the kubelet's last good relist began %s ago, and the runtime answers everything", age)
 	default:
 		return nil
 	}
 	standstillEvidence(f, &e)
-	c := newFinding(checks.Critical, step, summary, e)
-	c.Subject = facts.KubeletSubject(f)
-	c.Advise = func(root string) []checks.NextStep { return stepsWhenKubeletStalled(f, root) }
-	return c
+	return newFinding(checks.Critical, step, summary, e, *facts.KubeletSubject(f)).advise(func(s *Steps, root string) {
+		if p := f.Agent.Stopped; p != nil && p.PID > 1 {
+			s.Look(fmt.Sprintf("grep -E 'State|TracerPid' /proc/%d/status", p.PID), "Does a debugger hold it?")
+			s.Add(checks.TouchesProcess, fmt.Sprintf("kill -CONT %d", p.PID), "The kubelet goes on; nothing is lost.")
+			return
+		}
+		s.lookRelist()
+		s.lookBlocked()
+		s.Look(facts.KubeletLog(f)+" | tail -n 50", "What did it do last?")
+		if root == "" && !f.Seen.SilentMount() {
+			s.Add(checks.TouchesKubelet, "systemctl restart "+f.Target.KubeletUnit, "Containers go on running.")
+		}
+	})
 }
 
-// standstillEvidence adds what else speaks of a kubelet that stands still.
+// standstillEvidence adds what else shows a kubelet that stands still.
 func standstillEvidence(f *facts.Facts, e *checks.Evidence) {
-	h := f.Seen.Health
-	if a := h.Value.SyncLoop; f.Agent.LoopStands {
-		Addf(&e.For, "%s says %d: the loop has not been entered for five minutes or more", facts.Clean(a.URL), a.Status)
-	} else if a != nil && a.Status == 200 {
-		Addf(&e.Against, "%s says that the loop is at work", facts.Clean(a.URL))
-	} else if f.Agent.ServerWaits {
+	h := f.Seen.Health.Value
+	switch a := h.SyncLoop; {
+	case f.Agent.LoopStands:
+		Addf(&e.For, "%s answers %d: the loop has stood for five minutes or more", facts.Clean(a.URL), a.Status)
+	case a != nil && a.Status == 200:
+		Addf(&e.Against, "%s answers that the loop is at work", facts.Clean(a.URL))
+	case f.Agent.ServerWaits:
 		Addf(&e.Missing, "whether the loop runs: %s", ServerWaitsLine(f))
-	} else if a != nil && a.Hung {
-		Addf(&e.For, "%s did not answer in %s", facts.Clean(a.URL), units.Duration(a.Took))
-	} else if h.Value.Missing != "" {
-		Addf(&e.Missing, "port 10250 tells nothing: %s", facts.Clean(h.Value.Missing))
+	case a != nil && a.Hung:
+		Addf(&e.For, "%s did not answer in %s", facts.Clean(a.URL), a.Took)
+	case h.Missing != "":
+		Addf(&e.Missing, "port 10250 was not asked: %s", facts.Clean(h.Missing))
 	}
-	if p := h.Value.Ping; p != nil && p.Status == 200 {
-		Addf(&e.For, "%s answers: it is a ping, and sees nothing of this", facts.Clean(p.URL))
-	}
-	for _, t := range f.Seen.Tasks.Value.Blocked {
-		if t.Role == host.RoleKubelet {
-			addTaskLine(f, e, t)
-		}
-	}
-	if f.Calls.Connected && f.Calls.BothLists {
-		Addf(&e.For, "kdiag's own lists were answered in %s",
-			units.Duration(f.RPC[facts.RPCSandboxes].Last().Elapsed+f.RPC[facts.RPCContainers].Last().Elapsed))
-	}
+	addTasks(f, e, func(t host.BlockedTask) bool { return t.Role == host.RoleKubelet })
 	logOfPLEG(f, e)
-	if all := f.Log.Incidents; f.Log.SameRuntime && len(all) > 0 {
-		if last := all[len(all)-1]; !last.Recovered && !facts.Fresh(f, last.End, facts.SkipFresh) {
-			Addf(&e.For, "its log falls silent at %s, in the middle of an episode in which it spoke every five seconds", facts.ClockText(f, *last.End))
-		}
-	}
 	missingHost(f, e)
 	missingJournal(f, e)
-}
-
-func stepsWhenKubeletStalled(f *facts.Facts, root string) []checks.NextStep {
-	var s Steps
-	if p := f.Agent.Stopped; p != nil && p.PID > 1 {
-		s.Add(checks.TouchesNothing, fmt.Sprintf("grep -E 'State|TracerPid' /proc/%d/status", p.PID),
-			"Is it still stopped, and does a debugger hold it?")
-		s.Add(checks.TouchesProcess, fmt.Sprintf("kill -CONT %d", p.PID), "The kubelet goes on; nothing is lost.")
-		return s.Done()
-	}
-	s.Add(checks.TouchesNothing, `kubectl get --raw "/api/v1/nodes/$(hostname)/proxy/debug/pprof/goroutine?debug=2"`,
-		"Keep the evidence: what do relist and sync loop wait for? A restart destroys it.")
-	s.Add(checks.TouchesNothing, "ps -eLo stat,pid,tid,wchan:32,etime,comm | grep '^D'",
-		"Does a mount or a disk hold one of its threads? Then a restarted kubelet may not come up.")
-	s.Add(checks.TouchesNothing, facts.KubeletLog(f)+" | tail -n 50", "What did it do last?")
-	if root != "" || f.Seen.SilentMount() {
-		return s.Done()
-	}
-	s.Add(checks.TouchesKubelet, "systemctl restart "+f.Target.KubeletUnit,
-		"Containers go on running. Not while a mount hangs: a kubelet that starts may wait for it without end.")
-	return s.Done()
 }
 
 // loggedKubeletStalled: the runtime is not on record as failing, and the kubelet's own loops stand.

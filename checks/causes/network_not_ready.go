@@ -2,7 +2,6 @@ package causes
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -32,48 +31,29 @@ func recogniseNetworkNotReady(f *facts.Facts) *Finding {
 	if !f.Calls.Connected || f.Measurement.Status == nil {
 		return nil
 	}
-	status := f.Measurement.Status
-	condition, ok := status.Condition(facts.ConditionNetworkReady)
-	_, runtimeReported := status.Condition(facts.ConditionRuntimeReady)
 	var e checks.Evidence
-	var summary string
-	step := checks.Certain
-	switch {
-	case !ok && !runtimeReported:
-		return nil // an empty Status says nothing about the network: RuntimeNotReady
-	case !ok:
-		Addf(&e.For, "Status answered with %s and none of them is NetworkReady; the kubelet takes that for not ready",
-			units.Count(len(status.Conditions), "condition"))
-		summary, step = fmt.Sprintf("%s does not report NetworkReady", f.Target.Daemon.Label), checks.Strong
-	case condition.Status:
+	summary, step := conditionFalse(f, facts.ConditionNetworkReady, &e)
+	_, runtimeReported := f.Measurement.Status.Condition(facts.ConditionRuntimeReady)
+	_, reported := f.Measurement.Status.Condition(facts.ConditionNetworkReady)
+	if summary == "" || !reported && !runtimeReported { // an empty Status is RuntimeNotReady
 		return nil
-	default:
-		Addf(&e.For, "%s", conditionLine(condition))
-		summary = fmt.Sprintf("the runtime's network is not ready: %s", conditionWhy(condition))
 	}
 	if why := cniEvidence(f, &e); why != "" {
 		summary += "; " + why
 	}
-	step = raised(step, fromLog(f, &e.For, signsOfNetwork()...))
-	c := newFinding(checks.Critical, step, summary, e)
-	c.Subject = facts.SocketSubject(f)
-	if !f.Target.OtherEndpoint {
-		c.Subject = &checks.Subject{Kind: "Filesystem", ID: cniFolders(f)[0], Name: "CNI configuration"}
+	step = raised(step, fromLog(f, &e.For, signsOfNetwork...))
+	subject := checks.Subject{Kind: "Filesystem", ID: cniFolders(f)[0], Name: "CNI configuration"}
+	if f.Target.OtherEndpoint {
+		subject = *facts.SocketSubject(f)
 	}
-	c.Advise = func(string) []checks.NextStep {
-		var s Steps
+	return newFinding(checks.Critical, step, summary, e, subject).advise(func(s *Steps, _ string) {
 		if !f.Target.OtherEndpoint {
-			s.Add(checks.TouchesNothing, "ls -l "+strings.Join(cniFolders(f), " "),
-				"Is there a configuration, and the plugin that it names?")
+			s.Look("ls -l "+strings.Join(cniFolders(f), " "), "Is there a configuration, and the plugin that it names?")
 		}
-		s.Add(checks.TouchesNothing, facts.CrictlCommand(f, "info"),
-			"What the runtime says about its network, and which configuration it loaded.")
-		s.Add(checks.TouchesNothing, `kubectl get pods -A -o wide --field-selector spec.nodeName="$(hostname)"`,
-			"Does the network add-on run here? It writes the configuration.")
-		addRestart(f, &s)
-		return s.Done()
-	}
-	return c
+		s.Look(facts.CrictlCommand(f, "info"), "Which network configuration has the runtime loaded?")
+		s.lookPods("Does the network add-on run here? It writes the configuration.")
+		addRestart(f, s)
+	})
 }
 
 // PassedOver reports whether the first file cannot be used and the runtime takes another one: containerd does not,
@@ -95,39 +75,32 @@ func cniFolders(f *facts.Facts) []string {
 	return folders
 }
 
-// cniEvidence adds what lies in the folders of the network's configuration, and returns what is wrong with it in a
-// few words.
+// cniEvidence adds what is in the folders of the network's configuration, and returns what is wrong with it in a few
+// words.
 func cniEvidence(f *facts.Facts, e *checks.Evidence) string {
 	look := f.Seen.CNI
 	n := look.Value
-	if f.Target.OtherEndpoint {
-		Addf(&e.Missing, "where this runtime has its CNI configuration: it is not the kubelet's, and its own "+
-			"settings were not read")
-		return ""
-	}
-	if !look.OK {
-		Addf(&e.Missing, "the CNI configuration (/etc/cni/net.d) and plugins (/opt/cni/bin) were not read")
-	}
+	dir, problem := facts.Clean(n.ConfDir), facts.Clean(n.Problem)
 	switch {
+	case f.Target.OtherEndpoint:
+		Addf(&e.Missing, "where this runtime has its CNI configuration: it is not the kubelet's")
+	case !look.OK:
+		Addf(&e.Missing, "the CNI configuration (/etc/cni/net.d) and plugins (/opt/cni/bin) were not read")
 	case n.Problem != "" && n.File == "":
-		Addf(&e.For, "%s", facts.Clean(n.Problem))
-		return "no configuration is in " + facts.Clean(n.ConfDir)
+		Addf(&e.For, "%s", problem)
+		return "no configuration is in " + dir
 	case PassedOver(f, n):
-		Addf(&e.For, "%s cannot be used: CRI-O passes over it and tries %s", facts.Clean(n.File),
-			facts.Clean(units.List(facts.Head(n.Others, facts.MostNamed))))
+		Addf(&e.For, "%s cannot be used: CRI-O tries %s", facts.Clean(n.File), facts.Clean(units.List(top(n.Others))))
 	case n.Problem != "":
-		Addf(&e.For, "no configuration in %s can be used: %s", facts.Clean(n.ConfDir), facts.Clean(n.Problem))
-		return "no configuration in " + facts.Clean(n.ConfDir) + " can be used"
+		Addf(&e.For, "no configuration in %s can be used: %s", dir, problem)
+		return "no configuration in " + dir + " can be used"
 	case len(n.Missing) > 0:
-		plugins := facts.Clean(units.List(facts.Head(n.Missing, facts.MostNamed)))
-		Addf(&e.For, "%s needs %s, which %s not in %s", facts.Clean(n.File), plugins,
-			units.Plural(len(n.Missing), "is", "are"), facts.Clean(strings.Join(n.BinDirs, " or ")))
+		Addf(&e.For, "%s needs %s, which is not there", facts.Clean(n.File), facts.Clean(units.List(top(n.Missing))))
 		return "the plugin " + facts.Clean(n.Missing[0]) + " is not there"
-	case look.OK && n.File != "" && len(n.BinDirs) == 0:
+	case n.File != "" && len(n.BinDirs) == 0:
 		Addf(&e.Missing, "the plugins that %s names: none of their usual folders is there", facts.Clean(n.File))
-	case look.OK && n.File != "":
-		Addf(&e.For, "the configuration %s and its plugins (%s) are there: what is wrong is behind them",
-			facts.Clean(n.File), facts.Clean(units.List(facts.Head(n.Plugins, facts.MaxRelated))))
+	case n.File != "":
+		Addf(&e.For, "the configuration %s and its plugins are there: the fault is behind them", facts.Clean(n.File))
 	}
 	return ""
 }

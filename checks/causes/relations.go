@@ -11,25 +11,36 @@ import (
 	"github.com/kdiag/kdiag/plegbench"
 )
 
-func runtimeDiskFull(f *facts.Facts) bool { return fullUnder(f.Disk.Short, host.FolderRuntime) }
+// A condition is what the facts must show for one cause to be the root of another.
+type condition = func(*facts.Facts) bool
 
-func kubeletDiskFull(f *facts.Facts) bool { return fullUnder(f.Disk.Short, host.FolderKubelet) }
+// some holds when one of a list is such.
+func some[T any](list func(*facts.Facts) []T, such func(*facts.Facts, T) bool) condition {
+	return func(f *facts.Facts) bool { return slices.ContainsFunc(list(f), func(x T) bool { return such(f, x) }) }
+}
 
-func runtimeInodesGone(f *facts.Facts) bool { return fullUnder(f.Disk.ShortInodes, host.FolderRuntime) }
+var (
+	runtimeDiskFull   = some(fullDisks, holds(host.FolderRuntime))
+	kubeletDiskFull   = some(fullDisks, holds(host.FolderKubelet))
+	runtimeInodesGone = some(withoutInodes, holds(host.FolderRuntime))
+	kubeletInodesGone = some(withoutInodes, holds(host.FolderKubelet))
+)
 
-func kubeletInodesGone(f *facts.Facts) bool { return fullUnder(f.Disk.ShortInodes, host.FolderKubelet) }
+func fullDisks(f *facts.Facts) []facts.Shortage { return f.Disk.Short }
 
-// fullUnder reports whether a full file system holds a folder of the role.
-func fullUnder(short []facts.Shortage, role string) bool {
-	return slices.ContainsFunc(short, func(s facts.Shortage) bool {
+func withoutInodes(f *facts.Facts) []facts.Shortage { return f.Disk.ShortInodes }
+
+// holds is for full file systems with a folder of the role.
+func holds(role string) func(*facts.Facts, facts.Shortage) bool {
+	return func(_ *facts.Facts, s facts.Shortage) bool {
 		return s.Full && slices.ContainsFunc(s.Space.Folders, func(o host.Folder) bool { return o.Role == role })
-	})
+	}
 }
 
 func diskFails(f *facts.Facts) bool { return len(f.Disk.Failing) > 0 }
 
-// diskStands reports whether a disk is so slow, or fails so, that calls hang on it. A mount that hangs explains hung
-// calls better than a slow disk does.
+// diskStands holds when a disk is so slow, or fails so, that calls hang on it. A mount that hangs explains hung calls
+// better than a slow disk does.
 func diskStands(f *facts.Facts) bool {
 	slow := slices.ContainsFunc(f.Disk.Writes, func(w facts.WriteLatency) bool {
 		severity, _ := w.Severity(f.Limits.Node)
@@ -38,45 +49,31 @@ func diskStands(f *facts.Facts) bool {
 	return (slow || diskFails(f)) && len(f.Disk.DeadMounts) == 0
 }
 
-func taskWaitsForDisk(f *facts.Facts) bool {
-	return diskStands(f) && someStuck(f, facts.WaitDisk, facts.WaitUnmount, facts.WaitUnknown)
-}
+var (
+	// anyMountHangs is enough for the kubelet, which asks every mount for its size, and for tasks of any user.
+	anyMountHangs = some(silentMounts, func(_ *facts.Facts, m host.Mount) bool { return m.Hung })
+	// usedMountHangs is for mounts that the runtime or a pod uses.
+	usedMountHangs = some(silentMounts, func(_ *facts.Facts, m host.Mount) bool { return m.Hung && hurts(m) })
+	// podMountHangs is for those of a pod whose status calls hang, or of no known pod.
+	podMountHangs = some(silentMounts, func(f *facts.Facts, m host.Mount) bool {
+		ofPod := func(i plegbench.Inspection) bool { return i.Pod.UID == m.PodUID }
+		hungs := f.Sweep.Hung
+		return m.Hung && hurts(m) && (len(hungs) == 0 || m.PodUID == "" || slices.ContainsFunc(hungs, ofPod))
+	})
+)
 
-// anyMountHangs is enough for the kubelet, which asks every mount for its size, and for tasks of any user.
-func anyMountHangs(f *facts.Facts) bool {
-	return slices.ContainsFunc(f.Disk.SilentMounts, func(m host.Mount) bool { return m.Hung })
-}
-
-// usedMountHangs reports whether a mount hangs that the runtime or a pod uses.
-func usedMountHangs(f *facts.Facts) bool {
-	return slices.ContainsFunc(f.Disk.SilentMounts, func(m host.Mount) bool { return m.Hung && hurts(f, m) })
-}
-
-// podMountHangs reports whether a mount hangs of a pod whose status calls hang, or of no known pod.
-func podMountHangs(f *facts.Facts) bool {
-	hungs := f.Sweep.Hung
-	return usedMountHangs(f) && (len(hungs) == 0 || slices.ContainsFunc(f.Disk.SilentMounts, func(m host.Mount) bool {
-		return m.Hung && (m.PodUID == "" ||
-			slices.ContainsFunc(hungs, func(i plegbench.Inspection) bool { return i.Pod.UID == m.PodUID }))
-	}))
-}
-
-func taskWaitsForMount(f *facts.Facts) bool {
-	return anyMountHangs(f) && someStuck(f, facts.WaitNetworkFS, facts.WaitFUSE, facts.WaitUnmount, facts.WaitUnknown)
-}
+func silentMounts(f *facts.Facts) []host.Mount { return f.Disk.SilentMounts }
 
 // mountHoldsStart excludes a kubelet that ended: one that a mount holds cannot end until systemd gives up on it.
 func mountHoldsStart(f *facts.Facts) bool {
-	u := f.Agent.Unit
-	return anyMountHangs(f) && (u == nil || u.Result == "timeout")
+	return anyMountHangs(f) && (f.Agent.Unit == nil || f.Agent.Unit.Result == "timeout")
 }
 
 func memoryIsLow(f *facts.Facts) bool { return f.Pressure.MemoryLow }
 
 // thrashes is what a hang needs, where low memory alone makes calls slow.
 func thrashes(f *facts.Facts) bool {
-	severity, _ := f.Pressure.MemorySeverity, f.Pressure.MemoryShort
-	return f.Pressure.MemoryLow && severity == checks.Critical
+	return f.Pressure.MemoryLow && f.Pressure.MemorySeverity == checks.Critical
 }
 
 func oomHitRuntime(f *facts.Facts) bool { return oomHits(f, facts.RoleRuntime) }
@@ -101,8 +98,7 @@ func runtimeHardlyRuns(f *facts.Facts) bool {
 // periods.
 func throttledBut(f *facts.Facts, other host.Role, least float64) bool {
 	return slices.ContainsFunc(f.Pressure.Throttled, func(t host.Throttling) bool {
-		return t.Role != other &&
-			facts.ThrottledShare(t) >= least
+		return t.Role != other && facts.ThrottledShare(t) >= least
 	})
 }
 
@@ -128,100 +124,82 @@ func outOfFiles(f *facts.Facts, role host.Role) bool {
 		slices.ContainsFunc(f.Usage.Files, func(p host.ProcessFiles) bool { return p.Role == role })
 }
 
-// inotifyGone reports whether too little is left for a daemon that starts. What runs already is not affected.
+// inotifyGone holds when too little is left for a daemon that starts. What runs already is not affected.
 func inotifyGone(f *facts.Facts) bool {
-	instances, watches := f.Usage.InotifyInstances, f.Usage.InotifyWatches
 	short := func(u host.Usage) bool { return u.Max > 0 && u.Current+inotifyOfStart > u.Max }
-	return short(instances) || short(watches)
+	return short(f.Usage.InotifyInstances) || short(f.Usage.InotifyWatches)
 }
 
-// livingCgroups reports whether there are enough living control groups to slow down whoever reads them; dying ones
-// cost memory only.
+// livingCgroups holds when there are enough living control groups to slow down whoever reads them; dying ones cost
+// memory only.
 func livingCgroups(f *facts.Facts) bool { return f.Seen.Cgroups.Value.Total >= f.Limits.Node.Cgroups }
 
-func stuckThat(f *facts.Facts, want func(host.BlockedTask) bool) bool {
-	return slices.ContainsFunc(f.Tasks.Stuck, want)
-}
-
-func someStuck(f *facts.Facts, kinds ...facts.Wait) bool {
-	return stuckThat(f, func(t host.BlockedTask) bool { return slices.Contains(kinds, facts.WaitOf(t)) })
-}
-
-func runtimeTaskStuck(f *facts.Facts) bool {
-	return stuckThat(f, func(t host.BlockedTask) bool { return t.Role == host.RoleRuntime })
-}
-
-func kubeletTaskStuck(f *facts.Facts) bool {
-	return stuckThat(f, func(t host.BlockedTask) bool { return t.Role == host.RoleKubelet })
-}
-
-func pluginTaskStuck(f *facts.Facts) bool {
-	return stuckThat(f, func(t host.BlockedTask) bool { return t.Role == host.RoleCNI })
-}
-
-func shimTaskStuck(f *facts.Facts) bool {
-	return stuckThat(f, func(t host.BlockedTask) bool { return slices.Contains(stuckShimIDs(f), t.ObjectID) })
-}
-
-func taskHoldsCall(f *facts.Facts) bool {
-	return stuckThat(f, func(t host.BlockedTask) bool { _, ok := facts.HeldBy(f, t); return ok })
-}
-
-// taskHoldsList: a list waits for the lock of one container, whose status hangs or whose runc or shim is stuck.
-func taskHoldsList(f *facts.Facts) bool {
-	if len(f.Sweep.Hung) > 0 {
-		return taskHoldsCall(f)
-	}
-	return stuckThat(f, func(t host.BlockedTask) bool { return t.Role == host.RoleOCI || t.Role == host.RoleShim })
-}
-
-func shimHoldsCall(f *facts.Facts) bool {
-	return slices.ContainsFunc(f.Shims.Stopped, func(p host.Process) bool {
-		_,
-			ok := facts.HungObjectOf(f, facts.OwnerOf(p))
+var (
+	runtimeTaskStuck = some(stuckTasks, byRole(host.RoleRuntime))
+	kubeletTaskStuck = some(stuckTasks, byRole(host.RoleKubelet))
+	pluginTaskStuck  = some(stuckTasks, byRole(host.RoleCNI))
+	shimTaskStuck    = some(stuckTasks,
+		func(f *facts.Facts, t host.BlockedTask) bool { return servedByStopped(f, t.ObjectID) })
+	taskHoldsCall = some(stuckTasks, func(f *facts.Facts, t host.BlockedTask) bool {
+		_, ok := facts.HeldBy(f, t)
 		return ok
 	})
+)
+
+func stuckTasks(f *facts.Facts) []host.BlockedTask { return f.Tasks.Stuck }
+
+// byRole is for tasks of the role.
+func byRole(role host.Role) func(*facts.Facts, host.BlockedTask) bool {
+	return func(_ *facts.Facts, t host.BlockedTask) bool { return t.Role == role }
+}
+
+// servedByStopped reports whether a stopped shim serves an object.
+func servedByStopped(f *facts.Facts, id string) bool {
+	return id != "" && slices.ContainsFunc(f.Shims.Stopped, func(p host.Process) bool { return p.ObjectID == id })
+}
+
+var shimHoldsCall = some(stoppedShims,
+	func(f *facts.Facts, p host.Process) bool { return ownerHangs(f, facts.OwnerOf(p)) })
+
+func stoppedShims(f *facts.Facts) []host.Process { return f.Shims.Stopped }
+
+// ownerHangs reports whether the status of an object or pod hangs.
+func ownerHangs(f *facts.Facts, o host.Owner) bool {
+	_, ok := facts.HungObjectOf(f, o)
+	return ok
 }
 
 func shimHoldsList(f *facts.Facts) bool {
 	return shimHoldsCall(f) || len(f.Shims.Stopped) > 0 && len(f.Sweep.Hung) == 0
 }
 
-// frozenThat reports whether a group that stands still is one of those.
-func frozenThat(f *facts.Facts, want func(host.FrozenCgroup) bool) bool {
-	return slices.ContainsFunc(f.Tasks.Frozen, func(z facts.Freeze) bool { return slices.ContainsFunc(z.Held, want) })
+var (
+	runtimeFrozen = some(frozenGroups, frozenRole(facts.RoleRuntime))
+	kubeletFrozen = some(frozenGroups, frozenRole(facts.RoleKubelet))
+	objectFrozen  = some(frozenGroups, func(f *facts.Facts, g host.FrozenCgroup) bool { return ownerHangs(f, g.Owner) })
+	taskInFreeze  = some(frozenGroups, func(f *facts.Facts, g host.FrozenCgroup) bool {
+		inIt := func(t host.BlockedTask) bool { return t.ObjectID != "" && t.ObjectID == g.ObjectID }
+		return slices.ContainsFunc(f.Tasks.Stuck, inIt)
+	})
+	shimInFreeze = some(frozenGroups,
+		func(f *facts.Facts, g host.FrozenCgroup) bool { return servedByStopped(f, g.ObjectID) })
+)
+
+// frozenGroups are the groups that stand still with those that are frozen.
+func frozenGroups(f *facts.Facts) []host.FrozenCgroup {
+	var all []host.FrozenCgroup
+	for _, z := range f.Tasks.Frozen {
+		all = append(all, z.Held...)
+	}
+	return all
 }
 
-func runtimeFrozen(f *facts.Facts) bool {
-	return frozenThat(f, func(g host.FrozenCgroup) bool { return facts.CgroupRole(g) == facts.RoleRuntime })
-}
-
-func kubeletFrozen(f *facts.Facts) bool {
-	return frozenThat(f, func(g host.FrozenCgroup) bool { return facts.CgroupRole(g) == facts.RoleKubelet })
+func frozenRole(r facts.Role) func(*facts.Facts, host.FrozenCgroup) bool {
+	return func(_ *facts.Facts, g host.FrozenCgroup) bool { return facts.CgroupRole(g) == r }
 }
 
 func freezeHoldsCall(f *facts.Facts) bool {
-	return slices.ContainsFunc(f.Tasks.Frozen, facts.Freeze.HoldsAllPods) ||
-		frozenThat(f, func(g host.FrozenCgroup) bool { _, ok := facts.HungObjectOf(f, g.Owner); return ok })
-}
-
-func taskInFreeze(f *facts.Facts) bool {
-	return frozenThat(f, func(g host.FrozenCgroup) bool {
-		return stuckThat(f, func(t host.BlockedTask) bool { return t.ObjectID != "" && t.ObjectID == g.ObjectID })
-	})
-}
-
-func shimInFreeze(f *facts.Facts) bool {
-	return frozenThat(f, func(g host.FrozenCgroup) bool { return slices.Contains(stuckShimIDs(f), g.ObjectID) })
-}
-
-func kernelNamesTask(f *facts.Facts) bool {
-	return stuckThat(f, func(t host.BlockedTask) bool {
-		return slices.ContainsFunc(f.Log.HungTasks, func(k facts.LogTask) bool {
-			return k.PID > 0 &&
-				(k.PID == t.PID || k.PID == t.TID)
-		})
-	})
+	return slices.ContainsFunc(f.Tasks.Frozen, facts.Freeze.HoldsAllPods) || objectFrozen(f)
 }
 
 func systemdStartsContainers(f *facts.Facts) bool { return f.Systemd.Driver == "systemd" }
@@ -230,20 +208,18 @@ func runcWaitsForSystemd(f *facts.Facts) bool {
 	return f.Systemd.Driver != "cgroupfs" && len(facts.OldProcesses(f, host.RoleOCI, facts.LongOCI)) > 0
 }
 
-func someStatusHangs(f *facts.Facts) bool { return len(f.Sweep.Hung) > 0 }
-
 // manySmallEntries: where single entries are large, fewer containers do not help.
 func manySmallEntries(f *facts.Facts) bool { return !f.Lists.LargeEntries }
 
-func mostAreDead(f *facts.Facts) bool { return mostlyDead(f) }
+// mostAreDead holds when what no longer runs is most of what the runtime holds.
+func mostAreDead(f *facts.Facts) bool {
+	return 2*(f.Lists.Census.Exited+f.Lists.Census.DeadSandboxes) > f.Lists.Objects
+}
 
 // kubeletFindsNoRuntime: a kubelet that starts without a runtime ends itself at once.
 func kubeletFindsNoRuntime(f *facts.Facts) bool {
-	if f.Measurement == nil || f.Target.OtherEndpoint {
-		return false
-	}
-	state := f.Measurement.Connect.State
-	return state == crictl.ConnectMissing || state == crictl.ConnectRefused
+	return f.Measurement != nil && !f.Target.OtherEndpoint &&
+		(f.Measurement.Connect.State == crictl.ConnectMissing || f.Measurement.Connect.State == crictl.ConnectRefused)
 }
 
 // kubeletNeverCameUp: a kubelet that was up waits for a runtime without standing still.
@@ -251,28 +227,23 @@ func kubeletNeverCameUp(f *facts.Facts) bool { return f.Agent.NeverCameUp != nil
 
 func endedByWatchdog(f *facts.Facts) bool { return f.Log.Watchdog }
 
-// systemdGaveUp reports whether a loop of restarts ended in a unit that systemd does not start any more.
+// systemdGaveUp holds when a loop of restarts ended in a unit that systemd does not start any more.
 func systemdGaveUp(f *facts.Facts) bool {
-	u := f.Agent.Unit
-	return u != nil && u.Active == "failed"
+	return f.Agent.Unit != nil && f.Agent.Unit.Active == "failed"
 }
 
 func clientIsInvalid(f *facts.Facts) bool {
-	_, bad := invalidCertificate(f, facts.ClientCertificate)
-	return bad
+	return invalidCertificate(f, facts.ClientCertificate) != nil
 }
 
-// endsByCredentials reports whether the kubelet's last error is about its credentials.
+// endsByCredentials holds when the kubelet's last error is about its credentials.
 func endsByCredentials(f *facts.Facts) bool {
 	c := facts.Logged(f, signature.KubeletFatal)
 	return clientIsInvalid(f) && c != nil && facts.ContainsAny(c.Example, []string{"bootstrap", "certificate", "x509"})
 }
 
 // serverNotAway excludes an API server that kdiag does not reach either: that has another reason.
-func serverNotAway(f *facts.Facts) bool {
-	s := f.Seen.Server
-	return !s.OK || s.Value.Reachable
-}
+func serverNotAway(f *facts.Facts) bool { return !f.Seen.Server.OK || f.Seen.Server.Value.Reachable }
 
 func clientRefused(f *facts.Facts) bool { return clientIsInvalid(f) && serverNotAway(f) }
 
@@ -281,14 +252,14 @@ func reachedBetweenLives(f *facts.Facts) bool {
 	return f.Seen.Server.Value.Reachable && !clientRefused(f)
 }
 
-// nobodyRenewsLease: the lease has a loop of its own, so only a process that does not run stops it.
+// nobodyRenewsLease: the lease has its own loop, so only a process that does not run stops it.
 func nobodyRenewsLease(f *facts.Facts) bool {
 	return serverNotAway(f) && (f.Agent.Stopped != nil || f.Agent.NeverCameUp != nil)
 }
 
 func validByServerClock(f *facts.Facts) bool {
-	c, client := invalidCertificate(f, facts.ClientCertificate)
-	return !f.Seen.Server.Value.SkewKnown || client && byWrongClock(f, c)
+	c := invalidCertificate(f, facts.ClientCertificate)
+	return !f.Seen.Server.Value.SkewKnown || c != nil && byWrongClock(f, *c)
 }
 
 func serverCertificateRefused(f *facts.Facts) bool {
@@ -317,6 +288,5 @@ func sameRuntime(f *facts.Facts) bool { return f.Log.SameRuntime }
 func killedBeforePLEG(f *facts.Facts) bool { return f.Log.SameRuntime && f.Log.OOMBeforePLEG }
 
 func kubeletCannotList(f *facts.Facts) bool {
-	s, known := f.Lists.Size, f.Lists.SizeKnown
-	return f.Log.SameRuntime && known && s.Over()
+	return f.Log.SameRuntime && f.Lists.SizeKnown && f.Lists.Size.Over()
 }

@@ -1,7 +1,6 @@
 package causes
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/kdiag/kdiag/checks"
@@ -45,45 +44,42 @@ func recogniseRelistOverloaded(f *facts.Facts) *Finding {
 	if max(now, churn, cold) < near && age <= limit {
 		return nil
 	}
-	severity, step := checks.Warning, checks.Strong
-	if max(churn, cold) > limit {
-		// Nothing is wrong yet, but a rollout or the restart that everybody tries first makes the node NotReady.
-		severity = checks.Critical
+	// Even where nothing is wrong yet, a rollout or the restart that everybody tries first makes the node NotReady.
+	severity, step, summary := criticalIf(max(now, age, churn, cold) > limit), checks.Strong, projection(f)
+	if max(now, age) > limit {
+		step = checks.Certain
+		summary += textf("; PLEG is last seen active up to %s ago", max(now, age))
 	}
-	var summary string
-	switch {
-	case now > limit:
-		severity, step = checks.Critical, checks.Certain
-		summary = fmt.Sprintf("one relist of the kubelet takes %s now, over the threshold of %s", units.Duration(now),
-			units.Duration(limit))
-	case age > limit:
-		severity, step = checks.Critical, checks.Certain
-		summary = fmt.Sprintf("one relist of the kubelet takes %s now; until the next one's lists are in, PLEG "+
-			"was last seen active %s ago, over the threshold of %s",
-			units.Duration(now), units.Duration(age), units.Duration(limit))
-	case now >= near:
-		summary = fmt.Sprintf("one relist of the kubelet takes %s now, %s of the threshold", units.Duration(now),
-			units.Percent(ratio(now, limit)))
-	case churn >= near:
-		summary = fmt.Sprintf("when a tenth of the pods change at once, one relist takes %s: %s of the threshold",
-			units.Duration(churn), units.Percent(ratio(churn, limit)))
-	default:
-		summary = fmt.Sprintf("after a restart of the kubelet, the first relist takes %s: %s of the threshold",
-			units.Duration(cold), units.Percent(ratio(cold, limit)))
+	var e checks.Evidence
+	// The median times the number would leave out the slow calls, which are most of the time on a busy disk.
+	if n := f.Lists.Objects; n > 0 && cold > 0 {
+		Addf(&e.For, "%s, inspected one after the other, take %s each", units.Count(n, "object"), cold/time.Duration(n))
 	}
-	e := overloadEvidence(f, now, near)
-	switch {
-	case logOfSlow(f, &e):
-		severity, step = checks.Critical, raised(step, true) // the kubelet says that it has come so far
-	case age > limit:
+	Addf(&e.For, "no call hung: the time is the sum of many, not one")
+	if now < near {
+		Addf(&e.Against, "with few pods changing, a relist takes %s: PLEG is healthy at the moment", now)
+	}
+	missingKubelet(f, &e)
+	missingSweep(f, &e)
+	if logOfSlow(f, &e) { // it has come so far for the kubelet
+		severity, step = checks.Critical, raised(step, true)
+	} else if age > limit {
 		logOfCalm(f, &e)
-	case now < near: // why the node is NotReady now is another question
-		summary = fmt.Sprintf("not now, when a relist takes %s: %s", units.Duration(now), summary)
 	}
-	c := newFinding(severity, step, summary, e)
-	c.Subject = &checks.Subject{Kind: "RPC", Name: "ContainerStatus"}
-	c.Advise = func(string) []checks.NextStep { return stepsWhenOverloaded(f) }
-	return c
+	subject := checks.Subject{Kind: "RPC", Name: "ContainerStatus"}
+	return newFinding(severity, step, summary, e, subject).advise(func(s *Steps, _ string) {
+		s.Look(facts.KdiagCommand(f, "relist --count 20"), "Is one status always this slow, or in bursts?")
+		AddPressure(f, s)
+		s.lookPods("How many pods, and what is rolling out?")
+		s.cordon()
+	})
+}
+
+// projection is what a relist costs the kubelet.
+func projection(f *facts.Facts) string {
+	s := f.Summary
+	return textf("one relist of the kubelet takes %s now, %s in a rollout, %s after its restart; the threshold is %s",
+		Optional(s.ProjectedSeconds), Optional(s.ChurnSeconds), Optional(s.ColdSeconds), f.Calls.Threshold)
 }
 
 // Optional is a number of seconds that may be missing.
@@ -92,39 +88,6 @@ func Optional(s *float64) time.Duration {
 		return 0
 	}
 	return units.ToDuration(*s)
-}
-
-func ratio(a, b time.Duration) float64 { return float64(a) / float64(max(b, 1)) }
-
-func overloadEvidence(f *facts.Facts, now, near time.Duration) checks.Evidence {
-	var e checks.Evidence
-	// The median times the number would leave out the slow calls, which are most of the time on a busy disk.
-	if n, cold := f.Lists.Objects, Optional(f.Summary.ColdSeconds); n > 0 && cold > 0 {
-		Addf(&e.For, "%s, inspected one after the other at %s each on average, make %s", units.Count(n, "object"),
-			units.Duration(cold/time.Duration(n)), units.Duration(cold))
-	}
-	addProjection(f, &e)
-	Addf(&e.For, "no call hung: the time is the sum of many, not one")
-	if now < near {
-		Addf(&e.Against, "now, with few pods changing, a relist takes %s: this does not make PLEG unhealthy at "+
-			"the moment", units.Duration(now))
-	}
-	missingKubelet(f, &e)
-	missingSweep(f, &e)
-	return e
-}
-
-func stepsWhenOverloaded(f *facts.Facts) []checks.NextStep {
-	var s Steps
-	s.Add(checks.TouchesNothing, facts.KdiagCommand(f, "relist --count 20"),
-		"Is one status always this slow, or in bursts?")
-	AddPressure(f, &s)
-	s.Add(checks.TouchesNothing, `kubectl get pods -A -o wide --field-selector spec.nodeName="$(hostname)"`,
-		"How many pods, and what is rolling out?")
-	s.Add(checks.TouchesScheduler, `kubectl cordon "$(hostname)"`,
-		"Keeps further pods away while it is near the threshold; a restart of the kubelet would inspect all pods "+
-			"at once.")
-	return s.Done()
 }
 
 // loggedRelistOverloaded is for relists that end late while nothing fails.

@@ -29,85 +29,59 @@ func recogniseRuntimeUnsupported(f *facts.Facts) *Finding {
 	}
 	var e checks.Evidence
 	var summary string
-	if f.Measurement.Connect.TTRPC {
-		summary = fmt.Sprintf("%s is containerd's ttrpc socket, for its shims: no kubelet can use it",
-			f.Target.SocketPath)
+	connect := f.Measurement.Connect
+	switch {
+	case connect.TTRPC:
+		summary = f.Target.SocketPath + " is containerd's ttrpc socket, for its shims: no kubelet can use it"
 		Addf(&e.For, "it does not answer HTTP/2, and answers ttrpc; %s", facts.CRISocketBeside(f.Runtime.Endpoint))
-	} else if connect := f.Measurement.Connect; connect.State == crictl.ConnectForeign {
+	case connect.State == crictl.ConnectForeign:
 		summary = fmt.Sprintf("what listens on %s does not speak gRPC", f.Target.SocketPath)
 		if is := facts.NotRuntime(f); is != "" {
 			summary += fmt.Sprintf(": %s, and %s", f.Target.Daemon.Label, is)
 		}
-		line := "it does not answer the HTTP/2 preface as a gRPC server does"
-		if connect.FirstByte != "" {
-			line += ", but with " + facts.Clean(connect.FirstByte)
-		}
-		if connect.Err != "" {
-			line += ": " + facts.Clean(connect.Err)
-		}
-		e.For = append(e.For, line)
-	} else {
-		call, found := f.Calls.NotCRI, f.Calls.IsNotCRI
-		if !found {
-			return nil
-		}
-		summary = fmt.Sprintf("%s speaks gRPC, but serves no CRI v1: plugin disabled or not loaded, too old, or "+
-			"the wrong socket", f.Target.Daemon.Label)
-		Addf(&e.For, "%s", facts.CallLine(call))
+		Addf(&e.For, "it answers no HTTP/2: %s", facts.Clean(strings.TrimSpace(connect.FirstByte+" "+connect.Err)))
+	case f.Calls.IsNotCRI:
+		summary = f.Target.Daemon.Label + " speaks gRPC, but serves no CRI v1: plugin off, too old, or another socket"
+		Addf(&e.For, "%v", f.Calls.NotCRI)
 		addCalls(f, &e.Against, isAlive, facts.RPCStatus, facts.RPCSandboxes, facts.RPCContainers)
+	default:
+		return nil
 	}
 	endpointEvidence(f, &e)
-	step := raised(checks.Certain, logOfDown(f, &e))
-	c := newFinding(checks.Critical, step, summary, e)
-	c.Subject = facts.SocketSubject(f)
+	step := raised(checks.Certain, logOf(f, &e, signsOfDown...))
+	subject := *facts.SocketSubject(f)
 	if p := facts.PeerOf(f); p != nil && p.PID > 1 {
 		if f.Peer != nil && f.Peer.PID == p.PID {
 			*p = facts.ProcessOf(f, *f.Peer)
 		}
-		c.Subject.Processes = []checks.Process{*p}
+		subject.Processes = []checks.Process{*p}
 	}
-	c.Advise = func(string) []checks.NextStep { return stepsWhenUnsupported(f) }
-	return c
-}
-
-func stepsWhenUnsupported(f *facts.Facts) []checks.NextStep {
-	var s Steps
-	if d := f.Target.Daemon; d.PID <= 1 && facts.SafeEndpoint.MatchString(f.Runtime.Endpoint) {
-		s.Add(checks.TouchesNothing, "ss -xlp | grep -F "+f.Target.SocketPath, "Which process listens there?")
-	}
-	_, grpc := f.Calls.NotCRI, f.Calls.IsNotCRI
-	if grpc && !strings.Contains(f.Target.Unit, "crio") {
-		addPlugin(f, &s)
-	}
-	s.Add(checks.TouchesNothing, "grep -n containerRuntimeEndpoint /var/lib/kubelet/config.yaml",
-		"Which socket does the kubelet use?")
-	if grpc {
-		AddDisk(f, &s, "Is the disk full? Then the CRI plugin does not load, and the answer is the same.")
-	}
-	AddService(f, &s)
-	if !f.Measurement.Connect.TTRPC {
-		addRestart(f, &s)
-	}
-	for i := range s {
-		if grpc && s[i].Touches != checks.TouchesNothing {
-			s[i].Why = "Only after the repair: restarted unchanged, it answers the same. " + s[i].Why
+	return newFinding(checks.Critical, step, summary, e, subject).advise(func(s *Steps, _ string) {
+		d, grpc, socket := f.Target.Daemon, f.Calls.IsNotCRI, f.Target.SocketPath
+		safe := facts.SafeEndpoint.MatchString(f.Runtime.Endpoint)
+		if d.PID <= 1 && safe {
+			s.Look("ss -xlp | grep -F "+socket, "Which process listens there?")
 		}
-	}
-	return s.Done()
-}
-
-// addPlugin adds a look at why containerd serves no CRI, in the configuration that the daemon was given.
-func addPlugin(f *facts.Facts, s *Steps) {
-	file := "/etc/containerd/config.toml"
-	if p := f.Target.Daemon.Process; p != nil && facts.SafePath.MatchString(p.Config) {
-		file = p.Config
-	}
-	ctr := "ctr"
-	if facts.SafeEndpoint.MatchString(f.Runtime.Endpoint) {
-		ctr += " -a " + f.Target.SocketPath
-	}
-	s.Add(checks.TouchesNothing, fmt.Sprintf("grep -n disabled_plugins %s; %s plugins ls | grep -w cri", file, ctr),
-		`Is "cri" among disabled_plugins? Take it out there, and restart containerd. If the plugin is in error, its log says what to repair.`)
+		if grpc && !strings.Contains(f.Target.Unit, "crio") {
+			file, ctr := "/etc/containerd/config.toml", "ctr"
+			if d.Process != nil && facts.SafePath.MatchString(d.Process.Config) {
+				file = d.Process.Config
+			}
+			if safe {
+				ctr += " -a " + socket
+			}
+			s.Look(fmt.Sprintf("grep -n disabled_plugins %s; %s plugins ls | grep -w cri", file, ctr),
+				`Is "cri" among disabled_plugins? Take it out there, and restart containerd.`)
+		}
+		s.Look("grep -n containerRuntimeEndpoint /var/lib/kubelet/config.yaml", "Which socket does the kubelet use?")
+		if grpc {
+			AddDisk(f, s, "Is the disk full? Then the CRI plugin does not load, and the answer is the same.")
+		}
+		AddService(f, s)
+		if !f.Measurement.Connect.TTRPC {
+			addRestart(f, s, "Only after the repair: restarted unchanged, it answers the same.")
+		}
+	})
 }
 
 // loggedRuntimeUnsupported is for a socket that answers every call, but not as CRI v1: containerd without its CRI

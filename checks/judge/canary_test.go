@@ -199,14 +199,14 @@ func TestNewCanaryReport(t *testing.T) {
 				State:   crictl.ConnectSilent,
 				Elapsed: time.Second,
 			}},
-			want: checks.Unhealthy, summary: "RuntimeHung: the runtime accepts connections and never says a word: " +
+			want: checks.Unhealthy, summary: "RuntimeHung: the runtime accepts connections and never answers: " +
 				"stopped, or waiting in the kernel", commands: []string{"kdiag pleg"},
 		},
 		{
 			name: "not CRI", change: firstFails(canary.Failed,
 				"Unimplemented: unknown service runtime.v1.RuntimeService"), facts: CanaryFacts{Connect: crictl.Connect{State: crictl.ConnectOK}},
 			want: checks.Unhealthy, summary: "RuntimeUnsupported: the runtime speaks gRPC, but serves no CRI v1: " +
-				"plugin disabled or not loaded, too old, or the wrong socket", commands: []string{"kdiag pleg"},
+				"plugin off, too old, or another socket", commands: []string{"kdiag pleg"},
 		},
 		{
 			name: "the sandbox image is missing", change: canaryFailure(0, canary.Failed,

@@ -64,7 +64,7 @@ func TestKubeletChecks(t *testing.T) {
 			"the server hangs, and the ping answers",
 			[]tweak{surfaces(loopHangs)},
 			"kubelet.server",
-			checks.StatusUnknown, "did not answer in 4s, and the ping did: the kubelet may wait for the API server",
+			checks.StatusUnknown, "did not answer in 4s, and the ping did: the API server may be slow",
 		},
 		{"both hang", []tweak{surfaces(loopHangs,
 			health(func(h *kubelet.Health) { *h.Ping = kubelet.Answer{Hung: true} }))}, "kubelet.server", checks.StatusCritical, "does not answer the ping"},

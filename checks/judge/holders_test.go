@@ -163,34 +163,6 @@ func TestCulprits(t *testing.T) {
 	}
 }
 
-// TestNobodyHasMuch holds that it is said only where everybody was looked at.
-func TestNobodyHasMuch(t *testing.T) {
-	const want = "no pod, unit or process has a tenth of"
-	for name, tt := range map[string]struct {
-		tweak tweak
-		said  bool
-	}{
-		"memory":    {shortOfMemory(host.Consumers{Memory: []host.Consumer{group("uid-1", 1)}}), true},
-		"processes": {shortOfPIDs(host.Consumers{}), true},
-		"somebody has": {
-			shortOfMemory(host.Consumers{Memory: []host.Consumer{group("uid-1", 99<<30)}}),
-			false,
-		},
-		"a part was not looked at": {func(f *facts.Input) { shortOfMemory(host.Consumers{})(f); f.Node.Holders.OK = false }, false},
-		"nobody looked": {func(f *facts.Input) {
-			shortOfPIDs(host.Consumers{})(f)
-			f.Node.Holders = facts.Reading[host.Consumers]{Skipped: true}
-		}, false},
-		"somebody waits at a limit": {seen(func(n *facts.Node) { n.Pressure.Value.Memory.Full = some(20); n.Holders = good(host.Consumers{}) }), false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			if got := mentions(Judge(node(tt.tweak))[0].Evidence.For, want); got != tt.said {
-				t.Errorf("said: %v", got)
-			}
-		})
-	}
-}
-
 // TestMemoryOfNoProcess wants tmpfs and the kernel's own memory said from a tenth on, each with its command.
 func TestMemoryOfNoProcess(t *testing.T) {
 	for _, tt := range []struct {
@@ -247,11 +219,6 @@ func TestEndOfHolders(t *testing.T) {
 				f.Measurement.Sandboxes, f.Measurement.Containers = nil,
 					nil
 			}, "nothing: ls -d /var/log/pods/*_uid-1",
-		},
-		{
-			"and logs elsewhere", group("uid-9", 90<<30),
-			func(f *facts.Input) { f.Node.Settings.Value.PodLogsDir = "/data/logs" }, "nothing: ls -d " +
-				"/data/logs/*_uid-9",
 		},
 		{
 			"a login", unit("session-3.scope", 90<<30), nil,

@@ -74,13 +74,13 @@ func TestJournalCauses(t *testing.T) {
 			"PLEG, last word 31 s ago",
 			[]tweak{said(incident(2*time.Minute, 31*time.Second))},
 			[]string{"PLEGUnhealthy warning"},
-			"was not healthy from 03:07:24 to 03:08:53",
+			"was unhealthy from 03:07:24 to 03:08:53",
 		},
 		{"PLEG now, by the log, but recovered", []tweak{said(incident(2*time.Minute, 9*time.Second,
-			recovered(4*time.Second)))}, []string{"PLEGUnhealthy warning"}, "is well now"},
+			recovered(4*time.Second)))}, []string{"PLEGUnhealthy warning"}, "was unhealthy from"},
 		{"PLEG flapped", []tweak{said(incident(14*time.Minute, 13*time.Minute, recovered(12*time.Minute)),
 			incident(9*time.Minute, 8*time.Minute,
-				recovered(7*time.Minute)))}, []string{"PLEGUnhealthy warning"}, "PLEG flaps: it was not healthy twice"},
+				recovered(7*time.Minute)))}, []string{"PLEGUnhealthy warning"}, "PLEG flaps: unhealthy twice"},
 		{"PLEG with stalls", []tweak{said(incident(6*time.Minute, 4*time.Second,
 			func(e *journal.Episode) {
 				e.Stalls = make([]journal.Stall,
@@ -88,7 +88,7 @@ func TestJournalCauses(t *testing.T) {
 			}))}, []string{"PLEGUnhealthy critical"}, "relists finish, but too late"},
 		{"PLEG and failing relists", []tweak{said(incident(6*time.Minute, 4*time.Second),
 			signs(signature.RelistFailed, 3, 6*time.Minute, time.Minute,
-				hungRelist))}, []string{"PLEGUnhealthy critical"}, "its lists fail"},
+				hungRelist))}, []string{"PLEGUnhealthy critical"}, "lists fail"},
 		{"a kubelet that starts", []tweak{said(incident(20*time.Second, 2*time.Second, starting))}, nil, ""},
 		{
 			"PLEG, and another socket was asked for by name",
@@ -131,7 +131,7 @@ func TestJournalCauses(t *testing.T) {
 			"API server away",
 			[]tweak{said(api(30, 6*time.Minute, 3*time.Second))},
 			[]string{"APIServerUnreachable critical"},
-			"since 03:03:24: no answer in time",
+			"since 03:03:24: i/o timeout",
 		},
 		{"API server back since a minute", []tweak{said(api(30, 10*time.Minute, 61*time.Second))}, nil, ""},
 		{"blips in the timeline", []tweak{said(api(300, 12*time.Minute, 3*time.Second),
@@ -151,7 +151,7 @@ func TestJournalCauses(t *testing.T) {
 		{"all processes of one container", []tweak{said(signs(signature.OOMKill, 5, time.Minute, time.Minute,
 			memcgKill, "7011", "7012", "7013"), burst(signature.OOMKill, 1, time.Minute, time.Minute, "java"), burst(signature.OOMKill, 1, time.Minute, time.Minute, "sh"))}, nil, ""},
 		{"one container again and again", []tweak{said(signs(signature.OOMKill, 9, 10*time.Minute, time.Minute,
-			memcgKill, "java"), bursts(signature.OOMKill, "java", 3, 3*time.Minute, time.Minute))}, []string{"OOMKilled warning"}, "killed for memory 3 times in the last 15m: java"},
+			memcgKill, "java"), bursts(signature.OOMKill, "java", 3, 3*time.Minute, time.Minute))}, []string{"OOMKilled warning"}, "killed for memory 3 times in 15m: java"},
 		{"the node out of memory", []tweak{said(signs(signature.OOMKill, 1, time.Minute, time.Minute,
 			strings.Replace(globalKill, "containerd", "java",
 				1), "java"))}, []string{"OOMKilled warning"}, "the node ran out of memory, and the kernel killed java"},
@@ -175,7 +175,7 @@ func TestJournalCauses(t *testing.T) {
 			"containerd.service: A process of this unit has been killed by the OOM killer.", "containerd.service"))}, []string{"OOMKilled critical"}, "a process of containerd.service"},
 		{"a hung shim", []tweak{said(signs(signature.HungTask, 3, 6*time.Minute, 2*time.Minute, blockedShim,
 			"containerd-shim pid 5000"))}, []string{"KernelHung critical"}, "the kernel reports containerd-shim (pid " +
-			"5000) as hung: its container cannot be asked"},
+			"5000) as hung: what it serves waits"},
 		{"a hung journal of a disk", []tweak{said(signs(signature.HungTask, 1, 2*time.Minute, 2*time.Minute,
 			blockedJournal, "jbd2/sda1-8 pid 311"))}, []string{"KernelHung warning"}, "jbd2/sda1-8 (pid 311)"},
 		{"a soft lockup", []tweak{said(signs(signature.SoftLockup, 4, 2*time.Minute, time.Minute,
@@ -183,8 +183,8 @@ func TestJournalCauses(t *testing.T) {
 		{"an RCU stall", []tweak{said(signs(signature.RCUStall, 1, 2*time.Minute, time.Minute,
 			"rcu: INFO: rcu_sched self-detected stall on CPU"))}, []string{"KernelHung warning"}, "1 RCU stall"},
 		{"a task among many", []tweak{said(signs(signature.HungTask, 3, 6*time.Minute, 2*time.Minute, blockedJournal,
-			"jbd2/sda1-8 pid 311", "kubelet pid 812"))}, []string{"KernelHung critical"}, "kubelet (pid 812) as hung and " +
-			"1 other task"},
+			"jbd2/sda1-8 pid 311", "kubelet pid 812"))}, []string{"KernelHung critical"}, "kubelet (pid 812) as hung: " +
+			"what it serves waits with it; 1 task more"},
 		{"a slow NFS server", []tweak{said(signs(signature.NFSNotResponding, 3, 6*time.Minute, 2*time.Minute,
 			"nfs: server 10.0.0.9 not responding, still trying", "10.0.0.9"))}, nil, ""},
 	} {

@@ -44,7 +44,7 @@ func judged(in *facts.Input) judgement {
 	roots := relate(f, defs, shown)
 	raiseRoots(shown, roots)
 	all := order(advise(defs, shown, roots), roots)
-	return judgement{f, found, causes.WithoutSystemd(f, causes.NameNode(f, all))}
+	return judgement{f, found, causes.Finish(f, all)}
 }
 
 // unhidden returns the findings that no other finding hides.
@@ -128,7 +128,9 @@ func advise(defs map[string]causes.Definition, found []causes.Finding, roots map
 			Subject: x.Subject, Related: x.Related, CausedBy: root.causedBy, NextSteps: []checks.NextStep{},
 		}
 		if x.Advise != nil {
-			c.NextSteps = x.Advise(root.repair)
+			var steps causes.Steps
+			x.Advise(&steps, root.repair)
+			c.NextSteps = steps.Done()
 		}
 		if root.causedBy != "" && !defs[root.causedBy].Past {
 			for i, s := range c.NextSteps {

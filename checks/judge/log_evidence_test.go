@@ -38,14 +38,14 @@ func TestJournalAsEvidence(t *testing.T) {
 			[]tweak{socket(crictl.ConnectRefused, "refused")},
 			[]entry{down, signs(signature.RelistFailed, 180, 3*time.Minute, time.Second,
 				refusedRelist)},
-			1, `"container runtime is down" (30 s and more without a good Status) since 03:06:24`,
+			1, "Status has failed for 30 s or more since 03:06:24",
 		},
 		{
 			"down, its relists", causes.RuntimeDown,
 			[]tweak{socket(crictl.ConnectRefused, "refused")},
 			[]entry{signs(signature.RelistFailed, 180, 3*time.Minute, time.Second,
 				refusedRelist)},
-			1, "relists fail since 03:06:24, the first with Unavailable",
+			1, "relists fail since 03:06:24: ",
 		},
 		{
 			"down for longer than is read", causes.RuntimeDown,
@@ -58,7 +58,7 @@ func TestJournalAsEvidence(t *testing.T) {
 			"down, and the kubelet works", causes.RuntimeDown,
 			[]tweak{socket(crictl.ConnectRefused, "refused")},
 			[]entry{active},
-			-1, "its log tells of no trouble",
+			-1, "its log has no record of trouble",
 		},
 		{
 			"down, and the kubelet worked before", causes.RuntimeDown,
@@ -78,7 +78,7 @@ func TestJournalAsEvidence(t *testing.T) {
 			[]tweak{hangs(everyRPC()...)},
 			[]entry{active},
 			-1,
-			"the kubelet's loop was at work at 03:09:21",
+			"the kubelet's loop ran at 03:09:21",
 		},
 		{
 			"list, PLEG alone", causes.ListHang,
@@ -86,13 +86,6 @@ func TestJournalAsEvidence(t *testing.T) {
 			[]entry{pleg},
 			1,
 			"PLEG is not healthy",
-		},
-		{
-			"list, down too", causes.ListHang,
-			[]tweak{hangs(facts.RPCContainers)},
-			[]entry{pleg, down},
-			-1,
-			"container runtime is down",
 		},
 		{
 			"object, named", causes.InspectHang,
@@ -126,14 +119,14 @@ func TestJournalAsEvidence(t *testing.T) {
 			[]entry{signs(signature.MessageTooLarge, 40, 3*time.Minute, time.Second,
 				"rpc error: code = ResourceExhausted desc = grpc: received message larger than max (26300000 vs. "+
 					"16777216)")},
-			1, "26300000 against 16777216 bytes, by the receiver's limit",
+			1, "(26300000 vs. 16777216)",
 		},
 		{
 			"too large, and the kubelet works", causes.ListTooLarge,
 			[]tweak{exited(800, 1, 30000)},
 			[]entry{active},
 			-1,
-			"no trouble",
+			"no record of trouble",
 		},
 		{
 			"network", causes.NetworkNotReady,
@@ -150,18 +143,11 @@ func TestJournalAsEvidence(t *testing.T) {
 			"container runtime is down",
 		},
 		{
-			"down, stopped", causes.RuntimeDown,
-			[]tweak{socket(crictl.ConnectRefused, "refused")},
-			[]entry{signs(signature.UnitFailed, 1, time.Minute, time.Minute,
-				"containerd.service: Failed with result 'exit-code'.", "containerd.service")},
-			1, "containerd.service failed at 03:08:24",
-		},
-		{
 			"images", causes.ImageServiceHung,
 			[]tweak{hangs(facts.RPCImages, facts.RPCImageFs)},
 			[]entry{signs(signature.ImageServiceFailed, 3, 9*time.Minute, time.Minute,
 				"x")},
-			1, "image calls fail as well",
+			1, "image calls fail",
 		},
 		{
 			"exited, and removals fail", causes.TooManyExited,

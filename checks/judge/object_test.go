@@ -42,8 +42,8 @@ func TestInspectHangNamesTheCulprit(t *testing.T) {
 	if diff := cmp.Diff([]string{"kill -KILL 5001: one process", "kill -KILL 5000: one pod"}, kills); diff != "" {
 		t.Error(diff)
 	}
-	if !mentions(c.Evidence.For, "ContainerStatus of web/checkout-1 (app0) did not answer in 5s",
-		"8 other status calls were answered") {
+	if !mentions(c.Evidence.For, "web/checkout-1 (app0): ContainerStatus did not answer in 5s") ||
+		!mentions(c.Evidence.For, "8 status calls answered") {
 		t.Errorf("evidence %q", c.Evidence.For)
 	}
 	if !mentions(c.Evidence.For, "runc (pid 5001)", "4m") {
@@ -70,36 +70,8 @@ func TestRelatedIsCapped(t *testing.T) {
 		ids = append(ids, fmt.Sprintf("container%d-0", i))
 	}
 	c := only(t, node(pods(100, 2), swept, statusHangs(ids...)), causes.InspectHang)
-	if len(c.Related) != facts.MaxRelated || !mentions(c.Evidence.For, "9 hang beyond those listed") {
+	if len(c.Related) != facts.MaxRelated || !mentions(c.Evidence.For, "so did 29 others") {
 		t.Errorf("%d related, evidence %q", len(c.Related), c.Evidence.For)
-	}
-}
-
-func TestRelistArithmetic(t *testing.T) {
-	for _, tt := range []struct {
-		pods int
-		f    *facts.Input
-		want string
-	}{
-		{1, node(), "a relist of the kubelet that inspects this pod waits 2m for it (2m a pod): under the " +
-			"threshold of 3m in 1.36, though every other " +
-			"pod's update waits as long; older kubelets inspect a failing pod twice: 4m, over"},
-		{2, node(), "a relist of the kubelet that inspects these 2 pods waits 4m for it (2m a pod): over the " +
-			"threshold of 3m"},
-		{
-			1, node(func(f *facts.Input) { f.Kubelet.EventedPLEG = true }),
-			"a relist of the kubelet that inspects this pod waits 2m for it (2m a pod): under the " +
-				"threshold of 10m, though every other pod's update waits as long",
-		},
-		{
-			1, node(func(f *facts.Input) { f.Kubelet.RequestTimeout = 10 * time.Minute }),
-			"a relist of the kubelet that inspects this pod waits 10m for it (10m a pod): " +
-				"over the threshold of 3m",
-		},
-	} {
-		if diff := cmp.Diff(tt.want, causes.RelistArithmetic(facts.New(tt.f), tt.pods)); diff != "" {
-			t.Error(diff)
-		}
 	}
 }
 
@@ -109,8 +81,7 @@ func TestListHangNamesTheHolder(t *testing.T) {
 		Started: now().Add(-4 * time.Minute),
 	}
 	c := only(t, node(hangs(facts.RPCContainers), statusHangs("container1-0"), processesOf(runc)), causes.ListHang)
-	if c.Subject.ID != "container1-0" || !strings.Contains(c.Summary, "web/checkout-1 (app0)") ||
-		!strings.Contains(c.Summary, "UpdateContainerResources") {
+	if c.Subject.ID != "container1-0" || !strings.Contains(c.Summary, "lock of web/checkout-1 (app0)") {
 		t.Errorf("subject %+v, summary %q", c.Subject, c.Summary)
 	}
 	alone := only(t, node(hangs(facts.RPCContainers), processesOf(runc)), causes.ListHang)
@@ -143,10 +114,8 @@ func TestFailingAndSlowObjects(t *testing.T) {
 func TestExitedEvidence(t *testing.T) {
 	c := only(t, node(exited(2000, 100, 1000)), causes.TooManyExited)
 	for _, words := range [][]string{
-		{"2,000 exited containers", "6 running"},
+		{"2,000 exited containers"},
 		{"1,980 containers beyond the newest of their pod and name"},
-		{"100 exited containers of batch/report-0 (job)"},
-		{"60 of them were created in the last hour"},
 		{"fill 12%"},
 	} {
 		if !mentions(c.Evidence.For, words...) {
@@ -158,13 +127,12 @@ func TestExitedEvidence(t *testing.T) {
 	if diff := cmp.Diff(want, commands(c.NextSteps, "gc-exited")); diff != "" {
 		t.Error(diff)
 	}
-	if step := c.NextSteps[len(c.NextSteps)-1]; !strings.Contains(step.Why, "Removes 1,980 containers, as") {
+	if step := c.NextSteps[len(c.NextSteps)-1]; !strings.Contains(step.Why, "Removes 1,980 containers, oldest") {
 		t.Errorf("step %+v", step)
 	}
 	kept := only(t, node(exited(2000, 1, 1000)), causes.TooManyExited)
 	if !mentions(kept.Evidence.For,
-		"each is the newest of its pod and name: records of completed pods still in the API, or of deleted pods "+
-			"whose removal fails") {
+		"each is the newest of its pod and name: of completed pods, or of deleted ones whose removal fails") {
 		t.Errorf("for %q", kept.Evidence.For)
 	}
 	if !mentions(kept.Evidence.Missing, "whether their pods still exist") || len(kept.Evidence.Against) > 0 ||
@@ -194,11 +162,10 @@ func TestTooLargeSaysWhichSide(t *testing.T) {
 		"grpc: trying to send message larger than max (26300000 vs. 16777216)", facts.RPCContainers)), causes.ListTooLarge)
 	client := only(t, node(fails(crictl.ResourceExhausted,
 		"grpc: received message larger than max (926300000 vs. 536870912)", facts.RPCContainers)), causes.ListTooLarge)
-	if !mentions(server.Evidence.For, "the runtime's own send limit of 16 MiB", "which is the kubelet's too") ||
-		!mentions(server.Evidence.For, "25.1 MiB, 157%") {
+	if !mentions(server.Evidence.For, "trying to send") || !mentions(server.Evidence.For, "25.1 MiB, 157%") {
 		t.Errorf("server: %q", server.Evidence.For)
 	}
-	if !mentions(client.Evidence.For, "the client's receive limit") || !mentions(client.Evidence.For, "of 16 MiB") {
+	if !mentions(client.Evidence.For, "received message larger") || !mentions(client.Evidence.For, "of 16 MiB") {
 		t.Errorf("client: %q", client.Evidence.For)
 	}
 	heavy := only(t, node(exited(800, 1, 30000)), causes.ListTooLarge)
