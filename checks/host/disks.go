@@ -10,7 +10,6 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/prometheus/procfs"
@@ -29,11 +28,8 @@ type Disk struct {
 	Utilisation         float64 // share of the time in which it had work to do, 0 to 1
 	ReadAwait           time.Duration
 	WriteAwait          time.Duration // mean time of one request, waiting included
-	ReadsPerSecond      float64
-	WritesPerSecond     float64
 	ReadBytesPerSecond  float64
 	WriteBytesPerSecond float64
-	Queue               float64       // mean number of requests in flight
 	InFlight            int           // at the second read
 	Folders             []Folder      // that lie on it, through partitions and device mapper
 	Over                time.Duration // between the reads
@@ -41,11 +37,9 @@ type Disk struct {
 
 // A Writer is a process that wrote much between two reads of /proc/PID/io.
 type Writer struct {
-	PID            int
-	Name           string
-	Role           Role
-	ObjectID       string // the container it belongs to, if any
-	PodUID         string
+	PID  int
+	Name string
+	Owner
 	BytesPerSecond float64
 }
 
@@ -79,7 +73,7 @@ func ReadDisks(ctx context.Context, root string, folders []Folder, between time.
 	for name, now := range after {
 		d, ok := diskBetween(before[name], now, over)
 		d.Folders = on[name]
-		idle := d.ReadsPerSecond+d.WritesPerSecond+d.Utilisation == 0 && d.InFlight == 0
+		idle := d.ReadBytesPerSecond+d.WriteBytesPerSecond+d.Utilisation == 0 && d.InFlight == 0
 		if ok && (!idle || len(d.Folders) > 0) && !isPartition(root, number(now)) {
 			disks = append(disks, d)
 		}
@@ -125,17 +119,14 @@ func diskBetween(before, now blockdevice.Diskstats, over time.Duration) (Disk, b
 		}
 		return time.Duration(float64(uint32(now)-uint32(before)) * float64(time.Millisecond) / requests)
 	}
-	share := func(now, before uint64) float64 { return float64(uint32(now)-uint32(before)) / (seconds * 1000) }
+	busy := time.Duration(uint32(now.IOsTotalTicks)-uint32(before.IOsTotalTicks)) * time.Millisecond
 	return Disk{
 		Name:                now.DeviceName,
-		Utilisation:         min(1, share(now.IOsTotalTicks, before.IOsTotalTicks)),
+		Utilisation:         min(1, busy.Seconds()/seconds),
 		ReadAwait:           await(now.ReadTicks, before.ReadTicks, reads),
 		WriteAwait:          await(now.WriteTicks, before.WriteTicks, writes),
-		ReadsPerSecond:      reads / seconds,
-		WritesPerSecond:     writes / seconds,
 		ReadBytesPerSecond:  float64(now.ReadSectors-before.ReadSectors) * procfs.SectorSize / seconds,
 		WriteBytesPerSecond: float64(now.WriteSectors-before.WriteSectors) * procfs.SectorSize / seconds,
-		Queue:               share(now.WeightedIOTicks, before.WeightedIOTicks),
 		// A sum over CPUs, which older kernels let come out below zero and print without a sign.
 		InFlight: int(max(0, int32(now.IOsInProgress))),
 		Over:     over,
@@ -163,13 +154,7 @@ func foldersOn(root string, folders []Folder, disks diskCounters) (map[string][]
 			continue
 		}
 		m, _ := table.of(name)
-		device := m.device
-		// btrfs, zfs and overlay have numbers that are no device's; btrfs names the device that it was mounted from.
-		if strings.HasPrefix(device, "0:") && path.IsAbs(m.source) && !remote(m.kind) {
-			source, _ := table.resolve(base, m.source)
-			device = disks.device(path.Base(source))
-		}
-		for _, disk := range disksUnder(root, device, disks) {
+		for _, disk := range disksUnder(root, m.device, disks) {
 			on[disk] = append(on[disk], f)
 		}
 	}
@@ -235,15 +220,12 @@ func ReadWriters(ctx context.Context, people Population, between time.Duration) 
 		return nil, err
 	}
 	writers := topWriters(before, after, over)
-	owners, pids := make([]Owner, len(writers)), map[*Owner]int{}
-	for i, w := range writers {
-		pids[&owners[i]] = w.PID
+	pids := map[*Owner]int{}
+	for i := range writers {
+		writers[i].Name = people.all[writers[i].PID].comm
+		pids[&writers[i].Owner] = writers[i].PID
 	}
 	err = people.setOwners(ctx, pids)
-	for i, o := range owners {
-		w := &writers[i]
-		w.Name, w.Role, w.ObjectID, w.PodUID = people.all[w.PID].comm, o.Role, o.ObjectID, o.PodUID
-	}
 	if denied > 0 {
 		all := denied + len(after)
 		err = errors.Join(err, fmt.Errorf("reading what processes wrote: no permission for %d of %d", denied, all))
@@ -259,16 +241,14 @@ func (p Population) written(ctx context.Context) (all map[int]uint64, denied int
 		if err := ctx.Err(); err != nil {
 			return nil, 0, fmt.Errorf("reading what processes wrote: %w", err)
 		}
-		one, err := p.proc.Proc(pid)
-		if err != nil {
-			continue // ended meanwhile
-		}
-		io, err := one.IO()
+		b, err := readSmall(p.dir(pid), "io")
+		written, counted := keyed(b, "write_bytes:")
+		canceled, _ := keyed(b, "cancelled_write_bytes:")
 		switch {
 		case errors.Is(err, os.ErrPermission):
 			denied++
-		case err == nil:
-			all[pid] = io.WriteBytes - min(io.WriteBytes, uint64(max(0, io.CancelledWriteBytes)))
+		case counted:
+			all[pid] = written - min(written, canceled)
 		}
 	}
 	if len(all) == 0 && denied == 0 { // CONFIG_TASK_IO_ACCOUNTING

@@ -52,7 +52,7 @@ func FuzzDiskBetween(f *testing.F) {
 		}
 		for name := range b {
 			d, _ := diskBetween(a[name], b[name], time.Second)
-			if !(d.Utilisation >= 0 && d.Utilisation <= 1) || d.Queue < 0 || d.WritesPerSecond < 0 || d.WriteAwait < 0 || d.InFlight < 0 {
+			if !(d.Utilisation >= 0 && d.Utilisation <= 1) || d.WriteBytesPerSecond < 0 || d.WriteAwait < 0 || d.InFlight < 0 {
 				t.Errorf("%+v", d)
 			}
 		}
@@ -83,7 +83,7 @@ func TestDiskBetween(t *testing.T) {
 			d.IOsTotalTicks, d.WeightedIOTicks, d.IOsInProgress = 6000, 10000, 4
 		}), Disk{
 			Name: "sda", Over: 2 * time.Second, Utilisation: 0.5, ReadAwait: 5 * time.Millisecond, WriteAwait: 50 * time.Millisecond,
-			ReadsPerSecond: 2, WritesPerSecond: 5, ReadBytesPerSecond: 4 * 512, WriteBytesPerSecond: 40 * 512, Queue: 2, InFlight: 4,
+			ReadBytesPerSecond: 4 * 512, WriteBytesPerSecond: 40 * 512, InFlight: 4,
 		}, true},
 		{
 			"times wrap", change(func(d *blockdevice.Diskstats) { d.IOsTotalTicks = 1<<32 - 500 }), change(func(d *blockdevice.Diskstats) { d.IOsTotalTicks = 500 }),
@@ -107,7 +107,7 @@ func TestDiskBetween(t *testing.T) {
 	}
 }
 
-// TestReadDisks has a root on a partition, data on a volume of a device mapper over two disks, and btrfs.
+// TestReadDisks has a root on a partition, data on a volume of a device mapper over two disks.
 func TestReadDisks(t *testing.T) {
 	n := newNode(t)
 	stat := func(more string) {
@@ -139,7 +139,7 @@ func TestReadDisks(t *testing.T) {
 	n.link("var/lib/containerd", "/data/containerd")
 
 	disks, err := ReadDisks(t.Context(), n.root, []Folder{
-		{Path: "/var/lib/containerd", Role: "runtime"}, {Path: "/var/lib/kubelet", Role: "kubelet"}, {Path: "/home"}, {Path: "/none"}, {Path: "/mnt/nas/x"},
+		{Path: "/var/lib/containerd", Role: "runtime"}, {Path: "/var/lib/kubelet", Role: "kubelet"}, {Path: "/none"}, {Path: "/mnt/nas/x"},
 	}, time.Millisecond)
 	if err != nil {
 		t.Fatal(err)
@@ -151,7 +151,7 @@ func TestReadDisks(t *testing.T) {
 		}
 	}
 	want := map[string][]string{
-		"dm-0": {"/var/lib/containerd"}, "sda": {"/var/lib/containerd"}, "nvme0n1": {"/var/lib/kubelet"}, "sdb": {"/home"},
+		"dm-0": {"/var/lib/containerd"}, "sda": {"/var/lib/containerd"}, "nvme0n1": {"/var/lib/kubelet"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
@@ -189,7 +189,7 @@ func TestReadWriters(t *testing.T) {
 			wrote(10, 99e6, 98e6)
 		}()
 		got, err := ReadWriters(t.Context(), n.people(), 2*time.Second)
-		want := []Writer{{PID: 7, Name: "containerd-shim", Role: RoleShim, ObjectID: idB, PodUID: "11-22", BytesPerSecond: 1e7}}
+		want := []Writer{{PID: 7, Name: "containerd-shim", Owner: Owner{Role: RoleShim, ObjectID: idB, PodUID: "11-22"}, BytesPerSecond: 1e7}}
 		if diff := cmp.Diff(want, got); diff != "" || err != nil {
 			t.Error(diff, err)
 		}

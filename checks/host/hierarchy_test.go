@@ -11,7 +11,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/prometheus/procfs"
 )
 
 const mountinfoV2 = "22 27 0:21 / /proc rw,relatime shared:5 - proc proc rw\n" +
@@ -31,11 +30,11 @@ func TestParseHierarchies(t *testing.T) {
 	if len(hybrid) != 10 || hybrid.version() != 1 {
 		t.Errorf("of a hybrid: %+v, version %d", hybrid, hybrid.version())
 	}
-	pids, ok := hybrid.of("pids")
-	if want := (hierarchy{point: "/sys/fs/cgroup/pids", base: "/", options: []string{"rw", "pids"}}); !ok || !cmp.Equal(want, pids, cmp.AllowUnexported(hierarchy{})) {
+	pids, err := hybrid.of("pids")
+	if want := (hierarchy{point: "/sys/fs/cgroup/pids", base: "/", options: []string{"rw", "pids"}}); err != nil || !cmp.Equal(want, pids, cmp.AllowUnexported(hierarchy{})) {
 		t.Errorf("pids of a hybrid: %+v", pids)
 	}
-	if misc, ok := hybrid.of("misc"); !ok || !misc.unified || misc.point != "/sys/fs/cgroup/unified" {
+	if misc, err := hybrid.of("misc"); err != nil || !misc.unified || misc.point != "/sys/fs/cgroup/unified" {
 		t.Errorf("misc of a hybrid: %+v", misc)
 	}
 	v2 := parseHierarchies([]byte(mountinfoV2))
@@ -59,23 +58,15 @@ func TestHierarchyDir(t *testing.T) {
 		{"/docker/x", "/docker/xy", ""},
 		{"/docker/x", "/system.slice", ""},
 		{"/", "/../../etc", ""},
-		{"/", "", ""},
+		{"/", "", "/host/sys/fs/cgroup"},
 		{"/", "x", ""},
 	}
 	for _, tt := range tests {
-		got, ok := hierarchy{point: "/host/sys/fs/cgroup", base: tt.base}.dir(tt.cgroup)
-		if got != tt.want || ok != (tt.want != "") {
-			t.Errorf("folder of %q below %q = %q, %v; want %q", tt.cgroup, tt.base, got, ok, tt.want)
+		got, err := hierarchy{point: "/host/sys/fs/cgroup", base: tt.base}.folder(tt.cgroup)
+		if got != tt.want || (err == nil) != (tt.want != "") {
+			t.Errorf("folder of %q below %q = %q, %v; want %q", tt.cgroup, tt.base, got, err, tt.want)
 		}
 	}
-}
-
-// cgroupsOf reads the lines of a /proc/PID/cgroup.
-func cgroupsOf(t testing.TB, lines string) []procfs.Cgroup {
-	n := newNode(t)
-	n.process(7, 1, "x", 'S', "x")
-	n.write("proc/7/cgroup", lines)
-	return n.people().cgroups(&position{}, 7)
 }
 
 func TestCgroupOf(t *testing.T) {
@@ -92,11 +83,11 @@ func TestCgroupOf(t *testing.T) {
 		{"memory", false, ""},
 	}
 	for _, tt := range tests {
-		if got := (hierarchy{unified: tt.unified}).cgroupOf(cgroupsOf(t, hybrid), tt.controller); got != tt.want {
+		if got := (hierarchy{unified: tt.unified}).cgroupOf(parseMemberships(hybrid), tt.controller); got != tt.want {
 			t.Errorf("cgroup for %s, unified %v = %q; want %q", tt.controller, tt.unified, got, tt.want)
 		}
 	}
-	if got := (hierarchy{unified: true}).cgroupOf(cgroupsOf(t, "0::/gone.service (deleted)\n"), "cpu"); got != "/gone.service" {
+	if got := (hierarchy{unified: true}).cgroupOf(parseMemberships("0::/gone.service (deleted)\n"), "cpu"); got != "/gone.service" {
 		t.Errorf("of a removed cgroup: %q", got)
 	}
 }
@@ -131,10 +122,10 @@ func TestOwnerOfCgroup(t *testing.T) {
 		}
 	}
 	lines := "9:pids:/system.slice/containerd.service\n4:memory:/kubepods/pod7/" + idA + "\n"
-	if got, want := ownerOfCgroups(cgroupsOf(t, lines)), (Owner{ObjectID: idA, PodUID: "7"}); got != want {
+	if got, want := ownerOfCgroups(parseMemberships(lines)), (Owner{ObjectID: idA, PodUID: "7"}); got != want {
 		t.Errorf("owner of %q = %+v, want %+v", lines, got, want)
 	}
-	if got, want := ownerOfCgroups(cgroupsOf(t, "9:pids:/\n1:name=systemd:/system.slice/x.service\n")), (Owner{Unit: "x.service"}); got != want {
+	if got, want := ownerOfCgroups(parseMemberships("9:pids:/\n1:name=systemd:/system.slice/x.service\n")), (Owner{Unit: "x.service"}); got != want {
 		t.Errorf("owner = %+v, want %+v", got, want)
 	}
 }
@@ -194,7 +185,7 @@ func FuzzParseHierarchies(f *testing.F) {
 	f.Add(fixture(f, "mountinfo-hybrid"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		for _, h := range parseHierarchies(b) {
-			if dir, ok := h.dir("/../x"); ok {
+			if dir, err := h.folder("/../x"); err == nil {
 				t.Errorf("%+v leads to %s", h, dir)
 			}
 		}

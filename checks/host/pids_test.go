@@ -102,10 +102,10 @@ func TestParseLoadTasks(t *testing.T) {
 		err  string
 	}{
 		{"11.84 10.70 5.62 8/135 28837\n", 135, ""},
-		{"0 0 0 1/x 1", 0, "number of threads"},
-		{"0 0 0 1 1", 0, "number of threads"},
-		{"0 0 0 1/-4 1", 0, "number of threads"},
-		{"", 0, "fields"},
+		{"0 0 0 1/x 1", 0, "malformed"},
+		{"0 0 0 1 1", 0, "malformed"},
+		{"0 0 0 1/-4 1", 0, "malformed"},
+		{"", 0, "malformed"},
 	}
 	for _, tt := range tests {
 		got, err := parseLoadTasks([]byte(tt.in))

@@ -37,10 +37,21 @@ func harmful(s *Settings) []Setting {
 	}
 	switch t := s.RequestTimeout; {
 	case t >= plegThreshold:
-		add("runtimeRequestTimeout", t,
-			"A single CRI call that hangs holds the relist for %s, which alone is past PLEG's threshold of %s.", t, plegThreshold)
+		add(
+			"runtimeRequestTimeout",
+			t,
+			"A single CRI call that hangs holds the relist for %s, which alone is past PLEG's threshold of %s.",
+			t,
+			plegThreshold,
+		)
 	case t > longestRequest:
-		add("runtimeRequestTimeout", t, "A CRI call that hangs holds the relist for %s instead of %s.", t, longestRequest)
+		add(
+			"runtimeRequestTimeout",
+			t,
+			"A CRI call that hangs holds the relist for %s instead of %s.",
+			t,
+			longestRequest,
+		)
 	case t < shortestRequest:
 		add("runtimeRequestTimeout", t,
 			"Honest calls of a busy runtime are ended after %s, RunPodSandbox after twice that, and begun again.", t)

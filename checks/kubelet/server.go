@@ -20,7 +20,6 @@ const (
 	serverTimeout = 4 * time.Second
 	// maxSkewTrip is the slowest answer whose Date gives the server's time to a second or two.
 	maxSkewTrip = 2 * time.Second
-	maxAnswer   = 256 << 10 // bytes of an answer that is read whole; a lease has some 2 KiB
 )
 
 // AskServer asks the API server that the kubelet's kubeconfig names whether it is ready, and, as this node, for the
@@ -31,7 +30,7 @@ func AskServer(ctx context.Context, root string, s Settings) (Server, error) {
 		return Server{}, errors.New("asking the API server: the kubelet has no kubeconfig")
 	}
 	if apart(root, s.PID, "net") {
-		return Server{}, errors.New("asking the API server: " + otherNetwork)
+		return Server{}, fmt.Errorf("asking the API server: %w", errOtherNetwork)
 	}
 	all := seenBy(root, s.PID)
 	cluster, u, err := readKubeconfig(all, s.Kubeconfig)
@@ -96,13 +95,11 @@ func (s *Server) readReady(r reply, err error) {
 
 // readLease takes over the node's lease. The kubelet wrote its time, by the same clock as now.
 func (s *Server) readLease(r reply, err error, now time.Time) {
-	if err != nil {
-		tlsError, other := whyNoAnswer(err)
-		s.LeaseErr = tlsError + other
-		return
+	if err == nil {
+		err = r.problem()
 	}
-	if r.status != http.StatusOK {
-		s.LeaseErr = fmt.Sprintf("%d %s", r.status, http.StatusText(r.status))
+	if err != nil {
+		s.LeaseErr = reasonUnanswered(err)
 		return
 	}
 	var lease struct {

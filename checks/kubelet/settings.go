@@ -82,9 +82,6 @@ func k3s(all files, flags map[string][]string) (problem string) {
 			flags[flag] = []string{path}
 		}
 	}
-	if len(flags["config-dir"]) == 0 && len(flags["eviction-hard"]) == 0 { // a K3s before 1.32 hands over flags alone
-		flags["eviction-hard"] = []string{"imagefs.available<5%,nodefs.available<5%"}
-	}
 	return "K3s hands settings to its kubelet inside its process: " +
 		"what is in no file and no argument is shown with the kubelet's default"
 }
@@ -93,9 +90,9 @@ func k3s(all files, flags map[string][]string) (problem string) {
 func (s *Settings) fill(c *kubeletconfig.Config) {
 	s.Endpoint = oneLine(c.ContainerRuntimeEndpoint)
 	s.RequestTimeout = c.RuntimeRequestTimeout.Duration
-	s.SerializePulls, s.ParallelPulls = c.SerializeImagePulls, c.MaxParallelImagePulls
+	s.SerializePulls = c.SerializeImagePulls
 	s.FeatureGates, s.EventedPLEG = c.FeatureGates, c.Gate("EventedPLEG")
-	s.CgroupDriver, s.CgroupRoot = oneLine(c.CgroupDriver), oneLine(cmp.Or(c.CgroupRoot, "/"))
+	s.CgroupDriver = oneLine(c.CgroupDriver)
 	s.PodLogsDir = c.PodLogsDir
 	s.MaxPods, s.PodPidsLimit = c.MaxPods, max(-1, c.PodPidsLimit)
 	s.EvictionHard = c.EvictionHard
@@ -152,6 +149,10 @@ func hostName(all files, root string, pid int) string {
 	return string(text)
 }
 
+// errOtherNetwork is why nothing is asked where 127.0.0.1 is another place.
+var errOtherNetwork = errors.New(
+	"the kubelet is in another network namespace than kdiag; run kdiag with the host's network")
+
 // apart reports whether a process is known to be in another namespace of a kind than kdiag.
 func apart(root string, pid int, kind string) bool {
 	ours, err := os.Readlink("/proc/self/ns/" + kind)
@@ -175,7 +176,7 @@ func AskPing(ctx context.Context, root string) (Health, error) {
 		return Health{}, ErrNoNode
 	}
 	if apart(root, 1, "net") {
-		return Health{}, errors.New("asking the kubelet: kdiag is not in the host's network namespace")
+		return Health{}, fmt.Errorf("asking the kubelet: %w", errOtherNetwork)
 	}
 	from := kubeletconfig.Files{Read: all.read, DropIns: all.dropIns}
 	flags := kubeletconfig.ParseFlags(kubeletconfig.UnitArgs("kubelet.service", from))
@@ -184,9 +185,5 @@ func AskPing(ctx context.Context, root string) (Health, error) {
 	}
 	var s Settings
 	s.fill(&kubeletconfig.Read(flags, from).Config)
-	h := Health{Missing: "no kubelet runs here"}
-	if s.HealthzAddress != "" {
-		h.Ping = askPlain(ctx, s.HealthzAddress, "/healthz")
-	}
-	return h, nil
+	return Health{Missing: "no kubelet runs here", Ping: askPing(ctx, s)}, nil
 }

@@ -14,7 +14,7 @@ import (
 func plain() Settings {
 	return Settings{
 		PID: 812, Endpoint: "unix:///run/containerd/containerd.sock", RequestTimeout: 2 * time.Minute, SerializePulls: true,
-		CgroupDriver: "cgroupfs", CgroupRoot: "/", RootDir: "/var/lib/kubelet", PodLogsDir: "/var/log/pods", MaxPods: 110, PodPidsLimit: -1,
+		CgroupDriver: "cgroupfs", RootDir: "/var/lib/kubelet", PodLogsDir: "/var/log/pods", MaxPods: 110, PodPidsLimit: -1,
 		EvictionHard: map[string]string{
 			"memory.available": "100Mi", "nodefs.available": "10%", "nodefs.inodesFree": "5%", "imagefs.available": "15%", "imagefs.inodesFree": "5%",
 		},
@@ -68,7 +68,7 @@ func TestReadSettings(t *testing.T) {
 				s.FeatureGates = map[string]bool{"EventedPLEG": false, "B": true}
 				s.EvictionHard = map[string]string{"memory.available": "1Gi", "nodefs.available": "5%"}
 				s.EvictionOff = []string{"imagefs.available", "imagefs.inodesFree", "nodefs.inodesFree"}
-				s.ParallelPulls, s.SerializePulls, s.RotateClient, s.RootDir, s.CertDir, s.NodeName = 5, false, true, "/data", "/pki", "other"
+				s.SerializePulls, s.RotateClient, s.RootDir, s.CertDir, s.NodeName = false, true, "/data", "/pki", "other"
 				s.TLSCertFile = "/s.crt"
 				s.Harmful = []Setting{{
 					Name: "evictionHard.nodefs.inodesFree", Value: "not named",
@@ -125,30 +125,6 @@ func TestReadSettings(t *testing.T) {
 				s.Files = []string{"/var/lib/rancher/k3s/agent/etc/kubelet.conf.d/00-k3s-defaults.conf"}
 				s.Kubeconfig = "/var/lib/rancher/k3s/agent/kubelet.kubeconfig"
 				s.MaxPods, s.PodPidsLimit, s.Endpoint = 99, 7, "unix:///run/k3s/containerd/containerd.sock"
-			},
-		},
-		{
-			"K3s before 1.32, which has no folder of drop-ins",
-			func(h tree) {
-				h.process("812", "k3s-agent", "/usr/local/bin/k3s", "agent")
-				h.file("var/lib/rancher/k3s/agent/kubelet.kubeconfig", "")
-			},
-			func(s *Settings) {
-				s.Problems = []string{"K3s hands settings to its kubelet inside its process: what is in no file and no argument is shown with the kubelet's default"}
-				s.Kubeconfig, s.Endpoint = "/var/lib/rancher/k3s/agent/kubelet.kubeconfig", "unix:///run/k3s/containerd/containerd.sock"
-				rancher(s)
-			},
-		},
-		{
-			"K3s before 1.32, told otherwise",
-			func(h tree) {
-				h.process("812", "k3s-agent", "/usr/local/bin/k3s", "agent", "--kubelet-arg=eviction-hard=memory.available<1Gi,nodefs.available<5%,nodefs.inodesFree<5%")
-			},
-			func(s *Settings) {
-				s.Problems = []string{"K3s hands settings to its kubelet inside its process: what is in no file and no argument is shown with the kubelet's default"}
-				s.Endpoint = "unix:///run/k3s/containerd/containerd.sock"
-				s.EvictionHard = map[string]string{"memory.available": "1Gi", "nodefs.available": "5%", "nodefs.inodesFree": "5%"}
-				s.EvictionOff = []string{"imagefs.available", "imagefs.inodesFree"}
 			},
 		},
 		{
