@@ -182,15 +182,19 @@ func byShare(a, b CgroupUsage) int {
 // tightest returns the cgroup whose limit is nearest, where one is near: one of a pod only if no other is, and none
 // where a limit of the whole node is nearer.
 func (p PIDs) tightest() string {
-	threads := uint64(max(p.Tasks, 0))
-	list := []CgroupUsage{{Usage: Usage{threads, p.PIDMax}}, {Usage: Usage{threads, p.ThreadsMax}}}
-	list = slices.DeleteFunc(append(list, p.Cgroups...), func(u CgroupUsage) bool { return u.share() < nearLimit })
-	if len(list) == 0 {
+	var near []CgroupUsage
+	node := max(Usage{uint64(p.Tasks), p.PIDMax}.share(), Usage{uint64(p.Tasks), p.ThreadsMax}.share())
+	for _, u := range p.Cgroups {
+		// A limit of the node or of a service counts for more than that of a pod.
+		if u.share() >= nearLimit && (node < nearLimit || u.PodUID == "" && u.share() > node) {
+			near = append(near, u)
+		}
+	}
+	if len(near) == 0 {
 		return ""
 	}
-	ofPod := func(u CgroupUsage) int { return min(len(u.PodUID)+len(u.ObjectID), 1) }
-	return slices.MinFunc(list, func(a, b CgroupUsage) int {
-		return cmp.Or(ofPod(a)-ofPod(b), cmp.Compare(b.share(), a.share()))
+	return slices.MinFunc(near, func(a, b CgroupUsage) int {
+		return cmp.Or(min(len(a.PodUID), 1)-min(len(b.PodUID), 1), byShare(a, b))
 	}).Path
 }
 

@@ -88,10 +88,10 @@ func ReadDisks(ctx context.Context, root string, folders []Folder, between time.
 
 func readDiskCounters(root string) (diskCounters, error) {
 	disks, err := blockdevice.NewFS(filepath.Join(root, "proc"), filepath.Join(root, "proc")) // nothing of /sys is read
-	if err != nil {
-		return nil, fmt.Errorf("reading the counters of disks: %w", err)
+	var list []blockdevice.Diskstats
+	if err == nil {
+		list, err = disks.ProcDiskstats()
 	}
-	list, err := disks.ProcDiskstats()
 	if err == nil && len(list) == 0 {
 		err = errors.New("there are none")
 	}

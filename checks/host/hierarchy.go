@@ -238,9 +238,7 @@ func idOfCgroup(base string) string {
 			break
 		}
 	}
-	if _, rest, ok := strings.Cut(base, ":cri-containerd:"); ok { // a systemd path given to the cgroupfs driver
-		base = rest
-	}
+	base = base[strings.LastIndexByte(base, ':')+1:] // a systemd path given to the cgroupfs driver
 	if isID(base) {
 		return base
 	}

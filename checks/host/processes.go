@@ -297,17 +297,16 @@ func (p Population) started(ticks uint64) time.Time {
 
 // order returns the processes with parents before their children, and those in uninterruptible sleep after all others.
 func (p Population) order() []stat {
-	list := make([]stat, 0, len(p.all))
 	depth := make(map[int]int, len(p.all))
 	for pid, st := range p.all {
-		list = append(list, st)
 		depth[pid] = len(p.ancestors(st))
 		if st.state == 'D' {
 			depth[pid] += 1000
 		}
 	}
-	slices.SortFunc(list, func(a, b stat) int { return cmp.Or(depth[a.pid]-depth[b.pid], a.pid-b.pid) })
-	return list
+	return slices.SortedFunc(maps.Values(p.all), func(a, b stat) int {
+		return cmp.Or(depth[a.pid]-depth[b.pid], a.pid-b.pid)
+	})
 }
 
 // ancestors returns the parents of a process, nearest first. Process ids are read one after the other, so a reused id
@@ -413,30 +412,22 @@ func (p Population) of(roles ...Role) []Process {
 }
 
 // byWorth returns the processes in the order in which they are worth reading: the runtime, the kubelet, shims and what
-// they run for the runtime, the processes of containers, the host's others, and kernel threads.
+// they run for the runtime, others, and kernel threads.
 func (p Population) byWorth() []stat {
-	ranks := make(map[int]int, len(p.all))
-	list := make([]stat, 0, len(p.all))
-	for pid, st := range p.all {
-		ranks[pid] = p.rank(st)
-		list = append(list, st)
-	}
-	slices.SortFunc(list, func(a, b stat) int { return cmp.Or(ranks[a.pid]-ranks[b.pid], a.pid-b.pid) })
-	return list
+	return slices.SortedFunc(maps.Values(p.all), func(a, b stat) int {
+		return cmp.Or(p.rank(a)-p.rank(b), a.pid-b.pid)
+	})
 }
 
 func (p Population) rank(st stat) int {
 	roles := []Role{RoleRuntime, RoleKubelet, RoleShim, RoleOCI, RoleCNI}
-	inContainer := func(a stat) bool { return p.roles[a.pid].Role == RoleShim }
 	switch i := slices.Index(roles, p.roles[st.pid].Role); {
 	case i >= 0:
 		return i
 	case st.kernel:
-		return len(roles) + 2
-	case slices.ContainsFunc(p.ancestors(st), inContainer):
-		return len(roles)
+		return len(roles) + 1
 	}
-	return len(roles) + 1
+	return len(roles)
 }
 
 // setOwners sets each owner to what its process belongs to: by the process's role, and by its cgroups as far as those

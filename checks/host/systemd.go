@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"math"
-	"net"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -105,7 +104,7 @@ func AskSystemd(ctx context.Context, root string, kubeletUnits, runtimeUnits []s
 	s, c := compareConns(private, bus)
 	switch {
 	case s.Answered:
-		err := c.describe(ctx, &s, kubeletUnits, runtimeUnits)
+		err := c.describe(&s, kubeletUnits, runtimeUnits)
 		return s, err
 	case s.Hung:
 		return s, nil
@@ -164,11 +163,8 @@ func (c *conn) open() {
 func (c *conn) dial() (*dbus.Conn, error) {
 	// A path may hold what separates the parts of an address.
 	conn, err := dbus.Dial("unix:path="+dbus.EscapeBusAddressValue(c.socket), dbus.WithContext(c.ctx))
-	if op, ok := errors.AsType[*net.OpError](err); ok {
-		err = op.Err // without the socket's name once more
-	}
 	if err != nil {
-		return nil, fmt.Errorf("connecting to %s: %w", c.socket, err)
+		return nil, err
 	}
 	// The number of the user, since looking up its name could ask a directory on the network.
 	err = conn.Auth([]dbus.Auth{dbus.AuthExternal(strconv.Itoa(os.Getuid()))})
@@ -195,7 +191,7 @@ func (c *conn) property(name string) (string, error) {
 	return short(text[strings.LastIndexByte(text, ' ')+1:]), nil
 }
 
-func (c *conn) describe(ctx context.Context, s *Systemd, kubeletUnits, runtimeUnits []string) error {
+func (c *conn) describe(s *Systemd, kubeletUnits, runtimeUnits []string) error {
 	late := time.AfterFunc(answersPatience, c.close)
 	defer late.Stop()
 	err := c.count(s)
@@ -204,9 +200,6 @@ func (c *conn) describe(ctx context.Context, s *Systemd, kubeletUnits, runtimeUn
 	}
 	if err == nil {
 		s.Runtime, err = c.inUse(runtimeUnits)
-	}
-	if err != nil && c.ctx.Err() != nil && ctx.Err() == nil {
-		return fmt.Errorf("not all answers within %v: %w", answersPatience, err)
 	}
 	return err
 }

@@ -53,8 +53,7 @@ type ZombieParent struct {
 }
 
 // ReadTasks looks at all processes, and twice at the threads in uninterruptible sleep. One that has not been switched
-// to in between is blocked, as the kernel's own watch for hung tasks has it (kernel/hung_task.c); where the number of
-// switches cannot be read, the same place has to do.
+// to in between is blocked, as the kernel's own watch for hung tasks has it (kernel/hung_task.c).
 //
 // Only the thread's own file shows whether it sleeps so, and in a daemon written in Go it is hardly ever the main
 // one. So the threads are read one by one: first those of processes with a role, then those of containers, then the
@@ -119,7 +118,7 @@ type suspect struct {
 	BlockedTask
 	dir      string // of the thread
 	start    uint64
-	switches string // how often it has been switched away from; empty when not known
+	switches string // how often it has been switched away from
 }
 
 // suspects reads up to limit threads.
@@ -166,10 +165,7 @@ func (s suspect) stayed() bool {
 	if err != nil || st.state != 'D' || st.start != s.start {
 		return false
 	}
-	if s.switches != "" {
-		return switches(s.dir) == s.switches
-	}
-	return wchan(s.dir) == s.Wchan
+	return switches(s.dir) == s.switches
 }
 
 // explain adds owners and stacks, as far as they can be read.

@@ -58,7 +58,7 @@ func ReadSettings(ctx context.Context, root string, pid int) (Settings, error) {
 	s.RootDir = cmp.Or(kubeletconfig.Last(flags, "root-dir"), defaultRootDir)
 	s.CertDir = cmp.Or(kubeletconfig.Last(flags, "cert-dir"), defaultCertDir)
 	s.Kubeconfig = kubeletconfig.Last(flags, "kubeconfig")
-	s.NodeName = nodeName(all, &s, cmp.Or(kubeletconfig.Last(flags, "hostname-override"), hostName(all, root, pid)))
+	s.NodeName = nodeName(all, &s, kubeletconfig.Last(flags, "hostname-override"))
 	s.Harmful = harmful(&s)
 	if hasRancherEviction(&s) {
 		s.Own = "evictionHard names imagefs.available and nodefs.available alone, as K3s and RKE2 have it by default: " +
@@ -135,18 +135,12 @@ func nodeName(all files, s *Settings, otherwise string) string {
 			}
 		}
 	}
-	return strings.ToLower(oneLine(otherwise))
-}
-
-// hostName is the host's name as the kubelet sees it. The kernel shows each reader the name of the reader's UTS
-// namespace: to a pod, the pod's. There the file has to do from which the host takes its name at boot.
-func hostName(all files, root string, pid int) string {
-	name := "/proc/sys/kernel/hostname"
-	if apart(root, pid, "uts") {
-		name = "/etc/hostname"
+	if otherwise == "" {
+		// In a pod, /proc/sys/kernel/hostname is the pod's. The host takes its name from this file at boot.
+		text, _ := all.read("/etc/hostname")
+		otherwise = string(text)
 	}
-	text, _ := all.read(name)
-	return string(text)
+	return strings.ToLower(oneLine(otherwise))
 }
 
 // errOtherNetwork is why nothing is asked where 127.0.0.1 is another place.
