@@ -98,49 +98,6 @@ func TestReadCgroupsHybrid(t *testing.T) {
 	})
 }
 
-func TestReadCgroupsWithout(t *testing.T) {
-	n := newNode(t)
-	n.write("proc/1/mountinfo", "22 27 0:21 / /proc rw,relatime - proc proc rw\n")
-	if got, err := ReadCgroups(t.Context(), n.root, n.people(), 0); err == nil {
-		t.Errorf("ReadCgroups without cgroups = %+v, no error", got)
-	}
-}
-
-func TestReadFreezers(t *testing.T) {
-	v1 := func(state, self string) map[string]string {
-		return map[string]string{"freezer.state": state, "freezer.self_freezing": self, "tasks": "1\n2\n"}
-	}
-	v2 := func(events, self string) map[string]string {
-		return map[string]string{"cgroup.events": events, "cgroup.freeze": self, "cgroup.threads": "1\n2\n"}
-	}
-	tests := []struct {
-		name  string
-		files map[string]string
-		read  func(string) (FrozenCgroup, bool)
-		want  FrozenCgroup
-		ok    bool
-	}{
-		{"thawed", v1("THAWED\n", "0"), readFreezer, FrozenCgroup{}, false},
-		{"frozen", v1("FROZEN\n", "1"), readFreezer, FrozenCgroup{Self: true, Tasks: 2}, true},
-		{"frozen from above", v1("FROZEN\n", "0"), readFreezer, FrozenCgroup{Tasks: 2}, true},
-		{"freezing", v1("FREEZING\n", "1"), readFreezer, FrozenCgroup{Self: true, Freezing: true, Tasks: 2}, true},
-		{"v2 thawed", v2("populated 1\nfrozen 0\n", "0"), readFreeze, FrozenCgroup{}, false},
-		{"v2 frozen", v2("populated 1\nfrozen 1\n", "1"), readFreeze, FrozenCgroup{Self: true, Tasks: 2}, true},
-		{"v2 freezing", v2("populated 1\nfrozen 0\n", "1"), readFreeze, FrozenCgroup{Self: true, Freezing: true, Tasks: 2}, true},
-		{"v2 before 5.2", map[string]string{"cgroup.events": "populated 1\n"}, readFreeze, FrozenCgroup{}, false},
-		{"the root", nil, readFreeze, FrozenCgroup{}, false},
-	}
-	for _, tt := range tests {
-		n := newNode(t)
-		for name, content := range tt.files {
-			n.write(name, content)
-		}
-		if got, ok := tt.read(n.root); got != tt.want || ok != tt.ok {
-			t.Errorf("%s: %+v, %v; want %+v, %v", tt.name, got, ok, tt.want, tt.ok)
-		}
-	}
-}
-
 func TestParseCPU(t *testing.T) {
 	for in, want := range map[string]float64{
 		"max 100000\n": 0, "50000 100000\n": 0.5, "200000\n 100000\n ": 2, "": 0, "5 0": 0, "-1\n 100000\n": 0,

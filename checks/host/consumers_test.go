@@ -264,23 +264,6 @@ func TestConsumersLeaveBehind(t *testing.T) {
 	}
 }
 
-func TestResident(t *testing.T) {
-	n := newNode(t)
-	for pid, pages := range map[int]int{10: 7, 11: 900, 12: 0, 13: 30, 14: 30} {
-		st := stat{pid: pid, ppid: 1, comm: fmt.Sprint("p", pid), state: 'S', start: 5, rss: pages * os.Getpagesize()}
-		n.write(fmt.Sprintf("proc/%d/stat", pid), statLineOf(st))
-	}
-	page := uint64(os.Getpagesize())
-	n.write("proc/1/mountinfo", mountinfoV2)
-	n.memoryIn(cg2+"/system.slice/a.service", 1, 0, 0, "max")
-	n.write("proc/11/cgroup", "0::/system.slice/a.service\n")
-	want := []ResidentMemory{{PID: 11, Name: "p11", Bytes: 900 * page, Owner: Owner{Unit: "a.service"}}, {PID: 13, Name: "p13", Bytes: 30 * page}, {PID: 14, Name: "p14", Bytes: 30 * page}}
-	got, err := ReadConsumers(t.Context(), n.root, n.people(), Pressure{}, PIDs{})
-	if diff := cmp.Diff(want, got.Resident); diff != "" || err != nil {
-		t.Errorf("%v (-want +got):\n%s", err, diff)
-	}
-}
-
 func TestProcessGroups(t *testing.T) {
 	bomb := func(n int) []stat { // each the child of the one before
 		var list []stat

@@ -49,49 +49,6 @@ func TestParseHierarchies(t *testing.T) {
 	}
 }
 
-func TestHierarchyDir(t *testing.T) {
-	tests := []struct{ base, cgroup, want string }{
-		{"/", "/system.slice/x.service", "/host/sys/fs/cgroup/system.slice/x.service"},
-		{"/", "/", "/host/sys/fs/cgroup"},
-		{"/docker/x", "/docker/x/kubelet", "/host/sys/fs/cgroup/kubelet"},
-		{"/docker/x", "/docker/x", "/host/sys/fs/cgroup"},
-		{"/docker/x", "/docker/xy", ""},
-		{"/docker/x", "/system.slice", ""},
-		{"/", "/../../etc", ""},
-		{"/", "", "/host/sys/fs/cgroup"},
-		{"/", "x", ""},
-	}
-	for _, tt := range tests {
-		got, err := hierarchy{point: "/host/sys/fs/cgroup", base: tt.base}.folder(tt.cgroup)
-		if got != tt.want || (err == nil) != (tt.want != "") {
-			t.Errorf("folder of %q below %q = %q, %v; want %q", tt.cgroup, tt.base, got, err, tt.want)
-		}
-	}
-}
-
-func TestCgroupOf(t *testing.T) {
-	const hybrid = "8:pids:/system.slice/kubelet.service\n3:cpu,cpuacct:/a:b\n1:name=systemd:/s\n0::/u\n"
-	tests := []struct {
-		controller string
-		unified    bool
-		want       string
-	}{
-		{"pids", false, "/system.slice/kubelet.service"},
-		{"cpuacct", false, "/a:b"},
-		{"cpu", false, "/a:b"},
-		{"pids", true, "/u"},
-		{"memory", false, ""},
-	}
-	for _, tt := range tests {
-		if got := (hierarchy{unified: tt.unified}).cgroupOf(parseMemberships(hybrid), tt.controller); got != tt.want {
-			t.Errorf("cgroup for %s, unified %v = %q; want %q", tt.controller, tt.unified, got, tt.want)
-		}
-	}
-	if got := (hierarchy{unified: true}).cgroupOf(parseMemberships("0::/gone.service (deleted)\n"), "cpu"); got != "/gone.service" {
-		t.Errorf("of a removed cgroup: %q", got)
-	}
-}
-
 func TestOwnerOfCgroup(t *testing.T) {
 	tests := []struct {
 		cgroup string
@@ -127,21 +84,6 @@ func TestOwnerOfCgroup(t *testing.T) {
 	}
 	if got, want := ownerOfCgroups(parseMemberships("9:pids:/\n1:name=systemd:/system.slice/x.service\n")), (Owner{Unit: "x.service"}); got != want {
 		t.Errorf("owner = %+v, want %+v", got, want)
-	}
-}
-
-func TestKubepods(t *testing.T) {
-	for cgroup, want := range map[string][2]bool{
-		"/kubepods":                             {true, false},
-		"/kubepods/burstable/pod1":              {false, true},
-		"/kubepods.slice/kubepods-pod1.slice":   {false, true},
-		"/kubelet.slice/kubelet-kubepods.slice": {true, false},
-		"/system.slice/kubelet.service":         {false, false},
-		"/":                                     {false, false},
-	} {
-		if got := [2]bool{isKubepods(cgroup), inKubepods(cgroup)}; got != want {
-			t.Errorf("%s: is and in = %v, want %v", cgroup, got, want)
-		}
 	}
 }
 

@@ -2,9 +2,7 @@ package host
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
-	"os"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -52,22 +50,6 @@ func TestReadInotify(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("ReadInotify (-want +got):\n%s", diff)
-	}
-}
-
-func TestCountInotify(t *testing.T) {
-	n := newNode(t)
-	n.watcher(20, 0, 4)
-	dir := n.root + "/proc/20"
-	instances, watches, looked, err := countInotify(dir, 100)
-	if instances != 4 || watches != 8 || looked != 6 || err != nil {
-		t.Errorf("countInotify = %d, %d, %d looked at, %v", instances, watches, looked, err)
-	}
-	if _, _, looked, err := countInotify(dir, 3); looked != 3 || err == nil {
-		t.Errorf("countInotify of the first 3: %d looked at, %v", looked, err)
-	}
-	if _, _, _, err := countInotify(n.root+"/proc/99", 3); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("of a process that is gone: %v", err)
 	}
 }
 

@@ -56,14 +56,3 @@ func TestProbable(t *testing.T) {
 		t.Errorf("of too many, %d and %d left", len(systems), left)
 	}
 }
-
-func TestMountKinds(t *testing.T) {
-	for kind, want := range map[string][2]bool{
-		"nfs4": {true, false}, "nfs": {true, false}, "nfsd": {false, true}, "fuse.s3fs": {true, false}, "fuseblk": {true, false},
-		"fusectl": {false, true}, "9p": {true, false}, "ceph": {true, false}, "ext4": {}, "tmpfs": {false, true}, "overlay": {},
-	} {
-		if got := [2]bool{remote(kind), inMemory(kind)}; got != want {
-			t.Errorf("%s: remote and in memory are %v, want %v", kind, got, want)
-		}
-	}
-}

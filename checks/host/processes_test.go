@@ -268,7 +268,7 @@ func TestByWorth(t *testing.T) {
 	for _, st := range n.people().byWorth() {
 		order = append(order, st.pid)
 	}
-	if diff := cmp.Diff([]int{20, 40, 30, 31, 10, 2}, order); diff != "" {
+	if diff := cmp.Diff([]int{20, 40, 30, 10, 31, 2}, order); diff != "" {
 		t.Errorf("order (-want +got):\n%s", diff)
 	}
 }
@@ -349,14 +349,6 @@ func FuzzReadStat(f *testing.F) {
 			t.Errorf("%q is %+v", line, st)
 		}
 	})
-}
-
-func TestStateWord(t *testing.T) {
-	for state, want := range map[byte]string{'D': "uninterruptible sleep", 'T': "stopped", 'x': "state x"} {
-		if got := (Process{State: state}).StateWord(); got != want {
-			t.Errorf("StateWord of %c = %q, want %q", state, got, want)
-		}
-	}
 }
 
 func BenchmarkProcesses(b *testing.B) {

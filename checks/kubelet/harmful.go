@@ -33,9 +33,19 @@ func harmful(s *Settings) []Setting {
 	}
 	switch t := s.RequestTimeout; {
 	case t >= plegThreshold:
-		add("runtimeRequestTimeout", t, "One CRI call that hangs holds the relist past PLEG's threshold of %s.", plegThreshold)
+		add(
+			"runtimeRequestTimeout",
+			t,
+			"One CRI call that hangs holds the relist past PLEG's threshold of %s.",
+			plegThreshold,
+		)
 	case t < shortestRequest:
-		add("runtimeRequestTimeout", t, "Calls that a busy runtime still works on are ended after %s and begun again.", t)
+		add(
+			"runtimeRequestTimeout",
+			t,
+			"Calls that a busy runtime still works on are ended after %s and begun again.",
+			t,
+		)
 	}
 	if s.EventedPLEG {
 		add("featureGates.EventedPLEG", true, "This alpha feature has started containers twice and broken static pods "+

@@ -220,8 +220,8 @@ func TestReadSettingsOfNoKubelet(t *testing.T) {
 
 func TestHarmfulTimeouts(t *testing.T) {
 	for timeout, want := range map[time.Duration]string{
-		2 * time.Minute:        "",
-		30 * time.Second:       "",
+		2 * time.Minute:    "",
+		30 * time.Second:   "",
 		3*time.Minute - 1:  "",
 		3 * time.Minute:    "past PLEG's threshold",
 		30*time.Second - 1: "are ended after",
