@@ -26,14 +26,7 @@ type instants struct {
 // ReadClock reads the clocks twice. They are the machine's, in whatever container kdiag runs. While chrony or ntpd
 // slews, the two clocks are slewed alike and Jumped stays next to nothing; a step shows in full.
 func ReadClock(ctx context.Context, between time.Duration) (Clock, error) {
-	before, err := readInstants()
-	if err != nil {
-		return Clock{}, err
-	}
-	if err := pause(ctx, between); err != nil {
-		return Clock{}, fmt.Errorf("looking at the clocks a second time: %w", err)
-	}
-	after, err := readInstants()
+	before, after, _, err := twice(ctx, between, readInstants)
 	if err != nil {
 		return Clock{}, err
 	}

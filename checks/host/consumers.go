@@ -219,11 +219,11 @@ func ReadConsumers(
 		var g groups
 		r := groupReader{short, at, root}
 		var errs [4]error
-		g.Memory, errs[0] = r.memoryConsumers(all)
+		g.Memory, errs[0] = r.most(all, "memory", "")
 		if m := pressure.Memory; m != nil && m.Full.Avg10 > 0 {
 			g.Stalled, errs[1] = r.stalled(all)
 		}
-		g.PIDs, errs[2] = r.pidConsumers(all, below)
+		g.PIDs, errs[2] = r.most(all, "pids", below)
 		if below != "" {
 			g.members, errs[3] = r.members(all, below)
 		}
@@ -253,36 +253,45 @@ type groupReader struct {
 	root string
 }
 
-// memoryConsumers finds the groups with most memory. The working set is the usage less the file pages that were not
-// used lately, as the kubelet has it from cAdvisor (setMemoryStats in container/libcontainer/handler.go).
-func (r groupReader) memoryConsumers(all hierarchies) ([]Consumer, error) {
-	h, err := all.of("memory")
+// most finds the groups with most of what a controller counts, among all or below one. Of memory that is the working
+// set: the usage less the file pages that were not used lately, as the kubelet has it from cAdvisor (setMemoryStats in
+// container/libcontainer/handler.go).
+func (r groupReader) most(all hierarchies, controller, below string) ([]Consumer, error) {
+	h, err := all.of(controller)
 	if err != nil {
 		return nil, err
 	}
-	usage, limit, total := "memory.current", "memory.max", ""
-	if !h.unified {
+	usage, limit, total := "pids.current", "pids.max", ""
+	switch memory := controller == "memory"; {
+	case memory && h.unified:
+		usage, limit = "memory.current", "memory.max"
+	case memory:
 		usage, limit, total = "memory.usage_in_bytes", "memory.limit_in_bytes", "total_" // with what is below
 	}
-	groups, err := r.consumers(h, "", usage)
-	if err == nil && len(groups) == 0 {
+	var groups []Consumer
+	err = r.ownerGroups(h, below, func(cgroup, dir string) {
+		if n, err := readUint(r.root, dir, usage); err == nil && n > 0 {
+			groups = append(groups, Consumer{Path: cgroup, Dir: dir, Usage: Usage{Current: n}, Owner: ownerOfCgroup(cgroup)})
+		}
+	})
+	if err == nil && len(groups) == 0 && controller == "memory" {
 		err = fmt.Errorf("no control group has %s", usage)
 	}
 	return heaviest(groups, func(g *Consumer) bool {
 		dir := filepath.Join(r.root, g.Dir)
 		r.at.enter("%s", dir)
-		stat, err := readSmall(dir, "memory.stat")
-		if err != nil {
-			return false // removed meanwhile
+		if g.Max, _ = readUint(dir, limit); g.Max >= noMemoryLimit {
+			g.Max = 0
 		}
+		if controller != "memory" {
+			return true
+		}
+		stat, err := readSmall(dir, "memory.stat")
 		idle, _ := keyed(stat, total+"inactive_file")
 		g.Current -= min(idle, g.Current)
 		g.Shmem, _ = keyed(stat, total+"shmem")
 		g.Files, _ = keyed(stat, total+"active_file")
-		if g.Max, _ = readUint(dir, limit); g.Max >= noMemoryLimit {
-			g.Max = 0
-		}
-		return true
+		return err == nil // else removed meanwhile
 	}), err
 }
 
@@ -304,19 +313,6 @@ func (r groupReader) stalled(all hierarchies) ([]StalledGroup, error) {
 	}), err
 }
 
-// pidConsumers finds the groups with most processes and threads, among all or below one.
-func (r groupReader) pidConsumers(all hierarchies, below string) ([]Consumer, error) {
-	h, err := all.of("pids")
-	if err != nil {
-		return nil, err
-	}
-	groups, err := r.consumers(h, below, "pids.current")
-	return heaviest(groups, func(g *Consumer) bool {
-		g.Max, _ = readUint(r.root, g.Dir, "pids.max")
-		return true
-	}), err
-}
-
 // members reads which processes are in a group and below it.
 func (r groupReader) members(all hierarchies, cgroup string) (map[int]bool, error) {
 	h, _ := all.of("pids")
@@ -335,20 +331,6 @@ func (r groupReader) members(all hierarchies, cgroup string) (map[int]bool, erro
 		return true
 	})
 	return members, err
-}
-
-// consumers returns the owner groups, of all or below one group, with the number in one of their files.
-func (r groupReader) consumers(h hierarchy, below, file string) ([]Consumer, error) {
-	var list []Consumer
-	err := r.ownerGroups(h, below, func(cgroup, dir string) {
-		if n, err := readUint(r.root, dir, file); err == nil && n > 0 {
-			list = append(
-				list,
-				Consumer{Path: cgroup, Dir: dir, Usage: Usage{Current: n}, Owner: ownerOfCgroup(cgroup)},
-			)
-		}
-	})
-	return list, err
 }
 
 // ownerGroups visits the groups that are worth a name, of all or below one, with their folders on the host: pods,

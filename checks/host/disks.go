@@ -5,11 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"path"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"github.com/prometheus/procfs"
@@ -55,20 +53,11 @@ func number(d blockdevice.Diskstats) string {
 // Partitions are part of their disk; a device mapper's device and the disks below it are all returned. An error beside
 // disks is why it is not known which folders lie on them.
 func ReadDisks(ctx context.Context, root string, folders []Folder, between time.Duration) ([]Disk, error) {
-	began := time.Now()
-	before, err := readDiskCounters(root)
+	before, after, over, err := twice(ctx, between, func() (diskCounters, error) { return readDiskCounters(root) })
 	if err != nil {
 		return nil, err
 	}
 	on, under := foldersOn(root, folders, before)
-	if err := pause(ctx, between-time.Since(began)); err != nil {
-		return nil, fmt.Errorf("reading the counters of disks a second time: %w", err)
-	}
-	over := time.Since(began)
-	after, err := readDiskCounters(root)
-	if err != nil {
-		return nil, err
-	}
 	var disks []Disk
 	for name, now := range after {
 		d, ok := diskBetween(before[name], now, over)
@@ -206,55 +195,51 @@ func ReadWriters(ctx context.Context, people Population, between time.Duration) 
 	if people.all == nil {
 		return nil, people.gap()
 	}
-	began := time.Now()
-	before, _, err := people.written(ctx)
+	before, after, over, err := twice(ctx, between, func() (written, error) { return people.written(ctx) })
 	if err != nil {
 		return nil, err
 	}
-	if err := pause(ctx, between-time.Since(began)); err != nil {
-		return nil, fmt.Errorf("reading what processes wrote a second time: %w", err)
-	}
-	over := time.Since(began)
-	after, denied, err := people.written(ctx)
-	if err != nil {
-		return nil, err
-	}
-	writers := topWriters(before, after, over)
+	writers := topWriters(before.bytes, after.bytes, over)
 	pids := map[*Owner]int{}
 	for i := range writers {
 		writers[i].Name = people.all[writers[i].PID].comm
 		pids[&writers[i].Owner] = writers[i].PID
 	}
 	err = people.setOwners(ctx, pids)
-	if denied > 0 {
-		all := denied + len(after)
-		err = errors.Join(err, fmt.Errorf("reading what processes wrote: no permission for %d of %d", denied, all))
+	if after.denied > 0 {
+		err = errors.Join(err, fmt.Errorf("reading what processes wrote: no permission for %d of %d",
+			after.denied, after.denied+len(after.bytes)))
 	}
 	return writers, err
 }
 
-// written returns how many bytes each process has written to disks since it began, without those that were truncated
-// away before, and the number of processes whose counters may not be read.
-func (p Population) written(ctx context.Context) (all map[int]uint64, denied int, err error) {
-	all = map[int]uint64{}
-	for _, pid := range slices.Sorted(maps.Keys(p.all)) {
+// written is how many bytes each process has written to disks since it began, without those that were truncated away
+// before, and the number of processes whose counters may not be read.
+type written struct {
+	bytes  map[int]uint64
+	denied int
+}
+
+func (p Population) written(ctx context.Context) (written, error) {
+	w := written{bytes: map[int]uint64{}}
+	for pid := range p.all {
 		if err := ctx.Err(); err != nil {
-			return nil, 0, fmt.Errorf("reading what processes wrote: %w", err)
+			return w, fmt.Errorf("reading what processes wrote: %w", err)
 		}
 		b, err := readSmall(p.dir(pid), "io")
-		written, counted := keyed(b, "write_bytes:")
+		bytes, counted := keyed(b, "write_bytes:")
 		canceled, _ := keyed(b, "cancelled_write_bytes:")
 		switch {
 		case errors.Is(err, os.ErrPermission):
-			denied++
+			w.denied++
 		case counted:
-			all[pid] = written - min(written, canceled)
+			w.bytes[pid] = bytes - min(bytes, canceled)
 		}
 	}
-	if len(all) == 0 && denied == 0 { // CONFIG_TASK_IO_ACCOUNTING
-		return nil, 0, errors.New("reading what processes wrote: this kernel does not count it")
+	if len(w.bytes) == 0 && w.denied == 0 { // CONFIG_TASK_IO_ACCOUNTING
+		return w, errors.New("reading what processes wrote: this kernel does not count it")
 	}
-	return all, denied, nil
+	return w, nil
 }
 
 // topWriters returns who wrote most between two reads, most first.
