@@ -25,7 +25,7 @@ const (
 	// answerPatience is for the first answer. A systemd that is well answers within milliseconds; runc, which waits
 	// without end (opencontainers/runc#3904), holds up a pod as long as that takes.
 	answerPatience = 5 * time.Second
-	// leastHang is how long a connection that the end of the command cuts short must have been silent to hang.
+	// leastHang is how long a connection that the end of the command cuts short must have been without an answer to hang.
 	leastHang = time.Second
 	// answersPatience is for all answers that follow.
 	answersPatience = 10 * time.Second
@@ -97,8 +97,8 @@ func AskSystemd(ctx context.Context, root string, kubeletUnits, runtimeUnits []s
 	both.Go(private.open)
 	both.Go(bus.open)
 	both.Wait()
-	silent := !private.answered && !private.hung && !bus.answered && !bus.hung
-	if err := ctx.Err(); err != nil && silent {
+	unanswered := !private.answered && !private.hung && !bus.answered && !bus.hung
+	if err := ctx.Err(); err != nil && unanswered {
 		return Systemd{}, fmt.Errorf("asking systemd: %w", err)
 	}
 	s, c := compareConns(private, bus)

@@ -79,7 +79,7 @@ func FuzzNewUnit(f *testing.F) {
 	})
 }
 
-// TestAskSystemdCutShort wants the end of the command to be no silence of systemd's, and the socket to be named once.
+// TestAskSystemdCutShort wants the end of the command not to count as a hang, and the socket to be named once.
 func TestAskSystemdCutShort(t *testing.T) {
 	root := t.TempDir()
 	for _, dir := range []string{"run/systemd/system", "run/dbus"} {
@@ -91,14 +91,14 @@ func TestAskSystemdCutShort(t *testing.T) {
 	if _, err := AskSystemd(t.Context(), root, nil, nil); err == nil || strings.Count(err.Error(), socket) != 1 {
 		t.Errorf("without a socket: %v", err)
 	}
-	silent, err := net.Listen("unix", socket) // takes what comes, and says nothing
+	mute, err := net.Listen("unix", socket) // accepts and never answers
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer silent.Close()
+	defer mute.Close()
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
-		if conn, err := silent.Accept(); err == nil {
+		if conn, err := mute.Accept(); err == nil {
 			_, _ = conn.Read(make([]byte, 1)) // it is asking
 		}
 		cancel()

@@ -41,11 +41,11 @@ func apiserver(t *testing.T, i issuer, from, to time.Time, skew time.Duration) *
 }
 
 func TestAskServer(t *testing.T) {
-	authority, stranger := newIssuer(t), newIssuer(t)
+	authority, other := newIssuer(t), newIssuer(t)
 	hour := time.Hour
 	good := apiserver(t, authority, time.Now().Add(-hour), time.Now().Add(hour), -10*time.Minute)
 	expired := apiserver(t, authority, time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(2021, 1, 1, 0, 0, 0, 0, time.UTC), 0)
-	strange := apiserver(t, stranger, time.Now().Add(-hour), time.Now().Add(hour), 0)
+	foreign := apiserver(t, other, time.Now().Add(-hour), time.Now().Add(hour), 0)
 	refused := "https://" + refusing(t)
 	certificate, key := authority.node()
 	byCertificate := "client-certificate: n.pem\n    client-key: n.pem"
@@ -66,7 +66,7 @@ func TestAskServer(t *testing.T) {
 		{"expired", expired.URL, byCertificate, Server{
 			TLSError: "is after 2021-01-01T00:00:00Z",
 		}},
-		{"of another authority", strange.URL, byCertificate, Server{
+		{"of another authority", foreign.URL, byCertificate, Server{
 			TLSError: "certificate signed by unknown authority",
 		}},
 		{"of another name", strings.Replace(good.URL, "127.0.0.1", "localhost", 1), byCertificate, Server{
