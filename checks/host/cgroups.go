@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -56,7 +58,7 @@ func ReadCgroups(ctx context.Context, root string, people Population, between ti
 		cpu, _ := all.of("cpu")
 		throttlers := people.throttlers(at, cpu)
 		c := Cgroups{Version: all.version(), Dying: -1}
-		err = errors.Join(people.gap(), c.count(at, people, all), c.findFrozen(ctx, at, root, all))
+		err = errors.Join(people.gap(), c.count(at, root, all), c.findFrozen(ctx, at, root, all))
 		if len(throttlers) == 0 {
 			return c, err
 		}
@@ -64,7 +66,7 @@ func ReadCgroups(ctx context.Context, root string, people Population, between ti
 			return c, errors.Join(err, fmt.Errorf("looking at cpu.stat again: %w", e))
 		}
 		for _, t := range throttlers {
-			if q, ok := readQuota(t.dir, cpu.unified); ok {
+			if q, err := readQuota(t.dir, cpu.unified); err == nil {
 				c.Throttled = append(c.Throttled, t.until(q))
 			}
 		}
@@ -72,43 +74,39 @@ func ReadCgroups(ctx context.Context, root string, people Population, between ti
 	})
 }
 
-// count reads how many cgroups there are. Version 1 does not count the dying ones apart.
-func (c *Cgroups) count(at *position, people Population, all hierarchies) error {
+// count reads how many cgroups there are. Version 1 does not count the dying ones apart, and the kernel does since
+// Linux 4.14.
+func (c *Cgroups) count(at *position, root string, all hierarchies) error {
 	if c.Version == 2 {
 		h, _ := all.unified()
-		b, err := readSmall(people.root, h.point, "cgroup.stat")
+		b, err := readSmall(root, h.point, "cgroup.stat")
 		if err != nil {
 			return fmt.Errorf("counting cgroups: %w", err)
 		}
-		c.Total, c.Dying = parseCgroupStat(b)
+		total, _ := keyed(b, "nr_descendants")
+		c.Total = int(min(total, math.MaxInt32))
+		if dying, ok := keyed(b, "nr_dying_descendants"); ok {
+			c.Dying = int(min(dying, math.MaxInt32))
+		}
 		return nil
 	}
 	at.enter("the number of cgroups")
-	controllers, err := people.proc.CgroupSummarys()
+	b, err := readSmall(root, "proc/cgroups")
 	if err != nil {
 		return fmt.Errorf("counting cgroups: %w", err)
 	}
 	c.ByController = map[string]int{}
-	for _, controller := range controllers {
-		if controller.Hierarchy > 0 { // else it is not mounted in version 1
-			c.ByController[controller.SubsysName] = controller.Cgroups
-			c.Total = max(c.Total, controller.Cgroups)
+	for line := range strings.Lines(string(b)) {
+		f := strings.Fields(line) // name, hierarchy, number, enabled; hierarchy 0 is not mounted in version 1
+		if len(f) != 4 || f[1] == "0" {
+			continue
+		}
+		if n, err := strconv.Atoi(f[2]); err == nil {
+			c.ByController[f[0]] = n
+			c.Total = max(c.Total, n)
 		}
 	}
 	return nil
-}
-
-// parseCgroupStat reads cgroup.stat of version 2. The kernel counts the dying since Linux 4.14.
-func parseCgroupStat(b []byte) (total, dying int) {
-	const most = 1_000_000_000 // so that an absurd number fits
-	dying = -1
-	if n, ok := keyed(b, "nr_descendants"); ok {
-		total = int(min(n, most))
-	}
-	if n, ok := keyed(b, "nr_dying_descendants"); ok {
-		dying = int(min(n, most))
-	}
-	return total, dying
 }
 
 // findFrozen finds the frozen cgroups of every hierarchy that can freeze: a hybrid has two.
@@ -118,21 +116,19 @@ func (c *Cgroups) findFrozen(ctx context.Context, at *position, root string, all
 		read := readFreezer
 		if h.unified {
 			read = readFreeze
-		} else if freezer, _ := all.of("freezer"); freezer.point != h.point {
+		} else if !slices.Contains(h.options, "freezer") {
 			continue
 		}
-		err := walk(ctx, at, filepath.Join(root, h.point), maxCgroups, func(cgroup, dir string, _ int) bool {
-			f, ok := read(dir)
-			f.Path, f.Owner = cgroup, ownerOfCgroup(cgroup)
-			// One without tasks that is not frozen itself lies between one that is and those with tasks.
-			if ok && len(c.Frozen) < maxFrozen && (f.Self || f.Tasks > 0) {
-				c.Frozen = append(c.Frozen, f)
-			}
-			return true
-		})
-		if err != nil {
-			failed = errors.Join(failed, fmt.Errorf("looking for frozen cgroups: %w", err))
-		}
+		failed = errors.Join(failed, walk(ctx, at, filepath.Join(root, h.point), maxCgroups,
+			func(cgroup, dir string, _ int) bool {
+				f, ok := read(dir)
+				f.Path, f.Owner = cgroup, ownerOfCgroup(cgroup)
+				// One without tasks that is not frozen itself lies between one that is and those with tasks.
+				if ok && len(c.Frozen) < maxFrozen && (f.Self || f.Tasks > 0) {
+					c.Frozen = append(c.Frozen, f)
+				}
+				return true
+			}))
 	}
 	return failed
 }
@@ -151,10 +147,10 @@ func readFreezer(dir string) (FrozenCgroup, bool) {
 // readFreeze reads the freezer of version 2 (since Linux 5.2), where a task in uninterruptible sleep keeps a cgroup
 // from being frozen.
 func readFreeze(dir string) (FrozenCgroup, bool) {
-	events, errEvents := readSmall(dir, "cgroup.events")
-	self, errSelf := readUint(dir, "cgroup.freeze")
+	events, _ := readSmall(dir, "cgroup.events")
+	self, _ := readUint(dir, "cgroup.freeze")
 	frozen, _ := keyed(events, "frozen")
-	if errEvents != nil || errSelf != nil || self != 1 && frozen != 1 {
+	if self != 1 && frozen != 1 {
 		return FrozenCgroup{}, false
 	}
 	return FrozenCgroup{Self: self == 1, Freezing: frozen != 1, Tasks: countTasks(dir, "cgroup.threads")}, true
@@ -173,11 +169,11 @@ type quota struct {
 	lost               time.Duration
 }
 
-// A throttler is a cgroup with a quota that the runtime or the kubelet is in.
+// A throttler is a cgroup with a quota that the runtime or the kubelet is in, and its first read.
 type throttler struct {
 	daemonGroup
-	first quota
-	at    time.Time
+	quota
+	at time.Time
 }
 
 // throttlers finds the cgroups with a quota that the runtime and the kubelet are in: their own or one above, since a
@@ -185,7 +181,7 @@ type throttler struct {
 func (p Population) throttlers(at *position, cpu hierarchy) []throttler {
 	var list []throttler
 	for _, g := range p.daemonGroups(at, cpu, "cpu") {
-		if q, ok := readQuota(g.dir, cpu.unified); ok && q.cores > 0 {
+		if q, err := readQuota(g.dir, cpu.unified); err == nil && q.cores > 0 {
 			list = append(list, throttler{g, q, time.Now()})
 		}
 	}
@@ -198,53 +194,47 @@ func (t throttler) until(now quota) Throttling {
 	o.Role = t.role
 	return Throttling{
 		Path: t.cgroup, Quota: now.cores, Over: time.Since(t.at), Owner: o,
-		Periods:   now.periods - min(t.first.periods, now.periods),
-		Throttled: now.throttled - min(t.first.throttled, now.throttled),
-		Lost:      max(now.lost-t.first.lost, 0),
+		Periods:   now.periods - min(t.periods, now.periods),
+		Throttled: now.throttled - min(t.throttled, now.throttled),
+		Lost:      max(now.lost-t.lost, 0),
 	}
 }
 
-func readQuota(dir string, unified bool) (quota, bool) {
-	b, err := readSmall(dir, "cpu.stat")
-	if err != nil {
-		return quota{}, false
+// readQuota reads cpu.stat and the quota with its period, both in microseconds: of version 2 in one file, "50000
+// 100000" or "max 100000" for no limit, of version 1 in two files with -1 for no limit.
+func readQuota(dir string, unified bool) (quota, error) {
+	stat, err := readSmall(dir, "cpu.stat")
+	limits := []string{"cpu.cfs_quota_us", "cpu.cfs_period_us"}
+	if unified {
+		limits = []string{"cpu.max"}
 	}
-	q := parseCPUStat(b)
-	if unified { // cpu.max has both: "50000 100000", or "max 100000" for no limit
-		b, err = readSmall(dir, "cpu.max")
-		limit, period, _ := strings.Cut(string(b), " ")
-		q.cores = cores(limit, period)
-		return q, err == nil
+	var text []byte
+	for _, file := range limits {
+		b, e := readSmall(dir, file)
+		text = append(append(text, b...), ' ')
+		err = errors.Join(err, e)
 	}
-	limit, errLimit := readSmall(dir, "cpu.cfs_quota_us")
-	period, errPeriod := readSmall(dir, "cpu.cfs_period_us")
-	q.cores = cores(string(limit), string(period))
-	return q, errLimit == nil && errPeriod == nil
+	q := parseCPUStat(stat)
+	q.cores = cores(string(text))
+	return q, err
 }
 
 // parseCPUStat reads cpu.stat. The time lost is in microseconds in version 2 and in nanoseconds in version 1.
 func parseCPUStat(b []byte) quota {
-	const century = 100 * 365 * 24 * time.Hour
 	var q quota
 	q.periods, _ = keyed(b, "nr_periods")
 	q.throttled, _ = keyed(b, "nr_throttled")
-	if us, ok := keyed(b, "throttled_usec"); ok {
-		q.lost = time.Duration(min(us, uint64(century/time.Microsecond))) * time.Microsecond
-	} else if ns, ok := keyed(b, "throttled_time"); ok {
-		q.lost = time.Duration(min(ns, uint64(century)))
-	}
+	us, _ := keyed(b, "throttled_usec")
+	ns, _ := keyed(b, "throttled_time")
+	q.lost = time.Duration(min(ns, math.MaxInt64/2)) + time.Duration(min(us, math.MaxInt64/2000))*time.Microsecond
 	return q
 }
 
-// cores divides a quota by its period, both in microseconds. For no limit, version 1 has -1 and version 2 max.
-func cores(limit, period string) float64 {
-	l, err := strconv.ParseInt(strings.TrimSpace(limit), 10, 64)
-	if err != nil || l <= 0 {
+// cores divides a quota by its period; 0 for no limit.
+func cores(text string) float64 {
+	var limit, period uint32
+	if _, err := fmt.Sscan(text, &limit, &period); err != nil || period == 0 {
 		return 0
 	}
-	p, err := strconv.ParseInt(strings.TrimSpace(period), 10, 64)
-	if err != nil || p <= 0 {
-		return 0
-	}
-	return float64(l) / float64(p)
+	return float64(limit) / float64(period)
 }

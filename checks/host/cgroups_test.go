@@ -98,54 +98,11 @@ func TestReadCgroupsHybrid(t *testing.T) {
 	})
 }
 
-func TestReadCgroupsWithout(t *testing.T) {
-	n := newNode(t)
-	n.write("proc/1/mountinfo", "22 27 0:21 / /proc rw,relatime - proc proc rw\n")
-	if got, err := ReadCgroups(t.Context(), n.root, n.people(), 0); err == nil {
-		t.Errorf("ReadCgroups without cgroups = %+v, no error", got)
-	}
-}
-
-func TestReadFreezers(t *testing.T) {
-	v1 := func(state, self string) map[string]string {
-		return map[string]string{"freezer.state": state, "freezer.self_freezing": self, "tasks": "1\n2\n"}
-	}
-	v2 := func(events, self string) map[string]string {
-		return map[string]string{"cgroup.events": events, "cgroup.freeze": self, "cgroup.threads": "1\n2\n"}
-	}
-	tests := []struct {
-		name  string
-		files map[string]string
-		read  func(string) (FrozenCgroup, bool)
-		want  FrozenCgroup
-		ok    bool
-	}{
-		{"thawed", v1("THAWED\n", "0"), readFreezer, FrozenCgroup{}, false},
-		{"frozen", v1("FROZEN\n", "1"), readFreezer, FrozenCgroup{Self: true, Tasks: 2}, true},
-		{"frozen from above", v1("FROZEN\n", "0"), readFreezer, FrozenCgroup{Tasks: 2}, true},
-		{"freezing", v1("FREEZING\n", "1"), readFreezer, FrozenCgroup{Self: true, Freezing: true, Tasks: 2}, true},
-		{"v2 thawed", v2("populated 1\nfrozen 0\n", "0"), readFreeze, FrozenCgroup{}, false},
-		{"v2 frozen", v2("populated 1\nfrozen 1\n", "1"), readFreeze, FrozenCgroup{Self: true, Tasks: 2}, true},
-		{"v2 freezing", v2("populated 1\nfrozen 0\n", "1"), readFreeze, FrozenCgroup{Self: true, Freezing: true, Tasks: 2}, true},
-		{"v2 before 5.2", map[string]string{"cgroup.events": "populated 1\n"}, readFreeze, FrozenCgroup{}, false},
-		{"the root", nil, readFreeze, FrozenCgroup{}, false},
-	}
-	for _, tt := range tests {
-		n := newNode(t)
-		for name, content := range tt.files {
-			n.write(name, content)
-		}
-		if got, ok := tt.read(n.root); got != tt.want || ok != tt.ok {
-			t.Errorf("%s: %+v, %v; want %+v, %v", tt.name, got, ok, tt.want, tt.ok)
-		}
-	}
-}
-
 func TestParseCPU(t *testing.T) {
-	for in, want := range map[[2]string]float64{
-		{"max", "100000\n"}: 0, {"50000", "100000\n"}: 0.5, {"200000", "100000"}: 2, {"", ""}: 0, {"5", "0"}: 0, {"-1", "100000"}: 0,
+	for in, want := range map[string]float64{
+		"max 100000\n": 0, "50000 100000\n": 0.5, "200000\n 100000\n ": 2, "": 0, "5 0": 0, "-1\n 100000\n": 0,
 	} {
-		if got := cores(in[0], in[1]); got != want {
+		if got := cores(in); got != want {
 			t.Errorf("cores(%q) = %v, want %v", in, got, want)
 		}
 	}
@@ -161,17 +118,8 @@ func FuzzParseCPU(f *testing.F) {
 	f.Add([]byte("nr_periods 5\nnr_throttled 1\nthrottled_usec 18446744073709551615\n"))
 	f.Add([]byte("max 100000\n"))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if q, c := parseCPUStat(b), cores(string(b), "100000"); q.lost < 0 || c < 0 {
+		if q, c := parseCPUStat(b), cores(string(b)); q.lost < 0 || c < 0 {
 			t.Errorf("of %q: %+v, %v cores", b, q, c)
-		}
-	})
-}
-
-func FuzzParseCgroupStat(f *testing.F) {
-	f.Add([]byte("nr_descendants 612\nnr_dying_descendants 18446744073709551615\n"))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		if total, dying := parseCgroupStat(b); total < 0 || dying < -1 {
-			t.Errorf("parseCgroupStat(%q) = %d, %d", b, total, dying)
 		}
 	})
 }

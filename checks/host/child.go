@@ -2,13 +2,13 @@ package host
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -84,10 +84,10 @@ func (c Child) start(verb, base string, paths []string) (*running, error) {
 	return p, nil
 }
 
-// errSilent is the error of a child that has not written in time.
-var errSilent = errors.New("no answer in time")
+// errNoAnswer is the error of a child that has not written in time.
+var errNoAnswer = errors.New("no answer in time")
 
-// next reads the next line of the child, and waits for it no longer than until by, or until ctx ends. After errSilent
+// next reads the next line of the child, and waits for it no longer than until by, or until ctx ends. After errNoAnswer
 // it may be called again.
 func (p *running) next(ctx context.Context, by time.Time) (reply, error) {
 	stop := context.AfterFunc(ctx, func() { _ = p.pipe.SetReadDeadline(time.Unix(1, 0)) })
@@ -96,11 +96,11 @@ func (p *running) next(ctx context.Context, by time.Time) (reply, error) {
 		return reply{}, fmt.Errorf("reading from a child: %w", err)
 	}
 	if ctx.Err() != nil {
-		return reply{}, errSilent
+		return reply{}, errNoAnswer
 	}
 	line, err := p.lines.ReadSlice('\n') // a child writes a line at once, or not at all
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return reply{}, errSilent
+		return reply{}, errNoAnswer
 	}
 	if err != nil {
 		return reply{}, errors.New("the child ended early")
@@ -141,19 +141,13 @@ type spot []string
 // and what it had not started is shared out among several. A child that the kill does not end keeps its place among
 // maxChildren.
 type inquiry struct {
-	child     Child
-	people    Population
-	root      string
-	verb      string
-	patience  time.Duration
-	samePlace bool          // the spots are one place: what hangs once is not tried again
-	enough    time.Duration // if not 0, the time after which no further spot is started
-
-	began    time.Time
+	child    Child
+	people   Population
+	root     string
+	verb     string
+	patience time.Duration
 	spots    []spot
-	mu       sync.Mutex
-	outcomes []outcome
-	err      error
+	outcomes []outcome // of the spots; each has one writer at a time
 }
 
 // ask probes the spots. It returns before ctx ends, and an error when a child could not be started.
@@ -163,7 +157,7 @@ func (q *inquiry) ask(ctx context.Context, spots []spot) ([]outcome, error) {
 		defer cancel()
 		ctx = short
 	}
-	q.began, q.spots, q.outcomes = time.Now(), spots, make([]outcome, len(spots))
+	q.spots, q.outcomes = spots, make([]outcome, len(spots))
 	places := maxChildren
 	known := q.people.stuckChildren()
 	for _, e := range known {
@@ -183,46 +177,30 @@ func (q *inquiry) ask(ctx context.Context, spots []spot) ([]outcome, error) {
 		}
 		rest = append(rest, i)
 	}
-	for width := 1; len(rest) > 0 && places > 0 && q.goesOn(ctx); width = maxChildren {
-		rest, places = q.round(ctx, rest, min(width, places), places)
-		if q.samePlace {
-			break
+	for width := 1; len(rest) > 0 && places > 0 && ctx.Err() == nil; width = maxChildren {
+		children := min(width, places)
+		parts := slices.Collect(slices.Chunk(rest, (len(rest)+children-1)/children))
+		left, stuck, errs := make([][]int, len(parts)), make([]bool, len(parts)), make([]error, len(parts))
+		var all sync.WaitGroup
+		for i, part := range parts {
+			all.Go(func() { left[i], stuck[i], errs[i] = q.one(ctx, part) })
 		}
-	}
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.outcomes, q.err
-}
-
-// goesOn reports whether a further spot may be started.
-func (q *inquiry) goesOn(ctx context.Context) bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.err == nil && ctx.Err() == nil && (q.enough == 0 || time.Since(q.began) < q.enough)
-}
-
-// round shares spots out among some children, and returns those that were not started and the places that are left.
-func (q *inquiry) round(ctx context.Context, spots []int, children, places int) ([]int, int) {
-	var rest []int
-	var mu sync.Mutex
-	var all sync.WaitGroup
-	for part := range slices.Chunk(spots, (len(spots)+children-1)/children) {
-		all.Go(func() {
-			left, stuck := q.one(ctx, part)
-			mu.Lock()
-			defer mu.Unlock()
-			rest = append(rest, left...)
-			if stuck {
+		all.Wait()
+		if err := cmp.Or(errs...); err != nil {
+			return q.outcomes, err
+		}
+		rest = slices.Concat(left...)
+		for _, s := range stuck {
+			if s {
 				places--
 			}
-		})
+		}
 	}
-	all.Wait()
-	return rest, places
+	return q.outcomes, nil
 }
 
 // one has one child probe spots until one of them hangs, and returns those that it did not start.
-func (q *inquiry) one(ctx context.Context, spots []int) (rest []int, stuck bool) {
+func (q *inquiry) one(ctx context.Context, spots []int) (rest []int, stuck bool, err error) {
 	var paths []string
 	size := 0
 	for _, i := range spots {
@@ -233,23 +211,20 @@ func (q *inquiry) one(ctx context.Context, spots []int) (rest []int, stuck bool)
 	}
 	c, err := q.child.start(q.verb, hostBase(q.root), paths)
 	if err != nil {
-		q.fail(err)
-		return nil, false
+		return nil, false, err
 	}
-	done := q.read(ctx, c, spots[:len(paths)])
+	done, err := q.read(ctx, c, spots[:len(paths)])
 	gone := c.kill()
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	for i := range q.outcomes {
-		if gone && q.outcomes[i].pid == c.cmd.Process.Pid {
+	for _, i := range spots[:done] {
+		if gone {
 			q.outcomes[i].pid = 0 // although the spot never answered
 		}
 	}
-	return spots[done:], !gone
+	return spots[done:], !gone, err
 }
 
 // read notes the replies of a child to its spots, and returns how many of them are done with.
-func (q *inquiry) read(ctx context.Context, c *running, spots []int) int {
+func (q *inquiry) read(ctx context.Context, c *running, spots []int) (int, error) {
 	end, bounded := ctx.Deadline()
 	if !bounded {
 		end = time.Now().Add(time.Minute)
@@ -258,8 +233,7 @@ func (q *inquiry) read(ctx context.Context, c *running, spots []int) int {
 	for done, i := range spots {
 		// Until it has written that it begins, a child waits for nothing but a CPU and its own program.
 		if _, err := c.next(ctx, end); err != nil {
-			q.fail(err)
-			return len(spots)
+			return len(spots), err
 		}
 		begun := time.Now()
 		by := begun.Add(q.patience)
@@ -267,40 +241,26 @@ func (q *inquiry) read(ctx context.Context, c *running, spots []int) int {
 			by = end
 		}
 		got, err := c.next(ctx, by)
-		if errors.Is(err, errSilent) && time.Now().Before(end) && runnable(q.root, pid) {
+		if errors.Is(err, errNoAnswer) && time.Now().Before(end) && runnable(q.root, pid) {
 			got, err = c.next(ctx, end) // it waits for a CPU, not for its file system
 		}
 		switch waiting := time.Since(begun); {
 		case err == nil:
-			q.note(i, outcome{asked: true, reply: got})
-		case !errors.Is(err, errSilent):
-			q.note(i, outcome{asked: true, reply: reply{Err: err.Error()}})
-			return done + 1
+			q.outcomes[i] = outcome{asked: true, reply: got}
+		case !errors.Is(err, errNoAnswer):
+			q.outcomes[i] = outcome{asked: true, reply: reply{Err: err.Error()}}
+			return done + 1, nil
 		case waiting >= min(q.patience, patience):
-			q.note(i, outcome{asked: true, hung: true, waiting: waiting, pid: pid})
-			return done + 1
-		default: // the time was up too soon to tell
-			return len(spots)
+			q.outcomes[i] = outcome{asked: true, hung: true, waiting: waiting, pid: pid}
+			return done + 1, nil
+		default: // the time was up too soon to know
+			return len(spots), nil
 		}
-		if !q.goesOn(ctx) {
-			return len(spots)
+		if ctx.Err() != nil {
+			return len(spots), nil
 		}
 	}
-	return len(spots)
-}
-
-func (q *inquiry) note(i int, o outcome) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.outcomes[i] = o
-}
-
-func (q *inquiry) fail(err error) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.err == nil {
-		q.err = err
-	}
+	return len(spots), nil
 }
 
 // An earlier is a child of an earlier run, or of another kdiag, that is stuck.
@@ -322,12 +282,12 @@ func (p Population) stuckChildren() []earlier {
 		if !ok {
 			continue
 		}
-		dir := filepath.Join(p.root, "proc", strconv.Itoa(pid))
+		dir := p.dir(pid)
 		info, err := os.Stat(dir)
 		if err != nil || int(info.Sys().(*syscall.Stat_t).Uid) != os.Geteuid() {
 			continue
 		}
-		if ns, _ := os.Readlink(filepath.Join(dir, "ns/pid")); ns != own {
+		if ns, _ := os.Readlink(dir + "/ns/pid"); ns != own {
 			continue
 		}
 		if e, ok := p.stuckIn(pid, index); ok {
@@ -346,7 +306,7 @@ func (p Population) stuckIn(pid, index int) (earlier, bool) {
 		st, err := readStat(thread)
 		blocked = blocked || err == nil && st.state == 'D'
 		if len(argv) <= 1 { // of a dead thread, one that is empty
-			argv, _ = thread.CmdLine()
+			argv = nulSeparated(thread, "cmdline")
 		}
 	}
 	verb, path, ok := childTask(argv, index)
@@ -359,11 +319,9 @@ func (p Population) stuckIn(pid, index int) (earlier, bool) {
 
 // runnable reports whether a thread of a process waits for a CPU or has one.
 func runnable(root string, pid int) bool {
-	task := filepath.Join(root, "proc", strconv.Itoa(pid), "task")
-	return slices.ContainsFunc(names(task), func(tid string) bool {
-		b, _ := readSmall(task, tid, "stat")
-		_, rest, _ := strings.Cut(string(b), ") ")
-		return strings.HasPrefix(rest, "R")
+	return slices.ContainsFunc(Population{root: root}.threads(pid), func(thread string) bool {
+		st, _ := readStat(thread)
+		return st.state == 'R'
 	})
 }
 

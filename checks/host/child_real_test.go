@@ -151,7 +151,7 @@ func TestNoChild(t *testing.T) {
 	if err == nil || len(spaces) != 1 || spaces[0].Err == "" {
 		t.Errorf("ReadSpaces without a child = %+v, %v", spaces, err)
 	}
-	if _, err := TimeWrites(limited(t), "/", hostPeople(t), Folder{Path: dir}, 1, Child{}); err == nil {
+	if _, err := TimeWrites(limited(t), "/", hostPeople(t), Folder{Path: dir}, Child{}); err == nil {
 		t.Error("TimeWrites without a child succeeds")
 	}
 }
@@ -171,7 +171,7 @@ func TestTimeWritesReal(t *testing.T) {
 	}{
 		{well, 8, ""}, {full, 0, "no space left on device"}, {readOnly, 0, "read-only file system"}, {filepath.Join(dir, "none"), 0, "there is no such folder"},
 	} {
-		w, err := TimeWrites(limited(t), "/", hostPeople(t), Folder{Path: tt.folder}, 8, testChild(t))
+		w, err := TimeWrites(limited(t), "/", hostPeople(t), Folder{Path: tt.folder}, testChild(t))
 		if err != nil || len(w.Times) != tt.times || w.Err != tt.err || w.Hung {
 			t.Errorf("TimeWrites(%s) = %+v, %v; want %d times and %q", tt.folder, w, err, tt.times, tt.err)
 		}
@@ -210,7 +210,7 @@ func TestFrozenReal(t *testing.T) {
 	var waited time.Duration
 	for run := range 2 {
 		ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second) // it waits as long as it may; the child's start is part of that
-		w, err := TimeWrites(ctx, "/", hostPeople(t), folder, 8, testChild(t))
+		w, err := TimeWrites(ctx, "/", hostPeople(t), folder, testChild(t))
 		cancel()
 		if err != nil || !w.Hung || w.Waiting <= waited || w.Mount != point || len(w.Times) != 0 {
 			t.Errorf("run %d: TimeWrites = %+v, %v", run, w, err)

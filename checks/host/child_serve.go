@@ -1,10 +1,10 @@
 package host
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"io"
-	"math/bits"
 	"os"
 	"path/filepath"
 	"time"
@@ -16,7 +16,7 @@ import (
 const (
 	verbSpace = "space" // statfs and statx of the folder
 	verbMount = "mount" // the same, of the mounts of pods and networks; counted apart
-	verbWrite = "write" // a write of 4 KiB with fsync
+	verbWrite = "write" // some writes of 4 KiB with fsync
 )
 
 // ChildArgument is the first argument of a kdiag that is a disposable child. Its main hands the arguments that follow
@@ -32,7 +32,8 @@ type reply struct {
 	Begun              bool `json:",omitempty"`
 	Took               time.Duration
 	Err                string
-	Size, Free         uint64 // bytes
+	Times              []time.Duration // of writes
+	Size, Free         uint64          // bytes
 	Inodes, InodesFree uint64
 }
 
@@ -43,7 +44,7 @@ func Serve(args []string, out io.Writer) int {
 	if len(args) < 2 {
 		return usage
 	}
-	do := map[string]func(string) reply{verbSpace: look, verbMount: look, verbWrite: timeWrite}[args[0]]
+	do := map[string]func(string) reply{verbSpace: look, verbMount: look, verbWrite: timeWrites}[args[0]]
 	if do == nil {
 		return usage
 	}
@@ -54,7 +55,10 @@ func Serve(args []string, out io.Writer) int {
 		if lines.Encode(reply{Begun: true}) != nil {
 			return 1
 		}
-		if lines.Encode(do(filepath.Join(args[1], name))) != nil {
+		began := time.Now()
+		got := do(filepath.Join(args[1], name))
+		got.Took = time.Since(began)
+		if lines.Encode(got) != nil {
 			return 1
 		}
 	}
@@ -63,9 +67,7 @@ func Serve(args []string, out io.Writer) int {
 
 // look asks a file system for its size, as df does, and for the attributes of a folder, as ls does; of those a server
 // is asked rather than the cache. O_PATH opens nothing on the file system itself.
-func look(name string) (got reply) {
-	began := time.Now()
-	defer func() { got.Took = time.Since(began) }()
+func look(name string) reply {
 	fd, err := unix.Open(name, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return reply{Err: err.Error()}
@@ -75,38 +77,46 @@ func look(name string) (got reply) {
 	if err := unix.Fstatfs(fd, &st); err != nil {
 		return reply{Err: err.Error()}
 	}
-	unit := uint64(max(st.Frsize, 0))
-	if unit == 0 {
-		unit = uint64(max(st.Bsize, 0))
-	}
-	got = reply{
-		Size: bytesOf(st.Blocks, unit), Free: bytesOf(st.Bavail, unit),
+	unit := uint64(max(cmp.Or(st.Frsize, st.Bsize), 0))
+	got := reply{
+		Size: st.Blocks * unit, Free: st.Bavail * unit,
 		Inodes: st.Files, InodesFree: min(st.Ffree, st.Files),
 	}
 	const flags = unix.AT_EMPTY_PATH | unix.AT_STATX_FORCE_SYNC | unix.AT_NO_AUTOMOUNT
-	err = unix.Statx(fd, "", flags, unix.STATX_BASIC_STATS, &unix.Statx_t{})
-	if err != nil {
+	if err := unix.Statx(fd, "", flags, unix.STATX_BASIC_STATS, &unix.Statx_t{}); err != nil {
 		got.Err = err.Error()
 	}
 	return got
 }
 
-// bytesOf is the size of a number of blocks. A file system in user space may return any number.
-func bytesOf(blocks, unit uint64) uint64 {
-	over, size := bits.Mul64(blocks, unit)
-	if over > 0 {
-		return 1<<64 - 1
+const (
+	// maxWrites is how many writes are timed: enough for a median, and less than half a second on a slow disk (50 ms
+	// each).
+	maxWrites = 8
+	// writesTime is how long new writes are started: on a disk so slow that this is not enough for all, some are
+	// enough.
+	writesTime = 2 * time.Second
+	writeSize  = 4 << 10
+)
+
+// timeWrites times some writes with fsync, each into its own file without a name, until one fails.
+func timeWrites(folder string) (got reply) {
+	for began := time.Now(); len(got.Times) < maxWrites && time.Since(began) < writesTime; {
+		took, err := timeWrite(folder)
+		if err != nil {
+			got.Err = err.Error()
+			break
+		}
+		got.Times = append(got.Times, took)
 	}
-	return size
+	return got
 }
 
-const writeSize = 4 << 10
-
 // timeWrite times a write and its fsync; making the file is not part of it.
-func timeWrite(folder string) reply {
+func timeWrite(folder string) (time.Duration, error) {
 	fd, err := openUnlinked(folder)
 	if err != nil {
-		return reply{Err: err.Error()}
+		return 0, err
 	}
 	defer unix.Close(fd)
 	began := time.Now()
@@ -117,10 +127,7 @@ func timeWrite(folder string) reply {
 	if err == nil {
 		err = unix.Fsync(fd)
 	}
-	if err != nil {
-		return reply{Err: err.Error(), Took: time.Since(began)}
-	}
-	return reply{Took: time.Since(began)}
+	return time.Since(began), err
 }
 
 // writeName is the file on file systems that have no O_TMPFILE (NFS, vfat, overlay before Linux 6.3). It has a

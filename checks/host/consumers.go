@@ -98,64 +98,54 @@ type ProcessGroup struct {
 // ReadPIDs reads how many processes and threads there are, against every limit that can stop a fork: the kernel's and
 // those of the cgroups that the runtime, the kubelet and the pods are in. With an error there may be a part of it.
 func ReadPIDs(ctx context.Context, root string, people Population) (PIDs, error) {
-	load, err := readSmall(root, "proc/loadavg")
-	if err != nil {
+	load, errLoad := readSmall(root, "proc/loadavg")
+	tasks, errTasks := parseLoadTasks(load)
+	pidMax, errPIDs := readUint(root, "proc/sys/kernel/pid_max")
+	threadsMax, errThreads := readUint(root, "proc/sys/kernel/threads-max")
+	if err := cmp.Or(errLoad, errTasks, errPIDs, errThreads); err != nil {
 		return PIDs{}, fmt.Errorf("counting tasks: %w", err)
 	}
-	var p PIDs
-	if p.Tasks, err = parseLoadTasks(load); err != nil {
-		return PIDs{}, fmt.Errorf("counting tasks: %w", err)
-	}
-	if p.PIDMax, err = readUint(root, "proc/sys/kernel/pid_max"); err != nil {
-		return PIDs{}, fmt.Errorf("reading the limit of process ids: %w", err)
-	}
-	if p.ThreadsMax, err = readUint(root, "proc/sys/kernel/threads-max"); err != nil {
-		return PIDs{}, fmt.Errorf("reading the limit of threads: %w", err)
-	}
-	p.Cgroups, err = within(ctx, func(at *position) ([]CgroupUsage, error) {
+	cgroups, err := within(ctx, func(at *position) ([]CgroupUsage, error) {
 		return readPIDCgroups(ctx, at, root, people)
 	})
-	return p, err
+	return PIDs{Tasks: tasks, PIDMax: pidMax, ThreadsMax: threadsMax, Cgroups: cgroups}, err
 }
 
 // parseLoadTasks takes the number of threads of the host out of /proc/loadavg, where it stands after those that run:
 //
 //	0.20 0.18 0.12 1/180 11206
 func parseLoadTasks(b []byte) (int, error) {
-	fields := strings.Fields(string(b))
-	if len(fields) < 4 {
-		return 0, fmt.Errorf("%d fields in loadavg, want 5", len(fields))
+	var load float64
+	var running, total uint32
+	if _, err := fmt.Sscanf(string(b), "%f %f %f %d/%d ", &load, &load, &load, &running, &total); err != nil {
+		return 0, fmt.Errorf("malformed loadavg %.40q", b)
 	}
-	_, total, _ := strings.Cut(fields[3], "/")
-	n, err := strconv.ParseUint(total, 10, 31)
-	if err != nil {
-		return 0, fmt.Errorf("number of threads %.40q in loadavg", fields[3])
-	}
-	return int(n), nil
+	return int(total), nil
 }
 
 func readPIDCgroups(ctx context.Context, at *position, root string, people Population) ([]CgroupUsage, error) {
-	h, err := readHierarchy(root, "pids")
+	all, err := readHierarchies(root)
+	if err != nil {
+		return nil, err
+	}
+	h, err := all.of("pids")
 	if err != nil {
 		return nil, err
 	}
 	var usages, pods []CgroupUsage
-	known := map[string]bool{}
 	for _, g := range people.daemonGroups(at, h, "pids") {
 		u, ok := readPIDUsage(g.cgroup, g.dir)
-		known[g.cgroup] = true
 		if u.Role = g.role; ok && (u.Role != "" || u.Max > 0) { // one above refuses a fork only with a limit
 			usages = append(usages, u)
 		}
 	}
 	err = walk(ctx, at, filepath.Join(root, h.point), maxCgroups, func(cgroup, dir string, _ int) bool {
-		if known[cgroup] || !isKubepods(cgroup) && !inKubepods(cgroup) {
-			return true
-		}
 		u, ok := readPIDUsage(cgroup, dir)
-		if ok && isKubepods(cgroup) && !inKubepods(cgroup) {
+		switch {
+		case !ok:
+		case !inKubepods(cgroup) && isKubepods(cgroup):
 			usages = append(usages, u)
-		} else if ok && (u.Events > 0 || u.share() >= nearLimit) {
+		case inKubepods(cgroup) && (u.Events > 0 || u.share() >= nearLimit):
 			pods = append(pods, u)
 		}
 		return true
@@ -192,15 +182,19 @@ func byShare(a, b CgroupUsage) int {
 // tightest returns the cgroup whose limit is nearest, where one is near: one of a pod only if no other is, and none
 // where a limit of the whole node is nearer.
 func (p PIDs) tightest() string {
-	threads := uint64(max(p.Tasks, 0))
-	list := []CgroupUsage{{Usage: Usage{threads, p.PIDMax}}, {Usage: Usage{threads, p.ThreadsMax}}}
-	list = slices.DeleteFunc(append(list, p.Cgroups...), func(u CgroupUsage) bool { return u.share() < nearLimit })
-	if len(list) == 0 {
+	var near []CgroupUsage
+	node := max(Usage{uint64(p.Tasks), p.PIDMax}.share(), Usage{uint64(p.Tasks), p.ThreadsMax}.share())
+	for _, u := range p.Cgroups {
+		// A limit of the node or of a service counts for more than that of a pod.
+		if u.share() >= nearLimit && (node < nearLimit || u.PodUID == "" && u.share() > node) {
+			near = append(near, u)
+		}
+	}
+	if len(near) == 0 {
 		return ""
 	}
-	ofPod := func(u CgroupUsage) int { return min(len(u.PodUID)+len(u.ObjectID), 1) }
-	return slices.MinFunc(list, func(a, b CgroupUsage) int {
-		return cmp.Or(ofPod(a)-ofPod(b), cmp.Compare(b.share(), a.share()))
+	return slices.MinFunc(near, func(a, b CgroupUsage) int {
+		return cmp.Or(min(len(a.PodUID), 1)-min(len(b.PodUID), 1), byShare(a, b))
 	}).Path
 }
 
@@ -223,14 +217,15 @@ func ReadConsumers(
 			return groups{}, err
 		}
 		var g groups
+		r := groupReader{short, at, root}
 		var errs [4]error
-		g.Memory, errs[0] = all.memoryConsumers(short, at, root)
+		g.Memory, errs[0] = r.most(all, "memory", "")
 		if m := pressure.Memory; m != nil && m.Full.Avg10 > 0 {
-			g.Stalled, errs[1] = all.stalled(short, at, root)
+			g.Stalled, errs[1] = r.stalled(all)
 		}
-		g.PIDs, errs[2] = all.pidConsumers(short, at, root, below)
+		g.PIDs, errs[2] = r.most(all, "pids", below)
 		if below != "" {
-			g.members, errs[3] = all.members(short, at, root, below)
+			g.members, errs[3] = r.members(all, below)
 		}
 		return g, errors.Join(errs[:]...)
 	})
@@ -251,87 +246,82 @@ func ReadConsumers(
 	return h, errors.Join(people.gap(), err, people.setOwners(ctx, owners))
 }
 
-// memoryConsumers finds the groups with most memory. The working set is the usage less the file pages that were not
-// used lately, as the kubelet has it from cAdvisor (setMemoryStats in container/libcontainer/handler.go).
-func (all hierarchies) memoryConsumers(ctx context.Context, at *position, root string) ([]Consumer, error) {
-	h, ok := all.of("memory")
-	if !ok {
-		return nil, errors.New("finding who has memory: no hierarchy has the memory controller")
+// A groupReader reads files of control groups below root.
+type groupReader struct {
+	ctx  context.Context
+	at   *position
+	root string
+}
+
+// most finds the groups with most of what a controller counts, among all or below one. Of memory that is the working
+// set: the usage less the file pages that were not used lately, as the kubelet has it from cAdvisor (setMemoryStats in
+// container/libcontainer/handler.go).
+func (r groupReader) most(all hierarchies, controller, below string) ([]Consumer, error) {
+	h, err := all.of(controller)
+	if err != nil {
+		return nil, err
 	}
-	usage, limit, total := "memory.current", "memory.max", ""
-	if !h.unified {
+	usage, limit, total := "pids.current", "pids.max", ""
+	switch memory := controller == "memory"; {
+	case memory && h.unified:
+		usage, limit = "memory.current", "memory.max"
+	case memory:
 		usage, limit, total = "memory.usage_in_bytes", "memory.limit_in_bytes", "total_" // with what is below
 	}
-	groups, err := h.consumers(ctx, at, root, "", usage)
-	if err == nil && len(groups) == 0 {
-		err = fmt.Errorf("finding who has memory: no control group has %s", usage)
+	var groups []Consumer
+	err = r.ownerGroups(h, below, func(cgroup, dir string) {
+		if n, err := readUint(r.root, dir, usage); err == nil && n > 0 {
+			groups = append(groups, Consumer{Path: cgroup, Dir: dir, Usage: Usage{Current: n}, Owner: ownerOfCgroup(cgroup)})
+		}
+	})
+	if err == nil && len(groups) == 0 && controller == "memory" {
+		err = fmt.Errorf("no control group has %s", usage)
 	}
 	return heaviest(groups, func(g *Consumer) bool {
-		dir := filepath.Join(root, g.Dir)
-		at.enter("%s", dir)
-		stat, err := readSmall(dir, "memory.stat")
-		if err != nil {
-			return false // removed meanwhile
+		dir := filepath.Join(r.root, g.Dir)
+		r.at.enter("%s", dir)
+		if g.Max, _ = readUint(dir, limit); g.Max >= noMemoryLimit {
+			g.Max = 0
 		}
+		if controller != "memory" {
+			return true
+		}
+		stat, err := readSmall(dir, "memory.stat")
 		idle, _ := keyed(stat, total+"inactive_file")
 		g.Current -= min(idle, g.Current)
 		g.Shmem, _ = keyed(stat, total+"shmem")
 		g.Files, _ = keyed(stat, total+"active_file")
-		if g.Max, _ = readUint(dir, limit); g.Max >= noMemoryLimit {
-			g.Max = 0
-		}
-		return true
+		return err == nil // else removed meanwhile
 	}), err
 }
 
 // stalled finds the groups that wait for memory.
-func (all hierarchies) stalled(ctx context.Context, at *position, root string) ([]StalledGroup, error) {
-	h, ok := all.unified()
-	if !ok {
-		return nil, errors.New("finding who waits for memory: control groups of version 1 do not tell")
+func (r groupReader) stalled(all hierarchies) ([]StalledGroup, error) {
+	h, err := all.unified()
+	if err != nil {
+		return nil, errors.New("control groups of version 1 do not show who waits for memory")
 	}
 	var list []StalledGroup
-	known := false
-	err := h.ownerGroups(ctx, at, root, "", func(cgroup, dir string) {
-		s, err := readStall(filepath.Join(root, dir, "memory.pressure"))
-		if err != nil {
-			return
-		}
-		known = true
-		if s.Full.Avg10 > 0 {
+	err = r.ownerGroups(h, "", func(cgroup, dir string) {
+		s, err := readStall(filepath.Join(r.root, dir, "memory.pressure"))
+		if err == nil && s.Full.Avg10 > 0 {
 			list = append(list, StalledGroup{Path: cgroup, Dir: dir, Full: s.Full, Owner: ownerOfCgroup(cgroup)})
 		}
 	})
-	if err == nil && !known {
-		err = errors.New("finding who waits for memory: no control group has memory.pressure")
-	}
 	return top(list, mostConsumers, func(a, b StalledGroup) int {
 		return cmp.Or(cmp.Compare(b.Full.Avg10, a.Full.Avg10), cmp.Compare(a.Path, b.Path))
 	}), err
 }
 
-// pidConsumers finds the groups with most processes and threads, among all or below one.
-func (all hierarchies) pidConsumers(ctx context.Context, at *position, root, below string) ([]Consumer, error) {
-	h, ok := all.of("pids")
-	if !ok {
-		return nil, errors.New("finding who has processes: no hierarchy has the pids controller")
-	}
-	groups, err := h.consumers(ctx, at, root, below, "pids.current")
-	return heaviest(groups, func(g *Consumer) bool {
-		g.Max, _ = readUint(root, g.Dir, "pids.max")
-		return true
-	}), err
-}
-
 // members reads which processes are in a group and below it.
-func (all hierarchies) members(ctx context.Context, at *position, root, cgroup string) (map[int]bool, error) {
+func (r groupReader) members(all hierarchies, cgroup string) (map[int]bool, error) {
 	h, _ := all.of("pids")
 	folder, err := h.folder(cgroup)
 	if err != nil {
 		return nil, err
 	}
 	members := map[int]bool{}
-	err = walk(ctx, at, filepath.Join(root, folder), maxGroups, func(_, dir string, _ int) bool {
+	err = walk(r.ctx, r.at, filepath.Join(r.root, folder), maxGroups, func(_, dir string, _ int) bool {
 		b, _ := readLimited(filepath.Join(dir, "cgroup.procs"), maxMembers)
 		for field := range strings.FieldsSeq(string(b)) {
 			if pid, err := strconv.Atoi(field); err == nil {
@@ -343,27 +333,14 @@ func (all hierarchies) members(ctx context.Context, at *position, root, cgroup s
 	return members, err
 }
 
-// consumers returns the owner groups, of all or below one group, with the number in one of their files.
-func (h hierarchy) consumers(ctx context.Context, at *position, root, below, file string) ([]Consumer, error) {
-	var list []Consumer
-	err := h.ownerGroups(ctx, at, root, below, func(cgroup, dir string) {
-		if n, err := readUint(root, dir, file); err == nil && n > 0 {
-			list = append(list, Consumer{Path: cgroup, Dir: dir, Usage: Usage{Current: n}, Owner: ownerOfCgroup(cgroup)})
-		}
-	})
-	return list, err
-}
-
 // ownerGroups visits the groups that are worth a name, of all or below one, with their folders on the host: pods,
 // containers, units, and others that hold no more groups. What is inside of one counts for it.
-func (h hierarchy) ownerGroups(
-	ctx context.Context, at *position, root, below string, visit func(cgroup, dir string),
-) error {
+func (r groupReader) ownerGroups(h hierarchy, below string, visit func(cgroup, dir string)) error {
 	folder, err := h.folder(below)
 	if err != nil {
 		return err
 	}
-	return walk(ctx, at, filepath.Join(root, folder), maxGroups, func(inside, _ string, children int) bool {
+	return walk(r.ctx, r.at, filepath.Join(r.root, folder), maxGroups, func(inside, _ string, children int) bool {
 		cgroup := path.Join("/", below, inside)
 		if inside == "/" || children > 0 && !isOwnerGroup(cgroup) {
 			return true
@@ -371,18 +348,6 @@ func (h hierarchy) ownerGroups(
 		visit(cgroup, path.Join(folder, inside))
 		return false
 	})
-}
-
-// folder returns where a group is mounted on the host; that of all for no group.
-func (h hierarchy) folder(cgroup string) (string, error) {
-	if cgroup == "" {
-		return h.point, nil
-	}
-	dir, ok := h.dir(cgroup)
-	if !ok {
-		return "", fmt.Errorf("looking into %s: it is outside of what is mounted at %s", cgroup, h.point)
-	}
-	return dir, nil
 }
 
 // isOwnerGroup reports whether a group is that of a pod, a container or a unit. Slices, and the groups of a quality

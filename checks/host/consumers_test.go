@@ -221,11 +221,10 @@ func TestConsumersUnknown(t *testing.T) {
 		err    string
 	}{
 		{"no control groups", "22 27 0:21 / /proc rw,relatime - proc proc rw\n", PIDs{}, "none among the mounts"},
-		{"no memory controller", "32 31 0:29 / /sys/fs/cgroup/pids rw - cgroup cgroup rw,pids\n", PIDs{}, "no hierarchy has the memory controller"},
+		{"no memory controller", "32 31 0:29 / /sys/fs/cgroup/pids rw - cgroup cgroup rw,pids\n", PIDs{}, "has the memory controller"},
 		{"memory is not turned on", mountinfoV2, PIDs{}, "no control group has memory.current"},
-		{"no pids controller", "32 31 0:29 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n", PIDs{}, "no hierarchy has the pids controller"},
-		{"version 1 does not tell who waits", "32 31 0:29 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n", PIDs{}, "version 1 do not tell"},
-		{"no PSI", mountinfoV2, PIDs{}, "no control group has memory.pressure"},
+		{"no pids controller", "32 31 0:29 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n", PIDs{}, "has the pids controller"},
+		{"version 1 does not tell who waits", "32 31 0:29 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n", PIDs{}, "version 1 do not show"},
 		{"a group that is gone", mountinfoV2, below("/kubepods/podgone"), "no such file"},
 		{"a group that leads away", mountinfoV2, below("/../../../proc"), "outside of what is mounted"},
 	} {
@@ -262,23 +261,6 @@ func TestConsumersLeaveBehind(t *testing.T) {
 	}
 	if len(got.Resident) != 1 || got.Memory != nil {
 		t.Errorf("ReadConsumers = %+v, want the process alone", got)
-	}
-}
-
-func TestResident(t *testing.T) {
-	n := newNode(t)
-	for pid, pages := range map[int]int{10: 7, 11: 900, 12: 0, 13: 30, 14: 30} {
-		st := stat{pid: pid, ppid: 1, comm: fmt.Sprint("p", pid), state: 'S', start: 5, rss: pages * os.Getpagesize()}
-		n.write(fmt.Sprintf("proc/%d/stat", pid), statLineOf(st))
-	}
-	page := uint64(os.Getpagesize())
-	n.write("proc/1/mountinfo", mountinfoV2)
-	n.memoryIn(cg2+"/system.slice/a.service", 1, 0, 0, "max")
-	n.write("proc/11/cgroup", "0::/system.slice/a.service\n")
-	want := []ResidentMemory{{PID: 11, Name: "p11", Bytes: 900 * page, Owner: Owner{Unit: "a.service"}}, {PID: 13, Name: "p13", Bytes: 30 * page}, {PID: 14, Name: "p14", Bytes: 30 * page}}
-	got, err := ReadConsumers(t.Context(), n.root, n.people(), Pressure{}, PIDs{})
-	if diff := cmp.Diff(want, got.Resident); diff != "" || err != nil {
-		t.Errorf("%v (-want +got):\n%s", err, diff)
 	}
 }
 

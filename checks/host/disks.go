@@ -5,12 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"path"
 	"path/filepath"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/prometheus/procfs"
@@ -29,11 +26,8 @@ type Disk struct {
 	Utilisation         float64 // share of the time in which it had work to do, 0 to 1
 	ReadAwait           time.Duration
 	WriteAwait          time.Duration // mean time of one request, waiting included
-	ReadsPerSecond      float64
-	WritesPerSecond     float64
 	ReadBytesPerSecond  float64
 	WriteBytesPerSecond float64
-	Queue               float64       // mean number of requests in flight
 	InFlight            int           // at the second read
 	Folders             []Folder      // that lie on it, through partitions and device mapper
 	Over                time.Duration // between the reads
@@ -41,11 +35,9 @@ type Disk struct {
 
 // A Writer is a process that wrote much between two reads of /proc/PID/io.
 type Writer struct {
-	PID            int
-	Name           string
-	Role           Role
-	ObjectID       string // the container it belongs to, if any
-	PodUID         string
+	PID  int
+	Name string
+	Owner
 	BytesPerSecond float64
 }
 
@@ -61,25 +53,16 @@ func number(d blockdevice.Diskstats) string {
 // Partitions are part of their disk; a device mapper's device and the disks below it are all returned. An error beside
 // disks is why it is not known which folders lie on them.
 func ReadDisks(ctx context.Context, root string, folders []Folder, between time.Duration) ([]Disk, error) {
-	began := time.Now()
-	before, err := readDiskCounters(root)
+	before, after, over, err := twice(ctx, between, func() (diskCounters, error) { return readDiskCounters(root) })
 	if err != nil {
 		return nil, err
 	}
 	on, under := foldersOn(root, folders, before)
-	if err := pause(ctx, between-time.Since(began)); err != nil {
-		return nil, fmt.Errorf("reading the counters of disks a second time: %w", err)
-	}
-	over := time.Since(began)
-	after, err := readDiskCounters(root)
-	if err != nil {
-		return nil, err
-	}
 	var disks []Disk
 	for name, now := range after {
 		d, ok := diskBetween(before[name], now, over)
 		d.Folders = on[name]
-		idle := d.ReadsPerSecond+d.WritesPerSecond+d.Utilisation == 0 && d.InFlight == 0
+		idle := d.ReadBytesPerSecond+d.WriteBytesPerSecond+d.Utilisation == 0 && d.InFlight == 0
 		if ok && (!idle || len(d.Folders) > 0) && !isPartition(root, number(now)) {
 			disks = append(disks, d)
 		}
@@ -94,10 +77,10 @@ func ReadDisks(ctx context.Context, root string, folders []Folder, between time.
 
 func readDiskCounters(root string) (diskCounters, error) {
 	disks, err := blockdevice.NewFS(filepath.Join(root, "proc"), filepath.Join(root, "proc")) // nothing of /sys is read
-	if err != nil {
-		return nil, fmt.Errorf("reading the counters of disks: %w", err)
+	var list []blockdevice.Diskstats
+	if err == nil {
+		list, err = disks.ProcDiskstats()
 	}
-	list, err := disks.ProcDiskstats()
 	if err == nil && len(list) == 0 {
 		err = errors.New("there are none")
 	}
@@ -125,17 +108,14 @@ func diskBetween(before, now blockdevice.Diskstats, over time.Duration) (Disk, b
 		}
 		return time.Duration(float64(uint32(now)-uint32(before)) * float64(time.Millisecond) / requests)
 	}
-	share := func(now, before uint64) float64 { return float64(uint32(now)-uint32(before)) / (seconds * 1000) }
+	busy := time.Duration(uint32(now.IOsTotalTicks)-uint32(before.IOsTotalTicks)) * time.Millisecond
 	return Disk{
 		Name:                now.DeviceName,
-		Utilisation:         min(1, share(now.IOsTotalTicks, before.IOsTotalTicks)),
+		Utilisation:         min(1, busy.Seconds()/seconds),
 		ReadAwait:           await(now.ReadTicks, before.ReadTicks, reads),
 		WriteAwait:          await(now.WriteTicks, before.WriteTicks, writes),
-		ReadsPerSecond:      reads / seconds,
-		WritesPerSecond:     writes / seconds,
 		ReadBytesPerSecond:  float64(now.ReadSectors-before.ReadSectors) * procfs.SectorSize / seconds,
 		WriteBytesPerSecond: float64(now.WriteSectors-before.WriteSectors) * procfs.SectorSize / seconds,
-		Queue:               share(now.WeightedIOTicks, before.WeightedIOTicks),
 		// A sum over CPUs, which older kernels let come out below zero and print without a sign.
 		InFlight: int(max(0, int32(now.IOsInProgress))),
 		Over:     over,
@@ -163,13 +143,7 @@ func foldersOn(root string, folders []Folder, disks diskCounters) (map[string][]
 			continue
 		}
 		m, _ := table.of(name)
-		device := m.device
-		// btrfs, zfs and overlay have numbers that are no device's; btrfs names the device that it was mounted from.
-		if strings.HasPrefix(device, "0:") && path.IsAbs(m.source) && !remote(m.kind) {
-			source, _ := table.resolve(base, m.source)
-			device = disks.device(path.Base(source))
-		}
-		for _, disk := range disksUnder(root, device, disks) {
+		for _, disk := range disksUnder(root, m.device, disks) {
 			on[disk] = append(on[disk], f)
 		}
 	}
@@ -221,60 +195,51 @@ func ReadWriters(ctx context.Context, people Population, between time.Duration) 
 	if people.all == nil {
 		return nil, people.gap()
 	}
-	began := time.Now()
-	before, _, err := people.written(ctx)
+	before, after, over, err := twice(ctx, between, func() (written, error) { return people.written(ctx) })
 	if err != nil {
 		return nil, err
 	}
-	if err := pause(ctx, between-time.Since(began)); err != nil {
-		return nil, fmt.Errorf("reading what processes wrote a second time: %w", err)
-	}
-	over := time.Since(began)
-	after, denied, err := people.written(ctx)
-	if err != nil {
-		return nil, err
-	}
-	writers := topWriters(before, after, over)
-	owners, pids := make([]Owner, len(writers)), map[*Owner]int{}
-	for i, w := range writers {
-		pids[&owners[i]] = w.PID
+	writers := topWriters(before.bytes, after.bytes, over)
+	pids := map[*Owner]int{}
+	for i := range writers {
+		writers[i].Name = people.all[writers[i].PID].comm
+		pids[&writers[i].Owner] = writers[i].PID
 	}
 	err = people.setOwners(ctx, pids)
-	for i, o := range owners {
-		w := &writers[i]
-		w.Name, w.Role, w.ObjectID, w.PodUID = people.all[w.PID].comm, o.Role, o.ObjectID, o.PodUID
-	}
-	if denied > 0 {
-		all := denied + len(after)
-		err = errors.Join(err, fmt.Errorf("reading what processes wrote: no permission for %d of %d", denied, all))
+	if after.denied > 0 {
+		err = errors.Join(err, fmt.Errorf("reading what processes wrote: no permission for %d of %d",
+			after.denied, after.denied+len(after.bytes)))
 	}
 	return writers, err
 }
 
-// written returns how many bytes each process has written to disks since it began, without those that were truncated
-// away before, and the number of processes whose counters may not be read.
-func (p Population) written(ctx context.Context) (all map[int]uint64, denied int, err error) {
-	all = map[int]uint64{}
-	for _, pid := range slices.Sorted(maps.Keys(p.all)) {
+// written is how many bytes each process has written to disks since it began, without those that were truncated away
+// before, and the number of processes whose counters may not be read.
+type written struct {
+	bytes  map[int]uint64
+	denied int
+}
+
+func (p Population) written(ctx context.Context) (written, error) {
+	w := written{bytes: map[int]uint64{}}
+	for pid := range p.all {
 		if err := ctx.Err(); err != nil {
-			return nil, 0, fmt.Errorf("reading what processes wrote: %w", err)
+			return w, fmt.Errorf("reading what processes wrote: %w", err)
 		}
-		one, err := p.proc.Proc(pid)
-		if err != nil {
-			continue // ended meanwhile
-		}
-		io, err := one.IO()
+		b, err := readSmall(p.dir(pid), "io")
+		bytes, counted := keyed(b, "write_bytes:")
+		canceled, _ := keyed(b, "cancelled_write_bytes:")
 		switch {
 		case errors.Is(err, os.ErrPermission):
-			denied++
-		case err == nil:
-			all[pid] = io.WriteBytes - min(io.WriteBytes, uint64(max(0, io.CancelledWriteBytes)))
+			w.denied++
+		case counted:
+			w.bytes[pid] = bytes - min(bytes, canceled)
 		}
 	}
-	if len(all) == 0 && denied == 0 { // CONFIG_TASK_IO_ACCOUNTING
-		return nil, 0, errors.New("reading what processes wrote: this kernel does not count it")
+	if len(w.bytes) == 0 && w.denied == 0 { // CONFIG_TASK_IO_ACCOUNTING
+		return w, errors.New("reading what processes wrote: this kernel does not count it")
 	}
-	return all, denied, nil
+	return w, nil
 }
 
 // topWriters returns who wrote most between two reads, most first.

@@ -1,11 +1,13 @@
 package host
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"math"
+	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -33,52 +35,39 @@ type ProcessFiles struct {
 func ReadFiles(ctx context.Context, root string, people Population) (Files, error) {
 	return within(ctx, func(at *position) (Files, error) {
 		b, err := readSmall(root, "proc/sys/fs/file-nr")
-		if err != nil {
+		system, errSystem := parseFileNr(b)
+		if err := cmp.Or(err, errSystem); err != nil {
 			return Files{}, fmt.Errorf("counting open files: %w", err)
 		}
-		var f Files
-		if f.System, err = parseFileNr(b); err != nil {
-			return Files{}, fmt.Errorf("counting open files: %w", err)
-		}
-		denied := 0
+		f := Files{System: system}
 		err = people.gap()
 		for _, daemon := range people.daemons() {
 			at.enter("the descriptors of process %d (%s)", daemon.PID, daemon.Name)
 			p, e := people.files(daemon)
 			switch {
 			case errors.Is(e, fs.ErrNotExist), errors.Is(e, unix.ESRCH): // gone meanwhile
-			case errors.Is(e, fs.ErrPermission):
-				denied++
 			case e != nil:
 				err = errors.Join(err, fmt.Errorf("counting the open files of %s: %w", daemon.Name, e))
 			default:
 				f.Processes = append(f.Processes, p)
 			}
 		}
-		if denied > 0 {
-			all := denied + len(f.Processes)
-			err = errors.Join(err, fmt.Errorf("counting open files: no permission for %d of %d processes", denied, all))
-		}
 		return f, err
 	})
 }
 
-// files reads the open files of one process. procfs reads only the soft limits.
+// files reads the open files of one process.
 func (p Population) files(of Process) (ProcessFiles, error) {
 	f := ProcessFiles{PID: of.PID, Name: of.Name, Role: of.Role}
-	b, err := readSmall(p.root, "proc", strconv.Itoa(of.PID), "limits")
+	b, err := readSmall(p.dir(of.PID), "limits")
 	if err != nil {
 		return f, err
 	}
 	if f.Max, f.Hard, err = parseFileLimits(b); err != nil {
 		return f, err
 	}
-	one, err := p.proc.Proc(of.PID)
-	if err != nil {
-		return f, err
-	}
-	n, err := one.FileDescriptorsLen()
-	f.Current = uint64(n)
+	open, err := os.ReadDir(filepath.Join(p.dir(of.PID), "fd"))
+	f.Current = uint64(len(open))
 	return f, err
 }
 

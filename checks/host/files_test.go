@@ -35,47 +35,6 @@ func TestReadFiles(t *testing.T) {
 	}
 }
 
-func TestParseFileNr(t *testing.T) {
-	tests := []struct {
-		in   string
-		want Usage
-		err  bool
-	}{
-		{"2476\t0\t2466177\n", Usage{2476, 2466177}, false},
-		{"2476 76 100\n", Usage{2400, 100}, false},
-		{"5 9 100\n", Usage{0, 100}, false},
-		{"1 0 9223372036854775807\n", Usage{1, 0}, false},
-		{"1 0\n", Usage{}, true},
-		{"1 0 x\n", Usage{}, true},
-	}
-	for _, tt := range tests {
-		if got, err := parseFileNr([]byte(tt.in)); got != tt.want || (err != nil) != tt.err {
-			t.Errorf("parseFileNr(%q) = %+v, %v", tt.in, got, err)
-		}
-	}
-}
-
-func TestParseFileLimits(t *testing.T) {
-	tests := []struct {
-		in         string
-		soft, hard uint64
-		err        bool
-	}{
-		{"Max processes  1 2 processes\nMax open files            1024                 524288               files     \n", 1024, 524288, false},
-		{"Max open files            unlimited            unlimited            files     \n", 0, 0, false},
-		{"Max open files            x            1            files     \n", 0, 0, true},
-		{"Max open files            1            x            files     \n", 0, 0, true},
-		{"Max open files \n", 0, 0, true},
-		{"", 0, 0, true},
-	}
-	for _, tt := range tests {
-		soft, hard, err := parseFileLimits([]byte(tt.in))
-		if soft != tt.soft || hard != tt.hard || (err != nil) != tt.err {
-			t.Errorf("parseFileLimits(%q) = %d, %d, %v", tt.in, soft, hard, err)
-		}
-	}
-}
-
 func FuzzParseFileLimits(f *testing.F) {
 	f.Add(fixture(f, "limits"))
 	f.Add([]byte("Max open files unlimited 5 files\n"))

@@ -21,9 +21,6 @@ const (
 // boltFile is the database that containerd keeps open below its root folder (metadata plugin).
 const boltFile = "/io.containerd.metadata.v1.bolt/meta.db"
 
-// maxShims bounds the shims that are asked where containerd keeps its state. A node has one or two such places.
-const maxShims = 256
-
 // A Folder is a place that matters to the node, and why.
 type Folder struct {
 	Path string // as the host sees it, such as /var/lib/containerd
@@ -47,7 +44,7 @@ func Folders(root string, people Population, kubeletDir, logsDir string) []Folde
 			all = append(all, Folder{Path: dir, Role: FolderRuntime})
 		}
 	}
-	for _, dir := range stateFolders(root, people) {
+	for _, dir := range existing(root, people.names.StateDirs) {
 		all = append(all, Folder{Path: dir, Role: FolderState})
 	}
 	all = append(all,
@@ -64,35 +61,17 @@ func containerdRoot(root string, pid int) string {
 	dir := filepath.Join(root, "proc", strconv.Itoa(pid), "fd")
 	for _, fd := range names(dir) {
 		target, err := os.Readlink(filepath.Join(dir, fd))
-		if err != nil {
+		base, ok := strings.CutSuffix(target, boltFile)
+		if err != nil || !ok || !filepath.IsAbs(base) {
 			continue
 		}
-		base, ok := strings.CutSuffix(target, boltFile)
-		if ok && filepath.IsAbs(base) && sameFile(filepath.Join(dir, fd), filepath.Join(root, target)) {
+		open, errOpen := os.Stat(filepath.Join(dir, fd))
+		onHost, errHost := os.Stat(filepath.Join(root, target))
+		if errOpen == nil && errHost == nil && os.SameFile(open, onHost) {
 			return base
 		}
 	}
 	return ""
-}
-
-// stateFolders finds where runtimes keep the state of what runs: each shim of containerd has its working directory
-// there. Without such a shim it is each of the usual places that exists.
-func stateFolders(root string, people Population) []string {
-	var all []string
-	shims := people.of(RoleShim)
-	for _, shim := range shims[:min(len(shims), maxShims)] {
-		cwd := filepath.Join(root, "proc", strconv.Itoa(shim.PID), "cwd")
-		target, err := os.Readlink(cwd)
-		base, _, ok := strings.Cut(target, "/"+taskDir+"/")
-		found := err == nil && ok && filepath.IsAbs(base) && !slices.Contains(all, base)
-		if found && sameFile(cwd, filepath.Join(root, target)) {
-			all = append(all, base)
-		}
-	}
-	if len(all) > 0 {
-		return all
-	}
-	return existing(root, people.names.StateDirs)
 }
 
 func existing(root string, dirs []string) []string {
@@ -100,14 +79,4 @@ func existing(root string, dirs []string) []string {
 		_, err := os.Lstat(filepath.Join(root, dir))
 		return err != nil
 	})
-}
-
-// sameFile reports whether two names lead to one file.
-func sameFile(a, b string) bool {
-	x, err := os.Stat(a)
-	if err != nil {
-		return false
-	}
-	y, err := os.Stat(b)
-	return err == nil && os.SameFile(x, y)
 }

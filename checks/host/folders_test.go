@@ -1,55 +1,39 @@
 package host
 
 import (
-	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestStateFolders(t *testing.T) {
-	root, state := t.TempDir(), filepath.Join(t.TempDir(), "state")
-	bundle := filepath.Join(state, taskDir, "k8s.io", "5f0e")
-	must := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+// TestFolders has a containerd whose database is open at another place than the usual one.
+func TestFolders(t *testing.T) {
+	n := newNode(t)
+	n.process(50, 1, "containerd", 'S', "/usr/bin/containerd")
+	n.write("var/lib/containerd/x", "")
+	n.write("run/containerd/x", "")
+	rest := []Folder{
+		{Path: "/run/containerd", Role: FolderState},
+		{Path: "/var/lib/kubelet", Role: FolderKubelet},
+		{Path: "/var/log/pods", Role: FolderLogs},
+		{Path: "/var/log", Role: FolderLogs},
+		{Path: "/", Role: FolderRoot},
 	}
-	folder := func(name string) { t.Helper(); must(os.MkdirAll(name, 0o755)) }
-	folder(bundle)
-	for _, pid := range []string{"7", "8", "9", "10"} {
-		folder(filepath.Join(root, "proc", pid))
+	usual := append([]Folder{{Path: "/var/lib/containerd", Role: FolderRuntime}}, rest...)
+	if diff := cmp.Diff(usual, Folders(n.root, n.people(), "", "")); diff != "" {
+		t.Errorf("the usual ones (-want +got):\n%s", diff)
 	}
-	people := Population{names: testNames, roles: map[int]Process{}}
-	for pid, role := range map[int]Role{7: RoleShim, 8: RoleShim, 9: RoleRuntime, 10: RoleShim} {
-		people.roles[pid] = Process{PID: pid, Role: role}
+	// Below the root of the fixture, the database has the name that the process has for it.
+	database := t.TempDir() + boltFile
+	n.link("proc/50/fd/7", database)
+	outside := &node{t, "/"}
+	outside.write(database, "")
+	if diff := cmp.Diff(usual, Folders(n.root, n.people(), "", "")); diff != "" {
+		t.Errorf("of a daemon that sees other files (-want +got):\n%s", diff)
 	}
-	if got := stateFolders(root, people); len(got) != 0 {
-		t.Errorf("nothing is there: %q", got)
-	}
-	folder(filepath.Join(root, "run/containerd"))
-	if diff := cmp.Diff([]string{"/run/containerd"}, stateFolders(root, people)); diff != "" {
-		t.Errorf("the usual place (-want +got):\n%s", diff)
-	}
-	must(os.Symlink(bundle, filepath.Join(root, "proc/7/cwd")))
-	must(os.Symlink(bundle, filepath.Join(root, "proc/9/cwd")))
-	must(os.Symlink("/", filepath.Join(root, "proc/10/cwd")))
-	if diff := cmp.Diff([]string{"/run/containerd"}, stateFolders(root, people)); diff != "" {
-		t.Errorf("a bundle that is another one here (-want +got):\n%s", diff)
-	}
-	folder(filepath.Join(root, filepath.Dir(bundle)))
-	must(os.Symlink(bundle, filepath.Join(root, bundle)))
-	if diff := cmp.Diff([]string{state}, stateFolders(root, people)); diff != "" {
-		t.Errorf("where the shims are (-want +got):\n%s", diff)
-	}
-	want := Folder{Path: state, Role: FolderState}
-	found := false
-	for _, f := range Folders(root, people, "", "") {
-		found = found || f == want
-	}
-	if !found {
-		t.Error("it is none of the folders that matter")
+	n.link(database, database)
+	found := append([]Folder{{Path: database[:len(database)-len(boltFile)], Role: FolderRuntime, PID: 50}}, rest...)
+	if diff := cmp.Diff(found, Folders(n.root, n.people(), "", "")); diff != "" {
+		t.Errorf("where the database is (-want +got):\n%s", diff)
 	}
 }

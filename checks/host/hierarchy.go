@@ -9,8 +9,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-
-	"github.com/prometheus/procfs"
 )
 
 // maxCgroups bounds a walk. A node with 110 pods of three containers each has about 600 control groups; twenty
@@ -27,7 +25,10 @@ type hierarchy struct {
 
 type hierarchies []hierarchy
 
-// readHierarchies reads where the host has its cgroups mounted, the way process 1 sees it.
+// readHierarchies reads where the host has its cgroups mounted, the way process 1 sees it (proc_pid_mountinfo(5)):
+//
+//	32 31 0:29 / /sys/fs/cgroup/cpu rw,relatime - cgroup cgroup rw,cpu
+//	41 31 0:38 / /sys/fs/cgroup/unified rw,relatime shared:9 - cgroup2 cgroup2 rw,nsdelegate
 func readHierarchies(root string) (hierarchies, error) {
 	// 16 MiB are some hundred thousand mounts. Cgroups are mounted first, so a leak of mounts does not hide them.
 	b, err := readLimited(filepath.Join(root, "proc/1/mountinfo"), 16<<20)
@@ -41,10 +42,6 @@ func readHierarchies(root string) (hierarchies, error) {
 	return all, nil
 }
 
-// parseHierarchies finds the control groups in mountinfo (proc_pid_mountinfo(5)):
-//
-//	32 31 0:29 / /sys/fs/cgroup/cpu rw,relatime - cgroup cgroup rw,cpu
-//	41 31 0:38 / /sys/fs/cgroup/unified rw,relatime shared:9 - cgroup2 cgroup2 rw,nsdelegate
 func parseHierarchies(b []byte) hierarchies {
 	var all hierarchies
 	for line := range strings.Lines(string(b)) {
@@ -61,19 +58,6 @@ func parseHierarchies(b []byte) hierarchies {
 	return all
 }
 
-// readHierarchy returns the hierarchy that has a controller.
-func readHierarchy(root, controller string) (hierarchy, error) {
-	all, err := readHierarchies(root)
-	if err != nil {
-		return hierarchy{}, err
-	}
-	h, ok := all.of(controller)
-	if !ok {
-		return hierarchy{}, fmt.Errorf("reading control groups: no hierarchy has the %s controller", controller)
-	}
-	return h, nil
-}
-
 // version is 2 where the unified hierarchy alone is mounted at the usual place, which is what the kubelet and runc go
 // by (IsCgroup2UnifiedMode), and 1 otherwise, a hybrid included.
 func (all hierarchies) version() int {
@@ -84,42 +68,61 @@ func (all hierarchies) version() int {
 }
 
 // of returns the hierarchy that has a controller: that of version 1 if there is one, or the unified one.
-func (all hierarchies) of(controller string) (hierarchy, bool) {
-	if i := slices.IndexFunc(all, func(h hierarchy) bool { return slices.Contains(h.options, controller) }); i >= 0 {
-		return all[i], true
+func (all hierarchies) of(controller string) (hierarchy, error) {
+	for _, h := range all {
+		if slices.Contains(h.options, controller) {
+			return h, nil
+		}
 	}
-	return all.unified()
+	for _, h := range all {
+		if h.unified {
+			return h, nil
+		}
+	}
+	return hierarchy{}, fmt.Errorf("no hierarchy of control groups has the %s controller", controller)
 }
 
-func (all hierarchies) unified() (hierarchy, bool) {
-	i := slices.IndexFunc(all, func(h hierarchy) bool { return h.unified })
-	if i < 0 {
-		return hierarchy{}, false
-	}
-	return all[i], true
-}
+// unified returns the hierarchy of version 2.
+func (all hierarchies) unified() (hierarchy, error) { return all.of("") }
 
-// dir returns the folder of a cgroup as process 1 sees it, unless it lies outside of what is mounted.
-func (h hierarchy) dir(cgroup string) (string, bool) {
-	if !path.IsAbs(cgroup) || slices.Contains(strings.Split(cgroup, "/"), "..") {
-		return "", false
-	}
+// folder returns the folder of a cgroup as process 1 sees it; that of all for no cgroup.
+func (h hierarchy) folder(cgroup string) (string, error) {
 	rest, ok := strings.CutPrefix(cgroup, strings.TrimSuffix(h.base, "/"))
-	if !ok || rest != "" && rest[0] != '/' {
-		return "", false
+	if cgroup == "" {
+		return h.point, nil
 	}
-	return path.Join(h.point, rest), true
+	if !ok || rest != "" && rest[0] != '/' || path.Clean(cgroup) != cgroup || strings.HasPrefix(cgroup, "/..") {
+		return "", fmt.Errorf("looking into %s: it is outside of what is mounted at %s", cgroup, h.point)
+	}
+	return path.Join(h.point, rest), nil
+}
+
+// A membership is a line of /proc/PID/cgroup: the cgroup of a process in one hierarchy.
+type membership struct {
+	controllers []string // an empty one in the unified hierarchy
+	cgroup      string
+}
+
+func parseMemberships(text string) []membership {
+	var all []membership
+	for line := range strings.Lines(text) {
+		if f := strings.SplitN(strings.TrimSpace(line), ":", 3); len(f) == 3 {
+			all = append(all, membership{strings.Split(f[1], ","), strings.TrimSuffix(f[2], " (deleted)")})
+		}
+	}
+	return all
 }
 
 // cgroupOf finds the cgroup that a process has in the hierarchy among all of the process.
-func (h hierarchy) cgroupOf(all []procfs.Cgroup, controller string) string {
-	for _, c := range all {
-		unified := c.HierarchyID == 0 && len(c.Controllers) == 0
-		if h.unified && unified || !h.unified && slices.Contains(c.Controllers, controller) {
-			return strings.TrimSuffix(c.Path, " (deleted)")
-		}
+func (h hierarchy) cgroupOf(all []membership, controller string) string {
+	if h.unified {
+		controller = ""
 	}
-	return ""
+	i := slices.IndexFunc(all, func(m membership) bool { return slices.Contains(m.controllers, controller) })
+	if i < 0 {
+		return ""
+	}
+	return all[i].cgroup
 }
 
 // A daemonGroup is a cgroup that the runtime or the kubelet is in, or one above it.
@@ -133,8 +136,8 @@ func (p Population) daemonGroups(at *position, h hierarchy, controller string) [
 	var own, above []daemonGroup
 	known := map[string]bool{}
 	add := func(list []daemonGroup, cgroup string, role Role) []daemonGroup {
-		dir, ok := h.dir(cgroup)
-		if !ok || known[cgroup] {
+		dir, err := h.folder(cgroup)
+		if err != nil || cgroup == "" || known[cgroup] {
 			return list
 		}
 		known[cgroup] = true
@@ -189,10 +192,10 @@ func walk(
 
 // ownerOfCgroups returns the first owner among the cgroups of a process. A container or a pod in one hierarchy counts
 // for more than a unit in another: version 1 lets a process be in different places.
-func ownerOfCgroups(all []procfs.Cgroup) Owner {
+func ownerOfCgroups(all []membership) Owner {
 	var unit Owner
-	for _, c := range all {
-		o := ownerOfCgroup(c.Path)
+	for _, m := range all {
+		o := ownerOfCgroup(m.cgroup)
 		if o.ObjectID != "" || o.PodUID != "" {
 			return o
 		}
@@ -235,9 +238,7 @@ func idOfCgroup(base string) string {
 			break
 		}
 	}
-	if _, rest, ok := strings.Cut(base, ":cri-containerd:"); ok { // a systemd path given to the cgroupfs driver
-		base = rest
-	}
+	base = base[strings.LastIndexByte(base, ':')+1:] // a systemd path given to the cgroupfs driver
 	if isID(base) {
 		return base
 	}

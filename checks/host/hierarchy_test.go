@@ -11,7 +11,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/prometheus/procfs"
 )
 
 const mountinfoV2 = "22 27 0:21 / /proc rw,relatime shared:5 - proc proc rw\n" +
@@ -31,11 +30,11 @@ func TestParseHierarchies(t *testing.T) {
 	if len(hybrid) != 10 || hybrid.version() != 1 {
 		t.Errorf("of a hybrid: %+v, version %d", hybrid, hybrid.version())
 	}
-	pids, ok := hybrid.of("pids")
-	if want := (hierarchy{point: "/sys/fs/cgroup/pids", base: "/", options: []string{"rw", "pids"}}); !ok || !cmp.Equal(want, pids, cmp.AllowUnexported(hierarchy{})) {
+	pids, err := hybrid.of("pids")
+	if want := (hierarchy{point: "/sys/fs/cgroup/pids", base: "/", options: []string{"rw", "pids"}}); err != nil || !cmp.Equal(want, pids, cmp.AllowUnexported(hierarchy{})) {
 		t.Errorf("pids of a hybrid: %+v", pids)
 	}
-	if misc, ok := hybrid.of("misc"); !ok || !misc.unified || misc.point != "/sys/fs/cgroup/unified" {
+	if misc, err := hybrid.of("misc"); err != nil || !misc.unified || misc.point != "/sys/fs/cgroup/unified" {
 		t.Errorf("misc of a hybrid: %+v", misc)
 	}
 	v2 := parseHierarchies([]byte(mountinfoV2))
@@ -47,57 +46,6 @@ func TestParseHierarchies(t *testing.T) {
 	want = hierarchies{{point: "/a b", base: "/docker/x", options: []string{"rw", "cpu", "cpuacct"}}}
 	if diff := cmp.Diff(want, joined, cmp.AllowUnexported(hierarchy{})); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
-	}
-}
-
-func TestHierarchyDir(t *testing.T) {
-	tests := []struct{ base, cgroup, want string }{
-		{"/", "/system.slice/x.service", "/host/sys/fs/cgroup/system.slice/x.service"},
-		{"/", "/", "/host/sys/fs/cgroup"},
-		{"/docker/x", "/docker/x/kubelet", "/host/sys/fs/cgroup/kubelet"},
-		{"/docker/x", "/docker/x", "/host/sys/fs/cgroup"},
-		{"/docker/x", "/docker/xy", ""},
-		{"/docker/x", "/system.slice", ""},
-		{"/", "/../../etc", ""},
-		{"/", "", ""},
-		{"/", "x", ""},
-	}
-	for _, tt := range tests {
-		got, ok := hierarchy{point: "/host/sys/fs/cgroup", base: tt.base}.dir(tt.cgroup)
-		if got != tt.want || ok != (tt.want != "") {
-			t.Errorf("folder of %q below %q = %q, %v; want %q", tt.cgroup, tt.base, got, ok, tt.want)
-		}
-	}
-}
-
-// cgroupsOf reads the lines of a /proc/PID/cgroup.
-func cgroupsOf(t testing.TB, lines string) []procfs.Cgroup {
-	n := newNode(t)
-	n.process(7, 1, "x", 'S', "x")
-	n.write("proc/7/cgroup", lines)
-	return n.people().cgroups(&position{}, 7)
-}
-
-func TestCgroupOf(t *testing.T) {
-	const hybrid = "8:pids:/system.slice/kubelet.service\n3:cpu,cpuacct:/a:b\n1:name=systemd:/s\n0::/u\n"
-	tests := []struct {
-		controller string
-		unified    bool
-		want       string
-	}{
-		{"pids", false, "/system.slice/kubelet.service"},
-		{"cpuacct", false, "/a:b"},
-		{"cpu", false, "/a:b"},
-		{"pids", true, "/u"},
-		{"memory", false, ""},
-	}
-	for _, tt := range tests {
-		if got := (hierarchy{unified: tt.unified}).cgroupOf(cgroupsOf(t, hybrid), tt.controller); got != tt.want {
-			t.Errorf("cgroup for %s, unified %v = %q; want %q", tt.controller, tt.unified, got, tt.want)
-		}
-	}
-	if got := (hierarchy{unified: true}).cgroupOf(cgroupsOf(t, "0::/gone.service (deleted)\n"), "cpu"); got != "/gone.service" {
-		t.Errorf("of a removed cgroup: %q", got)
 	}
 }
 
@@ -131,26 +79,11 @@ func TestOwnerOfCgroup(t *testing.T) {
 		}
 	}
 	lines := "9:pids:/system.slice/containerd.service\n4:memory:/kubepods/pod7/" + idA + "\n"
-	if got, want := ownerOfCgroups(cgroupsOf(t, lines)), (Owner{ObjectID: idA, PodUID: "7"}); got != want {
+	if got, want := ownerOfCgroups(parseMemberships(lines)), (Owner{ObjectID: idA, PodUID: "7"}); got != want {
 		t.Errorf("owner of %q = %+v, want %+v", lines, got, want)
 	}
-	if got, want := ownerOfCgroups(cgroupsOf(t, "9:pids:/\n1:name=systemd:/system.slice/x.service\n")), (Owner{Unit: "x.service"}); got != want {
+	if got, want := ownerOfCgroups(parseMemberships("9:pids:/\n1:name=systemd:/system.slice/x.service\n")), (Owner{Unit: "x.service"}); got != want {
 		t.Errorf("owner = %+v, want %+v", got, want)
-	}
-}
-
-func TestKubepods(t *testing.T) {
-	for cgroup, want := range map[string][2]bool{
-		"/kubepods":                             {true, false},
-		"/kubepods/burstable/pod1":              {false, true},
-		"/kubepods.slice/kubepods-pod1.slice":   {false, true},
-		"/kubelet.slice/kubelet-kubepods.slice": {true, false},
-		"/system.slice/kubelet.service":         {false, false},
-		"/":                                     {false, false},
-	} {
-		if got := [2]bool{isKubepods(cgroup), inKubepods(cgroup)}; got != want {
-			t.Errorf("%s: is and in = %v, want %v", cgroup, got, want)
-		}
 	}
 }
 
@@ -194,7 +127,7 @@ func FuzzParseHierarchies(f *testing.F) {
 	f.Add(fixture(f, "mountinfo-hybrid"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		for _, h := range parseHierarchies(b) {
-			if dir, ok := h.dir("/../x"); ok {
+			if dir, err := h.folder("/../x"); err == nil {
 				t.Errorf("%+v leads to %s", h, dir)
 			}
 		}

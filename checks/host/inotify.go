@@ -1,7 +1,6 @@
 package host
 
 import (
-	"bufio"
 	"bytes"
 	"cmp"
 	"context"
@@ -93,28 +92,23 @@ func (p Population) inotify(ctx context.Context, at *position) Inotify {
 			continue
 		}
 		at.enter("the descriptors of process %d (%s)", st.pid, st.comm)
-		count, looked, whole := countInotify(filepath.Join(p.root, "proc", strconv.Itoa(st.pid)), min(left, maxOpenOfOne))
+		instances, watches, looked, err := countInotify(p.dir(st.pid), min(left, maxOpenOfOne))
 		left -= looked
-		if !whole {
+		if err != nil && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, syscall.ESRCH) { // else gone meanwhile
 			total.Unread++
 		}
-		if count.instances == 0 {
+		uids := status(p.dir(st.pid), "Uid")
+		if instances == 0 || len(uids) < 2 {
 			continue
 		}
-		one, err := p.proc.Proc(st.pid)
-		status, errStatus := one.NewStatus()
-		if errors.Join(err, errStatus) != nil {
-			total.Unread++
-			continue
-		}
-		uid := int(status.UIDs[1])
+		uid, _ := strconv.Atoi(uids[1])
 		if byUser[uid] == nil {
 			byUser[uid] = &InotifyUser{UID: uid}
 		}
 		u := byUser[uid]
-		u.Instances += count.instances
-		u.Watches += count.watches
-		u.Top = append(u.Top, InotifyProcess{PID: st.pid, Name: st.comm, Instances: count.instances})
+		u.Instances += instances
+		u.Watches += watches
+		u.Top = append(u.Top, InotifyProcess{PID: st.pid, Name: st.comm, Instances: instances})
 	}
 	for _, uid := range slices.Sorted(maps.Keys(byUser)) {
 		u := *byUser[uid]
@@ -127,51 +121,30 @@ func (p Population) inotify(ctx context.Context, at *position) Inotify {
 	return total
 }
 
-type inotifyCount struct{ instances, watches int }
-
-// countInotify reads up to limit descriptors of a process. It is whole when there are no more, and when the process
-// is gone.
-func countInotify(dir string, limit int) (count inotifyCount, looked int, whole bool) {
+// countInotify reads up to limit descriptors of a process. It is an error that there are more.
+func countInotify(dir string, limit int) (instances, watches, looked int, err error) {
 	f, err := os.Open(filepath.Join(dir, "fd"))
 	if err != nil {
-		return count, 0, errors.Is(err, os.ErrNotExist)
+		return 0, 0, 0, err
 	}
 	defer f.Close()
-	for looked < limit {
-		names, err := f.Readdirnames(min(1024, limit-looked))
-		for _, name := range names {
-			looked++
-			link, err := os.Readlink(filepath.Join(dir, "fd", name))
-			if err == nil && link == "anon_inode:inotify" {
-				count.instances++
-				count.watches += countMarks(filepath.Join(dir, "fdinfo", name))
-			}
-		}
-		if err != nil {
-			return count, looked, errors.Is(err, io.EOF) || errors.Is(err, syscall.ESRCH) || errors.Is(err, os.ErrNotExist)
+	list, err := f.Readdirnames(limit + 1)
+	if err == nil && len(list) > limit {
+		list, err = list[:limit], errors.New("too many descriptors")
+	} else if errors.Is(err, io.EOF) { // of no descriptors
+		err = nil
+	}
+	for _, name := range list {
+		if link, _ := os.Readlink(filepath.Join(dir, "fd", name)); link == "anon_inode:inotify" {
+			marks, _ := readLimited(filepath.Join(dir, "fdinfo", name), maxMarks)
+			instances++
+			watches += countMarks(marks)
 		}
 	}
-	return count, looked, false
+	return instances, watches, len(list), err
 }
 
-func countMarks(file string) int {
-	f, err := os.Open(file)
-	if err != nil {
-		return 0
-	}
-	defer f.Close()
-	return parseMarks(io.LimitReader(f, maxMarks))
-}
-
-// parseMarks counts the watches in the fdinfo of an inotify instance, one line each:
+// countMarks counts the watches in the fdinfo of an inotify instance, one line each:
 //
 //	inotify wd:1 ino:2b3 sdev:800003 mask:3c6 ignored_mask:0 fhandle-bytes:8 fhandle-type:1 f_handle:b302000000000000
-func parseMarks(r io.Reader) int {
-	n := 0
-	for lines := bufio.NewScanner(r); lines.Scan(); {
-		if bytes.HasPrefix(lines.Bytes(), []byte("inotify wd:")) {
-			n++
-		}
-	}
-	return n
-}
+func countMarks(fdinfo []byte) int { return bytes.Count(fdinfo, []byte("\ninotify wd:")) }

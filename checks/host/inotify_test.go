@@ -53,27 +53,11 @@ func TestReadInotify(t *testing.T) {
 	}
 }
 
-func TestCountInotify(t *testing.T) {
-	n := newNode(t)
-	n.watcher(20, 0, 4)
-	dir := n.root + "/proc/20"
-	count, looked, whole := countInotify(dir, 100)
-	if count != (inotifyCount{4, 8}) || looked != 6 || !whole {
-		t.Errorf("countInotify = %+v, %d looked at, whole %v", count, looked, whole)
-	}
-	if _, looked, whole := countInotify(dir, 3); looked != 3 || whole {
-		t.Errorf("countInotify of the first 3: %d looked at, whole %v", looked, whole)
-	}
-	if _, _, whole := countInotify(n.root+"/proc/99", 3); !whole {
-		t.Error("a process that is gone counts as unread")
-	}
-}
-
 func FuzzParseMarks(f *testing.F) {
 	f.Add(fixture(f, "fdinfo-inotify"))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if n := parseMarks(bytes.NewReader(b)); n > bytes.Count(b, []byte("inotify wd:")) {
-			t.Errorf("parseMarks(%q) = %d", b, n)
+		if n := countMarks(b); n > bytes.Count(b, []byte("inotify wd:")) {
+			t.Errorf("countMarks(%q) = %d", b, n)
 		}
 	})
 }

@@ -5,48 +5,40 @@ import (
 	"fmt"
 	"math"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
-
-	"github.com/prometheus/procfs"
 )
-
-const maxDuration = time.Duration(math.MaxInt64)
 
 // Memory is what /proc/meminfo holds, in bytes.
 type Memory struct {
 	Total, Available, Free uint64
 	SwapTotal, SwapFree    uint64
-	Dirty, Writeback       uint64 // waiting for a disk
 	SlabUnreclaimable      uint64 // kernel memory; leaked cgroups show here
 	Shmem                  uint64 // tmpfs and shared memory, whether or not a process has it mapped
 }
 
-// ReadMemory reads root/proc/meminfo.
+// ReadMemory reads root/proc/meminfo, whose lines are such as "MemTotal:       16344856 kB".
 func ReadMemory(root string) (Memory, error) {
-	proc, err := procfs.NewFS(filepath.Join(root, "proc"))
+	b, err := readSmall(root, "proc/meminfo")
 	if err != nil {
 		return Memory{}, fmt.Errorf("reading the state of memory: %w", err)
 	}
-	m, err := proc.Meminfo()
-	if err == nil && (m.MemTotalBytes == nil || m.MemAvailableBytes == nil) { // MemAvailable is there since Linux 3.14
-		err = errors.New("no line MemTotal or MemAvailable")
+	sizes := map[string]uint64{}
+	for line := range strings.Lines(string(b)) {
+		name, size, _ := strings.Cut(line, ":")
+		kib, _ := strconv.ParseUint(strings.TrimSuffix(strings.TrimSpace(size), " kB"), 10, 54)
+		sizes[name] = kib << 10
 	}
-	if err != nil {
-		return Memory{}, fmt.Errorf("reading the state of memory: %w", err)
+	m := Memory{
+		Total: sizes["MemTotal"], Available: sizes["MemAvailable"], Free: sizes["MemFree"],
+		SwapTotal: sizes["SwapTotal"], SwapFree: sizes["SwapFree"],
+		SlabUnreclaimable: sizes["SUnreclaim"], Shmem: sizes["Shmem"],
 	}
-	value := func(p *uint64) uint64 {
-		if p == nil {
-			return 0
-		}
-		return *p
+	if m.Total == 0 || m.Available == 0 {
+		return Memory{}, errors.New("reading the state of memory: no line MemTotal or MemAvailable")
 	}
-	return Memory{
-		Total: *m.MemTotalBytes, Available: *m.MemAvailableBytes, Free: value(m.MemFreeBytes),
-		SwapTotal: value(m.SwapTotalBytes), SwapFree: value(m.SwapFreeBytes),
-		Dirty: value(m.DirtyBytes), Writeback: value(m.WritebackBytes),
-		SlabUnreclaimable: value(m.SUnreclaimBytes), Shmem: value(m.ShmemBytes),
-	}, nil
+	return m, nil
 }
 
 // Pressure is the time lost waiting for a resource (PSI, /proc/pressure). A resource that this kernel does not
@@ -70,21 +62,18 @@ type Averages struct {
 // ReadPressure reads root/proc/pressure. It is an error that there is nothing of any resource.
 func ReadPressure(root string) (Pressure, error) {
 	var p Pressure
-	var first error
-	for _, r := range []struct {
-		name string
-		to   **Stall
-	}{{"cpu", &p.CPU}, {"memory", &p.Memory}, {"io", &p.IO}} {
+	var failed error
+	for name, to := range map[string]**Stall{"cpu": &p.CPU, "memory": &p.Memory, "io": &p.IO} {
 		// Booted with psi=0 the files are there, and reading them is EOPNOTSUPP.
-		stall, err := readStall(filepath.Join(root, "proc/pressure", r.name))
-		if err == nil {
-			*r.to = stall
-		} else if first == nil {
-			first = fmt.Errorf("reading the pressure on %s: %w", r.name, err)
+		stall, err := readStall(filepath.Join(root, "proc/pressure", name))
+		if err != nil {
+			failed = fmt.Errorf("reading the pressure on %s: %w", name, err)
+			continue
 		}
+		*to = stall
 	}
 	if p == (Pressure{}) {
-		return p, first
+		return p, failed
 	}
 	return p, nil
 }
@@ -98,8 +87,7 @@ func readStall(file string) (*Stall, error) {
 	return parseStall(b)
 }
 
-// parseStall parses what kernel/sched/psi.c writes. procfs reads the files of /proc/pressure only, and not those of
-// control groups:
+// parseStall parses what kernel/sched/psi.c writes:
 //
 //	some avg10=0.22 avg60=0.17 avg300=1.11 total=58761459
 //	full avg10=0.00 avg60=0.13 avg300=0.96 total=57261459
@@ -115,17 +103,13 @@ func parseStall(b []byte) (*Stall, error) {
 			continue
 		}
 		delete(to, kind)
-		var us uint64
+		var us int64
 		_, err := fmt.Sscanf(rest, "avg10=%f avg60=%f avg300=%f total=%d", &a.Avg10, &a.Avg60, &a.Avg300, &us)
-		if err != nil || us > uint64(maxDuration/time.Microsecond) {
+		odd := func(share float64) bool { return !(share >= 0 && share <= 100) } // NaN is
+		if err != nil || us < 0 || odd(a.Avg10) || odd(a.Avg60) || odd(a.Avg300) {
 			return nil, fmt.Errorf("malformed line %.80q", line)
 		}
-		for _, share := range []float64{a.Avg10, a.Avg60, a.Avg300} {
-			if !(share >= 0 && share <= 100) { // NaN is neither
-				return nil, fmt.Errorf("malformed line %.80q", line)
-			}
-		}
-		a.Total = time.Duration(us) * time.Microsecond
+		a.Total = time.Duration(min(us, math.MaxInt64/1000)) * time.Microsecond
 	}
 	if to["some"] != nil {
 		return nil, errors.New(`no line "some"`)

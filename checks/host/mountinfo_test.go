@@ -105,20 +105,6 @@ func fixtureTable(t *testing.T, name string) mountTable {
 	return table
 }
 
-func TestParseMounts(t *testing.T) {
-	table := fixtureTable(t, "mountinfo")
-	if m, ok := table.of("/var/lib"); !ok || m.point != "/" || m.kind != "ext4" || m.device != "254:0" {
-		t.Errorf("/var/lib lies on %+v", m)
-	}
-	table, err := parseMounts(strings.NewReader("1 1 0:1 / /a rw - fuse.x s rw\nwhat is this\n"))
-	if err != nil || table.total != 2 || len(table.lines) != 1 || table.byType["fuse.x"] != 1 || table.byType[unknownType] != 1 {
-		t.Errorf("%+v, %v", table, err)
-	}
-	if _, err := parseMounts(strings.NewReader(strings.Repeat("x", maxMountLine+1))); err == nil {
-		t.Error("a line without end is understood")
-	}
-}
-
 func TestMountOf(t *testing.T) {
 	table := fixtureTable(t, "mountinfo-kubelet")
 	for name, want := range map[string]string{

@@ -1,22 +1,15 @@
 package host
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"path"
 	"slices"
 	"strings"
 	"time"
 )
 
-const (
-	// maxProbed bounds the file systems that are probed, and the mounts that are returned.
-	maxProbed = 500
-	// writesTime is how long new writes are started: on a disk so slow that this is not enough for all, some are
-	// enough.
-	writesTime = 2 * time.Second
-)
+// maxProbed bounds the file systems that are probed, and the mounts that are returned.
+const maxProbed = 500
 
 // A Mount is one line of the host's mount table, with the result of probing it.
 type Mount struct {
@@ -77,16 +70,28 @@ func ProbeMounts(
 	q := &inquiry{child: child, people: people, root: root, verb: verbMount, patience: patience}
 	outcomes, err := q.ask(ctx, spots)
 	result.Left = left
+	var hung, failed, fine []Mount
 	for i, o := range outcomes {
-		for _, m := range systems[i] {
-			if !o.asked || len(result.Probed) == maxProbed {
+		for _, line := range systems[i] {
+			m := volumeOf(line.point, kubeletDir)
+			m.Point, m.Type, m.Source, m.Network = line.point, line.kind, line.source, remote(line.kind)
+			m.Asked, m.Hung, m.Waiting, m.PID, m.Took, m.Err = true, o.hung, o.waiting, o.pid, o.reply.Took, o.reply.Err
+			switch {
+			case !o.asked:
 				result.Left++
-				continue
+			case m.Hung:
+				hung = append(hung, m)
+			case m.Err != "":
+				failed = append(failed, m)
+			default:
+				fine = append(fine, m)
 			}
-			result.Probed = append(result.Probed, mountOf(m, kubeletDir, o))
 		}
 	}
-	slices.SortStableFunc(result.Probed, func(a, b Mount) int { return cmp.Compare(a.rank(), b.rank()) })
+	result.Probed = slices.Concat(hung, failed, fine)
+	if more := len(result.Probed) - maxProbed; more > 0 {
+		result.Probed, result.Left = result.Probed[:maxProbed], result.Left+more
+	}
 	return result, err
 }
 
@@ -96,7 +101,8 @@ func (t mountTable) probable(kubeletDir string) (systems [][]mountLine, left int
 	index := map[string]int{}
 	for _, network := range []bool{true, false} {
 		for _, m := range t.lines {
-			if remote(m.kind) != network || !network && !below(m.point, kubeletDir) || inMemory(m.kind) || m.kind == "autofs" {
+			if remote(m.kind) != network || !network && !below(m.point, kubeletDir) || inMemory(m.kind) ||
+				m.kind == "autofs" {
 				continue
 			}
 			i, seen := index[m.device]
@@ -114,58 +120,27 @@ func (t mountTable) probable(kubeletDir string) (systems [][]mountLine, left int
 	return systems, left
 }
 
-// rank orders what hangs before what failed before the rest.
-func (m Mount) rank() int {
-	switch {
-	case m.Hung:
-		return 0
-	case m.Err != "":
-		return 1
-	}
-	return 2
-}
-
-func mountOf(m mountLine, kubeletDir string, o outcome) Mount {
-	v := volumeOf(m.point, kubeletDir)
-	v.Point, v.Type, v.Source, v.Network = m.point, m.kind, m.source, remote(m.kind)
-	v.Asked, v.Hung, v.Waiting, v.PID = true, o.hung, o.waiting, o.pid
-	v.Took, v.Err = o.reply.Took, o.reply.Err
-	return v
-}
-
 // volumeOf reads from a mount point whose volume it is (pkg/kubelet/kubelet_getters.go,
 // pkg/volume/csi/csi_attacher.go):
 //
 //	pods/UID/volumes/kubernetes.io~csi/NAME/mount
 //	pods/UID/volume-subpaths/NAME/CONTAINER/0
-//	plugins/kubernetes.io/csi/DRIVER/HASH/globalmount    pv/NAME/globalmount before Kubernetes 1.24
-//	plugins/kubernetes.io/rbd/mounts/NAME
+//	plugins/kubernetes.io/csi/DRIVER/HASH/globalmount
 func volumeOf(point, kubeletDir string) Mount {
 	if !below(point, kubeletDir) {
 		return Mount{}
 	}
 	p := strings.Split(strings.Trim(strings.TrimPrefix(point, kubeletDir), "/"), "/")
-	at := func(i int) string {
-		if i < len(p) {
-			return p[i]
-		}
-		return ""
-	}
+	p = append(p, make([]string, 5)...)
 	switch {
-	case at(0) == "pods" && at(2) == "volumes":
-		return Mount{PodUID: at(1), Driver: at(3), Volume: at(4)}
-	case at(0) == "pods" && at(2) == "volume-subpaths":
-		return Mount{PodUID: at(1), Volume: at(3)}
-	case at(0) == "pods":
-		return Mount{PodUID: at(1)}
-	case at(0) != "plugins" || at(1) != "kubernetes.io":
-		return Mount{}
-	case at(2) == "csi" && at(3) == "pv":
-		return Mount{Driver: "kubernetes.io~csi", Volume: at(4)}
-	case at(2) == "csi":
-		return Mount{Driver: at(3), Volume: at(4)}
-	case at(3) == "mounts":
-		return Mount{Driver: "kubernetes.io~" + at(2), Volume: path.Join(p[4:]...)}
+	case p[0] == "pods" && p[2] == "volumes":
+		return Mount{PodUID: p[1], Driver: p[3], Volume: p[4]}
+	case p[0] == "pods" && p[2] == "volume-subpaths":
+		return Mount{PodUID: p[1], Volume: p[3]}
+	case p[0] == "pods":
+		return Mount{PodUID: p[1]}
+	case p[0] == "plugins" && p[1] == "kubernetes.io" && p[2] == "csi":
+		return Mount{Driver: p[3], Volume: p[4]}
 	}
 	return Mount{}
 }
@@ -248,12 +223,10 @@ type Writes struct {
 	Waiting time.Duration
 }
 
-// TimeWrites times up to n writes in a folder of the host's, each into its own file without a name, in a child. It
-// stops at the first that fails: Err is the reason, such as a file system that is full or mounted read-only. One that
-// has not ended when ctx nearly has hangs, and none is started where one of an earlier run still does.
-func TimeWrites(
-	ctx context.Context, root string, people Population, folder Folder, n int, child Child,
-) (Writes, error) {
+// TimeWrites times some writes in a folder of the host's, each into its own file without a name, in a child. It stops
+// at the first that fails: Err is the reason, such as a file system that is full or mounted read-only. One that has not
+// ended when ctx nearly has hangs, and none is started where one of an earlier run still does.
+func TimeWrites(ctx context.Context, root string, people Population, folder Folder, child Child) (Writes, error) {
 	w := Writes{Folder: folder}
 	table, err := readMounts(root)
 	if err != nil {
@@ -265,20 +238,11 @@ func TimeWrites(
 		return w, nil
 	}
 	m, _ := table.of(name)
-	w.Mount = m.point
-	q := &inquiry{
-		child: child, people: people, root: root, verb: verbWrite, patience: time.Minute, samePlace: true, enough: writesTime,
-	}
-	outcomes, err := q.ask(ctx, slices.Repeat([]spot{{name}}, n))
-	for _, o := range outcomes {
-		if o.asked && !o.hung && o.reply.Err == "" {
-			w.Times = append(w.Times, o.reply.Took)
-			continue
-		}
-		w.Hung, w.Waiting, w.Err = o.hung, o.waiting, o.reply.Err
-		break
-	}
-	if err == nil && len(w.Times) == 0 && w.Err == "" && !w.Hung {
+	q := &inquiry{child: child, people: people, root: root, verb: verbWrite, patience: time.Minute}
+	outcomes, err := q.ask(ctx, []spot{{name}})
+	o := outcomes[0]
+	w.Mount, w.Times, w.Hung, w.Waiting, w.Err = m.point, o.reply.Times, o.hung, o.waiting, o.reply.Err
+	if err == nil && !o.asked {
 		err = errors.New("timing writes: none was made in the time there was")
 	}
 	return w, err

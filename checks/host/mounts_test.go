@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -17,8 +16,6 @@ func TestVolumeOf(t *testing.T) {
 		dir + "/pods/U/volume-subpaths/pv-1/app/0":                        {PodUID: "U", Volume: "pv-1"},
 		dir + "/pods/U/containers/app/hosts":                              {PodUID: "U"},
 		dir + "/plugins/kubernetes.io/csi/ebs.csi.aws.com/9f/globalmount": {Driver: "ebs.csi.aws.com", Volume: "9f"},
-		dir + "/plugins/kubernetes.io/csi/pv/pvc-7/globalmount":           {Driver: "kubernetes.io~csi", Volume: "pvc-7"},
-		dir + "/plugins/kubernetes.io/rbd/mounts/rbd-image-1":             {Driver: "kubernetes.io~rbd", Volume: "rbd-image-1"},
 		dir + "/plugins/other":                                            {},
 		dir:                                                               {},
 		dir + "2/pods/U":                                                  {},
@@ -57,28 +54,5 @@ func TestProbable(t *testing.T) {
 	}
 	if systems, left := many.probable("/var/lib/kubelet"); len(systems) != maxProbed || left != 7 {
 		t.Errorf("of too many, %d and %d left", len(systems), left)
-	}
-}
-
-func TestMountKinds(t *testing.T) {
-	for kind, want := range map[string][2]bool{
-		"nfs4": {true, false}, "nfs": {true, false}, "nfsd": {false, true}, "fuse.s3fs": {true, false}, "fuseblk": {true, false},
-		"fusectl": {false, true}, "9p": {true, false}, "ceph": {true, false}, "ext4": {}, "tmpfs": {false, true}, "overlay": {},
-	} {
-		if got := [2]bool{remote(kind), inMemory(kind)}; got != want {
-			t.Errorf("%s: remote and in memory are %v, want %v", kind, got, want)
-		}
-	}
-}
-
-func TestMountFromOutcome(t *testing.T) {
-	line := mountLine{point: "/k/pods/U/volumes/d/v", kind: "nfs4", source: "s:/e"}
-	want := Mount{
-		Point: line.point, Type: "nfs4", Source: "s:/e", Network: true, PodUID: "U", Driver: "d", Volume: "v",
-		Asked: true, Took: 2 * time.Millisecond, Err: "stale file handle",
-	}
-	got := mountOf(line, "/k", outcome{asked: true, reply: reply{Took: 2 * time.Millisecond, Err: "stale file handle"}})
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
 	}
 }

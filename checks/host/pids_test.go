@@ -2,7 +2,6 @@ package host
 
 import (
 	"fmt"
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -93,26 +92,6 @@ func TestReadPIDs(t *testing.T) {
 			t.Error("ReadPIDs of nothing: no error")
 		}
 	})
-}
-
-func TestParseLoadTasks(t *testing.T) {
-	tests := []struct {
-		in   string
-		want int
-		err  string
-	}{
-		{"11.84 10.70 5.62 8/135 28837\n", 135, ""},
-		{"0 0 0 1/x 1", 0, "number of threads"},
-		{"0 0 0 1 1", 0, "number of threads"},
-		{"0 0 0 1/-4 1", 0, "number of threads"},
-		{"", 0, "fields"},
-	}
-	for _, tt := range tests {
-		got, err := parseLoadTasks([]byte(tt.in))
-		if got != tt.want || tt.err == "" && err != nil || tt.err != "" && (err == nil || !strings.Contains(err.Error(), tt.err)) {
-			t.Errorf("parseLoadTasks(%q) = %d, %v", tt.in, got, err)
-		}
-	}
 }
 
 func FuzzParseLoadTasks(f *testing.F) {

@@ -6,13 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
-
-	"github.com/prometheus/procfs"
 )
 
 const (
@@ -39,11 +39,6 @@ type Process struct {
 	// Lasting is set when two reads some time apart agree: uninterruptible sleep in the same place. One read proves
 	// nothing, since every user of a busy disk is in that state for moments.
 	Lasting bool
-
-	// BlockedThreads counts the threads in uninterruptible sleep, the main one included. The daemons are Go programs,
-	// of which State and Wchan show the main thread only, which is hardly ever the one that is stuck.
-	BlockedThreads int
-	BlockedIn      string // kernel function that the first of them waits in; empty when there is none or it is not known
 }
 
 // StateWord returns the process state in words, such as "stopped" or "uninterruptible sleep".
@@ -69,20 +64,37 @@ type stat struct {
 	rss       int    // resident memory in bytes
 }
 
-func readStat(p procfs.Proc) (st stat, err error) {
-	defer func() {
-		if v := recover(); v != nil { // procfs slices a torn file out of range
-			err = fmt.Errorf("malformed stat: %v", v)
-		}
-	}()
-	s, err := p.Stat()
-	if err != nil || len(s.State) != 1 || s.PPID < 0 {
-		return stat{}, cmp.Or(err, errors.New("malformed stat"))
+// readStat reads stat of a process or a thread by its folder, in less than half of the time that procfs takes.
+func readStat(dir string) (stat, error) {
+	b, err := readSmall(dir, "stat")
+	if err != nil {
+		return stat{}, err
 	}
-	return stat{
-		pid: s.PID, ppid: s.PPID, comm: s.Comm, state: s.State[0], start: s.Starttime,
-		kernel: s.Flags&kernelThread != 0, threads: s.NumThreads, rss: s.ResidentMemory(),
-	}, nil
+	return parseStat(string(b))
+}
+
+// parseStat parses a stat file (proc_pid_stat(5)). A comm may hold spaces and parentheses.
+func parseStat(text string) (stat, error) {
+	const state, ppid, flags, threads, start, rss = 0, 1, 6, 17, 19, 21 // counted from behind comm
+	before, rest, _ := strings.Cut(text, " (")
+	end := strings.LastIndex(rest, ") ")
+	f := strings.Fields(rest[end+1:])
+	if end < 0 || len(f) <= rss || len(f[state]) != 1 {
+		return stat{}, errors.New("malformed stat")
+	}
+	var failed error
+	number := func(s string) int {
+		n, err := strconv.ParseUint(s, 10, 48)
+		failed = errors.Join(failed, err)
+		return int(n)
+	}
+	st := stat{
+		pid: number(
+			before,
+		), ppid: number(f[ppid]), comm: rest[:end], state: f[state][0], start: uint64(number(f[start])),
+		kernel: number(f[flags])&kernelThread != 0, threads: number(f[threads]), rss: number(f[rss]) * os.Getpagesize(),
+	}
+	return st, failed
 }
 
 // A Population is the processes of a node at one moment, and which of them have a role. It is read once in a run, and
@@ -90,12 +102,10 @@ func readStat(p procfs.Proc) (st stat, err error) {
 type Population struct {
 	root    string
 	names   Names
-	proc    procfs.FS
 	boot    time.Time // zero when not known
 	all     map[int]stat
 	roles   map[int]Process
-	argv    map[int][]string // of shims
-	missing error            // why some roles are not known
+	missing error // why some roles are not known
 }
 
 // ReadPopulation reads stat of every process, which no lock can delay, and then the command lines of those that may
@@ -112,41 +122,31 @@ func ReadPopulation(ctx context.Context, root string, names Names) (Population, 
 	}
 	p.names = names
 	roles := p.rolesByName()
-	byName := maps.Clone(p.roles)
 	all := p // a goroutine that is abandoned goes on with it
-	type candidate struct {
-		Process
-		argv []string
-	}
-	found, err := gather(ctx, p.order(), func(at *position, st stat) (candidate, bool) {
-		first, named := byName[st.pid]
-		if st.state == 'D' {
-			return candidate{all.describe(st, first.Role, ""), nil}, named
-		}
+	found, err := gather(ctx, p.order(), func(at *position, st stat) (Process, bool) {
 		parent := roles[st.ppid]
-		if names.role(st.comm) == "" && (parent == "" || parent == RoleKubelet) {
-			return candidate{}, false
+		if st.state == 'D' || names.role(st.comm) == "" && (parent == "" || parent == RoleKubelet) {
+			return Process{}, false
 		}
-		argv := all.args(at, st)
+		at.enter("cmdline of process %d (%s)", st.pid, st.comm)
+		argv := nulSeparated(all.dir(st.pid), "cmdline")
 		role, id := names.identify(st.comm, argv, parent)
 		if role == "" || all.foreign(st, role, roles) {
 			delete(roles, st.pid)
-			return candidate{}, true
+			return Process{}, true
 		}
 		roles[st.pid] = role
-		c := candidate{all.describe(st, role, cmp.Or(id, all.object(at, st, role))), argv}
-		if role == RoleRuntime {
-			c.Config = configArg(argv)
+		found := all.describe(st, role, cmp.Or(id, all.object(at, st, role)))
+		// containerd and CRI-O share -c and --config.
+		if file, _ := flagValue(argv, "c", "config"); role == RoleRuntime && filepath.IsAbs(file) {
+			found.Config = file
 		}
-		return c, true
+		return found, true
 	})
-	for st, c := range found {
+	for st, process := range found {
 		delete(p.roles, st.pid)
-		if c.Role != "" {
-			p.roles[st.pid] = c.Process
-		}
-		if c.Role == RoleShim {
-			p.argv[st.pid] = c.argv
+		if process.Role != "" {
+			p.roles[st.pid] = process
 		}
 	}
 	p.inherit()
@@ -155,32 +155,33 @@ func ReadPopulation(ctx context.Context, root string, names Names) (Population, 
 }
 
 func listProcesses(ctx context.Context, at *position, root string) (Population, error) {
-	dir := filepath.Join(root, "proc")
-	at.enter("the list of processes in %s", dir)
-	proc, err := procfs.NewFS(dir)
+	p := Population{root: root, all: map[int]stat{}, roles: map[int]Process{}}
+	proc := filepath.Join(root, "proc")
+	at.enter("the list of processes in %s", proc)
+	entries, err := os.ReadDir(proc)
 	if err != nil {
-		return Population{}, fmt.Errorf("listing processes: %w", err)
+		return p, fmt.Errorf("listing processes: %w", err)
 	}
-	list, err := proc.AllProcs()
-	if err != nil {
-		return Population{}, fmt.Errorf("listing processes: %w", err)
+	b, _ := readLimited(filepath.Join(proc, "stat"), 1<<20)
+	if boot, ok := keyed(b, "btime"); ok {
+		p.boot = time.Unix(int64(min(boot, math.MaxInt32)), 0)
 	}
-	p := Population{
-		root: root, proc: proc, all: make(map[int]stat, len(list)), roles: map[int]Process{}, argv: map[int][]string{},
-	}
-	if system, err := proc.Stat(); err == nil && system.BootTime > 0 {
-		p.boot = time.Unix(int64(system.BootTime), 0)
-	}
-	for _, one := range list {
+	for _, e := range entries {
 		if err := ctx.Err(); err != nil {
-			return Population{}, fmt.Errorf("reading %s: cut short: %w", dir, err)
+			return p, fmt.Errorf("reading %s: cut short: %w", proc, err)
 		}
-		if st, err := readStat(one); err == nil {
+		if _, err := strconv.Atoi(e.Name()); err != nil {
+			continue
+		}
+		if st, err := readStat(filepath.Join(proc, e.Name())); err == nil {
 			p.all[st.pid] = st
 		}
 	}
 	return p, nil
 }
+
+// dir is the folder of a process.
+func (p Population) dir(pid int) string { return filepath.Join(p.root, "proc", strconv.Itoa(pid)) }
 
 // rolesByName fills in the roles by names alone, and returns them, with those of processes that are not this node's.
 func (p Population) rolesByName() map[int]Role {
@@ -192,9 +193,7 @@ func (p Population) rolesByName() map[int]Role {
 		}
 		roles[st.pid] = role
 		if !p.foreign(st, role, roles) {
-			p.roles[st.pid] = Process{
-				PID: st.pid, PPID: st.ppid, Name: st.comm, Role: role, State: st.state, Started: p.started(st.start),
-			}
+			p.roles[st.pid] = p.describe(st, role, "")
 		}
 	}
 	return roles
@@ -214,9 +213,8 @@ func (p Population) Again(ctx context.Context) ([]Process, error) {
 	first := p.Processes()
 	again, err := gather(ctx, first, func(at *position, first Process) (Process, bool) {
 		at.enter("process %d (%s)", first.PID, first.Name)
-		one, errProc := p.proc.Proc(first.PID)
-		st, errStat := readStat(one)
-		if errors.Join(errProc, errStat) != nil || st.start != p.all[first.PID].start {
+		st, err := readStat(p.dir(first.PID))
+		if err != nil || st.start != p.all[first.PID].start {
 			return Process{}, true // ended meanwhile
 		}
 		now := p.describe(st, first.Role, first.ObjectID)
@@ -235,48 +233,57 @@ func (p Population) Again(ctx context.Context) ([]Process, error) {
 // One returns what /proc/PID/stat holds of a process, with its role by its name alone. It never waits for the
 // process.
 func (p Population) One(pid int) (Process, error) {
-	one, err := p.proc.Proc(pid)
-	st, errStat := readStat(one)
-	if err := errors.Join(err, errStat); err != nil {
+	st, err := readStat(p.dir(pid))
+	if err != nil {
 		return Process{}, fmt.Errorf("reading process %d: %w", pid, err)
 	}
 	role, _ := p.names.identify(st.comm, nil, "")
-	return Process{
-		PID: pid, PPID: st.ppid, Name: st.comm, Role: role, State: st.state, Wchan: wchan(one), Started: p.started(st.start),
-	}, nil
+	return p.describe(st, role, ""), nil
 }
 
 // describe adds to a process what can be read without waiting for it.
 func (p Population) describe(st stat, role Role, id string) Process {
-	d := Process{
-		PID: st.pid, PPID: st.ppid, Name: st.comm, Role: role, ObjectID: id, State: st.state, Started: p.started(st.start),
+	return Process{
+		PID: st.pid, PPID: st.ppid, Name: st.comm, Role: role, ObjectID: id, State: st.state,
+		Wchan: wchan(p.dir(st.pid)), Started: p.started(st.start),
 	}
-	if one, err := p.proc.Proc(st.pid); err == nil {
-		d.Wchan = wchan(one)
-	}
-	for _, thread := range p.threads(st.pid) {
-		st, err := readStat(thread)
-		if err != nil || st.state != 'D' {
-			continue
-		}
-		d.BlockedThreads++
-		if d.BlockedIn == "" {
-			d.BlockedIn = wchan(thread)
-		}
-	}
-	return d
 }
 
-// threads lists up to maxThreads threads of a process.
-func (p Population) threads(pid int) procfs.Procs {
-	list, _ := p.proc.AllThreads(pid)
-	return top(list, maxThreads, func(a, b procfs.Proc) int { return a.PID - b.PID })
+// threads returns the folders of up to maxThreads threads of a process.
+func (p Population) threads(pid int) []string {
+	task := filepath.Join(p.dir(pid), "task")
+	list := names(task)
+	list = list[:min(len(list), maxThreads)]
+	for i, tid := range list {
+		list[i] = filepath.Join(task, tid)
+	}
+	return list
 }
 
 // wchan returns the kernel function that a process or thread waits in; empty for one that runs or may not be looked at.
-func wchan(p procfs.Proc) string {
-	w, _ := p.Wchan()
-	return strings.TrimSpace(w[:min(len(w), 256)])
+func wchan(dir string) string {
+	b, _ := readLimited(filepath.Join(dir, "wchan"), 256)
+	if w := strings.TrimSpace(string(b)); w != "0" {
+		return w
+	}
+	return ""
+}
+
+// status returns the fields after a key in the status file of a process or thread.
+func status(dir, key string) []string {
+	b, _ := readSmall(dir, "status")
+	_, rest, _ := strings.Cut("\n"+string(b), "\n"+key+":")
+	line, _, _ := strings.Cut(rest, "\n")
+	return strings.Fields(line)
+}
+
+// nulSeparated reads the arguments or the environment of a process, which can block.
+func nulSeparated(dir, file string) []string {
+	b, _ := readLimited(filepath.Join(dir, file), 1<<20)
+	if len(b) == 0 {
+		return nil
+	}
+	return strings.Split(strings.TrimSuffix(string(b), "\x00"), "\x00")
 }
 
 // started converts ticks after boot; zero when the time of boot is not known or the ticks are absurd.
@@ -290,17 +297,16 @@ func (p Population) started(ticks uint64) time.Time {
 
 // order returns the processes with parents before their children, and those in uninterruptible sleep after all others.
 func (p Population) order() []stat {
-	list := make([]stat, 0, len(p.all))
 	depth := make(map[int]int, len(p.all))
 	for pid, st := range p.all {
-		list = append(list, st)
 		depth[pid] = len(p.ancestors(st))
 		if st.state == 'D' {
 			depth[pid] += 1000
 		}
 	}
-	slices.SortFunc(list, func(a, b stat) int { return cmp.Or(depth[a.pid]-depth[b.pid], a.pid-b.pid) })
-	return list
+	return slices.SortedFunc(maps.Values(p.all), func(a, b stat) int {
+		return cmp.Or(depth[a.pid]-depth[b.pid], a.pid-b.pid)
+	})
 }
 
 // ancestors returns the parents of a process, nearest first. Process ids are read one after the other, so a reused id
@@ -326,34 +332,28 @@ func (p Population) foreign(st stat, role Role, roles map[int]Role) bool {
 	if role != RoleKubelet && role != RoleRuntime && role != RoleShim {
 		return false
 	}
-	if one, err := p.proc.Proc(st.pid); err == nil && role != RoleShim {
-		status, err := one.NewStatus()
-		for _, uid := range status.UIDs[:2] {
-			if err == nil && uid != 0 && uid != uint64(os.Geteuid()) {
-				return true
-			}
+	if role != RoleShim {
+		uids := status(p.dir(st.pid), "Uid")
+		own := []string{"0", strconv.Itoa(os.Geteuid())}
+		if slices.ContainsFunc(uids[:min(len(uids), 2)], func(uid string) bool { return !slices.Contains(own, uid) }) {
+			return true
 		}
 		if role == RoleKubelet {
-			return err == nil && len(status.NSpids) > 1
+			return len(status(p.dir(st.pid), "NSpid")) > 1
 		}
 	}
 	inContainer := func(a stat) bool { return roles[a.pid] == RoleShim }
-	return role != RoleKubelet && slices.ContainsFunc(p.ancestors(st), inContainer)
+	return slices.ContainsFunc(p.ancestors(st), inContainer)
 }
 
 // object finds the sandbox or container of a process that does not name it in its arguments. A CNI plugin gets it in
 // its environment, which holds the pod's ids and none of the pod's environment; "runc init" joins the container's
 // cgroup.
 func (p Population) object(at *position, st stat, role Role) string {
-	one, err := p.proc.Proc(st.pid)
-	if err != nil {
-		return ""
-	}
 	switch role {
 	case RoleCNI:
 		at.enter("environ of process %d (%s)", st.pid, st.comm)
-		environ, _ := one.Environ()
-		for _, kv := range environ {
+		for _, kv := range nulSeparated(p.dir(st.pid), "environ") {
 			if id, ok := strings.CutPrefix(kv, "CNI_CONTAINERID="); ok && plausibleID(id) {
 				return id
 			}
@@ -381,26 +381,11 @@ func (p Population) inherit() {
 	}
 }
 
-// args reads the arguments of a process, which can block.
-func (p Population) args(at *position, st stat) []string {
-	at.enter("cmdline of process %d (%s)", st.pid, st.comm)
-	one, err := p.proc.Proc(st.pid)
-	if err != nil {
-		return nil
-	}
-	argv, _ := one.CmdLine()
-	return argv
-}
-
 // cgroups reads the control groups of a process, which can block.
-func (p Population) cgroups(at *position, pid int) []procfs.Cgroup {
+func (p Population) cgroups(at *position, pid int) []membership {
 	at.enter("the cgroup of process %d (%s)", pid, p.all[pid].comm)
-	one, err := p.proc.Proc(pid)
-	if err != nil {
-		return nil
-	}
-	list, _ := one.Cgroups()
-	return list
+	b, _ := readSmall(p.dir(pid), "cgroup")
+	return parseMemberships(string(b))
 }
 
 // gap returns why not everything is known of the processes; nil when it is.
@@ -427,30 +412,22 @@ func (p Population) of(roles ...Role) []Process {
 }
 
 // byWorth returns the processes in the order in which they are worth reading: the runtime, the kubelet, shims and what
-// they run for the runtime, the processes of containers, the host's others, and kernel threads.
+// they run for the runtime, others, and kernel threads.
 func (p Population) byWorth() []stat {
-	ranks := make(map[int]int, len(p.all))
-	list := make([]stat, 0, len(p.all))
-	for pid, st := range p.all {
-		ranks[pid] = p.rank(st)
-		list = append(list, st)
-	}
-	slices.SortFunc(list, func(a, b stat) int { return cmp.Or(ranks[a.pid]-ranks[b.pid], a.pid-b.pid) })
-	return list
+	return slices.SortedFunc(maps.Values(p.all), func(a, b stat) int {
+		return cmp.Or(p.rank(a)-p.rank(b), a.pid-b.pid)
+	})
 }
 
 func (p Population) rank(st stat) int {
 	roles := []Role{RoleRuntime, RoleKubelet, RoleShim, RoleOCI, RoleCNI}
-	inContainer := func(a stat) bool { return p.roles[a.pid].Role == RoleShim }
 	switch i := slices.Index(roles, p.roles[st.pid].Role); {
 	case i >= 0:
 		return i
 	case st.kernel:
-		return len(roles) + 2
-	case slices.ContainsFunc(p.ancestors(st), inContainer):
-		return len(roles)
+		return len(roles) + 1
 	}
-	return len(roles) + 1
+	return len(roles)
 }
 
 // setOwners sets each owner to what its process belongs to: by the process's role, and by its cgroups as far as those
@@ -466,15 +443,6 @@ func (p Population) setOwners(ctx context.Context, pids map[*Owner]int) error {
 		owner.Role, owner.ObjectID = known.Role, cmp.Or(known.ObjectID, owner.ObjectID)
 	}
 	return err
-}
-
-// configArg returns the file behind -c or --config, which containerd and CRI-O share, unless it is relative.
-func configArg(argv []string) string {
-	file, _ := flagValue(argv, "c", "config")
-	if !filepath.IsAbs(file) {
-		return ""
-	}
-	return file
 }
 
 // Hidden returns an error when this user does not see the processes of others below root/proc. Mounted with hidepid

@@ -111,7 +111,6 @@ func TestProcesses(t *testing.T) {
 	n.write("proc/70/wchan", "do_signal_stop")
 	n.process(80, 70, "runc", 'D', "runc kill "+idB+" 9")
 	n.write("proc/80/wchan", "rpc_wait_bit_killable")
-	n.write("proc/80/task/80/wchan", "rpc_wait_bit_killable")
 	n.process(81, 80, "runc:[2:INIT]", 'S', "runc init")
 	n.process(82, 80, "runc:[1:CHILD]", 'S', "runc init")
 	n.write("proc/82/cgroup", "0::/kubepods/pod1/"+idB+"\n")
@@ -119,9 +118,6 @@ func TestProcesses(t *testing.T) {
 	n.process(84, 83, "dockerd", 'S', "dockerd")                               // in a pod: not this node's
 	n.process(85, 84, "containerd-shim", 'S', "containerd-shim-runc-v2 -id x") // nor this
 	n.process(90, 1, "kubelet", 'S', "/usr/bin/kubelet")
-	n.write("proc/90/task/91/stat", statLine(91, "kubelet", 'D', 1, 1))
-	n.write("proc/90/task/91/wchan", "fuse_wait_answer")
-	n.write("proc/90/task/92/stat", statLine(92, "kubelet", 'D', 1, 1))
 	n.write("proc/90/status", "Name:\tkubelet\nNSpid:\t90\n")
 	n.process(95, 1, "kubelet", 'T', "/usr/bin/kubelet") // of a node that is a container on this host
 	n.write("proc/95/status", "Name:\tkubelet\nNSpid:\t95\t7\n")
@@ -143,11 +139,11 @@ func TestProcesses(t *testing.T) {
 		{
 			// Its arguments were not read, so it gets the shim's object.
 			PID: 80, PPID: 70, Name: "runc", Role: RoleOCI, ObjectID: idA, State: 'D', Wchan: "rpc_wait_bit_killable",
-			Started: started(80), BlockedThreads: 1, BlockedIn: "rpc_wait_bit_killable",
+			Started: started(80),
 		},
 		{PID: 81, PPID: 80, Name: "runc:[2:INIT]", Role: RoleOCI, ObjectID: idA, State: 'S', Started: started(81)},
 		{PID: 82, PPID: 80, Name: "runc:[1:CHILD]", Role: RoleOCI, ObjectID: idB, State: 'S', Started: started(82)},
-		{PID: 90, PPID: 1, Name: "kubelet", Role: RoleKubelet, State: 'S', Started: started(90), BlockedThreads: 2, BlockedIn: "fuse_wait_answer"},
+		{PID: 90, PPID: 1, Name: "kubelet", Role: RoleKubelet, State: 'S', Started: started(90)},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("Processes (-want +got):\n%s", diff)
@@ -272,7 +268,7 @@ func TestByWorth(t *testing.T) {
 	for _, st := range n.people().byWorth() {
 		order = append(order, st.pid)
 	}
-	if diff := cmp.Diff([]int{20, 40, 30, 31, 10, 2}, order); diff != "" {
+	if diff := cmp.Diff([]int{20, 40, 30, 10, 31, 2}, order); diff != "" {
 		t.Errorf("order (-want +got):\n%s", diff)
 	}
 }
@@ -353,14 +349,6 @@ func FuzzReadStat(f *testing.F) {
 			t.Errorf("%q is %+v", line, st)
 		}
 	})
-}
-
-func TestStateWord(t *testing.T) {
-	for state, want := range map[byte]string{'D': "uninterruptible sleep", 'T': "stopped", 'x': "state x"} {
-		if got := (Process{State: state}).StateWord(); got != want {
-			t.Errorf("StateWord of %c = %q, want %q", state, got, want)
-		}
-	}
 }
 
 func BenchmarkProcesses(b *testing.B) {

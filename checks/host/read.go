@@ -89,6 +89,22 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
+// twice reads counters two times, and returns how long after the first the second read began.
+func twice[T any](
+	ctx context.Context, between time.Duration, read func() (T, error),
+) (before, after T, over time.Duration, err error) {
+	began := time.Now()
+	if before, err = read(); err != nil {
+		return before, after, 0, err
+	}
+	if err := pause(ctx, between-time.Since(began)); err != nil {
+		return before, after, 0, fmt.Errorf("reading counters a second time: %w", err)
+	}
+	over = time.Since(began)
+	after, err = read()
+	return before, after, over, err
+}
+
 // readUint reads a file that holds one number. The kernel's word for no limit, max, is 0.
 func readUint(elem ...string) (uint64, error) {
 	file := filepath.Join(elem...)

@@ -10,37 +10,6 @@ import (
 	"time"
 )
 
-func TestReadUint(t *testing.T) {
-	for in, want := range map[string]uint64{"max\n": 0, "4194304\n": 4194304, "18446744073709551615": 18446744073709551615} {
-		n := newNode(t)
-		n.write("file", in)
-		if got, err := readUint(n.root, "file"); got != want || err != nil {
-			t.Errorf("%q is %d, %v", in, got, err)
-		}
-	}
-	for _, in := range []string{"-1\n", "", "\x1b[31m"} {
-		n := newNode(t)
-		n.write("file", in)
-		if got, err := readUint(n.root, "file"); err == nil || strings.Contains(err.Error(), "\x1b") {
-			t.Errorf("%q is %d, %v", in, got, err)
-		}
-	}
-}
-
-func TestKeyed(t *testing.T) {
-	const stat = "nr_descendants 612\nnr_dying_descendants 7\nlast 9"
-	for key, want := range map[string]uint64{"nr_descendants": 612, "nr_dying_descendants": 7, "last": 9} {
-		if got, ok := keyed([]byte(stat), key); !ok || got != want {
-			t.Errorf("keyed %s = %d, %v; want %d", key, got, ok, want)
-		}
-	}
-	for _, in := range []string{"", "nr_descendants x\n", "nr_descendants\n", "nr 5\n", "nr_descendants -1\n"} {
-		if got, ok := keyed([]byte(in), "nr_descendants"); ok {
-			t.Errorf("keyed of %q = %d", in, got)
-		}
-	}
-}
-
 func FuzzKeyed(f *testing.F) {
 	f.Add([]byte("nr_periods 10\nnr_throttled 3\nthrottled_usec 5\n"), "nr_throttled")
 	f.Add([]byte("populated 1\nfrozen 0\n"), "frozen")
@@ -92,18 +61,5 @@ func TestGather(t *testing.T) {
 			t.Errorf("of the first two, one of which has no value: %v, %v", got, err)
 		}
 		time.Sleep(time.Minute) // until the goroutine that was left behind has ended
-	})
-}
-
-func TestPause(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		if err := pause(ctx, time.Millisecond); err != nil {
-			t.Error(err)
-		}
-		if err := pause(ctx, time.Hour); err == nil {
-			t.Error("the end of the context is no error")
-		}
 	})
 }

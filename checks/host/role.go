@@ -22,9 +22,8 @@ func otherNames() map[Role][]string {
 	return map[Role][]string{
 		// runc init calls itself runc:[1:CHILD] and runc:[2:INIT]; see lives. The last is a wrapper around runc, and
 		// its hook.
-		RoleOCI: {"runc", "runc:[*", "crun", "youki", "youki:[*", "runsc", "nvidia-container-runtime*"},
-		// k3s only with the argument server or agent, hyperkube only with the argument kubelet.
-		RoleKubelet: {"kubelet", "k3s-server", "k3s-agent", "kubelite", "microshift", "k3s", "hyperkube"},
+		RoleOCI:     {"runc", "runc:[*", "crun", "youki", "youki:[*", "runsc", "nvidia-container-runtime*"},
+		RoleKubelet: {"kubelet", "k3s-server", "k3s-agent", "kubelite", "microshift"},
 	}
 }
 
@@ -60,7 +59,7 @@ func (n Names) identify(comm string, argv []string, parent Role) (Role, string) 
 		}
 		return role, lastID(argv)
 	case RoleKubelet:
-		return kubeletRole(comm, argv), ""
+		return role, ""
 	}
 	return "", ""
 }
@@ -121,58 +120,32 @@ func (n Names) role(name string) Role {
 	return ""
 }
 
-func kubeletRole(comm string, argv []string) Role {
-	has := func(args ...string) bool {
-		return slices.ContainsFunc(args, func(a string) bool { return slices.Contains(argv, a) })
-	}
-	if comm == "k3s" && !has("server", "agent") || comm == "hyperkube" && !has("kubelet", "/kubelet") {
-		return ""
-	}
-	return RoleKubelet
-}
-
 // isCNI reports whether a process is a CNI plugin: its program lies in a directory of plugins, or a runtime or another
 // plugin started a program of a plugin's name.
 func isCNI(comm string, argv []string, parent Role) bool {
 	if len(argv) > 0 && inCNIDir(argv[0]) {
 		return true
 	}
-	if parent != RoleRuntime && parent != RoleCNI {
-		return false
-	}
 	// A plugin that is a script has the shell first: "/bin/sh /opt/cni/bin/plugin".
-	if slices.ContainsFunc(argv[:min(len(argv), 3)], inCNIDir) {
-		return true
-	}
-	return slices.ContainsFunc(cniPlugins, func(name string) bool { return comm == cut(name) })
+	return (parent == RoleRuntime || parent == RoleCNI) &&
+		(slices.ContainsFunc(argv[:min(len(argv), 3)], inCNIDir) ||
+			slices.ContainsFunc(cniPlugins, func(name string) bool { return comm == name[:min(len(name), commLen)] }))
 }
 
 // inCNIDir reports whether an absolute path names a file in a directory such as /opt/cni/bin or /usr/lib/cni.
 func inCNIDir(program string) bool {
-	if !path.IsAbs(program) {
-		return false
-	}
-	dir := path.Dir(path.Clean(program))
-	return path.Base(dir) == "cni" || path.Base(dir) == "bin" && path.Base(path.Dir(dir)) == "cni"
+	dir := strings.TrimSuffix(path.Dir(path.Clean(program)), "/bin")
+	return path.IsAbs(program) && path.Base(dir) == "cni"
 }
 
 // shimObject returns the id that a shim serves. The forms are
 //
 //	containerd-shim-runc-v2 -namespace k8s.io -id SANDBOX -address ...
-//	containerd-shim -namespace moby -workdir .../SANDBOX -address ...
 //	conmon -b BUNDLE -c CONTAINER --exit-dir ...
-//	conmonrs --runtime-dir .../SANDBOX/userdata ...
 func shimObject(argv []string) string {
 	for _, name := range []string{"id", "cid", "c"} {
 		if v, ok := flagValue(argv, name); ok && plausibleID(v) {
 			return v
-		}
-	}
-	for _, arg := range slices.Backward(argv) {
-		for part := range strings.SplitSeq(arg, "/") {
-			if isID(part) {
-				return part
-			}
 		}
 	}
 	return ""
@@ -215,16 +188,7 @@ func isID(s string) bool {
 
 // plausibleID reports whether s can be an id of any runtime: containerd allows letters, digits, and . _ - between them.
 func plausibleID(s string) bool {
-	if s == "" || len(s) > 128 {
-		return false
-	}
-	for _, r := range s {
-		if (r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && !strings.ContainsRune("._-", r) {
-			return false
-		}
-	}
-	return true
+	const allowed = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
+	return s != "" && len(s) <= 128 &&
+		!strings.ContainsFunc(s, func(r rune) bool { return !strings.ContainsRune(allowed, r) })
 }
-
-// cut is what the kernel keeps of a process's name.
-func cut(name string) string { return name[:min(len(name), commLen)] }

@@ -34,7 +34,6 @@ func TestIdentify(t *testing.T) {
 		{"zombie shim", "containerd-shim", "", "", RoleShim, ""},
 		{"conmon short", "conmon", "/usr/libexec/crio/conmon -b /run/x -c " + idA + " --exit-dir /var/run/crio/exits -n k8s_a_b_c_d_0 -u " + idB, "", RoleShim, idA},
 		{"conmon long", "conmon", "conmon --cid=" + idA + " --cuuid " + idB, "", RoleShim, idA},
-		{"conmonrs", "conmonrs", "conmonrs --runtime /usr/bin/crun --runtime-dir /run/containers/storage/overlay-containers/" + idA + "/userdata", "", RoleShim, idA},
 
 		{"runc create", "runc", "runc --root /run/containerd/runc/k8s.io --log /x/" + idB + "/log.json create --bundle /x/" + idA + " --pid-file p " + idA, RoleShim, RoleOCI, idA},
 		{"runc kill", "runc", "runc kill " + idA + " 9", RoleShim, RoleOCI, idA},
@@ -70,11 +69,7 @@ func TestIdentify(t *testing.T) {
 
 		{"kubelet", "kubelet", "/usr/bin/kubelet --config x", "", RoleKubelet, ""},
 		{"k3s", "k3s-server", "/usr/local/bin/k3s server", "", RoleKubelet, ""},
-		{"k3s by argument", "k3s", "/usr/local/bin/k3s agent", "", RoleKubelet, ""},
-		{"k3s as a client", "k3s", "/usr/local/bin/k3s kubectl get nodes", "", "", ""},
 		{"microk8s", "kubelite", "/snap/microk8s/1/kubelite", "", RoleKubelet, ""},
-		{"hyperkube", "hyperkube", "/hyperkube kubelet --x", "", RoleKubelet, ""},
-		{"hyperkube proxy", "hyperkube", "/hyperkube proxy", "", "", ""},
 		{"a lookalike", "kubelet-helper", "kubelet-helper", "", "", ""},
 		{"nothing", "", "", "", "", ""},
 	}

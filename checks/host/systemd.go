@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"math"
-	"net"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -26,7 +25,7 @@ const (
 	// answerPatience is for the first answer. A systemd that is well answers within milliseconds; runc, which waits
 	// without end (opencontainers/runc#3904), holds up a pod as long as that takes.
 	answerPatience = 5 * time.Second
-	// leastHang is how long a connection that the end of the command cuts short must have been silent to hang.
+	// leastHang is how long a connection that the end of the command cuts short must have been without an answer to hang.
 	leastHang = time.Second
 	// answersPatience is for all answers that follow.
 	answersPatience = 10 * time.Second
@@ -67,11 +66,8 @@ type Unit struct {
 	Since      time.Time // of the state; zero when not known
 	Restarts   int
 	MainPID    int
-	ExitStatus int           // of the last main process
-	Watchdog   time.Duration // WatchdogSec; 0 for none
-	TasksMax   uint64        // 0 for no limit
-	FilesMax   uint64        // LimitNOFILE
-	Enabled    string        // UnitFileState
+	ExitStatus int    // of the last main process
+	Enabled    string // UnitFileState
 }
 
 // FindSystemd returns ErrNoSystemd where another manager runs the host, and nil where systemd does.
@@ -101,37 +97,32 @@ func AskSystemd(ctx context.Context, root string, kubeletUnits, runtimeUnits []s
 	both.Go(private.open)
 	both.Go(bus.open)
 	both.Wait()
-	silent := !private.answered && !private.hung && !bus.answered && !bus.hung
-	if err := ctx.Err(); err != nil && silent {
+	unanswered := !private.answered && !private.hung && !bus.answered && !bus.hung
+	if err := ctx.Err(); err != nil && unanswered {
 		return Systemd{}, fmt.Errorf("asking systemd: %w", err)
 	}
-	s, c, err := compareConns(private, bus)
-	if c == nil {
+	s, c := compareConns(private, bus)
+	switch {
+	case s.Answered:
+		err := c.describe(&s, kubeletUnits, runtimeUnits)
 		return s, err
+	case s.Hung:
+		return s, nil
 	}
-	return s, c.describe(ctx, &s, kubeletUnits, runtimeUnits)
+	return s, fmt.Errorf("asking systemd: %w", errors.Join(private.err, bus.err))
 }
 
-// compareConns returns what the two connections show of systemd, and which of them to go on with, if any.
-func compareConns(private, bus *conn) (Systemd, *conn, error) {
-	s := Systemd{
-		Answered:    private.answered || bus.answered,
-		BusAnswered: bus.answered,
-		BusHung:     bus.hung,
-		Hung:        private.hung || !private.answered && bus.hung,
+// compareConns returns what the two connections show of systemd, and which of them to go on with.
+func compareConns(private, bus *conn) (Systemd, *conn) {
+	c := private
+	if !private.answered && (bus.answered || bus.took > private.took) {
+		c = bus
 	}
-	switch {
-	case private.answered:
-		s.Took, s.Version = private.took, private.version
-		return s, private, nil
-	case bus.answered:
-		s.Took, s.Version = bus.took, bus.version
-		return s, bus, nil
-	case s.Hung:
-		s.Took = max(private.took, bus.took)
-		return s, nil, nil
-	}
-	return s, nil, fmt.Errorf("asking systemd: %w", errors.Join(private.err, bus.err))
+	return Systemd{
+		Answered: private.answered || bus.answered, BusAnswered: bus.answered, BusHung: bus.hung,
+		Hung: private.hung || !private.answered && bus.hung,
+		Took: c.took, Version: c.version,
+	}, c
 }
 
 // A conn is a connection to systemd. It is closed with its context, which ends every call that waits for an answer.
@@ -172,11 +163,8 @@ func (c *conn) open() {
 func (c *conn) dial() (*dbus.Conn, error) {
 	// A path may hold what separates the parts of an address.
 	conn, err := dbus.Dial("unix:path="+dbus.EscapeBusAddressValue(c.socket), dbus.WithContext(c.ctx))
-	if op, ok := errors.AsType[*net.OpError](err); ok {
-		err = op.Err // without the socket's name once more
-	}
 	if err != nil {
-		return nil, fmt.Errorf("connecting to %s: %w", c.socket, err)
+		return nil, err
 	}
 	// The number of the user, since looking up its name could ask a directory on the network.
 	err = conn.Auth([]dbus.Auth{dbus.AuthExternal(strconv.Itoa(os.Getuid()))})
@@ -203,7 +191,7 @@ func (c *conn) property(name string) (string, error) {
 	return short(text[strings.LastIndexByte(text, ' ')+1:]), nil
 }
 
-func (c *conn) describe(ctx context.Context, s *Systemd, kubeletUnits, runtimeUnits []string) error {
+func (c *conn) describe(s *Systemd, kubeletUnits, runtimeUnits []string) error {
 	late := time.AfterFunc(answersPatience, c.close)
 	defer late.Stop()
 	err := c.count(s)
@@ -212,9 +200,6 @@ func (c *conn) describe(ctx context.Context, s *Systemd, kubeletUnits, runtimeUn
 	}
 	if err == nil {
 		s.Runtime, err = c.inUse(runtimeUnits)
-	}
-	if err != nil && c.ctx.Err() != nil && ctx.Err() == nil {
-		return fmt.Errorf("not all answers within %v: %w", answersPatience, err)
 	}
 	return err
 }
@@ -236,23 +221,17 @@ func (c *conn) count(s *Systemd) error {
 	if err != nil {
 		return fmt.Errorf("listing systemd's units: %w", err)
 	}
-	s.Scopes, s.Inactive = countUnits(list)
 	s.Counted = true
-	return nil
-}
-
-// countUnits counts the scopes, and the units that are loaded and do not run: where transient units leak, those pile up
-// (systemd before 247).
-func countUnits(units []systemd.UnitStatus) (scopes, inactive int) {
-	for _, u := range units {
+	for _, u := range list {
 		if strings.HasSuffix(u.Name, ".scope") {
-			scopes++
+			s.Scopes++
 		}
+		// Where transient units leak, these pile up (systemd before 247).
 		if u.LoadState == "loaded" && u.ActiveState == "inactive" && u.SubState == "dead" {
-			inactive++
+			s.Inactive++
 		}
 	}
-	return scopes, inactive
+	return nil
 }
 
 // inUse describes that of the units which this host uses: several may be installed, as the server's and the agent's
@@ -268,9 +247,7 @@ func (c *conn) inUse(names []string) (*Unit, error) {
 			continue
 		}
 		// One by one, since a service's environment and command line are properties too.
-		for _, of := range []string{
-			"Result", "NRestarts", "MainPID", "ExecMainStatus", "WatchdogUSec", "TasksMax", "LimitNOFILE",
-		} {
+		for _, of := range []string{"Result", "NRestarts", "MainPID", "ExecMainStatus"} {
 			p, err := c.GetServicePropertyContext(c.ctx, name, of)
 			answer, answered := errors.AsType[dbus.Error](err)
 			switch {
@@ -294,22 +271,13 @@ func newUnit(name string, properties map[string]any) Unit {
 		s, _ := properties[name].(string)
 		return short(s)
 	}
-	limit := func(name string) uint64 { // infinity is the largest number there is
-		n, _ := properties[name].(uint64)
-		if n == math.MaxUint64 {
-			return 0
-		}
-		return n
-	}
 	u := Unit{
 		Name: name, Load: text("LoadState"), Active: text("ActiveState"), Sub: text("SubState"), Result: text("Result"),
-		Enabled: text("UnitFileState"), TasksMax: limit("TasksMax"), FilesMax: limit("LimitNOFILE"),
+		Enabled: text("UnitFileState"),
 	}
-	const century = uint64(100*365*24*time.Hour) / uint64(time.Microsecond)
-	if since := limit("StateChangeTimestamp"); since > 0 && since < math.MaxInt64 {
+	if since, _ := properties["StateChangeTimestamp"].(uint64); since > 0 && since < math.MaxInt64 {
 		u.Since = time.UnixMicro(int64(since))
 	}
-	u.Watchdog = time.Duration(min(limit("WatchdogUSec"), century)) * time.Microsecond
 	restarts, _ := properties["NRestarts"].(uint32)
 	mainPID, _ := properties["MainPID"].(uint32)
 	exitStatus, _ := properties["ExecMainStatus"].(int32)

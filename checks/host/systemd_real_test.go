@@ -109,11 +109,11 @@ func TestAskSystemdReal(t *testing.T) {
 	}
 	k := *s.Kubelet
 	if k.Name != "kubelet.service" || k.Load != "loaded" || k.Active != "activating" || k.Restarts < 2 || k.Result != "exit-code" || k.ExitStatus != 7 ||
-		k.Watchdog != 90*time.Second || k.TasksMax != 4000 || k.FilesMax != 123456 || k.Enabled != "disabled" || time.Since(k.Since) > time.Minute {
+		k.Enabled != "disabled" || time.Since(k.Since) > time.Minute {
 		t.Errorf("of a kubelet that crashes: %+v", k)
 	}
 	r := *s.Runtime
-	if r.Name != "containerd.service" || r.Active != "active" || r.Sub != "running" || r.MainPID == 0 || r.TasksMax != 0 {
+	if r.Name != "containerd.service" || r.Active != "active" || r.Sub != "running" || r.MainPID == 0 {
 		t.Errorf("of a containerd that runs: %+v", r)
 	}
 	t.Logf("%+v\n%+v\n%+v", s, k, r)

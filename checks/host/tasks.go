@@ -5,11 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/prometheus/procfs"
 )
 
 const (
@@ -30,7 +29,6 @@ type Tasks struct {
 	Blocked            []BlockedTask // lasting; those of the runtime, the kubelet, shims and containers first
 	BlockedMore        int           // beyond those in Blocked: lasting, or too many to be read twice
 	BlockedMoments     int           // in uninterruptible sleep for a moment: a busy disk, not a hang
-	Unread             int           // processes whose threads were not read one by one, or not all
 	Zombies            int
 	ZombiesByParent    []ZombieParent // most first, bounded
 	Stopped            []Process      // runtime, kubelet, shims in state T
@@ -40,7 +38,6 @@ type Tasks struct {
 type BlockedTask struct {
 	PID, TID int
 	Name     string
-	Kernel   bool     // a kernel thread
 	Wchan    string   // kernel function that it waits in
 	Stack    []string // functions, innermost first, without addresses; nil when it may not be read
 	Started  time.Time
@@ -56,8 +53,7 @@ type ZombieParent struct {
 }
 
 // ReadTasks looks at all processes, and twice at the threads in uninterruptible sleep. One that has not been switched
-// to in between is blocked, as the kernel's own watch for hung tasks has it (kernel/hung_task.c); where the number of
-// switches cannot be read, the same place has to do.
+// to in between is blocked, as the kernel's own watch for hung tasks has it (kernel/hung_task.c).
 //
 // Only the thread's own file shows whether it sleeps so, and in a daemon written in Go it is hardly ever the main
 // one. So the threads are read one by one: first those of processes with a role, then those of containers, then the
@@ -71,16 +67,23 @@ func ReadTasks(ctx context.Context, people Population, between time.Duration) (T
 	}
 	began := time.Now()
 	tasks := people.summary()
-	asleep := people.suspects(ctx, &tasks, maxThreadReads)
+	asleep, more := people.suspects(ctx, maxThreadReads)
 	if len(asleep) > 0 {
 		if e := pause(ctx, between-time.Since(began)); e != nil {
 			return tasks, errors.Join(err, fmt.Errorf("looking at blocked tasks again: %w", e))
 		}
 	}
-	blocked := people.lasting(asleep)
-	tasks.BlockedMoments = len(asleep) - len(blocked)
-	tasks.Blocked = blocked[:min(len(blocked), maxBlocked)]
-	tasks.BlockedMore += len(blocked) - len(tasks.Blocked)
+	for _, s := range asleep {
+		switch {
+		case !s.stayed():
+			tasks.BlockedMoments++
+		case len(tasks.Blocked) == maxBlocked:
+			more++
+		default:
+			tasks.Blocked = append(tasks.Blocked, s.BlockedTask)
+		}
+	}
+	tasks.BlockedMore = more
 	return tasks, errors.Join(err, people.explain(ctx, &tasks), ctx.Err())
 }
 
@@ -113,85 +116,56 @@ func (p Population) summary() Tasks {
 // A suspect is a thread that was in uninterruptible sleep in the first read.
 type suspect struct {
 	BlockedTask
-	proc     procfs.Proc // of the thread
+	dir      string // of the thread
 	start    uint64
-	switches uint64 // how often it has been switched away from; 0 when not known
+	switches string // how often it has been switched away from
 }
 
-// suspects reads up to limit threads, and counts in tasks what was left out.
-func (p Population) suspects(ctx context.Context, tasks *Tasks, limit int) []suspect {
-	var list []suspect
+// suspects reads up to limit threads.
+func (p Population) suspects(ctx context.Context, limit int) (list []suspect, more int) {
 	for _, st := range p.byWorth() {
-		var threads procfs.Procs
+		threads := []string{filepath.Join(p.dir(st.pid), "task", strconv.Itoa(st.pid))}
 		switch {
-		case st.threads > 1 && (ctx.Err() != nil || limit <= 0):
-			tasks.Unread++
-			fallthrough // the main thread's state is known
-		case st.threads <= 1:
-			if st.state != 'D' {
-				continue
-			}
-			if one, err := p.proc.Thread(st.pid, st.pid); err == nil {
-				threads = procfs.Procs{one}
-			}
-		default:
+		case st.threads > 1 && ctx.Err() == nil && limit > 0:
 			threads = p.threads(st.pid)
-			threads = threads[:min(len(threads), limit)]
 			limit -= len(threads)
-			if len(threads) < st.threads {
-				tasks.Unread++
-			}
+		case st.state != 'D':
+			continue
 		}
-		for _, thread := range threads {
-			t, err := readStat(thread)
+		for _, dir := range threads {
+			t, err := readStat(dir)
 			switch {
 			case err != nil || t.state != 'D':
 			case len(list) == maxSuspects:
-				tasks.BlockedMore++
+				more++
 			default:
-				list = append(list, suspect{
-					BlockedTask: BlockedTask{
-						PID: st.pid, TID: t.pid, Name: t.comm, Kernel: st.kernel, Wchan: wchan(thread), Started: p.started(t.start),
-					},
-					proc: thread, start: t.start, switches: switches(thread),
-				})
+				task := BlockedTask{
+					PID:     st.pid,
+					TID:     t.pid,
+					Name:    t.comm,
+					Wchan:   wchan(dir),
+					Started: p.started(t.start),
+				}
+				list = append(list, suspect{task, dir, t.start, switches(dir)})
 			}
 		}
 	}
-	return list
+	return list, more
 }
 
-// switches returns how often a thread has been switched away from, 0 when that is not known.
-func switches(thread procfs.Proc) uint64 {
-	status, err := thread.NewStatus()
-	if err != nil {
-		return 0
-	}
-	return status.TotalCtxtSwitches()
+// switches returns how often a thread has been switched away from, as two numbers.
+func switches(dir string) string {
+	both := append(status(dir, "voluntary_ctxt_switches"), status(dir, "nonvoluntary_ctxt_switches")...)
+	return strings.Join(both, " ")
 }
 
-// lasting takes the second look and keeps the suspects that have not run since the first.
-func (p Population) lasting(suspects []suspect) []BlockedTask {
-	var list []BlockedTask
-	for _, first := range suspects {
-		st, err := readStat(first.proc)
-		if err != nil || st.state != 'D' || st.start != first.start {
-			continue
-		}
-		now := suspect{BlockedTask: BlockedTask{Wchan: wchan(first.proc)}, switches: switches(first.proc)}
-		if stayed(first, now) {
-			list = append(list, first.BlockedTask)
-		}
+// stayed takes the second look, and reports whether the thread has slept ever since the first.
+func (s suspect) stayed() bool {
+	st, err := readStat(s.dir)
+	if err != nil || st.state != 'D' || st.start != s.start {
+		return false
 	}
-	return list
-}
-
-// stayed reports whether a thread that sleeps in both reads has slept all the time in between.
-func stayed(first, second suspect) bool {
-	if first.switches > 0 && second.switches > 0 {
-		return first.switches == second.switches
-	}
-	return first.Wchan == second.Wchan
+	return switches(s.dir) == s.switches
 }
 
 // explain adds owners and stacks, as far as they can be read.
@@ -203,19 +177,18 @@ func (p Population) explain(ctx context.Context, tasks *Tasks) error {
 	for i := range tasks.ZombiesByParent {
 		pids[&tasks.ZombiesByParent[i].Owner] = tasks.ZombiesByParent[i].PID
 	}
-	type thread struct{ pid, tid int }
-	var threads []thread
-	for _, task := range tasks.Blocked {
-		threads = append(threads, thread{task.PID, task.TID})
+	dirs := make([]string, len(tasks.Blocked))
+	for i, t := range tasks.Blocked {
+		dirs[i] = filepath.Join(p.dir(t.PID), "task", strconv.Itoa(t.TID))
 	}
 	// A stack waits for an exec of its process to end (lock_trace in fs/proc/base.c).
-	stacks, err := gather(ctx, threads, func(at *position, t thread) ([]string, bool) {
-		at.enter("the stack of task %d of process %d (%s)", t.tid, t.pid, p.all[t.pid].comm)
-		b, err := readSmall(p.root, "proc", strconv.Itoa(t.pid), "task", strconv.Itoa(t.tid), "stack")
+	stacks, err := gather(ctx, dirs, func(at *position, dir string) ([]string, bool) {
+		at.enter("%s/stack", dir)
+		b, err := readSmall(dir, "stack")
 		return parseStack(b), err == nil
 	})
-	for i, t := range threads {
-		tasks.Blocked[i].Stack = stacks[t]
+	for i, dir := range dirs {
+		tasks.Blocked[i].Stack = stacks[dir]
 	}
 	return errors.Join(err, p.setOwners(ctx, pids))
 }

@@ -91,15 +91,14 @@ func TestReadTasksReal(t *testing.T) {
 		t.Fatalf("process %d in vfork is not among the blocked: %+v", cmd.Process.Pid, tasks)
 	}
 	b := tasks.Blocked[i]
-	if b.Name != "kubelet" || b.Role != RoleKubelet || b.Kernel || len(b.Stack) == 0 || b.TID == 0 {
+	if b.Name != "kubelet" || b.Role != RoleKubelet || len(b.Stack) == 0 || b.TID == 0 {
 		t.Errorf("of a kubelet in vfork: %+v", b)
 	}
 	if !slices.ContainsFunc(b.Stack, func(f string) bool { return strings.Contains(f, "clone") || strings.Contains(f, "fork") }) {
 		t.Errorf("stack of a process in vfork: %v", b.Stack)
 	}
-	// Another test's daemon may have more threads than are looked at: Unread says nothing here.
 	if tasks.Processes < 3 || tasks.Threads < tasks.Processes {
-		t.Errorf("%d processes, %d threads, %d unread", tasks.Processes, tasks.Threads, tasks.Unread)
+		t.Errorf("%d processes, %d threads", tasks.Processes, tasks.Threads)
 	}
 	t.Logf("%+v", b)
 }

@@ -44,7 +44,6 @@ func cannotAsk(n *facts.Node) {
 	h := &n.Health.Value
 	h.SyncLoop = &kubelet.Answer{
 		URL: "https://127.0.0.1:10250/healthz/syncloop", Status: 500, Denied: true,
-		Body: "Authorization error (user=system:node:node-7, verb=get, resource=nodes, subresource=healthz)",
 	}
 	h.Metrics, h.Credential, h.Missing = nil, "", "the kubelet could not ask the API server whether the node "+
 		"certificate lets us in (500)"

@@ -74,9 +74,6 @@ func ReadCNI(ctx context.Context, root string) (CNI, error) {
 		return c, ctx.Err()
 	}
 	list, err := parseNetwork(names[0], data)
-	if err == nil && !list.LoadOnlyInlinedPlugins && strings.HasSuffix(names[0], ".conflist") {
-		err = addPluginFiles(host, c.ConfDir, list)
-	}
 	if err == nil && len(list.Plugins) == 0 {
 		err = errors.New("names no plugin")
 	}
@@ -111,33 +108,6 @@ func parseNetwork(name string, data []byte) (*libcni.NetworkConfigList, error) {
 		return nil, err
 	}
 	return &libcni.NetworkConfigList{Name: plugin.Network.Name, Plugins: []*libcni.PluginConfig{plugin}}, nil
-}
-
-// addPluginFiles adds the plugins that stand in files of their own, in a folder with the network's name (CNI 1.1).
-func addPluginFiles(host files, confDir string, list *libcni.NetworkConfigList) error {
-	if list.Name == "" || list.Name != filepath.Base(list.Name) || strings.Trim(list.Name, ".") == "" {
-		return nil // no folder has this name
-	}
-	dir := filepath.Join(confDir, list.Name)
-	names, err := confFiles(host, dir)
-	if err != nil {
-		return nil // there is none
-	}
-	for _, name := range names {
-		if filepath.Ext(name) != ".conf" {
-			continue
-		}
-		data, err := host.read(filepath.Join(dir, name))
-		if err != nil {
-			return fmt.Errorf("%s %s", name, reasonOf(err))
-		}
-		plugin, err := libcni.NetworkPluginConfFromBytes(data)
-		if err != nil {
-			return fmt.Errorf("%s: %w", name, err)
-		}
-		list.Plugins = append(list.Plugins, plugin)
-	}
-	return nil
 }
 
 // fill names the plugins, those for addresses (ipam) after the ones that call them, and looks for their programs.

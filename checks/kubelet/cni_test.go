@@ -61,15 +61,6 @@ func TestReadCNI(t *testing.T) {
 			CNI{ConfDir: k3sConf, BinDirs: []string{"/var/lib/rancher/k3s/data/cni"}, File: "10-flannel.json", Name: "cbr0", Plugins: []string{"flannel"}},
 		},
 		{
-			"plugins in files of their own",
-			func(h tree) {
-				h.file("etc/cni/net.d/10.conflist", `{"name":"n","cniVersion":"1.1.0"}`)
-				h.file("etc/cni/net.d/n/1.conf", `{"type":"a"}`)
-				h.file("etc/cni/net.d/n/2.json", `{"type":"b"}`)
-			},
-			CNI{ConfDir: "/etc/cni/net.d", File: "10.conflist", Name: "n", Plugins: []string{"a"}},
-		},
-		{
 			"GKE",
 			func(h tree) {
 				h.file("etc/cni/net.d/10-gke.conf", `{"name":"n","type":"ptp","ipam":{"type":"host-local"}}`)

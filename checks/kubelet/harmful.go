@@ -14,8 +14,6 @@ const (
 	// plegThreshold is relistThreshold of pkg/kubelet/pleg upstream: one call that hangs for as long makes PLEG
 	// unhealthy.
 	plegThreshold = 3 * time.Minute
-	// longestRequest is the default.
-	longestRequest = 2 * time.Minute
 	// shortestRequest is a quarter of the default. A list or a StopContainer of a busy runtime takes several seconds.
 	shortestRequest = 30 * time.Second
 	// mostPods is what EKS sets by itself on its largest machines (eni-max-pods.txt of awslabs/amazon-eks-ami). GKE
@@ -25,8 +23,6 @@ const (
 	// node-monitor-grace-period was 40 s until Kubernetes 1.31 and is 50 s since (kubernetes/kubernetes#126287), so
 	// one renewal that is late tips the node.
 	longestLease = 80
-	// rarestStatus is six times the default: the node's conditions are computed, and so change, no more often.
-	rarestStatus = time.Minute
 )
 
 // harmful names the settings that harm, and how.
@@ -37,13 +33,19 @@ func harmful(s *Settings) []Setting {
 	}
 	switch t := s.RequestTimeout; {
 	case t >= plegThreshold:
-		add("runtimeRequestTimeout", t,
-			"A single CRI call that hangs holds the relist for %s, which alone is past PLEG's threshold of %s.", t, plegThreshold)
-	case t > longestRequest:
-		add("runtimeRequestTimeout", t, "A CRI call that hangs holds the relist for %s instead of %s.", t, longestRequest)
+		add(
+			"runtimeRequestTimeout",
+			t,
+			"One CRI call that hangs holds the relist past PLEG's threshold of %s.",
+			plegThreshold,
+		)
 	case t < shortestRequest:
-		add("runtimeRequestTimeout", t,
-			"Honest calls of a busy runtime are ended after %s, RunPodSandbox after twice that, and begun again.", t)
+		add(
+			"runtimeRequestTimeout",
+			t,
+			"Calls that a busy runtime still works on are ended after %s and begun again.",
+			t,
+		)
 	}
 	if s.EventedPLEG {
 		add("featureGates.EventedPLEG", true, "This alpha feature has started containers twice and broken static pods "+
@@ -74,14 +76,6 @@ func harmful(s *Settings) []Setting {
 		every := time.Duration(s.LeaseSeconds) * time.Second / 4
 		add("nodeLeaseDurationSeconds", s.LeaseSeconds, "The lease is renewed each %s only, "+
 			"and the node is Unknown after 40 s (50 s since Kubernetes 1.32) without it.", every)
-	}
-	if s.NodeStatusEvery > rarestStatus {
-		add("nodeStatusUpdateFrequency", s.NodeStatusEvery,
-			"The node stays NotReady, or Ready, for up to %s after that changed.", s.NodeStatusEvery)
-	}
-	if s.HealthzAddress == "" {
-		add("healthzPort", 0,
-			"Health checkers that ask this port (node-problem-detector, kubeadm) take the kubelet for dead.")
 	}
 	slices.SortFunc(out, func(a, b Setting) int { return cmp.Compare(a.Name, b.Name) })
 	return out

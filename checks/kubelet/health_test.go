@@ -2,7 +2,6 @@ package kubelet
 
 import (
 	"context"
-	"crypto/tls"
 	"fmt"
 	"io"
 	"log"
@@ -40,7 +39,6 @@ func newNode(t *testing.T, i issuer) *node {
 		allow: func(*http.Request) int { return 200 },
 		answers: map[string]http.HandlerFunc{
 			"/healthz": say(200, "ok"), "/healthz/syncloop": say(200, "ok"), "/metrics": say(200, kubeletMetrics),
-			"/pods":    say(200, `{"kind":"PodList","items":[{"status":{"phase":"Running"}}]}`),
 			"/configz": say(200, `{"kubeletconfig":{"maxPods":110}}`),
 		},
 	}
@@ -80,7 +78,7 @@ func (n *node) settings() Settings {
 	return s
 }
 
-func ok(url string) *Answer { return &Answer{URL: url, Status: 200, Body: "ok"} }
+func ok(url string) *Answer { return &Answer{URL: url, Status: 200} }
 
 func denied(url string, status int) *Answer { return &Answer{URL: url, Status: status, Denied: true} }
 
@@ -105,8 +103,8 @@ func TestAskHealth(t *testing.T) {
 			},
 			func(n *node) Health {
 				return Health{
-					Ping: ok(n.ping.URL + "/healthz"), Full: ok(n.server.URL + "/healthz"), SyncLoop: ok(n.server.URL + "/healthz/syncloop"),
-					Metrics: &Metrics{}, Pods: &Pods{1, map[string]int{"Running": 1}}, Credential: "token",
+					Ping: ok(n.ping.URL + "/healthz"), SyncLoop: ok(n.server.URL + "/healthz/syncloop"),
+					Metrics: &Metrics{}, Credential: "token",
 				}
 			},
 		},
@@ -115,18 +113,13 @@ func TestAskHealth(t *testing.T) {
 				h.file("me.pem", certificate+key)
 				c.CertFile = h.root + "/me.pem"
 				n.allow = knownByCertificate
-				n.answers["/healthz"] = say(500, "[+]ping ok\n[+]log ok\n[-]syncloop failed: reason withheld\nhealthz check failed\n")
 				n.answers["/healthz/syncloop"] = say(500, "internal server error: sync Loop took longer than expected\n")
 			},
 			func(n *node) Health {
 				return Health{
-					Ping: ok(n.ping.URL + "/healthz"),
-					Full: &Answer{
-						URL: n.server.URL + "/healthz", Status: 500,
-						Body: "[+]ping ok\n[+]log ok\n[-]syncloop failed: reason withheld\nhealthz check failed",
-					},
-					SyncLoop: &Answer{URL: n.server.URL + "/healthz/syncloop", Status: 500, Body: "internal server error: sync Loop took longer than expected"},
-					Metrics:  &Metrics{}, Pods: &Pods{1, map[string]int{"Running": 1}}, Credential: "certificate",
+					Ping:     ok(n.ping.URL + "/healthz"),
+					SyncLoop: &Answer{URL: n.server.URL + "/healthz/syncloop", Status: 500},
+					Metrics:  &Metrics{}, Credential: "certificate",
 				}
 			},
 		},
@@ -143,7 +136,7 @@ func TestAskHealth(t *testing.T) {
 			},
 			func(n *node) Health {
 				return Health{
-					Ping: ok(n.ping.URL + "/healthz"), Full: denied(n.server.URL+"/healthz", 403), SyncLoop: denied(n.server.URL+"/healthz/syncloop", 403),
+					Ping: ok(n.ping.URL + "/healthz"), SyncLoop: denied(n.server.URL+"/healthz/syncloop", 403),
 					Missing: "the kubelet's server does not let us in with the node certificate (403)",
 				}
 			},
@@ -160,11 +153,10 @@ func TestAskHealth(t *testing.T) {
 				unasked := func(path string) *Answer {
 					return &Answer{
 						URL: n.server.URL + path, Status: 500, Denied: true,
-						Body: "Authorization error (user=system:node:worker-1, verb=get, resource=nodes, subresource=healthz)",
 					}
 				}
 				return Health{
-					Ping: ok(n.ping.URL + "/healthz"), Full: unasked("/healthz"), SyncLoop: unasked("/healthz/syncloop"),
+					Ping: ok(n.ping.URL + "/healthz"), SyncLoop: unasked("/healthz/syncloop"),
 					Missing: "the kubelet could not ask the API server whether the node certificate lets us in (500)",
 				}
 			},
@@ -178,8 +170,8 @@ func TestAskHealth(t *testing.T) {
 			},
 			func(n *node) Health {
 				return Health{
-					Ping: ok(n.ping.URL + "/healthz"), Full: ok(n.server.URL + "/healthz"), SyncLoop: ok(n.server.URL + "/healthz/syncloop"),
-					Metrics: &Metrics{}, Pods: &Pods{1, map[string]int{"Running": 1}}, Credential: "node certificate",
+					Ping: ok(n.ping.URL + "/healthz"), SyncLoop: ok(n.server.URL + "/healthz/syncloop"),
+					Metrics: &Metrics{}, Credential: "node certificate",
 				}
 			},
 		},
@@ -187,7 +179,7 @@ func TestAskHealth(t *testing.T) {
 			"without a credential", func(n *node, _ tree, _ *Settings, _ *Credentials) { n.allow = func(*http.Request) int { return 401 } },
 			func(n *node) Health {
 				return Health{
-					Ping: ok(n.ping.URL + "/healthz"), Full: denied(n.server.URL+"/healthz", 401), SyncLoop: denied(n.server.URL+"/healthz/syncloop", 401),
+					Ping: ok(n.ping.URL + "/healthz"), SyncLoop: denied(n.server.URL+"/healthz/syncloop", 401),
 					Missing: "the kubelet's server wants a token or a certificate, and none was given or found",
 				}
 			},
@@ -199,8 +191,8 @@ func TestAskHealth(t *testing.T) {
 			},
 			func(n *node) Health {
 				return Health{
-					Ping: ok(n.ping.URL + "/healthz"), Full: ok(n.readOnly.URL + "/healthz"), SyncLoop: ok(n.readOnly.URL + "/healthz/syncloop"),
-					Metrics: &Metrics{}, Pods: &Pods{1, map[string]int{"Running": 1}}, Credential: "read-only port",
+					Ping: ok(n.ping.URL + "/healthz"), SyncLoop: ok(n.readOnly.URL + "/healthz/syncloop"),
+					Metrics: &Metrics{}, Credential: "read-only port",
 					Missing: "the kubelet's server wants a token or a certificate, and none was given or found",
 				}
 			},
@@ -208,23 +200,17 @@ func TestAskHealth(t *testing.T) {
 		{
 			"redirects are not followed, and what is too large or broken is said", func(n *node, _ tree, _ *Settings, c *Credentials) {
 				c.Token = "x"
-				n.answers["/healthz"] = func(w http.ResponseWriter, r *http.Request) {
+				n.answers["/healthz/syncloop"] = func(w http.ResponseWriter, r *http.Request) {
 					http.Redirect(w, r, "http://192.0.2.1/", http.StatusFound)
 				}
-				n.answers["/healthz/syncloop"] = say(200, "\x1b[31m"+strings.Repeat("x", 1<<20))
 				n.answers["/metrics"] = say(200, "<html>")
-				n.answers["/pods"] = say(200, `{"items":[{"status":{"phase":"Running"}}`)
 				n.answers["/configz"] = nil
 			},
 			func(n *node) Health {
 				return Health{
-					Ping:     ok(n.ping.URL + "/healthz"),
-					Full:     &Answer{URL: n.server.URL + "/healthz", Status: 302},
-					SyncLoop: &Answer{URL: n.server.URL + "/healthz/syncloop", Status: 200, Body: "[31m" + strings.Repeat("x", 144) + "..." + strings.Repeat("x", 148)},
-					Unread: []string{
-						"/metrics: reading the kubelet's metrics: none is a kubelet's",
-						"/pods: the answer ends too early", "/configz: 404 Not Found",
-					},
+					Ping:       ok(n.ping.URL + "/healthz"),
+					SyncLoop:   &Answer{URL: n.server.URL + "/healthz/syncloop", Status: 302},
+					Unread:     []string{"/metrics: reading the kubelet's metrics: none is a kubelet's", "/configz: 404 Not Found"},
 					Credential: "token",
 				}
 			},
@@ -236,10 +222,21 @@ func TestAskHealth(t *testing.T) {
 			},
 			func(n *node) Health {
 				return Health{
-					Ping: ok(n.ping.URL + "/healthz"), Full: ok(n.server.URL + "/healthz"), SyncLoop: ok(n.server.URL + "/healthz/syncloop"),
-					Metrics: &Metrics{}, Pods: &Pods{1, map[string]int{"Running": 1}}, Credential: "token",
+					Ping: ok(n.ping.URL + "/healthz"), SyncLoop: ok(n.server.URL + "/healthz/syncloop"),
+					Metrics: &Metrics{}, Credential: "token",
 					Differs: []Difference{{"maxPods", "50", "110"}},
 				}
+			},
+		},
+		{
+			"the operator's certificate and key are no pair", func(_ *node, h tree, _ *Settings, c *Credentials) {
+				_, other := authority.node()
+				h.file("c", certificate)
+				h.file("k", other)
+				c.CertFile, c.KeyFile = h.root+"/c", h.root+"/k"
+			},
+			func(n *node) Health {
+				return Health{Ping: ok(n.ping.URL + "/healthz"), Missing: "the client certificate and its key are no pair"}
 			},
 		},
 		{
@@ -265,7 +262,7 @@ func TestAskHealth(t *testing.T) {
 			func(n *node) Health {
 				none := func(url string) *Answer { return &Answer{URL: url, Err: "connection refused: nothing listens there"} }
 				return Health{
-					Ping: none(n.ping.URL + "/healthz"), Full: none(n.server.URL + "/healthz"), SyncLoop: none(n.server.URL + "/healthz/syncloop"),
+					Ping: none(n.ping.URL + "/healthz"), SyncLoop: none(n.server.URL + "/healthz/syncloop"),
 					Missing: "the kubelet's server: connection refused: nothing listens there",
 				}
 			},
@@ -301,22 +298,22 @@ func TestAskHealthHangs(t *testing.T) {
 	n := newNode(t, newIssuer(t))
 	done := make(chan struct{})
 	t.Cleanup(func() { close(done) })
-	n.answers["/healthz"] = func(http.ResponseWriter, *http.Request) { <-done }
+	n.answers["/healthz/syncloop"] = func(http.ResponseWriter, *http.Request) { <-done }
 	s := n.settings()
 	s.HealthzAddress = ""
 	soon, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
-	if got, err := AskHealth(soon, t.TempDir(), s, Credentials{Token: "x"}); err != nil || got.Full.Hung || got.Full.Err != "no answer in time" {
-		t.Errorf("cut short by the end of the command: %+v, error %v", got.Full, err)
+	if got, err := AskHealth(soon, t.TempDir(), s, Credentials{Token: "x"}); err != nil || got.SyncLoop.Hung || got.SyncLoop.Err != "no answer in time" {
+		t.Errorf("cut short by the end of the command: %+v, error %v", got.SyncLoop, err)
 	}
 	// The end of the command comes before the kubelet's time for an answer is up, and leaves a busy machine time to ask.
 	ctx, cancel := context.WithTimeout(t.Context(), leastHang+(answerTimeout-leastHang)*9/10)
 	defer cancel()
 	got, err := AskHealth(ctx, t.TempDir(), s, Credentials{Token: "x"})
-	if err != nil || !got.Full.Hung || got.Full.Status != 0 || got.Full.Err != "no answer in time" {
-		t.Errorf("got %+v, error %v", got.Full, err)
+	if err != nil || !got.SyncLoop.Hung || got.SyncLoop.Status != 0 || got.SyncLoop.Err != "no answer in time" {
+		t.Errorf("got %+v, error %v", got.SyncLoop, err)
 	}
-	if got.SyncLoop.Status != 200 || got.Credential != "token" {
+	if got.Metrics == nil || got.Credential != "token" {
 		t.Errorf("one that hangs holds up the others: %+v", got)
 	}
 }
@@ -342,7 +339,7 @@ func TestAskHealthAsksNoMoreOfOneThatHangs(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.timeout = 200 * time.Millisecond
-	if got, err := d.askBoth(t.Context(), s); err != nil || got.Credential != "" || got.Missing != "the kubelet's server: no answer in time" {
+	if got := d.askEither(t.Context(), s); got.Credential != "" || got.Missing != "the kubelet's server: no answer in time" {
 		t.Errorf("got %+v", got)
 	}
 }
@@ -398,21 +395,6 @@ func TestOnNode(t *testing.T) {
 	}
 }
 
-func TestGivenPairIsOne(t *testing.T) {
-	h, authority := newTree(t), newIssuer(t)
-	certificate, _ := authority.node()
-	_, key := authority.node()
-	h.file("c", certificate)
-	h.file("k", key)
-	_, err := givenPair(Credentials{CertFile: h.root + "/c", KeyFile: h.root + "/k"})
-	if err == nil || !strings.HasSuffix(err.Error(), "are no pair") {
-		t.Errorf("error %v", err)
-	}
-	if _, err := tls.X509KeyPair([]byte(certificate), []byte(key)); err == nil {
-		t.Error("two keys for one certificate")
-	}
-}
-
 // broken is a transport with a fault of its own.
 type broken struct{}
 
@@ -421,7 +403,7 @@ func (broken) RoundTrip(*http.Request) (*http.Response, error) { panic("boom") }
 // TestAskAllPanics wants a panic in a goroutine to be an error.
 func TestAskAllPanics(t *testing.T) {
 	c := serverClient{client: &http.Client{Transport: broken{}}, timeout: time.Second}
-	if _, err := c.askAll(t.Context(), nil); err == nil || !strings.Contains(err.Error(), "boom") {
-		t.Errorf("error %v", err)
+	if h := c.askAll(t.Context(), nil); !strings.Contains(h.SyncLoop.Err, "boom") || len(h.Unread) != 1 {
+		t.Errorf("%+v", h)
 	}
 }

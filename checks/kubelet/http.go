@@ -26,7 +26,11 @@ type serverClient struct {
 // newClient returns a client that asks where it was sent alone: no proxy, no redirect.
 func newClient(conf *tls.Config) *http.Client {
 	return &http.Client{
-		Transport:     &http.Transport{TLSClientConfig: conf, MaxResponseHeaderBytes: 64 << 10, DisableCompression: true},
+		Transport: &http.Transport{
+			TLSClientConfig:        conf,
+			MaxResponseHeaderBytes: 64 << 10,
+			DisableCompression:     true,
+		},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 }
@@ -54,18 +58,34 @@ func (c serverClient) get(ctx context.Context, path string, limit int64) (reply,
 	return r, err
 }
 
+// problem is the error of an answer other than 200.
+func (r reply) problem() error {
+	if r.status == http.StatusOK {
+		return nil
+	}
+	return fmt.Errorf("%d %s", r.status, http.StatusText(r.status))
+}
+
 // read parses the body of a 200, up to maxBody.
 func (c serverClient) read(ctx context.Context, path string, parse func(io.Reader) error) error {
 	return c.stream(ctx, path, func(status int, _ http.Header, body io.Reader) error {
-		if status != http.StatusOK {
-			return fmt.Errorf("%d %s", status, http.StatusText(status))
+		if err := (reply{status: status}).problem(); err != nil {
+			return err
 		}
 		return parse(http.MaxBytesReader(nil, io.NopCloser(body), maxBody))
 	})
 }
 
-// stream hands the answer to one request to read as it arrives.
-func (c serverClient) stream(ctx context.Context, path string, read func(int, http.Header, io.Reader) error) error {
+// stream hands the answer to one request to read as it arrives. Requests have goroutines of their own, so a panic is an
+// error.
+func (c serverClient) stream(
+	ctx context.Context, path string, read func(int, http.Header, io.Reader) error,
+) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = fmt.Errorf("kdiag failed: %v", v)
+		}
+	}()
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.base+path, nil)
@@ -103,6 +123,12 @@ func whyNoAnswer(err error) (tlsError, other string) {
 		return "", "connection refused: nothing listens there"
 	}
 	return "", oneLine(err.Error())
+}
+
+// reasonUnanswered is whyNoAnswer in one text.
+func reasonUnanswered(err error) string {
+	tlsError, other := whyNoAnswer(err)
+	return tlsError + other
 }
 
 func isTimeout(err error) bool {

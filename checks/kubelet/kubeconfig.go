@@ -15,7 +15,6 @@ type cluster struct {
 	Authority     string `json:"certificate-authority"`
 	AuthorityData []byte `json:"certificate-authority-data"`
 	SkipVerify    bool   `json:"insecure-skip-tls-verify"`
-	Proxy         string `json:"proxy-url"`
 }
 
 // A user is the kubelet's credential. It never leaves the package.
@@ -24,8 +23,6 @@ type user struct {
 	CertificateData []byte `json:"client-certificate-data"`
 	Key             string `json:"client-key"`
 	KeyData         []byte `json:"client-key-data"`
-	Token           string `json:"token"`
-	TokenFile       string `json:"tokenFile"`
 	// Exec is a program that gives a credential (EKS, GKE). It is never run.
 	Exec *struct{} `json:"exec"`
 }
@@ -83,7 +80,7 @@ func readKubeconfig(all files, name string) (cluster, user, error) {
 	if err != nil {
 		return cluster{}, user{}, fmt.Errorf("%s %w", oneLine(name), err)
 	}
-	for _, path := range []*string{&c.Authority, &u.Certificate, &u.Key, &u.TokenFile} {
+	for _, path := range []*string{&c.Authority, &u.Certificate, &u.Key} {
 		if *path != "" && !filepath.IsAbs(*path) {
 			*path = filepath.Join(filepath.Dir(name), *path)
 		}

@@ -45,9 +45,9 @@ func TestReadKubeconfig(t *testing.T) {
 			user{Exec: &struct{}{}},
 		},
 		{
-			"K3s, data in place", kubeconfig("https://127.0.0.1:6444", "client-certificate-data: Y2VydA==\n    client-key-data: a2V5\n    tokenFile: t"),
+			"K3s, data in place", kubeconfig("https://127.0.0.1:6444", "client-certificate-data: Y2VydA==\n    client-key-data: a2V5"),
 			cluster{Server: "https://127.0.0.1:6444", Authority: "/etc/kubernetes/ca.crt"},
-			user{CertificateData: []byte("cert"), KeyData: []byte("key"), TokenFile: "/etc/kubernetes/t"},
+			user{CertificateData: []byte("cert"), KeyData: []byte("key")},
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -1,4 +1,4 @@
-// Package kubelet reads a kubelet's settings, health, metrics, pods and certificates, asks the API server that it
+// Package kubelet reads a kubelet's settings, health, metrics and certificates, asks the API server that it
 // reports to, and reads the network configuration that its runtime needs.
 //
 // Nothing is changed, and nothing here needs the API server. Callers bound each read; no secret leaves the package.
@@ -14,10 +14,8 @@ type Settings struct {
 	Endpoint        string   // containerRuntimeEndpoint
 	RequestTimeout  time.Duration
 	SerializePulls  bool
-	ParallelPulls   int32 // maxParallelImagePulls; 0 for no limit
 	EventedPLEG     bool
 	CgroupDriver    string // cgroupfs or systemd: the setting, or the runtime's where that decides
-	CgroupRoot      string
 	RootDir         string // /var/lib/kubelet
 	PodLogsDir      string
 	MaxPods         int32
@@ -60,7 +58,6 @@ type Answer struct {
 	URL    string
 	Status int // HTTP; 0 when there was no answer
 	Took   time.Duration
-	Body   string // of a health check, first lines; empty for all else
 	Err    string
 	// Hung is set when no answer came in time. On 10250 it may be the API server that hangs: the kubelet asks it who
 	// we are, and whether we are let in.
@@ -71,10 +68,8 @@ type Answer struct {
 // Health is what the kubelet reports of itself.
 type Health struct {
 	Ping     *Answer // 10248 /healthz: answers as long as the process runs, and sees neither PLEG nor runtime
-	Full     *Answer // 10250 /healthz; nil when it was not asked
-	SyncLoop *Answer // 10250 /healthz/syncloop
+	SyncLoop *Answer // 10250 /healthz/syncloop; nil when it was not asked
 	Metrics  *Metrics
-	Pods     *Pods
 	// Differs are settings that the kubelet runs with although its files and flags, as they are now, have others: it
 	// has not been restarted since.
 	Differs    []Difference
@@ -89,22 +84,11 @@ type Credentials struct {
 	CertFile, KeyFile string
 }
 
-// Metrics are the values of /metrics about PLEG and the runtime.
+// Metrics are the values of /metrics about PLEG.
 type Metrics struct {
-	PLEGLastSeen      time.Time          // kubelet_pleg_last_seen_seconds; zero when it is absent
-	Relists           uint64             // kubelet_pleg_relist_duration_seconds_count
-	RelistSeconds     float64            // its sum
-	RelistP99         float64            // from its buckets, seconds; +Inf above the last
-	RuntimeErrors     map[string]float64 // kubelet_runtime_operations_errors_total by operation
-	RunningPods       float64
-	ProcessStart      time.Time
-	EventedConnErrors float64
-}
-
-// Pods are the pods that the kubelet wants to run, by phase; names are not kept.
-type Pods struct {
-	Total   int
-	ByPhase map[string]int
+	PLEGLastSeen  time.Time // kubelet_pleg_last_seen_seconds; zero when it is absent
+	Relists       uint64    // kubelet_pleg_relist_duration_seconds_count
+	RelistSeconds float64   // its sum
 }
 
 // A Certificate is one that the kubelet uses.

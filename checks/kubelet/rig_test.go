@@ -64,7 +64,7 @@ func (h tree) process(pid, comm string, argv ...string) {
 	h.file("proc/"+pid+"/comm", comm+"\n")
 	h.file("proc/"+pid+"/cmdline", strings.Join(append(argv, ""), "\x00"))
 	h.file("proc/"+pid+"/status", "Name:\t"+comm+"\nNSpid:\t"+pid+"\n")
-	h.file("proc/sys/kernel/hostname", "Worker-1\n")
+	h.file("etc/hostname", "Worker-1\n")
 }
 
 // An issuer signs certificates for a test.

@@ -20,18 +20,17 @@ const (
 	serverTimeout = 4 * time.Second
 	// maxSkewTrip is the slowest answer whose Date gives the server's time to a second or two.
 	maxSkewTrip = 2 * time.Second
-	maxAnswer   = 256 << 10 // bytes of an answer that is read whole; a lease has some 2 KiB
 )
 
 // AskServer asks the API server that the kubelet's kubeconfig names whether it is ready, and, as this node, for the
-// node's lease. It is the only connection that leaves the node. Environment variables name no proxy here: the
-// kubeconfig's proxy-url does. Programs that give credentials are not run, and then the lease may not be read.
+// node's lease. It is the only connection that leaves the node, and it goes through no proxy. Programs that give
+// credentials are not run, and then the lease may not be read.
 func AskServer(ctx context.Context, root string, s Settings) (Server, error) {
 	if s.Kubeconfig == "" {
 		return Server{}, errors.New("asking the API server: the kubelet has no kubeconfig")
 	}
 	if apart(root, s.PID, "net") {
-		return Server{}, errors.New("asking the API server: " + otherNetwork)
+		return Server{}, fmt.Errorf("asking the API server: %w", errOtherNetwork)
 	}
 	all := seenBy(root, s.PID)
 	cluster, u, err := readKubeconfig(all, s.Kubeconfig)
@@ -50,18 +49,15 @@ func AskServer(ctx context.Context, root string, s Settings) (Server, error) {
 	}
 	defer client.CloseIdleConnections()
 	c := serverClient{client: client, base: strings.TrimSuffix(base.String(), "/"), timeout: serverTimeout}
-	token, problem := credential(all, current(all, &s, u), conf)
-	if base.Scheme == "https" { // else it would be readable on the way
-		c.token = token
-	}
+	problem := useCertificate(all, current(all, &s, u), conf)
 	if s.NodeName == "" {
-		problem = "the node's name is not known"
+		problem = errors.New("the node's name is not known")
 	}
 	var ready, lease reply
 	var readyErr, leaseErr error
 	var both sync.WaitGroup
 	both.Go(func() { ready, readyErr = c.get(ctx, "/readyz", 4<<10) })
-	if problem == "" {
+	if problem == nil {
 		both.Go(func() {
 			path := "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/" + url.PathEscape(s.NodeName)
 			lease, leaseErr = c.get(ctx, path, maxAnswer)
@@ -71,8 +67,8 @@ func AskServer(ctx context.Context, root string, s Settings) (Server, error) {
 	out.readReady(ready, readyErr)
 	switch {
 	case !out.Reachable:
-	case problem != "":
-		out.LeaseErr = problem
+	case problem != nil:
+		out.LeaseErr = problem.Error()
 	default:
 		out.readLease(lease, leaseErr, time.Now())
 	}
@@ -96,13 +92,11 @@ func (s *Server) readReady(r reply, err error) {
 
 // readLease takes over the node's lease. The kubelet wrote its time, by the same clock as now.
 func (s *Server) readLease(r reply, err error, now time.Time) {
-	if err != nil {
-		tlsError, other := whyNoAnswer(err)
-		s.LeaseErr = tlsError + other
-		return
+	if err == nil {
+		err = r.problem()
 	}
-	if r.status != http.StatusOK {
-		s.LeaseErr = fmt.Sprintf("%d %s", r.status, http.StatusText(r.status))
+	if err != nil {
+		s.LeaseErr = reasonUnanswered(err)
 		return
 	}
 	var lease struct {
@@ -130,38 +124,18 @@ func apiClient(all files, c cluster) (*http.Client, *tls.Config, error) {
 			return nil, nil, errors.New("the kubeconfig's certificate authority holds no certificate")
 		}
 	}
-	client := newClient(conf)
-	if c.Proxy != "" {
-		proxy, err := url.Parse(c.Proxy)
-		if err != nil {
-			return nil, nil, errors.New("the kubeconfig's proxy-url is no URL")
-		}
-		client.Transport.(*http.Transport).Proxy = http.ProxyURL(proxy)
-	}
-	return client, conf, nil
+	return newClient(conf), conf, nil
 }
 
-// credential adds the node's certificate to the handshake, or returns its token; else the problem is why there is
-// neither.
-func credential(all files, u user, conf *tls.Config) (token, problem string) {
-	switch {
-	case len(u.CertificateData) > 0 || u.Certificate != "":
-		pair, err := clientPair(all, u)
-		if err != nil {
-			return "", err.Error()
+// useCertificate adds the node's certificate to the handshake.
+func useCertificate(all files, u user, conf *tls.Config) error {
+	if u.Certificate == "" && len(u.CertificateData) == 0 {
+		if u.Exec != nil {
+			return errors.New("the kubelet gets its credential from a program, which kdiag does not run")
 		}
-		conf.Certificates = []tls.Certificate{pair}
-		return "", ""
-	case u.TokenFile != "":
-		data, err := all.read(u.TokenFile)
-		if err != nil {
-			return "", oneLine(u.TokenFile) + " " + reasonOf(err)
-		}
-		return strings.TrimSpace(string(data)), ""
-	case u.Token != "":
-		return u.Token, ""
-	case u.Exec != nil:
-		return "", "the kubelet gets its credential from a program, which kdiag does not run"
+		return errors.New("the kubeconfig has no client certificate")
 	}
-	return "", "the kubeconfig has no credential"
+	pair, err := clientPair(all, u)
+	conf.Certificates = []tls.Certificate{pair}
+	return err
 }

@@ -23,9 +23,7 @@ func apiserver(t *testing.T, i issuer, from, to time.Time, skew time.Duration) *
 		case "/readyz":
 			fmt.Fprint(w, "ok")
 		case "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/worker-1":
-			known := r.Header.Get("Authorization") == "Bearer secret" ||
-				len(r.TLS.PeerCertificates) > 0 && r.TLS.PeerCertificates[0].Subject.CommonName == "system:node:worker-1"
-			if !known {
+			if knownByCertificate(r) != http.StatusOK {
 				w.WriteHeader(http.StatusUnauthorized)
 				return
 			}
@@ -43,11 +41,11 @@ func apiserver(t *testing.T, i issuer, from, to time.Time, skew time.Duration) *
 }
 
 func TestAskServer(t *testing.T) {
-	authority, stranger := newIssuer(t), newIssuer(t)
+	authority, other := newIssuer(t), newIssuer(t)
 	hour := time.Hour
 	good := apiserver(t, authority, time.Now().Add(-hour), time.Now().Add(hour), -10*time.Minute)
 	expired := apiserver(t, authority, time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(2021, 1, 1, 0, 0, 0, 0, time.UTC), 0)
-	strange := apiserver(t, stranger, time.Now().Add(-hour), time.Now().Add(hour), 0)
+	foreign := apiserver(t, other, time.Now().Add(-hour), time.Now().Add(hour), 0)
 	refused := "https://" + refusing(t)
 	certificate, key := authority.node()
 	byCertificate := "client-certificate: n.pem\n    client-key: n.pem"
@@ -57,12 +55,6 @@ func TestAskServer(t *testing.T) {
 	}{
 		{"by certificate", good.URL, byCertificate, Server{
 			Reachable: true, Status: 200, Skew: -10 * time.Minute, SkewKnown: true, LeaseRead: true, LeaseAge: time.Minute,
-		}},
-		{"by token", good.URL, "tokenFile: t", Server{
-			Reachable: true, Status: 200, Skew: -10 * time.Minute, SkewKnown: true, LeaseRead: true, LeaseAge: time.Minute,
-		}},
-		{"by a wrong token", good.URL, "token: other", Server{
-			Reachable: true, Status: 200, Skew: -10 * time.Minute, SkewKnown: true, LeaseErr: "401 Unauthorized",
 		}},
 		{"by a program", good.URL, "exec: {command: aws}", Server{
 			Reachable: true, Status: 200, Skew: -10 * time.Minute, SkewKnown: true,
@@ -74,7 +66,7 @@ func TestAskServer(t *testing.T) {
 		{"expired", expired.URL, byCertificate, Server{
 			TLSError: "is after 2021-01-01T00:00:00Z",
 		}},
-		{"of another authority", strange.URL, byCertificate, Server{
+		{"of another authority", foreign.URL, byCertificate, Server{
 			TLSError: "certificate signed by unknown authority",
 		}},
 		{"of another name", strings.Replace(good.URL, "127.0.0.1", "localhost", 1), byCertificate, Server{
@@ -88,7 +80,6 @@ func TestAskServer(t *testing.T) {
 			h.file("kubelet.conf", kubeconfig(tc.url, tc.user))
 			h.file("ca.crt", authority.pem)
 			h.file("n.pem", certificate+key)
-			h.file("t", "secret\n")
 			got, err := AskServer(t.Context(), h.root, Settings{Kubeconfig: "/kubelet.conf", NodeName: "worker-1"})
 			if err != nil {
 				t.Fatal(err)
@@ -180,39 +171,5 @@ func TestAskServerCannot(t *testing.T) {
 	}
 	if _, err := AskServer(t.Context(), t.TempDir(), Settings{}); err == nil {
 		t.Error("a standalone kubelet has no API server")
-	}
-}
-
-func TestAskServerGoesByTheKubeconfigsProxyAlone(t *testing.T) {
-	// The environment's is not taken for loopback, so that a request here would not tell.
-	client, _, err := apiClient(files{}, cluster{})
-	if err != nil || client.Transport.(*http.Transport).Proxy != nil {
-		t.Errorf("a proxy that nobody named, error %v", err)
-	}
-	authority := newIssuer(t)
-	server := apiserver(t, authority, time.Now().Add(-time.Hour), time.Now().Add(time.Hour), 0)
-	h := newTree(t)
-	h.file("ca.crt", authority.pem)
-	h.file("proxied", strings.Replace(kubeconfig(server.URL, "token: secret"), "certificate-authority: ca.crt",
-		"certificate-authority: ca.crt\n    proxy-url: http://"+refusing(t), 1))
-	got, err := AskServer(t.Context(), h.root, Settings{Kubeconfig: "/proxied", NodeName: "worker-1"})
-	if err != nil || got.Reachable {
-		t.Errorf("%+v, error %v", got, err)
-	}
-}
-
-func TestAskServerShowsNoTokenToTheNetwork(t *testing.T) {
-	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		if r.Header.Get("Authorization") != "" {
-			t.Errorf("%s: the token goes over plain HTTP", r.URL.Path)
-		}
-	}))
-	t.Cleanup(server.Close)
-	h := newTree(t)
-	h.file("ca.crt", newIssuer(t).pem)
-	h.file("kubelet.conf", kubeconfig(server.URL, "token: secret"))
-	got, err := AskServer(t.Context(), h.root, Settings{Kubeconfig: "/kubelet.conf", NodeName: "worker-1"})
-	if err != nil || !got.Reachable {
-		t.Errorf("%+v, error %v", got, err)
 	}
 }

@@ -58,7 +58,7 @@ func ReadSettings(ctx context.Context, root string, pid int) (Settings, error) {
 	s.RootDir = cmp.Or(kubeletconfig.Last(flags, "root-dir"), defaultRootDir)
 	s.CertDir = cmp.Or(kubeletconfig.Last(flags, "cert-dir"), defaultCertDir)
 	s.Kubeconfig = kubeletconfig.Last(flags, "kubeconfig")
-	s.NodeName = nodeName(all, &s, cmp.Or(kubeletconfig.Last(flags, "hostname-override"), hostName(all, root, pid)))
+	s.NodeName = nodeName(all, &s, kubeletconfig.Last(flags, "hostname-override"))
 	s.Harmful = harmful(&s)
 	if hasRancherEviction(&s) {
 		s.Own = "evictionHard names imagefs.available and nodefs.available alone, as K3s and RKE2 have it by default: " +
@@ -82,9 +82,6 @@ func k3s(all files, flags map[string][]string) (problem string) {
 			flags[flag] = []string{path}
 		}
 	}
-	if len(flags["config-dir"]) == 0 && len(flags["eviction-hard"]) == 0 { // a K3s before 1.32 hands over flags alone
-		flags["eviction-hard"] = []string{"imagefs.available<5%,nodefs.available<5%"}
-	}
 	return "K3s hands settings to its kubelet inside its process: " +
 		"what is in no file and no argument is shown with the kubelet's default"
 }
@@ -93,9 +90,9 @@ func k3s(all files, flags map[string][]string) (problem string) {
 func (s *Settings) fill(c *kubeletconfig.Config) {
 	s.Endpoint = oneLine(c.ContainerRuntimeEndpoint)
 	s.RequestTimeout = c.RuntimeRequestTimeout.Duration
-	s.SerializePulls, s.ParallelPulls = c.SerializeImagePulls, c.MaxParallelImagePulls
+	s.SerializePulls = c.SerializeImagePulls
 	s.FeatureGates, s.EventedPLEG = c.FeatureGates, c.Gate("EventedPLEG")
-	s.CgroupDriver, s.CgroupRoot = oneLine(c.CgroupDriver), oneLine(cmp.Or(c.CgroupRoot, "/"))
+	s.CgroupDriver = oneLine(c.CgroupDriver)
 	s.PodLogsDir = c.PodLogsDir
 	s.MaxPods, s.PodPidsLimit = c.MaxPods, max(-1, c.PodPidsLimit)
 	s.EvictionHard = c.EvictionHard
@@ -138,19 +135,17 @@ func nodeName(all files, s *Settings, otherwise string) string {
 			}
 		}
 	}
+	if otherwise == "" {
+		// In a pod, /proc/sys/kernel/hostname is the pod's. The host takes its name from this file at boot.
+		text, _ := all.read("/etc/hostname")
+		otherwise = string(text)
+	}
 	return strings.ToLower(oneLine(otherwise))
 }
 
-// hostName is the host's name as the kubelet sees it. The kernel shows each reader the name of the reader's UTS
-// namespace: to a pod, the pod's. There the file has to do from which the host takes its name at boot.
-func hostName(all files, root string, pid int) string {
-	name := "/proc/sys/kernel/hostname"
-	if apart(root, pid, "uts") {
-		name = "/etc/hostname"
-	}
-	text, _ := all.read(name)
-	return string(text)
-}
+// errOtherNetwork is why nothing is asked where 127.0.0.1 is another place.
+var errOtherNetwork = errors.New(
+	"the kubelet is in another network namespace than kdiag; run kdiag with the host's network")
 
 // apart reports whether a process is known to be in another namespace of a kind than kdiag.
 func apart(root string, pid int, kind string) bool {
@@ -175,7 +170,7 @@ func AskPing(ctx context.Context, root string) (Health, error) {
 		return Health{}, ErrNoNode
 	}
 	if apart(root, 1, "net") {
-		return Health{}, errors.New("asking the kubelet: kdiag is not in the host's network namespace")
+		return Health{}, fmt.Errorf("asking the kubelet: %w", errOtherNetwork)
 	}
 	from := kubeletconfig.Files{Read: all.read, DropIns: all.dropIns}
 	flags := kubeletconfig.ParseFlags(kubeletconfig.UnitArgs("kubelet.service", from))
@@ -184,9 +179,5 @@ func AskPing(ctx context.Context, root string) (Health, error) {
 	}
 	var s Settings
 	s.fill(&kubeletconfig.Read(flags, from).Config)
-	h := Health{Missing: "no kubelet runs here"}
-	if s.HealthzAddress != "" {
-		h.Ping = askPlain(ctx, s.HealthzAddress, "/healthz")
-	}
-	return h, nil
+	return Health{Missing: "no kubelet runs here", Ping: askPing(ctx, s)}, nil
 }

@@ -20,10 +20,6 @@ const (
 	patientOne = 5 * time.Second
 )
 
-// writesTimed is how many writes are timed: enough for a median, and less than half a second on a slow disk (50 ms
-// each).
-const writesTimed = 8
-
 // foldersTimed bounds the folders that are written to: docker's and k3s's beside the one that was asked for.
 const foldersTimed = 4
 
@@ -116,7 +112,7 @@ func writesProbe() Probe {
 			var timing sync.WaitGroup
 			for i, f := range folders {
 				timing.Go(func() {
-					all[i], failed[i] = host.TimeWrites(ctx, s.Root, seen.Population.Value, f, writesTimed, s.Child)
+					all[i], failed[i] = host.TimeWrites(ctx, s.Root, seen.Population.Value, f, s.Child)
 				})
 			}
 			timing.Wait()

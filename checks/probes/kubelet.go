@@ -33,7 +33,7 @@ func healthProbe() Probe {
 		// Its time is for a slow refusal, and then the read-only port.
 		ID: "kubelet.health", Limit: 2 * patientOne, Cheap: true, After: []string{"kubelet.settings"},
 		Text: "The kubelet's health port, which answers as long as its process runs, and, where a credential " +
-			"allows, its server: /healthz with syncloop, /metrics, /pods. Where no kubelet runs and one was set up, " +
+			"allows, its server: /healthz/syncloop, /metrics, /configz. Where no kubelet runs and one was set up, " +
 			"whether anybody listens on its health port.",
 		Needs: "for the server a token, a certificate, or the read-only port",
 	}, func(n *facts.Node) *facts.Reading[kubelet.Health] { return &n.Health },

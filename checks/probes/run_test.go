@@ -90,7 +90,7 @@ func TestRunDepends(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			clock := clockLook(func(context.Context) (host.Clock, error) {
 				time.Sleep(hang)
-				return host.Clock{Offset: 7}, nil
+				return host.Clock{MaxError: 7}, nil
 			})
 			var saw facts.Reading[host.Clock]
 			memory := memoryLook([]string{"clock"}, func(_ context.Context, seen facts.Node) (host.Memory, error) {
