@@ -8,24 +8,13 @@ import (
 	"github.com/kdiag/kdiag/checks/units"
 )
 
-// seen returns what was seen of the node. Where nobody looked, and where the runtime is kdiag's own and this host is
-// not its node, every look is empty; an empty value speaks for no cause.
-func seen(f *Facts) *Node {
-	if f.Node == nil || f.Target.Simulated {
-		return &Node{}
-	}
-	return f.Node
-}
-
 // Why says why a look brought nothing, or not all.
 func (l Reading[T]) Why() string {
 	switch {
 	case l.Missing != "":
 		return Clean(l.Missing)
-	case l.Hung && l.Took > 0:
-		return "the look had not ended after " + units.Duration(l.Took)
 	case l.Hung:
-		return "the look did not end"
+		return "the look had not ended after " + units.Duration(l.Took)
 	case l.Skipped:
 		return "not asked for"
 	}

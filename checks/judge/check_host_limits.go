@@ -134,5 +134,9 @@ func judgeConntrack(f *facts.Facts, c host.Conntrack) checks.Result {
 	if c.Max == 0 {
 		return result(checks.StatusSkipped, "connections are not tracked on this node")
 	}
-	return result(facts.StatusOf(f.Limits.Node, facts.Used(c.Usage)), "%s entries", facts.UsageText(c.Usage))
+	status := checks.StatusOK
+	if severity, high := facts.Rank(f.Limits.Node, facts.Used(c.Usage)); high {
+		status = checks.Status(severity)
+	}
+	return result(status, "%s entries", facts.UsageText(c.Usage))
 }

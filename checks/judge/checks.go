@@ -1,7 +1,6 @@
 package judge
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -91,8 +90,7 @@ func readRPC(f *facts.Facts, name string, good func() checks.Result) checks.Resu
 	r := f.RPC[name]
 	switch r.Outcome {
 	case facts.NotAsked:
-		return result(checks.StatusUnknown, "%s", cmp.Or(facts.CutOff(f, name),
-			name+" was not asked before the time was up"))
+		return result(checks.StatusUnknown, "%s was not answered before the command ended", name)
 	case facts.Hung, facts.Failed:
 		return took(result(checks.StatusCritical, "%s", facts.CallLine(r.Last())), r.Last().Elapsed)
 	}

@@ -4,9 +4,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/causes"
@@ -86,28 +84,6 @@ func TestSandboxImage(t *testing.T) {
 				t.Errorf("%s %q, want %s %q", got.Status, got.Summary, tt.status, tt.summary)
 			}
 		})
-	}
-}
-
-func TestCutOff(t *testing.T) {
-	f := node(func(f *facts.Input) {
-		m := f.Measurement
-		m.Interrupted, m.Samples = "interrupted", nil
-		for i := range m.Probes {
-			m.Probes[i].Code, m.Probes[i].Elapsed = crictl.Canceled, 2*time.Second
-		}
-		m.Probes[1].Code, m.Probes[1].Elapsed = "", 0 // Status was not sent
-	})
-	want := []string{
-		"the measurement ended early: interrupted", "Version had not answered after 2s, when the command ended", "Status was not asked",
-		"ListPodSandbox had not answered after 2s, when the command ended", "ListContainers had not answered " +
-			"after 2s, when the command ended",
-	}
-	if got := unseen(facts.New(f), scopeProbes); !cmp.Equal(want, got) {
-		t.Error(cmp.Diff(want, got))
-	}
-	if got := resultOf(t, f, "runtime.version"); got.Status != checks.StatusUnknown || got.Summary != want[1] {
-		t.Errorf("%s %q", got.Status, got.Summary)
 	}
 }
 
