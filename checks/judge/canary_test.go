@@ -224,7 +224,7 @@ func TestNewCanaryReport(t *testing.T) {
 					"b",
 				}, Err: "Unknown: busy"}
 			},
-			want: checks.Healthy, summary: "a new sandbox and container went through their whole life", problem: "removing 2 canaries of earlier runs: Unknown: busy",
+			want: checks.Healthy, summary: "a new sandbox and container went through their whole life", problem: "canaries that earlier runs left (2)",
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -5,7 +5,6 @@ import (
 	"strings"
 	"testing"
 
-
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/causes"
 	"github.com/kdiag/kdiag/checks/facts"
@@ -98,7 +97,7 @@ func TestBenchmarkOfAStoppedKubelet(t *testing.T) {
 		return NewRelistBenchmark(checks.Header{}, f).Problems
 	}
 	if got := with('T'); len(got) != 1 ||
-		!strings.Contains(got[0], "(pid 81) is stopped and makes no relists of its own") {
+		!strings.Contains(got[0], "(pid 81) is stopped and makes no relists") {
 		t.Errorf("stopped: %q", got)
 	}
 	if got := with('S'); len(got) != 0 {

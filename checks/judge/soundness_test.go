@@ -215,21 +215,6 @@ func TestNeverHealthy(t *testing.T) {
 	}
 }
 
-// TestAnsweredIsWhatWasAnswered reads the sentence of runtime.inspect.
-func TestAnsweredIsWhatWasAnswered(t *testing.T) {
-	line := func(f *facts.Input) string {
-		i := slices.IndexFunc(Results(f), func(r checks.Result) bool { return r.ID == "runtime.inspect" })
-		return Results(f)[i].Summary
-	}
-	if got, want := line(node()), "9 status calls answered, p99 2ms, slowest 2ms"; got != want {
-		t.Errorf("%q, want %q", got, want)
-	}
-	two := statuses(func(n int, _ plegbench.Inspection) bool { return n < 2 }, withError(crictl.NotFound, ""))
-	if got, want := line(node(two)), "7 of 9 status calls answered, 2 ended meanwhile"; !strings.HasPrefix(got, want) {
-		t.Errorf("%q, want %q", got, want)
-	}
-}
-
 // TestProjectionCheck holds what is said of a relist when the time of a status call is not known.
 func TestProjectionCheck(t *testing.T) {
 	for _, tt := range []struct {

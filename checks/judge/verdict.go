@@ -36,7 +36,7 @@ func verdict(f *facts.Facts, causes []checks.Cause, want scope) checks.Verdict {
 	return checks.Healthy
 }
 
-// unseen says what must be seen before a node may be called healthy, and was not.
+// unseen lists what must be seen before a node may be called healthy, and was not.
 func unseen(f *facts.Facts, want scope) []string {
 	m := f.Measurement
 	if m == nil {
@@ -61,8 +61,8 @@ func unseen(f *facts.Facts, want scope) []string {
 		lines = append(lines, fmt.Sprintf("the lists of %s of %s failed or did not come", units.Number(s.List.Errors),
 			units.Count(s.List.Samples, "relist")))
 	}
-	if r := f.Sweep.Running; want == scopeSweep {
-		lines = append(lines, r.Problems()...)
+	if want == scopeSweep {
+		lines = append(lines, f.Sweep.Running.Problems()...)
 	}
 	if f.Target.WrongSocket {
 		lines = append(lines, facts.EndpointProblem(f))
@@ -70,7 +70,7 @@ func unseen(f *facts.Facts, want scope) []string {
 	return lines
 }
 
-// problems says, for a person, why an answer is unknown or not whole.
+// problems lists, for a person, why an answer is unknown or not whole.
 func problems(f *facts.Facts, v checks.Verdict, want scope) []string {
 	var lines []string
 	switch m := f.Measurement; {
