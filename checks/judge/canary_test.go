@@ -86,30 +86,26 @@ func TestNewCanaryReport(t *testing.T) {
 		},
 		{
 			name: "failed", change: canaryFailure(1, canary.Failed, "Unknown: \x1b[31mno space left on device"),
-			want: checks.Unhealthy, summary: `CreateContainer failed after 100ms: Unknown: \u001b[31mno space left on device`,
-			commands: []string{
-				"df -h /var/lib/containerd /run; df -i /var/lib/containerd /run", "grep -E ' ro[, ]' /proc/mounts",
-				"systemctl status --no-pager containerd", "journalctl --no-pager -n 100 -u containerd", "kdiag pleg",
-			},
+			want:     checks.Unhealthy,
+			summary:  `CreateContainer failed after 100ms: Unknown: \u001b[31mno space left on device`,
+			commands: []string{"df -h /var/lib/containerd /run; df -i /var/lib/containerd /run", "grep -E ' ro[, ]' /proc/mounts", "systemctl status --no-pager containerd", "journalctl --no-pager -n 100 -u containerd", "kdiag pleg"},
 		},
 		{
 			name: "hung, and the endpoint was given", change: canaryFailure(2, canary.Hung, "no answer within 10s"),
 			facts: CanaryFacts{Runtime: checks.Runtime{Endpoint: "unix:///run/x.sock", EndpointSource: "flag"}},
-			want:  checks.Unhealthy, summary: "StartContainer did not answer in 100ms", commands: []string{"kdiag pleg --runtime-endpoint unix:///run/x.sock"},
+			want:  checks.Unhealthy, summary: "StartContainer did not answer in 100ms",
+			commands: []string{"kdiag pleg --runtime-endpoint unix:///run/x.sock"},
 		},
 		{
 			name: "the network", change: canaryFailure(0, canary.Failed, "Unknown: cni"), facts: CanaryFacts{CNI: true},
 			want: checks.Unhealthy, summary: "RunPodSandbox failed after 100ms: Unknown: cni",
-			commands: []string{
-				"ls -l /etc/cni/net.d /opt/cni/bin", "systemctl status --no-pager containerd", "journalctl --no-pager -n 100 -u containerd",
-				"kdiag pleg", "kdiag canary",
-			},
+			commands: []string{"ls -l /etc/cni/net.d /opt/cni/bin", "systemctl status --no-pager containerd", "journalctl --no-pager -n 100 -u containerd", "kdiag pleg", "kdiag canary"},
 		},
 		{
-			name: "the network add-on asks the API server",
-			change: canaryFailure(0, canary.Failed,
-				`Unknown: plugin type="calico" failed (add): error getting Namespace: namespaces "kdiag-canary" not found`), facts: CanaryFacts{CNI: true},
-			want: checks.Unknown, summary: `the network add-on looks the pod up in the API server, where a canary is not: Unknown: plugin type="calico" failed (add): error getting Namespace: namespaces "kdiag-canary" not found`,
+			name:   "the network add-on asks the API server",
+			change: canaryFailure(0, canary.Failed, `Unknown: plugin type="calico" failed (add): error getting Namespace: namespaces "kdiag-canary" not found`),
+			facts:  CanaryFacts{CNI: true}, want: checks.Unknown,
+			summary:  `the network add-on looks the pod up in the API server, where a canary is not: Unknown: plugin type="calico" failed (add): error getting Namespace: namespaces "kdiag-canary" not found`,
 			commands: []string{"kdiag canary"},
 		},
 		{
@@ -119,51 +115,47 @@ func TestNewCanaryReport(t *testing.T) {
 			commands: []string{"kdiag pleg", "crictl -r unix:///run/x.sock -t 60s rmp -f " + canaryID},
 		},
 		{
-			name: "left, with an id that no shell should see", change: both(left,
-				func(r *canary.Result) { r.Left = []string{"$(reboot)"} }),
-			want: checks.Unhealthy, summary: "the canary could not be removed",
+			name:   "left, with an id that no shell should see",
+			change: both(left, func(r *canary.Result) { r.Left = []string{"$(reboot)"} }), want: checks.Unhealthy,
+			summary:  "the canary could not be removed",
 			commands: []string{"crictl -t 60s pods --label io.kdiag/canary=true", "kdiag pleg"},
 		},
 		{
-			name: "perhaps left", change: both(canaryFailure(0, canary.Hung, "no answer within 20s"),
-				func(r *canary.Result) { r.CleanedUp = false }),
-			want: checks.Unhealthy, summary: "RunPodSandbox did not answer in 100ms",
-			commands: []string{
-				"crictl -t 60s pods --label io.kdiag/canary=true",
-				"kdiag pleg",
-			}, problem: "the runtime may still complete it",
+			name:   "perhaps left",
+			change: both(canaryFailure(0, canary.Hung, "no answer within 20s"), func(r *canary.Result) { r.CleanedUp = false }),
+			want:   checks.Unhealthy, summary: "RunPodSandbox did not answer in 100ms",
+			commands: []string{"crictl -t 60s pods --label io.kdiag/canary=true", "kdiag pleg"},
+			problem:  "the runtime may still complete it",
 		},
 		{
-			name: "the kubelet", change: both(canaryFailure(2, canary.Failed, "NotFound: x"), spoiled(canary.ByOther),
-				func(r *canary.Result) { r.Attempts = 3 }),
-			facts: CanaryFacts{Kubelet: &crictl.Kubelet{}, Again: "kdiag canary --cni"},
-			want:  checks.Unknown, summary: "something else stopped the canary's sandbox before StartContainer, " +
-				"as a running kubelet does with pods that it does not know",
+			name:   "the kubelet",
+			change: both(canaryFailure(2, canary.Failed, "NotFound: x"), spoiled(canary.ByOther), func(r *canary.Result) { r.Attempts = 3 }),
+			facts:  CanaryFacts{Kubelet: &crictl.Kubelet{}, Again: "kdiag canary --cni"}, want: checks.Unknown,
+			summary:  "something else stopped the canary's sandbox before StartContainer, " + "as a running kubelet does with pods that it does not know",
 			commands: []string{"kdiag canary --cni"}, problem: "2 earlier attempts",
 		},
 		{
 			name: "no kubelet", change: both(canaryFailure(2, canary.Failed, "NotFound: x"), spoiled(canary.ByOther)),
-			want: checks.Unhealthy, summary: "the canary's sandbox did not stay up: StartContainer failed: NotFound: x", commands: []string{"kdiag pleg"},
+			want: checks.Unhealthy, summary: "the canary's sandbox did not stay up: StartContainer failed: NotFound: x",
+			commands: []string{"kdiag pleg"},
 		},
 		{
-			name: "the kubelet of another runtime", change: both(canaryFailure(2, canary.Failed, "NotFound: x"),
-				spoiled(canary.ByOther)),
-			facts: CanaryFacts{
-				Kubelet: &crictl.Kubelet{Endpoint: "unix:///run/other.sock"},
-				Runtime: checks.Runtime{Endpoint: "unix:///run/x.sock", EndpointSource: "env"},
-			},
-			want: checks.Unhealthy, summary: "the canary's sandbox did not stay up: StartContainer failed: NotFound: x", commands: []string{"kdiag pleg"},
+			name:   "the kubelet of another runtime",
+			change: both(canaryFailure(2, canary.Failed, "NotFound: x"), spoiled(canary.ByOther)),
+			facts:  CanaryFacts{Kubelet: &crictl.Kubelet{Endpoint: "unix:///run/other.sock"}, Runtime: checks.Runtime{Endpoint: "unix:///run/x.sock", EndpointSource: "env"}},
+			want:   checks.Unhealthy, summary: "the canary's sandbox did not stay up: StartContainer failed: NotFound: x",
+			commands: []string{"kdiag pleg"},
 		},
 		{
 			name: "the image", change: both(canaryFailure(2, canary.Failed, "no sleep"), spoiled(canary.ByImage)),
-			want: checks.Unknown, summary: "the image docker.io/library/busybox:1 cannot be run so: no sleep", commands: []string{"crictl -t 60s images"},
+			want: checks.Unknown, summary: "the image docker.io/library/busybox:1 cannot be run so: no sleep",
+			commands: []string{"crictl -t 60s images"},
 		},
 		{
-			name: "no such image", change: spoiled(canary.NoImage), facts: CanaryFacts{
-				Asked: "x:1",
-				Again: "kdiag canary --image x:1",
-			},
-			want: checks.Unknown, summary: "the image x:1 is not on this node", commands: []string{"crictl -t 60s images", "kdiag canary --image x:1 --pull"},
+			name: "no such image", change: spoiled(canary.NoImage),
+			facts: CanaryFacts{Asked: "x:1", Again: "kdiag canary --image x:1"}, want: checks.Unknown,
+			summary:  "the image x:1 is not on this node",
+			commands: []string{"crictl -t 60s images", "kdiag canary --image x:1 --pull"},
 		},
 		{
 			name: "no image", change: spoiled(canary.NoImage), want: checks.Unknown,
@@ -174,55 +166,45 @@ func TestNewCanaryReport(t *testing.T) {
 			want: checks.Unknown, summary: "the canary was interrupted",
 		},
 		{
-			name: "interrupted and left", change: both(left,
-				spoiled(canary.Interrupt)), want: checks.Unknown, summary: "the canary was interrupted",
-			commands: []string{"crictl -t 60s rmp -f " + canaryID},
+			name: "interrupted and left", change: both(left, spoiled(canary.Interrupt)), want: checks.Unknown,
+			summary: "the canary was interrupted", commands: []string{"crictl -t 60s rmp -f " + canaryID},
 		},
 		{
-			name: "denied", change: canaryFailure(0, canary.Failed,
-				"Unavailable"), facts: CanaryFacts{Connect: crictl.Connect{State: crictl.ConnectDenied}, Runtime: checks.Runtime{Endpoint: "unix:///run/x.sock"}},
-			want: checks.Unknown, summary: "unix:///run/x.sock may not be opened by this user: run kdiag as root " +
-				"(sudo kdiag ...)",
+			name: "denied", change: canaryFailure(0, canary.Failed, "Unavailable"),
+			facts:   CanaryFacts{Connect: crictl.Connect{State: crictl.ConnectDenied}, Runtime: checks.Runtime{Endpoint: "unix:///run/x.sock"}},
+			want:    checks.Unknown,
+			summary: "unix:///run/x.sock may not be opened by this user: run kdiag as root " + "(sudo kdiag ...)",
 		},
 		{
 			name: "nobody listens", change: firstFails(canary.Failed, "Unavailable: connection error"),
-			facts: CanaryFacts{
-				Connect: crictl.Connect{State: crictl.ConnectRefused},
-				Runtime: checks.Runtime{Endpoint: "unix:///run/x.sock", EndpointSource: "flag"},
-			},
-			want: checks.Unhealthy, summary: "RuntimeDown: nothing listens: /run/x.sock is there, but connecting " +
-				"to it is refused", commands: []string{"kdiag pleg --runtime-endpoint unix:///run/x.sock"},
+			facts:    CanaryFacts{Connect: crictl.Connect{State: crictl.ConnectRefused}, Runtime: checks.Runtime{Endpoint: "unix:///run/x.sock", EndpointSource: "flag"}},
+			want:     checks.Unhealthy,
+			summary:  "RuntimeDown: nothing listens: /run/x.sock is there, but connecting " + "to it is refused",
+			commands: []string{"kdiag pleg --runtime-endpoint unix:///run/x.sock"},
 		},
 		{
-			name: "nothing answers", change: firstFails(canary.Hung,
-				"no answer within 10s"), facts: CanaryFacts{Connect: crictl.Connect{
-				State:   crictl.ConnectSilent,
-				Elapsed: time.Second,
-			}},
-			want: checks.Unhealthy, summary: "RuntimeHung: the runtime accepts connections and never says a word: " +
-				"stopped, or waiting in the kernel", commands: []string{"kdiag pleg"},
+			name: "nothing answers", change: firstFails(canary.Hung, "no answer within 10s"),
+			facts:    CanaryFacts{Connect: crictl.Connect{State: crictl.ConnectSilent, Elapsed: time.Second}},
+			want:     checks.Unhealthy,
+			summary:  "RuntimeHung: the runtime accepts connections and never says a word: " + "stopped, or waiting in the kernel",
+			commands: []string{"kdiag pleg"},
 		},
 		{
-			name: "not CRI", change: firstFails(canary.Failed,
-				"Unimplemented: unknown service runtime.v1.RuntimeService"), facts: CanaryFacts{Connect: crictl.Connect{State: crictl.ConnectOK}},
-			want: checks.Unhealthy, summary: "RuntimeUnsupported: the runtime speaks gRPC, but serves no CRI v1: " +
-				"plugin disabled or not loaded, too old, or the wrong socket", commands: []string{"kdiag pleg"},
+			name: "not CRI", change: firstFails(canary.Failed, "Unimplemented: unknown service runtime.v1.RuntimeService"),
+			facts: CanaryFacts{Connect: crictl.Connect{State: crictl.ConnectOK}}, want: checks.Unhealthy,
+			summary:  "RuntimeUnsupported: the runtime speaks gRPC, but serves no CRI v1: " + "plugin disabled or not loaded, too old, or the wrong socket",
+			commands: []string{"kdiag pleg"},
 		},
 		{
-			name: "the sandbox image is missing", change: canaryFailure(0, canary.Failed,
-				`Unknown: failed to get sandbox image "registry.k8s.io/pause:3.6": no such host`),
-			want: checks.Unhealthy, summary: `RunPodSandbox failed after 100ms: Unknown: failed to get sandbox image "registry.k8s.io/pause:3.6": no such host`,
-			commands: []string{
-				"crictl -t 60s images",
-				"systemctl status --no-pager containerd", "journalctl --no-pager -n 100 -u containerd", "kdiag pleg",
-			},
+			name:     "the sandbox image is missing",
+			change:   canaryFailure(0, canary.Failed, `Unknown: failed to get sandbox image "registry.k8s.io/pause:3.6": no such host`),
+			want:     checks.Unhealthy,
+			summary:  `RunPodSandbox failed after 100ms: Unknown: failed to get sandbox image "registry.k8s.io/pause:3.6": no such host`,
+			commands: []string{"crictl -t 60s images", "systemctl status --no-pager containerd", "journalctl --no-pager -n 100 -u containerd", "kdiag pleg"},
 		},
 		{
 			name: "earlier ones", change: func(r *canary.Result) {
-				r.Earlier = canary.Earlier{Failed: []string{
-					"a",
-					"b",
-				}, Err: "Unknown: busy"}
+				r.Earlier = canary.Earlier{Failed: []string{"a", "b"}, Err: "Unknown: busy"}
 			},
 			want: checks.Healthy, summary: "a new sandbox and container went through their whole life", problem: "canaries that earlier runs left (2)",
 		},

@@ -2,6 +2,7 @@ package judge
 
 import (
 	"maps"
+	"math"
 	"math/rand/v2"
 	"reflect"
 	"slices"
@@ -154,10 +155,7 @@ func randomFacts(r *rand.Rand, text string) *facts.Input {
 		func(f *facts.Input) { f.HostMissing = text }, func(f *facts.Input) { f.Limits = checks.Limits{} }, func(f *facts.Input) { f.Measurement.Status = nil },
 		func(f *facts.Input) { f.Measurement.Sandboxes = nil }, func(f *facts.Input) { f.Measurement.Interrupted = text },
 		func(f *facts.Input) {
-			f.Runtime = checks.Runtime{
-				Endpoint: text,
-				Name:     text,
-			}
+			f.Runtime = checks.Runtime{Endpoint: text, Name: text}
 		}, func(f *facts.Input) { f.Measurement.Connect.PeerPID = r.IntN(3) },
 		func(f *facts.Input) { f.Measurement.Connect.State = crictl.ConnectState(text) },
 		processesOf(host.Process{
@@ -178,4 +176,68 @@ func randomFacts(r *rand.Rand, text string) *facts.Input {
 		chosen = append(chosen, all[len(all)-1-r.IntN(2)])
 	}
 	return node(chosen...)
+}
+
+// FuzzJudgeNode judges hosts of random figures: no panic, the same answer twice, no control character.
+func FuzzJudgeNode(f *testing.F) {
+	for seed := range uint64(32) {
+		f.Add(seed, hostile)
+	}
+	f.Add(uint64(99), "no space left on device")
+	f.Fuzz(func(t *testing.T, seed uint64, text string) {
+		r := rand.New(rand.NewPCG(seed, seed))
+		in := randomFacts(r, text)
+		n := &facts.Node{}
+		randomise(r, reflect.ValueOf(n).Elem(), text, 0)
+		n.Settings.Value.EvictionHard = map[string]string{"imagefs.available": text, "memory.available": text}
+		in.Node = n
+		named := Judge(in)
+		if diff := cmp.Diff(named, Judge(in)); diff != "" {
+			t.Fatal(diff)
+		}
+		for _, c := range named {
+			if c.Confidence <= 0 || c.Confidence > 1 || len(c.Evidence.For) == 0 || len(c.NextSteps) == 0 ||
+				c.Subject == nil {
+				t.Errorf("%s: %+v", c.Code, c)
+			}
+		}
+		encode(t, NewReport(checks.Header{}, in))
+	})
+}
+
+// randomise fills a value with whatever its types allow.
+func randomise(r *rand.Rand, v reflect.Value, text string, depth int) {
+	if depth > 8 || !v.CanSet() {
+		return
+	}
+	switch v.Kind() {
+	case reflect.Bool:
+		v.SetBool(r.IntN(2) == 0)
+	case reflect.String:
+		words := []string{
+			text, "", "runtime", "kubelet", "stale file handle", "uid-1", "nfs4", "containerd.service",
+			"/var",
+		}
+		v.SetString(words[r.IntN(len(words))])
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
+		v.SetInt([]int64{0, 1, -1, 70_000, 5e9, math.MaxInt64, math.MinInt64}[r.IntN(7)])
+	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+		v.SetUint([]uint64{0, 1, 100, 70_000, math.MaxUint64}[r.IntN(5)])
+	case reflect.Float32, reflect.Float64:
+		v.SetFloat([]float64{0, 1, 99, -3, math.NaN(), math.Inf(1)}[r.IntN(6)])
+	case reflect.Pointer:
+		if r.IntN(2) == 0 {
+			v.Set(reflect.New(v.Type().Elem()))
+			randomise(r, v.Elem(), text, depth+1)
+		}
+	case reflect.Slice:
+		v.Set(reflect.MakeSlice(v.Type(), r.IntN(4), 4))
+		for i := range v.Len() {
+			randomise(r, v.Index(i), text, depth+1)
+		}
+	case reflect.Struct:
+		for i := range v.NumField() {
+			randomise(r, v.Field(i), text, depth+1)
+		}
+	}
 }

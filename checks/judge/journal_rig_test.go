@@ -98,12 +98,10 @@ const (
 
 // calm is what a healthy node's journal holds: nothing but the noise of its day.
 func calm() tweak {
-	return said(
-		signs(signature.SyncLoopActive, 320, 14*time.Minute, 3*time.Second, `"SyncLoop UPDATE" source="api"`),
+	return said(signs(signature.SyncLoopActive, 320, 14*time.Minute, 3*time.Second, `"SyncLoop UPDATE" source="api"`),
 		signs(signature.UnitStarted, 4, 12*time.Minute, time.Minute, "Started logrotate.service", "logrotate.service"),
 		signs(signature.OOMKill, 1, 9*time.Minute, 9*time.Minute, memcgKill, "java"),
 		signs(signature.NodeReady, 1, 8*time.Minute, 8*time.Minute, "Node became ready"),
 		signs(signature.CreateFailed, 1, 5*time.Minute, 5*time.Minute, "CreatePodSandbox for pod failed"),
-		signs(signature.APIServerFailed, 2, 4*time.Minute, 4*time.Minute-time.Second, leaseTimeout),
-	)
+		signs(signature.APIServerFailed, 2, 4*time.Minute, 4*time.Minute-time.Second, leaseTimeout))
 }

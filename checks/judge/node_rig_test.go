@@ -62,7 +62,8 @@ func seen(changes ...func(*facts.Node)) tweak {
 				Kubelet: 600, Probed: []host.Mount{
 					{
 						Point: "/var/lib/kubelet/pods/uid-1/volumes/kubernetes.io~nfs/data", Type: "nfs4",
-						Source: "filer:/export", Network: true, PodUID: "uid-1", Volume: "data", Driver: "kubernetes.io~nfs", Asked: true, Took: time.Millisecond,
+						Source: "filer:/export", Network: true, PodUID: "uid-1", Volume: "data",
+						Driver: "kubernetes.io~nfs", Asked: true, Took: time.Millisecond,
 					},
 				},
 			}),

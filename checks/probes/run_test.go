@@ -59,9 +59,7 @@ func TestRun(t *testing.T) {
 			nil,
 		},
 		{
-			"late", func(ctx context.Context) (host.Clock,
-				error,
-			) {
+			"late", func(ctx context.Context) (host.Clock, error) {
 				<-ctx.Done()
 				time.Sleep(time.Second)
 				return fine(ctx)
