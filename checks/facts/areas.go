@@ -48,7 +48,6 @@ type Calls struct {
 type Sweep struct {
 	Answered int                    // how many status calls brought a status
 	Failed   []plegbench.Inspection //
-	Gone     []plegbench.Inspection //
 	Hung     []plegbench.Inspection //
 	Made     []plegbench.Inspection // the status calls that were made, without those cut short
 	Median   time.Duration          // the median time of one answered status call

@@ -54,7 +54,6 @@ func TestWaits(t *testing.T) {
 		{"folio_wait_bit_common", []string{"folio_wait_bit_common", "nfs_wb_folio"}, WaitNetworkFS},
 		{"request_wait_answer", []string{"request_wait_answer", "fuse_simple_request"}, WaitFUSE},
 		{"wait_for_vfork_done", nil, WaitChild},
-		{"kernel_clone", []string{"kernel_clone", "__do_sys_clone", "do_syscall_64"}, WaitChild},
 		{
 			"schedule_preempt_disabled",
 			[]string{"copy_net_ns", "create_new_namespaces", "copy_process", "kernel_clone"},

@@ -47,17 +47,13 @@ func derivePattern(f *Facts) {
 
 // allSlow reports whether even the quickest of the plain RPCs is slow: then the daemon as a whole does not get on.
 func allSlow(f *Facts) bool {
-	answered := 0
+	var times []time.Duration
 	for _, name := range []string{RPCVersion, RPCStatus, RPCSandboxes, RPCContainers} {
-		d, ok := f.RPC[name].Fastest()
-		if ok && d < f.Limits.SlowList/SlowCompanyFactor {
-			return false
-		}
-		if ok {
-			answered++
+		if d, ok := f.RPC[name].Fastest(); ok {
+			times = append(times, d)
 		}
 	}
-	return f.Limits.SlowList > 0 && answered > 1
+	return f.Limits.SlowList > 0 && len(times) > 1 && slices.Min(times) >= f.Limits.SlowList/SlowCompanyFactor
 }
 
 // A Hang is the way in which a whole runtime does not answer.
@@ -119,17 +115,9 @@ func mostHang(f *Facts) bool {
 // still answers does not make the rest alive. A list that was not asked counts as hung, since the kubelet does not ask
 // for containers either when the sandboxes do not come.
 func allHang(f *Facts) bool {
-	hung := 0
-	for _, name := range []string{RPCStatus, RPCSandboxes, RPCContainers} {
-		switch f.RPC[name].Outcome {
-		case Hung:
-			hung++
-		case NotAsked:
-		default:
-			return false
-		}
-	}
-	return hung >= 2
+	outcomes := []Outcome{f.RPC[RPCStatus].Outcome, f.RPC[RPCSandboxes].Outcome, f.RPC[RPCContainers].Outcome}
+	hung := count(outcomes, func(o Outcome) bool { return o == Hung })
+	return hung >= 2 && hung+count(outcomes, func(o Outcome) bool { return o == NotAsked }) == len(outcomes)
 }
 
 // A Stall is a time in which a runtime that had been answering answered nothing.

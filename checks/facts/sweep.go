@@ -23,7 +23,6 @@ func deriveSweep(f *Facts) {
 	s.Hung = InspectionsThat(f, isHung)
 	s.Failed = InspectionsThat(f, IsFailed)
 	s.Refused = InspectionsThat(f, IsRefused)
-	s.Gone = InspectionsThat(f, isNotFound)
 	s.Running = sweepCounts(f)
 	if f.Summary != nil {
 		s.Summary = f.Summary.Sweep

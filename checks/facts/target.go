@@ -2,8 +2,6 @@ package facts
 
 import (
 	"cmp"
-	"errors"
-	"fmt"
 	"path"
 	"slices"
 	"strconv"
@@ -158,7 +156,7 @@ type Daemon struct {
 	Unit    string        // systemd's name for it, safe to paste; empty when not known
 }
 
-// daemon finds the process behind the socket: the one that the socket names, else a stopped runtime daemon, else the
+// daemon finds the process behind the socket: the one that the socket names, else a runtime daemon that does not run, else the
 // only one there is. Pid 1 holds sockets for others (socket activation) and is never the runtime.
 func daemon(f *Facts) Daemon {
 	d := Daemon{Label: f.Target.Name, Unit: f.Target.Unit}
@@ -187,17 +185,11 @@ func daemon(f *Facts) Daemon {
 // likelyDaemon returns the runtime daemon when the socket names none.
 func likelyDaemon(f *Facts) *host.Process {
 	daemons := ProcessesOf(f, host.RoleRuntime)
-	for _, wanted := range []func(*host.Process) bool{IsStopped, IsUninterruptible} {
-		for i := range daemons {
-			if wanted(&daemons[i]) {
-				return &daemons[i]
-			}
-		}
+	i := slices.IndexFunc(daemons, func(p host.Process) bool { return IsStopped(&p) || IsUninterruptible(&p) })
+	if i < 0 && len(daemons) != 1 {
+		return nil
 	}
-	if len(daemons) == 1 {
-		return &daemons[0]
-	}
-	return nil
+	return &daemons[max(i, 0)]
 }
 
 // NotRuntime is the remark that the process behind the socket is no runtime; empty when it is one, or not known.
@@ -245,14 +237,14 @@ func SocketSubject(f *Facts) *checks.Subject {
 
 // PeerOf describes the process that listens on the socket, nil when it is not known.
 func PeerOf(f *Facts) *checks.Process {
-	if f.Measurement == nil || f.Measurement.Connect.PeerPID == 0 || f.Target.Simulated {
+	d := f.Target.Daemon
+	switch {
+	case d.PID == 0 || d.Guessed:
 		return nil
+	case d.Process != nil:
+		return new(ProcessOf(f, *d.Process))
 	}
-	pid := f.Measurement.Connect.PeerPID
-	if i := slices.IndexFunc(f.Processes, func(p host.Process) bool { return p.PID == pid }); i >= 0 {
-		return new(ProcessOf(f, f.Processes[i]))
-	}
-	return &checks.Process{PID: pid}
+	return &checks.Process{PID: d.PID}
 }
 
 // ProcessOf describes a process of the host for a report.
@@ -338,11 +330,5 @@ func otherEndpoint(f *Facts) bool {
 // EndpointProblem is the sentence that the kubelet does not use the endpoint that was asked.
 func EndpointProblem(f *Facts) string { return "the kubelet of this host " + UsesOther(f) }
 
-// UsesOther names the other endpoint that the kubelet uses, or what is wrong with the one that it was given.
-func UsesOther(f *Facts) string {
-	_, err := crictl.ParseEndpoint(f.Kubelet.Endpoint)
-	if bad, ok := errors.AsType[*crictl.EndpointError](err); ok {
-		return fmt.Sprintf(`was given the endpoint "%s", which %s`, Clean(f.Kubelet.Endpoint), Clean(bad.Problem))
-	}
-	return "uses another endpoint: " + Clean(f.Kubelet.Endpoint)
-}
+// UsesOther names the other endpoint that the kubelet uses.
+func UsesOther(f *Facts) string { return "uses another endpoint: " + Clean(f.Kubelet.Endpoint) }

@@ -151,26 +151,13 @@ func WaitOf(t host.BlockedTask) Wait {
 			}
 		}
 	}
-	if waitsInFork(t) {
-		return WaitChild
-	}
 	return WaitUnknown
-}
-
-// waitsInFork reports whether a task waits in the function that forks itself: only vfork does, where the compiler has
-// made one function of it and wait_for_vfork_done. A lock that a fork waits for has its own functions.
-func waitsInFork(t host.BlockedTask) bool {
-	innermost := t.Wchan
-	if len(t.Stack) > 0 {
-		innermost = t.Stack[0]
-	}
-	return innermost == "kernel_clone" || innermost == "_do_fork"
 }
 
 // IsKillable reports whether a task waits so that SIGKILL, and no other signal, reaches it: the names of the kernel's
 // functions for it show it (TASK_KILLABLE; state D in /proc all the same).
 func IsKillable(t host.BlockedTask) bool {
-	return strings.HasSuffix(t.Wchan, "_killable") || t.Wchan == "wait_for_vfork_done" || waitsInFork(t)
+	return strings.HasSuffix(t.Wchan, "_killable") || t.Wchan == "wait_for_vfork_done"
 }
 
 // WaitsIn lists the kernel functions in which a task waits, innermost first.

@@ -39,14 +39,14 @@ func judgePressure(f *facts.Facts, p host.Pressure) checks.Result {
 }
 
 func judgeMemory(f *facts.Facts, m host.Memory) checks.Result {
-	line := units.Size(m.Available) + " of " + units.Size(m.Total) + " available"
-	switch {
-	case m.Total == 0:
+	if m.Total == 0 {
 		return unknown("/proc/meminfo does not hold how much there is")
-	case f.Pressure.MemoryLow:
-		return warning("%s", line)
 	}
-	return ok("%s", line)
+	r := ok("%s of %s available", units.Size(m.Available), units.Size(m.Total))
+	if f.Pressure.MemoryLow {
+		r.Status = checks.StatusWarning
+	}
+	return r
 }
 
 func judgeSpace(_ *facts.Facts, all []host.Space) checks.Result  { return judgeSpaces(all, false) }

@@ -61,12 +61,12 @@ func judgeZombies(f *facts.Facts, t host.Tasks) checks.Result {
 		return ok("no zombies")
 	}
 	p := t.ZombiesByParent[0]
-	line := fmt.Sprintf("%s, most under %s (pid %d)%s, which does not wait for its children",
-		units.Count(t.Zombies, "zombie"), facts.Clean(p.Name), p.PID, facts.OwnerSuffix(f, p.Owner))
+	r := ok("%s, most under %s (pid %d)%s, which does not wait for its children", units.Count(t.Zombies, "zombie"),
+		facts.Clean(p.Name), p.PID, facts.OwnerSuffix(f, p.Owner))
 	if limit := f.Limits.Node.Zombies; limit > 0 && p.Count >= limit {
-		return warning("%s", line)
+		r.Status = checks.StatusWarning
 	}
-	return ok("%s", line)
+	return r
 }
 
 func judgeShims(f *facts.Facts, _ host.Tasks) checks.Result {

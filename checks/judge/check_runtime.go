@@ -107,13 +107,11 @@ func readLists(f *facts.Facts) checks.Result {
 		p50 = f.RPC[facts.RPCSandboxes].Last().Elapsed + f.RPC[facts.RPCContainers].Last().Elapsed
 	}
 	r := ok("%s in %s", inLists(f), units.Duration(p50))
-	switch {
-	case hung > 0:
-		r = critical("%s, but %s did not answer", r.Summary, units.Count(hung, "list call"))
-	case f.Limits.VerySlowList > 0 && p50 >= f.Limits.VerySlowList:
+	if hung+failed > 0 {
+		r = warning("%s, but %s hung or failed", r.Summary, units.Count(hung+failed, "list call"))
+	}
+	if hung > 0 || f.Limits.VerySlowList > 0 && p50 >= f.Limits.VerySlowList {
 		r.Status = checks.StatusCritical
-	case failed > 0:
-		r = warning("%s, but %s failed before", r.Summary, units.Count(failed, "list call"))
 	}
 	return slower(r, p50, f.Limits.SlowList)
 }
@@ -154,9 +152,6 @@ func readInspect(f *facts.Facts) checks.Result {
 	}
 	r := ok("%s of %s answered", units.Number(f.Sweep.Answered),
 		units.Count(max(f.Measurement.Sweep.Total, all), "status call"))
-	if gone := len(f.Sweep.Gone); gone > 0 {
-		r.Summary += fmt.Sprintf(", %s ended meanwhile", units.Number(gone))
-	}
 	s := f.Sweep.Summary
 	if s == nil || s.SlowestSeconds == nil {
 		return r
@@ -217,10 +212,6 @@ func readProjection(f *facts.Facts) checks.Result {
 		return unknown("nothing can be worked out without both lists and a status of the pods")
 	}
 	now, limit := causes.Optional(s.ProjectedSeconds), f.Calls.Threshold
-	if len(f.Calls.HungLists) > 0 {
-		return critical("fails after %s, since its lists are not answered; PLEG is unhealthy %s after the last that was",
-			units.Duration(now), units.Duration(limit))
-	}
 	age := max(now, causes.Optional(s.ProjectedAgeSeconds))
 	// the work, without the pause that the age contains
 	worst := max(now, causes.Optional(s.ChurnSeconds), causes.Optional(s.ColdSeconds))
@@ -233,7 +224,7 @@ func readProjection(f *facts.Facts) checks.Result {
 	}
 	line += "; the threshold is " + units.Duration(limit)
 	switch {
-	case age > limit:
+	case age > limit || len(f.Calls.HungLists) > 0:
 		return critical("%s", line)
 	case f.Limits.RelistWarning > 0 && worst >= time.Duration(float64(limit)*f.Limits.RelistWarning):
 		return warning("%s", line)

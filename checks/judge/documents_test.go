@@ -56,7 +56,7 @@ func TestVerdicts(t *testing.T) {
 		{row("nothing is found", "unknown healthy unknown", statuses(every, withError(crictl.NotFound, ""))), "disagree: 9 of 9"},
 		{row("another socket", "unknown unknown unknown", askedBy(crictl.SourceEnv)), "another endpoint: unix:///run/crio/crio.sock"},
 		{row("another socket, on purpose", "healthy healthy healthy", askedBy(crictl.SourceFlag)), "another endpoint"},
-		{row("the kubelet's endpoint is none", "unknown unknown unknown", wrong), "has unix:// twice"},
+		{row("the kubelet's endpoint is none", "unknown unknown unknown", wrong), "another endpoint: unix://unix:///run/x.sock"},
 		{row("another kubelet was not taken", "healthy healthy healthy", notTaken), "kubelet (pid 7): runs as user 65534"},
 		{row("settings could not be read", "healthy healthy healthy", settings), "config.yaml"},
 		{row("a stopped kubelet makes no relists", "healthy healthy healthy", stopped), "(pid 81) is stopped and makes no relists"},
