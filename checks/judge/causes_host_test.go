@@ -37,20 +37,26 @@ func TestHealthyHosts(t *testing.T) {
 		row("all well", "", seen()),
 		row("nothing may be read", "", notSeen),
 		row("nobody looked", "", input(func(f *facts.Input) { f.Node = &facts.Node{} })),
-		row("no PSI", "", seen(func(n *facts.Node) { n.Pressure = facts.Reading[host.Pressure]{Missing: "no such file"} })),
-		row("cgroup version 1", "", seen(func(n *facts.Node) { n.Cgroups = good(host.Cgroups{Version: 1, Total: 900, Dying: -1}) })),
+		row("no PSI", "",
+			seen(func(n *facts.Node) { n.Pressure = facts.Reading[host.Pressure]{Missing: "no such file"} })),
+		row("cgroup version 1", "",
+			seen(func(n *facts.Node) { n.Cgroups = good(host.Cgroups{Version: 1, Total: 900, Dying: -1}) })),
 		row("btrfs has no inodes to count", "", space(func(s *host.Space) { s.Inodes, s.InodesFree = 0, 0 })),
 		row("an image as root", "", seen(func(n *facts.Node) { n.Spaces.Value[1].Free = 0 })),
 		row("a copy of files on an idle node", "", seen(func(n *facts.Node) {
 			n.Pressure.Value.IO, n.Disks.Value[0].WriteAwait = &host.Stall{Some: some(99), Full: some(98)}, 300*time.Millisecond
 		})),
 		row("batch work on all CPUs", "", seen(func(n *facts.Node) { n.Pressure.Value.CPU.Some = some(99) })),
-		row("a container that reclaims at its limit", "", seen(func(n *facts.Node) { n.Pressure.Value.Memory.Full = some(12) })),
+		row("a container that reclaims at its limit", "",
+			seen(func(n *facts.Node) { n.Pressure.Value.Memory.Full = some(12) })),
 		row("a laptop that slept", "", seen(func(n *facts.Node) { n.Clock.Value.Suspended = 90 * time.Hour })),
 		row("no NTP client", "", seen(func(n *facts.Node) { n.Clock.Value.Synchronised = false })),
-		row("a clock that was set at boot", "", seen(), said(signs(signature.ClockChanged, 1, 5*time.Minute, 5*time.Minute, "Time has been changed"))),
-		row("a mount that a user may not ask", "", seen(func(n *facts.Node) { n.Mounts.Value.Probed[0].Err = "permission denied" })),
-		row("a tmpfs with little left", "", space(func(s *host.Space) { s.Type, s.Size, s.Free = "tmpfs", gib, 60<<20 })),
+		row("a clock that was set at boot", "", seen(),
+			said(signs(signature.ClockChanged, 1, 5*time.Minute, 5*time.Minute, "Time has been changed"))),
+		row("a mount that a user may not ask", "",
+			seen(func(n *facts.Node) { n.Mounts.Value.Probed[0].Err = "permission denied" })),
+		row("a tmpfs with little left", "",
+			space(func(s *host.Space) { s.Type, s.Size, s.Free = "tmpfs", gib, 60<<20 })),
 		row("eviction by space is turned off", "", seen(func(n *facts.Node) {
 			n.Settings.Value.EvictionOff, n.Spaces.Value[0].Free = []string{"imagefs.available", "nodefs.available"}, 10*gib
 		})),
@@ -65,7 +71,8 @@ func TestHealthyHosts(t *testing.T) {
 		row("another user's inotify", "", seen(func(n *facts.Node) {
 			n.Inotify.Value.Users = append(n.Inotify.Value.Users, host.InotifyUser{UID: 1000, Instances: 128})
 		})),
-		row("the host of a simulated runtime", "", askedBy(crictl.SourceSimulated), input(func(f *facts.Input) { f.Node = sick })),
+		row("the host of a simulated runtime", "", askedBy(crictl.SourceSimulated),
+			input(func(f *facts.Input) { f.Node = sick })),
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if got := finds(node(tt.tweaks...)); got != string(checks.Healthy) {
@@ -315,16 +322,28 @@ func TestConsumers(t *testing.T) {
 		{"one of a hundred like pods", memory(group("uid-1", gib-1)), []string{"Node memory"}},
 		{"a unit with a tenth", memory(unit("etcd.service", 10*gib)), []string{"Unit etcd.service"}},
 		{"a unit with less", memory(unit("etcd.service", 10*gib-1)), []string{"Node memory"}},
-		{"a pod and its process", resident(19*gib, group("uid-1", 20*gib)), []string{"Cgroup checkout-1", "Process java"}},
+		{
+			"a pod and its process", resident(19*gib, group("uid-1", 20*gib)),
+			[]string{"Cgroup checkout-1", "Process java"},
+		},
 		{"a process, and groups that are not known", resident(19 * gib), []string{"Process java"}},
-		{"a small pod and a large process", resident(19*gib, group("uid-2", 9*gib)), []string{"Process java", "Cgroup checkout-2"}},
+		{
+			"a small pod and a large process", resident(19*gib, group("uid-2", 9*gib)),
+			[]string{"Process java", "Cgroup checkout-2"},
+		},
 		{"a process with less", resident(10*gib - 1), []string{"Node memory"}},
 		{"plenty is available", seen(func(n *facts.Node) {
 			n.Pressure.Value.Memory.Full = some(20)
 			n.Holders = good(host.Consumers{Memory: []host.Consumer{group("uid-1", 20*gib)}, Stalled: stalled})
 		}), []string{"Cgroup checkout-2"}},
-		{"a pod of the node's processes", shortOfPIDs(host.Consumers{PIDs: []host.Consumer{group("uid-1", 100)}}), []string{"Cgroup checkout-1"}},
-		{"a pod with less of them", shortOfPIDs(host.Consumers{PIDs: []host.Consumer{group("uid-1", 99)}}), []string{"Node process table", "Cgroup checkout-1"}},
+		{
+			"a pod of the node's processes", shortOfPIDs(host.Consumers{PIDs: []host.Consumer{group("uid-1", 100)}}),
+			[]string{"Cgroup checkout-1"},
+		},
+		{
+			"a pod with less of them", shortOfPIDs(host.Consumers{PIDs: []host.Consumer{group("uid-1", 99)}}),
+			[]string{"Node process table", "Cgroup checkout-1"},
+		},
 		{"a parent of many", crowds(crowd(100, 7, "cron")), []string{"Process cron"}},
 		{"a name", crowds(crowd(100, 0, "")), []string{"Process sh"}},
 		{"a name with fewer", crowds(crowd(99, 0, "")), []string{"Node process table"}},
@@ -332,7 +351,11 @@ func TestConsumers(t *testing.T) {
 			crowds(crowd(500, 8, "node"), crowd(400, 7, "cron"))(f)
 			f.Node.Tasks.Value.Zombies, f.Node.Tasks.Value.ZombiesByParent = 1000, zombies
 		}, []string{"Process cron"}},
-		{"all pods at their limit", limit(host.CgroupUsage{Path: "/kubepods"}, host.Consumers{PIDs: []host.Consumer{group("uid-1", 900)}}), []string{"Cgroup checkout-1", "Cgroup /kubepods"}},
+		{
+			"all pods at their limit",
+			limit(host.CgroupUsage{Path: "/kubepods"}, host.Consumers{PIDs: []host.Consumer{group("uid-1", 900)}}),
+			[]string{"Cgroup checkout-1", "Cgroup /kubepods"},
+		},
 		{
 			"a unit at its limit",
 			limit(host.CgroupUsage{Path: "/s", Owner: host.Owner{Unit: "etcd.service"}}, host.Consumers{ProcessGroups: []host.ProcessGroup{crowd(900, 7, "cron")}}),

@@ -241,7 +241,10 @@ func TestJournalRoots(t *testing.T) {
 	watchdog := said(restarted(3, 4*time.Minute, 50*time.Second),
 		signs(signature.WatchdogTimeout, 3, 12*time.Minute, time.Minute, "kubelet.service: Watchdog timeout (limit 30s)!", "kubelet.service"))
 	pleg := incident(2*time.Minute, 4*time.Second)
-	shimKilled := func(at time.Duration) entry { return signs(signature.OOMKill, 1, at, at, memcgKill, "containerd-shim") }
+	shimKilled := func(at time.Duration) entry {
+		return signs(signature.OOMKill, 1, at, at, memcgKill,
+			"containerd-shim")
+	}
 	down, hung := socket(crictl.ConnectRefused, "refused"), hangs(everyRPC()...)
 	shim := func(state byte) tweak {
 		return processesOf(
@@ -331,8 +334,16 @@ func TestJournalAsEvidence(t *testing.T) {
 	}{
 		{"down, in two ways", "RuntimeDown", refused, []entry{down, relists}, 1},
 		{"down, and the kubelet works", "RuntimeDown", refused, []entry{active}, -1},
-		{"down, and the kubelet worked before", "RuntimeDown", refused, []entry{signs(signature.SyncLoopActive, 9, 9*time.Minute, time.Minute, "x")}, 0},
-		{"down, and its unit failed", "RuntimeDown", refused, []entry{signs(signature.UnitFailed, 1, time.Minute, time.Minute, "Failed", "containerd.service")}, 1},
+		{
+			"down, and the kubelet worked before", "RuntimeDown", refused,
+			[]entry{signs(signature.SyncLoopActive, 9, 9*time.Minute, time.Minute, "x")},
+			0,
+		},
+		{
+			"down, and its unit failed", "RuntimeDown", refused,
+			[]entry{signs(signature.UnitFailed, 1, time.Minute, time.Minute, "Failed", "containerd.service")},
+			1,
+		},
 		{"hung, down and PLEG", "RuntimeHung", hangs(everyRPC()...), []entry{down, pleg}, 1},
 		{"hung, and the kubelet works", "RuntimeHung", hangs(everyRPC()...), []entry{active}, -1},
 		{"list, PLEG alone", "ListHang", hangs(facts.RPCContainers), []entry{pleg}, 1},
@@ -340,13 +351,29 @@ func TestJournalAsEvidence(t *testing.T) {
 		{"object, named", "InspectHang", container, []entry{inspect(time.Minute, "container1-0")}, 1},
 		{"object, its pod named", "InspectHang", container, []entry{inspect(time.Minute, "web/checkout-1")}, 1},
 		{"object, another named", "InspectHang", container, []entry{inspect(time.Minute, "0123456789abcdef")}, -1},
-		{"object, another named long ago", "InspectHang", container, []entry{inspect(8*time.Minute, "0123456789abcdef")}, 0},
+		{
+			"object, another named long ago", "InspectHang", container,
+			[]entry{inspect(8*time.Minute, "0123456789abcdef")},
+			0,
+		},
 		{"too large, and refused there", "ListTooLarge", large, []entry{received}, 1},
 		{"too large, and the kubelet works", "ListTooLarge", large, []entry{active}, -1},
-		{"network", "NetworkNotReady", condition(1, false), []entry{signs(signature.NetworkNotReady, 60, 5*time.Minute, 4*time.Second, "x")}, 1},
+		{
+			"network", "NetworkNotReady", condition(1, false),
+			[]entry{signs(signature.NetworkNotReady, 60, 5*time.Minute, 4*time.Second, "x")},
+			1,
+		},
 		{"CNI, down alone", "CNIHung", hangs(facts.RPCStatus), []entry{down}, 1},
-		{"images", "ImageServiceHung", hangs(facts.RPCImages, facts.RPCImageFs), []entry{signs(signature.ImageServiceFailed, 3, 9*time.Minute, time.Minute, "x")}, 1},
-		{"exited, and removals fail", "TooManyExited", exited(2000, 100, 1000), []entry{signs(signature.RemoveFailed, 3, 9*time.Minute, time.Minute, "busy")}, 1},
+		{
+			"images", "ImageServiceHung", hangs(facts.RPCImages, facts.RPCImageFs),
+			[]entry{signs(signature.ImageServiceFailed, 3, 9*time.Minute, time.Minute, "x")},
+			1,
+		},
+		{
+			"exited, and removals fail", "TooManyExited", exited(2000, 100, 1000),
+			[]entry{signs(signature.RemoveFailed, 3, 9*time.Minute, time.Minute, "busy")},
+			1,
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			before, after := only(t, node(tt.tweak), tt.code), only(t, node(tt.tweak, said(tt.log...)), tt.code)

@@ -494,13 +494,36 @@ func TestSubjects(t *testing.T) {
 		related int
 	}{
 		{row("the daemon, by its socket", "Process 4711 [4711]", silent(4711), daemonIn('T', "do_signal_stop")), 0},
-		{row("the daemon, by its state", "Process 4711 [4711]", socket(crictl.ConnectBacklogged, ""), daemonIn('t', "")), 0},
+		{
+			row("the daemon, by its state", "Process 4711 [4711]", socket(crictl.ConnectBacklogged, ""),
+				daemonIn('t', "")),
+			0,
+		},
 		{row("the daemon behind socket activation", "Process 4711 [4711]", silent(1), daemonIn('T', "")), 0},
-		{row("a container, with its processes", "Container container1-0 [5001 5000]", statusHangs("container1-0"), processesOf(shim, runc)), 0},
-		{row("a sandbox, for its containers", "PodSandbox sandbox1 []", statusHangs("container1-0", "sandbox1", "container1-1")), 2},
-		{row("at most so many related", "Container container0-0 []", pods(100, 2), sweep, statusHangs(thirty...)), facts.MaxRelated},
-		{row("the container whose lock a list waits for", "Container container1-0 [5001]", hangs(facts.RPCContainers), statusHangs("container1-0"), processesOf(runc)), 0},
-		{row("the oldest runc, where no status hangs", "Process 5001 [5001]", hangs(facts.RPCContainers), processesOf(runc)), 0},
+		{
+			row("a container, with its processes", "Container container1-0 [5001 5000]", statusHangs("container1-0"),
+				processesOf(shim, runc)),
+			0,
+		},
+		{
+			row("a sandbox, for its containers", "PodSandbox sandbox1 []",
+				statusHangs("container1-0", "sandbox1", "container1-1")),
+			2,
+		},
+		{
+			row("at most so many related", "Container container0-0 []", pods(100, 2), sweep, statusHangs(thirty...)),
+			facts.MaxRelated,
+		},
+		{
+			row("the container whose lock a list waits for", "Container container1-0 [5001]",
+				hangs(facts.RPCContainers), statusHangs("container1-0"), processesOf(runc)),
+			0,
+		},
+		{
+			row("the oldest runc, where no status hangs", "Process 5001 [5001]", hangs(facts.RPCContainers),
+				processesOf(runc)),
+			0,
+		},
 		{row("the largest entries", "RPC  []", exited(800, 1, 30000)), facts.MostNamed},
 		{row("what holds the socket", "Process 29 [29]", socket(crictl.ConnectSilent, ""), heldBy("python3")), 0},
 	} {

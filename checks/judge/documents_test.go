@@ -40,26 +40,56 @@ func TestVerdicts(t *testing.T) {
 		problems string // of the three documents together, one word of each
 	}{
 		{row("healthy", "healthy healthy healthy"), ""},
-		{row("nothing measured", "unknown unknown unknown", func(f *facts.Input) { f.Measurement = nil }), "no runtime was asked"},
-		{row("denied", "unknown unknown unknown", socket(crictl.ConnectDenied, "permission denied")), "may not open the runtime's socket"},
+		{
+			row("nothing measured", "unknown unknown unknown", func(f *facts.Input) { f.Measurement = nil }),
+			"no runtime was asked",
+		},
+		{
+			row("denied", "unknown unknown unknown", socket(crictl.ConnectDenied, "permission denied")),
+			"may not open the runtime's socket",
+		},
 		{row("a directory", "unknown unknown unknown", socket(crictl.ConnectNotSocket, "")), "not a socket"},
 		{row("down", "unhealthy unhealthy unhealthy", socket(crictl.ConnectRefused, "refused")), ""},
 		{row("a warning", "degraded degraded degraded", exited(1000, 10, 1000), sweep), ""},
 		{row("interrupted", "unknown unknown unknown", interrupted), "ended early: interrupted by a signal"},
 		{row("one running container not asked", "unknown healthy unknown", unswept), "status of 1 of 9 objects"},
 		{row("no sweep", "unknown healthy healthy", noSweep), "status of 9 of 9 objects"},
-		{row("calls were cut short", "unknown healthy healthy", statuses(every, withError(crictl.Canceled, ""))), "status of 9 of 9 objects"},
+		{
+			row("calls were cut short", "unknown healthy healthy", statuses(every, withError(crictl.Canceled, ""))),
+			"status of 9 of 9 objects",
+		},
 		{row("lists not asked", "unknown unknown unknown", noLists), "ListPodSandbox was not asked"},
 		{row("Status not asked", "unknown unknown unknown", noStatus), "Status was not asked"},
-		{row("Version not allowed", "unknown unknown unknown", fails(crictl.PermissionDenied, "x", facts.RPCVersion)), "Version failed"},
-		{row("one list failed", "unknown unknown unknown", sampleFails(crictl.PermissionDenied, "no", 1)), "the lists of 1 of 3 relists failed"},
-		{row("nothing is found", "unknown healthy unknown", statuses(every, withError(crictl.NotFound, ""))), "disagree: 9 of 9"},
-		{row("another socket", "unknown unknown unknown", askedBy(crictl.SourceEnv)), "another endpoint: unix:///run/crio/crio.sock"},
+		{
+			row("Version not allowed", "unknown unknown unknown", fails(crictl.PermissionDenied, "x", facts.RPCVersion)),
+			"Version failed",
+		},
+		{
+			row("one list failed", "unknown unknown unknown", sampleFails(crictl.PermissionDenied, "no", 1)),
+			"the lists of 1 of 3 relists failed",
+		},
+		{
+			row("nothing is found", "unknown healthy unknown", statuses(every, withError(crictl.NotFound, ""))),
+			"disagree: 9 of 9",
+		},
+		{
+			row("another socket", "unknown unknown unknown", askedBy(crictl.SourceEnv)),
+			"another endpoint: unix:///run/crio/crio.sock",
+		},
 		{row("another socket, on purpose", "healthy healthy healthy", askedBy(crictl.SourceFlag)), "another endpoint"},
-		{row("the kubelet's endpoint is none", "unknown unknown unknown", wrong), "another endpoint: unix://unix:///run/x.sock"},
-		{row("another kubelet was not taken", "healthy healthy healthy", notTaken), "kubelet (pid 7): runs as user 65534"},
+		{
+			row("the kubelet's endpoint is none", "unknown unknown unknown", wrong),
+			"another endpoint: unix://unix:///run/x.sock",
+		},
+		{
+			row("another kubelet was not taken", "healthy healthy healthy", notTaken),
+			"kubelet (pid 7): runs as user 65534",
+		},
 		{row("settings could not be read", "healthy healthy healthy", settings), "config.yaml"},
-		{row("a stopped kubelet makes no relists", "healthy healthy healthy", stopped), "(pid 81) is stopped and makes no relists"},
+		{
+			row("a stopped kubelet makes no relists", "healthy healthy healthy", stopped),
+			"(pid 81) is stopped and makes no relists",
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			f := node(tt.tweaks...)
@@ -101,12 +131,24 @@ func TestMeasured(t *testing.T) {
 		sandboxes, containers crictl.Call
 		rpcs, sample          string
 	}{
-		{"full", ok(facts.RPCSandboxes, 20, 1), ok(facts.RPCContainers, 90, 2), "bytes 20 items 1, bytes 90 items 2", "bytes 90 containers 2"},
-		{"empty", ok(facts.RPCSandboxes, 0, 0), ok(facts.RPCContainers, 0, 0), "bytes 0 items 0, bytes 0 items 0", "bytes 0 containers 0"},
+		{
+			"full", ok(facts.RPCSandboxes, 20, 1), ok(facts.RPCContainers, 90, 2), "bytes 20 items 1, bytes 90 items 2",
+			"bytes 90 containers 2",
+		},
+		{
+			"empty", ok(facts.RPCSandboxes, 0, 0), ok(facts.RPCContainers, 0, 0), "bytes 0 items 0, bytes 0 items 0",
+			"bytes 0 containers 0",
+		},
 		{"hung", hung(facts.RPCSandboxes), crictl.Call{}, ", ", ""},
 		{"one hung", ok(facts.RPCSandboxes, 20, 1), hung(facts.RPCContainers), "bytes 20 items 1, ", "bytes 20"},
-		{"refused for its size", ok(facts.RPCSandboxes, 20, 1), refused, "bytes 20 items 1, bytes 17825792", "bytes 17825792"},
-		{"no list", ok(facts.RPCVersion, 38, 0), ok(facts.RPCStatus, 412, 0), "bytes 38, bytes 412", "bytes 412 containers 0"},
+		{
+			"refused for its size", ok(facts.RPCSandboxes, 20, 1), refused, "bytes 20 items 1, bytes 17825792",
+			"bytes 17825792",
+		},
+		{
+			"no list", ok(facts.RPCVersion, 38, 0), ok(facts.RPCStatus, 412, 0), "bytes 38, bytes 412",
+			"bytes 412 containers 0",
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			f := &facts.Input{Measurement: &plegbench.Measurement{

@@ -20,8 +20,7 @@ import (
 	"github.com/kdiag/kdiag/journal/signature"
 )
 
-// FuzzJudge judges random mixtures of everything that a runtime can do. No mixture may panic, give another answer the
-// second time, break the order, or fail to become JSON.
+// FuzzJudge judges random mixtures of everything that a runtime can do, on hosts of recorded readings.
 func FuzzJudge(f *testing.F) {
 	for seed := range uint64(64) {
 		f.Add(seed, "cni plugin not initialized")
@@ -29,31 +28,48 @@ func FuzzJudge(f *testing.F) {
 	f.Add(uint64(1<<40), "grpc: trying to send message larger than max (99999999999 vs. 0)")
 	f.Add(uint64(7), hostile)
 	f.Fuzz(func(t *testing.T, seed uint64, text string) {
-		in := randomFacts(rand.New(rand.NewPCG(seed, seed)), text)
-		named := Judge(in)
-		if diff := cmp.Diff(named, Judge(in)); diff != "" {
-			t.Fatal(diff)
-		}
-		placed := map[string]bool{}
-		for _, c := range named {
-			if placed[c.Code] {
-				t.Errorf("%s is there twice", c.Code)
-			}
-			placed[c.Code] = true
-			if c.CausedBy != "" && !placed[c.CausedBy] {
-				t.Errorf("%s stands before its root %s", c.Code, c.CausedBy)
-			}
-			if c.Confidence <= 0 || c.Confidence > 1 || len(c.Evidence.For) == 0 || len(c.NextSteps) == 0 {
-				t.Errorf("%s: %+v", c.Code, c)
-			}
-		}
-		encode(t, NewReport(checks.Header{}, in))
-		encode(t, NewRuntimeProbe(checks.Header{}, in))
-		encode(t, NewRelistBenchmark(checks.Header{}, in))
-		if len(Results(in)) != len(readChecks(facts.New(nil))) {
-			t.Error("not one result for each check")
-		}
+		checkSound(t, randomFacts(rand.New(rand.NewPCG(seed, seed)), text))
 	})
+}
+
+// FuzzJudgeNode judges hosts of random figures.
+func FuzzJudgeNode(f *testing.F) {
+	for seed := range uint64(32) {
+		f.Add(seed, hostile)
+	}
+	f.Add(uint64(99), "no space left on device")
+	f.Fuzz(func(t *testing.T, seed uint64, text string) {
+		r := rand.New(rand.NewPCG(seed, seed))
+		in := randomFacts(r, text)
+		in.Node = &facts.Node{}
+		randomise(r, reflect.ValueOf(in.Node).Elem(), text, 0)
+		in.Node.Settings.Value.EvictionHard = map[string]string{"imagefs.available": text, "memory.available": text}
+		checkSound(t, in)
+	})
+}
+
+// checkSound wants the same answer twice, each cause once and behind its root, and documents that become JSON.
+func checkSound(t *testing.T, in *facts.Input) {
+	named := Judge(in)
+	if diff := cmp.Diff(named, Judge(in)); diff != "" {
+		t.Fatal(diff)
+	}
+	placed := map[string]bool{}
+	for _, c := range named {
+		if placed[c.Code] || c.CausedBy != "" && !placed[c.CausedBy] {
+			t.Errorf("%s is there twice, or stands before its root %s", c.Code, c.CausedBy)
+		}
+		placed[c.Code] = true
+		if c.Confidence <= 0 || c.Confidence > 1 || len(c.Evidence.For) == 0 || len(c.NextSteps) == 0 || c.Subject == nil {
+			t.Errorf("%s: %+v", c.Code, c)
+		}
+	}
+	encode(t, NewReport(checks.Header{}, in))
+	encode(t, NewRuntimeProbe(checks.Header{}, in))
+	encode(t, NewRelistBenchmark(checks.Header{}, in))
+	if len(Results(in)) != len(readChecks(facts.New(nil))) {
+		t.Error("not one result for each check")
+	}
 }
 
 // randomJournal mixes records of all signatures with times that lie anywhere, or are missing.
@@ -166,7 +182,7 @@ func randomFacts(r *rand.Rand, text string) *facts.Input {
 			text), randomJournal(r, text), randomJournal(r, text),
 		socket(crictl.ConnectSilent, text), func(f *facts.Input) { f.Measurement = nil },
 	}
-	chosen := []tweak{pods(r.IntN(30), r.IntN(4)), swept}
+	chosen := []tweak{pods(r.IntN(30), r.IntN(4)), sweep}
 	for _, t := range all[:len(all)-2] {
 		if r.IntN(4) == 0 {
 			chosen = append(chosen, t)
@@ -176,33 +192,6 @@ func randomFacts(r *rand.Rand, text string) *facts.Input {
 		chosen = append(chosen, all[len(all)-1-r.IntN(2)])
 	}
 	return node(chosen...)
-}
-
-// FuzzJudgeNode judges hosts of random figures: no panic, the same answer twice, no control character.
-func FuzzJudgeNode(f *testing.F) {
-	for seed := range uint64(32) {
-		f.Add(seed, hostile)
-	}
-	f.Add(uint64(99), "no space left on device")
-	f.Fuzz(func(t *testing.T, seed uint64, text string) {
-		r := rand.New(rand.NewPCG(seed, seed))
-		in := randomFacts(r, text)
-		n := &facts.Node{}
-		randomise(r, reflect.ValueOf(n).Elem(), text, 0)
-		n.Settings.Value.EvictionHard = map[string]string{"imagefs.available": text, "memory.available": text}
-		in.Node = n
-		named := Judge(in)
-		if diff := cmp.Diff(named, Judge(in)); diff != "" {
-			t.Fatal(diff)
-		}
-		for _, c := range named {
-			if c.Confidence <= 0 || c.Confidence > 1 || len(c.Evidence.For) == 0 || len(c.NextSteps) == 0 ||
-				c.Subject == nil {
-				t.Errorf("%s: %+v", c.Code, c)
-			}
-		}
-		encode(t, NewReport(checks.Header{}, in))
-	})
 }
 
 // randomise fills a value with whatever its types allow.

@@ -406,7 +406,8 @@ func TestStepsWithoutSystemd(t *testing.T) {
 		return f
 	}
 	steps["runtime"] = NewRuntimeProbe(checks.Header{}, alone(hangs(everyRPC()...))).Causes[0].NextSteps
-	steps["relist"] = NewRelistBenchmark(checks.Header{}, alone(takes(3*time.Second, everyRPC()...))).Causes[0].NextSteps
+	steps["relist"] = NewRelistBenchmark(checks.Header{},
+		alone(takes(3*time.Second, everyRPC()...))).Causes[0].NextSteps
 	steps["canary"] = NewCanaryReport(checks.Header{}, CanaryFacts{
 		NoSystemd: true, Runtime: checks.Runtime{Endpoint: "unix:///run/containerd/containerd.sock", EndpointSource: "flag"},
 		Result: canaryRun(canaryFailure(0, canary.Failed, "Unknown: read-only file system")),
