@@ -27,7 +27,6 @@ func TestVerdicts(t *testing.T) {
 		f.Measurement.Sandboxes, f.Measurement.Containers = nil, nil
 	}
 	noStatus := func(f *facts.Input) { f.Measurement.Probes = f.Measurement.Probes[2:] }
-	wrong := func(f *facts.Input) { f.Kubelet.Endpoint = "unix://unix:///run/x.sock" }
 	notTaken := func(f *facts.Input) {
 		f.NotTaken = []crictl.Tried{{What: "kubelet (pid 7)", Why: "runs as user 65534"}}
 	}
@@ -35,70 +34,44 @@ func TestVerdicts(t *testing.T) {
 	stopped := func(f *facts.Input) {
 		f.Processes = append(f.Processes, host.Process{PID: 81, Name: "kubelet", Role: host.RoleKubelet, State: 'T'})
 	}
-	for _, tt := range []struct {
-		scenario        // want holds the verdicts of report, probe and benchmark
-		problems string // of the three documents together, one word of each
-	}{
-		{row("healthy", "healthy healthy healthy"), ""},
-		{
-			row("nothing measured", "unknown unknown unknown", func(f *facts.Input) { f.Measurement = nil }),
-			"no runtime was asked",
-		},
-		{
-			row("denied", "unknown unknown unknown", socket(crictl.ConnectDenied, "permission denied")),
-			"may not open the runtime's socket",
-		},
-		{row("a directory", "unknown unknown unknown", socket(crictl.ConnectNotSocket, "")), "not a socket"},
-		{row("down", "unhealthy unhealthy unhealthy", socket(crictl.ConnectRefused, "refused")), ""},
-		{row("a warning", "degraded degraded degraded", exited(1000, 10, 1000), sweep), ""},
-		{row("interrupted", "unknown unknown unknown", interrupted), "ended early: interrupted by a signal"},
-		{row("one running container not asked", "unknown healthy unknown", unswept), "status of 1 of 9 objects"},
-		{row("no sweep", "unknown healthy healthy", noSweep), "status of 9 of 9 objects"},
-		{
-			row("calls were cut short", "unknown healthy healthy", statuses(every, withError(crictl.Canceled, ""))),
-			"status of 9 of 9 objects",
-		},
-		{row("lists not asked", "unknown unknown unknown", noLists), "ListPodSandbox was not asked"},
-		{row("Status not asked", "unknown unknown unknown", noStatus), "Status was not asked"},
-		{
-			row("Version not allowed", "unknown unknown unknown", fails(crictl.PermissionDenied, "x", facts.RPCVersion)),
-			"Version failed",
-		},
-		{
-			row("one list failed", "unknown unknown unknown", sampleFails(crictl.PermissionDenied, "no", 1)),
-			"the lists of 1 of 3 relists failed",
-		},
-		{
-			row("nothing is found", "unknown healthy unknown", statuses(every, withError(crictl.NotFound, ""))),
-			"disagree: 9 of 9",
-		},
-		{
-			row("another socket", "unknown unknown unknown", askedBy(crictl.SourceEnv)),
-			"another endpoint: unix:///run/crio/crio.sock",
-		},
-		{row("another socket, on purpose", "healthy healthy healthy", askedBy(crictl.SourceFlag)), "another endpoint"},
-		{
-			row("the kubelet's endpoint is none", "unknown unknown unknown", wrong),
-			"another endpoint: unix://unix:///run/x.sock",
-		},
-		{
-			row("another kubelet was not taken", "healthy healthy healthy", notTaken),
-			"kubelet (pid 7): runs as user 65534",
-		},
-		{row("settings could not be read", "healthy healthy healthy", settings), "config.yaml"},
-		{
-			row("a stopped kubelet makes no relists", "healthy healthy healthy", stopped),
-			"(pid 81) is stopped and makes no relists",
-		},
+	refused := socket(crictl.ConnectRefused, "refused")
+	version := fails(crictl.PermissionDenied, "x", facts.RPCVersion)
+	for _, tt := range []scenario{ // the verdicts of report, probe and benchmark, and the problem of any of them
+		row("healthy", "healthy healthy healthy"),
+		row("down", "unhealthy unhealthy unhealthy", refused),
+		row("a warning", "degraded degraded degraded", exited(1000, 10, 1000), sweep),
+		row("nothing measured", "unknown unknown unknown: no runtime was asked",
+			func(f *facts.Input) { f.Measurement = nil }),
+		row("denied", "unknown unknown unknown: may not open", socket(crictl.ConnectDenied, "permission denied")),
+		row("a directory", "unknown unknown unknown: not a socket", socket(crictl.ConnectNotSocket, "")),
+		row("interrupted", "unknown unknown unknown: ended early: interrupted by a signal", interrupted),
+		row("one running container not asked", "unknown healthy unknown: status of 1 of 9 objects", unswept),
+		row("no sweep", "unknown healthy healthy: status of 9 of 9 objects", noSweep),
+		row("cut short", "unknown healthy healthy: status of 9 of 9 objects",
+			statuses(every, withError(crictl.Canceled, ""))),
+		row("lists not asked", "unknown unknown unknown: ListPodSandbox was not asked", noLists),
+		row("Status not asked", "unknown unknown unknown: Status was not asked", noStatus),
+		row("Version not allowed", "unknown unknown unknown: Version failed", version),
+		row("one list failed", "unknown unknown unknown: the lists of 1 of 3 relists failed",
+			sampleFails(crictl.PermissionDenied, "no", 1)),
+		row("nothing is found", "unknown healthy unknown: disagree: 9 of 9",
+			statuses(every, withError(crictl.NotFound, ""))),
+		row("another socket", "unknown unknown unknown: another endpoint: unix:///run/crio/crio.sock",
+			askedBy(crictl.SourceEnv)),
+		row("another socket, on purpose", "healthy healthy healthy: another endpoint", askedBy(crictl.SourceFlag)),
+		row("another kubelet was not taken", "healthy healthy healthy: kubelet (pid 7): runs as user 65534", notTaken),
+		row("settings could not be read", "healthy healthy healthy: config.yaml", settings),
+		row("a stopped kubelet", "healthy healthy healthy: (pid 81) is stopped and makes no relists", stopped),
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			f := node(tt.tweaks...)
+			want, problem, _ := strings.Cut(tt.want, ": ")
 			report, probe, benchmark := NewReport(checks.Header{}, f), NewRuntimeProbe(
 				checks.Header{},
 				f,
 			), NewRelistBenchmark(checks.Header{}, f)
-			if got := fmt.Sprint(report.Status, " ", probe.Status, " ", benchmark.Status); got != tt.want {
-				t.Errorf("%s, want %s", got, tt.want)
+			if got := fmt.Sprint(report.Status, " ", probe.Status, " ", benchmark.Status); got != want {
+				t.Errorf("%s, want %s", got, want)
 			}
 			for _, lines := range [][]string{report.Problems, probe.Problems, benchmark.Problems} {
 				if len(slices.Compact(slices.Sorted(slices.Values(lines)))) != len(lines) {
@@ -106,8 +79,8 @@ func TestVerdicts(t *testing.T) {
 				}
 			}
 			all := slices.Concat(report.Problems, probe.Problems, benchmark.Problems)
-			if tt.problems == "" && len(all) > 0 || tt.problems != "" && !mentions(all, tt.problems) {
-				t.Errorf("problems %q, want %q", all, tt.problems)
+			if problem == "" && len(all) > 0 || !mentions(append(all, ""), problem) {
+				t.Errorf("problems %q, want %q", all, problem)
 			}
 			if report.Status == checks.Unknown && len(report.Problems) == 0 {
 				t.Error("unknown, and no problem is named")
