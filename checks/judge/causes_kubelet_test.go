@@ -236,11 +236,7 @@ func TestJournalRoots(t *testing.T) {
 	shim := func(state byte) tweak {
 		return processesOf(
 			host.Process{
-				PID:     5000,
-				PPID:    1,
-				Name:    "containerd-shim",
-				Role:    host.RoleShim,
-				State:   state,
+				PID: 5000, PPID: 1, Name: "containerd-shim", Role: host.RoleShim, State: state,
 				Started: now().Add(-time.Hour),
 			},
 		)

@@ -452,12 +452,8 @@ func mentions(lines []string, words ...string) bool {
 func TestSubjects(t *testing.T) {
 	shim := host.Process{PID: 5000, Name: "containerd-shim", Role: host.RoleShim, ObjectID: "sandbox1", State: 'S'}
 	runc := host.Process{
-		PID:      5001,
-		Name:     "runc",
-		Role:     host.RoleOCI,
-		ObjectID: "container1-0",
-		State:    'S',
-		Started:  now().Add(-4 * time.Minute),
+		PID: 5001, Name: "runc", Role: host.RoleOCI, ObjectID: "container1-0", State: 'S',
+		Started: now().Add(-4 * time.Minute),
 	}
 	var thirty []string
 	for i := range 30 {

@@ -134,12 +134,7 @@ func runtimeRows() []scenario {
 func hostRows() []scenario {
 	process := func(role host.Role, state byte, lasting bool) tweak {
 		p := host.Process{
-			PID:     7,
-			Name:    "p",
-			Role:    role,
-			State:   state,
-			Lasting: lasting,
-			Started: now().Add(-time.Second),
+			PID: 7, Name: "p", Role: role, State: state, Lasting: lasting, Started: now().Add(-time.Second),
 		}
 		return func(f *facts.Input) { f.Measurement.Connect.PeerPID, f.Processes = p.PID, append(f.Processes, p) }
 	}
@@ -273,10 +268,8 @@ func kubeletRows() []scenario {
 	inKubeconfig := func(until time.Duration) func(*facts.Node) {
 		return func(n *facts.Node) {
 			old := kubelet.Certificate{
-				Role:      "client",
-				Path:      "/etc/kubernetes/kubelet.conf",
-				NotBefore: now().Add(-300 * day),
-				NotAfter:  now().Add(until),
+				Role: "client", Path: "/etc/kubernetes/kubelet.conf", NotBefore: now().Add(-300 * day),
+				NotAfter: now().Add(until),
 			}
 			n.Certificates.Value = append([]kubelet.Certificate{old}, n.Certificates.Value...)
 		}
@@ -284,9 +277,7 @@ func kubeletRows() []scenario {
 	cni := func(change func(*kubelet.CNI)) tweak { return surfaces(func(n *facts.Node) { change(&n.CNI.Value) }) }
 	broken := cni(func(c *kubelet.CNI) {
 		*c = kubelet.CNI{
-			ConfDir: "/etc/cni/net.d",
-			File:    "05-broken.conf",
-			Others:  []string{"10-calico.conflist"},
+			ConfDir: "/etc/cni/net.d", File: "05-broken.conf", Others: []string{"10-calico.conflist"},
 			Problem: "names no plugin",
 		}
 	})

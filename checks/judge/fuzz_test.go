@@ -81,8 +81,7 @@ func randomJournal(r *rand.Rand, text string) tweak {
 		signature.HungTask, signature.SoftLockup, signature.NodeReady, text,
 	}
 	subjects := []string{
-		"kubelet.service", "containerd.service", "containerd-shim:5000", "kubelet", "java",
-		"container1-0", "", text,
+		"kubelet.service", "containerd.service", "containerd-shim:5000", "kubelet", "java", "container1-0", "", text,
 	}
 	var entries []entry
 	at := func() time.Duration { return time.Duration(r.Int64N(int64(20*time.Minute))) - time.Minute }
@@ -204,8 +203,7 @@ func randomise(r *rand.Rand, v reflect.Value, text string, depth int) {
 		v.SetBool(r.IntN(2) == 0)
 	case reflect.String:
 		words := []string{
-			text, "", "runtime", "kubelet", "stale file handle", "uid-1", "nfs4", "containerd.service",
-			"/var",
+			text, "", "runtime", "kubelet", "stale file handle", "uid-1", "nfs4", "containerd.service", "/var",
 		}
 		v.SetString(words[r.IntN(len(words))])
 	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:

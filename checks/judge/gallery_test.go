@@ -140,8 +140,7 @@ func poisonJournal(r *journal.Report) {
 	for i := range r.Episodes {
 		e := &r.Episodes[i]
 		e.Culprits = append(e.Culprits, journal.Culprit{
-			Kind: hostile, ID: hostile, Name: hostile, Namespace: hostile,
-			Pod: hostile, PodUID: hostile,
+			Kind: hostile, ID: hostile, Name: hostile, Namespace: hostile, Pod: hostile, PodUID: hostile,
 		})
 		e.Causes = append(e.Causes, journal.Cause{Code: causes.InspectHang, Confidence: 0.5, Summary: hostile})
 	}

@@ -37,8 +37,7 @@ func signs(code string, n int64, first, last time.Duration, example string, subj
 		}
 		for _, s := range subjects {
 			c.Subjects = append(c.Subjects, journal.SubjectCount{
-				Kind: "Container", ID: s, Count: n,
-				First: ago(first), Last: ago(last),
+				Kind: "Container", ID: s, Count: n, First: ago(first), Last: ago(last),
 			})
 		}
 		r.Signatures = append(r.Signatures, c)
@@ -49,8 +48,7 @@ func signs(code string, n int64, first, last time.Duration, example string, subj
 func burst(code string, n int64, from, to time.Duration, subject string) entry {
 	return func(r *journal.Report) {
 		r.Events = append(r.Events, journal.Event{
-			At: ago(from), Until: ago(to), Count: n, Code: code, What: code,
-			Subject: subject,
+			At: ago(from), Until: ago(to), Count: n, Code: code, What: code, Subject: subject,
 		})
 	}
 }
@@ -59,10 +57,9 @@ func burst(code string, n int64, from, to time.Duration, subject string) entry {
 func incident(from, to time.Duration, changes ...func(*journal.Episode)) entry {
 	return func(r *journal.Report) {
 		e := journal.Episode{
-			Kind: journal.Incident, Start: ago(from), End: ago(to), Anchor: ago(from +
-				3*time.Minute), Seconds: (from - to).Seconds(),
-			Lines: int((from-to)/(5*time.Second)) + 1, MaxLastSeenSeconds: (from - to +
-				3*time.Minute).Seconds(), ThresholdSeconds: 180,
+			Kind: journal.Incident, Start: ago(from), End: ago(to), Anchor: ago(from + 3*time.Minute),
+			Seconds: (from - to).Seconds(), Lines: int((from-to)/(5*time.Second)) + 1,
+			MaxLastSeenSeconds: (from - to + 3*time.Minute).Seconds(), ThresholdSeconds: 180,
 		}
 		for _, change := range changes {
 			change(&e)

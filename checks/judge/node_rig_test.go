@@ -18,10 +18,9 @@ func good[T any](v T) facts.Reading[T] {
 func disk() host.Space {
 	return host.Space{
 		Folders: []host.Folder{
-			{Path: "/var/log/pods", Role: host.FolderLogs}, {
-				Path: "/var/lib/containerd",
-				Role: host.FolderRuntime,
-			}, {Path: "/var/lib/kubelet", Role: host.FolderKubelet},
+			{Path: "/var/log/pods", Role: host.FolderLogs},
+			{Path: "/var/lib/containerd", Role: host.FolderRuntime},
+			{Path: "/var/lib/kubelet", Role: host.FolderKubelet},
 		},
 		Mount: "/var", Type: "xfs", Source: "/dev/nvme1n1", Size: 200 << 30, Free: 120 << 30, Inodes: 100_000_000, InodesFree: 98_000_000,
 	}
@@ -164,10 +163,8 @@ func blocked(tasks ...host.BlockedTask) func(*facts.Node) {
 // onNFS is a process of web/checkout-1 that waits for its file server.
 func onNFS() host.BlockedTask {
 	return host.BlockedTask{
-		PID: 7011, TID: 7014, Name: "java", Wchan: "rpc_wait_bit_killable", Stack: []string{
-			"rpc_wait_bit_killable",
-			"__rpc_execute", "nfs4_call_sync", "nfs_getattr",
-		},
+		PID: 7011, TID: 7014, Name: "java", Wchan: "rpc_wait_bit_killable",
+		Stack:   []string{"rpc_wait_bit_killable", "__rpc_execute", "nfs4_call_sync", "nfs_getattr"},
 		Started: now().Add(-20 * time.Hour), Owner: host.Owner{ObjectID: "container1-0", PodUID: "uid-1"},
 	}
 }

@@ -39,8 +39,7 @@ func node(tweaks ...tweak) *facts.Input {
 // call is an answered call, at since the start of the measurement.
 func call(method, object string, at, took time.Duration) crictl.Call {
 	return crictl.Call{
-		Method: method, Object: object, Start: now().Add(at - 2*time.Second), Elapsed: took,
-		Code: crictl.OK,
+		Method: method, Object: object, Start: now().Add(at - 2*time.Second), Elapsed: took, Code: crictl.OK,
 	}
 }
 
@@ -190,8 +189,7 @@ func socket(state crictl.ConnectState, text string) tweak {
 	return func(f *facts.Input) {
 		m := f.Measurement
 		f.Measurement = &plegbench.Measurement{
-			Started: m.Started, Ended: m.Ended,
-			Connect: crictl.Connect{State: state, Elapsed: deadline, Err: text},
+			Started: m.Started, Ended: m.Ended, Connect: crictl.Connect{State: state, Elapsed: deadline, Err: text},
 		}
 	}
 }
@@ -219,10 +217,9 @@ func exited(total, perHeap int, bytes uint32) tweak {
 		for i := range total {
 			h := i / perHeap
 			m.Containers.Containers = append(m.Containers.Containers, crictl.Container{
-				ID: fmt.Sprintf("dead%d", i), SandboxID: fmt.Sprintf("gone%d",
-					h), Name: "job", State: crictl.ContainerExited, Size: bytes,
-				Pod: &crictl.Pod{Namespace: "batch", Name: fmt.Sprintf("report-%d",
-					h), UID: fmt.Sprintf("job-%d", h)},
+				ID: fmt.Sprintf("dead%d", i), SandboxID: fmt.Sprintf("gone%d", h), Name: "job",
+				State: crictl.ContainerExited, Size: bytes,
+				Pod:       &crictl.Pod{Namespace: "batch", Name: fmt.Sprintf("report-%d", h), UID: fmt.Sprintf("job-%d", h)},
 				CreatedAt: now().Add(-time.Duration(i) * time.Minute).UnixNano(), Attempt: uint32(i % perHeap),
 			})
 		}

@@ -18,8 +18,7 @@ func TestSpells(t *testing.T) {
 		var out []span
 		for _, s := range facts.Spells(facts.New(f), time.Minute, "A", "B") {
 			out = append(out, span{
-				int64(readAt().Sub(s.From).Seconds()), int64(readAt().Sub(s.To).Seconds()),
-				s.Records,
+				int64(readAt().Sub(s.From).Seconds()), int64(readAt().Sub(s.To).Seconds()), s.Records,
 			})
 		}
 		return out

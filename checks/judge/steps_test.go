@@ -183,13 +183,8 @@ func TestStepsOfObjects(t *testing.T) {
 	runc := func(state byte, lasting bool) tweak {
 		return processesOf(
 			host.Process{
-				PID:      5001,
-				Name:     "runc",
-				Role:     host.RoleOCI,
-				ObjectID: "container1-0",
-				State:    state,
-				Lasting:  lasting,
-				Started:  now().Add(-4 * time.Minute),
+				PID: 5001, Name: "runc", Role: host.RoleOCI, ObjectID: "container1-0", State: state,
+				Lasting: lasting, Started: now().Add(-4 * time.Minute),
 			},
 			host.Process{PID: 5000, Name: "containerd-shim", Role: host.RoleShim, ObjectID: "sandbox1", State: 'S'},
 		)
@@ -318,11 +313,8 @@ func TestStepsOfTheHost(t *testing.T) {
 		return seen(func(n *facts.Node) {
 			n.Spaces.Value[0].ReadOnly = all
 			n.Spaces.Value[1] = host.Space{
-				Folders:  []host.Folder{{Path: "/run/containerd", Role: host.FolderState}},
-				Mount:    "/run",
-				Type:     "tmpfs",
-				Size:     gib,
-				ReadOnly: true,
+				Folders: []host.Folder{{Path: "/run/containerd", Role: host.FolderState}}, Mount: "/run",
+				Type: "tmpfs", Size: gib, ReadOnly: true,
 			}
 		})
 	}
