@@ -115,7 +115,7 @@ func runtimeUnit(f *Facts) string {
 	return "'rke2-*'"
 }
 
-// RootFolder is where the runtime keeps its data, which is often a disk of its own; empty when it is not known.
+// RootFolder is where the runtime keeps its data, often on its own disk; empty when it is not known.
 func RootFolder(f *Facts) string {
 	at := f.Target.Daemon
 	for _, d := range f.Seen.Folders.Value {

@@ -22,7 +22,7 @@ const slowStep = 5 * time.Second
 type CanaryFacts struct {
 	Runtime   checks.Runtime
 	Result    *canary.Result  // nil when it was not begun
-	CNI       bool            // it has a network of its own
+	CNI       bool            // it has its own network
 	Asked     string          // image that was asked for; empty when kdiag was to pick one
 	Kubelet   *crictl.Kubelet // that runs on this host; nil when none does
 	NoSystemd bool            // something else than systemd runs this host

@@ -65,23 +65,23 @@ func times10(d time.Duration) []time.Duration {
 // files.
 func notSeen(f *facts.Input) {
 	f.Node = &facts.Node{}
-	walkNode(reflect.ValueOf(f.Node).Elem(), func(field string, v reflect.Value) {
+	walkStrings(reflect.ValueOf(f.Node).Elem(), func(field string, v reflect.Value) {
 		if field == "Missing" {
 			v.SetString("permission denied")
 		}
 	})
 }
 
-// walkNode visits every string below a value, with the name of its field. Values of maps are left alone.
-func walkNode(v reflect.Value, visit func(string, reflect.Value)) {
+// walkStrings visits every string below a value, with the name of its field. Values of maps are left alone.
+func walkStrings(v reflect.Value, visit func(string, reflect.Value)) {
 	switch v.Kind() {
 	case reflect.Pointer:
 		if !v.IsNil() {
-			walkNode(v.Elem(), visit)
+			walkStrings(v.Elem(), visit)
 		}
 	case reflect.Slice:
 		for i := range v.Len() {
-			walkNode(v.Index(i), visit)
+			walkStrings(v.Index(i), visit)
 		}
 	case reflect.Struct:
 		for i := range v.NumField() {
@@ -89,28 +89,9 @@ func walkNode(v reflect.Value, visit func(string, reflect.Value)) {
 			if f.Kind() == reflect.String && f.CanSet() {
 				visit(v.Type().Field(i).Name, f)
 			} else if f.CanSet() {
-				walkNode(f, visit)
+				walkStrings(f, visit)
 			}
 		}
-	}
-}
-
-// poisonNode puts the hostile text wherever a node can put one. What code chooses from a list of its own is left.
-func poisonNode(n *facts.Node) {
-	if n == nil {
-		return
-	}
-	walkNode(reflect.ValueOf(n).Elem(), func(field string, v reflect.Value) {
-		switch field {
-		case "Role":
-		case "Wchan":
-			v.SetString(v.String() + hostile)
-		default:
-			v.SetString(v.String() + hostile)
-		}
-	})
-	if types := n.Mounts.Value.ByType; types != nil {
-		types[hostile] = 1 << 20
 	}
 }
 

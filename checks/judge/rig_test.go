@@ -210,17 +210,17 @@ func blockedFor(wchan string) tweak {
 	}
 }
 
-// exited adds dead containers, in heaps of one pod and name each.
-func exited(total, perHeap int, bytes uint32) tweak {
+// exited adds dead containers, so many of each pod and name.
+func exited(total, perPod int, bytes uint32) tweak {
 	return func(f *facts.Input) {
 		m := f.Measurement
 		for i := range total {
-			h := i / perHeap
+			h := i / perPod
 			m.Containers.Containers = append(m.Containers.Containers, crictl.Container{
 				ID: fmt.Sprintf("dead%d", i), SandboxID: fmt.Sprintf("gone%d", h), Name: "job",
 				State: crictl.ContainerExited, Size: bytes,
 				Pod:       &crictl.Pod{Namespace: "batch", Name: fmt.Sprintf("report-%d", h), UID: fmt.Sprintf("job-%d", h)},
-				CreatedAt: now().Add(-time.Duration(i) * time.Minute).UnixNano(), Attempt: uint32(i % perHeap),
+				CreatedAt: now().Add(-time.Duration(i) * time.Minute).UnixNano(), Attempt: uint32(i % perPod),
 			})
 		}
 		measureLists(f)
