@@ -79,6 +79,9 @@ func TestVerdicts(t *testing.T) {
 			if problem == "" && len(all) > 0 || !mentions(append(all, ""), problem) {
 				t.Errorf("problems %q, want %q", all, problem)
 			}
+			if got := VerdictOf(f, report.Causes); got != report.Status {
+				t.Errorf("VerdictOf = %s, the report has %s", got, report.Status)
+			}
 			if report.Status == checks.Unknown && len(report.Problems) == 0 {
 				t.Error("unknown, and no problem is named")
 			}

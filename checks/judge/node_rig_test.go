@@ -44,7 +44,7 @@ func surfaces(changes ...func(*facts.Node)) tweak {
 
 func onHost(name string, changes []func(*facts.Node)) tweak {
 	return func(f *facts.Input) {
-		f.Node = recorded(name).Node
+		f.Node = recordedCase(name).Node
 		f.Node.Pressure.Value.Memory = &host.Stall{}
 		for _, change := range changes {
 			change(f.Node)

@@ -20,12 +20,12 @@ const deadline = 5 * time.Second
 // A tweak changes what a healthy node shows.
 type tweak func(*facts.Input)
 
-// recorded reads a case of this package anew.
-func recorded(name string) *facts.Input { return readCase("testdata/" + name) }
+// recordedCase reads a case of this package anew.
+func recordedCase(name string) *facts.Input { return readCase("testdata/" + name) }
 
 // node is the recorded node with three running pods of two containers, with tweaks applied, then summarised.
 func node(tweaks ...tweak) *facts.Input {
-	f := recorded("healthy")
+	f := recordedCase("healthy")
 	f.Summary = nil
 	for _, t := range tweaks {
 		t(f)
@@ -246,3 +246,8 @@ func codes(named []checks.Cause) []string {
 
 // Results reads the checks as a report of kdiag node does.
 func Results(in *facts.Input) []checks.Result { return results(judged(in)) }
+
+// VerdictOf sums up causes as a report of kdiag node does.
+func VerdictOf(in *facts.Input, all []checks.Cause) checks.Verdict {
+	return verdict(facts.New(in), all, scopeSweep)
+}
