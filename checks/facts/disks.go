@@ -34,19 +34,11 @@ func deriveDisk(f *Facts) {
 			d.Failing = append(d.Failing, l.Line())
 		}
 	}
-	for _, k := range f.Seen.Disks.Value {
-		if Await(k) >= f.Limits.Node.SlowDisk {
-			d.Slow = append(d.Slow, k)
-		}
-	}
+	d.Slow = filter(f.Seen.Disks.Value, func(k host.Disk) bool { return Await(k) >= f.Limits.Node.SlowDisk })
 	slices.SortStableFunc(d.Slow, func(a, b host.Disk) int {
 		return cmp.Or(first(Needed(a.Folders), Needed(b.Folders)), cmp.Compare(Await(b), Await(a)))
 	})
-	for _, w := range f.Seen.Writers.Value {
-		if w.BytesPerSecond >= muchWritten {
-			d.Writers = append(d.Writers, w)
-		}
-	}
+	d.Writers = filter(f.Seen.Writers.Value, func(w host.Writer) bool { return w.BytesPerSecond >= muchWritten })
 	slices.SortStableFunc(d.Writers,
 		func(a, b host.Writer) int { return cmp.Compare(b.BytesPerSecond, a.BytesPerSecond) })
 	d.Writers = d.Writers[:min(len(d.Writers), MostNamed)]
@@ -144,13 +136,10 @@ func WriterLabel(f *Facts, w host.Writer) string {
 
 // deadMounts returns the mounts that hang, or have nobody behind them: hung ones first, then those of pods.
 func deadMounts(f *Facts) []host.Mount {
-	var out []host.Mount
-	for _, m := range f.Seen.Mounts.Value.Probed {
-		if m.Hung || Says(m.Err, "stale file handle", "stale nfs file handle", "transport endpoint is not connected",
-			"host is down", "input/output error") {
-			out = append(out, m)
-		}
-	}
+	out := filter(f.Seen.Mounts.Value.Probed, func(m host.Mount) bool {
+		return m.Hung || Says(m.Err, "stale file handle", "stale nfs file handle", "transport endpoint is not connected",
+			"host is down", "input/output error")
+	})
 	slices.SortStableFunc(out, func(a, b host.Mount) int {
 		return cmp.Or(first(a.Hung, b.Hung), first(a.PodUID != "", b.PodUID != ""))
 	})

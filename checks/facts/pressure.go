@@ -30,11 +30,9 @@ func derivePressure(f *Facts) {
 	case low && full >= l.MemoryFull, full >= l.MemoryFullCritical, evicting:
 		p.MemorySeverity, p.MemoryShort = checks.Warning, true
 	}
-	for _, t := range f.Seen.Cgroups.Value.Throttled {
-		if t.PodUID == "" && t.Periods >= l.ThrottledPeriods && ThrottledShare(t) >= l.Throttled {
-			p.Throttled = append(p.Throttled, t)
-		}
-	}
+	p.Throttled = filter(f.Seen.Cgroups.Value.Throttled, func(t host.Throttling) bool {
+		return t.PodUID == "" && t.Periods >= l.ThrottledPeriods && ThrottledShare(t) >= l.Throttled
+	})
 	slices.SortStableFunc(p.Throttled,
 		func(a, b host.Throttling) int { return cmp.Compare(ThrottledShare(b), ThrottledShare(a)) })
 }

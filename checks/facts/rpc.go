@@ -106,6 +106,7 @@ func (r RPC) HungCalls() int { return count(r.Calls, crictl.Call.Hung) }
 // FailedCalls returns how many calls were answered with an error.
 func (r RPC) FailedCalls() int { return count(r.Calls, IsFailure) }
 
+// count returns how many there are; they may be a hundred thousand, of which no list is made.
 func count[T any](all []T, is func(T) bool) int {
 	n := 0
 	for _, x := range all {
@@ -114,6 +115,17 @@ func count[T any](all []T, is func(T) bool) int {
 		}
 	}
 	return n
+}
+
+// filter returns what keep accepts, nil for nothing.
+func filter[T any](all []T, keep func(T) bool) []T {
+	var some []T
+	for _, x := range all {
+		if keep(x) {
+			some = append(some, x)
+		}
+	}
+	return some
 }
 
 // IsFailure reports whether a call came back with an error.
@@ -256,13 +268,7 @@ func ContainsAny(s string, phrases []string) bool {
 
 // ProcessesOf returns the host's processes of one role.
 func ProcessesOf(f *Facts, role host.Role) []host.Process {
-	var some []host.Process
-	for _, p := range f.Processes {
-		if p.Role == role {
-			some = append(some, p)
-		}
-	}
-	return some
+	return filter(f.Processes, func(p host.Process) bool { return p.Role == role })
 }
 
 // AgeOf returns how long a process has been running, 0 when that is not known.

@@ -8,6 +8,7 @@ import (
 	"github.com/kdiag/kdiag/checks/host"
 	"github.com/kdiag/kdiag/crictl"
 	"github.com/kdiag/kdiag/journal/signature"
+	"github.com/kdiag/kdiag/plegbench"
 )
 
 // ShimSettled is the age from which a shim and its sandbox must know of each other: the lists and the processes are
@@ -26,13 +27,11 @@ func deriveShims(f *Facts) {
 			s.EveryStopped = append(s.EveryStopped, p)
 		}
 	}
-	s.Stopped = slices.DeleteFunc(slices.Clone(s.EveryStopped), func(p host.Process) bool { return IsForeignShim(f, p) })
+	s.Stopped = filter(s.EveryStopped, func(p host.Process) bool { return !IsForeignShim(f, p) })
 	s.Gap, s.Compared = shimGap(f)
 	s.Culprits = ShimGap{
-		Orphans: slices.DeleteFunc(slices.Clone(s.Gap.Orphans),
-			func(p host.Process) bool { return !IsNamedBad(f, p.ObjectID) }),
-		Shimless: slices.DeleteFunc(slices.Clone(s.Gap.Shimless),
-			func(b crictl.PodSandbox) bool { return !IsNamedBad(f, b.ID) }),
+		Orphans:  filter(s.Gap.Orphans, func(p host.Process) bool { return IsNamedBad(f, p.ObjectID) }),
+		Shimless: filter(s.Gap.Shimless, func(b crictl.PodSandbox) bool { return IsNamedBad(f, b.ID) }),
 	}
 }
 
@@ -101,12 +100,9 @@ func IsNamedBad(f *Facts, id string) bool {
 			}
 		}
 	}
-	for _, i := range f.Sweep.Made {
-		if (i.ID == id || i.SandboxID == id) && (isHung(i) || IsFailed(i)) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(f.Sweep.Made, func(i plegbench.Inspection) bool {
+		return (i.ID == id || i.SandboxID == id) && (isHung(i) || IsFailed(i))
+	})
 }
 
 // OwnerOf is the owner of one of the runtime's processes.

@@ -77,12 +77,8 @@ func SubjectOf(f *Facts, i plegbench.Inspection) checks.Subject {
 
 // ProcessesServing returns the host's processes that serve one of the ids, OCI runtimes first, then by pid.
 func ProcessesServing(f *Facts, ids ...string) []host.Process {
-	var found []host.Process
-	for _, p := range f.Processes {
-		if p.ObjectID != "" && slices.Contains(ids, p.ObjectID) {
-			found = append(found, p)
-		}
-	}
+	found := filter(f.Processes,
+		func(p host.Process) bool { return p.ObjectID != "" && slices.Contains(ids, p.ObjectID) })
 	slices.SortStableFunc(found, func(a, b host.Process) int {
 		return cmp.Or(first(a.Role == host.RoleOCI, b.Role == host.RoleOCI), a.PID-b.PID)
 	})
@@ -131,12 +127,7 @@ func StateOf(p host.Process) string {
 
 // OldProcesses returns the processes of a role that have been running for at least d, the oldest first.
 func OldProcesses(f *Facts, role host.Role, d time.Duration) []host.Process {
-	var old []host.Process
-	for _, p := range ProcessesOf(f, role) {
-		if AgeOf(f, p) >= d {
-			old = append(old, p)
-		}
-	}
+	old := filter(f.Processes, func(p host.Process) bool { return p.Role == role && AgeOf(f, p) >= d })
 	slices.SortStableFunc(old, func(a, b host.Process) int { return a.Started.Compare(b.Started) })
 	return old
 }

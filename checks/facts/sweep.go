@@ -35,13 +35,7 @@ func deriveSweep(f *Facts) {
 
 // InspectionsThat returns the made status calls for which ok is true.
 func InspectionsThat(f *Facts, ok func(plegbench.Inspection) bool) []plegbench.Inspection {
-	var some []plegbench.Inspection
-	for _, i := range f.Sweep.Made {
-		if ok(i) {
-			some = append(some, i)
-		}
-	}
-	return some
+	return filter(f.Sweep.Made, ok)
 }
 
 // isHung reports whether an inspection missed its deadline.

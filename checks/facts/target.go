@@ -63,27 +63,26 @@ type layout struct {
 	folder   string // of its data
 }
 
-// layouts returns the known ones. The first that fits counts.
-func layouts() []layout {
-	return []layout{
-		{"/k3s/", "", "containerd", "'k3s*' 'rke2-*'", "/var/lib/rancher"},
-		{"/k0s/", "", "containerd", "'k0s*'", "/var/lib/k0s"},
-		{"microk8s", "", "containerd", "snap.microk8s.daemon-containerd", "/var/snap/microk8s/common"},
-		{"cri-dockerd", "docker", "cri-dockerd", UnitsCRIDockerd, "/var/lib/docker"},
-		{"crio", "cri-o", "CRI-O", "crio", "/var/lib/containers"},
-		{"/docker/", "", "containerd", UnitDocker, "/var/lib/docker"},
-		{"containerd", "containerd", "containerd", "containerd", "/var/lib/containerd"},
-	}
+// layouts are the known ones. The first that fits counts.
+var layouts = []layout{
+	{"/k3s/", "", "containerd", "'k3s*' 'rke2-*'", "/var/lib/rancher"},
+	{"/k0s/", "", "containerd", "'k0s*'", "/var/lib/k0s"},
+	{"microk8s", "", "containerd", "snap.microk8s.daemon-containerd", "/var/snap/microk8s/common"},
+	{"cri-dockerd", "docker", "cri-dockerd", UnitsCRIDockerd, "/var/lib/docker"},
+	{"crio", "cri-o", "CRI-O", "crio", "/var/lib/containers"},
+	{"/docker/", "", "containerd", UnitDocker, "/var/lib/docker"},
+	{"containerd", "containerd", "containerd", "containerd", "/var/lib/containerd"},
 }
 
 // layoutOf returns how the runtime is set up, by its endpoint and, where it is given, the name that it reports.
 func layoutOf(f *Facts, reported string) layout {
-	for _, l := range layouts() {
-		if strings.Contains(f.Runtime.Endpoint, l.endpoint) || l.reported != "" && strings.Contains(reported, l.reported) {
-			return l
-		}
+	i := slices.IndexFunc(layouts, func(l layout) bool {
+		return strings.Contains(f.Runtime.Endpoint, l.endpoint) || l.reported != "" && strings.Contains(reported, l.reported)
+	})
+	if i < 0 {
+		return layout{}
 	}
-	return layout{}
+	return layouts[i]
 }
 
 // runtimeName names the runtime: as it reports itself, else by its socket.

@@ -59,12 +59,9 @@ func HeldBy(f *Facts, t host.BlockedTask) (plegbench.Inspection, bool) {
 // stuckTasks returns the blocked tasks of runtime, kubelet, shims and containers that something else calls stuck as
 // well, those first with which most waits. A frozen task is none: it is the freeze that holds it.
 func stuckTasks(f *Facts) []host.BlockedTask {
-	var stuck []host.BlockedTask
-	for _, t := range f.Seen.Tasks.Value.Blocked {
-		if IsOurs(t.Owner) && WaitOf(t) != WaitFrozen && !isFrozen(f, t) && Corroboration(f, t) != "" {
-			stuck = append(stuck, t)
-		}
-	}
+	stuck := filter(f.Seen.Tasks.Value.Blocked, func(t host.BlockedTask) bool {
+		return IsOurs(t.Owner) && WaitOf(t) != WaitFrozen && !isFrozen(f, t) && Corroboration(f, t) != ""
+	})
 	weights := []host.Role{"", host.RoleCNI, host.RoleShim, host.RoleOCI, host.RoleKubelet, host.RoleRuntime}
 	slices.SortStableFunc(stuck, func(a, b host.BlockedTask) int {
 		return cmp.Compare(slices.Index(weights, b.Role), slices.Index(weights, a.Role))

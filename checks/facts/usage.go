@@ -16,11 +16,7 @@ func deriveUsage(f *Facts) {
 	}
 	u.ClockJump = n.Clock.Value.Jumped
 	u.ClockJumped = u.ClockJump.Abs() >= l.ClockJump
-	for _, p := range n.Files.Value.Processes {
-		if Used(p.Usage) >= l.LimitWarning {
-			u.Files = append(u.Files, p)
-		}
-	}
+	u.Files = filter(n.Files.Value.Processes, func(p host.ProcessFiles) bool { return Used(p.Usage) >= l.LimitWarning })
 	slices.SortStableFunc(u.Files,
 		func(a, b host.ProcessFiles) int { return cmp.Compare(Used(b.Usage), Used(a.Usage)) })
 	i := n.Inotify.Value
