@@ -25,8 +25,11 @@ func deriveDisk(f *Facts) {
 	for _, s := range f.Seen.Spaces.Value { // the kernel remounts one after an error
 		if s.ReadOnly && hold(s.Folders, host.FolderRuntime, host.FolderState, host.FolderKubelet) {
 			d.ReadOnly = append(d.ReadOnly, s)
-			d.Failing = append(d.Failing, fmt.Sprintf("the file system of %s cannot be written: it is mounted read-only",
-				Shortage{Space: s}.Name()))
+			d.Failing = append(
+				d.Failing,
+				fmt.Sprintf("the file system of %s cannot be written: it is mounted read-only",
+					Shortage{Space: s}.Name()),
+			)
 		}
 	}
 	for _, l := range d.Writes {
@@ -137,8 +140,9 @@ func WriterLabel(f *Facts, w host.Writer) string {
 // deadMounts returns the mounts that hang, or have nobody behind them: hung ones first, then those of pods.
 func deadMounts(f *Facts) []host.Mount {
 	out := filter(f.Seen.Mounts.Value.Probed, func(m host.Mount) bool {
-		return m.Hung || Says(m.Err, "stale file handle", "stale nfs file handle", "transport endpoint is not connected",
-			"host is down", "input/output error")
+		return m.Hung ||
+			Says(m.Err, "stale file handle", "stale nfs file handle", "transport endpoint is not connected",
+				"host is down", "input/output error")
 	})
 	slices.SortStableFunc(out, func(a, b host.Mount) int {
 		return cmp.Or(first(a.Hung, b.Hung), first(a.PodUID != "", b.PodUID != ""))

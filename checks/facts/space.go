@@ -185,7 +185,8 @@ func addRefused(f *Facts, short []Shortage, inodes bool) []Shortage {
 		if i >= 0 && w.Err == "" && !w.Hung && len(w.Times) > 0 {
 			short[i].Written = true
 		}
-		ofInodes := space.Inodes > 0 && isFull(f, true, space.InodesFree, space.Inodes) && !lacksSpaceForInodes(f, space)
+		ofInodes := space.Inodes > 0 && isFull(f, true, space.InodesFree, space.Inodes) &&
+			!lacksSpaceForInodes(f, space)
 		switch {
 		case inodes != ofInodes || !Says(w.Err, "no space left on device", "disk quota exceeded"):
 		case i >= 0:

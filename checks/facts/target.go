@@ -77,7 +77,8 @@ var layouts = []layout{
 // layoutOf returns how the runtime is set up, by its endpoint and, where it is given, the name that it reports.
 func layoutOf(f *Facts, reported string) layout {
 	i := slices.IndexFunc(layouts, func(l layout) bool {
-		return strings.Contains(f.Runtime.Endpoint, l.endpoint) || l.reported != "" && strings.Contains(reported, l.reported)
+		return strings.Contains(f.Runtime.Endpoint, l.endpoint) ||
+			l.reported != "" && strings.Contains(reported, l.reported)
 	})
 	if i < 0 {
 		return layout{}

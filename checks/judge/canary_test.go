@@ -210,10 +210,12 @@ func TestNewCanaryReport(t *testing.T) {
 			if diff := cmp.Diff(tt.commands, strings.Join(commands, " | ")); diff != "" {
 				t.Errorf("next steps (-want +got):\n%s", diff)
 			}
-			if problem := strings.Join(got.Problems, "\n"); (tt.problem == "") != (problem == "") || !strings.Contains(problem, tt.problem) {
+			if problem := strings.Join(got.Problems, "\n"); (tt.problem == "") != (problem == "") ||
+				!strings.Contains(problem, tt.problem) {
 				t.Errorf("problems %q, want %q", got.Problems, tt.problem)
 			}
-			if got.Runtime.Name != "containerd" || got.CleanedUp != tt.facts.Result.CleanedUp || len(got.Steps) != len(tt.facts.Result.Steps) {
+			if got.Runtime.Name != "containerd" || got.CleanedUp != tt.facts.Result.CleanedUp ||
+				len(got.Steps) != len(tt.facts.Result.Steps) {
 				t.Errorf("%+v", got)
 			}
 		})
@@ -224,7 +226,9 @@ func TestNewCanaryReport(t *testing.T) {
 		none.Summary != "no runtime socket was found" || NewCanaryReport(checks.Header{}, CanaryFacts{}).Summary == "" {
 		t.Errorf("not begun: %+v", none)
 	}
-	if s := canaryStep(canary.Step{Outcome: canary.Skipped, Err: "\x07"}); s.Status != checks.StatusSkipped || s.Skipped != `\u0007` || s.Error != "" {
+	if s := canaryStep(canary.Step{Outcome: canary.Skipped, Err: "\x07"}); s.Status != checks.StatusSkipped ||
+		s.Skipped != `\u0007` ||
+		s.Error != "" {
 		t.Errorf("%+v", s)
 	}
 }

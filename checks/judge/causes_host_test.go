@@ -204,8 +204,7 @@ func TestMemoryAndLimits(t *testing.T) {
 	cgroups := func(version, total, dying, memory int) tweak {
 		return seen(func(n *facts.Node) {
 			n.Cgroups.Value = host.Cgroups{
-				Version: version, Total: total, Dying: dying,
-				ByController: map[string]int{"memory": memory},
+				Version: version, Total: total, Dying: dying, ByController: map[string]int{"memory": memory},
 			}
 		})
 	}

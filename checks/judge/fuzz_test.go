@@ -60,7 +60,8 @@ func checkSound(t *testing.T, in *facts.Input) {
 			t.Errorf("%s is there twice, or stands before its root %s", c.Code, c.CausedBy)
 		}
 		placed[c.Code] = true
-		if c.Confidence <= 0 || c.Confidence > 1 || len(c.Evidence.For) == 0 || len(c.NextSteps) == 0 || c.Subject == nil {
+		if c.Confidence <= 0 || c.Confidence > 1 || len(c.Evidence.For) == 0 || len(c.NextSteps) == 0 ||
+			c.Subject == nil {
 			t.Errorf("%s: %+v", c.Code, c)
 		}
 	}

@@ -219,7 +219,9 @@ func exited(total, perPod int, bytes uint32) tweak {
 			m.Containers.Containers = append(m.Containers.Containers, crictl.Container{
 				ID: fmt.Sprintf("dead%d", i), SandboxID: fmt.Sprintf("gone%d", h), Name: "job",
 				State: crictl.ContainerExited, Size: bytes,
-				Pod:       &crictl.Pod{Namespace: "batch", Name: fmt.Sprintf("report-%d", h), UID: fmt.Sprintf("job-%d", h)},
+				Pod: &crictl.Pod{
+					Namespace: "batch", Name: fmt.Sprintf("report-%d", h), UID: fmt.Sprintf("job-%d", h),
+				},
 				CreatedAt: now().Add(-time.Duration(i) * time.Minute).UnixNano(), Attempt: uint32(i % perPod),
 			})
 		}

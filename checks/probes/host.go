@@ -56,12 +56,14 @@ func processProbes() []Probe {
 // resourceProbes are those of memory, CPU, disks and mounts.
 func resourceProbes() []Probe {
 	return []Probe{
-		probe(Probe{ID: "host.folders", Limit: quickLook, Cheap: true, After: []string{populationID, "kubelet.settings"}},
+		probe(
+			Probe{ID: "host.folders", Limit: quickLook, Cheap: true, After: []string{populationID, "kubelet.settings"}},
 			func(n *facts.Node) *facts.Reading[[]host.Folder] { return &n.Folders },
 			func(_ context.Context, s *Input, seen facts.Node) ([]host.Folder, error) {
 				k := seen.Settings.Value
 				return host.Folders(s.Root, seen.Population.Value, k.RootDir, k.PodLogsDir), nil
-			}),
+			},
+		),
 		probe(Probe{ID: "host.pressure", Limit: quickLook, Cheap: true},
 			func(n *facts.Node) *facts.Reading[host.Pressure] { return &n.Pressure },
 			func(_ context.Context, s *Input, _ facts.Node) (host.Pressure, error) {
@@ -87,12 +89,14 @@ func resourceProbes() []Probe {
 			func(ctx context.Context, s *Input, seen facts.Node) ([]host.Writer, error) {
 				return host.ReadWriters(ctx, seen.Population.Value, s.Between)
 			}),
-		probe(Probe{ID: "host.mounts", Limit: patientOne, Cheap: true, After: []string{populationID, "kubelet.settings"}},
+		probe(
+			Probe{ID: "host.mounts", Limit: patientOne, Cheap: true, After: []string{populationID, "kubelet.settings"}},
 			func(n *facts.Node) *facts.Reading[host.MountTable] { return &n.Mounts },
 			func(ctx context.Context, s *Input, seen facts.Node) (host.MountTable, error) {
 				kubeletDir := cmp.Or(seen.Settings.Value.RootDir, "/var/lib/kubelet") // the default of --root-dir
 				return host.ProbeMounts(ctx, s.Root, seen.Population.Value, kubeletDir, s.Child)
-			}),
+			},
+		),
 	}
 }
 

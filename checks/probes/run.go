@@ -166,7 +166,10 @@ func look(ctx context.Context, p Probe, s *Input, seen facts.Node) func(*facts.N
 		}
 	}
 	return func(n *facts.Node) {
-		p.without(n, facts.Reading[struct{}]{Hung: true, Missing: "outstanding for " + units.Duration(took), Took: took})
+		p.without(
+			n,
+			facts.Reading[struct{}]{Hung: true, Missing: "outstanding for " + units.Duration(took), Took: took},
+		)
 		n.Hung = append(n.Hung, p.ID)
 	}
 }
