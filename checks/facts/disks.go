@@ -25,11 +25,9 @@ func deriveDisk(f *Facts) {
 	for _, s := range f.Seen.Spaces.Value { // the kernel remounts one after an error
 		if s.ReadOnly && hold(s.Folders, host.FolderRuntime, host.FolderState, host.FolderKubelet) {
 			d.ReadOnly = append(d.ReadOnly, s)
-			d.Failing = append(
-				d.Failing,
+			d.Failing = append(d.Failing,
 				fmt.Sprintf("the file system of %s cannot be written: it is mounted read-only",
-					Shortage{Space: s}.Name()),
-			)
+					Shortage{Space: s}.Name()))
 		}
 	}
 	for _, l := range d.Writes {

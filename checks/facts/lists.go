@@ -166,10 +166,8 @@ func listSize(f *Facts) (ListSize, bool) {
 	s := ListSize{RPC: RPCContainers, Limit: f.Lists.MessageLimit}
 	known := false
 	if sum := f.Summary; sum != nil && sum.ResponseBytes != nil {
-		s.RPC, s.Bytes, s.AtLeast, known = cmp.Or(
-			sum.ResponseRPC,
-			s.RPC,
-		), *sum.ResponseBytes, sum.ResponseTruncated, true
+		s.RPC, s.Bytes = cmp.Or(sum.ResponseRPC, s.RPC), *sum.ResponseBytes
+		s.AtLeast, known = sum.ResponseTruncated, true
 	}
 	calls := slices.Concat(f.RPC[RPCSandboxes].Calls, f.RPC[RPCContainers].Calls)
 	if m := f.Measurement; m != nil && m.Sandboxes != nil {

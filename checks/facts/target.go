@@ -156,8 +156,8 @@ type Daemon struct {
 	Unit    string        // systemd's name for it, safe to paste; empty when not known
 }
 
-// daemon finds the process behind the socket: the one that the socket names, else a runtime daemon that does not run, else the
-// only one there is. Pid 1 holds sockets for others (socket activation) and is never the runtime.
+// daemon finds the process behind the socket: the one that the socket names, else a runtime daemon that is stopped or
+// asleep, else the only one there is. Pid 1 holds sockets for others (socket activation) and is never the runtime.
 func daemon(f *Facts) Daemon {
 	d := Daemon{Label: f.Target.Name, Unit: f.Target.Unit}
 	if f.Target.Simulated {

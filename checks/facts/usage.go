@@ -42,10 +42,8 @@ func pidLimits(f *Facts) []PIDLimit {
 	var out []PIDLimit
 	add := func(what string, u host.Usage, g host.CgroupUsage) {
 		if share := Used(u); share >= f.Limits.Node.LimitWarning {
-			out = append(
-				out,
-				PIDLimit{what + ": " + UsageText(u), share, u.Current, g.PodUID != "" || g.ObjectID != "", g},
-			)
+			out = append(out,
+				PIDLimit{what + ": " + UsageText(u), share, u.Current, g.PodUID != "" || g.ObjectID != "", g})
 		}
 	}
 	p := f.Seen.PIDs.Value

@@ -60,11 +60,8 @@ func NewCanaryReport(h checks.Header, f CanaryFacts) *checks.CanaryReport {
 		}
 		return r
 	}
-	r.Image, r.SandboxID, r.Attempts, r.CleanedUp = facts.Clean(
-		res.Image,
-	), facts.Clean(
-		res.SandboxID,
-	), res.Attempts, res.CleanedUp
+	r.Image, r.SandboxID = facts.Clean(res.Image), facts.Clean(res.SandboxID)
+	r.Attempts, r.CleanedUp = res.Attempts, res.CleanedUp
 	c := judgedCanary{f, facts.New(&facts.Input{Runtime: r.Runtime, Kubelet: f.Kubelet, NoSystemd: f.NoSystemd}), nil}
 	for _, s := range res.Steps {
 		step := canaryStep(s)
@@ -250,12 +247,7 @@ func (c *judgedCanary) addForStep(s *causes.Steps) {
 	}
 	if create || facts.Says(c.failed.Error, "read-only file system", "no space left", "quota exceeded",
 		"input/output error") {
-		causes.AddDisk(
-			c.known,
-			s,
-			"Is there space for what the runtime writes: its root folder, and the state of what "+
-				"runs below /run?",
-		)
+		causes.AddDisk(c.known, s, "Is there space for what the runtime writes, in its root folder and below /run?")
 		s.Add(checks.TouchesNothing, "grep -E ' ro[, ]' /proc/mounts", "Is one of them read-only?")
 	}
 	causes.AddService(c.known, s)

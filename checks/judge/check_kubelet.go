@@ -130,11 +130,8 @@ func judgeCertificates(f *facts.Facts, all []kubelet.Certificate) checks.Result 
 	}
 	if old != nil {
 		return warning(
-			"%s holds a certificate until %s only: the kubelet goes by a newer one, but may not come up when "+
-				"it is started anew",
-			facts.Clean(old.Path),
-			causes.Stamp(old.NotAfter),
-		)
+			"%s holds a certificate until %s only: the kubelet goes by a newer one, but may not come up after a restart",
+			facts.Clean(old.Path), causes.Stamp(old.NotAfter))
 	}
 	next := slices.MinFunc(rest, func(a, b kubelet.Certificate) int { return a.NotAfter.Compare(b.NotAfter) })
 	return ok("%s, valid until %s at least", units.Count(len(rest), "certificate"), causes.Stamp(next.NotAfter))
@@ -198,9 +195,7 @@ func judgeCNI(f *facts.Facts, c kubelet.CNI) checks.Result {
 		return skipped("the runtime says NetworkReady; its configuration is in none of the usual folders")
 	case causes.PassedOver(f, c) && f.Agent.NetworkReady:
 		return skipped(
-			"the runtime says NetworkReady: CRI-O passes over %s, which cannot be used, and loads another file",
-			file,
-		)
+			"the runtime says NetworkReady: CRI-O passes over %s, which cannot be used, and loads another file", file)
 	case c.Problem != "":
 		return warning("%s", strings.TrimPrefix(facts.Clean(c.ConfDir)+": "+facts.Clean(c.Problem), ": "))
 	case len(c.Missing) > 0:

@@ -78,10 +78,8 @@ func judgeShims(f *facts.Facts, _ host.Tasks) checks.Result {
 	case len(facts.ProcessesOf(f, host.RoleShim)) == 0:
 		return skipped("no shim was seen on this host")
 	case !f.Shims.Compared:
-		return unknown(
-			"%s, none stopped; the lists of the kubelet's runtime, to compare with, did not come whole",
-			shims,
-		)
+		return unknown("%s, none stopped; the lists of the kubelet's runtime, to compare with, did not come whole",
+			shims)
 	case len(gap.Shimless) > 0:
 		return warning("the sandbox of %s is ready, and no shim of it was seen",
 			facts.OwnerLabel(f, host.Owner{ObjectID: gap.Shimless[0].ID}))
@@ -90,9 +88,7 @@ func judgeShims(f *facts.Facts, _ host.Tasks) checks.Result {
 	if others := append(slices.Clone(f.Shims.EveryStopped), gap.Orphans...); len(others) > 0 {
 		return ok(
 			"%s, none of this runtime's stopped; the runtime does not list what %s serves, another tool's or left over",
-			shims,
-			facts.ProcessLabel(others[0]),
-		)
+			shims, facts.ProcessLabel(others[0]))
 	}
 	return ok("%s, none stopped, all listed", shims)
 }

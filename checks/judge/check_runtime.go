@@ -130,20 +130,14 @@ func inLists(f *facts.Facts) string {
 			}
 		}
 	}
-	return fmt.Sprintf(
-		"%s, %s (%s running)",
-		units.Count(sandboxes, "sandbox"),
-		units.Count(containers, "container"),
-		units.Number(running),
-	)
+	return fmt.Sprintf("%s, %s (%s running)", units.Count(sandboxes, "sandbox"), units.Count(containers, "container"),
+		units.Number(running))
 }
 
 func readInspect(f *facts.Facts) checks.Result {
 	all, hung := len(f.Sweep.Made), f.Sweep.Hung
-	bad := facts.InspectionsThat(
-		f,
-		func(i plegbench.Inspection) bool { return facts.IsFailed(i) || facts.IsRefused(i) },
-	)
+	bad := facts.InspectionsThat(f,
+		func(i plegbench.Inspection) bool { return facts.IsFailed(i) || facts.IsRefused(i) })
 	switch {
 	case all == 0 && f.Calls.AnyList && f.Lists.Objects == 0:
 		return skipped("the runtime holds no pods")

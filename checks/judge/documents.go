@@ -60,9 +60,8 @@ func NewRuntimeProbe(h checks.Header, in *facts.Input) *checks.RuntimeProbe {
 	if m.Status != nil {
 		for _, c := range m.Status.Conditions {
 			p.Conditions = append(p.Conditions, checks.Condition{
-				Type: facts.Clean(
-					c.Type,
-				), Status: c.Status, Reason: facts.Clean(c.Reason), Message: facts.Clean(c.Message),
+				Type: facts.Clean(c.Type), Status: c.Status, Reason: facts.Clean(c.Reason),
+				Message: facts.Clean(c.Message),
 			})
 		}
 	}

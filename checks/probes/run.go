@@ -122,7 +122,8 @@ func run(ctx context.Context, probes []Probe, s Input, wanted func(Probe) bool) 
 }
 
 const (
-	// handIn is how long before it is left behind a look gets the end of its context, so that what it has seen by then is not lost.
+	// handIn is how long before it is left behind a look gets the end of its context, so that what it has seen by
+	// then is not lost.
 	handIn = 100 * time.Millisecond
 	// leastHang is the shortest time that a look hangs for. One that began late, when the command's time was nearly
 	// up, shows nothing by not having ended.
@@ -166,10 +167,8 @@ func look(ctx context.Context, p Probe, s *Input, seen facts.Node) func(*facts.N
 		}
 	}
 	return func(n *facts.Node) {
-		p.without(
-			n,
-			facts.Reading[struct{}]{Hung: true, Missing: "outstanding for " + units.Duration(took), Took: took},
-		)
+		p.without(n,
+			facts.Reading[struct{}]{Hung: true, Missing: "outstanding for " + units.Duration(took), Took: took})
 		n.Hung = append(n.Hung, p.ID)
 	}
 }

@@ -1,4 +1,4 @@
-// Command gendocs writes the pages that are made from the live command tree and the lists of causes and checks:
+// Command gendocs writes the pages that are made from the live command tree and the lists of causes and signatures:
 // docs/reference, docs/man, docs/causes.md and docs/signatures.md.
 package main
 
