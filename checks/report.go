@@ -47,7 +47,7 @@ type Header struct {
 	KdiagVersion string    `json:"kdiagVersion,omitempty"`
 }
 
-// A Runtime says which runtime was asked, and why that one.
+// A Runtime is the runtime that was asked, and why that one.
 type Runtime struct {
 	Endpoint       string `json:"endpoint,omitempty"`
 	EndpointSource string `json:"endpointSource,omitempty"` // flag, env, kubelet, crictl.yaml, well-known, simulated
@@ -69,7 +69,7 @@ type Report struct {
 	Problems []string           `json:"problems,omitempty"` // why the answer is unknown or not whole, for a person
 }
 
-// A Cause is one diagnosed cause with what speaks for it and what to do.
+// A Cause is one diagnosed cause with its evidence and what to do.
 type Cause struct {
 	Code       string     `json:"code"`
 	Severity   Severity   `json:"severity"`
@@ -161,7 +161,7 @@ type RuntimeProbe struct {
 	Problems   []string    `json:"problems,omitempty"`
 }
 
-// ConnectInfo says what the socket did before any RPC.
+// ConnectInfo is what the socket did before any RPC.
 type ConnectInfo struct {
 	State   string   `json:"state"` // ok, missing, refused, denied, not-socket, backlogged, silent, foreign, failed
 	Seconds float64  `json:"seconds"`

@@ -14,7 +14,7 @@ import (
 type Target struct {
 	Daemon          Daemon        // the process behind the socket
 	KubeletUnit     string        // the unit of the kubelet, safe to paste
-	Name            string        // names the runtime: as it says itself, else by its socket, else "the runtime"
+	Name            string        // names the runtime: as it reports itself, else by its socket, else "the runtime"
 	NoSystemd       bool          // this host is known to have no systemd
 	NobodyServes    bool          // connections are not accepted, or accepted by the kernel alone
 	OtherEndpoint   bool          // the kubelet of this host uses another endpoint than the one that was asked
@@ -48,7 +48,6 @@ type Calls struct {
 type Sweep struct {
 	Answered int                    // how many status calls brought a status
 	Failed   []plegbench.Inspection //
-	Gone     []plegbench.Inspection //
 	Hung     []plegbench.Inspection //
 	Made     []plegbench.Inspection // the status calls that were made, without those cut short
 	Median   time.Duration          // the median time of one answered status call
@@ -73,7 +72,7 @@ type Lists struct {
 type Pattern struct {
 	AllSlow        bool  // even the quickest of the plain RPCs is slow: then the daemon as a whole does not get on
 	Crawls         bool  // nothing but Version came in time, and Version late
-	Hang           Hang  // wholeHang tells in which way the whole runtime hangs, hangNone if it does not
+	Hang           Hang  // in which way the whole runtime hangs, HangNone if it does not
 	ImagesHold     bool  // the image store explains the hung status calls
 	OnlyImageList  bool  // listImages hangs alone: what watches the disk still answers
 	Slow           bool  // the runtime answers, but slowly or with pauses
@@ -82,7 +81,7 @@ type Pattern struct {
 	Stall          Stall // the first time after the probes in which calls hung and nothing at all was answered
 	Stalled        bool
 	Stalls         bool // the runtime misses deadlines and goes on nevertheless
-	StoppedForGood bool // a runtime that had answered left even Version unanswered when its pulse was taken
+	StoppedForGood bool // a runtime that had answered left even Version unanswered
 	Well           bool // the runtime answered all that a relist needs: then it is not what the kubelet waits for
 }
 
@@ -115,13 +114,13 @@ type Log struct {
 // Agent is the state of the kubelet.
 type Agent struct {
 	APIQuiet      bool // the kubelet's log would tell of an API server that the kubelet does not reach
-	Gone          bool // a node has no kubelet, where no service manager tells of its unit
+	Gone          bool // a node has no kubelet, where no service manager knows its unit
 	HealthRefused bool // nothing listens on the kubelet's health port
 	IsNode        bool // a kubelet was set up on this host
 	LeaseFresh    bool // the kubelet has renewed the node's lease a moment ago
 	LeaseStale    bool // the node's lease is older than the control plane waits for it
-	LoopStands    bool // the kubelet itself says that its loop stands still
-	NetworkReady  bool // the runtime says that its network is ready
+	LoopStands    bool // by the kubelet itself its loop stands still
+	NetworkReady  bool // by the runtime the network is ready
 	// the kubelet's process when it has been running for long and nothing listens on its health port
 	NeverCameUp *host.Process
 	NotSeen     bool          // the processes of the host were read and no kubelet is among them

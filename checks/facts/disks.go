@@ -11,19 +11,38 @@ import (
 	"github.com/kdiag/kdiag/checks/units"
 )
 
-// failing says which file systems take no writes: read-only, or with errors of the disk.
-func failing(f *Facts) []string {
-	var lines []string
-	for _, s := range f.Disk.ReadOnly {
-		lines = append(lines, fmt.Sprintf("the file system of %s cannot be written: it is mounted read-only",
-			Shortage{Space: s}.Name()))
-	}
-	for _, l := range f.Disk.Writes {
-		if Says(l.Writes.Err, "input/output error", "read-only file system") {
-			lines = append(lines, l.Line())
+// muchWritten is the rate from which a process is worth naming: an SSD takes a hundred times as much, a throttled
+// disk a few times.
+const muchWritten = 1 << 20 // bytes a second
+
+// deriveDisk works out the state of disks, file systems and mounts.
+func deriveDisk(f *Facts) {
+	d := &f.Disk
+	d.DeadMounts = deadMounts(f)
+	d.SilentMounts = silentMounts(f)
+	d.Short, d.ShortInodes = shortages(f, false), shortages(f, true)
+	d.Writes = latencies(f)
+	for _, s := range f.Seen.Spaces.Value { // the kernel remounts one after an error
+		if s.ReadOnly && hold(s.Folders, host.FolderRuntime, host.FolderState, host.FolderKubelet) {
+			d.ReadOnly = append(d.ReadOnly, s)
+			d.Failing = append(d.Failing,
+				fmt.Sprintf("the file system of %s cannot be written: it is mounted read-only",
+					Shortage{Space: s}.Name()))
 		}
 	}
-	return lines
+	for _, l := range d.Writes {
+		if l.refused() {
+			d.Failing = append(d.Failing, l.Line())
+		}
+	}
+	d.Slow = filter(f.Seen.Disks.Value, func(k host.Disk) bool { return Await(k) >= f.Limits.Node.SlowDisk })
+	slices.SortStableFunc(d.Slow, func(a, b host.Disk) int {
+		return cmp.Or(first(Needed(a.Folders), Needed(b.Folders)), cmp.Compare(Await(b), Await(a)))
+	})
+	d.Writers = filter(f.Seen.Writers.Value, func(w host.Writer) bool { return w.BytesPerSecond >= muchWritten })
+	slices.SortStableFunc(d.Writers,
+		func(a, b host.Writer) int { return cmp.Compare(b.BytesPerSecond, a.BytesPerSecond) })
+	d.Writers = d.Writers[:min(len(d.Writers), MostNamed)]
 }
 
 // A WriteLatency is what timed writes in one folder took.
@@ -36,52 +55,46 @@ type WriteLatency struct {
 func latencies(f *Facts) []WriteLatency {
 	var out []WriteLatency
 	for _, w := range f.Seen.Writes.Value {
-		if len(w.Times) == 0 && !w.Hung && w.Err == "" {
-			continue
-		}
 		l := WriteLatency{Writes: w}
-		if len(w.Times) > 0 {
-			sorted := slices.Sorted(slices.Values(w.Times))
-			l.median, l.max = sorted[len(sorted)/2], sorted[len(sorted)-1]
+		if times := slices.Sorted(slices.Values(w.Times)); len(times) > 0 {
+			l.median, l.max = times[len(times)/2], times[len(times)-1]
 		}
-		out = append(out, l)
+		if len(w.Times) > 0 || w.Hung || w.Err != "" {
+			out = append(out, l)
+		}
 	}
 	slices.SortStableFunc(out, func(a, b WriteLatency) int {
-		if a.Writes.Hung != b.Writes.Hung {
-			if a.Writes.Hung {
-				return -1
-			}
-			return 1
-		}
-		return cmp.Compare(b.median, a.median)
+		return cmp.Or(first(a.Writes.Hung, b.Writes.Hung), cmp.Compare(b.median, a.median))
 	})
 	return out
 }
 
-// Line says how the writes went.
+// refused reports whether the disk or the file system takes no writes at all.
+func (l WriteLatency) refused() bool {
+	return Says(l.Writes.Err, "input/output error", "read-only file system")
+}
+
+// Line is the sentence about the writes.
 func (l WriteLatency) Line() string {
-	where := Clean(l.Writes.Folder.Path)
+	where, waiting := Clean(l.Writes.Folder.Path), units.Duration(l.Writes.Waiting)
 	switch {
-	case l.Writes.Hung && len(l.Writes.Times) == 0:
-		return fmt.Sprintf("a write of 4 KiB with fsync into %s has not ended after %s", where,
-			units.Duration(l.Writes.Waiting))
-	case l.Writes.Hung:
-		return fmt.Sprintf("%s of 4 KiB with fsync into %s took %s (median), and the next has not ended after %s",
-			units.Count(len(l.Writes.Times),
-				"write"), where, units.Duration(l.median), units.Duration(l.Writes.Waiting))
+	case len(l.Writes.Times) == 0 && l.Writes.Hung:
+		return fmt.Sprintf("a write of 4 KiB with fsync into %s has not ended after %s", where, waiting)
 	case len(l.Writes.Times) == 0:
 		return fmt.Sprintf("a write of 4 KiB with fsync into %s failed: %s", where, Clean(l.Writes.Err))
 	}
-	return fmt.Sprintf("%s of 4 KiB with fsync into %s took %s (median), at most %s",
-		units.Count(len(l.Writes.Times), "write"), where, units.Duration(l.median), units.Duration(l.max))
+	line := fmt.Sprintf("%s of 4 KiB with fsync into %s took %s (median)", units.Count(len(l.Writes.Times), "write"),
+		where, units.Duration(l.median))
+	if l.Writes.Hung {
+		return line + ", and the next has not ended after " + waiting
+	}
+	return line + ", at most " + units.Duration(l.max)
 }
 
 // Severity ranks the writes; false when they are quick, or when they were refused for want of room, which is no stall.
 func (l WriteLatency) Severity(limits checks.NodeLimits) (checks.Severity, bool) {
 	switch {
-	case l.Writes.Hung, Says(l.Writes.Err, "input/output error", "read-only file system"):
-		return checks.Critical, true
-	case l.median >= limits.SlowWriteCritical:
+	case l.Writes.Hung, l.refused(), l.median >= limits.SlowWriteCritical:
 		return checks.Critical, true
 	case l.median >= limits.SlowWrite, l.max >= limits.SlowestWrite:
 		return checks.Warning, true
@@ -98,46 +111,14 @@ func QuickWrites(f *Facts) bool {
 	})
 }
 
-// readOnly returns the file systems of runtime, kubelet or logs that cannot be written: the kernel remounts one after
-// an error. On a system whose root is an image, what the node needs lies elsewhere.
-func readOnly(f *Facts) []host.Space {
-	var out []host.Space
-	for _, s := range f.Seen.Spaces.Value {
-		if s.ReadOnly && hold(s.Folders, host.FolderRuntime, host.FolderState, host.FolderKubelet) {
-			out = append(out, s)
-		}
-	}
-	return out
-}
-
-// slowDisks returns the disks whose requests take long, those first that the node needs and the slowest first.
-func slowDisks(f *Facts) []host.Disk {
-	var out []host.Disk
-	for _, d := range f.Seen.Disks.Value {
-		if Await(d) >= f.Limits.Node.SlowDisk {
-			out = append(out, d)
-		}
-	}
-	slices.SortStableFunc(out, func(a, b host.Disk) int {
-		if Needed(a.Folders) != Needed(b.Folders) {
-			if Needed(a.Folders) {
-				return -1
-			}
-			return 1
-		}
-		return cmp.Compare(Await(b), Await(a))
-	})
-	return out
-}
-
+// Await is the mean time of a request, of reads or writes, whichever is longer.
 func Await(d host.Disk) time.Duration { return max(d.ReadAwait, d.WriteAwait) }
 
-// DiskLine says what a disk does.
+// DiskLine is the sentence about a disk.
 func DiskLine(d host.Disk) string {
 	line := fmt.Sprintf("%s: a read takes %s and a write %s in the mean, busy for %s of %s, %s in flight, %s/s "+
-		"written and %s/s read",
-		Clean(d.Name), units.Duration(d.ReadAwait), units.Duration(d.WriteAwait), units.Percent(min(d.Utilisation,
-			1)), units.Duration(d.Over), units.Count(d.InFlight, "request"),
+		"written and %s/s read", Clean(d.Name), units.Duration(d.ReadAwait), units.Duration(d.WriteAwait),
+		units.Percent(min(d.Utilisation, 1)), units.Duration(d.Over), units.Count(d.InFlight, "request"),
 		Rate(d.WriteBytesPerSecond), Rate(d.ReadBytesPerSecond))
 	if len(d.Folders) > 0 {
 		line += "; on it lie " + FoldersLine(d.Folders)
@@ -148,24 +129,37 @@ func DiskLine(d host.Disk) string {
 // Rate writes bytes per second without the unit of time.
 func Rate(bytes float64) string { return units.Size(uint64(min(max(bytes, 0), 1<<50))) }
 
-// muchWritten is the rate from which a process is worth naming: an SSD takes a hundred times as much, a throttled
-// disk a few times.
-const muchWritten = 1 << 20
-
-// topWriters returns the processes that write most, at most three.
-func topWriters(f *Facts) []host.Writer {
-	var out []host.Writer
-	for _, w := range f.Seen.Writers.Value {
-		if w.BytesPerSecond >= muchWritten {
-			out = append(out, w)
-		}
-	}
-	slices.SortStableFunc(out, func(a, b host.Writer) int { return cmp.Compare(b.BytesPerSecond, a.BytesPerSecond) })
-	return out[:min(len(out), MostNamed)]
-}
-
-// WriterLabel names a process that writes, and whose it is.
+// WriterLabel names a process that writes, and its owner.
 func WriterLabel(f *Facts, w host.Writer) string {
 	return fmt.Sprintf("%s (pid %d)", Clean(w.Name), w.PID) +
 		OwnerSuffix(f, host.Owner{PodUID: w.PodUID, ObjectID: w.ObjectID})
+}
+
+// deadMounts returns the mounts that hang, or have nobody behind them: hung ones first, then those of pods.
+func deadMounts(f *Facts) []host.Mount {
+	out := filter(f.Seen.Mounts.Value.Probed, func(m host.Mount) bool {
+		return m.Hung ||
+			Says(m.Err, "stale file handle", "stale nfs file handle", "transport endpoint is not connected",
+				"host is down", "input/output error")
+	})
+	slices.SortStableFunc(out, func(a, b host.Mount) int {
+		return cmp.Or(first(a.Hung, b.Hung), first(a.PodUID != "", b.PodUID != ""))
+	})
+	return out
+}
+
+// silentMounts returns the dead mounts and the node's own folders whose file system did not answer.
+func silentMounts(f *Facts) []host.Mount {
+	out := slices.Clone(f.Disk.DeadMounts)
+	for _, s := range f.Seen.Spaces.Value {
+		if !s.Hung || slices.ContainsFunc(out, func(m host.Mount) bool { return m.Point == s.Mount }) {
+			continue
+		}
+		m := host.Mount{Point: s.Mount, Type: s.Type, Source: s.Source, Asked: true, Hung: true, Waiting: s.Waiting}
+		if m.Point == "" && len(s.Folders) > 0 {
+			m.Point = byRole(s.Folders)[0].Path
+		}
+		out = append(out, m)
+	}
+	return out
 }

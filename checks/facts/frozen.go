@@ -1,7 +1,6 @@
 package facts
 
 import (
-	"cmp"
 	"path"
 	"slices"
 	"strings"
@@ -16,18 +15,14 @@ type Freeze struct {
 }
 
 // frozenCgroups returns the freezes that matter to the node: those that hold pods, or the units of runtime and
-// kubelet. Of a tree only the top is named, which a pod's group may lie far below. Those that hold daemons come
-// first.
+// kubelet. Of a tree only the top is named. Those that hold daemons come first.
 func frozenCgroups(f *Facts) []Freeze {
 	var out []Freeze
 	all := f.Seen.Cgroups.Value.Frozen
 	for _, g := range all {
-		if g.Tasks == 0 || isForeign(f, g) || !IsOurs(g.Owner) && !strings.Contains(g.Path, "kubepods") &&
-			UnitRole(g.Unit) == RoleOther {
-			continue
-		}
+		ours := IsOurs(g.Owner) || strings.Contains(g.Path, "kubepods") || UnitRole(g.Unit) != RoleOther
 		top, ok := freezerOf(all, g)
-		if !ok || isForeign(f, top) {
+		if g.Tasks == 0 || !ours || !ok || isForeign(f, g) || isForeign(f, top) {
 			continue
 		}
 		i := slices.IndexFunc(out, func(z Freeze) bool { return z.Path == top.Path })
@@ -38,14 +33,19 @@ func frozenCgroups(f *Facts) []Freeze {
 		out[i].Tasks += g.Tasks
 		out[i].Held = append(out[i].Held, g)
 	}
-	weight := func(z Freeze) int {
-		if z.HoldsDaemons() {
-			return 0
-		}
-		return 1
-	}
-	slices.SortStableFunc(out, func(a, b Freeze) int { return cmp.Compare(weight(a), weight(b)) })
+	slices.SortStableFunc(out, func(a, b Freeze) int { return first(a.HoldsDaemons(), b.HoldsDaemons()) })
 	return out
+}
+
+// first orders what is so before what is not.
+func first(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return -1
+	}
+	return 1
 }
 
 // freezerOf returns the highest group that is frozen itself and holds another, or is it.
@@ -62,11 +62,8 @@ func freezerOf(all []host.FrozenCgroup, g host.FrozenCgroup) (top host.FrozenCgr
 // isForeign reports whether a group is that of a container that the runtime does not list and that is in no pod:
 // docker's own, say, which somebody may pause.
 func isForeign(f *Facts, g host.FrozenCgroup) bool {
-	if g.ObjectID == "" || g.PodUID != "" || strings.Contains(g.Path, "kubepods") || f.Measurement == nil ||
-		!f.Calls.BothLists {
-		return false
-	}
-	return OwnedBy(f, g.Owner).Pod == ""
+	return g.ObjectID != "" && g.PodUID == "" && !strings.Contains(g.Path, "kubepods") && f.Calls.BothLists &&
+		OwnedBy(f, g.Owner).Pod == ""
 }
 
 // HoldsDaemons reports whether the runtime, the kubelet, or all pods stand still: the node is then at stake.
@@ -94,7 +91,7 @@ func HoldsAllPods(g host.FrozenCgroup) bool {
 	return base == "kubepods" || base == "kubepods.slice" || strings.HasSuffix(base, "-kubepods.slice")
 }
 
-// CgroupRole tells whether a group is the runtime's or the kubelet's own. That of a shim or a container is a pod's.
+// CgroupRole is the daemon whose own group this is. A group of a shim or a container is a pod's.
 func CgroupRole(g host.FrozenCgroup) Role {
 	switch {
 	case g.ObjectID != "" || g.PodUID != "":

@@ -2,7 +2,6 @@ package facts
 
 import (
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/kdiag/kdiag/checks/host"
@@ -17,6 +16,58 @@ const LeaseGrace = 40 * time.Second
 // leastTries is how many failures make an outage: lease and status are each tried every ten seconds.
 const leastTries = 3
 
+// KubeletStartup is how long a kubelet may take before it opens its health port. It does so after it has read its
+// settings and found the runtime, within seconds; five minutes is also what its own check allows a loop
+// (SyncLoopHealthCheck).
+const KubeletStartup = 5 * time.Minute
+
+// The roles of the kubelet's certificates.
+const (
+	ClientCertificate  = "client"
+	ServingCertificate = "serving"
+)
+
+// deriveAgent works out the state of the kubelet.
+func deriveAgent(f *Facts) {
+	a, n := &f.Agent, f.Seen
+	h, running := n.Health.Value, ProcessesOf(f, host.RoleKubelet)
+	a.Runs = f.Kubelet != nil || len(running) > 0
+	// A host that shows no process of a runtime either may be a container's view of itself.
+	a.NotSeen = f.HostMissing == "" && len(f.Processes) > 0 && !a.Runs
+	a.HealthRefused = h.Ping != nil && h.Ping.Status == 0 && !h.Ping.Hung && Says(h.Ping.Err, "refused")
+	// It has settings, or a certificate, or a health port, which is not asked where there are none of its files.
+	a.IsNode = len(n.Settings.Value.Files) > 0 || h.Ping != nil ||
+		slices.ContainsFunc(n.Certificates.Value, func(c kubelet.Certificate) bool {
+			return c.Err == "" && !c.NotAfter.IsZero()
+		})
+	// A kubelet under a name that kdiag does not know may run where it does not see it, so nobody may listen.
+	a.Gone = a.NotSeen && a.IsNode && (h.Ping == nil || a.HealthRefused) &&
+		(!n.Systemd.Value.Answered || a.Unit == nil && a.HealthRefused)
+	lease := n.Server.Value.LeaseAge
+	a.LeaseFresh = n.Server.OK && n.Server.Value.LeaseRead && lease >= 0 && lease < LeaseGrace
+	a.LeaseStale = n.Server.OK && n.Server.Value.LeaseRead && lease > LeaseGrace
+	a.LoopStands = h.SyncLoop != nil && !h.SyncLoop.Denied && h.SyncLoop.Status >= 500
+	// The server may wait for the API server, which it asks whether kdiag may come in.
+	a.ServerWaits = h.SyncLoop != nil && h.SyncLoop.Hung && h.Ping != nil && h.Ping.Status == 200
+	if f.Calls.Connected && f.Measurement.Status != nil {
+		c, ok := f.Measurement.Status.Condition(ConditionNetworkReady)
+		a.NetworkReady = ok && c.Status
+	}
+	if m := h.Metrics; m != nil && m.PLEGLastSeen.Unix() > 0 && !m.PLEGLastSeen.After(f.Now) {
+		a.PLEGAge, a.PLEGKnown = f.Now.Sub(m.PLEGLastSeen), true
+	}
+	for _, p := range slices.Concat(n.Tasks.Value.Stopped, running) {
+		if n.Tasks.OK && p.Role == host.RoleKubelet && IsStopped(&p) && a.Stopped == nil {
+			a.Stopped = &p
+		}
+	}
+	for _, p := range running {
+		if a.HealthRefused && AgeOf(f, p) >= KubeletStartup && !IsStopped(&p) && a.NeverCameUp == nil {
+			a.NeverCameUp = &p
+		}
+	}
+}
+
 // apiOutage returns the time for which the kubelet has not reached the API server, if it does not now and a blip
 // cannot explain it. Where the lease is fresh, it is not the API server that fails but what it does not allow, such
 // as to list a Secret.
@@ -25,16 +76,8 @@ func apiOutage(f *Facts) (Interval, bool) {
 	if !now || f.Agent.LeaseFresh || s.To.Sub(s.From) < LeaseGrace || s.Records < leastTries {
 		return Interval{}, false
 	}
-	if ready := LastOf(f, signature.NodeReady); ready != nil && ready.After(s.To) {
-		return Interval{}, false // a status that says Ready was posted after the last failure
-	}
-	return s, true
-}
-
-// leaseStale reports whether the node's lease is older than the control plane waits for it.
-func leaseStale(f *Facts) bool {
-	s := f.Seen.Server
-	return s.OK && s.Value.LeaseRead && s.Value.LeaseAge > LeaseGrace
+	ready := LastOf(f, signature.NodeReady) // one after the last failure means that a status was posted
+	return s, ready == nil || !ready.After(s.To)
 }
 
 // apiQuiet reports whether the kubelet's log would tell of an API server that the kubelet does not reach, and does
@@ -56,130 +99,4 @@ func TimeOr(t *time.Time, otherwise time.Time) time.Time {
 		return otherwise
 	}
 	return *t
-}
-
-const (
-	ClientCertificate  = "client"
-	ServingCertificate = "serving"
-)
-
-// leaseFresh reports whether the kubelet has renewed the node's lease a moment ago.
-func leaseFresh(f *Facts) bool {
-	s := f.Seen.Server
-	return s.OK && s.Value.LeaseRead && s.Value.LeaseAge >= 0 && s.Value.LeaseAge < LeaseGrace
-}
-
-// kubeletUnitSeen returns the kubelet's unit as systemd describes it; nil when there is none, or systemd was not asked.
-func kubeletUnitSeen(f *Facts) *host.Unit { return f.Seen.Systemd.Value.Kubelet }
-
-// kubeletRuns reports whether a kubelet is among the processes.
-func kubeletRuns(f *Facts) bool { return f.Kubelet != nil || len(ProcessesOf(f, host.RoleKubelet)) > 0 }
-
-// noKubeletSeen reports whether the processes of the host were read and no kubelet is among them. A host that shows
-// no process of a runtime either may be a container's view of itself.
-func noKubeletSeen(f *Facts) bool {
-	return f.HostMissing == "" && len(f.Processes) > 0 && !f.Agent.Runs
-}
-
-// isNode reports whether a kubelet was set up on this host: it has settings, or a certificate, or a health port,
-// which is not asked where there are none of its files.
-func isNode(f *Facts) bool {
-	n := f.Seen
-	return len(n.Settings.Value.Files) > 0 || n.Health.Value.Ping != nil ||
-		slices.ContainsFunc(n.Certificates.Value, func(c kubelet.Certificate) bool {
-			return c.Err == "" && !c.NotAfter.IsZero()
-		})
-}
-
-// healthRefused reports whether nothing listens on the kubelet's health port.
-func healthRefused(f *Facts) bool {
-	p := f.Seen.Health.Value.Ping
-	return p != nil && p.Status == 0 && !p.Hung && strings.Contains(strings.ToLower(p.Err), "refused")
-}
-
-// kubeletGone reports whether a node has no kubelet, where no service manager tells of its unit: there is none, it
-// does not answer, or it has no unit of a name that kdiag knows. A kubelet under another name may run where kdiag
-// does not see it, so nobody may listen then.
-func kubeletGone(f *Facts) bool {
-	n := f.Seen
-	if p := n.Health.Value.Ping; p != nil && !f.Agent.HealthRefused {
-		return false
-	}
-	if n.Systemd.Value.Answered && (f.Agent.Unit != nil || !f.Agent.HealthRefused) {
-		return false
-	}
-	return f.Agent.NotSeen && f.Agent.IsNode
-}
-
-// KubeletStartup is how long a kubelet may take before it opens its health port. It does so after it has read its
-// settings and found the runtime, within seconds; five minutes is also what its own check allows a loop
-// (SyncLoopHealthCheck).
-const KubeletStartup = 5 * time.Minute
-
-// runtimeWell reports whether the runtime answered all that a relist needs: then it is not what the kubelet waits for.
-func runtimeWell(f *Facts) bool {
-	if !f.Calls.Connected || !f.Calls.BothLists || f.Target.OtherEndpoint || f.Pattern.Stalls || len(f.Sweep.Hung) > 0 {
-		return false
-	}
-	status := f.Measurement.Status
-	if status == nil || !f.RPC[RPCStatus].Outcome.Alive() {
-		return false
-	}
-	ready, ok := status.Condition(ConditionRuntimeReady)
-	return ok && ready.Status
-}
-
-// plegAge returns how long ago the last good relist of the kubelet began, by its own metric.
-func plegAge(f *Facts) (time.Duration, bool) {
-	m := f.Seen.Health.Value.Metrics
-	if m == nil || m.PLEGLastSeen.Unix() <= 0 || m.PLEGLastSeen.After(f.Now) {
-		return 0, false
-	}
-	return f.Now.Sub(m.PLEGLastSeen), true
-}
-
-// stoppedKubelet returns the kubelet's process when a signal or a tracer stopped it.
-func stoppedKubelet(f *Facts) *host.Process {
-	n := f.Seen
-	for _, p := range slices.Concat(n.Tasks.Value.Stopped, ProcessesOf(f, host.RoleKubelet)) {
-		if n.Tasks.OK && p.Role == host.RoleKubelet && IsStopped(&p) {
-			return &p
-		}
-	}
-	return nil
-}
-
-// loopStands reports whether the kubelet itself says that its loop stands still.
-func loopStands(f *Facts) bool {
-	a := f.Seen.Health.Value.SyncLoop
-	return a != nil && !a.Denied && a.Status >= 500
-}
-
-// serverWaits reports whether the kubelet's server hangs while its ping answers: then it may wait for the API server,
-// which it asks whether kdiag may come in, and no more is known of the loop.
-func serverWaits(f *Facts) bool {
-	h := f.Seen.Health.Value
-	return h.SyncLoop != nil && h.SyncLoop.Hung && h.Ping != nil && h.Ping.Status == 200
-}
-
-// neverCameUp returns the kubelet's process when it has been running for long and nothing listens on its health port.
-func neverCameUp(f *Facts) *host.Process {
-	if !f.Agent.HealthRefused {
-		return nil
-	}
-	for _, p := range ProcessesOf(f, host.RoleKubelet) {
-		if AgeOf(f, p) >= KubeletStartup && !IsStopped(&p) {
-			return &p
-		}
-	}
-	return nil
-}
-
-// networkReady reports whether the runtime says that its network is ready.
-func networkReady(f *Facts) bool {
-	if !f.Calls.Connected || f.Measurement.Status == nil {
-		return false
-	}
-	c, ok := f.Measurement.Status.Condition(ConditionNetworkReady)
-	return ok && c.Status
 }

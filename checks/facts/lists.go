@@ -3,33 +3,35 @@ package facts
 import (
 	"cmp"
 	"fmt"
+	"regexp"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/kdiag/kdiag/checks/units"
 	"github.com/kdiag/kdiag/crictl"
 )
 
-// MostlyNewest reports whether most dead containers are the newest of their pod and name, which the kubelet keeps as
-// long as the pod exists. Whether it does, no list of the runtime says.
-func (c Census) MostlyNewest() bool {
-	return c.BeyondNewest*2 < c.Exited && c.OldSandboxes*2 < max(c.DeadSandboxes, 1)
-}
-
-// NewestOf begins the sentence that says so.
-func (c Census) NewestOf() string {
-	if c.BeyondNewest == 0 && c.OldSandboxes == 0 {
-		return "each is the newest"
+// deriveLists works out what the newest lists hold, and how large they are.
+func deriveLists(f *Facts) {
+	l := &f.Lists
+	l.Objects = len(sandboxesOf(f)) + len(containersOf(f))
+	l.Census = takeCensus(f)
+	l.MessageLimit = crictl.DefaultMessageLimit
+	if f.Summary != nil && f.Summary.ResponseLimitBytes > 0 {
+		l.MessageLimit = f.Summary.ResponseLimitBytes
 	}
-	return fmt.Sprintf("each but %s is the newest", units.Number(c.BeyondNewest+c.OldSandboxes))
+	l.Size, l.SizeKnown = listSize(f)
+	l.LargeEntries = f.Limits.LargeEntry > 0 && MeanEntry(f, l.Size.RPC) > float64(f.Limits.LargeEntry)
+	l.Streamed = f.Kubelet != nil && f.Kubelet.CRIListStreaming && f.Measurement != nil &&
+		f.Measurement.Containers != nil && f.Measurement.Containers.Mode == crictl.ModeStream
 }
 
 // A PodCount is what has piled up under one pod: dead containers of one name, or dead sandboxes.
 type PodCount struct {
-	Pod    crictl.Pod
-	Name   string // the container's name; empty for sandboxes
-	Count  int
-	Newest time.Time
+	Pod   crictl.Pod
+	Name  string // the container's name; empty for sandboxes
+	Count int
 }
 
 // A Census counts what no longer runs.
@@ -44,20 +46,51 @@ type Census struct {
 	Sandboxes     []PodCount
 }
 
+// MostlyNewest reports whether most dead containers are the newest of their pod and name, which the kubelet keeps as
+// long as the pod exists. Whether it does is in no list of the runtime.
+func (c Census) MostlyNewest() bool {
+	return c.BeyondNewest*2 < c.Exited && c.OldSandboxes*2 < max(c.DeadSandboxes, 1)
+}
+
+// NewestOf begins the sentence about that.
+func (c Census) NewestOf() string {
+	if c.BeyondNewest == 0 && c.OldSandboxes == 0 {
+		return "each is the newest"
+	}
+	return fmt.Sprintf("each but %s is the newest", units.Number(c.BeyondNewest+c.OldSandboxes))
+}
+
+// podKeyOf groups as the kubelet's garbage collection does: by pod UID and container name.
+type podKeyOf struct {
+	pod  crictl.Pod
+	name string
+}
+
 // takeCensus counts the exited containers and dead sandboxes of the newest lists.
 func takeCensus(f *Facts) Census {
 	var c Census
-	m := f.Measurement
-	if m == nil {
-		return c
+	containers, sandboxes := map[podKeyOf]int{}, map[podKeyOf]int{}
+	hourAgo := f.Now.Add(-time.Hour)
+	for _, k := range containersOf(f) {
+		if k.State != crictl.ContainerExited {
+			continue
+		}
+		c.Exited++
+		c.ExitedBytes += int(k.Size)
+		if k.Created().After(hourAgo) {
+			c.LastHour++
+		}
+		containers[podKeyOf{PodOf(k.Pod), k.Name}]++
 	}
-	if m.Containers != nil {
-		countContainers(f, &c, m.Containers.Containers)
+	for _, s := range sandboxesOf(f) {
+		if s.State == crictl.SandboxNotReady {
+			c.DeadSandboxes++
+			sandboxes[podKeyOf{PodOf(s.Pod), ""}]++
+		}
 	}
-	if m.Sandboxes != nil {
-		countSandboxes(&c, m.Sandboxes.Sandboxes)
-	}
-	if f.Summary != nil {
+	c.BeyondNewest, c.OldSandboxes = c.Exited-len(containers), c.DeadSandboxes-len(sandboxes)
+	c.Containers, c.Sandboxes = sorted(containers), sorted(sandboxes)
+	if f.Summary != nil { // its counts hold where the lists are not whole
 		if s := f.Summary.Containers; s != nil {
 			c.Exited = max(c.Exited, s.Exited)
 		}
@@ -71,65 +104,11 @@ func takeCensus(f *Facts) Census {
 	return c
 }
 
-// heapKey groups as the kubelet's garbage collection does: by pod UID and container name.
-type heapKey struct{ uid, namespace, pod, name string }
-
-func countContainers(f *Facts, c *Census, containers []crictl.Container) {
-	heaps := map[heapKey]*PodCount{}
-	hourAgo := f.Now.Add(-time.Hour)
-	for i := range containers {
-		k := &containers[i]
-		if k.State != crictl.ContainerExited {
-			continue
-		}
-		c.Exited++
-		c.ExitedBytes += int(k.Size)
-		if k.Created().After(hourAgo) {
-			c.LastHour++
-		}
-		pod := PodOf(k.Pod)
-		if !put(heaps, heapKey{pod.UID, pod.Namespace, pod.Name, k.Name}, pod, k.Name, k.Created()) {
-			c.BeyondNewest++
-		}
-	}
-	c.Containers = sorted(heaps)
-}
-
-func countSandboxes(c *Census, sandboxes []crictl.PodSandbox) {
-	heaps := map[heapKey]*PodCount{}
-	for i := range sandboxes {
-		s := &sandboxes[i]
-		if s.State != crictl.SandboxNotReady {
-			continue
-		}
-		c.DeadSandboxes++
-		pod := PodOf(s.Pod)
-		if !put(heaps, heapKey{pod.UID, pod.Namespace, pod.Name, ""}, pod, "", s.Created()) {
-			c.OldSandboxes++
-		}
-	}
-	c.Sandboxes = sorted(heaps)
-}
-
-// put counts one object and reports whether it is the first of its heap.
-func put(heaps map[heapKey]*PodCount, key heapKey, pod crictl.Pod, name string, created time.Time) bool {
-	h, known := heaps[key]
-	if !known {
-		heaps[key] = &PodCount{Pod: pod, Name: name, Count: 1, Newest: created}
-		return true
-	}
-	h.Count++
-	if created.After(h.Newest) {
-		h.Newest = created
-	}
-	return false
-}
-
-// sorted lists heaps, the largest first; equal ones by name.
-func sorted(heaps map[heapKey]*PodCount) []PodCount {
-	out := make([]PodCount, 0, len(heaps))
-	for _, h := range heaps {
-		out = append(out, *h)
+// sorted lists counts, the largest first; equal ones by name.
+func sorted(counts map[podKeyOf]int) []PodCount {
+	out := make([]PodCount, 0, len(counts))
+	for k, n := range counts {
+		out = append(out, PodCount{k.pod, k.name, n})
 	}
 	slices.SortFunc(out, func(a, b PodCount) int {
 		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Pod.Namespace, b.Pod.Namespace),
@@ -146,14 +125,113 @@ func PodOf(p *crictl.Pod) crictl.Pod {
 	return *p
 }
 
-// Label names a heap: batch/report-28 (job).
-func (h PodCount) Label() string {
-	kind := KindContainer
-	if h.Name == "" {
-		kind = KindSandbox
-	}
-	if h.Pod.Name == "" {
+// Label names what has piled up: batch/report-28 (job).
+func (p PodCount) Label() string {
+	switch {
+	case p.Pod.Name == "":
 		return "containers that no kubelet made"
+	case p.Name == "":
+		return LabelOf(KindSandbox, "", p.Pod.Namespace, p.Pod.Name, "")
 	}
-	return LabelOf(kind, "", h.Pod.Namespace, h.Pod.Name, h.Name)
+	return LabelOf(KindContainer, "", p.Pod.Namespace, p.Pod.Name, p.Name)
+}
+
+// SizesInError finds the two sizes in gRPC's words: larger than max (26300000 vs. 16777216).
+var SizesInError = regexp.MustCompile(`larger than max \((\d{1,12}) vs\. (\d{1,12})\)`)
+
+// ErrorSizes returns the size of the message and the limit that gRPC's error names, 0 where it names none.
+func ErrorSizes(c crictl.Call) (n, limit int) {
+	if m := SizesInError.FindStringSubmatch(c.Err); m != nil {
+		n, _ = strconv.Atoi(m[1])
+		limit, _ = strconv.Atoi(m[2])
+	}
+	return n, limit
+}
+
+// IsTooLarge reports whether a call failed because its message was over a limit.
+func IsTooLarge(c crictl.Call) bool {
+	return c.Code == crictl.ResourceExhausted && ContainsAny(c.Err, []string{"larger than max"})
+}
+
+// A ListSize is how large the larger list is, against the limit that applies.
+type ListSize struct {
+	RPC     string
+	Bytes   int // 0 when only the refusal is known
+	Limit   int
+	Refused *crictl.Call // the call that the limit stopped; nil when kdiag got the list
+	AtLeast bool         // part of the list is missing
+}
+
+func listSize(f *Facts) (ListSize, bool) {
+	s := ListSize{RPC: RPCContainers, Limit: f.Lists.MessageLimit}
+	known := false
+	if sum := f.Summary; sum != nil && sum.ResponseBytes != nil {
+		s.RPC, s.Bytes = cmp.Or(sum.ResponseRPC, s.RPC), *sum.ResponseBytes
+		s.AtLeast, known = sum.ResponseTruncated, true
+	}
+	calls := slices.Concat(f.RPC[RPCSandboxes].Calls, f.RPC[RPCContainers].Calls)
+	if m := f.Measurement; m != nil && m.Sandboxes != nil {
+		calls = append(calls, m.Sandboxes.Calls...)
+	}
+	if m := f.Measurement; m != nil && m.Containers != nil {
+		calls = append(calls, m.Containers.Calls...)
+	}
+	i := slices.IndexFunc(calls, IsTooLarge)
+	if i < 0 {
+		return s, known
+	}
+	s.RPC, s.Refused = canonical(calls[i].Method), &calls[i]
+	if n, limit := ErrorSizes(calls[i]); n > 0 {
+		s.Bytes, s.AtLeast = max(n, s.Bytes), false
+		if limit > 0 {
+			s.Limit = min(s.Limit, limit)
+		}
+	}
+	return s, true
+}
+
+// Over reports whether the kubelet cannot get the list any more.
+func (s ListSize) Over() bool { return s.Refused != nil || s.Bytes > s.Limit }
+
+// Share is the list's size as a share of the limit.
+func (s ListSize) Share() float64 { return float64(s.Bytes) / float64(max(s.Limit, 1)) }
+
+// MeanEntry is the mean size of the entries of a list, in bytes; 0 when it is not known.
+func MeanEntry(f *Facts, rpc string) float64 {
+	if rpc == RPCContainers {
+		if f.Summary == nil || f.Summary.BytesPerContainer == nil {
+			return 0
+		}
+		return *f.Summary.BytesPerContainer
+	}
+	all, sum := Entries(f, rpc), 0.0
+	for _, e := range all {
+		sum += float64(e.Size)
+	}
+	return sum / float64(max(len(all), 1))
+}
+
+// A ListEntry is what a list holds of one container or sandbox.
+type ListEntry struct {
+	Kind, ID, Name string
+	Pod            crictl.Pod
+	Size           uint32 // bytes
+}
+
+// Label names the container or sandbox.
+func (e ListEntry) Label() string { return LabelOf(e.Kind, e.ID, e.Pod.Namespace, e.Pod.Name, e.Name) }
+
+// Entries returns what a list holds.
+func Entries(f *Facts, rpc string) []ListEntry {
+	var out []ListEntry
+	if rpc == RPCSandboxes {
+		for _, s := range sandboxesOf(f) {
+			out = append(out, ListEntry{KindSandbox, s.ID, "", PodOf(s.Pod), s.Size})
+		}
+		return out
+	}
+	for _, c := range containersOf(f) {
+		out = append(out, ListEntry{KindContainer, c.ID, c.Name, PodOf(c.Pod), c.Size})
+	}
+	return out
 }

@@ -42,15 +42,23 @@ func KubeletLogs(f *Facts) bool {
 // OwnLog is the file in which RKE2 has its kubelet log, and nowhere else.
 const OwnLog = "/var/lib/rancher/rke2/agent/logs/kubelet.log"
 
-// kubeletElsewhere says why the kubelet's silence in what was read means nothing: it logs elsewhere. Empty where its
-// log was read, as far as can be told.
+// kubeletElsewhere is why it means nothing that no record of the kubelet was read: it logs elsewhere. It is empty where
+// its log was read, as far as is known.
 func kubeletElsewhere(f *Facts) string {
-	if f.Journal == nil || KubeletLogs(f) || !strings.HasPrefix(f.Target.KubeletUnit, "rke2-") ||
-		slices.ContainsFunc(f.Journal.Sources,
-			func(s journal.Source) bool { return strings.HasSuffix(s.Name, OwnLog) && s.Problem == "" }) {
+	if f.Journal == nil || KubeletLogs(f) {
 		return ""
 	}
-	return "RKE2's kubelet logs into " + OwnLog + ", which was not read"
+	none := func(is func(journal.Source) bool) bool {
+		return !slices.ContainsFunc(f.Journal.Sources, func(s journal.Source) bool { return s.Problem == "" && is(s) })
+	}
+	switch {
+	case len(f.Journal.Sources) > 0 && none(func(s journal.Source) bool { return s.Format != "kmsg" }):
+		return "only the kernel's log was read"
+	case strings.HasPrefix(f.Target.KubeletUnit, "rke2-") &&
+		none(func(s journal.Source) bool { return strings.HasSuffix(s.Name, OwnLog) }):
+		return "RKE2's kubelet logs into " + OwnLog + ", which was not read"
+	}
+	return ""
 }
 
 // How old the newest record of a kind may be for the thing to be still going on, seen from the moment at which the

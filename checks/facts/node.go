@@ -8,24 +8,13 @@ import (
 	"github.com/kdiag/kdiag/checks/units"
 )
 
-// seen returns what was seen of the node. Where nobody looked, and where the runtime is kdiag's own and this host is
-// not its node, every look is empty; an empty value speaks for no cause.
-func seen(f *Facts) *Node {
-	if f.Node == nil || f.Target.Simulated {
-		return &Node{}
-	}
-	return f.Node
-}
-
-// Why says why a look brought nothing, or not all.
+// Why is why a reading brought nothing, or not all.
 func (l Reading[T]) Why() string {
 	switch {
 	case l.Missing != "":
 		return Clean(l.Missing)
-	case l.Hung && l.Took > 0:
-		return "the look had not ended after " + units.Duration(l.Took)
 	case l.Hung:
-		return "the look did not end"
+		return "the look had not ended after " + units.Duration(l.Took)
 	case l.Skipped:
 		return "not asked for"
 	}
@@ -35,13 +24,13 @@ func (l Reading[T]) Why() string {
 // A Reading is what became of one look at the node. Could not look is never ok.
 type Reading[T any] struct {
 	Value T
-	// OK says that Value is whole. A look that failed may have brought a part of it.
+	// OK is set when Value is whole. A reading that failed may have brought a part of it.
 	OK bool
-	// Missing says why there is nothing, or not all: no permission, not on this kernel, does not apply.
+	// Missing is why there is nothing, or not all: no permission, not on this kernel, does not apply.
 	Missing string
-	// Skipped says that it does not apply here, or that nobody asked for it.
+	// Skipped is set when it does not apply here, or nobody asked for it.
 	Skipped bool
-	// Hung says that it had not ended when the time was up; it was left behind.
+	// Hung is set when it had not ended when the time was up; it was left behind.
 	Hung bool
 	Took time.Duration
 }
@@ -70,7 +59,7 @@ type Node struct {
 	Cgroups   Reading[host.Cgroups]
 	Clock     Reading[host.Clock]
 	Systemd   Reading[host.Systemd]
-	// Holders are who has most of the memory, or of the processes, where those are short.
+	// Holders are the largest consumers of memory, or of processes, where those are short.
 	Holders Reading[host.Consumers]
 
 	Settings     Reading[kubelet.Settings]
@@ -78,7 +67,7 @@ type Node struct {
 	Certificates Reading[[]kubelet.Certificate]
 	Server       Reading[kubelet.Server]
 	CNI          Reading[kubelet.CNI]
-	// RuntimeDriver is the cgroup driver that the runtime says to use (RuntimeConfig): cgroupfs or systemd.
+	// RuntimeDriver is the cgroup driver that the runtime reports (RuntimeConfig): cgroupfs or systemd.
 	RuntimeDriver Reading[string]
 
 	// SandboxImage is what the runtime makes sandboxes of.

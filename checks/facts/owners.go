@@ -11,13 +11,17 @@ import (
 
 // IsStaticPod reports whether the kubelet has a pod from a file or a URL, not from the API server.
 func IsStaticPod(f *Facts, uid string) bool {
-	if f.Measurement == nil || f.Measurement.Sandboxes == nil {
-		return false
-	}
-	return slices.ContainsFunc(f.Measurement.Sandboxes.Sandboxes, func(b crictl.PodSandbox) bool {
-		return b.Pod != nil && b.Pod.UID == uid && b.ConfigSource != "" && b.ConfigSource != "api"
-	})
+	return slices.ContainsFunc(sandboxesOf(f),
+		func(s crictl.PodSandbox) bool { return isStatic(s) && s.Pod != nil && s.Pod.UID == uid })
 }
+
+// IsStatic reports the same of the pod of an inspection.
+func IsStatic(f *Facts, i plegbench.Inspection) bool {
+	return slices.ContainsFunc(sandboxesOf(f),
+		func(s crictl.PodSandbox) bool { return isStatic(s) && s.ID == i.SandboxID })
+}
+
+func isStatic(s crictl.PodSandbox) bool { return s.ConfigSource != "" && s.ConfigSource != "api" }
 
 // IsOurs reports whether a process belongs to what the node needs: the runtime, the kubelet, a shim, a container.
 func IsOurs(o host.Owner) bool { return o.Role != "" || o.ObjectID != "" || o.PodUID != "" }
@@ -30,14 +34,14 @@ func serves(o host.Owner, i plegbench.Inspection) bool {
 
 // HungObjectOf returns the hung status call about the object or pod that a process belongs to.
 func HungObjectOf(f *Facts, o host.Owner) (plegbench.Inspection, bool) {
-	hungs := InspectionsThat(f, func(i plegbench.Inspection) bool { return isHung(i) && serves(o, i) })
-	if len(hungs) == 0 {
+	i := slices.IndexFunc(f.Sweep.Hung, func(i plegbench.Inspection) bool { return serves(o, i) })
+	if i < 0 {
 		return plegbench.Inspection{}, false
 	}
-	return hungs[0], true
+	return f.Sweep.Hung[i], true
 }
 
-// OwnedBy is what the lists of the runtime say of the owner of a process.
+// OwnedBy is the object of the runtime's lists that owns a process.
 func OwnedBy(f *Facts, o host.Owner) checks.Subject {
 	s := checks.Subject{PodUID: Clean(o.PodUID)}
 	named := func(p *crictl.Pod) {
@@ -45,22 +49,15 @@ func OwnedBy(f *Facts, o host.Owner) checks.Subject {
 			s.Namespace, s.Pod, s.PodUID = Clean(p.Namespace), Clean(p.Name), Clean(p.UID)
 		}
 	}
-	if f.Measurement == nil {
-		return s
-	}
-	if l := f.Measurement.Sandboxes; l != nil {
-		for _, b := range l.Sandboxes {
-			if o.ObjectID != "" && b.ID == o.ObjectID || o.PodUID != "" && b.Pod != nil && b.Pod.UID == o.PodUID {
-				named(b.Pod)
-			}
+	for _, b := range sandboxesOf(f) {
+		if o.ObjectID != "" && b.ID == o.ObjectID || o.PodUID != "" && b.Pod != nil && b.Pod.UID == o.PodUID {
+			named(b.Pod)
 		}
 	}
-	if l := f.Measurement.Containers; l != nil {
-		for _, c := range l.Containers {
-			if o.ObjectID != "" && c.ID == o.ObjectID {
-				named(c.Pod)
-				s.Name = Clean(c.Name)
-			}
+	for _, c := range containersOf(f) {
+		if o.ObjectID != "" && c.ID == o.ObjectID {
+			named(c.Pod)
+			s.Name = Clean(c.Name)
 		}
 	}
 	return s
@@ -94,23 +91,4 @@ func OwnerSuffix(f *Facts, o host.Owner) string {
 		return " of " + l
 	}
 	return ""
-}
-
-// SilentMount reports whether any look at the file systems of this run did not come back.
-func (n *Node) SilentMount() bool {
-	return slices.ContainsFunc(n.Mounts.Value.Probed, func(m host.Mount) bool { return m.Hung }) ||
-		slices.ContainsFunc(n.Spaces.Value, func(s host.Space) bool { return s.Hung }) || n.silentDisk()
-}
-
-// silentDisk reports whether a write did not end in time.
-func (n *Node) silentDisk() bool {
-	return slices.ContainsFunc(n.Writes.Value, func(w host.Writes) bool { return w.Hung })
-}
-
-// IsStatic reports whether the kubelet has the pod of an inspection from a file or a URL, not from the API server.
-func IsStatic(f *Facts, i plegbench.Inspection) bool {
-	list := f.Measurement.Sandboxes
-	return list != nil && slices.ContainsFunc(list.Sandboxes, func(s crictl.PodSandbox) bool {
-		return s.ID == i.SandboxID && s.ConfigSource != "" && s.ConfigSource != "api"
-	})
 }

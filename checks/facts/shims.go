@@ -8,29 +8,31 @@ import (
 	"github.com/kdiag/kdiag/checks/host"
 	"github.com/kdiag/kdiag/crictl"
 	"github.com/kdiag/kdiag/journal/signature"
+	"github.com/kdiag/kdiag/plegbench"
 )
 
 // ShimSettled is the age from which a shim and its sandbox must know of each other: the lists and the processes are
 // not read at the same moment, and a sandbox takes seconds to set up.
 const ShimSettled = 2 * time.Minute
 
-// stoppedShims returns the shims that a signal or a tracer stopped, but for those of another runtime.
-func stoppedShims(f *Facts) []host.Process {
-	return slices.DeleteFunc(slices.Clone(f.Shims.EveryStopped),
-		func(p host.Process) bool { return IsForeignShim(f, p) })
-}
-
-// everyStoppedShim returns those of other runtimes as well.
-func everyStoppedShim(f *Facts) []host.Process {
-	n := f.Seen
-	var out []host.Process
+// deriveShims works out which shims are stopped, and where shims and lists do not agree.
+func deriveShims(f *Facts) {
+	s, n, m := &f.Shims, f.Seen, f.Measurement
+	s.Comparable = f.HostMissing == "" && f.Calls.Connected && f.Calls.BothLists && !f.Target.Simulated &&
+		!f.Target.OtherEndpoint && m.Sandboxes != nil && m.Containers != nil && m.Sandboxes.Complete &&
+		m.Containers.Complete
 	for _, p := range slices.Concat(n.Tasks.Value.Stopped, ProcessesOf(f, host.RoleShim)) {
-		known := slices.ContainsFunc(out, func(o host.Process) bool { return o.PID == p.PID })
+		known := slices.ContainsFunc(s.EveryStopped, func(o host.Process) bool { return o.PID == p.PID })
 		if n.Tasks.OK && p.Role == host.RoleShim && IsStopped(&p) && !known {
-			out = append(out, p)
+			s.EveryStopped = append(s.EveryStopped, p)
 		}
 	}
-	return out
+	s.Stopped = filter(s.EveryStopped, func(p host.Process) bool { return !IsForeignShim(f, p) })
+	s.Gap, s.Compared = shimGap(f)
+	s.Culprits = ShimGap{
+		Orphans:  filter(s.Gap.Orphans, func(p host.Process) bool { return IsNamedBad(f, p.ObjectID) }),
+		Shimless: filter(s.Gap.Shimless, func(b crictl.PodSandbox) bool { return IsNamedBad(f, b.ID) }),
+	}
 }
 
 // IsForeignShim reports whether a shim serves what the runtime that was asked does not list, without anything that
@@ -40,23 +42,10 @@ func IsForeignShim(f *Facts, p host.Process) bool {
 		!IsListed(f, p.ObjectID) && !IsNamedBad(f, p.ObjectID)
 }
 
-// listsCompare reports whether the lists are whole, and of the runtime that the shims of this host can be held against.
-func listsCompare(f *Facts) bool {
-	if f.Target.Simulated || f.HostMissing != "" || !f.Calls.Connected || f.Target.OtherEndpoint {
-		return false
-	}
-	m := f.Measurement
-	return m.Sandboxes != nil && m.Containers != nil && m.Sandboxes.Complete && m.Containers.Complete &&
-		f.Calls.BothLists
-}
-
 // IsListed reports whether the runtime lists a sandbox or container of an id.
 func IsListed(f *Facts, id string) bool {
-	m := f.Measurement
-	return m != nil && (m.Sandboxes != nil && slices.ContainsFunc(m.Sandboxes.Sandboxes,
-		func(s crictl.PodSandbox) bool { return s.ID == id }) ||
-		m.Containers != nil && slices.ContainsFunc(m.Containers.Containers,
-			func(c crictl.Container) bool { return c.ID == id }))
+	return slices.ContainsFunc(sandboxesOf(f), func(s crictl.PodSandbox) bool { return s.ID == id }) ||
+		slices.ContainsFunc(containersOf(f), func(c crictl.Container) bool { return c.ID == id })
 }
 
 // A ShimGap is where the processes of the host and the lists of the runtime do not agree.
@@ -69,24 +58,16 @@ type ShimGap struct {
 // without any process, and a shim of each container: there only shims of one object each are compared.
 func shimGap(f *Facts) (ShimGap, bool) {
 	var g ShimGap
-	m, shims := f.Measurement, ProcessesOf(f, host.RoleShim)
+	shims := ProcessesOf(f, host.RoleShim)
 	if !f.Shims.Comparable || len(shims) == 0 {
 		return g, false
-	}
-	listed := map[string]bool{}
-	for _, s := range m.Sandboxes.Sandboxes {
-		listed[s.ID] = true
-	}
-	for _, c := range m.Containers.Containers {
-		listed[c.ID] = true
 	}
 	served, matches := map[string]bool{}, 0
 	for _, p := range shims {
 		served[p.ObjectID] = true
-		switch {
-		case listed[p.ObjectID]:
+		if IsListed(f, p.ObjectID) {
 			matches++
-		case p.ObjectID != "" && AgeOf(f, p) >= ShimSettled:
+		} else if p.ObjectID != "" && AgeOf(f, p) >= ShimSettled {
 			g.Orphans = append(g.Orphans, p)
 		}
 	}
@@ -94,7 +75,7 @@ func shimGap(f *Facts) (ShimGap, bool) {
 		return g, len(g.Orphans) > 0
 	}
 	ready := 0
-	for _, s := range m.Sandboxes.Sandboxes {
+	for _, s := range sandboxesOf(f) {
 		if s.State != crictl.SandboxReady || f.Now.Sub(time.Unix(0, s.CreatedAt)) < ShimSettled {
 			continue
 		}
@@ -119,22 +100,9 @@ func IsNamedBad(f *Facts, id string) bool {
 			}
 		}
 	}
-	for _, i := range f.Sweep.Made {
-		if (i.ID == id || i.SandboxID == id) && (isHung(i) || IsFailed(i)) {
-			return true
-		}
-	}
-	return false
-}
-
-// gapCulprits returns what the comparison finds and something else confirms.
-func gapCulprits(f *Facts) ShimGap {
-	g, _ := f.Shims.Gap, f.Shims.Compared
-	g.Orphans = slices.DeleteFunc(slices.Clone(g.Orphans),
-		func(p host.Process) bool { return !IsNamedBad(f, p.ObjectID) })
-	g.Shimless = slices.DeleteFunc(slices.Clone(g.Shimless),
-		func(s crictl.PodSandbox) bool { return !IsNamedBad(f, s.ID) })
-	return g
+	return slices.ContainsFunc(f.Sweep.Made, func(i plegbench.Inspection) bool {
+		return (i.ID == id || i.SandboxID == id) && (isHung(i) || IsFailed(i))
+	})
 }
 
 // OwnerOf is the owner of one of the runtime's processes.

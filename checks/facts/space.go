@@ -4,8 +4,9 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
+
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/host"
@@ -14,13 +15,12 @@ import (
 
 // A Shortage is a file system that is short of space, or of inodes.
 type Shortage struct {
-	Space  host.Space
-	Signal string // the kubelet's eviction signal that it is below; empty for none
-	Below  string // the threshold as the settings write it
-	Full   bool   // nothing to speak of is left, or a write was refused
-	Err    string // what a write got
-	// Written says that timed writes went through all the same.
-	Written bool
+	Space   host.Space
+	Signal  string // the kubelet's eviction signal that it is below; empty for none
+	Below   string // the threshold as the settings write it
+	Full    bool   // nothing to speak of is left, or a write was refused
+	Err     string // what a write got
+	Written bool   // timed writes went through all the same
 }
 
 // Severity of a full file system that the node needs is critical: nothing can be started there. Below a threshold the
@@ -32,7 +32,7 @@ func (s Shortage) Severity() checks.Severity {
 	return checks.Warning
 }
 
-// Name says which file system it is: of /var/lib/containerd (/dev/sdb on /data).
+// Name names the file system: /var/lib/containerd (/dev/sdb on /data).
 func (s Shortage) Name() string {
 	folder := s.Space.Mount
 	if sorted := byRole(s.Space.Folders); len(sorted) > 0 {
@@ -44,22 +44,29 @@ func (s Shortage) Name() string {
 	return fmt.Sprintf("%s (%s on %s)", Clean(folder), Clean(s.Space.Source), Clean(s.Space.Mount))
 }
 
-// Left says what is left of space or inodes.
+// Left is how much of space or inodes is left.
 func (s Shortage) Left(inodes bool) string {
 	if inodes {
 		return fmt.Sprintf("%s of %s inodes are free (%s)", units.Number(s.Space.InodesFree),
-			units.Number(s.Space.Inodes), rest(s.Space.InodesFree, s.Space.Inodes))
+			units.Number(s.Space.Inodes), units.Percent(Share(s.Space.InodesFree, s.Space.Inodes)))
 	}
 	return fmt.Sprintf("%s of %s are free (%s)", units.Size(s.Space.Free), units.Size(s.Space.Size),
-		rest(s.Space.Free, s.Space.Size))
+		units.Percent(Share(s.Space.Free, s.Space.Size)))
 }
 
-// rest writes which share is left, and none as none.
-func rest(free, total uint64) string {
-	if s := Share(free, total); s == 0 || s >= 0.0005 {
-		return units.Percent(s)
+// Subject names the file system as a culprit.
+func (s Shortage) Subject() checks.Subject {
+	return checks.Subject{Kind: "Filesystem", ID: Clean(s.Space.Source), Name: Clean(cmp.Or(s.Space.Mount, s.Name()))}
+}
+
+// Folder is the folder to look below: that which the node needs most.
+func (s Shortage) Folder() string {
+	for _, f := range append(byRole(s.Space.Folders), host.Folder{Path: s.Space.Mount}) {
+		if SafePath.MatchString(f.Path) {
+			return f.Path
+		}
 	}
-	return "under 0.1 %"
+	return "/var"
 }
 
 // shortages returns the file systems that are short of space or of inodes, the full ones first. One that cannot be
@@ -67,7 +74,6 @@ func rest(free, total uint64) string {
 func shortages(f *Facts, inodes bool) []Shortage {
 	var out []Shortage
 	for _, s := range f.Seen.Spaces.Value {
-		s.Folders = ofRuntime(f, s.Folders)
 		total, free := s.Size, s.Free
 		if inodes {
 			total, free = s.Inodes, s.InodesFree
@@ -83,19 +89,11 @@ func shortages(f *Facts, inodes bool) []Shortage {
 	}
 	out = addRefused(f, out, inodes)
 	slices.SortStableFunc(out, func(a, b Shortage) int {
-		if a.Severity() != b.Severity() {
-			return cmp.Compare(a.Severity(), b.Severity()) // critical comes before warning
-		}
-		return cmp.Compare(Share(a.Space.Free, a.Space.Size), Share(b.Space.Free, b.Space.Size))
+		return cmp.Or(cmp.Compare(a.Severity(), b.Severity()), // critical comes before warning
+			cmp.Compare(Share(a.Space.Free, a.Space.Size), Share(b.Space.Free, b.Space.Size)))
 	})
 	return out
 }
-
-// shortOfSpace returns the file systems that are short of space, the full ones first.
-func shortOfSpace(f *Facts) []Shortage { return shortages(f, false) }
-
-// shortOfInodes returns the file systems that are short of inodes, the full ones first.
-func shortOfInodes(f *Facts) []Shortage { return shortages(f, true) }
 
 // ShortOf returns the file systems that are short of space or of inodes.
 func ShortOf(f *Facts, inodes bool) []Shortage {
@@ -103,17 +101,6 @@ func ShortOf(f *Facts, inodes bool) []Shortage {
 		return f.Disk.ShortInodes
 	}
 	return f.Disk.Short
-}
-
-// ofRuntime leaves out the folders of other runtimes than the one that was asked: no kubelet watches that of docker's
-// containerd beside its own.
-func ofRuntime(f *Facts, folders []host.Folder) []host.Folder {
-	d := f.Target.Daemon
-	asked := func(o host.Folder) bool { return o.PID == d.PID }
-	if d.PID == 0 || d.Guessed || !slices.ContainsFunc(f.Seen.Folders.Value, asked) {
-		return folders
-	}
-	return slices.DeleteFunc(slices.Clone(folders), func(o host.Folder) bool { return o.PID != 0 && !asked(o) })
 }
 
 // lacksSpaceForInodes reports whether a file system that makes its inodes out of free space (XFS) has none left of
@@ -132,28 +119,22 @@ func isFull(f *Facts, inodes bool, free, total uint64) bool {
 	return free < min(uint64(l.FullShare*float64(total)), least) || free == 0
 }
 
-// evictionOf returns the eviction signal of the kubelet that a file system is below, with its threshold. A tmpfs is
-// none of those that the kubelet watches, and where no kubelet runs nobody evicts.
-func evictionOf(f *Facts, s host.Space, inodes bool, free, total uint64) (string, string) {
-	if f.Seen.Settings.Skipped || s.Type == "tmpfs" || s.Type == "ramfs" {
+// evictionOf returns the eviction signal of the kubelet that a file system is below, with its threshold. The kubelet
+// watches no tmpfs, and where no kubelet runs nobody evicts. nodefs is the file system of --root-dir alone
+// (RootFsInfo in pkg/kubelet/cadvisor), whatever else lies elsewhere.
+func evictionOf(f *Facts, s host.Space, inodes bool, free, total uint64) (signal, threshold string) {
+	if f.Seen.Settings.Skipped || s.Type == "tmpfs" {
 		return "", ""
 	}
 	word := ".available"
 	if inodes {
 		word = ".inodesFree"
 	}
+	signals := map[string]string{host.FolderRuntime: "imagefs", host.FolderKubelet: "nodefs"}
 	for _, folder := range byRole(s.Folders) {
-		signal := "nodefs" + word
-		switch folder.Role {
-		case host.FolderRuntime:
-			signal = "imagefs" + word
-		case host.FolderKubelet:
-		// nodefs is the file system of --root-dir alone (RootFsInfo in pkg/kubelet/cadvisor), whatever else lies elsewhere
-		default:
-			continue
-		}
-		if least, written := EvictionBelow(f, signal, total); free < least {
-			return signal, written
+		fs, watched := signals[folder.Role]
+		if least, written := EvictionBelow(f, fs+word, total); watched && free < least {
+			return fs + word, written
 		}
 	}
 	return "", ""
@@ -166,75 +147,53 @@ func EvictionBelow(f *Facts, signal string, total uint64) (uint64, string) {
 	if slices.Contains(settings.EvictionOff, signal) {
 		return 0, ""
 	}
-	if written, ok := settings.EvictionHard[signal]; ok || len(settings.EvictionHard) > 0 {
+	if len(settings.EvictionHard) > 0 {
+		written := settings.EvictionHard[signal]
 		return Amount(written, total), Clean(written)
+	}
+	if signal == "memory.available" {
+		return l.MemoryAvailable, units.Size(l.MemoryAvailable)
 	}
 	part := map[string]float64{
 		"nodefs.available": l.NodefsAvailable, "imagefs.available": l.ImagefsAvailable,
 		"nodefs.inodesFree": l.NodefsInodes, "imagefs.inodesFree": l.ImagefsInodes,
 	}[signal]
-	if signal == "memory.available" {
-		return l.MemoryAvailable, units.Size(l.MemoryAvailable)
-	}
 	return uint64(part * float64(total)), units.Percent(part)
 }
 
-// Amount reads a threshold of the kubelet's settings: a percentage of the total, or a quantity such as 100Mi; 0 when
-// it is neither.
+// Amount reads a threshold of the kubelet's settings as the kubelet does: a percentage of the total, or a quantity
+// such as 100Mi; 0 when it is neither.
 func Amount(written string, total uint64) uint64 {
-	factor := 1.0
-	s := strings.TrimSpace(written)
-	for _, unit := range []struct {
-		suffix string
-		factor float64
-	}{
-		{"%", float64(total) / 100},
-		{"Ki", 1 << 10},
-		{"Mi", 1 << 20},
-		{"Gi", 1 << 30},
-		{"Ti", 1 << 40},
-		{"Pi", 1 << 50},
-		{"k", 1e3},
-		{"M", 1e6},
-		{"G", 1e9},
-		{"T", 1e12},
-		{"P", 1e15},
-	} {
-		if number, ok := strings.CutSuffix(s, unit.suffix); ok {
-			s, factor = number, unit.factor
-			break
-		}
+	number, percent := strings.CutSuffix(written, "%")
+	q, err := resource.ParseQuantity(number)
+	n := q.AsApproximateFloat64()
+	if percent {
+		n *= float64(total) / 100
 	}
-	n, err := strconv.ParseFloat(s, 64)
-	if err != nil || !(n > 0) || n*factor > 1<<62 {
+	if err != nil || n < 0 || n > 1<<62 {
 		return 0
 	}
-	return uint64(n * factor)
+	return uint64(n)
 }
 
 // addRefused adds the file systems on which a timed write found no room. Where the inodes are all used it is they
 // that are missing, though the kernel has one word for both.
 func addRefused(f *Facts, short []Shortage, inodes bool) []Shortage {
-	at := func(space host.Space) int {
-		return slices.IndexFunc(short, func(s Shortage) bool { return s.Space.Mount == space.Mount })
-	}
 	for _, w := range f.Seen.Writes.Value {
 		space := SpaceOf(f, w)
-		if i := at(space); i >= 0 && w.Err == "" && !w.Hung && len(w.Times) > 0 {
+		i := slices.IndexFunc(short, func(s Shortage) bool { return s.Space.Mount == space.Mount })
+		if i >= 0 && w.Err == "" && !w.Hung && len(w.Times) > 0 {
 			short[i].Written = true
 		}
-		if !Says(w.Err, "no space left on device", "disk quota exceeded") {
-			continue
-		}
-		if inodes != (space.Inodes > 0 && isFull(f, true, space.InodesFree, space.Inodes) &&
-			!lacksSpaceForInodes(f, space)) {
-			continue
-		}
-		if i := at(space); i >= 0 {
+		ofInodes := space.Inodes > 0 && isFull(f, true, space.InodesFree, space.Inodes) &&
+			!lacksSpaceForInodes(f, space)
+		switch {
+		case inodes != ofInodes || !Says(w.Err, "no space left on device", "disk quota exceeded"):
+		case i >= 0:
 			short[i].Full, short[i].Err = true, w.Err
-			continue
+		default:
+			short = append(short, Shortage{Space: space, Full: true, Err: w.Err})
 		}
-		short = append(short, Shortage{Space: space, Full: true, Err: w.Err})
 	}
 	return short
 }
@@ -243,26 +202,8 @@ func addRefused(f *Facts, short []Shortage, inodes bool) []Shortage {
 func SpaceOf(f *Facts, w host.Writes) host.Space {
 	for _, s := range f.Seen.Spaces.Value {
 		if s.Mount == w.Mount && w.Mount != "" || slices.Contains(s.Folders, w.Folder) {
-			s.Folders = ofRuntime(f, s.Folders)
 			return s
 		}
 	}
-	return host.Space{Folders: ofRuntime(f, []host.Folder{w.Folder}), Mount: w.Mount}
-}
-
-func (s Shortage) Subject() checks.Subject {
-	return checks.Subject{Kind: "Filesystem", ID: Clean(s.Space.Source), Name: Clean(cmp.Or(s.Space.Mount, s.Name()))}
-}
-
-// Folder is the folder to look below: that which the node needs most.
-func (s Shortage) Folder() string {
-	for _, f := range byRole(s.Space.Folders) {
-		if SafePath.MatchString(f.Path) {
-			return f.Path
-		}
-	}
-	if SafePath.MatchString(s.Space.Mount) {
-		return s.Space.Mount
-	}
-	return "/var"
+	return host.Space{Folders: []host.Folder{w.Folder}, Mount: w.Mount}
 }

@@ -1,6 +1,7 @@
 package facts
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,7 +12,7 @@ import (
 	"github.com/kdiag/kdiag/plegbench"
 )
 
-// MostNamed is how many of the largest heaps a report names.
+// MostNamed is how many of many a report names.
 const MostNamed = 3
 
 // The kinds of objects that a runtime holds.
@@ -20,7 +21,7 @@ const (
 	KindContainer = "Container"
 )
 
-// MaxRelated is the most further culprits that a cause lists; the evidence says how many more there are.
+// MaxRelated is the most further culprits that a cause lists; the evidence counts the others.
 const MaxRelated = 20
 
 // LongOCI is the age from which a runc at work is stuck: it creates, starts or deletes within a second or two.
@@ -76,20 +77,10 @@ func SubjectOf(f *Facts, i plegbench.Inspection) checks.Subject {
 
 // ProcessesServing returns the host's processes that serve one of the ids, OCI runtimes first, then by pid.
 func ProcessesServing(f *Facts, ids ...string) []host.Process {
-	var found []host.Process
-	for _, p := range f.Processes {
-		if p.ObjectID != "" && slices.Contains(ids, p.ObjectID) {
-			found = append(found, p)
-		}
-	}
+	found := filter(f.Processes,
+		func(p host.Process) bool { return p.ObjectID != "" && slices.Contains(ids, p.ObjectID) })
 	slices.SortStableFunc(found, func(a, b host.Process) int {
-		if (a.Role == host.RoleOCI) != (b.Role == host.RoleOCI) {
-			if a.Role == host.RoleOCI {
-				return -1
-			}
-			return 1
-		}
-		return a.PID - b.PID
+		return cmp.Or(first(a.Role == host.RoleOCI, b.Role == host.RoleOCI), a.PID-b.PID)
 	})
 	return found
 }
@@ -97,20 +88,16 @@ func ProcessesServing(f *Facts, ids ...string) []host.Process {
 // MainCulprit picks whom to name among hung inspections: the first, and the sandbox in place of its container where
 // both hang, since what holds a sandbox holds its containers too. The others follow in their order.
 func MainCulprit(hungs []plegbench.Inspection) (plegbench.Inspection, []plegbench.Inspection) {
-	first := 0
+	main := 0
 	if hungs[0].Kind == KindContainer {
-		for n, i := range hungs {
-			if i.Kind == KindSandbox && i.ID == hungs[0].SandboxID {
-				first = n
-			}
-		}
+		main = max(0, slices.IndexFunc(hungs, func(i plegbench.Inspection) bool {
+			return i.Kind == KindSandbox && i.ID == hungs[0].SandboxID
+		}))
 	}
-	rest := slices.Clone(hungs)
-	rest = slices.Delete(rest, first, first+1)
-	return hungs[first], rest
+	return hungs[main], slices.Delete(slices.Clone(hungs), main, main+1)
 }
 
-// Related lists further culprits, at most maxRelated.
+// Related lists further culprits, at most MaxRelated.
 func Related(f *Facts, rest []plegbench.Inspection) []checks.Subject {
 	var subjects []checks.Subject
 	for _, i := range rest[:min(len(rest), MaxRelated)] {
@@ -126,7 +113,7 @@ func IsConmon(p host.Process) bool { return strings.HasPrefix(p.Name, "conmon") 
 // ProcessLabel names a process: runc (pid 4720).
 func ProcessLabel(p host.Process) string { return fmt.Sprintf("%s (pid %d)", Clean(p.Name), p.PID) }
 
-// StateOf says a process's state and where it waits.
+// StateOf is a process's state and where it waits.
 func StateOf(p host.Process) string {
 	s := Clean(p.StateWord())
 	if p.Wchan != "" && p.Wchan != "0" {
@@ -140,12 +127,7 @@ func StateOf(p host.Process) string {
 
 // OldProcesses returns the processes of a role that have been running for at least d, the oldest first.
 func OldProcesses(f *Facts, role host.Role, d time.Duration) []host.Process {
-	var old []host.Process
-	for _, p := range ProcessesOf(f, role) {
-		if AgeOf(f, p) >= d {
-			old = append(old, p)
-		}
-	}
+	old := filter(f.Processes, func(p host.Process) bool { return p.Role == role && AgeOf(f, p) >= d })
 	slices.SortStableFunc(old, func(a, b host.Process) int { return a.Started.Compare(b.Started) })
 	return old
 }

@@ -9,37 +9,34 @@ import (
 	"github.com/kdiag/kdiag/plegbench"
 )
 
-// inspections returns the status calls that were made, without those cut short.
-func inspections(f *Facts) []plegbench.Inspection {
-	if f.Measurement == nil {
-		return nil
+// deriveSweep works out what became of the status calls.
+func deriveSweep(f *Facts) {
+	s := &f.Sweep
+	if m := f.Measurement; m != nil {
+		s.Made = m.Sweep.Inspections
+		cut := func(i plegbench.Inspection) bool { return i.Call.Code == "" || i.Call.Code == crictl.Canceled }
+		if slices.ContainsFunc(s.Made, cut) { // usually not: without a copy of what may be a hundred thousand
+			s.Made = slices.DeleteFunc(slices.Clone(s.Made), cut)
+		}
 	}
-	cut := func(i plegbench.Inspection) bool { return i.Call.Code == "" || i.Call.Code == crictl.Canceled }
-	all := f.Measurement.Sweep.Inspections
-	if !slices.ContainsFunc(all, cut) {
-		return all // the usual case, without a copy of what may be a hundred thousand
+	s.Answered = count(s.Made, IsAnswered)
+	s.Hung = InspectionsThat(f, isHung)
+	s.Failed = InspectionsThat(f, IsFailed)
+	s.Refused = InspectionsThat(f, IsRefused)
+	s.Running = sweepCounts(f)
+	if f.Summary != nil {
+		s.Summary = f.Summary.Sweep
 	}
-	return slices.DeleteFunc(slices.Clone(all), cut)
+	if s.Summary != nil && s.Summary.P50Seconds != nil {
+		s.Median, s.Timed = units.ToDuration(*s.Summary.P50Seconds), true
+	}
+	f.Calls.Gone, f.Calls.WentAway = wentAway(f)
 }
 
 // InspectionsThat returns the made status calls for which ok is true.
 func InspectionsThat(f *Facts, ok func(plegbench.Inspection) bool) []plegbench.Inspection {
-	var some []plegbench.Inspection
-	for _, i := range f.Sweep.Made {
-		if ok(i) {
-			some = append(some, i)
-		}
-	}
-	return some
+	return filter(f.Sweep.Made, ok)
 }
-
-func hungInspections(f *Facts) []plegbench.Inspection { return InspectionsThat(f, isHung) }
-
-func failedInspections(f *Facts) []plegbench.Inspection { return InspectionsThat(f, IsFailed) }
-
-func refusedInspections(f *Facts) []plegbench.Inspection { return InspectionsThat(f, IsRefused) }
-
-func goneInspections(f *Facts) []plegbench.Inspection { return InspectionsThat(f, isNotFound) }
 
 // isHung reports whether an inspection missed its deadline.
 func isHung(i plegbench.Inspection) bool { return i.Call.Hung() }
@@ -71,32 +68,39 @@ const (
 	leastForGone = 2 // one object may always have ended
 )
 
-// A SweepCounts is what became of the status calls about running containers and ready sandboxes.
+// SweepCounts is what became of the status calls about running containers and ready sandboxes.
 type SweepCounts struct {
 	All, Asked, Answered, Gone int
 }
 
 // Disagrees reports whether too many of the objects that the newest lists call running are not found by their id.
 func (r SweepCounts) Disagrees() bool {
-	if r.Gone < leastForGone {
-		return false
-	}
-	return r.Gone == r.Asked || r.Gone > fewGone && float64(r.Gone) > shareOfGone*float64(r.Asked)
+	return r.Gone >= leastForGone &&
+		(r.Gone == r.Asked || r.Gone > fewGone && float64(r.Gone) > shareOfGone*float64(r.Asked))
 }
 
-// Disagreement says that lists and statuses disagree.
+// Disagreement is the sentence that lists and statuses disagree.
 func (r SweepCounts) Disagreement() string {
 	return fmt.Sprintf("lists and statuses disagree: %s of %s that run by the lists %s not found by id",
 		units.Number(r.Gone), units.Count(r.Asked, "object"), units.Plural(r.Gone, "is", "are"))
 }
 
-// seenRunning counts the status calls about what the newest lists call running or ready.
-func seenRunning(f *Facts) SweepCounts {
-	m := f.Measurement
-	var all SweepCounts
-	if m == nil {
-		return all
+// Problems lists what stands between these figures and a healthy node.
+func (r SweepCounts) Problems() []string {
+	var lines []string
+	if n := r.All - r.Answered - r.Gone; n > 0 {
+		lines = append(lines, fmt.Sprintf("the status of %s of %s that run was not asked or not answered",
+			units.Number(n), units.Count(r.All, "object")))
 	}
+	if r.Disagrees() {
+		lines = append(lines, r.Disagreement())
+	}
+	return lines
+}
+
+// sweepCounts counts the status calls about what the newest lists call running or ready.
+func sweepCounts(f *Facts) SweepCounts {
+	var all SweepCounts
 	asked := map[string]plegbench.Inspection{}
 	for _, i := range f.Sweep.Made {
 		asked[i.ID] = i
@@ -104,29 +108,41 @@ func seenRunning(f *Facts) SweepCounts {
 	note := func(id string) {
 		all.All++
 		i, ok := asked[id]
-		switch {
-		case !ok:
+		if !ok {
 			return
-		case IsAnswered(i):
-			all.Answered++
-		case isNotFound(i):
-			all.Gone++
 		}
 		all.Asked++
-	}
-	if m.Sandboxes != nil {
-		for _, s := range m.Sandboxes.Sandboxes {
-			if s.State == crictl.SandboxReady {
-				note(s.ID)
-			}
+		if IsAnswered(i) {
+			all.Answered++
+		} else if isNotFound(i) {
+			all.Gone++
 		}
 	}
-	if m.Containers != nil {
-		for _, c := range m.Containers.Containers {
-			if c.State == crictl.ContainerRunning {
-				note(c.ID)
-			}
+	for _, s := range sandboxesOf(f) {
+		if s.State == crictl.SandboxReady {
+			note(s.ID)
+		}
+	}
+	for _, c := range containersOf(f) {
+		if c.State == crictl.ContainerRunning {
+			note(c.ID)
 		}
 	}
 	return all
+}
+
+// sandboxesOf returns the sandboxes of the newest list, none when it did not come.
+func sandboxesOf(f *Facts) []crictl.PodSandbox {
+	if f.Measurement == nil || f.Measurement.Sandboxes == nil {
+		return nil
+	}
+	return f.Measurement.Sandboxes.Sandboxes
+}
+
+// containersOf returns the containers of the newest list, none when it did not come.
+func containersOf(f *Facts) []crictl.Container {
+	if f.Measurement == nil || f.Measurement.Containers == nil {
+		return nil
+	}
+	return f.Measurement.Containers.Containers
 }

@@ -2,8 +2,6 @@ package facts
 
 import (
 	"cmp"
-	"errors"
-	"fmt"
 	"path"
 	"slices"
 	"strconv"
@@ -15,34 +13,121 @@ import (
 	"github.com/kdiag/kdiag/crictl"
 )
 
-// wentAway returns the call that found the runtime gone, if nothing was answered after it.
-func wentAway(f *Facts) (crictl.Call, bool) {
-	if !f.Calls.Connected {
-		return crictl.Call{}, false
+// deriveTarget works out what is asked, and what runs behind it.
+func deriveTarget(f *Facts) {
+	t := &f.Target
+	t.Simulated = f.Runtime.EndpointSource == string(crictl.SourceSimulated)
+	if f.Node != nil && !t.Simulated { // where the runtime is kdiag's own, this host is not its node
+		f.Seen = f.Node
 	}
-	gone, found := CallError(f, crictl.Unavailable, "connection refused", "no such file", "reading from server",
-		"transport is closing",
-		"connection reset", "broken pipe", "eof")
-	if !found {
-		return crictl.Call{}, false
+	if f.Measurement != nil {
+		state := f.Measurement.Connect.State
+		t.NobodyServes = state == crictl.ConnectSilent || state == crictl.ConnectBacklogged
 	}
-	for c := range EveryCall(f) {
-		if c.OK() && c.Start.Add(c.Elapsed).After(gone.Start.Add(gone.Elapsed)) {
-			return crictl.Call{}, false
-		}
+	// A process that is no runtime by its name, and did not answer as one either.
+	if p := f.Peer; p != nil && p.PID > 1 && p.Role != host.RoleRuntime && p.Role != host.RoleKubelet &&
+		!f.RPC[RPCVersion].Outcome.Alive() {
+		t.OtherProcess = p
 	}
-	return gone, true
+	e := f.Runtime.Endpoint
+	t.SocketPath = Clean(strings.TrimPrefix(e, "unix://"))
+	t.RestartsKubelet = strings.Contains(e, "/k3s/") || strings.Contains(e, "/k0s/")
+	t.OtherEndpoint = otherEndpoint(f)
+	t.WrongSocket = t.OtherEndpoint && f.Runtime.EndpointSource != string(crictl.SourceFlag)
+	t.Name = runtimeName(f)
+	t.Unit = runtimeUnit(f)
+	t.Daemon = daemon(f)
+	t.NoSystemd = f.NoSystemd && !t.Simulated || f.Seen.Systemd.Skipped && f.Seen.Systemd.Missing == NoSystemd
+	u := f.Seen.Systemd.Value.Runtime
+	if u != nil && u.Load != "not-found" && (t.Unit == "" ||
+		slices.Contains(strings.Fields(t.Unit), strings.TrimSuffix(u.Name, ".service"))) {
+		t.RuntimeUnit = u
+	}
+	f.Agent.Unit = f.Seen.Systemd.Value.Kubelet
+	t.KubeletUnit = kubeletUnit(f)
 }
 
-// runtimeUnitSeen returns the unit of the runtime that was asked, as systemd describes it; nil when it is another
-// runtime's, or there is none.
-func runtimeUnitSeen(f *Facts) *host.Unit {
-	u := f.Seen.Systemd.Value.Runtime
-	if u == nil || u.Load == "not-found" || f.Target.Unit != "" &&
-		!slices.Contains(strings.Fields(f.Target.Unit), strings.TrimSuffix(u.Name, ".service")) {
-		return nil
+// The units of docker, whose restart ends containers, and of cri-dockerd, whose restart does not.
+const (
+	UnitDocker      = "docker"
+	UnitCRIDocker   = "cri-docker"
+	UnitsCRIDockerd = UnitDocker + " " + UnitCRIDocker
+)
+
+// A layout is how a runtime is set up on a node.
+type layout struct {
+	endpoint string // part of its endpoint
+	reported string // part of the name that it reports, in lower case; empty for none
+	name     string
+	unit     string // quoted where it is a pattern
+	folder   string // of its data
+}
+
+// layouts are the known ones. The first that fits counts.
+var layouts = []layout{
+	{"/k3s/", "", "containerd", "'k3s*' 'rke2-*'", "/var/lib/rancher"},
+	{"/k0s/", "", "containerd", "'k0s*'", "/var/lib/k0s"},
+	{"microk8s", "", "containerd", "snap.microk8s.daemon-containerd", "/var/snap/microk8s/common"},
+	{"cri-dockerd", "docker", "cri-dockerd", UnitsCRIDockerd, "/var/lib/docker"},
+	{"crio", "cri-o", "CRI-O", "crio", "/var/lib/containers"},
+	{"/docker/", "", "containerd", UnitDocker, "/var/lib/docker"},
+	{"containerd", "containerd", "containerd", "containerd", "/var/lib/containerd"},
+}
+
+// layoutOf returns how the runtime is set up, by its endpoint and, where it is given, the name that it reports.
+func layoutOf(f *Facts, reported string) layout {
+	i := slices.IndexFunc(layouts, func(l layout) bool {
+		return strings.Contains(f.Runtime.Endpoint, l.endpoint) ||
+			l.reported != "" && strings.Contains(reported, l.reported)
+	})
+	if i < 0 {
+		return layout{}
 	}
-	return u
+	return layouts[i]
+}
+
+// runtimeName names the runtime: as it reports itself, else by its socket.
+func runtimeName(f *Facts) string {
+	name := f.Runtime.Name
+	if f.Measurement != nil && f.Measurement.Version != nil {
+		name = cmp.Or(name, f.Measurement.Version.RuntimeName)
+	}
+	return Clean(cmp.Or(name, layoutOf(f, "").name, "the runtime"))
+}
+
+// runtimeUnit names the systemd unit of the runtime; empty when it is not known. k3s runs the kubelet inside itself,
+// RKE2 beside itself, on the same socket.
+func runtimeUnit(f *Facts) string {
+	if f.Target.OtherProcess != nil || f.Target.OtherEndpoint && !crictl.IsWellKnown(f.Runtime.Endpoint) {
+		return "" // no unit of the usual names runs what listens there
+	}
+	l := layoutOf(f, strings.ToLower(f.Runtime.Name))
+	switch {
+	case l.endpoint == "" && f.Target.Simulated:
+		return "containerd" // the embedded runtime plays it unless a scenario has another name
+	case l.endpoint != "/k3s/" || f.Kubelet == nil:
+		return l.unit
+	case strings.HasPrefix(f.Kubelet.Name, "k3s-agent"):
+		return "k3s-agent"
+	case strings.HasPrefix(f.Kubelet.Name, "k3s"):
+		return "k3s"
+	}
+	return "'rke2-*'"
+}
+
+// RootFolder is where the runtime keeps its data, often on its own disk; empty when it is not known.
+func RootFolder(f *Facts) string {
+	at := f.Target.Daemon
+	for _, d := range f.Seen.Folders.Value {
+		if d.Role == host.FolderRuntime && d.PID == at.PID && at.PID != 0 && !at.Guessed &&
+			SafePath.MatchString(d.Path) {
+			return d.Path
+		}
+	}
+	if f.Target.Unit == "" {
+		return ""
+	}
+	return cmp.Or(layoutOf(f, strings.ToLower(f.Runtime.Name)).folder, "/var/lib/containerd")
 }
 
 // NamedTTRPC reports whether the socket that a person named is containerd's for its shims, which lies beside the one
@@ -53,8 +138,8 @@ func NamedTTRPC(f *Input) bool {
 		(source == crictl.SourceFlag || source == crictl.SourceEnv)
 }
 
-// CRISocketBeside says where the CRI socket is of which this is the ttrpc socket: containerd names that one after it
-// unless it is told otherwise (services/server/config in containerd).
+// CRISocketBeside names the CRI socket of which this is the ttrpc socket: containerd names that one after it unless
+// it is configured otherwise (services/server/config in containerd).
 func CRISocketBeside(endpoint string) string {
 	if cri, ok := strings.CutSuffix(endpoint, ".ttrpc"); ok {
 		return "its CRI socket is " + Clean(cri)
@@ -71,84 +156,57 @@ type Daemon struct {
 	Unit    string        // systemd's name for it, safe to paste; empty when not known
 }
 
-// daemon finds the process behind the socket: the one that the socket names, else a stopped runtime daemon, else the
-// only one there is. Pid 1 holds sockets for others (socket activation) and is never the runtime.
+// daemon finds the process behind the socket: the one that the socket names, else a runtime daemon that is stopped or
+// asleep, else the only one there is. Pid 1 holds sockets for others (socket activation) and is never the runtime.
 func daemon(f *Facts) Daemon {
 	d := Daemon{Label: f.Target.Name, Unit: f.Target.Unit}
 	if f.Target.Simulated {
 		return d // it lives in kdiag's own process
 	}
-	peer := 0
 	if f.Measurement != nil && f.Measurement.Connect.PeerPID > 1 {
-		peer = f.Measurement.Connect.PeerPID
+		d.PID = f.Measurement.Connect.PeerPID
 	}
-	for i := range f.Processes {
-		if peer != 0 && f.Processes[i].PID == peer {
-			d.Process = &f.Processes[i]
-		}
-	}
-	if d.Process == nil && f.Peer != nil && f.Peer.PID == peer {
-		d.Process = f.Peer
-	}
-	if d.Process == nil && peer == 0 {
+	if d.PID == 0 {
 		d.Process = likelyDaemon(f)
 		d.Guessed = d.Process != nil
+	} else if i := slices.IndexFunc(f.Processes, func(p host.Process) bool { return p.PID == d.PID }); i >= 0 {
+		d.Process = &f.Processes[i]
+	} else if f.Peer != nil && f.Peer.PID == d.PID {
+		d.Process = f.Peer
 	}
-	switch {
-	case d.Process != nil:
-		d.PID = d.Process.PID
-		d.Label = Clean(d.Process.Name) + " (pid " + strconv.Itoa(d.PID) + ")"
-	case peer != 0:
-		d.PID = peer
-		d.Label += " (pid " + strconv.Itoa(peer) + ")"
+	if d.Process != nil {
+		d.PID, d.Label = d.Process.PID, ProcessLabel(*d.Process)
+	} else if d.PID != 0 {
+		d.Label += " (pid " + strconv.Itoa(d.PID) + ")"
 	}
 	return d
 }
 
-// otherProcess returns the process that holds the socket if it is not a runtime: neither its name is one's, nor did it
-// answer as one.
-func otherProcess(f *Facts) *host.Process {
-	p := f.Peer
-	if p == nil || p.PID <= 1 || p.Role == host.RoleRuntime || p.Role == host.RoleKubelet ||
-		f.RPC[RPCVersion].Outcome.Alive() {
-		return nil
-	}
-	return p
-}
-
-// NotRuntime says that the process behind the socket is no runtime; empty when it is one, or not known.
-func NotRuntime(f *Facts) string {
-	switch name := f.Target.Name; {
-	case f.Target.OtherProcess == nil:
-		return ""
-	case name == "the runtime":
-		return "it is no runtime that kdiag knows"
-	default:
-		return "it is not " + name
-	}
-}
-
 // likelyDaemon returns the runtime daemon when the socket names none.
 func likelyDaemon(f *Facts) *host.Process {
-	var daemons []*host.Process
-	for i := range f.Processes {
-		if f.Processes[i].Role == host.RoleRuntime {
-			daemons = append(daemons, &f.Processes[i])
-		}
+	daemons := ProcessesOf(f, host.RoleRuntime)
+	i := slices.IndexFunc(daemons, func(p host.Process) bool { return IsStopped(&p) || IsUninterruptible(&p) })
+	if i < 0 && len(daemons) != 1 {
+		return nil
 	}
-	for _, wanted := range []func(*host.Process) bool{IsStopped, IsUninterruptible} {
-		if i := slices.IndexFunc(daemons, wanted); i >= 0 {
-			return daemons[i]
-		}
-	}
-	if len(daemons) == 1 {
-		return daemons[0]
-	}
-	return nil
+	return &daemons[max(i, 0)]
 }
 
+// NotRuntime is the remark that the process behind the socket is no runtime; empty when it is one, or not known.
+func NotRuntime(f *Facts) string {
+	switch {
+	case f.Target.OtherProcess == nil:
+		return ""
+	case f.Target.Name == "the runtime":
+		return "it is no runtime that kdiag knows"
+	}
+	return "it is not " + f.Target.Name
+}
+
+// IsStopped reports whether a signal or a tracer stopped a process.
 func IsStopped(p *host.Process) bool { return p.State == 'T' || p.State == 't' }
 
+// IsUninterruptible reports whether a process is in uninterruptible sleep.
 func IsUninterruptible(p *host.Process) bool { return p.State == 'D' }
 
 // BeyondSignals reports whether the daemon is in uninterruptible sleep for good as far as can be seen: in two looks,
@@ -157,128 +215,12 @@ func BeyondSignals(f *Facts, p *host.Process) bool {
 	return p != nil && IsUninterruptible(p) && p.Lasting && f.Target.NobodyServes
 }
 
-// nobodyServes reports whether connections are not accepted, or accepted by the kernel alone.
-func nobodyServes(f *Facts) bool {
-	if f.Measurement == nil {
-		return false
-	}
-	state := f.Measurement.Connect.State
-	return state == crictl.ConnectSilent || state == crictl.ConnectBacklogged
-}
-
-// runtimeName names the runtime: as it says itself, else by its socket, else "the runtime".
-func runtimeName(f *Facts) string {
-	if f.Runtime.Name != "" {
-		return Clean(f.Runtime.Name)
-	}
-	if f.Measurement != nil && f.Measurement.Version != nil && f.Measurement.Version.RuntimeName != "" {
-		return Clean(f.Measurement.Version.RuntimeName)
-	}
-	e := f.Runtime.Endpoint
-	switch {
-	case strings.Contains(e, "crio"):
-		return "CRI-O"
-	case strings.Contains(e, "cri-dockerd"), strings.Contains(e, "dockershim"):
-		return "cri-dockerd"
-	case strings.Contains(e, "containerd"):
-		return "containerd"
-	}
-	return "the runtime"
-}
-
-// unit names the systemd unit of the runtime, quoted where it is a pattern; empty when it is not known.
-func unit(f *Facts) string {
-	e := f.Runtime.Endpoint
-	name := strings.ToLower(f.Runtime.Name)
-	switch {
-	case f.Target.OtherProcess != nil, f.Target.OtherEndpoint && !crictl.IsWellKnown(e):
-		return "" // no unit of the usual names runs what listens there
-	case strings.Contains(e, "/k3s/"):
-		return k3sUnit(f)
-	case strings.Contains(e, "/k0s/"):
-		return "'k0s*'" // k0sworker or k0scontroller
-	case strings.Contains(e, "microk8s"):
-		return "snap.microk8s.daemon-containerd"
-	case strings.Contains(e, "cri-dockerd"), strings.Contains(name, "docker"):
-		return UnitsCRIDockerd
-	case strings.Contains(e, "crio"), strings.Contains(name, "cri-o"):
-		return "crio"
-	case strings.Contains(e, "/docker/"):
-		return UnitDocker
-	case strings.Contains(e, "containerd"), strings.Contains(name, "containerd"):
-		return "containerd"
-	case f.Target.Simulated:
-		return "containerd" // the embedded runtime plays it unless a scenario says otherwise
-	}
-	return ""
-}
-
-// k3sUnit tells k3s from RKE2, which use the same socket: k3s runs the kubelet inside itself, RKE2 beside itself.
-func k3sUnit(f *Facts) string {
-	if f.Kubelet == nil {
-		return "'k3s*' 'rke2-*'"
-	}
-	switch {
-	case strings.HasPrefix(f.Kubelet.Name, "k3s-agent"):
-		return "k3s-agent"
-	case strings.HasPrefix(f.Kubelet.Name, "k3s"):
-		return "k3s"
-	}
-	return "'rke2-*'"
-}
-
-// The units of docker, whose restart ends containers, and of cri-dockerd, whose restart does not.
-const (
-	UnitDocker      = "docker"
-	UnitCRIDocker   = "cri-docker"
-	UnitsCRIDockerd = UnitDocker + " " + UnitCRIDocker
-)
-
-// RootFolder is where the runtime keeps its data, which is often a disk of its own; empty when it is not known.
-func RootFolder(f *Facts) string {
-	e, at := f.Runtime.Endpoint, f.Target.Daemon
-	for _, d := range f.Seen.Folders.Value {
-		if d.Role == host.FolderRuntime && d.PID == at.PID && at.PID != 0 && !at.Guessed &&
-			SafePath.MatchString(d.Path) {
-			return d.Path
-		}
-	}
-	switch unit := f.Target.Unit; {
-	case strings.Contains(e, "/k3s/"):
-		return "/var/lib/rancher"
-	case strings.Contains(e, "/k0s/"):
-		return "/var/lib/k0s"
-	case strings.Contains(e, "microk8s"):
-		return "/var/snap/microk8s/common"
-	case unit == UnitDocker, unit == UnitsCRIDockerd:
-		return "/var/lib/docker"
-	case unit == "crio":
-		return "/var/lib/containers"
-	case unit == "containerd":
-		return "/var/lib/containerd"
-	}
-	return ""
-}
-
-// restartsKubelet reports whether the runtime's unit runs the kubelet too, so that restarting one restarts both.
-func restartsKubelet(f *Facts) bool {
-	return strings.Contains(f.Runtime.Endpoint, "/k3s/") || strings.Contains(f.Runtime.Endpoint, "/k0s/")
-}
-
-// socketPath is the path of the endpoint's socket.
-func socketPath(f *Facts) string {
-	return Clean(strings.TrimPrefix(f.Runtime.Endpoint, "unix://"))
-}
-
 // DaemonSubject names the daemon as a culprit: its process if it is known, else its unit, else the socket.
 func DaemonSubject(f *Facts) *checks.Subject {
 	d := f.Target.Daemon
 	switch {
 	case d.Process != nil:
-		return &checks.Subject{
-			Kind: "Process", ID: strconv.Itoa(d.PID), Name: Clean(d.Process.Name),
-			Processes: []checks.Process{ProcessOf(f, *d.Process)},
-		}
+		return new(ProcessSubject(f, *d.Process))
 	case d.PID != 0:
 		return &checks.Subject{Kind: "Process", ID: strconv.Itoa(d.PID), Name: f.Target.Name}
 	case d.Unit != "" && !strings.ContainsAny(d.Unit, "' ") && !f.Target.NoSystemd:
@@ -293,11 +235,22 @@ func SocketSubject(f *Facts) *checks.Subject {
 	return &checks.Subject{Kind: "Socket", ID: p, Name: path.Base(p)}
 }
 
+// PeerOf describes the process that listens on the socket, nil when it is not known.
+func PeerOf(f *Facts) *checks.Process {
+	d := f.Target.Daemon
+	switch {
+	case d.PID == 0 || d.Guessed:
+		return nil
+	case d.Process != nil:
+		return new(ProcessOf(f, *d.Process))
+	}
+	return &checks.Process{PID: d.PID}
+}
+
 // ProcessOf describes a process of the host for a report.
 func ProcessOf(f *Facts, p host.Process) checks.Process {
 	out := checks.Process{
-		PID: p.PID, Name: Clean(p.Name), Role: string(p.Role), State: Clean(p.StateWord()),
-		Wchan: Clean(p.Wchan),
+		PID: p.PID, Name: Clean(p.Name), Role: string(p.Role), State: Clean(p.StateWord()), Wchan: Clean(p.Wchan),
 	}
 	if a := AgeOf(f, p); a > 0 {
 		out.Age = units.Duration(a)
@@ -305,49 +258,29 @@ func ProcessOf(f *Facts, p host.Process) checks.Process {
 	return out
 }
 
-// PeerOf describes the process that listens on the socket, nil when it is not known.
-func PeerOf(f *Facts) *checks.Process {
-	if f.Measurement == nil || f.Measurement.Connect.PeerPID == 0 || f.Target.Simulated {
-		return nil
-	}
-	pid := f.Measurement.Connect.PeerPID
-	for _, p := range f.Processes {
-		if p.PID == pid {
-			out := ProcessOf(f, p)
-			return &out
-		}
-	}
-	return &checks.Process{PID: pid}
-}
-
-// simulated reports whether the runtime is kdiag's own.
-func simulated(f *Facts) bool { return f.Runtime.EndpointSource == string(crictl.SourceSimulated) }
-
 // RuntimeOf is Runtime, completed from the answer to Version and safe to print.
 func RuntimeOf(f *Facts) checks.Runtime {
-	if f == nil {
-		return checks.Runtime{}
-	}
 	r := f.Runtime
 	if m := f.Measurement; m != nil && m.Version != nil {
 		r.Name = cmp.Or(r.Name, m.Version.RuntimeName)
 		r.Version = cmp.Or(r.Version, m.Version.RuntimeVersion)
 		r.APIVersion = cmp.Or(r.APIVersion, m.Version.RuntimeAPIVersion)
 	}
-	return checks.Runtime{
-		Endpoint: Clean(r.Endpoint), EndpointSource: Clean(r.EndpointSource), EndpointReason: Clean(r.EndpointReason),
-		Name: Clean(r.Name), Version: Clean(r.Version), APIVersion: Clean(r.APIVersion), Simulate: Clean(r.Simulate),
+	for _, s := range []*string{
+		&r.Endpoint, &r.EndpointSource, &r.EndpointReason, &r.Name, &r.Version, &r.APIVersion, &r.Simulate,
+	} {
+		*s = Clean(*s)
 	}
+	return r
 }
 
 // NodeName is the name under which the cluster knows this node: that of its settings, else that of its certificate;
 // empty where neither is known.
 func NodeName(f *Facts) string {
-	n := f.Seen
-	if name := n.Settings.Value.NodeName; name != "" {
+	if name := f.Seen.Settings.Value.NodeName; name != "" {
 		return name
 	}
-	for _, c := range n.Certificates.Value {
+	for _, c := range f.Seen.Certificates.Value {
 		if name, ok := strings.CutPrefix(c.Subject, "system:node:"); ok && c.Role == ClientCertificate {
 			return name
 		}
@@ -358,20 +291,20 @@ func NodeName(f *Facts) string {
 // CrictlCommand builds a crictl command line for the endpoint that was measured. crictl gives up after two seconds
 // unless told otherwise, which is too short for a large list.
 func CrictlCommand(f *Facts, args string) string {
-	if f.Target.Simulated || f.Runtime.EndpointSource == "crictl.yaml" ||
+	if f.Target.Simulated || f.Runtime.EndpointSource == string(crictl.SourceConfig) ||
 		!SafeEndpoint.MatchString(f.Runtime.Endpoint) {
 		return "crictl -t 60s " + args
 	}
 	return "crictl -r " + f.Runtime.Endpoint + " -t 60s " + args
 }
 
-// KdiagCommand builds a kdiag command line for the endpoint that was measured. What is said of a simulation never
-// acts on the node at hand.
+// KdiagCommand builds a kdiag command line for the endpoint that was measured. A step of a simulation never acts on
+// the node at hand.
 func KdiagCommand(f *Facts, args string) string {
 	if f.Target.Simulated {
 		return "kdiag " + args + " --simulate " + cmp.Or(f.Runtime.Simulate, "SCENARIO")
 	}
-	if f.Runtime.EndpointSource == "flag" && SafeEndpoint.MatchString(f.Runtime.Endpoint) {
+	if f.Runtime.EndpointSource == string(crictl.SourceFlag) && SafeEndpoint.MatchString(f.Runtime.Endpoint) {
 		return "kdiag " + args + " --runtime-endpoint " + f.Runtime.Endpoint
 	}
 	return "kdiag " + args
@@ -379,12 +312,6 @@ func KdiagCommand(f *Facts, args string) string {
 
 // NoSystemd is why systemd was not asked on a host that has another service manager, or none.
 const NoSystemd = "systemd does not run here"
-
-// lacksSystemd reports whether this host is known to have no systemd. A simulated runtime plays a node that has it.
-func lacksSystemd(f *Facts) bool {
-	l := f.Seen.Systemd
-	return f.NoSystemd && !f.Target.Simulated || l.Skipped && l.Missing == NoSystemd
-}
 
 // otherEndpoint reports whether the kubelet of this host uses another endpoint than the one that was asked.
 func otherEndpoint(f *Facts) bool {
@@ -400,19 +327,8 @@ func otherEndpoint(f *Facts) bool {
 	return plain(f.Kubelet.Endpoint) != plain(f.Runtime.Endpoint)
 }
 
-// wrongSocket reports whether the socket that was asked is not the kubelet's and was not asked for by name: then what
-// it says is no verdict on the node. Who gives --runtime-endpoint wants to know about that socket.
-func wrongSocket(f *Facts) bool {
-	return f.Target.OtherEndpoint && f.Runtime.EndpointSource != string(crictl.SourceFlag)
-}
-
+// EndpointProblem is the sentence that the kubelet does not use the endpoint that was asked.
 func EndpointProblem(f *Facts) string { return "the kubelet of this host " + UsesOther(f) }
 
-// UsesOther says which other endpoint the kubelet uses, or what is wrong with the one that it was given.
-func UsesOther(f *Facts) string {
-	_, err := crictl.ParseEndpoint(f.Kubelet.Endpoint)
-	if bad, ok := errors.AsType[*crictl.EndpointError](err); ok {
-		return fmt.Sprintf(`was given the endpoint "%s", which %s`, Clean(f.Kubelet.Endpoint), Clean(bad.Problem))
-	}
-	return "uses another endpoint: " + Clean(f.Kubelet.Endpoint)
-}
+// UsesOther names the other endpoint that the kubelet uses.
+func UsesOther(f *Facts) string { return "uses another endpoint: " + Clean(f.Kubelet.Endpoint) }

@@ -10,13 +10,11 @@ import (
 	"github.com/kdiag/kdiag/plegbench"
 )
 
-// Corroboration is what says, beside two looks, that a task is stuck and not only busy; empty for none.
+// Corroboration is what shows, beside two looks, that a task is stuck and not only busy; empty for nothing.
 func Corroboration(f *Facts, t host.BlockedTask) string {
-	n := f.Seen
-	for _, k := range f.Log.HungTasks {
-		if k.PID > 0 && (k.PID == t.PID || k.PID == t.TID) {
-			return "the kernel reports it as blocked for more than 120 s"
-		}
+	if slices.ContainsFunc(f.Log.HungTasks,
+		func(k LogTask) bool { return k.PID > 0 && (k.PID == t.PID || k.PID == t.TID) }) {
+		return "the kernel reports it as blocked for more than 120 s"
 	}
 	if i, ok := HeldBy(f, t); ok {
 		return "the status of " + Label(i) + " hangs with it"
@@ -26,9 +24,9 @@ func Corroboration(f *Facts, t host.BlockedTask) string {
 		return "the runtime answers nothing"
 	case t.Role == host.RoleCNI && f.RPC[RPCStatus].Outcome == Hung:
 		return "Status, which waits for CNI operations, hangs"
-	case (w == WaitNetworkFS || w == WaitFUSE || w == WaitUnmount) && n.SilentMount():
+	case (w == WaitNetworkFS || w == WaitFUSE || w == WaitUnmount) && f.Seen.SilentMount():
 		return "a mount does not answer"
-	case (w == WaitDisk || w == WaitUnmount) && n.silentDisk():
+	case (w == WaitDisk || w == WaitUnmount) && f.Seen.hungWrite():
 		return "a write to the disk does not end"
 	}
 	for _, p := range OldProcesses(f, host.RoleOCI, LongOCI) {
@@ -39,6 +37,17 @@ func Corroboration(f *Facts, t host.BlockedTask) string {
 	return ""
 }
 
+// SilentMount reports whether any look at the file systems did not come back.
+func (n *Node) SilentMount() bool {
+	return slices.ContainsFunc(n.Mounts.Value.Probed, func(m host.Mount) bool { return m.Hung }) ||
+		slices.ContainsFunc(n.Spaces.Value, func(s host.Space) bool { return s.Hung }) || n.hungWrite()
+}
+
+// hungWrite reports whether a write did not end in time.
+func (n *Node) hungWrite() bool {
+	return slices.ContainsFunc(n.Writes.Value, func(w host.Writes) bool { return w.Hung })
+}
+
 // HeldBy returns the hung status call about the object or pod of a task. Where the shim of that pod is stopped, it is
 // the shim that the call waits for, and not what a process of the container does.
 func HeldBy(f *Facts, t host.BlockedTask) (plegbench.Inspection, bool) {
@@ -47,31 +56,21 @@ func HeldBy(f *Facts, t host.BlockedTask) (plegbench.Inspection, bool) {
 	return i, ok && (t.Role != "" || !stopped)
 }
 
-// taskWeight orders tasks by how much waits with them.
-func taskWeight(t host.BlockedTask) int {
-	i := slices.Index([]host.Role{host.RoleRuntime, host.RoleKubelet, host.RoleOCI, host.RoleShim, host.RoleCNI},
-		t.Role)
-	if i < 0 {
-		return 5
-	}
-	return i
-}
-
 // stuckTasks returns the blocked tasks of runtime, kubelet, shims and containers that something else calls stuck as
 // well, those first with which most waits. A frozen task is none: it is the freeze that holds it.
 func stuckTasks(f *Facts) []host.BlockedTask {
-	var stuck []host.BlockedTask
-	for _, t := range f.Seen.Tasks.Value.Blocked {
-		if IsOurs(t.Owner) && WaitOf(t) != WaitFrozen && !isFrozen(f, t) && Corroboration(f, t) != "" {
-			stuck = append(stuck, t)
-		}
-	}
-	slices.SortStableFunc(stuck, func(a, b host.BlockedTask) int { return cmp.Compare(taskWeight(a), taskWeight(b)) })
+	stuck := filter(f.Seen.Tasks.Value.Blocked, func(t host.BlockedTask) bool {
+		return IsOurs(t.Owner) && WaitOf(t) != WaitFrozen && !isFrozen(f, t) && Corroboration(f, t) != ""
+	})
+	weights := []host.Role{"", host.RoleCNI, host.RoleShim, host.RoleOCI, host.RoleKubelet, host.RoleRuntime}
+	slices.SortStableFunc(stuck, func(a, b host.BlockedTask) int {
+		return cmp.Compare(slices.Index(weights, b.Role), slices.Index(weights, a.Role))
+	})
 	return stuck
 }
 
 // isFrozen reports whether a task lies in a frozen control group. Since Linux 6.1 one that was asleep stays where it
-// slept, in state D, and no function of its stack tells (kernel/freezer.c). In a group that has not stopped whole,
+// slept, in state D, and no function of its stack shows it (kernel/freezer.c). In a group that has not stopped whole,
 // one that waits for something known holds that up.
 func isFrozen(f *Facts, t host.BlockedTask) bool {
 	return slices.ContainsFunc(f.Seen.Cgroups.Value.Frozen, func(g host.FrozenCgroup) bool {
@@ -89,113 +88,81 @@ func isFrozen(f *Facts, t host.BlockedTask) bool {
 	})
 }
 
-// A Wait is what a task in uninterruptible sleep waits for, as far as the kernel functions that it is in tell.
+// A Wait is what a task in uninterruptible sleep waits for, as far as its kernel functions show.
 type Wait uint8
 
+// The waits.
 const (
 	WaitUnknown Wait = iota
+	WaitFrozen
 	WaitNetworkFS
 	WaitFUSE
-	WaitFrozen
 	WaitWatcher
 	WaitChild
 	WaitNetns
-	WaitCgroup
 	WaitMemory
 	WaitDisk
 	WaitUnmount
+	WaitCgroup
 )
 
-// String says what is waited for.
-func (w Wait) String() string {
-	return []string{
-		"something that its kernel functions do not tell", "a network file system", "the process that serves a " +
-			"FUSE mount",
-		"the end of a freeze", "a program that must allow the opening of a file (fanotify)", "a child that has not begun its program (vfork)",
-		"a lock of the kernel's network namespaces", "a lock of the kernel's control groups", "memory to be freed", "a disk",
+// waits holds, in the order of the constants, what is waited for and the beginnings of the kernel functions that show
+// it. What is further down a stack comes first: a file system that waits for a block device waits in the functions of
+// both. netdev_run_todo (net/core/dev.c) waits for what still refers to a network device.
+var waits = []struct{ what, functions string }{
+	{"something that its kernel functions do not tell", ""},
+	{"the end of a freeze", "__refrigerator refrigerator do_freezer_trap cgroup_enter_frozen"},
+	{
+		"a network file system",
+		"nfs_ nfs3_ nfs4_ nfsd_ rpc_ __rpc_ xprt_ cifs_ smb2_ smb_ ceph_ p9_ v9fs_ afs_ ocfs2_ dlm_ gfs2_",
+	},
+	{"the process that serves a FUSE mount", "fuse_ __fuse_ request_wait_answer virtio_fs_"},
+	{"a program that must allow the opening of a file (fanotify)", "fanotify_"},
+	{"a child that has not begun its program (vfork)", "wait_for_vfork_done"},
+	{
+		"a lock of the kernel's network namespaces",
+		"copy_net_ns setup_net cleanup_net netdev_run_todo netdev_wait_allrefs unregister_netdevice rtnl_lock rtnetlink_rcv",
+	},
+	{"memory to be freed", "mem_cgroup_ try_charge try_to_free_ throttle_direct_reclaim do_try_to_free shrink_"},
+	{
+		"a disk", "jbd2_ ext4_ xfs_ xlog_ btrfs_ blk_ blkdev_ bio_ io_schedule bit_wait_io folio_wait_ wait_on_page_ " +
+			"__wait_on_buffer balance_dirty_pages wb_wait wbt_ rq_qos_ sync_inodes_ ovl_sync dm_ md_ scsi_ nvme_ submit_bio",
+	},
+	{
 		"a mount that is being taken away",
-	}[w]
+		"do_umount path_umount namespace_unlock deactivate_ generic_shutdown_super cleanup_mnt",
+	},
+	{"a lock of the kernel's control groups", "cgroup_ kernfs_ cpuset_ css_"},
 }
 
-// waits lists the beginnings of kernel functions that tell what a task waits for. What is further down a stack comes
-// first: a file system that waits for a block device waits in the functions of both.
-func waits() []struct {
-	wait     Wait
-	prefixes []string
-} {
-	return []struct {
-		wait     Wait
-		prefixes []string
-	}{
-		{WaitFrozen, []string{"__refrigerator", "refrigerator", "do_freezer_trap", "cgroup_enter_frozen"}},
-		{WaitNetworkFS, []string{
-			"nfs_", "nfs3_", "nfs4_", "nfsd_", "rpc_", "__rpc_", "xprt_", "cifs_", "smb2_",
-			"smb_", "ceph_", "p9_", "v9fs_", "afs_", "ocfs2_", "dlm_", "gfs2_",
-		}},
-		{WaitFUSE, []string{"fuse_", "__fuse_", "request_wait_answer", "virtio_fs_"}},
-		{WaitWatcher, []string{"fanotify_"}},
-		{WaitChild, []string{"wait_for_vfork_done"}},
-		// netdev_run_todo is a function of the kernel (net/core/dev.c): it waits for what still refers to a network
-		// device.
-		{WaitNetns, []string{
-			"copy_net_ns", "setup_net", "cleanup_net", "netdev_run_todo", "netdev_wait_allrefs",
-			"unregister_netdevice", "rtnl_lock", "rtnetlink_rcv",
-		}},
-		{WaitMemory, []string{
-			"mem_cgroup_", "try_charge", "try_to_free_", "throttle_direct_reclaim",
-			"do_try_to_free", "shrink_",
-		}},
-		{WaitDisk, []string{
-			"jbd2_", "ext4_", "xfs_", "xlog_", "btrfs_", "blk_", "blkdev_", "bio_", "io_schedule", "bit_wait_io", "folio_wait_", "wait_on_page_", "__wait_on_buffer",
-			"balance_dirty_pages", "wb_wait", "wbt_", "rq_qos_", "sync_inodes_", "ovl_sync", "dm_", "md_", "scsi_", "nvme_", "submit_bio",
-		}},
-		{WaitUnmount, []string{
-			"do_umount", "path_umount", "namespace_unlock", "deactivate_",
-			"generic_shutdown_super", "cleanup_mnt",
-		}},
-		{WaitCgroup, []string{"cgroup_", "kernfs_", "cpuset_", "css_"}},
-	}
-}
+// String names what is waited for.
+func (w Wait) String() string { return waits[w].what }
 
-// WaitOf tells what a task waits for.
+// WaitOf finds what a task waits for.
 func WaitOf(t host.BlockedTask) Wait {
 	functions := append([]string{t.Wchan}, t.Stack...)
-	for _, w := range waits() {
-		for _, prefix := range w.prefixes {
+	for w := range waits {
+		for prefix := range strings.FieldsSeq(waits[w].functions) {
 			if slices.ContainsFunc(functions, func(name string) bool { return strings.HasPrefix(name, prefix) }) {
-				return w.wait
+				return Wait(w)
 			}
 		}
-	}
-	if waitsInFork(t) {
-		return WaitChild
 	}
 	return WaitUnknown
 }
 
-// waitsInFork reports whether a task waits in the function that forks itself: only vfork does, where the compiler has
-// made one function of it and wait_for_vfork_done. A lock that a fork waits for has functions of its own.
-func waitsInFork(t host.BlockedTask) bool {
-	innermost := t.Wchan
-	if len(t.Stack) > 0 {
-		innermost = t.Stack[0]
-	}
-	return slices.Contains([]string{"kernel_clone", "_do_fork", "do_fork"}, innermost)
-}
-
-// IsKillable reports whether a task waits so that SIGKILL, and no other signal, reaches it: the kernel's functions
-// for it say so in their names (TASK_KILLABLE; state D in /proc all the same).
+// IsKillable reports whether a task waits so that SIGKILL, and no other signal, reaches it: the names of the kernel's
+// functions for it show it (TASK_KILLABLE; state D in /proc all the same).
 func IsKillable(t host.BlockedTask) bool {
-	return strings.HasSuffix(t.Wchan, "_killable") || t.Wchan == "wait_for_vfork_done" || waitsInFork(t)
+	return strings.HasSuffix(t.Wchan, "_killable") || t.Wchan == "wait_for_vfork_done"
 }
 
-// WaitsIn says in which kernel functions a task waits, innermost first.
+// WaitsIn lists the kernel functions in which a task waits, innermost first.
 func WaitsIn(t host.BlockedTask) string {
-	const most = 6
 	switch {
 	case len(t.Stack) > 0:
-		return Clean(strings.Join(t.Stack[:min(len(t.Stack), most)], " < "))
-	case t.Wchan != "" && t.Wchan != "0":
+		return Clean(strings.Join(Head(t.Stack, 6), " < "))
+	case t.Wchan != "0":
 		return Clean(t.Wchan)
 	}
 	return ""

@@ -24,14 +24,6 @@ const (
 	SomeHeld = 0.01
 )
 
-// nodeLimits are the thresholds for the host: the defaults where none were given.
-func nodeLimits(f *Facts) checks.NodeLimits {
-	if f.Limits.Node == (checks.NodeLimits{}) {
-		return checks.DefaultNodeLimits()
-	}
-	return f.Limits.Node
-}
-
 // SafePath matches the absolute paths that may stand in a command without quotes.
 var SafePath = regexp.MustCompile(`^/[A-Za-z0-9._/@:~+=-]*$`)
 
@@ -67,17 +59,6 @@ func Rank(l checks.NodeLimits, share float64) (checks.Severity, bool) {
 	return "", false
 }
 
-// StatusOf is the status of a check for the share of a limit.
-func StatusOf(l checks.NodeLimits, share float64) checks.Status {
-	switch severity, _ := Rank(l, share); severity {
-	case checks.Critical:
-		return checks.StatusCritical
-	case checks.Warning:
-		return checks.StatusWarning
-	}
-	return checks.StatusOK
-}
-
 // Worse returns the more severe of two.
 func Worse(a, b checks.Severity) checks.Severity {
 	if a == checks.Critical || b == checks.Critical {
@@ -108,15 +89,11 @@ func FoldersLine(folders []host.Folder) string {
 
 // byRole orders folders by how much the node needs them.
 func byRole(folders []host.Folder) []host.Folder {
-	order := []string{host.FolderRuntime, host.FolderState, host.FolderKubelet, host.FolderLogs}
-	place := func(f host.Folder) int {
-		if i := slices.Index(order, f.Role); i >= 0 {
-			return i
-		}
-		return len(order)
-	}
+	order := []string{host.FolderLogs, host.FolderKubelet, host.FolderState, host.FolderRuntime}
 	sorted := slices.Clone(folders)
-	slices.SortStableFunc(sorted, func(a, b host.Folder) int { return cmp.Compare(place(a), place(b)) })
+	slices.SortStableFunc(sorted, func(a, b host.Folder) int {
+		return cmp.Compare(slices.Index(order, b.Role), slices.Index(order, a.Role))
+	})
 	return sorted
 }
 
@@ -130,8 +107,8 @@ func hold(folders []host.Folder, roles ...string) bool {
 	return slices.ContainsFunc(folders, func(f host.Folder) bool { return slices.Contains(roles, f.Role) })
 }
 
-// Says reports whether an error's text holds one of the kernel's words for it.
-func Says(text string, words ...string) bool { return ContainsAny(strings.ToLower(text), words) }
+// Says reports whether an error's text holds one of the phrases, in any case.
+func Says(text string, words ...string) bool { return ContainsAny(text, words) }
 
 // safeWord matches what may stand in a command that a person pastes: no space, quote, option or shell character.
 var safeWord = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
@@ -152,15 +129,14 @@ const maxText = 300
 func Clean(s string) string {
 	var b strings.Builder
 	for _, r := range crictl.Shorten(s, maxText) {
-		if unicode.IsPrint(r) {
+		switch {
+		case unicode.IsPrint(r):
 			b.WriteRune(r)
-			continue
-		}
-		if r > 0xffff {
+		case r > 0xffff:
 			fmt.Fprintf(&b, `\U%08x`, r)
-			continue
+		default:
+			fmt.Fprintf(&b, `\u%04x`, r)
 		}
-		fmt.Fprintf(&b, `\u%04x`, r)
 	}
 	return b.String()
 }

@@ -3,55 +3,33 @@ package facts
 import (
 	"cmp"
 	"slices"
-	"time"
 
 	"github.com/kdiag/kdiag/checks/host"
 )
 
-// cgroupIDs is how many ids of memory control groups are taken, as far as can be known.
-func cgroupIDs(f *Facts) int {
-	c := f.Seen.Cgroups.Value
-	if c.Version == 1 {
-		return c.ByController["memory"] // dying ones too
+// deriveUsage works out which limits and counts are near their end.
+func deriveUsage(f *Facts) {
+	u, n, l := &f.Usage, f.Seen, f.Limits.Node
+	u.CgroupIDs = n.Cgroups.Value.Total
+	if n.Cgroups.Value.Version == 1 {
+		u.CgroupIDs = n.Cgroups.Value.ByController["memory"] // dying ones too
 	}
-	return c.Total
-}
-
-// jumped is by how much the wall clock left the monotonic one while kdiag looked, when that is worth a word.
-func jumped(f *Facts) (time.Duration, bool) {
-	by := f.Seen.Clock.Value.Jumped
-	return by, by.Abs() >= f.Limits.Node.ClockJump
-}
-
-// fileHoarders returns the processes that are near their limit of open files, the nearest first.
-func fileHoarders(f *Facts) []host.ProcessFiles {
-	var out []host.ProcessFiles
-	for _, p := range f.Seen.Files.Value.Processes {
-		if Used(p.Usage) >= f.Limits.Node.LimitWarning {
-			out = append(out, p)
-		}
+	u.ClockJump = n.Clock.Value.Jumped
+	u.ClockJumped = u.ClockJump.Abs() >= l.ClockJump
+	u.Files = filter(n.Files.Value.Processes, func(p host.ProcessFiles) bool { return Used(p.Usage) >= l.LimitWarning })
+	slices.SortStableFunc(u.Files,
+		func(a, b host.ProcessFiles) int { return cmp.Compare(Used(b.Usage), Used(a.Usage)) })
+	i := n.Inotify.Value
+	u.InotifyInstances.Max, u.InotifyWatches.Max = i.MaxInstances, i.MaxWatches
+	if at := slices.IndexFunc(i.Users, func(u host.InotifyUser) bool { return u.UID == 0 }); at >= 0 {
+		u.InotifyInstances.Current = uint64(max(i.Users[at].Instances, 0))
+		u.InotifyWatches.Current = uint64(max(i.Users[at].Watches, 0))
 	}
-	slices.SortStableFunc(out, func(a, b host.ProcessFiles) int { return cmp.Compare(Used(b.Usage), Used(a.Usage)) })
-	return out
-}
-
-// inotifyOfRoot is what root's processes hold of the two limits.
-func inotifyOfRoot(f *Facts) (host.Usage, host.Usage) {
-	n := f.Seen.Inotify.Value
-	for _, u := range n.Users {
-		if u.UID == 0 {
-			return host.Usage{
-				Current: uint64(max(u.Instances, 0)),
-				Max:     n.MaxInstances,
-			}, host.Usage{Current: uint64(max(u.Watches, 0)), Max: n.MaxWatches}
-		}
-	}
-	return host.Usage{Max: n.MaxInstances}, host.Usage{Max: n.MaxWatches}
+	u.PIDs = pidLimits(f)
 }
 
 // A PIDLimit is a limit on processes and threads that is nearly used up.
 type PIDLimit struct {
-	name  string
 	Line  string
 	Share float64
 	There uint64 // processes and threads that count for it
@@ -62,30 +40,23 @@ type PIDLimit struct {
 // pidLimits returns the limits that are nearly used up, those of the node and its daemons first.
 func pidLimits(f *Facts) []PIDLimit {
 	var out []PIDLimit
-	add := func(p PIDLimit, u host.Usage) {
-		if p.Share = Used(u); p.Share >= f.Limits.Node.LimitWarning {
-			p.Line, p.There = p.name+": "+UsageText(u), u.Current
-			out = append(out, p)
+	add := func(what string, u host.Usage, g host.CgroupUsage) {
+		if share := Used(u); share >= f.Limits.Node.LimitWarning {
+			out = append(out,
+				PIDLimit{what + ": " + UsageText(u), share, u.Current, g.PodUID != "" || g.ObjectID != "", g})
 		}
 	}
 	p := f.Seen.PIDs.Value
 	threads := uint64(max(p.Tasks, 0))
-	add(PIDLimit{name: "threads of the node are near kernel.pid_max"}, host.Usage{Current: threads, Max: p.PIDMax})
-	add(PIDLimit{name: "threads of the node are near kernel.threads-max"},
-		host.Usage{Current: threads, Max: p.ThreadsMax})
+	add("threads of the node are near kernel.pid_max", host.Usage{Current: threads, Max: p.PIDMax}, host.CgroupUsage{})
+	add("threads of the node are near kernel.threads-max", host.Usage{Current: threads, Max: p.ThreadsMax},
+		host.CgroupUsage{})
 	for _, g := range p.Cgroups {
-		name := "processes and threads" + cmp.Or(OwnerSuffix(f, g.Owner), " in "+Clean(g.Path)) +
-			" are near the limit of their control group"
-		add(PIDLimit{name: name, Pod: g.PodUID != "" || g.ObjectID != "", Group: g}, g.Usage)
+		add("processes and threads"+cmp.Or(OwnerSuffix(f, g.Owner), " in "+Clean(g.Path))+
+			" are near the limit of their control group", g.Usage, g)
 	}
 	slices.SortStableFunc(out, func(a, b PIDLimit) int {
-		if a.Pod != b.Pod {
-			if b.Pod {
-				return -1
-			}
-			return 1
-		}
-		return cmp.Compare(b.Share, a.Share)
+		return cmp.Or(first(!a.Pod, !b.Pod), cmp.Compare(b.Share, a.Share))
 	})
 	return out
 }

@@ -1,7 +1,6 @@
 package judge
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -11,36 +10,72 @@ import (
 	"github.com/kdiag/kdiag/checks/facts"
 )
 
-// Checks returns everything that kdiag looks at, in the order in which it is shown: the cause before its
-// consequences, so from the kernel upwards, then the runtime from the socket inwards, the kubelet, and what the logs
-// say.
-func Checks() []Check {
-	return slices.Concat(
-		hostResourceChecks(),
-		hostLimitChecks(),
-		hostProcessChecks(),
-		systemdChecks(),
-		runtimeChecks(),
-		relistChecks(),
-		kubeletChecks(),
-		journalChecks(),
-	)
+// readChecks reads every check out of the facts, in the order in which they are shown: the cause before its
+// consequences, so from the kernel upwards, then the runtime from the socket inwards, the kubelet, and the logs.
+// docs/checks.md describes them.
+func readChecks(f *facts.Facts) []checks.Result {
+	n := f.Seen
+	return []checks.Result{
+		look("host.pressure", f, n.Pressure, judgePressure),
+		look("host.memory", f, n.Memory, judgeMemory),
+		look("host.space", f, n.Spaces, judgeSpace),
+		look("host.inodes", f, n.Spaces, judgeInodes),
+		look("host.writes", f, n.Writes, judgeWrites),
+		look("host.disks", f, n.Disks, judgeDisks),
+		look("host.mounts", f, n.Mounts, judgeMounts),
+		look("host.pids", f, n.PIDs, judgePIDs),
+		look("host.files", f, n.Files, judgeFiles),
+		look("host.inotify", f, n.Inotify, judgeInotify),
+		look("host.conntrack", f, n.Conntrack, judgeConntrack),
+		look("host.cgroups", f, n.Cgroups, judgeCgroups),
+		look("host.clock", f, n.Clock, judgeClock),
+		check("host.processes", f, readProcesses),
+		look("host.tasks", f, n.Tasks, judgeTasks),
+		look("host.zombies", f, n.Tasks, judgeZombies),
+		look("host.shims", f, n.Tasks, judgeShims),
+		look("host.freezer", f, n.Cgroups, judgeFreezer),
+		look("host.throttling", f, n.Cgroups, judgeThrottling),
+		look("systemd.answer", f, n.Systemd, judgeSystemdAnswer),
+		look("systemd.units", f, n.Systemd, judgeSystemdUnits),
+		look("runtime.unit", f, n.Systemd, judgeRuntimeUnit),
+		check("runtime.endpoint", f, readEndpoint),
+		check("runtime.connect", f, readConnect),
+		check("runtime.version", f, reached(readVersion)),
+		check("runtime.status", f, reached(readStatus)),
+		check("runtime.network", f, reached(readNetwork)),
+		check("runtime.lists", f, reached(readLists)),
+		check("runtime.inspect", f, reached(readInspect)),
+		check("image.service", f, reached(readImages)),
+		check("relist.size", f, reached(readSize)),
+		check("relist.exited", f, reached(readExited)),
+		check("relist.projection", f, reached(readProjection)),
+		look("kubelet.unit", f, n.Systemd, judgeKubeletUnit),
+		look("kubelet.settings", f, n.Settings, judgeSettings),
+		look("kubelet.healthz", f, n.Health, judgeHealthz),
+		look("kubelet.server", f, n.Health, judgeServer),
+		look("kubelet.metrics", f, n.Health, judgeMetrics),
+		look("kubelet.certificates", f, n.Certificates, judgeCertificates),
+		look("kubelet.apiserver", f, n.Server, judgeAPIServer),
+		look("kubelet.cgroupdriver", f, n.RuntimeDriver, judgeCgroupDriver),
+		look("kubelet.cni", f, n.CNI, judgeCNI),
+		check("journal.pleg", f, logged(readLogOfPLEG)),
+		check("journal.kubelet", f, logged(readLogOfKubelet)),
+		check("journal.apiserver", f, logged(readLogOfAPIServer)),
+		check("journal.kernel", f, logged(readLogOfKernel)),
+	}
 }
 
-// results reads the checks out of what was collected, in the order of Checks, without those that the command does not
-// look at. It is pure.
+// results returns the checks, each with the line of the worst cause that claims it, and without those that the
+// command does not look at. It is pure.
 func results(j judgement) []checks.Result {
 	var out []checks.Result
-	for _, c := range Checks() {
-		r := c.read(j.facts)
-		if x := worst(j.found, c.ID); x != nil {
+	for _, r := range readChecks(j.facts) {
+		if x := worst(j.found, r.ID); x != nil {
 			r.Status, r.Summary = checks.Status(x.Severity), x.Summary
 		}
-		if r.Status == checks.StatusSkipped && r.Summary == facts.NotWanted {
-			continue
+		if r.Status != checks.StatusSkipped || r.Summary != facts.NotWanted {
+			out = append(out, r)
 		}
-		r.ID = c.ID
-		out = append(out, r)
 	}
 	return out
 }
@@ -58,9 +93,75 @@ func worst(found []causes.Finding, id string) *causes.Finding {
 	return out
 }
 
+// onlyRuntime is the line of the checks of the node where the runtime alone was asked.
+const onlyRuntime = "the node was not looked at: only the runtime was asked"
+
+// look reads a check out of one reading of the node. judge gets the value, or the part of it that was had: trouble in
+// a part is trouble, and a part without trouble is never ok.
+func look[T any](id string, f *facts.Facts, l facts.Reading[T],
+	judge func(*facts.Facts, T) checks.Result,
+) checks.Result {
+	return check(id, f, func(f *facts.Facts) checks.Result {
+		switch {
+		case f.Target.Simulated:
+			return skipped("the runtime is simulated, and this host is not its node")
+		case f.Node == nil:
+			return skipped(onlyRuntime)
+		case l.Skipped:
+			return skipped("%s", l.Why())
+		}
+		r := judge(f, l.Value)
+		if !l.OK && r.Status != checks.StatusWarning && r.Status != checks.StatusCritical {
+			r = unknown("%s", l.Why())
+		}
+		if l.Took > 0 {
+			r = took(r, l.Took)
+		}
+		return r
+	})
+}
+
+// check reads a check.
+func check(id string, f *facts.Facts, read func(*facts.Facts) checks.Result) checks.Result {
+	r := read(f)
+	r.ID = id
+	return r
+}
+
+// reached reads a check that needs calls of the runtime.
+func reached(read func(*facts.Facts) checks.Result) func(*facts.Facts) checks.Result {
+	return func(f *facts.Facts) checks.Result {
+		switch {
+		case f.Measurement == nil:
+			return unknown("no runtime was asked")
+		case !f.Calls.Connected:
+			return skipped("the socket did not get that far")
+		}
+		return read(f)
+	}
+}
+
 // result makes a result without a duration.
 func result(s checks.Status, format string, args ...any) checks.Result {
 	return checks.Result{Status: s, Summary: fmt.Sprintf(format, args...)}
+}
+
+func ok(format string, args ...any) checks.Result { return result(checks.StatusOK, format, args...) }
+
+func warning(format string, args ...any) checks.Result {
+	return result(checks.StatusWarning, format, args...)
+}
+
+func critical(format string, args ...any) checks.Result {
+	return result(checks.StatusCritical, format, args...)
+}
+
+func unknown(format string, args ...any) checks.Result {
+	return result(checks.StatusUnknown, format, args...)
+}
+
+func skipped(format string, args ...any) checks.Result {
+	return result(checks.StatusSkipped, format, args...)
 }
 
 // took adds a duration to a result.
@@ -69,70 +170,10 @@ func took(r checks.Result, d time.Duration) checks.Result {
 	return r
 }
 
-// unreached is the result of a check that needs calls which were not made; nil when they could be.
-func unreached(f *facts.Facts) *checks.Result {
-	var r checks.Result
-	switch {
-	case f.Measurement == nil:
-		r = result(checks.StatusUnknown, "no runtime was asked")
-	case !f.Calls.Connected:
-		r = result(checks.StatusSkipped, "the socket did not get that far")
-	default:
-		return nil
+// slower makes an ok result a warning from a limit on; 0 is no limit.
+func slower(r checks.Result, d, limit time.Duration) checks.Result {
+	if r.Status == checks.StatusOK && limit > 0 && d >= limit {
+		r.Status = checks.StatusWarning
 	}
-	return &r
-}
-
-// readRPC is the result for one RPC that says all that there is to say by being answered.
-func readRPC(f *facts.Facts, name string, good func() checks.Result) checks.Result {
-	if r := unreached(f); r != nil {
-		return *r
-	}
-	r := f.RPC[name]
-	switch r.Outcome {
-	case facts.NotAsked:
-		return result(checks.StatusUnknown, "%s", cmp.Or(facts.CutOff(f, name),
-			name+" was not asked before the time was up"))
-	case facts.Hung, facts.Failed:
-		return took(result(checks.StatusCritical, "%s", facts.CallLine(r.Last())), r.Last().Elapsed)
-	}
-	return took(good(), r.Last().Elapsed)
-}
-
-// A Check is one thing that kdiag looks at: a reading of the facts that gives one line.
-type Check struct {
-	ID    string // noun.noun, such as runtime.status
-	Title string
-	Text  string // what it looks at and why it matters
-	read  func(*facts.Facts) checks.Result
-}
-
-// onlyRuntime is what the checks of the node say to who asked the runtime alone.
-const onlyRuntime = "the node was not looked at: only the runtime was asked"
-
-// reading returns how a check reads one reading of the node. judge reads the value, or the part of it that was had:
-// trouble in a part is trouble, and a part without trouble is never ok.
-func reading[T any](pick func(*facts.Node) facts.Reading[T],
-	judge func(*facts.Facts, T) checks.Result,
-) func(*facts.Facts) checks.Result {
-	return func(f *facts.Facts) checks.Result {
-		switch {
-		case f.Target.Simulated:
-			return result(checks.StatusSkipped, "the runtime is simulated, and this host is not its node")
-		case f.Node == nil:
-			return result(checks.StatusSkipped, onlyRuntime)
-		}
-		l := pick(f.Node)
-		if l.Skipped {
-			return result(checks.StatusSkipped, "%s", l.Why())
-		}
-		r := judge(f, l.Value)
-		if !l.OK && r.Status != checks.StatusWarning && r.Status != checks.StatusCritical {
-			r = result(checks.StatusUnknown, "%s", l.Why())
-		}
-		if l.Took > 0 {
-			r = took(r, l.Took)
-		}
-		return r
-	}
+	return took(r, d)
 }

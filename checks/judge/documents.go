@@ -1,8 +1,6 @@
 package judge
 
 import (
-	"time"
-
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/facts"
 	"github.com/kdiag/kdiag/checks/host"
@@ -56,21 +54,22 @@ func NewRuntimeProbe(h checks.Header, in *facts.Input) *checks.RuntimeProbe {
 	}
 	m := f.Measurement
 	p.Connect = checks.ConnectInfo{
-		State: string(m.Connect.State), Seconds: m.Connect.Elapsed.Seconds(), Error: facts.Clean(m.Connect.Err), Peer: facts.PeerOf(f),
+		State: string(m.Connect.State), Seconds: m.Connect.Elapsed.Seconds(), Error: facts.Clean(m.Connect.Err),
+		Peer: facts.PeerOf(f),
 	}
 	if m.Status != nil {
 		for _, c := range m.Status.Conditions {
 			p.Conditions = append(p.Conditions, checks.Condition{
-				Type: facts.Clean(c.Type), Status: c.Status,
-				Reason: facts.Clean(c.Reason), Message: facts.Clean(c.Message),
+				Type: facts.Clean(c.Type), Status: c.Status, Reason: facts.Clean(c.Reason),
+				Message: facts.Clean(c.Message),
 			})
 		}
 	}
 	for _, c := range m.Probes {
+		lists := c.OK() && c.Method != facts.RPCVersion && c.Method != facts.RPCStatus
 		p.RPCs = append(p.RPCs, checks.RPC{
-			Name: facts.Clean(c.Method), Seconds: c.Elapsed.Seconds(), Code: facts.Clean(string(c.Code)), Error: facts.Clean(c.Err),
-			Bytes: measured(c.Bytes, c.OK()), Items: measured(c.Items, c.OK() && c.Method != facts.RPCVersion &&
-				c.Method != facts.RPCStatus),
+			Name: facts.Clean(c.Method), Seconds: c.Elapsed.Seconds(), Code: facts.Clean(string(c.Code)),
+			Error: facts.Clean(c.Err), Bytes: measured(c.Bytes, c.OK()), Items: measured(c.Items, lists),
 		})
 	}
 	return p
@@ -86,14 +85,10 @@ func NewRelistBenchmark(h checks.Header, in *facts.Input) *checks.RelistBenchmar
 		want = scopeSweep
 	}
 	v := verdict(f, all, want)
-	problems := problems(f, v, want)
-	if line := kubeletStands(f); line != "" {
-		problems = append(problems, line)
-	}
 	b := &checks.RelistBenchmark{
-		Header: fill(h, checks.KindRelistBenchmark,
-			f), Runtime: facts.RuntimeOf(f), Status: v, Causes: all, Relist: summary(f),
-		RPCs: []plegbench.RPCSummary{}, Samples: []checks.RelistSample{}, Problems: problems,
+		Header: fill(h, checks.KindRelistBenchmark, f), Runtime: facts.RuntimeOf(f), Status: v, Causes: all,
+		Relist: summary(f), RPCs: []plegbench.RPCSummary{}, Samples: []checks.RelistSample{},
+		Problems: append(problems(f, v, want), stoppedKubelet(f)...),
 	}
 	if f.Measurement == nil {
 		return b
@@ -108,27 +103,23 @@ func NewRelistBenchmark(h checks.Header, in *facts.Input) *checks.RelistBenchmar
 	return b
 }
 
-// kubeletStands says that the kubelet is stopped and so makes no relists of its own: a benchmark measures the
-// runtime, and says nothing of the kubelet else.
-func kubeletStands(f *facts.Facts) string {
-	if f == nil {
-		return ""
-	}
+// stoppedKubelet is the problem that the kubelet is stopped and so makes no relists: a benchmark measures the runtime,
+// and shows nothing of the kubelet else.
+func stoppedKubelet(f *facts.Facts) []string {
 	for _, p := range facts.ProcessesOf(f, host.RoleKubelet) {
 		if facts.IsStopped(&p) {
-			return facts.ProcessLabel(p) + " is " + p.StateWord() +
-				" and makes no relists of its own; these are kdiag's: kdiag pleg looks at the kubelet"
+			return []string{facts.ProcessLabel(p) + " is " + p.StateWord() +
+				" and makes no relists; these are kdiag's: kdiag pleg looks at the kubelet"}
 		}
 	}
-	return ""
+	return nil
 }
 
 // sampleOf describes one timed relist.
 func sampleOf(s plegbench.Sample) checks.RelistSample {
 	out := checks.RelistSample{
-		At: s.At, Seconds: max(s.Elapsed(), time.Duration(0)).Seconds(),
-		Containers: measured(s.Containers.Items, s.Containers.OK()), Bytes: measured(max(s.Sandboxes.Bytes,
-			s.Containers.Bytes), s.OK()),
+		At: s.At, Seconds: max(s.Elapsed(), 0).Seconds(), Containers: measured(s.Containers.Items, s.Containers.OK()),
+		Bytes: measured(max(s.Sandboxes.Bytes, s.Containers.Bytes), s.OK()),
 	}
 	switch {
 	case !s.Sandboxes.OK():
@@ -149,7 +140,7 @@ func measured(n int, answered bool) *int {
 
 // summary is Summary with texts that are safe to print.
 func summary(f *facts.Facts) *plegbench.Summary {
-	if f == nil || f.Summary == nil {
+	if f.Summary == nil {
 		return nil
 	}
 	s := *f.Summary

@@ -2,6 +2,7 @@ package judge
 
 import (
 	"maps"
+	"math"
 	"math/rand/v2"
 	"reflect"
 	"slices"
@@ -19,8 +20,7 @@ import (
 	"github.com/kdiag/kdiag/journal/signature"
 )
 
-// FuzzJudge judges random mixtures of everything that a runtime can do. No mixture may panic, give another answer the
-// second time, break the order, or fail to become JSON.
+// FuzzJudge judges random mixtures of everything that a runtime can do, on hosts of recorded readings.
 func FuzzJudge(f *testing.F) {
 	for seed := range uint64(64) {
 		f.Add(seed, "cni plugin not initialized")
@@ -28,31 +28,49 @@ func FuzzJudge(f *testing.F) {
 	f.Add(uint64(1<<40), "grpc: trying to send message larger than max (99999999999 vs. 0)")
 	f.Add(uint64(7), hostile)
 	f.Fuzz(func(t *testing.T, seed uint64, text string) {
-		facts := randomFacts(rand.New(rand.NewPCG(seed, seed)), text)
-		named := Judge(facts)
-		if diff := cmp.Diff(named, Judge(facts)); diff != "" {
-			t.Fatal(diff)
-		}
-		placed := map[string]bool{}
-		for _, c := range named {
-			if placed[c.Code] {
-				t.Errorf("%s is there twice", c.Code)
-			}
-			placed[c.Code] = true
-			if c.CausedBy != "" && !placed[c.CausedBy] {
-				t.Errorf("%s stands before its root %s", c.Code, c.CausedBy)
-			}
-			if c.Confidence <= 0 || c.Confidence > 1 || len(c.Evidence.For) == 0 || len(c.NextSteps) == 0 {
-				t.Errorf("%s: %+v", c.Code, c)
-			}
-		}
-		encode(t, NewReport(checks.Header{}, facts))
-		encode(t, NewRuntimeProbe(checks.Header{}, facts))
-		encode(t, NewRelistBenchmark(checks.Header{}, facts))
-		if len(Results(facts)) != len(Checks()) {
-			t.Error("not one result for each check")
-		}
+		checkSound(t, randomFacts(rand.New(rand.NewPCG(seed, seed)), text))
 	})
+}
+
+// FuzzJudgeNode judges hosts of random figures.
+func FuzzJudgeNode(f *testing.F) {
+	for seed := range uint64(32) {
+		f.Add(seed, hostile)
+	}
+	f.Add(uint64(99), "no space left on device")
+	f.Fuzz(func(t *testing.T, seed uint64, text string) {
+		r := rand.New(rand.NewPCG(seed, seed))
+		in := randomFacts(r, text)
+		in.Node = &facts.Node{}
+		randomise(r, reflect.ValueOf(in.Node).Elem(), text, 0)
+		in.Node.Settings.Value.EvictionHard = map[string]string{"imagefs.available": text, "memory.available": text}
+		checkSound(t, in)
+	})
+}
+
+// checkSound wants the same answer twice, each cause once and behind its root, and documents that become JSON.
+func checkSound(t *testing.T, in *facts.Input) {
+	named := Judge(in)
+	if diff := cmp.Diff(named, Judge(in)); diff != "" {
+		t.Fatal(diff)
+	}
+	placed := map[string]bool{}
+	for _, c := range named {
+		if placed[c.Code] || c.CausedBy != "" && !placed[c.CausedBy] {
+			t.Errorf("%s is there twice, or stands before its root %s", c.Code, c.CausedBy)
+		}
+		placed[c.Code] = true
+		if c.Confidence <= 0 || c.Confidence > 1 || len(c.Evidence.For) == 0 || len(c.NextSteps) == 0 ||
+			c.Subject == nil {
+			t.Errorf("%s: %+v", c.Code, c)
+		}
+	}
+	encode(t, NewReport(checks.Header{}, in))
+	encode(t, NewRuntimeProbe(checks.Header{}, in))
+	encode(t, NewRelistBenchmark(checks.Header{}, in))
+	if len(Results(in)) != len(readChecks(facts.New(nil))) {
+		t.Error("not one result for each check")
+	}
 }
 
 // randomJournal mixes records of all signatures with times that lie anywhere, or are missing.
@@ -64,8 +82,7 @@ func randomJournal(r *rand.Rand, text string) tweak {
 		signature.HungTask, signature.SoftLockup, signature.NodeReady, text,
 	}
 	subjects := []string{
-		"kubelet.service", "containerd.service", "containerd-shim pid 5000", "kubelet", "java",
-		"container1-0", "", text,
+		"kubelet.service", "containerd.service", "containerd-shim:5000", "kubelet", "java", "container1-0", "", text,
 	}
 	var entries []entry
 	at := func() time.Duration { return time.Duration(r.Int64N(int64(20*time.Minute))) - time.Minute }
@@ -154,10 +171,7 @@ func randomFacts(r *rand.Rand, text string) *facts.Input {
 		func(f *facts.Input) { f.HostMissing = text }, func(f *facts.Input) { f.Limits = checks.Limits{} }, func(f *facts.Input) { f.Measurement.Status = nil },
 		func(f *facts.Input) { f.Measurement.Sandboxes = nil }, func(f *facts.Input) { f.Measurement.Interrupted = text },
 		func(f *facts.Input) {
-			f.Runtime = checks.Runtime{
-				Endpoint: text,
-				Name:     text,
-			}
+			f.Runtime = checks.Runtime{Endpoint: text, Name: text}
 		}, func(f *facts.Input) { f.Measurement.Connect.PeerPID = r.IntN(3) },
 		func(f *facts.Input) { f.Measurement.Connect.State = crictl.ConnectState(text) },
 		processesOf(host.Process{
@@ -168,7 +182,7 @@ func randomFacts(r *rand.Rand, text string) *facts.Input {
 			text), randomJournal(r, text), randomJournal(r, text),
 		socket(crictl.ConnectSilent, text), func(f *facts.Input) { f.Measurement = nil },
 	}
-	chosen := []tweak{pods(r.IntN(30), r.IntN(4)), swept}
+	chosen := []tweak{pods(r.IntN(30), r.IntN(4)), sweep}
 	for _, t := range all[:len(all)-2] {
 		if r.IntN(4) == 0 {
 			chosen = append(chosen, t)
@@ -178,4 +192,40 @@ func randomFacts(r *rand.Rand, text string) *facts.Input {
 		chosen = append(chosen, all[len(all)-1-r.IntN(2)])
 	}
 	return node(chosen...)
+}
+
+// randomise fills a value with whatever its types allow.
+func randomise(r *rand.Rand, v reflect.Value, text string, depth int) {
+	if depth > 8 || !v.CanSet() {
+		return
+	}
+	switch v.Kind() {
+	case reflect.Bool:
+		v.SetBool(r.IntN(2) == 0)
+	case reflect.String:
+		words := []string{
+			text, "", "runtime", "kubelet", "stale file handle", "uid-1", "nfs4", "containerd.service", "/var",
+		}
+		v.SetString(words[r.IntN(len(words))])
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
+		v.SetInt([]int64{0, 1, -1, 70_000, 5e9, math.MaxInt64, math.MinInt64}[r.IntN(7)])
+	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+		v.SetUint([]uint64{0, 1, 100, 70_000, math.MaxUint64}[r.IntN(5)])
+	case reflect.Float32, reflect.Float64:
+		v.SetFloat([]float64{0, 1, 99, -3, math.NaN(), math.Inf(1)}[r.IntN(6)])
+	case reflect.Pointer:
+		if r.IntN(2) == 0 {
+			v.Set(reflect.New(v.Type().Elem()))
+			randomise(r, v.Elem(), text, depth+1)
+		}
+	case reflect.Slice:
+		v.Set(reflect.MakeSlice(v.Type(), r.IntN(4), 4))
+		for i := range v.Len() {
+			randomise(r, v.Index(i), text, depth+1)
+		}
+	case reflect.Struct:
+		for i := range v.NumField() {
+			randomise(r, v.Field(i), text, depth+1)
+		}
+	}
 }

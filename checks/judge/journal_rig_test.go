@@ -51,8 +51,7 @@ func signs(code string, n int64, first, last time.Duration, example string, subj
 func burst(code string, n int64, from, to time.Duration, subject string) entry {
 	return func(r *journal.Report) {
 		r.Events = append(r.Events, journal.Event{
-			At: ago(from), Until: ago(to), Count: n, Code: code, What: code,
-			Subject: subject,
+			At: ago(from), Until: ago(to), Count: n, Code: code, What: code, Subject: subject,
 		})
 	}
 }
@@ -61,10 +60,9 @@ func burst(code string, n int64, from, to time.Duration, subject string) entry {
 func incident(from, to time.Duration, changes ...func(*journal.Episode)) entry {
 	return func(r *journal.Report) {
 		e := journal.Episode{
-			Kind: journal.Incident, Start: ago(from), End: ago(to), Anchor: ago(from +
-				3*time.Minute), Seconds: (from - to).Seconds(),
-			Lines: int((from-to)/(5*time.Second)) + 1, MaxLastSeenSeconds: (from - to +
-				3*time.Minute).Seconds(), ThresholdSeconds: 180,
+			Kind: journal.Incident, Start: ago(from), End: ago(to), Anchor: ago(from + 3*time.Minute),
+			Seconds: (from - to).Seconds(), Lines: int((from-to)/(5*time.Second)) + 1,
+			MaxLastSeenSeconds: (from - to + 3*time.Minute).Seconds(), ThresholdSeconds: 180,
 		}
 		for _, change := range changes {
 			change(&e)
@@ -100,12 +98,10 @@ const (
 
 // calm is what a healthy node's journal holds: nothing but the noise of its day.
 func calm() tweak {
-	return said(
-		signs(signature.SyncLoopActive, 320, 14*time.Minute, 3*time.Second, `"SyncLoop UPDATE" source="api"`),
+	return said(signs(signature.SyncLoopActive, 320, 14*time.Minute, 3*time.Second, `"SyncLoop UPDATE" source="api"`),
 		signs(signature.UnitStarted, 4, 12*time.Minute, time.Minute, "Started logrotate.service", "logrotate.service"),
 		signs(signature.OOMKill, 1, 9*time.Minute, 9*time.Minute, memcgKill, "java"),
 		signs(signature.NodeReady, 1, 8*time.Minute, 8*time.Minute, "Node became ready"),
 		signs(signature.CreateFailed, 1, 5*time.Minute, 5*time.Minute, "CreatePodSandbox for pod failed"),
-		signs(signature.APIServerFailed, 2, 4*time.Minute, 4*time.Minute-time.Second, leaseTimeout),
-	)
+		signs(signature.APIServerFailed, 2, 4*time.Minute, 4*time.Minute-time.Second, leaseTimeout))
 }

@@ -19,30 +19,36 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the recorded reports")
 
-// gallery returns the recorded cases by name, each read anew: one for each cause, beside its page, and those of this
+// gallery returns the recorded cases by folder, each read anew: one for each cause, beside its page, and those of this
 // package that show none.
 func gallery() map[string]*facts.Input {
 	all := map[string]*facts.Input{}
-	for _, pattern := range []string{"../causes/testdata/*/facts.json", "testdata/*/facts.json"} {
-		files, err := filepath.Glob(pattern)
+	for _, pattern := range []string{"../causes/testdata/*", "testdata/*"} {
+		folders, err := filepath.Glob(pattern)
 		if err != nil {
 			panic(err)
 		}
-		for _, file := range files {
-			text, err := os.ReadFile(file)
-			if err != nil {
-				panic(err)
+		for _, folder := range folders {
+			if _, err := os.Stat(folder + "/facts.json"); err == nil {
+				all[folder] = readCase(folder)
 			}
-			decoder := json.NewDecoder(bytes.NewReader(text))
-			decoder.DisallowUnknownFields() // a field that was renamed must not be lost
-			var in facts.Input
-			if err := decoder.Decode(&in); err != nil {
-				panic(file + ": " + err.Error())
-			}
-			all[filepath.Dir(file)] = &in
 		}
 	}
 	return all
+}
+
+func readCase(folder string) *facts.Input {
+	text, err := os.ReadFile(folder + "/facts.json")
+	if err != nil {
+		panic(err)
+	}
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.DisallowUnknownFields() // a field that was renamed must not be lost
+	var in facts.Input
+	if err := decoder.Decode(&in); err != nil {
+		panic(folder + ": " + err.Error())
+	}
+	return &in
 }
 
 // TestRecordedCases judges each recorded case and compares the report with the recorded one.
@@ -67,26 +73,21 @@ func TestRecordedCases(t *testing.T) {
 	}
 }
 
-// TestEveryCauseIsRecorded wants a case for each cause in the folder that is named as its page, and checks for its
-// claims.
+// TestEveryCauseIsRecorded wants a case for each cause in the folder that is named as its page, a page that is whole,
+// checks for its claims, and causes for its relations.
 func TestEveryCauseIsRecorded(t *testing.T) {
-	all := gallery()
+	byName := map[string]*facts.Input{}
+	for folder, in := range gallery() {
+		if strings.HasPrefix(folder, "../causes") {
+			byName[strings.ReplaceAll(filepath.Base(folder), "_", "")] = in
+		}
+	}
 	var ids []string
-	for _, c := range Checks() {
-		ids = append(ids, c.ID)
+	for _, r := range readChecks(facts.New(nil)) {
+		ids = append(ids, r.ID)
 	}
 	for _, d := range causes.All() {
-		shown := slices.ContainsFunc(slices.Collect(func(yield func(string) bool) {
-			for dir := range all {
-				if !yield(dir) {
-					return
-				}
-			}
-		}), func(dir string) bool {
-			name := strings.ReplaceAll(filepath.Base(dir), "_", "")
-			return strings.EqualFold(name, d.Code) && index(Judge(all[dir]), d.Code) >= 0
-		})
-		if !shown {
+		if in := byName[strings.ToLower(d.Code)]; in == nil || index(Judge(in), d.Code) < 0 {
 			t.Errorf("checks/causes/testdata holds no case that shows %s", d.Code)
 		}
 		for _, id := range d.Claims {

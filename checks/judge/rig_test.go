@@ -2,6 +2,7 @@ package judge
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/kdiag/kdiag/checks"
@@ -19,48 +20,13 @@ const deadline = 5 * time.Second
 // A tweak changes what a healthy node shows.
 type tweak func(*facts.Input)
 
-// node builds the facts of a node with three running pods of two containers and applies tweaks, then summarises.
+// recordedCase reads a case of this package anew.
+func recordedCase(name string) *facts.Input { return readCase("testdata/" + name) }
+
+// node is the recorded node with three running pods of two containers, with tweaks applied, then summarised.
 func node(tweaks ...tweak) *facts.Input {
-	m := &plegbench.Measurement{
-		Started: now().Add(-2 * time.Second), Ended: now(),
-		Connect: crictl.Connect{State: crictl.ConnectOK, Elapsed: 400 * time.Microsecond, PeerPID: 4711},
-		Version: &crictl.Version{RuntimeName: "containerd", RuntimeVersion: "v2.1.4", RuntimeAPIVersion: "v1"},
-		Status: &crictl.Status{Conditions: []crictl.Condition{
-			{Type: "RuntimeReady", Status: true}, {Type: "NetworkReady", Status: true},
-		}},
-		Sandboxes:  &crictl.PodSandboxList{Mode: crictl.ModeUnary, Complete: true},
-		Containers: &crictl.ContainerList{Mode: crictl.ModeUnary, Complete: true},
-	}
-	for _, name := range []string{
-		facts.RPCVersion, facts.RPCStatus, facts.RPCSandboxes, facts.RPCContainers,
-		facts.RPCImages, facts.RPCImageFs,
-	} {
-		m.Probes = append(m.Probes, call(name, "", 0, 2*time.Millisecond))
-	}
-	m.Samples = []plegbench.Sample{{At: m.Started, Sandboxes: m.Probes[2], Containers: m.Probes[3]}}
-	for i := 1; i < 3; i++ {
-		at := time.Duration(i) * 200 * time.Millisecond
-		m.Samples = append(m.Samples, plegbench.Sample{
-			At: m.Started.Add(at), Sandboxes: call(facts.RPCSandboxes, "", at, 2*time.Millisecond),
-			Containers: call(facts.RPCContainers, "", at+2*time.Millisecond, 3*time.Millisecond),
-		})
-	}
-	f := &facts.Input{
-		Now: now(),
-		Runtime: checks.Runtime{
-			Endpoint: "unix:///run/containerd/containerd.sock", EndpointSource: "kubelet",
-			EndpointReason: "the running kubelet (pid 812)",
-		},
-		Kubelet:     &crictl.Kubelet{PID: 812, Name: "kubelet", Endpoint: "unix:///run/containerd/containerd.sock"},
-		Measurement: m,
-		Processes: []host.Process{{
-			PID: 4711, PPID: 1, Name: "containerd", Role: host.RoleRuntime, State: 'S',
-			Wchan: "ep_poll", Started: now().Add(-72 * time.Hour),
-		}},
-		Limits: checks.DefaultLimits(),
-	}
-	pods(3, 2)(f)
-	sweep(f)
+	f := recordedCase("healthy")
+	f.Summary = nil
 	for _, t := range tweaks {
 		t(f)
 	}
@@ -73,8 +39,7 @@ func node(tweaks ...tweak) *facts.Input {
 // call is an answered call, at since the start of the measurement.
 func call(method, object string, at, took time.Duration) crictl.Call {
 	return crictl.Call{
-		Method: method, Object: object, Start: now().Add(at - 2*time.Second), Elapsed: took,
-		Code: crictl.OK,
+		Method: method, Object: object, Start: now().Add(at - 2*time.Second), Elapsed: took, Code: crictl.OK,
 	}
 }
 
@@ -126,7 +91,8 @@ func sweep(f *facts.Input) {
 	for _, s := range m.Sandboxes.Sandboxes {
 		at += 3 * time.Millisecond
 		m.Sweep.Inspections = append(m.Sweep.Inspections, plegbench.Inspection{
-			Kind: facts.KindSandbox, ID: s.ID, SandboxID: s.ID, Pod: *s.Pod, State: s.State.String(), Call: call("PodSandboxStatus", s.ID, at, 2*time.Millisecond),
+			Kind: facts.KindSandbox, ID: s.ID, SandboxID: s.ID, Pod: *s.Pod, State: s.State.String(), Call: call(
+				"PodSandboxStatus", s.ID, at, 2*time.Millisecond),
 		})
 	}
 	for _, c := range m.Containers.Containers {
@@ -138,8 +104,6 @@ func sweep(f *facts.Input) {
 	}
 	m.Sweep.Total = len(m.Sweep.Inspections)
 }
-
-func swept(f *facts.Input) { sweep(f) }
 
 // hangs makes RPCs hang from the first call on, and takes away what they would have brought.
 func hangs(names ...string) tweak {
@@ -158,58 +122,49 @@ func fails(code crictl.Code, text string, names ...string) tweak {
 func takes(d time.Duration, names ...string) tweak {
 	return func(f *facts.Input) {
 		for i, c := range f.Measurement.Probes {
-			if contains(names, c.Method) {
+			if slices.Contains(names, c.Method) {
 				f.Measurement.Probes[i].Elapsed = d
 			}
 		}
 		for i := range f.Measurement.Samples {
 			s := &f.Measurement.Samples[i]
-			if contains(names, facts.RPCSandboxes) {
+			if slices.Contains(names, facts.RPCSandboxes) {
 				s.Sandboxes.Elapsed = d
 			}
-			if contains(names, facts.RPCContainers) {
+			if slices.Contains(names, facts.RPCContainers) {
 				s.Containers.Elapsed = d
 			}
 		}
 	}
 }
 
-func contains(names []string, name string) bool {
-	for _, n := range names {
-		if n == name {
-			return true
-		}
-	}
-	return false
-}
-
 func each(names []string, change func(crictl.Call) crictl.Call) tweak {
 	return func(f *facts.Input) {
 		m := f.Measurement
 		for i, c := range m.Probes {
-			if contains(names, c.Method) {
+			if slices.Contains(names, c.Method) {
 				m.Probes[i] = change(c)
 			}
 		}
-		if contains(names, facts.RPCVersion) {
+		if slices.Contains(names, facts.RPCVersion) {
 			m.Version = nil
 		}
-		if contains(names, facts.RPCStatus) {
+		if slices.Contains(names, facts.RPCStatus) {
 			m.Status = nil
 		}
 		for i := range m.Samples {
 			s := &m.Samples[i]
 			switch {
-			case contains(names, facts.RPCSandboxes):
+			case slices.Contains(names, facts.RPCSandboxes):
 				s.Sandboxes, s.Containers = change(s.Sandboxes), crictl.Call{}
-			case contains(names, facts.RPCContainers):
+			case slices.Contains(names, facts.RPCContainers):
 				s.Containers = change(s.Containers)
 			}
 		}
-		if contains(names, facts.RPCSandboxes) {
+		if slices.Contains(names, facts.RPCSandboxes) {
 			m.Sandboxes = nil
 		}
-		if contains(names, facts.RPCContainers) {
+		if slices.Contains(names, facts.RPCContainers) {
 			m.Containers = nil
 		}
 		if m.Sandboxes == nil && m.Containers == nil {
@@ -222,7 +177,7 @@ func each(names []string, change func(crictl.Call) crictl.Call) tweak {
 func statusHangs(ids ...string) tweak {
 	return func(f *facts.Input) {
 		for i := range f.Measurement.Sweep.Inspections {
-			if in := &f.Measurement.Sweep.Inspections[i]; contains(ids, in.ID) {
+			if in := &f.Measurement.Sweep.Inspections[i]; slices.Contains(ids, in.ID) {
 				in.Call = lost(in.Call)
 			}
 		}
@@ -234,8 +189,7 @@ func socket(state crictl.ConnectState, text string) tweak {
 	return func(f *facts.Input) {
 		m := f.Measurement
 		f.Measurement = &plegbench.Measurement{
-			Started: m.Started, Ended: m.Ended,
-			Connect: crictl.Connect{State: state, Elapsed: deadline, Err: text},
+			Started: m.Started, Ended: m.Ended, Connect: crictl.Connect{State: state, Elapsed: deadline, Err: text},
 		}
 	}
 }
@@ -256,20 +210,19 @@ func blockedFor(wchan string) tweak {
 	}
 }
 
-// exited adds dead containers, in heaps of one pod and name each.
-func exited(total, perHeap int, bytes uint32) tweak {
+// exited adds dead containers, so many of each pod and name.
+func exited(total, perPod int, bytes uint32) tweak {
 	return func(f *facts.Input) {
 		m := f.Measurement
 		for i := range total {
-			h := i / perHeap
+			h := i / perPod
 			m.Containers.Containers = append(m.Containers.Containers, crictl.Container{
-				ID: fmt.Sprintf("dead%d", i), SandboxID: fmt.Sprintf("gone%d",
-					h), Name: "job", State: crictl.ContainerExited, Size: bytes,
+				ID: fmt.Sprintf("dead%d", i), SandboxID: fmt.Sprintf("gone%d", h), Name: "job",
+				State: crictl.ContainerExited, Size: bytes,
 				Pod: &crictl.Pod{
-					Namespace: "batch", Name: fmt.Sprintf("report-%d", h),
-					UID: fmt.Sprintf("job-%d", h),
+					Namespace: "batch", Name: fmt.Sprintf("report-%d", h), UID: fmt.Sprintf("job-%d", h),
 				},
-				CreatedAt: now().Add(-time.Duration(i) * time.Minute).UnixNano(), Attempt: uint32(i % perHeap),
+				CreatedAt: now().Add(-time.Duration(i) * time.Minute).UnixNano(), Attempt: uint32(i % perPod),
 			})
 		}
 		measureLists(f)
@@ -293,19 +246,10 @@ func codes(named []checks.Cause) []string {
 	return out
 }
 
-// lineOf returns the result of one check.
-func lineOf(in *facts.Input, id string) checks.Result {
-	for _, r := range Results(in) {
-		if r.ID == id {
-			return r
-		}
-	}
-	return checks.Result{}
-}
-
-// Results reads the checks, and VerdictOf sums up as a report of kdiag node does.
+// Results reads the checks as a report of kdiag node does.
 func Results(in *facts.Input) []checks.Result { return results(judged(in)) }
 
+// VerdictOf sums up causes as a report of kdiag node does.
 func VerdictOf(in *facts.Input, all []checks.Cause) checks.Verdict {
 	return verdict(facts.New(in), all, scopeSweep)
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/kdiag/kdiag/plegbench"
 )
 
-// WhySilent says why a runtime gave no answer, in the words of the report on the node, by what a probe of its socket
+// WhySilent is why a runtime gave no answer, in the words of the report on the node, by what a probe of its socket
 // found and what became of the first call. It is for the commands that go no further then.
 func WhySilent(r checks.Runtime, c crictl.Connect, call crictl.Call) string {
 	m := &plegbench.Measurement{Connect: c, Probes: []crictl.Call{call}}

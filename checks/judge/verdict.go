@@ -1,7 +1,6 @@
 package judge
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 
@@ -37,7 +36,7 @@ func verdict(f *facts.Facts, causes []checks.Cause, want scope) checks.Verdict {
 	return checks.Healthy
 }
 
-// unseen says what must be seen before a node may be called healthy, and was not.
+// unseen lists what must be seen before a node may be called healthy, and was not.
 func unseen(f *facts.Facts, want scope) []string {
 	m := f.Measurement
 	if m == nil {
@@ -53,7 +52,7 @@ func unseen(f *facts.Facts, want scope) []string {
 	for _, name := range []string{facts.RPCVersion, facts.RPCStatus, facts.RPCSandboxes, facts.RPCContainers} {
 		switch r := f.RPC[name]; {
 		case r.Outcome == facts.NotAsked:
-			lines = append(lines, cmp.Or(facts.CutOff(f, name), name+" was not asked"))
+			lines = append(lines, name+" was not asked, or not answered before the command ended")
 		case !r.Outcome.Alive():
 			lines = append(lines, facts.CallLine(r.Last()))
 		}
@@ -62,8 +61,8 @@ func unseen(f *facts.Facts, want scope) []string {
 		lines = append(lines, fmt.Sprintf("the lists of %s of %s failed or did not come", units.Number(s.List.Errors),
 			units.Count(s.List.Samples, "relist")))
 	}
-	if r := f.Sweep.Running; want == scopeSweep {
-		lines = append(lines, r.Problems()...)
+	if want == scopeSweep {
+		lines = append(lines, f.Sweep.Running.Problems()...)
 	}
 	if f.Target.WrongSocket {
 		lines = append(lines, facts.EndpointProblem(f))
@@ -71,7 +70,7 @@ func unseen(f *facts.Facts, want scope) []string {
 	return lines
 }
 
-// problems says, for a person, why an answer is unknown or not whole.
+// problems lists, for a person, why an answer is unknown or not whole.
 func problems(f *facts.Facts, v checks.Verdict, want scope) []string {
 	var lines []string
 	switch m := f.Measurement; {

@@ -32,12 +32,9 @@ type Input struct {
 	Between time.Duration
 }
 
-// A Probe is one look at the node: a value with its documentation. It measures; what it found is judged by the checks
-// and causes.
+// A Probe is one look at the node. It measures; the checks and causes judge what it found.
 type Probe struct {
 	ID    string
-	Text  string        // what it reads
-	Needs string        // what it cannot do without: root, systemd, a kernel with PSI; empty for nothing
 	Cheap bool          // kdiag pleg does it as well
 	After []string      // ids of probes whose findings it uses; it runs without them when they hang
 	Limit time.Duration // by then it is left behind
@@ -125,10 +122,11 @@ func run(ctx context.Context, probes []Probe, s Input, wanted func(Probe) bool) 
 }
 
 const (
-	// handIn is how long before it is left behind a look is told to end, so that what it has seen by then is not lost.
+	// handIn is how long before it is left behind a look gets the end of its context, so that what it has seen by
+	// then is not lost.
 	handIn = 100 * time.Millisecond
 	// leastHang is the shortest time that a look hangs for. One that began late, when the command's time was nearly
-	// up, says nothing by not having ended.
+	// up, shows nothing by not having ended.
 	leastHang = time.Second
 )
 
@@ -168,16 +166,9 @@ func look(ctx context.Context, p Probe, s *Input, seen facts.Node) func(*facts.N
 			p.without(n, facts.Reading[struct{}]{Missing: "the command ended first", Took: took})
 		}
 	}
-	return leftBehind(p, took)
-}
-
-// leftBehind notes a look that has been outstanding for so long.
-func leftBehind(p Probe, waiting time.Duration) func(*facts.Node) {
 	return func(n *facts.Node) {
-		p.without(n, facts.Reading[struct{}]{
-			Hung: true, Missing: "outstanding for " + units.Duration(waiting),
-			Took: waiting,
-		})
+		p.without(n,
+			facts.Reading[struct{}]{Hung: true, Missing: "outstanding for " + units.Duration(took), Took: took})
 		n.Hung = append(n.Hung, p.ID)
 	}
 }

@@ -3,7 +3,9 @@ package probes
 import (
 	"context"
 	"errors"
+	"os"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -57,9 +59,7 @@ func TestRun(t *testing.T) {
 			nil,
 		},
 		{
-			"late", func(ctx context.Context) (host.Clock,
-				error,
-			) {
+			"late", func(ctx context.Context) (host.Clock, error) {
 				<-ctx.Done()
 				time.Sleep(time.Second)
 				return fine(ctx)
@@ -171,18 +171,39 @@ func TestRunLeavesOut(t *testing.T) {
 	}
 }
 
-// TestProbes wants each probe to be documented, and to wait for probes that exist and stand before it.
+// TestProbes wants each probe to be described in docs/checks.md with its limit, and to wait for probes that exist and
+// do not wait for it.
 func TestProbes(t *testing.T) {
-	seen := map[string]bool{}
+	doc, err := os.ReadFile("../../docs/checks.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, looks, _ := strings.Cut(string(doc), "\n# Looks\n")
+	after := map[string][]string{}
 	for _, p := range Probes() {
-		if p.Text == "" || p.Limit <= 0 || seen[p.ID] {
-			t.Errorf("%s: text %q, limit %v, or twice", p.ID, p.Text, p.Limit)
+		if _, twice := after[p.ID]; twice {
+			t.Errorf("%s is there twice", p.ID)
 		}
-		for _, id := range p.After {
-			if !seen[id] {
-				t.Errorf("%s waits for %s, which does not stand before it", p.ID, id)
+		after[p.ID] = p.After
+		_, text, found := strings.Cut(looks, "\n## "+p.ID+"\n\n")
+		text, _, _ = strings.Cut(text, "\n\n")
+		if !found || !strings.Contains(text, "Left behind after "+p.Limit.String()) {
+			t.Errorf("docs/checks.md describes %s so: %q", p.ID, text)
+		}
+	}
+	var waits func(id string, depth int)
+	waits = func(id string, depth int) {
+		if depth > len(after) {
+			t.Fatalf("%s waits for itself", id)
+		}
+		for _, before := range after[id] {
+			if _, ok := after[before]; !ok {
+				t.Errorf("%s waits for %s, which does not exist", id, before)
 			}
+			waits(before, depth+1)
 		}
-		seen[p.ID] = true
+	}
+	for id := range after {
+		waits(id, 0)
 	}
 }

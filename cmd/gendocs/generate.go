@@ -13,8 +13,6 @@ import (
 
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/causes"
-	"github.com/kdiag/kdiag/checks/judge"
-	"github.com/kdiag/kdiag/checks/probes"
 	"github.com/kdiag/kdiag/cmd/internal/app"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
 	"github.com/kdiag/kdiag/journal/signature"
@@ -49,9 +47,6 @@ func generate(dir string) error {
 		return fmt.Errorf("writing the man pages: %w", err)
 	}
 	if err := os.WriteFile(filepath.Join(dir, "causes.md"), causePage(causes.Docs()), 0o644); err != nil {
-		return err
-	}
-	if err := os.WriteFile(filepath.Join(dir, "checks.md"), checkPage(judge.Checks(), probes.Probes()), 0o644); err != nil {
 		return err
 	}
 	return os.WriteFile(filepath.Join(dir, "signatures.md"), signaturePage(signature.Catalogue()), 0o644)
@@ -109,30 +104,6 @@ func sentenceCase(title string) string {
 		return ""
 	}
 	return strings.ToUpper(title[:1]) + title[1:]
-}
-
-func checkPage(list []judge.Check, probes []probes.Probe) []byte {
-	var b bytes.Buffer
-	b.WriteString("# Checks\n\nWhat kdiag looks at, made by `make generate`. Each gives one line of a report.\n")
-	for _, c := range list {
-		fmt.Fprintf(&b, "\n## %s\n\n%s. %s\n", c.ID, sentenceCase(c.Title), c.Text)
-	}
-	b.WriteString("\n# Looks\n\nWhere the checks of the host and the kubelet have it from. `kdiag node` makes all of these looks, `kdiag pleg` those " +
-		"that cost little. All begin at once, but for those that use what another found; one that does not end in time is left behind, and said.\n")
-	for _, p := range probes {
-		fmt.Fprintf(&b, "\n## %s\n\n%s Left behind after %v.", p.ID, p.Text, p.Limit)
-		if p.Needs != "" {
-			fmt.Fprintf(&b, " Needs %s.", p.Needs)
-		}
-		if len(p.After) > 0 {
-			fmt.Fprintf(&b, " After %s.", strings.Join(p.After, ", "))
-		}
-		if p.Cheap {
-			b.WriteString(" Also by `kdiag pleg`.")
-		}
-		b.WriteString("\n")
-	}
-	return b.Bytes()
 }
 
 func signaturePage(list []signature.Signature) []byte {

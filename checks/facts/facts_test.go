@@ -1,0 +1,77 @@
+package facts
+
+import (
+	"math"
+	"testing"
+
+	"github.com/kdiag/kdiag/checks/host"
+)
+
+func TestAmount(t *testing.T) {
+	for _, tt := range []struct {
+		written string
+		want    uint64
+	}{
+		{"10%", 100},
+		{"0%", 0},
+		{"100Mi", 100 << 20},
+		{"1.5Gi", 3 << 29},
+		{"500M", 500_000_000},
+		{"12k", 12_000},
+		{"2048", 2048},
+		{" 5% ", 0},
+		{"", 0},
+		{"x", 0},
+		{"-5%", 0},
+		{"NaN", 0},
+		{"Inf", 0},
+		{"1e300", 0},
+		{"%", 0},
+		{"5Zi", 0},
+	} {
+		if got := Amount(tt.written, 1000); got != tt.want {
+			t.Errorf("%q: %d, want %d", tt.written, got, tt.want)
+		}
+	}
+}
+
+func FuzzAmount(f *testing.F) {
+	f.Add("10%", uint64(1000))
+	f.Add("1.5Gi", uint64(math.MaxUint64))
+	f.Fuzz(func(_ *testing.T, written string, total uint64) { _ = Amount(written, total) })
+}
+
+// TestWaits tells what a task waits for.
+func TestWaits(t *testing.T) {
+	for _, tt := range []struct {
+		wchan string
+		stack []string
+		want  Wait
+	}{
+		{"", nil, WaitUnknown},
+		{"rwsem_down_write_slowpath", nil, WaitUnknown},
+		{"rpc_wait_bit_killable", nil, WaitNetworkFS},
+		{"folio_wait_bit_common", []string{"folio_wait_bit_common", "nfs_wb_folio"}, WaitNetworkFS},
+		{"request_wait_answer", []string{"request_wait_answer", "fuse_simple_request"}, WaitFUSE},
+		{"wait_for_vfork_done", nil, WaitChild},
+		{
+			"schedule_preempt_disabled",
+			[]string{"copy_net_ns", "create_new_namespaces", "copy_process", "kernel_clone"},
+			WaitNetns,
+		},
+		{"rwsem_down_write", []string{"rwsem_down_write", "copy_process", "kernel_clone"}, WaitUnknown},
+		{"rwsem_down_read_slowpath", []string{"rwsem_down_read_slowpath", "cgroup_attach_task"}, WaitCgroup},
+		{"__mutex_lock", []string{"__mutex_lock", "copy_net_ns"}, WaitNetns},
+		{"jbd2_log_wait_commit", nil, WaitDisk},
+		{"io_schedule", []string{"io_schedule", "mem_cgroup_oom_synchronize"}, WaitMemory},
+		{"fanotify_handle_event", nil, WaitWatcher},
+		{"__refrigerator", []string{"__refrigerator", "nfs_wait"}, WaitFrozen},
+		{"wb_wait_for_completion", []string{"wb_wait_for_completion", "deactivate_locked_super"}, WaitDisk},
+		{"generic_shutdown_super", nil, WaitUnmount},
+	} {
+		if got := WaitOf(host.BlockedTask{Wchan: tt.wchan, Stack: tt.stack}); got != tt.want ||
+			got.String() == "" {
+			t.Errorf("%s %v: %q, want %q", tt.wchan, tt.stack, got, tt.want)
+		}
+	}
+}

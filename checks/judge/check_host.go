@@ -1,0 +1,234 @@
+package judge
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/checks/causes"
+	"github.com/kdiag/kdiag/checks/facts"
+	"github.com/kdiag/kdiag/checks/host"
+	"github.com/kdiag/kdiag/checks/units"
+)
+
+func judgePressure(f *facts.Facts, p host.Pressure) checks.Result {
+	l := f.Limits.Node
+	var lines []string
+	status := checks.StatusOK
+	add := func(what string, value, limit float64) {
+		lines = append(lines, fmt.Sprintf("%s %.0f%%", what, value))
+		if value >= limit {
+			status = checks.StatusWarning
+		}
+	}
+	if p.CPU != nil {
+		add("cpu some", p.CPU.Some.Avg10, l.CPUSome)
+	}
+	if p.Memory != nil {
+		add("memory full", p.Memory.Full.Avg10, l.MemoryFull)
+	}
+	if p.IO != nil {
+		add("io full", p.IO.Full.Avg10, l.IOFull)
+	}
+	if len(lines) == 0 {
+		return skipped("this kernel does not account for pressure (PSI)")
+	}
+	return result(status, "of the last 10 s: %s", strings.Join(lines, ", "))
+}
+
+func judgeMemory(f *facts.Facts, m host.Memory) checks.Result {
+	if m.Total == 0 {
+		return unknown("/proc/meminfo does not hold how much there is")
+	}
+	r := ok("%s of %s available", units.Size(m.Available), units.Size(m.Total))
+	if f.Pressure.MemoryLow {
+		r.Status = checks.StatusWarning
+	}
+	return r
+}
+
+func judgeSpace(_ *facts.Facts, all []host.Space) checks.Result  { return judgeSpaces(all, false) }
+func judgeInodes(_ *facts.Facts, all []host.Space) checks.Result { return judgeSpaces(all, true) }
+
+// judgeSpaces is ok only when each file system that matters has answered.
+func judgeSpaces(spaces []host.Space, inodes bool) checks.Result {
+	least, tight, counted := 1.0, host.Space{}, 0
+	for _, s := range spaces {
+		if s.Err != "" || s.Hung {
+			return unknown("the file system of %s was not read: %s", facts.Shortage{Space: s}.Name(),
+				cmp.Or(facts.Clean(s.Err), "it did not answer"))
+		}
+		free, total := s.Free, s.Size
+		if inodes {
+			free, total = s.InodesFree, s.Inodes
+		}
+		if s.ReadOnly || total == 0 {
+			continue
+		}
+		if counted++; facts.Share(free, total) <= least {
+			least, tight = facts.Share(free, total), s
+		}
+	}
+	switch {
+	case counted > 0:
+		return ok("%s, the least is %s free on %s", units.Count(counted, "file system"), units.Percent(least),
+			facts.Clean(tight.Mount))
+	case inodes && len(spaces) > 0:
+		return skipped("no file system that can be written has a fixed number of inodes")
+	}
+	return unknown("none of %s brought figures", units.Count(len(spaces), "file system"))
+}
+
+func judgeWrites(f *facts.Facts, _ []host.Writes) checks.Result {
+	all := f.Disk.Writes
+	if len(all) == 0 {
+		return unknown("no write was timed")
+	}
+	if i := slices.IndexFunc(all, func(l facts.WriteLatency) bool { return l.Writes.Err != "" }); i >= 0 {
+		return unknown("%s", all[i].Line())
+	}
+	return ok("%s", all[0].Line())
+}
+
+func judgeDisks(f *facts.Facts, disks []host.Disk) checks.Result {
+	if len(disks) == 0 {
+		return unknown("no disk was seen")
+	}
+	if slow := f.Disk.Slow; len(slow) > 0 && facts.Needed(slow[0].Folders) {
+		return warning("%s", facts.DiskLine(slow[0]))
+	}
+	slowest := slices.MaxFunc(disks, func(a, b host.Disk) int { return cmp.Compare(facts.Await(a), facts.Await(b)) })
+	return ok("%s, the slowest is %s with %s for a request", units.Count(len(disks), "disk"), facts.Clean(slowest.Name),
+		units.Duration(facts.Await(slowest)))
+}
+
+func judgeMounts(_ *facts.Facts, t host.MountTable) checks.Result {
+	switch {
+	case t.Total == 0:
+		return unknown("no mount was seen")
+	case t.Left > 0:
+		return unknown("%s of %s not asked, the others answered", units.Number(t.Left), units.Count(t.Total, "mount"))
+	}
+	return ok("%s, %s asked and answered", units.Count(t.Total, "mount"), units.Number(len(t.Probed)))
+}
+
+func judgePIDs(_ *facts.Facts, p host.PIDs) checks.Result {
+	if p.Tasks <= 0 || p.PIDMax == 0 {
+		return unknown("the number of threads or their limit is not known")
+	}
+	return ok("%s threads, kernel.pid_max", facts.UsageText(host.Usage{Current: uint64(p.Tasks), Max: p.PIDMax}))
+}
+
+func judgeFiles(_ *facts.Facts, files host.Files) checks.Result {
+	if len(files.Processes) == 0 {
+		return unknown("no process of the runtime or the kubelet could be read")
+	}
+	most := slices.MaxFunc(files.Processes,
+		func(a, b host.ProcessFiles) int { return cmp.Compare(facts.Used(a.Usage), facts.Used(b.Usage)) })
+	return ok("%s (pid %d) has %s files open, the others fewer of theirs", facts.Clean(most.Name), most.PID,
+		facts.UsageText(most.Usage))
+}
+
+func judgeInotify(f *facts.Facts, n host.Inotify) checks.Result {
+	switch {
+	case n.MaxInstances == 0:
+		return unknown("the limits of inotify are not known")
+	case n.Unread > 0:
+		return unknown("%s could not be read, so not all is counted", units.Count(n.Unread, "process"))
+	}
+	return ok("root holds %s instances and %s watches", facts.UsageText(f.Usage.InotifyInstances),
+		facts.UsageText(f.Usage.InotifyWatches))
+}
+
+func judgeConntrack(f *facts.Facts, c host.Conntrack) checks.Result {
+	if c.Max == 0 {
+		return skipped("connections are not tracked on this node")
+	}
+	r := ok("%s entries", facts.UsageText(c.Usage))
+	if severity, high := facts.Rank(f.Limits.Node, facts.Used(c.Usage)); high {
+		r.Status = checks.Status(severity)
+	}
+	return r
+}
+
+func judgeCgroups(_ *facts.Facts, g host.Cgroups) checks.Result {
+	if g.Total == 0 {
+		return unknown("no control group was seen")
+	}
+	if g.Version == 2 {
+		return ok("%s, %s dying", units.Count(g.Total, "control group"), units.Number(max(g.Dying, 0)))
+	}
+	return ok("%s", units.Count(g.Total, "control group"))
+}
+
+func judgeClock(_ *facts.Facts, c host.Clock) checks.Result {
+	switch {
+	case c == host.Clock{}:
+		return unknown("the clock was not read")
+	case !c.Synchronised:
+		return warning("no NTP client keeps it, by the kernel; chrony without rtcsync does not report to the kernel")
+	}
+	return ok("kept by an NTP client, at most %s off by its own estimate", units.Duration(c.MaxError))
+}
+
+func judgeFreezer(*facts.Facts, host.Cgroups) checks.Result {
+	return ok("no control group of a pod, the runtime or the kubelet is frozen")
+}
+
+func judgeThrottling(*facts.Facts, host.Cgroups) checks.Result {
+	return ok("no CPU quota throttles the runtime or the kubelet")
+}
+
+func judgeSystemdAnswer(_ *facts.Facts, s host.Systemd) checks.Result {
+	if !s.Answered {
+		return unknown("systemd was not asked")
+	}
+	return ok("systemd %s answers in %s; it is %s", facts.Clean(s.Version), units.Duration(s.Took),
+		cmp.Or(facts.Clean(s.State), "in no known state"))
+}
+
+func judgeSystemdUnits(_ *facts.Facts, s host.Systemd) checks.Result {
+	switch {
+	case !s.Answered:
+		return unknown("systemd did not answer")
+	case !s.Counted:
+		return unknown("%s; their states were not counted", units.Count(s.Units, "unit"))
+	}
+	return ok("%s, %s, %s inactive, %s", units.Count(s.Units, "unit"), units.Count(s.Scopes, "scope"),
+		units.Number(s.Inactive), units.Count(s.Jobs, "job"))
+}
+
+func judgeRuntimeUnit(f *facts.Facts, s host.Systemd) checks.Result {
+	u := f.Target.RuntimeUnit
+	switch {
+	case causes.UnitDown(u) && f.Calls.Connected:
+		return skipped("%s, and the runtime answers: it runs in another way", causes.UnitLine(f, u))
+	case causes.UnitDown(u):
+		return critical("%s", causes.UnitLine(f, u))
+	}
+	return readUnit(f, s, u)
+}
+
+func judgeKubeletUnit(f *facts.Facts, s host.Systemd) checks.Result { return readUnit(f, s, s.Kubelet) }
+
+// readUnit is the result for a unit that nobody has called down yet.
+func readUnit(f *facts.Facts, s host.Systemd, u *host.Unit) checks.Result {
+	if !s.Answered {
+		return unknown("systemd did not answer")
+	}
+	if u == nil || u.Load == "not-found" {
+		return skipped("systemd has no such unit")
+	}
+	line := causes.UnitLine(f, u)
+	switch {
+	case u.Active == "activating" || u.Active == "deactivating":
+		return warning("%s", line)
+	case u.Restarts >= facts.LoopRestarts && !u.Since.IsZero() && f.Now.Sub(u.Since) < facts.LoopFresh:
+		return warning("%s: it does not stay up", line)
+	case causes.UnitDown(u):
+		return skipped("%s: it is not in use here", line)
+	}
+	return ok("%s", line)
+}

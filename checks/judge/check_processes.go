@@ -1,0 +1,94 @@
+package judge
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/checks/causes"
+	"github.com/kdiag/kdiag/checks/facts"
+	"github.com/kdiag/kdiag/checks/host"
+	"github.com/kdiag/kdiag/checks/units"
+)
+
+func readProcesses(f *facts.Facts) checks.Result {
+	switch {
+	case f.Target.Simulated:
+		return skipped("the runtime is simulated and has no processes")
+	case f.HostMissing != "":
+		return unknown("processes were not read: %s", facts.Clean(f.HostMissing))
+	case len(f.Processes) == 0:
+		return skipped("no process of a runtime was seen on this host")
+	}
+	out := ok("%s of the runtime, none stopped or stuck", units.Count(len(f.Processes), "process"))
+	for _, p := range f.Processes {
+		stopped, asleep, age := facts.IsStopped(&p), facts.IsUninterruptible(&p), facts.AgeOf(f, p)
+		line := fmt.Sprintf("%s (%s): %s", facts.ProcessLabel(p), p.Role, facts.StateOf(p))
+		switch {
+		case stopped && facts.IsForeignShim(f, p):
+		case p.Role == host.RoleRuntime && !isOther(f, p) && (stopped || asleep && p.Lasting):
+			return critical("%s", line)
+		case out.Status != checks.StatusOK:
+		case stopped || asleep:
+			out = warning("%s", line)
+		case p.Role == host.RoleOCI && age >= facts.LongOCI, p.Role == host.RoleCNI && age >= f.Limits.CNIPluginTooLong:
+			out = warning("%s (%s) has been at work for %s", facts.ProcessLabel(p), p.Role, units.Duration(age))
+		}
+	}
+	return out
+}
+
+// isOther reports whether a runtime is not the one that was asked and answered: a node may have docker's besides.
+func isOther(f *facts.Facts, p host.Process) bool {
+	m := f.Measurement
+	return m != nil && m.Status != nil && m.Connect.PeerPID > 1 && m.Connect.PeerPID != p.PID
+}
+
+func judgeTasks(f *facts.Facts, t host.Tasks) checks.Result {
+	if i := slices.IndexFunc(t.Blocked, func(b host.BlockedTask) bool { return facts.IsOurs(b.Owner) }); i >= 0 {
+		line := causes.TaskName(f, t.Blocked[i]) + " was in uninterruptible sleep in two looks"
+		if at := facts.WaitsIn(t.Blocked[i]); at != "" {
+			line += ", in " + at
+		}
+		return warning("%s; look again: a busy disk does so too", line)
+	}
+	return ok("%s, none of a container or the runtime in uninterruptible sleep in two looks",
+		units.Count(t.Threads, "thread"))
+}
+
+func judgeZombies(f *facts.Facts, t host.Tasks) checks.Result {
+	if len(t.ZombiesByParent) == 0 || t.Zombies == 0 {
+		return ok("no zombies")
+	}
+	p := t.ZombiesByParent[0]
+	r := ok("%s, most under %s (pid %d)%s, which does not wait for its children", units.Count(t.Zombies, "zombie"),
+		facts.Clean(p.Name), p.PID, facts.OwnerSuffix(f, p.Owner))
+	if limit := f.Limits.Node.Zombies; limit > 0 && p.Count >= limit {
+		r.Status = checks.StatusWarning
+	}
+	return r
+}
+
+func judgeShims(f *facts.Facts, _ host.Tasks) checks.Result {
+	shims := units.Count(len(facts.ProcessesOf(f, host.RoleShim)), "shim")
+	gap := f.Shims.Gap
+	switch {
+	case f.HostMissing != "":
+		return unknown("processes were not read: %s", facts.Clean(f.HostMissing))
+	case len(facts.ProcessesOf(f, host.RoleShim)) == 0:
+		return skipped("no shim was seen on this host")
+	case !f.Shims.Compared:
+		return unknown("%s, none stopped; the lists of the kubelet's runtime, to compare with, did not come whole",
+			shims)
+	case len(gap.Shimless) > 0:
+		return warning("the sandbox of %s is ready, and no shim of it was seen",
+			facts.OwnerLabel(f, host.Owner{ObjectID: gap.Shimless[0].ID}))
+	}
+	// None of this runtime's is stopped: those that are must be others'.
+	if others := append(slices.Clone(f.Shims.EveryStopped), gap.Orphans...); len(others) > 0 {
+		return ok(
+			"%s, none of this runtime's stopped; the runtime does not list what %s serves, another tool's or left over",
+			shims, facts.ProcessLabel(others[0]))
+	}
+	return ok("%s, none stopped, all listed", shims)
+}
