@@ -92,16 +92,20 @@ func TestBuiltinContents(t *testing.T) {
 	}
 }
 
-// listSize returns the size of the answer of an unfiltered ListContainers, in bytes.
-func listSize(srv *Server) int {
-	return proto.Size(&runtimeapi.ListContainersResponse{Containers: srv.store.listContainers(nil)})
+// listAll returns the answer of an unfiltered ListContainers without its faults and limits.
+func listAll(srv *Server) *runtimeapi.ListContainersResponse {
+	service := &runtimeService{service: &service{scenario: &srv.scenario, store: srv.store}}
+	resp, _ := service.ListContainers(context.Background(), &runtimeapi.ListContainersRequest{})
+	return resp
 }
+
+func listSize(srv *Server) int { return proto.Size(listAll(srv)) }
 
 // TestEntrySize: on the healthy node entries have the size of real ones, since the sizes of lists are judged.
 func TestEntrySize(t *testing.T) {
 	s, _ := Builtin("healthy")
 	c := serve(t, s)
-	for _, entry := range c.server.store.listContainers(nil) {
+	for _, entry := range listAll(c.server).GetContainers() {
 		if n := proto.Size(entry); n < 700 || n > 1000 {
 			t.Errorf("%s has an entry of %d bytes, want 700 to 1000", entry.GetLabels(), n)
 		}
@@ -178,27 +182,4 @@ func TestStatusesSatisfyKubelets(t *testing.T) {
 			t.Errorf("incomplete: %v", got)
 		}
 	}
-}
-
-// TestInspectHangNamesTheContainer holds the scenario to what the contract and the README say of it.
-func TestInspectHangNamesTheContainer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s, _ := Builtin("inspect-hang")
-		c := serve(t, s)
-		var hung []string
-		for _, listed := range c.containers(t, nil) {
-			id := listed.GetId()
-			got := ask(t, func(ctx context.Context) error {
-				_, err := c.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: id})
-				return err
-			})
-			if got.Took == time.Minute {
-				labels := listed.GetLabels()
-				hung = append(hung, labels[labelPodNamespace]+"/"+labels[labelPodName]+"/"+labels[labelContainerName])
-			}
-		}
-		if diff := cmp.Diff([]string{"payments/ledger-db-0/ledger"}, hung); diff != "" {
-			t.Errorf("what hangs (-want +got):\n%s", diff)
-		}
-	})
 }

@@ -161,11 +161,6 @@ func TestListenReplacesStaleSocketsOnly(t *testing.T) {
 				t.Fatal(err)
 			}
 		}, SocketListen, "a file that is no socket"},
-		{"folder", func(t *testing.T, path string) {
-			if err := os.Mkdir(path, 0o700); err != nil {
-				t.Fatal(err)
-			}
-		}, SocketRefuse, "a file that is no socket"},
 		{"symlink", func(t *testing.T, path string) {
 			if err := os.Symlink("/dev/null", path); err != nil {
 				t.Fatal(err)
@@ -185,34 +180,6 @@ func TestListenReplacesStaleSocketsOnly(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestListenLeavesSuccessorsSocket(t *testing.T) {
-	path := socketPath(t)
-	stop := mustListen(t, t.Context(), newServer(t, SocketListen), path)
-	if err := os.Rename(path, path+".old"); err != nil {
-		t.Fatal(err)
-	}
-	mustListen(t, t.Context(), newServer(t, SocketListen), path)
-	stop()
-	must(unixDialer(t.Context(), path))(t)
-}
-
-func TestListenPathErrors(t *testing.T) {
-	dir := filepath.Dir(socketPath(t))
-	long := filepath.Join(dir, strings.Repeat("x", maxSocketPath))
-	for path, want := range map[string]string{
-		long:                                 "a unix socket's at most 107",
-		filepath.Join(dir, "none", "x.sock"): "no such file or directory",
-	} {
-		_, err := Listen(t.Context(), newServer(t, SocketListen), path)
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v, want %q", path, err, want)
-		}
-	}
-	fits := filepath.Join(dir, strings.Repeat("x", maxSocketPath-len(dir)-1))
-	mustListen(t, t.Context(), newServer(t, SocketListen), fits)
-	must(unixDialer(t.Context(), fits))(t)
 }
 
 // TestHungRuntimeStillShakesHands: with every RPC hung the transport answers, which tells a deadlocked daemon from a

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 )
 
 // enterCgroups moves a shell into each cgroup named like the box, and then runs systemd-nspawn in its place.
@@ -25,9 +24,12 @@ func (b *Box) makeCgroups() ([]cgroupMount, error) {
 	if _, err := os.Stat("/run/systemd/system"); err == nil {
 		return nil, nil
 	}
-	roots, err := cgroupRoots()
+	roots, err := mountsBelow("/sys/fs/cgroup")
 	if err != nil {
 		return nil, err
+	}
+	if len(roots) > 1 { // version 1: the first is the folder of the hierarchies
+		roots = roots[1:]
 	}
 	var made []cgroupMount
 	for _, root := range roots {
@@ -46,25 +48,4 @@ func (b *Box) makeCgroups() ([]cgroupMount, error) {
 		made = append(made, m)
 	}
 	return made, nil
-}
-
-// cgroupRoots returns where the cgroup hierarchies are mounted, from /proc/self/mountinfo. The type of the file system
-// follows the lone dash:
-//
-//	29 24 0:26 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory
-func cgroupRoots() ([]string, error) {
-	b, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil {
-		return nil, err
-	}
-	var roots []string
-	for line := range strings.Lines(string(b)) {
-		mount, fs, ok := strings.Cut(line, " - ")
-		fields := strings.Fields(mount)
-		if !ok || len(fields) < 5 || !strings.HasPrefix(fs, "cgroup") || !strings.HasPrefix(fields[4], "/sys/fs/cgroup") {
-			continue
-		}
-		roots = append(roots, fields[4])
-	}
-	return roots, nil
 }

@@ -124,7 +124,7 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 		return &cli.HintError{Err: err, Code: cli.ExitUnknown, Hint: "choose another path with --listen"}
 	}
 	proxy.SetConditions(plan.Conditions)
-	if plan.down {
+	if plan.Socket == fake.SocketRefuse {
 		if err := proxy.SetDown(true); err != nil {
 			return err
 		}
@@ -142,9 +142,6 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 
 // sameSocket reports whether two endpoints are one file, whose removal would cut off the runtime.
 func sameSocket(a, b string) bool {
-	if a == b {
-		return true
-	}
 	first, err := os.Stat(strings.TrimPrefix(a, "unix://"))
 	if err != nil {
 		return false
