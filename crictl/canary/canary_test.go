@@ -3,7 +3,6 @@ package canary
 import (
 	"context"
 	"os"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -339,23 +338,6 @@ func TestEarlier(t *testing.T) {
 	})
 }
 
-// TestTwoAtOnce runs two canaries at the same time: neither touches the other.
-func TestTwoAtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		cri := serve(t, []string{box}, fake.Fault{RPC: "*", Delay: fake.Duration(50 * time.Millisecond)})
-		var wg sync.WaitGroup
-		for range 2 {
-			wg.Go(func() {
-				got := Run(t.Context(), cri, options())
-				if name, outcome := failed(got.Steps); outcome != OK || !got.CleanedUp || got.Attempts != 1 {
-					t.Errorf("%s %s %+v", name, outcome, got)
-				}
-			})
-		}
-		wg.Wait()
-	})
-}
-
 func TestImages(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
@@ -417,22 +399,6 @@ func TestImages(t *testing.T) {
 			})
 		})
 	}
-}
-
-// TestGone wants a canary that somebody removes in the midst not to be left.
-func TestGone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		cri := serve(t, []string{box})
-		opts := options()
-		opts.Progress = func(step string) {
-			if step == "StopPodSandbox" {
-				removeAll(t, cri)
-			}
-		}
-		if got := Run(t.Context(), cri, opts); !got.CleanedUp || len(got.Left) != 0 {
-			t.Errorf("%+v", got)
-		}
-	})
 }
 
 func removeAll(t *testing.T, cri *remote.Service) {

@@ -2,7 +2,6 @@ package fake
 
 import (
 	"context"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -123,58 +122,6 @@ func TestFaultTimes(t *testing.T) {
 				}
 				if diff := cmp.Diff(test.want, got); diff != "" {
 					t.Errorf("(-want +got):\n%s", diff)
-				}
-			})
-		})
-	}
-}
-
-// TestFaultObjects hangs what one object pattern matches, and asks about everything in the small scenario.
-func TestFaultObjects(t *testing.T) {
-	tests := []struct {
-		name   string
-		object Object
-		want   string // what hangs
-	}{
-		{"container", Object{Container: "app"}, "container app"},
-		{"container pattern", Object{Container: "p*"}, "container proxy"},
-		{"pod", Object{Pod: "shop"}, "sandbox shop, container app, container proxy"},
-		{"pod's sandbox", Object{Pod: "shop", Sandbox: true}, "sandbox shop"},
-		{"namespace", Object{Namespace: "pay"}, "sandbox job, container run"},
-		{"nobody", Object{Namespace: "pay", Pod: "shop"}, ""},
-	}
-	for _, test := range tests {
-		t.Run(test.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := small()
-				s.Faults = []Fault{{RPC: "*Status", Object: test.object, Hang: true}}
-				c := serve(t, s)
-				var hung []string
-				check := func(what string, call func(context.Context) error) {
-					if ask(t, call).Code == codes.DeadlineExceeded {
-						hung = append(hung, what)
-					}
-				}
-				for _, i := range []int{0, 2} {
-					sb := c.sandboxes(t, nil)[i]
-					check("sandbox "+sb.GetMetadata().GetName(), func(ctx context.Context) error {
-						_, err := c.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: sb.GetId()})
-						return err
-					})
-					for _, name := range map[int][]string{0: {"app", "proxy"}, 2: {"run"}}[i] {
-						id := c.idOf(t, name)
-						check("container "+name, func(ctx context.Context) error {
-							_, err := c.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: id[:20]})
-							return err
-						})
-					}
-				}
-				check("the runtime", func(ctx context.Context) error {
-					_, err := c.Status(ctx, &runtimeapi.StatusRequest{})
-					return err
-				})
-				if diff := cmp.Diff(test.want, strings.Join(hung, ", ")); diff != "" {
-					t.Errorf("what hangs (-want +got):\n%s", diff)
 				}
 			})
 		})

@@ -181,27 +181,3 @@ func TestListenReplacesStaleSocketsOnly(t *testing.T) {
 		})
 	}
 }
-
-// TestHungRuntimeStillShakesHands: with every RPC hung the transport answers, which tells a deadlocked daemon from a
-// stopped one.
-func TestHungRuntimeStillShakesHands(t *testing.T) {
-	s, _ := Builtin("runtime-hung")
-	srv, err := New(s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	path := socketPath(t)
-	mustListen(t, t.Context(), srv, path)
-	conn := must(unixDialer(t.Context(), path))(t)
-	defer conn.Close()
-	if err := conn.SetDeadline(time.Now().Add(30 * time.Second)); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := conn.Write([]byte("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00")); err != nil {
-		t.Fatal(err)
-	}
-	frame := make([]byte, 9)
-	if _, err := conn.Read(frame); err != nil || frame[3] != 4 {
-		t.Errorf("first frame % x, %v; want SETTINGS, type 4", frame, err)
-	}
-}

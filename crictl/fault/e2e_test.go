@@ -140,3 +140,5 @@ func TestEndToEnd(t *testing.T) {
 		t.Errorf("stats: %v", map[string]fault.Count(f.Stats()))
 	}
 }
+
+func second[T any](_ T, err error) error { return err }
