@@ -108,7 +108,8 @@ func TestFaults(t *testing.T) {
 				if name != tt.rpc || outcome != want {
 					t.Errorf("step %s: %s; want %s: %s", name, outcome, tt.rpc, want)
 				}
-				if got.CleanedUp != tt.cleaned || len(got.Left) != tt.left || got.Attempts != tt.made || got.Spoiled != "" {
+				if got.CleanedUp != tt.cleaned || len(got.Left) != tt.left || got.Attempts != tt.made ||
+					got.Spoiled != "" {
 					t.Errorf("%+v", got)
 				}
 				if still := sandboxes(t, cri, true); len(still) != tt.still {
@@ -159,7 +160,8 @@ func TestBusySandbox(t *testing.T) {
 						First: tt.refused,
 					})
 				got := Run(t.Context(), cri, options())
-				if name, outcome := failed(got.Steps); name != "StartContainer" || outcome != Hung || got.CleanedUp != tt.cleaned {
+				if name, outcome := failed(got.Steps); name != "StartContainer" || outcome != Hung ||
+					got.CleanedUp != tt.cleaned {
 					t.Errorf("%s %s %+v", name, outcome, got)
 				}
 				if left := sandboxes(t, cri, true); (len(left) == 0) != tt.cleaned {
@@ -265,7 +267,10 @@ func TestHousekeeping(t *testing.T) {
 // killContainers kills the canaries' containers, whose sandboxes stay ready.
 func killContainers(t *testing.T, cri *remote.Service) {
 	t.Helper()
-	list, err := cri.ListContainers(t.Context(), &runtimeapi.ContainerFilter{LabelSelector: map[string]string{Label: "true"}})
+	list, err := cri.ListContainers(
+		t.Context(),
+		&runtimeapi.ContainerFilter{LabelSelector: map[string]string{Label: "true"}},
+	)
 	if err != nil || len(list) == 0 {
 		t.Fatalf("%d containers, %v", len(list), err)
 	}
@@ -289,7 +294,11 @@ func TestStopTwice(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				fault := fake.Fault{RPC: "StopPodSandbox", Error: "Unknown: failed to destroy network for sandbox", First: tt.first}
+				fault := fake.Fault{
+					RPC:   "StopPodSandbox",
+					Error: "Unknown: failed to destroy network for sandbox",
+					First: tt.first,
+				}
 				got := Run(t.Context(), serve(t, []string{box}, fault), options())
 				if name, _ := failed(got.Steps); name != tt.step || got.Attempts != tt.attempts || got.Spoiled != "" ||
 					!got.CleanedUp {
@@ -392,20 +401,12 @@ func TestImages(t *testing.T) {
 					}
 				}
 				name, outcome := failed(got.Steps)
-				if whole := tt.spoiled == "" && tt.name != "no runc"; skipped != tt.skipped || whole != (outcome == OK) &&
-					tt.spoiled != NoImage {
+				if whole := tt.spoiled == "" && tt.name != "no runc"; skipped != tt.skipped ||
+					whole != (outcome == OK) &&
+						tt.spoiled != NoImage {
 					t.Errorf("skipped %q, want %q; %s: %s", skipped, tt.skipped, name, outcome)
 				}
 			})
 		})
-	}
-}
-
-func removeAll(t *testing.T, cri *remote.Service) {
-	t.Helper()
-	for _, id := range sandboxes(t, cri, true) {
-		if err := cri.RemovePodSandbox(t.Context(), id); err != nil {
-			t.Error(err)
-		}
 	}
 }

@@ -226,7 +226,9 @@ func FuzzHostile(f *testing.F) {
 		}
 		isLeftover(&runtimeapi.PodSandbox{
 			Id: name, Labels: map[string]string{Label: "true"}, CreatedAt: created,
-			Metadata: &runtimeapi.PodSandboxMetadata{Namespace: Namespace}, Annotations: map[string]string{annotationExpires: expires},
+			Metadata: &runtimeapi.PodSandboxMetadata{
+				Namespace: Namespace,
+			}, Annotations: map[string]string{annotationExpires: expires},
 		}, time.Unix(0, 0))
 		lacks(fmt.Sprint(name, expires), run)
 	})

@@ -28,12 +28,20 @@ func TestContainerFilters(t *testing.T) {
 			"created, which is zero", &runtimeapi.ContainerFilter{State: state(runtimeapi.ContainerState_CONTAINER_CREATED)},
 			"proxy0",
 		},
-		{"exited", &runtimeapi.ContainerFilter{State: state(runtimeapi.ContainerState_CONTAINER_EXITED)}, "app0 app1 run0"},
+		{
+			"exited",
+			&runtimeapi.ContainerFilter{State: state(runtimeapi.ContainerState_CONTAINER_EXITED)},
+			"app0 app1 run0",
+		},
 		{"short id", &runtimeapi.ContainerFilter{Id: all[1].GetId()[:12]}, "app1"},
 		{"unknown id", &runtimeapi.ContainerFilter{Id: "feedfacefeedface"}, ""},
 		{"sandbox", &runtimeapi.ContainerFilter{PodSandboxId: job}, "run0"},
 		{"id in another sandbox", &runtimeapi.ContainerFilter{Id: all[0].GetId(), PodSandboxId: job}, ""},
-		{"label", &runtimeapi.ContainerFilter{LabelSelector: map[string]string{labelContainerName: "app"}}, "app0 app1 app2"},
+		{
+			"label",
+			&runtimeapi.ContainerFilter{LabelSelector: map[string]string{labelContainerName: "app"}},
+			"app0 app1 app2",
+		},
 		{
 			"label, missing key with empty value", &runtimeapi.ContainerFilter{LabelSelector: map[string]string{"nope": ""}},
 			"",

@@ -51,7 +51,8 @@ func TestImages(t *testing.T) {
 		}))(t).GetImage()
 	}
 	app := ask("app:1")
-	if app.GetId() == "" || app.GetSize() == 0 || cmp.Diff([]string{"docker.io/library/app:1"}, app.GetRepoTags()) != "" {
+	if app.GetId() == "" || app.GetSize() == 0 ||
+		cmp.Diff([]string{"docker.io/library/app:1"}, app.GetRepoTags()) != "" {
 		t.Fatalf("the pods' image: %v", app)
 	}
 	for _, name := range []string{
@@ -67,7 +68,10 @@ func TestImages(t *testing.T) {
 		}
 	}
 	pull := func(name string) (string, error) {
-		resp, err := c.images.PullImage(t.Context(), &runtimeapi.PullImageRequest{Image: &runtimeapi.ImageSpec{Image: name}})
+		resp, err := c.images.PullImage(
+			t.Context(),
+			&runtimeapi.PullImageRequest{Image: &runtimeapi.ImageSpec{Image: name}},
+		)
 		return resp.GetImageRef(), err
 	}
 	if _, err := pull(""); codeOf(err) != codes.InvalidArgument {
@@ -98,7 +102,14 @@ func TestImages(t *testing.T) {
 		t.Errorf("%d images, %d called nginx, %d called none; want 7, 1, 0", all, one, none)
 	}
 	for range 2 { // the second time it is gone
-		must(c.images.RemoveImage(t.Context(), &runtimeapi.RemoveImageRequest{Image: &runtimeapi.ImageSpec{Image: "nginx"}}))(t)
+		must(
+			c.images.RemoveImage(
+				t.Context(),
+				&runtimeapi.RemoveImageRequest{Image: &runtimeapi.ImageSpec{Image: "nginx"}},
+			),
+		)(
+			t,
+		)
 	}
 	if ask("nginx") != nil || list("") != 6 {
 		t.Error("nginx is still there")
@@ -113,8 +124,10 @@ func TestStats(t *testing.T) {
 	c := serve(t, small())
 	app := c.idOf(t, "app")
 	all := must(c.ListContainerStats(t.Context(), &runtimeapi.ListContainerStatsRequest{}))(t).GetStats()
-	if len(all) != 1 || all[0].GetAttributes().GetId() != app || all[0].GetCpu().GetUsageCoreNanoSeconds().GetValue() == 0 ||
-		all[0].GetMemory().GetWorkingSetBytes().GetValue() == 0 || all[0].GetWritableLayer().GetFsId().GetMountpoint() == "" {
+	if len(all) != 1 || all[0].GetAttributes().GetId() != app ||
+		all[0].GetCpu().GetUsageCoreNanoSeconds().GetValue() == 0 ||
+		all[0].GetMemory().GetWorkingSetBytes().GetValue() == 0 ||
+		all[0].GetWritableLayer().GetFsId().GetMountpoint() == "" {
 		t.Errorf("want the usage of the running container: %v", all)
 	}
 }

@@ -17,7 +17,9 @@ type Target struct {
 
 // is reports whether the target matches all fields that are set in o.
 func (t Target) is(o Object) bool {
-	return t != Target{} && (t.Sandbox || !o.Sandbox) && matches(o.ID, t.ID) && matches(o.Namespace, t.Namespace) && matches(o.Pod, t.Pod) && matches(o.Container, t.Container)
+	return t != Target{} && (t.Sandbox || !o.Sandbox) && matches(o.ID, t.ID) && matches(o.Namespace, t.Namespace) &&
+		matches(o.Pod, t.Pod) &&
+		matches(o.Container, t.Container)
 }
 
 // matches reports whether a pattern that has been checked before matches; the empty one matches everything.

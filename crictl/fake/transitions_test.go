@@ -93,12 +93,19 @@ func TestLifeOfAPod(t *testing.T) {
 	got := c.status(t, id)
 	if got.GetState() != runtimeapi.ContainerState_CONTAINER_EXITED || got.GetExitCode() != 137 ||
 		got.GetReason() != "Error" {
-		t.Errorf("after StopPodSandbox: %s, exit code %d, reason %q", got.GetState(), got.GetExitCode(), got.GetReason())
+		t.Errorf(
+			"after StopPodSandbox: %s, exit code %d, reason %q",
+			got.GetState(),
+			got.GetExitCode(),
+			got.GetReason(),
+		)
 	}
 	if got.GetCreatedAt() > got.GetStartedAt() || got.GetStartedAt() > got.GetFinishedAt() {
 		t.Errorf("times out of order: %d, %d, %d", got.GetCreatedAt(), got.GetStartedAt(), got.GetFinishedAt())
 	}
-	if _, err := c.ExecSync(t.Context(), &runtimeapi.ExecSyncRequest{ContainerId: id}); codeOf(err) != codes.FailedPrecondition {
+	if _, err := c.ExecSync(t.Context(), &runtimeapi.ExecSyncRequest{ContainerId: id}); codeOf(
+		err,
+	) != codes.FailedPrecondition {
 		t.Errorf("ExecSync in an exited container: %v", err)
 	}
 	_, err := c.CreateContainer(t.Context(), &runtimeapi.CreateContainerRequest{
@@ -115,7 +122,9 @@ func TestLifeOfAPod(t *testing.T) {
 	if n := len(c.containers(t, nil)) + len(c.sandboxes(t, nil)); n != 0 {
 		t.Errorf("%d objects left", n)
 	}
-	if _, err := c.ContainerStatus(t.Context(), &runtimeapi.ContainerStatusRequest{ContainerId: id}); codeOf(err) != codes.NotFound {
+	if _, err := c.ContainerStatus(t.Context(), &runtimeapi.ContainerStatusRequest{ContainerId: id}); codeOf(
+		err,
+	) != codes.NotFound {
 		t.Errorf("status of a removed container: %v", err)
 	}
 }
@@ -123,8 +132,12 @@ func TestLifeOfAPod(t *testing.T) {
 func TestNetworkNotReadyFailsPods(t *testing.T) {
 	s, _ := Builtin("network-not-ready")
 	c := serve(t, s)
-	config := &runtimeapi.PodSandboxConfig{Metadata: &runtimeapi.PodSandboxMetadata{Name: "a", Namespace: "b", Uid: "c"}}
-	if _, err := c.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: config}); codeOf(err) != codes.Unknown {
+	config := &runtimeapi.PodSandboxConfig{
+		Metadata: &runtimeapi.PodSandboxMetadata{Name: "a", Namespace: "b", Uid: "c"},
+	}
+	if _, err := c.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: config}); codeOf(
+		err,
+	) != codes.Unknown {
 		t.Errorf("a pod with its own network: %v", err)
 	}
 	config.Linux = &runtimeapi.LinuxPodSandboxConfig{SecurityContext: &runtimeapi.LinuxSandboxSecurityContext{

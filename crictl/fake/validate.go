@@ -118,7 +118,15 @@ func (s *Scenario) validatePods() error {
 		if g.Name == "" {
 			return fmt.Errorf("pods[%d].name: missing", i)
 		}
-		perPod, lowest, highest := 1+g.DeadBefore, min(g.Count, g.DeadBefore, g.Padding), max(g.Count, g.DeadBefore, g.Padding)
+		perPod, lowest, highest := 1+g.DeadBefore, min(
+			g.Count,
+			g.DeadBefore,
+			g.Padding,
+		), max(
+			g.Count,
+			g.DeadBefore,
+			g.Padding,
+		)
 		seen := map[string]bool{}
 		for j, c := range g.Containers {
 			at := fmt.Sprintf("pods[%d].containers[%d]", i, j)
@@ -141,7 +149,12 @@ func (s *Scenario) validatePods() error {
 		objects += max(g.Count, 1) * perPod
 		size += max(g.Count, 1) * perPod * (entryBytes + g.Padding)
 		if objects > maxObjects || size > maxEntries {
-			return fmt.Errorf("pods[%d]: more than %d sandboxes and containers, or than %d MiB, in all", i, maxObjects, maxEntries>>20)
+			return fmt.Errorf(
+				"pods[%d]: more than %d sandboxes and containers, or than %d MiB, in all",
+				i,
+				maxObjects,
+				maxEntries>>20,
+			)
 		}
 	}
 	return nil

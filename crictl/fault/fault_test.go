@@ -74,7 +74,11 @@ func TestObjects(t *testing.T) {
 			t.Errorf("%s (-want +got):\n%s", test.name, diff)
 		}
 	}
-	f := start(t, backend, fake.Fault{RPC: "ContainerStatus", Error: "Aborted", Object: fake.Object{Container: "proxy"}})
+	f := start(
+		t,
+		backend,
+		fake.Fault{RPC: "ContainerStatus", Error: "Aborted", Object: fake.Object{Container: "proxy"}},
+	)
 	if got := f.status(t, proxyID[:12], time.Minute); got != codes.Aborted {
 		t.Errorf("by an abbreviated id: %s", got)
 	}
@@ -82,16 +86,26 @@ func TestObjects(t *testing.T) {
 
 // TestNewObjects: what is made through the proxy is known by its names, before and after.
 func TestNewObjects(t *testing.T) {
-	f := start(t, runtime(t, shop()),
+	f := start(
+		t,
+		runtime(t, shop()),
 		fake.Fault{RPC: "CreateContainer", Error: "Aborted", Object: fake.Object{Pod: "new", Container: "bad"}},
 		fake.Fault{RPC: "StartContainer", Error: "DataLoss", Object: fake.Object{Pod: "new", Container: "good"}},
-		fake.Fault{RPC: "StopPodSandbox", Error: "OutOfRange", Object: fake.Object{Pod: "new", Sandbox: true}, First: 1},
+		fake.Fault{
+			RPC:    "StopPodSandbox",
+			Error:  "OutOfRange",
+			Object: fake.Object{Pod: "new", Sandbox: true},
+			First:  1,
+		},
 		fake.Fault{RPC: "RunPodSandbox", Error: "NotFound", Object: fake.Object{Namespace: "worst"}},
 	)
 	run := func(namespace string) (string, error) {
-		answer, err := f.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: &runtimeapi.PodSandboxConfig{
-			Metadata: &runtimeapi.PodSandboxMetadata{Name: "new", Namespace: namespace, Uid: "u"},
-		}})
+		answer, err := f.RunPodSandbox(
+			t.Context(),
+			&runtimeapi.RunPodSandboxRequest{Config: &runtimeapi.PodSandboxConfig{
+				Metadata: &runtimeapi.PodSandboxMetadata{Name: "new", Namespace: namespace, Uid: "u"},
+			}},
+		)
 		return answer.GetPodSandboxId(), err
 	}
 	if _, err := run("worst"); status.Code(err) != codes.NotFound {
@@ -105,7 +119,9 @@ func TestNewObjects(t *testing.T) {
 		answer, err := f.CreateContainer(t.Context(), &runtimeapi.CreateContainerRequest{
 			PodSandboxId: sandbox,
 			Config: &runtimeapi.ContainerConfig{
-				Metadata: &runtimeapi.ContainerMetadata{Name: name}, Image: &runtimeapi.ImageSpec{Image: "docker.io/library/app:1"},
+				Metadata: &runtimeapi.ContainerMetadata{
+					Name: name,
+				}, Image: &runtimeapi.ImageSpec{Image: "docker.io/library/app:1"},
 			},
 		})
 		return answer.GetContainerId(), err
@@ -117,10 +133,14 @@ func TestNewObjects(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := f.StartContainer(t.Context(), &runtimeapi.StartContainerRequest{ContainerId: id}); status.Code(err) != codes.DataLoss {
+	if _, err := f.StartContainer(t.Context(), &runtimeapi.StartContainerRequest{ContainerId: id}); status.Code(
+		err,
+	) != codes.DataLoss {
 		t.Error(err)
 	}
-	if _, err := f.StopPodSandbox(t.Context(), &runtimeapi.StopPodSandboxRequest{PodSandboxId: sandbox}); status.Code(err) != codes.OutOfRange {
+	if _, err := f.StopPodSandbox(t.Context(), &runtimeapi.StopPodSandboxRequest{PodSandboxId: sandbox}); status.Code(
+		err,
+	) != codes.OutOfRange {
 		t.Error(err)
 	}
 	want := map[string]fault.Count{
@@ -172,7 +192,9 @@ func TestDropCutsTheConnection(t *testing.T) {
 	if f.version(t) != codes.OK {
 		t.Fatal("no answer")
 	}
-	if _, err := f.StopContainer(t.Context(), &runtimeapi.StopContainerRequest{ContainerId: id}); status.Code(err) != codes.Unavailable {
+	if _, err := f.StopContainer(t.Context(), &runtimeapi.StopContainerRequest{ContainerId: id}); status.Code(
+		err,
+	) != codes.Unavailable {
 		t.Errorf("StopContainer: %v", err)
 	}
 	for err == nil {
@@ -269,7 +291,9 @@ func TestSetConditions(t *testing.T) {
 	if diff := cmp.Diff(healthy, conditions()); diff != "" {
 		t.Error(diff)
 	}
-	f.SetConditions([]fake.Condition{{Type: "NetworkReady", Reason: "CNI", Message: "gone"}, {Type: "Own", Status: true}})
+	f.SetConditions(
+		[]fake.Condition{{Type: "NetworkReady", Reason: "CNI", Message: "gone"}, {Type: "Own", Status: true}},
+	)
 	if diff := cmp.Diff(map[string]string{"RuntimeReady": "true", "NetworkReady": "false CNI gone", "Own": "true"},
 		conditions()); diff != "" {
 		t.Error(diff)

@@ -112,7 +112,7 @@ func (b *Box) boot(ctx context.Context) error {
 // nspawnArgs are the options that a container runtime in the container needs: all capabilities, the system calls of
 // runc and of systemd's own sandboxing, the kernel log, and its cgroups. containerd's folder is bound from the machine
 // because an overlay cannot lie on an overlay.
-func (b *Box) nspawnArgs(cgroups []cgroupMount) []string {
+func (b *Box) nspawnArgs(cgroups []string) []string {
 	args := []string{
 		"--quiet", "--register=no", "--keep-unit", "--directory=" + b.Root(), "--machine=" + filepath.Base(b.dir),
 		"--capability=all", "--private-users=no", "--console=pipe",
@@ -122,8 +122,8 @@ func (b *Box) nspawnArgs(cgroups []cgroupMount) []string {
 	if len(cgroups) > 1 { // version 1: one folder for each hierarchy, in a folder that holds nothing else
 		args = append(args, "--tmpfs=/sys/fs/cgroup:mode=0755")
 	}
-	for _, c := range cgroups {
-		args = append(args, "--bind="+c.dir+":"+c.mount)
+	for _, root := range cgroups {
+		args = append(args, "--bind="+filepath.Join(root, filepath.Base(b.dir))+":"+root)
 	}
 	return append(args, "--boot")
 }
