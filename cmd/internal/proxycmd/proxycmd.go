@@ -152,6 +152,9 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 
 // sameSocket reports whether two endpoints are one file, whose removal would cut off the runtime.
 func sameSocket(a, b string) bool {
+	if a == b { // also where the runtime is down, and its socket missing
+		return true
+	}
 	first, err := os.Stat(strings.TrimPrefix(a, "unix://"))
 	if err != nil {
 		return false
