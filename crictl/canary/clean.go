@@ -98,43 +98,31 @@ func (c *canaryRun) end(ctx context.Context, id string) bool {
 		c.res.Spoiled = ByOther
 	}
 	givenUp := slices.ContainsFunc(c.res.Steps, func(s Step) bool { return s.Outcome == Hung || s.Outcome == Cut })
-	return c.step(ctx, "RemovePodSandbox", func(ctx context.Context) error {
-		for began := time.Now(); ; {
-			err := gone(c.cri.RemovePodSandbox(ctx, id))
-			if err == nil || !givenUp || time.Since(began) > lateTimeout || status.Code(err) == codes.DeadlineExceeded {
-				return err
-			}
-			// The runtime still works on the call that timed out, and does not remove a container that is starting.
-			select {
-			case <-ctx.Done():
-			case <-time.After(lookEvery):
-			}
-		}
+	return c.step(ctx, "RemovePodSandbox", func(ctx context.Context) (err error) {
+		// A runtime that still works on a call that timed out does not remove a container that is starting.
+		repeat(ctx, lateTimeout, func(context.Context) bool {
+			err = gone(c.cri.RemovePodSandbox(ctx, id))
+			return err == nil || !givenUp || status.Code(err) == codes.DeadlineExceeded
+		})
+		return err
 	})
 }
 
 // find looks for the sandbox of a RunPodSandbox that returned no id. If the runtime answered with an error, one list
 // is enough; if the call timed out, the sandbox may still appear, and its absence proves nothing.
 func (c *canaryRun) find(ctx context.Context) (id string, sure bool) {
-	answered := c.making == Failed
-	ctx, cancel := context.WithTimeout(ctx, max(lateTimeout, c.opts.RPCTimeout))
-	defer cancel()
-	began := time.Now()
-	for {
-		list, err := c.cri.ListPodSandbox(ctx, &runtimeapi.PodSandboxFilter{LabelSelector: map[string]string{LabelRun: c.pod.run}})
+	filter := &runtimeapi.PodSandboxFilter{LabelSelector: map[string]string{LabelRun: c.pod.run}}
+	repeat(ctx, lateTimeout, func(context.Context) bool {
+		list, err := c.cri.ListPodSandbox(ctx, filter)
 		for _, s := range list {
-			if s.GetId() != "" && s.GetLabels()[Label] == "true" && s.GetLabels()[LabelRun] == c.pod.run {
-				return s.GetId(), true
+			if s.GetLabels()[Label] == "true" && s.GetLabels()[LabelRun] == c.pod.run {
+				id = s.GetId()
 			}
 		}
-		if err != nil || answered || time.Since(began) > lateTimeout {
-			return "", err == nil && answered
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(lookEvery):
-		}
-	}
+		sure = id != "" || err == nil && c.making == Failed
+		return sure || err != nil
+	})
+	return id, sure
 }
 
 // makeLogs makes the folder of the logs. The canary also runs without one.

@@ -36,16 +36,7 @@ func wantsSlice(text string) bool {
 // lacks reports whether an error means that the image does not contain a program. The error must name the program:
 // that of a missing runc is nearly the same.
 func lacks(text, program string) bool {
-	if program == "" || !strings.Contains(text, program) {
-		return false
-	}
-	for _, words := range []string{
-		"executable file not found", "no such file or directory",
-		"executable file `" + program + "` not found",
-	} {
-		if strings.Contains(text, words) {
-			return true
-		}
-	}
-	return false
+	return program != "" && strings.Contains(text, program) &&
+		(strings.Contains(text, "executable file not found") || strings.Contains(text, "no such file or directory") ||
+			strings.Contains(text, "executable file `"+program+"` not found"))
 }

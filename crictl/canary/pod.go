@@ -48,7 +48,9 @@ type pod struct {
 
 // newPod returns an unprivileged pod without mounts that exits by itself in case this process is killed.
 func newPod(opts Options, image choice, now time.Time, systemd bool) pod {
-	run := newRun()
+	var random [8]byte
+	_, _ = rand.Read(random[:]) // it never fails (crypto/rand)
+	run := hex.EncodeToString(random[:])
 	lives := opts.Course + opts.Cleanup
 	network := runtimeapi.NamespaceMode_NODE
 	if opts.CNI {
@@ -100,14 +102,7 @@ func newPod(opts Options, image choice, now time.Time, systemd bool) pod {
 	return p
 }
 
-// newRun returns the id of a canary.
-func newRun() string {
-	var b [8]byte
-	_, _ = rand.Read(b[:]) // it never fails (crypto/rand)
-	return hex.EncodeToString(b[:])
-}
-
-// logFolder is the folder of a canary's logs below dir; empty for a run that was not named by newRun.
+// logFolder is the folder of a canary's logs below dir; empty for a run that was not named by newPod.
 func logFolder(dir, run string) string {
 	if dir == "" || !regexp.MustCompile(`^[0-9a-f]{16}$`).MatchString(run) {
 		return ""
@@ -115,16 +110,12 @@ func logFolder(dir, run string) string {
 	return filepath.Join(dir, Namespace+"-"+run)
 }
 
-// longestLife bounds the expiry that an annotation may claim.
-const longestLife = 24 * time.Hour
-
-// isLeftover reports whether a sandbox is a canary whose run must have ended. One with a missing or absurd expiry is
-// given a day.
+// isLeftover reports whether a sandbox is a canary whose run must have ended, at the latest after a day.
 func isLeftover(s *runtimeapi.PodSandbox, now time.Time) bool {
 	if s.GetId() == "" || s.GetLabels()[Label] != "true" || s.GetMetadata().GetNamespace() != Namespace {
 		return false
 	}
-	latest := time.Unix(0, s.GetCreatedAt()).Add(longestLife)
+	latest := time.Unix(0, s.GetCreatedAt()).Add(24 * time.Hour)
 	expires, err := time.Parse(time.RFC3339, s.GetAnnotations()[annotationExpires])
 	if err != nil || expires.After(latest) {
 		expires = latest

@@ -67,47 +67,38 @@ func (c *canaryRun) prepare(ctx context.Context) bool {
 		return c.namedImage(ctx)
 	}
 	var images []*runtimeapi.Image
-	ok = c.step(ctx, "ListImages", func(ctx context.Context) (err error) {
+	return c.step(ctx, "ListImages", func(ctx context.Context) (err error) {
 		images, err = c.cri.ListImages(ctx)
 		return err
-	})
-	if ok {
-		c.take(choose(images))
-	}
-	return ok && c.choice.id != ""
+	}) && c.take(choose(images))
 }
 
 // namedImage finds the requested image, or pulls it if that is allowed.
 func (c *canaryRun) namedImage(ctx context.Context) bool {
 	var image *runtimeapi.Image
-	find := func(ctx context.Context) (err error) {
+	if !c.step(ctx, "ImageStatus", func(ctx context.Context) (err error) {
 		image, err = c.cri.ImageStatus(ctx, c.opts.Image)
 		return err
-	}
-	if !c.step(ctx, "ImageStatus", find) {
+	}) {
 		return false
 	}
-	if image == nil && c.opts.Pull {
-		spec := &runtimeapi.ImageSpec{Image: c.opts.Image}
-		pull := func(ctx context.Context) error {
-			ref, err := c.cri.PullImage(ctx, spec, nil, nil)
-			image = &runtimeapi.Image{Id: ref}
-			return err
-		}
-		if !c.step(ctx, "PullImage", pull) {
-			return false
-		}
+	if image == nil && c.opts.Pull && !c.step(ctx, "PullImage", func(ctx context.Context) error {
+		ref, err := c.cri.PullImage(ctx, &runtimeapi.ImageSpec{Image: c.opts.Image}, nil, nil)
+		image = &runtimeapi.Image{Id: ref}
+		return err
+	}) {
+		return false
 	}
-	c.take(choiceOf(image, c.opts.Image))
-	return c.choice.id != ""
+	return c.take(choiceOf(image, c.opts.Image))
 }
 
-// take records the image to run, if there is one.
-func (c *canaryRun) take(image choice) {
+// take records the image to run, and reports whether there is one.
+func (c *canaryRun) take(image choice) bool {
 	c.choice, c.res.Image = image, image.name
 	if image.id == "" {
 		c.res.Spoiled = NoImage
 	}
+	return image.id != ""
 }
 
 // live creates the sandbox and the container, uses them, and removes the container.
@@ -124,16 +115,15 @@ func (c *canaryRun) live(ctx context.Context) {
 		return
 	}
 	var id string
-	create := func(ctx context.Context) (err error) {
-		id, err = c.cri.CreateContainer(ctx, c.res.SandboxID, c.pod.container, c.pod.sandbox)
-		return err
-	}
 	for _, s := range []struct {
 		name string
 		call func(context.Context) error
 	}{
-		{"CreateContainer", patiently(create)},
-		{"StartContainer", patiently(func(ctx context.Context) error { return c.cri.StartContainer(ctx, id) })},
+		{"CreateContainer", func(ctx context.Context) (err error) {
+			id, err = c.cri.CreateContainer(ctx, c.res.SandboxID, c.pod.container, c.pod.sandbox)
+			return err
+		}},
+		{"StartContainer", func(ctx context.Context) error { return c.cri.StartContainer(ctx, id) }},
 		{"ExecSync", func(ctx context.Context) error { return c.exec(ctx, id) }},
 		{"ListContainerStats", func(ctx context.Context) error { return c.stats(ctx, id) }},
 		{"StopContainer", func(ctx context.Context) error { return c.cri.StopContainer(ctx, id, 0) }},
@@ -146,15 +136,6 @@ func (c *canaryRun) live(ctx context.Context) {
 		if !c.step(ctx, s.name, s.call) && !c.excuse(ctx, id) || ctx.Err() != nil {
 			return
 		}
-	}
-}
-
-// patiently makes a call with the context of patient.
-func patiently(call func(context.Context) error) func(context.Context) error {
-	return func(ctx context.Context) error {
-		ctx, cancel := patient(ctx)
-		defer cancel()
-		return call(ctx)
 	}
 }
 
@@ -212,64 +193,57 @@ func (c *canaryRun) excuse(ctx context.Context, containerID string) bool {
 	if s.Outcome != Failed {
 		return false
 	}
+	command := append(c.pod.container.GetCommand(), "")[0]
 	switch {
 	case s.Name == "ExecSync" && lacks(s.Err, execProgram):
 		s.Outcome, s.Err = Skipped, "the image holds no program called "+execProgram
 		return true
-	case s.Name == "StartContainer" && len(c.pod.container.GetCommand()) > 0 &&
-		lacks(s.Err, c.pod.container.GetCommand()[0]):
+	case s.Name == "StartContainer" && lacks(s.Err, command):
 		c.res.Spoiled = ByImage
-	case c.stoppedByOther(ctx, containerID):
+	case c.stoppedByOther(ctx):
 		c.res.Spoiled = ByOther
-	case c.running():
+	case s.Name == "ExecSync" || s.Name == "ListContainerStats":
 		c.noteEnd(ctx, s, containerID)
 	}
 	return false
 }
 
-// running reports whether the last step needs a running container.
-func (c *canaryRun) running() bool {
-	return c.last().Name == "ExecSync" || c.last().Name == "ListContainerStats"
+// stoppedByOther reports whether another client stops or has stopped the sandbox, which takes seconds on a busy node:
+// its containers are killed first.
+func (c *canaryRun) stoppedByOther(ctx context.Context) bool {
+	return repeat(ctx, stoppedTimeout, func(ctx context.Context) bool {
+		status, err := c.cri.PodSandboxStatus(ctx, c.res.SandboxID)
+		return remote.IsNotFound(err) || err == nil && status.GetState() != runtimeapi.PodSandboxState_SANDBOX_READY
+	})
 }
 
-// stoppedByOther reports whether another client stops or has stopped the sandbox: its containers are killed first,
-// and on a busy node the rest takes seconds.
-func (c *canaryRun) stoppedByOther(ctx context.Context, containerID string) bool {
-	ctx, cancel := context.WithTimeout(ctx, stoppedTimeout)
+// noteEnd looks whether the container of a failed step has exited: by a signal of another client, where it was not for
+// lack of memory, or by itself.
+func (c *canaryRun) noteEnd(ctx context.Context, s *Step, containerID string) {
+	status, err := c.cri.ContainerStatus(ctx, containerID)
+	code := status.GetExitCode()
+	switch {
+	case err != nil || status.GetState() != runtimeapi.ContainerState_CONTAINER_EXITED:
+	case status.GetReason() != "OOMKilled" && (code == exitKilled || code == exitTerminated):
+		c.res.Spoiled = ByOther
+	default:
+		s.Err = fmt.Sprintf("the container has ended by itself, with exit code %d: %s", code, s.Err)
+		if c.opts.Image != "" { // who chose it may have chosen what does not stay
+			c.res.Spoiled = ByImage
+		}
+	}
+}
+
+// repeat calls done until it returns true, and reports whether it did before the time was over.
+func repeat(ctx context.Context, limit time.Duration, done func(context.Context) bool) bool {
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	for {
-		if c.running() && c.killed(ctx, containerID) {
-			return true
-		}
-		status, err := c.cri.PodSandboxStatus(ctx, c.res.SandboxID)
-		if remote.IsNotFound(err) || err == nil && status.GetState() != runtimeapi.PodSandboxState_SANDBOX_READY {
-			return true
-		}
+	for !done(ctx) {
 		select {
 		case <-ctx.Done():
 			return false
 		case <-time.After(lookEvery):
 		}
 	}
-}
-
-// killed reports whether another client ended the container with a signal. A kill for lack of memory does not count.
-func (c *canaryRun) killed(ctx context.Context, containerID string) bool {
-	status, err := c.cri.ContainerStatus(ctx, containerID)
-	if err != nil || status.GetState() != runtimeapi.ContainerState_CONTAINER_EXITED || status.GetReason() == "OOMKilled" {
-		return false
-	}
-	return status.GetExitCode() == exitKilled || status.GetExitCode() == exitTerminated
-}
-
-// noteEnd adds to a failed step that the container has exited.
-func (c *canaryRun) noteEnd(ctx context.Context, s *Step, containerID string) {
-	status, err := c.cri.ContainerStatus(ctx, containerID)
-	if err != nil || status.GetState() != runtimeapi.ContainerState_CONTAINER_EXITED {
-		return
-	}
-	s.Err = fmt.Sprintf("the container has ended by itself, with exit code %d: %s", status.GetExitCode(), s.Err)
-	if c.opts.Image != "" || len(c.opts.Command) > 0 { // who chose it may have chosen what does not stay
-		c.res.Spoiled = ByImage
-	}
+	return true
 }

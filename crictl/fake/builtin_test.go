@@ -92,16 +92,20 @@ func TestBuiltinContents(t *testing.T) {
 	}
 }
 
-// listSize returns the size of the answer of an unfiltered ListContainers, in bytes.
-func listSize(srv *Server) int {
-	return proto.Size(&runtimeapi.ListContainersResponse{Containers: srv.store.listContainers(nil)})
+// listAll returns the answer of an unfiltered ListContainers without its faults and limits.
+func listAll(srv *Server) *runtimeapi.ListContainersResponse {
+	service := &runtimeService{service: &service{scenario: &srv.scenario, store: srv.store}}
+	resp, _ := service.ListContainers(context.Background(), &runtimeapi.ListContainersRequest{})
+	return resp
 }
+
+func listSize(srv *Server) int { return proto.Size(listAll(srv)) }
 
 // TestEntrySize: on the healthy node entries have the size of real ones, since the sizes of lists are judged.
 func TestEntrySize(t *testing.T) {
 	s, _ := Builtin("healthy")
 	c := serve(t, s)
-	for _, entry := range c.server.store.listContainers(nil) {
+	for _, entry := range listAll(c.server).GetContainers() {
 		if n := proto.Size(entry); n < 700 || n > 1000 {
 			t.Errorf("%s has an entry of %d bytes, want 700 to 1000", entry.GetLabels(), n)
 		}
@@ -140,65 +144,4 @@ func TestSameInEveryRun(t *testing.T) {
 			first = list
 		})
 	}
-}
-
-// TestStatusesSatisfyKubelets checks what the kubelet's CRI client demands of every status, in all states.
-func TestStatusesSatisfyKubelets(t *testing.T) {
-	s := small()
-	s.Pods[0].Containers = append(s.Pods[0].Containers, ContainerGroup{Name: "lost", State: "unknown"})
-	c := serve(t, s)
-	now := time.Now().UnixNano()
-	for _, listed := range c.containers(t, nil) {
-		got := c.status(t, listed.GetId())
-		name := got.GetMetadata().GetName()
-		if got.GetId() != listed.GetId() || name == "" || got.GetCreatedAt() == 0 || got.GetImage().GetImage() == "" ||
-			got.GetImageRef() == "" ||
-			got.GetLogPath() == "" || got.GetState() != listed.GetState() {
-			t.Errorf("%s: incomplete: %v", name, got)
-		}
-		if got.GetCreatedAt() > now {
-			t.Errorf("%s: created in the future", name)
-		}
-		started := got.GetState() != runtimeapi.ContainerState_CONTAINER_CREATED
-		if started != (got.GetStartedAt() >= got.GetCreatedAt()) {
-			t.Errorf("%s in %s: created at %d, started at %d", name, got.GetState(), got.GetCreatedAt(), got.GetStartedAt())
-		}
-		exited := got.GetState() == runtimeapi.ContainerState_CONTAINER_EXITED
-		if exited != (got.GetFinishedAt() > got.GetStartedAt()) || exited &&
-			(got.GetReason() == "" || got.GetFinishedAt() > now) {
-			t.Errorf("%s in %s: finished at %d, reason %q", name, got.GetState(), got.GetFinishedAt(), got.GetReason())
-		}
-	}
-	for _, listed := range c.sandboxes(t, nil) {
-		got := must(c.PodSandboxStatus(t.Context(), &runtimeapi.PodSandboxStatusRequest{PodSandboxId: listed.GetId()}))(t).GetStatus()
-		meta := got.GetMetadata()
-		if got.GetId() != listed.GetId() || meta.GetName() == "" || meta.GetNamespace() == "" || meta.GetUid() == "" ||
-			got.GetCreatedAt() == 0 ||
-			got.GetNetwork().GetIp() == "" || got.GetLinux().GetNamespaces().GetOptions() == nil {
-			t.Errorf("incomplete: %v", got)
-		}
-	}
-}
-
-// TestInspectHangNamesTheContainer holds the scenario to what the contract and the README say of it.
-func TestInspectHangNamesTheContainer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s, _ := Builtin("inspect-hang")
-		c := serve(t, s)
-		var hung []string
-		for _, listed := range c.containers(t, nil) {
-			id := listed.GetId()
-			got := ask(t, func(ctx context.Context) error {
-				_, err := c.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: id})
-				return err
-			})
-			if got.Took == time.Minute {
-				labels := listed.GetLabels()
-				hung = append(hung, labels[labelPodNamespace]+"/"+labels[labelPodName]+"/"+labels[labelContainerName])
-			}
-		}
-		if diff := cmp.Diff([]string{"payments/ledger-db-0/ledger"}, hung); diff != "" {
-			t.Errorf("what hangs (-want +got):\n%s", diff)
-		}
-	})
 }

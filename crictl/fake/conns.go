@@ -5,46 +5,43 @@ import (
 	"net"
 	"sync"
 
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
 )
 
-// Conns keeps the connections of a gRPC server so that they can be cut: the one of a call, or all of them. gRPC
-// itself waits two minutes for the first bytes of a connection, even when it is stopped. The zero Conns is ready.
-type Conns struct {
-	mu     sync.Mutex
-	open   map[*trackedConn]struct{}
-	closed bool
-}
-
-// A trackedListener hands its connections to a Conns.
+// A trackedListener keeps its connections so that they can be cut: the one of a call, or all of them. gRPC itself waits
+// two minutes for the first bytes of a connection, even when it is stopped.
 type trackedListener struct {
 	net.Listener
-	conns *Conns
+	mu   sync.Mutex
+	open map[*trackedConn]struct{} // nil after Close
 }
 
 type trackedConn struct {
 	net.Conn
-	conns *Conns
+	listener *trackedListener
 }
 
-// trackedAddr is the peer's address as gRPC shows it to a handler, with the way back to the connection.
+// trackedAddr is the peer's address as gRPC passes it to a handler, with the connection.
 type trackedAddr struct {
 	net.Addr
 	conn *trackedConn
 }
 
-// Track returns a listener whose connections are kept.
-func (c *Conns) Track(lis net.Listener) net.Listener {
-	return &trackedListener{Listener: lis, conns: c}
+// Track returns a listener for a gRPC server whose Close also closes the connections, and which makes Drop possible.
+func Track(lis net.Listener) net.Listener {
+	return &trackedListener{Listener: lis, open: map[*trackedConn]struct{}{}}
 }
 
-// CutCall closes the connection on which the call with that server context came, if it is a tracked one.
-func CutCall(ctx context.Context) {
+// Drop closes the connection of the call with that server context, and returns the error for the call.
+func Drop(ctx context.Context) error {
 	if p, ok := peer.FromContext(ctx); ok {
 		if addr, ok := p.Addr.(trackedAddr); ok {
 			_ = addr.conn.Close() // the peer may have hung up before
 		}
 	}
+	return status.Error(codes.Unavailable, "the connection was cut")
 }
 
 // Accept waits for the next connection.
@@ -53,25 +50,26 @@ func (l *trackedListener) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	conn := &trackedConn{Conn: raw, conns: l.conns}
-	if !l.conns.add(conn) {
-		_ = raw.Close() // the server has stopped; gRPC sees a connection that is closed
+	conn := &trackedConn{Conn: raw, listener: l}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.open == nil {
+		_ = raw.Close()
+		return nil, net.ErrClosed
 	}
+	l.open[conn] = struct{}{}
 	return conn, nil
 }
 
-// add keeps a connection, and reports whether connections are accepted.
-func (c *Conns) add(conn *trackedConn) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closed {
-		return false
+// Close closes the listener and its connections.
+func (l *trackedListener) Close() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for conn := range l.open {
+		_ = conn.Conn.Close() // the peer may have hung up before
 	}
-	if c.open == nil {
-		c.open = map[*trackedConn]struct{}{}
-	}
-	c.open[conn] = struct{}{}
-	return true
+	l.open = nil
+	return l.Listener.Close()
 }
 
 // RemoteAddr returns the peer's address.
@@ -79,25 +77,8 @@ func (c *trackedConn) RemoteAddr() net.Addr { return trackedAddr{c.Conn.RemoteAd
 
 // Close closes the connection.
 func (c *trackedConn) Close() error {
-	c.conns.mu.Lock()
-	delete(c.conns.open, c)
-	c.conns.mu.Unlock()
+	c.listener.mu.Lock()
+	delete(c.listener.open, c)
+	c.listener.mu.Unlock()
 	return c.Conn.Close()
-}
-
-// Close closes all connections, and new ones until Reopen.
-func (c *Conns) Close() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.closed = true
-	for conn := range c.open {
-		_ = conn.Conn.Close() // the peer may have hung up before
-	}
-}
-
-// Reopen accepts connections again after Close.
-func (c *Conns) Reopen() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.closed = false
 }

@@ -8,7 +8,7 @@
 //
 // It models what a CRI client can see, and nothing behind that: no process runs, no image is downloaded, and only the
 // log files of containers created by clients are written, empty. Exec, Attach, PortForward, checkpoints, metrics,
-// updates of resources and the statistics of single objects and of pods are unimplemented.
+// updates of resources, reopening of logs and the statistics of single objects and of pods are unimplemented.
 //
 // Sandboxes and containers of a scenario have the same ids in every run; their ages count from New. All waiting uses
 // timers and channels, so a Server made inside a testing/synctest bubble runs on the bubble's clock.

@@ -1,7 +1,6 @@
 package fake
 
 import (
-	"sync"
 	"time"
 
 	"google.golang.org/grpc"
@@ -10,58 +9,13 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// eventBacklog is how many events a subscriber may be behind. It is the size of the kubelet's own event channel.
+// eventBacklog is how many events a watcher may be behind. It is the size of the kubelet's own event channel.
 const eventBacklog = 1000
-
-// A broker sends container events to subscribers. It never waits for one: the channel of a subscriber that is more than
-// eventBacklog behind is closed, so that a stuck client does not stop the runtime.
-type broker struct {
-	mu   sync.Mutex
-	subs map[chan *runtimeapi.ContainerEventResponse]struct{}
-}
-
-func newBroker() *broker {
-	return &broker{subs: map[chan *runtimeapi.ContainerEventResponse]struct{}{}}
-}
-
-func (b *broker) subscribe() chan *runtimeapi.ContainerEventResponse {
-	sub := make(chan *runtimeapi.ContainerEventResponse, eventBacklog)
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.subs[sub] = struct{}{}
-	return sub
-}
-
-func (b *broker) unsubscribe(sub chan *runtimeapi.ContainerEventResponse) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	delete(b.subs, sub)
-}
-
-// wanted reports whether there are subscribers, so that events need not be built without any.
-func (b *broker) wanted() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return len(b.subs) > 0
-}
-
-func (b *broker) publish(event *runtimeapi.ContainerEventResponse) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for sub := range b.subs {
-		select {
-		case sub <- event:
-		default:
-			delete(b.subs, sub)
-			close(sub)
-		}
-	}
-}
 
 // publish sends an event about the sandbox or the container with that id. Like containerd's, it contains the status
 // of the sandbox and of all its containers. The caller holds mu, so events keep the order of the changes.
 func (st *store) publish(sb *sandbox, id string, kind runtimeapi.ContainerEventType) {
-	if !st.events.wanted() {
+	if len(st.watchers) == 0 {
 		return
 	}
 	event := &runtimeapi.ContainerEventResponse{
@@ -73,18 +27,39 @@ func (st *store) publish(sb *sandbox, id string, kind runtimeapi.ContainerEventT
 	for _, c := range sb.containers {
 		event.ContainersStatuses = append(event.ContainersStatuses, c.status())
 	}
-	st.events.publish(event)
+	st.send(event)
+}
+
+// send passes an event to the watchers. It never waits for one: the channel of a watcher that is more than eventBacklog
+// behind is closed, so that a stuck client does not stop the runtime. The caller holds mu.
+func (st *store) send(event *runtimeapi.ContainerEventResponse) {
+	for watcher := range st.watchers {
+		select {
+		case watcher <- event:
+		default:
+			delete(st.watchers, watcher)
+			close(watcher)
+		}
+	}
 }
 
 // GetContainerEvents streams events until the caller hangs up, falls behind or the server stops.
 func (r *runtimeService) GetContainerEvents(
 	_ *runtimeapi.GetEventsRequest, stream grpc.ServerStreamingServer[runtimeapi.ContainerEventResponse],
 ) error {
-	sub := r.store.events.subscribe()
-	defer r.store.events.unsubscribe(sub)
+	st := r.store
+	watcher := make(chan *runtimeapi.ContainerEventResponse, eventBacklog)
+	st.mu.Lock()
+	st.watchers[watcher] = struct{}{}
+	st.mu.Unlock()
+	defer func() {
+		st.mu.Lock()
+		defer st.mu.Unlock()
+		delete(st.watchers, watcher)
+	}()
 	for {
 		select {
-		case event, ok := <-sub:
+		case event, ok := <-watcher:
 			if !ok {
 				return status.Errorf(codes.ResourceExhausted, "more than %d events were not read; list again", eventBacklog)
 			}
@@ -94,7 +69,7 @@ func (r *runtimeService) GetContainerEvents(
 		case <-stream.Context().Done():
 			return status.FromContextError(stream.Context().Err()).Err()
 		case <-r.done:
-			return errStopping()
+			return ErrEnded
 		}
 	}
 }

@@ -56,10 +56,12 @@ func TestSlowStreamEnds(t *testing.T) {
 		synctest.Wait()
 		large := &runtimeapi.ContainerEventResponse{ContainerId: strings.Repeat("x", 64<<10)}
 		for range 3 * eventBacklog {
-			c.server.store.events.publish(large)
+			c.server.store.mu.Lock()
+			c.server.store.send(large)
+			c.server.store.mu.Unlock()
 			synctest.Wait()
 		}
-		if c.server.store.events.wanted() {
+		if len(c.server.store.watchers) > 0 {
 			t.Fatal("the stream that nobody reads is still subscribed")
 		}
 		for {

@@ -44,7 +44,9 @@ func serve(t *testing.T, s Scenario) *client {
 		}
 	})
 	return &client{
-		RuntimeServiceClient: runtimeapi.NewRuntimeServiceClient(conn), images: runtimeapi.NewImageServiceClient(conn), server: srv,
+		RuntimeServiceClient: runtimeapi.NewRuntimeServiceClient(
+			conn,
+		), images: runtimeapi.NewImageServiceClient(conn), server: srv,
 	}
 }
 
@@ -116,7 +118,11 @@ func (c *client) start(t *testing.T, annotations map[string]string) (sandboxID, 
 		LogDirectory: logs,
 		Labels:       map[string]string{"tier": "new"},
 	}
-	must(c.images.PullImage(t.Context(), &runtimeapi.PullImageRequest{Image: &runtimeapi.ImageSpec{Image: "busybox"}}))(t)
+	must(
+		c.images.PullImage(t.Context(), &runtimeapi.PullImageRequest{Image: &runtimeapi.ImageSpec{Image: "busybox"}}),
+	)(
+		t,
+	)
 	sb := must(c.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: config}))(t)
 	made := must(c.CreateContainer(t.Context(), &runtimeapi.CreateContainerRequest{
 		PodSandboxId: sb.GetPodSandboxId(),

@@ -1,11 +1,11 @@
 package fake
 
 import (
+	"cmp"
 	"context"
 	"strings"
 	"time"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -24,12 +24,6 @@ type image struct {
 	digest string // repository@sha256:...
 	size   uint64 // bytes
 }
-
-// name is what people call the image.
-func (i *image) name() string { return or(i.tag, i.digest) }
-
-// ref is what container statuses name the image by.
-func (i *image) ref() string { return i.digest }
 
 func (i *image) proto() *runtimeapi.Image {
 	p := &runtimeapi.Image{
@@ -57,7 +51,7 @@ func (s *images) add(name string) *image {
 	if known, ok := s.name[full]; ok {
 		return known
 	}
-	if known, ok := s.byID.get(name); ok {
+	if known, ok := s.byID.byID[name]; ok {
 		return known
 	}
 	made := &image{id: "sha256:" + objectID("image", full), size: 20<<20 + number(400<<20, "size", full)}
@@ -81,20 +75,11 @@ func (s *images) find(name string) *image {
 	if i, ok := s.name[fullName(name)]; ok {
 		return i
 	}
-	id := name
-	if !strings.HasPrefix(id, "sha256:") {
-		id = "sha256:" + id
+	if name == "" {
+		return nil
 	}
-	if i, err := s.byID.find(id); err == nil && name != "" {
-		return i
-	}
-	return nil
-}
-
-func (s *images) remove(i *image) {
-	s.byID.remove(i.id)
-	delete(s.name, i.tag)
-	delete(s.name, i.digest)
+	found, _ := s.byID.find("sha256:" + strings.TrimPrefix(name, "sha256:"))
+	return found
 }
 
 // fullName completes a short image name as runtimes do: "busybox" is docker.io/library/busybox:latest.
@@ -117,40 +102,18 @@ func fullName(name string) string {
 
 // ListImages lists the images, or the one that the filter names.
 func (s *imageService) ListImages(
-	ctx context.Context, req *runtimeapi.ListImagesRequest,
+	_ context.Context, req *runtimeapi.ListImagesRequest,
 ) (*runtimeapi.ListImagesResponse, error) {
-	list := s.listImages(req.GetFilter())
-	if err := perItem(ctx, len(list)); err != nil {
-		return nil, err
-	}
-	return &runtimeapi.ListImagesResponse{Images: list}, nil
-}
-
-// StreamImages is ListImages as a stream of one message.
-func (s *imageService) StreamImages(
-	req *runtimeapi.StreamImagesRequest, stream grpc.ServerStreamingServer[runtimeapi.StreamImagesResponse],
-) error {
-	resp, err := s.ListImages(stream.Context(), &runtimeapi.ListImagesRequest{Filter: req.GetFilter()})
-	if err != nil {
-		return err
-	}
-	return stream.Send(&runtimeapi.StreamImagesResponse{Images: resp.GetImages()})
-}
-
-func (s *imageService) listImages(filter *runtimeapi.ImageFilter) []*runtimeapi.Image {
 	s.store.mu.RLock()
 	defer s.store.mu.RUnlock()
-	var list []*runtimeapi.Image
-	if name := filter.GetImage().GetImage(); name != "" {
-		if found := s.store.images.find(name); found != nil {
-			list = append(list, found.proto())
-		}
-		return list
-	}
+	resp := &runtimeapi.ListImagesResponse{}
+	name := req.GetFilter().GetImage().GetImage()
 	for i := range s.store.images.byID.all() {
-		list = append(list, i.proto())
+		if name == "" || i == s.store.images.find(name) {
+			resp.Images = append(resp.Images, i.proto())
+		}
 	}
-	return list
+	return resp, nil
 }
 
 // ImageStatus returns one image; none is no error in CRI.
@@ -159,11 +122,11 @@ func (s *imageService) ImageStatus(
 ) (*runtimeapi.ImageStatusResponse, error) {
 	s.store.mu.RLock()
 	defer s.store.mu.RUnlock()
-	found := s.store.images.find(req.GetImage().GetImage())
-	if found == nil {
-		return &runtimeapi.ImageStatusResponse{}, nil
+	resp := &runtimeapi.ImageStatusResponse{}
+	if found := s.store.images.find(req.GetImage().GetImage()); found != nil {
+		resp.Image = found.proto()
 	}
-	return &runtimeapi.ImageStatusResponse{Image: found.proto()}, nil
+	return resp, nil
 }
 
 // PullImage stores an image of that name. Nothing is downloaded.
@@ -186,7 +149,9 @@ func (s *imageService) RemoveImage(
 	s.store.mu.Lock()
 	defer s.store.mu.Unlock()
 	if found := s.store.images.find(req.GetImage().GetImage()); found != nil {
-		s.store.images.remove(found)
+		s.store.images.byID.remove(found.id)
+		delete(s.store.images.name, found.tag)
+		delete(s.store.images.name, found.digest)
 	}
 	return &runtimeapi.RemoveImageResponse{}, nil
 }
@@ -205,7 +170,7 @@ func (s *imageService) ImageFsInfo(
 		Timestamp:  time.Now().UnixNano(),
 		FsId:       s.filesystem(),
 		UsedBytes:  &runtimeapi.UInt64Value{Value: used},
-		InodesUsed: &runtimeapi.UInt64Value{Value: 1000 * uint64(s.store.images.byID.len())},
+		InodesUsed: &runtimeapi.UInt64Value{Value: 1000 * uint64(len(s.store.images.byID.ids))},
 	}
 	return &runtimeapi.ImageFsInfoResponse{
 		ImageFilesystems:     []*runtimeapi.FilesystemUsage{usage},
@@ -215,5 +180,5 @@ func (s *imageService) ImageFsInfo(
 
 // filesystem names the file system of images and writable layers.
 func (s *service) filesystem() *runtimeapi.FilesystemIdentifier {
-	return &runtimeapi.FilesystemIdentifier{Mountpoint: or(s.scenario.Runtime.ImageFS, "/")}
+	return &runtimeapi.FilesystemIdentifier{Mountpoint: cmp.Or(s.scenario.Runtime.ImageFS, "/")}
 }

@@ -6,47 +6,39 @@ import (
 	"sync"
 )
 
-// Listen makes the scenario's socket at path. Depending on the SocketMode it serves s there, makes no socket, makes
-// one that refuses connections, or one that accepts them and never answers. A stale socket file at path is replaced;
-// a file of another kind, or a socket that accepts connections, is an error.
+// Listen makes the scenario's socket at path, as Bind does. Depending on the SocketMode it serves s there, makes no
+// socket, makes one that refuses connections, or one that accepts them and never answers.
 //
 // The socket exists when Listen returns, until stop is called or ctx ends; then it is removed and s is stopped. stop
 // waits for that, and may be called more than once.
 func Listen(ctx context.Context, s *Server, path string) (stop func(), err error) {
-	if err := MakeWay(ctx, path); err != nil {
-		return nil, err
+	mode := s.scenario.Socket
+	if mode == SocketMissing {
+		if err := clearPath(ctx, path); err != nil {
+			return nil, fmt.Errorf("listening on %s: %w", path, err)
+		}
+		return s.Stop, nil
 	}
-	if s.scenario.Socket == SocketMissing {
-		return stopOnce(ctx, s.Stop), nil
-	}
-	lis, err := Bind(path, 0)
+	lis, err := Bind(ctx, path)
 	if err != nil {
 		return nil, err
 	}
-	unlink := lis.Unlink
-	switch s.scenario.Socket {
-	case SocketRefuse:
-		if err := lis.Close(); err != nil {
-			return nil, fmt.Errorf("closing the listener on %s: %w", path, err)
-		}
-		return stopOnce(ctx, func() { unlink(); s.Stop() }), nil
-	case SocketSilent:
-		return stopOnce(ctx, func() { unlink(); _ = lis.Close(); s.Stop() }), nil
-	}
 	served := make(chan struct{})
+	end := sync.OnceFunc(func() {
+		lis.Unlink()
+		_ = lis.Close()
+		s.Stop()
+		<-served
+	})
 	go func() {
 		defer close(served)
-		_ = s.Serve(lis) // ends with stop; a listener that breaks before looks like a dead daemon, as it should
+		if mode == SocketListen {
+			_ = s.Serve(lis) // ends with Stop; a listener that breaks before looks like a dead daemon, as it should
+		}
 	}()
-	return stopOnce(ctx, func() { unlink(); s.Stop(); <-served }), nil
-}
-
-// stopOnce makes end run once, when the result is called or ctx ends, and makes all callers wait for it.
-func stopOnce(ctx context.Context, end func()) func() {
-	once := sync.OnceFunc(end)
-	release := context.AfterFunc(ctx, once)
-	return func() {
-		release()
-		once()
+	if mode == SocketRefuse {
+		_ = lis.Close()
 	}
+	release := context.AfterFunc(ctx, end)
+	return func() { release(); end() }, nil
 }

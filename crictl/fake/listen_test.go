@@ -161,11 +161,6 @@ func TestListenReplacesStaleSocketsOnly(t *testing.T) {
 				t.Fatal(err)
 			}
 		}, SocketListen, "a file that is no socket"},
-		{"folder", func(t *testing.T, path string) {
-			if err := os.Mkdir(path, 0o700); err != nil {
-				t.Fatal(err)
-			}
-		}, SocketRefuse, "a file that is no socket"},
 		{"symlink", func(t *testing.T, path string) {
 			if err := os.Symlink("/dev/null", path); err != nil {
 				t.Fatal(err)
@@ -184,57 +179,5 @@ func TestListenReplacesStaleSocketsOnly(t *testing.T) {
 				t.Error("what was there is gone")
 			}
 		})
-	}
-}
-
-func TestListenLeavesSuccessorsSocket(t *testing.T) {
-	path := socketPath(t)
-	stop := mustListen(t, t.Context(), newServer(t, SocketListen), path)
-	if err := os.Rename(path, path+".old"); err != nil {
-		t.Fatal(err)
-	}
-	mustListen(t, t.Context(), newServer(t, SocketListen), path)
-	stop()
-	must(unixDialer(t.Context(), path))(t)
-}
-
-func TestListenPathErrors(t *testing.T) {
-	dir := filepath.Dir(socketPath(t))
-	long := filepath.Join(dir, strings.Repeat("x", maxSocketPath))
-	for path, want := range map[string]string{
-		long:                                 "a unix socket's at most 107",
-		filepath.Join(dir, "none", "x.sock"): "no such file or directory",
-	} {
-		_, err := Listen(t.Context(), newServer(t, SocketListen), path)
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v, want %q", path, err, want)
-		}
-	}
-	fits := filepath.Join(dir, strings.Repeat("x", maxSocketPath-len(dir)-1))
-	mustListen(t, t.Context(), newServer(t, SocketListen), fits)
-	must(unixDialer(t.Context(), fits))(t)
-}
-
-// TestHungRuntimeStillShakesHands: with every RPC hung the transport answers, which tells a deadlocked daemon from a
-// stopped one.
-func TestHungRuntimeStillShakesHands(t *testing.T) {
-	s, _ := Builtin("runtime-hung")
-	srv, err := New(s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	path := socketPath(t)
-	mustListen(t, t.Context(), srv, path)
-	conn := must(unixDialer(t.Context(), path))(t)
-	defer conn.Close()
-	if err := conn.SetDeadline(time.Now().Add(30 * time.Second)); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := conn.Write([]byte("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00")); err != nil {
-		t.Fatal(err)
-	}
-	frame := make([]byte, 9)
-	if _, err := conn.Read(frame); err != nil || frame[3] != 4 {
-		t.Errorf("first frame % x, %v; want SETTINGS, type 4", frame, err)
 	}
 }

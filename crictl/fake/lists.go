@@ -2,6 +2,7 @@ package fake
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 
@@ -14,79 +15,61 @@ const streamBatch = 5000
 
 // ListContainers lists the containers that the filter lets through.
 func (r *runtimeService) ListContainers(
-	ctx context.Context, req *runtimeapi.ListContainersRequest,
+	_ context.Context, req *runtimeapi.ListContainersRequest,
 ) (*runtimeapi.ListContainersResponse, error) {
-	list := r.store.listContainers(req.GetFilter())
-	return &runtimeapi.ListContainersResponse{Containers: list}, perItem(ctx, len(list))
+	r.store.mu.RLock()
+	defer r.store.mu.RUnlock()
+	resp := &runtimeapi.ListContainersResponse{}
+	for _, c := range r.store.filterContainers(req.GetFilter()) {
+		resp.Containers = append(resp.Containers, &runtimeapi.Container{
+			Id: c.id, PodSandboxId: c.sandbox.id, Metadata: &runtimeapi.ContainerMetadata{Name: c.name, Attempt: c.attempt},
+			Image: c.image, ImageRef: c.imageID, ImageId: c.imageID, State: c.state, CreatedAt: c.created,
+			Labels: c.labels, Annotations: c.annots,
+		})
+	}
+	return resp, nil
+}
+
+// ListPodSandbox lists the sandboxes that the filter lets through.
+func (r *runtimeService) ListPodSandbox(
+	_ context.Context, req *runtimeapi.ListPodSandboxRequest,
+) (*runtimeapi.ListPodSandboxResponse, error) {
+	r.store.mu.RLock()
+	defer r.store.mu.RUnlock()
+	f := req.GetFilter()
+	resp := &runtimeapi.ListPodSandboxResponse{}
+	for sb := range r.store.sandboxes.all() {
+		if strings.HasPrefix(sb.id, f.GetId()) && selects(f.GetLabelSelector(), sb.labels) &&
+			(f.GetState() == nil || f.GetState().GetState() == sb.state()) {
+			resp.Items = append(resp.Items, &runtimeapi.PodSandbox{
+				Id: sb.id, Metadata: sb.meta, State: sb.state(), CreatedAt: sb.created, Labels: sb.labels,
+				Annotations: sb.annots, RuntimeHandler: sb.handler,
+			})
+		}
+	}
+	return resp, nil
 }
 
 // StreamContainers is ListContainers in batches.
 func (r *runtimeService) StreamContainers(
 	req *runtimeapi.StreamContainersRequest, stream grpc.ServerStreamingServer[runtimeapi.StreamContainersResponse],
 ) error {
-	for batch := range slices.Chunk(r.store.listContainers(req.GetFilter()), streamBatch) {
-		if err := perItem(stream.Context(), len(batch)); err != nil {
-			return err
-		}
-		if err := stream.Send(&runtimeapi.StreamContainersResponse{Containers: batch}); err != nil {
-			return err
-		}
+	list, err := r.ListContainers(stream.Context(), &runtimeapi.ListContainersRequest{Filter: req.GetFilter()})
+	for batch := range slices.Chunk(list.GetContainers(), streamBatch) {
+		err = errors.Join(err, stream.Send(&runtimeapi.StreamContainersResponse{Containers: batch}))
 	}
-	return nil
-}
-
-// ListPodSandbox lists the sandboxes that the filter lets through.
-func (r *runtimeService) ListPodSandbox(
-	ctx context.Context, req *runtimeapi.ListPodSandboxRequest,
-) (*runtimeapi.ListPodSandboxResponse, error) {
-	list := r.store.listSandboxes(req.GetFilter())
-	return &runtimeapi.ListPodSandboxResponse{Items: list}, perItem(ctx, len(list))
+	return err
 }
 
 // StreamPodSandboxes is ListPodSandbox in batches.
 func (r *runtimeService) StreamPodSandboxes(
 	req *runtimeapi.StreamPodSandboxesRequest, stream grpc.ServerStreamingServer[runtimeapi.StreamPodSandboxesResponse],
 ) error {
-	for batch := range slices.Chunk(r.store.listSandboxes(req.GetFilter()), streamBatch) {
-		if err := perItem(stream.Context(), len(batch)); err != nil {
-			return err
-		}
-		if err := stream.Send(&runtimeapi.StreamPodSandboxesResponse{PodSandboxes: batch}); err != nil {
-			return err
-		}
+	list, err := r.ListPodSandbox(stream.Context(), &runtimeapi.ListPodSandboxRequest{Filter: req.GetFilter()})
+	for batch := range slices.Chunk(list.GetItems(), streamBatch) {
+		err = errors.Join(err, stream.Send(&runtimeapi.StreamPodSandboxesResponse{PodSandboxes: batch}))
 	}
-	return nil
-}
-
-func (st *store) listContainers(f *runtimeapi.ContainerFilter) []*runtimeapi.Container {
-	st.mu.RLock()
-	defer st.mu.RUnlock()
-	var list []*runtimeapi.Container
-	for _, c := range st.filterContainers(f) {
-		list = append(list, &runtimeapi.Container{
-			Id: c.id, PodSandboxId: c.sandbox.id, Metadata: &runtimeapi.ContainerMetadata{Name: c.name, Attempt: c.attempt},
-			Image: c.image, ImageRef: c.imageID, ImageId: c.imageID, State: c.state, CreatedAt: c.created,
-			Labels: c.labels, Annotations: c.annotations(),
-		})
-	}
-	return list
-}
-
-func (st *store) listSandboxes(f *runtimeapi.PodSandboxFilter) []*runtimeapi.PodSandbox {
-	st.mu.RLock()
-	defer st.mu.RUnlock()
-	var list []*runtimeapi.PodSandbox
-	for sb := range st.sandboxes.all() {
-		if !strings.HasPrefix(sb.id, f.GetId()) || !selects(f.GetLabelSelector(), sb.labels) ||
-			f.GetState() != nil && f.GetState().GetState() != sb.state() {
-			continue
-		}
-		list = append(list, &runtimeapi.PodSandbox{
-			Id: sb.id, Metadata: sb.meta, State: sb.state(), CreatedAt: sb.created, Labels: sb.labels,
-			Annotations: sb.annots, RuntimeHandler: sb.handler,
-		})
-	}
-	return list
+	return err
 }
 
 // filterContainers returns the containers that match all parts of the filter. Ids may be shortened, as in containerd.

@@ -15,7 +15,6 @@ func TestParse(t *testing.T) {
 	text := `
 name: mine # a comment
 summary: "two: pods"
-streaming: true
 latency:
   - {rpc: "List*", base: 5ms, perItem: 1us}
 faults:
@@ -32,7 +31,7 @@ pods:
       - {name: app, exited: 4, exitCode: 1}
 `
 	want := Scenario{
-		Name: "mine", Summary: "two: pods", Streaming: true,
+		Name: "mine", Summary: "two: pods",
 		Latency: []Latency{{RPC: "List*", Base: Duration(5 * time.Millisecond), PerItem: Duration(time.Microsecond)}},
 		Faults:  []Fault{{RPC: "ContainerStatus", Hang: true, Object: Object{Pod: "web-1", Container: "app"}, First: 3}},
 		Pods: []PodGroup{{
@@ -90,46 +89,28 @@ func TestParseErrors(t *testing.T) {
 		{"unknown field", "name: x\npods:\n- name: a\n  containers:\n  - nam: b\n", `unknown field "nam"`},
 		{"field twice", "name: x\nname: y\n", `line 2: key "name" already set in map`},
 		{"a file of passwords", "root:*:20228:0:99999:7::\n", "it is not a YAML document"},
-		{"one secret", "s3cret", "it is not a YAML document"},
-		{"text for a number", pods("{name: a, count: many}"), `cannot unmarshal string into Go struct field`},
 		{"duration without a unit", "name: x\nlatency: [{rpc: '*', base: 5}]", `"5" is not a duration such as 250ms`},
-		{"control characters", "\"a\\x1bb\": 1", "it is not a YAML document"},
-		{"no name", "summary: x", "name: \"\" is not 1 to 64"},
 		{"extends nobody", "name: x\nextends: nobody", `extends: no built-in scenario is called "nobody"`},
 		{"socket", "name: x\nsocket: closed", `socket: unknown mode "closed"`},
-		{"cgroup driver", "name: x\nruntime: {cgroupDriver: none}", `runtime.cgroupDriver: unknown driver "none"`},
-		{"latency of nothing", "name: x\nlatency: [{base: 1s}]", "latency[0].rpc: missing"},
-		{"unknown RPC", fault("{rpc: ListContainer, hang: true}"), `faults[0].rpc: no CRI v1 RPC is called "ListContainer"`},
+		{"unknown RPC", fault("{rpc: ListContainer, hang: true}"), `faults[0]: rpc: no CRI v1 RPC is called "ListContainer"`},
 		{
 			"bad object pattern", fault("{rpc: '*', hang: true, object: {pod: '[a'}}"),
-			`faults[0].object: "[a" is not a pattern`,
+			`faults[0]: object: "[a" is not a pattern`,
 		},
 		{"idle fault", fault("{rpc: '*'}"), "faults[0]: does nothing"},
 		{
 			"unknown code", fault("{rpc: '*', error: 'Broken: x'}"),
-			`faults[0].error: "Broken: x" does not begin with a gRPC code`,
+			`faults[0]: error: "Broken: x" does not begin with a gRPC code`,
 		},
-		{"hang and error", fault("{rpc: '*', hang: true, error: Unavailable}"), "faults[0]: a call that hangs"},
-		{"oversize beyond reason", fault("{rpc: '*', oversize: 1000000000}"), "faults[0].oversize: not between"},
-		{"until before from", fault("{rpc: '*', hang: true, from: 2s, until: 1s}"), "faults[0].until: not after from"},
-		{"for longer than every", fault("{rpc: '*', hang: true, every: 2s, for: 3s}"), "faults[0].for: longer than every"},
-		{"too many pods", pods("{name: a, count: 1000001}"), "pods[0]: a count above 1000000"},
+		{"hang and error", fault("{rpc: '*', hang: true, error: Unavailable}"), "faults[0]: hang, error, drop"},
+		{"oversize beyond reason", fault("{rpc: '*', oversize: 1000000000}"), "faults[0]: oversize: more than"},
 		{
 			"too many objects", pods("{name: a, count: 1000, containers: [{name: b, exited: 1000}]}"),
-			"pods[0]: more than 1000000 sandboxes and containers",
-		},
-		{"too large", pods("{name: a, count: 2000, padding: 1000000}"), "pods[0]: the lists would be larger than 1024 MiB"},
-		{
-			"unknown state", pods("{name: a, containers: [{name: b, state: dead}]}"),
-			`pods[0].containers[0].state: unknown state "dead"`,
+			"pods[0]: more than 1000000 sandboxes",
 		},
 		{
 			"container twice", pods("{name: a, containers: [{name: b}, {name: b}]}"),
-			`pods[0].containers[1].name: "b" is given twice`,
-		},
-		{
-			"exit code", pods("{name: a, containers: [{name: b, exitCode: 256}]}"),
-			"pods[0].containers[0].exitCode: not between",
+			`pods[0].containers[1].name: "b" is missing or given twice`,
 		},
 	}
 	for _, test := range tests {
@@ -148,7 +129,6 @@ func TestParseErrors(t *testing.T) {
 
 func TestNewRefusesWhatParseRefuses(t *testing.T) {
 	for name, s := range map[string]Scenario{
-		"no name":       {},
 		"unresolved":    {Name: "x", Extends: "healthy"},
 		"same pod":      {Name: "x", Pods: []PodGroup{{Name: "a"}, {Name: "a"}}},
 		"same by count": {Name: "x", Pods: []PodGroup{{Name: "a", Count: 2}, {Name: "a-1", Namespace: "default"}}},
@@ -163,7 +143,7 @@ func TestNewRefusesWhatParseRefuses(t *testing.T) {
 // survives being written and read, or with an error of one line.
 func FuzzParse(f *testing.F) {
 	for _, name := range Names() {
-		text, _ := builtinText(name)
+		text, _ := scenarioFiles.ReadFile("scenarios/" + name + ".yaml")
 		f.Add(text)
 	}
 	f.Add([]byte(`{"name":"x","pods":[{"name":"a","count":3,"age":"5m"}]}`))
@@ -191,26 +171,4 @@ func FuzzParse(f *testing.F) {
 			t.Errorf("written and read again (-first +second):\n%s", diff)
 		}
 	})
-}
-
-func TestParseMischief(t *testing.T) {
-	got, err := ParseMischief([]byte("faults: [{rpc: Status, drop: true}]\nlatency: [{rpc: '*', base: 1s}]\nconditions: [{type: A}]"))
-	want := Mischief{
-		Faults:  []Fault{{RPC: "Status", Drop: true}},
-		Latency: []Latency{{RPC: "*", Base: Duration(time.Second)}}, Conditions: []Condition{{Type: "A"}},
-	}
-	if diff := cmp.Diff(want, got); diff != "" || err != nil {
-		t.Errorf("%v (-want +got):\n%s", err, diff)
-	}
-	for text, want := range map[string]string{
-		"":                             "the document is empty",
-		"pods: []":                     `unknown field "pods"`,
-		"faults: [{rpc: Status}]":      "faults[0]: does nothing",
-		"latency: [{rpc: Stat}]":       "latency[0].rpc: no CRI v1 RPC",
-		"conditions: [{status: true}]": "conditions[0].type: missing",
-	} {
-		if _, err := ParseMischief([]byte(text)); err == nil || !strings.HasPrefix(err.Error(), "reading the faults: "+want) {
-			t.Errorf("%q: %v, want %q", text, err, want)
-		}
-	}
 }

@@ -1,6 +1,7 @@
 package fake
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 
@@ -17,8 +18,8 @@ func runtimeHandlers() []string { return []string{"", "runc"} }
 func (r *runtimeService) Version(context.Context, *runtimeapi.VersionRequest) (*runtimeapi.VersionResponse, error) {
 	return &runtimeapi.VersionResponse{
 		Version:           "0.1.0", // of the kubelet's runtime API, unchanged since the first CRI
-		RuntimeName:       or(r.scenario.Runtime.Name, "containerd"),
-		RuntimeVersion:    or(r.scenario.Runtime.Version, "v2.1.4"),
+		RuntimeName:       cmp.Or(r.scenario.Runtime.Name, "containerd"),
+		RuntimeVersion:    cmp.Or(r.scenario.Runtime.Version, "v2.1.4"),
 		RuntimeApiVersion: criVersion,
 	}, nil
 }
@@ -54,8 +55,8 @@ func (r *runtimeService) Status(_ context.Context, req *runtimeapi.StatusRequest
 	if req.GetVerbose() {
 		config, err := json.Marshal(map[string]any{
 			"simulated": true, "scenario": r.scenario.Name, "sandboxImage": pauseImage,
-			"streamingLists": r.scenario.Streaming, "maxSendMessageSize": limitOr(r.scenario.Limits.Send),
-			"maxRecvMessageSize": limitOr(r.scenario.Limits.Receive),
+			"maxSendMessageSize": cmp.Or(r.scenario.Limits.Send, defaultMessageLimit),
+			"maxRecvMessageSize": cmp.Or(r.scenario.Limits.Receive, defaultMessageLimit),
 		})
 		if err != nil {
 			return nil, err
@@ -81,15 +82,4 @@ func (r *runtimeService) UpdateRuntimeConfig(
 	context.Context, *runtimeapi.UpdateRuntimeConfigRequest,
 ) (*runtimeapi.UpdateRuntimeConfigResponse, error) {
 	return &runtimeapi.UpdateRuntimeConfigResponse{}, nil
-}
-
-// ExecSync runs nothing: in a running container every command ends with exit code 0 and no output, so exec probes
-// succeed.
-func (r *runtimeService) ExecSync(
-	_ context.Context, req *runtimeapi.ExecSyncRequest,
-) (*runtimeapi.ExecSyncResponse, error) {
-	if _, err := r.mustRun(req.GetContainerId()); err != nil {
-		return nil, err
-	}
-	return &runtimeapi.ExecSyncResponse{}, nil
 }

@@ -2,7 +2,6 @@ package fake
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"time"
 
@@ -16,15 +15,6 @@ const (
 	exitKilled     = 137 // SIGKILL
 	exitTerminated = 143 // SIGTERM
 )
-
-// notFoundOr turns the error of a look-up into the code that CRI clients expect.
-func notFoundOr(err error, kind string) error {
-	code := codes.InvalidArgument
-	if errors.Is(err, errNotFound) {
-		code = codes.NotFound
-	}
-	return status.Errorf(code, "%s: %v", kind, err)
-}
 
 func (sb *sandbox) state() runtimeapi.PodSandboxState {
 	if sb.ready {
@@ -61,18 +51,15 @@ func (r *runtimeService) RunPodSandbox(
 		return nil, status.Errorf(codes.Unknown, "no runtime handler is called %q", handler)
 	}
 	options := config.GetLinux().GetSecurityContext().GetNamespaceOptions()
-	if err := r.networkFor(options); err != nil {
-		return nil, err
+	hostNetwork := options.GetNetwork() == runtimeapi.NamespaceMode_NODE
+	for _, c := range r.conditions() {
+		if c.GetType() == runtimeapi.NetworkReady && !c.GetStatus() && !hostNetwork {
+			return nil, status.Errorf(codes.Unknown, "setting up the sandbox's network: %s", c.GetMessage())
+		}
 	}
 	st := r.store
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	for other := range st.sandboxes.all() {
-		if other.meta.GetUid() == meta.GetUid() && other.meta.GetAttempt() == meta.GetAttempt() &&
-			other.meta.GetName() == meta.GetName() && other.meta.GetNamespace() == meta.GetNamespace() {
-			return nil, status.Errorf(codes.AlreadyExists, "attempt %d of this pod is sandbox %s", meta.GetAttempt(), other.id)
-		}
-	}
 	sb := &sandbox{
 		id:      st.nextID("sandbox"),
 		meta:    meta,
@@ -84,26 +71,13 @@ func (r *runtimeService) RunPodSandbox(
 		created: time.Now().UnixNano(),
 		ready:   true,
 	}
-	if options.GetNetwork() != runtimeapi.NamespaceMode_NODE {
-		sb.address = podAddress(st.sandboxes.len() + st.made)
+	if !hostNetwork {
+		sb.address = podAddress(len(st.sandboxes.ids) + st.made)
 	}
 	st.sandboxes.add(sb.id, sb)
 	st.publish(sb, sb.id, runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT)
 	st.publish(sb, sb.id, runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT)
 	return &runtimeapi.RunPodSandboxResponse{PodSandboxId: sb.id}, nil
-}
-
-// networkFor fails for pods that need a network if the scenario has none.
-func (r *runtimeService) networkFor(options *runtimeapi.NamespaceOption) error {
-	if options.GetNetwork() == runtimeapi.NamespaceMode_NODE {
-		return nil
-	}
-	for _, c := range r.conditions() {
-		if c.GetType() == runtimeapi.NetworkReady && !c.GetStatus() {
-			return status.Errorf(codes.Unknown, "setting up the sandbox's network: %s", c.GetMessage())
-		}
-	}
-	return nil
 }
 
 // StopPodSandbox stops a sandbox and its containers. A sandbox that does not exist is no error.
@@ -113,13 +87,10 @@ func (r *runtimeService) StopPodSandbox(
 	r.store.mu.Lock()
 	defer r.store.mu.Unlock()
 	sb, err := r.store.sandboxes.find(req.GetPodSandboxId())
-	switch {
-	case err == nil:
+	if err == nil {
 		r.store.stopSandbox(sb)
-	case !errors.Is(err, errNotFound):
-		return nil, notFoundOr(err, "stopping a sandbox")
 	}
-	return &runtimeapi.StopPodSandboxResponse{}, nil
+	return &runtimeapi.StopPodSandboxResponse{}, ignoreNotFound(err)
 }
 
 // stopSandbox ends the containers and then the sandbox. The caller holds mu.
@@ -142,19 +113,15 @@ func (r *runtimeService) RemovePodSandbox(
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	sb, err := st.sandboxes.find(req.GetPodSandboxId())
-	if errors.Is(err, errNotFound) {
-		return &runtimeapi.RemovePodSandboxResponse{}, nil
+	if err == nil {
+		st.stopSandbox(sb)
+		for _, c := range slices.Clone(sb.containers) {
+			st.removeContainer(c)
+		}
+		st.sandboxes.remove(sb.id)
+		st.publish(sb, sb.id, runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT)
 	}
-	if err != nil {
-		return nil, notFoundOr(err, "removing a sandbox")
-	}
-	st.stopSandbox(sb)
-	for _, c := range slices.Clone(sb.containers) {
-		st.removeContainer(c)
-	}
-	st.sandboxes.remove(sb.id)
-	st.publish(sb, sb.id, runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT)
-	return &runtimeapi.RemovePodSandboxResponse{}, nil
+	return &runtimeapi.RemovePodSandboxResponse{}, ignoreNotFound(err)
 }
 
 // PodSandboxStatus describes one sandbox. Like containerd it leaves containers_statuses and timestamp empty, so that
@@ -166,7 +133,7 @@ func (r *runtimeService) PodSandboxStatus(
 	defer r.store.mu.RUnlock()
 	sb, err := r.store.sandboxes.find(req.GetPodSandboxId())
 	if err != nil {
-		return nil, notFoundOr(err, "pod sandbox")
+		return nil, err
 	}
 	return &runtimeapi.PodSandboxStatusResponse{Status: sb.status()}, nil
 }

@@ -9,9 +9,9 @@ import (
 // A Scenario describes a runtime: its contents, its latencies, and its faults over time. The same YAML or JSON
 // serves --simulate, kdiag runtime serve, scripts and tests.
 type Scenario struct {
-	Name    string `json:"name"`
-	Summary string `json:"summary"`         // one line for --simulate help
-	Cause   string `json:"cause,omitempty"` // the cause code that kdiag pleg must name; empty for healthy
+	Name    string `json:"name,omitempty"`
+	Summary string `json:"summary,omitempty"` // one line for --simulate help
+	Cause   string `json:"cause,omitempty"`   // the cause code that kdiag pleg must name; empty for healthy
 
 	// Extends names a built-in scenario to start from. Its pods and images come before those given here, its
 	// latencies and faults after them; the runtime, the conditions, the limits and the socket are taken over where
@@ -21,7 +21,7 @@ type Scenario struct {
 	Runtime    RuntimeInfo   `json:"runtime,omitempty"`
 	Conditions []Condition   `json:"conditions,omitempty"` // default RuntimeReady and NetworkReady, both true
 	Limits     MessageLimits `json:"limits,omitempty"`
-	Streaming  bool          `json:"streaming,omitempty"` // serve StreamContainers and its siblings; else Unimplemented
+	Streaming  bool          `json:"streaming,omitempty"` // serve StreamContainers and StreamPodSandboxes
 	Socket     SocketMode    `json:"socket,omitempty"`    // behaviour of the socket before any RPC; default listen
 	Latency    []Latency     `json:"latency,omitempty"`   // first match wins; no match answers at once
 	Faults     []Fault       `json:"faults,omitempty"`    // first match in force wins
@@ -93,7 +93,7 @@ type Latency struct {
 	RPC     string   `json:"rpc"`               // name or path.Match pattern: ContainerStatus, List*, *
 	Base    Duration `json:"base,omitempty"`    // for each call
 	PerItem Duration `json:"perItem,omitempty"` // added for each item of a list answer
-	Jitter  Duration `json:"jitter,omitempty"`  // up to this much more, spread evenly, the same in every run
+	Jitter  Duration `json:"jitter,omitempty"`  // up to this much more, spread evenly over the calls
 }
 
 // A Fault is something that goes wrong with matching RPCs while it is in force.

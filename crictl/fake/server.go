@@ -1,14 +1,13 @@
 package fake
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"sync"
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -20,7 +19,7 @@ type Server struct {
 	scenario Scenario
 	grpc     *grpc.Server
 	store    *store
-	conns    Conns
+	rules    *Rules
 	done     chan struct{} // closed by Stop
 	stop     sync.Once
 }
@@ -51,39 +50,30 @@ func New(s Scenario) (*Server, error) {
 		return nil, fmt.Errorf("scenario %q: %w", s.Name, err)
 	}
 	start := time.Now()
-	store, err := build(&s, start)
+	srv := &Server{scenario: s, done: make(chan struct{})}
+	var err error
+	if srv.store, err = build(&s, start); err == nil {
+		srv.rules, err = NewRules(s.Faults, s.Latency, start, srv.done)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("scenario %q: %w", s.Name, err)
 	}
-	srv := &Server{scenario: s, store: store, done: make(chan struct{})}
-	rules, err := NewRules(s.Faults, s.Latency, start, srv.done)
-	if err != nil {
-		return nil, fmt.Errorf("scenario %q: %w", s.Name, err)
-	}
-	intercept := &interceptors{rules: rules, store: store, streaming: s.Streaming}
 	srv.grpc = grpc.NewServer(
-		grpc.MaxSendMsgSize(limitOr(s.Limits.Send)),
-		grpc.MaxRecvMsgSize(limitOr(s.Limits.Receive)),
-		grpc.UnaryInterceptor(intercept.unary),
-		grpc.StreamInterceptor(intercept.stream),
+		grpc.MaxSendMsgSize(cmp.Or(s.Limits.Send, defaultMessageLimit)),
+		grpc.MaxRecvMsgSize(cmp.Or(s.Limits.Receive, defaultMessageLimit)),
+		grpc.UnaryInterceptor(srv.unary),
+		grpc.StreamInterceptor(srv.stream),
 	)
-	shared := &service{scenario: &srv.scenario, store: store, done: srv.done}
+	shared := &service{scenario: &srv.scenario, store: srv.store, done: srv.done}
 	runtimeapi.RegisterRuntimeServiceServer(srv.grpc, &runtimeService{service: shared})
 	runtimeapi.RegisterImageServiceServer(srv.grpc, &imageService{service: shared})
 	return srv, nil
 }
 
-func limitOr(limit int) int {
-	if limit == 0 {
-		return defaultMessageLimit
-	}
-	return limit
-}
-
 // Serve answers RPCs on lis until Stop, and closes lis. It ignores the scenario's SocketMode, which is for Listen. It
 // returns nil after Stop.
 func (s *Server) Serve(lis net.Listener) error {
-	if err := s.grpc.Serve(s.conns.Track(lis)); err != nil {
+	if err := s.grpc.Serve(Track(lis)); err != nil {
 		select {
 		case <-s.done:
 			return nil
@@ -96,15 +86,6 @@ func (s *Server) Serve(lis net.Listener) error {
 
 // Stop closes the listeners and all connections, and releases calls that hang. It may be called more than once.
 func (s *Server) Stop() {
-	s.stop.Do(func() {
-		close(s.done)
-		s.store.close()
-		s.conns.Close()
-	})
+	s.stop.Do(func() { close(s.done) })
 	s.grpc.Stop()
-}
-
-// errStopping is the error of calls that the end of the server cuts short.
-func errStopping() error {
-	return status.Error(codes.Unavailable, "the embedded runtime is stopping")
 }

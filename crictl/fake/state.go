@@ -1,8 +1,6 @@
 package fake
 
 import (
-	"errors"
-	"maps"
 	"slices"
 	"strconv"
 	"sync"
@@ -27,14 +25,6 @@ const (
 	annotationConfigSource  = "kubernetes.io/config.source"
 )
 
-// Annotations of a container, or of its sandbox, that make a container end by itself after StartContainer.
-const (
-	AnnotationExitAfter = "kdiag.io/exit-after" // a duration such as "3s"
-	AnnotationExitCode  = "kdiag.io/exit-code"  // 0 to 255; default 0
-)
-
-var errNotFound = errors.New("not found")
-
 // A sandbox is one pod sandbox. All fields but the last two are fixed once it is in the store.
 type sandbox struct {
 	id      string
@@ -51,28 +41,20 @@ type sandbox struct {
 	containers []*container // in the order of their creation
 }
 
-// A shape is what all instances of one container of one pod share. It is never changed.
-type shape struct {
+// A container is one container. Containers of one pod share labels, which are never changed.
+type container struct {
+	id        string
+	sandbox   *sandbox
 	name      string
+	attempt   uint32
 	image     *runtimeapi.ImageSpec
 	imageID   string // sha256:...
 	imageRef  string // repository@sha256:..., or imageID
 	labels    map[string]string
-	annots    map[string]string // without the restart count if counted
-	counted   bool              // each instance adds its attempt as the annotation io.kubernetes.container.restartCount
-	logPath   string            // without the instance's number and ending if counted
+	annots    map[string]string
+	logPath   string
 	mounts    []*runtimeapi.Mount
 	resources *runtimeapi.LinuxContainerResources
-	exitAfter time.Duration // after the start; 0 means that the container runs until it is stopped
-	exitWith  int32         // its exit code then
-}
-
-// A container is one instance of a shape.
-type container struct {
-	*shape
-	id      string
-	sandbox *sandbox
-	attempt uint32
 
 	state    runtimeapi.ContainerState
 	created  int64 // Unix nanoseconds; 0 in the next two: not yet
@@ -80,40 +62,10 @@ type container struct {
 	finished int64
 	exitCode int32
 	reason   string
-	timer    *time.Timer // ends it by itself; nil without exitAfter
 }
 
 func (c *container) running() bool {
 	return c.state == runtimeapi.ContainerState_CONTAINER_RUNNING
-}
-
-// annotations returns the container's annotations. The result may be shared and must not be changed.
-func (c *container) annotations() map[string]string {
-	if !c.counted {
-		return c.annots
-	}
-	all := maps.Clone(c.annots)
-	all[annotationRestartCount] = strconv.FormatUint(uint64(c.attempt), 10)
-	return all
-}
-
-// log returns the path of the container's log as it would be.
-func (c *container) log() string {
-	if c.counted {
-		return c.logPath + strconv.FormatUint(uint64(c.attempt), 10) + ".log"
-	}
-	return c.logPath
-}
-
-// exit records the end of a running container.
-func (c *container) exit(now time.Time, code int32) {
-	c.state = runtimeapi.ContainerState_CONTAINER_EXITED
-	c.finished = max(now.UnixNano(), c.started)
-	c.exitCode = code
-	c.reason = exitReason(code)
-	if c.timer != nil {
-		c.timer.Stop()
-	}
 }
 
 func exitReason(code int32) string {
@@ -126,18 +78,13 @@ func exitReason(code int32) string {
 // A store is the runtime's state.
 type store struct {
 	scenario string
-	events   *broker
 
 	mu         sync.RWMutex
 	sandboxes  table[*sandbox]
 	containers table[*container]
 	images     images
-	made       int // sandboxes and containers made by RPCs: numbers their ids and addresses
-	closed     bool
-}
-
-func newStore(scenario string, events *broker) *store {
-	return &store{scenario: scenario, events: events}
+	made       int                                                  // sandboxes and containers made by RPCs
+	watchers   map[chan *runtimeapi.ContainerEventResponse]struct{} // of container events
 }
 
 // nextID returns the id of the next object that an RPC makes. The caller holds mu.
@@ -162,19 +109,9 @@ func (st *store) removeContainer(c *container) {
 func (st *store) stopContainer(c *container, code int32) {
 	switch c.state {
 	case runtimeapi.ContainerState_CONTAINER_RUNNING, runtimeapi.ContainerState_CONTAINER_UNKNOWN:
-		c.exit(time.Now(), code)
+		c.state = runtimeapi.ContainerState_CONTAINER_EXITED
+		c.finished = max(time.Now().UnixNano(), c.started)
+		c.exitCode, c.reason = code, exitReason(code)
 		st.publish(c.sandbox, c.id, runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT)
-	}
-}
-
-// close stops the timers of containers that would end by themselves.
-func (st *store) close() {
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	st.closed = true
-	for c := range st.containers.all() {
-		if c.timer != nil {
-			c.timer.Stop()
-		}
 	}
 }

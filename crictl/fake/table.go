@@ -1,82 +1,73 @@
 package fake
 
 import (
-	"fmt"
 	"iter"
 	"slices"
 	"strings"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 // A table holds objects by id and keeps their order, so that lists are the same in every run. The zero table is ready
 // to use. It does no locking.
 type table[T any] struct {
-	byID map[string]*row[T]
-	rows []*row[T] // in the order in which they were added, removed ones among them until they are half of it
+	byID map[string]T
+	ids  []string // in the order in which they were added
 }
-
-type row[T any] struct {
-	id      string
-	object  T
-	removed bool
-}
-
-func (t *table[T]) len() int { return len(t.byID) }
 
 func (t *table[T]) add(id string, object T) {
 	if t.byID == nil {
-		t.byID = map[string]*row[T]{}
+		t.byID = map[string]T{}
 	}
-	r := &row[T]{id: id, object: object}
-	t.byID[id] = r
-	t.rows = append(t.rows, r)
+	t.byID[id] = object
+	t.ids = append(t.ids, id)
 }
 
-func (t *table[T]) get(id string) (object T, ok bool) {
-	if r, ok := t.byID[id]; ok {
-		return r.object, true
-	}
-	return object, false
-}
-
-// find returns the object with that id, or the only one whose id begins with it: runtimes let people shorten ids.
+// find returns the object with that id, or the only one whose id begins with it: runtimes accept shortened ids. The
+// error has a gRPC code.
 func (t *table[T]) find(id string) (found T, err error) {
-	if object, ok := t.get(id); ok {
+	if object, ok := t.byID[id]; ok {
 		return object, nil
 	}
 	matches := 0
-	for _, r := range t.rows {
-		if id != "" && !r.removed && strings.HasPrefix(r.id, id) {
-			found = r.object
+	for _, full := range t.ids {
+		if id != "" && strings.HasPrefix(full, id) {
+			found = t.byID[full]
 			matches++
 		}
 	}
 	switch matches {
 	case 0:
-		err = fmt.Errorf("%w: no object has the id %q", errNotFound, id)
+		err = status.Errorf(codes.NotFound, "no object has the id %q: not found", id)
 	case 1:
 	default:
-		err = fmt.Errorf("%d objects have an id that begins with %q", matches, id)
+		err = status.Errorf(codes.InvalidArgument, "%d objects have an id that begins with %q", matches, id)
 	}
 	return found, err
 }
 
-func (t *table[T]) remove(id string) {
-	r, ok := t.byID[id]
-	if !ok {
-		return
+// ignoreNotFound returns nil for the error of find that means that there is no such object: stopping and removing one
+// is no error in CRI.
+func ignoreNotFound(err error) error {
+	if status.Code(err) == codes.NotFound {
+		return nil
 	}
-	r.removed = true
+	return err
+}
+
+func (t *table[T]) remove(id string) {
 	delete(t.byID, id)
-	if len(t.rows) > 2*len(t.byID) {
-		t.rows = slices.DeleteFunc(t.rows, func(r *row[T]) bool { return r.removed })
+	if i := slices.Index(t.ids, id); i >= 0 {
+		t.ids = slices.Delete(t.ids, i, i+1)
 	}
 }
 
 // all yields the objects in the order in which they were added.
 func (t *table[T]) all() iter.Seq[T] {
 	return func(yield func(T) bool) {
-		for _, r := range t.rows {
-			if !r.removed && !yield(r.object) {
+		for _, id := range t.ids {
+			if !yield(t.byID[id]) {
 				return
 			}
 		}

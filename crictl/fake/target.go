@@ -17,13 +17,8 @@ type Target struct {
 
 // is reports whether the target matches all fields that are set in o.
 func (t Target) is(o Object) bool {
-	switch {
-	case t == Target{}:
-		return false
-	case o.Sandbox && !t.Sandbox:
-		return false
-	}
-	return matches(o.ID, t.ID) && matches(o.Namespace, t.Namespace) && matches(o.Pod, t.Pod) &&
+	return t != Target{} && (t.Sandbox || !o.Sandbox) && matches(o.ID, t.ID) && matches(o.Namespace, t.Namespace) &&
+		matches(o.Pod, t.Pod) &&
 		matches(o.Container, t.Container)
 }
 

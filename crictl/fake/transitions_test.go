@@ -2,11 +2,8 @@ package fake
 
 import (
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"google.golang.org/grpc/codes"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -80,20 +77,6 @@ func TestTransitions(t *testing.T) {
 	}
 }
 
-// TestNoLogFolder wants a start without a folder for the log to fail as it does in a runtime.
-func TestNoLogFolder(t *testing.T) {
-	c := serve(t, Scenario{Name: "empty"})
-	_, id := c.start(t, nil)
-	if err := os.Remove(filepath.Dir(c.status(t, id).GetLogPath())); err != nil {
-		t.Fatal(err)
-	}
-	_, err := c.StartContainer(t.Context(), &runtimeapi.StartContainerRequest{ContainerId: id})
-	if got := c.status(t, id).GetState(); codeOf(err) != codes.Unknown ||
-		got != runtimeapi.ContainerState_CONTAINER_CREATED {
-		t.Errorf("%v, state %s", err, got)
-	}
-}
-
 func TestLifeOfAPod(t *testing.T) {
 	c := serve(t, Scenario{Name: "empty"})
 	sandboxID, id := c.start(t, nil)
@@ -103,10 +86,6 @@ func TestLifeOfAPod(t *testing.T) {
 	}
 	must(c.StartContainer(t.Context(), &runtimeapi.StartContainerRequest{ContainerId: id}))(t)
 	must(c.ExecSync(t.Context(), &runtimeapi.ExecSyncRequest{ContainerId: id, Cmd: []string{"true"}}))(t)
-	if err := os.Rename(log, log+".1"); err != nil { // as who rotates it does
-		t.Error(err)
-	}
-	must(c.ReopenContainerLog(t.Context(), &runtimeapi.ReopenContainerLogRequest{ContainerId: id}))(t)
 	if _, err := os.Stat(log); err != nil {
 		t.Error(err)
 	}
@@ -114,12 +93,19 @@ func TestLifeOfAPod(t *testing.T) {
 	got := c.status(t, id)
 	if got.GetState() != runtimeapi.ContainerState_CONTAINER_EXITED || got.GetExitCode() != 137 ||
 		got.GetReason() != "Error" {
-		t.Errorf("after StopPodSandbox: %s, exit code %d, reason %q", got.GetState(), got.GetExitCode(), got.GetReason())
+		t.Errorf(
+			"after StopPodSandbox: %s, exit code %d, reason %q",
+			got.GetState(),
+			got.GetExitCode(),
+			got.GetReason(),
+		)
 	}
 	if got.GetCreatedAt() > got.GetStartedAt() || got.GetStartedAt() > got.GetFinishedAt() {
 		t.Errorf("times out of order: %d, %d, %d", got.GetCreatedAt(), got.GetStartedAt(), got.GetFinishedAt())
 	}
-	if _, err := c.ExecSync(t.Context(), &runtimeapi.ExecSyncRequest{ContainerId: id}); codeOf(err) != codes.FailedPrecondition {
+	if _, err := c.ExecSync(t.Context(), &runtimeapi.ExecSyncRequest{ContainerId: id}); codeOf(
+		err,
+	) != codes.FailedPrecondition {
 		t.Errorf("ExecSync in an exited container: %v", err)
 	}
 	_, err := c.CreateContainer(t.Context(), &runtimeapi.CreateContainerRequest{
@@ -136,95 +122,26 @@ func TestLifeOfAPod(t *testing.T) {
 	if n := len(c.containers(t, nil)) + len(c.sandboxes(t, nil)); n != 0 {
 		t.Errorf("%d objects left", n)
 	}
-	if _, err := c.ContainerStatus(t.Context(), &runtimeapi.ContainerStatusRequest{ContainerId: id}); codeOf(err) != codes.NotFound {
+	if _, err := c.ContainerStatus(t.Context(), &runtimeapi.ContainerStatusRequest{ContainerId: id}); codeOf(
+		err,
+	) != codes.NotFound {
 		t.Errorf("status of a removed container: %v", err)
-	}
-}
-
-func TestRefusals(t *testing.T) {
-	c := serve(t, Scenario{Name: "empty"})
-	sandboxID, id := c.start(t, nil)
-	pod := &runtimeapi.PodSandboxMetadata{Name: "new", Namespace: "web", Uid: "u-1"}
-	create := func(name, image string, annotations map[string]string) error {
-		_, err := c.CreateContainer(t.Context(), &runtimeapi.CreateContainerRequest{
-			PodSandboxId: sandboxID,
-			Config: &runtimeapi.ContainerConfig{
-				Metadata: &runtimeapi.ContainerMetadata{Name: name}, Image: &runtimeapi.ImageSpec{Image: image}, Annotations: annotations,
-			},
-		})
-		return err
-	}
-	run := func(req *runtimeapi.RunPodSandboxRequest) error {
-		_, err := c.RunPodSandbox(t.Context(), req)
-		return err
-	}
-	exec := func() error {
-		_, err := c.Exec(t.Context(), &runtimeapi.ExecRequest{ContainerId: id})
-		return err
-	}
-	tests := []struct {
-		name string
-		err  error
-		want codes.Code
-	}{
-		{"same attempt of a pod", run(&runtimeapi.RunPodSandboxRequest{Config: &runtimeapi.PodSandboxConfig{Metadata: pod}}), codes.AlreadyExists},
-		{"sandbox without metadata", run(&runtimeapi.RunPodSandboxRequest{}), codes.InvalidArgument},
-		{"unknown handler", run(&runtimeapi.RunPodSandboxRequest{
-			Config: &runtimeapi.PodSandboxConfig{Metadata: pod}, RuntimeHandler: "kata",
-		}), codes.Unknown},
-		{"same attempt of a container", create("main", "busybox", nil), codes.AlreadyExists},
-		{"container without a name", create("", "busybox", nil), codes.InvalidArgument},
-		{"image that was not pulled", create("other", "nginx", nil), codes.NotFound},
-		{
-			"exit after nonsense", create("other", "busybox", map[string]string{AnnotationExitAfter: "soon"}),
-			codes.InvalidArgument,
-		},
-		{
-			"exit code nonsense", create("other", "busybox", map[string]string{AnnotationExitCode: "256"}),
-			codes.InvalidArgument,
-		},
-		{"exec", exec(), codes.Unimplemented},
-	}
-	for _, test := range tests {
-		t.Run(test.name, func(t *testing.T) {
-			if codeOf(test.err) != test.want {
-				t.Errorf("%v, want code %s", test.err, test.want)
-			}
-		})
 	}
 }
 
 func TestNetworkNotReadyFailsPods(t *testing.T) {
 	s, _ := Builtin("network-not-ready")
 	c := serve(t, s)
-	config := &runtimeapi.PodSandboxConfig{Metadata: &runtimeapi.PodSandboxMetadata{Name: "a", Namespace: "b", Uid: "c"}}
-	if _, err := c.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: config}); codeOf(err) != codes.Unknown {
+	config := &runtimeapi.PodSandboxConfig{
+		Metadata: &runtimeapi.PodSandboxMetadata{Name: "a", Namespace: "b", Uid: "c"},
+	}
+	if _, err := c.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: config}); codeOf(
+		err,
+	) != codes.Unknown {
 		t.Errorf("a pod with its own network: %v", err)
 	}
 	config.Linux = &runtimeapi.LinuxPodSandboxConfig{SecurityContext: &runtimeapi.LinuxSandboxSecurityContext{
 		NamespaceOptions: &runtimeapi.NamespaceOption{Network: runtimeapi.NamespaceMode_NODE},
 	}}
 	must(c.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: config}))(t)
-}
-
-func TestExitByAnnotation(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := serve(t, Scenario{Name: "empty"})
-		_, id := c.start(t, map[string]string{AnnotationExitAfter: "3s", AnnotationExitCode: "7"})
-		time.Sleep(time.Minute) // the time counts from the start, not the creation
-		must(c.StartContainer(t.Context(), &runtimeapi.StartContainerRequest{ContainerId: id}))(t)
-		time.Sleep(3*time.Second - time.Nanosecond)
-		if got := c.status(t, id).GetState(); got != runtimeapi.ContainerState_CONTAINER_RUNNING {
-			t.Errorf("before its time: %s", got)
-		}
-		time.Sleep(time.Nanosecond)
-		synctest.Wait()
-		got := c.status(t, id)
-		if got.GetState() != runtimeapi.ContainerState_CONTAINER_EXITED || got.GetExitCode() != 7 {
-			t.Errorf("after its time: %s, exit code %d", got.GetState(), got.GetExitCode())
-		}
-		if ran := time.Duration(got.GetFinishedAt() - got.GetStartedAt()); ran != 3*time.Second {
-			t.Errorf("ran for %s, want 3s", ran)
-		}
-	})
 }

@@ -8,9 +8,7 @@ import (
 	"sync"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/kdiag/kdiag/crictl/fake"
@@ -29,20 +27,14 @@ type call struct {
 func (p *Proxy) handle(_ any, server grpc.ServerStream) error {
 	full, _ := grpc.MethodFromServerStream(server)
 	c := &call{proxy: p, server: server, path: full, name: path.Base(full)}
-	p.stats.called(c.name)
+	p.stats.add(c.name, Count{Calls: 1})
 	var first frame
 	err := server.RecvMsg(&first)
 	if err != nil && !errors.Is(err, io.EOF) {
 		return err
 	}
 	empty := err != nil
-	c.request = sync.OnceValue(func() proto.Message {
-		known, ok := p.requests[full]
-		if !ok || empty {
-			return nil
-		}
-		return decode(known, first.data)
-	})
+	c.request = sync.OnceValue(func() proto.Message { return decode(full, first.data) })
 	verdict, err := c.judge(server.Context())
 	if err != nil {
 		return err
@@ -69,11 +61,13 @@ func (c *call) judge(ctx context.Context) (fake.Verdict, error) {
 		verdict := set.Judge(c.name, sync.OnceValue(func() fake.Target {
 			return c.proxy.objects.target(ctx, c.request(), set.NeedNames())
 		}))
-		if number, ok := verdict.Fault(); ok {
-			c.proxy.stats.faulted(c.name)
-			c.proxy.log(Injection{
-				RPC: c.name, Fault: set.faults[number], Number: number, Target: c.proxy.objects.target(ctx, c.request(), false),
-			})
+		if verdict.Number >= 0 {
+			c.proxy.stats.add(c.name, Count{Faulted: 1})
+			if c.proxy.log != nil {
+				c.proxy.log(Injection{
+					RPC: c.name, Number: verdict.Number, Target: c.proxy.objects.target(ctx, c.request(), false),
+				})
+			}
 		}
 		err := verdict.Wait(ctx)
 		if !errors.Is(err, fake.ErrEnded) {
@@ -84,7 +78,7 @@ func (c *call) judge(ctx context.Context) (fake.Verdict, error) {
 
 // answer passes on the messages of the runtime until it ends the call.
 func (c *call) answer(backend grpc.ClientStream, verdict fake.Verdict) error {
-	if header, err := backend.Header(); err == nil && header != nil && !verdict.Drop() {
+	if header, err := backend.Header(); err == nil && header != nil && !verdict.Fault.Drop {
 		if err := c.server.SendHeader(header); err != nil {
 			return err
 		}
@@ -92,9 +86,8 @@ func (c *call) answer(backend grpc.ClientStream, verdict fake.Verdict) error {
 	for {
 		var message frame
 		err := backend.RecvMsg(&message)
-		if verdict.Drop() {
-			fake.CutCall(c.server.Context())
-			return status.Error(codes.Unavailable, "the connection was cut")
+		if verdict.Fault.Drop {
+			return fake.Drop(c.server.Context())
 		}
 		if err != nil {
 			c.server.SetTrailer(backend.Trailer())
@@ -112,17 +105,15 @@ func (c *call) answer(backend grpc.ClientStream, verdict fake.Verdict) error {
 // pass sends one message of the runtime to the caller.
 func (c *call) pass(message *frame, verdict fake.Verdict) error {
 	p := c.proxy
-	if conditions := p.conditions.Load(); conditions != nil && c.path == statusPath {
+	if conditions := p.conditions.Load(); conditions != nil && len(*conditions) > 0 && c.path == statusPath {
 		message.data = withConditions(message.data, *conditions)
 	}
-	if verdict.Paced() {
-		err := verdict.PerItem(c.server.Context(), itemsIn(message.data))
+	if verdict.PerItem != 0 {
+		err := verdict.WaitItems(c.server.Context(), itemsIn(message.data))
 		if err != nil && !errors.Is(err, fake.ErrEnded) {
 			return err
 		}
 	}
-	if size := verdict.Oversize(); size > 0 {
-		message.data = append(message.data, fake.Padding(size-len(message.data))...)
-	}
+	message.data = append(message.data, fake.Padding(verdict.Fault.Oversize-len(message.data))...)
 	return c.server.SendMsg(message)
 }

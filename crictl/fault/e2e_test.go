@@ -21,7 +21,9 @@ func (f *front) pod(t *testing.T, name string) (sandboxID, id string) {
 	host := &runtimeapi.NamespaceOption{Network: runtimeapi.NamespaceMode_NODE}
 	config := &runtimeapi.PodSandboxConfig{
 		Metadata: &runtimeapi.PodSandboxMetadata{Name: name, Namespace: "ns", Uid: "uid-" + name},
-		Linux:    &runtimeapi.LinuxPodSandboxConfig{SecurityContext: &runtimeapi.LinuxSandboxSecurityContext{NamespaceOptions: host}},
+		Linux: &runtimeapi.LinuxPodSandboxConfig{
+			SecurityContext: &runtimeapi.LinuxSandboxSecurityContext{NamespaceOptions: host},
+		},
 	}
 	sandbox, err := f.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: config})
 	if err != nil {
@@ -30,7 +32,9 @@ func (f *front) pod(t *testing.T, name string) (sandboxID, id string) {
 	made, err := f.CreateContainer(t.Context(), &runtimeapi.CreateContainerRequest{
 		PodSandboxId: sandbox.GetPodSandboxId(), SandboxConfig: config,
 		Config: &runtimeapi.ContainerConfig{
-			Metadata: &runtimeapi.ContainerMetadata{Name: "main"}, Image: &runtimeapi.ImageSpec{Image: nodebox.ImageBusybox},
+			Metadata: &runtimeapi.ContainerMetadata{
+				Name: "main",
+			}, Image: &runtimeapi.ImageSpec{Image: nodebox.ImageBusybox},
 			Command: []string{"/bin/sleep", "1000"},
 			Linux: &runtimeapi.LinuxContainerConfig{
 				SecurityContext: &runtimeapi.LinuxContainerSecurityContext{NamespaceOptions: host},
@@ -80,7 +84,9 @@ func TestEndToEnd(t *testing.T) {
 		if err := f.SetFaults([]fake.Fault{{RPC: "ListContainers", Oversize: 17 << 20, First: 1}}, nil); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := f.ListContainers(t.Context(), &runtimeapi.ListContainersRequest{}); status.Code(err) != codes.ResourceExhausted {
+		if _, err := f.ListContainers(t.Context(), &runtimeapi.ListContainersRequest{}); status.Code(
+			err,
+		) != codes.ResourceExhausted {
 			t.Errorf("the first list: %v", err)
 		}
 		if list, err := f.ListContainers(t.Context(), &runtimeapi.ListContainersRequest{}); err != nil ||
@@ -117,7 +123,9 @@ func TestEndToEnd(t *testing.T) {
 	if err := f.SetFaults([]fake.Fault{{RPC: "StopPodSandbox", Drop: true, First: 1}}, nil); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := f.StopPodSandbox(t.Context(), &runtimeapi.StopPodSandboxRequest{PodSandboxId: sandboxA}); status.Code(err) != codes.Unavailable {
+	if _, err := f.StopPodSandbox(t.Context(), &runtimeapi.StopPodSandboxRequest{PodSandboxId: sandboxA}); status.Code(
+		err,
+	) != codes.Unavailable {
 		t.Errorf("a call that is dropped: %v", err)
 	}
 	for _, id := range []string{sandboxA, sandboxB} {
@@ -140,3 +148,5 @@ func TestEndToEnd(t *testing.T) {
 		t.Errorf("stats: %v", map[string]fault.Count(f.Stats()))
 	}
 }
+
+func second[T any](_ T, err error) error { return err }

@@ -15,7 +15,6 @@ package fault
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math"
 	"net"
 	"strings"
@@ -25,7 +24,6 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
-	"google.golang.org/protobuf/reflect/protoreflect"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kdiag/kdiag/crictl"
@@ -42,9 +40,6 @@ const (
 	connWindow    = 32 << 20
 )
 
-// socketMode restricts the socket to the user who runs the proxy: access to the runtime is as good as root.
-const socketMode = 0o600
-
 // Config is the configuration of a Proxy.
 type Config struct {
 	Backend string // the runtime's socket: a path or unix:// and a path
@@ -56,21 +51,18 @@ type Config struct {
 
 // A Proxy is one socket in front of another. Its methods may be called by several goroutines.
 type Proxy struct {
-	requests   map[string]protoreflect.MessageType // by the full name of the RPC
-	log        func(Injection)
+	log        func(Injection)  // nil for none
 	conn       *grpc.ClientConn // to the runtime
 	server     *grpc.Server
-	conns      fake.Conns // of callers
-	objects    *objectCache
+	objects    objectCache
 	stats      stats
 	rules      atomic.Pointer[ruleSet]
 	conditions atomic.Pointer[[]fake.Condition]
-	broken     chan error // of a listener that ended by itself
 
 	mu      sync.Mutex
 	path    string
 	socket  *fake.Socket
-	running bool // between the begin and the end of Run
+	lis     net.Listener // the socket with its connections
 	ended   bool
 	down    bool
 	serving sync.WaitGroup
@@ -79,38 +71,28 @@ type Proxy struct {
 // A ruleSet is in force until SetFaults replaces it.
 type ruleSet struct {
 	*fake.Rules
-	faults []fake.Fault
-	done   chan struct{}
+	done chan struct{}
 }
 
-// New makes a proxy and its socket, mode 0600. A stale socket file is replaced if nobody listens on it; any other
-// file is left alone and an error. The times of faults count from now. Callers wait until Run, which must follow.
+// New makes a proxy and its socket, mode 0600, and serves there until Run ends, which must follow. A stale socket file
+// is replaced if nobody listens on it; any other file is left alone and an error. The times of faults count from now.
 func New(cfg Config) (*Proxy, error) {
-	p := &Proxy{
-		requests: requestTypes(), log: cfg.Log, path: strings.TrimPrefix(cfg.Listen, "unix://"), broken: make(chan error, 1),
-	}
-	if p.log == nil {
-		p.log = func(Injection) {}
-	}
+	p := &Proxy{log: cfg.Log, path: strings.TrimPrefix(cfg.Listen, "unix://")}
 	if err := p.SetFaults(cfg.Faults, cfg.Latency); err != nil {
 		return nil, err
 	}
-	if err := fake.MakeWay(context.Background(), p.path); err != nil {
-		return nil, err
-	}
 	var err error
-	if p.socket, err = fake.Bind(p.path, socketMode); err != nil {
+	if p.conn, err = dial(cfg.Backend); err != nil {
 		return nil, err
 	}
-	if p.conn, err = dial(cfg.Backend); err != nil {
-		p.socket.Unlink()
-		return nil, errors.Join(err, p.socket.Close())
-	}
-	p.objects = newObjectCache(runtimeapi.NewRuntimeServiceClient(p.conn))
+	p.objects.runtime = runtimeapi.NewRuntimeServiceClient(p.conn)
 	p.server = grpc.NewServer(
 		grpc.ForceServerCodecV2(rawCodec{}), grpc.UnknownServiceHandler(p.handle), grpc.WaitForHandlers(true),
 		grpc.MaxRecvMsgSize(math.MaxInt32), grpc.MaxSendMsgSize(math.MaxInt32),
 	)
+	if err := p.serve(); err != nil {
+		return nil, errors.Join(err, p.conn.Close())
+	}
 	return p, nil
 }
 
@@ -126,44 +108,28 @@ func dial(endpoint string) (*grpc.ClientConn, error) {
 	)
 }
 
-// Run serves until ctx ends; then all calls end, and the socket is removed. It is to be called once. An error means
-// that the socket broke.
+// Run waits until ctx ends; then all calls end, and the socket is removed. It is to be called once.
 func (p *Proxy) Run(ctx context.Context) error {
+	<-ctx.Done()
 	p.mu.Lock()
-	p.running = true
-	p.serve()
-	p.mu.Unlock()
-	var err error
-	select {
-	case <-ctx.Done():
-	case err = <-p.broken:
-	}
-	p.mu.Lock()
-	p.running, p.ended = false, true
+	p.ended = true
 	p.socket.Unlink()
 	p.mu.Unlock()
-	p.conns.Close()
 	p.server.Stop()
 	p.serving.Wait()
-	return errors.Join(err, p.conn.Close())
+	return p.conn.Close()
 }
 
-// serve accepts on the present socket, with mu held.
-func (p *Proxy) serve() {
-	if p.down || !p.running {
-		return
+// serve makes the socket and serves there until it is closed.
+func (p *Proxy) serve() error {
+	socket, err := fake.Bind(context.Background(), p.path)
+	if err != nil {
+		return err
 	}
-	lis := p.socket
-	p.serving.Go(func() {
-		err := p.server.Serve(p.conns.Track(lis))
-		if err == nil || errors.Is(err, net.ErrClosed) || errors.Is(err, grpc.ErrServerStopped) {
-			return
-		}
-		select {
-		case p.broken <- fmt.Errorf("serving on %s: %w", p.path, err):
-		default:
-		}
-	})
+	lis := fake.Track(socket)
+	p.socket, p.lis = socket, lis
+	p.serving.Go(func() { _ = p.server.Serve(lis) })
+	return nil
 }
 
 // SetFaults replaces all faults and latencies. Their times count from now; calls that wait under the old ones are
@@ -174,7 +140,7 @@ func (p *Proxy) SetFaults(faults []fake.Fault, latency []fake.Latency) error {
 	if err != nil {
 		return err
 	}
-	if old := p.rules.Swap(&ruleSet{Rules: rules, faults: faults, done: done}); old != nil {
+	if old := p.rules.Swap(&ruleSet{Rules: rules, done: done}); old != nil {
 		close(old.done)
 	}
 	return nil
@@ -182,10 +148,6 @@ func (p *Proxy) SetFaults(faults []fake.Fault, latency []fake.Latency) error {
 
 // SetConditions lays conditions over those that the runtime's Status answers, by type, until it is called with none.
 func (p *Proxy) SetConditions(conditions []fake.Condition) {
-	if len(conditions) == 0 {
-		p.conditions.Store(nil)
-		return
-	}
 	p.conditions.Store(&conditions)
 }
 
@@ -197,22 +159,9 @@ func (p *Proxy) SetDown(down bool) error {
 	if p.down == down || p.ended {
 		return nil
 	}
-	if down {
-		p.down = true
-		err := p.socket.Close()
-		p.conns.Close()
-		if errors.Is(err, net.ErrClosed) {
-			return nil // it broke, or Run is over
-		}
-		return err
+	p.down = down
+	if !down {
+		return p.serve()
 	}
-	p.socket.Unlink()
-	socket, err := fake.Bind(p.path, socketMode)
-	if err != nil {
-		return err
-	}
-	p.socket, p.down = socket, false
-	p.conns.Reopen()
-	p.serve()
-	return nil
+	return p.lis.Close()
 }

@@ -61,7 +61,7 @@ func listenFake(t *testing.T, s fake.Scenario, path string) (stop func()) {
 
 // shop is a scenario with two pods.
 func shop() fake.Scenario {
-	return fake.Scenario{Name: "shop", Streaming: true, Pods: []fake.PodGroup{
+	return fake.Scenario{Name: "shop", Pods: []fake.PodGroup{
 		{Namespace: "web", Name: "shop", Containers: []fake.ContainerGroup{{Name: "app"}, {Name: "proxy"}}},
 		{Namespace: "pay", Name: "ledger", Containers: []fake.ContainerGroup{{Name: "app"}}},
 	}}

@@ -2,8 +2,8 @@ package fault
 
 import (
 	"errors"
+	"flag"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -21,33 +21,40 @@ import (
 //
 // The error has one line.
 func Parse(text string) (fake.Fault, error) {
-	words, err := split(text)
-	if err != nil {
-		return fake.Fault{}, err
-	}
+	words := split(text)
 	f := fake.Fault{RPC: words[0]}
-	switch {
-	case f.RPC == "":
-		return fake.Fault{}, errors.New("the RPC is missing; it comes first")
-	case strings.Contains(f.RPC, "="):
+	if strings.Contains(f.RPC, "=") {
 		return fake.Fault{}, fmt.Errorf("it begins with %q; the RPC comes first", f.RPC)
 	}
-	seen := map[string]bool{}
+	all := fields(&f)
 	for _, word := range words[1:] {
 		key, value, assigned := strings.Cut(word, "=")
-		if seen[key] {
-			return fake.Fault{}, fmt.Errorf("%s is given twice", key)
+		field := all.Lookup(key)
+		if field == nil {
+			return fake.Fault{}, fmt.Errorf("there is no %q", key)
 		}
-		seen[key] = true
-		if err := set(&f, key, value, assigned); err != nil {
-			return fake.Fault{}, err
+		if isFlag(field.Value) && !assigned {
+			value = "true"
+		}
+		if strings.HasPrefix(value, `"`) {
+			unquoted, err := strconv.Unquote(value)
+			if err != nil {
+				return fake.Fault{}, fmt.Errorf("%s: %s is not a quoted string", key, value)
+			}
+			value = unquoted
+		}
+		if value == "" {
+			return fake.Fault{}, fmt.Errorf("%s: the value is missing", key)
+		}
+		if err := field.Value.Set(value); err != nil {
+			return fake.Fault{}, fmt.Errorf("%s: %q is not a value such as %s", key, value, field.Usage)
 		}
 	}
 	return f, f.Validate()
 }
 
 // split cuts at the commas that are not in double quotes, and trims blanks.
-func split(text string) ([]string, error) {
+func split(text string) []string {
 	var words []string
 	quoted, from := false, 0
 	for i := 0; i < len(text); i++ {
@@ -60,124 +67,86 @@ func split(text string) ([]string, error) {
 			words, from = append(words, strings.TrimSpace(text[from:i])), i+1
 		}
 	}
-	if quoted {
-		return nil, errors.New("a quote is not closed")
-	}
-	return append(words, strings.TrimSpace(text[from:])), nil
+	return append(words, strings.TrimSpace(text[from:]))
 }
 
-// A field is a word of the language and where its value goes: *bool, *string, *int or *fake.Duration.
-type field struct {
-	key   string
-	value any
+// order is the order in which Format writes the fields.
+var order = []string{
+	"hang", "thaw", "drop", "delay", "error", "oversize", "id", "namespace", "pod", "container", "sandbox",
+	"from", "until", "every", "for", "first", "after",
 }
 
-// fields returns the fields of a fault in the order in which Format writes them.
-func fields(f *fake.Fault) []field {
-	return []field{
-		{"hang", &f.Hang},
-		{"thaw", &f.Thaw},
-		{"drop", &f.Drop},
-		{"delay", &f.Delay},
-		{"error", &f.Error},
-		{"oversize", &f.Oversize},
-		{"id", &f.Object.ID},
-		{"namespace", &f.Object.Namespace},
-		{"pod", &f.Object.Pod},
-		{"container", &f.Object.Container},
-		{"sandbox", &f.Object.Sandbox},
-		{"from", &f.From},
-		{"until", &f.Until},
-		{"every", &f.Every},
-		{"for", &f.For},
-		{"first", &f.First},
-		{"after", &f.After},
+// fields returns the fields of a fault by their words, each with an example of its value.
+func fields(f *fake.Fault) *flag.FlagSet {
+	fs := flag.NewFlagSet("", flag.ContinueOnError)
+	for name, to := range map[string]*bool{
+		"hang": &f.Hang, "thaw": &f.Thaw, "drop": &f.Drop, "sandbox": &f.Object.Sandbox,
+	} {
+		fs.BoolVar(to, name, *to, "true")
 	}
+	for name, to := range map[string]*string{
+		"error": &f.Error, "id": &f.Object.ID, "namespace": &f.Object.Namespace, "pod": &f.Object.Pod,
+		"container": &f.Object.Container,
+	} {
+		fs.StringVar(to, name, *to, "web-*")
+	}
+	for name, to := range map[string]*fake.Duration{
+		"delay": &f.Delay, "from": &f.From, "until": &f.Until, "every": &f.Every, "for": &f.For,
+	} {
+		fs.DurationVar((*time.Duration)(to), name, time.Duration(*to), "250ms or 1h30m")
+	}
+	fs.IntVar(&f.First, "first", f.First, "3")
+	fs.IntVar(&f.After, "after", f.After, "3")
+	fs.Var((*size)(&f.Oversize), "oversize", "17825792, 17408KiB or 17MiB")
+	return fs
 }
 
-// set sets the field that one word names.
-func set(f *fake.Fault, key, value string, assigned bool) error {
-	all := fields(f)
-	i := slices.IndexFunc(all, func(f field) bool { return f.key == key })
-	if i < 0 && assigned {
-		return fmt.Errorf("there is no %q", key)
-	} else if i < 0 {
-		return fmt.Errorf("%q is none of hang, thaw, drop, sandbox, and has no value", key)
-	}
-	if flag, ok := all[i].value.(*bool); ok {
-		*flag = true
-		if assigned {
-			return fmt.Errorf("%s takes no value", key)
-		}
-		return nil
-	}
-	if strings.HasPrefix(value, `"`) {
-		unquoted, err := strconv.Unquote(value)
-		if err != nil {
-			return fmt.Errorf("%s: %s is not a quoted string", key, value)
-		}
-		value = unquoted
-	}
-	if value == "" {
-		return fmt.Errorf("%s: the value is missing", key)
-	}
-	switch to := all[i].value.(type) {
-	case *string:
-		*to = value
-	case *fake.Duration:
-		d, err := time.ParseDuration(value)
-		if err != nil {
-			return fmt.Errorf("%s: %q is not a duration such as 250ms or 1h30m", key, value)
-		}
-		*to = fake.Duration(d)
-	case *int:
-		n, err := number(value)
-		if err != nil || n <= 0 || n > fake.MaxOversize {
-			return fmt.Errorf("%s: %q is not a number from 1 to %d; sizes may end in KiB or MiB", key, value, fake.MaxOversize)
-		}
-		*to = n
-	}
-	return nil
-}
+// A size is a number of bytes, which may be written as 17408KiB or 17MiB.
+type size int
 
-// number reads 17825792, 17408KiB or 17MiB.
-func number(value string) (int, error) {
-	for suffix, bytes := range map[string]int{"KiB": 1 << 10, "MiB": 1 << 20} {
-		if digits, ok := strings.CutSuffix(value, suffix); ok {
-			n, err := strconv.ParseInt(digits, 10, 32)
-			return int(n) * bytes, err
-		}
+// String writes the size in bytes.
+func (s *size) String() string { return strconv.Itoa(int(*s)) }
+
+// Set reads the size.
+func (s *size) Set(text string) error {
+	factor := 1
+	if digits, ok := strings.CutSuffix(text, "MiB"); ok {
+		text, factor = digits, 1<<20
+	} else if digits, ok := strings.CutSuffix(text, "KiB"); ok {
+		text, factor = digits, 1<<10
 	}
-	return strconv.Atoi(value)
+	n, err := strconv.ParseInt(text, 10, 32)
+	if n <= 0 {
+		err = errors.New("not a positive number")
+	}
+	*s = size(int(n) * factor)
+	return err
 }
 
 // Format writes a fault so that Parse reads it.
 func Format(f fake.Fault) string {
 	words := []string{f.RPC}
-	for _, field := range fields(&f) {
-		var value string
-		switch v := field.value.(type) {
-		case *bool:
-			if *v {
-				words = append(words, field.key)
-			}
-		case *string:
-			value = *v
-			if strings.Contains(value, ",") || value != strings.TrimSpace(value) || strconv.Quote(value) != `"`+value+`"` {
-				value = strconv.Quote(value)
-			}
-		case *fake.Duration:
-			if *v != 0 {
-				value = v.String()
-			}
-		case *int:
-			if *v != 0 {
-				value = strconv.Itoa(*v)
-			}
+	all, zero := fields(&f), fields(&fake.Fault{})
+	for _, key := range order {
+		value := all.Lookup(key).Value
+		text := value.String()
+		if text == zero.Lookup(key).Value.String() {
+			continue
 		}
-		if value != "" {
-			words = append(words, field.key+"="+value)
+		if isFlag(value) {
+			words = append(words, key)
+			continue
 		}
+		if strings.Contains(text, ",") || text != strings.TrimSpace(text) || strconv.Quote(text) != `"`+text+`"` {
+			text = strconv.Quote(text)
+		}
+		words = append(words, key+"="+text)
 	}
 	return strings.Join(words, ",")
+}
+
+// isFlag reports whether a field has no value in the language.
+func isFlag(value flag.Value) bool {
+	b, ok := value.(interface{ IsBoolFlag() bool })
+	return ok && b.IsBoolFlag()
 }

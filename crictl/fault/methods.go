@@ -1,6 +1,9 @@
 package fault
 
 import (
+	"slices"
+	"strings"
+
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -13,34 +16,22 @@ import (
 // statusPath is the method whose answer holds the runtime's conditions.
 const statusPath = "/runtime.v1.RuntimeService/Status"
 
-// requestTypes returns the type of the request of each RPC of both services of CRI v1, by the RPC's full name. Newer
-// runtimes have RPCs that are not known here; they pass all the same.
-func requestTypes() map[string]protoreflect.MessageType {
-	all := map[string]protoreflect.MessageType{}
-	services := (&runtimeapi.VersionRequest{}).ProtoReflect().Descriptor().ParentFile().Services()
-	for i := range services.Len() {
-		methods := services.Get(i).Methods()
-		for j := range methods.Len() {
-			m := methods.Get(j)
-			all["/"+string(services.Get(i).FullName())+"/"+string(m.Name())] = messageType(m.Input())
-		}
+// decode returns the request of an RPC by its path, such as /runtime.v1.RuntimeService/Version; nil when it is none of
+// CRI v1. Newer runtimes have RPCs that are not known here; they pass all the same.
+func decode(path string, data []byte) proto.Message {
+	name := protoreflect.FullName(strings.ReplaceAll(strings.TrimPrefix(path, "/"), "/", "."))
+	found, _ := protoregistry.GlobalFiles.FindDescriptorByName(name)
+	method, ok := found.(protoreflect.MethodDescriptor)
+	if !ok {
+		return nil
 	}
-	return all
-}
-
-func messageType(d protoreflect.MessageDescriptor) protoreflect.MessageType {
-	t, err := protoregistry.GlobalTypes.FindMessageByName(d.FullName())
+	kind, err := protoregistry.GlobalTypes.FindMessageByName(method.Input().FullName())
 	if err != nil {
-		panic(err) // the descriptor comes from the same registry
+		return nil
 	}
-	return t
-}
-
-// decode returns a message of the type, or nil when data is none.
-func decode(t protoreflect.MessageType, data []byte) proto.Message {
-	m := t.New().Interface()
+	m := kind.New().Interface()
 	if proto.Unmarshal(data, m) != nil {
-		return nil // the runtime or the caller will say so better
+		return nil // the runtime answers with the error
 	}
 	return m
 }
@@ -74,13 +65,12 @@ func withConditions(data []byte, conditions []fake.Condition) []byte {
 	}
 	for _, c := range conditions {
 		set := &runtimeapi.RuntimeCondition{Type: c.Type, Status: c.Status, Reason: c.Reason, Message: c.Message}
-		found := false
-		for i, old := range answer.Status.Conditions {
-			if old.GetType() == c.Type {
-				answer.Status.Conditions[i], found = set, true
-			}
-		}
-		if !found {
+		i := slices.IndexFunc(answer.Status.Conditions, func(old *runtimeapi.RuntimeCondition) bool {
+			return old.GetType() == c.Type
+		})
+		if i >= 0 {
+			answer.Status.Conditions[i] = set
+		} else {
 			answer.Status.Conditions = append(answer.Status.Conditions, set)
 		}
 	}

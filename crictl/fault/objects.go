@@ -17,48 +17,30 @@ const askTimeout = 2 * time.Second
 // An objectCache resolves ids to names by asking the runtime.
 type objectCache struct {
 	runtime runtimeapi.RuntimeServiceClient
-
-	mu    sync.Mutex
-	known map[string]fake.Target // by id, abbreviated ones as well
-}
-
-func newObjectCache(runtime runtimeapi.RuntimeServiceClient) *objectCache {
-	return &objectCache{runtime: runtime, known: map[string]fake.Target{}}
+	known   sync.Map // fake.Target by id, abbreviated ones as well
 }
 
 // target returns the object of a request. With ask, the runtime is asked for ids that are not cached.
 func (o *objectCache) target(ctx context.Context, request proto.Message, ask bool) fake.Target {
-	sandbox := func(id string) fake.Target {
-		return o.resolve(ctx, fake.Target{ID: id, Sandbox: true}, ask, o.findSandbox)
-	}
-	container := func(id string) fake.Target {
-		return o.resolve(ctx, fake.Target{ID: id}, ask, o.findContainer)
-	}
-	return fake.TargetOf(request, sandbox, container)
-}
-
-// resolve returns what is known of an object, and otherwise the object as it was given.
-func (o *objectCache) resolve(
-	ctx context.Context, given fake.Target, ask bool, find func(ctx context.Context, id string) (fake.Target, bool),
-) fake.Target {
-	o.mu.Lock()
-	t, ok := o.known[given.ID]
-	o.mu.Unlock()
-	if ok || !ask {
-		if !ok {
-			t = given
+	resolve := func(given fake.Target, find func(context.Context, string) (fake.Target, bool)) fake.Target {
+		if known, ok := o.known.Load(given.ID); ok {
+			return known.(fake.Target)
 		}
-		return t
+		if !ask {
+			return given
+		}
+		ctx, cancel := context.WithTimeout(ctx, askTimeout)
+		defer cancel()
+		found, ok := find(ctx, given.ID)
+		if !ok {
+			return given
+		}
+		o.known.Store(given.ID, found)
+		return found
 	}
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
-	defer cancel()
-	if t, ok = find(ctx, given.ID); !ok {
-		return given
-	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.known[given.ID] = t
-	return t
+	sandbox := func(id string) fake.Target { return resolve(fake.Target{ID: id, Sandbox: true}, o.findSandbox) }
+	container := func(id string) fake.Target { return resolve(fake.Target{ID: id}, o.findContainer) }
+	return fake.TargetOf(request, sandbox, container)
 }
 
 func (o *objectCache) findSandbox(ctx context.Context, id string) (fake.Target, bool) {
@@ -70,9 +52,7 @@ func (o *objectCache) findSandbox(ctx context.Context, id string) (fake.Target, 
 	}
 	found := answer.GetItems()[0]
 	meta := found.GetMetadata()
-	return fake.Target{
-		ID: found.GetId(), Namespace: meta.GetNamespace(), Pod: meta.GetName(), Sandbox: true,
-	}, true
+	return fake.Target{ID: found.GetId(), Namespace: meta.GetNamespace(), Pod: meta.GetName(), Sandbox: true}, true
 }
 
 func (o *objectCache) findContainer(ctx context.Context, id string) (fake.Target, bool) {
@@ -84,7 +64,6 @@ func (o *objectCache) findContainer(ctx context.Context, id string) (fake.Target
 	}
 	found := answer.GetContainers()[0]
 	pod, ok := o.findSandbox(ctx, found.GetPodSandboxId())
-	return fake.Target{
-		ID: found.GetId(), Namespace: pod.Namespace, Pod: pod.Pod, Container: found.GetMetadata().GetName(),
-	}, ok
+	pod.ID, pod.Container, pod.Sandbox = found.GetId(), found.GetMetadata().GetName(), false
+	return pod, ok
 }

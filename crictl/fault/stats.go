@@ -9,8 +9,7 @@ import (
 
 // An Injection reports a fault that is about to be injected into a call.
 type Injection struct {
-	RPC    string // short name
-	Fault  fake.Fault
+	RPC    string      // short name
 	Number int         // of the fault, among those in force, from 0
 	Target fake.Target // object of the call, as far as it is cached
 }
@@ -27,20 +26,11 @@ type stats struct {
 	count map[string]Count
 }
 
-// maxNames bounds the names that are counted apart: a caller may make up any. The others are counted as "...".
-const maxNames = 200
-
-func (s *stats) called(name string)  { s.add(name, Count{Calls: 1}) }
-func (s *stats) faulted(name string) { s.add(name, Count{Faulted: 1}) }
-
 func (s *stats) add(name string, c Count) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.count == nil {
 		s.count = map[string]Count{}
-	}
-	if _, ok := s.count[name]; !ok && len(s.count) >= maxNames {
-		name = "..."
 	}
 	old := s.count[name]
 	s.count[name] = Count{Calls: old.Calls + c.Calls, Faulted: old.Faulted + c.Faulted}

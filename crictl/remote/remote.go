@@ -94,19 +94,25 @@ func (s *Service) Close() error { return s.conn.Close() }
 // forever stands for a call without a deadline.
 const forever time.Duration = -1
 
-// call makes a call within its deadline and observes it. An empty operation is not observed.
-func (s *Service) call(
-	ctx context.Context, operation string, timeout time.Duration, do func(ctx context.Context) error,
-) error {
-	cancel := context.CancelFunc(func() {})
+// An rpc is a method of the generated clients.
+type rpc[Q, R any] func(ctx context.Context, req *Q, opts ...grpc.CallOption) (*R, error)
+
+// call makes a call within its deadline, checks the answer, and observes the whole under the kubelet's name of the
+// operation. A nil check accepts every answer.
+func call[Q, R any](
+	ctx context.Context, s *Service, operation string, timeout time.Duration, do rpc[Q, R], req *Q, check func(*R) error,
+) (resp *R, err error) {
 	if timeout != forever {
+		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, timeout)
+		defer cancel()
 	}
-	defer cancel()
 	start := time.Now()
-	err := do(ctx)
-	s.observe(operation, time.Since(start), err)
-	return err
+	defer func() { s.observe(operation, time.Since(start), err) }()
+	if resp, err = do(ctx, req); err == nil && check != nil {
+		err = check(resp)
+	}
+	return resp, err
 }
 
 // failed logs a call's error as the kubelet does: "<RPC> from runtime service failed".

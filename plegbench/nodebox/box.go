@@ -38,31 +38,21 @@ type Box struct {
 // NewBox prepares a node under the folder of temporary files. cacheDir keeps the base tree for later boxes; making it
 // takes about a minute and the network, but only the first time.
 func NewBox(ctx context.Context, cacheDir string) (*Box, error) {
-	parent, err := parentFolder("")
-	if err != nil {
-		return nil, fmt.Errorf("preparing a box: %w", err)
-	}
-	sweep(parent, boxPrefix, func(dir string) error { return cleanBox(ctx, dir) })
 	base, err := baseTree(ctx, cacheDir)
 	if err != nil {
 		return nil, err
 	}
-	dir, err := os.MkdirTemp(parent, boxPrefix)
-	if err != nil {
-		return nil, fmt.Errorf("making a folder for a box: %w", err)
+	b := &Box{}
+	if b.dir, b.lock, err = newFolder(ctx, "", boxPrefix); err == nil {
+		err = b.prepare(base)
 	}
-	b := &Box{dir: dir}
-	if err := b.prepare(base); err != nil {
+	if err != nil {
 		return nil, errors.Join(fmt.Errorf("preparing a box: %w", err), b.Close())
 	}
 	return b, nil
 }
 
 func (b *Box) prepare(base string) error {
-	var err error
-	if b.lock, err = lockOwner(b.path("owner")); err != nil {
-		return err
-	}
 	for _, name := range []string{"upper", "work", "root", "containerd"} {
 		if err := os.Mkdir(b.path(name), 0o755); err != nil {
 			return err
@@ -122,7 +112,7 @@ func (b *Box) boot(ctx context.Context) error {
 // nspawnArgs are the options that a container runtime in the container needs: all capabilities, the system calls of
 // runc and of systemd's own sandboxing, the kernel log, and its cgroups. containerd's folder is bound from the machine
 // because an overlay cannot lie on an overlay.
-func (b *Box) nspawnArgs(cgroups []cgroupMount) []string {
+func (b *Box) nspawnArgs(cgroups []string) []string {
 	args := []string{
 		"--quiet", "--register=no", "--keep-unit", "--directory=" + b.Root(), "--machine=" + filepath.Base(b.dir),
 		"--capability=all", "--private-users=no", "--console=pipe",
@@ -132,8 +122,8 @@ func (b *Box) nspawnArgs(cgroups []cgroupMount) []string {
 	if len(cgroups) > 1 { // version 1: one folder for each hierarchy, in a folder that holds nothing else
 		args = append(args, "--tmpfs=/sys/fs/cgroup:mode=0755")
 	}
-	for _, c := range cgroups {
-		args = append(args, "--bind="+c.dir+":"+c.mount)
+	for _, root := range cgroups {
+		args = append(args, "--bind="+filepath.Join(root, filepath.Base(b.dir))+":"+root)
 	}
 	return append(args, "--boot")
 }
@@ -168,22 +158,12 @@ func (b *Box) Exec(ctx context.Context, args ...string) ([]byte, error) {
 
 // CopyIn copies a file of the machine, such as the program under test, to a path in the box. It stays executable.
 func (b *Box) CopyIn(from, to string) error {
-	info, err := os.Stat(from)
-	if err != nil {
-		return fmt.Errorf("copying into the box: %w", err)
-	}
-	content, err := os.ReadFile(from)
-	if err != nil {
-		return fmt.Errorf("copying into the box: %w", err)
-	}
 	target := filepath.Join(b.Root(), to)
 	if b.leader != 0 { // the box's own mounts, such as /run, hide what lies below them
 		target = filepath.Join("/proc", strconv.Itoa(b.leader), "root", to)
 	}
-	if err := os.WriteFile(target, content, info.Mode().Perm()); err != nil {
-		return fmt.Errorf("copying into the box: %w", err)
-	}
-	return nil
+	_, err := run(context.Background(), "cp", "--preserve=mode", from, target)
+	return err
 }
 
 // Poweroff shuts the node down in order, so that journald writes everything out, and waits for the end.
@@ -206,7 +186,10 @@ func (b *Box) Poweroff(ctx context.Context) error {
 func (b *Box) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*stopPatience)
 	defer cancel()
-	err := cleanBox(ctx, b.dir)
+	if b.dir == "" {
+		return nil
+	}
+	err := clean(ctx, b.dir)
 	if b.nspawn != nil {
 		err = errors.Join(err, awaitEnd(ctx, b.done, "the box"))
 	}
@@ -214,14 +197,4 @@ func (b *Box) Close() error {
 		b.lock.Close()
 	}
 	return err
-}
-
-// child returns the first child of a process; 0 when it has none.
-func child(parent int) int {
-	for _, pid := range processIDs() {
-		if _, p := processStat(pid); p == parent {
-			return pid
-		}
-	}
-	return 0
 }

@@ -1,9 +1,7 @@
 package nodebox
 
 import (
-	"bytes"
 	"errors"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -33,30 +31,12 @@ func boot(t *testing.T) *Box {
 		if err := b.Close(); err != nil {
 			t.Errorf("Close: %v", err)
 		}
-		checkBoxGone(t, b)
+		checkNothingLeft(t, b.dir)
 	})
 	if err := b.Boot(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	return b
-}
-
-func checkBoxGone(t *testing.T, b *Box) {
-	t.Helper()
-	for _, pid := range processIDs() {
-		if bytes.Contains(cmdline(pid), []byte(b.dir)) {
-			t.Errorf("process %d is left: %q", pid, cmdline(pid))
-		}
-	}
-	if points, err := mountsBelow(b.dir); len(points) > 0 || err != nil {
-		t.Errorf("mounts are left: %v, %v", points, err)
-	}
-	if dirs := cgroupDirs("/" + filepath.Base(b.dir)); len(dirs) > 0 {
-		t.Errorf("cgroups are left: %v", dirs)
-	}
-	if _, err := os.Stat(b.dir); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("the folder is left: %v", err)
-	}
 }
 
 func (b *Box) must(t *testing.T, args ...string) string {

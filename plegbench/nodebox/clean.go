@@ -1,8 +1,8 @@
 package nodebox
 
 import (
+	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -59,19 +59,49 @@ func own(name string) bool {
 	return unix.Lstat(name, &st) == nil && st.Mode&unix.S_IFMT != unix.S_IFLNK && int(st.Uid) == os.Geteuid()
 }
 
-// clean removes all that belongs to the box in a folder, as found in the folder and in /proc, so that it works for a
-// dead owner's box as well.
+// newFolder makes a folder for a box in parent, with the lock that shows that its owner lives, and cleans up after dead
+// owners.
+func newFolder(ctx context.Context, parent, prefix string) (dir string, lock *os.File, err error) {
+	if parent, err = filepath.Abs(cmp.Or(parent, os.TempDir())); err != nil {
+		return "", nil, err
+	}
+	if parent, err = filepath.EvalSymlinks(parent); err != nil { // the kernel's list of mounts has no links
+		return "", nil, err
+	}
+	sweep(parent, prefix, func(dir string) error { return clean(ctx, dir) })
+	if dir, err = os.MkdirTemp(parent, prefix); err != nil {
+		return "", nil, err
+	}
+	lock, err = lockOwner(filepath.Join(dir, "owner"))
+	return dir, lock, err
+}
+
+// clean removes all that belongs to the Containerd or the Box in a folder, as found in the folder and in /proc, so that
+// it works for a dead owner's as well. The folder stays if something in it was not ended or unmounted.
 func clean(ctx context.Context, dir string) error {
 	l := layout{dir}
 	// Processes first, since they could still change things; then what is found through the folder while it is mounted.
-	err := killAll(ctx, l)
-	err = errors.Join(err, leftovers(l).remove(ctx), unmountBelow(dir))
-	return removeFolder(dir, err)
-}
-
-// removeFolder removes a box's folder, unless something in it was not ended or unmounted.
-func removeFolder(dir string, err error) error {
-	if err == nil {
+	err := killAll(ctx, dir)
+	cgroups := map[string]bool{filepath.Base(dir): true}
+	for _, folder := range []string{
+		"state/io.containerd.runtime.v2.task/k8s.io", // the bundles of running sandboxes and containers
+		"root/" + PluginCRI + "/sandboxes",           // the sandboxes that were not removed
+	} {
+		entries, _ := os.ReadDir(l.path(folder))
+		for _, e := range entries {
+			if len(e.Name()) != 64 {
+				continue // not an id
+			}
+			cgroups[e.Name()] = true
+			results, _ := filepath.Glob("/var/lib/cni/results/*-" + e.Name() + "-*") // stored by libcni
+			for _, name := range append(results, l.shimSocket(e.Name())) {
+				if removed := os.Remove(name); !errors.Is(removed, fs.ErrNotExist) {
+					err = errors.Join(err, removed)
+				}
+			}
+		}
+	}
+	if err = errors.Join(err, removeCgroups(ctx, cgroups), unmountBelow(dir)); err == nil {
 		err = os.RemoveAll(dir)
 	}
 	if err != nil {
@@ -80,94 +110,33 @@ func removeFolder(dir string, err error) error {
 	return nil
 }
 
-// outside is what a box leaves outside of its folder.
-type outside struct {
-	sockets []string // of shims, in /run/containerd/s
-	cgroups []string // directories, parents before children
-	results []string // stored by libcni
-}
-
-// leftovers finds what is outside of the folder, by what is in it.
-func leftovers(l layout) outside {
-	var o outside
-	for _, sandbox := range slices.Concat(subdirs(l.tasks()), subdirs(l.sandboxes())) {
-		id := filepath.Base(sandbox)
-		found, _ := filepath.Glob("/var/lib/cni/results/*-" + id + "-*")
-		o.sockets = append(o.sockets, l.shimSocket(id))
-		o.results = append(o.results, found...)
-	}
-	parents := []string{l.cgroup()}
-	for _, bundle := range subdirs(l.tasks()) {
-		if p := cgroupOfBundle(bundle); p != "" {
-			parents = append(parents, p)
-		}
-	}
-	for _, p := range parents {
-		o.cgroups = append(o.cgroups, cgroupDirs(p)...)
-	}
-	return o
-}
-
-// cgroupOfBundle returns the container's cgroup as its OCI specification gives it; empty unless that is the container's
-// alone, named after it.
-func cgroupOfBundle(bundle string) string {
-	b, err := os.ReadFile(filepath.Join(bundle, "config.json"))
-	if err != nil {
-		return ""
-	}
-	var spec struct {
-		Linux struct {
-			CgroupsPath string `json:"cgroupsPath"`
-		} `json:"linux"`
-	}
-	if json.Unmarshal(b, &spec) != nil {
-		return ""
-	}
-	cgroup := filepath.Clean("/" + spec.Linux.CgroupsPath)
-	if filepath.Base(cgroup) != filepath.Base(bundle) {
-		return ""
-	}
-	return cgroup
-}
-
-// cgroupDirs returns where a cgroup and all below it lie, in the unified hierarchy and in each of version 1.
-func cgroupDirs(cgroup string) []string {
-	tops, _ := filepath.Glob(filepath.Join("/sys/fs/cgroup/*", cgroup))
-	tops = append(tops, filepath.Join("/sys/fs/cgroup", cgroup))
+// cgroupDirs returns the folders of the cgroups with these names and below, in all hierarchies, parents before children.
+func cgroupDirs(names map[string]bool) []string {
+	found := map[string]bool{}
 	var dirs []string
-	for _, top := range tops {
-		_ = filepath.WalkDir(top, func(name string, d fs.DirEntry, err error) error {
-			if err == nil && d.IsDir() {
-				dirs = append(dirs, name)
-			}
-			return nil // what vanishes meanwhile need not be removed
-		})
-	}
+	_ = filepath.WalkDir("/sys/fs/cgroup", func(dir string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() && (names[d.Name()] || found[filepath.Dir(dir)]) {
+			found[dir] = true
+			dirs = append(dirs, dir)
+		}
+		return nil // what vanishes meanwhile need not be removed
+	})
 	return dirs
 }
 
-// remove kills what still runs in the cgroups and removes them, the sockets and the results.
-func (o outside) remove(ctx context.Context) error {
+// removeCgroups kills what still runs in the cgroups with these names and below, in all hierarchies, and removes them.
+func removeCgroups(ctx context.Context, names map[string]bool) error {
 	var errs []error
-	for _, dir := range slices.Backward(o.cgroups) {
-		errs = append(errs, removeCgroup(ctx, dir))
-	}
-	for _, name := range slices.Concat(o.sockets, o.results) {
-		if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			errs = append(errs, err)
-		}
+	for _, dir := range slices.Backward(cgroupDirs(names)) {
+		errs = append(errs, poll(ctx, stopPatience, "the cgroup "+dir+" to go", func() (bool, error) {
+			for _, pid := range cgroupProcs(dir) {
+				_ = unix.Kill(pid, unix.SIGKILL) // it may have ended by itself
+			}
+			err := unix.Rmdir(dir)
+			return err == nil || errors.Is(err, unix.ENOENT), err
+		}))
 	}
 	return errors.Join(errs...)
-}
-
-func removeCgroup(ctx context.Context, dir string) error {
-	return poll(ctx, stopPatience, "the cgroup "+dir+" to go", func() (bool, error) {
-		for _, pid := range cgroupProcs(dir) {
-			_ = unix.Kill(pid, unix.SIGKILL) // it may have ended by itself
-		}
-		err := unix.Rmdir(dir)
-		return err == nil || errors.Is(err, unix.ENOENT), err
-	})
 }
 
 // unmountBelow detaches every mount at or below a folder, the last one first.
@@ -206,24 +175,4 @@ func mountsBelow(dir string) ([]string, error) {
 		}
 	}
 	return points, nil
-}
-
-func subdirs(dir string) []string {
-	entries, _ := os.ReadDir(dir)
-	var dirs []string
-	for _, e := range entries {
-		if e.IsDir() {
-			dirs = append(dirs, filepath.Join(dir, e.Name()))
-		}
-	}
-	return dirs
-}
-
-// cleanBox ends a node by its leader, whose end the kernel follows with that of all its processes, and removes its
-// mounts, cgroups and folder.
-func cleanBox(ctx context.Context, dir string) error {
-	err := killBox(ctx, dir)
-	left := outside{cgroups: cgroupDirs("/" + filepath.Base(dir))}
-	err = errors.Join(err, left.remove(ctx), unmountBelow(dir))
-	return removeFolder(dir, err)
 }

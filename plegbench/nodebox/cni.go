@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 )
 
 // stubPlugin is a CNI plugin that gives every sandbox the same address and touches no interface, which is enough for
@@ -33,13 +34,13 @@ const stubNetwork = `{"cniVersion":"0.4.0","name":%q,"plugins":[{"type":"bridge"
 // writeCNI installs the stub under the names of two real plugins, so that their processes are recognised. The
 // runtime runs loopback for every sandbox, whatever its configuration.
 func (l layout) writeCNI() error {
-	script := fmt.Sprintf(stubPlugin, busybox, l.hang())
+	script := fmt.Sprintf(stubPlugin, busybox, l.path("cni/hang"))
 	for _, name := range []string{"bridge", "loopback"} {
 		if err := os.WriteFile(l.path("cni/bin/"+name), []byte(script), 0o755); err != nil {
 			return err
 		}
 	}
-	conf := fmt.Sprintf(stubNetwork, l.network())
+	conf := fmt.Sprintf(stubNetwork, filepath.Base(l.dir))
 	return os.WriteFile(l.path("cni/net.d/10-stub.conflist"), []byte(conf), 0o644)
 }
 
@@ -48,7 +49,7 @@ func (l layout) writeCNI() error {
 // written anew: the only signs are sandboxes that do not come up, and the plugin's processes, which outlive the
 // deadline of their caller.
 func (c *Containerd) HangCNI() error {
-	if err := os.WriteFile(c.hang(), nil, 0o644); err != nil {
+	if err := os.WriteFile(c.path("cni/hang"), nil, 0o644); err != nil {
 		return fmt.Errorf("making the CNI plugin hang: %w", err)
 	}
 	return nil
@@ -56,7 +57,7 @@ func (c *Containerd) HangCNI() error {
 
 // ReleaseCNI lets hanging CNI plugins return.
 func (c *Containerd) ReleaseCNI() error {
-	if err := os.Remove(c.hang()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := os.Remove(c.path("cni/hang")); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("letting the CNI plugin go on: %w", err)
 	}
 	return nil

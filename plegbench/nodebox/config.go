@@ -33,49 +33,34 @@ const PluginCRI = "io.containerd.grpc.v1.cri"
 type layout struct{ dir string }
 
 func (l layout) path(name string) string { return filepath.Join(l.dir, name) }
-func (l layout) socket() string          { return l.path("c.sock") }
-func (l layout) config() string          { return l.path("config.toml") }
-func (l layout) log() string             { return l.path("containerd.log") }
-func (l layout) root() string            { return l.path("root") }
-func (l layout) state() string           { return l.path("state") }
-func (l layout) images() string          { return l.path("images.tar") }
-func (l layout) owner() string           { return l.path("owner") }
-func (l layout) hang() string            { return l.path("cni/hang") }
 
-// tasks is where containerd keeps one bundle for each running sandbox and container.
-func (l layout) tasks() string { return l.path("state/io.containerd.runtime.v2.task/k8s.io") }
+// Socket returns the path of the runtime's socket.
+func (l layout) Socket() string { return l.path("c.sock") }
 
-// sandboxes is where the CRI plugin keeps a folder for each sandbox that was not removed.
-func (l layout) sandboxes() string { return l.path("root/" + PluginCRI + "/sandboxes") }
+// Dir returns the box's folder.
+func (l layout) Dir() string { return l.dir }
+
+// Endpoint returns the runtime's address, as --runtime-endpoint takes it.
+func (l layout) Endpoint() string { return "unix://" + l.Socket() }
+
+// Log returns the path of the daemon's log.
+func (l layout) Log() string { return l.path("containerd.log") }
 
 // shimSocket is where the shim of a sandbox listens: a folder that no configuration changes, and a digest of the
 // daemon's socket, the namespace and the sandbox.
 func (l layout) shimSocket(sandboxID string) string {
-	sum := sha256.Sum256([]byte(filepath.Join(l.socket(), "k8s.io", sandboxID)))
+	sum := sha256.Sum256([]byte(filepath.Join(l.Socket(), "k8s.io", sandboxID)))
 	return "/run/containerd/s/" + hex.EncodeToString(sum[:])
 }
 
-// network is the name of the box's CNI network.
-func (l layout) network() string { return filepath.Base(l.dir) }
-
-// cgroup is the parent of the box's pod cgroups. The folder's name makes it the box's own.
-func (l layout) cgroup() string { return "/" + filepath.Base(l.dir) }
-
-// maxSocketPath is the longest path of a unix socket, in bytes: sun_path without its NUL.
-const maxSocketPath = 107
-
 // write creates the content of a box's folder.
 func (l layout) write(opts Options) error {
-	// containerd listens on <socket>.ttrpc as well.
-	if n := len(l.socket() + ".ttrpc"); n > maxSocketPath {
-		return fmt.Errorf("the socket's path %s.ttrpc has %d bytes, %d are possible", l.socket(), n, maxSocketPath)
-	}
 	for _, dir := range []string{"root", "state", "opt", "runc", "logs", "cni/bin", "cni/net.d"} {
 		if err := os.MkdirAll(l.path(dir), 0o711); err != nil {
 			return err
 		}
 	}
-	if err := os.WriteFile(l.config(), []byte(l.toml(opts)), 0o644); err != nil {
+	if err := os.WriteFile(l.path("config.toml"), []byte(l.toml(opts)), 0o644); err != nil {
 		return err
 	}
 	if !opts.Network {
@@ -117,6 +102,6 @@ disabled_plugins = [%[4]s]
     runtime_type = "io.containerd.runc.v2"
     [plugins.%[1]q.containerd.runtimes.runc.options]
       Root = %[10]q
-`, PluginCRI, l.root(), l.state(), strings.Join(disabled, ", "), l.socket(), l.path("opt"), ImagePause,
+`, PluginCRI, l.path("root"), l.path("state"), strings.Join(disabled, ", "), l.Socket(), l.path("opt"), ImagePause,
 		l.path("cni/bin"), l.path("cni/net.d"), l.path("runc"))
 }

@@ -7,7 +7,6 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"syscall"
 	"time"
@@ -39,45 +38,24 @@ type Containerd struct {
 // Start starts a private containerd and returns when its CRI plugin answers and its images are loaded, or, where the
 // CRI plugin is disabled, when its socket does. The daemon outlives ctx; Close ends it.
 func Start(ctx context.Context, opts Options) (*Containerd, error) {
-	parent, err := parentFolder(opts.Parent)
-	if err != nil {
-		return nil, fmt.Errorf("starting a private containerd: %w", err)
+	c := &Containerd{opts: opts}
+	var err error
+	if c.dir, c.lock, err = newFolder(ctx, opts.Parent, folderPrefix); err == nil {
+		err = c.prepare(ctx)
 	}
-	sweep(parent, folderPrefix, func(dir string) error { return clean(ctx, dir) })
-	dir, err := os.MkdirTemp(parent, folderPrefix)
 	if err != nil {
-		return nil, fmt.Errorf("making a folder for containerd: %w", err)
-	}
-	c := &Containerd{layout: layout{dir}, opts: opts}
-	if err := c.prepare(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("starting a private containerd: %w", err), c.Close())
 	}
 	return c, nil
 }
 
-// parentFolder returns the folder to make boxes in, without links in its path, as the kernel's list of mounts has it.
-func parentFolder(dir string) (string, error) {
-	if dir == "" {
-		dir = os.TempDir()
-	}
-	dir, err := filepath.Abs(dir)
-	if err != nil {
-		return "", err
-	}
-	return filepath.EvalSymlinks(dir)
-}
-
 func (c *Containerd) prepare(ctx context.Context) error {
-	var err error
-	if c.lock, err = lockOwner(c.owner()); err != nil {
-		return err
-	}
 	if err := c.write(c.opts); err != nil {
 		return err
 	}
 	if c.opts.RootSize > 0 {
 		data := fmt.Sprintf("size=%d,mode=0711", c.opts.RootSize)
-		if err := unix.Mount("tmpfs", c.root(), "tmpfs", 0, data); err != nil {
+		if err := unix.Mount("tmpfs", c.path("root"), "tmpfs", 0, data); err != nil {
 			return fmt.Errorf("mounting a tmpfs of %d bytes: %w", c.opts.RootSize, err)
 		}
 	}
@@ -89,21 +67,21 @@ func (c *Containerd) prepare(ctx context.Context) error {
 
 // launch starts the daemon and waits until it answers.
 func (c *Containerd) launch(ctx context.Context) error {
-	cmd := exec.Command("containerd", "--config", c.config())
-	done, err := spawn(cmd, c.log())
+	cmd := exec.Command("containerd", "--config", c.path("config.toml"))
+	done, err := spawn(cmd, c.Log())
 	if err != nil {
 		return err
 	}
 	c.cmd, c.done = cmd, done
-	if err := c.await(ctx, cmd, done); err != nil {
-		return fmt.Errorf("%w; its log ends with:\n%s", err, tail(c.log()))
+	if err := c.await(ctx); err != nil {
+		return fmt.Errorf("%w; its log ends with:\n%s", err, tail(c.Log()))
 	}
 	return nil
 }
 
 // await waits until Version is answered, or the daemon ends. A containerd without its CRI plugin answers that it does
 // not know the service.
-func (c *Containerd) await(ctx context.Context, cmd *exec.Cmd, done <-chan struct{}) error {
+func (c *Containerd) await(ctx context.Context) error {
 	want := crictl.OK
 	if slices.Contains(c.opts.DisabledPlugins, PluginCRI) {
 		want = crictl.Unimplemented
@@ -113,26 +91,20 @@ func (c *Containerd) await(ctx context.Context, cmd *exec.Cmd, done <-chan struc
 		return err
 	}
 	defer client.Close()
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	go func() {
-		select {
-		case <-done:
-			cancel(errors.New("containerd ended: " + cmd.ProcessState.String()))
-		case <-ctx.Done():
-		}
-	}()
+	var call crictl.Call
 	err = poll(ctx, startPatience, "containerd to answer Version", func() (bool, error) {
-		_, call := client.Version(ctx)
-		if call.Code == crictl.Unimplemented && want != call.Code {
-			cancel(errors.New("containerd runs, but its CRI plugin did not load")) // it listens after loading
-		}
-		return call.Code == want, errors.New(call.Err)
+		_, call = client.Version(ctx)
+		return call.OK() || call.Code == crictl.Unimplemented || !c.Running(), errors.New(call.Err)
 	})
-	if cause := context.Cause(ctx); err != nil && cause != nil {
-		return cause
+	switch {
+	case err != nil:
+		return err
+	case !c.Running():
+		return errors.New("containerd ended: " + c.cmd.ProcessState.String())
+	case call.Code != want:
+		return errors.New("containerd runs, but its CRI plugin did not load") // it listens after loading
 	}
-	return err
+	return nil
 }
 
 // load imports the images and waits until the CRI plugin lists them. Without the plugin they are not needed.
@@ -140,16 +112,11 @@ func (c *Containerd) load(ctx context.Context) error {
 	if slices.Contains(c.opts.DisabledPlugins, PluginCRI) {
 		return nil
 	}
-	f, err := os.Create(c.images())
-	if err != nil {
+	archive := c.path("images.tar")
+	if err := createImages(archive); err != nil {
 		return err
 	}
-	err = errors.Join(writeImages(f, busybox), f.Close())
-	if err != nil {
-		return err
-	}
-	if _, err := run(ctx, "ctr", "--address", c.socket(), "--namespace", "k8s.io", "images", "import",
-		c.images()); err != nil {
+	if _, err := run(ctx, "ctr", "--address", c.Socket(), "--namespace", "k8s.io", "images", "import", archive); err != nil {
 		return err
 	}
 	return awaitImages(ctx, c.Endpoint())
@@ -167,18 +134,6 @@ func awaitImages(ctx context.Context, endpoint string) error {
 		return call.OK() && call.Items >= len(images), errors.New(call.Err)
 	})
 }
-
-// Dir returns the box's folder.
-func (c *Containerd) Dir() string { return c.dir }
-
-// Endpoint returns the runtime's address, as --runtime-endpoint takes it.
-func (c *Containerd) Endpoint() string { return "unix://" + c.socket() }
-
-// Socket returns the path of the runtime's socket.
-func (c *Containerd) Socket() string { return c.socket() }
-
-// Log returns the path of the daemon's log.
-func (c *Containerd) Log() string { return c.log() }
 
 // PID returns the daemon's process id; after it ended, what it was.
 func (c *Containerd) PID() int { return c.cmd.Process.Pid }
@@ -199,26 +154,18 @@ func (c *Containerd) Running() bool {
 // Pause freezes the daemon with SIGSTOP and waits until it has stopped: its socket takes connections until the listen
 // queue is full, and nothing answers.
 func (c *Containerd) Pause(ctx context.Context) error {
-	if err := c.cmd.Process.Signal(unix.SIGSTOP); err != nil {
-		return fmt.Errorf("freezing containerd: %w", err)
-	}
-	return awaitState(ctx, c.PID(), 'T')
+	return errors.Join(c.cmd.Process.Signal(unix.SIGSTOP), awaitStopped(ctx, c.PID()))
 }
 
 // Resume continues a frozen daemon.
-func (c *Containerd) Resume() error {
-	if err := c.cmd.Process.Signal(unix.SIGCONT); err != nil {
-		return fmt.Errorf("resuming containerd: %w", err)
-	}
-	return nil
-}
+func (c *Containerd) Resume() error { return c.cmd.Process.Signal(unix.SIGCONT) }
 
 // Stop ends the daemon with SIGTERM, as its unit's stop does, and removes the socket. Its shims and containers live on.
 func (c *Containerd) Stop(ctx context.Context) error {
 	if err := c.end(ctx, unix.SIGTERM); err != nil {
 		return err
 	}
-	if err := os.Remove(c.socket()); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := os.Remove(c.Socket()); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("removing the socket of a stopped containerd: %w", err)
 	}
 	return nil
@@ -230,7 +177,7 @@ func (c *Containerd) StopKeepSocket(ctx context.Context) error {
 	if err := c.Stop(ctx); err != nil {
 		return err
 	}
-	lis, err := net.ListenUnix("unix", &net.UnixAddr{Name: c.socket(), Net: "unix"})
+	lis, err := net.ListenUnix("unix", &net.UnixAddr{Name: c.Socket(), Net: "unix"})
 	if err != nil {
 		return fmt.Errorf("leaving a dead socket: %w", err)
 	}
@@ -267,6 +214,9 @@ func (c *Containerd) Restart(ctx context.Context) error {
 func (c *Containerd) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*stopPatience)
 	defer cancel()
+	if c.dir == "" {
+		return nil
+	}
 	// A graceful end would only take longer here.
 	err := c.end(ctx, unix.SIGKILL)
 	err = errors.Join(err, clean(ctx, c.dir))

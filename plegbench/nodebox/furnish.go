@@ -49,11 +49,7 @@ func furnish(root string) error {
 			return err
 		}
 	}
-	f, err := os.Create(filepath.Join(root, imagesInBox))
-	if err != nil {
-		return err
-	}
-	return errors.Join(writeImages(f, busybox), f.Close())
+	return createImages(filepath.Join(root, imagesInBox))
 }
 
 // imagesInBox is where a box finds the archive of our images.

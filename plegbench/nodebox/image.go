@@ -4,14 +4,12 @@ import (
 	"archive/tar"
 	"bytes"
 	"crypto/sha256"
-	"debug/elf"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"runtime"
-	"strings"
 )
 
 // The images that every box has. CRI does not find a name without a registry host.
@@ -23,22 +21,7 @@ const (
 // applets are the names under which busybox is linked in the images. Its shell runs all others without a link.
 var applets = []string{"cat", "echo", "false", "ls", "sh", "sleep", "true"}
 
-// unfitBusybox returns why a program cannot be the only file of an image; empty when it can.
-func unfitBusybox(path string) string {
-	f, err := elf.Open(path)
-	if err != nil {
-		return "busybox-static (" + err.Error() + ")"
-	}
-	defer f.Close()
-	for _, p := range f.Progs {
-		if p.Type == elf.PT_INTERP {
-			return "busybox-static (" + path + " needs a dynamic loader)"
-		}
-	}
-	return ""
-}
-
-// An image is the part of an OCI image configuration that differs between ours.
+// An image is the part of an image configuration that differs between ours.
 type image struct {
 	name       string
 	entrypoint []string
@@ -52,16 +35,17 @@ var images = []image{
 	{name: ImageBusybox, cmd: []string{"/bin/sh"}},
 }
 
-// descriptor is an OCI content descriptor.
-type descriptor struct {
-	MediaType   string            `json:"mediaType"`
-	Digest      string            `json:"digest"`
-	Size        int               `json:"size"`
-	Annotations map[string]string `json:"annotations,omitempty"`
+// createImages writes the archive of all images to a file.
+func createImages(name string) error {
+	f, err := os.Create(name)
+	if err != nil {
+		return err
+	}
+	return errors.Join(writeImages(f, busybox), f.Close())
 }
 
-// writeImages writes one OCI image archive with all images over one layer that contains the given program: a tar file
-// with oci-layout, index.json, and each blob at blobs/sha256/<digest>. The same program gives the same bytes.
+// writeImages writes an archive of all images, in the format of docker save, over one layer that contains the given
+// program: manifest.json, a configuration for each image, and layer.tar.
 func writeImages(w io.Writer, program string) error {
 	binary, err := os.ReadFile(program)
 	if err != nil {
@@ -76,55 +60,37 @@ func writeImages(w io.Writer, program string) error {
 	for _, name := range applets {
 		l.add(&tar.Header{Typeflag: tar.TypeSymlink, Name: "bin/" + name, Linkname: "busybox", Mode: 0o777}, nil)
 	}
-	a := archive{tar: tar.NewWriter(w), err: l.close()}
-	layerBlob := a.blob("application/vnd.oci.image.layer.v1.tar", layer.Bytes()) // uncompressed: its digest is its diff id
-	var manifests []descriptor
-	for _, img := range images {
-		manifests = append(manifests, a.image(img, layerBlob))
+	a := archive{tar: tar.NewWriter(w), err: errors.Join(l.err, l.tar.Close())}
+	a.add(&tar.Header{Typeflag: tar.TypeReg, Name: "layer.tar", Mode: 0o644}, layer.Bytes())
+	type manifest struct {
+		Config   string
+		RepoTags []string
+		Layers   []string
 	}
-	a.file("index.json", a.encode(map[string]any{"schemaVersion": 2, "manifests": manifests}))
-	a.file("oci-layout", []byte(`{"imageLayoutVersion":"1.0.0"}`))
-	if err := a.close(); err != nil {
+	var manifests []manifest
+	for i, img := range images {
+		name := fmt.Sprintf("config-%d.json", i)
+		a.json(name, map[string]any{
+			"architecture": runtime.GOARCH,
+			"os":           "linux",
+			"config":       map[string]any{"Env": []string{"PATH=/bin"}, "Entrypoint": img.entrypoint, "Cmd": img.cmd},
+			"rootfs": map[string]any{
+				"type": "layers", "diff_ids": []string{fmt.Sprintf("sha256:%x", sha256.Sum256(layer.Bytes()))},
+			},
+		})
+		manifests = append(manifests, manifest{Config: name, RepoTags: []string{img.name}, Layers: []string{"layer.tar"}})
+	}
+	a.json("manifest.json", manifests)
+	if err := errors.Join(a.err, a.tar.Close()); err != nil {
 		return fmt.Errorf("writing the image archive: %w", err)
 	}
 	return nil
 }
 
-// An archive writes a tar file. It keeps its first error for close.
+// An archive writes a tar file and keeps its first error.
 type archive struct {
 	tar *tar.Writer
 	err error
-}
-
-// image adds the configuration and the manifest of one image, and returns its entry of the index.
-func (a *archive) image(img image, layer descriptor) descriptor {
-	config := a.blob("application/vnd.oci.image.config.v1+json", a.encode(map[string]any{
-		"architecture": runtime.GOARCH,
-		"os":           "linux",
-		"created":      "1970-01-01T00:00:00Z",
-		"config":       map[string]any{"Env": []string{"PATH=/bin"}, "Entrypoint": img.entrypoint, "Cmd": img.cmd},
-		"rootfs":       map[string]any{"type": "layers", "diff_ids": []string{layer.Digest}},
-	}))
-	const manifestType = "application/vnd.oci.image.manifest.v1+json"
-	manifest := a.blob(manifestType, a.encode(map[string]any{
-		"schemaVersion": 2, "mediaType": manifestType, "config": config, "layers": []descriptor{layer},
-	}))
-	_, tag, _ := strings.Cut(img.name, ":")
-	manifest.Annotations = map[string]string{
-		"io.containerd.image.name":          img.name,
-		"org.opencontainers.image.ref.name": tag,
-	}
-	return manifest
-}
-
-func (a *archive) blob(mediaType string, content []byte) descriptor {
-	digest := fmt.Sprintf("%x", sha256.Sum256(content))
-	a.file("blobs/sha256/"+digest, content)
-	return descriptor{MediaType: mediaType, Digest: "sha256:" + digest, Size: len(content)}
-}
-
-func (a *archive) file(name string, content []byte) {
-	a.add(&tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o644}, content)
 }
 
 func (a *archive) add(h *tar.Header, content []byte) {
@@ -132,20 +98,13 @@ func (a *archive) add(h *tar.Header, content []byte) {
 	if a.err == nil {
 		a.err = a.tar.WriteHeader(h)
 	}
-	if a.err == nil && len(content) > 0 {
+	if a.err == nil {
 		_, a.err = a.tar.Write(content)
 	}
 }
 
-func (a *archive) encode(v any) []byte {
-	b, err := json.Marshal(v)
+func (a *archive) json(name string, v any) {
+	content, err := json.Marshal(v)
 	a.err = errors.Join(a.err, err)
-	return b
-}
-
-func (a *archive) close() error {
-	if a.err != nil {
-		return a.err
-	}
-	return a.tar.Close()
+	a.add(&tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o644}, content)
 }

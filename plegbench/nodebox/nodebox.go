@@ -42,8 +42,8 @@ func Missing(needBox bool) string {
 			lack = append(lack, p)
 		}
 	}
-	if why := unfitBusybox(busybox); why != "" {
-		lack = append(lack, why)
+	if _, err := os.Stat(busybox); err != nil {
+		lack = append(lack, "busybox-static")
 	}
 	if len(lack) == 0 {
 		return ""

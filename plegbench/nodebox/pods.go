@@ -5,6 +5,8 @@ import (
 	"context"
 	"fmt"
 	"hash/fnv"
+	"maps"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -30,10 +32,13 @@ type Pods struct {
 	State      crictl.ContainerState // ContainerCreated, ContainerRunning (sleeping) or ContainerExited (with code 0)
 	Namespace  string                // empty means "box"
 	Prefix     string                // of the pods' names, which end in their number; empty means "pod"
-	NeverRan   bool                  // with ContainerExited: see neverRun; several times as fast
 	PodNetwork bool                  // a network namespace and CNI for each, instead of the host's network
-	Padding    int                   // bytes of an extra annotation on each container, to make lists large
-	Parallel   int                   // pods made at a time; 0 means 8
+	// NeverRan makes containers fail at their start: the sandbox is stopped first, so that the runtime refuses to start
+	// them and marks them exited, with code 128 and reason StartError. Nothing is executed for them, so it is several
+	// times as fast. State must be ContainerExited.
+	NeverRan bool
+	Padding  int // bytes of an extra annotation on each container, to make lists large
+	Parallel int // pods made at a time; 0 means 8
 
 	// CgroupParent and LogDirectory are where the pods' cgroups and logs go; Containerd.RunPods sets them. Without a
 	// log directory the output of containers is discarded.
@@ -55,12 +60,9 @@ type Container struct {
 	Config *runtimeapi.ContainerConfig
 }
 
-// annotationPadding is the annotation that makes an entry large.
-const annotationPadding = "example.com/padding"
-
 // RunPods creates the pods in this runtime, with their cgroups and logs where Close removes them.
 func (c *Containerd) RunPods(ctx context.Context, p Pods) ([]Pod, error) {
-	p.CgroupParent, p.LogDirectory = c.cgroup(), c.path("logs")
+	p.CgroupParent, p.LogDirectory = "/"+filepath.Base(c.dir), c.path("logs")
 	return RunPods(ctx, c.Endpoint(), p)
 }
 
@@ -115,7 +117,8 @@ func RunPods(ctx context.Context, endpoint string, p Pods) ([]Pod, error) {
 		return nil, fmt.Errorf("running pods: %w", err)
 	}
 	defer cri.Close()
-	p = p.withDefaults()
+	p.Namespace, p.Prefix = cmp.Or(p.Namespace, "box"), cmp.Or(p.Prefix, "pod")
+	p.Attempts, p.Parallel = cmp.Or(p.Attempts, 1), cmp.Or(p.Parallel, 8)
 	made := make([]Pod, p.Count)
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(p.Parallel)
@@ -142,12 +145,6 @@ func RunPods(ctx context.Context, endpoint string, p Pods) ([]Pod, error) {
 	return pods, nil
 }
 
-func (p Pods) withDefaults() Pods {
-	p.Namespace, p.Prefix = cmp.Or(p.Namespace, "box"), cmp.Or(p.Prefix, "pod")
-	p.Attempts, p.Parallel = cmp.Or(p.Attempts, 1), cmp.Or(p.Parallel, 8)
-	return p
-}
-
 // run creates the pod with number i.
 func (p Pods) run(ctx context.Context, cri *remote.Service, i int) (pod Pod, err error) {
 	pod.Config = p.sandbox(i)
@@ -161,7 +158,7 @@ func (p Pods) run(ctx context.Context, cri *remote.Service, i int) (pod Pod, err
 				return pod, err
 			}
 			pod.Containers = append(pod.Containers, c)
-			if p.State == crictl.ContainerCreated || p.neverRun() {
+			if p.State == crictl.ContainerCreated || p.NeverRan {
 				continue
 			}
 			if err = cri.StartContainer(ctx, c.ID); err != nil {
@@ -169,27 +166,18 @@ func (p Pods) run(ctx context.Context, cri *remote.Service, i int) (pod Pod, err
 			}
 		}
 	}
-	if p.neverRun() {
-		return pod, failStarts(ctx, cri, pod)
+	if !p.NeverRan {
+		return pod, nil
 	}
-	return pod, nil
-}
-
-// neverRun reports whether containers are to fail at their start: the sandbox is stopped first, so that the runtime
-// refuses to start them and marks them exited, with code 128 and reason StartError. Nothing is executed for them.
-func (p Pods) neverRun() bool { return p.NeverRan && p.State == crictl.ContainerExited }
-
-// failStarts stops the pod's sandbox and has the start of each of its containers refused.
-func failStarts(ctx context.Context, cri *remote.Service, pod Pod) error {
 	if err := cri.StopPodSandbox(ctx, pod.ID); err != nil {
-		return err
+		return pod, err
 	}
 	for _, c := range pod.Containers {
 		if err := cri.StartContainer(ctx, c.ID); err == nil || remote.IsDeadlineExceeded(err) {
-			return fmt.Errorf("starting a container in a stopped sandbox: %w", err)
+			return pod, fmt.Errorf("starting a container in a stopped sandbox: %w", err)
 		}
 	}
-	return nil
+	return pod, nil
 }
 
 // sandbox returns the configuration of a pod's sandbox, with what a kubelet writes for a pod from the API server.
@@ -232,12 +220,7 @@ func (p Pods) container(sandbox *runtimeapi.PodSandboxConfig, n, attempt int) *r
 		Metadata: &runtimeapi.ContainerMetadata{Name: name, Attempt: uint32(attempt)},
 		Image:    &runtimeapi.ImageSpec{Image: ImageBusybox},
 		Command:  []string{"/bin/sleep", "2147483647"},
-		Labels: map[string]string{
-			crictl.LabelPodName:       sandbox.Metadata.Name,
-			crictl.LabelPodNamespace:  sandbox.Metadata.Namespace,
-			crictl.LabelPodUID:        sandbox.Metadata.Uid,
-			crictl.LabelContainerName: name,
-		},
+		Labels:   maps.Clone(sandbox.Labels),
 		Annotations: map[string]string{
 			"io.kubernetes.container.hash":                     "6f2a1c3e",
 			crictl.AnnotationRestartCount:                      strconv.Itoa(attempt),
@@ -251,6 +234,7 @@ func (p Pods) container(sandbox *runtimeapi.PodSandboxConfig, n, attempt int) *r
 			},
 		},
 	}
+	config.Labels[crictl.LabelContainerName] = name
 	if p.State == crictl.ContainerExited {
 		config.Command = []string{"/bin/true"}
 	}
@@ -258,7 +242,7 @@ func (p Pods) container(sandbox *runtimeapi.PodSandboxConfig, n, attempt int) *r
 		config.LogPath = name + "/" + strconv.Itoa(attempt) + ".log"
 	}
 	if p.Padding > 0 {
-		config.Annotations[annotationPadding] = strings.Repeat("x", p.Padding)
+		config.Annotations["example.com/padding"] = strings.Repeat("x", p.Padding)
 	}
 	return config
 }

@@ -1,29 +1,35 @@
 package nodebox
 
 import (
-	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 
+	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 )
 
-// killAll ends the processes of a box, frozen ones as well, until there is none. Those of its containers end with their
-// cgroups.
-func killAll(ctx context.Context, l layout) error {
-	return poll(ctx, stopPatience, "the processes of "+l.dir+" to end", func() (bool, error) {
+// killAll ends the processes of a Containerd or a Box, frozen ones as well, until there is none. Those of its containers
+// end with their cgroups, and those of a Box with its systemd.
+func killAll(ctx context.Context, dir string) error {
+	return poll(ctx, stopPatience, "the processes of "+dir+" to end", func() (bool, error) {
 		alive := 0
-		for _, pid := range processIDs() {
-			if ofBox(cmdline(pid), l.dir) { // not a zombie: that has no arguments
-				alive++
-				_ = unix.Kill(pid, unix.SIGKILL) // works on stopped processes as well; it may have ended by itself
+		for pid, args := range processes() {
+			switch {
+			case args[0] == "systemd-nspawn" && slices.Contains(args, "--directory="+dir+"/root"):
+				pid = cmp.Or(child(pid), pid)
+			case !ofBox(args, dir):
+				continue
 			}
+			alive++
+			_ = unix.Kill(pid, unix.SIGKILL) // works on stopped processes as well; it may have ended by itself
 		}
 		return alive == 0, fmt.Errorf("%d are left", alive)
 	})
@@ -31,71 +37,46 @@ func killAll(ctx context.Context, l layout) error {
 
 // ofBox reports whether arguments are those of the daemon, a shim, runc or a CNI plugin that works in a folder. Other
 // processes that name the folder, such as a pager over the log, are left alone.
-func ofBox(args []byte, dir string) bool {
-	program, _, _ := bytes.Cut(args, []byte{0})
-	base := filepath.Base(string(program))
-	if base == "runc" || base == "ctr" || strings.HasPrefix(base, "containerd") {
-		return bytes.Contains(args, []byte(dir+"/"))
-	}
-	return bytes.Contains(args, []byte(dir+"/cni/bin/"))
+func ofBox(args []string, dir string) bool {
+	all := strings.Join(args, "\x00")
+	base := filepath.Base(args[0])
+	return strings.Contains(all, dir+"/cni/bin/") || strings.Contains(all, dir+"/") &&
+		(base == "runc" || base == "ctr" || strings.HasPrefix(base, "containerd"))
 }
 
-func processIDs() []int {
-	entries, _ := filepath.Glob("/proc/[0-9]*")
-	var pids []int
-	for _, e := range entries {
-		if pid, err := strconv.Atoi(filepath.Base(e)); err == nil {
-			pids = append(pids, pid)
+// processes returns the arguments of all processes by their ids. Zombies and the kernel's threads have none and are
+// left out.
+func processes() map[int][]string {
+	all := map[int][]string{}
+	procs, _ := procfs.AllProcs()
+	for _, p := range procs {
+		if args, err := p.CmdLine(); err == nil && len(args) > 0 {
+			all[p.PID] = args
 		}
 	}
-	return pids
+	return all
 }
 
-func cmdline(pid int) []byte {
-	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
-	return b
-}
-
-// processStat returns the state and the parent of a process from /proc/PID/stat; zeros when there is none.
-func processStat(pid int) (state byte, parent int) {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return 0, 0
-	}
-	fields := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
-	if len(fields) < 2 {
-		return 0, 0
-	}
-	parent, _ = strconv.Atoi(fields[1])
-	return fields[0][0], parent
-}
-
-// killBox kills the systemd of the node in a folder, and the systemd-nspawn above it.
-func killBox(ctx context.Context, dir string) error {
-	return poll(ctx, stopPatience, "the node in "+dir+" to end", func() (bool, error) {
-		alive := 0
-		for _, pid := range processIDs() {
-			args := cmdline(pid)
-			if !bytes.HasPrefix(args, []byte("systemd-nspawn\x00")) || !bytes.Contains(args, []byte("="+dir+"/root\x00")) {
-				continue
-			}
-			alive++
-			if leader := child(pid); leader > 0 {
-				_ = unix.Kill(leader, unix.SIGKILL)
-			} else {
-				_ = unix.Kill(pid, unix.SIGKILL)
-			}
+// child returns the first child of a process; 0 when it has none.
+func child(parent int) int {
+	procs, _ := procfs.AllProcs()
+	for _, p := range procs {
+		if stat, err := p.Stat(); err == nil && stat.PPID == parent {
+			return p.PID
 		}
-		return alive == 0, fmt.Errorf("%d of its processes are left", alive)
-	})
+	}
+	return 0
 }
 
-// awaitState waits until a process is in the given state.
-func awaitState(ctx context.Context, pid int, want byte) error {
-	what := fmt.Sprintf("process %d to be in state %c", pid, want)
-	return poll(ctx, stopPatience, what, func() (bool, error) {
-		state, _ := processStat(pid)
-		return state == want, fmt.Errorf("it is in state %q", state)
+// awaitStopped waits until a process is stopped.
+func awaitStopped(ctx context.Context, pid int) error {
+	return poll(ctx, stopPatience, fmt.Sprintf("process %d to stop", pid), func() (bool, error) {
+		p, err := procfs.NewProc(pid)
+		if err != nil {
+			return false, err
+		}
+		stat, err := p.Stat()
+		return err == nil && stat.State == "T", err
 	})
 }
 

@@ -1,10 +1,10 @@
 package nodebox
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -23,32 +23,28 @@ const lockedAfter = 5 * time.Second
 // StartContainer, StopContainer, StopPodSandbox and updates hang.
 func (c *Containerd) FreezeShim(ctx context.Context, sandboxID string) error {
 	pid, err := c.Shim(sandboxID)
+	if err == nil {
+		err = unix.Kill(pid, unix.SIGSTOP)
+	}
 	if err != nil {
-		return err
+		return fmt.Errorf("freezing the shim of sandbox %s: %w", sandboxID, err)
 	}
-	if err := unix.Kill(pid, unix.SIGSTOP); err != nil {
-		return fmt.Errorf("freezing shim %d: %w", pid, err)
-	}
-	return awaitState(ctx, pid, 'T')
+	return awaitStopped(ctx, pid)
 }
 
 // ThawShim resumes a frozen shim.
 func (c *Containerd) ThawShim(sandboxID string) error {
 	pid, err := c.Shim(sandboxID)
-	if err != nil {
-		return err
+	if err == nil {
+		err = unix.Kill(pid, unix.SIGCONT)
 	}
-	if err := unix.Kill(pid, unix.SIGCONT); err != nil {
-		return fmt.Errorf("resuming shim %d: %w", pid, err)
-	}
-	return nil
+	return err
 }
 
 // Shim returns the process id of a sandbox's shim.
 func (c *Containerd) Shim(sandboxID string) (int, error) {
-	want := []byte("\x00-id\x00" + sandboxID + "\x00")
-	for _, pid := range processIDs() {
-		if args := cmdline(pid); bytes.Contains(args, want) && bytes.Contains(args, []byte(c.socket()+"\x00")) {
+	for pid, args := range processes() {
+		if slices.Contains(args, sandboxID) && slices.Contains(args, c.Socket()) {
 			return pid, nil
 		}
 	}

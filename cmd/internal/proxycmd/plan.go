@@ -1,18 +1,15 @@
 package proxycmd
 
 import (
+	"cmp"
 	"context"
 	"fmt"
-	"os"
 
 	"github.com/kdiag/kdiag/cmd/internal/cli"
 	"github.com/kdiag/kdiag/cmd/internal/target"
 	"github.com/kdiag/kdiag/crictl/fake"
 	"github.com/kdiag/kdiag/crictl/fault"
 )
-
-// maxFile bounds a file of faults, in bytes.
-const maxFile = 4 << 20
 
 // faultHelp explains the language of --fault.
 const faultHelp = `A fault is written as  RPC,ACTION[,TARGET...][,TIME...]  without blanks around the commas, for example
@@ -42,75 +39,37 @@ TIME, counted from the start of the proxy:
 A value with a comma in it goes in double quotes. The first fault that matches applies.
 `
 
-// A plan is the initial state of the proxy.
-type plan struct {
-	fake.Mischief
-	name string // of the scenario, if any
-	pods bool   // the scenario has pods of its own
-	down bool   // nothing listens
-}
-
-// plan reads what the flags ask for.
-func (o *options) plan(ctx context.Context) (plan, error) {
-	var p plan
+// A plan is the initial state of the proxy: a scenario of which only the faults, latencies, conditions and the socket
+// matter.
+func (o *options) plan(ctx context.Context) (fake.Scenario, error) {
+	var plan fake.Scenario
+	if source := cmp.Or(o.file, o.scenario); source != "" {
+		var err error
+		if plan, err = target.Scenario(ctx, source); err != nil {
+			return plan, err
+		}
+	}
+	if plan.Socket != fake.SocketListen && plan.Socket != fake.SocketRefuse {
+		return plan, &cli.UsageError{
+			Problem: fmt.Sprintf(
+				"scenario %s is about a socket that is %s, which a proxy cannot simulate",
+				plan.Name,
+				plan.Socket,
+			),
+			Hint: "use kdiag runtime serve --simulate",
+		}
+	}
+	var faults []fake.Fault
 	for _, text := range o.faults {
 		f, err := fault.Parse(text)
 		if err != nil {
-			return plan{}, &cli.UsageError{
+			return plan, &cli.UsageError{
 				Problem: fmt.Sprintf("--fault %q: %v", text, err),
 				Hint:    "kdiag proxy --fault help explains the language",
 			}
 		}
-		p.Faults = append(p.Faults, f)
+		faults = append(faults, f)
 	}
-	switch {
-	case o.file != "":
-		read, err := readFaults(o.file)
-		if err != nil {
-			return plan{}, err
-		}
-		p.Faults, p.Latency, p.Conditions = append(p.Faults, read.Faults...), read.Latency, read.Conditions
-	case o.scenario != "":
-		s, err := target.Scenario(ctx, o.scenario)
-		if err != nil {
-			return plan{}, err
-		}
-		switch s.Socket {
-		case fake.SocketListen:
-		case fake.SocketRefuse:
-			p.down = true
-		default:
-			return plan{}, &cli.UsageError{
-				Problem: fmt.Sprintf("scenario %s is about a socket that is %s, which a proxy cannot simulate", s.Name, s.Socket),
-				Hint:    "use kdiag runtime serve --simulate",
-			}
-		}
-		p.name, p.pods = s.Name, len(s.Pods) > 0
-		p.Faults, p.Latency, p.Conditions = append(p.Faults, s.Faults...), s.Latency, s.Conditions
-	}
-	return p, nil
-}
-
-func readFaults(name string) (fake.Mischief, error) {
-	var m fake.Mischief
-	info, err := os.Stat(name)
-	if err == nil && (!info.Mode().IsRegular() || info.Size() > maxFile) {
-		err = fmt.Errorf("%s is not a regular file, or is too large", name)
-	}
-	var data []byte
-	if err == nil {
-		data, err = os.ReadFile(name)
-	}
-	if err == nil {
-		if m, err = fake.ParseMischief(data); err != nil {
-			err = fmt.Errorf("%s: %w", name, err)
-		}
-	}
-	if err != nil {
-		return m, &cli.UsageError{
-			Problem: fmt.Sprintf("--faults: %v", err),
-			Hint:    "a file holds the lists latency, faults and conditions as in a scenario: kdiag runtime serve --help shows them",
-		}
-	}
-	return m, nil
+	plan.Faults = append(faults, plan.Faults...)
+	return plan, nil
 }

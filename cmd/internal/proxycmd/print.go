@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -29,91 +30,60 @@ func (p *printer) printf(format string, args ...any) {
 }
 
 // begin prints where the proxy listens, how to use it, and what it will do.
-func (p *printer) begin(listen string, behind crictl.Endpoint, plan plan) {
+func (p *printer) begin(listen string, behind crictl.Endpoint, plan fake.Scenario) {
 	p.printf("kdiag: proxy on %s, in front of %s (%s)", listen, behind.URL, behind.Reason)
 	p.printf("  crictl:  crictl --runtime-endpoint %s ps", listen)
-	p.printf("  kubelet: containerRuntimeEndpoint: %s in its configuration file, or --container-runtime-endpoint=%s; then restart it", listen, listen)
-	if plan.name != "" {
-		p.printf("  scenario %s", plan.name)
+	p.printf(
+		"  kubelet: containerRuntimeEndpoint: %s in its configuration file, or --container-runtime-endpoint=%s; then restart it",
+		listen,
+		listen,
+	)
+	if plan.Name != "" {
+		p.printf("  scenario %s; pods are those of the runtime itself", plan.Name)
 	}
-	if plan.pods {
-		p.printf("  the scenario's pods are not used: faults apply to the runtime's own pods by name")
-	}
-	if plan.down {
+	if plan.Socket == fake.SocketRefuse {
 		p.printf("  nothing listens: connections are refused")
 	}
 	for i, f := range plan.Faults {
 		p.printf("  fault %d: %s", i+1, fault.Format(f))
 	}
 	for _, l := range plan.Latency {
-		p.printf("  latency of %s: %s", l.RPC, latency(l))
+		p.printf("  latency of %s: %s to %s, and %s per item", l.RPC, l.Base, l.Base+l.Jitter, l.PerItem)
 	}
 	for _, c := range plan.Conditions {
 		p.printf("  condition %s=%t %s", c.Type, c.Status, strings.TrimSpace(c.Reason+" "+c.Message))
 	}
-	if len(plan.Faults)+len(plan.Latency)+len(plan.Conditions) == 0 && !plan.down {
+	if len(plan.Faults)+len(plan.Latency)+len(plan.Conditions) == 0 && plan.Socket == fake.SocketListen {
 		p.printf("  no fault is given: every call passes unchanged")
 	}
 	p.printf("  until interrupted")
 }
 
-func latency(l fake.Latency) string {
-	text := l.Base.String()
-	if l.Jitter != 0 {
-		text += " to " + (l.Base + l.Jitter).String()
-	}
-	if l.PerItem != 0 {
-		text += ", and " + l.PerItem.String() + " per item"
-	}
-	return text
-}
-
-// injected prints an injected fault.
+// injected prints an injected fault. The names of the object come from the caller or the runtime, so they are quoted.
 func (p *printer) injected(s fault.Injection) {
-	p.printf("kdiag: %s fault %d in %s%s", time.Since(p.start).Round(time.Millisecond), s.Number+1, s.RPC,
-		describe(s.Target))
-}
-
-// describe names the object of a call. Its parts come from the caller or the runtime, so they are quoted.
-func describe(t fake.Target) string {
-	var words []string
-	if t.Pod != "" {
-		words = append(words, fmt.Sprintf("%q", t.Namespace+"/"+t.Pod))
+	object := ""
+	if t := s.Target; t.Pod != "" {
+		object = fmt.Sprintf(" of %q", strings.TrimSuffix(t.Namespace+"/"+t.Pod+"/"+t.Container, "/"))
+	} else if t.ID != "" {
+		object = fmt.Sprintf(" of %.13q", t.ID)
 	}
-	if t.Container != "" {
-		words = append(words, fmt.Sprintf("container %q", t.Container))
-	}
-	if t.ID != "" {
-		words = append(words, fmt.Sprintf("(%.13q)", t.ID))
-	}
-	if len(words) == 0 {
-		return ""
-	}
-	return " of " + strings.Join(words, " ")
+	p.printf("kdiag: %s fault %d in %s%s", time.Since(p.start).Round(time.Millisecond), s.Number+1, s.RPC, object)
 }
 
 // summary writes the counts per RPC, the most faulted first.
 func summary(out io.Writer, stats map[string]fault.Count) error {
-	type line struct {
-		name string
-		fault.Count
-	}
-	var lines []line
-	var all fault.Count
-	for name, c := range stats {
-		lines = append(lines, line{name, c})
-		all.Calls, all.Faulted = all.Calls+c.Calls, all.Faulted+c.Faulted
-	}
-	slices.SortFunc(lines, func(a, b line) int {
-		return cmp.Or(b.Faulted-a.Faulted, b.Calls-a.Calls, strings.Compare(a.name, b.name))
+	names := slices.SortedFunc(maps.Keys(stats), func(a, b string) int {
+		return cmp.Or(stats[b].Faulted-stats[a].Faulted, stats[b].Calls-stats[a].Calls, strings.Compare(a, b))
 	})
-	if _, err := fmt.Fprintf(out, "%-28s %8s %8s\n", "RPC", "calls", "faulted"); err != nil {
-		return err
+	var text strings.Builder
+	fmt.Fprintf(&text, "%-28s %8s %8s\n", "RPC", "calls", "faulted")
+	var all fault.Count
+	for _, name := range names {
+		c := stats[name]
+		all.Calls, all.Faulted = all.Calls+c.Calls, all.Faulted+c.Faulted
+		fmt.Fprintf(&text, "%-28.60s %8d %8d\n", name, c.Calls, c.Faulted)
 	}
-	for _, l := range append(lines, line{"all", all}) {
-		if _, err := fmt.Fprintf(out, "%-28.60s %8d %8d\n", l.name, l.Calls, l.Faulted); err != nil {
-			return err
-		}
-	}
-	return nil
+	fmt.Fprintf(&text, "%-28s %8d %8d\n", "all", all.Calls, all.Faulted)
+	_, err := io.WriteString(out, text.String())
+	return err
 }
