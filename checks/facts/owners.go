@@ -15,12 +15,6 @@ func IsStaticPod(f *Facts, uid string) bool {
 		func(s crictl.PodSandbox) bool { return isStatic(s) && s.Pod != nil && s.Pod.UID == uid })
 }
 
-// IsStatic reports the same of the pod of an inspection.
-func IsStatic(f *Facts, i plegbench.Inspection) bool {
-	return slices.ContainsFunc(sandboxesOf(f),
-		func(s crictl.PodSandbox) bool { return isStatic(s) && s.ID == i.SandboxID })
-}
-
 func isStatic(s crictl.PodSandbox) bool { return s.ConfigSource != "" && s.ConfigSource != "api" }
 
 // IsOurs reports whether a process belongs to what the node needs: the runtime, the kubelet, a shim, a container.

@@ -95,14 +95,6 @@ func shortages(f *Facts, inodes bool) []Shortage {
 	return out
 }
 
-// ShortOf returns the file systems that are short of space or of inodes.
-func ShortOf(f *Facts, inodes bool) []Shortage {
-	if inodes {
-		return f.Disk.ShortInodes
-	}
-	return f.Disk.Short
-}
-
 // lacksSpaceForInodes reports whether a file system that makes its inodes out of free space (XFS) has none left of
 // it: statfs shows few free inodes then, and what is short is space.
 func lacksSpaceForInodes(f *Facts, s host.Space) bool {

@@ -129,4 +129,3 @@ func TestParseHeaderAllocatesNothing(t *testing.T) {
 		}
 	}
 }
-

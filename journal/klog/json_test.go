@@ -60,4 +60,3 @@ func TestParseObject(t *testing.T) {
 		}
 	}
 }
-
