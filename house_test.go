@@ -72,7 +72,7 @@ func TestImports(t *testing.T) {
 		{"github.com/pierrec/lz4", []string{"journal/journalfile"}},
 		{"github.com/ulikunitz/xz", []string{"journal"}},
 		{"github.com/fsnotify/fsnotify", []string{"plegbench/syncloop/config"}},
-		{"github.com/prometheus/", []string{"checks/host", "checks/kubelet", "plegbench/syncloop"}},
+		{"github.com/prometheus/", []string{"checks/host", "plegbench/nodebox", "plegbench/syncloop"}},
 		{"github.com/go-logr/", []string{"crictl/remote", "plegbench/syncloop", "cmd/internal/syncloopcmd"}},
 		{"k8s.io/api/", []string{"plegbench/syncloop"}},
 		{"k8s.io/apimachinery", []string{"checks/facts", "plegbench/syncloop"}},

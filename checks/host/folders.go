@@ -44,7 +44,7 @@ func Folders(root string, people Population, kubeletDir, logsDir string) []Folde
 			all = append(all, Folder{Path: dir, Role: FolderRuntime})
 		}
 	}
-	for _, dir := range existing(root, people.names.StateDirs) {
+	for _, dir := range stateFolders(root, people) {
 		all = append(all, Folder{Path: dir, Role: FolderState})
 	}
 	all = append(all,
@@ -65,13 +65,41 @@ func containerdRoot(root string, pid int) string {
 		if err != nil || !ok || !filepath.IsAbs(base) {
 			continue
 		}
-		open, errOpen := os.Stat(filepath.Join(dir, fd))
-		onHost, errHost := os.Stat(filepath.Join(root, target))
-		if errOpen == nil && errHost == nil && os.SameFile(open, onHost) {
+		if sameFile(filepath.Join(dir, fd), filepath.Join(root, target)) {
 			return base
 		}
 	}
 	return ""
+}
+
+// maxShims bounds the shims that are asked where containerd keeps its state. A node has one or two such places.
+const maxShims = 256
+
+// stateFolders finds where runtimes keep the state of what runs: each shim of containerd has its working directory
+// there. Without such a shim it is each of the usual places that exists.
+func stateFolders(root string, people Population) []string {
+	var all []string
+	shims := people.of(RoleShim)
+	for _, shim := range shims[:min(len(shims), maxShims)] {
+		cwd := filepath.Join(root, "proc", strconv.Itoa(shim.PID), "cwd")
+		target, err := os.Readlink(cwd)
+		base, _, ok := strings.Cut(target, "/"+taskDir+"/")
+		found := err == nil && ok && filepath.IsAbs(base) && !slices.Contains(all, base)
+		if found && sameFile(cwd, filepath.Join(root, target)) {
+			all = append(all, base)
+		}
+	}
+	if len(all) > 0 {
+		return all
+	}
+	return existing(root, people.names.StateDirs)
+}
+
+// sameFile reports whether two names lead to one file.
+func sameFile(a, b string) bool {
+	x, errX := os.Stat(a)
+	y, errY := os.Stat(b)
+	return errX == nil && errY == nil && os.SameFile(x, y)
 }
 
 func existing(root string, dirs []string) []string {

@@ -44,7 +44,7 @@ type Object struct {
 // found until then.
 func (p Population) Objects(ctx context.Context) []Object {
 	dirs := []string{filepath.Join(p.root, crioBundles)}
-	for _, dir := range existing(p.root, p.names.StateDirs) {
+	for _, dir := range stateFolders(p.root, p) {
 		dirs = append(dirs, filepath.Join(p.root, dir, taskDir, "k8s.io"))
 	}
 	// An error here means fewer objects, and there is nothing that the caller could do about it.

@@ -28,8 +28,8 @@ func TestGCForeignPlans(t *testing.T) {
 		stderr string
 	}{
 		{"from here", func(*gc.Identity) {}, 0, ""},
-		{"from another node", func(id *gc.Identity) { id.MachineID = "0123" }, 2, "the plan was made on another node: machine id 0123 there"},
-		{"from before a boot", func(id *gc.Identity) { id.BootID = "0123" }, 2, "the node has booted since the plan was made: boot id 0123 then"},
+		{"from another node", func(id *gc.Identity) { id.MachineID = "0123" }, 2, `the plan was made on another node: machine id "0123"`},
+		{"from before a boot", func(id *gc.Identity) { id.BootID = "0123" }, 2, "the node has booted since the plan was made"},
 		{"for another endpoint", func(id *gc.Identity) { id.Endpoint = "unix:///run/x.sock" }, 2, "the plan was made for another runtime"},
 		{"for another runtime", func(id *gc.Identity) { id.RuntimeName = "cri-o" }, 2, "the plan was made for another runtime"},
 	} {
