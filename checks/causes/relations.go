@@ -144,7 +144,24 @@ var (
 		_, ok := facts.HeldBy(f, t)
 		return ok
 	})
+	waitsForDisk  = some(stuckTasks, waiting(facts.WaitDisk, facts.WaitUnmount, facts.WaitUnknown))
+	waitsForMount = some(stuckTasks,
+		waiting(facts.WaitNetworkFS, facts.WaitFUSE, facts.WaitUnmount, facts.WaitUnknown))
+	kernelNamesTask = some(stuckTasks, func(f *facts.Facts, t host.BlockedTask) bool {
+		return slices.ContainsFunc(f.Log.HungTasks, func(k facts.LogTask) bool {
+			return k.PID > 0 && (k.PID == t.PID || k.PID == t.TID)
+		})
+	})
 )
+
+func taskWaitsForDisk(f *facts.Facts) bool { return diskStands(f) && waitsForDisk(f) }
+
+func taskWaitsForMount(f *facts.Facts) bool { return anyMountHangs(f) && waitsForMount(f) }
+
+// waiting is for tasks that wait for one of the kinds.
+func waiting(kinds ...facts.Wait) func(*facts.Facts, host.BlockedTask) bool {
+	return func(_ *facts.Facts, t host.BlockedTask) bool { return slices.Contains(kinds, facts.WaitOf(t)) }
+}
 
 func stuckTasks(f *facts.Facts) []host.BlockedTask { return f.Tasks.Stuck }
 

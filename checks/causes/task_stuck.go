@@ -18,10 +18,10 @@ var taskStuck = Definition{
 	Code:   TaskStuck,
 	Claims: []string{"host.tasks"},
 	Roots: []Root{
-		{Code: IOStall, When: diskStands},
-		{Code: FilesystemHung, When: anyMountHangs},
+		{Code: IOStall, When: taskWaitsForDisk},
+		{Code: FilesystemHung, When: taskWaitsForMount},
 		{Code: CgroupFrozen, When: taskInFreeze},
-		{Code: KernelHung},
+		{Code: KernelHung, When: kernelNamesTask},
 	},
 	Recognise: recogniseTaskStuck,
 	FromLog: fromRecords(objectTier, 0.6, "A container's process cannot be killed: it waits in the kernel.",
