@@ -39,6 +39,28 @@ func Kdiag(ctx context.Context, args ...string) Outcome {
 	return Outcome{code, stdout.String(), stderr.String()}
 }
 
+// A Process is kdiag as a program that runs.
+type Process struct {
+	*exec.Cmd
+	stdout, stderr bytes.Buffer
+}
+
+// Start starts the program at path, with more in its environment.
+func Start(t *testing.T, env []string, path string, args ...string) *Process {
+	t.Helper()
+	p := &Process{Cmd: exec.CommandContext(t.Context(), path, args...)}
+	p.Env = append(os.Environ(), env...)
+	p.Stdout, p.Stderr = &p.stdout, &p.stderr
+	Must(t, p.Start())
+	return p
+}
+
+// Wait waits for the end of the program.
+func (p *Process) Wait() Outcome {
+	_ = p.Cmd.Wait() // the exit code shows how it ended
+	return Outcome{p.ProcessState.ExitCode(), p.stdout.String(), p.stderr.String()}
+}
+
 // Decode decodes the one JSON document that a run printed, and fails the test when it printed anything else.
 func Decode[T any](t *testing.T, o Outcome) *T {
 	t.Helper()

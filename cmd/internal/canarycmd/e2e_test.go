@@ -1,12 +1,9 @@
 package canarycmd_test
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -42,27 +39,17 @@ func startNode(t *testing.T) *node {
 }
 
 // A run is kdiag canary as a process.
-type run struct {
-	cmd            *exec.Cmd
-	stdout, stderr bytes.Buffer
-}
+type run struct{ *apptest.Process }
 
-func (n *node) start(t *testing.T, args ...string) *run {
+func (n *node) start(t *testing.T, args ...string) run {
 	t.Helper()
-	r := &run{}
-	r.cmd = exec.CommandContext(t.Context(), n.kdiag, append([]string{
-		"canary", "-v", "-o", "json", "--runtime-endpoint",
-		n.Endpoint(),
-	}, args...)...)
-	r.cmd.Env = append(os.Environ(), "TMPDIR="+n.temp)
-	r.cmd.Stdout, r.cmd.Stderr = &r.stdout, &r.stderr
-	apptest.Must(t, r.cmd.Start())
-	return r
+	all := append([]string{"canary", "-v", "-o", "json", "--runtime-endpoint", n.Endpoint()}, args...)
+	return run{apptest.Start(t, []string{"TMPDIR=" + n.temp}, n.kdiag, all...)}
 }
 
 // linger starts a canary whose ExecSync takes its time, which a proxy sees to, and waits until so many sandboxes are
 // there.
-func (n *node) linger(t *testing.T, sandboxes int, args ...string) *run {
+func (n *node) linger(t *testing.T, sandboxes int, args ...string) run {
 	t.Helper()
 	socket := filepath.Join(filepath.Dir(n.kdiag), fmt.Sprintf("slow%d.sock", sandboxes))
 	slow := []fake.Fault{{RPC: "ExecSync", Delay: fake.Duration(20 * time.Second)}}
@@ -85,20 +72,14 @@ func (n *node) linger(t *testing.T, sandboxes int, args ...string) *run {
 		time.Sleep(20 * time.Millisecond)
 	}
 	t.Fatal("no canary came up")
-	return nil
+	return r
 }
 
 // wait returns the report and the exit code.
-func (r *run) wait(t *testing.T) (*checks.CanaryReport, int) {
+func (r run) wait(t *testing.T) (*checks.CanaryReport, int) {
 	t.Helper()
-	_ = r.cmd.Wait() // the exit code says it
-	dec := json.NewDecoder(&r.stdout)
-	dec.DisallowUnknownFields()
-	var report checks.CanaryReport
-	if err := dec.Decode(&report); err != nil {
-		t.Fatalf("stdout is no report: %v\nstderr: %s", err, r.stderr.String())
-	}
-	return &report, r.cmd.ProcessState.ExitCode()
+	o := r.Wait()
+	return apptest.Decode[checks.CanaryReport](t, o), o.Code
 }
 
 // canaries are what is left in the runtime: of canaries, or of anything at all.
@@ -170,7 +151,7 @@ func TestEndToEndCanary(t *testing.T) {
 	})
 	t.Run("interrupted", func(t *testing.T) {
 		run := n.linger(t, 1)
-		apptest.Must(t, run.cmd.Process.Signal(syscall.SIGINT))
+		apptest.Must(t, run.Cmd.Process.Signal(syscall.SIGINT))
 		r, code := run.wait(t)
 		if code != 2 || r.Status != checks.Unknown || !r.CleanedUp {
 			t.Errorf("exit code %d, %+v", code, r)
@@ -254,8 +235,8 @@ func TestEndToEndCanaryLeft(t *testing.T) {
 	}
 
 	killed := n.linger(t, 2, "--timeout", timeout.String())
-	apptest.Must(t, killed.cmd.Process.Kill())
-	_ = killed.cmd.Wait() // it was killed
+	apptest.Must(t, killed.Cmd.Process.Kill())
+	killed.Wait()
 
 	left := n.canaries(t)
 	if len(left) != 2 {

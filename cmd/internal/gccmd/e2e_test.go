@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -103,31 +102,18 @@ func (n *gcNode) emptySandboxes(t *testing.T, pods int, mustGo map[string]bool) 
 }
 
 // A gcRun is kdiag gc-exited as a process.
-type gcRun struct {
-	cmd            *exec.Cmd
-	stdout, stderr bytes.Buffer
-}
+type gcRun struct{ *apptest.Process }
 
-func (n *gcNode) start(t *testing.T, args ...string) *gcRun {
+func (n *gcNode) start(t *testing.T, args ...string) gcRun {
 	t.Helper()
-	r := &gcRun{}
 	all := append([]string{"gc-exited", "-o", "json", "--runtime-endpoint", n.Endpoint()}, args...)
-	r.cmd = exec.CommandContext(t.Context(), n.kdiag, all...)
-	r.cmd.Stdout, r.cmd.Stderr = &r.stdout, &r.stderr
-	apptest.Must(t, r.cmd.Start())
-	return r
+	return gcRun{apptest.Start(t, nil, n.kdiag, all...)}
 }
 
-func (r *gcRun) wait(t *testing.T) (*render.GCReport, int) {
+func (r gcRun) wait(t *testing.T) (*render.GCReport, int) {
 	t.Helper()
-	_ = r.cmd.Wait() // the exit code says it
-	dec := json.NewDecoder(&r.stdout)
-	dec.DisallowUnknownFields()
-	var report render.GCReport
-	if err := dec.Decode(&report); err != nil {
-		t.Fatalf("stdout is no report: %v\nstderr: %s", err, r.stderr.String())
-	}
-	return &report, r.cmd.ProcessState.ExitCode()
+	o := r.Wait()
+	return apptest.Decode[render.GCReport](t, o), o.Code
 }
 
 // checkLeft wants exactly what must go to have gone, and the rest to be as it was.
@@ -309,10 +295,9 @@ func gcKilled(t *testing.T, n *gcNode) {
 	audit := filepath.Join(t.TempDir(), "audit.jsonl")
 	r := n.start(t, unhurried(audit)...)
 	awaitAudited(t, audit, 40)
-	apptest.Must(t, r.cmd.Process.Kill())
-	_ = r.cmd.Wait() // killed
-	if r.stdout.Len() > 0 {
-		t.Errorf("it was killed and said %q", r.stdout.String())
+	apptest.Must(t, r.Cmd.Process.Kill())
+	if o := r.Wait(); o.Stdout != "" {
+		t.Errorf("it was killed and printed %q", o.Stdout)
 	}
 	after := n.inventory(t)
 	if len(after) == len(before) || len(after) == len(before)-len(mustGo) {
@@ -348,7 +333,7 @@ func gcInterrupted(t *testing.T, n *gcNode) {
 	audit := filepath.Join(t.TempDir(), "audit.jsonl")
 	r := n.start(t, unhurried(audit)...)
 	awaitAudited(t, audit, 40)
-	apptest.Must(t, r.cmd.Process.Signal(syscall.SIGINT))
+	apptest.Must(t, r.Cmd.Process.Signal(syscall.SIGINT))
 	report, code := r.wait(t)
 	gone := len(before) - len(n.inventory(t))
 	if code != 2 || report.Stopped != "interrupted" || report.Removed != gone || report.Left == 0 ||
@@ -371,7 +356,8 @@ func gcFrozen(t *testing.T, n *gcNode) {
 	r := n.start(t, append(unhurried(audit), "--timeout", timeout.String(), "--rpc-timeout", "5s")...)
 	awaitAudited(t, audit, 40)
 	apptest.Must(t, n.Pause(t.Context()))
-	report, code := r.wait(t)
+	o := r.Wait()
+	report, code := apptest.Decode[render.GCReport](t, o), o.Code
 	took := time.Since(start)
 	apptest.Must(t, n.Resume())
 	time.Sleep(time.Second) // what was asked for before the freeze is done now
@@ -385,8 +371,8 @@ func gcFrozen(t *testing.T, n *gcNode) {
 	if took > 2*timeout { // a frozen runtime would hold it for ever
 		t.Errorf("it took %v of %v", took, timeout)
 	}
-	if !strings.Contains(r.stderr.String(), "paused: the runtime does not answer") {
-		t.Errorf("stderr %q", r.stderr.String())
+	if !strings.Contains(o.Stderr, "paused: the runtime does not answer") {
+		t.Errorf("stderr %q", o.Stderr)
 	}
 	if _, code := n.start(t, "--yes", "--audit", audit).wait(t); code != 0 {
 		t.Errorf("exit code %d when run again", code)
