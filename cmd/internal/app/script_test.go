@@ -1,6 +1,7 @@
 package app_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -23,7 +24,11 @@ func TestMain(m *testing.M) {
 		os.Exit(host.Serve(os.Args[2:], os.Stdout)) // the tests' kdiag starts itself anew too
 	}
 	testscript.Main(m, map[string]func(){
-		"kdiag": func() { os.Exit(app.Main(context.Background(), cli.System(), os.Args[1:])) },
+		"kdiag": func() {
+			env := cli.System()
+			env.Root = cmp.Or(os.Getenv("HOST_ROOT"), env.Root)
+			os.Exit(app.Main(context.Background(), env, os.Args[1:]))
+		},
 	})
 }
 
