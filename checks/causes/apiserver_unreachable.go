@@ -19,16 +19,8 @@ var serverInRecord = regexp.MustCompile(`https://([A-Za-z0-9.-]{1,253}|\[[0-9a-f
 const APIServerUnreachable = "APIServerUnreachable"
 
 var apiserverUnreachable = Definition{
-	Code:   APIServerUnreachable,
-	Claims: []string{"kubelet.apiserver"},
-	Roots: []Root{
-		{Code: KubeletDown, When: serverNotAway},
-		{Code: KubeletCrashLooping, When: reachedBetweenLives},
-		{Code: KubeletStalled, When: nobodyRenewsLease},
-		{Code: CertificateExpired, When: clientRefused},
-		{Code: FilesExhausted, When: kubeletOutOfFiles},
-		{Code: ClockJumped, When: serverCertificateRefused},
-	},
+	Code:      APIServerUnreachable,
+	Claims:    []string{"kubelet.apiserver"},
 	Recognise: recogniseAPIServerUnreachable,
 }
 

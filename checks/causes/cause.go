@@ -1,7 +1,7 @@
-// Package causes holds every cause that kdiag knows, three files each: NAME.go recognises it in the facts, names what
-// explains it and advises; NAME.md documents it for kdiag explain and docs/causes.md; testdata/NAME holds a recorded
-// case. The list of causes is made from these files (make generate). Package judge relates what is found and writes
-// the report.
+// Package causes holds every cause that kdiag knows, three files each: NAME.go recognises it in the facts and
+// advises; NAME.md documents it for kdiag explain and docs/causes.md; testdata/NAME holds a recorded case. The list
+// of causes is made from these files (make generate); which explains which is the table of relations.go. Package
+// judge relates what is found and writes the report.
 package causes
 
 import (
@@ -17,7 +17,7 @@ type Definition struct {
 	Code string
 	// Claims are the checks whose line this cause gives when it is found.
 	Claims []string
-	// Roots are the causes that explain this one when both are found.
+	// Roots are the causes that explain this one when both are found, by the table of relations.
 	Roots []Root
 	// Hidden are causes beside which this one is not reported: it is the same observation, seen less well.
 	Hidden []Root
@@ -87,6 +87,15 @@ func criticalIf(condition bool) checks.Severity {
 		return checks.Critical
 	}
 	return checks.Warning
+}
+
+// All returns every cause that kdiag knows, in the order of their pages.
+func All() []Definition {
+	all := definitions()
+	for i := range all {
+		all[i].Roots = rootsOf(all[i].Code)
+	}
+	return all
 }
 
 // Lookup returns the definition of a code, in any case and with or without dashes: InspectHang, inspecthang and

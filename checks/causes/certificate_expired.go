@@ -16,11 +16,8 @@ import (
 const CertificateExpired = "CertificateExpired"
 
 var certificateExpired = Definition{
-	Code:   CertificateExpired,
-	Claims: []string{"kubelet.certificates"},
-	Roots: []Root{
-		{Code: ClockJumped, When: validByServerClock},
-	},
+	Code:      CertificateExpired,
+	Claims:    []string{"kubelet.certificates"},
 	Recognise: recogniseCertificateExpired,
 	FromLog: fromRecords(SymptomTier, 0.2,
 		"A certificate has expired, or a clock is wrong; PLEG does not talk to the API server.",

@@ -13,12 +13,7 @@ import (
 const CNIHung = "CNIHung"
 
 var cniHung = Definition{
-	Code: CNIHung,
-	Roots: []Root{
-		{Code: IOStall, When: diskStands},
-		{Code: TaskStuck, When: pluginTaskStuck},
-		{Code: KernelHung},
-	},
+	Code:      CNIHung,
 	Recognise: recogniseCNIHung,
 	FromLog:   loggedCNIHung,
 }

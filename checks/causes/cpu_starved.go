@@ -10,13 +10,8 @@ import (
 const CPUStarved = "CPUStarved"
 
 var cpuStarved = Definition{
-	Code:   CPUStarved,
-	Claims: []string{"host.throttling"},
-	Roots: []Root{
-		{Code: MemoryPressure, When: memoryIsLow},
-		{Code: MountsExploded},
-		{Code: CgroupsLeaked, When: livingCgroups},
-	},
+	Code:      CPUStarved,
+	Claims:    []string{"host.throttling"},
 	Recognise: recogniseCPUStarved,
 }
 

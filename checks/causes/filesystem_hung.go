@@ -16,11 +16,8 @@ import (
 const FilesystemHung = "FilesystemHung"
 
 var filesystemHung = Definition{
-	Code:   FilesystemHung,
-	Claims: []string{"host.mounts"},
-	Roots: []Root{
-		{Code: IOStall, When: diskStands},
-	},
+	Code:      FilesystemHung,
+	Claims:    []string{"host.mounts"},
 	Recognise: recogniseFilesystemHung,
 	FromLog:   loggedFilesystemHung,
 }

@@ -10,15 +10,8 @@ import (
 const ImageServiceHung = "ImageServiceHung"
 
 var imageServiceHung = Definition{
-	Code:   ImageServiceHung,
-	Claims: []string{"image.service"},
-	Roots: []Root{
-		{Code: DiskFull, When: runtimeDiskFull},
-		{Code: IOStall, When: diskStands},
-		{Code: FilesystemHung, When: usedMountHangs},
-		{Code: FilesExhausted, When: runtimeOutOfFiles},
-		{Code: KernelHung},
-	},
+	Code:      ImageServiceHung,
+	Claims:    []string{"image.service"},
 	Recognise: recogniseImageServiceHung,
 }
 

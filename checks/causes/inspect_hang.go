@@ -15,22 +15,8 @@ import (
 const InspectHang = "InspectHang"
 
 var inspectHang = Definition{
-	Code:   InspectHang,
-	Claims: []string{"runtime.inspect"},
-	Roots: []Root{
-		{Code: RuntimeSlow},
-		{Code: ImageServiceHung},
-		{Code: IOStall, When: diskStands},
-		{Code: FilesystemHung, When: podMountHangs},
-		{Code: OOMKilled, When: oomHitShim},
-		{Code: PIDsExhausted, When: runtimeCannotFork},
-		{Code: FilesExhausted, When: runtimeOutOfFiles},
-		{Code: TaskStuck, When: taskHoldsCall},
-		{Code: ShimStuck, When: shimHoldsCall},
-		{Code: CgroupFrozen, When: freezeHoldsCall},
-		{Code: SystemdWedged, When: runcWaitsForSystemd},
-		{Code: KernelHung},
-	},
+	Code:      InspectHang,
+	Claims:    []string{"runtime.inspect"},
 	Recognise: recogniseInspectHang,
 	FromLog:   loggedInspectHang,
 }

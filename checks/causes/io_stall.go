@@ -12,11 +12,8 @@ import (
 const IOStall = "IOStall"
 
 var ioStall = Definition{
-	Code:   IOStall,
-	Claims: []string{"host.writes"},
-	Roots: []Root{
-		{Code: MemoryPressure, When: memoryIsLow},
-	},
+	Code:      IOStall,
+	Claims:    []string{"host.writes"},
 	Recognise: recogniseIOStall,
 	FromLog: fromRecords(hostTier, 0.7, "A disk fails or its file system is damaged: whatever touches it waits.",
 		signature.BlockIOError, signature.FilesystemError),

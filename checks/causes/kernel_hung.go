@@ -16,12 +16,8 @@ import (
 const KernelHung = "KernelHung"
 
 var kernelHung = Definition{
-	Code:   KernelHung,
-	Claims: []string{"journal.kernel"},
-	Roots: []Root{
-		{Code: IOStall, When: diskStands},
-		{Code: FilesystemHung, When: anyMountHangs},
-	},
+	Code:      KernelHung,
+	Claims:    []string{"journal.kernel"},
 	Past:      true,
 	Recognise: recogniseKernelHung,
 	FromLog:   loggedKernelHung,

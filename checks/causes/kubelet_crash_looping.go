@@ -16,22 +16,8 @@ import (
 const KubeletCrashLooping = "KubeletCrashLooping"
 
 var kubeletCrashLooping = Definition{
-	Code:   KubeletCrashLooping,
-	Claims: []string{"journal.kubelet"},
-	Roots: []Root{
-		{Code: RuntimeDown, When: kubeletFindsNoRuntime},
-		{Code: RuntimeHung, When: endedByWatchdog},
-		{Code: ListHang, When: endedByWatchdog},
-		{Code: KubeletStalled, When: endedByWatchdog},
-		{Code: PLEGUnhealthy, When: endedByWatchdog},
-		{Code: CertificateExpired, When: endsByCredentials},
-		{Code: DiskFull, When: kubeletDiskFull},
-		{Code: InodesExhausted, When: kubeletInodesGone},
-		{Code: OOMKilled, When: oomHitKubelet},
-		{Code: PIDsExhausted, When: kubeletCannotFork},
-		{Code: FilesExhausted, When: kubeletOutOfFiles},
-		{Code: InotifyExhausted, When: inotifyGone},
-	},
+	Code:      KubeletCrashLooping,
+	Claims:    []string{"journal.kubelet"},
 	Recognise: recogniseKubeletCrashLooping,
 	FromLog:   loggedKubeletCrashLooping,
 }

@@ -16,21 +16,9 @@ import (
 const KubeletDown = "KubeletDown"
 
 var kubeletDown = Definition{
-	Code:   KubeletDown,
-	Claims: []string{"kubelet.unit"},
-	Roots: []Root{
-		{Code: RuntimeDown, When: kubeletFindsNoRuntime},
-		{Code: KubeletCrashLooping, When: systemdGaveUp},
-		{Code: CertificateExpired, When: endsByCredentials},
-		{Code: DiskFull, When: kubeletDiskFull},
-		{Code: InodesExhausted, When: kubeletInodesGone},
-		{Code: FilesystemHung, When: mountHoldsStart},
-		{Code: OOMKilled, When: oomHitKubelet},
-		{Code: PIDsExhausted, When: kubeletCannotFork},
-		{Code: FilesExhausted, When: kubeletOutOfFiles},
-		{Code: InotifyExhausted, When: inotifyGone},
-	},
-	OnPurpose: kubeletStoppedInOrder,
+	Code:      KubeletDown,
+	Claims:    []string{"kubelet.unit"},
+	OnPurpose: func(f *facts.Facts) bool { return stoppedInOrder(f.Agent.Unit) },
 	Recognise: recogniseKubeletDown,
 }
 

@@ -15,20 +15,9 @@ import (
 const KubeletStalled = "KubeletStalled"
 
 var kubeletStalled = Definition{
-	Code:   KubeletStalled,
-	Claims: []string{"kubelet.server"},
-	Roots: []Root{
-		{Code: RuntimeHung, When: kubeletNeverCameUp},
-		{Code: IOStall, When: diskStands},
-		{Code: FilesystemHung, When: anyMountHangs},
-		{Code: MemoryPressure, When: thrashes},
-		{Code: CPUStarved, When: kubeletStarved},
-		{Code: TaskStuck, When: kubeletTaskStuck},
-		{Code: CgroupFrozen, When: kubeletFrozen},
-		{Code: MountsExploded},
-		{Code: CgroupsLeaked, When: livingCgroups},
-	},
-	OnPurpose: kubeletIsStopped,
+	Code:      KubeletStalled,
+	Claims:    []string{"kubelet.server"},
+	OnPurpose: func(f *facts.Facts) bool { return f.Agent.Stopped != nil },
 	Recognise: recogniseKubeletStalled,
 	FromLog:   loggedKubeletStalled,
 }

@@ -2,8 +2,8 @@
 
 package causes
 
-// All returns every cause that kdiag knows, in the order of their pages.
-func All() []Definition {
+// definitions returns the causes in the order of their pages.
+func definitions() []Definition {
 	return []Definition{
 		runtimeDown,
 		runtimeHung,

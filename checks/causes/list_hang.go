@@ -14,18 +14,8 @@ import (
 const ListHang = "ListHang"
 
 var listHang = Definition{
-	Code:   ListHang,
-	Claims: []string{"runtime.lists"},
-	Roots: []Root{
-		{Code: IOStall, When: diskStands},
-		{Code: FilesystemHung, When: podMountHangs},
-		{Code: OOMKilled, When: oomHitShim},
-		{Code: TaskStuck, When: taskHoldsCall},
-		{Code: ShimStuck, When: shimHoldsList},
-		{Code: CgroupFrozen, When: freezeHoldsCall},
-		{Code: SystemdWedged, When: runcWaitsForSystemd},
-		{Code: KernelHung},
-	},
+	Code:      ListHang,
+	Claims:    []string{"runtime.lists"},
 	Recognise: recogniseListHang,
 	FromLog:   loggedListHang,
 }

@@ -17,11 +17,8 @@ import (
 const ListTooLarge = "ListTooLarge"
 
 var listTooLarge = Definition{
-	Code:   ListTooLarge,
-	Claims: []string{"relist.size"},
-	Roots: []Root{
-		{Code: TooManyExited, When: manySmallEntries},
-	},
+	Code:      ListTooLarge,
+	Claims:    []string{"relist.size"},
 	Recognise: recogniseListTooLarge,
 	FromLog:   loggedListTooLarge,
 }

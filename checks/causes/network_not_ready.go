@@ -16,11 +16,8 @@ import (
 const NetworkNotReady = "NetworkNotReady"
 
 var networkNotReady = Definition{
-	Code:   NetworkNotReady,
-	Claims: []string{"runtime.network"},
-	Roots: []Root{
-		{Code: CNIHung},
-	},
+	Code:      NetworkNotReady,
+	Claims:    []string{"runtime.network"},
 	Recognise: recogniseNetworkNotReady,
 	FromLog: fromRecords(SymptomTier, 0.25,
 		"The runtime has no working pod network, which does not make PLEG unhealthy.",

@@ -20,11 +20,8 @@ const manyOOMs = 3
 const OOMKilled = "OOMKilled"
 
 var oomKilled = Definition{
-	Code:   OOMKilled,
-	Claims: []string{"journal.kernel"},
-	Roots: []Root{
-		{Code: MemoryPressure, When: memoryIsLow},
-	},
+	Code:      OOMKilled,
+	Claims:    []string{"journal.kernel"},
 	Past:      true,
 	Recognise: recogniseOOMKilled,
 	FromLog:   loggedOOMKilled,

@@ -16,14 +16,6 @@ const PLEGUnhealthy = "PLEGUnhealthy"
 var plegUnhealthy = Definition{
 	Code:   PLEGUnhealthy,
 	Claims: []string{"journal.pleg"},
-	Roots: []Root{
-		{Code: IOStall},
-		{Code: FilesystemHung, When: usedMountHangs},
-		{Code: MemoryPressure, When: memoryIsLow},
-		{Code: CPUStarved, When: runtimeStarved},
-		{Code: KernelHung},
-		{Code: ClockJumped},
-	},
 	Hidden: []Root{
 		{Code: RuntimeSlow, When: sameRuntime},
 		{Code: RelistOverloaded, When: sameRuntime},

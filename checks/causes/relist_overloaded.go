@@ -12,16 +12,8 @@ import (
 const RelistOverloaded = "RelistOverloaded"
 
 var relistOverloaded = Definition{
-	Code:   RelistOverloaded,
-	Claims: []string{"relist.projection"},
-	Roots: []Root{
-		{Code: RuntimeSlow},
-		{Code: TooManyExited, When: mostAreDead},
-		{Code: IOStall},
-		{Code: MemoryPressure, When: memoryIsLow},
-		{Code: CPUStarved, When: runtimeStarved},
-		{Code: MountsExploded},
-	},
+	Code:      RelistOverloaded,
+	Claims:    []string{"relist.projection"},
 	Recognise: recogniseRelistOverloaded,
 	FromLog:   loggedRelistOverloaded,
 }

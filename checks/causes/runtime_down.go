@@ -17,17 +17,9 @@ import (
 const RuntimeDown = "RuntimeDown"
 
 var runtimeDown = Definition{
-	Code:   RuntimeDown,
-	Claims: []string{"runtime.connect"},
-	Roots: []Root{
-		{Code: DiskFull, When: runtimeDiskFull},
-		{Code: InodesExhausted, When: runtimeInodesGone},
-		{Code: IOStall, When: diskFails},
-		{Code: OOMKilled, When: oomHitRuntime},
-		{Code: PIDsExhausted, When: runtimeCannotFork},
-		{Code: InotifyExhausted, When: inotifyGone},
-	},
-	OnPurpose: runtimeStoppedInOrder,
+	Code:      RuntimeDown,
+	Claims:    []string{"runtime.connect"},
+	OnPurpose: func(f *facts.Facts) bool { return stoppedInOrder(f.Target.RuntimeUnit) },
 	Recognise: recogniseRuntimeDown,
 	FromLog:   loggedRuntimeDown,
 }

@@ -16,21 +16,9 @@ const RuntimeHung = "RuntimeHung"
 
 var runtimeHung = Definition{
 	Code: RuntimeHung,
-	Roots: []Root{
-		{Code: DiskFull, When: runtimeDiskFull},
-		{Code: InodesExhausted, When: runtimeInodesGone},
-		{Code: IOStall, When: diskStands},
-		{Code: FilesystemHung, When: usedMountHangs},
-		{Code: MemoryPressure, When: thrashes},
-		{Code: CPUStarved, When: runtimeHardlyRuns},
-		{Code: PIDsExhausted, When: runtimeCannotFork},
-		{Code: FilesExhausted, When: runtimeOutOfFiles},
-		{Code: TaskStuck, When: runtimeTaskStuck},
-		{Code: CgroupFrozen, When: runtimeFrozen},
-		{Code: SystemdWedged, When: systemdStartsContainers},
-		{Code: KernelHung},
+	OnPurpose: func(f *facts.Facts) bool {
+		return f.Target.Daemon.Process != nil && facts.IsStopped(f.Target.Daemon.Process)
 	},
-	OnPurpose: daemonIsStopped,
 	Recognise: recogniseRuntimeHung,
 	FromLog:   loggedRuntimeHung,
 }

@@ -16,15 +16,8 @@ import (
 const RuntimeNotReady = "RuntimeNotReady"
 
 var runtimeNotReady = Definition{
-	Code:   RuntimeNotReady,
-	Claims: []string{"runtime.status"},
-	Roots: []Root{
-		{Code: DiskFull, When: runtimeDiskFull},
-		{Code: InodesExhausted, When: runtimeInodesGone},
-		{Code: IOStall, When: diskFails},
-		{Code: PIDsExhausted, When: runtimeCannotFork},
-		{Code: FilesExhausted, When: runtimeOutOfFiles},
-	},
+	Code:      RuntimeNotReady,
+	Claims:    []string{"runtime.status"},
 	Recognise: recogniseRuntimeNotReady,
 	FromLog:   loggedRuntimeNotReady,
 }

@@ -11,20 +11,7 @@ import (
 const RuntimeSlow = "RuntimeSlow"
 
 var runtimeSlow = Definition{
-	Code: RuntimeSlow,
-	Roots: []Root{
-		{Code: IOStall},
-		{Code: FilesystemHung, When: usedMountHangs},
-		{Code: MemoryPressure, When: memoryIsLow},
-		{Code: CPUStarved, When: runtimeStarved},
-		{Code: PIDsExhausted, When: runtimeCannotFork},
-		{Code: FilesExhausted, When: runtimeOutOfFiles},
-		{Code: TaskStuck, When: runtimeTaskStuck},
-		{Code: SystemdWedged, When: systemdStartsContainers},
-		{Code: KernelHung},
-		{Code: MountsExploded},
-		{Code: CgroupsLeaked, When: livingCgroups},
-	},
+	Code:      RuntimeSlow,
 	Recognise: recogniseRuntimeSlow,
 	FromLog:   loggedRuntimeSlow,
 }

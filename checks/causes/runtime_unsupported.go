@@ -15,10 +15,7 @@ import (
 const RuntimeUnsupported = "RuntimeUnsupported"
 
 var runtimeUnsupported = Definition{
-	Code: RuntimeUnsupported,
-	Roots: []Root{
-		{Code: InotifyExhausted, When: inotifyGone},
-	},
+	Code:      RuntimeUnsupported,
 	Recognise: recogniseRuntimeUnsupported,
 	FromLog:   loggedRuntimeUnsupported,
 }

@@ -14,15 +14,9 @@ import (
 const ShimStuck = "ShimStuck"
 
 var shimStuck = Definition{
-	Code:   ShimStuck,
-	Claims: []string{"host.shims"},
-	Roots: []Root{
-		{Code: IOStall, When: diskStands},
-		{Code: FilesystemHung, When: usedMountHangs},
-		{Code: TaskStuck, When: shimTaskStuck},
-		{Code: CgroupFrozen, When: shimInFreeze},
-	},
-	OnPurpose: shimIsStopped,
+	Code:      ShimStuck,
+	Claims:    []string{"host.shims"},
+	OnPurpose: func(f *facts.Facts) bool { return len(f.Shims.Stopped) > 0 },
 	Recognise: recogniseShimStuck,
 	FromLog:   loggedShimStuck,
 }

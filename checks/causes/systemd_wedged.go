@@ -14,13 +14,8 @@ import (
 const SystemdWedged = "SystemdWedged"
 
 var systemdWedged = Definition{
-	Code:   SystemdWedged,
-	Claims: []string{"systemd.answer", "systemd.units"},
-	Roots: []Root{
-		{Code: IOStall, When: diskStands},
-		{Code: MountsExploded},
-		{Code: CgroupsLeaked, When: livingCgroups},
-	},
+	Code:      SystemdWedged,
+	Claims:    []string{"systemd.answer", "systemd.units"},
 	Recognise: recogniseSystemdWedged,
 	FromLog: fromRecords(hostTier, 0.75, "systemd or its bus does not answer; runc waits for it.",
 		signature.SystemdUnresponsive),

@@ -15,14 +15,8 @@ import (
 const TaskStuck = "TaskStuck"
 
 var taskStuck = Definition{
-	Code:   TaskStuck,
-	Claims: []string{"host.tasks"},
-	Roots: []Root{
-		{Code: IOStall, When: taskWaitsForDisk},
-		{Code: FilesystemHung, When: taskWaitsForMount},
-		{Code: CgroupFrozen, When: taskInFreeze},
-		{Code: KernelHung, When: kernelNamesTask},
-	},
+	Code:      TaskStuck,
+	Claims:    []string{"host.tasks"},
 	Recognise: recogniseTaskStuck,
 	FromLog: fromRecords(objectTier, 0.6, "A container's process cannot be killed: it waits in the kernel.",
 		signature.ProcessBlocked),

@@ -13,12 +13,8 @@ import (
 const TooManyExited = "TooManyExited"
 
 var tooManyExited = Definition{
-	Code:   TooManyExited,
-	Claims: []string{"relist.exited"},
-	Roots: []Root{
-		{Code: DiskFull, When: runtimeDiskFull},
-		{Code: InodesExhausted, When: runtimeInodesGone},
-	},
+	Code:      TooManyExited,
+	Claims:    []string{"relist.exited"},
 	Recognise: recogniseTooManyExited,
 	FromLog:   loggedTooManyExited,
 }
