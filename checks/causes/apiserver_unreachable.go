@@ -105,9 +105,7 @@ func serverEvidence(f *facts.Facts, e *checks.Evidence) string {
 		Addf(&e.Missing, "the API server was not asked: %s", look.Why())
 		return ""
 	}
-	if s.LeaseRead {
-		Addf(&e.For, "the node's lease was renewed %s ago; the kubelet renews it every 10 s", s.LeaseAge)
-	}
+	addIf(s.LeaseRead, &e.For, "the node's lease was renewed %s ago; the kubelet renews it every 10 s", s.LeaseAge)
 	url := facts.Clean(s.URL)
 	switch {
 	case s.TLSError != "":

@@ -112,9 +112,8 @@ func recogniseCertificateExpired(f *facts.Facts) *Finding {
 func Stamp(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") }
 
 func adviseExpired(f *facts.Facts, s *Steps, c kubelet.Certificate) {
-	if facts.SafePath.MatchString(c.Path) {
-		s.Look("openssl x509 -noout -subject -issuer -dates -in "+c.Path+"; date -u", "Is now between the two dates?")
-	}
+	s.lookIf(facts.SafePath.MatchString(c.Path), "openssl x509 -noout -subject -issuer -dates -in "+c.Path+"; date -u",
+		"Is now between the two dates?")
 	s.Look("timedatectl; chronyc tracking", "Is the clock right? A wrong clock makes a good certificate invalid.")
 	s.Look("kubectl get csr --sort-by=.metadata.creationTimestamp | tail", "Does a request wait for approval?")
 	s.Look(facts.KubeletLog(f)+" | grep -iE 'certificate|x509|csr' | tail -n 20", "How did it try to renew it?")

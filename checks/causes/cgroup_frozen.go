@@ -35,9 +35,7 @@ func recogniseCgroupFrozen(f *facts.Facts) *Finding {
 	severity := checks.Warning
 	for _, z := range frozen {
 		Addf(&e.For, "%s is frozen, with %s in it", facts.Clean(z.Path), units.Count(z.Tasks, "task"))
-		if z.Freezing {
-			Addf(&e.For, "not all its tasks have stopped yet: one in uninterruptible sleep holds that up")
-		}
+		addIf(z.Freezing, &e.For, "not all its tasks have stopped yet: one in uninterruptible sleep holds that up")
 		if z.HoldsDaemons() {
 			severity = checks.Critical
 		}

@@ -84,16 +84,10 @@ func loggedCNIHung(in *Incident) *LogFinding {
 	if in.count(signature.CNIFailed) == 0 {
 		return nil
 	}
-	f := in.finding(objectTier, 0.25, "CNI plugins fail or hang: pods cannot be set up or torn down.",
-		signature.CNIFailed)
-	if in.calls(isLate, signature.CNIFailed) > 0 {
-		f.raise(0.25, "they miss their deadline")
-	}
-	if in.down && in.lists == 0 {
-		f.raise(0.2, "the runtime's status hangs and no list is on record as failing, as when CNI's lock is held")
-	}
-	if in.listsMissed > 0 {
-		f.lower(0.15, "the lists hang too, and these do not wait for CNI")
-	}
-	return f
+	return in.finding(objectTier, 0.25, "CNI plugins fail or hang: pods cannot be set up or torn down.",
+		signature.CNIFailed).
+		raiseIf(in.calls(isLate, signature.CNIFailed) > 0, 0.25, "they miss their deadline").
+		raiseIf(in.down && in.lists == 0, 0.2,
+			"the runtime's status hangs and no list is on record as failing, as when CNI's lock is held").
+		lowerIf(in.listsMissed > 0, 0.15, "the lists hang too, and these do not wait for CNI")
 }

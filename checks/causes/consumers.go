@@ -128,9 +128,7 @@ func shown(all []consumer) bool {
 // after a pod that is ended.
 func addConsumers(f *facts.Facts, s *Steps, all []consumer, replaced string) {
 	for _, h := range top(all) {
-		if h.show != "" {
-			s.Look(h.show, "Of what is it so much, and does it grow? Look twice.")
-		}
+		s.lookIf(h.show != "", h.show, "Of what is it so much, and does it grow? Look twice.")
 		unit := strings.TrimSpace(h.owner.Unit)
 		switch pod := podOf(f, h.owner.PodUID); {
 		case !h.hasMuch():

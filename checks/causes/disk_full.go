@@ -67,18 +67,13 @@ func shortOf(f *facts.Facts, noun string, short []facts.Shortage, look func(s *S
 }
 
 func shortEvidence(s facts.Shortage, e *checks.Evidence, inodes bool) {
-	if !inodes && s.Space.Size > 0 || inodes && s.Space.Inodes > 0 {
-		Addf(&e.For, "%s: %s", s.Name(), s.Left(inodes))
-	}
+	addIf(!inodes && s.Space.Size > 0 || inodes && s.Space.Inodes > 0, &e.For, "%s: %s", s.Name(), s.Left(inodes))
 	if s.Err != "" {
 		Addf(&e.For, "a timed write of 4 KiB there failed: %s", facts.Clean(s.Err))
 	} else if s.Full && s.Written && !inodes {
 		Addf(&e.Against, "timed writes there went through, perhaps from what is reserved for root (ext4 keeps 5 %%)")
 	}
-	if s.Signal != "" {
-		Addf(&e.For, "below the kubelet's %s<%s: it reports DiskPressure and evicts pods", s.Signal, s.Below)
-	}
-	if len(s.Space.Folders) > 0 {
-		Addf(&e.For, "folders on it: %s", facts.FoldersLine(s.Space.Folders))
-	}
+	addIf(s.Signal != "", &e.For, "below the kubelet's %s<%s: it reports DiskPressure and evicts pods", s.Signal,
+		s.Below)
+	addIf(len(s.Space.Folders) > 0, &e.For, "folders on it: %s", facts.FoldersLine(s.Space.Folders))
 }

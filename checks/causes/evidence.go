@@ -37,6 +37,13 @@ func Addf(lines *[]string, format string, args ...any) {
 	*lines = append(*lines, textf(format, args...))
 }
 
+// addIf appends the line where the condition holds. Its arguments are worked out in any case.
+func addIf(condition bool, lines *[]string, format string, args ...any) {
+	if condition {
+		Addf(lines, format, args...)
+	}
+}
+
 // outOf writes a part of a number of things: 3 of 9 status calls.
 func outOf(n, all int, noun string) string { return units.Number(n) + " of " + units.Count(all, noun) }
 
@@ -76,23 +83,18 @@ func processEvidence(f *facts.Facts, e *checks.Evidence, ids ...string) {
 
 // missing notes that a look which was wanted brought nothing, or not all. One that does not apply is no gap.
 func missing[T any](l facts.Reading[T], e *checks.Evidence, what string) {
-	if !l.OK && !l.Skipped {
-		Addf(&e.Missing, "%s: %s", what, l.Why())
-	}
+	addIf(!l.OK && !l.Skipped, &e.Missing, "%s: %s", what, l.Why())
 }
 
 // missingHost notes that no processes could be looked at.
 func missingHost(f *facts.Facts, e *checks.Evidence) {
-	if f.HostMissing != "" {
-		Addf(&e.Missing, "processes of this host were not read: %s", facts.Clean(f.HostMissing))
-	}
+	addIf(f.HostMissing != "", &e.Missing, "processes of this host were not read: %s", facts.Clean(f.HostMissing))
 }
 
 // missingKubelet notes that the kubelet's own settings are assumed.
 func missingKubelet(f *facts.Facts, e *checks.Evidence) {
-	if f.Kubelet == nil {
-		Addf(&e.Missing, "no kubelet was seen here: its defaults are assumed, %s for PLEG", f.Calls.Threshold)
-	}
+	addIf(f.Kubelet == nil, &e.Missing, "no kubelet was seen here: its defaults are assumed, %s for PLEG",
+		f.Calls.Threshold)
 }
 
 // missingSweep notes how far the status calls went when that was not everywhere.
@@ -107,9 +109,7 @@ func missingSweep(f *facts.Facts, e *checks.Evidence) {
 
 // missingLists notes lists that are not whole.
 func missingLists(f *facts.Facts, e *checks.Evidence) {
-	if partOfLists(f) {
-		Addf(&e.Missing, "part of the lists: the true numbers are higher")
-	}
+	addIf(partOfLists(f), &e.Missing, "part of the lists: the true numbers are higher")
 }
 
 func partOfLists(f *facts.Facts) bool {
@@ -119,9 +119,8 @@ func partOfLists(f *facts.Facts) bool {
 
 // missingJournal notes that the kubelet's own log was not read.
 func missingJournal(f *facts.Facts, e *checks.Evidence) {
-	if f.Journal == nil && f.JournalProblem != "" && !f.Target.Simulated {
-		Addf(&e.Missing, "the kubelet's own log was not read: %s", facts.Clean(f.JournalProblem))
-	}
+	addIf(f.Journal == nil && f.JournalProblem != "" && !f.Target.Simulated, &e.Missing,
+		"the kubelet's own log was not read: %s", facts.Clean(f.JournalProblem))
 }
 
 // missingPatience notes that the deadline was too short to tell slow from hung.

@@ -123,8 +123,6 @@ func loggedFilesystemHung(in *Incident) *LogFinding {
 		return f
 	}
 	again := "it answered again" + in.when(back)
-	if in.RecoveredAt != nil && back.last.Sub(*in.RecoveredAt).Abs() <= callDeadline {
-		return f.raise(0, again+", and so did PLEG")
-	}
-	return f.limit(lateConfidence, again)
+	withPLEG := in.RecoveredAt != nil && back.last.Sub(*in.RecoveredAt).Abs() <= callDeadline
+	return f.raiseIf(withPLEG, 0, again+", and so did PLEG").limitIf(!withPLEG, lateConfidence, again)
 }

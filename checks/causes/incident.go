@@ -60,6 +60,14 @@ func fromRecords(tier int, confidence float64, summary string, codes ...string) 
 
 // raise adds evidence for the cause, and how much surer it makes. Empty texts are left out.
 func (f *LogFinding) raise(by float64, texts ...string) *LogFinding {
+	return f.raiseIf(true, by, texts...)
+}
+
+// raiseIf raises where the condition holds.
+func (f *LogFinding) raiseIf(condition bool, by float64, texts ...string) *LogFinding {
+	if !condition {
+		return f
+	}
 	f.Confidence += by
 	for _, t := range texts {
 		if t != "" && !slices.Contains(f.Evidence.For, t) {
@@ -69,16 +77,18 @@ func (f *LogFinding) raise(by float64, texts ...string) *LogFinding {
 	return f
 }
 
-// lower adds evidence against the cause, and how much less sure it makes.
-func (f *LogFinding) lower(by float64, text string) *LogFinding {
-	f.Confidence -= by
-	f.Evidence.Against = append(f.Evidence.Against, text)
+// lowerIf adds evidence against the cause where the condition holds, and how much less sure it makes.
+func (f *LogFinding) lowerIf(condition bool, by float64, text string) *LogFinding {
+	if condition {
+		f.Confidence -= by
+		f.Evidence.Against = append(f.Evidence.Against, text)
+	}
 	return f
 }
 
-// limit adds evidence against the cause that leaves it no more than a confidence.
-func (f *LogFinding) limit(most float64, text string) *LogFinding {
-	return f.lower(max(f.Confidence-most, 0), text)
+// limitIf adds evidence against the cause, where the condition holds, that leaves it no more than a confidence.
+func (f *LogFinding) limitIf(condition bool, most float64, text string) *LogFinding {
+	return f.lowerIf(condition, max(f.Confidence-most, 0), text)
 }
 
 // lacks adds what would tell more.
@@ -226,6 +236,9 @@ func deadlinesIn(relist time.Duration) int {
 
 // relistsText describes the lengths of the relists.
 func (in *Incident) relistsText() string {
+	if len(in.Relists) == 0 {
+		return ""
+	}
 	text := fmt.Sprintf("%d relists in a row took %s to %s, by the time from anchor to anchor", len(in.Relists),
 		units.Duration(slices.Min(in.Relists)), units.Duration(slices.Max(in.Relists)))
 	if in.allHung {
@@ -318,17 +331,11 @@ func (in *Incident) FromLog() []*LogFinding {
 		if f == nil {
 			continue
 		}
-		if f.late != "" {
-			f.limit(lateConfidence, f.late)
-		}
-		switch d.Code {
-		case RuntimeHung, ListHang, InspectHang, RuntimeSlow, RelistOverloaded, ShimStuck:
-			if in.Standstill != nil {
-				// Nobody asked the runtime, and calls that were under way missed their deadline by that alone.
-				f.limit(0.3, "the kubelet itself stood still, which explains the age, and calls that missed their "+
-					"deadline meanwhile")
-			}
-		}
+		f.limitIf(f.late != "", lateConfidence, f.late)
+		// Nobody asked the runtime, and calls that were under way missed their deadline by that alone.
+		asked := []string{RuntimeHung, ListHang, InspectHang, RuntimeSlow, RelistOverloaded, ShimStuck}
+		f.limitIf(in.Standstill != nil && slices.Contains(asked, d.Code), 0.3,
+			"the kubelet itself stood still, which explains the age, and calls that missed their deadline meanwhile")
 		f.Code = d.Code
 		explained = explained || f.Tier < SymptomTier && f.Confidence >= 0.4
 		all = append(all, f)

@@ -54,11 +54,8 @@ func exhausted(confidence float64, summary, code string) func(*Incident) *LogFin
 				own = own || c.Everywhere || b.Object().Kind == "Filesystem" && ofRuntime(b.Object().ID)
 			}
 		}
-		f := in.finding(hostTier, confidence, summary, code)
-		if !own && kubelet < 2 {
-			f.limit(0.3, "the log does not show that the runtime or the kubelet is affected")
-		}
-		return f
+		return in.finding(hostTier, confidence, summary, code).
+			limitIf(!own && kubelet < 2, 0.3, "the log does not show that the runtime or the kubelet is affected")
 	}
 }
 
@@ -126,8 +123,5 @@ func (in *Incident) lateLists() int {
 
 // movingText words that relists end, but each too late.
 func (in *Incident) movingText() string {
-	if !in.moving {
-		return ""
-	}
 	return fmt.Sprintf("the anchor moves: %d different relists were late one after the other", len(in.Stalls))
 }

@@ -40,9 +40,7 @@ func recogniseInotifyExhausted(f *facts.Facts) *Finding {
 	}
 	var e checks.Evidence
 	sysctl, raised := "fs.inotify.max_user_watches", max(1<<20, 2*min(watches.Max, 1<<24))
-	if fewWatches {
-		Addf(&e.For, "root has nearly all inotify watches that it may: %s", facts.UsageText(watches))
-	}
+	addIf(fewWatches, &e.For, "root has nearly all inotify watches that it may: %s", facts.UsageText(watches))
 	if few {
 		sysctl, raised = "fs.inotify.max_user_instances", max(8192, 2*min(instances.Max, 1<<20))
 		Addf(&e.For, "root has nearly all inotify instances that it may: %s", facts.UsageText(instances))
@@ -60,9 +58,8 @@ func recogniseInotifyExhausted(f *facts.Facts) *Finding {
 		}
 	}
 	logEvidence(f, &e, signature.InotifyExhausted)
-	if n.Unread > 0 {
-		Addf(&e.Missing, "descriptors of %s could not be read: there may be more", units.Count(n.Unread, "process"))
-	}
+	addIf(n.Unread > 0, &e.Missing, "descriptors of %s could not be read: there may be more",
+		units.Count(n.Unread, "process"))
 	return newFinding(facts.Worse(i, w), checks.Certain, summary, e, subjects...).advise(func(s *Steps, _ string) {
 		s.Look("find /proc/[0-9]*/fd -lname anon_inode:inotify 2>/dev/null | cut -d/ -f3 | sort | uniq -c | sort -rn "+
 			"| head", "Which processes hold the instances?")

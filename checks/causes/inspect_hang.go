@@ -63,9 +63,8 @@ func hungEvidenceOf(f *facts.Facts, e *checks.Evidence, all []plegbench.Inspecti
 	if p50 := f.Sweep.Median; f.Sweep.Timed && f.Limits.SlowStatus > 0 && p50 >= f.Limits.SlowStatus {
 		Addf(&e.Against, "the other status calls take %s in the median: the runtime may be slow", p50)
 	}
-	if f.RPC[facts.RPCImages].Outcome == facts.Hung && !f.Pattern.ImagesHold {
-		Addf(&e.Against, "ListImages hangs too: the image store's lock may hold both")
-	}
+	addIf(f.RPC[facts.RPCImages].Outcome == facts.Hung && !f.Pattern.ImagesHold, &e.Against,
+		"ListImages hangs too: the image store's lock may hold both")
 	missingKubelet(f, e)
 	missingDeadline(f, e)
 	missingJournal(f, e)
@@ -141,9 +140,8 @@ func adviseInspectHang(f *facts.Facts, s *Steps, all []plegbench.Inspection, loo
 	if main.Call.Hung() {
 		addCapture(f, s)
 	}
-	if facts.Safe(main.ID) {
-		s.Look(facts.CrictlCommand(f, command+main.ID), "Ask once more for this object alone: how long does it take?")
-	}
+	s.lookIf(facts.Safe(main.ID), facts.CrictlCommand(f, command+main.ID),
+		"Ask once more for this object alone: how long does it take?")
 	serving := facts.ProcessesServing(f, main.ID, main.SandboxID)
 	if looks {
 		for _, p := range serving {
@@ -174,22 +172,16 @@ func loggedInspectHang(in *Incident) *LogFinding {
 		return nil
 	}
 	f := in.finding(objectTier, 0.25, "Single pods or containers cannot be inspected; the relist waits two minutes "+
-		"for each.")
-	if named {
-		f.raise(0.55, in.found(signature.InspectFailed)...)
-	} else {
+		"for each.").raiseIf(named, 0.55, in.found(signature.InspectFailed)...)
+	if !named {
 		f.lacks("records that name what could not be inspected; identical ones are printed once a minute at most")
 	}
-	switch {
-	case in.allHung:
+	if in.allHung {
 		f.Confidence = max(f.Confidence, 0.55)
-		f.raise(0.1, in.relistsText())
-	case in.peak > 0:
-		f.raise(0.1, fmt.Sprintf("the worst age is near %d times the 2 min deadline of a call: %d calls hung one "+
-			"after the other", in.peak, in.peak))
 	}
-	if in.listsMissed > 0 || in.down {
-		f.lower(0.4, "lists or the status do not come back either, so the trouble is wider than these objects")
-	}
-	return f
+	return f.raiseIf(in.allHung, 0.1, in.relistsText()).
+		raiseIf(in.peak > 0 && !in.allHung, 0.1, fmt.Sprintf("the worst age is near %d times the 2 min deadline of "+
+			"a call: %d calls hung one after the other", in.peak, in.peak)).
+		lowerIf(in.listsMissed > 0 || in.down, 0.4,
+			"lists or the status do not come back either, so the trouble is wider than these objects")
 }

@@ -3,6 +3,7 @@ package causes
 import (
 	"cmp"
 	"fmt"
+	"slices"
 
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/facts"
@@ -116,11 +117,10 @@ func loggedKernelHung(in *Incident) *LogFinding {
 	if in.count(codes...) == 0 {
 		return nil
 	}
-	f := in.finding(hostTier, 0.75, "The kernel reports tasks or CPUs that do not move.", codes...)
-	for _, b := range in.each(codes...) {
-		if b.Object().Kind == "Process" && journal.TaskRole(b.Object().Name) != journal.RoleOther {
-			return f.raise(0.15, "the stuck task belongs to the runtime, a container's shim or the kubelet")
-		}
+	isEssential := func(b *journal.Burst) bool {
+		return b.Object().Kind == "Process" && journal.TaskRole(b.Object().Name) != journal.RoleOther
 	}
-	return f
+	return in.finding(hostTier, 0.75, "The kernel reports tasks or CPUs that do not move.", codes...).
+		raiseIf(slices.ContainsFunc(in.each(codes...), isEssential), 0.15,
+			"the stuck task belongs to the runtime, a container's shim or the kubelet")
 }

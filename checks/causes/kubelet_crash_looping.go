@@ -133,10 +133,7 @@ func loggedKubeletCrashLooping(in *Incident) *LogFinding {
 	if in.count(signature.KubeletFatal) == 0 && starts < 3 {
 		return nil
 	}
-	f := in.finding(kubeletTier, 0.3, "The kubelet starts again and again.", signature.KubeletFatal,
-		signature.UnitRestarted)
-	if starts >= 3 {
-		f.raise(0.2, fmt.Sprintf("it was started %d times around the episode", starts))
-	}
-	return f
+	return in.finding(kubeletTier, 0.3, "The kubelet starts again and again.", signature.KubeletFatal,
+		signature.UnitRestarted).
+		raiseIf(starts >= 3, 0.2, fmt.Sprintf("it was started %d times around the episode", starts))
 }

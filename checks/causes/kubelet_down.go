@@ -48,9 +48,7 @@ func recogniseKubeletDown(f *facts.Facts) *Finding {
 	} else if p != nil && p.Status == 200 {
 		Addf(&e.Against, "%s answers: another kubelet, or something else, listens there", facts.Clean(p.URL))
 	}
-	if f.Agent.NotSeen {
-		Addf(&e.For, "no kubelet is among the processes of this host")
-	}
+	addIf(f.Agent.NotSeen, &e.For, "no kubelet is among the processes of this host")
 	if c := facts.Logged(f, signature.KubeletFatal); c != nil {
 		Addf(&e.For, "its last error in the log: %s", facts.Quote(f, fatalText(c.Example)))
 	}

@@ -98,14 +98,11 @@ func standstillEvidence(f *facts.Facts, e *checks.Evidence) {
 
 // loggedKubeletStalled: the runtime is not on record as failing, and the kubelet's own loops stand.
 func loggedKubeletStalled(in *Incident) *LogFinding {
+	full := in.found(signature.PLEGChannelFull, signature.EventedPLEGFull)
+	watchdog := in.found(signature.WatchdogWithheld, signature.WatchdogTimeout)
 	f := in.finding(kubeletTier, 0,
-		"The kubelet's own loops stand still, while no call to the runtime is on record as failing.")
-	if found := in.found(signature.PLEGChannelFull, signature.EventedPLEGFull); len(found) > 0 {
-		f.raise(0.55, found...)
-	}
-	if found := in.found(signature.WatchdogWithheld, signature.WatchdogTimeout); len(found) > 0 {
-		f.raise(0.15, found...)
-	}
+		"The kubelet's own loops stand still, while no call to the runtime is on record as failing.").
+		raiseIf(len(full) > 0, 0.55, full...).raiseIf(len(watchdog) > 0, 0.15, watchdog...)
 	switch s := in.Standstill; {
 	case s != nil:
 		f.Summary = fmt.Sprintf("The kubelet itself stood still for %s or more: by so much its first record of the "+
@@ -117,8 +114,9 @@ func loggedKubeletStalled(in *Incident) *LogFinding {
 		f.raise(0.3, fmt.Sprintf("the age grows to %s and no call is on record as failing, though a hung one "+
 			"would be every 2 min", units.Duration(in.age())))
 		f.lacks("whether the log holds all of the kubelet's lines")
-	case in.failing > 0 && f.Confidence > 0:
-		f.lower(0.3, "calls to the runtime fail: "+units.Count(in.failing, "record"))
+	default:
+		f.lowerIf(in.failing > 0 && f.Confidence > 0, 0.3,
+			"calls to the runtime fail: "+units.Count(in.failing, "record"))
 	}
 	if f.Confidence < 0.15 {
 		return nil

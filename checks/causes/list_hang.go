@@ -91,17 +91,16 @@ func loggedListHang(in *Incident) *LogFinding {
 	if in.listsMissed == 0 || in.count(signature.MessageTooLarge) > 0 {
 		return nil
 	}
+	all := in.down || in.statusMissed > 0
+	once := !all && (in.Recovered || in.moving || len(in.Relists) > 0) && in.lateLists() <= 1
 	f := in.finding(runtimeTier, 0.75,
 		"The lists of pods or containers do not come back, as when one container's lock is held.",
-		signature.RelistFailed, signature.ListFailed)
-	switch {
-	case in.down || in.statusMissed > 0:
-		f.limit(0.3, "the runtime's status does not come back either, so all of it hangs")
-	case (in.Recovered || in.moving || len(in.Relists) > 0) && in.lateLists() <= 1:
-		f.limit(0.45, "a list missed its deadline once; later ones came back")
-	default:
-		f.raise(0, "the kubelet does not call the runtime down").
-			lacks("a look at the other calls: which of the two lists hangs names the lock")
+		signature.RelistFailed, signature.ListFailed).
+		limitIf(all, 0.3, "the runtime's status does not come back either, so all of it hangs").
+		limitIf(once, 0.45, "a list missed its deadline once; later ones came back")
+	if all || once {
+		return f
 	}
-	return f
+	return f.raise(0, "the kubelet does not call the runtime down").
+		lacks("a look at the other calls: which of the two lists hangs names the lock")
 }

@@ -39,9 +39,8 @@ func recogniseListTooLarge(f *facts.Facts) *Finding {
 	if s.Refused != nil {
 		Addf(&e.For, "%v", *s.Refused)
 	}
-	if s.Bytes > 0 {
-		Addf(&e.For, "%s is %s, %s of %s", s.RPC, units.Size(s.Bytes), units.Percent(s.Share()), units.Size(s.Limit))
-	}
+	addIf(s.Bytes > 0, &e.For, "%s is %s, %s of %s", s.RPC, units.Size(s.Bytes), units.Percent(s.Share()),
+		units.Size(s.Limit))
 	if mean := facts.MeanEntry(f, s.RPC); mean > 0 {
 		Addf(&e.For, "%s for one entry on average; ordinary ones have 0.9 to 1.8 KB", units.Size(int(mean)))
 	}
@@ -55,9 +54,7 @@ func recogniseListTooLarge(f *facts.Facts) *Finding {
 			})
 		}
 	}
-	if f.Lists.Streamed {
-		Addf(&e.Against, "the kubelet streams its lists (CRIListStreaming), and the runtime offers it")
-	}
+	addIf(f.Lists.Streamed, &e.Against, "the kubelet streams its lists (CRIListStreaming), and the runtime offers it")
 	missingKubelet(f, &e)
 	missingLists(f, &e)
 	agrees := fromLog(f, &e.For, signsOfSize...)
@@ -88,9 +85,8 @@ func adviseTooLarge(f *facts.Facts, st *Steps, s facts.ListSize, blind bool) {
 		if e.Kind == facts.KindSandbox {
 			list = "pods --id "
 		}
-		if facts.Safe(e.ID) {
-			st.Look(facts.CrictlCommand(f, list+e.ID+" -o json"), "Which label is so large? A list by id still works.")
-		}
+		st.lookIf(facts.Safe(e.ID), facts.CrictlCommand(f, list+e.ID+" -o json"),
+			"Which label is so large? A list by id still works.")
 		if facts.Safe(e.Pod.Namespace, e.Pod.Name) {
 			st.Look(fmt.Sprintf("kubectl get pod -n %s %s -o yaml", e.Pod.Namespace, e.Pod.Name),
 				"Who owns it? Take what is large out of the workload's pod template.")

@@ -103,9 +103,7 @@ func logOfSlow(f *facts.Facts, e *checks.Evidence) bool {
 func logOfPLEG(f *facts.Facts, e *checks.Evidence) bool {
 	age := f.Agent.PLEGAge
 	late := f.Agent.PLEGKnown && !f.Target.OtherEndpoint && age > f.Calls.Threshold
-	if late {
-		Addf(&e.For, "the last good relist by the metric: %s ago; the threshold is %s", age, f.Calls.Threshold)
-	}
+	addIf(late, &e.For, "the last good relist by the metric: %s ago; the threshold is %s", age, f.Calls.Threshold)
 	if line := facts.PLEGLine(f); line != "" && f.Log.SameRuntime {
 		e.For = append(e.For, line)
 	}

@@ -48,9 +48,8 @@ func recogniseMemoryPressure(f *facts.Facts) *Finding {
 			s.Look("df -t tmpfs --output=used,target | sort -rn | head -n 10",
 				"Which tmpfs holds it? The folder of an emptyDir names the pod by its UID.")
 		}
-		if isMuchMemory(f, m.SlabUnreclaimable) {
-			s.Look("slabtop -o -s c | head -n 20", "Of what does the kernel hold so much?")
-		}
+		s.lookIf(isMuchMemory(f, m.SlabUnreclaimable), "slabtop -o -s c | head -n 20",
+			"Of what does the kernel hold so much?")
 		if !shown(consumers) {
 			s.Look("ps -eo pid,rss,etime,comm --sort=-rss | head -n 15", "Who holds most of it?")
 			s.Look(facts.CrictlCommand(f, "stats"), "Which containers hold it? It may take long.")
@@ -86,12 +85,10 @@ func memoryEvidence(f *facts.Facts, e *checks.Evidence) float64 {
 	case p.Some.Avg10 < 1:
 		Addf(&e.Against, "hardly anything waits for memory: %s (PSI memory some)", facts.PressureText(p.Some))
 	}
-	if isMuchMemory(f, m.SlabUnreclaimable) {
-		Addf(&e.For, "%s are held by the kernel itself (SUnreclaim)", units.Size(m.SlabUnreclaimable))
-	}
-	if isMuchMemory(f, m.Shmem) {
-		Addf(&e.For, "%s are tmpfs or shared memory (Shmem): emptyDir of medium Memory, /dev/shm", units.Size(m.Shmem))
-	}
+	addIf(isMuchMemory(f, m.SlabUnreclaimable), &e.For, "%s are held by the kernel itself (SUnreclaim)",
+		units.Size(m.SlabUnreclaimable))
+	addIf(isMuchMemory(f, m.Shmem), &e.For,
+		"%s are tmpfs or shared memory (Shmem): emptyDir of medium Memory, /dev/shm", units.Size(m.Shmem))
 	return step
 }
 

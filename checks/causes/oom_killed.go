@@ -57,9 +57,7 @@ func recogniseOOMKilled(f *facts.Facts) *Finding {
 	if last := facts.LastOf(f, signature.OOMKill, signature.UnitOOMKilled); last != nil {
 		summary += ", last at " + facts.ClockText(f, *last)
 	}
-	if global {
-		Addf(&e.For, "memory was short on the whole node, not only in one cgroup")
-	}
+	addIf(global, &e.For, "memory was short on the whole node, not only in one cgroup")
 	if example := facts.FirstExample(f, signature.OOMKill, signature.UnitOOMKilled); example != "" {
 		Addf(&e.For, "the first record: %s", example)
 	}
@@ -76,9 +74,8 @@ func recogniseOOMKilled(f *facts.Facts) *Finding {
 		s.Look("journalctl --no-pager -k --since -1h | grep -iE 'oom-kill|out of memory'", "Who was killed, where?")
 		s.Look("grep . /proc/pressure/memory; free -m", "Is memory still short? full avg10 over 5 is.")
 		s.Look("ps -eo pid,rss,etime,comm --sort=-rss | head -n 15", "Who holds most of it now?")
-		if oomHits(f, facts.RoleRuntime) && f.Target.Unit != "" {
-			s.Look("systemctl show "+f.Target.Unit+" -p MemoryMax -p MemoryCurrent", "Has the runtime's unit a limit?")
-		}
+		s.lookIf(oomHits(f, facts.RoleRuntime) && f.Target.Unit != "",
+			"systemctl show "+f.Target.Unit+" -p MemoryMax -p MemoryCurrent", "Has the runtime's unit a limit?")
 		s.cordon()
 	})
 }
@@ -123,12 +120,13 @@ func loggedOOMKilled(in *Incident) *LogFinding {
 	if in.count(codes...) == 0 {
 		return nil
 	}
-	f := in.finding(hostTier, 0.35, "The kernel killed processes to free memory.", codes...)
 	victim := in.essentialVictim()
-	if victim == nil {
-		return f.lower(0, "no part of the runtime or the kubelet is among the victims that are named")
+	f := in.finding(hostTier, 0.35, "The kernel killed processes to free memory.", codes...).
+		lowerIf(victim == nil, 0, "no part of the runtime or the kubelet is among the victims that are named").
+		raiseIf(victim != nil, 0.45, "a part of the runtime or the kubelet is among the victims")
+	if victim != nil {
+		f.Summary = "The kernel killed the runtime, a shim or the kubelet to free memory."
+		f.late = in.lateStart([]*journal.Burst{victim})
 	}
-	f.Summary = "The kernel killed the runtime, a shim or the kubelet to free memory."
-	f.late = in.lateStart([]*journal.Burst{victim})
-	return f.raise(0.45, "a part of the runtime or the kubelet is among the victims")
+	return f
 }

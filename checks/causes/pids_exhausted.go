@@ -33,9 +33,8 @@ func recognisePIDsExhausted(f *facts.Facts) *Finding {
 	critical := false
 	for _, l := range limits {
 		Addf(&e.For, "%s", l.Line)
-		if l.Group.Events > 0 {
-			Addf(&e.For, "the kernel refused %s there so far", units.Count(int(min(l.Group.Events, 1<<31)), "fork"))
-		}
+		addIf(l.Group.Events > 0, &e.For, "the kernel refused %s there so far",
+			units.Count(int(min(l.Group.Events, 1<<31)), "fork"))
 		critical = critical || !l.Pod && l.Share >= f.Limits.Node.LimitCritical
 		if l.Group.Path == "" {
 			subjects = append(subjects, checks.Subject{Kind: "Node", Name: "process table"})
@@ -61,13 +60,10 @@ func recognisePIDsExhausted(f *facts.Facts) *Finding {
 		if dir := pidsDir(f, limits[0].Group); dir != "" {
 			s.Look(fmt.Sprintf("grep . '%s'/pids.*", dir), "How many are there, against which limit?")
 		}
-		if !limits[0].Pod {
-			s.Look("cat /proc/sys/kernel/pid_max /proc/sys/kernel/threads-max /proc/loadavg", "How many threads?")
-		}
+		s.lookIf(!limits[0].Pod, "cat /proc/sys/kernel/pid_max /proc/sys/kernel/threads-max /proc/loadavg",
+			"How many threads?")
 		addConsumers(f, s, consumers, "Ends them all. Its replacement needs a limit (podPidsLimit).")
-		if !shown(consumers) {
-			s.Look("ps -eo nlwp,pid,ppid,stat,comm --sort=-nlwp | head -n 15", "Who has the threads?")
-		}
+		s.lookIf(!shown(consumers), "ps -eo nlwp,pid,ppid,stat,comm --sort=-nlwp | head -n 15", "Who has the threads?")
 		if p := zombieParent(f); p != nil && p.PID > 1 {
 			s.Look(fmt.Sprintf("cat /proc/%d/cgroup", p.PID), "Whose is it? Zombies go when their parent ends.")
 			addDeletePod(f, s, podOf(f, p.PodUID), "Ends the parent of the zombies, and with it the zombies.")

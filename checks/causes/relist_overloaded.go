@@ -48,9 +48,7 @@ func recogniseRelistOverloaded(f *facts.Facts) *Finding {
 		Addf(&e.For, "%s, inspected one after the other, take %s each", units.Count(n, "object"), cold/time.Duration(n))
 	}
 	Addf(&e.For, "no call hung: the time is the sum of many, not one")
-	if now < near {
-		Addf(&e.Against, "with few pods changing, a relist takes %s: PLEG is healthy at the moment", now)
-	}
+	addIf(now < near, &e.Against, "with few pods changing, a relist takes %s: PLEG is healthy at the moment", now)
 	missingKubelet(f, &e)
 	missingSweep(f, &e)
 	if logOfSlow(f, &e) { // it has come so far for the kubelet
@@ -88,16 +86,10 @@ func loggedRelistOverloaded(in *Incident) *LogFinding {
 	if in.failing > 0 || in.down || in.allHung || !in.moving && !in.allScatter && (!near || !in.Recovered) {
 		return nil
 	}
-	f := in.finding(runtimeTier, 0.3, "Relists end late and no failing call is on record; perhaps there are many pods.").
-		lacks("the number of pods, and how long one inspection takes")
-	if in.moving {
-		f.raise(0.15, in.movingText())
-	}
-	if in.allScatter {
-		f.raise(0.2, in.relistsText())
-	}
-	if near {
-		f.raise(0, "the age stays near the threshold: at most "+units.Duration(in.age()))
-	}
-	return f
+	return in.finding(runtimeTier, 0.3,
+		"Relists end late and no failing call is on record; perhaps there are many pods.").
+		lacks("the number of pods, and how long one inspection takes").
+		raiseIf(in.moving, 0.15, in.movingText()).
+		raiseIf(in.allScatter, 0.2, in.relistsText()).
+		raiseIf(near, 0, "the age stays near the threshold: at most "+units.Duration(in.age()))
 }

@@ -42,9 +42,7 @@ func recogniseRuntimeDown(f *facts.Facts) *Finding {
 	default:
 		return nil
 	}
-	if connect.Err != "" {
-		Addf(&e.For, "connecting to %s: %s", f.Target.SocketPath, facts.Clean(connect.Err))
-	}
+	addIf(connect.Err != "", &e.For, "connecting to %s: %s", f.Target.SocketPath, facts.Clean(connect.Err))
 	missingHost(f, &e)
 	if f.HostMissing == "" && !f.Target.Simulated {
 		if daemons := facts.ProcessesOf(f, host.RoleRuntime); len(daemons) > 0 {
@@ -75,13 +73,11 @@ func recogniseRuntimeDown(f *facts.Facts) *Finding {
 		subject = s
 	}
 	return newFinding(checks.Critical, step, summary, e, *subject).advise(func(s *Steps, _ string) {
-		if f.Runtime.EndpointSource == string(crictl.SourceFlag) && connect.State == crictl.ConnectMissing {
-			s.Look("kdiag pleg", "Is the path right? Without --runtime-endpoint kdiag asks the kubelet's own runtime.")
-		}
+		s.lookIf(f.Runtime.EndpointSource == string(crictl.SourceFlag) && connect.State == crictl.ConnectMissing,
+			"kdiag pleg", "Is the path right? Without --runtime-endpoint kdiag asks the kubelet's own runtime.")
 		AddService(f, s)
-		if facts.SafeEndpoint.MatchString(f.Runtime.Endpoint) {
-			s.Look("ls -l "+f.Target.SocketPath+"; ss -xlp | grep -F "+f.Target.SocketPath, "Who listens on it?")
-		}
+		s.lookIf(facts.SafeEndpoint.MatchString(f.Runtime.Endpoint),
+			"ls -l "+f.Target.SocketPath+"; ss -xlp | grep -F "+f.Target.SocketPath, "Who listens on it?")
 		AddDisk(f, s, "A full disk is the commonest reason why the daemon does not start again.")
 		addRestart(f, s)
 	})
@@ -115,20 +111,12 @@ func loggedRuntimeDown(in *Incident) *LogFinding {
 		f.Summary = "Nothing listens on the runtime's socket: the daemon is not running."
 		f.raise(0.2, in.refusals())
 	} else if ended != nil {
-		f.Confidence += 0.05
-		f.late = in.lateStart(ended)
+		f.raise(0.05).late = in.lateStart(ended)
 	}
-	switch {
-	case in.answeredAgain():
-		f.lower(0.4, "something listens again, though not as a CRI runtime")
-	case in.down:
-		f.raise(0.1, listedDown)
-	}
-	if again {
-		f.lower(0.15, "the runtime was started again")
-	}
-	if in.missed > in.refused {
-		f.lower(0.2, "calls rather missed their deadline than were refused: "+units.Count(in.missed, "record"))
-	}
-	return f
+	answered := in.answeredAgain()
+	return f.lowerIf(answered, 0.4, "something listens again, though not as a CRI runtime").
+		raiseIf(in.down && !answered, 0.1, listedDown).
+		lowerIf(again, 0.15, "the runtime was started again").
+		lowerIf(in.missed > in.refused, 0.2,
+			"calls rather missed their deadline than were refused: "+units.Count(in.missed, "record"))
 }

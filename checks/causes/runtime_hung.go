@@ -114,9 +114,8 @@ func hungPattern(f *facts.Facts, how facts.Hang, e *checks.Evidence) (string, fl
 		if s := f.Pattern.Stall; f.Pattern.Stalled {
 			Addf(&e.For, "it answered at first; then %s hung, for %s", units.Count(s.Hung, "call"), s.For)
 		}
-		if f.Pattern.StoppedForGood {
-			Addf(&e.For, "Version, which needs no lock and was answered at first, was not when it was asked again")
-		}
+		addIf(f.Pattern.StoppedForGood, &e.For,
+			"Version, which needs no lock and was answered at first, was not when it was asked again")
 		return label + " stopped answering while it was measured", checks.Strong
 	case facts.HangMost:
 		hungs := f.Sweep.Hung
@@ -149,10 +148,8 @@ func loggedRuntimeHung(in *Incident) *LogFinding {
 		return nil
 	}
 	f := in.finding(runtimeTier, 0.5, "The runtime accepts calls and answers none: it hangs as a whole.",
-		signature.RuntimeIsDown, signature.SanityCheckFailed)
-	if slices.Contains(in.Reasons, reasonRuntimeDown) {
-		f.raise(0.1, listedDown+" beside PLEG: neither status nor lists have succeeded")
-	}
+		signature.RuntimeIsDown, signature.SanityCheckFailed).
+		raiseIf(slices.Contains(in.Reasons, reasonRuntimeDown), 0.1, listedDown+" beside PLEG: neither status nor lists have succeeded")
 	if in.statusMissed+in.listsMissed == 0 {
 		ended, again := in.runtimeEnd()
 		if in.Standstill != nil || ended != nil && !again || in.count(signature.RuntimeNotReadyReported,
@@ -165,11 +162,6 @@ func loggedRuntimeHung(in *Incident) *LogFinding {
 		return f.lacks("records of failing calls: those that miss their deadline show a runtime that hangs, " +
 			"refused ones one that is not running")
 	}
-	if in.listsMissed > 0 {
-		f.raise(0.25, in.found(signature.RelistFailed, signature.ListFailed)...)
-	}
-	if in.statusMissed > 0 {
-		f.Confidence += 0.05
-	}
-	return f
+	return f.raiseIf(in.listsMissed > 0, 0.25, in.found(signature.RelistFailed, signature.ListFailed)...).
+		raiseIf(in.statusMissed > 0, 0.05)
 }

@@ -92,9 +92,7 @@ func erring(f *facts.Facts, e *checks.Evidence) (checks.Severity, string) {
 	if len(names) == 0 {
 		return "", ""
 	}
-	if f.Calls.AnyList {
-		Addf(&e.Against, "other calls are answered")
-	}
+	addIf(f.Calls.AnyList, &e.Against, "other calls are answered")
 	return severity, units.List(names) + " answered with an error"
 }
 
@@ -135,10 +133,8 @@ func loggedRuntimeNotReady(in *Incident) *LogFinding {
 	if in.count(signature.RuntimeNotReadyReported) == 0 {
 		return nil
 	}
-	f := in.finding(runtimeTier, 0.7, "The runtime answers, and says itself that it is not ready.",
-		signature.RuntimeNotReadyReported)
-	if in.statusMissed+in.listsMissed+in.refused > 0 {
-		f.lower(0.3, "calls were refused or missed their deadline as well")
-	}
-	return f
+	return in.finding(runtimeTier, 0.7, "The runtime answers, and reports that it is not ready.",
+		signature.RuntimeNotReadyReported).
+		lowerIf(in.statusMissed+in.listsMissed+in.refused > 0, 0.3,
+			"calls were refused or missed their deadline as well")
 }

@@ -47,9 +47,8 @@ func recogniseRuntimeSlow(f *facts.Facts) *Finding {
 		missingPatience(f, &e)
 	}
 	for _, r := range []facts.RPC{f.RPC[facts.RPCSandboxes], f.RPC[facts.RPCContainers]} {
-		if r.Outcome == facts.Stalled {
-			Addf(&e.For, "%s did not answer in time", outOf(r.HungCalls(), len(r.Calls), r.Name+" call"))
-		}
+		addIf(r.Outcome == facts.Stalled, &e.For, "%s did not answer in time",
+			outOf(r.HungCalls(), len(r.Calls), r.Name+" call"))
 	}
 	if s := p.Stall; p.Stalled && s.Recovered {
 		Addf(&e.For, "nothing was answered for %s (%s hung), then calls were again", s.For, units.Count(s.Hung, "call"))
@@ -87,16 +86,9 @@ func loggedRuntimeSlow(in *Incident) *LogFinding {
 	if !in.moving && (signs == 0 || in.lateLists() > 1) || in.down {
 		return nil
 	}
-	f := in.finding(runtimeTier, 0.25, "Relists end, but the runtime answers too slowly for them to end in time.",
-		codes...)
-	if in.moving {
-		f.raise(0.2, in.movingText())
-	}
-	if signs > 0 {
-		f.Confidence += 0.15
-	}
-	if in.allScatter {
-		f.raise(0.2, in.relistsText())
-	}
-	return f
+	return in.finding(runtimeTier, 0.25, "Relists end, but the runtime answers too slowly for them to end in time.",
+		codes...).
+		raiseIf(in.moving, 0.2, in.movingText()).
+		raiseIf(signs > 0, 0.15).
+		raiseIf(in.allScatter, 0.2, in.relistsText())
 }

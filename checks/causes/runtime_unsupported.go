@@ -56,9 +56,7 @@ func recogniseRuntimeUnsupported(f *facts.Facts) *Finding {
 	return newFinding(checks.Critical, step, summary, e, subject).advise(func(s *Steps, _ string) {
 		d, grpc, socket := f.Target.Daemon, f.Calls.IsNotCRI, f.Target.SocketPath
 		safe := facts.SafeEndpoint.MatchString(f.Runtime.Endpoint)
-		if d.PID <= 1 && safe {
-			s.Look("ss -xlp | grep -F "+socket, "Which process listens there?")
-		}
+		s.lookIf(d.PID <= 1 && safe, "ss -xlp | grep -F "+socket, "Which process listens there?")
 		if grpc && !strings.Contains(f.Target.Unit, "crio") {
 			file, ctr := "/etc/containerd/config.toml", "ctr"
 			if d.Process != nil && facts.SafePath.MatchString(d.Process.Config) {
@@ -87,21 +85,14 @@ func loggedRuntimeUnsupported(in *Incident) *LogFinding {
 	if in.count(signature.CRIUnsupported) == 0 {
 		return nil
 	}
-	f := in.finding(runtimeTier, 0.35, "Something listens on the runtime's socket that does not speak CRI v1: the "+
-		"runtime's CRI plugin is disabled, or it is another program.", signature.CRIUnsupported)
 	unimplemented := func(c journal.Call) bool { return c.Code == "Unimplemented" }
-	if in.calls(unimplemented, signature.RelistFailed, signature.ListFailed) > 0 {
-		f.raise(0.4, "the lists of every relist fail with it")
-	}
 	again := in.answeredAgain()
-	if in.down && again {
-		f.raise(0.1, listedDown)
-	}
-	switch {
-	case in.refused > 0 && again:
-		f.raise(0, in.refusals()+": before that, when nothing listened, as while the daemon is started again")
-	case in.refused > 0:
-		f.lower(0.4, "calls were refused after that: "+in.refusals())
-	}
-	return f
+	return in.finding(runtimeTier, 0.35, "Something listens on the runtime's socket that does not speak CRI v1: the "+
+		"runtime's CRI plugin is disabled, or it is another program.", signature.CRIUnsupported).
+		raiseIf(in.calls(unimplemented, signature.RelistFailed, signature.ListFailed) > 0, 0.4,
+			"the lists of every relist fail with it").
+		raiseIf(in.down && again, 0.1, listedDown).
+		raiseIf(in.refused > 0 && again, 0,
+			in.refusals()+": before that, when nothing listened, as while the daemon is started again").
+		lowerIf(in.refused > 0 && !again, 0.4, "calls were refused after that: "+in.refusals())
 }

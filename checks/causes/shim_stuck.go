@@ -76,9 +76,8 @@ func recogniseShimStuck(f *facts.Facts) *Finding {
 			}
 		}
 		for _, b := range top(gap.Shimless) {
-			if facts.Safe(b.ID) {
-				s.Look(facts.CrictlCommand(f, "inspectp "+b.ID), "Asks the shim as well: is it gone (ttrpc: closed)?")
-			}
+			s.lookIf(facts.Safe(b.ID), facts.CrictlCommand(f, "inspectp "+b.ID),
+				"Asks the shim as well: is it gone (ttrpc: closed)?")
 			addDeletePod(f, s, facts.PodOf(b.Pod), "The pod is dead already; this makes room for a new one.")
 		}
 		if len(stopped) == 0 {
@@ -93,15 +92,8 @@ func loggedShimStuck(in *Incident) *LogFinding {
 	if in.count(codes[:3]...)+in.calls(isLate, signature.StopFailed, signature.RemoveFailed, signature.ExecFailed) == 0 {
 		return nil
 	}
-	f := in.finding(objectTier, 0.3, "A container's shim or its process does not react.", codes...)
-	if in.count(signature.ShimUnresponsive) > 0 {
-		f.Confidence += 0.35
-	}
-	if in.count(signature.KillFailed, signature.ExitEventFailed) > 0 {
-		f.Confidence += 0.2
-	}
-	if in.listsMissed > 0 && in.down {
-		f.lower(0.1, "the whole runtime hangs; stopping containers fails in its wake")
-	}
-	return f
+	return in.finding(objectTier, 0.3, "A container's shim or its process does not react.", codes...).
+		raiseIf(in.count(signature.ShimUnresponsive) > 0, 0.35).
+		raiseIf(in.count(signature.KillFailed, signature.ExitEventFailed) > 0, 0.2).
+		lowerIf(in.listsMissed > 0 && in.down, 0.1, "the whole runtime hangs; stopping containers fails in its wake")
 }

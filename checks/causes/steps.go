@@ -32,6 +32,13 @@ func (s *Steps) Add(touches, command, why string) {
 // Look appends a step that only reads.
 func (s *Steps) Look(command, why string) { s.Add(checks.TouchesNothing, command, why) }
 
+// lookIf appends a step that only reads, where the condition holds.
+func (s *Steps) lookIf(condition bool, command, why string) {
+	if condition {
+		s.Look(command, why)
+	}
+}
+
 // lookBlocked appends a look at the tasks in uninterruptible sleep.
 func (s *Steps) lookBlocked() {
 	s.Look("ps -eLo stat,pid,tid,wchan:32,etime,comm | grep '^D'", "Look a few times: which stay in the same place?")
@@ -136,9 +143,8 @@ func addCapture(f *facts.Facts, s *Steps) {
 
 // AddPressure adds a look at whether the host starves, where kdiag has not looked.
 func AddPressure(f *facts.Facts, s *Steps) {
-	if !f.Seen.Pressure.OK {
-		s.Look("grep . /proc/pressure/*", "Does the host starve? io full over 20, memory full over 5, cpu some over 60")
-	}
+	s.lookIf(!f.Seen.Pressure.OK, "grep . /proc/pressure/*",
+		"Does the host starve? io full over 20, memory full over 5, cpu some over 60")
 }
 
 // AddDisk adds a look at the disks that the runtime needs: its root folder, which may be its own disk, and /run.

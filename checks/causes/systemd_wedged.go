@@ -45,9 +45,7 @@ func recogniseSystemdWedged(f *facts.Facts) *Finding {
 	default:
 		return nil
 	}
-	if is.UnitsLeak {
-		Addf(&e.For, "%s of %s are over: they leak", units.Number(s.Inactive), units.Count(s.Units, "unit"))
-	}
+	addIf(is.UnitsLeak, &e.For, "%s of %s are over: they leak", units.Number(s.Inactive), units.Count(s.Units, "unit"))
 	severity := criticalIf(is.Silent || is.BusSilent)
 	switch is.Driver {
 	case "systemd":

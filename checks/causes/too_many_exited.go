@@ -34,9 +34,7 @@ func recogniseTooManyExited(f *facts.Facts) *Finding {
 	e := exitedEvidence(f, c, share)
 	missingLists(f, &e)
 	agrees := fromLog(f, &e.For, signsOfRemovals...)
-	if !agrees {
-		Addf(&e.Missing, "why they were not removed: no log that was read has a record of it")
-	}
+	addIf(!agrees, &e.Missing, "why they were not removed: no log that was read has a record of it")
 	what, counts := units.Count(c.Exited, "exited container"), c.Containers
 	if !manyExited {
 		what, counts = units.Count(c.DeadSandboxes, "dead sandbox"), c.Sandboxes
@@ -76,12 +74,10 @@ func exitedEvidence(f *facts.Facts, c facts.Census, share float64) checks.Eviden
 		Addf(&e.For, "%s of its pod and name: of completed pods, or of deleted ones whose removal fails", c.NewestOf())
 		Addf(&e.Missing, "whether their pods still exist: the API was not asked")
 	}
-	if c.ExitedBytes > 0 {
-		Addf(&e.For, "their entries fill %s of the limit of %s", units.Percent(share), units.Size(f.Lists.MessageLimit))
-	}
-	if c.LastHour == 0 && c.Exited > 0 && len(c.Containers) > 0 {
-		Addf(&e.Against, "none of them was created in the last hour: they do not grow now")
-	}
+	addIf(c.ExitedBytes > 0, &e.For, "their entries fill %s of the limit of %s", units.Percent(share),
+		units.Size(f.Lists.MessageLimit))
+	addIf(c.LastHour == 0 && c.Exited > 0 && len(c.Containers) > 0, &e.Against,
+		"none of them was created in the last hour: they do not grow now")
 	return e
 }
 
@@ -154,10 +150,6 @@ func loggedTooManyExited(in *Incident) *LogFinding {
 	if in.count(codes...) == 0 || !tooLarge && in.count(signature.RemoveFailed) < 5 {
 		return nil
 	}
-	f := in.finding(objectTier, 0.35, "Dead containers or sandboxes are not removed and pile up.", codes...).
-		lacks("how many there are")
-	if tooLarge {
-		f.raise(0.25, "the lists have grown too large to be sent")
-	}
-	return f
+	return in.finding(objectTier, 0.35, "Dead containers or sandboxes are not removed and pile up.", codes...).
+		lacks("how many there are").raiseIf(tooLarge, 0.25, "the lists have grown too large to be sent")
 }
