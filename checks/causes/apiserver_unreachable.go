@@ -18,12 +18,6 @@ var serverInRecord = regexp.MustCompile(`https://([A-Za-z0-9.-]{1,253}|\[[0-9a-f
 // APIServerUnreachable is the code of this cause.
 const APIServerUnreachable = "APIServerUnreachable"
 
-var apiserverUnreachable = Definition{
-	Code:      APIServerUnreachable,
-	Claims:    []string{"kubelet.apiserver"},
-	Recognise: recogniseAPIServerUnreachable,
-}
-
 func recogniseAPIServerUnreachable(f *facts.Facts) *Finding {
 	look := f.Seen.Server
 	away := look.OK && !look.Value.Reachable && (look.Value.Err != "" || look.Value.TLSError != "")
@@ -43,7 +37,7 @@ func recogniseAPIServerUnreachable(f *facts.Facts) *Finding {
 		}
 	case away:
 		summary = "the API server of this node cannot be reached"
-		missingJournal(f, &e)
+		addGaps(f, &e, gapJournal)
 		if f.Agent.APIQuiet {
 			severity, step = checks.Warning, checks.Fair
 			Addf(&e.Against, "the kubelet's log has no failing call towards the API server, and it logs each: it may "+
@@ -52,7 +46,7 @@ func recogniseAPIServerUnreachable(f *facts.Facts) *Finding {
 	default:
 		step = checks.Certain
 		summary = "the kubelet has not renewed the node's lease for " + units.Duration(look.Value.LeaseAge)
-		missingJournal(f, &e)
+		addGaps(f, &e, gapJournal)
 	}
 	seen := serverEvidence(f, &e)
 	summary += ": " + cmp.Or(why, seen, "its calls fail")

@@ -1,7 +1,7 @@
 // Package causes holds every cause that kdiag knows, three files each: NAME.go recognises it in the facts and
-// advises; NAME.md documents it for kdiag explain and docs/causes.md; testdata/NAME holds a recorded case. The list
-// of causes is made from these files (make generate); which explains which is the table of relations.go. Package
-// judge relates what is found and writes the report.
+// advises; NAME.md documents it for kdiag explain and docs/causes.md; testdata/NAME holds a recorded case. list.go
+// lists all causes, and relations.go holds which explains which. Package judge relates what is found and writes the
+// report.
 package causes
 
 import (
@@ -87,15 +87,6 @@ func criticalIf(condition bool) checks.Severity {
 		return checks.Critical
 	}
 	return checks.Warning
-}
-
-// All returns every cause that kdiag knows, in the order of their pages.
-func All() []Definition {
-	all := definitions()
-	for i := range all {
-		all[i].Roots = rootsOf(all[i].Code)
-	}
-	return all
 }
 
 // Lookup returns the definition of a code, in any case and with or without dashes: InspectHang, inspecthang and

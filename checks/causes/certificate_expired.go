@@ -15,14 +15,9 @@ import (
 // CertificateExpired is the code of this cause.
 const CertificateExpired = "CertificateExpired"
 
-var certificateExpired = Definition{
-	Code:      CertificateExpired,
-	Claims:    []string{"kubelet.certificates"},
-	Recognise: recogniseCertificateExpired,
-	FromLog: fromRecords(SymptomTier, 0.2,
-		"A certificate has expired, or a clock is wrong; PLEG does not talk to the API server.",
-		signature.CertificateExpired),
-}
+var loggedCertificateExpired = fromRecords(SymptomTier, 0.2,
+	"A certificate has expired, or a clock is wrong; PLEG does not talk to the API server.",
+	signature.CertificateExpired)
 
 // IsInvalid reports whether a certificate is not valid at a moment.
 func IsInvalid(c kubelet.Certificate, at time.Time) bool {

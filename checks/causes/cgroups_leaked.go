@@ -11,12 +11,6 @@ import (
 // CgroupsLeaked is the code of this cause.
 const CgroupsLeaked = "CgroupsLeaked"
 
-var cgroupsLeaked = Definition{
-	Code:      CgroupsLeaked,
-	Claims:    []string{"host.cgroups"},
-	Recognise: recogniseCgroupsLeaked,
-}
-
 func recogniseCgroupsLeaked(f *facts.Facts) *Finding {
 	l, g, ids := f.Limits.Node, f.Seen.Cgroups.Value, f.Usage.CgroupIDs
 	if g.Total < l.Cgroups && g.Dying < l.DyingCgroups && ids < l.CgroupsCritical {

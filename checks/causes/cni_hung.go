@@ -12,12 +12,6 @@ import (
 // CNIHung is the code of this cause.
 const CNIHung = "CNIHung"
 
-var cniHung = Definition{
-	Code:      CNIHung,
-	Recognise: recogniseCNIHung,
-	FromLog:   loggedCNIHung,
-}
-
 func recogniseCNIHung(f *facts.Facts) *Finding {
 	status := f.RPC[facts.RPCStatus]
 	hangs, old := status.Outcome == facts.Hung, facts.OldProcesses(f, host.RoleCNI, f.Limits.CNIPluginTooLong)
@@ -33,7 +27,7 @@ func recogniseCNIHung(f *facts.Facts) *Finding {
 		Addf(&e.For, "%v", status.Last())
 		addCalls(f, &e.For, isAlive, facts.RPCVersion, facts.RPCSandboxes, facts.RPCContainers)
 		addCalls(f, &e.Against, isHanging, facts.RPCSandboxes, facts.RPCContainers)
-		missingPatience(f, &e)
+		addGaps(f, &e, gapPatience)
 	} else if status.Outcome.Alive() {
 		Addf(&e.Against, "%v: the runtime's network lock is not held", status.Last())
 	}
@@ -50,7 +44,7 @@ func recogniseCNIHung(f *facts.Facts) *Finding {
 		Addf(&e.For, "CNI plugin %s", atWork(f, p))
 		subjects = append(subjects, facts.ProcessSubject(f, p))
 	}
-	missingHost(f, &e)
+	addGaps(f, &e, gapHost)
 	agrees := hangs && fromLog(f, &e.For, calledDown)
 	if now := f.Log.PLEGNow; hangs && now != nil && f.Log.SameRuntime {
 		agrees = false

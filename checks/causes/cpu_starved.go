@@ -9,12 +9,6 @@ import (
 // CPUStarved is the code of this cause.
 const CPUStarved = "CPUStarved"
 
-var cpuStarved = Definition{
-	Code:      CPUStarved,
-	Claims:    []string{"host.throttling"},
-	Recognise: recogniseCPUStarved,
-}
-
 func recogniseCPUStarved(f *facts.Facts) *Finding {
 	throttled, slow := f.Pressure.Throttled, f.Pattern.Crawls || f.Pattern.Slow
 	if len(throttled) == 0 && !(f.Pressure.Crowded && slow) {

@@ -13,13 +13,8 @@ import (
 // DiskFull is the code of this cause.
 const DiskFull = "DiskFull"
 
-var diskFull = Definition{
-	Code:      DiskFull,
-	Claims:    []string{"host.space"},
-	Recognise: recogniseDiskFull,
-	FromLog: exhausted(0.75, "A file system that the runtime or the kubelet writes to is full.",
-		signature.DiskFull),
-}
+var loggedDiskFull = exhausted(0.75, "A file system that the runtime or the kubelet writes to is full.",
+	signature.DiskFull)
 
 func recogniseDiskFull(f *facts.Facts) *Finding {
 	return shortOf(f, "space", f.Disk.Short, func(s *Steps, folder string) {

@@ -86,57 +86,54 @@ func missing[T any](l facts.Reading[T], e *checks.Evidence, what string) {
 	addIf(!l.OK && !l.Skipped, &e.Missing, "%s: %s", what, l.Why())
 }
 
-// missingHost notes that no processes could be looked at.
-func missingHost(f *facts.Facts, e *checks.Evidence) {
-	addIf(f.HostMissing != "", &e.Missing, "processes of this host were not read: %s", facts.Clean(f.HostMissing))
-}
+// A gap is something that was not looked at, or not to its end.
+type gap int
 
-// missingKubelet notes that the kubelet's own settings are assumed.
-func missingKubelet(f *facts.Facts, e *checks.Evidence) {
-	addIf(f.Kubelet == nil, &e.Missing, "no kubelet was seen here: its defaults are assumed, %s for PLEG",
-		f.Calls.Threshold)
-}
+const (
+	gapHost     gap = iota // the processes
+	gapKubelet             // the kubelet's settings, which are assumed then
+	gapSweep               // part of the status calls
+	gapLists               // part of the lists
+	gapJournal             // the kubelet's log
+	gapPatience            // the deadline was too short to tell slow from hung
+	gapDeadline            // and kdiag gave up long before a kubelet does
+)
 
-// missingSweep notes how far the status calls went when that was not everywhere.
-func missingSweep(f *facts.Facts, e *checks.Evidence) {
-	if f.Measurement == nil || f.Measurement.Sweep.Total <= len(f.Sweep.Made) {
-		return
+// addGaps notes those of the gaps that there are.
+func addGaps(f *facts.Facts, e *checks.Evidence, gaps ...gap) {
+	limits, calls, m := f.Limits, f.Calls, f.Measurement
+	for _, g := range gaps {
+		switch g {
+		case gapHost:
+			addIf(f.HostMissing != "", &e.Missing, "processes of this host were not read: %s",
+				facts.Clean(f.HostMissing))
+		case gapKubelet:
+			addIf(f.Kubelet == nil, &e.Missing, "no kubelet was seen here: its defaults are assumed, %s for PLEG",
+				calls.Threshold)
+		case gapSweep:
+			if made := len(f.Sweep.Made); m != nil && m.Sweep.Total > made {
+				Addf(&e.Missing, "status calls did not reach everything: %s", cmp.Or(facts.Clean(m.Sweep.Reach),
+					units.Number(made)+" of "+units.Number(m.Sweep.Total)+" objects"))
+			}
+		case gapLists:
+			addIf(partOfLists(f), &e.Missing, "part of the lists: the true numbers are higher")
+		case gapJournal:
+			addIf(f.Journal == nil && f.JournalProblem != "" && !f.Target.Simulated, &e.Missing,
+				"the kubelet's own log was not read: %s", facts.Clean(f.JournalProblem))
+		case gapPatience:
+			addIf(calls.Impatient, &e.Missing, "whether more time brings an answer: a deadline of %s cannot tell slow "+
+				"from hung; --rpc-timeout %s can", limits.RPCTimeout, checks.DefaultLimits().RPCTimeout)
+		case gapDeadline:
+			addIf(limits.RPCTimeout < calls.KubeletTimeout, &e.Missing,
+				"whether it comes within the kubelet's own deadline of %s: kdiag waited %s", calls.KubeletTimeout,
+				limits.RPCTimeout)
+		}
 	}
-	s := f.Measurement.Sweep
-	Addf(&e.Missing, "status calls did not reach everything: %s", cmp.Or(facts.Clean(s.Reach),
-		fmt.Sprintf("%s of %s objects", units.Number(len(f.Sweep.Made)), units.Number(s.Total))))
-}
-
-// missingLists notes lists that are not whole.
-func missingLists(f *facts.Facts, e *checks.Evidence) {
-	addIf(partOfLists(f), &e.Missing, "part of the lists: the true numbers are higher")
 }
 
 func partOfLists(f *facts.Facts) bool {
 	m := f.Measurement
 	return m != nil && (m.Containers != nil && !m.Containers.Complete || m.Sandboxes != nil && !m.Sandboxes.Complete)
-}
-
-// missingJournal notes that the kubelet's own log was not read.
-func missingJournal(f *facts.Facts, e *checks.Evidence) {
-	addIf(f.Journal == nil && f.JournalProblem != "" && !f.Target.Simulated, &e.Missing,
-		"the kubelet's own log was not read: %s", facts.Clean(f.JournalProblem))
-}
-
-// missingPatience notes that the deadline was too short to tell slow from hung.
-func missingPatience(f *facts.Facts, e *checks.Evidence) {
-	if f.Calls.Impatient {
-		Addf(&e.Missing, "whether more time brings an answer: a deadline of %s cannot tell slow from hung; "+
-			"--rpc-timeout %s can", f.Limits.RPCTimeout, checks.DefaultLimits().RPCTimeout)
-	}
-}
-
-// missingDeadline notes that kdiag gave up long before a kubelet does.
-func missingDeadline(f *facts.Facts, e *checks.Evidence) {
-	missingPatience(f, e)
-	if t, whole := f.Limits.RPCTimeout, f.Calls.KubeletTimeout; t < whole {
-		Addf(&e.Missing, "whether it comes within the kubelet's own deadline of %s: kdiag waited %s", whole, t)
-	}
 }
 
 // patientStep is the step from which a hang starts: a short deadline leaves slowness as another cause.

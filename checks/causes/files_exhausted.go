@@ -13,13 +13,8 @@ import (
 // FilesExhausted is the code of this cause.
 const FilesExhausted = "FilesExhausted"
 
-var filesExhausted = Definition{
-	Code:      FilesExhausted,
-	Claims:    []string{"host.files"},
-	Recognise: recogniseFilesExhausted,
-	FromLog: exhausted(0.7, "The runtime, a shim or the kubelet has run out of file descriptors.",
-		signature.FilesExhausted),
-}
+var loggedFilesExhausted = exhausted(0.7, "The runtime, a shim or the kubelet has run out of file descriptors.",
+	signature.FilesExhausted)
 
 func recogniseFilesExhausted(f *facts.Facts) *Finding {
 	l, system, consumers := f.Limits.Node, f.Seen.Files.Value.System, f.Usage.Files

@@ -15,13 +15,6 @@ import (
 // FilesystemHung is the code of this cause.
 const FilesystemHung = "FilesystemHung"
 
-var filesystemHung = Definition{
-	Code:      FilesystemHung,
-	Claims:    []string{"host.mounts"},
-	Recognise: recogniseFilesystemHung,
-	FromLog:   loggedFilesystemHung,
-}
-
 // hurts reports whether a mount is one that the kubelet or the runtime uses, so that it hangs with it.
 func hurts(m host.Mount) bool {
 	return m.PodUID != "" || m.Driver != "" || !m.Network || strings.Contains(m.Point, "/kubelet/")

@@ -9,12 +9,6 @@ import (
 // ImageServiceHung is the code of this cause.
 const ImageServiceHung = "ImageServiceHung"
 
-var imageServiceHung = Definition{
-	Code:      ImageServiceHung,
-	Claims:    []string{"image.service"},
-	Recognise: recogniseImageServiceHung,
-}
-
 func recogniseImageServiceHung(f *facts.Facts) *Finding {
 	if !f.Calls.Connected || f.Pattern.Hang != facts.HangNone || !f.Calls.AnyList ||
 		f.RPC[facts.RPCVersion].Outcome == facts.Hung {
@@ -41,7 +35,7 @@ func recogniseImageServiceHung(f *facts.Facts) *Finding {
 		addCalls(f, &e.For, isAlive, facts.RPCVersion, facts.RPCStatus, facts.RPCSandboxes, facts.RPCContainers)
 		addCalls(f, &e.Against, isAlive, facts.RPCImages, facts.RPCImageFs)
 		addCalls(f, &e.Against, isHanging, facts.RPCStatus, facts.RPCSandboxes, facts.RPCContainers)
-		missingPatience(f, &e)
+		addGaps(f, &e, gapPatience)
 		Addf(&e.Missing, "which process holds the image store: snapshotters and pulls were not looked at")
 		step = raised(step, fromLog(f, &e.For, signsOfImages...))
 	}

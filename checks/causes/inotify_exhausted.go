@@ -12,13 +12,8 @@ import (
 // InotifyExhausted is the code of this cause.
 const InotifyExhausted = "InotifyExhausted"
 
-var inotifyExhausted = Definition{
-	Code:      InotifyExhausted,
-	Claims:    []string{"host.inotify"},
-	Recognise: recogniseInotifyExhausted,
-	FromLog: fromRecords(hostTier, 0.55, "The node has run out of inotify instances or watches.",
-		signature.InotifyExhausted),
-}
+var loggedInotifyExhausted = fromRecords(hostTier, 0.55, "The node has run out of inotify instances or watches.",
+	signature.InotifyExhausted)
 
 // inotifyOfStart is how many instances and watches a runtime or a kubelet wants at its start, at most: some for
 // configuration, manifests and certificates, and for the cgroups that it watches.

@@ -14,13 +14,6 @@ import (
 // InspectHang is the code of this cause.
 const InspectHang = "InspectHang"
 
-var inspectHang = Definition{
-	Code:      InspectHang,
-	Claims:    []string{"runtime.inspect"},
-	Recognise: recogniseInspectHang,
-	FromLog:   loggedInspectHang,
-}
-
 func recogniseInspectHang(f *facts.Facts) *Finding {
 	if !f.Calls.Connected || f.Pattern.Hang != facts.HangNone || f.Pattern.Stalls || len(f.Calls.HungLists) > 0 {
 		return nil
@@ -40,8 +33,7 @@ func recogniseInspectHang(f *facts.Facts) *Finding {
 		return nil
 	}
 	objectEvidence(f, &e, all)
-	missingHost(f, &e)
-	missingSweep(f, &e)
+	addGaps(f, &e, gapHost, gapSweep)
 	if against != "" {
 		severity, step = checks.Warning, checks.Strong
 		Addf(&e.Against, "%s", against)
@@ -65,9 +57,7 @@ func hungEvidenceOf(f *facts.Facts, e *checks.Evidence, all []plegbench.Inspecti
 	}
 	addIf(f.RPC[facts.RPCImages].Outcome == facts.Hung && !f.Pattern.ImagesHold, &e.Against,
 		"ListImages hangs too: the image store's lock may hold both")
-	missingKubelet(f, e)
-	missingDeadline(f, e)
-	missingJournal(f, e)
+	addGaps(f, e, gapKubelet, gapPatience, gapDeadline, gapJournal)
 	return logOfObject(f, e, all)
 }
 

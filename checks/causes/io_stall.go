@@ -11,13 +11,8 @@ import (
 // IOStall is the code of this cause.
 const IOStall = "IOStall"
 
-var ioStall = Definition{
-	Code:      IOStall,
-	Claims:    []string{"host.writes"},
-	Recognise: recogniseIOStall,
-	FromLog: fromRecords(hostTier, 0.7, "A disk fails or its file system is damaged: whatever touches it waits.",
-		signature.BlockIOError, signature.FilesystemError),
-}
+var loggedIOStall = fromRecords(hostTier, 0.7, "A disk fails or its file system is damaged: whatever touches it waits.",
+	signature.BlockIOError, signature.FilesystemError)
 
 func recogniseIOStall(f *facts.Facts) *Finding {
 	l, d := f.Limits.Node, f.Disk

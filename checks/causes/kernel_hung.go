@@ -16,14 +16,6 @@ import (
 // KernelHung is the code of this cause.
 const KernelHung = "KernelHung"
 
-var kernelHung = Definition{
-	Code:      KernelHung,
-	Claims:    []string{"journal.kernel"},
-	Past:      true,
-	Recognise: recogniseKernelHung,
-	FromLog:   loggedKernelHung,
-}
-
 // processNamed finds a task among the processes of the host; nil when it is not one of the runtime's, or gone.
 func processNamed(f *facts.Facts, t facts.LogTask) *host.Process {
 	for i := range f.Processes {
@@ -77,7 +69,7 @@ func recogniseKernelHung(f *facts.Facts) *Finding {
 	if severity == checks.Critical {
 		logOfPLEG(f, &e)
 	}
-	missingHost(f, &e)
+	addGaps(f, &e, gapHost)
 	lasts := severity == checks.Critical || !gone
 	return newFinding(severity, step, summary, e, taskSubjects(f, tasks)...).advise(func(s *Steps, _ string) {
 		s.Look("journalctl --no-pager -k --since -1h | grep -E -A 20 'blocked for more than|soft lockup|rcu.*stall' | "+

@@ -15,13 +15,6 @@ import (
 // KubeletCrashLooping is the code of this cause.
 const KubeletCrashLooping = "KubeletCrashLooping"
 
-var kubeletCrashLooping = Definition{
-	Code:      KubeletCrashLooping,
-	Claims:    []string{"journal.kubelet"},
-	Recognise: recogniseKubeletCrashLooping,
-	FromLog:   loggedKubeletCrashLooping,
-}
-
 // restartsByUnit is systemd's own count where the log has too few: it counts since somebody started the unit, which may
 // be weeks ago, so it shows a loop only while the unit is about to be started again, or was a moment ago.
 func restartsByUnit(f *facts.Facts) facts.Restarts {
@@ -80,7 +73,7 @@ func recogniseKubeletCrashLooping(f *facts.Facts) *Finding {
 		Addf(&e.Against, "the node became ready at %s, after the last restart and never before: a kubelet that has "+
 			"not joined yet restarts until it has its settings", facts.ClockText(f, *ready.First))
 	}
-	missingHost(f, &e)
+	addGaps(f, &e, gapHost)
 	summary := fmt.Sprintf("the kubelet was restarted %s %s%s: %s", units.Times(r.Count), within, when, why)
 	return newFinding(severity, step, summary, e, *facts.KubeletSubject(f)).advise(func(s *Steps, _ string) {
 		unit := f.Target.KubeletUnit

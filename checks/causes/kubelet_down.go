@@ -15,13 +15,6 @@ import (
 // KubeletDown is the code of this cause.
 const KubeletDown = "KubeletDown"
 
-var kubeletDown = Definition{
-	Code:      KubeletDown,
-	Claims:    []string{"kubelet.unit"},
-	OnPurpose: func(f *facts.Facts) bool { return stoppedInOrder(f.Agent.Unit) },
-	Recognise: recogniseKubeletDown,
-}
-
 // UnitDown reports whether a unit is not running and systemd will not start it again.
 func UnitDown(u *host.Unit) bool {
 	return u != nil && (u.Active == "failed" || u.Active == "inactive")
@@ -52,8 +45,7 @@ func recogniseKubeletDown(f *facts.Facts) *Finding {
 	if c := facts.Logged(f, signature.KubeletFatal); c != nil {
 		Addf(&e.For, "its last error in the log: %s", facts.Quote(f, fatalText(c.Example)))
 	}
-	missingHost(f, &e)
-	missingJournal(f, &e)
+	addGaps(f, &e, gapHost, gapJournal)
 	subject := *facts.KubeletSubject(f)
 	if u != nil && facts.Safe(u.Name) {
 		subject.Name = u.Name

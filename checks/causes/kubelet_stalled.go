@@ -14,14 +14,6 @@ import (
 // KubeletStalled is the code of this cause.
 const KubeletStalled = "KubeletStalled"
 
-var kubeletStalled = Definition{
-	Code:      KubeletStalled,
-	Claims:    []string{"kubelet.server"},
-	OnPurpose: func(f *facts.Facts) bool { return f.Agent.Stopped != nil },
-	Recognise: recogniseKubeletStalled,
-	FromLog:   loggedKubeletStalled,
-}
-
 // ServerWaitsLine describes a server of the kubelet that hangs while its ping answers.
 func ServerWaitsLine(f *facts.Facts) string {
 	a := f.Seen.Health.Value.SyncLoop
@@ -92,8 +84,7 @@ func standstillEvidence(f *facts.Facts, e *checks.Evidence) {
 	}
 	addTasks(f, e, func(t host.BlockedTask) bool { return t.Role == host.RoleKubelet })
 	logOfPLEG(f, e)
-	missingHost(f, e)
-	missingJournal(f, e)
+	addGaps(f, e, gapHost, gapJournal)
 }
 
 // loggedKubeletStalled: the runtime is not on record as failing, and the kubelet's own loops stand.

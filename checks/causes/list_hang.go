@@ -13,13 +13,6 @@ import (
 // ListHang is the code of this cause.
 const ListHang = "ListHang"
 
-var listHang = Definition{
-	Code:      ListHang,
-	Claims:    []string{"runtime.lists"},
-	Recognise: recogniseListHang,
-	FromLog:   loggedListHang,
-}
-
 func recogniseListHang(f *facts.Facts) *Finding {
 	lists, hungs := f.Calls.HungLists, mainFirst(f.Sweep.Hung)
 	someAnswer := f.Calls.AnyList || f.RPC[facts.RPCStatus].Outcome.Alive() || f.Sweep.Answered > 0
@@ -55,9 +48,7 @@ func recogniseListHang(f *facts.Facts) *Finding {
 	if f.Calls.Impatient {
 		why = textf("within %s; a lock is held, or it is slow", f.Limits.RPCTimeout)
 	}
-	missingHost(f, &e)
-	missingDeadline(f, &e)
-	missingSweep(f, &e)
+	addGaps(f, &e, gapHost, gapPatience, gapDeadline, gapSweep)
 	agrees := logOf(f, &e, relistsFail)
 	agrees = len(hungs) > 0 && logOfObject(f, &e, hungs) || agrees
 	step, what = raised(patientStep(f, step), agrees), what+" while other calls answer: "+why

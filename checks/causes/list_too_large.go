@@ -16,13 +16,6 @@ import (
 // ListTooLarge is the code of this cause.
 const ListTooLarge = "ListTooLarge"
 
-var listTooLarge = Definition{
-	Code:      ListTooLarge,
-	Claims:    []string{"relist.size"},
-	Recognise: recogniseListTooLarge,
-	FromLog:   loggedListTooLarge,
-}
-
 func recogniseListTooLarge(f *facts.Facts) *Finding {
 	s, l := f.Lists.Size, f.Limits
 	if !f.Lists.SizeKnown || !s.Over() && (l.SizeWarning <= 0 || s.Share() < l.SizeWarning) {
@@ -55,8 +48,7 @@ func recogniseListTooLarge(f *facts.Facts) *Finding {
 		}
 	}
 	addIf(f.Lists.Streamed, &e.Against, "the kubelet streams its lists (CRIListStreaming), and the runtime offers it")
-	missingKubelet(f, &e)
-	missingLists(f, &e)
+	addGaps(f, &e, gapKubelet, gapLists)
 	agrees := fromLog(f, &e.For, signsOfSize...)
 	if !agrees && blind {
 		logOfCalm(f, &e)

@@ -82,7 +82,7 @@ func fromLog(f *facts.Facts, lines *[]string, signs ...logSign) bool {
 
 // logOf adds what the log holds of a runtime or a list that does not answer, and reports whether it agrees.
 func logOf(f *facts.Facts, e *checks.Evidence, signs ...logSign) bool {
-	missingJournal(f, e)
+	addGaps(f, e, gapJournal)
 	if !f.Log.SameRuntime {
 		return false
 	}
@@ -94,7 +94,7 @@ func logOf(f *facts.Facts, e *checks.Evidence, signs ...logSign) bool {
 
 // logOfSlow adds what the log holds of a runtime, or a relist, that is slow, and reports whether PLEG is unhealthy now.
 func logOfSlow(f *facts.Facts, e *checks.Evidence) bool {
-	missingJournal(f, e)
+	addGaps(f, e, gapJournal)
 	fromLog(f, &e.For, signsOfSlow...)
 	return f.Log.SameRuntime && logOfPLEG(f, e)
 }

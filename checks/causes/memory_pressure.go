@@ -12,12 +12,6 @@ import (
 // MemoryPressure is the code of this cause.
 const MemoryPressure = "MemoryPressure"
 
-var memoryPressure = Definition{
-	Code:      MemoryPressure,
-	Claims:    []string{"host.memory"},
-	Recognise: recogniseMemoryPressure,
-}
-
 func recogniseMemoryPressure(f *facts.Facts) *Finding {
 	if !f.Pressure.MemoryShort {
 		return nil

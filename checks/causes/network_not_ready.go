@@ -15,14 +15,9 @@ import (
 // NetworkNotReady is the code of this cause.
 const NetworkNotReady = "NetworkNotReady"
 
-var networkNotReady = Definition{
-	Code:      NetworkNotReady,
-	Claims:    []string{"runtime.network"},
-	Recognise: recogniseNetworkNotReady,
-	FromLog: fromRecords(SymptomTier, 0.25,
-		"The runtime has no working pod network, which does not make PLEG unhealthy.",
-		signature.NetworkNotReady, signature.CNINotInitialized),
-}
+var loggedNetworkNotReady = fromRecords(SymptomTier, 0.25,
+	"The runtime has no working pod network, which does not make PLEG unhealthy.",
+	signature.NetworkNotReady, signature.CNINotInitialized)
 
 func recogniseNetworkNotReady(f *facts.Facts) *Finding {
 	if !f.Calls.Connected || f.Measurement.Status == nil {

@@ -19,14 +19,6 @@ const manyOOMs = 3
 // OOMKilled is the code of this cause.
 const OOMKilled = "OOMKilled"
 
-var oomKilled = Definition{
-	Code:      OOMKilled,
-	Claims:    []string{"journal.kernel"},
-	Past:      true,
-	Recognise: recogniseOOMKilled,
-	FromLog:   loggedOOMKilled,
-}
-
 // oomHits reports whether the OOM killer hit a task or unit of a role.
 func oomHits(f *facts.Facts, r facts.Role) bool {
 	return slices.ContainsFunc(f.Log.OOMVictims, func(v facts.LogTask) bool { return v.Role() == r }) ||

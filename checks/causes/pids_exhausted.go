@@ -14,13 +14,8 @@ import (
 // PIDsExhausted is the code of this cause.
 const PIDsExhausted = "PIDsExhausted"
 
-var pidsExhausted = Definition{
-	Code:      PIDsExhausted,
-	Claims:    []string{"host.pids"},
-	Recognise: recognisePIDsExhausted,
-	FromLog: fromRecords(hostTier, 0.75, "New processes or threads cannot be started.",
-		signature.ForkFailed, signature.ForkRejected),
-}
+var loggedPIDsExhausted = fromRecords(hostTier, 0.75, "New processes or threads cannot be started.",
+	signature.ForkFailed, signature.ForkRejected)
 
 func recognisePIDsExhausted(f *facts.Facts) *Finding {
 	limits := f.Usage.PIDs

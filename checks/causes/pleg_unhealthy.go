@@ -13,27 +13,6 @@ import (
 // PLEGUnhealthy is the code of this cause.
 const PLEGUnhealthy = "PLEGUnhealthy"
 
-var plegUnhealthy = Definition{
-	Code:   PLEGUnhealthy,
-	Claims: []string{"journal.pleg"},
-	Hidden: []Root{
-		{Code: RuntimeSlow, When: sameRuntime},
-		{Code: RelistOverloaded, When: sameRuntime},
-		{Code: KubeletDown, When: sameRuntime},
-		{Code: KubeletStalled, When: sameRuntime},
-		{Code: RuntimeDown, When: sameRuntime, Critical: true},
-		{Code: RuntimeHung, When: sameRuntime, Critical: true},
-		{Code: RuntimeUnsupported, When: sameRuntime, Critical: true},
-		{Code: ListHang, When: sameRuntime, Critical: true},
-		{Code: RuntimeNotReady, When: sameRuntime, Critical: true},
-		{Code: InspectHang, When: sameRuntime, Critical: true},
-		{Code: KernelHung, When: sameRuntime, Critical: true},
-		{Code: OOMKilled, When: killedBeforePLEG},
-		{Code: ListTooLarge, When: kubeletCannotList, Critical: true},
-	},
-	Recognise: recognisePLEGUnhealthy,
-}
-
 func recognisePLEGUnhealthy(f *facts.Facts) *Finding {
 	all := f.Log.Incidents
 	if len(all) == 0 || f.Target.Simulated || f.Target.OtherEndpoint && !f.Target.WrongSocket {
@@ -62,7 +41,7 @@ func recognisePLEGUnhealthy(f *facts.Facts) *Finding {
 	}
 	addIf(f.Log.SameRuntime && f.Calls.Connected && f.Calls.BothLists, &e.For,
 		"the runtime answers kdiag: what it waits for is in the kubelet, or was over when kdiag asked")
-	missingSweep(f, &e)
+	addGaps(f, &e, gapSweep)
 	subjects := []checks.Subject{*facts.KubeletSubject(f)}
 	for _, k := range last.Culprits {
 		subjects = append(subjects, checks.Subject{

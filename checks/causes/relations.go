@@ -361,10 +361,37 @@ func serverCertificateRefused(f *facts.Facts) bool {
 	return facts.Logged(f, signature.CertificateExpired) != nil || f.Seen.Server.Value.TLSError != ""
 }
 
-// stoppedInOrder reports whether somebody stopped a unit.
+// onPurpose holds where a person or a program made a cause so.
+var onPurpose = map[string]condition{
+	KubeletDown:    func(f *facts.Facts) bool { return stoppedInOrder(f.Agent.Unit) },
+	KubeletStalled: func(f *facts.Facts) bool { return f.Agent.Stopped != nil },
+	RuntimeDown:    func(f *facts.Facts) bool { return stoppedInOrder(f.Target.RuntimeUnit) },
+	RuntimeHung: func(f *facts.Facts) bool {
+		return f.Target.Daemon.Process != nil && facts.IsStopped(f.Target.Daemon.Process)
+	},
+	ShimStuck: func(f *facts.Facts) bool { return len(f.Shims.Stopped) > 0 },
+}
+
 func stoppedInOrder(u *host.Unit) bool {
 	return u != nil && u.Active == "inactive" && u.Result == "success"
 }
+
+// hidden are the causes beside which another is not reported.
+var hidden = map[string][]Root{PLEGUnhealthy: {
+	{Code: RuntimeSlow, When: sameRuntime},
+	{Code: RelistOverloaded, When: sameRuntime},
+	{Code: KubeletDown, When: sameRuntime},
+	{Code: KubeletStalled, When: sameRuntime},
+	{Code: RuntimeDown, When: sameRuntime, Critical: true},
+	{Code: RuntimeHung, When: sameRuntime, Critical: true},
+	{Code: RuntimeUnsupported, When: sameRuntime, Critical: true},
+	{Code: ListHang, When: sameRuntime, Critical: true},
+	{Code: RuntimeNotReady, When: sameRuntime, Critical: true},
+	{Code: InspectHang, When: sameRuntime, Critical: true},
+	{Code: KernelHung, When: sameRuntime, Critical: true},
+	{Code: OOMKilled, When: killedBeforePLEG},
+	{Code: ListTooLarge, When: kubeletCannotList, Critical: true},
+}}
 
 func sameRuntime(f *facts.Facts) bool { return f.Log.SameRuntime }
 

@@ -11,13 +11,6 @@ import (
 // RelistOverloaded is the code of this cause.
 const RelistOverloaded = "RelistOverloaded"
 
-var relistOverloaded = Definition{
-	Code:      RelistOverloaded,
-	Claims:    []string{"relist.projection"},
-	Recognise: recogniseRelistOverloaded,
-	FromLog:   loggedRelistOverloaded,
-}
-
 func recogniseRelistOverloaded(f *facts.Facts) *Finding {
 	s := f.Summary
 	if s == nil || !f.Calls.Connected || f.Pattern.Hang != facts.HangNone || len(f.Calls.HungLists) > 0 ||
@@ -49,8 +42,7 @@ func recogniseRelistOverloaded(f *facts.Facts) *Finding {
 	}
 	Addf(&e.For, "no call hung: the time is the sum of many, not one")
 	addIf(now < near, &e.Against, "with few pods changing, a relist takes %s: PLEG is healthy at the moment", now)
-	missingKubelet(f, &e)
-	missingSweep(f, &e)
+	addGaps(f, &e, gapKubelet, gapSweep)
 	if logOfSlow(f, &e) { // it has come so far for the kubelet
 		severity, step = checks.Critical, raised(step, true)
 	} else if age > limit {

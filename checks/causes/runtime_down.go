@@ -16,14 +16,6 @@ import (
 // RuntimeDown is the code of this cause.
 const RuntimeDown = "RuntimeDown"
 
-var runtimeDown = Definition{
-	Code:      RuntimeDown,
-	Claims:    []string{"runtime.connect"},
-	OnPurpose: func(f *facts.Facts) bool { return stoppedInOrder(f.Target.RuntimeUnit) },
-	Recognise: recogniseRuntimeDown,
-	FromLog:   loggedRuntimeDown,
-}
-
 func recogniseRuntimeDown(f *facts.Facts) *Finding {
 	if f.Measurement == nil {
 		return nil
@@ -43,7 +35,7 @@ func recogniseRuntimeDown(f *facts.Facts) *Finding {
 		return nil
 	}
 	addIf(connect.Err != "", &e.For, "connecting to %s: %s", f.Target.SocketPath, facts.Clean(connect.Err))
-	missingHost(f, &e)
+	addGaps(f, &e, gapHost)
 	if f.HostMissing == "" && !f.Target.Simulated {
 		if daemons := facts.ProcessesOf(f, host.RoleRuntime); len(daemons) > 0 {
 			Addf(&e.Against, "%v is running: it is still starting, or listens on another socket", daemons[0])

@@ -14,15 +14,6 @@ import (
 // RuntimeHung is the code of this cause.
 const RuntimeHung = "RuntimeHung"
 
-var runtimeHung = Definition{
-	Code: RuntimeHung,
-	OnPurpose: func(f *facts.Facts) bool {
-		return f.Target.Daemon.Process != nil && facts.IsStopped(f.Target.Daemon.Process)
-	},
-	Recognise: recogniseRuntimeHung,
-	FromLog:   loggedRuntimeHung,
-}
-
 func recogniseRuntimeHung(f *facts.Facts) *Finding {
 	how, d := f.Pattern.Hang, f.Target.Daemon
 	if how == facts.HangNone {
@@ -50,8 +41,7 @@ func recogniseRuntimeHung(f *facts.Facts) *Finding {
 		step = min(step, checks.Strong) // what the process is doing was not seen
 	}
 	daemonState(f, &e, d)
-	missingHost(f, &e)
-	missingPatience(f, &e)
+	addGaps(f, &e, gapHost, gapPatience)
 	if !stopped {
 		pressureEvidence(f, &e)
 	}

@@ -15,13 +15,6 @@ import (
 // RuntimeNotReady is the code of this cause.
 const RuntimeNotReady = "RuntimeNotReady"
 
-var runtimeNotReady = Definition{
-	Code:      RuntimeNotReady,
-	Claims:    []string{"runtime.status"},
-	Recognise: recogniseRuntimeNotReady,
-	FromLog:   loggedRuntimeNotReady,
-}
-
 func recogniseRuntimeNotReady(f *facts.Facts) *Finding {
 	if !f.Calls.Connected || f.Pattern.Hang != facts.HangNone {
 		return nil

@@ -10,12 +10,6 @@ import (
 // RuntimeSlow is the code of this cause.
 const RuntimeSlow = "RuntimeSlow"
 
-var runtimeSlow = Definition{
-	Code:      RuntimeSlow,
-	Recognise: recogniseRuntimeSlow,
-	FromLog:   loggedRuntimeSlow,
-}
-
 func recogniseRuntimeSlow(f *facts.Facts) *Finding {
 	p := f.Pattern
 	if !p.Slow {
@@ -44,7 +38,7 @@ func recogniseRuntimeSlow(f *facts.Facts) *Finding {
 	if p.Crawls {
 		summary = textf("%s crawls: Version took %s, and nothing else came", f.Target.Daemon.Label, quickest)
 		addCalls(f, &e.For, isHanging, facts.RPCStatus, facts.RPCSandboxes, facts.RPCContainers)
-		missingPatience(f, &e)
+		addGaps(f, &e, gapPatience)
 	}
 	for _, r := range []facts.RPC{f.RPC[facts.RPCSandboxes], f.RPC[facts.RPCContainers]} {
 		addIf(r.Outcome == facts.Stalled, &e.For, "%s did not answer in time",
@@ -61,7 +55,7 @@ func recogniseRuntimeSlow(f *facts.Facts) *Finding {
 	if s := f.Summary; s != nil && s.ProjectedSeconds != nil {
 		e.For = append(e.For, projection(f))
 	}
-	missingSweep(f, &e)
+	addGaps(f, &e, gapSweep)
 	pressureEvidence(f, &e)
 	if logOfSlow(f, &e) { // it has come so far for the kubelet
 		severity, step = checks.Critical, raised(step, true)

@@ -13,13 +13,8 @@ import (
 // SystemdWedged is the code of this cause.
 const SystemdWedged = "SystemdWedged"
 
-var systemdWedged = Definition{
-	Code:      SystemdWedged,
-	Claims:    []string{"systemd.answer", "systemd.units"},
-	Recognise: recogniseSystemdWedged,
-	FromLog: fromRecords(hostTier, 0.75, "systemd or its bus does not answer; runc waits for it.",
-		signature.SystemdUnresponsive),
-}
+var loggedSystemdWedged = fromRecords(hostTier, 0.75, "systemd or its bus does not answer; runc waits for it.",
+	signature.SystemdUnresponsive)
 
 func recogniseSystemdWedged(f *facts.Facts) *Finding {
 	look, is := f.Seen.Systemd, f.Systemd

@@ -14,13 +14,8 @@ import (
 // TaskStuck is the code of this cause.
 const TaskStuck = "TaskStuck"
 
-var taskStuck = Definition{
-	Code:      TaskStuck,
-	Claims:    []string{"host.tasks"},
-	Recognise: recogniseTaskStuck,
-	FromLog: fromRecords(objectTier, 0.6, "A container's process cannot be killed: it waits in the kernel.",
-		signature.ProcessBlocked),
-}
+var loggedTaskStuck = fromRecords(objectTier, 0.6, "A container's process cannot be killed: it waits in the kernel.",
+	signature.ProcessBlocked)
 
 // TaskName names a blocked task: java (pid 7011) of web/checkout-1 (app).
 func TaskName(f *facts.Facts, t host.BlockedTask) string {

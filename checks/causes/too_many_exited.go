@@ -12,13 +12,6 @@ import (
 // TooManyExited is the code of this cause.
 const TooManyExited = "TooManyExited"
 
-var tooManyExited = Definition{
-	Code:      TooManyExited,
-	Claims:    []string{"relist.exited"},
-	Recognise: recogniseTooManyExited,
-	FromLog:   loggedTooManyExited,
-}
-
 func recogniseTooManyExited(f *facts.Facts) *Finding {
 	if f.Measurement == nil {
 		return nil
@@ -32,7 +25,7 @@ func recogniseTooManyExited(f *facts.Facts) *Finding {
 	severity := criticalIf(l.ExitedCritical > 0 && max(c.Exited, c.DeadSandboxes) >= l.ExitedCritical ||
 		l.SizeCritical > 0 && share >= l.SizeCritical)
 	e := exitedEvidence(f, c, share)
-	missingLists(f, &e)
+	addGaps(f, &e, gapLists)
 	agrees := fromLog(f, &e.For, signsOfRemovals...)
 	addIf(!agrees, &e.Missing, "why they were not removed: no log that was read has a record of it")
 	what, counts := units.Count(c.Exited, "exited container"), c.Containers
