@@ -2,7 +2,6 @@ package causes
 
 import (
 	"cmp"
-	"fmt"
 	"path"
 	"time"
 
@@ -74,9 +73,9 @@ func recogniseCertificateExpired(f *facts.Facts) *Finding {
 		effect = "the API server will refuse it when the connection is made anew"
 	}
 	var e checks.Evidence
-	summary := fmt.Sprintf("the kubelet's %s certificate expired at %s: %s", c.Role, Stamp(c.NotAfter), effect)
+	summary := textf("the kubelet's %s certificate expired at %s: %s", c.Role, Stamp(c.NotAfter), effect)
 	if f.Now.Before(c.NotBefore) {
-		summary = fmt.Sprintf("the kubelet's %s certificate is valid from %s: %s", c.Role, Stamp(c.NotBefore), effect)
+		summary = textf("the kubelet's %s certificate is valid from %s: %s", c.Role, Stamp(c.NotBefore), effect)
 	}
 	Addf(&e.For, "%s (%s) is valid from %s to %s; it is %s", facts.Clean(c.Path), cmp.Or(facts.Clean(c.Subject),
 		"without a name"), Stamp(c.NotBefore), Stamp(c.NotAfter), Stamp(f.Now))

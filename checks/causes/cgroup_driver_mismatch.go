@@ -2,7 +2,6 @@ package causes
 
 import (
 	"cmp"
-	"fmt"
 	"path"
 	"slices"
 	"strings"
@@ -70,7 +69,7 @@ func recogniseCgroupDriverMismatch(f *facts.Facts) *Finding {
 		step = checks.Fair
 		Addf(&e.Missing, "the name of the pods' control group: from Kubernetes 1.31 on the kubelet asks the runtime")
 	}
-	summary := fmt.Sprintf("the kubelet's cgroup driver is %s, %s uses %s: %s", kubelet, f.Target.Name, runtime, what)
+	summary := textf("the kubelet's cgroup driver is %s, %s uses %s: %s", kubelet, f.Target.Name, runtime, what)
 	return newFinding(severity, step, summary, e, *facts.KubeletSubject(f)).advise(func(s *Steps, _ string) {
 		s.Look("grep -i cgroupDriver /var/lib/kubelet/config.yaml", "What is in its file? The default is cgroupfs.")
 		s.Look(facts.CrictlCommand(f, "info")+" | grep -iE 'systemdCgroup|cgroup'", "What has the runtime configured?")

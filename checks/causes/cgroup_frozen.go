@@ -2,7 +2,6 @@ package causes
 
 import (
 	"cmp"
-	"fmt"
 	"regexp"
 
 	"github.com/kdiag/kdiag/checks"
@@ -47,7 +46,7 @@ func recogniseCgroupFrozen(f *facts.Facts) *Finding {
 		subjects = append(subjects, s)
 	}
 	e.For = facts.Head(e.For, facts.MaxRelated)
-	summary := fmt.Sprintf("the control group of %s is frozen: it does not run", name(frozen[0].FrozenCgroup))
+	summary := textf("the control group of %s is frozen: it does not run", name(frozen[0].FrozenCgroup))
 	summary += andMore(len(frozen)-1, "group")
 	return newFinding(severity, checks.Certain, summary, e, subjects...).advise(func(s *Steps, _ string) {
 		file, thawed := "/sys/fs/cgroup%s/cgroup.freeze", "0"
@@ -62,9 +61,9 @@ func recogniseCgroupFrozen(f *facts.Facts) *Finding {
 			if g.HoldsDaemons() {
 				touches = checks.TouchesRuntime
 			}
-			path := fmt.Sprintf(file, g.Path)
+			path := textf(file, g.Path)
 			s.Look("cat '"+path+"'", "Is it still frozen? A checkpoint or a change of devices freezes for moments.")
-			s.Add(touches, fmt.Sprintf("echo %s > '%s'", thawed, path), "Thaws it; its tasks go on where they were.")
+			s.Add(touches, textf("echo %s > '%s'", thawed, path), "Thaws it; its tasks go on where they were.")
 		}
 		s.Look("journalctl --no-pager --since -1h | grep -iE 'freez|frozen|paus' | tail -n 20", "Who froze it, when?")
 	})

@@ -1,8 +1,6 @@
 package causes
 
 import (
-	"fmt"
-
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/facts"
 	"github.com/kdiag/kdiag/checks/units"
@@ -18,13 +16,13 @@ func recogniseCgroupsLeaked(f *facts.Facts) *Finding {
 	}
 	var e checks.Evidence
 	severity := checks.Warning
-	summary := fmt.Sprintf("%s: a full node has 500 to 1,500", units.Count(g.Total, "control group"))
+	summary := textf("%s: a full node has 500 to 1,500", units.Count(g.Total, "control group"))
 	Addf(&e.For, "%s (version %d), %d dying", units.Count(g.Total, "control group"), g.Version, max(g.Dying, 0))
 	if g.Dying >= l.DyingCgroups {
 		summary = units.Count(g.Dying, "control group") + " removed and still held by memory that was charged to them"
 	}
 	if ids >= l.CgroupsCritical {
-		summary = fmt.Sprintf("%s of the 65,535 that the kernel has ids for", units.Count(ids, "memory control group"))
+		summary = textf("%s of the 65,535 that the kernel has ids for", units.Count(ids, "memory control group"))
 		Addf(&e.For, "%s: no pod can start when all 65,535 ids are taken", units.Count(ids, "memory control group"))
 		if g.Version == 1 { // as many of them may be dying
 			Addf(&e.Missing, "how many of them are dying: from Linux 4.8 on those need no id")

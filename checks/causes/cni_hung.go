@@ -1,8 +1,6 @@
 package causes
 
 import (
-	"fmt"
-
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/facts"
 	"github.com/kdiag/kdiag/checks/host"
@@ -60,11 +58,11 @@ func recogniseCNIHung(f *facts.Facts) *Finding {
 				"Which plugin has been at work for longer than a minute?")
 		}
 		for _, p := range top(old) {
-			s.Look(fmt.Sprintf("cat /proc/%d/stack /proc/%[1]d/wchan", p.PID), "What does the plugin wait for?")
+			s.Look(textf("cat /proc/%d/stack /proc/%[1]d/wchan", p.PID), "What does the plugin wait for?")
 			if facts.IsStopped(&p) {
 				addKill(f, s, p, "the sandbox")
 			} else if !facts.IsUninterruptible(&p) {
-				s.Add(checks.TouchesProcess, fmt.Sprintf("kill -TERM %d", p.PID), "Ends it; the kubelet tries again.")
+				s.Add(checks.TouchesProcess, textf("kill -TERM %d", p.PID), "Ends it; the kubelet tries again.")
 			}
 		}
 		s.lookPods("Is the network add-on's pod well? Plugins wait for its daemon; deleting that pod restarts it.")

@@ -2,7 +2,6 @@ package causes
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -27,7 +26,7 @@ func groupConsumer(f *facts.Facts, path, dir string, o host.Owner, share float64
 	name := cmp.Or(facts.OwnerLabel(f, o), facts.Clean(path))
 	c := consumer{text: name + " " + has, share: share, owner: o, subject: groupSubject(f, path, o)}
 	if safeDir(dir) {
-		c.show = fmt.Sprintf(show, dir)
+		c.show = textf(show, dir)
 	}
 	return c
 }
@@ -36,7 +35,7 @@ func groupConsumer(f *facts.Facts, path, dir string, o host.Owner, share float64
 func processConsumer(f *facts.Facts, pid int, name string, o host.Owner, share float64, has, show string) consumer {
 	return consumer{
 		text: processOwned(f, pid, name, o) + " " + has, share: share, owner: o,
-		subject: processSubject(f, pid, name, o.PodUID), show: fmt.Sprintf(show, pid),
+		subject: processSubject(f, pid, name, o.PodUID), show: textf(show, pid),
 	}
 }
 
@@ -51,7 +50,7 @@ func groupSubject(f *facts.Facts, path string, o host.Owner) checks.Subject {
 
 // processOwned names a process and its owner: java (pid 7011) of web/checkout-1 (app).
 func processOwned(f *facts.Facts, pid int, name string, o host.Owner) string {
-	return fmt.Sprintf("%s (pid %d)%s", facts.Clean(name), pid, facts.OwnerSuffix(f, o))
+	return textf("%s (pid %d)%s", facts.Clean(name), pid, facts.OwnerSuffix(f, o))
 }
 
 // processSubject names a process as a culprit, in its pod.

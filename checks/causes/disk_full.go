@@ -1,7 +1,6 @@
 package causes
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/kdiag/kdiag/checks"
@@ -46,12 +45,12 @@ func shortOf(f *facts.Facts, noun string, short []facts.Shortage, look func(s *S
 	missing(f.Seen.Settings, &e, "the kubelet's eviction thresholds; its defaults are assumed")
 	logEvidence(f, &e, signature.DiskFull)
 	main, step := short[0], checks.Certain
-	summary := fmt.Sprintf("the file system of %s has no %s left: %s", main.Name(), noun, main.Left(inodes))
+	summary := textf("the file system of %s has no %s left: %s", main.Name(), noun, main.Left(inodes))
 	if main.Err != "" {
-		summary = fmt.Sprintf("a write to the file system of %s is refused: %s", main.Name(), facts.Clean(main.Err))
+		summary = textf("a write to the file system of %s is refused: %s", main.Name(), facts.Clean(main.Err))
 	} else if !main.Full {
 		step = checks.Strong
-		summary = fmt.Sprintf("the file system of %s is short of %s: %s", main.Name(), noun, main.Left(inodes))
+		summary = textf("the file system of %s is short of %s: %s", main.Name(), noun, main.Left(inodes))
 	}
 	return newFinding(main.Severity(), step, summary, e, subjects...).advise(func(s *Steps, _ string) {
 		s.Look("df -h "+main.Folder()+"; df -i "+main.Folder(), "How much is left, and is it space or inodes?")

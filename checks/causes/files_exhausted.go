@@ -1,7 +1,6 @@
 package causes
 
 import (
-	"fmt"
 	"strconv"
 
 	"github.com/kdiag/kdiag/checks"
@@ -42,10 +41,10 @@ func recogniseFilesExhausted(f *facts.Facts) *Finding {
 			if p.PID <= 1 {
 				continue
 			}
-			s.Look(fmt.Sprintf("ls -l /proc/%d/fd | awk '{print $NF}' | sed 's/[0-9]*//g' | sort | uniq -c | sort -rn "+
+			s.Look(textf("ls -l /proc/%d/fd | awk '{print $NF}' | sed 's/[0-9]*//g' | sort | uniq -c | sort -rn "+
 				"| head", p.PID), "Which sockets, pipes or files are they? A restart destroys this evidence.")
 			if p.Hard > p.Max {
-				s.Add(checks.TouchesProcess, fmt.Sprintf("prlimit --pid %d --nofile=%d:%d", p.PID, p.Hard, p.Hard),
+				s.Add(checks.TouchesProcess, textf("prlimit --pid %d --nofile=%d:%d", p.PID, p.Hard, p.Hard),
 					"Raises the soft limit of the running process. Nothing restarts; a leak goes on.")
 			}
 			if p.Role == host.RoleRuntime {

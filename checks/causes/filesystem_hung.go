@@ -2,7 +2,6 @@ package causes
 
 import (
 	"cmp"
-	"fmt"
 	"strings"
 
 	"github.com/kdiag/kdiag/checks"
@@ -75,7 +74,7 @@ func recogniseFilesystemHung(f *facts.Facts) *Finding {
 
 // mountLine describes a mount, and what became of asking it.
 func mountLine(f *facts.Facts, m host.Mount) string {
-	line := fmt.Sprintf("%s (%s", facts.Clean(m.Point), facts.Clean(cmp.Or(m.Type, "unknown type")))
+	line := textf("%s (%s", facts.Clean(m.Point), facts.Clean(cmp.Or(m.Type, "unknown type")))
 	if m.Source != "" && m.Source != "none" && m.Source != m.Type {
 		line += " from " + facts.Clean(m.Source)
 	}

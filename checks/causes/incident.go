@@ -2,7 +2,6 @@ package causes
 
 import (
 	"cmp"
-	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -239,7 +238,7 @@ func (in *Incident) relistsText() string {
 	if len(in.Relists) == 0 {
 		return ""
 	}
-	text := fmt.Sprintf("%d relists in a row took %s to %s, by the time from anchor to anchor", len(in.Relists),
+	text := textf("%d relists in a row took %s to %s, by the time from anchor to anchor", len(in.Relists),
 		units.Duration(slices.Min(in.Relists)), units.Duration(slices.Max(in.Relists)))
 	if in.allHung {
 		text += ": calls that waited for their 2 min deadline"
@@ -283,7 +282,7 @@ func (in *Incident) lateStart(bursts []*journal.Burst) string {
 	if begin == nil || earliest.IsZero() || !earliest.After(begin.Add(beginSlack)) {
 		return ""
 	}
-	return fmt.Sprintf("it began %s or more after the last good relist, so it is no root",
+	return textf("it began %s or more after the last good relist, so it is no root",
 		units.Duration(earliest.Sub(*begin)))
 }
 
@@ -316,7 +315,7 @@ func (in *Incident) when(v *incidentRecords) string {
 	if b.Sub(a) < time.Second {
 		return ", " + a.Format(time.TimeOnly) + " " + zone
 	}
-	return fmt.Sprintf(", %s to %s %s", a.Format(time.TimeOnly), b.Format(time.TimeOnly), zone)
+	return textf(", %s to %s %s", a.Format(time.TimeOnly), b.Format(time.TimeOnly), zone)
 }
 
 // FromLog returns what the log alone shows of all causes around an incident, or that it does not explain the incident.

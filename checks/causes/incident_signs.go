@@ -1,7 +1,6 @@
 package causes
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -123,5 +122,5 @@ func (in *Incident) lateLists() int {
 
 // movingText words that relists end, but each too late.
 func (in *Incident) movingText() string {
-	return fmt.Sprintf("the anchor moves: %d different relists were late one after the other", len(in.Stalls))
+	return textf("the anchor moves: %d different relists were late one after the other", len(in.Stalls))
 }

@@ -1,8 +1,6 @@
 package causes
 
 import (
-	"fmt"
-
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/facts"
 	"github.com/kdiag/kdiag/checks/units"
@@ -58,6 +56,6 @@ func recogniseInotifyExhausted(f *facts.Facts) *Finding {
 	return newFinding(facts.Worse(i, w), checks.Certain, summary, e, subjects...).advise(func(s *Steps, _ string) {
 		s.Look("find /proc/[0-9]*/fd -lname anon_inode:inotify 2>/dev/null | cut -d/ -f3 | sort | uniq -c | sort -rn "+
 			"| head", "Which processes hold the instances?")
-		s.Add(checks.TouchesScheduler, fmt.Sprintf("sysctl -w %s=%d", sysctl, raised), "Raises it until the next boot.")
+		s.Add(checks.TouchesScheduler, textf("sysctl -w %s=%d", sysctl, raised), "Raises it until the next boot.")
 	})
 }

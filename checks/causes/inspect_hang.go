@@ -1,7 +1,6 @@
 package causes
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/kdiag/kdiag/checks"
@@ -170,7 +169,7 @@ func loggedInspectHang(in *Incident) *LogFinding {
 		f.Confidence = max(f.Confidence, 0.55)
 	}
 	return f.raiseIf(in.allHung, 0.1, in.relistsText()).
-		raiseIf(in.peak > 0 && !in.allHung, 0.1, fmt.Sprintf("the worst age is near %d times the 2 min deadline of "+
+		raiseIf(in.peak > 0 && !in.allHung, 0.1, textf("the worst age is near %d times the 2 min deadline of "+
 			"a call: %d calls hung one after the other", in.peak, in.peak)).
 		lowerIf(in.listsMissed > 0 || in.down, 0.4,
 			"lists or the status do not come back either, so the trouble is wider than these objects")

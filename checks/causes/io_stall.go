@@ -1,8 +1,6 @@
 package causes
 
 import (
-	"fmt"
-
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/facts"
 	"github.com/kdiag/kdiag/journal/signature"
@@ -92,7 +90,7 @@ func recogniseIOStall(f *facts.Facts) *Finding {
 		}
 		for _, w := range f.Disk.Writers {
 			if w.PID > 1 {
-				s.Look(fmt.Sprintf("cat /proc/%d/io /proc/%[1]d/cgroup", w.PID), "What does it write, and for whom?")
+				s.Look(textf("cat /proc/%d/io /proc/%[1]d/cgroup", w.PID), "What does it write, and for whom?")
 				addDeletePod(f, s, podOf(f, w.PodUID), "Stops the heaviest writer, if its work can wait.")
 			}
 		}

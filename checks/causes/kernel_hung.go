@@ -2,7 +2,6 @@ package causes
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 
 	"github.com/kdiag/kdiag/checks"
@@ -46,7 +45,7 @@ func recogniseKernelHung(f *facts.Facts) *Finding {
 	tasks, gone := f.Log.HungTasks, letGo(f)
 	severity, step := checks.Warning, checks.Strong
 	if len(tasks) > 0 {
-		summary = fmt.Sprintf("the kernel reports %s as hung", tasks[0].Label())
+		summary = textf("the kernel reports %s as hung", tasks[0].Label())
 		switch {
 		case tasks[0].Role() == facts.RoleOther:
 			Addf(&e.Against, "none of the tasks is the runtime, a shim or the kubelet")

@@ -1,7 +1,6 @@
 package causes
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 
@@ -74,7 +73,7 @@ func recogniseKubeletCrashLooping(f *facts.Facts) *Finding {
 			"not joined yet restarts until it has its settings", facts.ClockText(f, *ready.First))
 	}
 	addGaps(f, &e, gapHost)
-	summary := fmt.Sprintf("the kubelet was restarted %s %s%s: %s", units.Times(r.Count), within, when, why)
+	summary := textf("the kubelet was restarted %s %s%s: %s", units.Times(r.Count), within, when, why)
 	return newFinding(severity, step, summary, e, *facts.KubeletSubject(f)).advise(func(s *Steps, _ string) {
 		unit := f.Target.KubeletUnit
 		s.Look("systemctl status --no-pager "+unit, "Is it up at this moment, since when, and how did it end last?")
@@ -128,5 +127,5 @@ func loggedKubeletCrashLooping(in *Incident) *LogFinding {
 	}
 	return in.finding(kubeletTier, 0.3, "The kubelet starts again and again.", signature.KubeletFatal,
 		signature.UnitRestarted).
-		raiseIf(starts >= 3, 0.2, fmt.Sprintf("it was started %d times around the episode", starts))
+		raiseIf(starts >= 3, 0.2, textf("it was started %d times around the episode", starts))
 }

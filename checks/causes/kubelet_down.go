@@ -2,7 +2,6 @@ package causes
 
 import (
 	"cmp"
-	"fmt"
 	"time"
 
 	"github.com/kdiag/kdiag/checks"
@@ -78,21 +77,21 @@ func unitSummary(f *facts.Facts, u *host.Unit) string {
 	case u.Load == "masked":
 		return name + " is masked: no kubelet runs, and none can be started"
 	case u.Active == "failed":
-		return fmt.Sprintf("%s has failed%s (%s): no kubelet runs", name, since, cmp.Or(facts.Clean(u.Result),
+		return textf("%s has failed%s (%s): no kubelet runs", name, since, cmp.Or(facts.Clean(u.Result),
 			"no reason given"))
 	}
-	return fmt.Sprintf("%s is stopped%s: no kubelet runs, and nobody starts it", name, since)
+	return textf("%s is stopped%s: no kubelet runs, and nobody starts it", name, since)
 }
 
 // UnitLine is what systemd knows of a unit: kubelet.service is failed (failed, exit-code) since 02:51:10.
 func UnitLine(f *facts.Facts, u *host.Unit) string {
-	line := fmt.Sprintf("%s is %s (%s", facts.Clean(u.Name), facts.Clean(u.Active), facts.Clean(u.Sub))
+	line := textf("%s is %s (%s", facts.Clean(u.Name), facts.Clean(u.Active), facts.Clean(u.Sub))
 	if u.Result != "" && u.Result != "success" {
 		line += ", " + facts.Clean(u.Result)
 	}
 	line += ")" + stateSince(f, u)
 	if u.ExitStatus != 0 {
-		line += fmt.Sprintf(", exit status %d", u.ExitStatus)
+		line += textf(", exit status %d", u.ExitStatus)
 	}
 	if u.Restarts > 0 {
 		line += ", restarted " + units.Times(u.Restarts) + " by systemd"

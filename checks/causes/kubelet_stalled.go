@@ -1,7 +1,6 @@
 package causes
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/kdiag/kdiag/checks"
@@ -54,8 +53,8 @@ func recogniseKubeletStalled(f *facts.Facts) *Finding {
 	standstillEvidence(f, &e)
 	return newFinding(checks.Critical, step, summary, e, *facts.KubeletSubject(f)).advise(func(s *Steps, root string) {
 		if p := f.Agent.Stopped; p != nil && p.PID > 1 {
-			s.Look(fmt.Sprintf("grep -E 'State|TracerPid' /proc/%d/status", p.PID), "Does a debugger hold it?")
-			s.Add(checks.TouchesProcess, fmt.Sprintf("kill -CONT %d", p.PID), "The kubelet goes on; nothing is lost.")
+			s.Look(textf("grep -E 'State|TracerPid' /proc/%d/status", p.PID), "Does a debugger hold it?")
+			s.Add(checks.TouchesProcess, textf("kill -CONT %d", p.PID), "The kubelet goes on; nothing is lost.")
 			return
 		}
 		s.lookRelist()
@@ -96,13 +95,13 @@ func loggedKubeletStalled(in *Incident) *LogFinding {
 		raiseIf(len(full) > 0, 0.55, full...).raiseIf(len(watchdog) > 0, 0.15, watchdog...)
 	switch s := in.Standstill; {
 	case s != nil:
-		f.Summary = fmt.Sprintf("The kubelet itself stood still for %s or more: by so much its first record of the "+
+		f.Summary = textf("The kubelet itself stood still for %s or more: by so much its first record of the "+
 			"trouble is late.", units.Duration(s.Late))
-		f.raise(0.75, fmt.Sprintf("the first record states an age of %s: a loop that runs reports it every 5 s from "+
+		f.raise(0.75, textf("the first record states an age of %s: a loop that runs reports it every 5 s from "+
 			"%s on", units.Duration(s.Age), units.Duration(s.Due)))
 		f.lacks("what else on the node wrote meanwhile: a machine that stands still as a whole looks the same")
 	case in.failing == 0 && !in.down && in.age() > 10*time.Minute:
-		f.raise(0.3, fmt.Sprintf("the age grows to %s and no call is on record as failing, though a hung one "+
+		f.raise(0.3, textf("the age grows to %s and no call is on record as failing, though a hung one "+
 			"would be every 2 min", units.Duration(in.age())))
 		f.lacks("whether the log holds all of the kubelet's lines")
 	default:

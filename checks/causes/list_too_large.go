@@ -2,7 +2,6 @@ package causes
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"slices"
 
@@ -23,10 +22,10 @@ func recogniseListTooLarge(f *facts.Facts) *Finding {
 	}
 	blind := s.Over() && !f.Lists.Streamed
 	critical := !f.Lists.Streamed && (s.Over() || l.SizeCritical > 0 && s.Share() >= l.SizeCritical)
-	summary := fmt.Sprintf("the answer of %s fills %s of the message limit of %s; over it the kubelet goes blind",
+	summary := textf("the answer of %s fills %s of the message limit of %s; over it the kubelet goes blind",
 		s.RPC, units.Percent(s.Share()), units.Size(s.Limit))
 	if blind {
-		summary = fmt.Sprintf("%s is over the limit of %s: the kubelet is blind", s.RPC, units.Size(s.Limit))
+		summary = textf("%s is over the limit of %s: the kubelet is blind", s.RPC, units.Size(s.Limit))
 	}
 	var e checks.Evidence
 	if s.Refused != nil {
@@ -80,7 +79,7 @@ func adviseTooLarge(f *facts.Facts, st *Steps, s facts.ListSize, blind bool) {
 		st.lookIf(facts.Safe(e.ID), facts.CrictlCommand(f, list+e.ID+" -o json"),
 			"Which label is so large? A list by id still works.")
 		if facts.Safe(e.Pod.Namespace, e.Pod.Name) {
-			st.Look(fmt.Sprintf("kubectl get pod -n %s %s -o yaml", e.Pod.Namespace, e.Pod.Name),
+			st.Look(textf("kubectl get pod -n %s %s -o yaml", e.Pod.Namespace, e.Pod.Name),
 				"Who owns it? Take what is large out of the workload's pod template.")
 		}
 		if blind {
@@ -168,7 +167,7 @@ func loggedListTooLarge(in *Incident) *LogFinding {
 			if c.Sending {
 				side = "the runtime refuses to send it"
 			}
-			return f.raise(0, fmt.Sprintf("%d bytes against a limit of %d: %s", c.Size, c.Limit, side))
+			return f.raise(0, textf("%d bytes against a limit of %d: %s", c.Size, c.Limit, side))
 		}
 	}
 	return f

@@ -1,7 +1,6 @@
 package causes
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/kdiag/kdiag/checks"
@@ -144,7 +143,7 @@ func logOfObject(f *facts.Facts, e *checks.Evidence, objects []plegbench.Inspect
 			if !slices.ContainsFunc([]string{o.ID, o.Pod.Namespace + "/" + o.Pod.Name, o.Pod.UID}, n.Is) {
 				continue
 			}
-			line := fmt.Sprintf("the kubelet's log names it too: its status calls for %s fail", facts.Label(o))
+			line := textf("the kubelet's log names it too: its status calls for %s fail", facts.Label(o))
 			if n.First != nil {
 				line += " " + facts.SinceText(f, *n.First)
 			}

@@ -1,8 +1,6 @@
 package causes
 
 import (
-	"fmt"
-
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/facts"
 	"github.com/kdiag/kdiag/checks/units"
@@ -106,7 +104,7 @@ func memoryConsumers(f *facts.Facts) []consumer {
 		return out
 	}
 	has := func(n uint64) string {
-		return fmt.Sprintf("has %s, %s of all", units.Size(n), units.Percent(facts.Share(n, total)))
+		return textf("has %s, %s of all", units.Size(n), units.Percent(facts.Share(n, total)))
 	}
 	for _, g := range seen.Memory {
 		what := has(g.Current)

@@ -1,8 +1,6 @@
 package causes
 
 import (
-	"fmt"
-
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/facts"
 	"github.com/kdiag/kdiag/checks/units"
@@ -22,7 +20,7 @@ func recogniseMountsExploded(f *facts.Facts) *Finding {
 	if s := f.Seen.Systemd.Value; s.Answered && s.Took < l.SlowSystemd {
 		Addf(&e.Against, "systemd answers within %s", s.Took)
 	}
-	summary := fmt.Sprintf("%s: a full node has one to two thousand", units.Count(t.Total, "mount"))
+	summary := textf("%s: a full node has one to two thousand", units.Count(t.Total, "mount"))
 	subject := checks.Subject{Kind: "Node", Name: "mount table"}
 	severity := criticalIf(t.Total >= l.MountsCritical)
 	return newFinding(severity, checks.Strong, summary, e, subject).advise(func(s *Steps, _ string) {

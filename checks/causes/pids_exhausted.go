@@ -1,7 +1,6 @@
 package causes
 
 import (
-	"fmt"
 	"strings"
 
 	"github.com/kdiag/kdiag/checks"
@@ -53,14 +52,14 @@ func recognisePIDsExhausted(f *facts.Facts) *Finding {
 	c.blame(consumers)
 	return c.advise(func(s *Steps, _ string) {
 		if dir := pidsDir(f, limits[0].Group); dir != "" {
-			s.Look(fmt.Sprintf("grep . '%s'/pids.*", dir), "How many are there, against which limit?")
+			s.Look(textf("grep . '%s'/pids.*", dir), "How many are there, against which limit?")
 		}
 		s.lookIf(!limits[0].Pod, "cat /proc/sys/kernel/pid_max /proc/sys/kernel/threads-max /proc/loadavg",
 			"How many threads?")
 		addConsumers(f, s, consumers, "Ends them all. Its replacement needs a limit (podPidsLimit).")
 		s.lookIf(!shown(consumers), "ps -eo nlwp,pid,ppid,stat,comm --sort=-nlwp | head -n 15", "Who has the threads?")
 		if p := zombieParent(f); p != nil && p.PID > 1 {
-			s.Look(fmt.Sprintf("cat /proc/%d/cgroup", p.PID), "Whose is it? Zombies go when their parent ends.")
+			s.Look(textf("cat /proc/%d/cgroup", p.PID), "Whose is it? Zombies go when their parent ends.")
 			addDeletePod(f, s, podOf(f, p.PodUID), "Ends the parent of the zombies, and with it the zombies.")
 		}
 		for _, l := range top(limits) {
@@ -72,7 +71,7 @@ func recognisePIDsExhausted(f *facts.Facts) *Finding {
 			case facts.Safe(unit):
 				s.Add(checks.TouchesScheduler, "systemctl set-property --runtime "+unit+" TasksMax=infinity", untilBoot)
 			case pidsDir(f, l.Group) != "":
-				s.Add(checks.TouchesScheduler, fmt.Sprintf("echo max > '%s/pids.max'", pidsDir(f, l.Group)), untilBoot)
+				s.Add(checks.TouchesScheduler, textf("echo max > '%s/pids.max'", pidsDir(f, l.Group)), untilBoot)
 			}
 		}
 		if !limits[0].Pod {
@@ -99,13 +98,13 @@ func pidConsumers(f *facts.Facts, l facts.PIDLimit) []consumer {
 	var out []consumer
 	for _, g := range f.Seen.Holders.Value.PIDs {
 		share := facts.Share(g.Current, l.There)
-		has := fmt.Sprintf("has %s of them, %s", units.Number(g.Current), units.Percent(share))
+		has := textf("has %s of them, %s", units.Number(g.Current), units.Percent(share))
 		out = append(out, groupConsumer(f, g.Path, g.Dir, g.Owner, share, has, "grep . '%s'/pids.*"))
 	}
 	for _, c := range f.Seen.Holders.Value.ProcessGroups {
 		name, share := facts.Clean(c.Name), facts.Share(uint64(max(c.Threads, 0)), l.There)
-		threads := fmt.Sprintf("%s, %s", units.Count(c.Threads, "thread"), units.Percent(share))
-		several := fmt.Sprintf("%s processes called %s, which have %s", units.Number(c.Processes), name, threads)
+		threads := textf("%s, %s", units.Count(c.Threads, "thread"), units.Percent(share))
+		several := textf("%s processes called %s, which have %s", units.Number(c.Processes), name, threads)
 		switch p := zombieParent(f); {
 		case p != nil && p.PID == c.PID:
 		case c.Processes == 1:

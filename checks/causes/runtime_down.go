@@ -2,7 +2,6 @@ package causes
 
 import (
 	"cmp"
-	"fmt"
 	"time"
 
 	"github.com/kdiag/kdiag/checks"
@@ -25,11 +24,11 @@ func recogniseRuntimeDown(f *facts.Facts) *Finding {
 	connect := f.Measurement.Connect
 	switch {
 	case connect.State == crictl.ConnectMissing:
-		summary = fmt.Sprintf("nothing listens: the socket %s does not exist", f.Target.SocketPath)
+		summary = textf("nothing listens: the socket %s does not exist", f.Target.SocketPath)
 	case connect.State == crictl.ConnectRefused:
-		summary = fmt.Sprintf("nothing listens: %s is there, but connecting to it is refused", f.Target.SocketPath)
+		summary = textf("nothing listens: %s is there, but connecting to it is refused", f.Target.SocketPath)
 	case f.Calls.WentAway:
-		summary = fmt.Sprintf("%s went away while it was asked", f.Target.Name)
+		summary = textf("%s went away while it was asked", f.Target.Name)
 		Addf(&e.For, "%v", f.Calls.Gone)
 	default:
 		return nil
@@ -55,7 +54,7 @@ func recogniseRuntimeDown(f *facts.Facts) *Finding {
 			if why == "" || why == "success" { // stopped by somebody
 				why = facts.Clean(u.Sub)
 			}
-			summary += fmt.Sprintf("; %s is %s (%s)", facts.Clean(u.Name), facts.Clean(u.Active), why)
+			summary += textf("; %s is %s (%s)", facts.Clean(u.Name), facts.Clean(u.Active), why)
 		}
 	}
 	endpointEvidence(f, &e)

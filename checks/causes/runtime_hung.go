@@ -1,7 +1,6 @@
 package causes
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/kdiag/kdiag/checks"
@@ -57,7 +56,7 @@ func recogniseRuntimeHung(f *facts.Facts) *Finding {
 	return newFinding(checks.Critical, step, summary, e, subjects...).advise(func(s *Steps, _ string) {
 		switch {
 		case stopped:
-			s.Add(checks.TouchesProcess, fmt.Sprintf("kill -CONT %d", d.PID),
+			s.Add(checks.TouchesProcess, textf("kill -CONT %d", d.PID),
 				"It is only stopped: continue it, and find out who stopped it (a debugger, a script, a person).")
 			addRestart(f, s)
 			return

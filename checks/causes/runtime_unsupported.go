@@ -1,7 +1,6 @@
 package causes
 
 import (
-	"fmt"
 	"strings"
 
 	"github.com/kdiag/kdiag/checks"
@@ -26,9 +25,9 @@ func recogniseRuntimeUnsupported(f *facts.Facts) *Finding {
 		summary = f.Target.SocketPath + " is containerd's ttrpc socket, for its shims: no kubelet can use it"
 		Addf(&e.For, "it does not answer HTTP/2, and answers ttrpc; %s", facts.CRISocketBeside(f.Runtime.Endpoint))
 	case connect.State == crictl.ConnectForeign:
-		summary = fmt.Sprintf("what listens on %s does not speak gRPC", f.Target.SocketPath)
+		summary = textf("what listens on %s does not speak gRPC", f.Target.SocketPath)
 		if is := facts.NotRuntime(f); is != "" {
-			summary += fmt.Sprintf(": %s, and %s", f.Target.Daemon.Label, is)
+			summary += textf(": %s, and %s", f.Target.Daemon.Label, is)
 		}
 		Addf(&e.For, "it answers no HTTP/2: %s", facts.Clean(strings.TrimSpace(connect.FirstByte+" "+connect.Err)))
 	case f.Calls.IsNotCRI:
@@ -59,7 +58,7 @@ func recogniseRuntimeUnsupported(f *facts.Facts) *Finding {
 			if safe {
 				ctr += " -a " + socket
 			}
-			s.Look(fmt.Sprintf("grep -n disabled_plugins %s; %s plugins ls | grep -w cri", file, ctr),
+			s.Look(textf("grep -n disabled_plugins %s; %s plugins ls | grep -w cri", file, ctr),
 				`Is "cri" among disabled_plugins? Take it out there, and restart containerd.`)
 		}
 		s.Look("grep -n containerRuntimeEndpoint /var/lib/kubelet/config.yaml", "Which socket does the kubelet use?")

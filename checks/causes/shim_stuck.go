@@ -1,7 +1,6 @@
 package causes
 
 import (
-	"fmt"
 	"strconv"
 
 	"github.com/kdiag/kdiag/checks"
@@ -57,14 +56,14 @@ func recogniseShimStuck(f *facts.Facts) *Finding {
 	}
 	return newFinding(checks.Warning, step, summary, e, subjects...).advise(func(s *Steps, _ string) {
 		for _, p := range top(stopped) {
-			s.Look(fmt.Sprintf("grep -E 'State|TracerPid' /proc/%d/status", p.PID), "Does a debugger hold it?")
+			s.Look(textf("grep -E 'State|TracerPid' /proc/%d/status", p.PID), "Does a debugger hold it?")
 			addKill(f, s, p, "its pod")
 		}
 		for _, p := range top(gap.Orphans) {
 			if p.PID > 1 {
-				s.Look(fmt.Sprintf("ps -o pid,stat,etime,comm --ppid %d", p.PID),
+				s.Look(textf("ps -o pid,stat,etime,comm --ppid %d", p.PID),
 					"What does it still run? Shims of docker or nerdctl are not listed by the runtime, and are well.")
-				s.Add(checks.TouchesPod, fmt.Sprintf("kill -KILL %d", p.PID), "Only when nothing of it is needed.")
+				s.Add(checks.TouchesPod, textf("kill -KILL %d", p.PID), "Only when nothing of it is needed.")
 			}
 		}
 		for _, b := range top(gap.Shimless) {

@@ -1,7 +1,6 @@
 package causes
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 
@@ -51,7 +50,7 @@ func (s *Steps) lookStacks() {
 
 // lookStack appends where a process waits.
 func (s *Steps) lookStack(pid int, why string) {
-	s.Look(fmt.Sprintf("cat /proc/%d/stack /proc/%[1]d/wchan; grep State /proc/%[1]d/status", pid), why)
+	s.Look(textf("cat /proc/%d/stack /proc/%[1]d/wchan; grep State /proc/%[1]d/status", pid), why)
 }
 
 // lookRelist appends the goroutines of the kubelet.
@@ -136,7 +135,7 @@ func addCapture(f *facts.Facts, s *Steps) {
 	}
 	command := "pkill -USR1 -x " + name
 	if d.Process != nil {
-		command = fmt.Sprintf("kill -USR1 %d", d.PID)
+		command = textf("kill -USR1 %d", d.PID)
 	}
 	s.Look(command, "Keep the evidence: the daemon dumps its goroutines into "+where+". A restart destroys it.")
 }
@@ -153,12 +152,12 @@ func AddDisk(f *facts.Facts, s *Steps, why string) {
 	if root == "" {
 		root = "/var/lib"
 	}
-	s.Look(fmt.Sprintf("df -h %s /run; df -i %s /run", root, root), why)
+	s.Look(textf("df -h %s /run; df -i %s /run", root, root), why)
 }
 
 // addLookAgain adds a further look at a process that was seen in uninterruptible sleep, which may be the moment's.
 func addLookAgain(s *Steps, p host.Process) {
-	s.Look(fmt.Sprintf("ps -o pid,stat,wchan:32,etime,comm -p %d", p.PID), "Look a few times: is it still in D?")
+	s.Look(textf("ps -o pid,stat,wchan:32,etime,comm -p %d", p.PID), "Look a few times: is it still in D?")
 }
 
 // addRestart adds the restart of the runtime's unit, the last resort short of the node. The kubelet's own runtime may
@@ -214,13 +213,13 @@ func addKill(f *facts.Facts, s *Steps, p host.Process, what string) {
 	switch {
 	case p.PID <= 1:
 	case facts.IsStopped(&p):
-		s.Add(checks.TouchesProcess, fmt.Sprintf("kill -CONT %d", p.PID),
+		s.Add(checks.TouchesProcess, textf("kill -CONT %d", p.PID),
 			facts.ProcessLabel(p)+" is stopped; nothing is lost by continuing it.")
 	case facts.IsUninterruptible(&p): // no signal reaches it
 	case p.Role == host.RoleOCI && (age == 0 || age >= facts.LongOCI): // a younger one is at work, not stuck
-		s.Add(checks.TouchesProcess, fmt.Sprintf("kill -KILL %d", p.PID), textf("Ends only the stuck %v.", p))
+		s.Add(checks.TouchesProcess, textf("kill -KILL %d", p.PID), textf("Ends only the stuck %v.", p))
 	case p.Role == host.RoleShim && !facts.IsConmon(p):
-		s.Add(checks.TouchesPod, fmt.Sprintf("kill -KILL %d", p.PID),
+		s.Add(checks.TouchesPod, textf("kill -KILL %d", p.PID),
 			"Ends the shim of "+what+": all containers of that pod are lost, nothing else is.")
 	}
 }
@@ -233,7 +232,7 @@ func addDeletePod(f *facts.Facts, s *Steps, pod crictl.Pod, why string) {
 	case facts.IsStaticPod(f, pod.UID):
 		s.Look("ls -l /etc/kubernetes/manifests", "A static pod ends when its manifest leaves this folder.")
 	default:
-		s.Add(checks.TouchesPod, fmt.Sprintf("kubectl delete pod -n %s %s --wait=false", pod.Namespace, pod.Name), why)
+		s.Add(checks.TouchesPod, textf("kubectl delete pod -n %s %s --wait=false", pod.Namespace, pod.Name), why)
 	}
 }
 
@@ -254,7 +253,7 @@ func AddService(f *facts.Facts, s *Steps) {
 		s.Look("systemctl status --no-pager "+unit, "Is the unit running, and since when?")
 		s.Look("journalctl --no-pager -n 100 -u "+strings.Join(strings.Fields(unit), " -u "), "What did it log last?")
 	case pid > 1:
-		s.Look(fmt.Sprintf("ls -l /proc/%d/exe; cat /proc/%[1]d/cgroup; ps -o pid,ppid,user,lstart,stat,comm -p %[1]d",
+		s.Look(textf("ls -l /proc/%d/exe; cat /proc/%[1]d/cgroup; ps -o pid,ppid,user,lstart,stat,comm -p %[1]d",
 			pid), "Which program holds the socket, and who started it?")
 	default:
 		s.Look("ss -xlp", "Which process listens on which socket? The runtime's unit is not known here.")
@@ -294,7 +293,7 @@ func plainStep(f *facts.Facts, step checks.NextStep) (checks.NextStep, bool) {
 			"journalctl --no-pager -k -n", "dmesg -T | tail -n").Replace(command)
 	case strings.Contains(command, "systemctl restart ") || strings.Contains(command, "systemctl start "):
 		step.Command = "grep -rlsw " + name + " /etc/init.d /etc/runit /etc/sv /etc/s6 /etc/service /etc/inittab"
-		step.Why = fmt.Sprintf("Systemd does not run here: what starts %s? Let that do it. %s", name, step.Why)
+		step.Why = textf("Systemd does not run here: what starts %s? Let that do it. %s", name, step.Why)
 	default:
 		return step, false
 	}

@@ -1,8 +1,6 @@
 package causes
 
 import (
-	"fmt"
-
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/facts"
 	"github.com/kdiag/kdiag/checks/host"
@@ -33,10 +31,10 @@ func recogniseSystemdWedged(f *facts.Facts) *Finding {
 	case is.Slow:
 		summary = "systemd takes " + units.Duration(s.Took) + " for an answer over D-Bus; milliseconds are usual"
 	case is.UnitsLeak:
-		summary = fmt.Sprintf("systemd still holds %s that are over", units.Count(s.Inactive, "unit"))
+		summary = textf("systemd still holds %s that are over", units.Count(s.Inactive, "unit"))
 	case is.JobsWait:
 		step = checks.Strong
-		summary = fmt.Sprintf("systemd is behind: %s wait", units.Count(s.Jobs, "job"))
+		summary = textf("systemd is behind: %s wait", units.Count(s.Jobs, "job"))
 	default:
 		return nil
 	}

@@ -2,7 +2,6 @@ package causes
 
 import (
 	"cmp"
-	"fmt"
 	"strconv"
 
 	"github.com/kdiag/kdiag/checks"
@@ -52,17 +51,17 @@ func recogniseTaskStuck(f *facts.Facts) *Finding {
 	} else if len(main.Stack) > 0 {
 		step = checks.Certain
 	}
-	summary := fmt.Sprintf("%s is stuck in the kernel and waits for %s", TaskName(f, main), what)
+	summary := textf("%s is stuck in the kernel and waits for %s", TaskName(f, main), what)
 	summary += andMore(len(stuck)-1, "task")
 	return newFinding(criticalIf(critical), step, summary, e, subjects...).advise(func(s *Steps, root string) {
 		for _, t := range stuck[:min(len(stuck), 2)] {
 			if t.PID <= 1 {
 				continue
 			}
-			dir := fmt.Sprintf("/proc/%d/task/%d/", t.PID, max(t.TID, t.PID))
+			dir := textf("/proc/%d/task/%d/", t.PID, max(t.TID, t.PID))
 			s.Look("cat "+dir+"stack "+dir+"wchan; grep State "+dir+"status", "Does it still wait there?")
 			if facts.IsKillable(t) && t.Role == "" {
-				s.Add(checks.TouchesPod, fmt.Sprintf("kill -KILL %d", t.PID), "It waits killably: SIGKILL ends it.")
+				s.Add(checks.TouchesPod, textf("kill -KILL %d", t.PID), "It waits killably: SIGKILL ends it.")
 			}
 		}
 		s.lookBlocked()
@@ -88,7 +87,7 @@ func addTasks(f *facts.Facts, e *checks.Evidence, such func(host.BlockedTask) bo
 // addTaskLine adds where a task waits.
 func addTaskLine(f *facts.Facts, e *checks.Evidence, t host.BlockedTask) {
 	where := cmp.Or(facts.WaitsIn(t), "the kernel")
-	line := fmt.Sprintf("%s is in uninterruptible sleep in two looks, in %s", TaskName(f, t), where)
+	line := textf("%s is in uninterruptible sleep in two looks, in %s", TaskName(f, t), where)
 	if w := facts.WaitOf(t); w != facts.WaitUnknown {
 		line += ": it waits for " + w.String()
 	}

@@ -1,8 +1,6 @@
 package causes
 
 import (
-	"fmt"
-
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/facts"
 	"github.com/kdiag/kdiag/checks/units"
@@ -34,7 +32,7 @@ func recogniseTooManyExited(f *facts.Facts) *Finding {
 	}
 	summary := what + " pile up"
 	if len(counts) > 0 && counts[0].Count > 1 && counts[0].Pod.Name != "" {
-		summary += fmt.Sprintf(", %s of them of %s", units.Number(counts[0].Count), counts[0].Label())
+		summary += textf(", %s of them of %s", units.Number(counts[0].Count), counts[0].Label())
 	}
 	if c.MostlyNewest() {
 		summary += "; " + c.NewestOf() + " of its pod and name"
@@ -113,9 +111,9 @@ func addCleanUp(f *facts.Facts, s *Steps) {
 	if partOfLists(f) {
 		what += " and more"
 	}
-	s.Look(facts.KdiagCommand(f, "gc-exited"), fmt.Sprintf("The plan for %s: what may go, and why.", what))
+	s.Look(facts.KdiagCommand(f, "gc-exited"), textf("The plan for %s: what may go, and why.", what))
 	s.Add(checks.TouchesExited, facts.KdiagCommand(f, "gc-exited --yes --audit gc-exited.jsonl"),
-		fmt.Sprintf("Removes %s, oldest first; the newest of each stays, and all logs. Never crictl rm -a.", what))
+		textf("Removes %s, oldest first; the newest of each stays, and all logs. Never crictl rm -a.", what))
 }
 
 // addCompletedPods adds the deletion of completed pods in the namespace that has most of them.
@@ -132,9 +130,9 @@ func addCompletedPods(s *Steps, c facts.Census) {
 		return
 	}
 	const selector = `--field-selector status.phase=Succeeded,spec.nodeName="$(hostname)"`
-	s.Add(checks.TouchesExited, fmt.Sprintf("kubectl delete pods -n %s %s", most, selector),
+	s.Add(checks.TouchesExited, textf("kubectl delete pods -n %s %s", most, selector),
 		"Only if nobody needs them: deletes completed pods with their logs; the kubelet then removes the records.")
-	s.Look(fmt.Sprintf("kubectl get jobs,cronjobs -n %s", most), "Set ttlSecondsAfterFinished, and history limits.")
+	s.Look(textf("kubectl get jobs,cronjobs -n %s", most), "Set ttlSecondsAfterFinished, and history limits.")
 }
 
 func loggedTooManyExited(in *Incident) *LogFinding {
