@@ -40,8 +40,7 @@ func recogniseAPIServerUnreachable(f *facts.Facts) *Finding {
 		addGaps(f, &e, gapJournal)
 		if f.Agent.APIQuiet {
 			severity, step = checks.Warning, checks.Fair
-			Addf(&e.Against, "the kubelet's log has no failing call towards the API server, and it logs each: it may "+
-				"go through a proxy that only its own environment names (HTTPS_PROXY)")
+			Addf(&e.Against, "the kubelet logs no failing call: it may go through a proxy (HTTPS_PROXY)")
 		}
 	default:
 		step = checks.Certain
@@ -62,8 +61,7 @@ func recogniseAPIServerUnreachable(f *facts.Facts) *Finding {
 		s.Look(facts.KubeletLog(f)+" | grep -E 'node status|lease|x509|Unauthorized' | tail", "How do they fail?")
 		s.Look("openssl x509 -noout -enddate -in /var/lib/kubelet/pki/kubelet-client-current.pem", "Is it valid?")
 		s.Look(`kubectl get lease -n kube-node-lease "$(hostname)" -o yaml`, "Is it renewed? Are others Unknown too?")
-		s.Add(checks.TouchesKubelet, "systemctl restart "+f.Target.KubeletUnit,
-			"Only if the way is free and the calls still fail: it drops a dead connection.")
+		s.restartKubelet(f, "Only if the way is free and the calls still fail: it drops a dead connection.")
 	})
 }
 

@@ -115,6 +115,5 @@ func adviseExpired(f *facts.Facts, s *Steps, c kubelet.Certificate) {
 		s.Add(checks.TouchesNode, "chronyc makestep", "Sets the clock at once. Timers and databases see the jump.")
 		return
 	}
-	s.Add(checks.TouchesKubelet, "systemctl restart "+f.Target.KubeletUnit, "Only after a new certificate or a valid "+
-		"bootstrap kubeconfig is in place: without a client certificate the kubelet does not come up again.")
+	s.restartKubelet(f, "Only with a new certificate or a valid bootstrap kubeconfig: else it does not come up.")
 }

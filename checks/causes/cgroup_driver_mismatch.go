@@ -74,7 +74,6 @@ func recogniseCgroupDriverMismatch(f *facts.Facts) *Finding {
 		s.Look("grep -i cgroupDriver /var/lib/kubelet/config.yaml", "What is in its file? The default is cgroupfs.")
 		s.Look(facts.CrictlCommand(f, "info")+" | grep -iE 'systemdCgroup|cgroup'", "What has the runtime configured?")
 		s.cordon()
-		s.Add(checks.TouchesNode, `kubectl drain "$(hostname)" --ignore-daemonsets --delete-emptydir-data --timeout=5m`,
-			"Change the setting on an empty node, then restart the runtime, then the kubelet.")
+		s.drain("Change the setting on an empty node, then restart the runtime, then the kubelet.")
 	})
 }

@@ -38,8 +38,7 @@ func recogniseClockJumped(f *facts.Facts) *Finding {
 		summary = textf("the wall clock went %s within %s while kdiag looked", forwards(f.Usage.ClockJump), c.Over)
 		Addf(&e.For, "%s", summary)
 	}
-	addIf(f.Seen.Clock.OK && !c.Synchronised, &e.For,
-		"the kernel knows of no NTP client that keeps the clock (nor of chrony without rtcsync)")
+	addIf(f.Seen.Clock.OK && !c.Synchronised, &e.For, "no NTP client keeps the clock, as far as the kernel knows")
 	if s := f.Seen.Server.Value; s.SkewKnown && s.Skew.Abs() >= f.Limits.Node.ClockSkew {
 		Addf(&e.For, "the API server's clock is %s of this one", forwards(s.Skew))
 	}

@@ -17,10 +17,8 @@ var loggedDiskFull = exhausted(0.75, "A file system that the runtime or the kube
 
 func recogniseDiskFull(f *facts.Facts) *Finding {
 	return shortOf(f, "space", f.Disk.Short, func(s *Steps, folder string) {
-		s.Look("ionice -c3 du -xh --max-depth=3 "+folder+" | sort -h | tail -n 20",
-			"What takes the space? It reads every directory: minutes on a large disk.")
-		s.Look("ls -l /proc/[0-9]*/fd 2>/dev/null | grep -F '(deleted)' | head -n 20",
-			"Files that were deleted and are still open take space until their process closes them.")
+		s.Look("ionice -c3 du -xh --max-depth=3 "+folder+" | sort -h | tail -n 20", "What takes the space? Slow.")
+		s.Look("ls -l /proc/[0-9]*/fd 2>/dev/null | grep -F '(deleted)' | head -n 20", "Which deleted files are open?")
 		s.Look(facts.CrictlCommand(f, "imagefsinfo"), "How much of it are images?")
 		isLogs := func(o host.Folder) bool { return o.Role == host.FolderLogs }
 		if slices.ContainsFunc(f.Disk.Short[0].Space.Folders, isLogs) {
@@ -67,7 +65,6 @@ func shortEvidence(s facts.Shortage, e *checks.Evidence, inodes bool) {
 	} else if s.Full && s.Written && !inodes {
 		Addf(&e.Against, "timed writes there went through, perhaps from what is reserved for root (ext4 keeps 5 %%)")
 	}
-	addIf(s.Signal != "", &e.For, "below the kubelet's %s<%s: it reports DiskPressure and evicts pods", s.Signal,
-		s.Below)
+	addIf(s.Signal != "", &e.For, "below the kubelet's %s<%s: DiskPressure, it evicts pods", s.Signal, s.Below)
 	addIf(len(s.Space.Folders) > 0, &e.For, "folders on it: %s", facts.FoldersLine(s.Space.Folders))
 }

@@ -105,11 +105,9 @@ func addGaps(f *facts.Facts, e *checks.Evidence, gaps ...gap) {
 	for _, g := range gaps {
 		switch g {
 		case gapHost:
-			addIf(f.HostMissing != "", &e.Missing, "processes of this host were not read: %s",
-				facts.Clean(f.HostMissing))
+			addIf(f.HostMissing != "", &e.Missing, "processes were not read: %s", facts.Clean(f.HostMissing))
 		case gapKubelet:
-			addIf(f.Kubelet == nil, &e.Missing, "no kubelet was seen here: its defaults are assumed, %s for PLEG",
-				calls.Threshold)
+			addIf(f.Kubelet == nil, &e.Missing, "no kubelet was seen: its defaults are assumed, %s", calls.Threshold)
 		case gapSweep:
 			if made := len(f.Sweep.Made); m != nil && m.Sweep.Total > made {
 				Addf(&e.Missing, "status calls did not reach everything: %s", cmp.Or(facts.Clean(m.Sweep.Reach),
@@ -121,12 +119,11 @@ func addGaps(f *facts.Facts, e *checks.Evidence, gaps ...gap) {
 			addIf(f.Journal == nil && f.JournalProblem != "" && !f.Target.Simulated, &e.Missing,
 				"the kubelet's own log was not read: %s", facts.Clean(f.JournalProblem))
 		case gapPatience:
-			addIf(calls.Impatient, &e.Missing, "whether more time brings an answer: a deadline of %s cannot tell slow "+
-				"from hung; --rpc-timeout %s can", limits.RPCTimeout, checks.DefaultLimits().RPCTimeout)
+			addIf(calls.Impatient, &e.Missing, "whether more time brings an answer: try --rpc-timeout %s, not %s",
+				checks.DefaultLimits().RPCTimeout, limits.RPCTimeout)
 		case gapDeadline:
-			addIf(limits.RPCTimeout < calls.KubeletTimeout, &e.Missing,
-				"whether it comes within the kubelet's own deadline of %s: kdiag waited %s", calls.KubeletTimeout,
-				limits.RPCTimeout)
+			addIf(limits.RPCTimeout < calls.KubeletTimeout, &e.Missing, "whether it comes within the kubelet's own "+
+				"deadline of %s: kdiag waited %s", calls.KubeletTimeout, limits.RPCTimeout)
 		}
 	}
 }
@@ -149,8 +146,8 @@ func patientStep(f *facts.Facts, step float64) float64 {
 func pressureEvidence(f *facts.Facts, e *checks.Evidence) {
 	p := f.Seen.Pressure
 	if cpu, memory, io := p.Value.CPU, p.Value.Memory, p.Value.IO; p.OK && cpu != nil && memory != nil && io != nil {
-		Addf(&e.For, "pressure in the last 10 s: CPU some %.0f%%, memory full %.0f%% and io full %.0f%%",
-			cpu.Some.Avg10, memory.Full.Avg10, io.Full.Avg10)
+		Addf(&e.For, "pressure in 10 s: CPU some %.0f%%, memory full %.0f%%, io full %.0f%%", cpu.Some.Avg10,
+			memory.Full.Avg10, io.Full.Avg10)
 	} else {
 		Addf(&e.Missing, "pressure of disk, CPU and memory (/proc/pressure) was not read")
 	}

@@ -30,8 +30,7 @@ func recogniseFilesExhausted(f *facts.Facts) *Finding {
 	for _, p := range consumers {
 		s, _ := facts.Rank(l, facts.Used(p.Usage))
 		severity = facts.Worse(severity, s)
-		Addf(&e.For, "%s (pid %d), the %s, has %s files open", facts.Clean(p.Name), p.PID, facts.Clean(string(p.Role)),
-			facts.UsageText(p.Usage))
+		Addf(&e.For, "%s (pid %d) has %s files open", facts.Clean(p.Name), p.PID, facts.UsageText(p.Usage))
 		subjects = append(subjects, checks.Subject{Kind: "Process", ID: strconv.Itoa(p.PID), Name: p.Name})
 	}
 	summary := e.For[0]

@@ -51,8 +51,7 @@ func recogniseInotifyExhausted(f *facts.Facts) *Finding {
 		}
 	}
 	logEvidence(f, &e, signature.InotifyExhausted)
-	addIf(n.Unread > 0, &e.Missing, "descriptors of %s could not be read: there may be more",
-		units.Count(n.Unread, "process"))
+	addIf(n.Unread > 0, &e.Missing, "descriptors of %s were not read", units.Count(n.Unread, "process"))
 	return newFinding(facts.Worse(i, w), checks.Certain, summary, e, subjects...).advise(func(s *Steps, _ string) {
 		s.Look("find /proc/[0-9]*/fd -lname anon_inode:inotify 2>/dev/null | cut -d/ -f3 | sort | uniq -c | sort -rn "+
 			"| head", "Which processes hold the instances?")

@@ -54,8 +54,7 @@ func hungEvidenceOf(f *facts.Facts, e *checks.Evidence, all []plegbench.Inspecti
 	if p50 := f.Sweep.Median; f.Sweep.Timed && f.Limits.SlowStatus > 0 && p50 >= f.Limits.SlowStatus {
 		Addf(&e.Against, "the other status calls take %s in the median: the runtime may be slow", p50)
 	}
-	addIf(f.RPC[facts.RPCImages].Outcome == facts.Hung && !f.Pattern.ImagesHold, &e.Against,
-		"ListImages hangs too: the image store's lock may hold both")
+	addIf(f.RPC[facts.RPCImages].Outcome == facts.Hung && !f.Pattern.ImagesHold, &e.Against, "ListImages hangs too")
 	addGaps(f, e, gapKubelet, gapPatience, gapDeadline, gapJournal)
 	return logOfObject(f, e, all)
 }
@@ -129,8 +128,7 @@ func adviseInspectHang(f *facts.Facts, s *Steps, all []plegbench.Inspection, loo
 	if main.Call.Hung() {
 		addCapture(f, s)
 	}
-	s.lookIf(facts.Safe(main.ID), facts.CrictlCommand(f, command+main.ID),
-		"Ask once more for this object alone: how long does it take?")
+	s.lookIf(facts.Safe(main.ID), facts.CrictlCommand(f, command+main.ID), "Does this object alone still hang?")
 	serving := facts.ProcessesServing(f, main.ID, main.SandboxID)
 	if looks {
 		for _, p := range serving {

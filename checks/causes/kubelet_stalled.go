@@ -61,7 +61,7 @@ func recogniseKubeletStalled(f *facts.Facts) *Finding {
 		s.lookBlocked()
 		s.Look(facts.KubeletLog(f)+" | tail -n 50", "What did it do last?")
 		if root == "" && !f.Seen.SilentMount() {
-			s.Add(checks.TouchesKubelet, "systemctl restart "+f.Target.KubeletUnit, "Containers go on running.")
+			s.restartKubelet(f, "Containers go on running.")
 		}
 	})
 }

@@ -22,8 +22,8 @@ func recogniseListTooLarge(f *facts.Facts) *Finding {
 	}
 	blind := s.Over() && !f.Lists.Streamed
 	critical := !f.Lists.Streamed && (s.Over() || l.SizeCritical > 0 && s.Share() >= l.SizeCritical)
-	summary := textf("the answer of %s fills %s of the message limit of %s; over it the kubelet goes blind",
-		s.RPC, units.Percent(s.Share()), units.Size(s.Limit))
+	summary := textf("%s fills %s of the limit of %s", s.RPC, units.Percent(s.Share()), units.Size(s.Limit)) +
+		"; over it the kubelet goes blind"
 	if blind {
 		summary = textf("%s is over the limit of %s: the kubelet is blind", s.RPC, units.Size(s.Limit))
 	}
@@ -31,8 +31,7 @@ func recogniseListTooLarge(f *facts.Facts) *Finding {
 	if s.Refused != nil {
 		Addf(&e.For, "%v", *s.Refused)
 	}
-	addIf(s.Bytes > 0, &e.For, "%s is %s, %s of %s", s.RPC, units.Size(s.Bytes), units.Percent(s.Share()),
-		units.Size(s.Limit))
+	addIf(s.Bytes > 0, &e.For, "%s is %s, %s of the limit", s.RPC, units.Size(s.Bytes), units.Percent(s.Share()))
 	if mean := facts.MeanEntry(f, s.RPC); mean > 0 {
 		Addf(&e.For, "%s for one entry on average; ordinary ones have 0.9 to 1.8 KB", units.Size(int(mean)))
 	}
@@ -76,8 +75,7 @@ func adviseTooLarge(f *facts.Facts, st *Steps, s facts.ListSize, blind bool) {
 		if e.Kind == facts.KindSandbox {
 			list = "pods --id "
 		}
-		st.lookIf(facts.Safe(e.ID), facts.CrictlCommand(f, list+e.ID+" -o json"),
-			"Which label is so large? A list by id still works.")
+		st.lookIf(facts.Safe(e.ID), facts.CrictlCommand(f, list+e.ID+" -o json"), "Which label is so large?")
 		if facts.Safe(e.Pod.Namespace, e.Pod.Name) {
 			st.Look(textf("kubectl get pod -n %s %s -o yaml", e.Pod.Namespace, e.Pod.Name),
 				"Who owns it? Take what is large out of the workload's pod template.")

@@ -37,11 +37,9 @@ func recogniseMemoryPressure(f *facts.Facts) *Finding {
 		addConsumers(f, s, consumers, "Frees its memory. Its replacement may take as much without another limit.")
 		m := f.Seen.Memory.Value
 		if isMuchMemory(f, m.Shmem) {
-			s.Look("df -t tmpfs --output=used,target | sort -rn | head -n 10",
-				"Which tmpfs holds it? The folder of an emptyDir names the pod by its UID.")
+			s.Look("df -t tmpfs --output=used,target | sort -rn | head -n 10", "Which tmpfs? Its path has the UID.")
 		}
-		s.lookIf(isMuchMemory(f, m.SlabUnreclaimable), "slabtop -o -s c | head -n 20",
-			"Of what does the kernel hold so much?")
+		s.lookIf(isMuchMemory(f, m.SlabUnreclaimable), "slabtop -o -s c | head -n 20", "What does the kernel hold?")
 		if !shown(consumers) {
 			s.Look("ps -eo pid,rss,etime,comm --sort=-rss | head -n 15", "Who holds most of it?")
 			s.Look(facts.CrictlCommand(f, "stats"), "Which containers hold it? It may take long.")
@@ -77,10 +75,8 @@ func memoryEvidence(f *facts.Facts, e *checks.Evidence) float64 {
 	case p.Some.Avg10 < 1:
 		Addf(&e.Against, "hardly anything waits for memory: %s (PSI memory some)", facts.PressureText(p.Some))
 	}
-	addIf(isMuchMemory(f, m.SlabUnreclaimable), &e.For, "%s are held by the kernel itself (SUnreclaim)",
-		units.Size(m.SlabUnreclaimable))
-	addIf(isMuchMemory(f, m.Shmem), &e.For,
-		"%s are tmpfs or shared memory (Shmem): emptyDir of medium Memory, /dev/shm", units.Size(m.Shmem))
+	addIf(isMuchMemory(f, m.SlabUnreclaimable), &e.For, "the kernel itself holds %s", units.Size(m.SlabUnreclaimable))
+	addIf(isMuchMemory(f, m.Shmem), &e.For, "%s are tmpfs or shared memory (Shmem)", units.Size(m.Shmem))
 	return step
 }
 

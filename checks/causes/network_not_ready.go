@@ -39,8 +39,7 @@ func recogniseNetworkNotReady(f *facts.Facts) *Finding {
 		subject = *facts.SocketSubject(f)
 	}
 	return newFinding(checks.Critical, step, summary, e, subject).advise(func(s *Steps, _ string) {
-		s.lookIf(!f.Target.OtherEndpoint, "ls -l "+strings.Join(cniFolders(f), " "),
-			"Is there a configuration, and the plugin that it names?")
+		s.lookIf(!f.Target.OtherEndpoint, "ls -l "+strings.Join(cniFolders(f), " "), "Are the plugins there?")
 		s.Look(facts.CrictlCommand(f, "info"), "Which network configuration has the runtime loaded?")
 		s.lookPods("Does the network add-on run here? It writes the configuration.")
 		addRestart(f, s)

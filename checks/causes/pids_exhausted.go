@@ -27,8 +27,7 @@ func recognisePIDsExhausted(f *facts.Facts) *Finding {
 	critical := false
 	for _, l := range limits {
 		Addf(&e.For, "%s", l.Line)
-		addIf(l.Group.Events > 0, &e.For, "the kernel refused %s there so far",
-			units.Count(int(min(l.Group.Events, 1<<31)), "fork"))
+		addIf(l.Group.Events > 0, &e.For, "forks refused there so far: %s", units.Number(l.Group.Events))
 		critical = critical || !l.Pod && l.Share >= f.Limits.Node.LimitCritical
 		if l.Group.Path == "" {
 			subjects = append(subjects, checks.Subject{Kind: "Node", Name: "process table"})

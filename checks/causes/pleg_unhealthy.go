@@ -87,8 +87,7 @@ func advisePLEGUnhealthy(f *facts.Facts, s *Steps, now bool) {
 	if now {
 		s.lookRelist()
 		s.lookBlocked()
-		s.Add(checks.TouchesKubelet, "systemctl restart "+f.Target.KubeletUnit,
-			"Only if the runtime answers everything, PLEG stays unhealthy and no mount hangs.")
+		s.restartKubelet(f, "Only if the runtime answers everything, PLEG stays unhealthy and no mount hangs.")
 	}
 	s.cordon()
 }

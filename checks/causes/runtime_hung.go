@@ -56,8 +56,7 @@ func recogniseRuntimeHung(f *facts.Facts) *Finding {
 	return newFinding(checks.Critical, step, summary, e, subjects...).advise(func(s *Steps, _ string) {
 		switch {
 		case stopped:
-			s.Add(checks.TouchesProcess, textf("kill -CONT %d", d.PID),
-				"It is only stopped: continue it, and find out who stopped it (a debugger, a script, a person).")
+			addKill(f, s, *p, "")
 			addRestart(f, s)
 			return
 		case f.Target.OtherProcess != nil:
@@ -68,8 +67,7 @@ func recogniseRuntimeHung(f *facts.Facts) *Finding {
 		if d.PID > 1 {
 			s.lookStack(d.PID, "Where in the kernel does it wait? Shows a dead mount or disk.")
 		} else {
-			s.Look("ps -eo pid,stat,wchan:32,etime,comm | grep -E 'containerd|crio|dockerd|runc'",
-				"Is the daemon stopped (T) or waiting in the kernel (D)?")
+			s.Look("ps -eo pid,stat,wchan:32,etime,comm | grep -E 'containerd|crio|dockerd|runc'", "Stopped (T)?")
 		}
 		AddPressure(f, s)
 		if len(runc) > 0 {
@@ -103,8 +101,7 @@ func hungPattern(f *facts.Facts, how facts.Hang, e *checks.Evidence) (string, fl
 		if s := f.Pattern.Stall; f.Pattern.Stalled {
 			Addf(&e.For, "it answered at first; then %s hung, for %s", units.Count(s.Hung, "call"), s.For)
 		}
-		addIf(f.Pattern.StoppedForGood, &e.For,
-			"Version, which needs no lock and was answered at first, was not when it was asked again")
+		addIf(f.Pattern.StoppedForGood, &e.For, "Version, which needs no lock, was answered at first and not later")
 		return label + " stopped answering while it was measured", checks.Strong
 	case facts.HangMost:
 		hungs := f.Sweep.Hung
@@ -138,7 +135,8 @@ func loggedRuntimeHung(in *Incident) *LogFinding {
 	}
 	f := in.finding(runtimeTier, 0.5, "The runtime accepts calls and answers none: it hangs as a whole.",
 		signature.RuntimeIsDown, signature.SanityCheckFailed).
-		raiseIf(slices.Contains(in.Reasons, reasonRuntimeDown), 0.1, listedDown+" beside PLEG: neither status nor lists have succeeded")
+		raiseIf(slices.Contains(in.Reasons, reasonRuntimeDown), 0.1,
+			listedDown+" beside PLEG: neither status nor lists have succeeded")
 	if in.statusMissed+in.listsMissed == 0 {
 		ended, again := in.runtimeEnd()
 		if in.Standstill != nil || ended != nil && !again || in.count(signature.RuntimeNotReadyReported,

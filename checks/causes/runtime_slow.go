@@ -41,8 +41,7 @@ func recogniseRuntimeSlow(f *facts.Facts) *Finding {
 		addGaps(f, &e, gapPatience)
 	}
 	for _, r := range []facts.RPC{f.RPC[facts.RPCSandboxes], f.RPC[facts.RPCContainers]} {
-		addIf(r.Outcome == facts.Stalled, &e.For, "%s did not answer in time",
-			outOf(r.HungCalls(), len(r.Calls), r.Name+" call"))
+		addIf(r.Outcome == facts.Stalled, &e.For, "%s hung", outOf(r.HungCalls(), len(r.Calls), r.Name+" call"))
 	}
 	if s := p.Stall; p.Stalled && s.Recovered {
 		Addf(&e.For, "nothing was answered for %s (%s hung), then calls were again", s.For, units.Count(s.Hung, "call"))

@@ -67,8 +67,7 @@ func recogniseShimStuck(f *facts.Facts) *Finding {
 			}
 		}
 		for _, b := range top(gap.Shimless) {
-			s.lookIf(facts.Safe(b.ID), facts.CrictlCommand(f, "inspectp "+b.ID),
-				"Asks the shim as well: is it gone (ttrpc: closed)?")
+			s.lookIf(facts.Safe(b.ID), facts.CrictlCommand(f, "inspectp "+b.ID), "Is its shim gone (ttrpc: closed)?")
 			addDeletePod(f, s, facts.PodOf(b.Pod), "The pod is dead already; this makes room for a new one.")
 		}
 		if len(stopped) == 0 {

@@ -63,6 +63,17 @@ func (s *Steps) lookPods(why string) {
 	s.Look(`kubectl get pods -A -o wide --field-selector spec.nodeName="$(hostname)"`, why)
 }
 
+// restartKubelet appends the restart of the kubelet.
+func (s *Steps) restartKubelet(f *facts.Facts, why string) {
+	s.Add(checks.TouchesKubelet, "systemctl restart "+f.Target.KubeletUnit, why)
+}
+
+// drain appends the drain of the node.
+func (s *Steps) drain(why string) {
+	s.Add(checks.TouchesNode,
+		`kubectl drain "$(hostname)" --ignore-daemonsets --delete-emptydir-data --timeout=5m`, why)
+}
+
 // cordon appends what keeps new pods away.
 func (s *Steps) cordon() {
 	s.Add(checks.TouchesScheduler, `kubectl cordon "$(hostname)"`, "Keeps new pods away while this lasts.")
@@ -71,8 +82,7 @@ func (s *Steps) cordon() {
 // addNode appends the last rungs of the ladder.
 func (s *Steps) addNode(why string) {
 	s.cordon()
-	s.Add(checks.TouchesNode, `kubectl drain "$(hostname)" --ignore-daemonsets --delete-emptydir-data --timeout=5m`,
-		"Moves away what can still be moved. --delete-emptydir-data loses the data in emptyDir volumes.")
+	s.drain("Moves away what can still be moved. --delete-emptydir-data loses the data in emptyDir volumes.")
 	s.Add(checks.TouchesNode, "systemctl reboot", why)
 }
 
@@ -142,8 +152,7 @@ func addCapture(f *facts.Facts, s *Steps) {
 
 // AddPressure adds a look at whether the host starves, where kdiag has not looked.
 func AddPressure(f *facts.Facts, s *Steps) {
-	s.lookIf(!f.Seen.Pressure.OK, "grep . /proc/pressure/*",
-		"Does the host starve? io full over 20, memory full over 5, cpu some over 60")
+	s.lookIf(!f.Seen.Pressure.OK, "grep . /proc/pressure/*", "Does it starve (io full > 20, memory full > 5)?")
 }
 
 // AddDisk adds a look at the disks that the runtime needs: its root folder, which may be its own disk, and /run.
@@ -213,14 +222,12 @@ func addKill(f *facts.Facts, s *Steps, p host.Process, what string) {
 	switch {
 	case p.PID <= 1:
 	case facts.IsStopped(&p):
-		s.Add(checks.TouchesProcess, textf("kill -CONT %d", p.PID),
-			facts.ProcessLabel(p)+" is stopped; nothing is lost by continuing it.")
+		s.Add(checks.TouchesProcess, textf("kill -CONT %d", p.PID), textf("Continues the stopped %v.", p))
 	case facts.IsUninterruptible(&p): // no signal reaches it
 	case p.Role == host.RoleOCI && (age == 0 || age >= facts.LongOCI): // a younger one is at work, not stuck
 		s.Add(checks.TouchesProcess, textf("kill -KILL %d", p.PID), textf("Ends only the stuck %v.", p))
 	case p.Role == host.RoleShim && !facts.IsConmon(p):
-		s.Add(checks.TouchesPod, textf("kill -KILL %d", p.PID),
-			"Ends the shim of "+what+": all containers of that pod are lost, nothing else is.")
+		s.Add(checks.TouchesPod, textf("kill -KILL %d", p.PID), "Ends the shim of "+what+", and its pod's containers.")
 	}
 }
 

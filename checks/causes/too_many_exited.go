@@ -65,10 +65,8 @@ func exitedEvidence(f *facts.Facts, c facts.Census, share float64) checks.Eviden
 		Addf(&e.For, "%s of its pod and name: of completed pods, or of deleted ones whose removal fails", c.NewestOf())
 		Addf(&e.Missing, "whether their pods still exist: the API was not asked")
 	}
-	addIf(c.ExitedBytes > 0, &e.For, "their entries fill %s of the limit of %s", units.Percent(share),
-		units.Size(f.Lists.MessageLimit))
-	addIf(c.LastHour == 0 && c.Exited > 0 && len(c.Containers) > 0, &e.Against,
-		"none of them was created in the last hour: they do not grow now")
+	addIf(c.ExitedBytes > 0, &e.For, "their entries fill %s of the message limit", units.Percent(share))
+	addIf(c.LastHour == 0 && c.Exited > 0 && len(c.Containers) > 0, &e.Against, "none was created in the last hour")
 	return e
 }
 
